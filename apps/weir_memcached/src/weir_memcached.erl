@@ -1,0 +1,577 @@
+%% @doc A memcached client for many callers and few connections.
+%%
+%% Each connection is one process that writes what many callers asked for as one pipelined write and
+%% matches the replies by their order; connections form a {@link weir_pool}, and a caller picks one
+%% without visiting a process. Requests are encoded and values decoded by the caller.
+%%
+%% ```
+%% {ok, _} = application:ensure_all_started(weir_memcached),
+%% {ok, _} = weir_memcached:start_link(cache, #{host => "localhost", connections => 4}),
+%% ok = weir_memcached:set(cache, <<"user:1">>, #{name => "Ada"}, #{ttl => 3600}),
+%% {ok, #{name := "Ada"}} = weir_memcached:get(cache, <<"user:1">>),
+%% {error, not_found} = weir_memcached:get(cache, <<"user:2">>).
+%% '''
+%%
+%% <h3>Options of a client</h3>
+%% <table>
+%% <tr><th>option</th><th>default</th><th>meaning</th></tr>
+%% <tr><td>`host'</td><td>`"localhost"'</td><td>a name, an IPv4 or IPv6 address, or `{local, Path}' for a Unix socket</td></tr>
+%% <tr><td>`port'</td><td>11211</td><td>not used with `{local, Path}'</td></tr>
+%% <tr><td>`connections'</td><td>4</td><td>how many connections, one process and one writer each</td></tr>
+%% <tr><td>`connect_timeout'</td><td>5000</td><td>milliseconds</td></tr>
+%% <tr><td>`request_timeout'</td><td>5000</td><td>milliseconds, or `infinity'; `timeout' with a request overrides it</td></tr>
+%% <tr><td>`stall_timeout'</td><td>10000</td><td>milliseconds, or `infinity': a connection on which requests are
+%%     unanswered and nothing was received for so long (at most twice as long) is taken for dead and made anew</td></tr>
+%% <tr><td>`reconnect'</td><td>`{100, 10000}'</td><td>milliseconds between attempts to connect, least and greatest;
+%%     doubled after each failure, and each wait is a random part between half and all of it</td></tr>
+%% <tr><td>`max_pending'</td><td>10000</td><td>requests that may be unanswered on one connection; beyond that
+%%     `{error, busy}'. A `get_many' or `set_many' counts as one</td></tr>
+%% <tr><td>`codec'</td><td>`term'</td><td>`term', `raw' or a module: see {@link weir_memcached_codec}</td></tr>
+%% <tr><td>`transport'</td><td>`gen_tcp'</td><td>a module with gen_tcp's `connect/4', `send/2', `close/1' and
+%%     `controlling_process/2', whose sockets `inet:setopts/2' accepts</td></tr>
+%% </table>
+%%
+%% <h3>Options of a request</h3>
+%% `ttl' (seconds, 0 is for ever, over 30 days it is a Unix time), `flags' (32 bits kept with the item),
+%% `timeout' (milliseconds or `infinity') and `codec', each where it makes sense; one that a function does
+%% not know is an error `{bad_option, Key, Value}'.
+%%
+%% <h3>Errors</h3>
+%% The environment's failures are values of {@type error()}. A client that was never started makes every
+%% function exit with `{noproc, {weir_memcached, client, [Client]}}'. After `{error, timeout}' and `{error, disconnected}' a
+%% request may or may not have been carried out; after every other error it has had no effect, but that
+%% a `set' of a value that is too large removes the item that was there.
+%%
+%% <h3>Cost of a request</h3>
+%% Two persistent terms and one atomic for finding a connection, one call (a monitor and two messages), no
+%% process but the connection. `get_many' and `set_many' are one call for all their keys.
+%%
+%% <h3>When not to use it</h3>
+%% It speaks to one server: there is no distribution of keys over several. It does not speak the meta or
+%% the binary protocol, TLS or SASL.
+-module(weir_memcached).
+
+-export([start_link/2, child_spec/2, stop/1, info/1]).
+-export([
+    get/2, get/3,
+    gets/2, gets/3,
+    get_many/2, get_many/3,
+    gat/3, gat/4,
+    set/3, set/4,
+    set_many/2, set_many/3,
+    add/3, add/4,
+    replace/3, replace/4,
+    append/3, append/4,
+    prepend/3, prepend/4,
+    cas/4, cas/5,
+    incr/3, incr/4,
+    decr/3, decr/4,
+    touch/3, touch/4,
+    delete/2, delete/3,
+    flush_all/1, flush_all/2,
+    stats/1, stats/2, stats/3,
+    version/1, version/2,
+    verbosity/2, verbosity/3
+]).
+
+-export_type([client/0, host/0, options/0, key/0, error/0, request_options/0]).
+
+-include("weir_memcached_config.hrl").
+
+-type client() :: atom().
+-type host() :: inet:hostname() | inet:ip_address() | {local, file:name_all()}.
+-type options() :: #{
+    host => host(),
+    port => inet:port_number(),
+    connections => pos_integer(),
+    connect_timeout => pos_integer(),
+    request_timeout => timeout(),
+    stall_timeout => timeout(),
+    reconnect => {Min :: pos_integer(), Max :: pos_integer()},
+    max_pending => pos_integer(),
+    codec => weir_memcached_codec:codec(),
+    transport => module()
+}.
+-type key() :: binary() | string() | iodata().
+%% 1 to 250 bytes without spaces and control bytes.
+-type request_options() :: #{
+    ttl => integer(),
+    flags => weir_memcached_codec:flags(),
+    timeout => timeout(),
+    codec => weir_memcached_codec:codec(),
+    delay => non_neg_integer()
+}.
+
+-type error() ::
+    not_found
+    | not_stored
+    | exists
+    | timeout
+    | busy
+    | disconnected
+    | {bad_key, term()}
+    | {too_large, Size :: pos_integer()}
+    | {undecodable, binary()}
+    | {client_error, Text :: binary()}
+    | {server_error, Text :: binary()}
+    | {partial, #{key() => error()}}.
+%% `not_found': no such item. `not_stored': the condition of `add', `replace', `append' or `prepend' did
+%% not hold. `exists': the item of a `cas' has changed. `timeout': no answer in time. `busy':
+%% `max_pending' requests are unanswered. `disconnected': no connection is up, or the one used was lost.
+%% `bad_key': a key that memcached cannot take; nothing was sent. `too_large': a value of so many bytes is
+%% above the server's item limit. `undecodable': the codec failed on what was stored. `client_error',
+%% `server_error': what the server said. `partial': some items of a `set_many' failed, and why.
+
+-define(MAX_COUNTER, 16#FFFFFFFFFFFFFFFF).
+
+%% The client
+
+%% @doc Starts a client and registers its supervisor as `Client'. Does not wait for a connection: requests
+%% are answered `{error, disconnected}' until there is one.
+-spec start_link(client(), options()) ->
+    {ok, pid()} | {error, {bad_option, Key :: term(), Value :: term()} | {already_started, pid()} | term()}.
+start_link(Client, Options) ->
+    case weir_memcached_config:new(Client, Options) of
+        {ok, Config} -> start_link(Config);
+        {error, _} = Error -> Error
+    end.
+
+start_link(Config) ->
+    case weir_memcached_sup:start_link(Config) of
+        {ok, _} = Started -> Started;
+        {error, _} = Error -> Error
+    end.
+
+%% @doc For a supervisor of yours. Elixir: `:weir_memcached.child_spec(:cache, %{port: 11211})'.
+-spec child_spec(client(), options()) -> supervisor:child_spec().
+child_spec(Client, Options) ->
+    #{id => {?MODULE, Client}, start => {?MODULE, start_link, [Client, Options]}, type => supervisor}.
+
+%% @doc Stops a client; requests under way get `{error, disconnected}'. A client under a supervisor of
+%% yours is better stopped there, which would otherwise start it again.
+-spec stop(client()) -> ok.
+stop(Client) ->
+    gen_server:stop(Client).
+
+%% @doc The counters of {@link weir_memcached_counters:fields/0}, and for each connection its process, its
+%% phase (`waiting', `connecting' or `up') and how many requests are unanswered. Cost: one call for each connection.
+-spec info(client()) -> #{atom() => term()}.
+info(Client) ->
+    #config{pool = Pool, counters = Counters} = config(Client),
+    Conns = [weir_memcached_conn:info(Conn) || {_Slot, Conn} <- weir_pool:workers(Pool)],
+    (weir_memcached_counters:read(Counters))#{connections => Conns}.
+
+%% Reading
+
+%% @doc As {@link get/3} without options.
+-spec get(client(), key()) -> {ok, Value :: term()} | {error, error()}.
+get(Client, Key) ->
+    get(Client, Key, #{}).
+
+%% @doc The value of a key, or `{error, not_found}'. Options: `timeout', `codec'.
+-spec get(client(), key(), request_options()) -> {ok, Value :: term()} | {error, error()}.
+get(Client, Key, Options) ->
+    ok = known(Options, [timeout, codec]),
+    one_value(config(Client), Key, Options, fun(K) -> weir_memcached_request:values(get, [K]) end).
+
+%% @doc As {@link gets/3} without options.
+-spec gets(client(), key()) -> {ok, Value :: term(), Cas :: non_neg_integer()} | {error, error()}.
+gets(Client, Key) ->
+    gets(Client, Key, #{}).
+
+%% @doc The value of a key and the unique number of its present version, for {@link cas/5}. Options: `timeout', `codec'.
+-spec gets(client(), key(), request_options()) -> {ok, Value :: term(), Cas :: non_neg_integer()} | {error, error()}.
+gets(Client, Key, Options) ->
+    ok = known(Options, [timeout, codec]),
+    Config = config(Client),
+    with_item(Config, Key, Options, fun(K) -> weir_memcached_request:values(gets, [K]) end, fun({_, Flags, Cas, Bytes}) ->
+        case decode(Config, Options, Bytes, Flags) of
+            {ok, Value} -> {ok, Value, Cas};
+            {error, _} = Error -> Error
+        end
+    end).
+
+%% @doc As {@link gat/4} without options.
+-spec gat(client(), key(), Ttl :: integer()) -> {ok, Value :: term()} | {error, error()}.
+gat(Client, Key, Ttl) ->
+    gat(Client, Key, Ttl, #{}).
+
+%% @doc The value of a key, which is given a new time to live at the same time. Options: `timeout', `codec'.
+-spec gat(client(), key(), Ttl :: integer(), request_options()) -> {ok, Value :: term()} | {error, error()}.
+gat(Client, Key, Ttl, Options) when is_integer(Ttl) ->
+    ok = known(Options, [timeout, codec]),
+    one_value(config(Client), Key, Options, fun(K) -> weir_memcached_request:gat(K, Ttl) end).
+
+%% @doc As {@link get_many/3} without options.
+-spec get_many(client(), [key()]) -> {ok, #{key() => Value :: term()}} | {error, error()}.
+get_many(Client, Keys) ->
+    get_many(Client, Keys, #{}).
+
+%% @doc The values of many keys, in one request on one connection. Keys without an item are not in the
+%% result; the others are there as they were given. Options: `timeout', `codec'.
+-spec get_many(client(), [key()], request_options()) -> {ok, #{key() => Value :: term()}} | {error, error()}.
+get_many(Client, Keys, Options) when is_list(Keys) ->
+    ok = known(Options, [timeout, codec]),
+    Config = config(Client),
+    case keys(Keys, []) of
+        {ok, []} ->
+            {ok, #{}};
+        {ok, Bins} ->
+            case items(ask(Config, weir_memcached_request:values(get, Bins), Options)) of
+                {ok, Items} -> decode_many(Items, maps:from_list(lists:zip(Bins, Keys)), Config, Options, #{});
+                {error, _} = Error -> Error
+            end;
+        {error, _} = Error ->
+            Error
+    end.
+
+decode_many([{Bin, Flags, _, Bytes} | Items], Names, Config, Options, Values) ->
+    case decode(Config, Options, Bytes, Flags) of
+        {ok, Value} -> decode_many(Items, Names, Config, Options, Values#{maps:get(Bin, Names) => Value});
+        {error, _} = Error -> Error
+    end;
+decode_many([], _, _, _, Values) ->
+    {ok, Values}.
+
+%% A request for many keys may have been several, each with a reply of its own.
+items({ok, [{Tag, _} | _] = Replies}) when Tag =:= ok; Tag =:= error -> append_items(Replies, []);
+items(Reply) -> Reply.
+
+append_items([{ok, Items} | Replies], All) -> append_items(Replies, [Items | All]);
+append_items([{error, _} = Error | _], _) -> Error;
+append_items([], All) -> {ok, lists:append(lists:reverse(All))}.
+
+%% Writing
+
+%% @doc As {@link set/4} without options.
+-spec set(client(), key(), Value :: term()) -> ok | {error, error()}.
+set(Client, Key, Value) ->
+    set(Client, Key, Value, #{}).
+
+%% @doc Stores a value, whatever was there. Options: `ttl', `flags', `timeout', `codec'.
+-spec set(client(), key(), Value :: term(), request_options()) -> ok | {error, error()}.
+set(Client, Key, Value, Options) ->
+    store(set, Client, Key, Value, Options).
+
+%% @doc As {@link add/4} without options.
+-spec add(client(), key(), Value :: term()) -> ok | {error, error()}.
+add(Client, Key, Value) ->
+    add(Client, Key, Value, #{}).
+
+%% @doc Stores a value if there is none, else `{error, not_stored}'. Options: `ttl', `flags', `timeout', `codec'.
+-spec add(client(), key(), Value :: term(), request_options()) -> ok | {error, error()}.
+add(Client, Key, Value, Options) ->
+    store(add, Client, Key, Value, Options).
+
+%% @doc As {@link replace/4} without options.
+-spec replace(client(), key(), Value :: term()) -> ok | {error, error()}.
+replace(Client, Key, Value) ->
+    replace(Client, Key, Value, #{}).
+
+%% @doc Stores a value if there is one already, else `{error, not_stored}'. Options: `ttl', `flags', `timeout', `codec'.
+-spec replace(client(), key(), Value :: term(), request_options()) -> ok | {error, error()}.
+replace(Client, Key, Value, Options) ->
+    store(replace, Client, Key, Value, Options).
+
+%% @doc As {@link cas/5} without options.
+-spec cas(client(), key(), Value :: term(), Cas :: non_neg_integer()) -> ok | {error, error()}.
+cas(Client, Key, Value, Cas) ->
+    cas(Client, Key, Value, Cas, #{}).
+
+%% @doc Stores a value if the item is still the version that {@link gets/3} gave, else `{error, exists}', or
+%% `{error, not_found}' if it is gone. Options: `ttl', `flags', `timeout', `codec'.
+-spec cas(client(), key(), Value :: term(), Cas :: non_neg_integer(), request_options()) -> ok | {error, error()}.
+cas(Client, Key, Value, Cas, Options) when is_integer(Cas), Cas >= 0, Cas =< ?MAX_COUNTER ->
+    ok = known(Options, [ttl, flags, timeout, codec]),
+    Config = config(Client),
+    with_key(Key, fun(K) ->
+        {Data, Flags, Size} = encode(Config, Options, Value),
+        sized(Size, ask(Config, weir_memcached_request:cas(K, Data, Flags, ttl(Options), Cas, Size), Options))
+    end).
+
+%% @doc As {@link append/4} without options.
+-spec append(client(), key(), iodata()) -> ok | {error, error()}.
+append(Client, Key, Data) ->
+    append(Client, Key, Data, #{}).
+
+%% @doc Adds bytes behind those of an item, as they are: no codec takes part. `{error, not_stored}' if
+%% there is no item. Options: `timeout'.
+-spec append(client(), key(), iodata(), request_options()) -> ok | {error, error()}.
+append(Client, Key, Data, Options) ->
+    concat(append, Client, Key, Data, Options).
+
+%% @doc As {@link prepend/4} without options.
+-spec prepend(client(), key(), iodata()) -> ok | {error, error()}.
+prepend(Client, Key, Data) ->
+    prepend(Client, Key, Data, #{}).
+
+%% @doc As {@link append/4}, but before those of the item.
+-spec prepend(client(), key(), iodata(), request_options()) -> ok | {error, error()}.
+prepend(Client, Key, Data, Options) ->
+    concat(prepend, Client, Key, Data, Options).
+
+%% @doc As {@link set_many/3} without options.
+-spec set_many(client(), #{key() => Value :: term()} | [{key(), Value :: term()}]) -> ok | {error, error()}.
+set_many(Client, Items) ->
+    set_many(Client, Items, #{}).
+
+%% @doc Stores many values, in one request on one connection. If some could not be stored:
+%% `{error, {partial, #{Key => Reason}}}'. Nothing is sent if one of the keys is bad. Options: `ttl',
+%% `flags', `timeout', `codec'.
+-spec set_many(client(), #{key() => Value :: term()} | [{key(), Value :: term()}], request_options()) ->
+    ok | {error, error()}.
+set_many(Client, Items, Options) when is_map(Items) ->
+    set_many(Client, maps:to_list(Items), Options);
+set_many(Client, Items, Options) when is_list(Items) ->
+    ok = known(Options, [ttl, flags, timeout, codec]),
+    Config = config(Client),
+    {Keys, Values} = lists:unzip(Items),
+    case keys(Keys, []) of
+        {ok, []} -> ok;
+        {ok, Bins} -> set_all(Bins, Keys, Values, Config, Options);
+        {error, _} = Error -> Error
+    end.
+
+set_all(Bins, Keys, Values, Config, Options) ->
+    Encoded = [encode(Config, Options, Value) || Value <- Values],
+    Ttl = ttl(Options),
+    Lines = lists:zipwith(
+        fun(Bin, {Data, Flags, Size}) ->
+            {store, Line} = weir_memcached_request:store(set, Bin, Data, Flags, Ttl, Size),
+            Line
+        end,
+        Bins,
+        Encoded
+    ),
+    case ask(Config, {{many, [store || _ <- Bins]}, Lines}, Options) of
+        {ok, Replies} ->
+            Results = lists:zip3(Keys, Encoded, Replies),
+            case [{Key, Reason} || {Key, {_, _, Size}, Reply} <- Results, {error, Reason} <- [sized(Size, Reply)]] of
+                [] -> ok;
+                Failed -> {error, {partial, maps:from_list(Failed)}}
+            end;
+        {error, _} = Error ->
+            Error
+    end.
+
+%% @doc As {@link incr/4} without options.
+-spec incr(client(), key(), non_neg_integer()) -> {ok, non_neg_integer()} | {error, error()}.
+incr(Client, Key, N) ->
+    incr(Client, Key, N, #{}).
+
+%% @doc Adds to a number, which memcached keeps as decimal digits: store it with the codec `raw'. Wraps at
+%% 64 bits. `{error, not_found}' if there is no item, `{error, {client_error, _}}' if it is no number.
+%% Options: `timeout'.
+-spec incr(client(), key(), non_neg_integer(), request_options()) -> {ok, non_neg_integer()} | {error, error()}.
+incr(Client, Key, N, Options) ->
+    arithmetic(incr, Client, Key, N, Options).
+
+%% @doc As {@link decr/4} without options.
+-spec decr(client(), key(), non_neg_integer()) -> {ok, non_neg_integer()} | {error, error()}.
+decr(Client, Key, N) ->
+    decr(Client, Key, N, #{}).
+
+%% @doc As {@link incr/4}, but subtracts, down to 0.
+-spec decr(client(), key(), non_neg_integer(), request_options()) -> {ok, non_neg_integer()} | {error, error()}.
+decr(Client, Key, N, Options) ->
+    arithmetic(decr, Client, Key, N, Options).
+
+%% @doc As {@link touch/4} without options.
+-spec touch(client(), key(), Ttl :: integer()) -> ok | {error, error()}.
+touch(Client, Key, Ttl) ->
+    touch(Client, Key, Ttl, #{}).
+
+%% @doc Gives an item a new time to live. Options: `timeout'.
+-spec touch(client(), key(), Ttl :: integer(), request_options()) -> ok | {error, error()}.
+touch(Client, Key, Ttl, Options) when is_integer(Ttl) ->
+    simple(Client, Key, Options, fun(K) -> weir_memcached_request:touch(K, Ttl) end).
+
+%% @doc As {@link delete/3} without options.
+-spec delete(client(), key()) -> ok | {error, error()}.
+delete(Client, Key) ->
+    delete(Client, Key, #{}).
+
+%% @doc Removes an item, or `{error, not_found}'. Options: `timeout'.
+-spec delete(client(), key(), request_options()) -> ok | {error, error()}.
+delete(Client, Key, Options) ->
+    simple(Client, Key, Options, fun weir_memcached_request:delete/1).
+
+%% The server
+
+%% @doc As {@link flush_all/2} without options.
+-spec flush_all(client()) -> ok | {error, error()}.
+flush_all(Client) ->
+    flush_all(Client, #{}).
+
+%% @doc Makes all items expire, now or after `delay' seconds. Options: `delay', `timeout'.
+-spec flush_all(client(), request_options()) -> ok | {error, error()}.
+flush_all(Client, Options) ->
+    ok = known(Options, [delay, timeout]),
+    Delay = maps:get(delay, Options, 0),
+    ask(config(Client), weir_memcached_request:command({flush_all, Delay}), Options).
+
+%% @doc The server's general statistics.
+-spec stats(client()) -> {ok, #{Name :: binary() => Value :: binary()}} | {error, error()}.
+stats(Client) ->
+    as_map(ask(config(Client), weir_memcached_request:command(stats), #{})).
+
+%% @doc As {@link stats/3} without options.
+-spec stats(client(), Section :: binary() | string()) ->
+    {ok, #{Name :: binary() => Value :: binary()}} | {error, error()}.
+stats(Client, Section) ->
+    stats(Client, Section, #{}).
+
+%% @doc A section of the server's statistics: one word, such as `items', `slabs', `settings', `conns';
+%% `reset' clears them and gives an empty map. Options: `timeout'.
+-spec stats(client(), Section :: binary() | string(), request_options()) ->
+    {ok, #{Name :: binary() => Value :: binary()}} | {error, error()}.
+stats(Client, Section, Options) ->
+    ok = known(Options, [timeout]),
+    %% what a key may not contain a section may not either
+    case weir_memcached_request:key(Section) of
+        {ok, Word} -> as_map(ask(config(Client), weir_memcached_request:command({stats, Word}), Options));
+        {error, _} -> error(badarg, [Client, Section, Options])
+    end.
+
+as_map({ok, Stats}) -> {ok, maps:from_list(Stats)};
+as_map({error, _} = Error) -> Error.
+
+%% @doc As {@link version/2} without options.
+-spec version(client()) -> {ok, binary()} | {error, error()}.
+version(Client) ->
+    version(Client, #{}).
+
+%% @doc The server's version. Options: `timeout'.
+-spec version(client(), request_options()) -> {ok, binary()} | {error, error()}.
+version(Client, Options) ->
+    ok = known(Options, [timeout]),
+    ask(config(Client), weir_memcached_request:command(version), Options).
+
+%% @doc As {@link verbosity/3} without options.
+-spec verbosity(client(), non_neg_integer()) -> ok | {error, error()}.
+verbosity(Client, Level) ->
+    verbosity(Client, Level, #{}).
+
+%% @doc How much the server writes to its log: 0, 1 or 2. Options: `timeout'.
+-spec verbosity(client(), non_neg_integer(), request_options()) -> ok | {error, error()}.
+verbosity(Client, Level, Options) when is_integer(Level), Level >= 0 ->
+    ok = known(Options, [timeout]),
+    ask(config(Client), weir_memcached_request:command({verbosity, Level}), Options).
+
+%% What the operations have in common
+
+store(Op, Client, Key, Value, Options) ->
+    ok = known(Options, [ttl, flags, timeout, codec]),
+    Config = config(Client),
+    with_key(Key, fun(K) ->
+        {Data, Flags, Size} = encode(Config, Options, Value),
+        sized(Size, ask(Config, weir_memcached_request:store(Op, K, Data, Flags, ttl(Options), Size), Options))
+    end).
+
+concat(Op, Client, Key, Data, Options) ->
+    Size = iolist_size(Data),
+    simple(Client, Key, Options, fun(K) -> weir_memcached_request:concat(Op, K, Data) end, Size).
+
+arithmetic(Op, Client, Key, N, Options) when is_integer(N), N >= 0, N =< ?MAX_COUNTER ->
+    simple(Client, Key, Options, fun(K) -> weir_memcached_request:arithmetic(Op, K, N) end).
+
+simple(Client, Key, Options, Request) ->
+    ok = known(Options, [timeout]),
+    Config = config(Client),
+    with_key(Key, fun(K) -> ask(Config, Request(K), Options) end).
+
+simple(Client, Key, Options, Request, Size) ->
+    sized(Size, simple(Client, Key, Options, Request)).
+
+one_value(Config, Key, Options, Request) ->
+    with_item(Config, Key, Options, Request, fun({_, Flags, _, Bytes}) -> decode(Config, Options, Bytes, Flags) end).
+
+with_item(Config, Key, Options, Request, Use) ->
+    with_key(Key, fun(K) ->
+        case ask(Config, Request(K), Options) of
+            {ok, [Item]} -> Use(Item);
+            {ok, []} -> {error, not_found};
+            {error, _} = Error -> Error
+        end
+    end).
+
+with_key(Key, Use) ->
+    case weir_memcached_request:key(Key) of
+        {ok, Bin} -> Use(Bin);
+        {error, _} = Error -> Error
+    end.
+
+keys([Key | Keys], Bins) ->
+    case weir_memcached_request:key(Key) of
+        {ok, Bin} -> keys(Keys, [Bin | Bins]);
+        {error, _} = Error -> Error
+    end;
+keys([], Bins) ->
+    {ok, lists:reverse(Bins)}.
+
+encode(#config{codec = Default}, Options, Value) ->
+    Flags = maps:get(flags, Options, 0),
+    {Data, Flags1} = weir_memcached_codec:encode(maps:get(codec, Options, Default), Value, Flags),
+    {Data, Flags1, iolist_size(Data)}.
+
+decode(#config{codec = Default}, Options, Bytes, Flags) ->
+    weir_memcached_codec:decode(maps:get(codec, Options, Default), Bytes, Flags).
+
+ttl(Options) ->
+    maps:get(ttl, Options, 0).
+
+%% The server does not say how large was too large.
+sized(Size, {error, {server_error, <<"object too large for cache">>}}) -> {error, {too_large, Size}};
+sized(_, Reply) -> Reply.
+
+known(Options, _) when map_size(Options) =:= 0 ->
+    ok;
+known(Options, Allowed) ->
+    maps:foreach(
+        fun(Key, Value) ->
+            lists:member(Key, Allowed) andalso is_valid(Key, Value) orelse error({bad_option, Key, Value})
+        end,
+        Options
+    ).
+
+is_valid(timeout, V) -> V =:= infinity orelse (is_integer(V) andalso V >= 0);
+is_valid(ttl, V) -> is_integer(V);
+is_valid(flags, V) -> is_integer(V) andalso V >= 0 andalso V =< 16#FFFFFFFF;
+is_valid(delay, V) -> is_integer(V) andalso V >= 0;
+is_valid(codec, V) -> is_atom(V).
+
+config(Client) ->
+    case weir_memcached_config:fetch(Client) of
+        undefined -> exit({noproc, {?MODULE, client, [Client]}});
+        Config -> Config
+    end.
+
+%% Has a request answered by whichever connection is up. A request that was not sent may be tried on
+%% another one; one that may have been sent is never repeated.
+ask(#config{connections = Connections, request_timeout = Default} = Config, Request, Options) ->
+    Timeout = maps:get(timeout, Options, Default),
+    ask(Config, Request, deadline(Timeout), Timeout, Connections).
+
+ask(#config{pool = Pool, counters = Counters} = Config, Request, Deadline, Timeout, Tries) ->
+    case weir_pool:pick(Pool) of
+        {ok, Conn} ->
+            case weir_memcached_conn:request(Conn, Request, Deadline, Timeout) of
+                down when Tries > 1 ->
+                    ask(Config, Request, Deadline, left(Deadline), Tries - 1);
+                Lost when Lost =:= down; Lost =:= gone ->
+                    {error, disconnected};
+                {error, timeout} = Error ->
+                    weir_memcached_counters:add(Counters, timeouts, 1),
+                    Error;
+                Reply ->
+                    Reply
+            end;
+        {error, _} ->
+            {error, disconnected}
+    end.
+
+deadline(infinity) -> infinity;
+deadline(Timeout) -> erlang:monotonic_time(millisecond) + Timeout.
+
+left(infinity) -> infinity;
+left(Deadline) -> max(0, Deadline - erlang:monotonic_time(millisecond)).

@@ -1,0 +1,63 @@
+%% @doc How values become bytes and bytes become values again.
+%%
+%% Two codecs are built in. `term' (the default) takes any term: `term_to_binary/1', and back with the
+%% `safe' option, so what somebody else put into the cache cannot create atoms. `raw' takes iodata and
+%% gives binaries.
+%%
+%% A codec of one's own is a module with the two callbacks below. They run in the caller, so a slow one
+%% delays nobody else. It may use the 32 bits of flags that memcached keeps with every item, for
+%% instance to say that a value is compressed:
+%% ```
+%% encode(Term, Flags) ->
+%%     case term_to_binary(Term) of
+%%         Bin when byte_size(Bin) > 4096 -> {zlib:zip(Bin), Flags bor 1};
+%%         Bin -> {Bin, Flags}
+%%     end.
+%%
+%% decode(Bin, Flags) when Flags band 1 =:= 1 -> binary_to_term(zlib:unzip(Bin), [safe]);
+%% decode(Bin, _) -> binary_to_term(Bin, [safe]).
+%% '''
+-module(weir_memcached_codec).
+
+-export([encode/3, decode/3]).
+
+-export_type([codec/0, flags/0]).
+
+-type codec() :: term | raw | module().
+-type flags() :: 0..16#FFFFFFFF.
+
+%% Gives the bytes to store. `Flags' are those that the user asked for, or 0. An exception passes through
+%% to the caller; nothing has been sent then.
+-callback encode(Value :: term(), flags()) -> {iodata(), flags()}.
+
+%% Gives the value for bytes that were stored. An exception makes the result `{error, {undecodable, Bytes}}'.
+-callback decode(binary(), flags()) -> Value :: term().
+
+%% @doc Encodes a value. With `raw', a value that is no iodata is an error `badarg'.
+-spec encode(codec(), term(), flags()) -> {iodata(), flags()}.
+encode(term, Value, Flags) ->
+    {term_to_binary(Value), Flags};
+encode(raw, Value, Flags) when is_binary(Value) ->
+    {Value, Flags};
+encode(raw, Value, Flags) when is_list(Value) ->
+    {iolist_to_binary(Value), Flags};
+encode(raw, Value, _) ->
+    error(badarg, [Value]);
+encode(Module, Value, Flags) ->
+    Module:encode(Value, Flags).
+
+%% @doc Decodes what was stored. The result holds on to nothing of a larger binary that `Bytes' is a part of.
+-spec decode(codec(), binary(), flags()) -> {ok, term()} | {error, {undecodable, binary()}}.
+decode(raw, Bytes, _) ->
+    {ok, binary:copy(Bytes)};
+decode(Codec, Bytes, Flags) ->
+    %% copied first: a decoded term may refer to parts of its input
+    Own = binary:copy(Bytes),
+    try
+        {ok, decode_own(Codec, Own, Flags)}
+    catch
+        _:_ -> {error, {undecodable, Own}}
+    end.
+
+decode_own(term, Bytes, _) -> binary_to_term(Bytes, [safe]);
+decode_own(Module, Bytes, Flags) -> Module:decode(Bytes, Flags).

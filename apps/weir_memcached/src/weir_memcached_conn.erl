@@ -1,0 +1,344 @@
+%% @doc One connection to a memcached: many callers' requests in, pipelined writes out, replies matched
+%% to requests by their order.
+%%
+%% Phases:
+%% ```
+%%             start                    connected
+%%   waiting -----------> connecting ---------------> up
+%%      ^    timer fires      |                        |  closed by the server, write failed, garbage,
+%%      |                     | failed                 |  silent for too long
+%%      +---------------------+------------------------+
+%%            back-off with jitter; what was in flight is answered at once
+%% '''
+%% A request while `waiting' or `connecting' is answered `down' at once: it was not sent, so the caller
+%% may try another connection. One that was accepted and not answered when the connection is lost is
+%% answered `{error, disconnected}', or `down' if it had not been given to the writer.
+%%
+%% What a request goes through while `up':
+%% ```
+%%   mailbox --handle_batch--> queued --flush--> in flight --reply--> answered
+%%                 |              |
+%%                 | pending =:=  | its deadline has passed:
+%%                 v max_pending  v dropped, its caller has gone
+%%          {error, busy}      (expired)
+%% '''
+%% A flush hands everything queued to the writer ({@link weir_memcached_io}) as one write, if no write is
+%% under way. In flight means: given to the writer; the order of the requests in flight is the order of
+%% the replies. A caller that gives up leaves its place in that order, and its reply goes nowhere: calls
+%% are answered through an alias that has ended by then. So no reply can come to a wrong caller; one that does not
+%% fit the request whose turn it is closes the connection.
+%%
+%% Who does what: this process alone reads the socket and owns all state below, so its death leaves
+%% nothing to repair: the link ends the writer, the socket is closed with its owner, callers are told by
+%% their monitors.
+%%
+%% Cost of a request: one message in and one out; its share of a batch is one write, one look at the
+%% clock and one message to the writer, and of a received block one parse.
+-module(weir_memcached_conn).
+-behaviour(weir_server).
+
+-export([start_link/1, request/4, info/1]).
+-export([init/1, handle_batch/2, terminate/2, format_status/1]).
+
+-include("weir_memcached_config.hrl").
+
+%% So many blocks are delivered before the socket waits to be asked for more: bounds what a server can
+%% put into the mailbox to that many times the buffer of weir_memcached_io.
+-define(ACTIVE, 100).
+
+-type deadline() :: integer() | infinity.
+%% Milliseconds of `erlang:monotonic_time/1'. Every integer is less than `infinity' in the order of terms.
+-type queued() :: {weir_server:from(), deadline(), weir_memcached_request:request()}.
+-type flight() :: {weir_server:from(), weir_memcached_reply:kind()}.
+
+%% What lives as long as one connection does.
+-record(link, {
+    io :: pid(),
+    socket :: term(),
+    parser = weir_memcached_reply:new() :: weir_memcached_reply:parser(),
+    %% in flight, the oldest first: the rest of one write, then one list for each later write
+    front = [] :: [flight()],
+    writes = queue:new() :: queue:queue([flight()]),
+    %% a write is under way
+    writing = false :: boolean(),
+    %% accepted, not written, the newest first
+    queued = [] :: [queued()],
+    %% the length of all three together
+    pending = 0 :: non_neg_integer(),
+    %% something was received since the stall timer was set
+    heard = false :: boolean(),
+    stall_timer :: undefined | reference()
+}).
+
+-record(state, {
+    config :: weir_memcached_config:config(),
+    phase :: {waiting, reference()} | {connecting, pid()} | #link{},
+    %% milliseconds before the next attempt, without jitter
+    backoff :: pos_integer(),
+    %% that the server cannot be reached has been reported
+    reported = false :: boolean()
+}).
+
+%% @doc Starts a connection of a client. It connects in its own time, and again whenever it has to.
+-spec start_link(weir_memcached:client()) -> weir_server:start_ret().
+start_link(Client) ->
+    weir_server:start_link(?MODULE, Client, []).
+
+%% @doc Has a request answered. `down': this connection has no server, nothing was sent. `gone': the
+%% connection process died; the request may have been sent.
+-spec request(pid(), weir_memcached_request:request(), deadline(), timeout()) ->
+    weir_memcached_reply:reply() | {error, busy | timeout | disconnected} | down | gone.
+request(Conn, Request, Deadline, Timeout) ->
+    try
+        weir_server:call(Conn, {request, Deadline, Request}, Timeout)
+    catch
+        exit:{timeout, _} -> {error, timeout};
+        exit:{noproc, _} -> down;
+        exit:{_, {weir_server, call, _}} -> gone
+    end.
+
+%% @doc What a connection is doing. Cost: one call, answered between two batches.
+-spec info(pid()) -> #{pid := pid(), phase := waiting | connecting | up, pending := non_neg_integer()}.
+info(Conn) ->
+    weir_server:call(Conn, info).
+
+%% @private
+-spec init(weir_memcached:client()) -> {ok, #state{}}.
+init(Client) ->
+    process_flag(trap_exit, true),
+    #config{reconnect = {Backoff, _}} = Config = weir_memcached_config:fetch(Client),
+    {ok, #state{config = Config, phase = connecting(Config), backoff = Backoff}}.
+
+%% @private
+-spec handle_batch([weir_server:message()], #state{}) -> {reply, [{weir_server:from(), term()}], #state{}}.
+handle_batch(Batch, State) ->
+    {Replies, State1} = messages(Batch, [], State),
+    {reply, lists:reverse(Replies), flush(State1)}.
+
+messages([{call, From, {request, Deadline, Request}} | Batch], Replies, #state{phase = #link{} = L} = State) ->
+    #state{config = #config{max_pending = MaxPending}} = State,
+    case L#link.pending < MaxPending of
+        true ->
+            L1 = L#link{queued = [{From, Deadline, Request} | L#link.queued], pending = L#link.pending + 1},
+            messages(Batch, Replies, State#state{phase = L1});
+        false ->
+            count(busy, 1, State),
+            messages(Batch, [{From, {error, busy}} | Replies], State)
+    end;
+messages([{call, From, {request, _, _}} | Batch], Replies, State) ->
+    messages(Batch, [{From, down} | Replies], State);
+messages([{call, From, info} | Batch], Replies, State) ->
+    messages(Batch, [{From, summary(State)} | Replies], State);
+messages([{info, Message} | Batch], Replies, State) ->
+    {Replies1, State1} = message(Message, Replies, State),
+    messages(Batch, Replies1, State1);
+%% nobody has reason to send anything else, and a stray message is no reason to lose requests
+messages([_ | Batch], Replies, State) ->
+    messages(Batch, Replies, State);
+messages([], Replies, State) ->
+    {Replies, State}.
+
+message({tcp, Socket, Data}, Replies, #state{phase = #link{socket = Socket} = L} = State) ->
+    Parser = weir_memcached_reply:push(Data, L#link.parser),
+    received(Replies, State#state{phase = L#link{parser = Parser, heard = true}});
+message({Io, written}, Replies, #state{phase = #link{io = Io} = L} = State) ->
+    {Replies, State#state{phase = L#link{writing = false}}};
+message({tcp_passive, Socket}, Replies, #state{phase = #link{socket = Socket}} = State) ->
+    activate(Replies, State);
+message({tcp_closed, Socket}, Replies, #state{phase = #link{socket = Socket}} = State) ->
+    lose(closed, Replies, State);
+message({tcp_error, Socket, Reason}, Replies, #state{phase = #link{socket = Socket}} = State) ->
+    lose(Reason, Replies, State);
+message({'EXIT', Io, Reason}, Replies, #state{phase = #link{io = Io}} = State) ->
+    lose(reason(Reason), Replies, State);
+message({timeout, Timer, stalled}, Replies, #state{phase = #link{stall_timer = Timer}} = State) ->
+    stalled(Replies, State);
+message({Io, connected, Socket}, Replies, #state{phase = {connecting, Io}} = State) ->
+    connected(Io, Socket, Replies, State);
+message({'EXIT', Io, Reason}, Replies, #state{phase = {connecting, Io}} = State) ->
+    {Replies, connect_failed(reason(Reason), State)};
+message({timeout, Timer, reconnect}, Replies, #state{phase = {waiting, Timer}} = State) ->
+    {Replies, State#state{phase = connecting(State#state.config)}};
+%% what is left of a connection that is no more
+message(_, Replies, State) ->
+    {Replies, State}.
+
+reason({shutdown, {_, Reason}}) -> Reason;
+reason(Reason) -> Reason.
+
+%% Connecting
+
+connecting(Config) ->
+    {connecting, weir_memcached_io:start_link(Config)}.
+
+connected(Io, Socket, Replies, #state{config = Config} = State) ->
+    count(connects, 1, State),
+    weir_memcached_event:connected(Config),
+    activate(Replies, State#state{phase = #link{io = Io, socket = Socket}, reported = false}).
+
+activate(Replies, #state{phase = #link{socket = Socket}} = State) ->
+    case inet:setopts(Socket, [{active, ?ACTIVE}]) of
+        ok -> {Replies, State};
+        {error, _} -> lose(closed, Replies, State)
+    end.
+
+connect_failed(Reason, State) ->
+    count(connect_failures, 1, State),
+    State#state.reported orelse weir_memcached_event:connect_failed(State#state.config, Reason),
+    wait(State#state{reported = true}).
+
+%% Waits between half the back-off and all of it, so that the connections of many nodes do not come back at once.
+wait(#state{config = #config{reconnect = {_, Max}}, backoff = Backoff} = State) ->
+    Delay = Backoff div 2 + rand:uniform(Backoff - Backoff div 2),
+    Timer = erlang:start_timer(Delay, self(), reconnect),
+    State#state{phase = {waiting, Timer}, backoff = min(2 * Backoff, Max)}.
+
+%% Losing a connection
+
+lose(Reason, Replies, #state{config = #config{transport = Transport} = Config, phase = L} = State) ->
+    #link{io = Io, socket = Socket, front = Front, writes = Writes, queued = Queued} = L,
+    unlink(Io),
+    exit(Io, kill),
+    close(Transport, Socket),
+    cancel(L#link.stall_timer),
+    InFlight = lists:append([Front | queue:to_list(Writes)]),
+    Failed = length(InFlight),
+    count(disconnects, 1, State),
+    count(disconnected, Failed, State),
+    weir_memcached_event:disconnected(Config, Reason, Failed),
+    Unsent = [{From, down} || {From, _, _} <- Queued],
+    Sent = [{From, {error, disconnected}} || {From, _} <- InFlight],
+    {Unsent ++ Sent ++ Replies, wait(State)}.
+
+%% What the driver has not written must not be waited for: the server may never take it.
+close(Transport, Socket) ->
+    _ = inet:setopts(Socket, [{linger, {true, 0}}]),
+    _ = Transport:close(Socket),
+    ok.
+
+cancel(undefined) -> ok;
+cancel(Timer) -> erlang:cancel_timer(Timer, [{async, true}, {info, false}]).
+
+%% Silence. While requests are in flight the timer runs; when it fires and nothing was received since it was
+%% set, the server is taken for dead: without this a server that vanished without closing its
+%% connections would be believed in for as long as TCP repeats what it sent, a quarter of an hour.
+
+watch(#link{stall_timer = undefined} = L, #config{stall_timeout = Timeout}) when is_integer(Timeout) ->
+    L#link{stall_timer = erlang:start_timer(Timeout, self(), stalled), heard = false};
+watch(L, _) ->
+    L.
+
+stalled(Replies, #state{config = Config, phase = #link{front = Front, writes = Writes, heard = Heard} = L} = State) ->
+    Idle = Front =:= [] andalso queue:is_empty(Writes),
+    L1 = L#link{stall_timer = undefined},
+    if
+        Idle -> {Replies, State#state{phase = L1}};
+        Heard -> {Replies, State#state{phase = watch(L1, Config)}};
+        true -> lose(stalled, Replies, State)
+    end.
+
+%% Writing
+
+flush(#state{config = Config, phase = #link{writing = false, queued = [_ | _] = Queued} = L} = State) ->
+    Now = erlang:monotonic_time(millisecond),
+    case take(Queued, Now, [], [], 0) of
+        {[], _, Expired} ->
+            count(expired, Expired, State),
+            State#state{phase = L#link{queued = [], pending = L#link.pending - Expired}};
+        {Flights, Data, Expired} ->
+            count(expired, Expired, State),
+            count(requests, length(Flights), State),
+            weir_memcached_io:write(L#link.io, Data),
+            L1 = L#link{
+                writing = true,
+                queued = [],
+                writes = queue:in(Flights, L#link.writes),
+                pending = L#link.pending - Expired
+            },
+            State#state{phase = watch(L1, Config)}
+    end;
+flush(State) ->
+    State.
+
+%% The newest comes first in the queue, so taking them one by one puts them in order.
+take([{From, Deadline, {Kind, Data}} | Queued], Now, Flights, Out, Expired) when Deadline > Now ->
+    take(Queued, Now, [{From, Kind} | Flights], [Data | Out], Expired);
+take([_ | Queued], Now, Flights, Out, Expired) ->
+    take(Queued, Now, Flights, Out, Expired + 1);
+take([], _, Flights, Out, Expired) ->
+    {Flights, Out, Expired}.
+
+%% Reading
+
+received(Replies, #state{phase = #link{parser = Parser, front = Front, writes = Writes} = L} = State) ->
+    {Result, Replies1, Done, Parser1, Front1, Writes1} = replies(Front, Writes, Parser, Replies, 0),
+    L1 = L#link{parser = Parser1, front = Front1, writes = Writes1, pending = L#link.pending - Done},
+    State1 = proven(Done, State#state{phase = L1}),
+    case Result of
+        more ->
+            {Replies1, State1};
+        {garbage, Garbage} ->
+            count(garbage, 1, State),
+            lose({garbage, Garbage}, Replies1, State1);
+        {distrusted, Reply} ->
+            lose({refused, Reply}, Replies1, State1)
+    end.
+
+replies([{From, Kind} | Front1] = Front, Writes, Parser, Replies, Done) ->
+    case weir_memcached_reply:next(Kind, Parser) of
+        {reply, Reply, Parser1} ->
+            Replies1 = [{From, Reply} | Replies],
+            case is_distrusted(Kind, Reply) of
+                false -> replies(Front1, Writes, Parser1, Replies1, Done + 1);
+                true -> {{distrusted, Reply}, Replies1, Done + 1, Parser1, Front1, Writes}
+            end;
+        {more, Parser1} ->
+            {more, Replies, Done, Parser1, Front, Writes};
+        {garbage, Garbage} ->
+            {{garbage, Garbage}, Replies, Done, Parser, Front, Writes}
+    end;
+replies([], Writes, Parser, Replies, Done) ->
+    case queue:out(Writes) of
+        {{value, Front}, Writes1} ->
+            replies(Front, Writes1, Parser, Replies, Done);
+        {empty, _} ->
+            case weir_memcached_reply:unasked(Parser) of
+                none -> {more, Replies, Done, Parser, [], Writes};
+                Garbage -> {{garbage, Garbage}, Replies, Done, Parser, [], Writes}
+            end
+    end.
+
+%% A server that rejects the line of a storage command may take the data that follows for commands, and
+%% answer those. Then the replies after this one belong to nobody.
+is_distrusted(store, {error, {client_error, _}}) -> true;
+is_distrusted({many, [store | _]}, {ok, Replies}) -> lists:any(fun(R) -> is_distrusted(store, R) end, Replies);
+is_distrusted(_, _) -> false.
+
+%% The back-off starts again from its minimum when a server has answered, not when it has accepted: one
+%% that accepts and closes at once is not tried in a tight loop.
+proven(0, State) -> State;
+proven(_, #state{config = #config{reconnect = {Min, _}}} = State) -> State#state{backoff = Min}.
+
+count(_, 0, _) -> ok;
+count(Name, N, #state{config = #config{counters = Counters}}) -> weir_memcached_counters:add(Counters, Name, N).
+
+%% @private
+-spec terminate(term(), #state{}) -> ok.
+terminate(_, #state{config = #config{transport = Transport}, phase = #link{socket = Socket}}) ->
+    close(Transport, Socket);
+terminate(_, _) ->
+    ok.
+
+%% @private Sizes, not payloads.
+-spec format_status(#{atom() => term()}) -> #{atom() => term()}.
+format_status(Status) ->
+    maps:map(
+        fun
+            (state, State) -> summary(State);
+            (_, Value) -> Value
+        end,
+        Status
+    ).
+
+summary(#state{phase = #link{pending = Pending}}) -> #{pid => self(), phase => up, pending => Pending};
+summary(#state{phase = {Phase, _}}) -> #{pid => self(), phase => Phase, pending => 0}.

@@ -1,0 +1,28 @@
+%% @doc The supervisor of one client, registered under the client's name:
+%% ```
+%%   Client (weir_memcached_sup, rest_for_one)
+%%    +- weir_memcached_client     publishes the configuration
+%%    +- weir_pool                 one weir_memcached_conn in each slot
+%% '''
+-module(weir_memcached_sup).
+-behaviour(supervisor).
+
+-export([start_link/1, init/1]).
+
+-include("weir_memcached_config.hrl").
+
+%% @doc Starts a client's processes. The connections connect in their own time.
+-spec start_link(weir_memcached_config:config()) -> supervisor:startlink_ret().
+start_link(#config{client = Client} = Config) ->
+    supervisor:start_link({local, Client}, ?MODULE, Config).
+
+%% @private
+-spec init(weir_memcached_config:config()) -> {ok, {supervisor:sup_flags(), [supervisor:child_spec()]}}.
+init(#config{client = Client, pool = Pool, connections = Connections} = Config) ->
+    Keeper = #{id => client, start => {weir_memcached_client, start_link, [Config]}},
+    %% A connection does not die when its server goes away: a crash is a fault of ours, and rare.
+    Conns = weir_pool:child_spec(Pool, #{
+        size => Connections,
+        worker => {weir_memcached_conn, start_link, [Client]}
+    }),
+    {ok, {#{strategy => rest_for_one, intensity => 3, period => 10}, [Keeper, Conns]}}.
