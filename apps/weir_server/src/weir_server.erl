@@ -11,7 +11,8 @@
 %%     then scans what is left in the mailbox, not what was drained, and a module that exports
 %%     {@link handle_batch/2} gets everything drained at once.</li>
 %% <li>System messages and the parent's exit signal are handled as soon as the drain meets them: they do
-%%     not wait behind the messages drained before them.</li>
+%%     not wait behind the messages drained before them. So `sys:get_state/1' does not tell that what
+%%     was sent before it has been handled; a call does.</li>
 %% <li>While drained messages wait, `hibernate' is not obeyed, since there is work to do, and a time-out
 %%     does not expire, since there is a message.</li>
 %% <li>An unknown start option is refused with `{error, {bad_option, Key, Value}}'; `gen_server' ignores it.</li>
