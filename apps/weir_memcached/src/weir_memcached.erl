@@ -127,18 +127,12 @@
 %% The client
 
 %% @doc Starts a client and registers its supervisor as `Client'. Does not wait for a connection: requests
-%% are answered `{error, disconnected}' until there is one.
--spec start_link(client(), options()) ->
-    {ok, pid()} | {error, {bad_option, Key :: term(), Value :: term()} | {already_started, pid()} | term()}.
+%% are answered `{error, disconnected}' until there is one. Errors: `{bad_option, Key, Value}',
+%% `{already_started, Pid}'.
+-spec start_link(client(), options()) -> supervisor:startlink_ret() | {error, {bad_option, term(), term()}}.
 start_link(Client, Options) ->
     case weir_memcached_config:new(Client, Options) of
-        {ok, Config} -> start_link(Config);
-        {error, _} = Error -> Error
-    end.
-
-start_link(Config) ->
-    case weir_memcached_sup:start_link(Config) of
-        {ok, _} = Started -> Started;
+        {ok, Config} -> weir_memcached_sup:start_link(Config);
         {error, _} = Error -> Error
     end.
 
@@ -157,7 +151,7 @@ stop(Client) ->
 %% phase (`waiting', `connecting' or `up') and how many requests are unanswered. Cost: one call for each connection.
 -spec info(client()) -> #{atom() => term()}.
 info(Client) ->
-    #config{pool = Pool, counters = Counters} = config(Client),
+    #config{pool = Pool, counters = Counters} = weir_memcached_ask:config(Client),
     Conns = [weir_memcached_conn:info(Conn) || {_Slot, Conn} <- weir_pool:workers(Pool)],
     (weir_memcached_counters:read(Counters))#{connections => Conns}.
 
@@ -171,8 +165,8 @@ get(Client, Key) ->
 %% @doc The value of a key, or `{error, not_found}'. Options: `timeout', `codec'.
 -spec get(client(), key(), request_options()) -> {ok, Value :: term()} | {error, error()}.
 get(Client, Key, Options) ->
-    ok = known(Options, [timeout, codec]),
-    one_value(config(Client), Key, Options, fun(K) -> weir_memcached_request:values(get, [K]) end).
+    ok = weir_memcached_ask:check(Options, [timeout, codec]),
+    one_value(weir_memcached_ask:config(Client), Key, Options, fun(K) -> weir_memcached_request:values(get, [K]) end).
 
 %% @doc As {@link gets/3} without options.
 -spec gets(client(), key()) -> {ok, Value :: term(), Cas :: non_neg_integer()} | {error, error()}.
@@ -182,10 +176,10 @@ gets(Client, Key) ->
 %% @doc The value of a key and the unique number of its present version, for {@link cas/5}. Options: `timeout', `codec'.
 -spec gets(client(), key(), request_options()) -> {ok, Value :: term(), Cas :: non_neg_integer()} | {error, error()}.
 gets(Client, Key, Options) ->
-    ok = known(Options, [timeout, codec]),
-    Config = config(Client),
+    ok = weir_memcached_ask:check(Options, [timeout, codec]),
+    Config = weir_memcached_ask:config(Client),
     with_item(Config, Key, Options, fun(K) -> weir_memcached_request:values(gets, [K]) end, fun({_, Flags, Cas, Bytes}) ->
-        case decode(Config, Options, Bytes, Flags) of
+        case weir_memcached_ask:decode(Config, Options, Bytes, Flags) of
             {ok, Value} -> {ok, Value, Cas};
             {error, _} = Error -> Error
         end
@@ -199,8 +193,8 @@ gat(Client, Key, Ttl) ->
 %% @doc The value of a key, which is given a new time to live at the same time. Options: `timeout', `codec'.
 -spec gat(client(), key(), Ttl :: integer(), request_options()) -> {ok, Value :: term()} | {error, error()}.
 gat(Client, Key, Ttl, Options) when is_integer(Ttl) ->
-    ok = known(Options, [timeout, codec]),
-    one_value(config(Client), Key, Options, fun(K) -> weir_memcached_request:gat(K, Ttl) end).
+    ok = weir_memcached_ask:check(Options, [timeout, codec]),
+    one_value(weir_memcached_ask:config(Client), Key, Options, fun(K) -> weir_memcached_request:gat(K, Ttl) end).
 
 %% @doc As {@link get_many/3} without options.
 -spec get_many(client(), [key()]) -> {ok, #{key() => Value :: term()}} | {error, error()}.
@@ -211,13 +205,13 @@ get_many(Client, Keys) ->
 %% result; the others are there as they were given. Options: `timeout', `codec'.
 -spec get_many(client(), [key()], request_options()) -> {ok, #{key() => Value :: term()}} | {error, error()}.
 get_many(Client, Keys, Options) when is_list(Keys) ->
-    ok = known(Options, [timeout, codec]),
-    Config = config(Client),
+    ok = weir_memcached_ask:check(Options, [timeout, codec]),
+    Config = weir_memcached_ask:config(Client),
     case keys(Keys, []) of
         {ok, []} ->
             {ok, #{}};
         {ok, Bins} ->
-            case items(ask(Config, weir_memcached_request:values(get, Bins), Options)) of
+            case weir_memcached_reply:items(weir_memcached_ask:ask(Config, weir_memcached_request:values(get, Bins), Options)) of
                 {ok, Items} -> decode_many(Items, maps:from_list(lists:zip(Bins, Keys)), Config, Options, #{});
                 {error, _} = Error -> Error
             end;
@@ -226,20 +220,12 @@ get_many(Client, Keys, Options) when is_list(Keys) ->
     end.
 
 decode_many([{Bin, Flags, _, Bytes} | Items], Names, Config, Options, Values) ->
-    case decode(Config, Options, Bytes, Flags) of
+    case weir_memcached_ask:decode(Config, Options, Bytes, Flags) of
         {ok, Value} -> decode_many(Items, Names, Config, Options, Values#{maps:get(Bin, Names) => Value});
         {error, _} = Error -> Error
     end;
 decode_many([], _, _, _, Values) ->
     {ok, Values}.
-
-%% A request for many keys may have been several, each with a reply of its own.
-items({ok, [{Tag, _} | _] = Replies}) when Tag =:= ok; Tag =:= error -> append_items(Replies, []);
-items(Reply) -> Reply.
-
-append_items([{ok, Items} | Replies], All) -> append_items(Replies, [Items | All]);
-append_items([{error, _} = Error | _], _) -> Error;
-append_items([], All) -> {ok, lists:append(lists:reverse(All))}.
 
 %% Writing
 
@@ -282,11 +268,11 @@ cas(Client, Key, Value, Cas) ->
 %% `{error, not_found}' if it is gone. Options: `ttl', `flags', `timeout', `codec'.
 -spec cas(client(), key(), Value :: term(), Cas :: non_neg_integer(), request_options()) -> ok | {error, error()}.
 cas(Client, Key, Value, Cas, Options) when is_integer(Cas), Cas >= 0, Cas =< ?MAX_COUNTER ->
-    ok = known(Options, [ttl, flags, timeout, codec]),
-    Config = config(Client),
+    ok = weir_memcached_ask:check(Options, [ttl, flags, timeout, codec]),
+    Config = weir_memcached_ask:config(Client),
     with_key(Key, fun(K) ->
-        {Data, Flags, Size} = encode(Config, Options, Value),
-        sized(Size, ask(Config, weir_memcached_request:cas(K, Data, Flags, ttl(Options), Cas, Size), Options))
+        {Data, Flags, Size} = weir_memcached_ask:encode(Config, Options, Value),
+        sized(Size, weir_memcached_ask:ask(Config, weir_memcached_request:cas(K, Data, Flags, weir_memcached_ask:ttl(Options), Cas, Size), Options))
     end).
 
 %% @doc As {@link append/4} without options.
@@ -323,8 +309,8 @@ set_many(Client, Items) ->
 set_many(Client, Items, Options) when is_map(Items) ->
     set_many(Client, maps:to_list(Items), Options);
 set_many(Client, Items, Options) when is_list(Items) ->
-    ok = known(Options, [ttl, flags, timeout, codec]),
-    Config = config(Client),
+    ok = weir_memcached_ask:check(Options, [ttl, flags, timeout, codec]),
+    Config = weir_memcached_ask:config(Client),
     {Keys, Values} = lists:unzip(Items),
     case keys(Keys, []) of
         {ok, []} -> ok;
@@ -333,8 +319,8 @@ set_many(Client, Items, Options) when is_list(Items) ->
     end.
 
 set_all(Bins, Keys, Values, Config, Options) ->
-    Encoded = [encode(Config, Options, Value) || Value <- Values],
-    Ttl = ttl(Options),
+    Encoded = [weir_memcached_ask:encode(Config, Options, Value) || Value <- Values],
+    Ttl = weir_memcached_ask:ttl(Options),
     Lines = lists:zipwith(
         fun(Bin, {Data, Flags, Size}) ->
             {store, Line} = weir_memcached_request:store(set, Bin, Data, Flags, Ttl, Size),
@@ -343,7 +329,7 @@ set_all(Bins, Keys, Values, Config, Options) ->
         Bins,
         Encoded
     ),
-    case ask(Config, {{many, [store || _ <- Bins]}, Lines}, Options) of
+    case weir_memcached_ask:ask(Config, {{many, [store || _ <- Bins]}, Lines}, Options) of
         {ok, Replies} ->
             Results = lists:zip3(Keys, Encoded, Replies),
             case [{Key, Reason} || {Key, {_, _, Size}, Reply} <- Results, {error, Reason} <- [sized(Size, Reply)]] of
@@ -406,14 +392,14 @@ flush_all(Client) ->
 %% @doc Makes all items expire, now or after `delay' seconds. Options: `delay', `timeout'.
 -spec flush_all(client(), request_options()) -> ok | {error, error()}.
 flush_all(Client, Options) ->
-    ok = known(Options, [delay, timeout]),
+    ok = weir_memcached_ask:check(Options, [delay, timeout]),
     Delay = maps:get(delay, Options, 0),
-    ask(config(Client), weir_memcached_request:command({flush_all, Delay}), Options).
+    weir_memcached_ask:ask(weir_memcached_ask:config(Client), weir_memcached_request:command({flush_all, Delay}), Options).
 
 %% @doc The server's general statistics.
 -spec stats(client()) -> {ok, #{Name :: binary() => Value :: binary()}} | {error, error()}.
 stats(Client) ->
-    as_map(ask(config(Client), weir_memcached_request:command(stats), #{})).
+    as_map(weir_memcached_ask:ask(weir_memcached_ask:config(Client), weir_memcached_request:command(stats), #{})).
 
 %% @doc As {@link stats/3} without options.
 -spec stats(client(), Section :: binary() | string()) ->
@@ -426,10 +412,10 @@ stats(Client, Section) ->
 -spec stats(client(), Section :: binary() | string(), request_options()) ->
     {ok, #{Name :: binary() => Value :: binary()}} | {error, error()}.
 stats(Client, Section, Options) ->
-    ok = known(Options, [timeout]),
+    ok = weir_memcached_ask:check(Options, [timeout]),
     %% what a key may not contain a section may not either
     case weir_memcached_request:key(Section) of
-        {ok, Word} -> as_map(ask(config(Client), weir_memcached_request:command({stats, Word}), Options));
+        {ok, Word} -> as_map(weir_memcached_ask:ask(weir_memcached_ask:config(Client), weir_memcached_request:command({stats, Word}), Options));
         {error, _} -> error(badarg, [Client, Section, Options])
     end.
 
@@ -444,8 +430,8 @@ version(Client) ->
 %% @doc The server's version. Options: `timeout'.
 -spec version(client(), request_options()) -> {ok, binary()} | {error, error()}.
 version(Client, Options) ->
-    ok = known(Options, [timeout]),
-    ask(config(Client), weir_memcached_request:command(version), Options).
+    ok = weir_memcached_ask:check(Options, [timeout]),
+    weir_memcached_ask:ask(weir_memcached_ask:config(Client), weir_memcached_request:command(version), Options).
 
 %% @doc As {@link verbosity/3} without options.
 -spec verbosity(client(), non_neg_integer()) -> ok | {error, error()}.
@@ -455,40 +441,37 @@ verbosity(Client, Level) ->
 %% @doc How much the server writes to its log: 0, 1 or 2. Options: `timeout'.
 -spec verbosity(client(), non_neg_integer(), request_options()) -> ok | {error, error()}.
 verbosity(Client, Level, Options) when is_integer(Level), Level >= 0 ->
-    ok = known(Options, [timeout]),
-    ask(config(Client), weir_memcached_request:command({verbosity, Level}), Options).
+    ok = weir_memcached_ask:check(Options, [timeout]),
+    weir_memcached_ask:ask(weir_memcached_ask:config(Client), weir_memcached_request:command({verbosity, Level}), Options).
 
 %% What the operations have in common
 
 store(Op, Client, Key, Value, Options) ->
-    ok = known(Options, [ttl, flags, timeout, codec]),
-    Config = config(Client),
+    ok = weir_memcached_ask:check(Options, [ttl, flags, timeout, codec]),
+    Config = weir_memcached_ask:config(Client),
     with_key(Key, fun(K) ->
-        {Data, Flags, Size} = encode(Config, Options, Value),
-        sized(Size, ask(Config, weir_memcached_request:store(Op, K, Data, Flags, ttl(Options), Size), Options))
+        {Data, Flags, Size} = weir_memcached_ask:encode(Config, Options, Value),
+        sized(Size, weir_memcached_ask:ask(Config, weir_memcached_request:store(Op, K, Data, Flags, weir_memcached_ask:ttl(Options), Size), Options))
     end).
 
 concat(Op, Client, Key, Data, Options) ->
     Size = iolist_size(Data),
-    simple(Client, Key, Options, fun(K) -> weir_memcached_request:concat(Op, K, Data) end, Size).
+    sized(Size, simple(Client, Key, Options, fun(K) -> weir_memcached_request:concat(Op, K, Data) end)).
 
 arithmetic(Op, Client, Key, N, Options) when is_integer(N), N >= 0, N =< ?MAX_COUNTER ->
     simple(Client, Key, Options, fun(K) -> weir_memcached_request:arithmetic(Op, K, N) end).
 
 simple(Client, Key, Options, Request) ->
-    ok = known(Options, [timeout]),
-    Config = config(Client),
-    with_key(Key, fun(K) -> ask(Config, Request(K), Options) end).
-
-simple(Client, Key, Options, Request, Size) ->
-    sized(Size, simple(Client, Key, Options, Request)).
+    ok = weir_memcached_ask:check(Options, [timeout]),
+    Config = weir_memcached_ask:config(Client),
+    with_key(Key, fun(K) -> weir_memcached_ask:ask(Config, Request(K), Options) end).
 
 one_value(Config, Key, Options, Request) ->
-    with_item(Config, Key, Options, Request, fun({_, Flags, _, Bytes}) -> decode(Config, Options, Bytes, Flags) end).
+    with_item(Config, Key, Options, Request, fun({_, Flags, _, Bytes}) -> weir_memcached_ask:decode(Config, Options, Bytes, Flags) end).
 
 with_item(Config, Key, Options, Request, Use) ->
     with_key(Key, fun(K) ->
-        case ask(Config, Request(K), Options) of
+        case weir_memcached_ask:ask(Config, Request(K), Options) of
             {ok, [Item]} -> Use(Item);
             {ok, []} -> {error, not_found};
             {error, _} = Error -> Error
@@ -509,69 +492,6 @@ keys([Key | Keys], Bins) ->
 keys([], Bins) ->
     {ok, lists:reverse(Bins)}.
 
-encode(#config{codec = Default}, Options, Value) ->
-    Flags = maps:get(flags, Options, 0),
-    {Data, Flags1} = weir_memcached_codec:encode(maps:get(codec, Options, Default), Value, Flags),
-    {Data, Flags1, iolist_size(Data)}.
-
-decode(#config{codec = Default}, Options, Bytes, Flags) ->
-    weir_memcached_codec:decode(maps:get(codec, Options, Default), Bytes, Flags).
-
-ttl(Options) ->
-    maps:get(ttl, Options, 0).
-
 %% The server does not say how large was too large.
 sized(Size, {error, {server_error, <<"object too large for cache">>}}) -> {error, {too_large, Size}};
 sized(_, Reply) -> Reply.
-
-known(Options, _) when map_size(Options) =:= 0 ->
-    ok;
-known(Options, Allowed) ->
-    maps:foreach(
-        fun(Key, Value) ->
-            lists:member(Key, Allowed) andalso is_valid(Key, Value) orelse error({bad_option, Key, Value})
-        end,
-        Options
-    ).
-
-is_valid(timeout, V) -> V =:= infinity orelse (is_integer(V) andalso V >= 0);
-is_valid(ttl, V) -> is_integer(V);
-is_valid(flags, V) -> is_integer(V) andalso V >= 0 andalso V =< 16#FFFFFFFF;
-is_valid(delay, V) -> is_integer(V) andalso V >= 0;
-is_valid(codec, V) -> is_atom(V).
-
-config(Client) ->
-    case weir_memcached_config:fetch(Client) of
-        undefined -> exit({noproc, {?MODULE, client, [Client]}});
-        Config -> Config
-    end.
-
-%% Has a request answered by whichever connection is up. A request that was not sent may be tried on
-%% another one; one that may have been sent is never repeated.
-ask(#config{connections = Connections, request_timeout = Default} = Config, Request, Options) ->
-    Timeout = maps:get(timeout, Options, Default),
-    ask(Config, Request, deadline(Timeout), Timeout, Connections).
-
-ask(#config{pool = Pool, counters = Counters} = Config, Request, Deadline, Timeout, Tries) ->
-    case weir_pool:pick(Pool) of
-        {ok, Conn} ->
-            case weir_memcached_conn:request(Conn, Request, Deadline, Timeout) of
-                down when Tries > 1 ->
-                    ask(Config, Request, Deadline, left(Deadline), Tries - 1);
-                Lost when Lost =:= down; Lost =:= gone ->
-                    {error, disconnected};
-                {error, timeout} = Error ->
-                    weir_memcached_counters:add(Counters, timeouts, 1),
-                    Error;
-                Reply ->
-                    Reply
-            end;
-        {error, _} ->
-            {error, disconnected}
-    end.
-
-deadline(infinity) -> infinity;
-deadline(Timeout) -> erlang:monotonic_time(millisecond) + Timeout.
-
-left(infinity) -> infinity;
-left(Deadline) -> max(0, Deadline - erlang:monotonic_time(millisecond)).

@@ -14,7 +14,7 @@
 %% Source of the formats: doc/protocol.txt of memcached 1.6.
 -module(weir_memcached_reply).
 
--export([new/0, push/2, next/2, unasked/1]).
+-export([new/0, push/2, next/2, unasked/1, items/1]).
 
 -export_type([parser/0, kind/0, reply/0, item/0, garbage/0]).
 
@@ -120,6 +120,16 @@ unasked(#parser{size = 0}) ->
     none;
 unasked(#parser{buffer = Buffer}) ->
     {nothing, shown(Buffer)}.
+
+%% @doc The items of a get, which may have been several requests with a reply each. Any other reply, of
+%% the whole or of a part, stands for the whole.
+-spec items(Reply | {error, Reason}) -> {ok, [item()]} | {error, Reason} when Reply :: reply(), Reason :: term().
+items({ok, [{Tag, _} | _] = Replies}) when Tag =:= ok; Tag =:= error -> append(Replies, []);
+items(Reply) -> Reply.
+
+append([{ok, Items} | Replies], All) -> append(Replies, [Items | All]);
+append([{error, _} = Error | _], _) -> Error;
+append([], All) -> {ok, lists:append(lists:reverse(All))}.
 
 %% Replies of one line
 

@@ -1,0 +1,85 @@
+%% @doc What all operations of {@link weir_memcached} do: find the client, check the options of a request,
+%% have the request answered by a connection that is up.
+-module(weir_memcached_ask).
+
+-export([config/1, check/2, ttl/1, encode/3, decode/4, ask/3]).
+
+-include("weir_memcached_config.hrl").
+
+%% @doc A client's configuration; exits with `noproc' if there is no such client.
+-spec config(weir_memcached:client()) -> weir_memcached_config:config().
+config(Client) ->
+    case weir_memcached_config:fetch(Client) of
+        undefined -> exit({noproc, {weir_memcached, client, [Client]}});
+        Config -> Config
+    end.
+
+%% @doc Checks that the options are among those allowed and of the right type; an error
+%% `{bad_option, Key, Value}' otherwise.
+-spec check(weir_memcached:request_options(), [atom()]) -> ok.
+check(Options, _) when map_size(Options) =:= 0 ->
+    ok;
+check(Options, Allowed) ->
+    maps:foreach(
+        fun(Key, Value) ->
+            lists:member(Key, Allowed) andalso is_valid(Key, Value) orelse error({bad_option, Key, Value})
+        end,
+        Options
+    ).
+
+is_valid(timeout, V) -> V =:= infinity orelse (is_integer(V) andalso V >= 0);
+is_valid(ttl, V) -> is_integer(V);
+is_valid(flags, V) -> is_integer(V) andalso V >= 0 andalso V =< 16#FFFFFFFF;
+is_valid(delay, V) -> is_integer(V) andalso V >= 0;
+is_valid(codec, V) -> is_atom(V).
+
+%% @doc The time to live that the options ask for.
+-spec ttl(weir_memcached:request_options()) -> integer().
+ttl(Options) ->
+    maps:get(ttl, Options, 0).
+
+%% @doc The bytes of a value, their flags, and how many they are.
+-spec encode(weir_memcached_config:config(), weir_memcached:request_options(), term()) ->
+    {iodata(), weir_memcached_codec:flags(), non_neg_integer()}.
+encode(#config{codec = Default}, Options, Value) ->
+    Flags = maps:get(flags, Options, 0),
+    {Data, Flags1} = weir_memcached_codec:encode(maps:get(codec, Options, Default), Value, Flags),
+    {Data, Flags1, iolist_size(Data)}.
+
+%% @doc The value of bytes that were stored with these flags.
+-spec decode(weir_memcached_config:config(), weir_memcached:request_options(), binary(), weir_memcached_codec:flags()) ->
+    {ok, term()} | {error, {undecodable, binary()}}.
+decode(#config{codec = Default}, Options, Bytes, Flags) ->
+    weir_memcached_codec:decode(maps:get(codec, Options, Default), Bytes, Flags).
+
+%% @doc Has a request answered by whichever connection is up. A request that was not sent may be tried on
+%% another one; one that may have been sent is never repeated.
+-spec ask(weir_memcached_config:config(), weir_memcached_request:request(), weir_memcached:request_options()) ->
+    weir_memcached_reply:reply() | {error, busy | timeout | disconnected}.
+ask(#config{connections = Connections, request_timeout = Default} = Config, Request, Options) ->
+    Timeout = maps:get(timeout, Options, Default),
+    ask(Config, Request, deadline(Timeout), Timeout, Connections).
+
+ask(#config{pool = Pool, counters = Counters} = Config, Request, Deadline, Timeout, Tries) ->
+    case weir_pool:pick(Pool) of
+        {ok, Conn} ->
+            case weir_memcached_conn:request(Conn, Request, Deadline, Timeout) of
+                down when Tries > 1 ->
+                    ask(Config, Request, Deadline, left(Deadline), Tries - 1);
+                Lost when Lost =:= down; Lost =:= gone ->
+                    {error, disconnected};
+                {error, timeout} = Error ->
+                    weir_memcached_counters:add(Counters, timeouts, 1),
+                    Error;
+                Reply ->
+                    Reply
+            end;
+        {error, _} ->
+            {error, disconnected}
+    end.
+
+deadline(infinity) -> infinity;
+deadline(Timeout) -> erlang:monotonic_time(millisecond) + Timeout.
+
+left(infinity) -> infinity;
+left(Deadline) -> max(0, Deadline - erlang:monotonic_time(millisecond)).
