@@ -55,7 +55,9 @@
 %% called by gen
 -export([init_it/6]).
 
--export_type([from/0, message/0, action/0, option/0, options/0, server_name/0, server_ref/0, start_ret/0]).
+-export_type([
+    from/0, message/0, action/0, status/0, option/0, options/0, server_name/0, server_ref/0, start_ret/0
+]).
 
 -type from() :: {Client :: pid(), Tag :: gen:reply_tag()}.
 %% Whom to answer: see {@link reply/2}.
@@ -75,6 +77,9 @@
     | {drain, pos_integer()}.
 %% `drain': the greatest number of messages that are drained at a time, and so the size of the largest
 %% batch; default 1000. The others are `gen_server''s.
+
+-type status() :: #{state => term(), message => term(), reason => term(), log => [sys:system_event()]}.
+%% What `sys:get_status/1' and crash reports show.
 
 -type options() :: [option()] | #{atom() => term()}.
 %% A list as `gen_server' takes it, or a map with the same keys.
@@ -118,8 +123,7 @@
 -callback terminate(Reason :: normal | shutdown | {shutdown, term()} | term(), State :: term()) -> term().
 -callback code_change(OldVsn :: term(), State :: term(), Extra :: term()) ->
     {ok, NewState :: term()} | {error, Reason :: term()}.
--callback format_status(Status) -> Status when
-    Status :: #{state => term(), message => term(), reason => term(), log => [sys:system_event()]}.
+-callback format_status(status()) -> status().
 
 -optional_callbacks([
     handle_batch/2,
@@ -257,32 +261,33 @@ init_it(Starter, Parent, Name0, Mod, {Args, Drain}, Options) ->
         proc_lib:init_ack(Starter, {ok, self()}),
         weir_server_loop:enter(Server, State, Action, Debug)
     end,
-    %% The name must be free again before the starter is told of the failure, or its next attempt would
-    %% meet already_started.
-    Fail = fun(Answer, ExitReason) ->
-        gen:unregister_name(Name0),
-        proc_lib:init_ack(Starter, Answer),
-        exit(ExitReason)
-    end,
     case init(Mod, Args) of
         {returned, {ok, State}} ->
             Enter(State, infinity);
         {returned, {ok, State, Action} = Returned} ->
             case weir_server_loop:is_action(Action) of
                 true -> Enter(State, Action);
-                false -> Fail({error, {bad_return_value, Returned}}, {bad_return_value, Returned})
+                false -> fail(Starter, Name0, {error, {bad_return_value, Returned}}, {bad_return_value, Returned})
             end;
         {returned, {stop, Reason}} ->
-            Fail({error, Reason}, Reason);
+            fail(Starter, Name0, {error, Reason}, Reason);
         {returned, ignore} ->
-            Fail(ignore, normal);
+            fail(Starter, Name0, ignore, normal);
         {returned, Other} ->
-            Fail({error, {bad_return_value, Other}}, {bad_return_value, Other});
+            fail(Starter, Name0, {error, {bad_return_value, Other}}, {bad_return_value, Other});
         {raised, Class, Reason, Stacktrace} ->
             gen:unregister_name(Name0),
             proc_lib:init_ack(Starter, {error, weir_server_report:exit_reason(Class, Reason, Stacktrace)}),
             erlang:raise(Class, Reason, Stacktrace)
     end.
+
+%% The name must be free again before the starter is told of the failure, or its next attempt would meet
+%% already_started.
+-spec fail(pid(), term(), Answer :: term(), ExitReason :: term()) -> no_return().
+fail(Starter, Name, Answer, ExitReason) ->
+    gen:unregister_name(Name),
+    proc_lib:init_ack(Starter, Answer),
+    exit(ExitReason).
 
 init(Mod, Args) ->
     try

@@ -660,9 +660,12 @@ batch(Pid) ->
     {batch, Pid, Batch} = next_of({batch, Pid}),
     Batch.
 
-%% Asks for the state without waiting, so that the request stands at a known place in the mailbox.
+%% Asks for the state without waiting for it, but until the request has its place in the mailbox.
 request_state(Pid) ->
-    Pid ! {system, {self(), state}, get_state}.
+    Self = self(),
+    {message_queue_len, Before} = process_info(Pid, message_queue_len),
+    spawn_link(fun() -> Self ! {state, sys:get_state(Pid)} end),
+    ok = until(fun() -> process_info(Pid, message_queue_len) =:= {message_queue_len, Before + 1} end).
 
 requested_state() ->
     {state, State} = next_of({state}),
@@ -708,8 +711,10 @@ until(Condition, Deadline) ->
             until(Condition, Deadline)
     end.
 
+%% Newer releases of gen_server hibernate inside a function of their own.
 is_hibernated(Pid) ->
-    process_info(Pid, current_function) =:= {current_function, {erlang, hibernate, 3}}.
+    {current_function, {_, Function, _}} = process_info(Pid, current_function),
+    lists:member(Function, [hibernate, loop_hibernate]).
 
 catch_exit(Fun) ->
     try Fun() catch exit:Reason -> {exit, Reason} end.
