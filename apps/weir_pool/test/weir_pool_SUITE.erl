@@ -1,0 +1,406 @@
+%% Starting and stopping pools, alone and under a supervisor; options.
+-module(weir_pool_SUITE).
+
+-include_lib("stdlib/include/assert.hrl").
+-include("../src/weir_pool.hrl").
+
+-export([suite/0, all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2, end_per_testcase/2]).
+-export([
+    starts_and_stops/1,
+    names_are_any_term/1,
+    a_name_is_taken_once/1,
+    a_name_is_taken_while_its_pool_starts/1,
+    bad_options/1,
+    option_limits/1,
+    needs_the_application/1,
+    a_worker_that_cannot_start/1,
+    start_functions_that_fail/1,
+    a_linked_start_that_fails/1,
+    ignored_and_informed_workers/1,
+    a_slow_pool_holds_up_nobody/1,
+    starter_killed/1,
+    pool_killed_during_its_start/1,
+    stop_during_start/1,
+    stop_waits_for_slow_workers_with_the_pool_closed/1,
+    under_a_supervisor/1,
+    stop_under_a_supervisor/1,
+    stop_under_simple_one_for_one/1,
+    stop_linked_to_a_plain_process/1,
+    parent_stops/1,
+    intensity_is_exact/1,
+    giving_up_under_a_supervisor/1,
+    giving_up_when_workers_cannot_restart/1,
+    restart_and_shutdown_options/1
+]).
+
+-import(weir_pool_test_lib, [
+    eventually/1, kill/1, await_down/1, sup/1, slots/1, workers/1, settled/2, start_parent/1, opts/1, script/2,
+    start_blocked/2, stop_parent/1, nothing_left/0, nothing_left_soon/0, messages_of_pools/0, result/1
+]).
+
+-define(WORKER, {weir_pool_test_worker, start_link, []}).
+
+suite() -> [{timetrap, {seconds, 30}}].
+
+all() ->
+    [
+        starts_and_stops,
+        names_are_any_term,
+        a_name_is_taken_once,
+        a_name_is_taken_while_its_pool_starts,
+        bad_options,
+        option_limits,
+        needs_the_application,
+        a_worker_that_cannot_start,
+        start_functions_that_fail,
+        a_linked_start_that_fails,
+        ignored_and_informed_workers,
+        a_slow_pool_holds_up_nobody,
+        starter_killed,
+        pool_killed_during_its_start,
+        stop_during_start,
+        stop_waits_for_slow_workers_with_the_pool_closed,
+        under_a_supervisor,
+        stop_under_a_supervisor,
+        stop_under_simple_one_for_one,
+        stop_linked_to_a_plain_process,
+        parent_stops,
+        intensity_is_exact,
+        giving_up_under_a_supervisor,
+        giving_up_when_workers_cannot_restart,
+        restart_and_shutdown_options
+    ].
+
+init_per_suite(Config) ->
+    weir_pool_test_lib:quiet(),
+    Config.
+
+end_per_suite(_Config) -> ok.
+
+init_per_testcase(_Case, Config) ->
+    ok = weir_pool_test_lib:setup(),
+    Config.
+
+end_per_testcase(_Case, _Config) -> weir_pool_test_lib:teardown().
+
+starts_and_stops(_Config) ->
+    ?assertEqual({error, no_pool}, weir_pool:pick(p)),
+    ?assertEqual(ok, weir_pool:start(p, opts(3))),
+    ?assert(settled(p, 3)),
+    {ok, Pid} = weir_pool:pick(p),
+    ?assertEqual(pong, gen_server:call(Pid, ping)),
+    {ok, Keyed} = weir_pool:pick(p, key),
+    ?assert(lists:member(Keyed, workers(p))),
+    ?assertEqual(ok, weir_pool:stop(p)),
+    ?assertNot(is_process_alive(Pid)),
+    nothing_left(),
+    ?assertEqual({error, no_pool}, weir_pool:pick(p)),
+    ?assertEqual({error, no_pool}, weir_pool:pick(p, key)),
+    ?assertEqual({error, no_pool}, weir_pool:info(p)),
+    ?assertEqual({error, no_pool}, weir_pool:stop(p)),
+    ?assertEqual(ok, weir_pool:start(p, opts(2))),
+    ?assert(settled(p, 2)),
+    ?assertEqual(ok, weir_pool:stop(p)),
+    nothing_left().
+
+names_are_any_term(_Config) ->
+    Names = [p, '_', '$1', 1, 1.0, "p", <<"p">>, {weir_memcached, default}, self(), make_ref(), [], #{a => 1}, {p, 1}],
+    [?assertEqual(ok, weir_pool:start(Name, opts(1))) || Name <- Names],
+    Pids = [Pid || Name <- Names, {ok, Pid} <- [weir_pool:pick(Name)]],
+    ?assertEqual(length(Names), length(lists:usort(Pids))),
+    [?assertEqual(ok, weir_pool:stop(Name)) || Name <- Names],
+    nothing_left().
+
+a_name_is_taken_once(_Config) ->
+    ok = weir_pool:start(p, opts(1)),
+    Before = {sup(p), workers(p)},
+    ?assertEqual({error, already_started}, weir_pool:start(p, opts(2))),
+    ?assertEqual({error, already_started}, weir_pool:start_link(p, opts(2))),
+    Parent = start_parent({#{}, []}),
+    ?assertMatch({error, {already_started, _Child}}, supervisor:start_child(Parent, weir_pool:child_spec(p, opts(2)))),
+    ?assertEqual(Before, {sup(p), workers(p)}),
+    exit(Parent, kill),
+    ok = weir_pool:stop(p).
+
+a_name_is_taken_while_its_pool_starts(_Config) ->
+    {Starter, Sup} = start_blocked(p, 1),
+    ?assertEqual({error, no_pool}, weir_pool:pick(p)),
+    ?assertEqual({error, already_started}, weir_pool:start(p, opts(1))),
+    Sup ! go,
+    ?assertEqual(ok, result(Starter)),
+    ok = weir_pool:stop(p).
+
+bad_options(_Config) ->
+    Good = opts(1),
+    Bad = [
+        {size, 0}, {size, -1}, {size, 1.0}, {size, many}, {size, 134217728},
+        {worker, self}, {worker, {m, f}}, {worker, {m, f, a}}, {worker, {m, f, [a | b]}},
+        {worker, {"m", f, []}}, {worker, {m, 1, []}}, {worker, fun() -> ok end},
+        {restart, always}, {restart, 1},
+        {shutdown, -1}, {shutdown, soon}, {shutdown, 1.5},
+        {intensity, -1}, {intensity, 1.0}, {intensity, infinity},
+        {period, 0}, {period, -1}, {period, 0.5},
+        {strategy, random}, {sizes, 1}, {"size", 1}, {1, 2}
+    ],
+    [
+        begin
+            Opts = Good#{Key => Value},
+            ?assertEqual({error, {bad_option, Key, Value}}, weir_pool:start(p, Opts)),
+            ?assertEqual({error, {bad_option, Key, Value}}, weir_pool:start_link(p, Opts))
+        end
+     || {Key, Value} <- Bad
+    ],
+    ?assertEqual({error, {missing_option, size}}, weir_pool:start(p, #{})),
+    ?assertEqual({error, {missing_option, size}}, weir_pool:start(p, maps:remove(size, Good))),
+    ?assertEqual({error, {missing_option, worker}}, weir_pool:start(p, maps:remove(worker, Good))),
+    ?assertEqual({error, {bad_option, period, 0}}, weir_pool:start(p, #{period => 0})),
+    ?assertError(badarg, weir_pool:start(p, [{size, 1}, {worker, ?WORKER}])),
+    ?assertError(badarg, weir_pool:start_link(p, 1)),
+    nothing_left().
+
+option_limits(_Config) ->
+    Good = opts(1),
+    [
+        ?assertMatch({ok, #conf{}}, weir_pool_opts:check(maps:merge(Good, Change)))
+     || Change <- [
+            #{size => 134217727},
+            #{shutdown => 0}, #{shutdown => brutal_kill}, #{shutdown => infinity},
+            #{intensity => 0}, #{period => 1},
+            #{restart => permanent}, #{restart => transient}, #{restart => temporary}
+        ]
+    ].
+
+needs_the_application(_Config) ->
+    ok = application:stop(weir_pool),
+    ?assertEqual({error, {not_started, weir_pool}}, weir_pool:start(p, opts(1))),
+    ?assertEqual({error, {not_started, weir_pool}}, weir_pool:start_link(p, opts(1))),
+    ?assertEqual({error, no_pool}, weir_pool:stop(p)),
+    ?assertEqual({error, no_pool}, weir_pool:pick(p)),
+    ?assertEqual({error, no_pool}, weir_pool:info(p)),
+    ok = application:start(weir_pool).
+
+%% The third of five workers does not start.
+a_worker_that_cannot_start(_Config) ->
+    Count = counters:new(1, []),
+    Script = fun() ->
+        counters:add(Count, 1, 1),
+        case counters:get(Count, 1) of
+            3 -> {error, enough};
+            _ -> start
+        end
+    end,
+    ?assertEqual({error, {start_failed, 3, enough}}, weir_pool:start(p, script(5, Script))),
+    nothing_left(),
+    ?assertEqual(3, counters:get(Count, 1)),
+    %% The same name is free at once.
+    ?assertEqual(ok, weir_pool:start(p, script(5, Script))),
+    ok = weir_pool:stop(p).
+
+start_functions_that_fail(_Config) ->
+    Start = fun(Script) -> weir_pool:start(p, script(1, Script)) end,
+    Failed = fun(Reason) -> {error, {start_failed, 1, Reason}} end,
+    ?assertMatch({error, {start_failed, 1, {exception, error, oops, [_ | _]}}}, Start(fun() -> error(oops) end)),
+    ?assertMatch({error, {start_failed, 1, {exception, throw, oops, _}}}, Start(fun() -> throw(oops) end)),
+    ?assertMatch({error, {start_failed, 1, {exception, exit, oops, _}}}, Start(fun() -> exit(oops) end)),
+    Returned = fun(Value) ->
+        {error, {start_failed, 1, {bad_return, {weir_pool_test_worker, start_with, Value}}}}
+    end,
+    ?assertEqual(Returned(ok), Start(fun() -> ok end)),
+    ?assertEqual(Returned({ok, name}), Start(fun() -> {ok, name} end)),
+    %% <9999.1.0> of another node, in the external term format.
+    Foreign = binary_to_term(<<131, 88, 119, 3, "a@b", 9999:32, 1:32, 1:32>>),
+    ?assertEqual(Returned({ok, Foreign}), Start(fun() -> {ok, Foreign} end)),
+    ?assertEqual(Failed(reason), Start(fun() -> {error, reason} end)),
+    ?assertMatch(
+        {error, {start_failed, 1, {exception, error, undef, _}}},
+        weir_pool:start(p, #{size => 1, worker => {no_such_module, f, []}})
+    ),
+    nothing_left().
+
+a_linked_start_that_fails(_Config) ->
+    process_flag(trap_exit, true),
+    Fail = fun() -> {error, no} end,
+    ?assertEqual({error, {start_failed, 1, no}}, weir_pool:start_link(p, script(1, Fail))),
+    nothing_left(),
+    ok = weir_pool:start(p, opts(1)),
+    ?assertEqual({error, already_started}, weir_pool:start_link(p, opts(1))),
+    ok = weir_pool:stop(p),
+    process_flag(trap_exit, false),
+    {links, Links} = process_info(self(), links),
+    ?assertEqual([], [Pid || Pid <- Links, is_pid(Pid), not is_process_alive(Pid)]),
+    ?assertEqual([], messages_of_pools()).
+
+ignored_and_informed_workers(_Config) ->
+    Count = counters:new(1, []),
+    Script = fun() ->
+        counters:add(Count, 1, 1),
+        case counters:get(Count, 1) of
+            2 -> ignore;
+            3 -> {start, info};
+            _ -> start
+        end
+    end,
+    ok = weir_pool:start(p, script(3, Script)),
+    ?assertMatch([First, undefined, Third] when is_pid(First) andalso is_pid(Third), slots(p)),
+    ?assertMatch({ok, #{size := 3, live := 2, vacant := 1}}, weir_pool:info(p)),
+    ok = weir_pool:stop(p).
+
+a_slow_pool_holds_up_nobody(_Config) ->
+    {Starter, Sup} = start_blocked(slow, 1),
+    ok = weir_pool:start(quick, opts(2)),
+    ok = weir_pool:stop(quick),
+    Sup ! go,
+    ?assertEqual(ok, result(Starter)),
+    ok = weir_pool:stop(slow).
+
+%% start/2's pool belongs to weir_pool, not to whoever asked for it.
+starter_killed(_Config) ->
+    {Starter, Sup} = start_blocked(p, 1),
+    kill(Starter),
+    Sup ! go,
+    eventually(fun() -> settled(p, 1) end),
+    ok = weir_pool:stop(p).
+
+pool_killed_during_its_start(_Config) ->
+    {Starter, Sup} = start_blocked(p, 1),
+    kill(sup(p)),
+    %% `noproc' if it was killed before the starter could monitor it.
+    ?assert(lists:member(result(Starter), [{error, {pool_down, killed}}, {error, {pool_down, noproc}}])),
+    Sup ! go,
+    nothing_left_soon().
+
+stop_during_start(_Config) ->
+    {Starter, Sup} = start_blocked(p, 1),
+    {Stopper, _} = spawn_monitor(fun() -> exit({result, weir_pool:stop(p)}) end),
+    eventually(fun() -> process_info(Stopper, status) =:= {status, waiting} end),
+    Sup ! go,
+    ?assertEqual(ok, result(Stopper)),
+    %% The pool may have been complete by then, or not.
+    ?assert(lists:member(result(Starter), [ok | [{error, {pool_down, Reason}} || Reason <- [normal, noproc]]])),
+    nothing_left().
+
+stop_waits_for_slow_workers_with_the_pool_closed(_Config) ->
+    ok = weir_pool:start(p, #{size => 1, worker => {weir_pool_test_worker, start_stubborn, []}, shutdown => infinity}),
+    {ok, Worker} = weir_pool:pick(p),
+    {Stopper, _} = spawn_monitor(fun() -> exit({result, weir_pool:stop(p)}) end),
+    eventually(fun() -> weir_pool:pick(p) =:= {error, no_pool} end),
+    ?assert(is_process_alive(Worker)),
+    ?assertEqual({error, no_pool}, weir_pool:pick(p, key)),
+    ?assertEqual({error, already_started}, weir_pool:start(p, opts(1))),
+    exit(Worker, kill),
+    ?assertEqual(ok, result(Stopper)),
+    nothing_left().
+
+under_a_supervisor(_Config) ->
+    Spec = weir_pool:child_spec(p, opts(2)),
+    ?assertEqual(ok, supervisor:check_childspecs([Spec])),
+    Parent = start_parent({#{}, [Spec]}),
+    ?assertMatch([{{weir_pool, p}, _, supervisor, [weir_pool_pool_sup]}], supervisor:which_children(Parent)),
+    ?assert(settled(p, 2)),
+    kill(sup(p)),
+    eventually(fun() -> settled(p, 2) end),
+    stop_parent(Parent),
+    nothing_left_soon().
+
+stop_under_a_supervisor(_Config) ->
+    Parent = start_parent({#{}, [weir_pool:child_spec(p, opts(2)), weir_pool:child_spec(q, opts(1))]}),
+    ?assertEqual(ok, weir_pool:stop(p)),
+    ?assertEqual({error, no_pool}, weir_pool:pick(p)),
+    ?assertMatch({ok, _}, weir_pool:pick(q)),
+    ?assertMatch([undefined, _], lists:sort([Pid || {_, Pid, _, _} <- supervisor:which_children(Parent)])),
+    {ok, _} = supervisor:restart_child(Parent, {weir_pool, p}),
+    ?assert(settled(p, 2)),
+    ok = supervisor:terminate_child(Parent, {weir_pool, p}),
+    ?assertEqual({error, no_pool}, weir_pool:pick(p)),
+    stop_parent(Parent),
+    nothing_left_soon().
+
+stop_under_simple_one_for_one(_Config) ->
+    Child = #{id => x, start => {weir_pool, start_link, []}, type => supervisor},
+    Parent = start_parent({#{strategy => simple_one_for_one}, [Child]}),
+    {ok, _} = supervisor:start_child(Parent, [p, opts(1)]),
+    {ok, _} = supervisor:start_child(Parent, [q, opts(1)]),
+    ?assertEqual(ok, weir_pool:stop(p)),
+    ?assertEqual({error, no_pool}, weir_pool:stop(p)),
+    ?assertMatch({ok, _}, weir_pool:pick(q)),
+    stop_parent(Parent),
+    nothing_left_soon().
+
+stop_linked_to_a_plain_process(_Config) ->
+    {ok, Sup} = weir_pool:start_link(p, opts(1)),
+    ?assertEqual(ok, weir_pool:stop(p)),
+    ?assertNot(is_process_alive(Sup)),
+    nothing_left().
+
+parent_stops(_Config) ->
+    Owner = spawn(fun() ->
+        {ok, _} = weir_pool:start_link(p, opts(1)),
+        receive
+            stop -> exit(shutdown)
+        end
+    end),
+    eventually(fun() -> settled(p, 1) end),
+    Owner ! stop,
+    nothing_left_soon().
+
+%% `intensity' deaths within the period are survived, one more is not.
+intensity_is_exact(_Config) ->
+    ok = weir_pool:start(p, (opts(2))#{intensity => 3, period => 3600}),
+    [
+        begin
+            kill(hd(workers(p))),
+            eventually(fun() -> settled(p, 2) end)
+        end
+     || _ <- [1, 2, 3]
+    ],
+    Sup = sup(p),
+    kill(hd(workers(p))),
+    await_down(Sup),
+    nothing_left_soon(),
+    ?assertEqual({error, no_pool}, weir_pool:pick(p)),
+    ok = weir_pool:start(p, (opts(2))#{intensity => 0}),
+    Sup0 = sup(p),
+    kill(hd(workers(p))),
+    await_down(Sup0),
+    nothing_left_soon().
+
+giving_up_under_a_supervisor(_Config) ->
+    Parent = start_parent({#{}, [weir_pool:child_spec(p, (opts(2))#{intensity => 0})]}),
+    Sup = sup(p),
+    kill(hd(workers(p))),
+    await_down(Sup),
+    eventually(fun() -> settled(p, 2) end),
+    stop_parent(Parent),
+    nothing_left_soon().
+
+giving_up_when_workers_cannot_restart(_Config) ->
+    Broken = atomics:new(1, []),
+    Script = fun() ->
+        case atomics:get(Broken, 1) of
+            0 -> start;
+            1 -> {error, broken}
+        end
+    end,
+    ok = weir_pool:start(p, (script(2, Script))#{intensity => 5}),
+    Sup = sup(p),
+    atomics:put(Broken, 1, 1),
+    kill(hd(workers(p))),
+    await_down(Sup),
+    nothing_left_soon().
+
+restart_and_shutdown_options(_Config) ->
+    ok = weir_pool:start(temporary, (opts(2))#{restart => temporary}),
+    kill(hd(workers(temporary))),
+    eventually(fun() -> length(workers(temporary)) =:= 1 end),
+    ok = weir_pool:start(transient, (opts(2))#{restart => transient}),
+    [First, Second] = workers(transient),
+    ok = gen_server:call(First, {stop, normal}),
+    eventually(fun() -> workers(transient) =:= [Second] end),
+    kill(Second),
+    eventually(fun() -> [P || P <- workers(transient), P =/= Second] =/= [] end),
+    ?assertMatch({ok, #{live := 1, vacant := 1, restarts := 1}}, weir_pool:info(transient)),
+    Stubborn = {weir_pool_test_worker, start_stubborn, []},
+    ok = weir_pool:start(brutal, #{size => 3, worker => Stubborn, shutdown => brutal_kill}),
+    ok = weir_pool:start(hasty, #{size => 3, worker => Stubborn, shutdown => 1}),
+    [ok = weir_pool:stop(Name) || Name <- [temporary, transient, brutal, hasty]],
+    nothing_left().

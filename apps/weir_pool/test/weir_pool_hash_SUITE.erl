@@ -1,0 +1,165 @@
+%% weir_pool_hash: what the paper promises, measured.
+-module(weir_pool_hash_SUITE).
+
+-include_lib("stdlib/include/assert.hrl").
+-include_lib("proper/include/proper.hrl").
+
+-export([all/0]).
+-export([
+    agrees_with_a_reference/1,
+    known_slots_stay/1,
+    growth_moves_keys_to_the_new_slot_alone/1,
+    growth_moves_the_right_share/1,
+    spreads_evenly/1,
+    rehashes_evenly/1,
+    size_limits/1,
+    never_leaves_small_integers/1
+]).
+
+all() ->
+    [
+        agrees_with_a_reference,
+        known_slots_stay,
+        growth_moves_keys_to_the_new_slot_alone,
+        growth_moves_the_right_share,
+        spreads_evenly,
+        rehashes_evenly,
+        size_limits,
+        never_leaves_small_integers
+    ].
+
+%% The definition that the paper starts from: at every size, the key's own generator decides whether it jumps to the
+%% newest slot. It takes a draw for each jump, and compares fractions instead of dividing.
+agrees_with_a_reference(_Config) ->
+    quickcheck(
+        ?FORALL(
+            {Key, Size},
+            {any(), range(1, 400)},
+            weir_pool_hash:slot(Key, Size) =:= reference(Key, Size)
+        ),
+        500
+    ).
+
+reference(Key, Size) ->
+    State = rand:mwc59(erlang:phash2(Key, 1 bsl 32) + 1),
+    reference(2, Size, 1, State).
+
+reference(N, Size, Slot, _State) when N > Size ->
+    Slot;
+reference(N, Size, Slot, State) ->
+    %% The key stays in Slot up to the size that the draw allows: it jumps to slot N if N > Slot * 2^32 / (V + 1),
+    %% rounded down.
+    V1 = rand:mwc59_value32(State) + 1,
+    case N * V1 > (Slot bsl 32) of
+        true -> reference(N + 1, Size, N, rand:mwc59(State));
+        false -> reference(N + 1, Size, Slot, State)
+    end.
+
+%% Slots are the same on all releases and nodes: these were computed once. A change of them is a change for users.
+known_slots_stay(_Config) ->
+    ?assertEqual(
+        [{1, 1}, {2, 1}, {3, 1}, {20, 17}, {1000, 578}],
+        [{Size, weir_pool_hash:slot(<<"key">>, Size)} || Size <- [1, 2, 3, 20, 1000]]
+    ),
+    ?assertEqual(
+        [52, 14, 41, 47, 7, 22, 38, 59, 11, 40, 64, 17],
+        [weir_pool_hash:slot(Key, 64) || Key <- [0, 1, -1, a, "a", <<"a">>, {}, [], #{}, 1.5, {user, 42}, 1 bsl 70]]
+    ).
+
+growth_moves_keys_to_the_new_slot_alone(_Config) ->
+    quickcheck(
+        ?FORALL(
+            {Key, Size},
+            {any(), oneof([range(1, 50), range(1, 100000)])},
+            lists:member(
+                weir_pool_hash:slot(Key, Size + 1),
+                [weir_pool_hash:slot(Key, Size), Size + 1]
+            )
+        ),
+        2000
+    ).
+
+%% Of M keys, M / (N + 1) move; the bound is five standard deviations.
+growth_moves_the_right_share(_Config) ->
+    M = 100000,
+    [
+        begin
+            Moved = length([I || I <- lists:seq(1, M), weir_pool_hash:slot(I, N) =/= weir_pool_hash:slot(I, N + 1)]),
+            P = 1 / (N + 1),
+            ?assert(abs(Moved - M * P) < 5 * math:sqrt(M * P * (1 - P)), {N, Moved})
+        end
+     || N <- [1, 2, 5, 20, 100]
+    ].
+
+%% 200,000 keys of several kinds; binaries of digits are the kind that leaves patterns in phash2.
+spreads_evenly(_Config) ->
+    Kinds = [
+        {integers, fun(I) -> I end},
+        {binaries, fun integer_to_binary/1},
+        {strings, fun integer_to_list/1},
+        {tuples, fun(I) -> {user, I} end},
+        {prefixed, fun(I) -> <<"session:", (integer_to_binary(I))/binary>> end},
+        {multiples, fun(I) -> I * 65536 end},
+        {floats, fun(I) -> I / 7 end}
+    ],
+    [
+        even(fun(I) -> weir_pool_hash:slot(Key(I), Size) end, Size, {Kind, Size})
+     || {Kind, Key} <- Kinds, Size <- [2, 3, 7, 8, 20, 1000]
+    ].
+
+%% The keys of a vacant slot, hashed again as weir_pool_pick does.
+rehashes_evenly(_Config) ->
+    Size = 20,
+    Keys = [I || I <- lists:seq(1, 400000), weir_pool_hash:slot(I, Size) =:= 7],
+    Counts = counters:new(Size, []),
+    [counters:add(Counts, weir_pool_hash:slot({I, 1}, Size), 1) || I <- Keys],
+    chi_square(Counts, Size, length(Keys), rehash).
+
+even(Slot, Size, What) ->
+    M = 50000,
+    Counts = counters:new(Size, []),
+    [counters:add(Counts, Slot(I), 1) || I <- lists:seq(1, M)],
+    chi_square(Counts, Size, M, What).
+
+%% The statistic has mean Size - 1 and variance 2 (Size - 1); an even spread exceeds six deviations less than once in
+%% ten thousand, and keys are the same in every run.
+chi_square(Counts, Size, M, What) ->
+    Expected = M / Size,
+    Statistic = lists:sum([square(counters:get(Counts, I) - Expected) / Expected || I <- lists:seq(1, Size)]),
+    ?assert((Statistic - (Size - 1)) / math:sqrt(2 * (Size - 1)) < 6, {What, Statistic}).
+
+square(X) -> X * X.
+
+size_limits(_Config) ->
+    Max = 134217727,
+    ?assertEqual(1, weir_pool_hash:slot(key, 1)),
+    Slots = [weir_pool_hash:slot(Key, Max) || Key <- lists:seq(1, 10000)],
+    ?assert(lists:all(fun(Slot) -> Slot >= 1 andalso Slot =< Max end, Slots)),
+    ?assertError(function_clause, weir_pool_hash:slot(key, 0)),
+    ?assertError(function_clause, weir_pool_hash:slot(key, Max + 1)),
+    ?assertError(function_clause, weir_pool_hash:slot(key, 1.0)).
+
+%% A bignum would show on the heap: the process's minimum heap would not hold 100,000 of them without a collection.
+never_leaves_small_integers(_Config) ->
+    Hash = fun() ->
+        [weir_pool_hash:slot(Key, 134217727) || Key <- lists:seq(1, 20)],
+        {_, Before} = process_info(self(), total_heap_size),
+        hash_all(1000, 134217727),
+        {_, After} = process_info(self(), total_heap_size),
+        {_, Collections} = process_info(self(), garbage_collection),
+        exit({done, After - Before, proplists:get_value(minor_gcs, Collections)})
+    end,
+    {Pid, Monitor} = spawn_opt(Hash, [monitor, {min_heap_size, 1000}]),
+    receive
+        {'DOWN', Monitor, process, Pid, Reason} -> ?assertEqual({done, 0, 0}, Reason)
+    end.
+
+hash_all(0, _Size) ->
+    ok;
+hash_all(Key, Size) ->
+    Slot = weir_pool_hash:slot(Key, Size),
+    true = Slot =< Size,
+    hash_all(Key - 1, Size).
+
+quickcheck(Property, Tests) ->
+    ?assert(proper:quickcheck(Property, [{numtests, Tests}, quiet, noshrink])).

@@ -1,0 +1,228 @@
+%% Which worker is picked: round robin and by key, in full pools and in pools with vacant slots.
+-module(weir_pool_pick_SUITE).
+
+-include_lib("stdlib/include/assert.hrl").
+-include("../src/weir_pool.hrl").
+
+-export([suite/0, all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2, end_per_testcase/2]).
+-export([
+    no_pool_and_no_worker/1,
+    round_robin_is_even/1,
+    round_robin_with_holes_is_even/1,
+    round_robin_from_many_processes_is_even/1,
+    a_cursor_wraps/1,
+    schedulers_start_apart/1,
+    a_key_keeps_its_worker/1,
+    keys_of_a_vacant_slot_spread_and_return/1,
+    the_last_worker_gets_all_keys/1,
+    one_slot/1,
+    ten_thousand_slots/1,
+    info_counts/1
+]).
+
+-import(weir_pool_test_lib, [
+    eventually/1, kill/1, slots/1, workers/1, settled/2, opts/1, script/2, start_with_holes/3, nothing_left/0,
+    result/1, on_one_scheduler/1, picks/2
+]).
+
+suite() -> [{timetrap, {seconds, 30}}].
+
+all() ->
+    [
+        no_pool_and_no_worker,
+        round_robin_is_even,
+        round_robin_with_holes_is_even,
+        round_robin_from_many_processes_is_even,
+        a_cursor_wraps,
+        schedulers_start_apart,
+        a_key_keeps_its_worker,
+        keys_of_a_vacant_slot_spread_and_return,
+        the_last_worker_gets_all_keys,
+        one_slot,
+        ten_thousand_slots,
+        info_counts
+    ].
+
+init_per_suite(Config) ->
+    weir_pool_test_lib:quiet(),
+    Config.
+
+end_per_suite(_Config) -> ok.
+
+init_per_testcase(_Case, Config) ->
+    ok = weir_pool_test_lib:setup(),
+    Config.
+
+end_per_testcase(_Case, _Config) -> weir_pool_test_lib:teardown().
+
+no_pool_and_no_worker(_Config) ->
+    start_with_holes(p, 5, [1, 2, 3, 4, 5]),
+    ?assertEqual({error, no_worker}, weir_pool:pick(p)),
+    ?assertEqual({error, no_worker}, weir_pool:pick(p, key)),
+    ?assertMatch({ok, #{size := 5, live := 0, vacant := 5, picks := 0, skips := 5}}, weir_pool:info(p)),
+    ok = weir_pool:stop(p),
+    ?assertEqual({error, no_pool}, weir_pool:pick(p)),
+    ?assertEqual({error, no_pool}, weir_pool:pick(p, key)).
+
+round_robin_is_even(_Config) ->
+    [
+        begin
+            ok = weir_pool:start(p, opts(Size)),
+            Counts = on_one_scheduler(fun() -> picks(p, Size * 10 + 1) end),
+            ?assertEqual([11 | lists:duplicate(Size - 1, 10)], lists:reverse(lists:sort(maps:values(Counts)))),
+            ok = weir_pool:stop(p)
+        end
+     || Size <- [1, 2, 3, 7, 20]
+    ].
+
+%% No live slot gets more than any other, wherever the holes are.
+round_robin_with_holes_is_even(_Config) ->
+    [
+        begin
+            start_with_holes(p, 7, Holes),
+            Live = 7 - length(Holes),
+            Counts = on_one_scheduler(fun() -> picks(p, Live * 100) end),
+            ?assertEqual({Holes, lists:duplicate(Live, 100)}, {Holes, maps:values(Counts)}),
+            ok = weir_pool:stop(p)
+        end
+     || Holes <- [[1], [4], [7], [1, 2], [6, 7], [1, 7], [2, 3, 4], [1, 3, 5, 7], [1, 2, 3, 4, 5, 6], [2, 3, 4, 5, 6, 7]]
+    ].
+
+round_robin_from_many_processes_is_even(_Config) ->
+    Size = 6,
+    ok = weir_pool:start(p, opts(Size)),
+    Pickers = [spawn_monitor(fun() -> exit({result, picks(p, 1000)}) end) || _ <- lists:seq(1, 60)],
+    Counts = lists:append([maps:to_list(result(Pid)) || {Pid, _} <- Pickers]),
+    Values = [lists:sum(proplists:get_all_values(Worker, Counts)) || Worker <- workers(p)],
+    ?assertEqual(60000, lists:sum(Values)),
+    ?assert(lists:max(Values) - lists:min(Values) =< erlang:system_info(schedulers), Values),
+    ?assertMatch({ok, #{picks := 60000, skips := 0}}, weir_pool:info(p)),
+    ok = weir_pool:stop(p).
+
+a_cursor_wraps(_Config) ->
+    ok = weir_pool:start(p, opts(4)),
+    #pool{cursors = Cursors} = weir_pool_terms:pool(p),
+    Counts = on_one_scheduler(fun() ->
+        atomics:put(Cursors, ?CURSOR(1), 16#ffffffffffffffff - 20),
+        picks(p, 40)
+    end),
+    ?assertEqual([10, 10, 10, 10], maps:values(Counts)),
+    ok = weir_pool:stop(p).
+
+schedulers_start_apart(_Config) ->
+    Schedulers = erlang:system_info(schedulers),
+    Size = 10 * Schedulers,
+    #pool{cursors = Cursors} = Pool = weir_pool_terms:new(1, Size),
+    Starts = [atomics:get(Cursors, ?CURSOR(S)) || S <- lists:seq(1, Schedulers)],
+    ?assertEqual(lists:seq(0, Size - 1, 10), Starts),
+    ?assertEqual(0, weir_pool_terms:draws(Pool)),
+    %% A cursor and its neighbours never share a line, wherever the array begins.
+    #{size := Words} = atomics:info(Cursors),
+    ?assert(?CURSOR(1) > 8),
+    ?assert(Words - ?CURSOR(Schedulers) >= 7).
+
+a_key_keeps_its_worker(_Config) ->
+    ok = weir_pool:start(p, opts(20)),
+    Keys = lists:seq(1, 2000),
+    Slots = list_to_tuple(slots(p)),
+    [?assertEqual({ok, element(weir_pool_hash:slot(Key, 20), Slots)}, weir_pool:pick(p, Key)) || Key <- Keys],
+    ?assertEqual(20, length(lists:usort([Pid || Key <- Keys, {ok, Pid} <- [weir_pool:pick(p, Key)]]))),
+    ok = weir_pool:stop(p).
+
+keys_of_a_vacant_slot_spread_and_return(_Config) ->
+    Size = 10,
+    Test = self(),
+    Starts = counters:new(1, []),
+    Script = fun() ->
+        counters:add(Starts, 1, 1),
+        case counters:get(Starts, 1) > Size of
+            true ->
+                Test ! {blocked, self()},
+                receive
+                    go -> start
+                end;
+            false ->
+                start
+        end
+    end,
+    ok = weir_pool:start(p, script(Size, Script)),
+    Keys = lists:seq(1, 20000),
+    Before = [{Key, Pid} || Key <- Keys, {ok, Pid} <- [weir_pool:pick(p, Key)]],
+    Victim = lists:nth(4, slots(p)),
+    kill(Victim),
+    Blocked =
+        receive
+            {blocked, Sup} -> Sup
+        end,
+    eventually(fun() -> lists:nth(4, slots(p)) =:= undefined end),
+    During = [{Key, Pid} || Key <- Keys, {ok, Pid} <- [weir_pool:pick(p, Key)]],
+    %% Other keys stay; those of the victim go to all others, about equally.
+    {Victims, Others} = lists:partition(fun({{_, Was}, _Is}) -> Was =:= Victim end, lists:zip(Before, During)),
+    ?assertEqual([], [Changed || {Was, Is} = Changed <- Others, Was =/= Is]),
+    Moved = [Pid || {_Was, {_, Pid}} <- Victims],
+    Shares = [length([P || P <- Moved, P =:= Pid]) || Pid <- lists:usort(Moved)],
+    ?assertEqual(9, length(Shares)),
+    Expected = length(Moved) / 9,
+    ?assert(lists:all(fun(Share) -> abs(Share - Expected) < 6 * math:sqrt(Expected) end, Shares), Shares),
+    Blocked ! go,
+    eventually(fun() -> settled(p, Size) end),
+    Successor = lists:nth(4, slots(p)),
+    Renamed = fun(Pid) when Pid =:= Victim -> Successor; (Pid) -> Pid end,
+    After = [{Key, Pid} || Key <- Keys, {ok, Pid} <- [weir_pool:pick(p, Key)]],
+    ?assertEqual([{Key, Renamed(Pid)} || {Key, Pid} <- Before], After),
+    ok = weir_pool:stop(p).
+
+%% More rehashes than are made would be needed: the search finds it.
+the_last_worker_gets_all_keys(_Config) ->
+    start_with_holes(p, 500, lists:seq(1, 500) -- [321]),
+    [Last] = workers(p),
+    ?assertEqual([{ok, Last}], lists:usort([weir_pool:pick(p, Key) || Key <- lists:seq(1, 200)])),
+    ?assertEqual([{ok, Last}], lists:usort([weir_pool:pick(p) || _ <- lists:seq(1, 20)])),
+    ok = weir_pool:stop(p).
+
+one_slot(_Config) ->
+    ok = weir_pool:start(p, opts(1)),
+    [Only] = workers(p),
+    ?assertEqual([{ok, Only}], lists:usort([weir_pool:pick(p) || _ <- lists:seq(1, 10)])),
+    ?assertEqual([{ok, Only}], lists:usort([weir_pool:pick(p, Key) || Key <- lists:seq(1, 10)])),
+    kill(Only),
+    eventually(fun() -> settled(p, 1) end),
+    ?assertNotEqual([Only], workers(p)),
+    ok = weir_pool:stop(p).
+
+ten_thousand_slots(_Config) ->
+    Size = 10000,
+    ok = weir_pool:start(p, opts(Size)),
+    ?assert(settled(p, Size)),
+    ?assertEqual(lists:duplicate(Size, 1), maps:values(on_one_scheduler(fun() -> picks(p, Size) end))),
+    kill(lists:nth(5000, slots(p))),
+    eventually(fun() -> settled(p, Size) end),
+    ok = weir_pool:stop(p),
+    nothing_left().
+
+info_counts(_Config) ->
+    start_with_holes(p, 4, [2]),
+    _ = on_one_scheduler(fun() -> picks(p, 300) end),
+    {ok, #{skips := Skips} = Info} = weir_pool:info(p),
+    ?assertEqual(
+        #{size => 4, live => 3, vacant => 1, picks => 300, restarts => 0, start_failures => 0},
+        maps:remove(skips, Info)
+    ),
+    ?assert(lists:member(Skips, [99, 100]), Skips),
+    {ok, _} = weir_pool:pick(p, key),
+    ?assertMatch({ok, #{picks := 300}}, weir_pool:info(p)),
+    ok = weir_pool:stop(p),
+    Starts = counters:new(1, []),
+    Script = fun() ->
+        counters:add(Starts, 1, 1),
+        case counters:get(Starts, 1) of
+            3 -> {error, first};
+            4 -> error(second);
+            _ -> start
+        end
+    end,
+    ok = weir_pool:start(p, script(2, Script)),
+    kill(hd(workers(p))),
+    eventually(fun() -> settled(p, 2) end),
+    eventually(fun() -> {ok, #{restarts := R, start_failures := F}} = weir_pool:info(p), {R, F} =:= {1, 2} end),
+    ok = weir_pool:stop(p).

@@ -1,0 +1,339 @@
+%% Pools under random sequences of everything that can happen to them, and under all of it at once.
+%%
+%% The oracle knows nothing of the pool's insides. Workers enter themselves in a table when they start; which of them are
+%% alive is the runtime's word. A model says which pools should exist, with which size, and which workers a step may have
+%% replaced. After each step the pool must come to agree with both.
+-module(weir_pool_prop_SUITE).
+
+-include_lib("stdlib/include/assert.hrl").
+-include_lib("proper/include/proper.hrl").
+
+-export([suite/0, all/0, init_per_suite/1, end_per_suite/1]).
+-export([random_sequences/1, everything_at_once/1]).
+-export([initial_state/0, command/1, precondition/2, postcondition/3, next_state/3]).
+-export([
+    start/2, start_linked/2, stop/1, pick/1, pick/2, kill_worker/2, kill_workers/1, kill_keeper/1, kill_workers_sup/1,
+    kill_sup/1, kill_registry/0
+]).
+
+-define(NAMES, [p, {q, 1}]).
+-define(TABLE, ?MODULE).
+
+%% Crashes of the library's own processes that one of its supervisors forgives.
+-define(FORGIVEN, 9).
+
+suite() -> [{timetrap, {seconds, 60}}].
+
+all() -> [random_sequences, everything_at_once].
+
+init_per_suite(Config) ->
+    weir_pool_test_lib:quiet(),
+    Config.
+
+end_per_suite(_Config) -> ok.
+
+%% ---------------------------------------------------------------- the state machine
+
+%% Pools: size, crashes of their own processes so far.
+initial_state() -> #{pools => #{}, registry => 0}.
+
+command(#{pools := Pools}) ->
+    Name = elements(?NAMES),
+    Always = [
+        {3, {call, ?MODULE, start, [Name, range(1, 5)]}},
+        {2, {call, ?MODULE, start_linked, [Name, range(1, 5)]}},
+        {1, {call, ?MODULE, stop, [Name]}},
+        {1, {call, ?MODULE, pick, [Name]}},
+        {1, {call, ?MODULE, pick, [Name, any()]}},
+        {1, {call, ?MODULE, kill_registry, []}}
+    ],
+    Started =
+        case maps:keys(Pools) of
+            [] ->
+                [];
+            Names ->
+                Live = elements(Names),
+                [
+                    {4, {call, ?MODULE, pick, [Live]}},
+                    {4, {call, ?MODULE, pick, [Live, any()]}},
+                    {4, {call, ?MODULE, kill_worker, [Live, range(1, 5)]}},
+                    {2, {call, ?MODULE, kill_workers, [Live]}},
+                    {2, {call, ?MODULE, kill_keeper, [Live]}},
+                    {2, {call, ?MODULE, kill_workers_sup, [Live]}},
+                    {1, {call, ?MODULE, kill_sup, [Live]}}
+                ]
+        end,
+    frequency(Always ++ Started).
+
+precondition(#{registry := Crashes}, {call, _, kill_registry, []}) ->
+    Crashes < ?FORGIVEN;
+precondition(#{pools := Pools}, {call, _, Kill, [Name | _]}) when
+    Kill =:= kill_keeper; Kill =:= kill_workers_sup; Kill =:= kill_sup; Kill =:= kill_worker; Kill =:= kill_workers
+->
+    case Pools of
+        #{Name := {_Size, Crashes}} -> Crashes < ?FORGIVEN;
+        #{} -> false
+    end;
+precondition(_State, _Call) ->
+    true.
+
+next_state(#{pools := Pools} = State, _Result, {call, _, Start, [Name, Size]}) when
+    Start =:= start; Start =:= start_linked
+->
+    case Pools of
+        #{Name := _} -> State;
+        #{} -> State#{pools := Pools#{Name => {Size, 0}}}
+    end;
+next_state(#{pools := Pools} = State, _Result, {call, _, Stop, [Name]}) when Stop =:= stop; Stop =:= kill_sup ->
+    State#{pools := maps:remove(Name, Pools)};
+next_state(#{pools := Pools} = State, _Result, {call, _, Kill, [Name]}) when
+    Kill =:= kill_keeper; Kill =:= kill_workers_sup
+->
+    #{Name := {Size, Crashes}} = Pools,
+    State#{pools := Pools#{Name := {Size, Crashes + 1}}};
+next_state(#{registry := Crashes} = State, _Result, {call, _, kill_registry, []}) ->
+    State#{registry := Crashes + 1};
+next_state(State, _Result, _Call) ->
+    State.
+
+postcondition(#{pools := Pools} = State, Call, Result) ->
+    result_is_right(Pools, Call, Result) andalso agrees(maps:get(pools, next_state(State, Result, Call))).
+
+result_is_right(Pools, {call, _, Start, [Name, _]}, Result) when Start =:= start; Start =:= start_linked ->
+    case Pools of
+        #{Name := _} -> Result =:= {error, already_started};
+        #{} -> Result =:= ok
+    end;
+result_is_right(Pools, {call, _, stop, [Name]}, Result) ->
+    case Pools of
+        #{Name := _} -> Result =:= ok;
+        #{} -> Result =:= {error, no_pool}
+    end;
+result_is_right(Pools, {call, _, pick, [Name | _]}, Result) ->
+    case Pools of
+        #{Name := _} ->
+            {ok, Pid} = Result,
+            lists:member(Pid, alive(Name));
+        #{} ->
+            Result =:= {error, no_pool}
+    end;
+%% {Before, Victims}: who was alive and who was to die. The others stay, however the pool mends itself.
+result_is_right(_Pools, {call, _, kill_sup, [Name]}, {Before, Before}) ->
+    gone(Name, Before);
+result_is_right(_Pools, {call, _, _Kill, [Name | _]}, {Before, Victims}) ->
+    gone(Name, Victims) andalso (Before -- Victims) -- alive(Name) =:= [];
+result_is_right(_Pools, {call, _, kill_registry, []}, ok) ->
+    true.
+
+gone(Name, Victims) -> eventually(fun() -> Victims -- alive(Name) =:= Victims end).
+
+%% What exists is what the model says: every pool full and even, and nothing of any other.
+agrees(Pools) ->
+    lists:all(
+        fun(Name) ->
+            case Pools of
+                #{Name := {Size, _}} ->
+                    eventually(fun() -> full(Name, Size) end);
+                #{} ->
+                    eventually(fun() -> alive(Name) =:= [] andalso weir_pool:pick(Name) =:= {error, no_pool} end)
+            end
+        end,
+        ?NAMES
+    ).
+
+%% As many rounds as there are schedulers, so that each slot has its turn wherever the process runs.
+full(Name, Size) ->
+    Alive = lists:sort(alive(Name)),
+    Rounds = erlang:system_info(schedulers) + 1,
+    Picked = [Pid || _ <- lists:seq(1, Rounds * Size), {ok, Pid} <- [weir_pool:pick(Name)]],
+    length(Alive) =:= Size andalso
+        length(Picked) =:= Rounds * Size andalso
+        lists:usort(Picked) =:= Alive andalso
+        matches_info(weir_pool:info(Name), Size).
+
+matches_info({ok, #{size := Size, live := Size, vacant := 0}}, Size) -> true;
+matches_info(_, _) -> false.
+
+alive(Name) -> [Pid || {_, Pid} <- ets:lookup(?TABLE, Name), is_process_alive(Pid)].
+
+eventually(Condition) ->
+    try
+        weir_pool_test_lib:eventually(Condition) =:= ok
+    catch
+        error:{still, _} -> false
+    end.
+
+%% ---------------------------------------------------------------- commands
+
+opts(Name, Size) ->
+    #{size => Size, worker => {weir_pool_test_worker, start_logged, [?TABLE, Name]}, intensity => 100000}.
+
+start(Name, Size) -> weir_pool:start(Name, opts(Name, Size)).
+
+%% Linked to a process that lives until the pool does not.
+start_linked(Name, Size) ->
+    Test = self(),
+    {Owner, Monitor} = spawn_monitor(fun() ->
+        process_flag(trap_exit, true),
+        Result = weir_pool:start_link(Name, opts(Name, Size)),
+        Test ! {self(), Result},
+        case Result of
+            {ok, Sup} ->
+                receive
+                    {'EXIT', Sup, _} -> ok
+                end;
+            {error, _} ->
+                ok
+        end
+    end),
+    receive
+        {Owner, Result} ->
+            demonitor(Monitor, [flush]),
+            case Result of
+                {ok, _Sup} -> ok;
+                {error, _} -> Result
+            end;
+        {'DOWN', Monitor, process, Owner, Reason} ->
+            {died, Reason}
+    end.
+
+stop(Name) -> weir_pool:stop(Name).
+
+pick(Name) -> weir_pool:pick(Name).
+
+pick(Name, Key) -> weir_pool:pick(Name, Key).
+
+kill_worker(Name, Index) ->
+    Before = alive(Name),
+    Victim = lists:nth((Index - 1) rem length(Before) + 1, Before),
+    weir_pool_test_lib:kill(Victim),
+    {Before, [Victim]}.
+
+kill_workers(Name) ->
+    Before = alive(Name),
+    [exit(Pid, kill) || Pid <- Before],
+    {Before, Before}.
+
+kill_keeper(Name) ->
+    Before = alive(Name),
+    weir_pool_test_lib:kill(weir_pool_test_lib:keeper(Name)),
+    {Before, []}.
+
+kill_workers_sup(Name) ->
+    Before = alive(Name),
+    weir_pool_test_lib:kill(weir_pool_test_lib:workers_sup(Name)),
+    {Before, Before}.
+
+kill_sup(Name) ->
+    Before = alive(Name),
+    weir_pool_test_lib:kill(weir_pool_test_lib:sup(Name)),
+    {Before, Before}.
+
+%% Waits for the next registry: without one, starts are refused.
+kill_registry() ->
+    Old = whereis(weir_pool_registry),
+    weir_pool_test_lib:kill(Old),
+    weir_pool_test_lib:eventually(fun() -> not lists:member(whereis(weir_pool_registry), [undefined, Old]) end).
+
+%% ---------------------------------------------------------------- cases
+
+random_sequences(_Config) ->
+    Property = ?FORALL(
+        Commands,
+        commands(?MODULE),
+        begin
+            set_up(),
+            {_History, _State, Result} = run_commands(?MODULE, Commands),
+            Left = tear_down(),
+            ?WHENFAIL(ct:pal("~p~n~p~nleft: ~p", [Commands, Result, Left]), Result =:= ok andalso Left =:= [])
+        end
+    ),
+    ?assert(proper:quickcheck(Property, [{numtests, 150}, {max_size, 60}, quiet])).
+
+set_up() ->
+    ?TABLE = ets:new(?TABLE, [named_table, public, bag]),
+    {ok, _} = application:ensure_all_started(weir_pool).
+
+%% What is left when all pools are stopped.
+tear_down() ->
+    [weir_pool:stop(Name) || Name <- ?NAMES],
+    Left = leftovers(erlang:monotonic_time(millisecond) + 5000),
+    ok = application:stop(weir_pool),
+    true = ets:delete(?TABLE),
+    Left.
+
+%% Processes of a killed pool may take a moment to follow it.
+leftovers(Until) ->
+    case weir_pool_test_lib:leftovers() of
+        [] ->
+            [];
+        Left ->
+            case erlang:monotonic_time(millisecond) > Until of
+                true ->
+                    Left;
+                false ->
+                    erlang:yield(),
+                    leftovers(Until)
+            end
+    end.
+
+%% Pickers that never stop, while pools are started, stopped, and lose processes of every kind. No pick fails otherwise
+%% than documented, and when it is over the pools are whole.
+everything_at_once(_Config) ->
+    set_up(),
+    rand:seed(exsss, {1, 2, 3}),
+    Pickers = [spawn_monitor(fun() -> picker(0) end) || _ <- [1, 2, 3, 4]],
+    Chaos = [spawn_monitor(fun() -> chaos(Seed, 150) end) || Seed <- [1, 2, 3]],
+    [
+        receive
+            {'DOWN', Monitor, process, Pid, Reason} -> ?assertEqual(normal, Reason)
+        end
+     || {Pid, Monitor} <- Chaos
+    ],
+    [Pid ! stop || {Pid, _} <- Pickers],
+    Picks = [
+        receive
+            {'DOWN', Monitor, process, Pid, {picks, N}} -> N;
+            {'DOWN', Monitor, process, Pid, Other} -> error(Other)
+        end
+     || {Pid, Monitor} <- Pickers
+    ],
+    ?assert(lists:all(fun(N) -> N > 0 end, Picks)),
+    [weir_pool:stop(Name) || Name <- ?NAMES],
+    [?assertEqual(ok, start(Name, 4)) || Name <- ?NAMES],
+    ?assert(agrees(maps:from_list([{Name, {4, 0}} || Name <- ?NAMES]))),
+    ?assertEqual([], tear_down()).
+
+picker(N) ->
+    receive
+        stop -> exit({picks, N})
+    after 0 -> ok
+    end,
+    Found = lists:sum([found(weir_pool:pick(Name)) + found(weir_pool:pick(Name, N)) || Name <- ?NAMES]),
+    picker(N + Found).
+
+found({ok, Pid}) when is_pid(Pid) -> 1;
+found({error, no_pool}) -> 0;
+found({error, no_worker}) -> 0.
+
+chaos(Seed, Steps) ->
+    rand:seed(exsss, {Seed, Seed, Seed}),
+    [step(rand:uniform(20), lists:nth(rand:uniform(2), ?NAMES)) || _ <- lists:seq(1, Steps)],
+    ok.
+
+step(N, Name) when N =< 8 -> start(Name, rand:uniform(6));
+step(9, Name) -> stop(Name);
+step(N, Name) when N =< 17 -> kill_some(weir_pool_test_lib:workers(Name));
+step(N, Name) ->
+    case weir_pool_registry:lookup(Name) of
+        {ok, Row} when N =:= 18 -> exit_if_pid(element(7, Row));
+        {ok, Row} when N =:= 19 -> exit_if_pid(element(8, Row));
+        {ok, Row} -> exit_if_pid(element(5, Row));
+        {error, no_pool} -> ok
+    end.
+
+kill_some([]) -> ok;
+kill_some(Pids) -> exit(lists:nth(rand:uniform(length(Pids)), Pids), kill).
+
+exit_if_pid(Pid) when is_pid(Pid) -> exit(Pid, kill);
+exit_if_pid(undefined) -> ok.

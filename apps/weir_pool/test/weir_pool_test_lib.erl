@@ -1,0 +1,183 @@
+%% What several suites need: waiting for a condition, finding a pool's processes, and what a pool leaves behind.
+-module(weir_pool_test_lib).
+
+-export([eventually/1, eventually/2, kill/1, await_down/1]).
+-export([row/1, sup/1, keeper/1, workers_sup/1, slots/1, workers/1, settled/2]).
+-export([leftovers/0, start_parent/1, quiet/0]).
+-export([setup/0, teardown/0, opts/1, script/2, start_blocked/2, start_with_holes/3, stop_parent/1]).
+-export([nothing_left/0, nothing_left_soon/0, messages_of_pools/0, result/1, on_one_scheduler/1, picks/2]).
+-export([init/1]).
+
+-include_lib("stdlib/include/assert.hrl").
+-include("../src/weir_pool.hrl").
+
+-define(WORKER, {weir_pool_test_worker, start_link, []}).
+
+-define(DEADLINE_MS, 10000).
+-define(POLL_MS, 2).
+
+%% Polls until Condition() is true.
+eventually(Condition) -> eventually(Condition, ?DEADLINE_MS).
+
+eventually(Condition, DeadlineMs) ->
+    poll(Condition, erlang:monotonic_time(millisecond) + DeadlineMs).
+
+poll(Condition, Until) ->
+    case Condition() of
+        true ->
+            ok;
+        Other ->
+            case erlang:monotonic_time(millisecond) > Until of
+                true -> error({still, Other});
+                false ->
+                    receive
+                    after ?POLL_MS -> poll(Condition, Until)
+                    end
+            end
+    end.
+
+kill(Pid) ->
+    exit(Pid, kill),
+    await_down(Pid).
+
+await_down(Pid) ->
+    Monitor = monitor(process, Pid),
+    receive
+        {'DOWN', Monitor, process, Pid, _} -> ok
+    after ?DEADLINE_MS -> error({still_alive, Pid})
+    end.
+
+row(Name) ->
+    {ok, Row} = weir_pool_registry:lookup(Name),
+    Row.
+
+sup(Name) -> (row(Name))#row.sup.
+keeper(Name) -> (row(Name))#row.keeper.
+workers_sup(Name) -> (row(Name))#row.workers.
+
+%% What the slots hold, in their order.
+slots(Name) ->
+    {Base, Size} =
+        case weir_pool_terms:pool(Name) of
+            #pool{base = B, size = S} -> {B, S};
+            undefined -> {0, 0}
+        end,
+    [persistent_term:get(?SLOT_KEY(Base, Slot), undefined) || Slot <- lists:seq(1, Size)].
+
+workers(Name) -> [Pid || Pid <- slots(Name), is_pid(Pid)].
+
+%% All slots filled with different, live processes.
+settled(Name, Size) ->
+    Pids = workers(Name),
+    length(Pids) =:= Size andalso length(lists:usort(Pids)) =:= Size andalso lists:all(fun is_process_alive/1, Pids).
+
+%% Everything of any pool that is still there.
+leftovers() ->
+    Terms = [Key || {Key, _} <- persistent_term:get(), is_own_key(Key)],
+    Rows =
+        case ets:whereis(weir_pool_names) of
+            undefined -> [];
+            _ -> ets:tab2list(weir_pool_names)
+        end,
+    Processes = [{Pid, Call} || Pid <- processes(), Call <- [proc_lib:translate_initial_call(Pid)], is_own_call(Call)],
+    Terms ++ Rows ++ Processes.
+
+is_own_key({weir_pool, _}) -> true;
+is_own_key({weir_pool_slot, _}) -> true;
+is_own_key(_) -> false.
+
+is_own_call({supervisor, Module, _}) -> lists:member(Module, [weir_pool_pool_sup, weir_pool_workers_sup]);
+is_own_call({Module, _, _}) -> lists:member(Module, [weir_pool_keeper, weir_pool_test_worker]).
+
+%% A supervisor of the user's, not linked to the test.
+start_parent(FlagsAndChildren) ->
+    {ok, Parent} = supervisor:start_link(?MODULE, FlagsAndChildren),
+    unlink(Parent),
+    Parent.
+
+init(FlagsAndChildren) -> {ok, FlagsAndChildren}.
+
+%% Processes are killed by the hundred; their reports would drown everything else.
+quiet() -> logger:set_primary_config(level, none).
+
+setup() ->
+    {ok, _} = application:ensure_all_started(weir_pool),
+    ok.
+
+%% Nothing of any pool may survive a test case.
+teardown() ->
+    try
+        nothing_left_soon()
+    after
+        application:stop(weir_pool)
+    end.
+
+opts(Size) -> #{size => Size, worker => ?WORKER}.
+
+script(Size, Script) -> #{size => Size, worker => {weir_pool_test_worker, start_with, [Script]}}.
+
+nothing_left() -> ?assertEqual([], leftovers()).
+
+%% A pool, started by another process, whose workers block until their supervisor is sent `go'.
+start_blocked(Name, Size) ->
+    Test = self(),
+    Script = fun() ->
+        Test ! {blocked, self()},
+        receive
+            go -> start
+        end
+    end,
+    {Starter, _} = spawn_monitor(fun() -> exit({result, weir_pool:start(Name, script(Size, Script))}) end),
+    receive
+        {blocked, Sup} -> {Starter, Sup}
+    end.
+
+result(Process) ->
+    receive
+        {'DOWN', _, process, Process, {result, Result}} -> Result;
+        {'DOWN', _, process, Process, Other} -> {died, Other}
+    end.
+
+messages_of_pools() ->
+    {messages, Messages} = process_info(self(), messages),
+    [M || {'EXIT', _, _} = M <- Messages] ++ [M || {'DOWN', _, _, _, _} = M <- Messages] ++
+        [M || {Ref, _} = M <- Messages, is_reference(Ref)].
+
+nothing_left_soon() ->
+    eventually(fun() ->
+        case leftovers() of
+            [] -> true;
+            Left -> Left
+        end
+    end).
+
+stop_parent(Parent) -> ok = proc_lib:stop(Parent).
+
+%% N picks by one process that stays on one scheduler, so that the outcome is exact.
+on_one_scheduler(Fun) ->
+    {Pid, Monitor} = spawn_opt(fun() -> exit({result, Fun()}) end, [monitor, {scheduler, 1}]),
+    receive
+        {'DOWN', Monitor, process, Pid, {result, Result}} -> Result
+    end.
+
+picks(Name, N) ->
+    lists:foldl(
+        fun(_, Counts) ->
+            {ok, Pid} = weir_pool:pick(Name),
+            maps:update_with(Pid, fun(C) -> C + 1 end, 1, Counts)
+        end,
+        #{},
+        lists:seq(1, N)
+    ).
+
+%% A pool of Size with the given slots vacant.
+start_with_holes(Name, Size, Holes) ->
+    Slot = counters:new(1, []),
+    Script = fun() ->
+        counters:add(Slot, 1, 1),
+        case lists:member(counters:get(Slot, 1), Holes) of
+            true -> ignore;
+            false -> start
+        end
+    end,
+    ok = weir_pool:start(Name, script(Size, Script)).
