@@ -1,0 +1,66 @@
+%% @doc Runs a function in many processes and takes the time, without being in their way.
+%%
+%% The processes are neither linked nor monitored, and report through an atomic: the measuring process's mailbox stays
+%% empty. A process that fails makes the measurement fail.
+-module(weir_bench_crowd).
+
+-export([burst/2, together/2]).
+
+-define(TIMEOUT, 180_000).
+
+%% @doc Spawns processes number 1 to `N' in a row, which begin at once. Gives nanoseconds from before the first spawn
+%% until the last has finished. The function has to fail if anything is wrong.
+-spec burst(N :: pos_integer(), fun((I :: pos_integer()) -> term())) -> pos_integer().
+burst(N, Work) ->
+    Wait = watch(N),
+    Start = erlang:monotonic_time(),
+    _ = spawn_all(N, Work, Wait),
+    await(Wait, Start).
+
+%% @doc Like {@link burst/2}, but all processes exist before the first begins, and time runs from then.
+-spec together(N :: pos_integer(), fun((I :: pos_integer()) -> term())) -> pos_integer().
+together(N, Work) ->
+    Wait = watch(N),
+    Go = make_ref(),
+    Pids = spawn_all(
+        N,
+        fun(I) ->
+            receive
+                Go -> ok
+            end,
+            Work(I)
+        end,
+        Wait
+    ),
+    Start = erlang:monotonic_time(),
+    lists:foreach(fun(Pid) -> Pid ! Go end, Pids),
+    await(Wait, Start).
+
+watch(N) ->
+    Left = atomics:new(1, []),
+    ok = atomics:put(Left, 1, N),
+    {self(), make_ref(), Left}.
+
+spawn_all(0, _Work, _Wait) ->
+    [];
+spawn_all(I, Work, Wait) ->
+    Pid = spawn(fun() -> work(I, Work, Wait) end),
+    [Pid | spawn_all(I - 1, Work, Wait)].
+
+work(I, Work, {Parent, Ref, Left}) ->
+    try Work(I) of
+        _ ->
+            case atomics:sub_get(Left, 1, 1) of
+                0 -> Parent ! {Ref, done, erlang:monotonic_time()};
+                _ -> ok
+            end
+    catch
+        Class:Reason:Stack -> Parent ! {Ref, failed, {Class, Reason, Stack}}
+    end.
+
+await({_, Ref, Left}, Start) ->
+    receive
+        {Ref, done, End} -> erlang:convert_time_unit(End - Start, native, nanosecond);
+        {Ref, failed, Reason} -> error({wrong_result, Reason})
+    after ?TIMEOUT -> error({timeout, {left, atomics:get(Left, 1)}})
+    end.

@@ -1,0 +1,30 @@
+%% @doc A callback module for any server: answers what it is asked, and counts casts.
+-module(weir_bench_echo).
+
+-behaviour(gen_server).
+
+-export([init/1, handle_call/3, handle_cast/2, handle_info/2]).
+
+%% @private
+-spec init([]) -> {ok, non_neg_integer()}.
+init([]) ->
+    {ok, 0}.
+
+%% @private `count' gives the number of casts so far, `{echo, Anything, Reply}' that reply; anything else comes back.
+-spec handle_call(term(), gen_server:from(), non_neg_integer()) -> {reply, term(), non_neg_integer()}.
+handle_call(count, _From, Count) ->
+    {reply, Count, Count};
+handle_call({echo, _Anything, Reply}, _From, Count) ->
+    {reply, Reply, Count};
+handle_call(Request, _From, Count) ->
+    {reply, Request, Count}.
+
+%% @private
+-spec handle_cast(term(), non_neg_integer()) -> {noreply, non_neg_integer()}.
+handle_cast(_Request, Count) ->
+    {noreply, Count + 1}.
+
+%% @private
+-spec handle_info(term(), non_neg_integer()) -> {noreply, non_neg_integer()}.
+handle_info(_Message, Count) ->
+    {noreply, Count}.

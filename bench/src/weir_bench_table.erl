@@ -1,0 +1,38 @@
+%% @doc A benchmark's table as text. Pure.
+-module(weir_bench_table).
+
+-export([render/1]).
+
+%% @doc One line for each contestant: median, least, greatest, rounds, and for ours how many times better than the best
+%% peer.
+-spec render(weir_bench_part:table()) -> iodata().
+render(#{title := Title, unit := Unit, better := Better, ours := Ours, peers := Peers} = Table) ->
+    Best = weir_bench_rounds:best(Better, Peers),
+    Lines =
+        [line(Result, ratio(weir_bench_rounds:ratio(Better, Result, Best))) || Result <- Ours] ++
+            [line(Result, "") || Result <- Peers ++ maps:get(beside, Table, [])],
+    Width = lists:max([string:length(Name) || [Name | _] <- Lines]),
+    [
+        io_lib:format("~n  ~ts, ~ts~n", [Title, Unit]),
+        format(Width, ["", "median", "least", "greatest", "rounds", "ratio"]),
+        [format(Width, Line) || Line <- Lines],
+        [["    ", Note, $\n] || Note <- maps:get(notes, Table, [])]
+    ].
+
+line(#{name := Name} = Result, Ratio) ->
+    #{median := Median, min := Min, max := Max, rounds := Rounds} = weir_bench_rounds:summary(Result),
+    [Name, figure(Median), figure(Min), figure(Max), integer_to_list(Rounds), Ratio].
+
+format(Width, [Name | Cells]) ->
+    Text = ["    ", string:pad(Name, Width) | [string:pad(Cell, 11, leading) || Cell <- Cells]],
+    [string:trim(unicode:characters_to_list(Text), trailing), $\n].
+
+ratio(Ratio) when Ratio >= 10 -> io_lib:format("~.1f", [Ratio]);
+ratio(Ratio) -> io_lib:format("~.2f", [Ratio]).
+
+figure(Figure) when Figure >= 1_000 -> grouped(round(Figure));
+figure(Figure) when Figure >= 100 -> integer_to_list(round(Figure));
+figure(Figure) -> io_lib:format("~.1f", [float(Figure)]).
+
+grouped(N) when N < 1_000 -> integer_to_list(N);
+grouped(N) -> [grouped(N div 1_000), io_lib:format(",~3..0b", [N rem 1_000])].

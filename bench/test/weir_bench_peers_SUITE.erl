@@ -1,0 +1,95 @@
+%% The peers have to be right, or their figures say nothing.
+-module(weir_bench_peers_SUITE).
+
+-include_lib("stdlib/include/assert.hrl").
+
+-export([all/0, init_per_suite/1, end_per_suite/1]).
+-export([old_client_on_gen_server/1, old_client_on_draining_server/1, drain_order/1]).
+-export([raw_loop/1, raw_loop_misses/1, ets_pool/1]).
+
+all() ->
+    [old_client_on_gen_server, old_client_on_draining_server, drain_order, raw_loop, raw_loop_misses, ets_pool].
+
+init_per_suite(Config) ->
+    Self = self(),
+    %% The suite's processes come and go; memcached needs an owner that stays.
+    Owner = spawn(fun() ->
+        Server = weir_bench_memcached:start(),
+        Self ! {address, weir_bench_memcached:address(Server)},
+        receive
+            stop -> weir_bench_memcached:stop(Server)
+        end
+    end),
+    receive
+        {address, Address} -> [{owner, Owner}, {address, Address} | Config]
+    after 10_000 -> {skip, "memcached did not start"}
+    end.
+
+end_per_suite(Config) ->
+    proplists:get_value(owner, Config) ! stop.
+
+old_client_on_gen_server(Config) ->
+    {ok, Pid} = gen_server:start(weir_bench_old_client, address(Config), []),
+    old_client(Pid).
+
+old_client_on_draining_server(Config) ->
+    {ok, Pid} = weir_bench_drain_server:start(weir_bench_old_client, address(Config)),
+    old_client(Pid).
+
+old_client(Pid) ->
+    ?assertEqual({error, not_found}, weir_bench_old_client:get(Pid, <<"none">>)),
+    [
+        begin
+            Value = rand:bytes(Size),
+            ?assertEqual(ok, weir_bench_old_client:set(Pid, <<"k">>, Value)),
+            ?assertEqual({ok, Value}, weir_bench_old_client:get(Pid, <<"k">>))
+        end
+     || Size <- [0, 1, 100, 1_460, 100_000, 1_000_000]
+    ],
+    _ = weir_bench_crowd:burst(500, fun(I) ->
+        Key = integer_to_binary(I),
+        ok = weir_bench_old_client:set(Pid, Key, <<"value ", Key/binary>>),
+        {ok, <<"value ", Key/binary>>} = weir_bench_old_client:get(Pid, Key)
+    end),
+    ok = weir_bench_old_client:stop(Pid).
+
+drain_order(_) ->
+    {ok, Pid} = weir_bench_drain_server:start(weir_bench_echo, []),
+    [gen_server:cast(Pid, I) || I <- lists:seq(1, 1_000)],
+    Pid ! message,
+    ?assertEqual(1_000, gen_server:call(Pid, count)),
+    exit(Pid, kill).
+
+raw_loop(Config) ->
+    Sets = exchange(<<"set raw:~4..0b 0 0 3\r\nabc\r\n">>, <<"STORED\r\n">>),
+    Gets = exchange(<<"get raw:~4..0b\r\n">>, <<"VALUE raw:0001 0 3\r\nabc\r\nEND\r\n">>),
+    [
+        ?assert(weir_bench_raw:run(address(Config), {N, Exchange}, Arrangement) > 0)
+     || Arrangement <- weir_bench_raw:arrangements(), N <- [1, 999, 1_000, 1_001, 5_003], Exchange <- [Sets, Gets]
+    ].
+
+%% Replies of another size cannot go unnoticed.
+raw_loop_misses(Config) ->
+    Sets = exchange(<<"set raw:~4..0b 0 0 3\r\nabc\r\n">>, <<"STORED\r\n">>),
+    Misses = exchange(<<"get raw:~4..0b\r\n">>, <<"END\r\n">>),
+    Arrangement = #{window => 10, refill => 1, mode => active},
+    ?assert(weir_bench_raw:run(address(Config), {1_000, Sets}, Arrangement) > 0),
+    ?assertError({case_clause, _}, weir_bench_raw:run(address(Config), {10, Misses}, Arrangement)).
+
+exchange(Format, Reply) ->
+    [Request | _] = Requests = [iolist_to_binary(io_lib:format(Format, [I])) || I <- lists:seq(1, 1_000)],
+    #{
+        requests => iolist_to_binary(Requests),
+        request_size => byte_size(Request),
+        reply_size => byte_size(Reply),
+        reply_end => binary_part(Reply, byte_size(Reply), -4)
+    }.
+
+ets_pool(_) ->
+    Pids = [spawn(fun() -> ok end) || _ <- lists:seq(1, 20)],
+    Pool = weir_bench_ets_pool:new(Pids, [{read_concurrency, true}]),
+    ?assertEqual(Pids ++ Pids ++ [hd(Pids)], [weir_bench_ets_pool:pick(Pool) || _ <- lists:seq(1, 41)]),
+    ok = weir_bench_ets_pool:delete(Pool).
+
+address(Config) ->
+    proplists:get_value(address, Config).
