@@ -40,7 +40,7 @@
 
 -define(WORKER, {weir_pool_test_worker, start_link, []}).
 
-suite() -> [{timetrap, {seconds, 30}}].
+suite() -> [{timetrap, {seconds, 180}}].
 
 all() ->
     [
@@ -72,10 +72,9 @@ all() ->
     ].
 
 init_per_suite(Config) ->
-    weir_pool_test_lib:quiet(),
-    Config.
+    weir_pool_test_lib:quiet(Config).
 
-end_per_suite(_Config) -> ok.
+end_per_suite(Config) -> weir_pool_test_lib:loud(Config).
 
 init_per_testcase(_Case, Config) ->
     ok = weir_pool_test_lib:setup(),

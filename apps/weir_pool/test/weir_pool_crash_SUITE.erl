@@ -39,7 +39,7 @@
 %% Where the keeper's state has its slots.
 -define(KEEPER_SLOTS, 5).
 
-suite() -> [{timetrap, {seconds, 30}}].
+suite() -> [{timetrap, {seconds, 180}}].
 
 all() ->
     [
@@ -68,10 +68,9 @@ all() ->
     ].
 
 init_per_suite(Config) ->
-    weir_pool_test_lib:quiet(),
-    Config.
+    weir_pool_test_lib:quiet(Config).
 
-end_per_suite(_Config) -> ok.
+end_per_suite(Config) -> weir_pool_test_lib:loud(Config).
 
 init_per_testcase(_Case, Config) ->
     ok = weir_pool_test_lib:setup(),

@@ -25,7 +25,7 @@
     result/1, on_one_scheduler/1, picks/2
 ]).
 
-suite() -> [{timetrap, {seconds, 30}}].
+suite() -> [{timetrap, {seconds, 180}}].
 
 all() ->
     [
@@ -44,10 +44,9 @@ all() ->
     ].
 
 init_per_suite(Config) ->
-    weir_pool_test_lib:quiet(),
-    Config.
+    weir_pool_test_lib:quiet(Config).
 
-end_per_suite(_Config) -> ok.
+end_per_suite(Config) -> weir_pool_test_lib:loud(Config).
 
 init_per_testcase(_Case, Config) ->
     ok = weir_pool_test_lib:setup(),

@@ -22,15 +22,14 @@
 %% Crashes of the library's own processes that one of its supervisors forgives.
 -define(FORGIVEN, 9).
 
-suite() -> [{timetrap, {seconds, 60}}].
+suite() -> [{timetrap, {seconds, 180}}].
 
 all() -> [random_sequences, everything_at_once].
 
 init_per_suite(Config) ->
-    weir_pool_test_lib:quiet(),
-    Config.
+    weir_pool_test_lib:quiet(Config).
 
-end_per_suite(_Config) -> ok.
+end_per_suite(Config) -> weir_pool_test_lib:loud(Config).
 
 %% ---------------------------------------------------------------- the state machine
 

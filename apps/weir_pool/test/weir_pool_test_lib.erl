@@ -3,7 +3,7 @@
 
 -export([eventually/1, eventually/2, kill/1, await_down/1]).
 -export([row/1, sup/1, keeper/1, workers_sup/1, slots/1, workers/1, settled/2]).
--export([leftovers/0, start_parent/1, quiet/0]).
+-export([leftovers/0, start_parent/1, quiet/1, loud/1]).
 -export([setup/0, teardown/0, opts/1, script/2, start_blocked/2, start_with_holes/3, stop_parent/1]).
 -export([nothing_left/0, nothing_left_soon/0, messages_of_pools/0, result/1, on_one_scheduler/1, picks/2]).
 -export([init/1]).
@@ -98,7 +98,13 @@ start_parent(FlagsAndChildren) ->
 init(FlagsAndChildren) -> {ok, FlagsAndChildren}.
 
 %% Processes are killed by the hundred; their reports would drown everything else.
-quiet() -> logger:set_primary_config(level, none).
+quiet(Config) ->
+    #{level := Level} = logger:get_primary_config(),
+    ok = logger:set_primary_config(level, none),
+    [{log_level, Level} | Config].
+
+loud(Config) ->
+    logger:set_primary_config(level, proplists:get_value(log_level, Config)).
 
 setup() ->
     {ok, _} = application:ensure_all_started(weir_pool),
