@@ -32,7 +32,7 @@
 %% </table>
 %%
 %% <h3>Options of a request</h3>
-%% `ttl' (seconds, 0 is for ever, over 30 days it is a Unix time), `flags' (32 bits kept with the item),
+%% `ttl' (seconds, 0 is for ever, over 30 days it is a Unix time, 32 bits), `flags' (32 bits kept with the item),
 %% `timeout' (milliseconds or `infinity') and `codec', each where it makes sense; one that a function does
 %% not know is an error `{bad_option, Key, Value}'.
 %%
@@ -145,14 +145,22 @@ child_spec(Client, Options) ->
 %% yours is better stopped there, which would otherwise start it again.
 -spec stop(client()) -> ok.
 stop(Client) ->
-    gen_server:stop(Client).
+    try
+        gen_server:stop(Client)
+    catch
+        exit:noproc -> exit({noproc, {?MODULE, client, [Client]}})
+    end.
 
 %% @doc The counters of {@link weir_memcached_counters:fields/0}, and for each connection its process, its
-%% phase (`waiting', `connecting' or `up') and how many requests are unanswered. Cost: one call for each connection.
+%% phase (`waiting', `connecting' or `up'), how many requests are unanswered, and, while it cannot connect, the reason. Cost: one call for each connection.
 -spec info(client()) -> #{atom() => term()}.
 info(Client) ->
     #config{pool = Pool, counters = Counters} = weir_memcached_ask:config(Client),
-    Conns = [weir_memcached_conn:info(Conn) || {_Slot, Conn} <- weir_pool:workers(Pool)],
+    Conns =
+        case weir_pool:workers(Pool) of
+            {ok, Workers} -> [weir_memcached_conn:info(Conn) || {_Slot, Conn} <- Workers];
+            {error, no_pool} -> []
+        end,
     (weir_memcached_counters:read(Counters))#{connections => Conns}.
 
 %% Reading
@@ -192,7 +200,7 @@ gat(Client, Key, Ttl) ->
 
 %% @doc The value of a key, which is given a new time to live at the same time. Options: `timeout', `codec'.
 -spec gat(client(), key(), Ttl :: integer(), request_options()) -> {ok, Value :: term()} | {error, error()}.
-gat(Client, Key, Ttl, Options) when is_integer(Ttl) ->
+gat(Client, Key, Ttl, Options) when ?is_ttl(Ttl) ->
     ok = weir_memcached_ask:check(Options, [timeout, codec]),
     one_value(weir_memcached_ask:config(Client), Key, Options, fun(K) -> weir_memcached_request:gat(K, Ttl) end).
 
@@ -212,20 +220,12 @@ get_many(Client, Keys, Options) when is_list(Keys) ->
             {ok, #{}};
         {ok, Bins} ->
             case weir_memcached_reply:items(weir_memcached_ask:ask(Config, weir_memcached_request:values(get, Bins), Options)) of
-                {ok, Items} -> decode_many(Items, maps:from_list(lists:zip(Bins, Keys)), Config, Options, #{});
+                {ok, Items} -> weir_memcached_ask:decode_many(Config, Options, Items, lists:zip(Bins, Keys));
                 {error, _} = Error -> Error
             end;
         {error, _} = Error ->
             Error
     end.
-
-decode_many([{Bin, Flags, _, Bytes} | Items], Names, Config, Options, Values) ->
-    case weir_memcached_ask:decode(Config, Options, Bytes, Flags) of
-        {ok, Value} -> decode_many(Items, Names, Config, Options, Values#{maps:get(Bin, Names) => Value});
-        {error, _} = Error -> Error
-    end;
-decode_many([], _, _, _, Values) ->
-    {ok, Values}.
 
 %% Writing
 
@@ -369,7 +369,7 @@ touch(Client, Key, Ttl) ->
 
 %% @doc Gives an item a new time to live. Options: `timeout'.
 -spec touch(client(), key(), Ttl :: integer(), request_options()) -> ok | {error, error()}.
-touch(Client, Key, Ttl, Options) when is_integer(Ttl) ->
+touch(Client, Key, Ttl, Options) when ?is_ttl(Ttl) ->
     simple(Client, Key, Options, fun(K) -> weir_memcached_request:touch(K, Ttl) end).
 
 %% @doc As {@link delete/3} without options.
@@ -438,9 +438,9 @@ version(Client, Options) ->
 verbosity(Client, Level) ->
     verbosity(Client, Level, #{}).
 
-%% @doc How much the server writes to its log: 0, 1 or 2. Options: `timeout'.
+%% @doc How much the server writes to its log: 0, 1, 2 and so on, 32 bits. Options: `timeout'.
 -spec verbosity(client(), non_neg_integer(), request_options()) -> ok | {error, error()}.
-verbosity(Client, Level, Options) when is_integer(Level), Level >= 0 ->
+verbosity(Client, Level, Options) when is_integer(Level), Level >= 0, Level =< 16#FFFFFFFF ->
     ok = weir_memcached_ask:check(Options, [timeout]),
     weir_memcached_ask:ask(weir_memcached_ask:config(Client), weir_memcached_request:command({verbosity, Level}), Options).
 

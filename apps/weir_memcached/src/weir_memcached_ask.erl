@@ -2,7 +2,7 @@
 %% have the request answered by a connection that is up.
 -module(weir_memcached_ask).
 
--export([config/1, check/2, ttl/1, encode/3, decode/4, ask/3]).
+-export([config/1, check/2, ttl/1, encode/3, decode/4, decode_many/4, ask/3]).
 
 -include("weir_memcached_config.hrl").
 
@@ -27,10 +27,10 @@ check(Options, Allowed) ->
         Options
     ).
 
-is_valid(timeout, V) -> V =:= infinity orelse (is_integer(V) andalso V >= 0);
-is_valid(ttl, V) -> is_integer(V);
+is_valid(timeout, V) -> V =:= infinity orelse (is_integer(V) andalso V >= 0 andalso V =< ?MAX_TIMEOUT);
+is_valid(ttl, V) -> ?is_ttl(V);
 is_valid(flags, V) -> is_integer(V) andalso V >= 0 andalso V =< 16#FFFFFFFF;
-is_valid(delay, V) -> is_integer(V) andalso V >= 0;
+is_valid(delay, V) -> ?is_ttl(V) andalso V >= 0;
 is_valid(codec, V) -> is_atom(V).
 
 %% @doc The time to live that the options ask for.
@@ -52,34 +52,68 @@ encode(#config{codec = Default}, Options, Value) ->
 decode(#config{codec = Default}, Options, Bytes, Flags) ->
     weir_memcached_codec:decode(maps:get(codec, Options, Default), Bytes, Flags).
 
+%% @doc The values of items under the keys as they were given. One key may have been given in several
+%% forms, such as `<<"k">>' and `"k"'. The first failure stands for all.
+-spec decode_many(
+    weir_memcached_config:config(),
+    weir_memcached:request_options(),
+    [weir_memcached_reply:item()],
+    [{binary(), weir_memcached:key()}]
+) -> {ok, #{weir_memcached:key() => term()}} | {error, {undecodable, binary()}}.
+decode_many(Config, Options, Items, Given) ->
+    Names = lists:foldl(fun({Bin, Key}, Acc) -> Acc#{Bin => [Key | maps:get(Bin, Acc, [])]} end, #{}, Given),
+    decode_many(Config, Options, Items, Names, #{}).
+
+decode_many(Config, Options, [{Bin, Flags, _, Bytes} | Items], Names, Values) ->
+    case decode(Config, Options, Bytes, Flags) of
+        {ok, Value} ->
+            Named = maps:from_keys(maps:get(Bin, Names), Value),
+            decode_many(Config, Options, Items, Names, maps:merge(Values, Named));
+        {error, _} = Error ->
+            Error
+    end;
+decode_many(_, _, [], _, Values) ->
+    {ok, Values}.
+
 %% @doc Has a request answered by whichever connection is up. A request that was not sent may be tried on
 %% another one; one that may have been sent is never repeated.
 -spec ask(weir_memcached_config:config(), weir_memcached_request:request(), weir_memcached:request_options()) ->
     weir_memcached_reply:reply() | {error, busy | timeout | disconnected}.
-ask(#config{connections = Connections, request_timeout = Default} = Config, Request, Options) ->
-    Timeout = maps:get(timeout, Options, Default),
-    ask(Config, Request, deadline(Timeout), Timeout, Connections).
+ask(#config{pool = Pool, request_timeout = Default}, Request, Options) ->
+    Deadline = deadline(maps:get(timeout, Options, Default)),
+    Answer =
+        case weir_pool:pick(Pool) of
+            {ok, Conn} ->
+                case weir_memcached_conn:request(Conn, Request, Deadline) of
+                    down -> ask_first(others(Pool, Conn), Request, Deadline);
+                    Reply -> Reply
+                end;
+            {error, _} ->
+                down
+        end,
+    case Answer of
+        Lost when Lost =:= down; Lost =:= gone -> {error, disconnected};
+        _ -> Answer
+    end.
 
-ask(#config{pool = Pool, counters = Counters} = Config, Request, Deadline, Timeout, Tries) ->
-    case weir_pool:pick(Pool) of
-        {ok, Conn} ->
-            case weir_memcached_conn:request(Conn, Request, Deadline, Timeout) of
-                down when Tries > 1 ->
-                    ask(Config, Request, Deadline, left(Deadline), Tries - 1);
-                Lost when Lost =:= down; Lost =:= gone ->
-                    {error, disconnected};
-                {error, timeout} = Error ->
-                    weir_memcached_counters:add(Counters, timeouts, 1),
-                    Error;
-                Reply ->
-                    Reply
-            end;
-        {error, _} ->
-            {error, disconnected}
+%% Not by picking again: while many callers pick, turns bring some of them back to a connection that is down.
+ask_first([Conn | Conns], Request, Deadline) ->
+    case weir_memcached_conn:request(Conn, Request, Deadline) of
+        down -> ask_first(Conns, Request, Deadline);
+        Reply -> Reply
+    end;
+ask_first([], _, _) ->
+    down.
+
+%% Those behind it come first, so that not all take the same one.
+others(Pool, Conn) ->
+    case weir_pool:workers(Pool) of
+        {ok, Workers} ->
+            {Before, From} = lists:splitwith(fun(Other) -> Other =/= Conn end, [Pid || {_Slot, Pid} <- Workers]),
+            lists:delete(Conn, From) ++ Before;
+        {error, no_pool} ->
+            []
     end.
 
 deadline(infinity) -> infinity;
 deadline(Timeout) -> erlang:monotonic_time(millisecond) + Timeout.
-
-left(infinity) -> infinity;
-left(Deadline) -> max(0, Deadline - erlang:monotonic_time(millisecond)).

@@ -28,7 +28,8 @@ check([], Config) ->
     {ok, Config}.
 
 -define(is_positive(V), (is_integer(V) andalso V > 0)).
--define(is_timeout(V), (V =:= infinity orelse ?is_positive(V))).
+-define(is_time(V), (?is_positive(V) andalso V =< ?MAX_TIMEOUT)).
+-define(is_timeout(V), (V =:= infinity orelse ?is_time(V))).
 
 option(host, V, C) ->
     case is_host(V) of
@@ -38,10 +39,10 @@ option(host, V, C) ->
 option(port, V, C) when is_integer(V), V >= 0, V =< 65535 -> C#config{port = V};
 option(transport, V, C) when is_atom(V) -> C#config{transport = V};
 option(connections, V, C) when ?is_positive(V) -> C#config{connections = V};
-option(connect_timeout, V, C) when ?is_positive(V) -> C#config{connect_timeout = V};
+option(connect_timeout, V, C) when ?is_time(V) -> C#config{connect_timeout = V};
 option(request_timeout, V, C) when ?is_timeout(V) -> C#config{request_timeout = V};
 option(stall_timeout, V, C) when ?is_timeout(V) -> C#config{stall_timeout = V};
-option(reconnect, {Min, Max} = V, C) when ?is_positive(Min), ?is_positive(Max), Min =< Max -> C#config{reconnect = V};
+option(reconnect, {Min, Max} = V, C) when ?is_time(Min), ?is_time(Max), Min =< Max -> C#config{reconnect = V};
 option(max_pending, V, C) when ?is_positive(V) -> C#config{max_pending = V};
 option(codec, V, C) when is_atom(V) -> C#config{codec = V};
 option(_, _, _) ->

@@ -17,16 +17,21 @@
 %% What a request goes through while `up':
 %% ```
 %%   mailbox --handle_batch--> queued --flush--> in flight --reply--> answered
-%%                 |              |
-%%                 | pending =:=  | its deadline has passed:
-%%                 v max_pending  v dropped, its caller has gone
-%%          {error, busy}      (expired)
+%%                 |              |              |
+%%                 | pending =:=  | its deadline | its deadline has passed:
+%%                 v max_pending  v has passed   v its place stays, the reply to come is dropped
+%%          {error, busy}   {error, timeout}, never sent (expired)
 %% '''
 %% A flush hands everything queued to the writer ({@link weir_memcached_io}) as one write, if no write is
 %% under way. In flight means: given to the writer; the order of the requests in flight is the order of
-%% the replies. A caller that gives up leaves its place in that order, and its reply goes nowhere: calls
-%% are answered through an alias that has ended by then. So no reply can come to a wrong caller; one that does not
-%% fit the request whose turn it is closes the connection.
+%% the replies; one that does not fit the request whose turn it is closes the connection.
+%%
+%% Every request is answered exactly once, and by this process, also when its time is up: callers wait
+%% without a time-out of their own, and one timer here serves them all ({@link deadline/2}). So no late
+%% reply can reach anybody, and a request costs its caller neither a timer nor an alias: measured, 15 to 20 % more
+%% requests a second. It asks that this process always comes back to its mailbox. It does, since it does
+%% nothing that blocks; and if it is suspended or stuck all the same, {@link weir_memcached_client} notices and
+%% kills it, and the callers' monitors tell them.
 %%
 %% Who does what: this process alone reads the socket and owns all state below, so its death leaves
 %% nothing to repair: the link ends the writer, the socket is closed with its owner, callers are told by
@@ -37,7 +42,7 @@
 -module(weir_memcached_conn).
 -behaviour(weir_server).
 
--export([start_link/1, request/4, info/1]).
+-export([start_link/1, request/3, info/1, ask/2]).
 -export([init/1, handle_batch/2, terminate/2, format_status/1]).
 
 -include("weir_memcached_config.hrl").
@@ -50,10 +55,14 @@
 %% collected less often: 10 to 15 % more requests a second, with 1,000 callers on one connection.
 -define(MIN_HEAP, 100000).
 
+%% Milliseconds between two looks for requests whose time is up; so much later than asked they may be answered.
+-define(SWEEP_PAUSE, 10).
+
 -type deadline() :: integer() | infinity.
 %% Milliseconds of `erlang:monotonic_time/1'. Every integer is less than `infinity' in the order of terms.
 -type queued() :: {weir_server:from(), deadline(), weir_memcached_request:request()}.
--type flight() :: {weir_server:from(), weir_memcached_reply:kind()}.
+-type flight() :: {weir_server:from() | answered, deadline(), weir_memcached_reply:kind()}.
+%% `answered': its time was up.
 
 %% What lives as long as one connection does.
 -record(link, {
@@ -69,6 +78,11 @@
     queued = [] :: [queued()],
     %% the length of all three together
     pending = 0 :: non_neg_integer(),
+    %% no request has a deadline before this one; the timer is set for `armed', never later than `earliest'
+    %% once a batch is handled
+    earliest = infinity :: deadline(),
+    armed = infinity :: deadline(),
+    deadline_timer :: undefined | reference(),
     %% something was received since the stall timer was set
     heard = false :: boolean(),
     stall_timer :: undefined | reference()
@@ -79,8 +93,8 @@
     phase :: {waiting, reference()} | {connecting, pid()} | #link{},
     %% milliseconds before the next attempt, without jitter
     backoff :: pos_integer(),
-    %% that the server cannot be reached has been reported
-    reported = false :: boolean()
+    %% why the server cannot be reached, which has been reported; until it is reached
+    failure = none :: none | {failed, Reason :: term()}
 }).
 
 %% @doc Starts a connection of a client. It connects in its own time, and again whenever it has to.
@@ -88,23 +102,29 @@
 start_link(Client) ->
     weir_server:start_link(?MODULE, Client, [{spawn_opt, [{min_heap_size, ?MIN_HEAP}]}]).
 
-%% @doc Has a request answered. `down': this connection has no server, nothing was sent. `gone': the
-%% connection process died; the request may have been sent.
--spec request(pid(), weir_memcached_request:request(), deadline(), timeout()) ->
+%% @doc Has a request answered, by its deadline. `down': this connection has no server, nothing was sent.
+%% `gone': the connection process died; the request may have been sent.
+-spec request(pid(), weir_memcached_request:request(), deadline()) ->
     weir_memcached_reply:reply() | {error, busy | timeout | disconnected} | down | gone.
-request(Conn, Request, Deadline, Timeout) ->
+request(Conn, Request, Deadline) ->
     try
-        weir_server:call(Conn, {request, Deadline, Request}, Timeout)
+        weir_server:call(Conn, {request, Deadline, Request}, infinity)
     catch
-        exit:{timeout, _} -> {error, timeout};
         exit:{noproc, _} -> down;
         exit:{_, {weir_server, call, _}} -> gone
     end.
 
-%% @doc What a connection is doing. Cost: one call, answered between two batches.
--spec info(pid()) -> #{pid := pid(), phase := waiting | connecting | up, pending := non_neg_integer()}.
+%% @doc What a connection is doing, and why the last attempt to connect failed, until one succeeds. Cost: one call,
+%% answered between two batches.
+-spec info(pid()) ->
+    #{pid := pid(), phase := waiting | connecting | up, pending := non_neg_integer(), reason => term()}.
 info(Conn) ->
     weir_server:call(Conn, info).
+
+%% @doc Asks for what {@link info/1} gives without waiting; the answer is to come, labelled with the connection.
+-spec ask(pid(), gen_server:request_id_collection()) -> gen_server:request_id_collection().
+ask(Conn, Asked) ->
+    gen_server:send_request(Conn, info, Conn, Asked).
 
 %% @private
 -spec init(weir_memcached:client()) -> {ok, #state{}}.
@@ -117,13 +137,18 @@ init(Client) ->
 -spec handle_batch([weir_server:message()], #state{}) -> {reply, [{weir_server:from(), term()}], #state{}}.
 handle_batch(Batch, State) ->
     {Replies, State1} = messages(Batch, [], State),
-    {reply, lists:reverse(Replies), flush(State1)}.
+    {Replies1, State2} = flush(Replies, State1),
+    {reply, lists:reverse(Replies1), arm(State2)}.
 
 messages([{call, From, {request, Deadline, Request}} | Batch], Replies, #state{phase = #link{} = L} = State) ->
     #state{config = #config{max_pending = MaxPending}} = State,
     case L#link.pending < MaxPending of
         true ->
-            L1 = L#link{queued = [{From, Deadline, Request} | L#link.queued], pending = L#link.pending + 1},
+            L1 = L#link{
+                queued = [{From, Deadline, Request} | L#link.queued],
+                pending = L#link.pending + 1,
+                earliest = min(Deadline, L#link.earliest)
+            },
             messages(Batch, Replies, State#state{phase = L1});
         false ->
             count(busy, 1, State),
@@ -155,6 +180,8 @@ message({tcp_error, Socket, Reason}, Replies, #state{phase = #link{socket = Sock
     lose(Reason, Replies, State);
 message({'EXIT', Io, Reason}, Replies, #state{phase = #link{io = Io}} = State) ->
     lose(reason(Reason), Replies, State);
+message({timeout, Timer, deadline}, Replies, #state{phase = #link{deadline_timer = Timer}} = State) ->
+    deadline(Replies, State);
 message({timeout, Timer, stalled}, Replies, #state{phase = #link{stall_timer = Timer}} = State) ->
     stalled(Replies, State);
 message({Io, connected, Socket}, Replies, #state{phase = {connecting, Io}} = State) ->
@@ -178,7 +205,7 @@ connecting(Config) ->
 connected(Io, Socket, Replies, #state{config = Config} = State) ->
     count(connects, 1, State),
     weir_memcached_event:connected(Config),
-    activate(Replies, State#state{phase = #link{io = Io, socket = Socket}, reported = false}).
+    activate(Replies, State#state{phase = #link{io = Io, socket = Socket}, failure = none}).
 
 activate(Replies, #state{phase = #link{socket = Socket}} = State) ->
     case inet:setopts(Socket, [{active, ?ACTIVE}]) of
@@ -188,8 +215,8 @@ activate(Replies, #state{phase = #link{socket = Socket}} = State) ->
 
 connect_failed(Reason, State) ->
     count(connect_failures, 1, State),
-    State#state.reported orelse weir_memcached_event:connect_failed(State#state.config, Reason),
-    wait(State#state{reported = true}).
+    _ = State#state.failure =:= none andalso weir_memcached_event:connect_failed(State#state.config, Reason),
+    wait(State#state{failure = {failed, Reason}}).
 
 %% Waits between half the back-off and all of it, so that the connections of many nodes do not come back at once.
 wait(#state{config = #config{reconnect = {_, Max}}, backoff = Backoff} = State) ->
@@ -204,14 +231,15 @@ lose(Reason, Replies, #state{config = #config{transport = Transport} = Config, p
     unlink(Io),
     exit(Io, kill),
     close(Transport, Socket),
-    cancel(L#link.stall_timer),
-    InFlight = lists:append([Front | queue:to_list(Writes)]),
+    _ = cancel(L#link.stall_timer),
+    _ = cancel(L#link.deadline_timer),
+    InFlight = [From || {From, _, _} <- lists:append([Front | queue:to_list(Writes)]), From =/= answered],
     Failed = length(InFlight),
     count(disconnects, 1, State),
     count(disconnected, Failed, State),
     weir_memcached_event:disconnected(Config, Reason, Failed),
     Unsent = [{From, down} || {From, _, _} <- Queued],
-    Sent = [{From, {error, disconnected}} || {From, _} <- InFlight],
+    Sent = [{From, {error, disconnected}} || From <- InFlight],
     {Unsent ++ Sent ++ Replies, wait(State)}.
 
 %% What the driver has not written must not be waited for: the server may never take it.
@@ -241,36 +269,89 @@ stalled(Replies, #state{config = Config, phase = #link{front = Front, writes = W
         true -> lose(stalled, Replies, State)
     end.
 
+%% Deadlines. The timer is set for the earliest there may be; when it fires, whoever's time is up is answered, and the
+%% earliest of the others is looked for. With one time-out for all requests that is one walk over the pending ones in
+%% as long a time as that; with many different ones at most one walk in ?SWEEP_PAUSE.
+
+arm(#state{phase = #link{earliest = Earliest, armed = Armed} = L} = State) when Earliest < Armed ->
+    _ = cancel(L#link.deadline_timer),
+    Timer = erlang:start_timer(Earliest, self(), deadline, [{abs, true}]),
+    State#state{phase = L#link{armed = Earliest, deadline_timer = Timer}};
+arm(State) ->
+    State.
+
+deadline(Replies, #state{phase = #link{front = Front, writes = Writes, queued = Queued} = L} = State) ->
+    Now = erlang:monotonic_time(millisecond),
+    {Front1, Late1, Earliest1} = overdue(Front, Now, [], [], infinity),
+    {Writes1, Late2, Earliest2} = lists:foldl(
+        fun(Write, {Swept, Late, Earliest}) ->
+            {Write1, LateNow, EarliestNow} = overdue(Write, Now, [], Late, Earliest),
+            {queue:in(Write1, Swept), LateNow, EarliestNow}
+        end,
+        {queue:new(), Late1, Earliest1},
+        queue:to_list(Writes)
+    ),
+    %% those queued are seen to by the next flush, or by the next walk while a write is under way
+    {Waiting, Expired} = lists:partition(fun({_, Deadline, _}) -> Deadline > Now end, Queued),
+    Earliest = lists:foldl(fun({_, Deadline, _}, E) -> min(Deadline, E) end, Earliest2, Waiting),
+    Late = [From || {From, _, _} <- Expired] ++ Late2,
+    count(timeouts, length(Late), State),
+    count(expired, length(Expired), State),
+    L1 = L#link{
+        front = Front1,
+        writes = Writes1,
+        queued = Waiting,
+        pending = L#link.pending - length(Expired),
+        earliest = max(Earliest, Now + ?SWEEP_PAUSE),
+        armed = infinity,
+        deadline_timer = undefined
+    },
+    {[{From, {error, timeout}} || From <- Late] ++ Replies, State#state{phase = L1}}.
+
+overdue([{From, Deadline, Kind} | Flights], Now, Swept, Late, Earliest) when Deadline =< Now ->
+    overdue(Flights, Now, [{answered, infinity, Kind} | Swept], [From | Late], Earliest);
+overdue([{_, Deadline, _} = Flight | Flights], Now, Swept, Late, Earliest) ->
+    overdue(Flights, Now, [Flight | Swept], Late, min(Deadline, Earliest));
+overdue([], _, Swept, Late, Earliest) ->
+    {lists:reverse(Swept), Late, Earliest}.
+
 %% Writing
 
-flush(#state{config = Config, phase = #link{writing = false, queued = [_ | _] = Queued} = L} = State) ->
+flush(Replies, #state{config = Config, phase = #link{writing = false, queued = [_ | _] = Queued} = L} = State) ->
     Now = erlang:monotonic_time(millisecond),
-    case take(Queued, Now, [], [], 0) of
-        {[], _, Expired} ->
-            count(expired, Expired, State),
-            State#state{phase = L#link{queued = [], pending = L#link.pending - Expired}};
-        {Flights, Data, Expired} ->
-            count(expired, Expired, State),
+    {Flights, Data, Expired} = take(Queued, Now, [], [], []),
+    N = length(Expired),
+    count(timeouts, N, State),
+    count(expired, N, State),
+    L1 = L#link{queued = [], pending = L#link.pending - N},
+    Replies1 = [{From, {error, timeout}} || From <- Expired] ++ Replies,
+    case Flights of
+        [] ->
+            {Replies1, State#state{phase = L1}};
+        _ ->
             count(requests, length(Flights), State),
-            weir_memcached_io:write(L#link.io, Data),
-            L1 = L#link{
-                writing = true,
-                queued = [],
-                writes = queue:in(Flights, L#link.writes),
-                pending = L#link.pending - Expired
-            },
-            State#state{phase = watch(L1, Config)}
+            weir_memcached_io:write(L#link.io, join(Data, [])),
+            L2 = L1#link{writing = true, writes = queue:in(Flights, L#link.writes)},
+            {Replies1, State#state{phase = watch(L2, Config)}}
     end;
-flush(State) ->
-    State.
+flush(Replies, State) ->
+    {Replies, State}.
 
 %% The newest comes first in the queue, so taking them one by one puts them in order.
 take([{From, Deadline, {Kind, Data}} | Queued], Now, Flights, Out, Expired) when Deadline > Now ->
-    take(Queued, Now, [{From, Kind} | Flights], [Data | Out], Expired);
-take([_ | Queued], Now, Flights, Out, Expired) ->
-    take(Queued, Now, Flights, Out, Expired + 1);
+    take(Queued, Now, [{From, Deadline, Kind} | Flights], [Data | Out], Expired);
+take([{From, _, _} | Queued], Now, Flights, Out, Expired) ->
+    take(Queued, Now, Flights, Out, [From | Expired]);
 take([], _, Flights, Out, Expired) ->
     {Flights, Out, Expired}.
+
+%% Requests that fit into one binary each are joined into one; larger ones are passed by reference. The driver
+%% writes at most 16 pieces with one system call, and each piece would be copied into the writer's heap.
+join([Small | Data], Run) when is_binary(Small) -> join(Data, [Small | Run]);
+join([], Run) -> [joined(Run)];
+join([Large | Data], Run) -> [joined(Run), Large | join(Data, [])].
+
+joined(Run) -> iolist_to_binary(lists:reverse(Run)).
 
 %% Reading
 
@@ -284,17 +365,19 @@ received(Replies, #state{phase = #link{parser = Parser, front = Front, writes = 
         {garbage, Garbage} ->
             count(garbage, 1, State),
             lose({garbage, Garbage}, Replies1, State1);
-        {distrusted, Reply} ->
-            lose({refused, Reply}, Replies1, State1)
+        {refused, _} = Reason ->
+            lose(Reason, Replies1, State1)
     end.
 
-replies([{From, Kind} | Front1] = Front, Writes, Parser, Replies, Done) ->
+replies([{From, _, Kind} | Front1] = Front, Writes, Parser, Replies, Done) ->
     case weir_memcached_reply:next(Kind, Parser) of
         {reply, Reply, Parser1} ->
-            Replies1 = [{From, Reply} | Replies],
-            case is_distrusted(Kind, Reply) of
-                false -> replies(Front1, Writes, Parser1, Replies1, Done + 1);
-                true -> {{distrusted, Reply}, Replies1, Done + 1, Parser1, Front1, Writes}
+            case rejection(Kind, Reply) of
+                none ->
+                    replies(Front1, Writes, Parser1, answer(From, Reply, Replies), Done + 1);
+                Rejection ->
+                    Replies1 = answer(From, believed(Reply), Replies),
+                    {{refused, Rejection}, Replies1, Done + 1, Parser1, Front1, Writes}
             end;
         {more, Parser1} ->
             {more, Replies, Done, Parser1, Front, Writes};
@@ -312,11 +395,27 @@ replies([], Writes, Parser, Replies, Done) ->
             end
     end.
 
+answer(answered, _, Replies) -> Replies;
+answer(From, Reply, Replies) -> [{From, Reply} | Replies].
+
 %% A server that rejects the line of a storage command may take the data that follows for commands, and
 %% answer those. Then the replies after this one belong to nobody.
-is_distrusted(store, {error, {client_error, _}}) -> true;
-is_distrusted({many, [store | _]}, {ok, Replies}) -> lists:any(fun(R) -> is_distrusted(store, R) end, Replies);
-is_distrusted(_, _) -> false.
+rejection(store, {error, {client_error, Text}}) -> Text;
+rejection({many, [store | _]}, {ok, Replies}) -> first_rejection(Replies);
+rejection(_, _) -> none.
+
+first_rejection([{error, {client_error, Text}} | _]) -> Text;
+first_rejection([_ | Replies]) -> first_rejection(Replies);
+first_rejection([]) -> none.
+
+%% Within one caller's requests as well.
+believed({ok, Replies}) -> {ok, up_to_rejection(Replies)};
+believed(Reply) -> Reply.
+
+up_to_rejection([{error, {client_error, _}} = Rejection | Replies]) ->
+    [Rejection | [{error, disconnected} || _ <- Replies]];
+up_to_rejection([Reply | Replies]) ->
+    [Reply | up_to_rejection(Replies)].
 
 %% The back-off starts again from its minimum when a server has answered, not when it has accepted: one
 %% that accepts and closes at once is not tried in a tight loop.
@@ -334,15 +433,10 @@ terminate(_, _) ->
     ok.
 
 %% @private Sizes, not payloads.
--spec format_status(#{atom() => term()}) -> #{atom() => term()}.
-format_status(Status) ->
-    maps:map(
-        fun
-            (state, State) -> summary(State);
-            (_, Value) -> Value
-        end,
-        Status
-    ).
+-spec format_status(weir_server:status()) -> weir_server:status().
+format_status(#{state := State} = Status) ->
+    Status#{state := summary(State)}.
 
 summary(#state{phase = #link{pending = Pending}}) -> #{pid => self(), phase => up, pending => Pending};
-summary(#state{phase = {Phase, _}}) -> #{pid => self(), phase => Phase, pending => 0}.
+summary(#state{phase = {Phase, _}, failure = none}) -> #{pid => self(), phase => Phase, pending => 0};
+summary(#state{failure = {failed, Reason}} = State) -> (summary(State#state{failure = none}))#{reason => Reason}.

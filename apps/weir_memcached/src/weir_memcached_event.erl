@@ -6,10 +6,11 @@
 %% <tr><td>`[weir_memcached, connected]'</td><td>info</td><td></td><td>client, address</td></tr>
 %% <tr><td>`[weir_memcached, connect_failed]'</td><td>warning</td><td></td><td>client, address, reason; once, until a connection is made</td></tr>
 %% <tr><td>`[weir_memcached, disconnected]'</td><td>warning</td><td>failed: accepted requests that were answered `{error, disconnected}'</td><td>client, address, reason</td></tr>
+%% <tr><td>`[weir_memcached, stuck]'</td><td>error</td><td></td><td>client, address, pid; a connection process did not answer and was killed</td></tr>
 %% </table>
 -module(weir_memcached_event).
 
--export([connected/1, connect_failed/2, disconnected/3]).
+-export([connected/1, connect_failed/2, disconnected/3, stuck/2]).
 -export([format/1]).
 
 -include_lib("kernel/include/logger.hrl").
@@ -29,6 +30,11 @@ connect_failed(Config, Reason) ->
 -spec disconnected(weir_memcached_config:config(), Reason :: term(), non_neg_integer()) -> ok.
 disconnected(Config, Reason, Failed) ->
     emit(warning, disconnected, #{failed => Failed}, (metadata(Config))#{reason => Reason}).
+
+%% @doc A connection process did not come back to its mailbox and is killed.
+-spec stuck(weir_memcached_config:config(), pid()) -> ok.
+stuck(Config, Conn) ->
+    emit(error, stuck, #{}, (metadata(Config))#{pid => Conn}).
 
 metadata(#config{client = Client, host = Host, port = Port}) ->
     #{client => Client, address => {Host, Port}}.
@@ -54,4 +60,6 @@ format(#{label := {_, connected}, client := Client, address := Address}) ->
 format(#{label := {_, connect_failed}, client := Client, address := Address, reason := Reason}) ->
     {"memcached client ~tp: cannot connect to ~tp: ~tp; trying again", [Client, Address, Reason]};
 format(#{label := {_, disconnected}, client := Client, address := Address, reason := Reason, failed := Failed}) ->
-    {"memcached client ~tp: lost a connection to ~tp with ~b unanswered requests: ~tp", [Client, Address, Failed, Reason]}.
+    {"memcached client ~tp: lost a connection to ~tp with ~b unanswered requests: ~tp", [Client, Address, Failed, Reason]};
+format(#{label := {_, stuck}, client := Client, address := Address, pid := Pid}) ->
+    {"memcached client ~tp: connection process ~tp to ~tp does not answer, replacing it", [Client, Pid, Address]}.

@@ -115,6 +115,9 @@ gat(Key, Ttl) ->
 
 %% @doc `delete'.
 -spec delete(binary()) -> request().
+%% Without a second argument a server may take this key for the option of that name, and not answer.
+delete(<<"noreply">>) ->
+    {delete, <<"delete noreply 0\r\n">>};
 delete(Key) ->
     {delete, <<"delete ", Key/binary, "\r\n">>}.
 

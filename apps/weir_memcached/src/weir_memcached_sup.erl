@@ -7,7 +7,7 @@
 -module(weir_memcached_sup).
 -behaviour(supervisor).
 
--export([start_link/1, init/1]).
+-export([start_link/1, start_pool/2, init/1]).
 
 -include("weir_memcached_config.hrl").
 
@@ -21,8 +21,18 @@ start_link(#config{client = Client} = Config) ->
 init(#config{client = Client, pool = Pool, connections = Connections} = Config) ->
     Keeper = #{id => client, start => {weir_memcached_client, start_link, [Config]}},
     %% A connection does not die when its server goes away: a crash is a fault of ours, and rare.
-    Conns = weir_pool:child_spec(Pool, #{
-        size => Connections,
-        worker => {weir_memcached_conn, start_link, [Client]}
-    }),
+    Options = #{size => Connections, worker => {weir_memcached_conn, start_link, [Client]}},
+    Conns = (weir_pool:child_spec(Pool, Options))#{start := {?MODULE, start_pool, [Pool, Options]}},
     {ok, {#{strategy => rest_for_one, intensity => 3, period => 10}, [Keeper, Conns]}}.
+
+%% @private A pool of this name that exists is that of a client whose supervisor was killed, since ours has the
+%% client's name: it is ending.
+-spec start_pool(weir_pool:name(), weir_pool:opts()) -> {ok, pid()} | {error, weir_pool:start_error()}.
+start_pool(Pool, Options) ->
+    case weir_pool:start_link(Pool, Options) of
+        {error, already_started} ->
+            _ = weir_pool:stop(Pool),
+            weir_pool:start_link(Pool, Options);
+        Result ->
+            Result
+    end.
