@@ -152,13 +152,14 @@ stop(Client) ->
     end.
 
 %% @doc The counters of {@link weir_memcached_counters:fields/0}, and for each connection its process, its
-%% phase (`waiting', `connecting' or `up'), how many requests are unanswered, and, while it cannot connect, the reason. Cost: one call for each connection.
+%% phase (`waiting', `connecting' or `up'), how many requests are unanswered and, while it cannot connect, the
+%% reason why. Cost: one call for each connection.
 -spec info(client()) -> #{atom() => term()}.
 info(Client) ->
     #config{pool = Pool, counters = Counters} = weir_memcached_ask:config(Client),
     Conns =
         case weir_pool:workers(Pool) of
-            {ok, Workers} -> [weir_memcached_conn:info(Conn) || {_Slot, Conn} <- Workers];
+            {ok, Workers} -> [Info || {_Slot, Conn} <- Workers, #{} = Info <- [weir_memcached_conn:info(Conn)]];
             {error, no_pool} -> []
         end,
     (weir_memcached_counters:read(Counters))#{connections => Conns}.

@@ -114,12 +114,16 @@ request(Conn, Request, Deadline) ->
         exit:{_, {weir_server, call, _}} -> gone
     end.
 
-%% @doc What a connection is doing, and why the last attempt to connect failed, until one succeeds. Cost: one call,
-%% answered between two batches.
+%% @doc What a connection is doing, and why the last attempt to connect failed, until one succeeds;
+%% `gone' when its process is. Cost: one call, answered between two batches.
 -spec info(pid()) ->
-    #{pid := pid(), phase := waiting | connecting | up, pending := non_neg_integer(), reason => term()}.
+    #{pid := pid(), phase := waiting | connecting | up, pending := non_neg_integer(), reason => term()} | gone.
 info(Conn) ->
-    weir_server:call(Conn, info).
+    try
+        weir_server:call(Conn, info)
+    catch
+        exit:{Reason, _} when Reason =/= timeout -> gone
+    end.
 
 %% @doc Asks for what {@link info/1} gives without waiting; the answer is to come, labelled with the connection.
 -spec ask(pid(), gen_server:request_id_collection()) -> gen_server:request_id_collection().

@@ -1,0 +1,70 @@
+%% The properties of prop_weir_memcached_reply and prop_weir_memcached.
+-module(weir_memcached_prop_SUITE).
+
+-export([all/0, suite/0]).
+-export([
+    replies_in_pieces/1, replies_byte_by_byte/1, damage/1, any_bytes/1, longest_line/1, requests/1,
+    get_many_lines/1, keys/1, codec/1, one_caller/1, many_callers/1
+]).
+
+all() ->
+    [
+        replies_in_pieces, replies_byte_by_byte, damage, any_bytes, longest_line, requests, get_many_lines, keys,
+        codec, one_caller, many_callers
+    ].
+
+suite() ->
+    [{timetrap, {seconds, 120}}].
+
+%% Replies do not depend on how their bytes are cut.
+replies_in_pieces(_) -> holds(prop_weir_memcached_reply:prop_replies_in_pieces(), 1000).
+
+%% A reply comes with its last byte.
+replies_byte_by_byte(_) -> holds(prop_weir_memcached_reply:prop_replies_byte_by_byte(), 300).
+
+%% A damaged stream does not change what came before the damage.
+damage(_) -> holds(prop_weir_memcached_reply:prop_damage(), 1000).
+
+%% Any bytes are understood or refused.
+any_bytes(_) -> holds(prop_weir_memcached_reply:prop_any_bytes(), 2000).
+
+%% A line without an end is garbage above its greatest length.
+longest_line(_) -> holds(prop_weir_memcached_reply:prop_longest_line(), 50).
+
+%% Requests are read as they were meant.
+requests(_) -> holds(prop_weir_memcached_reply:prop_requests(), 1000).
+
+%% Gets of many keys are cut into lines.
+get_many_lines(_) -> holds(prop_weir_memcached_reply:prop_get_many_lines(), 100).
+
+%% Keys are taken or refused as memcached would.
+keys(_) -> holds(prop_weir_memcached_reply:prop_keys(), 1000).
+
+%% Codecs give back what they were given.
+codec(_) -> holds(prop_weir_memcached_reply:prop_codec(), 1000).
+
+%% One caller, one connection, a real memcached, and a map that says what must come out.
+one_caller(_) ->
+    with_client(#{connections => 1}, fun(C) -> holds(prop_weir_memcached:prop_one_caller(C), 400) end).
+
+%% Up to a dozen callers at once, on three connections.
+many_callers(_) ->
+    with_client(#{connections => 3}, fun(C) -> holds(prop_weir_memcached:prop_many_callers(C), 100) end).
+
+holds(Property, Tests) ->
+    case proper:quickcheck(Property, [{numtests, Tests}, quiet, long_result]) of
+        true -> ok;
+        Counterexample -> ct:fail(Counterexample)
+    end.
+
+with_client(Options, Case) ->
+    {ok, _} = application:ensure_all_started(weir_memcached),
+    weir_memcached_test:quiet(),
+    Server = weir_memcached_test_server:start(),
+    Address = weir_memcached_test_server:options(Server),
+    {ok, _} = weir_memcached:start_link(prop, maps:merge(Address, Options#{codec => raw})),
+    weir_memcached_test:up(prop),
+    Case(prop),
+    ok = weir_memcached:stop(prop),
+    weir_memcached_test_server:stop(Server),
+    weir_memcached_test:loud().

@@ -1,0 +1,96 @@
+%% What the suites of the memcached client share: polling, callers, a look into a client, the log.
+-module(weir_memcached_test).
+
+-export([until/1, until/2, in_parallel/1, caller/1, answer/1]).
+-export([up/1, connections/1, counters/1]).
+-export([watch_log/2, unwatch_log/1, quiet/0, loud/0, log/2]).
+
+%% Generous: it is reached by failures alone.
+-define(DEADLINE, 20000).
+
+%% Polls until a condition holds.
+-spec until(fun(() -> boolean())) -> ok.
+until(Condition) ->
+    until(Condition, ?DEADLINE).
+
+-spec until(fun(() -> boolean()), pos_integer()) -> ok.
+until(Condition, Timeout) ->
+    poll(Condition, erlang:monotonic_time(millisecond) + Timeout).
+
+poll(Condition, Deadline) ->
+    case Condition() of
+        true ->
+            ok;
+        false ->
+            erlang:monotonic_time(millisecond) < Deadline orelse error({never, Condition}),
+            timer:sleep(2),
+            poll(Condition, Deadline)
+    end.
+
+%% Runs functions in processes of their own, all at once, and returns their results in order. A crash is
+%% the caller's crash.
+-spec in_parallel([fun(() -> Result)]) -> [Result].
+in_parallel(Functions) ->
+    [answer(Caller) || Caller <- [caller(Function) || Function <- Functions]].
+
+%% A process that calls a function; answer/1 waits for its result.
+-spec caller(fun(() -> term())) -> {pid(), reference()}.
+caller(Function) ->
+    spawn_monitor(fun() -> exit({result, Function()}) end).
+
+-spec answer({pid(), reference()}) -> term().
+answer({Pid, Monitor}) ->
+    receive
+        {'DOWN', Monitor, process, Pid, {result, Result}} -> Result;
+        {'DOWN', Monitor, process, Pid, Crash} -> error({caller_crashed, Crash})
+    after 2 * ?DEADLINE -> error({no_answer_from, Pid})
+    end.
+
+%% Waits until all connections of a client are up.
+-spec up(weir_memcached:client()) -> ok.
+up(Client) ->
+    until(fun() ->
+        Connections = connections(Client),
+        Connections =/= [] andalso lists:all(fun(#{phase := Phase}) -> Phase =:= up end, Connections)
+    end).
+
+%% What the connections of a client are doing; [] while it is starting again.
+-spec connections(weir_memcached:client()) -> [map()].
+connections(Client) ->
+    try
+        #{connections := Connections} = weir_memcached:info(Client),
+        Connections
+    catch
+        _:_ -> []
+    end.
+
+-spec counters(weir_memcached:client()) -> map().
+counters(Client) ->
+    maps:remove(connections, weir_memcached:info(Client)).
+
+%% Has the reports with a label sent to this process as {logged, Id, Report}.
+-spec watch_log(Id :: atom(), Label :: term()) -> ok.
+watch_log(Id, Label) ->
+    ok = logger:add_handler(Id, ?MODULE, #{level => all, config => #{tell => self(), label => Label}}).
+
+-spec unwatch_log(Id :: atom()) -> ok.
+unwatch_log(Id) ->
+    ok = logger:remove_handler(Id).
+
+%% Keeps the reports that a suite provokes out of its output.
+-spec quiet() -> ok.
+quiet() ->
+    _ = logger:add_handler_filter(default, ?MODULE, {fun(_, _) -> stop end, []}),
+    ok.
+
+-spec loud() -> ok.
+loud() ->
+    _ = logger:remove_handler_filter(default, ?MODULE),
+    ok.
+
+%% logger's callback
+-spec log(logger:log_event(), logger:handler_config()) -> term().
+log(#{msg := {report, #{label := Label} = Report}}, #{id := Id, config := #{tell := Pid, label := Label}}) ->
+    Pid ! {logged, Id, Report};
+log(_, _) ->
+    ok.
