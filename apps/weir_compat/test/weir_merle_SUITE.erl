@@ -128,9 +128,10 @@ delete(Config) ->
         ]
     ],
     ok = weir_merle:set("k", v),
-    Refusal = weir_memcached_test_server:raw(?config(server, Config), "delete k 10\r\n"),
-    ?assertEqual(string:trim(binary_to_list(Refusal)), weir_merle:delete("k", 10)),
-    ?assertEqual(string:trim(binary_to_list(Refusal)), weir_merle:delete("k", "10")),
+    %% as memcached up to 1.6.38 says; later ones take any time and heed none
+    Refusal = "CLIENT_ERROR bad command line format.  Usage: delete <key> [noreply]",
+    ?assertEqual(Refusal, weir_merle:delete("k", 10)),
+    ?assertEqual(Refusal, weir_merle:delete("k", "10")),
     ?assertEqual(v, weir_merle:getkey("k")).
 
 %% An atom, a string and a binary are one key.
@@ -355,8 +356,8 @@ timeout(_) ->
         [accept, {expect, "get slow\r\n"}, {wait, late}, {send, value("slow", late)}, {expect, "get k\r\n"}] ++
             [{send, value("k", v)}],
         fun(Script) ->
-            Slow = weir_memcached_test:caller(fun() -> catch weir_merle:getkey(slow) end),
-            ?assertEqual({'EXIT', {timeout, {weir_merle, getkey, [slow]}}}, weir_memcached_test:answer(Slow)),
+            Slow = weir_memcached_test:caller(fun() -> attempt(fun() -> weir_merle:getkey(slow) end) end),
+            ?assertEqual(timeout, weir_memcached_test:answer(Slow)),
             weir_memcached_test_script:release(Script, late),
             ?assertEqual(v, weir_merle:getkey("k"))
         end
@@ -410,10 +411,10 @@ reconnects(_) ->
     {ok, Pid} = weir_merle:connect(Host, Port),
     ok = weir_merle:set("k", v),
     ok = weir_memcached_test_server:kill(Server),
-    weir_memcached_test:until(fun() -> is_tuple(catch weir_merle:getkey("k")) end),
+    weir_memcached_test:until(fun() -> attempt(fun() -> weir_merle:getkey("k") end) =:= disconnected end),
     ?assertExit({disconnected, _}, weir_merle:getkey("k")),
     ok = weir_memcached_test_server:resume(Server),
-    weir_memcached_test:until(fun() -> (catch weir_merle:set("k", w)) =:= ok end),
+    weir_memcached_test:until(fun() -> attempt(fun() -> weir_merle:set("k", w) end) =:= ok end),
     ?assertEqual(w, weir_merle:getkey("k")),
     ?assert(is_process_alive(Pid)),
     weir_memcached_test_server:stop(Server).
@@ -429,3 +430,11 @@ with_script(Steps, Case) ->
 value(Key, Term) ->
     Bytes = term_to_binary(Term),
     ["VALUE ", Key, " 0 ", integer_to_list(byte_size(Bytes)), "\r\n", Bytes, "\r\nEND\r\n"].
+
+%% A result, or the reason of the exit.
+attempt(Request) ->
+    try
+        Request()
+    catch
+        exit:{Reason, _} -> Reason
+    end.
