@@ -295,7 +295,6 @@ deadline(Replies, #state{phase = #link{front = Front, writes = Writes, queued = 
         {queue:new(), Late1, Earliest1},
         queue:to_list(Writes)
     ),
-    %% those queued are seen to by the next flush, or by the next walk while a write is under way
     {Waiting, Expired} = lists:partition(fun({_, Deadline, _}) -> Deadline > Now end, Queued),
     Earliest = lists:foldl(fun({_, Deadline, _}, E) -> min(Deadline, E) end, Earliest2, Waiting),
     Late = [From || {From, _, _} <- Expired] ++ Late2,
