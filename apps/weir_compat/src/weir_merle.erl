@@ -157,8 +157,8 @@ getskey(Key) ->
 delete(Key) ->
     delete(Key, 0).
 
-%% @doc Removes an item. The time was meant to keep the key from being added again for so long; memcached has not
-%% done that since 1.4 and takes 0 alone, so another time gives the string with which it refuses.
+%% @doc Removes an item. The time was meant to keep the key from being added again for so long, which memcached has
+%% not done since 1.4; another time than 0 gives the string with which it refuses one, up to version 1.6.38.
 -spec delete(key(), Time :: number_or_string()) -> ok | not_found | string().
 delete(Key, Time) ->
     case number(Time) of
