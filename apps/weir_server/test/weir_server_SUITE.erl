@@ -14,7 +14,7 @@
     same_as_gen_server/1
 ]).
 -export([
-    options/1, system_message_overtakes_the_drained/1, parent_exit_overtakes_the_drained/1, drain_is_bounded/1,
+    options/1, system_message_overtakes_the_drained/1, system_message_behind_a_backlog/1, parent_exit_overtakes_the_drained/1, drain_is_bounded/1,
     drained_are_out_of_the_way/1, backlog_defers_hibernation/1, status_shows_the_drained/1, killed_while_drained/1
 ]).
 -export([
@@ -37,7 +37,7 @@ groups() ->
         {gen_server, Shared},
         {weir_server, Shared ++ [same_as_gen_server]},
         {draining, [
-            options, system_message_overtakes_the_drained, parent_exit_overtakes_the_drained, drain_is_bounded,
+            options, system_message_overtakes_the_drained, system_message_behind_a_backlog, parent_exit_overtakes_the_drained, drain_is_bounded,
             drained_are_out_of_the_way, backlog_defers_hibernation, status_shows_the_drained, killed_while_drained
         ]},
         {batches, [
@@ -394,6 +394,21 @@ system_message_overtakes_the_drained(_) ->
     {_, Seen} = requested_state(),
     ?assertEqual([], integers_cast(Seen)),
     ?assertEqual(lists:seq(1, 8), integers_cast(weir_server:call(Pid, seen))),
+    ok = weir_server:stop(Pid).
+
+%% One that arrives when a backlog has been drained waits for at most 16 more callbacks.
+system_message_behind_a_backlog(_) ->
+    Second = make_ref(),
+    Pid = holding([{drain, 500}], fun(Pid) ->
+        weir_server:cast(Pid, {wait_for, Second, self()}),
+        [weir_server:cast(Pid, N) || N <- lists:seq(1, 400)]
+    end),
+    receive {waiting, Second} -> ok end,
+    request_state(Pid),
+    Pid ! Second,
+    {_, Seen} = requested_state(),
+    ?assert(length(integers_cast(Seen)) =< 16),
+    ?assertEqual(lists:seq(1, 400), integers_cast(weir_server:call(Pid, seen))),
     ok = weir_server:stop(Pid).
 
 parent_exit_overtakes_the_drained(_) ->
