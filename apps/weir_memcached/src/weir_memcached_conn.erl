@@ -275,7 +275,8 @@ stalled(Replies, #state{config = Config, phase = #link{front = Front, writes = W
 
 %% Deadlines. The timer is set for the earliest there may be; when it fires, whoever's time is up is answered, and the
 %% earliest of the others is looked for. With one time-out for all requests that is one walk over the pending ones in
-%% as long a time as that; with many different ones at most one walk in ?SWEEP_PAUSE.
+%% as long a time as that; with many different ones at most one walk in ?SWEEP_PAUSE, or, while there are time-outs
+%% shorter than that, one in a millisecond.
 
 arm(#state{phase = #link{earliest = Earliest, armed = Armed} = L} = State) when Earliest < Armed ->
     _ = cancel(L#link.deadline_timer),

@@ -1,5 +1,4 @@
-%% @doc What a client counts. Nothing on a request's path counts for itself but a time-out: the
-%% connections add up a batch at a time.
+%% @doc What a client counts. The connections do, a batch at a time; callers count nothing.
 -module(weir_memcached_counters).
 
 -export([new/0, add/3, read/1, fields/0]).
@@ -13,16 +12,29 @@
 -spec fields() -> [{name(), pos_integer(), counter, string()}].
 fields() ->
     [
-        {requests, 1, counter, "requests that a connection accepted"},
-        {busy, 2, counter, "requests refused because max_pending were unanswered"},
-        {timeouts, 3, counter, "requests whose caller stopped waiting"},
-        {expired, 4, counter, "accepted requests never sent, because their caller had stopped waiting"},
-        {disconnected, 5, counter, "accepted requests that failed because their connection was lost"},
-        {connects, 6, counter, "connections made"},
-        {connect_failures, 7, counter, "attempts to connect that failed"},
-        {disconnects, 8, counter, "connections lost, for whatever reason"},
-        {garbage, 9, counter, "connections closed because a reply could not be understood"}
+        {Name, index(Name), counter, Help}
+     || {Name, Help} <- [
+            {requests, "requests that a connection sent"},
+            {busy, "requests refused because max_pending were unanswered"},
+            {timeouts, "requests whose time was up before they were answered"},
+            {expired, "those of them that were never sent"},
+            {disconnected, "requests that were sent and failed because their connection was lost"},
+            {connects, "connections made"},
+            {connect_failures, "attempts to connect that failed"},
+            {disconnects, "connections lost, for whatever reason"},
+            {garbage, "connections closed because a reply could not be understood"}
+        ]
     ].
+
+index(requests) -> 1;
+index(busy) -> 2;
+index(timeouts) -> 3;
+index(expired) -> 4;
+index(disconnected) -> 5;
+index(connects) -> 6;
+index(connect_failures) -> 7;
+index(disconnects) -> 8;
+index(garbage) -> 9.
 
 %% @doc New counters, all 0.
 -spec new() -> counters().
@@ -31,15 +43,8 @@ new() ->
 
 %% @doc Adds to a counter. Cost: one atomic addition to a word of this scheduler's own.
 -spec add(counters(), name(), non_neg_integer()) -> ok.
-add(Counters, requests, N) -> counters:add(Counters, 1, N);
-add(Counters, busy, N) -> counters:add(Counters, 2, N);
-add(Counters, timeouts, N) -> counters:add(Counters, 3, N);
-add(Counters, expired, N) -> counters:add(Counters, 4, N);
-add(Counters, disconnected, N) -> counters:add(Counters, 5, N);
-add(Counters, connects, N) -> counters:add(Counters, 6, N);
-add(Counters, connect_failures, N) -> counters:add(Counters, 7, N);
-add(Counters, disconnects, N) -> counters:add(Counters, 8, N);
-add(Counters, garbage, N) -> counters:add(Counters, 9, N).
+add(Counters, Name, N) ->
+    counters:add(Counters, index(Name), N).
 
 %% @doc All values.
 -spec read(counters()) -> #{name() => non_neg_integer()}.
