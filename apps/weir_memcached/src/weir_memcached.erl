@@ -43,8 +43,8 @@
 %% a `set' of a value that is too large removes the item that was there.
 %%
 %% <h3>Cost of a request</h3>
-%% Two persistent terms and one atomic for finding a connection, one call (a monitor and two messages), no
-%% process but the connection. `get_many' and `set_many' are one call for all their keys.
+%% Three persistent terms, one atomic and a look at the clock, one call (a monitor and two messages), no process
+%% but the connection, which also answers when the time is up. `get_many' and `set_many' are one call for all their keys.
 %%
 %% <h3>When not to use it</h3>
 %% It speaks to one server: there is no distribution of keys over several. It does not speak the meta or
