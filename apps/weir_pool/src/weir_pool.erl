@@ -1,36 +1,48 @@
-%% @doc Pools of processes, picked in the caller.
+%% @doc Pools of processes, picked or claimed in the caller.
 %%
-%% A pool is a row of numbered slots. Each is filled by a worker that the pool starts and supervises; a slot whose
-%% worker died is vacant until the supervisor has started the next. {@link pick/1} and {@link pick/2} choose a worker
-%% without a message, a lock or a process of the pool's, so they cost the same for one caller and for thousands, and a
-%% pool is no bottleneck and has no mailbox. Replacing a worker costs no global garbage collection, however many
-%% processes the node has.
+%% A pool is a row of numbered slots. Each is filled by a worker that the pool starts and supervises, or by a process
+%% that connected itself. There are two ways to use one:
+%%
+%% <ul>
+%% <li>*Picking* ({@link pick/1}, {@link call/2}, ...) shares the workers. It chooses one without a message, a lock or a
+%%   process of the pool's, in tens of nanoseconds, for one caller as for thousands.</li>
+%% <li>*Claiming* ({@link claim/3}, {@link checkout/2}) gives a worker to one caller at a time. As long as one is free, it
+%%   takes an exchange of one word; only those for whom none is free talk to a process, and wait in its queue.</li>
+%% </ul>
 %%
 %% ```
 %% ok = weir_pool:start(lookups, #{size => 8, worker => {lookup_server, start_link, []}}),
 %% {ok, Pid} = weir_pool:pick(lookups),
 %% Answer = gen_server:call(Pid, {lookup, Key}).
+%%
+%% ok = weir_pool:start(db, #{size => 20, worker => {db_connection, start_link, [Url]}}),
+%% {ok, Rows} = weir_pool:claim(db, fun(Connection) -> db_connection:query(Connection, Sql) end, #{timeout => 1000}).
 %% '''
 %%
-%% A pick shares workers: it neither reserves one nor looks whether it is busy. A pool is of no use for a resource that
-%% only one caller at a time may use, nor when callers wait so long for each worker that a free one has to be found.
+%% A claim keeps other claims away, and picks do not heed it: use a pool for one or the other. A pid that was picked or
+%% claimed may die at any time, also before the caller uses it; for the moment between a worker's death and the pool
+%% hearing of it, picks and claims still return it.
 %%
-%% A pid that was picked may die at any time, also before the caller uses it. For the moment between a worker's death
-%% and the pool hearing of it, picks still return it.
-%%
-%% Pools of `start/2' live under weir_pool's own supervisor until {@link stop/1}. One that gives up, because its workers
-%% die more often than `intensity' allows or cannot be started again, is gone, and picks say `no_pool'. Where that must
-%% not be the end, put the pool under a supervisor of yours with {@link child_spec/2}.
+%% Pools of `start/2' live under weir_pool's own supervisor until {@link stop/1}, and so do those of the application's
+%% environment: `{weir_pool, [{pools, [{Name, Opts}]}]}'. One that gives up, because its workers die more often than
+%% `intensity' allows or cannot be started again, is gone, and picks say `no_pool'. Where that must not be the end, put the
+%% pool under a supervisor of yours with {@link child_spec/2}, or start it with `start => async', which never gives up.
 %%
 %% Names are any terms, local to the node, compared with `=:='. A pool's main term is the persistent term
-%% `{weir_pool, Name}'. docs/internals/pool.md tells how it works, and what picks cost.
+%% `{weir_pool, Name}', its slots' are negative integers, and a process that claims keeps `$weir_pool_holder' in its process
+%% dictionary. docs/guide/pool.md shows uses, docs/internals/pool.md how it works and what it costs.
 -module(weir_pool).
 
--export([start/2, start_link/2, child_spec/2, stop/1]).
--export([pick/1, pick/2]).
--export([info/1, workers/1]).
+-export([start/2, start_link/2, child_spec/2, stop/1, restart/1, stop_group/1, restart_group/1]).
+-export([pick/1, pick/2, pick_slot/1, pick_slot/2]).
+-export([call/2, call/3, call_key/3, call_key/4, cast/2, cast_key/3, broadcast/2, map/2]).
+-export([claim/2, claim/3, checkout/2, checkin/2, slot/1]).
+-export([add_worker/2, add_worker/3, remove_worker/2, added_workers/1, connect/2, disconnect/2]).
+-export([resize/2, replace/2, drain/2]).
+-export([info/1, workers/1, pools/0, which_pools/1]).
 
--export_type([name/0, opts/0, size/0, slot/0, info/0, option_error/0, start_error/0]).
+-export_type([name/0, opts/0, size/0, slot/0, strategy/0, info/0, claim_opts/0, ticket/0]).
+-export_type([option_error/0, start_error/0, change_error/0, claim_error/0, overload/0]).
 
 -include("weir_pool.hrl").
 
@@ -41,31 +53,90 @@
 -type slot() :: 1..?MAX_SIZE.
 %% Slots are numbered from 1.
 
+-type strategy() :: round_robin | random | hash | direct | least_loaded | module().
+%% <ul>
+%% <li>`round_robin': one after the other.</li>
+%% <li>`random': any, with equal chance.</li>
+%% <li>`hash': by key only, like {@link pick/2} in a pool of any other strategy but `direct' and a module of yours.</li>
+%% <li>`direct': by key only, which is a positive integer: that slot, modulo the size, or the next that is filled.</li>
+%% <li>`least_loaded': of two drawn at random, the one in which fewer calls of {@link call/2} are under way.</li>
+%% <li>A module that implements {@link weir_pool_strategy}.</li>
+%% </ul>
+
 -type opts() :: #{
-    size := size(),
-    worker := {module(), Function :: atom(), Args :: [term()]},
+    size => 0 | size(),
+    worker => {module(), Function :: atom(), Args :: [term()]},
+    pass_slot => boolean(),
     restart => permanent | transient | temporary,
     shutdown => brutal_kill | timeout(),
     intensity => non_neg_integer(),
-    period => pos_integer()
+    period => pos_integer(),
+    start => sync | async,
+    backoff => {MinMs :: pos_integer(), MaxMs :: pos_integer()},
+    strategy => strategy(),
+    group => term(),
+    auto_size => boolean(),
+    queue => fifo | lifo,
+    max_queue => non_neg_integer(),
+    codel => off | #{target := Ms :: pos_integer(), interval := Ms :: pos_integer()},
+    overflow => #{max := non_neg_integer(), linger := Ms :: non_neg_integer()},
+    check => {fun((pid()) -> term()), IntervalMs :: pos_integer()},
+    abandoned => replace | {wait, Ms :: non_neg_integer()} | free
 }.
+%% The workers:
 %% <ul>
-%% <li>`size': number of slots.</li>
+%% <li>`size': number of slots. Mandatory with `worker'; without, default 0.</li>
 %% <li>`worker': starts a worker, as in a supervisor's child specification: it returns `{ok, Pid}' or
 %%   `{ok, Pid, Info}' with a process of this node linked to the caller, `ignore' (the slot stays vacant), or
-%%   `{error, Reason}'. Called once for each slot, in order, one at a time.</li>
+%%   `{error, Reason}'. Called once for each slot. Without this option the slots are for processes that connect
+%%   themselves with {@link connect/2}.</li>
+%% <li>`pass_slot': puts the slot's number in front of the arguments. Default `false'.</li>
 %% <li>`restart': which workers are started again; those that are not leave their slot vacant. As in a
-%%   supervisor. Default `permanent'. The slot of a `temporary' worker is filled again if the pool itself has to restart
-%%   its processes.</li>
+%%   supervisor. Default `permanent'.</li>
 %% <li>`shutdown': milliseconds that a worker is given to stop, `infinity', or `brutal_kill'. Default 5000.</li>
 %% <li>`intensity', `period': the pool gives up after more than `intensity' restarts of workers within `period' seconds;
-%%   a restart that fails counts. Default `2 * size + 10' within 5 seconds, so that all workers may die together without
-%%   taking the pool with them.</li>
+%%   a restart that fails counts. Default `2 * slots + 10' within 5 seconds, so that all workers may die together without
+%%   taking the pool with them. Not with `start => async'.</li>
+%% <li>`start': `sync' (default) starts the workers in the order of the slots, one at a time, and fails if one cannot be
+%%   started. `async' returns at once and starts all of them at the same time; a start that fails, then or later, is tried
+%%   again for ever. {@link info/1} tells how many are live and how many starts have failed.</li>
+%% <li>`backoff': with `async', milliseconds before a failed start is tried again: the first number, doubled each time up
+%%   to the second, each shortened by a random part of up to a half. Default `{100, 30000}'.</li>
+%% <li>`check': a function that is called with the pid of every idle worker every so many milliseconds, in a process of its
+%%   own that may take as long. The worker is replaced unless it returns `ok' or `true'; it cannot be claimed
+%%   meanwhile. Default: none.</li>
+%% <li>`auto_size': whether {@link add_worker/2} enlarges the pool when it is full. Default: `true' if neither `size' nor
+%%   `worker' is given.</li>
+%% </ul>
+%% Picking and grouping:
+%% <ul>
+%% <li>`strategy': see {@link strategy()}. Default `round_robin'.</li>
+%% <li>`group': any term; {@link stop_group/1} and {@link restart_group/1} take all pools of a group. Default: none.</li>
+%% </ul>
+%% Claiming:
+%% <ul>
+%% <li>`queue': who of those waiting gets a worker: the first who came (`fifo', default), or the last (`lifo': under
+%%   overload some wait very long, and most very short).</li>
+%% <li>`max_queue': at most so many wait; others get `{error, {overload, _}}'. Default 10000.</li>
+%% <li>`codel': drops requests that would be served too late anyway. When for `interval' milliseconds everyone had to wait
+%%   for more than `target', one is refused with `{error, {overload, _}}', and more and more often until waiting is below
+%%   `target' again (RFC 8289); meanwhile whoever has waited for twice the target is refused too, since that law alone
+%%   takes seconds against a real overload. Choose as `target' what a caller may wait when all is well, and as `interval' how long a
+%%   burst may last. Not with `lifo'. Default `off'.</li>
+%% <li>`overflow': up to `max' workers more while others wait; they go when nobody has claimed them for `linger'
+%%   milliseconds. Picks do not use them. Default: none.</li>
+%% <li>`abandoned': what becomes of a worker whose claimer died, or left it busy ({@link claim/3}). `replace' (default):
+%%   it is killed and another started. `{wait, Ms}': it is given out again when it has handled everything that was sent
+%%   to it, which it is asked by a system message that OTP behaviours answer; after so many milliseconds it is
+%%   replaced. `free': given out again at once, for workers to whom it does not matter. A process that connected itself is
+%%   disconnected instead of replaced.</li>
 %% </ul>
 
 -type option_error() ::
     {bad_option, Key :: term(), Value :: term()}
-    | {missing_option, size | worker}.
+    | {missing_option, size}
+    | {contradicting_options, {Key :: atom(), Value :: term()},
+        {OtherKey :: atom(), Value :: term()} | {missing_option, worker}}.
 %% `bad_option' also stands for an option that does not exist.
 
 -type start_error() ::
@@ -82,32 +153,84 @@
 %% <li>`pool_down': a process of the pool was killed during the start.</li>
 %% </ul>
 
+-type change_error() :: no_pool | {pool_down, Reason :: term()}.
+%% `pool_down': a process of the pool was killed while the change was under way; it may have been made or not.
+
+-type claim_opts() :: #{timeout => timeout(), covers => wait | work}.
+%% <ul>
+%% <li>`timeout': milliseconds that the claim may wait for a worker. Default 0.</li>
+%% <li>`covers': `wait' (default), or `work': the fun must be done by then too. It is then run in a process of its own,
+%%   linked to the caller, and killed at the deadline. Not for {@link checkout/2}.</li>
+%% </ul>
+
+-type claim_error() :: no_pool | no_worker | busy | timeout | {overload, overload()}.
+%% <ul>
+%% <li>`busy', `no_worker': none was free, or no slot is filled at all; only with the timeout 0.</li>
+%% <li>`timeout': none became free in time; with `covers => work' also: the fun was not done in time.</li>
+%% <li>`overload': too many wait, or CoDel has dropped the request.</li>
+%% </ul>
+
+-type overload() :: #{
+    pool := name(), reason := queue_full | codel, waiting := non_neg_integer(), waited_ms := non_neg_integer()
+}.
+%% The pool, how many are waiting in it, and how long this request did.
+
+-opaque ticket() :: weir_pool_claim:ticket().
+%% One claim of {@link checkout/2}.
+
 -type info() :: #{
-    size := size(),
+    name := name(),
+    size := 0 | size(),
+    limit := 0 | size(),
+    strategy := strategy(),
     live := non_neg_integer(),
     vacant := non_neg_integer(),
+    claimed := non_neg_integer(),
+    held := non_neg_integer(),
+    calls := non_neg_integer(),
+    waiting := non_neg_integer(),
+    oldest_wait_ms := non_neg_integer(),
+    longest_wait_ms := non_neg_integer(),
     picks := non_neg_integer(),
     skips := non_neg_integer(),
+    waits := non_neg_integer(),
+    busy := non_neg_integer(),
+    timeouts := non_neg_integer(),
+    overloads := non_neg_integer(),
+    abandoned := non_neg_integer(),
+    check_failures := non_neg_integer(),
     restarts := non_neg_integer(),
     start_failures := non_neg_integer()
 }.
+%% As it is now:
 %% <ul>
-%% <li>`live', `vacant': filled and vacant slots; together `size'.</li>
-%% <li>`picks': successful picks by {@link pick/1}, exact when none is under way. {@link pick/2} is not counted: it
-%%   writes nothing.</li>
-%% <li>`skips': vacant slots that {@link pick/1} drew and passed over.</li>
+%% <li>`size', `limit': number of slots without and with those for overflow.</li>
+%% <li>`live', `vacant': filled slots of all, vacant ones of the first `size'.</li>
+%% <li>`claimed', `held': slots that are claimed, and those that the pool itself keeps out of use because they are being
+%%   checked, replaced or waited for.</li>
+%% <li>`calls': calls of {@link call/2} and its like under way; counted with `least_loaded' and modules only.</li>
+%% <li>`waiting', `oldest_wait_ms': how many wait for a worker, and how long the first of them has.</li>
+%% </ul>
+%% Since the pool was started, or since its processes had to be restarted:
+%% <ul>
+%% <li>`picks': successful picks that drew (`round_robin', `random', `least_loaded'), exact when none is under way. Picks by
+%%   key are not counted: they write nothing.</li>
+%% <li>`skips': vacant slots that picks drew and passed over; with `least_loaded' draws that were made again.</li>
+%% <li>`waits', `busy', `timeouts', `overloads': claims that waited and got a worker, those refused at once, those whose
+%%   time passed, and those refused because of overload. Claims that found a free worker are not counted.</li>
+%% <li>`longest_wait_ms': the longest that anyone waited who got a worker.</li>
+%% <li>`abandoned', `check_failures': see the options `abandoned' and `check'.</li>
 %% <li>`restarts': workers that took a slot which had been filled before.</li>
 %% <li>`start_failures': starts of a worker that failed.</li>
 %% </ul>
-%% All are since the pool was started, or since its processes had to be restarted.
 
 %% @doc Starts a pool under weir_pool's own supervisor, and returns when all its workers are started.
 %%
 %% A pool that cannot start leaves nothing behind: the workers it had started are stopped again. `badarg' if `Opts' is
 %% not a map.
 %%
-%% Cost: three processes besides the workers; other pools can be started and stopped meanwhile. The worker's start
-%% function is called by a process of the pool.
+%% Cost: four processes, and one more for each slot with a worker: its supervisor. Other pools can be started and stopped
+%% meanwhile. The worker's start function is called by its supervisor.
 -spec start(name(), opts()) -> ok | {error, start_error()}.
 start(Name, Opts) ->
     case weir_pool_opts:check(Opts) of
@@ -143,7 +266,8 @@ child_spec(Name, Opts) ->
 
 %% @doc Stops a pool, and returns when its workers and processes are gone and nothing is left of it.
 %%
-%% The pool is closed first: before any worker is asked to stop, picks say `no_pool'.
+%% The pool is closed first: before any worker is asked to stop, picks say `no_pool', and those who wait for a claim get
+%% that too. {@link drain/2} lets those who work finish.
 %%
 %% A pool under a supervisor of yours is stopped by {@link supervisor:terminate_child/2}, so it is not started again,
 %% and `supervisor:restart_child/2' can do so. A parent that is not a `supervisor' sees the pool exit with reason
@@ -154,56 +278,209 @@ child_spec(Name, Opts) ->
 -spec stop(name()) -> ok | {error, no_pool}.
 stop(Name) -> weir_pool_boot:stop(Name).
 
-%% @doc The next worker, round robin.
+%% @doc Stops a pool and starts it again with the options that it was started with. Meanwhile there is no such pool. If it
+%% cannot be started, it is gone.
 %%
-%% Of any number of picks, live workers get equally many, to within the number of schedulers. Vacant slots are passed
-%% over without burdening their neighbours. `no_worker': all slots are vacant. `no_pool': there is no such pool, or its
-%% processes are just being restarted.
+%% A pool under a supervisor of yours is restarted there. `not_supervised': it is linked to a process that is no
+%% supervisor, or to one of `simple_one_for_one', and cannot be.
+-spec restart(name()) -> ok | {error, no_pool | not_supervised | start_error()}.
+restart(Name) -> weir_pool_boot:restart(Name).
+
+%% @doc Stops all pools of a group, one after the other. It is no error if there are none.
+-spec stop_group(Group :: term()) -> ok.
+stop_group(Group) ->
+    lists:foreach(fun stop/1, weir_pool_registry:group(Group)).
+
+%% @doc Restarts all pools of a group, one after the other, and names those that could not be.
+-spec restart_group(Group :: term()) -> ok | {error, [{name(), no_pool | not_supervised | start_error()}]}.
+restart_group(Group) ->
+    case [{Name, Reason} || Name <- weir_pool_registry:group(Group), {error, Reason} <- [restart(Name)]] of
+        [] -> ok;
+        Failed -> {error, Failed}
+    end.
+
+%% @doc The next worker, by the pool's strategy. `badarg' in a pool of strategy `hash' or `direct', which need a key.
 %%
-%% Cost: no process is visited and no message sent; two reads of persistent terms and an addition to a word that only
-%% this scheduler writes; allocates the two keys and the result, 9 words. Every vacant slot that is drawn costs a
-%% further read and two additions; with all vacant, `2 * size' reads.
+%% Round robin: of any number of picks, live workers get equally many, to within the number of schedulers. Vacant slots
+%% are passed over without burdening their neighbours, whatever the strategy. `no_worker': all slots are vacant.
+%% `no_pool': there is no such pool, or its processes are just being restarted.
+%%
+%% Cost: no process is visited and no message sent; two reads of persistent terms and, for round robin, an addition to a
+%% word that only this scheduler writes; allocates a key and the result, 6 words. Every vacant slot that is drawn
+%% costs a further read and two additions; with all vacant, `2 * size' reads.
 -spec pick(name()) -> {ok, pid()} | {error, no_pool | no_worker}.
-pick(Name) -> weir_pool_pick:round_robin(Name).
+pick(Name) -> weir_pool_pick:next(Name).
 
 %% @doc The worker of a key: equal keys (`=:=') get the same worker while the pool has the same size and the slot its
-%% worker.
+%% worker. With `direct' the key is a slot's number; a module of yours does with the key what it likes.
 %%
-%% A pool that is started again with one slot more gives about `1 / size' of the keys to the new slot, and none to
+%% A pool that grows by one slot gives about `1 / size' of the keys to the new slot, and none to
 %% another. The keys of a vacant slot are spread over the others, and come back when it is filled again. The slot of a
 %% key is the same on every node. Errors are those of {@link pick/1}.
 %%
 %% Cost: no process is visited and no message sent; two reads of persistent terms, one `erlang:phash2/2' of the key, and
-%% about `ln(size) + 1' steps of a generator; allocates the two keys and the result, 9 words. While the key's slot is
+%% about `ln(size) + 1' steps of a generator; allocates a key and the result, 6 words. While the key's slot is
 %% vacant, the key is hashed again, up to 64 times, and then up to `size' slots are read.
 -spec pick(name(), Key :: term()) -> {ok, pid()} | {error, no_pool | no_worker}.
-pick(Name, Key) -> weir_pool_pick:hash(Name, Key).
+pick(Name, Key) -> weir_pool_pick:key(Name, Key).
 
-%% @doc How the pool is.
+%% @doc Like {@link pick/1}, and tells the slot.
+-spec pick_slot(name()) -> {ok, slot(), pid()} | {error, no_pool | no_worker}.
+pick_slot(Name) -> weir_pool_pick:next_slot(Name).
+
+%% @doc Like {@link pick/2}, and tells the slot.
+-spec pick_slot(name(), Key :: term()) -> {ok, slot(), pid()} | {error, no_pool | no_worker}.
+pick_slot(Name, Key) -> weir_pool_pick:key_slot(Name, Key).
+
+%% @doc Like {@link call/3} with a timeout of 5000 milliseconds.
+-spec call(name(), Request :: term()) -> {ok, Reply :: term()} | {error, no_pool | no_worker}.
+call(Name, Request) -> call(Name, Request, 5000).
+
+%% @doc Picks a worker and calls it with `gen_server:call/3', whose exits pass through. With `least_loaded' or a
+%% module of yours the call is counted while it is under way.
 %%
-%% Cost: no process is visited; reads every slot.
--spec info(name()) -> {ok, info()} | {error, no_pool}.
-info(Name) ->
-    case weir_pool_terms:pool(Name) of
-        #pool{size = Size} = Pool ->
-            #{skips := Skips} = Counters = weir_pool_terms:counters(Pool),
-            Live = length(weir_pool_terms:workers(Pool)),
-            {ok, Counters#{
-                size => Size,
-                live => Live,
-                vacant => Size - Live,
-                picks => max(0, weir_pool_terms:draws(Pool) - Skips)
-            }};
-        undefined ->
-            {error, no_pool}
-    end.
+%% Cost: a pick and a call; if it is counted an insertion into and a deletion from an ETS table as well, by which the
+%% pool finds calls whose caller was killed.
+-spec call(name(), Request :: term(), timeout()) -> {ok, Reply :: term()} | {error, no_pool | no_worker}.
+call(Name, Request, Timeout) -> weir_pool_send:call(Name, Request, Timeout).
 
-%% @doc The workers in their slots, in the order of the slots; vacant ones are left out.
+%% @doc Like {@link call_key/4} with a timeout of 5000 milliseconds.
+-spec call_key(name(), Key :: term(), Request :: term()) -> {ok, Reply :: term()} | {error, no_pool | no_worker}.
+call_key(Name, Key, Request) -> call_key(Name, Key, Request, 5000).
+
+%% @doc Like {@link call/3}, with the worker of a key.
+-spec call_key(name(), Key :: term(), Request :: term(), timeout()) ->
+    {ok, Reply :: term()} | {error, no_pool | no_worker}.
+call_key(Name, Key, Request, Timeout) -> weir_pool_send:call_key(Name, Key, Request, Timeout).
+
+%% @doc Picks a worker and casts to it with `gen_server:cast/2'. A cast is under way for as long as its sending takes:
+%% whether the worker has handled it cannot be seen from outside.
+-spec cast(name(), Message :: term()) -> ok | {error, no_pool | no_worker}.
+cast(Name, Message) -> weir_pool_send:cast(Name, Message).
+
+%% @doc Like {@link cast/2}, to the worker of a key.
+-spec cast_key(name(), Key :: term(), Message :: term()) -> ok | {error, no_pool | no_worker}.
+cast_key(Name, Key, Message) -> weir_pool_send:cast_key(Name, Key, Message).
+
+%% @doc Casts to all live workers, and tells to how many. Those for overflow are left out.
+-spec broadcast(name(), Message :: term()) -> {ok, non_neg_integer()} | {error, no_pool}.
+broadcast(Name, Message) -> weir_pool_send:broadcast(Name, Message).
+
+%% @doc Calls a function with each live worker, in the caller, in the order of the slots, and gives the results. Those for
+%% overflow are left out. What the function raises passes through.
+-spec map(name(), fun((pid()) -> Result)) -> {ok, [Result]} | {error, no_pool}.
+map(Name, Fun) -> weir_pool_send:map(Name, Fun).
+
+%% @doc Like {@link claim/3} without waiting.
+-spec claim(name(), fun((pid()) -> Result)) -> {ok, Result} | {error, claim_error()}.
+claim(Name, Fun) -> claim(Name, Fun, #{}).
+
+%% @doc Calls a function with a worker that nobody else has claimed, and that nobody else can claim until it returns.
+%%
+%% What the function raises passes through, after the release. If that is an exit with `{timeout, _}', as of
+%% `gen_server:call/3', the worker is likely to be busy still, and is treated as the option `abandoned' says; so is a
+%% worker whose claimer was killed, within a second, and within milliseconds when somebody is waiting. A worker
+%% that dies while it is claimed is replaced like any other; its claim then holds nothing. A process may make claims inside
+%% of others. `badarg' if the options are not a map of those of {@link claim_opts()}.
+%%
+%% Cost: while a worker is free, no process is visited and no message sent, and about 40 words are allocated. The first
+%% claim of a process enters it in an ETS table. When none is free, all words of the pool are read; to wait takes a message
+%% to and one from the pool's queue. `covers => work' spawns a process.
+-spec claim(name(), fun((pid()) -> Result), claim_opts()) -> {ok, Result} | {error, claim_error()}.
+claim(Name, Fun, Opts) -> weir_pool_claim:claim(Name, Fun, Opts).
+
+%% @doc Claims a worker until {@link checkin/2}, or until the calling process ends, which then has abandoned it.
+-spec checkout(name(), claim_opts()) -> {ok, pid(), ticket()} | {error, claim_error()}.
+checkout(Name, Opts) -> weir_pool_claim:checkout(Name, Opts).
+
+%% @doc Gives back what {@link checkout/2} gave; any process may do so. `not_held': it was given back already, or the
+%% worker is gone, or the pool; nobody else's claim is touched.
+-spec checkin(name(), ticket()) -> ok | {error, not_held}.
+checkin(Name, Ticket) -> weir_pool_claim:checkin(Name, Ticket).
+
+%% @doc The slot of a claim.
+-spec slot(ticket()) -> slot().
+slot(Ticket) -> weir_pool_claim:slot(Ticket).
+
+%% @doc Gives a name of a pool without `worker' a slot, in which a process can then connect itself under that name.
+%%
+%% The first vacant slot, or with the strategies `random' and `hash' the middle of the longest row of vacant ones. A pool
+%% that is full grows by one slot if it has `auto_size'.
+-spec add_worker(name(), WorkerName :: term()) ->
+    {ok, slot()} | {error, change_error() | pool_full | already_added | has_workers}.
+add_worker(Name, WorkerName) -> weir_pool_keeper:call(Name, {member, {add_worker, WorkerName}}).
+
+%% @doc Gives a name this slot. A pool that has `auto_size' grows as far as needed.
+-spec add_worker(name(), WorkerName :: term(), slot()) ->
+    {ok, slot()} | {error, change_error() | out_of_range | slot_taken | already_added | has_workers}.
+add_worker(Name, WorkerName, Slot) when is_integer(Slot), Slot >= 1, Slot =< ?MAX_SIZE ->
+    weir_pool_keeper:call(Name, {member, {add_worker, WorkerName, Slot}});
+add_worker(Name, WorkerName, Slot) ->
+    error(badarg, [Name, WorkerName, Slot]).
+
+%% @doc Takes the slot from a name to which nobody is connected.
+-spec remove_worker(name(), WorkerName :: term()) ->
+    ok | {error, change_error() | unknown_worker | {connected, pid()} | has_workers}.
+remove_worker(Name, WorkerName) -> weir_pool_keeper:call(Name, {member, {remove_worker, WorkerName}}).
+
+%% @doc The names that have a slot, in the order of the slots, whether anybody is connected under them or not.
+-spec added_workers(name()) -> {ok, [{WorkerName :: term(), slot()}]} | {error, change_error() | has_workers}.
+added_workers(Name) -> weir_pool_keeper:call(Name, {member, added_workers}).
+
+%% @doc Puts the calling process into the slot of a name, where it is picked and claimed until it disconnects itself or
+%% ends, also when processes of the pool crash meanwhile. A process may be connected under several names, in several pools.
+-spec connect(name(), WorkerName :: term()) ->
+    {ok, slot()} | {error, change_error() | unknown_worker | {connected, pid()} | has_workers}.
+connect(Name, WorkerName) -> weir_pool_keeper:call(Name, {member, {connect, WorkerName, self()}}).
+
+%% @doc Takes the calling process out of the slot of a name. Whoever has claimed it keeps it, and nobody gets it any more.
+-spec disconnect(name(), WorkerName :: term()) ->
+    ok | {error, change_error() | unknown_worker | not_connected | has_workers}.
+disconnect(Name, WorkerName) -> weir_pool_keeper:call(Name, {member, {disconnect, WorkerName, self()}}).
+
+%% @doc Changes the number of slots, and returns when picks and claims go by the new one.
+%%
+%% New workers are started before, and if one cannot be, nothing changes (with `start => async' nobody waits for them).
+%% Those that are too many are no longer picked; each is stopped when it is released and has handled what was sent to it,
+%% or after `shutdown' milliseconds. In a pool without `worker', slots that have a name cannot be taken away, and the size
+%% may be 0. One resize at a time.
+%%
+%% Cost: writes the main term, for which the runtime has every process of the node scanned.
+-spec resize(name(), 0 | size()) ->
+    ok | {error, change_error() | resizing | {start_failed, slot(), term()} | {slot_taken, slot()} | {bad_size, term()}}.
+resize(Name, Size) -> weir_pool_keeper:call(Name, {resize, Size}).
+
+%% @doc Replaces the worker of a slot without a gap: a new one is started, it takes the slot, and the old one is stopped when
+%% it is released and has handled what was sent to it, or after `shutdown' milliseconds. Returns when the new one is in
+%% the slot. If it cannot be started the old one stays.
+-spec replace(name(), slot()) ->
+    ok | {error, change_error() | no_slot | no_workers | replacing | {start_failed, slot(), term()}}.
+replace(Name, Slot) -> weir_pool_keeper:call(Name, {replace, Slot}).
+
+%% @doc Stops a pool when its work is done: picks and claims say `no_pool' at once, as do those who wait; then every claim
+%% is waited for, and every worker until it has handled what was sent to it; then it is stopped. What is not done
+%% after `Timeout' milliseconds is cut off: `{error, {timeout, Busy}}' tells how many workers were. Either way the pool is
+%% stopped, like by {@link stop/1}.
+%%
+%% A worker is done when it answers a system message, as every OTP behaviour does after what came before. A process
+%% that does not is waited for until the timeout.
+-spec drain(name(), timeout()) -> ok | {error, change_error() | {timeout, Busy :: pos_integer()}}.
+drain(Name, Timeout) -> weir_pool_boot:drain(Name, Timeout).
+
+%% @doc How the pool is. Cost: no process is visited; reads every slot.
+-spec info(name()) -> {ok, info()} | {error, no_pool}.
+info(Name) -> weir_pool_info:info(Name).
+
+%% @doc The workers in their slots, in the order of the slots; vacant ones are left out, those for overflow are not.
 %%
 %% Cost: no process is visited; reads every slot.
 -spec workers(name()) -> {ok, [{slot(), pid()}]} | {error, no_pool}.
-workers(Name) ->
-    case weir_pool_terms:pool(Name) of
-        undefined -> {error, no_pool};
-        Pool -> {ok, weir_pool_terms:workers(Pool)}
-    end.
+workers(Name) -> weir_pool_info:workers(Name).
+
+%% @doc The names of all pools, also of those that are starting or stopping, or have just been stopped by their supervisor.
+-spec pools() -> [name()].
+pools() -> weir_pool_registry:names().
+
+%% @doc The pools and slots in which a process is a worker. Cost: no process is visited; reads every slot of every pool.
+-spec which_pools(pid()) -> [{name(), slot()}].
+which_pools(Pid) -> weir_pool_info:which_pools(Pid).

@@ -22,8 +22,8 @@
 -behaviour(gen_server).
 
 -export([start_link/0, new_table/0]).
--export([register/4, join/3, open/3, close/2, release/2]).
--export([lookup/1, keeper/1]).
+-export([register/4, join/3, reach/3, open/3, close/2, release/2]).
+-export([lookup/1, keeper/1, queue/1, names/0, group/1]).
 -export([init/1, handle_call/3, handle_cast/2, handle_info/2]).
 
 -include("weir_pool.hrl").
@@ -34,6 +34,14 @@
 %% one pause; after a second there will not be any.
 -define(PAUSES, 1000).
 -define(PAUSE, 1).
+
+%% How often holders are looked at, milliseconds; what it then does is in proportion to how many came.
+-define(SWEEP_MS, 1000).
+
+-record(state, {
+    %% Size of the holders table after its last sweep.
+    holders = 0 :: non_neg_integer()
+}).
 
 %% @doc Starts the registry.
 -spec start_link() -> {ok, pid()} | {error, term()}.
@@ -46,17 +54,22 @@ new_table() ->
     ok.
 
 %% @doc Takes the name for the calling process, a pool's supervisor. `Parent' is who started it.
--spec register(weir_pool:name(), Id :: pos_integer(), weir_pool:size(), Parent :: pid()) ->
-    ok | {error, already_started}.
-register(Name, Id, Size, Parent) ->
-    Row = #row{name = Name, id = Id, size = Size, sup = self(), parent = Parent},
+-spec register(weir_pool:name(), Id :: pos_integer(), #conf{}, Parent :: pid()) -> ok | {error, already_started}.
+register(Name, Id, #conf{size = Size, overflow = {Overflow, _}} = Conf, Parent) ->
+    Row = #row{
+        name = Name, id = Id, conf = Conf, sup = self(), parent = Parent, size = Size, last_slot = Size + Overflow
+    },
     request({register, Row}).
 
 %% @doc Enters the calling process in the row of its pool. `gone': the pool has lost its name.
--spec join(weir_pool:name(), Id :: pos_integer(), workers | keeper) -> {ok, #row{}} | {error, gone}.
+-spec join(weir_pool:name(), Id :: pos_integer(), workers | keeper | queue) -> {ok, #row{}} | {error, gone}.
 join(Name, Id, Role) -> request({join, Name, Id, Role, self()}).
 
-%% @doc Writes the main term.
+%% @doc Slots up to this one may get a term, whether they belong to the pool in the end or not.
+-spec reach(weir_pool:name(), Id :: pos_integer(), weir_pool:slot()) -> ok | {error, gone}.
+reach(Name, Id, Slot) -> request({reach, Name, Id, Slot}).
+
+%% @doc Writes the main term, the first time or with another shape.
 -spec open(weir_pool:name(), Id :: pos_integer(), #pool{}) -> ok | {error, gone}.
 open(Name, Id, Pool) -> request({open, Name, Id, Pool}).
 
@@ -98,23 +111,51 @@ lookup(Name) ->
 
 %% @doc The keeper of a pool. Reads the table in the caller.
 -spec keeper(weir_pool:name()) -> pid() | undefined.
-keeper(Name) ->
-    case lookup(Name) of
-        {ok, #row{keeper = Keeper}} -> Keeper;
-        {error, no_pool} -> undefined
+keeper(Name) -> process(Name, #row.keeper).
+
+%% @doc The queue of a pool. Reads the table in the caller.
+-spec queue(weir_pool:name()) -> pid() | undefined.
+queue(Name) -> process(Name, #row.queue).
+
+process(Name, Position) ->
+    try
+        ets:lookup_element(?TABLE, Name, Position)
+    catch
+        error:badarg -> undefined
+    end.
+
+%% @doc All names that are held, in no particular order. Reads the table in the caller.
+-spec names() -> [weir_pool:name()].
+names() -> select([{#row.name, '$1'}], '$1').
+
+%% @doc The names of a group's pools. Reads the table in the caller.
+-spec group(Group :: term()) -> [weir_pool:name()].
+group(Group) ->
+    Rows = select([{#row.name, '$1'}, {#row.conf, '$2'}], {{'$1', '$2'}}),
+    [Name || {Name, #conf{group = {group, Own}}} <- Rows, Own =:= Group].
+
+select(Fields, Result) ->
+    Pattern = erlang:make_tuple(record_info(size, row), '_', [{1, row} | Fields]),
+    try
+        ets:select(?TABLE, [{Pattern, [], [Result]}])
+    catch
+        %% The application is not running.
+        error:badarg -> []
     end.
 
 %% @private
--spec init([]) -> {ok, []}.
+-spec init([]) -> {ok, #state{}}.
 init([]) ->
     ets:foldl(fun(Row, ok) -> watch(Row) end, ok, ?TABLE),
-    {ok, []}.
+    _ = erlang:send_after(?SWEEP_MS, self(), sweep_holders),
+    {ok, #state{}}.
 
 %% @private
--spec handle_call(Request, gen_server:from(), []) -> {reply, Reply, []} when
+-spec handle_call(Request, gen_server:from(), #state{}) -> {reply, Reply, #state{}} when
     Request ::
         {register, #row{}}
-        | {join, weir_pool:name(), pos_integer(), workers | keeper, pid()}
+        | {join, weir_pool:name(), pos_integer(), workers | keeper | queue, pid()}
+        | {reach, weir_pool:name(), pos_integer(), weir_pool:slot()}
         | {open, weir_pool:name(), pos_integer(), #pool{}}
         | {close | release, weir_pool:name(), pos_integer()},
     Reply :: ok | {ok, #row{}} | {error, already_started | gone | {bad_call, term()}}.
@@ -137,11 +178,21 @@ handle_call({join, Name, Id, Role, Pid}, _From, State) ->
     case own_row(Name, Id) of
         {ok, Row} when Role =:= workers -> {reply, update(Row#row{workers = Pid}), State};
         {ok, Row} when Role =:= keeper -> {reply, update(Row#row{keeper = Pid}), State};
+        {ok, Row} when Role =:= queue -> {reply, update(Row#row{queue = Pid}), State};
         {error, gone} = Gone -> {reply, Gone, State}
     end;
-handle_call({open, Name, Id, Pool}, _From, State) ->
+handle_call({reach, Name, Id, Slot}, _From, State) ->
     case own_row(Name, Id) of
-        {ok, _Row} -> {reply, weir_pool_terms:open(Name, Pool), State};
+        {ok, #row{last_slot = Last} = Row} ->
+            {ok, _} = update(Row#row{last_slot = max(Last, Slot)}),
+            {reply, ok, State};
+        {error, gone} = Gone -> {reply, Gone, State}
+    end;
+handle_call({open, Name, Id, #pool{size = Size, limit = Limit} = Pool}, _From, State) ->
+    case own_row(Name, Id) of
+        {ok, #row{last_slot = Last} = Row} ->
+            {ok, _} = update(Row#row{size = Size, last_slot = max(Last, Limit)}),
+            {reply, weir_pool_terms:open(Name, Pool), State};
         {error, gone} = Gone -> {reply, Gone, State}
     end;
 handle_call({close, Name, Id}, _From, State) ->
@@ -156,14 +207,17 @@ handle_call(Request, _From, State) ->
     {reply, {error, {bad_call, Request}}, State}.
 
 %% @private
--spec handle_cast(term(), []) -> {noreply, []}.
+-spec handle_cast(term(), #state{}) -> {noreply, #state{}}.
 handle_cast(_Stray, State) -> {noreply, State}.
 
 %% @private
--spec handle_info(term(), []) -> {noreply, []}.
+-spec handle_info(term(), #state{}) -> {noreply, #state{}}.
 handle_info({{down, Name, Id}, _Monitor, process, _Sup, _Reason}, State) ->
     release_row(Name, Id),
     {noreply, State};
+handle_info(sweep_holders, #state{holders = Last} = State) ->
+    _ = erlang:send_after(?SWEEP_MS, self(), sweep_holders),
+    {noreply, State#state{holders = weir_pool_holder:sweep(weir_pool_holder:table(), Last)}};
 handle_info(_Stray, State) ->
     {noreply, State}.
 
@@ -193,8 +247,9 @@ release_row(Name, Id) ->
         {error, gone} -> ok
     end.
 
-clean_up(#row{name = Name, id = Id, size = Size}) ->
+clean_up(#row{name = Name, id = Id, conf = #conf{strategy = Strategy}, last_slot = Last}) ->
     ok = weir_pool_terms:close(Name),
-    ok = weir_pool_terms:erase_slots(Id, Size),
+    ok = weir_pool_terms:erase_slots(Id, Last),
+    ok = weir_pool_load:forget(Id, Strategy),
     true = ets:delete(?TABLE, Name),
     ok.

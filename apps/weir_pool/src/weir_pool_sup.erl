@@ -1,4 +1,4 @@
-%% @doc Top supervisor. Owns the names table, so that the table outlives the registry that writes it.
+%% @doc Top supervisor. Owns the tables, so that they outlive the processes that write them.
 %%
 %% The two children are independent: pools go on without the registry, and the registry cleans up after pools.
 -module(weir_pool_sup).
@@ -19,6 +19,8 @@ start_link() ->
 -spec init([]) -> {ok, {supervisor:sup_flags(), [supervisor:child_spec()]}}.
 init([]) ->
     ok = weir_pool_registry:new_table(),
+    ok = weir_pool_holder:new_table(),
+    ok = weir_pool_load:new_table(),
     {ok,
         {#{strategy => one_for_one, intensity => 10, period => 10}, [
             #{id => registry, start => {weir_pool_registry, start_link, []}},

@@ -1,50 +1,44 @@
-%% @doc Supervisor of the workers of one pool. It starts empty; the keeper adds a child for each slot.
+%% @doc Supervisor of the slots' supervisors of one pool. Children are temporary: the keeper decides what is started again.
 %%
-%% Protocol. A child's start function is `start_worker/3', which runs here, starts the worker, and tells the keeper
-%% that the slot has a new one, or that it could not be started. It tells and does not wait: the keeper may at
-%% that time be waiting for this supervisor. A message that finds no keeper is not missed, because the next keeper asks
-%% this supervisor for its children, after it has made itself known to `start_worker/3'.
+%% It starts none of the user's code, so it is never busy for long: workers are started, and stopped, by their slot's own
+%% supervisor. Its children are stopped all at the same time, so that a pool takes as long to stop as its slowest worker.
 %%
-%% Crashes. Workers go down with it, by their links.
+%% Crashes. Slots' supervisors and workers go down with it, by their links.
 -module(weir_pool_workers_sup).
 -behaviour(supervisor).
 
--export([start_link/1, start_worker/3]).
+-export([start_link/1]).
 -export([init/1]).
 
 -include("weir_pool.hrl").
+
+%% A slot's supervisor that is waiting for a worker's start function cannot stop before that returns. So much longer than
+%% the worker's own `shutdown' it is waited for, milliseconds.
+-define(GRACE, 5000).
 
 %% @doc Starts the supervisor.
 -spec start_link(#boot{}) -> {ok, pid()} | ignore | {error, term()}.
 start_link(Boot) -> supervisor:start_link(?MODULE, Boot).
 
-%% @doc Starts the worker of a slot and tells the keeper.
--spec start_worker(weir_pool:name(), weir_pool:slot(), {module(), atom(), [term()]}) ->
-    {ok, pid()} | {ok, pid(), term()} | ignore | {error, term()}.
-start_worker(Name, Slot, {M, F, A}) ->
-    try apply(M, F, A) of
-        {ok, Pid} = Started when is_pid(Pid), node(Pid) =:= node() -> started(Name, Slot, Pid, Started);
-        {ok, Pid, _} = Started when is_pid(Pid), node(Pid) =:= node() -> started(Name, Slot, Pid, Started);
-        ignore -> ignore;
-        {error, _} = Error -> failed(Name, Slot, Error);
-        Other -> failed(Name, Slot, {error, {bad_return, {M, F, Other}}})
-    catch
-        Class:Reason:Stacktrace ->
-            failed(Name, Slot, {error, {exception, Class, Reason, Stacktrace}})
-    end.
-
-started(Name, Slot, Pid, Result) ->
-    weir_pool_keeper:connect(weir_pool_registry:keeper(Name), Slot, Pid),
-    Result.
-
-failed(Name, _Slot, Error) ->
-    weir_pool_keeper:start_failed(weir_pool_registry:keeper(Name)),
-    Error.
-
 %% @private
--spec init(#boot{}) -> {ok, {supervisor:sup_flags(), []}} | ignore.
-init(#boot{name = Name, id = Id, conf = #conf{intensity = Intensity, period = Period}}) ->
+-spec init(#boot{}) -> {ok, {supervisor:sup_flags(), [supervisor:child_spec()]}} | ignore.
+init(#boot{name = Name, id = Id, conf = Conf} = Boot) ->
     case weir_pool_registry:join(Name, Id, workers) of
-        {ok, _Row} -> {ok, {#{strategy => one_for_one, intensity => Intensity, period => Period}, []}};
-        {error, gone} -> ignore
+        {ok, _Row} ->
+            {ok,
+                {#{strategy => simple_one_for_one}, [
+                    #{
+                        id => slot,
+                        start => {weir_pool_slot_sup, start_link, [Boot]},
+                        restart => temporary,
+                        shutdown => shutdown(Conf),
+                        type => supervisor
+                    }
+                ]}};
+        {error, gone} ->
+            ignore
     end.
+
+shutdown(#conf{shutdown = infinity}) -> infinity;
+shutdown(#conf{shutdown = brutal_kill}) -> ?GRACE;
+shutdown(#conf{shutdown = Ms}) -> min(Ms + ?GRACE, ?MAX_MS).

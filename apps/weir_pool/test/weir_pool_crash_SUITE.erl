@@ -37,7 +37,10 @@
 ]).
 
 %% Where the keeper's state has its slots.
--define(KEEPER_SLOTS, 5).
+-define(KEEPER_SLOTS, 3).
+-define(KEEPER_BUDGET, 5).
+-define(SLOTS_MAP, 5).
+-define(SLOT_MONITOR, 5).
 
 suite() -> [{timetrap, {seconds, 180}}].
 
@@ -118,16 +121,19 @@ vacant_at_once_while_the_supervisor_is_busy(_Config) ->
     end,
     ok = weir_pool:start(p, script(3, Script)),
     [A, B, C] = slots(p),
-    kill(A),
-    Sup =
-        receive
-            {blocked, Blocked} -> Blocked
-        end,
-    kill(B),
+    %% Neither waits for the other.
+    Sups = [
+        begin
+            kill(Pid),
+            receive
+                {blocked, Blocked} -> Blocked
+            end
+        end
+     || Pid <- [A, B]
+    ],
     eventually(fun() -> slots(p) =:= [undefined, undefined, C] end),
     ?assertEqual([{ok, C}], lists:usort([weir_pool:pick(p) || _ <- lists:seq(1, 10)])),
-    Sup ! go,
-    Sup ! go,
+    [Sup ! go || Sup <- Sups],
     eventually(fun() -> settled(p, 3) end),
     ok = weir_pool:stop(p).
 
@@ -136,7 +142,8 @@ late_news(_Config) ->
     ok = weir_pool:start(p, opts(2)),
     [A, B] = slots(p),
     Keeper = keeper(p),
-    #{1 := {A, Monitor}} = element(?KEEPER_SLOTS, sys:get_state(Keeper)),
+    #{1 := Entry} = element(?SLOTS_MAP, element(?KEEPER_SLOTS, sys:get_state(Keeper))),
+    Monitor = element(?SLOT_MONITOR, Entry),
     kill(A),
     eventually(fun() -> settled(p, 2) end),
     [New, B] = slots(p),
@@ -156,29 +163,35 @@ late_news(_Config) ->
 
 %% Whether the supervisor has replaced a worker, whatever the keeper has heard.
 supervised_successor(Name, Slot, Old) ->
-    Pids = [Pid || {S, Pid, _, _} <- supervisor:which_children(workers_sup(Name)), S =:= Slot, is_pid(Pid)],
+    Pids = [
+        Pid
+     || {_, Sup, supervisor, _} <- supervisor:which_children(workers_sup(Name)),
+        {S, Pid, _, _} <- supervisor:which_children(Sup),
+        S =:= Slot,
+        is_pid(Pid)
+    ],
     Pids =/= [] andalso Pids =/= [Old].
 
 %% What a supervisor left over from another pool of this name says is void.
 news_of_a_namesake(_Config) ->
     ok = weir_pool:start(p, opts(1)),
     Before = slots(p),
-    weir_pool_keeper:connect(keeper(p), 1, self()),
-    weir_pool_keeper:start_failed(keeper(p)),
+    #row{id = Id} = weir_pool_test_lib:row(p),
+    Wrong = Id + 1,
+    weir_pool_keeper:connected(p, Wrong, 1, self()),
+    weir_pool_keeper:start_failed(p, Wrong, 1),
     _ = sys:get_state(keeper(p)),
     ?assertEqual(Before, slots(p)),
     ?assertMatch({ok, #{restarts := 0, start_failures := 0}}, weir_pool:info(p)),
-    #row{id = Id} = weir_pool_test_lib:row(p),
-    Wrong = Id + 1,
     ?assertEqual({error, gone}, weir_pool_registry:join(p, Wrong, keeper)),
     ?assertEqual({error, gone}, weir_pool_registry:join(p, Wrong, workers)),
-    ?assertEqual({error, gone}, weir_pool_registry:open(p, Wrong, weir_pool_terms:new(Wrong, 1))),
+    ?assertEqual({error, gone}, weir_pool_registry:open(p, Wrong, (weir_pool_terms:pool(p))#pool{base = 0})),
     ?assertEqual({error, gone}, weir_pool_registry:close(p, Wrong)),
     ?assertEqual(ok, weir_pool_registry:release(p, Wrong)),
     ?assertEqual(Before, slots(p)),
     ok = weir_pool:stop(p),
-    weir_pool_keeper:connect(weir_pool_registry:keeper(p), 1, self()),
-    weir_pool_keeper:start_failed(weir_pool_registry:keeper(p)).
+    weir_pool_keeper:connected(p, Id, 1, self()),
+    weir_pool_keeper:start_failed(p, Id, 1).
 
 %% Workers stay, and picks go on meanwhile.
 keeper_killed(_Config) ->
@@ -217,17 +230,21 @@ keeper_killed_and_a_worker_too(_Config) ->
     ?assertMatch([New, undefined, C, D] when New =/= A, slots(p)),
     ok = weir_pool:stop(p).
 
-%% A crash in a callback takes the terms along, and the next keeper puts them back; workers stay.
+%% A crash in a callback is no worse than a kill: the pool stays open, workers stay, and claims hold.
 keeper_crashed(_Config) ->
     ok = weir_pool:start(p, opts(3)),
     Before = slots(p),
-    Old = keeper(p),
-    sys:replace_state(Old, fun(State) -> setelement(?KEEPER_SLOTS, State, not_a_map) end),
-    Old ! {{down, 1}, make_ref(), process, hd(Before), forged},
-    gen_server:cast(Old, {connect, workers_sup(p), 1, hd(Before)}),
+    {Old, Main} = {keeper(p), weir_pool_terms:pool(p)},
+    {ok, Claimed, Ticket} = weir_pool:checkout(p, #{}),
+    sys:replace_state(Old, fun(State) -> setelement(?KEEPER_BUDGET, State, no_budget) end),
+    [Victim | _] = Before -- [Claimed],
+    kill(Victim),
     await_down(Old),
     eventually(fun() -> settled(p, 3) end),
-    ?assertEqual(Before, slots(p)),
+    ?assertEqual([Victim], Before -- slots(p)),
+    ?assertEqual(Main, weir_pool_terms:pool(p)),
+    ?assertMatch({ok, #{claimed := 1}}, weir_pool:info(p)),
+    ?assertEqual(ok, weir_pool:checkin(p, Ticket)),
     ok = weir_pool:stop(p).
 
 workers_supervisor_killed(_Config) ->
@@ -332,10 +349,11 @@ requests_wait_for_the_next_registry(_Config) ->
     ok = weir_pool:stop(q).
 
 requests_may_be_made_twice(_Config) ->
-    [?assertEqual(ok, weir_pool_registry:register(p, 4711, 1, self())) || _ <- [1, 2]],
+    {ok, Conf} = weir_pool_opts:check(opts(3)),
+    [?assertEqual(ok, weir_pool_registry:register(p, 4711, Conf, self())) || _ <- [1, 2]],
     Self = self(),
     [?assertMatch({ok, #row{keeper = Self}}, weir_pool_registry:join(p, 4711, keeper)) || _ <- [1, 2]],
-    [?assertEqual(ok, weir_pool_registry:open(p, 4711, weir_pool_terms:new(4711, 1))) || _ <- [1, 2]],
+    [?assertEqual(ok, weir_pool_registry:open(p, 4711, weir_pool_terms:new(p, 4711, Conf))) || _ <- [1, 2]],
     [?assertEqual(ok, weir_pool_registry:close(p, 4711)) || _ <- [1, 2]],
     [?assertEqual(ok, weir_pool_registry:release(p, 4711)) || _ <- [1, 2]],
     ?assertEqual({error, no_pool}, weir_pool_registry:lookup(p)).
@@ -344,8 +362,10 @@ requests_may_be_made_twice(_Config) ->
 a_dead_holder_that_nobody_has_heard_of(_Config) ->
     Dead = spawn(fun() -> ok end),
     await_down(Dead),
-    Pool = weir_pool_terms:new(4711, 3),
-    true = ets:insert(weir_pool_names, #row{name = p, id = 4711, size = 3, sup = Dead, parent = self()}),
+    {ok, Conf} = weir_pool_opts:check(opts(3)),
+    Pool = weir_pool_terms:new(p, 4711, Conf),
+    Row = #row{name = p, id = 4711, conf = Conf, size = 3, last_slot = 3, sup = Dead, parent = self()},
+    true = ets:insert(weir_pool_names, Row),
     ok = weir_pool_terms:open(p, Pool),
     ok = weir_pool_terms:fill(Pool, 3, self()),
     ?assertEqual({ok, self()}, weir_pool:pick(p)),

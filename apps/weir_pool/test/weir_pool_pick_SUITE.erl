@@ -111,7 +111,8 @@ a_cursor_wraps(_Config) ->
 schedulers_start_apart(_Config) ->
     Schedulers = erlang:system_info(schedulers),
     Size = 10 * Schedulers,
-    #pool{cursors = Cursors} = Pool = weir_pool_terms:new(1, Size),
+    {ok, Conf} = weir_pool_opts:check(opts(Size)),
+    #pool{cursors = Cursors} = Pool = weir_pool_terms:new(p, 1, Conf),
     Starts = [atomics:get(Cursors, ?CURSOR(S)) || S <- lists:seq(1, Schedulers)],
     ?assertEqual(lists:seq(0, Size - 1, 10), Starts),
     ?assertEqual(0, weir_pool_terms:draws(Pool)),
@@ -203,10 +204,7 @@ info_counts(_Config) ->
     start_with_holes(p, 4, [2]),
     _ = on_one_scheduler(fun() -> picks(p, 300) end),
     {ok, #{skips := Skips} = Info} = weir_pool:info(p),
-    ?assertEqual(
-        #{size => 4, live => 3, vacant => 1, picks => 300, restarts => 0, start_failures => 0},
-        maps:remove(skips, Info)
-    ),
+    ?assertMatch(#{size := 4, live := 3, vacant := 1, picks := 300, restarts := 0, start_failures := 0}, Info),
     ?assert(lists:member(Skips, [99, 100]), Skips),
     {ok, _} = weir_pool:pick(p, key),
     ?assertMatch({ok, #{picks := 300}}, weir_pool:info(p)),

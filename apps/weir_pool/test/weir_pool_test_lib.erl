@@ -2,7 +2,7 @@
 -module(weir_pool_test_lib).
 
 -export([eventually/1, eventually/2, kill/1, await_down/1]).
--export([row/1, sup/1, keeper/1, workers_sup/1, slots/1, workers/1, settled/2]).
+-export([row/1, sup/1, keeper/1, queue/1, workers_sup/1, slots/1, workers/1, settled/2]).
 -export([leftovers/0, start_parent/1, quiet/1, loud/1]).
 -export([setup/0, teardown/0, opts/1, script/2, start_blocked/2, start_with_holes/3, stop_parent/1]).
 -export([nothing_left/0, nothing_left_soon/0, messages_of_pools/0, result/1, on_one_scheduler/1, picks/2]).
@@ -53,6 +53,7 @@ row(Name) ->
 
 sup(Name) -> (row(Name))#row.sup.
 keeper(Name) -> (row(Name))#row.keeper.
+queue(Name) -> (row(Name))#row.queue.
 workers_sup(Name) -> (row(Name))#row.workers.
 
 %% What the slots hold, in their order.
@@ -79,15 +80,16 @@ leftovers() ->
             undefined -> [];
             _ -> ets:tab2list(weir_pool_names)
         end,
+    Seats = [Table || Table <- ets:all(), ets:info(Table, name) =:= weir_pool_seats],
     Processes = [{Pid, Call} || Pid <- processes(), Call <- [proc_lib:translate_initial_call(Pid)], is_own_call(Call)],
-    Terms ++ Rows ++ Processes.
+    Terms ++ Rows ++ Seats ++ Processes.
 
 is_own_key({weir_pool, _}) -> true;
-is_own_key({weir_pool_slot, _}) -> true;
+is_own_key(Key) when is_integer(Key), Key < 0 -> true;
 is_own_key(_) -> false.
 
-is_own_call({supervisor, Module, _}) -> lists:member(Module, [weir_pool_pool_sup, weir_pool_workers_sup]);
-is_own_call({Module, _, _}) -> lists:member(Module, [weir_pool_keeper, weir_pool_test_worker]).
+is_own_call({supervisor, Module, _}) -> lists:member(Module, [weir_pool_pool_sup, weir_pool_workers_sup, weir_pool_slot_sup]);
+is_own_call({Module, _, _}) -> lists:member(Module, [weir_pool_keeper, weir_pool_queue, weir_pool_test_worker]).
 
 %% A supervisor of the user's, not linked to the test.
 start_parent(FlagsAndChildren) ->

@@ -1,0 +1,413 @@
+%% Pools that start their workers asynchronously: up whatever their workers do, and as soon as they can.
+-module(weir_pool_async_SUITE).
+
+-include_lib("stdlib/include/assert.hrl").
+-include_lib("proper/include/proper.hrl").
+-include("../src/weir_pool.hrl").
+
+-export([suite/0, all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2, end_per_testcase/2]).
+-export([
+    starts_all_at_once/1,
+    a_start_that_hangs_holds_up_nobody/1,
+    backend_down/1,
+    a_failed_start_waits/1,
+    delays/1,
+    delays_are_spread/1,
+    workers_that_die_again_and_again/1,
+    a_worker_that_is_slow_to_stop_holds_up_nobody/1,
+    ignored_and_temporary_workers/1,
+    stop_while_starting/1,
+    keeper_killed_while_starting/1,
+    slot_supervisors_killed_while_starting/1,
+    starters_killed_while_starting/1,
+    workers_supervisor_killed_while_starting/1,
+    slot_supervisor_killed/1,
+    a_worker_that_outlives_its_supervisor/1,
+    size_changed_while_starting/1,
+    intensity_is_refused/1,
+    everything_is_killed/1
+]).
+
+-import(weir_pool_test_lib, [
+    eventually/1, kill/1, await_down/1, keeper/1, workers_sup/1, slots/1, workers/1, settled/2, nothing_left/0
+]).
+-import(weir_pool_life_lib, [
+    pool/2, script/2, slot_script/2, gated/1, await_blocked/1, go/2, slot_sups/1, starters/1, settle/2, entry/2,
+    run/1, result/1, pickers/2, stop_pickers/1
+]).
+
+suite() -> [{timetrap, {seconds, 120}}].
+
+all() ->
+    [
+        starts_all_at_once,
+        a_start_that_hangs_holds_up_nobody,
+        backend_down,
+        a_failed_start_waits,
+        delays,
+        delays_are_spread,
+        workers_that_die_again_and_again,
+        a_worker_that_is_slow_to_stop_holds_up_nobody,
+        ignored_and_temporary_workers,
+        stop_while_starting,
+        keeper_killed_while_starting,
+        slot_supervisors_killed_while_starting,
+        starters_killed_while_starting,
+        workers_supervisor_killed_while_starting,
+        slot_supervisor_killed,
+        a_worker_that_outlives_its_supervisor,
+        size_changed_while_starting,
+        intensity_is_refused,
+        everything_is_killed
+    ].
+
+init_per_suite(Config) -> weir_pool_test_lib:quiet(Config).
+
+end_per_suite(Config) -> weir_pool_test_lib:loud(Config).
+
+init_per_testcase(_Case, Config) ->
+    ok = weir_pool_test_lib:setup(),
+    Config.
+
+end_per_testcase(_Case, _Config) -> weir_pool_test_lib:teardown().
+
+async(Opts) -> Opts#{start => async, backoff => {1, 4}}.
+
+gated_pool(Size) -> async(slot_script(Size, gated(Size))).
+
+%% Whether the backend is up.
+backend() ->
+    Up = atomics:new(1, []),
+    Tries = counters:new(1, []),
+    Script = fun() ->
+        counters:add(Tries, 1, 1),
+        case atomics:get(Up, 1) of
+            1 -> start;
+            0 -> {error, down}
+        end
+    end,
+    {Up, Tries, Script}.
+
+%% Starts that have to wait for each other would never all be blocked (pooler's issue 104).
+starts_all_at_once(_Config) ->
+    ok = weir_pool:start(p, gated_pool(20)),
+    ?assertEqual({error, no_worker}, weir_pool:pick(p)),
+    ?assertEqual({error, no_worker}, weir_pool:pick(p, key)),
+    ?assertEqual({error, no_worker}, weir_pool:claim(p, fun(_) -> ok end)),
+    ?assertEqual({error, already_started}, weir_pool:start(p, gated_pool(1))),
+    Blocked = await_blocked(20),
+    ?assertEqual(lists:seq(1, 20), lists:sort([Slot || {_, Slot} <- Blocked])),
+    ?assertMatch({ok, #{live := 0, vacant := 20}}, weir_pool:info(p)),
+    go(Blocked, start),
+    settle(p, 20),
+    ?assertMatch({ok, #{restarts := 0, start_failures := 0}}, weir_pool:info(p)),
+    ok = weir_pool:stop(p).
+
+a_start_that_hangs_holds_up_nobody(_Config) ->
+    ok = weir_pool:start(p, gated_pool(3)),
+    [First | Others] = lists:keysort(2, await_blocked(3)),
+    go(Others, start),
+    eventually(fun() -> length(workers(p)) =:= 2 end),
+    [kill(Pid) || Pid <- workers(p)],
+    go(await_blocked(2), start),
+    eventually(fun() -> length(workers(p)) =:= 2 end),
+    Replacer = run(fun() -> weir_pool:replace(p, 2) end),
+    go(await_blocked(1), start),
+    ?assertEqual(ok, result(Replacer)),
+    ?assertEqual({error, replacing}, weir_pool:replace(p, 1)),
+    ?assertMatch([undefined, _, _], slots(p)),
+    go([First], start),
+    settle(p, 3),
+    ok = weir_pool:stop(p).
+
+%% A failed start ends nothing (poolboy's issues 72, 122 to 124; worker_pool's 158).
+backend_down(_Config) ->
+    {Up, Tries, Script} = backend(),
+    ok = weir_pool:start(p, async(script(3, Script))),
+    eventually(fun() -> {ok, #{start_failures := Failures}} = weir_pool:info(p), Failures >= 30 end),
+    ?assertEqual({error, no_worker}, weir_pool:pick(p)),
+    ?assertMatch({ok, #{live := 0, vacant := 3}}, weir_pool:info(p)),
+    atomics:put(Up, 1, 1),
+    settle(p, 3),
+    {ok, #{start_failures := Failures, restarts := 0}} = weir_pool:info(p),
+    ?assertEqual(counters:get(Tries, 1) - 3, Failures),
+    %% The backend goes away and takes all workers with it; and again.
+    [
+        begin
+            atomics:put(Up, 1, 0),
+            [exit(Pid, kill) || Pid <- workers(p)],
+            Seen = counters:get(Tries, 1),
+            eventually(fun() -> counters:get(Tries, 1) > Seen + 20 end),
+            ?assertEqual({error, no_worker}, weir_pool:pick(p)),
+            atomics:put(Up, 1, 1),
+            settle(p, 3)
+        end
+     || _ <- [1, 2]
+    ],
+    ok = weir_pool:stop(p).
+
+%% With an hour between attempts, there is one for each slot.
+a_failed_start_waits(_Config) ->
+    {Up, Tries, Script} = backend(),
+    ok = weir_pool:start(p, (async(script(4, Script)))#{backoff => {3600000, 3600000}}),
+    Waiting = fun() -> [Slot || Slot <- [1, 2, 3, 4], {{later, _}, none, none} <- [entry(p, Slot)]] =:= [1, 2, 3, 4] end,
+    eventually(Waiting),
+    ?assertEqual(4, counters:get(Tries, 1)),
+    %% The delays that are set are those that were wanted.
+    [
+        begin
+            {{later, Timer}, _, _} = entry(p, Slot),
+            Left = erlang:read_timer(Timer),
+            ?assert(Left > 1000000 andalso Left =< 3600000)
+        end
+     || Slot <- [1, 2, 3, 4]
+    ],
+    %% Somebody asks for a worker now, and again.
+    ?assertEqual({error, {start_failed, 2, down}}, weir_pool:replace(p, 2)),
+    ?assertEqual(5, counters:get(Tries, 1)),
+    eventually(Waiting),
+    atomics:put(Up, 1, 1),
+    ?assertEqual(ok, weir_pool:replace(p, 2)),
+    ?assertMatch([undefined, Pid, undefined, undefined] when is_pid(Pid), slots(p)),
+    %% A worker that dies for the first time is started again at once; the next time it waits.
+    kill(hd(workers(p))),
+    eventually(fun() -> counters:get(Tries, 1) =:= 7 orelse Waiting() end),
+    %% A keeper that comes after this one tries again.
+    Before = counters:get(Tries, 1),
+    kill(keeper(p)),
+    settle(p, 4),
+    ?assert(counters:get(Tries, 1) >= Before + 3),
+    ok = weir_pool:stop(p).
+
+delays(_Config) ->
+    Property = ?FORALL(
+        {Attempts, Min, More},
+        {range(0, 80), pos_integer(), non_neg_integer()},
+        begin
+            Max = Min + More,
+            Delay = weir_pool_backoff:delay(Attempts, {Min, Max}),
+            Full = full(Attempts, Min, Max),
+            Delay =< Full andalso 2 * Delay >= Full - 1 andalso (Attempts =:= 0 orelse Delay > 0)
+        end
+    ),
+    ?assert(proper:quickcheck(Property, [{numtests, 2000}, quiet])),
+    ?assertEqual(0, weir_pool_backoff:delay(0, {100, 30000})),
+    ?assertEqual(1, weir_pool_backoff:delay(1, {1, 1})),
+    ?assert(weir_pool_backoff:delay(1000000, {4294967295, 4294967295}) =< 4294967295).
+
+%% Doubled each time.
+full(0, _Min, _Max) -> 0;
+full(1, Min, _Max) -> Min;
+full(Attempts, Min, Max) -> min(Max, 2 * full(Attempts - 1, Min, Max)).
+
+delays_are_spread(_Config) ->
+    Delays = [weir_pool_backoff:delay(3, {250, 1000}) || _ <- lists:seq(1, 10000)],
+    ?assertEqual(lists:seq(500, 1000), lists:usort(Delays)).
+
+workers_that_die_again_and_again(_Config) ->
+    Good = atomics:new(1, []),
+    Starts = counters:new(1, []),
+    Script = fun() ->
+        counters:add(Starts, 1, 1),
+        case atomics:get(Good, 1) of
+            1 -> start;
+            0 -> {dying, oops}
+        end
+    end,
+    ok = weir_pool:start(p, async(script(3, Script))),
+    eventually(fun() -> counters:get(Starts, 1) > 60 end),
+    ?assertMatch({ok, #{start_failures := 0}}, weir_pool:info(p)),
+    atomics:put(Good, 1, 1),
+    settle(p, 3),
+    ok = weir_pool:stop(p).
+
+%% Neither replacing nor shrinking waits for the old worker to stop, and nobody else does (pooler's issue 104).
+a_worker_that_is_slow_to_stop_holds_up_nobody(_Config) ->
+    Slow = #{worker => {weir_pool_life_worker, start_slow_to_stop, [self()]}, shutdown => infinity},
+    [
+        begin
+            ok = weir_pool:start(p, pool(3, maps:merge(Slow, Start))),
+            eventually(fun() -> settled(p, 3) end),
+            [Old, Second, Third] = slots(p),
+            ?assertEqual(ok, weir_pool:replace(p, 1)),
+            receive {stopping, Old} -> ok end,
+            ?assertNot(lists:member(Old, slots(p))),
+            kill(Second),
+            eventually(fun() -> settled(p, 3) andalso not lists:member(Second, slots(p)) end),
+            ?assertEqual(ok, weir_pool:resize(p, 2)),
+            receive {stopping, Third} -> ok end,
+            ?assertEqual(ok, weir_pool:resize(p, 4)),
+            eventually(fun() -> settled(p, 4) end),
+            Now = slots(p),
+            ?assertNot(lists:member(Third, Now)),
+            [Pid ! go || Pid <- [Old, Third]],
+            [await_down(Pid) || Pid <- [Old, Third]],
+            Stopper = run(fun() -> weir_pool:stop(p) end),
+            [receive {stopping, Pid} -> Pid ! go end || Pid <- Now],
+            ?assertEqual(ok, result(Stopper))
+        end
+     || Start <- [#{start => sync}, #{start => async, backoff => {1, 4}}]
+    ].
+
+ignored_and_temporary_workers(_Config) ->
+    Script = fun
+        (1) -> ignore;
+        (_) -> start
+    end,
+    ok = weir_pool:start(p, (async(slot_script(3, Script)))#{restart => temporary}),
+    eventually(fun() -> length(workers(p)) =:= 2 end),
+    [undefined, Second, Third] = slots(p),
+    kill(Second),
+    eventually(fun() -> slots(p) =:= [undefined, undefined, Third] end),
+    %% Not for a keeper that comes later, either.
+    Old = keeper(p),
+    kill(Old),
+    eventually(fun() -> keeper(p) =/= Old end),
+    _ = sys:get_state(keeper(p)),
+    ?assertEqual([undefined, undefined, Third], slots(p)),
+    ?assertEqual([none, none, none], [element(1, entry(p, Slot)) || Slot <- [1, 2, 3]]),
+    ok = weir_pool:stop(p).
+
+stop_while_starting(_Config) ->
+    ok = weir_pool:start(p, gated_pool(3)),
+    Blocked = await_blocked(3),
+    Stopper = run(fun() -> weir_pool:stop(p) end),
+    eventually(fun() -> weir_pool:pick(p) =:= {error, no_pool} end),
+    go(Blocked, start),
+    ?assertEqual(ok, result(Stopper)),
+    nothing_left(),
+    ?assertEqual([], weir_pool_life_lib:workers_alive()).
+
+%% What the old keeper was starting is stopped as soon as it is there, and the new one starts others.
+keeper_killed_while_starting(_Config) ->
+    ok = weir_pool:start(p, gated_pool(5)),
+    Blocked = await_blocked(5),
+    Old = keeper(p),
+    kill(Old),
+    eventually(fun() -> keeper(p) =/= Old end),
+    Again = await_blocked(5),
+    go(Blocked, start),
+    go(Again, start),
+    settle(p, 5),
+    ok = weir_pool:stop(p).
+
+slot_supervisors_killed_while_starting(_Config) ->
+    ok = weir_pool:start(p, gated_pool(5)),
+    Blocked = await_blocked(5),
+    [kill(Sup) || {Sup, _} <- Blocked],
+    go(await_blocked(5), start),
+    settle(p, 5),
+    ok = weir_pool:stop(p).
+
+%% What they had asked for is still done, and stopped.
+starters_killed_while_starting(_Config) ->
+    ok = weir_pool:start(p, gated_pool(5)),
+    Blocked = await_blocked(5),
+    Starters = starters(p),
+    ?assertEqual(5, length(Starters)),
+    [kill(Pid) || Pid <- Starters],
+    Again = await_blocked(5),
+    go(Blocked, start),
+    go(Again, start),
+    settle(p, 5),
+    ok = weir_pool:stop(p).
+
+%% A supervisor that is in the middle of a start hears of it afterwards.
+workers_supervisor_killed_while_starting(_Config) ->
+    ok = weir_pool:start(p, gated_pool(5)),
+    Blocked = await_blocked(5),
+    kill(workers_sup(p)),
+    Again = await_blocked(5),
+    go(Blocked ++ Again, start),
+    settle(p, 5),
+    [await_down(Sup) || {Sup, _} <- Blocked],
+    ok = weir_pool:stop(p).
+
+slot_supervisor_killed(_Config) ->
+    [
+        begin
+            ok = weir_pool:start(p, pool(3, Start)),
+            settle(p, 3),
+            Before = slots(p),
+            [kill(Sup) || Sup <- slot_sups(p)],
+            settle(p, 3),
+            ?assertEqual(Before, Before -- slots(p)),
+            ok = weir_pool:stop(p)
+        end
+     || Start <- [#{start => sync}, #{start => async, backoff => {1, 4}}]
+    ].
+
+%% It stays in its slot, and when it dies somebody sees to that.
+a_worker_that_outlives_its_supervisor(_Config) ->
+    Test = self(),
+    Stubborn = fun() ->
+        {ok, proc_lib:spawn_link(fun() ->
+            process_flag(trap_exit, true),
+            Test ! {stubborn, self()},
+            receive die -> ok end
+        end)}
+    end,
+    ok = weir_pool:start(p, (async(script(1, Stubborn)))#{shutdown => 1}),
+    Worker = receive {stubborn, First} -> First end,
+    eventually(fun() -> slots(p) =:= [Worker] end),
+    [Sup] = slot_sups(p),
+    kill(Sup),
+    _ = sys:get_state(keeper(p)),
+    ?assertEqual({ok, Worker}, weir_pool:pick(p)),
+    Worker ! die,
+    Next = receive {stubborn, Second} -> Second end,
+    eventually(fun() -> slots(p) =:= [Next] end),
+    ok = weir_pool:stop(p).
+
+%% Starts that are under way for slots that the pool has no more, or has again.
+size_changed_while_starting(_Config) ->
+    ok = weir_pool:start(p, gated_pool(6)),
+    Blocked = lists:keysort(2, await_blocked(6)),
+    ?assertEqual(ok, weir_pool:resize(p, 2)),
+    ?assertEqual(ok, weir_pool:resize(p, 4)),
+    Again = await_blocked(2),
+    ?assertEqual([3, 4], lists:sort([Slot || {_, Slot} <- Again])),
+    go(Again, start),
+    go(Blocked, start),
+    settle(p, 4),
+    ok = weir_pool:stop(p).
+
+intensity_is_refused(_Config) ->
+    [
+        ?assertEqual(
+            {error, {contradicting_options, {Key, 3}, {start, async}}},
+            weir_pool:start(p, pool(1, #{start => async, Key => 3}))
+        )
+     || Key <- [intensity, period]
+    ],
+    nothing_left().
+
+%% Pickers get a worker, or are told that there is none; in the end every slot has one, and there are no others.
+everything_is_killed(_Config) ->
+    {Up, _Tries, Script} = backend(),
+    atomics:put(Up, 1, 1),
+    ok = weir_pool:start(p, async(script(6, Script))),
+    settle(p, 6),
+    Pickers = pickers(p, 2),
+    rand:seed(exsss, {1, 2, 3}),
+    [
+        begin
+            atomics:put(Up, 1, rand:uniform(2) - 1),
+            kill_some(workers(p)),
+            kill_some(slot_sups(p)),
+            kill_some(starters(p)),
+            N rem 10 =:= 0 andalso kill_keeper()
+        end
+     || N <- lists:seq(1, 90)
+    ],
+    atomics:put(Up, 1, 1),
+    settle(p, 6),
+    ?assertEqual([], stop_pickers(Pickers) -- [{error, no_worker}]),
+    ok = weir_pool:stop(p).
+
+kill_some(Pids) -> [exit(Pid, kill) || Pid <- Pids, rand:uniform(3) =:= 1].
+
+kill_keeper() ->
+    Old = keeper(p),
+    kill(Old),
+    eventually(fun() -> keeper(p) =/= Old end).

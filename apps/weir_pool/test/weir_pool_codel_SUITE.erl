@@ -1,0 +1,294 @@
+%% weir_pool_codel against a second implementation, and what it is for: queues that do not stand.
+-module(weir_pool_codel_SUITE).
+
+-include_lib("stdlib/include/assert.hrl").
+-include_lib("proper/include/proper.hrl").
+
+-export([all/0]).
+-export([
+    agrees_with_the_rfc/1,
+    agrees_where_it_drops/1,
+    lets_bursts_pass/1,
+    drops_when_the_shortest_wait_is_too_long/1,
+    boundaries/1,
+    rate_grows_with_the_root/1,
+    goes_on_where_it_left_off/1,
+    never_drops_the_last/1,
+    the_law_alone_is_slow/1,
+    converges_at_twice_the_capacity/1,
+    drops_nobody_below_the_capacity/1,
+    limit_spares_who_is_early/1
+]).
+
+all() ->
+    [
+        agrees_with_the_rfc,
+        agrees_where_it_drops,
+        lets_bursts_pass,
+        drops_when_the_shortest_wait_is_too_long,
+        boundaries,
+        rate_grows_with_the_root,
+        goes_on_where_it_left_off,
+        never_drops_the_last,
+        the_law_alone_is_slow,
+        converges_at_twice_the_capacity,
+        drops_nobody_below_the_capacity,
+        limit_spares_who_is_early
+    ].
+
+-define(TARGET, 1000).
+-define(INTERVAL, 20000).
+
+%% ---------------------------------------------------------------- the second implementation
+
+%% The pseudo code of RFC 8289, section 5, line by line; its queue is a list of arrival times, the first who came first.
+-record(rfc, {queue = [], first_above_time = 0, dropping = false, drop_next = 0, count = 0, lastcount = 0}).
+
+rfc_dodequeue(_Now, #rfc{queue = []} = Q) ->
+    {null, false, Q#rfc{first_above_time = 0}};
+rfc_dodequeue(Now, #rfc{queue = [P | Rest], first_above_time = FirstAbove} = Q0) ->
+    Q = Q0#rfc{queue = Rest},
+    Sojourn = Now - P,
+    if
+        Sojourn < ?TARGET orelse Rest =:= [] -> {P, false, Q#rfc{first_above_time = 0}};
+        FirstAbove =:= 0 -> {P, false, Q#rfc{first_above_time = Now + ?INTERVAL}};
+        Now >= FirstAbove -> {P, true, Q};
+        true -> {P, false, Q}
+    end.
+
+rfc_deque(Now, Q0) ->
+    {P, OkToDrop, Q} = rfc_dodequeue(Now, Q0),
+    if
+        Q#rfc.dropping andalso not OkToDrop ->
+            {P, [], Q#rfc{dropping = false}};
+        Q#rfc.dropping ->
+            rfc_while(Now, P, [], Q);
+        OkToDrop ->
+            {P2, _, Q2} = rfc_dodequeue(Now, Q),
+            Delta = Q2#rfc.count - Q2#rfc.lastcount,
+            Count =
+                case Delta > 1 andalso Now - Q2#rfc.drop_next < 16 * ?INTERVAL of
+                    true -> Delta;
+                    false -> 1
+                end,
+            Next = rfc_control_law(Now, Count),
+            {P2, [P], Q2#rfc{dropping = true, count = Count, lastcount = Count, drop_next = Next}};
+        true ->
+            {P, [], Q}
+    end.
+
+rfc_while(Now, P, Dropped, #rfc{dropping = true, drop_next = DropNext, count = Count} = Q) when Now >= DropNext ->
+    case rfc_dodequeue(Now, Q#rfc{count = Count + 1}) of
+        {P2, false, Q2} -> rfc_while(Now, P2, [P | Dropped], Q2#rfc{dropping = false});
+        {P2, true, Q2} -> rfc_while(Now, P2, [P | Dropped], Q2#rfc{drop_next = rfc_control_law(DropNext, Count + 1)})
+    end;
+rfc_while(_Now, P, Dropped, Q) ->
+    {P, lists:reverse(Dropped), Q}.
+
+rfc_control_law(T, Count) -> T + trunc(?INTERVAL / math:sqrt(Count)).
+
+%% ---------------------------------------------------------------- the module, with a queue around it
+
+%% Same result as rfc_deque/2: who is served, who was dropped before.
+deque(Now, Queue, Codel) -> deque(Now, Queue, [], Codel).
+
+deque(Now, [], Dropped, Codel) ->
+    {null, lists:reverse(Dropped), [], weir_pool_codel:empty(Now, Codel)};
+deque(Now, [P | Rest], Dropped, Codel) ->
+    case weir_pool_codel:offer(Now - P, length(Rest), Now, Codel) of
+        {serve, Served} -> {P, lists:reverse(Dropped), Rest, Served};
+        {drop, More} -> deque(Now, Rest, [P | Dropped], More)
+    end.
+
+%% Arrivals and dequeues, each so long after the one before. Time begins at 1: the RFC uses 0 for `never'.
+run_both(Steps) ->
+    run_both(Steps, 1, #rfc{}, [], weir_pool_codel:new(?TARGET, ?INTERVAL), 0).
+
+run_both([], _Now, _Rfc, _Queue, _Codel, Drops) ->
+    {ok, Drops};
+run_both([{in, Gap} | Steps], Before, #rfc{queue = RfcQueue} = Rfc, Queue, Codel, Drops) ->
+    Now = Before + Gap,
+    run_both(Steps, Now, Rfc#rfc{queue = RfcQueue ++ [Now]}, Queue ++ [Now], Codel, Drops);
+run_both([{out, Gap} | Steps], Before, Rfc0, Queue0, Codel0, Drops) ->
+    Now = Before + Gap,
+    {RfcServed, RfcDropped, Rfc} = rfc_deque(Now, Rfc0),
+    case deque(Now, Queue0, Codel0) of
+        {RfcServed, RfcDropped, Queue, Codel} when Queue =:= Rfc#rfc.queue ->
+            run_both(Steps, Now, Rfc, Queue, Codel, Drops + length(RfcDropped));
+        {Served, Dropped, _, _} ->
+            {differ, Now, {rfc, RfcServed, RfcDropped}, {codel, Served, Dropped}}
+    end.
+
+gap() -> frequency([{5, range(0, ?TARGET div 10)}, {5, range(0, ?TARGET)}, {1, range(0, 2 * ?INTERVAL)}]).
+
+step() -> oneof([{in, gap()}, {out, gap()}]).
+
+agrees_with_the_rfc(_Config) ->
+    quickcheck(?FORALL(Steps, list(step()), begin {ok, _} = run_both(Steps), true end), 2000).
+
+%% Long overload, then less, then again: random steps alone seldom come to drop, and never to go on where they left off.
+agrees_where_it_drops(_Config) ->
+    Phase = {range(20, 300), range(1, 30), range(10, ?TARGET)},
+    Dropped = counters:new(1, []),
+    quickcheck(
+        ?FORALL(
+            Phases,
+            non_empty(list(Phase)),
+            begin
+                Steps = lists:append([phase(Phase1) || Phase1 <- Phases]),
+                {ok, Drops} = run_both(Steps),
+                counters:add(Dropped, 1, Drops),
+                true
+            end
+        ),
+        300
+    ),
+    ?assert(counters:get(Dropped, 1) > 1000).
+
+%% So many dequeues, Gap apart, with Tenths arrivals for ten of them.
+phase({N, Tenths, Gap}) ->
+    lists:append([
+        [{in, 0} || _ <- lists:seq(1, (I * Tenths) div 10 - ((I - 1) * Tenths) div 10)] ++ [{out, Gap}]
+     || I <- lists:seq(1, N)
+    ]).
+
+%% ---------------------------------------------------------------- single steps
+
+new() -> weir_pool_codel:new(?TARGET, ?INTERVAL).
+
+offer(Waited, Now, Codel) -> weir_pool_codel:offer(Waited, 10, Now, Codel).
+
+%% The same wait at all these times.
+offers(Waited, Times, Codel) ->
+    lists:mapfoldl(fun(Now, C) -> offer(Waited, Now, C) end, Codel, Times).
+
+lets_bursts_pass(_Config) ->
+    {Verdicts, Codel} = offers(50 * ?TARGET, lists:seq(0, ?INTERVAL - 1, 100), new()),
+    ?assertEqual([serve], lists:usort(Verdicts)),
+    %% One who has not waited, and the interval begins anew.
+    {serve, Below} = offer(?TARGET - 1, ?INTERVAL - 1, Codel),
+    {Again, _} = offers(50 * ?TARGET, lists:seq(?INTERVAL, 2 * ?INTERVAL - 1, 100), Below),
+    ?assertEqual([serve], lists:usort(Again)).
+
+drops_when_the_shortest_wait_is_too_long(_Config) ->
+    {serve, Above} = offer(?TARGET, 0, new()),
+    {drop, Began} = offer(?TARGET, ?INTERVAL, Above),
+    %% One at a time.
+    {serve, Dropping} = offer(?TARGET, ?INTERVAL, Began),
+    {serve, Still} = offer(?TARGET, 2 * ?INTERVAL - 1, Dropping),
+    {drop, _} = offer(?TARGET, 2 * ?INTERVAL, Still).
+
+boundaries(_Config) ->
+    {serve, Below} = offer(?TARGET - 1, 0, new()),
+    {serve, Above} = offer(?TARGET, 0, Below),
+    {serve, Early} = offer(?TARGET, ?INTERVAL - 1, Above),
+    {drop, _} = offer(?TARGET, ?INTERVAL, Early),
+    %% The first look was not above.
+    {serve, NotYet} = offer(?TARGET, ?INTERVAL, Below),
+    {serve, _} = offer(?TARGET, 2 * ?INTERVAL - 1, NotYet),
+    {drop, _} = offer(?TARGET, 2 * ?INTERVAL, NotYet).
+
+%% The gaps between drops, when all wait too long: interval / sqrt(N).
+rate_grows_with_the_root(_Config) ->
+    Drops = drops(0, 20 * ?INTERVAL, new()),
+    Gaps = lists:zipwith(fun(A, B) -> B - A end, lists:droplast(Drops), tl(Drops)),
+    Expected = [trunc(?INTERVAL / math:sqrt(N)) || N <- lists:seq(1, length(Gaps))],
+    ?assertEqual(Expected, Gaps).
+
+%% When somebody is dropped, with a dequeue in every unit of time.
+drops(Now, Until, _Codel) when Now > Until -> [];
+drops(Now, Until, Codel) ->
+    case offer(?TARGET, Now, Codel) of
+        {serve, Served} ->
+            drops(Now + 1, Until, Served);
+        {drop, Dropped} ->
+            {serve, Served} = offer(?TARGET, Now, Dropped),
+            [Now | drops(Now + 1, Until, Served)]
+    end.
+
+goes_on_where_it_left_off(_Config) ->
+    Until = 10 * ?INTERVAL,
+    Codel = run_until(0, Until, new()),
+    {serve, Below} = offer(0, Until + 1, Codel),
+    Soon = drops(Until + 2, Until + 4 * ?INTERVAL, Below),
+    ?assert(second_gap(Soon) < ?INTERVAL div 2),
+    Late = drops(Until + 18 * ?INTERVAL, Until + 22 * ?INTERVAL, Below),
+    ?assertEqual(?INTERVAL, second_gap(Late)).
+
+second_gap([First, Second | _]) -> Second - First.
+
+run_until(Now, Until, Codel) when Now > Until -> Codel;
+run_until(Now, Until, Codel) ->
+    {_, Next} = offer(?TARGET, Now, Codel),
+    run_until(Now + 1, Until, Next).
+
+never_drops_the_last(_Config) ->
+    Codel = run_until(0, 5 * ?INTERVAL, new()),
+    Late = weir_pool_codel:new(?TARGET, ?INTERVAL, 2 * ?TARGET),
+    lists:foreach(
+        fun(C) ->
+            {serve, _} = weir_pool_codel:offer(100 * ?TARGET, 0, 6 * ?INTERVAL, C),
+            {_, _} = weir_pool_codel:offer(100 * ?TARGET, 1, 6 * ?INTERVAL, C)
+        end,
+        [Codel, run_until(0, 5 * ?INTERVAL, Late)]
+    ),
+    {drop, _} = weir_pool_codel:offer(100 * ?TARGET, 1, 6 * ?INTERVAL, Codel).
+
+%% ---------------------------------------------------------------- whole queues
+
+%% Microseconds. So many served a second, one after the other, and Load times as many coming, for five seconds: waits of
+%% those who were served in the last four, and how many were dropped.
+simulate(PerSecond, Load, Codel) ->
+    Service = 1000000 div PerSecond,
+    simulate(0, Service, Service / Load, 0.0, queue:new(), Codel, [], 0).
+
+simulate(Now, _Service, _Gap, _Next, _Queue, _Codel, Waits, Drops) when Now > 5000000 ->
+    {[Wait || {At, Wait} <- Waits, At > 1000000], Drops};
+simulate(Now, Service, Gap, Next, Queue, Codel, Waits, Drops) when Next =< Now ->
+    simulate(Now, Service, Gap, Next + Gap, queue:in(trunc(Next), Queue), Codel, Waits, Drops);
+simulate(Now, Service, Gap, Next, Queue, Codel, Waits, Drops) ->
+    case queue:out(Queue) of
+        {empty, _} ->
+            simulate(Now + Service, Service, Gap, Next, Queue, weir_pool_codel:empty(Now, Codel), Waits, Drops);
+        {{value, Came}, Rest} ->
+            case weir_pool_codel:offer(Now - Came, queue:len(Rest), Now, Codel) of
+                {serve, Served} ->
+                    simulate(Now + Service, Service, Gap, Next, Rest, Served, [{Now, Now - Came} | Waits], Drops);
+                {drop, Dropped} ->
+                    simulate(Now, Service, Gap, Next, Rest, Dropped, Waits, Drops + 1)
+            end
+    end.
+
+the_law_alone_is_slow(_Config) ->
+    {Waits, _} = simulate(4000, 2, weir_pool_codel:new(10000, 50000)),
+    ?assert(lists:max(Waits) > 100 * 10000).
+
+converges_at_twice_the_capacity(_Config) ->
+    [
+        begin
+            {Waits, Drops} = simulate(PerSecond, 2, weir_pool_codel:new(10000, IntervalMs * 1000, 20000)),
+            %% After a second, hardly anybody waits beyond the limit: while it is not dropping, for an interval at a
+            %% time.
+            Late = length([Wait || Wait <- Waits, Wait > 20000 + 1000000 div PerSecond]),
+            ?assertEqual({PerSecond, IntervalMs, true}, {PerSecond, IntervalMs, Late * 20 =< length(Waits)}),
+            ?assert(lists:max(Waits) =< 20000 + 1000 * IntervalMs),
+            %% As many as are too many: the workers are never idle.
+            ?assert(abs(Drops - 5 * PerSecond) < PerSecond)
+        end
+     || PerSecond <- [200, 1000, 4000, 20000], IntervalMs <- [20, 50]
+    ].
+
+drops_nobody_below_the_capacity(_Config) ->
+    [?assertMatch({_, 0}, simulate(1000, Load, weir_pool_codel:new(10000, 20000, 20000))) || Load <- [0.5, 0.9, 1]].
+
+%% The limit only counts while it is dropping.
+limit_spares_who_is_early(_Config) ->
+    Codel = weir_pool_codel:new(?TARGET, ?INTERVAL, 2 * ?TARGET),
+    {Verdicts, Above} = offers(50 * ?TARGET, lists:seq(0, ?INTERVAL - 1, 100), Codel),
+    ?assertEqual([serve], lists:usort(Verdicts)),
+    %% Now it is: all who have waited longer go at once, the next one who has not is served.
+    {Dropped, Dropping} = offers(2 * ?TARGET + 1, lists:duplicate(50, ?INTERVAL), Above),
+    ?assertEqual([drop], lists:usort(Dropped)),
+    {serve, _} = offer(2 * ?TARGET, ?INTERVAL, Dropping).
+
+quickcheck(Property, N) -> ?assert(proper:quickcheck(Property, [{numtests, N}, quiet])).

@@ -1,0 +1,178 @@
+%% What the suites of the lifecycle need: starts that block until they are told, claimers that hold, pickers that never
+%% stop, and what is inside a pool.
+-module(weir_pool_life_lib).
+
+-export([pool/1, pool/2, script/2, slot_script/2, gated/1, await_blocked/1, go/2]).
+-export([workers_alive/0, slot_sups/1, starters/1, tasks/1, whole/2, settle/2]).
+-export([claimer/1, release/1, kill_claimer/1, worker_of/1, slot_of/1]).
+-export([busy/1, idle/1, run/1, result/1]).
+-export([pickers/2, stop_pickers/1, word/2, entry/2]).
+
+-import(weir_pool_test_lib, [eventually/1, kill/1]).
+
+-include_lib("stdlib/include/assert.hrl").
+-include("../src/weir_pool.hrl").
+
+-define(WORKER, weir_pool_life_worker).
+
+%% ---------------------------------------------------------------- pools
+
+pool(Size) -> pool(Size, #{}).
+
+pool(Size, More) -> maps:merge(#{size => Size, worker => {?WORKER, start_link, []}}, More).
+
+script(Size, Script) -> #{size => Size, worker => {?WORKER, start_script, [Script]}}.
+
+%% Script(Slot).
+slot_script(Size, Script) -> (script(Size, Script))#{pass_slot => true}.
+
+%% A script: a start tells this process `{blocked, Starter, Slot}', and returns what go/2 says.
+gated(_) ->
+    Test = self(),
+    fun(Slot) ->
+        Test ! {blocked, self(), Slot},
+        receive
+            {go, Result} -> Result
+        end
+    end.
+
+%% That many starts are blocked at the same time: nobody lets one go before all have come.
+await_blocked(N) ->
+    [
+        receive
+            {blocked, Pid, Slot} -> {Pid, Slot}
+        after 10000 -> error({blocked, N})
+        end
+     || _ <- lists:seq(1, N)
+    ].
+
+go(Blocked, Result) -> [Pid ! {go, Result} || {Pid, _Slot} <- Blocked].
+
+%% ---------------------------------------------------------------- insides
+
+workers_alive() ->
+    [Pid || Pid <- processes(), proc_lib:translate_initial_call(Pid) =:= {?WORKER, init, 1}, is_process_alive(Pid)].
+
+slot_sups(Name) ->
+    [Sup || {_, Sup, _, _} <- supervisor:which_children(weir_pool_test_lib:workers_sup(Name)), is_pid(Sup)].
+
+%% The processes that wait for a start.
+starters(Name) -> tasks(weir_pool_test_lib:keeper(Name)).
+
+tasks(Parent) ->
+    [
+        Pid
+     || Pid <- processes(),
+        process_info(Pid, initial_call) =:= {initial_call, {weir_pool_task, run, 1}},
+        process_info(Pid, parent) =:= {parent, Parent}
+    ].
+
+%% All slots filled with different live workers of their own supervisors, nothing out of use, nothing else alive.
+whole(Name, Size) ->
+    Alive = length(workers_alive()),
+    case {weir_pool_test_lib:settled(Name, Size), weir_pool:info(Name)} of
+        {true, {ok, #{live := Size, vacant := 0, held := 0, claimed := 0}}} ->
+            length(slot_sups(Name)) =:= Size andalso Alive =:= Size;
+        Other ->
+            {Alive, Other}
+    end.
+
+settle(Name, Size) -> eventually(fun() -> whole(Name, Size) end).
+
+word(Name, Slot) -> weir_pool_word:state(weir_pool_word:read(weir_pool_terms:pool(Name), Slot)).
+
+%% What the keeper knows of a slot, as {Starting, Look, Action}.
+entry(Name, Slot) ->
+    Slots = element(3, sys:get_state(weir_pool_test_lib:keeper(Name))),
+    case element(5, Slots) of
+        #{Slot := Entry} -> {element(7, Entry), element(10, Entry), element(11, Entry)};
+        #{} -> none
+    end.
+
+%% ---------------------------------------------------------------- claimers
+
+%% A process that has claimed a worker, and holds it until release/1.
+claimer(Name) ->
+    Test = self(),
+    Pid = spawn(fun() ->
+        {ok, Worker, Ticket} = weir_pool:checkout(Name, #{timeout => 10000}),
+        Test ! {claimed, self(), Worker, weir_pool:slot(Ticket)},
+        receive
+            {release, From} -> From ! {released, self(), weir_pool:checkin(Name, Ticket)}
+        end
+    end),
+    receive
+        {claimed, Pid, Worker, Slot} -> {Pid, Worker, Slot}
+    after 10000 -> error(no_claim)
+    end.
+
+release({Pid, _Worker, _Slot}) ->
+    Pid ! {release, self()},
+    receive
+        {released, Pid, Result} -> Result
+    end.
+
+kill_claimer({Pid, _Worker, _Slot}) -> kill(Pid).
+
+worker_of({_Pid, Worker, _Slot}) -> Worker.
+
+slot_of({_Pid, _Worker, Slot}) -> Slot.
+
+%% ---------------------------------------------------------------- workers
+
+%% Keeps a worker busy until idle/1.
+busy(Worker) ->
+    Test = self(),
+    ok = gen_server:cast(Worker, {run, fun() ->
+        Test ! {busy, self()},
+        receive
+            idle -> ok
+        end
+    end}),
+    receive
+        {busy, Worker} -> ok
+    end.
+
+idle(Worker) -> Worker ! idle.
+
+%% ---------------------------------------------------------------- others
+
+%% Runs something elsewhere; result/1 waits for what it returns.
+run(Fun) ->
+    {Pid, _} = spawn_monitor(fun() -> exit({result, Fun()}) end),
+    Pid.
+
+result(Pid) -> weir_pool_test_lib:result(Pid).
+
+%% Processes that pick all the time, in all ways. What they did not like is told at the end.
+pickers(Name, N) -> [spawn_monitor(fun() -> picker(Name, 0, []) end) || _ <- lists:seq(1, N)].
+
+picker(Name, Count, Bad) ->
+    receive
+        stop -> exit({picked, Count, lists:usort(Bad)})
+    after 0 -> ok
+    end,
+    New = [Wrong || Wrong <- [weir_pool:pick(Name), weir_pool:pick(Name, Count), pick_slot(Name)], not is_good(Wrong)],
+    picker(Name, Count + 1, lists:sublist(New ++ Bad, 100)).
+
+pick_slot(Name) ->
+    case weir_pool:pick_slot(Name) of
+        {ok, Slot, Pid} when is_integer(Slot) -> {ok, Pid};
+        Other -> Other
+    end.
+
+is_good({ok, Pid}) -> is_pid(Pid);
+is_good(_) -> false.
+
+%% Every picker has picked; what it got that was no worker.
+stop_pickers(Pickers) ->
+    [Pid ! stop || {Pid, _} <- Pickers],
+    lists:usort(
+        lists:append([
+            receive
+                {'DOWN', Monitor, process, Pid, {picked, Count, Bad}} when Count > 0 -> Bad;
+                {'DOWN', Monitor, process, Pid, Other} -> [Other]
+            end
+         || {Pid, Monitor} <- Pickers
+        ])
+    ).

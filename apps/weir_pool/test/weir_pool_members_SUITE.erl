@@ -1,0 +1,505 @@
+%% Pools whose workers connect themselves: names, slots, and who is in them.
+-module(weir_pool_members_SUITE).
+
+-include_lib("stdlib/include/assert.hrl").
+-include_lib("proper/include/proper.hrl").
+-include("../src/weir_pool.hrl").
+
+-export([suite/0, all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2, end_per_testcase/2]).
+-export([
+    names_get_slots/1,
+    names_are_any_term/1,
+    names_get_the_slot_they_want/1,
+    a_pool_grows/1,
+    sparse_placement/1,
+    placement/1,
+    connecting/1,
+    a_worker_that_dies_is_disconnected/1,
+    a_death_that_the_keeper_has_not_heard_of/1,
+    several_names/1,
+    removing/1,
+    claims_of_connected_processes/1,
+    keeper_killed/1,
+    keeper_killed_and_workers_die/1,
+    keeper_crashed/1,
+    resizing/1,
+    empty_pools/1,
+    not_with_workers/1,
+    no_pool/1,
+    everybody_at_once/1
+]).
+
+-import(weir_pool_test_lib, [eventually/1, kill/1, keeper/1, slots/1, sup/1, nothing_left/0, await_down/1]).
+-import(weir_pool_life_lib, [claimer/1, release/1, worker_of/1, pickers/2, stop_pickers/1]).
+
+suite() -> [{timetrap, {seconds, 120}}].
+
+all() ->
+    [
+        names_get_slots,
+        names_are_any_term,
+        names_get_the_slot_they_want,
+        a_pool_grows,
+        sparse_placement,
+        placement,
+        connecting,
+        a_worker_that_dies_is_disconnected,
+        a_death_that_the_keeper_has_not_heard_of,
+        several_names,
+        removing,
+        claims_of_connected_processes,
+        keeper_killed,
+        keeper_killed_and_workers_die,
+        keeper_crashed,
+        resizing,
+        empty_pools,
+        not_with_workers,
+        no_pool,
+        everybody_at_once
+    ].
+
+init_per_suite(Config) -> weir_pool_test_lib:quiet(Config).
+
+end_per_suite(Config) -> weir_pool_test_lib:loud(Config).
+
+init_per_testcase(_Case, Config) ->
+    ok = weir_pool_test_lib:setup(),
+    Config.
+
+end_per_testcase(_Case, _Config) -> weir_pool_test_lib:teardown().
+
+%% A process that runs what it is told.
+member() -> spawn(fun member_loop/0).
+
+member_loop() ->
+    receive
+        {run, From, Fun} ->
+            From ! {ran, self(), Fun()},
+            member_loop();
+        stop ->
+            ok
+    end.
+
+in(Member, Fun) ->
+    Member ! {run, self(), Fun},
+    receive
+        {ran, Member, Result} -> Result
+    end.
+
+connect(Member, Pool, Name) -> in(Member, fun() -> weir_pool:connect(Pool, Name) end).
+
+disconnect(Member, Pool, Name) -> in(Member, fun() -> weir_pool:disconnect(Pool, Name) end).
+
+stop(Member) ->
+    Member ! stop,
+    await_down(Member).
+
+%% A pool with these names, in the first slots, and a process connected under each.
+connected(Names) ->
+    ok = weir_pool:start(p, #{size => length(Names)}),
+    [
+        begin
+            {ok, Slot} = weir_pool:add_worker(p, Name),
+            Member = member(),
+            ?assertEqual({ok, Slot}, connect(Member, p, Name)),
+            Member
+        end
+     || Name <- Names
+    ].
+
+names_get_slots(_Config) ->
+    ok = weir_pool:start(p, #{size => 3}),
+    ?assertEqual({ok, []}, weir_pool:added_workers(p)),
+    ?assertEqual({ok, 1}, weir_pool:add_worker(p, c)),
+    ?assertEqual({ok, 2}, weir_pool:add_worker(p, b)),
+    ?assertEqual({error, already_added}, weir_pool:add_worker(p, b)),
+    ?assertEqual({error, already_added}, weir_pool:add_worker(p, b, 3)),
+    ?assertEqual({ok, 3}, weir_pool:add_worker(p, a)),
+    ?assertEqual({error, pool_full}, weir_pool:add_worker(p, d)),
+    ?assertEqual({ok, [{c, 1}, {b, 2}, {a, 3}]}, weir_pool:added_workers(p)),
+    ?assertEqual({error, no_worker}, weir_pool:pick(p)),
+    %% The first one that is free.
+    ?assertEqual(ok, weir_pool:remove_worker(p, b)),
+    ?assertEqual({ok, [{c, 1}, {a, 3}]}, weir_pool:added_workers(p)),
+    ?assertEqual({ok, 2}, weir_pool:add_worker(p, d)),
+    ok = weir_pool:stop(p),
+    nothing_left().
+
+%% Compared with =:=.
+names_are_any_term(_Config) ->
+    ok = weir_pool:start(p, #{}),
+    Names = [a, '_', '$1', 1, 1.0, "a", <<"a">>, {name, a}, {connected, 1}, self(), make_ref(), [], #{a => 1}],
+    Slots = [Slot || Name <- Names, {ok, Slot} <- [weir_pool:add_worker(p, Name)]],
+    ?assertEqual(lists:seq(1, length(Names)), Slots),
+    [?assertEqual({ok, Slot}, weir_pool:connect(p, Name)) || {Name, Slot} <- lists:zip(Names, Slots)],
+    kill_keeper(),
+    ?assertEqual({ok, lists:zip(Names, Slots)}, weir_pool:added_workers(p)),
+    ?assertEqual(lists:zip(Slots, [self() || _ <- Slots]), element(2, weir_pool:workers(p))),
+    [?assertEqual(ok, weir_pool:disconnect(p, Name)) || Name <- Names],
+    [?assertEqual(ok, weir_pool:remove_worker(p, Name)) || Name <- Names],
+    ok = weir_pool:stop(p).
+
+names_get_the_slot_they_want(_Config) ->
+    ok = weir_pool:start(p, #{size => 3}),
+    ?assertEqual({ok, 3}, weir_pool:add_worker(p, a, 3)),
+    ?assertEqual({error, slot_taken}, weir_pool:add_worker(p, b, 3)),
+    ?assertEqual({error, out_of_range}, weir_pool:add_worker(p, b, 4)),
+    [?assertError(badarg, weir_pool:add_worker(p, b, Slot)) || Slot <- [0, -1, 1.0, one, ?MAX_SIZE + 1]],
+    ?assertEqual({error, out_of_range}, weir_pool:add_worker(p, b, ?MAX_SIZE)),
+    ?assertEqual({ok, 1}, weir_pool:add_worker(p, b)),
+    ok = weir_pool:stop(p).
+
+a_pool_grows(_Config) ->
+    ok = weir_pool:start(p, #{}),
+    ?assertMatch({ok, #{size := 0, limit := 0}}, weir_pool:info(p)),
+    ?assertEqual({ok, 1}, weir_pool:add_worker(p, a)),
+    ?assertEqual({ok, 2}, weir_pool:add_worker(p, b)),
+    ?assertEqual({ok, 100}, weir_pool:add_worker(p, c, 100)),
+    ?assertMatch({ok, #{size := 100, limit := 100, vacant := 100}}, weir_pool:info(p)),
+    ?assertEqual({ok, 100}, weir_pool:connect(p, c)),
+    ?assertEqual({ok, 1}, weir_pool:connect(p, a)),
+    ?assertEqual([{1, self()}, {100, self()}], element(2, weir_pool:workers(p))),
+    ?assertEqual({ok, 3}, weir_pool:add_worker(p, d)),
+    ?assertMatch({ok, #{size := 100}}, weir_pool:info(p)),
+    ok = weir_pool:stop(p),
+    %% As told, whatever else is given.
+    ok = weir_pool:start(p, #{size => 1, auto_size => true}),
+    ?assertEqual([{ok, 1}, {ok, 2}], [weir_pool:add_worker(p, Name) || Name <- [a, b]]),
+    ok = weir_pool:stop(p),
+    ok = weir_pool:start(p, #{auto_size => false}),
+    ?assertEqual({error, pool_full}, weir_pool:add_worker(p, a)),
+    ?assertEqual({error, out_of_range}, weir_pool:add_worker(p, a, 1)),
+    ok = weir_pool:stop(p),
+    nothing_left().
+
+sparse_placement(_Config) ->
+    [
+        begin
+            ok = weir_pool:start(p, #{size => 8, strategy => Strategy}),
+            ?assertEqual(Slots, [element(2, weir_pool:add_worker(p, N)) || N <- lists:seq(1, 8)]),
+            ok = weir_pool:stop(p)
+        end
+     || {Strategy, Slots} <- [
+            {random, [1, 5, 7, 3, 8, 2, 4, 6]},
+            {hash, [1, 5, 7, 3, 8, 2, 4, 6]},
+            {round_robin, lists:seq(1, 8)},
+            {direct, lists:seq(1, 8)},
+            {least_loaded, lists:seq(1, 8)}
+        ]
+    ].
+
+%% The oracle looks at a ring of slots, each vacant or not.
+placement(_Config) ->
+    Property = ?FORALL(
+        {Size, Choice, Strategy},
+        {range(1, 40), list(boolean()), elements([round_robin, random, hash, direct, least_loaded, ?MODULE])},
+        begin
+            Taken = [Slot || {Slot, true} <- lists:zip(lists:seq(1, Size), padded(Size, Choice))],
+            Shuffled = [Slot || {_, Slot} <- lists:sort([{erlang:phash2(Slot), Slot} || Slot <- Taken])],
+            weir_pool_names:place(Strategy, Shuffled, Size) =:= expected(Strategy, Taken, Size)
+        end
+    ),
+    ?assert(proper:quickcheck(Property, [{numtests, 3000}, quiet])),
+    ?assertEqual(full, weir_pool_names:place(random, [], 0)).
+
+padded(Size, Choice) -> lists:sublist(Choice ++ lists:duplicate(Size, false), Size).
+
+expected(Strategy, Taken, Size) ->
+    case lists:seq(1, Size) -- Taken of
+        [] -> full;
+        [First | _] when Taken =:= [] -> {ok, First};
+        [First | _] when Strategy =/= random, Strategy =/= hash -> {ok, First};
+        Vacant -> {ok, middle(longest([row(Start rem Size + 1, Vacant, Size) || Start <- Taken]))}
+    end.
+
+%% The vacant slots from this one on, over the end if need be.
+row(Slot, Vacant, Size) ->
+    case lists:member(Slot, Vacant) of
+        true -> [Slot | row(Slot rem Size + 1, Vacant, Size)];
+        false -> []
+    end.
+
+%% Of those that are equally long, the one behind the last taken slot, or else the first.
+longest(Rows) ->
+    Length = lists:max([length(Row) || Row <- Rows]),
+    case lists:last(Rows) of
+        Last when length(Last) =:= Length -> Last;
+        _ -> hd([Row || Row <- Rows, length(Row) =:= Length])
+    end.
+
+middle(Row) -> lists:nth(length(Row) div 2 + 1, Row).
+
+connecting(_Config) ->
+    ok = weir_pool:start(p, #{size => 2}),
+    ?assertEqual({error, unknown_worker}, weir_pool:connect(p, a)),
+    ?assertEqual({error, unknown_worker}, weir_pool:disconnect(p, a)),
+    {ok, 1} = weir_pool:add_worker(p, a),
+    ?assertEqual({error, not_connected}, weir_pool:disconnect(p, a)),
+    [A, B] = [member(), member()],
+    ?assertEqual({ok, 1}, connect(A, p, a)),
+    ?assertEqual({error, {connected, A}}, connect(A, p, a)),
+    ?assertEqual({error, {connected, A}}, connect(B, p, a)),
+    ?assertEqual({error, not_connected}, disconnect(B, p, a)),
+    ?assertEqual({ok, A}, weir_pool:pick(p)),
+    ?assertEqual({ok, A}, weir_pool:claim(p, fun(Pid) -> Pid end)),
+    ?assertMatch({ok, #{live := 1, vacant := 1}}, weir_pool:info(p)),
+    ?assertEqual(ok, disconnect(A, p, a)),
+    ?assertEqual({error, no_worker}, weir_pool:pick(p)),
+    ?assertEqual({error, no_worker}, weir_pool:claim(p, fun(Pid) -> Pid end)),
+    ?assertEqual({error, not_connected}, disconnect(A, p, a)),
+    ?assertEqual({ok, 1}, connect(B, p, a)),
+    ?assertEqual({ok, B}, weir_pool:pick(p)),
+    ?assertMatch({ok, #{restarts := 1}}, weir_pool:info(p)),
+    ok = weir_pool:stop(p),
+    %% They are not stopped with it.
+    [?assert(is_process_alive(Member)) || Member <- [A, B]],
+    [stop(Member) || Member <- [A, B]].
+
+a_worker_that_dies_is_disconnected(_Config) ->
+    [A, B] = connected([a, b]),
+    kill(A),
+    eventually(fun() -> slots(p) =:= [undefined, B] end),
+    stop(B),
+    eventually(fun() -> weir_pool:pick(p) =:= {error, no_worker} end),
+    ?assertEqual({ok, [{a, 1}, {b, 2}]}, weir_pool:added_workers(p)),
+    ?assertEqual({ok, 1}, weir_pool:connect(p, a)),
+    ok = weir_pool:stop(p).
+
+a_death_that_the_keeper_has_not_heard_of(_Config) ->
+    [A, B] = connected([a, b]),
+    ok = sys:suspend(keeper(p)),
+    kill(A),
+    kill(B),
+    C = member(),
+    C ! {run, self(), fun() -> weir_pool:connect(p, a) end},
+    Remover = weir_pool_life_lib:run(fun() -> weir_pool:remove_worker(p, b) end),
+    eventually(fun() -> process_info(keeper(p), message_queue_len) >= {message_queue_len, 4} end),
+    ok = sys:resume(keeper(p)),
+    receive {ran, C, Result} -> ?assertEqual({ok, 1}, Result) end,
+    ?assertEqual(ok, weir_pool_life_lib:result(Remover)),
+    ?assertEqual([C, undefined], slots(p)),
+    ok = weir_pool:stop(p),
+    stop(C).
+
+several_names(_Config) ->
+    ok = weir_pool:start(p, #{}),
+    ok = weir_pool:start(q, #{}),
+    [{ok, _} = weir_pool:add_worker(Pool, Name) || Pool <- [p, q], Name <- [a, b, c]],
+    A = member(),
+    [?assertEqual({ok, Slot}, connect(A, Pool, Name)) || Pool <- [p, q], {Name, Slot} <- [{a, 1}, {c, 3}]],
+    ?assertEqual([{p, 1}, {p, 3}, {q, 1}, {q, 3}], lists:sort(weir_pool:which_pools(A))),
+    ?assertEqual(ok, disconnect(A, p, a)),
+    ?assertEqual([undefined, undefined, A], slots(p)),
+    %% A claim of one is not one of the other.
+    Claimer = claimer(q),
+    ?assertEqual({ok, A}, weir_pool:claim(q, fun(Pid) -> Pid end)),
+    ok = release(Claimer),
+    kill(A),
+    eventually(fun() -> slots(p) ++ slots(q) =:= lists:duplicate(6, undefined) end),
+    [ok = weir_pool:stop(Pool) || Pool <- [p, q]].
+
+removing(_Config) ->
+    [A] = connected([a]),
+    ?assertEqual({error, {connected, A}}, weir_pool:remove_worker(p, a)),
+    ?assertEqual({error, unknown_worker}, weir_pool:remove_worker(p, b)),
+    ok = disconnect(A, p, a),
+    ?assertEqual(ok, weir_pool:remove_worker(p, a)),
+    ?assertEqual({error, unknown_worker}, connect(A, p, a)),
+    ?assertEqual({ok, []}, weir_pool:added_workers(p)),
+    ok = weir_pool:stop(p),
+    stop(A).
+
+%% Whoever has claimed one that disconnects keeps its pid, and has nothing to give back.
+claims_of_connected_processes(_Config) ->
+    [A] = connected([a]),
+    Claimer = claimer(p),
+    ?assertEqual({error, busy}, weir_pool:claim(p, fun(Pid) -> Pid end)),
+    ok = disconnect(A, p, a),
+    ?assertEqual({error, no_worker}, weir_pool:claim(p, fun(Pid) -> Pid end)),
+    {ok, 1} = connect(A, p, a),
+    ?assertEqual({ok, A}, weir_pool:claim(p, fun(Pid) -> Pid end)),
+    ?assertEqual({error, not_held}, release(Claimer)),
+    %% One who waits gets the first that connects.
+    ok = disconnect(A, p, a),
+    Waiter = weir_pool_life_lib:run(fun() -> weir_pool:claim(p, fun(Pid) -> Pid end, #{timeout => 10000}) end),
+    eventually(fun() -> {ok, #{waiting := N}} = weir_pool:info(p), N =:= 1 end),
+    {ok, 1} = connect(A, p, a),
+    ?assertEqual({ok, A}, weir_pool_life_lib:result(Waiter)),
+    %% It is no OTP behaviour, so nobody knows what it has handled.
+    ?assertEqual({error, {timeout, 1}}, weir_pool:drain(p, 20)),
+    ?assert(is_process_alive(A)),
+    stop(A).
+
+kill_keeper() ->
+    Old = keeper(p),
+    kill(Old),
+    eventually(fun() -> keeper(p) =/= Old end),
+    _ = sys:get_state(keeper(p)),
+    ok.
+
+keeper_killed(_Config) ->
+    [A, B] = Members = connected([a, b]),
+    Claimer = claimer(p),
+    Pickers = pickers(p, 1),
+    kill_keeper(),
+    ?assertEqual(Members, slots(p)),
+    ?assertEqual({ok, [{a, 1}, {b, 2}]}, weir_pool:added_workers(p)),
+    ?assertEqual({error, {connected, A}}, connect(B, p, a)),
+    ?assertMatch({ok, #{claimed := 1, held := 0, live := 2}}, weir_pool:info(p)),
+    ?assertEqual(ok, release(Claimer)),
+    ?assertEqual([], stop_pickers(Pickers)),
+    kill(A),
+    eventually(fun() -> slots(p) =:= [undefined, B] end),
+    ?assertEqual(ok, disconnect(B, p, b)),
+    kill_keeper(),
+    ?assertEqual([undefined, undefined], slots(p)),
+    ok = weir_pool:stop(p),
+    stop(B).
+
+keeper_killed_and_workers_die(_Config) ->
+    [A, B, C] = connected([a, b, c]),
+    ok = sys:suspend(sup(p)),
+    Old = keeper(p),
+    kill(Old),
+    kill(A),
+    stop(C),
+    ok = sys:resume(sup(p)),
+    eventually(fun() -> slots(p) =:= [undefined, B, undefined] end),
+    {ok, 1} = weir_pool:connect(p, a),
+    {ok, 3} = weir_pool:connect(p, c),
+    ?assertEqual([self(), B, self()], slots(p)),
+    ok = weir_pool:stop(p),
+    stop(B).
+
+%% An error in a callback loses nobody either.
+keeper_crashed(_Config) ->
+    [A, B] = Members = connected([a, b]),
+    Old = keeper(p),
+    sys:replace_state(Old, fun(State) -> setelement(3, State, no_slots) end),
+    Old ! sweep,
+    await_down(Old),
+    eventually(fun() -> keeper(p) =/= Old end),
+    ?assertEqual({error, {connected, A}}, connect(B, p, a)),
+    ?assertEqual(Members, slots(p)),
+    ok = weir_pool:stop(p),
+    [stop(Member) || Member <- Members].
+
+resizing(_Config) ->
+    ok = weir_pool:start(p, #{size => 5}),
+    {ok, 3} = weir_pool:add_worker(p, a, 3),
+    {ok, 1} = weir_pool:add_worker(p, b, 1),
+    A = member(),
+    {ok, 3} = connect(A, p, a),
+    ?assertEqual({error, {slot_taken, 3}}, weir_pool:resize(p, 2)),
+    ?assertEqual({error, {slot_taken, 3}}, weir_pool:resize(p, 0)),
+    ?assertEqual(ok, weir_pool:resize(p, 3)),
+    ?assertEqual({error, {bad_size, -1}}, weir_pool:resize(p, -1)),
+    ?assertEqual(ok, weir_pool:resize(p, 100)),
+    ?assertEqual({ok, A}, weir_pool:pick(p)),
+    ok = disconnect(A, p, a),
+    ?assertEqual({error, {slot_taken, 3}}, weir_pool:resize(p, 2)),
+    [ok = weir_pool:remove_worker(p, Name) || Name <- [a, b]],
+    ?assertEqual(ok, weir_pool:resize(p, 0)),
+    ?assertMatch({ok, #{size := 0}}, weir_pool:info(p)),
+    ?assertEqual({error, no_worker}, weir_pool:pick(p)),
+    kill_keeper(),
+    ?assertMatch({ok, #{size := 0}}, weir_pool:info(p)),
+    ?assertEqual(ok, weir_pool:resize(p, 1)),
+    {ok, 1} = weir_pool:add_worker(p, a),
+    {ok, 1} = connect(A, p, a),
+    ?assertEqual({ok, A}, weir_pool:pick(p)),
+    ok = weir_pool:stop(p),
+    stop(A).
+
+empty_pools(_Config) ->
+    [
+        begin
+            ok = weir_pool:start(p, #{strategy => Strategy}),
+            ?assertEqual({error, no_worker}, weir_pool:pick(p, 1)),
+            Strategy =:= hash orelse Strategy =:= direct orelse ?assertEqual({error, no_worker}, weir_pool:pick(p)),
+            ?assertEqual({error, no_worker}, weir_pool:claim(p, fun(Pid) -> Pid end)),
+            ?assertEqual({error, no_worker}, weir_pool:call_key(p, 1, ping)),
+            ?assertEqual({ok, 0}, weir_pool:broadcast(p, hello)),
+            ?assertEqual({ok, []}, weir_pool:workers(p)),
+            {ok, 1} = weir_pool:add_worker(p, a),
+            {ok, 1} = weir_pool:connect(p, a),
+            ?assertEqual({ok, self()}, weir_pool:pick(p, 1)),
+            ok = weir_pool:stop(p)
+        end
+     || Strategy <- [round_robin, random, hash, direct, least_loaded]
+    ].
+
+not_with_workers(_Config) ->
+    ok = weir_pool:start(p, weir_pool_life_lib:pool(1)),
+    [
+        ?assertEqual({error, has_workers}, Fun())
+     || Fun <- [
+            fun() -> weir_pool:add_worker(p, a) end,
+            fun() -> weir_pool:add_worker(p, a, 1) end,
+            fun() -> weir_pool:remove_worker(p, a) end,
+            fun() -> weir_pool:added_workers(p) end,
+            fun() -> weir_pool:connect(p, a) end,
+            fun() -> weir_pool:disconnect(p, a) end
+        ]
+    ],
+    ok = weir_pool:stop(p).
+
+no_pool(_Config) ->
+    [
+        ?assertEqual({error, no_pool}, Fun())
+     || Fun <- [
+            fun() -> weir_pool:add_worker(p, a) end,
+            fun() -> weir_pool:add_worker(p, a, 1) end,
+            fun() -> weir_pool:remove_worker(p, a) end,
+            fun() -> weir_pool:added_workers(p) end,
+            fun() -> weir_pool:connect(p, a) end,
+            fun() -> weir_pool:disconnect(p, a) end
+        ]
+    ].
+
+%% Many come and go at the same time, while keepers are killed. In the end those are connected who say so.
+everybody_at_once(_Config) ->
+    ok = weir_pool:start(p, #{strategy => random}),
+    Coming = [
+        begin
+            {ok, _} = weir_pool:add_worker(p, N),
+            Pid = spawn(fun() -> come_and_go(N, 60) end),
+            {N, Pid}
+        end
+     || N <- lists:seq(1, 30)
+    ],
+    [kill_keeper() || _ <- [1, 2, 3, 4, 5]],
+    Stay = [
+        begin
+            Pid ! {stay, self()},
+            receive {stays, Pid, Slot} -> {Slot, Pid} end
+        end
+     || {_, Pid} <- Coming
+    ],
+    ?assertEqual({ok, lists:sort(Stay)}, weir_pool:workers(p)),
+    ?assertEqual(lists:seq(1, 30), lists:sort([Slot || {Slot, _} <- Stay])),
+    [kill(Pid) || {_, Pid} <- Stay],
+    eventually(fun() -> weir_pool:workers(p) =:= {ok, []} end),
+    ok = weir_pool:stop(p).
+
+%% A change whose keeper was killed may have been made or not.
+come_and_go(Name, 0) ->
+    receive
+        {stay, To} ->
+            Slot = stay(Name),
+            To ! {stays, self(), Slot},
+            receive stop -> ok end
+    end;
+come_and_go(Name, Times) ->
+    _ = weir_pool:connect(p, Name),
+    _ = weir_pool:disconnect(p, Name),
+    come_and_go(Name, Times - 1).
+
+stay(Name) ->
+    case weir_pool:connect(p, Name) of
+        {ok, Slot} ->
+            Slot;
+        {error, {connected, Pid}} when Pid =:= self() ->
+            _ = weir_pool:disconnect(p, Name),
+            stay(Name)
+    end.

@@ -1,0 +1,498 @@
+%% Every strategy but the two of weir_pool_pick_SUITE (round robin, and by key): who is picked how often, in full pools,
+%% in pools with vacant slots, and with no slot at all.
+-module(weir_pool_strategy_SUITE).
+
+-include_lib("stdlib/include/assert.hrl").
+-include("../src/weir_pool.hrl").
+
+-export([suite/0, all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2, end_per_testcase/2]).
+-export([
+    random_is_even/1,
+    random_picks_do_not_depend_on_each_other/1,
+    pools_do_not_pick_in_step/1,
+    mixing_can_be_undone/1,
+    holes_burden_nobody/1,
+    two_left_share_evenly/1,
+    many_processes_pick_evenly/1,
+    least_loaded_takes_the_better_of_two/1,
+    least_loaded_of_two_slots_takes_the_idle_one/1,
+    least_loaded_heeds_loads_beside_vacant_slots/1,
+    least_loaded_spreads_calls/1,
+    draws_are_picks_or_skips/1,
+    direct_is_exact/1,
+    direct_takes_the_next_filled_slot/1,
+    direct_keys/1,
+    a_module_decides/1,
+    a_module_sees_the_pool/1,
+    a_module_may_hit_a_vacant_slot/1,
+    a_module_returns_nonsense/1,
+    a_module_raises/1,
+    no_key_no_pick/1,
+    keys_hash_alike_in_every_strategy/1,
+    slots_are_told/1,
+    no_slots/1,
+    one_slot/1,
+    all_slots_vacant/1,
+    a_pool_grows_and_shrinks/1
+]).
+
+-import(weir_pool_test_lib, [opts/1, workers/1, slots/1, on_one_scheduler/1, picks/2, result/1]).
+-import(weir_pool_test_stats, [assert_even/2, assert_shares/3, tally/1]).
+
+-define(STRATEGIES, [round_robin, random, hash, direct, least_loaded, weir_pool_test_strategy]).
+
+suite() -> [{timetrap, {seconds, 180}}].
+
+all() ->
+    [
+        random_is_even,
+        random_picks_do_not_depend_on_each_other,
+        pools_do_not_pick_in_step,
+        mixing_can_be_undone,
+        holes_burden_nobody,
+        two_left_share_evenly,
+        many_processes_pick_evenly,
+        least_loaded_takes_the_better_of_two,
+        least_loaded_of_two_slots_takes_the_idle_one,
+        least_loaded_heeds_loads_beside_vacant_slots,
+        least_loaded_spreads_calls,
+        draws_are_picks_or_skips,
+        direct_is_exact,
+        direct_takes_the_next_filled_slot,
+        direct_keys,
+        a_module_decides,
+        a_module_sees_the_pool,
+        a_module_may_hit_a_vacant_slot,
+        a_module_returns_nonsense,
+        a_module_raises,
+        no_key_no_pick,
+        keys_hash_alike_in_every_strategy,
+        slots_are_told,
+        no_slots,
+        one_slot,
+        all_slots_vacant,
+        a_pool_grows_and_shrinks
+    ].
+
+init_per_suite(Config) -> weir_pool_test_lib:quiet(Config).
+
+end_per_suite(Config) -> weir_pool_test_lib:loud(Config).
+
+init_per_testcase(_Case, Config) ->
+    ok = weir_pool_test_lib:setup(),
+    Config.
+
+end_per_testcase(_Case, _Config) -> weir_pool_test_lib:teardown().
+
+%% ---------------------------------------------------------------- random
+
+random_is_even(_Config) ->
+    [
+        with_pool(random, lists:duplicate(Size, filled), fun(_Pool, Workers) ->
+            Counts = on_one_scheduler(fun() -> picks(f, 50000) end),
+            assert_even([maps:get(Worker, Counts, 0) || Worker <- Workers], {random, Size})
+        end)
+     || Size <- [2, 3, 7, 20, 100, 1000]
+    ].
+
+%% Pairs of successive picks, and of picks with another in between, are as even as picks are.
+random_picks_do_not_depend_on_each_other(_Config) ->
+    [
+        with_pool(random, lists:duplicate(Size, filled), fun(_Pool, _Workers) ->
+            Slots = on_one_scheduler(fun() -> picked_slots(f, 100000) end),
+            [assert_even(pairs(Size, Slots, lists:nthtail(Lag, Slots)), {pairs, Size, Lag}) || Lag <- [1, 2, 3, 8]]
+        end)
+     || Size <- [2, 3, 8, 20]
+    ].
+
+%% Who picks from two pools in turns gets every pair of slots.
+pools_do_not_pick_in_step(_Config) ->
+    Workers = [spawn_link(fun idle/0) || _ <- lists:seq(1, 8)],
+    [
+        begin
+            A = weir_pool_test_fixture:open(a, #{strategy => random}, Workers),
+            B = weir_pool_test_fixture:open(b, #{strategy => random}, Workers),
+            {SlotsA, SlotsB} = on_one_scheduler(fun() ->
+                lists:unzip([{picked_slot(a), picked_slot(b)} || _ <- lists:seq(1, 20000)])
+            end),
+            [weir_pool_test_fixture:close(Pool) || Pool <- [A, B]],
+            assert_even(pairs(8, SlotsA, SlotsB), in_step)
+        end
+     || _ <- lists:seq(1, 10)
+    ],
+    stop_idle(Workers).
+
+pairs(Size, First, Second) ->
+    N = min(length(First), length(Second)),
+    Counts = tally(lists:zip(lists:sublist(First, N), lists:sublist(Second, N))),
+    [maps:get({A, B}, Counts, 0) || A <- lists:seq(1, Size), B <- lists:seq(1, Size)].
+
+%% So no two numbers have the same word, and each word comes up equally often.
+mixing_can_be_undone(_Config) ->
+    Inverse = inverse(16#45d9f3b, 1 bsl 32),
+    Numbers = lists:seq(0, 20000) ++ [16#ffffffff - N || N <- lists:seq(0, 20000)] ++
+        [rand:uniform(1 bsl 32) - 1 || _ <- lists:seq(1, 100000)],
+    [?assertEqual(N, unmix(weir_pool_random:mix(N), Inverse)) || N <- Numbers].
+
+unmix(Word, Inverse) ->
+    Undo = fun(_, W) -> fold_halves((W * Inverse) rem (1 bsl 32)) end,
+    lists:foldl(Undo, fold_halves(Word), [third, second, first]).
+
+fold_halves(W) ->
+    <<High:16, Low:16>> = <<W:32>>,
+    <<Folded:32>> = <<High:16, (High bxor Low):16>>,
+    Folded.
+
+%% By Euclid.
+inverse(A, M) -> inverse(A, M, 1, 0, M).
+
+inverse(0, 1, _, X, M) -> (X rem M + M) rem M;
+inverse(A, B, X, Y, M) -> inverse(B rem A, A, Y - (B div A) * X, X, M).
+
+%% ---------------------------------------------------------------- vacant slots
+
+%% No live slot gets more than another, wherever the holes are; also with loads that are all alike.
+holes_burden_nobody(_Config) ->
+    [
+        with_pool(Strategy, holes(Size, Holes), fun(_Pool, Workers) ->
+            Counts = on_one_scheduler(fun() -> picks(f, 20000) end),
+            assert_even([maps:get(Worker, Counts, 0) || Worker <- Workers], {Strategy, Size, Holes})
+        end)
+     || Strategy <- [random, least_loaded],
+        {Size, Holes} <- [
+            {2, [1]}, {2, [2]}, {3, [2]}, {7, [1]}, {7, [4]}, {7, [7]}, {7, [1, 2]}, {7, [6, 7]}, {7, [1, 7]},
+            {7, [2, 3, 4]}, {7, [1, 3, 5, 7]}, {7, [1, 2, 3, 4, 5, 6]}, {20, lists:seq(3, 12)}
+        ]
+    ].
+
+%% Draws are often in vain here, and one of those that are left is chosen: not the first behind the long row.
+two_left_share_evenly(_Config) ->
+    [
+        with_pool(Strategy, holes(Size, lists:seq(1, Size) -- Left), fun(_Pool, Workers) ->
+            Counts = on_one_scheduler(fun() -> picks(f, 5000) end),
+            assert_even([maps:get(Worker, Counts, 0) || Worker <- Workers], {Strategy, Size, Left})
+        end)
+     || Strategy <- [random, least_loaded], {Size, Left} <- [{50, [20, 21]}, {200, [1, 2]}, {200, [199, 200, 1]}]
+    ].
+
+many_processes_pick_evenly(_Config) ->
+    [
+        begin
+            ok = weir_pool:start(p, (opts(6))#{strategy => Strategy}),
+            Pickers = [spawn_monitor(fun() -> exit({result, picks(p, 1000)}) end) || _ <- lists:seq(1, 60)],
+            Counts = lists:append([maps:to_list(result(Pid)) || {Pid, _} <- Pickers]),
+            assert_even([lists:sum(proplists:get_all_values(Worker, Counts)) || Worker <- workers(p)], Strategy),
+            ?assertMatch({ok, #{picks := 60000, skips := 0, calls := 0}}, weir_pool:info(p)),
+            ok = weir_pool:stop(p)
+        end
+     || Strategy <- [random, least_loaded]
+    ].
+
+%% ---------------------------------------------------------------- least loaded
+
+%% Of two different slots out of N, the one with the r-th lowest load of all wins if the other is one of the N - r above
+%% it: its share is (N - r) pairs of N (N - 1) / 2. The one with the highest load is never picked.
+least_loaded_takes_the_better_of_two(_Config) ->
+    [
+        with_pool(least_loaded, lists:duplicate(length(Loads), filled), fun(Pool, Workers) ->
+            N = length(Loads),
+            [weir_pool_test_fixture:put_load(Pool, Slot, Load) || {Slot, Load} <- numbered(Loads)],
+            Counts = on_one_scheduler(fun() -> picks(f, 50000) end),
+            ByLoad = [maps:get(Worker, Counts, 0) || {_Load, Worker} <- lists:sort(lists:zip(Loads, Workers))],
+            ?assertEqual(0, lists:last(ByLoad)),
+            Shares = [2 * (N - Rank) / (N * (N - 1)) || Rank <- lists:seq(1, N - 1)],
+            assert_shares(lists:droplast(ByLoad), Shares, Loads)
+        end)
+     || Loads <- [[3, 1, 2], [5, 4, 3, 2, 1], [1, 2, 3, 4, 5, 6, 7, 8], [40, 2, 77, 13, 0, 5, 1000, 14, 3, 9]]
+    ].
+
+least_loaded_of_two_slots_takes_the_idle_one(_Config) ->
+    with_pool(least_loaded, [filled, filled], fun(Pool, [First, Second]) ->
+        weir_pool_test_fixture:put_load(Pool, 1, 1),
+        ?assertEqual(#{Second => 1000}, picks(f, 1000)),
+        weir_pool_test_fixture:put_load(Pool, 2, 2),
+        ?assertEqual(#{First => 1000}, picks(f, 1000))
+    end).
+
+%% Vacant slots look idle, and must not hide who is loaded: the fullest of those that are left is picked only when none
+%% of the others is ever drawn.
+least_loaded_heeds_loads_beside_vacant_slots(_Config) ->
+    with_pool(least_loaded, holes(8, [1, 3, 4, 6, 8]), fun(Pool, [Full, Idle, Half]) ->
+        [weir_pool_test_fixture:put_load(Pool, Slot, Load) || {Slot, Load} <- [{2, 9}, {7, 4}]],
+        Counts = on_one_scheduler(fun() -> picks(f, 20000) end),
+        %% Of the three pairs, Idle wins two and Half one.
+        ?assert(maps:get(Full, Counts, 0) < 100, Counts),
+        ?assert(abs(maps:get(Idle, Counts) - 2 * maps:get(Half, Counts)) < 2000, Counts)
+    end).
+
+%% Calls that never end pile up evenly: random alone would put 20 or more on one of these slots.
+least_loaded_spreads_calls(_Config) ->
+    Size = 20,
+    Worker = {weir_pool_call_worker, start_link, []},
+    ok = weir_pool:start(p, #{size => Size, worker => Worker, strategy => least_loaded}),
+    Test = self(),
+    Callers = [spawn_caller(Test) || _ <- lists:seq(1, 10 * Size)],
+    [receive {waiting, _} -> ok end || _ <- Callers],
+    Waiting = [gen_server:call(Pid, count_waiting) || Pid <- workers(p)],
+    ?assertEqual(10 * Size, lists:sum(Waiting)),
+    ?assert(lists:max(Waiting) =< 15, Waiting),
+    ?assertMatch({ok, #{calls := 200}}, weir_pool:info(p)),
+    {ok, Size} = weir_pool:broadcast(p, answer),
+    [?assertEqual({ok, answered}, result(Caller)) || Caller <- Callers],
+    ?assertMatch({ok, #{calls := 0}}, weir_pool:info(p)),
+    ok = weir_pool:stop(p).
+
+spawn_caller(Test) ->
+    {Caller, _} = spawn_monitor(fun() -> exit({result, weir_pool:call(p, {wait, Test}, infinity)}) end),
+    Caller.
+
+draws_are_picks_or_skips(_Config) ->
+    [
+        with_pool(Strategy, Slots, fun(Pool, Workers) ->
+            Before = weir_pool_terms:draws(Pool),
+            Picked = length([Pid || _ <- lists:seq(1, 5000), {ok, Pid} <- [weir_pool:pick(f)]]),
+            ?assertEqual(case Workers of [] -> 0; _ -> 5000 end, Picked),
+            {ok, #{picks := Picks, skips := Skips}} = weir_pool:info(f),
+            ?assertEqual(0, Before),
+            ?assertEqual({Strategy, Slots, Picked}, {Strategy, Slots, Picks}),
+            ?assertEqual(lists:member(vacant, Slots), Skips > 0)
+        end)
+     || Strategy <- [round_robin, random, least_loaded],
+        Slots <- [
+            [filled, filled, filled], [filled], [vacant], [filled, vacant], [vacant, vacant, filled],
+            holes(100, lists:seq(1, 98)), holes(20, [1, 5, 6, 7, 20]), lists:duplicate(5, vacant)
+        ]
+    ].
+
+%% ---------------------------------------------------------------- direct
+
+direct_is_exact(_Config) ->
+    [
+        with_pool(direct, lists:duplicate(Size, filled), fun(_Pool, Workers) ->
+            Turns = lists:append(lists:duplicate(3, Workers)),
+            [?assertEqual({ok, Worker}, weir_pool:pick(f, Key)) || {Key, Worker} <- numbered(Turns)],
+            Big = 1 bsl 100,
+            Slot = (Big - 1) rem Size + 1,
+            ?assertEqual({ok, Slot, lists:nth(Slot, Workers)}, weir_pool:pick_slot(f, Big)),
+            ?assertMatch({ok, #{picks := 0, skips := 0}}, weir_pool:info(f))
+        end)
+     || Size <- [1, 2, 3, 10]
+    ].
+
+direct_takes_the_next_filled_slot(_Config) ->
+    with_pool(direct, [vacant, filled, vacant, vacant, filled, vacant], fun(_Pool, [Two, Five]) ->
+        ?assertEqual(
+            [{ok, 2, Two}, {ok, 2, Two}, {ok, 5, Five}, {ok, 5, Five}, {ok, 5, Five}, {ok, 2, Two}, {ok, 2, Two}],
+            [weir_pool:pick_slot(f, Key) || Key <- lists:seq(1, 7)]
+        )
+    end).
+
+direct_keys(_Config) ->
+    BadKeys = [0, -1, -(1 bsl 80), 1.0, one, {1}, <<1>>, "1", undefined],
+    [
+        with_pool(direct, Slots, fun(_Pool, _Workers) ->
+            [?assertError(badarg, weir_pool:pick(f, Key)) || Key <- BadKeys],
+            [?assertError(badarg, weir_pool:pick_slot(f, Key)) || Key <- BadKeys],
+            [?assertError(badarg, weir_pool:call_key(f, Key, request)) || Key <- BadKeys],
+            [?assertError(badarg, weir_pool:cast_key(f, Key, message)) || Key <- BadKeys]
+        end)
+     || Slots <- [[], [vacant], [filled, filled]]
+    ],
+    ?assertEqual({error, no_pool}, weir_pool:pick(f, bad)).
+
+%% ---------------------------------------------------------------- a module of the user's
+
+a_module_decides(_Config) ->
+    with_pool(weir_pool_test_strategy, lists:duplicate(5, filled), fun(_Pool, Workers) ->
+        ?assertEqual({ok, hd(Workers)}, weir_pool:pick(f)),
+        [?assertEqual({ok, Worker}, weir_pool:pick(f, {give, Slot})) || {Slot, Worker} <- numbered(Workers)],
+        [?assertEqual({ok, Slot, Worker}, weir_pool:pick_slot(f, {give, Slot})) || {Slot, Worker} <- numbered(Workers)],
+        ?assertEqual({ok, 1, hd(Workers)}, weir_pool:pick_slot(f)),
+        %% Once for each pick, with the key as it was given.
+        Keys = [{key, {give, Slot}} || Slot <- lists:seq(1, 5)],
+        ?assertEqual([none] ++ Keys ++ Keys ++ [none], lists:reverse(get(asked)))
+    end).
+
+a_module_sees_the_pool(_Config) ->
+    with_pool(weir_pool_test_strategy, [filled, vacant, filled], fun(Pool, [One, Three]) ->
+        [weir_pool_test_fixture:put_load(Pool, Slot, Load) || {Slot, Load} <- [{1, 5}, {2, -1}, {3, 2}]],
+        Test = self(),
+        Look = fun(View) ->
+            Slots = lists:seq(1, weir_pool_strategy:size(View)),
+            Test ! {seen, [{weir_pool_strategy:worker(View, S), weir_pool_strategy:calls(View, S)} || S <- Slots]},
+            [?assertError(badarg, weir_pool_strategy:worker(View, S)) || S <- [0, 4, -1, 1.0, one]],
+            [?assertError(badarg, weir_pool_strategy:calls(View, S)) || S <- [0, 4, -1, 1.0, one]],
+            3
+        end,
+        ?assertEqual({ok, Three}, weir_pool:pick(f, {do, Look})),
+        ?assertEqual([{One, 5}, {undefined, 0}, {Three, 2}], receive {seen, Seen} -> Seen end)
+    end).
+
+a_module_may_hit_a_vacant_slot(_Config) ->
+    with_pool(weir_pool_test_strategy, [vacant, vacant, filled, vacant], fun(_Pool, [Three]) ->
+        [?assertEqual({ok, 3, Three}, weir_pool:pick_slot(f, {give, Slot})) || Slot <- [1, 2, 3, 4]],
+        ?assertEqual({ok, Three}, weir_pool:pick(f))
+    end).
+
+a_module_returns_nonsense(_Config) ->
+    with_pool(weir_pool_test_strategy, [filled, filled, filled], fun(_Pool, _Workers) ->
+        [
+            begin
+                Error = {bad_return_value, {weir_pool_test_strategy, slot, Term}},
+                ?assertError(Error, weir_pool:pick(f, {give, Term})),
+                ?assertError(Error, weir_pool:pick_slot(f, {give, Term})),
+                ?assertError(Error, weir_pool:call_key(f, {give, Term}, request)),
+                ?assertError(Error, weir_pool:cast_key(f, {give, Term}, message))
+            end
+         || Term <- [0, 4, -1, 1.0, one, undefined, {ok, 1}, self()]
+        ]
+    end).
+
+a_module_raises(_Config) ->
+    with_pool(weir_pool_test_strategy, [filled], fun(_Pool, _Workers) ->
+        ?assertError(mine, weir_pool:pick(f, {do, fun(_) -> error(mine) end})),
+        ?assertExit(mine, weir_pool:pick(f, {do, fun(_) -> exit(mine) end})),
+        ?assertThrow(mine, weir_pool:call_key(f, {do, fun(_) -> throw(mine) end}, request)),
+        ?assertMatch({ok, #{calls := 0}}, weir_pool:info(f))
+    end).
+
+%% ---------------------------------------------------------------- all strategies
+
+no_key_no_pick(_Config) ->
+    [
+        with_pool(Strategy, Slots, fun(_Pool, _Workers) ->
+            ?assertError(badarg, weir_pool:pick(f)),
+            ?assertError(badarg, weir_pool:pick_slot(f)),
+            ?assertError(badarg, weir_pool:call(f, request)),
+            ?assertError(badarg, weir_pool:cast(f, message))
+        end)
+     || Strategy <- [hash, direct], Slots <- [[], [vacant], [filled, filled]]
+    ].
+
+keys_hash_alike_in_every_strategy(_Config) ->
+    Keys = lists:seq(1, 300) ++ [{user, N} || N <- lists:seq(1, 300)],
+    Slots = holes(9, [2, 7]),
+    [Expected, Expected, Expected, Expected] = [
+        with_pool(Strategy, Slots, fun(_Pool, _Workers) ->
+            [?assertEqual({ok, element(3, weir_pool:pick_slot(f, Key))}, weir_pool:pick(f, Key)) || Key <- Keys],
+            [element(2, weir_pool:pick_slot(f, Key)) || Key <- Keys]
+        end)
+     || Strategy <- [round_robin, random, hash, least_loaded]
+    ],
+    ?assertEqual([1, 3, 4, 5, 6, 8, 9], lists:usort(Expected)).
+
+slots_are_told(_Config) ->
+    [
+        with_pool(Strategy, holes(10, [1, 6]), fun(_Pool, _Workers) ->
+            {ok, InSlots} = weir_pool:workers(f),
+            Picks = [weir_pool:pick_slot(f) || _ <- lists:seq(1, 200)],
+            [?assert(lists:member({Slot, Pid}, InSlots)) || {ok, Slot, Pid} <- Picks]
+        end)
+     || Strategy <- [round_robin, random, least_loaded, weir_pool_test_strategy]
+    ].
+
+no_slots(_Config) ->
+    [
+        begin
+            ok = weir_pool:start(p, #{strategy => Strategy}),
+            ?assertEqual([{error, no_worker}], lists:usort(attempts(p, Strategy))),
+            ?assertEqual({ok, 0}, weir_pool:broadcast(p, m)),
+            ?assertEqual({ok, []}, weir_pool:map(p, fun(Pid) -> Pid end)),
+            ?assertEqual({ok, []}, weir_pool:workers(p)),
+            {ok, Info} = weir_pool:info(p),
+            ?assertMatch(#{size := 0, limit := 0, live := 0, vacant := 0, picks := 0, skips := 0}, Info),
+            %% The first process that connects itself is found.
+            {ok, 1} = weir_pool:add_worker(p, me),
+            {ok, 1} = weir_pool:connect(p, me),
+            ?assertEqual({ok, 1, self()}, weir_pool:pick_slot(p, key(Strategy))),
+            ok = weir_pool:stop(p)
+        end
+     || Strategy <- ?STRATEGIES
+    ].
+
+%% Everything that a strategy allows, and that picks.
+attempts(Name, Strategy) ->
+    Key = key(Strategy),
+    ByKey = [
+        weir_pool:pick(Name, Key), weir_pool:pick_slot(Name, Key), weir_pool:call_key(Name, Key, r),
+        weir_pool:cast_key(Name, Key, m)
+    ],
+    case lists:member(Strategy, [hash, direct]) of
+        true -> ByKey;
+        false ->
+            ByKey ++
+                [weir_pool:pick(Name), weir_pool:pick_slot(Name), weir_pool:call(Name, r), weir_pool:cast(Name, m)]
+    end.
+
+key(weir_pool_test_strategy) -> {give, 1};
+key(_) -> 1.
+
+one_slot(_Config) ->
+    [
+        with_pool(Strategy, [filled], fun(_Pool, [Only]) ->
+            ?assertEqual(#{Only => 100}, picks(f, 100)),
+            ?assertEqual({ok, 1, Only}, weir_pool:pick_slot(f))
+        end)
+     || Strategy <- [round_robin, random, least_loaded, weir_pool_test_strategy]
+    ].
+
+all_slots_vacant(_Config) ->
+    [
+        with_pool(Strategy, lists:duplicate(Size, vacant), fun(_Pool, []) ->
+            ?assertEqual([{error, no_worker}], lists:usort(attempts(f, Strategy))),
+            ?assertMatch({ok, #{picks := 0}}, weir_pool:info(f))
+        end)
+     || Strategy <- ?STRATEGIES, Size <- [1, 2, 30]
+    ].
+
+%% A number drawn from the cursor is scaled to the size of the moment.
+a_pool_grows_and_shrinks(_Config) ->
+    [
+        begin
+            ok = weir_pool:start(p, (opts(3))#{strategy => Strategy}),
+            [
+                begin
+                    ok = weir_pool:resize(p, Size),
+                    Slots = tally(picked_slots(p, 200 * Size)),
+                    ?assertEqual(lists:seq(1, Size), lists:sort(maps:keys(Slots))),
+                    ?assertEqual(length(slots(p)), Size)
+                end
+             || Size <- [4, 30, 2, 1, 5]
+            ],
+            ok = weir_pool:stop(p)
+        end
+     || Strategy <- [round_robin, random, least_loaded]
+    ].
+
+%% ---------------------------------------------------------------- helpers
+
+%% A pool `f' without processes of its own; Fun gets it and the workers in the order of their slots.
+with_pool(Strategy, Slots, Fun) ->
+    Filled = [case Slot of filled -> spawn_link(fun idle/0); vacant -> vacant end || Slot <- Slots],
+    Workers = [Pid || Pid <- Filled, is_pid(Pid)],
+    _ = erase(asked),
+    Pool = weir_pool_test_fixture:open(f, #{strategy => Strategy}, Filled),
+    try
+        Fun(Pool, Workers)
+    after
+        weir_pool_test_fixture:close(Pool),
+        stop_idle(Workers)
+    end.
+
+idle() ->
+    receive
+        stop -> ok
+    end.
+
+stop_idle(Pids) -> [Pid ! stop || Pid <- Pids].
+
+holes(Size, Holes) ->
+    [case lists:member(Slot, Holes) of true -> vacant; false -> filled end || Slot <- lists:seq(1, Size)].
+
+numbered(List) -> lists:zip(lists:seq(1, length(List)), List).
+
+picked_slot(Name) ->
+    {ok, Slot, _} = weir_pool:pick_slot(Name),
+    Slot.
+
+picked_slots(Name, N) -> [picked_slot(Name) || _ <- lists:seq(1, N)].

@@ -1,0 +1,422 @@
+%% Claims that wait: who gets the next worker, who is turned away, and time-outs that cross the grant. What is done at
+%% random to a pool that changes meanwhile is in weir_pool_claims_prop_SUITE.
+-module(weir_pool_wait_SUITE).
+
+-include_lib("stdlib/include/assert.hrl").
+-include("../src/weir_pool.hrl").
+
+-export([suite/0, all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2, end_per_testcase/2]).
+-export([
+    first_in_first_out/1,
+    last_in_first_out/1,
+    max_queue/1,
+    max_queue_in_the_queue/1,
+    nobody_may_wait/1,
+    newcomers_pass_for_a_while/1,
+    newcomers_wait_behind_the_starving/1,
+    deadline_passes/1,
+    codel_drops/1,
+    overflow_workers_come/1,
+    waits_for_the_first_worker/1,
+    one_holder_at_a_time/1,
+    timeouts_race_with_grants/1,
+    deadlines_at_the_release/1,
+    nothing_lost_when_all_are_killed/1
+]).
+
+-import(weir_pool_claim_lib, [
+    start/1, start/2, pool/0, states/0, gate/1, counter/1, queue/0, keeper/0, workers/0, eventually/1,
+    await_waiting/1, at_rest/0, no_messages/0, waiter/0, claimed/1, has_not_claimed/1, let_go/1, result/1, kill/1,
+    hold_all/0, wait_in_order/1
+]).
+
+-define(POOL, weir_pool_claim_lib).
+
+suite() -> [{timetrap, {minutes, 5}}].
+
+all() ->
+    [
+        first_in_first_out,
+        last_in_first_out,
+        max_queue,
+        max_queue_in_the_queue,
+        nobody_may_wait,
+        newcomers_pass_for_a_while,
+        newcomers_wait_behind_the_starving,
+        deadline_passes,
+        codel_drops,
+        overflow_workers_come,
+        waits_for_the_first_worker,
+        one_holder_at_a_time,
+        timeouts_race_with_grants,
+        deadlines_at_the_release,
+        nothing_lost_when_all_are_killed
+    ].
+
+init_per_suite(Config) -> weir_pool_test_lib:quiet(Config).
+
+end_per_suite(Config) -> weir_pool_test_lib:loud(Config).
+
+init_per_testcase(_Case, Config) ->
+    ok = weir_pool_claim_lib:set_up(),
+    Config.
+
+end_per_testcase(_Case, _Config) -> weir_pool_claim_lib:tear_down().
+
+%% ---------------------------------------------------------------- waiting
+
+first_in_first_out(_Config) ->
+    start(1),
+    [Holder] = hold_all(),
+    Waiters = wait_in_order(10),
+    served_in_order([Holder | Waiters]),
+    ?assertEqual(10, counter(waits)),
+    at_rest().
+
+last_in_first_out(_Config) ->
+    start(1, #{queue => lifo}),
+    [Holder] = hold_all(),
+    Waiters = wait_in_order(10),
+    served_in_order([Holder | lists:reverse(Waiters)]),
+    at_rest().
+
+%% Each gets it when the one before lets go, and no other does.
+served_in_order([Last]) ->
+    let_go(Last);
+served_in_order([First, Second | More]) ->
+    let_go(First),
+    _ = claimed(Second),
+    ?assert(lists:all(fun weir_pool_claim_lib:has_not_claimed/1, More)),
+    served_in_order([Second | More]).
+
+max_queue(_Config) ->
+    start(1, #{max_queue => 3}),
+    [Holder] = hold_all(),
+    Two = wait_in_order(2),
+    [Third] = wait_in_order(1),
+    {error, {overload, #{pool := ?POOL, reason := queue_full, waiting := 3, waited_ms := Ms}}} =
+        weir_pool:claim(?POOL, fun(W) -> W end, #{timeout => infinity}),
+    ?assert(is_integer(Ms) andalso Ms >= 0),
+    %% That of those who do not wait stays what it is.
+    {error, busy} = weir_pool:claim(?POOL, fun(W) -> W end),
+    ?assertEqual(1, counter(overloads)),
+    ok = kill(Third),
+    await_waiting(2),
+    [Fourth] = wait_in_order(1),
+    served_in_order([Holder | Two] ++ [Fourth]),
+    at_rest().
+
+%% Claimers who have read the word at the same time are counted by the queue.
+max_queue_in_the_queue(_Config) ->
+    start(1, #{max_queue => 3}),
+    [Holder] = hold_all(),
+    Three = wait_in_order(3),
+    #pool{gate = Gate} = pool(),
+    ok = atomics:put(Gate, ?GATE_WAITING, 0),
+    {error, {overload, #{pool := ?POOL, reason := queue_full, waiting := 3}}} =
+        weir_pool:checkout(?POOL, #{timeout => infinity}),
+    ok = atomics:put(Gate, ?GATE_WAITING, 3),
+    served_in_order([Holder | Three]),
+    no_messages().
+
+nobody_may_wait(_Config) ->
+    start(1, #{max_queue => 0}),
+    {ok, done} = weir_pool:claim(?POOL, fun(_) -> done end, #{timeout => infinity}),
+    [Holder] = hold_all(),
+    {error, {overload, #{waiting := 0}}} = weir_pool:claim(?POOL, fun(W) -> W end, #{timeout => 1}),
+    let_go(Holder).
+
+%% The queue is suspended, so that it is seen what newcomers may do.
+newcomers_pass_for_a_while(_Config) ->
+    start(1),
+    [Holder] = hold_all(),
+    [Waiter] = wait_in_order(1),
+    with_suspended_queue(fun(Gate) ->
+        atomics:put(Gate, ?GATE_MODE, ?SOMEBODY_WAITS),
+        let_go(Holder),
+        {ok, done} = weir_pool:claim(?POOL, fun(_) -> done end),
+        ?assert(has_not_claimed(Waiter))
+    end),
+    _ = claimed(Waiter),
+    let_go(Waiter),
+    at_rest().
+
+newcomers_wait_behind_the_starving(_Config) ->
+    start(1),
+    [Holder] = hold_all(),
+    [Waiter] = wait_in_order(1),
+    eventually(fun() -> gate(?GATE_MODE) =:= ?STARVING end),
+    ?assertNotEqual(0, gate(?GATE_OLDEST)),
+    with_suspended_queue(fun(_Gate) ->
+        let_go(Holder),
+        ?assertEqual([free], states()),
+        {error, busy} = weir_pool:claim(?POOL, fun(_) -> done end),
+        Newcomer = waiter(),
+        eventually(fun() -> {message_queue_len, N} = process_info(queue(), message_queue_len), N >= 2 end),
+        ?assert(has_not_claimed(Newcomer)),
+        self() ! {newcomer, Newcomer}
+    end),
+    _ = claimed(Waiter),
+    Late =
+        receive
+            {newcomer, Newcomer} -> Newcomer
+        end,
+    ?assert(has_not_claimed(Late)),
+    let_go(Waiter),
+    _ = claimed(Late),
+    let_go(Late),
+    at_rest().
+
+with_suspended_queue(Fun) ->
+    #pool{gate = Gate} = pool(),
+    Queue = queue(),
+    ok = sys:suspend(Queue),
+    _ = Fun(Gate),
+    ok = sys:resume(Queue).
+
+deadline_passes(_Config) ->
+    start(1),
+    [Holder] = hold_all(),
+    [{error, timeout} = weir_pool:claim(?POOL, fun(W) -> W end, #{timeout => T}) || T <- [1, 2, 20]],
+    {error, timeout} = weir_pool:checkout(?POOL, #{timeout => 3}),
+    ?assertEqual(4, counter(timeouts)),
+    await_waiting(0),
+    let_go(Holder),
+    at_rest(),
+    no_messages().
+
+%% Everybody has to wait for longer than the interval; so when they are served one after the other, some are not. As all
+%% have waited for longer than the limit, nobody else is when dropping has begun, but the last.
+codel_drops(_Config) ->
+    start(1, #{codel => #{target => 1, interval => 20}}),
+    [Holder] = hold_all(),
+    Waiters = wait_in_order(40),
+    Dropped = serve_slowly(Holder, Waiters, []),
+    ?assert(length(Dropped) > 0),
+    [
+        ?assertMatch({error, {overload, #{pool := ?POOL, reason := codel, waited_ms := Ms}}} when Ms >= 1, Result)
+     || Result <- Dropped
+    ],
+    ?assertEqual(length(Dropped), counter(overloads)),
+    ?assertEqual(40 - length(Dropped), counter(waits)),
+    at_rest().
+
+%% One after the other gets it, keeps it for a moment, and lets go; the results of those who are refused.
+serve_slowly(Holder, [], Dropped) ->
+    let_go(Holder),
+    Dropped;
+serve_slowly(Holder, Waiters, Dropped) ->
+    receive
+    after 3 -> ok
+    end,
+    let_go(Holder),
+    next_served(Waiters, Dropped).
+
+next_served([], Dropped) ->
+    Dropped;
+next_served([#{pid := Pid, monitor := Monitor} = Next | More], Dropped) ->
+    receive
+        {claimed, Pid, _} ->
+            ?assert(Dropped =:= [] orelse More =:= []),
+            serve_slowly(Next, More, Dropped);
+        {'DOWN', Monitor, process, Pid, {result, Result}} -> next_served(More, [Result | Dropped])
+    end.
+
+overflow_workers_come(_Config) ->
+    start(1, #{overflow => #{max => 2, linger => 0}}),
+    [Holder] = hold_all(),
+    Waiters = [waiter(), waiter()],
+    Workers = [claimed(Waiter) || Waiter <- Waiters],
+    ?assertEqual(2, length(lists:usort(Workers))),
+    {error, timeout} = weir_pool:claim(?POOL, fun(W) -> W end, #{timeout => 20}),
+    [let_go(Claimer) || Claimer <- [Holder | Waiters]],
+    eventually(fun() ->
+        keeper() ! sweep,
+        length(workers()) =:= 1
+    end),
+    %% One that does not wait asks for more as well, for the next.
+    [Again] = hold_all(),
+    {error, busy} = weir_pool:claim(?POOL, fun(W) -> W end),
+    eventually(fun() -> length(workers()) =:= 2 end),
+    let_go(Again).
+
+waits_for_the_first_worker(_Config) ->
+    ok = weir_pool:start(?POOL, #{}),
+    {ok, 1} = weir_pool:add_worker(?POOL, one),
+    Waiter = waiter(),
+    await_waiting(1),
+    {ok, 1} = weir_pool:connect(?POOL, one),
+    ?assertEqual(self(), claimed(Waiter)),
+    let_go(Waiter),
+    ok = weir_pool:disconnect(?POOL, one).
+
+%% ---------------------------------------------------------------- races
+
+%% Whoever gets a worker enters itself in a table, and must not find anybody alive there.
+-define(HELD, weir_pool_claim_held).
+
+enter(Worker) ->
+    case ets:insert_new(?HELD, {Worker, self()}) of
+        true ->
+            ok;
+        false ->
+            [{_, Other}] = ets:lookup(?HELD, Worker),
+            is_process_alive(Other) andalso ets:insert(?HELD, {violation, {Worker, self(), Other}}),
+            true = ets:insert(?HELD, {Worker, self()})
+    end.
+
+leave(Worker) -> true = ets:delete_object(?HELD, {Worker, self()}).
+
+with_table(Fun) ->
+    ?HELD = ets:new(?HELD, [named_table, public, {write_concurrency, true}]),
+    _ = Fun(),
+    ?assertEqual([], ets:lookup(?HELD, violation)),
+    true = ets:delete(?HELD).
+
+%% Many claimers of all kinds, and somebody who kills them; claimers that end are followed by others.
+one_holder_at_a_time(_Config) ->
+    start(3, #{queue => fifo}),
+    with_table(fun() -> storm(60, 20000, true) end),
+    at_rest(),
+    ?assertEqual(3, length(lists:usort(workers()))).
+
+storm(Claimers, Claims, Kill) ->
+    Done = counters:new(1, []),
+    Storm = [spawn_monitor(fun() -> claim_for_ever(Done) end) || _ <- lists:seq(1, Claimers)],
+    rage(Storm, Done, Claims, Kill).
+
+rage(Storm, Done, Claims, Kill) ->
+    case counters:get(Done, 1) > Claims of
+        true ->
+            _ = [exit(Pid, kill) || {Pid, _} <- Storm],
+            _ = [receive {'DOWN', Monitor, _, _, Reason} -> ?assertEqual(killed, Reason) end || {_, Monitor} <- Storm],
+            ok;
+        false ->
+            {Pid, Monitor} = Victim = lists:nth(rand:uniform(length(Storm)), Storm),
+            receive
+                {'DOWN', _, process, _, Reason} -> error({claimer_failed, Reason})
+            after 1 -> ok
+            end,
+            case Kill of
+                true ->
+                    exit(Pid, kill),
+                    receive
+                        {'DOWN', Monitor, process, Pid, Why} -> ?assertEqual(killed, Why)
+                    end,
+                    Next = spawn_monitor(fun() -> claim_for_ever(Done) end),
+                    rage([Next | lists:delete(Victim, Storm)], Done, Claims, Kill);
+                false ->
+                    rage(Storm, Done, Claims, Kill)
+            end
+    end.
+
+claim_for_ever(Done) ->
+    Timeout = lists:nth(rand:uniform(5), [0, 1, 2, 20, infinity]),
+    case rand:uniform(3) of
+        1 ->
+            case weir_pool:checkout(?POOL, #{timeout => Timeout}) of
+                {ok, Worker, Ticket} ->
+                    busy_with(Worker),
+                    %% Not held: the worker was replaced, because another one who had it was killed before.
+                    true = lists:member(weir_pool:checkin(?POOL, Ticket), [ok, {error, not_held}]);
+                {error, Reason} ->
+                    expected(Reason)
+            end;
+        2 ->
+            expected(weir_pool:claim(?POOL, fun busy_with/1, #{timeout => Timeout}));
+        3 ->
+            expected(weir_pool:claim(?POOL, fun busy_with/1, #{timeout => Timeout, covers => work}))
+    end,
+    no_messages(),
+    counters:add(Done, 1, 1),
+    claim_for_ever(Done).
+
+busy_with(Worker) ->
+    enter(Worker),
+    case rand:uniform(20) of
+        1 ->
+            receive
+            after 1 -> ok
+            end;
+        N when N < 10 -> erlang:yield();
+        _ -> ok
+    end,
+    leave(Worker).
+
+expected({ok, true}) -> ok;
+expected({error, Reason}) -> expected(Reason);
+expected(busy) -> ok;
+expected(no_worker) -> ok;
+expected(timeout) -> ok.
+
+%% poolboy 64 and 70, worker_pool 37 and 42, poolex 210: a time-out that crosses the grant loses the worker. Times are
+%% such that about every second one crosses.
+timeouts_race_with_grants(_Config) ->
+    start(2),
+    Claim = fun Claim(0, Counts) -> Counts;
+        Claim(N, {Got, Late}) ->
+            Hold = fun(_) ->
+                receive
+                after 1 -> ok
+                end
+            end,
+            case weir_pool:claim(?POOL, Hold, #{timeout => 1 + N rem 3}) of
+                {ok, ok} -> Claim(N - 1, {Got + 1, Late});
+                {error, timeout} -> Claim(N - 1, {Got, Late + 1})
+            end
+    end,
+    Claimers = [
+        spawn_monitor(fun() ->
+            Counts = Claim(500, {0, 0}),
+            no_messages(),
+            exit({result, Counts})
+        end)
+     || _ <- lists:seq(1, 8)
+    ],
+    Counts = [result(#{pid => Pid, monitor => Monitor}) || {Pid, Monitor} <- Claimers],
+    Got = lists:sum([G || {G, _} <- Counts]),
+    Late = lists:sum([L || {_, L} <- Counts]),
+    ct:pal("~b got one, ~b did not", [Got, Late]),
+    ?assert(Got > 0 andalso Late > 0),
+    at_rest(),
+    ?assertEqual(Late, counter(timeouts)),
+    ?assertEqual(0, counter(abandoned)).
+
+%% Releases at the very time at which the others give up, again and again.
+deadlines_at_the_release(_Config) ->
+    start(1),
+    lists:foreach(
+        fun(N) ->
+            {ok, _, Ticket} = weir_pool:checkout(?POOL, #{timeout => infinity}),
+            Waiters = [
+                spawn_monitor(fun() ->
+                    case weir_pool:claim(?POOL, fun(_) -> done end, #{timeout => 2}) of
+                        {ok, done} -> ok;
+                        {error, timeout} -> ok
+                    end,
+                    no_messages()
+                end)
+             || _ <- lists:seq(1, 3)
+            ],
+            receive
+            after 1 + N rem 3 -> ok
+            end,
+            ok = weir_pool:checkin(?POOL, Ticket),
+            [receive {'DOWN', Monitor, _, _, Reason} -> ?assertEqual(normal, Reason) end || {_, Monitor} <- Waiters]
+        end,
+        lists:seq(1, 300)
+    ),
+    at_rest(),
+    ?assertEqual(0, counter(abandoned)).
+
+nothing_lost_when_all_are_killed(_Config) ->
+    start(4, #{abandoned => free}),
+    with_table(fun() ->
+        [
+            begin
+                storm(50, 500, false),
+                at_rest()
+            end
+         || _ <- lists:seq(1, 10)
+        ]
+    end).
