@@ -16,6 +16,11 @@ benchmarks() ->
         {"oneshot", weir_bench_oneshot},
         {"pipeline", weir_bench_pipeline},
         {"pick", weir_bench_pick},
+        {"claim", weir_bench_claim},
+        {"requests", weir_bench_requests},
+        {"strategies", weir_bench_strategies},
+        {"restarts", weir_bench_restarts},
+        {"overload", weir_bench_overload},
         {"server", weir_bench_server}
     ].
 
@@ -78,8 +83,10 @@ introduce(Rounds) ->
         erlang:system_info(emu_flavor),
         erlang:system_info(schedulers_online)
     ]),
-    io:format("~ts, options ~ts~n", [
-        weir_bench_memcached:version(), lists:join(" ", weir_bench_memcached:arguments())
+    io:format("~ts, options ~ts; poolboy ~ts~n", [
+        weir_bench_memcached:version(),
+        lists:join(" ", weir_bench_memcached:arguments()),
+        weir_bench_pools:poolboy_version()
     ]),
     io:format("~b interleaved rounds; ratio: how many times better than the best peer, by the medians~n", [Rounds]).
 

@@ -3,7 +3,14 @@
 
 -behaviour(gen_server).
 
+-export([start_link/1]).
 -export([init/1, handle_call/3, handle_cast/2, handle_info/2]).
+
+%% @doc Starts one as a worker of a pool.
+-spec start_link([]) -> {ok, pid()}.
+start_link([]) ->
+    {ok, Pid} = gen_server:start_link(?MODULE, [], []),
+    {ok, Pid}.
 
 %% @private
 -spec init([]) -> {ok, non_neg_integer()}.

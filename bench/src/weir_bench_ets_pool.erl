@@ -4,11 +4,25 @@
 %% The size comes with the pool's handle and costs nothing, as where it is compiled into a module.
 -module(weir_bench_ets_pool).
 
--export([new/2, delete/1, pick/1]).
+-export([published/0, options/0, new/2, delete/1, pick/1]).
 
 -export_type([pool/0]).
 
 -opaque pool() :: {ets:tid(), Size :: pos_integer()}.
+
+%% @doc The table's options that erlpool has.
+-spec published() -> list().
+published() -> [{write_concurrency, true}, {read_concurrency, true}].
+
+%% @doc Those with which it is compared, and what they are called. No one set is the best: without any, one process is
+%% served fastest and several slowest; `auto' came with OTP 25 and serves several best.
+-spec options() -> [{string(), list()}, ...].
+options() ->
+    [
+        {"erlpool's algorithm, as published", published()},
+        {"erlpool's algorithm, no table options", []},
+        {"erlpool's algorithm, write_concurrency auto", [{write_concurrency, auto}]}
+    ].
 
 %% @doc A pool of these workers, in a table of the caller's with these options besides.
 -spec new([pid(), ...], Options :: list()) -> pool().

@@ -45,7 +45,9 @@ run(Rounds) ->
             peers => PeerResults,
             notes => [
                 "peers: {active, true}, nodelay, one send a request; gen_server runs one round only, it is quadratic",
-                note("target: at least 8 times the draining server", weir_bench_rounds:ratio(lower, Ours, Drain) >= 8)
+                weir_bench_table:target(
+                    "at least 8 times the draining server", weir_bench_rounds:ratio(lower, Ours, Drain) >= 8
+                )
             ]
         },
         #{
@@ -55,16 +57,13 @@ run(Rounds) ->
             ours => Larger,
             peers => [Ours],
             notes => [
-                note(
-                    "target: 100,000 take at most 5 times 25,000",
+                weir_bench_table:target(
+                    "100,000 take at most 5 times 25,000",
                     weir_bench_rounds:ratio(lower, Largest, Ours) >= 1 / 5
                 )
             ]
         }
     ].
-
-note(Target, true) -> [Target, ": met"];
-note(Target, false) -> [Target, ": MISSED"].
 
 contestant(Size, Address) ->
     #{name => lists:flatten(io_lib:format("weir_memcached, ~b", [Size])), run => fun() -> weir(Size, Address) end}.

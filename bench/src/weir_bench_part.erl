@@ -8,7 +8,7 @@
     %% Unit of the figures, and whether the lower or the higher is better.
     unit := iodata(),
     better := lower | higher,
-    %% Weir's contestants and the others; a ratio compares one of ours with the best of the peers.
+    %% Weir's contestants and the others; a ratio compares one of ours with the best of the peers, if there is one.
     ours := [weir_bench_rounds:result()],
     peers := [weir_bench_rounds:result()],
     %% Measured in the same rounds to understand the others; takes part in no ratio.

@@ -55,11 +55,8 @@ compare(Operation, Address, Rounds) ->
         ours => [Ours],
         peers => Peers,
         beside => [Beside],
-        notes => [io_lib:format("aim: 0.5 of the ceiling, ~s: ~s", [maps:get(name, Best), reached(Ratio >= 0.5)])]
+        notes => [weir_bench_table:target(["0.5 of the ceiling, ", maps:get(name, Best)], Ratio >= 0.5)]
     }.
-
-reached(true) -> "reached";
-reached(false) -> "not reached".
 
 weir(Operation) ->
     Time = weir_bench_crowd:together(?CALLERS, fun(I) -> caller(Operation, ?REQUESTS, key(I), value(I)) end),

@@ -1,15 +1,14 @@
 %% @doc A benchmark's table as text. Pure.
 -module(weir_bench_table).
 
--export([render/1]).
+-export([render/1, target/2]).
 
 %% @doc One line for each contestant: median, least, greatest, rounds, and for ours how many times better than the best
-%% peer.
+%% peer, if there is one.
 -spec render(weir_bench_part:table()) -> iodata().
 render(#{title := Title, unit := Unit, better := Better, ours := Ours, peers := Peers} = Table) ->
-    Best = weir_bench_rounds:best(Better, Peers),
     Lines =
-        [line(Result, ratio(weir_bench_rounds:ratio(Better, Result, Best))) || Result <- Ours] ++
+        [line(Result, ratio(Better, Result, Peers)) || Result <- Ours] ++
             [line(Result, "") || Result <- Peers ++ maps:get(beside, Table, [])],
     Width = lists:max([string:length(Name) || [Name | _] <- Lines]),
     [
@@ -19,6 +18,11 @@ render(#{title := Title, unit := Unit, better := Better, ours := Ours, peers := 
         [["    ", Note, $\n] || Note <- maps:get(notes, Table, [])]
     ].
 
+%% @doc A note that tells a target and whether it was met.
+-spec target(iodata(), boolean()) -> iodata().
+target(Target, true) -> ["target: ", Target, ": met"];
+target(Target, false) -> ["target: ", Target, ": MISSED"].
+
 line(#{name := Name} = Result, Ratio) ->
     #{median := Median, min := Min, max := Max, rounds := Rounds} = weir_bench_rounds:summary(Result),
     [Name, figure(Median), figure(Min), figure(Max), integer_to_list(Rounds), Ratio].
@@ -27,11 +31,14 @@ format(Width, [Name | Cells]) ->
     Text = ["    ", string:pad(Name, Width) | [string:pad(Cell, 11, leading) || Cell <- Cells]],
     [string:trim(unicode:characters_to_list(Text), trailing), $\n].
 
+ratio(_Better, _Result, []) -> "";
+ratio(Better, Result, Peers) ->
+    ratio(weir_bench_rounds:ratio(Better, Result, weir_bench_rounds:best(Better, Peers))).
+
 ratio(Ratio) when Ratio >= 10 -> io_lib:format("~.1f", [Ratio]);
 ratio(Ratio) -> io_lib:format("~.2f", [Ratio]).
 
-figure(Figure) when Figure >= 1_000 -> grouped(round(Figure));
-figure(Figure) when Figure >= 100 -> integer_to_list(round(Figure));
+figure(Figure) when Figure >= 100 -> grouped(round(Figure));
 figure(Figure) -> io_lib:format("~.1f", [float(Figure)]).
 
 grouped(N) when N < 1_000 -> integer_to_list(N);

@@ -5,10 +5,10 @@
 
 -export([all/0, init_per_suite/1, end_per_suite/1]).
 -export([old_client_on_gen_server/1, old_client_on_draining_server/1, drain_order/1]).
--export([raw_loop/1, raw_loop_misses/1, ets_pool/1]).
+-export([raw_loop/1, raw_loop_misses/1]).
 
 all() ->
-    [old_client_on_gen_server, old_client_on_draining_server, drain_order, raw_loop, raw_loop_misses, ets_pool].
+    [old_client_on_gen_server, old_client_on_draining_server, drain_order, raw_loop, raw_loop_misses].
 
 init_per_suite(Config) ->
     Self = self(),
@@ -84,12 +84,6 @@ exchange(Format, Reply) ->
         reply_size => byte_size(Reply),
         reply_end => binary_part(Reply, byte_size(Reply), -4)
     }.
-
-ets_pool(_) ->
-    Pids = [spawn(fun() -> ok end) || _ <- lists:seq(1, 20)],
-    Pool = weir_bench_ets_pool:new(Pids, [{read_concurrency, true}]),
-    ?assertEqual(Pids ++ Pids ++ [hd(Pids)], [weir_bench_ets_pool:pick(Pool) || _ <- lists:seq(1, 41)]),
-    ok = weir_bench_ets_pool:delete(Pool).
 
 address(Config) ->
     proplists:get_value(address, Config).

@@ -3,10 +3,22 @@
 -include_lib("stdlib/include/assert.hrl").
 
 -export([all/0]).
--export([median/1, ratio/1, best/1, interleaved/1, fewer_rounds/1, failure_is_told/1, table/1]).
+-export([median/1, quantile/1, ratio/1, best/1, interleaved/1, fewer_rounds/1, groups/1, failure_is_told/1]).
+-export([table/1, table_without_peers/1]).
 
 all() ->
-    [median, ratio, best, interleaved, fewer_rounds, failure_is_told, table].
+    [
+        median,
+        quantile,
+        ratio,
+        best,
+        interleaved,
+        fewer_rounds,
+        groups,
+        failure_is_told,
+        table,
+        table_without_peers
+    ].
 
 median(_) ->
     ?assertEqual(7, weir_bench_rounds:median([7])),
@@ -15,6 +27,13 @@ median(_) ->
     ?assertEqual(
         #{median => 2, min => 1, max => 30, rounds => 3}, weir_bench_rounds:summary(result("a", [30, 1, 2]))
     ).
+
+quantile(_) ->
+    ?assertEqual(7, weir_bench_rounds:quantile(0.99, [7])),
+    ?assertEqual(99, weir_bench_rounds:quantile(0.99, lists:seq(100, 1, -1))),
+    ?assertEqual(100, weir_bench_rounds:quantile(0.991, lists:seq(1, 100))),
+    ?assertEqual(50, weir_bench_rounds:quantile(0.5, lists:seq(1, 100))),
+    ?assertEqual(1, weir_bench_rounds:quantile(0.0, lists:seq(1, 100))).
 
 ratio(_) ->
     Fast = result("fast", [1, 2, 3]),
@@ -40,6 +59,14 @@ fewer_rounds(_) ->
     ?assertEqual("abaa", order()),
     ?assertEqual([3, 1], [length(Figures) || #{figures := Figures} <- Results]).
 
+groups(_) ->
+    Several = fun(Name) -> #{name => Name, run => fun() -> #{one => 1, two => 2} end} end,
+    #{ours := Ours, peers := [Peer]} = weir_bench_rounds:compare(2, #{
+        ours => [Several("a"), Several("b")], peers => [Several("c")]
+    }),
+    ?assertEqual(["a", "b"], [Name || #{name := Name} <- Ours]),
+    ?assertEqual(result("c", [2, 2]), weir_bench_rounds:view(fun(#{two := Two}) -> Two end, Peer)).
+
 failure_is_told(_) ->
     Time = weir_bench_crowd:burst(100, fun(I) -> true = I > 0 end),
     ?assert(Time > 0),
@@ -63,6 +90,13 @@ table(_) ->
     ),
     ?assertMatch({match, _}, re:run(Text, "o +10\\.0 +10\\.0 +10\\.0 +1 +2\\.50\n")),
     ?assertMatch({match, _}, re:run(Text, "p +50\\.0 +50\\.0 +50\\.0 +1\n")).
+
+table_without_peers(_) ->
+    Table = #{title => "t", unit => "ns", better => lower, ours => [result("o", [10])], peers => []},
+    Text = lists:flatten(io_lib:format("~ts", [weir_bench_table:render(Table)])),
+    ?assertMatch({match, _}, re:run(Text, "o +10\\.0 +10\\.0 +10\\.0 +1\n")),
+    ?assertEqual("target: x: met", lists:flatten(weir_bench_table:target("x", true))),
+    ?assertEqual("target: x: MISSED", lists:flatten(weir_bench_table:target("x", false))).
 
 result(Name, Figures) ->
     #{name => Name, figures => Figures}.

@@ -1,0 +1,230 @@
+%% The peers of weir_pool's benchmarks and what watches them: that they are right, and that they notice what is not.
+-module(weir_bench_pools_SUITE).
+
+-include_lib("stdlib/include/assert.hrl").
+
+-export([all/0, init_per_suite/1, end_per_suite/1]).
+-export([ets_pool/1, poolboy/1, workers/1, pools_survive/1]).
+-export([exclusive/1, exclusive_notices/1, strangers_are_noticed/1]).
+-export([idle_processes/1, scan_is_noticed/1]).
+-export([spread/1, storm/1, no_storm/1, overload/1, no_overload/1, hold_us/1]).
+
+all() ->
+    [
+        ets_pool,
+        poolboy,
+        workers,
+        pools_survive,
+        exclusive,
+        exclusive_notices,
+        strangers_are_noticed,
+        idle_processes,
+        scan_is_noticed,
+        spread,
+        storm,
+        no_storm,
+        overload,
+        no_overload,
+        hold_us
+    ].
+
+init_per_suite(Config) ->
+    {ok, Started} = application:ensure_all_started(weir_pool),
+    [{started, Started} | Config].
+
+end_per_suite(Config) ->
+    [ok = application:stop(App) || App <- lists:reverse(proplists:get_value(started, Config))].
+
+ets_pool(_) ->
+    Pids = weir_bench_pools:start_workers(20),
+    [
+        begin
+            Pool = weir_bench_ets_pool:new(Pids, Options),
+            ?assertEqual(Pids ++ Pids ++ [hd(Pids)], [weir_bench_ets_pool:pick(Pool) || _ <- lists:seq(1, 41)]),
+            ok = weir_bench_ets_pool:delete(Pool)
+        end
+     || {_Name, Options} <- weir_bench_ets_pool:options()
+    ],
+    ok = weir_bench_pools:stop_workers(Pids).
+
+poolboy(_) ->
+    ?assertNotEqual("not installed", weir_bench_pools:poolboy_version()),
+    [
+        begin
+            {Pool, Pids} = weir_bench_pools:start_poolboy(#{size => 3, strategy => Strategy}),
+            ?assertEqual(3, length(lists:usort(Pids))),
+            Check = weir_bench_exclusive:new(Pids),
+            Hold = fun(Pid) -> weir_bench_exclusive:hold(Pid, Check) end,
+            _ = weir_bench_crowd:together(10, fun(_) ->
+                [ok = poolboy:transaction(Pool, Hold, infinity) || _ <- lists:seq(1, 100)]
+            end),
+            [?assertEqual(here, gen_server:call(Pid, here)) || Pid <- Pids],
+            ok = weir_bench_pools:stop_poolboy(Pool),
+            await(fun() -> not lists:any(fun is_process_alive/1, Pids) end)
+        end
+     || Strategy <- [lifo, fifo]
+    ].
+
+workers(_) ->
+    Pids = weir_bench_pools:start_workers(5),
+    ?assertEqual(5, length(lists:usort(Pids))),
+    [?assertEqual({ok, Pid}, gen_server:call(Pid, {ok, Pid})) || Pid <- Pids],
+    ok = weir_bench_pools:stop_workers(Pids),
+    ?assertNot(lists:any(fun is_process_alive/1, Pids)).
+
+pools_survive(_) ->
+    ok = weir_bench_pools:start_weir(?FUNCTION_NAME, #{size => 2}),
+    [
+        begin
+            [Pid | _] = weir_bench_pools:pids(?FUNCTION_NAME),
+            exit(Pid, kill),
+            await(fun() -> Pids = weir_bench_pools:pids(?FUNCTION_NAME), length(Pids -- [Pid]) =:= 2 end)
+        end
+     || _ <- lists:seq(1, 50)
+    ],
+    ok = weir_bench_pools:stop_weir(?FUNCTION_NAME).
+
+exclusive(_) ->
+    [A, B] = Pids = weir_bench_pools:start_workers(2),
+    Check = weir_bench_exclusive:new(Pids),
+    ok = weir_bench_exclusive:enter(A, Check),
+    ok = weir_bench_exclusive:hold(B, Check),
+    ok = weir_bench_exclusive:leave(A, Check),
+    ok = weir_bench_exclusive:hold(A, Check),
+    ok = weir_bench_pools:stop_workers(Pids).
+
+exclusive_notices(_) ->
+    [A, _] = Pids = weir_bench_pools:start_workers(2),
+    Check = weir_bench_exclusive:new(Pids),
+    ok = weir_bench_exclusive:enter(A, Check),
+    ?assertError({badmatch, 2}, weir_bench_exclusive:hold(A, Check)),
+    %% A pool that gives one worker to all.
+    Shared = weir_bench_exclusive:new(Pids),
+    ?assertError(
+        {wrong_result, {error, {badmatch, _}, _}},
+        weir_bench_crowd:together(10, fun(_) ->
+            ok = weir_bench_exclusive:enter(A, Shared),
+            receive
+            after 50 -> ok
+            end,
+            ok = weir_bench_exclusive:leave(A, Shared)
+        end)
+    ),
+    ok = weir_bench_pools:stop_workers(Pids).
+
+strangers_are_noticed(_) ->
+    Pids = weir_bench_pools:start_workers(2),
+    Check = weir_bench_exclusive:new(Pids),
+    ?assertError({badmatch, _}, weir_bench_exclusive:hold(self(), Check)),
+    ok = weir_bench_pools:stop_workers(Pids).
+
+idle_processes(_) ->
+    Pids = weir_bench_idle:start(1_000),
+    Sample = weir_bench_idle:sample(100, Pids),
+    ?assertEqual(100, length(lists:usort(Sample))),
+    ?assertEqual([], Sample -- Pids),
+    ?assertEqual(Pids, weir_bench_idle:sample(5_000, Pids)),
+    _ = weir_bench_idle:reductions(Sample),
+    %% A scan on behalf of what ran before may still be under way.
+    await(fun() ->
+        Before = weir_bench_idle:reductions(Sample),
+        persistent_term:put({?MODULE, immediate}, self()),
+        persistent_term:put({?MODULE, immediate}, undefined),
+        weir_bench_idle:reductions(Sample) - Before < 2
+    end),
+    ok = weir_bench_idle:stop(Pids),
+    await(fun() -> not lists:any(fun is_process_alive/1, Pids) end).
+
+%% The benchmark would see a pool that makes all processes be scanned.
+scan_is_noticed(_) ->
+    Pids = weir_bench_idle:start(100),
+    _ = weir_bench_idle:reductions(Pids),
+    Before = weir_bench_idle:reductions(Pids),
+    persistent_term:put({?MODULE, compound}, {a}),
+    persistent_term:put({?MODULE, compound}, {b}),
+    await(fun() -> weir_bench_idle:reductions(Pids) - Before >= 2 end),
+    ok = weir_bench_idle:stop(Pids).
+
+spread(_) ->
+    [
+        begin
+            Name = {?FUNCTION_NAME, Strategy},
+            ok = weir_bench_pools:start_weir(Name, #{size => 6, strategy => Strategy}),
+            #{counts := Counts, difference := Difference, deviation := Deviation} =
+                weir_bench_strategies:spread(How, Name, 6_000),
+            ?assertEqual({6, 6_000}, {length(Counts), lists:sum(Counts)}),
+            ?assertEqual(Difference, lists:max(Counts) - lists:min(Counts)),
+            ?assert(abs(Deviation * 1_000 - lists:max([abs(Count - 1_000) || Count <- Counts])) < 0.001),
+            How =:= claim orelse ?assert(Deviation < 0.2),
+            ok = weir_bench_pools:stop_weir(Name)
+        end
+     || {How, Strategy} <- [
+            {round_robin, round_robin}, {hash, hash}, {random, random}, {direct, direct},
+            {least_loaded, least_loaded}, {claim, round_robin}
+        ]
+    ].
+
+storm(_) ->
+    #{kills := Kills, picks_per_second := PerSecond, ages := Ages, looked_up := LookedUp} = outcome_of_storm(1_000),
+    ?assert(Kills > 30 andalso Kills =< 300),
+    ?assert(PerSecond > 0),
+    ?assert(length(Ages) =< LookedUp),
+    ?assert(lists:all(fun(Age) -> Age >= 0 end, Ages)).
+
+no_storm(_) ->
+    ?assertMatch(#{kills := 0, ages := [], vacant := 0}, outcome_of_storm(0)).
+
+outcome_of_storm(Rate) ->
+    Idle = weir_bench_idle:start(10),
+    Outcome = weir_bench_restarts:with_pool(fun() ->
+        weir_bench_restarts:storm(#{rate => Rate, ms => 300, pickers => 2, idle => Idle})
+    end),
+    ok = weir_bench_idle:stop(Idle),
+    Outcome.
+
+%% Ten callers, each of whom asks for 200 ms of work a second.
+overload(_) ->
+    #{answered := Answered, served := Served, refused := Refused, timed_out := TimedOut} = Outcome = load(10, 100),
+    ?assert(abs(Answered - Served - Refused - TimedOut) < 0.001),
+    ?assert(Served > 0 andalso Refused + TimedOut > 0),
+    #{p50 := Half, p99 := Most, longest := Longest} = Outcome,
+    ?assert(Half =< Most andalso Most =< Longest).
+
+no_overload(_) ->
+    #{answered := Answered, served := Served} = load(1, 1_000),
+    ?assertEqual(Answered, Served),
+    %% Ten a second, but for those on either side of the half second that counts.
+    ?assert(Served >= 6 andalso Served =< 14).
+
+load(Callers, TimeoutMs) ->
+    ok = weir_bench_pools:start_weir(overload, #{size => 1}),
+    Outcome = weir_bench_overload:load(#{
+        pool => overload,
+        callers => Callers,
+        period_us => 100_000,
+        hold_ms => 20,
+        timeout_ms => TimeoutMs,
+        warm_up_ms => 200,
+        measure_ms => 500
+    }),
+    ok = weir_bench_pools:stop_weir(overload),
+    Outcome.
+
+hold_us(_) ->
+    Hold = weir_bench_overload:hold_us(3, 5),
+    ?assert(Hold >= 5_000).
+
+await(Condition) ->
+    await(Condition, erlang:monotonic_time(millisecond) + 5_000).
+
+await(Condition, Deadline) ->
+    case Condition() of
+        true ->
+            ok;
+        false ->
+            ?assert(erlang:monotonic_time(millisecond) < Deadline),
+            receive
+            after 1 -> ok
+            end,
+            await(Condition, Deadline)
+    end.
