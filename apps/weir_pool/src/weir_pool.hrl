@@ -28,6 +28,8 @@
 %% (weir_pool_load). `First' is the first slot of the segment that the array belongs to.
 -define(CLAIM_WORD(First, Slot), (((Slot) - (First) + 1) * ?LINE_WORDS + 1)).
 -define(LOAD_WORD(First, Slot), (((Slot) - (First) + 1) * ?LINE_WORDS + 2)).
+%% The keeper's: how often in a row the load word was wrong, and the smallest difference, with its sign.
+-define(DOUBT_WORD(First, Slot), (((Slot) - (First) + 1) * ?LINE_WORDS + 3)).
 
 %% Words of the gate: how claims and the queue of those who wait for one tell each other. weir_pool_queue says how.
 -define(GATE_MODE, 1).

@@ -49,9 +49,6 @@
 
 -define(TABLE, weir_pool_calls).
 
-%% A word beside the load word, in the line of its slot. The keeper alone writes it: how often in a row the load word
-%% was wrong, and the smallest difference, with its sign.
--define(DOUBT_WORD(First, Slot), (?LOAD_WORD(First, Slot) + 1)).
 -define(SWEEPS_IN_DOUBT, 8).
 -define(DOUBT(Difference, Sweeps), ((Difference) * (?SWEEPS_IN_DOUBT + 1) + (Sweeps))).
 
