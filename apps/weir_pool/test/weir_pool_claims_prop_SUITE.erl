@@ -102,7 +102,7 @@ postcondition(_State, _Call, ok) ->
 is_pool_down({error, {pool_down, _}}) -> true;
 is_pool_down(_) -> false.
 
-violations() -> ets:lookup(?TABLE, violation).
+violations() -> [What || [What] <- ets:match(?TABLE, {{violation, '_'}, '$1'})].
 
 %% ---------------------------------------------------------------- commands
 
@@ -269,7 +269,7 @@ leave(Worker) ->
         Other -> violation({not_mine, Worker, self(), Other})
     end.
 
-violation(What) -> ets:insert(?TABLE, {violation, What}).
+violation(What) -> ets:insert(?TABLE, {{violation, make_ref()}, What}).
 
 %% ---------------------------------------------------------------- the property
 
