@@ -176,20 +176,17 @@ due(Slot, Timer, #slots{pool = #pool{size = Size}} = Slots) ->
 %% slot's supervisor, so either the end of its start is still to come, or it is being stopped.
 -spec connected(weir_pool:slot(), SlotSup :: pid(), Worker :: pid(), slots()) -> {ok | restarted, slots()} | void.
 connected(Slot, Sup, Worker, #slots{pool = Pool} = Slots) ->
-    case entry(Slot, Slots) of
-        #slot{sup = Sup, worker = Worker} ->
+    case {entry(Slot, Slots), weir_pool_seats:worker(seats(Slots), Sup)} of
+        {#slot{sup = Sup, worker = Worker}, _} ->
             {ok, Slots};
-        #slot{sup = Sup, filled = Filled, action = none} ->
-            case weir_pool_seats:worker(seats(Slots), Sup) of
-                Worker ->
-                    {restarted_if(Filled), fill(Slot, Worker, Slots)};
-                _ItsSuccessor ->
-                    %% Never to be in the slot, but a restart.
-                    weir_pool_terms:count(Pool, ?RESTARTS),
-                    {restarted, Slots}
-            end;
+        {#slot{sup = Sup}, Other} when Other =/= Worker ->
+            %% It is dead, and has a successor, who may be in the slot already. But it was a restart.
+            weir_pool_terms:count(Pool, ?RESTARTS),
+            {restarted, Slots};
+        {#slot{sup = Sup, filled = Filled, action = none}, Worker} ->
+            {restarted_if(Filled), fill(Slot, Worker, Slots)};
         %% The predecessor's death is on its way, and it was what the action waited for.
-        #slot{sup = Sup, filled = Filled} ->
+        {#slot{sup = Sup, filled = Filled}, Worker} ->
             {restarted_if(Filled), act(Slot, empty(Slot, Slots))};
         _ ->
             void
