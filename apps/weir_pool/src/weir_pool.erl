@@ -6,8 +6,8 @@
 %% <ul>
 %% <li>*Picking* ({@link pick/1}, {@link call/2}, ...) shares the workers. It chooses one without a message, a lock or a
 %%   process of the pool's, in tens of nanoseconds, for one caller as for thousands.</li>
-%% <li>*Claiming* ({@link claim/3}, {@link checkout/2}) gives a worker to one caller at a time. As long as one is free, it
-%%   takes an exchange of one word; only those for whom none is free talk to a process, and wait in its queue.</li>
+%% <li>*Claiming* ({@link claim/3}, {@link checkout/2}) gives a worker to one caller at a time. As long as one is free,
+%%   it takes an exchange of one word; only those for whom none is free talk to a process, and wait in its queue.</li>
 %% </ul>
 %%
 %% ```
@@ -25,12 +25,13 @@
 %%
 %% Pools of `start/2' live under weir_pool's own supervisor until {@link stop/1}, and so do those of the application's
 %% environment: `{weir_pool, [{pools, [{Name, Opts}]}]}'. One that gives up, because its workers die more often than
-%% `intensity' allows or cannot be started again, is gone, and picks say `no_pool'. Where that must not be the end, put the
-%% pool under a supervisor of yours with {@link child_spec/2}, or start it with `start => async', which never gives up.
+%% `intensity' allows or cannot be started again, is gone, and picks say `no_pool'. Where that must not be the end, put
+%% the pool under a supervisor of yours with {@link child_spec/2}, or start it with `start => async', which never gives
+%% up.
 %%
 %% Names are any terms, local to the node, compared with `=:='. A pool's main term is the persistent term
-%% `{weir_pool, Name}', its slots' are negative integers, and a process that claims keeps `$weir_pool_holder' in its process
-%% dictionary. docs/guide/pool.md shows uses, docs/internals/pool.md how it works and what it costs.
+%% `{weir_pool, Name}', its slots' are negative integers, and a process that claims keeps `$weir_pool_holder' in its
+%% process dictionary. docs/guide/pool.md shows uses, docs/internals/pool.md how it works and what it costs.
 -module(weir_pool).
 
 -export([start/2, start_link/2, child_spec/2, stop/1, restart/1, stop_group/1, restart_group/1]).
@@ -95,42 +96,45 @@
 %%   supervisor. Default `permanent'.</li>
 %% <li>`shutdown': milliseconds that a worker is given to stop, `infinity', or `brutal_kill'. Default 5000.</li>
 %% <li>`intensity', `period': the pool gives up after more than `intensity' restarts of workers within `period' seconds;
-%%   a restart that fails counts. Default `2 * slots + 10' within 5 seconds, so that all workers may die together without
-%%   taking the pool with them. Not with `start => async'.</li>
+%%   a restart that fails counts. Default `2 * slots + 10' within 5 seconds, for as many slots as there are, so that all
+%%   workers may die together without taking the pool with them. Not with `start => async'.</li>
 %% <li>`start': `sync' (default) starts the workers in the order of the slots, one at a time, and fails if one cannot be
-%%   started. `async' returns at once and starts all of them at the same time; a start that fails, then or later, is tried
-%%   again for ever. {@link info/1} tells how many are live and how many starts have failed.</li>
-%% <li>`backoff': with `async', milliseconds before a failed start is tried again: the first number, doubled each time up
-%%   to the second, each shortened by a random part of up to a half. Default `{100, 30000}'.</li>
-%% <li>`check': a function that is called with the pid of every idle worker every so many milliseconds, in a process of its
-%%   own that may take as long. The worker is replaced unless it returns `ok' or `true'; it cannot be claimed
+%%   started. `async' returns at once and starts all of them at the same time; a start that fails, then or later, is
+%%   tried again for ever. {@link info/1} tells how many are live and how many starts have failed.</li>
+%% <li>`backoff': with `async', milliseconds before a failed start is tried again: the first number, doubled each time
+%%   up to the second, each shortened by a random part of up to a half. Default `{100, 30000}', with `sync' too for
+%%   workers for overflow and in place of abandoned ones.</li>
+%% <li>`check': a function that is called with the pid of every idle worker every so many milliseconds, in a process of
+%%   its own that may take as long. The worker is replaced unless it returns `ok' or `true'; it cannot be claimed
 %%   meanwhile. Default: none.</li>
-%% <li>`auto_size': whether {@link add_worker/2} enlarges the pool when it is full. Default: `true' if neither `size' nor
-%%   `worker' is given.</li>
+%% <li>`auto_size': whether {@link add_worker/2} enlarges the pool when it is full. Default: `true' if neither `size'
+%%   nor `worker' is given.</li>
 %% </ul>
 %% Picking and grouping:
 %% <ul>
 %% <li>`strategy': see {@link strategy()}. Default `round_robin'.</li>
-%% <li>`group': any term; {@link stop_group/1} and {@link restart_group/1} take all pools of a group. Default: none.</li>
+%% <li>`group': any term; {@link stop_group/1} and {@link restart_group/1} take all pools of a group. Default:
+%%   none.</li>
 %% </ul>
 %% Claiming:
 %% <ul>
 %% <li>`queue': who of those waiting gets a worker: the first who came (`fifo', default), or the last (`lifo': under
 %%   overload some wait very long, and most very short).</li>
 %% <li>`max_queue': at most so many wait; others get `{error, {overload, _}}'. Default 10000.</li>
-%% <li>`codel': drops requests that would be served too late anyway. When for `interval' milliseconds everyone had to wait
-%%   for more than `target', one is refused with `{error, {overload, _}}', and more and more often until waiting is below
-%%   `target' again (RFC 8289); meanwhile whoever has waited for twice the target is refused too, since that law alone
-%%   takes seconds against a real overload. Choose as `target' what a caller may wait when all is well, and as `interval' how long a
-%%   burst may last. Not with `lifo'. Default `off'.</li>
+%% <li>`codel': drops requests that would be served too late anyway. When for `interval' milliseconds everyone had to
+%%   wait for more than `target', one is refused with `{error, {overload, _}}', and more and more often until waiting is
+%%   below `target' again (RFC 8289); meanwhile whoever has waited for twice the target is refused too, since that law
+%%   alone takes seconds against a real overload. Choose as `target' what a caller may wait when all is well, and as
+%%   `interval' how long a burst may last. Not with `lifo'. Default `off'.</li>
 %% <li>`overflow': up to `max' workers more while others wait; they go when nobody has claimed them for `linger'
 %%   milliseconds. Picks do not use them. Default: none.</li>
 %% <li>`abandoned': what becomes of a worker whose claimer died, or left it busy ({@link claim/3}). `replace' (default):
 %%   it is killed and another started. `{wait, Ms}': it is given out again when it has handled everything that was sent
 %%   to it, which it is asked by a system message that OTP behaviours answer; after so many milliseconds it is
-%%   replaced. `free': given out again at once, for workers to whom it does not matter. A process that connected itself is
-%%   disconnected instead of replaced.</li>
+%%   replaced. `free': given out again at once, for workers to whom it does not matter. A process that connected itself
+%%   is disconnected instead of replaced, and a worker for overflow stopped.</li>
 %% </ul>
+%% Times in milliseconds are at most 4294967295, some seven weeks.
 
 -type option_error() ::
     {bad_option, Key :: term(), Value :: term()}
@@ -154,7 +158,8 @@
 %% </ul>
 
 -type change_error() :: no_pool | {pool_down, Reason :: term()}.
-%% `pool_down': a process of the pool was killed while the change was under way; it may have been made or not.
+%% `no_pool': there is none, or it is starting or stopping. `pool_down': a process of the pool was killed while the
+%% change was under way; it may have been made or not.
 
 -type claim_opts() :: #{timeout => timeout(), covers => wait | work}.
 %% <ul>
@@ -213,8 +218,8 @@
 %% </ul>
 %% Since the pool was started, or since its processes had to be restarted:
 %% <ul>
-%% <li>`picks': successful picks that drew (`round_robin', `random', `least_loaded'), exact when none is under way. Picks by
-%%   key are not counted: they write nothing.</li>
+%% <li>`picks': successful picks that drew (`round_robin', `random', `least_loaded'), exact when none is under way.
+%%   Picks by key are not counted: they write nothing.</li>
 %% <li>`skips': vacant slots that picks drew and passed over; with `least_loaded' draws that were made again.</li>
 %% <li>`waits', `busy', `timeouts', `overloads': claims that waited and got a worker, those refused at once, those whose
 %%   time passed, and those refused because of overload. Claims that found a free worker are not counted.</li>
@@ -229,8 +234,8 @@
 %% A pool that cannot start leaves nothing behind: the workers it had started are stopped again. `badarg' if `Opts' is
 %% not a map.
 %%
-%% Cost: four processes, and one more for each slot with a worker: its supervisor. Other pools can be started and stopped
-%% meanwhile. The worker's start function is called by its supervisor.
+%% Cost: four processes, and one more for each slot with a worker: its supervisor. Other pools can be started and
+%% stopped meanwhile. The worker's start function is called by its supervisor.
 -spec start(name(), opts()) -> ok | {error, start_error()}.
 start(Name, Opts) ->
     case weir_pool_opts:check(Opts) of
@@ -278,11 +283,11 @@ child_spec(Name, Opts) ->
 -spec stop(name()) -> ok | {error, no_pool}.
 stop(Name) -> weir_pool_boot:stop(Name).
 
-%% @doc Stops a pool and starts it again with the options that it was started with. Meanwhile there is no such pool. If it
-%% cannot be started, it is gone.
+%% @doc Stops a pool and starts it again with the options that it was started with. Meanwhile there is no such pool. If
+%% it cannot be started, it is gone.
 %%
 %% A pool under a supervisor of yours is restarted there. `not_supervised': it is linked to a process that is no
-%% supervisor, or to one of `simple_one_for_one', and cannot be.
+%% supervisor, or is a child of one of `simple_one_for_one' or a `temporary' one, and cannot be.
 -spec restart(name()) -> ok | {error, no_pool | not_supervised | start_error()}.
 restart(Name) -> weir_pool_boot:restart(Name).
 
@@ -366,8 +371,8 @@ cast_key(Name, Key, Message) -> weir_pool_send:cast_key(Name, Key, Message).
 -spec broadcast(name(), Message :: term()) -> {ok, non_neg_integer()} | {error, no_pool}.
 broadcast(Name, Message) -> weir_pool_send:broadcast(Name, Message).
 
-%% @doc Calls a function with each live worker, in the caller, in the order of the slots, and gives the results. Those for
-%% overflow are left out. What the function raises passes through.
+%% @doc Calls a function with each live worker, in the caller, in the order of the slots, and gives the results. Those
+%% for overflow are left out. What the function raises passes through.
 -spec map(name(), fun((pid()) -> Result)) -> {ok, [Result]} | {error, no_pool}.
 map(Name, Fun) -> weir_pool_send:map(Name, Fun).
 
@@ -380,12 +385,12 @@ claim(Name, Fun) -> claim(Name, Fun, #{}).
 %% What the function raises passes through, after the release. If that is an exit with `{timeout, _}', as of
 %% `gen_server:call/3', the worker is likely to be busy still, and is treated as the option `abandoned' says; so is a
 %% worker whose claimer was killed, within a second, and within milliseconds when somebody is waiting. A worker
-%% that dies while it is claimed is replaced like any other; its claim then holds nothing. A process may make claims inside
-%% of others. `badarg' if the options are not a map of those of {@link claim_opts()}.
+%% that dies while it is claimed is replaced like any other; its claim then holds nothing. A process may make claims
+%% inside of others. `badarg' if the options are not a map of those of {@link claim_opts()}.
 %%
 %% Cost: while a worker is free, no process is visited and no message sent, and about 40 words are allocated. The first
-%% claim of a process enters it in an ETS table. When none is free, all words of the pool are read; to wait takes a message
-%% to and one from the pool's queue. `covers => work' spawns a process.
+%% claim of a process enters it in an ETS table. When none is free, all words of the pool are read; to wait takes a
+%% message to and one from the pool's queue. `covers => work' spawns a process.
 -spec claim(name(), fun((pid()) -> Result), claim_opts()) -> {ok, Result} | {error, claim_error()}.
 claim(Name, Fun, Opts) -> weir_pool_claim:claim(Name, Fun, Opts).
 
@@ -404,8 +409,8 @@ slot(Ticket) -> weir_pool_claim:slot(Ticket).
 
 %% @doc Gives a name of a pool without `worker' a slot, in which a process can then connect itself under that name.
 %%
-%% The first vacant slot, or with the strategies `random' and `hash' the middle of the longest row of vacant ones. A pool
-%% that is full grows by one slot if it has `auto_size'.
+%% The first vacant slot, or with the strategies `random' and `hash' the middle of the longest row of vacant ones. A
+%% pool that is full grows by one slot if it has `auto_size'.
 -spec add_worker(name(), WorkerName :: term()) ->
     {ok, slot()} | {error, change_error() | pool_full | already_added | has_workers}.
 add_worker(Name, WorkerName) -> weir_pool_keeper:call(Name, {member, {add_worker, WorkerName}}).
@@ -428,12 +433,14 @@ remove_worker(Name, WorkerName) -> weir_pool_keeper:call(Name, {member, {remove_
 added_workers(Name) -> weir_pool_keeper:call(Name, {member, added_workers}).
 
 %% @doc Puts the calling process into the slot of a name, where it is picked and claimed until it disconnects itself or
-%% ends, also when processes of the pool crash meanwhile. A process may be connected under several names, in several pools.
+%% ends, also when processes of the pool crash meanwhile. A process may be connected under several names, in several
+%% pools.
 -spec connect(name(), WorkerName :: term()) ->
     {ok, slot()} | {error, change_error() | unknown_worker | {connected, pid()} | has_workers}.
 connect(Name, WorkerName) -> weir_pool_keeper:call(Name, {member, {connect, WorkerName, self()}}).
 
-%% @doc Takes the calling process out of the slot of a name. Whoever has claimed it keeps it, and nobody gets it any more.
+%% @doc Takes the calling process out of the slot of a name. Whoever has claimed it keeps it, and nobody gets it any
+%% more.
 -spec disconnect(name(), WorkerName :: term()) ->
     ok | {error, change_error() | unknown_worker | not_connected | has_workers}.
 disconnect(Name, WorkerName) -> weir_pool_keeper:call(Name, {member, {disconnect, WorkerName, self()}}).
@@ -441,29 +448,31 @@ disconnect(Name, WorkerName) -> weir_pool_keeper:call(Name, {member, {disconnect
 %% @doc Changes the number of slots, and returns when picks and claims go by the new one.
 %%
 %% New workers are started before, and if one cannot be, nothing changes (with `start => async' nobody waits for them).
-%% Those that are too many are no longer picked; each is stopped when it is released and has handled what was sent to it,
-%% or after `shutdown' milliseconds. In a pool without `worker', slots that have a name cannot be taken away, and the size
-%% may be 0. One resize at a time.
+%% Those that are too many are no longer picked; each is stopped when it is released and has handled what was sent to
+%% it, or after `shutdown' milliseconds. In a pool without `worker', slots that have a name cannot be taken away, and
+%% the size may be 0. One resize at a time.
 %%
 %% Cost: writes the main term, for which the runtime has every process of the node scanned.
 -spec resize(name(), 0 | size()) ->
-    ok | {error, change_error() | resizing | {start_failed, slot(), term()} | {slot_taken, slot()} | {bad_size, term()}}.
+    ok | {error, change_error() | resizing | Refused | {start_failed, slot(), term()}} when
+    Refused :: {slot_taken, slot()} | {bad_size, term()}.
 resize(Name, Size) -> weir_pool_keeper:call(Name, {resize, Size}).
 
-%% @doc Replaces the worker of a slot without a gap: a new one is started, it takes the slot, and the old one is stopped when
-%% it is released and has handled what was sent to it, or after `shutdown' milliseconds. Returns when the new one is in
-%% the slot. If it cannot be started the old one stays.
+%% @doc Replaces the worker of a slot without a gap: a new one is started, it takes the slot, and the old one is stopped
+%% when it is released and has handled what was sent to it, or after `shutdown' milliseconds. Returns when the new one
+%% is in the slot. If it cannot be started the old one stays.
 -spec replace(name(), slot()) ->
     ok | {error, change_error() | no_slot | no_workers | replacing | {start_failed, slot(), term()}}.
 replace(Name, Slot) -> weir_pool_keeper:call(Name, {replace, Slot}).
 
-%% @doc Stops a pool when its work is done: picks and claims say `no_pool' at once, as do those who wait; then every claim
-%% is waited for, and every worker until it has handled what was sent to it; then it is stopped. What is not done
-%% after `Timeout' milliseconds is cut off: `{error, {timeout, Busy}}' tells how many workers were. Either way the pool is
-%% stopped, like by {@link stop/1}.
+%% @doc Stops a pool when its work is done: picks and claims say `no_pool' at once, as do those who wait; then every
+%% claim is waited for, and every worker until it has handled what was sent to it; then it is stopped. What is not done
+%% after `Timeout' milliseconds is cut off: `{error, {timeout, Busy}}' tells how many workers were. Either way the pool
+%% is stopped, like by {@link stop/1}.
 %%
 %% A worker is done when it answers a system message, as every OTP behaviour does after what came before. A process
-%% that does not is waited for until the timeout.
+%% that does not is waited for until the timeout. Should the caller be killed, the pool is drained and stopped all the
+%% same.
 -spec drain(name(), timeout()) -> ok | {error, change_error() | {timeout, Busy :: pos_integer()}}.
 drain(Name, Timeout) -> weir_pool_boot:drain(Name, Timeout).
 
@@ -477,7 +486,8 @@ info(Name) -> weir_pool_info:info(Name).
 -spec workers(name()) -> {ok, [{slot(), pid()}]} | {error, no_pool}.
 workers(Name) -> weir_pool_info:workers(Name).
 
-%% @doc The names of all pools, also of those that are starting or stopping, or have just been stopped by their supervisor.
+%% @doc The names of all pools, also of those that are starting or stopping, or have just been stopped by their
+%% supervisor.
 -spec pools() -> [name()].
 pools() -> weir_pool_registry:names().
 

@@ -1,9 +1,9 @@
-%% @doc What a keeper that has just started takes over: the workers that there already are, and what its predecessor has left
-%% half done.
+%% @doc What a keeper that has just started takes over: the workers that there already are, and what its predecessor has
+%% left half done.
 %%
 %% Nothing is assumed about where the predecessor was killed. What it had done to a slot before it is done again, or
-%% undone; every step does no harm when it was done before. Afterwards the next `connected' message of a supervisor that is
-%% not known belongs to one that is being stopped.
+%% undone; every step does no harm when it was done before. Afterwards the next `connected' message of a supervisor that
+%% is not known belongs to one that is being stopped.
 -module(weir_pool_adopt).
 
 -export([adopt/2]).
@@ -12,7 +12,8 @@
 
 %% @doc Takes over what the seats table and the slots' terms say, up to the last slot that may have one. Gives the slots
 %% whose word is held, too: why, the predecessor knew.
--spec adopt(LastSlot :: 0 | weir_pool:size(), weir_pool_slots:slots()) -> {Held :: [weir_pool:slot()], weir_pool_slots:slots()}.
+-spec adopt(LastSlot :: 0 | weir_pool:size(), weir_pool_slots:slots()) ->
+    {Held :: [weir_pool:slot()], weir_pool_slots:slots()}.
 adopt(Last, Slots0) ->
     #pool{limit = Limit} = Pool = weir_pool_slots:pool(Slots0),
     Seats = weir_pool_slots:seats(Slots0),
@@ -22,9 +23,8 @@ adopt(Last, Slots0) ->
     Slots3 = lists:foldl(fun weir_pool_slots:clear/2, Slots2, lists:seq(1, Last)),
     Filled = weir_pool_slots:filled(Slots3),
     %% The pool had been made smaller, and these were still in use.
-    Slots4 = lists:foldl(
-        fun(Slot, S) -> weir_pool_slots:take_out(Slot, retire, S) end, Slots3, [Slot || {Slot, _} <- Filled, Slot > Limit]
-    ),
+    Beyond = [Slot || {Slot, _} <- Filled, Slot > Limit],
+    Slots4 = lists:foldl(fun(Slot, S) -> weir_pool_slots:take_out(Slot, retire, S) end, Slots3, Beyond),
     {[Slot || {Slot, _} <- Filled, Slot =< Limit, is_held(Slot, Pool)], Slots4}.
 
 %% Of two supervisors for one slot, the one whose worker is in the slot stays.
@@ -40,7 +40,8 @@ adopt_sup({Sup, Slot, Worker} = Row, Slots) ->
         true when Slot =:= retired; Worker =:= starting ->
             drain(Sup, Slots);
         true ->
-            %% Beyond the limit there are those that were to go when they are released, and those that a resize had started.
+            %% Beyond the limit there are those that were to go when they are released, and those that a resize had
+            %% started.
             Stays =
                 not weir_pool_slots:has_sup(Slot, Slots) andalso
                     (Slot =< Limit orelse (is_seated(Row, Pool) andalso weir_pool_terms:has_words(Pool, Slot))),

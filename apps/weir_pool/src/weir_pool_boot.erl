@@ -2,15 +2,15 @@
 %%
 %% Protocol of a start. The caller makes an alias and starts the pool's supervisor with it. That registers the name and
 %% returns at once, or sends `{Alias, {refused, Sup, Reason}}' and ends; the keeper then starts the workers and sends
-%% `{Alias, ok | {error, Reason}}'. Whoever waits for
-%% workers is thus the caller alone: the supervisor of all pools is never held up by a worker slow to start.
-%% After an error the pool's processes end by themselves; or would be started again, if the error came of one of them being
-%% killed. So the caller stops them as well, and returns when they are gone and cleaned up.
+%% `{Alias, ok | {error, Reason}}'. Whoever waits for workers is thus the caller alone: the supervisor of all pools is
+%% never held up by a worker slow to start. After an error the pool's processes end by themselves; or would be started
+%% again, if the error came of one of them being killed. So the caller stops them as well, and returns when they are
+%% gone and cleaned up.
 %%
-%% The caller dying at any point: under `start/2' the pool comes up, or ends, without it; under `start_link/2' the pool's
-%% supervisor is its child and stops. What has several steps, of which the first without the last would be worse than
-%% nothing (a pool that is drained and not stopped, or stopped and not started again), is done by a process of its own,
-%% which goes on.
+%% The caller dying at any point: under `start/2' the pool comes up, or ends, without it; under `start_link/2' the
+%% pool's supervisor is its child and stops. What has several steps, of which the first without the last would be worse
+%% than nothing (a pool that is drained and not stopped, or stopped and not started again), is done by a process of its
+%% own, which goes on.
 -module(weir_pool_boot).
 
 -export([start/2, start_link/2, stop/1, restart/1, drain/2]).

@@ -1,11 +1,11 @@
 %% @doc Changes of a whole pool: another size, and its end in good order.
 %%
-%% Not a process: the keeper holds the value of the change that is under way and calls these functions. Whoever asked for
-%% the change is answered from here, once.
+%% Not a process: the keeper holds the value of the change that is under way and calls these functions. Whoever asked
+%% for the change is answered from here, once.
 %%
-%% A resize to more slots, unless the pool starts its workers asynchronously, first starts the workers of the new slots, puts
-%% them in, and then publishes the new shape: nobody sees a new slot without its worker. (The registry is told of the
-%% highest slot before, so that no slot's term can be left over.) A resize to fewer publishes first: nobody picks or
+%% A resize to more slots, unless the pool starts its workers asynchronously, first starts the workers of the new slots,
+%% puts them in, and then publishes the new shape: nobody sees a new slot without its worker. (The registry is told of
+%% the highest slot before, so that no slot's term can be left over.) A resize to fewer publishes first: nobody picks or
 %% claims a slot any more by the time that it is taken out of use.
 -module(weir_pool_change).
 
@@ -56,8 +56,8 @@ reshape(Size, Slots) ->
     #conf{overflow = {Overflow, _}} = weir_pool_slots:conf(Slots),
     weir_pool_terms:reshape(weir_pool_slots:pool(Slots), Size, Size + Overflow).
 
-%% @doc Another size, which is at least `Last'. `{done, _}': it has that size, and whoever asked is to be told. Otherwise it is
-%% told when all has been done.
+%% @doc Another size, which is at least `Last'. `{done, _}': it has that size, and whoever asked is to be told.
+%% Otherwise it is told when all has been done.
 -spec resize(Size :: term(), Last :: 0 | weir_pool:slot(), gen_server:from(), weir_pool_slots:slots()) ->
     {done, weir_pool_slots:slots()} | {change(), weir_pool_slots:slots()} | {error, gone | Refused} when
     Refused :: {bad_size, term()} | {slot_taken, weir_pool:slot()}.
@@ -75,19 +75,13 @@ is_size(Size, _Worker) -> is_integer(Size) andalso Size > 0.
 
 publish_and_start(Size, Slots) ->
     case publish(Size, Slots) of
-        {ok, Published} -> {done, start_missing(Published)};
+        {ok, Published} -> {done, weir_pool_starts:start_missing(Published)};
         {error, gone} -> {error, gone}
-    end.
-
-start_missing(Slots) ->
-    case weir_pool_slots:conf(Slots) of
-        #conf{worker = none} -> Slots;
-        #conf{} -> weir_pool_slots:start_missing(Slots)
     end.
 
 start_and_publish(Size, From, Slots) ->
     Old = weir_pool_slots:pool_size(Slots),
-    case weir_pool_slots:missing(Old + 1, Size, Slots) of
+    case weir_pool_starts:missing(Old + 1, Size, Slots) of
         [] ->
             publish_and_start(Size, Slots);
         New ->
@@ -97,9 +91,8 @@ start_and_publish(Size, From, Slots) ->
             Wide = (reshape(Size, Slots))#pool{size = Old, limit = Pool#pool.limit},
             case weir_pool_registry:reach(Name, Id, Size) of
                 ok ->
-                    Starting = lists:foldl(
-                        fun(Slot, S) -> weir_pool_slots:start(Slot, resize, S) end, weir_pool_slots:set_pool(Wide, Slots), New
-                    ),
+                    Start = fun(Slot, S) -> weir_pool_starts:start(Slot, resize, S) end,
+                    Starting = lists:foldl(Start, weir_pool_slots:set_pool(Wide, Slots), New),
                     {#resize{from = From, size = Size, starting = New}, Starting};
                 {error, gone} ->
                     {error, gone}
@@ -125,7 +118,7 @@ resized(#resize{from = From, size = Size, started = Started, failed = none}, Slo
         {ok, Published} ->
             gen_server:reply(From, ok),
             %% Some worker may have been lost meanwhile.
-            {none, start_missing(Published)};
+            {none, weir_pool_starts:start_missing(Published)};
         {error, gone} ->
             {error, gone}
     end;

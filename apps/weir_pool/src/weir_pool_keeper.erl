@@ -1,11 +1,11 @@
 %% @doc Keeper of one pool's slots: the only process that writes them.
 %%
-%% Protocol. At its start it takes over the workers that there already are, starts those that are missing, opens the pool,
-%% and tells the starter. Afterwards it hears: `connected' from a slot's supervisor that has a new worker; a monitor's
-%% message when a worker or such a supervisor is gone; from claimers (weir_pool_claim), that a slot it waited for is
-%% released, that a claim has left its worker busy, or that many wait. It is called by those who change the pool; picks, claims
-%% and weir_pool:info/1 read what it writes. It waits for nobody but the registry: what takes time is done by processes of its
-%% own, whose result comes as their exit reason.
+%% Protocol. At its start it takes over the workers that there already are, starts those that are missing, opens the
+%% pool, and tells the starter. Afterwards it hears: `connected' from a slot's supervisor that has a new worker; a
+%% monitor's message when a worker or such a supervisor is gone; from claimers (weir_pool_claim), that a slot it waited
+%% for is released, that a claim has left its worker busy, or that many wait. It is called by those who change the pool;
+%% picks, claims and weir_pool:info/1 read what it writes. It waits for nobody but the registry: what takes time is done
+%% by processes of its own, whose result comes as their exit reason.
 %%
 %% A worker's death and the start of its successor are told by two processes, in either order. A slot therefore
 %% remembers the monitor of the worker it holds, and the message of any other monitor is void: the death of a
@@ -13,13 +13,14 @@
 %% have found the keeper of a namesake.
 %%
 %% Every second, and when weir_pool_queue tells that somebody waits for long, it looks for claims whose holder is dead
-%% (weir_pool_sweep). That is the only way in which a killed claimer's worker comes back, so that claims cost no monitor.
+%% (weir_pool_sweep). That is the only way in which a killed claimer's worker comes back, so that claims cost no
+%% monitor.
 %%
-%% Crashes. Killed, or crashed, it leaves all terms and words as they are: the pool is picked from as before, claims hold, a
-%% worker that dies meanwhile is handed out until the next keeper is up, and that one learns from the seats table who is
-%% alive (weir_pool_adopt). What it was about to do (a resize, a replacement, a drain) is forgotten, and its caller gets
-%% `pool_down'; of slots that it held, the next one finds out whether their workers are idle. Stopped, it first closes the
-%% pool and removes its slot terms; workers are not touched.
+%% Crashes. Killed, or crashed, it leaves all terms and words as they are: the pool is picked from as before, claims
+%% hold, a worker that dies meanwhile is handed out until the next keeper is up, and that one learns from the seats
+%% table who is alive (weir_pool_adopt). What it was about to do (a resize, a replacement, a drain) is forgotten, and
+%% its caller gets `pool_down'; of slots that it held, the next one finds out whether their workers are idle. Stopped,
+%% it first closes the pool and removes its slot terms; workers are not touched.
 %%
 %% When the application weir_pool is stopped under a pool that belongs to another supervision tree, the keeper stops,
 %% and the pool with it: nobody else is left to clean up.
@@ -39,8 +40,8 @@
 -type change_error() :: no_pool | {pool_down, Reason :: term()}.
 %% `pool_down': the keeper was killed with the change under way.
 
-%% How often claims of dead claimers and idle workers are looked for, milliseconds. When somebody waits, claims are looked
-%% for at once, but the more slots there are the less often: a sweep takes up to 0.2 us for each.
+%% How often claims of dead claimers and idle workers are looked for, milliseconds. When somebody waits, claims are
+%% looked for at once, but the more slots there are the less often: a sweep takes up to 0.2 us for each.
 -define(SWEEP_MS, 1000).
 -define(MIN_SWEEP_MS, 10).
 -define(SLOTS_SWEPT_IN_A_MS, 100).
@@ -113,13 +114,13 @@ connected(Name, Id, Slot, Pid) -> tell(Name, {connected, Id, Slot, self(), Pid})
 -spec start_failed(weir_pool:name(), Id :: pos_integer(), weir_pool:slot()) -> ok.
 start_failed(Name, Id, Slot) -> tell(Name, {start_failed, Id, Slot, self()}).
 
-%% @doc A slot that the keeper waited for was released, and is held. A message that finds no keeper is not missed: the next
-%% one looks at what is held.
+%% @doc A slot that the keeper waited for was released, and is held. A message that finds no keeper is not missed: the
+%% next one looks at what is held.
 -spec released(#pool{}, weir_pool:slot()) -> ok.
 released(#pool{name = Name} = Pool, Slot) -> tell(Name, {released, weir_pool_terms:id(Pool), Slot}).
 
-%% @doc A claim has been disowned, because its worker is likely to be busy. A message that finds no keeper is not missed: the
-%% next one finds the claim like one of a dead holder.
+%% @doc A claim has been disowned, because its worker is likely to be busy. A message that finds no keeper is not
+%% missed: the next one finds the claim like one of a dead holder.
 -spec abandon(#pool{}, weir_pool:slot(), weir_pool_word:word()) -> ok.
 abandon(#pool{name = Name} = Pool, Slot, Word) -> tell(Name, {abandon, weir_pool_terms:id(Pool), Slot, Word}).
 
@@ -141,8 +142,8 @@ tell(Name, Message) ->
 init(#boot{name = Name, id = Id, conf = Conf, seats = Seats} = Boot) ->
     %% For terminate/2.
     process_flag(trap_exit, true),
-    %% It has little to do, but picks get dead workers until it is done. Behind busy pickers it would have to wait for its
-    %% turn before each writing of a term, on top of the wait that the writing itself is.
+    %% It has little to do, but picks get dead workers until it is done. Behind busy pickers it would have to wait for
+    %% its turn before each writing of a term, on top of the wait that the writing itself is.
     process_flag(priority, high),
     %% From here on `connected' messages come to this process; the seats are read only afterwards.
     case weir_pool_registry:join(Name, Id, keeper) of
@@ -177,7 +178,9 @@ handle_continue({start, Last}, #state{boot = #boot{name = Name, id = Id, conf = 
     case Conf of
         #conf{worker = {_, _, _}, start = sync} ->
             case weir_pool_terms:pool(Name, Id) of
-                undefined -> start_next(weir_pool_slots:missing(1, weir_pool_slots:pool_size(Looking), Looking), Start);
+                undefined ->
+                    Size = weir_pool_slots:pool_size(Looking),
+                    start_next(weir_pool_starts:missing(1, Size, Looking), Start);
                 _Open -> open(Start)
             end;
         #conf{} ->
@@ -188,7 +191,7 @@ handle_continue({start, Last}, #state{boot = #boot{name = Name, id = Id, conf = 
 start_next([], State) ->
     open(State);
 start_next([Slot | _] = Missing, #state{slots = Slots} = State) ->
-    {noreply, State#state{phase = {opening, Missing}, slots = weir_pool_slots:start(Slot, open, Slots)}}.
+    {noreply, State#state{phase = {opening, Missing}, slots = weir_pool_starts:start(Slot, open, Slots)}}.
 
 open(#state{boot = #boot{name = Name, id = Id}, slots = Slots, sweep = Sweep} = State) ->
     case weir_pool_registry:open(Name, Id, weir_pool_slots:pool(Slots)) of
@@ -196,13 +199,10 @@ open(#state{boot = #boot{name = Name, id = Id}, slots = Slots, sweep = Sweep} = 
             tell_starter(ok, State),
             _ = erlang:send_after(?SWEEP_MS, self(), sweep),
             ok = weir_pool_sweep:begin_checks(Sweep),
-            {noreply, start_missing(State#state{phase = open})};
+            {noreply, State#state{phase = open, slots = weir_pool_starts:start_missing(Slots)}};
         {error, gone} ->
             give_up(gone, State)
     end.
-
-start_missing(#state{boot = #boot{conf = #conf{worker = none}}} = State) -> State;
-start_missing(#state{slots = Slots} = State) -> State#state{slots = weir_pool_slots:start_missing(Slots)}.
 
 %% Reaches nobody if the starter has been told before.
 tell_starter(Result, #state{boot = #boot{starter = Starter}}) ->
@@ -234,9 +234,9 @@ handle_call({replace, _Slot}, _From, #state{boot = #boot{conf = #conf{worker = n
 handle_call({replace, Slot}, From, #state{slots = Slots} = State) ->
     case is_integer(Slot) andalso Slot >= 1 andalso Slot =< weir_pool_slots:pool_size(Slots) of
         true ->
-            case weir_pool_slots:is_changing(Slot, Slots) of
+            case weir_pool_starts:is_changing(Slot, Slots) of
                 true -> {reply, {error, replacing}, State};
-                false -> {noreply, State#state{slots = weir_pool_slots:start(Slot, {replace, From}, Slots)}}
+                false -> {noreply, State#state{slots = weir_pool_starts:start(Slot, {replace, From}, Slots)}}
             end;
         false ->
             {reply, {error, no_slot}, State}
@@ -325,7 +325,7 @@ handle_info({{retired, Sup}, _Monitor, process, _Pid, _Killed}, #state{boot = Bo
     ok = weir_pool_slot_sup:drain(Sup, Boot),
     {noreply, State};
 handle_info({timeout, Timer, {start, Slot}}, #state{slots = Slots, phase = Phase} = State) when Phase =/= draining ->
-    {noreply, State#state{slots = weir_pool_slots:due(Slot, Timer, Slots)}};
+    {noreply, State#state{slots = weir_pool_starts:due(Slot, Timer, Slots)}};
 handle_info(sweep, State) ->
     _ = erlang:send_after(?SWEEP_MS, self(), sweep),
     {noreply, sweep(State)};
@@ -354,9 +354,8 @@ format_status(Status) -> maps:map(fun shown/2, Status).
 shown(state, #state{boot = #boot{name = Name}, slots = Slots, phase = Phase, names = Names, change = Change}) ->
     #pool{size = Size, limit = Limit} = weir_pool_slots:pool(Slots),
     Live = length(weir_pool_slots:filled(Slots)),
-    #{
-        pool => Name, phase => Phase, size => Size, limit => Limit, live => Live, names => map_size(Names), change => Change
-    };
+    Shown = #{pool => Name, phase => Phase, size => Size, limit => Limit, live => Live, change => Change},
+    Shown#{names => map_size(Names)};
 shown(_, Value) ->
     Value.
 
@@ -403,7 +402,7 @@ close(Name, Id) ->
 
 %% A start that nobody waits for any more was for a slot that the pool has no more.
 started(Slot, Purpose, Start, Result, #state{slots = Slots, phase = Phase} = State) ->
-    case weir_pool_slots:start_ended(Slot, Start, Slots) of
+    case weir_pool_starts:ended(Slot, Start, Slots) of
         {ok, Ended} when Phase =/= draining -> started(Purpose, Slot, Result, State#state{slots = Ended});
         {ok, Ended} -> {noreply, unwanted(Purpose, Result, no_pool, State#state{slots = Ended})};
         void -> {noreply, unwanted(Purpose, Result, no_slot, State)}
@@ -417,7 +416,7 @@ started(open, Slot, {error, Reason}, State) ->
 started(fill, Slot, {ok, Sup}, #state{slots = Slots} = State) ->
     {noreply, State#state{slots = weir_pool_slots:put_sup(Slot, Sup, Slots)}};
 started(fill, Slot, {error, _Reason}, #state{slots = Slots} = State) ->
-    Later = State#state{slots = weir_pool_slots:start_failed(Slot, Slots)},
+    Later = State#state{slots = weir_pool_starts:failed(Slot, Slots)},
     %% Nobody needs a worker for overflow.
     case Slot =< weir_pool_slots:pool_size(Slots) of
         true -> spend(Later);
@@ -452,7 +451,7 @@ unwanted(Purpose, Result, Why, #state{boot = Boot} = State) ->
     State.
 
 tend(_Slot, #state{phase = draining} = State) -> State;
-tend(Slot, #state{slots = Slots} = State) -> State#state{slots = weir_pool_slots:tend(Slot, Slots)}.
+tend(Slot, #state{slots = Slots} = State) -> State#state{slots = weir_pool_starts:tend(Slot, Slots)}.
 
 spend(#state{boot = #boot{conf = #conf{start = async}}} = State) ->
     {noreply, State};

@@ -1,8 +1,8 @@
 %% @doc Which slot a name gets, in a pool whose workers connect themselves.
 %%
-%% Packed from the beginning, or with the strategies that choose slots at random, as far from the others as can be: then the
-%% share of a vacant slot, which goes to others, is spread. The rule is gproc_pool's: the middle of the longest row of vacant
-%% slots, the row that goes over the end counting as one, and being preferred among equals.
+%% Packed from the beginning, or with the strategies that choose slots at random, as far from the others as can be: then
+%% the share of a vacant slot, which goes to others, is spread. The rule is gproc_pool's: the middle of the longest row
+%% of vacant slots, the row that goes over the end counting as one, and being preferred among equals.
 %%
 %% A pure module.
 -module(weir_pool_names).

@@ -37,7 +37,10 @@
 check(Opts) when is_map(Opts) ->
     Given = lists:sort(maps:to_list(Opts)),
     Wrong = [{Key, Value} || {Key, Value} <- Given, not is_valid(Key, Value)],
-    Contradicting = [{Key, Value, Other} || Wrong =:= [], {Key, Value} <- Given, {true, Other} <- [contradicts(Key, Opts)]],
+    Contradicting = [
+        {Key, Value, Other}
+     || Wrong =:= [], {Key, Value} <- Given, {true, Other} <- [contradicts(Key, Opts)]
+    ],
     case {Wrong, Contradicting} of
         {[{Key, Value} | _], _} -> {error, {bad_option, Key, Value}};
         {[], [{Key, Value, Other} | _]} -> {error, {contradicting_options, {Key, Value}, Other}};

@@ -2,14 +2,15 @@
 %%
 %% The order is that of dependence. The keeper starts the workers through their supervisor, so when that is lost the
 %% keeper is started again as well, and fills the slots anew. When only the keeper is lost, workers stay: the next
-%% keeper finds them with their supervisor. Shutting down goes the other way round: the keeper closes the pool before the
-%% first worker is asked to stop. The queue goes with the keeper, which is no loss: those who wait ask the next one.
+%% keeper finds them with their supervisor. Shutting down goes the other way round: the keeper closes the pool before
+%% the first worker is asked to stop. The queue goes with the keeper, which is no loss: those who wait ask the next one.
 %%
 %% It owns the table of the pool's seats, which has to outlive the keeper.
 %%
 %% All children are significant. One that exits in an orderly way has given up, the keeper because workers could not be
 %% started or died too often, any of them because the pool has lost its name, and this supervisor then shuts down
-%% with it; whether the pool is started again is for its own supervisor to decide. A child that crashes is started again.
+%% with it; whether the pool is started again is for its own supervisor to decide. A child that crashes is started
+%% again.
 -module(weir_pool_pool_sup).
 -behaviour(supervisor).
 
@@ -23,8 +24,8 @@
 -define(INTENSITY, 10).
 -define(PERIOD, 10).
 
-%% Milliseconds that keeper and queue are given to stop. The keeper may be waiting for a worker that does not come up, and there
-%% is nothing that it must not leave behind.
+%% Milliseconds that keeper and queue are given to stop. What the keeper erases takes a second for 10,000 slots; if it
+%% has to be killed, the registry does the rest.
 -define(SHUTDOWN, 5000).
 
 %% @doc Starts a pool's processes. `ignore': the name was refused and the starter has been told.

@@ -11,10 +11,10 @@
 %% wants the name before the monitor has told gets it at once: a row whose supervisor is dead counts as free.
 %%
 %% Crashes. The table belongs to weir_pool_sup and outlives this process. The next one monitors every row again,
-%% and a monitor of a dead process tells at once, so nothing is missed. Meanwhile pools work and are picked from. A request
-%% that finds no registry, or whose registry dies before the answer, is made again: every request may be made twice.
-%% Otherwise a pool that happens to restart a process just then would use up its restart intensity at once. A crash
-%% between two steps of a clean-up leaves the row, and the clean-up starts over.
+%% and a monitor of a dead process tells at once, so nothing is missed. Meanwhile pools work and are picked from. A
+%% request that finds no registry, or whose registry dies before the answer, is made again: every request may be made
+%% twice. Otherwise a pool that happens to restart a process just then would use up its restart intensity at once. A
+%% crash between two steps of a clean-up leaves the row, and the clean-up starts over.
 %%
 %% Removing slot terms is slow, and this process does nothing else meanwhile. Therefore the keeper
 %% removes them whenever it has the chance; what is left for this process is the pools that were killed.

@@ -1,17 +1,18 @@
-%% @doc The seats of a pool: what its keeper knows and cannot read off the slots' terms, so that a keeper that is killed is
-%% no loss.
+%% @doc The seats of a pool: what its keeper knows and cannot read off the slots' terms, so that a keeper that is killed
+%% is no loss.
 %%
 %% A table with three kinds of rows:
 %%
 %% <ul>
-%% <li>one for each slot's supervisor, with its slot, its worker, and the start that made it. That supervisor enters itself
-%%   and, later, its worker; the keeper marks it as retired, and whoever sees to its end deletes it;</li>
+%% <li>one for each slot's supervisor, with its slot, its worker, and the start that made it. That supervisor enters
+%%   itself and, later, its worker; the keeper marks it as retired, and whoever sees to its end deletes it;</li>
 %% <li>one for each name that processes connect under, with its slot, and one for each slot that a process is connected
 %%   in. The keeper writes them.</li>
 %% </ul>
 %%
-%% Rows of a supervisor that died when there was no keeper are found by the next one, which sees that it is dead. The table
-%% belongs to the pool's supervisor and goes with it; a process that outlives that finds no table, and writes nothing.
+%% Rows of a supervisor that died when there was no keeper are found by the next one, which sees that it is dead. The
+%% table belongs to the pool's supervisor and goes with it; a process that outlives that finds no table, and writes
+%% nothing.
 -module(weir_pool_seats).
 
 -export([new/0]).

@@ -1,17 +1,18 @@
 %% @doc Supervisor of one slot: it starts the slot's worker, starts it again, and stops it.
 %%
-%% A slot has a supervisor of its own so that a worker that is slow to start or to stop keeps no other one waiting, and so
-%% that a new worker can come up beside the old one that it is to replace.
+%% A slot has a supervisor of its own so that a worker that is slow to start or to stop keeps no other one waiting, and
+%% so that a new worker can come up beside the old one that it is to replace.
 %%
-%% Protocol. Starting one takes a process of its own, the starter, which the keeper monitors. It has the workers' supervisor
-%% start the slot's, empty; that enters itself in the seats table. It then has the slot's supervisor start the worker, by
-%% `start_worker/3', which runs there, writes the worker into the table, and tells the keeper. Later restarts do the
-%% same. The supervisor tells and does not wait, so it cannot be held up by the keeper.
+%% Protocol. Starting one takes a process of its own, the starter, which the keeper monitors. It has the workers'
+%% supervisor start the slot's, empty; that enters itself in the seats table. It then has the slot's supervisor start
+%% the worker, by `start_worker/3', which runs there, writes the worker into the table, and tells the keeper. Later
+%% restarts do the same. The supervisor tells and does not wait, so it cannot be held up by the keeper.
 %%
-%% Everything is in the table before it is told, so a message that finds no keeper is not missed. A row that says `starting'
-%% belongs to a starter. The next keeper does not know those of its predecessor, and retires what they are about to start;
-%% and a supervisor that is started for a keeper that is dead ends at once, because the next one may have read the table
-%% already. (If the keeper is alive after the row was written, then the next one reads the table afterwards.)
+%% Everything is in the table before it is told, so a message that finds no keeper is not missed. A row that says
+%% `starting' belongs to a starter. The next keeper does not know those of its predecessor, and retires what they are
+%% about to start; and a supervisor that is started for a keeper that is dead ends at once, because the next one may
+%% have read the table already. (If the keeper is alive after the row was written, then the next one reads the table
+%% afterwards.)
 %%
 %% With `start => sync' it restarts its worker as often as the pool's `intensity' allows, and then ends; with `async' it
 %% ends when the worker has died, and the keeper starts another after a while.
@@ -26,8 +27,8 @@
 
 %% @doc Keeper: starts a slot's supervisor and its worker. Returns at once, and the keeper gets
 %% `{{started, Slot, Purpose, Start}, Monitor, process, Starter, {done, {ok, SlotSup} | {error, Reason}}}', or another
-%% reason if the starter was killed. A worker whose start function returned `ignore' is not in the seats table. If the worker
-%% cannot be started, the supervisor is stopped again.
+%% reason if the starter was killed. A worker whose start function returned `ignore' is not in the seats table. If the
+%% worker cannot be started, the supervisor is stopped again.
 -spec start(WorkersSup :: pid(), #boot{}, weir_pool:slot(), Purpose :: term()) -> Start :: reference().
 start(WorkersSup, Boot, Slot, Purpose) ->
     Keeper = self(),
@@ -133,7 +134,8 @@ kill(SlotSup, #boot{seats = Seats}) ->
     weir_pool_seats:delete(Seats, SlotSup).
 
 %% @private
--spec start_link(#boot{}, weir_pool:slot(), Keeper :: pid(), Start :: reference()) -> {ok, pid()} | ignore | {error, term()}.
+-spec start_link(#boot{}, weir_pool:slot(), Keeper :: pid(), Start :: reference()) ->
+    {ok, pid()} | ignore | {error, term()}.
 start_link(Boot, Slot, Keeper, Start) -> supervisor:start_link(?MODULE, {Boot, Slot, Keeper, Start}).
 
 %% @private

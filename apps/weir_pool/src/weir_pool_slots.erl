@@ -2,29 +2,29 @@
 %%
 %% Not a process: the keeper holds the value and calls these functions, so it is the only process in which they write.
 %%
-%% A slot's word is vacant whenever its term is being changed: it is filled in the order term, word, and emptied in the order
-%% word, term. A claim that sees a free word thus finds the pid that belongs to it; weir_pool_word says why that suffices.
-%% And a word that is not vacant has a term that is not `undefined', also when the keeper is killed between the two, so
-%% the next one finds all of them by their terms.
+%% A slot's word is vacant whenever its term is being changed: it is filled in the order term, word, and emptied in the
+%% order word, term. A claim that sees a free word thus finds the pid that belongs to it; weir_pool_word says why that
+%% suffices. And a word that is not vacant has a term that is not `undefined', also when the keeper is killed between
+%% the two, so the next one finds all of them by their terms.
 %%
 %% What waits for a slot to be nobody's is its `action'. It is carried out when the word is held or vacant and nobody is
-%% looking at the worker; whoever makes the word so, or has looked, sees to that by act/2. There is one at most: another takes
-%% its place, and whoever waits for the first is told.
+%% looking at the worker; whoever makes the word so, or has looked, sees to that by act/2. There is one at most: another
+%% takes its place, and whoever waits for the first is told.
 %%
 %% Messages of starters, timers and monitors are told from those of their predecessors by a reference.
 -module(weir_pool_slots).
 
 -export([new/3, boot/1, conf/1, seats/1, workers_sup/1, pool/1, pool_size/1, set_pool/2]).
--export([start/3, start_ended/3, start_failed/2, start_missing/1, tend/2, due/3]).
 -export([connected/4, put_sup/3, settle/3, clear/2, fill/3, empty/2]).
 -export([sup_down/4, worker_down/3]).
 -export([take_out/3, keep/2, act/2, released/2, renew/2]).
 -export([look/3, looked/3, hold/2]).
--export([worker/2, is_sup/3, has_sup/2, is_starting/2, is_changing/2, retiring/1, vacancies/3, missing/3, filled/1]).
+-export([worker/2, is_sup/3, has_sup/2, retiring/1, filled/1]).
+-export([entry/2, put_entry/3]).
 
--export_type([slots/0, action/0, purpose/0]).
+-export_type([slots/0, action/0]).
 
--include("weir_pool.hrl").
+-include("weir_pool_slot.hrl").
 
 -type action() ::
     none
@@ -32,32 +32,9 @@
     | {swap, SlotSup :: pid(), Monitor :: reference(), From :: gen_server:from()}
     | drain
     | draining.
-%% What is done with a slot when it is nobody's: stop its worker for good; put the worker of that supervisor in; find out
-%% when it has handled what was sent to it, of which the keeper is told by `{{drained, Slot}, _, process, _, _}'.
+%% What is done with a slot when it is nobody's: stop its worker for good; put the worker of that supervisor in; find
+%% out when it has handled what was sent to it, of which the keeper is told by `{{drained, Slot}, _, process, _, _}'.
 %% `draining': that is being found out, and the slot stays out of use.
-
--type purpose() :: open | fill | resize | {replace, gen_server:from()}.
-%% What a worker is started for: the pool is not open yet; the slot is vacant; the pool is to grow; the slot's worker is to
-%% be replaced.
-
--record(slot, {
-    %% None for processes that connected themselves.
-    sup :: pid() | undefined,
-    sup_monitor :: reference() | undefined,
-    worker :: pid() | undefined,
-    monitor :: reference() | undefined,
-    %% Whether it ever was: filling it is then a restart.
-    filled = false :: boolean(),
-    %% A start that is under way, or that a timer will begin.
-    starting = none :: none | {purpose(), Start :: reference()} | {later, Timer :: reference()},
-    %% Starts in a row that did not lead to a worker that lasted, and when the last worker came or the last start failed,
-    %% monotonic milliseconds.
-    attempts = 0 :: non_neg_integer(),
-    since = 0 :: integer(),
-    %% The monitor of a process that looks at the worker, while the word is held for that.
-    look = none :: none | reference(),
-    action = none :: action()
-}).
 
 -record(slots, {
     boot :: #boot{},
@@ -102,74 +79,6 @@ pool_size(#slots{pool = #pool{size = Size}}) -> Size.
 -spec set_pool(#pool{}, slots()) -> slots().
 set_pool(Pool, Slots) -> Slots#slots{pool = Pool}.
 
-%% ---------------------------------------------------------------- starts
-
-%% @doc Has a worker started; the keeper gets the message of weir_pool_slot_sup:start/4. Not for a slot for which one is being
-%% started already.
--spec start(weir_pool:slot(), purpose(), slots()) -> slots().
-start(Slot, Purpose, #slots{boot = Boot, workers_sup = WorkersSup} = Slots) ->
-    Entry = stop_timer(entry(Slot, Slots)),
-    Start = weir_pool_slot_sup:start(WorkersSup, Boot, Slot, Purpose),
-    put_entry(Slot, Entry#slot{starting = {Purpose, Start}}, Slots).
-
-stop_timer(#slot{starting = {later, Timer}} = Entry) ->
-    _ = erlang:cancel_timer(Timer),
-    Entry#slot{starting = none};
-stop_timer(#slot{starting = none} = Entry) ->
-    Entry.
-
-%% @doc A start has ended. `void': nobody waits for it any more.
--spec start_ended(weir_pool:slot(), Start :: reference(), slots()) -> {ok, slots()} | void.
-start_ended(Slot, Start, Slots) ->
-    case entry(Slot, Slots) of
-        #slot{starting = {_Purpose, Start}} = Entry -> {ok, put_entry(Slot, Entry#slot{starting = none}, Slots)};
-        _ -> void
-    end.
-
-%% @doc A start has failed. The next one of this slot waits.
--spec start_failed(weir_pool:slot(), slots()) -> slots().
-start_failed(Slot, Slots) ->
-    #slot{attempts = Attempts} = Entry = entry(Slot, Slots),
-    start_later(Slot, Entry#slot{attempts = max(1, Attempts), since = now_ms()}, Slots).
-
-%% @doc Starts a worker for every vacant slot that is picked from and does not wait for a start already.
--spec start_missing(slots()) -> slots().
-start_missing(Slots) ->
-    lists:foldl(fun(Slot, S) -> start(Slot, fill, S) end, Slots, vacancies(1, pool_size(Slots), Slots)).
-
-%% @doc A slot may have lost its worker and whoever would start it again: then the keeper does, after a while. To be called
-%% after everything that may have been the last of these.
--spec tend(weir_pool:slot(), slots()) -> slots().
-tend(Slot, #slots{boot = #boot{conf = #conf{worker = Worker}}, pool = #pool{size = Size}} = Slots) ->
-    case entry(Slot, Slots) of
-        #slot{sup = undefined, worker = undefined, starting = none, action = none} = Entry when
-            Worker =/= none, Slot =< Size
-        ->
-            start_later(Slot, Entry, Slots);
-        _ ->
-            Slots
-    end.
-
-%% A worker that has lasted for longer than the longest wait has made up for what was before it.
-start_later(Slot, Entry, #slots{boot = #boot{conf = #conf{backoff = {_, Max} = Backoff}}} = Slots) ->
-    #slot{attempts = Attempts, since = Since, filled = Filled} = Entry,
-    Failed =
-        case Filled andalso now_ms() - Since > Max of
-            true -> 0;
-            false -> Attempts
-        end,
-    Timer = erlang:start_timer(weir_pool_backoff:delay(Failed, Backoff), self(), {start, Slot}),
-    put_entry(Slot, Entry#slot{starting = {later, Timer}, attempts = Failed + 1}, Slots).
-
-%% @doc The time has come for a start. Slots for overflow are started when somebody waits, but not before this either.
--spec due(weir_pool:slot(), Timer :: reference(), slots()) -> slots().
-due(Slot, Timer, #slots{pool = #pool{size = Size}} = Slots) ->
-    case entry(Slot, Slots) of
-        #slot{starting = {later, Timer}} when Slot =< Size -> start(Slot, fill, Slots);
-        #slot{starting = {later, Timer}} = Entry -> put_entry(Slot, Entry#slot{starting = none}, Slots);
-        _ -> Slots
-    end.
-
 %% ---------------------------------------------------------------- who is in a slot
 
 %% @doc A slot's supervisor tells that it has a worker. `restarted': in the place of one it had before. `void': it is no
@@ -203,9 +112,9 @@ put_sup(Slot, Sup, Slots) ->
 fill_if_any(_Slot, undefined, Slots) -> Slots;
 fill_if_any(Slot, Worker, Slots) -> fill(Slot, Worker, Slots).
 
-%% @doc For a keeper that has just started: takes over a slot as its predecessor has left it. A worker that is in its slot
-%% keeps the claim that somebody has of it. A word that is held stays so: whatever it was held for, it is now for the
-%% keeper to find out about the worker.
+%% @doc For a keeper that has just started: takes over a slot as its predecessor has left it. A worker that is in its
+%% slot keeps the claim that somebody has of it. A word that is held stays so: whatever it was held for, it is now for
+%% the keeper to find out about the worker.
 -spec settle(weir_pool:slot(), {sup, SlotSup :: pid()} | {connected, pid()}, slots()) -> slots().
 settle(Slot, {sup, Sup}, Slots) ->
     settle_worker(Slot, weir_pool_seats:worker(seats(Slots), Sup), monitored(Slot, Sup, Slots));
@@ -226,8 +135,8 @@ settle_worker(Slot, Pid, #slots{pool = Pool} = Slots) ->
             fill(Slot, Pid, Slots)
     end.
 
-%% @doc For a keeper that has just started: empties a slot whose term is that of a worker that died with nobody to see it, or
-%% that was about to come into the slot.
+%% @doc For a keeper that has just started: empties a slot whose term is that of a worker that died with nobody to see
+%% it, or that was about to come into the slot.
 -spec clear(weir_pool:slot(), slots()) -> slots().
 clear(Slot, #slots{pool = #pool{limit = Limit} = Pool} = Slots) ->
     case entry(Slot, Slots) of
@@ -247,8 +156,8 @@ clear(Slot, #slots{pool = #pool{limit = Limit} = Pool} = Slots) ->
             Slots
     end.
 
-%% @doc Puts a worker in a slot, whoever is in it; a pick finds the one or the other. Whoever had claimed the predecessor
-%% has nothing any more. Those who wait for a worker are told.
+%% @doc Puts a worker in a slot, whoever is in it; a pick finds the one or the other. Whoever had claimed the
+%% predecessor has nothing any more. Those who wait for a worker are told.
 -spec fill(weir_pool:slot(), pid(), slots()) -> slots().
 fill(Slot, Pid, #slots{boot = #boot{seats = Seats, conf = #conf{worker = Worker}}, pool = Pool} = Slots) ->
     #slot{filled = Filled} = Entry = unmonitored_worker(entry(Slot, Slots)),
@@ -273,8 +182,8 @@ empty(Slot, #slots{boot = #boot{seats = Seats}, pool = Pool} = Slots) ->
             put_entry(Slot, unmonitored_worker(Entry), Slots)
     end.
 
-%% @doc The monitor of a slot's supervisor tells that it is down. `spare': it was to take the slot over, and the slot stays as
-%% it is. `void': it was no slot's supervisor any more.
+%% @doc The monitor of a slot's supervisor tells that it is down. `spare': it was to take the slot over, and the slot
+%% stays as it is. `void': it was no slot's supervisor any more.
 -spec sup_down(weir_pool:slot(), Monitor :: reference(), Reason :: term(), slots()) -> {ok | spare, slots()} | void.
 sup_down(Slot, Monitor, Reason, #slots{boot = #boot{seats = Seats}} = Slots) ->
     case entry(Slot, Slots) of
@@ -289,12 +198,12 @@ sup_down(Slot, Monitor, Reason, #slots{boot = #boot{seats = Seats}} = Slots) ->
             void
     end.
 
-%% @doc A worker's monitor tells that it is down. `void': it was in its slot no more. `restarted': its successor was there
-%% already, and is in the slot.
+%% @doc A worker's monitor tells that it is down. `void': it was in its slot no more. `restarted': its successor was
+%% there already, and is in the slot.
 %%
 %% Every writing of a slot's term waits until all schedulers have got on, half a millisecond when they are busy, and one
-%% waits for the other. A keeper that hears late, because many workers die, therefore does not leave the slot vacant for the
-%% time until it has read the message that tells of the successor: that would double what it has to write.
+%% waits for the other. A keeper that hears late, because many workers die, therefore does not leave the slot vacant for
+%% the time until it has read the message that tells of the successor: that would double what it has to write.
 -spec worker_down(weir_pool:slot(), Monitor :: reference(), slots()) -> {ok | restarted, slots()} | void.
 worker_down(Slot, Monitor, Slots) ->
     case entry(Slot, Slots) of
@@ -402,7 +311,8 @@ without_sup(Slot, Do, #slots{boot = Boot} = Slots) ->
             put_entry(Slot, Entry#slot{sup = undefined, sup_monitor = undefined}, Slots)
     end.
 
-%% @doc Somebody has released a claim for which the keeper waited. Says nothing if the slot has been used otherwise since.
+%% @doc Somebody has released a claim for which the keeper waited. Says nothing if the slot has been used otherwise
+%% since.
 -spec released(weir_pool:slot(), slots()) -> slots().
 released(Slot, Slots) ->
     case is_left_held(Slot, Slots) of
@@ -411,7 +321,8 @@ released(Slot, Slots) ->
     end.
 
 %% @doc Gets rid of a worker that is likely to be busy or broken, and starts another, unless the slot is for overflow; a
-%% process that connected itself is only taken out of the slot. If something was waiting for the slot, that is done instead.
+%% process that connected itself is only taken out of the slot. If something was waiting for the slot, that is done
+%% instead.
 -spec renew(weir_pool:slot(), slots()) -> slots().
 renew(Slot, #slots{boot = #boot{conf = #conf{worker = Started}}} = Slots) ->
     case entry(Slot, Slots) of
@@ -424,15 +335,15 @@ renew(Slot, #slots{boot = #boot{conf = #conf{worker = Started}}} = Slots) ->
             %% If its supervisor was gone before.
             true = exit(Worker, kill),
             case Starting =:= none andalso Slot =< pool_size(Slots) of
-                true -> start(Slot, fill, Killed);
+                true -> weir_pool_starts:start(Slot, fill, Killed);
                 false -> Killed
             end
     end.
 
 %% ---------------------------------------------------------------- looking at workers
 
-%% @doc A process with this monitor looks at the worker of a slot that the keeper has made held, or found so. Until it has
-%% ended, the slot stays out of use.
+%% @doc A process with this monitor looks at the worker of a slot that the keeper has made held, or found so. Until it
+%% has ended, the slot stays out of use.
 -spec look(weir_pool:slot(), Monitor :: reference(), slots()) -> slots().
 look(Slot, Monitor, Slots) -> put_entry(Slot, (entry(Slot, Slots))#slot{look = Monitor}, Slots).
 
@@ -471,50 +382,25 @@ is_sup(Slot, Sup, Slots) -> (entry(Slot, Slots))#slot.sup =:= Sup.
 -spec has_sup(weir_pool:slot(), slots()) -> boolean().
 has_sup(Slot, Slots) -> not is_sup(Slot, undefined, Slots).
 
-%% @doc Whether a worker is being started for the slot at this moment.
--spec is_starting(weir_pool:slot(), slots()) -> boolean().
-is_starting(Slot, Slots) ->
-    case entry(Slot, Slots) of
-        #slot{starting = none} -> false;
-        #slot{starting = {later, _}} -> false;
-        #slot{starting = {_Purpose, _}} -> true
-    end.
-
-%% @doc Whether a worker is being started for the slot, or something waits for its release.
--spec is_changing(weir_pool:slot(), slots()) -> boolean().
-is_changing(Slot, Slots) -> is_starting(Slot, Slots) orelse (entry(Slot, Slots))#slot.action =/= none.
-
 %% @doc The slots that are to be given up when they are released.
 -spec retiring(slots()) -> [weir_pool:slot()].
 retiring(#slots{retiring = Retiring}) -> Retiring.
-
-%% @doc The slots from one to another that have neither a worker nor the prospect of one.
--spec vacancies(First :: pos_integer(), Last :: non_neg_integer(), slots()) -> [weir_pool:slot()].
-vacancies(First, Last, Slots) -> [Slot || Slot <- missing(First, Last, Slots), (entry(Slot, Slots))#slot.starting =:= none].
-
-%% @doc The same, with those whose next start has to wait.
--spec missing(First :: pos_integer(), Last :: non_neg_integer(), slots()) -> [weir_pool:slot()].
-missing(First, Last, Slots) when First =< Last ->
-    [
-        Slot
-     || Slot <- lists:seq(First, Last),
-        #slot{sup = undefined, worker = undefined} <- [entry(Slot, Slots)],
-        not is_starting(Slot, Slots)
-    ];
-missing(_First, _Last, _Slots) ->
-    [].
 
 %% @doc All slots that have a worker, with it, in their order.
 -spec filled(slots()) -> [{weir_pool:slot(), pid()}].
 filled(#slots{map = Map}) ->
     lists:sort([{Slot, Pid} || {Slot, #slot{worker = Pid}} <- maps:to_list(Map), Pid =/= undefined]).
 
+%% @doc For this module and weir_pool_starts: what is known of a slot.
+-spec entry(weir_pool:slot(), slots()) -> #slot{}.
 entry(Slot, #slots{map = Map}) ->
     case Map of
         #{Slot := Entry} -> Entry;
         #{} -> #slot{}
     end.
 
+%% @doc For this module and weir_pool_starts: what is known from now on.
+-spec put_entry(weir_pool:slot(), #slot{}, slots()) -> slots().
 put_entry(Slot, Entry, #slots{map = Map} = Slots) -> Slots#slots{map = Map#{Slot => Entry}}.
 
 monitored(Slot, Sup, Slots) ->

@@ -1,10 +1,10 @@
-%% @doc What a keeper looks for among the claims and the idle workers: claims of the dead, workers for overflow that nobody
-%% needs, and workers whose health is to be checked.
+%% @doc What a keeper looks for among the claims and the idle workers: claims of the dead, workers for overflow that
+%% nobody needs, and workers whose health is to be checked.
 %%
 %% Not a process: the keeper holds the value and calls these functions.
 %%
-%% Whatever takes time is done by a process of its own, which the slot is held for. The keeper gets its monitor's message,
-%% `{checked, Monitor, process, Checker, Exit}' or `{{probed, Slot}, Monitor, process, Prober, Exit}'.
+%% Whatever takes time is done by a process of its own, which the slot is held for. The keeper gets its monitor's
+%% message, `{checked, Monitor, process, Checker, Exit}' or `{{probed, Slot}, Monitor, process, Prober, Exit}'.
 -module(weir_pool_sweep).
 
 -export([new/1, begin_checks/1]).
@@ -22,7 +22,8 @@
 -record(sweep, {
     linger :: non_neg_integer(),
     check :: {fun((pid()) -> term()), IntervalMs :: pos_integer()} | none,
-    %% Workers for overflow: the word when it was first seen, and when, monotonic milliseconds. Every claim changes the word.
+    %% Workers for overflow: the word when it was first seen, and when, monotonic milliseconds. Every claim changes the
+    %% word.
     idle = #{} :: #{weir_pool:slot() => {weir_pool_word:word(), integer()}},
     %% Slots that this round of checks has still to look at, and the check under way.
     unchecked = [] :: [weir_pool:slot()],
@@ -85,7 +86,8 @@ probe(Slot, Ms, Slots) ->
     weir_pool_slots:look(Slot, Monitor, Slots).
 
 %% @doc A probe has ended: a worker that is done is put back into use, another one replaced.
--spec probed(weir_pool:slot(), Monitor :: reference(), Exit :: term(), weir_pool_slots:slots()) -> weir_pool_slots:slots().
+-spec probed(weir_pool:slot(), Monitor :: reference(), Exit :: term(), weir_pool_slots:slots()) ->
+    weir_pool_slots:slots().
 probed(Slot, Monitor, Exit, Slots) ->
     case weir_pool_slots:looked(Slot, Monitor, Slots) of
         {ok, Looked} when Exit =:= {done, true} -> weir_pool_slots:act(Slot, Looked);
@@ -93,16 +95,16 @@ probed(Slot, Monitor, Exit, Slots) ->
         void -> Slots
     end.
 
-%% @doc Starts workers for overflow: as many as wait for one, but no more than there is room for. A claim that does not wait
-%% has only set a flag, which is taken down.
+%% @doc Starts workers for overflow: as many as wait for one, but no more than there is room for. A claim that does not
+%% wait has only set a flag, which is taken down.
 -spec grow(weir_pool_slots:slots()) -> weir_pool_slots:slots().
 grow(Slots) ->
     #pool{size = Size, limit = Limit, gate = Gate} = weir_pool_slots:pool(Slots),
     Asked = atomics:exchange(Gate, ?GATE_GROW, 0),
-    Coming = length([Slot || Slot <- lists:seq(Size + 1, Limit), weir_pool_slots:is_starting(Slot, Slots)]),
+    Coming = length([Slot || Slot <- lists:seq(Size + 1, Limit), weir_pool_starts:is_starting(Slot, Slots)]),
     Wanted = max(Asked, atomics:get(Gate, ?GATE_WAITING)) - Coming,
-    Vacant = lists:sublist(weir_pool_slots:vacancies(Size + 1, Limit, Slots), max(0, Wanted)),
-    lists:foldl(fun(Slot, S) -> weir_pool_slots:start(Slot, fill, S) end, Slots, Vacant).
+    Vacant = lists:sublist(weir_pool_starts:vacancies(Size + 1, Limit, Slots), max(0, Wanted)),
+    lists:foldl(fun(Slot, S) -> weir_pool_starts:start(Slot, fill, S) end, Slots, Vacant).
 
 %% @doc Stops the workers for overflow that nobody has claimed for as long as they may linger.
 -spec idle_overflow(NowMs :: integer(), weir_pool_slots:slots(), sweep()) -> {weir_pool_slots:slots(), sweep()}.
@@ -118,7 +120,9 @@ idle_overflow(Now, Slots, #sweep{idle = Before, linger = Linger} = Sweep) ->
     ]),
     Over = [
         Slot
-     || {Slot, {_Word, Since}} <- lists:sort(maps:to_list(Idle)), Now - Since >= Linger, weir_pool_slots:hold(Slot, Slots)
+     || {Slot, {_Word, Since}} <- lists:sort(maps:to_list(Idle)),
+        Now - Since >= Linger,
+        weir_pool_slots:hold(Slot, Slots)
     ],
     Retired = lists:foldl(fun(Slot, S) -> weir_pool_slots:take_out(Slot, retire, S) end, Slots, Over),
     {Retired, Sweep#sweep{idle = maps:without(Over, Idle)}}.

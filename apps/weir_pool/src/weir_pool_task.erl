@@ -1,14 +1,14 @@
 %% @doc What takes time, done by a process of its own whose result is its exit reason.
 %%
-%% Nothing has to be agreed on: a task that is killed tells of it in the same way as one that is done, and one whose starter
-%% is gone tells nobody.
+%% Nothing has to be agreed on: a task that is killed tells of it in the same way as one that is done, and one whose
+%% starter is gone tells nobody.
 -module(weir_pool_task).
 
 -export([start/2]).
 -export([run/1]).
 
-%% @doc Starts a task. The caller gets `{Tag, Monitor, process, Pid, {done, Result}}', or another reason if the task has failed
-%% or was killed.
+%% @doc Starts a task. The caller gets `{Tag, Monitor, process, Pid, {done, Result}}', or another reason if the task has
+%% failed or was killed.
 -spec start(Tag :: term(), fun(() -> Result :: term())) -> {pid(), Monitor :: reference()}.
 start(Tag, Fun) -> spawn_opt(?MODULE, run, [Fun], [{monitor, [{tag, Tag}]}]).
 

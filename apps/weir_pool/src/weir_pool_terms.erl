@@ -39,8 +39,8 @@ new(Name, Id, #conf{size = Size, overflow = {Overflow, _}, strategy = Strategy, 
     Schedulers = erlang:system_info(schedulers),
     %% One line before the first cursor and one behind the last: the array need not begin at a line of its own.
     Cursors = atomics:new((Schedulers + 2) * ?LINE_WORDS, [{signed, false}]),
-    %% Schedulers begin at equal distances: beginning together they would go over the slots in step. The sum of where they
-    %% begin is kept in the first line, for draws/1.
+    %% Schedulers begin at equal distances: beginning together they would go over the slots in step. The sum of where
+    %% they begin is kept in the first line, for draws/1.
     Starts = [{Scheduler, (Scheduler - 1) * Size div Schedulers} || Scheduler <- lists:seq(1, Schedulers)],
     lists:foreach(fun({Scheduler, Start}) -> atomics:put(Cursors, ?CURSOR(Scheduler), Start) end, Starts),
     ok = atomics:put(Cursors, ?CURSOR(0), lists:sum([Start || {_, Start} <- Starts])),

@@ -27,7 +27,7 @@
 %% keeper.
 %%
 %% What is claimed is the worker that is there when the claim is made. The keeper changes a slot's pid only while the
-%% word says vacant, held or marked, and every change away from `free' and back raises the generation; so a pid that is
+%% word says vacant, and every change away from `free' and back raises the generation; so a pid that is
 %% read between the reading of a free word and a successful claim of that very word is the pid of the claim.
 -module(weir_pool_word).
 

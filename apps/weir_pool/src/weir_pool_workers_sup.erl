@@ -1,7 +1,9 @@
-%% @doc Supervisor of the slots' supervisors of one pool. Children are temporary: the keeper decides what is started again.
+%% @doc Supervisor of the slots' supervisors of one pool. Children are temporary: the keeper decides what is started
+%% again.
 %%
-%% It starts none of the user's code, so it is never busy for long: workers are started, and stopped, by their slot's own
-%% supervisor. Its children are stopped all at the same time, so that a pool takes as long to stop as its slowest worker.
+%% It starts none of the user's code, so it is never busy for long: workers are started, and stopped, by their slot's
+%% own supervisor. Its children are stopped all at the same time, so that a pool takes as long to stop as its slowest
+%% worker.
 %%
 %% Crashes. Slots' supervisors and workers go down with it, by their links.
 -module(weir_pool_workers_sup).
@@ -12,8 +14,8 @@
 
 -include("weir_pool.hrl").
 
-%% A slot's supervisor that is waiting for a worker's start function cannot stop before that returns. So much longer than
-%% the worker's own `shutdown' it is waited for, milliseconds.
+%% A slot's supervisor that is waiting for a worker's start function cannot stop before that returns. So much longer
+%% than the worker's own `shutdown' it is waited for, milliseconds.
 -define(GRACE, 5000).
 
 %% @doc Starts the supervisor.

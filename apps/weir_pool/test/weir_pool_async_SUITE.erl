@@ -150,7 +150,8 @@ backend_down(_Config) ->
 a_failed_start_waits(_Config) ->
     {Up, Tries, Script} = backend(),
     ok = weir_pool:start(p, (async(script(4, Script)))#{backoff => {3600000, 3600000}}),
-    Waiting = fun() -> [Slot || Slot <- [1, 2, 3, 4], {{later, _}, none, none} <- [entry(p, Slot)]] =:= [1, 2, 3, 4] end,
+    All = [1, 2, 3, 4],
+    Waiting = fun() -> [Slot || Slot <- All, {{later, _}, none, none} <- [entry(p, Slot)]] =:= All end,
     eventually(Waiting),
     ?assertEqual(4, counters:get(Tries, 1)),
     %% The delays that are set are those that were wanted.
@@ -160,7 +161,7 @@ a_failed_start_waits(_Config) ->
             Left = erlang:read_timer(Timer),
             ?assert(Left > 1000000 andalso Left =< 3600000)
         end
-     || Slot <- [1, 2, 3, 4]
+     || Slot <- All
     ],
     %% Somebody asks for a worker now, and again.
     ?assertEqual({error, {start_failed, 2, down}}, weir_pool:replace(p, 2)),

@@ -2,7 +2,8 @@
 -module(weir_pool_life_worker).
 -behaviour(gen_server).
 
--export([start_link/0, start_link/1, start_script/1, start_script/2, start_slow_to_stop/1, start_plain/0, start_dying/1]).
+-export([start_link/0, start_link/1, start_script/1, start_script/2]).
+-export([start_slow_to_stop/1, start_plain/0, start_dying/1]).
 -export([init/1, handle_call/3, handle_cast/2, terminate/2]).
 
 start_link() -> gen_server:start_link(?MODULE, plain, []).

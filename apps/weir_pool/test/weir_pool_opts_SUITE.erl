@@ -154,7 +154,10 @@ wrong_options(_Config) ->
         {"size", [1]},
         {1, [2]}
     ],
-    [?assertEqual({error, {bad_option, Key, Value}}, check(#{Key => Value})) || {Key, Values} <- Wrong, Value <- Values],
+    [
+        ?assertEqual({error, {bad_option, Key, Value}}, check(#{Key => Value}))
+     || {Key, Values} <- Wrong, Value <- Values
+    ],
     [?assertError(badarg, weir_pool_opts:check(Opts)) || Opts <- [[], [{size, 1}], 1, undefined]].
 
 contradictions(_Config) ->
@@ -163,10 +166,11 @@ contradictions(_Config) ->
     Contradicting = fun(Option, Other) -> {error, {contradicting_options, Option, Other}} end,
     ?assertEqual(Contradicting({size, 0}, {worker, ?WORKER}), check(#{size => 0})),
     ?assertEqual({error, {missing_option, size}}, weir_pool_opts:check(#{worker => ?WORKER})),
+    Max = ?MAX_SIZE,
     ?assertEqual(
-        Contradicting({size, ?MAX_SIZE - 1}, {overflow, Overflow}), check(#{size => ?MAX_SIZE - 1, overflow => Overflow})
+        Contradicting({size, Max - 1}, {overflow, Overflow}), check(#{size => Max - 1, overflow => Overflow})
     ),
-    ?assertMatch({ok, _}, check(#{size => ?MAX_SIZE - 2, overflow => Overflow})),
+    ?assertMatch({ok, _}, check(#{size => Max - 2, overflow => Overflow})),
     ?assertEqual(Contradicting({auto_size, true}, {worker, ?WORKER}), check(#{auto_size => true})),
     ?assertEqual(Contradicting({codel, Codel}, {queue, lifo}), check(#{codel => Codel, queue => lifo})),
     ?assertEqual(Contradicting({intensity, 1}, {start, async}), check(#{intensity => 1, start => async})),
@@ -174,7 +178,9 @@ contradictions(_Config) ->
     ?assertEqual(Contradicting({backoff, {1, 2}}, {start, sync}), check(#{backoff => {1, 2}})),
     ?assertEqual(Contradicting({backoff, {1, 2}}, {start, sync}), check(#{backoff => {1, 2}, start => sync})),
     [
-        ?assertEqual(Contradicting({Key, Value}, {missing_option, worker}), weir_pool_opts:check(#{size => 1, Key => Value}))
+        ?assertEqual(
+            Contradicting({Key, Value}, {missing_option, worker}), weir_pool_opts:check(#{size => 1, Key => Value})
+        )
      || {Key, Value} <- [
             {pass_slot, true}, {pass_slot, false}, {restart, permanent}, {shutdown, 1}, {intensity, 1}, {period, 1},
             {start, sync}, {start, async}, {overflow, Overflow}, {check, {fun is_pid/1, 1}}

@@ -88,8 +88,10 @@ is_own_key({weir_pool, _}) -> true;
 is_own_key(Key) when is_integer(Key), Key < 0 -> true;
 is_own_key(_) -> false.
 
-is_own_call({supervisor, Module, _}) -> lists:member(Module, [weir_pool_pool_sup, weir_pool_workers_sup, weir_pool_slot_sup]);
-is_own_call({Module, _, _}) -> lists:member(Module, [weir_pool_keeper, weir_pool_queue, weir_pool_test_worker]).
+is_own_call({supervisor, Module, _}) ->
+    lists:member(Module, [weir_pool_pool_sup, weir_pool_workers_sup, weir_pool_slot_sup]);
+is_own_call({Module, _, _}) ->
+    lists:member(Module, [weir_pool_keeper, weir_pool_queue, weir_pool_test_worker, weir_pool_life_worker]).
 
 %% A supervisor of the user's, not linked to the test.
 start_parent(FlagsAndChildren) ->
