@@ -115,14 +115,20 @@ fill_if_any(Slot, Worker, Slots) -> fill(Slot, Worker, Slots).
 %% @doc For a keeper that has just started: takes over a slot as its predecessor has left it. A worker that is in its
 %% slot keeps the claim that somebody has of it. A word that is held stays so: whatever it was held for, it is now for
 %% the keeper to find out about the worker.
+%%
+%% A worker that is dead, though its supervisor does not know yet, is not taken over: the predecessor may have ended the
+%% claim of it, and whoever holds that would share the dead pid with the next one. Its successor is told of.
 -spec settle(weir_pool:slot(), {sup, SlotSup :: pid()} | {connected, pid()}, slots()) -> slots().
 settle(Slot, {sup, Sup}, Slots) ->
-    settle_worker(Slot, weir_pool_seats:worker(seats(Slots), Sup), monitored(Slot, Sup, Slots));
+    Worker = weir_pool_seats:worker(seats(Slots), Sup),
+    Monitored = monitored(Slot, Sup, Slots),
+    case Worker =/= undefined andalso is_process_alive(Worker) of
+        true -> settle_worker(Slot, Worker, Monitored);
+        false -> Monitored
+    end;
 settle(Slot, {connected, Pid}, Slots) ->
     settle_worker(Slot, Pid, Slots).
 
-settle_worker(_Slot, undefined, Slots) ->
-    Slots;
 settle_worker(Slot, Pid, #slots{pool = Pool} = Slots) ->
     case weir_pool_terms:worker(Pool, Slot) of
         Pid ->
@@ -176,9 +182,10 @@ empty(Slot, #slots{boot = #boot{seats = Seats}, pool = Pool} = Slots) ->
         #slot{worker = undefined} ->
             Slots;
         #slot{} = Entry ->
+            %% The seat first: a keeper that is killed after that is sure not to have the worker put back by the next one.
+            ok = weir_pool_seats:delete(Seats, {connected, Slot}),
             _ = weir_pool_word:vacate(Pool, Slot),
             ok = weir_pool_terms:vacate(Pool, Slot),
-            ok = weir_pool_seats:delete(Seats, {connected, Slot}),
             put_entry(Slot, unmonitored_worker(Entry), Slots)
     end.
 
@@ -331,12 +338,14 @@ renew(Slot, #slots{boot = #boot{conf = #conf{worker = Started}}} = Slots) ->
         #slot{} when Started =:= none ->
             empty(Slot, Slots);
         #slot{worker = Worker, starting = Starting} ->
-            Killed = without_sup(Slot, fun weir_pool_slot_sup:kill/2, empty(Slot, Slots)),
+            %% Killed first, emptied later: the next keeper would give it out again if this one were killed in between.
+            Killed = without_sup(Slot, fun weir_pool_slot_sup:kill/2, Slots),
             %% If its supervisor was gone before.
             true = exit(Worker, kill),
+            Emptied = empty(Slot, Killed),
             case Starting =:= none andalso Slot =< pool_size(Slots) of
-                true -> weir_pool_starts:start(Slot, fill, Killed);
-                false -> Killed
+                true -> weir_pool_starts:start(Slot, fill, Emptied);
+                false -> Emptied
             end
     end.
 

@@ -14,6 +14,8 @@
     queue_killed_while_many_wait/1,
     queue_killed_with_a_grant_under_way/1,
     keeper_crashed_while_claimed/1,
+    keeper_killed_at_a_death/1,
+    keeper_killed_with_a_worker_to_renew/1,
     keeper_killed_while_many_wait/1,
     worker_dies_with_a_grant_under_way/1,
     lost_wake_ups/1,
@@ -25,8 +27,8 @@
 ]).
 
 -import(weir_pool_claim_lib, [
-    start/1, start/2, states/0, gate/1, waiting/0, counter/1, queue/0, keeper/0, workers/0, eventually/1, await_waiting/1,
-    at_rest/0, no_messages/0, claimer/1, waiter/0, claimed/1, has_not_claimed/1, let_go/1, result/1, kill/1,
+    start/1, start/2, pool/0, states/0, gate/1, waiting/0, counter/1, queue/0, keeper/0, workers/0, eventually/1,
+    await_waiting/1, at_rest/0, no_messages/0, claimer/1, waiter/0, claimed/1, has_not_claimed/1, let_go/1, result/1, kill/1,
     hold_all/0, wait_in_order/1
 ]).
 
@@ -47,6 +49,8 @@ all() ->
         queue_killed_while_many_wait,
         queue_killed_with_a_grant_under_way,
         keeper_crashed_while_claimed,
+        keeper_killed_at_a_death,
+        keeper_killed_with_a_worker_to_renew,
         keeper_killed_while_many_wait,
         worker_dies_with_a_grant_under_way,
         lost_wake_ups,
@@ -253,6 +257,97 @@ keeper_crashed_while_claimed(_Config) ->
     ?assertEqual({error, busy}, weir_pool:claim(?POOL, fun(_) -> ok end)),
     ?assertEqual(ok, weir_pool:checkin(?POOL, Ticket)),
     ?assertEqual({ok, Pid}, weir_pool:claim(?POOL, fun(Worker) -> Worker end)).
+
+%% The keeper has heard of a worker's death and has vacated the word, or the term too, and is killed; the slot's supervisor
+%% has not heard yet, so the seats table still names the dead one. Its holder's claim is over, and must not be somebody
+%% else's: the two would have the same pid.
+keeper_killed_at_a_death(_Config) ->
+    [
+        begin
+            start(1, #{abandoned => Abandoned}),
+            {ok, Worker, Ticket} = weir_pool:checkout(?POOL, #{}),
+            Sup = slot_sup(Worker),
+            true = erlang:suspend_process(Sup),
+            Keeper = keeper(),
+            ok = vacated(Stage, Keeper, Worker),
+            {Spinner, Monitor} = spawn_monitor(fun() -> exit(claimed_until_told()) end),
+            weir_pool_test_lib:kill(Keeper),
+            eventually(fun() -> not lists:member(keeper(), [undefined, Keeper]) end),
+            %% It has taken over what there is.
+            _ = sys:get_state(keeper()),
+            Spinner ! stop,
+            receive
+                {'DOWN', Monitor, process, Spinner, Claimed} -> ?assertEqual({Stage, []}, {Stage, Claimed})
+            end,
+            ?assertEqual({error, no_worker}, weir_pool:pick(?POOL)),
+            true = erlang:resume_process(Sup),
+            {ok, Successor} = weir_pool:claim(?POOL, fun(Pid) -> Pid end, #{timeout => infinity}),
+            ?assertNotEqual(Worker, Successor),
+            ?assertEqual({error, not_held}, weir_pool:checkin(?POOL, Ticket)),
+            at_rest(),
+            ok = weir_pool:stop(?POOL)
+        end
+     || Abandoned <- [free, replace], Stage <- [word, term], _ <- [1, 2, 3]
+    ].
+
+vacated(term, _Keeper, Worker) ->
+    weir_pool_test_lib:kill(Worker),
+    eventually(fun() -> weir_pool_terms:worker(pool(), 1) =:= undefined end);
+vacated(word, Keeper, Worker) ->
+    true = erlang:suspend_process(Keeper),
+    weir_pool_test_lib:kill(Worker),
+    taken = weir_pool_word:vacate(pool(), 1),
+    ok.
+
+%% The workers that claims gave, one after the other without a pause.
+claimed_until_told() ->
+    Given = weir_pool:claim(?POOL, fun(Pid) -> Pid end),
+    receive
+        stop -> []
+    after 0 ->
+        case Given of
+            {ok, Worker} -> [Worker | claimed_until_told()];
+            {error, no_worker} -> claimed_until_told()
+        end
+    end.
+
+slot_sup(Worker) ->
+    {dictionary, Dictionary} = process_info(Worker, dictionary),
+    hd(proplists:get_value('$ancestors', Dictionary)).
+
+%% A keeper that is getting rid of a worker whose claimer died is killed after some of its steps. The worker is on its way
+%% out from the first one on, so it cannot be found alive by the next keeper and be put back into use.
+keeper_killed_with_a_worker_to_renew(_Config) ->
+    [
+        begin
+            start(1, #{abandoned => replace}),
+            [Worker] = workers(),
+            Claimer = claimer(#{}),
+            Worker = claimed(Claimer),
+            Keeper = keeper(),
+            true = erlang:suspend_process(Keeper),
+            kill(Claimer),
+            [Step() || Step <- lists:sublist(steps_of_renewal(Worker), Steps)],
+            weir_pool_test_lib:kill(Keeper),
+            {ok, Next} = weir_pool:claim(?POOL, fun(Pid) -> Pid end, #{timeout => infinity}),
+            ?assertNotEqual(Worker, Next),
+            weir_pool_test_lib:await_down(Worker),
+            at_rest(),
+            ok = weir_pool:stop(?POOL)
+        end
+     || Steps <- [2, 3, 4, 5]
+    ].
+
+steps_of_renewal(Worker) ->
+    Sup = slot_sup(Worker),
+    Pool = pool(),
+    [
+        fun() -> ok = weir_pool_word:abandon(Pool, 1, weir_pool_word:read(Pool, 1)) end,
+        fun() -> weir_pool_test_lib:kill(Sup) end,
+        fun() -> weir_pool_test_lib:kill(Worker) end,
+        fun() -> weir_pool_word:vacate(Pool, 1) end,
+        fun() -> weir_pool_terms:vacate(Pool, 1) end
+    ].
 
 keeper_killed_while_many_wait(_Config) ->
     start(2),
