@@ -481,10 +481,10 @@ keeper_killed_and_claimers_too(_Config) ->
 
 %% ---------------------------------------------------------------- overflow
 
--define(OVERFLOW(Max, Linger), #{overflow => #{max => Max, linger => Linger}}).
+overflow(Max, Linger) -> #{overflow => #{max => Max, linger => Linger}}.
 
 overflow_starts_under_pressure(_Config) ->
-    ok = weir_pool:start(p, pool(2, ?OVERFLOW(3, 3600000))),
+    ok = weir_pool:start(p, pool(2, overflow(3, 3600000))),
     ?assertMatch({ok, #{size := 2, limit := 5, live := 2, vacant := 0}}, weir_pool:info(p)),
     Claimers = [claimer(p) || _ <- lists:seq(1, 5)],
     ?assertEqual([1, 2, 3, 4, 5], lists:sort([slot_of(Claimer) || Claimer <- Claimers])),
@@ -499,7 +499,7 @@ overflow_starts_under_pressure(_Config) ->
 
 %% They are refused, and the pool takes the hint (pooler's issue 54).
 overflow_for_claims_that_do_not_wait(_Config) ->
-    ok = weir_pool:start(p, pool(1, ?OVERFLOW(2, 3600000))),
+    ok = weir_pool:start(p, pool(1, overflow(2, 3600000))),
     First = claimer(p),
     Claim = fun() -> weir_pool:checkout(p, #{}) end,
     [
@@ -516,7 +516,7 @@ overflow_for_claims_that_do_not_wait(_Config) ->
 
 %% Not while they are used (poolboy's issues 29 to 89), and not below the size.
 overflow_goes(_Config) ->
-    ok = weir_pool:start(p, pool(1, ?OVERFLOW(2, 0))),
+    ok = weir_pool:start(p, pool(1, overflow(2, 0))),
     Claimers = [claimer(p) || _ <- [1, 2, 3]],
     [begin keeper(p) ! sweep, _ = sys:get_state(keeper(p)) end || _ <- [1, 2, 3]],
     ?assertEqual(3, info(live)),
@@ -533,7 +533,7 @@ overflow_goes(_Config) ->
     ok = weir_pool:stop(p).
 
 overflow_is_not_picked(_Config) ->
-    ok = weir_pool:start(p, pool(1, ?OVERFLOW(2, 3600000))),
+    ok = weir_pool:start(p, pool(1, overflow(2, 3600000))),
     Claimers = [claimer(p) || _ <- [1, 2, 3]],
     [Regular] = slots(p),
     ?assertEqual([{ok, Regular}], lists:usort([weir_pool:pick(p) || _ <- lists:seq(1, 50)])),
@@ -554,7 +554,7 @@ overflow_that_cannot_start(_Config) ->
             _ -> {error, down}
         end
     end,
-    ok = weir_pool:start(p, maps:merge(script(1, Script), (?OVERFLOW(1, 0))#{intensity => 0})),
+    ok = weir_pool:start(p, maps:merge(script(1, Script), (overflow(1, 0))#{intensity => 0})),
     Sup = sup(p),
     Claimer = claimer(p),
     ?assertEqual({error, timeout}, weir_pool:claim(p, fun(Pid) -> Pid end, #{timeout => 30})),
@@ -570,7 +570,7 @@ overflow_that_cannot_start(_Config) ->
 overflow_workers_die(_Config) ->
     [
         begin
-            ok = weir_pool:start(p, pool(1, maps:merge(Opts, ?OVERFLOW(2, 3600000)))),
+            ok = weir_pool:start(p, pool(1, maps:merge(Opts, overflow(2, 3600000)))),
             Claimers = [claimer(p) || _ <- [1, 2, 3]],
             [kill(worker_of(Claimer)) || Claimer <- Claimers],
             eventually(fun() -> info(claimed) =:= 0 end),
@@ -590,7 +590,7 @@ overflow_workers_die(_Config) ->
 overflow_is_abandoned(_Config) ->
     [
         begin
-            ok = weir_pool:start(p, pool(1, (?OVERFLOW(2, 0))#{abandoned => Abandoned})),
+            ok = weir_pool:start(p, pool(1, (overflow(2, 0))#{abandoned => Abandoned})),
             Claimers = [claimer(p) || _ <- [1, 2, 3]],
             [kill_claimer(Claimer) || Claimer <- Claimers],
             abandoned(3),
@@ -730,7 +730,7 @@ a_worker_dies_under_check(_Config) ->
 
 %% One after the other, those for overflow too. A round that is under way is not begun again.
 checks_of_all_workers(_Config) ->
-    ok = weir_pool:start(p, pool(3, (?OVERFLOW(1, ?HOUR))#{check => {asking(), ?HOUR}})),
+    ok = weir_pool:start(p, pool(3, (overflow(1, ?HOUR))#{check => {asking(), ?HOUR}})),
     Claimers = [claimer(p) || _ <- [1, 2, 3, 4]],
     {ok, Workers} = weir_pool:workers(p),
     [?assertEqual(ok, release(Claimer)) || Claimer <- Claimers],
