@@ -1,0 +1,180 @@
+%% @private Acknowledgements: how a sender learns that everything it has sent was taken out of a mailbox.
+%%
+%% The request is the message that `sys:statistics(Pid, get)' sends. Every OTP behaviour answers it, in the order of
+%% arrival, and calls no callback for it; the answer itself is of no interest. It is the cheapest one that there is:
+%% nothing of the receiver's state is copied.
+%%
+%% ```
+%%              ask                               answer
+%%   sender ----------> receiver's mailbox -------------------> alias of the sender: acked
+%%      |                       |
+%%      | time is over          | dies, or its node goes: 'DOWN' ---------------> noproc
+%%      v
+%%   drops the alias; the request stays where it is, and its answer reaches nobody
+%%      |
+%%      | start_watch           answer, 'DOWN' of the receiver, or 'DOWN' of the sender
+%%      v                                |
+%%   watch  <----------------------------+        ends; whoever waits for it has a monitor on it
+%% '''
+%%
+%% Every wait is for a reference that was made in the same function, so the runtime does not search what was in the
+%% sender's mailbox before. The answer that ends a wait takes the alias and the monitor with it. When the time is over
+%% both are dropped first and the mailbox is looked at then, so an answer that crosses the end of the time is taken,
+%% and none is left.
+%%
+%% The watch is a process because only its owner can be sent to by an alias, and a message that arrives in a sender's
+%% mailbox after the sender has gone on to something else is what must not happen. Its request is sent by the sender
+%% itself, so that it is behind the sender's messages whatever the way; only the answer goes to the watch. A watch
+%% whose sender dies ends. If somebody kills it, the sender takes the window for acknowledged.
+%%
+%% A process that is suspended (sys:suspend/1) answers system messages at once and handles nothing else, so its
+%% acknowledgement means nothing. That it is suspended cannot be asked for without having its whole state copied, but
+%% it can be seen, on the same node, from the function that it is in ({@link look/1}). One that was hibernating when
+%% it was suspended goes back to hibernation at once, message or not, which the runtime refuses while there is one: it
+%% is found hibernating with messages in its mailbox, over and over. A server that hibernates after each message while
+%% its mailbox is full looks the same; a sender then waits as if it were suspended, until the mailbox is empty at one
+%% of its looks.
+-module(weir_flow_ack).
+
+-export([ask/2, start_watch/1, await_watch/2, look/1, await_resume/2]).
+
+%% for spawn and for weir_flow_limits
+-export([watch/3, request/2]).
+
+%% The tag of an answer to an alias is an improper list; so OTP has it.
+-dialyzer({no_improper_lists, ask/2}).
+
+-define(FIRST_PAUSE_MS, 1).
+-define(LAST_PAUSE_MS, 32).
+
+%% @doc Sends a request and waits for its answer, for so many milliseconds.
+%%
+%% `acked': what this process had sent was taken out of the mailbox. `noproc': the receiver is not there (any more),
+%% or its node is not. `timeout': the request is still in the mailbox, and nothing comes of it. Cost: a round trip.
+-spec ask(weir_flow_dest:to(), timeout()) -> acked | noproc | timeout.
+ask(To, Left) ->
+    Ref = monitor(process, To, [{alias, reply_demonitor}]),
+    ok = request(To, {self(), [alias | Ref]}),
+    receive
+        {[alias | Ref], _Statistics} -> acked;
+        {'DOWN', Ref, process, _To, _Reason} -> noproc
+    after Left ->
+        _ = demonitor(Ref),
+        receive
+            {[alias | Ref], _Statistics} -> acked;
+            {'DOWN', Ref, process, _To, _Reason} -> noproc
+        after 0 -> timeout
+        end
+    end.
+
+%% @doc The request, with whom to answer.
+-spec request(weir_flow_dest:to(), {pid(), Tag :: term()}) -> ok.
+request(To, From) ->
+    _ = To ! {system, From, {debug, {statistics, get}}},
+    ok.
+
+%% @doc Sends a request that another process waits for, which ends when it is answered or has no one to answer to or
+%% to be answered by. Cost: spawning it, a few microseconds; another round trip to it for a name on another node.
+-spec start_watch(weir_flow_dest:to()) -> pid().
+start_watch(To) ->
+    Tag = make_ref(),
+    Watch = spawn(?MODULE, watch, [self(), To, Tag]),
+    ok = await_monitor(To, Watch),
+    ok = request(To, {Watch, Tag}),
+    Watch.
+
+%% A pid that is dead stays dead, whenever it is monitored. But the process that has a name now may be gone, and the
+%% request with it, and another be there when the watch gets round to its monitor: so the request waits for that.
+await_monitor(Pid, _Watch) when is_pid(Pid) ->
+    ok;
+await_monitor({_Name, _Node}, Watch) ->
+    Ref = monitor(process, Watch, [{alias, reply_demonitor}]),
+    _ = Watch ! {are_you_watching, Ref},
+    receive
+        {Ref, yes} -> ok;
+        {'DOWN', Ref, process, _Watch, _Reason} -> ok
+    end.
+
+%% @private
+-spec watch(pid(), weir_flow_dest:to(), reference()) -> no_return().
+watch(Sender, To, Tag) ->
+    SenderRef = monitor(process, Sender),
+    ToRef = monitor(process, To),
+    watching(Tag, SenderRef, ToRef).
+
+watching(Tag, SenderRef, ToRef) ->
+    receive
+        {are_you_watching, Ref} ->
+            _ = Ref ! {Ref, yes},
+            watching(Tag, SenderRef, ToRef);
+        {Tag, _Statistics} ->
+            exit(normal);
+        {'DOWN', SenderRef, process, _Sender, _Reason} ->
+            exit(normal);
+        {'DOWN', ToRef, process, _To, _Reason} ->
+            exit(receiver_down)
+    end.
+
+%% @doc Waits for the end of a watch, for so many milliseconds. `ended': it is over, but whether it was answered is not
+%% known any more.
+-spec await_watch(pid(), timeout()) -> acked | noproc | ended | timeout.
+await_watch(Watch, 0) ->
+    %% The news of a process that is dead already takes longer than no time.
+    case is_process_alive(Watch) of
+        true -> timeout;
+        false -> ended
+    end;
+await_watch(Watch, Left) ->
+    Ref = monitor(process, Watch),
+    receive
+        {'DOWN', Ref, process, _Watch, Reason} -> end_of_watch(Reason)
+    after Left ->
+        _ = demonitor(Ref),
+        receive
+            {'DOWN', Ref, process, _Watch, Reason} -> end_of_watch(Reason)
+        after 0 -> timeout
+        end
+    end.
+
+end_of_watch(normal) -> acked;
+end_of_watch(receiver_down) -> noproc;
+end_of_watch(_NoprocOrKilled) -> ended.
+
+%% @doc Whether a process of this node is suspended.
+%%
+%% Cost: about a microsecond; if it is running, it answers when it waits for a message or has used up its time slice.
+-spec look(pid()) -> running | suspended | noproc.
+look(Pid) ->
+    case process_info(Pid, [current_function, message_queue_len]) of
+        [{current_function, {sys, suspend_loop, _}}, _] -> suspended;
+        [{current_function, {sys, suspend_loop_hib, _}}, _] -> suspended;
+        [{current_function, {erlang, hibernate, _}}, {message_queue_len, Length}] when Length > 0 -> suspended;
+        [_, _] -> running;
+        undefined -> noproc
+    end.
+
+%% @doc Waits until a process of this node is not suspended. It is looked at every 1 to 32 ms.
+-spec await_resume(pid(), weir_flow_time:until()) -> resumed | noproc | timeout.
+await_resume(Pid, Until) -> await_resume(Pid, Until, ?FIRST_PAUSE_MS).
+
+await_resume(Pid, Until, Pause) ->
+    case look(Pid) of
+        running ->
+            resumed;
+        noproc ->
+            noproc;
+        suspended ->
+            case weir_flow_time:left(Until) of
+                0 -> timeout;
+                Left -> await_resume(Pid, Until, Pause, min(Pause, Left))
+            end
+    end.
+
+await_resume(Pid, Until, Pause, Ms) ->
+    Ref = monitor(process, Pid),
+    receive
+        {'DOWN', Ref, process, _Pid, _Reason} -> noproc
+    after Ms ->
+        true = demonitor(Ref, [flush]),
+        await_resume(Pid, Until, min(2 * Pause, ?LAST_PAUSE_MS))
+    end.

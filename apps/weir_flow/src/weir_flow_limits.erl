@@ -1,0 +1,130 @@
+%% @private Keeps the limits: writes their rows, deletes those of processes that are gone, and mends their counts.
+%%
+%% The table belongs to the supervisor, so a crash of this process loses no limit: the next one monitors whoever is
+%% in the table, and finds at once whoever has died meanwhile.
+%%
+%% A count is wrong when a sender was killed after it had taken a credit and before it sent the message: one too high,
+%% and it would be for ever. So every second each count that is not zero is looked at:
+%%
+%% ```
+%%            something was taken since the last look, or nothing is in flight
+%%      +-----------------------------------------------------------------------------+
+%%      v                                                                             |
+%%    moving --- nothing was taken: ask ---> {asked, 1} --- answered, still nothing: ask again ---> {asked, 2}
+%%      ^                                                                                               |
+%%      +---------- what is left is nobody's: take it off <--- answered, still nothing, not suspended --+
+%% '''
+%%
+%% The first answer comes when all that was sent before is taken out of the mailbox; the second one when the receiver
+%% has also come to the end of the turn in which it took it, and has given back the credits of that turn. What is then
+%% left was not sent. It is taken off by an exchange that fails if anything was taken or given back meanwhile.
+%%
+%% What this promises. Credits that got lost are back within about four seconds in which no message is sent to that
+%% receiver under the limit. Under traffic that never pauses they stay lost, but not for ever: each one that is lost
+%% leaves one less to use, and when there are none nothing can be taken. And it is exact unless a sender stood still
+%% for seconds between the taking and the sending, or the receiver was suspended, and resumed, between a request and
+%% the look: then the count is too low by what was in flight, and the limit too generous by as much, until the next
+%% time that nothing moves.
+-module(weir_flow_limits).
+
+-behaviour(gen_server).
+
+-export([start_link/0, limit/2, look/0]).
+-export([init/1, handle_call/3, handle_cast/2, handle_info/2]).
+
+-record(state, {
+    monitors = #{} :: #{pid() => reference()},
+    %% Processes whose count is being looked at. `answered': at the next look it is decided.
+    asked = #{} :: #{pid() => {1..2, reference() | answered}}
+}).
+
+-define(LOOK_MS, 1000).
+
+%% @private
+-spec start_link() -> {ok, pid()} | ignore | {error, term()}.
+start_link() -> gen_server:start_link({local, ?MODULE}, ?MODULE, [], []).
+
+%% @doc Gives a process of this node a limit. Cost: a call to the one process that keeps them.
+-spec limit(pid(), weir_flow_limit:max()) -> ok | {error, not_started}.
+limit(Pid, Max) ->
+    try
+        gen_server:call(?MODULE, {limit, Pid, Max}, infinity)
+    catch
+        %% It is not there, or it has crashed and its successor has not started yet.
+        exit:_ -> {error, not_started}
+    end.
+
+%% @private Looks at all counts now, as it does every second. For tests.
+-spec look() -> ok.
+look() -> gen_server:call(?MODULE, look, infinity).
+
+%% @private
+-spec init([]) -> {ok, #state{}}.
+init([]) ->
+    Pids = [Pid || {Pid, _Words, _Max} <- weir_flow_limit:rows()],
+    ok = look_later(),
+    {ok, lists:foldl(fun monitor_once/2, #state{}, Pids)}.
+
+%% @private
+-spec handle_call({limit, pid(), weir_flow_limit:max()} | look, gen_server:from(), #state{}) -> {reply, ok, #state{}}.
+handle_call({limit, Pid, Max}, _From, State) ->
+    %% In this order: if the process is dead, the news of that comes after the row.
+    ok = weir_flow_limit:insert(Pid, Max),
+    {reply, ok, monitor_once(Pid, State)};
+handle_call(look, _From, State) ->
+    {reply, ok, look(State)}.
+
+%% @private
+-spec handle_cast(term(), #state{}) -> {noreply, #state{}}.
+handle_cast(_Unknown, State) -> {noreply, State}.
+
+%% @private
+-spec handle_info(term(), #state{}) -> {noreply, #state{}}.
+handle_info(look, State) ->
+    ok = look_later(),
+    {noreply, look(State)};
+handle_info({{?MODULE, Pid, Ref}, _Statistics}, #state{asked = Asked} = State) ->
+    case Asked of
+        #{Pid := {Times, Ref}} -> {noreply, State#state{asked = Asked#{Pid := {Times, answered}}}};
+        #{} -> {noreply, State}
+    end;
+handle_info({'DOWN', _Ref, process, Pid, _Reason}, #state{monitors = Monitors, asked = Asked} = State) ->
+    ok = weir_flow_limit:delete(Pid),
+    {noreply, State#state{monitors = maps:remove(Pid, Monitors), asked = maps:remove(Pid, Asked)}};
+handle_info(_Unknown, State) ->
+    {noreply, State}.
+
+monitor_once(Pid, #state{monitors = Monitors} = State) when is_map_key(Pid, Monitors) -> State;
+monitor_once(Pid, #state{monitors = Monitors} = State) ->
+    State#state{monitors = Monitors#{Pid => monitor(process, Pid)}}.
+
+look_later() ->
+    _ = erlang:send_after(?LOOK_MS, self(), look),
+    ok.
+
+look(#state{asked = Asked} = State) ->
+    Looked = [{Pid, Next} || {Pid, Words, _} <- weir_flow_limit:rows(), Next <- look(Pid, Words, Asked)],
+    State#state{asked = maps:from_list(Looked)}.
+
+%% None or one: what is asked of the process from now on.
+look(Pid, Words, Asked) ->
+    case {weir_flow_limit:look(Words), Asked} of
+        {taken, _} -> [];
+        {{in_flight, 0}, _} -> [];
+        {{in_flight, InFlight}, #{Pid := Answer}} -> quiet(Answer, Pid, Words, InFlight);
+        {{in_flight, _}, #{}} -> ask(1, Pid)
+    end.
+
+quiet({1, answered}, Pid, _Words, _InFlight) ->
+    ask(2, Pid);
+quiet({2, answered}, Pid, Words, InFlight) ->
+    %% A suspended process answers and handles nothing.
+    _ = weir_flow_ack:look(Pid) =:= running andalso weir_flow_limit:take_off(Words, InFlight),
+    [];
+quiet(Waiting, _Pid, _Words, _InFlight) ->
+    [Waiting].
+
+ask(Times, Pid) ->
+    Ref = make_ref(),
+    ok = weir_flow_ack:request(Pid, {self(), {?MODULE, Pid, Ref}}),
+    [{Times, Ref}].

@@ -1,0 +1,271 @@
+%% Windows on processes of another node, and on one that goes.
+-module(weir_flow_remote_SUITE).
+
+-include_lib("stdlib/include/assert.hrl").
+
+-export([suite/0, all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2, end_per_testcase/2]).
+-export([
+    bound/1,
+    killed_while_waiting/1,
+    restart_under_a_name/1,
+    nobody_has_the_name/1,
+    node_stopped_while_waiting/1,
+    node_stopped_while_watched/1,
+    node_stopped_and_started/1,
+    timeout_and_what_is_left/1,
+    no_such_node/1,
+    entries_of_nodes_that_are_gone/1,
+    no_limit/1
+]).
+
+-import(weir_flow_test_lib, [eventually/1, async/1, result/1, is_waiting/1]).
+
+-define(RECEIVER, weir_flow_test_receiver).
+-define(LONG_MS, 60000).
+
+suite() -> [{timetrap, {minutes, 3}}].
+
+all() ->
+    [
+        bound,
+        killed_while_waiting,
+        restart_under_a_name,
+        nobody_has_the_name,
+        node_stopped_while_waiting,
+        node_stopped_while_watched,
+        node_stopped_and_started,
+        timeout_and_what_is_left,
+        no_such_node,
+        entries_of_nodes_that_are_gone,
+        no_limit
+    ].
+
+init_per_suite(Config0) ->
+    Config = weir_flow_test_lib:quiet(Config0),
+    case is_alive() of
+        true ->
+            Config;
+        false ->
+            _ = os:cmd("epmd -daemon"),
+            Name = list_to_atom("weir_flow_" ++ os:getpid()),
+            {ok, _} = net_kernel:start(Name, #{name_domain => shortnames}),
+            [{distribution, started} | Config]
+    end.
+
+end_per_suite(Config) ->
+    _ = proplists:is_defined(distribution, Config) andalso net_kernel:stop(),
+    weir_flow_test_lib:loud(Config).
+
+init_per_testcase(_Case, Config) -> [{peer, start_peer(peer:random_name())} | Config].
+
+end_per_testcase(_Case, Config) ->
+    {Peer, _Node} = proplists:get_value(peer, Config),
+    stop_peer(Peer),
+    eventually(fun() -> weir_flow_test_lib:stray() =:= [] end).
+
+start_peer(Name) ->
+    {ok, Peer, Node} = peer:start(#{name => Name, connection => standard_io}),
+    ok = peer:call(Peer, code, add_pathsa, [[filename:dirname(code:which(M)) || M <- [weir_flow, ?RECEIVER]]]),
+    {Peer, Node}.
+
+stop_peer(Peer) ->
+    try
+        peer:stop(Peer)
+    catch
+        exit:_ -> ok
+    end.
+
+%% A receiver on the peer, under a name or without.
+receiver(Config) -> receiver(Config, none).
+
+receiver(Config, Name) ->
+    {Peer, _} = proplists:get_value(peer, Config),
+    {ok, Pid} = peer:call(Peer, ?RECEIVER, start, [gen_server, Name]),
+    Pid.
+
+queue(Config, Pid) ->
+    {Peer, _} = proplists:get_value(peer, Config),
+    {message_queue_len, Length} = peer:call(Peer, erlang, process_info, [Pid, message_queue_len]),
+    Length.
+
+dests(Config) ->
+    {_, Node} = proplists:get_value(peer, Config),
+    [{none, fun(Pid) -> Pid end}, {{local, weir_flow_far}, fun(_) -> {weir_flow_far, Node} end}].
+
+bound(Config) ->
+    [
+        begin
+            Pid = receiver(Config, Name),
+            ok = ?RECEIVER:block(Pid),
+            Sender = async(fun() -> [weir_flow:cast(Dest(Pid), {note, N}, 4) || N <- lists:seq(1, 20)] end),
+            eventually(fun() -> is_waiting(Sender) andalso queue(Config, Pid) =:= 4 end),
+            ok = ?RECEIVER:release(Pid),
+            ?assertEqual(lists:duplicate(20, ok), result(Sender)),
+            ?assertEqual(lists:seq(1, 20), ?RECEIVER:notes(Pid)),
+            ?RECEIVER:stop(Pid)
+        end
+     || {Name, Dest} <- dests(Config)
+    ].
+
+killed_while_waiting(Config) ->
+    [
+        begin
+            Pid = receiver(Config, Name),
+            ok = ?RECEIVER:block(Pid),
+            Sender = async(fun() -> [weir_flow:cast(Dest(Pid), x, 3) || _ <- [1, 2, 3]] end),
+            eventually(fun() -> is_waiting(Sender) end),
+            ?RECEIVER:stop(Pid),
+            ?assertEqual([ok, ok, {error, noproc}], result(Sender))
+        end
+     || {Name, Dest} <- dests(Config)
+    ].
+
+%% The watch was for the one that is gone: whoever has the name now does not know of its request.
+restart_under_a_name(Config) ->
+    {_, Node} = proplists:get_value(peer, Config),
+    First = receiver(Config, {local, weir_flow_far}),
+    Dest = {weir_flow_far, Node},
+    ok = ?RECEIVER:block(First),
+    Test = self(),
+    Sender = async(fun() ->
+        ok = weir_flow:cast(Dest, x, 2),
+        {error, timeout} = weir_flow:cast(Dest, x, #{window => 2, timeout => 0}),
+        Test ! watched,
+        Waited = weir_flow:cast(Dest, x, 2),
+        Test ! waited,
+        receive
+            {go_on, _Second} -> ok
+        end,
+        {Waited, [weir_flow:cast(Dest, {note, N}, #{window => 2, timeout => ?LONG_MS}) || N <- [1, 2, 3]]}
+    end),
+    receive
+        watched -> ok
+    end,
+    eventually(fun() -> is_waiting(Sender) end),
+    ?RECEIVER:stop(First),
+    receive
+        waited -> ok
+    end,
+    Second = receiver(Config, {local, weir_flow_far}),
+    {Pid, _} = Sender,
+    Pid ! {go_on, Second},
+    ?assertEqual({{error, noproc}, [ok, ok, ok]}, result(Sender)),
+    ?assertEqual([1, 2, 3], ?RECEIVER:notes(Second)).
+
+%% It is noticed at the acknowledgement, and the window starts afresh.
+nobody_has_the_name(Config) ->
+    {_, Node} = proplists:get_value(peer, Config),
+    Dest = {weir_flow_nobody, Node},
+    Sender = async(fun() -> [weir_flow:cast(Dest, x, 3) || _ <- [1, 2, 3, 4]] end),
+    ?assertEqual([ok, ok, {error, noproc}, ok], result(Sender)).
+
+node_stopped_while_waiting(Config) ->
+    {Peer, Node} = proplists:get_value(peer, Config),
+    Pid = receiver(Config, {local, weir_flow_far}),
+    ok = ?RECEIVER:block(Pid),
+    Senders = [
+        async(fun() -> [weir_flow:cast(Dest, x, How) || _ <- [1, 2]] end)
+     || Dest <- [Pid, {weir_flow_far, Node}], How <- [2, #{window => 2, timeout => ?LONG_MS}]
+    ],
+    eventually(fun() -> lists:all(fun weir_flow_test_lib:is_waiting/1, Senders) end),
+    stop_peer(Peer),
+    [?assertEqual([ok, {error, noproc}], result(Sender)) || Sender <- Senders].
+
+node_stopped_while_watched(Config) ->
+    {Peer, Node} = proplists:get_value(peer, Config),
+    Pid = receiver(Config, {local, weir_flow_far}),
+    ok = ?RECEIVER:block(Pid),
+    Test = self(),
+    Senders = [
+        async(fun() ->
+            ok = weir_flow:cast(Dest, x, 2),
+            {error, timeout} = weir_flow:cast(Dest, x, #{window => 2, timeout => 1}),
+            Test ! {self(), watched},
+            weir_flow:cast(Dest, x, 2)
+        end)
+     || Dest <- [Pid, {weir_flow_far, Node}]
+    ],
+    [
+        receive
+            {Sender, watched} -> ok
+        end
+     || {Sender, _} <- Senders
+    ],
+    eventually(fun() -> lists:all(fun weir_flow_test_lib:is_waiting/1, Senders) end),
+    stop_peer(Peer),
+    [?assertEqual({error, noproc}, result(Sender)) || Sender <- Senders].
+
+node_stopped_and_started(Config) ->
+    {Peer, Node} = proplists:get_value(peer, Config),
+    Dest = {weir_flow_far, Node},
+    Sender = async(fun() ->
+        receiver(Config, {local, weir_flow_far}),
+        ok = weir_flow:cast(Dest, x, 2),
+        stop_peer(Peer),
+        {error, noproc} = weir_flow:cast(Dest, x, 2),
+        [Name, _Host] = string:split(atom_to_list(Node), "@"),
+        {Again, Node} = start_peer(Name),
+        {ok, Pid} = peer:call(Again, ?RECEIVER, start, [gen_server, {local, weir_flow_far}]),
+        Results = [weir_flow:cast(Dest, {note, N}, 3) || N <- lists:seq(1, 10)],
+        Notes = ?RECEIVER:notes(Pid),
+        stop_peer(Again),
+        {Results, Notes}
+    end),
+    {Pid, Ref} = Sender,
+    %% The peer's own messages may be in the mailbox of whoever has started it.
+    receive
+        {'DOWN', Ref, process, Pid, {result, Result, _}} ->
+            ?assertEqual({lists:duplicate(10, ok), lists:seq(1, 10)}, Result)
+    end.
+
+timeout_and_what_is_left(Config) ->
+    [
+        begin
+            Pid = receiver(Config, Name),
+            ok = ?RECEIVER:block(Pid),
+            Test = self(),
+            Sender = async(fun() ->
+                How = #{window => 4, timeout => 1},
+                Results = [weir_flow:cast(Dest(Pid), {note, N}, How) || N <- [1, 2, 3, no, no]],
+                Test ! timed_out,
+                {Results, weir_flow:cast(Dest(Pid), {note, 4}, 4)}
+            end),
+            receive
+                timed_out -> ok
+            end,
+            eventually(fun() -> is_waiting(Sender) andalso queue(Config, Pid) =:= 5 end),
+            ok = ?RECEIVER:release(Pid),
+            ?assertEqual({[ok, ok, ok, {error, timeout}, {error, timeout}], ok}, result(Sender)),
+            ?assertEqual([1, 2, 3, 4], ?RECEIVER:notes(Pid)),
+            ?RECEIVER:stop(Pid)
+        end
+     || {Name, Dest} <- dests(Config)
+    ].
+
+no_such_node(_Config) ->
+    Dest = {weir_flow_nobody, list_to_atom("nowhere@" ++ net_adm:localhost())},
+    ?assertEqual([ok, {error, noproc}], result(async(fun() -> [weir_flow:cast(Dest, x, 2) || _ <- [1, 2]] end))).
+
+entries_of_nodes_that_are_gone(Config) ->
+    {Peer, Node} = proplists:get_value(peer, Config),
+    Sender = async(fun() ->
+        Names = [list_to_atom("weir_flow_" ++ integer_to_list(N)) || N <- lists:seq(1, 1000)],
+        [ok = weir_flow:send({Name, Node}, x) || Name <- Names],
+        1000 = maps:size(weir_flow:windows()),
+        stop_peer(Peer),
+        eventually(fun() -> not lists:member(Node, nodes(connected)) end),
+        Live = spawn(fun() -> receive stop -> ok end end),
+        ok = weir_flow:send(Live, x),
+        Left = maps:keys(weir_flow:windows()),
+        exit(Live, kill),
+        Left =:= [Live]
+    end),
+    ?assert(result(Sender)).
+
+%% A limit is kept where the receiver is.
+no_limit(Config) ->
+    Pid = receiver(Config),
+    {ok, _} = application:ensure_all_started(weir_flow),
+    ?assertEqual({error, no_limit}, result(async(fun() -> weir_flow:cast(Pid, x, #{limit => wait}) end))),
+    ?assertError(badarg, weir_flow:limit(Pid, 1)),
+    ok = application:stop(weir_flow).
