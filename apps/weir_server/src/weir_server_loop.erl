@@ -1,285 +1,519 @@
 %% @doc The loop of a weir_server: wait, drain, handle.
 %%
-%% One turn, and where it can leave it:
 %% ```
-%%            +--------- queue empty -------- turn <--------- callback returned ---+
-%%            v                                |                                   |
-%%    wait (time-out, hibernation)             | queue not empty                   |
-%%            | first message                  v                                   |
-%%            +-----------------------------> drain --- mailbox empty, or --> handle one message,
-%%                                             |        queue holds Drain     or the whole queue (batch)
-%%                          system message,    |
-%%                          parent's exit      v
-%%                                      handled at once; the queue waits
+%%              +------- nothing drained -------- turn <-------------- callback returned --+
+%%              v                                  ^ |                                     |
+%%    wait (time-out, hibernation)                 | | a message is left of the chunk      |
+%%              | message                          | +--------> handle one, or a batch ----+
+%%              |                            chunk |
+%%              +--> few in the mailbox: handle it | ?LOOK handled, or nothing left of the chunk
+%%              +--> many --> look at the mailbox -+
+%%                                |
+%%                                +--> system message, parent's exit, info/1: handled at once; then back
 %% '''
-%% The queue is private to the process: `Front' in arrival order, `Rear' in reverse, `Len' messages
-%% together, `Len =< Drain' always. A server with `handle_batch/2' empties it each turn. Another one takes one
-%% message, and tops the queue up again whenever Len is a multiple of ?LOOK, so a system message is met after
-%% at most ?LOOK callbacks once it is among the first `Drain' messages, whatever the backlog.
+%% What was drained is in the inbox (weir_server_inbox), but for the *chunk* that is being worked off: messages in their
+%% order.
 %%
-%% What can stop a turn: a callback's exception or `{stop, ...}' goes to {@link weir_server_report},
-%% which runs `terminate/2', logs and exits. A kill needs no clean-up: all state is the process's own.
+%% Most servers are faster than what is sent to them, and for those draining only costs. So as long as the mailbox is
+%% found short, messages are taken from it one by one, as gen_server does (*direct*), and every ?LOOK messages it is
+%% looked at how many there are. A server that takes batches, gives priorities or has a bound is never direct.
 %%
-%% Cost beyond gen_server's: one more look at the mailbox (a `receive ... after 0') when the queue was empty and
-%% for every ?LOOK messages handled, and two words on the heap for each message drained.
+%% What can stop a turn: a callback's exception or `{stop, ...}' goes to weir_server_report, which runs `terminate/2',
+%% logs and exits. A kill needs no clean-up: all state is the process's own. Timers that were started for `{timeout,
+%% ...}' actions and are not needed any more may have sent their message: it has a tag that says so, and is dropped.
+%%
+%% Cost beyond gen_server's: direct, the length of the mailbox (20 ns) for every ?LOOK messages. In a backlog, that and
+%% a clock, and two words on the heap for each message.
 -module(weir_server_loop).
 
--export([new/5, enter/4, is_action/1]).
+-export([enter/8]).
 
-%% for proc_lib:hibernate and sys
--export([
-    wake/3,
-    system_continue/3,
-    system_terminate/4,
-    system_code_change/4,
-    system_get_state/1,
-    system_replace_state/2,
-    format_status/2
-]).
+%% for weir_server_system, and for proc_lib:hibernate
+-export([resume/6, acknowledge/5, serve/4]).
+-export([wake/4]).
 
--export_type([server/0]).
+-include("weir_server.hrl").
+-include("weir_server_loop.hrl").
 
--include_lib("kernel/include/logger.hrl").
+%% Six calls less for each message, which is a tenth of what a cast takes.
+-compile({inline, [received/6, dispatch/3, debug_in/3, debug_noreply/3, debug_out/5, reply/5]}).
 
--record(server, {
-    parent :: pid(),
-    name :: term(),
-    mod :: module(),
-    hibernate_after :: timeout(),
-    %% how many messages the queue may hold
-    drain :: pos_integer(),
-    %% whether the module takes batches
-    batch :: boolean()
-}).
-
-%% Everything that a turn works on, for the moments when the loop is left: system messages.
--record(suspended, {
-    server :: server(),
-    front :: [term()],
-    rear :: [term()],
-    len :: non_neg_integer(),
-    state :: term(),
-    wait :: weir_server:action()
-}).
-
--opaque server() :: #server{}.
-%% What stays the same from turn to turn.
-
-%% How many messages are handled between two looks at the mailbox. Each look takes the lock that senders take: looking
-%% after every message made casts from one busy sender cost twice as much as with gen_server.
+%% How many messages are handled between two looks at the mailbox: so many callbacks may pass before a system message is
+%% met. And how many while messages are taken from the mailbox one by one.
 -define(LOOK, 16).
+-define(LOOK_DIRECT, 64).
 
--define(is_timeout(X), (X =:= infinity orelse (is_integer(X) andalso X >= 0))).
--define(is_action(X),
-    (?is_timeout(X) orelse X =:= hibernate orelse
-        (is_tuple(X) andalso tuple_size(X) =:= 2 andalso element(1, X) =:= continue))
-).
+%% The number of messages that were handled since the last look, with those of each kind, in one small integer: one
+%% addition a message. Of each there are at most ?LOOK_DIRECT.
+-define(A_CALL, 16#00000101).
+-define(A_CAST, 16#00010001).
+-define(AN_INFO, 16#01000001).
+-define(SINCE_LOOK(Count), ((Count) band 16#ff)).
 
-%% @doc The constants of a server. The callback module must be loaded.
--spec new(pid(), term(), module(), timeout(), pos_integer()) -> server().
-new(Parent, Name, Mod, HibernateAfter, Drain) ->
-    #server{
+%% @doc Runs the loop with nothing drained. The callback module must be loaded. Never returns.
+-spec enter(pid(), term(), module(), timeout(), #conf{}, State :: term(), weir_server:action(), [sys:dbg_opt()]) ->
+    no_return().
+enter(Parent, Name, Mod, HibernateAfter, #conf{backoff = Backoff} = Conf, State, Action, Debug) ->
+    _ = code:ensure_loaded(Mod),
+    Tag = make_ref(),
+    Batch = erlang:function_exported(Mod, handle_batch, 2),
+    Server = #server{
         parent = Parent,
         name = Name,
         mod = Mod,
         hibernate_after = HibernateAfter,
-        drain = Drain,
-        batch = erlang:function_exported(Mod, handle_batch, 2)
+        tag = Tag,
+        backoff = weir_server_backoff:new(Backoff),
+        inbox = weir_server_inbox:new({Name, Parent, Tag}, Mod, Batch, Conf),
+        handle_call = fun Mod:handle_call/3,
+        handle_cast = fun Mod:handle_cast/2,
+        handle_info = fun Mod:handle_info/2
+    },
+    act(Action, serve(Mod, Server), [], 0, State, Debug).
+
+%% @doc Another callback module, or another version of it: what was drained is put to it anew.
+-spec serve(module(), Chunk :: [term()], State :: term(), #server{}) -> #server{}.
+serve(Mod, Chunk, State, Server) ->
+    #server{batch = Batch, inbox = Inbox} = Served = serve(Mod, Server),
+    Served#server{inbox = weir_server_inbox:remake(Mod, Batch, {Chunk, State}, Inbox), direct = false}.
+
+serve(Mod, Server) ->
+    Server#server{
+        mod = Mod,
+        handle_call = fun Mod:handle_call/3,
+        handle_cast = fun Mod:handle_cast/2,
+        handle_info = fun Mod:handle_info/2,
+        batch = erlang:function_exported(Mod, handle_batch, 2),
+        pre_hibernate = erlang:function_exported(Mod, handle_pre_hibernate, 1),
+        post_hibernate = erlang:function_exported(Mod, handle_post_hibernate, 1)
     }.
 
-%% @doc Whether a term is something that a callback may ask to be done next.
--spec is_action(term()) -> boolean().
-is_action(Action) ->
-    ?is_action(Action).
+%% ---------------------------------------------------------------- turns
 
-%% @doc Runs the loop with an empty queue. Never returns.
--spec enter(server(), State :: term(), weir_server:action(), [sys:dbg_opt()]) -> no_return().
-enter(Server, State, Action, Debug) ->
-    turn(Server, [], [], 0, State, Action, Debug).
+turn(S, [Message | Chunk], Count, State, Debug) when ?SINCE_LOOK(Count) < ?LOOK, not S#server.batch ->
+    handle(Message, S, Chunk, Count, State, Debug);
+turn(S, [], Count, State, Debug) ->
+    rest(S, Count, State, infinity, Debug);
+turn(#server{batch = true} = S, Chunk, Count, State, Debug) ->
+    handle_batch(Chunk, counted(Count, S), State, Debug);
+turn(S, Chunk, Count, State, Debug) ->
+    #server{inbox = Inbox} = Counted = counted(Count, S),
+    case weir_server_inbox:look(?SINCE_LOOK(Count), State, Inbox) of
+        {ok, Looked} ->
+            ok = weir_server_report:publish(weir_server_inbox:behind(Looked)),
+            turn(Counted#server{inbox = Looked}, Chunk, 0, State, Debug);
+        {control, Message, Looked} ->
+            control(Message, Counted#server{inbox = Looked}, Chunk, 0, State, infinity, Debug);
+        Raised -> raised(Raised, Counted, Chunk, State, Debug)
+    end.
 
-%% The turn
-
-turn(S, F, R, N, State, {continue, Continue} = Msg, Debug0) ->
-    Result = dispatch(S#server.mod, handle_continue, Continue, State),
-    Debug = debug(Debug0, S, Msg),
-    noreply_result(Result, Msg, S, F, R, N, State, Debug);
-turn(S, [], [], 0, State, Wait, Debug) ->
-    wait(S, State, Wait, Debug);
-turn(S, F, R, N, State, _Wait, Debug) when N rem ?LOOK =/= 0 ->
-    handle(S, F, R, N, State, Debug);
-turn(S, F, R, N, State, Wait, Debug) ->
-    drain(S, F, R, N, State, Wait, Debug).
-
-wait(S, State, hibernate, Debug) ->
-    proc_lib:hibernate(?MODULE, wake, [S, State, Debug]);
-wait(S, State, infinity, Debug) ->
-    receive
-        Msg -> first(Msg, S, State, infinity, Debug, false)
-    after S#server.hibernate_after ->
-        wait(S, State, hibernate, Debug)
+%% What a callback has asked for. Messages that were drained are there already: they end a time-out or a sleep at once.
+act({continue, Continue} = Message, #server{mod = Mod} = S, Chunk, Count, State, Debug0) ->
+    Result = dispatch(fun Mod:handle_continue/2, Continue, State),
+    Debug = debug(Debug0, S, Message),
+    common_result(Result, undefined, Message, S, Chunk, Count, State, Debug);
+act({Kind, 0, Message}, S, Chunk, Count, State, Debug) ->
+    at_once(Kind, Message, S, Chunk, Count, State, Debug);
+act({Kind, Time, Message, Options}, S, Chunk, Count, State, Debug) ->
+    case weir_server_action:is_abs(Options) of
+        false when Time =:= 0 -> at_once(Kind, Message, S, Chunk, Count, State, Debug);
+        Abs -> timer(Kind, Time, Message, Abs, S, Chunk, Count, State, Debug)
     end;
-wait(S, State, Time, Debug) ->
+act({Kind, Time, Message}, S, Chunk, Count, State, Debug) ->
+    timer(Kind, Time, Message, false, S, Chunk, Count, State, Debug);
+act(Wait, S, [], Count, State, Debug) ->
+    rest(S, Count, State, Wait, Debug);
+act(_Wait, S, Chunk, Count, State, Debug) ->
+    turn(S, Chunk, Count, State, Debug).
+
+at_once(Kind, Message, S, Chunk, Count, State, Debug) ->
+    _ = Kind =:= hibernate andalso garbage_collect(),
+    case S#server.batch of
+        true ->
+            handle_batch([Message | Chunk], counted(Count, S), State, Debug);
+        false ->
+            %% Nothing is looked at in between, however often that is asked for in a row.
+            handle(Message, counted(Count, S), Chunk, min(?SINCE_LOOK(Count), ?LOOK_DIRECT), State, Debug)
+    end.
+
+timer(Kind, Time, Message, Abs, S, [], Count, State, Debug) ->
+    Sleep =
+        case Kind of
+            timeout -> infinity;
+            hibernate -> hibernate
+        end,
+    case Time =/= infinity andalso weir_server_inbox:is_empty(S#server.inbox) of
+        true ->
+            Timer = erlang:start_timer(Time, self(), S#server.tag, [{abs, Abs}]),
+            rest(S, Count, State, {timer, Timer, Message, Sleep}, Debug);
+        false ->
+            rest(S, Count, State, Sleep, Debug)
+    end;
+timer(_Kind, _Time, _Message, _Abs, S, Chunk, Count, State, Debug) ->
+    turn(S, Chunk, Count, State, Debug).
+
+%% ---------------------------------------------------------------- nothing left of the chunk
+
+rest(#server{direct = true} = S, Count, State, Wait, Debug) when ?SINCE_LOOK(Count) < ?LOOK_DIRECT ->
+    wait(S, Count, State, Wait, Debug);
+rest(#server{direct = true} = S, Count, State, Wait, Debug) ->
+    #server{inbox = Inbox} = Counted = counted(Count, S),
+    case weir_server_inbox:backlog(Inbox) of
+        {drain, Looked} -> next([], true, Counted#server{inbox = Looked}, State, Wait, Debug);
+        {soon, Looked} -> wait(Counted#server{inbox = Looked}, ?LOOK_DIRECT - ?LOOK, State, Wait, Debug);
+        {later, Looked} -> wait(Counted#server{inbox = Looked}, 0, State, Wait, Debug)
+    end;
+rest(#server{inbox = Inbox} = S, Count, State, Wait, Debug) ->
+    case weir_server_inbox:is_empty(Inbox) of
+        false ->
+            next([], false, counted(Count, S), State, Wait, Debug);
+        true ->
+            case weir_server_inbox:is_direct(Inbox) of
+                true ->
+                    ok = weir_server_report:publish(0),
+                    rest(S#server{direct = true}, Count, State, Wait, Debug);
+                false ->
+                    poll(counted(Count, S), State, Wait, Debug)
+            end
+    end.
+
+%% Whether it had to be waited for a message is to be known, for the longest wait.
+poll(S, State, Wait, Debug) ->
     receive
-        Msg -> first(Msg, S, State, Time, Debug, false)
+        Message -> arrived(Message, false, S, 0, State, Wait, Debug)
+    after 0 -> wait(S, 0, State, Wait, Debug)
+    end.
+
+wait(S, Count, State, infinity, Debug) ->
+    receive
+        %% Of these two there are most.
+        {'$gen_cast', _} = Message -> received(Message, true, S, Count, State, Debug);
+        {'$gen_call', _, _} = Message -> received(Message, true, S, Count, State, Debug);
+        Message -> arrived(Message, true, S, Count, State, infinity, Debug)
+    after S#server.hibernate_after -> sleep(S, Count, State, none, Debug)
+    end;
+wait(S, Count, State, hibernate, Debug) ->
+    hibernate(S, Count, State, none, Debug);
+wait(S, Count, State, {timer, Timer, Message, infinity} = Wait, Debug) ->
+    receive
+        Other -> arrived(Other, true, S, Count, State, Wait, Debug)
+    after S#server.hibernate_after -> sleep(S, Count, State, {Timer, Message}, Debug)
+    end;
+wait(S, Count, State, {timer, Timer, Message, hibernate}, Debug) ->
+    hibernate(S, Count, State, {Timer, Message}, Debug);
+wait(S, Count, State, Time, Debug) ->
+    receive
+        Message -> arrived(Message, true, S, Count, State, Time, Debug)
     after Time ->
         %% As in gen_server, the time-out is a message like any other.
-        handle(S, [], [timeout], 1, State, Debug)
+        arrived(timeout, true, S, Count, State, Time, Debug)
     end.
+
+%% A message from the mailbox, while nothing is drained.
+arrived({system, From, Request}, _HadToWait, S, Count, State, Wait, Debug) ->
+    weir_server_system:handle(Request, From, S, [], Count, State, Wait, Debug);
+arrived({'EXIT', Parent, Reason} = Message, _HadToWait, #server{parent = Parent} = S, _Count, State, _Wait, Debug) ->
+    weir_server_end:stop(Reason, undefined, Message, S, [], State, Debug);
+arrived(?INFO_REQUEST(_) = Message, _HadToWait, S, Count, State, Wait, Debug) ->
+    control(Message, S, [], Count, State, Wait, Debug);
+arrived({timeout, Timer, Tag}, HadToWait, #server{tag = Tag} = S, Count, State, Wait, Debug) ->
+    case Wait of
+        {timer, Timer, Message, _} -> received(Message, HadToWait, S, Count, State, Debug);
+        _ -> wait(S, Count, State, Wait, Debug)
+    end;
+arrived(Message, HadToWait, S, Count, State, {timer, Timer, _, _}, Debug) ->
+    ok = erlang:cancel_timer(Timer, [{async, true}, {info, false}]),
+    received(Message, HadToWait, S, Count, State, Debug);
+arrived(Message, HadToWait, S, Count, State, _Wait, Debug) ->
+    received(Message, HadToWait, S, Count, State, Debug).
+
+received(Message, _HadToWait, #server{direct = true} = S, Count, State, Debug) ->
+    handle(Message, S, [], Count, State, Debug);
+received(Message, HadToWait, S, Count, State, Debug) ->
+    next([Message], HadToWait, counted(Count, S), State, infinity, Debug).
+
+next(First, HadToWait, #server{inbox = Inbox} = S, State, Wait, Debug) ->
+    case weir_server_inbox:next(First, HadToWait, State, Inbox) of
+        {handle, Chunk, Looked} ->
+            ok = weir_server_report:publish(weir_server_inbox:behind(Looked)),
+            turn(S#server{inbox = Looked, direct = false}, Chunk, 0, State, Debug);
+        {empty, Looked} ->
+            ok = weir_server_report:publish(0),
+            wait(S#server{inbox = Looked}, 0, State, Wait, Debug);
+        {control, Message, Looked} ->
+            control(Message, S#server{inbox = Looked, direct = false}, [], 0, State, Wait, Debug);
+        Raised -> raised(Raised, S, [], State, Debug)
+    end.
+
+%% What overtakes drained messages.
+-spec control(term(), #server{}, [term()], non_neg_integer(), term(), wait(), [sys:dbg_opt()]) -> no_return().
+control({system, From, Request}, S, Chunk, Count, State, Wait, Debug) ->
+    weir_server_system:handle(Request, From, S, Chunk, Count, State, Wait, Debug);
+control({'EXIT', _Parent, Reason} = Message, S, Chunk, _Count, State, _Wait, Debug) ->
+    weir_server_end:stop(Reason, undefined, Message, S, Chunk, State, Debug);
+control(?INFO_REQUEST(From), S, Chunk, Count, State, Wait, Debug) ->
+    #server{inbox = Inbox} = Counted = counted(Count, S),
+    gen:reply(From, weir_server_inbox:info(length(Chunk), Inbox)),
+    %% It does not count as handled, and the next look is due when it was.
+    resume(Counted, Chunk, ?SINCE_LOOK(Count), State, Wait, Debug).
+
+%% @private Goes on after a message that was none for the callbacks.
+-spec resume(#server{}, Chunk :: [term()], non_neg_integer(), State :: term(), wait(), [sys:dbg_opt()]) -> no_return().
+resume(S, [], Count, State, Wait, Debug) -> rest(S, Count, State, Wait, Debug);
+resume(S, Chunk, Count, State, _Wait, Debug) -> turn(S, Chunk, Count, State, Debug).
+
+-spec raised(tuple(), #server{}, [term()], term(), [sys:dbg_opt()]) -> no_return().
+raised({raised, exit, Reason, none, Message, Inbox}, S0, Chunk, State, Debug) ->
+    S = S0#server{inbox = Inbox},
+    weir_server_end:stop(Reason, undefined, Message, S, Chunk, State, Debug);
+raised({raised, Class, Reason, Stacktrace, Message, Inbox}, S0, Chunk, State, Debug) ->
+    S = S0#server{inbox = Inbox},
+    weir_server_end:crash(Class, Reason, Stacktrace, undefined, Message, S, Chunk, State, Debug).
+
+counted(Count, S) when Count < ?A_CALL ->
+    S;
+counted(Count, #server{inbox = Inbox} = S) ->
+    Kinds = {(Count bsr 8) band 16#ff, (Count bsr 16) band 16#ff, Count bsr 24},
+    S#server{inbox = weir_server_inbox:count(Kinds, Inbox)}.
+
+%% ---------------------------------------------------------------- hibernation
+
+%% With a back-off it is first waited, whether a message comes all the same.
+hibernate(#server{backoff = Backoff} = S, Count, State, Timed, Debug) ->
+    receive
+        Message -> arrived(Message, true, S, Count, State, wait_of(Timed), Debug)
+    after weir_server_backoff:delay(Backoff) -> sleep(S, Count, State, Timed, Debug)
+    end.
+
+wait_of(none) -> hibernate;
+wait_of({Timer, Message}) -> {timer, Timer, Message, hibernate}.
+
+sleep(#server{pre_hibernate = true, mod = Mod} = S, Count, State, Timed, Debug) ->
+    case called(fun() -> Mod:handle_pre_hibernate(State) end) of
+        {returned, {hibernate, NewState}} -> sleep_now(S, Count, NewState, Timed, Debug);
+        Other -> common_result(Other, undefined, pre_hibernate, S, [], Count, State, Debug)
+    end;
+sleep(S, Count, State, Timed, Debug) ->
+    sleep_now(S, Count, State, Timed, Debug).
+
+sleep_now(#server{backoff = Backoff} = S, Count, State, Timed, Debug) ->
+    Asleep = S#server{backoff = weir_server_backoff:sleeps(erlang:monotonic_time(millisecond), Backoff)},
+    proc_lib:hibernate(?MODULE, wake, [counted(Count, Asleep), State, Timed, Debug]).
 
 %% @private Where a hibernated server wakes.
--spec wake(server(), State :: term(), [sys:dbg_opt()]) -> no_return().
-wake(S, State, Debug) ->
+-spec wake(#server{}, State :: term(), Timed, [sys:dbg_opt()]) -> no_return() when
+    Timed :: none | {Timer :: reference(), Message :: term()}.
+wake(#server{backoff = Backoff, post_hibernate = Post, mod = Mod} = S, State, Timed, Debug) ->
     receive
-        Msg -> first(Msg, S, State, hibernate, Debug, true)
+        Message ->
+            Awake = S#server{backoff = weir_server_backoff:wakes(erlang:monotonic_time(millisecond), Backoff)},
+            Wait = wait_of(Timed),
+            case Post of
+                false -> arrived(Message, true, Awake, 0, State, Wait, Debug);
+                true -> awake(called(fun() -> Mod:handle_post_hibernate(State) end), Message, Timed, Awake, State, Debug)
+            end
     end.
 
-first({system, From, Request}, S, State, Wait, Debug, Hibernated) ->
-    system(Request, From, S, [], [], 0, State, Wait, Debug, Hibernated);
-first({'EXIT', Parent, Reason} = Msg, #server{parent = Parent} = S, State, _, Debug, _) ->
-    parent_exit(Reason, Msg, S, State, Debug);
-first(Msg, S, State, Wait, Debug, _) ->
-    drain(S, [], [Msg], 1, State, Wait, Debug).
+%% The message that woke it comes behind what is to be done first, and ahead of others.
+awake({returned, {noreply, State}}, Message, Timed, S, _, Debug) ->
+    arrived(Message, true, S, 0, State, wait_of(Timed), Debug);
+awake({returned, {noreply, State, {continue, _} = Action}}, Message, Timed, S, _, Debug) ->
+    act(Action, S, woken_by(Message, Timed, S), 0, State, Debug);
+awake({returned, {noreply, NewState, Action}}, Message, Timed, S, State, Debug) ->
+    case weir_server_action:is_action(Action) of
+        true -> arrived(Message, true, S, 0, NewState, wait_of(Timed), Debug);
+        false -> weir_server_end:stop({bad_return_value, Action}, undefined, Message, S, [], State, Debug)
+    end;
+awake(Other, Message, Timed, S, State, Debug) ->
+    common_result(Other, undefined, post_hibernate, S, woken_by(Message, Timed, S), 0, State, Debug).
 
-drain(#server{drain = Drain} = S, F, R, N, State, _Wait, Debug) when N >= Drain ->
-    handle(S, F, R, N, State, Debug);
-drain(#server{parent = Parent} = S, F, R, N, State, Wait, Debug) ->
-    receive
-        {system, From, Request} ->
-            system(Request, From, S, F, R, N, State, Wait, Debug, false);
-        {'EXIT', Parent, Reason} = Msg ->
-            parent_exit(Reason, Msg, S, State, Debug);
-        Msg ->
-            drain(S, F, [Msg | R], N + 1, State, Wait, Debug)
-    after 0 ->
-        handle(S, F, R, N, State, Debug)
-    end.
+%% The server's own timers send what they were started for, or nothing if that is void.
+woken_by({timeout, Timer, Tag}, {Timer, Message}, #server{tag = Tag}) -> [Message];
+woken_by({timeout, _Timer, Tag}, _Timed, #server{tag = Tag}) -> [];
+woken_by(Message, _Timed, _S) -> [Message].
 
-handle(#server{batch = true} = S, [], R, _, State, Debug) ->
-    handle_batch(R, S, State, Debug);
-handle(S, [Msg | F], R, N, State, Debug) ->
-    handle_one(Msg, S, F, R, N - 1, State, Debug);
-handle(S, [], R, N, State, Debug) ->
-    [Msg | F] = lists:reverse(R),
-    handle_one(Msg, S, F, [], N - 1, State, Debug).
+%% ---------------------------------------------------------------- one message
 
-%% One message
-
-handle_one({'$gen_call', From, Request} = Msg, #server{mod = Mod} = S, F, R, N, State, Debug0) ->
-    Debug = debug_in(Debug0, S, Msg),
+handle({'$gen_call', From, Request} = Message, #server{handle_call = HandleCall} = S, Chunk, Count0, State, Debug0) ->
+    Debug = debug_in(Debug0, S, Message),
+    Count = Count0 + ?A_CALL,
     Result =
         try
-            {returned, Mod:handle_call(Request, From, State)}
+            {returned, HandleCall(Request, From, State)}
         catch
             throw:Value -> {returned, Value};
             Class:Reason:Stacktrace -> {raised, Class, Reason, Stacktrace}
         end,
     case Result of
         {returned, {reply, Reply, NewState}} ->
-            turn(S, F, R, N, NewState, infinity, reply(From, Reply, S, NewState, Debug));
-        {returned, {reply, Reply, NewState, Action}} when ?is_action(Action) ->
-            turn(S, F, R, N, NewState, Action, reply(From, Reply, S, NewState, Debug));
-        {returned, {stop, Reason1, Reply, NewState}} ->
+            turn(S, Chunk, Count, NewState, reply(From, Reply, S, NewState, Debug));
+        {returned, {reply, Reply, NewState, Action} = Returned} ->
+            case weir_server_action:is_action(Action) of
+                true -> act(Action, S, Chunk, Count, NewState, reply(From, Reply, S, NewState, Debug));
+                false -> weir_server_end:stop({bad_return_value, Returned}, From, Message, S, Chunk, State, Debug)
+            end;
+        {returned, {stop, StopReason, Reply, NewState}} ->
             %% The answer goes out whatever terminate/2 does, but after it, as in gen_server.
             try
-                stop(Reason1, From, Msg, S, NewState, Debug)
+                weir_server_end:stop(StopReason, From, Message, S, Chunk, NewState, Debug)
             after
                 reply(From, Reply, S, NewState, Debug)
             end;
         _ ->
-            noreply_result(Result, From, Msg, S, F, R, N, State, Debug)
+            common_result(Result, From, Message, S, Chunk, Count, State, Debug)
     end;
-handle_one({'$gen_cast', Request} = Msg, #server{mod = Mod} = S, F, R, N, State, Debug0) ->
-    Debug = debug_in(Debug0, S, Msg),
-    noreply_result(dispatch(Mod, handle_cast, Request, State), Msg, S, F, R, N, State, Debug);
-handle_one(Msg, #server{mod = Mod} = S, F, R, N, State, Debug0) ->
-    Debug = debug_in(Debug0, S, Msg),
-    Result = dispatch(Mod, handle_info, Msg, State),
-    noreply_result(default_info(Result, Mod, Msg, State), Msg, S, F, R, N, State, Debug).
+handle({'$gen_cast', Request} = Message, #server{handle_cast = HandleCast} = S, Chunk, Count, State, Debug0) ->
+    Debug = debug_in(Debug0, S, Message),
+    case dispatch(HandleCast, Request, State) of
+        {returned, {noreply, NewState}} ->
+            turn(S, Chunk, Count + ?A_CAST, NewState, debug_noreply(Debug, S, NewState));
+        Result ->
+            common_result(Result, undefined, Message, S, Chunk, Count + ?A_CAST, State, Debug)
+    end;
+handle(?CREDIT(Counter, Message), S, Chunk, Count, State, Debug) ->
+    ok = atomics:sub(Counter, 1, 1),
+    handle(Message, S, Chunk, Count, State, Debug);
+%% What is ahead of others is not in a chunk, but for weir_flow's request, which is met in its place.
+handle({'EXIT', Parent, Reason} = Message, #server{parent = Parent} = S, Chunk, _Count, State, Debug) ->
+    weir_server_end:stop(Reason, undefined, Message, S, Chunk, State, Debug);
+handle(?INFO_REQUEST(_) = Message, S, Chunk, Count, State, Debug) ->
+    control(Message, S, Chunk, Count, State, infinity, Debug);
+handle({system, From, Request}, S, Chunk, Count, State, Debug) ->
+    weir_server_system:handle(Request, From, S, Chunk, Count, State, infinity, Debug);
+handle(?WITH_STATE(From, Fun), S, Chunk, Count, State, Debug) ->
+    gen:reply(From, Fun(State)),
+    turn(S, Chunk, Count + ?A_CALL, State, Debug);
+handle(Message, #server{mod = Mod, handle_info = HandleInfo} = S, Chunk, Count, State, Debug0) ->
+    Debug = debug_in(Debug0, S, Message),
+    Result = default_info(dispatch(HandleInfo, Message, State), Mod, Message, State),
+    common_result(Result, undefined, Message, S, Chunk, Count + ?AN_INFO, State, Debug).
 
-%% A server without handle_info/2 logs what it was sent, as gen_server does. Only a missing callback is
-%% forgiven: an undef from deeper inside is a crash.
-default_info({raised, error, undef, [{Mod, handle_info, [Msg, _], _} | _]} = Raised, Mod, Msg, State) ->
+%% A server without handle_info/2 logs what it was sent, as gen_server does. Only a missing callback is forgiven: an
+%% undef from deeper inside is a crash.
+default_info({raised, error, undef, [{Mod, handle_info, [Message, _], _} | _]} = Raised, Mod, Message, State) ->
     case erlang:function_exported(Mod, handle_info, 2) of
         true ->
             Raised;
         false ->
-            ?LOG_WARNING(
-                #{label => {gen_server, no_handle_info}, module => Mod, message => Msg},
-                #{
-                    domain => [otp],
-                    report_cb => fun gen_server:format_log/2,
-                    error_logger => #{tag => warning_msg, report_cb => fun gen_server:format_log/1}
-                }
-            ),
+            ok = weir_server_report:no_handle_info(Mod, Message),
             {returned, {noreply, State}}
     end;
 default_info(Result, _, _, _) ->
     Result.
 
-dispatch(Mod, Callback, Arg, State) ->
+dispatch(Callback, Arg, State) ->
     try
-        {returned, Mod:Callback(Arg, State)}
+        {returned, Callback(Arg, State)}
     catch
         throw:Value -> {returned, Value};
         Class:Reason:Stacktrace -> {raised, Class, Reason, Stacktrace}
     end.
 
-noreply_result(Result, Msg, S, F, R, N, State, Debug) ->
-    noreply_result(Result, undefined, Msg, S, F, R, N, State, Debug).
+called(Fun) ->
+    try
+        {returned, Fun()}
+    catch
+        throw:Value -> {returned, Value};
+        Class:Reason:Stacktrace -> {raised, Class, Reason, Stacktrace}
+    end.
 
-noreply_result({returned, {noreply, NewState}}, _, _, S, F, R, N, _, Debug) ->
-    turn(S, F, R, N, NewState, infinity, debug_noreply(Debug, S, NewState));
-noreply_result({returned, {noreply, NewState, Action}}, _, _, S, F, R, N, _, Debug) when ?is_action(Action) ->
-    turn(S, F, R, N, NewState, Action, debug_noreply(Debug, S, NewState));
-noreply_result({returned, {stop, Reason, NewState}}, From, Msg, S, _, _, _, _, Debug) ->
-    stop(Reason, From, Msg, S, NewState, Debug);
-noreply_result({returned, Other}, From, Msg, S, _, _, _, State, Debug) ->
-    stop({bad_return_value, Other}, From, Msg, S, State, Debug);
-noreply_result({raised, Class, Reason, Stacktrace}, From, Msg, S, _, _, _, State, Debug) ->
-    crash(Class, Reason, Stacktrace, From, Msg, S, State, Debug).
+common_result({returned, {noreply, NewState}}, _, _, S, Chunk, Count, _, Debug) ->
+    turn(S, Chunk, Count, NewState, debug_noreply(Debug, S, NewState));
+common_result({returned, {noreply, NewState, Action} = Returned}, From, Message, S, Chunk, Count, State, Debug) ->
+    case weir_server_action:is_action(Action) of
+        true -> act(Action, S, Chunk, Count, NewState, debug_noreply(Debug, S, NewState));
+        false -> weir_server_end:stop({bad_return_value, Returned}, From, Message, S, Chunk, State, Debug)
+    end;
+common_result({returned, {become, Mod, NewState}}, _, _, S, Chunk, Count, _, Debug) when is_atom(Mod) ->
+    become(Mod, S, Chunk, Count, NewState, infinity, Debug);
+common_result({returned, {become, Mod, NewState, Action} = Returned}, From, Message, S, Chunk, Count, State, Debug) when
+    is_atom(Mod)
+->
+    case weir_server_action:is_action(Action) of
+        true -> become(Mod, S, Chunk, Count, NewState, Action, Debug);
+        false -> weir_server_end:stop({bad_return_value, Returned}, From, Message, S, Chunk, State, Debug)
+    end;
+common_result({returned, {stop, Reason, NewState}}, From, Message, S, Chunk, _, _, Debug) ->
+    weir_server_end:stop(Reason, From, Message, S, Chunk, NewState, Debug);
+common_result({returned, Other}, From, Message, S, Chunk, _, State, Debug) ->
+    weir_server_end:stop({bad_return_value, Other}, From, Message, S, Chunk, State, Debug);
+common_result({raised, Class, Reason, Stacktrace}, From, Message, S, Chunk, _, State, Debug) ->
+    weir_server_end:crash(Class, Reason, Stacktrace, From, Message, S, Chunk, State, Debug).
 
-%% A batch
+%% Another module serves from now on, what was drained included.
+become(Mod, S0, Chunk, Count, State, Action, Debug) ->
+    _ = code:ensure_loaded(Mod),
+    S = counted(Count, S0),
+    case called(fun() -> serve(Mod, Chunk, State, S) end) of
+        {returned, New} ->
+            act(Action, New, [], 0, State, debug_noreply(Debug, S, State));
+        %% A prioritise callback, for what was drained.
+        {raised, Class, Reason, Stacktrace} ->
+            weir_server_end:crash(Class, Reason, Stacktrace, undefined, {become, Mod}, S#server{mod = Mod}, Chunk, State, Debug)
+    end.
 
-handle_batch(Rear, #server{mod = Mod} = S, State, Debug0) ->
-    Batch = decode(Rear, []),
-    Debug = debug_batch(Debug0, S, Rear),
+%% ---------------------------------------------------------------- a batch
+
+handle_batch(Chunk, #server{mod = Mod} = S0, State, Debug0) ->
+    {Batch, Others, Kinds, Credits} = weir_server_batch:decode(Chunk),
+    Debug = debug_batch(Debug0, S0, Batch),
+    S = S0#server{inbox = weir_server_inbox:count(Kinds, S0#server.inbox)},
     Result =
-        try
-            {returned, Mod:handle_batch(Batch, State)}
-        catch
-            throw:Value -> {returned, Value};
-            Class:Reason:Stacktrace -> {raised, Class, Reason, Stacktrace}
+        case Batch of
+            [] -> {returned, {noreply, State}};
+            _ -> called(fun() -> Mod:handle_batch(Batch, State) end)
         end,
+    lists:foreach(fun({Counter, N}) -> ok = atomics:sub(Counter, 1, N) end, Credits),
     case Result of
         {returned, {reply, Replies, NewState}} when is_list(Replies) ->
-            turn(S, [], [], 0, NewState, infinity, replies(Replies, S, NewState, Debug));
-        {returned, {reply, Replies, NewState, Action}} when is_list(Replies), ?is_action(Action) ->
-            turn(S, [], [], 0, NewState, Action, replies(Replies, S, NewState, Debug));
-        {returned, {stop, Reason1, Replies, NewState}} when is_list(Replies) ->
+            acknowledge(Others, infinity, S, NewState, replies(Replies, S, NewState, Debug));
+        {returned, {noreply, NewState}} ->
+            acknowledge(Others, infinity, S, NewState, debug_noreply(Debug, S, NewState));
+        {returned, {stop, Reason, Replies, NewState}} when is_list(Replies) ->
             try
-                stop(Reason1, undefined, report_of(Batch), S, NewState, Debug)
+                weir_server_end:stop(Reason, undefined, weir_server_batch:report_of(Batch), S, [], NewState, Debug)
             after
                 replies(Replies, S, NewState, Debug)
             end;
-        _ ->
-            noreply_result(Result, report_of(Batch), S, [], [], 0, State, Debug)
+        {returned, Returned} ->
+            batch_action(Returned, Batch, Others, S, State, Debug);
+        {raised, Class, Reason, Stacktrace} ->
+            Message = weir_server_batch:report_of(Batch),
+            weir_server_end:crash(Class, Reason, Stacktrace, undefined, Message, S, [], State, Debug)
     end.
 
-%% The queue's rear is in reverse order, so decoding it puts it right again.
-decode([{'$gen_call', From, Request} | Rear], Batch) ->
-    decode(Rear, [{call, From, Request} | Batch]);
-decode([{'$gen_cast', Request} | Rear], Batch) ->
-    decode(Rear, [{cast, Request} | Batch]);
-decode([Msg | Rear], Batch) ->
-    decode(Rear, [{info, Msg} | Batch]);
-decode([], Batch) ->
-    Batch.
+batch_action({reply, Replies, NewState, Action} = Returned, Batch, Others, S, State, Debug) when is_list(Replies) ->
+    case weir_server_action:is_action(Action) of
+        true -> acknowledge(Others, Action, S, NewState, replies(Replies, S, NewState, Debug));
+        false -> bad_batch(Returned, Batch, S, State, Debug)
+    end;
+batch_action({noreply, NewState, Action} = Returned, Batch, Others, S, State, Debug) ->
+    case weir_server_action:is_action(Action) of
+        true -> acknowledge(Others, Action, S, NewState, debug_noreply(Debug, S, NewState));
+        false -> bad_batch(Returned, Batch, S, State, Debug)
+    end;
+batch_action(Returned, Batch, Others, S, State, Debug) ->
+    Message = weir_server_batch:report_of(Batch),
+    common_result({returned, Returned}, undefined, Message, S, Others, 0, State, Debug).
 
-%% A crash report shows the size of the batch and its first message: a thousand payloads in a log help nobody.
-report_of([First | _] = Batch) ->
-    {batch, length(Batch), First}.
+-spec bad_batch(term(), [weir_server:message()], #server{}, term(), [sys:dbg_opt()]) -> no_return().
+bad_batch(Returned, Batch, S, State, Debug) ->
+    Message = weir_server_batch:report_of(Batch),
+    weir_server_end:stop({bad_return_value, Returned}, undefined, Message, S, [], State, Debug).
 
-%% Replies
+%% @private What was among the batch and is not for the callback: weir_flow's requests, now that everything before them
+%% has been handled, and those of with_state/2. A system message leaves the loop.
+-spec acknowledge([term()], weir_server:action(), #server{}, State :: term(), [sys:dbg_opt()]) -> no_return().
+acknowledge([], Action, S, State, Debug) ->
+    act(Action, S, [], 0, State, Debug);
+acknowledge([?WITH_STATE(From, Fun) | Others], Action, S, State, Debug) ->
+    gen:reply(From, Fun(State)),
+    acknowledge(Others, Action, S, State, Debug);
+acknowledge([{system, From, Request} | Others], Action, S, State, Debug) ->
+    Left = {acknowledge, Others, Action, S, State},
+    sys:handle_system_msg(Request, From, S#server.parent, weir_server, Debug, Left, false).
+
+%% ---------------------------------------------------------------- replies
 
 reply(From, Reply, S, State, Debug) ->
     gen:reply(From, Reply),
@@ -290,39 +524,19 @@ replies([{From, Reply} | Replies], S, State, Debug) ->
 replies([], _, _, Debug) ->
     Debug.
 
-%% The end
+%% ---------------------------------------------------------------- debugging through sys
 
--spec stop(term(), weir_server:from() | undefined, term(), server(), term(), [sys:dbg_opt()]) -> no_return().
-stop(Reason, From, Msg, #server{name = Name, mod = Mod}, State, Debug) ->
-    weir_server_report:stop(Reason, Name, From, Msg, Mod, State, Debug).
-
--spec crash(
-    error | exit,
-    term(),
-    erlang:stacktrace(),
-    weir_server:from() | undefined,
-    term(),
-    server(),
-    term(),
-    [sys:dbg_opt()]
-) -> no_return().
-crash(Class, Reason, Stacktrace, From, Msg, #server{name = Name, mod = Mod}, State, Debug) ->
-    weir_server_report:crash(Class, Reason, Stacktrace, Name, From, Msg, Mod, State, Debug).
-
--spec parent_exit(term(), term(), server(), term(), [sys:dbg_opt()]) -> no_return().
-parent_exit(Reason, Msg, S, State, Debug) ->
-    stop(Reason, undefined, Msg, S, State, Debug).
-
-%% Debugging through sys. Without it each of these costs one comparison and allocates nothing.
+%% Without it each of these costs one comparison and allocates nothing.
 
 debug([], _, _) -> [];
 debug(Debug, S, Event) -> sys:handle_debug(Debug, fun weir_server_report:print_event/3, S#server.name, Event).
 
 debug_in([], _, _) -> [];
-debug_in(Debug, S, Msg) -> debug(Debug, S, {in, Msg}).
+debug_in(Debug, S, Message) -> debug(Debug, S, {in, Message}).
 
 debug_batch([], _, _) -> [];
-debug_batch(Debug, S, Rear) -> lists:foldr(fun(Msg, D) -> debug_in(D, S, Msg) end, Debug, Rear).
+debug_batch(Debug, S, Batch) ->
+    lists:foldl(fun(Message, D) -> debug_in(D, S, weir_server_batch:encode(Message)) end, Debug, Batch).
 
 debug_out([], _, _, _, _) -> [];
 debug_out(Debug, S, Reply, From, State) -> debug(Debug, S, {out, Reply, From, State}).
@@ -330,70 +544,3 @@ debug_out(Debug, S, Reply, From, State) -> debug(Debug, S, {out, Reply, From, St
 debug_noreply([], _, _) -> [];
 debug_noreply(Debug, S, State) -> debug(Debug, S, {noreply, State}).
 
-%% System messages
-
--spec system(
-    term(),
-    {pid(), term()},
-    server(),
-    [term()],
-    [term()],
-    non_neg_integer(),
-    term(),
-    weir_server:action(),
-    [sys:dbg_opt()],
-    boolean()
-) -> no_return().
-system(Request, From, S, F, R, N, State, Wait, Debug, Hibernated) ->
-    Suspended = #suspended{server = S, front = F, rear = R, len = N, state = State, wait = Wait},
-    sys:handle_system_msg(Request, From, S#server.parent, ?MODULE, Debug, Suspended, Hibernated).
-
-%% @private
--spec system_continue(pid(), [sys:dbg_opt()], #suspended{}) -> no_return().
-system_continue(Parent, Debug, #suspended{server = S0, front = F, rear = R, len = N, state = State, wait = Wait}) ->
-    S = S0#server{parent = Parent},
-    %% back to where the message was met
-    case N of
-        0 -> wait(S, State, Wait, Debug);
-        _ -> drain(S, F, R, N, State, Wait, Debug)
-    end.
-
-%% @private
--spec system_terminate(term(), pid(), [sys:dbg_opt()], #suspended{}) -> no_return().
-system_terminate(Reason, _Parent, Debug, #suspended{server = S, state = State}) ->
-    stop(Reason, undefined, [], S, State, Debug).
-
-%% @private The drained messages survive the change; whether they are batched may change with it.
--spec system_code_change(#suspended{}, module(), term(), term()) -> {ok, #suspended{}} | term().
-system_code_change(#suspended{server = #server{mod = Mod} = S} = Suspended, _Module, OldVsn, Extra) ->
-    case Mod:code_change(OldVsn, Suspended#suspended.state, Extra) of
-        {ok, NewState} ->
-            Batch = erlang:function_exported(Mod, handle_batch, 2),
-            {ok, rebatch(Suspended#suspended{server = S#server{batch = Batch}, state = NewState})};
-        Other ->
-            Other
-    end.
-
-%% A batch server keeps its whole queue in the rear.
-rebatch(#suspended{server = #server{batch = true}, front = F, rear = R} = Suspended) ->
-    Suspended#suspended{front = [], rear = R ++ lists:reverse(F)};
-rebatch(Suspended) ->
-    Suspended.
-
-%% @private
--spec system_get_state(#suspended{}) -> {ok, term()}.
-system_get_state(#suspended{state = State}) ->
-    {ok, State}.
-
-%% @private
--spec system_replace_state(fun((term()) -> term()), #suspended{}) -> {ok, term(), #suspended{}}.
-system_replace_state(Replace, #suspended{state = State} = Suspended) ->
-    NewState = Replace(State),
-    {ok, NewState, Suspended#suspended{state = NewState}}.
-
-%% @private
--spec format_status(term(), [term()]) -> [term()].
-format_status(Opt, [PDict, SysState, Parent, Debug, #suspended{server = S, len = Len, state = State}]) ->
-    weir_server_report:format_status(
-        Opt, PDict, SysState, Parent, Debug, S#server.name, S#server.mod, State, Len
-    ).

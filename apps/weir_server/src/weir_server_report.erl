@@ -1,37 +1,72 @@
 %% @doc What a weir_server shows of itself: its end, its log reports, its status, its debug output.
 %%
-%% Reports carry gen_server's labels and formatters (`{gen_server, terminate}'), so whatever already
-%% understands those, a log filter, an error tracker or Elixir's translator, understands these.
+%% Reports carry gen_server's labels and keys (`{gen_server, terminate}'), so whatever already understands those, a log
+%% filter, an error tracker or Elixir's translator, understands these. What is added, since a server that drains has
+%% messages that no look into its mailbox can find:
+%% <ul>
+%% <li>A crash report has the key `drained': how many drained messages are lost. If the module exports
+%%     `format_message_queue/2', the key `message_queue' has what that made of them.</li>
+%% <li>`terminate/2' finds their number in {@link weir_server:waiting/0}.</li>
+%% <li>`sys:get_status/1' has `{"Drained messages", Number}' behind the logged events, if there are any, and
+%%     `{"Message queue", Shown}': what `format_message_queue/2' made of them, or the messages themselves, as many and
+%%     as deep as the kernel parameter `error_logger_format_depth' allows. A module that has a `format_status' has
+%%     something to hide: with `format_status/1' each message goes through it, with `format_status/2', which knows of
+%%     no messages, none is shown.</li>
+%% </ul>
+%% A message is shown as a batch has it: `{call, From, Request}', `{cast, Request}', `{info, Message}'.
+%%
+%% They are logged by this module: a level that is set for the module gen_server does not apply to them.
+%%
+%% A callback of these that raises an exception is reported as having crashed, in place of what it should have shown.
 -module(weir_server_report).
 
--export([stop/7, crash/9, exit_reason/3, format_status/9, print_event/3]).
+-export([no_handle_info/2, stop/2, crash/4, exit_reason/3, format_status/2, print_event/3, format_log/1, format_log/2]).
+-export([publish/1, drained/0]).
+
+-export_type([about/0]).
 
 -include_lib("kernel/include/logger.hrl").
 
+-type about() :: #{
+    name := term(),
+    mod := module(),
+    from := weir_server:from() | undefined,
+    message := term(),
+    state := term(),
+    debug := [sys:dbg_opt()],
+    drained := [term()]
+}.
+%% A server at its end. `message': what it was handling, with its envelope. `drained': the messages of the private
+%% queue as they arrived, the next one first.
+
+%% Where callbacks, which run in the server, find how many messages are drained. Absent: none.
+-define(DRAINED, '$weir_drained').
+
+%% @doc Logs a message that came to a module without handle_info/2.
+-spec no_handle_info(module(), term()) -> ok.
+no_handle_info(Mod, Message) ->
+    ?LOG_WARNING(
+        #{label => {gen_server, no_handle_info}, module => Mod, message => Message},
+        #{
+            domain => [otp],
+            report_cb => fun gen_server:format_log/2,
+            error_logger => #{tag => warning_msg, report_cb => fun gen_server:format_log/1}
+        }
+    ).
+
 %% @doc Ends the process because a callback, the parent or `sys' said so. A reason other than `normal',
 %% `shutdown' and `{shutdown, _}' is logged, without a stack trace: no code raised it.
--spec stop(term(), term(), weir_server:from() | undefined, term(), module(), term(), [sys:dbg_opt()]) ->
-    no_return().
-stop(Reason, Name, From, Msg, Mod, State, Debug) ->
-    terminate(Mod, Reason, Name, From, Msg, State, Debug),
-    log_unless_orderly(exit, Reason, undefined, Name, From, Msg, Mod, State, Debug),
+-spec stop(Reason :: term(), about()) -> no_return().
+stop(Reason, About) ->
+    terminate(Reason, About),
+    log_unless_orderly(exit, Reason, undefined, About),
     exit(Reason).
 
 %% @doc Ends the process because a callback raised an exception.
--spec crash(
-    error | exit,
-    term(),
-    erlang:stacktrace(),
-    term(),
-    weir_server:from() | undefined,
-    term(),
-    module(),
-    term(),
-    [sys:dbg_opt()]
-) -> no_return().
-crash(Class, Reason, Stacktrace, Name, From, Msg, Mod, State, Debug) ->
-    terminate(Mod, exit_reason(Class, Reason, Stacktrace), Name, From, Msg, State, Debug),
-    log_unless_orderly(Class, Reason, Stacktrace, Name, From, Msg, Mod, State, Debug),
+-spec crash(error | exit, Reason :: term(), erlang:stacktrace(), about()) -> no_return().
+crash(Class, Reason, Stacktrace, About) ->
+    terminate(exit_reason(Class, Reason, Stacktrace), About),
+    log_unless_orderly(Class, Reason, Stacktrace, About),
     erlang:raise(Class, Reason, Stacktrace).
 
 %% @doc The reason that `terminate/2' and a failed start see: errors carry their stack trace, exits do not.
@@ -39,49 +74,83 @@ crash(Class, Reason, Stacktrace, Name, From, Msg, Mod, State, Debug) ->
 exit_reason(error, Reason, Stacktrace) -> {Reason, Stacktrace};
 exit_reason(exit, Reason, _) -> Reason.
 
-terminate(Mod, Reason, Name, From, Msg, State, Debug) ->
+%% @doc Lets the callbacks know how many drained messages wait: for {@link weir_server:waiting/0}.
+%%
+%% A server without a backlog has no such entry in its process dictionary. Cost: too little to be measured when the
+%% number is the same, 15 ns when it has changed.
+-spec publish(non_neg_integer()) -> ok.
+publish(Drained) ->
+    case get(?DRAINED) of
+        undefined when Drained =:= 0 ->
+            ok;
+        Drained ->
+            ok;
+        _ when Drained =:= 0 ->
+            _ = erase(?DRAINED),
+            ok;
+        _ ->
+            _ = put(?DRAINED, Drained),
+            ok
+    end.
+
+%% @doc The number that was published last.
+-spec drained() -> non_neg_integer().
+drained() ->
+    case get(?DRAINED) of
+        undefined -> 0;
+        Drained -> Drained
+    end.
+
+terminate(Reason, #{mod := Mod, state := State, drained := Drained} = About) ->
     case erlang:function_exported(Mod, terminate, 2) of
         true ->
+            publish(length(Drained)),
             try
                 Mod:terminate(Reason, State)
             catch
                 throw:Value ->
                     Value;
                 Class:Raised:Stacktrace ->
-                    log(Raised, Stacktrace, Name, From, Msg, Mod, State, Debug),
+                    log(Raised, Stacktrace, About),
                     erlang:raise(Class, Raised, Stacktrace)
+            after
+                %% The crash report, which shows the dictionary, has the number elsewhere.
+                publish(0)
             end;
         false ->
             ok
     end.
 
-log_unless_orderly(exit, normal, _, _, _, _, _, _, _) -> ok;
-log_unless_orderly(exit, shutdown, _, _, _, _, _, _, _) -> ok;
-log_unless_orderly(exit, {shutdown, _}, _, _, _, _, _, _, _) -> ok;
-log_unless_orderly(_, Reason, Stacktrace, Name, From, Msg, Mod, State, Debug) ->
-    log(Reason, Stacktrace, Name, From, Msg, Mod, State, Debug).
+log_unless_orderly(exit, normal, _, _) -> ok;
+log_unless_orderly(exit, shutdown, _, _) -> ok;
+log_unless_orderly(exit, {shutdown, _}, _, _) -> ok;
+log_unless_orderly(_, Reason, Stacktrace, About) -> log(Reason, Stacktrace, About).
 
-log(Reason, Stacktrace, Name, From, Msg, Mod, State, Debug) ->
-    Given = #{reason => Reason, state => State, message => Msg, log => sys:get_log(Debug)},
+log(Reason, Stacktrace, #{name := Name, mod := Mod, from := From, state := State, debug := Debug} = About) ->
+    Given = #{reason => Reason, state => State, message => last_message(About), log => sys:get_log(Debug)},
     Status = gen:format_status(Mod, terminate, Given, [get(), State]),
     #{reason := ShownReason, message := ShownMsg, log := Events} = Status,
+    Report = #{
+        label => {gen_server, terminate},
+        name => Name,
+        last_message => ShownMsg,
+        state => shown_state(Status),
+        log => shown_events(Mod, Events),
+        reason => with_stacktrace(ShownReason, Stacktrace),
+        client_info => client_info(From)
+    },
     ?LOG_ERROR(
-        #{
-            label => {gen_server, terminate},
-            name => Name,
-            last_message => ShownMsg,
-            state => shown_state(Status),
-            log => shown_events(Mod, Events),
-            reason => with_stacktrace(ShownReason, Stacktrace),
-            client_info => client_info(From),
-            process_label => undefined
-        },
+        add_drained(weir_server_otp:add_label(Report), About),
         #{
             domain => [otp],
-            report_cb => fun gen_server:format_log/2,
-            error_logger => #{tag => error, report_cb => fun gen_server:format_log/1}
+            report_cb => fun weir_server:format_log/2,
+            error_logger => #{tag => error, report_cb => fun weir_server:format_log/1}
         }
     ).
+
+%% Of a call gen_server shows the request, of a cast the message.
+last_message(#{from := {_, _}, message := {'$gen_call', _, Request}}) -> Request;
+last_message(#{message := Msg}) -> Msg.
 
 with_stacktrace(Reason, undefined) -> Reason;
 with_stacktrace(Reason, Stacktrace) -> {Reason, Stacktrace}.
@@ -92,8 +161,6 @@ shown_state(#{'EXIT' := Failure}) -> Failure;
 shown_state(#{'$status' := Status}) -> Status;
 shown_state(#{state := State}) -> State.
 
-client_info(undefined) ->
-    undefined;
 client_info({Client, _Tag}) when is_pid(Client), node(Client) =:= node() ->
     case process_info(Client, [current_stacktrace, registered_name]) of
         undefined -> {Client, dead};
@@ -101,13 +168,35 @@ client_info({Client, _Tag}) when is_pid(Client), node(Client) =:= node() ->
         [{current_stacktrace, Stacktrace}, {registered_name, Name}] -> {Client, {Name, Stacktrace}}
     end;
 client_info({Client, _Tag}) when is_pid(Client) ->
-    {Client, remote}.
+    {Client, remote};
+client_info(_) ->
+    undefined.
 
-%% @doc The answer to `sys:get_status': gen_server's, and the number of messages that were drained and wait.
--spec format_status(
-    term(), [term()], running | suspended, pid(), [sys:dbg_opt()], term(), module(), term(), non_neg_integer()
-) -> [term()].
-format_status(Opt, PDict, SysState, Parent, Debug, Name, Mod, State, Drained) ->
+%% The drained messages
+
+add_drained(Report, #{mod := Mod, drained := Drained}) ->
+    case Drained =/= [] andalso erlang:function_exported(Mod, format_message_queue, 2) of
+        true -> Report#{drained => length(Drained), message_queue => shown_by(Mod, terminate, Drained)};
+        false -> Report#{drained => length(Drained)}
+    end.
+
+shown_by(Mod, Opt, Drained) ->
+    try
+        Mod:format_message_queue(Opt, [decoded(Msg) || Msg <- Drained])
+    catch
+        throw:Shown -> Shown;
+        _:_ -> atom_to_list(Mod) ++ ":format_message_queue/2 crashed"
+    end.
+
+decoded({'$gen_call', From, Request}) -> {call, From, Request};
+decoded({'$gen_cast', Request}) -> {cast, Request};
+decoded(Msg) -> {info, Msg}.
+
+%% @doc The answer to `sys:get_status': gen_server's, and the messages that were drained and wait.
+%%
+%% `StatusData' is what `sys' gives to `format_status/2' of a special process, with the server as its last element.
+-spec format_status(Opt :: term(), StatusData :: [term()]) -> [term()].
+format_status(Opt, [PDict, SysState, Parent, Debug, #{name := Name, mod := Mod, state := State, drained := Drained}]) ->
     Given = #{state => State, log => sys:get_log(Debug)},
     #{log := Events} = Status = gen:format_status(Mod, Opt, Given, [PDict, State]),
     [
@@ -115,8 +204,8 @@ format_status(Opt, PDict, SysState, Parent, Debug, Name, Mod, State, Drained) ->
         {data, [
             {"Status", SysState},
             {"Parent", Parent},
-            {"Logged events", shown_events(Mod, Events)},
-            {"Drained messages", Drained}
+            {"Logged events", shown_events(Mod, Events)}
+            | drained_items(Drained, Mod, State)
         ]}
         | status_of(Status)
     ].
@@ -125,6 +214,40 @@ status_of(#{'EXIT' := Failure}) -> [{data, [{"State", Failure}]}];
 status_of(#{'$status' := Items}) when is_list(Items) -> Items;
 status_of(#{'$status' := Item}) -> [Item];
 status_of(#{state := State}) -> [{data, [{"State", State}]}].
+
+drained_items([], _, _) ->
+    [];
+drained_items(Drained, Mod, State) ->
+    Number = {"Drained messages", length(Drained)},
+    Exported = [Callback || {F, A} = Callback <- hiding_callbacks(), erlang:function_exported(Mod, F, A)],
+    case Exported of
+        [{format_message_queue, 2} | _] ->
+            [Number, {"Message queue", shown_by(Mod, normal, Drained)}];
+        [{format_status, 1} | _] ->
+            [Number, {"Message queue", limited(Drained, fun(Msg) -> hidden(Mod, State, Msg) end)}];
+        [{format_status, 2} | _] ->
+            [Number];
+        [] ->
+            [Number, {"Message queue", limited(Drained, fun(Msg) -> Msg end)}]
+    end.
+
+hiding_callbacks() -> [{format_message_queue, 2}, {format_status, 1}, {format_status, 2}].
+
+hidden(Mod, State, Msg) ->
+    case gen:format_status(Mod, normal, #{state => State, message => Msg}, undefined) of
+        #{'EXIT' := Failure} -> Failure;
+        #{message := Shown} -> Shown
+    end.
+
+limited(Drained, Show) ->
+    case error_logger:get_format_depth() of
+        unlimited ->
+            [Show(decoded(Msg)) || Msg <- Drained];
+        Depth ->
+            [io_lib:limit_term(Show(decoded(Msg)), Depth) || Msg <- lists:sublist(Drained, Depth)]
+    end.
+
+%% The debug log
 
 %% format_status/1 has been given the events; only without it do their states need formatting here.
 shown_events(Mod, Events) ->
@@ -154,3 +277,29 @@ print_event(Device, {noreply, State}, Name) ->
     io:format(Device, "*DBG* ~tp new state ~tp~n", [Name, State]);
 print_event(Device, Event, Name) ->
     io:format(Device, "*DBG* ~tp dbg  ~tp~n", [Name, Event]).
+
+%% The text of reports: gen_server's, and a line about the drained messages, if there were any.
+
+%% @doc See {@link weir_server:format_log/1}.
+-spec format_log(map()) -> {io:format(), [term()]}.
+format_log(Report) ->
+    {Format, Args} = gen_server:format_log(Report),
+    case Report of
+        #{drained := Drained} when Drained > 0 ->
+            {lists:append(Format, "** Drained messages, not handled == ~p~n"), Args ++ [Drained]};
+        _ ->
+            {Format, Args}
+    end.
+
+%% @doc See {@link weir_server:format_log/2}.
+-spec format_log(map(), logger:report_cb_config()) -> unicode:chardata().
+format_log(Report, Config) ->
+    Text = gen_server:format_log(Report, Config),
+    case {Report, Config} of
+        {#{drained := Drained}, #{single_line := true}} when Drained > 0 ->
+            [Text, io_lib:format(" Drained messages, not handled: ~b.", [Drained])];
+        {#{drained := Drained}, _} when Drained > 0 ->
+            [Text, io_lib:format("** Drained messages, not handled == ~b~n", [Drained])];
+        _ ->
+            Text
+    end.

@@ -1,0 +1,29 @@
+%% @doc What a callback may ask to be done next: weir_server:action().
+%%
+%% A pure module.
+-module(weir_server_action).
+
+-export([is_action/1, is_abs/1]).
+
+-define(is_timeout(X), (X =:= infinity orelse (is_integer(X) andalso X >= 0))).
+
+%% @doc Whether a term is something that a callback may ask to be done next.
+-spec is_action(term()) -> boolean().
+is_action(hibernate) -> true;
+is_action({continue, _}) -> true;
+is_action({Kind, Time, _Message}) when Kind =:= timeout; Kind =:= hibernate -> ?is_timeout(Time);
+is_action({Kind, Time, _Message, Options}) when Kind =:= timeout; Kind =:= hibernate -> is_timer(Time, is_abs(Options));
+is_action(Time) -> ?is_timeout(Time).
+
+is_timer(_Time, wrong) -> false;
+is_timer(Time, true) -> Time =:= infinity orelse is_integer(Time);
+is_timer(Time, false) -> ?is_timeout(Time).
+
+%% @doc Whether the options of a timer say that its time is absolute; the last one counts. `wrong': they are none.
+-spec is_abs(Options :: term()) -> boolean() | wrong.
+is_abs(Options) when is_list(Options) -> is_abs(Options, false);
+is_abs(Option) -> is_abs([Option], false).
+
+is_abs([{abs, Abs} | Options], _) when is_boolean(Abs) -> is_abs(Options, Abs);
+is_abs([], Abs) -> Abs;
+is_abs(_Other, _) -> wrong.

@@ -1,0 +1,33 @@
+%% What weir_server_loop works on, and what it leaves behind when a system message takes over. Include weir_server.hrl first.
+
+-record(server, {
+    parent :: pid(),
+    name :: term(),
+    mod :: module(),
+    hibernate_after :: timeout(),
+    %% Tells the messages of the server's own timers.
+    tag :: reference(),
+    backoff :: weir_server_backoff:backoff(),
+    inbox :: weir_server_inbox:inbox(),
+    %% Nothing is drained, and messages are taken from the mailbox one by one.
+    direct = false :: boolean(),
+    %% The callbacks as external funs: calling one is cheaper than looking it up, and it calls the newest version all the same.
+    handle_call :: fun((term(), weir_server:from(), term()) -> term()),
+    handle_cast :: fun((term(), term()) -> term()),
+    handle_info :: fun((term(), term()) -> term()),
+    %% Whether the module takes batches, and whether it wants to know of hibernation.
+    batch = false :: boolean(),
+    pre_hibernate = false :: boolean(),
+    post_hibernate = false :: boolean()
+}).
+
+-type wait() :: timeout() | hibernate | {timer, Timer :: reference(), Message :: term(), infinity | hibernate}.
+
+%% Everything that a turn works on, for the moments when the loop is left.
+-record(suspended, {
+    server :: #server{},
+    chunk :: [term()],
+    count :: non_neg_integer(),
+    state :: term(),
+    wait :: wait()
+}).

@@ -1,0 +1,60 @@
+%% @doc All that depends on the release of OTP that Weir is compiled for, in one place.
+%%
+%% What differs between the releases of gen_server, 25 to 29, and what a weir_server makes of it:
+%% <ul>
+%% <li>A start that fails. From 26 the starter is told when the process is gone, by `proc_lib:init_fail/3'; in 25 it is
+%%     told first, and an `EXIT' message of a linked process may follow the return. Here as the release does it.</li>
+%% <li>After a wrong return of `init/1', 25 answers the starter while the process still has its name. Here never.</li>
+%% <li>`{error, Reason}' as a return of `init/1' came with 26: a failure that is no crash. Here on all releases.</li>
+%% <li>Process labels came with 27, and the crash report has one since. Here as the release does it.</li>
+%% <li>The actions `{timeout, Time, Message}' and `{hibernate, Time, Message}', with or without options, came with 29.
+%%     Here on all releases: see {@link weir_server_loop}.</li>
+%% <li>`enter_loop' with something that is not an action: a `function_clause' until 28, an exit with
+%%     `{bad_action, Action}' since 29. Here an exit on all releases.</li>
+%% <li>Messages off the heap: until ERTS 13.2.2.7 (25.3.2.10) and 14.2.3 (26.2.3) a process that keeps them there could
+%%     miss one that woke it, under contention. A weir_server does not choose it by itself there.</li>
+%% <li>`multi_call' with something that is not a node: passed over in 25, `badarg' later. The release's own function
+%%     does it, so here as the release does it; so too for the request functions.</li>
+%% </ul>
+-module(weir_server_otp).
+
+-export([fail_start/3, add_label/1, is_off_heap_safe/0]).
+
+%% @doc Ends a process that is being started: the starter gets `Answer', the process exits as `Ending' says.
+%%
+%% Killed before that it is told of the exit by its link or monitor, as always.
+-spec fail_start(Starter :: pid(), Answer :: term(), Ending) -> no_return() when
+    Ending :: {exit, Reason :: term()} | {error | exit, Reason :: term(), erlang:stacktrace()}.
+-if(?OTP_RELEASE >= 26).
+fail_start(Starter, Answer, Ending) ->
+    proc_lib:init_fail(Starter, Answer, Ending).
+-else.
+fail_start(Starter, Answer, {exit, Reason}) ->
+    proc_lib:init_ack(Starter, Answer),
+    exit(Reason);
+fail_start(Starter, Answer, {Class, Reason, Stacktrace}) ->
+    proc_lib:init_ack(Starter, Answer),
+    erlang:raise(Class, Reason, Stacktrace).
+-endif.
+
+%% @doc Adds to a crash report what the formatter of this release of gen_server wants to know of the calling process.
+-spec add_label(Report :: map()) -> map().
+-if(?OTP_RELEASE >= 27).
+add_label(Report) ->
+    Report#{process_label => proc_lib:get_label(self())}.
+-else.
+add_label(Report) ->
+    Report.
+-endif.
+
+%% @doc Whether messages can be kept off the heap without the fault that was mended in ERTS 13.2.2.7 and 14.2.3.
+-spec is_off_heap_safe() -> boolean().
+-if(?OTP_RELEASE >= 27).
+is_off_heap_safe() -> true.
+-else.
+is_off_heap_safe() ->
+    case [list_to_integer(Number) || Number <- string:lexemes(erlang:system_info(version), ".")] of
+        [13 | _] = Version -> Version >= [13, 2, 2, 7];
+        Version -> Version >= [14, 2, 3]
+    end.
+-endif.

@@ -1,0 +1,75 @@
+%% @doc System messages: what `sys' makes of them, with a server that it knows by weir_server's callbacks.
+%%
+%% While one is handled, or the server is suspended, the loop is left, and everything that it worked on is in a
+%% `#suspended{}'. What was drained stays drained. A batch that held requests of weir_flow's goes on with the next of
+%% them: `{acknowledge, ...}'.
+-module(weir_server_system).
+
+-export([handle/8, continue/3, terminate/4, code_change/4, get_state/1, replace_state/2, format_status/2]).
+
+-include("weir_server.hrl").
+-include("weir_server_loop.hrl").
+
+%% @doc Handles a system message; the loop goes on by {@link continue/3}.
+-spec handle(
+    term(),
+    {pid(), term()},
+    #server{},
+    [term()],
+    non_neg_integer(),
+    term(),
+    wait(),
+    [sys:dbg_opt()]
+) -> no_return().
+handle(Request, From, S, Chunk, Count, State, Wait, Debug) ->
+    Suspended = #suspended{server = S, chunk = Chunk, count = Count, state = State, wait = Wait},
+    sys:handle_system_msg(Request, From, S#server.parent, weir_server, Debug, Suspended, Wait =:= hibernate).
+
+%% @doc Goes on where the message was met.
+-spec continue(pid(), [sys:dbg_opt()], #suspended{} | tuple()) -> no_return().
+continue(Parent, Debug, #suspended{server = S0, chunk = Chunk, count = Count, state = State, wait = Wait}) ->
+    S = S0#server{parent = Parent},
+    weir_server_loop:resume(S, Chunk, Count, State, Wait, Debug);
+continue(_Parent, Debug, {acknowledge, Others, Action, S, State}) ->
+    weir_server_loop:acknowledge(Others, Action, S, State, Debug).
+
+%% @doc `sys' ends the server.
+-spec terminate(term(), pid(), [sys:dbg_opt()], #suspended{}) -> no_return().
+terminate(Reason, _Parent, Debug, #suspended{server = S, chunk = Chunk, state = State}) ->
+    weir_server_end:stop(Reason, undefined, [], S, Chunk, State, Debug).
+
+%% @doc The drained messages survive the change, and are put to the new version: whether they are batched, in what order
+%% they are and whether they are dropped may change with it.
+-spec code_change(#suspended{}, module(), term(), term()) -> {ok, #suspended{}} | term().
+code_change(#suspended{server = #server{mod = Mod} = S} = Suspended, _Module, OldVsn, Extra) ->
+    %% As in all callbacks, a throw is a return. What else is raised `sys' catches.
+    Result =
+        try
+            Mod:code_change(OldVsn, Suspended#suspended.state, Extra)
+        catch
+            throw:Thrown -> Thrown
+        end,
+    case Result of
+        {ok, NewState} ->
+            Remade = weir_server_loop:serve(Mod, Suspended#suspended.chunk, NewState, S),
+            {ok, Suspended#suspended{server = Remade, chunk = [], state = NewState}};
+        Other ->
+            Other
+    end.
+
+%% @doc The callback module's state.
+-spec get_state(#suspended{}) -> {ok, term()}.
+get_state(#suspended{state = State}) ->
+    {ok, State}.
+
+%% @doc Another state.
+-spec replace_state(fun((term()) -> term()), #suspended{}) -> {ok, term(), #suspended{}}.
+replace_state(Replace, #suspended{state = State} = Suspended) ->
+    NewState = Replace(State),
+    {ok, NewState, Suspended#suspended{state = NewState}}.
+
+%% @doc The answer to `sys:get_status'.
+-spec format_status(term(), [term()]) -> [term()].
+format_status(Opt, [PDict, SysState, Parent, Debug, #suspended{server = S, chunk = Chunk, state = State}]) ->
+    About = weir_server_end:about(undefined, [], S, Chunk, State, Debug),
+    weir_server_report:format_status(Opt, [PDict, SysState, Parent, Debug, About]).

@@ -1,0 +1,196 @@
+%% Runs a script on gen_server and on weir_server, and compares what it saw. gen_server, of whatever release runs the
+%% test, is the oracle.
+%%
+%% A script is a fun of the module to use. What it returns is compared, and what was logged meanwhile: the reports of
+%% gen_server and proc_lib, with the text that their formatters make of them. Before the comparison both are freed of
+%% what differs between any two runs (pids, references, sizes of heaps) and of the names and frames of the machinery.
+-module(weir_server_same).
+
+-include_lib("stdlib/include/assert.hrl").
+
+-export([check/1, check_all/1, run/2, run/3, normal/1, mailbox/0, until/1, silence/1, unsilence/1]).
+
+%% the handler
+-export([log/2]).
+
+-define(LABELS, [{gen_server, terminate}, {gen_server, no_handle_info}, {proc_lib, crash}]).
+
+%% Compares one script.
+check(Script) ->
+    ?assertEqual(run(gen_server, Script), run(weir_server, Script)).
+
+%% Compares many: `[{Name, Script}]'. All are run; those that differ are shown together.
+check_all(Scripts) ->
+    Differing = [
+        {Name, {gen_server, Expected}, {weir_server, Actual}}
+     || {Name, Script} <- Scripts,
+        Expected <- [run(gen_server, Script)],
+        Actual <- [run(weir_server, Script)],
+        Expected =/= Actual
+    ],
+    ?assertEqual([], Differing).
+
+run(S, Script) ->
+    run(S, Script, #{}).
+
+%% What a script saw in a process of its own, so that nothing that it leaves behind meets the next one.
+%% Options: `trap_exit'.
+run(S, Script, Options) ->
+    Self = self(),
+    Id = list_to_atom("same_" ++ integer_to_list(erlang:unique_integer([positive]))),
+    Run = fun() ->
+        process_flag(trap_exit, maps:get(trap_exit, Options, false)),
+        ok = logger:add_handler(Id, ?MODULE, #{config => #{tell => self()}}),
+        Result =
+            try
+                {returned, Script(S)}
+            catch
+                Class:Reason:Stacktrace -> {raised, Class, Reason, Stacktrace}
+            after
+                ok = logger:remove_handler(Id)
+            end,
+        Self ! {Id, normal({Result, [shown(Event) || Event <- logged()]})}
+    end,
+    {Pid, Ref} = spawn_monitor(Run),
+    receive
+        {Id, Observed} ->
+            receive {'DOWN', Ref, process, Pid, _} -> Observed end;
+        {'DOWN', Ref, process, Pid, Reason} ->
+            _ = logger:remove_handler(Id),
+            normal({died, Reason})
+    end.
+
+%% Called by logger in the process that logs, so before that process is gone.
+log(#{msg := {report, #{label := Label}}} = Event, #{config := #{tell := Pid}}) ->
+    _ = lists:member(Label, ?LABELS) andalso (Pid ! {?MODULE, Event}),
+    ok;
+log(_, _) ->
+    ok.
+
+logged() ->
+    receive {?MODULE, Event} -> [Event | logged()] after 0 -> [] end.
+
+shown(#{level := Level, msg := {report, #{label := {proc_lib, crash}, report := [Info, Linked]}}}) ->
+    %% Whoever waits for the server may have sent the next message or not.
+    Varying = [pid, heap_size, stack_size, reductions, dictionary, message_queue_len, messages],
+    Dictionary = lists:sort(proplists:get_value(dictionary, Info)),
+    {Level, crash, [Item || {Key, _} = Item <- Info, not lists:member(Key, Varying)], Dictionary, length(Linked)};
+shown(#{level := Level, msg := {report, Given}, meta := #{report_cb := Long, domain := Domain} = Meta}) ->
+    %% What only weir_server has.
+    Report = maps:without([drained], Given),
+    #{tag := Tag, report_cb := Short} = maps:get(error_logger, Meta),
+    {Format, Args} = Short(Report),
+    Texts = [
+        lists:flatten(Long(Report, #{depth => Depth, chars_limit => Limit, single_line => Single}))
+     || Depth <- [unlimited, 10], Limit <- [unlimited, 4096], Single <- [true, false]
+    ],
+    %% Text with a stack trace in it cannot be freed of its frames.
+    Text =
+        case has_stacktrace(Report) of
+            true -> [length(Texts)];
+            false -> [lists:flatten(io_lib:format(Format, Args)) | Texts]
+        end,
+    {Level, Domain, Tag, Report, Text}.
+
+has_stacktrace(#{client_info := {_, {_, _}}}) -> true;
+has_stacktrace(#{reason := Reason}) -> has_frame(Reason);
+has_stacktrace(_) -> false.
+
+has_frame({M, F, A, L}) when is_atom(M), is_atom(F), is_integer(A) orelse is_list(A), is_list(L) -> true;
+has_frame(Term) when is_tuple(Term) -> lists:any(fun has_frame/1, tuple_to_list(Term));
+has_frame([Head | Tail]) -> has_frame(Head) orelse has_frame(Tail);
+has_frame(_) -> false.
+
+%% Frees a term of what differs between two runs, and of the machinery's names.
+normal(weir_server) ->
+    gen_server;
+%% An entry of the process dictionary, there while messages are drained.
+normal({'$weir_drained', _}) ->
+    machinery;
+%% In a status.
+normal({statistics, {_Start, {reductions, _}, In, Out}}) ->
+    {statistics, In, Out};
+normal(Pid) when is_pid(Pid) ->
+    pid;
+normal(Ref) when is_reference(Ref) ->
+    ref;
+normal(Fun) when is_function(Fun) ->
+    {module, Mod} = erlang:fun_info(Fun, module),
+    {arity, Arity} = erlang:fun_info(Fun, arity),
+    case lists:member(Mod, machinery()) of
+        true -> {a_fun, Arity};
+        false -> {a_fun, Mod, Arity}
+    end;
+normal({M, F, A, L}) when is_atom(M), is_atom(F), is_integer(A) orelse is_list(A), is_list(L) ->
+    case lists:member(M, machinery()) of
+        true -> machinery;
+        false -> {frame, M, F, normal(A)}
+    end;
+normal(Tuple) when is_tuple(Tuple) ->
+    list_to_tuple(normal(tuple_to_list(Tuple)));
+normal(Map) when is_map(Map) ->
+    maps:from_list(normal(maps:to_list(Map)));
+normal(List) when is_list(List), List =/= [] ->
+    case io_lib:printable_unicode_list(List) of
+        true -> normal_text(List);
+        false -> normal_list(List)
+    end;
+normal(Other) ->
+    Other.
+
+normal_list([Head | Tail]) ->
+    case normal(Head) of
+        machinery -> normal_list(Tail);
+        Normal -> [Normal | normal_list(Tail)]
+    end;
+normal_list(Tail) ->
+    normal(Tail).
+
+normal_text(Text) ->
+    lists:foldl(
+        fun({What, By}, T) -> re:replace(T, What, By, [global, unicode, {return, list}]) end,
+        Text,
+        [{"<[0-9]+\\.[0-9]+\\.[0-9]+>", "<pid>"}, {"#Ref<[0-9.]+>", "<ref>"}, {"weir_server:", "gen_server:"}]
+    ).
+
+machinery() ->
+    [
+        gen_server, gen, sys, proc_lib, ?MODULE,
+        weir_server, weir_server_loop, weir_server_init, weir_server_report, weir_server_client, weir_server_otp,
+        weir_server_system, weir_server_end
+    ].
+
+%% What is in the mailbox of the caller, without what was logged.
+mailbox() ->
+    {messages, Messages} = process_info(self(), messages),
+    [Msg || Msg <- Messages, not is_tuple(Msg) orelse element(1, Msg) =/= ?MODULE].
+
+until(Condition) ->
+    until(Condition, erlang:monotonic_time(millisecond) + 30000).
+
+until(Condition, Deadline) ->
+    case Condition() of
+        true ->
+            ok;
+        false ->
+            erlang:monotonic_time(millisecond) < Deadline orelse error(never_true),
+            %% Longer than the time-outs that are waited for: asking with a system message makes those start again.
+            receive after 5 -> ok end,
+            until(Condition, Deadline)
+    end.
+
+%% The reports that are wanted here are not wanted on the terminal.
+silence(Config) ->
+    case logger:get_handler_config(default) of
+        {ok, #{level := Level}} ->
+            ok = logger:set_handler_config(default, level, none),
+            [{default_level, Level} | Config];
+        {error, _} ->
+            Config
+    end.
+
+unsilence(Config) ->
+    case proplists:get_value(default_level, Config) of
+        undefined -> ok;
+        Level -> logger:set_handler_config(default, level, Level)
+    end.
