@@ -21,7 +21,11 @@ benchmarks() ->
         {"strategies", weir_bench_strategies},
         {"restarts", weir_bench_restarts},
         {"overload", weir_bench_overload},
-        {"server", weir_bench_server}
+        {"server", weir_bench_server},
+        {"batch", weir_bench_batch},
+        {"receive", weir_bench_receive},
+        {"flow", weir_bench_flow},
+        {"flood", weir_bench_flood}
     ].
 
 %% @doc Runs the chosen benchmarks, prints their tables and halts.
@@ -88,6 +92,7 @@ introduce(Rounds) ->
         lists:join(" ", weir_bench_memcached:arguments()),
         weir_bench_pools:poolboy_version()
     ]),
+    io:format("~ts~n", [weir_bench_servers:version()]),
     io:format("~b interleaved rounds; ratio: how many times better than the best peer, by the medians~n", [Rounds]).
 
 cpu_model() ->

@@ -4,7 +4,7 @@
 -behaviour(gen_server).
 
 -export([start_link/1]).
--export([init/1, handle_call/3, handle_cast/2, handle_info/2]).
+-export([init/1, handle_call/3, handle_cast/2, handle_info/2, terminate/2]).
 
 %% @doc Starts one as a worker of a pool.
 -spec start_link([]) -> {ok, pid()}.
@@ -26,8 +26,11 @@ handle_call({echo, _Anything, Reply}, _From, Count) ->
 handle_call(Request, _From, Count) ->
     {reply, Request, Count}.
 
-%% @private
+%% @private `{hold, Parent}' holds the server, and does not count ({@link weir_bench_servers:hold/1}).
 -spec handle_cast(term(), non_neg_integer()) -> {noreply, non_neg_integer()}.
+handle_cast({hold, Parent}, Count) ->
+    ok = weir_bench_servers:held(Parent),
+    {noreply, Count};
 handle_cast(_Request, Count) ->
     {noreply, Count + 1}.
 
@@ -35,3 +38,8 @@ handle_cast(_Request, Count) ->
 -spec handle_info(term(), non_neg_integer()) -> {noreply, non_neg_integer()}.
 handle_info(_Message, Count) ->
     {noreply, Count}.
+
+%% @private gen_server2 does not do without.
+-spec terminate(term(), non_neg_integer()) -> ok.
+terminate(_Reason, _Count) ->
+    ok.

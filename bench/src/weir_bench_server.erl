@@ -1,34 +1,108 @@
-%% @doc Benchmark: what weir_server costs where nothing needs draining, on the same callback module as gen_server.
+%% @doc Benchmark: calls and casts of weir_server, gen_server and gen_server2 on the same callback module.
+%%
+%% First with an empty mailbox, where nothing needs draining; then with 100,000 messages that wait already: the server
+%% is held in a callback while they are sent, and time runs from its release.
 %%
 %% Calls are answered with what was asked, which is checked; casts are counted by the server, and time ends when it has
-%% told the right number. A new server for every run. Informative: there is no target.
+%% told the right number, asked behind the last of them. A new server for every run.
 -module(weir_bench_server).
 
 -behaviour(weir_bench_part).
 
--export([title/0, run/1]).
+-export([title/0, run/1, run/2]).
 
--define(CALLS, 200_000).
--define(CASTS, 500_000).
--define(CALLERS, [1, 100]).
+-export_type([sizes/0]).
+
+-define(SIZES, #{calls => 200_000, casts => 500_000, backlog => 100_000, callers => [1, 100]}).
+
+%% The least ratio to gen_server that is good enough.
+-define(ENOUGH, 0.95).
+
+-type sizes() :: #{
+    calls := pos_integer(),
+    casts := pos_integer(),
+    %% Messages that wait for the server.
+    backlog := pos_integer(),
+    %% How many processes share the calls or casts. The backlog's calls are from the last.
+    callers := [pos_integer(), ...]
+}.
 
 %% @doc The benchmark's name.
 -spec title() -> string().
 title() ->
-    "server: weir_server beside gen_server, same callbacks".
+    "server: calls and casts of weir_server, gen_server and gen_server2, same callbacks".
 
 %% @doc Runs it.
 -spec run(pos_integer()) -> [weir_bench_part:table()].
-run(Rounds) ->
-    [calls(Callers, Rounds) || Callers <- ?CALLERS] ++ [casts(Senders, Rounds) || Senders <- ?CALLERS].
+run(Rounds) -> run(Rounds, ?SIZES).
 
-calls(Callers, Rounds) ->
-    Each = ?CALLS div Callers,
-    Run = fun(Server, Pid) ->
-        Time = weir_bench_crowd:together(Callers, fun(_) -> call(Each, Server, Pid) end),
-        Time / (Each * Callers)
+%% @doc Runs it in other sizes.
+-spec run(pos_integer(), sizes()) -> [weir_bench_part:table()].
+run(Rounds, #{calls := Calls, casts := Casts, backlog := Backlog, callers := Callers}) ->
+    Many = lists:last(Callers),
+    [table(["calls, ", processes(N)], "ns/call", calls(N, Calls), Rounds) || N <- Callers] ++
+        [table(["casts until all are handled, ", processes(N)], "ns/cast", casts(N, Casts), Rounds) || N <- Callers] ++
+        [
+            table(
+                io_lib:format("calls, ~b wait, of ~ts", [Backlog, processes(Many)]),
+                "ns/call",
+                waiting_calls(Many, Backlog),
+                Rounds,
+                [weir_server, gen_server]
+            ),
+            table(
+                io_lib:format("casts, ~b wait, and a call behind", [Backlog]),
+                "ns/cast",
+                waiting_casts(Backlog),
+                Rounds,
+                [weir_server, gen_server]
+            )
+        ].
+
+processes(N) -> io_lib:format("~b process(es)", [N]).
+
+table(Title, Unit, Run, Rounds) -> table(Title, Unit, Run, Rounds, []).
+
+%% What has a backlog also runs with mailboxes off the heap, beside.
+table(Title, Unit, Run, Rounds, Beside) ->
+    Contestant = fun(Name, Server, Options) ->
+        #{name => Name, run => fun() -> with_server(Server, Options, Run) end}
     end,
-    table(io_lib:format("calls, ~b caller(s)", [Callers]), "ns/call", Run, Rounds).
+    Peers = [gen_server | weir_bench_servers:peers([gen_server2])],
+    #{ours := [Ours], peers := [Otp | _]} =
+        Results = weir_bench_rounds:compare(Rounds, #{
+            ours => [Contestant("weir_server", weir_server, [])],
+            peers => [Contestant(atom_to_list(Server), Server, []) || Server <- Peers],
+            beside => [
+                Contestant(lists:concat([Server, ", off_heap"]), Server, [
+                    {spawn_opt, [{message_queue_data, off_heap}]}
+                ])
+             || Server <- Beside
+            ]
+        }),
+    Results#{
+        title => Title,
+        unit => Unit,
+        better => lower,
+        notes => [
+            weir_bench_table:target(
+                io_lib:format("at least ~.2f times gen_server", [?ENOUGH]),
+                weir_bench_rounds:ratio(lower, Ours, Otp) >= ?ENOUGH
+            )
+        ]
+    }.
+
+with_server(Server, Options, Run) ->
+    Pid = weir_bench_servers:start(Server, weir_bench_echo, [], Options),
+    Figure = Run(Server, Pid),
+    ok = weir_bench_servers:stop(Pid),
+    Figure.
+
+calls(Callers, Calls) ->
+    Each = Calls div Callers,
+    fun(Server, Pid) ->
+        weir_bench_crowd:together(Callers, fun(_) -> call(Each, Server, Pid) end) / (Each * Callers)
+    end.
 
 call(0, _Server, _Pid) ->
     ok;
@@ -36,16 +110,15 @@ call(N, Server, Pid) ->
     N = Server:call(Pid, N),
     call(N - 1, Server, Pid).
 
-casts(Senders, Rounds) ->
-    Each = ?CASTS div Senders,
+casts(Senders, Casts) ->
+    Each = Casts div Senders,
     Total = Each * Senders,
-    Run = fun(Server, Pid) ->
-        Start = erlang:monotonic_time(nanosecond),
+    fun(Server, Pid) ->
+        Start = erlang:monotonic_time(),
         _ = weir_bench_crowd:together(Senders, fun(_) -> cast(Each, Server, Pid) end),
         Total = Server:call(Pid, count, infinity),
-        (erlang:monotonic_time(nanosecond) - Start) / Total
-    end,
-    table(io_lib:format("casts until all are handled, ~b sender(s)", [Senders]), "ns/cast", Run, Rounds).
+        since(Start) / Total
+    end.
 
 cast(0, _Server, _Pid) ->
     ok;
@@ -53,15 +126,35 @@ cast(N, Server, Pid) ->
     ok = Server:cast(Pid, N),
     cast(N - 1, Server, Pid).
 
-table(Title, Unit, Run, Rounds) ->
-    [Ours, Peer] = weir_bench_rounds:run(Rounds, [
-        #{name => atom_to_list(Server), run => fun() -> with_server(Server, Run) end}
-     || Server <- [weir_server, gen_server]
-    ]),
-    #{title => Title, unit => Unit, better => lower, ours => [Ours], peers => [Peer]}.
+%% Who sends the last of them releases the server.
+waiting_calls(Callers, Backlog) ->
+    Each = Backlog div Callers,
+    fun(_Server, Pid) ->
+        Held = weir_bench_servers:hold(Pid),
+        Left = atomics:new(2, []),
+        ok = atomics:put(Left, 1, Callers),
+        _ = weir_bench_crowd:together(Callers, fun(_) ->
+            Asked = [{N, gen_server:send_request(Pid, N)} || N <- lists:seq(1, Each)],
+            case atomics:sub_get(Left, 1, 1) of
+                0 ->
+                    ok = atomics:put(Left, 2, erlang:monotonic_time()),
+                    ok = weir_bench_servers:release(Held);
+                _ ->
+                    ok
+            end,
+            lists:foreach(fun({N, Id}) -> {reply, N} = gen_server:receive_response(Id, infinity) end, Asked)
+        end),
+        since(atomics:get(Left, 2)) / (Each * Callers)
+    end.
 
-with_server(Server, Run) ->
-    {ok, Pid} = Server:start(weir_bench_echo, [], []),
-    Figure = Run(Server, Pid),
-    ok = Server:stop(Pid),
-    Figure.
+waiting_casts(Backlog) ->
+    fun(Server, Pid) ->
+        Held = weir_bench_servers:hold(Pid),
+        _ = weir_bench_crowd:together(1, fun(_) -> cast(Backlog, Server, Pid) end),
+        Start = erlang:monotonic_time(),
+        ok = weir_bench_servers:release(Held),
+        Backlog = Server:call(Pid, count, infinity),
+        since(Start) / Backlog
+    end.
+
+since(Start) -> erlang:convert_time_unit(erlang:monotonic_time() - Start, native, nanosecond).

@@ -15,11 +15,11 @@
 %% Draining a message costs some 30 ns, and another 100 or so because the garbage collector copies what it would have
 %% found dead. Where a callback takes less than 2 us, that is too much: such a server is *direct*, it takes messages
 %% from the mailbox one by one, as gen_server does. Where callbacks take long, because they work, wait or search the
-%% mailbox, draining costs next to nothing, keeps receives short and lets system messages through. So then a look may
-%% take a quarter of the time that the callbacks since the last look have taken, and drains as many messages as can be
-%% in that: a backlog of L messages is out of the mailbox after L times 0.12 us of callbacks, 12 ms for 100,000. So a
-%% system message waits for 16 callbacks once the mailbox has been drained up to it; where callbacks are fast, for no
-%% longer than they take for what had been drained, 2 us each.
+%% mailbox, draining costs little beside, keeps receives short and lets system messages through. So then a look may take
+%% as long as the callbacks since the last look have taken, and drains as many messages as can be in that: a backlog of
+%% 100,000 is out of the mailbox after 3 ms of callbacks. A system message thus waits for 16 callbacks once the mailbox
+%% has been drained up to it; where callbacks are fast, for no longer than they take for what had been drained, 2 us
+%% each.
 %%
 %% `drain', {Min, Max}: Min messages are drained at each look in any case, so such a server is never direct, and the
 %% inbox holds no more than Max. With {1, 1} nothing is drained at all. By default (`auto') Min is 0, and Max infinite
@@ -53,11 +53,16 @@
 %% Fewer messages than this are not worth draining.
 -define(FEW, 32).
 
-%% Nanoseconds between two looks from which on draining is worth it: 2 us a callback.
+%% Nanoseconds that so many callbacks have to take to make draining worth it: 2 us each.
 -define(SLOW_NS, 32_000).
+-define(CALLBACKS, 16).
 
-%% Nanoseconds of callbacks for which one message may be drained: four times what taking it from the mailbox takes.
--define(DRAIN_NS, 120).
+%% A direct server's callbacks that are looked at one by one; and longer than any takes.
+-define(SAMPLES, 3).
+-define(LONG, (1 bsl 56)).
+
+%% Nanoseconds of callbacks for which one message may be drained: what taking it from the mailbox takes.
+-define(DRAIN_NS, 30).
 
 %% The limits of `auto'.
 -define(MAX_OFF_HEAP, 1000).
@@ -80,11 +85,11 @@
     max :: pos_integer() | infinity,
     %% The size of the next batch.
     limit :: pos_integer(),
-    %% When the mailbox was last looked at, if it had not few then; time is os:perf_counter/0's, which costs a third of
-    %% what erlang:monotonic_time/0 does.
-    looked = none :: none | integer(),
-    %% And how long the callbacks before it had taken.
-    took = 0 :: non_neg_integer(),
+    %% When it was last looked at whether callbacks are slow, and how long ?CALLBACKS of them took before that; direct, how
+    %% many have been looked at one by one. Time is os:perf_counter/0's, which costs a third of erlang:monotonic_time/0.
+    looked :: integer(),
+    took = ?LONG :: non_neg_integer(),
+    samples = 0 :: 0..?SAMPLES,
     %% ?SLOW_NS and ?DRAIN_NS in that time's unit.
     slow :: pos_integer(),
     price :: pos_integer(),
@@ -132,6 +137,7 @@ new({Name, Parent, Tag}, Mod, Batch, #conf{drain = Drain} = Conf) ->
         limit = max(1, Min),
         slow = erlang:convert_time_unit(?SLOW_NS, nanosecond, perf_counter),
         price = max(1, erlang:convert_time_unit(?DRAIN_NS, nanosecond, perf_counter)),
+        looked = os:perf_counter(),
         since = os:perf_counter()
     }.
 
@@ -206,31 +212,34 @@ to_list(#inbox{kind = Kind, segments = Segments, rear = Rear}) ->
 
 %% ---------------------------------------------------------------- the mailbox
 
-%% @doc For a direct server: whether the mailbox is to be drained now, or to be looked at again soon, to see whether the
-%% callbacks are slow. Cost: the lock that senders take, and when there are not few messages, reading the clock.
--spec backlog(inbox()) -> {drain | soon | later, inbox()}.
-backlog(#inbox{slow = Slow} = Inbox) ->
+%% @doc For a direct server: whether the mailbox is to be drained now. `again': it is to be asked after the next callback, to
+%% know how long that takes. `later': when some more messages have been handled.
+%%
+%% A callback may take long once because the process had to wait for its turn, or collected its garbage, which takes the
+%% longer the more messages wait. So the fastest of ?SAMPLES in a row has to be slow.
+%%
+%% Cost: the lock that senders take, and when there are not few messages, reading the clock.
+-spec backlog(inbox()) -> {drain | again | later, inbox()}.
+backlog(#inbox{max = 1} = Inbox) ->
+    {later, Inbox};
+backlog(#inbox{samples = Samples, looked = Looked, took = Before, slow = Slow} = Inbox) ->
     {message_queue_len, Length} = process_info(self(), message_queue_len),
-    case affordable(Length, Inbox) of
-        {0, #inbox{looked = none} = Few} -> {later, Few};
-        {0, #inbox{took = Took} = Looked} when Took < Slow, Inbox#inbox.looked =/= none -> {later, Looked};
-        {0, Looked} -> {soon, Looked};
-        %% The next look is to find the same.
-        {_, _} -> {drain, Inbox}
+    Now = os:perf_counter(),
+    Took = min(Before, (Now - Looked) * ?CALLBACKS),
+    if
+        Length < ?FEW; Samples > 0, Took < Slow ->
+            {later, Inbox#inbox{samples = 0}};
+        Samples =:= 0 ->
+            {again, Inbox#inbox{samples = 1, looked = Now, took = ?LONG}};
+        Samples < ?SAMPLES ->
+            {again, Inbox#inbox{samples = Samples + 1, looked = Now, took = Took}};
+        true ->
+            {drain, Inbox#inbox{samples = 0, looked = Now - Took, took = Took}}
     end.
 
-%% How many of those that are in the mailbox may be drained. A single long interval says nothing: the process had to
-%% wait for its turn, or collected its garbage.
-affordable(_Length, #inbox{max = 1} = Inbox) ->
-    {0, Inbox};
-affordable(Length, #inbox{min = Min} = Inbox) when Min > 0, Length =< Min ->
+%% How many of those that are in the mailbox may be drained.
+affordable(Length, #inbox{min = Min} = Inbox) when Length =< Min ->
     {room(Length, Inbox), Inbox};
-affordable(Length, #inbox{looked = none, min = 0} = Inbox) when Length < ?FEW ->
-    {0, Inbox};
-affordable(Length, #inbox{min = 0} = Inbox) when Length < ?FEW ->
-    {0, Inbox#inbox{looked = none, took = 0}};
-affordable(Length, #inbox{min = Min, looked = none} = Inbox) ->
-    {room(min(Length, Min), Inbox), Inbox#inbox{looked = os:perf_counter()}};
 affordable(Length, #inbox{min = Min, looked = Looked, took = Before, slow = Slow, price = Price} = Inbox) ->
     Now = os:perf_counter(),
     Took = Now - Looked,
@@ -315,7 +324,7 @@ wanted(Given, Length, #inbox{batch = true, kept = Kept, limit = Limit, min = Min
     {min(Length, Room), Inbox#inbox{limit = NewLimit}};
 %% Few are always drained while others wait that were drained before: a system message may be among them.
 wanted(_Given, Length, #inbox{out = Out, kept = Kept} = Inbox) when Length < ?FEW, Out + Kept > 0 ->
-    {room(Length, Inbox), Inbox#inbox{looked = none, took = 0}};
+    {room(Length, Inbox), Inbox};
 wanted(_Given, Length, Inbox) ->
     affordable(Length, Inbox).
 

@@ -69,7 +69,8 @@ enter(Parent, Name, Mod, HibernateAfter, #conf{backoff = Backoff} = Conf, State,
         handle_cast = fun Mod:handle_cast/2,
         handle_info = fun Mod:handle_info/2
     },
-    act(Action, serve(Mod, Server), [], 0, State, Debug).
+    %% The first look comes soon.
+    act(Action, serve(Mod, Server), [], ?LOOK_DIRECT - ?LOOK, State, Debug).
 
 %% @doc Another callback module, or another version of it: what was drained is put to it anew.
 -spec serve(module(), Chunk :: [term()], State :: term(), #server{}) -> #server{}.
@@ -160,7 +161,7 @@ rest(#server{direct = true} = S, Count, State, Wait, Debug) ->
     #server{inbox = Inbox} = Counted = counted(Count, S),
     case weir_server_inbox:backlog(Inbox) of
         {drain, Looked} -> next([], true, Counted#server{inbox = Looked}, State, Wait, Debug);
-        {soon, Looked} -> wait(Counted#server{inbox = Looked}, ?LOOK_DIRECT - ?LOOK, State, Wait, Debug);
+        {again, Looked} -> wait(Counted#server{inbox = Looked}, ?LOOK_DIRECT - 1, State, Wait, Debug);
         {later, Looked} -> wait(Counted#server{inbox = Looked}, 0, State, Wait, Debug)
     end;
 rest(#server{inbox = Inbox} = S, Count, State, Wait, Debug) ->
@@ -310,7 +311,9 @@ wake(#server{backoff = Backoff, post_hibernate = Post, mod = Mod} = S, State, Ti
             Wait = wait_of(Timed),
             case Post of
                 false -> arrived(Message, true, Awake, 0, State, Wait, Debug);
-                true -> awake(called(fun() -> Mod:handle_post_hibernate(State) end), Message, Timed, Awake, State, Debug)
+                true ->
+                    Result = called(fun() -> Mod:handle_post_hibernate(State) end),
+                    awake(Result, Message, Timed, Awake, State, Debug)
             end
     end.
 
@@ -445,11 +448,12 @@ become(Mod, S0, Chunk, Count, State, Action, Debug) ->
     _ = code:ensure_loaded(Mod),
     S = counted(Count, S0),
     case called(fun() -> serve(Mod, Chunk, State, S) end) of
-        {returned, New} ->
-            act(Action, New, [], 0, State, debug_noreply(Debug, S, State));
+        {returned, Served} ->
+            act(Action, Served, [], 0, State, debug_noreply(Debug, S, State));
         %% A prioritise callback, for what was drained.
         {raised, Class, Reason, Stacktrace} ->
-            weir_server_end:crash(Class, Reason, Stacktrace, undefined, {become, Mod}, S#server{mod = Mod}, Chunk, State, Debug)
+            New = S#server{mod = Mod},
+            weir_server_end:crash(Class, Reason, Stacktrace, undefined, {become, Mod}, New, Chunk, State, Debug)
     end.
 
 %% ---------------------------------------------------------------- a batch

@@ -386,7 +386,7 @@ options(_) ->
 
 %% A system message that has been reached by the drain is answered before the messages drained ahead of it.
 system_message_overtakes_the_drained(_) ->
-    Pid = holding([{drain, 10}], fun(Pid) ->
+    Pid = holding([{drain, {100, 100}}], fun(Pid) ->
         [weir_server:cast(Pid, N) || N <- lists:seq(1, 5)],
         request_state(Pid),
         [weir_server:cast(Pid, N) || N <- lists:seq(6, 8)]
@@ -399,7 +399,7 @@ system_message_overtakes_the_drained(_) ->
 %% One that arrives when a backlog has been drained waits for at most 16 more callbacks.
 system_message_behind_a_backlog(_) ->
     Second = make_ref(),
-    Pid = holding([{drain, 500}], fun(Pid) ->
+    Pid = holding([{drain, {500, 500}}], fun(Pid) ->
         weir_server:cast(Pid, {wait_for, Second, self()}),
         [weir_server:cast(Pid, N) || N <- lists:seq(1, 400)]
     end),
@@ -413,8 +413,9 @@ system_message_behind_a_backlog(_) ->
 
 parent_exit_overtakes_the_drained(_) ->
     process_flag(trap_exit, true),
-    {ok, Pid} = weir_server:start_link(weir_server_echo, {trap, {tell, self()}}, []),
+    {ok, Pid} = weir_server:start_link(weir_server_echo, {trap, {tell, self()}}, [{drain, {100, 100}}]),
     hold(weir_server, Pid, fun() ->
+        push(Pid),
         [weir_server:cast(Pid, N) || N <- lists:seq(1, 5)],
         exit(Pid, shutdown)
     end),
@@ -425,9 +426,11 @@ parent_exit_overtakes_the_drained(_) ->
 drain_is_bounded(_) ->
     lists:foreach(
         fun({Sent, Left}) ->
-            {ok, Pid} = weir_server:start(weir_server_echo, {tell, self()}, [{drain, 10}]),
+            {ok, Pid} = weir_server:start(weir_server_echo, {tell, self()}, [{drain, {10, 10}}]),
             Second = make_ref(),
             hold(weir_server, Pid, fun() ->
+                %% The mailbox is looked at after 64 messages, of which the server has one.
+                [weir_server:cast(Pid, pushed) || _ <- lists:seq(1, 63)],
                 weir_server:cast(Pid, {wait_for, Second, self()}),
                 [weir_server:cast(Pid, N) || N <- lists:seq(2, Sent)]
             end),
@@ -443,7 +446,7 @@ drain_is_bounded(_) ->
 %% A selective receive in a callback meets only what came after the drain.
 drained_are_out_of_the_way(_) ->
     Tag = make_ref(),
-    Pid = holding([], fun(Pid) ->
+    Pid = holding([{drain, {1000, 1000}}], fun(Pid) ->
         weir_server:cast(Pid, {selective, Tag}),
         [weir_server:cast(Pid, N) || N <- lists:seq(1, 900)]
     end),
@@ -453,20 +456,26 @@ drained_are_out_of_the_way(_) ->
     ok = weir_server:stop(Pid).
 
 backlog_defers_hibernation(_) ->
-    Pid = holding([], fun(Pid) ->
+    Pid = holding([{drain, {1000, 1000}}], fun(Pid) ->
         weir_server:cast(Pid, {noreply, hibernate}),
         weir_server:cast(Pid, {noreply, 0}),
         weir_server:cast(Pid, last)
     end),
-    ?assertMatch([_, {cast, {noreply, hibernate}}, {cast, {noreply, 0}}, {cast, last}, _], weir_server:call(Pid, seen)),
+    ?assertMatch(
+        [_, {cast, {noreply, hibernate}}, {cast, {noreply, 0}}, {cast, last}, _],
+        [Seen || Seen <- weir_server:call(Pid, seen), Seen =/= {cast, pushed}]
+    ),
     ok = weir_server:stop(Pid).
 
 status_shows_the_drained(_) ->
-    Pid = holding([], fun(Pid) ->
+    {ok, Pid} = weir_server:start(weir_server_echo, {tell, self()}, [{drain, {1000, 1000}}]),
+    hold(weir_server, Pid, fun() ->
+        %% With the one that it has, these are so many that the mailbox is looked at.
+        [weir_server:cast(Pid, pushed) || _ <- lists:seq(1, 63)],
         [weir_server:cast(Pid, N) || N <- lists:seq(1, 5)],
         Self = self(),
         spawn_link(fun() -> Self ! {status, sys:get_status(Pid)} end),
-        ok = until(fun() -> element(2, process_info(Pid, message_queue_len)) =:= 6 end)
+        ok = until(fun() -> process_info(Pid, message_queue_len) =:= {message_queue_len, 63 + 5 + 1} end)
     end),
     {status, {status, Pid, _, [_, _, _, _, Items]}} = next_of({status}),
     Data = lists:append([D || {data, D} <- Items]),
@@ -631,7 +640,7 @@ batch_debug(_) ->
     ok = weir_server:stop(Pid).
 
 batch_crash_report_is_small(_) ->
-    Pid = batcher([]),
+    Pid = batcher([{drain, {500, 500}}]),
     [#{msg := {report, #{last_message := Last}}}] = reports({gen_server, terminate}, fun() ->
         held(Pid, fun() ->
             [weir_server:cast(Pid, {order, {raise, oops}}) || _ <- lists:seq(1, 500)]
@@ -657,8 +666,13 @@ hold(S, Pid, Fill) ->
 
 holding(Options, Fill) ->
     {ok, Pid} = weir_server:start(weir_server_echo, {tell, self()}, Options),
-    hold(weir_server, Pid, fun() -> Fill(Pid) end),
+    hold(weir_server, Pid, fun() -> push(Pid), Fill(Pid) end),
     Pid.
+
+%% So many messages that the server looks at its mailbox before the last of them: then it drains what comes behind.
+push(Pid) ->
+    [weir_server:cast(Pid, pushed) || _ <- lists:seq(1, 64)],
+    ok.
 
 batcher(Options) ->
     {ok, Pid} = weir_server:start(weir_server_batcher, self(), Options),

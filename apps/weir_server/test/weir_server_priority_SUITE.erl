@@ -1,0 +1,493 @@
+%% Priorities: in which order messages are handled, and what prioritise callbacks can do.
+-module(weir_server_priority_SUITE).
+
+-include_lib("stdlib/include/assert.hrl").
+
+-export([suite/0, all/0, init_per_suite/1, end_per_suite/1]).
+-export([
+    highest_first/1, same_priority_in_order/1, every_kind/1, overtakes_what_was_drained/1, all_is_drained_whatever_drain/1,
+    waiting_is_told/1, state_is_told/1, drops/1, calls_are_not_dropped/1, bad_returns/1, raises/1, throws/1,
+    raises_in_a_drain/1, raises_while_many_are_handled/1, system_messages_first/1, parent_exit_first/1, other_exits/1,
+    acks/1, with_state/1, code_change_reorders/1, code_change_that_raises/1, become_with_priorities/1,
+    become_without_priorities/1, become_that_raises/1, batches/1, batches_over_looks/1, credits_of_the_shed/1, hibernates/1,
+    timeouts_are_plain/1
+]).
+
+-import(weir_server_loop_lib, [
+    start/2, start/3, stop/1, held/1, while_held/2, push/1, ask/3, info/1, mailbox/1, settle/1, events/1, down/2,
+    next/0, until/1
+]).
+
+-define(MOD, weir_server_probe_prio).
+
+suite() -> weir_server_loop_lib:suite().
+
+all() ->
+    [
+        highest_first, same_priority_in_order, every_kind, overtakes_what_was_drained, all_is_drained_whatever_drain,
+        waiting_is_told, state_is_told, drops, calls_are_not_dropped, bad_returns, raises, throws, raises_in_a_drain,
+        raises_while_many_are_handled, system_messages_first, parent_exit_first, other_exits, acks, with_state,
+        code_change_reorders, code_change_that_raises, become_with_priorities, become_without_priorities,
+        become_that_raises, batches, batches_over_looks, credits_of_the_shed, hibernates, timeouts_are_plain
+    ].
+
+init_per_suite(Config) -> weir_server_loop_lib:quiet(Config).
+
+end_per_suite(Config) -> weir_server_loop_lib:loud(Config).
+
+%% ---------------------------------------------------------------- order
+
+highest_first(_) ->
+    Pid = start(?MOD, []),
+    Sent = [{N, N rem 7 - 3} || N <- lists:seq(1, 300)],
+    while_held(Pid, fun() -> [cast(Pid, P, N) || {N, P} <- Sent] end),
+    Pid ! {p, -100, last},
+    Sorted = [N || {_, N} <- lists:keysort(1, [{-P, N} || {N, P} <- Sent])],
+    ?assertEqual(Sorted, [N || {cast, N} <- events({info, last})]),
+    stop(Pid).
+
+same_priority_in_order(_) ->
+    Pid = start(?MOD, []),
+    while_held(Pid, fun() -> [cast(Pid, 1 bsl 70, N) || N <- lists:seq(1, 1000)] end),
+    Pid ! last,
+    ?assertEqual(lists:seq(1, 1000), [N || {cast, N} <- events({info, last})]),
+    stop(Pid).
+
+%% Calls, casts and infos have one order among them.
+every_kind(_) ->
+    Pid = start(?MOD, []),
+    while_held(Pid, fun() ->
+        cast(Pid, 1, a),
+        Pid ! {p, 2, b},
+        ask(Pid, c, {call, {p, 3, c}}),
+        cast(Pid, 3, d),
+        ask(Pid, e, {call, e}),
+        Pid ! f,
+        cast(Pid, -1, g)
+    end),
+    settle(Pid),
+    Pid ! last,
+    ?assertEqual(
+        [{call, c}, {cast, d}, {info, b}, {cast, a}, {call, e}, {info, f}, {cast, g}],
+        [E || {Kind, _} = E <- events({info, last}), lists:member(Kind, [call, cast, info])]
+    ),
+    stop(Pid).
+
+%% A more urgent message that comes later waits for at most 16 callbacks.
+overtakes_what_was_drained(_) ->
+    Pid = start(?MOD, []),
+    Ref = make_ref(),
+    while_held(Pid, fun() ->
+        gen_server:cast(Pid, {p, 1, {hold, Ref, self()}}),
+        [cast(Pid, 0, N) || N <- lists:seq(1, 500)]
+    end),
+    held(Ref),
+    ?assertEqual(0, mailbox(Pid)),
+    cast(Pid, 9, urgent),
+    Pid ! Ref,
+    Before = events({cast, urgent}),
+    ?assert(length(Before) =< 15),
+    settle(Pid),
+    Pid ! last,
+    ?assertEqual([{cast, N} || N <- lists:seq(1, 500)], Before ++ events({info, last})),
+    stop(Pid).
+
+%% Without all of them there would be no order.
+all_is_drained_whatever_drain(_) ->
+    Pid = start(?MOD, [{drain, {1, 1}}, {spawn_opt, [{message_queue_data, off_heap}]}]),
+    while_held(Pid, fun() ->
+        [cast(Pid, 0, N) || N <- lists:seq(1, 3000)],
+        cast(Pid, 1, urgent)
+    end),
+    Pid ! last,
+    ?assertEqual([{cast, urgent} | [{cast, N} || N <- lists:seq(1, 3000)]], events({info, last})),
+    stop(Pid).
+
+%% A prioritise callback is told how many messages wait in front of it, and the state.
+waiting_is_told(_) ->
+    Pid = start(?MOD, []),
+    Self = self(),
+    Tell = fun(Waiting, _State) -> Self ! {waiting, Waiting}, 0 end,
+    while_held(Pid, fun() ->
+        gen_server:cast(Pid, {p, Tell, a}),
+        Pid ! {p, Tell, b},
+        ask(Pid, c, {call, {p, Tell, c}}),
+        gen_server:cast(Pid, d),
+        Pid ! {p, drop, e},
+        gen_server:cast(Pid, {p, Tell, f})
+    end),
+    settle(Pid),
+    Pid ! last,
+    ?assertEqual([0, 1, 2, 4], [W || {waiting, W} <- events({info, last})]),
+    stop(Pid).
+
+state_is_told(_) ->
+    Pid = start(?MOD, #{urgent => 5}, []),
+    Of = fun(_Waiting, #{urgent := P}) -> P end,
+    while_held(Pid, fun() ->
+        cast(Pid, 4, a),
+        gen_server:cast(Pid, {p, Of, b}),
+        cast(Pid, 6, c)
+    end),
+    settle(Pid),
+    Pid ! last,
+    ?assertEqual([c, b, a], [N || {cast, N} <- events({info, last})]),
+    stop(Pid).
+
+%% ---------------------------------------------------------------- what callbacks return
+
+drops(_) ->
+    Pid = start(?MOD, []),
+    while_held(Pid, fun() ->
+        [cast(Pid, case N rem 3 of 0 -> drop; _ -> 0 end, N) || N <- lists:seq(1, 30)],
+        [Pid ! {p, case N rem 2 of 0 -> drop; _ -> 0 end, {i, N}} || N <- lists:seq(1, 30)]
+    end),
+    ?assertMatch(
+        #{
+            handled := #{calls := 0, casts := 21, infos := 15},
+            shed := #{calls := 0, casts := 10, infos := 15},
+            dropped := #{calls := 0, casts := 0, infos := 0}
+        },
+        settle(Pid)
+    ),
+    Pid ! last,
+    Events = events({info, last}),
+    ?assertEqual([N || N <- lists:seq(1, 30), N rem 3 =/= 0], [N || {cast, N} <- Events]),
+    ?assertEqual([N || N <- lists:seq(1, 30), N rem 2 =/= 0], [N || {info, {i, N}} <- Events]),
+    stop(Pid).
+
+%% Somebody waits for the answer: that is a mistake of the callback.
+calls_are_not_dropped(_) ->
+    Pid = start(?MOD, []),
+    Ref = monitor(process, Pid),
+    Request = gen_server:send_request(Pid, {p, drop, question}),
+    ?assertEqual({bad_return_value, drop}, down(Ref, Pid)),
+    ?assertEqual({terminated, Pid, {bad_return_value, drop}}, next()),
+    ?assertMatch({error, {{bad_return_value, drop}, Pid}}, gen_server:receive_response(Request, 5000)).
+
+bad_returns(_) ->
+    [
+        begin
+            Pid = start(?MOD, []),
+            Ref = monitor(process, Pid),
+            Send(Pid, {p, fun(_, _) -> Bad end, x}),
+            ?assertEqual({bad_return_value, Bad}, down(Ref, Pid)),
+            ?assertEqual([], events({terminated, Pid, {bad_return_value, Bad}})),
+            weir_server_loop_lib:drain_events()
+        end
+     || Bad <- [nonsense, 1.0, infinity, {priority, 1}], Send <- sends()
+    ].
+
+raises(_) ->
+    [
+        begin
+            Pid = start(?MOD, []),
+            Ref = monitor(process, Pid),
+            Send(Pid, {p, Raise, x}),
+            Reason = down(Ref, Pid),
+            case Raise(0, #{class => tell}) of
+                error -> ?assertMatch({oops, [_ | _]}, Reason);
+                exit -> ?assertEqual(oops, Reason)
+            end,
+            ?assertEqual([], events({terminated, Pid, Reason})),
+            weir_server_loop_lib:drain_events()
+        end
+     || Raise <- [
+            fun(_, #{class := tell}) -> error; (_, _) -> error(oops) end,
+            fun(_, #{class := tell}) -> exit; (_, _) -> exit(oops) end
+        ],
+        Send <- sends()
+    ].
+
+%% A thrown value is a returned one, as in all other callbacks.
+throws(_) ->
+    Pid = start(?MOD, []),
+    while_held(Pid, fun() ->
+        cast(Pid, 4, a),
+        gen_server:cast(Pid, {p, fun(_, _) -> throw(5) end, b}),
+        gen_server:cast(Pid, {p, fun(_, _) -> throw(drop) end, c}),
+        cast(Pid, 6, d)
+    end),
+    settle(Pid),
+    Pid ! last,
+    ?assertEqual([d, b, a], [N || {cast, N} <- events({info, last})]),
+    Ref = monitor(process, Pid),
+    gen_server:cast(Pid, {p, fun(_, _) -> throw(nonsense) end, e}),
+    ?assertEqual({bad_return_value, nonsense}, down(Ref, Pid)),
+    ?assertEqual({terminated, Pid, {bad_return_value, nonsense}}, next()).
+
+sends() ->
+    [
+        fun gen_server:cast/2,
+        fun(Pid, Message) -> Pid ! Message end,
+        fun(Pid, Message) -> gen_server:send_request(Pid, Message) end
+    ].
+
+%% None of those that were drained with it is handled.
+raises_in_a_drain(_) ->
+    Pid = start(?MOD, []),
+    Ref = monitor(process, Pid),
+    while_held(Pid, fun() ->
+        cast(Pid, 0, a),
+        gen_server:cast(Pid, {p, fun(_, _) -> exit(oops) end, b}),
+        cast(Pid, 0, c),
+        ask(Pid, state, state)
+    end),
+    ?assertEqual(oops, down(Ref, Pid)),
+    ?assertEqual({terminated, Pid, oops}, next()),
+    weir_server_loop_lib:none_of(fun(_) -> true end).
+
+raises_while_many_are_handled(_) ->
+    Pid = start(?MOD, []),
+    Ref = monitor(process, Pid),
+    Hold = make_ref(),
+    while_held(Pid, fun() ->
+        gen_server:cast(Pid, {hold, Hold, self()}),
+        [cast(Pid, 0, N) || N <- lists:seq(1, 100)]
+    end),
+    held(Hold),
+    gen_server:cast(Pid, {p, fun(_, _) -> error(oops) end, b}),
+    Pid ! Hold,
+    {oops, [_ | _]} = Reason = down(Ref, Pid),
+    Events = events({terminated, Pid, Reason}),
+    ?assertEqual([{cast, N} || N <- lists:seq(1, length(Events))], Events),
+    ?assert(length(Events) =< 16).
+
+%% ---------------------------------------------------------------- what has no priority
+
+system_messages_first(_) ->
+    Pid = start(?MOD, []),
+    while_held(Pid, fun() ->
+        cast(Pid, 1000, a),
+        ask(Pid, state, state),
+        ask(Pid, info, info),
+        cast(Pid, 1000, b)
+    end),
+    settle(Pid),
+    Pid ! last,
+    ?assertMatch([{state, _}, {info, #{drained := 1}}, {cast, a}, {cast, b}], events({info, last})),
+    stop(Pid).
+
+parent_exit_first(_) ->
+    process_flag(trap_exit, true),
+    Pid = weir_server_loop_lib:start_link(?MOD, #{trap_exit => true}, []),
+    while_held(Pid, fun() ->
+        cast(Pid, 1000, a),
+        exit(Pid, over)
+    end),
+    ?assertEqual({terminated, Pid, over}, next()).
+
+%% Exit signals of others are messages, with a priority.
+other_exits(_) ->
+    Pid = start(?MOD, #{trap_exit => true}, []),
+    while_held(Pid, fun() ->
+        cast(Pid, 1, a),
+        exit(Pid, {p, 2}),
+        cast(Pid, 3, b)
+    end),
+    settle(Pid),
+    Pid ! last,
+    ?assertEqual([{cast, b}, {info, {'EXIT', self(), {p, 2}}}, {cast, a}], events({info, last})),
+    stop(Pid).
+
+%% All that came before the request has been handled then, however low it is.
+acks(_) ->
+    Pid = start(?MOD, []),
+    while_held(Pid, fun() ->
+        cast(Pid, -5, low),
+        cast(Pid, 5, high),
+        ask(Pid, ack, ack),
+        cast(Pid, -6, lower),
+        cast(Pid, 6, higher),
+        cast(Pid, -5, as_low),
+        ask(Pid, ack2, ack)
+    end),
+    settle(Pid),
+    Pid ! last,
+    Events = events({info, last}),
+    ?assertEqual([higher, high, low, as_low, lower], [N || {cast, N} <- Events]),
+    {Before, [{ack, _} | Behind]} = lists:splitwith(fun({Tag, _}) -> Tag =/= ack end, Events),
+    ?assert(lists:member({cast, low}, Before) andalso lists:member({cast, high}, Before)),
+    ?assert(lists:member({cast, lower}, Behind)),
+    ?assertMatch({ack2, _}, lists:last(Events)),
+    stop(Pid).
+
+with_state(_) ->
+    Pid = start(?MOD, []),
+    while_held(Pid, fun() ->
+        cast(Pid, -1, low),
+        ask(Pid, with, {with_state, fun(_) -> ok end}),
+        cast(Pid, 1, high),
+        cast(Pid, 0, same)
+    end),
+    settle(Pid),
+    Pid ! last,
+    ?assertEqual([{cast, high}, {with, {returned, ok}}, {cast, same}, {cast, low}], events({info, last})),
+    stop(Pid).
+
+%% ---------------------------------------------------------------- changes
+
+%% What waits is put to the new version.
+code_change_reorders(_) ->
+    Pid = start(?MOD, []),
+    while_held(Pid, fun() ->
+        [cast(Pid, N rem 10, N) || N <- lists:seq(1, 100)],
+        Pid ! {system, {self(), suspended}, suspend}
+    end),
+    [] = events({suspended, ok}),
+    ok = sys:change_code(Pid, ?MOD, "1", {do, turn, fun(_, State) -> {ok, State#{turned => true}} end}),
+    {code_change, turn} = next(),
+    ok = sys:resume(Pid),
+    %% With the order turned round, this is the lowest.
+    Pid ! {p, 100, last},
+    Expected = [N || {_, N} <- lists:sort([{N rem 10, N} || N <- lists:seq(1, 100)])],
+    ?assertEqual(Expected, [N || {cast, N} <- events({info, last})]),
+    stop(Pid).
+
+code_change_that_raises(_) ->
+    Pid = start(?MOD, []),
+    Self = self(),
+    while_held(Pid, fun() ->
+        gen_server:cast(Pid, {p, fun(_, #{turned := true}) -> error(oops); (_, _) -> 0 end, a}),
+        cast(Pid, 0, b),
+        Pid ! {system, {Self, suspended}, suspend}
+    end),
+    [] = events({suspended, ok}),
+    {error, _} = sys:change_code(Pid, ?MOD, "1", {do, turn, fun(_, State) -> {ok, State#{turned => true}} end}),
+    {code_change, turn} = next(),
+    ok = sys:resume(Pid),
+    %% It goes on with the old state and with all that waits.
+    Pid ! last,
+    ?assertEqual([{cast, a}, {cast, b}], events({info, last})),
+    stop(Pid).
+
+become_with_priorities(_) ->
+    Pid = start(weir_server_probe, [{drain, {1000, 1000}}]),
+    while_held(Pid, fun() ->
+        push(Pid),
+        gen_server:cast(Pid, {do, change, fun(_, State) -> {become, ?MOD, State} end}),
+        [cast(Pid, N rem 3, N) || N <- lists:seq(1, 30)],
+        Pid ! {p, -1, last}
+    end),
+    Sorted = [N || {_, N} <- lists:sort([{-(N rem 3), N} || N <- lists:seq(1, 30)])],
+    ?assertEqual([change | Sorted], [N || {cast, N} <- events({info, last})]),
+    stop(Pid).
+
+become_without_priorities(_) ->
+    Pid = start(?MOD, []),
+    while_held(Pid, fun() ->
+        gen_server:cast(Pid, {p, 9, {do, change, fun(_, State) -> {become, weir_server_probe, State} end}}),
+        [cast(Pid, N rem 3, N) || N <- lists:seq(1, 100)],
+        Pid ! {p, -1, last}
+    end),
+    %% In the order that they had; what comes later, in its own.
+    Sorted = [N || {_, N} <- lists:sort([{-(N rem 3), N} || N <- lists:seq(1, 100)])],
+    ?assertEqual([change | Sorted], [N || {cast, N} <- events({info, last})]),
+    while_held(Pid, fun() -> [cast(Pid, N rem 3, N) || N <- lists:seq(1, 100)] end),
+    Pid ! last,
+    ?assertEqual(lists:seq(1, 100), [N || {cast, N} <- events({info, last})]),
+    stop(Pid).
+
+%% The server ends as with any exception of a callback: terminate/2 is run, with the state that was given to `become'.
+become_that_raises(_) ->
+    [
+        begin
+            Pid = start(weir_server_probe, [{drain, {1000, 1000}}]),
+            Ref = monitor(process, Pid),
+            while_held(Pid, fun() ->
+                push(Pid),
+                gen_server:cast(Pid, {do, change, fun(_, State) -> {become, ?MOD, State} end}),
+                gen_server:cast(Pid, {p, Raise, x})
+            end),
+            Reason = down(Ref, Pid),
+            case Reason of
+                {oops, [_ | _]} -> ok;
+                oops -> ok;
+                {bad_return_value, nonsense} -> ok
+            end,
+            ?assertEqual([{cast, change}], events({terminated, Pid, Reason}))
+        end
+     || Raise <- [fun(_, _) -> error(oops) end, fun(_, _) -> exit(oops) end, fun(_, _) -> nonsense end]
+    ].
+
+%% ---------------------------------------------------------------- batches
+
+batches(_) ->
+    Pid = start(weir_server_probe_prio_batch, [{drain, {10, 10}}]),
+    while_held(Pid, fun() ->
+        [cast(Pid, N rem 3, N) || N <- lists:seq(1, 25)],
+        ask(Pid, ack, ack)
+    end),
+    Sorted = [N || {_, N} <- lists:sort([{-(N rem 3), N} || N <- lists:seq(1, 25)])],
+    Events = [next() || _ <- lists:seq(1, 4)],
+    ?assertMatch([{batch, _}, {batch, _}, {batch, _}, {ack, _}], Events),
+    ?assertEqual([10, 10, 5], [length(Batch) || {batch, Batch} <- Events]),
+    ?assertEqual(Sorted, [N || {batch, Batch} <- Events, {cast, N} <- Batch]),
+    stop(Pid).
+
+%% A later message of a higher priority is in the next batch.
+batches_over_looks(_) ->
+    Pid = start(weir_server_probe_prio_batch, [{drain, {10, 10}}]),
+    Ref = make_ref(),
+    while_held(Pid, fun() ->
+        gen_server:cast(Pid, {p, 1, {hold, Ref, self()}}),
+        [cast(Pid, 0, N) || N <- lists:seq(1, 30)]
+    end),
+    held(Ref),
+    cast(Pid, 2, urgent),
+    Pid ! Ref,
+    settle(Pid),
+    [{batch, First}, {batch, Second} | _] = weir_server_loop_lib:drain_events(),
+    ?assertEqual({hold, Ref}, element(2, hd(First))),
+    ?assertEqual([{cast, urgent} | [{cast, N} || N <- lists:seq(10, 18)]], Second),
+    stop(Pid).
+
+credits_of_the_shed(_) ->
+    [
+        begin
+            Pid = start(Mod, []),
+            Counter = atomics:new(1, []),
+            ok = atomics:put(Counter, 1, 40),
+            while_held(Pid, fun() ->
+                [Pid ! {'$weir_credit', Counter, {'$gen_cast', {p, drop, N}}} || N <- lists:seq(1, 10)],
+                [Pid ! {'$weir_credit', Counter, {'$gen_cast', {p, N, N}}} || N <- lists:seq(1, 10)],
+                [Pid ! {'$weir_credit', Counter, {p, drop, N}} || N <- lists:seq(1, 10)],
+                [Pid ! {'$weir_credit', Counter, {p, N, N}} || N <- lists:seq(1, 10)]
+            end),
+            ?assertMatch(
+                #{handled := #{casts := 11, infos := 10}, shed := #{calls := 0, casts := 10, infos := 10}}, settle(Pid)
+            ),
+            ?assertEqual(0, atomics:get(Counter, 1)),
+            stop(Pid)
+        end
+     || Mod <- [?MOD, weir_server_probe_prio_batch]
+    ].
+
+%% ---------------------------------------------------------------- waiting
+
+%% Messages that are shed are no messages: the server goes on to hibernate, or its time-out expires.
+hibernates(_) ->
+    Pid = start(?MOD, []),
+    while_held(Pid, fun() ->
+        gen_server:cast(Pid, {do, sleep, fun(_, State) -> {noreply, State, hibernate} end}),
+        cast(Pid, drop, x)
+    end),
+    ok = until(fun() -> weir_server_loop_lib:is_hibernated(Pid) end),
+    Pid ! last,
+    ?assertEqual([{cast, sleep}], events({info, last})),
+    stop(Pid).
+
+timeouts_are_plain(_) ->
+    Pid = start(?MOD, []),
+    [
+        begin
+            gen_server:cast(Pid, {do, ask, fun(_, State) -> {noreply, State, Action} end}),
+            ?assertEqual([{cast, ask}], events({info, Info}))
+        end
+     || {Action, Info} <- [{1, timeout}, {0, timeout}, {{timeout, 1, late}, late}, {{timeout, 0, now}, now}]
+    ],
+    stop(Pid).
+
+%% ---------------------------------------------------------------- helpers
+
+cast(Pid, Priority, Name) -> gen_server:cast(Pid, {p, Priority, Name}).

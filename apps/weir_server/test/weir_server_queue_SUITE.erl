@@ -1,0 +1,198 @@
+%% weir_server_queue against a list of all items that is sorted and searched anew each time.
+-module(weir_server_queue_SUITE).
+
+-include_lib("stdlib/include/assert.hrl").
+-include_lib("proper/include/proper.hrl").
+
+-export([all/0]).
+-export([
+    order/1, bound_reject/1, bound_drop_newest/1, bound_drop_oldest/1, higher_takes_the_place/1, keep_is_let_in/1,
+    full_of_keep/1, last_is_last/1, out_takes_some/1, same_as_a_list/1
+]).
+
+-define(Q, weir_server_queue).
+-define(POLICIES, [reject, drop_newest, drop_oldest]).
+
+all() ->
+    [
+        order, bound_reject, bound_drop_newest, bound_drop_oldest, higher_takes_the_place, keep_is_let_in, full_of_keep,
+        last_is_last, out_takes_some, same_as_a_list
+    ].
+
+order(_) ->
+    Queue = fill([{a, 0}, {b, 5}, {c, 0}, {d, -1}, {e, 5}], ?Q:new(infinity, reject)),
+    ?assertEqual([b, e, a, c, d], ?Q:to_list(Queue)),
+    ?assertEqual({[b, e, a, c, d], 0}, all_out(Queue)),
+    ?assert(?Q:is_empty(?Q:new(infinity, reject))),
+    ?assertNot(?Q:is_empty(Queue)).
+
+%% N are let in, and N + 1 are not.
+bound_reject(_) ->
+    Full = fill([{a, 0}, {b, 0}, {c, 0}], ?Q:new(3, reject)),
+    ?assertMatch({dropped, d, _}, ?Q:in(d, 0, may_go, Full)),
+    {dropped, d, Same} = ?Q:in(d, 0, may_go, Full),
+    ?assertEqual({[a, b, c], 0}, all_out(Same)),
+    ?assertEqual(3, ?Q:len(Same)).
+
+bound_drop_newest(_) ->
+    Full = fill([{a, 0}, {b, 0}, {c, 0}], ?Q:new(3, drop_newest)),
+    {dropped, d, Same} = ?Q:in(d, 0, may_go, Full),
+    ?assertEqual({[a, b, c], 0}, all_out(Same)).
+
+bound_drop_oldest(_) ->
+    Full = fill([{a, 0}, {b, 0}, {c, 0}], ?Q:new(3, drop_oldest)),
+    {dropped, a, Other} = ?Q:in(d, 0, may_go, Full),
+    ?assertEqual({[b, c, d], 0}, all_out(Other)).
+
+higher_takes_the_place(_) ->
+    Items = [{a, 0}, {b, 0}, {c, 5}],
+    Full = fun(Policy) -> fill(Items, ?Q:new(3, Policy)) end,
+    [
+        begin
+            {dropped, Gone, Queue} = ?Q:in(new, Priority, may_go, Full(Policy)),
+            ?assertEqual({Policy, Priority, Left}, {Policy, Priority, ?Q:to_list(Queue)}),
+            ?assertEqual([a, b, c, new], lists:sort([Gone | Left]))
+        end
+     || {Priority, Policy, Left} <- [
+            {9, reject, [new, c, a]},
+            {9, drop_newest, [new, c, a]},
+            {9, drop_oldest, [new, c, b]},
+            {3, reject, [c, new, a]},
+            {3, drop_oldest, [c, new, b]},
+            {-1, reject, [c, a, b]},
+            {-1, drop_newest, [c, a, b]},
+            {-1, drop_oldest, [c, a, b]}
+        ]
+    ].
+
+%% What must not be lost comes on top of the bound, and counts.
+keep_is_let_in(_) ->
+    [
+        begin
+            Full = fill([{a, 0}, {b, 0}], ?Q:new(2, Policy)),
+            {ok, Over} = ?Q:in(keep, 0, keep, Full),
+            ?assertEqual({[a, b, keep], 0}, all_out(Over)),
+            ?assertEqual(3, ?Q:len(Over)),
+            %% Two out leave one, and one more is let in, but not two.
+            {_, One} = ?Q:out(2, Over),
+            {ok, Two} = ?Q:in(c, 0, may_go, One),
+            ?assertMatch({dropped, _, _}, ?Q:in(d, 0, may_go, Two))
+        end
+     || Policy <- ?POLICIES
+    ].
+
+%% Where nothing may go, the one that comes does, however urgent it is.
+full_of_keep(_) ->
+    [
+        begin
+            {ok, One} = ?Q:in(a, 0, keep, ?Q:new(2, Policy)),
+            {ok, Two} = ?Q:in(b, 0, keep, One),
+            ?assertMatch({dropped, c, _}, ?Q:in(c, 9, may_go, Two)),
+            {dropped, c, Same} = ?Q:in(c, 9, may_go, Two),
+            ?assertEqual([a, b], ?Q:to_list(Same))
+        end
+     || Policy <- ?POLICIES
+    ].
+
+last_is_last(_) ->
+    ?assertEqual([x], ?Q:to_list(?Q:in_last(x, ?Q:new(1, reject)))),
+    Full = fill([{a, 3}, {b, -7}], ?Q:new(2, drop_oldest)),
+    Last = ?Q:in_last(x, Full),
+    ?assertEqual([a, b, x], ?Q:to_list(Last)),
+    ?assertEqual(3, ?Q:len(Last)),
+    %% It does not go.
+    {dropped, b, More} = ?Q:in(c, 3, may_go, Last),
+    ?assertEqual([a, c, x], ?Q:to_list(More)).
+
+out_takes_some(_) ->
+    Queue = fill([{N, N rem 3} || N <- lists:seq(1, 10)], ?Q:new(infinity, reject)),
+    {Some, Left} = ?Q:out(4, Queue),
+    ?assertEqual([2, 5, 8, 1], Some),
+    ?assertEqual({[4, 7, 10, 3, 6, 9], 0}, all_out(Left)),
+    ?assertEqual(6, ?Q:len(Left)).
+
+%% ---------------------------------------------------------------- the property
+
+same_as_a_list(_) ->
+    Property = ?FORALL(
+        {Max, Policy, Ops},
+        {oneof([infinity, range(1, 12)]), oneof(?POLICIES), resize(60, list(op()))},
+        begin
+            Numbered = lists:zip(lists:seq(1, length(Ops)), Ops),
+            {_, _, Bad} = lists:foldl(
+                fun(Op, Acc) -> step(Op, Acc, Max, Policy) end, {?Q:new(Max, Policy), [], none}, Numbered
+            ),
+            ?WHENFAIL(ct:pal("~p", [Bad]), Bad =:= none)
+        end
+    ),
+    weir_server_loop_lib:check(Property, 5000).
+
+op() ->
+    frequency([
+        {12, {in, range(-2, 2), frequency([{4, may_go}, {1, keep}])}},
+        {1, in_last},
+        {3, {out, range(1, 6)}}
+    ]).
+
+step(_, {_, _, Bad} = Acc, _, _) when Bad =/= none ->
+    Acc;
+step({Id, {in, Priority, May}}, {Queue, Model, none}, Max, Policy) ->
+    {Dropped, NewModel} = model_in({Id, Priority, May}, Model, Max, Policy),
+    case ?Q:in(Id, Priority, May, Queue) of
+        {ok, NewQueue} when Dropped =:= none -> compare(NewQueue, NewModel);
+        {dropped, Dropped, NewQueue} -> compare(NewQueue, NewModel);
+        Other -> {Queue, Model, {in, Id, Priority, May, Model, Dropped, Other}}
+    end;
+step({Id, in_last}, {Queue, Model, none}, _, _) ->
+    Lowest = lists:min([P || {_, P, _} <- Model] ++ [0 || Model =:= []]),
+    compare(?Q:in_last(Id, Queue), Model ++ [{Id, Lowest, keep}]);
+step({_, {out, N}}, {Queue, Model, none}, _, _) ->
+    {Out, NewQueue} = ?Q:out(N, Queue),
+    Sorted = model_sorted(Model),
+    Expected = lists:sublist(Sorted, N),
+    case [Id || {Id, _, _} <- Expected] of
+        Out -> compare(NewQueue, Model -- Expected);
+        Other -> {Queue, Model, {out, N, Out, Other}}
+    end.
+
+compare(Queue, Model) ->
+    Expected = [Id || {Id, _, _} <- model_sorted(Model)],
+    Seen = {?Q:to_list(Queue), ?Q:len(Queue), ?Q:is_empty(Queue)},
+    case {Expected, length(Expected), Expected =:= []} of
+        Seen -> {Queue, Model, none};
+        Other -> {Queue, Model, {Seen, Other}}
+    end.
+
+%% The model is a list in order of arrival.
+model_sorted(Model) ->
+    [Item || {_, _, Item} <- lists:sort([{-P, Id, Item} || {Id, P, _} = Item <- Model])].
+
+model_in({_, _, keep} = Item, Model, _Max, _Policy) ->
+    {none, Model ++ [Item]};
+model_in(Item, Model, Max, _Policy) when length(Model) < Max ->
+    {none, Model ++ [Item]};
+model_in({Id, Priority, may_go} = Item, Model, _Max, Policy) ->
+    Weaker = [M || {_, P, may_go} = M <- Model, P < Priority orelse (P =:= Priority andalso Policy =:= drop_oldest)],
+    Lowest = lists:min([P || {_, P, _} <- Weaker] ++ [infinity]),
+    Candidates = [M || {_, P, _} = M <- Weaker, P =:= Lowest],
+    case {Candidates, Policy} of
+        {[], _} -> {Id, Model};
+        {[{Gone, _, _} = Oldest | _], drop_oldest} -> {Gone, (Model -- [Oldest]) ++ [Item]};
+        {_, _} -> {element(1, lists:last(Candidates)), (Model -- [lists:last(Candidates)]) ++ [Item]}
+    end.
+
+%% ---------------------------------------------------------------- helpers
+
+fill(Items, Queue) ->
+    lists:foldl(
+        fun({Item, Priority}, Q) ->
+            {ok, With} = ?Q:in(Item, Priority, may_go, Q),
+            With
+        end,
+        Queue,
+        Items
+    ).
+
+all_out(Queue) ->
+    {Items, Left} = ?Q:out(1000, Queue),
+    {Items, ?Q:len(Left)}.
