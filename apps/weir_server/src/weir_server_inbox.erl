@@ -222,19 +222,20 @@ to_list(#inbox{kind = Kind, segments = Segments, rear = Rear}) ->
 -spec backlog(inbox()) -> {drain | again | later, inbox()}.
 backlog(#inbox{max = 1} = Inbox) ->
     {later, Inbox};
-backlog(#inbox{samples = Samples, looked = Looked, took = Before, slow = Slow} = Inbox) ->
-    {message_queue_len, Length} = process_info(self(), message_queue_len),
+backlog(Inbox) ->
+    case process_info(self(), message_queue_len) of
+        {message_queue_len, Length} when Length < ?FEW -> {later, Inbox};
+        {message_queue_len, _} -> sample(Inbox)
+    end.
+
+sample(#inbox{samples = 0} = Inbox) ->
+    {again, Inbox#inbox{samples = 1, looked = os:perf_counter(), took = ?LONG}};
+sample(#inbox{samples = Samples, looked = Looked, took = Before, slow = Slow} = Inbox) ->
     Now = os:perf_counter(),
-    Took = min(Before, (Now - Looked) * ?CALLBACKS),
-    if
-        Length < ?FEW; Samples > 0, Took < Slow ->
-            {later, Inbox#inbox{samples = 0}};
-        Samples =:= 0 ->
-            {again, Inbox#inbox{samples = 1, looked = Now, took = ?LONG}};
-        Samples < ?SAMPLES ->
-            {again, Inbox#inbox{samples = Samples + 1, looked = Now, took = Took}};
-        true ->
-            {drain, Inbox#inbox{samples = 0, looked = Now - Took, took = Took}}
+    case min(Before, (Now - Looked) * ?CALLBACKS) of
+        Took when Took < Slow -> {later, Inbox#inbox{samples = 0}};
+        Took when Samples < ?SAMPLES -> {again, Inbox#inbox{samples = Samples + 1, looked = Now, took = Took}};
+        Took -> {drain, Inbox#inbox{samples = 0, looked = Now - Took, took = Took}}
     end.
 
 %% How many of those that are in the mailbox may be drained.
