@@ -1,0 +1,218 @@
+%% weir_flow and weir_server together: the windows and limits of the one hold in the private queue of the other.
+-module(weir_flow_server_SUITE).
+
+-include_lib("stdlib/include/assert.hrl").
+-include_lib("common_test/include/ct.hrl").
+
+-export([suite/0, all/0, init_per_suite/1, end_per_suite/1]).
+-export([window_holds_when_drained/1, window_holds_in_batches/1, acknowledged_after_what_was_sent/1]).
+-export([limit_is_given_back/1, limit_and_bound/1, limit_waits/1, limit_ends_with_the_server/1]).
+
+-define(SENDERS, 20).
+-define(CASTS, 200).
+-define(WINDOW, 8).
+
+suite() -> [{timetrap, {minutes, 2}}].
+
+all() ->
+    [
+        window_holds_when_drained, window_holds_in_batches, acknowledged_after_what_was_sent,
+        limit_is_given_back, limit_and_bound, limit_waits, limit_ends_with_the_server
+    ].
+
+init_per_suite(Config) ->
+    {ok, Started} = application:ensure_all_started(weir_flow),
+    [{started, Started} | Config].
+
+end_per_suite(Config) -> [ok = application:stop(App) || App <- lists:reverse(?config(started, Config))].
+
+%% Servers of every kind: drained in any case, by priority, in batches.
+kinds() ->
+    [
+        {weir_flow_server_plain, #{}},
+        {weir_flow_server_plain, #{drain => 1000}},
+        {weir_flow_server_plain, #{drain => {3, 5}}},
+        {weir_flow_server_prio, #{}},
+        {weir_flow_server_batch, #{}},
+        {weir_flow_server_batch, #{drain => 5}}
+    ].
+
+start(Mod, Opts) ->
+    {ok, Pid} = weir_server:start_link(Mod, self(), Opts),
+    Pid.
+
+%% What waits, drained or not, when the server comes to a message is told with each of them.
+window_holds_when_drained(_Config) ->
+    [
+        begin
+            Pid = start(Mod, Opts),
+            Most = lists:max([Waiting || {_, Waiting} <- sent_by_all(Pid, ?WINDOW)]),
+            ?assert(Most =< ?SENDERS * ?WINDOW),
+            ok = weir_server:stop(Pid)
+        end
+     || {Mod, Opts} <- kinds()
+    ].
+
+window_holds_in_batches(_Config) ->
+    Pid = start(weir_flow_server_batch, #{drain => 1000}),
+    Seen = sent_by_all(Pid, 3),
+    ?assertEqual(?SENDERS * ?CASTS, length(Seen)),
+    #{largest_batch := Largest} = weir_server:info(Pid),
+    ?assert(Largest =< ?SENDERS * 3),
+    ok = weir_server:stop(Pid).
+
+%% Every message arrives once, and those of a sender in order.
+sent_by_all(Pid, Window) ->
+    Senders = [
+        spawn_monitor(fun() -> [ok = weir_flow:cast(Pid, {Sender, N}, Window) || N <- lists:seq(1, ?CASTS)] end)
+     || Sender <- lists:seq(1, ?SENDERS)
+    ],
+    [
+        receive
+            {'DOWN', Ref, process, _, Reason} -> ?assertEqual(normal, Reason)
+        end
+     || {_, Ref} <- Senders
+    ],
+    Seen = weir_server:call(Pid, seen),
+    [
+        ?assertEqual(lists:seq(1, ?CASTS), [N || {{S, N}, _} <- Seen, S =:= Sender])
+     || Sender <- lists:seq(1, ?SENDERS)
+    ],
+    Seen.
+
+%% The request is answered when all before it is handled, not when it is drained.
+acknowledged_after_what_was_sent(_Config) ->
+    [
+        begin
+            Pid = start(Mod, Opts),
+            Held = hold(Pid),
+            [gen_server:cast(Pid, {a, N}) || N <- lists:seq(1, 50)],
+            Asker = spawn_monitor(fun() ->
+                Statistics = sys:statistics(Pid, get, infinity),
+                exit({asked, Statistics, weir_server:with_state(Pid, fun seen/1)})
+            end),
+            eventually(fun() -> process_info(Pid, message_queue_len) =:= {message_queue_len, 51} end),
+            [gen_server:cast(Pid, {b, N}) || N <- lists:seq(1, 50)],
+            ok = release(Held),
+            {_, Ref} = Asker,
+            receive
+                {'DOWN', Ref, process, _, {asked, {ok, no_statistics}, Seen}} ->
+                    ?assertEqual(lists:seq(1, 50), [N || {{a, N}, _} <- Seen])
+            end,
+            ok = weir_server:stop(Pid)
+        end
+     || {Mod, Opts} <- kinds()
+    ].
+
+seen(Seen) when is_list(Seen) -> lists:reverse(Seen).
+
+%% ---------------------------------------------------------------- limits
+
+limit_is_given_back(_Config) ->
+    [
+        begin
+            Pid = start(Mod, Opts),
+            ok = weir_flow:limit(Pid, 10),
+            Held = hold(Pid),
+            Answers = [weir_flow:cast(Pid, {a, N}, #{limit => busy, window => 100}) || N <- lists:seq(1, 12)],
+            ?assertEqual(lists:duplicate(10, ok) ++ [{error, busy}, {error, busy}], Answers),
+            ?assertMatch({ok, #{in_flight := 10, busy := 2}}, weir_flow:info(Pid)),
+            ok = release(Held),
+            ?assertEqual(lists:seq(1, 10), [N || {{a, N}, _} <- weir_server:call(Pid, seen)]),
+            eventually(fun() -> in_flight(Pid) =:= 0 end),
+            ok = weir_flow:cast(Pid, {a, 11}, #{limit => busy}),
+            ok = weir_server:stop(Pid)
+        end
+     || {Mod, Opts} <- kinds()
+    ].
+
+%% What the bound drops counts no more either.
+limit_and_bound(_Config) ->
+    [
+        begin
+            Pid = start(Mod, #{max_queue => 5, overload => Overload}),
+            ok = weir_flow:limit(Pid, 100),
+            Held = hold(Pid),
+            [ok = weir_flow:cast(Pid, {a, N}, #{limit => busy, window => 100}) || N <- lists:seq(1, 20)],
+            ok = release(Held),
+            %% A call while it is full would be refused.
+            eventually(fun() -> maps:get(waiting, weir_server:info(Pid)) =:= 0 end),
+            Seen = [N || {{a, N}, _} <- weir_server:call(Pid, seen)],
+            #{handled := #{casts := Handled}, dropped := #{casts := Dropped}} = weir_server:info(Pid),
+            %% The one that holds it was handled too.
+            ?assertEqual({length(Seen) + 1, 20}, {Handled, length(Seen) + Dropped}),
+            eventually(fun() -> in_flight(Pid) =:= 0 end),
+            ok = weir_server:stop(Pid)
+        end
+     || Mod <- [weir_flow_server_plain, weir_flow_server_prio, weir_flow_server_batch], Overload <- [reject, drop_oldest]
+    ].
+
+%% Many short-lived senders: never more than the limit in the server, and all get through.
+limit_waits(_Config) ->
+    [
+        begin
+            Pid = start(Mod, Opts),
+            ok = weir_flow:limit(Pid, 4),
+            Senders = [
+                spawn_monitor(fun() -> ok = weir_flow:cast(Pid, {a, N}, #{limit => wait}) end)
+             || N <- lists:seq(1, 300)
+            ],
+            [
+                receive
+                    {'DOWN', Ref, process, _, Reason} -> ?assertEqual(normal, Reason)
+                end
+             || {_, Ref} <- Senders
+            ],
+            Seen = weir_server:call(Pid, seen),
+            ?assertEqual(lists:seq(1, 300), lists:sort([N || {{a, N}, _} <- Seen])),
+            eventually(fun() -> in_flight(Pid) =:= 0 end),
+            ok = weir_server:stop(Pid)
+        end
+     || {Mod, Opts} <- kinds()
+    ].
+
+limit_ends_with_the_server(_Config) ->
+    Pid = start(weir_flow_server_plain, #{}),
+    ok = weir_flow:limit(Pid, 1),
+    _Held = hold(Pid),
+    ok = weir_flow:cast(Pid, a, #{limit => busy}),
+    {Waiter, Ref} = spawn_monitor(fun() -> exit(weir_flow:cast(Pid, b, #{limit => wait})) end),
+    eventually(fun() -> process_info(Waiter, status) =:= {status, waiting} end),
+    unlink(Pid),
+    exit(Pid, kill),
+    receive
+        {'DOWN', Ref, process, Waiter, Answer} -> ?assertEqual({error, noproc}, Answer)
+    end,
+    eventually(fun() -> weir_flow:info(Pid) =:= {error, no_limit} end).
+
+%% ---------------------------------------------------------------- help
+
+in_flight(Pid) ->
+    {ok, #{in_flight := InFlight}} = weir_flow:info(Pid),
+    InFlight.
+
+%% The server stays in a callback until it is released.
+hold(Pid) ->
+    Ref = make_ref(),
+    ok = gen_server:cast(Pid, {hold, self(), Ref}),
+    receive
+        {held, Ref} -> {Pid, Ref}
+    end.
+
+release({Pid, Ref}) ->
+    Pid ! Ref,
+    ok.
+
+eventually(Condition) -> eventually(Condition, 5000).
+
+eventually(Condition, Left) ->
+    case Condition() of
+        true ->
+            ok;
+        Other when Left =:= 0 ->
+            error({still, Other});
+        _ ->
+            receive
+            after 1 -> eventually(Condition, Left - 1)
+            end
+    end.
