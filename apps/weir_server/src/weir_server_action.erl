@@ -3,7 +3,7 @@
 %% A pure module.
 -module(weir_server_action).
 
--export([is_action/1, is_abs/1]).
+-export([is_action/1, is_abs/1, due/2]).
 
 -define(is_timeout(X), (X =:= infinity orelse (is_integer(X) andalso X >= 0))).
 
@@ -27,3 +27,14 @@ is_abs(Option) -> is_abs([Option], false).
 is_abs([{abs, Abs} | Options], _) when is_boolean(Abs) -> is_abs(Options, Abs);
 is_abs([], Abs) -> Abs;
 is_abs(_Other, _) -> wrong.
+
+%% @doc When a timer is to end, monotonic milliseconds that the runtime has a timer for. What is over is due now.
+-spec due(Time :: integer(), IsAbsolute :: boolean()) -> integer().
+due(Time, IsAbsolute) ->
+    Now = erlang:monotonic_time(millisecond),
+    Due =
+        case IsAbsolute of
+            true -> max(Now, Time);
+            false -> Now + Time
+        end,
+    min(Due, erlang:convert_time_unit(erlang:system_info(end_time), native, millisecond)).

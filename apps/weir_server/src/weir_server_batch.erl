@@ -23,7 +23,7 @@ decode([{'$gen_cast', Request} | Chunk], Batch, Others, Calls, Casts, Infos, Cre
 decode([?ACK_REQUEST(_) = Ack | Chunk], Batch, Others, Calls, Casts, Infos, Credits) ->
     decode(Chunk, Batch, [Ack | Others], Calls, Casts, Infos, Credits);
 decode([?WITH_STATE(_, _) = Request | Chunk], Batch, Others, Calls, Casts, Infos, Credits) ->
-    decode(Chunk, Batch, [Request | Others], Calls + 1, Casts, Infos, Credits);
+    decode(Chunk, Batch, [Request | Others], Calls, Casts, Infos, Credits);
 decode([?CREDIT(Counter, Message) | Chunk], Batch, Others, Calls, Casts, Infos, Credits) ->
     decode([Message | Chunk], Batch, Others, Calls, Casts, Infos, one_more(Counter, Credits));
 decode([Message | Chunk], Batch, Others, Calls, Casts, Infos, Credits) ->

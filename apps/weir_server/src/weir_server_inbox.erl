@@ -39,7 +39,7 @@
 %%
 %% The time at which a message came is not known. What is known is when the mailbox was last found empty, or emptied,
 %% before that (`since'): it came later. So the longest wait is told as an upper bound, which is too long by a look's
-%% interval at most.
+%% interval at most. While a server is direct nobody reads a clock: what was waiting then counts from the drain on.
 -module(weir_server_inbox).
 
 -export([new/4, remake/4, is_direct/1, is_empty/1, behind/1, to_list/1]).
@@ -85,8 +85,9 @@
     max :: pos_integer() | infinity,
     %% The size of the next batch.
     limit :: pos_integer(),
-    %% When it was last looked at whether callbacks are slow, and how long ?CALLBACKS of them took before that; direct, how
-    %% many have been looked at one by one. Time is os:perf_counter/0's, which costs a third of erlang:monotonic_time/0.
+    %% When it was last looked at whether callbacks are slow, and how long ?CALLBACKS of them took before that; direct,
+    %% how many have been looked at one by one. Time is os:perf_counter/0's, which costs a third of
+    %% erlang:monotonic_time/0.
     looked :: integer(),
     took = ?LONG :: non_neg_integer(),
     samples = 0 :: 0..?SAMPLES,
@@ -208,12 +209,13 @@ to_list(#inbox{kind = Kind, segments = Segments, rear = Rear}) ->
             plain -> [];
             Order -> weir_server_order:to_list(Order)
         end,
-    Ordered ++ lists:append([Messages || {_, _, Messages} <- Segments ++ lists:reverse(Rear)]).
+    %% Segments of an ordered inbox are what a batch has left over.
+    lists:append([Messages || {_, _, Messages} <- Segments ++ lists:reverse(Rear)]) ++ Ordered.
 
 %% ---------------------------------------------------------------- the mailbox
 
-%% @doc For a direct server: whether the mailbox is to be drained now. `again': it is to be asked after the next callback, to
-%% know how long that takes. `later': when some more messages have been handled.
+%% @doc For a direct server: whether the mailbox is to be drained now. `again': it is to be asked after the next
+%% callback, to know how long that takes. `later': when some more messages have been handled.
 %%
 %% A callback may take long once because the process had to wait for its turn, or collected its garbage, which takes the
 %% longer the more messages wait. So the fastest of ?SAMPLES in a row has to be slow.
@@ -239,9 +241,9 @@ sample(#inbox{samples = Samples, looked = Looked, took = Before, slow = Slow} = 
     end.
 
 %% How many of those that are in the mailbox may be drained.
-affordable(Length, #inbox{min = Min} = Inbox) when Length =< Min ->
-    {room(Length, Inbox), Inbox};
-affordable(Length, #inbox{min = Min, looked = Looked, took = Before, slow = Slow, price = Price} = Inbox) ->
+affordable(Given, Length, #inbox{min = Min} = Inbox) when Length =< Min ->
+    {room(Given, Length, Inbox), Inbox};
+affordable(Given, Length, #inbox{min = Min, looked = Looked, took = Before, slow = Slow, price = Price} = Inbox) ->
     Now = os:perf_counter(),
     Took = Now - Looked,
     Affordable =
@@ -249,10 +251,10 @@ affordable(Length, #inbox{min = Min, looked = Looked, took = Before, slow = Slow
             Time when Time < Slow -> Min;
             Time -> max(Min, Time div Price)
         end,
-    {room(min(Length, Affordable), Inbox), Inbox#inbox{looked = Now, took = Took}}.
+    {room(Given, min(Length, Affordable), Inbox), Inbox#inbox{looked = Now, took = Took}}.
 
-room(Wanted, #inbox{max = infinity}) -> Wanted;
-room(Wanted, #inbox{max = Max, out = Out, kept = Kept}) -> max(0, min(Wanted, Max - Out - Kept)).
+room(_Given, Wanted, #inbox{max = infinity}) -> Wanted;
+room(Given, Wanted, #inbox{max = Max, out = Out, kept = Kept}) -> max(0, min(Wanted, Max - Out - Kept - Given)).
 
 %% @doc The next messages to handle: one after the other, or, for a server with handle_batch/2, together. `First' is
 %% a message that the loop has just received, if it has; `HadToWait': the mailbox was empty before. What was handed out
@@ -324,10 +326,10 @@ wanted(Given, Length, #inbox{batch = true, kept = Kept, limit = Limit, min = Min
         end,
     {min(Length, Room), Inbox#inbox{limit = NewLimit}};
 %% Few are always drained while others wait that were drained before: a system message may be among them.
-wanted(_Given, Length, #inbox{out = Out, kept = Kept} = Inbox) when Length < ?FEW, Out + Kept > 0 ->
-    {room(Length, Inbox), Inbox};
-wanted(_Given, Length, Inbox) ->
-    affordable(Length, Inbox).
+wanted(Given, Length, #inbox{out = Out, kept = Kept} = Inbox) when Length < ?FEW, Out + Kept > 0 ->
+    {room(Given, Length, Inbox), Inbox};
+wanted(Given, Length, Inbox) ->
+    affordable(Given, Length, Inbox).
 
 %% Up to so many messages, or to the first one that is for the loop. They are there, but one from another node may turn
 %% out to be unreadable, and is gone.

@@ -29,7 +29,7 @@
 -export([enter/8]).
 
 %% for weir_server_system, and for proc_lib:hibernate
--export([resume/6, acknowledge/5, serve/4]).
+-export([resume/6, changed/6, acknowledge/5]).
 -export([wake/4]).
 
 -include("weir_server.hrl").
@@ -72,8 +72,7 @@ enter(Parent, Name, Mod, HibernateAfter, #conf{backoff = Backoff} = Conf, State,
     %% The first look comes soon.
     act(Action, serve(Mod, Server), [], ?LOOK_DIRECT - ?LOOK, State, Debug).
 
-%% @doc Another callback module, or another version of it: what was drained is put to it anew.
--spec serve(module(), Chunk :: [term()], State :: term(), #server{}) -> #server{}.
+%% Another callback module, or another version of it: what was drained is put to it anew.
 serve(Mod, Chunk, State, Server) ->
     #server{batch = Batch, inbox = Inbox} = Served = serve(Mod, Server),
     Served#server{inbox = weir_server_inbox:remake(Mod, Batch, {Chunk, State}, Inbox), direct = false}.
@@ -145,7 +144,7 @@ timer(Kind, Time, Message, Abs, S, [], Count, State, Debug) ->
         end,
     case Time =/= infinity andalso weir_server_inbox:is_empty(S#server.inbox) of
         true ->
-            Timer = erlang:start_timer(Time, self(), S#server.tag, [{abs, Abs}]),
+            Timer = erlang:start_timer(weir_server_action:due(Time, Abs), self(), S#server.tag, [{abs, true}]),
             rest(S, Count, State, {timer, Timer, Message, Sleep}, Debug);
         false ->
             rest(S, Count, State, Sleep, Debug)
@@ -322,18 +321,34 @@ awake({returned, {noreply, State}}, Message, Timed, S, _, Debug) ->
     arrived(Message, true, S, 0, State, wait_of(Timed), Debug);
 awake({returned, {noreply, State, {continue, _} = Action}}, Message, Timed, S, _, Debug) ->
     act(Action, S, woken_by(Message, Timed, S), 0, State, Debug);
-awake({returned, {noreply, NewState, Action}}, Message, Timed, S, State, Debug) ->
+awake({returned, {noreply, NewState, Action} = Returned}, Message, Timed, S, State, Debug) ->
     case weir_server_action:is_action(Action) of
         true -> arrived(Message, true, S, 0, NewState, wait_of(Timed), Debug);
-        false -> weir_server_end:stop({bad_return_value, Action}, undefined, Message, S, [], State, Debug)
+        false -> weir_server_end:stop({bad_return_value, Returned}, undefined, Message, S, [], State, Debug)
     end;
 awake(Other, Message, Timed, S, State, Debug) ->
     common_result(Other, undefined, post_hibernate, S, woken_by(Message, Timed, S), 0, State, Debug).
 
-%% The server's own timers send what they were started for, or nothing if that is void.
-woken_by({timeout, Timer, Tag}, {Timer, Message}, #server{tag = Tag}) -> [Message];
-woken_by({timeout, _Timer, Tag}, _Timed, #server{tag = Tag}) -> [];
-woken_by(Message, _Timed, _S) -> [Message].
+%% The server's own timers send what they were started for, or nothing if that is void. What is ahead of drained
+%% messages is not put among them: it is met in the mailbox again.
+woken_by(?ACK_REQUEST(_) = Message, _Timed, _S) ->
+    [Message];
+woken_by({system, _, _} = Message, _Timed, _S) ->
+    again(Message);
+woken_by({'EXIT', Parent, _} = Message, _Timed, #server{parent = Parent}) ->
+    again(Message);
+woken_by(?INFO_REQUEST(_) = Message, _Timed, _S) ->
+    again(Message);
+woken_by({timeout, Timer, Tag}, {Timer, Message}, #server{tag = Tag}) ->
+    [Message];
+woken_by({timeout, _Timer, Tag}, _Timed, #server{tag = Tag}) ->
+    [];
+woken_by(Message, _Timed, _S) ->
+    [Message].
+
+again(Message) ->
+    self() ! Message,
+    [].
 
 %% ---------------------------------------------------------------- one message
 
@@ -444,13 +459,21 @@ common_result({raised, Class, Reason, Stacktrace}, From, Message, S, Chunk, _, S
     weir_server_end:crash(Class, Reason, Stacktrace, From, Message, S, Chunk, State, Debug).
 
 %% Another module serves from now on, what was drained included.
-become(Mod, S0, Chunk, Count, State, Action, Debug) ->
+become(Mod, S, Chunk, Count, State, Action, Debug) ->
     _ = code:ensure_loaded(Mod),
+    act(Action, served(Mod, S, Chunk, Count, State, Debug), [], 0, State, debug_noreply(Debug, S, State)).
+
+%% @private Goes on with another version of the callback module.
+-spec changed(#server{}, Chunk :: [term()], non_neg_integer(), State :: term(), wait(), [sys:dbg_opt()]) -> no_return().
+changed(#server{mod = Mod} = S, Chunk, Count, State, Wait, Debug) ->
+    resume(served(Mod, S, Chunk, Count, State, Debug), [], 0, State, Wait, Debug).
+
+%% A prioritise callback may raise an exception for what was drained.
+served(Mod, S0, Chunk, Count, State, Debug) ->
     S = counted(Count, S0),
     case called(fun() -> serve(Mod, Chunk, State, S) end) of
         {returned, Served} ->
-            act(Action, Served, [], 0, State, debug_noreply(Debug, S, State));
-        %% A prioritise callback, for what was drained.
+            Served;
         {raised, Class, Reason, Stacktrace} ->
             New = S#server{mod = Mod},
             weir_server_end:crash(Class, Reason, Stacktrace, undefined, {become, Mod}, New, Chunk, State, Debug)
@@ -512,7 +535,7 @@ acknowledge([], Action, S, State, Debug) ->
     act(Action, S, [], 0, State, Debug);
 acknowledge([?WITH_STATE(From, Fun) | Others], Action, S, State, Debug) ->
     gen:reply(From, Fun(State)),
-    acknowledge(Others, Action, S, State, Debug);
+    acknowledge(Others, Action, counted(?A_CALL, S), State, Debug);
 acknowledge([{system, From, Request} | Others], Action, S, State, Debug) ->
     Left = {acknowledge, Others, Action, S, State},
     sys:handle_system_msg(Request, From, S#server.parent, weir_server, Debug, Left, false).

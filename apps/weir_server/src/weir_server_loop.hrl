@@ -1,4 +1,5 @@
-%% What weir_server_loop works on, and what it leaves behind when a system message takes over. Include weir_server.hrl first.
+%% What weir_server_loop works on, and what it leaves behind when a system message takes over. Include weir_server.hrl
+%% first.
 
 -record(server, {
     parent :: pid(),
@@ -11,7 +12,8 @@
     inbox :: weir_server_inbox:inbox(),
     %% Nothing is drained, and messages are taken from the mailbox one by one.
     direct = false :: boolean(),
-    %% The callbacks as external funs: calling one is cheaper than looking it up, and it calls the newest version all the same.
+    %% The callbacks as external funs: calling one is cheaper than looking it up, and it calls the newest version all
+    %% the same.
     handle_call :: fun((term(), weir_server:from(), term()) -> term()),
     handle_cast :: fun((term(), term()) -> term()),
     handle_info :: fun((term(), term()) -> term()),
@@ -29,5 +31,7 @@
     chunk :: [term()],
     count :: non_neg_integer(),
     state :: term(),
-    wait :: wait()
+    wait :: wait(),
+    %% Whether the code was changed meanwhile.
+    changed = false :: boolean()
 }).

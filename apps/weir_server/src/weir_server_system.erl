@@ -27,9 +27,12 @@ handle(Request, From, S, Chunk, Count, State, Wait, Debug) ->
 
 %% @doc Goes on where the message was met.
 -spec continue(pid(), [sys:dbg_opt()], #suspended{} | tuple()) -> no_return().
-continue(Parent, Debug, #suspended{server = S0, chunk = Chunk, count = Count, state = State, wait = Wait}) ->
+continue(Parent, Debug, #suspended{server = S0, chunk = Chunk, count = Count, state = State, wait = Wait} = Suspended) ->
     S = S0#server{parent = Parent},
-    weir_server_loop:resume(S, Chunk, Count, State, Wait, Debug);
+    case Suspended#suspended.changed of
+        false -> weir_server_loop:resume(S, Chunk, Count, State, Wait, Debug);
+        true -> weir_server_loop:changed(S, Chunk, Count, State, Wait, Debug)
+    end;
 continue(_Parent, Debug, {acknowledge, Others, Action, S, State}) ->
     weir_server_loop:acknowledge(Others, Action, S, State, Debug).
 
@@ -38,10 +41,10 @@ continue(_Parent, Debug, {acknowledge, Others, Action, S, State}) ->
 terminate(Reason, _Parent, Debug, #suspended{server = S, chunk = Chunk, state = State}) ->
     weir_server_end:stop(Reason, undefined, [], S, Chunk, State, Debug).
 
-%% @doc The drained messages survive the change, and are put to the new version: whether they are batched, in what order
-%% they are and whether they are dropped may change with it.
+%% @doc The drained messages survive the change, and are put to the new version when it goes on: whether they are
+%% batched, in what order they are and whether they are dropped may change with it.
 -spec code_change(#suspended{}, module(), term(), term()) -> {ok, #suspended{}} | term().
-code_change(#suspended{server = #server{mod = Mod} = S} = Suspended, _Module, OldVsn, Extra) ->
+code_change(#suspended{server = #server{mod = Mod}} = Suspended, _Module, OldVsn, Extra) ->
     %% As in all callbacks, a throw is a return. What else is raised `sys' catches.
     Result =
         try
@@ -51,8 +54,7 @@ code_change(#suspended{server = #server{mod = Mod} = S} = Suspended, _Module, Ol
         end,
     case Result of
         {ok, NewState} ->
-            Remade = weir_server_loop:serve(Mod, Suspended#suspended.chunk, NewState, S),
-            {ok, Suspended#suspended{server = Remade, chunk = [], state = NewState}};
+            {ok, Suspended#suspended{state = NewState, changed = true}};
         Other ->
             Other
     end.

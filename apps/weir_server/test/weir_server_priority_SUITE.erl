@@ -5,16 +5,18 @@
 
 -export([suite/0, all/0, init_per_suite/1, end_per_suite/1]).
 -export([
-    highest_first/1, same_priority_in_order/1, every_kind/1, overtakes_what_was_drained/1, all_is_drained_whatever_drain/1,
+    highest_first/1, same_priority_in_order/1, every_kind/1, overtakes_what_was_drained/1,
+    all_is_drained_whatever_drain/1,
     waiting_is_told/1, state_is_told/1, drops/1, calls_are_not_dropped/1, bad_returns/1, raises/1, throws/1,
     raises_in_a_drain/1, raises_while_many_are_handled/1, system_messages_first/1, parent_exit_first/1, other_exits/1,
     acks/1, with_state/1, code_change_reorders/1, code_change_that_raises/1, become_with_priorities/1,
-    become_without_priorities/1, become_that_raises/1, batches/1, batches_over_looks/1, credits_of_the_shed/1, hibernates/1,
+    become_without_priorities/1, become_with_left_over/1, become_that_raises/1, batches/1, batches_over_looks/1,
+    credits_of_the_shed/1, hibernates/1,
     timeouts_are_plain/1
 ]).
 
 -import(weir_server_loop_lib, [
-    start/2, start/3, stop/1, held/1, while_held/2, push/1, ask/3, info/1, mailbox/1, settle/1, events/1, down/2,
+    start/2, start/3, stop/1, held/1, while_held/2, push/1, ask/3, mailbox/1, settle/1, events/1, down/2,
     next/0, until/1
 ]).
 
@@ -28,7 +30,8 @@ all() ->
         waiting_is_told, state_is_told, drops, calls_are_not_dropped, bad_returns, raises, throws, raises_in_a_drain,
         raises_while_many_are_handled, system_messages_first, parent_exit_first, other_exits, acks, with_state,
         code_change_reorders, code_change_that_raises, become_with_priorities, become_without_priorities,
-        become_that_raises, batches, batches_over_looks, credits_of_the_shed, hibernates, timeouts_are_plain
+        become_with_left_over, become_that_raises, batches, batches_over_looks, credits_of_the_shed, hibernates,
+        timeouts_are_plain
     ].
 
 init_per_suite(Config) -> weir_server_loop_lib:quiet(Config).
@@ -145,7 +148,7 @@ drops(_) ->
     ?assertMatch(
         #{
             handled := #{calls := 0, casts := 21, infos := 15},
-            shed := #{calls := 0, casts := 10, infos := 15},
+            shed := #{casts := 10, infos := 15},
             dropped := #{calls := 0, casts := 0, infos := 0}
         },
         settle(Pid)
@@ -322,7 +325,7 @@ with_state(_) ->
     end),
     settle(Pid),
     Pid ! last,
-    ?assertEqual([{cast, high}, {with, {returned, ok}}, {cast, same}, {cast, low}], events({info, last})),
+    ?assertEqual([{cast, high}, {with, ok}, {cast, same}, {cast, low}], events({info, last})),
     stop(Pid).
 
 %% ---------------------------------------------------------------- changes
@@ -344,8 +347,10 @@ code_change_reorders(_) ->
     ?assertEqual(Expected, [N || {cast, N} <- events({info, last})]),
     stop(Pid).
 
+%% What is drained is put to the new version when it goes on, and a callback of that which raises ends it like any other.
 code_change_that_raises(_) ->
     Pid = start(?MOD, []),
+    Ref = monitor(process, Pid),
     Self = self(),
     while_held(Pid, fun() ->
         gen_server:cast(Pid, {p, fun(_, #{turned := true}) -> error(oops); (_, _) -> 0 end, a}),
@@ -353,13 +358,11 @@ code_change_that_raises(_) ->
         Pid ! {system, {Self, suspended}, suspend}
     end),
     [] = events({suspended, ok}),
-    {error, _} = sys:change_code(Pid, ?MOD, "1", {do, turn, fun(_, State) -> {ok, State#{turned => true}} end}),
+    ok = sys:change_code(Pid, ?MOD, "1", {do, turn, fun(_, State) -> {ok, State#{turned => true}} end}),
     {code_change, turn} = next(),
     ok = sys:resume(Pid),
-    %% It goes on with the old state and with all that waits.
-    Pid ! last,
-    ?assertEqual([{cast, a}, {cast, b}], events({info, last})),
-    stop(Pid).
+    {oops, _} = Reason = down(Ref, Pid),
+    ?assertEqual([], events({terminated, Pid, Reason})).
 
 become_with_priorities(_) ->
     Pid = start(weir_server_probe, [{drain, {1000, 1000}}]),
@@ -387,6 +390,26 @@ become_without_priorities(_) ->
     Pid ! last,
     ?assertEqual(lists:seq(1, 100), [N || {cast, N} <- events({info, last})]),
     stop(Pid).
+
+%% What a batch left over because of its bytes is ahead of what has not been handed out.
+become_with_left_over(_) ->
+    [
+        begin
+            Pid = start(weir_server_probe_prio_batch, [{drain, {10, 10}}, {batch_bytes, 1}]),
+            while_held(Pid, fun() ->
+                gen_server:cast(Pid, {do, change, fun(_, State) -> {become, Mod, State} end}),
+                [gen_server:cast(Pid, N) || N <- lists:seq(1, 24)]
+            end),
+            settle(Pid),
+            [{batch, [{cast, change}]} | Events] = weir_server_loop_lib:drain_events(),
+            ?assertEqual(
+                {Mod, [{cast, N} || N <- lists:seq(1, 24)]},
+                {Mod, lists:append([case Event of {batch, Batch} -> Batch; _ -> [Event] end || Event <- Events])}
+            ),
+            stop(Pid)
+        end
+     || Mod <- [weir_server_probe, weir_server_probe_prio, weir_server_probe_batch, weir_server_probe_prio_batch]
+    ].
 
 %% The server ends as with any exception of a callback: terminate/2 is run, with the state that was given to `become'.
 become_that_raises(_) ->
@@ -455,7 +478,7 @@ credits_of_the_shed(_) ->
                 [Pid ! {'$weir_credit', Counter, {p, N, N}} || N <- lists:seq(1, 10)]
             end),
             ?assertMatch(
-                #{handled := #{casts := 11, infos := 10}, shed := #{calls := 0, casts := 10, infos := 10}}, settle(Pid)
+                #{handled := #{casts := 11, infos := 10}, shed := #{casts := 10, infos := 10}}, settle(Pid)
             ),
             ?assertEqual(0, atomics:get(Counter, 1)),
             stop(Pid)

@@ -4,7 +4,8 @@
 %% from one process. The other modules weir_server_probe_* add callbacks to this one, since the loop goes by what is
 %% exported.
 %%
-%% A message is `{do, Name, Fun}', which calls `Fun(From | undefined, State)' for what to return, `{p, Priority, Message}'
+%% A message is `{do, Name, Fun}', which calls `Fun(From | undefined, State)' for what to return, `{p, Priority,
+%% Message}'
 %% for the modules with priorities, `{hold, Ref, Pid}', which waits inside the callback for `Ref', or any other term.
 -module(weir_server_probe).
 

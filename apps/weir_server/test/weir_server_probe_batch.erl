@@ -1,5 +1,5 @@
-%% weir_server_probe for batches: tells the names of each, then does the first message that says what to do, with all calls
-%% as the first argument, and otherwise answers all calls with what they asked.
+%% weir_server_probe for batches: tells the names of each, waits for every hold, does the first message that says what
+%% to do, with all calls as the first argument, and otherwise answers all calls with what they asked.
 -module(weir_server_probe_batch).
 
 -export([init/1, handle_batch/2, handle_continue/2, terminate/2, code_change/3]).
@@ -9,11 +9,12 @@ init(State) -> weir_server_probe:init(State).
 handle_batch(Batch, State) ->
     Told = weir_server_probe:tell({batch, [name(Message) || Message <- Batch]}, State),
     Calls = [{From, Request} || {call, From, Request} <- Batch],
-    case [Order || Message <- Batch, is_order(Order = content(Message))] of
+    Contents = [content(Message) || Message <- Batch],
+    [{noreply, _} = weir_server_probe:run(Hold, undefined, Told) || {hold, _, _} = Hold <- Contents],
+    case [Fun || {do, _, Fun} <- Contents] of
         [] when Calls =:= [] -> {noreply, Told};
         [] -> {reply, Calls, Told};
-        [{hold, _, _} = Hold | _] -> weir_server_probe:run(Hold, undefined, Told);
-        [{do, _, Fun} | _] -> Fun(Calls, Told)
+        [Fun | _] -> Fun(Calls, Told)
     end.
 
 handle_continue(Continue, State) -> weir_server_probe:handle_continue(Continue, State).
@@ -30,7 +31,3 @@ bare(Message) -> Message.
 
 name({call, _From, Request}) -> {call, weir_server_probe:name(Request)};
 name({Kind, Message}) -> {Kind, weir_server_probe:name(Message)}.
-
-is_order({do, _, _}) -> true;
-is_order({hold, _, _}) -> true;
-is_order(_) -> false.

@@ -1,4 +1,5 @@
-%% weir_server_probe with the callbacks around hibernation: they tell that they run and do what the funs `pre' and `post'
+%% weir_server_probe with the callbacks around hibernation: they tell that they run and do what the funs `pre' and
+%% `post'
 %% in the state say.
 -module(weir_server_probe_sleep).
 

@@ -1,0 +1,443 @@
+%% The bound: how many messages may wait, what happens to more, and that every one of them is accounted for.
+-module(weir_server_bound_SUITE).
+
+-include_lib("stdlib/include/assert.hrl").
+-include_lib("proper/include/proper.hrl").
+
+-export([suite/0, all/0, init_per_suite/1, end_per_suite/1]).
+-export([
+    so_many_and_one_more/1, which_one_goes/1, calls_are_answered/1, with_state_is_answered/1, named_server/1,
+    signals_stay/1, acks_stay/1, priorities_and_bound/1, batches_and_bound/1, batch_bytes_and_bound/1,
+    credits_are_given_back/1,
+    room_again/1, suspended/1, code_change/1, become/1, floods/1, floods_of_batches/1, floods_with_priorities/1,
+    senders/1
+]).
+
+-import(weir_server_loop_lib, [
+    start/2, start/3, stop/1, hold/1, held/1, release/2, while_held/2, ask/3, info/1, mailbox/1, settle/1, events/1,
+    next/0
+]).
+
+-define(POLICIES, [reject, drop_newest, drop_oldest]).
+
+suite() -> weir_server_loop_lib:suite().
+
+all() ->
+    [
+        so_many_and_one_more, which_one_goes, calls_are_answered, with_state_is_answered, named_server, signals_stay,
+        acks_stay, priorities_and_bound, batches_and_bound, batch_bytes_and_bound, credits_are_given_back, room_again,
+        suspended, code_change, become, floods, floods_of_batches, floods_with_priorities, senders
+    ].
+
+init_per_suite(Config) -> weir_server_loop_lib:quiet(Config).
+
+end_per_suite(Config) -> weir_server_loop_lib:loud(Config).
+
+%% ---------------------------------------------------------------- the bound
+
+so_many_and_one_more(_) ->
+    [
+        begin
+            Pid = start(weir_server_probe, [{max_queue, Max}, {overload, Policy}]),
+            while_held(Pid, fun() -> [send(Pid, Kind, N) || N <- lists:seq(1, Sent)] end),
+            #{handled := Handled, dropped := DroppedKinds, max_queue := Max} = settle(Pid),
+            ?assertEqual(
+                {Kind, Policy, Max, Sent, Dropped},
+                {Kind, Policy, Max, Sent, maps:get(Kind, DroppedKinds)}
+            ),
+            ?assertEqual(Dropped, total(DroppedKinds)),
+            ?assertEqual(1 + Sent - Dropped, total(Handled)),
+            stop(Pid)
+        end
+     || Kind <- [calls, casts, infos],
+        Policy <- ?POLICIES,
+        {Max, Sent, Dropped} <- [{1, 1, 0}, {1, 2, 1}, {10, 10, 0}, {10, 11, 1}, {10, 100, 90}, {40, 40, 0}, {40, 41,
+            1}]
+    ].
+
+which_one_goes(_) ->
+    [
+        begin
+            Pid = start(weir_server_probe, [{max_queue, 3}, {overload, Policy}]),
+            while_held(Pid, fun() -> [send(Pid, casts, N) || N <- lists:seq(1, 5)] end),
+            settle(Pid),
+            Pid ! last,
+            ?assertEqual({Policy, Left}, {Policy, [N || {cast, N} <- events({info, last})]}),
+            stop(Pid)
+        end
+     || {Policy, Left} <- [{reject, [1, 2, 3]}, {drop_newest, [1, 2, 3]}, {drop_oldest, [3, 4, 5]}]
+    ].
+
+calls_are_answered(_) ->
+    [
+        begin
+            Pid = start(weir_server_probe, [{max_queue, 3}, {overload, Policy}]),
+            while_held(Pid, fun() -> [send(Pid, calls, N) || N <- lists:seq(1, 5)] end),
+            settle(Pid),
+            Pid ! last,
+            Answers = [Answer || {{call, _}, _} = Answer <- events({info, last})],
+            ?assertEqual(Refused, lists:sort([N || {{call, N}, {error, {overload, _}}} <- Answers])),
+            ?assertEqual(lists:seq(1, 5) -- Refused, [N || {{call, N}, N} <- Answers]),
+            ?assertEqual(5, length(Answers)),
+            [
+                ?assertEqual(#{server => Pid, waiting => 3, max_queue => 3}, Overload)
+             || {_, {error, {overload, Overload}}} <- Answers
+            ],
+            stop(Pid)
+        end
+     || {Policy, Refused} <- [{reject, [4, 5]}, {drop_newest, [4, 5]}, {drop_oldest, [1, 2]}]
+    ].
+
+with_state_is_answered(_) ->
+    Pid = start(weir_server_probe, [{max_queue, 1}]),
+    while_held(Pid, fun() -> [ask(Pid, N, {with_state, fun(_) -> N end}) || N <- [1, 2]] end),
+    settle(Pid),
+    Pid ! last,
+    ?assertMatch(
+        [{1, 1}, {2, {error, {overload, #{max_queue := 1}}}}], lists:keysort(1, events({info, last}))
+    ),
+    ?assertMatch(#{handled := #{calls := 1}, dropped := #{calls := 1}}, info(Pid)),
+    stop(Pid).
+
+named_server(_) ->
+    {ok, Pid} = weir_server:start({local, ?MODULE}, weir_server_probe, #{tell => self()}, [{max_queue, 1}]),
+    while_held(Pid, fun() -> [send(Pid, calls, N) || N <- [1, 2]] end),
+    settle(Pid),
+    Pid ! last,
+    ?assertMatch([#{server := ?MODULE}], [O || {_, {error, {overload, O}}} <- events({info, last})]),
+    stop(Pid).
+
+%% ---------------------------------------------------------------- what stays
+
+%% What the server has asked for itself: there are as many as it asked for.
+signals_stay(_) ->
+    [
+        begin
+            Pid = start(weir_server_probe, #{trap_exit => true}, [{max_queue, 2}, {overload, Policy}]),
+            Self = self(),
+            {Watched, Watching} = spawn_monitor(fun() -> receive stop -> exit(over) end end),
+            gen_server:cast(
+                Pid,
+                {do, watch, fun(_, State) ->
+                    monitor(process, Watched),
+                    Self ! watching,
+                    {noreply, State}
+                end}
+            ),
+            _ = events(watching),
+            gen_server:cast(
+                Pid,
+                {do, timer, fun(_, State) ->
+                    Self ! {timer, erlang:start_timer(0, self(), {my, timer})},
+                    {noreply, State}
+                end}
+            ),
+            [{info, {timeout, _, {my, timer}}}] = [E || {info, _} = E <- until_info()],
+            while_held(Pid, fun() ->
+                [send(Pid, casts, N) || N <- lists:seq(1, 4)],
+                Watched ! stop,
+                exit(Pid, a_reason),
+                receive {'DOWN', Watching, _, _, over} -> ok end,
+                Pid ! {timeout, make_ref(), by_hand},
+                %% These are no timer's.
+                Pid ! {timeout, not_a_ref, x},
+                [send(Pid, infos, N) || N <- lists:seq(5, 8)],
+                ok = weir_server_loop_lib:until(fun() -> mailbox(Pid) =:= 12 end)
+            end),
+            #{dropped := Dropped} = settle(Pid),
+            Pid ! last,
+            Events = events({info, last}),
+            ?assertMatch([_], [E || {info, {'DOWN', _, process, _, over}} = E <- Events]),
+            ?assertMatch([_], [E || {info, {'EXIT', _, a_reason}} = E <- Events]),
+            ?assertMatch([_], [E || {info, {timeout, _, by_hand}} = E <- Events]),
+            ?assertEqual(9 - length([N || {_, N} <- Events, is_integer(N) orelse N =:= {timeout, not_a_ref, x}]),
+                total(Dropped)),
+            ?assert(total(Dropped) >= 7),
+            stop(Pid)
+        end
+     || Policy <- ?POLICIES
+    ].
+
+until_info() ->
+    case next() of
+        {info, _} = Event -> [Event];
+        Event -> [Event | until_info()]
+    end.
+
+acks_stay(_) ->
+    [
+        begin
+            Pid = start(Mod, [{max_queue, 2}, {overload, Policy}]),
+            while_held(Pid, fun() ->
+                [
+                    begin
+                        send(Pid, casts, N),
+                        ask(Pid, {ack, N}, ack)
+                    end
+                 || N <- lists:seq(1, 10)
+                ]
+            end),
+            settle(Pid),
+            Acks = [N || {{ack, N}, _} <- weir_server_loop_lib:drain_events()],
+            ?assertEqual(lists:seq(1, 10), lists:sort(Acks)),
+            ?assertEqual(Acks, lists:sort(Acks)),
+            stop(Pid)
+        end
+     || Mod <- [weir_server_probe, weir_server_probe_prio, weir_server_probe_batch], Policy <- ?POLICIES
+    ].
+
+%% ---------------------------------------------------------------- together with others
+
+priorities_and_bound(_) ->
+    [
+        begin
+            Pid = start(weir_server_probe_prio, [{max_queue, 3}, {overload, Policy}]),
+            while_held(Pid, fun() ->
+                [gen_server:cast(Pid, {p, P, {P, N}}) || {P, N} <- [{1, 1}, {1, 2}, {5, 3}, {5, 4}, {1, 5}, {0, 6}]]
+            end),
+            ?assertMatch(#{dropped := #{casts := 3}, handled := #{casts := 4}}, settle(Pid)),
+            Pid ! last,
+            ?assertEqual({Policy, Left}, {Policy, [N || {cast, {_, N}} <- events({info, last})]}),
+            stop(Pid)
+        end
+     || {Policy, Left} <- [{reject, [3, 4, 1]}, {drop_newest, [3, 4, 1]}, {drop_oldest, [3, 4, 5]}]
+    ].
+
+batches_and_bound(_) ->
+    Pid = start(weir_server_probe_batch, [{max_queue, 25}, {drain, {10, 10}}]),
+    while_held(Pid, fun() -> [send(Pid, calls, N) || N <- lists:seq(1, 30)] end),
+    ?assertMatch(#{dropped := #{calls := 5}, handled := #{calls := 25}, largest_batch := 10, batches := 4},
+        settle(Pid)),
+    Events = weir_server_loop_lib:drain_events(),
+    ?assertEqual([10, 10, 5], [length(Batch) || {batch, [{call, _} | _] = Batch} <- Events]),
+    ?assertEqual(30, length([N || {{call, N}, _} <- Events])),
+    stop(Pid).
+
+batch_bytes_and_bound(_) ->
+    Pid = start(weir_server_probe_batch, [{max_queue, 25}, {drain, {10, 10}}, {batch_bytes, 1}]),
+    while_held(Pid, fun() -> [send(Pid, casts, N) || N <- lists:seq(1, 30)] end),
+    ?assertMatch(#{dropped := #{casts := 5}, handled := #{casts := 26}, largest_batch := 1, batches := 26},
+        settle(Pid)),
+    Events = weir_server_loop_lib:drain_events(),
+    ?assertEqual(lists:seq(1, 25), [N || {batch, [{cast, N}]} <- Events, is_integer(N)]),
+    stop(Pid).
+
+credits_are_given_back(_) ->
+    [
+        begin
+            Pid = start(Mod, [{max_queue, 5}, {overload, Policy}]),
+            Counter = atomics:new(1, []),
+            ok = atomics:put(Counter, 1, 90),
+            while_held(Pid, fun() ->
+                [Pid ! {'$weir_credit', Counter, {'$gen_cast', {p, N rem 3, N}}} || N <- lists:seq(1, 30)],
+                [Pid ! {'$weir_credit', Counter, {p, N rem 3, N}} || N <- lists:seq(1, 30)],
+                [Pid ! {'$weir_credit', Counter, {'$gen_call', {self(), {call, N}}, N}} || N <- lists:seq(1, 30)]
+            end),
+            #{handled := Handled, dropped := Dropped} = settle(Pid),
+            ?assertEqual({91, 85}, {total(Handled) + total(Dropped), total(Dropped)}),
+            ?assertEqual(0, atomics:get(Counter, 1)),
+            ?assertEqual(30, length([N || {{call, N}, _} <- weir_server_loop_lib:drain_events()])),
+            stop(Pid)
+        end
+     || Mod <- [weir_server_probe, weir_server_probe_prio, weir_server_probe_batch, weir_server_probe_prio_batch],
+        Policy <- ?POLICIES
+    ].
+
+%% What was handled makes room.
+room_again(_) ->
+    Pid = start(weir_server_probe, [{max_queue, 5}]),
+    [
+        begin
+            while_held(Pid, fun() -> [send(Pid, casts, N) || N <- lists:seq(1, 6)] end),
+            ?assertMatch(#{dropped := #{casts := Round}, waiting := 0}, settle(Pid))
+        end
+     || Round <- lists:seq(1, 20)
+    ],
+    stop(Pid).
+
+%% ---------------------------------------------------------------- changes
+
+%% The mailbox of a suspended server is not looked at; what is in it then is bounded afterwards.
+suspended(_) ->
+    Pid = start(weir_server_probe, [{max_queue, 5}]),
+    ok = sys:suspend(Pid),
+    [send(Pid, casts, N) || N <- lists:seq(1, 8)],
+    ?assertEqual(8, mailbox(Pid)),
+    ok = sys:resume(Pid),
+    ?assertMatch(#{dropped := #{casts := Dropped}, handled := #{casts := Handled}} when Dropped + Handled =:= 8,
+        settle(Pid)),
+    stop(Pid).
+
+%% Those that were let in stay in.
+code_change(_) ->
+    [
+        begin
+            Pid = start(weir_server_probe, [{max_queue, 5}, {overload, Policy}]),
+            while_held(Pid, fun() ->
+                [send(Pid, casts, N) || N <- lists:seq(1, 5)],
+                Pid ! {system, {self(), suspended}, suspend}
+            end),
+            [] = events({suspended, ok}),
+            ok = sys:change_code(Pid, weir_server_probe, "1", extra),
+            ok = sys:resume(Pid),
+            ?assertMatch(#{dropped := #{casts := 0}, handled := #{casts := 6}}, settle(Pid)),
+            stop(Pid)
+        end
+     || Policy <- ?POLICIES
+    ].
+
+%% What was handed out and not handled waits again.
+become(_) ->
+    [
+        begin
+            Pid = start(weir_server_probe, [{max_queue, 5}, {overload, Policy}]),
+            Hold = make_ref(),
+            while_held(Pid, fun() ->
+                gen_server:cast(Pid, {hold, Hold, self()}),
+                gen_server:cast(Pid, {do, change, fun(_, State) -> {become, weir_server_probe_prio, State} end}),
+                [send(Pid, casts, N) || N <- lists:seq(1, 3)]
+            end),
+            held(Hold),
+            [send(Pid, casts, N) || N <- lists:seq(4, 3 + More)],
+            Pid ! Hold,
+            #{dropped := Dropped, handled := Handled} = settle(Pid),
+            ?assertEqual({Gone, 6 + More - Gone}, {total(Dropped), total(Handled)}),
+            stop(Pid)
+        end
+     || Policy <- ?POLICIES, {More, Gone} <- [{2, 0}, {3, 1}]
+    ].
+
+%% ---------------------------------------------------------------- floods
+
+floods(_) -> flood([{weir_server_probe, []}]).
+
+floods_of_batches(_) ->
+    flood([{weir_server_probe_batch, [{drain, {1, 20}}]}, {weir_server_probe_batch, [{batch_bytes, 60}]}]).
+
+floods_with_priorities(_) -> flood([{weir_server_probe_prio, []}, {weir_server_probe_prio_batch, [{drain, {2, 8}}]}]).
+
+%% At any moment each message has been handled, dropped or shed, or waits; each call has one answer.
+flood(Servers) ->
+    Property = ?FORALL(
+        {{Mod, Options}, Max, Policy, Ops},
+        {oneof(Servers), range(1, 20), oneof(?POLICIES), resize(40, list(op()))},
+        try
+            Pid = start(Mod, [{max_queue, Max}, {overload, Policy} | Options]),
+            Counter = atomics:new(1, []),
+            Run = lists:foldl(fun(Op, Acc) -> op(Op, Pid, Counter, Acc) end, #{held => none, sent => [], bad => []},
+                Ops),
+            #{sent := Sent, bad := Bad} = op(release, Pid, Counter, Run),
+            #{handled := Handled, dropped := Dropped, shed := Shed} = settle(Pid),
+            Events = stop(Pid),
+            Calls = [Id || {calls, Id} <- Sent],
+            Answers = [Answer || {{call, _}, _} = Answer <- Events],
+            Refused = [Id || {{call, Id}, {error, {overload, #{max_queue := M}}}} <- Answers, M =:= Max],
+            Seen = [Name || Event <- Events, Name <- names(Event)],
+            Gone = [Id || {Kind, Id} <- Sent, Kind =/= hold] -- Seen,
+            Checks = [
+                {at_all_moments, [], Bad},
+                {accounted, length(Sent), total(Handled) + total(Dropped) + total(Shed)},
+                {answers, lists:sort(Calls), lists:sort([Id || {{call, Id}, _} <- Answers])},
+                {refused, maps:get(calls, Dropped), length(Refused)},
+                {gone, total(Dropped), length(Gone)},
+                {refused_ones, lists:sort(Refused), lists:sort([Id || Id <- Gone, lists:member(Id, Calls)])},
+                {once, lists:usort(Seen), lists:sort(Seen)},
+                {credits, 0, atomics:get(Counter, 1)}
+            ],
+            Wrong = [Check || {_, Expected, Actual} = Check <- Checks, Expected =/= Actual],
+            Wrong =:= [] orelse weir_server_loop_lib:raised(error, Wrong, [])
+        catch
+            Class:Reason:Stack -> weir_server_loop_lib:raised(Class, Reason, Stack)
+        end
+    ),
+    weir_server_loop_lib:check(Property, 300).
+
+op() ->
+    frequency([
+        {3, {send, list({oneof([calls, casts, infos, credits]), range(0, 3)})}},
+        {1, {send, vector(30, {oneof([calls, casts, infos, credits]), range(0, 3)})}},
+        {2, hold},
+        {2, release},
+        {1, look},
+        {1, suspend_and_resume}
+    ]).
+
+op({send, Kinds}, Pid, Counter, #{sent := Sent} = Run) ->
+    From = length(Sent),
+    New = [
+        begin
+            Message = {p, Priority, Id},
+            case Kind of
+                calls -> ask(Pid, {call, Id}, {call, Message});
+                casts -> gen_server:cast(Pid, Message);
+                infos -> Pid ! Message;
+                credits -> atomics:add(Counter, 1, 1), Pid ! {'$weir_credit', Counter, {'$gen_cast', Message}}
+            end,
+            {Kind, Id}
+        end
+     || {Id, {Kind, Priority}} <- lists:zip(lists:seq(From + 1, From + length(Kinds)), Kinds)
+    ],
+    Run#{sent := Sent ++ New};
+op(hold, Pid, _, #{held := none} = Run) ->
+    %% It must not be dropped itself.
+    settle(Pid),
+    Run1 = look(Pid, Run),
+    #{sent := Sent} = Run1,
+    Run1#{held := hold(Pid), sent := Sent ++ [{hold, hold}]};
+op(release, Pid, _, #{held := Ref} = Run) when is_reference(Ref) ->
+    release(Pid, Ref),
+    look(Pid, Run#{held := none});
+op(look, Pid, _, #{held := none} = Run) ->
+    look(Pid, Run);
+op(suspend_and_resume, Pid, _, #{held := none} = Run) ->
+    ok = sys:suspend(Pid),
+    ok = sys:resume(Pid),
+    Run;
+op(_, _, _, Run) ->
+    Run.
+
+look(Pid, #{sent := Sent, bad := Bad} = Run) ->
+    #{handled := Handled, dropped := Dropped, shed := Shed, waiting := Waiting, mailbox := M, drained := D} = info(Pid),
+    case total(Handled) + total(Dropped) + total(Shed) + Waiting of
+        Total when Total =:= length(Sent), M + D =:= Waiting -> Run;
+        _ -> Run#{bad := [{length(Sent), Handled, Dropped, Shed, Waiting, M, D} | Bad]}
+    end.
+
+names({batch, Batch}) -> lists:append([names(Message) || Message <- Batch]);
+names({_, {hold, _}}) -> [];
+names({Kind, Name}) when Kind =:= call; Kind =:= cast; Kind =:= info -> [Name];
+names(_) -> [].
+
+%% Many senders at once, for a server that is overrun.
+senders(_) ->
+    [
+        begin
+            Pid = start(Mod, [{max_queue, 50}, {overload, Policy}]),
+            Senders = [
+                spawn_monitor(fun() ->
+                    Answers = [
+                        gen_server:receive_response(gen_server:send_request(Pid, {p, N rem 3, {S, N}}), infinity)
+                     || N <- lists:seq(1, 20)
+                    ],
+                    [gen_server:cast(Pid, {p, N rem 3, {S, N}}) || N <- lists:seq(21, 120)],
+                    exit({answers, length([A || {reply, A} <- Answers])})
+                end)
+             || S <- lists:seq(1, 20)
+            ],
+            [receive {'DOWN', Ref, process, Sender, Reason} -> ?assertEqual({answers, 20}, Reason) end || {Sender,
+                Ref} <- Senders],
+            #{handled := Handled, dropped := Dropped} = settle(Pid),
+            ?assertEqual(20 * 120, total(Handled) + total(Dropped)),
+            ?assertEqual(400, maps:get(calls, Handled) + maps:get(calls, Dropped)),
+            stop(Pid)
+        end
+     || Mod <- [weir_server_probe, weir_server_probe_prio, weir_server_probe_batch], Policy <- ?POLICIES
+    ].
+
+%% ---------------------------------------------------------------- helpers
+
+send(Pid, calls, N) -> ask(Pid, {call, N}, {call, N});
+send(Pid, casts, N) -> gen_server:cast(Pid, N);
+send(Pid, infos, N) -> Pid ! N.
+
+total(Kinds) -> lists:sum(maps:values(Kinds)).

@@ -1,0 +1,463 @@
+%% Hibernation: the callbacks around it, the wait before it, and what wakes a server.
+%%
+%% The waits are an hour where there must be none, or a millisecond where one must end, so that what a process is found
+%% in
+%% says which it was.
+-module(weir_server_hibernate_SUITE).
+
+-include_lib("stdlib/include/assert.hrl").
+-include("../src/weir_server.hrl").
+
+-export([suite/0, all/0, init_per_suite/1, end_per_suite/1]).
+-export([
+    order/1, pre_keeps_awake/1, pre_actions/1, pre_stops/1, pre_bad/1, pre_raises/1, pre_throws/1, post_state/1,
+    post_continue/1, post_other_actions/1, post_stops/1, post_bad/1, post_raises/1, post_become/1,
+    woken_by_system_message/1,
+    woken_by_timer/1, post_continue_and_timer/1, post_continue_and_system_message/1, post_become_and_system_message/1,
+    post_continue_and_batch/1, parent_exit/1, hibernate_after/1, backlog_defers/1, nothing_is_lost/1,
+    drained_after_sleep/1
+]).
+-export([backoff_waits/1, backoff_ends/1, backoff_of_batches/1, no_backoff/1, backoff_grows/1, backoff_shrinks/1]).
+
+-import(weir_server_loop_lib, [
+    start/2, start/3, stop/1, while_held/2, push/1, ask/3, info/1, settle/1, events/1, down/2, next/0, until/1,
+    is_hibernated/1
+]).
+
+-define(MOD, weir_server_probe_sleep).
+-define(HOUR, 3_600_000).
+
+suite() -> weir_server_loop_lib:suite().
+
+all() ->
+    [
+        order, pre_keeps_awake, pre_actions, pre_stops, pre_bad, pre_raises, pre_throws, post_state, post_continue,
+        post_other_actions, post_stops, post_bad, post_raises, post_become, woken_by_system_message, woken_by_timer,
+        post_continue_and_timer, post_continue_and_system_message, post_become_and_system_message,
+        post_continue_and_batch,
+        parent_exit, hibernate_after, backlog_defers, nothing_is_lost, drained_after_sleep, backoff_waits, backoff_ends,
+        backoff_of_batches, no_backoff, backoff_grows, backoff_shrinks
+    ].
+
+init_per_suite(Config) -> weir_server_loop_lib:quiet(Config).
+
+end_per_suite(Config) -> weir_server_loop_lib:loud(Config).
+
+%% ---------------------------------------------------------------- before
+
+order(_) ->
+    Pid = start(?MOD, []),
+    sleep(Pid),
+    Pid ! last,
+    ?assertEqual([{cast, sleep}, pre_hibernate, post_hibernate], events({info, last})),
+    stop(Pid).
+
+%% With `noreply' it does not sleep now.
+pre_keeps_awake(_) ->
+    Pid = start(?MOD, #{pre => fun(State) -> {noreply, State#{kept => awake}} end}, []),
+    gen_server:cast(Pid, go_to_sleep()),
+    Pid ! last,
+    ?assertMatch([{cast, sleep}], [E || E <- events({info, last}), E =/= pre_hibernate]),
+    ?assertNot(is_hibernated(Pid)),
+    stop(Pid),
+    %% The next one may be obeyed; the state that it returned counts.
+    Again = start(?MOD, #{pre => fun(State) -> once(pre, State, {noreply, State#{pre_done => true}}, {hibernate,
+        State}) end}, []),
+    gen_server:cast(Again, go_to_sleep()),
+    [{cast, sleep}, pre_hibernate] = [next(), next()],
+    ?assertMatch(true, weir_server_loop_lib:with_state(Again, fun(S) -> maps:get(pre_done, S) end)),
+    sleep(Again),
+    stop(Again).
+
+pre_actions(_) ->
+    [
+        begin
+            Pid = start(?MOD, #{pre => fun(State) -> once(pre, State, {noreply, State#{pre_done => true}, Action},
+                {hibernate, State}) end}, []),
+            gen_server:cast(Pid, go_to_sleep()),
+            ?assertEqual({Action, [{cast, sleep}, pre_hibernate | Events]}, {Action, [next(),
+                next() | [next() || _ <- Events]]}),
+            stop(Pid)
+        end
+     || {Action, Events} <- [
+            {{continue, go}, [{continue, go}]},
+            {1, [{info, timeout}]},
+            {{timeout, 1, late}, [{info, late}]},
+            {{timeout, 0, now}, [{info, now}]},
+            {hibernate, [pre_hibernate]},
+            {infinity, []}
+        ]
+    ].
+
+pre_stops(_) ->
+    Pid = start(?MOD, #{pre => fun(State) -> {stop, {shutdown, tired}, State} end}, []),
+    Ref = monitor(process, Pid),
+    gen_server:cast(Pid, go_to_sleep()),
+    ?assertEqual({shutdown, tired}, down(Ref, Pid)),
+    ?assertEqual([{cast, sleep}, pre_hibernate], events({terminated, Pid, {shutdown, tired}})).
+
+pre_bad(_) ->
+    [
+        begin
+            Pid = start(?MOD, #{pre => fun(_) -> Bad end}, []),
+            Ref = monitor(process, Pid),
+            gen_server:cast(Pid, go_to_sleep()),
+            ?assertEqual({bad_return_value, Bad}, down(Ref, Pid)),
+            events({terminated, Pid, {bad_return_value, Bad}})
+        end
+     || Bad <- [nonsense, {hibernate}, {hibernate, a, b}, {noreply, s, bad_action}]
+    ].
+
+pre_raises(_) ->
+    Pid = start(?MOD, #{pre => fun(_) -> error(oops) end}, []),
+    Ref = monitor(process, Pid),
+    gen_server:cast(Pid, go_to_sleep()),
+    {oops, [_ | _]} = Reason = down(Ref, Pid),
+    ?assertEqual([{cast, sleep}, pre_hibernate], events({terminated, Pid, Reason})).
+
+pre_throws(_) ->
+    Pid = start(?MOD, #{pre => fun(State) -> throw({hibernate, State}) end}, []),
+    sleep(Pid),
+    stop(Pid).
+
+%% ---------------------------------------------------------------- afterwards
+
+post_state(_) ->
+    Pid = start(?MOD, #{pre => fun(S) -> {hibernate, S#{a => 1}} end, post => fun(#{a := 1} = S) -> {noreply,
+        S#{b => 2}} end}, []),
+    sleep(Pid),
+    ?assertEqual({1, 2}, weir_server_loop_lib:with_state(Pid, fun(#{a := A, b := B}) -> {A, B} end)),
+    stop(Pid).
+
+%% What it wants to do first comes before the message that woke it.
+post_continue(_) ->
+    Pid = start(?MOD, #{post => fun(State) -> {noreply, State, {continue, go}} end}, []),
+    sleep(Pid),
+    Pid ! first,
+    Pid ! last,
+    ?assertEqual([{cast, sleep}, pre_hibernate, post_hibernate, {continue, go}, {info, first}], events({info, last})),
+    stop(Pid).
+
+%% Others are without effect, since there is a message.
+post_other_actions(_) ->
+    [
+        begin
+            Pid = start(?MOD, #{post => fun(State) -> {noreply, State, Action} end}, []),
+            sleep(Pid),
+            Pid ! last,
+            ?assertEqual([{cast, sleep}, pre_hibernate, post_hibernate], events({info, last})),
+            stop(Pid)
+        end
+     || Action <- [hibernate, 0, 1, infinity, {timeout, 1, never}]
+    ].
+
+post_stops(_) ->
+    Pid = start(?MOD, #{post => fun(State) -> {stop, {shutdown, awake}, State} end}, []),
+    Ref = monitor(process, Pid),
+    sleep(Pid),
+    Pid ! wake,
+    ?assertEqual({shutdown, awake}, down(Ref, Pid)),
+    ?assertEqual([{cast, sleep}, pre_hibernate, post_hibernate], events({terminated, Pid, {shutdown, awake}})).
+
+post_bad(_) ->
+    [
+        begin
+            Pid = start(?MOD, #{post => fun(_) -> Bad end}, []),
+            Ref = monitor(process, Pid),
+            sleep(Pid),
+            Pid ! wake,
+            ?assertEqual({bad_return_value, Bad}, down(Ref, Pid)),
+            events({terminated, Pid, {bad_return_value, Bad}})
+        end
+     || Bad <- [nonsense, {hibernate, s}, {noreply, s, bad_action}]
+    ].
+
+post_raises(_) ->
+    Pid = start(?MOD, #{post => fun(_) -> exit(oops) end}, []),
+    Ref = monitor(process, Pid),
+    sleep(Pid),
+    Pid ! wake,
+    ?assertEqual(oops, down(Ref, Pid)),
+    ?assertEqual([{cast, sleep}, pre_hibernate, post_hibernate], events({terminated, Pid, oops})).
+
+post_become(_) ->
+    Pid = start(?MOD, #{post => fun(State) -> {become, weir_server_probe_batch, State} end}, []),
+    sleep(Pid),
+    gen_server:cast(Pid, wake),
+    ?assertEqual([{cast, sleep}, pre_hibernate, post_hibernate], events({batch, [{cast, wake}]})),
+    stop(Pid).
+
+%% ---------------------------------------------------------------- what wakes it
+
+%% It is answered, and then the server sleeps on.
+woken_by_system_message(_) ->
+    Pid = start(?MOD, []),
+    sleep(Pid),
+    [
+        begin
+            Ask(),
+            ok = until(fun() -> is_hibernated(Pid) end)
+        end
+     || Ask <- [fun() -> sys:get_state(Pid) end, fun() -> info(Pid) end, fun() -> sys:statistics(Pid, get) end]
+    ],
+    Pid ! last,
+    [{cast, sleep}, pre_hibernate | _] = events({info, last}),
+    stop(Pid).
+
+woken_by_timer(_) ->
+    Pid = start(?MOD, []),
+    gen_server:cast(Pid, {do, sleep, fun(_, State) -> {noreply, State, {hibernate, 5, late}} end}),
+    ?assertEqual([{cast, sleep}, pre_hibernate, post_hibernate], events({info, late})),
+    stop(Pid).
+
+%% Whatever is done first, the time-out is a time-out then.
+post_continue_and_timer(_) ->
+    Pid = start(?MOD, #{post => fun(State) -> {noreply, State, {continue, go}} end}, []),
+    gen_server:cast(Pid, {do, sleep, fun(_, State) -> {noreply, State, {hibernate, 5, late}} end}),
+    ?assertEqual([{cast, sleep}, pre_hibernate, post_hibernate, {continue, go}], events({info, late})),
+    stop(Pid).
+
+%% And a system message is answered, whatever the server does.
+post_continue_and_system_message(_) ->
+    [
+        begin
+            Pid = start(Mod, #{post => fun(State) -> {noreply, State, {continue, go}} end}, []),
+            gen_server:cast(Pid, {do, sleep, fun(_, State) -> {noreply, State, hibernate} end}),
+            ok = until(fun() -> is_hibernated(Pid) end),
+            weir_server_loop_lib:drain_events(),
+            ask(Pid, answer, Kind),
+            ?assertMatch({Kind, Mod, [post_hibernate, {continue, go}, {answer, _}]}, {Kind, Mod, [next(), next(),
+                next()]}),
+            stop(Pid)
+        end
+     || Mod <- [weir_server_probe_sleep, weir_server_probe_sleep_batch], Kind <- [state, info, ack]
+    ].
+
+post_become_and_system_message(_) ->
+    [
+        begin
+            Pid = start(?MOD, #{post => fun(State) -> {become, Mod, State} end}, []),
+            sleep(Pid),
+            weir_server_loop_lib:drain_events(),
+            ask(Pid, answer, Kind),
+            ?assertMatch({Kind, Mod, [post_hibernate, {answer, _}]}, {Kind, Mod, [next(), next()]}),
+            stop(Pid)
+        end
+     || Mod <- [weir_server_probe, weir_server_probe_prio, weir_server_probe_batch], Kind <- [state, info, ack]
+    ].
+
+post_continue_and_batch(_) ->
+    Pid = start(weir_server_probe_sleep_batch, #{post => fun(State) -> {noreply, State, {continue, go}} end}, []),
+    gen_server:cast(Pid, {do, sleep, fun(_, State) -> {noreply, State, hibernate} end}),
+    ok = until(fun() -> is_hibernated(Pid) end),
+    gen_server:cast(Pid, hello),
+    ?assertEqual(
+        [{batch, [{cast, sleep}]}, pre_hibernate, post_hibernate, {continue, go}, {batch, [{cast, hello}]}],
+        [next() || _ <- lists:seq(1, 5)]
+    ),
+    stop(Pid).
+
+parent_exit(_) ->
+    process_flag(trap_exit, true),
+    [
+        begin
+            Pid = weir_server_loop_lib:start_link(Mod, State#{trap_exit => true}, []),
+            gen_server:cast(Pid, go_to_sleep()),
+            ok = until(fun() -> is_hibernated(Pid) end),
+            exit(Pid, over),
+            _ = events({terminated, Pid, over}),
+            weir_server_loop_lib:drain_events()
+        end
+     || Mod <- [weir_server_probe_sleep, weir_server_probe_sleep_batch],
+        State <- [#{}, #{post => fun(State) -> {noreply, State, {continue, go}} end}]
+    ].
+
+hibernate_after(_) ->
+    Pid = start(?MOD, [{hibernate_after, 5}]),
+    ok = until(fun() -> is_hibernated(Pid) end),
+    Pid ! last,
+    ?assertEqual([pre_hibernate, post_hibernate], events({info, last})),
+    ok = until(fun() -> is_hibernated(Pid) end),
+    stop(Pid).
+
+%% While there is work there is no sleep.
+backlog_defers(_) ->
+    [
+        begin
+            Pid = start(?MOD, [{drain, {1000, 1000}}]),
+            while_held(Pid, fun() ->
+                push(Pid),
+                gen_server:cast(Pid, {do, sleep, fun(_, State) -> {noreply, State, Action} end}),
+                [gen_server:cast(Pid, N) || N <- lists:seq(1, 10)]
+            end),
+            settle(Pid),
+            Pid ! last,
+            ?assertEqual(
+                [{cast, sleep} | [{cast, N} || N <- lists:seq(1, 10)]],
+                [E || E <- events({info, last}), is_tuple(E)]
+            ),
+            weir_server_loop_lib:none_of(fun(E) -> E =:= pre_hibernate end),
+            stop(Pid)
+        end
+     || Action <- [hibernate, {hibernate, 1, never}, {hibernate, ?HOUR, never}]
+    ].
+
+%% A sender that does not know that the server goes to sleep again and again.
+nothing_is_lost(_) ->
+    [
+        begin
+            Pid = start(Mod, #{post => Post}, Options),
+            [
+                begin
+                    gen_server:cast(Pid, {do, N, fun(_, State) -> {noreply, State, hibernate} end}),
+                    N rem 7 =:= 0 andalso weir_server_loop_lib:spin(100),
+                    N rem 11 =:= 0 andalso ask(Pid, {ack, N}, ack)
+                end
+             || N <- lists:seq(1, 500)
+            ],
+            ok = until(fun() -> maps:get(casts, maps:get(handled, info(Pid))) =:= 500 end),
+            Events = weir_server_loop_lib:drain_events(),
+            ?assertEqual(lists:seq(1, 500), lists:append([casts_in(Event) || Event <- Events])),
+            ?assertEqual([N || N <- lists:seq(1, 500), N rem 11 =:= 0], [N || {{ack, N}, _} <- Events]),
+            stop(Pid)
+        end
+     || Mod <- [weir_server_probe_sleep, weir_server_probe_sleep_batch],
+        Post <- [fun(State) -> {noreply, State} end, fun(State) -> {noreply, State, {continue, go}} end],
+        Options <- [[], [{max_queue, 1000}]]
+    ].
+
+casts_in({cast, N}) -> [N];
+casts_in({batch, Batch}) -> [N || {cast, N} <- Batch];
+casts_in(_) -> [].
+
+%% A server that wakes to a backlog drains it as before.
+drained_after_sleep(_) ->
+    Pid = start(?MOD, [{drain, {1000, 1000}}]),
+    sleep(Pid),
+    weir_server_loop_lib:drain_events(),
+    while_held(Pid, fun() ->
+        push(Pid),
+        [gen_server:cast(Pid, N) || N <- lists:seq(1, 100)],
+        ask(Pid, info, info)
+    end),
+    settle(Pid),
+    Events = weir_server_loop_lib:drain_events(),
+    [#{drained := Drained}] = [Info || {info, Info} <- Events],
+    ?assert(Drained >= 100),
+    ?assertEqual(lists:seq(1, 100), [N || {cast, N} <- Events, is_integer(N)]),
+    stop(Pid).
+
+%% ---------------------------------------------------------------- back-off
+
+%% With a long wait it is found in the loop, doing nothing, and not asleep.
+backoff_waits(_) ->
+    Pid = sleepy({backoff, ?HOUR, 1, 1}),
+    [
+        begin
+            gen_server:cast(Pid, go_to_sleep()),
+            ok = until(fun() -> is_waiting(Pid) end),
+            _ = events({cast, sleep}),
+            weir_server_loop_lib:none_of(fun(E) -> E =:= pre_hibernate end),
+            #{} = sys:get_state(Pid),
+            #{} = info(Pid),
+            ok = until(fun() -> is_waiting(Pid) end)
+        end
+     || _ <- [1, 2, 3]
+    ],
+    Pid ! last,
+    ?assertEqual([], events({info, last})),
+    stop(Pid).
+
+%% With a short one it falls asleep at last.
+backoff_ends(_) ->
+    Pid = sleepy({backoff, 1, 1, 1}),
+    gen_server:cast(Pid, go_to_sleep()),
+    ok = until(fun() -> is_hibernated(Pid) end),
+    ?assertEqual([{cast, sleep}, pre_hibernate], [next(), next()]),
+    stop(Pid).
+
+backoff_of_batches(_) ->
+    Conf = fun(Conf) -> Conf#conf{backoff = {backoff, ?HOUR, 1, 1}} end,
+    Pid = weir_server_loop_lib:enter(weir_server_probe_sleep_batch, #{}, Conf, infinity),
+    gen_server:cast(Pid, go_to_sleep()),
+    ok = until(fun() -> is_waiting(Pid) end),
+    gen_server:cast(Pid, one),
+    ?assertEqual([{batch, [{cast, sleep}]}, {batch, [{cast, one}]}], [next(), next()]),
+    stop(Pid).
+
+no_backoff(_) ->
+    Pid = sleepy(none),
+    gen_server:cast(Pid, go_to_sleep()),
+    ok = until(fun() -> is_hibernated(Pid) end),
+    stop(Pid).
+
+%% Sleeps that were too short double the wait: 1, 2, 4, 8, ... ms. That each is waited for is seen by the server being
+%% met in
+%% it at last.
+backoff_grows(_) ->
+    Pid = sleepy({backoff, 1, 1, ?HOUR}),
+    ?assert(met_waiting(Pid, 12)),
+    stop(Pid).
+
+met_waiting(_Pid, 0) ->
+    false;
+met_waiting(Pid, Left) ->
+    gen_server:cast(Pid, go_to_sleep()),
+    case sleeps_or_waits(Pid, 200) of
+        waits ->
+            true;
+        sleeps ->
+            awake = weir_server_loop_lib:with_state(Pid, fun(_) -> awake end),
+            met_waiting(Pid, Left - 1)
+    end.
+
+%% It waits if it is met in that so many times in a row, a millisecond apart.
+sleeps_or_waits(_Pid, 0) ->
+    waits;
+sleeps_or_waits(Pid, Left) ->
+    case {is_hibernated(Pid), is_waiting(Pid)} of
+        {true, _} ->
+            sleeps;
+        {_, Waits} ->
+            receive
+            after 1 -> ok
+            end,
+            sleeps_or_waits(Pid, case Waits of true -> Left - 1; false -> Left end)
+    end.
+
+%% Sleeps that were long enough halve the wait, down to the minimum.
+backoff_shrinks(_) ->
+    Conf = fun(Conf) -> Conf#conf{backoff = {backoff, 64, 1, 1}} end,
+    Pid = weir_server_loop_lib:enter(?MOD, #{}, Conf, infinity),
+    [
+        begin
+            gen_server:cast(Pid, go_to_sleep()),
+            ok = until(fun() -> is_hibernated(Pid) end),
+            weir_server_loop_lib:spin(2000),
+            awake = weir_server_loop_lib:with_state(Pid, fun(_) -> awake end)
+        end
+     || _ <- lists:seq(1, 8)
+    ],
+    ?assertMatch(#{}, weir_server_loop_lib:with_state(Pid, fun(State) -> State end)),
+    stop(Pid).
+
+sleepy(Backoff) ->
+    weir_server_loop_lib:enter(?MOD, #{}, fun(Conf) -> Conf#conf{backoff = Backoff} end, infinity).
+
+%% ---------------------------------------------------------------- helpers
+
+go_to_sleep() -> {do, sleep, fun(_, State) -> {noreply, State, hibernate} end}.
+
+sleep(Pid) ->
+    gen_server:cast(Pid, go_to_sleep()),
+    until(fun() -> is_hibernated(Pid) end).
+
+is_waiting(Pid) ->
+    process_info(Pid, [status, current_function, message_queue_len]) =:=
+        [{status, waiting}, {current_function, {weir_server_loop, hibernate, 5}}, {message_queue_len, 0}].
+
+once(Key, State, First, Later) ->
+    case State of
+        #{pre_done := true} when Key =:= pre -> Later;
+        _ -> First
+    end.

@@ -1,0 +1,310 @@
+%% Random scripts of everything that can be sent to a server and asked of it, against a model of the order in which it
+%% answers and handles them.
+%%
+%% A script is sent by one process, in rounds. In a round the server is held in a callback while a part of the script
+%% is sent,
+%% or it is not held and handles what comes as it comes. The oracle has a list of what was sent and no queue, chunk or
+%% time:
+%%
+%% - What has no priority is handled in the order in which it was sent, each message once. Requests for
+%%   acknowledgements and
+%%   those of with_state/2 have their place in it.
+%% - Where there are priorities, what was sent while the server was held is sorted by them; an acknowledgement comes
+%%   behind
+%%   all that was sent before it.
+%% - System messages and the requests for information are all answered, in the order of their own.
+%% - In batches the same order holds for the messages, and an acknowledgement comes behind the batch of those before it.
+%%
+%% Callbacks return what they like: time-outs of an hour, hibernation, continuations, another module, and work for a
+%% while.
+-module(weir_server_script_SUITE).
+
+-include_lib("stdlib/include/assert.hrl").
+-include_lib("proper/include/proper.hrl").
+
+-export([suite/0, all/0, init_per_suite/1, end_per_suite/1]).
+-export([plain/1, batches/1, becoming/1, priorities/1, priorities_of_batches/1, same_for_any_drain/1]).
+
+-import(weir_server_loop_lib, [start/2, stop/1, hold/1, release/2, ask/3, settle/1]).
+
+suite() -> weir_server_loop_lib:suite().
+
+all() -> [plain, batches, becoming, priorities, priorities_of_batches, same_for_any_drain].
+
+init_per_suite(Config) -> weir_server_loop_lib:quiet(Config).
+
+end_per_suite(Config) -> weir_server_loop_lib:loud(Config).
+
+%% ---------------------------------------------------------------- without priorities
+
+plain(_) -> in_order([weir_server_probe, weir_server_probe_sleep], []).
+
+batches(_) -> in_order([weir_server_probe_batch], []).
+
+%% The module changes while messages wait; with priorities that are all the same the order is the same.
+becoming(_) ->
+    in_order(
+        [weir_server_probe, weir_server_probe_batch],
+        [{become, Mod} || Mod <- [weir_server_probe, weir_server_probe_prio, weir_server_probe_batch,
+            weir_server_probe_prio_batch]]
+    ).
+
+in_order(Mods, MoreActions) ->
+    Property = ?FORALL(
+        {Mod, Options, Rounds},
+        {oneof(Mods), options(), rounds(MoreActions)},
+        try
+            Pid = start(Mod, Options),
+            Sent = play(Pid, Rounds),
+            #{handled := Handled} = settle(Pid),
+            Events = stop(Pid),
+            Flat = lists:append([flat(Event) || Event <- Events]),
+            WithState = length([Id || {{with_state, Id}, _} <- Events]),
+            Checks = [
+                {order, [Id || {message, Id} <- Sent], [Id || {message, Id} <- Flat]},
+                {acks, [Id || {ack, Id} <- Sent], [Id || {ack, Id} <- Flat]},
+                {system, [Id || {system, Id} <- Sent], [Id || {system, Id} <- Flat]},
+                {in_place, [], misplaced(Sent, Flat)},
+                {count, length([Id || {Kind, Id} <- Sent, Kind =:= message orelse Kind =:= hold]),
+                    total(Handled) - WithState}
+            ],
+            Wrong = [Check || {_, Expected, Actual} = Check <- Checks, Expected =/= Actual],
+            Wrong =:= [] orelse weir_server_loop_lib:raised(error, Wrong, [])
+        catch
+            Class:Reason:Stack -> weir_server_loop_lib:raised(Class, Reason, Stack)
+        end
+    ),
+    weir_server_loop_lib:check(Property, 600).
+
+%% What was sent before an acknowledgement was asked for must have been handled before it is given; without batches,
+%% what was
+%% sent after it must not.
+misplaced(Sent, Flat) ->
+    [
+        Id
+     || {ack, Id} <- Sent,
+        Earlier <- [[M || {message, M} <- lists:takewhile(fun(S) -> S =/= {ack, Id} end, Sent)]],
+        Done <- [[M || {message, M} <- lists:takewhile(fun(E) -> E =/= {ack, Id} end, Flat)]],
+        Earlier -- Done =/= []
+    ].
+
+options() ->
+    ?LET(
+        {Drain, Heap, Bytes},
+        {
+            oneof([auto, {1, 1}, {1, 5}, {16, 100}, {1000, infinity}]),
+            oneof([on_heap, off_heap]),
+            oneof([infinity, 100])
+        },
+        [{drain, Drain}, {batch_bytes, Bytes}, {spawn_opt, [{message_queue_data, Heap}]}]
+    ).
+
+rounds(MoreActions) -> list({oneof([held, free, suspended]), list(step(MoreActions))}).
+
+step(MoreActions) ->
+    frequency([
+        {10, {message, oneof([cast, info, call, credit]), oneof(actions() ++ MoreActions)}},
+        {1, {many, range(30, 150)}},
+        {2, ack},
+        {1, state},
+        {1, info},
+        {1, with_state}
+    ]).
+
+actions() ->
+    [
+        none,
+        none,
+        none,
+        none,
+        {work, 50},
+        {action, hibernate},
+        {action, 3_600_000},
+        {action, {timeout, 3_600_000, never}},
+        {action, {hibernate, 3_600_000, never}},
+        {action, {continue, go_on}}
+    ].
+
+%% ---------------------------------------------------------------- playing a script
+
+play(Pid, Rounds) ->
+    {Sent, _} = lists:foldl(
+        fun({How, Steps}, {Sent, Next}) ->
+            Before = before(How, Pid),
+            {New, Last} = lists:foldl(
+                fun(Step, {Acc, Id}) ->
+                    Some = send(Pid, in(How, Step), Id),
+                    {Acc ++ Some, Id + length(Some)}
+                end,
+                {[], Next},
+                Steps
+            ),
+            later(How, Pid, Before),
+            {Sent ++ [{hold, Next} || How =:= held] ++ New, Last}
+        end,
+        {[], 1},
+        Rounds
+    ),
+    Sent.
+
+%% While a server is suspended, sys answers its messages at once.
+in(suspended, ack) -> info;
+in(suspended, state) -> info;
+in(_How, Step) -> Step.
+
+before(held, Pid) -> hold(Pid);
+before(suspended, Pid) -> sys:suspend(Pid);
+before(free, _Pid) -> ok.
+
+later(held, Pid, Ref) -> release(Pid, Ref);
+later(suspended, Pid, ok) -> sys:resume(Pid);
+later(free, _Pid, ok) -> ok.
+
+%% All numbers are used once.
+send(Pid, {message, cast, Action}, Id) ->
+    gen_server:cast(Pid, do(Id, Action)),
+    [{message, Id}];
+send(Pid, {message, info, Action}, Id) ->
+    Pid ! do(Id, Action),
+    [{message, Id}];
+send(Pid, {message, credit, Action}, Id) ->
+    Pid ! {'$weir_credit', atomics:new(1, []), {'$gen_cast', do(Id, Action)}},
+    [{message, Id}];
+send(Pid, {message, call, Action}, Id) ->
+    ask(Pid, {answer, Id}, {call, do(Id, Action)}),
+    [{message, Id}];
+send(Pid, {many, Count}, Id) ->
+    [
+        begin
+            gen_server:cast(Pid, N),
+            {message, N}
+        end
+     || N <- lists:seq(Id, Id + Count - 1)
+    ];
+send(Pid, ack, Id) ->
+    ask(Pid, {ack, Id}, ack),
+    [{ack, Id}];
+send(Pid, state, Id) ->
+    ask(Pid, {system, Id}, state),
+    [{system, Id}];
+send(Pid, info, Id) ->
+    ask(Pid, {system, Id}, info),
+    [{system, Id}];
+send(Pid, with_state, Id) ->
+    ask(Pid, {with_state, Id}, {with_state, fun(_) -> ok end}),
+    [{ack, Id}].
+
+do(Id, none) ->
+    Id;
+do(Id, {work, Us}) ->
+    {do, Id, fun(_, State) ->
+        weir_server_loop_lib:spin(Us),
+        {noreply, State}
+    end};
+do(Id, {action, Action}) ->
+    {do, Id, fun(_, State) -> {noreply, State, Action} end};
+do(Id, {become, Mod}) ->
+    {do, Id, fun(_, State) -> {become, Mod, State} end}.
+
+%% ---------------------------------------------------------------- what is seen of it
+
+flat({batch, Batch}) -> lists:append([flat(Message) || Message <- Batch]);
+flat({Kind, Id}) when is_integer(Id), Kind =:= cast orelse Kind =:= info orelse Kind =:= call -> [{message, Id}];
+flat({{with_state, Id}, _}) -> [{ack, Id}];
+flat({{ack, Id}, _}) -> [{ack, Id}];
+flat({{system, Id}, _}) -> [{system, Id}];
+flat(_) -> [].
+
+total(Kinds) -> lists:sum(maps:values(Kinds)).
+
+%% ---------------------------------------------------------------- with priorities
+
+priorities(_) -> sorted(weir_server_probe_prio).
+
+priorities_of_batches(_) -> sorted(weir_server_probe_prio_batch).
+
+%% Everything is sent while the server is held.
+sorted(Mod) ->
+    Property = ?FORALL(
+        {Options, Steps},
+        {options(), list(frequency([{10, {oneof([cast, info, call]), oneof([range(-3, 3), drop])}}, {2, ack}, {1,
+            state}]))},
+        try
+            Pid = start(Mod, Options),
+            Ref = hold(Pid),
+            Sent = [sorted_send(Pid, Id, Step) || {Id, Step} <- lists:zip(lists:seq(1, length(Steps)), Steps)],
+            release(Pid, Ref),
+            #{shed := Shed} = settle(Pid),
+            Flat = lists:append([flat(Event) || Event <- stop(Pid)]),
+            Kept = [{-P, Id} || {message, Id, P} <- Sent, is_integer(P)],
+            Checks = [
+                {order, [Id || {_, Id} <- lists:sort(Kept)], [Id || {message, Id} <- Flat]},
+                {acks, [Id || {ack, Id, _} <- Sent], [Id || {ack, Id} <- Flat]},
+                {in_place, [], misplaced([{Kind, Id} || {Kind, Id, P} <- Sent, P =/= drop], Flat)},
+                {shed, length([Id || {message, Id, drop} <- Sent]), lists:sum(maps:values(Shed))}
+            ],
+            Wrong = [Check || {_, Expected, Actual} = Check <- Checks, Expected =/= Actual],
+            Wrong =:= [] orelse weir_server_loop_lib:raised(error, Wrong, [])
+        catch
+            Class:Reason:Stack -> weir_server_loop_lib:raised(Class, Reason, Stack)
+        end
+    ),
+    weir_server_loop_lib:check(Property, 500).
+
+sorted_send(Pid, Id, {call, drop}) ->
+    sorted_send(Pid, Id, {call, 0});
+sorted_send(Pid, Id, {Kind, Priority}) ->
+    Message = {p, Priority, Id},
+    case Kind of
+        cast -> gen_server:cast(Pid, Message);
+        info -> Pid ! Message;
+        call -> ask(Pid, {answer, Id}, {call, Message})
+    end,
+    {message, Id, Priority};
+sorted_send(Pid, Id, ack) ->
+    ask(Pid, {ack, Id}, ack),
+    {ack, Id, none};
+sorted_send(Pid, Id, state) ->
+    ask(Pid, {system, Id}, state),
+    {system, Id, none}.
+
+%% ---------------------------------------------------------------- several senders
+
+%% However much is drained, the order of each sender is kept, and nothing is lost between them.
+same_for_any_drain(_) ->
+    Property = ?FORALL(
+        {Options, Senders},
+        {options(), vector(4, list(oneof([cast, info, slow, state, ack])))},
+        try
+            Pid = start(weir_server_probe, Options),
+            Scripts = lists:zip(lists:seq(1, length(Senders)), Senders),
+            Running = [spawn_monitor(fun() -> run_sender(Pid, S, Script) end) || {S, Script} <- Scripts],
+            [receive {'DOWN', Ref, process, Sender, normal} -> ok end || {Sender, Ref} <- Running],
+            settle(Pid),
+            Events = stop(Pid),
+            Wrong = [
+                S
+             || {S, Script} <- Scripts,
+                [N || {_, {Sender, N}} <- Events, Sender =:= S] =/=
+                    [N || {N, Kind} <- lists:zip(lists:seq(1, length(Script)), Script), lists:member(Kind, [cast,
+                        info, slow])]
+            ],
+            Wrong =:= []
+        catch
+            Class:Reason:Stack -> weir_server_loop_lib:raised(Class, Reason, Stack)
+        end
+    ),
+    weir_server_loop_lib:check(Property, 200).
+
+run_sender(Pid, S, Script) ->
+    [
+        case Kind of
+            cast -> gen_server:cast(Pid, {S, N});
+            info -> Pid ! {S, N};
+            slow -> gen_server:cast(Pid, do({S, N}, {work, 30}));
+            state -> sys:get_state(Pid);
+            ack -> sys:statistics(Pid, get)
+        end
+     || {N, Kind} <- lists:zip(lists:seq(1, length(Script)), Script)
+    ],
+    ok.
