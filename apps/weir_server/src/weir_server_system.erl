@@ -27,9 +27,10 @@ handle(Request, From, S, Chunk, Count, State, Wait, Debug) ->
 
 %% @doc Goes on where the message was met.
 -spec continue(pid(), [sys:dbg_opt()], #suspended{} | tuple()) -> no_return().
-continue(Parent, Debug, #suspended{server = S0, chunk = Chunk, count = Count, state = State, wait = Wait} = Suspended) ->
+continue(Parent, Debug, #suspended{server = S0, chunk = Chunk, count = Count, changed = Changed} = Suspended) ->
+    #suspended{state = State, wait = Wait} = Suspended,
     S = S0#server{parent = Parent},
-    case Suspended#suspended.changed of
+    case Changed of
         false -> weir_server_loop:resume(S, Chunk, Count, State, Wait, Debug);
         true -> weir_server_loop:changed(S, Chunk, Count, State, Wait, Debug)
     end;
