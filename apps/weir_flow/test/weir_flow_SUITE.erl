@@ -494,7 +494,9 @@ long_mailbox(_Config) ->
 %% Each wait begins at a marker, so what was there before is not searched: the compiled code says so.
 receives_by_reference(_Config) ->
     {ok, {_, [{abstract_code, {_, Forms}}]}} = beam_lib:chunks(code:which(weir_flow_ack), [abstract_code]),
-    {ok, weir_flow_ack, {_, _, _, Functions, _}} = compile:forms(Forms, [to_asm, binary]),
+    {ok, weir_flow_ack, Assembly} = compile:forms(Forms, [to_asm, binary]),
+    %% Where they are in it depends on the release.
+    [Functions] = [Part || [{function, _, _, _, _} | _] = Part <- tuple_to_list(Assembly)],
     Marked = [
         {Name, Arity}
      || {function, Name, Arity, _, Code} <- Functions, lists:keymember(recv_marker_use, 1, Code)

@@ -2,8 +2,9 @@
 %%
 %% What differs between the releases of gen_server, 25 to 29, and what a weir_server makes of it:
 %% <ul>
-%% <li>A start that fails. From 26 the starter is told when the process is gone, by `proc_lib:init_fail/3'; in 25 it is
-%%     told first, and an `EXIT' message of a linked process may follow the return. Here as the release does it.</li>
+%% <li>A start that fails. From 26 the starter learns of it from the exit of the process, or by `proc_lib:init_fail/3'
+%%     where that is no crash; in 25 it is told first, and an `EXIT' message of a linked process may follow the return.
+%%     Here as the release does it.</li>
 %% <li>After a wrong return of `init/1', 25 answers the starter while the process still has its name. Here never.</li>
 %% <li>`{error, Reason}' as a return of `init/1' came with 26: a failure that is no crash. Here on all releases.</li>
 %% <li>Process labels came with 27, and the crash report has one since. Here as the release does it.</li>
@@ -26,8 +27,12 @@
 -spec fail_start(Starter :: pid(), Answer :: term(), Ending) -> no_return() when
     Ending :: {exit, Reason :: term()} | {error | exit, Reason :: term(), erlang:stacktrace()}.
 -if(?OTP_RELEASE >= 26).
-fail_start(Starter, Answer, Ending) ->
-    proc_lib:init_fail(Starter, Answer, Ending).
+fail_start(Starter, Answer, {exit, normal} = Ending) ->
+    proc_lib:init_fail(Starter, Answer, Ending);
+fail_start(_Starter, _Answer, {exit, Reason}) ->
+    exit(Reason);
+fail_start(_Starter, _Answer, {Class, Reason, Stacktrace}) ->
+    erlang:raise(Class, Reason, Stacktrace).
 -else.
 fail_start(Starter, Answer, {exit, Reason}) ->
     proc_lib:init_ack(Starter, Answer),
