@@ -43,7 +43,7 @@
 -module(weir_server_inbox).
 
 -export([new/4, remake/4, is_direct/1, is_empty/1, behind/1, to_list/1]).
--export([backlog/1, next/4, look/3, count/2]).
+-export([backlog/2, next/4, look/3, count/2]).
 -export([info/2]).
 
 -export_type([inbox/0]).
@@ -57,8 +57,7 @@
 -define(SLOW_NS, 32_000).
 -define(CALLBACKS, 16).
 
-%% A direct server's callbacks that are looked at one by one; and longer than any takes.
--define(SAMPLES, 3).
+%% Longer than any takes.
 -define(LONG, (1 bsl 56)).
 
 %% Nanoseconds of callbacks for which one message may be drained: what taking it from the mailbox takes.
@@ -85,12 +84,10 @@
     max :: pos_integer() | infinity,
     %% The size of the next batch.
     limit :: pos_integer(),
-    %% When it was last looked at whether callbacks are slow, and how long ?CALLBACKS of them took before that; direct,
-    %% how many have been looked at one by one. Time is os:perf_counter/0's, which costs a third of
-    %% erlang:monotonic_time/0.
+    %% When the mailbox was last looked at, and how long ?CALLBACKS of them took before that. Time is os:perf_counter/0's,
+    %% which costs a third of erlang:monotonic_time/0.
     looked :: integer(),
     took = ?LONG :: non_neg_integer(),
-    samples = 0 :: 0..?SAMPLES,
     %% ?SLOW_NS and ?DRAIN_NS in that time's unit.
     slow :: pos_integer(),
     price :: pos_integer(),
@@ -214,30 +211,21 @@ to_list(#inbox{kind = Kind, segments = Segments, rear = Rear}) ->
 
 %% ---------------------------------------------------------------- the mailbox
 
-%% @doc For a direct server: whether the mailbox is to be drained now. `again': it is to be asked after the next
-%% callback, to know how long that takes. `later': when some more messages have been handled.
+%% @doc For a direct server whose callbacks are slow, the last one by so much: whether the mailbox is to be drained now.
 %%
-%% A callback may take long once because the process had to wait for its turn, or collected its garbage, which takes the
-%% longer the more messages wait. So the fastest of ?SAMPLES in a row has to be slow.
-%%
-%% Cost: the lock that senders take, and when there are not few messages, reading the clock.
--spec backlog(inbox()) -> {drain | again | later, inbox()}.
-backlog(#inbox{max = 1} = Inbox) ->
+%% Not to be asked of fast ones. The length of a mailbox cannot be had without taking the lock that senders take, nor
+%% without moving what they have sent to where the next collection copies it.
+-spec backlog(Took :: non_neg_integer(), inbox()) -> {drain | later, inbox()}.
+backlog(_Took, #inbox{max = 1} = Inbox) ->
     {later, Inbox};
-backlog(Inbox) ->
+backlog(Took, Inbox) ->
     case process_info(self(), message_queue_len) of
-        {message_queue_len, Length} when Length < ?FEW -> {later, Inbox};
-        {message_queue_len, _} -> sample(Inbox)
-    end.
-
-sample(#inbox{samples = 0} = Inbox) ->
-    {again, Inbox#inbox{samples = 1, looked = os:perf_counter(), took = ?LONG}};
-sample(#inbox{samples = Samples, looked = Looked, took = Before, slow = Slow} = Inbox) ->
-    Now = os:perf_counter(),
-    case min(Before, (Now - Looked) * ?CALLBACKS) of
-        Took when Took < Slow -> {later, Inbox#inbox{samples = 0}};
-        Took when Samples < ?SAMPLES -> {again, Inbox#inbox{samples = Samples + 1, looked = Now, took = Took}};
-        Took -> {drain, Inbox#inbox{samples = 0, looked = Now - Took, took = Took}}
+        {message_queue_len, Length} when Length < ?FEW ->
+            {later, Inbox};
+        {message_queue_len, _} ->
+            %% As if as many had been handled as between two looks.
+            Before = Took * ?CALLBACKS,
+            {drain, Inbox#inbox{looked = os:perf_counter() - Before, took = Before}}
     end.
 
 %% How many of those that are in the mailbox may be drained.

@@ -43,12 +43,27 @@
 -define(LOOK, 16).
 -define(LOOK_DIRECT, 64).
 
-%% The number of messages that were handled since the last look, with those of each kind, in one small integer: one
-%% addition a message. Of each there are at most ?LOOK_DIRECT.
--define(A_CALL, 16#00000101).
--define(A_CAST, 16#00010001).
--define(AN_INFO, 16#01000001).
+%% What changes with each message of a direct server is in one small integer, so that it costs an addition, and no record
+%% is made anew before there is something to do. From the lowest bit: how many messages were handled since the last look (8
+%% bits); how many of each kind, since they were last counted in the inbox (9 bits each); when the callback began that is
+%% being measured, 0 if none is (20 bits of os:perf_counter/0); and how many have been measured in a row (2 bits).
 -define(SINCE_LOOK(Count), ((Count) band 16#ff)).
+-define(A_CALL, ((1 bsl 8) + 1)).
+-define(A_CAST, ((1 bsl 17) + 1)).
+-define(AN_INFO, ((1 bsl 26) + 1)).
+-define(KIND(Count, Shift), (((Count) bsr (Shift)) band 16#1ff)).
+-define(KINDS(Count), ((Count) band (((1 bsl 27) - 1) bsl 8))).
+%% One of them is past half of what there is room for.
+-define(MANY, ((1 bsl 16) bor (1 bsl 25) bor (1 bsl 34))).
+-define(STAMP(Count), (((Count) bsr 35) band 16#fffff)).
+-define(STAMPED(Now), (max(1, (Now) band 16#fffff) bsl 35)).
+-define(MEASURED(Count), ((Count) bsr 55)).
+-define(A_MEASURED, (1 bsl 55)).
+
+%% Callbacks are slow if so many in a row take so long: one may have had to wait for its turn, or for a message, or to
+%% collect garbage, which takes the longer the more messages wait.
+-define(SLOW_NS, 2000).
+-define(IN_A_ROW, 3).
 
 %% @doc Runs the loop with nothing drained. The callback module must be loaded. Never returns.
 -spec enter(pid(), term(), module(), timeout(), #conf{}, State :: term(), weir_server:action(), [sys:dbg_opt()]) ->
@@ -63,6 +78,7 @@ enter(Parent, Name, Mod, HibernateAfter, #conf{backoff = Backoff} = Conf, State,
         mod = Mod,
         hibernate_after = HibernateAfter,
         tag = Tag,
+        slow = erlang:convert_time_unit(?SLOW_NS, nanosecond, perf_counter),
         backoff = weir_server_backoff:new(Backoff),
         inbox = weir_server_inbox:new({Name, Parent, Tag}, Mod, Batch, Conf),
         handle_call = fun Mod:handle_call/3,
@@ -156,12 +172,22 @@ timer(_Kind, _Time, _Message, _Abs, S, Chunk, Count, State, Debug) ->
 
 rest(#server{direct = true} = S, Count, State, Wait, Debug) when ?SINCE_LOOK(Count) < ?LOOK_DIRECT ->
     wait(S, Count, State, Wait, Debug);
-rest(#server{direct = true} = S, Count, State, Wait, Debug) ->
-    #server{inbox = Inbox} = Counted = counted(Count, S),
-    case weir_server_inbox:backlog(Inbox) of
-        {drain, Looked} -> next([], true, Counted#server{inbox = Looked}, State, Wait, Debug);
-        {again, Looked} -> wait(Counted#server{inbox = Looked}, ?LOOK_DIRECT - 1, State, Wait, Debug);
-        {later, Looked} -> wait(Counted#server{inbox = Looked}, 0, State, Wait, Debug)
+rest(#server{direct = true} = S, Count, State, Wait, Debug) when ?STAMP(Count) =:= 0 ->
+    wait(S, measure(Count), State, Wait, Debug);
+rest(#server{direct = true, slow = Slow} = S, Count, State, Wait, Debug) ->
+    case (os:perf_counter() - ?STAMP(Count)) band 16#fffff of
+        Took when Took < Slow, Count band ?MANY =:= 0 ->
+            wait(S, ?KINDS(Count), State, Wait, Debug);
+        Took when Took < Slow ->
+            wait(counted(Count, S), 0, State, Wait, Debug);
+        _ when ?MEASURED(Count) < ?IN_A_ROW - 1 ->
+            wait(S, measure(Count + ?A_MEASURED), State, Wait, Debug);
+        Took ->
+            #server{inbox = Inbox} = Counted = counted(Count, S),
+            case weir_server_inbox:backlog(Took, Inbox) of
+                {drain, Looked} -> next([], true, Counted#server{inbox = Looked}, State, Wait, Debug);
+                {later, Looked} -> wait(Counted#server{inbox = Looked}, 0, State, Wait, Debug)
+            end
     end;
 rest(#server{inbox = Inbox} = S, Count, State, Wait, Debug) ->
     case weir_server_inbox:is_empty(Inbox) of
@@ -176,6 +202,11 @@ rest(#server{inbox = Inbox} = S, Count, State, Wait, Debug) ->
                     poll(counted(Count, S), State, Wait, Debug)
             end
     end.
+
+%% The next callback is measured.
+measure(Count) ->
+    Kinds = Count band bnot ((16#fffff bsl 35) bor 16#ff),
+    Kinds + ?LOOK_DIRECT - 1 + ?STAMPED(os:perf_counter()).
 
 %% Whether it had to be waited for a message is to be known, for the longest wait.
 poll(S, State, Wait, Debug) ->
@@ -270,10 +301,10 @@ raised({raised, Class, Reason, Stacktrace, Message, Inbox}, S0, Chunk, State, De
     S = S0#server{inbox = Inbox},
     weir_server_end:crash(Class, Reason, Stacktrace, undefined, Message, S, Chunk, State, Debug).
 
-counted(Count, S) when Count < ?A_CALL ->
+counted(Count, S) when ?KINDS(Count) =:= 0 ->
     S;
 counted(Count, #server{inbox = Inbox} = S) ->
-    Kinds = {(Count bsr 8) band 16#ff, (Count bsr 16) band 16#ff, Count bsr 24},
+    Kinds = {?KIND(Count, 8), ?KIND(Count, 17), ?KIND(Count, 26)},
     S#server{inbox = weir_server_inbox:count(Kinds, Inbox)}.
 
 %% ---------------------------------------------------------------- hibernation

@@ -8,6 +8,8 @@
     hibernate_after :: timeout(),
     %% Tells the messages of the server's own timers.
     tag :: reference(),
+    %% From how long a callback is slow, in os:perf_counter/0's unit.
+    slow :: pos_integer(),
     backoff :: weir_server_backoff:backoff(),
     inbox :: weir_server_inbox:inbox(),
     %% Nothing is drained, and messages are taken from the mailbox one by one.
