@@ -5,6 +5,10 @@
 %%
 %% Calls are answered with what was asked, which is checked; casts are counted by the server, and time ends when it has
 %% told the right number, asked behind the last of them. A new server for every run.
+%%
+%% One sender is bound to the server's scheduler in one run and to another in the next. Left to itself the runtime does the
+%% one or the other, whichever it comes to first, and with two schedulers each cast costs both sides twice as much: the
+%% memory is taken from one processor by the other. Which of the two it was would decide the figure.
 -module(weir_bench_server).
 
 -behaviour(weir_bench_part).
@@ -41,7 +45,11 @@ run(Rounds) -> run(Rounds, ?SIZES).
 run(Rounds, #{calls := Calls, casts := Casts, backlog := Backlog, callers := Callers}) ->
     Many = lists:last(Callers),
     [table(["calls, ", processes(N)], "ns/call", calls(N, Calls), Rounds) || N <- Callers] ++
-        [table(["casts until all are handled, ", processes(N)], "ns/cast", casts(N, Casts), Rounds) || N <- Callers] ++
+        [bound(Where, Casts, Rounds) || 1 <- Callers, Where <- [same, other]] ++
+        [
+            table(["casts until all are handled, ", processes(N)], "ns/cast", casts(N, Casts), Rounds)
+         || N <- Callers, N > 1
+        ] ++
         [
             table(
                 io_lib:format("calls, ~b wait, of ~ts", [Backlog, processes(Many)]),
@@ -61,12 +69,32 @@ run(Rounds, #{calls := Calls, casts := Casts, backlog := Backlog, callers := Cal
 
 processes(N) -> io_lib:format("~b process(es)", [N]).
 
+%% One sender, on the server's scheduler or on another, if there is one.
+bound(Where, Casts, Rounds) ->
+    {Scheduler, Title} =
+        case Where of
+            same -> {1, "casts until all are handled, 1 process, on the server's scheduler"};
+            other -> {min(2, erlang:system_info(schedulers_online)), "the same, on another scheduler than the server"}
+        end,
+    Send = fun(Server, Pid) ->
+        Start = erlang:monotonic_time(),
+        _ = weir_bench_crowd:together(1, fun(_) ->
+            _ = process_flag(scheduler, Scheduler),
+            cast(Casts, Server, Pid)
+        end),
+        Casts = Server:call(Pid, count, infinity),
+        since(Start) / Casts
+    end,
+    table(Title, "ns/cast", Send, Rounds, [{spawn_opt, [{scheduler, 1}]}], []).
+
 table(Title, Unit, Run, Rounds) -> table(Title, Unit, Run, Rounds, []).
 
 %% What has a backlog also runs with mailboxes off the heap, beside.
-table(Title, Unit, Run, Rounds, Beside) ->
-    Contestant = fun(Name, Server, Options) ->
-        #{name => Name, run => fun() -> with_server(Server, Options, Run) end}
+table(Title, Unit, Run, Rounds, Beside) -> table(Title, Unit, Run, Rounds, [], Beside).
+
+table(Title, Unit, Run, Rounds, Options, Beside) ->
+    Contestant = fun(Name, Server, More) ->
+        #{name => Name, run => fun() -> with_server(Server, Options ++ More, Run) end}
     end,
     Peers = [gen_server | weir_bench_servers:peers([gen_server2])],
     #{ours := [Ours], peers := [Otp | _]} =
