@@ -6,9 +6,9 @@
 %% Calls are answered with what was asked, which is checked; casts are counted by the server, and time ends when it has
 %% told the right number, asked behind the last of them. A new server for every run.
 %%
-%% One sender is bound to the server's scheduler in one run and to another in the next. Left to itself the runtime does the
-%% one or the other, whichever it comes to first, and with two schedulers each cast costs both sides twice as much: the
-%% memory is taken from one processor by the other. Which of the two it was would decide the figure.
+%% One sender is bound to the server's scheduler in one run and to another in the next. Left to itself the runtime does
+%% the one or the other, whichever it comes to first, and with two schedulers each cast costs both sides twice as much:
+%% the memory is taken from one processor by the other. Which of the two it was would decide the figure.
 -module(weir_bench_server).
 
 -behaviour(weir_bench_part).
@@ -69,7 +69,9 @@ run(Rounds, #{calls := Calls, casts := Casts, backlog := Backlog, callers := Cal
 
 processes(N) -> io_lib:format("~b process(es)", [N]).
 
-%% One sender, on the server's scheduler or on another, if there is one.
+%% One sender, on the server's scheduler or on another, if there is one. The flag is not documented, so dialyzer does
+%% not know of it.
+-dialyzer({nowarn_function, bound/3}).
 bound(Where, Casts, Rounds) ->
     {Scheduler, Title} =
         case Where of

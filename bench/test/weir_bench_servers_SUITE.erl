@@ -159,7 +159,7 @@ slow_counts(_) ->
 
 server_part(_) ->
     Tables = weir_bench_server:run(1, #{calls => 1_000, casts => 1_000, backlog => 1_000, callers => [1, 10]}),
-    ?assertEqual(6, length(Tables)),
+    ?assertEqual(7, length(Tables)),
     ok = tables(Tables),
     [?assertMatch([#{name := "weir_server"}], Ours) || #{ours := Ours} <- Tables],
     [?assertMatch([#{name := "gen_server"} | _], Peers) || #{peers := Peers} <- Tables].

@@ -10,6 +10,10 @@
 %% system messages, the parent's exit signal, and the question of weir_server:info/1. Not so weir_flow's request for an
 %% acknowledgement, a system message too: it keeps its place behind what came before it.
 %%
+%% Priority messages, which OTP has from 28 on, are ahead of all others in the mailbox, and nothing else tells them from
+%% those. So while anything drained is waiting, a look first puts a mark behind them, by a priority message of its own:
+%% what comes before the mark is handed out next.
+%%
 %% == How much is drained ==
 %%
 %% Draining a message costs some 30 ns, and another 100 or so because the garbage collector copies what it would have
@@ -43,7 +47,7 @@
 -module(weir_server_inbox).
 
 -export([new/4, remake/4, is_direct/1, is_empty/1, behind/1, to_list/1]).
--export([backlog/2, next/4, look/3, count/2]).
+-export([backlog/2, next/4, look/3, take_urgent/1, count/2]).
 -export([info/2]).
 
 -export_type([inbox/0]).
@@ -84,8 +88,8 @@
     max :: pos_integer() | infinity,
     %% The size of the next batch.
     limit :: pos_integer(),
-    %% When the mailbox was last looked at, and how long ?CALLBACKS of them took before that. Time is os:perf_counter/0's,
-    %% which costs a third of erlang:monotonic_time/0.
+    %% When the mailbox was last looked at, and how long ?CALLBACKS of them took before that. Time is
+    %% os:perf_counter/0's, which costs a third of erlang:monotonic_time/0.
     looked :: integer(),
     took = ?LONG :: non_neg_integer(),
     %% ?SLOW_NS and ?DRAIN_NS in that time's unit.
@@ -101,6 +105,9 @@
     rear = [] :: [segment()],
     %% When the mailbox was last empty, in the same time.
     since :: integer(),
+    %% How a mark is put behind priority messages; and those that were found and are not handed out.
+    priority :: reference() | none,
+    urgent = [] :: [Message :: term()],
     %% Until when a batch that is not full waits for more.
     linger_until = none :: none | integer(),
     handled = {0, 0, 0} :: weir_server_order:kinds(),
@@ -136,6 +143,7 @@ new({Name, Parent, Tag}, Mod, Batch, #conf{drain = Drain} = Conf) ->
         slow = erlang:convert_time_unit(?SLOW_NS, nanosecond, perf_counter),
         price = max(1, erlang:convert_time_unit(?DRAIN_NS, nanosecond, perf_counter)),
         looked = os:perf_counter(),
+        priority = weir_server_otp:priority_alias(),
         since = os:perf_counter()
     }.
 
@@ -176,8 +184,10 @@ kind(Name, Mod, Conf) ->
 remake(Mod, Batch, {Chunk, State}, #inbox{name = Name, conf = Conf, since = Since} = Inbox) ->
     {Min, Max} = limits(Conf#conf.drain, Batch),
     Waiting = Chunk ++ to_list(Inbox),
-    Empty = Inbox#inbox{segments = [], rear = [], kept = 0, out = 0, min = Min, max = Max, limit = max(1, Min)},
-    Made = Empty#inbox{batch = Batch, kind = kind(Name, Mod, Conf), dropped = dropped(Inbox), shed = shed(Inbox)},
+    Empty = Inbox#inbox{segments = [], rear = [], urgent = [], kept = 0, out = 0},
+    Counted = Empty#inbox{dropped = dropped(Inbox), shed = shed(Inbox)},
+    Limited = Counted#inbox{min = Min, max = Max, limit = max(1, Min)},
+    Made = Limited#inbox{batch = Batch, kind = kind(Name, Mod, Conf)},
     case arrive(Since, length(Waiting), Waiting, State, Made) of
         {ok, Remade} -> Remade;
         {raised, _, Reason, none, _, _} -> exit(Reason);
@@ -200,14 +210,14 @@ behind(#inbox{kept = Kept, out = Out}) -> max(0, Kept + Out - 1).
 
 %% @doc What is not handed out, in the order in which it will be.
 -spec to_list(inbox()) -> [Message :: term()].
-to_list(#inbox{kind = Kind, segments = Segments, rear = Rear}) ->
+to_list(#inbox{kind = Kind, segments = Segments, rear = Rear} = Inbox) ->
     Ordered =
         case Kind of
             plain -> [];
             Order -> weir_server_order:to_list(Order)
         end,
     %% Segments of an ordered inbox are what a batch has left over.
-    lists:append([Messages || {_, _, Messages} <- Segments ++ lists:reverse(Rear)]) ++ Ordered.
+    Inbox#inbox.urgent ++ lists:append([Messages || {_, _, Messages} <- Segments ++ lists:reverse(Rear)]) ++ Ordered.
 
 %% ---------------------------------------------------------------- the mailbox
 
@@ -281,25 +291,56 @@ look(Handled, State, #inbox{out = Out} = Inbox) ->
     Now = os:perf_counter(),
     drain([], Now, State, waited(Now, Inbox#inbox{out = max(0, Out - Handled)})).
 
+%% @doc The priority messages that the last look has found: they are to be handled next.
+-spec take_urgent(inbox()) -> {[Message :: term()], inbox()}.
+take_urgent(#inbox{urgent = []} = Inbox) -> {[], Inbox};
+take_urgent(#inbox{urgent = Urgent, out = Out} = Inbox) ->
+    {Urgent, Inbox#inbox{urgent = [], out = Out + length(Urgent)}}.
+
 %% The oldest of what was handed out has been handled by now.
 waited(_Now, #inbox{out = 0} = Inbox) -> Inbox;
 waited(Now, #inbox{out_since = Since, longest_wait = Longest} = Inbox) when Now - Since =< Longest -> Inbox;
 waited(Now, #inbox{out_since = Since} = Inbox) -> Inbox#inbox{longest_wait = Now - Since}.
 
-drain(First, Now, State, #inbox{since = Since} = Inbox) ->
+drain(First, Now, State, #inbox{since = Since, parent = Parent, tag = Tag} = Inbox0) ->
     Given = length(First),
-    {message_queue_len, Length} = process_info(self(), message_queue_len),
-    {Wanted, Looked} = wanted(Given, Length, Inbox),
-    {Control, Count, Reversed} = take(Wanted, Given, First, Looked),
-    Emptied =
-        case Wanted of
-            Length -> Looked#inbox{since = Now};
-            _ -> Looked
-        end,
-    case arrive(Since, Count, lists:reverse(Reversed), State, Emptied) of
-        {ok, With} when Control =:= none -> {ok, With};
-        {ok, With} -> {control, Control, With};
-        Raised -> Raised
+    {message_queue_len, All} = process_info(self(), message_queue_len),
+    case urgent(All, Inbox0) of
+        {none, Length, Inbox} ->
+            {Wanted, Looked} = wanted(Given, Length, Inbox),
+            {Control, Count, Reversed} = weir_server_mailbox:take(Wanted, Given, First, Parent, Tag),
+            Emptied =
+                case Wanted of
+                    Length -> Looked#inbox{since = Now};
+                    _ -> Looked
+                end,
+            case arrive(Since, Count, lists:reverse(Reversed), State, Emptied) of
+                {ok, With} when Control =:= none -> {ok, With};
+                {ok, With} -> {control, Control, With};
+                Raised -> Raised
+            end;
+        {Control, Inbox} ->
+            case arrive(Since, Given, First, State, Inbox) of
+                {ok, With} -> {control, Control, With};
+                Raised -> Raised
+            end
+    end.
+
+%% Takes the priority messages, if anything is waiting that they are to be ahead of.
+urgent(All, #inbox{priority = none} = Inbox) ->
+    {none, All, Inbox};
+urgent(All, #inbox{out = Out, kept = Kept} = Inbox) when All =:= 0; Out + Kept =:= 0 ->
+    {none, All, Inbox};
+urgent(All, #inbox{priority = Alias, parent = Parent, tag = Tag, urgent = Urgent} = Inbox) ->
+    {Controls, Count, Reversed} = weir_server_mailbox:take_urgent(Alias, Parent, Tag),
+    With = Inbox#inbox{urgent = Urgent ++ lists:reverse(Reversed)},
+    case Controls of
+        [] ->
+            {none, max(0, All - Count), With};
+        [Control | Others] ->
+            %% Seldom more than one; ahead of ordinary messages they stay.
+            lists:foreach(fun(Message) -> weir_server_otp:send_first(Alias, Message) end, Others),
+            {Control, With}
     end.
 
 wanted(_Given, Length, #inbox{kind = Kind} = Inbox) when Kind =/= plain ->
@@ -318,23 +359,6 @@ wanted(Given, Length, #inbox{out = Out, kept = Kept} = Inbox) when Length < ?FEW
     {room(Given, Length, Inbox), Inbox};
 wanted(Given, Length, Inbox) ->
     affordable(Given, Length, Inbox).
-
-%% Up to so many messages, or to the first one that is for the loop. They are there, but one from another node may turn
-%% out to be unreadable, and is gone.
-take(Left, Count, Reversed, #inbox{parent = Parent, tag = Tag}) -> take(Left, Count, Reversed, Parent, Tag).
-
-take(0, Count, Reversed, _Parent, _Tag) ->
-    {none, Count, Reversed};
-take(Left, Count, Reversed, Parent, Tag) ->
-    receive
-        ?ACK_REQUEST(_) = Message -> take(Left - 1, Count + 1, [Message | Reversed], Parent, Tag);
-        {system, _From, _Request} = Message -> {Message, Count, Reversed};
-        {'EXIT', Parent, _Reason} = Message -> {Message, Count, Reversed};
-        ?INFO_REQUEST(_) = Message -> {Message, Count, Reversed};
-        {timeout, _Timer, Tag} -> take(Left - 1, Count, Reversed, Parent, Tag);
-        Message -> take(Left - 1, Count + 1, [Message | Reversed], Parent, Tag)
-    after 0 -> {none, Count, Reversed}
-    end.
 
 arrive(_Since, 0, [], _State, Inbox) -> {ok, Inbox};
 arrive(Since, Count, Messages, _State, #inbox{kind = plain} = Inbox) -> {ok, add(Since, Count, Messages, Inbox)};
@@ -417,11 +441,7 @@ linger(Now, State, #inbox{linger_until = Until, parent = Parent, tag = Tag} = In
                 _ = erlang:yield(),
                 {none, 0, []};
             Ms ->
-                receive
-                    {timeout, _Timer, Tag} -> {none, 0, []};
-                    Message -> take_it(Message, Parent)
-                after Ms -> {none, 0, []}
-                end
+                weir_server_mailbox:wait(Ms, Parent, Tag)
         end,
     case First of
         {none, Count, Messages} ->
@@ -433,12 +453,6 @@ linger(Now, State, #inbox{linger_until = Until, parent = Parent, tag = Tag} = In
         {Control, 0, []} ->
             {control, Control, Inbox}
     end.
-
-take_it(?ACK_REQUEST(_) = Message, _Parent) -> {none, 1, [Message]};
-take_it({system, _From, _Request} = Message, _Parent) -> {Message, 0, []};
-take_it({'EXIT', Parent, _Reason} = Message, Parent) -> {Message, 0, []};
-take_it(?INFO_REQUEST(_) = Message, _Parent) -> {Message, 0, []};
-take_it(Message, _Parent) -> {none, 1, [Message]}.
 
 drain_and_linger(Now, State, Inbox) ->
     case drain([], Now, State, Inbox) of

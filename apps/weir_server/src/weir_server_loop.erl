@@ -43,10 +43,11 @@
 -define(LOOK, 16).
 -define(LOOK_DIRECT, 64).
 
-%% What changes with each message of a direct server is in one small integer, so that it costs an addition, and no record
-%% is made anew before there is something to do. From the lowest bit: how many messages were handled since the last look (8
-%% bits); how many of each kind, since they were last counted in the inbox (9 bits each); when the callback began that is
-%% being measured, 0 if none is (20 bits of os:perf_counter/0); and how many have been measured in a row (2 bits).
+%% What changes with each message of a direct server is in one small integer, so that it costs an addition, and no
+%% record is made anew before there is something to do. From the lowest bit: how many messages were handled since the
+%% last look (8 bits); how many of each kind, since they were last counted in the inbox (9 bits each); when the callback
+%% began that is being measured, 0 if none is (20 bits of os:perf_counter/0); and how many have been measured in a row
+%% (2 bits).
 -define(SINCE_LOOK(Count), ((Count) band 16#ff)).
 -define(A_CALL, ((1 bsl 8) + 1)).
 -define(A_CAST, ((1 bsl 17) + 1)).
@@ -116,10 +117,12 @@ turn(S, Chunk, Count, State, Debug) ->
     #server{inbox = Inbox} = Counted = counted(Count, S),
     case weir_server_inbox:look(?SINCE_LOOK(Count), State, Inbox) of
         {ok, Looked} ->
-            ok = weir_server_report:publish(weir_server_inbox:behind(Looked)),
-            turn(Counted#server{inbox = Looked}, Chunk, 0, State, Debug);
+            {Urgent, Left} = weir_server_inbox:take_urgent(Looked),
+            ok = weir_server_report:publish(weir_server_inbox:behind(Left)),
+            turn(Counted#server{inbox = Left}, Urgent ++ Chunk, 0, State, Debug);
         {control, Message, Looked} ->
-            control(Message, Counted#server{inbox = Looked}, Chunk, 0, State, infinity, Debug);
+            {Urgent, Left} = weir_server_inbox:take_urgent(Looked),
+            control(Message, Counted#server{inbox = Left}, Urgent ++ Chunk, 0, State, infinity, Debug);
         Raised -> raised(Raised, Counted, Chunk, State, Debug)
     end.
 
@@ -266,13 +269,15 @@ received(Message, HadToWait, S, Count, State, Debug) ->
 next(First, HadToWait, #server{inbox = Inbox} = S, State, Wait, Debug) ->
     case weir_server_inbox:next(First, HadToWait, State, Inbox) of
         {handle, Chunk, Looked} ->
-            ok = weir_server_report:publish(weir_server_inbox:behind(Looked)),
-            turn(S#server{inbox = Looked, direct = false}, Chunk, 0, State, Debug);
+            {Urgent, Left} = weir_server_inbox:take_urgent(Looked),
+            ok = weir_server_report:publish(weir_server_inbox:behind(Left)),
+            turn(S#server{inbox = Left, direct = false}, Urgent ++ Chunk, 0, State, Debug);
         {empty, Looked} ->
             ok = weir_server_report:publish(0),
             wait(S#server{inbox = Looked}, 0, State, Wait, Debug);
         {control, Message, Looked} ->
-            control(Message, S#server{inbox = Looked, direct = false}, [], 0, State, Wait, Debug);
+            {Urgent, Left} = weir_server_inbox:take_urgent(Looked),
+            control(Message, S#server{inbox = Left, direct = false}, Urgent, 0, State, Wait, Debug);
         Raised -> raised(Raised, S, [], State, Debug)
     end.
 

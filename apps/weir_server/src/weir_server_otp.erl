@@ -14,12 +14,13 @@
 %%     `{bad_action, Action}' since 29. Here an exit on all releases.</li>
 %% <li>Messages off the heap: until ERTS 13.2.2.7 (25.3.2.10) and 14.2.3 (26.2.3) a process that keeps them there could
 %%     miss one that woke it, under contention. A weir_server does not choose it by itself there.</li>
+%% <li>Priority messages came with 28. They are not kept behind what is drained.</li>
 %% <li>`multi_call' with something that is not a node: passed over in 25, `badarg' later. The release's own function
 %%     does it, so here as the release does it; so too for the request functions.</li>
 %% </ul>
 -module(weir_server_otp).
 
--export([fail_start/3, add_label/1, is_off_heap_safe/0]).
+-export([fail_start/3, add_label/1, is_off_heap_safe/0, priority_alias/0, send_first/2]).
 
 %% @doc Ends a process that is being started: the starter gets `Answer', the process exits as `Ending' says.
 %%
@@ -62,4 +63,21 @@ is_off_heap_safe() ->
         [13 | _] = Version -> Version >= [13, 2, 2, 7];
         Version -> Version >= [14, 2, 3]
     end.
+-endif.
+
+%% @doc A way for the calling process to put a message of its own ahead of all ordinary ones in its mailbox, behind the
+%% priority messages that are there. `none': there are no such messages.
+-spec priority_alias() -> reference() | none.
+-if(?OTP_RELEASE >= 28).
+priority_alias() -> erlang:alias([priority]).
+-else.
+priority_alias() -> none.
+-endif.
+
+%% @doc Puts it there.
+-spec send_first(reference(), Message :: term()) -> ok.
+-if(?OTP_RELEASE >= 28).
+send_first(Alias, Message) -> erlang:send(Alias, Message, [priority]).
+-else.
+send_first(_Alias, _Message) -> ok.
 -endif.
