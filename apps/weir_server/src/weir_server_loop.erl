@@ -433,7 +433,8 @@ handle({'EXIT', Parent, Reason} = Message, #server{parent = Parent} = S, Chunk, 
 handle(?INFO_REQUEST(_) = Message, S, Chunk, Count, State, Debug) ->
     control(Message, S, Chunk, Count, State, infinity, Debug);
 handle({system, From, Request}, S, Chunk, Count, State, Debug) ->
-    weir_server_system:handle(Request, From, S, Chunk, Count, State, infinity, Debug);
+    %% Of no kind, but drained like others.
+    weir_server_system:handle(Request, From, S, Chunk, Count + 1, State, infinity, Debug);
 handle(?WITH_STATE(From, Fun), S, Chunk, Count, State, Debug) ->
     gen:reply(From, Fun(State)),
     turn(S, Chunk, Count + ?A_CALL, State, Debug);
