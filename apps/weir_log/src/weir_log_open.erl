@@ -1,0 +1,108 @@
+%% @doc Opens the file of a log for appending, in whatever state an earlier writer has left it.
+%%
+%% Missing directories and a missing file are created; so a rotation that was broken off between its rename and its open
+%% is finished. A file that is there is appended to. If it is framed, it is read first: a torn tail is cut off, and a
+%% damaged file is set aside under the name of a rotated one, whole, and a new one is begun (weir_log_frame says what is
+%% which). Of an unframed file nothing is known and nothing is cut.
+-module(weir_log_open).
+
+-export([open/3, identity/1]).
+
+-export_type([identity/0, reason/0]).
+
+-include_lib("kernel/include/file.hrl").
+-include("weir_log_open.hrl").
+
+-type identity() :: {Device :: non_neg_integer(), Inode :: non_neg_integer()}.
+%% Which file it is, whatever its name. (The same for all files on Windows, where a file that is open cannot be
+%% renamed.)
+
+-type reason() :: file:posix() | badarg | system_limit | terminated.
+
+%% @doc Opens a file. `Last' is the stamp of the newest rotated one. Cost: some system calls, and for a framed file the
+%% reading of all of it (weir_log_frame:check/1).
+-spec open(weir_log_path:path(), Frame :: boolean(), Last :: weir_log_rotation:stamp() | none) ->
+    {ok, #opened{}} | {error, reason()}.
+open(Path, Frame, Last) ->
+    case weir_log_path:ensure_dir(Path) of
+        ok when Frame -> open_framed(Path, Last);
+        ok -> open_file(Path, none, Last);
+        {error, _} = Error -> Error
+    end.
+
+open_framed(Path, Last) ->
+    case weir_log_frame:check(Path) of
+        {ok, #{tail := clean}} ->
+            open_file(Path, none, Last);
+        {ok, #{tail := torn, valid_bytes := Valid}} ->
+            open_file(Path, Valid, Last);
+        {ok, #{tail := damaged}} ->
+            case written_at(Path) of
+                {ok, WrittenMs} -> set_aside(Path, WrittenMs, Last);
+                {error, _} = Error -> Error
+            end;
+        {error, enoent} ->
+            open_file(Path, none, Last);
+        {error, data_error} ->
+            {error, eio};
+        {error, _} = Error ->
+            Error
+    end.
+
+set_aside(Path, WrittenMs, Last) ->
+    case weir_log_path:set_aside(Path, WrittenMs, Last) of
+        {ok, _Name, Stamp} ->
+            case open_file(Path, none, Stamp) of
+                {ok, Opened} -> {ok, Opened#opened{set_aside = 1}};
+                {error, _} = Error -> Error
+            end;
+        {error, _} = Error ->
+            Error
+    end.
+
+open_file(Path, Valid, Last) ->
+    case file:open(Path, [append, raw, binary]) of
+        {ok, Fd} ->
+            case opened(Fd, Valid, Last) of
+                {ok, _} = Opened ->
+                    Opened;
+                {error, _} = Error ->
+                    _ = file:close(Fd),
+                    Error
+            end;
+        {error, _} = Error ->
+            Error
+    end.
+
+opened(Fd, Valid, Last) ->
+    case file:read_file_info(Fd, [raw, {time, posix}]) of
+        {ok, #file_info{size = Size} = Info} when Valid =:= none; Valid >= Size ->
+            {ok, opened(Fd, Info, Size, 0, Last)};
+        {ok, #file_info{size = Size} = Info} ->
+            case weir_log_tail:cut_off(Fd, Valid) of
+                {ok, Valid} -> {ok, opened(Fd, Info, Valid, Size - Valid, Last)};
+                {error, _} = Error -> Error
+            end;
+        {error, _} = Error ->
+            Error
+    end.
+
+opened(Fd, #file_info{mtime = Written} = Info, Size, CutBytes, Last) ->
+    #opened{
+        fd = Fd,
+        identity = identity(Info),
+        size = Size,
+        written_ms = Written * 1000,
+        cut_bytes = CutBytes,
+        last = Last
+    }.
+
+written_at(Path) ->
+    case file:read_file_info(Path, [raw, {time, posix}]) of
+        {ok, #file_info{mtime = Written}} -> {ok, Written * 1000};
+        {error, _} = Error -> Error
+    end.
+
+%% @doc Which file this is about.
+-spec identity(#file_info{}) -> identity().
+identity(#file_info{major_device = Device, inode = Inode}) -> {Device, Inode}.

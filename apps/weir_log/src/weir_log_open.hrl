@@ -1,0 +1,14 @@
+%% A log's file that was just opened.
+-record(opened, {
+    fd :: file:fd(),
+    identity :: weir_log_open:identity(),
+    size :: non_neg_integer(),
+    %% When it was last written to, system time.
+    written_ms :: integer(),
+    %% Of a torn tail.
+    cut_bytes :: non_neg_integer(),
+    %% How many files were damaged and have got another name.
+    set_aside = 0 :: 0 | 1,
+    %% The newest rotated file.
+    last :: weir_log_rotation:stamp() | none
+}).

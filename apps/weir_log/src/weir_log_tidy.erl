@@ -1,0 +1,169 @@
+%% @doc The process that tidies up behind the rotations of all logs of the node: deletes leftovers, compresses rotated
+%% files, and deletes those that are over the limits (weir_log_rotation decides). So a rotation costs a writer a rename,
+%% however large the files and however many there are, and compression takes at most one scheduler.
+%%
+%% A log that asks writes a row `{Path, Keep, Ref}' into a table of the supervisor's, and wakes the process if there was
+%% no row. The process goes through the rows, does one file of each in turn, and deletes a row when there is nothing
+%% left to do for it, if it still has the same `Ref': if not, the log has asked again meanwhile, and the row stays. The
+%% process sleeps only when it has found the table empty, so whoever finds a row to change need not wake it. So neither
+%% the table nor the mailbox grows with the number of rotations.
+%%
+%% When the process is killed, the rows are still there and its successor goes on. What it had half done is defined by
+%% weir_log_gzip and is mended by the next look, which reads the directory afresh. Because it is the one process that
+%% does it, a part that it finds is never somebody else's work. (Two nodes must not write one log.) When a writer dies,
+%% what it asked for is done all the same.
+%%
+%% What cannot be compressed, because the disk is full or the file cannot be read, stays as it is, counts with its size,
+%% and is tried again the next time the log asks. Neither that nor a file that cannot be deleted stops the rest;
+%% {@link info/0} counts them.
+-module(weir_log_tidy).
+
+-behaviour(gen_server).
+
+-include_lib("kernel/include/file.hrl").
+
+-export([new_table/0, start_link/0, child_spec/0, ask/2, is_done/1, info/0]).
+-export([init/1, handle_call/3, handle_cast/2, handle_info/2]).
+
+-define(TABLE, weir_log_tidy).
+
+-record(state, {
+    %% The names of a log that could not be compressed since it asked with this reference.
+    excepted = #{} :: #{weir_log_path:path() => {reference(), [binary()]}},
+    compressed = 0 :: non_neg_integer(),
+    deleted = 0 :: non_neg_integer(),
+    errors = 0 :: non_neg_integer(),
+    last_error = none :: none | {weir_log_path:path(), weir_log_gzip:reason()}
+}).
+
+%% @doc Makes the table, which then belongs to the caller: the supervisor, so that it outlives the process.
+-spec new_table() -> ok.
+new_table() ->
+    ?TABLE = ets:new(?TABLE, [named_table, public, set]),
+    ok.
+
+%% @doc Starts the process. The table must be there.
+-spec start_link() -> {ok, pid()} | {error, {already_started, pid()}}.
+start_link() -> gen_server:start_link({local, ?MODULE}, ?MODULE, [], []).
+
+%% @doc For the supervisor that has made the table. The process may be killed at any time, so nobody waits for a file to
+%% be compressed when the application stops.
+-spec child_spec() -> supervisor:child_spec().
+child_spec() -> #{id => ?MODULE, start => {?MODULE, start_link, []}, shutdown => brutal_kill}.
+
+%% @doc Asks for the rotated files of a log to be tidied. Returns at once. If the application is not running, nothing
+%% happens. Cost: one insertion, and one message if it was not asked for already.
+-spec ask(weir_log_path:path(), weir_log_rotation:keep()) -> ok.
+ask(Path, Keep) ->
+    Ref = make_ref(),
+    try ets:update_element(?TABLE, Path, [{2, Keep}, {3, Ref}]) of
+        true ->
+            ok;
+        false ->
+            true = ets:insert(?TABLE, {Path, Keep, Ref}),
+            gen_server:cast(?MODULE, look)
+    catch
+        error:badarg -> ok
+    end.
+
+%% @doc Whether nothing that was asked for this log is left to be done.
+-spec is_done(weir_log_path:path()) -> boolean().
+is_done(Path) -> not ets:member(?TABLE, Path).
+
+%% @doc What was done since the process started, in files; errors are compressions and deletions that failed.
+-spec info() ->
+    #{
+        pending := non_neg_integer(),
+        compressed := non_neg_integer(),
+        deleted := non_neg_integer(),
+        errors := non_neg_integer(),
+        last_error := none | {weir_log_path:path(), weir_log_gzip:reason()}
+    }.
+info() -> gen_server:call(?MODULE, info, infinity).
+
+%% @private
+-spec init([]) -> {ok, #state{}, 0}.
+init([]) -> {ok, #state{}, 0}.
+
+%% @private
+-spec handle_call(info, gen_server:from(), #state{}) -> {reply, map(), #state{}, 0}.
+handle_call(info, _From, State) ->
+    #state{compressed = Compressed, deleted = Deleted, errors = Errors, last_error = LastError} = State,
+    Info = #{
+        pending => ets:info(?TABLE, size),
+        compressed => Compressed,
+        deleted => Deleted,
+        errors => Errors,
+        last_error => LastError
+    },
+    {reply, Info, State, 0}.
+
+%% @private
+-spec handle_cast(look, #state{}) -> {noreply, #state{}, 0}.
+handle_cast(look, State) -> {noreply, State, 0}.
+
+%% The time-out comes only when the mailbox is empty, so whoever calls waits for one round at most.
+%% @private
+-spec handle_info(term(), #state{}) -> {noreply, #state{}} | {noreply, #state{}, 0}.
+handle_info(timeout, State) ->
+    case ets:tab2list(?TABLE) of
+        [] -> {noreply, State#state{excepted = #{}}};
+        Rows -> {noreply, lists:foldl(fun look/2, State, Rows), 0}
+    end;
+handle_info(_Stray, State) ->
+    {noreply, State, 0}.
+
+look({Path, Keep, Ref} = Row, #state{excepted = Excepted} = State) ->
+    Failed = excepted(Path, Ref, Excepted),
+    Actions = weir_log_rotation:plan(filename:basename(Path), sizes(Path), Keep, Failed),
+    {Deletions, Compressions} = lists:partition(fun({What, _}) -> What =:= delete end, Actions),
+    Deleted = lists:foldl(fun({delete, Name}, Acc) -> delete(full(Path, Name), Acc) end, State, Deletions),
+    case Compressions of
+        [{compress, Name} | _] ->
+            compress(Path, Ref, Name, Deleted);
+        [] ->
+            true = ets:delete_object(?TABLE, Row),
+            Deleted#state{excepted = maps:remove(Path, Excepted)}
+    end.
+
+%% A directory that cannot be read has nothing to be tidied.
+sizes(Path) ->
+    case weir_log_path:list(Path) of
+        {ok, Names} ->
+            Base = filename:basename(Path),
+            [
+                {Name, Bytes}
+             || Name <- Names,
+                weir_log_rotation:parse(Base, Name) =/= error,
+                {ok, #file_info{type = regular, size = Bytes}} <- [file:read_link_info(full(Path, Name), [raw])]
+            ];
+        {error, _} ->
+            []
+    end.
+
+delete(Name, #state{deleted = Deleted} = State) ->
+    case file:delete(Name, [raw]) of
+        ok -> State#state{deleted = Deleted + 1};
+        {error, enoent} -> State;
+        {error, Reason} -> failed(Name, Reason, State)
+    end.
+
+compress(Path, Ref, Name, #state{compressed = Compressed, excepted = Excepted} = State) ->
+    case weir_log_gzip:compress(full(Path, Name)) of
+        {ok, _Bytes} ->
+            State#state{compressed = Compressed + 1};
+        {error, Reason} ->
+            Failed = {Ref, [Name | excepted(Path, Ref, Excepted)]},
+            failed(full(Path, Name), Reason, State#state{excepted = Excepted#{Path => Failed}})
+    end.
+
+excepted(Path, Ref, Excepted) ->
+    case Excepted of
+        #{Path := {Ref, Names}} -> Names;
+        #{} -> []
+    end.
+
+failed(Name, Reason, #state{errors = Errors} = State) ->
+    State#state{errors = Errors + 1, last_error = {Name, Reason}}.
+
+full(Path, Name) -> filename:join(filename:dirname(Path), Name).

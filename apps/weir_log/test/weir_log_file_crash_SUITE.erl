@@ -1,0 +1,101 @@
+%% A node that rotates all the time is killed at moments of chance. What it was told was written is there, whole, once
+%% and in order, and what it left behind is tidied up.
+-module(weir_log_file_crash_SUITE).
+
+-include_lib("stdlib/include/assert.hrl").
+
+-export([all/0, init_per_testcase/2, end_per_testcase/2]).
+-export([killed_while_rotating/1, killed_between_rename_and_open/1]).
+-export([main/1]).
+
+all() -> [killed_while_rotating, killed_between_rename_and_open].
+
+-define(ROUNDS, 15).
+-define(MAX_BYTES, 3000).
+
+init_per_testcase(_Case, Config) -> [{keeper, weir_log_file_lib:start_tidy()} | Config].
+
+end_per_testcase(_Case, Config) -> weir_log_file_lib:stop_tidy(proplists:get_value(keeper, Config)).
+
+opts(Path) -> #{path => Path, frame => true, rotate => #{max_bytes => ?MAX_BYTES, gzip => true}, check_ms => 1000}.
+
+killed_while_rotating(Config) ->
+    Dir = weir_log_file_lib:dir(killed_while_rotating, Config),
+    Path = iolist_to_binary(filename:join(Dir, "a.log")),
+    Acks = filename:join(Dir, "acks"),
+    ok = file:write_file(Acks, ""),
+    Last = lists:foldl(fun(_Round, Written) -> round(Path, Acks, Written) end, 0, lists:seq(1, ?ROUNDS)),
+    ?assert(length(weir_log_file_lib:rotated(Path)) > ?ROUNDS),
+    ct:pal("~b entries in ~b files", [Last, length(weir_log_file_lib:rotated(Path)) + 1]).
+
+round(Path, Acks, Written) ->
+    Before = filelib:file_size(Acks),
+    {Port, OsPid} = node_of(Path, Acks, Written + 1),
+    Enough = Before + 8 * rand:uniform(300),
+    try
+        weir_log_file_lib:await(fun() -> filelib:file_size(Acks) >= Enough end)
+    after
+        "" = os:cmd("kill -KILL " ++ integer_to_list(OsPid))
+    end,
+    receive
+        {Port, {exit_status, _}} -> ok
+    end,
+    %% Its log is opened and tidied by the next node.
+    {ok, File} = weir_log_file:open(opts(Path)),
+    ok = weir_log_file:close(File),
+    weir_log_file_lib:tidied(Path),
+    Names = weir_log_file_lib:rotated(Path),
+    ?assertEqual([], [Name || Name <- Names, filename:extension(Name) =/= <<".gz">>]),
+    Found = lists:append([entries(Name) || Name <- Names ++ [Path]]),
+    ?assert(Found =:= lists:seq(1, length(Found))),
+    ?assert(length(Found) >= acknowledged(Acks)),
+    length(Found).
+
+entries(Name) ->
+    {ok, Entries, #{tail := clean}} = weir_log_frame:fold(fun(<<N:64, _/binary>>, Acc) -> [N | Acc] end, [], Name),
+    lists:reverse(Entries).
+
+%% The last one that is whole.
+acknowledged(Acks) ->
+    {ok, Binary} = file:read_file(Acks),
+    Size = byte_size(Binary) div 8 * 8 - 8,
+    <<_:Size/binary, Last:64, _/binary>> = Binary,
+    %% What is torn is cut, so that the next one begins at a multiple of eight.
+    ok = file:write_file(Acks, binary:part(Binary, 0, Size + 8)),
+    Last.
+
+node_of(Path, Acks, First) ->
+    Dirs = [filename:dirname(code:which(Module)) || Module <- [weir_log_file, ?MODULE]],
+    Args = ["-noinput", "-boot", "start_clean", "-pa"] ++ Dirs ++
+        ["-run", atom_to_list(?MODULE), "main", Path, Acks, integer_to_list(First)],
+    Port = open_port({spawn_executable, os:find_executable("erl")}, [{args, Args}, exit_status, stderr_to_stdout]),
+    {os_pid, OsPid} = erlang:port_info(Port, os_pid),
+    {Port, OsPid}.
+
+%% In the node that is killed: batches of one to five entries, each of which is acknowledged when it is written.
+main([Path, Acks, First]) ->
+    ok = weir_log_tidy:new_table(),
+    {ok, _} = weir_log_tidy:start_link(),
+    {ok, File} = weir_log_file:open(opts(Path)),
+    {ok, Fd} = file:open(Acks, [append, raw, binary]),
+    write(list_to_integer(First), Fd, File).
+
+write(First, Fd, File) ->
+    Last = First + rand:uniform(5) - 1,
+    Padding = binary:copy(<<"x">>, rand:uniform(200)),
+    Entries = [weir_log_frame:entry([<<N:64>>, Padding]) || N <- lists:seq(First, Last)],
+    {ok, Written} = weir_log_file:write(Entries, iolist_size(Entries), os:system_time(millisecond), File),
+    ok = file:write(Fd, <<Last:64>>),
+    write(Last + 1, Fd, Written).
+
+killed_between_rename_and_open(Config) ->
+    Path = iolist_to_binary(filename:join(weir_log_file_lib:dir(killed_between_rename_and_open, Config), "a.log")),
+    ok = file:write_file(<<Path/binary, ".20261121T120000Z-0000">>, weir_log_frame:entry(<<1:64>>)),
+    {ok, File} = weir_log_file:open(opts(Path)),
+    ?assertEqual({ok, <<>>}, file:read_file(Path)),
+    %% The next name is a later one, even if the clock is not.
+    {ok, Written} = weir_log_file:write(weir_log_frame:entry(<<2:64>>), 16, 0, File),
+    {ok, Rotated} = weir_log_file:rotate(0, Written),
+    ok = weir_log_file:close(Rotated),
+    weir_log_file_lib:tidied(Path),
+    ?assertEqual([[1], [2]], [entries(Name) || Name <- weir_log_file_lib:rotated(Path)]).

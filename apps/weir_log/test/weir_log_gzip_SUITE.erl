@@ -1,0 +1,305 @@
+%% Compression, and the process that tidies up: what they leave when they are killed or the disk is full, and what is
+%% kept.
+-module(weir_log_gzip_SUITE).
+
+-include_lib("stdlib/include/assert.hrl").
+-include_lib("kernel/include/file.hrl").
+
+-export([all/0, init_per_testcase/2, end_per_testcase/2]).
+-export([
+    compresses/1,
+    keeps_mode_and_time/1,
+    missing_original/1,
+    target_is_a_directory/1,
+    disk_full/1,
+    tidies_what_is_asked/1,
+    keeps_by_count_and_bytes/1,
+    compressed_size_counts/1,
+    leftovers/1,
+    foreign_files_stay/1,
+    killed_while_compressing/1,
+    killed_again_and_again/1,
+    fails_and_goes_on/1,
+    asked_while_busy/1,
+    without_the_process/1
+]).
+
+all() ->
+    [
+        compresses,
+        keeps_mode_and_time,
+        missing_original,
+        target_is_a_directory,
+        disk_full,
+        tidies_what_is_asked,
+        keeps_by_count_and_bytes,
+        compressed_size_counts,
+        leftovers,
+        foreign_files_stay,
+        killed_while_compressing,
+        killed_again_and_again,
+        fails_and_goes_on,
+        asked_while_busy,
+        without_the_process
+    ].
+
+-define(ALL, #{files => infinity, bytes => infinity, gzip => true}).
+
+init_per_testcase(without_the_process, Config) -> Config;
+init_per_testcase(_Case, Config) -> [{keeper, weir_log_file_lib:start_tidy()} | Config].
+
+end_per_testcase(without_the_process, _Config) -> ok;
+end_per_testcase(_Case, Config) -> weir_log_file_lib:stop_tidy(proplists:get_value(keeper, Config)).
+
+%% ---------------------------------------------------------------- helpers
+
+path(Case, Config) -> iolist_to_binary(filename:join(weir_log_file_lib:dir(Case, Config), "a.log")).
+
+name(Path, N) -> weir_log_rotation:name(Path, {N, 0}).
+
+write(Name, Contents) ->
+    ok = file:write_file(Name, Contents),
+    Name.
+
+%% Does not get much smaller by compression.
+noise(Bytes) -> rand:bytes(Bytes).
+
+text(Lines) -> iolist_to_binary([[integer_to_binary(N), " was written\n"] || N <- lists:seq(1, Lines)]).
+
+names(Path) ->
+    {ok, Names} = file:list_dir(filename:dirname(Path)),
+    lists:sort([iolist_to_binary(Name) || Name <- Names]).
+
+base(Path, N) -> filename:basename(name(Path, N)).
+
+all_but(Limits) -> maps:merge(?ALL, Limits).
+
+tidy(Path, Keep) ->
+    ok = weir_log_tidy:ask(Path, Keep),
+    weir_log_file_lib:tidied(Path).
+
+%% Kills the process, and starts the next one as its supervisor does.
+kill() ->
+    Pid = whereis(weir_log_tidy),
+    Ref = monitor(process, Pid),
+    exit(Pid, kill),
+    receive
+        {'DOWN', Ref, process, Pid, killed} -> ok
+    end.
+
+restart() ->
+    {ok, Pid} = weir_log_tidy:start_link(),
+    unlink(Pid),
+    ok.
+
+%% ---------------------------------------------------------------- one file
+
+compresses(Config) ->
+    Path = path(compresses, Config),
+    [
+        begin
+            Name = write(name(Path, N), Contents),
+            {ok, Bytes} = weir_log_gzip:compress(Name),
+            Compressed = <<Name/binary, ".gz">>,
+            ?assertEqual(Bytes, filelib:file_size(Compressed)),
+            ?assertEqual({error, enoent}, file:read_file(Name)),
+            ?assert(Contents =:= weir_log_file_lib:contents(Compressed)),
+            %% By another program.
+            ?assertEqual("", os:cmd("gzip -t " ++ binary_to_list(Compressed)))
+        end
+     || {N, Contents} <- lists:enumerate([<<>>, <<"one">>, text(200000), noise(262144), noise(262145)])
+    ],
+    ?assertEqual([], [Name || Name <- names(Path), filename:extension(Name) =/= <<".gz">>]).
+
+keeps_mode_and_time(Config) ->
+    Name = write(name(path(keeps_mode_and_time, Config), 1), "one"),
+    ok = file:write_file_info(Name, #file_info{mode = 8#640, mtime = 1000000000, atime = 1000000001}, [{time, posix}]),
+    {ok, _} = weir_log_gzip:compress(Name),
+    {ok, Info} = file:read_file_info(<<Name/binary, ".gz">>, [{time, posix}]),
+    ?assertMatch(#file_info{mtime = 1000000000}, Info),
+    ?assertEqual(8#640, Info#file_info.mode band 8#777).
+
+missing_original(Config) ->
+    Path = path(missing_original, Config),
+    ?assertEqual({error, enoent}, weir_log_gzip:compress(name(Path, 1))),
+    ?assertEqual([], names(Path)).
+
+target_is_a_directory(Config) ->
+    Path = path(target_is_a_directory, Config),
+    Name = write(name(Path, 1), "one"),
+    ok = file:make_dir(<<Name/binary, ".gz">>),
+    ?assertEqual({error, eisdir}, weir_log_gzip:compress(Name)),
+    ?assertEqual({ok, <<"one">>}, file:read_file(Name)),
+    ?assertEqual([base(Path, 1), <<(base(Path, 1))/binary, ".gz">>], names(Path)).
+
+%% The original stays, and no part takes the room that is left.
+disk_full(Config) ->
+    Path = path(disk_full, Config),
+    Dir = filename:dirname(Path),
+    case weir_log_file_lib:mount(Dir, "256k") of
+        ok ->
+            try
+                Noise = noise(200000),
+                Name = write(name(Path, 1), Noise),
+                ?assertEqual({error, enospc}, weir_log_gzip:compress(Name)),
+                ?assertEqual([base(Path, 1)], names(Path)),
+                ?assert({ok, Noise} =:= file:read_file(Name)),
+                %% The process gives it up, and applies the limits to what it is.
+                tidy(Path, all_but(#{bytes => 200000})),
+                ?assertEqual([base(Path, 1)], names(Path)),
+                ?assertMatch(#{errors := 1, last_error := {Name, enospc}}, weir_log_tidy:info()),
+                tidy(Path, all_but(#{bytes => 199999})),
+                ?assertEqual([], names(Path))
+            after
+                weir_log_file_lib:unmount(Dir)
+            end;
+        Skip ->
+            Skip
+    end.
+
+%% ---------------------------------------------------------------- the process
+
+tidies_what_is_asked(Config) ->
+    Path = path(tidies_what_is_asked, Config),
+    Contents = [write_text(Path, N) || N <- lists:seq(1, 5)],
+    tidy(Path, ?ALL),
+    Files = weir_log_file_lib:rotated(Path),
+    ?assertEqual([<<(name(Path, N))/binary, ".gz">> || N <- lists:seq(1, 5)], Files),
+    ?assertEqual(Contents, [weir_log_file_lib:contents(File) || File <- Files]),
+    ?assertMatch(#{pending := 0, compressed := 5, deleted := 0, errors := 0}, weir_log_tidy:info()).
+
+write_text(Path, N) ->
+    Text = text(N * 100),
+    write(name(Path, N), Text),
+    Text.
+
+keeps_by_count_and_bytes(Config) ->
+    Path = path(keeps_by_count_and_bytes, Config),
+    [write(name(Path, N), noise(100)) || N <- lists:seq(1, 10)],
+    Kept = fun(Keep) ->
+        tidy(Path, maps:merge(#{files => infinity, bytes => infinity, gzip => false}, Keep)),
+        names(Path)
+    end,
+    Newest = fun(Number) -> [base(Path, N) || N <- lists:seq(11 - Number, 10)] end,
+    ?assertEqual(Newest(10), Kept(#{files => 10, bytes => 1000})),
+    ?assertEqual(Newest(9), Kept(#{files => 9})),
+    ?assertEqual(Newest(9), Kept(#{bytes => 900})),
+    ?assertEqual(Newest(8), Kept(#{bytes => 899})),
+    ?assertEqual([], Kept(#{files => 0})).
+
+%% A limit that is far below what the files have uncompressed.
+compressed_size_counts(Config) ->
+    Path = path(compressed_size_counts, Config),
+    [write(name(Path, N), binary:copy(<<"x">>, 100000)) || N <- lists:seq(1, 4)],
+    tidy(Path, all_but(#{bytes => 10000})),
+    ?assertEqual([<<(base(Path, N))/binary, ".gz">> || N <- lists:seq(1, 4)], names(Path)),
+    [Size] = lists:usort([filelib:file_size(File) || File <- weir_log_file_lib:rotated(Path)]),
+    tidy(Path, all_but(#{bytes => 2 * Size})),
+    ?assertEqual([<<(base(Path, N))/binary, ".gz">> || N <- [3, 4]], names(Path)).
+
+%% What a node leaves that is killed at each moment of a compression.
+leftovers(Config) ->
+    Path = path(leftovers, Config),
+    [Begun, Renamed, Deleted] = [name(Path, N) || N <- [1, 2, 3]],
+    write(Begun, "one"),
+    write(<<Begun/binary, ".gz.part">>, "half"),
+    write(Renamed, "two"),
+    write(<<Renamed/binary, ".gz">>, zlib:gzip("two")),
+    write(<<Deleted/binary, ".gz">>, zlib:gzip("three")),
+    tidy(Path, ?ALL),
+    Files = weir_log_file_lib:rotated(Path),
+    ?assertEqual([<<Name/binary, ".gz">> || Name <- [Begun, Renamed, Deleted]], Files),
+    ?assertEqual([<<"one">>, <<"two">>, <<"three">>], [weir_log_file_lib:contents(File) || File <- Files]),
+    ?assertEqual(3, length(names(Path))).
+
+foreign_files_stay(Config) ->
+    Path = path(foreign_files_stay, Config),
+    Other = weir_log_rotation:name(filename:rootname(Path), {1, 0}),
+    Foreign = [Path, <<Path/binary, ".1">>, <<Path/binary, ".gz.part">>, Other],
+    [write(Name, "mine") || Name <- Foreign],
+    %% Not even with a name of ours, if it is no file.
+    ok = file:make_dir(name(Path, 1)),
+    ok = file:make_symlink("nowhere", name(Path, 2)),
+    Before = names(Path),
+    tidy(Path, all_but(#{files => 0})),
+    ?assertEqual(Before, names(Path)).
+
+%% Its successor finishes the work, and all entries are there.
+killed_while_compressing(Config) ->
+    Path = path(killed_while_compressing, Config),
+    Text = text(2000000),
+    write(name(Path, 1), Text),
+    ok = weir_log_tidy:ask(Path, ?ALL),
+    Part = <<(name(Path, 1))/binary, ".gz.part">>,
+    weir_log_file_lib:await(fun() -> filelib:is_file(Part) orelse weir_log_tidy:is_done(Path) end),
+    kill(),
+    ?assertEqual(1, length(weir_log_file_lib:rotated(Path))),
+    restart(),
+    weir_log_file_lib:tidied(Path),
+    ?assertEqual([<<(base(Path, 1))/binary, ".gz">>], names(Path)),
+    ?assert(Text =:= weir_log_file_lib:contents(<<(name(Path, 1))/binary, ".gz">>)).
+
+%% At moments of chance: nothing is ever missing.
+killed_again_and_again(Config) ->
+    Path = path(killed_again_and_again, Config),
+    Texts = [text(20000 + N) || N <- lists:seq(1, 8)],
+    [write(name(Path, N), Text) || {N, Text} <- lists:enumerate(Texts)],
+    ok = weir_log_tidy:ask(Path, ?ALL),
+    [
+        begin
+            spin(rand:uniform(300000)),
+            kill(),
+            ?assertEqual(8, length(weir_log_file_lib:rotated(Path))),
+            restart()
+        end
+     || _ <- lists:seq(1, 30)
+    ],
+    weir_log_file_lib:tidied(Path),
+    Files = weir_log_file_lib:rotated(Path),
+    ?assertEqual([<<(name(Path, N))/binary, ".gz">> || N <- lists:seq(1, 8)], Files),
+    ?assert(Texts =:= [weir_log_file_lib:contents(File) || File <- Files]),
+    ?assertEqual(8, length(names(Path))).
+
+spin(0) -> ok;
+spin(N) -> spin(N - 1).
+
+%% One file that cannot be compressed keeps nothing else from it.
+fails_and_goes_on(Config) ->
+    Path = path(fails_and_goes_on, Config),
+    [write(name(Path, N), "text") || N <- [1, 2, 3]],
+    InTheWay = <<(name(Path, 3))/binary, ".gz.part">>,
+    ok = file:make_dir(InTheWay),
+    tidy(Path, ?ALL),
+    ?assertMatch(#{compressed := 2, errors := 1}, weir_log_tidy:info()),
+    ?assertEqual({ok, <<"text">>}, file:read_file(name(Path, 3))),
+    %% It is tried again when the log asks again.
+    ok = file:del_dir(InTheWay),
+    tidy(Path, ?ALL),
+    ?assertMatch(#{compressed := 3, errors := 1}, weir_log_tidy:info()).
+
+%% Nothing that is asked for while the process is at work is forgotten, and asking often costs no memory.
+asked_while_busy(Config) ->
+    Path = path(asked_while_busy, Config),
+    ok = sys:suspend(weir_log_tidy),
+    [
+        begin
+            write(name(Path, N), "text"),
+            ok = weir_log_tidy:ask(Path, ?ALL)
+        end
+     || N <- lists:seq(1, 50)
+    ],
+    ?assertMatch({message_queue_len, Length} when Length =< 1, process_info(whereis(weir_log_tidy), message_queue_len)),
+    ok = sys:resume(weir_log_tidy),
+    [
+        begin
+            write(name(Path, N), "text"),
+            ok = weir_log_tidy:ask(Path, ?ALL)
+        end
+     || N <- lists:seq(51, 100)
+    ],
+    weir_log_file_lib:tidied(Path),
+    ?assertEqual([<<(name(Path, N))/binary, ".gz">> || N <- lists:seq(1, 100)], weir_log_file_lib:rotated(Path)).
+
+without_the_process(Config) ->
+    _ = application:stop(weir_log),
+    ?assertEqual(ok, weir_log_tidy:ask(path(without_the_process, Config), ?ALL)).
