@@ -1,0 +1,284 @@
+%% @doc A log that is bounded, batched, and loses nothing silently.
+%%
+%% One writer process and one file per shard. The writer takes everything that waits, writes it with one call, makes it
+%% durable with one call if that is wanted, and answers everyone who asked to know. Callers format, frame and
+%% count their entries themselves; the writer only concatenates.
+%%
+%% ```
+%% {ok, Log} = weir_log:open(audit, #{file => "log/audit.log", newline => true}),
+%% ok = weir_log:log(Log, "written when this returns"),
+%% ok = weir_log:alog(Log, "written soon"),
+%% ok = weir_log:close(Log).
+%% '''
+%% A log is known by its name, which every process of the node may use. Logs that are opened with open/2 live until they
+%% are closed or the application stops; those of start_link/2 belong to a supervisor of the user's. The application
+%% weir_log must be running for both.
+%%
+%% Order: entries of one process are in its file in the order in which it sent them. Nothing is said about those of
+%% different processes, unless one was answered before the other was sent.
+%%
+%% Predecessors. `disk_log' answers when an entry is in its cache, monitors its writer for each call, and its
+%% asynchronous functions fill a mailbox without bound; a call here answers when the write has returned, and the
+%% asynchronous one keeps to a window. What is left out: wrap logs (rotation with `keep_files' does that), terms
+%% (use `term_to_binary/1' and `frame'), distributed and blocked logs, and a time limit for the calls here, which wait
+%% as long as the disk takes: who must not wait uses `alog' with `overload => reject'.
+-module(weir_log).
+
+-export([open/2, start_link/2, child_spec/2, close/1]).
+-export([log/2, alog/2, alog/3, sync/1, rotate/1, reopen/1]).
+-export([info/1, names/0, files/1, fold/3, merge/3]).
+
+-export_type([
+    log/0, options/0, rotation/0, ack/0, level/0, overload/0, loss/0,
+    error/0, open_error/0, info/0, shard_info/0
+]).
+
+-include("weir_log.hrl").
+
+-type log() :: term().
+%% A log's name, any term. An atom is looked up fastest.
+
+-type ack() :: accepted | written | synced.
+%% What log/2 waits for: that the writer has taken the entry in; that the write has returned, so that the entry survives
+%% the node; that fdatasync has returned, so that it survives the machine. While the last write failed,
+%% `accepted' waits for the write too.
+
+-type level() :: logger:level() | none.
+
+-type overload() :: wait | reject | {drop, logger:level() | fun((level()) -> boolean())}.
+%% What becomes of an entry of alog/2,3 while `max_bytes' wait: its caller waits until it is written; it is refused with
+%% `{error, {overload, Log}}'; or it is dropped, with `{error, {dropped, Log}}', if its level is below the given one or
+%% the function says so, and waits otherwise. An entry without a level is below all levels. The function is
+%% called in the caller, and one that fails drops nothing.
+
+-type rotation() :: #{
+    max_bytes => pos_integer() | infinity,
+    interval => none | hourly | daily,
+    keep_files => non_neg_integer() | infinity,
+    keep_bytes => pos_integer() | infinity,
+    gzip => boolean()
+}.
+%% A file that has, or would have, more than `max_bytes', or is of another hour or day (local time), is renamed, and a
+%% new one begun, before a write: `max_bytes' is for the file, but one write of more than that is one file. Of the
+%% renamed ones the oldest go when there are more than `keep_files' or they have more than `keep_bytes'; `gzip': they
+%% are compressed by another process. By default nothing of this happens.
+
+-type options() :: #{
+    file := file:filename_all(),
+    ack => ack(),
+    newline => boolean(),
+    frame => boolean(),
+    window => pos_integer(),
+    max_bytes => pos_integer() | infinity,
+    overload => overload(),
+    shards => pos_integer(),
+    rotate => rotation(),
+    check_ms => non_neg_integer(),
+    sync_interval => pos_integer() | infinity,
+    tell => default | fun((loss()) -> iodata()),
+    file_module => module()
+}.
+%% <ul>
+%% <li>`file': where to write; with more than one shard, that name with `.1', `.2' and so on. An existing file is
+%%     appended to.</li>
+%% <li>`ack' (`written'): see {@link ack()}.</li>
+%% <li>`newline' (`false'): adds a newline to each entry.</li>
+%% <li>`frame' (`false'): puts length, CRC-32 and the time of the call in front of each entry, for fold/3
+%%     and merge/3; what a crash has torn at the end is cut when the log is opened. Not with `newline'.</li>
+%% <li>`window' (16): the most entries of one process that alog/2 lets wait. 1: each waits until it is taken in.</li>
+%% <li>`max_bytes' (33,554,432): bytes of entries that may wait in the log, shared equally among its shards; at most
+%%     68,719,476,736, or `infinity'. An entry that is alone is let in whatever its size.</li>
+%% <li>`overload' (`wait'): what happens at `max_bytes': see {@link overload()}.</li>
+%% <li>`shards' (1, at most 256): writers and files. A process keeps to one of them.</li>
+%% <li>`rotate' (`#{}'): see {@link rotation()}.</li>
+%% <li>`check_ms' (1000): how often at most it is looked whether the file was moved away by others, milliseconds.</li>
+%% <li>`sync_interval' (`infinity'): what was written is synced so many milliseconds later at most, if nobody
+%%     has asked for it before.</li>
+%% <li>`tell' (`default'): the text of the entry that tells of losses: a function of {@link loss()}. It runs in the
+%%     writer.</li>
+%% <li>`file_module' (`weir_log_file'): for tests: a module with that one's functions.</li>
+%% </ul>
+
+-type loss() :: #{
+    dropped := #{level() => pos_integer()},
+    failed := non_neg_integer(),
+    lost := non_neg_integer(),
+    from := Microseconds :: integer(),
+    to := Microseconds :: integer()
+}.
+%% Entries dropped at `max_bytes' by level, and when the first and the last of them were, as system time (0: none were);
+%% entries that could not be written; entries that were lost with a writer that died.
+
+-type error() ::
+    no_log
+    | writer_down
+    | {overload, log()}
+    | {dropped, log()}
+    | {sync_failed, file:posix()}
+    | file:posix()
+    | term().
+%% `no_log': there is no open log of this name. `writer_down': the writer died while the caller waited; the entry may be
+%% in the file or not. `sync_failed': an fdatasync has failed, and the log takes nothing until reopen/1. All others:
+%% what the file system says.
+
+-type open_error() ::
+    {bad_option, Key :: term(), Value :: term()}
+    | {missing_option, file}
+    | {already_open, log()}
+    | {file, file:filename_all(), Reason :: term()}
+    | {not_started, term()}.
+%% `already_open': a log of this name is open, or another one has one of the files. `file': it could not be opened.
+
+-type shard_info() :: #{
+    path := file:filename_all(),
+    writer := pid() | none,
+    queue := non_neg_integer(),
+    waiting_entries := non_neg_integer(),
+    waiting_bytes := non_neg_integer(),
+    file := map() | busy,
+    dropped_by_level := #{level() => pos_integer()},
+    atom() => term()
+}.
+%% `queue': the length of the writer's mailbox. `waiting_entries', `waiting_bytes': sent and not dealt with yet. `file':
+%% what weir_log_file says, or `busy' if the writer does not answer within a second. Counters since the log was
+%% opened: `entries' and `bytes' written, `writes', `syncs', `largest_batch'; `failed': entries that could not be
+%% written; `sync_failures'; `lost': with a writer that died, an upper bound, since some of them may be written;
+%% `unsent': counted by callers that were killed before they sent, or whose writer was dead; `rejected', `dropped',
+%% `waited': entries that met the cap, and `dropped_by_level'.
+
+-type info() :: #{
+    name := log(),
+    ack := ack(),
+    format := raw | newline | frame,
+    window := pos_integer(),
+    max_bytes := pos_integer() | infinity,
+    shards := [shard_info()],
+    atom() => term()
+}.
+%% `max_bytes' is that of one shard. Beside these, the sums over the shards of the counters.
+
+%% @doc Opens a log under a name, and waits until its files are open.
+-spec open(log(), options()) -> {ok, log()} | {error, open_error()}.
+open(Name, Opts) ->
+    case weir_log_opts:check(Opts) of
+        {ok, Conf} ->
+            case weir_log_logs_sup:start_log(Name, Conf) of
+                {ok, _Sup} -> {ok, Name};
+                {error, Reason} -> {error, Reason}
+            end;
+        {error, Reason} ->
+            {error, Reason}
+    end.
+
+%% @doc As {@link open/2}, with the log's processes linked to the caller, which should be a supervisor.
+-spec start_link(log(), options()) -> {ok, pid()} | {error, open_error()}.
+start_link(Name, Opts) ->
+    case weir_log_opts:check(Opts) of
+        {ok, Conf} -> weir_log_log_sup:start_link(Name, Conf);
+        {error, Reason} -> {error, Reason}
+    end.
+
+%% @doc A child specification for a log in a supervisor of the user's. Its id is `{weir_log, Name}'.
+-spec child_spec(log(), options()) -> supervisor:child_spec().
+child_spec(Name, Opts) ->
+    #{id => {?MODULE, Name}, start => {?MODULE, start_link, [Name, Opts]}, type => supervisor, shutdown => infinity}.
+
+%% @doc Closes a log. Everything sent before is written and synced when this returns.
+%%
+%% A supervisor of the user's sees its child exit with `shutdown', and restarts it if that is what it was told.
+-spec close(log()) -> ok | {error, no_log}.
+close(Name) ->
+    case weir_log_registry:lookup(Name) of
+        {ok, Sup} ->
+            try
+                proc_lib:stop(Sup, shutdown, infinity)
+            catch
+                exit:_ -> {error, no_log}
+            end;
+        {error, no_log} ->
+            {error, no_log}
+    end.
+
+%% @doc Logs an entry, and waits for what the log was opened for: see {@link ack()}.
+%%
+%% What is no iodata is a `badarg'. An error means that the entry is not in the file, but for `writer_down', and for
+%% `{sync_failed, _}' with `ack => synced', after which it may be.
+%% Cost: two messages, and a share of a write; about 2 microseconds an entry with a thousand callers.
+-spec log(log(), Entry :: iodata()) -> ok | {error, error()}.
+log(Log, Entry) -> weir_log_client:log(Log, Entry).
+
+%% @doc As {@link alog/3} for an entry without a level.
+-spec alog(log(), Entry :: iodata()) -> ok | {error, error()}.
+alog(Log, Entry) -> weir_log_client:alog(Log, Entry, none).
+
+%% @doc Logs an entry without waiting until it is written, within the window.
+%%
+%% Every window-th call of a process waits until the writer has taken the entry in; so does one that meets `max_bytes',
+%% as the option `overload' says. `ok': the entry has been sent. If it cannot be written later that is counted, and told
+%% in the log when it works again; the calls that wait are told, too.
+%% Cost: a message, an atomic addition and two looks into the process dictionary.
+-spec alog(log(), Entry :: iodata(), level()) -> ok | {error, error()}.
+alog(Log, Entry, Level) -> weir_log_client:alog(Log, Entry, Level).
+
+%% @doc Waits until everything that was sent to the log before is durable. Syncs that wait at the same time are one.
+-spec sync(log()) -> ok | {error, error()}.
+sync(Log) -> weir_log_client:sync(Log).
+
+%% @doc Begins a new file in each shard, whatever is in the old one.
+%% The first error is returned; other shards rotate all the same.
+-spec rotate(log()) -> ok | {error, error()}.
+rotate(Log) -> all(Log, rotate).
+
+%% @doc Opens the files anew: after others have moved them away, or after a sync has failed.
+-spec reopen(log()) -> ok | {error, error()}.
+reopen(Log) -> all(Log, reopen).
+
+all(Name, Request) ->
+    case weir_log_terms:log(Name) of
+        #log{} = Log ->
+            Requests = [gen_server:send_request(Writer, Request) || Writer <- weir_log_terms:writers(Log)],
+            Answers = [answer(gen_server:receive_response(Sent, infinity)) || Sent <- Requests],
+            case [Error || {error, _} = Error <- Answers] of
+                [] -> ok;
+                [Error | _] -> Error
+            end;
+        none ->
+            {error, no_log}
+    end.
+
+answer({reply, Answer}) -> Answer;
+answer({error, {_Reason, _Writer}}) -> {error, writer_down}.
+
+%% @doc What a log is doing and has done: see {@link info()}.
+%% Cost: a question to each writer; all else is read in the caller.
+-spec info(log()) -> {ok, info()} | {error, no_log}.
+info(Name) -> weir_log_info:info(Name).
+
+%% @doc The names of all logs, in no particular order.
+-spec names() -> [log()].
+names() -> weir_log_registry:names().
+
+%% @doc The files that a log writes, in the order of its shards.
+-spec files(log()) -> {ok, [file:filename_all()]} | {error, no_log}.
+files(Name) -> weir_log_registry:files(Name).
+
+%% @doc Reads a file of a log with `frame', entry by entry in the order of the file.
+%%
+%% The time is when the caller of log/2 or alog/2 made the entry, in microseconds of system time. `cut_bytes': what
+%% there is behind the last whole entry. The file may be written to meanwhile.
+%% Errors: what the file system says.
+-spec fold(fun((Microseconds :: integer(), Entry :: binary(), Acc) -> Acc), Acc, file:filename_all()) ->
+    {ok, Acc, weir_log_frame:summary()} | {error, weir_log_frame:reason()}.
+fold(Fun, Acc, Path) -> weir_log_merge:fold(Fun, Acc, Path).
+
+%% @doc Reads several files of logs with `frame' as one stream, by time.
+%%
+%% Each element is a file, or the files of one shard from the oldest to the newest. Entries of one shard stay in
+%% their order, and so do those of each process.
+%% Cost: a process for each file, and memory for some 1000 entries of each.
+-spec merge(
+    fun((Microseconds :: integer(), Entry :: binary(), Acc) -> Acc),
+    Acc,
+    [file:filename_all() | {shard, [file:filename_all()]}]
+) -> {ok, Acc} | {error, {file, file:filename_all(), term()} | {reader_down, term()}}.
+merge(Fun, Acc, Files) -> weir_log_merge:merge(Fun, Acc, Files).

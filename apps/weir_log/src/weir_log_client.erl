@@ -1,0 +1,192 @@
+%% @doc What a caller does: finds its writer, makes the entry final, keeps to its window and to the cap, and waits.
+%%
+%% No process but the caller and the writer takes part, and nothing is monitored: a caller that waits has a fresh
+%% reference, which its answer carries, and looks every ?LOOK_MS whether the writer is alive. That saves two signals an
+%% entry, a monitor and its removal, which cost as much as all the rest. A writer that dies between taking an
+%% entry in and answering leaves the caller with `{error, writer_down}': it may be in the file.
+%%
+%% *Window.* Every window-th entry that a process sends with alog/2 asks to be acknowledged when the writer takes it in,
+%% and waits. So of each process at most that many entries wait, and no message more is sent than without a window.
+%% The count is in the process dictionary, under the log's name; it stays there, as one small integer for each name.
+%%
+%% *Cap.* The bytes that wait in a shard are a word that callers add to before they send. The entry that crosses the cap
+%% is handled as the log's policy says. One that waits is sent all the same, and its caller waits till it is
+%% written: so above the cap there is at most one entry of each caller, and no order is lost. An entry that is alone in
+%% its shard is always let in.
+%%
+%% A caller that is killed leaves nothing but, at the worst, the word too high, which the writer mends.
+-module(weir_log_client).
+
+-export([log/2, alog/3, sync/1, final/2]).
+
+-include("weir_log.hrl").
+
+%% Milliseconds after which a caller that waits looks whether its writer is still alive.
+-define(LOOK_MS, 200).
+
+%% An entry that is no binary is made one if it has not more bytes than this: sending the parts would copy the list
+%% anyway.
+-define(FLATTEN, 65_536).
+
+%% Bytes of an entry to which a newline is added by copying it.
+-define(APPEND, 512).
+
+%% @doc Sends an entry and waits for what the log was opened for. See {@link weir_log:log/2}.
+-spec log(weir_log:log(), iodata()) -> ok | {error, weir_log:error()}.
+log(Name, Entry) ->
+    case persistent_term:get(?MAIN_KEY(Name), none) of
+        #log{format = Format, ack = Ack, shards = Shards} ->
+            {Final, Bytes} = final(Format, Entry),
+            #shard{words = Words} = Shard = shard(Shards),
+            Writer = weir_log_terms:writer(Shard),
+            ok = atomics:add(Words, ?QUEUED, ?QUEUED_OF(1, Bytes)),
+            ask(Ack, Writer, Bytes, Final);
+        none ->
+            {error, no_log}
+    end.
+
+%% @doc Sends an entry, and waits at the edge of the window. See {@link weir_log:alog/3}.
+-spec alog(weir_log:log(), iodata(), weir_log:level()) -> ok | {error, weir_log:error()}.
+alog(Name, Entry, Level) ->
+    Key = ?MAIN_KEY(Name),
+    case persistent_term:get(Key, none) of
+        #log{format = Format, window = Window, max_bytes = Max, shards = Shards} = Log ->
+            {Final, Bytes} = final(Format, Entry),
+            #shard{words = Words} = Shard = shard(Shards),
+            Writer = weir_log_terms:writer(Shard),
+            case atomics:add_get(Words, ?QUEUED, ?QUEUED_OF(1, Bytes)) of
+                %% An atom is greater than any number.
+                Queued when ?QUEUED_BYTES(Queued) =< Max; ?QUEUED_ENTRIES(Queued) =< 1 ->
+                    send(Key, Window, Writer, Bytes, Final);
+                _ ->
+                    overloaded(Log, Words, Level, Writer, Bytes, Final)
+            end;
+        none ->
+            {error, no_log}
+    end.
+
+send(Key, Window, Writer, Bytes, Entry) ->
+    case get(Key) of
+        Left when is_integer(Left), Left > 1, Left =< Window ->
+            _ = put(Key, Left - 1),
+            tell(Writer, {alog, Bytes, Entry});
+        undefined when Window > 1 ->
+            _ = put(Key, Window - 1),
+            tell(Writer, {alog, Bytes, Entry});
+        _ ->
+            _ = put(Key, Window),
+            ask(accepted, Writer, Bytes, Entry)
+    end.
+
+overloaded(#log{overload = wait}, Words, _Level, Writer, Bytes, Entry) ->
+    wait(Words, Writer, Bytes, Entry);
+overloaded(#log{overload = reject, name = Name}, Words, _Level, Writer, Bytes, _Entry) ->
+    ok = atomics:add(Words, ?REJECTED, 1),
+    ok = take_back(Words, Writer, Bytes),
+    {error, {overload, Name}};
+overloaded(#log{overload = {drop, What}, name = Name}, Words, Level, Writer, Bytes, Entry) ->
+    case is_dropped(What, Level) of
+        true ->
+            ok = weir_log_drops:drop(Words, Level),
+            ok = take_back(Words, Writer, Bytes),
+            {error, {dropped, Name}};
+        false ->
+            wait(Words, Writer, Bytes, Entry)
+    end.
+
+wait(Words, Writer, Bytes, Entry) ->
+    ok = atomics:add(Words, ?WAITED, 1),
+    ask(written, Writer, Bytes, Entry).
+
+is_dropped(What, none) when is_atom(What) -> true;
+is_dropped(What, Level) when is_atom(What) -> logger:compare_levels(Level, What) =:= lt;
+is_dropped(Fun, Level) ->
+    %% A function that fails drops nothing.
+    try
+        Fun(Level) =:= true
+    catch
+        _:_ -> false
+    end.
+
+%% The writer may have nothing to do, and then does not see that something is wrong.
+take_back(Words, Writer, Bytes) ->
+    ok = atomics:sub(Words, ?QUEUED, ?QUEUED_OF(1, Bytes)),
+    case atomics:compare_exchange(Words, ?NUDGED, 0, 1) of
+        ok -> tell(Writer, look);
+        _ -> ok
+    end.
+
+%% @doc Waits until everything that was sent to any shard before is durable. All shards sync at the same time.
+-spec sync(weir_log:log()) -> ok | {error, weir_log:error()}.
+sync(Name) ->
+    case weir_log_terms:log(Name) of
+        #log{} = Log ->
+            Asked = [{Writer, request(Writer)} || Writer <- weir_log_terms:writers(Log)],
+            Answers = [await(Writer, Ref) || {Writer, Ref} <- Asked],
+            case [Error || {error, _} = Error <- Answers] of
+                [] -> ok;
+                [Error | _] -> Error
+            end;
+        none ->
+            {error, no_log}
+    end.
+
+request(Writer) ->
+    Ref = make_ref(),
+    ok = tell(Writer, {sync, self(), Ref}),
+    Ref.
+
+%% ---------------------------------------------------------------- sending and waiting
+
+%% A process keeps to its shard. The hash of a pid does not depend on where the process runs.
+shard({Shard}) -> Shard;
+shard(Shards) -> element(erlang:phash2(self(), tuple_size(Shards)) + 1, Shards).
+
+tell(none, _Message) ->
+    ok;
+tell(Writer, Message) ->
+    Writer ! Message,
+    ok.
+
+ask(_Ack, none, _Bytes, _Entry) ->
+    {error, no_log};
+ask(Ack, Writer, Bytes, Entry) ->
+    Ref = make_ref(),
+    Writer ! {Ack, self(), Ref, Bytes, Entry},
+    receive
+        {Ref, Answer} -> Answer
+    after ?LOOK_MS -> await(Writer, Ref)
+    end.
+
+await(none, _Ref) ->
+    {error, no_log};
+await(Writer, Ref) ->
+    case is_process_alive(Writer) of
+        true ->
+            receive
+                {Ref, Answer} -> Answer
+            after ?LOOK_MS -> await(Writer, Ref)
+            end;
+        false ->
+            receive
+                {Ref, Answer} -> Answer
+            after 0 -> {error, writer_down}
+            end
+    end.
+
+%% @doc An entry as it goes into the file, and its bytes. Raises `badarg' for what is no iodata.
+-spec final(raw | newline | frame, iodata()) -> {iodata(), Bytes :: non_neg_integer()}.
+final(raw, Entry) when is_binary(Entry) ->
+    {Entry, byte_size(Entry)};
+final(raw, Entry) ->
+    flatten(Entry, iolist_size(Entry));
+final(newline, Entry) when byte_size(Entry) =< ?APPEND ->
+    {<<Entry/binary, $\n>>, byte_size(Entry) + 1};
+final(newline, Entry) ->
+    flatten([Entry, $\n], iolist_size(Entry) + 1);
+final(frame, Entry) ->
+    Framed = weir_log_frame:entry([<<(erlang:system_time(microsecond)):64>>, Entry]),
+    flatten(Framed, iolist_size(Framed)).
+
+flatten(Entry, Bytes) when Bytes =< ?FLATTEN -> {iolist_to_binary(Entry), Bytes};
+flatten(Entry, Bytes) -> {Entry, Bytes}.

@@ -1,0 +1,69 @@
+%% @doc Supervisor of one log: a writer for each shard, then the gate.
+%%
+%% The children are independent, and a writer that crashes is started again alone. The order matters at both ends: the
+%% gate opens the log when all writers have their files, and closes it, and has the writers write what they still have,
+%% before the first of them is asked to stop.
+%%
+%% The words that callers and writers count in are made here, and so outlive all of them.
+-module(weir_log_log_sup).
+-behaviour(supervisor).
+
+-export([start_link/2]).
+-export([init/1]).
+
+-include("weir_log.hrl").
+
+%% Writers do not die of what the environment does to them, so more crashes than these are no accident.
+-define(INTENSITY, 10).
+-define(PERIOD, 10).
+
+%% Milliseconds that a writer is given to stop once the gate has had it write everything, and the gate before that. A
+%% disk may be slow, and what waits is bounded.
+-define(SHUTDOWN, 5000).
+-define(GATE_SHUTDOWN, 60_000).
+
+%% @doc Starts a log's processes, linked to the caller. Returns when its files are open.
+%%
+%% Errors: `{already_open, Name}' (of this name, or of another log with one of the same files), `{file, Path, Posix}'.
+-spec start_link(weir_log:log(), #conf{}) -> {ok, pid()} | {error, weir_log:open_error()}.
+start_link(Name, Conf) ->
+    Id = erlang:unique_integer([positive]),
+    case supervisor:start_link(?MODULE, {Name, Id, Conf}) of
+        {ok, Pid} ->
+            {ok, Pid};
+        ignore ->
+            {error, {already_open, weir_log_registry:holder(Name, weir_log_opts:paths(Conf))}};
+        {error, Reason} ->
+            %% The name is free when this returns, though the process may not be quite gone.
+            ok = weir_log_registry:release(Name, Id),
+            {error, reason(Reason)}
+    end.
+
+reason({shutdown, {failed_to_start_child, _Child, {shutdown, Reason}}}) -> Reason;
+reason(Reason) -> {not_started, Reason}.
+
+%% @private
+-spec init({weir_log:log(), Id :: pos_integer(), #conf{}}) ->
+    {ok, {supervisor:sup_flags(), [supervisor:child_spec()]}} | ignore.
+init({Name, Id, #conf{} = Conf}) ->
+    Paths = weir_log_opts:paths(Conf),
+    case weir_log_registry:register(Name, Id, Paths) of
+        ok ->
+            Numbers = lists:seq(1, length(Paths)),
+            Shards = [weir_log_terms:new_shard(Id, Number) || Number <- Numbers],
+            Boots = [
+                #boot{name = Name, id = Id, number = Number, path = Path, shard = Shard, conf = Conf}
+             || {Number, Path, Shard} <- lists:zip3(Numbers, Paths, Shards)
+            ],
+            Log = weir_log_terms:new(Name, Id, Conf, Shards),
+            Flags = #{strategy => one_for_one, intensity => ?INTENSITY, period => ?PERIOD},
+            {ok, {Flags, [writer(Boot) || Boot <- Boots] ++ [gate(Log)]}};
+        {error, {already_open, _}} ->
+            ignore
+    end.
+
+writer(#boot{number = Number} = Boot) ->
+    #{id => {writer, Number}, start => {weir_log_writer, start_link, [Boot]}, shutdown => ?SHUTDOWN}.
+
+gate(Log) ->
+    #{id => gate, start => {weir_log_gate, start_link, [Log]}, shutdown => ?GATE_SHUTDOWN}.

@@ -1,0 +1,53 @@
+%% @doc Supervisor of what all logs of a node share: the registry of their names, and the process that tidies up behind
+%% their rotations. Owns the tables of both, so that these outlive the processes that write them.
+%%
+%% The first who needs it has it: weir_log_sup when the application is started, or logger_sup, a supervisor of the
+%% kernel, when there is a handler before that, as one in `sys.config' is. The other one goes without. So there is one
+%% of it on a node, and a handler does not depend on the application. If the application had it and is stopped, handlers
+%% that were added after its start go on; only their logs' names are free for others then, and their rotated files are
+%% left as they are.
+-module(weir_log_node_sup).
+-behaviour(supervisor).
+
+-export([start_link/0, ensure/0]).
+-export([init/1]).
+
+%% @doc Starts it, or gives `ignore' if it is running.
+-spec start_link() -> {ok, pid()} | ignore | {error, term()}.
+start_link() ->
+    case supervisor:start_link({local, ?MODULE}, ?MODULE, []) of
+        {error, {already_started, _}} -> ignore;
+        Started -> Started
+    end.
+
+%% @doc Has it started by the kernel if it is not running.
+-spec ensure() -> ok | {error, term()}.
+ensure() ->
+    case whereis(?MODULE) of
+        undefined ->
+            Child = #{
+                id => ?MODULE,
+                start => {?MODULE, start_link, []},
+                restart => temporary,
+                shutdown => infinity,
+                type => supervisor
+            },
+            case supervisor:start_child(logger_sup, Child) of
+                {ok, _} -> ok;
+                {error, {already_started, _}} -> ok;
+                {error, Reason} -> {error, Reason}
+            end;
+        _ ->
+            ok
+    end.
+
+%% @private
+-spec init([]) -> {ok, {supervisor:sup_flags(), [supervisor:child_spec()]}}.
+init([]) ->
+    ok = weir_log_registry:new_table(),
+    ok = weir_log_tidy:new_table(),
+    {ok,
+        {#{strategy => one_for_one, intensity => 10, period => 10}, [
+            #{id => registry, start => {weir_log_registry, start_link, []}},
+            weir_log_tidy:child_spec()
+        ]}}.

@@ -1,0 +1,131 @@
+%% @doc The options of a log, checked before anything is started.
+%%
+%% A pure module: no process, no state.
+-module(weir_log_opts).
+
+-export([check/1, paths/1]).
+
+-include("weir_log.hrl").
+
+-define(DEFAULTS, #{
+    ack => written,
+    newline => false,
+    frame => false,
+    window => 16,
+    max_bytes => 33_554_432,
+    overload => wait,
+    shards => 1,
+    rotate => #{},
+    check_ms => 1000,
+    sync_interval => infinity,
+    tell => default,
+    file_module => weir_log_file
+}).
+
+-define(ROTATE, #{
+    max_bytes => infinity,
+    interval => none,
+    keep_files => infinity,
+    keep_bytes => infinity,
+    gzip => false
+}).
+
+-define(MAX_SHARDS, 256).
+
+%% What fits into the word of what waits, with room to spare.
+-define(MAX_BYTES, (1 bsl 36)).
+
+%% Milliseconds that a timer takes.
+-define(MAX_MS, 16#ffffffff).
+
+%% @doc Checks a map of options and fills in the defaults.
+%%
+%% Of several mistakes, the one whose key comes first in the order of terms is reported; of `frame' and `newline'
+%% together, `newline'; a missing file last. An option within `rotate' is reported as `rotate' with the whole value. Not
+%% a map: `badarg'.
+-spec check(weir_log:options()) ->
+    {ok, #conf{}} | {error, {bad_option, Key :: term(), Value :: term()} | {missing_option, file}}.
+check(Opts) when is_map(Opts) ->
+    case [{Key, Value} || {Key, Value} <- lists:sort(maps:to_list(Opts)), not is_valid(Key, Value)] of
+        [{Key, Value} | _] -> {error, {bad_option, Key, Value}};
+        [] when not is_map_key(file, Opts) -> {error, {missing_option, file}};
+        [] -> conf(maps:merge(?DEFAULTS, Opts))
+    end;
+check(Opts) ->
+    error(badarg, [Opts]).
+
+conf(#{frame := true, newline := true}) ->
+    {error, {bad_option, newline, true}};
+conf(Opts) ->
+    {ok, #conf{
+        file = maps:get(file, Opts),
+        ack = maps:get(ack, Opts),
+        format = format(Opts),
+        window = maps:get(window, Opts),
+        max_bytes = maps:get(max_bytes, Opts),
+        overload = maps:get(overload, Opts),
+        shards = maps:get(shards, Opts),
+        rotate = maps:merge(?ROTATE, maps:get(rotate, Opts)),
+        check_ms = maps:get(check_ms, Opts),
+        sync_interval = maps:get(sync_interval, Opts),
+        tell = maps:get(tell, Opts),
+        file_module = maps:get(file_module, Opts)
+    }}.
+
+format(#{frame := true}) -> frame;
+format(#{newline := true}) -> newline;
+format(#{}) -> raw.
+
+is_valid(file, File) -> is_file(File);
+is_valid(ack, Ack) -> lists:member(Ack, [accepted, written, synced]);
+is_valid(newline, Newline) -> is_boolean(Newline);
+is_valid(frame, Frame) -> is_boolean(Frame);
+is_valid(window, Window) -> is_positive(Window);
+is_valid(max_bytes, infinity) -> true;
+is_valid(max_bytes, Max) -> is_positive(Max) andalso Max =< ?MAX_BYTES;
+is_valid(overload, wait) -> true;
+is_valid(overload, reject) -> true;
+is_valid(overload, {drop, Fun}) when is_function(Fun, 1) -> true;
+is_valid(overload, {drop, Level}) -> lists:member(Level, ?LEVELS -- [none]);
+is_valid(shards, Shards) -> is_positive(Shards) andalso Shards =< ?MAX_SHARDS;
+is_valid(rotate, Rotate) when is_map(Rotate) -> lists:all(fun is_rotate/1, maps:to_list(Rotate));
+is_valid(check_ms, Ms) -> is_ms(Ms);
+is_valid(sync_interval, infinity) -> true;
+is_valid(sync_interval, Ms) -> is_ms(Ms) andalso Ms > 0;
+is_valid(tell, default) -> true;
+is_valid(tell, Fun) -> is_function(Fun, 1);
+is_valid(file_module, Module) -> is_atom(Module) andalso code:ensure_loaded(Module) =:= {module, Module};
+is_valid(_Unknown, _Value) -> false.
+
+is_rotate({max_bytes, Max}) -> Max =:= infinity orelse is_positive(Max);
+is_rotate({interval, Interval}) -> lists:member(Interval, [none, hourly, daily]);
+is_rotate({keep_files, Keep}) -> Keep =:= infinity orelse is_count(Keep);
+is_rotate({keep_bytes, Keep}) -> Keep =:= infinity orelse is_positive(Keep);
+is_rotate({gzip, Gzip}) -> is_boolean(Gzip);
+is_rotate(_Unknown) -> false.
+
+%% A binary, or a string of characters; not empty, and without a zero, which no file system takes.
+is_file(File) when is_binary(File) -> File =/= <<>> andalso binary:match(File, <<0>>) =:= nomatch;
+is_file([_ | _] = File) -> lists:all(fun(Char) -> is_integer(Char) andalso Char > 0 end, proper(File));
+is_file(_) -> false.
+
+proper(List) ->
+    try length(List) of
+        _ -> List
+    catch
+        error:badarg -> [none]
+    end.
+
+is_positive(Term) -> is_integer(Term) andalso Term > 0.
+
+is_count(Term) -> is_integer(Term) andalso Term >= 0.
+
+is_ms(Term) -> is_count(Term) andalso Term =< ?MAX_MS.
+
+%% @doc The files of a log: the one given, or, of a log with shards, that name with `.1' and so on.
+-spec paths(#conf{}) -> [file:filename_all()].
+paths(#conf{file = File, shards = 1}) -> [File];
+paths(#conf{file = File, shards = Shards}) -> [numbered(File, Number) || Number <- lists:seq(1, Shards)].
+
+numbered(File, Number) when is_binary(File) -> <<File/binary, $., (integer_to_binary(Number))/binary>>;
+numbered(File, Number) -> File ++ [$. | integer_to_list(Number)].

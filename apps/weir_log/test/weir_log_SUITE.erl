@@ -1,0 +1,368 @@
+%% A log from opening to closing: options, names, formats, reading back, supervision.
+-module(weir_log_SUITE).
+
+-include_lib("stdlib/include/assert.hrl").
+
+-export([suite/0, all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2, end_per_testcase/2]).
+-export([
+    bad_options/1, limits_of_options/1, missing_file/1, frame_and_newline/1, not_a_map/1,
+    writes_as_given/1, newline/1, frame/1, misuse/1, appends/1, empty_entry/1, large_entry/1,
+    no_log/1, open_twice/1, same_file/1, cannot_open/1, names_and_files/1, any_name/1,
+    close_writes_all/1, close_refuses/1, reopened_by_name/1, application_stops/1,
+    supervised/1, linked/1, info/1, sync/1, sync_interval/1, rotate_and_reopen/1, order_of_requests/1,
+    fold_stops_at_torn/1
+]).
+
+suite() -> [{timetrap, {minutes, 2}}].
+
+all() ->
+    [
+        bad_options, limits_of_options, missing_file, frame_and_newline, not_a_map,
+        writes_as_given, newline, frame, misuse, appends, empty_entry, large_entry,
+        no_log, open_twice, same_file, cannot_open, names_and_files, any_name,
+        close_writes_all, close_refuses, reopened_by_name, application_stops,
+        supervised, linked, info, sync, sync_interval, rotate_and_reopen, order_of_requests, fold_stops_at_torn
+    ].
+
+init_per_suite(Config) -> weir_log_test_lib:quiet(Config).
+end_per_suite(Config) -> weir_log_test_lib:loud(Config).
+init_per_testcase(Case, Config) -> weir_log_test_lib:setup(Case, Config).
+end_per_testcase(_Case, Config) -> weir_log_test_lib:teardown(Config).
+
+path(Config) -> weir_log_test_lib:path("log", Config).
+
+%% ---------------------------------------------------------------- options
+
+bad_options(Config) ->
+    File = path(Config),
+    Bad = [
+        {file, ""}, {file, <<>>}, {file, [0]}, {file, a}, {file, "a" ++ b}, {file, <<"a", 0>>},
+        {ack, never}, {newline, 1}, {frame, yes}, {window, 0}, {window, infinity}, {max_bytes, 0},
+        {overload, drop}, {overload, {drop, loud}}, {overload, {drop, none}}, {overload, {drop, fun() -> true end}},
+        {shards, 0}, {shards, 257}, {check_ms, -1}, {check_ms, infinity}, {sync_interval, 0}, {tell, fun() -> "" end},
+        {rotate, []}, {rotate, #{max_bytes => 0}}, {rotate, #{interval => weekly}}, {rotate, #{keep_files => -1}},
+        {rotate, #{keep_bytes => 0}}, {rotate, #{gzip => 1}}, {rotate, #{size => 1}},
+        {file_module, no_such_module}, {file_module, 1}, {size, 10}
+    ],
+    lists:foreach(
+        fun({Key, Value}) ->
+            Opts = maps:merge(#{file => File}, #{Key => Value}),
+            ?assertEqual({error, {bad_option, Key, Value}}, weir_log:open(bad, Opts)),
+            ?assertEqual({error, {bad_option, Key, Value}}, weir_log:start_link(bad, Opts))
+        end,
+        Bad
+    ),
+    ?assertEqual([], weir_log:names()),
+    ?assertNot(filelib:is_file(File)).
+
+limits_of_options(Config) ->
+    Good = [
+        {window, 1}, {max_bytes, 1}, {max_bytes, 1 bsl 36}, {max_bytes, infinity}, {shards, 256}, {check_ms, 0},
+        {check_ms, 16#ffffffff}, {sync_interval, 1}, {overload, {drop, emergency}}, {overload, {drop, debug}}
+    ],
+    lists:foreach(
+        fun({Key, Value}) ->
+            {ok, Log} = weir_log:open(good, #{file => path(Config), Key => Value}),
+            ok = weir_log:log(Log, <<"a">>),
+            ok = weir_log:close(Log)
+        end,
+        Good
+    ),
+    Beyond = [{max_bytes, (1 bsl 36) + 1}, {check_ms, 16#100000000}],
+    lists:foreach(
+        fun({Key, Value}) ->
+            ?assertEqual({error, {bad_option, Key, Value}}, weir_log:open(bad, #{file => path(Config), Key => Value}))
+        end,
+        Beyond
+    ).
+
+missing_file(_Config) ->
+    ?assertEqual({error, {missing_option, file}}, weir_log:open(a, #{})),
+    ?assertEqual({error, {bad_option, ack, b}}, weir_log:open(a, #{ack => b})).
+
+frame_and_newline(Config) ->
+    Opts = #{file => path(Config), frame => true, newline => true},
+    ?assertEqual({error, {bad_option, newline, true}}, weir_log:open(a, Opts)).
+
+not_a_map(Config) ->
+    ?assertError(badarg, weir_log:open(a, [{file, path(Config)}])).
+
+%% ---------------------------------------------------------------- entries
+
+writes_as_given(Config) ->
+    {ok, Log} = weir_log:open(?FUNCTION_NAME, #{file => path(Config)}),
+    Large = binary:copy(<<"0123456789">>, 10_000),
+    Entries = [<<"a\n">>, ["b", [<<"c">>, $d] | <<"e">>], <<>>, "", Large, [Large, Large]],
+    lists:foreach(fun(Entry) -> ok = weir_log:log(Log, Entry) end, Entries),
+    lists:foreach(fun(Entry) -> ok = weir_log:alog(Log, Entry) end, Entries),
+    ok = weir_log:close(Log),
+    ?assertEqual({ok, iolist_to_binary([Entries, Entries])}, file:read_file(path(Config))).
+
+newline(Config) ->
+    {ok, Log} = weir_log:open(?FUNCTION_NAME, #{file => path(Config), newline => true}),
+    Sizes = [0, 1, 511, 512, 513, 65_535, 65_536, 70_000],
+    Entries = [binary:copy(<<"x">>, Size) || Size <- Sizes],
+    lists:foreach(fun(Entry) -> ok = weir_log:log(Log, Entry) end, Entries),
+    lists:foreach(fun(Entry) -> ok = weir_log:alog(Log, [Entry]) end, Entries),
+    ok = weir_log:close(Log),
+    ?assertEqual({ok, iolist_to_binary([[E, "\n"] || E <- Entries ++ Entries])}, file:read_file(path(Config))).
+
+frame(Config) ->
+    {ok, Log} = weir_log:open(?FUNCTION_NAME, #{file => path(Config), frame => true}),
+    Before = erlang:system_time(microsecond),
+    Entries = [<<>>, <<"a">>, <<"b\nc">>, binary:copy(<<"x">>, 100_000)],
+    lists:foreach(fun(Entry) -> ok = weir_log:log(Log, Entry) end, Entries),
+    ok = weir_log:alog(Log, ["d", $e]),
+    ok = weir_log:close(Log),
+    After = erlang:system_time(microsecond),
+    {ok, Read, #{entries := 5, cut_bytes := 0}} =
+        weir_log:fold(fun(Time, Entry, Acc) -> [{Time, Entry} | Acc] end, [], path(Config)),
+    {Times, Back} = lists:unzip(lists:reverse(Read)),
+    ?assertEqual(Entries ++ [<<"de">>], Back),
+    ?assertEqual(Times, lists:sort(Times)),
+    ?assert(lists:all(fun(Time) -> Time >= Before andalso Time =< After end, Times)).
+
+fold_stops_at_torn(Config) ->
+    {ok, Log} = weir_log:open(?FUNCTION_NAME, #{file => path(Config), frame => true}),
+    ok = weir_log:log(Log, <<"whole">>),
+    ok = weir_log:close(Log),
+    ok = file:write_file(path(Config), <<0, 0, 0, 99, 1, 2, 3>>, [append]),
+    Fold = fun(_, Entry, Acc) -> [Entry | Acc] end,
+    ?assertMatch({ok, [<<"whole">>], #{entries := 1, cut_bytes := 7}}, weir_log:fold(Fold, [], path(Config))),
+    ?assertEqual({error, enoent}, weir_log:fold(Fold, [], path(Config) ++ "none")).
+
+misuse(Config) ->
+    {ok, Log} = weir_log:open(?FUNCTION_NAME, #{file => path(Config)}),
+    [?assertError(badarg, weir_log:log(Log, Bad)) || Bad <- [a, 1, [256], [a], {}, #{}]],
+    [?assertError(badarg, weir_log:alog(Log, Bad)) || Bad <- [a, 1, [256], [a], {}, #{}]],
+    ?assertMatch(#{waiting_entries := 0}, weir_log_test_lib:shard(Log)).
+
+appends(Config) ->
+    ok = file:write_file(path(Config), <<"before">>),
+    {ok, Log} = weir_log:open(?FUNCTION_NAME, #{file => path(Config)}),
+    ok = weir_log:log(Log, <<"after">>),
+    ok = weir_log:close(Log),
+    ?assertEqual({ok, <<"beforeafter">>}, file:read_file(path(Config))).
+
+empty_entry(Config) ->
+    [
+        begin
+            {ok, Log} = weir_log:open(?FUNCTION_NAME, #{file => path(Config), ack => Ack}),
+            ok = weir_log:log(Log, <<>>),
+            ?assertMatch(#{entries := 1, bytes := 0}, eventually_info(Log)),
+            ok = weir_log:close(Log)
+        end
+     || Ack <- [accepted, written, synced]
+    ].
+
+eventually_info(Log) ->
+    ok = weir_log_test_lib:eventually(fun() -> maps:get(entries, weir_log_test_lib:info(Log)) =:= 1 end),
+    weir_log_test_lib:info(Log).
+
+large_entry(Config) ->
+    {ok, Log} = weir_log:open(?FUNCTION_NAME, #{file => path(Config), max_bytes => 10}),
+    Large = binary:copy(<<"x">>, 3_000_000),
+    ok = weir_log:alog(Log, Large),
+    ok = weir_log:log(Log, Large),
+    ok = weir_log:alog(Log, Large),
+    ok = weir_log:close(Log),
+    ?assertEqual(9_000_000, filelib:file_size(path(Config))).
+
+%% ---------------------------------------------------------------- names
+
+no_log(_Config) ->
+    Functions = [close, sync, rotate, reopen, info, files],
+    [?assertEqual({error, no_log}, weir_log:Function(none)) || Function <- Functions],
+    [?assertEqual({error, no_log}, weir_log:Function(none, <<"a">>)) || Function <- [log, alog]],
+    ?assertEqual([], weir_log:names()).
+
+open_twice(Config) ->
+    {ok, a} = weir_log:open(a, #{file => path(Config)}),
+    ?assertEqual({error, {already_open, a}}, weir_log:open(a, #{file => path(Config) ++ "other"})),
+    ok = weir_log:log(a, <<"still here">>),
+    ?assertEqual([a], weir_log:names()).
+
+same_file(Config) ->
+    {ok, a} = weir_log:open(a, #{file => path(Config), shards => 2}),
+    ?assertEqual({error, {already_open, a}}, weir_log:open(b, #{file => path(Config) ++ ".2"})),
+    {ok, b} = weir_log:open(b, #{file => path(Config) ++ ".3"}),
+    ok = weir_log:close(a),
+    {ok, c} = weir_log:open(c, #{file => path(Config) ++ ".2"}).
+
+cannot_open(Config) ->
+    Dir = proplists:get_value(dir, Config),
+    ?assertEqual({error, {file, Dir, eacces}}, weir_log:open(a, #{file => Dir, file_module => failing(eacces)})),
+    ?assertEqual([], weir_log:names()),
+    ok = weir_log_test_file:set(open, ok),
+    {ok, a} = weir_log:open(a, #{file => path(Config)}).
+
+failing(Reason) ->
+    ok = weir_log_test_file:set(open, {error, Reason}),
+    weir_log_test_file.
+
+names_and_files(Config) ->
+    File = path(Config),
+    {ok, a} = weir_log:open(a, #{file => File, shards => 2}),
+    {ok, b} = weir_log:open(b, #{file => list_to_binary(File ++ "b"), shards => 2}),
+    ?assertEqual([a, b], lists:sort(weir_log:names())),
+    ?assertEqual({ok, [File ++ ".1", File ++ ".2"]}, weir_log:files(a)),
+    ?assertEqual({ok, [list_to_binary(File ++ "b.1"), list_to_binary(File ++ "b.2")]}, weir_log:files(b)).
+
+any_name(Config) ->
+    [
+        begin
+            {ok, Name} = weir_log:open(Name, #{file => path(Config)}),
+            ok = weir_log:log(Name, <<"a">>),
+            ok = weir_log:alog(Name, <<"b">>),
+            ok = weir_log:close(Name)
+        end
+     || Name <- [1, -1, "a", <<"a">>, {a, 1}, make_ref(), self(), 1.5, #{}]
+    ].
+
+%% ---------------------------------------------------------------- closing
+
+close_writes_all(Config) ->
+    Opts = #{file => path(Config), file_module => weir_log_test_file, newline => true, window => 1_000_000},
+    {ok, Log} = weir_log:open(?FUNCTION_NAME, Opts),
+    Writer = weir_log_test_lib:blocked(write, Log),
+    [ok = weir_log:alog(Log, integer_to_binary(I)) || I <- lists:seq(1, 5000)],
+    Waiting = weir_log_test_lib:crowd(10, fun(I) -> weir_log:log(Log, ["log ", integer_to_list(I)]) end),
+    ok = weir_log_test_lib:eventually(fun() ->
+        {message_queue_len, Length} = process_info(Writer, message_queue_len),
+        Length =:= 5010 orelse Length
+    end),
+    Closing = weir_log_test_lib:crowd(1, fun(_) -> weir_log:close(Log) end),
+    ok = weir_log_test_lib:eventually(fun() -> weir_log_terms:log(Log) =:= none end),
+    ?assertEqual({error, no_log}, weir_log:log(Log, <<"late">>)),
+    ok = weir_log_test_file:go(Writer, ok),
+    ?assertEqual([{1, ok}], weir_log_test_lib:await(Closing)),
+    ?assertEqual([{I, ok} || I <- lists:seq(1, 10)], weir_log_test_lib:await(Waiting)),
+    {Numbers, Rest} = lists:split(5001, weir_log_test_lib:lines(path(Config))),
+    ?assertEqual([<<"first">> | [integer_to_binary(I) || I <- lists:seq(1, 5000)]], Numbers),
+    ?assertEqual(10, length(Rest)).
+
+close_refuses(Config) ->
+    {ok, Log} = weir_log:open(?FUNCTION_NAME, #{file => path(Config)}),
+    ok = weir_log:close(Log),
+    ?assertEqual({error, no_log}, weir_log:log(Log, <<"a">>)),
+    ?assertEqual({error, no_log}, weir_log:alog(Log, <<"a">>)),
+    ?assertEqual({error, no_log}, weir_log:close(Log)).
+
+reopened_by_name(Config) ->
+    [
+        begin
+            {ok, a} = weir_log:open(a, #{file => path(Config), window => Window}),
+            [ok = weir_log:alog(a, <<"x">>) || _ <- lists:seq(1, 7)],
+            ok = weir_log:close(a)
+        end
+     || Window <- [16, 3, 1, 8]
+    ],
+    ?assertEqual(28, filelib:file_size(path(Config))).
+
+application_stops(Config) ->
+    {ok, a} = weir_log:open(a, #{file => path(Config), window => 1000}),
+    [ok = weir_log:alog(a, <<"x">>) || _ <- lists:seq(1, 900)],
+    ok = application:stop(weir_log),
+    ?assertEqual(900, filelib:file_size(path(Config))),
+    ?assertEqual({error, no_log}, weir_log:log(a, <<"a">>)),
+    ?assertEqual([], weir_log:names()),
+    {ok, _} = application:ensure_all_started(weir_log).
+
+%% ---------------------------------------------------------------- supervision
+
+supervised(Config) ->
+    {ok, Sup} = supervisor:start_link(weir_log_test_sup, [weir_log:child_spec(a, #{file => path(Config)})]),
+    unlink(Sup),
+    ok = weir_log:log(a, <<"1">>),
+    %% Closing a permanent child makes its supervisor open it again.
+    {ok, First} = weir_log_registry:lookup(a),
+    ok = weir_log:close(a),
+    ok = weir_log_test_lib:eventually(fun() ->
+        weir_log_registry:lookup(a) =/= {ok, First} andalso weir_log:log(a, <<"2">>) =:= ok
+    end),
+    ok = weir_log:alog(a, <<"3">>),
+    ok = proc_lib:stop(Sup, shutdown, infinity),
+    ?assertEqual({error, no_log}, weir_log:log(a, <<"4">>)),
+    ?assertEqual({ok, <<"123">>}, file:read_file(path(Config))).
+
+linked(Config) ->
+    _ = process_flag(trap_exit, true),
+    {ok, Pid} = weir_log:start_link(a, #{file => path(Config)}),
+    ok = weir_log:log(a, <<"1">>),
+    ?assertEqual({error, {already_open, a}}, weir_log:start_link(a, #{file => path(Config)})),
+    ok = weir_log:close(a),
+    receive
+        {'EXIT', Pid, Reason} -> ?assertEqual(shutdown, Reason)
+    after 10000 -> error(alive)
+    end,
+    ok = weir_log_test_file:set(open, {error, enospc}),
+    Opts = #{file => path(Config), file_module => weir_log_test_file},
+    ?assertEqual({error, {file, path(Config), enospc}}, weir_log:start_link(a, Opts)).
+
+%% ---------------------------------------------------------------- the rest of the interface
+
+info(Config) ->
+    {ok, Log} = weir_log:open(?FUNCTION_NAME, #{file => path(Config), ack => synced, max_bytes => 100}),
+    [ok = weir_log:log(Log, <<"abc">>) || _ <- lists:seq(1, 5)],
+    {ok, Info} = weir_log:info(Log),
+    ?assertMatch(
+        #{
+            name := ?FUNCTION_NAME, ack := synced, format := raw, window := 16, max_bytes := 100, overload := wait,
+            entries := 5, bytes := 15, writes := 5, syncs := 5, failed := 0, lost := 0, unsent := 0, dropped := 0,
+            rejected := 0, waited := 0, largest_batch := 1,
+            shards := [#{waiting_entries := 0, waiting_bytes := 0, queue := 0, file := #{}, dropped_by_level := #{}}]
+        },
+        Info
+    ),
+    #{shards := [#{writer := Writer}]} = Info,
+    true = erlang:suspend_process(Writer),
+    ok = weir_log:alog(Log, <<"abcd">>),
+    ?assertMatch(
+        #{file := busy, waiting_entries := 1, waiting_bytes := 4, queue := 1}, weir_log_test_lib:shard(Log)
+    ),
+    true = erlang:resume_process(Writer).
+
+sync(Config) ->
+    {ok, Log} = weir_log:open(?FUNCTION_NAME, #{file => path(Config), shards => 3}),
+    ok = weir_log:alog(Log, <<"a">>),
+    ok = weir_log:sync(Log),
+    ?assertMatch(#{entries := 1, syncs := 3}, weir_log_test_lib:info(Log)).
+
+sync_interval(Config) ->
+    {ok, Log} = weir_log:open(?FUNCTION_NAME, #{file => path(Config), sync_interval => 1}),
+    ?assertMatch(#{syncs := 0}, weir_log_test_lib:info(Log)),
+    [
+        begin
+            ok = weir_log:log(Log, <<"a">>),
+            ok = weir_log_test_lib:eventually(fun() -> maps:get(syncs, weir_log_test_lib:info(Log)) =:= N end)
+        end
+     || N <- lists:seq(1, 5)
+    ].
+
+rotate_and_reopen(Config) ->
+    Opts = #{file => path(Config), shards => 2, file_module => weir_log_test_file},
+    {ok, Log} = weir_log:open(?FUNCTION_NAME, Opts),
+    ok = weir_log:log(Log, <<"a">>),
+    ok = weir_log:rotate(Log),
+    ok = weir_log:reopen(Log),
+    ?assertEqual(2, weir_log_test_file:calls(rotate)),
+    ?assertEqual(2, weir_log_test_file:calls(reopen)),
+    ok = weir_log_test_file:set(rotate, {error, eacces}),
+    ok = weir_log_test_file:set(reopen, {error, enoent}),
+    ?assertEqual({error, eacces}, weir_log:rotate(Log)),
+    ?assertEqual({error, enoent}, weir_log:reopen(Log)).
+
+%% What was sent before a request is written before it, with whatever is in the batch.
+order_of_requests(Config) ->
+    Opts = #{file => path(Config), file_module => weir_log_test_file, window => 1000},
+    {ok, Log} = weir_log:open(?FUNCTION_NAME, Opts),
+    Writer = weir_log_test_lib:blocked(write, Log),
+    ok = weir_log:alog(Log, <<"a">>),
+    Rotating = gen_server:send_request(Writer, rotate),
+    ok = weir_log:alog(Log, <<"b">>),
+    ok = weir_log:alog(Log, <<"c">>),
+    ok = weir_log_test_file:go(Writer, ok),
+    ?assertEqual({reply, ok}, gen_server:receive_response(Rotating, infinity)),
+    ok = weir_log:sync(Log),
+    %% The first, then what was before the request, then what was after it.
+    ?assertEqual(3, weir_log_test_file:calls(write)).

@@ -1,0 +1,246 @@
+%% When log/2 answers, and what it says when something fails: nobody gets ok before it is true, and an error is for
+%% exactly those it is about. The file is one that blocks and fails on demand.
+-module(weir_log_ack_SUITE).
+
+-include_lib("stdlib/include/assert.hrl").
+
+-export([suite/0, all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2, end_per_testcase/2]).
+-export([
+    accepted/1, written/1, synced/1, one_write_for_all/1, one_sync_for_all/1, write_fails_its_batch/1,
+    sync_fails_its_batch/1, accepted_waits_in_trouble/1, failed_are_told/1, told_by_the_probe/1, tell_function/1,
+    large_batches/1,
+    trouble_is_reported/1
+]).
+-export([log/2]).
+
+-define(CALLERS, 100).
+
+suite() -> [{timetrap, {minutes, 2}}].
+
+all() ->
+    [
+        accepted, written, synced, one_write_for_all, one_sync_for_all, write_fails_its_batch,
+        sync_fails_its_batch, accepted_waits_in_trouble, failed_are_told, told_by_the_probe, tell_function,
+        large_batches,
+        trouble_is_reported
+    ].
+
+init_per_suite(Config) -> weir_log_test_lib:quiet(Config).
+end_per_suite(Config) -> weir_log_test_lib:loud(Config).
+init_per_testcase(Case, Config) -> weir_log_test_lib:setup(Case, Config).
+end_per_testcase(_Case, Config) -> weir_log_test_lib:teardown(Config).
+
+open(Config, Opts) ->
+    Path = weir_log_test_lib:path("log", Config),
+    Defaults = #{file => Path, file_module => weir_log_test_file, newline => true},
+    {ok, Log} = weir_log:open(log, maps:merge(Defaults, Opts)),
+    {Log, Path}.
+
+log_all(Log) -> weir_log_test_lib:crowd(?CALLERS, fun(I) -> weir_log:log(Log, integer_to_binary(I)) end).
+
+%% Waits until the entries of that many callers wait behind the one that the writer is busy with.
+queued(Log, N) ->
+    weir_log_test_lib:eventually(fun() ->
+        #{waiting_entries := Waiting, queue := Queue} = queue(Log),
+        (Waiting =:= N + 1 andalso Queue =:= N) orelse {Waiting, Queue}
+    end).
+
+%% Without a question to the writer, which would be in its queue.
+queue(Log) ->
+    [Writer] = weir_log_test_lib:writers(Log),
+    {message_queue_len, Queue} = process_info(Writer, message_queue_len),
+    Word = atomics:get(weir_log_test_lib:words(Log), 8),
+    #{waiting_entries => Word bsr 37, queue => Queue}.
+
+all(Answer) -> [{I, Answer} || I <- lists:seq(1, ?CALLERS)].
+
+%% Nothing has been written when this answers.
+accepted(Config) ->
+    {Log, _} = open(Config, #{ack => accepted}),
+    ok = weir_log_test_file:set(write, {block, self()}),
+    ok = weir_log:log(Log, <<"a">>),
+    Writer = weir_log_test_file:await(write),
+    ?assertMatch(#{entries := 0}, weir_log_test_lib:info(Log)),
+    ok = weir_log_test_file:go(Writer, ok),
+    ok = weir_log:sync(Log),
+    ?assertMatch(#{entries := 1}, weir_log_test_lib:info(Log)).
+
+written(Config) -> waits_for(write, #{ack => written}, Config).
+synced(Config) -> waits_for(sync, #{ack => synced}, Config).
+
+waits_for(Function, Opts, Config) ->
+    {Log, Path} = open(Config, Opts),
+    ok = weir_log_test_file:set(Function, {block, self()}),
+    [{_, {Caller, _}}] = Crowd = weir_log_test_lib:crowd(1, fun(_) -> weir_log:log(Log, <<"a">>) end),
+    Writer = weir_log_test_file:await(Function),
+    weir_log_test_lib:asleep(Caller),
+    ok = weir_log_test_file:go(Writer, ok),
+    ?assertEqual([{1, ok}], weir_log_test_lib:await(Crowd)),
+    ?assertEqual([<<"a">>], weir_log_test_lib:lines(Path)).
+
+one_write_for_all(Config) ->
+    {Log, Path} = open(Config, #{}),
+    Writer = weir_log_test_lib:blocked(write, Log),
+    Crowd = log_all(Log),
+    ok = queued(Log, ?CALLERS),
+    ok = weir_log_test_file:go(Writer, ok),
+    ?assertEqual(all(ok), weir_log_test_lib:await(Crowd)),
+    ?assertEqual(2, weir_log_test_file:calls(write)),
+    ?assertMatch(#{largest_batch := ?CALLERS, writes := 2, syncs := 0}, weir_log_test_lib:info(Log)),
+    ?assertEqual(?CALLERS + 1, length(weir_log_test_lib:lines(Path))).
+
+one_sync_for_all(Config) ->
+    {Log, _} = open(Config, #{ack => synced}),
+    Writer = weir_log_test_lib:blocked(write, Log),
+    Crowd = log_all(Log),
+    Syncs = weir_log_test_lib:crowd(5, fun(_) -> weir_log:sync(Log) end),
+    ok = weir_log_test_lib:eventually(fun() -> maps:get(queue, queue(Log)) =:= ?CALLERS + 5 end),
+    ok = weir_log_test_file:go(Writer, ok),
+    ?assertEqual(all(ok), weir_log_test_lib:await(Crowd)),
+    ?assertEqual([{I, ok} || I <- lists:seq(1, 5)], weir_log_test_lib:await(Syncs)),
+    ?assertEqual(1, weir_log_test_file:calls(sync)).
+
+write_fails_its_batch(Config) ->
+    {Log, Path} = open(Config, #{}),
+    Writer = weir_log_test_lib:blocked(write, Log),
+    First = log_all(Log),
+    ok = queued(Log, ?CALLERS),
+    %% All that were waiting fail; the one that was in hand does, too.
+    ok = weir_log_test_file:go(Writer, {error, enospc}),
+    ?assertEqual(all({error, enospc}), weir_log_test_lib:await(First)),
+    ok = weir_log_test_file:set(write, ok),
+    ?assertEqual(all(ok), weir_log_test_lib:await(log_all(Log))),
+    ?assertMatch(#{failed := ?CALLERS + 1, waiting_bytes := 0}, weir_log_test_lib:shard(Log)),
+    ok = weir_log:close(Log),
+    {Told, Numbers} = lists:partition(fun is_told/1, weir_log_test_lib:lines(Path)),
+    ?assertEqual([<<"weir_log: 101 entries could not be written">>], Told),
+    ?assertEqual(lists:sort([integer_to_binary(I) || I <- lists:seq(1, ?CALLERS)]), lists:sort(Numbers)).
+
+is_told(<<"weir_log: ", _/binary>>) -> true;
+is_told(_) -> false.
+
+sync_fails_its_batch(Config) ->
+    {Log, _} = open(Config, #{ack => synced}),
+    ?assertEqual(ok, weir_log:log(Log, <<"before">>)),
+    Writer = weir_log_test_lib:blocked(write, Log),
+    Crowd = log_all(Log),
+    ok = queued(Log, ?CALLERS),
+    ok = weir_log_test_file:set(write, ok),
+    ok = weir_log_test_file:set(sync, {error, eio}),
+    ok = weir_log_test_file:let_go(Writer, ok),
+    ?assertEqual(all({error, eio}), weir_log_test_lib:await(Crowd)),
+    ?assertEqual({error, eio}, weir_log:sync(Log)),
+    ok = weir_log_test_file:set(sync, ok),
+    ?assertEqual(ok, weir_log:log(Log, <<"after">>)).
+
+accepted_waits_in_trouble(Config) ->
+    {Log, _} = open(Config, #{ack => accepted}),
+    ok = weir_log_test_file:set(write, {error, enospc}),
+    %% The first is accepted before it is known.
+    ?assertEqual(ok, weir_log:log(Log, <<"a">>)),
+    ?assertEqual({error, enospc}, weir_log:log(Log, <<"b">>)),
+    ?assertEqual({error, enospc}, weir_log:log(Log, <<"c">>)),
+    ok = weir_log_test_file:set(write, ok),
+    ?assertEqual(ok, weir_log:log(Log, <<"d">>)),
+    ok = weir_log_test_file:set(write, {error, enospc}),
+    ?assertEqual(ok, weir_log:log(Log, <<"e">>)),
+    ?assertEqual({error, enospc}, weir_log:log(Log, <<"f">>)).
+
+failed_are_told(Config) ->
+    {Log, Path} = open(Config, #{window => 1000}),
+    ok = weir_log_test_file:set(write, {error, enospc}),
+    [ok = weir_log:alog(Log, <<"a">>) || _ <- lists:seq(1, 10)],
+    ok = weir_log_test_lib:eventually(fun() -> maps:get(failed, weir_log_test_lib:info(Log)) =:= 10 end),
+    ok = weir_log_test_file:set(write, ok),
+    ok = weir_log:log(Log, <<"b">>),
+    ok = weir_log_test_lib:eventually(fun() -> length(weir_log_test_lib:lines(Path)) =:= 2 end),
+    ?assertEqual([<<"b">>, <<"weir_log: 10 entries could not be written">>], weir_log_test_lib:lines(Path)),
+    %% Once.
+    ok = weir_log:close(Log),
+    ?assertEqual(2, length(weir_log_test_lib:lines(Path))).
+
+%% Nobody writes any more, and the log tells all the same.
+told_by_the_probe(Config) ->
+    {Log, Path} = open(Config, #{}),
+    ok = weir_log_test_file:set(write, {error, enospc}),
+    ?assertEqual({error, enospc}, weir_log:log(Log, <<"a">>)),
+    ok = weir_log_test_lib:eventually(fun() -> weir_log_test_file:calls(write) >= 2 end),
+    ok = weir_log_test_file:set(write, ok),
+    ok = weir_log_test_lib:eventually(fun() -> weir_log_test_lib:lines(Path) =/= [] end),
+    ?assertEqual([<<"weir_log: 1 entries could not be written">>], weir_log_test_lib:lines(Path)),
+    ?assertMatch(#{failed := 1}, weir_log_test_lib:info(Log)).
+
+tell_function(Config) ->
+    Self = self(),
+    Tell = fun(Loss) ->
+        Self ! {told, Loss},
+        case Loss of
+            #{failed := 1} -> <<"one">>;
+            _ -> error(oops)
+        end
+    end,
+    {Log, Path} = open(Config, #{tell => Tell}),
+    [
+        begin
+            ok = weir_log_test_file:set(write, {error, enospc}),
+            [{error, enospc} = weir_log:log(Log, <<"a">>) || _ <- lists:seq(1, N)],
+            ok = weir_log_test_file:set(write, ok),
+            ok = weir_log_test_lib:eventually(fun() -> length(weir_log_test_lib:lines(Path)) =:= N end)
+        end
+     || N <- [1, 2]
+    ],
+    ?assertEqual([<<"one">>, <<"weir_log: 2 entries could not be written">>], weir_log_test_lib:lines(Path)),
+    receive
+        {told, Loss} -> ?assertEqual(#{dropped => #{}, failed => 1, lost => 0, from => 0, to => 0}, Loss)
+    after 0 -> error(not_told)
+    end.
+
+%% More than is written at a time.
+large_batches(Config) ->
+    {Log, Path} = open(Config, #{ack => synced}),
+    Writer = weir_log_test_lib:blocked(write, Log),
+    Large = binary:copy(<<"x">>, 600_000),
+    Crowd = weir_log_test_lib:crowd(10, fun(_) -> weir_log:log(Log, Large) end),
+    ok = queued(Log, 10),
+    ok = weir_log_test_file:go(Writer, ok),
+    ?assertEqual([{I, ok} || I <- lists:seq(1, 10)], weir_log_test_lib:await(Crowd)),
+    %% Two fill a write.
+    ?assertEqual(6, weir_log_test_file:calls(write)),
+    ?assertEqual(5, weir_log_test_file:calls(sync)),
+    ?assertEqual(10 * 600_001 + 6, filelib:file_size(Path)).
+
+%% Once when it begins and once when it is over, by processes that the writer does not wait for.
+trouble_is_reported(Config) ->
+    Before = logger:get_primary_config(),
+    ok = logger:set_primary_config(level, notice),
+    ok = logger:add_handler(?MODULE, ?MODULE, #{config => self(), level => notice}),
+    try
+        {Log, _} = open(Config, #{}),
+        [
+            begin
+                ok = weir_log_test_file:set(write, {error, enospc}),
+                [{error, enospc} = weir_log:log(Log, <<"a">>) || _ <- lists:seq(1, 5)],
+                ok = weir_log_test_file:set(write, ok),
+                [ok = weir_log:log(Log, <<"a">>) || _ <- lists:seq(1, 5)]
+            end
+         || _ <- [1, 2]
+        ],
+        ?assertEqual([error, error, notice, notice], lists:sort([reported() || _ <- lists:seq(1, 4)])),
+        receive
+            {reported, _} = More -> error(More)
+        after 0 -> ok
+        end
+    after
+        ok = logger:remove_handler(?MODULE),
+        ok = logger:set_primary_config(Before)
+    end.
+
+reported() ->
+    receive
+        {reported, Level} -> Level
+    after 10000 -> error(not_reported)
+    end.
+
+%% A logger handler.
+log(#{level := Level, meta := #{domain := [weir_log]}}, #{config := Test}) -> Test ! {reported, Level};
+log(_Event, _Config) -> ok.

@@ -1,0 +1,200 @@
+%% Kills: of writers, callers, the gate, the registry, the whole log. Nobody hangs, nothing that was acknowledged is
+%% missing, and what is lost is counted.
+-module(weir_log_crash_SUITE).
+
+-include_lib("stdlib/include/assert.hrl").
+
+-export([suite/0, all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2, end_per_testcase/2]).
+-export([
+    writer_killed/1, lost_are_counted/1, writers_killed_under_load/1, other_shards_go_on/1, restarted_without_file/1,
+    gate_killed/1, registry_killed/1, log_killed/1, too_many_crashes/1, entry_that_crashes/1
+]).
+
+suite() -> [{timetrap, {minutes, 2}}].
+
+all() ->
+    [
+        writer_killed, lost_are_counted, writers_killed_under_load, other_shards_go_on, restarted_without_file,
+        gate_killed, registry_killed, log_killed, too_many_crashes, entry_that_crashes
+    ].
+
+init_per_suite(Config) -> weir_log_test_lib:quiet(Config).
+end_per_suite(Config) -> weir_log_test_lib:loud(Config).
+init_per_testcase(Case, Config) -> weir_log_test_lib:setup(Case, Config).
+end_per_testcase(_Case, Config) -> weir_log_test_lib:teardown(Config).
+
+open(Config, Opts) ->
+    Path = weir_log_test_lib:path("log", Config),
+    {ok, Log} = weir_log:open(log, maps:merge(#{file => Path, newline => true}, Opts)),
+    {Log, Path}.
+
+new_writer(Log, Old) ->
+    weir_log_test_lib:eventually(fun() ->
+        [Writer | _] = weir_log_test_lib:writers(Log),
+        Writer =/= Old andalso is_process_alive(Writer)
+    end).
+
+%% Those who wait are told, and the next entry is written.
+writer_killed(Config) ->
+    {Log, Path} = open(Config, #{}),
+    [Writer] = weir_log_test_lib:writers(Log),
+    true = erlang:suspend_process(Writer),
+    Crowd = weir_log_test_lib:crowd(20, fun(_) -> weir_log:log(Log, <<"x">>) end),
+    Syncing = weir_log_test_lib:crowd(1, fun(_) -> weir_log:sync(Log) end),
+    [weir_log_test_lib:asleep(Pid) || {_, {Pid, _}} <- Crowd ++ Syncing],
+    weir_log_test_lib:kill(Writer),
+    ?assertEqual([{I, {error, writer_down}} || I <- lists:seq(1, 20)], weir_log_test_lib:await(Crowd)),
+    ?assertEqual([{1, {error, writer_down}}], weir_log_test_lib:await(Syncing)),
+    ok = new_writer(Log, Writer),
+    ok = weir_log:log(Log, <<"y">>),
+    ok = weir_log:close(Log),
+    ?assertEqual([<<"y">>, <<"weir_log: 20 entries were lost with the writer">>], weir_log_test_lib:lines(Path)).
+
+lost_are_counted(Config) ->
+    {Log, _} = open(Config, #{window => 1000}),
+    [Writer] = weir_log_test_lib:writers(Log),
+    true = erlang:suspend_process(Writer),
+    [ok = weir_log:alog(Log, <<"x">>) || _ <- lists:seq(1, 123)],
+    weir_log_test_lib:kill(Writer),
+    ok = new_writer(Log, Writer),
+    ?assertMatch(#{lost := 123, waiting_entries := 0, waiting_bytes := 0}, weir_log_test_lib:shard(Log)).
+
+%% Each caller notes what it was told. In the file are all that were acknowledged, none that nobody has sent, none
+%% twice, and those of each caller in their order.
+writers_killed_under_load(Config) ->
+    {Log, Path} = open(Config, #{}),
+    Crowd = weir_log_test_lib:crowd(50, fun(P) -> [I || I <- lists:seq(1, 400), is_written(Log, P, I)] end),
+    [
+        begin
+            [Writer] = weir_log_test_lib:writers(Log),
+            weir_log_test_lib:kill(Writer),
+            ok = new_writer(Log, Writer),
+            ok = weir_log:log(Log, <<"0 0">>)
+        end
+     || _ <- lists:seq(1, 5)
+    ],
+    Acknowledged = weir_log_test_lib:await(Crowd),
+    ok = weir_log:close(Log),
+    Entries = [
+        {binary_to_integer(P), binary_to_integer(I)}
+     || Line <- weir_log_test_lib:lines(Path), [P, I] <- [binary:split(Line, <<" ">>, [global])]
+    ],
+    [
+        begin
+            Found = [I || {Q, I} <- Entries, Q =:= P],
+            ?assertEqual([], Acked -- Found),
+            ?assertEqual(lists:usort(Found), Found),
+            ?assert(lists:all(fun(I) -> I >= 1 andalso I =< 400 end, Found))
+        end
+     || {P, Acked} <- Acknowledged
+    ].
+
+is_written(Log, P, I) ->
+    case weir_log:log(Log, io_lib:format("~b ~b", [P, I])) of
+        ok -> true;
+        {error, writer_down} -> false
+    end.
+
+other_shards_go_on(Config) ->
+    {Log, _} = open(Config, #{shards => 2}),
+    [One, Two] = weir_log_test_lib:writers(Log),
+    weir_log_test_lib:kill(One),
+    ok = new_writer(Log, One),
+    [_, Same] = weir_log_test_lib:writers(Log),
+    ?assertEqual(Two, Same).
+
+%% A writer that is started again and has no file answers everybody, and finds the file when it is there again.
+restarted_without_file(Config) ->
+    {Log, Path} = open(Config, #{file_module => weir_log_test_file}),
+    [Writer] = weir_log_test_lib:writers(Log),
+    ok = weir_log_test_file:set(open, {error, eacces}),
+    weir_log_test_lib:kill(Writer),
+    ok = new_writer(Log, Writer),
+    ?assertEqual({error, eacces}, weir_log:log(Log, <<"a">>)),
+    ?assertEqual({error, eacces}, weir_log:sync(Log)),
+    ?assertEqual({error, eacces}, weir_log:reopen(Log)),
+    ?assertMatch(#{file := #{state := closed, last_error := eacces}, failed := 1}, weir_log_test_lib:shard(Log)),
+    ok = weir_log_test_file:set(open, ok),
+    ok = weir_log_test_lib:eventually(fun() -> weir_log:log(Log, <<"b">>) =:= ok end),
+    ok = weir_log_test_file:set(open, {error, eacces}),
+    [Again] = weir_log_test_lib:writers(Log),
+    weir_log_test_lib:kill(Again),
+    ok = new_writer(Log, Again),
+    ok = weir_log_test_file:set(open, ok),
+    ?assertEqual(ok, weir_log:reopen(Log)),
+    ?assertEqual(ok, weir_log:log(Log, <<"c">>)),
+    ok = weir_log:close(Log),
+    ?assertMatch([<<"b">>, <<"c">>], [Line || <<_>> = Line <- weir_log_test_lib:lines(Path)]).
+
+children(Log) ->
+    {ok, Sup} = weir_log_registry:lookup(Log),
+    {Sup, supervisor:which_children(Sup)}.
+
+gate_killed(Config) ->
+    {Log, Path} = open(Config, #{}),
+    {Sup, Children} = children(Log),
+    {gate, Gate, _, _} = lists:keyfind(gate, 1, Children),
+    weir_log_test_lib:kill(Gate),
+    ok = weir_log:log(Log, <<"a">>),
+    ok = weir_log_test_lib:eventually(fun() ->
+        {gate, New, _, _} = lists:keyfind(gate, 1, supervisor:which_children(Sup)),
+        is_pid(New) andalso New =/= Gate
+    end),
+    ok = weir_log:alog(Log, <<"b">>),
+    ok = weir_log:close(Log),
+    ?assertEqual([<<"a">>, <<"b">>], weir_log_test_lib:lines(Path)).
+
+registry_killed(Config) ->
+    {Log, Path} = open(Config, #{}),
+    Registry = whereis(weir_log_registry),
+    weir_log_test_lib:kill(Registry),
+    ok = weir_log:log(Log, <<"a">>),
+    ok = weir_log_test_lib:eventually(fun() ->
+        New = whereis(weir_log_registry),
+        is_pid(New) andalso New =/= Registry
+    end),
+    ?assertEqual({error, {already_open, log}}, weir_log:open(log, #{file => Path})),
+    {Sup, _} = children(Log),
+    weir_log_test_lib:kill(Sup),
+    ok = weir_log_test_lib:eventually(fun() -> weir_log_test_lib:leftovers() =:= [] end).
+
+%% Its terms go, its name and its file are free, and nobody hangs.
+log_killed(Config) ->
+    {Log, Path} = open(Config, #{}),
+    [Writer] = weir_log_test_lib:writers(Log),
+    true = erlang:suspend_process(Writer),
+    Crowd = weir_log_test_lib:crowd(5, fun(_) -> weir_log:log(Log, <<"x">>) end),
+    [weir_log_test_lib:asleep(Pid) || {_, {Pid, _}} <- Crowd],
+    {Sup, Children} = children(Log),
+    {gate, Gate, _, _} = lists:keyfind(gate, 1, Children),
+    [exit(Pid, kill) || Pid <- [Sup, Gate, Writer]],
+    ?assertEqual([{I, {error, writer_down}} || I <- lists:seq(1, 5)], weir_log_test_lib:await(Crowd)),
+    ok = weir_log_test_lib:eventually(fun() -> weir_log_test_lib:leftovers() =:= [] end),
+    ?assertEqual({error, no_log}, weir_log:log(Log, <<"a">>)),
+    {ok, Log} = weir_log:open(log, #{file => Path}),
+    ok = weir_log:log(Log, <<"b">>).
+
+%% The supervisor gives up, and the log is closed.
+too_many_crashes(Config) ->
+    {Log, _} = open(Config, #{}),
+    ok = weir_log_test_lib:eventually(fun() ->
+        case weir_log_terms:log(Log) of
+            none ->
+                true;
+            _ ->
+                [exit(Writer, kill) || Writer <- weir_log_test_lib:writers(Log), is_pid(Writer)],
+                false
+        end
+    end),
+    ok = weir_log_test_lib:eventually(fun() -> weir_log_test_lib:leftovers() =:= [] end).
+
+%% Not from here: a message that no client sends does no harm.
+entry_that_crashes(Config) ->
+    {Log, Path} = open(Config, #{}),
+    [Writer] = weir_log_test_lib:writers(Log),
+    [Writer ! Stray || Stray <- [hello, {alog}, {written, self()}, {'DOWN', make_ref(), process, self(), x}]],
+    ok = gen_server:cast(Writer, hello),
+    ?assertMatch({error, {bad_call, hello}}, gen_server:call(Writer, hello)),
+    ok = weir_log:log(Log, <<"a">>),
+    ?assertEqual([Writer], weir_log_test_lib:writers(Log)),
+    ?assertEqual([<<"a">>], weir_log_test_lib:lines(Path)).

@@ -1,0 +1,232 @@
+%% The cap on what waits: the entry that meets it waits, is refused, or is dropped, and what is dropped is counted and
+%% told.
+-module(weir_log_overload_SUITE).
+
+-include_lib("stdlib/include/assert.hrl").
+
+-export([suite/0, all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2, end_per_testcase/2]).
+-export([
+    wait/1, reject/1, drop_by_level/1, drop_by_function/1, failing_function/1, at_the_limit/1, alone/1, shares/1,
+    exact/1,
+    told_times/1, mended/1, mended_under_rejection/1, killed_between/1, log_is_not_refused/1
+]).
+
+suite() -> [{timetrap, {minutes, 2}}].
+
+all() ->
+    [
+        wait, reject, drop_by_level, drop_by_function, failing_function, at_the_limit, alone, shares, exact,
+        told_times, mended, mended_under_rejection, killed_between, log_is_not_refused
+    ].
+
+init_per_suite(Config) -> weir_log_test_lib:quiet(Config).
+end_per_suite(Config) -> weir_log_test_lib:loud(Config).
+init_per_testcase(Case, Config) -> weir_log_test_lib:setup(Case, Config).
+end_per_testcase(_Case, Config) -> weir_log_test_lib:teardown(Config).
+
+%% A log whose writer is suspended, with ten bytes of ten waiting.
+full(Config, Opts) ->
+    Path = weir_log_test_lib:path("log", Config),
+    Defaults = #{file => Path, max_bytes => 10, window => 1000, newline => true},
+    {ok, Log} = weir_log:open(log, maps:merge(Defaults, Opts)),
+    [Writer | _] = weir_log_test_lib:writers(Log),
+    true = erlang:suspend_process(Writer),
+    [ok = weir_log:alog(Log, <<"x">>) || _ <- lists:seq(1, 5)],
+    {Log, Path, Writer}.
+
+queue(Writer) ->
+    {message_queue_len, Length} = process_info(Writer, message_queue_len),
+    Length.
+
+wait(Config) ->
+    {Log, Path, Writer} = full(Config, #{}),
+    Crowd = weir_log_test_lib:crowd(20, fun(_) -> [weir_log:alog(Log, <<"y">>) || _ <- lists:seq(1, 5)] end),
+    ok = weir_log_test_lib:eventually(fun() -> queue(Writer) =:= 25 orelse queue(Writer) end),
+    [weir_log_test_lib:asleep(Pid) || {_, {Pid, _}} <- Crowd],
+    %% One of each waits.
+    ?assertEqual(25, queue(Writer)),
+    true = erlang:resume_process(Writer),
+    ?assertEqual([{I, [ok, ok, ok, ok, ok]} || I <- lists:seq(1, 20)], weir_log_test_lib:await(Crowd)),
+    #{waited := Waited, dropped := 0, rejected := 0} = weir_log_test_lib:info(Log),
+    ?assert(Waited >= 20),
+    ok = weir_log:close(Log),
+    ?assertEqual(105, length(weir_log_test_lib:lines(Path))).
+
+reject(Config) ->
+    {Log, Path, Writer} = full(Config, #{overload => reject}),
+    [?assertEqual({error, {overload, log}}, weir_log:alog(Log, <<"y">>)) || _ <- lists:seq(1, 7)],
+    %% The entries, and one message that says that there is something to see.
+    ?assertEqual(6, queue(Writer)),
+    true = erlang:resume_process(Writer),
+    ok = weir_log:sync(Log),
+    ok = weir_log:alog(Log, <<"z">>),
+    ?assertMatch(#{rejected := 7, dropped := 0}, weir_log_test_lib:info(Log)),
+    ok = weir_log:close(Log),
+    ?assertEqual([<<"x">>, <<"x">>, <<"x">>, <<"x">>, <<"x">>, <<"z">>], weir_log_test_lib:lines(Path)).
+
+drop_by_level(Config) ->
+    {Log, Path, Writer} = full(Config, #{overload => {drop, warning}}),
+    Dropped = [none, debug, info, notice],
+    [?assertEqual({error, {dropped, log}}, weir_log:alog(Log, <<"y">>, Level)) || Level <- Dropped, _ <- [1, 2]],
+    ?assertEqual({error, {dropped, log}}, weir_log:alog(Log, <<"y">>)),
+    Kept = [warning, error, critical, alert, emergency],
+    Crowd = weir_log_test_lib:crowd(5, fun(I) -> weir_log:alog(Log, <<"z">>, lists:nth(I, Kept)) end),
+    ok = weir_log_test_lib:eventually(fun() -> queue(Writer) =:= 11 orelse queue(Writer) end),
+    true = erlang:resume_process(Writer),
+    ?assertEqual([{I, ok} || I <- lists:seq(1, 5)], weir_log_test_lib:await(Crowd)),
+    ?assertMatch(#{dropped := 9, waited := 5}, weir_log_test_lib:info(Log)),
+    Counts = #{none => 3, debug => 2, info => 2, notice => 2},
+    ?assertMatch(#{dropped_by_level := Counts}, weir_log_test_lib:shard(Log)),
+    ok = weir_log_test_lib:eventually(fun() -> length(weir_log_test_lib:lines(Path)) =:= 11 end),
+    Told = lists:last(weir_log_test_lib:lines(Path)),
+    Expected = "^weir_log: 9 entries were dropped from .*Z to .*Z \\(notice 2, info 2, debug 2, none 3\\)$",
+    ?assertMatch({match, _}, re:run(Told, Expected)),
+    ok = weir_log:close(Log),
+    ?assertEqual(11, length(weir_log_test_lib:lines(Path))).
+
+drop_by_function(Config) ->
+    {Log, _, Writer} = full(Config, #{overload => {drop, fun(Level) -> Level =:= error end}}),
+    ?assertEqual({error, {dropped, log}}, weir_log:alog(Log, <<"y">>, error)),
+    waits(Log, Writer, [debug, none]).
+
+failing_function(Config) ->
+    {Log, _, Writer} = full(Config, #{overload => {drop, fun(Level) when Level =:= error -> maybe_ end}}),
+    waits(Log, Writer, [error, debug]).
+
+waits(Log, Writer, Levels) ->
+    Before = queue(Writer),
+    Crowd = weir_log_test_lib:crowd(length(Levels), fun(I) -> weir_log:alog(Log, <<"y">>, lists:nth(I, Levels)) end),
+    ok = weir_log_test_lib:eventually(fun() -> queue(Writer) =:= Before + length(Levels) orelse queue(Writer) end),
+    true = erlang:resume_process(Writer),
+    ?assertEqual([{I, ok} || I <- lists:seq(1, length(Levels))], weir_log_test_lib:await(Crowd)).
+
+%% Ten bytes may wait, eleven may not.
+at_the_limit(Config) ->
+    [
+        begin
+            {Log, _, Writer} = full(Config, #{overload => reject, max_bytes => Max}),
+            ?assertEqual(Expected, weir_log:alog(Log, <<"">>)),
+            true = erlang:resume_process(Writer),
+            ok = weir_log:close(Log)
+        end
+     || {Max, Expected} <- [{10, {error, {overload, log}}}, {11, ok}, {infinity, ok}]
+    ].
+
+alone(Config) ->
+    Path = weir_log_test_lib:path("log", Config),
+    {ok, Log} = weir_log:open(log, #{file => Path, max_bytes => 10, overload => reject}),
+    [Writer] = weir_log_test_lib:writers(Log),
+    true = erlang:suspend_process(Writer),
+    ok = weir_log:alog(Log, binary:copy(<<"x">>, 100)),
+    ?assertEqual({error, {overload, log}}, weir_log:alog(Log, <<"x">>)),
+    true = erlang:resume_process(Writer),
+    ok = weir_log:sync(Log),
+    ok = weir_log:alog(Log, binary:copy(<<"x">>, 100)).
+
+shares(Config) ->
+    Path = weir_log_test_lib:path("log", Config),
+    {ok, Log} = weir_log:open(log, #{file => Path, max_bytes => 30, shards => 4}),
+    ?assertMatch(#{max_bytes := 7}, weir_log_test_lib:info(Log)).
+
+%% Whatever happens at the same time, each entry is in the file, or was refused, or is counted, and told, as dropped.
+exact(Config) ->
+    Self = self(),
+    Tell = fun(#{dropped := Dropped}) ->
+        Self ! {told, lists:sum(maps:values(Dropped))},
+        <<"told">>
+    end,
+    Path = weir_log_test_lib:path("log", Config),
+    Opts = #{file => Path, max_bytes => 100, newline => true, overload => {drop, error}, tell => Tell},
+    {ok, Log} = weir_log:open(log, Opts),
+    Log200 = fun(_) -> [weir_log:alog(Log, <<"0123456789">>, info) || _ <- lists:seq(1, 200)] end,
+    Crowd = weir_log_test_lib:crowd(50, Log200),
+    Answers = lists:append([Answers || {_, Answers} <- weir_log_test_lib:await(Crowd)]),
+    Oks = length([ok || ok <- Answers]),
+    Drops = length([dropped || {error, {dropped, log}} <- Answers]),
+    ?assertEqual(10_000, Oks + Drops),
+    ?assertMatch(#{dropped := Drops}, weir_log_test_lib:info(Log)),
+    ok = weir_log:close(Log),
+    Lines = weir_log_test_lib:lines(Path),
+    ?assertEqual(Oks, length([x || <<"0123456789">> <- Lines])),
+    Told = told(),
+    ?assertEqual(Drops, lists:sum(Told)),
+    ?assertEqual(length(Told), length([x || <<"told">> <- Lines])).
+
+told() ->
+    receive
+        {told, N} -> [N | told()]
+    after 0 -> []
+    end.
+
+told_times(Config) ->
+    Self = self(),
+    Tell = fun(Loss) ->
+        Self ! {told, Loss},
+        <<"t">>
+    end,
+    {Log, _, Writer} = full(Config, #{overload => {drop, error}, tell => Tell}),
+    Before = erlang:system_time(microsecond),
+    [{error, _} = weir_log:alog(Log, <<"y">>) || _ <- lists:seq(1, 3)],
+    After = erlang:system_time(microsecond),
+    true = erlang:resume_process(Writer),
+    ok = weir_log:close(Log),
+    receive
+        {told, #{from := From, to := To, dropped := Dropped}} ->
+            ?assertEqual(#{none => 3}, Dropped),
+            ?assert(Before =< From andalso From =< To andalso To =< After)
+    after 0 -> error(not_told)
+    end.
+
+%% ---------------------------------------------------------------- mending
+
+%% Entries that were counted and never sent.
+leak(Log, Entries, Bytes) -> atomics:add(weir_log_test_lib:words(Log), 8, (Entries bsl 37) + Bytes).
+
+mended(Config) ->
+    {ok, Log} = weir_log:open(log, #{file => weir_log_test_lib:path("log", Config)}),
+    ok = leak(Log, 3, 300),
+    ok = weir_log:alog(Log, <<"x">>),
+    ok = weir_log_test_lib:eventually(fun() ->
+        case weir_log_test_lib:shard(Log) of
+            #{waiting_entries := 0, waiting_bytes := 0, unsent := 3} -> true;
+            Other -> Other
+        end
+    end).
+
+%% All entries are refused, so nothing but a hint comes to the writer.
+mended_under_rejection(Config) ->
+    {ok, Log} = weir_log:open(log, #{
+        file => weir_log_test_lib:path("log", Config), overload => reject, max_bytes => 100
+    }),
+    ok = weir_log:log(Log, <<"x">>),
+    ok = leak(Log, 2, 300),
+    ok = weir_log_test_lib:eventually(fun() -> weir_log:alog(Log, <<"x">>) =:= ok end),
+    ?assertMatch(#{unsent := 2}, weir_log_test_lib:info(Log)).
+
+%% Callers that are killed at any moment.
+killed_between(Config) ->
+    {ok, Log} = weir_log:open(log, #{file => weir_log_test_lib:path("log", Config), newline => true}),
+    [
+        begin
+            Pid = spawn(fun() -> forever(Log) end),
+            [erlang:yield() || _ <- lists:seq(1, rand:uniform(50))],
+            weir_log_test_lib:kill(Pid)
+        end
+     || _ <- lists:seq(1, 500)
+    ],
+    Word = fun() -> atomics:get(weir_log_test_lib:words(Log), 8) end,
+    ok = weir_log_test_lib:eventually(fun() -> Word() =:= 0 orelse Word() end),
+    #{entries := Entries} = weir_log_test_lib:info(Log),
+    ok = weir_log:close(Log),
+    ?assertEqual(Entries, length(weir_log_test_lib:lines(weir_log_test_lib:path("log", Config)))).
+
+forever(Log) ->
+    _ = weir_log:alog(Log, <<"x">>),
+    forever(Log).
+
+log_is_not_refused(Config) ->
+    {Log, _, Writer} = full(Config, #{overload => reject}),
+    Crowd = weir_log_test_lib:crowd(3, fun(_) -> weir_log:log(Log, <<"y">>) end),
+    ok = weir_log_test_lib:eventually(fun() -> queue(Writer) =:= 8 orelse queue(Writer) end),
+    true = erlang:resume_process(Writer),
+    ?assertEqual([{I, ok} || I <- [1, 2, 3]], weir_log_test_lib:await(Crowd)).

@@ -1,0 +1,114 @@
+%% Several writers and files, and reading them back as one stream.
+-module(weir_log_shards_SUITE).
+
+-include_lib("stdlib/include/assert.hrl").
+
+-export([suite/0, all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2, end_per_testcase/2]).
+-export([keeps_to_one/1, balance/1, merge_all/1, merge_by_time/1, merge_keeps_order/1, merge_errors/1,
+    merge_raises/1, empty/1]).
+
+suite() -> [{timetrap, {minutes, 2}}].
+
+all() -> [keeps_to_one, balance, merge_all, merge_by_time, merge_keeps_order, merge_errors, merge_raises, empty].
+
+init_per_suite(Config) -> weir_log_test_lib:quiet(Config).
+end_per_suite(Config) -> weir_log_test_lib:loud(Config).
+init_per_testcase(Case, Config) -> weir_log_test_lib:setup(Case, Config).
+end_per_testcase(_Case, Config) -> weir_log_test_lib:teardown(Config).
+
+path(Config) -> weir_log_test_lib:path("log", Config).
+
+keeps_to_one(Config) ->
+    {ok, Log} = weir_log:open(log, #{file => path(Config), shards => 4, newline => true}),
+    {ok, Files} = weir_log:files(Log),
+    Crowd = weir_log_test_lib:crowd(50, fun(P) ->
+        [ok = weir_log:alog(Log, io_lib:format("~b ~b", [P, I])) || I <- lists:seq(1, 100)],
+        ok
+    end),
+    ?assertEqual([{P, ok} || P <- lists:seq(1, 50)], weir_log_test_lib:await(Crowd)),
+    ok = weir_log:close(Log),
+    Found = [
+        {binary_to_integer(P), binary_to_integer(I), File}
+     || File <- Files, Line <- weir_log_test_lib:lines(File), [P, I] <- [binary:split(Line, <<" ">>)]
+    ],
+    ?assertEqual(5000, length(Found)),
+    [
+        begin
+            Own = [{I, File} || {Q, I, File} <- Found, Q =:= P],
+            ?assertEqual(lists:seq(1, 100), [I || {I, _} <- Own]),
+            ?assertEqual(1, length(lists:usort([File || {_, File} <- Own])))
+        end
+     || P <- lists:seq(1, 50)
+    ].
+
+%% Of 1000 processes no shard of four gets less than half or more than double its share.
+balance(Config) ->
+    {ok, Log} = weir_log:open(log, #{file => path(Config), shards => 4}),
+    Crowd = weir_log_test_lib:crowd(1000, fun(_) -> weir_log:log(Log, <<"x">>) end),
+    _ = weir_log_test_lib:await(Crowd),
+    #{shards := Shards} = weir_log_test_lib:info(Log),
+    [?assert(Entries > 125 andalso Entries < 500) || #{entries := Entries} <- Shards],
+    ?assertEqual(1000, lists:sum([Entries || #{entries := Entries} <- Shards])).
+
+merge_all(Config) ->
+    {ok, Log} = weir_log:open(log, #{file => path(Config), shards => 3, frame => true}),
+    {ok, Files} = weir_log:files(Log),
+    Crowd = weir_log_test_lib:crowd(100, fun(P) ->
+        [ok = weir_log:log(Log, term_to_binary({P, I})) || I <- lists:seq(1, 50)],
+        ok
+    end),
+    _ = weir_log_test_lib:await(Crowd),
+    ok = weir_log:close(Log),
+    {ok, Merged} = weir_log:merge(fun(Time, Entry, Acc) -> [{Time, binary_to_term(Entry)} | Acc] end, [], Files),
+    Entries = [Entry || {_, Entry} <- lists:reverse(Merged)],
+    ?assertEqual(5000, length(Entries)),
+    [?assertEqual(lists:seq(1, 50), [I || {Q, I} <- Entries, Q =:= P]) || P <- lists:seq(1, 100)].
+
+%% Against sorting; files as a log writes them, but with times that are chosen, and of more than one chunk.
+merge_by_time(Config) ->
+    Files = [
+        begin
+            File = path(Config) ++ integer_to_list(N),
+            Entries = [{I * 7 + N, <<N, I:16>>} || I <- lists:seq(1, Count)],
+            ok = write(File, Entries),
+            {File, Entries}
+        end
+     || {N, Count} <- [{1, 1500}, {2, 0}, {3, 499}, {4, 500}, {5, 501}]
+    ],
+    {ok, Merged} = weir_log:merge(fun(Time, Entry, Acc) -> [{Time, Entry} | Acc] end, [], [File || {File, _} <- Files]),
+    ?assertEqual(lists:sort(lists:append([Entries || {_, Entries} <- Files])), lists:reverse(Merged)),
+    %% The files of one shard, one after the other.
+    Shard = {shard, [File || {File, _} <- Files]},
+    {ok, InTurn} = weir_log:merge(fun(Time, Entry, Acc) -> [{Time, Entry} | Acc] end, [], [Shard]),
+    ?assertEqual(lists:append([Entries || {_, Entries} <- Files]), lists:reverse(InTurn)),
+    ?assertEqual({messages, []}, process_info(self(), messages)).
+
+write(File, Entries) ->
+    file:write_file(File, [weir_log_frame:entry([<<Time:64>>, Entry]) || {Time, Entry} <- Entries]).
+
+%% An entry that is older than the one before it comes behind it all the same.
+merge_keeps_order(Config) ->
+    [A, B] = [path(Config) ++ Name || Name <- ["a", "b"]],
+    ok = write(A, [{10, <<"a1">>}, {5, <<"a2">>}, {11, <<"a3">>}]),
+    ok = write(B, [{7, <<"b1">>}, {10, <<"b2">>}, {12, <<"b3">>}]),
+    {ok, Merged} = weir_log:merge(fun(_, Entry, Acc) -> [Entry | Acc] end, [], [A, B]),
+    ?assertEqual([<<"b1">>, <<"a1">>, <<"a2">>, <<"b2">>, <<"a3">>, <<"b3">>], lists:reverse(Merged)).
+
+merge_errors(Config) ->
+    A = path(Config) ++ "a",
+    ok = write(A, [{1, <<"a">>}]),
+    None = path(Config) ++ "none",
+    Count = fun(_, _, N) -> N + 1 end,
+    ?assertEqual({error, {file, None, enoent}}, weir_log:merge(Count, 0, [A, None])),
+    ?assertEqual({error, {file, None, enoent}}, weir_log:merge(Count, 0, [{shard, [A, None]}])),
+    ?assertEqual({messages, []}, process_info(self(), messages)).
+
+merge_raises(Config) ->
+    A = path(Config) ++ "a",
+    ok = write(A, [{I, <<"a">>} || I <- lists:seq(1, 2000)]),
+    Before = length(processes()),
+    ?assertError(oops, weir_log:merge(fun(_, _, _) -> error(oops) end, 0, [A, A])),
+    ?assertEqual({messages, []}, process_info(self(), messages)),
+    ok = weir_log_test_lib:eventually(fun() -> length(processes()) =< Before end).
+
+empty(_Config) -> ?assertEqual({ok, a}, weir_log:merge(fun(_, _, A) -> A end, a, [])).
