@@ -1,0 +1,53 @@
+%% @doc Makes bytes of an event by the handler's formatter, whatever the formatter does.
+%%
+%% A formatter that fails, or gives what is no text, is no reason to lose the event, and none to take the caller down:
+%% the event is formatted by logger_formatter instead, with a line in front that says so. Should that fail too, because
+%% of a report callback for instance, the event is written as a term.
+-module(weir_log_h_format).
+
+-export([entry/2]).
+
+-define(DEFAULT, {logger_formatter, #{}}).
+
+%% @doc The bytes of an event. Cost: the formatter's, and one copy.
+-spec entry(logger:log_event(), logger:handler_config()) -> binary().
+entry(Event, Config) ->
+    {Formatter, FormatterConfig} = maps:get(formatter, Config, ?DEFAULT),
+    case format(Formatter, with_report_cb(Event), FormatterConfig) of
+        {ok, Entry} -> Entry;
+        {error, Reason} -> instead(Event, Formatter, Reason)
+    end.
+
+%% As logger's own handlers do: a report that does not say how it is to be shown is shown as OTP's are.
+with_report_cb(#{msg := {report, _}, meta := #{report_cb := _}} = Event) -> Event;
+with_report_cb(#{msg := {report, _}, meta := Meta} = Event) ->
+    Event#{meta => Meta#{report_cb => fun logger:format_otp_report/1}};
+with_report_cb(Event) -> Event.
+
+format(Formatter, Event, FormatterConfig) ->
+    try unicode:characters_to_binary(Formatter:format(Event, FormatterConfig)) of
+        Entry when is_binary(Entry) -> {ok, Entry};
+        _ -> {error, no_text}
+    catch
+        Class:Reason -> {error, {Class, Reason}}
+    end.
+
+instead(#{level := Level, msg := Msg, meta := Meta} = Event, Formatter, Reason) ->
+    {DefaultFormatter, DefaultConfig} = ?DEFAULT,
+    Line = io_lib:format("the formatter ~tp failed with ~0tP on the event that follows", [Formatter, Reason, 20]),
+    Head = #{level => Level, msg => {string, Line}, meta => maps:with([time, pid, gl], Meta)},
+    Raw = #{level => Level, msg => {"~0tp", [Msg]}, meta => maps:with([time, pid, gl], Meta)},
+    Formatted =
+        case Formatter of
+            DefaultFormatter -> {error, Reason};
+            _ -> format(DefaultFormatter, Event, DefaultConfig)
+        end,
+    iolist_to_binary([or_nothing(format(DefaultFormatter, Head, DefaultConfig)) |
+        case Formatted of
+            {ok, Entry} -> [Entry];
+            {error, _} -> [or_nothing(format(DefaultFormatter, Raw, DefaultConfig))]
+        end
+    ]).
+
+or_nothing({ok, Entry}) -> Entry;
+or_nothing({error, _}) -> <<"an event could not be formatted\n">>.

@@ -1,0 +1,285 @@
+%% @doc The keeper of a handler: has its log, syncs it, reports when it fails, and starts it again.
+%%
+%% It never waits for the log itself, except until its files are open, so it answers logger whatever the disk does. What
+%% may take long is done by a process linked to it, the hand, one thing at a time: a sync, an event of the log's own
+%% processes, or the end.
+%%
+%% ```
+%%            started                 exit of the log
+%%   down ----------------> running -----------------> down (again after a second)
+%% '''
+%%
+%% While the handler fails, the keeper tries every second: a sync if the log runs, with the files opened again before it
+%% if the last one failed, or a start. The first success ends the failure.
+%%
+%% Who is killed leaves this behind. The hand: what it was doing is counted as lost if it was an event, and another one
+%% is started. The log: events are lost and counted until it runs again. The keeper: takes the log and the hand with it,
+%% as both are linked; its supervisor starts another, which opens the log again, or goes on trying. What the keeper knew
+%% is in the words (weir_log_h_words), except events of the log's own processes, which are lost uncounted.
+-module(weir_log_h_keeper).
+-behaviour(gen_server).
+
+-export([start_link/5, change/2, handle/1, failed/3, own_event/3, attempt/1]).
+-export([init/1, handle_call/3, handle_cast/2, handle_info/2, terminate/2]).
+
+-include("weir_log_h.hrl").
+
+%% How long it takes until a log that fails is looked at again.
+-define(RETRY_MS, 1_000).
+%% How long the last writes may take.
+-define(CLOSE_MS, 5_000).
+%% How many events of the log's own processes may wait for being written.
+-define(MAX_OWN, 100).
+%% How often one of them is sent while the writer is dead, which is found out after 0.2 s.
+-define(TRIES, 10).
+
+-record(state, {
+    handle :: #handle{},
+    options :: map(),
+    %% The log's supervisor.
+    log = down :: pid() | down,
+    %% A process that may wait, and what it is doing.
+    hand :: pid(),
+    doing = nothing :: nothing | sync | {event, logger:level()},
+    own = queue:new() :: queue:queue({logger:level(), binary()}),
+    sync_due = false :: boolean(),
+    %% Of the last sync that failed: the files are opened again before the next.
+    reopen = false :: boolean(),
+    timer :: reference() | none,
+    %% Since when the handler fails, in system time.
+    failing = no :: no | {since, MicroSeconds :: integer()},
+    %% What was lost and has been reported.
+    told = #{} :: #{logger:level() => pos_integer()}
+}).
+
+%% @doc Starts it, and the log. The error of the log's start, when it is the first: `{shutdown, {not_started, Reason}}'.
+-spec start_link(pid(), logger:handler_id(), atom(), weir_log_h_words:words(), map()) -> {ok, pid()} | {error, term()}.
+start_link(Sup, Id, Name, Words, Options) ->
+    Handle = #handle{
+        id = Id, log = weir_log_h:name(Id), keeper = Name, sup = Sup, words = Words, ack = maps:get(ack, Options)
+    },
+    case gen_server:start_link({local, Name}, ?MODULE, {Handle, Options}, []) of
+        {ok, Pid} -> {ok, Pid};
+        ignore -> {error, ignore};
+        {error, Reason} -> {error, Reason}
+    end.
+
+%% @doc Takes over changed options.
+-spec change(Name :: atom(), map()) -> ok.
+change(Name, Options) -> gen_server:cast(Name, {change, Options}).
+
+%% @doc The handle of the handler with this keeper.
+-spec handle(Name :: atom()) -> {ok, #handle{}} | error.
+handle(Name) ->
+    try gen_server:call(Name, handle) of
+        Handle -> {ok, Handle}
+    catch
+        exit:_ -> error
+    end.
+
+%% @doc An event was not handed over: counts it, and tells the keeper if it is the first.
+-spec failed(Reason :: term(), logger:level(), #handle{}) -> ok.
+failed(Reason, Level, #handle{keeper = Name, words = Words}) ->
+    ok = weir_log_h_words:lose(Level, Words),
+    case weir_log_h_words:fail(Words) of
+        true -> gen_server:cast(Name, {failing, Reason});
+        false -> ok
+    end.
+
+%% @doc An event of one of the log's own processes.
+-spec own_event(binary(), logger:level(), #handle{}) -> ok.
+own_event(Entry, Level, #handle{keeper = Name}) ->
+    gen_server:cast(Name, {own_event, Level, Entry}).
+
+%% @doc What a function of weir_log gives, or what it raises, as an error.
+-spec attempt(fun(() -> ok | {ok, term()} | {error, term()})) -> ok | {error, term()}.
+attempt(Fun) ->
+    try Fun() of
+        {error, Reason} -> {error, Reason};
+        _ -> ok
+    catch
+        error:Reason -> {error, Reason};
+        exit:Reason -> {error, Reason}
+    end.
+
+%% @private
+-spec init({#handle{}, map()}) -> {ok, #state{}} | {stop, {shutdown, {not_started, term()}}}.
+init({#handle{words = Words} = Handle, Options}) ->
+    _ = process_flag(trap_exit, true),
+    State = schedule(#state{handle = Handle, options = Options, hand = start_hand(), timer = none}),
+    case start_log(State) of
+        {ok, Started} ->
+            ok = weir_log_h_words:started(Words),
+            {ok, resume(Started)};
+        {error, Reason} ->
+            case weir_log_h_words:is_started(Words) of
+                true -> {ok, failing(Reason, State)};
+                false -> {stop, {shutdown, {not_started, Reason}}}
+            end
+    end.
+
+%% A keeper that was killed while the handler failed has told so already.
+resume(#state{handle = #handle{words = Words}} = State) ->
+    case weir_log_h_words:state(Words) of
+        failing -> schedule(State#state{failing = {since, erlang:system_time(microsecond)}});
+        _ -> State#state{told = weir_log_h_words:lost(Words)}
+    end.
+
+start_log(#state{handle = #handle{id = Id, log = Name}, options = Options} = State) ->
+    LogOptions = weir_log_h_config:log_options(Options),
+    %% The log tells in the handler's format what it has dropped.
+    Tell = fun(Loss) -> weir_log_h_report:dropped(Id, Loss) end,
+    case weir_log:start_link(Name, maps:merge(#{tell => Tell}, LogOptions)) of
+        {ok, Log} -> {ok, State#state{log = Log}};
+        {error, Reason} -> {error, Reason}
+    end.
+
+%% @private
+-spec handle_call(handle, gen_server:from(), #state{}) -> {reply, #handle{}, #state{}}.
+handle_call(handle, _From, #state{handle = Handle} = State) ->
+    {reply, Handle, State}.
+
+%% @private
+-spec handle_cast(term(), #state{}) -> {noreply, #state{}}.
+handle_cast({failing, Reason}, State) ->
+    {noreply, failing(Reason, State)};
+handle_cast({own_event, Level, Entry}, #state{own = Own, handle = #handle{words = Words}} = State) ->
+    case queue:len(Own) < ?MAX_OWN of
+        true ->
+            {noreply, next(State#state{own = queue:in({Level, Entry}, Own)})};
+        false ->
+            ok = weir_log_h_words:lose(Level, Words),
+            {noreply, State}
+    end;
+handle_cast({change, Options}, State) ->
+    {noreply, schedule(State#state{options = Options})}.
+
+%% @private
+-spec handle_info(term(), #state{}) -> {noreply, #state{}} | {stop, term(), #state{}}.
+handle_info({done, Hand, Result}, #state{hand = Hand, doing = Doing} = State) ->
+    {noreply, next(done(Doing, Result, State#state{doing = nothing}))};
+handle_info({timeout, Timer, look}, #state{timer = Timer} = State) ->
+    {noreply, next(look(schedule(State)))};
+handle_info({'EXIT', Log, Reason}, #state{log = Log} = State) ->
+    {noreply, failing({log_ended, Reason}, State#state{log = down})};
+handle_info({'EXIT', Hand, Reason}, #state{hand = Hand, doing = Doing} = State) ->
+    Again = State#state{hand = start_hand(), doing = nothing},
+    {noreply, next(done(Doing, {error, Reason}, Again))};
+handle_info(_Other, State) ->
+    %% A log that could not be started has ended, or the timer of before a change.
+    {noreply, State}.
+
+%% @private
+-spec terminate(term(), #state{}) -> ok.
+terminate(_Reason, #state{handle = #handle{log = Name, words = Words}, log = Log, hand = Hand, own = Own}) ->
+    ok = weir_log_h_words:close(Words),
+    Timer = erlang:start_timer(?CLOSE_MS, self(), close),
+    Hand ! {do, self(), fun() -> write_all(Name, queue:to_list(Own)) end},
+    Hand ! stop,
+    case await_exit(Hand, Timer) of
+        ok -> stop_log(Log, Timer);
+        timeout -> ok
+    end.
+
+write_all(Name, Own) ->
+    lists:foreach(fun({_Level, Entry}) -> attempt(fun() -> write(Name, Entry, 1) end) end, Own).
+
+%% A supervisor tells that a writer has died before it starts the next one: what is sent to the dead one is sent again.
+write(Name, Entry, Tries) ->
+    case weir_log:log(Name, Entry) of
+        {error, writer_down} when Tries > 1 -> write(Name, Entry, Tries - 1);
+        Result -> Result
+    end.
+
+stop_log(down, _Timer) ->
+    ok;
+stop_log(Log, Timer) ->
+    %% As its parent may. The log writes and syncs what it has. If that takes too long it goes on without the keeper.
+    true = exit(Log, shutdown),
+    _ = await_exit(Log, Timer),
+    ok.
+
+await_exit(Pid, Timer) ->
+    receive
+        {'EXIT', Pid, _} -> ok;
+        {timeout, Timer, close} -> timeout
+    end.
+
+%% ---------------------------------------------------------------- what is due
+
+schedule(#state{timer = Old, failing = Failing, options = #{sync_interval := Interval}} = State) ->
+    _ = Old =/= none andalso erlang:cancel_timer(Old),
+    case Failing =:= no andalso Interval of
+        false -> State#state{timer = erlang:start_timer(?RETRY_MS, self(), look)};
+        infinity -> State#state{timer = none};
+        Ms -> State#state{timer = erlang:start_timer(Ms, self(), look)}
+    end.
+
+look(#state{log = down} = State) ->
+    case start_log(State) of
+        {ok, Started} -> Started#state{sync_due = true, reopen = false};
+        {error, Reason} -> failing(Reason, State)
+    end;
+look(State) ->
+    State#state{sync_due = true}.
+
+next(#state{doing = nothing, sync_due = true, reopen = Reopen, handle = #handle{log = Name}} = State) ->
+    Sync = fun() ->
+        case Reopen andalso weir_log:reopen(Name) of
+            {error, Reason} -> {error, Reason};
+            _ -> weir_log:sync(Name)
+        end
+    end,
+    give(sync, Sync, State#state{sync_due = false});
+next(#state{doing = nothing, own = Own, log = Log, handle = #handle{log = Name}} = State) when Log =/= down ->
+    case queue:out(Own) of
+        {{value, {Level, Entry}}, Rest} ->
+            give({event, Level}, fun() -> write(Name, Entry, ?TRIES) end, State#state{own = Rest});
+        {empty, _} ->
+            State
+    end;
+next(State) ->
+    State.
+
+give(What, Fun, #state{hand = Hand} = State) ->
+    Hand ! {do, self(), Fun},
+    State#state{doing = What}.
+
+done(sync, ok, State) -> recovered(State#state{reopen = false});
+done(sync, {error, Reason}, State) -> failing(Reason, State#state{reopen = true});
+done({event, _}, ok, State) -> State;
+done({event, Level}, {error, Reason}, #state{handle = Handle} = State) ->
+    ok = failed(Reason, Level, Handle),
+    State;
+done(nothing, _, State) -> State.
+
+start_hand() ->
+    spawn_link(fun hand/0).
+
+hand() ->
+    receive
+        {do, Keeper, Fun} ->
+            Keeper ! {done, self(), attempt(Fun)},
+            hand();
+        stop ->
+            ok
+    end.
+
+%% ---------------------------------------------------------------- failing and not
+
+failing(Reason, #state{failing = no, handle = #handle{id = Id, words = Words}} = State) ->
+    _ = weir_log_h_words:fail(Words),
+    ok = weir_log_h_report:failing(Id, Reason),
+    schedule(State#state{failing = {since, erlang:system_time(microsecond)}});
+failing(_Reason, State) ->
+    State.
+
+recovered(#state{failing = no} = State) ->
+    State;
+recovered(#state{failing = {since, Since}, told = Told, handle = #handle{id = Id, words = Words}} = State) ->
+    _ = weir_log_h_words:recover(Words),
+    %% An event that failed just before that is either among these, or told with the next failure.
+    Lost = weir_log_h_words:lost(Words),
+    More = maps:filter(fun(_, N) -> N > 0 end, maps:map(fun(Level, N) -> N - maps:get(Level, Told, 0) end, Lost)),
+    ok = weir_log_h_report:recovered(Id, Since, erlang:system_time(microsecond), More),
+    schedule(State#state{failing = no, told = Lost}).

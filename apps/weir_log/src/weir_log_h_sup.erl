@@ -1,0 +1,40 @@
+%% @doc The supervisor of one handler: of its keeper, which has the log.
+%%
+%% A temporary child of logger_sup, whose own limit of restarts is one in five seconds, and takes the node with it. The
+%% keeper waits before it starts a log again, so it is restarted only if somebody kills it, or by a fault of its own. If
+%% that happens more than ten times in ten seconds, this supervisor ends, and the handler counts its events as lost.
+-module(weir_log_h_sup).
+-behaviour(supervisor).
+
+-export([start_link/0, start_keeper/5]).
+-export([init/1]).
+
+%% @doc Starts it without its child: one that is there and does not start is told as an error of this function's, not as
+%% a crash of the supervisor.
+-spec start_link() -> {ok, pid()} | {error, term()}.
+start_link() ->
+    case supervisor:start_link(?MODULE, []) of
+        {ok, Sup} -> {ok, Sup};
+        ignore -> {error, ignore};
+        {error, Reason} -> {error, Reason}
+    end.
+
+%% @doc Starts the keeper, and with it the log.
+-spec start_keeper(pid(), logger:handler_id(), atom(), weir_log_h_words:words(), map()) -> ok | {error, term()}.
+start_keeper(Sup, Id, Keeper, Words, Options) ->
+    Child = #{
+        id => keeper,
+        start => {weir_log_h_keeper, start_link, [Sup, Id, Keeper, Words, Options]},
+        %% More than the keeper gives to the last writes.
+        shutdown => 10_000
+    },
+    case supervisor:start_child(Sup, Child) of
+        {ok, _Pid} -> ok;
+        {error, {{shutdown, {not_started, Reason}}, _Child}} -> {error, Reason};
+        {error, Reason} -> {error, Reason}
+    end.
+
+%% @private
+-spec init([]) -> {ok, {supervisor:sup_flags(), [supervisor:child_spec()]}}.
+init([]) ->
+    {ok, {#{strategy => one_for_one, intensity => 10, period => 10}, []}}.

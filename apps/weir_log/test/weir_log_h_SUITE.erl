@@ -1,0 +1,674 @@
+%% The logger handler: beside logger_std_h, with wrong options, with faults of its log, and as the node's default.
+-module(weir_log_h_SUITE).
+
+-include_lib("common_test/include/ct.hrl").
+-include_lib("stdlib/include/assert.hrl").
+
+-export([all/0, init_per_testcase/2, end_per_testcase/2]).
+-export([same_bytes/1, same_bytes_of_supervision/1, level_and_filters/1, formatter_changes/1]).
+-export([formatter_fails/1, formatter_gives_no_text/1, report_callback_fails/1]).
+-export([wrong_options/1, wrong_options_leave_nothing/1, changes/1, refused_changes/1, handle_is_hidden/1]).
+-export([removal_writes_everything/1, added_again/1, acks/1, sync_and_info/1, no_handler/1]).
+-export([slow_disk_slows_callers/1, drops_by_level/1, refuses/1]).
+-export([own_processes_do_not_wait/1, own_events_are_bounded/1, sync_fails/1, write_fails/1]).
+-export([writer_killed/1, log_killed/1, keeper_killed/1, hand_killed/1, failure_is_told_once/1]).
+-export([sys_config/1, node_stop_writes_everything/1]).
+%% Formatters and callbacks.
+-export([format/2, check_config/1, init/1, start_link_child/1, fail_to_format/1]).
+
+-define(ID, weir_log_h_test).
+-define(STD, weir_log_h_std).
+
+all() ->
+    [
+        same_bytes,
+        same_bytes_of_supervision,
+        level_and_filters,
+        formatter_changes,
+        formatter_fails,
+        formatter_gives_no_text,
+        report_callback_fails,
+        wrong_options,
+        wrong_options_leave_nothing,
+        changes,
+        refused_changes,
+        handle_is_hidden,
+        removal_writes_everything,
+        added_again,
+        acks,
+        sync_and_info,
+        no_handler,
+        slow_disk_slows_callers,
+        drops_by_level,
+        refuses,
+        own_processes_do_not_wait,
+        own_events_are_bounded,
+        writer_killed,
+        log_killed,
+        keeper_killed,
+        hand_killed,
+        failure_is_told_once,
+        sync_fails,
+        write_fails,
+        sys_config,
+        node_stop_writes_everything
+    ].
+
+init_per_testcase(Case, Config) ->
+    #{level := Level} = logger:get_primary_config(),
+    Dir = filename:join(?config(priv_dir, Config), Case),
+    ok = filelib:ensure_dir(filename:join(Dir, "x")),
+    Files = [{file, filename:join(Dir, "weir.log")}, {std_file, filename:join(Dir, "std.log")}],
+    Files ++ [{primary_level, Level} | Config].
+
+end_per_testcase(_Case, Config) ->
+    _ = [logger:remove_handler(Id) || Id <- [?ID, ?STD, weir_log_h_tap]],
+    ok = logger:set_primary_config(level, ?config(primary_level, Config)).
+
+%% ---------------------------------------------------------------- the same bytes
+
+same_bytes(Config) ->
+    ok = logger:set_primary_config(level, all),
+    ok = add_both(Config, only_of_test()),
+    [logger:log(Level, "~ts of ~p", ["a line", Level], test()) || Level <- levels()],
+    logger:notice("a string", test()),
+    logger:notice("", test()),
+    logger:notice("first\nsecond\n\nfourth ~w", [{tuple, "list"}], test()),
+    logger:notice([228, 8364, 128512, $\n, "utf8: ", <<"ä€"/utf8>>], test()),
+    logger:notice(#{a => 1, b => [x, "y"], c => #{d => <<1, 2>>}}, test()),
+    logger:notice([{a, 1}, {b, "two"}], test()),
+    logger:notice(#{with => callback}, (test())#{report_cb => fun(R) -> {"one: ~p", [R]} end}),
+    logger:notice(#{with => callback}, (test())#{report_cb => fun(R, #{}) -> io_lib:format("two: ~p", [R]) end}),
+    logger:notice(lists:duplicate(100_000, $x), test()),
+    logger:error(#{label => {supervisor, x}, report => [{supervisor, a}]}, test()),
+    same_files(Config).
+
+%% Reports as the runtime's own processes make them: of a process that crashes, of its supervisor, of a server.
+same_bytes_of_supervision(Config) ->
+    Here = self(),
+    ok = add_both(Config, #{formatter => {logger_formatter, #{single_line => false}}}),
+    process_flag(trap_exit, true),
+    {ok, Sup} = supervisor:start_link(?MODULE, []),
+    Spec = #{id => child, start => {?MODULE, start_link_child, [Here]}, restart => temporary},
+    {ok, Child} = supervisor:start_child(Sup, Spec),
+    Monitor = monitor(process, Child),
+    Child ! {crash, "multi\nline"},
+    receive
+        {'DOWN', Monitor, process, Child, _} -> ok
+    end,
+    %% Its report has been made when it answers.
+    [] = supervisor:which_children(Sup),
+    ok = gen_server:stop(Sup, {shutdown, done}, infinity),
+    same_files(Config),
+    {ok, Text} = file:read_file(?config(file, Config)),
+    Parts = [<<"crasher:">>, <<"supervisor: ">>, <<"multi\\nline">>],
+    [?assertMatch({_, _}, binary:match(Text, Part)) || Part <- Parts].
+
+same_files(Config) ->
+    ok = logger_std_h:filesync(?STD),
+    ok = weir_log_h:sync(?ID),
+    {ok, Std} = file:read_file(?config(std_file, Config)),
+    {ok, Weir} = file:read_file(?config(file, Config)),
+    ?assert(byte_size(Std) > 0),
+    ?assertEqual(Std, Weir).
+
+level_and_filters(Config) ->
+    ok = logger:set_primary_config(level, all),
+    Stop = {fun(#{msg := Msg}, Text) -> case Msg of {string, Text} -> stop; _ -> ignore end end, "secret"},
+    ok = add_both(Config, (only_of_test())#{level => warning}),
+    [ok = logger:add_handler_filter(Id, stop, Stop) || Id <- [?ID, ?STD]],
+    [logger:log(Level, "~p", [Level], test()) || Level <- levels()],
+    [logger:log(Level, "secret", test()) || Level <- levels()],
+    same_files(Config),
+    ?assertEqual(5, length(lines(Config))),
+    ok = logger:set_handler_config(?ID, level, error),
+    logger:warning("not this", test()),
+    logger:error("but this", test()),
+    ?assertEqual(6, length(lines(Config))).
+
+formatter_changes(Config) ->
+    ok = add(Config, #{}, (only_of_test())#{formatter => {logger_formatter, #{template => ["1 ", msg, "\n"]}}}),
+    logger:error("x", test()),
+    ok = logger:update_formatter_config(?ID, template, ["2 ", msg, "\n"]),
+    logger:error("x", test()),
+    ok = logger:set_handler_config(?ID, formatter, {?MODULE, plain}),
+    logger:error("x", test()),
+    ?assertEqual([<<"1 x">>, <<"2 x">>, <<"3 error">>], lines(Config)).
+
+%% ---------------------------------------------------------------- formatters that fail
+
+formatter_fails(Config) ->
+    ok = add(Config, #{}, (only_of_test())#{formatter => {?MODULE, crash}}),
+    ok = logger:error("precious", test()),
+    [First, Second] = lines(Config),
+    ?assertMatch({_, _}, binary:match(First, <<"the formatter weir_log_h_SUITE failed with">>)),
+    ?assertMatch({_, _}, binary:match(Second, <<"precious">>)),
+    ?assert(lists:member(?ID, logger:get_handler_ids())).
+
+formatter_gives_no_text(Config) ->
+    [
+        begin
+            ok = add(Config, #{}, (only_of_test())#{formatter => {?MODULE, {give, Wrong}}}),
+            ok = logger:error("precious", test()),
+            ?assertMatch({_, _}, binary:match(lists:last(lines(Config)), <<"precious">>)),
+            ok = logger:remove_handler(?ID)
+        end
+     || Wrong <- [atom, [a], <<255, 254>>, [16#d800], {error, "x"}]
+    ].
+
+report_callback_fails(Config) ->
+    ok = add(Config, #{}, only_of_test()),
+    ok = logger:error(#{precious => x}, (test())#{report_cb => fun ?MODULE:fail_to_format/1}),
+    ?assertMatch({_, _}, binary:match(iolist_to_binary(lines(Config)), <<"precious">>)).
+
+fail_to_format(_) -> error(no_wish).
+
+format(#{level := Level}, plain) -> ["3 ", atom_to_list(Level), $\n];
+format(_Event, crash) -> error(formatter_crash);
+format(_Event, {give, Wrong}) -> Wrong.
+
+check_config(_) -> ok.
+
+%% ---------------------------------------------------------------- options
+
+wrong_options(Config) ->
+    File = ?config(file, Config),
+    Cases = [
+        {#{}, {missing_option, file}},
+        {no_map, {bad_option, config, no_map}},
+        {#{file => File, ack => never}, {bad_option, ack, never}},
+        {#{file => File, sync_interval => 0}, {bad_option, sync_interval, 0}},
+        {#{file => File, sync_interval => 4294967296}, {bad_option, sync_interval, 4294967296}},
+        {#{file => File, sync_interval => no_repeat}, {bad_option, sync_interval, no_repeat}},
+        {#{file => File, newline => true}, {bad_option, newline, true}},
+        {#{file => File, modes => [raw]}, {bad_option, modes, [raw]}},
+        {#{file => File, burst_limit_enable => false}, {bad_option, burst_limit_enable, false}}
+    ],
+    [
+        ?assertEqual({error, {handler_not_added, Reason}}, logger:add_handler(?ID, weir_log_h, #{config => Options}))
+     || {Options, Reason} <- Cases
+    ],
+    ?assertEqual({error, {handler_not_added, {missing_option, file}}}, logger:add_handler(?ID, weir_log_h, #{})),
+    [
+        begin
+            ok = add(Config, #{sync_interval => Interval}, #{}),
+            ok = logger:remove_handler(?ID)
+        end
+     || Interval <- [1, 4294967295, infinity]
+    ].
+
+%% A file where a directory should be.
+wrong_options_leave_nothing(Config) ->
+    Blocker = ?config(file, Config),
+    ok = file:write_file(Blocker, "x"),
+    Before = supervisor:which_children(logger_sup),
+    ?assertMatch(
+        {error, {handler_not_added, _}},
+        logger:add_handler(?ID, weir_log_h, #{config => #{file => filename:join(Blocker, "weir.log")}})
+    ),
+    ?assertEqual(Before, supervisor:which_children(logger_sup)),
+    ?assertEqual(undefined, whereis(weir_log_h_weir_log_h_test)),
+    ?assertEqual({error, no_handler}, weir_log_h:info(?ID)).
+
+changes(Config) ->
+    ok = add(Config, #{}, only_of_test()),
+    File = ?config(file, Config),
+    Default = #{file => File, ack => none, sync_interval => 5000},
+    ?assertMatch({ok, #{config := Default}}, logger:get_handler_config(?ID)),
+    ok = logger:update_handler_config(?ID, config, #{sync_interval => 100}),
+    ?assertMatch({ok, #{config := #{file := File, sync_interval := 100}}}, logger:get_handler_config(?ID)),
+    %% The old value of what may not change is no change.
+    ok = logger:update_handler_config(?ID, #{level => info, config => #{file => File, ack => none}}),
+    ?assertMatch({ok, #{level := info, config := #{sync_interval := 100}}}, logger:get_handler_config(?ID)),
+    ok = logger:set_handler_config(?ID, config, #{}),
+    ?assertMatch({ok, #{config := #{file := File, sync_interval := 5000}}}, logger:get_handler_config(?ID)),
+    ok = logger:update_handler_config(?ID, config, #{sync_interval => infinity}),
+    logger:error("still there", test()),
+    ?assertEqual(1, length(lines(Config))).
+
+refused_changes(Config) ->
+    ok = add(Config, #{}, only_of_test()),
+    {ok, Before} = logger:get_handler_config(?ID),
+    [
+        begin
+            ?assertEqual({error, Reason}, logger:update_handler_config(?ID, config, Change)),
+            ?assertEqual({error, Reason}, logger:set_handler_config(?ID, config, Change)),
+            ?assertEqual({ok, Before}, logger:get_handler_config(?ID))
+        end
+     || {Change, Reason} <- [
+            {#{file => "other"}, {cannot_change, file}},
+            {#{ack => written}, {cannot_change, ack}},
+            {#{window => 1}, {cannot_change, window}},
+            {#{sync_interval => -1}, {bad_option, sync_interval, -1}},
+            {x, {bad_option, config, x}}
+        ]
+    ],
+    logger:error("still there", test()),
+    ?assertEqual(1, length(lines(Config))).
+
+handle_is_hidden(Config) ->
+    ok = add(Config, #{}, #{}),
+    {ok, #{config := Options}} = logger:get_handler_config(?ID),
+    ?assertEqual([ack, file, sync_interval], lists:sort(maps:keys(Options))),
+    %% What is read can be used for another handler.
+    ok = logger:remove_handler(?ID),
+    ok = logger:add_handler(?ID, weir_log_h, #{config => Options}).
+
+%% ---------------------------------------------------------------- life
+
+removal_writes_everything(Config) ->
+    ok = add(Config, #{}, (only_of_test())#{formatter => {logger_formatter, #{template => [msg, "\n"]}}}),
+    in_parallel(50, fun(I) -> [logger:error("~b ~b", [I, N], test()) || N <- lists:seq(1, 100)] end),
+    ok = logger:remove_handler(?ID),
+    in_order(50, 100, read_lines(Config)),
+    ?assertEqual(undefined, whereis(weir_log_h_weir_log_h_test)),
+    logger:error("not there any more", test()),
+    ?assertEqual(5_000, length(read_lines(Config))).
+
+added_again(Config) ->
+    [
+        begin
+            ok = add(Config, #{}, only_of_test()),
+            ?assertMatch({error, {already_exist, ?ID}}, add(Config, #{}, #{})),
+            logger:error("x", test()),
+            ok = logger:remove_handler(?ID)
+        end
+     || _ <- [1, 2, 3]
+    ],
+    ?assertEqual(3, length(read_lines(Config))).
+
+acks(Config) ->
+    [
+        begin
+            ok = add(Config, #{ack => Ack}, only_of_test()),
+            logger:error("x", test()),
+            %% What is written can be read at once.
+            _ = Ack =:= accepted orelse ?assertEqual(N, length(read_lines(Config))),
+            ok = logger:remove_handler(?ID),
+            ?assertEqual(N, length(read_lines(Config)))
+        end
+     || {N, Ack} <- [{1, accepted}, {2, written}, {3, synced}]
+    ].
+
+sync_and_info(Config) ->
+    ok = add(Config, #{sync_interval => infinity}, only_of_test()),
+    logger:error("x", test()),
+    ?assertEqual(ok, weir_log_h:sync(?ID)),
+    ?assertEqual(1, length(read_lines(Config))),
+    ?assertMatch({ok, #{state := ok, lost := Lost, log := #{}}} when Lost =:= #{}, weir_log_h:info(?ID)).
+
+no_handler(_) ->
+    ?assertEqual({error, no_handler}, weir_log_h:sync(nobody_knows_this)),
+    ?assertEqual({error, no_handler}, weir_log_h:info(nobody_knows_this)),
+    ?assertError(badarg, weir_log_h:info("no atom")),
+    ?assertEqual({weir_log_h, default}, weir_log_h:name(default)).
+
+%% ---------------------------------------------------------------- waiting
+
+slow_disk_slows_callers(Config) ->
+    ok = add(Config, #{window => 4}, (only_of_test())#{formatter => {logger_formatter, #{template => [msg, "\n"]}}}),
+    Writer = writer(),
+    true = erlang:suspend_process(Writer),
+    Callers = [
+        spawn_monitor(fun() -> [logger:error("~b ~b", [I, N], test()) || N <- lists:seq(1, 50)] end)
+     || I <- lists:seq(1, 20)
+    ],
+    %% All come to the edge of their windows, and no further.
+    ok = until(fun() -> lists:all(fun({Pid, _}) -> process_info(Pid, status) =:= {status, waiting} end, Callers) end),
+    {message_queue_len, Length} = process_info(Writer, message_queue_len),
+    ?assert(Length =< 4 * 20),
+    true = erlang:resume_process(Writer),
+    [receive {'DOWN', Monitor, process, Pid, Reason} -> ?assertEqual(normal, Reason) end || {Pid, Monitor} <- Callers],
+    ok = weir_log_h:sync(?ID),
+    in_order(20, 50, read_lines(Config)),
+    ?assertMatch({ok, #{lost := Lost}} when Lost =:= #{}, weir_log_h:info(?ID)).
+
+%% Nothing is taken by the writer, so every event counts: those above the edge are dropped or wait by their level.
+drops_by_level(Config) ->
+    Options = #{overload => {drop, error}, max_bytes => 1_000, window => 1_000},
+    Formatter = {logger_formatter, #{template => [level, " ", msg, "\n"]}},
+    ok = add(Config, Options, (only_of_test())#{formatter => Formatter}),
+    Writer = writer(),
+    true = erlang:suspend_process(Writer),
+    %% 100 bytes each.
+    Line = lists:duplicate(91, $x),
+    [logger:warning(Line, test()) || _ <- lists:seq(1, 10)],
+    [logger:warning(Line, test()) || _ <- lists:seq(1, 7)],
+    [logger:notice(Line, test()) || _ <- lists:seq(1, 3)],
+    {Waiting, Monitor} = spawn_monitor(fun() -> logger:error("waits", test()) end),
+    ok = until(fun() -> process_info(Waiting, status) =:= {status, waiting} end),
+    true = erlang:resume_process(Writer),
+    receive
+        {'DOWN', Monitor, process, Waiting, Reason} -> ?assertEqual(normal, Reason)
+    end,
+    ok = until(fun() -> contains(read(Config), "dropped") end),
+    Lines = read_lines(Config),
+    ?assertEqual(10, length([x || <<"warning xx", _/binary>> <- Lines])),
+    ?assertEqual([<<"error waits">>], [Each || <<"error", _/binary>> = Each <- Lines]),
+    [Told] = [Each || <<"warning Log", _/binary>> = Each <- Lines],
+    ?assert(contains(Told, "10 events were dropped: 3 notice, 7 warning.")),
+    ?assertMatch({ok, #{lost := Lost, state := ok}} when Lost =:= #{}, weir_log_h:info(?ID)).
+
+refuses(Config) ->
+    ok = add(Config, #{overload => reject, max_bytes => 1_000, window => 1_000}, only_of_test()),
+    Writer = writer(),
+    true = erlang:suspend_process(Writer),
+    Line = lists:duplicate(2_000, $x),
+    [logger:warning(Line, test()) || _ <- lists:seq(1, 5)],
+    [logger:info(Line, test()) || _ <- lists:seq(1, 2)],
+    [logger:error(Line, test()) || _ <- lists:seq(1, 3)],
+    true = erlang:resume_process(Writer),
+    ?assertEqual(#{warning => 4, error => 3}, lost()),
+    %% Told in the log when it is over.
+    ok = until(fun() -> contains(read(Config), "7 events were lost: 3 error, 4 warning.") end).
+
+%% The log's supervisor tells that it has restarted a writer while that one does not take anything yet.
+own_processes_do_not_wait(Config) ->
+    ok = add(Config, #{ack => written}, only_of_test()),
+    Own = own_process(),
+    true = erlang:suspend_process(writer()),
+    [tell(Own, N) || N <- lists:seq(1, 3)],
+    true = erlang:resume_process(writer()),
+    ok = until(fun() -> length(read_lines(Config)) =:= 3 end),
+    stop_own(Own).
+
+own_events_are_bounded(Config) ->
+    ok = add(Config, #{ack => written}, (only_of_test())#{formatter => {logger_formatter, #{template => [msg, "\n"]}}}),
+    Own = own_process(),
+    Writer = writer(),
+    true = erlang:suspend_process(Writer),
+    %% One is being written, a hundred may wait.
+    [tell(Own, N) || N <- lists:seq(1, 103)],
+    ok = until(fun() -> lost() =:= #{error => 2} end),
+    true = erlang:resume_process(Writer),
+    ok = until(fun() -> length(read_lines(Config)) =:= 101 end),
+    stop_own(Own),
+    ?assertEqual([integer_to_binary(N) || N <- lists:seq(1, 101)], read_lines(Config)).
+
+%% A process with the handler's supervisor among its ancestors.
+own_process() ->
+    {_, Sup, _, _} = lists:keyfind({weir_log_h, ?ID}, 1, supervisor:which_children(logger_sup)),
+    spawn_link(fun() ->
+        put('$ancestors', [whereis(weir_log_h_weir_log_h_test), Sup]),
+        tell_loop()
+    end).
+
+tell_loop() ->
+    receive
+        {tell, From, N} ->
+            logger:error("~b", [N], test()),
+            From ! {told, N},
+            tell_loop();
+        stop ->
+            ok
+    end.
+
+tell(Own, N) ->
+    Own ! {tell, self(), N},
+    receive
+        {told, N} -> ok
+    end.
+
+stop_own(Own) ->
+    true = unlink(Own),
+    Own ! stop,
+    ok.
+
+%% ---------------------------------------------------------------- faults
+
+writer_killed(Config) ->
+    ok = add(Config, #{ack => written}, #{}),
+    Writer = writer(),
+    exit(Writer, kill),
+    ok = until(fun() -> is_written(Config, "after the writer") end),
+    %% The log's supervisor has told what it did, into its own log.
+    ok = until(fun() -> {ok, Text} = file:read_file(?config(file, Config)), contains(Text, "killed") end),
+    ?assert(lists:member(?ID, logger:get_handler_ids())),
+    ?assertNotEqual(Writer, writer()).
+
+log_killed(Config) ->
+    ok = add(Config, #{}, #{}),
+    Keeper = whereis(weir_log_h_weir_log_h_test),
+    exit(log_sup(), kill),
+    %% Callers are not disturbed, whatever becomes of their events.
+    ok = until(fun() -> is_written(Config, "after the log") end),
+    ?assertEqual(Keeper, whereis(weir_log_h_weir_log_h_test)),
+    ok = until(fun() -> state() =:= ok end).
+
+keeper_killed(Config) ->
+    ok = add(Config, #{}, #{}),
+    Keeper = whereis(weir_log_h_weir_log_h_test),
+    exit(Keeper, kill),
+    ok = until(fun() -> is_written(Config, "after the keeper") end),
+    ?assertNotEqual(Keeper, whereis(weir_log_h_weir_log_h_test)),
+    ok = logger:remove_handler(?ID).
+
+hand_killed(Config) ->
+    ok = add(Config, #{}, only_of_test()),
+    Keeper = whereis(weir_log_h_weir_log_h_test),
+    {links, Links} = process_info(Keeper, links),
+    [Hand] = [Pid || Pid <- Links, is_pid(Pid), process_info(Pid, initial_call) =:= {initial_call, {erlang, apply, 2}}],
+    exit(Hand, kill),
+    Own = own_process(),
+    tell(Own, 1),
+    ok = until(fun() -> length(read_lines(Config)) =:= 1 end),
+    stop_own(Own),
+    ?assertEqual(Keeper, whereis(weir_log_h_weir_log_h_test)).
+
+%% Many processes meet the failure; the other handler hears of it once, and once of its end, with the right count.
+failure_is_told_once(Config) ->
+    Test = self(),
+    ok = logger:add_handler(weir_log_h_tap, weir_log_h_test_tap, #{config => #{to => Test}}),
+    ok = add(Config, #{}, (only_of_test())#{formatter => {logger_formatter, #{template => [msg, "\n"]}}}),
+    %% The log cannot start again: a directory is in its place.
+    File = ?config(file, Config),
+    ok = file:delete(File),
+    ok = file:make_dir(File),
+    exit(log_sup(), kill),
+    ok = until(fun() -> logger:warning("x", test()), maps:get(warning, lost(), 0) > 0 end),
+    in_parallel(20, fun(_) -> [ok = logger:error("x", test()) || _ <- lists:seq(1, 10)] end),
+    ?assertMatch(#{error := 200}, lost()),
+    ?assertEqual(failing, state()),
+    ok = file:del_dir(File),
+    ok = until(fun() -> state() =:= ok end),
+    Lost = lost(),
+    Reports = collect([failing, recovered]),
+    ?assertMatch(
+        [#{label := {weir_log_h, failing}, handler := ?ID}, #{label := {weir_log_h, recovered}, lost := Lost}],
+        Reports
+    ),
+    ?assertEqual(no_more, receive {tap, Report} -> Report after 0 -> no_more end),
+    ok = until(fun() -> contains(read(Config), "200 error") end).
+
+%% After a failed fdatasync the log takes nothing until its files are opened again, which the keeper does.
+sync_fails(Config) ->
+    Module = weir_log_h_test_file,
+    ok = Module:reset(),
+    ok = add(Config, #{file_module => Module, sync_interval => 10}, only_of_test()),
+    ok = Module:fail(sync, eio),
+    logger:error("x", test()),
+    ok = until(fun() -> state() =:= failing end),
+    ok = Module:reset(),
+    ok = until(fun() -> state() =:= ok end),
+    ?assertEqual(ok, weir_log_h:sync(?ID)),
+    logger:error("after the failure", test()),
+    ?assert(contains(iolist_to_binary(lines(Config)), "after the failure")).
+
+%% A full disk. Who waits is not told, as logger has no way for it, but every event is counted.
+write_fails(Config) ->
+    Module = weir_log_h_test_file,
+    ok = Module:reset(),
+    ok = add(Config, #{file_module => Module, ack => written}, only_of_test()),
+    ok = Module:fail(write, enospc),
+    [ok = logger:error("x", test()) || _ <- lists:seq(1, 7)],
+    [ok = logger:warning("x", test()) || _ <- lists:seq(1, 3)],
+    ?assertEqual(#{error => 7, warning => 3}, lost()),
+    ?assertEqual(failing, state()),
+    ok = Module:reset(),
+    ok = until(fun() -> is_written(Config, "after the failure") end),
+    ok = until(fun() -> state() =:= ok end),
+    ?assert(lists:member(?ID, logger:get_handler_ids())).
+
+collect([]) ->
+    [];
+collect([What | More]) ->
+    receive
+        {tap, #{label := {weir_log_h, What}} = Report} -> [Report | collect(More)]
+    after 20_000 -> error({missing, What})
+    end.
+
+%% ---------------------------------------------------------------- a node of its own
+
+sys_config(Config) ->
+    {Peer, _} = start_peer(Config),
+    try
+        ?assertMatch({ok, #{module := weir_log_h}}, peer:call(Peer, logger, get_handler_config, [default])),
+        ?assertEqual([default], peer:call(Peer, logger, get_handler_ids, [])),
+        %% The application does not run.
+        ?assertEqual(false, lists:keymember(weir_log, 1, peer:call(Peer, application, which_applications, []))),
+        ok = peer:call(Peer, logger, error, ["from the peer"]),
+        ok = peer:call(Peer, logger, debug, ["too little"]),
+        %% The default handler has logger's own filters: none of the supervisors' progress.
+        ok = peer:call(Peer, weir_log_h, sync, [default]),
+        ?assertMatch([_], [Line || Line <- read_lines(Config), contains(Line, "from the peer")]),
+        ?assertEqual(false, contains(read(Config), "too little")),
+        %% What a process crashes with comes by way of the emulator and the process logger.
+        _ = peer:call(Peer, erlang, spawn, [erlang, error, [thrown_away]]),
+        ok = until(fun() -> contains(read(Config), "thrown_away") end)
+    after
+        peer:stop(Peer)
+    end.
+
+node_stop_writes_everything(Config) ->
+    {Peer, OsPid} = start_peer(Config),
+    Ask = fun() -> [logger:error("line ~b", [N]) || N <- lists:seq(1, 2_000)], init:stop() end,
+    ok = peer:call(Peer, erlang, apply, [Ask, []]),
+    ok = until(fun() -> not filelib:is_dir("/proc/" ++ OsPid) end),
+    Lines = [Line || Line <- read_lines(Config), contains(Line, "line ")],
+    ?assertEqual(2_000, length(Lines)).
+
+start_peer(Config) ->
+    File = filename:rootname(?config(file, Config)),
+    ok = file:write_file(
+        File ++ ".config",
+        io_lib:format("[{kernel, [{logger, [{handler, default, weir_log_h, #{config => #{file => ~0p}}}]}]}].~n", [
+            ?config(file, Config)
+        ])
+    ),
+    Paths = [Path || Path <- code:get_path(), filelib:is_file(filename:join(Path, "weir_log_h.beam"))] ++
+        [Path || Path <- code:get_path(), filelib:is_file(filename:join(Path, "weir_server.beam"))] ++
+        [filename:dirname(code:which(?MODULE))],
+    {ok, Peer, _} = peer:start(#{
+        connection => standard_io,
+        args => ["-config", File, "-pa" | lists:usort(Paths)]
+    }),
+    {Peer, peer:call(Peer, os, getpid, [])}.
+
+%% ---------------------------------------------------------------- help
+
+test() -> #{weir_log_h_suite => true}.
+
+%% What else goes on in the node is not for these files.
+only_of_test() ->
+    #{filter_default => stop, filters => [{test, {fun of_test/2, x}}]}.
+
+of_test(#{meta := #{weir_log_h_suite := true}} = Event, _) -> Event;
+of_test(#{msg := {report, #{label := {weir_log_h, _}}}} = Event, _) -> Event;
+of_test(_, _) -> stop.
+
+levels() -> [emergency, alert, critical, error, warning, notice, info, debug].
+
+add(Config, Options, Handler) ->
+    logger:add_handler(?ID, weir_log_h, Handler#{config => Options#{file => ?config(file, Config)}}).
+
+add_both(Config, Handler) ->
+    ok = add(Config, #{}, Handler),
+    logger:add_handler(?STD, logger_std_h, Handler#{
+        config => #{
+            file => ?config(std_file, Config),
+            burst_limit_enable => false,
+            drop_mode_qlen => 1_000_000,
+            flush_qlen => 1_000_000
+        }
+    }).
+
+read(Config) ->
+    {ok, Text} = file:read_file(?config(file, Config)),
+    Text.
+
+read_lines(Config) -> binary:split(read(Config), <<"\n">>, [global, trim]).
+
+lines(Config) ->
+    ok = weir_log_h:sync(?ID),
+    read_lines(Config).
+
+contains(Text, Part) -> binary:match(Text, unicode:characters_to_binary(Part)) =/= nomatch.
+
+is_written(Config, Text) ->
+    ok = logger:error(Text, test()),
+    _ = weir_log_h:sync(?ID),
+    contains(read(Config), Text).
+
+state() ->
+    case weir_log_h:info(?ID) of
+        {ok, #{state := State}} -> State;
+        {error, no_handler} -> none
+    end.
+
+lost() ->
+    {ok, #{lost := Lost}} = weir_log_h:info(?ID),
+    Lost.
+
+%% What each wrote is there once and in its order.
+in_order(Writers, Each, Lines) ->
+    ?assertEqual(Writers * Each, length(Lines)),
+    Pairs = [list_to_tuple([binary_to_integer(N) || N <- binary:split(Line, <<" ">>)]) || Line <- Lines],
+    [?assertEqual(lists:seq(1, Each), [N || {I, N} <- Pairs, I =:= Writer]) || Writer <- lists:seq(1, Writers)].
+
+in_parallel(N, Fun) ->
+    Monitors = [element(2, spawn_monitor(fun() -> Fun(I) end)) || I <- lists:seq(1, N)],
+    [receive {'DOWN', Monitor, process, _, Reason} -> ?assertEqual(normal, Reason) end || Monitor <- Monitors].
+
+%% The supervisor of the handler's log: what the keeper is linked to that is a supervisor.
+log_sup() ->
+    Keeper = whereis(weir_log_h_weir_log_h_test),
+    {links, Links} = process_info(Keeper, links),
+    {_, Sup, _, _} = lists:keyfind({weir_log_h, ?ID}, 1, supervisor:which_children(logger_sup)),
+    [Log] = [Pid || Pid <- Links, is_pid(Pid), Pid =/= Sup, is_supervisor(Pid)],
+    Log.
+
+is_supervisor(Pid) ->
+    {dictionary, Dictionary} = process_info(Pid, dictionary),
+    proplists:get_value('$initial_call', Dictionary, none) =:= {supervisor, weir_log_log_sup, 1}.
+
+writer() ->
+    {_, Writer, _, _} = lists:keyfind({writer, 1}, 1, supervisor:which_children(log_sup())),
+    Writer.
+
+until(Condition) -> until(Condition, erlang:monotonic_time(millisecond) + 30_000).
+
+until(Condition, Deadline) ->
+    case Condition() of
+        true ->
+            ok;
+        _ ->
+            erlang:monotonic_time(millisecond) < Deadline orelse error(timeout),
+            receive
+            after 10 -> until(Condition, Deadline)
+            end
+    end.
+
+%% ---------------------------------------------------------------- a supervisor and its child
+
+init([]) -> {ok, {#{}, []}}.
+
+start_link_child(Test) ->
+    proc_lib:start_link(erlang, apply, [
+        fun() ->
+            proc_lib:init_ack({ok, self()}),
+            receive
+                {crash, Reason} -> error({Reason, Test})
+            end
+        end,
+        []
+    ]).
