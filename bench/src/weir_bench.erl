@@ -25,7 +25,9 @@ benchmarks() ->
         {"batch", weir_bench_batch},
         {"receive", weir_bench_receive},
         {"flow", weir_bench_flow},
-        {"flood", weir_bench_flood}
+        {"flood", weir_bench_flood},
+        {"log", weir_bench_log},
+        {"log_h", weir_bench_log_h}
     ].
 
 %% @doc Runs the chosen benchmarks, prints their tables and halts.

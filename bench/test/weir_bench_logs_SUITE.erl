@@ -1,0 +1,56 @@
+%% The benchmarks of logs in small sizes, and how they count what is in a file.
+-module(weir_bench_logs_SUITE).
+
+-include_lib("stdlib/include/assert.hrl").
+
+-export([all/0]).
+-export([entries_are_counted/1, files_are_deleted/1, log_part/1, handler_part/1, parts_are_listed/1]).
+
+all() -> [entries_are_counted, files_are_deleted, log_part, handler_part, parts_are_listed].
+
+%% 10,000 entries are more than one chunk, and no multiple of one.
+entries_are_counted(_) ->
+    Entry = weir_bench_log_file:entry(),
+    ?assertEqual(113, byte_size(Entry)),
+    weir_bench_log_file:with(fun(File) ->
+        ok = file:write_file(File, binary:copy(Entry, 10_000)),
+        ?assertEqual(10_000, weir_bench_log_file:entries([File])),
+        ?assertEqual(20_000, weir_bench_log_file:entries([File, File])),
+        ?assert(weir_bench_log_file:is_all([File], 10_000)),
+        ?assertNot(weir_bench_log_file:is_all([File], 9_999)),
+        ok = file:write_file(File, "a line of the log's own\n", [append]),
+        ?assertEqual(10_000, weir_bench_log_file:entries([File])),
+        ?assertNot(weir_bench_log_file:is_all([File], 10_000))
+    end),
+    weir_bench_log_file:with(fun(File) ->
+        ok = file:write_file(File, ""),
+        ?assertEqual(0, weir_bench_log_file:entries([File]))
+    end).
+
+files_are_deleted(_) ->
+    Files = weir_bench_log_file:with(fun(File) ->
+        [ok = file:write_file(File ++ End, "x") || End <- ["", ".1", ".2"]],
+        [File ++ End || End <- ["", ".1", ".2"]]
+    end),
+    [?assertNot(filelib:is_file(File)) || File <- Files].
+
+log_part(_) ->
+    Tables = weir_bench_log:run(2, #{processes => 20, each => 50, synced_each => 3, alone => 5}),
+    ?assertEqual(7, length(Tables)),
+    [?assert(is_list(unicode:characters_to_list(weir_bench_table:render(Table)))) || Table <- Tables],
+    ok = application:stop(weir_log).
+
+%% So few are lost by none but OTP's handlers with their limits.
+handler_part(_) ->
+    [#{ours := Ours, beside := Beside} | _] = Tables = weir_bench_log_h:run(1, #{processes => 20, each => 50}),
+    ?assertEqual(3, length(Tables)),
+    [?assertEqual([1_000], Figures) || #{figures := Figures} <- Ours],
+    Lossless = [Each || #{name := Name} = Each <- Beside, string:find(Name, "no limits") =/= nomatch],
+    [?assertEqual([1_000], Figures) || #{figures := Figures} <- Lossless],
+    [?assert(is_list(unicode:characters_to_list(weir_bench_table:render(Table)))) || Table <- Tables],
+    ?assertNot(lists:member(weir_bench_log_h, logger:get_handler_ids())).
+
+parts_are_listed(_) ->
+    [?assertEqual({Name, Module}, lists:keyfind(Name, 1, weir_bench:benchmarks())) || {Name, Module} <- [
+        {"log", weir_bench_log}, {"log_h", weir_bench_log_h}
+    ]].
