@@ -15,6 +15,25 @@
     queue_data = default :: default | given
 }).
 
+%% How many messages are handled between two looks at the mailbox: so many callbacks may pass before a system message,
+%% or one of higher priority, is met. A look takes the lock that senders take, so one for each message is dear.
+-define(LOOK, 16).
+
+%% From how long a callback is slow, nanoseconds. Draining a message costs some 130 ns, which is too much beside less
+%% than this: see weir_server_inbox.
+-define(SLOW_CALLBACK_NS, 2000).
+
+%% What a callback has returned, or the exception that it has raised. As in all callbacks, a throw is a return. A macro,
+%% since it is on the way of each message, where a call and a fun would be felt. Only one to a clause.
+-define(CALLED(Callback),
+    try
+        {returned, Callback}
+    catch
+        throw:Thrown -> {returned, Thrown};
+        RaisedClass:RaisedReason:RaisedStack -> {raised, RaisedClass, RaisedReason, RaisedStack}
+    end
+).
+
 %% A message that weir_flow counts: `Counter' is told when it has been handled.
 -define(CREDIT(Counter, Message), {'$weir_credit', Counter, Message}).
 

@@ -44,10 +44,8 @@ about(From, Message, #server{name = Name, mod = Mod} = S, Chunk, State, Debug) -
 
 %% What has been drained and is not handled, but for requests for an acknowledgement, which are nobody's work.
 drained(#server{inbox = Inbox}, Chunk) ->
-    [uncredited(Message) || Message <- Chunk ++ weir_server_inbox:to_list(Inbox), not is_ack(Message)].
-
-uncredited(?CREDIT(_Counter, Message)) -> Message;
-uncredited(Message) -> Message.
+    All = Chunk ++ weir_server_inbox:to_list(Inbox),
+    [weir_server_batch:uncredited(Message) || Message <- All, not is_ack(Message)].
 
 is_ack(?ACK_REQUEST(_)) -> true;
 is_ack(_Message) -> false.

@@ -46,7 +46,7 @@
 %% interval at most. While a server is direct nobody reads a clock: what was waiting then counts from the drain on.
 -module(weir_server_inbox).
 
--export([new/4, remake/4, is_direct/1, is_empty/1, behind/1, to_list/1]).
+-export([new/3, remake/3, takes_batches/1, is_direct/1, is_empty/1, behind/1, to_list/1]).
 -export([backlog/2, next/4, look/3, take_urgent/1, count/2]).
 -export([info/2]).
 
@@ -56,10 +56,6 @@
 
 %% Fewer messages than this are not worth draining.
 -define(FEW, 32).
-
-%% Nanoseconds that so many callbacks have to take to make draining worth it: 2 us each.
--define(SLOW_NS, 32_000).
--define(CALLBACKS, 16).
 
 %% Longer than any takes.
 -define(LONG, (1 bsl 56)).
@@ -72,9 +68,6 @@
 -define(MIN_BATCH, 64).
 -define(MAX_BATCH, 1024).
 
-%% How many messages an ordered inbox hands out at a time: so many callbacks may pass before a more urgent one.
--define(FEW_OUT, 16).
-
 -record(inbox, {
     name :: term(),
     parent :: pid(),
@@ -83,16 +76,17 @@
     conf :: #conf{},
     %% Whether the module takes batches.
     batch :: boolean(),
-    kind :: plain | weir_server_order:order(),
+    %% `none': it is plain.
+    order :: none | weir_server_order:order(),
     min :: non_neg_integer(),
     max :: pos_integer() | infinity,
     %% The size of the next batch.
     limit :: pos_integer(),
-    %% When the mailbox was last looked at, and how long ?CALLBACKS of them took before that. Time is
+    %% When the mailbox was last looked at, and how long ?LOOK callbacks took before that. Time is
     %% os:perf_counter/0's, which costs a third of erlang:monotonic_time/0.
     looked :: integer(),
     took = ?LONG :: non_neg_integer(),
-    %% ?SLOW_NS and ?DRAIN_NS in that time's unit.
+    %% What ?LOOK slow callbacks take, and ?DRAIN_NS, in that time's unit.
     slow :: pos_integer(),
     price :: pos_integer(),
     %% How many of those that were handed out were not handled at the last look, and since when one of them may have
@@ -124,11 +118,12 @@
 
 -opaque inbox() :: #inbox{}.
 
-%% @doc An empty inbox for the calling process.
--spec new({Name :: term(), Parent :: pid(), Tag :: reference()}, module(), Batch :: boolean(), #conf{}) -> inbox().
-new({Name, Parent, Tag}, Mod, Batch, #conf{drain = Drain} = Conf) ->
-    Kind = kind(Name, Mod, Conf),
-    ok = off_heap(Batch orelse Kind =/= plain, Conf),
+%% @doc An empty inbox for the calling process. The callback module must be loaded, here and in remake/3.
+-spec new({Name :: term(), Parent :: pid(), Tag :: reference()}, module(), #conf{}) -> inbox().
+new({Name, Parent, Tag}, Mod, #conf{drain = Drain} = Conf) ->
+    Batch = has_batch(Mod),
+    Order = weir_server_order:new(Name, Mod, Conf),
+    ok = off_heap(Batch orelse Order =/= none, Conf),
     {Min, Max} = limits(Drain, Batch),
     #inbox{
         name = Name,
@@ -136,11 +131,11 @@ new({Name, Parent, Tag}, Mod, Batch, #conf{drain = Drain} = Conf) ->
         tag = Tag,
         conf = Conf,
         batch = Batch,
-        kind = Kind,
+        order = Order,
         min = Min,
         max = Max,
         limit = max(1, Min),
-        slow = erlang:convert_time_unit(?SLOW_NS, nanosecond, perf_counter),
+        slow = erlang:convert_time_unit(?LOOK * ?SLOW_CALLBACK_NS, nanosecond, perf_counter),
         price = max(1, erlang:convert_time_unit(?DRAIN_NS, nanosecond, perf_counter)),
         looked = os:perf_counter(),
         priority = weir_server_otp:priority_alias(),
@@ -172,31 +167,32 @@ limits(auto, false) ->
         {message_queue_data, on_heap} -> {0, infinity}
     end.
 
-kind(Name, Mod, Conf) ->
-    case weir_server_order:new(Name, Mod, Conf) of
-        none -> plain;
-        Order -> Order
-    end.
+has_batch(Mod) -> erlang:function_exported(Mod, handle_batch, 2).
 
 %% @doc The same inbox for another callback module or another version of it. What was drained is put to that anew, in
 %% its order. `Chunk': what is left of the messages that were handed out. Raises what a prioritise callback raises.
--spec remake(module(), Batch :: boolean(), {Chunk :: [term()], State :: term()}, inbox()) -> inbox().
-remake(Mod, Batch, {Chunk, State}, #inbox{name = Name, conf = Conf, since = Since} = Inbox) ->
+-spec remake(module(), {Chunk :: [term()], State :: term()}, inbox()) -> inbox().
+remake(Mod, {Chunk, State}, #inbox{name = Name, conf = Conf, since = Since} = Inbox) ->
+    Batch = has_batch(Mod),
     {Min, Max} = limits(Conf#conf.drain, Batch),
     Waiting = Chunk ++ to_list(Inbox),
     Empty = Inbox#inbox{segments = [], rear = [], urgent = [], kept = 0, out = 0},
     Counted = Empty#inbox{dropped = dropped(Inbox), shed = shed(Inbox)},
     Limited = Counted#inbox{min = Min, max = Max, limit = max(1, Min)},
-    Made = Limited#inbox{batch = Batch, kind = kind(Name, Mod, Conf)},
+    Made = Limited#inbox{batch = Batch, order = weir_server_order:new(Name, Mod, Conf)},
     case arrive(Since, length(Waiting), Waiting, State, Made) of
         {ok, Remade} -> Remade;
         {raised, _, Reason, none, _, _} -> exit(Reason);
         {raised, Class, Reason, Stacktrace, _, _} -> erlang:raise(Class, Reason, Stacktrace)
     end.
 
+%% @doc Whether what is handed out is for handle_batch/2.
+-spec takes_batches(inbox()) -> boolean().
+takes_batches(#inbox{batch = Batch}) -> Batch.
+
 %% @doc Whether the loop may take messages from the mailbox itself, as long as there are few.
 -spec is_direct(inbox()) -> boolean().
-is_direct(#inbox{kind = plain, batch = false, min = 0, kept = 0}) -> true;
+is_direct(#inbox{order = none, batch = false, min = 0, kept = 0}) -> true;
 is_direct(#inbox{}) -> false.
 
 %% @doc Whether there is nothing to be handed out.
@@ -210,11 +206,11 @@ behind(#inbox{kept = Kept, out = Out}) -> max(0, Kept + Out - 1).
 
 %% @doc What is not handed out, in the order in which it will be.
 -spec to_list(inbox()) -> [Message :: term()].
-to_list(#inbox{kind = Kind, segments = Segments, rear = Rear} = Inbox) ->
+to_list(#inbox{order = Order, segments = Segments, rear = Rear} = Inbox) ->
     Ordered =
-        case Kind of
-            plain -> [];
-            Order -> weir_server_order:to_list(Order)
+        case Order of
+            none -> [];
+            _ -> weir_server_order:to_list(Order)
         end,
     %% Segments of an ordered inbox are what a batch has left over.
     Inbox#inbox.urgent ++ lists:append([Messages || {_, _, Messages} <- Segments ++ lists:reverse(Rear)]) ++ Ordered.
@@ -234,7 +230,7 @@ backlog(Took, Inbox) ->
             {later, Inbox};
         {message_queue_len, _} ->
             %% As if as many had been handled as between two looks.
-            Before = Took * ?CALLBACKS,
+            Before = Took * ?LOOK,
             {drain, Inbox#inbox{looked = os:perf_counter() - Before, took = Before}}
     end.
 
@@ -343,7 +339,7 @@ urgent(All, #inbox{priority = Alias, parent = Parent, tag = Tag, urgent = Urgent
             {Control, With}
     end.
 
-wanted(_Given, Length, #inbox{kind = Kind} = Inbox) when Kind =/= plain ->
+wanted(_Given, Length, #inbox{order = Order} = Inbox) when Order =/= none ->
     {Length, Inbox};
 wanted(Given, Length, #inbox{batch = true, kept = Kept, limit = Limit, min = Min, max = Max} = Inbox) ->
     Room = max(0, Limit - Kept - Given),
@@ -361,19 +357,17 @@ wanted(Given, Length, Inbox) ->
     affordable(Given, Length, Inbox).
 
 arrive(_Since, 0, [], _State, Inbox) -> {ok, Inbox};
-arrive(Since, Count, Messages, _State, #inbox{kind = plain} = Inbox) -> {ok, add(Since, Count, Messages, Inbox)};
-arrive(Since, _Count, Messages, State, #inbox{kind = Order, kept = Kept, drains = Drains} = Inbox) ->
+arrive(Since, Count, Messages, _State, #inbox{order = none} = Inbox) -> {ok, add(Since, Count, Messages, Inbox)};
+arrive(Since, _Count, Messages, State, #inbox{order = Order, kept = Kept, drains = Drains} = Inbox) ->
     Before = weir_server_order:len(Order),
     case weir_server_order:in(Since, Messages, State, Order) of
         {ok, With} ->
-            {ok, Inbox#inbox{kind = With, kept = Kept - Before + weir_server_order:len(With), drains = Drains + 1}};
+            {ok, Inbox#inbox{order = With, kept = Kept - Before + weir_server_order:len(With), drains = Drains + 1}};
         {raised, Class, Reason, Stacktrace, Message, With} ->
             Left = Kept - Before + weir_server_order:len(With),
-            {raised, Class, Reason, Stacktrace, Message, Inbox#inbox{kind = With, kept = Left}}
+            {raised, Class, Reason, Stacktrace, Message, Inbox#inbox{order = With, kept = Left}}
     end.
 
-add(_Since, 0, [], Inbox) ->
-    Inbox;
 add(Since, Count, Messages, #inbox{segments = [], rear = [], kept = Kept, drains = Drains} = Inbox) ->
     Inbox#inbox{segments = [{Since, Count, Messages}], kept = Kept + Count, drains = Drains + 1};
 add(Since, Count, Messages, #inbox{rear = Rear, kept = Kept, drains = Drains} = Inbox) ->
@@ -391,32 +385,32 @@ hand_out(#inbox{segments = [{Since, Count, Messages} | Segments], rear = Rear, k
             _ -> Inbox#inbox{segments = Segments}
         end,
     out(Since, Count, Messages, Left#inbox{kept = Kept - Count});
-hand_out(#inbox{kind = Order, batch = Batch, limit = Limit, kept = Kept} = Inbox) ->
+hand_out(#inbox{order = Order, batch = Batch, limit = Limit, kept = Kept} = Inbox) ->
     Wanted =
         case Batch of
             true -> Limit;
-            false -> ?FEW_OUT
+            false -> ?LOOK
         end,
     {Since, Messages, Left} = weir_server_order:out(Wanted, Order),
     Count = min(Wanted, Kept),
-    out(Since, Count, Messages, Inbox#inbox{kind = Left, kept = Kept - Count}).
+    out(Since, Count, Messages, Inbox#inbox{order = Left, kept = Kept - Count}).
 
 out(Since, Count, Messages, #inbox{batch = false} = Inbox) ->
     {handle, Messages, Inbox#inbox{out = Count, out_since = Since}};
-out(Since, Count, Messages, #inbox{conf = #conf{batch_bytes = infinity}, batches = Batches} = Inbox) ->
-    Largest = max(Count, Inbox#inbox.largest_batch),
-    Counted = Inbox#inbox{batches = Batches + 1, largest_batch = Largest, linger_until = none},
-    {handle, Messages, Counted#inbox{out = Count, out_since = Since}};
-out(Since, Count, Messages, #inbox{conf = #conf{batch_bytes = Bytes} = Conf, segments = Segments} = Inbox) ->
+out(Since, Count, Messages, #inbox{conf = #conf{batch_bytes = infinity}} = Inbox) ->
+    batch_out(Since, Count, Messages, Inbox);
+out(Since, Count, Messages, #inbox{conf = #conf{batch_bytes = Bytes}, segments = Segments, kept = Kept} = Inbox) ->
     {Length, Batch, More} = cut(Bytes, Messages, 0, []),
-    Whole = Inbox#inbox{conf = Conf#conf{batch_bytes = infinity}},
-    {handle, _, Out} = out(Since, Length, Batch, Whole),
     Left =
         case Count - Length of
-            0 -> Out;
-            Rest -> Out#inbox{segments = [{Since, Rest, More} | Segments], kept = Out#inbox.kept + Rest}
+            0 -> Inbox;
+            Rest -> Inbox#inbox{segments = [{Since, Rest, More} | Segments], kept = Kept + Rest}
         end,
-    {handle, Batch, Left#inbox{conf = Conf}}.
+    batch_out(Since, Length, Batch, Left).
+
+batch_out(Since, Count, Batch, #inbox{batches = Batches, largest_batch = Largest} = Inbox) ->
+    Counted = Inbox#inbox{batches = Batches + 1, largest_batch = max(Count, Largest), linger_until = none},
+    {handle, Batch, Counted#inbox{out = Count, out_since = Since}}.
 
 %% At least one, and no more when the estimate is reached.
 cut(_Bytes, [], Length, Batch) ->
@@ -491,8 +485,8 @@ info(Chunk, #inbox{kept = Kept, conf = #conf{max_queue = Max}, longest_wait = Lo
 
 kinds({Calls, Casts, Infos}) -> #{calls => Calls, casts => Casts, infos => Infos}.
 
-dropped(#inbox{kind = plain, dropped = Dropped}) -> Dropped;
-dropped(#inbox{kind = Order, dropped = Dropped}) -> sum(Dropped, weir_server_order:dropped(Order)).
+dropped(#inbox{order = none, dropped = Dropped}) -> Dropped;
+dropped(#inbox{order = Order, dropped = Dropped}) -> sum(Dropped, weir_server_order:dropped(Order)).
 
-shed(#inbox{kind = plain, shed = Shed}) -> Shed;
-shed(#inbox{kind = Order, shed = Shed}) -> sum(Shed, weir_server_order:shed(Order)).
+shed(#inbox{order = none, shed = Shed}) -> Shed;
+shed(#inbox{order = Order, shed = Shed}) -> sum(Shed, weir_server_order:shed(Order)).

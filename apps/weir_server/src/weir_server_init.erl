@@ -73,15 +73,10 @@ init_it(Starter, Parent, Name, Mod, Args, Options) ->
     end.
 
 init(Mod, Args, Conf) ->
-    try
-        Mod:init(Args)
-    of
-        Returned -> returned(Returned, Mod, Conf)
-    catch
-        %% As in all callbacks, a throw is a return.
-        throw:Thrown ->
-            returned(Thrown, Mod, Conf);
-        Class:Reason:Stacktrace ->
+    case ?CALLED(Mod:init(Args)) of
+        {returned, Returned} ->
+            returned(Returned, Mod, Conf);
+        {raised, Class, Reason, Stacktrace} ->
             {fail, {error, weir_server_report:exit_reason(Class, Reason, Stacktrace)}, {Class, Reason, Stacktrace}}
     end.
 

@@ -35,12 +35,10 @@
 -include("weir_server.hrl").
 -include("weir_server_loop.hrl").
 
-%% Six calls less for each message, which is a tenth of what a cast takes.
--compile({inline, [received/6, dispatch/3, debug_in/3, debug_noreply/3, debug_out/5, reply/5]}).
+%% Together with ?CALLED, six calls less for each message, which is a tenth of what a cast takes.
+-compile({inline, [received/6, debug_in/3, debug_noreply/3, debug_out/5, reply/5]}).
 
-%% How many messages are handled between two looks at the mailbox: so many callbacks may pass before a system message is
-%% met. And how many while messages are taken from the mailbox one by one.
--define(LOOK, 16).
+%% How many messages are handled between two looks at the mailbox while they are taken from it one by one.
 -define(LOOK_DIRECT, 64).
 
 %% What changes with each message of a direct server is in one small integer, so that it costs an addition, and no
@@ -61,9 +59,8 @@
 -define(MEASURED(Count), ((Count) bsr 55)).
 -define(A_MEASURED, (1 bsl 55)).
 
-%% Callbacks are slow if so many in a row take so long: one may have had to wait for its turn, or for a message, or to
-%% collect garbage, which takes the longer the more messages wait.
--define(SLOW_NS, 2000).
+%% Callbacks are slow if so many in a row take ?SLOW_CALLBACK_NS: one may have had to wait for its turn, or for
+%% a message, or to collect garbage, which takes the longer the more messages wait.
 -define(IN_A_ROW, 3).
 
 %% @doc Runs the loop with nothing drained. The callback module must be loaded. Never returns.
@@ -72,38 +69,23 @@
 enter(Parent, Name, Mod, HibernateAfter, #conf{backoff = Backoff} = Conf, State, Action, Debug) ->
     _ = code:ensure_loaded(Mod),
     Tag = make_ref(),
-    Batch = erlang:function_exported(Mod, handle_batch, 2),
+    Inbox = weir_server_inbox:new({Name, Parent, Tag}, Mod, Conf),
     Server = #server{
         parent = Parent,
         name = Name,
-        mod = Mod,
         hibernate_after = HibernateAfter,
         tag = Tag,
-        slow = erlang:convert_time_unit(?SLOW_NS, nanosecond, perf_counter),
+        slow = erlang:convert_time_unit(?SLOW_CALLBACK_NS, nanosecond, perf_counter),
         backoff = weir_server_backoff:new(Backoff),
-        inbox = weir_server_inbox:new({Name, Parent, Tag}, Mod, Batch, Conf),
-        handle_call = fun Mod:handle_call/3,
-        handle_cast = fun Mod:handle_cast/2,
-        handle_info = fun Mod:handle_info/2
+        ?SERVED_BY(Mod, Inbox)
     },
     %% The first look comes soon.
-    act(Action, serve(Mod, Server), [], ?LOOK_DIRECT - ?LOOK, State, Debug).
+    act(Action, Server, [], ?LOOK_DIRECT - ?LOOK, State, Debug).
 
 %% Another callback module, or another version of it: what was drained is put to it anew.
-serve(Mod, Chunk, State, Server) ->
-    #server{batch = Batch, inbox = Inbox} = Served = serve(Mod, Server),
-    Served#server{inbox = weir_server_inbox:remake(Mod, Batch, {Chunk, State}, Inbox), direct = false}.
-
-serve(Mod, Server) ->
-    Server#server{
-        mod = Mod,
-        handle_call = fun Mod:handle_call/3,
-        handle_cast = fun Mod:handle_cast/2,
-        handle_info = fun Mod:handle_info/2,
-        batch = erlang:function_exported(Mod, handle_batch, 2),
-        pre_hibernate = erlang:function_exported(Mod, handle_pre_hibernate, 1),
-        post_hibernate = erlang:function_exported(Mod, handle_post_hibernate, 1)
-    }.
+serve(Mod, Chunk, State, #server{inbox = Inbox} = Server) ->
+    Remade = weir_server_inbox:remake(Mod, {Chunk, State}, Inbox),
+    Server#server{?SERVED_BY(Mod, Remade), direct = false}.
 
 %% ---------------------------------------------------------------- turns
 
@@ -128,7 +110,7 @@ turn(S, Chunk, Count, State, Debug) ->
 
 %% What a callback has asked for. Messages that were drained are there already: they end a time-out or a sleep at once.
 act({continue, Continue} = Message, #server{mod = Mod} = S, Chunk, Count, State, Debug0) ->
-    Result = dispatch(fun Mod:handle_continue/2, Continue, State),
+    Result = ?CALLED(Mod:handle_continue(Continue, State)),
     Debug = debug(Debug0, S, Message),
     common_result(Result, undefined, Message, S, Chunk, Count, State, Debug);
 act({Kind, 0, Message}, S, Chunk, Count, State, Debug) ->
@@ -325,7 +307,7 @@ wait_of(none) -> hibernate;
 wait_of({Timer, Message}) -> {timer, Timer, Message, hibernate}.
 
 sleep(#server{pre_hibernate = true, mod = Mod} = S, Count, State, Timed, Debug) ->
-    case called(fun() -> Mod:handle_pre_hibernate(State) end) of
+    case ?CALLED(Mod:handle_pre_hibernate(State)) of
         {returned, {hibernate, NewState}} -> sleep_now(S, Count, NewState, Timed, Debug);
         Other -> common_result(Other, undefined, pre_hibernate, S, [], Count, State, Debug)
     end;
@@ -347,7 +329,7 @@ wake(#server{backoff = Backoff, post_hibernate = Post, mod = Mod} = S, State, Ti
             case Post of
                 false -> arrived(Message, true, Awake, 0, State, Wait, Debug);
                 true ->
-                    Result = called(fun() -> Mod:handle_post_hibernate(State) end),
+                    Result = ?CALLED(Mod:handle_post_hibernate(State)),
                     awake(Result, Message, Timed, Awake, State, Debug)
             end
     end.
@@ -391,14 +373,7 @@ again(Message) ->
 handle({'$gen_call', From, Request} = Message, #server{handle_call = HandleCall} = S, Chunk, Count0, State, Debug0) ->
     Debug = debug_in(Debug0, S, Message),
     Count = Count0 + ?A_CALL,
-    Result =
-        try
-            {returned, HandleCall(Request, From, State)}
-        catch
-            throw:Value -> {returned, Value};
-            Class:Reason:Stacktrace -> {raised, Class, Reason, Stacktrace}
-        end,
-    case Result of
+    case ?CALLED(HandleCall(Request, From, State)) of
         {returned, {reply, Reply, NewState}} ->
             turn(S, Chunk, Count, NewState, reply(From, Reply, S, NewState, Debug));
         {returned, {reply, Reply, NewState, Action} = Returned} ->
@@ -413,12 +388,12 @@ handle({'$gen_call', From, Request} = Message, #server{handle_call = HandleCall}
             after
                 reply(From, Reply, S, NewState, Debug)
             end;
-        _ ->
+        Result ->
             common_result(Result, From, Message, S, Chunk, Count, State, Debug)
     end;
 handle({'$gen_cast', Request} = Message, #server{handle_cast = HandleCast} = S, Chunk, Count, State, Debug0) ->
     Debug = debug_in(Debug0, S, Message),
-    case dispatch(HandleCast, Request, State) of
+    case ?CALLED(HandleCast(Request, State)) of
         {returned, {noreply, NewState}} ->
             turn(S, Chunk, Count + ?A_CAST, NewState, debug_noreply(Debug, S, NewState));
         Result ->
@@ -440,7 +415,7 @@ handle(?WITH_STATE(From, Fun), S, Chunk, Count, State, Debug) ->
     turn(S, Chunk, Count + ?A_CALL, State, Debug);
 handle(Message, #server{mod = Mod, handle_info = HandleInfo} = S, Chunk, Count, State, Debug0) ->
     Debug = debug_in(Debug0, S, Message),
-    Result = default_info(dispatch(HandleInfo, Message, State), Mod, Message, State),
+    Result = default_info(?CALLED(HandleInfo(Message, State)), Mod, Message, State),
     common_result(Result, undefined, Message, S, Chunk, Count + ?AN_INFO, State, Debug).
 
 %% A server without handle_info/2 logs what it was sent, as gen_server does. Only a missing callback is forgiven: an
@@ -455,22 +430,6 @@ default_info({raised, error, undef, [{Mod, handle_info, [Message, _], _} | _]} =
     end;
 default_info(Result, _, _, _) ->
     Result.
-
-dispatch(Callback, Arg, State) ->
-    try
-        {returned, Callback(Arg, State)}
-    catch
-        throw:Value -> {returned, Value};
-        Class:Reason:Stacktrace -> {raised, Class, Reason, Stacktrace}
-    end.
-
-called(Fun) ->
-    try
-        {returned, Fun()}
-    catch
-        throw:Value -> {returned, Value};
-        Class:Reason:Stacktrace -> {raised, Class, Reason, Stacktrace}
-    end.
 
 common_result({returned, {noreply, NewState}}, _, _, S, Chunk, Count, _, Debug) ->
     turn(S, Chunk, Count, NewState, debug_noreply(Debug, S, NewState));
@@ -508,7 +467,7 @@ changed(#server{mod = Mod} = S, Chunk, Count, State, Wait, Debug) ->
 %% A prioritise callback may raise an exception for what was drained.
 served(Mod, S0, Chunk, Count, State, Debug) ->
     S = counted(Count, S0),
-    case called(fun() -> serve(Mod, Chunk, State, S) end) of
+    case ?CALLED(serve(Mod, Chunk, State, S)) of
         {returned, Served} ->
             Served;
         {raised, Class, Reason, Stacktrace} ->
@@ -525,7 +484,7 @@ handle_batch(Chunk, #server{mod = Mod} = S0, State, Debug0) ->
     Result =
         case Batch of
             [] -> {returned, {noreply, State}};
-            _ -> called(fun() -> Mod:handle_batch(Batch, State) end)
+            _ -> ?CALLED(Mod:handle_batch(Batch, State))
         end,
     lists:foreach(fun({Counter, N}) -> ok = atomics:sub(Counter, 1, N) end, Credits),
     case Result of

@@ -25,6 +25,18 @@
     post_hibernate = false :: boolean()
 }).
 
+%% Its fields that follow from the callback module, which must be loaded, and from an inbox for that.
+-define(SERVED_BY(Mod, Inbox),
+    mod = Mod,
+    inbox = Inbox,
+    handle_call = fun Mod:handle_call/3,
+    handle_cast = fun Mod:handle_cast/2,
+    handle_info = fun Mod:handle_info/2,
+    batch = weir_server_inbox:takes_batches(Inbox),
+    pre_hibernate = erlang:function_exported(Mod, handle_pre_hibernate, 1),
+    post_hibernate = erlang:function_exported(Mod, handle_post_hibernate, 1)
+).
+
 -type wait() :: timeout() | hibernate | {timer, Timer :: reference(), Message :: term(), infinity | hibernate}.
 
 %% Everything that a turn works on, for the moments when the loop is left.

@@ -79,7 +79,7 @@ in(_Since, [], _State, Order) ->
 in(Since, [?ACK_REQUEST(_) = Message | Messages], State, #order{queue = Queue} = Order) ->
     in(Since, Messages, State, Order#order{queue = weir_server_queue:in_last({Since, Message}, Queue)});
 in(Since, [Message | Messages], State, #order{queue = Queue} = Order) ->
-    case asked(uncredited(Message), weir_server_queue:len(Queue), State, Order) of
+    case ?CALLED(priority(weir_server_batch:uncredited(Message), weir_server_queue:len(Queue), State, Order)) of
         {returned, drop} ->
             in(Since, Messages, State, shed(Message, Order));
         {returned, Priority} when is_integer(Priority) ->
@@ -93,15 +93,6 @@ in(Since, [Message | Messages], State, #order{queue = Queue} = Order) ->
             {raised, exit, {bad_return_value, Bad}, none, Message, Order};
         {raised, Class, Reason, Stacktrace} ->
             {raised, Class, Reason, Stacktrace, Message, Order}
-    end.
-
-%% As in all callbacks, a throw is a return.
-asked(Message, Waiting, State, Order) ->
-    try
-        {returned, priority(Message, Waiting, State, Order)}
-    catch
-        throw:Value -> {returned, Value};
-        Class:Reason:Stacktrace -> {raised, Class, Reason, Stacktrace}
     end.
 
 priority({'$gen_call', From, Request}, Waiting, State, #order{mod = Mod, calls = true}) ->
@@ -120,9 +111,6 @@ priority(Message, Waiting, State, #order{mod = Mod, infos = true}) ->
     Mod:prioritise_info(Message, Waiting, State);
 priority(_Message, _Waiting, _State, _Order) ->
     0.
-
-uncredited(?CREDIT(_, Message)) -> Message;
-uncredited(Message) -> Message.
 
 may_go({'DOWN', _, _, _, _}) -> keep;
 may_go({'EXIT', _, _}) -> keep;

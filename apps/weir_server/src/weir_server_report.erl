@@ -182,15 +182,11 @@ add_drained(Report, #{mod := Mod, drained := Drained}) ->
 
 shown_by(Mod, Opt, Drained) ->
     try
-        Mod:format_message_queue(Opt, [decoded(Msg) || Msg <- Drained])
+        Mod:format_message_queue(Opt, [weir_server_batch:message(Msg) || Msg <- Drained])
     catch
         throw:Shown -> Shown;
         _:_ -> atom_to_list(Mod) ++ ":format_message_queue/2 crashed"
     end.
-
-decoded({'$gen_call', From, Request}) -> {call, From, Request};
-decoded({'$gen_cast', Request}) -> {cast, Request};
-decoded(Msg) -> {info, Msg}.
 
 %% @doc The answer to `sys:get_status': gen_server's, and the messages that were drained and wait.
 %%
@@ -242,9 +238,9 @@ hidden(Mod, State, Msg) ->
 limited(Drained, Show) ->
     case error_logger:get_format_depth() of
         unlimited ->
-            [Show(decoded(Msg)) || Msg <- Drained];
+            [Show(weir_server_batch:message(Msg)) || Msg <- Drained];
         Depth ->
-            [io_lib:limit_term(Show(decoded(Msg)), Depth) || Msg <- lists:sublist(Drained, Depth)]
+            [io_lib:limit_term(Show(weir_server_batch:message(Msg)), Depth) || Msg <- lists:sublist(Drained, Depth)]
     end.
 
 %% The debug log
