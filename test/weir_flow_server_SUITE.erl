@@ -8,6 +8,8 @@
 -export([window_holds_when_drained/1, window_holds_in_batches/1, acknowledged_after_what_was_sent/1]).
 -export([limit_is_given_back/1, limit_and_bound/1, limit_waits/1, limit_ends_with_the_server/1]).
 
+-import(weir_flow_test_lib, [eventually/1]).
+
 -define(SENDERS, 20).
 -define(CASTS, 200).
 -define(WINDOW, 8).
@@ -203,17 +205,3 @@ hold(Pid) ->
 release({Pid, Ref}) ->
     Pid ! Ref,
     ok.
-
-eventually(Condition) -> eventually(Condition, 5000).
-
-eventually(Condition, Left) ->
-    case Condition() of
-        true ->
-            ok;
-        Other when Left =:= 0 ->
-            error({still, Other});
-        _ ->
-            receive
-            after 1 -> eventually(Condition, Left - 1)
-            end
-    end.

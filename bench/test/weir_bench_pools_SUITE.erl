@@ -9,6 +9,8 @@
 -export([idle_processes/1, scan_is_noticed/1]).
 -export([spread/1, storm/1, no_storm/1, overload/1, no_overload/1, hold_us/1]).
 
+-import(weir_bench_test_lib, [await/1]).
+
 all() ->
     [
         ets_pool,
@@ -213,18 +215,3 @@ load(Callers, TimeoutMs) ->
 hold_us(_) ->
     Hold = weir_bench_overload:hold_us(3, 5),
     ?assert(Hold >= 5_000).
-
-await(Condition) ->
-    await(Condition, erlang:monotonic_time(millisecond) + 5_000).
-
-await(Condition, Deadline) ->
-    case Condition() of
-        true ->
-            ok;
-        false ->
-            ?assert(erlang:monotonic_time(millisecond) < Deadline),
-            receive
-            after 1 -> ok
-            end,
-            await(Condition, Deadline)
-    end.

@@ -9,6 +9,8 @@
 -export([server_part/1, batch_part/1, receive_part/1, flow_part/1, flow_is_bounded/1]).
 -export([flood_part/1, flood_adds_up/1, flood_without_a_bound/1, parts_are_listed/1]).
 
+-import(weir_bench_test_lib, [await/1]).
+
 all() ->
     [
         one_by_one,
@@ -231,18 +233,3 @@ tables(Tables) ->
      || #{ours := Ours, peers := Peers} = Table <- Tables
     ],
     ok.
-
-await(Condition) ->
-    await(Condition, erlang:monotonic_time(millisecond) + 10_000).
-
-await(Condition, Deadline) ->
-    case Condition() of
-        true ->
-            ok;
-        false ->
-            ?assert(erlang:monotonic_time(millisecond) < Deadline),
-            receive
-            after 1 -> ok
-            end,
-            await(Condition, Deadline)
-    end.

@@ -1,7 +1,7 @@
 %% What the suites of the pools need: workers, processes that do what they are told, waiting for a condition.
 -module(weir_compat_test).
 
--export([until/1, kill/1, quiet/0, loud/0]).
+-export([until/1, kill/1]).
 -export([start_link/0, start_link/1, start_link/2, fail_at/2, start_with_info/0, ignore/0, args/1]).
 -export([member/0, members/1, run/2, raised/1, in_parallel/1]).
 
@@ -10,19 +10,7 @@
 
 %% Polls until a condition holds.
 -spec until(fun(() -> boolean())) -> ok.
-until(Condition) ->
-    poll(Condition, erlang:monotonic_time(millisecond) + ?DEADLINE).
-
-poll(Condition, Deadline) ->
-    case Condition() of
-        true ->
-            ok;
-        false ->
-            erlang:monotonic_time(millisecond) < Deadline orelse error({never, Condition}),
-            receive
-            after 2 -> poll(Condition, Deadline)
-            end
-    end.
+until(Condition) -> weir_memcached_test:until(Condition, ?DEADLINE).
 
 %% Returns when the process is gone.
 -spec kill(pid()) -> ok.
@@ -33,17 +21,6 @@ kill(Pid) ->
         {'DOWN', Monitor, process, Pid, _} -> ok
     after ?DEADLINE -> error({still_alive, Pid})
     end.
-
-%% Reports of supervisors and crashes that a suite causes are kept off the terminal.
--spec quiet() -> ok.
-quiet() ->
-    _ = logger:add_handler_filter(default, ?MODULE, {fun(_, _) -> stop end, []}),
-    ok.
-
--spec loud() -> ok.
-loud() ->
-    _ = logger:remove_handler_filter(default, ?MODULE),
-    ok.
 
 %% Workers that a pool starts
 

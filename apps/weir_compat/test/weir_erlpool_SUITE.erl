@@ -1,7 +1,6 @@
 %% erlpool's interface, as its users know it.
 -module(weir_erlpool_SUITE).
 
--include_lib("common_test/include/ct.hrl").
 -include_lib("stdlib/include/assert.hrl").
 
 -export([all/0, suite/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2, end_per_testcase/2]).
@@ -31,14 +30,9 @@ all() ->
 suite() ->
     [{timetrap, {seconds, 120}}].
 
-init_per_suite(Config) ->
-    {ok, Started} = application:ensure_all_started(weir_compat),
-    weir_compat_test:quiet(),
-    [{started, Started} | Config].
+init_per_suite(Config) -> weir_memcached_test:set_up(weir_compat, Config).
 
-end_per_suite(Config) ->
-    weir_compat_test:loud(),
-    lists:foreach(fun application:stop/1, lists:reverse(?config(started, Config))).
+end_per_suite(Config) -> weir_memcached_test:tear_down(Config).
 
 %% Each case begins with the application running and without pools.
 init_per_testcase(_, Config) ->

@@ -1,7 +1,6 @@
 %% gproc_pool's interface, as its users know it.
 -module(weir_gproc_pool_SUITE).
 
--include_lib("common_test/include/ct.hrl").
 -include_lib("stdlib/include/assert.hrl").
 
 -export([all/0, suite/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2, end_per_testcase/2]).
@@ -42,14 +41,9 @@ all() ->
 suite() ->
     [{timetrap, {seconds, 120}}].
 
-init_per_suite(Config) ->
-    {ok, Started} = application:ensure_all_started(weir_compat),
-    weir_compat_test:quiet(),
-    [{started, Started} | Config].
+init_per_suite(Config) -> weir_memcached_test:set_up(weir_compat, Config).
 
-end_per_suite(Config) ->
-    weir_compat_test:loud(),
-    lists:foreach(fun application:stop/1, lists:reverse(?config(started, Config))).
+end_per_suite(Config) -> weir_memcached_test:tear_down(Config).
 
 %% Each case begins with the application running and without pools.
 init_per_testcase(_, Config) ->
@@ -162,52 +156,41 @@ is_done({true, {done, Pid}}, Pids) -> lists:member(Pid, Pids);
 is_done(_, _) -> false.
 
 unknown_pool(_) ->
+    [?assertEqual({error, badarg}, raised(Fun), Fun) || Fun <- functions_of_a_pool()],
     [
         ?assertEqual({error, badarg}, raised(Fun), Fun)
      || Fun <- [
-            fun() -> weir_gproc_pool:pick(p) end,
-            fun() -> weir_gproc_pool:pick(p, 1) end,
-            fun() -> weir_gproc_pool:pick_worker(p) end,
-            fun() -> weir_gproc_pool:pick_worker(p, 1) end,
-            fun() -> weir_gproc_pool:claim(p, fun(_, _) -> ok end) end,
             fun() -> weir_gproc_pool:add_worker(p, a) end,
             fun() -> weir_gproc_pool:add_worker(p, a, 1) end,
             fun() -> weir_gproc_pool:remove_worker(p, a) end,
-            fun() -> weir_gproc_pool:connect_worker(p, a) end,
-            fun() -> weir_gproc_pool:disconnect_worker(p, a) end,
-            fun() -> weir_gproc_pool:whereis_worker(p, a) end,
-            fun() -> weir_gproc_pool:worker_id(p, a) end,
-            fun() -> weir_gproc_pool:defined_workers(p) end,
-            fun() -> weir_gproc_pool:worker_pool(p) end,
-            fun() -> weir_gproc_pool:randomize(p) end,
-            fun() -> weir_gproc_pool:log(?ID(p, 1, a)) end,
             fun() -> weir_gproc_pool:delete(p) end
         ]
     ],
     ?assertEqual([], weir_gproc_pool:active_workers(p)),
     ?assertEqual(true, weir_gproc_pool:force_delete(p)).
 
+%% They need no process of the pool.
+functions_of_a_pool() ->
+    [
+        fun() -> weir_gproc_pool:pick(p) end,
+        fun() -> weir_gproc_pool:pick(p, 1) end,
+        fun() -> weir_gproc_pool:pick_worker(p) end,
+        fun() -> weir_gproc_pool:pick_worker(p, 1) end,
+        fun() -> weir_gproc_pool:claim(p, fun(_, _) -> ok end) end,
+        fun() -> weir_gproc_pool:connect_worker(p, a) end,
+        fun() -> weir_gproc_pool:disconnect_worker(p, a) end,
+        fun() -> weir_gproc_pool:whereis_worker(p, a) end,
+        fun() -> weir_gproc_pool:worker_id(p, a) end,
+        fun() -> weir_gproc_pool:defined_workers(p) end,
+        fun() -> weir_gproc_pool:worker_pool(p) end,
+        fun() -> weir_gproc_pool:randomize(p) end,
+        fun() -> weir_gproc_pool:log(?ID(p, 1, a)) end
+    ].
+
 not_started(_) ->
     [_] = pool(p, round_robin, [], [a]),
     ok = application:stop(weir_compat),
-    [
-        ?assertEqual({error, badarg}, raised(Fun), Fun)
-     || Fun <- [
-            fun() -> weir_gproc_pool:pick(p) end,
-            fun() -> weir_gproc_pool:pick(p, 1) end,
-            fun() -> weir_gproc_pool:pick_worker(p) end,
-            fun() -> weir_gproc_pool:pick_worker(p, 1) end,
-            fun() -> weir_gproc_pool:claim(p, fun(_, _) -> ok end) end,
-            fun() -> weir_gproc_pool:connect_worker(p, a) end,
-            fun() -> weir_gproc_pool:disconnect_worker(p, a) end,
-            fun() -> weir_gproc_pool:whereis_worker(p, a) end,
-            fun() -> weir_gproc_pool:worker_id(p, a) end,
-            fun() -> weir_gproc_pool:defined_workers(p) end,
-            fun() -> weir_gproc_pool:worker_pool(p) end,
-            fun() -> weir_gproc_pool:randomize(p) end,
-            fun() -> weir_gproc_pool:log(?ID(p, 1, a)) end
-        ]
-    ],
+    [?assertEqual({error, badarg}, raised(Fun), Fun) || Fun <- functions_of_a_pool()],
     ?assertEqual([], weir_gproc_pool:active_workers(p)),
     [
         ?assertMatch({exit, {noproc, _}}, raised(Fun))

@@ -27,14 +27,11 @@ suite() ->
     [{timetrap, {seconds, 60}}].
 
 init_per_suite(Config) ->
-    {ok, Started} = application:ensure_all_started(weir_compat),
-    weir_memcached_test:quiet(),
-    [{started, Started}, {server, weir_memcached_test_server:start()} | Config].
+    [{server, weir_memcached_test_server:start()} | weir_memcached_test:set_up(weir_compat, Config)].
 
 end_per_suite(Config) ->
-    weir_memcached_test:loud(),
     weir_memcached_test_server:stop(?config(server, Config)),
-    lists:foreach(fun application:stop/1, lists:reverse(?config(started, Config))).
+    weir_memcached_test:tear_down(Config).
 
 %% Each case begins without a connection, and ends its own.
 init_per_testcase(_, Config) ->

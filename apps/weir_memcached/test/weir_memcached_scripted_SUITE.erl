@@ -1,7 +1,6 @@
 %% The client against a server that follows a script: what a real memcached does rarely, and what it never should.
 -module(weir_memcached_scripted_SUITE).
 
--include_lib("common_test/include/ct.hrl").
 -include_lib("stdlib/include/assert.hrl").
 
 %% More bytes than a socket's buffers hold, at both ends together.
@@ -48,14 +47,9 @@ groups() ->
 suite() ->
     [{timetrap, {seconds, 60}}].
 
-init_per_suite(Config) ->
-    {ok, Started} = application:ensure_all_started(weir_memcached),
-    weir_memcached_test:quiet(),
-    [{started, Started} | Config].
+init_per_suite(Config) -> weir_memcached_test:set_up(weir_memcached, Config).
 
-end_per_suite(Config) ->
-    weir_memcached_test:loud(),
-    lists:foreach(fun application:stop/1, lists:reverse(?config(started, Config))).
+end_per_suite(Config) -> weir_memcached_test:tear_down(Config).
 
 %% Runs a client, one connection unless told otherwise, against a script, which must be drained in the end.
 with(Client, Script, Case) ->

@@ -53,14 +53,9 @@ groups() ->
 suite() ->
     [{timetrap, {seconds, 60}}].
 
-init_per_suite(Config) ->
-    {ok, Started} = application:ensure_all_started(weir_memcached),
-    weir_memcached_test:quiet(),
-    [{started, Started} | Config].
+init_per_suite(Config) -> weir_memcached_test:set_up(weir_memcached, Config).
 
-end_per_suite(Config) ->
-    weir_memcached_test:loud(),
-    lists:foreach(fun application:stop/1, lists:reverse(?config(started, Config))).
+end_per_suite(Config) -> weir_memcached_test:tear_down(Config).
 
 init_per_group(inet6, Config) ->
     case gen_tcp:listen(0, [inet6, {ip, {0, 0, 0, 0, 0, 0, 0, 1}}]) of

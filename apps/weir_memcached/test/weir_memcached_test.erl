@@ -1,12 +1,25 @@
 %% What the suites of the memcached client share: polling, callers, a look into a client, the log.
 -module(weir_memcached_test).
 
+-export([set_up/2, tear_down/1]).
 -export([until/1, until/2, in_parallel/1, caller/1, answer/1]).
 -export([up/1, connections/1, counters/1]).
 -export([watch_log/2, unwatch_log/1, quiet/0, loud/0, log/2]).
 
 %% Generous: it is reached by failures alone.
 -define(DEADLINE, 20000).
+
+%% For init_per_suite and end_per_suite: an application runs, and what was started for it is stopped again.
+-spec set_up(Application :: atom(), ct_suite:ct_config()) -> ct_suite:ct_config().
+set_up(Application, Config) ->
+    {ok, Started} = application:ensure_all_started(Application),
+    quiet(),
+    [{started, Started} | Config].
+
+-spec tear_down(ct_suite:ct_config()) -> ok.
+tear_down(Config) ->
+    loud(),
+    lists:foreach(fun application:stop/1, lists:reverse(proplists:get_value(started, Config))).
 
 %% Polls until a condition holds.
 -spec until(fun(() -> boolean())) -> ok.
@@ -23,8 +36,9 @@ poll(Condition, Deadline) ->
             ok;
         false ->
             erlang:monotonic_time(millisecond) < Deadline orelse error({never, Condition}),
-            timer:sleep(2),
-            poll(Condition, Deadline)
+            receive
+            after 2 -> poll(Condition, Deadline)
+            end
     end.
 
 %% Runs functions in processes of their own, all at once, and returns their results in order. A crash is

@@ -42,7 +42,9 @@
     claims_and_kills_at_once/1
 ]).
 
--import(weir_pool_test_lib, [eventually/1, kill/1, await_down/1, sup/1, keeper/1, slots/1, workers/1, settled/2]).
+-import(weir_pool_test_lib, [
+    eventually/1, kill/1, kill_keeper/1, await_down/1, sup/1, keeper/1, slots/1, workers/1, settled/2
+]).
 -import(weir_pool_life_lib, [
     pool/1, pool/2, script/2, slot_sups/1, settle/2, claimer/1, release/1, kill_claimer/1, worker_of/1, slot_of/1,
     busy/1, idle/1, run/1, result/1, word/2, entry/2, workers_alive/0
@@ -92,9 +94,7 @@ init_per_suite(Config) -> weir_pool_test_lib:quiet(Config).
 
 end_per_suite(Config) -> weir_pool_test_lib:loud(Config).
 
-init_per_testcase(_Case, Config) ->
-    ok = weir_pool_test_lib:setup(),
-    Config.
+init_per_testcase(_Case, Config) -> weir_pool_test_lib:setup(Config).
 
 end_per_testcase(_Case, _Config) -> weir_pool_test_lib:teardown().
 
@@ -433,13 +433,6 @@ the_worker_dies_while_it_is_waited_for(_Config) ->
      || Opts <- [#{}, ?ASYNC]
     ].
 
-kill_keeper() ->
-    Old = keeper(p),
-    kill(Old),
-    eventually(fun() -> keeper(p) =/= Old end),
-    _ = sys:get_state(keeper(p)),
-    ok.
-
 %% The next keeper does not know why the slot is held, and does not give it away.
 keeper_killed_while_a_worker_is_waited_for(_Config) ->
     ok = weir_pool:start(p, pool(1, #{abandoned => {wait, 4294967295}})),
@@ -449,7 +442,7 @@ keeper_killed_while_a_worker_is_waited_for(_Config) ->
     abandoned(1),
     [
         begin
-            kill_keeper(),
+            kill_keeper(p),
             ?assertEqual({error, busy}, weir_pool:claim(p, fun(Pid) -> Pid end))
         end
      || _ <- [1, 2, 3]
@@ -753,7 +746,7 @@ checks_and_the_keeper(_Config) ->
     ok = weir_pool:start(p, pool(1, #{check => {asking(), ?HOUR}})),
     check_round(),
     Check = {_, Worker} = next_check(),
-    kill_keeper(),
+    kill_keeper(p),
     ?assertEqual({ok, Worker}, claim()),
     answer(Check, fun() -> bad end),
     ?assertEqual(Worker, check_round(fun() -> ok end)),
@@ -861,7 +854,7 @@ hold(Worker, Held, Test) ->
 
 disturb(N, Claimers) ->
     case rand:uniform(10) of
-        1 when N rem 4 =:= 0 -> kill_keeper();
+        1 when N rem 4 =:= 0 -> kill_keeper(p);
         2 -> _ = weir_pool:resize(p, 4);
         3 -> _ = weir_pool:resize(p, 2 + rand:uniform(6));
         4 -> spawn(fun() -> weir_pool:replace(p, rand:uniform(4)) end);

@@ -56,8 +56,8 @@
 ]).
 
 -import(weir_pool_test_lib, [
-    eventually/1, kill/1, await_down/1, sup/1, keeper/1, slots/1, workers/1, settled/2, start_parent/1, stop_parent/1,
-    nothing_left/0, nothing_left_soon/0, messages_of_pools/0, start_blocked/2
+    eventually/1, kill/1, kill_keeper/1, await_down/1, sup/1, keeper/1, slots/1, workers/1, settled/2,
+    start_parent/1, stop_parent/1, nothing_left/0, nothing_left_soon/0, messages_of_pools/0, start_blocked/2
 ]).
 -import(weir_pool_life_lib, [
     pool/1, pool/2, slot_script/2, gated/1, await_blocked/1, go/2, slot_sups/1, starters/1, whole/2, settle/2,
@@ -122,9 +122,7 @@ init_per_suite(Config) -> weir_pool_test_lib:quiet(Config).
 
 end_per_suite(Config) -> weir_pool_test_lib:loud(Config).
 
-init_per_testcase(_Case, Config) ->
-    ok = weir_pool_test_lib:setup(),
-    Config.
+init_per_testcase(_Case, Config) -> weir_pool_test_lib:setup(Config).
 
 end_per_testcase(_Case, _Config) -> weir_pool_test_lib:teardown().
 
@@ -376,7 +374,7 @@ keeper_killed_after_a_resize(_Config) ->
     ok = weir_pool:start(p, pool(40)),
     Claimers = [claimer(p) || _ <- lists:seq(1, 40)],
     ok = weir_pool:resize(p, 2),
-    kill_keeper(),
+    kill_keeper(p),
     [?assert(is_process_alive(worker_of(Claimer))) || Claimer <- Claimers],
     {Released, Killed} = lists:split(20, Claimers),
     [?assertEqual(ok, release(Claimer)) || Claimer <- Released],
@@ -385,13 +383,6 @@ keeper_killed_after_a_resize(_Config) ->
     ok = weir_pool:resize(p, 40),
     settle(p, 40),
     ok = weir_pool:stop(p).
-
-kill_keeper() ->
-    Old = keeper(p),
-    kill(Old),
-    eventually(fun() -> keeper(p) =/= Old end),
-    _ = sys:get_state(keeper(p)),
-    ok.
 
 sizes_that_are_refused(_Config) ->
     ok = weir_pool:start(p, pool(1)),
@@ -611,7 +602,7 @@ replace_and_the_keeper_is_killed(_Config) ->
     Claimer = claimer(p),
     Replacer = run(fun() -> weir_pool:replace(p, 1) end),
     eventually(fun() -> word(p, 1) =:= marked end),
-    kill_keeper(),
+    kill_keeper(p),
     ?assertEqual({error, {pool_down, killed}}, result(Replacer)),
     ?assertEqual(taken, word(p, 1)),
     ?assertEqual(ok, release(Claimer)),
@@ -624,7 +615,7 @@ replace_and_the_keeper_is_killed(_Config) ->
     Second = run(fun() -> weir_pool:replace(p, 1) end),
     Blocked = await_blocked(1),
     Before = slots(p),
-    kill_keeper(),
+    kill_keeper(p),
     ?assertEqual({error, {pool_down, killed}}, result(Second)),
     go(Blocked, start),
     settle(p, 1),

@@ -57,9 +57,7 @@ init_per_suite(Config) -> weir_pool_test_lib:quiet(Config).
 
 end_per_suite(Config) -> weir_pool_test_lib:loud(Config).
 
-init_per_testcase(_Case, Config) ->
-    ok = weir_pool_claim_lib:set_up(),
-    Config.
+init_per_testcase(_Case, Config) -> weir_pool_claim_lib:set_up(Config).
 
 end_per_testcase(_Case, _Config) -> weir_pool_claim_lib:tear_down().
 

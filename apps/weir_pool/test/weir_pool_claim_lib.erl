@@ -2,7 +2,7 @@
 %% them.
 -module(weir_pool_claim_lib).
 
--export([set_up/0, tear_down/0]).
+-export([set_up/1, tear_down/0]).
 -export([start/1, start/2, pool/0, states/0, gate/1, waiting/0, counter/1, queue/0, keeper/0, workers/0]).
 -export([claimer/1, waiter/0, hold_all/0, wait_in_order/1, claimed/1, has_not_claimed/1, let_go/1, kill/1, result/1]).
 -export([eventually/1, await_waiting/1, at_rest/0, no_messages/0]).
@@ -10,7 +10,8 @@
 -include_lib("stdlib/include/assert.hrl").
 -include("../src/weir_pool.hrl").
 
-set_up() -> weir_pool_test_lib:setup().
+%% For init_per_testcase and end_per_testcase.
+set_up(Config) -> weir_pool_test_lib:setup(Config).
 
 tear_down() ->
     _ = weir_pool:stop(?MODULE),

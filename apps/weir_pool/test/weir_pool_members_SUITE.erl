@@ -29,7 +29,9 @@
     everybody_at_once/1
 ]).
 
--import(weir_pool_test_lib, [eventually/1, kill/1, keeper/1, slots/1, sup/1, nothing_left/0, await_down/1]).
+-import(weir_pool_test_lib, [
+    eventually/1, kill/1, kill_keeper/1, keeper/1, slots/1, sup/1, nothing_left/0, await_down/1
+]).
 -import(weir_pool_life_lib, [claimer/1, release/1, worker_of/1, pickers/2, stop_pickers/1]).
 
 suite() -> [{timetrap, {seconds, 120}}].
@@ -62,9 +64,7 @@ init_per_suite(Config) -> weir_pool_test_lib:quiet(Config).
 
 end_per_suite(Config) -> weir_pool_test_lib:loud(Config).
 
-init_per_testcase(_Case, Config) ->
-    ok = weir_pool_test_lib:setup(),
-    Config.
+init_per_testcase(_Case, Config) -> weir_pool_test_lib:setup(Config).
 
 end_per_testcase(_Case, _Config) -> weir_pool_test_lib:teardown().
 
@@ -132,7 +132,7 @@ names_are_any_term(_Config) ->
     Slots = [Slot || Name <- Names, {ok, Slot} <- [weir_pool:add_worker(p, Name)]],
     ?assertEqual(lists:seq(1, length(Names)), Slots),
     [?assertEqual({ok, Slot}, weir_pool:connect(p, Name)) || {Name, Slot} <- lists:zip(Names, Slots)],
-    kill_keeper(),
+    kill_keeper(p),
     ?assertEqual({ok, lists:zip(Names, Slots)}, weir_pool:added_workers(p)),
     ?assertEqual(lists:zip(Slots, [self() || _ <- Slots]), element(2, weir_pool:workers(p))),
     [?assertEqual(ok, weir_pool:disconnect(p, Name)) || Name <- Names],
@@ -330,18 +330,11 @@ claims_of_connected_processes(_Config) ->
     ?assert(is_process_alive(A)),
     stop(A).
 
-kill_keeper() ->
-    Old = keeper(p),
-    kill(Old),
-    eventually(fun() -> keeper(p) =/= Old end),
-    _ = sys:get_state(keeper(p)),
-    ok.
-
 keeper_killed(_Config) ->
     [A, B] = Members = connected([a, b]),
     Claimer = claimer(p),
     Pickers = pickers(p, 1),
-    kill_keeper(),
+    kill_keeper(p),
     ?assertEqual(Members, slots(p)),
     ?assertEqual({ok, [{a, 1}, {b, 2}]}, weir_pool:added_workers(p)),
     ?assertEqual({error, {connected, A}}, connect(B, p, a)),
@@ -351,7 +344,7 @@ keeper_killed(_Config) ->
     kill(A),
     eventually(fun() -> slots(p) =:= [undefined, B] end),
     ?assertEqual(ok, disconnect(B, p, b)),
-    kill_keeper(),
+    kill_keeper(p),
     ?assertEqual([undefined, undefined], slots(p)),
     ok = weir_pool:stop(p),
     stop(B).
@@ -402,7 +395,7 @@ resizing(_Config) ->
     ?assertEqual(ok, weir_pool:resize(p, 0)),
     ?assertMatch({ok, #{size := 0}}, weir_pool:info(p)),
     ?assertEqual({error, no_worker}, weir_pool:pick(p)),
-    kill_keeper(),
+    kill_keeper(p),
     ?assertMatch({ok, #{size := 0}}, weir_pool:info(p)),
     ?assertEqual(ok, weir_pool:resize(p, 1)),
     {ok, 1} = weir_pool:add_worker(p, a),
@@ -431,30 +424,20 @@ empty_pools(_Config) ->
 
 not_with_workers(_Config) ->
     ok = weir_pool:start(p, weir_pool_life_lib:pool(1)),
-    [
-        ?assertEqual({error, has_workers}, Fun())
-     || Fun <- [
-            fun() -> weir_pool:add_worker(p, a) end,
-            fun() -> weir_pool:add_worker(p, a, 1) end,
-            fun() -> weir_pool:remove_worker(p, a) end,
-            fun() -> weir_pool:added_workers(p) end,
-            fun() -> weir_pool:connect(p, a) end,
-            fun() -> weir_pool:disconnect(p, a) end
-        ]
-    ],
+    [?assertEqual({error, has_workers}, Fun()) || Fun <- functions_of_members()],
     ok = weir_pool:stop(p).
 
 no_pool(_Config) ->
+    [?assertEqual({error, no_pool}, Fun()) || Fun <- functions_of_members()].
+
+functions_of_members() ->
     [
-        ?assertEqual({error, no_pool}, Fun())
-     || Fun <- [
-            fun() -> weir_pool:add_worker(p, a) end,
-            fun() -> weir_pool:add_worker(p, a, 1) end,
-            fun() -> weir_pool:remove_worker(p, a) end,
-            fun() -> weir_pool:added_workers(p) end,
-            fun() -> weir_pool:connect(p, a) end,
-            fun() -> weir_pool:disconnect(p, a) end
-        ]
+        fun() -> weir_pool:add_worker(p, a) end,
+        fun() -> weir_pool:add_worker(p, a, 1) end,
+        fun() -> weir_pool:remove_worker(p, a) end,
+        fun() -> weir_pool:added_workers(p) end,
+        fun() -> weir_pool:connect(p, a) end,
+        fun() -> weir_pool:disconnect(p, a) end
     ].
 
 %% Many come and go at the same time, while keepers are killed. In the end those are connected who say so.
@@ -468,7 +451,7 @@ everybody_at_once(_Config) ->
         end
      || N <- lists:seq(1, 30)
     ],
-    [kill_keeper() || _ <- [1, 2, 3, 4, 5]],
+    [kill_keeper(p) || _ <- [1, 2, 3, 4, 5]],
     Stay = [
         begin
             Pid ! {stay, self()},

@@ -26,8 +26,7 @@ suite() -> [{timetrap, {seconds, 180}}].
 
 all() -> [random_sequences, everything_at_once].
 
-init_per_suite(Config) ->
-    weir_pool_test_lib:quiet(Config).
+init_per_suite(Config) -> weir_pool_test_lib:quiet(Config).
 
 end_per_suite(Config) -> weir_pool_test_lib:loud(Config).
 

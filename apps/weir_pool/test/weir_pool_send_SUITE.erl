@@ -57,9 +57,7 @@ init_per_group(Strategy, Config) -> [{strategy, Strategy} | Config].
 
 end_per_group(_Strategy, _Config) -> ok.
 
-init_per_testcase(_Case, Config) ->
-    ok = weir_pool_test_lib:setup(),
-    Config.
+init_per_testcase(_Case, Config) -> weir_pool_test_lib:setup(Config).
 
 end_per_testcase(_Case, _Config) -> weir_pool_test_lib:teardown().
 

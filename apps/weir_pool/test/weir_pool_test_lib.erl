@@ -1,10 +1,10 @@
 %% What several suites need: waiting for a condition, finding a pool's processes, and what a pool leaves behind.
 -module(weir_pool_test_lib).
 
--export([eventually/1, eventually/2, kill/1, await_down/1]).
+-export([eventually/1, eventually/2, kill/1, kill_keeper/1, await_down/1]).
 -export([row/1, sup/1, keeper/1, queue/1, workers_sup/1, slots/1, workers/1, settled/2]).
 -export([leftovers/0, start_parent/1, quiet/1, loud/1]).
--export([setup/0, teardown/0, opts/1, script/2, start_blocked/2, start_with_holes/3, stop_parent/1]).
+-export([setup/0, setup/1, teardown/0, opts/1, script/2, start_blocked/2, start_with_holes/3, stop_parent/1]).
 -export([nothing_left/0, nothing_left_soon/0, messages_of_pools/0, result/1, on_one_scheduler/1, picks/2]).
 -export([init/1]).
 
@@ -39,6 +39,14 @@ poll(Condition, Until) ->
 kill(Pid) ->
     exit(Pid, kill),
     await_down(Pid).
+
+%% Returns when the next one is at work.
+kill_keeper(Name) ->
+    Old = keeper(Name),
+    kill(Old),
+    eventually(fun() -> keeper(Name) =/= Old end),
+    _ = sys:get_state(keeper(Name)),
+    ok.
 
 await_down(Pid) ->
     Monitor = monitor(process, Pid),
@@ -113,6 +121,11 @@ loud(Config) ->
 setup() ->
     {ok, _} = application:ensure_all_started(weir_pool),
     ok.
+
+%% For init_per_testcase.
+setup(Config) ->
+    ok = setup(),
+    Config.
 
 %% Nothing of any pool may survive a test case.
 teardown() ->

@@ -44,9 +44,7 @@ all() ->
 -define(MAX_HOLDER, 4294967295).
 -define(SLOTS, 3).
 
-init_per_suite(Config) ->
-    ok = weir_pool_test_lib:setup(),
-    Config.
+init_per_suite(Config) -> weir_pool_test_lib:setup(Config).
 
 end_per_suite(_Config) -> weir_pool_test_lib:teardown().
 

@@ -14,7 +14,8 @@
     same_as_gen_server/1
 ]).
 -export([
-    options/1, system_message_overtakes_the_drained/1, system_message_behind_a_backlog/1, parent_exit_overtakes_the_drained/1, drain_is_bounded/1,
+    options/1, system_message_overtakes_the_drained/1, system_message_behind_a_backlog/1,
+    parent_exit_overtakes_the_drained/1, drain_is_bounded/1,
     drained_are_out_of_the_way/1, backlog_defers_hibernation/1, status_shows_the_drained/1, killed_while_drained/1
 ]).
 -export([
@@ -22,6 +23,8 @@
     batch_raises/1, batch_bad_return/1, batch_actions/1, batch_timeout/1, batch_parent_exit/1, batch_system_message/1,
     batch_code_change/1, batch_debug/1, batch_crash_report_is_small/1
 ]).
+
+-import(weir_server_loop_lib, [until/1]).
 
 all() ->
     [{group, gen_server}, {group, weir_server}, {group, draining}, {group, batches}].
@@ -721,19 +724,6 @@ next_of(Prefix, Deadline, Skipped) ->
             end
     after max(0, Deadline - erlang:monotonic_time(millisecond)) ->
         ct:fail({no_message, Prefix, Skipped})
-    end.
-
-until(Condition) ->
-    until(Condition, erlang:monotonic_time(millisecond) + 5000).
-
-until(Condition, Deadline) ->
-    case Condition() of
-        true ->
-            ok;
-        false ->
-            erlang:monotonic_time(millisecond) < Deadline orelse ct:fail(never_true),
-            receive after 1 -> ok end,
-            until(Condition, Deadline)
     end.
 
 %% Newer releases of gen_server hibernate inside a function of their own.

@@ -1,8 +1,7 @@
 %% How a server without priorities and batches gets its messages: straight from its mailbox, or drained.
 %%
 %% What is drained is seen by the length of the mailbox at each callback: where it falls by more than the message that
-%% was
-%% handled, the others were drained.
+%% was handled, the others were drained.
 -module(weir_server_drain_SUITE).
 
 -include_lib("stdlib/include/assert.hrl").
@@ -294,8 +293,7 @@ with_state_raises(_) ->
 %% ---------------------------------------------------------------- sys
 
 %% While a server is suspended, sys answers every system message, also the request for an acknowledgement, and nothing
-%% is
-%% handled.
+%% is handled.
 suspended(_) ->
     Pid = start(weir_server_probe, []),
     ok = sys:suspend(Pid),
@@ -311,14 +309,7 @@ suspended(_) ->
     stop(Pid).
 
 suspended_while_drained(_) ->
-    Pid = start(weir_server_probe, [?ALL]),
-    while_held(Pid, fun() ->
-        push(Pid),
-        casts(Pid, 1, 50),
-        Pid ! {system, {self(), suspended}, suspend},
-        casts(Pid, 51, 100)
-    end),
-    [] = events({suspended, ok}),
+    Pid = suspended_amid_casts(),
     ?assertEqual(50, mailbox(Pid)),
     casts(Pid, 101, 150),
     ok = sys:resume(Pid),
@@ -327,14 +318,7 @@ suspended_while_drained(_) ->
     stop(Pid).
 
 code_change_while_drained(_) ->
-    Pid = start(weir_server_probe, [?ALL]),
-    while_held(Pid, fun() ->
-        push(Pid),
-        casts(Pid, 1, 50),
-        Pid ! {system, {self(), suspended}, suspend},
-        casts(Pid, 51, 100)
-    end),
-    [] = events({suspended, ok}),
+    Pid = suspended_amid_casts(),
     ok = sys:change_code(Pid, weir_server_probe, "1", changed),
     ok = sys:resume(Pid),
     Pid ! last,
@@ -346,14 +330,7 @@ code_change_while_drained(_) ->
 failed_code_change(_) ->
     [
         begin
-            Pid = start(weir_server_probe, [?ALL]),
-            while_held(Pid, fun() ->
-                push(Pid),
-                casts(Pid, 1, 50),
-                Pid ! {system, {self(), suspended}, suspend},
-                casts(Pid, 51, 100)
-            end),
-            [] = events({suspended, ok}),
+            Pid = suspended_amid_casts(),
             {error, _} = sys:change_code(Pid, weir_server_probe, "1", {do, changed, Fail}),
             ok = sys:resume(Pid),
             Pid ! last,
@@ -367,6 +344,18 @@ failed_code_change(_) ->
             fun(_, _) -> {error, no} end
         ]
     ].
+
+%% A server that is suspended with 50 casts drained and none of them handled; 50 more are in its mailbox.
+suspended_amid_casts() ->
+    Pid = start(weir_server_probe, [?ALL]),
+    while_held(Pid, fun() ->
+        push(Pid),
+        casts(Pid, 1, 50),
+        Pid ! {system, {self(), suspended}, suspend},
+        casts(Pid, 51, 100)
+    end),
+    [] = events({suspended, ok}),
+    Pid.
 
 replace_state_while_drained(_) ->
     Pid = start(weir_server_probe, [?ALL]),

@@ -1,8 +1,7 @@
 %% Hibernation: the callbacks around it, the wait before it, and what wakes a server.
 %%
 %% The waits are an hour where there must be none, or a millisecond where one must end, so that what a process is found
-%% in
-%% says which it was.
+%% in says which it was.
 -module(weir_server_hibernate_SUITE).
 
 -include_lib("stdlib/include/assert.hrl").

@@ -1,9 +1,8 @@
 %% What the suites of the loop share.
 %%
 %% Requests are sent by the test process itself, and the probes tell it what they handle: so its mailbox has everything
-%% in
-%% the order in which the server did it, answers included, and nothing has to be waited for to know that it did not
-%% happen.
+%% in the order in which the server did it, answers included, and nothing has to be waited for to know that it did
+%% not happen.
 -module(weir_server_loop_lib).
 
 -include_lib("stdlib/include/assert.hrl").
@@ -11,7 +10,7 @@
 -export([start/2, start/3, start_link/3, enter/4, stop/1, quiet/1, loud/1, suite/0]).
 -export([hold/1, held/1, release/2, while_held/2, push/1]).
 -export([ask/3, info/1, with_state/2, mailbox/1, settle/1, is_hibernated/1]).
--export([next/0, events/1, drain_events/0, none_of/1, until/1, down/2, spin/1]).
+-export([next/0, events/1, drain_events/0, none_of/1, until/1, until/2, down/2, spin/1]).
 -export([check/2, raised/3]).
 
 -include("../src/weir_server.hrl").
@@ -158,19 +157,21 @@ none_of(Is) ->
     {messages, Messages} = process_info(self(), messages),
     ?assertEqual([], lists:filter(Is, Messages)).
 
-until(Condition) ->
-    until(Condition, erlang:monotonic_time(millisecond) + ?PATIENCE).
+until(Condition) -> until(Condition, 1).
 
-until(Condition, Deadline) ->
+%% Asks every so many milliseconds.
+until(Condition, PollMs) ->
+    poll(Condition, PollMs, erlang:monotonic_time(millisecond) + 3 * ?PATIENCE).
+
+poll(Condition, PollMs, Deadline) ->
     case Condition() of
         true ->
             ok;
         false ->
             erlang:monotonic_time(millisecond) < Deadline orelse ct:fail(never_true),
             receive
-            after 1 -> ok
-            end,
-            until(Condition, Deadline)
+            after PollMs -> poll(Condition, PollMs, Deadline)
+            end
     end.
 
 %% The reason with which a monitored process ended.

@@ -165,19 +165,8 @@ mailbox() ->
     {messages, Messages} = process_info(self(), messages),
     [Msg || Msg <- Messages, not is_tuple(Msg) orelse element(1, Msg) =/= ?MODULE].
 
-until(Condition) ->
-    until(Condition, erlang:monotonic_time(millisecond) + 30000).
-
-until(Condition, Deadline) ->
-    case Condition() of
-        true ->
-            ok;
-        false ->
-            erlang:monotonic_time(millisecond) < Deadline orelse error(never_true),
-            %% Longer than the time-outs that are waited for: asking with a system message makes those start again.
-            receive after 5 -> ok end,
-            until(Condition, Deadline)
-    end.
+%% Asks less often than the time-outs that are waited for run out: a system message makes those start again.
+until(Condition) -> weir_server_loop_lib:until(Condition, 5).
 
 %% The reports that are wanted here are not wanted on the terminal.
 silence(Config) ->
