@@ -1,7 +1,8 @@
 %% @doc Benchmarks of Weir's parts beside their peers.
 %%
 %% `make bench' calls {@link main/0}. The environment chooses: `BENCH=oneshot,pick' which benchmarks run (default: all),
-%% `BENCH_ROUNDS=9' how many rounds (default 5). Exit status: 0, or 1 if a result was wrong or a benchmark failed; a
+%% `BENCH_ROUNDS=9' how many rounds (default 5), `BENCH_ANCESTOR=full' what takes an hour ({@link
+%% weir_bench_log_ancestor}). Exit status: 0, or 1 if a result was wrong or a benchmark failed; a
 %% target that was missed is told, and is no failure.
 -module(weir_bench).
 
@@ -27,6 +28,7 @@ benchmarks() ->
         {"flow", weir_bench_flow},
         {"flood", weir_bench_flood},
         {"log", weir_bench_log},
+        {"log_ancestor", weir_bench_log_ancestor},
         {"log_h", weir_bench_log_h}
     ].
 

@@ -4,7 +4,7 @@
 %% empty. A process that fails makes the measurement fail.
 -module(weir_bench_crowd).
 
--export([burst/2, together/2]).
+-export([burst/2, together/2, together/3]).
 
 -define(TIMEOUT, 180_000).
 
@@ -18,11 +18,15 @@ burst(N, Work) ->
     Wait = watch(N),
     Start = erlang:monotonic_time(),
     ok = spawn_each(N, Work, Wait),
-    await(Wait, Start).
+    await(Wait, Start, ?TIMEOUT).
 
 %% @doc Like {@link burst/2}, but all processes exist before the first begins, and time runs from then.
 -spec together(N :: pos_integer(), fun((I :: pos_integer()) -> term())) -> pos_integer().
-together(N, Work) ->
+together(N, Work) -> together(N, Work, ?TIMEOUT).
+
+%% @doc Like {@link together/2}, which fails after three minutes, with a time limit in milliseconds.
+-spec together(N :: pos_integer(), fun((I :: pos_integer()) -> term()), Timeout :: timeout()) -> pos_integer().
+together(N, Work, Timeout) ->
     Wait = watch(N),
     Go = make_ref(),
     Pids = spawn_all(
@@ -37,7 +41,7 @@ together(N, Work) ->
     ),
     Start = erlang:monotonic_time(),
     lists:foreach(fun(Pid) -> Pid ! Go end, Pids),
-    await(Wait, Start).
+    await(Wait, Start, Timeout).
 
 watch(N) ->
     Left = atomics:new(1, []),
@@ -65,9 +69,9 @@ work(I, Work, {Parent, Ref, Left}) ->
         Class:Reason:Stack -> Parent ! {Ref, failed, {Class, Reason, Stack}}
     end.
 
-await({_, Ref, Left}, Start) ->
+await({_, Ref, Left}, Start, Timeout) ->
     receive
         {Ref, done, End} -> erlang:convert_time_unit(End - Start, native, nanosecond);
         {Ref, failed, Reason} -> error({wrong_result, Reason})
-    after ?TIMEOUT -> error({timeout, {left, atomics:get(Left, 1)}})
+    after Timeout -> error({timeout, {left, atomics:get(Left, 1)}})
     end.

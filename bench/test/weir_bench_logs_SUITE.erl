@@ -5,8 +5,18 @@
 
 -export([all/0]).
 -export([entries_are_counted/1, files_are_deleted/1, log_part/1, handler_part/1, parts_are_listed/1]).
+-export([ancestor_part/1, ancestor_lines/1]).
 
-all() -> [entries_are_counted, files_are_deleted, log_part, handler_part, parts_are_listed].
+all() ->
+    [
+        entries_are_counted,
+        files_are_deleted,
+        log_part,
+        ancestor_part,
+        ancestor_lines,
+        handler_part,
+        parts_are_listed
+    ].
 
 %% 10,000 entries are more than one chunk, and no multiple of one.
 entries_are_counted(_) ->
@@ -40,6 +50,38 @@ log_part(_) ->
     [?assert(is_list(unicode:characters_to_list(weir_bench_table:render(Table)))) || Table <- Tables],
     ok = application:stop(weir_log).
 
+ancestor_part(_) ->
+    Tables = weir_bench_log_ancestor:run(2, #{processes => 20, sync => 50, async => 30}),
+    ?assertEqual(6, length(Tables)),
+    [?assert(is_list(unicode:characters_to_list(weir_bench_table:render(Table)))) || Table <- Tables],
+    ok = application:stop(weir_log).
+
+%% What is wrong with a file is found, and its greatest figures too.
+ancestor_lines(_) ->
+    Line = fun(Process, Number, Queue, Memory) ->
+        lists:concat([
+            "2009-04-01 23:59:59 process ", Process, " line ", Number, " queue ", Queue, " memory ", Memory, "\n"
+        ])
+    end,
+    Right = [Line(2, 1, 0, 900), Line(1, 1, 7, 800), Line(1, 2, 3, 1_000), Line(2, 2, 5, 10)],
+    Check = fun(Lines, Each) ->
+        weir_bench_log_file:with(fun(File) ->
+            ok = file:write_file(File, Lines),
+            weir_bench_log_ancestor:check(File, 2, Each)
+        end)
+    end,
+    ?assertEqual(#{queue => 7, memory => 1_000}, Check(Right, 2)),
+    [First, Second, Third, Last] = Right,
+    ?assertError({wrong_result, {lines, 4, expected, 2}}, Check(Right, 1)),
+    ?assertError({wrong_result, {lines, 4, expected, 6}}, Check(Right, 3)),
+    ?assertError({wrong_result, {lines, 3, expected, 4}}, Check([First, Second, Third], 2)),
+    ?assertError({wrong_result, {out_of_order, 1, 2, _}}, Check([First, Third, Second, Last], 2)),
+    ?assertError({wrong_result, {out_of_order, 2, 2, _}}, Check([Right, Last], 2)),
+    ?assertError({wrong_result, {no_line, _}}, Check(["2009-04-01 " | Right], 2)),
+    ?assertError({wrong_result, {no_line, _}}, Check([First, "\n", Second, Third, Last], 2)),
+    ?assertError({wrong_result, {no_line, _}}, Check([First, Second, Third, string:trim(Last)], 2)),
+    ?assertError({wrong_result, {no_line, _}}, Check([First, Second, Third, string:slice(Last, 0, 30)], 2)).
+
 %% So few are lost by none but OTP's handlers with their limits.
 handler_part(_) ->
     [#{ours := Ours, beside := Beside} | _] = Tables = weir_bench_log_h:run(1, #{processes => 20, each => 50}),
@@ -52,5 +94,5 @@ handler_part(_) ->
 
 parts_are_listed(_) ->
     [?assertEqual({Name, Module}, lists:keyfind(Name, 1, weir_bench:benchmarks())) || {Name, Module} <- [
-        {"log", weir_bench_log}, {"log_h", weir_bench_log_h}
+        {"log", weir_bench_log}, {"log_h", weir_bench_log_h}, {"log_ancestor", weir_bench_log_ancestor}
     ]].
