@@ -21,24 +21,29 @@
 %% `max_bytes' wait. The log counts them by level, and writes an event at level warning, in the handler's format, that
 %% says how many there were, from when to when.
 %%
-%% What fails. {@link log/2} never raises, so logger does not remove the handler when a write fails, and the caller
-%% does not see it. An event that could not be handed over is counted by its level. The first failure is reported by an
-%% event to the other handlers, or on standard error when there is none; further ones are only counted, until the log
-%% works again, which another event reports, with what was lost, by level, and since when. The keeper looks after the
-%% log all the time: it starts it again when it has ended, and opens its files again when a sync has failed.
+%% What fails. {@link log/2} never raises, whatever the formatter does (weir_log_h_format) or the log answers, so logger
+%% does not remove the handler, and the caller does not see it. An event that could not be handed over is counted by its
+%% level. The first failure is reported by an event to the other handlers, or on standard error when there is none;
+%% further ones are only counted, until the log works again, which another event reports, with what was lost, by level,
+%% and since when. The keeper looks after the log all the time: it starts it again when it has ended, and opens its
+%% files again when a sync has failed.
 %%
 %% What may not wait. The log's own processes, the keeper, the log's supervisors and writers, log too: a supervisor
-%% report when a writer was restarted, a crash report of a writer. If they waited for the writer, it would be for ever.
-%% They are known by the handler's supervisor among their ancestors. What they log is formatted as all else, and sent to
-%% the keeper, which has it written by a process that may wait; a hundred such events may be under way, more are counted
-%% as lost.
+%% report when a writer was restarted, a crash report of a writer. If they waited for the writer, it would be for ever;
+%% and so it would be for those of two handlers that wait for each other. They are known by logger_sup among their
+%% ancestors. Nor may logger_sup wait, which has to stop the handler, nor what all logs share (weir_log_node_sup). What
+%% these log is formatted as all else, and sent to the keeper, which has it written by a process that may wait; a
+%% hundred such events may be under way, more are counted as lost.
+%%
+%% What does not come here. Events of the emulator and of other nodes come by way of OTP's logger_proxy, one process,
+%% which waits as all do; while it does, it drops by limits of its own (see `logger:set_proxy_config/1').
 %%
 %% How it differs from logger_std_h: no modes, no drops and no flushes at fixed queue lengths, no limit on bursts;
 %% rotation by time as well; an event that was acknowledged as synced is on the disk. It only writes to files.
 -module(weir_log_h).
 
 -export([adding_handler/1, changing_config/3, removing_handler/1, log/2, filter_config/1]).
--export([sync/1, info/1, name/1]).
+-export([sync/1, info/1, name/1, id/1]).
 
 -export_type([config/0, info/0, config_error/0]).
 
@@ -71,6 +76,12 @@
 %% Why a configuration was refused; any other term: why the log could not be started.
 
 -define(SUPERVISOR, logger_sup).
+-define(APPLICATION_SUPERVISOR, weir_log_sup).
+-define(NODE_SUPERVISOR, weir_log_node_sup).
+-define(OWN_SUPERVISORS, [{supervisor, weir_log_h_sup, 1}, {supervisor, ?NODE_SUPERVISOR, 1}]).
+
+%% What the names of keepers begin with.
+-define(KEEPER, "weir_log_h_").
 
 %% @doc Starts the log of a handler that is being added.
 %%
@@ -107,8 +118,7 @@ start_keeper(Id, Options) ->
         {ok, Sup} ->
             case weir_log_h_sup:start_keeper(Sup, Id, Keeper, Words, Options) of
                 ok ->
-                    Ack = maps:get(ack, Options),
-                    {ok, #handle{id = Id, log = name(Id), keeper = Keeper, sup = Sup, words = Words, ack = Ack}};
+                    {ok, weir_log_h_keeper:new_handle(Id, Keeper, Words, Options)};
                 {error, Reason} ->
                     ok = stop(Id),
                     {error, Reason}
@@ -154,34 +164,35 @@ log(#{meta := #{?MODULE := Id}}, #{id := Id}) ->
     %% That this handler fails cannot be told by this handler.
     ok;
 log(#{level := Level} = Event, #{config := #{?HANDLE := Handle}} = Config) ->
-    Entry = weir_log_h_format:entry(Event, Config),
-    case is_own_process(Handle) of
-        false ->
-            case write(Entry, Level, Handle) of
-                ok -> ok;
-                %% Counted and told by the log.
-                {error, {dropped, _}} -> ok;
-                {error, Reason} -> weir_log_h_keeper:failed(Reason, Level, Handle)
-            end;
-        true ->
-            weir_log_h_keeper:own_event(Entry, Level, Handle)
-    end.
-
-write(Entry, Level, #handle{log = Log, ack = Ack}) ->
-    try
-        case Ack of
-            none -> weir_log:alog(Log, Entry, Level);
-            _ -> weir_log:log(Log, Entry)
-        end
+    try hand_over(Event, Config, Handle) of
+        ok -> ok;
+        %% Counted and told by the log.
+        {error, {dropped, _}} -> ok;
+        {error, Reason} -> weir_log_h_keeper:failed(Reason, Level, Handle)
     catch
-        error:Reason -> {error, Reason};
-        exit:Reason -> {error, Reason}
+        _:Reason -> weir_log_h_keeper:failed(Reason, Level, Handle)
     end.
 
-is_own_process(#handle{sup = Sup}) ->
+hand_over(#{level := Level} = Event, Config, #handle{log = Log, ack = Ack} = Handle) ->
+    Entry = weir_log_h_format:entry(Event, Config),
+    case may_wait(Handle) of
+        true when Ack =:= none -> weir_log:alog(Log, Entry, Level);
+        true -> weir_log:log(Log, Entry);
+        false -> weir_log_h_keeper:own_event(Entry, Level, Handle)
+    end.
+
+%% Ancestors are pids, or the names of those that have one. Of logger_sup's own children, logger_proxy and OTP's
+%% handlers wait as all do.
+may_wait(#handle{logger_sup = LoggerSup}) ->
     case get('$ancestors') of
-        Ancestors when is_list(Ancestors) -> lists:member(Sup, Ancestors) orelse self() =:= Sup;
-        _ -> false
+        _ when self() =:= LoggerSup ->
+            false;
+        [Parent | _] when Parent =:= ?SUPERVISOR; Parent =:= ?APPLICATION_SUPERVISOR ->
+            not lists:member(get('$initial_call'), ?OWN_SUPERVISORS);
+        [_ | _] = Ancestors ->
+            not (lists:member(?SUPERVISOR, Ancestors) orelse lists:member(?NODE_SUPERVISOR, Ancestors));
+        _ ->
+            true
     end.
 
 %% @doc The configuration as users see it.
@@ -228,4 +239,14 @@ handle(Id) -> error(badarg, [Id]).
 name(Id) -> {?MODULE, Id}.
 
 %% One atom for each handler, whose id is an atom too.
-keeper(Id) -> list_to_atom("weir_log_h_" ++ atom_to_list(Id)).
+keeper(Id) -> list_to_atom(?KEEPER ++ atom_to_list(Id)).
+
+%% @private The handler whose keeper has this name, if one has.
+-spec id(Name :: term()) -> {ok, logger:handler_id()} | error.
+id(Name) when is_atom(Name) ->
+    case atom_to_list(Name) of
+        ?KEEPER ++ Id -> {ok, list_to_existing_atom(Id)};
+        _ -> error
+    end;
+id(_) ->
+    error.

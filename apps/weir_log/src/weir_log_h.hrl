@@ -6,8 +6,8 @@
     log :: {weir_log_h, logger:handler_id()},
     %% The keeper's registered name: the process may be another one tomorrow.
     keeper :: atom(),
-    %% The handler's supervisor, an ancestor of all processes of the log.
-    sup :: pid(),
+    %% The kernel's supervisor of all handlers, which may not wait for the log.
+    logger_sup :: pid(),
     words :: weir_log_h_words:words(),
     ack :: none | accepted | written | synced
 }).

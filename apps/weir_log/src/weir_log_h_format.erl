@@ -3,15 +3,32 @@
 %% A formatter that fails, or gives what is no text, is no reason to lose the event, and none to take the caller down:
 %% the event is formatted by logger_formatter instead, with a line in front that says so. Should that fail too, because
 %% of a report callback for instance, the event is written as a term.
+%%
+%% So is an event that is logged while an event is formatted, by the formatter or by a report callback: formatted by
+%% these, it might lead to another one, and so on without end. That a process is formatting is in its dictionary.
 -module(weir_log_h_format).
 
 -export([entry/2]).
 
 -define(DEFAULT, {logger_formatter, #{}}).
 
+%% The key in the process dictionary, there while the process formats.
+-define(FORMATTING, '$weir_log_h_formatting').
+
 %% @doc The bytes of an event. Cost: the formatter's, and one copy.
 -spec entry(logger:log_event(), logger:handler_config()) -> binary().
 entry(Event, Config) ->
+    case put(?FORMATTING, true) of
+        undefined ->
+            %% Nothing that is called here raises.
+            Entry = formatted(Event, Config),
+            _ = erase(?FORMATTING),
+            Entry;
+        true ->
+            raw(Event)
+    end.
+
+formatted(Event, Config) ->
     {Formatter, FormatterConfig} = maps:get(formatter, Config, ?DEFAULT),
     case format(Formatter, with_report_cb(Event), FormatterConfig) of
         {ok, Entry} -> Entry;
@@ -32,22 +49,29 @@ format(Formatter, Event, FormatterConfig) ->
         Class:Reason -> {error, {Class, Reason}}
     end.
 
-instead(#{level := Level, msg := Msg, meta := Meta} = Event, Formatter, Reason) ->
+instead(Event, Formatter, Reason) ->
     {DefaultFormatter, DefaultConfig} = ?DEFAULT,
-    Line = io_lib:format("the formatter ~tp failed with ~0tP on the event that follows", [Formatter, Reason, 20]),
-    Head = #{level => Level, msg => {string, Line}, meta => maps:with([time, pid, gl], Meta)},
-    Raw = #{level => Level, msg => {"~0tp", [Msg]}, meta => maps:with([time, pid, gl], Meta)},
+    Head = io_lib:format("the formatter ~tp failed with ~0tP on the event that follows", [Formatter, Reason, 20]),
     Formatted =
         case Formatter of
             DefaultFormatter -> {error, Reason};
-            _ -> format(DefaultFormatter, Event, DefaultConfig)
+            _ -> format(DefaultFormatter, with_report_cb(Event), DefaultConfig)
         end,
-    iolist_to_binary([or_nothing(format(DefaultFormatter, Head, DefaultConfig)) |
+    iolist_to_binary([
+        plain(Event, {string, Head}),
         case Formatted of
-            {ok, Entry} -> [Entry];
-            {error, _} -> [or_nothing(format(DefaultFormatter, Raw, DefaultConfig))]
+            {ok, Entry} -> Entry;
+            {error, _} -> raw(Event)
         end
     ]).
 
-or_nothing({ok, Entry}) -> Entry;
-or_nothing({error, _}) -> <<"an event could not be formatted\n">>.
+raw(#{msg := Msg} = Event) -> plain(Event, {"~0tp", [Msg]}).
+
+%% Another message with what no formatter of a user's takes part in.
+plain(#{level := Level, meta := Meta}, Msg) ->
+    {DefaultFormatter, DefaultConfig} = ?DEFAULT,
+    Plain = #{level => Level, msg => Msg, meta => maps:with([time, pid, gl], Meta)},
+    case format(DefaultFormatter, Plain, DefaultConfig) of
+        {ok, Entry} -> Entry;
+        {error, _} -> <<"an event could not be formatted\n">>
+    end.

@@ -1,8 +1,8 @@
 %% @doc The keeper of a handler: has its log, syncs it, reports when it fails, and starts it again.
 %%
 %% It never waits for the log itself, except until its files are open, so it answers logger whatever the disk does. What
-%% may take long is done by a process linked to it, the hand, one thing at a time: a sync, an event of the log's own
-%% processes, or the end.
+%% may take long is done by a process linked to it, the hand (weir_log_h_hand), one thing at a time: a sync, an event of
+%% the log's own processes, or the end.
 %%
 %% ```
 %%            started                 exit of the log
@@ -19,7 +19,7 @@
 -module(weir_log_h_keeper).
 -behaviour(gen_server).
 
--export([start_link/5, change/2, handle/1, failed/3, own_event/3, attempt/1]).
+-export([start_link/4, new_handle/4, change/2, handle/1, failed/3, own_event/3, attempt/1]).
 -export([init/1, handle_call/3, handle_cast/2, handle_info/2, terminate/2]).
 
 -include("weir_log_h.hrl").
@@ -40,9 +40,11 @@
     log = down :: pid() | down,
     %% A process that may wait, and what it is doing.
     hand :: pid(),
-    doing = nothing :: nothing | sync | {event, logger:level()},
+    doing = nothing :: nothing | sync | ensure | {event, logger:level()},
     own = queue:new() :: queue:queue({logger:level(), binary()}),
     sync_due = false :: boolean(),
+    %% Whether what all logs share is to be looked after, since the log does not start.
+    ensure_due = false :: boolean(),
     %% Of the last sync that failed: the files are opened again before the next.
     reopen = false :: boolean(),
     timer :: reference() | none,
@@ -53,16 +55,21 @@
 }).
 
 %% @doc Starts it, and the log. The error of the log's start, when it is the first: `{shutdown, {not_started, Reason}}'.
--spec start_link(pid(), logger:handler_id(), atom(), weir_log_h_words:words(), map()) -> {ok, pid()} | {error, term()}.
-start_link(Sup, Id, Name, Words, Options) ->
-    Handle = #handle{
-        id = Id, log = weir_log_h:name(Id), keeper = Name, sup = Sup, words = Words, ack = maps:get(ack, Options)
-    },
+-spec start_link(logger:handler_id(), atom(), weir_log_h_words:words(), map()) -> {ok, pid()} | {error, term()}.
+start_link(Id, Name, Words, Options) ->
+    Handle = new_handle(Id, Name, Words, Options),
     case gen_server:start_link({local, Name}, ?MODULE, {Handle, Options}, []) of
         {ok, Pid} -> {ok, Pid};
         ignore -> {error, ignore};
         {error, Reason} -> {error, Reason}
     end.
+
+%% @doc What callers and the keeper know of the handler.
+-spec new_handle(logger:handler_id(), atom(), weir_log_h_words:words(), map()) -> #handle{}.
+new_handle(Id, Name, Words, #{ack := Ack}) ->
+    LoggerSup = whereis(logger_sup),
+    true = is_pid(LoggerSup),
+    #handle{id = Id, log = weir_log_h:name(Id), keeper = Name, logger_sup = LoggerSup, words = Words, ack = Ack}.
 
 %% @doc Takes over changed options.
 -spec change(Name :: atom(), map()) -> ok.
@@ -86,10 +93,13 @@ failed(Reason, Level, #handle{keeper = Name, words = Words}) ->
         false -> ok
     end.
 
-%% @doc An event of one of the log's own processes.
--spec own_event(binary(), logger:level(), #handle{}) -> ok.
+%% @doc An event of a process that may not wait for the log. Without a keeper it is lost.
+-spec own_event(binary(), logger:level(), #handle{}) -> ok | {error, no_keeper}.
 own_event(Entry, Level, #handle{keeper = Name}) ->
-    gen_server:cast(Name, {own_event, Level, Entry}).
+    case whereis(Name) of
+        Keeper when is_pid(Keeper) -> gen_server:cast(Keeper, {own_event, Level, Entry});
+        _ -> {error, no_keeper}
+    end.
 
 %% @doc What a function of weir_log gives, or what it raises, as an error.
 -spec attempt(fun(() -> ok | {ok, term()} | {error, term()})) -> ok | {error, term()}.
@@ -98,15 +108,14 @@ attempt(Fun) ->
         {error, Reason} -> {error, Reason};
         _ -> ok
     catch
-        error:Reason -> {error, Reason};
-        exit:Reason -> {error, Reason}
+        _:Reason -> {error, Reason}
     end.
 
 %% @private
 -spec init({#handle{}, map()}) -> {ok, #state{}} | {stop, {shutdown, {not_started, term()}}}.
 init({#handle{words = Words} = Handle, Options}) ->
     _ = process_flag(trap_exit, true),
-    State = schedule(#state{handle = Handle, options = Options, hand = start_hand(), timer = none}),
+    State = schedule(#state{handle = Handle, options = Options, hand = weir_log_h_hand:start_link(), timer = none}),
     case start_log(State) of
         {ok, Started} ->
             ok = weir_log_h_words:started(Words),
@@ -125,13 +134,17 @@ resume(#state{handle = #handle{words = Words}} = State) ->
         _ -> State#state{told = weir_log_h_words:lost(Words)}
     end.
 
-start_log(#state{handle = #handle{id = Id, log = Name}, options = Options} = State) ->
+start_log(#state{handle = #handle{log = Name}, options = Options} = State) ->
     LogOptions = weir_log_h_config:log_options(Options),
-    %% The log tells in the handler's format what it has dropped.
-    Tell = fun(Loss) -> weir_log_h_report:dropped(Id, Loss) end,
-    case weir_log:start_link(Name, maps:merge(#{tell => Tell}, LogOptions)) of
+    %% The log tells in the handler's format what it has dropped. An external function: one with an environment would
+    %% have the writer killed when this module was loaded twice.
+    Tell = fun weir_log_h_report:dropped/1,
+    %% It raises while what all logs share is not there.
+    try weir_log:start_link(Name, maps:merge(#{tell => Tell}, LogOptions)) of
         {ok, Log} -> {ok, State#state{log = Log}};
         {error, Reason} -> {error, Reason}
+    catch
+        exit:Reason -> {error, Reason}
     end.
 
 %% @private
@@ -163,7 +176,7 @@ handle_info({timeout, Timer, look}, #state{timer = Timer} = State) ->
 handle_info({'EXIT', Log, Reason}, #state{log = Log} = State) ->
     {noreply, failing({log_ended, Reason}, State#state{log = down})};
 handle_info({'EXIT', Hand, Reason}, #state{hand = Hand, doing = Doing} = State) ->
-    Again = State#state{hand = start_hand(), doing = nothing},
+    Again = State#state{hand = weir_log_h_hand:start_link(), doing = nothing},
     {noreply, next(done(Doing, {error, Reason}, Again))};
 handle_info(_Other, State) ->
     %% A log that could not be started has ended, or the timer of before a change.
@@ -174,8 +187,8 @@ handle_info(_Other, State) ->
 terminate(_Reason, #state{handle = #handle{log = Name, words = Words}, log = Log, hand = Hand, own = Own}) ->
     ok = weir_log_h_words:close(Words),
     Timer = erlang:start_timer(?CLOSE_MS, self(), close),
-    Hand ! {do, self(), fun() -> write_all(Name, queue:to_list(Own)) end},
-    Hand ! stop,
+    ok = weir_log_h_hand:do(Hand, fun() -> write_all(Name, queue:to_list(Own)) end),
+    ok = weir_log_h_hand:stop(Hand),
     case await_exit(Hand, Timer) of
         ok -> stop_log(Log, Timer);
         timeout -> ok
@@ -218,7 +231,9 @@ schedule(#state{timer = Old, failing = Failing, options = #{sync_interval := Int
 look(#state{log = down} = State) ->
     case start_log(State) of
         {ok, Started} -> Started#state{sync_due = true, reopen = false};
-        {error, Reason} -> failing(Reason, State)
+        %% What all logs share may have ended with the application. The kernel's supervisor, who is to have it started,
+        %% may just be waiting for this process to end.
+        {error, Reason} -> (failing(Reason, State))#state{ensure_due = true}
     end;
 look(State) ->
     State#state{sync_due = true}.
@@ -231,6 +246,8 @@ next(#state{doing = nothing, sync_due = true, reopen = Reopen, handle = #handle{
         end
     end,
     give(sync, Sync, State#state{sync_due = false});
+next(#state{doing = nothing, ensure_due = true} = State) ->
+    give(ensure, fun weir_log_node_sup:ensure/0, State#state{ensure_due = false});
 next(#state{doing = nothing, own = Own, log = Log, handle = #handle{log = Name}} = State) when Log =/= down ->
     case queue:out(Own) of
         {{value, {Level, Entry}}, Rest} ->
@@ -242,7 +259,7 @@ next(State) ->
     State.
 
 give(What, Fun, #state{hand = Hand} = State) ->
-    Hand ! {do, self(), Fun},
+    ok = weir_log_h_hand:do(Hand, Fun),
     State#state{doing = What}.
 
 done(sync, ok, State) -> recovered(State#state{reopen = false});
@@ -251,19 +268,9 @@ done({event, _}, ok, State) -> State;
 done({event, Level}, {error, Reason}, #state{handle = Handle} = State) ->
     ok = failed(Reason, Level, Handle),
     State;
+%% The next start tells.
+done(ensure, _, State) -> State;
 done(nothing, _, State) -> State.
-
-start_hand() ->
-    spawn_link(fun hand/0).
-
-hand() ->
-    receive
-        {do, Keeper, Fun} ->
-            Keeper ! {done, self(), attempt(Fun)},
-            hand();
-        stop ->
-            ok
-    end.
 
 %% ---------------------------------------------------------------- failing and not
 

@@ -6,7 +6,7 @@
 %% Each report has a process of its own, since handlers may wait, and the one who reports may not.
 -module(weir_log_h_report).
 
--export([failing/2, recovered/4, dropped/2, format/2]).
+-export([failing/2, recovered/4, dropped/1, format/2]).
 
 %% @doc Tells that events cannot be written. Returns at once.
 -spec failing(logger:handler_id(), Reason :: term()) -> ok.
@@ -28,9 +28,10 @@ recovered(Id, Since, Until, Lost) ->
     in_process(fun() -> logger:log(warning, Report, #{report_cb => fun ?MODULE:format/2}) end).
 
 %% @doc The entry of a log about what it has lost, in the handler's format. For the option `tell' of weir_log; called by
-%% the writer.
--spec dropped(logger:handler_id(), weir_log:loss()) -> iodata().
-dropped(Id, Loss) ->
+%% the writer, which has the handler's keeper among its ancestors.
+-spec dropped(weir_log:loss()) -> iodata().
+dropped(Loss) ->
+    [Id] = [Id || Ancestor <- get('$ancestors'), {ok, Id} <- [weir_log_h:id(Ancestor)]],
     Config =
         case logger:get_handler_config(Id) of
             {ok, Found} -> Found;

@@ -24,7 +24,7 @@ start_link() ->
 start_keeper(Sup, Id, Keeper, Words, Options) ->
     Child = #{
         id => keeper,
-        start => {weir_log_h_keeper, start_link, [Sup, Id, Keeper, Words, Options]},
+        start => {weir_log_h_keeper, start_link, [Id, Keeper, Words, Options]},
         %% More than the keeper gives to the last writes.
         shutdown => 10_000
     },

@@ -385,11 +385,11 @@ own_events_are_bounded(Config) ->
     stop_own(Own),
     ?assertEqual([integer_to_binary(N) || N <- lists:seq(1, 101)], read_lines(Config)).
 
-%% A process with the handler's supervisor among its ancestors.
+%% A process with the ancestors of one of the log's.
 own_process() ->
     {_, Sup, _, _} = lists:keyfind({weir_log_h, ?ID}, 1, supervisor:which_children(logger_sup)),
     spawn_link(fun() ->
-        put('$ancestors', [whereis(weir_log_h_weir_log_h_test), Sup]),
+        put('$ancestors', [weir_log_h_weir_log_h_test, Sup, logger_sup, kernel_sup]),
         tell_loop()
     end).
 
@@ -447,7 +447,7 @@ hand_killed(Config) ->
     ok = add(Config, #{}, only_of_test()),
     Keeper = whereis(weir_log_h_weir_log_h_test),
     {links, Links} = process_info(Keeper, links),
-    [Hand] = [Pid || Pid <- Links, is_pid(Pid), process_info(Pid, initial_call) =:= {initial_call, {erlang, apply, 2}}],
+    [Hand] = [Pid || Pid <- Links, is_pid(Pid), initial_call(Pid) =:= {weir_log_h_hand, init, 1}],
     exit(Hand, kill),
     Own = own_process(),
     tell(Own, 1),
@@ -637,9 +637,11 @@ log_sup() ->
     [Log] = [Pid || Pid <- Links, is_pid(Pid), Pid =/= Sup, is_supervisor(Pid)],
     Log.
 
-is_supervisor(Pid) ->
+is_supervisor(Pid) -> initial_call(Pid) =:= {supervisor, weir_log_log_sup, 1}.
+
+initial_call(Pid) ->
     {dictionary, Dictionary} = process_info(Pid, dictionary),
-    proplists:get_value('$initial_call', Dictionary, none) =:= {supervisor, weir_log_log_sup, 1}.
+    proplists:get_value('$initial_call', Dictionary, none).
 
 writer() ->
     {_, Writer, _, _} = lists:keyfind({writer, 1}, 1, supervisor:which_children(log_sup())),
