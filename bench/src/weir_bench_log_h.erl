@@ -1,4 +1,4 @@
-%% @doc Benchmark: 1,000 processes log to a file by logger, through weir_log_h and through OTP's handlers.
+%% @doc Benchmark: 1,000 processes log to a file by logger, through weir_log_h and through OTP's handlers, and by lager.
 %%
 %% The formatter gives lines of 113 bytes, and is the same for all. All processes exist before the first begins. The
 %% calls' time ends when the last call has returned, the entries' when the handler has synced what it has; they are
@@ -6,6 +6,9 @@
 %%
 %% OTP's handlers lose entries as they come: half a second's burst, and what is too much for their queue. They are
 %% compared as they are by default, without the limit of bursts, and with all limits out of reach, which loses nothing.
+%%
+%% lager (weir_bench_lager) loses nothing either: its callers wait when 20 messages do, as by default, or never, and
+%% then its mailbox has no bound.
 -module(weir_bench_log_h).
 
 -behaviour(weir_bench_part).
@@ -19,6 +22,8 @@
 %% Reached by no queue.
 -define(NEVER, 1_000_000_000).
 -define(TIMES, 5.0).
+%% lager's own.
+-define(ASYNC_THRESHOLD, 20).
 
 -type sizes() :: #{processes := pos_integer(), each := pos_integer()}.
 
@@ -48,6 +53,7 @@ run(Rounds, #{processes := Processes, each := Each}) ->
                 {"logger_disk_log_h, no limits", logger_disk_log_h, (lossless())#{type => halt},
                     fun logger_disk_log_h:filesync/1}
             )
+            | lager(Processes, Each)
         ],
         lossy => [
             Contestant({"logger_std_h", logger_std_h, #{}, fun logger_std_h:filesync/1}),
@@ -80,6 +86,7 @@ run(Rounds, #{processes := Processes, each := Each}) ->
             ours => WeirSpeeds,
             peers => Speeds,
             notes => [
+                weir_bench_lager:version(),
                 weir_bench_table:target(
                     io_lib:format("~.1f times logger_std_h without loss", [?TIMES]),
                     weir_bench_rounds:ratio(higher, Weir, Std) >= ?TIMES
@@ -113,18 +120,48 @@ run_handler(Module, Options, Sync, Processes, Each) ->
             formatter => {logger_formatter, #{template => [time, " ", level, " ", pid, " ", msg, "\n"]}}
         }),
         Start = erlang:monotonic_time(),
-        _ = weir_bench_crowd:together(Processes, fun(_) -> log(Each, text(), #{domain => [?MODULE]}) end),
+        _ = weir_bench_crowd:together(Processes, fun(_) -> log(Each, text(prefix()), #{domain => [?MODULE]}) end),
         Called = erlang:monotonic_time(),
         ok = await(Sync),
         Written = erlang:monotonic_time(),
         ok = logger:remove_handler(?ID),
-        Total = Processes * Each,
-        #{
-            calls => per_second(Total, Called - Start),
-            speed => per_second(Total, Written - Start),
-            entries => weir_bench_log_file:entries(filelib:wildcard(File ++ "*"))
-        }
+        outcome(Processes * Each, Called - Start, Written - Start, File)
     end).
+
+lager(Processes, Each) ->
+    case weir_bench_lager:find() of
+        {ok, Lager} ->
+            [
+                #{name => Name, run => fun() -> run_lager(Lager, Threshold, Processes, Each) end}
+             || {Name, Threshold} <- [
+                    {lists:concat(["lager_file_backend, async_threshold: ", ?ASYNC_THRESHOLD]), ?ASYNC_THRESHOLD},
+                    {"lager_file_backend, no limits", ?NEVER}
+                ]
+            ];
+        error ->
+            []
+    end.
+
+run_lager(Lager, Threshold, Processes, Each) ->
+    weir_bench_log_file:with(fun(File) ->
+        ok = weir_bench_lager:start(Lager, File, Threshold),
+        Start = erlang:monotonic_time(),
+        _ = weir_bench_crowd:together(Processes, fun(_) ->
+            weir_bench_lager:log(Lager, Each, text(weir_bench_lager:prefix()))
+        end),
+        Called = erlang:monotonic_time(),
+        ok = weir_bench_lager:drain(Lager, File),
+        Written = erlang:monotonic_time(),
+        ok = weir_bench_lager:stop(Lager),
+        outcome(Processes * Each, Called - Start, Written - Start, File)
+    end).
+
+outcome(Total, Calling, Writing, File) ->
+    #{
+        calls => per_second(Total, Calling),
+        speed => per_second(Total, Writing),
+        entries => weir_bench_log_file:entries(filelib:wildcard(File ++ "*"))
+    }.
 
 of_bench(#{meta := #{domain := [?MODULE]}} = Event, none) -> Event;
 of_bench(_, none) -> stop.
@@ -144,7 +181,9 @@ log(N, Text, Meta) ->
 
 %% The domain keeps them out of the node's default handler. What the formatter puts in front: the time in 32 bytes, the
 %% level in 5, the pid, and a space behind each.
-text() ->
-    lists:duplicate(112 - 39 - 1 - length(pid_to_list(self())), $x).
+prefix() -> 40 + length(pid_to_list(self())).
+
+%% A string: what fills a line of 113 bytes.
+text(Prefix) -> lists:duplicate(112 - Prefix, $x).
 
 per_second(Count, Time) -> Count * erlang:convert_time_unit(1, second, native) / Time.
