@@ -25,7 +25,7 @@
 -module(weir_log).
 
 -export([open/2, start_link/2, child_spec/2, close/1]).
--export([log/2, alog/2, alog/3, sync/1, rotate/1, reopen/1]).
+-export([log/2, alog/2, alog/3, admit/2, sync/1, rotate/1, reopen/1]).
 -export([info/1, names/0, files/1, fold/3, merge/3]).
 
 -export_type([
@@ -76,6 +76,7 @@
     check_ms => non_neg_integer(),
     sync_interval => pos_integer() | infinity,
     tell => default | fun((loss()) -> iodata()),
+    report => boolean(),
     file_module => module()
 }.
 %% <ul>
@@ -96,6 +97,8 @@
 %%     has asked for it before.</li>
 %% <li>`tell' (`default'): the text of the entry that tells of losses: a function of {@link loss()}. It runs in the
 %%     writer.</li>
+%% <li>`report' (`true'): a file that cannot be written to is reported through `logger', and so is the end of that. Give
+%%     `false' for a log that `logger' itself writes to, or whose owner reports that.</li>
 %% <li>`file_module' (`weir_log_file'): for tests: a module with that one's functions.</li>
 %% </ul>
 
@@ -219,6 +222,21 @@ alog(Log, Entry) -> weir_log_client:alog(Log, Entry, none).
 %% Cost: a message, an atomic addition and two looks into the process dictionary.
 -spec alog(log(), Entry :: iodata(), level()) -> ok | {error, error()}.
 alog(Log, Entry, Level) -> weir_log_client:alog(Log, Entry, Level).
+
+%% @doc Says, before an entry is made, whether {@link alog/3} would refuse or drop it because of what waits now.
+%%
+%% `ok': make it, and give it to alog/3, which may still refuse or drop it. `{error, {dropped, Log}}': it has been
+%% counted as dropped, and `{error, {overload, Log}}': as rejected; so do not give it to alog/3, which would count it
+%% again. With `overload => wait' nothing is refused. It is taken for granted that the entry has at least one byte.
+%% ```
+%% case weir_log:admit(Log, Level) of
+%%     ok -> weir_log:alog(Log, format(Event), Level);
+%%     {error, _} = Refused -> Refused
+%% end.
+%% '''
+%% Cost: two looks at what all callers share, and nothing else as long as less than `max_bytes' wait.
+-spec admit(log(), level()) -> ok | {error, no_log | {overload, log()} | {dropped, log()}}.
+admit(Log, Level) -> weir_log_client:admit(Log, Level).
 
 %% @doc Waits until everything that was sent to the log before is durable. Syncs that wait at the same time are one.
 -spec sync(log()) -> ok | {error, error()}.

@@ -35,6 +35,7 @@
     check_ms :: non_neg_integer(),
     sync_interval :: pos_integer() | infinity,
     tell :: default | fun((weir_log:loss()) -> iodata()),
+    report :: boolean(),
     %% weir_log_file, or what stands in for it in tests.
     file_module :: module()
 }).
@@ -51,6 +52,7 @@
 
 -define(MAIN_KEY(Name), {weir_log, Name}).
 -define(WRITER_KEY(Id, Shard), {weir_log_writer, Id, Shard}).
+-define(WAKER_KEY(WriterKey), {weir_log_waker, WriterKey}).
 
 %% The words of a shard. The first one is written by all callers and has its cache line for itself; the others are for
 %% the times of overload, and for what the writer has done.

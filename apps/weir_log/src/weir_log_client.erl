@@ -1,9 +1,8 @@
 %% @doc What a caller does: finds its writer, makes the entry final, keeps to its window and to the cap, and waits.
 %%
 %% No process but the caller and the writer takes part, and nothing is monitored: a caller that waits has a fresh
-%% reference, which its answer carries, and looks every ?LOOK_MS whether the writer is alive. That saves two signals an
-%% entry, a monitor and its removal, which cost as much as all the rest. A writer that dies between taking an
-%% entry in and answering leaves the caller with `{error, writer_down}': it may be in the file.
+%% reference, which its answer carries. A writer that dies between taking an entry in and answering leaves the caller
+%% with `{error, writer_down}', which it gets as weir_log_wait describes: the entry may be in the file.
 %%
 %% *Window.* Every window-th entry that a process sends with alog/2 asks to be acknowledged when the writer takes it in,
 %% and waits. So of each process at most that many entries wait, and no message more is sent than without a window.
@@ -17,12 +16,9 @@
 %% A caller that is killed leaves nothing but, at the worst, the word too high, which the writer mends.
 -module(weir_log_client).
 
--export([log/2, alog/3, sync/1, final/2]).
+-export([log/2, alog/3, admit/2, sync/1, final/2]).
 
 -include("weir_log.hrl").
-
-%% Milliseconds after which a caller that waits looks whether its writer is still alive.
--define(LOOK_MS, 200).
 
 %% An entry that is no binary is made one if it has not more bytes than this: sending the parts would copy the list
 %% anyway.
@@ -78,20 +74,37 @@ send(Key, Window, Writer, Bytes, Entry) ->
             ask(accepted, Writer, Bytes, Entry)
     end.
 
-overloaded(#log{overload = wait}, Words, _Level, Writer, Bytes, Entry) ->
-    wait(Words, Writer, Bytes, Entry);
-overloaded(#log{overload = reject, name = Name}, Words, _Level, Writer, Bytes, _Entry) ->
+overloaded(Log, Words, Level, Writer, Bytes, Entry) ->
+    case refused(Log, Words, Level, Writer) of
+        ok ->
+            wait(Words, Writer, Bytes, Entry);
+        {error, _} = Refused ->
+            ok = atomics:sub(Words, ?QUEUED, ?QUEUED_OF(1, Bytes)),
+            Refused
+    end.
+
+%% What the policy says of an entry that meets the cap; one that is not to wait is counted. The writer may have nothing
+%% to do, and then does not see that something is wrong.
+refused(#log{overload = wait}, _Words, _Level, _Writer) ->
+    ok;
+refused(#log{overload = reject, name = Name}, Words, _Level, Writer) ->
     ok = atomics:add(Words, ?REJECTED, 1),
-    ok = take_back(Words, Writer, Bytes),
+    ok = nudge(Words, Writer),
     {error, {overload, Name}};
-overloaded(#log{overload = {drop, What}, name = Name}, Words, Level, Writer, Bytes, Entry) ->
+refused(#log{overload = {drop, What}, name = Name}, Words, Level, Writer) ->
     case is_dropped(What, Level) of
         true ->
             ok = weir_log_drops:drop(Words, Level),
-            ok = take_back(Words, Writer, Bytes),
+            ok = nudge(Words, Writer),
             {error, {dropped, Name}};
         false ->
-            wait(Words, Writer, Bytes, Entry)
+            ok
+    end.
+
+nudge(Words, Writer) ->
+    case atomics:compare_exchange(Words, ?NUDGED, 0, 1) of
+        ok -> tell(Writer, look);
+        _ -> ok
     end.
 
 wait(Words, Writer, Bytes, Entry) ->
@@ -108,12 +121,21 @@ is_dropped(Fun, Level) ->
         _:_ -> false
     end.
 
-%% The writer may have nothing to do, and then does not see that something is wrong.
-take_back(Words, Writer, Bytes) ->
-    ok = atomics:sub(Words, ?QUEUED, ?QUEUED_OF(1, Bytes)),
-    case atomics:compare_exchange(Words, ?NUDGED, 0, 1) of
-        ok -> tell(Writer, look);
-        _ -> ok
+%% @doc Whether an entry of one byte would be taken in now, or waited for. See {@link weir_log:admit/2}.
+-spec admit(weir_log:log(), weir_log:level()) ->
+    ok | {error, no_log | {overload, weir_log:log()} | {dropped, weir_log:log()}}.
+admit(Name, Level) ->
+    case persistent_term:get(?MAIN_KEY(Name), none) of
+        #log{overload = wait} ->
+            ok;
+        #log{max_bytes = Max, shards = Shards} = Log ->
+            #shard{words = Words} = Shard = shard(Shards),
+            case atomics:get(Words, ?QUEUED) of
+                Queued when ?QUEUED_BYTES(Queued) < Max; ?QUEUED_ENTRIES(Queued) < 1 -> ok;
+                _ -> refused(Log, Words, Level, weir_log_terms:writer(Shard))
+            end;
+        none ->
+            {error, no_log}
     end.
 
 %% @doc Waits until everything that was sent to any shard before is durable. All shards sync at the same time.
@@ -122,7 +144,7 @@ sync(Name) ->
     case weir_log_terms:log(Name) of
         #log{} = Log ->
             Asked = [{Writer, request(Writer)} || Writer <- weir_log_terms:writers(Log)],
-            Answers = [await(Writer, Ref) || {Writer, Ref} <- Asked],
+            Answers = [answer(Writer, Ref) || {Writer, Ref} <- Asked],
             case [Error || {error, _} = Error <- Answers] of
                 [] -> ok;
                 [Error | _] -> Error
@@ -135,6 +157,9 @@ request(Writer) ->
     Ref = make_ref(),
     ok = tell(Writer, {sync, self(), Ref}),
     Ref.
+
+answer(none, _Ref) -> {error, no_log};
+answer(Writer, Ref) -> weir_log_wait:answer(Writer, Ref).
 
 %% ---------------------------------------------------------------- sending and waiting
 
@@ -153,26 +178,7 @@ ask(_Ack, none, _Bytes, _Entry) ->
 ask(Ack, Writer, Bytes, Entry) ->
     Ref = make_ref(),
     Writer ! {Ack, self(), Ref, Bytes, Entry},
-    receive
-        {Ref, Answer} -> Answer
-    after ?LOOK_MS -> await(Writer, Ref)
-    end.
-
-await(none, _Ref) ->
-    {error, no_log};
-await(Writer, Ref) ->
-    case is_process_alive(Writer) of
-        true ->
-            receive
-                {Ref, Answer} -> Answer
-            after ?LOOK_MS -> await(Writer, Ref)
-            end;
-        false ->
-            receive
-                {Ref, Answer} -> Answer
-            after 0 -> {error, writer_down}
-            end
-    end.
+    weir_log_wait:answer(Writer, Ref).
 
 %% @doc An entry as it goes into the file, and its bytes. Raises `badarg' for what is no iodata.
 -spec final(raw | newline | frame, iodata()) -> {iodata(), Bytes :: non_neg_integer()}.

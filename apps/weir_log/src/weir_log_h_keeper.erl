@@ -30,8 +30,9 @@
 -define(CLOSE_MS, 5_000).
 %% How many events of the log's own processes may wait for being written.
 -define(MAX_OWN, 100).
-%% How often one of them is sent while the writer is dead, which is found out after 0.2 s.
--define(TRIES, 10).
+%% How often one of them is sent while the writer is dead, which is told at once, and how long it takes to the next try.
+-define(TRIES, 20).
+-define(TRY_MS, 100).
 
 -record(state, {
     handle :: #handle{},
@@ -137,10 +138,10 @@ resume(#state{handle = #handle{words = Words}} = State) ->
 start_log(#state{handle = #handle{log = Name}, options = Options} = State) ->
     LogOptions = weir_log_h_config:log_options(Options),
     %% The log tells in the handler's format what it has dropped. An external function: one with an environment would
-    %% have the writer killed when this module was loaded twice.
-    Tell = fun weir_log_h_report:dropped/1,
+    %% have the writer killed when this module was loaded twice. The keeper itself reports what it finds when it syncs.
+    Owned = #{tell => fun weir_log_h_report:dropped/1, report => false},
     %% It raises while what all logs share is not there.
-    try weir_log:start_link(Name, maps:merge(#{tell => Tell}, LogOptions)) of
+    try weir_log:start_link(Name, maps:merge(Owned, LogOptions)) of
         {ok, Log} -> {ok, State#state{log = Log}};
         {error, Reason} -> {error, Reason}
     catch
@@ -200,7 +201,10 @@ write_all(Name, Own) ->
 %% A supervisor tells that a writer has died before it starts the next one: what is sent to the dead one is sent again.
 write(Name, Entry, Tries) ->
     case weir_log:log(Name, Entry) of
-        {error, writer_down} when Tries > 1 -> write(Name, Entry, Tries - 1);
+        {error, writer_down} when Tries > 1 ->
+            receive
+            after ?TRY_MS -> write(Name, Entry, Tries - 1)
+            end;
         Result -> Result
     end.
 

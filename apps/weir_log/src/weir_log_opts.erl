@@ -19,6 +19,7 @@
     check_ms => 1000,
     sync_interval => infinity,
     tell => default,
+    report => true,
     file_module => weir_log_file
 }).
 
@@ -69,6 +70,7 @@ conf(Opts) ->
         check_ms = maps:get(check_ms, Opts),
         sync_interval = maps:get(sync_interval, Opts),
         tell = maps:get(tell, Opts),
+        report = maps:get(report, Opts),
         file_module = maps:get(file_module, Opts)
     }}.
 
@@ -94,6 +96,7 @@ is_valid(sync_interval, infinity) -> true;
 is_valid(sync_interval, Ms) -> is_ms(Ms) andalso Ms > 0;
 is_valid(tell, default) -> true;
 is_valid(tell, Fun) -> is_function(Fun, 1);
+is_valid(report, Report) -> is_boolean(Report);
 is_valid(file_module, Module) -> is_atom(Module) andalso code:ensure_loaded(Module) =:= {module, Module};
 is_valid(_Unknown, _Value) -> false.
 

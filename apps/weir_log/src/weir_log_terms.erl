@@ -2,7 +2,8 @@
 %%
 %% A *main term* per open log holds its constants: written at open and erased at close. A *writer term* per shard holds
 %% the pid of its writer: a local pid is an immediate, so rewriting it when a writer is started again costs microseconds
-%% and no scan of the node. This module knows their layout and starts no process.
+%% and no scan of the node. A *waker term* holds the pid of that writer's waker (weir_log_wait). This module knows
+%% their layout and starts no process.
 %%
 %% The *word of what waits* of a shard counts entries that were sent to the writer and that it has not dealt with yet.
 %% A caller reads the writer's pid, adds to the word, and sends, in this order; the writer subtracts. A writer that is
@@ -12,7 +13,7 @@
 -module(weir_log_terms).
 
 -export([new/4, new_shard/2, open/1, close/2, log/1, is_open/2, erase_writers/2]).
--export([publish/1, writer/1, writers/1]).
+-export([publish/1, publish_waker/1, retract_waker/3, writer/1, writers/1]).
 -export([level_index/1, dropped/1, queued/1, counters/1]).
 
 -include("weir_log.hrl").
@@ -80,7 +81,13 @@ is_open(Name, Id) ->
 %% @doc Removes the writer terms. Harmless when they are gone already.
 -spec erase_writers(Id :: pos_integer(), Shards :: pos_integer()) -> ok.
 erase_writers(Id, Shards) ->
-    lists:foreach(fun(Shard) -> persistent_term:erase(?WRITER_KEY(Id, Shard)) end, lists:seq(1, Shards)).
+    lists:foreach(
+        fun(Shard) ->
+            _ = persistent_term:erase(?WRITER_KEY(Id, Shard)),
+            persistent_term:erase(?WAKER_KEY(?WRITER_KEY(Id, Shard)))
+        end,
+        lists:seq(1, Shards)
+    ).
 
 %% @doc Makes the calling process the writer of a shard, and says how many entries were waiting for the one before it.
 -spec publish(#shard{}) -> Lost :: non_neg_integer().
@@ -89,6 +96,22 @@ publish(#shard{key = Key, words = Words}) ->
     ok = atomics:add(Words, ?LOST, max(0, Lost)),
     ok = persistent_term:put(Key, self()),
     max(0, Lost).
+
+%% @doc Makes the calling process the waker of a shard (weir_log_wait), and gives the one before it, which may be gone.
+-spec publish_waker(#shard{}) -> pid() | none.
+publish_waker(#shard{key = Key}) ->
+    Before = persistent_term:get(?WAKER_KEY(Key), none),
+    ok = persistent_term:put(?WAKER_KEY(Key), self()),
+    Before.
+
+%% @doc The calling process is the waker of a shard no longer. While the log is open its term stays for the next one,
+%% and is erased with the others. Of a log that is not, they may have been erased before the waker wrote its own.
+-spec retract_waker(weir_log:log(), Id :: pos_integer(), #shard{}) -> ok.
+retract_waker(Name, Id, #shard{key = Key}) ->
+    _ =
+        not is_open(Name, Id) andalso persistent_term:get(?WAKER_KEY(Key), none) =:= self() andalso
+            persistent_term:erase(?WAKER_KEY(Key)),
+    ok.
 
 %% @doc The writer of a shard; it may be dead.
 -spec writer(#shard{}) -> pid() | none.

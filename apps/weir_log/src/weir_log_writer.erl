@@ -19,7 +19,7 @@
 %% Failures. A write that fails fails its entries, each waiter gets the reason, and the others are counted and told of
 %% in the log itself, as drops are, when it works again. A sync that fails fails those who wait for it; the file then
 %% refuses everything until it is reopened (weir_log_file says why). None of it ends this process. A crash or a
-%% kill loses what waits: the next writer counts it (`lost'), and callers see that this process is dead.
+%% kill loses what waits: the next writer counts it (`lost'), and callers are told by this one's waker (weir_log_wait).
 %% Entries of the batch that was in hand may be in the file although nobody was told so. The next writer appends
 %% to the file; if it cannot open it, it answers everybody with the reason, and tries again with each write, once a
 %% second.
@@ -88,6 +88,8 @@ init(#boot{name = Name, id = Id, path = Path, shard = #shard{words = Words} = Sh
         {{error, Reason}, false} ->
             {stop, {shutdown, {file, Path, Reason}}};
         {Opened, _} ->
+            %% Before anybody can wait for this process.
+            ok = weir_log_wait:start(Boot, weir_log_terms:writer(Shard)),
             _ = weir_log_terms:publish(Shard),
             ok = atomics:put(Words, ?NUDGED, 0),
             {ok, look(opened(Opened, State)), ?IDLE_MS}
@@ -329,17 +331,17 @@ tell_now(#state{words = Words, boot = #boot{conf = #conf{format = Format, tell =
             Failed#state{tell_ms = now_ms() + ?REPORT_MS}
     end.
 
-%% Trouble that begins, changes or ends is reported once. By a process of its own: a handler may send what it gets to
-%% this very log, and wait.
+%% Trouble that begins, changes or ends is reported once, unless the log's owner sees to that. By a process of its own:
+%% a handler may send what it gets to this very log, and wait.
 trouble(Reason, #state{trouble = Reason} = State) ->
     State;
-trouble(Reason, #state{boot = #boot{name = Name, path = Path}} = State) ->
-    _ = spawn(fun() -> report(Name, Path, Reason) end),
+trouble(Reason, #state{boot = #boot{name = Name, path = Path, conf = #conf{report = Report}}} = State) ->
+    _ = Report andalso spawn(fun() -> report(Name, Path, Reason) end),
     State#state{trouble = Reason}.
 
 report(Name, Path, none) ->
-    logger:notice("weir_log ~tp: ~ts is written to again", [Name, Path], #{domain => [weir_log]});
+    logger:notice("weir_log ~tp: ~ts is written to again", [Name, Path]);
 report(Name, Path, Reason) ->
-    logger:error("weir_log ~tp: ~ts cannot be written: ~tp", [Name, Path, Reason], #{domain => [weir_log]}).
+    logger:error("weir_log ~tp: ~ts cannot be written: ~tp", [Name, Path, Reason]).
 
 now_ms() -> erlang:monotonic_time(millisecond).

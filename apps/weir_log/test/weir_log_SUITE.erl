@@ -39,7 +39,8 @@ bad_options(Config) ->
         {file, ""}, {file, <<>>}, {file, [0]}, {file, a}, {file, "a" ++ b}, {file, <<"a", 0>>},
         {ack, never}, {newline, 1}, {frame, yes}, {window, 0}, {window, infinity}, {max_bytes, 0},
         {overload, drop}, {overload, {drop, loud}}, {overload, {drop, none}}, {overload, {drop, fun() -> true end}},
-        {shards, 0}, {shards, 257}, {check_ms, -1}, {check_ms, infinity}, {sync_interval, 0}, {tell, fun() -> "" end},
+        {shards, 0}, {shards, 257}, {check_ms, -1}, {check_ms, infinity}, {sync_interval, 0}, {report, 1},
+        {tell, fun() -> "" end},
         {rotate, []}, {rotate, #{max_bytes => 0}}, {rotate, #{interval => weekly}}, {rotate, #{keep_files => -1}},
         {rotate, #{keep_bytes => 0}}, {rotate, #{gzip => 1}}, {rotate, #{size => 1}},
         {file_module, no_such_module}, {file_module, 1}, {size, 10}

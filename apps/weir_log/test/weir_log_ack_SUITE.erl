@@ -209,19 +209,23 @@ large_batches(Config) ->
     ?assertEqual(5, weir_log_test_file:calls(sync)),
     ?assertEqual(10 * 600_001 + 6, filelib:file_size(Path)).
 
-%% Once when it begins and once when it is over, by processes that the writer does not wait for.
+%% Once when it begins and once when it is over, unless the log is not to, by processes that the writer does not wait
+%% for.
 trouble_is_reported(Config) ->
     Before = logger:get_primary_config(),
     ok = logger:set_primary_config(level, notice),
     ok = logger:add_handler(?MODULE, ?MODULE, #{config => self(), level => notice}),
     try
         {Log, _} = open(Config, #{}),
+        {ok, Silent} = weir_log:open(silent, #{
+            file => weir_log_test_lib:path("silent", Config), file_module => weir_log_test_file, report => false
+        }),
         [
             begin
                 ok = weir_log_test_file:set(write, {error, enospc}),
-                [{error, enospc} = weir_log:log(Log, <<"a">>) || _ <- lists:seq(1, 5)],
+                [{error, enospc} = weir_log:log(L, <<"a">>) || L <- [Silent, Log], _ <- lists:seq(1, 5)],
                 ok = weir_log_test_file:set(write, ok),
-                [ok = weir_log:log(Log, <<"a">>) || _ <- lists:seq(1, 5)]
+                [ok = weir_log:log(L, <<"a">>) || L <- [Silent, Log], _ <- lists:seq(1, 5)]
             end
          || _ <- [1, 2]
         ],
@@ -242,5 +246,5 @@ reported() ->
     end.
 
 %% A logger handler.
-log(#{level := Level, meta := #{domain := [weir_log]}}, #{config := Test}) -> Test ! {reported, Level};
+log(#{level := Level, msg := {"weir_log " ++ _, _}}, #{config := Test}) -> Test ! {reported, Level};
 log(_Event, _Config) -> ok.

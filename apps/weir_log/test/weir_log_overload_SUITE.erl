@@ -3,11 +3,12 @@
 -module(weir_log_overload_SUITE).
 
 -include_lib("stdlib/include/assert.hrl").
+-include("../src/weir_log.hrl").
 
 -export([suite/0, all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2, end_per_testcase/2]).
 -export([
     wait/1, reject/1, drop_by_level/1, drop_by_function/1, failing_function/1, at_the_limit/1, alone/1, shares/1,
-    exact/1,
+    exact/1, admit_and_drop/1, admit_and_reject/1, admit_at_the_limit/1, admit_exact/1,
     told_times/1, mended/1, mended_under_rejection/1, killed_between/1, log_is_not_refused/1
 ]).
 
@@ -16,6 +17,7 @@ suite() -> [{timetrap, {minutes, 2}}].
 all() ->
     [
         wait, reject, drop_by_level, drop_by_function, failing_function, at_the_limit, alone, shares, exact,
+        admit_and_drop, admit_and_reject, admit_at_the_limit, admit_exact,
         told_times, mended, mended_under_rejection, killed_between, log_is_not_refused
     ].
 
@@ -151,6 +153,69 @@ exact(Config) ->
     Told = told(),
     ?assertEqual(Drops, lists:sum(Told)),
     ?assertEqual(length(Told), length([x || <<"told">> <- Lines])).
+
+%% Whoever asks first gets the answer that the entry would have got, and is counted once.
+admit_and_drop(Config) ->
+    {Log, Path, Writer} = full(Config, #{overload => {drop, warning}}),
+    [?assertEqual({error, {dropped, log}}, weir_log:admit(Log, Level)) || Level <- [none, debug, info, notice]],
+    [?assertEqual(ok, weir_log:admit(Log, Level)) || Level <- [warning, error, critical, alert, emergency]],
+    Counts = #{none => 1, debug => 1, info => 1, notice => 1},
+    ?assertMatch(#{dropped := 4, waited := 0, rejected := 0}, counts(Log)),
+    %% Nothing was sent but that there is something to see.
+    ?assertEqual(6, queue(Writer)),
+    true = erlang:resume_process(Writer),
+    ok = weir_log:sync(Log),
+    ?assertMatch(#{dropped_by_level := Counts, waiting_entries := 0}, weir_log_test_lib:shard(Log)),
+    ?assertEqual(ok, weir_log:admit(Log, debug)),
+    ok = weir_log_test_lib:eventually(fun() -> length(weir_log_test_lib:lines(Path)) =:= 6 end),
+    ?assertMatch(<<"weir_log: 4 entries were dropped", _/binary>>, lists:last(weir_log_test_lib:lines(Path))).
+
+admit_and_reject(Config) ->
+    {Log, _, Writer} = full(Config, #{overload => reject}),
+    ?assertEqual({error, {overload, log}}, weir_log:admit(Log, error)),
+    ?assertMatch(#{rejected := 1, dropped := 0}, counts(Log)),
+    true = erlang:resume_process(Writer),
+    ok = weir_log:close(Log),
+    ?assertEqual({error, no_log}, weir_log:admit(Log, error)).
+
+%% The counters, without asking the writer.
+counts(Log) ->
+    #log{shards = {Shard}} = weir_log_terms:log(Log),
+    weir_log_terms:counters(Shard).
+
+%% With ten bytes waiting, one more fits into eleven and not into ten.
+admit_at_the_limit(Config) ->
+    Refused = {error, {overload, log}},
+    [
+        begin
+            {Log, _, Writer} = full(Config, #{overload => Overload, max_bytes => Max}),
+            ?assertEqual(Expected, weir_log:admit(Log, info)),
+            true = erlang:resume_process(Writer),
+            ok = weir_log:close(Log)
+        end
+     || {Max, Overload, Expected} <- [
+            {10, reject, Refused}, {11, reject, ok}, {infinity, reject, ok}, {10, wait, ok}
+        ]
+    ].
+
+admit_exact(Config) ->
+    Path = weir_log_test_lib:path("log", Config),
+    Opts = #{file => Path, max_bytes => 100, newline => true, overload => {drop, error}, tell => fun(_) -> <<"t">> end},
+    {ok, Log} = weir_log:open(log, Opts),
+    Send = fun() ->
+        case weir_log:admit(Log, info) of
+            ok -> weir_log:alog(Log, <<"0123456789">>, info);
+            {error, _} = Refused -> Refused
+        end
+    end,
+    Crowd = weir_log_test_lib:crowd(50, fun(_) -> [Send() || _ <- lists:seq(1, 200)] end),
+    Answers = lists:append([Answers || {_, Answers} <- weir_log_test_lib:await(Crowd)]),
+    Oks = length([ok || ok <- Answers]),
+    Drops = length([dropped || {error, {dropped, log}} <- Answers]),
+    ?assertEqual(10_000, Oks + Drops),
+    ?assertMatch(#{dropped := Drops}, weir_log_test_lib:info(Log)),
+    ok = weir_log:close(Log),
+    ?assertEqual(Oks, length([x || <<"0123456789">> <- weir_log_test_lib:lines(Path)])).
 
 told() ->
     receive
