@@ -46,10 +46,12 @@
 -type level() :: logger:level() | none.
 
 -type overload() :: wait | reject | {drop, logger:level() | fun((level()) -> boolean())}.
-%% What becomes of an entry of alog/2,3 while `max_bytes' wait: its caller waits until it is written; it is refused with
-%% `{error, {overload, Log}}'; or it is dropped, with `{error, {dropped, Log}}', if its level is below the given one or
-%% the function says so, and waits otherwise. An entry without a level is below all levels. The function is
-%% called in the caller, and one that fails drops nothing.
+%% What becomes of an entry of alog/2,3 that finds its window full, or `max_bytes' waiting. `wait': its caller waits, at
+%% the window until the writer has taken the entry in, at `max_bytes' until it is written. `reject': it is refused with
+%% `{error, {overload, Log}}', and nobody ever waits, whatever the disk does. `drop': it is dropped, with
+%% `{error, {dropped, Log}}', if its level is below the given one or the function says so; others wait until they are
+%% written. An entry without a level is below all levels. The function is called in the caller, and one that fails drops
+%% nothing.
 
 -type rotation() :: #{
     max_bytes => pos_integer() | infinity,
@@ -86,10 +88,11 @@
 %% <li>`newline' (`false'): adds a newline to each entry.</li>
 %% <li>`frame' (`false'): puts length, CRC-32 and the time of the call in front of each entry, for fold/3
 %%     and merge/3; what a crash has torn at the end is cut when the log is opened. Not with `newline'.</li>
-%% <li>`window' (16): the most entries of one process that alog/2 lets wait. 1: each waits until it is taken in.</li>
+%% <li>`window' (16; 1024 if `overload' is not `wait'): the most entries of one process that alog/2 lets wait. 1: each waits
+%%     until it is taken in.</li>
 %% <li>`max_bytes' (33,554,432): bytes of entries that may wait in the log, shared equally among its shards; at most
 %%     68,719,476,736, or `infinity'. An entry that is alone is let in whatever its size.</li>
-%% <li>`overload' (`wait'): what happens at `max_bytes': see {@link overload()}.</li>
+%% <li>`overload' (`wait'): what happens at the edge of the window, and at `max_bytes': see {@link overload()}.</li>
 %% <li>`shards' (1, at most 256): writers and files. A process keeps to one of them.</li>
 %% <li>`rotate' (`#{}'): see {@link rotation()}.</li>
 %% <li>`check_ms' (1000): how often at most it is looked whether the file was moved away by others, milliseconds.</li>
@@ -216,9 +219,9 @@ alog(Log, Entry) -> weir_log_client:alog(Log, Entry, none).
 
 %% @doc Logs an entry without waiting until it is written, within the window.
 %%
-%% Every window-th call of a process waits until the writer has taken the entry in; so does one that meets `max_bytes',
-%% as the option `overload' says. `ok': the entry has been sent. If it cannot be written later that is counted, and told
-%% in the log when it works again; the calls that wait are told, too.
+%% Every window-th call of a process waits until the writer has taken the entry in, and one that meets `max_bytes' until
+%% it is written, unless the option `overload' says otherwise. `ok': the entry has been sent. If it cannot be written
+%% later that is counted, and told in the log when it works again; the calls that wait are told, too.
 %% Cost: a message, an atomic addition and two looks into the process dictionary.
 -spec alog(log(), Entry :: iodata(), level()) -> ok | {error, error()}.
 alog(Log, Entry, Level) -> weir_log_client:alog(Log, Entry, Level).
@@ -234,7 +237,7 @@ alog(Log, Entry, Level) -> weir_log_client:alog(Log, Entry, Level).
 %%     {error, _} = Refused -> Refused
 %% end.
 %% '''
-%% Cost: two looks at what all callers share, and nothing else as long as less than `max_bytes' wait.
+%% Cost: two looks at what all callers share, and one into the process dictionary.
 -spec admit(log(), level()) -> ok | {error, no_log | {overload, log()} | {dropped, log()}}.
 admit(Log, Level) -> weir_log_client:admit(Log, Level).
 

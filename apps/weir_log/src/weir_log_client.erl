@@ -4,14 +4,14 @@
 %% reference, which its answer carries. A writer that dies between taking an entry in and answering leaves the caller
 %% with `{error, writer_down}', which it gets as weir_log_wait describes: the entry may be in the file.
 %%
-%% *Window.* Every window-th entry that a process sends with alog/2 asks to be acknowledged when the writer takes it in,
-%% and waits. So of each process at most that many entries wait, and no message more is sent than without a window.
-%% The count is in the process dictionary, under the log's name; it stays there, as one small integer for each name.
+%% *Window.* Of each process at most `window' entries of alog/2 wait (weir_log_window). At the edge a caller waits until
+%% the writer has taken the entry in, or the entry is handled as the log's policy says.
 %%
 %% *Cap.* The bytes that wait in a shard are a word that callers add to before they send. The entry that crosses the cap
-%% is handled as the log's policy says. One that waits is sent all the same, and its caller waits till it is
-%% written: so above the cap there is at most one entry of each caller, and no order is lost. An entry that is alone in
-%% its shard is always let in.
+%% is handled as the policy says. An entry that is alone in its shard is always let in.
+%%
+%% *Policy.* One that waits is sent all the same, and its caller waits till it is written: so above the cap, and above
+%% a window, there is at most one entry of each caller, and no order is lost. One that does not wait is taken back.
 %%
 %% A caller that is killed leaves nothing but, at the worst, the word too high, which the writer mends.
 -module(weir_log_client).
@@ -46,14 +46,14 @@ log(Name, Entry) ->
 alog(Name, Entry, Level) ->
     Key = ?MAIN_KEY(Name),
     case persistent_term:get(Key, none) of
-        #log{format = Format, window = Window, max_bytes = Max, shards = Shards} = Log ->
+        #log{format = Format, max_bytes = Max, shards = Shards} = Log ->
             {Final, Bytes} = final(Format, Entry),
             #shard{words = Words} = Shard = shard(Shards),
             Writer = weir_log_terms:writer(Shard),
             case atomics:add_get(Words, ?QUEUED, ?QUEUED_OF(1, Bytes)) of
                 %% An atom is greater than any number.
                 Queued when ?QUEUED_BYTES(Queued) =< Max; ?QUEUED_ENTRIES(Queued) =< 1 ->
-                    send(Key, Window, Writer, Bytes, Final);
+                    send(Log, Key, Words, Level, Writer, Bytes, Final);
                 _ ->
                     overloaded(Log, Words, Level, Writer, Bytes, Final)
             end;
@@ -61,17 +61,16 @@ alog(Name, Entry, Level) ->
             {error, no_log}
     end.
 
-send(Key, Window, Writer, Bytes, Entry) ->
-    case get(Key) of
-        Left when is_integer(Left), Left > 1, Left =< Window ->
-            _ = put(Key, Left - 1),
-            tell(Writer, {alog, Bytes, Entry});
-        undefined when Window > 1 ->
-            _ = put(Key, Window - 1),
-            tell(Writer, {alog, Bytes, Entry});
-        _ ->
-            _ = put(Key, Window),
-            ask(accepted, Writer, Bytes, Entry)
+send(#log{overload = wait, window = Window}, Key, _Words, _Level, Writer, Bytes, Entry) ->
+    case weir_log_window:take(Key, Window) of
+        free -> tell(Writer, {alog, Bytes, Entry});
+        edge -> ask(accepted, Writer, Bytes, Entry)
+    end;
+send(#log{window = Window} = Log, Key, Words, Level, Writer, Bytes, Entry) ->
+    case weir_log_window:take(Key, Window, Writer) of
+        free -> tell(Writer, {alog, Bytes, Entry});
+        {count, Count} -> tell(Writer, {counted, Count, Bytes, Entry});
+        full -> overloaded(Log, Words, Level, Writer, Bytes, Entry)
     end.
 
 overloaded(Log, Words, Level, Writer, Bytes, Entry) ->
@@ -83,7 +82,7 @@ overloaded(Log, Words, Level, Writer, Bytes, Entry) ->
             Refused
     end.
 
-%% What the policy says of an entry that meets the cap; one that is not to wait is counted. The writer may have nothing
+%% What the policy says of an entry that meets the cap or the edge of the window; one that is not to wait is counted. The writer may have nothing
 %% to do, and then does not see that something is wrong.
 refused(#log{overload = wait}, _Words, _Level, _Writer) ->
     ok;
@@ -125,14 +124,18 @@ is_dropped(Fun, Level) ->
 -spec admit(weir_log:log(), weir_log:level()) ->
     ok | {error, no_log | {overload, weir_log:log()} | {dropped, weir_log:log()}}.
 admit(Name, Level) ->
-    case persistent_term:get(?MAIN_KEY(Name), none) of
+    Key = ?MAIN_KEY(Name),
+    case persistent_term:get(Key, none) of
         #log{overload = wait} ->
             ok;
-        #log{max_bytes = Max, shards = Shards} = Log ->
+        #log{window = Window, max_bytes = Max, shards = Shards} = Log ->
             #shard{words = Words} = Shard = shard(Shards),
-            case atomics:get(Words, ?QUEUED) of
-                Queued when ?QUEUED_BYTES(Queued) < Max; ?QUEUED_ENTRIES(Queued) < 1 -> ok;
-                _ -> refused(Log, Words, Level, weir_log_terms:writer(Shard))
+            Writer = weir_log_terms:writer(Shard),
+            Queued = atomics:get(Words, ?QUEUED),
+            IsOver = ?QUEUED_BYTES(Queued) >= Max andalso ?QUEUED_ENTRIES(Queued) >= 1,
+            case IsOver orelse weir_log_window:is_full(Key, Window, Writer) of
+                false -> ok;
+                true -> refused(Log, Words, Level, Writer)
             end;
         none ->
             {error, no_log}

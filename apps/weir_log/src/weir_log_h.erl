@@ -18,7 +18,7 @@
 %% five seconds.
 %%
 %% Who may not be slowed down drops: with `overload => {drop, error}', events below that level are dropped while
-%% `max_bytes' wait. The log counts them by level, and writes an event at level warning, in the handler's format, that
+%% `max_bytes' wait, or the process has a window of them waiting. The log counts them by level, and writes an event at level warning, in the handler's format, that
 %% says how many there were, from when to when.
 %%
 %% What fails. {@link log/2} never raises, whatever the formatter does (weir_log_h_format) or the log answers, so logger
@@ -174,11 +174,17 @@ log(#{level := Level} = Event, #{config := #{?HANDLE := Handle}} = Config) ->
     end.
 
 hand_over(#{level := Level} = Event, Config, #handle{log = Log, ack = Ack} = Handle) ->
-    Entry = weir_log_h_format:entry(Event, Config),
     case may_wait(Handle) of
-        true when Ack =:= none -> weir_log:alog(Log, Entry, Level);
-        true -> weir_log:log(Log, Entry);
-        false -> weir_log_h_keeper:own_event(Entry, Level, Handle)
+        true when Ack =:= none ->
+            %% What is dropped need not be formatted.
+            case weir_log:admit(Log, Level) of
+                ok -> weir_log:alog(Log, weir_log_h_format:entry(Event, Config), Level);
+                {error, _} = Refused -> Refused
+            end;
+        true ->
+            weir_log:log(Log, weir_log_h_format:entry(Event, Config));
+        false ->
+            weir_log_h_keeper:own_event(weir_log_h_format:entry(Event, Config), Level, Handle)
     end.
 
 %% Ancestors are pids, or the names of those that have one. Of logger_sup's own children, logger_proxy and OTP's

@@ -9,8 +9,10 @@
 %%   down ----------------> running -----------------> down (again after a second)
 %% '''
 %%
-%% While the handler fails, the keeper tries every second: a sync if the log runs, with the files opened again before it
-%% if the last one failed, or a start. The first success ends the failure.
+%% Each `sync_interval' it syncs the log and looks whether all files can be written: callers that do not wait are not
+%% told that they cannot. Without an interval it only looks, each five seconds. While the handler fails, the keeper tries
+%% every second: the same if the log runs, with the files opened again before it if it failed the last time, or a start.
+%% The first success ends the failure.
 %%
 %% Who is killed leaves this behind. The hand: what it was doing is counted as lost if it was an event, and another one
 %% is started. The log: events are lost and counted until it runs again. The keeper: takes the log and the hand with it,
@@ -24,8 +26,9 @@
 
 -include("weir_log_h.hrl").
 
-%% How long it takes until a log that fails is looked at again.
+%% How long it takes until a log that fails is looked at again, and one that is not synced from time to time.
 -define(RETRY_MS, 1_000).
+-define(LOOK_MS, 5_000).
 %% How long the last writes may take.
 -define(CLOSE_MS, 5_000).
 %% How many events of the log's own processes may wait for being written.
@@ -228,7 +231,7 @@ schedule(#state{timer = Old, failing = Failing, options = #{sync_interval := Int
     _ = Old =/= none andalso erlang:cancel_timer(Old),
     case Failing =:= no andalso Interval of
         false -> State#state{timer = erlang:start_timer(?RETRY_MS, self(), look)};
-        infinity -> State#state{timer = none};
+        infinity -> State#state{timer = erlang:start_timer(?LOOK_MS, self(), look)};
         Ms -> State#state{timer = erlang:start_timer(Ms, self(), look)}
     end.
 
@@ -242,14 +245,13 @@ look(#state{log = down} = State) ->
 look(State) ->
     State#state{sync_due = true}.
 
-next(#state{doing = nothing, sync_due = true, reopen = Reopen, handle = #handle{log = Name}} = State) ->
-    Sync = fun() ->
-        case Reopen andalso weir_log:reopen(Name) of
-            {error, Reason} -> {error, Reason};
-            _ -> weir_log:sync(Name)
-        end
-    end,
-    give(sync, Sync, State#state{sync_due = false});
+next(#state{doing = nothing, sync_due = true, failing = Failing, reopen = Reopen} = State) ->
+    #state{handle = #handle{log = Name}, options = #{sync_interval := Interval}} = State,
+    Steps =
+        [fun weir_log:reopen/1 || Reopen] ++
+            [fun weir_log:sync/1 || Failing =/= no orelse Interval =/= infinity] ++
+            [fun can_write/1],
+    give(sync, fun() -> steps(Steps, Name) end, State#state{sync_due = false});
 next(#state{doing = nothing, ensure_due = true} = State) ->
     give(ensure, fun weir_log_node_sup:ensure/0, State#state{ensure_due = false});
 next(#state{doing = nothing, own = Own, log = Log, handle = #handle{log = Name}} = State) when Log =/= down ->
@@ -261,6 +263,26 @@ next(#state{doing = nothing, own = Own, log = Log, handle = #handle{log = Name}}
     end;
 next(State) ->
     State.
+
+steps([Step | Steps], Name) ->
+    case Step(Name) of
+        ok -> steps(Steps, Name);
+        {error, _} = Error -> Error
+    end;
+steps([], _Name) ->
+    ok.
+
+%% A writer that is busy says nothing of its file.
+can_write(Name) ->
+    case weir_log:info(Name) of
+        {ok, #{shards := Shards}} ->
+            case [Reason || #{file := #{state := State, last_error := Reason}} <- Shards, State =/= ok] of
+                [] -> ok;
+                [Reason | _] -> {error, Reason}
+            end;
+        {error, _} = Error ->
+            Error
+    end.
 
 give(What, Fun, #state{hand = Hand} = State) ->
     ok = weir_log_h_hand:do(Hand, Fun),

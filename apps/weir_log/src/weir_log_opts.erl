@@ -11,7 +11,6 @@
     ack => written,
     newline => false,
     frame => false,
-    window => 16,
     max_bytes => 33_554_432,
     overload => wait,
     shards => 1,
@@ -22,6 +21,10 @@
     report => true,
     file_module => weir_log_file
 }).
+
+%% Who does not wait at the edge should not meet it in a burst.
+-define(WINDOW, 16).
+-define(WINDOW_WITHOUT_WAIT, 1024).
 
 -define(ROTATE, #{
     max_bytes => infinity,
@@ -62,7 +65,7 @@ conf(Opts) ->
         file = maps:get(file, Opts),
         ack = maps:get(ack, Opts),
         format = format(Opts),
-        window = maps:get(window, Opts),
+        window = maps:get(window, Opts, default_window(Opts)),
         max_bytes = maps:get(max_bytes, Opts),
         overload = maps:get(overload, Opts),
         shards = maps:get(shards, Opts),
@@ -73,6 +76,9 @@ conf(Opts) ->
         report = maps:get(report, Opts),
         file_module = maps:get(file_module, Opts)
     }}.
+
+default_window(#{overload := wait}) -> ?WINDOW;
+default_window(#{}) -> ?WINDOW_WITHOUT_WAIT.
 
 format(#{frame := true}) -> frame;
 format(#{newline := true}) -> newline;

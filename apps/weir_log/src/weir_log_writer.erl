@@ -3,6 +3,7 @@
 %% Protocol. Callers (weir_log_client) count an entry in the shard's word of what waits, then send it:
 %% ```
 %%   {alog, Bytes, Entry}                 nobody waits
+%%   {counted, Count, Bytes, Entry}       the same; the count goes into the word of a window (weir_log_window)
 %%   {Ack, Pid, Ref, Bytes, Entry}        Pid waits for {Ref, ok | {error, Reason}}
 %% '''
 %% Ack says when it is answered: `accepted' when the writer has taken it in, `written' when the write has returned,
@@ -139,6 +140,9 @@ mend(Word, #state{idle = {Since, Before}, words = Words} = State) ->
 take(Batch, Entries, Count, Bytes, Written, Synced, State) when Bytes >= ?FLUSH_BYTES ->
     take(Batch, [], 0, 0, [], [], flush(Entries, Count, Bytes, Written, Synced, State));
 take([{info, {alog, Size, Entry}} | Batch], Entries, Count, Bytes, Written, Synced, State) ->
+    take(Batch, [Entry | Entries], Count + 1, Bytes + Size, Written, Synced, State);
+take([{info, {counted, Taken, Size, Entry}} | Batch], Entries, Count, Bytes, Written, Synced, State) ->
+    ok = weir_log_window:taken_in(Taken),
     take(Batch, [Entry | Entries], Count + 1, Bytes + Size, Written, Synced, State);
 take([{info, {written, Pid, Ref, Size, Entry}} | Batch], Entries, Count, Bytes, Written, Synced, State) ->
     take(Batch, [Entry | Entries], Count + 1, Bytes + Size, [{Pid, Ref} | Written], Synced, State);

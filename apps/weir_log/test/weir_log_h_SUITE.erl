@@ -10,7 +10,8 @@
 -export([wrong_options/1, wrong_options_leave_nothing/1, changes/1, refused_changes/1, handle_is_hidden/1]).
 -export([removal_writes_everything/1, added_again/1, acks/1, sync_and_info/1, no_handler/1]).
 -export([slow_disk_slows_callers/1, drops_by_level/1, refuses/1]).
--export([own_processes_do_not_wait/1, own_events_are_bounded/1, sync_fails/1, write_fails/1]).
+-export([own_processes_do_not_wait/1, own_events_are_bounded/1, sync_fails/1, write_fails/1, write_fails_unseen/1]).
+-export([dropped_is_not_formatted/1]).
 -export([writer_killed/1, log_killed/1, keeper_killed/1, hand_killed/1, failure_is_told_once/1]).
 -export([sys_config/1, node_stop_writes_everything/1]).
 %% Formatters and callbacks.
@@ -50,6 +51,8 @@ all() ->
         failure_is_told_once,
         sync_fails,
         write_fails,
+        write_fails_unseen,
+        dropped_is_not_formatted,
         sys_config,
         node_stop_writes_everything
     ].
@@ -165,7 +168,10 @@ fail_to_format(_) -> error(no_wish).
 
 format(#{level := Level}, plain) -> ["3 ", atom_to_list(Level), $\n];
 format(_Event, crash) -> error(formatter_crash);
-format(_Event, {give, Wrong}) -> Wrong.
+format(_Event, {give, Wrong}) -> Wrong;
+format(_Event, #{to := Pid}) ->
+    Pid ! formatted,
+    "x\n".
 
 check_config(_) -> ok.
 
@@ -508,6 +514,38 @@ write_fails(Config) ->
     ok = until(fun() -> is_written(Config, "after the failure") end),
     ok = until(fun() -> state() =:= ok end),
     ?assert(lists:member(?ID, logger:get_handler_ids())).
+
+%% Nobody waits, and nothing is synced, so nobody would be told that the disk is full.
+write_fails_unseen(Config) ->
+    Module = weir_log_h_test_file,
+    ok = Module:reset(),
+    ok = add(Config, #{file_module => Module, overload => {drop, error}, sync_interval => 10}, only_of_test()),
+    ok = Module:fail(write, enospc),
+    logger:warning("x", test()),
+    ok = until(fun() -> state() =:= failing end),
+    ok = Module:reset(),
+    ok = until(fun() -> state() =:= ok end),
+    logger:error("after the failure", test()),
+    ok = weir_log_h:sync(?ID),
+    ?assert(contains(read(Config), "after the failure")).
+
+%% Of what is dropped at the edge of the window nothing is formatted, and all is counted.
+dropped_is_not_formatted(Config) ->
+    Formatter = #{formatter => {?MODULE, #{to => self()}}},
+    ok = add(Config, #{window => 2, overload => {drop, error}}, maps:merge(only_of_test(), Formatter)),
+    Writer = writer(),
+    true = erlang:suspend_process(Writer),
+    [ok = logger:warning("x", test()) || _ <- lists:seq(1, 5)],
+    true = erlang:resume_process(Writer),
+    ?assertEqual(2, formatted()),
+    {ok, #{log := #{dropped := Dropped}}} = weir_log_h:info(?ID),
+    ?assertEqual(3, Dropped).
+
+formatted() ->
+    receive
+        formatted -> 1 + formatted()
+    after 0 -> 0
+    end.
 
 collect([]) ->
     [];

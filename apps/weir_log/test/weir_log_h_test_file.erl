@@ -17,9 +17,9 @@ open(Options) ->
 
 write(_Entries, _Bytes, _NowMs, {_, failed} = File) ->
     {error, {sync_failed, eio}, File};
-write(Entries, Bytes, NowMs, {File, ok}) ->
+write(Entries, Bytes, NowMs, {File, _}) ->
     case persistent_term:get(?MODULE) of
-        {write, Reason} -> {error, Reason, {File, ok}};
+        {write, Reason} -> {error, Reason, {File, {degraded, Reason}}};
         _ -> wrap(weir_log_file:write(Entries, Bytes, NowMs, File), ok)
     end.
 
@@ -27,7 +27,7 @@ sync({File, State}) ->
     case persistent_term:get(?MODULE) of
         {sync, Reason} -> {error, {sync_failed, Reason}, {File, failed}};
         _ when State =:= failed -> {error, {sync_failed, eio}, {File, failed}};
-        _ -> wrap(weir_log_file:sync(File), ok)
+        _ -> wrap(weir_log_file:sync(File), State)
     end.
 
 rotate(NowMs, {File, State}) -> wrap(weir_log_file:rotate(NowMs, File), State).
@@ -36,6 +36,7 @@ reopen({File, _}) -> wrap(weir_log_file:reopen(File), ok).
 
 close({File, _}) -> weir_log_file:close(File).
 
+info({File, {degraded, Reason}}) -> (weir_log_file:info(File))#{state => degraded, last_error => Reason};
 info({File, _}) -> weir_log_file:info(File).
 
 wrap({ok, File}, State) -> {ok, {File, State}};

@@ -1,14 +1,24 @@
-%% alog/2 keeps to its window: of one process at most so many entries wait, and at the edge it waits itself.
+%% alog/2 keeps to its window: of one process at most so many entries wait, and at the edge it waits itself, or does what
+%% the policy says.
 -module(weir_log_window_SUITE).
 
 -include_lib("stdlib/include/assert.hrl").
 
 -export([suite/0, all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2, end_per_testcase/2]).
 -export([one/1, two/1, sixteen/1, many_processes/1, windows_are_per_log/1, order/1, order_mixed/1, few_keys/1]).
+-export([
+    defaults/1, reject_one/1, reject_three/1, reject_sixteen/1, rejected_in_a_hung_write/1, drop_by_level/1,
+    admit_at_the_edge/1, another_writer/1, another_policy/1
+]).
 
 suite() -> [{timetrap, {minutes, 2}}].
 
-all() -> [one, two, sixteen, many_processes, windows_are_per_log, order, order_mixed, few_keys].
+all() ->
+    [
+        one, two, sixteen, many_processes, windows_are_per_log, order, order_mixed, few_keys, defaults, reject_one,
+        reject_three, reject_sixteen, rejected_in_a_hung_write, drop_by_level, admit_at_the_edge, another_writer,
+        another_policy
+    ].
 
 init_per_suite(Config) -> weir_log_test_lib:quiet(Config).
 end_per_suite(Config) -> weir_log_test_lib:loud(Config).
@@ -116,3 +126,99 @@ few_keys(Config) ->
     ],
     Waited = length([x || {weir_log_wait, none} <- get()]),
     ?assertEqual(Before + 1, length(get()) - Waited).
+
+%% ---------------------------------------------------------------- policies that do not wait
+
+defaults(Config) ->
+    {Waits, _, _} = open(waits, Config, #{}),
+    {Rejects, _, _} = open(rejects, Config, #{overload => reject}),
+    ?assertMatch(#{window := 16}, weir_log_test_lib:info(Waits)),
+    ?assertMatch(#{window := 1024}, weir_log_test_lib:info(Rejects)).
+
+reject_one(Config) -> reject(1, Config).
+reject_three(Config) -> reject(3, Config).
+reject_sixteen(Config) -> reject(16, Config).
+
+%% N entries are taken in and the next is refused, again and again, and there is nothing in the caller's mailbox.
+reject(Window, Config) ->
+    {Log, Path, Writer} = open(log, Config, #{window => Window, overload => reject}),
+    [rejected_at(Window, Log, Writer) || _ <- lists:seq(1, 3)],
+    ?assertMatch(#{rejected := 6, dropped := 0, waited := 0}, weir_log_test_lib:info(Log)),
+    ok = weir_log:close(Log),
+    ?assertEqual(3 * Window, length(weir_log_test_lib:lines(Path))),
+    ?assertEqual({messages, []}, process_info(self(), messages)).
+
+rejected_at(Window, Log, Writer) ->
+    true = erlang:suspend_process(Writer),
+    [?assertEqual(ok, weir_log:alog(Log, <<"x">>)) || _ <- lists:seq(1, Window)],
+    [?assertEqual({error, {overload, log}}, weir_log:alog(Log, <<"y">>)) || _ <- [1, 2]],
+    true = erlang:resume_process(Writer),
+    ok = weir_log:sync(Log).
+
+%% The disk does not answer, and nobody has to wait for it.
+rejected_in_a_hung_write(Config) ->
+    {Log, Path, _} = open(log, Config, #{window => 4, overload => reject, file_module => weir_log_test_file}),
+    Writer = weir_log_test_lib:blocked(write, Log),
+    ?assertEqual([ok, ok, ok, error, error], [result(weir_log:alog(Log, <<"x">>)) || _ <- lists:seq(1, 5)]),
+    ok = weir_log_test_file:go(Writer, ok),
+    ok = weir_log:sync(Log),
+    ?assertEqual(ok, weir_log:alog(Log, <<"x">>)),
+    ok = weir_log:close(Log),
+    ?assertEqual(5, length(weir_log_test_lib:lines(Path))).
+
+result(ok) -> ok;
+result({error, {overload, log}}) -> error.
+
+%% What is not dropped waits until it is written, in its place.
+drop_by_level(Config) ->
+    {Log, Path, Writer} = open(log, Config, #{window => 2, overload => {drop, warning}}),
+    true = erlang:suspend_process(Writer),
+    Results = fun(_) ->
+        [weir_log:alog(Log, Entry, Level) || {Entry, Level} <- [{<<"1">>, info}, {<<"2">>, info}, {<<"3">>, info},
+            {<<"4">>, error}, {<<"5">>, info}]]
+    end,
+    Crowd = weir_log_test_lib:crowd(1, Results),
+    ok = weir_log_test_lib:eventually(fun() -> queue(Writer) =:= 4 orelse queue(Writer) end),
+    true = erlang:resume_process(Writer),
+    ?assertEqual([{1, [ok, ok, {error, {dropped, log}}, ok, ok]}], weir_log_test_lib:await(Crowd)),
+    ?assertMatch(#{dropped := 1, waited := 1}, weir_log_test_lib:info(Log)),
+    ok = weir_log:close(Log),
+    [<<"1">>, <<"2">>, <<"4">>, <<"5">>, Told] = weir_log_test_lib:lines(Path),
+    ?assertMatch({match, _}, re:run(Told, "^weir_log: 1 entries were dropped from .* \\(info 1\\)$")).
+
+admit_at_the_edge(Config) ->
+    {Log, _, Writer} = open(log, Config, #{window => 2, overload => reject}),
+    ?assertEqual(ok, weir_log:admit(Log, none)),
+    true = erlang:suspend_process(Writer),
+    ok = weir_log:alog(Log, <<"x">>),
+    ?assertEqual(ok, weir_log:admit(Log, none)),
+    ok = weir_log:alog(Log, <<"x">>),
+    ?assertEqual({error, {overload, log}}, weir_log:admit(Log, none)),
+    true = erlang:resume_process(Writer),
+    ok = weir_log:sync(Log),
+    ?assertEqual(ok, weir_log:admit(Log, none)),
+    ?assertMatch(#{rejected := 1}, weir_log_test_lib:info(Log)).
+
+%% A window that is full of what was sent to a writer that is dead is empty for the next one.
+another_writer(Config) ->
+    {Log, Path, Writer} = open(log, Config, #{window => 2, overload => reject}),
+    true = erlang:suspend_process(Writer),
+    [ok = weir_log:alog(Log, <<"lost">>) || _ <- [1, 2]],
+    {error, {overload, log}} = weir_log:alog(Log, <<"refused">>),
+    ok = weir_log_test_lib:kill(Writer),
+    ok = weir_log_test_lib:eventually(fun() -> weir_log_test_lib:writers(Log) =/= [Writer] end),
+    [?assertEqual(ok, weir_log:alog(Log, <<"x">>)) || _ <- [1, 2]],
+    ok = weir_log:close(Log),
+    ?assertMatch([<<"x">>, <<"x">>], [Line || <<"x">> = Line <- weir_log_test_lib:lines(Path)]).
+
+%% What a log of the same name has left in the dictionary is no count of this one's.
+another_policy(Config) ->
+    Policies = [wait, reject, wait, {drop, error}],
+    [
+        begin
+            {Log, _, _} = open(log, Config, #{window => 3, overload => Policy}),
+            [?assertEqual(ok, weir_log:alog(Log, <<"x">>)) || _ <- [1, 2]],
+            ok = weir_log:close(Log)
+        end
+     || Policy <- Policies
+    ].
