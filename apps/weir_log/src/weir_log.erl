@@ -88,8 +88,8 @@
 %% <li>`newline' (`false'): adds a newline to each entry.</li>
 %% <li>`frame' (`false'): puts length, CRC-32 and the time of the call in front of each entry, for fold/3
 %%     and merge/3; what a crash has torn at the end is cut when the log is opened. Not with `newline'.</li>
-%% <li>`window' (16; 1024 if `overload' is not `wait'): the most entries of one process that alog/2 lets wait. 1: each waits
-%%     until it is taken in.</li>
+%% <li>`window' (16; 1024 if `overload' is not `wait'): the most entries of one process that alog/2 lets wait. 1: each
+%%     waits until it is taken in.</li>
 %% <li>`max_bytes' (33,554,432): bytes of entries that may wait in the log, shared equally among its shards; at most
 %%     68,719,476,736, or `infinity'. An entry that is alone is let in whatever its size.</li>
 %% <li>`overload' (`wait'): what happens at the edge of the window, and at `max_bytes': see {@link overload()}.</li>

@@ -82,8 +82,8 @@ overloaded(Log, Words, Level, Writer, Bytes, Entry) ->
             Refused
     end.
 
-%% What the policy says of an entry that meets the cap or the edge of the window; one that is not to wait is counted. The writer may have nothing
-%% to do, and then does not see that something is wrong.
+%% What the policy says of an entry that meets the cap or the edge of the window; one that is not to wait is counted.
+%% The writer may have nothing to do, and then does not see that something is wrong.
 refused(#log{overload = wait}, _Words, _Level, _Writer) ->
     ok;
 refused(#log{overload = reject, name = Name}, Words, _Level, Writer) ->

@@ -18,8 +18,8 @@
 %% five seconds.
 %%
 %% Who may not be slowed down drops: with `overload => {drop, error}', events below that level are dropped while
-%% `max_bytes' wait, or the process has a window of them waiting. The log counts them by level, and writes an event at level warning, in the handler's format, that
-%% says how many there were, from when to when.
+%% `max_bytes' wait, or the process has a window of them waiting. The log counts them by level, and writes an event at
+%% level warning, in the handler's format, that says how many there were, from when to when.
 %%
 %% What fails. {@link log/2} never raises, whatever the formatter does (weir_log_h_format) or the log answers, so logger
 %% does not remove the handler, and the caller does not see it. An event that could not be handed over is counted by its

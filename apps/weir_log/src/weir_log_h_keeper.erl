@@ -10,9 +10,9 @@
 %% '''
 %%
 %% Each `sync_interval' it syncs the log and looks whether all files can be written: callers that do not wait are not
-%% told that they cannot. Without an interval it only looks, each five seconds. While the handler fails, the keeper tries
-%% every second: the same if the log runs, with the files opened again before it if it failed the last time, or a start.
-%% The first success ends the failure.
+%% told that they cannot. Without an interval it only looks, each five seconds. While the handler fails, the keeper
+%% tries every second: the same if the log runs, with the files opened again before it if it failed the last time, or a
+%% start. The first success ends the failure.
 %%
 %% Who is killed leaves this behind. The hand: what it was doing is counted as lost if it was an event, and another one
 %% is started. The log: events are lost and counted until it runs again. The keeper: takes the log and the hand with it,

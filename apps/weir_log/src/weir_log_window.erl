@@ -3,13 +3,14 @@
 %%
 %% ```
 %%   Left                          overload => wait      so many entries until one asks to be taken in, and waits
-%%   {Writer, TakenIn, Sent}       otherwise             so many were sent to this writer; the word TakenIn says how many
-%%                                                       of them, at least, it has taken in
+%%   {Writer, TakenIn, Sent}       otherwise             so many were sent to this writer; the word TakenIn says how
+%%                                                       many of them, at least, it has taken in
 %% '''
 %% Who waits at the edge learns there that all before were taken in, so no message is sent for the window alone. Who
 %% does not wait cannot be told by a message, which would be left in its mailbox: the writer writes into the word
-%% instead, when it takes in an entry that carries it; two of a window do. The word is the process's own, so it is exact.
-%% It never falls, and there is a new one for a new writer, which knows nothing of what was sent to the one before.
+%% instead, when it takes in an entry that carries it; two of a window do. The word is the process's own, so it is
+%% exact. It never falls, and there is a new one for a new writer, which knows nothing of what was sent to the one
+%% before.
 -module(weir_log_window).
 
 -export([take/2, take/3, is_full/3, taken_in/1]).

@@ -1,5 +1,5 @@
-%% alog/2 keeps to its window: of one process at most so many entries wait, and at the edge it waits itself, or does what
-%% the policy says.
+%% alog/2 keeps to its window: of one process at most so many entries wait, and at the edge it waits itself, or does
+%% what the policy says.
 -module(weir_log_window_SUITE).
 
 -include_lib("stdlib/include/assert.hrl").
