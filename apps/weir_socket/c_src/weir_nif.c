@@ -1,0 +1,488 @@
+/*
+ * The table of functions, load, upgrade and unload. Here arguments are checked; what the functions do is told in
+ * weir_socket_nif.erl and done in the other files. None of them blocks, but close of a socket with the option linger,
+ * on a dirty scheduler.
+ */
+#ifndef __linux__
+#error "weir_socket is built on epoll: it needs Linux"
+#endif
+
+#include "weir_accept.h"
+#include "weir_addr.h"
+#include "weir_atoms.h"
+#include "weir_info.h"
+#include "weir_open.h"
+#include "weir_opt.h"
+#include "weir_rx.h"
+#include "weir_sock.h"
+#include "weir_tx.h"
+
+#include <errno.h>
+
+#define NIF(name) static ERL_NIF_TERM name(ErlNifEnv *env, int argc, const ERL_NIF_TERM argv[])
+
+#define SOCK(sock) \
+    struct weir_sock *sock = weir_sock_get(env, argv[0]); \
+    (void)argc; \
+    if (!sock) return enif_make_badarg(env)
+
+#define CALL(call) \
+    struct weir_call call; \
+    weir_call_init(&call, env)
+
+/* ---------------------------------------------------------------- addresses */
+
+NIF(nif_bind)
+{
+    SOCK(sock);
+    struct sockaddr_storage addr;
+    socklen_t length;
+    int error = weir_addr_get(env, argv[1], &addr, &length);
+
+    if (error) return weir_error(env, error);
+    weir_lock(&sock->tx.lock);
+    if (sock->fd < 0) error = -1;
+    else if (bind(sock->fd, (struct sockaddr *)&addr, length) != 0) error = errno;
+    weir_unlock(&sock->tx.lock);
+    if (error < 0) return weir_refusal(env, weir_am_closed);
+    return error ? weir_error(env, error) : weir_am_ok;
+}
+
+NIF(nif_connect)
+{
+    SOCK(sock);
+    CALL(call);
+    struct sockaddr_storage addr;
+    socklen_t length;
+    int error = weir_addr_get(env, argv[1], &addr, &length);
+
+    if (!enif_is_ref(env, argv[2])) return enif_make_badarg(env);
+    return error ? weir_error(env, error) : weir_sock_connect(&call, sock, &addr, length, argv[2]);
+}
+
+static ERL_NIF_TERM name_of(ErlNifEnv *env, struct weir_sock *sock, int (*get)(int, struct sockaddr *, socklen_t *))
+{
+    struct sockaddr_storage addr;
+    socklen_t length = sizeof addr;
+    int error = 0;
+
+    weir_lock(&sock->tx.lock);
+    if (sock->fd < 0) error = -1;
+    else if (get(sock->fd, (struct sockaddr *)&addr, &length) != 0) error = errno;
+    weir_unlock(&sock->tx.lock);
+    if (error < 0) return weir_refusal(env, weir_am_closed);
+    return error ? weir_error(env, error) : weir_ok(env, weir_addr_make(env, &addr, length));
+}
+
+static int get_peer(int fd, struct sockaddr *addr, socklen_t *length) { return getpeername(fd, addr, length); }
+static int get_own(int fd, struct sockaddr *addr, socklen_t *length) { return getsockname(fd, addr, length); }
+
+NIF(nif_peername)
+{
+    SOCK(sock);
+    return name_of(env, sock, get_peer);
+}
+
+NIF(nif_sockname)
+{
+    SOCK(sock);
+    return name_of(env, sock, get_own);
+}
+
+/* ---------------------------------------------------------------- connections */
+
+NIF(nif_listen)
+{
+    SOCK(sock);
+    int backlog;
+
+    if (!enif_get_int(env, argv[1], &backlog)) return enif_make_badarg(env);
+    return weir_sock_listen(sock, env, backlog);
+}
+
+NIF(nif_accept)
+{
+    SOCK(sock);
+    CALL(call);
+    if (!enif_is_ref(env, argv[1])) return enif_make_badarg(env);
+    return weir_accept(&call, sock, argv[1]);
+}
+
+NIF(nif_close_dirty)
+{
+    SOCK(sock);
+    CALL(call);
+    return weir_sock_close(&call, sock, argv[1], true, true);
+}
+
+NIF(nif_close)
+{
+    SOCK(sock);
+    CALL(call);
+    if (!enif_is_ref(env, argv[1])) return enif_make_badarg(env);
+    ERL_NIF_TERM result = weir_sock_close(&call, sock, argv[1], true, false);
+    if (result != weir_am_again) return result;
+    return enif_schedule_nif(env, "close", ERL_NIF_DIRTY_JOB_IO_BOUND, nif_close_dirty, argc, argv);
+}
+
+NIF(nif_close_now)
+{
+    SOCK(sock);
+    CALL(call);
+    return weir_sock_close(&call, sock, weir_am_undefined, false, false);
+}
+
+NIF(nif_shutdown)
+{
+    SOCK(sock);
+    CALL(call);
+    int how;
+
+    if (argv[1] == weir_am_read) how = SHUT_RD;
+    else if (argv[1] == weir_am_write) how = SHUT_WR;
+    else if (argv[1] == weir_am_read_write) how = SHUT_RDWR;
+    else return enif_make_badarg(env);
+    if (!enif_is_ref(env, argv[2])) return enif_make_badarg(env);
+    return weir_sock_shutdown(&call, sock, how, argv[2]);
+}
+
+NIF(nif_cancel)
+{
+    SOCK(sock);
+    return weir_sock_cancel(sock, env, argv[1]);
+}
+
+/* ---------------------------------------------------------------- data */
+
+NIF(nif_recv)
+{
+    SOCK(sock);
+    CALL(call);
+    ErlNifUInt64 length;
+
+    if (!enif_get_uint64(env, argv[1], &length) || !enif_is_ref(env, argv[2])) return enif_make_badarg(env);
+    return weir_rx_recv(&call, sock, length, argv[2]);
+}
+
+NIF(nif_peek)
+{
+    SOCK(sock);
+    CALL(call);
+    return weir_rx_peek(&call, sock);
+}
+
+NIF(nif_wait_more)
+{
+    SOCK(sock);
+    CALL(call);
+    ErlNifUInt64 seq, least;
+
+    if (!enif_get_uint64(env, argv[1], &seq) || !enif_get_uint64(env, argv[2], &least) || !enif_is_ref(env, argv[3]))
+        return enif_make_badarg(env);
+    return weir_rx_wait_more(&call, sock, seq, least, argv[3]);
+}
+
+NIF(nif_consume)
+{
+    SOCK(sock);
+    CALL(call);
+    ErlNifUInt64 seq, length;
+    const ERL_NIF_TERM *parts;
+    ERL_NIF_TERM message = 0;
+    unsigned decoder;
+    int arity;
+
+    if (!enif_get_uint64(env, argv[1], &seq) || !enif_get_uint64(env, argv[2], &length) ||
+        !enif_get_uint(env, argv[4], &decoder))
+        return enif_make_badarg(env);
+    if (argv[3] != weir_am_none) {
+        if (!enif_get_tuple(env, argv[3], &arity, &parts) || arity != 2 || parts[0] != weir_am_msg)
+            return enif_make_badarg(env);
+        message = parts[1];
+    }
+    return weir_rx_consume(&call, sock, seq, length, message, decoder);
+}
+
+NIF(nif_expect)
+{
+    SOCK(sock);
+    CALL(call);
+    ErlNifUInt64 seq, least;
+
+    if (!enif_get_uint64(env, argv[1], &seq) || !enif_get_uint64(env, argv[2], &least)) return enif_make_badarg(env);
+    return weir_rx_expect(&call, sock, seq, least);
+}
+
+NIF(nif_reject)
+{
+    SOCK(sock);
+    CALL(call);
+    ErlNifUInt64 seq;
+
+    if (!enif_get_uint64(env, argv[1], &seq)) return enif_make_badarg(env);
+    return weir_rx_reject(&call, sock, seq);
+}
+
+NIF(nif_send)
+{
+    SOCK(sock);
+    CALL(call);
+    if (!enif_is_ref(env, argv[2])) return enif_make_badarg(env);
+    return weir_tx_send(&call, sock, argv[1], argv[2]);
+}
+
+/* ---------------------------------------------------------------- ownership and options */
+
+/* Delivers what one turn did not get to: of set and give, which have done all but that. */
+NIF(nif_resume)
+{
+    SOCK(sock);
+    CALL(call);
+    weir_sock_resume(&call, sock);
+    if (call.more) return enif_schedule_nif(env, "resume", 0, nif_resume, argc, argv);
+    if (call.decode) weir_pollset_decode(env, sock->pollset, sock);
+    return weir_am_ok;
+}
+
+static ERL_NIF_TERM or_resume(ErlNifEnv *env, struct weir_sock *sock, ERL_NIF_TERM result, const ERL_NIF_TERM argv[])
+{
+    if (result == weir_am_decode) {
+        weir_pollset_decode(env, sock->pollset, sock);
+        return weir_am_ok;
+    }
+    if (result != weir_am_again) return result;
+    enif_consume_timeslice(env, 100);
+    return enif_schedule_nif(env, "resume", 0, nif_resume, 1, argv);
+}
+
+NIF(nif_hold)
+{
+    SOCK(sock);
+    CALL(call);
+    return weir_sock_hold(&call, sock);
+}
+
+NIF(nif_give)
+{
+    SOCK(sock);
+    CALL(call);
+    ErlNifPid pid;
+
+    if (!enif_get_local_pid(env, argv[1], &pid)) return enif_make_badarg(env);
+    return or_resume(env, sock, weir_sock_give(&call, sock, &pid, argv[2]), argv);
+}
+
+static ERL_NIF_TERM set_active(ErlNifEnv *env, struct weir_sock *sock, ERL_NIF_TERM value)
+{
+    CALL(call);
+    weir_lock(&sock->rx.lock);
+    ERL_NIF_TERM result = weir_rx_set_active(&call, sock, value);
+    weir_unlock(&sock->rx.lock);
+    weir_call_done(&call);
+    return result;
+}
+
+NIF(nif_set)
+{
+    SOCK(sock);
+    CALL(call);
+    ERL_NIF_TERM result;
+    int error;
+
+    if (argv[1] == weir_am_active) return or_resume(env, sock, set_active(env, sock, argv[2]), argv);
+    weir_lock(&sock->rx.lock);
+    weir_lock(&sock->tx.lock);
+    if (sock->fd < 0 || sock->state == WEIR_FLUSHING) {
+        error = -1;
+    } else {
+        error = weir_delivery_set(env, &sock->delivery, argv[1], argv[2]);
+        if (error == WEIR_DELIVERY_OTHER) error = weir_opt_set(env, sock->fd, sock->domain, argv[1], argv[2]);
+        if (error == WEIR_OPT_OTHER) error = EINVAL;
+        if (!error && argv[1] == weir_am_recbuf) weir_delivery_follow(env, &sock->delivery, argv[2]);
+    }
+    weir_unlock(&sock->tx.lock);
+    if (!error && argv[1] == weir_am_packet) sock->rx.expected = 0;
+    /* What is in the buffer may be a packet now. */
+    if (!error && argv[1] == weir_am_packet && weir_rx_buffered(sock) > 0) {
+        sock->rx.undecoded = true;
+        weir_rx_event(&call, sock, 0);
+    }
+    weir_unlock(&sock->rx.lock);
+    weir_call_done(&call);
+    if (error < 0) return weir_refusal(env, weir_am_closed);
+    if (error > 0) return weir_error(env, error);
+    result = call.more ? weir_am_again : call.decode ? weir_am_decode : weir_am_ok;
+    return or_resume(env, sock, result, argv);
+}
+
+NIF(nif_get)
+{
+    SOCK(sock);
+    ERL_NIF_TERM value = 0;
+    int error;
+
+    weir_lock(&sock->rx.lock);
+    weir_lock(&sock->tx.lock);
+    if (sock->fd < 0 || sock->state == WEIR_FLUSHING) {
+        error = -1;
+    } else {
+        error = weir_delivery_get(env, &sock->delivery, argv[1], &value);
+        if (error == WEIR_DELIVERY_OTHER) error = weir_opt_get(env, sock->fd, sock->domain, argv[1], &value);
+        if (error == WEIR_OPT_OTHER) error = EINVAL;
+    }
+    weir_unlock(&sock->tx.lock);
+    weir_unlock(&sock->rx.lock);
+    if (error < 0) return weir_refusal(env, weir_am_closed);
+    return error ? weir_error(env, error) : weir_ok(env, value);
+}
+
+/* ---------------------------------------------------------------- information */
+
+NIF(nif_fd)
+{
+    SOCK(sock);
+    weir_lock(&sock->tx.lock);
+    int fd = sock->fd;
+    weir_unlock(&sock->tx.lock);
+    return fd < 0 ? weir_refusal(env, weir_am_closed) : weir_ok(env, enif_make_int(env, fd));
+}
+
+NIF(nif_monitor)
+{
+    SOCK(sock);
+    return weir_watch_add(env, sock);
+}
+
+NIF(nif_cancel_monitor)
+{
+    (void)argc;
+    return weir_watch_cancel(env, argv[0]);
+}
+
+NIF(nif_stat)
+{
+    SOCK(sock);
+    return weir_ok(env, weir_info_stat(env, sock));
+}
+
+NIF(nif_info)
+{
+    SOCK(sock);
+    return weir_info(env, sock);
+}
+
+/* ---------------------------------------------------------------- pollsets */
+
+static struct weir_pollset *get_pollset(ErlNifEnv *env, ERL_NIF_TERM term)
+{
+    unsigned number;
+    return enif_get_uint(env, term, &number) ? weir_pollset_number(number) : NULL;
+}
+
+NIF(nif_pollsets)
+{
+    (void)argc;
+    (void)argv;
+    return enif_make_uint(env, weir_pollsets_count());
+}
+
+NIF(nif_serve)
+{
+    struct weir_pollset *pollset = get_pollset(env, argv[0]);
+    (void)argc;
+    return pollset ? weir_pollset_serve(env, pollset) : enif_make_badarg(env);
+}
+
+NIF(nif_poll)
+{
+    struct weir_pollset *pollset = get_pollset(env, argv[0]);
+    (void)argc;
+    if (!pollset || (argv[1] != weir_am_look && argv[1] != weir_am_sleep && argv[1] != weir_am_woken &&
+        argv[1] != weir_am_rearm))
+        return enif_make_badarg(env);
+    return weir_pollset_poll(env, pollset, argv[1]);
+}
+
+NIF(nif_pollset_info)
+{
+    struct weir_pollset *pollset = get_pollset(env, argv[0]);
+    (void)argc;
+    return pollset ? weir_pollset_info(env, pollset) : enif_make_badarg(env);
+}
+
+/* ---------------------------------------------------------------- the library */
+
+static void load_statics(ErlNifEnv *env)
+{
+    weir_atoms_load(env);
+    weir_addr_load(env);
+    weir_opt_load(env);
+}
+
+static int load(ErlNifEnv *env, void **priv, ERL_NIF_TERM info)
+{
+    unsigned count;
+
+    load_statics(env);
+    if (!enif_get_uint(env, info, &count) || count == 0 || count > 4096) return 1;
+    if (!weir_sock_load(env) || !weir_watch_load(env)) return 2;
+    *priv = weir_pollsets_load(env, count);
+    return *priv ? 0 : 3;
+}
+
+/* The sockets and the sets go on: a new version of the code takes them over. */
+static int upgrade(ErlNifEnv *env, void **priv, void **old, ERL_NIF_TERM info)
+{
+    (void)info;
+    load_statics(env);
+    if (!weir_pollsets_upgrade(env, *old)) return 1;
+    if (!weir_sock_load(env) || !weir_watch_load(env)) return 2;
+    *priv = *old;
+    return 0;
+}
+
+/* One version less. With the last, there is nobody who could use a socket. */
+static void unload(ErlNifEnv *env, void *priv)
+{
+    struct weir_shared *shared = priv;
+    if (shared->users == 1) weir_sock_end_all(env);
+    weir_pollsets_unload(env);
+}
+
+static ErlNifFunc functions[] = {
+    {"open", 3, weir_open, 0},
+    {"open_fd", 2, weir_open_fd, 0},
+    {"dup", 1, weir_open_dup, 0},
+    {"bind", 2, nif_bind, 0},
+    {"connect", 3, nif_connect, 0},
+    {"listen", 2, nif_listen, 0},
+    {"accept", 2, nif_accept, 0},
+    {"recv", 3, nif_recv, 0},
+    {"peek", 2, nif_peek, 0},
+    {"wait_more", 4, nif_wait_more, 0},
+    {"consume", 5, nif_consume, 0},
+    {"expect", 3, nif_expect, 0},
+    {"reject", 2, nif_reject, 0},
+    {"cancel", 2, nif_cancel, 0},
+    {"send", 3, nif_send, 0},
+    {"close", 2, nif_close, 0},
+    {"close_now", 1, nif_close_now, 0},
+    {"shutdown", 3, nif_shutdown, 0},
+    {"hold", 1, nif_hold, 0},
+    {"give", 3, nif_give, 0},
+    {"set", 3, nif_set, 0},
+    {"get", 2, nif_get, 0},
+    {"peername", 1, nif_peername, 0},
+    {"sockname", 1, nif_sockname, 0},
+    {"fd", 1, nif_fd, 0},
+    {"monitor", 1, nif_monitor, 0},
+    {"cancel_monitor", 1, nif_cancel_monitor, 0},
+    {"stat", 1, nif_stat, 0},
+    {"info", 1, nif_info, 0},
+    {"pollsets", 0, nif_pollsets, 0},
+    {"serve", 1, nif_serve, 0},
+    {"poll", 2, nif_poll, 0},
+    {"pollset_info", 1, nif_pollset_info, 0},
+};
+
+ERL_NIF_INIT(weir_socket_nif, functions, load, NULL, upgrade, unload)

@@ -1,0 +1,123 @@
+/*
+ * Pollsets: epoll, choosing a set for a socket, and the pollers' entry.
+ *
+ * There is one for each scheduler, made at load. A poller is a process that has said that it serves the set
+ * (weir_pollset_serve); whoever served it before is told so by its next poll. When a poller finds nothing, it hands the
+ * descriptor of epoll to the runtime (enif_select), and gets a message when there is something again.
+ *
+ * When a poller dies, events stay in the kernel: a batch that was taken out is handled within the same call, which a
+ * kill does not interrupt. The next poller finds the rest.
+ */
+#ifndef WEIR_POLLSET_H
+#define WEIR_POLLSET_H
+
+#include "weir_slot.h"
+
+#include <erl_nif.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+struct weir_sock;
+
+/*
+ * What all versions of the library that are loaded at a time share: a new one takes it over from the old one. Its
+ * layout, and that of the resources, may not differ between the two, else the upgrade is refused: see WEIR_LAYOUT.
+ */
+struct weir_shared {
+    unsigned layout;
+    /* Loaded versions; and sets that have not been destroyed, which keep this. */
+    unsigned users;
+    atomic_uint live;
+    struct weir_pollset **pollsets;
+    unsigned count;
+    atomic_uint turn;
+    atomic_ullong resources;
+};
+
+/* To be raised whenever a structure of weir_sock.h, weir_pollset.h, weir_wait.h or weir_delivery.h changes. */
+#define WEIR_LAYOUT 1
+
+/* Events taken at once: enough to share the calls among many, few enough that the last does not wait long. */
+#define WEIR_POLL_BATCH 64
+
+struct weir_pollset {
+    struct weir_shared *shared;
+    unsigned number;
+    int epfd;
+    /* Guards the slots and the poller. A leaf: nothing is locked while it is held. */
+    pthread_mutex_t lock;
+    struct weir_slots slots;
+    ErlNifPid poller;
+    bool served;
+    /* Somebody is in poll, and uses env. */
+    atomic_flag polling;
+    ErlNifEnv *env;
+    bool selected;
+    bool armed;
+    /* Sockets that have more to deliver than one turn allows, each with a reference. For who is in poll. */
+    struct weir_sock *ready[WEIR_POLL_BATCH];
+    unsigned readies;
+    /* Members; and those of them that count when a set is chosen: not those that listen. */
+    atomic_uint sockets, load;
+    /* Written by the poller only. */
+    atomic_ullong polls, empty, events, sleeps, wakes, delivered;
+    atomic_ullong kicks, accepted;
+};
+
+/* A counter that has one writer at a time; readers may see the value before. */
+static inline void weir_count(atomic_ullong *counter, unsigned more)
+{
+    atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + more, memory_order_relaxed);
+}
+
+/* Makes as many sets, each a resource. NULL: no memory or no descriptors. */
+struct weir_shared *weir_pollsets_load(ErlNifEnv *env, unsigned count);
+
+/* Takes over the sets of a version that was loaded before. False: its layout is another, or there is no memory. */
+bool weir_pollsets_upgrade(ErlNifEnv *env, struct weir_shared *shared);
+
+/* Tells the runtime to let go of the descriptors. They are closed, and the sets freed, when no socket mentions them. */
+void weir_pollsets_unload(ErlNifEnv *env);
+
+unsigned weir_pollsets_count(void);
+struct weir_pollset *weir_pollset_number(unsigned number);
+
+/* A policy: the number of a set, or one of these. */
+enum { WEIR_LEAST_LOADED = -1, WEIR_ROUND_ROBIN = -2, WEIR_SCHEDULER = -3 };
+
+/* default | least_loaded | round_robin | scheduler | 0..N-1. False: it is none. */
+bool weir_pollset_policy(ErlNifEnv *env, ERL_NIF_TERM term, int *policy);
+struct weir_pollset *weir_pollset_choose(int policy);
+
+/* A slot for a socket, and back. */
+bool weir_pollset_enter(struct weir_pollset *pollset, struct weir_sock *sock, weir_slot_name *name);
+bool weir_pollset_leave(struct weir_pollset *pollset, weir_slot_name name);
+
+/* One more, or one less, that counts when a set is chosen. */
+void weir_pollset_weigh(struct weir_pollset *pollset, int more);
+
+/* A socket that is a member, with a reference; NULL: there is none. */
+struct weir_sock *weir_pollset_member(struct weir_pollset *pollset);
+
+/* 0 or an errno. */
+int weir_pollset_add(struct weir_pollset *pollset, int fd, weir_slot_name name);
+void weir_pollset_remove(struct weir_pollset *pollset, int fd);
+void weir_pollset_kick(struct weir_pollset *pollset, int fd, weir_slot_name name);
+
+/* Sends {decode, Sock} to the poller. No lock is held. */
+void weir_pollset_decode(ErlNifEnv *env, struct weir_pollset *pollset, struct weir_sock *sock);
+
+/*
+ * The calling process is the set's poller from now on. What the one before has left undone is done again: all members
+ * are looked at once more, and those with bytes for a decoder are sent to it as by weir_pollset_decode.
+ */
+ERL_NIF_TERM weir_pollset_serve(ErlNifEnv *env, struct weir_pollset *pollset);
+
+/* See weir_socket_nif:poll/2. */
+ERL_NIF_TERM weir_pollset_poll(ErlNifEnv *env, struct weir_pollset *pollset, ERL_NIF_TERM mode);
+
+ERL_NIF_TERM weir_pollset_info(ErlNifEnv *env, struct weir_pollset *pollset);
+
+#endif

@@ -1,0 +1,302 @@
+/* Sending. See weir_tx.h. */
+#include "weir_tx.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <string.h>
+#include <sys/uio.h>
+
+/* Pieces of one message; one of more is put together first. And pieces in one system call. */
+#define MAX_PIECES 256
+
+/* Bytes written from the queue before the poller looks at others. */
+#define FLUSH_BUDGET 1048576
+
+/* ---------------------------------------------------------------- writing */
+
+/* Writes once, unless interrupted. What was written; -1 with errno: nothing was, EAGAIN or an error. */
+static ssize_t write_some(int fd, struct iovec *pieces, size_t count)
+{
+    struct msghdr message = {.msg_iov = pieces, .msg_iovlen = count};
+    ssize_t written;
+
+    do {
+        if (count == 1) written = send(fd, pieces->iov_base, pieces->iov_len, MSG_DONTWAIT | MSG_NOSIGNAL);
+        else written = sendmsg(fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+    } while (written < 0 && errno == EINTR);
+    return written;
+}
+
+static bool is_full(int error) { return error == EAGAIN || error == EWOULDBLOCK; }
+
+/* What a failed send is called. */
+static ERL_NIF_TERM send_error(ErlNifEnv *env, const struct weir_sock *sock, int error)
+{
+    if (error == EPIPE || (error == ECONNRESET && !sock->delivery.show_econnreset))
+        return weir_refusal(env, weir_am_closed);
+    return weir_error(env, error);
+}
+
+/* Answers those of one kind, or of all but one, and leaves the others in their order. */
+static void answer_kind(struct weir_call *call, struct weir_sock *sock, enum weir_wait_kind kind, bool same,
+    ERL_NIF_TERM result)
+{
+    struct weir_waits *waits = &sock->tx.waits;
+
+    for (unsigned left = waits->count; left > 0; left--) {
+        struct weir_wait *first = waits->first;
+        if ((first->kind == kind) == same) {
+            weir_waits_answer(call, waits, result);
+        } else {
+            weir_waits_remove(waits, first);
+            weir_waits_push(waits, first);
+        }
+    }
+}
+
+void weir_tx_release(struct weir_sock *sock)
+{
+    if (sock->tx.queue) enif_ioq_destroy(sock->tx.queue);
+    sock->tx.queue = NULL;
+}
+
+void weir_tx_refuse_senders(struct weir_call *call, struct weir_sock *sock)
+{
+    answer_kind(call, sock, WEIR_WAIT_SEND, true, weir_refusal(call->build, weir_am_closed));
+}
+
+void weir_tx_drop(struct weir_call *call, struct weir_sock *sock)
+{
+    weir_tx_release(sock);
+    atomic_store(&sock->pending, false);
+    answer_kind(call, sock, WEIR_WAIT_CLOSE, false, weir_refusal(call->build, weir_am_closed));
+    answer_kind(call, sock, WEIR_WAIT_CLOSE, true, weir_am_ok);
+}
+
+/* Sending has failed for good: what is queued cannot be sent. Receiving finds out for itself. */
+static void fail(struct weir_call *call, struct weir_sock *sock, int error)
+{
+    sock->tx.error = error;
+    weir_tx_release(sock);
+    atomic_store(&sock->pending, false);
+    answer_kind(call, sock, WEIR_WAIT_CLOSE, false, weir_refusal(call->build, weir_am_closed));
+}
+
+/* The queue is empty. */
+static void emptied(struct weir_call *call, struct weir_sock *sock)
+{
+    atomic_store(&sock->pending, false);
+    weir_tx_release(sock);
+    if (sock->tx.shutdown >= 0) {
+        int failed = shutdown(sock->fd, sock->tx.shutdown) == 0 ? 0 : errno;
+        sock->tx.shutdown = -1;
+        answer_kind(call, sock, WEIR_WAIT_SHUTDOWN, true, failed ? weir_error(call->build, failed) : weir_am_ok);
+    }
+}
+
+/* Writes from the queue until it is empty or the kernel is full. */
+static void flush(struct weir_call *call, struct weir_sock *sock)
+{
+    size_t left = weir_tx_queued(sock);
+    ptrdiff_t budget = FLUSH_BUDGET;
+
+    while (left > 0) {
+        int count;
+        struct iovec *pieces = (struct iovec *)enif_ioq_peek(sock->tx.queue, &count);
+        if (budget <= 0) {
+            weir_sock_kick(sock);
+            break;
+        }
+        ssize_t written = write_some(sock->fd, pieces, (size_t)(count < MAX_PIECES ? count : MAX_PIECES));
+        if (written < 0) {
+            if (!is_full(errno)) {
+                fail(call, sock, errno);
+                return;
+            }
+            break;
+        }
+        budget -= written;
+        enif_ioq_deq(sock->tx.queue, (size_t)written, &left);
+    }
+    if (left <= sock->delivery.low) answer_kind(call, sock, WEIR_WAIT_SEND, true, weir_am_retry);
+    if (left == 0) emptied(call, sock);
+}
+
+void weir_tx_event(struct weir_call *call, struct weir_sock *sock)
+{
+    bool done;
+
+    weir_lock(&sock->tx.lock);
+    if (sock->state == WEIR_CONNECTED || sock->state == WEIR_FLUSHING) flush(call, sock);
+    done = sock->state == WEIR_FLUSHING && weir_tx_queued(sock) == 0;
+    weir_unlock(&sock->tx.lock);
+    if (!done) return;
+    /* Nothing is added to the queue in this state, and nobody else leaves it but by closing. */
+    weir_lock(&sock->rx.lock);
+    weir_sock_end(call, sock);
+    weir_unlock(&sock->rx.lock);
+}
+
+/* ---------------------------------------------------------------- a message */
+
+/* A message: its header, and its bytes as the term that they came in and as pieces. */
+struct message {
+    unsigned char header[4];
+    size_t header_length, length;
+    ERL_NIF_TERM data;
+    bool is_list;
+    size_t count;
+    struct iovec pieces[MAX_PIECES + 1];
+};
+
+/* Puts together a list of too many pieces. False: it is not a list of binaries, or there is no memory. */
+static bool flatten(ErlNifEnv *env, ERL_NIF_TERM list, ERL_NIF_TERM *flat)
+{
+    ERL_NIF_TERM head, tail;
+    ErlNifBinary piece;
+    size_t total = 0;
+
+    for (tail = list; enif_get_list_cell(env, tail, &head, &tail);) {
+        if (!enif_inspect_binary(env, head, &piece)) return false;
+        total += piece.size;
+    }
+    if (!enif_is_empty_list(env, tail)) return false;
+    unsigned char *room = enif_make_new_binary(env, total, flat);
+    if (!room && total > 0) return false;
+    for (tail = list; enif_get_list_cell(env, tail, &head, &tail); room += piece.size) {
+        enif_inspect_binary(env, head, &piece);
+        if (piece.size) memcpy(room, piece.data, piece.size);
+    }
+    return true;
+}
+
+/* Takes data apart. pieces[0] is for the header. False: it is no binary and no list of binaries. */
+static bool take_apart(ErlNifEnv *env, ERL_NIF_TERM data, struct message *message)
+{
+    ERL_NIF_TERM head, tail = data;
+    ErlNifBinary piece;
+
+    message->count = 1;
+    message->length = 0;
+    message->data = data;
+    message->is_list = true;
+    if (enif_inspect_binary(env, data, &piece)) {
+        message->is_list = false;
+        message->pieces[message->count++] = (struct iovec){piece.data, piece.size};
+        message->length = piece.size;
+        return true;
+    }
+    while (enif_get_list_cell(env, tail, &head, &tail)) {
+        if (!enif_inspect_binary(env, head, &piece)) return false;
+        if (message->count > MAX_PIECES) return flatten(env, data, &head) && take_apart(env, head, message);
+        message->pieces[message->count++] = (struct iovec){piece.data, piece.size};
+        message->length += piece.size;
+    }
+    return enif_is_empty_list(env, tail);
+}
+
+/* Puts the message, without the first `skip' bytes, at the end of the queue. False: no memory. */
+static bool enqueue(ErlNifEnv *env, struct weir_sock *sock, const struct message *message, size_t skip)
+{
+    ErlNifBinary header;
+    ErlNifIOVec *pieces = NULL;
+    ERL_NIF_TERM tail, list = message->is_list ? message->data : enif_make_list1(env, message->data);
+
+    if (!sock->tx.queue) sock->tx.queue = enif_ioq_create(ERL_NIF_IOQ_NORMAL);
+    if (!sock->tx.queue) return false;
+    if (skip < message->header_length) {
+        if (!enif_alloc_binary(message->header_length - skip, &header)) return false;
+        memcpy(header.data, message->header + skip, header.size);
+        if (!enif_ioq_enq_binary(sock->tx.queue, &header, 0)) return false;
+        skip = 0;
+    } else {
+        skip -= message->header_length;
+    }
+    if (message->length == 0) return true;
+    return enif_inspect_iovec(env, MAX_PIECES, list, &tail, &pieces) && enif_ioq_enqv(sock->tx.queue, pieces, skip);
+}
+
+/* Queues the rest of a message, and tries once more. */
+static ERL_NIF_TERM queue_rest(struct weir_call *call, struct weir_sock *sock, const struct message *message,
+    size_t written)
+{
+    bool first = weir_tx_queued(sock) == 0;
+
+    if (!enqueue(call->env, sock, message, written)) {
+        /* Half of a message may be on its way: nothing sensible can follow it. */
+        fail(call, sock, ENOMEM);
+        return weir_error(call->env, ENOMEM);
+    }
+    if (first) {
+        atomic_store(&sock->pending, true);
+        if (sock->delivery.delay_send) weir_sock_kick(sock);
+        else flush(call, sock);
+    }
+    return weir_am_ok;
+}
+
+/* Counts what is taken, and writes it if nothing is before it. */
+static ERL_NIF_TERM send_now(struct weir_call *call, struct weir_sock *sock, struct message *message)
+{
+    size_t total = message->header_length + message->length;
+    ssize_t written = 0;
+
+    if (weir_tx_queued(sock) == 0 && !sock->delivery.delay_send && total > 0) {
+        size_t at = message->header_length ? 0 : 1;
+        message->pieces[0] = (struct iovec){message->header, message->header_length};
+        written = write_some(sock->fd, message->pieces + at, message->count - at);
+        if (written < 0 && !is_full(errno)) {
+            int error = errno;
+            fail(call, sock, error);
+            return send_error(call->env, sock, error);
+        }
+        if (written < 0) written = 0;
+    }
+    sock->tx.count++;
+    sock->tx.bytes += total;
+    if (total > sock->tx.longest) sock->tx.longest = total;
+    return (size_t)written == total ? weir_am_ok : queue_rest(call, sock, message, (size_t)written);
+}
+
+static ERL_NIF_TERM send_locked(struct weir_call *call, struct weir_sock *sock, struct message *message,
+    ERL_NIF_TERM ref)
+{
+    int header;
+
+    if (sock->state == WEIR_CLOSED || sock->state == WEIR_FLUSHING) return weir_refusal(call->env, weir_am_closed);
+    if (sock->state != WEIR_CONNECTED) return weir_error(call->env, ENOTCONN);
+    if (sock->tx.error) return send_error(call->env, sock, sock->tx.error);
+    if (sock->tx.shutdown >= 0) return weir_refusal(call->env, weir_am_closed);
+    header = weir_frame_header(&sock->delivery.framing, message->length, message->header);
+    if (header < 0) return weir_error(call->env, EMSGSIZE);
+    message->header_length = (size_t)header;
+    if (weir_tx_queued(sock) >= sock->delivery.high && weir_tx_queued(sock) > 0) {
+        if (weir_waits_add(&sock->tx.waits, call->env, WEIR_WAIT_SEND, ref, 0)) return weir_am_wait;
+        return weir_error(call->env, ENOMEM);
+    }
+    return send_now(call, sock, message);
+}
+
+ERL_NIF_TERM weir_tx_send(struct weir_call *call, struct weir_sock *sock, ERL_NIF_TERM data, ERL_NIF_TERM ref)
+{
+    struct message message;
+    ERL_NIF_TERM result;
+
+    if (!take_apart(call->env, data, &message)) return enif_make_badarg(call->env);
+    weir_lock(&sock->tx.lock);
+    result = send_locked(call, sock, &message, ref);
+    weir_unlock(&sock->tx.lock);
+    return result;
+}
+
+/* ---------------------------------------------------------------- shutdown */
+
+ERL_NIF_TERM weir_tx_shutdown(struct weir_call *call, struct weir_sock *sock, int how, ERL_NIF_TERM ref)
+{
+    if (weir_tx_queued(sock) > 0) {
+        sock->tx.shutdown = how;
+        if (weir_waits_add(&sock->tx.waits, call->env, WEIR_WAIT_SHUTDOWN, ref, 0)) return weir_am_wait;
+        return weir_error(call->env, ENOMEM);
+    }
+    return shutdown(sock->fd, how) == 0 ? weir_am_ok : weir_error(call->env, errno);
+}

@@ -1,0 +1,226 @@
+%% @doc The NIF: sockets and poll sets. The interface for programs is {@link weir_socket}.
+%%
+%% No function blocks, except {@link close/2} with the option linger, which runs on a dirty scheduler. What has to wait
+%% returns `wait' and leaves the caller's reference in the socket; later one message `{Ref, Result}' is sent. To stop
+%% waiting, {@link cancel/2}: `ok' says that no message will come, `gone' that it has been sent. A caller that is killed
+%% is found dead when its turn comes, and nothing is lost but what was sent to it already.
+%%
+%% A socket belongs to the process that made or accepted it, and is closed when that dies; what is queued by then is
+%% still written, and the kernel gives up after 180 seconds without progress. Functions may be called by any process, at
+%% any time; on a socket that is closed they return `{error, closed}'.
+%%
+%% Posix names that are not known are `{unknown, Number}'.
+%%
+%% All is in docs/internals/socket.md.
+-module(weir_socket_nif).
+
+-export([open/3, open_fd/2, dup/1, bind/2, connect/3, listen/2, accept/2]).
+-export([recv/3, peek/2, wait_more/4, consume/5, expect/3, reject/2, cancel/2, send/3]).
+-export([close/2, close_now/1, shutdown/3, hold/1, give/3, set/3, get/2]).
+-export([peername/1, sockname/1, fd/1, monitor/1, cancel_monitor/1, stat/1, info/1]).
+-export([pollsets/0, serve/1, poll/2, pollset_info/1]).
+
+-on_load(load/0).
+
+%% In each function itself: then dialyzer takes it for what it is.
+-define(NOT_LOADED, erlang:nif_error(not_loaded)).
+
+-export_type([sock/0, address/0, policy/0, posix/0]).
+
+-type sock() :: reference().
+%% A resource. In terms for programs it is `{'$inet', weir_socket, Sock}'.
+
+-type address() ::
+    {inet, inet:ip4_address(), inet:port_number()}
+    | {inet6, inet:ip6_address(), inet:port_number(), FlowInfo :: 0..16#ffffffff, ScopeId :: 0..16#ffffffff}
+    | {local, binary()}.
+
+-type policy() :: default | least_loaded | round_robin | scheduler | non_neg_integer().
+%% The poll set of a socket, and of those that it accepts. `default' is `least_loaded': the one with the fewest sockets.
+%% `scheduler': the set of the scheduler that the caller runs on, as far as it is known.
+
+-type posix() :: inet:posix() | {unknown, integer()}.
+
+%% Whatever the library is called with, it is loaded from where the application is, or from beside the code.
+load() ->
+    Priv =
+        case code:priv_dir(weir_socket) of
+            {error, bad_name} -> filename:join(filename:dirname(filename:dirname(code:which(?MODULE))), "priv");
+            Dir -> Dir
+        end,
+    erlang:load_nif(filename:join(Priv, "weir_socket_nif"), erlang:system_info(schedulers)).
+
+%% @doc A socket of the caller's, in the network of this node or in the name space that a file names.
+-spec open(inet | inet6 | local, NetNs :: binary() | none, policy()) -> {ok, sock()} | {error, posix()}.
+open(_Domain, _NetNs, _Policy) -> ?NOT_LOADED.
+
+%% @doc Makes a socket of a descriptor of a stream socket, which is open, listening or connected. The descriptor stays
+%% open when the socket is closed: whoever has opened it closes it, and not before.
+-spec open_fd(integer(), policy()) -> {ok, sock()} | {error, posix()}.
+open_fd(_Fd, _Policy) -> ?NOT_LOADED.
+
+%% @doc A second socket, owned by the caller, for a duplicate of the descriptor. Which of the two receives what is
+%% undefined.
+-spec dup(sock()) -> {ok, sock()} | {error, closed | posix()}.
+dup(_Sock) -> ?NOT_LOADED.
+
+%% @doc Gives it a name.
+-spec bind(sock(), address()) -> ok | {error, closed | posix()}.
+bind(_Sock, _Address) -> ?NOT_LOADED.
+
+%% @doc Connects. `wait': later `{Ref, ok | {error, Reason}}'. After an error it may be tried again.
+-spec connect(sock(), address(), reference()) -> ok | wait | {error, closed | posix()}.
+connect(_Sock, _Address, _Ref) -> ?NOT_LOADED.
+
+%% @doc Makes it a listening socket, or changes its backlog.
+-spec listen(sock(), Backlog :: integer()) -> ok | {error, closed | posix()}.
+listen(_Sock, _Backlog) -> ?NOT_LOADED.
+
+%% @doc The next connection, as a socket of the caller's with the delivery options of this one. `wait': later `{Ref,
+%% {ok, Sock} | {error, Reason}}'. Those who wait are served in order. `emfile' and the like are told to everybody who
+%% waits; the connections stay in the kernel.
+-spec accept(sock(), reference()) -> {ok, sock()} | wait | {error, closed | posix()}.
+accept(_Sock, _Ref) -> ?NOT_LOADED.
+
+%% @doc Receives: a packet, or in raw mode so many bytes, or with 0 whatever there is. `wait': later `{Ref, {ok, Data} |
+%% {error, Reason}}'. Those who wait are served in order. `decode': the packets are found by `erlang:decode_packet/3':
+%% use {@link peek/2}, {@link wait_more/4} and {@link consume/4}. `{error, einval}': the socket is active, or a length
+%% is given where packets have one. `{error, enomem}': more than 64 MB.
+%%
+%% Cost: 0.3 us if it waits and nothing can be there; else that of recv(2), 1 us, and of the copy.
+-spec recv(sock(), Length :: non_neg_integer(), reference()) ->
+    {ok, binary() | [byte()] | nonempty_maybe_improper_list(byte(), binary())}
+    | wait
+    | decode
+    | {error, closed | posix()}.
+recv(_Sock, _Length, _Ref) -> ?NOT_LOADED.
+
+%% @doc What is in the buffer, how many bytes have been taken out before it since the beginning, and what the decoder
+%% remembers: what was given to {@link consume/5}, at first 0.
+-spec peek(sock(), reference()) ->
+    {ok, Seq :: non_neg_integer(), binary(), Decoder :: non_neg_integer()} | {error, closed | posix()}.
+peek(_Sock, _Ref) -> ?NOT_LOADED.
+
+%% @doc Waits until at least so many bytes are in the buffer; 0: one more than now. What {@link peek/2} returns, at once
+%% if they are there, or if somebody has taken bytes since `Seq'. `wait': later `{Ref, {more, Seq, Binary, Decoder} |
+%% {error, Reason}}'.
+-spec wait_more(sock(), Seq :: non_neg_integer(), Least :: non_neg_integer(), reference()) ->
+    {ok, Seq :: non_neg_integer(), binary(), Decoder :: non_neg_integer()} | wait | {error, closed | posix()}.
+wait_more(_Sock, _Seq, _Least, _Ref) -> ?NOT_LOADED.
+
+%% @doc Takes bytes out of the buffer, as one packet. With a message, that is sent to the owner, and counts as a message
+%% of active mode. `stale': nothing was done, because somebody has taken bytes since `Seq', or there is a message and
+%% the socket is not active any more. The next packet in the same binary is at `Seq + Bytes'.
+-spec consume(
+    sock(), Seq :: non_neg_integer(), Bytes :: non_neg_integer(), none | {msg, term()}, Decoder :: non_neg_integer()
+) -> ok | stale | {error, closed | posix()}.
+consume(_Sock, _Seq, _Bytes, _Message, _Decoder) -> ?NOT_LOADED.
+
+%% @doc The decoder of an active socket wants to see at least so many bytes before it is called again.
+-spec expect(sock(), Seq :: non_neg_integer(), Least :: non_neg_integer()) -> ok | stale | {error, closed | posix()}.
+expect(_Sock, _Seq, _Least) -> ?NOT_LOADED.
+
+%% @doc What is in the buffer is no packet, or one that is too long: receiving ends with `emsgsize'.
+-spec reject(sock(), Seq :: non_neg_integer()) -> ok | stale | {error, closed | posix()}.
+reject(_Sock, _Seq) -> ?NOT_LOADED.
+
+%% @doc Takes back whoever waits with this reference.
+-spec cancel(sock(), reference()) -> ok | gone.
+cancel(_Sock, _Ref) -> ?NOT_LOADED.
+
+%% @doc Sends a message as a whole: `ok' when it is written, or queued because the kernel is full. `wait': nothing was
+%% taken, because the queue is above the high watermark; try again after `{Ref, retry}'. That may also be `{Ref, {error,
+%% closed}}'. `{error, emsgsize}': it is longer than its header can say.
+%%
+%% Cost: that of sendmsg(2), 3 to 10 us. More than 256 binaries are put together first.
+-spec send(sock(), binary() | [binary()], reference()) -> ok | wait | {error, closed | posix()}.
+send(_Sock, _Data, _Ref) -> ?NOT_LOADED.
+
+%% @doc Closes. `wait': what is queued is written first; later `{Ref, ok}'. With the option `{linger, {true, 0}}' what
+%% is queued is dropped. `{error, closed}': somebody has closed it before.
+-spec close(sock(), reference()) -> ok | wait | {error, closed}.
+close(_Sock, _Ref) -> ?NOT_LOADED.
+
+%% @doc Closes, and drops what is queued.
+-spec close_now(sock()) -> ok | {error, closed}.
+close_now(_Sock) -> ?NOT_LOADED.
+
+%% @doc shutdown(2). `wait': what is queued is written first; later `{Ref, ok | {error, Reason}}'.
+-spec shutdown(sock(), read | write | read_write, reference()) -> ok | wait | {error, closed | posix()}.
+shutdown(_Sock, _How, _Ref) -> ?NOT_LOADED.
+
+%% @doc The first step of moving a socket to another owner: delivery stops. The value of `active' it had is for {@link
+%% give/3}. In between the caller passes on the messages of the socket in its mailbox.
+-spec hold(sock()) -> {ok, Active :: boolean() | once | integer()} | {error, closed | not_owner}.
+hold(_Sock) -> ?NOT_LOADED.
+
+%% @doc The second step: the owner changes, and delivery goes on. `badarg': that process is dead; the socket is still
+%% the caller's, and passive.
+-spec give(sock(), pid(), Active :: boolean() | once | integer()) ->
+    ok | {error, closed | not_owner | badarg | posix()}.
+give(_Sock, _Pid, _Active) -> ?NOT_LOADED.
+
+%% @doc Sets one option: of the kernel (c_src/weir_opt.h), or of delivery (c_src/weir_delivery.h). Setting `active'
+%% delivers what is there already.
+-spec set(sock(), Key :: term(), Value :: term()) -> ok | {error, closed | posix()}.
+set(_Sock, _Key, _Value) -> ?NOT_LOADED.
+
+%% @doc Reads one option.
+-spec get(sock(), Key :: term()) -> {ok, Value :: term()} | {error, closed | posix()}.
+get(_Sock, _Key) -> ?NOT_LOADED.
+
+%% @doc The address of the peer.
+-spec peername(sock()) -> {ok, address()} | {error, closed | posix()}.
+peername(_Sock) -> ?NOT_LOADED.
+
+%% @doc Its own address.
+-spec sockname(sock()) -> {ok, address()} | {error, closed | posix()}.
+sockname(_Sock) -> ?NOT_LOADED.
+
+%% @doc Its descriptor, which may be another's as soon as it is closed.
+-spec fd(sock()) -> {ok, integer()} | {error, closed}.
+fd(_Sock) -> ?NOT_LOADED.
+
+%% @doc The caller gets `{'DOWN', Ref, socket, Socket, closed}' when the socket closes.
+-spec monitor(sock()) -> {ok, reference()} | {error, closed | posix()}.
+monitor(_Sock) -> ?NOT_LOADED.
+
+%% @doc `true': no message will come. `false': it was sent, or this is no such reference.
+-spec cancel_monitor(term()) -> boolean().
+cancel_monitor(_Ref) -> ?NOT_LOADED.
+
+%% @doc Packets, bytes and the longest packet in both directions, and the bytes in the queue.
+-spec stat(sock()) -> {ok, #{atom() => non_neg_integer()}}.
+stat(_Sock) -> ?NOT_LOADED.
+
+%% @doc What it is and does, also when it is closed.
+-spec info(sock()) -> #{atom() => term()}.
+info(_Sock) -> ?NOT_LOADED.
+
+%% @doc How many poll sets there are: one for each scheduler of the node.
+-spec pollsets() -> pos_integer().
+pollsets() -> ?NOT_LOADED.
+
+%% @doc The caller is the poller of this set from now on. It will get messages `{decode, Sock}' too: see {@link poll/2}.
+-spec serve(Set :: non_neg_integer()) -> ok.
+serve(_Set) -> ?NOT_LOADED.
+
+%% @doc Serves the sockets of a set that are ready. For its poller.
+%%
+%% `look': once. `sleep': if nothing is ready, the runtime watches the set, and sends `{select, _, _, ready_input}' as
+%% soon as something is. `woken': such a message has come. `rearm': the same, and the set is to be watched again at
+%% once, as OTP 28 and later want it.
+%%
+%% `again': something was done, so there may be more. `nothing': nothing was ready. `idle': the same, and the set is
+%% watched. `gone': another process has become the poller. `decode': these sockets are active and have bytes for {@link
+%% weir_socket_decode}.
+%%
+%% Cost: 1 us, and 2 us for each that is ready; below 2 ms.
+-spec poll(Set :: non_neg_integer(), look | sleep | woken | rearm) -> Next | {decode, [sock()], Next} when
+    Next :: again | nothing | idle | gone.
+poll(_Set, _Mode) -> ?NOT_LOADED.
+
+%% @doc Who serves a set, how many sockets and slots it has, and what it has done. `resources' is of all sets: sockets
+%% that a term or a slot still mentions.
+-spec pollset_info(Set :: non_neg_integer()) -> #{atom() => term()}.
+pollset_info(_Set) -> ?NOT_LOADED.
