@@ -1,0 +1,436 @@
+%% @doc gen_tcp's functions, and inet's, on sockets of our own.
+%%
+%% A socket is `{'$inet', weir_socket, Handle}'. `listen' and `connect' of this module make one; from then on gen_tcp's
+%% and inet's functions accept it as it is, and so does what is built on them. Calling this module saves a hop.
+%% What messages its owner gets, how packets are formed, what each option does, is as gen_tcp's documentation says;
+%% what is different is listed in docs/guide/socket.md.
+%%
+%% A socket is read by the poller of its pollset (one for each scheduler), written by whoever sends. There is no process
+%% for a socket. Its owner is the process that opened or accepted it; when that dies the socket is closed.
+%%
+%% Errors. Misuse is what gen_tcp makes of it: `listen' and `connect' exit with `badarg' when an option or an address is
+%% none; `setopts' and `getopts' return `{error, einval}'; other functions fail with `function_clause'. Options that
+%% gen_tcp takes and this module cannot honour are refused by name, with `{error, {bad_option, Key, Value}}'.
+%% The application weir_socket has to run: its pollers are what makes sockets move.
+%%
+%% Waiting. Whoever waits gets an answer as soon as somebody closes the socket, and after a time-out nothing comes late:
+%% see {@link weir_socket_wait}. Time-outs are in milliseconds.
+%%
+%% Costs are of x86-64 at 3 GHz.
+-module(weir_socket).
+
+-export([listen/2, accept/1, accept/2, connect/2, connect/3, connect/4]).
+-export([send/2, recv/2, recv/3, shutdown/2, close/1, controlling_process/2]).
+-export([setopts/2, getopts/2, peername/1, sockname/1, port/1, getstat/1, getstat/2, info/1]).
+-export([dup_socket/1, socket_info/2]).
+%% For inet, gen_tcp and file only, which call them of whatever module a socket names.
+-export([unrecv/2, sendfile/4, socknames/1, monitor/1, cancel_monitor/1, socket_to_list/1, which_packet_type/1]).
+
+-export_type([socket/0, option/0, listen_option/0, connect_option/0, open_error/0]).
+
+-include("weir_socket.hrl").
+
+-define(COUNTERS, [
+    recv_oct, recv_cnt, recv_max, recv_avg, recv_dvi, send_oct, send_cnt, send_max, send_avg, send_pend
+]).
+
+-type socket() :: {'$inet', weir_socket, weir_socket_nif:sock()}.
+
+%% What setopts takes.
+-type option() ::
+    binary
+    | list
+    | {atom(), term()}
+    | {raw, Level :: integer(), Name :: integer(), Value :: binary()}
+    | {raw, {Level :: integer(), Name :: integer(), Value :: binary()}}.
+
+%% `{pollset, N}' chooses the set (0 to the number of schedulers minus one) that serves the socket; `{bind_policy, P}'
+%% how it is chosen: `scheduler', that of the caller's scheduler; `least_loaded', the one with the fewest sockets;
+%% `round_robin', one after the other. For a listening socket both are what its accepted sockets get.
+-type open_option() ::
+    inet
+    | inet6
+    | local
+    | {ip | ifaddr, inet:socket_address() | weir_socket_addr:sockaddr()}
+    | {port, inet:port_number()}
+    | {fd, non_neg_integer()}
+    | {netns, file:filename_all()}
+    | {pollset, non_neg_integer()}
+    | {bind_policy, scheduler | least_loaded | round_robin}
+    | option().
+
+-type listen_option() :: {backlog, non_neg_integer()} | open_option().
+-type connect_option() :: open_option().
+
+-type open_error() ::
+    {error, inet:posix() | system_limit | nxdomain | timeout | weir_socket_opts:bad_option()}.
+
+-type stat() :: inet:stat_option().
+
+%% @doc Opens a socket that listens on a port, or for a service. Port 0: the kernel chooses one; see {@link port/1}.
+%%
+%% Its options are those of the sockets that are accepted. Exits with `badarg' for what is no option.
+%%
+%% Cost: 13 us with closing it.
+-spec listen(inet:port_number() | atom(), [listen_option()]) -> {ok, socket()} | open_error().
+listen(Port, Options) -> weir_socket_open:listen(Port, Options).
+
+%% @doc The same as `accept(Socket, infinity)'.
+-spec accept(socket()) -> {ok, socket()} | {error, closed | system_limit | inet:posix()}.
+accept(Socket) -> accept(Socket, infinity).
+
+%% @doc The next connection. The caller is its owner. Any number of processes may wait, and are served in order.
+%%
+%% `closed': the listening socket is closed; `einval': it does not listen; `emfile', `enfile': there are no descriptors
+%% left. A connection that comes when the time is over is not lost: the next call gets it.
+-spec accept(socket(), timeout()) -> {ok, socket()} | {error, closed | timeout | system_limit | inet:posix()}.
+accept(?SOCKET(Sock), Timeout) when ?IS_TIMEOUT(Timeout) ->
+    Ref = make_ref(),
+    case weir_socket_nif:accept(Sock, Ref) of
+        wait ->
+            receive
+                {Ref, Result} -> accepted(Result)
+            after Timeout ->
+                accepted(weir_socket_wait:cancel(Sock, Ref))
+            end;
+        Result ->
+            accepted(Result)
+    end.
+
+accepted({ok, Sock}) -> {ok, ?SOCKET(Sock)};
+accepted({error, _} = Error) -> Error.
+
+%% @doc The same as `connect(SockAddr, Options, infinity)'.
+-spec connect(weir_socket_addr:sockaddr(), [connect_option()]) -> {ok, socket()} | open_error().
+connect(#{} = SockAddr, Options) -> connect(SockAddr, Options, infinity).
+
+%% @doc Connects to an address in the form of a map; or the same as `connect(Host, Port, Options, infinity)'.
+-spec connect(weir_socket_addr:sockaddr(), [connect_option()], timeout()) -> {ok, socket()} | open_error();
+    (weir_socket_addr:host(), inet:port_number() | atom(), [connect_option()]) -> {ok, socket()} | open_error().
+connect(#{} = SockAddr, Options, Timeout) when ?IS_TIMEOUT(Timeout) ->
+    weir_socket_open:connect(SockAddr, Options, Timeout);
+connect(Host, Port, Options) ->
+    connect(Host, Port, Options, infinity).
+
+%% @doc Connects to a host: an address; a name, of which each address is tried until one answers; or `{local, Path}'
+%% with port 0. The time-out is for all of it, except that the operating system's resolver does not heed it.
+%%
+%% The caller is the owner. Exits with `badarg' for what is no option, address or port.
+%%
+%% Cost: 60 us with an address of this node, with accepting it and closing both ends.
+-spec connect(weir_socket_addr:host(), inet:port_number() | atom(), [connect_option()], timeout()) ->
+    {ok, socket()} | open_error().
+connect(Host, Port, Options, Timeout) when ?IS_TIMEOUT(Timeout) ->
+    weir_socket_open:connect(Host, Port, Options, Timeout).
+
+%% @doc Sends a packet. `ok': the kernel has it, or it is queued for the kernel.
+%%
+%% When the queue is above its high watermark (8 KB, option `high_watermark'), the caller waits until it is down to the
+%% low one, for as long as the option `send_timeout' says. After a time-out nothing of the packet has been taken;
+%% with `send_timeout_close' the socket is closed then. Several processes may send: no packet gets into another, and
+%% those of one process keep their order.
+%%
+%% `closed': the socket is closed, here or, as far as one can know, at the other end; `einval': no iodata; `emsgsize':
+%% longer than the header of the option `packet' can say.
+%%
+%% Cost: that of the kernel, 3 to 10 us, for a binary that it takes; more for iodata of many parts.
+-spec send(socket(), iodata()) -> ok | {error, closed | timeout | inet:posix()}.
+send(?SOCKET(Sock), Data) when is_binary(Data) ->
+    send_now(Sock, Data);
+send(?SOCKET(Sock), Data) ->
+    try erlang:iolist_to_iovec(Data) of
+        Iovec -> send_now(Sock, Iovec)
+    catch
+        error:badarg -> {error, einval}
+    end.
+
+send_now(Sock, Data) ->
+    Ref = make_ref(),
+    case weir_socket_nif:send(Sock, Data, Ref) of
+        wait -> weir_socket_wait:send(Sock, Data, Ref);
+        Result -> Result
+    end.
+
+%% @doc The same as `recv(Socket, Length, infinity)'.
+-spec recv(socket(), non_neg_integer()) -> {ok, Packet} | {error, closed | inet:posix()} when
+    Packet :: binary() | string() | term().
+recv(Socket, Length) -> recv(Socket, Length, infinity).
+
+%% @doc The next packet of a passive socket; without packets, `Length' bytes, or with 0 those that are there.
+%%
+%% Several processes may wait, and are served in order. What is received when the time is over is not lost: the next
+%% call gets it. `closed': the other end has closed, and all that it sent was received, or the socket is closed here;
+%% `einval': the socket is active; `enomem': more than 64 MB; `emsgsize': the packet is longer than `packet_size'.
+%%
+%% Cost: 0.8 us without a system call.
+-spec recv(socket(), non_neg_integer(), timeout()) -> {ok, Packet} | {error, closed | timeout | inet:posix()} when
+    Packet :: binary() | string() | term().
+recv(?SOCKET(Sock), Length, Timeout) when is_integer(Length), Length >= 0, ?IS_TIMEOUT(Timeout) ->
+    Ref = make_ref(),
+    case weir_socket_nif:recv(Sock, Length, Ref) of
+        wait ->
+            receive
+                {Ref, Result} -> Result
+            after Timeout ->
+                weir_socket_wait:cancel(Sock, Ref)
+            end;
+        decode ->
+            weir_socket_decode:recv(Sock, Timeout);
+        Result ->
+            Result
+    end.
+
+%% @doc Shuts one direction or both. `write' and `read_write' wait until what is queued is written. The other end reads
+%% the end of the stream; data can go on the other way.
+-spec shutdown(socket(), read | write | read_write) -> ok | {error, closed | inet:posix()}.
+shutdown(?SOCKET(Sock), How) when How =:= read; How =:= write; How =:= read_write ->
+    Ref = make_ref(),
+    case weir_socket_nif:shutdown(Sock, How, Ref) of
+        wait -> weir_socket_wait:shutdown(Ref);
+        Result -> Result
+    end.
+
+%% @doc Closes the socket. Waits until what is queued is written, unless the option `linger' is `{true, 0}'; gives up as
+%% gen_tcp does: when the other end takes nothing for 5 seconds, after the seconds of `linger', or 180 seconds.
+%% All who wait in a call for the socket get `{error, closed}'. A message `{tcp_closed, Socket}' is taken out of the
+%% caller's mailbox. Any process may close a socket. Once more is `ok'.
+%%
+%% Cost: 3 us, and a scan of the caller's mailbox.
+-spec close(socket()) -> ok.
+close(?SOCKET(Sock) = Socket) ->
+    Ref = make_ref(),
+    case weir_socket_nif:close(Sock, Ref) of
+        wait -> weir_socket_wait:close(Sock, Ref);
+        _ -> ok
+    end,
+    receive
+        {tcp_closed, Socket} -> ok
+    after 0 ->
+        ok
+    end.
+
+%% @doc Makes another process the owner: messages go there from now on, and the socket is closed when that one dies.
+%%
+%% Messages of the socket that are in the caller's mailbox are moved, before anything that comes later. If the new
+%% owner is not alive they are put back, and the result is `{error, badarg}'.
+%%
+%% Delivery stops while the socket is moved: if the caller is killed in between, the socket is closed as always.
+%%
+%% Cost: 4 to 8 us with the switch to the new owner, and a scan of the caller's mailbox.
+-spec controlling_process(socket(), pid()) -> ok | {error, closed | not_owner | badarg | inet:posix()}.
+controlling_process(?SOCKET(Sock) = Socket, Pid) when is_pid(Pid), Pid =/= self(), node(Pid) =:= node() ->
+    case weir_socket_nif:hold(Sock) of
+        {ok, Active} -> move(Socket, Pid, Active);
+        {error, not_owner} -> owned_by(Sock, Pid);
+        {error, _} = Error -> Error
+    end;
+controlling_process(?SOCKET(Sock), Pid) when Pid =:= self() ->
+    owned_by(Sock, Pid);
+controlling_process(?SOCKET(_), Pid) when is_pid(Pid) ->
+    {error, badarg}.
+
+move(?SOCKET(Sock) = Socket, Pid, Active) ->
+    Messages = take_messages(Socket),
+    forward(Messages, Pid),
+    case weir_socket_nif:give(Sock, Pid, Active) of
+        ok ->
+            ok;
+        {error, _} = Error ->
+            forward(Messages, self()),
+            _ = weir_socket_nif:give(Sock, self(), Active),
+            Error
+    end.
+
+forward(Messages, Pid) -> lists:foreach(fun(Message) -> Pid ! Message end, Messages).
+
+take_messages(Socket) ->
+    receive
+        {tcp, Socket, _} = Message -> [Message | take_messages(Socket)];
+        {http, Socket, _} = Message -> [Message | take_messages(Socket)];
+        {tcp_passive, Socket} = Message -> [Message | take_messages(Socket)];
+        {tcp_error, Socket, _} = Message -> [Message | take_messages(Socket)];
+        {tcp_closed, Socket} = Message -> [Message | take_messages(Socket)]
+    after 0 ->
+        []
+    end.
+
+%% It is no error to give a socket to who has it.
+owned_by(Sock, Pid) ->
+    case weir_socket_nif:info(Sock) of
+        #{state := closed} -> {error, closed};
+        #{owner := Pid} -> ok;
+        #{} -> {error, not_owner}
+    end.
+
+%% @doc Sets options. The first that fails ends it; those before it are set. `einval': one of them is no option, or can
+%% not be changed any more, or the socket is closed.
+%%
+%% Cost: 0.8 us and 0.3 us an option; 1 us more for `tos' and `tclass'.
+-spec setopts(socket(), [option()]) -> ok | {error, inet:posix() | weir_socket_opts:bad_option()}.
+setopts(?SOCKET(Sock), Options) ->
+    case weir_socket_opts:to_set(Options) of
+        {ok, Settings} -> einval_if_closed(weir_socket_settings:set(Sock, Settings));
+        badarg -> {error, einval};
+        {bad_option, _, _} = Refused -> {error, Refused}
+    end.
+
+%% @doc Reads options, by their names, or `{raw, Level, Name, Size or binary}'. What the kernel does not have for such a
+%% socket is left out. `einval': one of them is no option, or the socket is closed.
+%%
+%% Cost: as {@link setopts/2}.
+-spec getopts(socket(), [atom() | tuple()]) -> {ok, [option()]} | {error, inet:posix()}.
+getopts(?SOCKET(Sock), Options) ->
+    case weir_socket_opts:to_get(Options) of
+        {ok, Keys} -> einval_if_closed(weir_socket_settings:get(Sock, Keys));
+        badarg -> {error, einval}
+    end.
+
+%% @doc The address of the other end. `einval': the socket is closed; `enotconn': it is not connected.
+-spec peername(socket()) ->
+    {ok, {inet:ip_address(), inet:port_number()} | inet:returned_non_ip_address()} | {error, inet:posix()}.
+peername(?SOCKET(Sock)) -> name(weir_socket_nif:peername(Sock)).
+
+%% @doc The address of this end. `einval': the socket is closed.
+-spec sockname(socket()) ->
+    {ok, {inet:ip_address(), inet:port_number()} | inet:returned_non_ip_address()} | {error, inet:posix()}.
+sockname(?SOCKET(Sock)) -> name(weir_socket_nif:sockname(Sock)).
+
+name({ok, Address}) -> {ok, weir_socket_addr:to_inet(Address)};
+name({error, _} = Error) -> einval_if_closed(Error).
+
+%% @doc The port of this end; of a local socket, its path.
+-spec port(socket()) -> {ok, inet:port_number() | binary()} | {error, inet:posix()}.
+port(Socket) ->
+    case sockname(Socket) of
+        {ok, {_, Port}} -> {ok, Port};
+        {error, _} = Error -> Error
+    end.
+
+%% @doc All counters: see {@link getstat/2}.
+-spec getstat(socket()) -> {ok, [{stat(), non_neg_integer()}]} | {error, inet:posix()}.
+getstat(Socket) -> getstat(Socket, ?COUNTERS).
+
+%% @doc What the socket has received and sent, in packets and bytes, as inet says it; `send_pend' is what is queued. The
+%% mean deviation `recv_dvi' is not counted, and is always 0. `einval': no such counter, or the socket is closed.
+%%
+%% Cost: 1.5 us.
+-spec getstat(socket(), [stat()]) -> {ok, [{stat(), non_neg_integer()}]} | {error, inet:posix()}.
+getstat(?SOCKET(Sock), Names) when is_list(Names) ->
+    case weir_socket_nif:info(Sock) of
+        #{state := closed} -> {error, einval};
+        #{counters := Counters} -> counters(Names, Counters)
+    end.
+
+counters(Names, Counters) ->
+    try
+        {ok, [{Name, counter(Name, Counters)} || Name <- Names]}
+    catch
+        error:{badkey, _} -> {error, einval}
+    end.
+
+counter(recv_avg, #{recv_oct := Bytes, recv_cnt := N}) -> average(Bytes, N);
+counter(send_avg, #{send_oct := Bytes, send_cnt := N}) -> average(Bytes, N);
+counter(recv_dvi, _Counters) -> 0;
+counter(Name, Counters) -> maps:get(Name, Counters).
+
+average(_Bytes, 0) -> 0;
+average(Bytes, N) -> Bytes div N.
+
+%% @doc What there is to say about a socket: `owner', `states', `active', `counters' as in inet's, and what
+%% {@link socket_info/2} knows. Of a closed one, `#{states => [closed]}'.
+%%
+%% Cost: 2 us.
+-spec info(socket()) -> map().
+info(?SOCKET(Sock)) ->
+    case weir_socket_nif:info(Sock) of
+        #{state := closed} ->
+            #{states => [closed]};
+        #{state := State, counters := Counters} = Info ->
+            {ok, All} = counters(?COUNTERS, Counters),
+            Info#{states => states(State), counters := maps:from_list(All)}
+    end.
+
+states(listening) -> [listen, open];
+states(connecting) -> [connecting, open];
+states(connected) -> [connected, open];
+states(flushing) -> [closing, open];
+states(_) -> [open].
+
+%% @doc Another descriptor of the same connection or listening socket, owned by the caller, with the delivery options
+%% of the first. Both have to be closed for the connection to end. Two that receive share what comes: each byte goes to
+%% one of them.
+-spec dup_socket(socket()) -> {ok, socket()} | {error, inet:posix()}.
+dup_socket(?SOCKET(Sock)) ->
+    case weir_socket_nif:dup(Sock) of
+        {ok, Other} -> {ok, ?SOCKET(Other)};
+        {error, _} = Error -> einval_if_closed(Error)
+    end.
+
+%% @doc One of what {@link info/1} says, in the manner of `erlang:port_info/2': `connected' or `owner', `pollset' (the
+%% number of the set that serves it), `state', `fd', `domain'. `undefined': the socket is closed, or knows no such
+%% thing.
+-spec socket_info(socket(), atom()) -> {atom(), term()} | undefined.
+socket_info(Socket, connected) ->
+    case socket_info(Socket, owner) of
+        {owner, Owner} -> {connected, Owner};
+        undefined -> undefined
+    end;
+socket_info(?SOCKET(Sock), Item) when is_atom(Item) ->
+    case weir_socket_nif:info(Sock) of
+        #{state := closed} -> undefined;
+        #{Item := Value} -> {Item, Value};
+        #{} -> undefined
+    end.
+
+einval_if_closed({error, closed}) -> {error, einval};
+einval_if_closed(Result) -> Result.
+
+%% What inet, gen_tcp and file ask for.
+
+%% @private
+-spec unrecv(socket(), iodata()) -> {error, enotsup}.
+unrecv(?SOCKET(_), _Data) -> {error, enotsup}.
+
+%% @private file:sendfile reads and sends, then.
+-spec sendfile(socket(), term(), term(), term()) -> {error, enotsup}.
+sendfile(?SOCKET(_), _File, _Offset, _Bytes) -> {error, enotsup}.
+
+%% @private
+-spec socknames(socket()) -> {ok, [term()]} | {error, inet:posix()}.
+socknames(Socket) ->
+    case sockname(Socket) of
+        {ok, Name} -> {ok, [Name]};
+        {error, _} = Error -> Error
+    end.
+
+%% @private For inet:monitor/1, which has to be told of it, so that inet:cancel_monitor/1 knows whom to ask.
+-spec monitor(socket()) -> reference().
+monitor(?SOCKET(Sock) = Socket) ->
+    case weir_socket_nif:monitor(Sock) of
+        {ok, Ref} ->
+            Ref;
+        {error, closed} ->
+            Ref = make_ref(),
+            self() ! {'DOWN', Ref, socket, Socket, nosock},
+            Ref;
+        {error, Reason} ->
+            error(Reason, [Socket])
+    end.
+
+%% @private
+-spec cancel_monitor(reference()) -> boolean().
+cancel_monitor(Ref) when is_reference(Ref) -> weir_socket_nif:cancel_monitor(Ref).
+
+%% @private
+-spec socket_to_list(socket()) -> string().
+socket_to_list(?SOCKET(Sock)) ->
+    "#Ref" ++ Number = lists:flatten(io_lib:format("~0p", [Sock])),
+    "#Socket" ++ Number.
+
+%% @private
+-spec which_packet_type(socket()) -> {ok, term()} | {error, inet:posix()}.
+which_packet_type(Socket) ->
+    case getopts(Socket, [packet]) of
+        {ok, [{packet, Type}]} -> {ok, Type};
+        {error, _} = Error -> Error
+    end.

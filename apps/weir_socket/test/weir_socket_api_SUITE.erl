@@ -1,0 +1,687 @@
+%% weir_socket beyond what all implementations have in common: what OTP asks of its sockets, waiting and its end,
+%% owners, and what is Weir's own. The other end of a connection is gen_tcp's.
+-module(weir_socket_api_SUITE).
+
+-include_lib("common_test/include/ct.hrl").
+-include_lib("stdlib/include/assert.hrl").
+-include_lib("proper/include/proper.hrl").
+
+-compile([export_all, nowarn_export_all]).
+
+-define(DEADLINE, 20_000).
+
+suite() -> [{timetrap, {minutes, 2}}].
+
+all() ->
+    [
+        gen_tcp_takes_it, inet_takes_it, inet_listener, sendfile, monitors, cancelled_monitors, monitors_of_the_closed,
+        many_monitors, stats, infos, received_in_time_or_later, accepted_in_time_or_later, gone_answers_are_taken,
+        recv_closed_by_another, accept_closed_by_another, send_closed_by_another, send_times_out, send_timeout_closes,
+        send_goes_on_when_there_is_room, shutdown_waits, close_waits, close_gives_up, close_drops_with_linger_zero,
+        moves_what_was_sent, gives_back_what_was_sent, not_the_owner, owner_already, owners_elsewhere,
+        several_addresses,
+        connect_in_time, connect_leaves_nothing, sockaddrs, services, from_an_address, taken_descriptors, duplicates,
+        sets,
+        arguments
+    ].
+
+init_per_suite(Config) ->
+    {ok, Started} = application:ensure_all_started(weir_socket),
+    [{started, Started} | Config].
+
+end_per_suite(Config) -> lists:foreach(fun application:stop/1, lists:reverse(?config(started, Config))).
+
+%% Nothing is left in the mailbox of whoever has called.
+init_per_testcase(_Case, Config) -> Config.
+
+end_per_testcase(_Case, _Config) -> ok.
+
+%% ---------------------------------------------------------------- OTP's own functions
+
+gen_tcp_takes_it(_) ->
+    {ok, Listener} = weir_socket:listen(0, [binary, {active, false}, {packet, 2}]),
+    {ok, Port} = inet:port(Listener),
+    {ok, Peer} = gen_tcp:connect({127, 0, 0, 1}, Port, [binary, {active, false}, {packet, 2}]),
+    {ok, Socket} = gen_tcp:accept(Listener),
+    {error, timeout} = gen_tcp:accept(Listener, 0),
+    ok = gen_tcp:send(Peer, "hello"),
+    {ok, <<"hello">>} = gen_tcp:recv(Socket, 0),
+    ok = gen_tcp:send(Socket, ["wo", <<"rld">>]),
+    {ok, <<"world">>} = gen_tcp:recv(Peer, 0),
+    {error, timeout} = gen_tcp:recv(Socket, 0, 0),
+    ok = gen_tcp:shutdown(Socket, write),
+    {error, closed} = gen_tcp:recv(Peer, 0),
+    {error, enotsup} = gen_tcp:unrecv(Socket, "x"),
+    {Pid, Ref} = spawn_monitor(fun() -> receive stop -> ok end end),
+    ok = gen_tcp:controlling_process(Socket, Pid),
+    Pid ! stop,
+    receive {'DOWN', Ref, _, _, _} -> ok end,
+    eventually(fun() -> gen_tcp:recv(Socket, 0, 0) =:= {error, closed} end),
+    ok = gen_tcp:close(Socket),
+    ok = gen_tcp:close(Listener),
+    ok = gen_tcp:close(Peer).
+
+inet_takes_it(_) ->
+    {Socket, Peer} = pair([binary, {active, false}]),
+    {ok, [{active, false}, {nodelay, false}]} = inet:getopts(Socket, [active, nodelay]),
+    ok = inet:setopts(Socket, [{nodelay, true}, {active, once}]),
+    {ok, [{active, once}, {nodelay, true}]} = inet:getopts(Socket, [active, nodelay]),
+    {ok, Own} = inet:sockname(Socket),
+    {ok, Own} = inet:peername(Peer),
+    {ok, Others} = inet:sockname(Peer),
+    {ok, Others} = inet:peername(Socket),
+    {ok, [Own]} = inet:socknames(Socket),
+    {ok, Port} = inet:port(Socket),
+    {_, Port} = Own,
+    {ok, [{recv_cnt, 0}]} = inet:getstat(Socket, [recv_cnt]),
+    {ok, [_ | _]} = inet:getstat(Socket),
+    #{owner := Self} = inet:info(Socket),
+    Self = self(),
+    {ok, [{fd, Fd}]} = inet:getopts(Socket, [fd]),
+    true = is_integer(Fd),
+    [$# | _] = inet:socket_to_list(Socket),
+    ok = inet:close(Socket),
+    {error, einval} = inet:getopts(Socket, [active]),
+    ok = gen_tcp:close(Peer).
+
+inet_listener(_) ->
+    {ok, Listener} = weir_socket:listen(0, [{packet, line}]),
+    {error, enotconn} = inet:peername(Listener),
+    {error, enotconn} = gen_tcp:recv(Listener, 0, 0),
+    {error, enotconn} = gen_tcp:send(Listener, "x"),
+    {ok, line} = weir_socket:which_packet_type(Listener),
+    #{states := [listen, open]} = inet:info(Listener),
+    ok = inet:close(Listener),
+    {error, closed} = gen_tcp:accept(Listener),
+    {error, closed} = gen_tcp:accept(Listener, 0).
+
+sendfile(Config) ->
+    {Socket, Peer} = pair([binary, {active, false}]),
+    File = filename:join(?config(priv_dir, Config), "file"),
+    Content = rand:bytes(100_000),
+    ok = file:write_file(File, Content),
+    Reader = start(fun() -> gen_tcp:recv(Peer, 100_000, ?DEADLINE) end),
+    {ok, 100_000} = file:sendfile(File, Socket),
+    ok = gen_tcp:controlling_process(Peer, self()),
+    {ok, Content} = await(Reader),
+    ok = weir_socket:close(Socket).
+
+monitors(_) ->
+    {Socket, Peer} = pair([]),
+    Ref = inet:monitor(Socket),
+    nothing(),
+    ok = weir_socket:close(Socket),
+    receive {'DOWN', Ref, socket, Socket, closed} -> ok after ?DEADLINE -> error(not_told) end,
+    false = inet:cancel_monitor(Ref),
+    nothing(),
+    ok = gen_tcp:close(Peer),
+    %% The peer closes.
+    {Other, OtherPeer} = pair([{active, false}]),
+    OtherRef = inet:monitor(Other),
+    Waiting = start(fun() -> weir_socket:recv(Other, 0) end),
+    ok = gen_tcp:close(OtherPeer),
+    {error, closed} = await(Waiting),
+    receive {'DOWN', OtherRef, socket, Other, closed} -> ok after ?DEADLINE -> error(not_told) end.
+
+cancelled_monitors(_) ->
+    {Socket, Peer} = pair([]),
+    Ref = inet:monitor(Socket),
+    Kept = inet:monitor(Socket),
+    true = inet:cancel_monitor(Ref),
+    false = inet:cancel_monitor(Ref),
+    false = weir_socket:cancel_monitor(make_ref()),
+    ok = weir_socket:close(Socket),
+    receive {'DOWN', Kept, socket, Socket, closed} -> ok after ?DEADLINE -> error(not_told) end,
+    nothing(),
+    ok = gen_tcp:close(Peer).
+
+monitors_of_the_closed(_) ->
+    {ok, Socket} = weir_socket:listen(0, []),
+    ok = weir_socket:close(Socket),
+    Ref = inet:monitor(Socket),
+    receive {'DOWN', Ref, socket, Socket, nosock} -> ok after 0 -> error(not_told) end,
+    false = inet:cancel_monitor(Ref).
+
+%% Those that died leave nothing; the others are told.
+many_monitors(_) ->
+    {ok, Socket} = weir_socket:listen(0, []),
+    Dead = [spawn_monitor(fun() -> weir_socket:monitor(Socket) end) || _ <- lists:seq(1, 50)],
+    [receive {'DOWN', Ref, process, Pid, normal} -> ok end || {Pid, Ref} <- Dead],
+    Alive = [
+        start(fun() ->
+            Ref = weir_socket:monitor(Socket),
+            receive {'DOWN', Ref, socket, Socket, closed} -> told end
+        end)
+     || _ <- lists:seq(1, 50)
+    ],
+    [eventually(fun() -> process_info(Pid, current_function) =/= undefined end) || {Pid, _} <- Alive],
+    ok = weir_socket:close(Socket),
+    [true = lists:member(await(Waiting), [told]) || Waiting <- Alive].
+
+stats(_) ->
+    {Socket, Peer} = pair([binary, {active, false}, {packet, 1}]),
+    ok = weir_socket:send(Socket, "abc"),
+    ok = weir_socket:send(Socket, "abcde"),
+    ok = gen_tcp:send(Peer, <<3, "xyz">>),
+    {ok, <<"xyz">>} = weir_socket:recv(Socket, 0),
+    {ok, Stats} = weir_socket:getstat(Socket),
+    %% With headers, as gen_tcp counts.
+    #{
+        send_cnt := 2, send_oct := 10, send_max := 6, send_avg := 5, send_pend := 0, recv_cnt := 1, recv_oct := 4,
+        recv_max := 4, recv_avg := 4, recv_dvi := 0
+    } = maps:from_list(Stats),
+    {ok, [{send_avg, 5}, {recv_oct, 4}]} = weir_socket:getstat(Socket, [send_avg, recv_oct]),
+    {error, einval} = weir_socket:getstat(Socket, [no_such]),
+    close(Socket, Peer).
+
+infos(_) ->
+    {Socket, Peer} = pair([{active, 7}]),
+    #{
+        states := [connected, open], owner := Self, active := 7, counters := #{recv_cnt := 0}, pollset := Set, fd := Fd,
+        domain := inet
+    } = weir_socket:info(Socket),
+    Self = self(),
+    {connected, Self} = weir_socket:socket_info(Socket, connected),
+    {pollset, Set} = weir_socket:socket_info(Socket, pollset),
+    {fd, Fd} = weir_socket:socket_info(Socket, fd),
+    undefined = weir_socket:socket_info(Socket, no_such),
+    close(Socket, Peer),
+    #{states := [closed]} = weir_socket:info(Socket),
+    undefined = weir_socket:socket_info(Socket, connected).
+
+%% ---------------------------------------------------------------- waiting
+
+%% Whatever the time-outs, each byte comes once and in order, and nothing else comes.
+received_in_time_or_later(_) ->
+    {Socket, Peer} = pair([binary, {active, false}]),
+    Sent = iolist_to_binary([<<N:32>> || N <- lists:seq(1, 2000)]),
+    Sender = start(fun() ->
+        [
+            begin
+                ok = gen_tcp:send(Peer, Piece),
+                N rem 7 =:= 0 andalso erlang:yield()
+            end
+         || {N, Piece} <- lists:zip(lists:seq(1, 2000), [<<N:32>> || N <- lists:seq(1, 2000)])
+        ],
+        gen_tcp:shutdown(Peer, write)
+    end),
+    Sent = receive_all(Socket, <<>>, 0),
+    ok = await(Sender),
+    nothing(),
+    close(Socket, Peer).
+
+receive_all(Socket, Received, N) ->
+    case weir_socket:recv(Socket, N rem 2, N rem 3) of
+        {ok, Data} -> receive_all(Socket, <<Received/binary, Data/binary>>, N + 1);
+        {error, timeout} -> receive_all(Socket, Received, N + 1);
+        {error, closed} -> Received
+    end.
+
+%% Connections that come when the time of an acceptor is over are not lost.
+accepted_in_time_or_later(_) ->
+    {ok, Listener} = weir_socket:listen(0, [{active, false}, {backlog, 128}]),
+    {ok, Port} = weir_socket:port(Listener),
+    Connector = start(fun() ->
+        [
+            begin
+                {ok, Peer} = gen_tcp:connect({127, 0, 0, 1}, Port, [{active, false}]),
+                Peer
+            end
+         || _ <- lists:seq(1, 100)
+        ],
+        receive stop -> ok end
+    end),
+    Accepted = accept_all(Listener, 100, 0),
+    100 = length(lists:usort([element(2, weir_socket:peername(Socket)) || Socket <- Accepted])),
+    nothing(),
+    [ok = weir_socket:close(Socket) || Socket <- [Listener | Accepted]],
+    element(1, Connector) ! stop,
+    ok = await(Connector).
+
+accept_all(_Listener, 0, _N) -> [];
+accept_all(Listener, Left, N) ->
+    case weir_socket:accept(Listener, N rem 2) of
+        {ok, Socket} -> [Socket | accept_all(Listener, Left - 1, N + 1)];
+        {error, timeout} -> accept_all(Listener, Left, N + 1)
+    end.
+
+%% An answer that was sent already when the time is over is the answer.
+gone_answers_are_taken(_) ->
+    {Socket, Peer} = pair([binary, {active, false}]),
+    {'$inet', weir_socket, Sock} = Socket,
+    Ref = make_ref(),
+    wait = weir_socket_nif:recv(Sock, 0, Ref),
+    ok = gen_tcp:send(Peer, "late"),
+    eventually(fun() -> process_info(self(), message_queue_len) =:= {message_queue_len, 1} end),
+    {ok, <<"late">>} = weir_socket_wait:cancel(Sock, Ref),
+    Other = make_ref(),
+    wait = weir_socket_nif:recv(Sock, 0, Other),
+    {error, timeout} = weir_socket_wait:cancel(Sock, Other),
+    ok = gen_tcp:send(Peer, "kept"),
+    {ok, <<"kept">>} = weir_socket:recv(Socket, 0),
+    nothing(),
+    close(Socket, Peer).
+
+recv_closed_by_another(_) ->
+    {Socket, Peer} = pair([{active, false}]),
+    Waiting = [start(fun() -> weir_socket:recv(Socket, 0) end) || _ <- lists:seq(1, 3)],
+    eventually(fun() -> weir_socket:socket_info(Socket, receivers) =:= {receivers, 3} end),
+    ok = weir_socket:close(Socket),
+    [{error, closed} = await(One) || One <- Waiting],
+    {error, closed} = weir_socket:recv(Socket, 0),
+    ok = gen_tcp:close(Peer).
+
+accept_closed_by_another(_) ->
+    {ok, Listener} = weir_socket:listen(0, []),
+    Waiting = [start(fun() -> weir_socket:accept(Listener) end) || _ <- lists:seq(1, 3)],
+    eventually(fun() -> weir_socket:socket_info(Listener, acceptors) =:= {acceptors, 3} end),
+    ok = weir_socket:close(Listener),
+    [{error, closed} = await(One) || One <- Waiting].
+
+send_closed_by_another(_) ->
+    {Socket, Peer} = pair([{active, false}]),
+    fill(Socket),
+    Waiting = start(fun() -> weir_socket:send(Socket, "x") end),
+    eventually(fun() -> weir_socket:socket_info(Socket, senders) =:= {senders, 1} end),
+    ok = weir_socket:setopts(Socket, [{linger, {true, 0}}]),
+    ok = weir_socket:close(Socket),
+    {error, closed} = await(Waiting),
+    {error, closed} = weir_socket:send(Socket, "x"),
+    ok = gen_tcp:close(Peer).
+
+send_times_out(_) ->
+    {Socket, Peer} = pair([{active, false}, {send_timeout, 50}]),
+    fill(Socket),
+    {ok, [{send_pend, Queued}]} = weir_socket:getstat(Socket, [send_pend]),
+    {error, timeout} = weir_socket:send(Socket, "never sent"),
+    %% It took nothing, and the socket is as it was.
+    {ok, [{send_pend, Queued}]} = weir_socket:getstat(Socket, [send_pend]),
+    {senders, 0} = weir_socket:socket_info(Socket, senders),
+    ok = weir_socket:setopts(Socket, [{send_timeout, 0}]),
+    {error, timeout} = weir_socket:send(Socket, "never sent"),
+    nothing(),
+    abort(Socket, Peer).
+
+send_timeout_closes(_) ->
+    {Socket, Peer} = pair([{active, false}, {send_timeout, 20}, {send_timeout_close, true}]),
+    fill(Socket),
+    {error, timeout} = weir_socket:send(Socket, "x"),
+    {error, closed} = weir_socket:send(Socket, "x"),
+    #{states := [closed]} = weir_socket:info(Socket),
+    nothing(),
+    ok = gen_tcp:close(Peer).
+
+send_goes_on_when_there_is_room(_) ->
+    {Socket, Peer} = pair([{active, false}]),
+    fill(Socket),
+    Waiting = start(fun() -> weir_socket:send(Socket, "the last") end),
+    eventually(fun() -> weir_socket:socket_info(Socket, senders) =:= {senders, 1} end),
+    Last = read_until(Peer, <<"the last">>),
+    ok = await(Waiting),
+    <<"the last">> = Last,
+    close(Socket, Peer).
+
+shutdown_waits(_) ->
+    {Socket, Peer} = pair([{active, false}]),
+    fill(Socket),
+    {ok, [{send_oct, Sent}]} = weir_socket:getstat(Socket, [send_oct]),
+    Waiting = start(fun() -> weir_socket:shutdown(Socket, write) end),
+    Sent = read_to_the_end(Peer, 0),
+    ok = await(Waiting),
+    {error, closed} = weir_socket:send(Socket, "x"),
+    ok = gen_tcp:send(Peer, "other way"),
+    {ok, "other way"} = weir_socket:recv(Socket, 9),
+    close(Socket, Peer).
+
+close_waits(_) ->
+    {Socket, Peer} = pair([{active, false}]),
+    fill(Socket),
+    {ok, [{send_oct, Sent}]} = weir_socket:getstat(Socket, [send_oct]),
+    Waiting = start(fun() -> weir_socket:close(Socket) end),
+    eventually(fun() -> lists:member(weir_socket:socket_info(Socket, state), [undefined, {state, flushing}]) end),
+    {error, closed} = weir_socket:send(Socket, "x"),
+    Sent = read_to_the_end(Peer, 0),
+    ok = await(Waiting),
+    ok = gen_tcp:close(Peer).
+
+%% The other end reads nothing: 5 seconds, as for gen_tcp.
+close_gives_up(_) ->
+    {Socket, Peer} = pair([{active, false}]),
+    fill(Socket),
+    ok = weir_socket:close(Socket),
+    undefined = weir_socket:socket_info(Socket, state),
+    nothing(),
+    ok = gen_tcp:close(Peer).
+
+close_drops_with_linger_zero(_) ->
+    {Socket, Peer} = pair([{active, false}, {linger, {true, 0}}]),
+    fill(Socket),
+    ok = weir_socket:close(Socket),
+    undefined = weir_socket:socket_info(Socket, state),
+    ok = gen_tcp:close(Peer).
+
+%% ---------------------------------------------------------------- owners
+
+%% What has come to the old owner goes to the new one, before anything that comes later; other messages stay.
+moves_what_was_sent(_) ->
+    {Socket, Peer} = pair([binary, {active, true}, {packet, 1}]),
+    self() ! unrelated,
+    ok = gen_tcp:send(Peer, [<<1, N>> || N <- lists:seq(1, 100)]),
+    eventually(fun() -> process_info(self(), message_queue_len) =:= {message_queue_len, 101} end),
+    Owner = start(fun() -> [receive {tcp, Socket, Data} -> Data end || _ <- lists:seq(1, 200)] end),
+    ok = weir_socket:controlling_process(Socket, element(1, Owner)),
+    {owner, NewOwner} = weir_socket:socket_info(Socket, owner),
+    NewOwner = element(1, Owner),
+    ok = gen_tcp:send(Peer, [<<1, N>> || N <- lists:seq(101, 200)]),
+    Expected = [<<N>> || N <- lists:seq(1, 200)],
+    Expected = await(Owner),
+    receive unrelated -> ok after 0 -> error(lost) end,
+    nothing(),
+    eventually(fun() -> weir_socket:socket_info(Socket, state) =:= undefined end),
+    ok = gen_tcp:close(Peer).
+
+%% The new owner is dead: the old one has all its messages, and the socket, in the mode it was in.
+gives_back_what_was_sent(_) ->
+    {Socket, Peer} = pair([binary, {active, 5}, {packet, 1}]),
+    ok = gen_tcp:send(Peer, <<1, "a", 1, "b">>),
+    eventually(fun() -> process_info(self(), message_queue_len) =:= {message_queue_len, 2} end),
+    {Dead, Ref} = spawn_monitor(fun() -> ok end),
+    receive {'DOWN', Ref, _, _, _} -> ok end,
+    {error, badarg} = weir_socket:controlling_process(Socket, Dead),
+    {ok, [{active, 3}]} = weir_socket:getopts(Socket, [active]),
+    ok = gen_tcp:send(Peer, <<1, "c">>),
+    [receive {tcp, Socket, Data} -> ok after ?DEADLINE -> error(lost) end || Data <- [<<"a">>, <<"b">>, <<"c">>]],
+    close(Socket, Peer).
+
+not_the_owner(_) ->
+    {Socket, Peer} = pair([{active, false}]),
+    Self = self(),
+    {error, not_owner} = await(start(fun() -> weir_socket:controlling_process(Socket, self()) end)),
+    {error, not_owner} = await(start(fun() -> weir_socket:controlling_process(Socket, whereis(init)) end)),
+    %% As for gen_tcp, it is no error to give it to its owner.
+    ok = await(start(fun() -> weir_socket:controlling_process(Socket, Self) end)),
+    close(Socket, Peer).
+
+owner_already(_) ->
+    {Socket, Peer} = pair([{active, true}]),
+    ok = weir_socket:controlling_process(Socket, self()),
+    {ok, [{active, true}]} = weir_socket:getopts(Socket, [active]),
+    close(Socket, Peer),
+    {error, closed} = weir_socket:controlling_process(Socket, self()),
+    {error, closed} = weir_socket:controlling_process(Socket, whereis(init)).
+
+owners_elsewhere(_) ->
+    {Socket, Peer} = pair([{active, true}]),
+    %% A pid of a node that is not there.
+    Elsewhere = binary_to_term(<<131, 88, 100, 13:16, "other@nowhere", 1:32, 0:32, 1:32>>),
+    {error, badarg} = weir_socket:controlling_process(Socket, Elsewhere),
+    {ok, [{active, true}]} = weir_socket:getopts(Socket, [active]),
+    close(Socket, Peer).
+
+%% ---------------------------------------------------------------- connecting
+
+%% A name with three addresses; only at the last somebody listens.
+several_addresses(_) ->
+    {ok, Listener} = gen_tcp:listen(0, [{ip, {127, 0, 0, 4}}]),
+    {ok, Port} = inet:port(Listener),
+    Lookup = inet_db:res_option(lookup),
+    ok = inet_db:set_lookup([file]),
+    try
+        [ok = inet_db:add_host({127, 0, 0, N}, ["weir-test-host"]) || N <- [2, 3, 4]],
+        {ok, Socket} = weir_socket:connect("weir-test-host", Port, [{active, false}]),
+        {ok, {{127, 0, 0, 4}, Port}} = weir_socket:peername(Socket),
+        ok = weir_socket:close(Socket),
+        ok = gen_tcp:close(Listener),
+        {error, econnrefused} = weir_socket:connect("weir-test-host", Port, []),
+        {error, nxdomain} = weir_socket:connect("weir-test-no-host", Port, [])
+    after
+        [inet_db:del_host({127, 0, 0, N}) || N <- [2, 3, 4]],
+        ok = inet_db:set_lookup(Lookup)
+    end.
+
+%% A listening socket whose queue is full answers no more.
+connect_in_time(_) ->
+    {ok, Listener} = gen_tcp:listen(0, [{ip, {127, 0, 0, 1}}, {backlog, 0}]),
+    {ok, Port} = inet:port(Listener),
+    Connected = connect_until_timeout(Port, []),
+    {error, timeout} = weir_socket:connect({127, 0, 0, 1}, Port, [], 0),
+    nothing(),
+    [ok = weir_socket:close(Socket) || Socket <- Connected],
+    ok = gen_tcp:close(Listener).
+
+connect_until_timeout(Port, Connected) ->
+    case weir_socket:connect({127, 0, 0, 1}, Port, [], 200) of
+        {ok, Socket} when length(Connected) < 20 -> connect_until_timeout(Port, [Socket | Connected]);
+        {error, timeout} -> Connected
+    end.
+
+%% Attempts that fail send nothing, and leave no descriptor.
+connect_leaves_nothing(_) ->
+    {ok, Bound} = socket:open(inet, stream),
+    ok = socket:bind(Bound, #{family => inet, addr => {127, 0, 0, 1}, port => 0}),
+    {ok, #{port := Port}} = socket:sockname(Bound),
+    {error, econnrefused} = weir_socket:connect({127, 0, 0, 1}, Port, [{active, true}]),
+    Before = descriptors(),
+    [{error, econnrefused} = weir_socket:connect({127, 0, 0, 1}, Port, [{active, true}]) || _ <- lists:seq(1, 200)],
+    eventually(fun() -> descriptors() =< Before end),
+    nothing(),
+    ok = socket:close(Bound).
+
+sockaddrs(_) ->
+    {ok, Listener} = weir_socket:listen(0, [inet6, {ifaddr, #{family => inet6, addr => loopback}}]),
+    {ok, Port} = weir_socket:port(Listener),
+    {ok, Socket} = weir_socket:connect(#{family => inet6, addr => loopback, port => Port}, [{active, false}]),
+    {ok, {{0, 0, 0, 0, 0, 0, 0, 1}, Port}} = weir_socket:peername(Socket),
+    {ok, Other} = weir_socket:connect(#{family => inet6, addr => {0, 0, 0, 0, 0, 0, 0, 1}, port => Port}, [], 1000),
+    [ok = weir_socket:close(S) || S <- [Socket, Other, Listener]],
+    %% The port: that of the map, of the option, of the argument.
+    {ok, First} = weir_socket:listen(0, [{ifaddr, #{family => inet, addr => loopback}}]),
+    {ok, Free} = weir_socket:port(First),
+    {error, eaddrinuse} = weir_socket:listen(Free, [{ifaddr, #{family => inet, addr => loopback}}]),
+    {error, eaddrinuse} = weir_socket:listen(0, [{ifaddr, #{family => inet, addr => loopback, port => Free}}]),
+    {error, eaddrinuse} = weir_socket:listen(0, [{port, Free}, {ip, loopback}]),
+    ok = weir_socket:close(First).
+
+services(_) ->
+    {ok, Port} = inet:getservbyname(http, tcp),
+    case weir_socket:listen(http, [{ip, {127, 0, 0, 9}}]) of
+        {ok, Listener} ->
+            {ok, Port} = weir_socket:port(Listener),
+            {ok, Socket} = weir_socket:connect({127, 0, 0, 9}, http, []),
+            ok = weir_socket:close(Socket),
+            ok = weir_socket:close(Listener);
+        {error, Reason} when Reason =:= eacces; Reason =:= eaddrinuse ->
+            ok
+    end.
+
+from_an_address(_) ->
+    {ok, Listener} = gen_tcp:listen(0, [{ip, {127, 0, 0, 1}}]),
+    {ok, Port} = inet:port(Listener),
+    {ok, Socket} = weir_socket:connect({127, 0, 0, 1}, Port, [{ip, {127, 0, 0, 7}}]),
+    {ok, {{127, 0, 0, 7}, Own}} = weir_socket:sockname(Socket),
+    ok = weir_socket:close(Socket),
+    {ok, Again} = weir_socket:connect(loopback, Port, [{port, Own}, {ip, {127, 0, 0, 8}}, {reuseaddr, true}]),
+    {ok, {{127, 0, 0, 8}, Own}} = weir_socket:sockname(Again),
+    ok = weir_socket:close(Again),
+    {error, eaddrnotavail} = weir_socket:connect({127, 0, 0, 1}, Port, [{ip, {192, 0, 2, 1}}]),
+    ok = gen_tcp:close(Listener).
+
+%% ---------------------------------------------------------------- descriptors and sets
+
+taken_descriptors(_) ->
+    %% A listening one, by listen.
+    {ok, Plain} = socket:open(inet, stream),
+    ok = socket:bind(Plain, #{family => inet, addr => {127, 0, 0, 1}, port => 0}),
+    ok = socket:listen(Plain),
+    {ok, #{port := Port}} = socket:sockname(Plain),
+    {ok, Fd} = socket:getopt(Plain, {otp, fd}),
+    {ok, Listener} = weir_socket:listen(0, [{fd, duplicate(Fd)}, {active, false}, binary]),
+    {ok, Port} = weir_socket:port(Listener),
+    {ok, Peer} = gen_tcp:connect({127, 0, 0, 1}, Port, [{active, false}, binary]),
+    {ok, Socket} = weir_socket:accept(Listener),
+    ok = gen_tcp:send(Peer, "x"),
+    {ok, <<"x">>} = weir_socket:recv(Socket, 1),
+    ok = socket:close(Plain),
+    close(Socket, Peer),
+    ok = weir_socket:close(Listener),
+    %% A bound one, by connect.
+    {ok, Server} = gen_tcp:listen(0, [{active, false}]),
+    {ok, ServerPort} = inet:port(Server),
+    {ok, Bound} = socket:open(inet, stream),
+    ok = socket:bind(Bound, #{family => inet, addr => {127, 0, 0, 5}, port => 0}),
+    {ok, BoundFd} = socket:getopt(Bound, {otp, fd}),
+    {ok, Client} = weir_socket:connect({127, 0, 0, 1}, ServerPort, [{fd, duplicate(BoundFd)}]),
+    {ok, {{127, 0, 0, 5}, _}} = weir_socket:sockname(Client),
+    ok = weir_socket:close(Client),
+    ok = socket:close(Bound),
+    ok = gen_tcp:close(Server).
+
+%% A descriptor that nobody else in the node closes: OTP's socket for it is held by a process that never ends.
+duplicate(Fd) ->
+    Self = self(),
+    Holder = spawn(fun() ->
+        {ok, Socket} = socket:open(Fd, #{dup => true}),
+        {ok, Duplicate} = socket:getopt(Socket, {otp, fd}),
+        Self ! {self(), Duplicate},
+        receive {never, Socket} -> ok end
+    end),
+    receive {Holder, Duplicate} -> Duplicate after ?DEADLINE -> error(no_descriptor) end.
+
+duplicates(_) ->
+    {Socket, Peer} = pair([binary, {active, false}, {packet, 2}]),
+    {ok, Other} = weir_socket:dup_socket(Socket),
+    {ok, [{packet, 2}, {mode, binary}]} = weir_socket:getopts(Other, [packet, mode]),
+    ok = weir_socket:close(Socket),
+    ok = gen_tcp:send(Peer, <<0, 1, "x">>),
+    {ok, <<"x">>} = weir_socket:recv(Other, 0),
+    ok = weir_socket:send(Other, "y"),
+    {ok, <<0, 1, "y">>} = gen_tcp:recv(Peer, 3),
+    ok = weir_socket:close(Other),
+    {error, closed} = gen_tcp:recv(Peer, 0),
+    {error, einval} = weir_socket:dup_socket(Other),
+    ok = gen_tcp:close(Peer).
+
+sets(_) ->
+    N = weir_socket_nif:pollsets(),
+    {ok, Listener} = weir_socket:listen(0, [{pollset, N - 1}]),
+    {ok, Port} = weir_socket:port(Listener),
+    {pollset, Last} = weir_socket:socket_info(Listener, pollset),
+    Last = N - 1,
+    {ok, Socket} = weir_socket:connect({127, 0, 0, 1}, Port, [{pollset, 0}]),
+    {pollset, 0} = weir_socket:socket_info(Socket, pollset),
+    {ok, Accepted} = weir_socket:accept(Listener),
+    {pollset, Last} = weir_socket:socket_info(Accepted, pollset),
+    [ok = weir_socket:close(S) || S <- [Socket, Accepted, Listener]],
+    ?assertExit(badarg, weir_socket:listen(0, [{pollset, N}])),
+    ?assertExit(badarg, weir_socket:connect({127, 0, 0, 1}, Port, [{pollset, N}])),
+    [
+        begin
+            {ok, S} = weir_socket:listen(0, [{bind_policy, Policy}]),
+            {pollset, Set} = weir_socket:socket_info(S, pollset),
+            true = Set < N,
+            ok = weir_socket:close(S)
+        end
+     || Policy <- [scheduler, least_loaded, round_robin]
+    ].
+
+%% Wrong arguments are errors at once, and leave nobody waiting.
+arguments(_) ->
+    {Socket, Peer} = pair([{active, false}]),
+    [
+        ?assertError(function_clause, Call())
+     || Call <- [
+            fun() -> weir_socket:recv(Socket, -1) end,
+            fun() -> weir_socket:recv(Socket, a) end,
+            fun() -> weir_socket:recv(Socket, 0, -1) end,
+            fun() -> weir_socket:recv(Socket, 0, 16#100000000) end,
+            fun() -> weir_socket:recv(Socket, 0, soon) end,
+            fun() -> weir_socket:accept(Socket, soon) end,
+            fun() -> weir_socket:shutdown(Socket, both) end,
+            fun() -> weir_socket:controlling_process(Socket, self_) end,
+            fun() -> weir_socket:send(x, "x") end,
+            fun() -> weir_socket:getstat(Socket, x) end
+        ]
+    ],
+    {receivers, 0} = weir_socket:socket_info(Socket, receivers),
+    {error, enomem} = weir_socket:recv(Socket, 16#4000001, 0),
+    {error, timeout} = weir_socket:recv(Socket, 16#4000000, 0),
+    {error, einval} = weir_socket:send(Socket, [x]),
+    {error, einval} = weir_socket:send(Socket, x),
+    {error, einval} = weir_socket:accept(Socket, 0),
+    close(Socket, Peer).
+
+%% ---------------------------------------------------------------- tools
+
+%% {Socket of weir_socket, its peer of gen_tcp}.
+pair(Options) ->
+    {ok, Listener} = gen_tcp:listen(0, [{ip, {127, 0, 0, 1}}, binary, {active, false}, {exit_on_close, false}]),
+    {ok, Port} = inet:port(Listener),
+    {ok, Socket} = weir_socket:connect({127, 0, 0, 1}, Port, Options),
+    {ok, Peer} = gen_tcp:accept(Listener, ?DEADLINE),
+    ok = gen_tcp:close(Listener),
+    {Socket, Peer}.
+
+close(Socket, Peer) ->
+    ok = weir_socket:close(Socket),
+    ok = gen_tcp:close(Peer).
+
+%% Without waiting for what is queued.
+abort(Socket, Peer) ->
+    ok = weir_socket:setopts(Socket, [{linger, {true, 0}}]),
+    close(Socket, Peer).
+
+%% Sends until more is queued than the high watermark.
+fill(Socket) ->
+    ok = weir_socket:send(Socket, binary:copy(<<"0">>, 65536)),
+    case weir_socket:getstat(Socket, [send_pend]) of
+        {ok, [{send_pend, Queued}]} when Queued > 8192 -> ok;
+        _ -> fill(Socket)
+    end.
+
+read_to_the_end(Peer, Read) ->
+    case gen_tcp:recv(Peer, 0, ?DEADLINE) of
+        {ok, Data} -> read_to_the_end(Peer, Read + byte_size(Data));
+        {error, closed} -> Read
+    end.
+
+read_until(Peer, End) -> read_until(Peer, End, <<>>).
+
+read_until(Peer, End, Tail) ->
+    {ok, Data} = gen_tcp:recv(Peer, 0, ?DEADLINE),
+    All = <<Tail/binary, Data/binary>>,
+    case binary:part(All, byte_size(All), -min(byte_size(End), byte_size(All))) of
+        End -> End;
+        Other -> read_until(Peer, End, Other)
+    end.
+
+start(Fun) -> spawn_monitor(fun() -> exit({result, Fun()}) end).
+
+await({Pid, Ref}) ->
+    receive
+        {'DOWN', Ref, process, Pid, {result, Result}} -> Result;
+        {'DOWN', Ref, process, Pid, Reason} -> error({failed, Reason})
+    after ?DEADLINE -> error({waited_in_vain, process_info(Pid, [current_stacktrace, messages])})
+    end.
+
+nothing() ->
+    receive
+        Message -> error({unexpected, Message})
+    after 0 -> ok
+    end.
+
+eventually(Fun) -> eventually(Fun, erlang:monotonic_time(millisecond) + ?DEADLINE).
+
+eventually(Fun, Deadline) ->
+    case Fun() of
+        true ->
+            ok;
+        Other ->
+            case erlang:monotonic_time(millisecond) > Deadline of
+                true -> error({never, Other});
+                false -> receive after 5 -> eventually(Fun, Deadline) end
+            end
+    end.
+
+descriptors() ->
+    {ok, Names} = file:list_dir("/proc/self/fd"),
+    length(Names).

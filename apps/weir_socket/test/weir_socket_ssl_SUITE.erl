@@ -1,0 +1,226 @@
+%% TLS over weir_socket: ssl takes it for its transport by the option cb_info. Skipped where ssl is not installed.
+-module(weir_socket_ssl_SUITE).
+
+-include_lib("common_test/include/ct.hrl").
+-include_lib("stdlib/include/assert.hrl").
+
+-compile([export_all, nowarn_export_all]).
+
+-define(DEADLINE, 30_000).
+-define(TRANSPORT, {cb_info, {weir_socket, tcp, tcp_closed, tcp_error, tcp_passive}}).
+
+suite() -> [{timetrap, {minutes, 2}}].
+
+all() ->
+    [
+        {group, 'tlsv1.2'}, {group, 'tlsv1.3'}, refused_by_the_client
+    ].
+
+groups() ->
+    Cases = [passive, active_once, active_counted, large, half_close, moved, upgraded, closed_by_death, to_gen_tcp,
+    from_gen_tcp],
+    [{'tlsv1.2', Cases}, {'tlsv1.3', Cases}].
+
+init_per_suite(Config) ->
+    case code:ensure_loaded(ssl) of
+        {module, ssl} ->
+            {ok, Ssl} = application:ensure_all_started(ssl),
+            {ok, Weir} = application:ensure_all_started(weir_socket),
+            [{started, Ssl ++ Weir}, {certificates, certificates()} | Config];
+        {error, _} ->
+            {skip, "ssl is not installed"}
+    end.
+
+end_per_suite(Config) -> lists:foreach(fun application:stop/1, lists:reverse(?config(started, Config))).
+
+init_per_group(Version, Config) -> [{version, Version} | Config].
+
+end_per_group(_Version, _Config) -> ok.
+
+%% A certificate that signs itself, one for the server, one for the client.
+certificates() ->
+    Key = {namedCurve, secp256r1},
+    Chain = fun() -> #{root => [{key, Key}], intermediates => [], peer => [{key, Key}]} end,
+    public_key:pkix_test_data(#{server_chain => Chain(), client_chain => Chain()}).
+
+passive(Config) ->
+    with_pair(Config, ?TRANSPORT, ?TRANSPORT, [{active, false}], fun(Server, Client) ->
+        ok = ssl:send(Client, "hello"),
+        {ok, <<"hello">>} = ssl:recv(Server, 5, ?DEADLINE),
+        ok = ssl:send(Server, ["wo", <<"rld">>]),
+        {ok, <<"world">>} = ssl:recv(Client, 0, ?DEADLINE),
+        {error, timeout} = ssl:recv(Client, 0, 0),
+        {ok, {{127, 0, 0, 1}, Port}} = ssl:peername(Server),
+        {ok, {{127, 0, 0, 1}, Port}} = ssl:sockname(Client),
+        ok = ssl:setopts(Client, [{nodelay, true}]),
+        {ok, [{nodelay, true}]} = ssl:getopts(Client, [nodelay]),
+        {ok, [{recv_oct, Bytes}]} = ssl:getstat(Client, [recv_oct]),
+        true = Bytes > 0
+    end).
+
+active_once(Config) ->
+    with_pair(Config, ?TRANSPORT, ?TRANSPORT, [{active, once}, {packet, 2}], fun(Server, Client) ->
+        [
+            begin
+                ok = ssl:send(Client, <<N:16>>),
+                receive {ssl, Server, <<N:16>>} -> ok after ?DEADLINE -> error(nothing_came) end,
+                ok = ssl:setopts(Server, [{active, once}])
+            end
+         || N <- lists:seq(1, 50)
+        ],
+        ok = ssl:close(Client),
+        receive {ssl_closed, Server} -> ok after ?DEADLINE -> error(nothing_came) end
+    end).
+
+active_counted(Config) ->
+    with_pair(Config, ?TRANSPORT, ?TRANSPORT, [{active, 2}, {packet, 4}], fun(Server, Client) ->
+        [ok = ssl:send(Client, <<N>>) || N <- [1, 2, 3]],
+        [receive {ssl, Server, <<N>>} -> ok after ?DEADLINE -> error(nothing_came) end || N <- [1, 2]],
+        receive {ssl_passive, Server} -> ok after ?DEADLINE -> error(nothing_came) end,
+        {ok, <<3>>} = ssl:recv(Server, 0, ?DEADLINE)
+    end).
+
+%% More than all buffers hold, both ways at once.
+large(Config) ->
+    Content = rand:bytes(3_000_000),
+    with_pair(Config, ?TRANSPORT, ?TRANSPORT, [{active, false}], fun(Server, Client) ->
+        Self = self(),
+        Senders = [
+            spawn_link(fun() ->
+                ok = ssl:send(Socket, Content),
+                Self ! {self(), sent}
+            end)
+         || Socket <- [Server, Client]
+        ],
+        {ok, Content} = ssl:recv(Client, byte_size(Content), ?DEADLINE),
+        {ok, Content} = ssl:recv(Server, byte_size(Content), ?DEADLINE),
+        [receive {Sender, sent} -> ok after ?DEADLINE -> error(not_sent) end || Sender <- Senders]
+    end).
+
+half_close(Config) ->
+    with_pair(Config, ?TRANSPORT, ?TRANSPORT, [{active, false}], fun(Server, Client) ->
+        ok = ssl:send(Client, "last"),
+        ok = ssl:shutdown(Client, write),
+        {ok, <<"last">>} = ssl:recv(Server, 4, ?DEADLINE),
+        {error, closed} = ssl:recv(Server, 0, ?DEADLINE)
+    end).
+
+moved(Config) ->
+    with_pair(Config, ?TRANSPORT, ?TRANSPORT, [{active, true}], fun(Server, Client) ->
+        Self = self(),
+        Owner = spawn_link(fun() -> receive {ssl, Server, Data} -> Self ! {self(), Data} end end),
+        ok = ssl:controlling_process(Server, Owner),
+        ok = ssl:send(Client, "to the new owner"),
+        receive {Owner, <<"to the new owner">>} -> ok after ?DEADLINE -> error(nothing_came) end
+    end).
+
+%% A connection that is open already becomes TLS.
+upgraded(Config) ->
+    {ok, Listener} = weir_socket:listen(0, [binary, {active, false}, {ip, {127, 0, 0, 1}}]),
+    {ok, Port} = weir_socket:port(Listener),
+    Options = client_options(Config),
+    Client = start(fun() ->
+        {ok, Socket} = weir_socket:connect({127, 0, 0, 1}, Port, [binary, {active, false}]),
+        ok = weir_socket:send(Socket, "STARTTLS"),
+        {ok, Tls} = ssl:connect(Socket, [?TRANSPORT | Options], ?DEADLINE),
+        ok = ssl:send(Tls, "secret"),
+        ssl:recv(Tls, 0, ?DEADLINE)
+    end),
+    {ok, Socket} = weir_socket:accept(Listener, ?DEADLINE),
+    {ok, <<"STARTTLS">>} = weir_socket:recv(Socket, 8, ?DEADLINE),
+    {ok, Tls} = ssl:handshake(Socket, [?TRANSPORT | server_options(Config)], ?DEADLINE),
+    {ok, <<"secret">>} = ssl:recv(Tls, 6, ?DEADLINE),
+    ok = ssl:send(Tls, "answer"),
+    {ok, <<"answer">>} = await(Client),
+    ok = ssl:close(Tls),
+    ok = weir_socket:close(Listener).
+
+closed_by_death(Config) ->
+    with_pair(Config, ?TRANSPORT, ?TRANSPORT, [{active, false}], fun(Server, Client) ->
+        {Owner, Ref} = spawn_monitor(fun() -> receive die -> ok end end),
+        ok = ssl:controlling_process(Client, Owner),
+        Owner ! die,
+        receive {'DOWN', Ref, process, Owner, normal} -> ok end,
+        {error, closed} = ssl:recv(Server, 0, ?DEADLINE)
+    end).
+
+%% Only one end is ours.
+to_gen_tcp(Config) ->
+    with_pair(Config, {cb_info, {gen_tcp, tcp, tcp_closed, tcp_error}}, ?TRANSPORT, [{active, false}], fun echo/2).
+
+from_gen_tcp(Config) ->
+    with_pair(Config, ?TRANSPORT, {cb_info, {gen_tcp, tcp, tcp_closed, tcp_error}}, [{active, false}], fun echo/2).
+
+echo(Server, Client) ->
+    Data = rand:bytes(100_000),
+    ok = ssl:send(Client, Data),
+    {ok, Data} = ssl:recv(Server, byte_size(Data), ?DEADLINE).
+
+%% A server that the client does not trust: both hear of it, and nothing is left.
+refused_by_the_client(Config) ->
+    {ok, Listener} = ssl:listen(0, [?TRANSPORT, {active, false}, {log_level, none} | server_options(Config)]),
+    {ok, {_, Port}} = ssl:sockname(Listener),
+    #{client_config := Untrusted} = certificates(),
+    Client = start(fun() ->
+        ssl:connect("localhost", Port, [?TRANSPORT, {verify, verify_peer}, {log_level, none} | Untrusted], ?DEADLINE)
+    end),
+    {ok, Accepted} = ssl:transport_accept(Listener, ?DEADLINE),
+    {error, _} = ssl:handshake(Accepted, ?DEADLINE),
+    {error, {tls_alert, _}} = await(Client),
+    ok = ssl:close(Listener).
+
+%% ---------------------------------------------------------------- tools
+
+with_pair(Config, ServerTransport, ClientTransport, Options, Fun) ->
+    {ok, Listener} = ssl:listen(0, [ServerTransport, binary | Options] ++ server_options(Config)),
+    {ok, {_, Port}} = ssl:sockname(Listener),
+    Self = self(),
+    Connector = spawn_link(fun() ->
+        {ok, Client} = ssl:connect(
+            {127, 0, 0, 1}, Port, [ClientTransport, binary | Options] ++ client_options(Config), ?DEADLINE
+        ),
+        ok = ssl:controlling_process(Client, Self),
+        Self ! {self(), Client}
+    end),
+    {ok, Accepted} = ssl:transport_accept(Listener, ?DEADLINE),
+    {ok, Server} = ssl:handshake(Accepted, ?DEADLINE),
+    Client = receive {Connector, Socket} -> Socket after ?DEADLINE -> error(not_connected) end,
+    [Version] = versions(Config),
+    {ok, [{protocol, Version}]} = ssl:connection_information(Server, [protocol]),
+    Result = Fun(Server, Client),
+    _ = ssl:close(Client),
+    _ = ssl:close(Server),
+    ok = ssl:close(Listener),
+    Result.
+
+server_options(Config) ->
+    #{server_config := Server} = ?config(certificates, Config),
+    with_version(Config, Server).
+
+client_options(Config) ->
+    #{client_config := Client} = ?config(certificates, Config),
+    %% The name in the certificate is none of this node's.
+    with_version(Config, [
+        {verify, verify_peer}, {server_name_indication, disable}, {customize_hostname_check, [{match_fun,
+        fun any_name/2}]}
+        | Client
+    ]).
+
+any_name(_, _) -> true.
+
+with_version(Config, Options) ->
+    case ?config(version, Config) of
+        undefined -> Options;
+        _ -> [{versions, versions(Config)} | Options]
+    end.
+
+versions(Config) -> [?config(version, Config)].
+
+start(Fun) -> spawn_monitor(fun() -> exit({result, Fun()}) end).
+
+await({Pid, Ref}) ->
+    receive
+        {'DOWN', Ref, process, Pid, {result, Result}} -> Result;
+        {'DOWN', Ref, process, Pid, Reason} -> error({failed, Reason})
+    after ?DEADLINE -> error({waited_in_vain, process_info(Pid, [current_stacktrace, messages])})
+    end.
