@@ -1,0 +1,387 @@
+%% Cases of the suite of behaviour: the ends of connections, in order and by reset; closing while others wait.
+-module(weir_socket_cases_close).
+
+-include_lib("stdlib/include/assert.hrl").
+
+-export([
+    half_closed_by_us/1,
+    half_closed_by_peer/1,
+    shutdown_read/1,
+    shutdown_errors/1,
+    exit_on_close/1,
+    exit_on_close_false/1,
+    reset_passive/1,
+    reset_active/1,
+    linger_resets/1,
+    linger_waits/1,
+    close_writes_what_is_queued/1,
+    close_while_receiving/1,
+    close_while_sending/1,
+    closed_twice/1,
+    used_when_closed/1,
+    send_to_closed/1,
+    recv_times_out/1,
+    recv_is_cut_short/1,
+    receivers_in_order/1,
+    killed_receiver/1
+]).
+
+-import(weir_socket_test_lib, [
+    listen/2, accept/1, pair/2, send/2, recv/2, recv/3, close/1, shutdown/2, setopts/2, getopts/2, getopt/2, next/0,
+    nothing/0, start/1, await/1, waits/1, read_all/1, fill/1
+]).
+-import(weir_socket_differences, [differs/2]).
+
+%% ---------------------------------------------------------------- half of a connection
+
+half_closed_by_us(B) ->
+    [
+        begin
+            {Socket, Peer} = pair(B, [binary, {active, Active}]),
+            ok = send(Socket, "last"),
+            ok = shutdown(Socket, write),
+            ?assertEqual({ok, <<"last">>}, gen_tcp:recv(Peer, 0)),
+            ?assertEqual({error, closed}, gen_tcp:recv(Peer, 0)),
+            %% The other way is open, also after a send has found out that this one is not.
+            differs(B, send_after_shutdown) orelse not_sent(Socket),
+            ok = gen_tcp:send(Peer, "answer"),
+            case Active of
+                true -> {tcp, Socket, <<"answer">>} = next();
+                false -> {ok, <<"answer">>} = recv(Socket, 0)
+            end,
+            ok = gen_tcp:close(Peer),
+            case Active of
+                true -> {tcp_closed, Socket} = next();
+                false -> {error, closed} = recv(Socket, 0)
+            end,
+            _ = close(Socket),
+            nothing()
+        end
+     || Active <- [true, false]
+    ],
+    %% What was accepted before arrives.
+    {Socket, Peer} = pair(B, [binary, {active, false}]),
+    Large = fill(3_000_000),
+    Reader = start(fun() -> read_all(Peer) end),
+    ok = gen_tcp:controlling_process(Peer, element(1, Reader)),
+    ok = send(Socket, Large),
+    ok = shutdown(Socket, write),
+    ?assertEqual(Large, await(Reader)),
+    _ = close(Socket),
+    ok.
+
+%% How it fails is told in several ways, and in gen_tcp by another one when it is tried again.
+not_sent(Socket) ->
+    {error, Reason} = send(Socket, "x"),
+    ?assert(lists:member(Reason, [closed, enotconn, epipe]), Reason).
+
+half_closed_by_peer(B) ->
+    [
+        begin
+            {Socket, Peer} = pair(B, [binary, {active, Active}, {exit_on_close, false}]),
+            ok = gen_tcp:send(Peer, "question"),
+            ok = gen_tcp:shutdown(Peer, write),
+            case Active of
+                true ->
+                    {tcp, Socket, <<"question">>} = next(),
+                    {tcp_closed, Socket} = next();
+                false ->
+                    {ok, <<"question">>} = recv(Socket, 8),
+                    {error, closed} = recv(Socket, 1)
+            end,
+            ok = send(Socket, "answer"),
+            ?assertEqual({ok, <<"answer">>}, gen_tcp:recv(Peer, 6)),
+            ok = send(Socket, "more"),
+            ok = shutdown(Socket, write),
+            ?assertEqual({ok, <<"more">>}, gen_tcp:recv(Peer, 4)),
+            ?assertEqual({error, closed}, gen_tcp:recv(Peer, 0)),
+            ok = close(Socket),
+            ok = gen_tcp:close(Peer),
+            nothing()
+        end
+     || Active <- [true, false]
+    ],
+    ok.
+
+shutdown_read(B) ->
+    {Socket, Peer} = pair(B, [binary, {active, false}]),
+    ok = shutdown(Socket, read),
+    ?assertEqual({error, closed}, recv(Socket, 0)),
+    ok = close(Socket),
+    ok = gen_tcp:close(Peer),
+    {Second, Its} = pair(B, [binary, {active, false}]),
+    ok = shutdown(Second, read_write),
+    ?assertEqual({error, closed}, gen_tcp:recv(Its, 0)),
+    ?assertEqual({error, closed}, recv(Second, 0)),
+    ok = close(Second),
+    ok = gen_tcp:close(Its),
+    nothing().
+
+shutdown_errors(B) ->
+    {Socket, Peer} = pair(B, [{active, false}]),
+    ok = shutdown(Socket, write),
+    ok = shutdown(Socket, write),
+    ok = close(Socket),
+    {error, Reason} = shutdown(Socket, write),
+    ?assert(lists:member(Reason, [closed, einval])),
+    ok = gen_tcp:close(Peer),
+    nothing().
+
+exit_on_close(B) ->
+    [
+        begin
+            {Socket, Peer} = pair(B, [{active, Active}]),
+            ?assertEqual(true, getopt(Socket, exit_on_close)),
+            ok = gen_tcp:close(Peer),
+            {tcp_closed, Socket} = next(),
+            differs(B, sends_when_closed) orelse not_sent(Socket),
+            _ = close(Socket),
+            nothing()
+        end
+     || Active <- [true, once, 3]
+    ],
+    ok.
+
+%% It stays open, to be read from and written to, also when it is told to be active again.
+exit_on_close_false(B) ->
+    {Socket, Peer} = pair(B, [binary, {active, true}, {exit_on_close, false}]),
+    ?assertEqual(false, getopt(Socket, exit_on_close)),
+    ok = gen_tcp:shutdown(Peer, write),
+    {tcp_closed, Socket} = next(),
+    {ok, _} = getopts(Socket, [nodelay]),
+    ok = send(Socket, "still here"),
+    {ok, <<"still here">>} = gen_tcp:recv(Peer, 10),
+    ok = close(Socket),
+    {error, closed} = gen_tcp:recv(Peer, 0),
+    ok = gen_tcp:close(Peer),
+    nothing().
+
+%% ---------------------------------------------------------------- resets
+
+reset(Peer) ->
+    ok = inet:setopts(Peer, [{linger, {true, 0}}]),
+    ok = gen_tcp:close(Peer).
+
+reset_passive(B) ->
+    [
+        begin
+            {Socket, Peer} = pair(B, [binary, {active, false}, {show_econnreset, Show}]),
+            Receiver = start(fun() -> recv(Socket, 0, infinity) end),
+            waits(Receiver),
+            reset(Peer),
+            ?assertEqual({Show, {error, Reason}}, {Show, await(Receiver)}),
+            not_sent(Socket),
+            _ = close(Socket),
+            nothing()
+        end
+     || {Show, Reason} <- [{false, closed}, {true, econnreset}]
+    ],
+    ok.
+
+reset_active(B) ->
+    [
+        begin
+            {Socket, Peer} = pair(B, [binary, {active, Active}, {show_econnreset, Show}]),
+            reset(Peer),
+            Show andalso begin {tcp_error, Socket, econnreset} = next() end,
+            {tcp_closed, Socket} = next(),
+            _ = close(Socket),
+            nothing()
+        end
+     || Show <- [false, true], Active <- [true, once, 5]
+    ],
+    ok.
+
+%% Closing with {linger, {true, 0}} resets the connection.
+linger_resets(B) ->
+    {Socket, Peer} = pair(B, [binary, {active, false}]),
+    ok = inet:setopts(Peer, [{show_econnreset, true}]),
+    ok = setopts(Socket, [{linger, {true, 0}}]),
+    ok = close(Socket),
+    ?assertEqual({error, econnreset}, gen_tcp:recv(Peer, 0)),
+    _ = gen_tcp:close(Peer),
+    nothing().
+
+%% With a time close waits until the kernel of the other end has all. (Not more than it takes without being read:
+%% gen_tcp blocks the scheduler that may have to run the reader.)
+linger_waits(B) ->
+    {Socket, Peer} = pair(B, [binary, {active, false}, {linger, {true, 30}}]),
+    Data = fill(40_000),
+    ok = send(Socket, Data),
+    ok = close(Socket),
+    ?assertEqual(Data, read_all(Peer)),
+    nothing().
+
+%% ---------------------------------------------------------------- close while something is under way
+
+%% What was accepted by send arrives, though the socket is closed and its owner gone.
+close_writes_what_is_queued(B) ->
+    Me = self(),
+    Data = fill(3_000_000),
+    Owner = start(fun() ->
+        {Socket, Peer} = pair(B, [{active, false}, {sndbuf, 100_000}, {high_watermark, 4_000_000}]),
+        ok = gen_tcp:controlling_process(Peer, Me),
+        Me ! {peer, Peer},
+        ok = send(Socket, Data),
+        ok = close(Socket)
+    end),
+    {peer, Peer} = next(),
+    waits(Owner),
+    ?assertEqual(Data, read_all(Peer)),
+    ok = await(Owner),
+    nothing().
+
+close_while_receiving(B) ->
+    {Socket, Peer} = pair(B, [binary, {active, false}]),
+    ok = gen_tcp:send(Peer, "abc"),
+    Receivers = [start(fun() -> recv(Socket, 10, infinity) end) || _ <- at_once(B, 3)],
+    [waits(Receiver) || Receiver <- Receivers],
+    ok = close(Socket),
+    [?assertEqual({error, closed}, await(Receiver)) || Receiver <- Receivers],
+    ok = gen_tcp:close(Peer),
+    nothing().
+
+close_while_sending(B) -> differs(B, close_while_sending) orelse close_while_sending_by(B, [1, 2, 3]).
+
+close_while_sending_by(B, Numbers) ->
+    {Socket, Peer} = pair(B, [binary, {active, false}, {sndbuf, 4096}, {linger, {true, 0}}]),
+    Data = binary:copy(<<"x">>, 100_000),
+    Senders = [start(fun() -> send_until_it_fails(Socket, Data) end) || _ <- Numbers],
+    [waits(Sender) || Sender <- Senders],
+    ok = close(Socket),
+    [?assertEqual({error, closed}, await(Sender)) || Sender <- Senders],
+    ok = gen_tcp:close(Peer),
+    nothing().
+
+send_until_it_fails(Socket, Data) ->
+    case send(Socket, Data) of
+        ok -> send_until_it_fails(Socket, Data);
+        {error, _} = Error -> Error
+    end.
+
+closed_twice(B) ->
+    {Socket, Peer} = pair(B, []),
+    ok = close(Socket),
+    closed_again(B, Socket),
+    ok = gen_tcp:close(Peer),
+    {Second, Its} = pair(B, [{active, true}]),
+    ok = gen_tcp:close(Its),
+    {tcp_closed, Second} = next(),
+    ok = close(Second),
+    closed_again(B, Second),
+    nothing().
+
+closed_again(B, Socket) -> differs(B, closed_twice) orelse ?assertEqual(ok, close(Socket)).
+
+used_when_closed(B) ->
+    {Socket, Peer} = pair(B, [{active, false}]),
+    {ok, Listener} = listen(B, []),
+    ok = close(Socket),
+    ok = close(Listener),
+    ?assertEqual({error, closed}, send(Socket, "x")),
+    ?assertEqual({error, closed}, recv(Socket, 0)),
+    ?assertEqual({error, closed}, recv(Socket, 0, 0)),
+    ?assertEqual({error, closed}, accept(Listener)),
+    [
+        ?assertEqual({error, einval}, Result)
+     || not differs(B, options_when_closed), Result <- [setopts(Socket, [{active, true}]), getopts(Socket, [active])]
+    ],
+    {error, _} = weir_socket_test_lib:controlling_process(Socket, self()),
+    {error, _} = weir_socket_test_lib:getstat(Socket),
+    ok = gen_tcp:close(Peer),
+    nothing().
+
+%% The first send may still be taken by the kernel; a later one finds out.
+send_to_closed(B) ->
+    {Socket, Peer} = pair(B, [{active, false}]),
+    ok = gen_tcp:close(Peer),
+    {error, closed} = send_until_it_fails(Socket, "x"),
+    not_sent(Socket),
+    {error, closed} = recv(Socket, 0),
+    _ = close(Socket),
+    nothing().
+
+%% ---------------------------------------------------------------- time-outs
+
+recv_times_out(B) ->
+    {Socket, Peer} = pair(B, [binary, {active, false}]),
+    [?assertEqual({error, timeout}, recv(Socket, Length, Time)) || Length <- [0, 1, 1000], Time <- [0, 1, 20]],
+    ok = gen_tcp:send(Peer, "abcde"),
+    ?assertEqual({ok, <<"abcde">>}, recv(Socket, 0)),
+    ok = setopts(Socket, [{active, once}]),
+    ok = gen_tcp:send(Peer, "f"),
+    {tcp, Socket, <<"f">>} = next(),
+    ok = close(Socket),
+    ok = gen_tcp:close(Peer),
+    nothing().
+
+%% What has come when the time is over is kept for the next.
+recv_is_cut_short(B) ->
+    [
+        begin
+            {Socket, Peer} = pair(B, [binary, {active, false}, {packet, Type}]),
+            ok = gen_tcp:send(Peer, First),
+            Length = case Type of raw -> 10; _ -> 0 end,
+            %% Each of them reads what there is, or finds that it was read.
+            [?assertEqual({error, timeout}, recv(Socket, Length, Time)) || Time <- [1, 0, 5]],
+            ok = gen_tcp:send(Peer, Second),
+            ?assertEqual({Type, {ok, Expected}}, {Type, recv(Socket, Length)}),
+            ok = close(Socket),
+            ok = gen_tcp:close(Peer)
+        end
+     || {Type, First, Second, Expected} <- [
+            {raw, "abcde", "fghij", <<"abcdefghij">>},
+            {2, <<0>>, <<3, "abc">>, <<"abc">>},
+            {4, <<0, 0, 0, 3, "a">>, <<"bc">>, <<"abc">>},
+            {line, "abc", "def\n", <<"abcdef\n">>},
+            {http_bin, "GET / HT", "TP/1.0\r\n\r\n", {http_request, 'GET', {abs_path, <<"/">>}, {1, 0}}},
+            {sunrm, <<0, 0>>, <<0, 1, "x">>, <<1:32, "x">>}
+        ],
+        not differs(B, {cut_short, Type})
+    ],
+    nothing().
+
+%% How many can wait in recv at once.
+at_once(B, Count) ->
+    case differs(B, one_receiver) of
+        true -> [1];
+        false -> lists:seq(1, Count)
+    end.
+
+%% Who asked first is served first.
+receivers_in_order(B) ->
+    {Socket, Peer} = pair(B, [binary, {active, false}, {packet, 1}]),
+    Receivers = [
+        begin
+            Receiver = start(fun() -> recv(Socket, 0, infinity) end),
+            waits(Receiver),
+            Receiver
+        end
+     || _ <- at_once(B, 5)
+    ],
+    Count = length(Receivers),
+    ok = gen_tcp:send(Peer, [<<1, I>> || I <- lists:seq(1, Count + 1)]),
+    ?assertEqual([{ok, <<I>>} || I <- lists:seq(1, Count)], [await(Receiver) || Receiver <- Receivers]),
+    Last = Count + 1,
+    ?assertEqual({ok, <<Last>>}, recv(Socket, 0)),
+    ok = close(Socket),
+    ok = gen_tcp:close(Peer).
+
+%% One that was killed while it waited takes nothing with it.
+killed_receiver(B) -> differs(B, killed_receiver) orelse killed_receiver(B, 20).
+
+killed_receiver(B, Times) ->
+    {Socket, Peer} = pair(B, [binary, {active, false}, {packet, 4}]),
+    [
+        begin
+            Receivers = [start(fun() -> recv(Socket, 0, infinity) end) || _ <- [1, 2]],
+            [waits(Receiver) || Receiver <- Receivers],
+            [exit(Pid, kill) || {Pid, _} <- Receivers],
+            [{failed, killed} = await(Receiver) || Receiver <- Receivers],
+            ok = gen_tcp:send(Peer, <<4:32, I:32>>),
+            ?assertEqual({ok, <<I:32>>}, recv(Socket, 0))
+        end
+     || I <- lists:seq(1, Times)
+    ],
+    ok = close(Socket),
+    ok = gen_tcp:close(Peer).

@@ -1,0 +1,136 @@
+%% What the three implementations do differently. Cases ask here what to expect, so that the suite passes on all of them
+%% and what is written in the documentation (docs/guide/socket.md) is what was tested.
+%%
+%% A difference of gen_tcp's is often an error that a later OTP mends: then the case asserts nothing of that one, or
+%% what holds either way. Those of weir_socket are exact.
+-module(weir_socket_differences).
+
+-export([differs/2, table/0, print/0]).
+
+-type topic() :: atom() | {atom(), term()}.
+-type difference() :: {topic(), [weir_socket_test_lib:backend()], Text :: string()}.
+
+%% Is this implementation other in this than what the case expects?
+-spec differs(weir_socket_test_lib:backend(), topic()) -> boolean().
+differs(Backend, Topic) ->
+    case lists:keyfind(Topic, 1, table()) of
+        {Topic, Backends, _Text} -> lists:member(Backend, Backends);
+        false -> false
+    end.
+
+%% As a list for the documentation, in Markdown.
+-spec print() -> ok.
+print() ->
+    Names = [{inet, "gen_tcp (inet)"}, {socket, "gen_tcp (socket)"}, {weir, "weir_socket"}],
+    lists:foreach(
+        fun({Backend, Name}) ->
+            io:format("~n### ~ts~n~n", [Name]),
+            [io:format("- ~ts~n", [Text]) || {_, Backends, Text} <- table(), lists:member(Backend, Backends)]
+        end,
+        Names
+    ).
+
+-spec table() -> [difference()].
+table() ->
+    addresses() ++ packets() ++ delivery() ++ sending() ++ closing() ++ options().
+
+addresses() ->
+    [
+        {sockaddr, [socket],
+            "Addresses in the form of maps cannot be connected to, nor be given as `ifaddr` (OTP 25)."},
+        {not_connected, [socket],
+            "recv and send on a listening socket return `{error, closed}` or others, not `{error, enotconn}`."}
+    ].
+
+packets() ->
+    [
+        {oversized_packets, [inet, socket],
+            "A packet too large for its header of one or two bytes is sent, with the low bits of its length for its "
+            "length. (weir_socket returns `{error, emsgsize}`.)"},
+        {header_of_all, [socket],
+            "With `{header, N}` a packet of N bytes is a list, not `[B1, ..., BN | <<>>]`."},
+        {short_header, [socket],
+            "With `{header, N}` a packet shorter than N bytes ends the process that stands for the socket."},
+        {open_after_emsgsize, [socket],
+            "After `{tcp_error, Socket, emsgsize}` the socket is passive, not closed."},
+        {lines_longer_than_buffer, [socket],
+            "A line may be longer than the buffer."},
+        {length_limit, [socket],
+            "recv takes any length. (The others return `{error, enomem}` above 64 MB.)"},
+        {packets_after_raw, [socket],
+            "When `packet` is changed from `raw` to 1, what has been received already is not looked at."},
+        {{cut_short, 4}, [socket],
+            "A recv that times out with a part of a packet loses its place, with `packet` 4."}
+    ].
+
+delivery() ->
+    [
+        {passive_when_told, [socket],
+            "`{tcp_passive, Socket}` comes also when `{active, false}` ends `{active, N}`."},
+        {one_receiver, [inet],
+            "While a process waits in recv, recv in another process returns `{error, ealready}`."},
+        {killed_receiver, [inet, socket],
+            "What a process waits for in recv when it is killed is lost."},
+        {active_after_failed_move, [inet],
+            "When the new owner is dead already, controlling_process leaves the socket passive."}
+    ].
+
+sending() ->
+    [
+        {watermarks, [socket],
+            "Nothing is queued: send waits until the kernel has all, and the watermarks mean nothing."},
+        {send_timeout_with_rest, [socket],
+            "A send that times out may return `{error, {timeout, Rest}}`, and Rest is not sent."},
+        {close_while_sending, [inet],
+            "When the socket is closed, who waits in send gets `{error, einval}`, or `closed` five seconds later."}
+    ].
+
+closing() ->
+    [
+        {send_after_shutdown, [inet],
+            "A send after `shutdown(Socket, write)` closes the other direction too."},
+        {sends_when_closed, [socket],
+            "After `{tcp_closed, Socket}` with `{exit_on_close, true}` send may return `ok`."},
+        {closed_twice, [socket],
+            "The second close returns `{error, closed}`."},
+        {options_when_closed, [socket],
+            "For a closed socket setopts and getopts return `{error, closed}`, not `{error, einval}`."}
+    ].
+
+options() ->
+    [
+        {{default, buffer}, [socket, weir],
+            "The default of `buffer`: 1460 with the inet backend (from OTP 28 on 9216), 8192 with the socket backend, "
+            "65536 for weir_socket."},
+        {buffer_follows_recbuf, [socket],
+            "`buffer` does not become as large as `recbuf`."},
+        {{default, high_watermark}, [socket],
+            "`high_watermark` cannot be read."},
+        {{option, high_watermark}, [socket],
+            "`high_watermark` cannot be set."},
+        {{not_inherited, high_watermark}, [socket],
+            "`high_watermark` is not inherited."},
+        {{default, low_watermark}, [socket],
+            "The default of `low_watermark` is 1."},
+        {{default, packet}, [socket],
+            "getopts says `raw` for packet 0."},
+        {{default, packet_size}, [socket],
+            "The default of `packet_size` is 67108864, which is what 0 means elsewhere."},
+        {{option, line_delimiter}, [inet],
+            "`line_delimiter` can be set but not read, and is no option of listen."},
+        {{not_inherited, line_delimiter}, [socket],
+            "`line_delimiter` is no option of listen."},
+        {{option, tos}, [socket],
+            "getopts gives some values of `tos` by name."},
+        {{not_checked, {mode, text}}, [socket],
+            "setopts takes any value of `mode`."},
+        {wrong_values_taken, [socket],
+            "setopts takes any value of `packet_size`, `header`, `exit_on_close`, `send_timeout`, `line_delimiter` and "
+            "`high_watermark`, and exits with badarg for what is no option."},
+        {unknown_to_get, [socket],
+            "getopts exits with badarg for what is no name of an option."},
+        {received_counted, [socket],
+            "The counters of what was received count what was read, not packets."},
+        {info_states, [socket],
+            "info has `rstates` and `wstates` for `states`."}
+    ].

@@ -1,0 +1,104 @@
+%% The echo server and the echo client of examples/, run as a user runs them, each on weir_socket and on gen_tcp.
+-module(weir_socket_examples_SUITE).
+
+-include_lib("common_test/include/ct.hrl").
+-include_lib("stdlib/include/assert.hrl").
+
+-compile(export_all).
+-compile(nowarn_export_all).
+
+%% Starting a node and compiling the script takes seconds on a machine that is busy with other things.
+-define(DEADLINE, 60_000).
+
+all() -> [echo, client_without_server, usage].
+
+suite() -> [{timetrap, {minutes, 5}}].
+
+%% ---------------------------------------------------------------- cases
+
+echo(_Config) ->
+    [
+        begin
+            {Server, Port} = server(ServerTcp),
+            [
+                begin
+                    {0, Output} = run("echo_client", [ClientTcp, Port, "5", "200" | Bytes]),
+                    ?assertMatch({match, _}, re:run(Output, ["^", ClientTcp, ": 1000 messages of "]))
+                end
+             || ClientTcp <- ["weir_socket", "gen_tcp"],
+                Bytes <- [[], ["20000"]]
+            ],
+            ok = stop(Server)
+        end
+     || ServerTcp <- ["weir_socket", "gen_tcp"]
+    ],
+    ok.
+
+client_without_server(_Config) ->
+    {ok, Bound} = socket:open(inet, stream),
+    ok = socket:bind(Bound, #{family => inet, addr => {127, 0, 0, 1}, port => 0}),
+    {ok, #{port := Port}} = socket:sockname(Bound),
+    {1, Output} = run("echo_client", ["weir_socket", integer_to_list(Port), "1", "1"]),
+    ?assertMatch({match, _}, re:run(Output, "econnrefused")),
+    socket:close(Bound).
+
+usage(_Config) ->
+    [
+        ?assertMatch({{2, <<"usage: ", _/binary>>}, _}, {run(Name, Args), {Name, Args}})
+     || {Name, Args} <- [
+            {"echo_server", ["no_tcp"]}, {"echo_server", ["gen_tcp", "0", "more"]}, {"echo_client", []},
+            {"echo_client", ["no_tcp", "1"]}
+        ]
+    ],
+    ok.
+
+%% ---------------------------------------------------------------- programs
+
+server(Tcp) ->
+    Server = open("echo_server", [Tcp, "0"]),
+    {Server, await_port(Server, <<>>)}.
+
+await_port(Server, Output) ->
+    case re:run(Output, "listens on port ([0-9]+)\n", [{capture, [1], list}]) of
+        {match, [Port]} ->
+            Port;
+        nomatch ->
+            receive
+                {Server, {data, Data}} -> await_port(Server, <<Output/binary, Data/binary>>);
+                {Server, {exit_status, Status}} -> error({Status, Output})
+            after ?DEADLINE -> error({no_port, Output})
+            end
+    end.
+
+%% It runs until it is told to end.
+stop(Server) ->
+    {os_pid, Pid} = erlang:port_info(Server, os_pid),
+    [] = os:cmd("kill " ++ integer_to_list(Pid)),
+    {_, _} = await_end(Server, <<>>),
+    ok.
+
+run(Name, Args) -> await_end(open(Name, Args), <<>>).
+
+await_end(Port, Output) ->
+    receive
+        {Port, {data, Data}} -> await_end(Port, <<Output/binary, Data/binary>>);
+        {Port, {exit_status, Status}} -> {Status, Output}
+    after ?DEADLINE -> error({still_runs, Output})
+    end.
+
+%% The scripts take weir_socket from the code path if it is there: the one under test.
+open(Name, Args) ->
+    Lib = filename:dirname(code:lib_dir(weir_socket)),
+    open_port({spawn_executable, filename:join([root(), "examples", Name])}, [
+        {args, Args}, {env, [{"ERL_LIBS", Lib}]}, binary, exit_status, stderr_to_stdout
+    ]).
+
+%% The repository: the application's folder in _build leads there.
+root() ->
+    Priv = code:priv_dir(weir_socket),
+    Real =
+        case file:read_link(Priv) of
+            {ok, Link} -> filename:absname(Link, filename:dirname(Priv));
+            {error, _} -> Priv
+        end,
+    filename:join(filename:dirname(Real), "../..").

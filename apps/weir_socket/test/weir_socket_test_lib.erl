@@ -1,0 +1,239 @@
+%% One interface to three implementations of TCP: gen_tcp with its inet backend, gen_tcp with its socket backend, and
+%% weir_socket. Only listening and connecting need to be told which; after that the socket says it itself.
+%%
+%% The other end of a connection is always a socket of gen_tcp's inet backend, raw, binary and passive: what a case
+%% sends it and reads from it are bytes, so no framing of the implementation under test checks itself.
+-module(weir_socket_test_lib).
+
+-export([listen/2, listen/3, connect/4, connect/5, accept/1, accept/2, pair/2, pair/3, peer_opts/0]).
+-export([send/2, recv/2, recv/3, close/1, shutdown/2, controlling_process/2]).
+-export([setopts/2, getopts/2, getopt/2, peername/1, sockname/1, port/1, getstat/1, getstat/2, info/1]).
+-export([next/0, nothing/0, start/1, await/1, await/2, eventually/1, waits/1, settle/1, read_all/1, talk/2]).
+-export([tmp/1, remove_tmp/0, unused_port/0, fill/1, descriptor/1, descriptors/0]).
+
+-export_type([backend/0]).
+
+-type backend() :: inet | socket | weir.
+
+%% How long anything that is bound to happen may take: long enough for a machine that is busy with other things.
+-define(DEADLINE, 30_000).
+
+%% ---------------------------------------------------------------- the three implementations
+
+listen(Backend, Opts) -> listen(Backend, 0, Opts).
+
+listen(weir, Port, Opts) -> weir_socket:listen(Port, Opts);
+listen(Backend, Port, Opts) -> gen_tcp:listen(Port, [{inet_backend, Backend} | Opts]).
+
+connect(Backend, Address, Port, Opts) -> connect(Backend, Address, Port, Opts, ?DEADLINE).
+
+connect(weir, Address, Port, Opts, Timeout) -> weir_socket:connect(Address, Port, Opts, Timeout);
+connect(Backend, Address, Port, Opts, Timeout) ->
+    gen_tcp:connect(Address, Port, [{inet_backend, Backend} | Opts], Timeout).
+
+%% gen_tcp's functions, and inet's.
+tcp({'$inet', weir_socket, _}) -> weir_socket;
+tcp(_Socket) -> gen_tcp.
+
+inet({'$inet', weir_socket, _}) -> weir_socket;
+inet(_Socket) -> inet.
+
+accept(Listener) -> accept(Listener, ?DEADLINE).
+
+accept(Listener, Timeout) -> (tcp(Listener)):accept(Listener, Timeout).
+
+send(Socket, Data) -> (tcp(Socket)):send(Socket, Data).
+
+recv(Socket, Length) -> recv(Socket, Length, ?DEADLINE).
+
+recv(Socket, Length, Timeout) -> (tcp(Socket)):recv(Socket, Length, Timeout).
+
+close(Socket) -> (tcp(Socket)):close(Socket).
+
+shutdown(Socket, How) -> (tcp(Socket)):shutdown(Socket, How).
+
+controlling_process(Socket, Pid) -> (tcp(Socket)):controlling_process(Socket, Pid).
+
+setopts(Socket, Opts) -> (inet(Socket)):setopts(Socket, Opts).
+
+getopts(Socket, Opts) -> (inet(Socket)):getopts(Socket, Opts).
+
+getopt(Socket, Opt) ->
+    {ok, [{Opt, Value}]} = getopts(Socket, [Opt]),
+    Value.
+
+peername(Socket) -> (inet(Socket)):peername(Socket).
+
+sockname(Socket) -> (inet(Socket)):sockname(Socket).
+
+port(Socket) -> (inet(Socket)):port(Socket).
+
+getstat(Socket) -> (inet(Socket)):getstat(Socket).
+
+getstat(Socket, Names) -> (inet(Socket)):getstat(Socket, Names).
+
+info(Socket) -> (inet(Socket)):info(Socket).
+
+%% ---------------------------------------------------------------- connections
+
+%% {Socket of the implementation, its peer}; the caller owns both.
+pair(Backend, Opts) -> pair(Backend, connected, Opts).
+
+pair(Backend, connected, Opts) ->
+    {ok, Listener} = gen_tcp:listen(0, [{ip, {127, 0, 0, 1}} | peer_opts()]),
+    {ok, Port} = inet:port(Listener),
+    {ok, Socket} = connect(Backend, {127, 0, 0, 1}, Port, Opts),
+    {ok, Peer} = gen_tcp:accept(Listener, ?DEADLINE),
+    ok = gen_tcp:close(Listener),
+    {Socket, Peer};
+pair(Backend, accepted, Opts) ->
+    {ok, Listener} = listen(Backend, [{ip, {127, 0, 0, 1}} | Opts]),
+    {ok, Port} = port(Listener),
+    {ok, Peer} = gen_tcp:connect({127, 0, 0, 1}, Port, peer_opts(), ?DEADLINE),
+    {ok, Socket} = accept(Listener),
+    ok = close(Listener),
+    {Socket, Peer}.
+
+%% It stays open when the other end has closed, so that it can be seen to send still.
+peer_opts() -> [binary, {packet, raw}, {active, false}, {nodelay, true}, {exit_on_close, false}].
+
+%% A port of 127.0.0.1 that refuses connections as long as the socket that comes with it is open: bound, not listening.
+unused_port() ->
+    {ok, Bound} = socket:open(inet, stream),
+    ok = socket:bind(Bound, #{family => inet, addr => {127, 0, 0, 1}, port => 0}),
+    {ok, #{port := Port}} = socket:sockname(Bound),
+    {Bound, Port}.
+
+%% All that comes until the other end closes.
+read_all(Peer) -> read_all(Peer, []).
+
+read_all(Peer, Read) ->
+    case gen_tcp:recv(Peer, 0, ?DEADLINE) of
+        {ok, Data} -> read_all(Peer, [Read, Data]);
+        {error, closed} -> iolist_to_binary(Read)
+    end.
+
+%% One message in each direction, between two passive sockets in binary mode.
+talk(One, Other) ->
+    ok = send(One, <<"ping">>),
+    {ok, <<"ping">>} = recv(Other, 4),
+    ok = send(Other, ["p", [<<"on">>], $g]),
+    {ok, <<"pong">>} = recv(One, 4).
+
+%% N bytes that differ with their place, so that a byte lost or moved is seen.
+fill(N) ->
+    Block = << <<I:32>> || I <- lists:seq(0, N div 4) >>,
+    binary:part(Block, 0, N).
+
+%% ---------------------------------------------------------------- messages and processes
+
+-define(IS_DOWN(Message), (is_tuple(Message) andalso element(1, Message) =:= 'DOWN')).
+
+%% The next message, whatever it is, but for the ends of processes, which await/1 takes.
+next() ->
+    receive
+        Message when not ?IS_DOWN(Message) -> Message
+    after ?DEADLINE -> error(no_message)
+    end.
+
+%% Nothing is in the mailbox.
+nothing() ->
+    receive
+        Message when not ?IS_DOWN(Message) -> error({unexpected, Message})
+    after 0 -> ok
+    end.
+
+%% Runs the function in a process of its own; await/1 returns what it returned, or how it failed.
+start(Fun) -> spawn_monitor(fun() -> exit({returned, Fun()}) end).
+
+await(Task) -> await(Task, ?DEADLINE).
+
+await({Pid, Monitor}, Timeout) ->
+    receive
+        {'DOWN', Monitor, process, Pid, {returned, Result}} -> Result;
+        {'DOWN', Monitor, process, Pid, Reason} -> {failed, Reason}
+    after Timeout -> error({still_runs, process_info(Pid)})
+    end.
+
+%% Waits until the function returns true.
+eventually(Fun) -> eventually(Fun, erlang:monotonic_time(millisecond) + ?DEADLINE).
+
+eventually(Fun, Deadline) ->
+    case Fun() of
+        true ->
+            ok;
+        Other ->
+            erlang:monotonic_time(millisecond) < Deadline orelse error({never_true, Fun, Other}),
+            erlang:yield(),
+            eventually(Fun, Deadline)
+    end.
+
+%% Waits until the process of a task waits for a message, or for a port that is busy.
+waits({Pid, _Monitor}) ->
+    eventually(fun() ->
+        {status, Status} = process_info(Pid, status),
+        Status =:= waiting orelse Status =:= suspended
+    end).
+
+%% ---------------------------------------------------------------- the kernel's view
+
+%% Waits until the kernel has nothing left that was sent to the socket: the implementation has read it. Only for one
+%% that reads, in active mode or because somebody waits in recv. It keeps what is sent in pieces apart; since a segment
+%% may be under way unseen, nothing may depend on that. The socket backend leaves a part of a header where it is, so it
+%% is given some time only.
+settle({'$inet', gen_tcp_socket, _} = Socket) -> settle(Socket, 20);
+settle(Socket) -> eventually(fun() -> held(Socket) =:= 0 end).
+
+settle(_Socket, 0) ->
+    ok;
+settle(Socket, Tries) ->
+    case held(Socket) of
+        0 -> ok;
+        _ -> settle(Socket, Tries - 1)
+    end.
+
+%% How much memory the kernel holds for what the socket has received and nobody has read: SO_MEMINFO of Linux, whose
+%% first number counts what is queued and whose eighth what waits to be queued. (The tables in /proc would tell it in
+%% bytes, in milliseconds on a machine with many sockets.)
+held(Socket) ->
+    {ok, [{raw, 1, 55, <<Received:32/native, _:24/binary, Backlog:32/native, _/binary>>}]} =
+        getopts(Socket, [{raw, 1, 55, 36}]),
+    Received + Backlog.
+
+%% How many descriptors the runtime has open.
+descriptors() ->
+    {ok, Names} = file:list_dir("/proc/self/fd"),
+    length(Names).
+
+%% A descriptor that nobody owns: a copy of the socket's, which is closed. It is passed to ourselves over a local
+%% socket; what arrives is a plain number.
+descriptor(Made) ->
+    {ok, Number} = socket:getopt(Made, otp, fd),
+    Path = tmp("rights"),
+    Name = #{family => local, path => Path},
+    {ok, Listener} = socket:open(local, stream),
+    ok = socket:bind(Listener, Name),
+    ok = socket:listen(Listener),
+    {ok, From} = socket:open(local, stream),
+    ok = socket:connect(From, Name),
+    {ok, To} = socket:accept(Listener),
+    Rights = #{level => socket, type => rights, data => <<Number:32/native>>},
+    ok = socket:sendmsg(From, #{iov => [<<"x">>], ctrl => [Rights]}),
+    {ok, #{ctrl := [#{data := <<Copy:32/native>>}]}} = socket:recvmsg(To),
+    [ok = socket:close(Socket) || Socket <- [Made, From, To, Listener]],
+    Copy.
+
+%% A name for a local socket, short enough for an address (108 bytes).
+tmp(Name) ->
+    ok = filelib:ensure_path(folder()),
+    Path = filename:join(folder(), Name),
+    _ = file:delete(Path),
+    Path.
+
+remove_tmp() ->
+    case file:del_dir_r(folder()) of
+        ok -> ok;
+        {error, enoent} -> ok
+    end.
+
+folder() -> filename:join("/tmp", "weir_socket_" ++ os:getpid()).
