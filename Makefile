@@ -1,10 +1,10 @@
 # Every target first sets up what it needs (scripts/setup: silent when nothing is missing), then does its job.
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test check bench docs test-otp27 test-otp29 clean
+.PHONY: help build demo test asan fuzz check bench docs test-otp27 test-otp29 clean
 
-# make test SUITE=weir_pool CASE=restart; make bench BENCH=weir_pool,weir_server
-export SUITE CASE BENCH
+# make test SUITE=weir_pool CASE=restart; make bench BENCH=weir_pool,weir_server; make fuzz FUZZ_SECONDS=600
+export SUITE CASE BENCH FUZZ_SECONDS
 
 # A process for each of many callers at once needs a higher limit than the default; Ctrl-C ends the run.
 ERL := erl +P 400000 +Bd -noshell -pa _build/default/lib/*/ebin
@@ -24,6 +24,14 @@ demo: ## the main job: every part on real input, beside plain OTP (MEMCACHED=hos
 test: ## run the tests (SUITE=name for one suite, with CASE=name for one case of it)
 	@scripts/setup test
 	@scripts/test
+
+asan: ## the suites of weir_socket on a NIF with AddressSanitizer and UndefinedBehaviorSanitizer (SUITE=, CASE=)
+	@scripts/setup asan
+	@scripts/asan
+
+fuzz: ## fuzz the packet framing of weir_socket (FUZZ_SECONDS=20)
+	@scripts/setup fuzz
+	@$(MAKE) -s -C apps/weir_socket/c_src/fuzz run BUILD=$(CURDIR)/_build/fuzz
 
 check: ## warnings as errors, xref, dialyzer, declared against actual dependencies
 	@scripts/setup check
