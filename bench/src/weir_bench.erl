@@ -29,7 +29,10 @@ benchmarks() ->
         {"flood", weir_bench_flood},
         {"log", weir_bench_log},
         {"log_ancestor", weir_bench_log_ancestor},
-        {"log_h", weir_bench_log_h}
+        {"log_h", weir_bench_log_h},
+        {"socket", weir_bench_socket},
+        {"socket_bulk", weir_bench_socket_bulk},
+        {"socket_idle", weir_bench_socket_idle}
     ].
 
 %% @doc Runs the chosen benchmarks, prints their tables and halts.

@@ -1,0 +1,59 @@
+%% @doc What the socket benchmarks have in common: contestants and their names, views of what they measured, targets.
+-module(weir_bench_socket_contest).
+
+-export([available/1, name/2, view/2, target/4, limit/2, best_of/2, notes/0]).
+
+-export_type([entrant/0]).
+
+-type entrant() :: {weir_bench_socket_node:kind(), weir_bench_socket_server:mode()}.
+
+-define(MODE_NAMES, #{passive => "passive", true => "active true", once => "active once", n => "active N"}).
+
+%% @doc Those that can take part here.
+-spec available([entrant()]) -> [entrant()].
+available(Entrants) ->
+    Kinds = [Kind || Kind <- lists:usort([Kind || {Kind, _} <- Entrants]), weir_bench_socket_node:is_available(Kind)],
+    [Entrant || {Kind, _} = Entrant <- Entrants, lists:member(Kind, Kinds)].
+
+%% @doc Its name in a table. What does not receive has no mode, nor have socket and C.
+-spec name(entrant(), weir_bench_socket_server:work()) -> string().
+name({c, _}, _Work) -> "C, one thread, epoll";
+name({socket, _}, _Work) -> "socket";
+name({Kind, _}, source) -> backend(Kind);
+name({Kind, Mode}, _Work) -> backend(Kind) ++ ", " ++ maps:get(Mode, ?MODE_NAMES).
+
+backend(gen_tcp) -> "gen_tcp";
+backend(gen_tcp_socket) -> "gen_tcp on socket";
+backend(weir_socket) -> "weir_socket".
+
+%% @doc One figure out of what was measured.
+-spec view(fun((Figures) -> number()), [weir_bench_rounds:result(Figures)]) -> [weir_bench_rounds:result()].
+view(Fun, Results) -> [weir_bench_rounds:view(Fun, Result) || Result <- Results].
+
+%% @doc A note on the best of ours, which should be so many times better than the best of the peers. None without both.
+-spec target(iodata(), lower | higher, number(), {[weir_bench_rounds:result()], [weir_bench_rounds:result()]}) ->
+    [iodata()].
+target(Text, Better, Times, {[_ | _] = Ours, [_ | _] = Peers}) ->
+    Ratio = weir_bench_rounds:ratio(Better, best_of(Better, Ours), best_of(Better, Peers)),
+    [weir_bench_table:target([Text, io_lib:format(" (~.2f)", [Ratio])], Ratio >= Times)];
+target(_Text, _Better, _Times, _Missing) ->
+    [].
+
+%% @doc A note on how near the best of some comes to the limit.
+-spec limit([weir_bench_rounds:result()], [weir_bench_rounds:result()]) -> [iodata()].
+limit(Ours, Limit) -> target("0.8 of the server in C, an aim", higher, 0.8, {Ours, Limit}).
+
+%% @doc The best of some.
+-spec best_of(lower | higher, [weir_bench_rounds:result(), ...]) -> weir_bench_rounds:result().
+best_of(Better, Results) -> weir_bench_rounds:best(Better, Results).
+
+%% @doc What holds for all of these benchmarks.
+-spec notes() -> [iodata()].
+notes() ->
+    [
+        io_lib:format(
+            "the load generator is in C, with one thread (~ts), and shares ~b cores with the server; nothing is bound",
+            [weir_bench_socket_load:compiler(), erlang:system_info(logical_processors_available)]
+        )
+        | weir_bench_socket_server:notes()
+    ].

@@ -1,0 +1,124 @@
+%% @doc The load generator and the server in C of the socket benchmarks (bench/c_src), run as programs of the operating
+%% system.
+%%
+%% Both end when their standard input, a pipe held by our port, is closed, or after their time: none outlives the node.
+-module(weir_bench_socket_load).
+
+-export([run/1, hold/1, alive/1, release/1, start_server/1, stop_server/1, compiler/0]).
+
+-export_type([option/0, outcome/0, held/0, server/0]).
+
+-define(OPEN_TIMEOUT, 60_000).
+%% Besides the time that it is told to run: opening connections, and its own patience with a server that is silent.
+-define(EXTRA_TIMEOUT, 60_000).
+
+-type option() :: {atom(), atom() | non_neg_integer()}.
+%% An option of weir_load; its source says which there are.
+
+-type outcome() :: #{Key :: atom() => non_neg_integer()}.
+%% conns, size, us, requests, bytes, p50_ns, p99_ns, max_ns, cpu_us, own_cpu_us: see the source of weir_load.
+
+-opaque held() :: port().
+%% A load generator that holds idle connections.
+
+-type server() :: #{port := inet:port_number(), os_pid := non_neg_integer(), program := port()}.
+
+%% @doc Runs the generator and gives what it measured. Fails if an answer was wrong, or nothing was transferred.
+-spec run([option()]) -> outcome().
+run(Options) ->
+    Port = open("weir_load", Options),
+    Line = line(Port, proplists:get_value(ms, Options, 0) + ?EXTRA_TIMEOUT),
+    ok = close(Port),
+    case string:lexemes(Line, " ") of
+        ["ok" | Pairs] ->
+            #{bytes := Bytes} = Outcome = maps:from_list([pair(Pair) || Pair <- Pairs]),
+            Bytes > 0 orelse error({wrong_result, nothing_transferred, Options}),
+            Outcome;
+        _ ->
+            error({wrong_result, Line, Options})
+    end.
+
+%% @doc Opens idle connections (option `conns'), each of which has made a request when this returns. They are closed by
+%% {@link release/1}, or when the caller ends.
+-spec hold([option()]) -> held().
+hold(Options) ->
+    Port = open("weir_load", [{kind, idle} | Options]),
+    ok = expect(Port, lists:concat(["idle conns=", proplists:get_value(conns, Options)])),
+    Port.
+
+%% @doc Makes a request on each of them again, and gives their number. Fails if an answer was wrong.
+-spec alive(held()) -> pos_integer().
+alive(Port) ->
+    true = port_command(Port, "\n"),
+    case line(Port, ?OPEN_TIMEOUT) of
+        "alive conns=" ++ Number -> list_to_integer(Number);
+        Line -> error({wrong_result, Line})
+    end.
+
+%% @doc Closes them.
+-spec release(held()) -> ok.
+release(Port) -> close(Port).
+
+%% @doc Starts the server in C, owned by the caller.
+-spec start_server(echo | source | sink) -> server().
+start_server(Kind) ->
+    Program = open("weir_echo", [{kind, Kind}]),
+    {os_pid, OsPid} = erlang:port_info(Program, os_pid),
+    case line(Program, ?OPEN_TIMEOUT) of
+        "port=" ++ Number -> #{port => list_to_integer(Number), os_pid => OsPid, program => Program};
+        Line -> error({wrong_result, Line})
+    end.
+
+%% @doc Ends it.
+-spec stop_server(server()) -> ok.
+stop_server(#{program := Program}) -> close(Program).
+
+%% @doc What the compiler says of its version, or that there is none.
+-spec compiler() -> string().
+compiler() ->
+    case os:find_executable("cc") of
+        false -> "cc: not installed";
+        Program -> hd(string:lexemes(os:cmd(Program ++ " --version"), "\n"))
+    end.
+
+open(Name, Options) ->
+    Arguments = [lists:concat([Key, "=", Value]) || {Key, Value} <- Options],
+    open_port({spawn_executable, program(Name)}, [{args, Arguments}, {line, 1_000}, exit_status, hide]).
+
+%% rebar3 builds the programs beside its folder lib (bench/c_src/Makefile).
+program(Name) ->
+    Ebin = filename:dirname(code:which(?MODULE)),
+    Path = filename:join([Ebin, "..", "..", "..", "bench_c", Name]),
+    filelib:is_regular(Path) orelse error({not_built, Path}),
+    Path.
+
+line(Port, Timeout) ->
+    receive
+        {Port, {data, {eol, Line}}} -> Line;
+        {Port, {exit_status, Status}} -> error({wrong_result, {exit_status, Status}})
+    after Timeout -> error({wrong_result, silent})
+    end.
+
+expect(Port, Line) ->
+    case line(Port, ?OPEN_TIMEOUT) of
+        Line -> ok;
+        Other -> error({wrong_result, Other})
+    end.
+
+%% What it said after that is of no interest. A program that has ended has closed its port, now or a moment ago.
+close(Port) ->
+    try port_close(Port) of
+        true -> flush(Port)
+    catch
+        error:badarg -> flush(Port)
+    end.
+
+flush(Port) ->
+    receive
+        {Port, _} -> flush(Port)
+    after 0 -> ok
+    end.
+
+pair(Text) ->
+    [Key, Value] = string:split(Text, "="),
+    {list_to_atom(Key), list_to_integer(Value)}.
