@@ -15,7 +15,9 @@ setup(Case, Config) ->
     Modules = [Module || App <- [weir_server, weir_log], {ok, Of} <- [application:get_key(App, modules)], Module <- Of],
     ok = code:ensure_modules_loaded(Modules),
     ok = weir_log_test_file:setup(),
-    Dir = filename:join(proplists:get_value(priv_dir, Config), atom_to_list(Case)),
+    %% Suites share the directory, and may have cases of the same name.
+    Name = lists:concat([Case, ".", erlang:unique_integer([positive])]),
+    Dir = filename:join(proplists:get_value(priv_dir, Config), Name),
     ok = filelib:ensure_dir(filename:join(Dir, "x")),
     [{dir, Dir} | Config].
 
