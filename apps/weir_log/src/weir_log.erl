@@ -134,6 +134,7 @@
     | {file, file:filename_all(), Reason :: term()}
     | {not_started, term()}.
 %% `already_open': a log of this name is open, or another one has one of the files. `file': it could not be opened.
+%% `{not_started, noproc}': the application weir_log is not running.
 
 -type shard_info() :: #{
     path := file:filename_all(),

@@ -143,7 +143,7 @@ start_log(#state{handle = #handle{log = Name}, options = Options} = State) ->
     %% The log tells in the handler's format what it has dropped. An external function: one with an environment would
     %% have the writer killed when this module was loaded twice. The keeper itself reports what it finds when it syncs.
     Owned = #{tell => fun weir_log_h_report:dropped/1, report => false},
-    %% It raises while what all logs share is not there.
+    %% It may raise while what all logs share goes.
     try weir_log:start_link(Name, maps:merge(Owned, LogOptions)) of
         {ok, Log} -> {ok, State#state{log = Log}};
         {error, Reason} -> {error, Reason}

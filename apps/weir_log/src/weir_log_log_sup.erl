@@ -24,10 +24,16 @@
 
 %% @doc Starts a log's processes, linked to the caller. Returns when its files are open.
 %%
-%% Errors: `{already_open, Name}' (of this name, or of another log with one of the same files), `{file, Path, Posix}'.
+%% Errors: `{already_open, Name}' (of this name, or of another log with one of the same files), `{file, Path, Posix}',
+%% `{not_started, noproc}' (without the registry).
 -spec start_link(weir_log:log(), #conf{}) -> {ok, pid()} | {error, weir_log:open_error()}.
 start_link(Name, Conf) ->
-    Id = erlang:unique_integer([positive]),
+    case weir_log_registry:is_running() of
+        true -> start_link(Name, erlang:unique_integer([positive]), Conf);
+        false -> {error, {not_started, noproc}}
+    end.
+
+start_link(Name, Id, Conf) ->
     case supervisor:start_link(?MODULE, {Name, Id, Conf}) of
         {ok, Pid} ->
             {ok, Pid};
@@ -35,8 +41,16 @@ start_link(Name, Conf) ->
             {error, {already_open, weir_log_registry:holder(Name, weir_log_opts:paths(Conf))}};
         {error, Reason} ->
             %% The name is free when this returns, though the process may not be quite gone.
-            ok = weir_log_registry:release(Name, Id),
+            ok = release(Name, Id),
             {error, reason(Reason)}
+    end.
+
+%% A registry that is not there will find the row when it starts, if there is one.
+release(Name, Id) ->
+    try
+        weir_log_registry:release(Name, Id)
+    catch
+        exit:_ -> ok
     end.
 
 reason({shutdown, {failed_to_start_child, _Child, {shutdown, Reason}}}) -> Reason;

@@ -15,12 +15,15 @@ start_link() ->
         {error, Reason} -> {error, Reason}
     end.
 
-%% @doc Starts a log's processes. Returns when its files are open.
+%% @doc Starts a log's processes. Returns when its files are open. `{not_started, noproc}': the application is not
+%% running.
 -spec start_log(weir_log:log(), #conf{}) -> {ok, pid()} | {error, term()}.
 start_log(Name, Conf) ->
-    case supervisor:start_child(?MODULE, [Name, Conf]) of
+    try supervisor:start_child(?MODULE, [Name, Conf]) of
         {ok, Sup} when is_pid(Sup) -> {ok, Sup};
         {error, Reason} -> {error, Reason}
+    catch
+        exit:{Reason, _Call} -> {error, {not_started, Reason}}
     end.
 
 %% @private

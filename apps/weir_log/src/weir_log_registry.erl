@@ -15,7 +15,7 @@
 -module(weir_log_registry).
 -behaviour(gen_server).
 
--export([start_link/0, new_table/0]).
+-export([start_link/0, new_table/0, is_running/0]).
 -export([register/3, open/1, close/2, release/2, lookup/1, holder/2, files/1, names/0]).
 -export([init/1, handle_call/3, handle_cast/2, handle_info/2]).
 
@@ -44,6 +44,10 @@ start_link() ->
 new_table() ->
     ?TABLE = ets:new(?TABLE, [named_table, public, set, {keypos, #row.name}, {read_concurrency, true}]),
     ok.
+
+%% @doc Whether the registry runs, without which nothing can be opened.
+-spec is_running() -> boolean().
+is_running() -> whereis(?MODULE) =/= undefined.
 
 %% @doc Takes a name and its files for the calling process, a log's supervisor.
 -spec register(weir_log:log(), Id :: pos_integer(), [file:filename_all()]) ->

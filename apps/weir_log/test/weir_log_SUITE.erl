@@ -8,7 +8,7 @@
     bad_options/1, limits_of_options/1, missing_file/1, frame_and_newline/1, not_a_map/1,
     writes_as_given/1, newline/1, frame/1, misuse/1, appends/1, empty_entry/1, large_entry/1,
     no_log/1, open_twice/1, same_file/1, cannot_open/1, names_and_files/1, any_name/1,
-    close_writes_all/1, close_refuses/1, reopened_by_name/1, application_stops/1,
+    close_writes_all/1, close_refuses/1, reopened_by_name/1, application_stops/1, not_running/1,
     supervised/1, linked/1, info/1, sync/1, sync_interval/1, rotate_and_reopen/1, order_of_requests/1,
     fold_stops_at_torn/1
 ]).
@@ -20,7 +20,7 @@ all() ->
         bad_options, limits_of_options, missing_file, frame_and_newline, not_a_map,
         writes_as_given, newline, frame, misuse, appends, empty_entry, large_entry,
         no_log, open_twice, same_file, cannot_open, names_and_files, any_name,
-        close_writes_all, close_refuses, reopened_by_name, application_stops,
+        close_writes_all, close_refuses, reopened_by_name, application_stops, not_running,
         supervised, linked, info, sync, sync_interval, rotate_and_reopen, order_of_requests, fold_stops_at_torn
     ].
 
@@ -259,6 +259,13 @@ reopened_by_name(Config) ->
      || Window <- [16, 3, 1, 8]
     ],
     ?assertEqual(28, filelib:file_size(path(Config))).
+
+not_running(Config) ->
+    ok = application:stop(weir_log),
+    ?assertEqual({error, {not_started, noproc}}, weir_log:open(log, #{file => path(Config)})),
+    ?assertEqual({error, {not_started, noproc}}, weir_log:start_link(log, #{file => path(Config)})),
+    ?assertEqual({error, no_log}, weir_log:log(log, <<"x">>)),
+    ?assertEqual({error, no_log}, weir_log:close(log)).
 
 application_stops(Config) ->
     {ok, a} = weir_log:open(a, #{file => path(Config), window => 1000}),
