@@ -13,7 +13,7 @@
 
 -include("weir_log.hrl").
 
--opaque told() :: {weir_log:loss(), [non_neg_integer()]}.
+-opaque told() :: {FirstDrop :: integer(), [non_neg_integer()]}.
 
 %% @doc Counts a drop.
 -spec drop(atomics:atomics_ref(), weir_log:level()) -> ok.
@@ -30,8 +30,9 @@ is_new(Words) -> sum(Words) > atomics:get(Words, ?TOLD).
 
 sum(Words) -> atomics:get(Words, ?DROPPED) + atomics:get(Words, ?FAILED) + atomics:get(Words, ?LOST).
 
-%% @doc The entry about what was lost since the last one, and what to note when it has been written.
--spec entry(atomics:atomics_ref(), default | fun((weir_log:loss()) -> iodata())) -> {iodata(), told()}.
+%% @doc The entry about what was lost since the last one, that itself, and what to note when it has been written.
+-spec entry(atomics:atomics_ref(), default | fun((weir_log:loss()) -> iodata())) ->
+    {iodata(), weir_log:loss(), told()}.
 entry(Words, Fun) ->
     First = atomics:get(Words, ?FIRST_DROP),
     Failed = atomics:get(Words, ?FAILED),
@@ -47,13 +48,13 @@ entry(Words, Fun) ->
         from => First,
         to => Last
     },
-    {text(Fun, Loss), {Loss, [Failed, Lost | Now]}}.
+    {text(Fun, Loss), Loss, {First, [Failed, Lost | Now]}}.
 
 told_words() -> [{?TOLD_OF + I, Level} || {I, Level} <- lists:zip(lists:seq(0, length(?LEVELS) - 1), ?LEVELS)].
 
 %% @doc Notes what was told.
 -spec told(atomics:atomics_ref(), told()) -> ok.
-told(Words, {#{from := First}, [Failed, Lost | Levels]}) ->
+told(Words, {First, [Failed, Lost | Levels]}) ->
     _ = atomics:compare_exchange(Words, ?FIRST_DROP, First, 0),
     lists:foreach(
         fun({{Index, _}, N}) -> atomics:put(Words, Index, N) end,

@@ -323,29 +323,28 @@ tell(#state{tell_ms = TellMs} = State) ->
 %% The entry tries the file as any entry does. One that fails is not counted: it is written later.
 tell_now(#state{tell_ms = none} = State) ->
     State;
-tell_now(#state{words = Words, boot = #boot{conf = #conf{format = Format, tell = Fun}}} = State) ->
-    {Text, Told} = weir_log_drops:entry(Words, Fun),
+tell_now(#state{words = Words, boot = #boot{name = Name, path = Path, conf = Conf}} = State) ->
+    #conf{format = Format, tell = Fun} = Conf,
+    {Text, Loss, Told} = weir_log_drops:entry(Words, Fun),
     {Entry, Bytes} = weir_log_client:final(Format, Text),
     case attempt([Entry], Bytes, State) of
         {ok, Wrote} ->
             ok = wrote(Words, 1, Bytes),
             ok = weir_log_drops:told(Words, Told),
+            ok = weir_log_event:lost(Name, Path, Loss),
             Wrote#state{tell_ms = none};
         {{error, _}, Failed} ->
             Failed#state{tell_ms = now_ms() + ?REPORT_MS}
     end.
 
-%% Trouble that begins, changes or ends is reported once, unless the log's owner sees to that. By a process of its own:
-%% a handler may send what it gets to this very log, and wait.
+%% Trouble that begins, changes or ends is told once.
 trouble(Reason, #state{trouble = Reason} = State) ->
     State;
+trouble(none, #state{boot = #boot{name = Name, path = Path, conf = #conf{report = Report}}} = State) ->
+    ok = weir_log_event:recovered(Report, Name, Path),
+    State#state{trouble = none};
 trouble(Reason, #state{boot = #boot{name = Name, path = Path, conf = #conf{report = Report}}} = State) ->
-    _ = Report andalso spawn(fun() -> report(Name, Path, Reason) end),
+    ok = weir_log_event:failing(Report, Name, Path, Reason),
     State#state{trouble = Reason}.
-
-report(Name, Path, none) ->
-    logger:notice("weir_log ~tp: ~ts is written to again", [Name, Path]);
-report(Name, Path, Reason) ->
-    logger:error("weir_log ~tp: ~ts cannot be written: ~tp", [Name, Path, Reason]).
 
 now_ms() -> erlang:monotonic_time(millisecond).

@@ -9,7 +9,7 @@
     accepted/1, written/1, synced/1, one_write_for_all/1, one_sync_for_all/1, write_fails_its_batch/1,
     sync_fails_its_batch/1, accepted_waits_in_trouble/1, failed_are_told/1, told_by_the_probe/1, tell_function/1,
     large_batches/1,
-    trouble_is_reported/1
+    trouble_is_reported/1, telemetry/1
 ]).
 -export([log/2]).
 
@@ -22,7 +22,7 @@ all() ->
         accepted, written, synced, one_write_for_all, one_sync_for_all, write_fails_its_batch,
         sync_fails_its_batch, accepted_waits_in_trouble, failed_are_told, told_by_the_probe, tell_function,
         large_batches,
-        trouble_is_reported
+        trouble_is_reported, telemetry
     ].
 
 init_per_suite(Config) -> weir_log_test_lib:quiet(Config).
@@ -246,5 +246,52 @@ reported() ->
     end.
 
 %% A logger handler.
-log(#{level := Level, msg := {"weir_log " ++ _, _}}, #{config := Test}) -> Test ! {reported, Level};
-log(_Event, _Config) -> ok.
+log(#{level := Level, msg := {report, #{label := {weir_log, _}} = Report}}, #{config := Test}) ->
+    {Format, Args} = weir_log_event:format(Report),
+    "weir_log log: " ++ _ = lists:flatten(io_lib:format(Format, Args)),
+    Test ! {reported, Level};
+log(_Event, _Config) ->
+    ok.
+
+%% Where there is telemetry it gets every event, also of a log that does not report.
+telemetry(Config) ->
+    true = register(?MODULE, self()),
+    ok = load_telemetry(),
+    try
+        {Log, Path} = open(Config, #{report => false}),
+        ok = weir_log_test_file:set(write, {error, enospc}),
+        {error, enospc} = weir_log:log(Log, <<"a">>),
+        ?assertEqual({failing, #{}, #{log => Log, path => Path, reason => enospc}}, event()),
+        ok = weir_log_test_file:set(write, ok),
+        ok = weir_log:log(Log, <<"a">>),
+        ?assertEqual({recovered, #{}, #{log => Log, path => Path}}, event()),
+        ?assertEqual({lost, #{dropped => 0, failed => 1, lost => 0}, #{log => Log, path => Path}}, event())
+    after
+        true = code:delete(telemetry),
+        _ = code:purge(telemetry)
+    end.
+
+event() ->
+    receive
+        {[weir_log, Event], Measurements, Metadata} -> {Event, Measurements, Metadata}
+    after 10000 -> error(no_event)
+    end.
+
+%% A module of that name, which sends what it gets to this test.
+load_telemetry() ->
+    Texts = [
+        "-module(telemetry).",
+        "-export([execute/3]).",
+        lists:concat(["execute(E, M, D) -> ", ?MODULE, " ! {E, M, D}, ok."])
+    ],
+    Forms = [
+        begin
+            {ok, Tokens, _} = erl_scan:string(Text),
+            {ok, Form} = erl_parse:parse_form(Tokens),
+            Form
+        end
+     || Text <- Texts
+    ],
+    {ok, telemetry, Beam} = compile:forms(Forms),
+    {module, telemetry} = code:load_binary(telemetry, "telemetry", Beam),
+    ok.

@@ -1,0 +1,64 @@
+%% @doc The rare events of a log: each is one telemetry event where the `telemetry' application is loaded, and some are
+%% log reports.
+%%
+%% <table>
+%% <tr><th>event</th><th>level</th><th>measurements</th><th>metadata</th></tr>
+%% <tr><td>`[weir_log, failing]'</td><td>error</td><td></td><td>log, path, reason; a write or a sync has failed, or
+%%     fails for another reason</td></tr>
+%% <tr><td>`[weir_log, recovered]'</td><td>notice</td><td></td><td>log, path</td></tr>
+%% <tr><td>`[weir_log, lost]'</td><td>none: it is in the log</td><td>dropped, failed, lost: entries, since the last
+%%     event</td><td>log, path</td></tr>
+%% </table>
+%%
+%% Each is told by a process of its own: a handler may send what it gets to this very log, and wait.
+-module(weir_log_event).
+
+-export([failing/4, recovered/3, lost/3]).
+-export([format/1]).
+
+-include_lib("kernel/include/logger.hrl").
+
+%% @doc The file of a shard cannot be written or synced. `Report': whether `logger' is told too.
+-spec failing(Report :: boolean(), weir_log:log(), file:filename_all(), Reason :: term()) -> ok.
+failing(Report, Log, Path, Reason) ->
+    tell(error, Report, failing, #{}, #{log => Log, path => Path, reason => Reason}).
+
+%% @doc It can again.
+-spec recovered(Report :: boolean(), weir_log:log(), file:filename_all()) -> ok.
+recovered(Report, Log, Path) ->
+    tell(notice, Report, recovered, #{}, #{log => Log, path => Path}).
+
+%% @doc The log has told in its file of entries that were lost.
+-spec lost(weir_log:log(), file:filename_all(), weir_log:loss()) -> ok.
+lost(Log, Path, #{dropped := Dropped, failed := Failed, lost := Lost}) ->
+    Measurements = #{dropped => lists:sum(maps:values(Dropped)), failed => Failed, lost => Lost},
+    tell(notice, false, lost, Measurements, #{log => Log, path => Path}).
+
+tell(Level, Report, Event, Measurements, Metadata) ->
+    IsLoaded = erlang:function_exported(telemetry, execute, 3),
+    _ =
+        (Report orelse IsLoaded) andalso
+            spawn(fun() ->
+                ok = telemetry(IsLoaded, Event, Measurements, Metadata),
+                report(Report, Level, Event, Metadata)
+            end),
+    ok.
+
+%% No dependency: the module's name is a variable so that nobody takes it for one.
+telemetry(true, Event, Measurements, Metadata) ->
+    Telemetry = telemetry,
+    Telemetry:execute([weir_log, Event], Measurements, Metadata);
+telemetry(false, _, _, _) ->
+    ok.
+
+report(true, Level, Event, Metadata) ->
+    ?LOG(Level, Metadata#{label => {weir_log, Event}}, #{report_cb => fun ?MODULE:format/1});
+report(false, _, _, _) ->
+    ok.
+
+%% @private
+-spec format(map()) -> {io:format(), [term()]}.
+format(#{label := {_, failing}, log := Log, path := Path, reason := Reason}) ->
+    {"weir_log ~tp: ~ts cannot be written: ~tp", [Log, Path, Reason]};
+format(#{label := {_, recovered}, log := Log, path := Path}) ->
+    {"weir_log ~tp: ~ts is written to again", [Log, Path]}.
