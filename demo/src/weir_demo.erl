@@ -11,7 +11,7 @@
 %% @doc The parts, in the order in which they run.
 -spec parts() -> [module()].
 parts() ->
-    [weir_demo_oneshot, weir_demo_load, weir_demo_recovery, weir_demo_mailbox, weir_demo_log].
+    [weir_demo_oneshot, weir_demo_load, weir_demo_recovery, weir_demo_mailbox, weir_demo_log, weir_demo_socket].
 
 %% @doc Runs everything, prints the table and halts.
 -spec main() -> no_return().
