@@ -21,6 +21,8 @@
     kill_writer/1, kill_connection/1, kill_client_process/1, kill_pool/1, kill_supervisor/1, stuck_connection/1,
     busy_is_not_stuck/1,    one_connection_of_two_down/1
 ]).
+%% For the suite of another transport.
+-export([with/4, exchanges/1]).
 
 all() ->
     [{group, replies}, {group, failures}, {group, kills}].
@@ -837,7 +839,8 @@ stop_while_connecting(_) ->
     {ok, Listener} = gen_tcp:listen(0, [{ip, {127, 0, 0, 1}}, {backlog, 1}]),
     {ok, Port} = inet:port(Listener),
     Fillers = fill(Port, 20, []),
-    {ok, _} = weir_memcached:start_link(C, #{host => {127, 0, 0, 1}, port => Port, connect_timeout => 60000}),
+    Address = #{host => {127, 0, 0, 1}, port => Port, transport => weir_memcached_test:transport()},
+    {ok, _} = weir_memcached:start_link(C, Address#{connect_timeout => 60000}),
     ?assertEqual({error, disconnected}, weir_memcached:get(C, <<"k">>)),
     ?assertEqual([connecting], lists:usort([Phase || #{phase := Phase} <- weir_memcached_test:connections(C)])),
     ?assertEqual(ok, weir_memcached:stop(C)),

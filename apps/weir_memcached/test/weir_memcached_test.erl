@@ -1,7 +1,7 @@
 %% What the suites of the memcached client share: polling, callers, a look into a client, the log.
 -module(weir_memcached_test).
 
--export([set_up/2, tear_down/1]).
+-export([set_up/2, tear_down/1, transport/0]).
 -export([until/1, until/2, in_parallel/1, caller/1, answer/1]).
 -export([up/1, connections/1, counters/1]).
 -export([watch_log/2, unwatch_log/1, quiet/0, loud/0, log/2]).
@@ -9,17 +9,26 @@
 %% Generous: it is reached by failures alone.
 -define(DEADLINE, 20000).
 
-%% For init_per_suite and end_per_suite: an application runs, and what was started for it is stopped again.
+%% For init_per_suite and end_per_suite: an application runs, and what was started for it is stopped again. In between
+%% the clients of the test servers have the transport of the configuration, so that one suite may run the cases of
+%% another on a transport of its own.
 -spec set_up(Application :: atom(), ct_suite:ct_config()) -> ct_suite:ct_config().
 set_up(Application, Config) ->
     {ok, Started} = application:ensure_all_started(Application),
     quiet(),
+    persistent_term:put(?MODULE, proplists:get_value(transport, Config, gen_tcp)),
     [{started, Started} | Config].
 
 -spec tear_down(ct_suite:ct_config()) -> ok.
 tear_down(Config) ->
+    _ = persistent_term:erase(?MODULE),
     loud(),
     lists:foreach(fun application:stop/1, lists:reverse(proplists:get_value(started, Config))).
+
+%% The transport of the suite that runs.
+-spec transport() -> module().
+transport() ->
+    persistent_term:get(?MODULE, gen_tcp).
 
 %% Polls until a condition holds.
 -spec until(fun(() -> boolean())) -> ok.

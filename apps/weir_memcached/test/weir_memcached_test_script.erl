@@ -51,7 +51,7 @@ start(Script) ->
 
 -spec options(server()) -> weir_memcached:options().
 options(#{port := Port}) ->
-    #{host => {127, 0, 0, 1}, port => Port}.
+    #{host => {127, 0, 0, 1}, port => Port, transport => weir_memcached_test:transport()}.
 
 -spec stop(server()) -> ok.
 stop(#{pid := Pid}) ->

@@ -50,7 +50,7 @@ resume(#{holder := Holder} = Server) ->
 %% What a client needs to be told.
 -spec options(server()) -> weir_memcached:options().
 options(#{host := Host, port := Port}) ->
-    #{host => Host, port => Port}.
+    #{host => Host, port => Port, transport => weir_memcached_test:transport()}.
 
 -spec free_port() -> inet:port_number().
 free_port() ->
