@@ -261,7 +261,7 @@ reopened_by_name(Config) ->
     ?assertEqual(28, filelib:file_size(path(Config))).
 
 not_running(Config) ->
-    ok = application:stop(weir_log),
+    ok = weir_log_test_lib:stop_all(),
     ?assertEqual({error, {not_started, noproc}}, weir_log:open(log, #{file => path(Config)})),
     ?assertEqual({error, {not_started, noproc}}, weir_log:start_link(log, #{file => path(Config)})),
     ?assertEqual({error, no_log}, weir_log:log(log, <<"x">>)),

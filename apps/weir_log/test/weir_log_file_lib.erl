@@ -16,7 +16,7 @@ dir(Case, Config) ->
 
 %% The process and the table that the application's supervisor has otherwise.
 start_tidy() ->
-    _ = application:stop(weir_log),
+    ok = weir_log_test_lib:stop_all(),
     Test = self(),
     {Keeper, _} = spawn_monitor(fun() ->
         ok = weir_log_tidy:new_table(),

@@ -19,7 +19,8 @@ setup() ->
         end
     end),
     receive
-        {Owner, ready} -> demonitor(Monitor, [flush])
+        {Owner, ready} -> demonitor(Monitor, [flush]);
+        {'DOWN', Monitor, process, Owner, Reason} -> error({not_torn_down, Reason})
     end,
     true = ets:insert(?TABLE, {owner, Owner}),
     ok.

@@ -1,7 +1,7 @@
 %% What several suites need: a directory of their own, waiting for a condition, reading a log's files.
 -module(weir_log_test_lib).
 
--export([setup/2, teardown/1, path/2, lines/1, eventually/1, kill/1, await_down/1, blocked/2, asleep/1]).
+-export([setup/2, teardown/1, stop_all/0, path/2, lines/1, eventually/1, kill/1, await_down/1, blocked/2, asleep/1]).
 -export([writers/1, words/1, info/1, shard/1, quiet/1, loud/1, leftovers/0, crowd/2, await/1]).
 
 -include("../src/weir_log.hrl").
@@ -31,6 +31,12 @@ teardown(_Config) ->
         weir_log_test_file:teardown(),
         application:stop(weir_log)
     end.
+
+%% Stops the application, and what all logs share if a handler of another suite has had the kernel start it.
+stop_all() ->
+    _ = application:stop(weir_log),
+    _ = supervisor:terminate_child(logger_sup, weir_log_node_sup),
+    ok.
 
 leftovers() ->
     [Key || {Key, _} <- persistent_term:get(), is_own(Key)] ++ weir_log:names().
