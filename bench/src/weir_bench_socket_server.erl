@@ -10,7 +10,7 @@
 %% with recv and send in a loop, `weir_socket' with gen_tcp's functions.
 -module(weir_bench_socket_server).
 
--export([start/3, notes/0, is_available/1, backends/0]).
+-export([start/3, stop_all/0, notes/0, is_available/1, backends/0]).
 
 -export_type([backend/0, work/0, mode/0]).
 
@@ -68,8 +68,8 @@ notes() ->
         "socket: recv(S, 0, nowait) and send(S, Data) in a loop; it has no active mode"
     ].
 
-%% @doc Starts a server, which lives as long as the node; it accepts connections at the port of 127.0.0.1 that this
-%% returns. `socket' has no active mode.
+%% @doc Starts a server, which lives as long as the node or until {@link stop_all/0}; it accepts connections at the port
+%% of 127.0.0.1 that this returns. `socket' has no active mode.
 -spec start(backend(), work(), mode()) -> inet:port_number().
 start(Backend, Work, Mode) when Backend =/= socket; Mode =:= passive ->
     true = is_available(Backend),
@@ -97,6 +97,20 @@ listen(Starter, Backend, Work, Mode) ->
     {ok, {_, Port}} = inet:sockname(Listener),
     _ = spawn(fun() -> accept(Module, Listener, Work, Mode) end),
     hold(Starter, Port).
+
+%% @doc Ends the servers of this node, for those who have not started a node for them; their listening sockets are
+%% closed by that. Connections that are open are served to their end. Looks at every process of the node.
+-spec stop_all() -> ok.
+stop_all() ->
+    Monitors = [
+        begin
+            Monitor = erlang:monitor(process, Pid),
+            Pid ! stop,
+            Monitor
+        end
+     || Pid <- processes(), process_info(Pid, current_function) =:= {current_function, {?MODULE, hold, 2}}
+    ],
+    lists:foreach(fun(Monitor) -> receive {'DOWN', Monitor, process, _, _} -> ok end end, Monitors).
 
 %% The listening socket's owner stays.
 hold(Starter, Port) ->
@@ -130,9 +144,18 @@ buffer(_Bulk) -> ?BULK_BUFFER.
 %% ---------------------------------------------------------------- gen_tcp and weir_socket
 
 accept(Module, Listener, Work, Mode) ->
-    {ok, Socket} = Module:accept(Listener, ?ACCEPT_TIMEOUT),
-    _ = spawn(fun() -> accept(Module, Listener, Work, Mode) end),
-    serve(Module, Socket, Work, Mode).
+    case Module:accept(Listener, ?ACCEPT_TIMEOUT) of
+        {ok, Socket} ->
+            _ = spawn(fun() -> accept(Module, Listener, Work, Mode) end),
+            serve(Module, Socket, Work, Mode);
+        {error, Reason} when Reason =:= closed; Reason =:= einval ->
+            %% gen_tcp on socket in OTP 27 says so, seldom, of a listening socket that is open: the process that accepts
+            %% for it has crashed (`case_clause' of `select_sent'). The connection waits for the next to accept.
+            case inet:sockname(Listener) of
+                {ok, _} -> accept(Module, Listener, Work, Mode);
+                {error, _} -> ok
+            end
+    end.
 
 serve(Module, Socket, source, _Mode) ->
     source(fun(Data) -> Module:send(Socket, Data) end, pattern(), 0);
@@ -206,8 +229,15 @@ again(_Module, _Socket, _Mode) -> ok.
 %% ---------------------------------------------------------------- socket
 
 accept_socket(Listener, Work) ->
-    {ok, Socket} = socket:accept(Listener),
-    _ = spawn(fun() -> accept_socket(Listener, Work) end),
+    case socket:accept(Listener) of
+        {ok, Socket} ->
+            _ = spawn(fun() -> accept_socket(Listener, Work) end),
+            serve_socket(Socket, Work);
+        {error, closed} ->
+            ok
+    end.
+
+serve_socket(Socket, Work) ->
     ok = socket:setopt(Socket, {tcp, nodelay}, true),
     ok = socket:setopt(Socket, {otp, rcvbuf}, buffer(Work)),
     case Work of

@@ -4,7 +4,7 @@
 
 -include_lib("stdlib/include/assert.hrl").
 
--export([all/0, suite/0]).
+-export([all/0, suite/0, end_per_testcase/2]).
 -export([generator_checks_echo/1, generator_refuses_wrong_servers/1, generator_checks_bulk/1]).
 -export([generator_refuses_wrong_options/1, latencies_are_quantiles/1, idle_connections/1, server_in_c/1]).
 -export([servers_echo/1, servers_check_what_they_receive/1, nodes_end/1, echo_part/1, bulk_part/1, idle_part/1]).
@@ -32,6 +32,9 @@ all() ->
         idle_part,
         parts_are_listed
     ].
+
+%% Those that run in this node would be in the way of other suites, which count the sockets in it.
+end_per_testcase(_Case, _Config) -> weir_bench_socket_server:stop_all().
 
 %% Sizes around a segment and a buffer, and the largest; connections around what is opened at once.
 generator_checks_echo(_) ->

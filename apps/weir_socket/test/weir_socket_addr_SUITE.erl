@@ -70,9 +70,11 @@ ports(_) ->
     {ok, 65535} = weir_socket_addr:service(65535),
     [{error, einval} = weir_socket_addr:service(Wrong) || Wrong <- [65536, -1, "80", 1.0, <<"http">>]].
 
+%% A machine may have no list of services at all.
 services(_) ->
-    {ok, Http} = inet:getservbyname(http, tcp),
-    {ok, Http} = weir_socket_addr:service(http),
+    Known = inet:getservbyname(http, tcp),
+    true = Known =:= {ok, 80} orelse Known =:= {error, einval},
+    Known = weir_socket_addr:service(http),
     {error, einval} = weir_socket_addr:service(there_is_no_such_service).
 
 paths(_) ->

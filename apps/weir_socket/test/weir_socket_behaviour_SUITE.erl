@@ -85,7 +85,7 @@ differences(_Config) ->
     Table = weir_socket_differences:table(),
     Topics = [Topic || {Topic, _, _} <- Table],
     [] = Topics -- lists:usort(Topics),
-    [] = [Topic || {Topic, Backends, Text} <- Table, Backends =:= [] orelse Text =:= ""],
+    [] = [Topic || {Topic, Places, Text} <- Table, Places =:= [] orelse Text =:= ""],
     ok.
 
 cases() ->

@@ -218,31 +218,36 @@ buffers(B) ->
 statistics(B) ->
     {Socket, Peer} = pair(B, [binary, {active, false}, {packet, 2}]),
     {ok, Fresh} = getstat(Socket),
-    [?assertEqual({Name, 0}, {Name, proplists:get_value(Name, Fresh)}) || Name <- counters()],
+    [?assertEqual({Name, 0}, {Name, proplists:get_value(Name, Fresh)}) || Name <- counters(B)],
     [ok = send(Socket, Data) || Data <- ["a", "bc", "defg"]],
     {ok, _} = gen_tcp:recv(Peer, 13),
     ok = gen_tcp:send(Peer, [<<3:16, "abc">>, <<5:16, "abcde">>]),
     {ok, <<"abc">>} = recv(Socket, 0),
     {ok, <<"abcde">>} = recv(Socket, 0),
-    {ok, Stat} = getstat(Socket, counters()),
+    {ok, Stat} = getstat(Socket, counters(B)),
     Counted = fun(Name) -> {Name, proplists:get_value(Name, Stat)} end,
     ?assertEqual({send_cnt, 3}, Counted(send_cnt)),
-    ?assertEqual({send_pend, 0}, Counted(send_pend)),
     ?assertEqual({send_oct, 13}, Counted(send_oct)),
     [
         ?assertEqual(Expected, Counted(element(1, Expected)))
      || Expected <- [{recv_oct, 12}, {recv_cnt, 2}], not differs(B, received_counted)
     ],
+    differs(B, {counter, send_pend}) orelse ?assertEqual({send_pend, 0}, Counted(send_pend)),
     {ok, [{recv_oct, _}]} = getstat(Socket, [recv_oct]),
     ok = close(Socket),
     ok = gen_tcp:close(Peer).
 
-counters() -> [recv_cnt, recv_oct, recv_max, send_cnt, send_oct, send_max, send_pend].
+counters(B) ->
+    [
+        Name
+     || Name <- [recv_cnt, recv_oct, recv_max, send_cnt, send_oct, send_max, send_pend],
+        not differs(B, {counter, Name})
+    ].
 
 statistics_of_a_listener(B) ->
     {ok, Listener} = listen(B, []),
     {ok, Stat} = getstat(Listener),
-    [?assertEqual({Name, 0}, {Name, proplists:get_value(Name, Stat)}) || Name <- counters()],
+    [?assertEqual({Name, 0}, {Name, proplists:get_value(Name, Stat)}) || Name <- counters(B)],
     ok = close(Listener).
 
 info(B) ->
