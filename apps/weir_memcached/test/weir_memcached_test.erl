@@ -14,10 +14,20 @@
 %% another on a transport of its own.
 -spec set_up(Application :: atom(), ct_suite:ct_config()) -> ct_suite:ct_config().
 set_up(Application, Config) ->
-    {ok, Started} = application:ensure_all_started(Application),
+    Started = lists:append([started(Each) || Each <- needed_by(Application) ++ [Application]]),
     quiet(),
     persistent_term:put(?MODULE, proplists:get_value(transport, Config, gen_tcp)),
     [{started, Started} | Config].
+
+%% Another suite may have left it running, and have stopped what it needs.
+needed_by(Application) ->
+    _ = application:load(Application),
+    {ok, Needed} = application:get_key(Application, applications),
+    Needed.
+
+started(Application) ->
+    {ok, Started} = application:ensure_all_started(Application),
+    Started.
 
 -spec tear_down(ct_suite:ct_config()) -> ok.
 tear_down(Config) ->
