@@ -33,8 +33,6 @@
     error/0, open_error/0, info/0, shard_info/0
 ]).
 
--include("weir_log.hrl").
-
 -type log() :: term().
 %% A log's name, any term. An atom is looked up fastest.
 
@@ -249,27 +247,11 @@ sync(Log) -> weir_log_client:sync(Log).
 %% @doc Begins a new file in each shard, whatever is in the old one.
 %% The first error is returned; other shards rotate all the same.
 -spec rotate(log()) -> ok | {error, error()}.
-rotate(Log) -> all(Log, rotate).
+rotate(Log) -> weir_log_client:ask_all(Log, rotate).
 
 %% @doc Opens the files anew: after others have moved them away, or after a sync has failed.
 -spec reopen(log()) -> ok | {error, error()}.
-reopen(Log) -> all(Log, reopen).
-
-all(Name, Request) ->
-    case weir_log_terms:log(Name) of
-        #log{} = Log ->
-            Requests = [gen_server:send_request(Writer, Request) || Writer <- weir_log_terms:writers(Log)],
-            Answers = [answer(gen_server:receive_response(Sent, infinity)) || Sent <- Requests],
-            case [Error || {error, _} = Error <- Answers] of
-                [] -> ok;
-                [Error | _] -> Error
-            end;
-        none ->
-            {error, no_log}
-    end.
-
-answer({reply, Answer}) -> Answer;
-answer({error, {_Reason, _Writer}}) -> {error, writer_down}.
+reopen(Log) -> weir_log_client:ask_all(Log, reopen).
 
 %% @doc What a log is doing and has done: see {@link info()}.
 %% Cost: a question to each writer; all else is read in the caller.

@@ -16,7 +16,7 @@
 %% A caller that is killed leaves nothing but, at the worst, the word too high, which the writer mends.
 -module(weir_log_client).
 
--export([log/2, alog/3, admit/2, sync/1, final/2]).
+-export([log/2, alog/3, admit/2, sync/1, ask_all/2, final/2]).
 
 -include("weir_log.hrl").
 
@@ -144,10 +144,38 @@ admit(Name, Level) ->
 %% @doc Waits until everything that was sent to any shard before is durable. All shards sync at the same time.
 -spec sync(weir_log:log()) -> ok | {error, weir_log:error()}.
 sync(Name) ->
+    all(
+        Name,
+        fun(Writer) ->
+            Ref = make_ref(),
+            ok = tell(Writer, {sync, self(), Ref}),
+            {Writer, Ref}
+        end,
+        fun
+            ({none, _Ref}) -> {error, no_log};
+            ({Writer, Ref}) -> weir_log_wait:answer(Writer, Ref)
+        end
+    ).
+
+%% @doc Calls all writers at the same time. See {@link weir_log:rotate/1}.
+-spec ask_all(weir_log:log(), rotate | reopen) -> ok | {error, weir_log:error()}.
+ask_all(Name, Request) ->
+    all(
+        Name,
+        fun(Writer) -> gen_server:send_request(Writer, Request) end,
+        fun(Asked) ->
+            case gen_server:receive_response(Asked, infinity) of
+                {reply, Answer} -> Answer;
+                {error, {_Reason, _Writer}} -> {error, writer_down}
+            end
+        end
+    ).
+
+%% Asks the writers of all shards before it waits for the first answer. The first error, if there is one.
+all(Name, Ask, Await) ->
     case weir_log_terms:log(Name) of
         #log{} = Log ->
-            Asked = [{Writer, request(Writer)} || Writer <- weir_log_terms:writers(Log)],
-            Answers = [answer(Writer, Ref) || {Writer, Ref} <- Asked],
+            Answers = lists:map(Await, lists:map(Ask, weir_log_terms:writers(Log))),
             case [Error || {error, _} = Error <- Answers] of
                 [] -> ok;
                 [Error | _] -> Error
@@ -155,14 +183,6 @@ sync(Name) ->
         none ->
             {error, no_log}
     end.
-
-request(Writer) ->
-    Ref = make_ref(),
-    ok = tell(Writer, {sync, self(), Ref}),
-    Ref.
-
-answer(none, _Ref) -> {error, no_log};
-answer(Writer, Ref) -> weir_log_wait:answer(Writer, Ref).
 
 %% ---------------------------------------------------------------- sending and waiting
 
