@@ -395,6 +395,14 @@ static ERL_NIF_TERM ask(struct weir_call *call, struct weir_sock *sock, enum wei
     return weir_am_wait;
 }
 
+/* Why the byte of this number is not to be looked at as the first: nothing can be received, or it is not; 0: it is. */
+static ERL_NIF_TERM not_at(ErlNifEnv *env, const struct weir_sock *sock, uint64_t seq)
+{
+    ERL_NIF_TERM refusal = not_to_receive(env, sock);
+    if (refusal) return refusal;
+    return sock->rx.seq == seq ? 0 : weir_am_stale;
+}
+
 ERL_NIF_TERM weir_rx_recv(struct weir_call *call, struct weir_sock *sock, size_t length, ERL_NIF_TERM ref)
 {
     ERL_NIF_TERM result;
@@ -460,10 +468,10 @@ ERL_NIF_TERM weir_rx_consume(struct weir_call *call, struct weir_sock *sock, uin
     struct view view;
 
     weir_lock(&sock->rx.lock);
-    result = not_to_receive(call->env, sock);
+    result = not_at(call->env, sock, seq);
     if (!result) {
         look(sock, &view);
-        if (sock->rx.seq != seq || view.have < length || (message && sock->delivery.active == WEIR_PASSIVE)) {
+        if (view.have < length || (message && sock->delivery.active == WEIR_PASSIVE)) {
             result = weir_am_stale;
         } else {
             count(sock, length);
@@ -485,10 +493,10 @@ ERL_NIF_TERM weir_rx_expect(struct weir_call *call, struct weir_sock *sock, uint
     ERL_NIF_TERM result;
 
     weir_lock(&sock->rx.lock);
-    result = not_to_receive(call->env, sock);
+    result = not_at(call->env, sock, seq);
     if (!result) {
-        result = sock->rx.seq == seq ? weir_am_ok : weir_am_stale;
-        if (sock->rx.seq == seq) sock->rx.expected = least;
+        sock->rx.expected = least;
+        result = weir_am_ok;
     }
     weir_unlock(&sock->rx.lock);
     return result;
@@ -499,10 +507,10 @@ ERL_NIF_TERM weir_rx_reject(struct weir_call *call, struct weir_sock *sock, uint
     ERL_NIF_TERM result;
 
     weir_lock(&sock->rx.lock);
-    result = not_to_receive(call->env, sock);
+    result = not_at(call->env, sock, seq);
     if (!result) {
-        result = sock->rx.seq == seq ? weir_am_ok : weir_am_stale;
-        if (sock->rx.seq == seq) end(call, sock, EMSGSIZE);
+        end(call, sock, EMSGSIZE);
+        result = weir_am_ok;
     }
     weir_unlock(&sock->rx.lock);
     weir_call_done(call);

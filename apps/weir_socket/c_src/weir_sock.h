@@ -4,8 +4,8 @@
  * Locks: rx, then tx, then the lock of a pollset, which is a leaf. Two sockets are never locked together, except that a
  * listening socket is locked while one that it has accepted is made, which nobody else knows yet. The state, the
  * descriptor, the delivery options and the owner are written by who holds rx and tx, and may be read under either (but
- * whether the socket is active is for rx alone); what
- * only receiving needs is guarded by rx, what only sending needs by tx.
+ * whether the socket is active is for rx alone); what only receiving needs is guarded by rx, what only sending needs
+ * by tx.
  *
  * The slot has a reference to the resource from its creation until it is disposed of; terms have references of their
  * own. So a socket that nobody mentions any more lives until its owner dies or somebody closes it.
