@@ -3,7 +3,7 @@
 %% All processes exist before the first begins, and stay. The time is until all is written: the log is asked for
 %% information, which it gives behind all that was sent before. The entries are counted in the file afterwards.
 %%
-%% disk_log as it is fastest: external format, no limit of size, `blog' and `balog', which take bytes as they are.
+%% disk_log as it is fastest (weir_bench_log_open), with `blog' and `balog', which take bytes as they are.
 %% `blog' returns when the entry is in its cache of 64 KB, weir_log:log/2 when the write has returned.
 %%
 %% Syncs. weir_log with `ack => synced' beside `disk_log:blog' followed by `disk_log:sync', and one process that writes
@@ -17,7 +17,6 @@
 -export_type([sizes/0]).
 
 -define(SIZES, #{processes => 1_000, each => 600, synced_each => 100, alone => 500}).
--define(LOG, weir_bench_log).
 -define(WINDOW, 16).
 -define(SAMPLE_MS, 5).
 
@@ -153,68 +152,29 @@ view(Key, Result) -> weir_bench_rounds:view(fun(Outcome) -> maps:get(Key, Outcom
 %% ---------------------------------------------------------------- contestants
 
 weir(Name, Function, Options, Processes, Each) ->
-    #{
-        name => Name,
-        run => fun() ->
-            weir_bench_log_file:with(fun(File) ->
-                {ok, Log} = weir_log:open(?LOG, Options#{file => File, window => ?WINDOW}),
-                {ok, #{shards := Shards}} = weir_log:info(Log),
-                {ok, Files} = weir_log:files(Log),
-                Outcome = measure(
-                    [Writer || #{writer := Writer} <- Shards],
-                    fun(Entry) -> ok = weir_log:Function(Log, Entry) end,
-                    fun() ->
-                        {ok, #{shards := Now}} = weir_log:info(Log),
-                        lists:all(fun(#{file := State}) -> State =/= busy end, Now)
-                    end,
-                    Processes,
-                    Each
-                ),
-                ok = weir_log:close(Log),
-                checked(Outcome, Files, Processes * Each)
-            end)
-        end
-    }.
+    Measure = fun(#{log := Log} = Opened) ->
+        measure(Opened, fun(Entry) -> ok = weir_log:Function(Log, Entry) end, Processes, Each)
+    end,
+    Check = fun(Outcome, Files) -> checked(Outcome, Files, Processes * Each) end,
+    #{name => Name, run => fun() -> weir_bench_log_open:weir(Options#{window => ?WINDOW}, Measure, Check) end}.
 
 disk_log(Name, Write, Processes, Each) ->
-    #{
-        name => Name,
-        run => fun() ->
-            weir_bench_log_file:with(fun(File) ->
-                {ok, Log} = disk_log:open([
-                    {name, ?LOG}, {file, File}, {type, halt}, {format, external}, {size, infinity}, {quiet, true}
-                ]),
-                %% No other disk_log is open in this node.
-                [{_, Pid, _, _}] = supervisor:which_children(disk_log_sup),
-                Outcome = measure(
-                    [Pid],
-                    fun(Entry) -> ok = Write(Log, Entry) end,
-                    fun() -> is_list(disk_log:info(Log)) end,
-                    Processes,
-                    Each
-                ),
-                ok = disk_log:close(Log),
-                checked(Outcome, [File], Processes * Each)
-            end)
-        end
-    }.
+    Measure = fun(#{log := Log} = Opened) ->
+        measure(Opened, fun(Entry) -> ok = Write(Log, Entry) end, Processes, Each)
+    end,
+    Check = fun(Outcome, Files) -> checked(Outcome, Files, Processes * Each) end,
+    #{name => Name, run => fun() -> weir_bench_log_open:disk_log(Measure, Check) end}.
 
-measure(Loggers, Log, IsWritten, Processes, Each) ->
+measure(#{writers := Writers, await := Await}, Log, Processes, Each) ->
     Entry = weir_bench_log_file:entry(),
-    Sampler = weir_bench_sampler:start(?SAMPLE_MS, fun() -> [size_of(Pid) || Pid <- Loggers] end),
+    Sampler = weir_bench_sampler:start(?SAMPLE_MS, fun() -> [size_of(Pid) || Pid <- Writers] end),
     Start = erlang:monotonic_time(),
     _ = weir_bench_crowd:together(Processes, fun(_) -> repeat(Each, Log, Entry) end),
-    ok = await(IsWritten),
+    ok = Await(),
     Time = erlang:monotonic_time() - Start,
     Samples = weir_bench_sampler:stop(Sampler),
     {Queues, Memories} = lists:unzip(lists:append(Samples)),
     #{speed => per_second(Processes * Each, Time), queue => lists:max(Queues), memory => lists:max(Memories) / 1_024}.
-
-await(IsWritten) ->
-    case IsWritten() of
-        true -> ok;
-        false -> await(IsWritten)
-    end.
 
 repeat(0, _Log, _Entry) ->
     ok;

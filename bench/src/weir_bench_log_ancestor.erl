@@ -28,7 +28,6 @@
 -define(ROUNDS, 3).
 -define(FULL_SIZES, #{processes => 1_000, sync => 1_000, async => 1_000}).
 -define(TIMEOUT, 7_200_000).
--define(LOG, weir_bench_log_ancestor).
 -define(WINDOW, 16).
 
 -define(FORM, "^\\d{4}-\\d\\d-\\d\\d \\d\\d:\\d\\d:\\d\\d process (\\d+) line (\\d+) queue (\\d+) memory (\\d+)\n$").
@@ -129,54 +128,30 @@ view(Key, Result) -> weir_bench_rounds:view(fun(Outcome) -> maps:get(Key, Outcom
 %% ---------------------------------------------------------------- contestants
 
 weir(Function, Processes, Each) ->
+    Measure = fun(#{log := Log} = Opened) ->
+        measure(Opened, fun(Line) -> weir_log:Function(Log, Line) end, Processes, Each)
+    end,
+    Check = fun(Seconds, [File]) -> outcome(Seconds, File, Processes, Each) end,
     #{
         name => lists:concat(["weir_log:", Function, "/2"]),
-        run => fun() ->
-            weir_bench_log_file:with(fun(File) ->
-                {ok, Log} = weir_log:open(?LOG, #{file => File, window => ?WINDOW}),
-                {ok, #{shards := [#{writer := Writer}]}} = weir_log:info(Log),
-                Write = fun(Line) -> weir_log:Function(Log, Line) end,
-                Seconds = measure(Writer, Write, fun() -> is_written(Log) end, Processes, Each),
-                ok = weir_log:close(Log),
-                outcome(Seconds, File, Processes, Each)
-            end)
-        end
+        run => fun() -> weir_bench_log_open:weir(#{window => ?WINDOW}, Measure, Check) end
     }.
 
 disk_log(Function, Processes, Each) ->
+    Measure = fun(#{log := Log} = Opened) ->
+        measure(Opened, fun(Line) -> disk_log:Function(Log, Line) end, Processes, Each)
+    end,
+    Check = fun(Seconds, [File]) -> outcome(Seconds, File, Processes, Each) end,
     #{
         name => lists:concat(["disk_log:", Function, "/2"]),
-        run => fun() ->
-            weir_bench_log_file:with(fun(File) ->
-                {ok, Log} = disk_log:open([
-                    {name, ?LOG}, {file, File}, {type, halt}, {format, external}, {size, infinity}, {quiet, true}
-                ]),
-                %% No other disk_log is open in this node.
-                [{_, Pid, _, _}] = supervisor:which_children(disk_log_sup),
-                Write = fun(Line) -> disk_log:Function(Log, Line) end,
-                Seconds = measure(Pid, Write, fun() -> is_list(disk_log:info(Log)) end, Processes, Each),
-                ok = disk_log:close(Log),
-                outcome(Seconds, File, Processes, Each)
-            end)
-        end
+        run => fun() -> weir_bench_log_open:disk_log(Measure, Check) end
     }.
 
-%% A writer that answers has written what was sent to it before.
-is_written(Log) ->
-    {ok, #{shards := [#{file := State}]}} = weir_log:info(Log),
-    State =/= busy.
-
-measure(Logger, Log, IsWritten, Processes, Each) ->
+measure(#{writers := [Logger], await := Await}, Log, Processes, Each) ->
     Start = erlang:monotonic_time(),
     _ = weir_bench_crowd:together(Processes, fun(I) -> repeat(1, Each, I, Logger, Log) end, ?TIMEOUT),
-    ok = await(IsWritten),
+    ok = Await(),
     (erlang:monotonic_time() - Start) / erlang:convert_time_unit(1, second, native).
-
-await(IsWritten) ->
-    case IsWritten() of
-        true -> ok;
-        false -> await(IsWritten)
-    end.
 
 repeat(Number, Each, _Process, _Logger, _Log) when Number > Each ->
     ok;
