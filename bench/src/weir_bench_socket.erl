@@ -6,8 +6,7 @@
 %% 10 ms.
 %%
 %% Modes are compared with the same ones: passive receiving with passive receiving, and the best active one with the
-%% best active one. `socket' is compared with the passive ones. Where weir_socket cannot be started, the others run
-%% without it.
+%% best active one. `socket' is compared with the passive ones.
 -module(weir_bench_socket).
 
 -behaviour(weir_bench_part).
@@ -50,8 +49,7 @@ run(Rounds) -> run(Rounds, ?SIZES).
 %% @doc Runs it in other sizes.
 -spec run(pos_integer(), sizes()) -> [weir_bench_part:table()].
 run(Rounds, #{connections := Connections} = Sizes) ->
-    Groups = maps:map(fun(_Group, Entrants) -> weir_bench_socket_contest:available(Entrants) end, groups()),
-    [First | Rest] = lists:append([compare(Rounds, Groups, Count, Sizes) || Count <- Connections]),
+    [First | Rest] = lists:append([compare(Rounds, Count, Sizes) || Count <- Connections]),
     [First#{notes => maps:get(notes, First) ++ weir_bench_socket_contest:notes()} | Rest].
 
 groups() ->
@@ -64,9 +62,9 @@ groups() ->
         c => [{c, passive}]
     }.
 
-compare(Rounds, Groups, Count, Sizes) ->
+compare(Rounds, Count, Sizes) ->
     Contestants = fun(_Group, Entrants) -> [contestant(Entrant, Count, Sizes) || Entrant <- Entrants] end,
-    tables(Count, Sizes, weir_bench_rounds:compare(Rounds, maps:map(Contestants, Groups))).
+    tables(Count, Sizes, weir_bench_rounds:compare(Rounds, maps:map(Contestants, groups()))).
 
 contestant({Kind, Mode} = Entrant, Count, #{bytes := Bytes, warm := Warm, ms := Ms}) ->
     Run = fun(#{port := Port, os_pid := OsPid}) ->

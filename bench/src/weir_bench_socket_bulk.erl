@@ -42,7 +42,7 @@ compare(Rounds, Work, Count, Sizes) ->
         beside => [{c, passive}]
     },
     Contestants = fun(_Group, Entrants) ->
-        [contestant(Entrant, Work, Count, Sizes) || Entrant <- weir_bench_socket_contest:available(Entrants)]
+        [contestant(Entrant, Work, Count, Sizes) || Entrant <- Entrants]
     end,
     #{ours := Ours, peers := Peers, beside := Beside} =
         maps:map(

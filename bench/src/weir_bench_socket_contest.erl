@@ -1,19 +1,13 @@
 %% @doc What the socket benchmarks have in common: contestants and their names, views of what they measured, targets.
 -module(weir_bench_socket_contest).
 
--export([available/1, name/2, view/2, target/4, limit/2, best_of/2, notes/0]).
+-export([name/2, view/2, target/4, limit/2, best_of/2, notes/0]).
 
 -export_type([entrant/0]).
 
 -type entrant() :: {weir_bench_socket_node:kind(), weir_bench_socket_server:mode()}.
 
 -define(MODE_NAMES, #{passive => "passive", true => "active true", once => "active once", n => "active N"}).
-
-%% @doc Those that can take part here.
--spec available([entrant()]) -> [entrant()].
-available(Entrants) ->
-    Kinds = [Kind || Kind <- lists:usort([Kind || {Kind, _} <- Entrants]), weir_bench_socket_node:is_available(Kind)],
-    [Entrant || {Kind, _} = Entrant <- Entrants, lists:member(Kind, Kinds)].
 
 %% @doc Its name in a table. What does not receive has no mode, nor have socket and C.
 -spec name(entrant(), weir_bench_socket_server:work()) -> string().
@@ -30,17 +24,15 @@ backend(weir_socket) -> "weir_socket".
 -spec view(fun((Figures) -> number()), [weir_bench_rounds:result(Figures)]) -> [weir_bench_rounds:result()].
 view(Fun, Results) -> [weir_bench_rounds:view(Fun, Result) || Result <- Results].
 
-%% @doc A note on the best of ours, which should be so many times better than the best of the peers. None without both.
--spec target(iodata(), lower | higher, number(), {[weir_bench_rounds:result()], [weir_bench_rounds:result()]}) ->
-    [iodata()].
-target(Text, Better, Times, {[_ | _] = Ours, [_ | _] = Peers}) ->
+%% @doc A note on the best of ours, which should be so many times better than the best of the peers.
+-spec target(iodata(), lower | higher, number(), {Ours :: Results, Peers :: Results}) -> [iodata()] when
+    Results :: [weir_bench_rounds:result(), ...].
+target(Text, Better, Times, {Ours, Peers}) ->
     Ratio = weir_bench_rounds:ratio(Better, best_of(Better, Ours), best_of(Better, Peers)),
-    [weir_bench_table:target([Text, io_lib:format(" (~.2f)", [Ratio])], Ratio >= Times)];
-target(_Text, _Better, _Times, _Missing) ->
-    [].
+    [weir_bench_table:target([Text, io_lib:format(" (~.2f)", [Ratio])], Ratio >= Times)].
 
 %% @doc A note on how near the best of some comes to the limit.
--spec limit([weir_bench_rounds:result()], [weir_bench_rounds:result()]) -> [iodata()].
+-spec limit([weir_bench_rounds:result(), ...], [weir_bench_rounds:result(), ...]) -> [iodata()].
 limit(Ours, Limit) -> target("0.8 of the server in C, an aim", higher, 0.8, {Ours, Limit}).
 
 %% @doc The best of some.

@@ -45,9 +45,7 @@ run(Rounds, Sizes) ->
         peers => [{Kind, Mode} || Kind <- [gen_tcp, gen_tcp_socket], Mode <- Modes] ++ [{socket, passive}],
         beside => [{c, passive}]
     },
-    Contestants = fun(_Group, Entrants) ->
-        [contestant(Entrant, Sizes) || Entrant <- weir_bench_socket_contest:available(Entrants)]
-    end,
+    Contestants = fun(_Group, Entrants) -> [contestant(Entrant, Sizes) || Entrant <- Entrants] end,
     tables(Sizes, weir_bench_rounds:compare(Rounds, maps:map(Contestants, Groups))).
 
 tables(#{idle := Idle, connections := Count}, Results) ->

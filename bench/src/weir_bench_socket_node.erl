@@ -5,7 +5,7 @@
 %% it does.
 -module(weir_bench_socket_node).
 
--export([with/4, is_available/1, memory/1]).
+-export([with/4, memory/1]).
 
 -export_type([kind/0, server/0]).
 
@@ -46,21 +46,6 @@ with(Backend, Work, Mode, Fun) ->
 c_kind(bulk_echo) -> echo;
 c_kind(Work) -> Work.
 
-%% @doc Whether it can be started here: all of OTP's can.
--spec is_available(kind()) -> boolean().
-is_available(weir_socket) ->
-    code:which(weir_socket) =/= non_existing andalso
-        begin
-            Peer = start_peer(),
-            try
-                peer:call(Peer, weir_bench_socket_server, is_available, [weir_socket], ?CALL_TIMEOUT)
-            after
-                peer:stop(Peer)
-            end
-        end;
-is_available(_Other) ->
-    true.
-
 %% @doc Bytes that are resident, and bytes that the runtime has allocated (`erlang:memory(total)'; 0 for C).
 -spec memory(server()) -> {Resident :: non_neg_integer(), Allocated :: non_neg_integer()}.
 memory(#{os_pid := OsPid, peer := Peer}) ->
@@ -88,5 +73,4 @@ start_peer() ->
 erl() -> filename:join([code:root_dir(), "bin", "erl"]).
 
 paths() ->
-    [filename:absname(filename:dirname(code:which(Module)))
-     || Module <- [weir_bench_socket_server, weir_socket], code:which(Module) =/= non_existing].
+    [filename:absname(filename:dirname(code:which(Module))) || Module <- [weir_bench_socket_server, weir_socket]].

@@ -10,7 +10,7 @@
 %% with recv and send in a loop, `weir_socket' with gen_tcp's functions.
 -module(weir_bench_socket_server).
 
--export([start/3, stop_all/0, notes/0, is_available/1, backends/0]).
+-export([start/3, stop_all/0, notes/0, backends/0]).
 
 -export_type([backend/0, work/0, mode/0]).
 
@@ -45,16 +45,6 @@
 -spec backends() -> [backend(), ...].
 backends() -> [gen_tcp, gen_tcp_socket, socket, weir_socket].
 
-%% @doc Whether the code path has it, and it can be started.
--spec is_available(backend()) -> boolean().
-is_available(weir_socket) ->
-    case application:ensure_all_started(weir_socket) of
-        {ok, _} -> true;
-        {error, _} -> false
-    end;
-is_available(_Otp) ->
-    true.
-
 %% @doc What the tables tell of how the contestants are configured.
 -spec notes() -> [iodata()].
 notes() ->
@@ -72,7 +62,7 @@ notes() ->
 %% of 127.0.0.1 that this returns. `socket' has no active mode.
 -spec start(backend(), work(), mode()) -> inet:port_number().
 start(Backend, Work, Mode) when Backend =/= socket; Mode =:= passive ->
-    true = is_available(Backend),
+    ok = prepare(Backend),
     Self = self(),
     {Pid, Monitor} = spawn_monitor(fun() -> listen(Self, Backend, Work, Mode) end),
     receive
@@ -82,6 +72,12 @@ start(Backend, Work, Mode) when Backend =/= socket; Mode =:= passive ->
         {'DOWN', Monitor, process, Pid, Reason} ->
             error(Reason)
     end.
+
+prepare(weir_socket) ->
+    {ok, _} = application:ensure_all_started(weir_socket),
+    ok;
+prepare(_Otp) ->
+    ok.
 
 listen(Starter, socket, Work, passive) ->
     {ok, Listener} = socket:open(inet, stream, tcp),

@@ -155,7 +155,6 @@ servers_echo(_) ->
         end
      || {Work, Load} <- [{echo, echo}, {bulk_echo, both}, {source, source}, {sink, sink}],
         Backend <- weir_bench_socket_server:backends(),
-        weir_bench_socket_node:is_available(Backend),
         Mode <- modes(Backend)
     ].
 

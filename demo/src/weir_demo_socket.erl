@@ -37,26 +37,21 @@
 title() ->
     "Sockets: echo on weir_socket and on gen_tcp; the mixed load through weir_socket".
 
-%% @doc Runs both; does nothing where weir_socket cannot be started, as on a system that it was not built for.
+%% @doc Runs both.
 -spec run(weir_demo_part:context()) -> weir_demo_part:outcome().
 run(Context) -> run(Context, ?SIZES).
 
 %% @doc Runs it in other sizes.
 -spec run(weir_demo_part:context(), sizes()) -> weir_demo_part:outcome().
 run(Context, Sizes) ->
-    case application:ensure_all_started(weir_socket) of
-        {ok, Started} ->
-            Echo = echo(Sizes),
-            Load = load(Context, Sizes),
-            ok = lists:foreach(fun application:stop/1, lists:reverse(Started)),
-            #{
-                rows => lists:append([Rows || #{rows := Rows} <- [Echo, Load]]),
-                problems => lists:append([Problems || #{problems := Problems} <- [Echo, Load]])
-            };
-        {error, Reason} ->
-            weir_demo_progress:note("left out: weir_socket does not start: ~0tP", [Reason, 20]),
-            #{rows => [row("left out: weir_socket does not start", "-")], problems => []}
-    end.
+    {ok, Started} = application:ensure_all_started(weir_socket),
+    Echo = echo(Sizes),
+    Load = load(Context, Sizes),
+    ok = lists:foreach(fun application:stop/1, lists:reverse(Started)),
+    #{
+        rows => lists:append([Rows || #{rows := Rows} <- [Echo, Load]]),
+        problems => lists:append([Problems || #{problems := Problems} <- [Echo, Load]])
+    }.
 
 %% ---------------------------------------------------------------- echo
 
