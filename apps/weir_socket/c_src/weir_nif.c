@@ -3,10 +3,6 @@
  * weir_socket_nif.erl and done in the other files. None of them blocks, but close of a socket with the option linger,
  * on a dirty scheduler.
  */
-#ifndef __linux__
-#error "weir_socket is built on epoll: it needs Linux"
-#endif
-
 #include "weir_accept.h"
 #include "weir_addr.h"
 #include "weir_atoms.h"
@@ -435,8 +431,8 @@ static int upgrade(ErlNifEnv *env, void **priv, void **old, ERL_NIF_TERM info)
 {
     (void)info;
     load_statics(env);
-    if (!weir_pollsets_upgrade(env, *old)) return 1;
     if (!weir_sock_load(env) || !weir_watch_load(env)) return 2;
+    if (!weir_pollsets_upgrade(env, *old)) return 1;
     *priv = *old;
     return 0;
 }

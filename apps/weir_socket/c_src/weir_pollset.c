@@ -17,7 +17,7 @@
 static struct weir_shared *shared;
 static ErlNifResourceType *type;
 
-/* The set that the poller which runs in this thread serves, to know which scheduler a caller runs on. -1: none does. */
+/* The set whose poller has last run in this thread, for the policy scheduler. -1: none has. */
 static _Thread_local int here = -1;
 
 /* ---------------------------------------------------------------- load and unload */
@@ -340,16 +340,35 @@ static int poll_once(ErlNifEnv *env, struct weir_pollset *pollset, ERL_NIF_TERM 
     return found + readies;
 }
 
-/* Hands epoll's descriptor to the runtime: {select, _, _, ready_input} will come. */
-static bool arm(ErlNifEnv *env, struct weir_pollset *pollset)
+static bool is_poller(ErlNifEnv *env, const struct weir_pollset *pollset)
 {
-    int result = enif_select(env, pollset->epfd, ERL_NIF_SELECT_READ, pollset, NULL, weir_am_undefined);
-    if (result < 0) return false;
-    pollset->selected = true;
-    pollset->armed = true;
-    weir_count(&pollset->sleeps, 1);
-    return true;
+    ErlNifPid self;
+    enif_self(env, &self);
+    return pollset->served && enif_compare_pids(&self, &pollset->poller) == 0;
 }
+
+/*
+ * Hands epoll's descriptor to the runtime, unless it is there already: {select, _, _, ready_input} will come. The caller
+ * gets idle, or gone if another serves the set by now; 0: the runtime does not take it. Under the lock, so that a poller
+ * that has just begun to serve does not find the set watched for the one before.
+ */
+static ERL_NIF_TERM arm(ErlNifEnv *env, struct weir_pollset *pollset)
+{
+    ERL_NIF_TERM result = weir_am_idle;
+
+    weir_lock(&pollset->lock);
+    if (!is_poller(env, pollset)) {
+        result = weir_am_gone;
+    } else if (!pollset->armed) {
+        if (enif_select(env, pollset->epfd, ERL_NIF_SELECT_READ, pollset, NULL, weir_am_undefined) < 0) result = 0;
+        else pollset->selected = pollset->armed = true;
+        weir_count(&pollset->sleeps, 1);
+    }
+    weir_unlock(&pollset->lock);
+    return result;
+}
+
+static bool is_wake(ERL_NIF_TERM mode) { return mode == weir_am_woken || mode == weir_am_rearm; }
 
 static ERL_NIF_TERM poll_and_arm(ErlNifEnv *env, struct weir_pollset *pollset, ERL_NIF_TERM mode)
 {
@@ -357,15 +376,13 @@ static ERL_NIF_TERM poll_and_arm(ErlNifEnv *env, struct weir_pollset *pollset, E
     int found;
 
     here = (int)pollset->number;
-    if (mode == weir_am_woken || mode == weir_am_rearm) {
-        pollset->armed = false;
-        weir_count(&pollset->wakes, 1);
-    }
+    if (is_wake(mode)) weir_count(&pollset->wakes, 1);
     found = poll_once(env, pollset, &decode);
     next = found > 0 ? weir_am_again : weir_am_nothing;
     if (mode == weir_am_rearm || (mode == weir_am_sleep && found == 0)) {
-        if (!pollset->armed && !arm(env, pollset)) return enif_make_badarg(env);
-        if (found == 0) next = weir_am_idle;
+        ERL_NIF_TERM armed = arm(env, pollset);
+        if (!armed) return enif_make_badarg(env);
+        if (found == 0 || armed == weir_am_gone) next = armed;
     }
     if (enif_is_empty_list(env, decode)) return next;
     return enif_make_tuple3(env, weir_am_decode, decode, next);
@@ -373,13 +390,11 @@ static ERL_NIF_TERM poll_and_arm(ErlNifEnv *env, struct weir_pollset *pollset, E
 
 ERL_NIF_TERM weir_pollset_poll(ErlNifEnv *env, struct weir_pollset *pollset, ERL_NIF_TERM mode)
 {
-    ErlNifPid self;
-    bool mine;
     ERL_NIF_TERM result;
 
-    enif_self(env, &self);
     weir_lock(&pollset->lock);
-    mine = pollset->served && enif_compare_pids(&self, &pollset->poller) == 0;
+    bool mine = is_poller(env, pollset);
+    if (mine && is_wake(mode)) pollset->armed = false;
     weir_unlock(&pollset->lock);
     if (!mine) return weir_am_gone;
     /* The one before may still be in its last call. */

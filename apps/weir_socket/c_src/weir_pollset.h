@@ -11,6 +11,10 @@
 #ifndef WEIR_POLLSET_H
 #define WEIR_POLLSET_H
 
+#ifndef __linux__
+#error "weir_socket is built on epoll: it needs Linux"
+#endif
+
 #include "weir_slot.h"
 
 #include <erl_nif.h>
@@ -55,6 +59,7 @@ struct weir_pollset {
     atomic_flag polling;
     ErlNifEnv *env;
     bool selected;
+    /* lock. The runtime watches the descriptor for the process in `poller'. */
     bool armed;
     /* Sockets that have more to deliver than one turn allows, each with a reference. For who is in poll. */
     struct weir_sock *ready[WEIR_POLL_BATCH];

@@ -161,9 +161,11 @@ static ERL_NIF_TERM hand_over(ErlNifEnv *env, struct weir_sock *sock, struct vie
     size_t start = buffer->start + skip;
     ERL_NIF_TERM term;
 
+    /* If it cannot be made shorter, its end is cut off with its beginning. */
     if (buffer->end < buffer->binary.size) enif_realloc_binary(&buffer->binary, buffer->end);
+    bool part = length < buffer->binary.size;
     term = enif_make_binary(env, &buffer->binary);
-    if (start > 0) term = enif_make_sub_binary(env, term, start, length);
+    if (part) term = enif_make_sub_binary(env, term, start, length);
     buffer->held = false;
     buffer->start = buffer->end = 0;
     sock->rx.seq += view->have;

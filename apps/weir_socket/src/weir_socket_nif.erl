@@ -37,7 +37,7 @@
 
 -type policy() :: default | least_loaded | round_robin | scheduler | non_neg_integer().
 %% The poll set of a socket, and of those that it accepts. `default' is `least_loaded': the one with the fewest sockets.
-%% `scheduler': the set of the scheduler that the caller runs on, as far as it is known.
+%% `scheduler': the set whose poller has last run on the scheduler that the caller runs on.
 
 -type posix() :: inet:posix() | {unknown, integer()}.
 

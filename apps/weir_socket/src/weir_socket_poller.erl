@@ -10,17 +10,18 @@
 %% half as often. With one connection that answers at once it does not sleep at all; when nothing happens for long, it
 %% does nothing.
 %%
-%% A bound poller asks the runtime to run it on one scheduler only, that of its set. If that goes offline, it does not
-%% run at all until it is back, not even to end, so the application cannot be stopped then; {@link weir_socket_keeper}
-%% has a free one serve the set meanwhile. Whoever serves a set is said by the NIF: who served it before is told `gone'
-%% when it next looks, and then waits to be asked back.
+%% It is not bound to the scheduler of its set, though the runtime has an undocumented flag for that. Bound pollers are
+%% slower by a twentieth (measured on two cores that others use too; alike with 1 and with 512 connections), and one
+%% whose scheduler goes offline does not run at all, not even to die. Whoever asks the runtime about such a process waits
+%% for ever, and that is what the end of any application and init:stop/0 do. So the runtime moves pollers as it moves
+%% any process.
 %%
 %% A poller may be killed at any time. What the kernel has said to it in a turn is done in that turn, which a kill does
 %% not interrupt; the next poller of the set asks for the rest, and for packets that the dead one was to decode.
 -module(weir_socket_poller).
 -behaviour(gen_server).
 
--export([start_link/2, serve/1]).
+-export([start_link/1]).
 -export([init/1, handle_call/3, handle_cast/2, handle_info/2]).
 
 -record(state, {
@@ -46,40 +47,19 @@
 -define(REARM_RELEASE, 28).
 
 %% @doc Starts a poller of a set.
--spec start_link(Set :: non_neg_integer(), bound | free) -> {ok, pid()} | {error, term()}.
-start_link(Set, Where) ->
-    case gen_server:start_link(?MODULE, {Set, Where}, []) of
+-spec start_link(Set :: non_neg_integer()) -> {ok, pid()} | {error, term()}.
+start_link(Set) ->
+    case gen_server:start_link(?MODULE, Set, []) of
         {ok, Pid} -> {ok, Pid};
         {error, Reason} -> {error, Reason}
     end.
 
-%% @doc Asks a poller to serve its set again, which another has served meanwhile.
--spec serve(pid()) -> ok.
-serve(Poller) -> gen_server:cast(Poller, serve).
-
 %% @private
--spec init({non_neg_integer(), bound | free}) -> {ok, #state{}, timeout()}.
-init({Set, Where}) ->
-    ok = bind(Where, Set),
+-spec init(non_neg_integer()) -> {ok, #state{}, timeout()}.
+init(Set) ->
     ok = weir_socket_nif:serve(Set),
     Short = erlang:convert_time_unit(?SHORT_US, microsecond, native),
     {ok, #state{set = Set, patience = ?LOOKS, short = Short, wake = wake_mode()}, 0}.
-
-%% The flag is not documented: it is a wish. Schedulers count from 1. On one that is offline the process would stop
-%% here.
-bind(bound, Set) ->
-    case erlang:system_info(schedulers_online) > Set of
-        true ->
-            _ = erlang:apply(erlang, binding(), [scheduler, Set + 1]),
-            ok;
-        false ->
-            ok
-    end;
-bind(free, _Set) ->
-    ok.
-
--spec binding() -> atom().
-binding() -> list_to_existing_atom("process_flag").
 
 wake_mode() ->
     case list_to_integer(erlang:system_info(otp_release)) >= ?REARM_RELEASE of
@@ -92,12 +72,8 @@ wake_mode() ->
 handle_call(_Request, _From, State) -> {reply, {error, unknown_call}, State, 0}.
 
 %% @private
--spec handle_cast(serve | term(), #state{}) -> {noreply, #state{}, timeout()}.
-handle_cast(serve, #state{set = Set} = State) ->
-    ok = weir_socket_nif:serve(Set),
-    {noreply, State#state{empty = 0}, 0};
-handle_cast(_Other, State) ->
-    {noreply, State, 0}.
+-spec handle_cast(term(), #state{}) -> {noreply, #state{}, timeout()}.
+handle_cast(_Other, State) -> {noreply, State, 0}.
 
 %% @private
 -spec handle_info(term(), #state{}) -> {noreply, #state{}} | {noreply, #state{}, timeout()}.

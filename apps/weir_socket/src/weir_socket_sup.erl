@@ -1,6 +1,5 @@
 %% @doc Top supervisor: a poller for each poll set. A poller that dies is started again, and finds in the kernel what it
-%% has not seen; sockets do not
-%% notice. And the keeper, which has others serve the sets of schedulers that are offline.
+%% has not seen; sockets do not notice.
 -module(weir_socket_sup).
 -behaviour(supervisor).
 
@@ -18,13 +17,8 @@ start_link() ->
 %% @private
 -spec init([]) -> {ok, {supervisor:sup_flags(), [supervisor:child_spec()]}}.
 init([]) ->
-    Sets = lists:seq(0, weir_socket_nif:pollsets() - 1),
-    Pollers = [#{id => {poller, Set}, start => {weir_socket_poller, start_link, [Set, bound]}} || Set <- Sets],
-    Keeper = #{id => keeper, start => {weir_socket_keeper, start_link, [fun poller/1]}},
-    {ok, {#{strategy => one_for_one, intensity => 100, period => 10}, Pollers ++ [Keeper]}}.
-
-poller(Set) ->
-    case lists:keyfind({poller, Set}, 1, supervisor:which_children(?MODULE)) of
-        {_, Pid, _, _} when is_pid(Pid) -> Pid;
-        _ -> undefined
-    end.
+    Pollers = [
+        #{id => {poller, Set}, start => {weir_socket_poller, start_link, [Set]}}
+     || Set <- lists:seq(0, weir_socket_nif:pollsets() - 1)
+    ],
+    {ok, {#{strategy => one_for_one, intensity => 100, period => 10}, Pollers}}.

@@ -53,7 +53,6 @@ all() ->
         pollers_killed,
         pollers_suspended,
         pollers_answer_system_messages,
-        schedulers_go_offline,
         slots_are_used_again,
         two_descriptors,
         taken_over,
@@ -1039,28 +1038,6 @@ pollers_answer_system_messages(_Config) ->
     %% Another process that polls is turned away; so is one that has been replaced.
     ?assertEqual(gone, ?NIF:poll(0, look)),
     close([A, B]).
-
-%% Pollers that are bound to a scheduler that is offline do not run; others serve their sets, until they are back.
-schedulers_go_offline(_Config) ->
-    Online = erlang:system_info(schedulers_online),
-    Own = pollers(),
-    Sockets = [pair() || _ <- lists:seq(1, 4)],
-    try
-        _ = erlang:system_flag(schedulers_online, 1),
-        [passes(A, B) || {A, B} <- Sockets],
-        ?assertEqual([hd(Own)], [Pid || Pid <- Own, lists:member(Pid, pollers())])
-    after
-        erlang:system_flag(schedulers_online, Online)
-    end,
-    eventually(fun() -> pollers() =:= Own end),
-    [passes(A, B) || {A, B} <- Sockets],
-    close(lists:append([[A, B] || {A, B} <- Sockets])).
-
-passes(A, B) ->
-    ok = send(A, <<"there">>),
-    ?assertEqual({ok, <<"there">>}, recv(B, 5)),
-    ok = send(B, <<"back">>),
-    ?assertEqual({ok, <<"back">>}, recv(A, 4)).
 
 slots_are_used_again(_Config) ->
     {L, Port} = listen(),

@@ -1,0 +1,79 @@
+%% The option netns with a network name space of its own, made for the suite. That takes the right to make one.
+-module(weir_socket_netns_SUITE).
+
+-export([all/0, init_per_suite/1, end_per_suite/1]).
+-export([same_port_twice/1, another_network/1, talks_inside/1, scheduler_comes_back/1, refused/1]).
+
+-include_lib("stdlib/include/assert.hrl").
+
+-define(LIB, weir_socket_test_lib).
+-define(LOCALHOST, {127, 0, 0, 1}).
+
+all() -> [same_port_twice, another_network, talks_inside, scheduler_comes_back, refused].
+
+init_per_suite(Config) ->
+    {ok, _} = application:ensure_all_started(weir_socket),
+    Space = ?LIB:tmp("netns"),
+    ok = file:write_file(Space, <<>>),
+    case os:cmd("unshare --net=" ++ Space ++ " true && echo made") of
+        "made\n" -> [{space, Space} | Config];
+        Reason -> {skip, "no name space: " ++ Reason}
+    end.
+
+end_per_suite(Config) ->
+    _ = os:cmd("umount " ++ proplists:get_value(space, Config)),
+    ?LIB:remove_tmp().
+
+%% ---------------------------------------------------------------- cases
+
+same_port_twice(Config) ->
+    {ok, Here} = listen([]),
+    {ok, Port} = weir_socket:port(Here),
+    ?assertEqual({error, eaddrinuse}, weir_socket:listen(Port, [{ip, any}])),
+    {ok, There} = weir_socket:listen(Port, [{ip, any}, netns(Config)]),
+    [ok = weir_socket:close(Socket) || Socket <- [Here, There]].
+
+%% Nothing in a new name space is up, not even the loop.
+another_network(Config) ->
+    {ok, Here} = listen([]),
+    {ok, Port} = weir_socket:port(Here),
+    ?assertEqual({error, enetunreach}, weir_socket:connect(?LOCALHOST, Port, [netns(Config)])),
+    {ok, Socket} = weir_socket:connect(?LOCALHOST, Port, []),
+    [ok = weir_socket:close(Each) || Each <- [Here, Socket]].
+
+%% Abstract names belong to the name space.
+talks_inside(Config) ->
+    Name = {local, <<0, "weir_netns_", (list_to_binary(os:getpid()))/binary>>},
+    Options = [binary, {active, false}],
+    {ok, Listener} = weir_socket:listen(0, [{ip, Name}, netns(Config) | Options]),
+    ?assertEqual({error, econnrefused}, weir_socket:connect(Name, 0, Options)),
+    {ok, One} = weir_socket:connect(Name, 0, [netns(Config) | Options]),
+    {ok, Other} = ?LIB:accept(Listener),
+    _ = ?LIB:talk(One, Other),
+    [ok = weir_socket:close(Socket) || Socket <- [One, Other, Listener]].
+
+%% Whatever threads have been in the other name space are back: what they open next is here.
+scheduler_comes_back(Config) ->
+    {ok, Here} = listen([]),
+    {ok, Port} = weir_socket:port(Here),
+    Tasks = [?LIB:start(fun() -> there_and_here(Config, Port, 50) end) || _ <- lists:seq(1, 8)],
+    [?assertEqual(ok, ?LIB:await(Task)) || Task <- Tasks],
+    ok = weir_socket:close(Here).
+
+there_and_here(_Config, _Port, 0) ->
+    ok;
+there_and_here(Config, Port, Times) ->
+    {error, enetunreach} = weir_socket:connect(?LOCALHOST, Port, [netns(Config)]),
+    {ok, Socket} = weir_socket:connect(?LOCALHOST, Port, []),
+    ok = weir_socket:close(Socket),
+    there_and_here(Config, Port, Times - 1).
+
+refused(_Config) ->
+    {error, einval} = weir_socket:listen(0, [{netns, "/dev/null"}]),
+    {error, enoent} = weir_socket:listen(0, [{netns, ?LIB:tmp("none")}]).
+
+%% ---------------------------------------------------------------- helpers
+
+netns(Config) -> {netns, proplists:get_value(space, Config)}.
+
+listen(Options) -> weir_socket:listen(0, [{ip, any}, {backlog, 1024} | Options]).

@@ -1,0 +1,126 @@
+%% Pollers that die, and schedulers that go offline and come back, at any time in the life of the application.
+-module(weir_socket_poller_SUITE).
+
+-export([all/0, init_per_suite/1, end_per_suite/1, end_per_testcase/2]).
+-export([poller_killed/1, offline_and_back/1, started_offline/1, stopped_offline/1, again_and_again/1]).
+
+-include_lib("stdlib/include/assert.hrl").
+
+-define(LIB, weir_socket_test_lib).
+
+all() -> [poller_killed, offline_and_back, started_offline, stopped_offline, again_and_again].
+
+init_per_suite(Config) ->
+    case weir_socket_nif:pollsets() of
+        1 ->
+            {skip, "one scheduler"};
+        _ ->
+            {ok, _} = application:ensure_all_started(weir_socket),
+            Config
+    end.
+
+end_per_suite(_Config) -> ok.
+
+end_per_testcase(_Case, _Config) ->
+    _ = erlang:system_flag(schedulers_online, weir_socket_nif:pollsets()),
+    {ok, _} = application:ensure_all_started(weir_socket),
+    ok.
+
+%% ---------------------------------------------------------------- cases
+
+poller_killed(_Config) ->
+    [First | _] = Before = pollers(),
+    Pairs = pairs(),
+    exit(First, kill),
+    all_pass(Pairs),
+    ?LIB:eventually(fun() -> not lists:member(First, pollers()) end),
+    ?assertEqual(tl(Before), tl(pollers())),
+    all_pass(Pairs),
+    close(Pairs).
+
+offline_and_back(_Config) ->
+    Pollers = pollers(),
+    Pairs = pairs(),
+    online(1),
+    all_pass(Pairs),
+    online(sets()),
+    all_pass(Pairs),
+    ?assertEqual(Pollers, pollers()),
+    close(Pairs).
+
+started_offline(_Config) ->
+    ok = application:stop(weir_socket),
+    online(1),
+    ok = application:start(weir_socket),
+    Pairs = pairs(),
+    all_pass(Pairs),
+    online(sets()),
+    all_pass(Pairs),
+    close(Pairs).
+
+%% No poller stays behind on a scheduler that does not run: the application ends, and whoever asks the runtime about a
+%% poller gets an answer.
+stopped_offline(_Config) ->
+    Pollers = pollers(),
+    Pairs = pairs(),
+    online(1),
+    all_pass(Pairs),
+    _ = ?LIB:await(?LIB:start(fun() -> [process_info(Pid) || Pid <- Pollers] end)),
+    ok = ?LIB:await(?LIB:start(fun() -> application:stop(weir_socket) end)),
+    ?assertNot(lists:any(fun is_process_alive/1, Pollers)),
+    ok = application:start(weir_socket),
+    all_pass(Pairs),
+    online(sets()),
+    all_pass(Pairs),
+    close(Pairs).
+
+%% Without waiting for anybody in between, so that the runtime is still at it.
+again_and_again(_Config) ->
+    Pairs = pairs(),
+    Talkers = [?LIB:start(fun() -> talk_on(100) end) || _ <- lists:seq(1, 4)],
+    [
+        begin
+            _ = erlang:system_flag(schedulers_online, rand:uniform(sets())),
+            all_pass(Pairs)
+        end
+     || _ <- lists:seq(1, 50)
+    ],
+    online(sets()),
+    [?assertEqual(ok, ?LIB:await(Talker)) || Talker <- Talkers],
+    all_pass(Pairs),
+    close(Pairs).
+
+%% ---------------------------------------------------------------- helpers
+
+sets() -> weir_socket_nif:pollsets().
+
+online(Schedulers) ->
+    _ = erlang:system_flag(schedulers_online, Schedulers),
+    ok.
+
+%% By set.
+pollers() -> [maps:get(poller, weir_socket_nif:pollset_info(Set)) || Set <- lists:seq(0, sets() - 1)].
+
+%% A connection for each set, whose other end is in the next one.
+pairs() ->
+    [
+        begin
+            {ok, Listener} = ?LIB:listen(weir, [binary, {active, false}, {ip, {127, 0, 0, 1}}, {pollset, Set}]),
+            {ok, Port} = weir_socket:port(Listener),
+            Options = [binary, {active, false}, {pollset, (Set + 1) rem sets()}],
+            {ok, One} = ?LIB:connect(weir, {127, 0, 0, 1}, Port, Options),
+            {ok, Other} = ?LIB:accept(Listener),
+            ok = ?LIB:close(Listener),
+            {One, Other}
+        end
+     || Set <- lists:seq(0, sets() - 1)
+    ].
+
+all_pass(Pairs) -> lists:foreach(fun({One, Other}) -> {ok, <<"pong">>} = ?LIB:talk(One, Other) end, Pairs).
+
+close(Pairs) -> lists:foreach(fun({One, Other}) -> [ok = ?LIB:close(Socket) || Socket <- [One, Other]] end, Pairs).
+
+talk_on(Times) ->
+    Pairs = pairs(),
+    lists:foreach(fun(_) -> all_pass(Pairs) end, lists:seq(1, Times)),
+    close(Pairs).
