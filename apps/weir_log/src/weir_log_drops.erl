@@ -77,14 +77,20 @@ text(Fun, Loss) ->
 default(#{dropped := Dropped, failed := Failed, lost := Lost, from := From, to := To}) ->
     Parts =
         [
-            io_lib:format("~b entries were dropped from ~ts to ~ts (~ts)", [
-                lists:sum(maps:values(Dropped)), time(From), time(To), levels(Dropped)
+            io_lib:format("~ts dropped from ~ts to ~ts (~ts)", [
+                entries_were(lists:sum(maps:values(Dropped))), time(From), time(To), levels(Dropped)
             ])
          || Dropped =/= #{}
         ] ++
-            [io_lib:format("~b entries could not be written", [Failed]) || Failed > 0] ++
-            [io_lib:format("~b entries were lost with the writer", [Lost]) || Lost > 0],
+            [[entries(Failed), " could not be written"] || Failed > 0] ++
+            [[entries_were(Lost), " lost with the writer"] || Lost > 0],
     iolist_to_binary(["weir_log: ", lists:join("; ", Parts)]).
+
+entries(1) -> "1 entry";
+entries(N) -> io_lib:format("~b entries", [N]).
+
+entries_were(1) -> [entries(1), " was"];
+entries_were(N) -> [entries(N), " were"].
 
 levels(Dropped) ->
     lists:join(", ", [io_lib:format("~ts ~b", [Level, N]) || Level <- ?LEVELS, {ok, N} <- [maps:find(Level, Dropped)]]).

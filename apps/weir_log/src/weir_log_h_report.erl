@@ -51,8 +51,8 @@ format(#{label := {weir_log_h, failing}, handler := Id, reason := Reason}, _Conf
     io_lib:format("Log handler ~tp cannot write: ~0tP. Events are lost and counted until it can.", [Id, Reason, 30]);
 format(#{label := {weir_log_h, recovered}, handler := Id, since := Since, until := Until, lost := Lost}, _Config) ->
     [
-        io_lib:format("Log handler ~tp writes again. From ~ts to ~ts ~b events were lost", [
-            Id, time(Since), time(Until), lists:sum(maps:values(Lost))
+        io_lib:format("Log handler ~tp writes again. From ~ts to ~ts ~ts lost", [
+            Id, time(Since), time(Until), events_were(lists:sum(maps:values(Lost)))
         ]),
         by_level(Lost)
     ];
@@ -62,16 +62,19 @@ format(#{label := {weir_log_h, dropped}, handler := Id, loss := Loss}, _Config) 
         io_lib:format("Log handler ~tp:", [Id]),
         [
             [
-                io_lib:format(" from ~ts to ~ts ~b events were dropped", [
-                    time(From), time(To), lists:sum(maps:values(Dropped))
+                io_lib:format(" from ~ts to ~ts ~ts dropped", [
+                    time(From), time(To), events_were(lists:sum(maps:values(Dropped)))
                 ]),
                 by_level(Dropped)
             ]
          || Dropped =/= #{}
         ],
         [io_lib:format(" ~b could not be written", [Failed]) || Failed > 0],
-        [io_lib:format(" at most ~b were lost with the writer", [Lost]) || Lost > 0]
+        [io_lib:format(" at most ~b lost with the writer", [Lost]) || Lost > 0]
     ].
+
+events_were(1) -> "1 event was";
+events_were(N) -> io_lib:format("~b events were", [N]).
 
 by_level(Lost) ->
     Levels = [io_lib:format("~b ~ts", [N, Level]) || {Level, N} <- lists:sort(maps:to_list(Lost))],

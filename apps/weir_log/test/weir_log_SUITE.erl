@@ -229,7 +229,7 @@ close_writes_all(Config) ->
     [ok = weir_log:alog(Log, integer_to_binary(I)) || I <- lists:seq(1, 5000)],
     Waiting = weir_log_test_lib:crowd(10, fun(I) -> weir_log:log(Log, ["log ", integer_to_list(I)]) end),
     ok = weir_log_test_lib:eventually(fun() ->
-        {message_queue_len, Length} = process_info(Writer, message_queue_len),
+        Length = weir_log_test_lib:queue(Writer),
         Length =:= 5010 orelse Length
     end),
     Closing = weir_log_test_lib:crowd(1, fun(_) -> weir_log:close(Log) end),

@@ -30,11 +30,7 @@ end_per_suite(Config) -> weir_log_test_lib:loud(Config).
 init_per_testcase(Case, Config) -> weir_log_test_lib:setup(Case, Config).
 end_per_testcase(_Case, Config) -> weir_log_test_lib:teardown(Config).
 
-open(Config, Opts) ->
-    Path = weir_log_test_lib:path("log", Config),
-    Defaults = #{file => Path, file_module => weir_log_test_file, newline => true},
-    {ok, Log} = weir_log:open(log, maps:merge(Defaults, Opts)),
-    {Log, Path}.
+open(Config, Opts) -> weir_log_test_lib:open(log, Config, maps:merge(#{file_module => weir_log_test_file}, Opts)).
 
 log_all(Log) -> weir_log_test_lib:crowd(?CALLERS, fun(I) -> weir_log:log(Log, integer_to_binary(I)) end).
 
@@ -48,9 +44,8 @@ queued(Log, N) ->
 %% Without a question to the writer, which would be in its queue.
 queue(Log) ->
     [Writer] = weir_log_test_lib:writers(Log),
-    {message_queue_len, Queue} = process_info(Writer, message_queue_len),
     Word = atomics:get(weir_log_test_lib:words(Log), 8),
-    #{waiting_entries => Word bsr 37, queue => Queue}.
+    #{waiting_entries => Word bsr 37, queue => weir_log_test_lib:queue(Writer)}.
 
 all(Answer) -> [{I, Answer} || I <- lists:seq(1, ?CALLERS)].
 
@@ -167,7 +162,7 @@ told_by_the_probe(Config) ->
     ok = weir_log_test_lib:eventually(fun() -> weir_log_test_file:calls(write) >= 2 end),
     ok = weir_log_test_file:set(write, ok),
     ok = weir_log_test_lib:eventually(fun() -> weir_log_test_lib:lines(Path) =/= [] end),
-    ?assertEqual([<<"weir_log: 1 entries could not be written">>], weir_log_test_lib:lines(Path)),
+    ?assertEqual([<<"weir_log: 1 entry could not be written">>], weir_log_test_lib:lines(Path)),
     ?assertMatch(#{failed := 1}, weir_log_test_lib:info(Log)).
 
 tell_function(Config) ->

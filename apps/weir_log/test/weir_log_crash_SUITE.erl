@@ -23,10 +23,7 @@ end_per_suite(Config) -> weir_log_test_lib:loud(Config).
 init_per_testcase(Case, Config) -> weir_log_test_lib:setup(Case, Config).
 end_per_testcase(_Case, Config) -> weir_log_test_lib:teardown(Config).
 
-open(Config, Opts) ->
-    Path = weir_log_test_lib:path("log", Config),
-    {ok, Log} = weir_log:open(log, maps:merge(#{file => Path, newline => true}, Opts)),
-    {Log, Path}.
+open(Config, Opts) -> weir_log_test_lib:open(log, Config, Opts).
 
 new_writer(Log, Old) ->
     weir_log_test_lib:eventually(fun() ->
@@ -41,7 +38,7 @@ writer_killed(Config) ->
     true = erlang:suspend_process(Writer),
     Crowd = weir_log_test_lib:crowd(20, fun(_) -> weir_log:log(Log, <<"x">>) end),
     Syncing = weir_log_test_lib:crowd(1, fun(_) -> weir_log:sync(Log) end),
-    [weir_log_test_lib:asleep(Pid) || {_, {Pid, _}} <- Crowd ++ Syncing],
+    ok = weir_log_test_lib:all_asleep(Crowd ++ Syncing),
     weir_log_test_lib:kill(Writer),
     ?assertEqual([{I, {error, writer_down}} || I <- lists:seq(1, 20)], weir_log_test_lib:await(Crowd)),
     ?assertEqual([{1, {error, writer_down}}], weir_log_test_lib:await(Syncing)),
@@ -164,7 +161,7 @@ log_killed(Config) ->
     [Writer] = weir_log_test_lib:writers(Log),
     true = erlang:suspend_process(Writer),
     Crowd = weir_log_test_lib:crowd(5, fun(_) -> weir_log:log(Log, <<"x">>) end),
-    [weir_log_test_lib:asleep(Pid) || {_, {Pid, _}} <- Crowd],
+    ok = weir_log_test_lib:all_asleep(Crowd),
     {Sup, Children} = children(Log),
     {gate, Gate, _, _} = lists:keyfind(gate, 1, Children),
     [exit(Pid, kill) || Pid <- [Sup, Gate, Writer]],

@@ -42,6 +42,8 @@
     reopened_by_hand/1
 ]).
 
+-import(weir_log_file_lib, [path/2, contents/1, framed/1, entries/1]).
+
 all() ->
     [
         appends,
@@ -88,8 +90,6 @@ end_per_testcase(_Case, Config) -> weir_log_file_lib:stop_tidy(proplists:get_val
 -define(NOW, 1795262400000).
 -define(HOUR, 3600000).
 
-path(Case, Config) -> iolist_to_binary(filename:join(weir_log_file_lib:dir(Case, Config), "a.log")).
-
 open(Path) -> open(Path, #{}).
 
 open(Path, Opts) ->
@@ -112,15 +112,7 @@ state(File) -> maps:get(state, weir_log_file:info(File)).
 
 count(What, File) -> maps:get(What, weir_log_file:info(File)).
 
-contents(Path) -> weir_log_file_lib:contents(Path).
-
 rotated(Path) -> [contents(File) || File <- weir_log_file_lib:rotated(Path)].
-
-framed(Entries) -> iolist_to_binary([weir_log_frame:entry(Entry) || Entry <- Entries]).
-
-entries(Path) ->
-    {ok, Entries, #{tail := clean}} = weir_log_frame:fold(fun(E, Acc) -> [binary:copy(E) | Acc] end, [], Path),
-    lists:reverse(Entries).
 
 %% ---------------------------------------------------------------- what it does
 
@@ -341,18 +333,11 @@ device_full(Config) ->
 disk_full(Config) ->
     Path = path(disk_full, Config),
     Dir = filename:dirname(Path),
-    case weir_log_file_lib:mount(Dir, "64k") of
-        ok ->
-            try
-                disk_full_(Path, false, fun(Size) -> binary:copy(<<"x">>, Size) end),
-                ok = file:delete(Path),
-                disk_full_(Path, true, fun(Size) -> framed([binary:copy(<<"x">>, Size)]) end)
-            after
-                weir_log_file_lib:unmount(Dir)
-            end;
-        Skip ->
-            Skip
-    end.
+    weir_log_file_lib:on_small_disk(Dir, "64k", fun() ->
+        disk_full_(Path, false, fun(Size) -> binary:copy(<<"x">>, Size) end),
+        ok = file:delete(Path),
+        disk_full_(Path, true, fun(Size) -> framed([binary:copy(<<"x">>, Size)]) end)
+    end).
 
 disk_full_(Path, Frame, Entry) ->
     File1 = write(Entry(30000), open(Path, #{frame => Frame})),
@@ -373,20 +358,13 @@ disk_full_(Path, Frame, Entry) ->
 part_that_cannot_be_cut(Config) ->
     Path = path(part_that_cannot_be_cut, Config),
     Dir = filename:dirname(Path),
-    case weir_log_file_lib:mount(Dir, "64k") of
-        ok ->
-            try
-                File1 = write("whole", open(Path)),
-                case weir_log_file_lib:append_only(Path) of
-                    ok -> part_that_cannot_be_cut_(Path, File1);
-                    Skip -> Skip
-                end
-            after
-                weir_log_file_lib:unmount(Dir)
-            end;
-        Skip ->
-            Skip
-    end.
+    weir_log_file_lib:on_small_disk(Dir, "64k", fun() ->
+        File1 = write("whole", open(Path)),
+        case weir_log_file_lib:append_only(Path) of
+            ok -> part_that_cannot_be_cut_(Path, File1);
+            Skip -> Skip
+        end
+    end).
 
 part_that_cannot_be_cut_(Path, File1) ->
     {enospc, File2} = refused(binary:copy(<<"x">>, 100000), File1),
@@ -464,21 +442,14 @@ creation_forbidden(Config) ->
     Dir = filename:dirname(Path),
     File1 = write("one", open(Path)),
     ok = file:delete(Path),
-    case weir_log_file_lib:forbid(Dir) of
-        ok ->
-            try
-                {Reason, File2} = refused("two", File1),
-                ?assert(lists:member(Reason, [eperm, eacces])),
-                ?assertEqual({error, Reason}, weir_log_file:open(opts(Path))),
-                weir_log_file_lib:allow(Dir),
-                ok = weir_log_file:close(write("three", ?NOW + 1000, File2)),
-                ?assertEqual(<<"three">>, contents(Path))
-            after
-                weir_log_file_lib:allow(Dir)
-            end;
-        Skip ->
-            Skip
-    end.
+    weir_log_file_lib:while_forbidden(Dir, fun() ->
+        {Reason, File2} = refused("two", File1),
+        ?assert(lists:member(Reason, [eperm, eacces])),
+        ?assertEqual({error, Reason}, weir_log_file:open(opts(Path))),
+        weir_log_file_lib:allow(Dir),
+        ok = weir_log_file:close(write("three", ?NOW + 1000, File2)),
+        ?assertEqual(<<"three">>, contents(Path))
+    end).
 
 truncated(Config) ->
     Path = path(truncated, Config),
@@ -508,50 +479,36 @@ rotation_forbidden(Config) ->
     Path = path(rotation_forbidden, Config),
     Dir = filename:dirname(Path),
     File1 = write("12345678", open(Path, #{rotate => #{max_bytes => 10}})),
-    case weir_log_file_lib:forbid(Dir) of
-        ok ->
-            try
-                File2 = write("abc", File1),
-                File3 = write("def", ?NOW + 999, File2),
-                ?assertEqual(<<"12345678abcdef">>, contents(Path)),
-                ?assertMatch(
-                    #{state := ok, errors := 0, rotations := 0, rotation_errors := 1},
-                    weir_log_file:info(File3)
-                ),
-                {error, Reason, File4} = weir_log_file:rotate(?NOW + 999, File3),
-                ?assert(lists:member(Reason, [eperm, eacces])),
-                weir_log_file_lib:allow(Dir),
-                File5 = write("ghi", ?NOW + 2000, File4),
-                ?assertEqual({[<<"12345678abcdef">>], <<"ghi">>}, {rotated(Path), contents(Path)}),
-                ok = weir_log_file:close(File5)
-            after
-                weir_log_file_lib:allow(Dir)
-            end;
-        Skip ->
-            Skip
-    end.
+    weir_log_file_lib:while_forbidden(Dir, fun() ->
+        File2 = write("abc", File1),
+        File3 = write("def", ?NOW + 999, File2),
+        ?assertEqual(<<"12345678abcdef">>, contents(Path)),
+        ?assertMatch(
+            #{state := ok, errors := 0, rotations := 0, rotation_errors := 1},
+            weir_log_file:info(File3)
+        ),
+        {error, Reason, File4} = weir_log_file:rotate(?NOW + 999, File3),
+        ?assert(lists:member(Reason, [eperm, eacces])),
+        weir_log_file_lib:allow(Dir),
+        File5 = write("ghi", ?NOW + 2000, File4),
+        ?assertEqual({[<<"12345678abcdef">>], <<"ghi">>}, {rotated(Path), contents(Path)}),
+        ok = weir_log_file:close(File5)
+    end).
 
 %% The rename succeeds and the new file cannot be made, in a file system that has no more inodes.
 no_room_for_the_new_file(Config) ->
     Path = path(no_room_for_the_new_file, Config),
     Dir = filename:dirname(Path),
-    case weir_log_file_lib:mount(Dir, "64k,nr_inodes=2") of
-        ok ->
-            try
-                File1 = write("12345678", open(Path, #{rotate => #{max_bytes => 10}})),
-                File2 = write("abc", File1),
-                ?assertMatch(
-                    #{state := ok, rotation_errors := 1, last_error := enospc, errors := 0},
-                    weir_log_file:info(File2)
-                ),
-                ?assertEqual({[], <<"12345678abc">>}, {rotated(Path), contents(Path)}),
-                ok = weir_log_file:close(File2)
-            after
-                weir_log_file_lib:unmount(Dir)
-            end;
-        Skip ->
-            Skip
-    end.
+    weir_log_file_lib:on_small_disk(Dir, "64k,nr_inodes=2", fun() ->
+        File1 = write("12345678", open(Path, #{rotate => #{max_bytes => 10}})),
+        File2 = write("abc", File1),
+        ?assertMatch(
+            #{state := ok, rotation_errors := 1, last_error := enospc, errors := 0},
+            weir_log_file:info(File2)
+        ),
+        ?assertEqual({[], <<"12345678abc">>}, {rotated(Path), contents(Path)}),
+        ok = weir_log_file:close(File2)
+    end).
 
 %% What was moved is not rotated, and is not missed.
 path_lost_at_rotation(Config) ->

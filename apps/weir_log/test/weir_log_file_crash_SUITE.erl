@@ -20,9 +20,8 @@ end_per_testcase(_Case, Config) -> weir_log_file_lib:stop_tidy(proplists:get_val
 opts(Path) -> #{path => Path, frame => true, rotate => #{max_bytes => ?MAX_BYTES, gzip => true}, check_ms => 1000}.
 
 killed_while_rotating(Config) ->
-    Dir = weir_log_file_lib:dir(killed_while_rotating, Config),
-    Path = iolist_to_binary(filename:join(Dir, "a.log")),
-    Acks = filename:join(Dir, "acks"),
+    Path = weir_log_file_lib:path(killed_while_rotating, Config),
+    Acks = filename:join(filename:dirname(Path), "acks"),
     ok = file:write_file(Acks, ""),
     Last = lists:foldl(fun(_Round, Written) -> round(Path, Acks, Written) end, 0, lists:seq(1, ?ROUNDS)),
     ?assert(length(weir_log_file_lib:rotated(Path)) > ?ROUNDS),
@@ -51,9 +50,7 @@ round(Path, Acks, Written) ->
     ?assert(length(Found) >= acknowledged(Acks)),
     length(Found).
 
-entries(Name) ->
-    {ok, Entries, #{tail := clean}} = weir_log_frame:fold(fun(<<N:64, _/binary>>, Acc) -> [N | Acc] end, [], Name),
-    lists:reverse(Entries).
+entries(Name) -> lists:map(fun(<<N:64, _/binary>>) -> N end, weir_log_file_lib:entries(Name)).
 
 %% The last one that is whole.
 acknowledged(Acks) ->
@@ -65,8 +62,8 @@ acknowledged(Acks) ->
     Last.
 
 node_of(Path, Acks, First) ->
-    Dirs = [filename:dirname(code:which(Module)) || Module <- [weir_log_file, ?MODULE]],
-    Args = ["-noinput", "-boot", "start_clean", "-pa"] ++ Dirs ++
+    Paths = weir_log_test_lib:code_paths([weir_log_file, ?MODULE]),
+    Args = ["-noinput", "-boot", "start_clean", "-pa"] ++ Paths ++
         ["-run", atom_to_list(?MODULE), "main", Path, Acks, integer_to_list(First)],
     Port = open_port({spawn_executable, os:find_executable("erl")}, [{args, Args}, exit_status, stderr_to_stdout]),
     {os_pid, OsPid} = erlang:port_info(Port, os_pid),
@@ -89,7 +86,7 @@ write(First, Fd, File) ->
     write(Last + 1, Fd, Written).
 
 killed_between_rename_and_open(Config) ->
-    Path = iolist_to_binary(filename:join(weir_log_file_lib:dir(killed_between_rename_and_open, Config), "a.log")),
+    Path = weir_log_file_lib:path(killed_between_rename_and_open, Config),
     ok = file:write_file(<<Path/binary, ".20261121T120000Z-0000">>, weir_log_frame:entry(<<1:64>>)),
     {ok, File} = weir_log_file:open(opts(Path)),
     ?assertEqual({ok, <<>>}, file:read_file(Path)),

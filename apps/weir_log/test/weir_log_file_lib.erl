@@ -1,11 +1,10 @@
-%% What the suites of the file share: directories, disks that are full or broken, and waiting for a condition.
+%% What the suites of the file share: directories, disks that are full or broken, waiting for a condition, and what is
+%% in files.
 -module(weir_log_file_lib).
 
--export([dir/2, start_tidy/0, stop_tidy/1, await/1, tidied/1]).
--export([mount/2, unmount/1, forbid/1, allow/1, append_only/1]).
--export([contents/1, rotated/1]).
-
--include_lib("stdlib/include/assert.hrl").
+-export([dir/2, path/2, start_tidy/0, stop_tidy/1, await/1, tidied/1]).
+-export([on_small_disk/3, while_forbidden/2, allow/1, append_only/1]).
+-export([contents/1, rotated/1, framed/1, read/1, entries/1]).
 
 -define(DEADLINE_MS, 30000).
 
@@ -13,6 +12,8 @@ dir(Case, Config) ->
     Dir = filename:join(proplists:get_value(priv_dir, Config), atom_to_list(Case)),
     ok = filelib:ensure_dir(filename:join(Dir, "x")),
     Dir.
+
+path(Case, Config) -> iolist_to_binary(filename:join(dir(Case, Config), "a.log")).
 
 %% The process and the table that the application's supervisor has otherwise.
 start_tidy() ->
@@ -36,7 +37,7 @@ start_tidy() ->
 stop_tidy(Keeper) ->
     case whereis(weir_log_tidy) of
         undefined -> ok;
-        Tidy -> stopped(Tidy, kill)
+        Tidy -> ok = weir_log_test_lib:kill(Tidy)
     end,
     Ref = monitor(process, Keeper),
     Keeper ! stop,
@@ -44,31 +45,25 @@ stop_tidy(Keeper) ->
         {'DOWN', Ref, process, Keeper, _} -> ok
     end.
 
-stopped(Pid, Reason) ->
-    Ref = monitor(process, Pid),
-    exit(Pid, Reason),
-    receive
-        {'DOWN', Ref, process, Pid, _} -> ok
-    end.
-
-await(Condition) -> await(Condition, erlang:monotonic_time(millisecond) + ?DEADLINE_MS).
-
-await(Condition, Deadline) ->
-    case Condition() of
-        true ->
-            ok;
-        false ->
-            ?assert(erlang:monotonic_time(millisecond) < Deadline),
-            receive
-            after 5 -> await(Condition, Deadline)
-            end
-    end.
+await(Condition) -> weir_log_test_lib:eventually(Condition, ?DEADLINE_MS).
 
 tidied(Path) ->
     {ok, Absolute} = weir_log_path:absolute(Path),
     await(fun() -> weir_log_tidy:is_done(Absolute) end).
 
-%% A small disk. Only root may do that, and not everywhere.
+%% Calls the function with a small disk at Dir. Only root may make one, and not everywhere.
+on_small_disk(Dir, Size, Fun) ->
+    case mount(Dir, Size) of
+        ok ->
+            try
+                Fun()
+            after
+                unmount(Dir)
+            end;
+        Skip ->
+            Skip
+    end.
+
 mount(Dir, Size) ->
     case run(["mount -t tmpfs -o size=", Size, " none ", Dir]) of
         0 -> ok;
@@ -77,7 +72,20 @@ mount(Dir, Size) ->
 
 unmount(Dir) -> 0 = run(["umount -l ", Dir]).
 
-%% Root may do all that the mode forbids, but not what an attribute of the file forbids.
+%% Calls the function while nothing may be changed at Path, or until the function itself allows it again. Root may do
+%% all that the mode forbids, but not what an attribute of the file forbids.
+while_forbidden(Path, Fun) ->
+    case forbid(Path) of
+        ok ->
+            try
+                Fun()
+            after
+                allow(Path)
+            end;
+        Skip ->
+            Skip
+    end.
+
 forbid(Path) ->
     case run(["chattr +i ", Path]) of
         0 -> ok;
@@ -107,3 +115,15 @@ rotated(Path) ->
     {ok, Absolute} = weir_log_path:absolute(Path),
     {ok, Files} = weir_log_path:rotated(Absolute),
     Files.
+
+framed(Entries) -> iolist_to_binary([weir_log_frame:entry(Entry) || Entry <- Entries]).
+
+%% The entries of a file, and what else is said of it.
+read(Path) ->
+    {ok, Entries, Summary} = weir_log_frame:fold(fun(Entry, Acc) -> [binary:copy(Entry) | Acc] end, [], Path),
+    {lists:reverse(Entries), Summary}.
+
+%% Of a file with nothing else in it.
+entries(Path) ->
+    {Entries, #{tail := clean}} = read(Path),
+    Entries.

@@ -24,6 +24,8 @@
     closes_when_the_function_fails/1
 ]).
 
+-import(weir_log_file_lib, [framed/1, read/1]).
+
 all() ->
     [
         format,
@@ -96,12 +98,6 @@ named(Case, Config, Name, Binary) ->
     Path = filename:join(weir_log_file_lib:dir(Case, Config), Name),
     ok = file:write_file(Path, Binary),
     Path.
-
-framed(Entries) -> iolist_to_binary([weir_log_frame:entry(Entry) || Entry <- Entries]).
-
-read(Path) ->
-    {ok, Entries, Summary} = weir_log_frame:fold(fun(Entry, Acc) -> [binary:copy(Entry) | Acc] end, [], Path),
-    {lists:reverse(Entries), Summary}.
 
 as_the_oracle(Path, Binary) ->
     {Entries, Valid, Tail} = naive(Binary),

@@ -24,6 +24,8 @@
     without_the_process/1
 ]).
 
+-import(weir_log_file_lib, [path/2]).
+
 all() ->
     [
         compresses,
@@ -52,8 +54,6 @@ end_per_testcase(without_the_process, _Config) -> ok;
 end_per_testcase(_Case, Config) -> weir_log_file_lib:stop_tidy(proplists:get_value(keeper, Config)).
 
 %% ---------------------------------------------------------------- helpers
-
-path(Case, Config) -> iolist_to_binary(filename:join(weir_log_file_lib:dir(Case, Config), "a.log")).
 
 name(Path, N) -> weir_log_rotation:name(Path, {N, 0}).
 
@@ -136,26 +136,19 @@ target_is_a_directory(Config) ->
 disk_full(Config) ->
     Path = path(disk_full, Config),
     Dir = filename:dirname(Path),
-    case weir_log_file_lib:mount(Dir, "256k") of
-        ok ->
-            try
-                Noise = noise(200000),
-                Name = write(name(Path, 1), Noise),
-                ?assertEqual({error, enospc}, weir_log_gzip:compress(Name)),
-                ?assertEqual([base(Path, 1)], names(Path)),
-                ?assert({ok, Noise} =:= file:read_file(Name)),
-                %% The process gives it up, and applies the limits to what it is.
-                tidy(Path, all_but(#{bytes => 200000})),
-                ?assertEqual([base(Path, 1)], names(Path)),
-                ?assertMatch(#{errors := 1, last_error := {Name, enospc}}, weir_log_tidy:info()),
-                tidy(Path, all_but(#{bytes => 199999})),
-                ?assertEqual([], names(Path))
-            after
-                weir_log_file_lib:unmount(Dir)
-            end;
-        Skip ->
-            Skip
-    end.
+    weir_log_file_lib:on_small_disk(Dir, "256k", fun() ->
+        Noise = noise(200000),
+        Name = write(name(Path, 1), Noise),
+        ?assertEqual({error, enospc}, weir_log_gzip:compress(Name)),
+        ?assertEqual([base(Path, 1)], names(Path)),
+        ?assert({ok, Noise} =:= file:read_file(Name)),
+        %% The process gives it up, and applies the limits to what it is.
+        tidy(Path, all_but(#{bytes => 200000})),
+        ?assertEqual([base(Path, 1)], names(Path)),
+        ?assertMatch(#{errors := 1, last_error := {Name, enospc}}, weir_log_tidy:info()),
+        tidy(Path, all_but(#{bytes => 199999})),
+        ?assertEqual([], names(Path))
+    end).
 
 %% ---------------------------------------------------------------- the process
 

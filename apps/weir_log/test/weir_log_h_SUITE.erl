@@ -17,7 +17,14 @@
 %% Formatters and callbacks.
 -export([format/2, check_config/1, init/1, start_link_child/1, fail_to_format/1]).
 
+-import(weir_log_test_lib, [in_order/3, queue/1]).
+-import(weir_log_h_test_lib, [
+    add/3, formatter/1, only_of_test/0, test/0, read/1, read_lines/1, lines/1, contains/2, writer/1, kill_log/1,
+    callers/2, all_wait/1, await_normal/1, in_parallel/2
+]).
+
 -define(ID, weir_log_h_test).
+-define(KEEPER, weir_log_h_weir_log_h_test).
 -define(STD, weir_log_h_std).
 
 all() ->
@@ -58,15 +65,10 @@ all() ->
     ].
 
 init_per_testcase(Case, Config) ->
-    #{level := Level} = logger:get_primary_config(),
-    Dir = filename:join(?config(priv_dir, Config), Case),
-    ok = filelib:ensure_dir(filename:join(Dir, "x")),
-    Files = [{file, filename:join(Dir, "weir.log")}, {std_file, filename:join(Dir, "std.log")}],
-    Files ++ [{primary_level, Level} | Config].
+    Own = weir_log_h_test_lib:setup(?ID, Case, Config),
+    [{std_file, filename:join(filename:dirname(?config(file, Own)), "std.log")} | Own].
 
-end_per_testcase(_Case, Config) ->
-    _ = [logger:remove_handler(Id) || Id <- [?ID, ?STD, weir_log_h_tap]],
-    ok = logger:set_primary_config(level, ?config(primary_level, Config)).
+end_per_testcase(_Case, Config) -> weir_log_h_test_lib:teardown([?STD, weir_log_h_tap], Config).
 
 %% ---------------------------------------------------------------- the same bytes
 
@@ -130,7 +132,7 @@ level_and_filters(Config) ->
     ?assertEqual(6, length(lines(Config))).
 
 formatter_changes(Config) ->
-    ok = add(Config, #{}, (only_of_test())#{formatter => {logger_formatter, #{template => ["1 ", msg, "\n"]}}}),
+    ok = add(Config, #{}, formatter(["1 ", msg, "\n"])),
     logger:error("x", test()),
     ok = logger:update_formatter_config(?ID, template, ["2 ", msg, "\n"]),
     logger:error("x", test()),
@@ -213,7 +215,7 @@ wrong_options_leave_nothing(Config) ->
         logger:add_handler(?ID, weir_log_h, #{config => #{file => filename:join(Blocker, "weir.log")}})
     ),
     ?assertEqual(Before, supervisor:which_children(logger_sup)),
-    ?assertEqual(undefined, whereis(weir_log_h_weir_log_h_test)),
+    ?assertEqual(undefined, whereis(?KEEPER)),
     ?assertEqual({error, no_handler}, weir_log_h:info(?ID)).
 
 changes(Config) ->
@@ -263,11 +265,11 @@ handle_is_hidden(Config) ->
 %% ---------------------------------------------------------------- life
 
 removal_writes_everything(Config) ->
-    ok = add(Config, #{}, (only_of_test())#{formatter => {logger_formatter, #{template => [msg, "\n"]}}}),
-    in_parallel(50, fun(I) -> [logger:error("~b ~b", [I, N], test()) || N <- lists:seq(1, 100)] end),
+    ok = add(Config, #{}, formatter([msg, "\n"])),
+    ok = in_parallel(50, fun(I) -> [logger:error("~b ~b", [I, N], test()) || N <- lists:seq(1, 100)] end),
     ok = logger:remove_handler(?ID),
     in_order(50, 100, read_lines(Config)),
-    ?assertEqual(undefined, whereis(weir_log_h_weir_log_h_test)),
+    ?assertEqual(undefined, whereis(?KEEPER)),
     logger:error("not there any more", test()),
     ?assertEqual(5_000, length(read_lines(Config))).
 
@@ -312,19 +314,15 @@ no_handler(_) ->
 %% ---------------------------------------------------------------- waiting
 
 slow_disk_slows_callers(Config) ->
-    ok = add(Config, #{window => 4}, (only_of_test())#{formatter => {logger_formatter, #{template => [msg, "\n"]}}}),
-    Writer = writer(),
+    ok = add(Config, #{window => 4}, formatter([msg, "\n"])),
+    Writer = writer(?ID),
     true = erlang:suspend_process(Writer),
-    Callers = [
-        spawn_monitor(fun() -> [logger:error("~b ~b", [I, N], test()) || N <- lists:seq(1, 50)] end)
-     || I <- lists:seq(1, 20)
-    ],
+    Callers = callers(20, fun(I) -> [logger:error("~b ~b", [I, N], test()) || N <- lists:seq(1, 50)] end),
     %% All come to the edge of their windows, and no further.
-    ok = until(fun() -> lists:all(fun({Pid, _}) -> process_info(Pid, status) =:= {status, waiting} end, Callers) end),
-    {message_queue_len, Length} = process_info(Writer, message_queue_len),
-    ?assert(Length =< 4 * 20),
+    ok = until(fun() -> all_wait(Callers) end),
+    ?assert(queue(Writer) =< 4 * 20),
     true = erlang:resume_process(Writer),
-    [receive {'DOWN', Monitor, process, Pid, Reason} -> ?assertEqual(normal, Reason) end || {Pid, Monitor} <- Callers],
+    ok = await_normal(Callers),
     ok = weir_log_h:sync(?ID),
     in_order(20, 50, read_lines(Config)),
     ?assertMatch({ok, #{lost := Lost}} when Lost =:= #{}, weir_log_h:info(?ID)).
@@ -332,21 +330,18 @@ slow_disk_slows_callers(Config) ->
 %% Nothing is taken by the writer, so every event counts: those above the edge are dropped or wait by their level.
 drops_by_level(Config) ->
     Options = #{overload => {drop, error}, max_bytes => 1_000, window => 1_000},
-    Formatter = {logger_formatter, #{template => [level, " ", msg, "\n"]}},
-    ok = add(Config, Options, (only_of_test())#{formatter => Formatter}),
-    Writer = writer(),
+    ok = add(Config, Options, formatter([level, " ", msg, "\n"])),
+    Writer = writer(?ID),
     true = erlang:suspend_process(Writer),
     %% 100 bytes each.
     Line = lists:duplicate(91, $x),
     [logger:warning(Line, test()) || _ <- lists:seq(1, 10)],
     [logger:warning(Line, test()) || _ <- lists:seq(1, 7)],
     [logger:notice(Line, test()) || _ <- lists:seq(1, 3)],
-    {Waiting, Monitor} = spawn_monitor(fun() -> logger:error("waits", test()) end),
-    ok = until(fun() -> process_info(Waiting, status) =:= {status, waiting} end),
+    Waiting = callers(1, fun(_) -> logger:error("waits", test()) end),
+    ok = until(fun() -> all_wait(Waiting) end),
     true = erlang:resume_process(Writer),
-    receive
-        {'DOWN', Monitor, process, Waiting, Reason} -> ?assertEqual(normal, Reason)
-    end,
+    ok = await_normal(Waiting),
     ok = until(fun() -> contains(read(Config), "dropped") end),
     Lines = read_lines(Config),
     ?assertEqual(10, length([x || <<"warning xx", _/binary>> <- Lines])),
@@ -357,7 +352,7 @@ drops_by_level(Config) ->
 
 refuses(Config) ->
     ok = add(Config, #{overload => reject, max_bytes => 1_000, window => 1_000}, only_of_test()),
-    Writer = writer(),
+    Writer = writer(?ID),
     true = erlang:suspend_process(Writer),
     Line = lists:duplicate(2_000, $x),
     [logger:warning(Line, test()) || _ <- lists:seq(1, 5)],
@@ -372,16 +367,16 @@ refuses(Config) ->
 own_processes_do_not_wait(Config) ->
     ok = add(Config, #{ack => written}, only_of_test()),
     Own = own_process(),
-    true = erlang:suspend_process(writer()),
+    true = erlang:suspend_process(writer(?ID)),
     [tell(Own, N) || N <- lists:seq(1, 3)],
-    true = erlang:resume_process(writer()),
+    true = erlang:resume_process(writer(?ID)),
     ok = until(fun() -> length(read_lines(Config)) =:= 3 end),
     stop_own(Own).
 
 own_events_are_bounded(Config) ->
-    ok = add(Config, #{ack => written}, (only_of_test())#{formatter => {logger_formatter, #{template => [msg, "\n"]}}}),
+    ok = add(Config, #{ack => written}, formatter([msg, "\n"])),
     Own = own_process(),
-    Writer = writer(),
+    Writer = writer(?ID),
     true = erlang:suspend_process(Writer),
     %% One is being written, a hundred may wait.
     [tell(Own, N) || N <- lists:seq(1, 103)],
@@ -393,9 +388,9 @@ own_events_are_bounded(Config) ->
 
 %% A process with the ancestors of one of the log's.
 own_process() ->
-    {_, Sup, _, _} = lists:keyfind({weir_log_h, ?ID}, 1, supervisor:which_children(logger_sup)),
+    Sup = weir_log_h_test_lib:handler_sup(?ID),
     spawn_link(fun() ->
-        put('$ancestors', [weir_log_h_weir_log_h_test, Sup, logger_sup, kernel_sup]),
+        put('$ancestors', [?KEEPER, Sup, logger_sup, kernel_sup]),
         tell_loop()
     end).
 
@@ -424,55 +419,53 @@ stop_own(Own) ->
 
 writer_killed(Config) ->
     ok = add(Config, #{ack => written}, #{}),
-    Writer = writer(),
+    Writer = writer(?ID),
     exit(Writer, kill),
     ok = until(fun() -> is_written(Config, "after the writer") end),
     %% The log's supervisor has told what it did, into its own log.
-    ok = until(fun() -> {ok, Text} = file:read_file(?config(file, Config)), contains(Text, "killed") end),
+    ok = until(fun() -> contains(read(Config), "killed") end),
     ?assert(lists:member(?ID, logger:get_handler_ids())),
-    ?assertNotEqual(Writer, writer()).
+    ?assertNotEqual(Writer, writer(?ID)).
 
 log_killed(Config) ->
     ok = add(Config, #{}, #{}),
-    Keeper = whereis(weir_log_h_weir_log_h_test),
-    exit(log_sup(), kill),
+    Keeper = whereis(?KEEPER),
+    kill_log(?ID),
     %% Callers are not disturbed, whatever becomes of their events.
     ok = until(fun() -> is_written(Config, "after the log") end),
-    ?assertEqual(Keeper, whereis(weir_log_h_weir_log_h_test)),
+    ?assertEqual(Keeper, whereis(?KEEPER)),
     ok = until(fun() -> state() =:= ok end).
 
 keeper_killed(Config) ->
     ok = add(Config, #{}, #{}),
-    Keeper = whereis(weir_log_h_weir_log_h_test),
+    Keeper = whereis(?KEEPER),
     exit(Keeper, kill),
     ok = until(fun() -> is_written(Config, "after the keeper") end),
-    ?assertNotEqual(Keeper, whereis(weir_log_h_weir_log_h_test)),
+    ?assertNotEqual(Keeper, whereis(?KEEPER)),
     ok = logger:remove_handler(?ID).
 
 hand_killed(Config) ->
     ok = add(Config, #{}, only_of_test()),
-    Keeper = whereis(weir_log_h_weir_log_h_test),
-    {links, Links} = process_info(Keeper, links),
-    [Hand] = [Pid || Pid <- Links, is_pid(Pid), initial_call(Pid) =:= {weir_log_h_hand, init, 1}],
-    exit(Hand, kill),
+    Keeper = whereis(?KEEPER),
+    exit(weir_log_h_test_lib:hand(?ID), kill),
     Own = own_process(),
     tell(Own, 1),
     ok = until(fun() -> length(read_lines(Config)) =:= 1 end),
     stop_own(Own),
-    ?assertEqual(Keeper, whereis(weir_log_h_weir_log_h_test)).
+    ?assertEqual(Keeper, whereis(?KEEPER)).
 
 %% Many processes meet the failure; the other handler hears of it once, and once of its end, with the right count.
 failure_is_told_once(Config) ->
     Test = self(),
     ok = logger:add_handler(weir_log_h_tap, weir_log_h_test_tap, #{config => #{to => Test}}),
-    ok = add(Config, #{}, (only_of_test())#{formatter => {logger_formatter, #{template => [msg, "\n"]}}}),
+    ok = add(Config, #{}, formatter([msg, "\n"])),
     %% The log cannot start again: a directory is in its place.
     File = ?config(file, Config),
     ok = file:delete(File),
     ok = file:make_dir(File),
-    exit(log_sup(), kill),
+    kill_log(?ID),
     ok = until(fun() -> logger:warning("x", test()), maps:get(warning, lost(), 0) > 0 end),
-    in_parallel(20, fun(_) -> [ok = logger:error("x", test()) || _ <- lists:seq(1, 10)] end),
+    ok = in_parallel(20, fun(_) -> [ok = logger:error("x", test()) || _ <- lists:seq(1, 10)] end),
     ?assertMatch(#{error := 200}, lost()),
     ?assertEqual(failing, state()),
     ok = file:del_dir(File),
@@ -533,7 +526,7 @@ write_fails_unseen(Config) ->
 dropped_is_not_formatted(Config) ->
     Formatter = #{formatter => {?MODULE, #{to => self()}}},
     ok = add(Config, #{window => 2, overload => {drop, error}}, maps:merge(only_of_test(), Formatter)),
-    Writer = writer(),
+    Writer = writer(?ID),
     true = erlang:suspend_process(Writer),
     [ok = logger:warning("x", test()) || _ <- lists:seq(1, 5)],
     true = erlang:resume_process(Writer),
@@ -560,18 +553,18 @@ collect([What | More]) ->
 sys_config(Config) ->
     {Peer, _} = start_peer(Config),
     try
-        ?assertMatch({ok, #{module := weir_log_h}}, peer:call(Peer, logger, get_handler_config, [default])),
-        ?assertEqual([default], peer:call(Peer, logger, get_handler_ids, [])),
+        ?assertMatch({ok, #{module := weir_log_h}}, weir_log_test_lib:call(Peer, logger, get_handler_config, [default])),
+        ?assertEqual([default], weir_log_test_lib:call(Peer, logger, get_handler_ids, [])),
         %% The application does not run.
-        ?assertEqual(false, lists:keymember(weir_log, 1, peer:call(Peer, application, which_applications, []))),
-        ok = peer:call(Peer, logger, error, ["from the peer"]),
-        ok = peer:call(Peer, logger, debug, ["too little"]),
+        ?assertEqual(false, lists:keymember(weir_log, 1, weir_log_test_lib:call(Peer, application, which_applications, []))),
+        ok = weir_log_test_lib:call(Peer, logger, error, ["from the peer"]),
+        ok = weir_log_test_lib:call(Peer, logger, debug, ["too little"]),
         %% The default handler has logger's own filters: none of the supervisors' progress.
-        ok = peer:call(Peer, weir_log_h, sync, [default]),
+        ok = weir_log_test_lib:call(Peer, weir_log_h, sync, [default]),
         ?assertMatch([_], [Line || Line <- read_lines(Config), contains(Line, "from the peer")]),
         ?assertEqual(false, contains(read(Config), "too little")),
         %% What a process crashes with comes by way of the emulator and the process logger.
-        _ = peer:call(Peer, erlang, spawn, [erlang, error, [thrown_away]]),
+        _ = weir_log_test_lib:call(Peer, erlang, spawn, [erlang, error, [thrown_away]]),
         ok = until(fun() -> contains(read(Config), "thrown_away") end)
     after
         peer:stop(Peer)
@@ -580,7 +573,7 @@ sys_config(Config) ->
 node_stop_writes_everything(Config) ->
     {Peer, OsPid} = start_peer(Config),
     Ask = fun() -> [logger:error("line ~b", [N]) || N <- lists:seq(1, 2_000)], init:stop() end,
-    ok = peer:call(Peer, erlang, apply, [Ask, []]),
+    ok = weir_log_test_lib:call(Peer, erlang, apply, [Ask, []]),
     ok = until(fun() -> not filelib:is_dir("/proc/" ++ OsPid) end),
     Lines = [Line || Line <- read_lines(Config), contains(Line, "line ")],
     ?assertEqual(2_000, length(Lines)).
@@ -593,31 +586,12 @@ start_peer(Config) ->
             ?config(file, Config)
         ])
     ),
-    Paths = [Path || Path <- code:get_path(), filelib:is_file(filename:join(Path, "weir_log_h.beam"))] ++
-        [Path || Path <- code:get_path(), filelib:is_file(filename:join(Path, "weir_server.beam"))] ++
-        [filename:dirname(code:which(?MODULE))],
-    {ok, Peer, _} = peer:start(#{
-        connection => standard_io,
-        args => ["-config", File, "-pa" | lists:usort(Paths)]
-    }),
-    {Peer, peer:call(Peer, os, getpid, [])}.
+    Peer = weir_log_h_test_lib:start_peer(["-config", File]),
+    {Peer, weir_log_test_lib:call(Peer, os, getpid, [])}.
 
 %% ---------------------------------------------------------------- help
 
-test() -> #{weir_log_h_suite => true}.
-
-%% What else goes on in the node is not for these files.
-only_of_test() ->
-    #{filter_default => stop, filters => [{test, {fun of_test/2, x}}]}.
-
-of_test(#{meta := #{weir_log_h_suite := true}} = Event, _) -> Event;
-of_test(#{msg := {report, #{label := {weir_log_h, _}}}} = Event, _) -> Event;
-of_test(_, _) -> stop.
-
 levels() -> [emergency, alert, critical, error, warning, notice, info, debug].
-
-add(Config, Options, Handler) ->
-    logger:add_handler(?ID, weir_log_h, Handler#{config => Options#{file => ?config(file, Config)}}).
 
 add_both(Config, Handler) ->
     ok = add(Config, #{}, Handler),
@@ -629,18 +603,6 @@ add_both(Config, Handler) ->
             flush_qlen => 1_000_000
         }
     }).
-
-read(Config) ->
-    {ok, Text} = file:read_file(?config(file, Config)),
-    Text.
-
-read_lines(Config) -> binary:split(read(Config), <<"\n">>, [global, trim]).
-
-lines(Config) ->
-    ok = weir_log_h:sync(?ID),
-    read_lines(Config).
-
-contains(Text, Part) -> binary:match(Text, unicode:characters_to_binary(Part)) =/= nomatch.
 
 is_written(Config, Text) ->
     ok = logger:error(Text, test()),
@@ -657,46 +619,7 @@ lost() ->
     {ok, #{lost := Lost}} = weir_log_h:info(?ID),
     Lost.
 
-%% What each wrote is there once and in its order.
-in_order(Writers, Each, Lines) ->
-    ?assertEqual(Writers * Each, length(Lines)),
-    Pairs = [list_to_tuple([binary_to_integer(N) || N <- binary:split(Line, <<" ">>)]) || Line <- Lines],
-    [?assertEqual(lists:seq(1, Each), [N || {I, N} <- Pairs, I =:= Writer]) || Writer <- lists:seq(1, Writers)].
-
-in_parallel(N, Fun) ->
-    Monitors = [element(2, spawn_monitor(fun() -> Fun(I) end)) || I <- lists:seq(1, N)],
-    [receive {'DOWN', Monitor, process, _, Reason} -> ?assertEqual(normal, Reason) end || Monitor <- Monitors].
-
-%% The supervisor of the handler's log: what the keeper is linked to that is a supervisor.
-log_sup() ->
-    Keeper = whereis(weir_log_h_weir_log_h_test),
-    {links, Links} = process_info(Keeper, links),
-    {_, Sup, _, _} = lists:keyfind({weir_log_h, ?ID}, 1, supervisor:which_children(logger_sup)),
-    [Log] = [Pid || Pid <- Links, is_pid(Pid), Pid =/= Sup, is_supervisor(Pid)],
-    Log.
-
-is_supervisor(Pid) -> initial_call(Pid) =:= {supervisor, weir_log_log_sup, 1}.
-
-initial_call(Pid) ->
-    {dictionary, Dictionary} = process_info(Pid, dictionary),
-    proplists:get_value('$initial_call', Dictionary, none).
-
-writer() ->
-    {_, Writer, _, _} = lists:keyfind({writer, 1}, 1, supervisor:which_children(log_sup())),
-    Writer.
-
-until(Condition) -> until(Condition, erlang:monotonic_time(millisecond) + 30_000).
-
-until(Condition, Deadline) ->
-    case Condition() of
-        true ->
-            ok;
-        _ ->
-            erlang:monotonic_time(millisecond) < Deadline orelse error(timeout),
-            receive
-            after 10 -> until(Condition, Deadline)
-            end
-    end.
+until(Condition) -> weir_log_test_lib:eventually(Condition, 30_000).
 
 %% ---------------------------------------------------------------- a supervisor and its child
 

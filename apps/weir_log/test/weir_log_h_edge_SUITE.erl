@@ -11,8 +11,14 @@
 -export([logger_sup_does_not_wait/1, node_sup_does_not_wait/1, own_event_without_keeper/1]).
 -export([removal_while_the_writer_hangs/1, new_code/1, drops_are_told_by_new_code/1]).
 -export([application_stopped/1, logger_sup_stopped/1]).
-%% A formatter and callbacks, and what runs on another node.
--export([format/2, log_and_format/1, change_message/2, kill_log/0]).
+%% A formatter and callbacks.
+-export([format/2, log_and_format/1, change_message/2]).
+
+-import(weir_log_test_lib, [in_order/3, queue/1]).
+-import(weir_log_h_test_lib, [
+    add/3, formatter/1, only_of_test/0, test/0, read/1, lines/1, contains/2, handler_sup/1, writer/1, start_peer/1,
+    callers/2, all_wait/1, await_normal/1, in_parallel/2, in_process/1
+]).
 
 -define(ID, weir_log_h_edge).
 -define(KEEPER, weir_log_h_weir_log_h_edge).
@@ -39,22 +45,17 @@ all() ->
 
 suite() -> [{timetrap, {minutes, 5}}].
 
-init_per_testcase(Case, Config) ->
-    #{level := Level} = logger:get_primary_config(),
-    File = filename:join([?config(priv_dir, Config), Case, "weir.log"]),
-    ok = filelib:ensure_dir(File),
-    [{file, File}, {primary_level, Level} | Config].
+init_per_testcase(Case, Config) -> weir_log_h_test_lib:setup(?ID, Case, Config).
 
 end_per_testcase(_Case, Config) ->
     _ = logger:remove_primary_filter(?MODULE),
-    _ = [logger:remove_handler(Id) || Id <- [?ID, weir_log_h_other]],
-    ok = logger:set_primary_config(level, ?config(primary_level, Config)).
+    weir_log_h_test_lib:teardown([weir_log_h_other], Config).
 
 %% ---------------------------------------------------------------- what users' functions do
 
 %% Each event that the formatter is given leads to another one, which it is not given.
 formatter_logs(Config) ->
-    ok = add(Config, #{}, #{formatter => {?MODULE, #{}}}),
+    ok = add(Config, #{}, (only_of_test())#{formatter => {?MODULE, #{}}}),
     logger:error("first", test()),
     logger:error("second", test()),
     [Inner1, <<"error">>, Inner2, <<"error">>] = lines(Config),
@@ -88,8 +89,11 @@ primary_filter(Config) ->
     logger:error("original", test()),
     ?assertEqual([<<"changed">>], lines(Config)).
 
-change_message(#{meta := #{?MODULE := true}} = Event, Text) -> Event#{msg := {string, Text}};
-change_message(_, _) -> ignore.
+change_message(Event, Text) ->
+    case weir_log_h_test_lib:is_of_test(Event) of
+        true -> Event#{msg := {string, Text}};
+        false -> ignore
+    end.
 
 %% What looks like a process's ancestors need not be any.
 odd_dictionary(Config) ->
@@ -130,7 +134,7 @@ huge_events(Config) ->
     ok = add(Config, #{max_bytes => 1_000_000, window => 2}, formatter([msg, "\n"])),
     Size = 16 * 1024 * 1024,
     Texts = [binary:copy(<<Letter>>, Size) || Letter <- "abc"],
-    in_parallel(3, fun(I) -> logger:error("~ts", [lists:nth(I, Texts)], test()) end),
+    ok = in_parallel(3, fun(I) -> logger:error("~ts", [lists:nth(I, Texts)], test()) end),
     logger:error("small", test()),
     Lines = lines(Config),
     ?assertEqual(<<"small">>, lists:last(Lines)),
@@ -139,31 +143,24 @@ huge_events(Config) ->
 %% All of them wait at the edges of their windows, or for the cap, and none loses anything or its order.
 many_callers(Config) ->
     ok = add(Config, #{max_bytes => 100_000, window => 4}, formatter([msg, "\n"])),
-    Writer = writer(),
+    Writer = writer(?ID),
     true = erlang:suspend_process(Writer),
-    {Callers, Each} = {10_000, 5},
-    Pids = [
-        spawn_monitor(fun() -> [logger:error("~b ~b", [I, N], test()) || N <- lists:seq(1, Each)] end)
-     || I <- lists:seq(1, Callers)
-    ],
-    ok = until(fun() -> lists:all(fun({Pid, _}) -> process_info(Pid, status) =:= {status, waiting} end, Pids) end),
-    {message_queue_len, Length} = process_info(Writer, message_queue_len),
-    ?assert(Length =< 4 * Callers),
+    {Number, Each} = {10_000, 5},
+    Callers = callers(Number, fun(I) -> [logger:error("~b ~b", [I, N], test()) || N <- lists:seq(1, Each)] end),
+    ok = until(fun() -> all_wait(Callers) end),
+    ?assert(queue(Writer) =< 4 * Number),
     true = erlang:resume_process(Writer),
-    [receive {'DOWN', Monitor, process, Pid, Reason} -> ?assertEqual(normal, Reason) end || {Pid, Monitor} <- Pids],
-    Pairs = [list_to_tuple([binary_to_integer(N) || N <- binary:split(Line, <<" ">>)]) || Line <- lines(Config)],
-    ?assertEqual(Callers * Each, length(Pairs)),
-    %% A stable sort by caller: the order of each is kept.
-    ?assertEqual([{I, N} || I <- lists:seq(1, Callers), N <- lists:seq(1, Each)], lists:keysort(1, Pairs)),
+    ok = await_normal(Callers),
+    in_order(Number, Each, lines(Config)),
     ?assertMatch({ok, #{state := ok, lost := Lost}} when Lost =:= #{}, weir_log_h:info(?ID)).
 
 %% One that is killed while it waits has sent its event; others are not disturbed.
 caller_killed(Config) ->
     ok = add(Config, #{ack => written}, formatter([msg, "\n"])),
-    Writer = writer(),
+    Writer = writer(?ID),
     true = erlang:suspend_process(Writer),
-    {Pid, Monitor} = spawn_monitor(fun() -> logger:error("killed", test()) end),
-    ok = until(fun() -> process_info(Pid, status) =:= {status, waiting} end),
+    [{Pid, Monitor}] = Callers = callers(1, fun(_) -> logger:error("killed", test()) end),
+    ok = until(fun() -> all_wait(Callers) end),
     exit(Pid, kill),
     receive
         {'DOWN', Monitor, process, Pid, killed} -> ok
@@ -178,7 +175,7 @@ caller_killed(Config) ->
 logger_sup_does_not_wait(Config) ->
     ok = add(Config, #{window => 1}, #{}),
     ok = logger:set_primary_config(level, all),
-    Writer = writer(),
+    Writer = writer(?ID),
     true = erlang:suspend_process(Writer),
     Test = self(),
     Other = #{config => #{file => ?config(file, Config) ++ ".other"}},
@@ -192,7 +189,7 @@ logger_sup_does_not_wait(Config) ->
 %% The supervisor of what all logs share reports that it has restarted the registry.
 node_sup_does_not_wait(Config) ->
     ok = add(Config, #{window => 1}, #{}),
-    Writer = writer(),
+    Writer = writer(?ID),
     true = erlang:suspend_process(Writer),
     Registry = whereis(weir_log_registry),
     exit(Registry, kill),
@@ -205,12 +202,12 @@ reached(Condition) ->
     try until(Condition) of
         ok -> true
     catch
-        error:timeout -> false
+        error:{still, _} -> false
     end.
 
 own_event_without_keeper(Config) ->
     ok = add(Config, #{}, formatter([msg, "\n"])),
-    Sup = handler_sup(),
+    Sup = handler_sup(?ID),
     true = unregister(?KEEPER),
     in_process(fun() ->
         put('$ancestors', [Sup, logger_sup]),
@@ -224,18 +221,16 @@ own_event_without_keeper(Config) ->
 %% Five seconds are given to the last writes. After that the log goes on without the handler, and ends by itself.
 removal_while_the_writer_hangs(Config) ->
     ok = add(Config, #{}, formatter([msg, "\n"])),
-    Writer = writer(),
+    Writer = writer(?ID),
     true = erlang:suspend_process(Writer),
     logger:error("before", test()),
-    {Waiting, Monitor} = spawn_monitor(fun() -> [logger:error("x", test()) || _ <- lists:seq(1, 17)] end),
-    ok = until(fun() -> process_info(Waiting, status) =:= {status, waiting} end),
+    Waiting = callers(1, fun(_) -> [logger:error("x", test()) || _ <- lists:seq(1, 17)] end),
+    ok = until(fun() -> all_wait(Waiting) end),
     ok = logger:remove_handler(?ID),
     ?assertEqual(undefined, whereis(?KEEPER)),
     ok = logger:error("nobody listens", test()),
     true = erlang:resume_process(Writer),
-    receive
-        {'DOWN', Monitor, process, Waiting, Reason} -> ?assertEqual(normal, Reason)
-    end,
+    ok = await_normal(Waiting),
     ok = until(fun() -> add(Config, #{}, formatter([msg, "\n"])) =:= ok end),
     logger:error("after", test()),
     Lines = lines(Config),
@@ -256,7 +251,7 @@ drops_are_told_by_new_code(Config) ->
     Options = #{overload => {drop, error}, max_bytes => 100, window => 1_000},
     ok = add(Config, Options, formatter([level, " ", msg, "\n"])),
     ok = load_twice(),
-    Writer = writer(),
+    Writer = writer(?ID),
     true = erlang:suspend_process(Writer),
     [logger:warning(lists:duplicate(90, $x), test()) || _ <- lists:seq(1, 4)],
     true = erlang:resume_process(Writer),
@@ -281,18 +276,18 @@ modules_of_handler() ->
 
 %% The registry ends with the application that had it. The handler goes on, and its log can be started again.
 application_stopped(Config) ->
-    Peer = start_peer(),
+    Peer = start_peer([]),
     try
-        {ok, Started} = peer:call(Peer, application, ensure_all_started, [weir_log]),
-        ok = peer:call(Peer, logger, add_handler, [?ID, weir_log_h, #{config => #{file => ?config(file, Config)}}]),
-        [ok = peer:call(Peer, application, stop, [Each]) || Each <- lists:reverse(Started)],
-        ok = peer:call(Peer, logger, error, ["after the application"]),
-        ok = peer:call(Peer, weir_log_h, sync, [?ID]),
+        {ok, Started} = weir_log_test_lib:call(Peer, application, ensure_all_started, [weir_log]),
+        ok = weir_log_test_lib:call(Peer, logger, add_handler, [?ID, weir_log_h, #{config => #{file => ?config(file, Config)}}]),
+        [ok = weir_log_test_lib:call(Peer, application, stop, [Each]) || Each <- lists:reverse(Started)],
+        ok = weir_log_test_lib:call(Peer, logger, error, ["after the application"]),
+        ok = weir_log_test_lib:call(Peer, weir_log_h, sync, [?ID]),
         ?assert(contains(read(Config), "after the application")),
-        true = peer:call(Peer, ?MODULE, kill_log, []),
+        true = weir_log_test_lib:call(Peer, weir_log_h_test_lib, kill_log, [?ID]),
         ok = until(fun() ->
-            ok = peer:call(Peer, logger, error, ["after the log"]),
-            _ = peer:call(Peer, weir_log_h, sync, [?ID]),
+            ok = weir_log_test_lib:call(Peer, logger, error, ["after the log"]),
+            _ = weir_log_test_lib:call(Peer, weir_log_h, sync, [?ID]),
             contains(read(Config), "after the log")
         end)
     after
@@ -301,101 +296,24 @@ application_stopped(Config) ->
 
 %% As when the kernel ends: what was logged is written, and who logs later is not disturbed.
 logger_sup_stopped(Config) ->
-    Peer = start_peer(),
+    Peer = start_peer([]),
     try
-        ok = peer:call(Peer, logger, add_handler, [?ID, weir_log_h, #{config => #{file => ?config(file, Config)}}]),
-        [ok = peer:call(Peer, logger, error, ["line ~b", [N]]) || N <- lists:seq(1, 100)],
+        ok = weir_log_test_lib:call(Peer, logger, add_handler, [?ID, weir_log_h, #{config => #{file => ?config(file, Config)}}]),
+        [ok = weir_log_test_lib:call(Peer, logger, error, ["line ~b", [N]]) || N <- lists:seq(1, 100)],
         ok = peer:call(Peer, supervisor, terminate_child, [kernel_sup, logger_sup], 60_000),
         ?assertEqual(100, length(binary:matches(read(Config), <<"line ">>))),
-        ok = peer:call(Peer, logger, error, ["line 101"])
+        ok = weir_log_test_lib:call(Peer, logger, error, ["line 101"])
     after
         peer:stop(Peer)
     end.
 
-start_peer() ->
-    Modules = [weir_log_h, weir_server, ?MODULE],
-    Paths = lists:usort([filename:dirname(code:which(Module)) || Module <- Modules]),
-    {ok, Peer, _} = peer:start(#{connection => standard_io, args => ["-pa" | Paths]}),
-    Peer.
-
-kill_log() -> exit(log_sup(), kill).
-
 %% ---------------------------------------------------------------- help
-
-test() -> #{?MODULE => true}.
-
-formatter(Template) ->
-    (only_of_test())#{formatter => {logger_formatter, #{template => Template}}}.
-
-%% What else goes on in the node is not for this file.
-only_of_test() ->
-    #{filter_default => stop, filters => [{test, {fun of_test/2, x}}]}.
-
-of_test(#{meta := #{?MODULE := true}} = Event, _) -> Event;
-of_test(_, _) -> stop.
-
-add(Config, Options, Handler) ->
-    Filtered =
-        case Handler of
-            #{formatter := _} -> maps:merge(only_of_test(), Handler);
-            #{} -> Handler
-        end,
-    logger:add_handler(?ID, weir_log_h, Filtered#{config => Options#{file => ?config(file, Config)}}).
-
-read(Config) ->
-    {ok, Text} = file:read_file(?config(file, Config)),
-    Text.
-
-lines(Config) ->
-    ok = weir_log_h:sync(?ID),
-    binary:split(read(Config), <<"\n">>, [global, trim]).
-
-contains(Text, Part) -> binary:match(Text, unicode:characters_to_binary(Part)) =/= nomatch.
-
-in_process(Fun) -> in_parallel(1, fun(_) -> Fun() end).
-
-in_parallel(N, Fun) ->
-    Monitors = [element(2, spawn_monitor(fun() -> Fun(I) end)) || I <- lists:seq(1, N)],
-    [receive {'DOWN', Monitor, process, _, Reason} -> ?assertEqual(normal, Reason) end || Monitor <- Monitors],
-    ok.
-
-handler_sup() ->
-    {_, Sup, _, _} = lists:keyfind({weir_log_h, ?ID}, 1, supervisor:which_children(logger_sup)),
-    Sup.
 
 keeper_of(Sup) ->
     [{keeper, Keeper, _, _}] = supervisor:which_children(Sup),
     Keeper.
 
-%% Those that the keeper is linked to: the log's supervisor, and the hand.
-linked() ->
-    {links, Links} = process_info(whereis(?KEEPER), links),
-    lists:sort([Pid || Pid <- Links, is_pid(Pid), Pid =/= handler_sup()]).
-
-log_sup() ->
-    [Log] = [Pid || Pid <- linked(), is_log_sup(Pid)],
-    Log.
-
-is_log_sup(Pid) ->
-    {dictionary, Dictionary} = process_info(Pid, dictionary),
-    proplists:get_value('$initial_call', Dictionary, none) =:= {supervisor, weir_log_log_sup, 1}.
-
-writer() ->
-    {_, Writer, _, _} = lists:keyfind({writer, 1}, 1, supervisor:which_children(log_sup())),
-    Writer.
-
 processes_of_handler() ->
-    [handler_sup(), whereis(?KEEPER), writer() | linked()].
+    [handler_sup(?ID), whereis(?KEEPER), writer(?ID) | weir_log_h_test_lib:linked(?ID)].
 
-until(Condition) -> until(Condition, erlang:monotonic_time(millisecond) + 60_000).
-
-until(Condition, Deadline) ->
-    case Condition() of
-        true ->
-            ok;
-        _ ->
-            erlang:monotonic_time(millisecond) < Deadline orelse error(timeout),
-            receive
-            after 10 -> until(Condition, Deadline)
-            end
-    end.
+until(Condition) -> weir_log_test_lib:eventually(Condition, 60_000).

@@ -183,8 +183,7 @@ live(File, How, Shards, Life, Moment) ->
 
 start(Arguments) ->
     Erl = filename:join([code:root_dir(), "bin", "erl"]),
-    Modules = [weir_log, weir_server, weir_log_kill_victim],
-    Paths = lists:usort([filename:dirname(code:which(Module)) || Module <- Modules]),
+    Paths = weir_log_test_lib:code_paths([weir_log, weir_server, weir_log_kill_victim]),
     open_port({spawn_executable, Erl}, [
         {args,
             ["-noshell", "-noinput", "-pa"] ++ Paths ++

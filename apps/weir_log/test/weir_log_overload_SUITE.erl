@@ -12,6 +12,8 @@
     told_times/1, mended/1, mended_under_rejection/1, killed_between/1, log_is_not_refused/1
 ]).
 
+-import(weir_log_test_lib, [queue/1]).
+
 suite() -> [{timetrap, {minutes, 2}}].
 
 all() ->
@@ -28,23 +30,17 @@ end_per_testcase(_Case, Config) -> weir_log_test_lib:teardown(Config).
 
 %% A log whose writer is suspended, with ten bytes of ten waiting.
 full(Config, Opts) ->
-    Path = weir_log_test_lib:path("log", Config),
-    Defaults = #{file => Path, max_bytes => 10, window => 1000, newline => true},
-    {ok, Log} = weir_log:open(log, maps:merge(Defaults, Opts)),
+    {Log, Path} = weir_log_test_lib:open(log, Config, maps:merge(#{max_bytes => 10, window => 1000}, Opts)),
     [Writer | _] = weir_log_test_lib:writers(Log),
     true = erlang:suspend_process(Writer),
     [ok = weir_log:alog(Log, <<"x">>) || _ <- lists:seq(1, 5)],
     {Log, Path, Writer}.
 
-queue(Writer) ->
-    {message_queue_len, Length} = process_info(Writer, message_queue_len),
-    Length.
-
 wait(Config) ->
     {Log, Path, Writer} = full(Config, #{}),
     Crowd = weir_log_test_lib:crowd(20, fun(_) -> [weir_log:alog(Log, <<"y">>) || _ <- lists:seq(1, 5)] end),
     ok = weir_log_test_lib:eventually(fun() -> queue(Writer) =:= 25 orelse queue(Writer) end),
-    [weir_log_test_lib:asleep(Pid) || {_, {Pid, _}} <- Crowd],
+    ok = weir_log_test_lib:all_asleep(Crowd),
     %% One of each waits.
     ?assertEqual(25, queue(Writer)),
     true = erlang:resume_process(Writer),

@@ -341,10 +341,10 @@ zone_of_the_machine(_Config) ->
     {ok, Peer, _Node} = peer:start_link(#{
         connection => standard_io,
         env => [{"TZ", "CET-1CEST,M3.5.0,M10.5.0/3"}],
-        args => ["-pa" | [filename:dirname(code:which(Module)) || Module <- [weir_log_period, ?MODULE]]]
+        args => ["-pa" | weir_log_test_lib:code_paths([weir_log_period, ?MODULE])]
     }),
     try
-        ?assertEqual(transitions(fun berlin/1), peer:call(Peer, ?MODULE, transitions, []))
+        ?assertEqual(transitions(fun berlin/1), weir_log_test_lib:call(Peer, ?MODULE, transitions, []))
     after
         peer:stop(Peer)
     end.

@@ -1,9 +1,12 @@
-%% What several suites need: a directory of their own, waiting for a condition, reading a log's files.
+%% What several suites need: a directory of their own, logs in it and reading their files, waiting for a condition, and
+%% processes that call a log.
 -module(weir_log_test_lib).
 
--export([setup/2, teardown/1, stop_all/0, path/2, lines/1, eventually/1, kill/1, await_down/1, blocked/2, asleep/1]).
--export([writers/1, words/1, info/1, shard/1, quiet/1, loud/1, leftovers/0, crowd/2, await/1]).
+-export([setup/2, teardown/1, stop_all/0, leftovers/0, quiet/1, loud/1, code_paths/1, call/4]).
+-export([path/2, open/3, lines/1, in_order/3, blocked/2, writers/1, words/1, info/1, shard/1]).
+-export([eventually/1, eventually/2, kill/1, await_down/1, queue/1, crowd/2, await/1, asleep/1, all_asleep/1]).
 
+-include_lib("stdlib/include/assert.hrl").
 -include("../src/weir_log.hrl").
 
 -define(DEADLINE_MS, 20000).
@@ -38,6 +41,9 @@ stop_all() ->
     _ = supervisor:terminate_child(logger_sup, weir_log_node_sup),
     ok.
 
+%% A call in another node, which may be slow to come to it.
+call(Peer, Module, Function, Arguments) -> peer:call(Peer, Module, Function, Arguments, ?DEADLINE_MS).
+
 leftovers() ->
     [Key || {Key, _} <- persistent_term:get(), is_own(Key)] ++ weir_log:names().
 
@@ -48,11 +54,28 @@ is_own(_) -> false.
 
 path(Name, Config) -> filename:join(proplists:get_value(dir, Config), Name).
 
+%% A log of lines, in a file of the same name: both.
+open(Name, Config, Opts) ->
+    Path = path(atom_to_list(Name), Config),
+    {ok, Log} = weir_log:open(Name, maps:merge(#{file => Path, newline => true}, Opts)),
+    {Log, Path}.
+
 lines(Path) ->
     {ok, Bin} = file:read_file(Path),
     binary:split(Bin, <<"\n">>, [global, trim]).
 
-eventually(Condition) -> poll(Condition, erlang:monotonic_time(millisecond) + ?DEADLINE_MS).
+%% The lines `Caller Number' are those of so many callers with so many numbers each, each there once and the numbers of
+%% each caller in their order.
+in_order(Callers, Each, Lines) ->
+    ?assertEqual(Callers * Each, length(Lines)),
+    Pairs = [list_to_tuple([binary_to_integer(N) || N <- binary:split(Line, <<" ">>)]) || Line <- Lines],
+    %% A stable sort by caller: the order of each is kept.
+    ?assertEqual([{I, N} || I <- lists:seq(1, Callers), N <- lists:seq(1, Each)], lists:keysort(1, Pairs)).
+
+%% Polls until Condition() is true; what else it was in the end is in the error.
+eventually(Condition) -> eventually(Condition, ?DEADLINE_MS).
+
+eventually(Condition, DeadlineMs) -> poll(Condition, erlang:monotonic_time(millisecond) + DeadlineMs).
 
 poll(Condition, Until) ->
     case Condition() of
@@ -85,6 +108,10 @@ blocked(Function, Name) ->
     ok = weir_log:alog(Name, <<"first">>),
     weir_log_test_file:await(Function).
 
+queue(Pid) ->
+    {message_queue_len, Length} = process_info(Pid, message_queue_len),
+    Length.
+
 %% Waits until a process waits in a receive.
 asleep(Pid) ->
     eventually(fun() ->
@@ -113,6 +140,8 @@ shard(Name) ->
 crowd(N, Fun) ->
     [{I, spawn_monitor(fun() -> exit({result, Fun(I)}) end)} || I <- lists:seq(1, N)].
 
+all_asleep(Crowd) -> lists:foreach(fun({_, {Pid, _}}) -> ok = asleep(Pid) end, Crowd).
+
 await(Crowd) -> [result(Monitor, I) || {I, {_, Monitor}} <- Crowd].
 
 result(Monitor, I) ->
@@ -129,3 +158,6 @@ quiet(Config) ->
     [{log_level, Level} | Config].
 
 loud(Config) -> logger:set_primary_config(level, proplists:get_value(log_level, Config)).
+
+%% Where another node finds these modules.
+code_paths(Modules) -> lists:usort([filename:dirname(code:which(Module)) || Module <- Modules]).

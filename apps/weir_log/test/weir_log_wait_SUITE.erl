@@ -27,8 +27,7 @@ init_per_testcase(Case, Config) -> weir_log_test_lib:setup(Case, Config).
 end_per_testcase(_Case, Config) -> weir_log_test_lib:teardown(Config).
 
 open(Config, Opts) ->
-    Path = weir_log_test_lib:path("log", Config),
-    {ok, Log} = weir_log:open(log, maps:merge(#{file => Path, newline => true}, Opts)),
+    {Log, _} = weir_log_test_lib:open(log, Config, Opts),
     [Writer] = weir_log_test_lib:writers(Log),
     {Log, Writer}.
 
@@ -51,12 +50,10 @@ finish(Callers) ->
     [Pid ! finish || {_, {Pid, _}} <- Callers],
     [Answer || {_, Answer} <- weir_log_test_lib:await(Callers)].
 
-asleep(Callers) -> [ok = weir_log_test_lib:asleep(Pid) || {_, {Pid, _}} <- Callers].
-
 waiting(Log, Writer, N) ->
     true = erlang:suspend_process(Writer),
     Callers = callers(N, fun(_) -> weir_log:log(Log, <<"x">>) end),
-    _ = asleep(Callers),
+    ok = weir_log_test_lib:all_asleep(Callers),
     Callers.
 
 told(N) -> lists:duplicate(N, {{error, writer_down}, []}).
@@ -70,7 +67,7 @@ all_kinds(Config) ->
         (I) when I rem 3 =:= 1 -> weir_log:alog(Log, <<"x">>);
         (_) -> weir_log:sync(Log)
     end),
-    _ = asleep(Callers),
+    ok = weir_log_test_lib:all_asleep(Callers),
     weir_log_test_lib:kill(Writer),
     weir_log_test_lib:await_down(Waker),
     ?assertEqual(told(30), finish(Callers)).
@@ -115,7 +112,7 @@ waits_elsewhere(Config) ->
     {Log, Writer} = open(Config, #{}),
     Waker = waker(Log),
     Callers = callers(10, fun(_) -> put(weir_log_wait, {Writer, make_ref()}) end),
-    _ = asleep(Callers),
+    ok = weir_log_test_lib:all_asleep(Callers),
     weir_log_test_lib:kill(Writer),
     weir_log_test_lib:await_down(Waker),
     ?assertEqual(lists:duplicate(10, {undefined, []}), finish(Callers)).
@@ -151,7 +148,7 @@ under_load(Config) ->
     ],
     Waker = waker(Log),
     ok = atomics:put(Stop, 1, 1),
-    _ = asleep(Callers),
+    ok = weir_log_test_lib:all_asleep(Callers),
     ok = weir_log:close(Log),
     weir_log_test_lib:await_down(Waker),
     ?assertEqual(lists:duplicate(50, {ok, []}), finish(Callers)).

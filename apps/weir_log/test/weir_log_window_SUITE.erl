@@ -8,16 +8,18 @@
 -export([one/1, two/1, sixteen/1, many_processes/1, windows_are_per_log/1, order/1, order_mixed/1, few_keys/1]).
 -export([
     defaults/1, reject_one/1, reject_three/1, reject_sixteen/1, rejected_in_a_hung_write/1, drop_by_level/1,
-    admit_at_the_edge/1, another_writer/1, another_policy/1
+    told_of_one_and_of_two/1, admit_at_the_edge/1, another_writer/1, another_policy/1
 ]).
+
+-import(weir_log_test_lib, [queue/1]).
 
 suite() -> [{timetrap, {minutes, 2}}].
 
 all() ->
     [
         one, two, sixteen, many_processes, windows_are_per_log, order, order_mixed, few_keys, defaults, reject_one,
-        reject_three, reject_sixteen, rejected_in_a_hung_write, drop_by_level, admit_at_the_edge, another_writer,
-        another_policy
+        reject_three, reject_sixteen, rejected_in_a_hung_write, drop_by_level, told_of_one_and_of_two,
+        admit_at_the_edge, another_writer, another_policy
     ].
 
 init_per_suite(Config) -> weir_log_test_lib:quiet(Config).
@@ -26,8 +28,7 @@ init_per_testcase(Case, Config) -> weir_log_test_lib:setup(Case, Config).
 end_per_testcase(_Case, Config) -> weir_log_test_lib:teardown(Config).
 
 open(Name, Config, Opts) ->
-    Path = weir_log_test_lib:path(atom_to_list(Name), Config),
-    {ok, Log} = weir_log:open(Name, maps:merge(#{file => Path, newline => true}, Opts)),
+    {Log, Path} = weir_log_test_lib:open(Name, Config, Opts),
     [Writer] = weir_log_test_lib:writers(Log),
     {Log, Path, Writer}.
 
@@ -65,15 +66,11 @@ sent(Caller) ->
     {dictionary, Dictionary} = process_info(Caller, dictionary),
     {count, proplists:get_value(count, Dictionary, 0)}.
 
-queue(Writer) ->
-    {message_queue_len, Length} = process_info(Writer, message_queue_len),
-    Length.
-
 many_processes(Config) ->
     {Log, Path, Writer} = open(log, Config, #{window => 4}),
     true = erlang:suspend_process(Writer),
     Crowd = weir_log_test_lib:crowd(200, fun(_) -> count(Log, 20) end),
-    [weir_log_test_lib:asleep(Pid) || {_, {Pid, _}} <- Crowd],
+    ok = weir_log_test_lib:all_asleep(Crowd),
     ?assertEqual(800, queue(Writer)),
     true = erlang:resume_process(Writer),
     ?assertEqual([{I, ok} || I <- lists:seq(1, 200)], weir_log_test_lib:await(Crowd)),
@@ -109,9 +106,7 @@ in_order(Send, Config) ->
     end),
     ?assertEqual([{I, ok} || I <- lists:seq(1, 100)], weir_log_test_lib:await(Crowd)),
     ok = weir_log:close(Log),
-    Lines = [[binary_to_integer(F) || F <- binary:split(Line, <<" ">>)] || Line <- weir_log_test_lib:lines(Path)],
-    [?assertEqual(lists:seq(1, 200), [I || [Q, I] <- Lines, Q =:= P]) || P <- lists:seq(1, 100)],
-    ?assertEqual(20_000, length(Lines)).
+    weir_log_test_lib:in_order(100, 200, weir_log_test_lib:lines(Path)).
 
 %% Opening and closing leaves one entry of a name in a process's dictionary, beside one of who waits for what.
 few_keys(Config) ->
@@ -184,7 +179,24 @@ drop_by_level(Config) ->
     ?assertMatch(#{dropped := 1, waited := 1}, weir_log_test_lib:info(Log)),
     ok = weir_log:close(Log),
     [<<"1">>, <<"2">>, <<"4">>, <<"5">>, Told] = weir_log_test_lib:lines(Path),
-    ?assertMatch({match, _}, re:run(Told, "^weir_log: 1 entries were dropped from .* \\(info 1\\)$")).
+    ?assertMatch({match, _}, re:run(Told, "^weir_log: 1 entry was dropped from .* \\(info 1\\)$")).
+
+told_of_one_and_of_two(Config) ->
+    [
+        begin
+            {Log, Path, Writer} = open(log, Config, #{window => 1, overload => {drop, error}}),
+            true = erlang:suspend_process(Writer),
+            ok = weir_log:alog(Log, <<"x">>, info),
+            [{error, {dropped, log}} = weir_log:alog(Log, <<"y">>, info) || _ <- lists:seq(1, N)],
+            true = erlang:resume_process(Writer),
+            ok = weir_log:close(Log),
+            ?assertMatch({match, _}, re:run(lists:last(weir_log_test_lib:lines(Path)), Told))
+        end
+     || {N, Told} <- [
+            {1, "^weir_log: 1 entry was dropped from .* \\(info 1\\)$"},
+            {2, "^weir_log: 2 entries were dropped from .* \\(info 2\\)$"}
+        ]
+    ].
 
 admit_at_the_edge(Config) ->
     {Log, _, Writer} = open(log, Config, #{window => 2, overload => reject}),

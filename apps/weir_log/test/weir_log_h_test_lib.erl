@@ -1,0 +1,119 @@
+%% What the suites of the logger handler share: a handler whose file is of the test case, the events that are let into
+%% it, the handler's processes, and callers that wait.
+%%
+%% The configuration of a case has the handler's `id' and its `file', and the node's `primary_level', which a case may
+%% change. What callers do is not bounded here: a suite's time trap bounds it.
+-module(weir_log_h_test_lib).
+
+-include_lib("common_test/include/ct.hrl").
+-include_lib("stdlib/include/assert.hrl").
+
+-export([setup/3, teardown/2, add/3, formatter/1, only_of_test/0, test/0, is_of_test/1]).
+-export([read/1, read_lines/1, lines/1, contains/2]).
+-export([handler_sup/1, linked/1, hand/1, writer/1, kill_log/1, start_peer/1]).
+-export([callers/2, all_wait/1, await_normal/1, in_parallel/2, in_process/1]).
+
+setup(Id, Case, Config) ->
+    #{level := Level} = logger:get_primary_config(),
+    File = filename:join(weir_log_file_lib:dir(Case, Config), "weir.log"),
+    [{id, Id}, {file, File}, {primary_level, Level} | Config].
+
+%% Removes the handler, and others that a case may have added.
+teardown(Others, Config) ->
+    _ = [logger:remove_handler(Id) || Id <- [?config(id, Config) | Others]],
+    ok = logger:set_primary_config(level, ?config(primary_level, Config)).
+
+%% Options are those of the handler, and Handler is what logger itself has of it.
+add(Config, Options, Handler) ->
+    logger:add_handler(?config(id, Config), weir_log_h, Handler#{config => Options#{file => ?config(file, Config)}}).
+
+formatter(Template) ->
+    (only_of_test())#{formatter => {logger_formatter, #{template => Template}}}.
+
+%% What else goes on in the node is not for these files, except what handlers report of themselves.
+only_of_test() ->
+    #{filter_default => stop, filters => [{test, {fun of_test/2, x}}]}.
+
+of_test(#{msg := {report, #{label := {weir_log_h, _}}}} = Event, _) ->
+    Event;
+of_test(Event, _) ->
+    case is_of_test(Event) of
+        true -> Event;
+        false -> stop
+    end.
+
+%% The metadata of a test's events.
+test() -> #{?MODULE => true}.
+
+is_of_test(#{meta := #{?MODULE := true}}) -> true;
+is_of_test(_) -> false.
+
+%% ---------------------------------------------------------------- what is in the file
+
+read(Config) ->
+    {ok, Text} = file:read_file(?config(file, Config)),
+    Text.
+
+read_lines(Config) -> binary:split(read(Config), <<"\n">>, [global, trim]).
+
+%% With all that was logged before.
+lines(Config) ->
+    ok = weir_log_h:sync(?config(id, Config)),
+    read_lines(Config).
+
+contains(Text, Part) -> binary:match(Text, unicode:characters_to_binary(Part)) =/= nomatch.
+
+%% ---------------------------------------------------------------- processes of a handler
+
+handler_sup(Id) ->
+    {_, Sup, _, _} = lists:keyfind({weir_log_h, Id}, 1, supervisor:which_children(logger_sup)),
+    Sup.
+
+keeper(Id) -> whereis(list_to_atom(lists:concat(["weir_log_h_", Id]))).
+
+%% Those that the keeper is linked to beside its supervisor: the log's supervisor, and the hand.
+linked(Id) ->
+    {links, Links} = process_info(keeper(Id), links),
+    Sup = handler_sup(Id),
+    lists:sort([Pid || Pid <- Links, is_pid(Pid), Pid =/= Sup]).
+
+log_sup(Id) -> linked_as({supervisor, weir_log_log_sup, 1}, Id).
+
+hand(Id) -> linked_as({weir_log_h_hand, init, 1}, Id).
+
+linked_as(InitialCall, Id) ->
+    [Pid] = [Each || Each <- linked(Id), initial_call(Each) =:= InitialCall],
+    Pid.
+
+initial_call(Pid) ->
+    {dictionary, Dictionary} = process_info(Pid, dictionary),
+    proplists:get_value('$initial_call', Dictionary, none).
+
+writer(Id) ->
+    {_, Writer, _, _} = lists:keyfind({writer, 1}, 1, supervisor:which_children(log_sup(Id))),
+    Writer.
+
+%% Also called on other nodes.
+kill_log(Id) -> exit(log_sup(Id), kill).
+
+%% A node that finds Weir's modules and those of the tests.
+start_peer(Args) ->
+    Paths = weir_log_test_lib:code_paths([weir_log_h, weir_server, ?MODULE]),
+    {ok, Peer, _} = peer:start(#{connection => standard_io, args => Args ++ ["-pa" | Paths]}),
+    Peer.
+
+%% ---------------------------------------------------------------- callers
+
+%% Processes that call Fun(I), with their monitors.
+callers(N, Fun) -> [spawn_monitor(fun() -> Fun(I) end) || I <- lists:seq(1, N)].
+
+%% Whether each of them waits in a receive now.
+all_wait(Callers) -> lists:all(fun({Pid, _}) -> process_info(Pid, status) =:= {status, waiting} end, Callers).
+
+await_normal(Callers) ->
+    [receive {'DOWN', Monitor, process, Pid, Reason} -> ?assertEqual(normal, Reason) end || {Pid, Monitor} <- Callers],
+    ok.
+
+in_parallel(N, Fun) -> await_normal(callers(N, Fun)).
+
+in_process(Fun) -> in_parallel(1, fun(_) -> Fun() end).
