@@ -28,6 +28,7 @@
 ]).
 
 -import(weir_memcached_test, [until/1]).
+-import(weir_socket_test_lib, [held/0, socket_descriptors/0]).
 
 suite() -> [{timetrap, {minutes, 2}}].
 
@@ -97,8 +98,8 @@ scripted(Case, Config) -> nothing_left(fun() -> weir_memcached_scripted_SUITE:Ca
 
 %% Sockets that another suite has left do not count.
 nothing_left(Case) ->
-    #{sockets := Sockets, slots := Slots, resources := Resources} = sockets(),
-    Descriptors = descriptors(),
+    #{sockets := Sockets, slots := Slots, resources := Resources} = held(),
+    Descriptors = socket_descriptors(),
     {Pid, Monitor} = spawn_monitor(fun() ->
         _ = Case(),
         exit(shutdown)
@@ -108,39 +109,20 @@ nothing_left(Case) ->
         {'DOWN', Monitor, process, Pid, Crash} -> error(Crash)
     end,
     until(fun() ->
-        Left = sockets(),
+        Left = held(),
         maps:get(sockets, Left) =< Sockets andalso maps:get(slots, Left) =< Slots andalso
-            maps:get(resources, Left) =< Resources andalso descriptors() =< Descriptors
+            maps:get(resources, Left) =< Resources andalso socket_descriptors() =< Descriptors
     end).
-
-%% Of weir_socket. A term that is garbage still mentions its socket.
-sockets() ->
-    _ = [garbage_collect(Process) || Process <- processes()],
-    Infos = [weir_socket_nif:pollset_info(Set) || Set <- lists:seq(0, weir_socket_nif:pollsets() - 1)],
-    [#{resources := Resources} | _] = Infos,
-    #{
-        sockets => lists:sum([N || #{sockets := N} <- Infos]),
-        slots => lists:sum([N || #{slots := N} <- Infos]),
-        resources => Resources
-    }.
-
-%% Those of sockets, of every kind; files come and go with the logs of the run.
-descriptors() ->
-    {ok, Names} = file:list_dir("/proc/self/fd"),
-    length([Name || Name <- Names, is_socket(file:read_link("/proc/self/fd/" ++ Name))]).
-
-is_socket({ok, Target}) -> lists:prefix("socket:", Target);
-is_socket({error, _}) -> false.
 
 %% ---------------------------------------------------------------- weir_socket alone
 
 %% The cases below would pass on gen_tcp as well: here each connection is seen to be a socket of weir_socket.
 sockets_are_ours(_) ->
-    #{sockets := Before} = sockets(),
+    #{sockets := Before} = held(),
     Script = [{serve, 3, fun weir_memcached_test_script:answer_gets/1}],
     nothing_left(fun() ->
         weir_memcached_scripted_SUITE:with(?FUNCTION_NAME, #{connections => 3}, Script, fun(_) ->
-            ?assertEqual(3, maps:get(sockets, sockets()) - Before),
+            ?assertEqual(3, maps:get(sockets, held()) - Before),
             ?assertEqual({ok, <<"k">>}, weir_memcached:get(?FUNCTION_NAME, <<"k">>))
         end)
     end).

@@ -28,7 +28,7 @@
 %% What one read asks for: messages of 64 bytes, and bulk. The small one is gen_tcp's default, and so is what each idle
 %% connection that waits in recv holds.
 -define(SMALL_BUFFER, 1_460).
--define(BULK_BUFFER, 262_144).
+-define(BULK_BUFFER, 65_536).
 
 -type backend() :: gen_tcp | gen_tcp_socket | socket | weir_socket.
 %% gen_tcp on its inet backend, and on the one that is built on socket.

@@ -10,6 +10,8 @@
 -export([servers_echo/1, servers_check_what_they_receive/1, nodes_end/1, echo_part/1, bulk_part/1, idle_part/1]).
 -export([parts_are_listed/1]).
 
+-import(weir_bench_test_lib, [await/2]).
+
 -define(LOAD, weir_bench_socket_load).
 -define(TIMEOUT, 30_000).
 
@@ -140,7 +142,7 @@ server_in_c(_) ->
             Outcome = ?LOAD:run([{kind, Load}, {port, Port}, {pid, OsPid}, {conns, 5} | short()]),
             ?assertMatch(#{bytes := _, cpu_us := _}, Outcome),
             ok = ?LOAD:stop_server(Server),
-            await(fun() -> not filelib:is_file(lists:concat(["/proc/", OsPid])) end)
+            await(fun() -> not filelib:is_file(lists:concat(["/proc/", OsPid])) end, ?TIMEOUT)
         end
      || {Kind, Load} <- [{echo, echo}, {echo, both}, {source, source}, {sink, sink}]
     ],
@@ -210,7 +212,7 @@ nodes_end(_) ->
 
 await_gone() ->
     receive
-        {os_pid, OsPid} -> await(fun() -> not filelib:is_file(lists:concat(["/proc/", OsPid])) end)
+        {os_pid, OsPid} -> await(fun() -> not filelib:is_file(lists:concat(["/proc/", OsPid])) end, ?TIMEOUT)
     after 0 -> error(no_process)
     end.
 
@@ -284,16 +286,3 @@ serving_port(Serve) ->
     end.
 
 connect(Port) -> gen_tcp:connect({127, 0, 0, 1}, Port, [binary, {active, false}], ?TIMEOUT).
-
-await(Holds) -> await(Holds, erlang:monotonic_time(millisecond) + ?TIMEOUT).
-
-await(Holds, Deadline) ->
-    case Holds() of
-        true ->
-            ok;
-        false ->
-            ?assert(erlang:monotonic_time(millisecond) < Deadline),
-            receive
-            after 5 -> await(Holds, Deadline)
-            end
-    end.

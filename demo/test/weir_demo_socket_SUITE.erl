@@ -96,9 +96,7 @@ message_twice(_) ->
 
 %% The port is taken, but not listened on.
 nobody_listens(_) ->
-    {ok, Bound} = socket:open(inet, stream),
-    ok = socket:bind(Bound, #{family => inet, addr => {127, 0, 0, 1}, port => 0}),
-    {ok, #{port := Port}} = socket:sockname(Bound),
+    {Bound, Port} = weir_socket_test_lib:unused_port(),
     ?assertMatch([{{badmatch, {error, econnrefused}}, _}, _], faults(Port)),
     ok = socket:close(Bound).
 

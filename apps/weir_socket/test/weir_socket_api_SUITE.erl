@@ -8,6 +8,8 @@
 
 -compile([export_all, nowarn_export_all]).
 
+-import(weir_socket_test_lib, [start/1, result/2, poll/2, nothing_at_all/0, unused_port/0, descriptors/0]).
+
 -define(DEADLINE, 20_000).
 
 suite() -> [{timetrap, {minutes, 2}}].
@@ -56,7 +58,7 @@ gen_tcp_takes_it(_) ->
     ok = gen_tcp:controlling_process(Socket, Pid),
     Pid ! stop,
     receive {'DOWN', Ref, _, _, _} -> ok end,
-    eventually(fun() -> gen_tcp:recv(Socket, 0, 0) =:= {error, closed} end),
+    poll(fun() -> gen_tcp:recv(Socket, 0, 0) =:= {error, closed} end, ?DEADLINE),
     ok = gen_tcp:close(Socket),
     ok = gen_tcp:close(Listener),
     ok = gen_tcp:close(Peer).
@@ -103,24 +105,24 @@ sendfile(Config) ->
     Reader = start(fun() -> gen_tcp:recv(Peer, 100_000, ?DEADLINE) end),
     {ok, 100_000} = file:sendfile(File, Socket),
     ok = gen_tcp:controlling_process(Peer, self()),
-    {ok, Content} = await(Reader),
+    {ok, Content} = result(Reader, ?DEADLINE),
     ok = weir_socket:close(Socket).
 
 monitors(_) ->
     {Socket, Peer} = pair([]),
     Ref = inet:monitor(Socket),
-    nothing(),
+    nothing_at_all(),
     ok = weir_socket:close(Socket),
     receive {'DOWN', Ref, socket, Socket, closed} -> ok after ?DEADLINE -> error(not_told) end,
     false = inet:cancel_monitor(Ref),
-    nothing(),
+    nothing_at_all(),
     ok = gen_tcp:close(Peer),
     %% The peer closes.
     {Other, OtherPeer} = pair([{active, false}]),
     OtherRef = inet:monitor(Other),
     Waiting = start(fun() -> weir_socket:recv(Other, 0) end),
     ok = gen_tcp:close(OtherPeer),
-    {error, closed} = await(Waiting),
+    {error, closed} = result(Waiting, ?DEADLINE),
     receive {'DOWN', OtherRef, socket, Other, closed} -> ok after ?DEADLINE -> error(not_told) end.
 
 cancelled_monitors(_) ->
@@ -132,7 +134,7 @@ cancelled_monitors(_) ->
     false = weir_socket:cancel_monitor(make_ref()),
     ok = weir_socket:close(Socket),
     receive {'DOWN', Kept, socket, Socket, closed} -> ok after ?DEADLINE -> error(not_told) end,
-    nothing(),
+    nothing_at_all(),
     ok = gen_tcp:close(Peer).
 
 monitors_of_the_closed(_) ->
@@ -154,9 +156,10 @@ many_monitors(_) ->
         end)
      || _ <- lists:seq(1, 50)
     ],
-    [eventually(fun() -> process_info(Pid, current_function) =/= undefined end) || {Pid, _} <- Alive],
+    %% Each waits only when it has its monitor.
+    [poll(fun() -> process_info(Pid, status) =:= {status, waiting} end, ?DEADLINE) || {Pid, _} <- Alive],
     ok = weir_socket:close(Socket),
-    [true = lists:member(await(Waiting), [told]) || Waiting <- Alive].
+    [true = lists:member(result(Waiting, ?DEADLINE), [told]) || Waiting <- Alive].
 
 stats(_) ->
     {Socket, Peer} = pair([binary, {active, false}, {packet, 1}]),
@@ -206,8 +209,8 @@ received_in_time_or_later(_) ->
         gen_tcp:shutdown(Peer, write)
     end),
     Sent = receive_all(Socket, <<>>, 0),
-    ok = await(Sender),
-    nothing(),
+    ok = result(Sender, ?DEADLINE),
+    nothing_at_all(),
     close(Socket, Peer).
 
 receive_all(Socket, Received, N) ->
@@ -233,10 +236,10 @@ accepted_in_time_or_later(_) ->
     end),
     Accepted = accept_all(Listener, 100, 0),
     100 = length(lists:usort([element(2, weir_socket:peername(Socket)) || Socket <- Accepted])),
-    nothing(),
+    nothing_at_all(),
     [ok = weir_socket:close(Socket) || Socket <- [Listener | Accepted]],
     element(1, Connector) ! stop,
-    ok = await(Connector).
+    ok = result(Connector, ?DEADLINE).
 
 accept_all(_Listener, 0, _N) -> [];
 accept_all(Listener, Left, N) ->
@@ -252,40 +255,40 @@ gone_answers_are_taken(_) ->
     Ref = make_ref(),
     wait = weir_socket_nif:recv(Sock, 0, Ref),
     ok = gen_tcp:send(Peer, "late"),
-    eventually(fun() -> process_info(self(), message_queue_len) =:= {message_queue_len, 1} end),
+    poll(fun() -> process_info(self(), message_queue_len) =:= {message_queue_len, 1} end, ?DEADLINE),
     {ok, <<"late">>} = weir_socket_wait:cancel(Sock, Ref),
     Other = make_ref(),
     wait = weir_socket_nif:recv(Sock, 0, Other),
     {error, timeout} = weir_socket_wait:cancel(Sock, Other),
     ok = gen_tcp:send(Peer, "kept"),
     {ok, <<"kept">>} = weir_socket:recv(Socket, 0),
-    nothing(),
+    nothing_at_all(),
     close(Socket, Peer).
 
 recv_closed_by_another(_) ->
     {Socket, Peer} = pair([{active, false}]),
     Waiting = [start(fun() -> weir_socket:recv(Socket, 0) end) || _ <- lists:seq(1, 3)],
-    eventually(fun() -> weir_socket:socket_info(Socket, receivers) =:= {receivers, 3} end),
+    poll(fun() -> weir_socket:socket_info(Socket, receivers) =:= {receivers, 3} end, ?DEADLINE),
     ok = weir_socket:close(Socket),
-    [{error, closed} = await(One) || One <- Waiting],
+    [{error, closed} = result(One, ?DEADLINE) || One <- Waiting],
     {error, closed} = weir_socket:recv(Socket, 0),
     ok = gen_tcp:close(Peer).
 
 accept_closed_by_another(_) ->
     {ok, Listener} = weir_socket:listen(0, []),
     Waiting = [start(fun() -> weir_socket:accept(Listener) end) || _ <- lists:seq(1, 3)],
-    eventually(fun() -> weir_socket:socket_info(Listener, acceptors) =:= {acceptors, 3} end),
+    poll(fun() -> weir_socket:socket_info(Listener, acceptors) =:= {acceptors, 3} end, ?DEADLINE),
     ok = weir_socket:close(Listener),
-    [{error, closed} = await(One) || One <- Waiting].
+    [{error, closed} = result(One, ?DEADLINE) || One <- Waiting].
 
 send_closed_by_another(_) ->
     {Socket, Peer} = pair([{active, false}]),
     fill(Socket),
     Waiting = start(fun() -> weir_socket:send(Socket, "x") end),
-    eventually(fun() -> weir_socket:socket_info(Socket, senders) =:= {senders, 1} end),
+    poll(fun() -> weir_socket:socket_info(Socket, senders) =:= {senders, 1} end, ?DEADLINE),
     ok = weir_socket:setopts(Socket, [{linger, {true, 0}}]),
     ok = weir_socket:close(Socket),
-    {error, closed} = await(Waiting),
+    {error, closed} = result(Waiting, ?DEADLINE),
     {error, closed} = weir_socket:send(Socket, "x"),
     ok = gen_tcp:close(Peer).
 
@@ -299,7 +302,7 @@ send_times_out(_) ->
     {senders, 0} = weir_socket:socket_info(Socket, senders),
     ok = weir_socket:setopts(Socket, [{send_timeout, 0}]),
     {error, timeout} = weir_socket:send(Socket, "never sent"),
-    nothing(),
+    nothing_at_all(),
     abort(Socket, Peer).
 
 send_timeout_closes(_) ->
@@ -308,16 +311,16 @@ send_timeout_closes(_) ->
     {error, timeout} = weir_socket:send(Socket, "x"),
     {error, closed} = weir_socket:send(Socket, "x"),
     #{states := [closed]} = weir_socket:info(Socket),
-    nothing(),
+    nothing_at_all(),
     ok = gen_tcp:close(Peer).
 
 send_goes_on_when_there_is_room(_) ->
     {Socket, Peer} = pair([{active, false}]),
     fill(Socket),
     Waiting = start(fun() -> weir_socket:send(Socket, "the last") end),
-    eventually(fun() -> weir_socket:socket_info(Socket, senders) =:= {senders, 1} end),
+    poll(fun() -> weir_socket:socket_info(Socket, senders) =:= {senders, 1} end, ?DEADLINE),
     Last = read_until(Peer, <<"the last">>),
-    ok = await(Waiting),
+    ok = result(Waiting, ?DEADLINE),
     <<"the last">> = Last,
     close(Socket, Peer).
 
@@ -327,7 +330,7 @@ shutdown_waits(_) ->
     {ok, [{send_oct, Sent}]} = weir_socket:getstat(Socket, [send_oct]),
     Waiting = start(fun() -> weir_socket:shutdown(Socket, write) end),
     Sent = read_to_the_end(Peer, 0),
-    ok = await(Waiting),
+    ok = result(Waiting, ?DEADLINE),
     {error, closed} = weir_socket:send(Socket, "x"),
     ok = gen_tcp:send(Peer, "other way"),
     {ok, "other way"} = weir_socket:recv(Socket, 9),
@@ -338,10 +341,10 @@ close_waits(_) ->
     fill(Socket),
     {ok, [{send_oct, Sent}]} = weir_socket:getstat(Socket, [send_oct]),
     Waiting = start(fun() -> weir_socket:close(Socket) end),
-    eventually(fun() -> lists:member(weir_socket:socket_info(Socket, state), [undefined, {state, flushing}]) end),
+    poll(fun() -> lists:member(weir_socket:socket_info(Socket, state), [undefined, {state, flushing}]) end, ?DEADLINE),
     {error, closed} = weir_socket:send(Socket, "x"),
     Sent = read_to_the_end(Peer, 0),
-    ok = await(Waiting),
+    ok = result(Waiting, ?DEADLINE),
     ok = gen_tcp:close(Peer).
 
 %% The other end reads nothing: 5 seconds, as for gen_tcp.
@@ -350,7 +353,7 @@ close_gives_up(_) ->
     fill(Socket),
     ok = weir_socket:close(Socket),
     undefined = weir_socket:socket_info(Socket, state),
-    nothing(),
+    nothing_at_all(),
     ok = gen_tcp:close(Peer).
 
 close_drops_with_linger_zero(_) ->
@@ -367,24 +370,24 @@ moves_what_was_sent(_) ->
     {Socket, Peer} = pair([binary, {active, true}, {packet, 1}]),
     self() ! unrelated,
     ok = gen_tcp:send(Peer, [<<1, N>> || N <- lists:seq(1, 100)]),
-    eventually(fun() -> process_info(self(), message_queue_len) =:= {message_queue_len, 101} end),
+    poll(fun() -> process_info(self(), message_queue_len) =:= {message_queue_len, 101} end, ?DEADLINE),
     Owner = start(fun() -> [receive {tcp, Socket, Data} -> Data end || _ <- lists:seq(1, 200)] end),
     ok = weir_socket:controlling_process(Socket, element(1, Owner)),
     {owner, NewOwner} = weir_socket:socket_info(Socket, owner),
     NewOwner = element(1, Owner),
     ok = gen_tcp:send(Peer, [<<1, N>> || N <- lists:seq(101, 200)]),
     Expected = [<<N>> || N <- lists:seq(1, 200)],
-    Expected = await(Owner),
+    Expected = result(Owner, ?DEADLINE),
     receive unrelated -> ok after 0 -> error(lost) end,
-    nothing(),
-    eventually(fun() -> weir_socket:socket_info(Socket, state) =:= undefined end),
+    nothing_at_all(),
+    poll(fun() -> weir_socket:socket_info(Socket, state) =:= undefined end, ?DEADLINE),
     ok = gen_tcp:close(Peer).
 
 %% The new owner is dead: the old one has all its messages, and the socket, in the mode it was in.
 gives_back_what_was_sent(_) ->
     {Socket, Peer} = pair([binary, {active, 5}, {packet, 1}]),
     ok = gen_tcp:send(Peer, <<1, "a", 1, "b">>),
-    eventually(fun() -> process_info(self(), message_queue_len) =:= {message_queue_len, 2} end),
+    poll(fun() -> process_info(self(), message_queue_len) =:= {message_queue_len, 2} end, ?DEADLINE),
     {Dead, Ref} = spawn_monitor(fun() -> ok end),
     receive {'DOWN', Ref, _, _, _} -> ok end,
     {error, badarg} = weir_socket:controlling_process(Socket, Dead),
@@ -396,10 +399,10 @@ gives_back_what_was_sent(_) ->
 not_the_owner(_) ->
     {Socket, Peer} = pair([{active, false}]),
     Self = self(),
-    {error, not_owner} = await(start(fun() -> weir_socket:controlling_process(Socket, self()) end)),
-    {error, not_owner} = await(start(fun() -> weir_socket:controlling_process(Socket, whereis(init)) end)),
+    {error, not_owner} = result(start(fun() -> weir_socket:controlling_process(Socket, self()) end), ?DEADLINE),
+    {error, not_owner} = result(start(fun() -> weir_socket:controlling_process(Socket, whereis(init)) end), ?DEADLINE),
     %% As for gen_tcp, it is no error to give it to its owner.
-    ok = await(start(fun() -> weir_socket:controlling_process(Socket, Self) end)),
+    ok = result(start(fun() -> weir_socket:controlling_process(Socket, Self) end), ?DEADLINE),
     close(Socket, Peer).
 
 owner_already(_) ->
@@ -445,7 +448,7 @@ connect_in_time(_) ->
     {ok, Port} = inet:port(Listener),
     Connected = connect_until_timeout(Port, []),
     {error, timeout} = weir_socket:connect({127, 0, 0, 1}, Port, [], 0),
-    nothing(),
+    nothing_at_all(),
     [ok = weir_socket:close(Socket) || Socket <- Connected],
     ok = gen_tcp:close(Listener).
 
@@ -457,14 +460,12 @@ connect_until_timeout(Port, Connected) ->
 
 %% Attempts that fail send nothing, and leave no descriptor.
 connect_leaves_nothing(_) ->
-    {ok, Bound} = socket:open(inet, stream),
-    ok = socket:bind(Bound, #{family => inet, addr => {127, 0, 0, 1}, port => 0}),
-    {ok, #{port := Port}} = socket:sockname(Bound),
+    {Bound, Port} = unused_port(),
     {error, econnrefused} = weir_socket:connect({127, 0, 0, 1}, Port, [{active, true}]),
     Before = descriptors(),
     [{error, econnrefused} = weir_socket:connect({127, 0, 0, 1}, Port, [{active, true}]) || _ <- lists:seq(1, 200)],
-    eventually(fun() -> descriptors() =< Before end),
-    nothing(),
+    poll(fun() -> descriptors() =< Before end, ?DEADLINE),
+    nothing_at_all(),
     ok = socket:close(Bound).
 
 sockaddrs(_) ->
@@ -663,35 +664,3 @@ read_until(Peer, End, Tail) ->
         End -> End;
         Other -> read_until(Peer, End, Other)
     end.
-
-start(Fun) -> spawn_monitor(fun() -> exit({result, Fun()}) end).
-
-await({Pid, Ref}) ->
-    receive
-        {'DOWN', Ref, process, Pid, {result, Result}} -> Result;
-        {'DOWN', Ref, process, Pid, Reason} -> error({failed, Reason})
-    after ?DEADLINE -> error({waited_in_vain, process_info(Pid, [current_stacktrace, messages])})
-    end.
-
-nothing() ->
-    receive
-        Message -> error({unexpected, Message})
-    after 0 -> ok
-    end.
-
-eventually(Fun) -> eventually(Fun, erlang:monotonic_time(millisecond) + ?DEADLINE).
-
-eventually(Fun, Deadline) ->
-    case Fun() of
-        true ->
-            ok;
-        Other ->
-            case erlang:monotonic_time(millisecond) > Deadline of
-                true -> error({never, Other});
-                false -> receive after 5 -> eventually(Fun, Deadline) end
-            end
-    end.
-
-descriptors() ->
-    {ok, Names} = file:list_dir("/proc/self/fd"),
-    length(Names).

@@ -7,7 +7,7 @@
 
 -import(weir_socket_test_lib, [
     listen/2, connect/4, accept/1, accept/2, send/2, recv/2, close/1, controlling_process/2, setopts/2, next/0,
-    nothing/0, start/1, await/1, eventually/1, unused_port/0, descriptors/0, tmp/1
+    nothing/0, start/1, await/1, poll/1, unused_port/0, descriptors/0, memory/0, tmp/1
 ]).
 
 -define(CYCLES, 500).
@@ -19,7 +19,7 @@ nothing_left(Fun) ->
     Before = counts(),
     Fun(?CYCLES),
     nothing(),
-    eventually(fun() ->
+    poll(fun() ->
         Now = counts(),
         lists:all(fun({A, B}) -> B =< A end, lists:zip(Before, Now)) orelse {Before, Now}
     end).
@@ -33,14 +33,6 @@ with_listener(B, Fun) ->
     nothing_left(fun(Cycles) -> [Fun(Listener, Path, I) || I <- lists:seq(1, Cycles)] end),
     ok = close(Listener),
     ok = file:delete(Path).
-
-%% A runtime whose allocators are turned off, as for the sanitizers, does not know.
-memory_used() ->
-    try
-        erlang:memory(total)
-    catch
-        error:notsup -> 0
-    end.
 
 connected(B, Listener, Path) ->
     {ok, Client} = connect(B, {local, Path}, 0, [local, binary, {active, false}]),
@@ -144,12 +136,12 @@ memory(B) ->
     Run = fun(Cycles) -> ok = await(start(fun() -> [Cycle(I) || I <- lists:seq(1, Cycles)], ok end)) end,
     Used = fun() ->
         [erlang:garbage_collect(Pid) || Pid <- erlang:processes()],
-        memory_used()
+        memory()
     end,
     Run(100),
     Before = Used(),
     Run(400),
     %% 400 times 50 KB would be 20 MB.
-    eventually(fun() -> Used() < Before + 5_000_000 end),
+    poll(fun() -> Used() < Before + 5_000_000 end),
     ok = close(Listener),
     ok = file:delete(Path).

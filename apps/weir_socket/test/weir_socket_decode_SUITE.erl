@@ -8,6 +8,8 @@
 
 -compile([export_all, nowarn_export_all]).
 
+-import(weir_socket_test_lib, [start/1, result/2, poll/2, nothing_at_all/0]).
+
 -define(DEADLINE, 20_000).
 
 suite() -> [{timetrap, {minutes, 3}}].
@@ -192,7 +194,7 @@ several_receivers(_) ->
     Packets = [<<3, 0, 8:16, N:32>> || N <- lists:seq(1, 500)],
     [ok = gen_tcp:send(Peer, Packet) || Packet <- Packets],
     ok = gen_tcp:shutdown(Peer, write),
-    Got = [await(Receiver) || Receiver <- Receivers],
+    Got = [result(Receiver, ?DEADLINE) || Receiver <- Receivers],
     %% All of them, once, and in order for each.
     Packets = lists:sort(lists:append(Got)),
     [true = (One =:= lists:sort(One)) || One <- Got],
@@ -212,14 +214,14 @@ times_out_and_goes_on(_) ->
     ok = gen_tcp:send(Peer, <<"TP/1.1\r\n">>),
     {ok, {http_request, _, _, _}} = weir_socket:recv(Socket, 0, ?DEADLINE),
     {error, einval} = weir_socket:recv(Socket, 5, 0),
-    receive Message -> error({unexpected, Message}) after 0 -> ok end,
+    nothing_at_all(),
     close(Socket, Peer).
 
 %% From another process, while a decoder waits for the rest of a packet.
 changes_to_raw(_) ->
     {Socket, Peer} = pair([{packet, tpkt}, {active, true}, binary]),
     ok = gen_tcp:send(Peer, <<3, 0, 100:16, "begin">>),
-    eventually(fun() -> weir_socket:socket_info(Socket, buffered) =:= {buffered, 9} end),
+    poll(fun() -> weir_socket:socket_info(Socket, buffered) =:= {buffered, 9} end, ?DEADLINE),
     ok = weir_socket:setopts(Socket, [{packet, raw}]),
     receive {tcp, Socket, <<3, 0, 100:16, "begin">>} -> ok after ?DEADLINE -> error(nothing) end,
     close(Socket, Peer).
@@ -228,9 +230,9 @@ closed_in_between(_) ->
     {Socket, Peer} = pair([{packet, tpkt}, {active, false}]),
     ok = gen_tcp:send(Peer, <<3, 0, 100:16, "begin">>),
     Receiver = start(fun() -> weir_socket:recv(Socket, 0) end),
-    eventually(fun() -> weir_socket:socket_info(Socket, receivers) =:= {receivers, 1} end),
+    poll(fun() -> weir_socket:socket_info(Socket, receivers) =:= {receivers, 1} end, ?DEADLINE),
     ok = weir_socket:close(Socket),
-    {error, closed} = await(Receiver),
+    {error, closed} = result(Receiver, ?DEADLINE),
     {error, closed} = weir_socket:recv(Socket, 0),
     ok = gen_tcp:close(Peer).
 
@@ -343,25 +345,3 @@ with_defaults(Options) -> [{active, false}, {buffer, 4096} | Options].
 close(Socket, Peer) ->
     ok = weir_socket:close(Socket),
     ok = gen_tcp:close(Peer).
-
-start(Fun) -> spawn_monitor(fun() -> exit({result, Fun()}) end).
-
-await({Pid, Ref}) ->
-    receive
-        {'DOWN', Ref, process, Pid, {result, Result}} -> Result;
-        {'DOWN', Ref, process, Pid, Reason} -> error({failed, Reason})
-    after ?DEADLINE -> error({waited_in_vain, process_info(Pid, [current_stacktrace, messages])})
-    end.
-
-eventually(Fun) -> eventually(Fun, erlang:monotonic_time(millisecond) + ?DEADLINE).
-
-eventually(Fun, Deadline) ->
-    case Fun() of
-        true ->
-            ok;
-        Other ->
-            case erlang:monotonic_time(millisecond) > Deadline of
-                true -> error({never, Other});
-                false -> receive after 5 -> eventually(Fun, Deadline) end
-            end
-    end.

@@ -7,6 +7,8 @@
 -compile(export_all).
 -compile(nowarn_export_all).
 
+-import(weir_socket_test_lib, [source_dir/0, unused_port/0]).
+
 %% Starting a node and compiling the script takes seconds on a machine that is busy with other things.
 -define(DEADLINE, 60_000).
 
@@ -35,9 +37,7 @@ echo(_Config) ->
     ok.
 
 client_without_server(_Config) ->
-    {ok, Bound} = socket:open(inet, stream),
-    ok = socket:bind(Bound, #{family => inet, addr => {127, 0, 0, 1}, port => 0}),
-    {ok, #{port := Port}} = socket:sockname(Bound),
+    {Bound, Port} = unused_port(),
     {1, Output} = run("echo_client", ["weir_socket", integer_to_list(Port), "1", "1"]),
     ?assertMatch({match, _}, re:run(Output, "econnrefused")),
     socket:close(Bound).
@@ -89,16 +89,6 @@ await_end(Port, Output) ->
 %% The scripts take weir_socket from the code path if it is there: the one under test.
 open(Name, Args) ->
     Lib = filename:dirname(code:lib_dir(weir_socket)),
-    open_port({spawn_executable, filename:join([root(), "examples", Name])}, [
+    open_port({spawn_executable, filename:join([source_dir(), "../../examples", Name])}, [
         {args, Args}, {env, [{"ERL_LIBS", Lib}]}, binary, exit_status, stderr_to_stdout
     ]).
-
-%% The repository: the application's folder in _build leads there.
-root() ->
-    Priv = code:priv_dir(weir_socket),
-    Real =
-        case file:read_link(Priv) of
-            {ok, Link} -> filename:absname(Link, filename:dirname(Priv));
-            {error, _} -> Priv
-        end,
-    filename:join(filename:dirname(Real), "../..").

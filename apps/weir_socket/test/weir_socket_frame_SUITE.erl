@@ -24,7 +24,7 @@ suite() -> [{timetrap, {minutes, 2}}].
 init_per_suite(Config) ->
     Source = filename:join(?config(data_dir, Config), "weir_frame_port.c"),
     Program = filename:join(?config(priv_dir, Config), "weir_frame_port"),
-    Folder = c_src(),
+    Folder = filename:join(weir_socket_test_lib:source_dir(), "c_src"),
     Command = lists:join(" ", [
         "cc -std=c11 -Wall -Wextra -Werror -O1 -g -I", Folder, "-o", Program, Source,
         filename:join(Folder, "weir_frame.c"), "2>&1 && echo built"
@@ -42,16 +42,6 @@ init_per_testcase(_Case, Config) ->
     Config.
 
 end_per_testcase(_Case, _Config) -> ok.
-
-%% The folder of the sources, beside that of the library.
-c_src() ->
-    Priv = code:priv_dir(weir_socket),
-    Real =
-        case file:read_link(Priv) of
-            {ok, Link} -> filename:absname(Link, filename:dirname(Priv));
-            {error, _} -> Priv
-        end,
-    filename:join(filename:dirname(Real), "c_src").
 
 %% ---------------------------------------------------------------- cases
 

@@ -9,6 +9,8 @@
 -compile(export_all).
 -compile(nowarn_export_all).
 
+-import(weir_socket_test_lib, [start/1, result/2, eventually/2, read_all/2, fill/1]).
+
 %% Milliseconds; long enough for a machine that is busy with other things.
 -define(DEADLINE, 10_000).
 -define(LOCALHOST, {127, 0, 0, 1}).
@@ -213,7 +215,7 @@ proxy_headers(_Config) ->
             ok = gen_tcp:send(Client, First),
             ok = taken(Socket, Task),
             ok = gen_tcp:send(Client, [Rest, "after"]),
-            ?assertEqual({ok, #{header => Header}}, await(Task)),
+            ?assertEqual({ok, #{header => Header}}, result(Task, ?DEADLINE)),
             ?assertEqual({ok, <<"after">>}, weir_ranch:recv(Socket, 5, ?DEADLINE)),
             ?assertEqual({ok, [{packet, 0}]}, raw_is_0(weir_ranch:getopts(Socket, [packet]))),
             ok = gen_tcp:close(Client),
@@ -270,7 +272,7 @@ no_proxy_header(_Config) ->
 
 sending_files(Config) ->
     File = filename:join(?config(priv_dir, Config), "file"),
-    Bytes = bytes(300_000),
+    Bytes = fill(300_000),
     ok = file:write_file(File, Bytes),
     {ok, Raw} = file:open(File, [read, raw, binary]),
     {ok, 77} = file:position(Raw, 77),
@@ -278,10 +280,10 @@ sending_files(Config) ->
         begin
             {ok, Listener} = weir_ranch:listen(#{socket_opts => [{ip, ?LOCALHOST}]}),
             {Client, Socket} = accepted(Listener),
-            Reader = start(fun() -> read_all(Client, []) end),
+            Reader = start(fun() -> read_all(Client, ?DEADLINE) end),
             ?assertEqual({ok, byte_size(Expected)}, Send(Socket)),
             ok = weir_ranch:close(Socket),
-            ?assert(await(Reader) =:= Expected),
+            ?assert(result(Reader, ?DEADLINE) =:= Expected),
             ok = gen_tcp:close(Client),
             ?assertEqual({ok, 77}, file:position(Raw, cur)),
             ok = weir_ranch:close(Listener)
@@ -466,22 +468,6 @@ echoes(Client) ->
     {ok, <<"echo">>} = gen_tcp:recv(Client, 4, ?DEADLINE),
     ok.
 
-read_all(Client, Read) ->
-    case gen_tcp:recv(Client, 0, ?DEADLINE) of
-        {ok, Data} -> read_all(Client, [Read, Data]);
-        {error, closed} -> iolist_to_binary(Read)
-    end.
-
-%% Runs the function in a process of its own; await/1 returns what it returned.
-start(Fun) -> spawn_monitor(fun() -> exit({returned, Fun()}) end).
-
-await({Pid, Monitor}) ->
-    receive
-        {'DOWN', Monitor, process, Pid, {returned, Result}} -> Result;
-        {'DOWN', Monitor, process, Pid, Reason} -> error(Reason)
-    after ?DEADLINE -> error(still_runs)
-    end.
-
 %% Waits until the process waits for more, or is done; so that what is sent next comes in a piece of its own.
 taken(Socket, {Pid, _}) ->
     eventually(fun() ->
@@ -490,19 +476,7 @@ taken(Socket, {Pid, _}) ->
             undefined -> true;
             _ -> false
         end
-    end).
-
-eventually(Fun) -> eventually(Fun, erlang:monotonic_time(millisecond) + ?DEADLINE).
-
-eventually(Fun, Deadline) ->
-    case Fun() of
-        true ->
-            ok;
-        Other ->
-            erlang:monotonic_time(millisecond) < Deadline orelse error({never, Other}),
-            erlang:yield(),
-            eventually(Fun, Deadline)
-    end.
+    end, ?DEADLINE).
 
 numbered(List) -> lists:zip(lists:seq(1, length(List)), List).
 
@@ -511,5 +485,3 @@ v1(Length) ->
     <<Start/binary, (binary:copy(<<"f">>, Length - byte_size(Start) - 2))/binary, "\r\n">>.
 
 v2(Addresses) -> <<"\r\n\r\n\0\r\nQUIT\n", 16#2111:16, (byte_size(Addresses)):16, Addresses/binary>>.
-
-bytes(N) -> binary:part(<< <<I:32>> || I <- lists:seq(0, N div 4) >>, 0, N).

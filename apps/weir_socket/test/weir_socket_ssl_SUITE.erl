@@ -6,6 +6,8 @@
 
 -compile([export_all, nowarn_export_all]).
 
+-import(weir_socket_test_lib, [start/1, result/2]).
+
 -define(DEADLINE, 30_000).
 -define(TRANSPORT, {cb_info, {weir_socket, tcp, tcp_closed, tcp_error, tcp_passive}}).
 
@@ -132,7 +134,7 @@ upgraded(Config) ->
     {ok, Tls} = ssl:handshake(Socket, [?TRANSPORT | server_options(Config)], ?DEADLINE),
     {ok, <<"secret">>} = ssl:recv(Tls, 6, ?DEADLINE),
     ok = ssl:send(Tls, "answer"),
-    {ok, <<"answer">>} = await(Client),
+    {ok, <<"answer">>} = result(Client, ?DEADLINE),
     ok = ssl:close(Tls),
     ok = weir_socket:close(Listener).
 
@@ -167,7 +169,7 @@ refused_by_the_client(Config) ->
     end),
     {ok, Accepted} = ssl:transport_accept(Listener, ?DEADLINE),
     {error, _} = ssl:handshake(Accepted, ?DEADLINE),
-    {error, {tls_alert, _}} = await(Client),
+    {error, {tls_alert, _}} = result(Client, ?DEADLINE),
     ok = ssl:close(Listener).
 
 %% ---------------------------------------------------------------- tools
@@ -216,12 +218,3 @@ with_version(Config, Options) ->
     end.
 
 versions(Config) -> [?config(version, Config)].
-
-start(Fun) -> spawn_monitor(fun() -> exit({result, Fun()}) end).
-
-await({Pid, Ref}) ->
-    receive
-        {'DOWN', Ref, process, Pid, {result, Result}} -> Result;
-        {'DOWN', Ref, process, Pid, Reason} -> error({failed, Reason})
-    after ?DEADLINE -> error({waited_in_vain, process_info(Pid, [current_stacktrace, messages])})
-    end.

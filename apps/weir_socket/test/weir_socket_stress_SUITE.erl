@@ -13,12 +13,17 @@
 -compile(export_all).
 -compile(nowarn_export_all).
 
+-import(weir_socket_test_lib, [start/1, result/2, poll/2]).
+
 -define(LOCALHOST, {127, 0, 0, 1}).
 
 -define(DEFAULT_SECONDS, 4).
 
 %% How long anything that is bound to happen may take, in milliseconds: who waits longer has been forgotten.
 -define(DEADLINE, 30_000).
+
+%% The same for a task, which may wait for others that wait themselves.
+-define(TASK_DEADLINE, 3 * ?DEADLINE).
 
 %% Between two looks at whether a socket was closed by somebody else, which nobody is told; milliseconds.
 -define(LOOK, 100).
@@ -71,12 +76,12 @@ storm_without_chaos(_Config) ->
 %% others in this node stay.
 storms(Kind) ->
     Milliseconds = 1000 * seconds(),
-    Others = maps:with([sockets, slots, resources], held()),
+    Others = weir_socket_test_lib:held(),
     _ = blow(Kind, Milliseconds div 4),
     Before = settled(Others),
     Ends = blow(Kind, Milliseconds),
-    eventually(fun() -> left(held(), Before) end),
-    ct:pal("~p~n~p", [Ends, held()]),
+    poll(fun() -> left(in_use(), Before) end, ?DEADLINE),
+    ct:pal("~p~n~p", [Ends, in_use()]),
     Ends.
 
 %% Runs for so long; how often connections ended in which way.
@@ -94,17 +99,14 @@ blow(Kind, Milliseconds) ->
     Killer = [start(fun() -> poller_killer(Stop) end) || Kind =:= chaos],
     pass(Milliseconds),
     ok = atomics:put(Stop, 1, 1),
-    [ok = await(Task) || Task <- Chaos ++ Killer],
-    Ends = lists:foldl(fun add/2, #{}, [succeeded(await(Task)) || Task <- Clients]),
+    [ok = result(Task, ?TASK_DEADLINE) || Task <- Chaos ++ Killer],
+    Ends = lists:foldl(fun add/2, #{}, [result(Task, ?TASK_DEADLINE) || Task <- Clients]),
     ok = weir_socket:close(Listener),
-    [?assertEqual(closed, await(Task)) || Task <- Acceptors],
-    eventually(fun() -> nobody_left(Table) end),
+    [?assertEqual(closed, result(Task, ?TASK_DEADLINE)) || Task <- Acceptors],
+    poll(fun() -> nobody_left(Table) end, ?DEADLINE),
     true = ets:delete(Table),
     ok = still_works(),
     Ends.
-
-succeeded({failed, Reason}) -> error(Reason);
-succeeded(#{} = Ends) -> Ends.
 
 nobody_left(Table) ->
     case [{Pid, Socket} || {Pid, Socket} <- ets:tab2list(Table), is_process_alive(Pid)] of
@@ -133,7 +135,7 @@ still_works() ->
             {error, closed} = weir_socket:recv(Server, 0, ?DEADLINE),
             ok = weir_socket:close(Server)
         end
-     || Set <- sets()
+     || Set <- lists:seq(0, weir_socket_nif:pollsets() - 1)
     ],
     weir_socket:close(Listener).
 
@@ -209,7 +211,7 @@ clients(Table, Port, Stop, Ends) ->
         0 ->
             Task = start(fun() -> session(Table, Port) end),
             End =
-                case await(Task) of
+                case weir_socket_test_lib:await(Task, ?TASK_DEADLINE) of
                     {failed, killed} -> killed;
                     {failed, Reason} -> error(Reason);
                     Other -> Other
@@ -282,7 +284,7 @@ exchange(Table, Socket, Packet, Message, Mode) ->
             moved -> moved(Table, Socket, Packet, Message);
             _ -> in_mode(Socket, Packet, Message, Mode)
         end,
-    case {Received, await(Sender)} of
+    case {Received, weir_socket_test_lib:await(Sender, ?TASK_DEADLINE)} of
         {ok, ok} -> ok;
         {ok, {error, Reason}} -> error({received_but_not_sent, Reason});
         {ended, Sent} when Sent =:= ok; element(1, Sent) =:= error -> ended
@@ -481,7 +483,7 @@ poller_killer(Stop) ->
     end.
 
 pollers() ->
-    eventually(fun() -> lists:all(fun is_pid/1, set_pollers()) end),
+    poll(fun() -> lists:all(fun is_pid/1, set_pollers()) end, ?DEADLINE),
     set_pollers().
 
 set_pollers() ->
@@ -489,30 +491,13 @@ set_pollers() ->
 
 %% ---------------------------------------------------------------- what is left
 
-sets() -> lists:seq(0, weir_socket_nif:pollsets() - 1).
-
-held() ->
-    %% Terms that are garbage keep sockets.
-    [garbage_collect(Pid) || Pid <- processes()],
-    Infos = [weir_socket_nif:pollset_info(Set) || Set <- sets()],
-    [#{resources := Resources} | _] = Infos,
-    {ok, Descriptors} = file:list_dir("/proc/self/fd"),
-    #{
-        sockets => lists:sum([N || #{sockets := N} <- Infos]),
-        slots => lists:sum([N || #{slots := N} <- Infos]),
-        resources => Resources,
-        descriptors => length(Descriptors),
+in_use() ->
+    Held = weir_socket_test_lib:held(),
+    Held#{
+        descriptors => weir_socket_test_lib:descriptors(),
         processes => length(processes()),
-        memory => memory()
+        memory => weir_socket_test_lib:memory()
     }.
-
-%% Not known when the runtime's allocators are off, as they are with the sanitizers.
-memory() ->
-    try
-        erlang:memory(total)
-    catch
-        error:notsup -> 0
-    end.
 
 %% True if nothing is more than it was before.
 left(Now, Before) ->
@@ -524,40 +509,17 @@ left(Now, Before) ->
 
 %% What is in use when the last sockets are gone, but for those of others.
 settled(Others) ->
-    eventually(fun() ->
-        Held = held(),
+    poll(fun() ->
+        Held = weir_socket_test_lib:held(),
         More = [Key || {Key, Limit} <- maps:to_list(Others), maps:get(Key, Held) > Limit],
         More =:= [] orelse {more_than_others, More, Held, Others}
-    end),
-    held().
+    end, ?DEADLINE),
+    in_use().
 
 %% ---------------------------------------------------------------- tools
 
 any(List) -> lists:nth(rand:uniform(length(List)), List).
 
-%% Runs the function in a process of its own; await/1 returns what it returned, or how it failed.
-start(Fun) -> spawn_monitor(fun() -> exit({returned, Fun()}) end).
-
-await({Pid, Monitor}) ->
-    receive
-        {'DOWN', Monitor, process, Pid, {returned, Result}} -> Result;
-        {'DOWN', Monitor, process, Pid, Reason} -> {failed, Reason}
-    after 3 * ?DEADLINE -> error({still_runs, process_info(Pid)})
-    end.
-
 deadline() -> erlang:monotonic_time(millisecond) + ?DEADLINE.
 
 is_over(Deadline) -> erlang:monotonic_time(millisecond) > Deadline.
-
-%% Waits until the function returns true.
-eventually(Fun) -> eventually(Fun, deadline()).
-
-eventually(Fun, Deadline) ->
-    case Fun() of
-        true ->
-            ok;
-        Other ->
-            is_over(Deadline) andalso error({never, Other}),
-            pass(10),
-            eventually(Fun, Deadline)
-    end.

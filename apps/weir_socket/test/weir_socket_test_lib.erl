@@ -3,20 +3,29 @@
 %%
 %% The other end of a connection is always a socket of gen_tcp's inet backend, raw, binary and passive: what a case
 %% sends it and reads from it are bytes, so no framing of the implementation under test checks itself.
+%%
+%% And what all suites of weir_socket need: tasks in processes of their own, waiting for what is bound to happen, and
+%% counts of what is held.
 -module(weir_socket_test_lib).
 
 -export([listen/2, listen/3, connect/4, connect/5, accept/1, accept/2, pair/2, pair/3, peer_opts/0]).
 -export([send/2, recv/2, recv/3, close/1, shutdown/2, controlling_process/2]).
 -export([setopts/2, getopts/2, getopt/2, peername/1, sockname/1, port/1, getstat/1, getstat/2, info/1]).
--export([next/0, nothing/0, start/1, await/1, await/2, eventually/1, waits/1, settle/1, read_all/1, talk/2]).
--export([tmp/1, remove_tmp/0, unused_port/0, fill/1, descriptor/1, descriptors/0]).
+-export([next/0, nothing/0, nothing_at_all/0, start/1, await/1, await/2, result/2]).
+-export([eventually/1, eventually/2, poll/1, poll/2, waits/1, settle/1, read_all/1, read_all/2, talk/2]).
+-export([tmp/1, remove_tmp/0, source_dir/0, unused_port/0, fill/1, descriptor/1]).
+-export([descriptors/0, socket_descriptors/0, pollset_infos/0, held/0, memory/0]).
 
 -export_type([backend/0]).
 
 -type backend() :: inet | socket | weir.
 
-%% How long anything that is bound to happen may take: long enough for a machine that is busy with other things.
+%% How long anything that is bound to happen may take where no other time is given, in milliseconds as all times here:
+%% long enough for a machine that is busy with other things.
 -define(DEADLINE, 30_000).
+
+%% Between two tries of poll/2.
+-define(PAUSE, 5).
 
 %% ---------------------------------------------------------------- the three implementations
 
@@ -105,11 +114,14 @@ unused_port() ->
     {Bound, Port}.
 
 %% All that comes until the other end closes.
-read_all(Peer) -> read_all(Peer, []).
+read_all(Peer) -> read_all(Peer, ?DEADLINE).
 
-read_all(Peer, Read) ->
-    case gen_tcp:recv(Peer, 0, ?DEADLINE) of
-        {ok, Data} -> read_all(Peer, [Read, Data]);
+%% The time is for each piece of it.
+read_all(Peer, Timeout) -> read_all(Peer, Timeout, []).
+
+read_all(Peer, Timeout, Read) ->
+    case gen_tcp:recv(Peer, 0, Timeout) of
+        {ok, Data} -> read_all(Peer, Timeout, [Read, Data]);
         {error, closed} -> iolist_to_binary(Read)
     end.
 
@@ -136,36 +148,66 @@ next() ->
     after ?DEADLINE -> error(no_message)
     end.
 
-%% Nothing is in the mailbox.
+%% Nothing is in the mailbox, but for ends of processes and of sockets.
 nothing() ->
     receive
         Message when not ?IS_DOWN(Message) -> error({unexpected, Message})
     after 0 -> ok
     end.
 
-%% Runs the function in a process of its own; await/1 returns what it returned, or how it failed.
+%% Nothing is in the mailbox, ends of processes and of sockets included.
+nothing_at_all() ->
+    receive
+        Message -> error({unexpected, Message})
+    after 0 -> ok
+    end.
+
+%% A task: runs the function in a process of its own. Its caller asks await or result what has become of it.
 start(Fun) -> spawn_monitor(fun() -> exit({returned, Fun()}) end).
 
+%% What the function of a task returned, or {failed, Reason}.
 await(Task) -> await(Task, ?DEADLINE).
 
 await({Pid, Monitor}, Timeout) ->
     receive
         {'DOWN', Monitor, process, Pid, {returned, Result}} -> Result;
         {'DOWN', Monitor, process, Pid, Reason} -> {failed, Reason}
-    after Timeout -> error({still_runs, process_info(Pid)})
+    after Timeout -> error({still_runs, process_info(Pid, [status, current_stacktrace, messages])})
     end.
 
-%% Waits until the function returns true.
-eventually(Fun) -> eventually(Fun, erlang:monotonic_time(millisecond) + ?DEADLINE).
+%% What the function of a task returned; an error if it failed.
+result(Task, Timeout) ->
+    case await(Task, Timeout) of
+        {failed, Reason} -> error({failed, Reason});
+        Result -> Result
+    end.
 
-eventually(Fun, Deadline) ->
+%% Waits until the function returns true, letting others run between two tries: for what is cheap to ask.
+eventually(Fun) -> eventually(Fun, ?DEADLINE).
+
+eventually(Fun, Timeout) -> try_until(Fun, fun erlang:yield/0, deadline(Timeout)).
+
+%% The same with a pause between two tries: for what costs something to ask, such as a count of descriptors, and for
+%% what takes a while.
+poll(Fun) -> poll(Fun, ?DEADLINE).
+
+poll(Fun, Timeout) -> try_until(Fun, fun pause/0, deadline(Timeout)).
+
+try_until(Fun, Between, Deadline) ->
     case Fun() of
         true ->
             ok;
         Other ->
             erlang:monotonic_time(millisecond) < Deadline orelse error({never_true, Fun, Other}),
-            erlang:yield(),
-            eventually(Fun, Deadline)
+            _ = Between(),
+            try_until(Fun, Between, Deadline)
+    end.
+
+deadline(Timeout) -> erlang:monotonic_time(millisecond) + Timeout.
+
+pause() ->
+    receive
+    after ?PAUSE -> ok
     end.
 
 %% Waits until the process of a task waits for a message, or for a port that is busy.
@@ -205,6 +247,14 @@ descriptors() ->
     {ok, Names} = file:list_dir("/proc/self/fd"),
     length(Names).
 
+%% How many of them are sockets, of every kind. Files come and go with the logs of a run.
+socket_descriptors() ->
+    {ok, Names} = file:list_dir("/proc/self/fd"),
+    length([Name || Name <- Names, is_socket(file:read_link(filename:join("/proc/self/fd", Name)))]).
+
+is_socket({ok, Target}) -> lists:prefix("socket:", Target);
+is_socket({error, _}) -> false.
+
 %% A descriptor that nobody owns: a copy of the socket's, which is closed. It is passed to ourselves over a local
 %% socket; what arrives is a plain number.
 descriptor(Made) ->
@@ -222,6 +272,42 @@ descriptor(Made) ->
     {ok, #{ctrl := [#{data := <<Copy:32/native>>}]}} = socket:recvmsg(To),
     [ok = socket:close(Socket) || Socket <- [Made, From, To, Listener]],
     Copy.
+
+%% ---------------------------------------------------------------- the runtime's view
+
+%% What the NIF tells of each of its poll sets.
+pollset_infos() -> [weir_socket_nif:pollset_info(Set) || Set <- lists:seq(0, weir_socket_nif:pollsets() - 1)].
+
+%% What weir_socket holds: sockets that are open, slots in use, and resources, which are sockets that some term still
+%% mentions. Terms that are garbage mention them too, and are collected first.
+held() ->
+    _ = [erlang:garbage_collect(Pid) || Pid <- erlang:processes()],
+    Infos = [#{resources := Resources} | _] = pollset_infos(),
+    #{
+        sockets => lists:sum([N || #{sockets := N} <- Infos]),
+        slots => lists:sum([N || #{slots := N} <- Infos]),
+        resources => Resources
+    }.
+
+%% The bytes that the runtime uses. It does not know when its allocators are turned off, as for the sanitizers.
+memory() ->
+    try
+        erlang:memory(total)
+    catch
+        error:notsup -> 0
+    end.
+
+%% ---------------------------------------------------------------- files
+
+%% The folder of weir_socket's sources: that of the application in _build leads there.
+source_dir() ->
+    Priv = code:priv_dir(weir_socket),
+    Real =
+        case file:read_link(Priv) of
+            {ok, Link} -> filename:absname(Link, filename:dirname(Priv));
+            {error, _} -> Priv
+        end,
+    filename:dirname(Real).
 
 %% A name for a local socket, short enough for an address (108 bytes).
 tmp(Name) ->

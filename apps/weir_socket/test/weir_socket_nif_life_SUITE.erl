@@ -1,0 +1,379 @@
+%% @doc The NIF below gen_tcp's interface: waiting and taking back; deaths of owners, waiters and acceptors; closing
+%% while others wait; new owners; and monitors.
+-module(weir_socket_nif_life_SUITE).
+
+-include_lib("stdlib/include/assert.hrl").
+
+-compile([export_all, nowarn_export_all]).
+
+-import(weir_socket_nif_test_lib, [
+    socket/1, listen/0, connect/1, accept/1, pair/0, close/1, recv/2, recv_async/3, send/2, send_waiting/2,
+    spawn_sender/2, fill/1, answer/1, message/0, messages/1, no_message/0, flush/0, joined/1, kill/1, poller/1
+]).
+-import(weir_socket_test_lib, [poll/2]).
+
+-define(NIF, weir_socket_nif).
+-define(DEADLINE, 20_000).
+
+all() ->
+    [
+        cancel_takes_back, dead_receiver_loses_nothing, dead_acceptor_is_passed_over, owner_death_closes,
+        owner_death_flushes, close_answers_all_who_wait, close_flushes, close_now_drops, linger, hold_and_give,
+        give_to_the_dead, monitors, random_deaths
+    ].
+
+init_per_suite(Config) -> weir_socket_nif_test_lib:begin_suite(Config).
+
+end_per_suite(Config) -> weir_socket_nif_test_lib:end_suite(Config).
+
+init_per_testcase(_Case, Config) -> weir_socket_nif_test_lib:begin_case(Config).
+
+end_per_testcase(_Case, Config) -> weir_socket_nif_test_lib:end_case(Config).
+
+%% ---------------------------------------------------------------- waiting, dying and closing
+
+cancel_takes_back(_Config) ->
+    {A, B} = pair(),
+    Ref = make_ref(),
+    wait = recv_async(B, 0, Ref),
+    ?assertEqual(ok, ?NIF:cancel(B, Ref)),
+    ?assertEqual(gone, ?NIF:cancel(B, Ref)),
+    ok = send(A, <<"kept">>),
+    ?assertEqual({ok, <<"kept">>}, recv(B, 0)),
+    wait = recv_async(B, 0, Ref),
+    ok = send(A, <<"sent">>),
+    Answer = answer(Ref),
+    ?assertEqual({ok, <<"sent">>}, Answer),
+    ?assertEqual(gone, ?NIF:cancel(B, Ref)),
+    {L, _} = listen(),
+    wait = ?NIF:accept(L, Ref),
+    ?assertEqual(ok, ?NIF:cancel(L, Ref)),
+    no_message(),
+    close([A, B, L]).
+
+dead_receiver_loses_nothing(_Config) ->
+    {A, B} = pair(),
+    [
+        begin
+            Receivers = [spawn_receiver(B, Length) || _ <- lists:seq(1, 3)],
+            Ref = make_ref(),
+            wait = recv_async(B, Length, Ref),
+            [kill(Pid) || Pid <- Receivers],
+            Data = rand:bytes(max(1, Length)),
+            Sender = spawn_sender(A, Data),
+            ?assertEqual({ok, Data}, answer(Ref)),
+            joined(Sender)
+        end
+     || Length <- [0, 1, 100, 20000, 2000000]
+    ],
+    close([A, B]).
+
+spawn_receiver(Sock, Length) ->
+    Self = self(),
+    Pid = spawn(fun() ->
+        wait = recv_async(Sock, Length, make_ref()),
+        Self ! {waits, self()},
+        receive
+            never -> ok
+        end
+    end),
+    receive
+        {waits, Pid} -> Pid
+    end.
+
+dead_acceptor_is_passed_over(_Config) ->
+    {L, Port} = listen(),
+    Self = self(),
+    Dead = [
+        spawn(fun() ->
+            wait = ?NIF:accept(L, make_ref()),
+            Self ! {waits, self()},
+            receive
+                never -> ok
+            end
+        end)
+     || _ <- lists:seq(1, 3)
+    ],
+    [
+        receive
+            {waits, Pid} -> ok
+        end
+     || Pid <- Dead
+    ],
+    Ref = make_ref(),
+    wait = ?NIF:accept(L, Ref),
+    [kill(Pid) || Pid <- Dead],
+    A = connect(Port),
+    {ok, B} = answer(Ref),
+    ok = send(A, <<"x">>),
+    ?assertEqual({ok, <<"x">>}, recv(B, 0)),
+    close([A, B, L]).
+
+owner_death_closes(_Config) ->
+    Self = self(),
+    {L, Port} = listen(),
+    Owner = spawn(fun() ->
+        Socks = [connect(Port) || _ <- lists:seq(1, 10)],
+        {L2, _} = listen(),
+        Self ! {socks, [L2 | Socks]},
+        receive
+            never -> ok
+        end
+    end),
+    Peers = [accept(L) || _ <- lists:seq(1, 10)],
+    Socks =
+        receive
+            {socks, Socks0} -> Socks0
+        end,
+    Refs = [make_ref() || _ <- Peers],
+    [wait = recv_async(Peer, 0, Ref) || {Peer, Ref} <- lists:zip(Peers, Refs)],
+    kill(Owner),
+    [?assertEqual({error, closed}, answer(Ref)) || Ref <- Refs],
+    poll(fun() -> lists:all(fun(Sock) -> maps:get(state, ?NIF:info(Sock)) =:= closed end, Socks) end, ?DEADLINE),
+    close([L | Peers]).
+
+%% What was queued by the time the owner died still arrives.
+owner_death_flushes(_Config) ->
+    {L, Port} = listen(),
+    Data = rand:bytes(8000000),
+    Self = self(),
+    Owner = spawn(fun() ->
+        A = connect(Port),
+        ok = send(A, Data),
+        {ok, #{send_pend := Pending}} = ?NIF:stat(A),
+        Self ! {pending, Pending, A},
+        receive
+            never -> ok
+        end
+    end),
+    B = accept(L),
+    A =
+        receive
+            {pending, Pending, A0} when Pending > 0 -> A0
+        end,
+    kill(Owner),
+    poll(fun() -> maps:get(state, ?NIF:info(A)) =:= flushing end, ?DEADLINE),
+    ?assert({ok, Data} =:= recv(B, byte_size(Data))),
+    ?assertEqual({error, closed}, recv(B, 0)),
+    poll(fun() -> maps:get(state, ?NIF:info(A)) =:= closed end, ?DEADLINE),
+    close([L, B]).
+
+close_answers_all_who_wait(_Config) ->
+    {A, B} = pair(),
+    {L, Port} = listen(),
+    Refs = [Recv1, Recv2, Accept, Send] = [make_ref() || _ <- lists:seq(1, 4)],
+    wait = recv_async(B, 0, Recv1),
+    wait = recv_async(B, 10, Recv2),
+    wait = ?NIF:accept(L, Accept),
+    fill(B),
+    wait = ?NIF:send(B, <<"x">>, Send),
+    ok = ?NIF:close_now(B),
+    close([L]),
+    ?assertEqual([{error, closed} || _ <- Refs], [answer(Ref) || Ref <- Refs]),
+    ?assertEqual({error, closed}, ?NIF:close(B, make_ref())),
+    ?assertEqual({error, closed}, ?NIF:close_now(B)),
+    [
+        ?assertEqual({error, closed}, Result)
+     || Result <- [
+            recv(B, 0),
+            send(B, <<"x">>),
+            ?NIF:accept(L, make_ref()),
+            ?NIF:set(B, active, true),
+            ?NIF:set(B, nodelay, true),
+            ?NIF:get(B, nodelay),
+            ?NIF:get(B, active),
+            ?NIF:peername(B),
+            ?NIF:sockname(B),
+            ?NIF:fd(B),
+            ?NIF:hold(B),
+            ?NIF:give(B, self(), false),
+            ?NIF:shutdown(B, write, make_ref()),
+            ?NIF:peek(B, make_ref()),
+            ?NIF:wait_more(B, 0, 0, make_ref()),
+            ?NIF:consume(B, 0, 0, none, 0),
+            ?NIF:dup(B),
+            ?NIF:listen(B, 5),
+            ?NIF:bind(B, {inet, {127, 0, 0, 1}, 0}),
+            ?NIF:connect(B, {inet, {127, 0, 0, 1}, Port}, make_ref())
+        ]
+    ],
+    close([A]).
+
+close_flushes(_Config) ->
+    {A, B} = pair(),
+    Data = fill(A),
+    Ref = make_ref(),
+    wait = ?NIF:close(A, Ref),
+    ?assertEqual({error, closed}, ?NIF:close(A, make_ref())),
+    ?assertEqual({error, closed}, send(A, <<"x">>)),
+    ?assert({ok, Data} =:= recv(B, byte_size(Data))),
+    ?assertEqual(ok, answer(Ref)),
+    ?assertEqual({error, closed}, recv(B, 0)),
+    close([B]).
+
+close_now_drops(_Config) ->
+    {A, B} = pair(),
+    _ = fill(A),
+    Ref = make_ref(),
+    wait = ?NIF:close(A, Ref),
+    ?assertEqual(ok, ?NIF:close_now(A)),
+    ?assertEqual(ok, answer(Ref)),
+    close([B]).
+
+linger(_Config) ->
+    %% For 0 seconds: what is queued is dropped, and the peer sees a reset.
+    {A, B} = pair(),
+    ok = ?NIF:set(B, show_econnreset, true),
+    _ = fill(A),
+    ok = ?NIF:set(A, linger, {true, 0}),
+    ?assertEqual(ok, ?NIF:close(A, make_ref())),
+    ?assertEqual({error, econnreset}, drain(B)),
+    %% For some: the call waits, on a dirty scheduler.
+    {C, D} = pair(),
+    ok = ?NIF:set(C, linger, {true, 5}),
+    ok = send(C, <<"x">>),
+    ?assertEqual(ok, ?NIF:close(C, make_ref())),
+    ?assertEqual({ok, <<"x">>}, recv(D, 0)),
+    ?assertEqual({error, closed}, recv(D, 0)),
+    close([B, D]).
+
+%% Receives until there is an error.
+drain(Sock) ->
+    case recv(Sock, 0) of
+        {ok, _} -> drain(Sock);
+        Error -> Error
+    end.
+
+%% ---------------------------------------------------------------- ownership
+
+hold_and_give(_Config) ->
+    {A, B} = pair(),
+    S = socket(B),
+    ok = ?NIF:set(B, active, true),
+    Self = self(),
+    New = spawn(fun() ->
+        [Self ! {got, message()} || _ <- [1, 2, 3]],
+        receive
+            never -> ok
+        end
+    end),
+    ok = send(A, <<"one">>),
+    {tcp, S, <<"one">>} = message(),
+    {ok, true} = ?NIF:hold(B),
+    ok = send(A, <<"two">>),
+    no_message(),
+    ?assertEqual(ok, ?NIF:give(B, New, true)),
+    ?assertEqual({got, {tcp, S, <<"two">>}}, message()),
+    ?assertEqual({error, not_owner}, ?NIF:hold(B)),
+    ?assertEqual({error, not_owner}, ?NIF:give(B, self(), true)),
+    ok = send(A, <<"three">>),
+    ?assertEqual({got, {tcp, S, <<"three">>}}, message()),
+    close([A]),
+    ?assertEqual({got, {tcp_closed, S}}, message()),
+    kill(New),
+    %% The old owner's death says nothing.
+    {C, D} = pair(),
+    Old = spawn(fun() ->
+        receive
+            {yours, Sock} ->
+                {ok, false} = ?NIF:hold(Sock),
+                ok = ?NIF:give(Sock, Self, false),
+                Self ! given
+        end
+    end),
+    {ok, false} = ?NIF:hold(D),
+    ok = ?NIF:give(D, Old, false),
+    Monitor = erlang:monitor(process, Old),
+    Old ! {yours, D},
+    [given, {'DOWN', Monitor, process, Old, normal}] = lists:sort(messages(2)),
+    ok = send(C, <<"x">>),
+    ?assertEqual({ok, <<"x">>}, recv(D, 0)),
+    close([C, D]).
+
+give_to_the_dead(_Config) ->
+    {A, B} = pair(),
+    {Dead, Monitor} = spawn_monitor(fun() -> ok end),
+    {'DOWN', Monitor, process, Dead, normal} = message(),
+    {ok, false} = ?NIF:hold(B),
+    ?assertEqual({error, badarg}, ?NIF:give(B, Dead, false)),
+    ok = send(A, <<"x">>),
+    ?assertEqual({ok, <<"x">>}, recv(B, 0)),
+    close([A, B]).
+
+%% ---------------------------------------------------------------- monitors
+
+monitors(_Config) ->
+    {A, B} = pair(),
+    {ok, Mon1} = ?NIF:monitor(B),
+    {ok, Mon2} = ?NIF:monitor(B),
+    ?assertEqual(true, ?NIF:cancel_monitor(Mon2)),
+    ?assertEqual(false, ?NIF:cancel_monitor(Mon2)),
+    ok = ?NIF:close_now(B),
+    ?assertEqual({'DOWN', Mon1, socket, socket(B), closed}, message()),
+    no_message(),
+    ?assertEqual({error, closed}, ?NIF:monitor(B)),
+    close([A]).
+
+%% ---------------------------------------------------------------- all of it at once
+
+%% Owners, waiters and pollers die, and sockets are closed, at any time; in the end nothing is left (end_per_testcase).
+random_deaths(_Config) ->
+    {L, Port} = listen(),
+    Acceptors = [spawn_link(fun() -> serve_random(L) end) || _ <- lists:seq(1, 4)],
+    Rounds = 300,
+    lists:foreach(
+        fun(I) ->
+            Self = self(),
+            {Client, Monitor} = spawn_monitor(fun() ->
+                A = connect(Port),
+                Self ! {sock, A},
+                case rand:uniform(3) of
+                    1 -> [ok = send_waiting(A, rand:bytes(rand:uniform(5000))) || _ <- lists:seq(1, 5)];
+                    2 -> ok = ?NIF:set(A, active, true);
+                    3 -> ok
+                end,
+                _ = recv_async(A, 0, make_ref()),
+                receive
+                    stop -> ok
+                after rand:uniform(3) -> ok
+                end
+            end),
+            Sock =
+                receive
+                    {sock, A0} -> A0
+                end,
+            case rand:uniform(4) of
+                1 -> exit(Client, kill);
+                2 -> _ = ?NIF:close_now(Sock);
+                3 -> _ = ?NIF:close(Sock, make_ref());
+                4 -> Client ! stop
+            end,
+            I rem 50 =:= 0 andalso exit(poller(I rem ?NIF:pollsets()), kill),
+            receive
+                {'DOWN', Monitor, process, Client, _} -> ok
+            end
+        end,
+        lists:seq(1, Rounds)
+    ),
+    [unlink(Pid) || Pid <- Acceptors],
+    [kill(Pid) || Pid <- Acceptors],
+    close([L]),
+    flush().
+
+serve_random(L) ->
+    Sock = accept(L),
+    Pid = spawn(fun() ->
+        receive
+            go -> ok
+        end,
+        _ = ?NIF:set(Sock, active, true),
+        receive
+            {tcp, _, Data} -> _ = send(Sock, Data);
+            {tcp_closed, _} -> ok
+        after rand:uniform(5) -> ok
+        end
+    end),
+    {ok, false} = ?NIF:hold(Sock),
+    _ = ?NIF:give(Sock, Pid, false),
+    Pid ! go,
+    serve_random(L).
