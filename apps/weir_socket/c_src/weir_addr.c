@@ -1,4 +1,7 @@
+/* Addresses. See weir_addr.h. */
 #include "weir_addr.h"
+
+#include "weir_atoms.h"
 
 #include <errno.h>
 #include <netinet/in.h>
@@ -8,17 +11,6 @@
 
 #define WEIR_PATH_OFFSET offsetof(struct sockaddr_un, sun_path)
 #define WEIR_PATH_SIZE sizeof(((struct sockaddr_un *)0)->sun_path)
-
-static ERL_NIF_TERM am_inet;
-static ERL_NIF_TERM am_inet6;
-static ERL_NIF_TERM am_local;
-
-void weir_addr_load(ErlNifEnv *env)
-{
-    am_inet = enif_make_atom(env, "inet");
-    am_inet6 = enif_make_atom(env, "inet6");
-    am_local = enif_make_atom(env, "local");
-}
 
 static int get_up_to(ErlNifEnv *env, ERL_NIF_TERM term, unsigned limit, unsigned *number)
 {
@@ -103,11 +95,11 @@ int weir_addr_get(ErlNifEnv *env, ERL_NIF_TERM term, struct sockaddr_storage *ad
     memset(addr, 0, sizeof(*addr));
     if (!enif_get_tuple(env, term, &count, &parts) || count < 1)
         return EINVAL;
-    if (parts[0] == am_inet)
+    if (parts[0] == weir_am_inet)
         return count == 3 ? get_inet(env, parts, addr, length) : EINVAL;
-    if (parts[0] == am_inet6)
+    if (parts[0] == weir_am_inet6)
         return count == 5 ? get_inet6(env, parts, addr, length) : EINVAL;
-    if (parts[0] == am_local)
+    if (parts[0] == weir_am_local)
         return count == 2 ? get_local(env, parts, addr, length) : EINVAL;
     return enif_is_atom(env, parts[0]) ? EAFNOSUPPORT : EINVAL;
 }
@@ -126,7 +118,7 @@ static ERL_NIF_TERM make_inet(ErlNifEnv *env, const struct sockaddr_in *in)
 {
     uint32_t ip = ntohl(in->sin_addr.s_addr);
 
-    return enif_make_tuple3(env, am_inet,
+    return enif_make_tuple3(env, weir_am_inet,
                             enif_make_tuple4(env, enif_make_uint(env, ip >> 24), enif_make_uint(env, ip >> 16 & 0xff),
                                              enif_make_uint(env, ip >> 8 & 0xff), enif_make_uint(env, ip & 0xff)),
                             enif_make_uint(env, ntohs(in->sin_port)));
@@ -139,7 +131,7 @@ static ERL_NIF_TERM make_inet6(ErlNifEnv *env, const struct sockaddr_in6 *in6)
 
     for (int i = 0; i < 8; i++)
         groups[i] = enif_make_uint(env, (unsigned)bytes[2 * i] << 8 | bytes[2 * i + 1]);
-    return enif_make_tuple5(env, am_inet6, enif_make_tuple_from_array(env, groups, 8),
+    return enif_make_tuple5(env, weir_am_inet6, enif_make_tuple_from_array(env, groups, 8),
                             enif_make_uint(env, ntohs(in6->sin6_port)), enif_make_uint(env, ntohl(in6->sin6_flowinfo)),
                             enif_make_uint(env, in6->sin6_scope_id));
 }
@@ -152,14 +144,14 @@ static ERL_NIF_TERM make_local(ErlNifEnv *env, const struct sockaddr_un *un, soc
         size = WEIR_PATH_SIZE;
     if (size > 0 && un->sun_path[0] != 0)
         size = strnlen(un->sun_path, size);
-    return enif_make_tuple2(env, am_local, make_binary(env, un->sun_path, size));
+    return enif_make_tuple2(env, weir_am_local, make_binary(env, un->sun_path, size));
 }
 
 ERL_NIF_TERM weir_addr_make(ErlNifEnv *env, const struct sockaddr_storage *addr, socklen_t length)
 {
     /* A local socket without a name may have no address at all. */
     if (length < sizeof(addr->ss_family))
-        return enif_make_tuple2(env, am_local, make_binary(env, NULL, 0));
+        return enif_make_tuple2(env, weir_am_local, make_binary(env, NULL, 0));
     if (addr->ss_family == AF_INET && length >= sizeof(struct sockaddr_in))
         return make_inet(env, (const struct sockaddr_in *)addr);
     if (addr->ss_family == AF_INET6 && length >= sizeof(struct sockaddr_in6))

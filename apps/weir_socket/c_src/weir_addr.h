@@ -13,9 +13,6 @@
 #include <erl_nif.h>
 #include <sys/socket.h>
 
-/* Makes the atoms. To be called once, from load and upgrade. */
-void weir_addr_load(ErlNifEnv *env);
-
 /* 0, or EINVAL for a term that is no address, or EAFNOSUPPORT for a family that is none of the three. */
 int weir_addr_get(ErlNifEnv *env, ERL_NIF_TERM term, struct sockaddr_storage *addr, socklen_t *length);
 

@@ -411,7 +411,6 @@ NIF(nif_pollset_info)
 static void load_statics(ErlNifEnv *env)
 {
     weir_atoms_load(env);
-    weir_addr_load(env);
     weir_opt_load(env);
 }
 

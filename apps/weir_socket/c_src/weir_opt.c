@@ -1,4 +1,7 @@
+/* Options of the kernel's sockets. See weir_opt.h. */
 #include "weir_opt.h"
+
+#include "weir_atoms.h"
 
 #include <errno.h>
 #include <net/if.h>
@@ -46,17 +49,10 @@ struct option {
 static struct option options[] = {OPTIONS(AS_ENTRY)};
 #define OPTION_COUNT (sizeof(options) / sizeof(options[0]))
 
-static ERL_NIF_TERM am_raw;
-static ERL_NIF_TERM am_true;
-static ERL_NIF_TERM am_false;
-
 void weir_opt_load(ErlNifEnv *env)
 {
     for (size_t i = 0; i < OPTION_COUNT; i++)
         options[i].atom = enif_make_atom(env, options[i].text);
-    am_raw = enif_make_atom(env, "raw");
-    am_true = enif_make_atom(env, "true");
-    am_false = enif_make_atom(env, "false");
 }
 
 static const struct option *find(ERL_NIF_TERM key)
@@ -72,14 +68,14 @@ static int get_raw(ErlNifEnv *env, ERL_NIF_TERM key, int size, const ERL_NIF_TER
 {
     int count;
 
-    return enif_get_tuple(env, key, &count, parts) && count == size && (*parts)[0] == am_raw &&
+    return enif_get_tuple(env, key, &count, parts) && count == size && (*parts)[0] == weir_am_raw &&
            enif_get_int(env, (*parts)[1], level) && enif_get_int(env, (*parts)[2], name);
 }
 
 static int get_boolean(ERL_NIF_TERM value, int *number)
 {
-    *number = value == am_true;
-    return value == am_true || value == am_false;
+    *number = value == weir_am_true;
+    return value == weir_am_true || value == weir_am_false;
 }
 
 static int change(int fd, int level, int name, const void *value, size_t size)
@@ -165,7 +161,7 @@ static int read_linger(ErlNifEnv *env, int fd, ERL_NIF_TERM *value)
 
     if (getsockopt(fd, SOL_SOCKET, SO_LINGER, &linger, &size) != 0)
         return errno;
-    *value = enif_make_tuple2(env, linger.l_onoff ? am_true : am_false, enif_make_int(env, linger.l_linger));
+    *value = enif_make_tuple2(env, weir_bool(linger.l_onoff), enif_make_int(env, linger.l_linger));
     return 0;
 }
 
@@ -229,7 +225,7 @@ int weir_opt_get(ErlNifEnv *env, int fd, int domain, ERL_NIF_TERM key, ERL_NIF_T
     if (getsockopt(fd, option->level, option->name, &number, &size) != 0)
         return errno;
     if (option->kind == BOOLEAN)
-        *value = number ? am_true : am_false;
+        *value = weir_bool(number);
     else
         *value = enif_make_int(env, number);
     return 0;
