@@ -150,7 +150,13 @@ normal_text(Text) ->
     lists:foldl(
         fun({What, By}, T) -> re:replace(T, What, By, [global, unicode, {return, list}]) end,
         Text,
-        [{"<[0-9]+\\.[0-9]+\\.[0-9]+>", "<pid>"}, {"#Ref<[0-9.]+>", "<ref>"}, {"weir_server:", "gen_server:"}]
+        [
+            {"<[0-9]+\\.[0-9]+\\.[0-9]+>", "<pid>"},
+            {"#Ref<[0-9.]+>", "<ref>"},
+            {"weir_server:", "gen_server:"},
+            %% Where a term is broken into lines depends on how long its pids and references are.
+            {"\n +", ""}
+        ]
     ).
 
 machinery() ->
