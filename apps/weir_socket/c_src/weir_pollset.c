@@ -14,6 +14,9 @@
 #define SOCKET_BUDGET 262144
 #define POLL_BUDGET 1048576
 
+/* Bytes read in one poll that are worth being woken for. */
+#define MUCH 16384
+
 static struct weir_shared *shared;
 static ErlNifResourceType *type;
 
@@ -304,8 +307,11 @@ static void handle(struct weir_call *call, struct weir_sock *sock, uint32_t even
     else enif_release_resource(sock);
 }
 
-/* Handles what one call of epoll_wait finds, and who had more to deliver than one turn allows. How many sockets. */
-static int poll_once(ErlNifEnv *env, struct weir_pollset *pollset, ERL_NIF_TERM *decode)
+/*
+ * Handles what one call of epoll_wait finds, and who had more to deliver than one turn allows. nothing, again or busy:
+ * see weir_socket_nif:poll/2.
+ */
+static ERL_NIF_TERM poll_once(ErlNifEnv *env, struct weir_pollset *pollset, ERL_NIF_TERM *decode)
 {
     struct epoll_event events[WEIR_POLL_BATCH];
     struct weir_sock *socks[WEIR_POLL_BATCH], *ready[WEIR_POLL_BATCH];
@@ -318,7 +324,7 @@ static int poll_once(ErlNifEnv *env, struct weir_pollset *pollset, ERL_NIF_TERM 
     if (found < 0) found = 0;
     if (found + readies == 0) {
         weir_count(&pollset->empty, 1);
-        return 0;
+        return weir_am_nothing;
     }
     weir_count(&pollset->events, (unsigned)found);
     find_sockets(pollset, events, found, socks);
@@ -337,7 +343,7 @@ static int poll_once(ErlNifEnv *env, struct weir_pollset *pollset, ERL_NIF_TERM 
     }
     weir_count(&pollset->delivered, call.sent);
     enif_clear_env(pollset->env);
-    return found + readies;
+    return found + readies > 1 || POLL_BUDGET - total >= MUCH ? weir_am_busy : weir_am_again;
 }
 
 static bool is_poller(ErlNifEnv *env, const struct weir_pollset *pollset)
@@ -373,16 +379,14 @@ static bool is_wake(ERL_NIF_TERM mode) { return mode == weir_am_woken || mode ==
 static ERL_NIF_TERM poll_and_arm(ErlNifEnv *env, struct weir_pollset *pollset, ERL_NIF_TERM mode)
 {
     ERL_NIF_TERM decode = enif_make_list(env, 0), next;
-    int found;
 
     here = (int)pollset->number;
     if (is_wake(mode)) weir_count(&pollset->wakes, 1);
-    found = poll_once(env, pollset, &decode);
-    next = found > 0 ? weir_am_again : weir_am_nothing;
-    if (mode == weir_am_rearm || (mode == weir_am_sleep && found == 0)) {
+    next = poll_once(env, pollset, &decode);
+    if (mode == weir_am_rearm || (mode == weir_am_sleep && next == weir_am_nothing)) {
         ERL_NIF_TERM armed = arm(env, pollset);
         if (!armed) return enif_make_badarg(env);
-        if (found == 0 || armed == weir_am_gone) next = armed;
+        if (next == weir_am_nothing || armed == weir_am_gone) next = armed;
     }
     if (enif_is_empty_list(env, decode)) return next;
     return enif_make_tuple3(env, weir_am_decode, decode, next);
