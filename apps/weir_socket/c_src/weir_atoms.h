@@ -8,7 +8,8 @@
 #include <erl_nif.h>
 
 #define WEIR_ATOMS(X) \
-    X(ok) X(error) X(wait) X(again) X(busy) X(nothing) X(idle) X(gone) X(stale) X(decode) X(more) X(msg) X(none) X(retry) \
+    X(ok) X(error) X(wait) X(again) X(busy) X(nothing) X(idle) X(gone) X(stale) X(decode) X(more) X(msg) X(none) \
+    X(retry) \
     X(true) X(false) X(once) X(undefined) X(infinity) X(closed) X(timeout) X(not_owner) X(badarg) X(unknown) \
     X(tcp) X(tcp_closed) X(tcp_error) X(tcp_passive) X(weir_socket) \
     X(inet) X(inet6) X(local) X(default) X(scheduler) X(least_loaded) X(round_robin) \

@@ -354,9 +354,9 @@ static bool is_poller(ErlNifEnv *env, const struct weir_pollset *pollset)
 }
 
 /*
- * Hands epoll's descriptor to the runtime, unless it is there already: {select, _, _, ready_input} will come. The caller
- * gets idle, or gone if another serves the set by now; 0: the runtime does not take it. Under the lock, so that a poller
- * that has just begun to serve does not find the set watched for the one before.
+ * Hands epoll's descriptor to the runtime, unless it is there already: {select, _, _, ready_input} will come. The
+ * caller gets idle, or gone if another serves the set by now; 0: the runtime does not take it. Under the lock, so that
+ * a poller that has just begun to serve does not find the set watched for the one before.
  */
 static ERL_NIF_TERM arm(ErlNifEnv *env, struct weir_pollset *pollset)
 {

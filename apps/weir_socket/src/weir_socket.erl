@@ -45,8 +45,8 @@
     | {raw, {Level :: integer(), Name :: integer(), Value :: binary()}}.
 
 %% `{pollset, N}' chooses the set (0 to the number of schedulers minus one) that serves the socket; `{bind_policy, P}'
-%% how it is chosen: `least_loaded', the one with the fewest sockets; `round_robin', one after the other; `scheduler', the
-%% one whose poller has last run on the scheduler where the socket is made. For a listening socket both are what its
+%% how it is chosen: `least_loaded', the one with the fewest sockets; `round_robin', one after the other; `scheduler',
+%% the one whose poller has last run on the scheduler where the socket is made. For a listening socket both are what its
 %% accepted sockets get.
 -type open_option() ::
     inet

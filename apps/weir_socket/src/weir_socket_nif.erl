@@ -211,9 +211,9 @@ serve(_Set) -> ?NOT_LOADED.
 %% soon as something is. `woken': such a message has come. `rearm': the same, and the set is to be watched again at
 %% once, as OTP 28 and later want it.
 %%
-%% `again': something was done, so there may be more. `busy': likewise, and it was much: several sockets were ready, or 16
-%% KB and more were read. `nothing': nothing was ready. `idle': the same, and the set is watched. `gone': another process
-%% has become the poller. `decode': these sockets are active and have bytes for {@link weir_socket_decode}.
+%% `again': something was done, so there may be more. `busy': likewise, and it was much: several sockets were ready, or
+%% 16 KB and more were read. `nothing': nothing was ready. `idle': the same, and the set is watched. `gone': another
+%% process has become the poller. `decode': these sockets are active and have bytes for {@link weir_socket_decode}.
 %%
 %% Cost: 1 us, and 2 us for each that is ready; below 2 ms.
 -spec poll(Set :: non_neg_integer(), look | sleep | woken | rearm) -> Next | {decode, [sock()], Next} when

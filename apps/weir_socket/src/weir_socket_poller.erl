@@ -8,16 +8,16 @@
 %% To sleep and be woken costs some 20 us of latency, and on releases before 28 a thread of the runtime's besides. So
 %% when a sleep turns out to have been short, it looks more often before the next one, and as soon as that is in vain,
 %% half as often. With one connection that answers at once it does not sleep at all; when nothing happens for long, it
-%% does nothing. Where several sockets are ready at a time, or much is read, a wake-up is shared by enough to be cheap, and
-%% looking only takes the core from who could use it (measured on two cores: a stream into the node 2,800 MB a second with
-%% patience, 4,500 without; an echo over 64 connections 130,000 a second with it, 146,000 without; over one connection
-%% 37,000 with it, 27,000 without).
+%% does nothing. Where several sockets are ready at a time, or much is read, a wake-up is shared by enough to be cheap,
+%% and looking only takes the core from who could use it (measured on two cores: a stream into the node 2,800 MB a
+%% second with patience, 4,500 without; an echo over 64 connections 130,000 a second with it, 146,000 without; over one
+%% connection 37,000 with it, 27,000 without).
 %%
 %% It is not bound to the scheduler of its set, though the runtime has an undocumented flag for that. Bound pollers are
 %% slower by a twentieth (measured on two cores that others use too; alike with 1 and with 512 connections), and one
-%% whose scheduler goes offline does not run at all, not even to die. Whoever asks the runtime about such a process waits
-%% for ever, and that is what the end of any application and init:stop/0 do. So the runtime moves pollers as it moves
-%% any process.
+%% whose scheduler goes offline does not run at all, not even to die. Whoever asks the runtime about such a process
+%% waits for ever, and that is what the end of any application and init:stop/0 do. So the runtime moves pollers as it
+%% moves any process.
 %%
 %% A poller may be killed at any time. What the kernel has said to it in a turn is done in that turn, which a kill does
 %% not interrupt; the next poller of the set asks for the rest, and for packets that the dead one was to decode.
