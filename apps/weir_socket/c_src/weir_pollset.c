@@ -365,9 +365,11 @@ static ERL_NIF_TERM arm(ErlNifEnv *env, struct weir_pollset *pollset)
     weir_lock(&pollset->lock);
     if (!is_poller(env, pollset)) {
         result = weir_am_gone;
-    } else if (!pollset->armed) {
-        if (enif_select(env, pollset->epfd, ERL_NIF_SELECT_READ, pollset, NULL, weir_am_undefined) < 0) result = 0;
-        else pollset->selected = pollset->armed = true;
+    } else if (pollset->armed) {
+    } else if (enif_select(env, pollset->epfd, ERL_NIF_SELECT_READ, pollset, NULL, weir_am_undefined) < 0) {
+        result = 0;
+    } else {
+        pollset->selected = pollset->armed = true;
         weir_count(&pollset->sleeps, 1);
     }
     weir_unlock(&pollset->lock);
