@@ -10,16 +10,9 @@
 all() ->
     [kill_and_restart, dies_with_its_owner, from_environment, bad_environment, old_client, old_client_crowd].
 
-init_per_testcase(_, Config) ->
-    Saved = os:getenv("MEMCACHED"),
-    os:unsetenv("MEMCACHED"),
-    [{saved, Saved} | Config].
+init_per_testcase(_, Config) -> weir_demo_test_lib:own_memcached(Config).
 
-end_per_testcase(_, Config) ->
-    case proplists:get_value(saved, Config) of
-        false -> os:unsetenv("MEMCACHED");
-        Value -> os:putenv("MEMCACHED", Value)
-    end.
+end_per_testcase(_, Config) -> weir_demo_test_lib:restore_memcached(Config).
 
 kill_and_restart(_) ->
     {ok, Server} = weir_demo_memcached:start(),

@@ -10,16 +10,9 @@ suite() -> [{timetrap, {minutes, 2}}].
 
 all() -> [part, right, wrong_byte, byte_too_many, message_twice, nobody_listens, closed, judged].
 
-init_per_testcase(_, Config) ->
-    Saved = os:getenv("MEMCACHED"),
-    os:unsetenv("MEMCACHED"),
-    [{saved, Saved} | Config].
+init_per_testcase(_, Config) -> weir_demo_test_lib:own_memcached(Config).
 
-end_per_testcase(_, Config) ->
-    case proplists:get_value(saved, Config) of
-        false -> os:unsetenv("MEMCACHED");
-        Value -> os:putenv("MEMCACHED", Value)
-    end.
+end_per_testcase(_, Config) -> weir_demo_test_lib:restore_memcached(Config).
 
 part(_) ->
     ok = weir_demo_progress:begin_run(),

@@ -8,17 +8,15 @@
 
 -import(weir_socket_nif_test_lib, [
     socket/1, listen/0, connect/1, accept/1, pair/0, close/1, recv/2, recv_async/3, send/2, send_waiting/2, answer/1,
-    message/0, no_message/0, joined/1, poller/1, pollers/0
+    message/0, no_message/0, joined/1, poller/1
 ]).
--import(weir_socket_test_lib, [poll/2, pollset_infos/0]).
+-import(weir_socket_test_lib, [poll/2, pollset_infos/0, pollers/0]).
 
 -define(NIF, weir_socket_nif).
 -define(DEADLINE, 20_000).
 
 all() ->
-    [
-        pollers_killed, pollers_suspended, pollers_answer_system_messages, slots_are_used_again, upgrade_and_purge
-    ].
+    [pollers_killed, pollers_suspended, pollers_answer_system_messages, slots_are_used_again, upgrade_and_purge].
 
 init_per_suite(Config) -> weir_socket_nif_test_lib:begin_suite(Config).
 

@@ -6,7 +6,7 @@
 -export([socket/1, listen/0, connect/1, accept/1, pair/0, close/1]).
 -export([recv/2, recv_async/3, send/2, send_waiting/2, spawn_sender/2, fill/1, frame/2]).
 -export([wait/2, answer/1, data/1, message/0, messages/1, no_message/0, flush/0]).
--export([joined/1, kill/1, poller/1, pollers/0]).
+-export([joined/1, kill/1, poller/1]).
 
 -define(NIF, weir_socket_nif).
 
@@ -159,7 +159,7 @@ messages(N) -> [message() || _ <- lists:seq(1, N)].
 
 %% Nothing is on its way: the pollers have gone round since.
 no_message() ->
-    [_ = sys:get_state(Pid) || Pid <- pollers(), erlang:process_info(Pid, status) =/= {status, suspended}],
+    [_ = sys:get_state(Pid) || Pid <- weir_socket_test_lib:pollers(), erlang:process_info(Pid, status) =/= {status, suspended}],
     weir_socket_test_lib:nothing_at_all().
 
 %% Takes whatever has come.
@@ -189,5 +189,3 @@ kill(Pid) ->
 
 %% Of the set of that number.
 poller(N) -> maps:get(poller, ?NIF:pollset_info(N)).
-
-pollers() -> [maps:get(poller, Info) || Info <- weir_socket_test_lib:pollset_infos()].

@@ -14,7 +14,7 @@
 -export([next/0, nothing/0, nothing_at_all/0, start/1, await/1, await/2, result/2]).
 -export([eventually/1, eventually/2, poll/1, poll/2, waits/1, settle/1, read_all/1, read_all/2, talk/2]).
 -export([tmp/1, remove_tmp/0, source_dir/0, unused_port/0, fill/1, descriptor/1]).
--export([descriptors/0, socket_descriptors/0, pollset_infos/0, held/0, memory/0]).
+-export([descriptors/0, socket_descriptors/0, pollset_infos/0, pollers/0, held/0, memory/0]).
 
 -export_type([backend/0]).
 
@@ -277,6 +277,9 @@ descriptor(Made) ->
 
 %% What the NIF tells of each of its poll sets.
 pollset_infos() -> [weir_socket_nif:pollset_info(Set) || Set <- lists:seq(0, weir_socket_nif:pollsets() - 1)].
+
+%% By set. One that has just died is there until another serves.
+pollers() -> [maps:get(poller, Info) || Info <- pollset_infos()].
 
 %% What weir_socket holds: sockets that are open, slots in use, and resources, which are sockets that some term still
 %% mentions. Terms that are garbage mention them too, and are collected first.
