@@ -3,7 +3,8 @@
  *
  *   weir_load kind=echo port=P conns=N size=S     a closed loop on each connection: a request of S bytes, its answer,
  *                                                 the next request
- *   weir_load kind=both port=P conns=N            sends the pattern in writes of 64 KB, and reads it back
+ *   weir_load kind=both port=P conns=N            sends the pattern in writes of 64 KB, and reads it back; at most 1 MB
+ *                                                 and a write are under way on a connection
  *   weir_load kind=sink port=P conns=N            sends it, and in the end reads how many bytes the server received
  *   weir_load kind=source port=P conns=N          receives it
  *   weir_load kind=idle port=P conns=N            opens connections, makes one request on each, prints "idle conns=N",
@@ -51,6 +52,7 @@ struct connection {
     int fd;
     bool quiet;              /* nothing more is sent */
     bool closing;            /* our side is shut down */
+    bool ahead;              /* bulk in both directions: the most that may be under way is */
     unsigned number;
     /* echo: requests that were answered, and how far the one under way is; they lie anywhere in the pattern. */
     uint64_t requests;
@@ -63,6 +65,13 @@ struct connection {
 
 #define EVENTS 512
 #define SILENCE_MS 10000
+/*
+ * kind=both: a connection on which so many bytes are under way is not written to until it is half as many. Without a
+ * bound one stalls for good now and then: the server's receive buffer is full, and each side's kernel drops what the
+ * other sends again, acknowledgements and all (Linux 6.18, whatever the server, the one in C too). And what is under
+ * way should fit in the processor's cache, or the memory is what is measured.
+ */
+#define LEAD 1048576u
 /* Connections that are opened before the first of them is used: fewer than the backlog of any server. */
 #define OPEN_AT_ONCE 100
 #define NS 1000000000u
@@ -323,7 +332,7 @@ static void want(struct connection *c, int operation)
 {
     struct epoll_event event = {.events = EPOLLIN, .data.ptr = c};
     if (kind == ECHO) event.events = EPOLLIN | EPOLLOUT | EPOLLET;
-    else if (kind != SOURCE && !c->quiet) event.events |= EPOLLOUT;
+    else if (kind != SOURCE && !c->quiet && !c->ahead) event.events |= EPOLLOUT;
     if (epoll_ctl(epoll_fd, operation, c->fd, &event) != 0) fail("epoll_ctl: %s", strerror(errno));
 }
 
@@ -342,6 +351,10 @@ static void push_bulk(struct connection *c)
     }
     c->out += (uint64_t)sent;
     if (kind == SINK && counted.running) counted.bytes += (uint64_t)sent;
+    if (kind == BOTH && c->out - c->in >= LEAD) {
+        c->ahead = true;
+        want(c, EPOLL_CTL_MOD);
+    }
 }
 
 static void pull_bulk(struct connection *c)
@@ -371,6 +384,10 @@ static void pull_bulk(struct connection *c)
     }
     c->in += (uint64_t)got;
     if (kind == BOTH && c->quiet && c->in == c->out) shut(c);
+    if (c->ahead && c->out - c->in <= LEAD / 2) {
+        c->ahead = false;
+        want(c, EPOLL_CTL_MOD);
+    }
 }
 
 static void on_bulk(struct connection *c, uint32_t events)
