@@ -1,8 +1,8 @@
 /* Information. See weir_info.h. */
 #include "weir_info.h"
 
-#include "weir_rx.h"
 #include "weir_tx.h"
+#include "weir_view.h"
 
 static void put(ErlNifEnv *env, ERL_NIF_TERM *map, ERL_NIF_TERM key, ERL_NIF_TERM value)
 {
@@ -67,7 +67,7 @@ ERL_NIF_TERM weir_info(ErlNifEnv *env, struct weir_sock *sock)
     put(env, &map, weir_am_active, weir_delivery_get_active(env, &sock->delivery));
     put(env, &map, weir_am_readable, weir_bool(sock->rx.readable));
     put(env, &map, weir_am_ended, weir_bool(sock->rx.ended));
-    put_number(env, &map, weir_am_buffered, weir_rx_buffered(sock));
+    put_number(env, &map, weir_am_buffered, weir_buffered(sock));
     put_number(env, &map, weir_am_send_pend, weir_tx_queued(sock));
     put_number(env, &map, sock->state == WEIR_LISTENING ? weir_am_acceptors : weir_am_receivers, sock->rx.waits.count);
     put_number(env, &map, weir_am_senders, sock->tx.waits.count);

@@ -12,6 +12,7 @@
 #include "weir_rx.h"
 #include "weir_sock.h"
 #include "weir_tx.h"
+#include "weir_view.h"
 
 #include <errno.h>
 
@@ -299,7 +300,7 @@ NIF(nif_set)
     weir_unlock(&sock->tx.lock);
     if (!error && argv[1] == weir_am_packet) sock->rx.expected = 0;
     /* What is in the buffer may be a packet now. */
-    if (!error && argv[1] == weir_am_packet && weir_rx_buffered(sock) > 0) {
+    if (!error && argv[1] == weir_am_packet && weir_buffered(sock) > 0) {
         sock->rx.undecoded = true;
         weir_rx_event(&call, sock, 0);
     }

@@ -2,6 +2,7 @@
 #include "weir_rx.h"
 
 #include "weir_accept.h"
+#include "weir_view.h"
 
 #include <errno.h>
 #include <string.h>
@@ -19,76 +20,7 @@
 /* The longest recv: gen_tcp's. */
 #define MAX_LENGTH 0x4000000
 
-/* The bytes at hand: on the stack, or in the socket's buffer. */
-struct view {
-    unsigned char *at;
-    size_t have;
-    bool buffered;
-};
-
 enum served { SERVED, NOBODY, MORE, TOO_LARGE, DECODE, ENOUGH };
-
-/* ---------------------------------------------------------------- the buffer */
-
-void weir_rx_release(struct weir_sock *sock)
-{
-    struct weir_buffer *buffer = &sock->rx.buffer;
-    if (buffer->held) enif_release_binary(&buffer->binary);
-    buffer->held = false;
-    buffer->start = buffer->end = 0;
-}
-
-static void look(struct weir_sock *sock, struct view *view)
-{
-    struct weir_buffer *buffer = &sock->rx.buffer;
-    view->have = weir_rx_buffered(sock);
-    view->buffered = view->have > 0;
-    view->at = view->buffered ? buffer->binary.data + buffer->start : NULL;
-}
-
-/* Takes bytes from the front. */
-static void take(struct weir_sock *sock, struct view *view, size_t length)
-{
-    sock->rx.seq += length;
-    if (length > 0) sock->rx.expected = 0;
-    view->at += length;
-    view->have -= length;
-    if (!view->buffered) return;
-    sock->rx.buffer.start += length;
-    if (view->have == 0) {
-        weir_rx_release(sock);
-        view->buffered = false;
-    }
-}
-
-/* Moves the bytes at hand to the buffer, with room for `total' from the front. False: no memory. */
-static bool reserve(struct weir_sock *sock, struct view *view, size_t total)
-{
-    struct weir_buffer *buffer = &sock->rx.buffer;
-    ErlNifBinary binary;
-
-    if (buffer->held && buffer->start + total <= buffer->binary.size) return true;
-    if (buffer->held && total <= buffer->binary.size) {
-        memmove(buffer->binary.data, view->at, view->have);
-    } else {
-        if (!enif_alloc_binary(total, &binary)) return false;
-        if (view->have) memcpy(binary.data, view->at, view->have);
-        if (buffer->held) enif_release_binary(&buffer->binary);
-        buffer->binary = binary;
-        buffer->held = true;
-    }
-    buffer->start = 0;
-    buffer->end = view->have;
-    view->at = buffer->binary.data;
-    view->buffered = true;
-    return true;
-}
-
-/* Keeps what is still on the stack. False: no memory. */
-static bool keep(struct weir_sock *sock, struct view *view)
-{
-    return view->have == 0 || view->buffered || reserve(sock, view, view->have);
-}
 
 /* ---------------------------------------------------------------- reading */
 
@@ -100,7 +32,7 @@ static bool is_bulk(const struct weir_sock *sock)
 }
 
 /* What recv(2) returns. `need': so many bytes are wanted in all, 0: any number. */
-static ssize_t fill(struct weir_call *call, struct weir_sock *sock, struct view *view, unsigned char *scratch,
+static ssize_t fill(struct weir_call *call, struct weir_sock *sock, struct weir_view *view, unsigned char *scratch,
     size_t need)
 {
     size_t usual = sock->delivery.framing.buffer, ask;
@@ -113,7 +45,7 @@ static ssize_t fill(struct weir_call *call, struct weir_sock *sock, struct view 
         size_t total = need >= LARGE ? need : view->have + (need > usual ? need : usual);
         size_t most = view->have * 2 > GROWTH ? view->have * 2 : GROWTH;
         if (total > most) total = most;
-        if (!reserve(sock, view, total)) {
+        if (!weir_view_reserve(sock, view, total)) {
             errno = ENOMEM;
             return -1;
         }
@@ -132,7 +64,7 @@ static ssize_t fill(struct weir_call *call, struct weir_sock *sock, struct view 
         view->have += (size_t)got;
     } else if (view->have == 0) {
         int error = errno;
-        weir_rx_release(sock);
+        weir_view_release(sock);
         view->buffered = false;
         errno = error;
     }
@@ -149,13 +81,14 @@ static void count(struct weir_sock *sock, size_t length)
 }
 
 /* Whether the whole buffer becomes the term: it is large, mostly full, and nothing follows the packet. */
-static bool may_hand_over(const struct weir_sock *sock, const struct view *view, size_t skip, size_t length)
+static bool may_hand_over(const struct weir_sock *sock, const struct weir_view *view, size_t skip, size_t length)
 {
     return view->buffered && length >= LARGE && skip + length == view->have &&
         weir_delivery_is_binary(&sock->delivery) && view->have >= sock->rx.buffer.binary.size / 2;
 }
 
-static ERL_NIF_TERM hand_over(ErlNifEnv *env, struct weir_sock *sock, struct view *view, size_t skip, size_t length)
+static ERL_NIF_TERM hand_over(ErlNifEnv *env, struct weir_sock *sock, struct weir_view *view, size_t skip,
+    size_t length)
 {
     struct weir_buffer *buffer = &sock->rx.buffer;
     size_t start = buffer->start + skip;
@@ -175,7 +108,7 @@ static ERL_NIF_TERM hand_over(ErlNifEnv *env, struct weir_sock *sock, struct vie
 }
 
 /* Gives a packet to the first who waits. If that one is dead, the bytes stay. */
-static void give(struct weir_call *call, struct weir_sock *sock, struct view *view, size_t skip, size_t length)
+static void give(struct weir_call *call, struct weir_sock *sock, struct weir_view *view, size_t skip, size_t length)
 {
     struct weir_waits *waits = &sock->rx.waits;
     bool whole = may_hand_over(sock, view, skip, length);
@@ -189,7 +122,7 @@ static void give(struct weir_call *call, struct weir_sock *sock, struct view *vi
         : weir_delivery_data(call->build, &sock->delivery, view->at + skip, length);
     if (!weir_waits_answer(call, waits, weir_ok(call->build, data))) return;
     count(sock, skip + length);
-    if (!whole) take(sock, view, skip + length);
+    if (!whole) weir_view_take(sock, view, skip + length);
 }
 
 static void tell_passive(struct weir_call *call, struct weir_sock *sock)
@@ -198,13 +131,13 @@ static void tell_passive(struct weir_call *call, struct weir_sock *sock)
 }
 
 /* Sends a packet to the owner. */
-static void deliver(struct weir_call *call, struct weir_sock *sock, struct view *view, size_t skip, size_t length)
+static void deliver(struct weir_call *call, struct weir_sock *sock, struct weir_view *view, size_t skip, size_t length)
 {
     bool whole = may_hand_over(sock, view, skip, length);
     ERL_NIF_TERM data = whole ? hand_over(call->build, sock, view, skip, length)
         : weir_delivery_data(call->build, &sock->delivery, view->at + skip, length);
 
-    if (!whole) take(sock, view, skip + length);
+    if (!whole) weir_view_take(sock, view, skip + length);
     count(sock, skip + length);
     weir_sock_tell(call, sock,
         enif_make_tuple3(call->build, weir_am_tcp, weir_sock_term(call->build, sock), data));
@@ -223,7 +156,7 @@ static ERL_NIF_TERM peeked(ErlNifEnv *env, ERL_NIF_TERM tag, struct weir_sock *s
 }
 
 /* One step with the bytes at hand. *need: for MORE, how many in all, or 0. */
-static enum served serve(struct weir_call *call, struct weir_sock *sock, struct view *view, size_t *need)
+static enum served serve(struct weir_call *call, struct weir_sock *sock, struct weir_view *view, size_t *need)
 {
     struct weir_wait *first = sock->rx.waits.first;
     weir_frame frame;
@@ -282,7 +215,7 @@ static void end(struct weir_call *call, struct weir_sock *sock, int error)
     if (error == ECONNRESET && !sock->delivery.show_econnreset) error = 0;
     sock->rx.ended = true;
     sock->rx.readable = false;
-    weir_rx_release(sock);
+    weir_view_release(sock);
     weir_waits_answer_all(call, &sock->rx.waits,
         error ? weir_error(call->build, error) : weir_refusal(call->build, weir_am_closed));
     if (sock->delivery.active != WEIR_PASSIVE) tell_end(call, sock, error);
@@ -292,7 +225,7 @@ static void end(struct weir_call *call, struct weir_sock *sock, int error)
 void weir_rx_refuse(struct weir_call *call, struct weir_sock *sock)
 {
     weir_waits_answer_all(call, &sock->rx.waits, weir_refusal(call->build, weir_am_closed));
-    weir_rx_release(sock);
+    weir_view_release(sock);
 }
 
 /* ---------------------------------------------------------------- the loop */
@@ -301,11 +234,10 @@ void weir_rx_refuse(struct weir_call *call, struct weir_sock *sock)
 static void run(struct weir_call *call, struct weir_sock *sock)
 {
     unsigned char scratch[SCRATCH];
-    struct view view;
+    struct weir_view view = weir_view_of(sock);
     size_t need;
     ssize_t got;
 
-    look(sock, &view);
     for (;;) {
         weir_call_tidy(call);
         enum served served = serve(call, sock, &view, &need);
@@ -332,7 +264,7 @@ static void run(struct weir_call *call, struct weir_sock *sock)
         end(call, sock, got == 0 ? 0 : errno);
         return;
     }
-    if (!keep(sock, &view)) end(call, sock, ENOMEM);
+    if (!weir_view_keep(sock, &view)) end(call, sock, ENOMEM);
 }
 
 static inline bool is_wanted(const struct weir_sock *sock)
@@ -364,8 +296,8 @@ ERL_NIF_TERM weir_rx_set_active(struct weir_call *call, struct weir_sock *sock, 
         return weir_am_ok;
     }
     if (sock->state != WEIR_CONNECTED) return weir_am_ok;
-    if (weir_rx_buffered(sock) > 0) sock->rx.undecoded = true;
-    if (is_wanted(sock) && (sock->rx.readable || weir_rx_buffered(sock) > 0)) run(call, sock);
+    if (weir_buffered(sock) > 0) sock->rx.undecoded = true;
+    if (is_wanted(sock) && (sock->rx.readable || weir_buffered(sock) > 0)) run(call, sock);
     if (call->more) return weir_am_again;
     return call->decode ? weir_am_decode : weir_am_ok;
 }
@@ -387,7 +319,7 @@ static ERL_NIF_TERM ask(struct weir_call *call, struct weir_sock *sock, enum wei
     ERL_NIF_TERM result = 0;
     struct weir_wait self = {.kind = kind, .need = need, .answer = &result};
 
-    if (!sock->rx.waits.first && (sock->rx.readable || weir_rx_buffered(sock) > 0)) {
+    if (!sock->rx.waits.first && (sock->rx.readable || weir_buffered(sock) > 0)) {
         weir_waits_push(&sock->rx.waits, &self);
         run(call, sock);
         weir_waits_remove(&sock->rx.waits, &self);
@@ -431,12 +363,11 @@ ERL_NIF_TERM weir_rx_recv(struct weir_call *call, struct weir_sock *sock, size_t
 ERL_NIF_TERM weir_rx_peek(struct weir_call *call, struct weir_sock *sock)
 {
     ERL_NIF_TERM result;
-    struct view view;
 
     weir_lock(&sock->rx.lock);
     result = not_to_receive(call->env, sock);
     if (!result) {
-        look(sock, &view);
+        struct weir_view view = weir_view_of(sock);
         result = peeked(call->env, weir_am_ok, sock, view.at, view.have);
     }
     weir_unlock(&sock->rx.lock);
@@ -447,16 +378,15 @@ ERL_NIF_TERM weir_rx_wait_more(struct weir_call *call, struct weir_sock *sock, u
     ERL_NIF_TERM ref)
 {
     ERL_NIF_TERM result;
-    struct view view;
 
     weir_lock(&sock->rx.lock);
     result = not_to_receive(call->env, sock);
     if (result) {
     } else if (sock->rx.seq != seq) {
-        look(sock, &view);
+        struct weir_view view = weir_view_of(sock);
         result = peeked(call->env, weir_am_ok, sock, view.at, view.have);
     } else {
-        result = ask(call, sock, WEIR_WAIT_MORE, least > 0 ? least : weir_rx_buffered(sock) + 1, ref);
+        result = ask(call, sock, WEIR_WAIT_MORE, least > 0 ? least : weir_buffered(sock) + 1, ref);
     }
     weir_unlock(&sock->rx.lock);
     weir_call_done(call);
@@ -467,17 +397,16 @@ ERL_NIF_TERM weir_rx_consume(struct weir_call *call, struct weir_sock *sock, uin
     ERL_NIF_TERM message, unsigned decoder)
 {
     ERL_NIF_TERM result;
-    struct view view;
 
     weir_lock(&sock->rx.lock);
     result = not_at(call->env, sock, seq);
     if (!result) {
-        look(sock, &view);
+        struct weir_view view = weir_view_of(sock);
         if (view.have < length || (message && sock->delivery.active == WEIR_PASSIVE)) {
             result = weir_am_stale;
         } else {
             count(sock, length);
-            if (length > 0) take(sock, &view, length);
+            if (length > 0) weir_view_take(sock, &view, length);
             sock->rx.decoder = decoder;
             if (message) {
                 weir_sock_tell(call, sock, message);

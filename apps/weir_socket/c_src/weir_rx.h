@@ -1,5 +1,5 @@
 /*
- * Receiving: the buffer, who waits, delivery to owners.
+ * Receiving: who waits, reading, delivery to owners.
  *
  * Somebody reads only on demand: for a process that waits in recv, or an owner in active mode. What nobody asks for
  * stays in the kernel, whose window then closes: that is the back pressure. One read that gives less than was asked for
@@ -23,9 +23,6 @@ void weir_rx_event(struct weir_call *call, struct weir_sock *sock, uint32_t even
 /* Held. Who waits gets {error, closed}, and what is in the buffer is dropped. */
 void weir_rx_refuse(struct weir_call *call, struct weir_sock *sock);
 
-/* Frees the buffer. */
-void weir_rx_release(struct weir_sock *sock);
-
 /*
  * Held. The option active, and delivery of what is there already. The caller gets ok, an error, decode:
  * weir_socket_decode is to be told, or again: there is more to deliver, call weir_sock_resume.
@@ -41,10 +38,5 @@ ERL_NIF_TERM weir_rx_consume(struct weir_call *call, struct weir_sock *sock, uin
     ERL_NIF_TERM message, unsigned decoder);
 ERL_NIF_TERM weir_rx_expect(struct weir_call *call, struct weir_sock *sock, uint64_t seq, size_t least);
 ERL_NIF_TERM weir_rx_reject(struct weir_call *call, struct weir_sock *sock, uint64_t seq);
-
-static inline size_t weir_rx_buffered(const struct weir_sock *sock)
-{
-    return sock->rx.buffer.held ? sock->rx.buffer.end - sock->rx.buffer.start : 0;
-}
 
 #endif

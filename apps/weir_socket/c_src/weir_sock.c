@@ -3,6 +3,7 @@
 
 #include "weir_rx.h"
 #include "weir_tx.h"
+#include "weir_view.h"
 
 #include <errno.h>
 #include <netinet/in.h>
@@ -22,7 +23,7 @@ static void destroy(ErlNifEnv *env, void *object)
 {
     struct weir_sock *sock = object;
     (void)env;
-    weir_rx_release(sock);
+    weir_view_release(sock);
     weir_tx_release(sock);
     weir_waits_free(&sock->rx.waits);
     weir_waits_free(&sock->tx.waits);
@@ -457,7 +458,7 @@ bool weir_sock_is_decoding(struct weir_sock *sock)
 
     weir_lock(&sock->rx.lock);
     decoding = sock->state == WEIR_CONNECTED && sock->delivery.decode && sock->delivery.active != WEIR_PASSIVE &&
-        weir_rx_buffered(sock) > 0;
+        weir_buffered(sock) > 0;
     if (decoding) sock->rx.undecoded = true;
     weir_unlock(&sock->rx.lock);
     return decoding;
