@@ -8,12 +8,12 @@
 #include <erl_nif.h>
 
 #define WEIR_ATOMS(X) \
-    X(ok) X(error) X(wait) X(again) X(busy) X(nothing) X(idle) X(gone) X(stale) X(decode) X(more) X(msg) X(none) \
+    X(ok) X(error) X(wait) X(again) X(busy) X(nothing) X(gone) X(stale) X(decode) X(more) X(msg) X(none) \
     X(retry) \
     X(true) X(false) X(once) X(undefined) X(infinity) X(closed) X(timeout) X(not_owner) X(badarg) X(unknown) \
     X(tcp) X(tcp_closed) X(tcp_error) X(tcp_passive) X(weir_socket) \
     X(inet) X(inet6) X(local) X(default) X(scheduler) X(least_loaded) X(round_robin) \
-    X(read) X(write) X(read_write) X(look) X(sleep) X(woken) X(rearm) \
+    X(read) X(write) X(read_write) \
     X(active) X(mode) X(list) X(binary) X(packet) X(packet_size) X(header) X(line_delimiter) X(buffer) \
     X(exit_on_close) X(show_econnreset) X(high_watermark) X(low_watermark) X(send_timeout) X(send_timeout_close) \
     X(delay_send) X(raw) X(line) X(linger) X(recbuf) \
@@ -21,7 +21,7 @@
     X(recv_cnt) X(recv_oct) X(recv_max) X(send_cnt) X(send_oct) X(send_max) X(send_pend) \
     X(state) X(owner) X(pollset) X(fd) X(domain) X(open) X(connecting) X(connected) X(listening) X(flushing) \
     X(receivers) X(acceptors) X(senders) X(buffered) X(readable) X(ended) X(counters) \
-    X(sockets) X(slots) X(slots_made) X(poller) X(polls) X(empty_polls) X(events) X(sleeps) X(wakes) X(resources) \
+    X(sockets) X(slots) X(slots_made) X(poller) X(polls) X(empty_polls) X(events) X(resources) \
     X(accepted) X(delivered) X(kicks)
 
 #define X(name) extern ERL_NIF_TERM weir_am_##name;

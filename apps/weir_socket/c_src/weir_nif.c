@@ -394,10 +394,7 @@ NIF(nif_poll)
 {
     struct weir_pollset *pollset = get_pollset(env, argv[0]);
     (void)argc;
-    if (!pollset || (argv[1] != weir_am_look && argv[1] != weir_am_sleep && argv[1] != weir_am_woken &&
-        argv[1] != weir_am_rearm))
-        return enif_make_badarg(env);
-    return weir_pollset_poll(env, pollset, argv[1]);
+    return pollset ? weir_pollset_poll(env, pollset) : enif_make_badarg(env);
 }
 
 NIF(nif_pollset_info)
@@ -442,7 +439,7 @@ static void unload(ErlNifEnv *env, void *priv)
 {
     struct weir_shared *shared = priv;
     if (shared->users == 1) weir_sock_end_all(env);
-    weir_pollsets_unload(env);
+    weir_pollsets_unload();
 }
 
 static ErlNifFunc functions[] = {
@@ -477,7 +474,7 @@ static ErlNifFunc functions[] = {
     {"info", 1, nif_info, 0},
     {"pollsets", 0, nif_pollsets, 0},
     {"serve", 1, nif_serve, 0},
-    {"poll", 2, nif_poll, 0},
+    {"poll", 1, nif_poll, 0},
     {"pollset_info", 1, nif_pollset_info, 0},
 };
 

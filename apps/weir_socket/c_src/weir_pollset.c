@@ -14,7 +14,7 @@
 #define SOCKET_BUDGET 262144
 #define POLL_BUDGET 1048576
 
-/* Bytes read in one poll that are worth being woken for. */
+/* Bytes read in one poll that are much. */
 #define MUCH 16384
 
 static struct weir_shared *shared;
@@ -39,20 +39,9 @@ static void destroy(ErlNifEnv *env, void *object)
     }
 }
 
-/* The runtime has let go of the descriptor. */
-static void stop(ErlNifEnv *env, void *object, ErlNifEvent fd, int direct)
-{
-    struct weir_pollset *pollset = object;
-    (void)env;
-    (void)fd;
-    (void)direct;
-    if (pollset->epfd >= 0) close(pollset->epfd);
-    pollset->epfd = -1;
-}
-
 static bool open_type(ErlNifEnv *env)
 {
-    ErlNifResourceTypeInit init = {.dtor = destroy, .stop = stop};
+    ErlNifResourceTypeInit init = {.dtor = destroy};
     type = enif_open_resource_type_x(env, "pollset", &init, ERL_NIF_RT_CREATE | ERL_NIF_RT_TAKEOVER, NULL);
     return type != NULL;
 }
@@ -102,7 +91,7 @@ struct weir_shared *weir_pollsets_load(ErlNifEnv *env, unsigned wanted)
     }
     if (shared->pollsets && shared->count == wanted) return shared;
     if (shared->count > 0) {
-        weir_pollsets_unload(env);
+        weir_pollsets_unload();
     } else {
         if (shared->pollsets) enif_free(shared->pollsets);
         enif_free(shared);
@@ -110,7 +99,7 @@ struct weir_shared *weir_pollsets_load(ErlNifEnv *env, unsigned wanted)
     return NULL;
 }
 
-void weir_pollsets_unload(ErlNifEnv *env)
+void weir_pollsets_unload(void)
 {
     if (--shared->users > 0) return;
 
@@ -120,8 +109,6 @@ void weir_pollsets_unload(ErlNifEnv *env)
     atomic_fetch_add(&shared->live, 1);
     for (unsigned i = 0; i < wanted; i++) {
         while (sets[i]->readies > 0) enif_release_resource(sets[i]->ready[--sets[i]->readies]);
-        if (sets[i]->selected)
-            enif_select(env, sets[i]->epfd, ERL_NIF_SELECT_STOP, sets[i], NULL, weir_am_undefined);
         enif_release_resource(sets[i]);
     }
     if (atomic_fetch_sub(&shared->live, 1) == 1) {
@@ -134,7 +121,7 @@ void weir_pollsets_unload(ErlNifEnv *env)
 
 unsigned weir_pollsets_count(void) { return shared->count; }
 
-struct weir_pollset *weir_pollset_number(unsigned number) 
+struct weir_pollset *weir_pollset_number(unsigned number)
 {
     return number < shared->count ? shared->pollsets[number] : NULL;
 }
@@ -276,10 +263,9 @@ ERL_NIF_TERM weir_pollset_serve(ErlNifEnv *env, struct weir_pollset *pollset)
     weir_lock(&pollset->lock);
     enif_self(env, &pollset->poller);
     pollset->served = true;
-    pollset->armed = false;
     weir_unlock(&pollset->lock);
     look_at_decoders(env, pollset);
-    return weir_am_ok;
+    return enif_make_int(env, pollset->epfd);
 }
 
 /* Sockets of the events, each with a reference; NULL for one that is gone. */
@@ -309,7 +295,7 @@ static void handle(struct weir_call *call, struct weir_sock *sock, uint32_t even
 
 /*
  * Handles what one call of epoll_wait finds, and who had more to deliver than one turn allows. nothing, again or busy:
- * see weir_socket_nif:poll/2.
+ * see weir_socket_nif:poll/1.
  */
 static ERL_NIF_TERM poll_once(ErlNifEnv *env, struct weir_pollset *pollset, ERL_NIF_TERM *decode)
 {
@@ -327,6 +313,7 @@ static ERL_NIF_TERM poll_once(ErlNifEnv *env, struct weir_pollset *pollset, ERL_
         return weir_am_nothing;
     }
     weir_count(&pollset->events, (unsigned)found);
+    bool alone = found == 1 && readies == 0 && events[0].data.u64 == pollset->last;
     find_sockets(pollset, events, found, socks);
     memcpy(ready, pollset->ready, (size_t)readies * sizeof *ready);
     pollset->readies = 0;
@@ -343,7 +330,8 @@ static ERL_NIF_TERM poll_once(ErlNifEnv *env, struct weir_pollset *pollset, ERL_
     }
     weir_count(&pollset->delivered, call.sent);
     enif_clear_env(pollset->env);
-    return found + readies > 1 || POLL_BUDGET - total >= MUCH ? weir_am_busy : weir_am_again;
+    if (found > 0) pollset->last = events[found - 1].data.u64;
+    return alone && POLL_BUDGET - total < MUCH ? weir_am_again : weir_am_busy;
 }
 
 static bool is_poller(ErlNifEnv *env, const struct weir_pollset *pollset)
@@ -353,61 +341,21 @@ static bool is_poller(ErlNifEnv *env, const struct weir_pollset *pollset)
     return pollset->served && enif_compare_pids(&self, &pollset->poller) == 0;
 }
 
-/*
- * Hands epoll's descriptor to the runtime, unless it is there already: {select, _, _, ready_input} will come. The
- * caller gets idle, or gone if another serves the set by now; 0: the runtime does not take it. Under the lock, so that
- * a poller that has just begun to serve does not find the set watched for the one before.
- */
-static ERL_NIF_TERM arm(ErlNifEnv *env, struct weir_pollset *pollset)
-{
-    ERL_NIF_TERM result = weir_am_idle;
-
-    weir_lock(&pollset->lock);
-    if (!is_poller(env, pollset)) {
-        result = weir_am_gone;
-    } else if (pollset->armed) {
-    } else if (enif_select(env, pollset->epfd, ERL_NIF_SELECT_READ, pollset, NULL, weir_am_undefined) < 0) {
-        result = 0;
-    } else {
-        pollset->selected = pollset->armed = true;
-        weir_count(&pollset->sleeps, 1);
-    }
-    weir_unlock(&pollset->lock);
-    return result;
-}
-
-static bool is_wake(ERL_NIF_TERM mode) { return mode == weir_am_woken || mode == weir_am_rearm; }
-
-static ERL_NIF_TERM poll_and_arm(ErlNifEnv *env, struct weir_pollset *pollset, ERL_NIF_TERM mode)
+ERL_NIF_TERM weir_pollset_poll(ErlNifEnv *env, struct weir_pollset *pollset)
 {
     ERL_NIF_TERM decode = enif_make_list(env, 0), next;
 
-    here = (int)pollset->number;
-    if (is_wake(mode)) weir_count(&pollset->wakes, 1);
-    next = poll_once(env, pollset, &decode);
-    if (mode == weir_am_rearm || (mode == weir_am_sleep && next == weir_am_nothing)) {
-        ERL_NIF_TERM armed = arm(env, pollset);
-        if (!armed) return enif_make_badarg(env);
-        if (next == weir_am_nothing || armed == weir_am_gone) next = armed;
-    }
-    if (enif_is_empty_list(env, decode)) return next;
-    return enif_make_tuple3(env, weir_am_decode, decode, next);
-}
-
-ERL_NIF_TERM weir_pollset_poll(ErlNifEnv *env, struct weir_pollset *pollset, ERL_NIF_TERM mode)
-{
-    ERL_NIF_TERM result;
-
     weir_lock(&pollset->lock);
     bool mine = is_poller(env, pollset);
-    if (mine && is_wake(mode)) pollset->armed = false;
     weir_unlock(&pollset->lock);
     if (!mine) return weir_am_gone;
     /* The one before may still be in its last call. */
     if (atomic_flag_test_and_set(&pollset->polling)) return weir_am_again;
-    result = poll_and_arm(env, pollset, mode);
+    here = (int)pollset->number;
+    next = poll_once(env, pollset, &decode);
     atomic_flag_clear(&pollset->polling);
-    return result;
+    if (enif_is_empty_list(env, decode)) return next;
+    return enif_make_tuple3(env, weir_am_decode, decode, next);
 }
 
 /* ---------------------------------------------------------------- information */
@@ -431,8 +379,6 @@ ERL_NIF_TERM weir_pollset_info(ErlNifEnv *env, struct weir_pollset *pollset)
     put(env, &map, weir_am_polls, atomic_load(&pollset->polls));
     put(env, &map, weir_am_empty_polls, atomic_load(&pollset->empty));
     put(env, &map, weir_am_events, atomic_load(&pollset->events));
-    put(env, &map, weir_am_sleeps, atomic_load(&pollset->sleeps));
-    put(env, &map, weir_am_wakes, atomic_load(&pollset->wakes));
     put(env, &map, weir_am_delivered, atomic_load(&pollset->delivered));
     put(env, &map, weir_am_kicks, atomic_load(&pollset->kicks));
     put(env, &map, weir_am_accepted, atomic_load(&pollset->accepted));

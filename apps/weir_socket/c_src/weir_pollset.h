@@ -2,8 +2,8 @@
  * Pollsets: epoll, choosing a set for a socket, and the pollers' entry.
  *
  * There is one for each scheduler, made at load. A poller is a process that has said that it serves the set
- * (weir_pollset_serve); whoever served it before is told so by its next poll. When a poller finds nothing, it hands the
- * descriptor of epoll to the runtime (enif_select), and gets a message when there is something again.
+ * (weir_pollset_serve); whoever served it before is told so by its next poll. When a poller finds nothing, it has the
+ * descriptor of epoll watched (weir_socket_bell), and gets a message when there is something again.
  *
  * When a poller dies, events stay in the kernel: a batch that was taken out is handled within the same call, which a
  * kill does not interrupt. The next poller finds the rest.
@@ -41,7 +41,7 @@ struct weir_shared {
 };
 
 /* To be raised whenever a structure of weir_sock.h, weir_pollset.h, weir_wait.h or weir_delivery.h changes. */
-#define WEIR_LAYOUT 1
+#define WEIR_LAYOUT 2
 
 /* Events taken at once: enough to share the calls among many, few enough that the last does not wait long. */
 #define WEIR_POLL_BATCH 64
@@ -58,16 +58,15 @@ struct weir_pollset {
     /* Somebody is in poll, and uses env. */
     atomic_flag polling;
     ErlNifEnv *env;
-    bool selected;
-    /* lock. The runtime watches the descriptor for the process in `poller'. */
-    bool armed;
+    /* Whose event the last poll that found one ended with. For who is in poll. */
+    weir_slot_name last;
     /* Sockets that have more to deliver than one turn allows, each with a reference. For who is in poll. */
     struct weir_sock *ready[WEIR_POLL_BATCH];
     unsigned readies;
     /* Members; and those of them that count when a set is chosen: not those that listen. */
     atomic_uint sockets, load;
     /* Written by the poller only. */
-    atomic_ullong polls, empty, events, sleeps, wakes, delivered;
+    atomic_ullong polls, empty, events, delivered;
     atomic_ullong kicks, accepted;
 };
 
@@ -83,8 +82,8 @@ struct weir_shared *weir_pollsets_load(ErlNifEnv *env, unsigned count);
 /* Takes over the sets of a version that was loaded before. False: its layout is another, or there is no memory. */
 bool weir_pollsets_upgrade(ErlNifEnv *env, struct weir_shared *shared);
 
-/* Tells the runtime to let go of the descriptors. They are closed, and the sets freed, when no socket mentions them. */
-void weir_pollsets_unload(ErlNifEnv *env);
+/* The sets are closed and freed when no socket mentions them. */
+void weir_pollsets_unload(void);
 
 unsigned weir_pollsets_count(void);
 struct weir_pollset *weir_pollset_number(unsigned number);
@@ -116,12 +115,13 @@ void weir_pollset_decode(ErlNifEnv *env, struct weir_pollset *pollset, struct we
 
 /*
  * The calling process is the set's poller from now on. What the one before has left undone is done again: all members
- * are looked at once more, and those with bytes for a decoder are sent to it as by weir_pollset_decode.
+ * are looked at once more, and those with bytes for a decoder are sent to it as by weir_pollset_decode. The caller gets
+ * the descriptor of epoll.
  */
 ERL_NIF_TERM weir_pollset_serve(ErlNifEnv *env, struct weir_pollset *pollset);
 
-/* See weir_socket_nif:poll/2. */
-ERL_NIF_TERM weir_pollset_poll(ErlNifEnv *env, struct weir_pollset *pollset, ERL_NIF_TERM mode);
+/* See weir_socket_nif:poll/1. */
+ERL_NIF_TERM weir_pollset_poll(ErlNifEnv *env, struct weir_pollset *pollset);
 
 ERL_NIF_TERM weir_pollset_info(ErlNifEnv *env, struct weir_pollset *pollset);
 

@@ -18,7 +18,7 @@
 -export([recv/3, peek/2, wait_more/4, consume/5, expect/3, reject/2, cancel/2, send/3]).
 -export([close/2, close_now/1, shutdown/3, hold/1, give/3, set/3, get/2]).
 -export([peername/1, sockname/1, fd/1, monitor/1, cancel_monitor/1, stat/1, info/1]).
--export([pollsets/0, serve/1, poll/2, pollset_info/1]).
+-export([pollsets/0, serve/1, poll/1, pollset_info/1]).
 
 -on_load(load/0).
 
@@ -201,24 +201,21 @@ info(_Sock) -> ?NOT_LOADED.
 -spec pollsets() -> pos_integer().
 pollsets() -> ?NOT_LOADED.
 
-%% @doc The caller is the poller of this set from now on. It will get messages `{decode, Sock}' too: see {@link poll/2}.
--spec serve(Set :: non_neg_integer()) -> ok.
+%% @doc The caller is the poller of this set from now on. It will get messages `{decode, Sock}' too: see {@link poll/1}.
+%% What it gets is the set's descriptor of epoll, which is readable when something is ready. It is open as long as the
+%% library is loaded, and not for anybody to read or close.
+-spec serve(Set :: non_neg_integer()) -> Epoll :: non_neg_integer().
 serve(_Set) -> ?NOT_LOADED.
 
 %% @doc Serves the sockets of a set that are ready. For its poller.
 %%
-%% `look': once. `sleep': if nothing is ready, the runtime watches the set, and sends `{select, _, _, ready_input}' as
-%% soon as something is. `woken': such a message has come. `rearm': the same, and the set is to be watched again at
-%% once, as OTP 28 and later want it.
-%%
-%% `again': something was done, so there may be more. `busy': likewise, and it was much: several sockets were ready, or
-%% 16 KB and more were read. `nothing': nothing was ready. `idle': the same, and the set is watched. `gone': another
-%% process has become the poller. `decode': these sockets are active and have bytes for {@link weir_socket_decode}.
+%% `again': one socket was ready, the same as the last time, and less than 16 KB were read. `busy': it was another, or
+%% several, or more. `nothing': nothing was ready. `gone': another process has become the poller. `decode': these
+%% sockets are active and have bytes for {@link weir_socket_decode}.
 %%
 %% Cost: 1 us, and 2 us for each that is ready; below 2 ms.
--spec poll(Set :: non_neg_integer(), look | sleep | woken | rearm) -> Next | {decode, [sock()], Next} when
-    Next :: again | busy | nothing | idle | gone.
-poll(_Set, _Mode) -> ?NOT_LOADED.
+-spec poll(Set :: non_neg_integer()) -> Next | {decode, [sock()], Next} when Next :: again | busy | nothing | gone.
+poll(_Set) -> ?NOT_LOADED.
 
 %% @doc Who serves a set, how many sockets and slots it has, and what it has done. `resources' is of all sets: sockets
 %% that a term or a slot still mentions.

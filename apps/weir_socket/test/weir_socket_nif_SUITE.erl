@@ -353,7 +353,7 @@ bad_arguments(_Config) ->
             {shutdown, [A, both, Ref]},
             {give, [A, pid, true]},
             {serve, [100000]},
-            {poll, [0, nap]},
+            {poll, [nap]},
             {consume, [A, 0, 0, msg, 0]}
         ]
     ],

