@@ -139,8 +139,7 @@ NIF(nif_shutdown)
     else if (argv[1] == weir_am_write) how = SHUT_WR;
     else if (argv[1] == weir_am_read_write) how = SHUT_RDWR;
     else return enif_make_badarg(env);
-    if (!enif_is_ref(env, argv[2])) return enif_make_badarg(env);
-    return weir_sock_shutdown(&call, sock, how, argv[2]);
+    return weir_sock_shutdown(&call, sock, how);
 }
 
 NIF(nif_cancel)
@@ -298,7 +297,11 @@ NIF(nif_set)
         if (!error && argv[1] == weir_am_recbuf) weir_delivery_follow(env, &sock->delivery, argv[2]);
     }
     weir_unlock(&sock->tx.lock);
-    if (!error && argv[1] == weir_am_packet) sock->rx.expected = 0;
+    /* Who decodes by the type before finds that it is too late. */
+    if (!error && argv[1] == weir_am_packet) {
+        sock->rx.expected = 0;
+        sock->rx.seq++;
+    }
     /* What is in the buffer may be a packet now. */
     if (!error && argv[1] == weir_am_packet && weir_buffered(sock) > 0) {
         sock->rx.undecoded = true;
@@ -320,7 +323,8 @@ NIF(nif_get)
 
     weir_lock(&sock->rx.lock);
     weir_lock(&sock->tx.lock);
-    if (sock->fd < 0 || sock->state == WEIR_FLUSHING) {
+    /* Who closes asks for the option linger while what is queued is written. */
+    if (sock->fd < 0 || (sock->state == WEIR_FLUSHING && argv[1] != weir_am_linger)) {
         error = -1;
     } else {
         error = weir_delivery_get(env, &sock->delivery, argv[1], &value);
@@ -460,7 +464,7 @@ static ErlNifFunc functions[] = {
     {"send", 3, nif_send, 0},
     {"close", 2, nif_close, 0},
     {"close_now", 1, nif_close_now, 0},
-    {"shutdown", 3, nif_shutdown, 0},
+    {"shutdown", 2, nif_shutdown, 0},
     {"hold", 1, nif_hold, 0},
     {"give", 3, nif_give, 0},
     {"set", 3, nif_set, 0},

@@ -31,6 +31,15 @@ static bool is_bulk(const struct weir_sock *sock)
         weir_delivery_is_binary(&sock->delivery);
 }
 
+/*
+ * Whether a read that gives less than was asked for says that nothing is left. On a local socket it need not: a read
+ * stops where descriptors or the name of the sender came with the bytes.
+ */
+static bool may_trust_short_reads(const struct weir_sock *sock)
+{
+    return !sock->rx.hup && !sock->rx.urgent && sock->domain != AF_UNIX;
+}
+
 /* What recv(2) returns. `need': so many bytes are wanted in all, 0: any number. */
 static ssize_t fill(struct weir_call *call, struct weir_sock *sock, struct weir_view *view, unsigned char *scratch,
     size_t need)
@@ -58,7 +67,7 @@ static ssize_t fill(struct weir_call *call, struct weir_sock *sock, struct weir_
         sock->rx.last = (size_t)got;
         sock->rx.undecoded = true;
         call->budget -= got;
-        if ((size_t)got < ask && !sock->rx.hup && !sock->rx.urgent) sock->rx.readable = false;
+        if ((size_t)got < ask && may_trust_short_reads(sock)) sock->rx.readable = false;
         if (at == scratch) view->at = at;
         else sock->rx.buffer.end += (size_t)got;
         view->have += (size_t)got;
@@ -155,6 +164,12 @@ static ERL_NIF_TERM peeked(ErlNifEnv *env, ERL_NIF_TERM tag, struct weir_sock *s
     return enif_make_tuple4(env, tag, enif_make_uint64(env, sock->rx.seq), data, enif_make_uint(env, sock->rx.decoder));
 }
 
+/* There is less than the first of those who wait wants. If that one is dead, what is there is for the next. */
+static enum served lacking(struct weir_call *call, struct weir_sock *sock, const struct weir_view *view)
+{
+    return view->have > 0 && weir_waits_bury(&sock->rx.waits, call->env) ? SERVED : MORE;
+}
+
 /* One step with the bytes at hand. *need: for MORE, how many in all, or 0. */
 static enum served serve(struct weir_call *call, struct weir_sock *sock, struct weir_view *view, size_t *need)
 {
@@ -165,19 +180,23 @@ static enum served serve(struct weir_call *call, struct weir_sock *sock, struct 
     if (!first && sock->delivery.active == WEIR_PASSIVE) return NOBODY;
     if (call->messages <= 0) return ENOUGH;
     if (first && first->kind == WEIR_WAIT_MORE) {
-        if (view->have < first->need) return MORE;
+        if (view->have < first->need) return lacking(call, sock, view);
         ERL_NIF_TERM more = peeked(call->build, first->answer ? weir_am_ok : weir_am_more, sock, view->at, view->have);
         weir_waits_answer(call, &sock->rx.waits, more);
         return SERVED;
     }
     if (sock->delivery.decode) {
-        if (first) return NOBODY;
-        *need = sock->rx.expected;
+        /* It has waited since before the packets were of this type. */
+        if (first) {
+            weir_waits_answer(call, &sock->rx.waits, weir_am_decode);
+            return SERVED;
+        }
+        if (sock->rx.expected > view->have) *need = sock->rx.expected;
         return view->have > 0 && view->have >= *need && sock->rx.undecoded ? DECODE : MORE;
     }
     if (sock->delivery.framing.packet == WEIR_RAW) {
         *need = first ? first->need : 0;
-        if (view->have == 0 || view->have < *need) return MORE;
+        if (view->have == 0 || view->have < *need) return lacking(call, sock, view);
         frame = (weir_frame){.kind = WEIR_PACKET, .length = *need ? *need : view->have};
     } else {
         frame = weir_frame_next(&sock->delivery.framing, view->at, view->have);
@@ -185,7 +204,7 @@ static enum served serve(struct weir_call *call, struct weir_sock *sock, struct 
     if (frame.kind == WEIR_TOO_LARGE) return TOO_LARGE;
     if (frame.kind == WEIR_MORE) {
         *need = frame.need;
-        return MORE;
+        return lacking(call, sock, view);
     }
     if (first) give(call, sock, view, frame.skip, frame.length);
     else deliver(call, sock, view, frame.skip, frame.length);
@@ -319,6 +338,7 @@ static ERL_NIF_TERM ask(struct weir_call *call, struct weir_sock *sock, enum wei
     ERL_NIF_TERM result = 0;
     struct weir_wait self = {.kind = kind, .need = need, .answer = &result};
 
+    weir_waits_bury(&sock->rx.waits, call->env);
     if (!sock->rx.waits.first && (sock->rx.readable || weir_buffered(sock) > 0)) {
         weir_waits_push(&sock->rx.waits, &self);
         run(call, sock);
@@ -412,7 +432,7 @@ ERL_NIF_TERM weir_rx_consume(struct weir_call *call, struct weir_sock *sock, uin
                 weir_sock_tell(call, sock, message);
                 if (weir_delivery_count(&sock->delivery)) tell_passive(call, sock);
             }
-            result = weir_am_ok;
+            result = message && sock->delivery.active == WEIR_PASSIVE ? weir_am_none : weir_am_ok;
         }
     }
     weir_unlock(&sock->rx.lock);

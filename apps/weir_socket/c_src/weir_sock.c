@@ -247,14 +247,14 @@ void weir_sock_end_all(ErlNifEnv *env)
     }
 }
 
-ERL_NIF_TERM weir_sock_shutdown(struct weir_call *call, struct weir_sock *sock, int how, ERL_NIF_TERM ref)
+ERL_NIF_TERM weir_sock_shutdown(struct weir_call *call, struct weir_sock *sock, int how)
 {
     ERL_NIF_TERM result;
 
     weir_lock(&sock->tx.lock);
     if (sock->state == WEIR_CLOSED || sock->state == WEIR_FLUSHING) result = weir_refusal(call->env, weir_am_closed);
     else if (sock->state != WEIR_CONNECTED) result = weir_error(call->env, ENOTCONN);
-    else if (how != SHUT_RD) result = weir_tx_shutdown(call, sock, how, ref);
+    else if (how != SHUT_RD) result = weir_tx_shutdown(call, sock, how);
     else result = shutdown(sock->fd, how) == 0 ? weir_am_ok : weir_error(call->env, errno);
     weir_unlock(&sock->tx.lock);
     return result;

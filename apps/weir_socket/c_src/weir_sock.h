@@ -40,7 +40,7 @@ struct weir_rx {
     pthread_mutex_t lock;
     struct weir_waits waits;
     struct weir_buffer buffer;
-    /* How many bytes have been taken from the front since the beginning. */
+    /* What stands at the front: raised by the bytes that are taken from there, and when the type of packets changes. */
     uint64_t seq;
     /* There may be something in the kernel that we have not read. */
     bool readable;
@@ -183,7 +183,7 @@ void weir_sock_detach(struct weir_call *call, struct weir_sock *sock, bool linge
 void weir_sock_end(struct weir_call *call, struct weir_sock *sock);
 
 ERL_NIF_TERM weir_sock_close(struct weir_call *call, struct weir_sock *sock, ERL_NIF_TERM ref, bool flush, bool dirty);
-ERL_NIF_TERM weir_sock_shutdown(struct weir_call *call, struct weir_sock *sock, int how, ERL_NIF_TERM ref);
+ERL_NIF_TERM weir_sock_shutdown(struct weir_call *call, struct weir_sock *sock, int how);
 ERL_NIF_TERM weir_sock_connect(struct weir_call *call, struct weir_sock *sock, const struct sockaddr_storage *addr,
     socklen_t length, ERL_NIF_TERM ref);
 ERL_NIF_TERM weir_sock_listen(struct weir_sock *sock, ErlNifEnv *env, int backlog);

@@ -83,15 +83,13 @@ static void fail(struct weir_call *call, struct weir_sock *sock, int error)
 }
 
 /* The queue is empty. */
-static void emptied(struct weir_call *call, struct weir_sock *sock)
+static void emptied(struct weir_sock *sock)
 {
     atomic_store(&sock->pending, false);
     weir_tx_release(sock);
-    if (sock->tx.shutdown >= 0) {
-        int failed = shutdown(sock->fd, sock->tx.shutdown) == 0 ? 0 : errno;
-        sock->tx.shutdown = -1;
-        answer_kind(call, sock, WEIR_WAIT_SHUTDOWN, true, failed ? weir_error(call->build, failed) : weir_am_ok);
-    }
+    /* Who asked for it has gone on. If it fails, the peer has ended the connection already. */
+    if (sock->tx.shutdown >= 0) shutdown(sock->fd, sock->tx.shutdown);
+    sock->tx.shutdown = -1;
 }
 
 /* Writes from the queue until it is empty or the kernel is full. */
@@ -119,7 +117,7 @@ static void flush(struct weir_call *call, struct weir_sock *sock)
         enif_ioq_deq(sock->tx.queue, (size_t)written, &left);
     }
     if (left <= sock->delivery.low) answer_kind(call, sock, WEIR_WAIT_SEND, true, weir_am_retry);
-    if (left == 0) emptied(call, sock);
+    if (left == 0) emptied(sock);
 }
 
 void weir_tx_event(struct weir_call *call, struct weir_sock *sock)
@@ -291,12 +289,10 @@ ERL_NIF_TERM weir_tx_send(struct weir_call *call, struct weir_sock *sock, ERL_NI
 
 /* ---------------------------------------------------------------- shutdown */
 
-ERL_NIF_TERM weir_tx_shutdown(struct weir_call *call, struct weir_sock *sock, int how, ERL_NIF_TERM ref)
+ERL_NIF_TERM weir_tx_shutdown(struct weir_call *call, struct weir_sock *sock, int how)
 {
-    if (weir_tx_queued(sock) > 0) {
-        sock->tx.shutdown = how;
-        if (weir_waits_add(&sock->tx.waits, call->env, WEIR_WAIT_SHUTDOWN, ref, 0)) return weir_am_wait;
-        return weir_error(call->env, ENOMEM);
-    }
-    return shutdown(sock->fd, how) == 0 ? weir_am_ok : weir_error(call->env, errno);
+    if (weir_tx_queued(sock) == 0) return shutdown(sock->fd, how) == 0 ? weir_am_ok : weir_error(call->env, errno);
+    /* Of both directions, if either call says so. */
+    if (how > sock->tx.shutdown) sock->tx.shutdown = how;
+    return weir_am_ok;
 }

@@ -27,8 +27,8 @@ ERL_NIF_TERM weir_tx_send(struct weir_call *call, struct weir_sock *sock, ERL_NI
 /* The kernel takes more, or the connection has failed. */
 void weir_tx_event(struct weir_call *call, struct weir_sock *sock);
 
-/* shutdown(2), after what is queued. */
-ERL_NIF_TERM weir_tx_shutdown(struct weir_call *call, struct weir_sock *sock, int how, ERL_NIF_TERM ref);
+/* shutdown(2): at once, or by the poller when what is queued is written. tx is held. */
+ERL_NIF_TERM weir_tx_shutdown(struct weir_call *call, struct weir_sock *sock, int how);
 
 /* Senders that wait get {error, closed}; who waits for the end of the queue goes on waiting. */
 void weir_tx_refuse_senders(struct weir_call *call, struct weir_sock *sock);

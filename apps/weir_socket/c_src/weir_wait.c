@@ -119,6 +119,17 @@ bool weir_waits_cancel(struct weir_waits *waits, ERL_NIF_TERM ref)
     return false;
 }
 
+bool weir_waits_bury(struct weir_waits *waits, ErlNifEnv *env)
+{
+    bool buried = false;
+
+    while (waits->first && !waits->first->answer && !enif_is_process_alive(env, &waits->first->pid)) {
+        discard(waits, take_first(waits));
+        buried = true;
+    }
+    return buried;
+}
+
 bool weir_waits_answer(struct weir_call *call, struct weir_waits *waits, ERL_NIF_TERM result)
 {
     struct weir_wait *wait = take_first(waits);

@@ -15,7 +15,7 @@
 #include <stddef.h>
 
 enum weir_wait_kind { WEIR_WAIT_RECV, WEIR_WAIT_MORE, WEIR_WAIT_ACCEPT, WEIR_WAIT_CONNECT, WEIR_WAIT_SEND,
-    WEIR_WAIT_CLOSE, WEIR_WAIT_SHUTDOWN };
+    WEIR_WAIT_CLOSE };
 
 struct weir_wait {
     struct weir_wait *next;
@@ -57,6 +57,9 @@ bool weir_waits_remove(struct weir_waits *waits, struct weir_wait *wait);
 
 /* Takes out who waits for this reference. False: nobody does. */
 bool weir_waits_cancel(struct weir_waits *waits, ERL_NIF_TERM ref);
+
+/* Takes out those at the front that were processes and are dead. True: there was one. */
+bool weir_waits_bury(struct weir_waits *waits, ErlNifEnv *env);
 
 /* Answers the first and takes it out. False: it was a process that is dead, so nobody has the answer. */
 bool weir_waits_answer(struct weir_call *call, struct weir_waits *waits, ERL_NIF_TERM result);

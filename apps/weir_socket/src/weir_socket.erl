@@ -171,25 +171,23 @@ recv(?SOCKET(Sock), Length, Timeout) when is_integer(Length), Length >= 0, ?IS_T
     case weir_socket_nif:recv(Sock, Length, Ref) of
         wait ->
             receive
-                {Ref, Result} -> Result
+                {Ref, Result} -> received(Result, Sock, Timeout)
             after Timeout ->
-                weir_socket_wait:cancel(Sock, Ref)
+                received(weir_socket_wait:cancel(Sock, Ref), Sock, 0)
             end;
-        decode ->
-            weir_socket_decode:recv(Sock, Timeout);
         Result ->
-            Result
+            received(Result, Sock, Timeout)
     end.
 
-%% @doc Shuts one direction or both. `write' and `read_write' wait until what is queued is written. The other end reads
-%% the end of the stream; data can go on the other way.
+received(decode, Sock, Timeout) -> weir_socket_decode:recv(Sock, Timeout);
+received(Result, _Sock, _Timeout) -> Result.
+
+%% @doc Shuts one direction or both. If data is queued, `write' and `read_write' are done when that is written, and the
+%% caller does not wait for it; whoever sends meanwhile gets `{error, closed}'. The other end reads the end of the
+%% stream; data can go on the other way.
 -spec shutdown(socket(), read | write | read_write) -> ok | {error, closed | inet:posix()}.
 shutdown(?SOCKET(Sock), How) when How =:= read; How =:= write; How =:= read_write ->
-    Ref = make_ref(),
-    case weir_socket_nif:shutdown(Sock, How, Ref) of
-        wait -> weir_socket_wait:shutdown(Ref);
-        Result -> Result
-    end.
+    weir_socket_nif:shutdown(Sock, How).
 
 %% @doc Closes the socket. Waits until what is queued is written, unless the option `linger' is `{true, 0}'; gives up as
 %% gen_tcp does: when the other end takes nothing for 5 seconds, after the seconds of `linger', or 180 seconds.

@@ -8,7 +8,9 @@
 %%
 %% A passive socket is decoded by who calls recv, an active one by the poller of its pollset: only one process decodes
 %% for an owner, so its messages are in order. A packet is taken and sent in one step, which also counts it for
-%% `{active, N}'; a socket that has become passive meanwhile answers `stale', and the packet stays.
+%% `{active, N}'; if that makes the socket passive, the answer is `none', and nobody looks at the bytes behind it until
+%% the owner wants more, by whatever type of packets. A socket that has become passive before answers `stale', and the
+%% packet stays. So does one whose type of packets has changed.
 %%
 %% With http and http_bin, what follows a first line are headers, up to the empty line. The socket remembers which it
 %% is, whatever the option packet is set to meanwhile: programs set it again and again, and go to httph and back.

@@ -16,7 +16,7 @@
 
 -export([open/3, open_fd/2, dup/1, bind/2, connect/3, listen/2, accept/2]).
 -export([recv/3, peek/2, wait_more/4, consume/5, expect/3, reject/2, cancel/2, send/3]).
--export([close/2, close_now/1, shutdown/3, hold/1, give/3, set/3, get/2]).
+-export([close/2, close_now/1, shutdown/2, hold/1, give/3, set/3, get/2]).
 -export([peername/1, sockname/1, fd/1, monitor/1, cancel_monitor/1, stat/1, info/1]).
 -export([pollsets/0, serve/1, poll/1, pollset_info/1]).
 
@@ -95,25 +95,26 @@ accept(_Sock, _Ref) -> ?NOT_LOADED.
     | {error, closed | posix()}.
 recv(_Sock, _Length, _Ref) -> ?NOT_LOADED.
 
-%% @doc What is in the buffer, how many bytes have been taken out before it since the beginning, and what the decoder
-%% remembers: what was given to {@link consume/5}, at first 0.
+%% @doc What is in the buffer, a number that stands for it, and what the decoder remembers: what was given to
+%% {@link consume/5}, at first 0.
 -spec peek(sock(), reference()) ->
     {ok, Seq :: non_neg_integer(), binary(), Decoder :: non_neg_integer()} | {error, closed | posix()}.
 peek(_Sock, _Ref) -> ?NOT_LOADED.
 
 %% @doc Waits until at least so many bytes are in the buffer; 0: one more than now. What {@link peek/2} returns, at once
-%% if they are there, or if somebody has taken bytes since `Seq'. `wait': later `{Ref, {more, Seq, Binary, Decoder} |
+%% if they are there, or if somebody has taken bytes since `Seq', or changed the type of packets. `wait': later `{Ref, {more, Seq, Binary, Decoder} |
 %% {error, Reason}}'.
 -spec wait_more(sock(), Seq :: non_neg_integer(), Least :: non_neg_integer(), reference()) ->
     {ok, Seq :: non_neg_integer(), binary(), Decoder :: non_neg_integer()} | wait | {error, closed | posix()}.
 wait_more(_Sock, _Seq, _Least, _Ref) -> ?NOT_LOADED.
 
 %% @doc Takes bytes out of the buffer, as one packet. With a message, that is sent to the owner, and counts as a message
-%% of active mode. `stale': nothing was done, because somebody has taken bytes since `Seq', or there is a message and
-%% the socket is not active any more. The next packet in the same binary is at `Seq + Bytes'.
+%% of active mode. `none': it was the last that the owner wants for the present. `stale': nothing was done, because
+%% somebody has taken bytes since `Seq', the type of packets is another, or there is a message and the socket is not
+%% active any more. The next packet in the same binary is at `Seq + Bytes'.
 -spec consume(
     sock(), Seq :: non_neg_integer(), Bytes :: non_neg_integer(), none | {msg, term()}, Decoder :: non_neg_integer()
-) -> ok | stale | {error, closed | posix()}.
+) -> ok | none | stale | {error, closed | posix()}.
 consume(_Sock, _Seq, _Bytes, _Message, _Decoder) -> ?NOT_LOADED.
 
 %% @doc The decoder of an active socket wants to see at least so many bytes before it is called again.
@@ -145,9 +146,9 @@ close(_Sock, _Ref) -> ?NOT_LOADED.
 -spec close_now(sock()) -> ok | {error, closed}.
 close_now(_Sock) -> ?NOT_LOADED.
 
-%% @doc shutdown(2). `wait': what is queued is written first; later `{Ref, ok | {error, Reason}}'.
--spec shutdown(sock(), read | write | read_write, reference()) -> ok | wait | {error, closed | posix()}.
-shutdown(_Sock, _How, _Ref) -> ?NOT_LOADED.
+%% @doc shutdown(2): for `write' and `read_write' when what is queued is written, which the caller does not wait for.
+-spec shutdown(sock(), read | write | read_write) -> ok | {error, closed | posix()}.
+shutdown(_Sock, _How) -> ?NOT_LOADED.
 
 %% @doc The first step of moving a socket to another owner: delivery stops. The value of `active' it had is for {@link
 %% give/3}. In between the caller passes on the messages of the socket in its mailbox.

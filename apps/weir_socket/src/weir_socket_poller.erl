@@ -7,8 +7,8 @@
 %%
 %% To sleep and be woken costs some 20 us of latency. So when one socket after a short sleep has something to say again
 %% and again, as when a single connection answers at once, it looks more often before the next sleep, and as soon as
-%% that is in vain, half as often. Such a connection does not let it sleep at all; when nothing happens for long, it does
-%% nothing. Where several sockets speak in turn or much is read, a wake-up is shared by enough to be cheap, and looking
+%% that is in vain, half as often. Such a connection does not let it sleep at all; when nothing happens for long, it
+%% does nothing. Where several sockets speak in turn or much is read, a wake-up is shared by enough to be cheap, and looking
 %% only takes the core from who could use it (measured on two cores: a stream into the node 2,800 MB a second with
 %% patience, 4,500 without; 30,000 requests a second over 64 connections 32 us of processor time each with it, 19
 %% without; a single connection 37,000 requests a second with it, 13,000 without).
@@ -20,8 +20,8 @@
 %% moves any process.
 %%
 %% A poller may be killed at any time, and its bell closed. What the kernel has said to it in a turn is done in that
-%% turn, which a kill does not interrupt; the next poller of the set asks for the rest, and for packets that the dead one
-%% was to decode.
+%% turn, which a kill does not interrupt; the next poller of the set asks for the rest, and for packets that the dead
+%% one was to decode.
 -module(weir_socket_poller).
 -behaviour(gen_server).
 

@@ -9,7 +9,7 @@
 %% A caller that is killed leaves its reference behind. The socket finds out when it comes to serve it.
 -module(weir_socket_wait).
 
--export([cancel/2, send/3, shutdown/1, close/2]).
+-export([cancel/2, send/3, close/2]).
 
 -include("weir_socket.hrl").
 
@@ -77,10 +77,6 @@ room_within(Sock, Ref, Timeout) ->
     after Timeout ->
         cancel(Sock, Ref)
     end.
-
-%% @doc Waits until what was queued is written, so that the direction can be shut.
--spec shutdown(reference()) -> ok | {error, term()}.
-shutdown(Ref) -> answer(Ref).
 
 %% @doc Waits until what was queued is written. Gives up, and drops it, when the peer has taken nothing for 5 seconds,
 %% or after the time of the option linger, or 180 seconds without it.

@@ -19,7 +19,8 @@ all() ->
         gen_tcp_takes_it, inet_takes_it, inet_listener, sendfile, monitors, cancelled_monitors, monitors_of_the_closed,
         many_monitors, stats, infos, received_in_time_or_later, accepted_in_time_or_later, gone_answers_are_taken,
         recv_closed_by_another, accept_closed_by_another, send_closed_by_another, send_times_out, send_timeout_closes,
-        send_goes_on_when_there_is_room, shutdown_waits, close_waits, close_gives_up, close_drops_with_linger_zero,
+        send_goes_on_when_there_is_room, shutdown_after_what_is_queued, shut_on_both_sides, close_waits, close_gives_up,
+        close_gives_up_after_linger, close_drops_with_linger_zero,
         moves_what_was_sent, gives_back_what_was_sent, not_the_owner, owner_already, owners_elsewhere,
         several_addresses,
         connect_in_time, connect_leaves_nothing, sockaddrs, services, from_an_address, taken_descriptors, duplicates,
@@ -324,17 +325,33 @@ send_goes_on_when_there_is_room(_) ->
     <<"the last">> = Last,
     close(Socket, Peer).
 
-shutdown_waits(_) ->
+shutdown_after_what_is_queued(_) ->
     {Socket, Peer} = pair([{active, false}]),
     fill(Socket),
     {ok, [{send_oct, Sent}]} = weir_socket:getstat(Socket, [send_oct]),
-    Waiting = start(fun() -> weir_socket:shutdown(Socket, write) end),
-    Sent = read_to_the_end(Peer, 0),
-    ok = result(Waiting, ?DEADLINE),
+    ok = weir_socket:shutdown(Socket, write),
     {error, closed} = weir_socket:send(Socket, "x"),
+    Sent = read_to_the_end(Peer, 0),
     ok = gen_tcp:send(Peer, "other way"),
     {ok, "other way"} = weir_socket:recv(Socket, 9),
     close(Socket, Peer).
+
+%% Both ends send more than the kernel takes and shut their side before either reads.
+shut_on_both_sides(_) ->
+    Options = [binary, {active, false}],
+    {ok, Listener} = weir_socket:listen(0, [{ip, {127, 0, 0, 1}} | Options]),
+    {ok, Port} = weir_socket:port(Listener),
+    {ok, One} = weir_socket:connect({127, 0, 0, 1}, Port, Options),
+    {ok, Other} = weir_socket:accept(Listener, ?DEADLINE),
+    ok = weir_socket:close(Listener),
+    Data = binary:copy(<<"0123456789">>, 2_000_000),
+    [ok = weir_socket:send(Socket, Data) || Socket <- [One, Other]],
+    [ok = weir_socket:shutdown(Socket, write) || Socket <- [One, Other]],
+    Readers = [start(fun() -> weir_socket:recv(Socket, byte_size(Data)) end) || Socket <- [One, Other]],
+    [?assert({ok, Data} =:= result(Reader, ?DEADLINE)) || Reader <- Readers],
+    {error, closed} = weir_socket:recv(One, 0),
+    ok = weir_socket:close(One),
+    ok = weir_socket:close(Other).
 
 close_waits(_) ->
     {Socket, Peer} = pair([{active, false}]),
@@ -355,6 +372,18 @@ close_gives_up(_) ->
     undefined = weir_socket:socket_info(Socket, state),
     nothing_at_all(),
     ok = gen_tcp:close(Peer).
+
+%% The one with the option gives up long before the other, which has begun earlier.
+close_gives_up_after_linger(_) ->
+    {Patient, Peer1} = pair([{active, false}]),
+    {Hasty, Peer2} = pair([{active, false}, {linger, {true, 1}}]),
+    [fill(Socket) || Socket <- [Patient, Hasty]],
+    Waiting = start(fun() -> weir_socket:close(Patient) end),
+    poll(fun() -> weir_socket:socket_info(Patient, state) =:= {state, flushing} end, ?DEADLINE),
+    ok = weir_socket:close(Hasty),
+    {state, flushing} = weir_socket:socket_info(Patient, state),
+    ok = result(Waiting, ?DEADLINE),
+    [ok = gen_tcp:close(Peer) || Peer <- [Peer1, Peer2]].
 
 close_drops_with_linger_zero(_) ->
     {Socket, Peer} = pair([{active, false}, {linger, {true, 0}}]),

@@ -46,6 +46,10 @@
     killed_receiver/1
 ]).
 -export([
+    body_behind_a_head/1, too_large_when_asked/1, type_changes_while_waiting/1, killed_receiver_of_a_length/1,
+    killed_receiver_before_a_change/1, descriptors_come_with_data/1
+]).
+-export([
     moves/1, moves_what_waits/1, not_owner/1, to_self/1, to_the_dead/1, passed_around_while_data_comes/1,
     owner_dies/1, owner_dies_while_others_wait/1, owner_dies_with_data_queued/1, others_may_use_it/1
 ]).
@@ -109,6 +113,8 @@ cases() ->
         reset_passive, reset_active, linger_resets, linger_waits, close_writes_what_is_queued, close_while_receiving,
         close_while_sending, closed_twice, used_when_closed, send_to_closed, recv_times_out, recv_is_cut_short,
         receivers_in_order, killed_receiver,
+        body_behind_a_head, too_large_when_asked, type_changes_while_waiting, killed_receiver_of_a_length,
+        killed_receiver_before_a_change, descriptors_come_with_data,
         moves, moves_what_waits, not_owner, to_self, to_the_dead, passed_around_while_data_comes, owner_dies,
         owner_dies_while_others_wait, owner_dies_with_data_queued, others_may_use_it,
         closed_by_us, closed_by_peers, owners_die, failed_connects, moved_and_closed, memory
@@ -244,6 +250,15 @@ recv_times_out(Config) -> weir_socket_cases_close:recv_times_out(backend(Config)
 recv_is_cut_short(Config) -> weir_socket_cases_close:recv_is_cut_short(backend(Config)).
 receivers_in_order(Config) -> weir_socket_cases_close:receivers_in_order(backend(Config)).
 killed_receiver(Config) -> weir_socket_cases_close:killed_receiver(backend(Config)).
+
+% ---------------------------------------------------------------- weir_socket_cases_turns
+
+body_behind_a_head(Config) -> weir_socket_cases_turns:body_behind_a_head(backend(Config)).
+too_large_when_asked(Config) -> weir_socket_cases_turns:too_large_when_asked(backend(Config)).
+type_changes_while_waiting(Config) -> weir_socket_cases_turns:type_changes_while_waiting(backend(Config)).
+killed_receiver_of_a_length(Config) -> weir_socket_cases_turns:killed_receiver_of_a_length(backend(Config)).
+killed_receiver_before_a_change(Config) -> weir_socket_cases_turns:killed_receiver_before_a_change(backend(Config)).
+descriptors_come_with_data(Config) -> weir_socket_cases_turns:descriptors_come_with_data(backend(Config)).
 
 % ---------------------------------------------------------------- weir_socket_cases_owner
 

@@ -187,7 +187,7 @@ close_answers_all_who_wait(_Config) ->
             ?NIF:fd(B),
             ?NIF:hold(B),
             ?NIF:give(B, self(), false),
-            ?NIF:shutdown(B, write, make_ref()),
+            ?NIF:shutdown(B, write),
             ?NIF:peek(B, make_ref()),
             ?NIF:wait_more(B, 0, 0, make_ref()),
             ?NIF:consume(B, 0, 0, none, 0),
