@@ -2,7 +2,8 @@
  * The load generator of the socket benchmarks: one thread, one epoll set, and a check of every byte that comes back.
  *
  *   weir_load kind=echo port=P conns=N size=S     a closed loop on each connection: a request of S bytes, its answer,
- *                                                 the next request
+ *                                                 the next request; with rate=R, R requests a second in all, spread
+ *                                                 evenly over time and connections
  *   weir_load kind=both port=P conns=N            sends the pattern in writes of 64 KB, and reads it back; at most 1 MB
  *                                                 and a write are under way on a connection
  *   weir_load kind=sink port=P conns=N            sends it, and in the end reads how many bytes the server received
@@ -19,7 +20,8 @@
  * The result is one line: "ok" and key=value pairs, or "error" and what was wrong, and then the exit status is 1.
  *   bytes       received during the measurement; for kind=sink, sent
  *   requests    answered during the measurement (echo)
- *   p50_ns, p99_ns, max_ns   from before a request is sent until its answer is there (echo); in steps of 1.6 %
+ *   p50_ns, p99_ns, max_ns   from before a request is sent until its answer is there (echo); in steps of 1.6 %. With
+ *               rate= from when it was due, though it has to wait for the answer before it
  *   us          length of the measurement: as long as ms says, or until something is counted if that is later
  *   cpu_us      processor time of the server's process, all its threads, user and system, during the measurement: in
  *               steps of 10 ms, which is what the kernel tells of other processes; 0 without pid=
@@ -42,6 +44,7 @@
 #include <netinet/tcp.h>
 #include <stdbool.h>
 #include <sys/epoll.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
@@ -59,6 +62,8 @@ struct connection {
     uint64_t started;
     const unsigned char *request;
     size_t sent, got;
+    bool busy;               /* a request is under way */
+    uint64_t due;            /* with a rate: when the next request is */
     /* bulk: bytes of the pattern that were sent and received. */
     uint64_t out, in;
 };
@@ -81,6 +86,8 @@ static size_t size;
 static unsigned conns, sources, open_count;
 static uint16_t port;
 static uint64_t pid;
+static uint64_t rate;            /* requests a second; 0: as fast as they are answered */
+static uint64_t interval;        /* with a rate: between two requests of a connection, ns */
 static struct connection *all;
 static int epoll_fd;
 static unsigned char buffer[READ_SIZE + 1];
@@ -282,7 +289,34 @@ static void begin_request(struct connection *c, uint64_t time)
     c->request = next_request(c);
     c->started = time;
     c->sent = c->got = 0;
+    c->busy = true;
     push_request(c);
+}
+
+/* With a rate: the next request, if it is due and the answer before it is there. */
+static void begin_if_due(struct connection *c, uint64_t time)
+{
+    if (c->busy || time < c->due) return;
+    c->due += interval;
+    begin_request(c, c->due - interval);
+}
+
+/* When the first request of each connection is due. */
+static void set_due(uint64_t time)
+{
+    interval = NS * (uint64_t)conns / rate;
+    for (struct connection *c = all; c < all + conns; c++) c->due = time + c->number * interval / conns;
+}
+
+/* Begins what is due. Connections are due in turn; `turn' is the one whose is next. How long that takes, ns. */
+static uint64_t begin_due(uint64_t *turn, uint64_t start)
+{
+    for (;;) {
+        uint64_t due = start + *turn * interval / conns, time = now();
+        if (time < due) return due - time;
+        begin_if_due(all + *turn % conns, time);
+        ++*turn;
+    }
 }
 
 static void on_echo(struct connection *c)
@@ -293,7 +327,7 @@ static void on_echo(struct connection *c)
         if (got < 0) {
             if (errno == EINTR) continue;
             if (errno != EAGAIN) fail("connection %u, recv: %s", c->number, strerror(errno));
-            push_request(c);
+            if (c->busy) push_request(c);
             return;
         }
         if (got == 0) {
@@ -312,6 +346,7 @@ static void on_echo(struct connection *c)
             count_latency(time - c->started);
         }
         c->requests++;
+        c->busy = false;
         tick(time);
         if (stopping()) {
             /* The stream's end may be there already, with no edge to come. */
@@ -319,7 +354,8 @@ static void on_echo(struct connection *c)
             continue;
         }
         /* The loop ends here: nothing can be there before the next request has been sent and answered. */
-        begin_request(c, time);
+        if (rate > 0) begin_if_due(c, time);
+        else begin_request(c, time);
         return;
     }
 }
@@ -410,13 +446,27 @@ static void run(uint64_t warm_ms, uint64_t ms)
     if (epoll_fd < 0) fail("epoll_create1: %s", strerror(errno));
     counted.start = now() + warm_ms * 1000000u;
     counted.stop = counted.start + ms * 1000000u;
+    uint64_t turn = 0, begun = now();
+    if (rate > 0) set_due(begun);
     for (struct connection *c = all; c < all + conns; c++) {
         want(c, EPOLL_CTL_ADD);
-        if (kind == ECHO) begin_request(c, now());
+        if (kind == ECHO && rate == 0) begin_request(c, now());
     }
     uint64_t heard = now();
+    bool resting = false;
     while (open_count > 0) {
-        int count = epoll_wait(epoll_fd, events, EVENTS, 100);
+        struct timespec wait = {.tv_nsec = NS / 10};
+        if (rate > 0 && !stopping()) {
+            uint64_t left = begin_due(&turn, begun);
+            if (left < NS / 10) wait.tv_nsec = (long)left;
+        } else if (rate > 0 && !resting) {
+            /* Those that are answered have no request to come; the others end when they are. */
+            for (struct connection *c = all; c < all + conns; c++) {
+                if (!c->busy) shut(c);
+            }
+            resting = true;
+        }
+        int count = epoll_pwait2(epoll_fd, events, EVENTS, &wait, NULL);
         if (count < 0 && errno != EINTR) fail("epoll_wait: %s", strerror(errno));
         uint64_t time = now();
         if (count > 0) heard = time;
@@ -459,7 +509,7 @@ static enum kind kind_named(const char *name)
 
 int main(int argc, char **argv)
 {
-    static const char *const keys[] = {"kind", "port", "conns", "size", "warm", "ms", "pid", "sources", NULL};
+    static const char *const keys[] = {"kind", "port", "conns", "size", "warm", "ms", "pid", "sources", "rate", NULL};
     check_options(argc, argv, keys);
     kind = kind_named(text_option(argc, argv, "kind", NULL));
     port = (uint16_t)number_option(argc, argv, "port", NULL, 1, 65535);
@@ -467,10 +517,13 @@ int main(int argc, char **argv)
     size = (size_t)number_option(argc, argv, "size", "64", 1, BLOCK);
     sources = (unsigned)number_option(argc, argv, "sources", "1", 1, 250);
     pid = number_option(argc, argv, "pid", "0", 0, UINT32_MAX);
+    rate = number_option(argc, argv, "rate", "0", 0, 1000000);
     uint64_t warm_ms = number_option(argc, argv, "warm", "200", 0, 60000);
     uint64_t ms = number_option(argc, argv, "ms", "1000", 1, 600000);
     make_pattern();
     raise_descriptors();
+    /* Otherwise the kernel may wake us up to 50 us late. */
+    if (rate > 0) prctl(PR_SET_TIMERSLACK, 1);
     open_all();
     if (kind == IDLE) hold();
     else run(warm_ms, ms);

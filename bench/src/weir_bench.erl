@@ -32,7 +32,8 @@ benchmarks() ->
         {"log_h", weir_bench_log_h},
         {"socket", weir_bench_socket},
         {"socket_bulk", weir_bench_socket_bulk},
-        {"socket_idle", weir_bench_socket_idle}
+        {"socket_idle", weir_bench_socket_idle},
+        {"socket_paced", weir_bench_socket_paced}
     ].
 
 %% @doc Runs the chosen benchmarks, prints their tables and halts.

@@ -18,8 +18,6 @@
 -define(SIZES, #{connections => [64, 1, 512], bytes => 64, warm => 300, ms => 1_500}).
 -define(ACTIVE, [true, once, n]).
 
--define(CPU_STEP_US, 10_000).
-
 -define(PASSIVE_TIMES, 1.8).
 -define(PASSIVE_AIM, 2.1).
 -define(ACTIVE_TIMES, 1.2).
@@ -79,10 +77,10 @@ contestant({Kind, Mode} = Entrant, Count, #{bytes := Bytes, warm := Warm, ms := 
 
 tables(Count, #{bytes := Bytes}, Results) ->
     Title = fun(What) -> io_lib:format("echo of ~b bytes, ~ts, ~ts", [Bytes, connections(Count), What]) end,
-    Speed = views(fun speed/1, Results),
-    Cpu = views(fun cpu/1, Results),
-    Middle = views(fun(#{p50_ns := Ns}) -> Ns / 1_000 end, Results),
-    Late = views(fun(#{p99_ns := Ns}) -> Ns / 1_000 end, Results),
+    Speed = weir_bench_socket_contest:views(fun speed/1, Results),
+    Cpu = weir_bench_socket_contest:views(fun weir_bench_socket_contest:cpu/1, Results),
+    Middle = weir_bench_socket_contest:views(fun(#{p50_ns := Ns}) -> Ns / 1_000 end, Results),
+    Late = weir_bench_socket_contest:views(fun(#{p99_ns := Ns}) -> Ns / 1_000 end, Results),
     [
         (passive(Speed))#{
             title => Title("passive"),
@@ -124,12 +122,7 @@ tables(Count, #{bytes := Bytes}, Results) ->
 connections(1) -> "1 connection";
 connections(Count) -> io_lib:format("~b connections", [Count]).
 
-views(Fun, Results) -> maps:map(fun(_Group, Group) -> weir_bench_socket_contest:view(Fun, Group) end, Results).
-
 speed(#{requests := Requests, us := Us}) -> Requests * 1.0e6 / Us.
-
-%% Less than a step is not known, and a ratio needs more than nothing.
-cpu(#{requests := Requests, cpu_us := Us}) -> max(Us, ?CPU_STEP_US) / Requests.
 
 passive(#{weir_passive := Ours, gen_tcp_passive := GenTcp, socket := Socket, c := C}) ->
     #{ours => Ours, peers => GenTcp ++ Socket, beside => C}.

@@ -2,8 +2,8 @@
 %%
 %% The bytes are a pattern whose period is not that of the writes, and every byte is compared with it on both sides.
 %% What the kernel does for a byte weighs more than what a library does for a call; so the comparison is whether a
-%% library is in the way. What the kernel reaches moves by a third from one second to the next, for whatever server: five
-%% rounds tell a library that is in the way, 15 (`BENCH_ROUNDS=15') whether two are alike to a twentieth.
+%% library is in the way. What the kernel reaches moves by a third from one second to the next, for whatever server:
+%% five rounds tell a library that is in the way, 15 (`BENCH_ROUNDS=15') whether two are alike to a twentieth.
 %%
 %% Of what is sent back, at most 1 MB a connection is under way: see bench/c_src/weir_load.c.
 -module(weir_bench_socket_bulk).

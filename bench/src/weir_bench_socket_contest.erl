@@ -1,7 +1,9 @@
 %% @doc What the socket benchmarks have in common: contestants and their names, views of what they measured, targets.
 -module(weir_bench_socket_contest).
 
--export([name/2, view/2, target/4, limit/2, best_of/2, notes/0]).
+-export([name/2, view/2, views/2, cpu/1, target/4, limit/2, best_of/2, notes/0]).
+
+-define(CPU_STEP_US, 10_000).
 
 -export_type([entrant/0]).
 
@@ -23,6 +25,16 @@ backend(weir_socket) -> "weir_socket".
 %% @doc One figure out of what was measured.
 -spec view(fun((Figures) -> number()), [weir_bench_rounds:result(Figures)]) -> [weir_bench_rounds:result()].
 view(Fun, Results) -> [weir_bench_rounds:view(Fun, Result) || Result <- Results].
+
+%% @doc The same of each group.
+-spec views(fun((Figures) -> number()), #{Group => [weir_bench_rounds:result(Figures)]}) ->
+    #{Group => [weir_bench_rounds:result()]}.
+views(Fun, Groups) -> maps:map(fun(_Group, Results) -> view(Fun, Results) end, Groups).
+
+%% @doc The server's processor time for a request, microseconds. Less than a step of the kernel's is not known, and a
+%% ratio needs more than nothing.
+-spec cpu(#{requests := pos_integer(), cpu_us := non_neg_integer(), _ => _}) -> float().
+cpu(#{requests := Requests, cpu_us := Us}) -> max(Us, ?CPU_STEP_US) / Requests.
 
 %% @doc A note on the best of ours, which should be so many times better than the best of the peers.
 -spec target(iodata(), lower | higher, number(), {Ours :: Results, Peers :: Results}) -> [iodata()] when

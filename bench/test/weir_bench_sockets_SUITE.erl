@@ -6,9 +6,10 @@
 
 -export([all/0, suite/0, end_per_testcase/2]).
 -export([generator_checks_echo/1, generator_refuses_wrong_servers/1, generator_checks_bulk/1]).
--export([generator_refuses_wrong_options/1, latencies_are_quantiles/1, idle_connections/1, server_in_c/1]).
--export([servers_echo/1, servers_check_what_they_receive/1, nodes_end/1, echo_part/1, bulk_part/1, idle_part/1]).
--export([parts_are_listed/1]).
+-export([generator_refuses_wrong_options/1, latencies_are_quantiles/1, generator_keeps_a_rate/1]).
+-export([idle_connections/1, server_in_c/1, parts_are_listed/1]).
+-export([servers_echo/1, servers_check_what_they_receive/1, nodes_end/1]).
+-export([echo_part/1, bulk_part/1, idle_part/1, paced_part/1]).
 
 -import(weir_bench_test_lib, [await/2]).
 
@@ -24,6 +25,7 @@ all() ->
         generator_checks_bulk,
         generator_refuses_wrong_options,
         latencies_are_quantiles,
+        generator_keeps_a_rate,
         idle_connections,
         server_in_c,
         servers_echo,
@@ -32,6 +34,7 @@ all() ->
         echo_part,
         bulk_part,
         idle_part,
+        paced_part,
         parts_are_listed
     ].
 
@@ -107,7 +110,26 @@ generator_refuses_wrong_options(_) ->
 %% A server that holds every answer back for some time: no latency is below it, and the quantiles are near the clock's.
 latencies_are_quantiles(_) ->
     Ms = 20,
-    Delays = fun Delay(Socket) ->
+    #{p50_ns := P50, p99_ns := P99, max_ns := Max} =
+        ?LOAD:run([{kind, echo}, {port, slow_port(Ms)}, {size, 64}, {warm, 0}, {ms, 400}]),
+    %% Steps are of 1.6 %, and a step's middle is told.
+    ?assert(P50 >= 0.98 * Ms * 1_000_000),
+    ?assert(P99 =< 1.02 * Max).
+
+%% No more requests than the rate allows; and one that has to wait for the answer before it is late from when it was
+%% due, here the more the longer it lasts.
+generator_keeps_a_rate(_) ->
+    Rate = 400,
+    #{requests := Requests, us := Us} =
+        ?LOAD:run([{kind, echo}, {port, echo_port()}, {rate, Rate}, {conns, 4}, {warm, 0}, {ms, 500}]),
+    ?assert(Requests >= 1 andalso Requests =< Rate * Us / 1.0e6 + 4),
+    Ms = 20,
+    #{p50_ns := P50} = ?LOAD:run([{kind, echo}, {port, slow_port(Ms)}, {rate, 200}, {warm, 0}, {ms, 500}]),
+    ?assert(P50 >= 3 * Ms * 1_000_000).
+
+%% A server that waits so many milliseconds before each answer.
+slow_port(Ms) ->
+    serving_port(fun Delay(Socket) ->
         case gen_tcp:recv(Socket, 64) of
             {ok, Data} ->
                 receive
@@ -117,12 +139,7 @@ latencies_are_quantiles(_) ->
             {error, closed} ->
                 gen_tcp:close(Socket)
         end
-    end,
-    #{p50_ns := P50, p99_ns := P99, max_ns := Max} =
-        ?LOAD:run([{kind, echo}, {port, serving_port(Delays)}, {size, 64}, {warm, 0}, {ms, 400}]),
-    %% Steps are of 1.6 %, and a step's middle is told.
-    ?assert(P50 >= 0.98 * Ms * 1_000_000),
-    ?assert(P99 =< 1.02 * Max).
+    end).
 
 idle_connections(_) ->
     [
@@ -231,9 +248,17 @@ idle_part(_) ->
     ?assertEqual(4, length(Tables)),
     rendered(Tables).
 
+paced_part(_) ->
+    Tables = weir_bench_socket_paced:run(
+        1, #{rates => [500], connections => 2, bytes => 64, warm => 0, ms => 100}
+    ),
+    ?assertEqual(4, length(Tables)),
+    rendered(Tables).
+
 parts_are_listed(_) ->
     [?assertEqual({Name, Module}, lists:keyfind(Name, 1, weir_bench:benchmarks())) || {Name, Module} <- [
-        {"socket", weir_bench_socket}, {"socket_bulk", weir_bench_socket_bulk}, {"socket_idle", weir_bench_socket_idle}
+        {"socket", weir_bench_socket}, {"socket_bulk", weir_bench_socket_bulk}, {"socket_idle", weir_bench_socket_idle},
+        {"socket_paced", weir_bench_socket_paced}
     ]].
 
 %% ---------------------------------------------------------------- helpers

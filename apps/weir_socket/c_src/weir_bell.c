@@ -4,10 +4,10 @@
  *   port_control(Port, WATCH, <<Fd:32/native>>)    the set: its descriptor of epoll. Once.
  *   port_control(Port, ARM, <<>>)                  {Port, ring} to the port's owner, once, as soon as it is readable
  *
- * A driver and not enif_select, because the runtime polls a driver's descriptor that stays selected in its schedulers,
- * so that one thread is woken and not two (OTP 25 to 27; from 28 on enif_select is as good). What it watches for good is
- * a descriptor of epoll of its own. That one holds the set's, one-shot: to arm is one system call, and says at once what
- * is ready already; and while the poller is awake nobody rings.
+ * A driver and not enif_select, because the runtime polls a driver's descriptor that stays selected in its
+ * schedulers, so that one thread is woken and not two (OTP 25 to 27; from 28 on enif_select is as good). What it
+ * watches for good is a descriptor of epoll of its own. That one holds the set's, one-shot: to arm is one system call,
+ * and says at once what is ready already; and while the poller is awake nobody rings.
  *
  * The runtime calls with the port's lock held. It is the port's end that closes the descriptor, when nobody polls it
  * any more (stop_select).

@@ -102,8 +102,8 @@ recv(_Sock, _Length, _Ref) -> ?NOT_LOADED.
 peek(_Sock, _Ref) -> ?NOT_LOADED.
 
 %% @doc Waits until at least so many bytes are in the buffer; 0: one more than now. What {@link peek/2} returns, at once
-%% if they are there, or if somebody has taken bytes since `Seq', or changed the type of packets. `wait': later `{Ref, {more, Seq, Binary, Decoder} |
-%% {error, Reason}}'.
+%% if they are there, or if somebody has taken bytes since `Seq', or changed the type of packets. `wait': later
+%% `{Ref, {more, Seq, Binary, Decoder} | {error, Reason}}'.
 -spec wait_more(sock(), Seq :: non_neg_integer(), Least :: non_neg_integer(), reference()) ->
     {ok, Seq :: non_neg_integer(), binary(), Decoder :: non_neg_integer()} | wait | {error, closed | posix()}.
 wait_more(_Sock, _Seq, _Least, _Ref) -> ?NOT_LOADED.

@@ -8,10 +8,10 @@
 %% To sleep and be woken costs some 20 us of latency. So when one socket after a short sleep has something to say again
 %% and again, as when a single connection answers at once, it looks more often before the next sleep, and as soon as
 %% that is in vain, half as often. Such a connection does not let it sleep at all; when nothing happens for long, it
-%% does nothing. Where several sockets speak in turn or much is read, a wake-up is shared by enough to be cheap, and looking
-%% only takes the core from who could use it (measured on two cores: a stream into the node 2,800 MB a second with
-%% patience, 4,500 without; 30,000 requests a second over 64 connections 32 us of processor time each with it, 19
-%% without; a single connection 37,000 requests a second with it, 13,000 without).
+%% does nothing. Where several sockets speak in turn or much is read, a wake-up is shared by enough to be cheap, and
+%% looking only takes the core from who could use it (measured on two cores: a stream into the node 2,800 MB a second
+%% with patience, 4,500 without; 30,000 requests a second over 64 connections 32 us of processor time each with it,
+%% 19 without; a single connection 37,000 requests a second with it, 13,000 without).
 %%
 %% It is not bound to the scheduler of its set, though the runtime has an undocumented flag for that. Bound pollers are
 %% slower by a twentieth (measured on two cores that others use too; alike with 1 and with 512 connections), and one

@@ -1,5 +1,5 @@
-%% Cases of the suite of behaviour: what happens between two packets that somebody asks for: the type of packets changes,
-%% the one who waits dies, the owner has not said yet what comes next.
+%% Cases of the suite of behaviour: what happens between two packets that somebody asks for: the type of packets
+%% changes, the one who waits dies, the owner has not said yet what comes next.
 -module(weir_socket_cases_turns).
 
 -include_lib("stdlib/include/assert.hrl").
@@ -14,13 +14,13 @@
 ]).
 
 -import(weir_socket_test_lib, [
-    listen/2, accept/1, pair/2, pair/3, recv/2, recv/3, close/1, setopts/2, next/0, nothing/0, start/1, await/1, waits/1,
-    fill/1, tmp/1
+    listen/2, accept/1, pair/2, pair/3, recv/2, recv/3, close/1, setopts/2, next/0, nothing/0, start/1, await/1,
+    waits/1, tmp/1
 ]).
 -import(weir_socket_differences, [differs/2]).
 
-%% Nobody looks at the bytes behind a packet before the owner has said what they are: here a body, longer than a line may
-%% be and without the end of one.
+%% Nobody looks at the bytes behind a packet before the owner has said what they are: here a body, longer than a line
+%% may be and without the end of one.
 body_behind_a_head(B) ->
     Head = <<"POST / HTTP/1.1\r\nContent-Length: 20000\r\n\r\n">>,
     Body = binary:copy(<<"b">>, 20_000),
@@ -120,13 +120,14 @@ descriptors_come_with_data(B) ->
             ok = socket:connect(Peer, #{family => local, path => Path}),
             {ok, Socket} = accept(Listener),
             Rights = #{level => socket, type => rights, data => <<0:32/native>>},
-            [ok = socket:sendmsg(Peer, #{iov => [Line], ctrl => [Rights]}) || Line <- [<<"1\n">>, <<"2\n">>, <<"3\n">>]],
+            Lines = [<<"1\n">>, <<"2\n">>, <<"3\n">>],
+            [ok = socket:sendmsg(Peer, #{iov => [Line], ctrl => [Rights]}) || Line <- Lines],
             case Active of
                 false ->
-                    [{ok, Line} = recv(Socket, 0) || Line <- [<<"1\n">>, <<"2\n">>, <<"3\n">>]];
+                    [{ok, Line} = recv(Socket, 0) || Line <- Lines];
                 true ->
                     ok = setopts(Socket, [{active, true}]),
-                    [{tcp, Socket, Line} = next() || Line <- [<<"1\n">>, <<"2\n">>, <<"3\n">>]]
+                    [{tcp, Socket, Line} = next() || Line <- Lines]
             end,
             ok = close(Socket),
             ok = close(Listener),
