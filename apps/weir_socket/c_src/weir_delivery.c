@@ -76,8 +76,17 @@ static int set_number(ErlNifEnv *env, struct weir_delivery *delivery, ERL_NIF_TE
 
     if (key == weir_am_packet_size) return get_size(env, value, 0, &delivery->framing.packet_size);
     if (key == weir_am_header) return get_size(env, value, 0, &delivery->header);
-    if (key == weir_am_high_watermark) return get_size(env, value, 0, &delivery->high);
-    if (key == weir_am_low_watermark) return get_size(env, value, 0, &delivery->low);
+    /* The low mark is never above the high one: the one that is set takes the other along. */
+    if (key == weir_am_high_watermark) {
+        error = get_size(env, value, 0, &delivery->high);
+        if (delivery->low > delivery->high) delivery->low = delivery->high;
+        return error;
+    }
+    if (key == weir_am_low_watermark) {
+        error = get_size(env, value, 0, &delivery->low);
+        if (delivery->high < delivery->low) delivery->high = delivery->low;
+        return error;
+    }
     if (key == weir_am_buffer) {
         error = get_size(env, value, 1, &number);
         if (error) return error;

@@ -224,7 +224,15 @@ NIF(nif_send)
     SOCK(sock);
     CALL(call);
     if (!enif_is_ref(env, argv[2])) return enif_make_badarg(env);
-    return weir_tx_send(&call, sock, argv[1], argv[2]);
+    return weir_tx_send(&call, sock, argv[1], argv[2], false);
+}
+
+NIF(nif_send_raw)
+{
+    SOCK(sock);
+    CALL(call);
+    if (!enif_is_ref(env, argv[2])) return enif_make_badarg(env);
+    return weir_tx_send(&call, sock, argv[1], argv[2], true);
 }
 
 /* ---------------------------------------------------------------- ownership and options */
@@ -278,6 +286,9 @@ static ERL_NIF_TERM set_active(ErlNifEnv *env, struct weir_sock *sock, ERL_NIF_T
     return result;
 }
 
+/* What is left of a socket that the peer has closed, or that has failed, until it is closed here: its own options. */
+static bool has_ended(const struct weir_sock *sock) { return sock->state == WEIR_CLOSED && sock->monitored; }
+
 NIF(nif_set)
 {
     SOCK(sock);
@@ -288,11 +299,12 @@ NIF(nif_set)
     if (argv[1] == weir_am_active) return or_resume(env, sock, set_active(env, sock, argv[2]), argv);
     weir_lock(&sock->rx.lock);
     weir_lock(&sock->tx.lock);
-    if (sock->fd < 0 || sock->state == WEIR_FLUSHING) {
+    if ((sock->fd < 0 && !has_ended(sock)) || sock->state == WEIR_FLUSHING) {
         error = -1;
     } else {
         error = weir_delivery_set(env, &sock->delivery, argv[1], argv[2]);
-        if (error == WEIR_DELIVERY_OTHER) error = weir_opt_set(env, sock->fd, sock->domain, argv[1], argv[2]);
+        if (error == WEIR_DELIVERY_OTHER && sock->fd >= 0)
+            error = weir_opt_set(env, sock->fd, sock->domain, argv[1], argv[2]);
         if (error == WEIR_OPT_OTHER) error = EINVAL;
         if (!error && argv[1] == weir_am_recbuf) weir_delivery_follow(env, &sock->delivery, argv[2]);
     }
@@ -324,10 +336,11 @@ NIF(nif_get)
     weir_lock(&sock->rx.lock);
     weir_lock(&sock->tx.lock);
     /* Who closes asks for the option linger while what is queued is written. */
-    if (sock->fd < 0 || (sock->state == WEIR_FLUSHING && argv[1] != weir_am_linger)) {
+    if ((sock->fd < 0 && !has_ended(sock)) || (sock->state == WEIR_FLUSHING && argv[1] != weir_am_linger)) {
         error = -1;
     } else {
         error = weir_delivery_get(env, &sock->delivery, argv[1], &value);
+        if (error == WEIR_DELIVERY_OTHER && sock->fd < 0) error = EBADF;
         if (error == WEIR_DELIVERY_OTHER) error = weir_opt_get(env, sock->fd, sock->domain, argv[1], &value);
         if (error == WEIR_OPT_OTHER) error = EINVAL;
     }
@@ -462,6 +475,7 @@ static ErlNifFunc functions[] = {
     {"reject", 2, nif_reject, 0},
     {"cancel", 2, nif_cancel, 0},
     {"send", 3, nif_send, 0},
+    {"send_raw", 3, nif_send_raw, 0},
     {"close", 2, nif_close, 0},
     {"close_now", 1, nif_close_now, 0},
     {"shutdown", 2, nif_shutdown, 0},

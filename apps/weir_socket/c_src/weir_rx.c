@@ -2,6 +2,7 @@
 #include "weir_rx.h"
 
 #include "weir_accept.h"
+#include "weir_tx.h"
 #include "weir_view.h"
 
 #include <errno.h>
@@ -226,11 +227,16 @@ static void tell_end(struct weir_call *call, struct weir_sock *sock, int error)
     weir_sock_tell(call, sock, enif_make_tuple2(call->build, weir_am_tcp_closed, term));
 }
 
-/* The peer has ended (0), or receiving has failed. */
+/*
+ * The peer has ended (0), or receiving has failed. A packet that is too long is no failure of the connection: with
+ * exit_on_close false one may still answer it. Where sending has found out that the peer has reset the connection, the
+ * kernel says no more than that it has ended.
+ */
 static void end(struct weir_call *call, struct weir_sock *sock, int error)
 {
-    bool failed = error != 0;
+    bool failed = error != 0 && error != EMSGSIZE;
 
+    if (error == 0 && sock->delivery.show_econnreset && weir_tx_was_reset(sock)) error = ECONNRESET;
     if (error == ECONNRESET && !sock->delivery.show_econnreset) error = 0;
     sock->rx.ended = true;
     sock->rx.readable = false;

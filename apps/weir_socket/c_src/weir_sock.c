@@ -350,10 +350,15 @@ static bool is_owner(ErlNifEnv *env, const struct weir_sock *sock)
     return enif_compare_pids(&self, &sock->owner) == 0;
 }
 
-/* The answer if the caller may not move the socket; 0 if it may. A socket that the peer has closed may be moved. */
+/*
+ * The answer if the caller may not move the socket; 0 if it may. A socket that the peer has closed may be moved as long
+ * as its owner has not been told.
+ */
 static ERL_NIF_TERM not_to_move(ErlNifEnv *env, const struct weir_sock *sock)
 {
-    if (!sock->monitored) return weir_refusal(env, weir_am_closed);
+    bool to_be_told = sock->rx.ended && !sock->rx.told;
+
+    if (!sock->monitored || (sock->state == WEIR_CLOSED && !to_be_told)) return weir_refusal(env, weir_am_closed);
     if (!is_owner(env, sock)) return weir_refusal(env, weir_am_not_owner);
     return 0;
 }

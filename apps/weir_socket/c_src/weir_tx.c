@@ -29,12 +29,22 @@ static ssize_t write_some(int fd, struct iovec *pieces, size_t count)
 
 static bool is_full(int error) { return error == EAGAIN || error == EWOULDBLOCK; }
 
+/* The kernel says ECONNRESET only where the peer had not ended before, and only once. */
+static bool is_reset(int error) { return error == EPIPE || error == ECONNRESET; }
+
 /* What a failed send is called. */
 static ERL_NIF_TERM send_error(ErlNifEnv *env, const struct weir_sock *sock, int error)
 {
-    if (error == EPIPE || (error == ECONNRESET && !sock->delivery.show_econnreset))
-        return weir_refusal(env, weir_am_closed);
-    return weir_error(env, error);
+    if (!is_reset(error)) return weir_error(env, error);
+    return sock->delivery.show_econnreset ? weir_error(env, ECONNRESET) : weir_refusal(env, weir_am_closed);
+}
+
+bool weir_tx_was_reset(struct weir_sock *sock)
+{
+    weir_lock(&sock->tx.lock);
+    bool reset = is_reset(sock->tx.error);
+    weir_unlock(&sock->tx.lock);
+    return reset;
 }
 
 /* Answers those of one kind, or of all but one, and leaves the others in their order. */
@@ -143,6 +153,8 @@ struct message {
     size_t header_length, length;
     ERL_NIF_TERM data;
     bool is_list;
+    /* It gets no header, whatever the option packet says. */
+    bool raw;
     size_t count;
     struct iovec pieces[MAX_PIECES + 1];
 };
@@ -265,7 +277,7 @@ static ERL_NIF_TERM send_locked(struct weir_call *call, struct weir_sock *sock, 
     if (sock->state != WEIR_CONNECTED) return weir_error(call->env, ENOTCONN);
     if (sock->tx.error) return send_error(call->env, sock, sock->tx.error);
     if (sock->tx.shutdown >= 0) return weir_refusal(call->env, weir_am_closed);
-    header = weir_frame_header(&sock->delivery.framing, message->length, message->header);
+    header = message->raw ? 0 : weir_frame_header(&sock->delivery.framing, message->length, message->header);
     if (header < 0) return weir_error(call->env, EMSGSIZE);
     message->header_length = (size_t)header;
     if (weir_tx_queued(sock) >= sock->delivery.high && weir_tx_queued(sock) > 0) {
@@ -275,11 +287,13 @@ static ERL_NIF_TERM send_locked(struct weir_call *call, struct weir_sock *sock, 
     return send_now(call, sock, message);
 }
 
-ERL_NIF_TERM weir_tx_send(struct weir_call *call, struct weir_sock *sock, ERL_NIF_TERM data, ERL_NIF_TERM ref)
+ERL_NIF_TERM weir_tx_send(struct weir_call *call, struct weir_sock *sock, ERL_NIF_TERM data, ERL_NIF_TERM ref,
+    bool raw)
 {
     struct message message;
     ERL_NIF_TERM result;
 
+    message.raw = raw;
     if (!take_apart(call->env, data, &message)) return enif_make_badarg(call->env);
     weir_lock(&sock->tx.lock);
     result = send_locked(call, sock, &message, ref);

@@ -14,15 +14,19 @@
 
 #include "weir_sock.h"
 
-/* tx is held for all but weir_tx_send, weir_tx_event and weir_tx_release. */
+/* tx is held for all but weir_tx_send, weir_tx_was_reset, weir_tx_event and weir_tx_release. */
 
 static inline size_t weir_tx_queued(const struct weir_sock *sock)
 {
     return sock->tx.queue ? enif_ioq_size(sock->tx.queue) : 0;
 }
 
-/* weir_socket_nif:send/3. */
-ERL_NIF_TERM weir_tx_send(struct weir_call *call, struct weir_sock *sock, ERL_NIF_TERM data, ERL_NIF_TERM ref);
+/* weir_socket_nif:send/3; raw: send_raw/3. */
+ERL_NIF_TERM weir_tx_send(struct weir_call *call, struct weir_sock *sock, ERL_NIF_TERM data, ERL_NIF_TERM ref,
+    bool raw);
+
+/* Whether sending has failed because the peer reads no more. rx may be held. */
+bool weir_tx_was_reset(struct weir_sock *sock);
 
 /* The kernel takes more, or the connection has failed. */
 void weir_tx_event(struct weir_call *call, struct weir_sock *sock);

@@ -11,7 +11,8 @@
 %% Errors. Misuse is what gen_tcp makes of it: `listen' and `connect' exit with `badarg' when an option or an address is
 %% none; `setopts' and `getopts' return `{error, einval}'; other functions fail with `function_clause'. Options that
 %% gen_tcp takes and this module cannot honour are refused by name, with `{error, {bad_option, Key, Value}}'.
-%% The application weir_socket has to run: its pollers are what makes sockets move.
+%% The application weir_socket has to run: its pollers are what makes sockets move. `listen' and `connect' fail with the
+%% error `{not_started, weir_socket}' if it does not.
 %%
 %% Waiting. Whoever waits gets an answer as soon as somebody closes the socket, and after a time-out nothing comes late:
 %% see {@link weir_socket_wait}. Time-outs are in milliseconds.
@@ -148,7 +149,7 @@ send(?SOCKET(Sock), Data) ->
 send_now(Sock, Data) ->
     Ref = make_ref(),
     case weir_socket_nif:send(Sock, Data, Ref) of
-        wait -> weir_socket_wait:send(Sock, Data, Ref);
+        wait -> weir_socket_wait:send(Sock, Data, Ref, fun weir_socket_nif:send/3);
         Result -> Result
     end.
 
@@ -211,9 +212,11 @@ close(?SOCKET(Sock) = Socket) ->
 %% @doc Makes another process the owner: messages go there from now on, and the socket is closed when that one dies.
 %%
 %% Messages of the socket that are in the caller's mailbox are moved, before anything that comes later. If the new
-%% owner is not alive they are put back, and the result is `{error, badarg}'.
+%% owner is not alive they are put back, and the result is `{error, badarg}'. A socket whose owner has been told that it
+%% is closed stays where it is, with its messages: `{error, closed}'.
 %%
-%% Delivery stops while the socket is moved: if the caller is killed in between, the socket is closed as always.
+%% Delivery stops while the socket is moved: if the caller is killed in between, the socket is closed as always. If
+%% somebody closes it in between, the result is `{error, closed}', and what was in the mailbox has been moved.
 %%
 %% Cost: 4 to 8 us with the switch to the new owner, and a scan of the caller's mailbox.
 -spec controlling_process(socket(), pid()) -> ok | {error, closed | not_owner | badarg | inet:posix()}.
@@ -232,12 +235,12 @@ move(?SOCKET(Sock) = Socket, Pid, Active) ->
     Messages = take_messages(Socket),
     forward(Messages, Pid),
     case weir_socket_nif:give(Sock, Pid, Active) of
-        ok ->
-            ok;
-        {error, _} = Error ->
+        {error, badarg} = Error ->
             forward(Messages, self()),
             _ = weir_socket_nif:give(Sock, self(), Active),
-            Error
+            Error;
+        Result ->
+            Result
     end.
 
 forward(Messages, Pid) -> lists:foreach(fun(Message) -> Pid ! Message end, Messages).
@@ -261,8 +264,11 @@ owned_by(Sock, Pid) ->
         #{} -> {error, not_owner}
     end.
 
-%% @doc Sets options. The first that fails ends it; those before it are set. `einval': one of them is no option, or can
-%% not be changed any more, or the socket is closed.
+%% @doc Sets options, from the last of the list to the first, as inet does: of two that say different things, the first
+%% in the list counts. `active' is set when all others are. One that fails ends it; those after it in the list are set.
+%% `einval': one of them is no option, and then none is set; or it can not be changed any more, or the socket is closed.
+%%
+%% When the other end has closed, and this one not yet, options of the kernel are `einval', and the others are set.
 %%
 %% Cost: 0.8 us and 0.3 us an option; 1 us more for `tos' and `tclass'.
 -spec setopts(socket(), [option()]) -> ok | {error, inet:posix() | weir_socket_opts:bad_option()}.
@@ -274,7 +280,11 @@ setopts(?SOCKET(Sock), Options) ->
     end.
 
 %% @doc Reads options, by their names, or `{raw, Level, Name, Size or binary}'. What the kernel does not have for such a
-%% socket is left out. `einval': one of them is no option, or the socket is closed.
+%% socket is left out, and so are all options of the kernel when the other end has closed. `einval': one of them is no
+%% option, or the socket is closed.
+%%
+%% Of what setopts refuses, `recvtos', `recvttl', `recvtclass' and `debug' are `false', and `pktoptions' is `[]';
+%% `high_msgq_watermark', `low_msgq_watermark', `netns' and `read_packets' are left out; others are `einval'.
 %%
 %% Cost: as {@link setopts/2}.
 -spec getopts(socket(), [atom() | tuple()]) -> {ok, [option()]} | {error, inet:posix()}.
@@ -310,13 +320,14 @@ port(Socket) ->
 getstat(Socket) -> getstat(Socket, ?COUNTERS).
 
 %% @doc What the socket has received and sent, in packets and bytes, as inet says it; `send_pend' is what is queued. The
-%% mean deviation `recv_dvi' is not counted, and is always 0. `einval': no such counter, or the socket is closed.
+%% mean deviation `recv_dvi' is not counted, and is always 0. `einval': no such counter, or the socket is closed; not
+%% if only the other end has closed.
 %%
 %% Cost: 1.5 us.
 -spec getstat(socket(), [stat()]) -> {ok, [{stat(), non_neg_integer()}]} | {error, inet:posix()}.
 getstat(?SOCKET(Sock), Names) when is_list(Names) ->
     case weir_socket_nif:info(Sock) of
-        #{state := closed} -> {error, einval};
+        #{state := closed, owner := undefined} -> {error, einval};
         #{counters := Counters} -> counters(Names, Counters)
     end.
 
@@ -390,9 +401,10 @@ einval_if_closed(Result) -> Result.
 -spec unrecv(socket(), iodata()) -> {error, enotsup}.
 unrecv(?SOCKET(_), _Data) -> {error, enotsup}.
 
-%% @private file:sendfile reads and sends, then.
--spec sendfile(socket(), term(), term(), term()) -> {error, enotsup}.
-sendfile(?SOCKET(_), _File, _Offset, _Bytes) -> {error, enotsup}.
+%% @private
+-spec sendfile(socket(), file:fd(), non_neg_integer(), non_neg_integer()) ->
+    {ok, non_neg_integer()} | {error, closed | timeout | inet:posix() | badarg | terminated}.
+sendfile(?SOCKET(Sock), File, Offset, Bytes) -> weir_socket_sendfile:send(Sock, File, Offset, Bytes).
 
 %% @private
 -spec socknames(socket()) -> {ok, [term()]} | {error, inet:posix()}.

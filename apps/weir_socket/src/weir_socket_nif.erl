@@ -15,7 +15,7 @@
 -module(weir_socket_nif).
 
 -export([open/3, open_fd/2, dup/1, bind/2, connect/3, listen/2, accept/2]).
--export([recv/3, peek/2, wait_more/4, consume/5, expect/3, reject/2, cancel/2, send/3]).
+-export([recv/3, peek/2, wait_more/4, consume/5, expect/3, reject/2, cancel/2, send/3, send_raw/3]).
 -export([close/2, close_now/1, shutdown/2, hold/1, give/3, set/3, get/2]).
 -export([peername/1, sockname/1, fd/1, monitor/1, cancel_monitor/1, stat/1, info/1]).
 -export([pollsets/0, serve/1, poll/1, pollset_info/1]).
@@ -137,6 +137,10 @@ cancel(_Sock, _Ref) -> ?NOT_LOADED.
 -spec send(sock(), binary() | [binary()], reference()) -> ok | wait | {error, closed | posix()}.
 send(_Sock, _Data, _Ref) -> ?NOT_LOADED.
 
+%% @doc The same as {@link send/3} without a header, whatever the option packet says.
+-spec send_raw(sock(), binary() | [binary()], reference()) -> ok | wait | {error, closed | posix()}.
+send_raw(_Sock, _Data, _Ref) -> ?NOT_LOADED.
+
 %% @doc Closes. `wait': what is queued is written first; later `{Ref, ok}'. With the option `{linger, {true, 0}}' what
 %% is queued is dropped. `{error, closed}': somebody has closed it before.
 -spec close(sock(), reference()) -> ok | wait | {error, closed}.
@@ -162,7 +166,8 @@ hold(_Sock) -> ?NOT_LOADED.
 give(_Sock, _Pid, _Active) -> ?NOT_LOADED.
 
 %% @doc Sets one option: of the kernel (c_src/weir_opt.h), or of delivery (c_src/weir_delivery.h). Setting `active'
-%% delivers what is there already.
+%% delivers what is there already. Those of delivery can be set, and read, until the socket is closed at this end;
+%% one of the kernel is `einval' then, and `ebadf' to read.
 -spec set(sock(), Key :: term(), Value :: term()) -> ok | {error, closed | posix()}.
 set(_Sock, _Key, _Value) -> ?NOT_LOADED.
 

@@ -161,7 +161,9 @@ with_port(Map, Port) -> Map#{port => Port}.
 family(#{family := undefined}, Addresses) -> weir_socket_addr:family(Addresses);
 family(#{family := Family}, _Addresses) -> Family.
 
+%% Without pollers nothing would ever happen to the socket, and whoever waits for it would wait for ever.
 with_opening(What, Options, Fun) ->
+    is_pid(whereis(weir_socket_sup)) orelse error({not_started, weir_socket}),
     case weir_socket_opts:open(What, Options) of
         {ok, #{policy := Policy} = Opening} ->
             true = is_set(Policy) orelse exit(badarg),

@@ -13,8 +13,9 @@
 %%
 %% What the kernel refuses is not known here: it is the answer of the call that sets it.
 %%
-%% The order in which options are set is that in which they are written, but for `active', which is last: data that is
-%% there already is to be delivered as all the others say.
+%% Options are set in the reverse of the order in which they are written, as inet sets them; so setopts of two that
+%% contradict each other has the effect of the first. listen and connect set one that is given twice only as it is given
+%% last. `active' is set when all others are: data that is there already is to be delivered as they say.
 -module(weir_socket_opts).
 
 -export([open/2, to_set/1, to_get/1, constant/1]).
@@ -82,8 +83,9 @@ defaults(What) ->
         Option -> [Option]
     end.
 
-opening([], _What, #{settings := Settings} = Opening) ->
-    {ok, Opening#{settings := lists:reverse(Settings)}};
+%% What was read last comes first in the settings.
+opening([], _What, Opening) ->
+    {ok, Opening};
 opening([Option | Rest], What, Opening) ->
     case opening_option(Option, What, Opening) of
         #{} = Next -> opening(Rest, What, Next);
@@ -138,8 +140,9 @@ opening_option(Option, _What, #{settings := Settings} = Opening) ->
 -spec to_set(term()) -> {ok, [setting()]} | badarg | bad_option().
 to_set(Options) -> to_set(Options, [], []).
 
+%% What was read last comes first.
 to_set([], Settings, Active) ->
-    {ok, lists:reverse(Settings, lists:reverse(Active))};
+    {ok, Settings ++ Active};
 to_set([Option | Rest], Settings, Active) ->
     case setting(Option) of
         {ok, active, Value} -> to_set(Rest, Settings, [{active, Value} | Active]);
@@ -159,6 +162,7 @@ to_get([], Keys) ->
 to_get([Option | Rest], Keys) ->
     case getting(Option) of
         badarg -> badarg;
+        absent -> to_get(Rest, Keys);
         Key -> to_get(Rest, [Key | Keys])
     end;
 to_get(_Improper, _Keys) ->
@@ -181,7 +185,10 @@ getting(Key) when is_atom(Key) ->
 getting(_) ->
     badarg.
 
+%% inet leaves out what it does not have, of the options that it knows.
+readable(Key, unknown) when Key =:= netns; Key =:= read_packets -> absent;
 readable(_Key, unknown) -> badarg;
+readable(Key, refused) when Key =:= high_msgq_watermark; Key =:= low_msgq_watermark -> absent;
 readable(_Key, refused) -> badarg;
 readable(Key, _Type) -> {Key, {key, Key}}.
 
@@ -189,6 +196,8 @@ readable(Key, _Type) -> {Key, {key, Key}}.
 -spec constant(atom()) -> {ok, term()} | none.
 constant(deliver) -> {ok, term};
 constant(read_ahead) -> {ok, true};
+constant(Key) when Key =:= recvtos; Key =:= recvtclass; Key =:= recvttl; Key =:= debug -> {ok, false};
+constant(pktoptions) -> {ok, []};
 constant(_) -> none.
 
 %% One option for setopts, or for listen and connect too. `none': nothing is to be set.
@@ -259,12 +268,7 @@ type(Key) when
     Key =:= inet_backend;
     Key =:= high_msgq_watermark;
     Key =:= low_msgq_watermark;
-    Key =:= recvtos;
-    Key =:= recvtclass;
-    Key =:= recvttl;
-    Key =:= pktoptions;
-    Key =:= exclusiveaddruse;
-    Key =:= debug
+    Key =:= exclusiveaddruse
 ->
     refused;
 type(_) ->

@@ -9,7 +9,7 @@
 %% A caller that is killed leaves its reference behind. The socket finds out when it comes to serve it.
 -module(weir_socket_wait).
 
--export([cancel/2, send/3, close/2]).
+-export([cancel/2, send/4, close/2]).
 
 -include("weir_socket.hrl").
 
@@ -33,21 +33,24 @@ answer(Ref) ->
 
 %% @doc Sends when the queue has been above its high watermark: waits until it is at the low one, and tries again, for
 %% as long as the option send_timeout says, over all tries. Nothing of the data has been taken when the time is over;
-%% with send_timeout_close the socket is closed then, and what is queued is dropped.
--spec send(weir_socket_nif:sock(), binary() | erlang:iovec(), reference()) ->
-    ok | {error, closed | timeout | inet:posix()}.
-send(Sock, Data, Ref) ->
+%% with send_timeout_close the socket is closed then, and what is queued is dropped. The function is that of
+%% weir_socket_nif which has said `wait'.
+-spec send(weir_socket_nif:sock(), Data, reference(), fun((weir_socket_nif:sock(), Data, reference()) -> term())) ->
+    ok | {error, closed | timeout | inet:posix()}
+when
+    Data :: binary() | erlang:iovec().
+send(Sock, Data, Ref, Send) ->
     case weir_socket_nif:get(Sock, send_timeout) of
-        {ok, infinity} -> send(Sock, Data, Ref, infinity);
-        {ok, Timeout} -> send(Sock, Data, Ref, erlang:monotonic_time(millisecond) + Timeout);
-        {error, _} -> send(Sock, Data, Ref, infinity)
+        {ok, infinity} -> send(Sock, Data, Ref, Send, infinity);
+        {ok, Timeout} -> send(Sock, Data, Ref, Send, erlang:monotonic_time(millisecond) + Timeout);
+        {error, _} -> send(Sock, Data, Ref, Send, infinity)
     end.
 
-send(Sock, Data, Ref, Deadline) ->
+send(Sock, Data, Ref, Send, Deadline) ->
     case room(Sock, Ref, Deadline) of
         retry ->
-            case weir_socket_nif:send(Sock, Data, Ref) of
-                wait -> send(Sock, Data, Ref, Deadline);
+            case Send(Sock, Data, Ref) of
+                wait -> send(Sock, Data, Ref, Send, Deadline);
                 Result -> Result
             end;
         {error, timeout} = Error ->

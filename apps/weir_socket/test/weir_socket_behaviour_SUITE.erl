@@ -26,21 +26,25 @@
     packet_httph/1, packet_httph_bin/1, packet_asn1/1, packet_cdr/1, packet_fcgi/1, packet_tpkt/1, packet_sunrm/1
 ]).
 -export([
-    headers_sent/1, too_large_to_send/1, packet_size_passive/1, packet_size_active/1, header_option/1, long_lines/1,
+    headers_sent/1, too_large_to_send/1, packet_size_passive/1, packet_size_active/1, answered_when_too_large/1,
+    header_option/1, long_lines/1,
     line_delimiter/1, changes_of_type/1, http_then_body/1, recv_lengths/1, sizes_around_the_buffer/1,
     random_packets/1
 ]).
 -export([
-    defaults/1, listener_defaults/1, set_and_get/1, set_when_opened/1, last_counts/1, kernel_sees_them/1,
+    defaults/1, listener_defaults/1, set_and_get/1, set_when_opened/1, last_counts/1, first_counts/1,
+    watermarks_together/1, kernel_sees_them/1,
     wrong_values/1, raw_options/1, unknown_to_get/1, buffers/1, statistics/1, statistics_of_a_listener/1, info/1
 ]).
 -export([
-    shapes_of_data/1, no_data/1, send_not_connected/1, slow_reader/1, send_blocks/1, send_times_out/1,
+    shapes_of_data/1, no_data/1, file_has_no_header/1,
+    send_not_connected/1, slow_reader/1, send_blocks/1, send_times_out/1,
     send_times_out_and_closes/1, killed_sender/1, many_senders/1, delay_send/1, large_both_ways/1
 ]).
 -export([
     half_closed_by_us/1, half_closed_by_peer/1, shutdown_read/1, shutdown_errors/1, exit_on_close/1,
-    exit_on_close_false/1, reset_passive/1, reset_active/1, linger_resets/1, linger_waits/1,
+    exit_on_close_false/1, reset_passive/1, reset_active/1, reset_seen_by_send/1, options_after_the_end/1,
+    linger_resets/1, linger_waits/1,
     close_writes_what_is_queued/1, close_while_receiving/1, close_while_sending/1, closed_twice/1,
     used_when_closed/1, send_to_closed/1, recv_times_out/1, recv_is_cut_short/1, receivers_in_order/1,
     killed_receiver/1
@@ -50,7 +54,8 @@
     killed_receiver_before_a_change/1, descriptors_come_with_data/1
 ]).
 -export([
-    moves/1, moves_what_waits/1, not_owner/1, to_self/1, to_the_dead/1, passed_around_while_data_comes/1,
+    moves/1, moves_what_waits/1, stays_when_told/1,
+    not_owner/1, to_self/1, to_the_dead/1, passed_around_while_data_comes/1,
     owner_dies/1, owner_dies_while_others_wait/1, owner_dies_with_data_queued/1, others_may_use_it/1
 ]).
 -export([
@@ -103,19 +108,23 @@ cases() ->
         closed_after_data, closed_while_passive, closed_while_passive_with_data, forms_of_data,
         packet_raw, packet_0, packet_1, packet_2, packet_4, packet_line, packet_http, packet_http_bin, packet_httph,
         packet_httph_bin, packet_asn1, packet_cdr, packet_fcgi, packet_tpkt, packet_sunrm,
-        headers_sent, too_large_to_send, packet_size_passive, packet_size_active, header_option, long_lines,
+        headers_sent, too_large_to_send, packet_size_passive, packet_size_active, answered_when_too_large,
+        header_option, long_lines,
         line_delimiter, changes_of_type, http_then_body, recv_lengths, sizes_around_the_buffer, random_packets,
-        defaults, listener_defaults, set_and_get, set_when_opened, last_counts, kernel_sees_them, wrong_values,
+        defaults, listener_defaults, set_and_get, set_when_opened, last_counts, first_counts, watermarks_together,
+        kernel_sees_them, wrong_values,
         raw_options, unknown_to_get, buffers, statistics, statistics_of_a_listener, info,
-        shapes_of_data, no_data, send_not_connected, slow_reader, send_blocks, send_times_out,
+        shapes_of_data, no_data, file_has_no_header, send_not_connected, slow_reader, send_blocks, send_times_out,
         send_times_out_and_closes, killed_sender, many_senders, delay_send, large_both_ways,
         half_closed_by_us, half_closed_by_peer, shutdown_read, shutdown_errors, exit_on_close, exit_on_close_false,
-        reset_passive, reset_active, linger_resets, linger_waits, close_writes_what_is_queued, close_while_receiving,
+        reset_passive, reset_active, reset_seen_by_send, options_after_the_end,
+        linger_resets, linger_waits, close_writes_what_is_queued, close_while_receiving,
         close_while_sending, closed_twice, used_when_closed, send_to_closed, recv_times_out, recv_is_cut_short,
         receivers_in_order, killed_receiver,
         body_behind_a_head, too_large_when_asked, type_changes_while_waiting, killed_receiver_of_a_length,
         killed_receiver_before_a_change, descriptors_come_with_data,
-        moves, moves_what_waits, not_owner, to_self, to_the_dead, passed_around_while_data_comes, owner_dies,
+        moves, moves_what_waits, stays_when_told,
+        not_owner, to_self, to_the_dead, passed_around_while_data_comes, owner_dies,
         owner_dies_while_others_wait, owner_dies_with_data_queued, others_may_use_it,
         closed_by_us, closed_by_peers, owners_die, failed_connects, moved_and_closed, memory
     ].
@@ -189,6 +198,7 @@ headers_sent(Config) -> weir_socket_cases_framing:headers_sent(backend(Config)).
 too_large_to_send(Config) -> weir_socket_cases_framing:too_large_to_send(backend(Config)).
 packet_size_passive(Config) -> weir_socket_cases_framing:packet_size_passive(backend(Config)).
 packet_size_active(Config) -> weir_socket_cases_framing:packet_size_active(backend(Config)).
+answered_when_too_large(Config) -> weir_socket_cases_framing:answered_when_too_large(backend(Config)).
 header_option(Config) -> weir_socket_cases_framing:header_option(backend(Config)).
 long_lines(Config) -> weir_socket_cases_framing:long_lines(backend(Config)).
 line_delimiter(Config) -> weir_socket_cases_framing:line_delimiter(backend(Config)).
@@ -205,6 +215,8 @@ listener_defaults(Config) -> weir_socket_cases_options:listener_defaults(backend
 set_and_get(Config) -> weir_socket_cases_options:set_and_get(backend(Config)).
 set_when_opened(Config) -> weir_socket_cases_options:set_when_opened(backend(Config)).
 last_counts(Config) -> weir_socket_cases_options:last_counts(backend(Config)).
+first_counts(Config) -> weir_socket_cases_options:first_counts(backend(Config)).
+watermarks_together(Config) -> weir_socket_cases_options:watermarks_together(backend(Config)).
 kernel_sees_them(Config) -> weir_socket_cases_options:kernel_sees_them(backend(Config)).
 wrong_values(Config) -> weir_socket_cases_options:wrong_values(backend(Config)).
 raw_options(Config) -> weir_socket_cases_options:raw_options(backend(Config)).
@@ -218,6 +230,7 @@ info(Config) -> weir_socket_cases_options:info(backend(Config)).
 
 shapes_of_data(Config) -> weir_socket_cases_send:shapes_of_data(backend(Config)).
 no_data(Config) -> weir_socket_cases_send:no_data(backend(Config)).
+file_has_no_header(Config) -> weir_socket_cases_send:file_has_no_header(backend(Config)).
 send_not_connected(Config) -> weir_socket_cases_send:send_not_connected(backend(Config)).
 slow_reader(Config) -> weir_socket_cases_send:slow_reader(backend(Config)).
 send_blocks(Config) -> weir_socket_cases_send:send_blocks(backend(Config)).
@@ -238,6 +251,8 @@ exit_on_close(Config) -> weir_socket_cases_close:exit_on_close(backend(Config)).
 exit_on_close_false(Config) -> weir_socket_cases_close:exit_on_close_false(backend(Config)).
 reset_passive(Config) -> weir_socket_cases_close:reset_passive(backend(Config)).
 reset_active(Config) -> weir_socket_cases_close:reset_active(backend(Config)).
+reset_seen_by_send(Config) -> weir_socket_cases_close:reset_seen_by_send(backend(Config)).
+options_after_the_end(Config) -> weir_socket_cases_close:options_after_the_end(backend(Config)).
 linger_resets(Config) -> weir_socket_cases_close:linger_resets(backend(Config)).
 linger_waits(Config) -> weir_socket_cases_close:linger_waits(backend(Config)).
 close_writes_what_is_queued(Config) -> weir_socket_cases_close:close_writes_what_is_queued(backend(Config)).
@@ -264,6 +279,7 @@ descriptors_come_with_data(Config) -> weir_socket_cases_turns:descriptors_come_w
 
 moves(Config) -> weir_socket_cases_owner:moves(backend(Config)).
 moves_what_waits(Config) -> weir_socket_cases_owner:moves_what_waits(backend(Config)).
+stays_when_told(Config) -> weir_socket_cases_owner:stays_when_told(backend(Config)).
 not_owner(Config) -> weir_socket_cases_owner:not_owner(backend(Config)).
 to_self(Config) -> weir_socket_cases_owner:to_self(backend(Config)).
 to_the_dead(Config) -> weir_socket_cases_owner:to_the_dead(backend(Config)).

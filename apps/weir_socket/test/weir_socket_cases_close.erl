@@ -12,6 +12,8 @@
     exit_on_close_false/1,
     reset_passive/1,
     reset_active/1,
+    reset_seen_by_send/1,
+    options_after_the_end/1,
     linger_resets/1,
     linger_waits/1,
     close_writes_what_is_queued/1,
@@ -27,8 +29,8 @@
 ]).
 
 -import(weir_socket_test_lib, [
-    listen/2, accept/1, pair/2, send/2, recv/2, recv/3, close/1, shutdown/2, setopts/2, getopts/2, getopt/2, next/0,
-    nothing/0, start/1, await/1, waits/1, read_all/1, fill/1
+    listen/2, accept/1, pair/2, send/2, recv/2, recv/3, close/1, shutdown/2, setopts/2, getopts/2, getopt/2, getstat/2,
+    next/0, nothing/0, start/1, await/1, waits/1, read_all/1, fill/1
 ]).
 -import(weir_socket_differences, [differs/2]).
 
@@ -175,6 +177,43 @@ reset_passive(B) ->
             nothing()
         end
      || {Show, Reason} <- [{false, closed}, {true, econnreset}]
+    ],
+    ok.
+
+%% The peer has closed, so that the kernel refuses the second send only: it was a reset all the same.
+reset_seen_by_send(B) ->
+    {Socket, Peer} = pair(B, [binary, {active, false}, {show_econnreset, true}]),
+    ok = gen_tcp:close(Peer),
+    Sent = send_until_it_fails(Socket, "x"),
+    Received = recv(Socket, 0),
+    differs(B, reset_seen_by_send) orelse ?assertEqual({{error, econnreset}, {error, econnreset}}, {Sent, Received}),
+    _ = close(Socket),
+    nothing().
+
+%% As long as nobody has closed this end, there are counters, and options of its own.
+options_after_the_end(B) ->
+    [
+        begin
+            {Socket, Peer} = pair(B, [binary, {active, false}, {packet, 1}, {packet_size, 10}]),
+            ok = gen_tcp:send(Peer, <<1, "x", Last/binary>>),
+            {ok, <<"x">>} = recv(Socket, 0),
+            Reset andalso reset(Peer),
+            Last =:= <<>> andalso gen_tcp:close(Peer),
+            ?assertEqual({error, Reason}, recv(Socket, 0)),
+            ?assertMatch({ok, [{recv_oct, _}]}, getstat(Socket, [recv_oct])),
+            differs(B, options_after_the_end) orelse
+                begin
+                    ok = setopts(Socket, [{packet, 2}, list]),
+                    ?assertEqual({ok, [{packet, 2}, {mode, list}]}, getopts(Socket, [packet, nodelay, mode]))
+                end,
+            _ = close(Socket),
+            {error, _} = getstat(Socket, [recv_oct]),
+            {error, _} = getopts(Socket, [packet]),
+            _ = gen_tcp:close(Peer),
+            nothing()
+        end
+     || {Last, Reset, Reason} <- [{<<>>, false, closed}, {<<>>, true, closed}, {<<11>>, false, emsgsize}],
+        not (Reset andalso differs(B, options_after_the_end))
     ],
     ok.
 

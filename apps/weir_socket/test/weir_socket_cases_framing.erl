@@ -9,6 +9,7 @@
     too_large_to_send/1,
     packet_size_passive/1,
     packet_size_active/1,
+    answered_when_too_large/1,
     header_option/1,
     long_lines/1,
     line_delimiter/1,
@@ -111,6 +112,32 @@ packet_size_active(B) ->
             ok = gen_tcp:close(Peer)
         end
      || Type <- [1, 2, 4], Active <- [true, 10]
+    ],
+    ok.
+
+%% With exit_on_close false the connection is open for an answer.
+answered_when_too_large(B) ->
+    [
+        begin
+            Options = [binary, {packet, Type}, {packet_size, 16}, {exit_on_close, false}, {active, Active}],
+            {Socket, Peer} = pair(B, Options),
+            ok = gen_tcp:send(Peer, Request),
+            case Active of
+                true ->
+                    {tcp_error, Socket, emsgsize} = next(),
+                    differs(B, open_after_emsgsize) orelse begin {tcp_closed, Socket} = next() end;
+                false ->
+                    ?assertEqual({error, emsgsize}, recv(Socket, 0))
+            end,
+            ok = setopts(Socket, [{packet, raw}]),
+            ?assertEqual(ok, send(Socket, "too long")),
+            ?assertEqual({ok, <<"too long">>}, gen_tcp:recv(Peer, 8)),
+            _ = close(Socket),
+            _ = gen_tcp:close(Peer),
+            nothing()
+        end
+     || {Type, Request} <- [{4, <<17:32>>}, {http, <<"GET /longer-than-that HTTP/1.1\r\n">>}],
+        Active <- [true, false]
     ],
     ok.
 

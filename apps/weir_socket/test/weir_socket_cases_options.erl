@@ -9,6 +9,8 @@
     set_and_get/1,
     set_when_opened/1,
     last_counts/1,
+    first_counts/1,
+    watermarks_together/1,
     kernel_sees_them/1,
     wrong_values/1,
     raw_options/1,
@@ -130,6 +132,62 @@ last_counts(B) ->
     {ok, [{packet, 2}, {mode, binary}, {active, false}]} = getopts(Socket, [packet, mode, active]),
     ok = close(Socket),
     ok = gen_tcp:close(Peer).
+
+%% setopts takes its list from the end to the beginning.
+first_counts(B) ->
+    {Socket, Peer} = pair(B, [{active, false}]),
+    [
+        begin
+            ok = setopts(Socket, Options),
+            {ok, Got} = getopts(Socket, [Name || {Name, _} <- Expected]),
+            differs(B, last_counts_in_setopts) orelse ?assertEqual({Options, Expected}, {Options, Got})
+        end
+     || {Options, Expected} <- [
+            {[{active, once}, binary, {active, false}], [{active, once}, {mode, binary}]},
+            {[list, binary], [{mode, list}]},
+            {[{packet, 1}, {packet, 2}], [{packet, 1}]},
+            {[{active, false}, {active, true}], [{active, false}]},
+            {[{nodelay, true}, {nodelay, false}], [{nodelay, true}]},
+            {[{linger, {true, 1}}, {linger, {true, 2}}], [{linger, {true, 1}}]},
+            {[{linger, {false, 0}}, {send_timeout, 10}, {send_timeout, 20}], [{send_timeout, 10}]},
+            {[{nodelay, false}, {raw, 6, 1, <<1:32/native>>}], [{nodelay, false}]},
+            {[{raw, 6, 1, <<1:32/native>>}, {raw, 6, 1, <<0:32/native>>}], [{nodelay, true}]}
+        ]
+    ],
+    ok = setopts(Socket, [{linger, {false, 0}}]),
+    ok = close(Socket),
+    ok = gen_tcp:close(Peer),
+    %% Those of an opening too, if they are different options that mean the same.
+    {ok, Listener} = listen(B, [{nodelay, false}, {raw, 6, 1, <<1:32/native>>}]),
+    differs(B, last_counts_in_setopts) orelse ?assertEqual(false, getopt(Listener, nodelay)),
+    ok = close(Listener).
+
+%% The low mark is never above the high one: who is set last takes the other along.
+watermarks_together(B) ->
+    [
+        begin
+            {Socket, Peer} = pair(B, Side, []),
+            ok = setopts(Socket, Options),
+            {ok, Got} = getopts(Socket, [high_watermark, low_watermark]),
+            ?assertEqual({Options, Expected}, {Options, [Value || {_, Value} <- Got]}),
+            ok = close(Socket),
+            ok = gen_tcp:close(Peer)
+        end
+     || not differs(B, {option, high_watermark}),
+        Side <- [connected, accepted],
+        {Options, Expected} <- [
+            {[{high_watermark, 10}], [10, 10]},
+            {[{low_watermark, 50_000}], [50_000, 50_000]},
+            {[{high_watermark, 4096}], [4096, 4096]},
+            {[{high_watermark, 4095}], [4095, 4095]},
+            {[{high_watermark, 4097}], [4097, 4096]},
+            {[{low_watermark, 8192}], [8192, 8192]},
+            {[{low_watermark, 8193}], [8193, 8193]},
+            {[{high_watermark, 10}, {low_watermark, 50_000}], [10, 10]},
+            {[{low_watermark, 50_000}, {high_watermark, 10}], [50_000, 50_000]}
+        ]
+    ],
+    nothing().
 
 %% What is set by name is what the kernel has: asked by number.
 kernel_sees_them(B) ->

@@ -6,6 +6,7 @@
 -export([
     moves/1,
     moves_what_waits/1,
+    stays_when_told/1,
     not_owner/1,
     to_self/1,
     to_the_dead/1,
@@ -73,6 +74,28 @@ moves_what_waits(B) ->
     ?assertEqual([{tcp, Second, <<I>>} || I <- [1, 2, 3]] ++ [{tcp_passive, Second}], await(Newer)),
     ok = gen_tcp:close(Its),
     nothing().
+
+%% Who has been told that the socket is closed keeps it, and what came before.
+stays_when_told(B) ->
+    {Socket, Peer} = pair(B, [binary, {active, true}]),
+    ok = gen_tcp:send(Peer, "last"),
+    ok = gen_tcp:close(Peer),
+    eventually(fun() -> process_info(self(), message_queue_len) =:= {message_queue_len, 2} end),
+    New = start(fun() ->
+        receive done -> process_info(self(), message_queue_len) end
+    end),
+    Result = controlling_process(Socket, element(1, New)),
+    differs(B, moves_when_told) orelse ?assertEqual({error, closed}, Result),
+    element(1, New) ! done,
+    Moved = await(New),
+    differs(B, moves_when_told) orelse
+        begin
+            ?assertEqual({message_queue_len, 0}, Moved),
+            {tcp, Socket, <<"last">>} = next(),
+            {tcp_closed, Socket} = next(),
+            nothing()
+        end,
+    _ = close(Socket).
 
 not_owner(B) ->
     {Socket, Peer} = pair(B, [binary, {active, false}]),

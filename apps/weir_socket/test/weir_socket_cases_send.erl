@@ -6,6 +6,7 @@
 -export([
     shapes_of_data/1,
     no_data/1,
+    file_has_no_header/1,
     send_not_connected/1,
     slow_reader/1,
     send_blocks/1,
@@ -22,6 +23,44 @@
     start/1, await/1, waits/1, eventually/1, read_all/1, fill/1
 ]).
 -import(weir_socket_differences, [differs/2]).
+
+%% What sendfile sends are bytes, whatever a packet is.
+file_has_no_header(B) ->
+    File = weir_socket_test_lib:tmp("file"),
+    Content = fill(300_000),
+    ok = file:write_file(File, Content),
+    [
+        begin
+            {Socket, Peer} = pair(B, [binary, {active, false}, {packet, Type}]),
+            Reader = start(fun() -> gen_tcp:recv(Peer, 300_000 + 2 * Type + 2) end),
+            ok = send(Socket, "a"),
+            ?assertEqual({ok, 300_000}, file:sendfile(File, Socket)),
+            ok = send(Socket, "b"),
+            ?assertEqual({ok, <<1:Type/unit:8, "a", Content/binary, 1:Type/unit:8, "b">>}, await(Reader)),
+            ok = close(Socket),
+            _ = gen_tcp:close(Peer)
+        end
+     || Type <- [0, 1, 2, 4]
+    ],
+    part_of_a_file(B, File, Content).
+
+part_of_a_file(B, File, Content) ->
+    {Socket, Peer} = pair(B, [{active, false}]),
+    {ok, Open} = file:open(File, [read, raw]),
+    {ok, 7} = file:position(Open, 7),
+    [
+        begin
+            ?assertEqual({ok, Sent}, file:sendfile(Open, Socket, Offset, Bytes, [])),
+            Expected = binary:part(Content, Offset, Sent),
+            Sent > 0 andalso ?assertEqual({ok, Expected}, gen_tcp:recv(Peer, Sent))
+        end
+     || {Offset, Bytes, Sent} <- [{5, 9, 9}, {299_999, 0, 1}, {299_990, 20, 10}, {0, 1, 1}]
+    ],
+    {ok, 7} = file:position(Open, cur),
+    ok = file:close(Open),
+    ok = close(Socket),
+    ok = gen_tcp:close(Peer),
+    nothing().
 
 shapes_of_data(B) ->
     {Socket, Peer} = pair(B, [binary, {active, false}]),

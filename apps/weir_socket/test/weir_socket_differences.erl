@@ -87,6 +87,8 @@ delivery() ->
             "While a process waits in recv, recv in another process returns `{error, ealready}`."},
         {killed_receiver, [inet, socket],
             "What a process waits for in recv when it is killed is lost."},
+        {moves_when_told, [socket],
+            "A socket whose owner has been told that it is closed can be given to another."},
         {active_after_failed_move, [inet],
             "When the new owner is dead already, controlling_process leaves the socket passive."}
     ].
@@ -110,6 +112,10 @@ closing() ->
             "26 or 27 on)."},
         {sends_when_closed, [socket],
             "After `{tcp_closed, Socket}` with `{exit_on_close, true}` send may return `ok`."},
+        {reset_seen_by_send, [socket],
+            "With `show_econnreset` a send to a peer that has closed returns `closed`, not `econnreset`."},
+        {options_after_the_end, [socket],
+            "When the peer has closed or a packet was too long, options are those of the kernel, or an error."},
         {closed_twice, [{socket, until, 26}],
             "The second close returns `{error, closed}` (until OTP 25 or 26)."},
         {options_when_closed, [{socket, until, 26}],
@@ -122,6 +128,8 @@ closing() ->
 
 options() ->
     [
+        {last_counts_in_setopts, [socket],
+            "setopts takes its list from the beginning to the end; the others the other way round."},
         {{default, buffer}, [socket, weir],
             "The default of `buffer`: 1460 with the inet backend (from OTP 28 on 9216), 8192 with the socket backend, "
             "65536 for weir_socket."},

@@ -12,10 +12,10 @@ suite() -> [{timetrap, {minutes, 1}}].
 all() ->
     [
         defaults, where_to_bind, families, last_wins, raw_is_kept, active_is_last, modes, netns, policies,
-        kernel_environment, refused_by_name, refused_by_setopts, constants, wrong_values, limits, checks_as_gen_tcp,
-        no_lists, to_get, exits_as_gen_tcp, errors_of_the_kernel, set_and_read, read_by_socket, linger, raw, raw_limits,
-        raw_on_the_kernel, device, service_and_priority, local_nodelay, nif_refuses_types, not_options_of_the_kernel,
-        all_or_up_to_the_first, closed, before_and_after_binding
+        kernel_environment, refused_by_name, refused_by_setopts, constants, not_had, wrong_values, limits,
+        checks_as_gen_tcp, no_lists, to_get, exits_as_gen_tcp, errors_of_the_kernel, set_and_read, read_by_socket,
+        linger, raw, raw_limits, raw_on_the_kernel, device, service_and_priority, local_nodelay, nif_refuses_types,
+        not_options_of_the_kernel, all_or_down_to_the_last, closed, before_and_after_binding
     ].
 
 init_per_suite(Config) ->
@@ -56,22 +56,22 @@ families(_) ->
     #{family := undefined} = opening([{ip, {1, 2, 3, 4}}]).
 
 last_wins(_) ->
-    [{mode, list}, {nodelay, false}] = settings([{nodelay, true}, {nodelay, false}]),
+    [{nodelay, false}, {mode, list}] = settings([{nodelay, true}, {nodelay, false}]),
     [{mode, binary}] = settings([binary]),
     #{active := once} = opening([{active, false}, {active, once}]).
 
 raw_is_kept(_) ->
-    [{mode, list}, {{raw, 6, 1}, <<1>>}, {{raw, 6, 1}, <<2>>}] = settings([{raw, 6, 1, <<1>>}, {raw, {6, 1, <<2>>}}]).
+    [{{raw, 6, 1}, <<2>>}, {{raw, 6, 1}, <<1>>}, {mode, list}] = settings([{raw, 6, 1, <<1>>}, {raw, {6, 1, <<2>>}}]).
 
 %% Data that has come already is to be delivered as the other options say.
 active_is_last(_) ->
-    {ok, [{packet, 4}, {mode, binary}, {active, 1}, {active, 2}]} =
+    {ok, [{mode, binary}, {packet, 4}, {active, 2}, {active, 1}]} =
         weir_socket_opts:to_set([{active, 1}, {packet, 4}, {active, 2}, binary]).
 
 modes(_) ->
-    {ok, [{mode, binary}, {mode, list}]} = weir_socket_opts:to_set([binary, list]),
+    {ok, [{mode, list}, {mode, binary}]} = weir_socket_opts:to_set([binary, list]),
     {ok, [{mode, list}]} = weir_socket_opts:to_set([{mode, list}]),
-    {ok, [{packet, 0}, {packet, line}]} = weir_socket_opts:to_set([{packet, raw}, {packet, line}]).
+    {ok, [{packet, line}, {packet, 0}]} = weir_socket_opts:to_set([{packet, raw}, {packet, line}]).
 
 netns(_) ->
     #{netns := <<"/run/netns/x">>} = opening([{netns, "/run/netns/x"}]),
@@ -101,18 +101,18 @@ kernel_environment(_) ->
         [{mode, binary}, {nodelay, true}] = lists:sort(settings([])),
         [{mode, binary}, {nodelay, false}] = lists:sort(settings([{nodelay, false}]))
     end),
-    With(inet_default_listen_options, {nodelay, true}, fun() -> [{mode, list}, {nodelay, true}] = settings([]) end),
+    With(inet_default_listen_options, {nodelay, true}, fun() -> [{nodelay, true}, {mode, list}] = settings([]) end),
     With(inet_default_listen_options, {active, false}, fun() -> #{active := true} = opening([]) end),
     With(inet_default_connect_options, [{nodelay, true}], fun() ->
         [{mode, list}] = settings([]),
-        {ok, #{settings := [{mode, list}, {nodelay, true}]}} = weir_socket_opts:open(connect, [])
+        {ok, #{settings := [{nodelay, true}, {mode, list}]}} = weir_socket_opts:open(connect, [])
     end),
     With(inet_default_connect_options, [{no_such, true}], fun() -> badarg = weir_socket_opts:open(connect, []) end).
 
 refused() ->
     [
         {tcp_module, inet_tcp}, {inet_backend, socket}, {deliver, port}, {high_msgq_watermark, 8192},
-        {low_msgq_watermark, 4096}, {recvtos, true}, {recvtclass, true}, {recvttl, true}, {pktoptions, []},
+        {low_msgq_watermark, 4096}, {recvtos, true}, {recvtclass, true}, {recvttl, true}, {pktoptions, [tos]},
         {exclusiveaddruse, true}, {debug, true}, {read_ahead, false}
     ].
 
@@ -135,6 +135,16 @@ constants(_) ->
     {ok, []} = weir_socket_opts:to_set([{deliver, term}, {read_ahead, true}]),
     {ok, Socket} = weir_socket:listen(0, [{deliver, term}]),
     {ok, [{deliver, term}, {read_ahead, true}]} = weir_socket:getopts(Socket, [deliver, read_ahead]),
+    Off = [{recvtos, false}, {recvttl, false}, {recvtclass, false}, {debug, false}, {pktoptions, []}],
+    ok = weir_socket:setopts(Socket, Off),
+    {ok, Off} = weir_socket:getopts(Socket, [Key || {Key, _} <- Off]),
+    ok = weir_socket:close(Socket).
+
+%% What a socket of ours does not have is left out, and the others are answered.
+not_had(_) ->
+    {ok, Socket} = weir_socket:listen(0, []),
+    {ok, [{nodelay, false}, {recvtos, false}]} =
+        weir_socket:getopts(Socket, [nodelay, high_msgq_watermark, low_msgq_watermark, netns, read_packets, recvtos]),
     ok = weir_socket:close(Socket).
 
 wrong() ->
@@ -181,7 +191,7 @@ limits(_) ->
         ]
     ],
     %% As for gen_tcp, what is too small is the least that makes sense.
-    {ok, [{buffer, 1}, {high_watermark, 0}, {low_watermark, 0}]} =
+    {ok, [{low_watermark, 0}, {high_watermark, 0}, {buffer, 1}]} =
         weir_socket_opts:to_set([{buffer, 0}, {high_watermark, -1}, {low_watermark, -5}]),
     #{backlog := 0} = opening([{backlog, 0}]),
     badarg = weir_socket_opts:open(listen, [{backlog, -1}]),
@@ -239,7 +249,7 @@ to_get(_) ->
     {ok, [{{raw, 6, 1}, {key, {raw, 6, 1, <<0>>}}}]} = weir_socket_opts:to_get([{raw, {6, 1, <<0>>}}]),
     [
         badarg = weir_socket_opts:to_get([Wrong])
-     || Wrong <- [no_such, 1, {raw, 6, 1}, {raw, 6, 1, -1}, {raw, a, 1, 4}, pktoptions, backlog, binary, {active, true}]
+     || Wrong <- [no_such, 1, {raw, 6, 1}, {raw, 6, 1, -1}, {raw, a, 1, 4}, tcp_module, backlog, binary, {active, true}]
     ].
 
 %% ---------------------------------------------------------------- sockets
@@ -412,13 +422,13 @@ not_options_of_the_kernel(_) ->
     _ = weir_socket_nif:close_now(Sock),
     ok.
 
-%% A wrong option sets nothing; one that the kernel refuses, nothing from there on.
-all_or_up_to_the_first(_) ->
+%% A wrong option sets nothing; one that the kernel refuses, nothing that stands before it.
+all_or_down_to_the_last(_) ->
     {ok, Socket} = weir_socket:listen(0, []),
     {error, einval} = weir_socket:setopts(Socket, [{keepalive, true}, {no_such, 1}]),
     {ok, [{keepalive, false}]} = weir_socket:getopts(Socket, [keepalive]),
     {error, enoprotoopt} = weir_socket:setopts(Socket, [{keepalive, true}, {raw, 6, 9999, <<0:32>>}, {nodelay, true}]),
-    {ok, [{keepalive, true}, {nodelay, false}]} = weir_socket:getopts(Socket, [keepalive, nodelay]),
+    {ok, [{keepalive, false}, {nodelay, true}]} = weir_socket:getopts(Socket, [keepalive, nodelay]),
     ok = weir_socket:close(Socket).
 
 closed(_) ->
