@@ -8,7 +8,7 @@
 #include <erl_nif.h>
 
 #define WEIR_ATOMS(X) \
-    X(ok) X(error) X(wait) X(again) X(busy) X(nothing) X(gone) X(stale) X(decode) X(more) X(msg) X(none) \
+    X(ok) X(error) X(wait) X(again) X(busy) X(nothing) X(gone) X(stale) X(decode) X(resume) X(more) X(msg) X(none) \
     X(retry) \
     X(true) X(false) X(once) X(undefined) X(infinity) X(closed) X(timeout) X(not_owner) X(badarg) X(unknown) \
     X(tcp) X(tcp_closed) X(tcp_error) X(tcp_passive) X(weir_socket) \
@@ -22,7 +22,7 @@
     X(state) X(owner) X(pollset) X(fd) X(domain) X(open) X(connecting) X(connected) X(listening) X(flushing) \
     X(receivers) X(acceptors) X(senders) X(buffered) X(readable) X(ended) X(counters) \
     X(sockets) X(slots) X(slots_made) X(poller) X(polls) X(empty_polls) X(events) X(resources) \
-    X(accepted) X(delivered) X(kicks)
+    X(accepted) X(delivered) X(kicks) X(load)
 
 #define X(name) extern ERL_NIF_TERM weir_am_##name;
 WEIR_ATOMS(X)

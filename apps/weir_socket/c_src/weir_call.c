@@ -38,7 +38,7 @@ void weir_call_done(struct weir_call *call)
     if (!sock) return;
     call->corpse = NULL;
     weir_pollset_leave(sock->pollset, sock->slot);
-    if (sock->weighed) weir_pollset_weigh(sock->pollset, -1);
+    weir_sock_lighten(sock);
     if (call->corpse_fd >= 0) {
         /* A duplicate elsewhere would keep it in the set. */
         if (call->corpse_attached) weir_pollset_remove(sock->pollset, call->corpse_fd);

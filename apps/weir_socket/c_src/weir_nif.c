@@ -237,26 +237,13 @@ NIF(nif_send_raw)
 
 /* ---------------------------------------------------------------- ownership and options */
 
-/* Delivers what one turn did not get to: of set and give, which have done all but that. */
-NIF(nif_resume)
+/* Leaves to the poller what set and give have not done: bytes for a decoder, or more to deliver than one turn allows. */
+static ERL_NIF_TERM or_ask(ErlNifEnv *env, struct weir_sock *sock, ERL_NIF_TERM result)
 {
-    SOCK(sock);
-    CALL(call);
-    weir_sock_resume(&call, sock);
-    if (call.more) return enif_schedule_nif(env, "resume", 0, nif_resume, argc, argv);
-    if (call.decode) weir_pollset_decode(env, sock->pollset, sock);
+    if (result != weir_am_decode && result != weir_am_resume) return result;
+    if (result == weir_am_resume) enif_consume_timeslice(env, 100);
+    weir_pollset_ask(env, sock->pollset, result, sock);
     return weir_am_ok;
-}
-
-static ERL_NIF_TERM or_resume(ErlNifEnv *env, struct weir_sock *sock, ERL_NIF_TERM result, const ERL_NIF_TERM argv[])
-{
-    if (result == weir_am_decode) {
-        weir_pollset_decode(env, sock->pollset, sock);
-        return weir_am_ok;
-    }
-    if (result != weir_am_again) return result;
-    enif_consume_timeslice(env, 100);
-    return enif_schedule_nif(env, "resume", 0, nif_resume, 1, argv);
 }
 
 NIF(nif_hold)
@@ -273,7 +260,7 @@ NIF(nif_give)
     ErlNifPid pid;
 
     if (!enif_get_local_pid(env, argv[1], &pid)) return enif_make_badarg(env);
-    return or_resume(env, sock, weir_sock_give(&call, sock, &pid, argv[2]), argv);
+    return or_ask(env, sock, weir_sock_give(&call, sock, &pid, argv[2]));
 }
 
 static ERL_NIF_TERM set_active(ErlNifEnv *env, struct weir_sock *sock, ERL_NIF_TERM value)
@@ -296,7 +283,7 @@ NIF(nif_set)
     ERL_NIF_TERM result;
     int error;
 
-    if (argv[1] == weir_am_active) return or_resume(env, sock, set_active(env, sock, argv[2]), argv);
+    if (argv[1] == weir_am_active) return or_ask(env, sock, set_active(env, sock, argv[2]));
     weir_lock(&sock->rx.lock);
     weir_lock(&sock->tx.lock);
     if ((sock->fd < 0 && !has_ended(sock)) || sock->state == WEIR_FLUSHING) {
@@ -323,8 +310,8 @@ NIF(nif_set)
     weir_call_done(&call);
     if (error < 0) return weir_refusal(env, weir_am_closed);
     if (error > 0) return weir_error(env, error);
-    result = call.more ? weir_am_again : call.decode ? weir_am_decode : weir_am_ok;
-    return or_resume(env, sock, result, argv);
+    result = call.more ? weir_am_resume : call.decode ? weir_am_decode : weir_am_ok;
+    return or_ask(env, sock, result);
 }
 
 NIF(nif_get)
@@ -407,6 +394,12 @@ NIF(nif_serve)
     return pollset ? weir_pollset_serve(env, pollset) : enif_make_badarg(env);
 }
 
+NIF(nif_resume)
+{
+    SOCK(sock);
+    return weir_pollset_resume(env, sock);
+}
+
 NIF(nif_poll)
 {
     struct weir_pollset *pollset = get_pollset(env, argv[0]);
@@ -436,7 +429,7 @@ static int load(ErlNifEnv *env, void **priv, ERL_NIF_TERM info)
     load_statics(env);
     if (!enif_get_uint(env, info, &count) || count == 0 || count > 4096) return 1;
     if (!weir_sock_load(env) || !weir_watch_load(env)) return 2;
-    *priv = weir_pollsets_load(env, count);
+    *priv = weir_pollsets_load(count);
     return *priv ? 0 : 3;
 }
 
@@ -446,16 +439,16 @@ static int upgrade(ErlNifEnv *env, void **priv, void **old, ERL_NIF_TERM info)
     (void)info;
     load_statics(env);
     if (!weir_sock_load(env) || !weir_watch_load(env)) return 2;
-    if (!weir_pollsets_upgrade(env, *old)) return 1;
+    if (!weir_pollsets_upgrade(*old)) return 1;
     *priv = *old;
     return 0;
 }
 
-/* One version less. With the last, there is nobody who could use a socket. */
+/* One version less. With the last there is no socket any more: the runtime calls this when all of them are gone. */
 static void unload(ErlNifEnv *env, void *priv)
 {
-    struct weir_shared *shared = priv;
-    if (shared->users == 1) weir_sock_end_all(env);
+    (void)env;
+    (void)priv;
     weir_pollsets_unload();
 }
 
@@ -493,6 +486,7 @@ static ErlNifFunc functions[] = {
     {"pollsets", 0, nif_pollsets, 0},
     {"serve", 1, nif_serve, 0},
     {"poll", 1, nif_poll, 0},
+    {"resume", 1, nif_resume, 0},
     {"pollset_info", 1, nif_pollset_info, 0},
 };
 

@@ -43,11 +43,13 @@ struct weir_shared {
 /* To be raised whenever a structure of weir_sock.h, weir_pollset.h, weir_wait.h or weir_delivery.h changes. */
 #define WEIR_LAYOUT 2
 
-/* Events taken at once: enough to share the calls among many, few enough that the last does not wait long. */
+/* Sockets served in a turn: enough to share the calls among many, few enough that the last does not wait long. */
 #define WEIR_POLL_BATCH 64
 
 struct weir_pollset {
     struct weir_shared *shared;
+    /* The sockets that belong to it, and one for the library as long as that is loaded. The last one frees it. */
+    atomic_uint mentions;
     unsigned number;
     int epfd;
     /* Guards the slots and the poller. A leaf: nothing is locked while it is held. */
@@ -60,10 +62,10 @@ struct weir_pollset {
     ErlNifEnv *env;
     /* Whose event the last poll that found one ended with. For who is in poll. */
     weir_slot_name last;
-    /* Sockets that have more to deliver than one turn allows, each with a reference. For who is in poll. */
-    struct weir_sock *ready[WEIR_POLL_BATCH];
-    unsigned readies;
-    /* Members; and those of them that count when a set is chosen: not those that listen. */
+    /* Sockets that have more to deliver than one turn allows, in order, each with a reference. For who is in poll. */
+    struct weir_sock *first_listed, *last_listed;
+    unsigned listed;
+    /* Members; and sockets that count when a set is chosen: all that it was chosen for, but those that listen. */
     atomic_uint sockets, load;
     /* Written by the poller only. */
     atomic_ullong polls, empty, events, delivered;
@@ -76,14 +78,21 @@ static inline void weir_count(atomic_ullong *counter, unsigned more)
     atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + more, memory_order_relaxed);
 }
 
-/* Makes as many sets, each a resource. NULL: no memory or no descriptors. */
-struct weir_shared *weir_pollsets_load(ErlNifEnv *env, unsigned count);
+/*
+ * Makes as many sets. NULL: no memory or no descriptors; then nothing is left behind. No resource is made, for its type
+ * does not exist before load has returned.
+ */
+struct weir_shared *weir_pollsets_load(unsigned count);
 
-/* Takes over the sets of a version that was loaded before. False: its layout is another, or there is no memory. */
-bool weir_pollsets_upgrade(ErlNifEnv *env, struct weir_shared *shared);
+/* Takes over the sets of a version that was loaded before. False: its layout is another. */
+bool weir_pollsets_upgrade(struct weir_shared *shared);
 
 /* The sets are closed and freed when no socket mentions them. */
 void weir_pollsets_unload(void);
+
+/* A mention more, and one less. */
+void weir_pollset_keep(struct weir_pollset *pollset);
+void weir_pollset_release(struct weir_pollset *pollset);
 
 unsigned weir_pollsets_count(void);
 struct weir_pollset *weir_pollset_number(unsigned number);
@@ -93,29 +102,31 @@ enum { WEIR_LEAST_LOADED = -1, WEIR_ROUND_ROBIN = -2, WEIR_SCHEDULER = -3 };
 
 /* default | least_loaded | round_robin | scheduler | 0..N-1. False: it is none. */
 bool weir_pollset_policy(ErlNifEnv *env, ERL_NIF_TERM term, int *policy);
+
+/* It has counted one more already, so that sockets that are made at the same time see each other. */
 struct weir_pollset *weir_pollset_choose(int policy);
 
 /* A slot for a socket, and back. */
 bool weir_pollset_enter(struct weir_pollset *pollset, struct weir_sock *sock, weir_slot_name *name);
 bool weir_pollset_leave(struct weir_pollset *pollset, weir_slot_name name);
 
-/* One more, or one less, that counts when a set is chosen. */
-void weir_pollset_weigh(struct weir_pollset *pollset, int more);
-
-/* A socket that is a member, with a reference; NULL: there is none. */
-struct weir_sock *weir_pollset_member(struct weir_pollset *pollset);
+/* One less that counts when a set is chosen. */
+void weir_pollset_lighten(struct weir_pollset *pollset);
 
 /* 0 or an errno. */
 int weir_pollset_add(struct weir_pollset *pollset, int fd, weir_slot_name name);
 void weir_pollset_remove(struct weir_pollset *pollset, int fd);
 void weir_pollset_kick(struct weir_pollset *pollset, int fd, weir_slot_name name);
 
-/* Sends {decode, Sock} to the poller. No lock is held. */
-void weir_pollset_decode(ErlNifEnv *env, struct weir_pollset *pollset, struct weir_sock *sock);
+/* Sends {decode, Sock} or {resume, Sock} to the poller. No lock is held. */
+void weir_pollset_ask(ErlNifEnv *env, struct weir_pollset *pollset, ERL_NIF_TERM what, struct weir_sock *sock);
+
+/* See weir_socket_nif:resume/1. */
+ERL_NIF_TERM weir_pollset_resume(ErlNifEnv *env, struct weir_sock *sock);
 
 /*
  * The calling process is the set's poller from now on. What the one before has left undone is done again: all members
- * are looked at once more, and those with bytes for a decoder are sent to it as by weir_pollset_decode. The caller gets
+ * are looked at once more, and it is asked for what those need that have something to deliver. The caller gets
  * the descriptor of epoll.
  */
 ERL_NIF_TERM weir_pollset_serve(ErlNifEnv *env, struct weir_pollset *pollset);

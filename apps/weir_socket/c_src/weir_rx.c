@@ -240,6 +240,11 @@ static void end(struct weir_call *call, struct weir_sock *sock, int error)
     if (error == ECONNRESET && !sock->delivery.show_econnreset) error = 0;
     sock->rx.ended = true;
     sock->rx.readable = false;
+    if (sock->lent && (failed || sock->delivery.exit_on_close)) {
+        weir_lock(&sock->tx.lock);
+        weir_sock_withdraw(sock);
+        weir_unlock(&sock->tx.lock);
+    }
     weir_view_release(sock);
     weir_waits_answer_all(call, &sock->rx.waits,
         error ? weir_error(call->build, error) : weir_refusal(call->build, weir_am_closed));
@@ -323,7 +328,7 @@ ERL_NIF_TERM weir_rx_set_active(struct weir_call *call, struct weir_sock *sock, 
     if (sock->state != WEIR_CONNECTED) return weir_am_ok;
     if (weir_buffered(sock) > 0) sock->rx.undecoded = true;
     if (is_wanted(sock) && (sock->rx.readable || weir_buffered(sock) > 0)) run(call, sock);
-    if (call->more) return weir_am_again;
+    if (call->more) return weir_am_resume;
     return call->decode ? weir_am_decode : weir_am_ok;
 }
 

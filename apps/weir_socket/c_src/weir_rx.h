@@ -25,7 +25,7 @@ void weir_rx_refuse(struct weir_call *call, struct weir_sock *sock);
 
 /*
  * Held. The option active, and delivery of what is there already. The caller gets ok, an error, decode:
- * weir_socket_decode is to be told, or again: there is more to deliver, call weir_sock_resume.
+ * weir_socket_decode is to be told, or resume: there is more to deliver. Both are for weir_pollset_ask.
  */
 ERL_NIF_TERM weir_rx_set_active(struct weir_call *call, struct weir_sock *sock, ERL_NIF_TERM value);
 

@@ -27,10 +27,11 @@ static void destroy(ErlNifEnv *env, void *object)
     weir_tx_release(sock);
     weir_waits_free(&sock->rx.waits);
     weir_waits_free(&sock->tx.waits);
+    weir_sock_lighten(sock);
     pthread_mutex_destroy(&sock->rx.lock);
     pthread_mutex_destroy(&sock->tx.lock);
     atomic_fetch_sub_explicit(&sock->pollset->shared->resources, 1, memory_order_relaxed);
-    enif_release_resource(sock->pollset);
+    weir_pollset_release(sock->pollset);
 }
 
 static void begin_close(struct weir_call *call, struct weir_sock *sock);
@@ -74,11 +75,12 @@ struct weir_sock *weir_sock_get(ErlNifEnv *env, ERL_NIF_TERM term)
 struct weir_sock *weir_sock_new(ErlNifEnv *env, int fd, int domain, enum weir_state state, int policy,
     const ErlNifPid *owner, const struct weir_delivery *delivery, int *error)
 {
-    struct weir_pollset *pollset = weir_pollset_choose(policy);
     struct weir_sock *sock = enif_alloc_resource(type, sizeof *sock);
+    struct weir_pollset *pollset;
 
     *error = ENOMEM;
     if (!sock) return NULL;
+    pollset = weir_pollset_choose(policy);
     memset(sock, 0, sizeof *sock);
     pthread_mutex_init(&sock->rx.lock, NULL);
     pthread_mutex_init(&sock->tx.lock, NULL);
@@ -92,7 +94,9 @@ struct weir_sock *weir_sock_new(ErlNifEnv *env, int fd, int domain, enum weir_st
     sock->owner = *owner;
     sock->policy = policy;
     sock->pollset = pollset;
-    enif_keep_resource(pollset);
+    weir_pollset_keep(pollset);
+    sock->weighed = true;
+    if (state == WEIR_LISTENING) weir_sock_lighten(sock);
     atomic_fetch_add_explicit(&pollset->shared->resources, 1, memory_order_relaxed);
     if (delivery) sock->delivery = *delivery;
     else weir_delivery_init(&sock->delivery);
@@ -115,15 +119,17 @@ struct weir_sock *weir_sock_new(ErlNifEnv *env, int fd, int domain, enum weir_st
     return NULL;
 }
 
+void weir_sock_lighten(struct weir_sock *sock)
+{
+    if (sock->weighed) weir_pollset_lighten(sock->pollset);
+    sock->weighed = false;
+}
+
 int weir_sock_attach(struct weir_sock *sock)
 {
     if (sock->attached) return 0;
     int error = weir_pollset_add(sock->pollset, sock->fd, sock->slot);
     if (!error) sock->attached = true;
-    if (!error && !sock->weighed && sock->state != WEIR_LISTENING) {
-        sock->weighed = true;
-        weir_pollset_weigh(sock->pollset, 1);
-    }
     return error;
 }
 
@@ -153,6 +159,13 @@ int weir_sock_linger(const struct weir_sock *sock)
     return linger.l_onoff ? linger.l_linger : -1;
 }
 
+void weir_sock_withdraw(struct weir_sock *sock)
+{
+    if (!sock->lent || !sock->attached || sock->fd < 0) return;
+    weir_pollset_remove(sock->pollset, sock->fd);
+    sock->attached = false;
+}
+
 void weir_sock_detach(struct weir_call *call, struct weir_sock *sock, bool linger)
 {
     if (sock->state == WEIR_CLOSED) return;
@@ -160,6 +173,7 @@ void weir_sock_detach(struct weir_call *call, struct weir_sock *sock, bool linge
         struct linger off = {0, 0};
         setsockopt(sock->fd, SOL_SOCKET, SO_LINGER, &off, sizeof off);
     }
+    weir_sock_withdraw(sock);
     sock->state = WEIR_CLOSED;
     call->corpse = sock;
     call->corpse_fd = sock->fd;
@@ -185,17 +199,30 @@ static void disown(struct weir_call *call, struct weir_sock *sock)
     sock->delivery.active = WEIR_PASSIVE;
 }
 
+/* The user's own limit stays if it is a shorter one. 0 is the system's, which is 15 minutes or so. */
+static void limit_flushing(int fd)
+{
+    unsigned timeout = 0;
+    socklen_t size = sizeof timeout;
+
+    if (getsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &timeout, &size) == 0 && timeout > 0 &&
+        timeout <= FLUSH_TIMEOUT_MS)
+        return;
+    timeout = FLUSH_TIMEOUT_MS;
+    setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &timeout, sizeof timeout);
+}
+
 /* Ends receiving. What is queued is left to the poller, in the state flushing, unless it is to be dropped. */
 static void begin_close(struct weir_call *call, struct weir_sock *sock)
 {
+    bool flushing = sock->state == WEIR_CONNECTED && weir_tx_queued(sock) > 0 && weir_sock_linger(sock) != 0;
+
     disown(call, sock);
+    if (!flushing) weir_sock_withdraw(sock);
     weir_rx_refuse(call, sock);
-    if (sock->state != WEIR_CONNECTED || weir_tx_queued(sock) == 0 || weir_sock_linger(sock) == 0) return;
+    if (!flushing) return;
     sock->state = WEIR_FLUSHING;
-    if (sock->domain != AF_UNIX) {
-        unsigned timeout = FLUSH_TIMEOUT_MS;
-        setsockopt(sock->fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &timeout, sizeof timeout);
-    }
+    if (sock->domain != AF_UNIX) limit_flushing(sock->fd);
     weir_tx_refuse_senders(call, sock);
 }
 
@@ -232,19 +259,6 @@ ERL_NIF_TERM weir_sock_close(struct weir_call *call, struct weir_sock *sock, ERL
     weir_unlock(&sock->rx.lock);
     weir_call_done(call);
     return result;
-}
-
-void weir_sock_end_all(ErlNifEnv *env)
-{
-    for (unsigned i = 0; i < weir_pollsets_count(); i++) {
-        struct weir_sock *sock;
-        while ((sock = weir_pollset_member(weir_pollset_number(i)))) {
-            struct weir_call call;
-            weir_call_init(&call, env);
-            weir_sock_close(&call, sock, weir_am_undefined, false, false);
-            enif_release_resource(sock);
-        }
-    }
 }
 
 ERL_NIF_TERM weir_sock_shutdown(struct weir_call *call, struct weir_sock *sock, int how)
@@ -335,6 +349,7 @@ ERL_NIF_TERM weir_sock_listen(struct weir_sock *sock, ErlNifEnv *env, int backlo
         sock->state = WEIR_LISTENING;
         error = weir_sock_attach(sock);
         if (error) sock->state = WEIR_OPEN;
+        else weir_sock_lighten(sock);
     }
     weir_unlock(&sock->tx.lock);
     weir_unlock(&sock->rx.lock);
@@ -457,14 +472,14 @@ void weir_sock_resume(struct weir_call *call, struct weir_sock *sock)
     weir_call_done(call);
 }
 
-bool weir_sock_is_decoding(struct weir_sock *sock)
+ERL_NIF_TERM weir_sock_unfinished(struct weir_sock *sock)
 {
-    bool decoding;
+    ERL_NIF_TERM what = 0;
 
     weir_lock(&sock->rx.lock);
-    decoding = sock->state == WEIR_CONNECTED && sock->delivery.decode && sock->delivery.active != WEIR_PASSIVE &&
-        weir_buffered(sock) > 0;
-    if (decoding) sock->rx.undecoded = true;
+    if (sock->state == WEIR_CONNECTED && sock->delivery.active != WEIR_PASSIVE && weir_buffered(sock) > 0)
+        what = sock->delivery.decode ? weir_am_decode : weir_am_resume;
+    if (what) sock->rx.undecoded = true;
     weir_unlock(&sock->rx.lock);
-    return decoding;
+    return what;
 }

@@ -85,7 +85,7 @@ struct weir_sock {
     int domain;
     bool attached;
     bool monitored;
-    /* It counts in the load of its set. */
+    /* It counts in the load of its set: since it was made, until it listens or is closed. */
     bool weighed;
     struct weir_delivery delivery;
     ErlNifPid owner;
@@ -99,6 +99,13 @@ struct weir_sock {
     /* How the sets of accepted sockets are chosen. */
     int policy;
     weir_slot_name slot;
+    /*
+     * For who is in poll: whether it is in the list of its set of those that have more to deliver, the next one there,
+     * and what has happened to it since it was put there.
+     */
+    bool listed;
+    struct weir_sock *next_listed;
+    uint32_t events;
     /* The poller is to look at sending when the descriptor is writable. Set before the last try to write. */
     atomic_bool pending;
 };
@@ -126,7 +133,7 @@ struct weir_call {
     bool more;
 };
 
-/* Messages of one socket in one turn: a fraction of a millisecond. An accepted connection counts for some. */
+/* Messages of one turn, or of one call: a fraction of a millisecond. An accepted connection counts for some. */
 #define WEIR_CALL_MESSAGES 1000
 #define WEIR_CALL_MESSAGES_PER_ACCEPT 20
 
@@ -159,10 +166,10 @@ static inline void weir_unlock(pthread_mutex_t *lock) { pthread_mutex_unlock(loc
 struct weir_sock *weir_sock_new(ErlNifEnv *env, int fd, int domain, enum weir_state state, int policy,
     const ErlNifPid *owner, const struct weir_delivery *delivery, int *error);
 
-/*
- * Adds it to epoll, once, and to the load of its set unless it listens. rx and tx are held, or nobody else knows the
- * socket. 0 or an errno.
- */
+/* It does not count in the load of its set any more. rx and tx are held, or it is closed. */
+void weir_sock_lighten(struct weir_sock *sock);
+
+/* Adds it to epoll, once. rx and tx are held, or nobody else knows the socket. 0 or an errno. */
 int weir_sock_attach(struct weir_sock *sock);
 
 /* The poller will look at the socket again: events that hold now are reported once more. rx or tx is held. */
@@ -171,6 +178,12 @@ void weir_sock_kick(struct weir_sock *sock);
 /* Sends to the owner. {tcp, S, ...} and so on: S is the term of the socket. rx is held. */
 bool weir_sock_tell(struct weir_call *call, struct weir_sock *sock, ERL_NIF_TERM message);
 ERL_NIF_TERM weir_sock_term(ErlNifEnv *env, struct weir_sock *sock);
+
+/*
+ * Takes a descriptor that is lent out of epoll, before anybody is told that the socket is closed: whoever has lent it
+ * may close it then, and its number be that of another socket of the set. rx and tx are held.
+ */
+void weir_sock_withdraw(struct weir_sock *sock);
 
 /*
  * Ends everything: who waits is refused, what is queued is dropped, the descriptor is taken away, to be closed by
@@ -197,13 +210,13 @@ void weir_sock_event(struct weir_call *call, struct weir_sock *sock, uint32_t ev
 /* Goes on where call->more was said. Without a lock. */
 void weir_sock_resume(struct weir_call *call, struct weir_sock *sock);
 
-/* Whether it is active and has bytes for a decoder; then they count as not seen. Without a lock. */
-bool weir_sock_is_decoding(struct weir_sock *sock);
+/*
+ * What the poller is to be asked if it is active and has bytes in its buffer: decode, and then they count as not seen,
+ * or resume. 0: it is not. Without a lock.
+ */
+ERL_NIF_TERM weir_sock_unfinished(struct weir_sock *sock);
 
 /* The seconds of the option linger; -1: it is off. A lock is held. */
 int weir_sock_linger(const struct weir_sock *sock);
-
-/* Ends all sockets: the library is unloaded, and there will be no poller. */
-void weir_sock_end_all(ErlNifEnv *env);
 
 #endif

@@ -6,8 +6,8 @@
 %% is found dead when its turn comes, and nothing is lost but what was sent to it already.
 %%
 %% A socket belongs to the process that made or accepted it, and is closed when that dies; what is queued by then is
-%% still written, and the kernel gives up after 180 seconds without progress. Functions may be called by any process, at
-%% any time; on a socket that is closed they return `{error, closed}'.
+%% still written, and the kernel gives up after 180 seconds without progress, or after `user_timeout' if that is less.
+%% Functions may be called by any process, at any time; on a socket that is closed they return `{error, closed}'.
 %%
 %% Posix names that are not known are `{unknown, Number}'.
 %%
@@ -18,7 +18,7 @@
 -export([recv/3, peek/2, wait_more/4, consume/5, expect/3, reject/2, cancel/2, send/3, send_raw/3]).
 -export([close/2, close_now/1, shutdown/2, hold/1, give/3, set/3, get/2]).
 -export([peername/1, sockname/1, fd/1, monitor/1, cancel_monitor/1, stat/1, info/1]).
--export([pollsets/0, serve/1, poll/1, pollset_info/1]).
+-export([pollsets/0, serve/1, resume/1, poll/1, pollset_info/1]).
 
 -on_load(load/0).
 
@@ -36,7 +36,8 @@
     | {local, binary()}.
 
 -type policy() :: default | least_loaded | round_robin | scheduler | non_neg_integer().
-%% The poll set of a socket, and of those that it accepts. `default' is `least_loaded': the one with the fewest sockets.
+%% The poll set of a socket, and of those that it accepts. `default' is `least_loaded': the one with the fewest sockets
+%% that do not listen, counted from when they are made.
 %% `scheduler': the set whose poller has last run on the scheduler that the caller runs on.
 
 -type posix() :: inet:posix() | {unknown, integer()}.
@@ -207,11 +208,18 @@ info(_Sock) -> ?NOT_LOADED.
 -spec pollsets() -> pos_integer().
 pollsets() -> ?NOT_LOADED.
 
-%% @doc The caller is the poller of this set from now on. It will get messages `{decode, Sock}' too: see {@link poll/1}.
+%% @doc The caller is the poller of this set from now on. It will get messages `{decode, Sock}', as {@link poll/1}
+%% says, and `{resume, Sock}': see {@link resume/1}.
 %% What it gets is the set's descriptor of epoll, which is readable when something is ready. It is open as long as the
 %% library is loaded, and not for anybody to read or close.
 -spec serve(Set :: non_neg_integer()) -> Epoll :: non_neg_integer().
 serve(_Set) -> ?NOT_LOADED.
+
+%% @doc The socket has more to deliver than the call that made it active has delivered: the next turns of its set do.
+%% For its poller, which has got `{resume, Sock}'. `again': the poller before is in its last turn. `gone': another
+%% process has become the poller, and looks at all sockets itself.
+-spec resume(sock()) -> ok | again | gone.
+resume(_Sock) -> ?NOT_LOADED.
 
 %% @doc Serves the sockets of a set that are ready. For its poller.
 %%
@@ -219,11 +227,15 @@ serve(_Set) -> ?NOT_LOADED.
 %% several, or more. `nothing': nothing was ready. `gone': another process has become the poller. `decode': these
 %% sockets are active and have bytes for {@link weir_socket_decode}.
 %%
+%% It delivers some thousand messages at most, to which the sockets have equal shares of at least 32, and goes on the
+%% next time: first with what has become ready since, and then with those that had more.
+%%
 %% Cost: 1 us, and 2 us for each that is ready; below 2 ms.
 -spec poll(Set :: non_neg_integer()) -> Next | {decode, [sock()], Next} when Next :: again | busy | nothing | gone.
 poll(_Set) -> ?NOT_LOADED.
 
-%% @doc Who serves a set, how many sockets and slots it has, and what it has done. `resources' is of all sets: sockets
+%% @doc Who serves a set, how many sockets and slots it has, and what it has done. `load': the sockets of it that count
+%% for `least_loaded'. `resources' is of all sets: sockets
 %% that a term or a slot still mentions.
 -spec pollset_info(Set :: non_neg_integer()) -> #{atom() => term()}.
 pollset_info(_Set) -> ?NOT_LOADED.

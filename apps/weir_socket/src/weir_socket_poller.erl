@@ -102,6 +102,9 @@ handle_info({Bell, ring}, #state{set = Set, bell = Bell} = State) ->
 handle_info({decode, Sock}, State) ->
     ok = weir_socket_decode:deliver(Sock),
     {noreply, State, 0};
+handle_info({resume, Sock} = Message, State) ->
+    _ = weir_socket_nif:resume(Sock) =:= again andalso (self() ! Message),
+    {noreply, State, 0};
 handle_info({'DOWN', _Monitor, port, Bell, Reason}, #state{bell = Bell} = State) ->
     {stop, {bell, Reason}, State};
 handle_info(_Other, State) ->

@@ -1,8 +1,8 @@
-%% @doc What `file:sendfile' does with a socket of {@link weir_socket}: reads a piece of the file and sends it, one after
-%% the other, so that no more than a piece is in memory. There are no headers, whatever the option `packet' says.
+%% @doc What `file:sendfile' does with a socket of {@link weir_socket}: reads a piece of the file and sends it, one
+%% after the other, so that no more than a piece is in memory. There are no headers, whatever the option `packet' says.
 %%
-%% The file is somebody else's, who may be reading it: its position is put back. If the caller is killed in between it is
-%% not; the file is the caller's then, and closed. A time-out of the socket is for each piece.
+%% The file is somebody else's, who may be reading it: its position is put back. If the caller is killed in between it
+%% is not; the file is the caller's then, and closed. A time-out of the socket is for each piece.
 -module(weir_socket_sendfile).
 
 -export([send/4]).

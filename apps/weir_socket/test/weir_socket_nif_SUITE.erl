@@ -20,7 +20,7 @@ all() ->
     [
         watermarks, senders_are_not_mixed, shutdown_waits_for_the_queue, delay_send, long_lists, send_errors,
         refused_connect, connect_again, accept_bursts, out_of_descriptors, two_descriptors, taken_over,
-        local_and_inet6, bad_arguments
+        lent_descriptor_leaves_its_set, local_and_inet6, bad_arguments
     ].
 
 init_per_suite(Config) -> weir_socket_nif_test_lib:begin_suite(Config).
@@ -299,6 +299,37 @@ catch_all(Fun) ->
     catch
         _:_ -> ok
     end.
+
+%% However the socket ends, the descriptor of somebody else stays open and is in no set.
+lent_descriptor_leaves_its_set(_Config) ->
+    [
+        begin
+            {A, B} = pair(),
+            {ok, Fd} = ?NIF:fd(B),
+            %% It is in a set of its owner's too.
+            #{pollset := Own} = ?NIF:info(B),
+            1 = watchers(Fd),
+            {ok, Lent} = ?NIF:open_fd(Fd, (Own + 1) rem ?NIF:pollsets()),
+            2 = watchers(Fd),
+            End(A, Lent),
+            poll(fun() -> maps:get(state, ?NIF:info(Lent)) =:= closed end, ?DEADLINE),
+            poll(fun() -> watchers(Fd) =:= 1 end, ?DEADLINE),
+            {ok, Fd} = ?NIF:fd(B),
+            close([A, B])
+        end
+     || End <- [
+            fun(_, Lent) -> close([Lent]) end,
+            fun(_, Lent) -> ok = ?NIF:close_now(Lent) end,
+            fun(A, Lent) -> wait = recv_async(Lent, 0, make_ref()), close([A]) end
+        ],
+        ?NIF:pollsets() > 1
+    ].
+
+%% How many descriptors of epoll have it.
+watchers(Fd) ->
+    {ok, Names} = file:list_dir("/proc/self/fdinfo"),
+    Infos = [file:read_file(filename:join("/proc/self/fdinfo", Name)) || Name <- Names],
+    length([found || {ok, Info} <- Infos, re:run(Info, io_lib:format("tfd: *~b ", [Fd])) =/= nomatch]).
 
 local_and_inet6(Config) ->
     Path = filename:join("/tmp", "weir_nif_" ++ os:getpid()),

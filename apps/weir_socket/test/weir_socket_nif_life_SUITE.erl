@@ -18,8 +18,8 @@
 all() ->
     [
         cancel_takes_back, dead_receiver_loses_nothing, dead_acceptor_is_passed_over, owner_death_closes,
-        owner_death_flushes, close_answers_all_who_wait, close_flushes, close_now_drops, linger, hold_and_give,
-        give_to_the_dead, monitors, random_deaths
+        owner_death_flushes, close_answers_all_who_wait, close_flushes, time_to_flush, close_now_drops, linger,
+        hold_and_give, give_to_the_dead, monitors, random_deaths
     ].
 
 init_per_suite(Config) -> weir_socket_nif_test_lib:begin_suite(Config).
@@ -210,6 +210,22 @@ close_flushes(_Config) ->
     ?assertEqual(ok, answer(Ref)),
     ?assertEqual({error, closed}, recv(B, 0)),
     close([B]).
+
+%% What is queued is given up on when the peer takes nothing for so long: 180 s, or less if the user has said so.
+time_to_flush(_Config) ->
+    [
+        begin
+            {A, B} = pair(),
+            ok = ?NIF:set(A, user_timeout, Users),
+            _ = fill(A),
+            {ok, C} = ?NIF:dup(A),
+            wait = ?NIF:close(A, make_ref()),
+            ?assertEqual({ok, Then}, ?NIF:get(C, user_timeout)),
+            ok = ?NIF:close_now(A),
+            close([B, C])
+        end
+     || {Users, Then} <- [{0, 180_000}, {3000, 3000}, {180_000, 180_000}, {180_001, 180_000}]
+    ].
 
 close_now_drops(_Config) ->
     {A, B} = pair(),

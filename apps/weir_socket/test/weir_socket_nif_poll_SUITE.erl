@@ -1,5 +1,5 @@
 %% @doc The NIF below gen_tcp's interface: pollers that are killed, suspended and replaced, slots that are used
-%% again, and a change of the code beneath it all.
+%% again, how the turns of a poller are shared, whose set a socket comes to, and a change of the code beneath it all.
 -module(weir_socket_nif_poll_SUITE).
 
 -include_lib("stdlib/include/assert.hrl").
@@ -8,7 +8,7 @@
 
 -import(weir_socket_nif_test_lib, [
     socket/1, listen/0, connect/1, accept/1, pair/0, close/1, recv/2, recv_async/3, send/2, send_waiting/2, answer/1,
-    message/0, no_message/0, joined/1, poller/1
+    message/0, no_message/0, joined/1, kill/1, poller/1
 ]).
 -import(weir_socket_test_lib, [poll/2, pollset_infos/0, pollers/0]).
 
@@ -16,7 +16,11 @@
 -define(DEADLINE, 20_000).
 
 all() ->
-    [pollers_killed, pollers_suspended, pollers_answer_system_messages, slots_are_used_again, upgrade_and_purge].
+    [
+        pollers_killed, pollers_suspended, pollers_answer_system_messages, slots_are_used_again, flooders_take_turns,
+        more_flooders_than_a_turn_serves, listed_and_closed, opened_together, upgrade_and_purge, failed_load,
+        made_active_by_another, poller_killed_before_it_resumes
+    ].
 
 init_per_suite(Config) -> weir_socket_nif_test_lib:begin_suite(Config).
 
@@ -89,6 +93,38 @@ pollers_suspended(_Config) ->
     [true = erlang:resume_process(Pid) || Pid <- Pollers],
     ok.
 
+%% Who makes a socket active delivers a turn of it, and the poller the rest: also when that one has gone, or the poller
+%% dies before it has been at it.
+made_active_by_another(_Config) ->
+    {A, B} = full_of_lines(5000),
+    Pollers = pollers(),
+    [true = erlang:suspend_process(Pid) || Pid <- Pollers],
+    joined(spawn(fun() -> ok = ?NIF:set(B, active, true) end)),
+    ?assertEqual({message_queue_len, 1000}, process_info(self(), message_queue_len)),
+    [true = erlang:resume_process(Pid) || Pid <- Pollers],
+    S = socket(B),
+    [?assertEqual({tcp, S, <<"\n">>}, message()) || _ <- lists:seq(1, 5000)],
+    no_message(),
+    close([A, B]).
+
+poller_killed_before_it_resumes(_Config) ->
+    {A, B} = full_of_lines(5000),
+    Pollers = pollers(),
+    [true = erlang:suspend_process(Pid) || Pid <- Pollers],
+    ok = ?NIF:set(B, active, true),
+    [exit(Pid, kill) || Pid <- Pollers],
+    S = socket(B),
+    [?assertEqual({tcp, S, <<"\n">>}, message()) || _ <- lists:seq(1, 5000)],
+    close([A, B]).
+
+%% A pair of which the other end has so many lines in the kernel, and knows.
+full_of_lines(Count) ->
+    {A, B} = pair(),
+    ok = ?NIF:set(B, packet, line),
+    ok = send(A, binary:copy(<<"\n">>, Count)),
+    poll(fun() -> maps:get(readable, ?NIF:info(B)) end, ?DEADLINE),
+    {A, B}.
+
 pollers_answer_system_messages(_Config) ->
     [
         begin
@@ -127,6 +163,171 @@ slots_are_used_again(_Config) ->
 
 slots_made() -> [maps:get(slots_made, Info) || Info <- pollset_infos()].
 
+%% ---------------------------------------------------------------- turns
+
+%% This process is the poller and polls by hand. Clients have sent more than one turn delivers, and send again before
+%% each; all get equal shares, and another connection is served in the turn that finds it.
+flooders_take_turns(_Config) ->
+    [{_, Asks} = Asker | Flooders] = [lines_of_set_0() || _ <- lists:seq(1, 6)],
+    by_hand(fun() ->
+        [send_lines(Flooder, 1, 3000) || Flooder <- Flooders],
+        Counts = flooded_turns(Flooders, 3001, 4, #{}),
+        ?assertNot(is_map_key(Asks, Counts)),
+        send_lines(Asker, 1, 1),
+        #{Asks := 1} = More = turn(1000, Counts),
+        Numbers = [maps:get(B, More) || {_, B} <- Flooders],
+        ?assert(lists:min(Numbers) >= 900, Numbers),
+        ?assert(lists:max(Numbers) =< 1100, Numbers),
+        until_delivered(Flooders, 3004, More),
+        ?assertEqual(nothing, ?NIF:poll(0))
+    end),
+    close_lines([Asker | Flooders]).
+
+flooded_turns(_Flooders, _Next, 0, Counts) ->
+    Counts;
+flooded_turns(Flooders, Next, Left, Counts) ->
+    More = turn(1000, Counts),
+    %% An event for those that wait for their next turn already.
+    [send_lines(Flooder, Next, 1) || Flooder <- Flooders],
+    flooded_turns(Flooders, Next + 1, Left - 1, More).
+
+%% More of them than a turn serves: all get on, each as fast as the others, and another one is served meanwhile.
+more_flooders_than_a_turn_serves(_Config) ->
+    [{_, Asks} = Asker | Flooders] = [lines_of_set_0() || _ <- lists:seq(1, 151)],
+    by_hand(fun() ->
+        [send_lines(Flooder, 1, 400) || Flooder <- Flooders],
+        Found = turns(8, #{}),
+        ?assertEqual(150, map_size(Found)),
+        send_lines(Asker, 1, 1),
+        #{Asks := 1} = More = turn(64 * 32, Found),
+        Numbers = maps:values(maps:remove(Asks, turns(20, More))),
+        ?assert(lists:min(Numbers) >= 4 * 32, Numbers),
+        ?assert(lists:max(Numbers) - lists:min(Numbers) =< 3 * 32, Numbers)
+    end),
+    close_lines([Asker | Flooders]).
+
+turns(N, Counts) -> lists:foldl(fun(_, Sum) -> turn(64 * 32, Sum) end, Counts, lists:seq(1, N)).
+
+%% Sockets that wait for their next turn when they are closed; and when their poller becomes another.
+listed_and_closed(_Config) ->
+    [Closed | Others] = Flooders = [lines_of_set_0() || _ <- lists:seq(1, 3)],
+    by_hand(fun() ->
+        [send_lines(Flooder, 1, 3000) || Flooder <- Flooders],
+        Counts = turn(1000, #{}),
+        close_lines([Closed]),
+        turn(1000, Counts)
+    end),
+    [
+        poll(fun() -> {ok, #{recv_cnt := Count}} = ?NIF:stat(B), Count =:= 3000 orelse Count end, ?DEADLINE)
+     || {_, B} <- Others
+    ],
+    close_lines(Others).
+
+%% A client of gen_tcp's, and the other end: a socket of set 0 that sends lines to this process.
+lines_of_set_0() ->
+    {ok, L} = ?NIF:open(inet, none, 0),
+    ok = ?NIF:bind(L, {inet, {127, 0, 0, 1}, 0}),
+    ok = ?NIF:listen(L, 5),
+    {ok, {inet, _, Port}} = ?NIF:sockname(L),
+    {ok, Client} = gen_tcp:connect({127, 0, 0, 1}, Port, [binary, {active, false}, {nodelay, true}]),
+    B = accept(L),
+    #{pollset := 0} = ?NIF:info(B),
+    close([L]),
+    ok = ?NIF:set(B, packet, line),
+    ok = ?NIF:set(B, active, true),
+    {Client, B}.
+
+%% Numbered lines, in one piece, which is in the kernel of the other end when this returns.
+send_lines({Client, B}, First, Count) ->
+    ok = gen_tcp:send(Client, [[integer_to_list(I), $\n] || I <- lists:seq(First, First + Count - 1)]),
+    poll(fun() -> unread(B) > 0 end, ?DEADLINE).
+
+%% What the kernel holds for it: SO_MEMINFO.
+unread(B) ->
+    {ok, [{raw, 1, 55, <<Held:32/native, _/binary>>}]} = weir_socket:getopts(socket(B), [{raw, 1, 55, 36}]),
+    Held.
+
+%% Calls the function as the poller of set 0, and gives the set back.
+by_hand(Fun) ->
+    Poller = poller(0),
+    _ = ?NIF:serve(0),
+    %% It may be in its last turn.
+    _ = sys:get_state(Poller),
+    try
+        _ = Fun()
+    after
+        exit(Poller, kill),
+        poll(fun() -> poller(0) =/= self() end, ?DEADLINE)
+    end.
+
+%% One turn, in which messages come, and so many at most. How many lines each socket has sent so far; they are in order.
+turn(Most, Counts) ->
+    #{delivered := Before} = ?NIF:pollset_info(0),
+    busy = ?NIF:poll(0),
+    #{delivered := After} = ?NIF:pollset_info(0),
+    ?assert(After - Before =< Most, After - Before),
+    count(After - Before, Counts).
+
+count(0, Counts) ->
+    Counts;
+count(Left, Counts) ->
+    {tcp, {'$inet', weir_socket, B}, Line} = message(),
+    Number = maps:get(B, Counts, 0) + 1,
+    ?assertEqual(<<(integer_to_binary(Number))/binary, $\n>>, Line),
+    count(Left - 1, Counts#{B => Number}).
+
+until_delivered(Flooders, Lines, Counts) ->
+    case [B || {_, B} <- Flooders, maps:get(B, Counts) < Lines] of
+        [] -> ok;
+        _ -> until_delivered(Flooders, Lines, turn(1000, Counts))
+    end.
+
+close_lines(Pairs) ->
+    close([B || {_, B} <- Pairs]),
+    [ok = gen_tcp:close(Client) || {Client, _} <- Pairs],
+    ok.
+
+%% ---------------------------------------------------------------- whose set
+
+%% A socket counts from when it is opened, so those that are opened together are spread.
+opened_together(_Config) ->
+    Before = loads(),
+    Sets = ?NIF:pollsets(),
+    Socks = [open() || _ <- lists:seq(1, 10 * Sets)],
+    ?assert(lists:max(loads()) - lists:min(loads()) =< 1, loads()),
+    Self = self(),
+    Openers = [
+        spawn_link(fun() -> Sock = open(), Self ! opened, receive stop -> close([Sock]) end end)
+     || _ <- lists:seq(1, 10 * Sets)
+    ],
+    [receive opened -> ok end || _ <- Openers],
+    %% Those who choose at the same instant may choose the same.
+    ?assert(lists:max(loads()) - lists:min(loads()) =< 1 + erlang:system_info(schedulers), loads()),
+    ?assertEqual(lists:sum(Before) + 20 * Sets, lists:sum(loads())),
+    %% Those that listen do not count, also by another descriptor and if they are duplicates.
+    {L, _} = listen(),
+    {ok, Listen} = gen_tcp:listen(0, []),
+    {ok, Fd} = inet:getfd(Listen),
+    {ok, Lent} = ?NIF:open_fd(Fd, default),
+    {ok, Duplicate} = ?NIF:dup(L),
+    ?assertEqual(lists:sum(Before) + 20 * Sets, lists:sum(loads())),
+    close([Lent, Duplicate, L]),
+    ok = gen_tcp:close(Listen),
+    ?assertEqual(lists:sum(Before) + 20 * Sets, lists:sum(loads())),
+    %% However they end.
+    [Opener ! stop || Opener <- tl(Openers)],
+    [joined(Opener) || Opener <- tl(Openers)],
+    unlink(hd(Openers)),
+    kill(hd(Openers)),
+    close(Socks),
+    poll(fun() -> loads() =:= Before end, ?DEADLINE).
+
+open() ->
+    {ok, Sock} = ?NIF:open(inet, none, default),
+    Sock.
+
+loads() -> [Load || #{load := Load} <- pollset_infos()].
+
 %% ---------------------------------------------------------------- code
 
 %% A new version of the NIF's module takes over what the old one has made; the purge of the old one kills nobody.
@@ -147,3 +348,63 @@ upgrade_and_purge(_Config) ->
     ],
     ?assertEqual(Pollers, pollers()),
     close([A, B]).
+
+%% In a node of its own, of many schedulers, whose limit of descriptors is lowered.
+failed_load(_Config) ->
+    {ok, Peer, _Node} = peer:start_link(#{
+        name => peer:random_name(),
+        connection => standard_io,
+        exec => {os:find_executable("sh"), ["-c", "ulimit -n 200; exec erl \"$@\"", "sh"]},
+        args => ["+S", "32:32", "-pa" | [filename:absname(Dir) || Dir <- code:get_path(), Dir =/= "."]]
+    }),
+    ?assertEqual(ok, peer:call(Peer, ?MODULE, failed_load_here, [], 60_000)),
+    peer:stop(Peer).
+
+%% As long as there are descriptors for some of its sets and not for all, it is not loaded, and none is left over.
+failed_load_here() ->
+    ok = logger:set_primary_config(level, none),
+    32 = erlang:system_info(schedulers),
+    {Own, Taken} = {epolls(), take_descriptors()},
+    Left = lists:foldl(
+        fun(_, Files) ->
+            {Free, Rest} = lists:split(8, Files),
+            [ok = file:close(File) || File <- Free],
+            Open = weir_socket_test_lib:descriptors(),
+            [?assertMatch({error, _}, code:ensure_loaded(?NIF)) || _ <- [1, 2, 3]],
+            ?assertEqual(Own, epolls()),
+            ?assertEqual(Open, weir_socket_test_lib:descriptors()),
+            Rest
+        end,
+        Taken,
+        [8, 16, 24]
+    ),
+    [ok = file:close(File) || File <- Left],
+    {ok, _} = application:ensure_all_started(weir_socket),
+    ?assertEqual(32, ?NIF:pollsets()),
+    {A, B} = pair(),
+    ok = send(A, <<"x">>),
+    {ok, <<"x">>} = recv(B, 0),
+    close([A, B]),
+    %% When it is unloaded, nothing is left either.
+    ok = application:stop(weir_socket),
+    true = code:delete(?NIF),
+    false = code:purge(?NIF),
+    poll(
+        fun() ->
+            _ = [erlang:garbage_collect(Pid) || Pid <- erlang:processes()],
+            epolls() =:= Own
+        end,
+        ?DEADLINE
+    ).
+
+take_descriptors() ->
+    case file:open("/dev/null", [read, raw]) of
+        {ok, File} -> [File | take_descriptors()];
+        {error, emfile} -> []
+    end.
+
+%% How many descriptors of epoll the node has.
+epolls() ->
+    {ok, Names} = file:list_dir("/proc/self/fd"),
+    Targets = [file:read_link(filename:join("/proc/self/fd", Name)) || Name <- Names],
+    length([found || {ok, "anon_inode:[eventpoll]"} <- Targets]).
