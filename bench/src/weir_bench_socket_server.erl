@@ -224,13 +224,16 @@ again(_Module, _Socket, _Mode) -> ok.
 
 %% ---------------------------------------------------------------- socket
 
+%% socket:accept in OTP 27 crashes so, seldom; the connection waits for the next to accept.
 accept_socket(Listener, Work) ->
-    case socket:accept(Listener) of
+    try socket:accept(Listener) of
         {ok, Socket} ->
             _ = spawn(fun() -> accept_socket(Listener, Work) end),
             serve_socket(Socket, Work);
         {error, closed} ->
             ok
+    catch
+        error:{case_clause, select_sent} -> accept_socket(Listener, Work)
     end.
 
 serve_socket(Socket, Work) ->

@@ -30,7 +30,7 @@ open(Epoll) ->
 
 %% The driver stays as long as there is one who has loaded it and lives, or a port.
 load() ->
-    case erl_ddll:load_driver(code:priv_dir(weir_socket), ?DRIVER) of
+    case erl_ddll:load_driver(weir_socket_nif:priv_dir(), ?DRIVER) of
         ok -> ok;
         %% Another version of the application has loaded its own.
         {error, inconsistent} -> ok;

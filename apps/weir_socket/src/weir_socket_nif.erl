@@ -18,7 +18,7 @@
 -export([recv/3, peek/2, wait_more/4, consume/5, expect/3, reject/2, cancel/2, send/3, send_raw/3]).
 -export([close/2, close_now/1, shutdown/2, hold/1, give/3, set/3, get/2]).
 -export([peername/1, sockname/1, fd/1, monitor/1, cancel_monitor/1, stat/1, info/1]).
--export([pollsets/0, serve/1, resume/1, poll/1, pollset_info/1]).
+-export([priv_dir/0, pollsets/0, serve/1, resume/1, poll/1, pollset_info/1]).
 
 -on_load(load/0).
 
@@ -42,14 +42,15 @@
 
 -type posix() :: inet:posix() | {unknown, integer()}.
 
-%% Whatever the library is called with, it is loaded from where the application is, or from beside the code.
-load() ->
-    Priv =
-        case code:priv_dir(weir_socket) of
-            {error, bad_name} -> filename:join(filename:dirname(filename:dirname(code:which(?MODULE))), "priv");
-            Dir -> Dir
-        end,
-    erlang:load_nif(filename:join(Priv, "weir_socket_nif"), erlang:system_info(schedulers)).
+load() -> erlang:load_nif(filename:join(priv_dir(), "weir_socket_nif"), erlang:system_info(schedulers)).
+
+%% @doc Where the libraries are: where the application is, or beside the code.
+-spec priv_dir() -> file:filename().
+priv_dir() ->
+    case code:priv_dir(weir_socket) of
+        {error, bad_name} -> filename:join(filename:dirname(filename:dirname(code:which(?MODULE))), "priv");
+        Dir -> Dir
+    end.
 
 %% @doc A socket of the caller's, in the network of this node or in the name space that a file names.
 -spec open(inet | inet6 | local, NetNs :: binary() | none, policy()) -> {ok, sock()} | {error, posix()}.
