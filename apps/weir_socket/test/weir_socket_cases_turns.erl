@@ -57,7 +57,9 @@ too_large_when_asked(B) ->
     _ = close(Socket),
     ok = gen_tcp:close(Peer).
 
-type_changes_while_waiting(B) ->
+type_changes_while_waiting(B) -> differs(B, type_changes_while_waiting) orelse type_changes(B).
+
+type_changes(B) ->
     {Socket, Peer} = pair(B, [binary, {active, false}]),
     Receiver = start(fun() -> recv(Socket, 0) end),
     waits(Receiver),

@@ -115,7 +115,10 @@ closing() ->
         {reset_seen_by_send, [socket],
             "With `show_econnreset` a send to a peer that has closed returns `closed`, not `econnreset`."},
         {options_after_the_end, [socket],
-            "When the peer has closed or a packet was too long, options are those of the kernel, or an error."},
+            "When the peer has closed or a packet was too long, options are those of the kernel, or an error, and "
+            "counters are an error (from OTP 26 or 27)."},
+        {type_changes_while_waiting, [{socket, from, 26}],
+            "A process that waits in recv when the type of packets changes waits on (from OTP 26 or 27)."},
         {closed_twice, [{socket, until, 26}],
             "The second close returns `{error, closed}` (until OTP 25 or 26)."},
         {options_when_closed, [{socket, until, 26}],
