@@ -237,7 +237,7 @@ NIF(nif_send_raw)
 
 /* ---------------------------------------------------------------- ownership and options */
 
-/* Leaves to the poller what set and give have not done: bytes for a decoder, or more to deliver than one turn allows. */
+/* Leaves to the poller what set and give have not done: bytes for a decoder, or more than one turn delivers. */
 static ERL_NIF_TERM or_ask(ErlNifEnv *env, struct weir_sock *sock, ERL_NIF_TERM result)
 {
     if (result != weir_am_decode && result != weir_am_resume) return result;

@@ -159,7 +159,11 @@ messages(N) -> [message() || _ <- lists:seq(1, N)].
 
 %% Nothing is on its way: the pollers have gone round since.
 no_message() ->
-    [_ = sys:get_state(Pid) || Pid <- weir_socket_test_lib:pollers(), erlang:process_info(Pid, status) =/= {status, suspended}],
+    Awake = [
+        Pid
+     || Pid <- weir_socket_test_lib:pollers(), erlang:process_info(Pid, status) =/= {status, suspended}
+    ],
+    [_ = sys:get_state(Pid) || Pid <- Awake],
     weir_socket_test_lib:nothing_at_all().
 
 %% Takes whatever has come.
