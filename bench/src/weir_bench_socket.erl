@@ -64,16 +64,9 @@ compare(Rounds, Count, Sizes) ->
     Contestants = fun(_Group, Entrants) -> [contestant(Entrant, Count, Sizes) || Entrant <- Entrants] end,
     tables(Count, Sizes, weir_bench_rounds:compare(Rounds, maps:map(Contestants, groups()))).
 
-contestant({Kind, Mode} = Entrant, Count, #{bytes := Bytes, warm := Warm, ms := Ms}) ->
-    Run = fun(#{port := Port, os_pid := OsPid}) ->
-        weir_bench_socket_load:run([
-            {kind, echo}, {port, Port}, {pid, OsPid}, {conns, Count}, {size, Bytes}, {warm, Warm}, {ms, Ms}
-        ])
-    end,
-    #{
-        name => weir_bench_socket_contest:name(Entrant, echo),
-        run => fun() -> weir_bench_socket_node:with(Kind, echo, Mode, Run) end
-    }.
+contestant(Entrant, Count, #{bytes := Bytes, warm := Warm, ms := Ms}) ->
+    Options = [{kind, echo}, {conns, Count}, {size, Bytes}, {warm, Warm}, {ms, Ms}],
+    weir_bench_socket_contest:contestant(Entrant, echo, Options).
 
 tables(Count, #{bytes := Bytes}, Results) ->
     Title = fun(What) -> io_lib:format("echo of ~b bytes, ~ts, ~ts", [Bytes, connections(Count), What]) end,

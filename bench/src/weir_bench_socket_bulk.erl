@@ -70,16 +70,9 @@ direction(bulk_echo) -> "the server sends back what it receives".
 modes(source) -> [passive];
 modes(_Receiving) -> [passive, n].
 
-contestant({Kind, Mode} = Entrant, Work, Count, #{warm := Warm, ms := Ms}) ->
-    Run = fun(#{port := Port, os_pid := OsPid}) ->
-        weir_bench_socket_load:run([
-            {kind, load(Work)}, {port, Port}, {pid, OsPid}, {conns, Count}, {warm, Warm}, {ms, Ms}
-        ])
-    end,
-    #{
-        name => weir_bench_socket_contest:name(Entrant, Work),
-        run => fun() -> weir_bench_socket_node:with(Kind, Work, Mode, Run) end
-    }.
+contestant(Entrant, Work, Count, #{warm := Warm, ms := Ms}) ->
+    Options = [{kind, load(Work)}, {conns, Count}, {warm, Warm}, {ms, Ms}],
+    weir_bench_socket_contest:contestant(Entrant, Work, Options).
 
 load(bulk_echo) -> both;
 load(Work) -> Work.

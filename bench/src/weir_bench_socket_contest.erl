@@ -1,7 +1,7 @@
 %% @doc What the socket benchmarks have in common: contestants and their names, views of what they measured, targets.
 -module(weir_bench_socket_contest).
 
--export([name/2, view/2, views/2, cpu/1, target/4, limit/2, best_of/2, notes/0]).
+-export([name/2, contestant/3, view/2, views/2, cpu/1, target/4, limit/2, best_of/2, notes/0]).
 
 -define(CPU_STEP_US, 10_000).
 
@@ -21,6 +21,14 @@ name({Kind, Mode}, _Work) -> backend(Kind) ++ ", " ++ maps:get(Mode, ?MODE_NAMES
 backend(gen_tcp) -> "gen_tcp";
 backend(gen_tcp_socket) -> "gen_tcp on socket";
 backend(weir_socket) -> "weir_socket".
+
+%% @doc One for weir_bench_rounds: a server that does this work, and the load generator with these options.
+-spec contestant(entrant(), weir_bench_socket_server:work(), [{atom(), term()}]) -> weir_bench_rounds:contestant().
+contestant({Kind, Mode} = Entrant, Work, Options) ->
+    Run = fun(#{port := Port, os_pid := OsPid}) ->
+        weir_bench_socket_load:run([{port, Port}, {pid, OsPid} | Options])
+    end,
+    #{name => name(Entrant, Work), run => fun() -> weir_bench_socket_node:with(Kind, Work, Mode, Run) end}.
 
 %% @doc One figure out of what was measured.
 -spec view(fun((Figures) -> number()), [weir_bench_rounds:result(Figures)]) -> [weir_bench_rounds:result()].

@@ -51,17 +51,9 @@ compare(Rounds, Rate, Sizes) ->
     Contestants = fun(_Group, Entrants) -> [contestant(Entrant, Rate, Sizes) || Entrant <- Entrants] end,
     tables(Rate, Sizes, weir_bench_rounds:compare(Rounds, maps:map(Contestants, groups()))).
 
-contestant({Kind, Mode} = Entrant, Rate, #{connections := Count, bytes := Bytes, warm := Warm, ms := Ms}) ->
-    Run = fun(#{port := Port, os_pid := OsPid}) ->
-        weir_bench_socket_load:run([
-            {kind, echo}, {port, Port}, {pid, OsPid}, {rate, Rate}, {conns, Count}, {size, Bytes},
-            {warm, Warm}, {ms, Ms}
-        ])
-    end,
-    #{
-        name => weir_bench_socket_contest:name(Entrant, echo),
-        run => fun() -> weir_bench_socket_node:with(Kind, echo, Mode, Run) end
-    }.
+contestant(Entrant, Rate, #{connections := Count, bytes := Bytes, warm := Warm, ms := Ms}) ->
+    Options = [{kind, echo}, {rate, Rate}, {conns, Count}, {size, Bytes}, {warm, Warm}, {ms, Ms}],
+    weir_bench_socket_contest:contestant(Entrant, echo, Options).
 
 tables(Rate, #{connections := Count}, Results) ->
     Title = fun(What) -> io_lib:format("~b requests a second over ~b connections, ~ts", [Rate, Count, What]) end,

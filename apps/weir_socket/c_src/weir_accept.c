@@ -33,19 +33,6 @@ static void inherit_priority(const struct weir_sock *listener, int fd)
         setsockopt(fd, SOL_SOCKET, SO_PRIORITY, &priority, sizeof priority);
 }
 
-/* Closes a connection that nobody gets, under the listener's lock, so at once: it has the listener's option linger. */
-static void turn_away(int fd)
-{
-    struct linger linger = {0, 0};
-    socklen_t size = sizeof linger;
-
-    if (getsockopt(fd, SOL_SOCKET, SO_LINGER, &linger, &size) == 0 && linger.l_onoff && linger.l_linger > 0) {
-        linger.l_onoff = 0;
-        setsockopt(fd, SOL_SOCKET, SO_LINGER, &linger, sizeof linger);
-    }
-    close(fd);
-}
-
 /* A socket for the connection, of which the caller gets a term; 0: *error is an errno. */
 static ERL_NIF_TERM adopt(struct weir_call *call, struct weir_sock *listener, int fd, const ErlNifPid *owner,
     int *error)
@@ -56,7 +43,9 @@ static ERL_NIF_TERM adopt(struct weir_call *call, struct weir_sock *listener, in
         &listener->delivery, error);
 
     if (!sock) {
-        turn_away(fd);
+        /* The connection has the listener's option linger, and the listener's lock is held. */
+        weir_sock_no_linger(fd);
+        close(fd);
         return 0;
     }
     ERL_NIF_TERM term = enif_make_resource(call->build, sock);

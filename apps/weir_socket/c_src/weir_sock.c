@@ -150,13 +150,21 @@ bool weir_sock_tell(struct weir_call *call, struct weir_sock *sock, ERL_NIF_TERM
 
 /* ---------------------------------------------------------------- closing */
 
-int weir_sock_linger(const struct weir_sock *sock)
+static int linger_of(int fd)
 {
     struct linger linger;
     socklen_t size = sizeof linger;
 
-    if (sock->fd < 0 || getsockopt(sock->fd, SOL_SOCKET, SO_LINGER, &linger, &size) != 0) return -1;
+    if (fd < 0 || getsockopt(fd, SOL_SOCKET, SO_LINGER, &linger, &size) != 0) return -1;
     return linger.l_onoff ? linger.l_linger : -1;
+}
+
+int weir_sock_linger(const struct weir_sock *sock) { return linger_of(sock->fd); }
+
+void weir_sock_no_linger(int fd)
+{
+    struct linger off = {0, 0};
+    if (linger_of(fd) > 0) setsockopt(fd, SOL_SOCKET, SO_LINGER, &off, sizeof off);
 }
 
 void weir_sock_withdraw(struct weir_sock *sock)
@@ -169,10 +177,7 @@ void weir_sock_withdraw(struct weir_sock *sock)
 void weir_sock_detach(struct weir_call *call, struct weir_sock *sock, bool linger)
 {
     if (sock->state == WEIR_CLOSED) return;
-    if (!linger && weir_sock_linger(sock) > 0) {
-        struct linger off = {0, 0};
-        setsockopt(sock->fd, SOL_SOCKET, SO_LINGER, &off, sizeof off);
-    }
+    if (!linger) weir_sock_no_linger(sock->fd);
     weir_sock_withdraw(sock);
     sock->state = WEIR_CLOSED;
     call->corpse = sock;

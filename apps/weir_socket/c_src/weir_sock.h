@@ -219,4 +219,7 @@ ERL_NIF_TERM weir_sock_unfinished(struct weir_sock *sock);
 /* The seconds of the option linger; -1: it is off. A lock is held. */
 int weir_sock_linger(const struct weir_sock *sock);
 
+/* Switches the option linger off, unless it is for 0 seconds, so that closing does not block. */
+void weir_sock_no_linger(int fd);
+
 #endif

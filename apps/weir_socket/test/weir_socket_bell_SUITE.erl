@@ -119,14 +119,7 @@ closed_while_the_poller_sleeps(_Config) ->
 
 %% Pollers that are killed when the node has no descriptors left wait for them; the application goes on.
 no_descriptors(_Config) ->
-    {ok, Peer, _Node} = peer:start_link(#{
-        name => peer:random_name(),
-        connection => standard_io,
-        exec => {os:find_executable("sh"), ["-c", "ulimit -n 100; exec erl \"$@\"", "sh"]},
-        args => ["-pa" | [filename:absname(Dir) || Dir <- code:get_path(), Dir =/= "."]]
-    }),
-    ?assertEqual(ok, peer:call(Peer, ?MODULE, no_descriptors_here, [], 60_000)),
-    peer:stop(Peer).
+    ?assertEqual(ok, ?LIB:with_descriptors(100, [], {?MODULE, no_descriptors_here})).
 
 no_descriptors_here() ->
     {ok, _} = application:ensure_all_started(weir_socket),

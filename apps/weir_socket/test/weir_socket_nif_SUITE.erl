@@ -222,15 +222,7 @@ sockets_of_sets() -> [maps:get(sockets, Info) || Info <- pollset_infos()].
 
 %% In a node of its own, whose limit of descriptors is lowered.
 out_of_descriptors(_Config) ->
-    {ok, Peer, Node} = peer:start_link(#{
-        name => peer:random_name(),
-        connection => standard_io,
-        exec => {os:find_executable("sh"), ["-c", "ulimit -n 100; exec erl \"$@\"", "sh"]},
-        args => ["-pa" | [filename:absname(Dir) || Dir <- code:get_path(), Dir =/= "."]]
-    }),
-    _ = Node,
-    ?assertEqual(ok, peer:call(Peer, ?MODULE, out_of_descriptors_here, [], 60000)),
-    peer:stop(Peer).
+    ?assertEqual(ok, weir_socket_test_lib:with_descriptors(100, [], {?MODULE, out_of_descriptors_here})).
 
 out_of_descriptors_here() ->
     {ok, _} = application:ensure_all_started(weir_socket),

@@ -351,14 +351,7 @@ upgrade_and_purge(_Config) ->
 
 %% In a node of its own, of many schedulers, whose limit of descriptors is lowered.
 failed_load(_Config) ->
-    {ok, Peer, _Node} = peer:start_link(#{
-        name => peer:random_name(),
-        connection => standard_io,
-        exec => {os:find_executable("sh"), ["-c", "ulimit -n 200; exec erl \"$@\"", "sh"]},
-        args => ["+S", "32:32", "-pa" | [filename:absname(Dir) || Dir <- code:get_path(), Dir =/= "."]]
-    }),
-    ?assertEqual(ok, peer:call(Peer, ?MODULE, failed_load_here, [], 60_000)),
-    peer:stop(Peer).
+    ?assertEqual(ok, weir_socket_test_lib:with_descriptors(200, ["+S", "32:32"], {?MODULE, failed_load_here})).
 
 %% As long as there are descriptors for some of its sets and not for all, it is not loaded, and none is left over.
 failed_load_here() ->

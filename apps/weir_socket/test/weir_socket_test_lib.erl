@@ -15,6 +15,7 @@
 -export([eventually/1, eventually/2, poll/1, poll/2, waits/1, settle/1, read_all/1, read_all/2, talk/2]).
 -export([tmp/1, remove_tmp/0, source_dir/0, unused_port/0, fill/1, descriptor/1]).
 -export([descriptors/0, socket_descriptors/0, pollset_infos/0, pollers/0, held/0, memory/0]).
+-export([with_descriptors/3]).
 
 -export_type([backend/0]).
 
@@ -272,6 +273,21 @@ descriptor(Made) ->
     {ok, #{ctrl := [#{data := <<Copy:32/native>>}]}} = socket:recvmsg(To),
     [ok = socket:close(Socket) || Socket <- [Made, From, To, Listener]],
     Copy.
+
+%% ---------------------------------------------------------------- other nodes
+
+%% What the function returns in a node of its own, which may have so many descriptors, with these flags.
+with_descriptors(Limit, Flags, {Module, Function}) ->
+    Script = lists:concat(["ulimit -n ", Limit, "; exec erl \"$@\""]),
+    {ok, Peer, _Node} = peer:start_link(#{
+        name => peer:random_name(),
+        connection => standard_io,
+        exec => {os:find_executable("sh"), ["-c", Script, "sh"]},
+        args => Flags ++ ["-pa" | [filename:absname(Dir) || Dir <- code:get_path(), Dir =/= "."]]
+    }),
+    Result = peer:call(Peer, Module, Function, [], 60_000),
+    ok = peer:stop(Peer),
+    Result.
 
 %% ---------------------------------------------------------------- the runtime's view
 
