@@ -123,7 +123,7 @@ new(Pool, Type, Size, AutoSize) when Size =< ?MAX_SLOT ->
             claim -> direct;
             _ -> Type
         end,
-    Opts = #{size => Size, auto_size => AutoSize, strategy => Strategy, abandoned => free},
+    Opts = #{worker => none, size => Size, auto_size => AutoSize, strategy => Strategy, abandoned => free},
     case weir_compat_pools_sup:start_pool(?SUP, ?WEIR_POOL(Pool), Opts, temporary) of
         {ok, Sup} ->
             %% Those of a namesake that has died and whose monitor has not told yet.

@@ -20,8 +20,9 @@
 %% '''
 %%
 %% A claim keeps other claims away, and picks do not heed it: use a pool for one or the other. A pid that was picked or
-%% claimed may die at any time, also before the caller uses it; for the moment between a worker's death and the pool
-%% hearing of it, picks and claims still return it.
+%% claimed may die at any time, also before the caller uses it. For the moment between a worker's death and the pool
+%% hearing of it, picks still return it, and so does one claim at most, if it sees its call fail and lets the exception
+%% pass.
 %%
 %% Pools of `start/2' live under weir_pool's own supervisor until {@link stop/1}, and so do those of the application's
 %% environment: `{weir_pool, [{pools, [{Name, Opts}]}]}'. One that gives up, because its workers die more often than
@@ -29,23 +30,29 @@
 %% the pool under a supervisor of yours with {@link child_spec/2}, or start it with `start => async', which never gives
 %% up.
 %%
+%% Options are maps or keyword lists. A function that is given something wrong raises `badarg', and the shell says what
+%% is wrong with which argument; {@link start/2} and its like give `{error, {bad_option, Key, Value}}' and the like.
+%%
 %% Names are any terms, local to the node, compared with `=:='. A pool's main term is the persistent term
 %% `{weir_pool, Name}', its slots' are negative integers, and a process that claims keeps `$weir_pool_holder' in its
-%% process dictionary. docs/guide/pool.md shows uses, docs/internals/pool.md how it works and what it costs.
+%% process dictionary, if anything. docs/guide/pool.md shows uses, docs/internals/pool.md how it works and what it costs.
 -module(weir_pool).
 
--export([start/2, start_link/2, child_spec/2, stop/1, restart/1, stop_group/1, restart_group/1]).
+-export([start/2, start_link/2, child_spec/2, stop/1]).
 -export([pick/1, pick/2, pick_slot/1, pick_slot/2]).
 -export([call/2, call/3, call_key/3, call_key/4, cast/2, cast_key/3, broadcast/2, map/2]).
--export([claim/2, claim/3, checkout/2, checkin/2, slot/1]).
+-export([claim/2, claim/3, checkout/2, checkin/2, checkin/3, slot/1]).
 -export([add_worker/2, add_worker/3, remove_worker/2, added_workers/1, connect/2, disconnect/2]).
--export([resize/2, replace/2, drain/2]).
+-export([resize/2, resize/3, replace/2, replace/3, drain/2]).
 -export([info/1, workers/1, pools/0, which_pools/1]).
 
 -export_type([name/0, opts/0, size/0, slot/0, strategy/0, info/0, claim_opts/0, ticket/0]).
 -export_type([option_error/0, start_error/0, change_error/0, claim_error/0, overload/0]).
 
 -include("weir_pool.hrl").
+
+%% How long a change may take where nothing is said, milliseconds.
+-define(CHANGE_MS, 60_000).
 
 -type name() :: term().
 
@@ -60,13 +67,14 @@
 %% <li>`random': any, with equal chance.</li>
 %% <li>`hash': by key only, like {@link pick/2} in a pool of any other strategy but `direct' and a module of yours.</li>
 %% <li>`direct': by key only, which is a positive integer: that slot, modulo the size, or the next that is filled.</li>
-%% <li>`least_loaded': of two drawn at random, the one in which fewer calls of {@link call/2} are under way.</li>
+%% <li>`least_loaded': from a random slot on, the first in which no call of {@link call/2} is under way, or else the one
+%%   with the fewest, among 32 slots at most.</li>
 %% <li>A module that implements {@link weir_pool_strategy}.</li>
 %% </ul>
 
 -type opts() :: #{
+    worker := {module(), Function :: atom(), Args :: [term()]} | none,
     size => 0 | size(),
-    worker => {module(), Function :: atom(), Args :: [term()]},
     pass_slot => boolean(),
     restart => permanent | transient | temporary,
     shutdown => brutal_kill | timeout(),
@@ -75,7 +83,6 @@
     start => sync | async,
     backoff => {MinMs :: pos_integer(), MaxMs :: pos_integer()},
     strategy => strategy(),
-    group => term(),
     auto_size => boolean(),
     queue => fifo | lifo,
     max_queue => non_neg_integer(),
@@ -83,14 +90,18 @@
     overflow => #{max := non_neg_integer(), linger := Ms :: non_neg_integer()},
     check => {fun((pid()) -> term()), IntervalMs :: pos_integer()},
     abandoned => replace | {wait, Ms :: non_neg_integer()} | free
-}.
+}
+    | [{atom(), term()}].
+%% A map, or a keyword list with the same keys; so are the values of `codel' and `overflow'.
+%%
 %% The workers:
 %% <ul>
-%% <li>`size': number of slots. Mandatory with `worker'; without, default 0.</li>
 %% <li>`worker': starts a worker, as in a supervisor's child specification: it returns `{ok, Pid}' or
 %%   `{ok, Pid, Info}' with a process of this node linked to the caller, `ignore' (the slot stays vacant), or
-%%   `{error, Reason}'. Called once for each slot. Without this option the slots are for processes that connect
-%%   themselves with {@link connect/2}.</li>
+%%   `{error, Reason}'. Called once for each slot. `none': the slots are for processes that connect themselves with
+%%   {@link connect/2}. Mandatory.</li>
+%% <li>`size': number of slots. Mandatory with a worker; 0 if all workers are to be started on demand (`overflow'), which
+%%   can then be claimed and not picked. Without a worker, default 0.</li>
 %% <li>`pass_slot': puts the slot's number in front of the arguments. Default `false'.</li>
 %% <li>`restart': which workers are started again; those that are not leave their slot vacant. As in a
 %%   supervisor. Default `permanent'.</li>
@@ -100,21 +111,20 @@
 %%   workers may die together without taking the pool with them. Not with `start => async'.</li>
 %% <li>`start': `sync' (default) starts the workers in the order of the slots, one at a time, and fails if one cannot be
 %%   started. `async' returns at once and starts all of them at the same time; a start that fails, then or later, is
-%%   tried again for ever. {@link info/1} tells how many are live and how many starts have failed.</li>
-%% <li>`backoff': with `async', milliseconds before a failed start is tried again: the first number, doubled each time
-%%   up to the second, each shortened by a random part of up to a half. Default `{100, 30000}', with `sync' too for
-%%   workers for overflow and in place of abandoned ones.</li>
+%%   tried again for ever. {@link info/1} tells how many are live, how many starts have failed, and why the last did; a
+%%   logger event of level `error' tells of the first failure in a row, the second, the fourth, and so on.</li>
+%% <li>`backoff': with `async', and in any pool for workers for overflow, milliseconds before a failed start is tried
+%%   again: the first number, doubled each time up to the second, each shortened by a random part of up to a half.
+%%   Default `{100, 30000}'.</li>
 %% <li>`check': a function that is called with the pid of every idle worker every so many milliseconds, in a process of
 %%   its own that may take as long. The worker is replaced unless it returns `ok' or `true'; it cannot be claimed
 %%   meanwhile. Default: none.</li>
-%% <li>`auto_size': whether {@link add_worker/2} enlarges the pool when it is full. Default: `true' if neither `size'
-%%   nor `worker' is given.</li>
+%% <li>`auto_size': whether {@link add_worker/2} enlarges the pool when it is full. Default: `true' if no `size' is
+%%   given.</li>
 %% </ul>
-%% Picking and grouping:
+%% Picking:
 %% <ul>
 %% <li>`strategy': see {@link strategy()}. Default `round_robin'.</li>
-%% <li>`group': any term; {@link stop_group/1} and {@link restart_group/1} take all pools of a group. Default:
-%%   none.</li>
 %% </ul>
 %% Claiming:
 %% <ul>
@@ -126,22 +136,23 @@
 %%   below `target' again (RFC 8289); meanwhile whoever has waited for twice the target is refused too, since that law
 %%   alone takes seconds against a real overload. Choose as `target' what a caller may wait when all is well, and as
 %%   `interval' how long a burst may last. Not with `lifo'. Default `off'.</li>
-%% <li>`overflow': up to `max' workers more while others wait; they go when nobody has claimed them for `linger'
-%%   milliseconds. Picks do not use them. Default: none.</li>
+%% <li>`overflow': up to `max' workers more while others wait, or find none free; they go when nobody has claimed them for
+%%   `linger' milliseconds, 0: when they are released and nobody waits. Picks do not use them. Default: none.</li>
 %% <li>`abandoned': what becomes of a worker whose claimer died, or left it busy ({@link claim/3}). `replace' (default):
 %%   it is killed and another started. `{wait, Ms}': it is given out again when it has handled everything that was sent
 %%   to it, which it is asked by a system message that OTP behaviours answer; after so many milliseconds it is
 %%   replaced. `free': given out again at once, for workers to whom it does not matter. A process that connected itself
-%%   is disconnected instead of replaced, and a worker for overflow stopped.</li>
+%%   is disconnected instead of replaced, and a worker for overflow stopped. One that is replaced does not count against
+%%   `intensity'. A logger event of level `warning' names pool, slot, worker, claimer and why.</li>
 %% </ul>
 %% Times in milliseconds are at most 4294967295, some seven weeks.
 
 -type option_error() ::
     {bad_option, Key :: term(), Value :: term()}
-    | {missing_option, size}
-    | {contradicting_options, {Key :: atom(), Value :: term()},
-        {OtherKey :: atom(), Value :: term()} | {missing_option, worker}}.
-%% `bad_option' also stands for an option that does not exist.
+    | {missing_option, worker | size}
+    | {contradicting_options, {Key :: atom(), Value :: term()}, {OtherKey :: atom(), Value :: term()}}.
+%% `bad_option' also stands for an option that does not exist. `missing_option' `worker': say how a worker is started, or
+%% `none' if processes are to connect themselves.
 
 -type start_error() ::
     option_error()
@@ -158,14 +169,17 @@
 %% </ul>
 
 -type change_error() :: no_pool | {pool_down, Reason :: term()}.
-%% `no_pool': there is none, or it is starting or stopping. `pool_down': a process of the pool was killed while the
-%% change was under way; it may have been made or not.
+%% `no_pool': there is none, or it is starting or stopping. `pool_down': the pool's manager was killed while the
+%% change was under way, and all workers with it.
 
--type claim_opts() :: #{timeout => timeout(), covers => wait | work}.
+-type claim_opts() ::
+    timeout() | #{timeout => timeout(), covers => wait | work} | [{timeout, timeout()} | {covers, wait | work}].
+%% The time-out alone, or a map or a keyword list:
 %% <ul>
 %% <li>`timeout': milliseconds that the claim may wait for a worker. Default 0.</li>
-%% <li>`covers': `wait' (default), or `work': the fun must be done by then too. It is then run in a process of its own,
-%%   linked to the caller, and killed at the deadline. Not for {@link checkout/2}.</li>
+%% <li>`covers': `wait' (default), or `work': the fun must be done by then too; then the time-out must be given. The fun is
+%%   run in a process of its own, which is killed at the deadline, or when the caller dies; at that moment the claim is
+%%   abandoned. Not for {@link checkout/2}.</li>
 %% </ul>
 
 -type claim_error() :: no_pool | no_worker | busy | timeout | {overload, overload()}.
@@ -191,13 +205,15 @@
     live := non_neg_integer(),
     vacant := non_neg_integer(),
     claimed := non_neg_integer(),
-    held := non_neg_integer(),
+    reserved := non_neg_integer(),
     calls := non_neg_integer(),
     waiting := non_neg_integer(),
     oldest_wait_ms := non_neg_integer(),
     longest_wait_ms := non_neg_integer(),
     picks := non_neg_integer(),
     skips := non_neg_integer(),
+    claims := non_neg_integer(),
+    claimed_ms := non_neg_integer(),
     waits := non_neg_integer(),
     busy := non_neg_integer(),
     timeouts := non_neg_integer(),
@@ -205,37 +221,42 @@
     abandoned := non_neg_integer(),
     check_failures := non_neg_integer(),
     restarts := non_neg_integer(),
-    start_failures := non_neg_integer()
+    start_failures := non_neg_integer(),
+    start_error := none | {slot(), Reason :: term()}
 }.
 %% As it is now:
 %% <ul>
 %% <li>`size', `limit': number of slots without and with those for overflow.</li>
 %% <li>`live', `vacant': filled slots of all, vacant ones of the first `size'.</li>
-%% <li>`claimed', `held': slots that are claimed, and those that the pool itself keeps out of use because they are being
-%%   checked, replaced or waited for.</li>
+%% <li>`claimed', `reserved': slots that are claimed, and those that the pool itself keeps out of use because they are
+%%   being checked, replaced or waited for.</li>
 %% <li>`calls': calls of {@link call/2} and its like under way; counted with `least_loaded' and modules only.</li>
 %% <li>`waiting', `oldest_wait_ms': how many wait for a worker, and how long the first of them has.</li>
 %% </ul>
-%% Since the pool was started, or since its processes had to be restarted:
+%% Since the pool was started, or started again because its manager was killed:
 %% <ul>
 %% <li>`picks': successful picks that drew (`round_robin', `random', `least_loaded'), exact when none is under way.
-%%   Picks by key are not counted: they write nothing.</li>
+%%   Picks by key are not counted: they write nothing, and a counter would make them 12 ns dearer.</li>
 %% <li>`skips': vacant slots that picks drew and passed over; with `least_loaded' draws that were made again.</li>
+%% <li>`claims': claims that got a worker, at once or after a wait. Counted in the words that claims write anyway, at 2 ns
+%%   for each; one that is granted and not taken counts too, and one of 64 that is killed in the wrong nanosecond takes
+%%   those 64 with it.</li>
+%% <li>`claimed_ms': milliseconds that workers were claimed, all together, sampled once a second: over an hour, this
+%%   divided by `limit * 3600000' is the utilisation.</li>
 %% <li>`waits', `busy', `timeouts', `overloads': claims that waited and got a worker, those refused at once, those whose
-%%   time passed, and those refused because of overload. Claims that found a free worker are not counted.</li>
+%%   time passed, and those refused because of overload.</li>
 %% <li>`longest_wait_ms': the longest that anyone waited who got a worker.</li>
 %% <li>`abandoned', `check_failures': see the options `abandoned' and `check'.</li>
 %% <li>`restarts': workers that took a slot which had been filled before.</li>
-%% <li>`start_failures': starts of a worker that failed.</li>
+%% <li>`start_failures', `start_error': starts of a worker that failed, and the slot and the reason of the last.</li>
 %% </ul>
 
 %% @doc Starts a pool under weir_pool's own supervisor, and returns when all its workers are started.
 %%
-%% A pool that cannot start leaves nothing behind: the workers it had started are stopped again. `badarg' if `Opts' is
-%% not a map.
+%% A pool that cannot start leaves nothing behind: the workers it had started are stopped again.
 %%
-%% Cost: four processes, and one more for each slot with a worker: its supervisor. Other pools can be started and
-%% stopped meanwhile. The worker's start function is called by its supervisor.
+%% Cost: two processes, and one more for each slot with a worker: its supervisor, which calls the start function. Other
+%% pools can be started and stopped meanwhile.
 -spec start(name(), opts()) -> ok | {error, start_error()}.
 start(Name, Opts) ->
     case weir_pool_opts:check(Opts) of
@@ -266,49 +287,28 @@ child_spec(Name, Opts) ->
         restart => permanent,
         shutdown => infinity,
         type => supervisor,
-        modules => [weir_pool_pool_sup]
+        modules => [weir_pool_manager]
     }.
 
-%% @doc Stops a pool, and returns when its workers and processes are gone and nothing is left of it.
+%% @doc Stops a pool, and returns when its workers and processes are gone.
 %%
 %% The pool is closed first: before any worker is asked to stop, picks say `no_pool', and those who wait for a claim get
 %% that too. {@link drain/2} lets those who work finish.
 %%
 %% A pool under a supervisor of yours is stopped by {@link supervisor:terminate_child/2}, so it is not started again,
 %% and `supervisor:restart_child/2' can do so. A parent that is not a `supervisor' sees the pool exit with reason
-%% `normal'. Not to be called by that supervisor itself, nor while it waits for the caller to start.
+%% `shutdown'. Not to be called by that supervisor itself, nor while it waits for the caller to start.
 %%
-%% Cost: erases a persistent term of a compound value, for which the runtime has every process of the node scanned, and
-%% one of an immediate value for each slot.
+%% Cost: erases a persistent term of a compound value, for which the runtime has every process of the node scanned.
+%% What the slots leave is erased in the background, by a process of low priority.
 -spec stop(name()) -> ok | {error, no_pool}.
 stop(Name) -> weir_pool_boot:stop(Name).
-
-%% @doc Stops a pool and starts it again with the options that it was started with. Meanwhile there is no such pool. If
-%% it cannot be started, it is gone.
-%%
-%% A pool under a supervisor of yours is restarted there. `not_supervised': it is linked to a process that is no
-%% supervisor, or is a child of one of `simple_one_for_one' or a `temporary' one, and cannot be.
--spec restart(name()) -> ok | {error, no_pool | not_supervised | start_error()}.
-restart(Name) -> weir_pool_boot:restart(Name).
-
-%% @doc Stops all pools of a group, one after the other. It is no error if there are none.
--spec stop_group(Group :: term()) -> ok.
-stop_group(Group) ->
-    lists:foreach(fun stop/1, weir_pool_registry:group(Group)).
-
-%% @doc Restarts all pools of a group, one after the other, and names those that could not be.
--spec restart_group(Group :: term()) -> ok | {error, [{name(), no_pool | not_supervised | start_error()}]}.
-restart_group(Group) ->
-    case [{Name, Reason} || Name <- weir_pool_registry:group(Group), {error, Reason} <- [restart(Name)]] of
-        [] -> ok;
-        Failed -> {error, Failed}
-    end.
 
 %% @doc The next worker, by the pool's strategy. `badarg' in a pool of strategy `hash' or `direct', which need a key.
 %%
 %% Round robin: of any number of picks, live workers get equally many, to within the number of schedulers. Vacant slots
 %% are passed over without burdening their neighbours, whatever the strategy. `no_worker': all slots are vacant.
-%% `no_pool': there is no such pool, or its processes are just being restarted.
+%% `no_pool': there is no such pool, or it is just being started or stopped.
 %%
 %% Cost: no process is visited and no message sent; two reads of persistent terms and, for round robin, an addition to a
 %% word that only this scheduler writes; allocates a key and the result, 6 words. Every vacant slot that is drawn
@@ -347,7 +347,7 @@ call(Name, Request) -> call(Name, Request, 5000).
 %% Cost: a pick and a call; if it is counted an insertion into and a deletion from an ETS table as well, by which the
 %% pool finds calls whose caller was killed.
 -spec call(name(), Request :: term(), timeout()) -> {ok, Reply :: term()} | {error, no_pool | no_worker}.
-call(Name, Request, Timeout) -> weir_pool_send:call(Name, Request, Timeout).
+call(Name, Request, Timeout) -> weir_pool_call:call(Name, Request, Timeout).
 
 %% @doc Like {@link call_key/4} with a timeout of 5000 milliseconds.
 -spec call_key(name(), Key :: term(), Request :: term()) -> {ok, Reply :: term()} | {error, no_pool | no_worker}.
@@ -356,25 +356,25 @@ call_key(Name, Key, Request) -> call_key(Name, Key, Request, 5000).
 %% @doc Like {@link call/3}, with the worker of a key.
 -spec call_key(name(), Key :: term(), Request :: term(), timeout()) ->
     {ok, Reply :: term()} | {error, no_pool | no_worker}.
-call_key(Name, Key, Request, Timeout) -> weir_pool_send:call_key(Name, Key, Request, Timeout).
+call_key(Name, Key, Request, Timeout) -> weir_pool_call:call_key(Name, Key, Request, Timeout).
 
 %% @doc Picks a worker and casts to it with `gen_server:cast/2'. A cast is under way for as long as its sending takes:
 %% whether the worker has handled it cannot be seen from outside.
 -spec cast(name(), Message :: term()) -> ok | {error, no_pool | no_worker}.
-cast(Name, Message) -> weir_pool_send:cast(Name, Message).
+cast(Name, Message) -> weir_pool_call:cast(Name, Message).
 
 %% @doc Like {@link cast/2}, to the worker of a key.
 -spec cast_key(name(), Key :: term(), Message :: term()) -> ok | {error, no_pool | no_worker}.
-cast_key(Name, Key, Message) -> weir_pool_send:cast_key(Name, Key, Message).
+cast_key(Name, Key, Message) -> weir_pool_call:cast_key(Name, Key, Message).
 
 %% @doc Casts to all live workers, and tells to how many. Those for overflow are left out.
 -spec broadcast(name(), Message :: term()) -> {ok, non_neg_integer()} | {error, no_pool}.
-broadcast(Name, Message) -> weir_pool_send:broadcast(Name, Message).
+broadcast(Name, Message) -> weir_pool_call:broadcast(Name, Message).
 
 %% @doc Calls a function with each live worker, in the caller, in the order of the slots, and gives the results. Those
 %% for overflow are left out. What the function raises passes through.
 -spec map(name(), fun((pid()) -> Result)) -> {ok, [Result]} | {error, no_pool}.
-map(Name, Fun) -> weir_pool_send:map(Name, Fun).
+map(Name, Fun) -> weir_pool_call:map(Name, Fun).
 
 %% @doc Like {@link claim/3} without waiting.
 -spec claim(name(), fun((pid()) -> Result)) -> {ok, Result} | {error, claim_error()}.
@@ -382,15 +382,17 @@ claim(Name, Fun) -> claim(Name, Fun, #{}).
 
 %% @doc Calls a function with a worker that nobody else has claimed, and that nobody else can claim until it returns.
 %%
-%% What the function raises passes through, after the release. If that is an exit with `{timeout, _}', as of
-%% `gen_server:call/3', the worker is likely to be busy still, and is treated as the option `abandoned' says; so is a
-%% worker whose claimer was killed, within a second, and within milliseconds when somebody is waiting. A worker
+%% What the function raises passes through, after the release. If that is the exit of a call of this worker that has
+%% timed out (`{timeout, {_, _, [Worker | _]}}', as of `gen_server:call/3'; the worker may be named), the worker is likely
+%% to be busy still, and the claim is abandoned: the option of that name says what becomes of the worker. So is the claim
+%% of a process that was killed, within a second, and within milliseconds when somebody is waiting. A worker
 %% that dies while it is claimed is replaced like any other; its claim then holds nothing. A process may make claims
-%% inside of others. `badarg' if the options are not a map of those of {@link claim_opts()}.
+%% inside of others.
 %%
-%% Cost: while a worker is free, no process is visited and no message sent, and about 40 words are allocated. The first
-%% claim of a process enters it in an ETS table. When none is free, all words of the pool are read; to wait takes a
-%% message to and one from the pool's queue. `covers => work' spawns a process.
+%% Cost: while a worker is free, no process is visited and no message sent, and about 40 words are allocated. When the
+%% slot that the process had last is taken, others are looked at: a word for each of up to 24, and a word for every 56
+%% beyond. To wait takes a message to and one from the pool's queue. After an exception it is asked whether the worker is
+%% alive, which takes as long as a worker that is just dying needs for it. `covers => work' spawns two processes.
 -spec claim(name(), fun((pid()) -> Result), claim_opts()) -> {ok, Result} | {error, claim_error()}.
 claim(Name, Fun, Opts) -> weir_pool_claim:claim(Name, Fun, Opts).
 
@@ -398,10 +400,18 @@ claim(Name, Fun, Opts) -> weir_pool_claim:claim(Name, Fun, Opts).
 -spec checkout(name(), claim_opts()) -> {ok, pid(), ticket()} | {error, claim_error()}.
 checkout(Name, Opts) -> weir_pool_claim:checkout(Name, Opts).
 
-%% @doc Gives back what {@link checkout/2} gave; any process may do so. `not_held': it was given back already, or the
-%% worker is gone, or the pool; nobody else's claim is touched.
+%% @doc Like {@link checkin/3} with `ok'.
 -spec checkin(name(), ticket()) -> ok | {error, not_held}.
-checkin(Name, Ticket) -> weir_pool_claim:checkin(Name, Ticket).
+checkin(Name, Ticket) -> checkin(Name, Ticket, ok).
+
+%% @doc Gives back what {@link checkout/2} gave; any process may do so, also one of another node. `fail': the worker is
+%% broken; it is killed and another started, whatever `abandoned' says. `not_held': it was given back already, or the
+%% worker was replaced, or the pool is gone; nobody else's claim is touched.
+%%
+%% A worker that has died is not given out again. It is asked whether it is alive, which takes as long as a worker that is
+%% just dying needs for it.
+-spec checkin(name(), ticket(), ok | fail) -> ok | {error, not_held}.
+checkin(Name, Ticket, How) -> weir_pool_claim:checkin(Name, Ticket, How).
 
 %% @doc The slot of a claim.
 -spec slot(ticket()) -> slot().
@@ -413,67 +423,90 @@ slot(Ticket) -> weir_pool_claim:slot(Ticket).
 %% pool that is full grows by one slot if it has `auto_size'.
 -spec add_worker(name(), WorkerName :: term()) ->
     {ok, slot()} | {error, change_error() | pool_full | already_added | has_workers}.
-add_worker(Name, WorkerName) -> weir_pool_keeper:call(Name, {member, {add_worker, WorkerName}}).
+add_worker(Name, WorkerName) -> weir_pool_manager:call(Name, {member, {add_worker, WorkerName}}).
 
 %% @doc Gives a name this slot. A pool that has `auto_size' grows as far as needed.
 -spec add_worker(name(), WorkerName :: term(), slot()) ->
     {ok, slot()} | {error, change_error() | out_of_range | slot_taken | already_added | has_workers}.
 add_worker(Name, WorkerName, Slot) when is_integer(Slot), Slot >= 1, Slot =< ?MAX_SIZE ->
-    weir_pool_keeper:call(Name, {member, {add_worker, WorkerName, Slot}});
+    weir_pool_manager:call(Name, {member, {add_worker, WorkerName, Slot}});
 add_worker(Name, WorkerName, Slot) ->
-    error(badarg, [Name, WorkerName, Slot]).
+    ?BADARG([Name, WorkerName, Slot], #{3 => "not the number of a slot"}).
 
 %% @doc Takes the slot from a name to which nobody is connected.
 -spec remove_worker(name(), WorkerName :: term()) ->
     ok | {error, change_error() | unknown_worker | {connected, pid()} | has_workers}.
-remove_worker(Name, WorkerName) -> weir_pool_keeper:call(Name, {member, {remove_worker, WorkerName}}).
+remove_worker(Name, WorkerName) -> weir_pool_manager:call(Name, {member, {remove_worker, WorkerName}}).
 
 %% @doc The names that have a slot, in the order of the slots, whether anybody is connected under them or not.
 -spec added_workers(name()) -> {ok, [{WorkerName :: term(), slot()}]} | {error, change_error() | has_workers}.
-added_workers(Name) -> weir_pool_keeper:call(Name, {member, added_workers}).
+added_workers(Name) -> weir_pool_manager:call(Name, {member, added_workers}).
 
 %% @doc Puts the calling process into the slot of a name, where it is picked and claimed until it disconnects itself or
-%% ends, also when processes of the pool crash meanwhile. A process may be connected under several names, in several
-%% pools.
+%% ends, or the pool does. A process may be connected under several names, in several pools.
+%%
+%% If a process has disconnected itself from that name while it was claimed, that claim is waited for; `connected' is then
+%% said to others who want to connect under it.
 -spec connect(name(), WorkerName :: term()) ->
     {ok, slot()} | {error, change_error() | unknown_worker | {connected, pid()} | has_workers}.
-connect(Name, WorkerName) -> weir_pool_keeper:call(Name, {member, {connect, WorkerName, self()}}).
+connect(Name, WorkerName) -> weir_pool_manager:call(Name, {member, {connect, WorkerName, self()}}).
 
 %% @doc Takes the calling process out of the slot of a name. Whoever has claimed it keeps it, and nobody gets it any
 %% more.
 -spec disconnect(name(), WorkerName :: term()) ->
     ok | {error, change_error() | unknown_worker | not_connected | has_workers}.
-disconnect(Name, WorkerName) -> weir_pool_keeper:call(Name, {member, {disconnect, WorkerName, self()}}).
+disconnect(Name, WorkerName) -> weir_pool_manager:call(Name, {member, {disconnect, WorkerName, self()}}).
+
+%% @doc Like {@link resize/3} with a time-out of 60,000 milliseconds.
+-spec resize(name(), 0 | size()) ->
+    ok | {error, change_error() | resizing | timeout | Refused | {start_failed, slot(), term()}} when
+    Refused :: {slot_taken, slot()} | {bad_size, term()}.
+resize(Name, Size) -> resize(Name, Size, ?CHANGE_MS).
 
 %% @doc Changes the number of slots, and returns when picks and claims go by the new one.
 %%
-%% New workers are started before, and if one cannot be, nothing changes (with `start => async' nobody waits for them).
-%% Those that are too many are no longer picked; each is stopped when it is released and has handled what was sent to
-%% it, or after `shutdown' milliseconds. In a pool without `worker', slots that have a name cannot be taken away, and
-%% the size may be 0. One resize at a time.
+%% New workers are started before, and if one cannot be, or not all are there in time, nothing changes (with
+%% `start => async' nobody waits for them). Those that are too many are no longer picked; each is stopped when it is
+%% released and has handled what was sent to it, or after `shutdown' milliseconds. In a pool without workers of its own,
+%% slots that have a name cannot be taken away. The size may be 0 there, and with `overflow'. One resize at a time.
 %%
 %% Cost: writes the main term, for which the runtime has every process of the node scanned.
--spec resize(name(), 0 | size()) ->
-    ok | {error, change_error() | resizing | Refused | {start_failed, slot(), term()}} when
+-spec resize(name(), 0 | size(), timeout()) ->
+    ok | {error, change_error() | resizing | timeout | Refused | {start_failed, slot(), term()}} when
     Refused :: {slot_taken, slot()} | {bad_size, term()}.
-resize(Name, Size) -> weir_pool_keeper:call(Name, {resize, Size}).
+resize(Name, Size, Timeout) when ?IS_TIMEOUT(Timeout) ->
+    weir_pool_manager:call(Name, {resize, Size, Timeout});
+resize(Name, Size, Timeout) ->
+    ?BADARG([Name, Size, Timeout], #{3 => "neither milliseconds nor infinity"}).
+
+%% @doc Like {@link replace/3} with a time-out of 60,000 milliseconds.
+-spec replace(name(), slot()) ->
+    ok
+    | {error, change_error() | no_slot | no_workers | replacing | timeout | held_by_caller | {start_failed, slot(), term()}}.
+replace(Name, Slot) -> replace(Name, Slot, ?CHANGE_MS).
 
 %% @doc Replaces the worker of a slot without a gap: a new one is started, it takes the slot, and the old one is stopped
 %% when it is released and has handled what was sent to it, or after `shutdown' milliseconds. Returns when the new one
-%% is in the slot. If it cannot be started the old one stays.
--spec replace(name(), slot()) ->
-    ok | {error, change_error() | no_slot | no_workers | replacing | {start_failed, slot(), term()}}.
-replace(Name, Slot) -> weir_pool_keeper:call(Name, {replace, Slot}).
+%% is in the slot. If it cannot be started, or the old one is not released in time, the old one stays. `held_by_caller':
+%% it is the caller that has claimed it.
+-spec replace(name(), slot(), timeout()) ->
+    ok
+    | {error, change_error() | no_slot | no_workers | replacing | timeout | held_by_caller | {start_failed, slot(), term()}}.
+replace(Name, Slot, Timeout) when ?IS_TIMEOUT(Timeout) ->
+    weir_pool_manager:call(Name, {replace, Slot, Timeout});
+replace(Name, Slot, Timeout) ->
+    ?BADARG([Name, Slot, Timeout], #{3 => "neither milliseconds nor infinity"}).
 
 %% @doc Stops a pool when its work is done: picks and claims say `no_pool' at once, as do those who wait; then every
 %% claim is waited for, and every worker until it has handled what was sent to it; then it is stopped. What is not done
 %% after `Timeout' milliseconds is cut off: `{error, {timeout, Busy}}' tells how many workers were. Either way the pool
-%% is stopped, like by {@link stop/1}.
+%% is stopped, like by {@link stop/1}. `held_by_caller': the caller itself has claimed a worker; nothing is done.
 %%
 %% A worker is done when it answers a system message, as every OTP behaviour does after what came before. A process
-%% that does not is waited for until the timeout. Should the caller be killed, the pool is drained and stopped all the
-%% same.
--spec drain(name(), timeout()) -> ok | {error, change_error() | {timeout, Busy :: pos_integer()}}.
+%% that does not is waited for until the timeout, or as long as `shutdown' says. Should the caller be killed, the pool is
+%% drained and stopped all the same.
+-spec drain(name(), timeout()) ->
+    ok | {error, change_error() | held_by_caller | {timeout, Busy :: pos_integer()}}.
 drain(Name, Timeout) -> weir_pool_boot:drain(Name, Timeout).
 
 %% @doc How the pool is. Cost: no process is visited; reads every slot.

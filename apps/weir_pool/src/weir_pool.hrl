@@ -8,6 +8,15 @@
 %% The longest time that a `receive' can be given, in milliseconds, and so the longest that an option can be.
 -define(MAX_MS, 4294967295).
 
+-define(IS_TIMEOUT(Timeout),
+    (Timeout =:= infinity orelse (is_integer(Timeout) andalso Timeout >= 0 andalso Timeout =< ?MAX_MS))
+).
+
+%% Raises `badarg', and tells the shell why: texts by the number of the argument.
+-define(BADARG(Args, Causes),
+    erlang:error(badarg, Args, [{error_info, #{module => weir_pool_opts, cause => Causes}}])
+).
+
 %% Main term of an open pool. Written only when the shape of the pool changes: replacing or erasing a tuple makes every
 %% process of the node be scanned.
 -define(MAIN_KEY(Name), {weir_pool, Name}).
@@ -25,25 +34,25 @@
 -define(CURSOR_MASK, 16#ffffffffffffffff).
 
 %% Words of a slot, in a line of its own: who has claimed it (weir_pool_word), and how many calls are under way in it
-%% (weir_pool_load). `First' is the first slot of the segment that the array belongs to.
--define(CLAIM_WORD(First, Slot), (((Slot) - (First) + 1) * ?LINE_WORDS + 1)).
--define(LOAD_WORD(First, Slot), (((Slot) - (First) + 1) * ?LINE_WORDS + 2)).
-%% The keeper's: how often in a row the load word was wrong, and the smallest difference, with its sign.
--define(DOUBT_WORD(First, Slot), (((Slot) - (First) + 1) * ?LINE_WORDS + 3)).
+%% (weir_pool_call). `First' is the first slot of the segment that the array belongs to.
+-define(STATE_WORD(First, Slot), (((Slot) - (First) + 1) * ?LINE_WORDS + 1)).
+-define(CALLS_WORD(First, Slot), (((Slot) - (First) + 1) * ?LINE_WORDS + 2)).
 
-%% Words of the gate: how claims and the queue of those who wait for one tell each other. weir_pool_queue says how.
+%% Words of the gate: how claims, the queue of those who wait and the manager tell each other. weir_pool_queue says how.
 -define(GATE_MODE, 1).
 -define(GATE_WAKE, 2).
 -define(GATE_WAITING, 3).
 -define(GATE_OLDEST, 4).
 -define(GATE_LONGEST, 5).
 -define(GATE_GROW, 6).
--define(GATE_WORDS, 6).
+-define(GATE_IDLE, 7).
+-define(GATE_WORDS, 7).
 
-%% Values of the mode.
--define(NOBODY_WAITS, 0).
--define(SOMEBODY_WAITS, 1).
--define(STARVING, 2).
+%% Values of the mode. In an unwatched pool nobody has claimed anything, and the manager does not tick.
+-define(UNWATCHED, 0).
+-define(NOBODY_WAITS, 1).
+-define(SOMEBODY_WAITS, 2).
+-define(STARVING, 3).
 
 %% Counters; weir_pool_terms describes them.
 -define(RESTARTS, 1).
@@ -55,6 +64,8 @@
 -define(WAITS, 7).
 -define(ABANDONED, 8).
 -define(CHECK_FAILURES, 9).
+-define(CLAIMS, 10).
+-define(CLAIMED_MS, 11).
 
 -record(pool, {
     %% Slot keys of this pool are made of Base+1 .. Base+limit.
@@ -67,12 +78,12 @@
     name :: weir_pool:name(),
     %% Slots 1..limit may be claimed: those above `size' are there for a while, when all others are taken.
     limit :: 0 | weir_pool:size(),
-    %% Words of the slots: arrays, each with the number of its first slot, the highest first. A slot's words never
-    %% move, so whoever holds an older version of this record still finds those of any slot it knows.
-    segments :: [{First :: weir_pool:slot(), atomics:atomics_ref()}],
+    %% Words of the slots, the segment with the highest slots first. A slot's words never move, so whoever holds an
+    %% older version of this record still finds those of any slot it knows.
+    segments :: [weir_pool_terms:segment()],
     gate :: atomics:atomics_ref(),
-    %% Table of weir_pool_holder.
-    holders :: ets:table(),
+    manager :: pid(),
+    queue :: pid(),
     max_queue :: non_neg_integer()
 }).
 
@@ -88,7 +99,6 @@
     intensity :: default | non_neg_integer(),
     period :: pos_integer(),
     strategy :: weir_pool:strategy(),
-    group :: {group, term()} | none,
     start :: sync | async,
     backoff :: {MinMs :: pos_integer(), MaxMs :: pos_integer()},
     auto_size :: boolean(),
@@ -99,34 +109,3 @@
     check :: {fun((pid()) -> term()), IntervalMs :: pos_integer()} | none,
     abandoned :: replace | {wait, non_neg_integer()} | free
 }).
-
-%% One attempt to start a pool: what its processes are started with, and what they still use when they are restarted.
--record(boot, {
-    name :: weir_pool:name(),
-    %% Tells this pool from any other of the same name, before it or after it.
-    id :: pos_integer(),
-    conf :: #conf{},
-    %% Alias of whoever waits for the first workers. It dies with the first message, so the message that a restarted
-    %% keeper sends later reaches nobody.
-    starter :: reference(),
-    %% Table of weir_pool_seats, once the pool's supervisor has made it.
-    seats :: ets:table() | undefined
-}).
-
-%% Row of the names table. Written by weir_pool_registry alone.
--record(row, {
-    name :: weir_pool:name(),
-    id :: pos_integer(),
-    conf :: #conf{},
-    sup :: pid(),
-    %% Whoever called start_link: the supervisor that the pool belongs to, most of the time.
-    parent :: pid(),
-    workers :: pid() | undefined,
-    keeper :: pid() | undefined,
-    queue :: pid() | undefined,
-    %% What the pool was last resized to.
-    size :: 0 | weir_pool:size(),
-    %% The highest slot that may have a term, for the clean-up.
-    last_slot :: 0 | weir_pool:size()
-}).
-

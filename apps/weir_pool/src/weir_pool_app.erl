@@ -24,7 +24,7 @@ start(_Type, _Args) ->
             {error, Reason}
     end.
 
-start_pools([{Name, Opts} | More]) when is_map(Opts) ->
+start_pools([{Name, Opts} | More]) ->
     case weir_pool:start(Name, Opts) of
         ok -> start_pools(More);
         {error, Reason} -> {error, {pool_not_started, Name, Reason}}

@@ -1,15 +1,19 @@
-%% @doc Changes of a whole pool: another size, and its end in good order.
+%% @doc Changes of a pool that take time: another size, another worker in a slot, and the pool's end in good order.
 %%
-%% Not a process: the keeper holds the value of the change that is under way and calls these functions. Whoever asked
-%% for the change is answered from here, once.
+%% Not a process: the manager holds the value of the changes that are under way and calls these functions. Whoever asked
+%% for a change is answered from here, once. Every change has a time; when it is over the change is undone as far as it
+%% has not been made, and its caller gets `{error, timeout}'.
 %%
 %% A resize to more slots, unless the pool starts its workers asynchronously, first starts the workers of the new slots,
 %% puts them in, and then publishes the new shape: nobody sees a new slot without its worker. (The registry is told of
 %% the highest slot before, so that no slot's term can be left over.) A resize to fewer publishes first: nobody picks or
 %% claims a slot any more by the time that it is taken out of use.
+%%
+%% What cannot end is refused: to replace a worker, or to drain a pool, whose worker the caller itself has claimed.
 -module(weir_pool_change).
 
--export([publish/2, resize/4, started/4, drain/3, drained/2, drain_timeout/1, cancel/2]).
+-export([new/0, resize/5, replace/4, drain/4, publish/2]).
+-export([started/4, failed/4, ended/4, drained/2, timeout/3, cancel/2, settled/2]).
 
 -export_type([change/0]).
 
@@ -18,37 +22,81 @@
 -record(resize, {
     from :: gen_server:from(),
     size :: weir_pool:size(),
-    %% New slots whose start has not ended, those that have, and the first that failed.
-    starting :: [weir_pool:slot()],
-    started = [] :: [{weir_pool:slot(), SlotSup :: pid()}],
-    failed = none :: none | {start_failed, weir_pool:slot(), Reason :: term()}
+    timer :: reference() | none,
+    %% New slots that have no worker yet, and those that this change has given a supervisor.
+    awaited :: [weir_pool:slot()],
+    begun :: [weir_pool:slot()]
 }).
+
+-record(replace, {from :: gen_server:from(), timer :: reference() | none, spare :: pid()}).
 
 -record(drain, {
     %% none: has been answered.
     from :: gen_server:from() | none,
-    %% Slots, and supervisors that are in no slot any more, whose workers are not done.
-    busy :: [weir_pool:slot() | pid()]
+    %% Slots whose process, that connected itself, is not done.
+    busy :: [weir_pool:slot()]
 }).
 
--opaque change() :: #resize{} | #drain{}.
+-record(change, {
+    resize = none :: none | #resize{},
+    replacing = #{} :: #{weir_pool:slot() => #replace{}},
+    drain = none :: none | #drain{}
+}).
+
+-opaque change() :: #change{}.
+
+-type slots() :: weir_pool_slots:slots().
+
+%% @doc Nothing is being changed.
+-spec new() -> change().
+new() -> #change{}.
+
+timer(infinity, _What) -> none;
+timer(Timeout, What) -> erlang:start_timer(Timeout, self(), {change, What}).
+
+cancel_timer(none) -> ok;
+cancel_timer(Timer) ->
+    _ = erlang:cancel_timer(Timer),
+    ok.
+
+%% ---------------------------------------------------------------- resize
+
+%% @doc Another size, which is at least `Last'.
+-spec resize(Size :: term(), timeout(), Last :: 0 | weir_pool:slot(), gen_server:from(), {change(), slots()}) ->
+    {change(), slots()}.
+resize(_Size, _Timeout, _Last, From, {#change{resize = #resize{}}, _} = Now) ->
+    reply(From, {error, resizing}, Now);
+resize(Size, Timeout, Last, From, {Change, Slots} = Now) ->
+    #conf{worker = Worker, overflow = {Overflow, _}, start = Start} = weir_pool_slots:conf(Slots),
+    case is_size(Size, Worker, Overflow) of
+        false -> reply(From, {error, {bad_size, Size}}, Now);
+        true when Size < Last -> reply(From, {error, {slot_taken, Last}}, Now);
+        true when Worker =/= none, Start =:= sync -> start_and_publish(Size, Timeout, From, Now);
+        true -> reply(From, ok, {Change, start_missing(publish(Size, Slots))})
+    end.
+
+is_size(0, Worker, Overflow) -> Worker =:= none orelse Overflow > 0;
+is_size(Size, _Worker, Overflow) -> is_integer(Size) andalso Size > 0 andalso Size + Overflow =< ?MAX_SIZE.
+
+reply(From, Reply, Now) ->
+    gen_server:reply(From, Reply),
+    Now.
 
 %% @doc Gives the pool another size, and takes the slots out of use that it has no more.
--spec publish(Size :: 0 | weir_pool:size(), weir_pool_slots:slots()) -> {ok, weir_pool_slots:slots()} | {error, gone}.
+-spec publish(Size :: 0 | weir_pool:size(), slots()) -> slots().
 publish(Size, Slots) ->
-    #boot{name = Name, id = Id} = weir_pool_slots:boot(Slots),
-    #pool{limit = Before} = weir_pool_slots:pool(Slots),
+    #pool{name = Name, limit = Before} = weir_pool_slots:pool(Slots),
     #pool{limit = Limit} = Pool = reshape(Size, Slots),
-    case weir_pool_registry:open(Name, Id, Pool) of
-        ok ->
-            %% Some may have been on their way out.
-            Kept = over(fun weir_pool_slots:keep/2, Before + 1, Limit, weir_pool_slots:set_pool(Pool, Slots)),
-            Fewer = over(fun(Slot, S) -> weir_pool_slots:take_out(Slot, retire, S) end, Limit + 1, Before, Kept),
-            ok = weir_pool_queue:wake(Pool),
-            {ok, Fewer};
-        {error, gone} ->
-            {error, gone}
-    end.
+    ok = weir_pool_registry:reach(Name, Limit),
+    ok = weir_pool_terms:open(Pool),
+    %% Some may have been on their way out.
+    Kept = over(fun weir_pool_slots:keep/2, Before + 1, Limit, weir_pool_slots:set_pool(Pool, Slots)),
+    Fewer = over(fun(Slot, S) -> weir_pool_slots:take_out(Slot, retire, S) end, Limit + 1, Before, Kept),
+    %% Slots may have become such for overflow, or the other way round.
+    _ = [weir_pool_slots:set_keep(Slot, Slot =< Size, Fewer) || Slot <- lists:seq(1, Limit)],
+    ok = weir_pool_manager:idle(Pool),
+    ok = weir_pool_queue:wake(Pool),
+    Fewer.
 
 over(Do, First, Last, Slots) -> lists:foldl(Do, Slots, lists:seq(First, max(First - 1, Last))).
 
@@ -56,110 +104,240 @@ reshape(Size, Slots) ->
     #conf{overflow = {Overflow, _}} = weir_pool_slots:conf(Slots),
     weir_pool_terms:reshape(weir_pool_slots:pool(Slots), Size, Size + Overflow).
 
-%% @doc Another size, which is at least `Last'. `{done, _}': it has that size, and whoever asked is to be told.
-%% Otherwise it is told when all has been done.
--spec resize(Size :: term(), Last :: 0 | weir_pool:slot(), gen_server:from(), weir_pool_slots:slots()) ->
-    {done, weir_pool_slots:slots()} | {change(), weir_pool_slots:slots()} | {error, gone | Refused} when
-    Refused :: {bad_size, term()} | {slot_taken, weir_pool:slot()}.
-resize(Size, Last, From, Slots) ->
-    #conf{worker = Worker, overflow = {Overflow, _}, start = Start} = weir_pool_slots:conf(Slots),
-    case is_size(Size, Worker) andalso Size + Overflow =< ?MAX_SIZE of
-        false -> {error, {bad_size, Size}};
-        true when Size < Last -> {error, {slot_taken, Last}};
-        true when Worker =/= none, Start =:= sync -> start_and_publish(Size, From, Slots);
-        true -> publish_and_start(Size, Slots)
+start_missing(Slots) ->
+    case weir_pool_slots:conf(Slots) of
+        #conf{worker = none} -> Slots;
+        #conf{} -> start_all(weir_pool_slots:missing(1, weir_pool_slots:pool_size(Slots), Slots), true, Slots)
     end.
 
-is_size(0, Worker) -> Worker =:= none;
-is_size(Size, _Worker) -> is_integer(Size) andalso Size > 0.
+start_all(Missing, Keep, Slots) ->
+    lists:foldl(fun(Slot, S) -> weir_pool_slots:start(Slot, Keep, S) end, Slots, Missing).
 
-publish_and_start(Size, Slots) ->
-    case publish(Size, Slots) of
-        {ok, Published} -> {done, weir_pool_starts:start_missing(Published)};
-        {error, gone} -> {error, gone}
+start_and_publish(Size, Timeout, From, {Change, Slots}) ->
+    #pool{name = Name, size = Old, limit = Limit} = weir_pool_slots:pool(Slots),
+    %% The new slots have words from now on, and nobody knows.
+    Wide = (reshape(Size, Slots))#pool{size = Old, limit = Limit},
+    ok = weir_pool_registry:reach(Name, Size),
+    Missing = weir_pool_slots:missing(Old + 1, Size, Slots),
+    Started = start_all(Missing, false, weir_pool_slots:set_pool(Wide, Slots)),
+    Awaited = [
+        Slot
+     || Slot <- lists:seq(Old + 1, max(Old, Size)), weir_pool_slots:worker(Slot, Started) =:= undefined
+    ],
+    Resize = #resize{from = From, size = Size, timer = none, awaited = Awaited, begun = Missing},
+    resized(Resize#resize{timer = timer(Timeout, resize)}, Change, Started).
+
+resized(#resize{awaited = [], from = From, size = Size, timer = Timer}, Change, Slots) ->
+    ok = cancel_timer(Timer),
+    %% Some worker may have been lost meanwhile.
+    reply(From, ok, {Change#change{resize = none}, start_missing(publish(Size, Slots))});
+resized(Resize, Change, Slots) ->
+    {Change#change{resize = Resize}, Slots}.
+
+%% Nothing comes of it: what it has started is stopped.
+undo(Reason, #resize{from = From, timer = Timer, begun = Begun}, Change, Slots) ->
+    ok = cancel_timer(Timer),
+    Undone = lists:foldl(
+        fun(Slot, S) ->
+            case {weir_pool_slots:sup(Slot, S), weir_pool_slots:worker(Slot, S)} of
+                {undefined, _} -> S;
+                {Sup, undefined} -> weir_pool_slots:stop_start(Sup, S);
+                {_Sup, _Worker} -> weir_pool_slots:take_out(Slot, retire, S)
+            end
+        end,
+        Slots,
+        Begun
+    ),
+    reply(From, {error, Reason}, {Change#change{resize = none}, Undone}).
+
+%% ---------------------------------------------------------------- replace
+
+%% @doc Another worker in a slot.
+-spec replace(Slot :: term(), timeout(), gen_server:from(), {change(), slots()}) -> {change(), slots()}.
+replace(Slot, Timeout, {Caller, _} = From, {#change{replacing = Replacing} = Change, Slots} = Now) ->
+    case why_not(Slot, Caller, Replacing, Slots) of
+        none ->
+            {Spare, Started} = weir_pool_slots:start_spare(Slot, Slots),
+            Replace = #replace{from = From, timer = timer(Timeout, {replace, Slot}), spare = Spare},
+            {Change#change{replacing = Replacing#{Slot => Replace}}, Started};
+        Reason ->
+            reply(From, {error, Reason}, Now)
     end.
 
-start_and_publish(Size, From, Slots) ->
-    Old = weir_pool_slots:pool_size(Slots),
-    case weir_pool_starts:missing(Old + 1, Size, Slots) of
-        [] ->
-            publish_and_start(Size, Slots);
-        New ->
-            #boot{name = Name, id = Id} = weir_pool_slots:boot(Slots),
-            Pool = weir_pool_slots:pool(Slots),
-            %% The new slots have words from now on, and nobody knows.
-            Wide = (reshape(Size, Slots))#pool{size = Old, limit = Pool#pool.limit},
-            case weir_pool_registry:reach(Name, Id, Size) of
-                ok ->
-                    Start = fun(Slot, S) -> weir_pool_starts:start(Slot, resize, S) end,
-                    Starting = lists:foldl(Start, weir_pool_slots:set_pool(Wide, Slots), New),
-                    {#resize{from = From, size = Size, starting = New}, Starting};
-                {error, gone} ->
-                    {error, gone}
+why_not(Slot, Caller, Replacing, Slots) ->
+    Size = weir_pool_slots:pool_size(Slots),
+    case weir_pool_slots:conf(Slots) of
+        #conf{worker = none} ->
+            no_workers;
+        _ when not is_integer(Slot); Slot < 1; Slot > Size ->
+            no_slot;
+        _ when is_map_key(Slot, Replacing) ->
+            replacing;
+        _ ->
+            case is_held_by(Caller, Slot, weir_pool_slots:pool(Slots)) of
+                true -> held_by_caller;
+                false -> none
             end
     end.
 
-%% @doc The start of a new slot's worker has ended.
--spec started(weir_pool:slot(), {ok, SlotSup :: pid()} | {error, term()}, change(), weir_pool_slots:slots()) ->
-    {change() | none, weir_pool_slots:slots()} | {error, gone}.
-started(Slot, Result, #resize{starting = Starting, started = Started, failed = Failed} = Resize, Slots) ->
-    Left = Resize#resize{starting = lists:delete(Slot, Starting)},
-    case Result of
-        {ok, Sup} -> resized(Left#resize{started = [{Slot, Sup} | Started]}, Slots);
-        {error, Reason} when Failed =:= none -> resized(Left#resize{failed = {start_failed, Slot, Reason}}, Slots);
-        {error, _} -> resized(Left, Slots)
+is_held_by(Caller, Slot, Pool) when node(Caller) =:= node() ->
+    Word = weir_pool_word:read(Pool, Slot),
+    lists:member(weir_pool_word:state(Word), [taken, marked]) andalso
+        weir_pool_word:holder(weir_pool_word:claim_of(Word)) =:= weir_pool_holder:id(Caller);
+is_held_by(_OfAnotherNode, _Slot, _Pool) ->
+    false.
+
+%% The spare has a worker: the slot is taken out of use. Tells the caller, and that the change is settled.
+swap(Slot, Spare, Worker, #replace{from = From, timer = Timer}, Slots) ->
+    Manager = self(),
+    Tell = fun(Result) ->
+        ok = cancel_timer(Timer),
+        Manager ! {settled, Slot, Spare},
+        gen_server:reply(From, Result)
+    end,
+    weir_pool_slots:take_out(Slot, {swap, Spare, Worker, Tell}, Slots).
+
+give_up(Reason, Slot, #replace{from = From, timer = Timer, spare = Spare}, Change, Slots) ->
+    #change{replacing = Replacing} = Change,
+    ok = cancel_timer(Timer),
+    Kept =
+        case weir_pool_slots:action(Slot, Slots) of
+            {swap, _, _, _} -> weir_pool_slots:keep(Slot, weir_pool_slots:retire_sup(Spare, Slots));
+            _ -> weir_pool_slots:stop_start(Spare, Slots)
+        end,
+    reply(From, {error, Reason}, {Change#change{replacing = maps:remove(Slot, Replacing)}, Kept}).
+
+%% @doc A replacement has been answered.
+-spec settled({weir_pool:slot(), Spare :: pid()}, change()) -> change().
+settled({Slot, Spare}, #change{replacing = Replacing} = Change) ->
+    case Replacing of
+        #{Slot := #replace{spare = Spare}} -> Change#change{replacing = maps:remove(Slot, Replacing)};
+        #{} -> Change
     end.
 
-resized(#resize{starting = [_ | _]} = Resize, Slots) ->
-    {Resize, Slots};
-resized(#resize{from = From, size = Size, started = Started, failed = none}, Slots) ->
-    Filled = lists:foldl(fun({Slot, Sup}, S) -> weir_pool_slots:put_sup(Slot, Sup, S) end, Slots, Started),
-    case publish(Size, Filled) of
-        {ok, Published} ->
-            gen_server:reply(From, ok),
-            %% Some worker may have been lost meanwhile.
-            {none, weir_pool_starts:start_missing(Published)};
-        {error, gone} ->
-            {error, gone}
+%% ---------------------------------------------------------------- what becomes of starts
+
+%% @doc A supervisor has a worker, which is in its slot already unless the supervisor is a spare.
+-spec started(weir_pool_slots:role(), SlotSup :: pid(), Worker :: pid(), {change(), slots()}) -> {change(), slots()}.
+started({spare, Slot}, Spare, Worker, {#change{replacing = Replacing} = Change, Slots}) ->
+    case Replacing of
+        #{Slot := #replace{spare = Spare} = Replace} -> {Change, swap(Slot, Spare, Worker, Replace, Slots)};
+        #{} -> {Change, weir_pool_slots:retire_sup(Spare, Slots)}
     end;
-resized(#resize{from = From, started = Started, failed = Failed}, Slots) ->
-    Boot = weir_pool_slots:boot(Slots),
-    lists:foreach(fun({_Slot, Sup}) -> ok = weir_pool_slot_sup:drain(Sup, Boot) end, Started),
-    gen_server:reply(From, {error, Failed}),
-    {none, Slots}.
+started(Slot, _Sup, _Worker, {#change{resize = #resize{awaited = Awaited} = Resize} = Change, Slots}) ->
+    resized(Resize#resize{awaited = lists:delete(Slot, Awaited)}, Change, Slots);
+started(_Slot, _Sup, _Worker, Now) ->
+    Now.
 
-%% @doc Every worker is taken out of use when it is released, and then waited for. The pool is closed.
--spec drain(timeout(), gen_server:from(), weir_pool_slots:slots()) -> {change(), weir_pool_slots:slots()}.
-drain(Timeout, From, Slots) ->
-    Seats = weir_pool_slots:seats(Slots),
-    Filled = [Slot || {Slot, _Pid} <- weir_pool_slots:filled(Slots)],
-    Retired = weir_pool_seats:retired(Seats),
-    _ = Timeout =:= infinity orelse erlang:send_after(Timeout, self(), drain_timeout),
-    Drained = lists:foldl(fun(Slot, S) -> weir_pool_slots:take_out(Slot, drain, S) end, Slots, Filled),
-    lists:foreach(
-        fun(Sup) -> weir_pool_probe:start({drained, Sup}, weir_pool_seats:worker(Seats, Sup), infinity) end, Retired
-    ),
-    {answer(#drain{from = From, busy = Filled ++ Retired}), Drained}.
+%% @doc A supervisor could not start its worker.
+-spec failed(weir_pool_slots:role(), SlotSup :: pid(), Reason :: term(), {change(), slots()}) -> {change(), slots()}.
+failed({spare, Slot}, Spare, Reason, {#change{replacing = Replacing} = Change, Slots} = Now) ->
+    case Replacing of
+        #{Slot := #replace{spare = Spare} = Replace} ->
+            give_up({start_failed, Slot, Reason}, Slot, Replace, Change, Slots);
+        #{} ->
+            Now
+    end;
+failed(Slot, _Sup, Reason, {#change{resize = #resize{} = Resize} = Change, Slots} = Now) ->
+    case lists:member(Slot, Resize#resize.awaited) of
+        true -> undo({start_failed, Slot, Reason}, Resize, Change, Slots);
+        false -> Now
+    end;
+failed(_Role, _Sup, _Reason, Now) ->
+    Now.
 
-%% @doc A worker is done.
--spec drained(weir_pool:slot() | SlotSup :: pid(), change()) -> change().
-drained(Which, #drain{busy = Busy} = Drain) -> answer(Drain#drain{busy = lists:delete(Which, Busy)}).
+%% @doc A supervisor has ended: its start function has returned `ignore', its worker has died for good, or it was killed.
+-spec ended(weir_pool_slots:role(), SlotSup :: pid(), Reason :: term(), {change(), slots()}) -> {change(), slots()}.
+ended({spare, _} = Role, Spare, normal, Now) ->
+    failed(Role, Spare, ignore, Now);
+ended({spare, _} = Role, Spare, Reason, Now) ->
+    failed(Role, Spare, Reason, Now);
+ended(Slot, Sup, _Reason, {#change{resize = #resize{}}, _} = Now) when is_integer(Slot) ->
+    %% A slot whose worker does not want to be started stays vacant, as in a pool that starts.
+    started(Slot, Sup, Sup, Now);
+ended(_Role, _Sup, _Reason, {Change, Slots}) ->
+    {answer(Change, Slots), Slots}.
 
-answer(#drain{from = From, busy = []} = Drain) when From =/= none ->
-    gen_server:reply(From, ok),
-    Drain#drain{from = none};
-answer(Drain) ->
-    Drain.
+%% ---------------------------------------------------------------- drain
 
-%% @doc The time of a drain is over.
--spec drain_timeout(change()) -> change().
-drain_timeout(#drain{from = From, busy = Busy} = Drain) when From =/= none ->
-    gen_server:reply(From, {error, {timeout, length(Busy)}}),
-    Drain#drain{from = none};
-drain_timeout(Drain) ->
-    Drain.
+%% @doc Every worker is taken out of use when it is released, and ends when it has handled what was sent to it. The pool
+%% is closed.
+-spec drain(timeout(), Caller :: pid(), gen_server:from(), {change(), slots()}) -> {refused | draining, change(), slots()}.
+drain(Timeout, Caller, From, {Change, Slots}) ->
+    #pool{limit = Limit} = Pool = weir_pool_slots:pool(Slots),
+    case lists:any(fun(Slot) -> is_held_by(Caller, Slot, Pool) end, lists:seq(1, Limit)) of
+        true ->
+            gen_server:reply(From, {error, held_by_caller}),
+            {refused, Change, Slots};
+        false ->
+            {Cancelled, Left} = cancel(no_pool, {Change, Slots}),
+            _ = timer(Timeout, drain),
+            {Busy, Drained} = drain_all(Left),
+            {draining, answer(Cancelled#change{drain = #drain{from = From, busy = Busy}}, Drained), Drained}
+    end.
 
-%% @doc Tells whoever waits for the change that nothing will come of it.
--spec cancel(Reason :: term(), none | change()) -> ok.
-cancel(Reason, #resize{from = From}) -> gen_server:reply(From, {error, Reason});
-cancel(_Reason, _NoResize) -> ok.
+drain_all(Slots) ->
+    case weir_pool_slots:conf(Slots) of
+        #conf{worker = none} ->
+            Filled = [Slot || {Slot, _Pid} <- weir_pool_slots:filled(Slots)],
+            {Filled, lists:foldl(fun(Slot, S) -> weir_pool_slots:take_out(Slot, drain, S) end, Slots, Filled)};
+        #conf{} ->
+            {[], lists:foldl(fun drain_sup/2, Slots, weir_pool_slots:sups(Slots))}
+    end.
+
+drain_sup({_Sup, retired}, Slots) ->
+    Slots;
+drain_sup({Sup, Role}, Slots) ->
+    case is_integer(Role) andalso weir_pool_slots:worker(Role, Slots) of
+        Worker when is_pid(Worker) -> weir_pool_slots:take_out(Role, retire, Slots);
+        _ -> weir_pool_slots:stop_start(Sup, Slots)
+    end.
+
+%% @doc A process that connected itself is done.
+-spec drained(weir_pool:slot(), {change(), slots()}) -> change().
+drained(Slot, {#change{drain = #drain{busy = Busy} = Drain} = Change, Slots}) ->
+    answer(Change#change{drain = Drain#drain{busy = lists:delete(Slot, Busy)}}, Slots);
+drained(_Slot, {Change, _Slots}) ->
+    Change.
+
+answer(#change{drain = #drain{from = From, busy = []} = Drain} = Change, Slots) when From =/= none ->
+    case weir_pool_slots:sups(Slots) of
+        [] ->
+            gen_server:reply(From, ok),
+            Change#change{drain = Drain#drain{from = none}};
+        _ ->
+            Change
+    end;
+answer(Change, _Slots) ->
+    Change.
+
+%% ---------------------------------------------------------------- ends without success
+
+%% @doc The time of a change is over. That of another one, which had the name before, is void.
+-spec timeout(resize | {replace, weir_pool:slot()} | drain, Timer :: reference(), {change(), slots()}) ->
+    {change(), slots()}.
+timeout(resize, Timer, {#change{resize = #resize{timer = Timer} = Resize} = Change, Slots}) ->
+    undo(timeout, Resize, Change, Slots);
+timeout({replace, Slot}, Timer, {#change{replacing = Replacing} = Change, Slots} = Now) ->
+    case Replacing of
+        #{Slot := #replace{timer = Timer} = Replace} -> give_up(timeout, Slot, Replace, Change, Slots);
+        #{} -> Now
+    end;
+timeout(drain, _Timer, {#change{drain = #drain{from = From, busy = Busy} = Drain} = Change, Slots}) when
+    From =/= none
+->
+    gen_server:reply(From, {error, {timeout, length(Busy) + length(weir_pool_slots:sups(Slots))}}),
+    {Change#change{drain = Drain#drain{from = none}}, Slots};
+timeout(_What, _Timer, Now) ->
+    Now.
+
+%% @doc Tells whoever waits for a change that nothing will come of it.
+-spec cancel(Reason :: term(), {change(), slots()}) -> {change(), slots()}.
+cancel(Reason, {#change{resize = #resize{} = Resize} = Change, Slots}) ->
+    cancel(Reason, undo(Reason, Resize, Change, Slots));
+cancel(Reason, {#change{replacing = Replacing}, _} = Now) ->
+    lists:foldl(
+        fun({Slot, Replace}, {Change, Slots}) -> give_up(Reason, Slot, Replace, Change, Slots) end,
+        Now,
+        maps:to_list(Replacing)
+    ).

@@ -15,17 +15,37 @@
 %% time is over does not leave: it tells the queue to cancel, and waits for the answer to its request, which always
 %% comes. The queue answers every request exactly once, with the grant, with a refusal, or with `timeout' for one that
 %% was cancelled or is late. So whoever gets a grant takes it, even if a moment late, and whoever gets anything else
-%% knows that no grant comes. If the queue dies instead, the monitor says so, behind any answer; and the word that it
-%% may have claimed for the claimer carries its own number, not the claimer's, until the claimer has taken it over.
-%% Nothing is left in the mailbox in any of these cases, and a claimer with a long mailbox does not search it.
+%% knows that no grant comes. If the queue dies instead, the monitor says so, behind any answer. Nothing is left in the
+%% mailbox in any of these cases, and a claimer with a long mailbox does not search it.
 %%
 %% A claimer may be killed anywhere. Before the exchange, it has nothing. From the exchange to the release, its number
-%% is in the word, and the keeper finds that it is dead. Between the release and the look at the gate, the worker is
-%% free but nobody is told; the queue's next tick finds it. While it waits, the queue sees that it is dead before it
-%% serves it, or takes the word back that was not taken over.
+%% is in the word, and the manager learns that it is dead. Between the release and the look at the gate, the worker is
+%% free but nobody is told; the queue's next tick finds it. While it waits, the queue hears of its death.
+%%
+%% Dead workers. Between a worker's death and the moment when the manager has heard of it the word is free or taken as
+%% before. A release after a fun that returned puts it back without a look, so the next claimer may get it, and sees its
+%% call fail. Whoever has seen anything fail looks whether the worker is alive before it lets go, and makes the slot of a
+%% dead one vacant: nobody gets it after that. The look waits for a worker that is just dying; only the claimer does.
+%%
+%% A claim whose time-out covers the work has its fun run by a *child*, for a *guard*; the caller waits for the guard's
+%% exit, which carries the outcome.
+%%
+%% ```
+%% caller --spawn_monitor--> guard --spawn_link--> child
+%%                             |<---- claimed --------| (its slot and word)
+%%                             |<---- 'EXIT' ---------| (the outcome)
+%%    |<--- 'DOWN' ------------|
+%% '''
+%%
+%% At the deadline, or when the caller dies, the guard kills the child, makes the claim nobody's and tells the manager.
+%% It does not wait for the child's end. A guard that is killed takes the child with it. A child that is killed before it
+%% has told of its claim holds one like any dead claimer.
+%%
+%% Loading a new version of this module twice kills the processes that are inside a fun, or wait: the first version is
+%% then still on their stack. `code:soft_purge/1' tells whether there are any.
 -module(weir_pool_claim).
 
--export([claim/3, checkout/2, checkin/2, slot/1]).
+-export([claim/3, checkout/2, checkin/3, slot/1]).
 
 -export_type([ticket/0]).
 
@@ -35,7 +55,8 @@
     %% As it was when the claim was made: a slot's words never move.
     pool :: #pool{},
     slot :: weir_pool:slot(),
-    word :: weir_pool_word:word()
+    word :: weir_pool_word:word(),
+    worker :: pid()
 }).
 
 -opaque ticket() :: #ticket{}.
@@ -49,109 +70,101 @@
     deadline :: integer() | infinity
 }).
 
--type use() :: fun((pid()) -> term()) | checkout.
+-type use() :: fun((pid()) -> term()) | checkout | {guard, pid(), fun((pid()) -> term())}.
 %% What a worker is claimed for.
 
-%% How often one that finds nothing free lets others run and looks again before it asks the queue, and how many words it
-%% reads for that at most. Of a million claims by 100 processes as above, some 1,500 queue up after one yield, 130 after
-%% four, and none after eight. Where workers are used for longer, eight cost 3 us more, half as much as queueing does.
+%% How often one that finds nothing free lets others run and looks again before it asks the queue, and how many slots it
+%% looks at for that at most. Of a million claims by 100 processes as above, some 1,500 queue up after one yield, 130
+%% after four, and none after eight. Where workers are used for longer, eight cost 3 us more, half as much as queueing
+%% does.
 -define(YIELDS, 8).
 -define(READS, 1000).
 
 %% How long one waits for the pool's next queue process.
 -define(PAUSE_MS, 1).
 
-%% The longest time that a `receive' can be given.
--define(MAX_TIMEOUT, 4294967295).
-
--define(IS_TIMEOUT(Timeout),
-    (Timeout =:= infinity orelse (is_integer(Timeout) andalso Timeout >= 0 andalso Timeout =< ?MAX_TIMEOUT))
-).
-
 %% @doc See {@link weir_pool:claim/3}.
 -spec claim(weir_pool:name(), fun((pid()) -> Result), weir_pool:claim_opts()) ->
     {ok, Result} | {error, weir_pool:claim_error()}.
 claim(Name, Fun, Opts) when is_function(Fun, 1) ->
-    case covers(Opts) of
+    case weir_pool_opts:claim(Opts) of
         {wait, Timeout} -> take(Name, Fun, Timeout);
         {work, Timeout} -> work(Name, Fun, Timeout);
-        wrong -> error(badarg, [Name, Fun, Opts])
+        {error, Wrong} -> ?BADARG([Name, Fun, Opts], #{3 => Wrong})
     end;
 claim(Name, Fun, Opts) ->
-    error(badarg, [Name, Fun, Opts]).
+    ?BADARG([Name, Fun, Opts], #{2 => "not a fun of one argument, the worker's pid"}).
 
 %% @doc See {@link weir_pool:checkout/2}.
 -spec checkout(weir_pool:name(), weir_pool:claim_opts()) ->
     {ok, pid(), ticket()} | {error, weir_pool:claim_error()}.
 checkout(Name, Opts) ->
-    case covers(Opts) of
+    case weir_pool_opts:claim(Opts) of
         {wait, Timeout} -> take(Name, checkout, Timeout);
-        _ -> error(badarg, [Name, Opts])
+        {work, _} -> ?BADARG([Name, Opts], #{2 => "covers => work is for claim/3"});
+        {error, Wrong} -> ?BADARG([Name, Opts], #{2 => Wrong})
     end.
 
-covers(Opts) when Opts =:= #{} -> {wait, 0};
-covers(#{timeout := Timeout} = Opts) when map_size(Opts) =:= 1, ?IS_TIMEOUT(Timeout) -> {wait, Timeout};
-covers(#{timeout := Timeout, covers := Covers} = Opts) when map_size(Opts) =:= 2, ?IS_TIMEOUT(Timeout) ->
-    covers(Covers, Timeout);
-covers(#{covers := Covers} = Opts) when map_size(Opts) =:= 1 -> covers(Covers, 0);
-covers(_Opts) -> wrong.
-
-covers(Covers, Timeout) when Covers =:= wait; Covers =:= work -> {Covers, Timeout};
-covers(_Covers, _Timeout) -> wrong.
-
-%% @doc See {@link weir_pool:checkin/2}.
--spec checkin(weir_pool:name(), ticket()) -> ok | {error, not_held}.
-checkin(Name, #ticket{pool = #pool{name = Name} = Pool, slot = Slot, word = Word}) ->
-    case release(Pool, Slot, Word) of
-        free -> unless_gone(Pool);
-        held -> ok;
-        not_held -> {error, not_held}
+%% @doc See {@link weir_pool:checkin/3}.
+-spec checkin(weir_pool:name(), ticket(), ok | fail) -> ok | {error, not_held}.
+checkin(Name, #ticket{pool = #pool{name = Name, manager = Manager}} = Ticket, How) when
+    How =:= ok orelse How =:= fail
+->
+    case node(Manager) =:= node() of
+        true -> give_back(Ticket, How);
+        false -> erpc:call(node(Manager), weir_pool, checkin, [Name, Ticket, How])
     end;
-checkin(_Name, #ticket{}) ->
-    {error, not_held}.
+checkin(_Name, #ticket{}, How) when How =:= ok; How =:= fail ->
+    {error, not_held};
+checkin(Name, Ticket, How) when is_record(Ticket, ticket) ->
+    ?BADARG([Name, Ticket, How], #{3 => "neither ok nor fail"});
+checkin(Name, Ticket, How) ->
+    ?BADARG([Name, Ticket, How], #{2 => "not a ticket of checkout/2"}).
 
-%% The words of a pool that was stopped or killed say what they said then.
-unless_gone(#pool{name = Name, base = Base} = Pool) ->
-    case weir_pool_terms:pool(Name) of
-        #pool{base = Base} -> ok;
-        _ -> unless_gone(Name, weir_pool_terms:id(Pool))
-    end.
-
-%% One that is closed is being drained, or its keeper restarts.
-unless_gone(Name, Id) ->
-    case weir_pool_registry:lookup(Name) of
-        {ok, #row{id = Id}} -> ok;
-        _ -> {error, not_held}
+give_back(#ticket{pool = #pool{manager = Manager} = Pool, slot = Slot, word = Word, worker = Worker}, How) ->
+    Released =
+        case How of
+            ok -> release_if_alive(Pool, Slot, Word, Worker);
+            fail -> disown(Pool, Slot, Word, failed, self())
+        end,
+    %% The words of a pool whose manager was killed say what they said then.
+    case Released =/= not_held andalso is_process_alive(Manager) of
+        true -> ok;
+        false -> {error, not_held}
     end.
 
 %% @doc See {@link weir_pool:slot/1}.
 -spec slot(ticket()) -> weir_pool:slot().
-slot(#ticket{slot = Slot}) -> Slot.
+slot(#ticket{slot = Slot}) -> Slot;
+slot(Ticket) -> ?BADARG([Ticket], #{1 => "not a ticket of checkout/2"}).
 
 %% ---------------------------------------------------------------- a free worker
 
 take(Name, Use, Timeout) ->
     case weir_pool_terms:pool(Name) of
-        #pool{holders = Holders, gate = Gate} = Pool ->
-            Claimer = weir_pool_holder:claimer(Holders),
+        #pool{gate = Gate} = Pool ->
             case atomics:get(Gate, ?GATE_MODE) of
-                ?STARVING -> none_free(starving, Pool, Name, Use, Timeout);
-                _ when Claimer =:= none -> {error, no_pool};
-                _ -> take_first(Claimer, Pool, Name, Use, Timeout)
+                ?STARVING ->
+                    none_free(Pool, Name, Use, Timeout);
+                ?UNWATCHED ->
+                    ok = weir_pool_manager:watch(Pool),
+                    take_first(weir_pool_holder:claimer(), Pool, Name, Use, Timeout);
+                _ ->
+                    take_first(weir_pool_holder:claimer(), Pool, Name, Use, Timeout)
             end;
         undefined ->
             {error, no_pool}
     end.
 
-take_first({_, _, Holder, Last} = Claimer, Pool, Name, Use, Timeout) ->
+take_first({_, Holder, Last} = Claimer, Pool, Name, Use, Timeout) ->
     First = first(Last, Pool),
     case weir_pool_word:claim_free(Pool, First, Holder) of
         {ok, Word, Pid} ->
             use(Use, Pool, First, Word, Pid);
-        Not ->
-            case scan_others(First, Not, Pool, Claimer) of
+        _ ->
+            case find(Pool, Claimer) of
                 {ok, Slot, Word, Pid} -> use(Use, Pool, Slot, Word, Pid);
-                Why -> none_free(Why, Pool, Name, Use, Timeout)
+                none -> none_free(Pool, Name, Use, Timeout)
             end
     end.
 
@@ -160,33 +173,57 @@ first(Last, #pool{size = Size}) when Last =< Size -> Last;
 first(_Last, #pool{size = 0}) -> 1;
 first(Last, #pool{size = Size}) -> Last rem Size + 1.
 
+find(Pool, {_, Holder, Last} = Claimer) ->
+    case weir_pool_word:find(Pool, first(Last, Pool), Holder) of
+        {ok, Slot, _Word, _Pid} = Found ->
+            ok = weir_pool_holder:remember(Claimer, Slot),
+            Found;
+        none ->
+            none
+    end.
+
 use(checkout, Pool, Slot, Word, Pid) ->
-    {ok, Pid, #ticket{pool = Pool, slot = Slot, word = Word}};
+    {ok, Pid, #ticket{pool = Pool, slot = Slot, word = Word, worker = Pid}};
+use({guard, Guard, Fun}, Pool, Slot, Word, Pid) ->
+    Guard ! {claimed, self(), {Pool, Slot, Word}},
+    use(Fun, Pool, Slot, Word, Pid);
 use(Fun, Pool, Slot, Word, Pid) ->
     try Fun(Pid) of
         Result ->
             _ = release(Pool, Slot, Word),
             {ok, Result}
     catch
-        exit:{timeout, _} = Reason:Stack ->
-            ok = disown(Pool, Slot, Word),
-            erlang:raise(exit, Reason, Stack);
         Class:Reason:Stack ->
-            _ = release(Pool, Slot, Word),
+            _ =
+                case is_timeout_of(Pid, Class, Reason) of
+                    true -> disown(Pool, Slot, Word, timeout, self());
+                    false -> release_if_alive(Pool, Slot, Word, Pid)
+                end,
             erlang:raise(Class, Reason, Stack)
     end.
+
+%% Whether a call of this worker, and not of another process, has timed out: then the worker is likely to be busy still.
+is_timeout_of(Pid, exit, {timeout, {_Module, _Function, [Callee | _]}}) -> whereis_callee(Callee) =:= Pid;
+is_timeout_of(_Pid, _Class, _Reason) -> false.
+
+whereis_callee(Name) when is_atom(Name) -> whereis(Name);
+whereis_callee({Name, Node}) when is_atom(Name), Node =:= node() -> whereis(Name);
+whereis_callee({global, Name}) -> global:whereis_name(Name);
+whereis_callee({via, Module, Name}) -> Module:whereis_name(Name);
+whereis_callee(Other) -> Other.
 
 release(#pool{gate = Gate} = Pool, Slot, Word) ->
     case weir_pool_word:release(Pool, Slot, Word) of
         free ->
+            ok = if_for_overflow(Pool, Slot),
             %% In this order: see weir_pool_queue.
             case atomics:get(Gate, ?GATE_MODE) of
-                ?NOBODY_WAITS -> free;
+                Mode when Mode =< ?NOBODY_WAITS -> free;
                 _ -> woken(Pool, Slot)
             end;
-        held ->
-            ok = weir_pool_keeper:released(Pool, Slot),
-            held;
+        reserved ->
+            ok = weir_pool_manager:released(Pool, Slot),
+            reserved;
         not_held ->
             not_held
     end.
@@ -195,59 +232,49 @@ woken(Pool, Slot) ->
     ok = weir_pool_queue:wake(Pool, Slot),
     free.
 
-%% The worker is likely to be busy still. Should this process be killed before it has told the keeper, or the keeper not
-%% be there, the keeper finds the word like one of a dead holder.
-disown(Pool, Slot, Word) ->
-    case weir_pool_word:disown(Pool, Slot, Word) of
-        {ok, Nobodys} -> weir_pool_keeper:abandon(Pool, Slot, Nobodys);
-        held -> weir_pool_keeper:released(Pool, Slot);
-        not_held -> ok
-    end.
-
-%% Looks at all slots, those for overflow last.
-scan(#pool{gate = Gate} = Pool, {_, _, Holder, Last} = Claimer) ->
-    case atomics:get(Gate, ?GATE_MODE) of
-        ?STARVING ->
-            starving;
-        _ ->
-            First = first(Last, Pool),
-            case weir_pool_word:claim(Pool, First, Holder) of
-                {ok, Word, Pid} -> {ok, First, Word, Pid};
-                Not -> scan_others(First, Not, Pool, Claimer)
-            end
-    end.
-
-%% `vacant' if there is no worker at all.
-scan_others(First, Not, #pool{size = Size, limit = Limit} = Pool, Claimer) ->
-    scan(First + 1, Size, [{1, min(First - 1, Size)}, {Size + 1, Limit}], Not, Pool, Claimer).
-
-scan(Slot, Last, Ranges, Not, Pool, {_, _, Holder, _} = Claimer) when Slot =< Last ->
-    case weir_pool_word:claim(Pool, Slot, Holder) of
-        {ok, Word, Pid} ->
-            ok = weir_pool_holder:remember(Claimer, Slot),
-            {ok, Slot, Word, Pid};
-        vacant ->
-            scan(Slot + 1, Last, Ranges, Not, Pool, Claimer);
-        not_free ->
-            scan(Slot + 1, Last, Ranges, not_free, Pool, Claimer)
+if_for_overflow(#pool{size = Size, gate = Gate} = Pool, Slot) when Slot > Size ->
+    case atomics:exchange(Gate, ?GATE_IDLE, 1) of
+        0 -> weir_pool_manager:idle(Pool);
+        _ -> ok
     end;
-scan(_Slot, _Last, [{First, Last} | Ranges], Not, Pool, Claimer) ->
-    scan(First, Last, Ranges, Not, Pool, Claimer);
-scan(_Slot, _Last, [], Not, _Pool, _Claimer) ->
-    Not.
+if_for_overflow(_Pool, _Slot) ->
+    ok.
+
+release_if_alive(Pool, Slot, Word, Worker) ->
+    case is_process_alive(Worker) of
+        true ->
+            release(Pool, Slot, Word);
+        false ->
+            Dropped = weir_pool_word:drop(Pool, Slot, Word),
+            _ = Dropped =:= reserved andalso weir_pool_manager:released(Pool, Slot),
+            Dropped
+    end.
+
+%% The worker is likely to be busy still, or is broken.
+disown(Pool, Slot, Word, Why, Claimer) ->
+    case weir_pool_word:disown(Pool, Slot, Word) of
+        {ok, Claim} ->
+            ok = weir_pool_manager:abandon(Pool, Slot, Claim, #{why => Why, claimer => Claimer}),
+            disowned;
+        reserved ->
+            ok = weir_pool_manager:released(Pool, Slot),
+            reserved;
+        not_held ->
+            not_held
+    end.
 
 %% ---------------------------------------------------------------- none is free
 
-none_free(Why, Pool, _Name, _Use, 0) ->
+none_free(Pool, _Name, _Use, 0) ->
     ok = want_more(Pool),
-    case Why of
-        vacant ->
-            {error, no_worker};
-        _ ->
+    case weir_pool_word:is_any_filled(Pool) of
+        true ->
             ok = weir_pool_terms:count(Pool, ?BUSY),
-            {error, busy}
+            {error, busy};
+        false ->
+            {error, no_worker}
     end;
-none_free(_Why, #pool{limit = Limit}, Name, Use, Timeout) ->
+none_free(#pool{limit = Limit}, Name, Use, Timeout) ->
     Asked = erlang:monotonic_time(),
     Deadline =
         case Timeout of
@@ -257,11 +284,11 @@ none_free(_Why, #pool{limit = Limit}, Name, Use, Timeout) ->
     Wait = #wait{name = Name, use = Use, asked = Asked, deadline = Deadline},
     look_again(min(?YIELDS, ?READS div max(1, Limit)), Wait).
 
-%% Whoever raises the flag tells the keeper, which takes it down when it has seen to it; should this process be killed
-%% in between, the queue tells the keeper too, when somebody waits.
+%% Whoever raises the flag tells the manager, which takes it down when it has seen to it; should this process be killed
+%% in between, the queue tells the manager too, when somebody waits.
 want_more(#pool{size = Size, limit = Limit, gate = Gate} = Pool) when Limit > Size ->
     case atomics:exchange(Gate, ?GATE_GROW, 1) of
-        0 -> weir_pool_keeper:pressed(Pool);
+        0 -> weir_pool_manager:grow(Pool);
         _ -> ok
     end;
 want_more(_Pool) ->
@@ -269,37 +296,29 @@ want_more(_Pool) ->
 
 look_again(Yields, #wait{name = Name, use = Use} = Wait) ->
     _ = Yields > 0 andalso erlang:yield(),
+    Claimer = weir_pool_holder:claimer(),
     case weir_pool_terms:pool(Name) of
-        #pool{holders = Holders} = Pool ->
-            case weir_pool_holder:claimer(Holders) of
-                none ->
-                    {error, no_pool};
-                Claimer ->
-                    case scan(Pool, Claimer) of
-                        {ok, Slot, Word, Pid} -> use(Use, Pool, Slot, Word, Pid);
-                        starving -> ask(Pool, Claimer, Wait);
-                        _None when Yields > 1 -> look_again(Yields - 1, Wait);
-                        _None -> ask(Pool, Claimer, Wait)
-                    end
+        #pool{gate = Gate} = Pool ->
+            case atomics:get(Gate, ?GATE_MODE) =/= ?STARVING andalso find(Pool, Claimer) of
+                {ok, Slot, Word, Pid} -> use(Use, Pool, Slot, Word, Pid);
+                none when Yields > 1 -> look_again(Yields - 1, Wait);
+                _NoneOrStarving -> ask(Pool, Claimer, Wait)
             end;
         undefined ->
             {error, no_pool}
     end.
 
-ask(#pool{gate = Gate, max_queue = MaxQueue, name = Name} = Pool, Claimer, #wait{asked = Asked} = Wait) ->
+ask(#pool{gate = Gate, max_queue = MaxQueue} = Pool, Claimer, #wait{asked = Asked} = Wait) ->
     ok = want_more(Pool),
     case atomics:get(Gate, ?GATE_WAITING) of
         Waiting when Waiting >= MaxQueue ->
             ok = weir_pool_terms:count(Pool, ?OVERLOADS),
             {error, {overload, weir_pool_queue:overload(Pool, queue_full, Waiting, erlang:monotonic_time() - Asked)}};
         _ ->
-            case weir_pool_registry:queue(Name) of
-                undefined -> ask_later(Pool, Wait);
-                Queue -> answered(await(Queue, Pool, Wait), Claimer, Pool, Wait)
-            end
+            answered(await(Pool, Wait), Claimer, Pool, Wait)
     end.
 
-await(Queue, #pool{base = Base}, #wait{asked = Asked, deadline = Deadline}) ->
+await(#pool{base = Base, queue = Queue}, #wait{asked = Asked, deadline = Deadline}) ->
     Left = left(Deadline),
     %% The first answer that comes through the alias ends both the alias and the monitor.
     Ref = monitor(process, Queue, [{alias, reply_demonitor}]),
@@ -315,13 +334,13 @@ await(Queue, #pool{base = Base}, #wait{asked = Asked, deadline = Deadline}) ->
         end
     end.
 
-answered({granted, Pool, Slot, QueueWord, Pid}, {_, _, Holder, _}, _Pool, #wait{use = Use} = Wait) ->
+answered({granted, Pool, Slot, QueueWord, Pid}, {_, Holder, _}, _Pool, #wait{use = Use} = Wait) ->
     case weir_pool_word:take_over(Pool, Slot, QueueWord, Holder) of
         {ok, Word} ->
             ok = weir_pool_terms:count(Pool, ?WAITS),
             use(Use, Pool, Slot, Word, Pid);
         not_held ->
-            %% The worker has died, or the queue has, and the keeper has seen it already.
+            %% The worker has died, and the manager has seen it already.
             ask_later(Pool, Wait)
     end;
 answered(gone, _Claimer, Pool, Wait) ->
@@ -346,7 +365,7 @@ left(infinity) ->
 left(Deadline) ->
     case Deadline - erlang:monotonic_time() of
         %% Rounded up: never early.
-        Left when Left > 0 -> min(erlang:convert_time_unit(Left, native, millisecond) + 1, ?MAX_TIMEOUT);
+        Left when Left > 0 -> min(erlang:convert_time_unit(Left, native, millisecond) + 1, ?MAX_MS);
         _ -> 0
     end.
 
@@ -356,66 +375,68 @@ timed_out(Pool) ->
 
 %% ---------------------------------------------------------------- the time-out covers the work
 
-%% The claim is made by a process of its own, which is linked to the caller so that it does not outlive it. It waits
-%% without a deadline; the caller has the deadline, and kills it. Only if the caller itself is killed between the
-%% unlinking and the killing does the fun go on to its end; then the worker is released like any other.
 work(Name, Fun, Timeout) ->
     case weir_pool_terms:pool(Name) of
         undefined -> {error, no_pool};
         %% Nothing can be done in no time.
         Pool when Timeout =:= 0 -> timed_out(Pool);
-        Pool -> work(Name, Fun, Timeout, Pool)
+        Pool -> guarded(Name, Fun, Timeout, Pool)
     end.
 
-work(Name, Fun, Timeout, Pool) ->
-    Child = spawn_link(fun() ->
-        receive
-            {?MODULE, Alias} -> Alias ! {Alias, outcome(Name, Fun)}
-        end
-    end),
-    Ref = monitor(process, Child, [{alias, reply_demonitor}]),
-    Child ! {?MODULE, Ref},
+guarded(Name, Fun, Timeout, Pool) ->
+    Caller = self(),
+    {Guard, Ref} = spawn_monitor(fun() -> guard(Caller, Name, Fun, Timeout) end),
     receive
-        {Ref, Outcome} ->
-            ok = forget(Child),
-            result(Outcome);
-        {'DOWN', Ref, process, _Child, Reason} ->
-            %% Killed by somebody else, or by a link that the fun has made: as if the caller were.
-            ok = forget(Child),
-            ok = weir_pool_keeper:pressed(Pool),
+        {'DOWN', Ref, process, Guard, {?MODULE, {raised, Class, Reason, Stack}}} ->
+            erlang:raise(Class, Reason, Stack);
+        {'DOWN', Ref, process, Guard, {?MODULE, overdue}} ->
+            timed_out(Pool);
+        {'DOWN', Ref, process, Guard, {?MODULE, Result}} ->
+            Result;
+        %% The fun was killed by somebody else, or by a link that it has made.
+        {'DOWN', Ref, process, Guard, Reason} ->
             exit(Reason)
-    after Timeout ->
-        ok = forget(Child),
-        true = exit(Child, kill),
-        receive
-            {Ref, Outcome} ->
-                result(Outcome);
-            {'DOWN', Ref, process, _Child, _Killed} ->
-                %% It is dead, so the keeper finds its claim when it looks now.
-                ok = weir_pool_keeper:pressed(Pool),
-                timed_out(Pool)
-        end
     end.
 
-outcome(Name, Fun) ->
+guard(Caller, Name, Fun, Timeout) ->
+    process_flag(trap_exit, true),
+    Monitor = monitor(process, Caller),
+    Guard = self(),
+    Child = spawn_link(fun() -> exit({?MODULE, outcome(Name, {guard, Guard, Fun})}) end),
+    Timer = start_timer(Timeout),
+    exit(watch(Child, Caller, Monitor, Timer, none)).
+
+start_timer(infinity) -> none;
+start_timer(Timeout) -> erlang:start_timer(Timeout, self(), deadline).
+
+outcome(Name, Use) ->
     try
-        take(Name, Fun, infinity)
+        take(Name, Use, infinity)
     catch
-        Class:Reason:Stack -> {raise, Class, Reason, Stack}
+        Class:Reason:Stack -> {raised, Class, Reason, Stack}
     end.
 
-result({raise, Class, Reason, Stack}) -> erlang:raise(Class, Reason, Stack);
-result(Result) -> Result.
-
-%% No exit signal of the child comes after this, and no message of it is left.
-forget(Child) ->
-    true = unlink(Child),
-    case process_info(self(), trap_exit) of
-        {trap_exit, true} ->
-            receive
-                {'EXIT', Child, _Reason} -> ok
-            after 0 -> ok
-            end;
-        {trap_exit, false} ->
-            ok
+watch(Child, Caller, Monitor, Timer, Claim) ->
+    receive
+        {claimed, Child, NewClaim} ->
+            watch(Child, Caller, Monitor, Timer, NewClaim);
+        {'EXIT', Child, {?MODULE, _Outcome} = Done} ->
+            Done;
+        {'EXIT', Child, Reason} ->
+            ok = disown_of(Claim, killed, Caller),
+            Reason;
+        {timeout, Timer, deadline} ->
+            true = exit(Child, kill),
+            ok = disown_of(Claim, overdue, Caller),
+            {?MODULE, overdue};
+        {'DOWN', Monitor, process, Caller, _Reason} ->
+            true = exit(Child, kill),
+            ok = disown_of(Claim, dead, Caller),
+            normal
     end.
+
+disown_of(none, _Why, _Caller) ->
+    ok;
+disown_of({Pool, Slot, Word}, Why, Caller) ->
+    _ = disown(Pool, Slot, Word, Why, Caller),
+    ok.

@@ -1,121 +1,71 @@
-%% @doc Numbers for processes that claim: a claim word has room for a number, not for a pid.
+%% @doc Numbers for processes that claim: a slot's word has room for 44 bits, and a pid's number and serial need 60.
 %%
-%% A process that claims for the first time draws a number, enters itself under it in the holders table, and keeps it in
-%% its process dictionary. All later claims cost a look into that. A number is entered before it is used, and is never
-%% given to a second process (the counter is of 32 bits; one that comes round passes over the numbers in use). So a
-%% claim's holder is alive if and only if the table has a row of that number whose process is alive.
+%% The number of a process is what tells its pid from others: all 28 bits of the number in it, and the lower 16 of its
+%% serial, which goes up by one when the runtime has given out all numbers. {@link pid/1} makes the pid again; of the
+%% serials with the same lower bits it takes the one that is nearest to the calling process's own. So two processes
+%% understand each other as long as the node has not started 2^43 processes between the starts of the two: at 100,000 a
+%% second, in some three years.
 %%
-%% Who writes: every process its own row; weir_pool_registry deletes those of dead processes, now and then. A row that
-%% is missing means the same as one of a dead process, so deleting one is never too early. A process that is killed
-%% before it has kept its number in the dictionary leaves a row that nobody uses.
+%% A number takes no table, no row that somebody has to delete, and no process that has to be told.
 %%
-%% The table belongs to weir_pool_sup. What is kept in the dictionary includes the table, so that a number of a former
-%% run of the application is not taken for one of this; and the pid, should somebody copy a dictionary.
+%% A process keeps its number in its dictionary, with its pid, should somebody copy a dictionary. One that is erased is
+%% made again, and is the same.
 -module(weir_pool_holder).
 
--export([new_table/0, table/0]).
--export([id/1, claimer/1, remember/2, is_alive/2]).
--export([sweep/2]).
+-export([claimer/0, remember/2, id/1, pid/1]).
 
 -export_type([id/0, claimer/0]).
 
--type id() :: 1..4294967295.
+-type id() :: 1..16#fffffffffff.
+%% 0 would be init, which claims nothing; it stands for nobody.
 
-%% `Slot' is that of the last claim, in whatever pool; before the first, the number, so that processes begin in
-%% different slots. It is where the next claim begins to search: with more claimers than schedulers, most of the slots
-%% near any other place are held by processes that are waiting for their turn to run.
--type claimer() :: {pid(), ets:table(), id(), Slot :: pos_integer()}.
+%% `Slot' is that of the last claim, in whatever pool; before the first, the number in the pid, so that processes begin
+%% in different slots. It is where the next claim begins to search: with more claimers than schedulers, most of the
+%% slots near any other place are held by processes that are waiting for their turn to run.
+-type claimer() :: {pid(), id(), Slot :: pos_integer()}.
 
--define(TABLE, weir_pool_holders).
 -define(KEY, '$weir_pool_holder').
--define(LAST, 4294967295).
+-define(SERIALS, (1 bsl 16)).
 
-%% Rows of dead processes are looked for when the table has become twice as large as after the last time: so it costs a
-%% fixed time for each row entered. This many rows are never worth it.
--define(FEW, 1000).
-
-%% @doc Makes the holders table; it belongs to the caller.
--spec new_table() -> ok.
-new_table() ->
-    Table = ets:new(?TABLE, [named_table, public, set, {write_concurrency, true}, {read_concurrency, true}]),
-    true = ets:insert(Table, {next, 0}),
-    ok.
-
-%% @doc The table, for {@link id/1}.
--spec table() -> ets:table().
-table() -> ets:whereis(?TABLE).
-
-%% @doc The calling process's number. `none': the application is stopping, and the table is gone.
-%%
-%% Cost: a look into the process dictionary; the first time an update and an insertion of ETS.
--spec id(ets:table()) -> id() | none.
-id(Table) ->
-    case claimer(Table) of
-        {_, _, Id, _} -> Id;
-        none -> none
-    end.
-
-%% @doc The calling process's number, and the slot it had last.
--spec claimer(ets:table()) -> claimer() | none.
-claimer(Table) ->
+%% @doc The calling process's number, and the slot it had last. Cost: a look into the process dictionary.
+-spec claimer() -> claimer().
+claimer() ->
     case get(?KEY) of
-        {Pid, Table, _, _} = Claimer when Pid =:= self() -> Claimer;
-        _ -> new(Table)
+        {Pid, _, _} = Claimer when Pid =:= self() ->
+            Claimer;
+        _ ->
+            Id = id(self()),
+            Claimer = {self(), Id, Id div ?SERIALS + 1},
+            _ = put(?KEY, Claimer),
+            Claimer
     end.
 
 %% @doc The calling process has another slot than the last time.
 -spec remember(claimer(), weir_pool:slot()) -> ok.
-remember({Pid, Table, Id, _}, Slot) ->
-    _ = put(?KEY, {Pid, Table, Id, Slot}),
+remember({Pid, Id, _}, Slot) ->
+    _ = put(?KEY, {Pid, Id, Slot}),
     ok.
 
-new(Table) ->
-    try ets:update_counter(Table, next, {2, 1, ?LAST, 1}) of
-        Id ->
-            case ets:insert_new(Table, {Id, self()}) of
-                true ->
-                    ok = remember({self(), Table, Id, Id}, Id),
-                    get(?KEY);
-                false ->
-                    new(Table)
-            end
-    catch
-        error:badarg -> none
-    end.
+%% @doc The number of a process of this node.
+-spec id(pid()) -> id().
+id(Pid) ->
+    {_Node, Number, Serial, _Creation} = parts(Pid),
+    Number * ?SERIALS + Serial rem ?SERIALS.
 
-%% @doc Whether the process of a number is alive. 0 is nobody's.
--spec is_alive(ets:table(), 0 | id()) -> boolean().
-is_alive(Table, Id) ->
-    case ets:lookup(Table, Id) of
-        [{Id, Pid}] -> is_process_alive(Pid);
-        [] -> false
-    end.
+%% @doc The process with this number. Cost: half a microsecond.
+-spec pid(id()) -> pid().
+pid(Id) ->
+    {Node, _, Own, Creation} = parts(self()),
+    Serial = nearest(Own - Own rem ?SERIALS + Id rem ?SERIALS, Own),
+    binary_to_term(<<Node/binary, (Id div ?SERIALS):32, Serial:32, Creation:32>>).
 
-%% @doc Deletes the rows of dead processes, if there may be many. Takes the number of rows that the last call gave, 0 at
-%% first, and gives it for the next.
--spec sweep(ets:table(), LastSize :: non_neg_integer()) -> Size :: non_neg_integer().
-sweep(Table, LastSize) ->
-    case ets:info(Table, size) of
-        Size when Size > ?FEW, Size > 2 * LastSize ->
-            true = ets:safe_fixtable(Table, true),
-            ok = sweep_from(Table, ets:first(Table)),
-            true = ets:safe_fixtable(Table, false),
-            ets:info(Table, size);
-        _ ->
-            LastSize
-    end.
+nearest(Serial, Own) when Serial - Own > ?SERIALS div 2, Serial >= ?SERIALS -> Serial - ?SERIALS;
+nearest(Serial, Own) when Own - Serial > ?SERIALS div 2 -> Serial + ?SERIALS;
+nearest(Serial, _Own) -> Serial.
 
-sweep_from(_Table, '$end_of_table') ->
-    ok;
-sweep_from(Table, Key) ->
-    Next = ets:next(Table, Key),
-    case ets:lookup(Table, Key) of
-        [{_Id, Pid}] when is_pid(Pid) ->
-            case is_process_alive(Pid) of
-                true -> ok;
-                false -> ets:delete(Table, Key)
-            end;
-        _ ->
-            ok
-    end,
-    sweep_from(Table, Next).
+%% NEW_PID_EXT of the external term format (erts User's Guide): the node's name, and three words of 32 bits.
+parts(Pid) ->
+    External = term_to_binary(Pid),
+    Size = byte_size(External) - 12,
+    <<Node:Size/binary, Number:32, Serial:32, Creation:32>> = External,
+    {Node, Number, Serial, Creation}.

@@ -11,8 +11,9 @@
     live = 0 :: non_neg_integer(),
     vacant = 0 :: non_neg_integer(),
     claimed = 0 :: non_neg_integer(),
-    held = 0 :: non_neg_integer(),
-    calls = 0 :: non_neg_integer()
+    reserved = 0 :: non_neg_integer(),
+    calls = 0 :: non_neg_integer(),
+    claims = 0 :: non_neg_integer()
 }).
 
 %% @doc How the pool is.
@@ -26,21 +27,11 @@ info(Name) ->
     end.
 
 info_of(#pool{name = Name, size = Size, limit = Limit, strategy = Strategy} = Pool) ->
-    Tally = tally(1, Limit, weir_pool_load:is_counted(Pool), Pool, #tally{}),
+    Tally = tally(1, Limit, weir_pool_call:is_counted(Pool), Pool, #tally{}),
     %% Draws before skips: every skip was drawn, so in between there may be too many skips, but never too few.
     Draws = weir_pool_terms:draws(Pool),
-    #{
-        restarts := Restarts,
-        start_failures := StartFailures,
-        skips := Skips,
-        busy := Busy,
-        timeouts := Timeouts,
-        overloads := Overloads,
-        waits := Waits,
-        abandoned := Abandoned,
-        check_failures := CheckFailures
-    } = weir_pool_terms:counters(Pool),
-    #{
+    #{skips := Skips, claims := Claims} = Counters = weir_pool_terms:counters(Pool),
+    Counters#{
         name => Name,
         size => Size,
         limit => Limit,
@@ -48,28 +39,28 @@ info_of(#pool{name = Name, size = Size, limit = Limit, strategy = Strategy} = Po
         live => Tally#tally.live,
         vacant => Tally#tally.vacant,
         claimed => Tally#tally.claimed,
-        held => Tally#tally.held,
+        reserved => Tally#tally.reserved,
         calls => Tally#tally.calls,
+        claims => Claims + Tally#tally.claims,
         waiting => max(0, weir_pool_terms:gate(Pool, ?GATE_WAITING)),
         oldest_wait_ms => since(weir_pool_terms:gate(Pool, ?GATE_OLDEST)),
         longest_wait_ms => weir_pool_terms:gate(Pool, ?GATE_LONGEST),
         picks => max(0, Draws - Skips),
-        skips => Skips,
-        waits => Waits,
-        busy => Busy,
-        timeouts => Timeouts,
-        overloads => Overloads,
-        abandoned => Abandoned,
-        check_failures => CheckFailures,
-        restarts => Restarts,
-        start_failures => StartFailures
+        start_error => start_error(Name)
     }.
+
+start_error(Name) ->
+    case weir_pool_registry:lookup(Name) of
+        {ok, {_, _, _, _, _, Error}} -> Error;
+        {error, no_pool} -> none
+    end.
 
 tally(Slot, Limit, _IsCounted, _Pool, Tally) when Slot > Limit ->
     Tally;
 tally(Slot, Limit, IsCounted, Pool, Tally) ->
     Tally1 = filled(weir_pool_terms:worker(Pool, Slot), Slot, Pool, Tally),
-    Tally2 = used(weir_pool_word:state(weir_pool_word:read(Pool, Slot)), Tally1),
+    Word = weir_pool_word:read(Pool, Slot),
+    Tally2 = used(weir_pool_word:state(Word), Tally1#tally{claims = Tally1#tally.claims + weir_pool_word:claims(Word)}),
     tally(Slot + 1, Limit, IsCounted, Pool, loaded(IsCounted, Slot, Pool, Tally2)).
 
 filled(undefined, Slot, #pool{size = Size}, #tally{vacant = Vacant} = Tally) when Slot =< Size ->
@@ -81,13 +72,13 @@ filled(_Pid, _Slot, _Pool, #tally{live = Live} = Tally) ->
 
 used(State, #tally{claimed = Claimed} = Tally) when State =:= taken; State =:= marked ->
     Tally#tally{claimed = Claimed + 1};
-used(held, #tally{held = Held} = Tally) ->
-    Tally#tally{held = Held + 1};
+used(reserved, #tally{reserved = Reserved} = Tally) ->
+    Tally#tally{reserved = Reserved + 1};
 used(_FreeOrVacant, Tally) ->
     Tally.
 
 loaded(true, Slot, Pool, #tally{calls = Calls} = Tally) ->
-    Tally#tally{calls = Calls + max(0, weir_pool_load:calls(Pool, Slot))};
+    Tally#tally{calls = Calls + max(0, weir_pool_call:calls(Pool, Slot))};
 loaded(false, _Slot, _Pool, Tally) ->
     Tally.
 

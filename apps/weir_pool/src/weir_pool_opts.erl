@@ -1,15 +1,18 @@
-%% @doc The options of a pool, checked before anything is started.
+%% @doc The options of a pool and of a claim, checked before anything is started, and what the shell says of wrong
+%% arguments.
 %%
 %% A pure module: no process, no state.
 -module(weir_pool_opts).
 
--export([check/1, intensity/1]).
+-export([check/1, intensity/2, claim/1, format_error/2]).
 
 -include("weir_pool.hrl").
 
 -define(DEFAULTS, #{
+    size => 0,
     restart => permanent,
     shutdown => 5000,
+    intensity => default,
     period => 5,
     pass_slot => false,
     strategy => round_robin,
@@ -29,12 +32,43 @@
 
 -define(STRATEGIES, [round_robin, random, hash, direct, least_loaded]).
 
-%% @doc Checks a map of options and fills in the defaults.
+%% Of no use where processes connect themselves.
+-define(FOR_WORKERS, [pass_slot, restart, shutdown, intensity, period, start, overflow, check]).
+
+%% @doc Checks a map or a keyword list of options and fills in the defaults.
 %%
 %% Of several mistakes, the one whose key comes first in the order of terms is reported; an option that contradicts
-%% another after those that are wrong in themselves, and one that is missing last. Not a map: `badarg'.
+%% another after those that are wrong in themselves, and one that is missing last. Neither a map nor such a list:
+%% `badarg'.
 -spec check(weir_pool:opts()) -> {ok, #conf{}} | {error, weir_pool:option_error()}.
-check(Opts) when is_map(Opts) ->
+check(Opts) ->
+    case to_map(Opts) of
+        {ok, Map} -> check_map(nested(overflow, nested(codel, Map)));
+        error -> ?BADARG([Opts], #{1 => "neither a map nor a keyword list of options"})
+    end.
+
+to_map(Opts) when is_map(Opts) -> {ok, Opts};
+to_map(Opts) ->
+    try lists:all(fun(Opt) -> is_tuple(Opt) andalso tuple_size(Opt) =:= 2 andalso is_atom(element(1, Opt)) end, Opts) of
+        %% The first of a key counts, as in proplists and keywords.
+        true -> {ok, maps:from_list(lists:reverse(Opts))};
+        false -> error
+    catch
+        error:_ -> error
+    end.
+
+nested(Key, Opts) ->
+    case Opts of
+        #{Key := [_ | _] = List} ->
+            case to_map(List) of
+                {ok, Map} -> Opts#{Key := Map};
+                error -> Opts
+            end;
+        #{} ->
+            Opts
+    end.
+
+check_map(Opts) ->
     Given = lists:sort(maps:to_list(Opts)),
     Wrong = [{Key, Value} || {Key, Value} <- Given, not is_valid(Key, Value)],
     Contradicting = [
@@ -44,18 +78,22 @@ check(Opts) when is_map(Opts) ->
     case {Wrong, Contradicting} of
         {[{Key, Value} | _], _} -> {error, {bad_option, Key, Value}};
         {[], [{Key, Value, Other} | _]} -> {error, {contradicting_options, {Key, Value}, Other}};
-        {[], []} when is_map_key(worker, Opts), not is_map_key(size, Opts) -> {error, {missing_option, size}};
-        {[], []} -> {ok, conf(Opts)}
-    end;
-check(Opts) ->
-    error(badarg, [Opts]).
+        {[], []} when not is_map_key(worker, Opts) -> {error, {missing_option, worker}};
+        {[], []} -> with_size(Opts)
+    end.
+
+with_size(#{worker := {_, _, _}} = Opts) when not is_map_key(size, Opts) -> {error, {missing_option, size}};
+with_size(Opts) -> {ok, conf(Opts)}.
 
 conf(Opts) ->
     #{
+        size := Size,
+        worker := Worker,
+        pass_slot := PassSlot,
         restart := Restart,
         shutdown := Shutdown,
+        intensity := Intensity,
         period := Period,
-        pass_slot := PassSlot,
         strategy := Strategy,
         start := Start,
         backoff := Backoff,
@@ -66,20 +104,18 @@ conf(Opts) ->
         check := Check,
         abandoned := Abandoned
     } = maps:merge(?DEFAULTS, Opts),
-    Size = maps:get(size, Opts, 0),
     #conf{
         size = Size,
-        worker = maps:get(worker, Opts, none),
+        worker = Worker,
         pass_slot = PassSlot,
         restart = Restart,
         shutdown = Shutdown,
-        intensity = maps:get(intensity, Opts, default),
+        intensity = Intensity,
         period = Period,
         strategy = Strategy,
-        group = group(Opts),
         start = Start,
         backoff = Backoff,
-        auto_size = maps:get(auto_size, Opts, not is_map_key(size, Opts)),
+        auto_size = maps:get(auto_size, Opts, Worker =:= none andalso not is_map_key(size, Opts)),
         queue = Queue,
         max_queue = MaxQueue,
         codel = codel(Codel),
@@ -88,18 +124,16 @@ conf(Opts) ->
         abandoned = Abandoned
     }.
 
-%% @doc How many restarts within a period a pool of this configuration puts up with.
--spec intensity(#conf{}) -> non_neg_integer().
-intensity(#conf{intensity = default, size = Size, overflow = {Overflow, _}}) -> ?DEFAULT_INTENSITY(Size + Overflow);
-intensity(#conf{intensity = Intensity}) -> Intensity.
-
-group(#{group := Group}) -> {group, Group};
-group(#{}) -> none.
+%% @doc How many restarts within a period a pool of this configuration and size puts up with.
+-spec intensity(#conf{}, Size :: non_neg_integer()) -> non_neg_integer().
+intensity(#conf{intensity = default, overflow = {Overflow, _}}, Size) -> ?DEFAULT_INTENSITY(Size + Overflow);
+intensity(#conf{intensity = Intensity}, _Size) -> Intensity.
 
 codel(off) -> off;
 codel(#{target := Target, interval := Interval}) -> {Target, Interval}.
 
 is_valid(size, Size) -> is_count(Size) andalso Size =< ?MAX_SIZE;
+is_valid(worker, none) -> true;
 is_valid(worker, {M, F, A}) -> is_atom(M) andalso is_atom(F) andalso is_proper_list(A);
 is_valid(pass_slot, PassSlot) -> is_boolean(PassSlot);
 is_valid(restart, Restart) -> lists:member(Restart, [permanent, transient, temporary]);
@@ -107,7 +141,6 @@ is_valid(shutdown, Shutdown) -> Shutdown =:= brutal_kill orelse Shutdown =:= inf
 is_valid(intensity, Intensity) -> is_count(Intensity);
 is_valid(period, Period) -> is_positive(Period);
 is_valid(strategy, Strategy) -> lists:member(Strategy, ?STRATEGIES) orelse is_strategy_module(Strategy);
-is_valid(group, _Group) -> true;
 is_valid(start, Start) -> Start =:= sync orelse Start =:= async;
 is_valid(backoff, {Min, Max}) -> is_positive(Min) andalso is_positive(Max) andalso Min =< Max andalso is_ms(Max);
 is_valid(auto_size, AutoSize) -> is_boolean(AutoSize);
@@ -125,30 +158,25 @@ is_valid(abandoned, {wait, Ms}) -> is_ms(Ms);
 is_valid(_Unknown, _Value) -> false.
 
 %% Whether an option makes no sense beside another, which is named.
-contradicts(size, #{size := 0, worker := Worker}) -> {true, {worker, Worker}};
+contradicts(size, #{size := 0, worker := {_, _, _} = Worker} = Opts) ->
+    %% All workers are started on demand, if any can be.
+    unless(maps:get(max, maps:get(overflow, Opts, #{}), 0) > 0, {worker, Worker});
 contradicts(size, #{size := Size, overflow := #{max := Max} = Overflow}) when Size + Max > ?MAX_SIZE ->
     {true, {overflow, Overflow}};
-contradicts(auto_size, #{auto_size := true, worker := Worker}) ->
+contradicts(auto_size, #{auto_size := true, worker := {_, _, _} = Worker}) ->
     {true, {worker, Worker}};
 contradicts(codel, #{codel := #{}, queue := lifo}) ->
     {true, {queue, lifo}};
 contradicts(Key, #{start := async}) when Key =:= intensity; Key =:= period ->
     {true, {start, async}};
+contradicts(backoff, #{start := async}) ->
+    false;
+contradicts(backoff, #{overflow := _}) ->
+    false;
 contradicts(backoff, Opts) ->
-    unless(maps:get(start, Opts, sync) =:= async, {start, maps:get(start, Opts, sync)});
-contradicts(Key, Opts) when
-    Key =:= pass_slot;
-    Key =:= restart;
-    Key =:= shutdown;
-    Key =:= intensity;
-    Key =:= period;
-    Key =:= start;
-    Key =:= overflow;
-    Key =:= check
-->
-    unless(is_map_key(worker, Opts), {missing_option, worker});
-contradicts(_Key, _Opts) ->
-    false.
+    {true, {start, maps:get(start, Opts, sync)}};
+contradicts(Key, Opts) ->
+    unless(not lists:member(Key, ?FOR_WORKERS) orelse maps:get(worker, Opts, none) =/= none, {worker, none}).
 
 unless(true, _Other) -> false;
 unless(false, Other) -> {true, Other}.
@@ -165,3 +193,39 @@ is_ms(Term) -> is_count(Term) andalso Term =< ?MAX_MS.
 
 is_proper_list([_ | Tail]) -> is_proper_list(Tail);
 is_proper_list(Term) -> Term =:= [].
+
+%% @doc What a claim's options say: a map, a keyword list, or the time-out alone.
+-spec claim(weir_pool:claim_opts()) -> {wait | work, timeout()} | {error, Why :: string()}.
+claim(#{timeout := Timeout} = Opts) when map_size(Opts) =:= 1, ?IS_TIMEOUT(Timeout) ->
+    {wait, Timeout};
+claim(Opts) when Opts =:= #{} ->
+    {wait, 0};
+claim(Timeout) when ?IS_TIMEOUT(Timeout) ->
+    {wait, Timeout};
+claim(Opts) when is_map(Opts) ->
+    case maps:merge(#{timeout => 0, covers => wait}, Opts) of
+        #{covers := work} = All when not is_map_key(timeout, Opts), map_size(All) =:= 2 ->
+            {error, "covers => work needs a timeout"};
+        #{timeout := Timeout, covers := Covers} = All when map_size(All) =:= 2 ->
+            claim(Covers, Timeout);
+        All ->
+            {error, text("unknown option ~tp", [hd(maps:keys(maps:without([timeout, covers], All)))])}
+    end;
+claim(Opts) ->
+    case to_map(Opts) of
+        {ok, Map} -> claim(Map);
+        error -> {error, "neither a time-out in milliseconds, nor a map or a keyword list of options"}
+    end.
+
+claim(Covers, Timeout) when Covers =:= wait orelse Covers =:= work, ?IS_TIMEOUT(Timeout) -> {Covers, Timeout};
+claim(Covers, _Timeout) when Covers =/= wait, Covers =/= work -> {error, text("covers is ~tp, not wait or work", [Covers])};
+claim(_Covers, Timeout) -> {error, text("timeout is ~tp, neither milliseconds nor infinity", [Timeout])}.
+
+text(Format, Args) -> lists:flatten(io_lib:format(Format, Args)).
+
+%% @private
+%% For the shell: `error_info' of this application's errors says what is wrong with which argument.
+-spec format_error(term(), erlang:stacktrace()) -> #{pos_integer() => unicode:chardata()}.
+format_error(_Reason, [{_M, _F, _Args, Info} | _]) ->
+    #{cause := Causes} = proplists:get_value(error_info, Info, #{cause => #{}}),
+    Causes.

@@ -12,12 +12,11 @@
 %% drawn, which leaves the others equally likely. If all draws are in vain, one of the filled slots is drawn from a list
 %% of them: searching in order from the last slot drawn would favour those behind a long row of vacant ones.
 %%
-%% Least loaded. Two different slots are drawn, and the one with fewer calls under way wins; the first, if they have
-%% equally many. Asking a second one is what matters: of N calls on N slots, the fullest slot then gets about ln(ln(N))
-%% / ln(2) instead of ln(N) / ln(ln(N)), and asking more improves that by a constant factor only (M. Mitzenmacher, "The
-%% Power of Two Choices in Randomized Load Balancing", IEEE TPDS 12(10), 2001). Nor do all callers run to the one slot
-%% that happens to be the least loaded of all. The two come from one number: the first from its product with the size,
-%% the second from what is left of that below the point, which is uniform whatever the first is.
+%% Least loaded. From a slot drawn at random, the slots are read in order: the first in which no call is under way is
+%% taken, or else the one with the fewest of all that were read, ?PROBES at most. So in a pool of up to ?PROBES slots
+%% nobody waits beside an idle worker, and in an idle pool one word is read. In larger ones it is a sample; even one of
+%% two would keep the fullest slot close to the others (M. Mitzenmacher, "The Power of Two Choices in Randomized Load
+%% Balancing", IEEE TPDS 12(10), 2001).
 %%
 %% Hash. weir_pool_hash gives the slot. While that is vacant, its keys are hashed again, together with the number of
 %% the attempt, which spreads them over the other slots; when it is filled again they are back.
@@ -38,11 +37,8 @@
 %% time, and its unevenness (the slot behind a long row of vacant ones gets more) matters to few.
 -define(REHASHES, 64).
 
-%% How often a second slot is drawn for the least loaded of two before the first wins for want of another. In a pool
-%% with a quarter of its slots filled, one in a hundred picks goes without; the slots share that equally.
--define(SECOND_DRAWS, 16).
-
--define(MASK, 16#ffffffff).
+%% So many filled slots are compared for the least loaded. Reading one costs 40 ns.
+-define(PROBES, 32).
 
 %% Strategies that hash when they are given a key.
 -define(HASHES(Strategy),
@@ -50,7 +46,7 @@
 ).
 
 %% 12 ns less for every strategy but round robin, which next/1 does in line.
--compile({inline, [worker/2, draw/1, found/3, other_than/3, is_less_loaded/3]}).
+-compile({inline, [worker/2, draw/1, found/3]}).
 
 %% Which of the two forms the result shall have. Every path ends in found/3, so that none builds one to take it apart.
 -type form() :: pid | slot.
@@ -60,8 +56,8 @@
 %% @doc The next worker.
 %%
 %% Cost: round robin takes two reads of persistent terms and an addition to a word that only this scheduler writes, 50
-%% ns together; random 16 ns more, for the mixing. Least loaded also reads two words that other schedulers write, 150
-%% ns. Each draw that meets a vacant slot adds what a pick costs without the main term, and an addition to a counter;
+%% ns together; random 16 ns more, for the mixing. Least loaded also reads a word or more that other schedulers write.
+%% Each draw that meets a vacant slot adds what a pick costs without the main term, and an addition to a counter;
 %% there are at most as many as there are slots.
 -spec next(weir_pool:name()) -> {ok, pid()} | {error, no_pool | no_worker}.
 next(Name) ->
@@ -121,13 +117,12 @@ key_in(Pool, Key) -> choose_by_key(slot, Key, Pool).
             (slot, #pool{}) -> {ok, weir_pool:slot(), pid()} | {error, no_worker}.
 choose(Form, #pool{strategy = Strategy, size = Size} = Pool) ->
     case Strategy of
-        hash -> error(badarg);
-        direct -> error(badarg);
+        hash -> ?BADARG([Pool#pool.name], #{1 => "a pool that picks by key: give one"});
+        direct -> ?BADARG([Pool#pool.name], #{1 => "a pool that picks by key: give one, the number of a slot"});
         _ when Size =:= 0 -> {error, no_worker};
         round_robin -> round_robin(Form, Size, Pool);
         random -> random(Form, Size, Pool);
-        least_loaded when Size =:= 1 -> random(Form, Size, Pool);
-        least_loaded -> least_loaded(Form, Size, Pool);
+        least_loaded -> least_loaded(Form, Pool);
         _Module -> search(Form, Size, weir_pool_strategy:slot(Pool, none), Pool)
     end.
 
@@ -135,7 +130,8 @@ choose(Form, #pool{strategy = Strategy, size = Size} = Pool) ->
                    (slot, Key :: term(), #pool{}) -> {ok, weir_pool:slot(), pid()} | {error, no_worker}.
 choose_by_key(Form, Key, #pool{strategy = Strategy, size = Size} = Pool) ->
     case Strategy of
-        direct when not is_integer(Key); Key < 1 -> error(badarg);
+        direct when not is_integer(Key); Key < 1 ->
+            ?BADARG([Pool#pool.name, Key], #{2 => "not the number of a slot, from 1"});
         _ when Size =:= 0 -> {error, no_worker};
         direct -> search(Form, Size, (Key - 1) rem Size + 1, Pool);
         _ when ?HASHES(Strategy) -> hash(Form, Key, Pool);
@@ -192,74 +188,32 @@ random_of(Form, Live, Pool) ->
     {Slot, Pid} = element((weir_pool_random:draw(Pool) * tuple_size(Live)) bsr 32 + 1, Live),
     found(Form, Slot, Pid).
 
-%% The winner's term alone is read, unless it is vacant. A filled slot that wins against a vacant one has not had it too
-%% easy: it has as few calls as a slot without a worker, which is none.
-least_loaded(Form, Draws, #pool{size = Size} = Pool) ->
-    Product = weir_pool_random:draw(Pool) * Size,
-    First = Product bsr 32 + 1,
-    Second = other_than(First, Product band ?MASK, Size),
-    case is_less_loaded(Second, First, Pool) of
-        true -> least_loaded(Form, Draws, Second, First, Pool);
-        false -> least_loaded(Form, Draws, First, Second, Pool)
-    end.
+%% Reads slots in order, and remembers the least loaded of those that are filled. Vacant ones cost no probe.
+least_loaded(Form, #pool{size = Size} = Pool) ->
+    First = (weir_pool_random:draw(Pool) * Size) bsr 32 + 1,
+    least_loaded(Form, First, Size, ?PROBES, none, Pool).
 
-least_loaded(Form, Draws, Winner, Loser, Pool) ->
-    case worker(Pool, Winner) of
-        undefined ->
-            case worker(Pool, Loser) of
-                undefined when Draws > 1 ->
-                    skip(Pool),
-                    least_loaded(Form, Draws - 1, Pool);
-                undefined ->
-                    least_loaded_of(Form, live(Pool), Pool);
-                Pid ->
-                    second(Form, ?SECOND_DRAWS, Loser, Pid, Pool)
-            end;
-        Pid ->
-            found(Form, Winner, Pid)
-    end.
-
-%% Another slot to compare with one that is filled.
-second(Form, 0, First, Pid, _Pool) ->
-    found(Form, First, Pid);
-second(Form, Draws, First, Pid, #pool{size = Size} = Pool) ->
+least_loaded(_Form, _Slot, 0, _Probes, none, Pool) ->
     skip(Pool),
-    Second = other_than(First, weir_pool_random:draw(Pool), Size),
-    case worker(Pool, Second) of
+    {error, no_worker};
+least_loaded(Form, _Slot, Left, Probes, {_Calls, Least, Pid}, _Pool) when Left =:= 0; Probes =:= 0 ->
+    found(Form, Least, Pid);
+least_loaded(Form, Slot, Left, Probes, Least, #pool{size = Size} = Pool) ->
+    Next = Slot rem Size + 1,
+    case worker(Pool, Slot) of
         undefined ->
-            second(Form, Draws - 1, First, Pid, Pool);
-        SecondPid ->
-            case is_less_loaded(Second, First, Pool) of
-                true -> found(Form, Second, SecondPid);
-                false -> found(Form, First, Pid)
+            least_loaded(Form, Next, Left - 1, Probes, Least, Pool);
+        Pid ->
+            case weir_pool_call:calls(Pool, Slot) of
+                Calls when Calls =< 0 -> found(Form, Slot, Pid);
+                Calls -> least_loaded(Form, Next, Left - 1, Probes - 1, min({Calls, Slot, Pid}, Least), Pool)
             end
     end.
 
-least_loaded_of(Form, Live, Pool) when tuple_size(Live) < 2 ->
-    random_of(Form, Live, Pool);
-least_loaded_of(Form, Live, Pool) ->
-    Product = weir_pool_random:draw(Pool) * tuple_size(Live),
-    First = Product bsr 32 + 1,
-    {FirstSlot, FirstPid} = element(First, Live),
-    {SecondSlot, SecondPid} = element(other_than(First, Product band ?MASK, tuple_size(Live)), Live),
-    case is_less_loaded(SecondSlot, FirstSlot, Pool) of
-        true -> found(Form, SecondSlot, SecondPid);
-        false -> found(Form, FirstSlot, FirstPid)
-    end.
-
-is_less_loaded(Slot, Other, Pool) -> weir_pool_load:calls(Pool, Slot) < weir_pool_load:calls(Pool, Other).
-
-%% One of 1..Size but this one, for 32 random bits.
-other_than(N, Bits, Size) ->
-    case (Bits * (Size - 1)) bsr 32 + 1 of
-        Other when Other < N -> Other;
-        Other -> Other + 1
-    end.
-
-%% Whoever asks has drawn in vain.
+%% The filled slots, for one who has drawn in vain.
 live(Pool) ->
     skip(Pool),
-    list_to_tuple(weir_pool_terms:workers(Pool)).
+    list_to_tuple(weir_pool_terms:workers(Pool, Pool#pool.size)).
 
 hash(Form, Key, #pool{size = Size} = Pool) ->
     Slot = weir_pool_hash:slot(Key, Size),

@@ -9,24 +9,30 @@
 %% one who is next has waited for long (?PATIENCE_MS), the mode is `STARVING': newcomers queue up, and only this process
 %% takes slots, until the next one has waited for less.
 %%
+%% This process waits for nobody: of those who wait it learns by monitors that they are dead.
+%%
 %% == Words of the gate ==
 %%
 %% <ul>
-%% <li>MODE, WAITING, OLDEST (monotonic milliseconds of the oldest request, 0: none), LONGEST: written here only.</li>
+%% <li>MODE. Written here, but for the step between the two values that mean that nobody waits: claimers take it from
+%%   UNWATCHED to NOBODY_WAITS, and tell the manager, who takes it back when nothing has been claimed for a while
+%%   (weir_pool_manager).</li>
+%% <li>WAITING, OLDEST (monotonic milliseconds of the oldest request, 0: none), LONGEST: written here only.</li>
 %% <li>WAKE: 0, the number of a slot that was freed, or SEVERAL. Whoever changes it from 0 sends the message `wake';
 %%   this process sets it to 0 before it looks. So there is at most one such message for each time that it looks,
 %%   however many slots are freed; and it looks at one slot when it was only one.</li>
-%% <li>GROW: set by claimers who could do with more workers, taken down by the keeper.</li>
+%% <li>GROW, IDLE: set by claimers who could do with more workers, or have freed one for overflow, and who then tell the
+%%   manager, unless it was set; taken down by the manager before it looks.</li>
 %% </ul>
 %%
 %% == No wake-up is lost ==
 %%
 %% A releaser first frees the slot and then reads the mode; for the first who waits, this process first sets the mode
-%% and then looks at all slots. Words are read and written in one order that all processes agree upon. So either the
+%% and then looks for a free slot. Words are read and written in one order that all processes agree upon. So either the
 %% releaser reads the mode that was set, and wakes; or it has read before that, and freed still earlier, and the slot is
 %% found free. Later requests need no such look: the mode is set already. The same holds for WAKE: a releaser that finds
 %% it set frees its slot before it is set to 0, and that is before the look. What a releaser does that is killed between
-%% two of its steps, the tick makes up for: while anybody waits, everything is looked at every ?TICK_MS, WAKE or not.
+%% two of its steps, the tick makes up for: while anybody waits, a free slot is looked for every ?TICK_MS, WAKE or not.
 %%
 %% == Handing over ==
 %%
@@ -34,27 +40,24 @@
 %% the word. So there is at any time one process that a claimed word belongs to and that knows of it:
 %%
 %% <ul>
-%% <li>This process is killed: its claims are those of a dead holder. Those that were sent can still be taken over,
-%%   until the keeper ends them; whoever comes too late for that, and whoever gets the monitor's message instead of an
-%%   answer, asks the next queue, as of when it asked first.</li>
-%% <li>The one who waits is killed: it is dead when it would be served, or its slot is still not taken over at the next
-%%   tick, when it is made free again. The worker never saw a claim, so it need not be replaced.</li>
-%% <li>The keeper is killed: this process is restarted with it, as if it was killed as well.</li>
+%% <li>This process dies: so does the pool. Whoever gets the monitor's message instead of an answer finds that there is
+%%   none, or asks its successor, as of when it asked first.</li>
+%% <li>The one who waits dies: its monitor tells, and it is not served, or its slot, if not taken over, is made free
+%%   again. The worker never saw a claim, so it need not be replaced.</li>
 %% <li>The worker dies: its slot is vacant, and nothing can be taken over. Whoever tries asks again, and keeps its
 %%   place.</li>
 %% </ul>
 %%
-%% A new process sets the gate's words to what they are when nobody waits; what was WAKE's is made up for by the first
-%% request. Requests carry the pool's Base, for they may come from those who knew a namesake of the pool; the answers
-%% carry the pool, because its slots may be more than the claimer knows of.
+%% Requests carry the pool's Base, for they may come from those who knew a namesake of the pool; the answers carry the
+%% pool, because its slots may be more than the claimer knows of.
 %%
 %% Suspended (sys:suspend/1), this process keeps those who wait, also beyond their time.
 -module(weir_pool_queue).
 -behaviour(gen_server).
 
--export([start_link/1]).
+-export([start_link/3]).
 -export([ask/4, cancel/2, wake/1, wake/2, closed/1, overload/4]).
--export([init/1, handle_call/3, handle_cast/2, handle_info/2, format_status/1]).
+-export([init/1, handle_call/3, handle_cast/2, handle_info/2, code_change/3, format_status/1]).
 
 -export_type([answer/0]).
 
@@ -69,7 +72,7 @@
 %% While anybody waits, or has not taken over what it was granted. Not below the patience, which the tick is to notice.
 -define(TICK_MS, 10).
 
-%% So many of those who wait are looked at in a tick, whether they are alive and in time: 0.1 ms at most.
+%% So many of those who wait are looked at in a tick, whether they are in time: 0.1 ms at most.
 -define(SWEEP, 1000).
 
 %% Values of WAKE that are no slot.
@@ -82,27 +85,27 @@
 -record(waiter, {
     pid :: pid(),
     %% Native monotonic time.
-    deadline :: integer() | infinity
+    deadline :: integer() | infinity,
+    monitor :: reference() | undefined
 }).
 
 %% A slot that was claimed for somebody who is to take it over.
 -record(grant, {
     slot :: weir_pool:slot(),
     word :: weir_pool_word:word(),
-    to :: pid()
+    monitor :: reference()
 }).
 
 -record(state, {
     name :: weir_pool:name(),
-    id :: pos_integer(),
+    base :: non_neg_integer(),
     order :: weir_pool_waiters:order(),
     holder :: weir_pool_holder:id(),
     %% As it was when it was last read; undefined until the pool is opened.
     pool :: #pool{} | undefined,
     waiters :: weir_pool_waiters:waiters(#waiter{}),
     codel = off :: weir_pool_codel:codel() | off,
-    %% Since the last tick, and those before it that were not taken over then.
-    grants = [] :: [#grant{}],
+    grants = #{} :: #{weir_pool_waiters:key() => #grant{}},
     %% What the words of the gate say.
     mode = ?NOBODY_WAITS :: ?NOBODY_WAITS | ?SOMEBODY_WAITS | ?STARVING,
     waiting = 0 :: non_neg_integer(),
@@ -119,9 +122,13 @@
     | gone.
 %% `gone': the pool that was asked for is another one.
 
-%% @doc Starts the queue of a pool.
--spec start_link(#boot{}) -> gen_server:start_ret().
-start_link(Boot) -> gen_server:start_link(?MODULE, Boot, []).
+%% @doc Starts the queue of a pool, linked to its manager.
+-spec start_link(weir_pool:name(), Base :: non_neg_integer(), #conf{}) -> {ok, pid()} | {error, term()}.
+start_link(Name, Base, Conf) ->
+    case gen_server:start_link(?MODULE, {Name, Base, Conf}, []) of
+        {ok, Pid} -> {ok, Pid};
+        {error, Reason} -> {error, Reason}
+    end.
 
 %% @doc Asks for a worker, in the name of the calling process. The key's reference is an alias of its, to which exactly
 %% one answer comes: `{Ref, answer()}'.
@@ -133,7 +140,7 @@ ask(Queue, Key, Base, Deadline) ->
 -spec cancel(pid(), weir_pool_waiters:key()) -> ok.
 cancel(Queue, Key) -> gen_server:cast(Queue, {cancel, Key}).
 
-%% @doc The keeper has closed the pool.
+%% @doc The manager has closed the pool.
 -spec closed(pid()) -> ok.
 closed(Queue) -> gen_server:cast(Queue, closed).
 
@@ -141,30 +148,23 @@ closed(Queue) -> gen_server:cast(Queue, closed).
 -spec wake(#pool{}) -> ok.
 wake(#pool{gate = Gate} = Pool) ->
     case atomics:get(Gate, ?GATE_MODE) of
-        ?NOBODY_WAITS -> ok;
+        Mode when Mode =< ?NOBODY_WAITS -> ok;
         _ -> wake_for_several(Pool)
     end.
 
 %% @doc A slot was freed while somebody was waiting.
 -spec wake(#pool{}, weir_pool:slot()) -> ok.
-wake(#pool{gate = Gate} = Pool, Slot) ->
+wake(#pool{gate = Gate, queue = Queue} = Pool, Slot) ->
     case atomics:compare_exchange(Gate, ?GATE_WAKE, ?ASLEEP, Slot) of
-        ok -> send_wake(Pool);
+        ok -> gen_server:cast(Queue, wake);
         ?SEVERAL -> ok;
         _Another -> wake_for_several(Pool)
     end.
 
-wake_for_several(#pool{gate = Gate} = Pool) ->
+wake_for_several(#pool{gate = Gate, queue = Queue}) ->
     case atomics:exchange(Gate, ?GATE_WAKE, ?SEVERAL) of
-        ?ASLEEP -> send_wake(Pool);
+        ?ASLEEP -> gen_server:cast(Queue, wake);
         _ -> ok
-    end.
-
-%% It may reach the queue of a namesake, which finds its own word 0.
-send_wake(#pool{name = Name}) ->
-    case weir_pool_registry:queue(Name) of
-        undefined -> ok;
-        Queue -> gen_server:cast(Queue, wake)
     end.
 
 %% @doc What those are told who are turned away.
@@ -173,38 +173,17 @@ overload(#pool{name = Name}, Reason, Waiting, Waited) ->
     #{pool => Name, reason => Reason, waiting => Waiting, waited_ms => ms(Waited)}.
 
 %% @private
--spec init(#boot{}) -> {ok, #state{}} | {stop, {shutdown, gone}}.
-init(#boot{name = Name, id = Id, conf = #conf{queue = Order, codel = Codel}}) ->
-    case weir_pool_registry:join(Name, Id, queue) of
-        {ok, #row{}} ->
-            case weir_pool_holder:id(weir_pool_holder:table()) of
-                none ->
-                    {stop, {shutdown, gone}};
-                Holder ->
-                    Pool = weir_pool_terms:pool(Name, Id),
-                    Waiters = weir_pool_waiters:new(Order),
-                    New = #state{name = Name, id = Id, order = Order, holder = Holder, pool = Pool, waiters = Waiters},
-                    {ok, New#state{codel = codel(Codel), longest = reset(Pool)}}
-            end;
-        {error, gone} ->
-            {stop, {shutdown, gone}}
-    end.
+-spec init({weir_pool:name(), Base :: non_neg_integer(), #conf{}}) -> {ok, #state{}}.
+init({Name, Base, #conf{queue = Order, codel = Codel}}) ->
+    Holder = weir_pool_holder:id(self()),
+    Waiters = weir_pool_waiters:new(Order),
+    {ok, #state{name = Name, base = Base, order = Order, holder = Holder, waiters = Waiters, codel = codel(Codel)}}.
 
 codel(off) ->
     off;
 codel({TargetMs, IntervalMs}) ->
     Target = native(TargetMs),
     weir_pool_codel:new(Target, native(IntervalMs), ?CODEL_LIMIT * Target).
-
-%% A pool that is opened later comes with a gate of its own. WAKE before MODE: nobody changes it when nobody waits.
-reset(undefined) ->
-    0;
-reset(#pool{gate = Gate}) ->
-    ok = atomics:put(Gate, ?GATE_MODE, ?NOBODY_WAITS),
-    ok = atomics:put(Gate, ?GATE_WAKE, ?ASLEEP),
-    ok = atomics:put(Gate, ?GATE_WAITING, 0),
-    ok = atomics:put(Gate, ?GATE_OLDEST, 0),
-    atomics:get(Gate, ?GATE_LONGEST).
 
 %% @private
 -spec handle_call(term(), gen_server:from(), #state{}) -> {reply, {error, {bad_call, term()}}, #state{}}.
@@ -214,7 +193,7 @@ handle_call(Request, _From, State) -> {reply, {error, {bad_call, Request}}, Stat
 -spec handle_cast(term(), #state{}) -> {noreply, #state{}}.
 handle_cast({ask, Key, Base, Waiter}, State) ->
     case look(State) of
-        {open, #state{pool = #pool{base = Base}} = Open} ->
+        {open, #state{base = Base} = Open} ->
             {noreply, enter(Key, Waiter, Open)};
         {open, Open} ->
             ok = answer(Key, gone),
@@ -234,11 +213,11 @@ handle_cast(wake, State) ->
         {closed, Closed} ->
             {noreply, Closed}
     end;
-handle_cast({cancel, Key}, #state{waiters = Waiters} = State) ->
-    case weir_pool_waiters:remove(Key, Waiters) of
-        {ok, Fewer} ->
+handle_cast({cancel, Key}, State) ->
+    case without(Key, State) of
+        {ok, _Waiter, Fewer} ->
             ok = answer(Key, {error, timeout}),
-            {noreply, settle(State#state{waiters = Fewer})};
+            {noreply, settle(if_empty(Fewer))};
         error ->
             {noreply, State}
     end;
@@ -251,17 +230,35 @@ handle_cast(_Stray, State) ->
 %% @private
 -spec handle_info(term(), #state{}) -> {noreply, #state{}}.
 handle_info(tick, State) ->
-    case look(take_back(State#state{is_ticking = false})) of
+    case look(State#state{is_ticking = false}) of
         {open, #state{pool = #pool{gate = Gate}} = Open} ->
             ok = atomics:put(Gate, ?GATE_WAKE, ?ASLEEP),
-            Served = settle(serve(sweep(Open))),
+            Served = settle(serve(expire(taken_over(Open)))),
             ok = press(Served),
             {noreply, Served};
         {closed, Closed} ->
-            {noreply, settle(Closed)}
+            {noreply, settle(taken_over(Closed))}
+    end;
+handle_info({{down, Key}, _Monitor, process, _Pid, _Reason}, #state{grants = Grants} = State) ->
+    case without(Key, State) of
+        {ok, _Waiter, Fewer} ->
+            {noreply, settle(if_empty(Fewer))};
+        error ->
+            case maps:take(Key, Grants) of
+                {#grant{slot = Slot, word = Word}, Others} ->
+                    %% Does nothing if it was taken over, or is over.
+                    ok = free(Slot, Word, State),
+                    {noreply, settle(serve(State#state{grants = Others}))};
+                error ->
+                    {noreply, State}
+            end
     end;
 handle_info(_Stray, State) ->
     {noreply, State}.
+
+%% @private
+-spec code_change(term(), #state{}, term()) -> {ok, #state{}}.
+code_change(_OldVsn, State, _Extra) -> {ok, State}.
 
 %% @private
 -spec format_status(gen_server:format_status()) -> gen_server:format_status().
@@ -269,7 +266,7 @@ format_status(Status) ->
     maps:map(
         fun
             (state, #state{name = Name, order = Order, waiting = Waiting, mode = Mode, grants = Grants}) ->
-                #{pool => Name, order => Order, waiting => Waiting, mode => Mode, grants => length(Grants)};
+                #{pool => Name, order => Order, waiting => Waiting, mode => Mode, grants => map_size(Grants)};
             (_, Value) ->
                 Value
         end,
@@ -279,23 +276,31 @@ format_status(Status) ->
 %% ---------------------------------------------------------------- those who wait
 
 %% The pool may have another shape, or be closed.
-look(#state{name = Name, id = Id} = State) ->
-    case weir_pool_terms:pool(Name, Id) of
-        undefined -> {closed, turn_away(State)};
-        Pool -> {open, State#state{pool = Pool}}
+look(#state{name = Name, base = Base} = State) ->
+    case weir_pool_terms:pool(Name) of
+        #pool{base = Base} = Pool -> {open, State#state{pool = Pool}};
+        _ -> {closed, turn_away(State)}
     end.
 
 turn_away(#state{waiting = 0} = State) ->
     State;
 turn_away(#state{waiters = Waiters, order = Order} = State) ->
-    ok = weir_pool_waiters:fold(fun(Key, _Waiter, ok) -> answer(Key, {error, no_pool}) end, ok, Waiters),
+    ok = weir_pool_waiters:fold(
+        fun(Key, #waiter{monitor = Monitor}, ok) ->
+            true = demonitor(Monitor, [flush]),
+            answer(Key, {error, no_pool})
+        end,
+        ok,
+        Waiters
+    ),
     settle(State#state{waiters = weir_pool_waiters:new(Order)}).
 
 enter(Key, _Waiter, #state{waiting = Waiting, pool = #pool{max_queue = Max}} = State) when Waiting >= Max ->
     ok = refuse(Key, queue_full, erlang:monotonic_time(), State),
     State;
-enter(Key, Waiter, #state{waiters = Waiters, mode = Mode} = State) ->
-    Entered = settle(State#state{waiters = weir_pool_waiters:insert(Key, Waiter, Waiters)}),
+enter(Key, #waiter{pid = Pid} = Waiter, #state{waiters = Waiters, mode = Mode} = State) ->
+    Monitored = Waiter#waiter{monitor = erlang:monitor(process, Pid, [{tag, {down, Key}}])},
+    Entered = settle(State#state{waiters = weir_pool_waiters:insert(Key, Monitored, Waiters)}),
     case Mode of
         ?NOBODY_WAITS -> settle(serve(Entered));
         _ -> Entered
@@ -311,24 +316,46 @@ refuse({AskedAt, _} = Key, Reason, Now, #state{pool = Pool, waiters = Waiters}) 
     ok = weir_pool_terms:count(Pool, ?OVERLOADS),
     answer(Key, {error, {overload, overload(Pool, Reason, weir_pool_waiters:size(Waiters), Now - AskedAt)}}).
 
-%% Whether to keep it. The time of one that is told so here is over in its own view as well; its cancellation will find
-%% nothing.
-is_waiting(Key, #waiter{deadline = Deadline}, Now) when Deadline =< Now ->
-    ok = answer(Key, {error, timeout}),
-    false;
-is_waiting(_Key, #waiter{pid = Pid}, _Now) ->
-    is_process_alive(Pid).
+%% Takes one out of those who wait.
+without(Key, #state{waiters = Waiters} = State) ->
+    case weir_pool_waiters:remove(Key, Waiters) of
+        {ok, #waiter{monitor = Monitor} = Waiter, Fewer} ->
+            true = demonitor(Monitor, [flush]),
+            {ok, Waiter, State#state{waiters = Fewer}};
+        error ->
+            error
+    end.
 
-sweep(#state{waiters = Waiters} = State) ->
+%% Answers some of those whose time is over. It is over in their own view as well; their cancellations will find nothing.
+expire(#state{waiters = Waiters} = State) ->
     Now = erlang:monotonic_time(),
-    State#state{
-        waiters = weir_pool_waiters:retain(fun(Key, Waiter) -> is_waiting(Key, Waiter, Now) end, ?SWEEP, Waiters)
-    }.
+    InTime = fun(Key, #waiter{deadline = Deadline, monitor = Monitor}) ->
+        case is_late(Deadline, Now) of
+            true ->
+                true = demonitor(Monitor, [flush]),
+                ok = answer(Key, {error, timeout}),
+                false;
+            false ->
+                true
+        end
+    end,
+    if_empty(State#state{waiters = weir_pool_waiters:retain(InTime, ?SWEEP, Waiters)}).
+
+is_late(Deadline, Now) -> is_integer(Deadline) andalso Deadline =< Now.
+
+%% CoDel is to know when nobody waits any more, though nobody was served.
+if_empty(#state{codel = off} = State) ->
+    State;
+if_empty(#state{waiters = Waiters, codel = Codel} = State) ->
+    case weir_pool_waiters:size(Waiters) of
+        0 -> State#state{codel = weir_pool_codel:empty(erlang:monotonic_time(), Codel)};
+        _ -> State
+    end.
 
 %% Tells the gate, and whoever reads it, how things are, and goes on ticking if needed.
 settle(#state{pool = undefined} = State) ->
     State;
-settle(#state{waiters = Waiters, pool = #pool{gate = Gate}} = State) ->
+settle(#state{waiters = Waiters, pool = #pool{gate = Gate} = Pool, mode = Before} = State) ->
     Waiting = weir_pool_waiters:size(Waiters),
     Oldest =
         case weir_pool_waiters:oldest(Waiters) of
@@ -338,7 +365,15 @@ settle(#state{waiters = Waiters, pool = #pool{gate = Gate}} = State) ->
     Mode = mode(weir_pool_waiters:next(Waiters), Waiting),
     ok = put_changed(Gate, ?GATE_WAITING, Waiting, State#state.waiting),
     ok = put_changed(Gate, ?GATE_OLDEST, Oldest, State#state.oldest),
-    ok = put_changed(Gate, ?GATE_MODE, Mode, State#state.mode),
+    case Mode of
+        Before ->
+            ok;
+        _ ->
+            case atomics:exchange(Gate, ?GATE_MODE, Mode) of
+                ?UNWATCHED -> weir_pool_manager:used(Pool);
+                _ -> ok
+            end
+    end,
     tick(State#state{mode = Mode, waiting = Waiting, oldest = Oldest}).
 
 put_changed(_Gate, _Word, Value, Value) -> ok;
@@ -357,7 +392,7 @@ is_impatient({{AskedAt, _}, _}, Waiting) ->
 
 tick(#state{is_ticking = true} = State) ->
     State;
-tick(#state{waiting = 0, grants = []} = State) ->
+tick(#state{waiting = 0, grants = Grants} = State) when map_size(Grants) =:= 0 ->
     State;
 tick(State) ->
     _ = erlang:send_after(?TICK_MS, self(), tick),
@@ -369,100 +404,83 @@ press(#state{waiting = 0}) ->
     ok;
 press(#state{pool = Pool, waiters = Waiters}) ->
     case is_impatient(weir_pool_waiters:oldest(Waiters), 0) of
-        true -> weir_pool_keeper:pressed(Pool);
+        true -> weir_pool_manager:pressed(Pool);
         false -> ok
     end.
 
 %% ---------------------------------------------------------------- who gets the next worker
 
-serve(#state{pool = #pool{limit = Limit}, next = Next} = State) ->
-    serve(Limit, Next, erlang:monotonic_time(), State).
+%% As many as there are free slots for.
+serve(State) ->
+    Now = erlang:monotonic_time(),
+    serve(Now, skip_late(Now, State)).
 
-serve(0, Next, _Now, State) ->
-    State#state{next = Next};
-serve(Left, Slot, Now, #state{pool = #pool{limit = Limit}} = State) when Slot > Limit ->
-    serve(Left, 1, Now, State);
-serve(Left, Slot, Now, State) ->
-    case serve_slot(Slot, Now, State) of
-        {more, More} -> serve(Left - 1, Slot + 1, Now, More);
-        {nobody, Done} -> Done#state{next = Slot}
+serve(Now, #state{waiters = Waiters, pool = Pool, next = Next, holder = Holder} = State) ->
+    case weir_pool_waiters:size(Waiters) > 0 andalso weir_pool_word:find(Pool, Next, Holder) of
+        {ok, Slot, Word, Pid} -> serve(Now, hand_over(Slot, Word, Pid, Now, State#state{next = Slot + 1}));
+        _NobodyOrNone -> State
     end.
 
-serve_slot(Slot, #state{pool = #pool{limit = Limit}} = State) when Slot =< Limit ->
-    {_, Served} = serve_slot(Slot, erlang:monotonic_time(), State),
-    Served;
+serve_slot(Slot, #state{pool = #pool{limit = Limit} = Pool, holder = Holder} = State) when Slot =< Limit ->
+    Now = erlang:monotonic_time(),
+    #state{waiters = Waiters} = Skipped = skip_late(Now, State),
+    case weir_pool_waiters:size(Waiters) > 0 andalso weir_pool_word:claim(Pool, Slot, Holder) of
+        {ok, Word, Pid} -> hand_over(Slot, Word, Pid, Now, Skipped);
+        _NobodyOrLost -> Skipped
+    end;
 serve_slot(_Retired, State) ->
     State.
 
-serve_slot(Slot, Now, #state{pool = Pool, waiters = Waiters} = State) ->
-    case weir_pool_waiters:size(Waiters) of
-        0 ->
-            {nobody, State};
-        _ ->
-            case weir_pool_word:state(weir_pool_word:read(Pool, Slot)) of
-                free -> serve_free(Slot, Now, skip(Now, State));
-                _ -> {more, State}
-            end
-    end.
-
 %% The slot is claimed before CoDel is asked, which is to be for slots that are really served. And it is not claimed
 %% when nobody is there, or a newcomer would find it taken.
-serve_free(Slot, Now, #state{pool = Pool, holder = Holder, waiters = Waiters} = State) ->
-    case weir_pool_waiters:size(Waiters) > 0 andalso weir_pool_word:claim(Pool, Slot, Holder) of
-        {ok, Word, Pid} ->
-            case choose(Now, State) of
-                {{Key, Waiter}, Chosen} ->
-                    {more, grant(Key, Waiter, Slot, Word, Pid, Now, Chosen)};
-                {none, Empty} ->
-                    ok = free(Slot, Word, Empty),
-                    {nobody, Empty}
-            end;
-        false ->
-            {nobody, State#state{codel = codel_empty(Now, State#state.codel)}};
-        _Lost ->
-            {more, State}
+hand_over(Slot, Word, Pid, Now, State) ->
+    case choose(Now, State) of
+        {{Key, Waiter}, Chosen} ->
+            grant(Key, Waiter, Slot, Word, Pid, Now, Chosen);
+        {none, Empty} ->
+            ok = free(Slot, Word, Empty),
+            Empty
     end.
 
-%% Takes those out who are dead or late, up to the next one who is neither.
-skip(Now, #state{waiters = Waiters} = State) ->
+%% Takes those out who are late, up to the next one who is not.
+skip_late(Now, #state{waiters = Waiters} = State) ->
     case weir_pool_waiters:next(Waiters) of
-        none ->
-            State;
-        {Key, Waiter} ->
-            case is_waiting(Key, Waiter, Now) of
-                true -> State;
-                false -> skip(Now, without(Key, State))
-            end
+        {Key, #waiter{deadline = Deadline}} when is_integer(Deadline), Deadline =< Now ->
+            {ok, _Waiter, Fewer} = without(Key, State),
+            ok = answer(Key, {error, timeout}),
+            skip_late(Now, if_empty(Fewer));
+        _ ->
+            State
     end.
-
-without(Key, #state{waiters = Waiters} = State) ->
-    {ok, Fewer} = weir_pool_waiters:remove(Key, Waiters),
-    State#state{waiters = Fewer}.
 
 %% Takes the next one out who is to be served.
 choose(Now, #state{waiters = Waiters} = State) ->
     case weir_pool_waiters:next(Waiters) of
-        none -> {none, State#state{codel = codel_empty(Now, State#state.codel)}};
-        {Key, Waiter} -> offer(Key, Waiter, weir_pool_waiters:size(Waiters) - 1, Now, without(Key, State))
+        none ->
+            {none, if_empty(State)};
+        {Key, _} ->
+            %% Its monitor stays: whoever is served is watched until it has taken over.
+            {ok, Waiter, Fewer} = weir_pool_waiters:remove(Key, Waiters),
+            offer(Key, Waiter, weir_pool_waiters:size(Fewer), Now, State#state{waiters = Fewer})
     end.
 
 offer(Key, Waiter, _Behind, _Now, #state{codel = off} = State) ->
     {{Key, Waiter}, State};
-offer({AskedAt, _} = Key, Waiter, Behind, Now, #state{codel = Codel} = State) ->
+offer({AskedAt, _} = Key, #waiter{monitor = Monitor} = Waiter, Behind, Now, #state{codel = Codel} = State) ->
     case weir_pool_codel:offer(Now - AskedAt, Behind, Now, Codel) of
         {serve, Served} ->
             {{Key, Waiter}, State#state{codel = Served}};
         {drop, Dropped} ->
+            true = demonitor(Monitor, [flush]),
             ok = refuse(Key, codel, Now, State),
-            choose(Now, skip(Now, State#state{codel = Dropped}))
+            choose(Now, skip_late(Now, State#state{codel = Dropped}))
     end.
 
-codel_empty(_Now, off) -> off;
-codel_empty(Now, Codel) -> weir_pool_codel:empty(Now, Codel).
-
-grant({AskedAt, _} = Key, #waiter{pid = To}, Slot, Word, Pid, Now, #state{pool = Pool, grants = Grants} = State) ->
+grant({AskedAt, _} = Key, #waiter{monitor = Monitor}, Slot, Word, Pid, Now, State) ->
+    #state{pool = Pool, grants = Grants} = State,
     ok = answer(Key, {granted, Pool, Slot, Word, Pid}),
-    longest(ms(Now - AskedAt), State#state{grants = [#grant{slot = Slot, word = Word, to = To} | Grants]}).
+    Grant = #grant{slot = Slot, word = Word, monitor = Monitor},
+    longest(ms(Now - AskedAt), State#state{grants = Grants#{Key => Grant}}).
 
 longest(Ms, #state{longest = Longest, pool = #pool{gate = Gate}} = State) when Ms > Longest ->
     ok = atomics:put(Gate, ?GATE_LONGEST, Ms),
@@ -470,23 +488,19 @@ longest(Ms, #state{longest = Longest, pool = #pool{gate = Gate}} = State) when M
 longest(_Ms, State) ->
     State.
 
-%% Makes slots free that were granted to those who died before they took them over.
-take_back(#state{grants = Grants} = State) -> State#state{grants = [Grant || Grant <- Grants, is_open(Grant, State)]}.
-
-is_open(#grant{slot = Slot, word = Word, to = To}, #state{pool = Pool} = State) ->
-    case weir_pool_word:is_held(Pool, Slot, Word) andalso is_process_alive(To) of
-        true ->
-            true;
-        false ->
-            %% Does nothing if it is taken over, or over.
-            ok = free(Slot, Word, State),
-            false
-    end.
+%% Forgets the grants that were taken over, or are over. The others are waited for.
+taken_over(#state{pool = undefined} = State) ->
+    State;
+taken_over(#state{grants = Grants, pool = Pool} = State) ->
+    IsOpen = fun(_Key, #grant{slot = Slot, word = Word, monitor = Monitor}) ->
+        weir_pool_word:is_claimed_by(Pool, Slot, Word) orelse not demonitor(Monitor, [flush])
+    end,
+    State#state{grants = maps:filter(IsOpen, Grants)}.
 
 %% Wakes nobody: whoever calls this goes on to serve, or has nobody to serve.
 free(Slot, Word, #state{pool = Pool}) ->
     case weir_pool_word:release(Pool, Slot, Word) of
-        held -> weir_pool_keeper:released(Pool, Slot);
+        reserved -> weir_pool_manager:released(Pool, Slot);
         _ -> ok
     end.
 

@@ -1,30 +1,29 @@
 %% @doc The names of pools: who holds one, and what is cleaned up when the holder is gone.
 %%
-%% Protocol. A pool's supervisor registers under the pool's name and an id of its own; the pool's other processes join
-%% that row; the keeper opens and closes the pool. All of this is calls to this process, which makes it the only writer
-%% of the names table and of the main terms. Every request carries the id, and a request whose id is not that of the
-%% row is refused: processes that outlive their pool, or that are late, cannot touch a namesake's row or main term.
-%% Reading the table is free for all.
+%% Protocol. A pool's manager registers under the pool's name, and takes the name back when it ends. As long as it holds
+%% the name it is the only one that writes the pool's main term and what is in its row. Reading the table is free for all.
 %%
-%% This process monitors the supervisors. When one is gone its main term, its slot terms and its row are removed, in
-%% this order: a row is the only thing that tells that there is something to clean up, so it goes last. Somebody who
-%% wants the name before the monitor has told gets it at once: a row whose supervisor is dead counts as free.
+%% This process monitors the managers. When one has ended without taking its name back, its main term and its row are
+%% removed. Slot terms, and what killed callers have left, are erased in the background, whoever has ended how: erasing a
+%% term copies the node's table of persistent terms. One *eraser* at a time does that, of low priority, so that
+%% it takes turns with whoever has a term to write.
 %%
-%% Crashes. The table belongs to weir_pool_sup and outlives this process. The next one monitors every row again,
-%% and a monitor of a dead process tells at once, so nothing is missed. Meanwhile pools work and are picked from. A
-%% request that finds no registry, or whose registry dies before the answer, is made again: every request may be made
-%% twice. Otherwise a pool that happens to restart a process just then would use up its restart intensity at once. A
-%% crash between two steps of a clean-up leaves the row, and the clean-up starts over.
+%% Nothing here depends on how another process is doing. Somebody who wants a name that is taken asks on its own whether
+%% the holder is dead, and then has the registry forget it, without waiting for the monitor to tell.
 %%
-%% Removing slot terms is slow, and this process does nothing else meanwhile. Therefore the keeper
-%% removes them whenever it has the chance; what is left for this process is the pools that were killed.
+%% Crashes. The table belongs to weir_pool_sup and outlives this process. The next one monitors every holder again,
+%% and a monitor of a dead process tells at once, so nothing is missed. Meanwhile pools work and are picked from; a
+%% request waits for the next registry. An eraser goes on; what had still to be erased then stays, as terms that nobody
+%% reads.
 -module(weir_pool_registry).
 -behaviour(gen_server).
 
 -export([start_link/0, new_table/0]).
--export([register/4, join/3, reach/3, open/3, close/2, release/2]).
--export([lookup/1, keeper/1, queue/1, names/0, group/1]).
--export([init/1, handle_call/3, handle_cast/2, handle_info/2]).
+-export([register/3, reach/2, start_error/2, unregister/2]).
+-export([lookup/1, names/0]).
+-export([init/1, handle_call/3, handle_cast/2, handle_info/2, code_change/3]).
+
+-export_type([row/0]).
 
 -include("weir_pool.hrl").
 
@@ -35,51 +34,75 @@
 -define(PAUSES, 1000).
 -define(PAUSE, 1).
 
-%% How often holders are looked at, milliseconds; what it then does is in proportion to how many came.
--define(SWEEP_MS, 1000).
+-type row() ::
+    {
+        weir_pool:name(),
+        Manager :: pid(),
+        Base :: non_neg_integer(),
+        Parent :: pid(),
+        LastSlot :: 0 | weir_pool:size(),
+        StartError :: none | {weir_pool:slot(), Reason :: term()}
+    }.
+%% `Base' tells this pool from any other of the same name, before it or after it, and its slot keys from all others'.
+%% `Parent' is who started it: its supervisor, most of the time. `LastSlot': the highest that may have a term.
+
+-define(LAST_SLOT, 5).
+-define(START_ERROR, 6).
 
 -record(state, {
-    %% Size of the holders table after its last sweep.
-    holders = 0 :: non_neg_integer()
+    %% Monitors of managers.
+    monitors :: #{weir_pool:name() => {Base :: non_neg_integer(), reference()}},
+    %% What is still to be erased, and who is at it.
+    to_erase = queue:new() :: queue:queue({Base :: non_neg_integer(), LastSlot :: non_neg_integer()}),
+    eraser = none :: none | reference()
 }).
 
 %% @doc Starts the registry.
 -spec start_link() -> {ok, pid()} | {error, term()}.
-start_link() -> gen_server:start_link({local, ?MODULE}, ?MODULE, [], []).
+start_link() ->
+    case gen_server:start_link({local, ?MODULE}, ?MODULE, [], []) of
+        {ok, Pid} -> {ok, Pid};
+        {error, Reason} -> {error, Reason}
+    end.
 
 %% @doc Makes the names table; it belongs to the caller.
 -spec new_table() -> ok.
 new_table() ->
-    ?TABLE = ets:new(?TABLE, [named_table, public, set, {keypos, #row.name}, {read_concurrency, true}]),
+    ?TABLE = ets:new(?TABLE, [named_table, public, set, {read_concurrency, true}]),
     ok.
 
-%% @doc Takes the name for the calling process, a pool's supervisor. `Parent' is who started it.
--spec register(weir_pool:name(), Id :: pos_integer(), #conf{}, Parent :: pid()) -> ok | {error, already_started}.
-register(Name, Id, #conf{size = Size, overflow = {Overflow, _}} = Conf, Parent) ->
-    Row = #row{
-        name = Name, id = Id, conf = Conf, sup = self(), parent = Parent, size = Size, last_slot = Size + Overflow
-    },
-    request({register, Row}).
+%% @doc Takes the name for the calling process, a pool's manager. Slots up to the last may get a term.
+-spec register(weir_pool:name(), Parent :: pid(), LastSlot :: 0 | weir_pool:size()) ->
+    {ok, Base :: non_neg_integer()} | {error, already_started}.
+register(Name, Parent, LastSlot) ->
+    case request({register, Name, self(), Parent, LastSlot}) of
+        {ok, Base} ->
+            {ok, Base};
+        {taken, Holder, Base} ->
+            case is_process_alive(Holder) of
+                true ->
+                    {error, already_started};
+                false ->
+                    ok = request({unregister, Name, Base}),
+                    register(Name, Parent, LastSlot)
+            end
+    end.
 
-%% @doc Enters the calling process in the row of its pool. `gone': the pool has lost its name.
--spec join(weir_pool:name(), Id :: pos_integer(), workers | keeper | queue) -> {ok, #row{}} | {error, gone}.
-join(Name, Id, Role) -> request({join, Name, Id, Role, self()}).
+%% @doc The pool's manager: slots up to this one may get a term, whether they belong to the pool in the end or not.
+-spec reach(weir_pool:name(), weir_pool:slot()) -> ok.
+reach(Name, Slot) ->
+    _ = ets:lookup_element(?TABLE, Name, ?LAST_SLOT) < Slot andalso ets:update_element(?TABLE, Name, {?LAST_SLOT, Slot}),
+    ok.
 
-%% @doc Slots up to this one may get a term, whether they belong to the pool in the end or not.
--spec reach(weir_pool:name(), Id :: pos_integer(), weir_pool:slot()) -> ok | {error, gone}.
-reach(Name, Id, Slot) -> request({reach, Name, Id, Slot}).
+%% @doc The pool's manager: the last start that failed.
+-spec start_error(weir_pool:name(), {weir_pool:slot(), Reason :: term()}) -> ok.
+start_error(Name, Error) ->
+    _ = ets:update_element(?TABLE, Name, {?START_ERROR, Error}),
+    ok.
 
-%% @doc Writes the main term, the first time or with another shape.
--spec open(weir_pool:name(), Id :: pos_integer(), #pool{}) -> ok | {error, gone}.
-open(Name, Id, Pool) -> request({open, Name, Id, Pool}).
-
-%% @doc Removes the main term.
--spec close(weir_pool:name(), Id :: pos_integer()) -> ok | {error, gone}.
-close(Name, Id) -> request({close, Name, Id}).
-
-%% @doc Cleans up after a pool whose processes are gone, without waiting for the monitor to tell.
--spec release(weir_pool:name(), Id :: pos_integer()) -> ok.
-release(Name, Id) -> request({release, Name, Id}).
+%% @doc Gives the name of this pool back: the main term and the row are gone when this returns.
+-spec unregister(weir_pool:name(), Base :: non_neg_integer()) -> ok.
+unregister(Name, Base) -> request({unregister, Name, Base}).
 
 request(Request) -> request(Request, ?PAUSES).
 
@@ -99,7 +122,7 @@ request(Request, Pauses) ->
     end.
 
 %% @doc The row of a pool. Reads the table in the caller.
--spec lookup(weir_pool:name()) -> {ok, #row{}} | {error, no_pool}.
+-spec lookup(weir_pool:name()) -> {ok, row()} | {error, no_pool}.
 lookup(Name) ->
     try ets:lookup(?TABLE, Name) of
         [Row] -> {ok, Row};
@@ -109,100 +132,46 @@ lookup(Name) ->
         error:badarg -> {error, no_pool}
     end.
 
-%% @doc The keeper of a pool. Reads the table in the caller.
--spec keeper(weir_pool:name()) -> pid() | undefined.
-keeper(Name) -> process(Name, #row.keeper).
-
-%% @doc The queue of a pool. Reads the table in the caller.
--spec queue(weir_pool:name()) -> pid() | undefined.
-queue(Name) -> process(Name, #row.queue).
-
-process(Name, Position) ->
-    try
-        ets:lookup_element(?TABLE, Name, Position)
-    catch
-        error:badarg -> undefined
-    end.
-
 %% @doc All names that are held, in no particular order. Reads the table in the caller.
 -spec names() -> [weir_pool:name()].
-names() -> select([{#row.name, '$1'}], '$1').
-
-%% @doc The names of a group's pools. Reads the table in the caller.
--spec group(Group :: term()) -> [weir_pool:name()].
-group(Group) ->
-    Rows = select([{#row.name, '$1'}, {#row.conf, '$2'}], {{'$1', '$2'}}),
-    [Name || {Name, #conf{group = {group, Own}}} <- Rows, Own =:= Group].
-
-select(Fields, Result) ->
-    Pattern = erlang:make_tuple(record_info(size, row), '_', [{1, row} | Fields]),
+names() ->
     try
-        ets:select(?TABLE, [{Pattern, [], [Result]}])
+        ets:select(?TABLE, [{{'$1', '_', '_', '_', '_', '_'}, [], ['$1']}])
     catch
-        %% The application is not running.
         error:badarg -> []
     end.
 
 %% @private
 -spec init([]) -> {ok, #state{}}.
 init([]) ->
-    ets:foldl(fun(Row, ok) -> watch(Row) end, ok, ?TABLE),
-    _ = erlang:send_after(?SWEEP_MS, self(), sweep_holders),
-    {ok, #state{}}.
+    {ok, #state{monitors = ets:foldl(fun watch/2, #{}, ?TABLE)}}.
+
+%% The monitor's message names what it is about.
+watch({Name, Manager, Base, _Parent, _LastSlot, _StartError}, Monitors) ->
+    Monitors#{Name => {Base, erlang:monitor(process, Manager, [{tag, {down, Name, Base}}])}}.
 
 %% @private
 -spec handle_call(Request, gen_server:from(), #state{}) -> {reply, Reply, #state{}} when
     Request ::
-        {register, #row{}}
-        | {join, weir_pool:name(), pos_integer(), workers | keeper | queue, pid()}
-        | {reach, weir_pool:name(), pos_integer(), weir_pool:slot()}
-        | {open, weir_pool:name(), pos_integer(), #pool{}}
-        | {close | release, weir_pool:name(), pos_integer()},
-    Reply :: ok | {ok, #row{}} | {error, already_started | gone | {bad_call, term()}}.
-handle_call({register, #row{name = Name, id = Id} = Row}, _From, State) ->
+        {register, weir_pool:name(), Manager :: pid(), Parent :: pid(), LastSlot :: non_neg_integer()}
+        | {unregister, weir_pool:name(), Base :: non_neg_integer()},
+    Reply :: ok | {ok, Base} | {taken, Holder :: pid(), Base} | {error, {bad_call, term()}},
+    Base :: non_neg_integer().
+handle_call({register, Name, Manager, Parent, LastSlot}, _From, #state{monitors = Monitors} = State) ->
     case lookup(Name) of
         {error, no_pool} ->
-            {reply, enter(Row), State};
-        {ok, #row{id = Id}} ->
-            {reply, ok, State};
-        {ok, #row{sup = Holder} = Old} ->
-            case is_process_alive(Holder) of
-                true ->
-                    {reply, {error, already_started}, State};
-                false ->
-                    clean_up(Old),
-                    {reply, enter(Row), State}
-            end
+            Base = erlang:unique_integer([positive, monotonic]) * (?MAX_SIZE + 1),
+            Row = {Name, Manager, Base, Parent, LastSlot, none},
+            true = ets:insert(?TABLE, Row),
+            {reply, {ok, Base}, State#state{monitors = watch(Row, Monitors)}};
+        %% It asks again because the registry died before the answer.
+        {ok, {_, Manager, Base, _, _, _}} ->
+            {reply, {ok, Base}, State};
+        {ok, {_, Holder, Base, _, _, _}} ->
+            {reply, {taken, Holder, Base}, State}
     end;
-handle_call({join, Name, Id, Role, Pid}, _From, State) ->
-    case own_row(Name, Id) of
-        {ok, Row} when Role =:= workers -> {reply, update(Row#row{workers = Pid}), State};
-        {ok, Row} when Role =:= keeper -> {reply, update(Row#row{keeper = Pid}), State};
-        {ok, Row} when Role =:= queue -> {reply, update(Row#row{queue = Pid}), State};
-        {error, gone} = Gone -> {reply, Gone, State}
-    end;
-handle_call({reach, Name, Id, Slot}, _From, State) ->
-    case own_row(Name, Id) of
-        {ok, #row{last_slot = Last} = Row} ->
-            {ok, _} = update(Row#row{last_slot = max(Last, Slot)}),
-            {reply, ok, State};
-        {error, gone} = Gone -> {reply, Gone, State}
-    end;
-handle_call({open, Name, Id, #pool{size = Size, limit = Limit} = Pool}, _From, State) ->
-    case own_row(Name, Id) of
-        {ok, #row{last_slot = Last} = Row} ->
-            {ok, _} = update(Row#row{size = Size, last_slot = max(Last, Limit)}),
-            {reply, weir_pool_terms:open(Name, Pool), State};
-        {error, gone} = Gone -> {reply, Gone, State}
-    end;
-handle_call({close, Name, Id}, _From, State) ->
-    case own_row(Name, Id) of
-        {ok, _Row} -> {reply, weir_pool_terms:close(Name), State};
-        {error, gone} = Gone -> {reply, Gone, State}
-    end;
-handle_call({release, Name, Id}, _From, State) ->
-    release_row(Name, Id),
-    {reply, ok, State};
+handle_call({unregister, Name, Base}, _From, State) ->
+    {reply, ok, clean_up(Name, Base, State)};
 handle_call(Request, _From, State) ->
     {reply, {error, {bad_call, Request}}, State}.
 
@@ -212,44 +181,43 @@ handle_cast(_Stray, State) -> {noreply, State}.
 
 %% @private
 -spec handle_info(term(), #state{}) -> {noreply, #state{}}.
-handle_info({{down, Name, Id}, _Monitor, process, _Sup, _Reason}, State) ->
-    release_row(Name, Id),
-    {noreply, State};
-handle_info(sweep_holders, #state{holders = Last} = State) ->
-    _ = erlang:send_after(?SWEEP_MS, self(), sweep_holders),
-    {noreply, State#state{holders = weir_pool_holder:sweep(weir_pool_holder:table(), Last)}};
+handle_info({{down, Name, Base}, _Monitor, process, _Manager, _Reason}, State) ->
+    {noreply, clean_up(Name, Base, State)};
+handle_info({erased, Monitor, process, _Eraser, _Reason}, #state{eraser = Monitor} = State) ->
+    {noreply, erase_next(State#state{eraser = none})};
 handle_info(_Stray, State) ->
     {noreply, State}.
 
-%% The monitor's message names what it is about, so that it need not be looked up, nor taken back when the row goes
-%% first: it then finds no row of its id.
-watch(#row{name = Name, id = Id, sup = Sup}) ->
-    _ = erlang:monitor(process, Sup, [{tag, {down, Name, Id}}]),
-    ok.
+%% @private
+-spec code_change(term(), #state{}, term()) -> {ok, #state{}}.
+code_change(_OldVsn, State, _Extra) -> {ok, State}.
 
-enter(Row) ->
-    {ok, _Row} = update(Row),
-    watch(Row).
-
-update(Row) ->
-    true = ets:insert(?TABLE, Row),
-    {ok, Row}.
-
-own_row(Name, Id) ->
+%% A namesake that has followed has another base, and is left alone.
+clean_up(Name, Base, #state{monitors = Monitors, to_erase = ToErase} = State) ->
     case lookup(Name) of
-        {ok, #row{id = Id}} = Found -> Found;
-        _ -> {error, gone}
+        {ok, {_, _Manager, Base, _Parent, LastSlot, _StartError}} ->
+            ok = weir_pool_terms:close(Name),
+            true = ets:delete(?TABLE, Name),
+            {{Base, Monitor}, Others} = maps:take(Name, Monitors),
+            true = erlang:demonitor(Monitor, [flush]),
+            erase_next(State#state{monitors = Others, to_erase = queue:in({Base, LastSlot}, ToErase)});
+        _ ->
+            State
     end.
 
-release_row(Name, Id) ->
-    case own_row(Name, Id) of
-        {ok, Row} -> clean_up(Row);
-        {error, gone} -> ok
-    end.
+%% ---------------------------------------------------------------- erasing
 
-clean_up(#row{name = Name, id = Id, conf = #conf{strategy = Strategy}, last_slot = Last}) ->
-    ok = weir_pool_terms:close(Name),
-    ok = weir_pool_terms:erase_slots(Id, Last),
-    ok = weir_pool_load:forget(Id, Strategy),
-    true = ets:delete(?TABLE, Name),
-    ok.
+erase_next(#state{eraser = none, to_erase = ToErase} = State) ->
+    case queue:out(ToErase) of
+        {{value, {Base, LastSlot}}, Left} ->
+            {_, Monitor} = spawn_opt(fun() -> erase(Base, LastSlot) end, [{priority, low}, {monitor, [{tag, erased}]}]),
+            State#state{eraser = Monitor, to_erase = Left};
+        {empty, _} ->
+            State
+    end;
+erase_next(State) ->
+    State.
+
+erase(Base, LastSlot) ->
+    ok = weir_pool_call:forget(Base),
+    lists:foreach(fun(Slot) -> weir_pool_terms:erase_slot(Base, Slot) end, lists:seq(1, LastSlot)).

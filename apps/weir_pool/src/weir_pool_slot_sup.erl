@@ -1,185 +1,261 @@
-%% @doc Supervisor of one slot: it starts the slot's worker, starts it again, and stops it.
+%% @doc Supervisor of one slot's worker: it starts the worker, starts it again, and stops it. All restarts of a pool are
+%% made here.
 %%
 %% A slot has a supervisor of its own so that a worker that is slow to start or to stop keeps no other one waiting, and
-%% so that a new worker can come up beside the old one that it is to replace.
+%% so that a new worker can come up beside the old one that it is to replace. An OTP supervisor would make its starter
+%% wait for the worker, and could not pause between restarts.
 %%
-%% Protocol. Starting one takes a process of its own, the starter, which the keeper monitors. It has the workers'
-%% supervisor start the slot's, empty; that enters itself in the seats table. It then has the slot's supervisor start
-%% the worker, by `start_worker/3', which runs there, writes the worker into the table, and tells the keeper. Later
-%% restarts do the same. The supervisor tells and does not wait, so it cannot be held up by the keeper.
+%% Protocol. The manager spawns it and is its parent. It calls the worker's start function, and tells the manager
 %%
-%% Everything is in the table before it is told, so a message that finds no keeper is not missed. A row that says
-%% `starting' belongs to a starter. The next keeper does not know those of its predecessor, and retires what they are
-%% about to start; and a supervisor that is started for a keeper that is dead ends at once, because the next one may
-%% have read the table already. (If the keeper is alive after the row was written, then the next one reads the table
-%% afterwards.)
+%% ```
+%% {started, Slot, self(), Worker, IsRestart}    there is a worker
+%% {start_failed, Slot, self(), Reason}          there is none; if `keep', it is tried again after a pause
+%% '''
 %%
-%% With `start => sync' it restarts its worker as often as the pool's `intensity' allows, and then ends; with `async' it
-%% ends when the worker has died, and the keeper starts another after a while.
+%% and the manager tells it
+%%
+%% ```
+%% {keep, Boolean}             from now on, whether a worker that dies is followed by another
+%% {renew, Worker, Report}     that worker is likely to be busy or broken: kill it, start another (if `keep')
+%% retire                      let the worker handle what was sent to it, for as long as `shutdown' says, and stop it
+%% '''
+%%
+%% It ends when there is nothing left to supervise, which the manager sees by the link: with `normal', or
+%% `{shutdown, start_failed | not_kept}' where it would go on if `keep' were set; and with `shutdown' when the manager asks
+%% for that, stopping the worker first. A message about a worker that it has no more is
+%% void. When it is killed the link takes the worker with it, and the manager kills one that the link does not.
+%%
+%% Restarts. With `start => sync' at once, except that a start that fails is tried again after a millisecond; the manager
+%% counts them, and gives the pool up when there are too many. With `async' after a pause that doubles with each start
+%% that does not last for longer than the longest pause, shortened by a random part so that slots that lost their workers
+%% together do not come back together; the first time at once.
+%%
+%% It also reports the death of its worker, and why one was replaced: a logger that is stuck keeps only one slot waiting.
 -module(weir_pool_slot_sup).
--behaviour(supervisor).
+-behaviour(gen_server).
 
--export([start/4, catch_up/2, drain/2, drain_started/2, kill/2]).
--export([start_link/4, start_worker/3]).
--export([init/1]).
+-export([start_link/4, keep/2, renew/3, retire/1, delay/2]).
+-export([init/1, handle_continue/2, handle_call/3, handle_cast/2, handle_info/2, terminate/2, code_change/3]).
+-export([format_status/1]).
 
 -include("weir_pool.hrl").
 
-%% @doc Keeper: starts a slot's supervisor and its worker. Returns at once, and the keeper gets
-%% `{{started, Slot, Purpose, Start}, Monitor, process, Starter, {done, {ok, SlotSup} | {error, Reason}}}', or another
-%% reason if the starter was killed. A worker whose start function returned `ignore' is not in the seats table. If the
-%% worker cannot be started, the supervisor is stopped again.
--spec start(WorkersSup :: pid(), #boot{}, weir_pool:slot(), Purpose :: term()) -> Start :: reference().
-start(WorkersSup, Boot, Slot, Purpose) ->
-    Keeper = self(),
-    Start = make_ref(),
-    _ = weir_pool_task:start({started, Slot, Purpose, Start}, fun() ->
-        start_sup(WorkersSup, Boot, [Slot, Keeper, Start])
-    end),
-    Start.
+%% Doubling more often than this would only make a large number that is then cut.
+-define(MAX_DOUBLINGS, 32).
 
-start_sup(WorkersSup, Boot, [Slot | _] = Args) ->
-    try supervisor:start_child(WorkersSup, Args) of
-        {ok, SlotSup} when is_pid(SlotSup) -> start_first_worker(SlotSup, Boot, Slot);
-        {ok, undefined} -> {error, {pool_down, noproc}};
-        {error, Reason} -> {error, {pool_down, Reason}}
-    catch
-        exit:Down -> {error, {pool_down, Down}}
+-record(state, {
+    name :: weir_pool:name(),
+    slot :: weir_pool:slot(),
+    conf :: #conf{},
+    manager :: pid(),
+    keep :: boolean(),
+    worker :: pid() | undefined,
+    %% Why the worker has been killed, to be followed by another when it is dead.
+    renewing = no :: no | map(),
+    %% Whether there has been a worker: the next one is a restart, unless the last was replaced on purpose.
+    is_restart = false :: boolean(),
+    %% Starts in a row that did not lead to a worker that lasted, and when the last worker came or the last start
+    %% failed, monotonic milliseconds.
+    attempts = 0 :: non_neg_integer(),
+    since = 0 :: integer()
+}).
+
+%% @doc Manager: starts the supervisor of a slot. Returns at once; the supervisor starts the worker.
+-spec start_link(weir_pool:name(), weir_pool:slot(), #conf{}, Keep :: boolean()) -> pid().
+start_link(Name, Slot, Conf, Keep) ->
+    proc_lib:spawn_link(?MODULE, init, [
+        #state{name = Name, slot = Slot, conf = Conf, manager = self(), keep = Keep}
+    ]).
+
+%% @doc Manager: whether a worker that dies is followed by another.
+-spec keep(pid(), boolean()) -> ok.
+keep(SlotSup, Keep) -> gen_server:cast(SlotSup, {keep, Keep}).
+
+%% @doc Manager: kills the worker and starts another. The report says why.
+-spec renew(pid(), Worker :: pid(), Report :: map()) -> ok.
+renew(SlotSup, Worker, Report) -> gen_server:cast(SlotSup, {renew, Worker, Report}).
+
+%% @doc Manager: stops the worker when it has handled what was sent to it.
+-spec retire(pid()) -> ok.
+retire(SlotSup) -> gen_server:cast(SlotSup, retire).
+
+%% @doc Milliseconds before the next attempt, after so many in a row that did not last. Of the first `Min', of later
+%% ones twice the last, at most `Max', each less a random part of up to a half. None at all when nothing has failed yet.
+-spec delay(Attempts :: non_neg_integer(), {MinMs :: pos_integer(), MaxMs :: pos_integer()}) ->
+    DelayMs :: non_neg_integer().
+delay(0, _MinMax) ->
+    0;
+delay(Attempts, {Min, Max}) ->
+    Full = min(Max, Min bsl min(Attempts - 1, ?MAX_DOUBLINGS)),
+    Full + 1 - rand:uniform(Full div 2 + 1).
+
+%% @private
+-spec init(#state{}) -> no_return().
+init(State) ->
+    process_flag(trap_exit, true),
+    gen_server:enter_loop(?MODULE, [], State, {continue, start}).
+
+%% @private
+-spec handle_continue(start, #state{}) -> {noreply, #state{}} | {stop, normal | {shutdown, term()}, #state{}}.
+handle_continue(start, State) -> start(State).
+
+%% @private
+-spec handle_call(term(), gen_server:from(), #state{}) -> {reply, term(), #state{}}.
+%% As a supervisor answers, for `supervisor:which_children/1' and the release handler.
+handle_call(which_children, _From, #state{slot = Slot, worker = Worker} = State) ->
+    {reply, [{Slot, child(Worker), worker, [module(State)]}], State};
+handle_call(count_children, _From, #state{worker = Worker} = State) ->
+    Active = length([Worker || Worker =/= undefined]),
+    {reply, [{specs, 1}, {active, Active}, {supervisors, 0}, {workers, 1}], State};
+handle_call(Request, _From, State) ->
+    {reply, {error, {bad_call, Request}}, State}.
+
+child(undefined) -> restarting;
+child(Worker) -> Worker.
+
+module(#state{conf = #conf{worker = {Module, _, _}}}) -> Module.
+
+%% @private
+-spec handle_cast(term(), #state{}) -> {noreply, #state{}} | {stop, normal | {shutdown, term()}, #state{}}.
+handle_cast({keep, Keep}, State) ->
+    {noreply, State#state{keep = Keep}};
+handle_cast({renew, Worker, Report}, #state{worker = Worker} = State) ->
+    true = exit(Worker, kill),
+    {noreply, State#state{renewing = Report}};
+handle_cast(retire, #state{worker = Worker, conf = #conf{shutdown = Shutdown}} = State) ->
+    _ = Worker =/= undefined andalso weir_pool_task:is_idle(Worker, patience(Shutdown)),
+    {stop, normal, State};
+handle_cast(_Void, State) ->
+    {noreply, State}.
+
+patience(brutal_kill) -> 0;
+patience(Shutdown) -> Shutdown.
+
+%% @private
+-spec handle_info(term(), #state{}) -> {noreply, #state{}} | {stop, normal | {shutdown, term()}, #state{}}.
+handle_info({'EXIT', Worker, Reason}, #state{worker = Worker, renewing = no} = State) ->
+    ok = report_exit(Reason, State),
+    exited(Reason, State#state{worker = undefined, is_restart = true});
+handle_info({'EXIT', Worker, _Killed}, #state{worker = Worker, renewing = Report} = State) ->
+    ok = weir_pool_report:replaced(Report),
+    case State of
+        #state{keep = true} -> start(State#state{worker = undefined, renewing = no, is_restart = false});
+        #state{keep = false} -> {stop, {shutdown, not_kept}, State#state{worker = undefined}}
+    end;
+handle_info(start, #state{worker = undefined} = State) ->
+    start(State);
+handle_info(_Stray, State) ->
+    {noreply, State}.
+
+%% @private
+-spec terminate(term(), #state{}) -> ok.
+terminate(_Reason, #state{worker = undefined}) -> ok;
+terminate(_Reason, #state{worker = Worker, conf = #conf{shutdown = Shutdown}}) -> stop(Worker, Shutdown).
+
+%% @private
+-spec code_change(term(), #state{}, term()) -> {ok, #state{}}.
+code_change(_OldVsn, State, _Extra) -> {ok, State}.
+
+%% @private
+-spec format_status(gen_server:format_status()) -> gen_server:format_status().
+format_status(Status) ->
+    maps:map(
+        fun
+            (state, #state{name = Name, slot = Slot, worker = Worker, keep = Keep, attempts = Attempts}) ->
+                #{pool => Name, slot => Slot, worker => Worker, keep => Keep, attempts => Attempts};
+            (_, Value) ->
+                Value
+        end,
+        Status
+    ).
+
+%% ---------------------------------------------------------------- starts
+
+start(#state{slot = Slot, manager = Manager, keep = Keep, is_restart = IsRestart} = State) ->
+    case call(State) of
+        {ok, Worker} ->
+            ok = gen_server:cast(Manager, {started, Slot, self(), Worker, IsRestart}),
+            {noreply, State#state{worker = Worker, since = now_ms()}};
+        ignore ->
+            {stop, normal, State};
+        {error, Reason} ->
+            ok = gen_server:cast(Manager, {start_failed, Slot, self(), Reason}),
+            case Keep of
+                true -> later(1, State#state{since = now_ms()});
+                false -> {stop, {shutdown, start_failed}, State}
+            end
     end.
 
-start_first_worker(SlotSup, #boot{seats = Seats} = Boot, Slot) ->
-    Started =
-        try supervisor:start_child(SlotSup, worker(Slot, Boot)) of
-            {error, Reason} -> {error, reason(Reason)};
-            _ -> {ok, SlotSup}
-        catch
-            exit:Down -> {error, {pool_down, Down}}
-        end,
-    case Started of
-        {ok, _} -> ok;
-        {error, _} -> stop(SlotSup, Seats)
-    end,
-    Started.
-
-%% "Information about the error and the child specification", in practice a pair of them.
-reason({Reason, Child}) when element(1, Child) =:= child -> Reason;
-reason(Reason) -> Reason.
-
-worker(Slot, #boot{name = Name, id = Id, conf = Conf, seats = Seats}) ->
-    #conf{worker = {M, F, A}, pass_slot = PassSlot, restart = Restart, shutdown = Shutdown} = Conf,
+call(#state{slot = Slot, conf = #conf{worker = {M, F, A}, pass_slot = PassSlot}}) ->
     Args =
         case PassSlot of
             true -> [Slot | A];
             false -> A
         end,
-    #{
-        id => Slot,
-        start => {?MODULE, start_worker, [Seats, {Name, Id, Slot}, {M, F, Args}]},
-        restart => Restart,
-        shutdown => Shutdown,
-        modules => [M]
-    }.
-
-stop(SlotSup, Seats) ->
-    try
-        proc_lib:stop(SlotSup, shutdown, infinity)
+    try apply(M, F, Args) of
+        {ok, Pid} when is_pid(Pid), node(Pid) =:= node() -> {ok, Pid};
+        {ok, Pid, _Info} when is_pid(Pid), node(Pid) =:= node() -> {ok, Pid};
+        ignore -> ignore;
+        {error, Reason} -> {error, Reason};
+        Other -> {error, {bad_return, {M, F, Other}}}
     catch
-        %% It is down already, or went down otherwise.
-        exit:_ -> ok
-    end,
-    weir_pool_seats:delete(Seats, SlotSup).
-
-%% @doc Keeper: stops a slot's supervisor when its worker has handled what was sent to it, or after some milliseconds.
-%% Returns at once. It is retired, and the keeper gets `{{retired, SlotSup}, Monitor, process, Pid, Reason}' at the end,
-%% with another reason than `{done, ok}' if it has to be done again.
--spec drain(SlotSup :: pid(), #boot{}) -> ok.
-drain(SlotSup, #boot{seats = Seats, conf = #conf{shutdown = Shutdown}}) ->
-    ok = weir_pool_seats:retire(Seats, SlotSup),
-    Worker = weir_pool_seats:worker(Seats, SlotSup),
-    _ = weir_pool_task:start({retired, SlotSup}, fun() ->
-        _ = weir_pool_probe:is_idle(Worker, patience(Shutdown)),
-        stop(SlotSup, Seats)
-    end),
-    ok.
-
-patience(brutal_kill) -> 0;
-patience(Shutdown) -> Shutdown.
-
-%% @doc Keeper: a starter was killed, and what it has asked for may still be done. Returns at once, and the keeper gets
-%% `{Tag, Monitor, process, Pid, Reason}' when the workers' supervisor has done it.
--spec catch_up(WorkersSup :: pid(), Tag :: term()) -> ok.
-catch_up(WorkersSup, Tag) ->
-    _ = weir_pool_task:start(Tag, fun() -> ask(WorkersSup) end),
-    ok.
-
-ask(WorkersSup) ->
-    try
-        supervisor:count_children(WorkersSup)
-    catch
-        exit:Down -> Down
+        Class:Reason:Stacktrace -> {error, {exception, Class, Reason, Stacktrace}}
     end.
 
-%% @doc Keeper: stops what a start has left behind.
--spec drain_started(Start :: reference(), #boot{}) -> ok.
-drain_started(Start, #boot{seats = Seats} = Boot) ->
-    lists:foreach(fun(SlotSup) -> drain(SlotSup, Boot) end, weir_pool_seats:started(Seats, Start)).
-
-%% @doc Keeper: kills a slot's supervisor and its worker, which is likely to be busy. The supervisor first, or it would
-%% start another one.
--spec kill(SlotSup :: pid(), #boot{}) -> ok.
-kill(SlotSup, #boot{seats = Seats}) ->
-    Worker = weir_pool_seats:worker(Seats, SlotSup),
-    true = exit(SlotSup, kill),
-    Worker =:= undefined orelse exit(Worker, kill),
-    weir_pool_seats:delete(Seats, SlotSup).
-
-%% @private
--spec start_link(#boot{}, weir_pool:slot(), Keeper :: pid(), Start :: reference()) ->
-    {ok, pid()} | ignore | {error, term()}.
-start_link(Boot, Slot, Keeper, Start) -> supervisor:start_link(?MODULE, {Boot, Slot, Keeper, Start}).
-
-%% @private
--spec init({#boot{}, weir_pool:slot(), Keeper :: pid(), Start :: reference()}) ->
-    {ok, {supervisor:sup_flags(), []}} | ignore.
-init({#boot{seats = Seats, conf = Conf}, Slot, Keeper, Start}) ->
-    ok = weir_pool_seats:put_sup(Seats, self(), Slot, Start),
-    case is_process_alive(Keeper) of
-        true ->
-            {ok, {flags(Conf), []}};
-        false ->
-            ok = weir_pool_seats:delete(Seats, self()),
-            ignore
+exited(Reason, #state{conf = #conf{restart = Restart}, keep = Keep} = State) ->
+    case Restart =:= permanent orelse (Restart =:= transient andalso not is_orderly(Reason)) of
+        true when Keep -> later(0, State);
+        true -> {stop, {shutdown, not_kept}, State};
+        false -> {stop, normal, State}
     end.
 
-flags(#conf{start = async}) -> #{intensity => 0, period => 1};
-flags(#conf{start = sync, period = Period} = Conf) ->
-    #{intensity => weir_pool_opts:intensity(Conf), period => Period}.
+is_orderly(normal) -> true;
+is_orderly(shutdown) -> true;
+is_orderly({shutdown, _}) -> true;
+is_orderly(_Crash) -> false.
 
-%% @private
--spec start_worker(
-    ets:table(), {weir_pool:name(), Id :: pos_integer(), weir_pool:slot()}, {module(), atom(), [term()]}
-) -> {ok, pid()} | {ok, pid(), term()} | ignore | {error, term()}.
-start_worker(Seats, Where, {M, F, A}) ->
-    try apply(M, F, A) of
-        {ok, Pid} = Started when is_pid(Pid), node(Pid) =:= node() -> started(Seats, Where, Pid, Started);
-        {ok, Pid, _} = Started when is_pid(Pid), node(Pid) =:= node() -> started(Seats, Where, Pid, Started);
-        ignore -> ignored(Seats);
-        {error, _} = Error -> failed(Where, Error);
-        Other -> failed(Where, {error, {bad_return, {M, F, Other}}})
-    catch
-        Class:Reason:Stacktrace ->
-            failed(Where, {error, {exception, Class, Reason, Stacktrace}})
+%% A worker that has lasted for longer than the longest pause has made up for what was before it.
+later(AtLeast, #state{conf = #conf{start = async, backoff = {_, Max} = Backoff}} = State) ->
+    #state{attempts = Attempts, since = Since} = State,
+    Failed =
+        case now_ms() - Since > Max of
+            true -> AtLeast;
+            false -> max(AtLeast, Attempts)
+        end,
+    start_after(delay(Failed, Backoff), State#state{attempts = Failed + 1});
+later(AtLeast, State) ->
+    start_after(AtLeast, State).
+
+start_after(0, State) ->
+    start(State);
+start_after(Ms, State) ->
+    _ = erlang:send_after(Ms, self(), start),
+    {noreply, State}.
+
+report_exit(Reason, #state{name = Name, slot = Slot, worker = Worker, conf = #conf{restart = Restart}}) ->
+    case Restart =/= permanent andalso is_orderly(Reason) of
+        true -> ok;
+        false -> weir_pool_report:worker_down(Name, Slot, Worker, Reason)
     end.
 
-started(Seats, {Name, Id, Slot}, Pid, Result) ->
-    ok = weir_pool_seats:put_worker(Seats, self(), Pid),
-    weir_pool_keeper:connected(Name, Id, Slot, Pid),
-    Result.
+%% ---------------------------------------------------------------- stops
 
-ignored(Seats) ->
-    ok = weir_pool_seats:put_worker(Seats, self(), ignored),
-    ignore.
+%% As a supervisor stops a child. The worker may have unlinked itself, so the monitor tells of its end.
+stop(Worker, Shutdown) ->
+    Monitor = monitor(process, Worker),
+    {Reason, Patience} =
+        case Shutdown of
+            brutal_kill -> {kill, infinity};
+            _ -> {shutdown, Shutdown}
+        end,
+    true = exit(Worker, Reason),
+    receive
+        {'DOWN', Monitor, process, Worker, _} -> ok
+    after Patience ->
+        true = exit(Worker, kill),
+        receive
+            {'DOWN', Monitor, process, Worker, _} -> ok
+        end
+    end.
 
-failed({Name, Id, Slot}, Error) ->
-    weir_pool_keeper:start_failed(Name, Id, Slot),
-    Error.
+now_ms() -> erlang:monotonic_time(millisecond).

@@ -1,73 +1,87 @@
-%% @doc What a keeper knows of its slots, and what it does with them.
+%% @doc What a manager knows of its slots, and what it does with them.
 %%
-%% Not a process: the keeper holds the value and calls these functions, so it is the only process in which they write.
+%% Not a process: the manager holds the value and calls these functions, so it is the only process in which they write.
 %%
 %% A slot's word is vacant whenever its term is being changed: it is filled in the order term, word, and emptied in the
 %% order word, term. A claim that sees a free word thus finds the pid that belongs to it; weir_pool_word says why that
-%% suffices. And a word that is not vacant has a term that is not `undefined', also when the keeper is killed between
-%% the two, so the next one finds all of them by their terms.
+%% suffices.
 %%
-%% What waits for a slot to be nobody's is its `action'. It is carried out when the word is held or vacant and nobody is
-%% looking at the worker; whoever makes the word so, or has looked, sees to that by act/2. There is one at most: another
-%% takes its place, and whoever waits for the first is told.
+%% What waits for a slot to be nobody's is its `action'. It is carried out when the word is reserved or vacant and no
+%% task is looking at the worker; whoever makes the word so, or has looked, sees to that by act/2. There is one at most:
+%% another takes its place, and whoever waits for the first is told.
 %%
-%% Messages of starters, timers and monitors are told from those of their predecessors by a reference.
+%% Every supervisor of a worker (weir_pool_slot_sup) has a role: it is that of a slot, a spare that is to take a slot
+%% over, or retired: in no slot any more, and about to end. Messages of one that has another role than the message is for
+%% are void, and so are those of monitors that are not the slot's.
 -module(weir_pool_slots).
 
--export([new/3, boot/1, conf/1, seats/1, workers_sup/1, pool/1, pool_size/1, set_pool/2]).
--export([connected/4, put_sup/3, settle/3, clear/2, fill/3, empty/2]).
--export([sup_down/4, worker_down/3]).
--export([take_out/3, keep/2, act/2, released/2, renew/2]).
--export([look/3, looked/3, hold/2]).
--export([worker/2, is_sup/3, has_sup/2, retiring/1, filled/1]).
--export([entry/2, put_entry/3]).
+-export([new/3, name/1, conf/1, pool/1, pool_size/1, set_pool/2]).
+-export([start/3, start_spare/2, role/2, ended/2, stop_start/2, retire_sup/2, retired/1, sups/1]).
+-export([fill/3, empty/2, worker_down/3, clear_stale/1]).
+-export([take_out/3, keep/2, act/2, released/2, renew/3, set_keep/3]).
+-export([reserve/2, look/4, looked/3]).
+-export([worker/2, sup/2, is_busy/2, action/2, retiring/1, filled/1, missing/3]).
+-export([connect/4, disconnect/2]).
 
--export_type([slots/0, action/0]).
+-export_type([slots/0, action/0, role/0]).
 
--include("weir_pool_slot.hrl").
+-include("weir_pool.hrl").
 
 -type action() ::
     none
     | retire
-    | {swap, SlotSup :: pid(), Monitor :: reference(), From :: gen_server:from()}
+    | {swap, Spare :: pid(), Worker :: pid(), fun((ok | {error, term()}) -> ok)}
+    | leave
     | drain
     | draining.
-%% What is done with a slot when it is nobody's: stop its worker for good; put the worker of that supervisor in; find
-%% out when it has handled what was sent to it, of which the keeper is told by `{{drained, Slot}, _, process, _, _}'.
-%% `draining': that is being found out, and the slot stays out of use.
+%% What is done with a slot when it is nobody's: stop its worker for good; put the worker of that supervisor in, and say
+%% so; leave it without the process that has disconnected itself; find out when its process has handled what was sent to
+%% it, of which the manager is told by `{{drained, Slot}, _, process, _, _}'. `draining': that is being found out, and the
+%% slot stays out of use.
+
+-type role() :: weir_pool:slot() | {spare, weir_pool:slot()} | retired.
+
+-record(slot, {
+    %% None for processes that connected themselves.
+    sup :: pid() | undefined,
+    worker :: pid() | undefined,
+    monitor :: reference() | undefined,
+    %% Whether it ever was: filling it is then a restart.
+    filled = false :: boolean(),
+    %% The monitor of a task that looks at the worker, while the word is reserved for that.
+    task = none :: none | reference(),
+    action = none :: action(),
+    %% A process that is to be connected when the claim of its predecessor has ended.
+    next = none :: none | {pid(), gen_server:from()}
+}).
 
 -record(slots, {
-    boot :: #boot{},
+    name :: weir_pool:name(),
+    conf :: #conf{},
     pool :: #pool{},
-    workers_sup :: pid(),
     map = #{} :: #{weir_pool:slot() => #slot{}},
+    sups = #{} :: #{pid() => role()},
     %% Those that are to be given up when they are released.
-    retiring = [] :: ordsets:ordset(weir_pool:slot())
+    retiring = [] :: ordsets:ordset(weir_pool:slot()),
+    %% Those whose worker has died, and whose term still says so.
+    stale = [] :: [weir_pool:slot()]
 }).
 
 -opaque slots() :: #slots{}.
 
 %% @doc No slots so far.
--spec new(#boot{}, #pool{}, WorkersSup :: pid()) -> slots().
-new(Boot, Pool, WorkersSup) -> #slots{boot = Boot, pool = Pool, workers_sup = WorkersSup}.
+-spec new(weir_pool:name(), #conf{}, #pool{}) -> slots().
+new(Name, Conf, Pool) -> #slots{name = Name, conf = Conf, pool = Pool}.
 
-%% @doc What the pool was started with.
--spec boot(slots()) -> #boot{}.
-boot(#slots{boot = Boot}) -> Boot.
+%% @doc The pool's name.
+-spec name(slots()) -> weir_pool:name().
+name(#slots{name = Name}) -> Name.
 
 %% @doc The pool's options.
 -spec conf(slots()) -> #conf{}.
-conf(#slots{boot = #boot{conf = Conf}}) -> Conf.
+conf(#slots{conf = Conf}) -> Conf.
 
-%% @doc The table of seats.
--spec seats(slots()) -> ets:table().
-seats(#slots{boot = #boot{seats = Seats}}) -> Seats.
-
-%% @doc The supervisor of the slots' supervisors.
--spec workers_sup(slots()) -> pid().
-workers_sup(#slots{workers_sup = WorkersSup}) -> WorkersSup.
-
-%% @doc The pool's shape, as the keeper has published it or is about to.
+%% @doc The pool's shape, as the manager has published it or is about to.
 -spec pool(slots()) -> #pool{}.
 pool(#slots{pool = Pool}) -> Pool.
 
@@ -79,167 +93,158 @@ pool_size(#slots{pool = #pool{size = Size}}) -> Size.
 -spec set_pool(#pool{}, slots()) -> slots().
 set_pool(Pool, Slots) -> Slots#slots{pool = Pool}.
 
-%% ---------------------------------------------------------------- who is in a slot
+%% ---------------------------------------------------------------- supervisors of workers
 
-%% @doc A slot's supervisor tells that it has a worker. `restarted': in the place of one it had before. `void': it is no
-%% slot's supervisor, so either the end of its start is still to come, or it is being stopped.
--spec connected(weir_pool:slot(), SlotSup :: pid(), Worker :: pid(), slots()) -> {ok | restarted, slots()} | void.
-connected(Slot, Sup, Worker, #slots{pool = Pool} = Slots) ->
-    case {entry(Slot, Slots), weir_pool_seats:worker(seats(Slots), Sup)} of
-        {#slot{sup = Sup, worker = Worker}, _} ->
-            {ok, Slots};
-        {#slot{sup = Sup}, Other} when Other =/= Worker ->
-            %% It is dead, and has a successor, who may be in the slot already. But it was a restart.
-            weir_pool_terms:count(Pool, ?RESTARTS),
-            {restarted, Slots};
-        {#slot{sup = Sup, filled = Filled, action = none}, Worker} ->
-            {restarted_if(Filled), fill(Slot, Worker, Slots)};
-        %% The predecessor's death is on its way, and it was what the action waited for.
-        {#slot{sup = Sup, filled = Filled}, Worker} ->
-            {restarted_if(Filled), act(Slot, empty(Slot, Slots))};
-        _ ->
-            void
+%% @doc Gives a slot a supervisor, which starts a worker. Not for a slot that has one.
+-spec start(weir_pool:slot(), Keep :: boolean(), slots()) -> slots().
+start(Slot, Keep, Slots) ->
+    {Sup, Started} = start_sup(Slot, Slot, Keep, Slots),
+    put_entry(Slot, (entry(Slot, Started))#slot{sup = Sup}, Started).
+
+%% @doc A supervisor beside that of the slot.
+-spec start_spare(weir_pool:slot(), slots()) -> {pid(), slots()}.
+start_spare(Slot, Slots) -> start_sup(Slot, {spare, Slot}, false, Slots).
+
+start_sup(Slot, Role, Keep, #slots{name = Name, conf = Conf, sups = Sups} = Slots) ->
+    Sup = weir_pool_slot_sup:start_link(Name, Slot, Conf, Keep),
+    {Sup, Slots#slots{sups = Sups#{Sup => Role}}}.
+
+%% @doc What a supervisor is there for.
+-spec role(pid(), slots()) -> role() | none.
+role(Sup, #slots{sups = Sups}) -> maps:get(Sup, Sups, none).
+
+%% @doc A supervisor has ended. A worker that outlives it does not for long.
+-spec ended(pid(), slots()) -> {role() | none, slots()}.
+ended(Sup, #slots{sups = Sups} = Slots) ->
+    Left = Slots#slots{sups = maps:remove(Sup, Sups)},
+    case role(Sup, Slots) of
+        Slot when is_integer(Slot) ->
+            #slot{worker = Worker} = Entry = entry(Slot, Slots),
+            _ = Worker =/= undefined andalso exit(Worker, kill),
+            {Slot, put_entry(Slot, Entry#slot{sup = undefined}, Left)};
+        Role ->
+            {Role, Left}
     end.
 
-restarted_if(true) -> restarted;
-restarted_if(false) -> ok.
+%% @doc A start that does not end is ended, with its supervisor.
+-spec stop_start(pid(), slots()) -> slots().
+stop_start(Sup, Slots) ->
+    true = exit(Sup, kill),
+    Ended = retire_role(Sup, Slots),
+    Ended#slots{sups = maps:remove(Sup, Ended#slots.sups)}.
 
-%% @doc Gives a slot its supervisor, and puts the worker in that it has by now.
--spec put_sup(weir_pool:slot(), SlotSup :: pid(), slots()) -> slots().
-put_sup(Slot, Sup, Slots) ->
-    fill_if_any(Slot, weir_pool_seats:worker(seats(Slots), Sup), monitored(Slot, Sup, Slots)).
-
-fill_if_any(_Slot, undefined, Slots) -> Slots;
-fill_if_any(Slot, Worker, Slots) -> fill(Slot, Worker, Slots).
-
-%% @doc For a keeper that has just started: takes over a slot as its predecessor has left it. A worker that is in its
-%% slot keeps the claim that somebody has of it. A word that is held stays so: whatever it was held for, it is now for
-%% the keeper to find out about the worker.
-%%
-%% A worker that is dead, though its supervisor does not know yet, is not taken over: the predecessor may have ended the
-%% claim of it, and whoever holds that would share the dead pid with the next one. Its successor is told of.
--spec settle(weir_pool:slot(), {sup, SlotSup :: pid()} | {connected, pid()}, slots()) -> slots().
-settle(Slot, {sup, Sup}, Slots) ->
-    Worker = weir_pool_seats:worker(seats(Slots), Sup),
-    Monitored = monitored(Slot, Sup, Slots),
-    case Worker =/= undefined andalso is_process_alive(Worker) of
-        true -> settle_worker(Slot, Worker, Monitored);
-        false -> Monitored
-    end;
-settle(Slot, {connected, Pid}, Slots) ->
-    settle_worker(Slot, Pid, Slots).
-
-settle_worker(Slot, Pid, #slots{pool = Pool} = Slots) ->
-    case weir_pool_terms:worker(Pool, Slot) of
-        Pid ->
-            case weir_pool_word:state(weir_pool_word:read(Pool, Slot)) of
-                vacant -> ok = weir_pool_word:occupy(Pool, Slot);
-                _ -> ok = weir_pool_word:unmark(Pool, Slot)
-            end,
-            put_entry(Slot, monitor_worker(Slot, Pid, entry(Slot, Slots)), Slots);
-        _ ->
-            fill(Slot, Pid, Slots)
+%% @doc A supervisor is in no slot any more, and ends when its worker has handled what was sent to it.
+-spec retire_sup(pid(), slots()) -> slots().
+retire_sup(Sup, Slots) ->
+    ok = weir_pool_slot_sup:retire(Sup),
+    case role(Sup, Slots) of
+        none -> Slots;
+        _ -> retire_role(Sup, Slots)
     end.
 
-%% @doc For a keeper that has just started: empties a slot whose term is that of a worker that died with nobody to see
-%% it, or that was about to come into the slot.
--spec clear(weir_pool:slot(), slots()) -> slots().
-clear(Slot, #slots{pool = #pool{limit = Limit} = Pool} = Slots) ->
+retire_role(Sup, #slots{sups = Sups} = Slots) ->
+    Retired = Slots#slots{sups = Sups#{Sup => retired}},
+    case role(Sup, Slots) of
+        Slot when is_integer(Slot) -> put_entry(Slot, (entry(Slot, Retired))#slot{sup = undefined}, Retired);
+        _ -> Retired
+    end.
+
+%% @doc The supervisors that are in no slot any more.
+-spec retired(slots()) -> [pid()].
+retired(#slots{sups = Sups}) -> [Sup || {Sup, retired} <- maps:to_list(Sups)].
+
+%% @doc All supervisors, with their slots.
+-spec sups(slots()) -> [{pid(), role()}].
+sups(#slots{sups = Sups}) -> maps:to_list(Sups).
+
+%% @doc Whether the worker of a slot is followed by another when it dies.
+-spec set_keep(weir_pool:slot(), boolean(), slots()) -> ok.
+set_keep(Slot, Keep, Slots) ->
     case entry(Slot, Slots) of
-        #slot{worker = undefined} = Entry ->
-            case weir_pool_terms:worker(Pool, Slot) of
-                undefined ->
-                    Slots;
-                _ ->
-                    _ = weir_pool_terms:has_words(Pool, Slot) andalso weir_pool_word:vacate(Pool, Slot),
-                    ok = weir_pool_terms:vacate(Pool, Slot),
-                    case Slot =< Limit of
-                        true -> put_entry(Slot, Entry#slot{filled = true}, Slots);
-                        false -> Slots
-                    end
-            end;
-        #slot{} ->
-            Slots
+        #slot{sup = undefined} -> ok;
+        #slot{sup = Sup} -> weir_pool_slot_sup:keep(Sup, Keep)
     end.
+
+%% ---------------------------------------------------------------- who is in a slot
 
 %% @doc Puts a worker in a slot, whoever is in it; a pick finds the one or the other. Whoever had claimed the
 %% predecessor has nothing any more. Those who wait for a worker are told.
 -spec fill(weir_pool:slot(), pid(), slots()) -> slots().
-fill(Slot, Pid, #slots{boot = #boot{seats = Seats, conf = #conf{worker = Worker}}, pool = Pool} = Slots) ->
-    #slot{filled = Filled} = Entry = unmonitored_worker(entry(Slot, Slots)),
-    Filled andalso weir_pool_terms:count(Pool, ?RESTARTS),
-    Worker =:= none andalso weir_pool_seats:connect(Seats, Slot, Pid),
-    _ = weir_pool_word:vacate(Pool, Slot),
+fill(Slot, Pid, #slots{pool = Pool} = Slots) ->
+    #slot{filled = Filled} = Entry = unmonitored(entry(Slot, Slots)),
+    _ = Filled andalso weir_pool_terms:count(Pool, ?RESTARTS),
+    ok = weir_pool_word:vacate(Pool, Slot),
     ok = weir_pool_terms:fill(Pool, Slot, Pid),
     ok = weir_pool_word:occupy(Pool, Slot),
     ok = weir_pool_queue:wake(Pool),
-    put_entry(Slot, monitor_worker(Slot, Pid, Entry), Slots).
+    Monitor = erlang:monitor(process, Pid, [{tag, {down, Slot}}]),
+    put_entry(Slot, Entry#slot{worker = Pid, monitor = Monitor, filled = true}, Slots).
 
 %% @doc Leaves a slot without a worker. Whoever has claimed it has nothing any more.
 -spec empty(weir_pool:slot(), slots()) -> slots().
-empty(Slot, #slots{boot = #boot{seats = Seats}, pool = Pool} = Slots) ->
-    case entry(Slot, Slots) of
-        #slot{worker = undefined} ->
-            Slots;
-        #slot{} = Entry ->
-            %% The seat first: a keeper that is killed after that is sure not to have the worker put back by the next one.
-            ok = weir_pool_seats:delete(Seats, {connected, Slot}),
-            _ = weir_pool_word:vacate(Pool, Slot),
-            ok = weir_pool_terms:vacate(Pool, Slot),
-            put_entry(Slot, unmonitored_worker(Entry), Slots)
-    end.
+empty(Slot, #slots{pool = Pool} = Slots) ->
+    ok = weir_pool_word:vacate(Pool, Slot),
+    ok = weir_pool_terms:vacate(Pool, Slot),
+    put_entry(Slot, unmonitored(entry(Slot, Slots)), Slots).
 
-%% @doc The monitor of a slot's supervisor tells that it is down. `spare': it was to take the slot over, and the slot
-%% stays as it is. `void': it was no slot's supervisor any more.
--spec sup_down(weir_pool:slot(), Monitor :: reference(), Reason :: term(), slots()) -> {ok | spare, slots()} | void.
-sup_down(Slot, Monitor, Reason, #slots{boot = #boot{seats = Seats}} = Slots) ->
-    case entry(Slot, Slots) of
-        #slot{sup_monitor = Monitor, sup = Sup} = Entry ->
-            ok = weir_pool_seats:delete(Seats, Sup),
-            {ok, put_entry(Slot, Entry#slot{sup = undefined, sup_monitor = undefined}, Slots)};
-        #slot{action = {swap, Sup, Monitor, From}} ->
-            ok = weir_pool_seats:delete(Seats, Sup),
-            gen_server:reply(From, {error, {start_failed, Slot, Reason}}),
-            {spare, keep(Slot, Slots)};
-        _ ->
-            void
-    end.
-
-%% @doc A worker's monitor tells that it is down. `void': it was in its slot no more. `restarted': its successor was
-%% there already, and is in the slot.
+%% @doc A worker's monitor tells that it is down. `void': it was in its slot no more. Gives what was waiting for the end
+%% of its claim, and is to be done now.
 %%
 %% Every writing of a slot's term waits until all schedulers have got on, half a millisecond when they are busy, and one
-%% waits for the other. A keeper that hears late, because many workers die, therefore does not leave the slot vacant for
-%% the time until it has read the message that tells of the successor: that would double what it has to write.
--spec worker_down(weir_pool:slot(), Monitor :: reference(), slots()) -> {ok | restarted, slots()} | void.
-worker_down(Slot, Monitor, Slots) ->
+%% waits for the other. The term is therefore left as it is until the manager has read the messages that have come
+%% meanwhile: the successor is often among them, and is then the only one that has to be written.
+-spec worker_down(weir_pool:slot(), Monitor :: reference(), slots()) -> {ok, slots()} | void.
+worker_down(Slot, Monitor, #slots{pool = Pool, stale = Stale} = Slots) ->
     case entry(Slot, Slots) of
-        #slot{monitor = Monitor, worker = Dead, sup = Sup, action = none} when is_pid(Sup) ->
-            case weir_pool_seats:worker(seats(Slots), Sup) of
-                Successor when is_pid(Successor), Successor =/= Dead -> {restarted, fill(Slot, Successor, Slots)};
-                _ -> {ok, empty(Slot, Slots)}
-            end;
+        #slot{monitor = Monitor, action = none} = Entry ->
+            ok = weir_pool_word:vacate(Pool, Slot),
+            _ = Stale =:= [] andalso (self() ! clear_stale),
+            {ok, put_entry(Slot, unmonitored(Entry), Slots#slots{stale = [Slot | Stale]})};
         #slot{monitor = Monitor} ->
             {ok, act(Slot, empty(Slot, Slots))};
         _ ->
             void
     end.
 
+%% @doc Empties the terms of the workers that have died and have no successor yet.
+-spec clear_stale(slots()) -> slots().
+clear_stale(#slots{stale = Stale, pool = Pool} = Slots) ->
+    _ = [weir_pool_terms:vacate(Pool, Slot) || Slot <- Stale, worker(Slot, Slots) =:= undefined],
+    Slots#slots{stale = []}.
+
+%% ---------------------------------------------------------------- processes that connect themselves
+
+%% @doc Connects a process, now or when the claim of its predecessor in the slot has ended.
+-spec connect(weir_pool:slot(), pid(), gen_server:from(), slots()) -> slots().
+connect(Slot, Pid, From, Slots) ->
+    case entry(Slot, Slots) of
+        #slot{action = leave, next = none} = Entry ->
+            put_entry(Slot, Entry#slot{next = {Pid, From}}, Slots);
+        #slot{action = leave, next = {Other, _}} ->
+            gen_server:reply(From, {error, {connected, Other}}),
+            Slots;
+        _ ->
+            gen_server:reply(From, {ok, Slot}),
+            fill(Slot, Pid, Slots)
+    end.
+
+%% @doc Takes a process out of its slot. Whoever has claimed it keeps it, and the slot with it.
+-spec disconnect(weir_pool:slot(), slots()) -> slots().
+disconnect(Slot, #slots{pool = Pool} = Slots) ->
+    ok = weir_pool_terms:vacate(Pool, Slot),
+    take_out(Slot, leave, put_entry(Slot, unmonitored(entry(Slot, Slots)), Slots)).
+
 %% ---------------------------------------------------------------- taking slots out of use
 
 %% @doc Takes a slot out of use as soon as nobody claims it, and then does something with it.
--spec take_out(weir_pool:slot(), retire | {swap, SlotSup :: pid(), gen_server:from()} | drain, slots()) -> slots().
-take_out(Slot, Wanted, #slots{pool = Pool} = Slots) ->
-    Action =
-        case Wanted of
-            {swap, Sup, From} -> {swap, Sup, monitor_sup(Slot, Sup), From};
-            _ -> Wanted
-        end,
-    Entry = called_off(Slot, entry(Slot, Slots), Wanted, Slots),
-    Waiting = retiring(Slot, Wanted =:= retire, put_entry(Slot, Entry#slot{action = Action}, Slots)),
+-spec take_out(weir_pool:slot(), action(), slots()) -> slots().
+take_out(Slot, Action, #slots{pool = Pool} = Slots) ->
+    CalledOff = called_off(Action, entry(Slot, Slots), Slots),
+    Entry = entry(Slot, CalledOff),
+    Waiting = retiring(Slot, Action =:= retire, put_entry(Slot, Entry#slot{action = Action}, CalledOff)),
     case weir_pool_word:mark(Pool, Slot) of
         marked -> Waiting;
-        _HeldOrVacant -> act_unless_looked_at(Slot, Waiting)
+        _ReservedOrVacant -> act_unless_looked_at(Slot, Waiting)
     end.
 
 retiring(Slot, true, #slots{retiring = Retiring} = Slots) ->
@@ -247,20 +252,15 @@ retiring(Slot, true, #slots{retiring = Retiring} = Slots) ->
 retiring(Slot, false, #slots{retiring = Retiring} = Slots) ->
     Slots#slots{retiring = ordsets:del_element(Slot, Retiring)}.
 
-%% The entry without the replacement that was waiting, if there was one.
-called_off(Slot, #slot{action = {swap, Sup, Monitor, From}} = Entry, Instead, #slots{boot = Boot}) ->
-    true = erlang:demonitor(Monitor, [flush]),
-    ok = weir_pool_slot_sup:drain(Sup, Boot),
-    Reason =
-        case Instead of
-            retire -> no_slot;
-            drain -> no_pool;
-            {swap, _, _} -> {start_failed, Slot, replaced}
-        end,
-    gen_server:reply(From, {error, Reason}),
-    Entry#slot{action = none};
-called_off(_Slot, Entry, _Instead, _Slots) ->
-    Entry.
+%% Whoever waits for a replacement of the slot is told that there will be none.
+called_off(Instead, #slot{action = {swap, Spare, _Worker, Tell}}, Slots) ->
+    ok = Tell({error, instead(Instead)}),
+    retire_sup(Spare, Slots);
+called_off(_Instead, _Entry, Slots) ->
+    Slots.
+
+instead(retire) -> no_slot;
+instead(_Drain) -> no_pool.
 
 %% @doc What the slot was to be taken out for is not done after all. Whoever has claimed it keeps it.
 -spec keep(weir_pool:slot(), slots()) -> slots().
@@ -271,125 +271,126 @@ keep(Slot, #slots{pool = Pool} = Slots) ->
 
 act_unless_looked_at(Slot, Slots) ->
     case entry(Slot, Slots) of
-        #slot{look = none} -> act(Slot, Slots);
+        #slot{task = none} -> act(Slot, Slots);
         #slot{} -> Slots
     end.
 
-%% @doc Does what was waiting for the slot to be nobody's; or, if nothing was, puts it back into use if it is held.
+%% @doc Does what was waiting for the slot to be nobody's; or, if nothing was, puts it back into use if it is reserved.
 -spec act(weir_pool:slot(), slots()) -> slots().
-act(Slot, #slots{boot = Boot, pool = Pool} = Slots) ->
+act(Slot, #slots{pool = Pool} = Slots) ->
     case entry(Slot, Slots) of
         #slot{action = none} ->
             case weir_pool_word:give_back(Pool, Slot) of
                 ok -> ok = weir_pool_queue:wake(Pool);
-                _NotHeld -> ok
+                _NotReserved -> ok
             end,
             Slots;
+        #slot{action = drain, worker = undefined} ->
+            _ = weir_pool_task:start({drained, Slot}, fun() -> ok end),
+            Slots;
         #slot{action = drain, worker = Worker} = Entry ->
-            _ = weir_pool_probe:start({drained, Slot}, Worker, infinity),
+            _ = weir_pool_task:start({drained, Slot}, fun() -> weir_pool_task:is_idle(Worker, infinity) end),
             put_entry(Slot, Entry#slot{action = draining}, Slots);
         #slot{action = draining} ->
             Slots;
+        #slot{action = leave, next = Next} = Entry ->
+            ok = weir_pool_word:vacate(Pool, Slot),
+            Left = put_entry(Slot, Entry#slot{action = none, next = none}, Slots),
+            case Next of
+                none -> Left;
+                {Pid, From} -> connect(Slot, Pid, From, Left)
+            end;
         #slot{action = retire} ->
-            #slots{map = Map} = Emptied = without_sup(Slot, fun weir_pool_slot_sup:drain/2, empty(Slot, Slots)),
+            #slots{map = Map} = Emptied = without_sup(Slot, empty(Slot, Slots)),
             retiring(Slot, false, Emptied#slots{map = maps:remove(Slot, Map)});
-        #slot{action = {swap, Sup, Monitor, From}} = Entry ->
-            Without = without_sup(
-                Slot, fun weir_pool_slot_sup:drain/2, put_entry(Slot, Entry#slot{action = none}, Slots)
-            ),
-            Swapped = put_entry(Slot, (entry(Slot, Without))#slot{sup = Sup, sup_monitor = Monitor}, Without),
-            Filled =
-                case weir_pool_seats:worker(Boot#boot.seats, Sup) of
-                    undefined -> empty(Slot, Swapped);
-                    Worker -> fill(Slot, Worker, Swapped)
-                end,
-            gen_server:reply(From, ok),
+        #slot{action = {swap, Spare, Worker, Tell}} ->
+            #slots{sups = Sups} = Without = without_sup(Slot, Slots),
+            Swapped = Without#slots{sups = Sups#{Spare => Slot}},
+            ok = weir_pool_slot_sup:keep(Spare, true),
+            Filled = fill(Slot, Worker, put_entry(Slot, (entry(Slot, Swapped))#slot{sup = Spare, action = none}, Swapped)),
+            ok = Tell(ok),
             Filled
     end.
 
-%% The entry's supervisor is nobody's any more, and something is done with it.
-without_sup(Slot, Do, #slots{boot = Boot} = Slots) ->
+without_sup(Slot, Slots) ->
     case entry(Slot, Slots) of
-        #slot{sup = undefined} ->
-            Slots;
-        #slot{sup = Sup, sup_monitor = Monitor} = Entry ->
-            true = erlang:demonitor(Monitor, [flush]),
-            ok = Do(Sup, Boot),
-            put_entry(Slot, Entry#slot{sup = undefined, sup_monitor = undefined}, Slots)
+        #slot{sup = undefined} -> Slots;
+        #slot{sup = Sup} -> retire_sup(Sup, Slots)
     end.
 
-%% @doc Somebody has released a claim for which the keeper waited. Says nothing if the slot has been used otherwise
+%% @doc Somebody has released a claim for which the manager waited. Says nothing if the slot has been used otherwise
 %% since.
 -spec released(weir_pool:slot(), slots()) -> slots().
-released(Slot, Slots) ->
-    case is_left_held(Slot, Slots) of
-        true -> act(Slot, Slots);
-        false -> Slots
+released(Slot, #slots{pool = Pool} = Slots) ->
+    case entry(Slot, Slots) of
+        #slot{task = none} ->
+            case weir_pool_word:state(weir_pool_word:read(Pool, Slot)) of
+                reserved -> act(Slot, Slots);
+                _ -> Slots
+            end;
+        #slot{} ->
+            Slots
     end.
 
 %% @doc Gets rid of a worker that is likely to be busy or broken, and starts another, unless the slot is for overflow; a
 %% process that connected itself is only taken out of the slot. If something was waiting for the slot, that is done
 %% instead.
--spec renew(weir_pool:slot(), slots()) -> slots().
-renew(Slot, #slots{boot = #boot{conf = #conf{worker = Started}}} = Slots) ->
+-spec renew(weir_pool:slot(), Report :: map(), slots()) -> slots().
+renew(Slot, Why, #slots{name = Name} = Slots) ->
     case entry(Slot, Slots) of
         #slot{action = Action} when Action =/= none ->
             act(Slot, Slots);
-        #slot{} when Started =:= none ->
-            empty(Slot, Slots);
-        #slot{worker = Worker, starting = Starting} ->
-            %% Killed first, emptied later: the next keeper would give it out again if this one were killed in between.
-            Killed = without_sup(Slot, fun weir_pool_slot_sup:kill/2, Slots),
-            %% If its supervisor was gone before.
-            true = exit(Worker, kill),
-            Emptied = empty(Slot, Killed),
-            case Starting =:= none andalso Slot =< pool_size(Slots) of
-                true -> weir_pool_starts:start(Slot, fill, Emptied);
-                false -> Emptied
-            end
+        #slot{worker = Worker, sup = Sup} ->
+            Report = Why#{pool => Name, slot => Slot, worker => Worker},
+            case Sup of
+                undefined -> weir_pool_report:later(fun() -> weir_pool_report:replaced(Report) end);
+                _ -> weir_pool_slot_sup:renew(Sup, Worker, Report)
+            end,
+            empty(Slot, Slots)
     end.
 
 %% ---------------------------------------------------------------- looking at workers
 
-%% @doc A process with this monitor looks at the worker of a slot that the keeper has made held, or found so. Until it
-%% has ended, the slot stays out of use.
--spec look(weir_pool:slot(), Monitor :: reference(), slots()) -> slots().
-look(Slot, Monitor, Slots) -> put_entry(Slot, (entry(Slot, Slots))#slot{look = Monitor}, Slots).
+%% @doc Takes a free slot out of use for a moment. `false': it was not free.
+-spec reserve(weir_pool:slot(), slots()) -> boolean().
+reserve(Slot, #slots{pool = Pool} = Slots) ->
+    worker(Slot, Slots) =/= undefined andalso weir_pool_word:reserve(Pool, Slot) =:= ok.
 
-%% @doc The process with this monitor has looked. `void': the worker it looked at is in the slot no more.
+%% @doc Has a task look at the worker of a slot that the manager has reserved. Until it has ended, the slot stays out of
+%% use.
+-spec look(weir_pool:slot(), Tag :: term(), fun((pid()) -> term()), slots()) -> {Task :: pid(), slots()}.
+look(Slot, Tag, Look, Slots) ->
+    #slot{worker = Worker} = Entry = entry(Slot, Slots),
+    {Task, Monitor} = weir_pool_task:start(Tag, fun() -> Look(Worker) end),
+    {Task, put_entry(Slot, Entry#slot{task = Monitor}, Slots)}.
+
+%% @doc The task with this monitor has looked. `void': the worker it looked at is in the slot no more.
 -spec looked(weir_pool:slot(), Monitor :: reference(), slots()) -> {ok, slots()} | void.
 looked(Slot, Monitor, Slots) ->
     case entry(Slot, Slots) of
-        #slot{look = Monitor} = Entry -> {ok, put_entry(Slot, Entry#slot{look = none}, Slots)};
+        #slot{task = Monitor} = Entry -> {ok, put_entry(Slot, Entry#slot{task = none}, Slots)};
         _ -> void
-    end.
-
-%% @doc Takes a free slot out of use for a moment. `false': it was not free.
--spec hold(weir_pool:slot(), slots()) -> boolean().
-hold(Slot, #slots{pool = Pool} = Slots) ->
-    worker(Slot, Slots) =/= undefined andalso weir_pool_word:hold(Pool, Slot) =:= ok.
-
-%% Whether the word is held and nobody is looking at the worker.
-is_left_held(Slot, #slots{pool = Pool} = Slots) ->
-    case entry(Slot, Slots) of
-        #slot{worker = undefined} -> false;
-        #slot{look = none} -> weir_pool_word:state(weir_pool_word:read(Pool, Slot)) =:= held;
-        #slot{} -> false
     end.
 
 %% ---------------------------------------------------------------- what is known of slots
 
-%% @doc Who is in a slot, as far as the keeper has heard.
+%% @doc Who is in a slot, as far as the manager has heard.
 -spec worker(weir_pool:slot(), slots()) -> pid() | undefined.
 worker(Slot, Slots) -> (entry(Slot, Slots))#slot.worker.
 
-%% @doc Whether this is the slot's supervisor.
--spec is_sup(weir_pool:slot(), pid() | undefined, slots()) -> boolean().
-is_sup(Slot, Sup, Slots) -> (entry(Slot, Slots))#slot.sup =:= Sup.
+%% @doc The supervisor of a slot's worker.
+-spec sup(weir_pool:slot(), slots()) -> pid() | undefined.
+sup(Slot, Slots) -> (entry(Slot, Slots))#slot.sup.
 
-%% @doc Whether the slot has a supervisor.
--spec has_sup(weir_pool:slot(), slots()) -> boolean().
-has_sup(Slot, Slots) -> not is_sup(Slot, undefined, Slots).
+%% @doc Whether something is waiting for the slot, or looking at its worker.
+-spec is_busy(weir_pool:slot(), slots()) -> boolean().
+is_busy(Slot, Slots) ->
+    #slot{action = Action, task = Task} = entry(Slot, Slots),
+    Action =/= none orelse Task =/= none.
+
+%% @doc What is waiting for the slot.
+-spec action(weir_pool:slot(), slots()) -> action().
+action(Slot, Slots) -> (entry(Slot, Slots))#slot.action.
 
 %% @doc The slots that are to be given up when they are released.
 -spec retiring(slots()) -> [weir_pool:slot()].
@@ -400,32 +401,21 @@ retiring(#slots{retiring = Retiring}) -> Retiring.
 filled(#slots{map = Map}) ->
     lists:sort([{Slot, Pid} || {Slot, #slot{worker = Pid}} <- maps:to_list(Map), Pid =/= undefined]).
 
-%% @doc For this module and weir_pool_starts: what is known of a slot.
--spec entry(weir_pool:slot(), slots()) -> #slot{}.
+%% @doc The slots from one to another that have no supervisor.
+-spec missing(First :: pos_integer(), Last :: non_neg_integer(), slots()) -> [weir_pool:slot()].
+missing(First, Last, Slots) -> [Slot || Slot <- lists:seq(First, max(First - 1, Last)), sup(Slot, Slots) =:= undefined].
+
 entry(Slot, #slots{map = Map}) ->
     case Map of
         #{Slot := Entry} -> Entry;
         #{} -> #slot{}
     end.
 
-%% @doc For this module and weir_pool_starts: what is known from now on.
--spec put_entry(weir_pool:slot(), #slot{}, slots()) -> slots().
 put_entry(Slot, Entry, #slots{map = Map} = Slots) -> Slots#slots{map = Map#{Slot => Entry}}.
 
-monitored(Slot, Sup, Slots) ->
-    put_entry(Slot, (entry(Slot, Slots))#slot{sup = Sup, sup_monitor = monitor_sup(Slot, Sup)}, Slots).
-
-monitor_sup(Slot, Sup) -> erlang:monitor(process, Sup, [{tag, {sup_down, Slot}}]).
-
-monitor_worker(Slot, Pid, Entry) ->
-    Monitor = erlang:monitor(process, Pid, [{tag, {down, Slot}}]),
-    Entry#slot{worker = Pid, monitor = Monitor, filled = true, since = now_ms()}.
-
-%% The entry without its worker, who nobody is looking at any more.
-unmonitored_worker(#slot{worker = undefined} = Entry) ->
+%% The entry without its worker, at whom nobody is looking any more.
+unmonitored(#slot{monitor = undefined} = Entry) ->
     Entry;
-unmonitored_worker(#slot{monitor = Monitor} = Entry) ->
+unmonitored(#slot{monitor = Monitor} = Entry) ->
     true = erlang:demonitor(Monitor, [flush]),
-    Entry#slot{worker = undefined, monitor = undefined, look = none}.
-
-now_ms() -> erlang:monotonic_time(millisecond).
+    Entry#slot{worker = undefined, monitor = undefined, task = none}.

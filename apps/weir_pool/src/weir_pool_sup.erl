@@ -1,28 +1,49 @@
-%% @doc Top supervisor. Owns the tables, so that they outlive the processes that write them.
+%% @doc Supervisors of the application: of all, which owns the tables of names and of calls; and of the pools that were
+%% started by {@link weir_pool:start/2}.
 %%
-%% The two children are independent: pools go on without the registry, and the registry cleans up after pools.
+%% A pool that gives up is not started again. One whose manager is killed is; managers run no code of the user's, so the
+%% intensity is for a bug that would otherwise spin.
 -module(weir_pool_sup).
 -behaviour(supervisor).
 
--export([start_link/0]).
+-export([start_link/0, start_pools/0, start_pool/2]).
 -export([init/1]).
 
-%% @doc Starts the supervisor.
--spec start_link() -> {ok, pid()} | {error, term()}.
-start_link() ->
-    case supervisor:start_link({local, ?MODULE}, ?MODULE, []) of
-        {ok, Pid} -> {ok, Pid};
-        {error, Reason} -> {error, Reason}
-    end.
+-include("weir_pool.hrl").
+
+-define(POOLS, weir_pool_pools_sup).
+
+%% @doc Starts the supervisor of the application.
+-spec start_link() -> supervisor:startlink_ret().
+start_link() -> supervisor:start_link({local, ?MODULE}, ?MODULE, all).
 
 %% @private
--spec init([]) -> {ok, {supervisor:sup_flags(), [supervisor:child_spec()]}}.
-init([]) ->
+-spec start_pools() -> supervisor:startlink_ret().
+start_pools() -> supervisor:start_link({local, ?POOLS}, ?MODULE, pools).
+
+%% @doc Starts a pool; it may not be open yet.
+-spec start_pool(weir_pool:name(), #conf{}) -> supervisor:startchild_ret().
+start_pool(Name, Conf) -> supervisor:start_child(?POOLS, [Name, Conf]).
+
+%% @private
+-spec init(all | pools) -> {ok, {supervisor:sup_flags(), [supervisor:child_spec()]}}.
+init(all) ->
     ok = weir_pool_registry:new_table(),
-    ok = weir_pool_holder:new_table(),
-    ok = weir_pool_load:new_table(),
+    ok = weir_pool_call:new_table(),
     {ok,
         {#{strategy => one_for_one, intensity => 10, period => 10}, [
             #{id => registry, start => {weir_pool_registry, start_link, []}},
-            #{id => pools, start => {weir_pool_pools_sup, start_link, []}, type => supervisor}
+            #{id => pools, start => {?MODULE, start_pools, []}, type => supervisor}
+        ]}};
+init(pools) ->
+    {ok,
+        {#{strategy => simple_one_for_one, intensity => 100, period => 1}, [
+            #{
+                id => pool,
+                start => {weir_pool_manager, start_link, []},
+                restart => transient,
+                shutdown => infinity,
+                type => supervisor,
+                modules => [weir_pool_manager]
+            }
         ]}}.

@@ -4,7 +4,7 @@
 %% starter is gone tells nobody.
 -module(weir_pool_task).
 
--export([start/2]).
+-export([start/2, is_idle/2]).
 -export([run/1]).
 
 %% @doc Starts a task. The caller gets `{Tag, Monitor, process, Pid, {done, Result}}', or another reason if the task has
@@ -15,3 +15,18 @@ start(Tag, Fun) -> spawn_opt(?MODULE, run, [Fun], [{monitor, [{tag, Tag}]}]).
 %% @private
 -spec run(fun(() -> term())) -> no_return().
 run(Fun) -> exit({done, Fun()}).
+
+%% @doc For a task: whether a process has handled what was sent to it; it is waited for at most so long. One that is dead
+%% has nothing left to do.
+%%
+%% It is sent a system message that asks for its statistics. Every OTP behaviour answers it in its turn with the other
+%% messages, so an answer means that everything sent before was handled. A process that is no OTP behaviour does not
+%% answer, and counts as busy.
+-spec is_idle(pid(), timeout()) -> boolean().
+is_idle(Pid, Timeout) ->
+    try sys:statistics(Pid, get, Timeout) of
+        _ -> true
+    catch
+        exit:{timeout, _} -> false;
+        exit:_Dead -> true
+    end.

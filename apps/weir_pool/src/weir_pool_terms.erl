@@ -1,21 +1,26 @@
 %% @doc Where a pool lives: persistent terms and atomics, and nothing else that a pick or a claim reads.
 %%
-%% A *main term* per open pool (its shape and the references below) and a *slot term* per slot (its pid). Main terms
-%% are written by weir_pool_registry, slot terms by the weir_pool_keeper that owns the slots and, once that is gone, by
-%% the registry. This module knows their layout and starts no process.
+%% A *main term* per open pool (its shape and the references below) and a *slot term* per slot (its pid), both written
+%% by the pool's manager; what a manager has left is erased by weir_pool_registry. This module knows their layout and
+%% starts no process.
 %%
 %% Cursors are words of one atomics array, one for each scheduler, each in a cache line of its own. They are unsigned,
 %% so that a cursor that wraps goes on at 0 instead of at a negative number.
 %%
-%% The words of slots are in segments: a pool that grows beyond its arrays gets one more, and no word ever moves.
+%% The words of slots are in segments: a pool that grows beyond its arrays gets one more, and no word ever moves. A
+%% segment has a second array, the *map*, with one bit for each of its slots; weir_pool_word says what for.
 -module(weir_pool_terms).
 
--export([new/3, reshape/3, id/1, pool/1, pool/2, open/2, close/1]).
--export([fill/3, vacate/2, worker/2, erase_slots/2]).
--export([workers/1, workers/2, draws/1, counters/1]).
--export([count/2, count/3, segment/2, has_words/2, gate/2]).
+-export([new/4, reshape/3, pool/1, open/1, close/1]).
+-export([fill/3, vacate/2, worker/2, erase_slot/2]).
+-export([workers/2, draws/1, counters/1, count/2, count/3]).
+-export([segment/2, map/2, gate/2]).
+
+-export_type([segment/0]).
 
 -include("weir_pool.hrl").
+
+-type segment() :: {First :: weir_pool:slot(), Words :: atomics:atomics_ref(), Map :: atomics:atomics_ref()}.
 
 %% {Name, Index, Type, Help}
 -define(COUNTERS, [
@@ -26,16 +31,22 @@
     {timeouts, ?TIMEOUTS, counter, "claims that waited until their deadline, or whose work passed it"},
     {overloads, ?OVERLOADS, counter, "claims refused because the queue was full, or dropped by CoDel"},
     {waits, ?WAITS, counter, "claims that had to wait and got a worker"},
-    {abandoned, ?ABANDONED, counter, "claims that ended with their claimer, or whose work passed its time"},
-    {check_failures, ?CHECK_FAILURES, counter, "idle workers that failed their health check"}
+    {abandoned, ?ABANDONED, counter, "claims that ended with their claimer, or left their worker busy or broken"},
+    {check_failures, ?CHECK_FAILURES, counter, "idle workers that failed their health check"},
+    {claims, ?CLAIMS, counter, "claims that got a worker, but for the last few of each slot (weir_pool_word)"},
+    {claimed_ms, ?CLAIMED_MS, counter, "milliseconds that workers were claimed, all slots together, sampled"}
 ]).
 
-%% The first array has room for some growth.
+%% Bits to a word of the map: a small integer has room for them.
+-define(MAP_BITS, 56).
+-define(ALL_BITS, ((1 bsl ?MAP_BITS) - 1)).
+
+%% The first arrays have room for some growth.
 -define(ROOM(Limit), max(16, (Limit))).
 
 %% @doc The main term of a pool that is not open yet, with everything at its start.
--spec new(weir_pool:name(), Id :: pos_integer(), #conf{}) -> #pool{}.
-new(Name, Id, #conf{size = Size, overflow = {Overflow, _}, strategy = Strategy, max_queue = MaxQueue}) ->
+-spec new(weir_pool:name(), Base :: non_neg_integer(), #conf{}, Queue :: pid()) -> #pool{}.
+new(Name, Base, #conf{size = Size, overflow = {Overflow, _}, strategy = Strategy, max_queue = MaxQueue}, Queue) ->
     Schedulers = erlang:system_info(schedulers),
     %% One line before the first cursor and one behind the last: the array need not begin at a line of its own.
     Cursors = atomics:new((Schedulers + 2) * ?LINE_WORDS, [{signed, false}]),
@@ -46,61 +57,48 @@ new(Name, Id, #conf{size = Size, overflow = {Overflow, _}, strategy = Strategy, 
     ok = atomics:put(Cursors, ?CURSOR(0), lists:sum([Start || {_, Start} <- Starts])),
     Limit = Size + Overflow,
     #pool{
-        base = base(Id),
+        base = Base,
         size = Size,
         strategy = Strategy,
         cursors = Cursors,
         counters = counters:new(length(?COUNTERS), [write_concurrency]),
         name = Name,
         limit = Limit,
-        segments = [{1, new_words(?ROOM(Limit))}],
+        segments = [new_segment(1, ?ROOM(Limit))],
         gate = atomics:new(?GATE_WORDS, [{signed, true}]),
-        holders = weir_pool_holder:table(),
+        manager = self(),
+        queue = Queue,
         max_queue = MaxQueue
     }.
 
 %% @doc The same pool with another size. Words of new slots are vacant.
 -spec reshape(#pool{}, Size :: 0 | weir_pool:size(), Limit :: 0 | weir_pool:size()) -> #pool{}.
-reshape(#pool{segments = [{First, Words} | _] = Segments} = Pool, Size, Limit) ->
-    Room = First + room(Words) - 1,
+reshape(#pool{segments = [{First, Words, _Map} | _] = Segments} = Pool, Size, Limit) ->
+    #{size := Lines} = atomics:info(Words),
+    Room = First + Lines div ?LINE_WORDS - 3,
     case Limit =< Room of
         true ->
             Pool#pool{size = Size, limit = Limit};
         false ->
             %% At least as many again, so that there are few segments however often a pool grows.
-            New = {Room + 1, new_words(max(Limit - Room, Room))},
+            New = new_segment(Room + 1, max(Limit - Room, Room)),
             Pool#pool{size = Size, limit = Limit, segments = [New | Segments]}
     end.
 
 %% A line before the first slot's and one behind the last, as with the cursors.
-new_words(Slots) -> atomics:new((Slots + 2) * ?LINE_WORDS, [{signed, true}]).
-
-room(Words) ->
-    #{size := Size} = atomics:info(Words),
-    Size div ?LINE_WORDS - 2.
-
-base(Id) -> Id * (?MAX_SIZE + 1).
-
-%% @doc The id that tells a pool from its namesakes.
--spec id(#pool{}) -> Id :: pos_integer().
-id(#pool{base = Base}) -> Base div (?MAX_SIZE + 1).
+new_segment(First, Slots) ->
+    Blocks = Slots div ?MAP_BITS + 1,
+    Map = atomics:new((Blocks + 2) * ?LINE_WORDS, [{signed, true}]),
+    lists:foreach(fun(Block) -> atomics:put(Map, Block * ?LINE_WORDS + 1, ?ALL_BITS) end, lists:seq(1, Blocks)),
+    {First, atomics:new((Slots + 2) * ?LINE_WORDS, [{signed, true}]), Map}.
 
 %% @doc The main term of an open pool.
 -spec pool(weir_pool:name()) -> #pool{} | undefined.
 pool(Name) -> persistent_term:get(?MAIN_KEY(Name), undefined).
 
-%% @doc The main term of an open pool, if it is that of this id and not of a namesake.
--spec pool(weir_pool:name(), Id :: pos_integer()) -> #pool{} | undefined.
-pool(Name, Id) ->
-    Base = base(Id),
-    case pool(Name) of
-        #pool{base = Base} = Pool -> Pool;
-        _ -> undefined
-    end.
-
 %% @doc Opens a pool: from now on it is picked from. Of an open pool, changes its shape.
--spec open(weir_pool:name(), #pool{}) -> ok.
-open(Name, #pool{} = Pool) -> persistent_term:put(?MAIN_KEY(Name), Pool).
+-spec open(#pool{}) -> ok.
+open(#pool{name = Name} = Pool) -> persistent_term:put(?MAIN_KEY(Name), Pool).
 
 %% @doc Closes a pool. Every process of the node is scanned, so this is for pools that stop.
 -spec close(weir_pool:name()) -> ok.
@@ -110,29 +108,23 @@ close(Name) ->
 
 %% @doc Puts a worker in a slot. No process is scanned.
 -spec fill(#pool{}, weir_pool:slot(), pid()) -> ok.
-fill(#pool{base = Base}, Slot, Pid) when node(Pid) =:= node() ->
-    persistent_term:put(?SLOT_KEY(Base, Slot), Pid).
+fill(#pool{base = Base}, Slot, Pid) when node(Pid) =:= node() -> persistent_term:put(?SLOT_KEY(Base, Slot), Pid).
 
 %% @doc Leaves a slot vacant. No process is scanned.
 -spec vacate(#pool{}, weir_pool:slot()) -> ok.
-vacate(#pool{base = Base}, Slot) ->
-    persistent_term:put(?SLOT_KEY(Base, Slot), undefined).
+vacate(#pool{base = Base}, Slot) -> persistent_term:put(?SLOT_KEY(Base, Slot), undefined).
 
 %% @doc Who is in a slot.
 -spec worker(#pool{}, weir_pool:slot()) -> pid() | undefined.
 worker(#pool{base = Base}, Slot) -> persistent_term:get(?SLOT_KEY(Base, Slot), undefined).
 
-%% @doc Removes the slot terms up to this slot. Harmless when they are gone already.
--spec erase_slots(Id :: pos_integer(), Last :: non_neg_integer()) -> ok.
-erase_slots(Id, Last) ->
-    Base = base(Id),
-    lists:foreach(fun(Slot) -> persistent_term:erase(?SLOT_KEY(Base, Slot)) end, lists:seq(1, Last)).
+%% @doc Removes a slot's term, if there is one. Cost: copies the node's table of persistent terms.
+-spec erase_slot(Base :: non_neg_integer(), weir_pool:slot()) -> ok.
+erase_slot(Base, Slot) ->
+    _ = persistent_term:erase(?SLOT_KEY(Base, Slot)),
+    ok.
 
-%% @doc The filled slots that are picked from, in their order. Reads every slot term.
--spec workers(#pool{}) -> [{weir_pool:slot(), pid()}].
-workers(#pool{size = Size} = Pool) -> workers(Pool, Size).
-
-%% @doc The filled slots up to this one, in their order.
+%% @doc The filled slots up to this one, in their order. Reads every slot term.
 -spec workers(#pool{}, Last :: non_neg_integer()) -> [{weir_pool:slot(), pid()}].
 workers(#pool{base = Base}, Last) -> workers(Base, Last, []).
 
@@ -163,15 +155,29 @@ count(Pool, Index) -> count(Pool, Index, 1).
 -spec count(#pool{}, Index :: pos_integer(), non_neg_integer()) -> ok.
 count(#pool{counters = Counters}, Index, N) -> counters:add(Counters, Index, N).
 
-%% @doc The array with a slot's words, and the first slot it has words of.
--spec segment([{weir_pool:slot(), atomics:atomics_ref()}], weir_pool:slot()) ->
-    {First :: weir_pool:slot(), atomics:atomics_ref()}.
-segment([{First, _Words} = Segment | _], Slot) when Slot >= First -> Segment;
-segment([_ | Older], Slot) -> segment(Older, Slot).
+%% @doc The segment of a slot.
+-spec segment(#pool{}, weir_pool:slot()) -> segment().
+segment(#pool{segments = Segments}, Slot) -> segment_of(Segments, Slot).
 
-%% @doc Whether there are words of a slot.
--spec has_words(#pool{}, weir_pool:slot()) -> boolean().
-has_words(#pool{segments = [{First, Words} | _]}, Slot) -> Slot < First + room(Words).
+segment_of([{First, _Words, _Map} = Segment | _], Slot) when Slot >= First -> Segment;
+segment_of([_ | Older], Slot) -> segment_of(Older, Slot).
+
+%% @doc Where in the map a slot has its bit: the array, the index of the word, the number of the bit, and how many more
+%% slots behind this one have theirs in the same word.
+-spec map(#pool{}, weir_pool:slot()) ->
+    {atomics:atomics_ref(), Index :: pos_integer(), Bit :: non_neg_integer(), More :: non_neg_integer()}.
+map(#pool{segments = Segments}, Slot) -> map_of(Segments, infinity, Slot).
+
+map_of([{First, _Words, Map} | _], Next, Slot) when Slot >= First ->
+    Offset = Slot - First,
+    Bit = Offset rem ?MAP_BITS,
+    More = ?MAP_BITS - 1 - Bit,
+    {Map, (Offset div ?MAP_BITS + 1) * ?LINE_WORDS + 1, Bit, more(More, Next, Slot)};
+map_of([{First, _, _} | Older], _Next, Slot) ->
+    map_of(Older, First, Slot).
+
+more(More, infinity, _Slot) -> More;
+more(More, Next, Slot) -> min(More, Next - 1 - Slot).
 
 %% @doc A word of the gate.
 -spec gate(#pool{}, Index :: pos_integer()) -> integer().

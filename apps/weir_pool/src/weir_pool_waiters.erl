@@ -34,10 +34,10 @@ new(Order) -> #waiters{order = Order}.
 insert(Key, Waiter, #waiters{tree = Tree} = Waiters) -> Waiters#waiters{tree = gb_trees:insert(Key, Waiter, Tree)}.
 
 %% @doc Takes one out, if it is there. Cost: logarithmic.
--spec remove(key(), waiters(Waiter)) -> {ok, waiters(Waiter)} | error.
+-spec remove(key(), waiters(Waiter)) -> {ok, Waiter, waiters(Waiter)} | error.
 remove(Key, #waiters{tree = Tree} = Waiters) ->
     case gb_trees:take_any(Key, Tree) of
-        {_Waiter, Smaller} -> {ok, Waiters#waiters{tree = Smaller}};
+        {Waiter, Smaller} -> {ok, Waiter, Waiters#waiters{tree = Smaller}};
         error -> error
     end.
 

@@ -37,13 +37,13 @@
     checked_workers_are_not_claimed/1,
     a_worker_dies_under_check/1,
     checks_of_all_workers/1,
-    checks_and_the_keeper/1,
+    checks_and_the_manager/1,
     strays/1,
     claims_and_kills_at_once/1
 ]).
 
 -import(weir_pool_test_lib, [
-    eventually/1, kill/1, kill_keeper/1, await_down/1, sup/1, keeper/1, slots/1, workers/1, settled/2
+    eventually/1, kill/1, kill_manager/1, await_down/1, sup/1, manager/1, slots/1, workers/1, settled/2
 ]).
 -import(weir_pool_life_lib, [
     pool/1, pool/2, script/2, slot_sups/1, settle/2, claimer/1, release/1, kill_claimer/1, worker_of/1, slot_of/1,
@@ -104,7 +104,7 @@ end_per_testcase(_Case, _Config) -> weir_pool_test_lib:teardown().
 claim() -> weir_pool:claim(p, fun(Pid) -> Pid end, #{timeout => 30000}).
 
 %% As does the pool when somebody has waited for long.
-press() -> weir_pool_keeper:pressed(weir_pool_terms:pool(p)).
+press() -> weir_pool_manager:pressed(weir_pool_terms:pool(p)).
 
 abandoned(N) ->
     eventually(fun() ->
@@ -151,8 +151,8 @@ killed_claimer_wait(_Config) ->
     kill_claimer(Claimer),
     Waiter = run(fun claim/0),
     abandoned(1),
-    ?assertEqual(held, word(p, 1)),
-    ?assertMatch({ok, #{held := 1, claimed := 0, waiting := 1}}, weir_pool:info(p)),
+    ?assertEqual(reserved, word(p, 1)),
+    ?assertMatch({ok, #{reserved := 1, claimed := 0, waiting := 1}}, weir_pool:info(p)),
     ?assertEqual({error, busy}, weir_pool:claim(p, fun(Pid) -> Pid end)),
     %% A pick does not care.
     ?assertEqual({ok, Worker}, weir_pool:pick(p)),
@@ -222,10 +222,10 @@ disconnected(Member) ->
     ?assertEqual({ok, [{a, 1}]}, weir_pool:added_workers(p)),
     ?assertEqual({error, not_connected}, weir_pool:disconnect(p, a)),
     %% Not connected again by a keeper that knows less.
-    Old = keeper(p),
+    Old = manager(p),
     kill(Old),
-    eventually(fun() -> keeper(p) =/= Old end),
-    _ = sys:get_state(keeper(p)),
+    eventually(fun() -> manager(p) =/= Old end),
+    _ = sys:get_state(manager(p)),
     ?assertEqual([undefined], slots(p)),
     ok = weir_pool:stop(p),
     kill(Member).
@@ -442,7 +442,7 @@ keeper_killed_while_a_worker_is_waited_for(_Config) ->
     abandoned(1),
     [
         begin
-            kill_keeper(p),
+            kill_manager(p),
             ?assertEqual({error, busy}, weir_pool:claim(p, fun(Pid) -> Pid end))
         end
      || _ <- [1, 2, 3]
@@ -458,13 +458,13 @@ keeper_killed_and_claimers_too(_Config) ->
             ok = weir_pool:start(p, pool(4, #{abandoned => Abandoned})),
             Claimers = [claimer(p) || _ <- [1, 2, 3, 4]],
             ok = sys:suspend(sup(p)),
-            Old = keeper(p),
+            Old = manager(p),
             kill(Old),
             {Killed, Released} = lists:split(2, Claimers),
             [kill_claimer(Claimer) || Claimer <- Killed],
             [?assertEqual(ok, release(Claimer)) || Claimer <- Released],
             ok = sys:resume(sup(p)),
-            eventually(fun() -> keeper(p) =/= Old end),
+            eventually(fun() -> manager(p) =/= Old end),
             abandoned(2),
             settle(p, 4),
             ok = weir_pool:stop(p)
@@ -485,8 +485,8 @@ overflow_starts_under_pressure(_Config) ->
     ?assertEqual({error, timeout}, weir_pool:claim(p, fun(Pid) -> Pid end, #{timeout => 30})),
     [?assertEqual(ok, release(Claimer)) || Claimer <- Claimers],
     %% They stay for an hour.
-    keeper(p) ! sweep,
-    _ = sys:get_state(keeper(p)),
+    manager(p) ! sweep,
+    _ = sys:get_state(manager(p)),
     ?assertMatch({ok, #{live := 5, claimed := 0, restarts := 0}}, weir_pool:info(p)),
     ok = weir_pool:stop(p).
 
@@ -511,7 +511,7 @@ overflow_for_claims_that_do_not_wait(_Config) ->
 overflow_goes(_Config) ->
     ok = weir_pool:start(p, pool(1, overflow(2, 0))),
     Claimers = [claimer(p) || _ <- [1, 2, 3]],
-    [begin keeper(p) ! sweep, _ = sys:get_state(keeper(p)) end || _ <- [1, 2, 3]],
+    [begin manager(p) ! sweep, _ = sys:get_state(manager(p)) end || _ <- [1, 2, 3]],
     ?assertEqual(3, info(live)),
     [?assertEqual(pong, gen_server:call(worker_of(Claimer), ping)) || Claimer <- Claimers],
     [Stays] = slots(p),
@@ -552,7 +552,7 @@ overflow_that_cannot_start(_Config) ->
     Claimer = claimer(p),
     ?assertEqual({error, timeout}, weir_pool:claim(p, fun(Pid) -> Pid end, #{timeout => 30})),
     eventually(fun() -> info(start_failures) >= 1 end),
-    [begin press(), _ = sys:get_state(keeper(p)) end || _ <- lists:seq(1, 100)],
+    [begin press(), _ = sys:get_state(manager(p)) end || _ <- lists:seq(1, 100)],
     %% The first wait is 50 ms or more, the second twice as long, and so on.
     ?assert(counters:get(Starts, 1) < 20),
     ?assertEqual(Sup, sup(p)),
@@ -608,7 +608,7 @@ asking() ->
         end
     end.
 
-check_round() -> keeper(p) ! check_round.
+check_round() -> manager(p) ! check_round.
 
 next_check() ->
     receive
@@ -693,7 +693,7 @@ checked_workers_are_not_claimed(_Config) ->
     ok = weir_pool:start(p, pool(1, #{check => {asking(), ?HOUR}})),
     check_round(),
     Check = {_, Worker} = next_check(),
-    ?assertMatch({ok, #{held := 1, claimed := 0}}, weir_pool:info(p)),
+    ?assertMatch({ok, #{reserved := 1, claimed := 0}}, weir_pool:info(p)),
     ?assertEqual({error, busy}, weir_pool:claim(p, fun(Pid) -> Pid end)),
     ?assertEqual({ok, Worker}, weir_pool:pick(p)),
     Waiter = run(fun claim/0),
@@ -732,7 +732,7 @@ checks_of_all_workers(_Config) ->
         begin
             Check = next_check(),
             check_round(),
-            _ = sys:get_state(keeper(p)),
+            _ = sys:get_state(manager(p)),
             ?assertEqual(1, info(held)),
             answer(Check, fun() -> ok end)
         end
@@ -746,7 +746,7 @@ checks_and_the_keeper(_Config) ->
     ok = weir_pool:start(p, pool(1, #{check => {asking(), ?HOUR}})),
     check_round(),
     Check = {_, Worker} = next_check(),
-    kill_keeper(p),
+    kill_manager(p),
     ?assertEqual({ok, Worker}, claim()),
     answer(Check, fun() -> bad end),
     ?assertEqual(Worker, check_round(fun() -> ok end)),
@@ -757,7 +757,7 @@ checks_and_the_keeper(_Config) ->
 %% Messages that are late, or from nowhere.
 strays(_Config) ->
     ok = weir_pool:start(p, pool(2)),
-    {Before, Keeper} = {slots(p), keeper(p)},
+    {Before, Keeper} = {slots(p), manager(p)},
     Pool = weir_pool_terms:pool(p),
     Ref = make_ref(),
     [
@@ -780,23 +780,23 @@ strays(_Config) ->
             {{retired, self()}, Ref, process, self(), {done, ok}}
         ]
     ],
-    ok = weir_pool_keeper:released(Pool, 1),
-    ok = weir_pool_keeper:released(Pool, 9),
-    ok = weir_pool_keeper:abandon(Pool, 1, weir_pool_word:read(Pool, 1) + 1),
-    ok = weir_pool_keeper:pressed(Pool),
-    ok = weir_pool_keeper:connected(p, weir_pool_terms:id(Pool), 1, self()),
-    ok = weir_pool_keeper:connected(p, weir_pool_terms:id(Pool), 9, self()),
-    ok = weir_pool_keeper:start_failed(p, weir_pool_terms:id(Pool), 9),
+    ok = weir_pool_manager:released(Pool, 1),
+    ok = weir_pool_manager:released(Pool, 9),
+    ok = weir_pool_manager:abandon(Pool, 1, weir_pool_word:read(Pool, 1) + 1),
+    ok = weir_pool_manager:pressed(Pool),
+    ok = weir_pool_manager:connected(p, weir_pool_terms:id(Pool), 1, self()),
+    ok = weir_pool_manager:connected(p, weir_pool_terms:id(Pool), 9, self()),
+    ok = weir_pool_manager:start_failed(p, weir_pool_terms:id(Pool), 9),
     _ = sys:get_state(Keeper),
-    ?assertEqual({Before, Keeper}, {slots(p), keeper(p)}),
+    ?assertEqual({Before, Keeper}, {slots(p), manager(p)}),
     settle(p, 2),
     %% Those of a namesake.
     ok = weir_pool:stop(p),
     ok = weir_pool:start(p, pool(1)),
     Claimer = claimer(p),
-    ok = weir_pool_keeper:released(Pool, 1),
-    ok = weir_pool_keeper:abandon(Pool, 1, weir_pool_word:read(weir_pool_terms:pool(p), 1)),
-    _ = sys:get_state(keeper(p)),
+    ok = weir_pool_manager:released(Pool, 1),
+    ok = weir_pool_manager:abandon(Pool, 1, weir_pool_word:read(weir_pool_terms:pool(p), 1)),
+    _ = sys:get_state(manager(p)),
     ?assertEqual(taken, word(p, 1)),
     ok = release(Claimer),
     ok = weir_pool:stop(p).
@@ -854,7 +854,7 @@ hold(Worker, Held, Test) ->
 
 disturb(N, Claimers) ->
     case rand:uniform(10) of
-        1 when N rem 4 =:= 0 -> kill_keeper(p);
+        1 when N rem 4 =:= 0 -> kill_manager(p);
         2 -> _ = weir_pool:resize(p, 4);
         3 -> _ = weir_pool:resize(p, 2 + rand:uniform(6));
         4 -> spawn(fun() -> weir_pool:replace(p, rand:uniform(4)) end);

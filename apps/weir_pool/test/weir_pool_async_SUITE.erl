@@ -29,7 +29,7 @@
 ]).
 
 -import(weir_pool_test_lib, [
-    eventually/1, kill/1, await_down/1, keeper/1, workers_sup/1, slots/1, workers/1, settled/2, nothing_left/0
+    eventually/1, kill/1, await_down/1, manager/1, workers_sup/1, slots/1, workers/1, settled/2, nothing_left/0
 ]).
 -import(weir_pool_life_lib, [
     pool/2, script/2, slot_script/2, gated/1, await_blocked/1, go/2, slot_sups/1, starters/1, settle/2, entry/2,
@@ -173,7 +173,7 @@ a_failed_start_waits(_Config) ->
     eventually(fun() -> counters:get(Tries, 1) =:= 7 orelse Waiting() end),
     %% A keeper that comes after this one tries again.
     Before = counters:get(Tries, 1),
-    kill(keeper(p)),
+    kill(manager(p)),
     settle(p, 4),
     ?assert(counters:get(Tries, 1) >= Before + 3),
     ok = weir_pool:stop(p).
@@ -259,10 +259,10 @@ ignored_and_temporary_workers(_Config) ->
     kill(Second),
     eventually(fun() -> slots(p) =:= [undefined, undefined, Third] end),
     %% Not for a keeper that comes later, either.
-    Old = keeper(p),
+    Old = manager(p),
     kill(Old),
-    eventually(fun() -> keeper(p) =/= Old end),
-    _ = sys:get_state(keeper(p)),
+    eventually(fun() -> manager(p) =/= Old end),
+    _ = sys:get_state(manager(p)),
     ?assertEqual([undefined, undefined, Third], slots(p)),
     ?assertEqual([none, none, none], [element(1, entry(p, Slot)) || Slot <- [1, 2, 3]]),
     ok = weir_pool:stop(p).
@@ -281,9 +281,9 @@ stop_while_starting(_Config) ->
 keeper_killed_while_starting(_Config) ->
     ok = weir_pool:start(p, gated_pool(5)),
     Blocked = await_blocked(5),
-    Old = keeper(p),
+    Old = manager(p),
     kill(Old),
-    eventually(fun() -> keeper(p) =/= Old end),
+    eventually(fun() -> manager(p) =/= Old end),
     Again = await_blocked(5),
     go(Blocked, start),
     go(Again, start),
@@ -351,7 +351,7 @@ a_worker_that_outlives_its_supervisor(_Config) ->
     eventually(fun() -> slots(p) =:= [Worker] end),
     [Sup] = slot_sups(p),
     kill(Sup),
-    _ = sys:get_state(keeper(p)),
+    _ = sys:get_state(manager(p)),
     ?assertEqual({ok, Worker}, weir_pool:pick(p)),
     Worker ! die,
     Next = receive {stubborn, Second} -> Second end,
@@ -395,7 +395,7 @@ everything_is_killed(_Config) ->
             kill_some(workers(p)),
             kill_some(slot_sups(p)),
             kill_some(starters(p)),
-            N rem 10 =:= 0 andalso kill_keeper()
+            N rem 10 =:= 0 andalso kill_manager()
         end
      || N <- lists:seq(1, 90)
     ],
@@ -406,7 +406,7 @@ everything_is_killed(_Config) ->
 
 kill_some(Pids) -> [exit(Pid, kill) || Pid <- Pids, rand:uniform(3) =:= 1].
 
-kill_keeper() ->
-    Old = keeper(p),
+kill_manager() ->
+    Old = manager(p),
     kill(Old),
-    eventually(fun() -> keeper(p) =/= Old end).
+    eventually(fun() -> manager(p) =/= Old end).

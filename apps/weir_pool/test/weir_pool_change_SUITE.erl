@@ -46,7 +46,7 @@
     drain_and_the_keeper_is_killed/1,
     drain_and_its_caller_is_killed/1,
     drain_under_a_supervisor/1,
-    changes_wait_for_the_next_keeper/1,
+    changes_wait_for_the_next_manager/1,
     restart_own/1,
     restart_supervised/1,
     restart_not_supervised/1,
@@ -56,7 +56,7 @@
 ]).
 
 -import(weir_pool_test_lib, [
-    eventually/1, kill/1, kill_keeper/1, await_down/1, sup/1, keeper/1, slots/1, workers/1, settled/2,
+    eventually/1, kill/1, kill_manager/1, await_down/1, sup/1, manager/1, slots/1, workers/1, settled/2,
     start_parent/1, stop_parent/1, nothing_left/0, nothing_left_soon/0, messages_of_pools/0, start_blocked/2
 ]).
 -import(weir_pool_life_lib, [
@@ -359,7 +359,7 @@ keeper_killed_in_a_resize(_Config) ->
     [First | Others] = await_blocked(3),
     go([First], start),
     eventually(fun() -> length(workers_alive()) =:= 3 end),
-    kill(keeper(p)),
+    kill(manager(p)),
     ?assertEqual({error, {pool_down, killed}}, result(Resizer)),
     go(Others, start),
     settle(p, 2),
@@ -374,7 +374,7 @@ keeper_killed_after_a_resize(_Config) ->
     ok = weir_pool:start(p, pool(40)),
     Claimers = [claimer(p) || _ <- lists:seq(1, 40)],
     ok = weir_pool:resize(p, 2),
-    kill_keeper(p),
+    kill_manager(p),
     [?assert(is_process_alive(worker_of(Claimer))) || Claimer <- Claimers],
     {Released, Killed} = lists:split(20, Claimers),
     [?assertEqual(ok, release(Claimer)) || Claimer <- Released],
@@ -602,7 +602,7 @@ replace_and_the_keeper_is_killed(_Config) ->
     Claimer = claimer(p),
     Replacer = run(fun() -> weir_pool:replace(p, 1) end),
     eventually(fun() -> word(p, 1) =:= marked end),
-    kill_keeper(p),
+    kill_manager(p),
     ?assertEqual({error, {pool_down, killed}}, result(Replacer)),
     ?assertEqual(taken, word(p, 1)),
     ?assertEqual(ok, release(Claimer)),
@@ -615,7 +615,7 @@ replace_and_the_keeper_is_killed(_Config) ->
     Second = run(fun() -> weir_pool:replace(p, 1) end),
     Blocked = await_blocked(1),
     Before = slots(p),
-    kill_keeper(p),
+    kill_manager(p),
     ?assertEqual({error, {pool_down, killed}}, result(Second)),
     go(Blocked, start),
     settle(p, 1),
@@ -645,7 +645,7 @@ replace_a_worker_under_check(_Config) ->
     [
         begin
             ok = weir_pool:start(p, pool(1, #{check => {Check, 3600000}})),
-            keeper(p) ! check_round,
+            manager(p) ! check_round,
             [Old] = slots(p),
             Checker = receive {checking, C, Old} -> C end,
             Replacer = run(fun() -> weir_pool:replace(p, 1) end),
@@ -825,7 +825,7 @@ drain_during_checks(_Config) ->
     [
         begin
             ok = weir_pool:start(p, pool(2, #{check => {Check, 3600000}})),
-            keeper(p) ! check_round,
+            manager(p) ! check_round,
             Checker = receive {checking, C} -> C end,
             Drainer = run(fun() -> weir_pool:drain(p, infinity) end),
             eventually(fun() -> weir_pool:pick(p) =:= {error, no_pool} end),
@@ -841,7 +841,7 @@ drain_and_the_keeper_is_killed(_Config) ->
     Claimer = claimer(p),
     Drainer = run(fun() -> weir_pool:drain(p, infinity) end),
     eventually(fun() -> weir_pool:pick(p) =:= {error, no_pool} end),
-    kill(keeper(p)),
+    kill(manager(p)),
     ?assertEqual({error, {pool_down, killed}}, result(Drainer)),
     nothing_left(),
     kill_claimer(Claimer).
@@ -872,7 +872,7 @@ changes_wait_for_the_next_keeper(_Config) ->
     ok = weir_pool:start(p, pool(2)),
     Sup = sup(p),
     ok = sys:suspend(Sup),
-    kill(keeper(p)),
+    kill(manager(p)),
     Resizer = run(fun() -> weir_pool:resize(p, 3) end),
     Waits = {current_function, {weir_pool_keeper, call_next, 4}},
     eventually(fun() -> process_info(Resizer, current_function) =:= Waits end),

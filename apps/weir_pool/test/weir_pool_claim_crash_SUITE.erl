@@ -27,7 +27,7 @@
 ]).
 
 -import(weir_pool_claim_lib, [
-    start/1, start/2, pool/0, states/0, gate/1, waiting/0, counter/1, queue/0, keeper/0, workers/0, eventually/1,
+    start/1, start/2, pool/0, states/0, gate/1, waiting/0, counter/1, queue/0, manager/0, workers/0, eventually/1,
     await_waiting/1, at_rest/0, no_messages/0, claimer/1, waiter/0, claimed/1, has_not_claimed/1, let_go/1, result/1, kill/1,
     hold_all/0, wait_in_order/1
 ]).
@@ -231,7 +231,7 @@ queue_killed_with_a_grant_under_way(_Config) ->
     Abandoned = counter(abandoned),
     weir_pool_test_lib:kill(Queue2),
     eventually(fun() ->
-        keeper() ! sweep,
+        manager() ! sweep,
         counter(abandoned) > Abandoned
     end),
     true = erlang:resume_process(Pid2),
@@ -244,11 +244,11 @@ keeper_crashed_while_claimed(_Config) ->
     start(2),
     {ok, Pid, Ticket} = weir_pool:checkout(?POOL, #{}),
     {ok, Other, _OtherTicket} = weir_pool:checkout(?POOL, #{}),
-    Keeper = weir_pool_registry:keeper(?POOL),
+    Keeper = weir_pool_registry:manager(?POOL),
     _ = sys:replace_state(Keeper, fun(State) -> setelement(?KEEPER_BUDGET, State, no_budget) end),
     weir_pool_test_lib:kill(Other),
     weir_pool_test_lib:await_down(Keeper),
-    eventually(fun() -> not lists:member(weir_pool_registry:keeper(?POOL), [undefined, Keeper]) end),
+    eventually(fun() -> not lists:member(weir_pool_registry:manager(?POOL), [undefined, Keeper]) end),
     %% Only the successor of the one that was killed is to be had.
     {ok, Successor, _} = weir_pool:checkout(?POOL, #{timeout => 5000}),
     ?assertNot(lists:member(Successor, [Pid, Other])),
@@ -266,13 +266,13 @@ keeper_killed_at_a_death(_Config) ->
             {ok, Worker, Ticket} = weir_pool:checkout(?POOL, #{}),
             Sup = slot_sup(Worker),
             true = erlang:suspend_process(Sup),
-            Keeper = keeper(),
+            Keeper = manager(),
             ok = vacated(Stage, Keeper, Worker),
             {Spinner, Monitor} = spawn_monitor(fun() -> exit(claimed_until_told()) end),
             weir_pool_test_lib:kill(Keeper),
-            eventually(fun() -> not lists:member(keeper(), [undefined, Keeper]) end),
+            eventually(fun() -> not lists:member(manager(), [undefined, Keeper]) end),
             %% It has taken over what there is.
-            _ = sys:get_state(keeper()),
+            _ = sys:get_state(manager()),
             Spinner ! stop,
             receive
                 {'DOWN', Monitor, process, Spinner, Claimed} -> ?assertEqual({Stage, []}, {Stage, Claimed})
@@ -322,7 +322,7 @@ keeper_killed_with_a_worker_to_renew(_Config) ->
             [Worker] = workers(),
             Claimer = claimer(#{}),
             Worker = claimed(Claimer),
-            Keeper = keeper(),
+            Keeper = manager(),
             true = erlang:suspend_process(Keeper),
             kill(Claimer),
             [Step() || Step <- lists:sublist(steps_of_renewal(Worker), Steps)],
@@ -351,7 +351,7 @@ keeper_killed_while_many_wait(_Config) ->
     start(2),
     Holders = hold_all(),
     Waiters = wait_in_order(20),
-    weir_pool_test_lib:kill(keeper()),
+    weir_pool_test_lib:kill(manager()),
     eventually(fun() -> is_pid(queue()) andalso is_process_alive(queue()) andalso waiting() =:= 20 end),
     ?assertEqual([taken, taken], states()),
     [let_go(Holder) || Holder <- Holders],

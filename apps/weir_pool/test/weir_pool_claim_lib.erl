@@ -3,7 +3,7 @@
 -module(weir_pool_claim_lib).
 
 -export([set_up/1, tear_down/0]).
--export([start/1, start/2, pool/0, states/0, gate/1, waiting/0, counter/1, queue/0, keeper/0, workers/0]).
+-export([start/1, start/2, pool/0, states/0, gate/1, waiting/0, counter/1, queue/0, manager/0, workers/0]).
 -export([claimer/1, waiter/0, hold_all/0, wait_in_order/1, claimed/1, has_not_claimed/1, let_go/1, kill/1, result/1]).
 -export([eventually/1, await_waiting/1, at_rest/0, no_messages/0]).
 
@@ -34,9 +34,9 @@ waiting() -> gate(?GATE_WAITING).
 
 counter(Name) -> maps:get(Name, weir_pool_terms:counters(pool())).
 
-queue() -> weir_pool_registry:queue(?MODULE).
+queue() -> (pool())#pool.queue.
 
-keeper() -> weir_pool_registry:keeper(?MODULE).
+manager() -> weir_pool_test_lib:manager(?MODULE).
 
 workers() ->
     {ok, Workers} = weir_pool:workers(?MODULE),
@@ -55,9 +55,9 @@ await_waiting(N) ->
 %% Nobody holds or waits, and everything could be claimed again.
 at_rest() ->
     eventually(fun() ->
-        keeper() ! sweep,
+        manager() ! tick,
         case {lists:usort(states()), waiting(), gate(?GATE_MODE), gate(?GATE_OLDEST)} of
-            {[free], 0, ?NOBODY_WAITS, 0} -> true;
+            {[free], 0, Mode, 0} when Mode =< ?NOBODY_WAITS -> true;
             Other -> Other
         end
     end).

@@ -316,12 +316,12 @@ quiescence() ->
 
 %% Does not wait for the keeper's next look at the claims of the dead.
 not_at_rest() ->
-    case weir_pool_registry:keeper(?POOL) of
+    case weir_pool_registry:manager(?POOL) of
         undefined -> ok;
         Keeper -> Keeper ! sweep
     end,
     {ok, Info} = info(),
-    #{size := Size, limit := Limit, claimed := Claimed, held := Held, waiting := Waiting, oldest_wait_ms := Oldest} = Info,
+    #{size := Size, limit := Limit, claimed := Claimed, reserved := Held, waiting := Waiting, oldest_wait_ms := Oldest} = Info,
     Pids = [Pid || {Slot, Pid} <- workers(), Slot =< Size],
     Whole = length(lists:usort(Pids)) =:= Size andalso lists:all(fun is_process_alive/1, Pids),
     Overflow = [Slot || {Slot, _} <- workers(), Slot > Size, Slot =< Limit],

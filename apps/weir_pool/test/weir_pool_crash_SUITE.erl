@@ -31,7 +31,7 @@
 ]).
 
 -import(weir_pool_test_lib, [
-    eventually/1, kill/1, await_down/1, sup/1, keeper/1, workers_sup/1, slots/1, workers/1, settled/2,
+    eventually/1, kill/1, await_down/1, sup/1, manager/1, workers_sup/1, slots/1, workers/1, settled/2,
     start_parent/1, opts/1, script/2, stop_parent/1, nothing_left/0, nothing_left_soon/0, messages_of_pools/0,
     result/1, picks/2
 ]).
@@ -138,7 +138,7 @@ vacant_at_once_while_the_supervisor_is_busy(_Config) ->
 late_news(_Config) ->
     ok = weir_pool:start(p, opts(2)),
     [A, B] = slots(p),
-    Keeper = keeper(p),
+    Keeper = manager(p),
     #{1 := Entry} = element(?SLOTS_MAP, element(?KEEPER_SLOTS, sys:get_state(Keeper))),
     Monitor = element(?SLOT_MONITOR, Entry),
     kill(A),
@@ -175,9 +175,9 @@ news_of_a_namesake(_Config) ->
     Before = slots(p),
     #row{id = Id} = weir_pool_test_lib:row(p),
     Wrong = Id + 1,
-    weir_pool_keeper:connected(p, Wrong, 1, self()),
-    weir_pool_keeper:start_failed(p, Wrong, 1),
-    _ = sys:get_state(keeper(p)),
+    weir_pool_manager:connected(p, Wrong, 1, self()),
+    weir_pool_manager:start_failed(p, Wrong, 1),
+    _ = sys:get_state(manager(p)),
     ?assertEqual(Before, slots(p)),
     ?assertMatch({ok, #{restarts := 0, start_failures := 0}}, weir_pool:info(p)),
     ?assertEqual({error, gone}, weir_pool_registry:join(p, Wrong, keeper)),
@@ -187,8 +187,8 @@ news_of_a_namesake(_Config) ->
     ?assertEqual(ok, weir_pool_registry:release(p, Wrong)),
     ?assertEqual(Before, slots(p)),
     ok = weir_pool:stop(p),
-    weir_pool_keeper:connected(p, Id, 1, self()),
-    weir_pool_keeper:start_failed(p, Id, 1).
+    weir_pool_manager:connected(p, Id, 1, self()),
+    weir_pool_manager:start_failed(p, Id, 1).
 
 %% Workers stay, and picks go on meanwhile.
 keeper_killed(_Config) ->
@@ -197,12 +197,12 @@ keeper_killed(_Config) ->
     Sup = sup(p),
     Main = weir_pool_terms:pool(p),
     ok = sys:suspend(Sup),
-    Old = keeper(p),
+    Old = manager(p),
     kill(Old),
     ?assertEqual(lists:sort(Before), lists:sort(maps:keys(picks(p, 30)))),
     ok = sys:resume(Sup),
-    eventually(fun() -> keeper(p) =/= Old end),
-    _ = sys:get_state(keeper(p)),
+    eventually(fun() -> manager(p) =/= Old end),
+    _ = sys:get_state(manager(p)),
     ?assertEqual(Before, slots(p)),
     ?assertEqual(Main, weir_pool_terms:pool(p)),
     ?assertEqual(Sup, sup(p)),
@@ -217,7 +217,7 @@ keeper_killed_and_a_worker_too(_Config) ->
     [A, B, C, D] = slots(p),
     Sup = sup(p),
     ok = sys:suspend(Sup),
-    kill(keeper(p)),
+    kill(manager(p)),
     kill(A),
     ok = gen_server:call(B, {stop, normal}),
     eventually(fun() -> supervised_successor(p, 1, A) end),
@@ -231,7 +231,7 @@ keeper_killed_and_a_worker_too(_Config) ->
 keeper_crashed(_Config) ->
     ok = weir_pool:start(p, opts(3)),
     Before = slots(p),
-    {Old, Main} = {keeper(p), weir_pool_terms:pool(p)},
+    {Old, Main} = {manager(p), weir_pool_terms:pool(p)},
     {ok, Claimed, Ticket} = weir_pool:checkout(p, #{}),
     sys:replace_state(Old, fun(State) -> setelement(?KEEPER_BUDGET, State, no_budget) end),
     [Victim | _] = Before -- [Claimed],
@@ -288,14 +288,14 @@ too_many_crashes(_Config) ->
     Sup = sup(p),
     [
         begin
-            Old = keeper(p),
+            Old = manager(p),
             kill(Old),
-            eventually(fun() -> settled(p, 1) andalso keeper(p) =/= Old end)
+            eventually(fun() -> settled(p, 1) andalso manager(p) =/= Old end)
         end
      || _ <- lists:seq(1, 10)
     ],
     ?assertEqual(Sup, sup(p)),
-    kill(keeper(p)),
+    kill(manager(p)),
     await_down(Sup),
     nothing_left_soon().
 
@@ -331,7 +331,7 @@ registry_killed_and_a_pool_too(_Config) ->
 %% A keeper that is lost together with the registry does not use up the pool's restarts while there is none.
 requests_wait_for_the_next_registry(_Config) ->
     ok = weir_pool:start(p, opts(2)),
-    {Sup, Before, Keeper} = {sup(p), slots(p), keeper(p)},
+    {Sup, Before, Keeper} = {sup(p), slots(p), manager(p)},
     ok = sys:suspend(weir_pool_sup),
     kill(whereis(weir_pool_registry)),
     kill(Keeper),
@@ -339,8 +339,8 @@ requests_wait_for_the_next_registry(_Config) ->
     eventually(fun() -> weir_pool:pick(p) =/= {error, no_pool} andalso is_process_alive(Starter) end),
     ok = sys:resume(weir_pool_sup),
     ?assertEqual(ok, result(Starter)),
-    eventually(fun() -> keeper(p) =/= Keeper end),
-    _ = sys:get_state(keeper(p)),
+    eventually(fun() -> manager(p) =/= Keeper end),
+    _ = sys:get_state(manager(p)),
     ?assertEqual({Sup, Before}, {sup(p), slots(p)}),
     ok = weir_pool:stop(p),
     ok = weir_pool:stop(q).
@@ -429,7 +429,7 @@ cost_of_looking(Work) ->
 
 strays(_Config) ->
     ok = weir_pool:start(p, opts(1)),
-    Before = {keeper(p), whereis(weir_pool_registry)},
+    Before = {manager(p), whereis(weir_pool_registry)},
     [
         begin
             Pid ! stray,
@@ -440,6 +440,6 @@ strays(_Config) ->
         end
      || Pid <- tuple_to_list(Before)
     ],
-    ?assertEqual(Before, {keeper(p), whereis(weir_pool_registry)}),
+    ?assertEqual(Before, {manager(p), whereis(weir_pool_registry)}),
     ?assert(settled(p, 1)),
     ok = weir_pool:stop(p).

@@ -57,15 +57,15 @@ slots_by_what_is_the_case(_Config) ->
         {ok, Word, _} = weir_pool_word:claim(Pool, 2, Id),
         {ok, _, _} = weir_pool_word:claim(Pool, 5, Id),
         ok = weir_pool_word:hold(Pool, 4),
-        ?assertMatch(#{live := 6, vacant := 2, claimed := 3, held := 1}, info()),
+        ?assertMatch(#{live := 6, vacant := 2, claimed := 3, reserved := 1}, info()),
         marked = weir_pool_word:mark(Pool, 2),
         held = weir_pool_word:mark(Pool, 8),
-        ?assertMatch(#{live := 6, vacant := 2, claimed := 3, held := 2}, info()),
+        ?assertMatch(#{live := 6, vacant := 2, claimed := 3, reserved := 2}, info()),
         held = weir_pool_word:release(Pool, 2, Word),
-        ?assertMatch(#{live := 6, vacant := 2, claimed := 2, held := 3}, info()),
+        ?assertMatch(#{live := 6, vacant := 2, claimed := 2, reserved := 3}, info()),
         taken = weir_pool_word:vacate(Pool, 1),
         ok = weir_pool_terms:vacate(Pool, 1),
-        ?assertMatch(#{live := 5, vacant := 3, claimed := 1, held := 3}, info())
+        ?assertMatch(#{live := 5, vacant := 3, claimed := 1, reserved := 3}, info())
     end).
 
 overflow_is_live_but_never_vacant(_Config) ->
@@ -191,7 +191,7 @@ no_pool(_Config) ->
 fresh() ->
     #{
         name => f, size => 3, limit => 3, strategy => round_robin,
-        live => 3, vacant => 0, claimed => 0, held => 0, calls => 0,
+        live => 3, vacant => 0, claimed => 0, reserved => 0, calls => 0,
         waiting => 0, oldest_wait_ms => 0, longest_wait_ms => 0, picks => 0, skips => 0, waits => 0, busy => 0,
         timeouts => 0, overloads => 0, abandoned => 0, check_failures => 0, restarts => 0, start_failures => 0
     }.

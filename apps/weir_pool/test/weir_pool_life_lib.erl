@@ -3,10 +3,10 @@
 -module(weir_pool_life_lib).
 
 -export([pool/1, pool/2, script/2, slot_script/2, gated/1, await_blocked/1, go/2]).
--export([workers_alive/0, slot_sups/1, starters/1, tasks/1, whole/2, settle/2]).
+-export([workers_alive/0, slot_sups/1, slot_sup/2, tasks/1, whole/2, settle/2]).
 -export([claimer/1, release/1, kill_claimer/1, worker_of/1, slot_of/1]).
 -export([busy/1, idle/1, run/1, result/1]).
--export([pickers/2, stop_pickers/1, word/2, entry/2]).
+-export([pickers/2, stop_pickers/1, word/2]).
 
 -import(weir_pool_test_lib, [eventually/1, kill/1]).
 
@@ -53,12 +53,14 @@ go(Blocked, Result) -> [Pid ! {go, Result} || {Pid, _Slot} <- Blocked].
 workers_alive() ->
     [Pid || Pid <- processes(), proc_lib:translate_initial_call(Pid) =:= {?WORKER, init, 1}, is_process_alive(Pid)].
 
-slot_sups(Name) ->
-    [Sup || {_, Sup, _, _} <- supervisor:which_children(weir_pool_test_lib:workers_sup(Name)), is_pid(Sup)].
+slot_sups(Name) -> [Sup || {_, Sup, _, _} <- supervisor:which_children(weir_pool_test_lib:manager(Name))].
 
-%% The processes that wait for a start.
-starters(Name) -> tasks(weir_pool_test_lib:keeper(Name)).
+%% The supervisor of the worker in a slot.
+slot_sup(Name, Slot) ->
+    [Sup] = [Sup || {Role, Sup, _, _} <- supervisor:which_children(weir_pool_test_lib:manager(Name)), Role =:= Slot],
+    Sup.
 
+%% Probes and checks.
 tasks(Parent) ->
     [
         Pid
@@ -71,7 +73,7 @@ tasks(Parent) ->
 whole(Name, Size) ->
     Alive = length(workers_alive()),
     case {weir_pool_test_lib:settled(Name, Size), weir_pool:info(Name)} of
-        {true, {ok, #{live := Size, vacant := 0, held := 0, claimed := 0}}} ->
+        {true, {ok, #{live := Size, vacant := 0, reserved := 0, claimed := 0}}} ->
             length(slot_sups(Name)) =:= Size andalso Alive =:= Size;
         Other ->
             {Alive, Other}
@@ -80,14 +82,6 @@ whole(Name, Size) ->
 settle(Name, Size) -> eventually(fun() -> whole(Name, Size) end).
 
 word(Name, Slot) -> weir_pool_word:state(weir_pool_word:read(weir_pool_terms:pool(Name), Slot)).
-
-%% What the keeper knows of a slot, as {Starting, Look, Action}.
-entry(Name, Slot) ->
-    Slots = element(3, sys:get_state(weir_pool_test_lib:keeper(Name))),
-    case element(5, Slots) of
-        #{Slot := Entry} -> {element(7, Entry), element(10, Entry), element(11, Entry)};
-        #{} -> none
-    end.
 
 %% ---------------------------------------------------------------- claimers
 

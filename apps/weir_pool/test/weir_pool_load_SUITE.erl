@@ -213,14 +213,14 @@ all_slots_heal(_Config) ->
         [atomics:put(segment(Slot, First, Words, Pool), load_index(Slot, First), Load) || {Slot, Load} <- Wrong],
         ?assertMatch({ok, #{calls := 9}}, weir_pool:info(f)),
         sweep(Grown, ?SWEEPS),
-        ?assertEqual([0, 0, 0, 0], [weir_pool_load:calls(Grown, Slot) || {Slot, _} <- Wrong])
+        ?assertEqual([0, 0, 0, 0], [weir_pool_call:calls(Grown, Slot) || {Slot, _} <- Wrong])
     end).
 
 segment(Slot, First, Words, _Pool) when Slot >= First -> Words;
 segment(_Slot, _First, _Words, #pool{segments = [{1, Words}]}) -> Words.
 
-load_index(Slot, First) when Slot >= First -> ?LOAD_WORD(First, Slot);
-load_index(Slot, _First) -> ?LOAD_WORD(1, Slot).
+load_index(Slot, First) when Slot >= First -> ?CALLS_WORD(First, Slot);
+load_index(Slot, _First) -> ?CALLS_WORD(1, Slot).
 
 %% Callers that never stop, kills, and sweeps, all at once; then all callers stop, and sweeps go on.
 corrections_lose_no_calls(_Config) ->
@@ -273,7 +273,7 @@ pools_are_swept_apart(_Config) ->
 strategies_that_do_not_count(_Config) ->
     [
         with_pool(Strategy, 2, fun(Pool, _Workers) ->
-            ?assertNot(weir_pool_load:is_counted(Pool)),
+            ?assertNot(weir_pool_call:is_counted(Pool)),
             Caller = spawn_waiting(),
             ?assertEqual([0, 0], loads(Pool)),
             ?assertEqual([], ets:tab2list(?TABLE)),
@@ -292,7 +292,7 @@ without_a_table(_Config) ->
         Caller = spawn_waiting(),
         ok = application:stop(weir_pool),
         ?assertMatch({ok, {_, 1}}, weir_pool:call(f, {echo, 1})),
-        ?assertEqual(ok, weir_pool_load:sweep(Pool)),
+        ?assertEqual(ok, weir_pool_call:sweep(Pool)),
         [gen_server:cast(Worker, answer) || Worker <- Workers],
         ?assertEqual({ok, answered}, result(Caller)),
         ?assertEqual([0, 0], loads(Pool))
@@ -303,9 +303,9 @@ a_pool_that_is_gone_leaves_no_rows(_Config) ->
         enter_row_of_dead(Base, 1),
         enter_row_of_dead(Base + 1 bsl 27, 1),
         [Other] = [Row || {_, B, _} = Row <- ets:tab2list(?TABLE), B =/= Base],
-        ok = weir_pool_load:forget(weir_pool_terms:id(Pool), round_robin),
+        ok = weir_pool_call:forget(weir_pool_terms:id(Pool), round_robin),
         ?assertEqual(2, ets:info(?TABLE, size)),
-        ok = weir_pool_load:forget(weir_pool_terms:id(Pool), least_loaded),
+        ok = weir_pool_call:forget(weir_pool_terms:id(Pool), least_loaded),
         ?assertEqual([Other], ets:tab2list(?TABLE))
     end).
 
@@ -337,7 +337,7 @@ start_worker() ->
 
 sweep(_Pool, 0) -> ok;
 sweep(Pool, N) ->
-    ok = weir_pool_load:sweep(Pool),
+    ok = weir_pool_call:sweep(Pool),
     sweep(Pool, N - 1).
 
 %% A caller in a call that is not answered.

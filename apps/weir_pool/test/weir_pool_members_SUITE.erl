@@ -30,7 +30,7 @@
 ]).
 
 -import(weir_pool_test_lib, [
-    eventually/1, kill/1, kill_keeper/1, keeper/1, slots/1, sup/1, nothing_left/0, await_down/1
+    eventually/1, kill/1, kill_manager/1, manager/1, slots/1, sup/1, nothing_left/0, await_down/1
 ]).
 -import(weir_pool_life_lib, [claimer/1, release/1, worker_of/1, pickers/2, stop_pickers/1]).
 
@@ -132,7 +132,7 @@ names_are_any_term(_Config) ->
     Slots = [Slot || Name <- Names, {ok, Slot} <- [weir_pool:add_worker(p, Name)]],
     ?assertEqual(lists:seq(1, length(Names)), Slots),
     [?assertEqual({ok, Slot}, weir_pool:connect(p, Name)) || {Name, Slot} <- lists:zip(Names, Slots)],
-    kill_keeper(p),
+    kill_manager(p),
     ?assertEqual({ok, lists:zip(Names, Slots)}, weir_pool:added_workers(p)),
     ?assertEqual(lists:zip(Slots, [self() || _ <- Slots]), element(2, weir_pool:workers(p))),
     [?assertEqual(ok, weir_pool:disconnect(p, Name)) || Name <- Names],
@@ -267,14 +267,14 @@ a_worker_that_dies_is_disconnected(_Config) ->
 
 a_death_that_the_keeper_has_not_heard_of(_Config) ->
     [A, B] = connected([a, b]),
-    ok = sys:suspend(keeper(p)),
+    ok = sys:suspend(manager(p)),
     kill(A),
     kill(B),
     C = member(),
     C ! {run, self(), fun() -> weir_pool:connect(p, a) end},
     Remover = weir_pool_life_lib:run(fun() -> weir_pool:remove_worker(p, b) end),
-    eventually(fun() -> process_info(keeper(p), message_queue_len) >= {message_queue_len, 4} end),
-    ok = sys:resume(keeper(p)),
+    eventually(fun() -> process_info(manager(p), message_queue_len) >= {message_queue_len, 4} end),
+    ok = sys:resume(manager(p)),
     receive {ran, C, Result} -> ?assertEqual({ok, 1}, Result) end,
     ?assertEqual(ok, weir_pool_life_lib:result(Remover)),
     ?assertEqual([C, undefined], slots(p)),
@@ -334,17 +334,17 @@ keeper_killed(_Config) ->
     [A, B] = Members = connected([a, b]),
     Claimer = claimer(p),
     Pickers = pickers(p, 1),
-    kill_keeper(p),
+    kill_manager(p),
     ?assertEqual(Members, slots(p)),
     ?assertEqual({ok, [{a, 1}, {b, 2}]}, weir_pool:added_workers(p)),
     ?assertEqual({error, {connected, A}}, connect(B, p, a)),
-    ?assertMatch({ok, #{claimed := 1, held := 0, live := 2}}, weir_pool:info(p)),
+    ?assertMatch({ok, #{claimed := 1, reserved := 0, live := 2}}, weir_pool:info(p)),
     ?assertEqual(ok, release(Claimer)),
     ?assertEqual([], stop_pickers(Pickers)),
     kill(A),
     eventually(fun() -> slots(p) =:= [undefined, B] end),
     ?assertEqual(ok, disconnect(B, p, b)),
-    kill_keeper(p),
+    kill_manager(p),
     ?assertEqual([undefined, undefined], slots(p)),
     ok = weir_pool:stop(p),
     stop(B).
@@ -352,7 +352,7 @@ keeper_killed(_Config) ->
 keeper_killed_and_workers_die(_Config) ->
     [A, B, C] = connected([a, b, c]),
     ok = sys:suspend(sup(p)),
-    Old = keeper(p),
+    Old = manager(p),
     kill(Old),
     kill(A),
     stop(C),
@@ -367,11 +367,11 @@ keeper_killed_and_workers_die(_Config) ->
 %% An error in a callback loses nobody either.
 keeper_crashed(_Config) ->
     [A, B] = Members = connected([a, b]),
-    Old = keeper(p),
+    Old = manager(p),
     sys:replace_state(Old, fun(State) -> setelement(3, State, no_slots) end),
     Old ! sweep,
     await_down(Old),
-    eventually(fun() -> keeper(p) =/= Old end),
+    eventually(fun() -> manager(p) =/= Old end),
     ?assertEqual({error, {connected, A}}, connect(B, p, a)),
     ?assertEqual(Members, slots(p)),
     ok = weir_pool:stop(p),
@@ -395,7 +395,7 @@ resizing(_Config) ->
     ?assertEqual(ok, weir_pool:resize(p, 0)),
     ?assertMatch({ok, #{size := 0}}, weir_pool:info(p)),
     ?assertEqual({error, no_worker}, weir_pool:pick(p)),
-    kill_keeper(p),
+    kill_manager(p),
     ?assertMatch({ok, #{size := 0}}, weir_pool:info(p)),
     ?assertEqual(ok, weir_pool:resize(p, 1)),
     {ok, 1} = weir_pool:add_worker(p, a),
@@ -451,7 +451,7 @@ everybody_at_once(_Config) ->
         end
      || N <- lists:seq(1, 30)
     ],
-    [kill_keeper(p) || _ <- [1, 2, 3, 4, 5]],
+    [kill_manager(p) || _ <- [1, 2, 3, 4, 5]],
     Stay = [
         begin
             Pid ! {stay, self()},

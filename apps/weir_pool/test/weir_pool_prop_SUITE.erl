@@ -12,7 +12,7 @@
 -export([random_sequences/1, everything_at_once/1]).
 -export([initial_state/0, command/1, precondition/2, postcondition/3, next_state/3]).
 -export([
-    start/2, start_linked/2, stop/1, pick/1, pick/2, kill_worker/2, kill_workers/1, kill_keeper/1, kill_workers_sup/1,
+    start/2, start_linked/2, stop/1, pick/1, pick/2, kill_worker/2, kill_workers/1, kill_manager/1, kill_workers_sup/1,
     kill_sup/1, kill_registry/0
 ]).
 
@@ -56,7 +56,7 @@ command(#{pools := Pools}) ->
                     {4, {call, ?MODULE, pick, [Live, any()]}},
                     {4, {call, ?MODULE, kill_worker, [Live, range(1, 5)]}},
                     {2, {call, ?MODULE, kill_workers, [Live]}},
-                    {2, {call, ?MODULE, kill_keeper, [Live]}},
+                    {2, {call, ?MODULE, kill_manager, [Live]}},
                     {2, {call, ?MODULE, kill_workers_sup, [Live]}},
                     {1, {call, ?MODULE, kill_sup, [Live]}}
                 ]
@@ -66,7 +66,7 @@ command(#{pools := Pools}) ->
 precondition(#{registry := Crashes}, {call, _, kill_registry, []}) ->
     Crashes < ?FORGIVEN;
 precondition(#{pools := Pools}, {call, _, Kill, [Name | _]}) when
-    Kill =:= kill_keeper; Kill =:= kill_workers_sup; Kill =:= kill_sup; Kill =:= kill_worker; Kill =:= kill_workers
+    Kill =:= kill_manager; Kill =:= kill_workers_sup; Kill =:= kill_sup; Kill =:= kill_worker; Kill =:= kill_workers
 ->
     case Pools of
         #{Name := {_Size, Crashes}} -> Crashes < ?FORGIVEN;
@@ -85,7 +85,7 @@ next_state(#{pools := Pools} = State, _Result, {call, _, Start, [Name, Size]}) w
 next_state(#{pools := Pools} = State, _Result, {call, _, Stop, [Name]}) when Stop =:= stop; Stop =:= kill_sup ->
     State#{pools := maps:remove(Name, Pools)};
 next_state(#{pools := Pools} = State, _Result, {call, _, Kill, [Name]}) when
-    Kill =:= kill_keeper; Kill =:= kill_workers_sup
+    Kill =:= kill_manager; Kill =:= kill_workers_sup
 ->
     #{Name := {Size, Crashes}} = Pools,
     State#{pools := Pools#{Name := {Size, Crashes + 1}}};
@@ -212,9 +212,9 @@ kill_workers(Name) ->
     [exit(Pid, kill) || Pid <- Before],
     {Before, Before}.
 
-kill_keeper(Name) ->
+kill_manager(Name) ->
     Before = alive(Name),
-    weir_pool_test_lib:kill(weir_pool_test_lib:keeper(Name)),
+    weir_pool_test_lib:kill(weir_pool_test_lib:manager(Name)),
     {Before, []}.
 
 kill_workers_sup(Name) ->

@@ -8,8 +8,9 @@
 
 %% `Workers' is what the slots hold: pids, or `vacant'. Slots for overflow, if any, stay vacant.
 open(Name, Opts, Workers) ->
-    {ok, Conf} = weir_pool_opts:check(Opts#{size => length(Workers)}),
-    Pool = weir_pool_terms:new(Name, erlang:unique_integer([positive, monotonic]), Conf),
+    {ok, Conf} = weir_pool_opts:check(maps:merge(#{worker => none}, Opts#{size => length(Workers)})),
+    Base = erlang:unique_integer([positive, monotonic]) * (?MAX_SIZE + 1),
+    Pool = weir_pool_terms:new(Name, Base, Conf, self()),
     [
         begin
             ok = weir_pool_terms:fill(Pool, Slot, Worker),
@@ -17,15 +18,15 @@ open(Name, Opts, Workers) ->
         end
      || {Slot, Worker} <- lists:zip(lists:seq(1, length(Workers)), Workers), is_pid(Worker)
     ],
-    ok = weir_pool_terms:open(Name, Pool),
+    ok = weir_pool_terms:open(Pool),
     Pool.
 
-close(#pool{name = Name, limit = Limit} = Pool) ->
+close(#pool{name = Name, base = Base, limit = Limit}) ->
     ok = weir_pool_terms:close(Name),
-    ok = weir_pool_terms:erase_slots(weir_pool_terms:id(Pool), Limit).
+    lists:foreach(fun(Slot) -> weir_pool_terms:erase_slot(Base, Slot) end, lists:seq(1, Limit)).
 
 %% As if so many calls were under way. Pools of tests have one segment.
-put_load(#pool{segments = [{1, Words}]}, Slot, Load) -> atomics:put(Words, ?LOAD_WORD(1, Slot), Load).
+put_load(#pool{segments = [{1, Words, _}]}, Slot, Load) -> atomics:put(Words, ?CALLS_WORD(1, Slot), Load).
 
-loads(#pool{segments = [{1, Words}], limit = Limit}) ->
-    [atomics:get(Words, ?LOAD_WORD(1, Slot)) || Slot <- lists:seq(1, Limit)].
+loads(#pool{segments = [{1, Words, _}], limit = Limit}) ->
+    [atomics:get(Words, ?CALLS_WORD(1, Slot)) || Slot <- lists:seq(1, Limit)].

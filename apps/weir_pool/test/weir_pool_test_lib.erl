@@ -1,8 +1,8 @@
 %% What several suites need: waiting for a condition, finding a pool's processes, and what a pool leaves behind.
 -module(weir_pool_test_lib).
 
--export([eventually/1, eventually/2, kill/1, kill_keeper/1, await_down/1]).
--export([row/1, sup/1, keeper/1, queue/1, workers_sup/1, slots/1, workers/1, settled/2]).
+-export([eventually/1, eventually/2, kill/1, kill_manager/1, await_down/1]).
+-export([manager/1, queue/1, slots/1, workers/1, settled/2, report_to/1]).
 -export([leftovers/0, start_parent/1, quiet/1, loud/1]).
 -export([setup/0, setup/1, teardown/0, opts/1, script/2, start_blocked/2, start_with_holes/3, stop_parent/1]).
 -export([nothing_left/0, nothing_left_soon/0, messages_of_pools/0, result/1, on_one_scheduler/1, picks/2]).
@@ -40,13 +40,17 @@ kill(Pid) ->
     exit(Pid, kill),
     await_down(Pid).
 
-%% Returns when the next one is at work.
-kill_keeper(Name) ->
-    Old = keeper(Name),
+%% Returns when the pool is open again.
+kill_manager(Name) ->
+    Old = manager(Name),
     kill(Old),
-    eventually(fun() -> keeper(Name) =/= Old end),
-    _ = sys:get_state(keeper(Name)),
-    ok.
+    eventually(fun() -> is_reopened(Name, Old) end).
+
+is_reopened(Name, Old) ->
+    case weir_pool_terms:pool(Name) of
+        #pool{manager = New} when New =/= Old -> true;
+        Other -> Other
+    end.
 
 await_down(Pid) ->
     Monitor = monitor(process, Pid),
@@ -55,14 +59,12 @@ await_down(Pid) ->
     after ?DEADLINE_MS -> error({still_alive, Pid})
     end.
 
-row(Name) ->
-    {ok, Row} = weir_pool_registry:lookup(Name),
-    Row.
+manager(Name) ->
+    {ok, {Name, Manager, _Base, _Parent, _LastSlot, _StartError}} = weir_pool_registry:lookup(Name),
+    Manager.
 
-sup(Name) -> (row(Name))#row.sup.
-keeper(Name) -> (row(Name))#row.keeper.
-queue(Name) -> (row(Name))#row.queue.
-workers_sup(Name) -> (row(Name))#row.workers.
+%% Of an open pool.
+queue(Name) -> (weir_pool_terms:pool(Name))#pool.queue.
 
 %% What the slots hold, in their order.
 slots(Name) ->
@@ -88,18 +90,17 @@ leftovers() ->
             undefined -> [];
             _ -> ets:tab2list(weir_pool_names)
         end,
-    Seats = [Table || Table <- ets:all(), ets:info(Table, name) =:= weir_pool_seats],
     Processes = [{Pid, Call} || Pid <- processes(), Call <- [proc_lib:translate_initial_call(Pid)], is_own_call(Call)],
-    Terms ++ Rows ++ Seats ++ Processes.
+    Terms ++ Rows ++ Processes.
 
 is_own_key({weir_pool, _}) -> true;
 is_own_key(Key) when is_integer(Key), Key < 0 -> true;
 is_own_key(_) -> false.
 
-is_own_call({supervisor, Module, _}) ->
-    lists:member(Module, [weir_pool_pool_sup, weir_pool_workers_sup, weir_pool_slot_sup]);
 is_own_call({Module, _, _}) ->
-    lists:member(Module, [weir_pool_keeper, weir_pool_queue, weir_pool_test_worker, weir_pool_life_worker]).
+    lists:member(Module, [
+        weir_pool_manager, weir_pool_queue, weir_pool_slot_sup, weir_pool_test_worker, weir_pool_life_worker
+    ]).
 
 %% A supervisor of the user's, not linked to the test.
 start_parent(FlagsAndChildren) ->
@@ -118,6 +119,18 @@ quiet(Config) ->
 loud(Config) ->
     logger:set_primary_config(level, proplists:get_value(log_level, Config)).
 
+%% Has the pools' reports sent to a process, as maps, until the process ends. Logging must not be quiet.
+report_to(Pid) ->
+    Filter = fun
+        (#{msg := {report, #{weir_pool := _} = Report}}, To) ->
+            To ! {report, Report},
+            stop;
+        (_Event, _To) ->
+            ignore
+    end,
+    _ = logger:remove_primary_filter(?MODULE),
+    ok = logger:add_primary_filter(?MODULE, {Filter, Pid}).
+
 setup() ->
     {ok, _} = application:ensure_all_started(weir_pool),
     ok.
@@ -129,6 +142,7 @@ setup(Config) ->
 
 %% Nothing of any pool may survive a test case.
 teardown() ->
+    _ = logger:remove_primary_filter(?MODULE),
     try
         nothing_left_soon()
     after

@@ -25,7 +25,7 @@
 ]).
 
 -import(weir_pool_claim_lib, [
-    start/1, start/2, pool/0, states/0, gate/1, counter/1, queue/0, keeper/0, workers/0, eventually/1,
+    start/1, start/2, pool/0, states/0, gate/1, counter/1, queue/0, manager/0, workers/0, eventually/1,
     await_waiting/1, at_rest/0, no_messages/0, waiter/0, claimed/1, has_not_claimed/1, let_go/1, result/1, kill/1,
     hold_all/0, wait_in_order/1
 ]).
@@ -229,7 +229,7 @@ overflow_workers_come(_Config) ->
     {error, timeout} = weir_pool:claim(?POOL, fun(W) -> W end, #{timeout => 20}),
     [let_go(Claimer) || Claimer <- [Holder | Waiters]],
     eventually(fun() ->
-        keeper() ! sweep,
+        manager() ! sweep,
         length(workers()) =:= 1
     end),
     %% One that does not wait asks for more as well, for the next.

@@ -1,0 +1,110 @@
+%% @doc Claims that their holders did not end: how the manager learns of them, and what becomes of the workers.
+%%
+%% Not a process: the manager holds the value and calls these functions.
+%%
+%% Claims cost no monitor. The manager looks at the words now and then ({@link look/2}: every second while the pool is in
+%% use, and within milliseconds when somebody waits) and monitors the holders of the claims that it finds and did not
+%% know; so a claim that lasts for no longer than the time between two looks is never monitored, and the death of one
+%% who holds for longer is heard of at once. A holder that takes long to die keeps its claim for so long, and nobody
+%% waits for it but those who want that worker.
+%%
+%% A claim that was disowned (weir_pool_word) is ended when the claimer tells of it, or by the next look.
+-module(weir_pool_abandon).
+
+-export([new/0, look/2, holder_down/4, abandon/4, probed/4]).
+
+-export_type([holders/0]).
+
+-include("weir_pool.hrl").
+
+-opaque holders() :: #{weir_pool:slot() => {weir_pool_word:claim(), Monitor :: reference()}}.
+
+%% @doc No claim is known.
+-spec new() -> holders().
+new() -> #{}.
+
+%% @doc Looks at all words. Gives how many are claimed.
+%%
+%% Cost: reads every word, 30 to 70 ns each; for each claim that was not there at the last look a microsecond or two.
+-spec look(holders(), weir_pool_slots:slots()) -> {Claimed :: non_neg_integer(), holders(), weir_pool_slots:slots()}.
+look(Holders, Slots) ->
+    #pool{limit = Limit} = Pool = weir_pool_slots:pool(Slots),
+    %% The second kind is beyond the limit.
+    look(lists:seq(1, Limit) ++ weir_pool_slots:retiring(Slots), Pool, 0, Holders, Slots).
+
+look([], _Pool, Claimed, Holders, Slots) ->
+    {Claimed, Holders, Slots};
+look([Slot | More], Pool, Claimed, Holders, Slots) ->
+    Word = weir_pool_word:read(Pool, Slot),
+    case weir_pool_word:state(Word) of
+        State when State =:= taken; State =:= marked ->
+            Claim = weir_pool_word:claim_of(Word),
+            case {weir_pool_word:holder(Claim), Holders} of
+                {nobody, _} ->
+                    {Left, Abandoned} = abandon(Slot, Claim, #{why => failed}, {Holders, Slots}),
+                    look(More, Pool, Claimed, Left, Abandoned);
+                {_Holder, #{Slot := {Claim, _Monitor}}} ->
+                    look(More, Pool, Claimed + 1, Holders, Slots);
+                {Holder, _} ->
+                    Pid = weir_pool_holder:pid(Holder),
+                    Monitor = erlang:monitor(process, Pid, [{tag, {holder_down, Slot, Claim}}]),
+                    look(More, Pool, Claimed + 1, (forget(Slot, Holders))#{Slot => {Claim, Monitor}}, Slots)
+            end;
+        State ->
+            %% For one who was killed between freeing the slot and saying so.
+            _ = State =:= free andalso weir_pool_word:show(Pool, Slot),
+            look(More, Pool, Claimed, forget(Slot, Holders), Slots)
+    end.
+
+forget(Slot, Holders) ->
+    case maps:take(Slot, Holders) of
+        {{_Claim, Monitor}, Others} ->
+            true = erlang:demonitor(Monitor, [flush]),
+            Others;
+        error ->
+            Holders
+    end.
+
+%% @doc The holder of a claim is dead.
+-spec holder_down(weir_pool:slot(), weir_pool_word:claim(), Holder :: pid(), {holders(), weir_pool_slots:slots()}) ->
+    {holders(), weir_pool_slots:slots()}.
+holder_down(Slot, Claim, Holder, {Holders, Slots}) ->
+    abandon(Slot, Claim, #{why => dead, claimer => Holder}, {maps:remove(Slot, Holders), Slots}).
+
+%% @doc Ends a claim, if it is not over, and deals with what its claimer had the worker do, which may go on.
+-spec abandon(weir_pool:slot(), weir_pool_word:claim(), Why :: map(), {holders(), weir_pool_slots:slots()}) ->
+    {holders(), weir_pool_slots:slots()}.
+abandon(Slot, Claim, Why, {Holders, Slots}) ->
+    Pool = weir_pool_slots:pool(Slots),
+    case weir_pool_word:abandon(Pool, Slot, Claim) of
+        ok ->
+            ok = weir_pool_terms:count(Pool, ?ABANDONED),
+            {forget(Slot, Holders), abandoned(Slot, Why, Slots)};
+        over ->
+            {Holders, Slots}
+    end.
+
+abandoned(Slot, Why, Slots) ->
+    case {weir_pool_slots:conf(Slots), weir_pool_slots:action(Slot, Slots)} of
+        {_Conf, Action} when Action =:= leave; Action =:= drain -> weir_pool_slots:act(Slot, Slots);
+        %% A broken one is nobody's to use again, whoever says that an abandoned one is.
+        {_Conf, _} when map_get(why, Why) =:= failed -> weir_pool_slots:renew(Slot, Why, Slots);
+        {#conf{abandoned = free}, _} -> weir_pool_slots:act(Slot, Slots);
+        {#conf{abandoned = replace}, _} -> weir_pool_slots:renew(Slot, Why, Slots);
+        {#conf{abandoned = {wait, Ms}}, _} -> probe(Slot, Ms, Why, Slots)
+    end.
+
+probe(Slot, Ms, Why, Slots) ->
+    IsIdle = fun(Worker) -> weir_pool_task:is_idle(Worker, Ms) end,
+    {_Task, Looking} = weir_pool_slots:look(Slot, {probed, Slot, Why}, IsIdle, Slots),
+    Looking.
+
+%% @doc A probe has ended: a worker that is done is put back into use, another one replaced.
+-spec probed({weir_pool:slot(), Why :: map()}, Monitor :: reference(), Exit :: term(), weir_pool_slots:slots()) ->
+    weir_pool_slots:slots().
+probed({Slot, Why}, Monitor, Exit, Slots) ->
+    case weir_pool_slots:looked(Slot, Monitor, Slots) of
+        {ok, Looked} when Exit =:= {done, true} -> weir_pool_slots:act(Slot, Looked);
+        {ok, Looked} -> weir_pool_slots:renew(Slot, Why, Looked);
+        void -> Slots
+    end.

@@ -1,0 +1,106 @@
+%% @doc Workers for overflow, in the slots above `size': started when claims find nothing free, stopped when nobody needs
+%% them any more.
+%%
+%% Not a process: the manager holds the value and calls these functions.
+%%
+%% Whoever frees such a slot tells the manager (weir_pool_claim), which stops the worker at once, or starts a timer if it
+%% may linger. Every claim changes the word; so when a timer fires nothing has to have been noted for it to be seen
+%% whether the worker was idle all the time.
+-module(weir_pool_overflow).
+
+-export([new/0, grow/3, started/1, failed/3, idle/2, lingered/4]).
+
+-export_type([overflow/0]).
+
+-include("weir_pool.hrl").
+
+-record(overflow, {
+    %% Starts in a row that failed, and when the next may be made, monotonic milliseconds.
+    failures = 0 :: non_neg_integer(),
+    not_before :: integer() | undefined,
+    lingering = #{} :: #{weir_pool:slot() => Timer :: reference()}
+}).
+
+-opaque overflow() :: #overflow{}.
+
+%% @doc Nothing has been started.
+-spec new() -> overflow().
+new() -> #overflow{}.
+
+%% @doc Starts as many as wait for one, but no more than there is room for. A claim that does not wait has only set a
+%% flag, which is taken down.
+-spec grow(NowMs :: integer(), overflow(), weir_pool_slots:slots()) -> weir_pool_slots:slots().
+grow(Now, #overflow{not_before = NotBefore}, Slots) ->
+    #pool{size = Size, limit = Limit, gate = Gate} = weir_pool_slots:pool(Slots),
+    Asked = atomics:exchange(Gate, ?GATE_GROW, 0),
+    case Limit =:= Size orelse (NotBefore =/= undefined andalso Now < NotBefore) of
+        true ->
+            Slots;
+        false ->
+            Vacant = weir_pool_slots:missing(Size + 1, Limit, Slots),
+            Coming = length([
+                Slot
+             || Slot <- lists:seq(Size + 1, Limit) -- Vacant, weir_pool_slots:worker(Slot, Slots) =:= undefined
+            ]),
+            Wanted = max(Asked, atomics:get(Gate, ?GATE_WAITING)) - Coming,
+            Started = lists:sublist(Vacant, max(0, Wanted)),
+            lists:foldl(fun(Slot, S) -> weir_pool_slots:start(Slot, false, S) end, Slots, Started)
+    end.
+
+%% @doc A start has succeeded.
+-spec started(overflow()) -> overflow().
+started(Overflow) -> Overflow#overflow{failures = 0, not_before = undefined}.
+
+%% @doc A start has failed: the next one has to wait.
+-spec failed(NowMs :: integer(), #conf{}, overflow()) -> overflow().
+failed(Now, #conf{backoff = Backoff}, #overflow{failures = Failures} = Overflow) ->
+    Delay = weir_pool_slot_sup:delay(Failures + 1, Backoff),
+    Overflow#overflow{failures = Failures + 1, not_before = Now + Delay}.
+
+%% @doc Workers for overflow may be idle now.
+-spec idle(overflow(), weir_pool_slots:slots()) -> {overflow(), weir_pool_slots:slots()}.
+idle(Overflow, Slots) ->
+    #pool{size = Size, limit = Limit, gate = Gate} = weir_pool_slots:pool(Slots),
+    ok = atomics:put(Gate, ?GATE_IDLE, 0),
+    lists:foldl(fun idle_slot/2, {Overflow, Slots}, lists:seq(Size + 1, Limit)).
+
+idle_slot(Slot, {#overflow{lingering = Lingering} = Overflow, Slots} = Now) ->
+    #conf{overflow = {_, Linger}} = weir_pool_slots:conf(Slots),
+    IsLingering = is_map_key(Slot, Lingering),
+    case weir_pool_word:read(weir_pool_slots:pool(Slots), Slot) of
+        _ when IsLingering ->
+            Now;
+        Word ->
+            case weir_pool_word:state(Word) of
+                free when Linger =:= 0 ->
+                    {Overflow, stop(Slot, Slots)};
+                free ->
+                    Timer = erlang:start_timer(Linger, self(), {linger, Slot, Word}),
+                    {Overflow#overflow{lingering = Lingering#{Slot => Timer}}, Slots};
+                _ ->
+                    Now
+            end
+    end.
+
+stop(Slot, Slots) ->
+    case weir_pool_slots:reserve(Slot, Slots) of
+        true -> weir_pool_slots:take_out(Slot, retire, Slots);
+        false -> Slots
+    end.
+
+%% @doc The time for which a worker may linger is over. It goes, unless somebody has had it meanwhile.
+-spec lingered(weir_pool:slot(), Timer :: reference(), weir_pool_word:word(), {overflow(), weir_pool_slots:slots()}) ->
+    {overflow(), weir_pool_slots:slots()}.
+lingered(Slot, Timer, Word, {#overflow{lingering = Lingering} = Overflow, Slots} = Now) ->
+    #pool{size = Size, limit = Limit} = Pool = weir_pool_slots:pool(Slots),
+    case Lingering of
+        #{Slot := Timer} ->
+            Left = Overflow#overflow{lingering = maps:remove(Slot, Lingering)},
+            case Slot > Size andalso Slot =< Limit andalso weir_pool_word:read(Pool, Slot) of
+                Word -> {Left, stop(Slot, Slots)};
+                false -> {Left, Slots};
+                _Another -> idle_slot(Slot, {Left, Slots})
+            end;
+        #{} ->
+            Now
+    end.
