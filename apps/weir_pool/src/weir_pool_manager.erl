@@ -334,10 +334,8 @@ started(Slot, Slot, Sup, Worker, IsRestart, #state{slots = Slots} = State) ->
     case Changed of
         #state{phase = {opening, [Slot | More]}} when IsRestart =:= false, Changed#state.conf#conf.start =:= sync ->
             {noreply, start_next(Changed#state{phase = {opening, More}})};
-        #state{overflow = Overflow} when Slot > Size ->
-            %% Those who waited for it may have given up.
-            ok = idle(weir_pool_slots:pool(Slots)),
-            {noreply, Changed#state{overflow = weir_pool_overflow:started(Overflow)}};
+        #state{overflow = Overflow, slots = Now} when Slot > Size ->
+            {noreply, Changed#state{overflow = weir_pool_overflow:started(Slot, Overflow, Now)}};
         _ when IsRestart ->
             spend(Changed);
         _ ->

@@ -5,14 +5,18 @@
 %%
 %% Whoever frees such a slot tells the manager (weir_pool_claim), which stops the worker at once, or starts a timer if it
 %% may linger. Every claim changes the word; so when a timer fires nothing has to have been noted for it to be seen
-%% whether the worker was idle all the time.
+%% whether the worker was idle all the time. A worker that was just started, or freed while others wait, is for those who
+%% wanted it, and is given some time however short it may linger.
 -module(weir_pool_overflow).
 
--export([new/0, grow/3, started/1, failed/3, idle/2, lingered/4]).
+-export([new/0, grow/3, started/3, failed/3, idle/2, lingered/4]).
 
 -export_type([overflow/0]).
 
 -include("weir_pool.hrl").
+
+%% So long is a worker there for those who wanted it, milliseconds.
+-define(WANTED_MS, 1000).
 
 -record(overflow, {
     %% Starts in a row that failed, and when the next may be made, monotonic milliseconds.
@@ -47,9 +51,12 @@ grow(Now, #overflow{not_before = NotBefore}, Slots) ->
             lists:foldl(fun(Slot, S) -> weir_pool_slots:start(Slot, false, S) end, Slots, Started)
     end.
 
-%% @doc A start has succeeded.
--spec started(overflow()) -> overflow().
-started(Overflow) -> Overflow#overflow{failures = 0, not_before = undefined}.
+%% @doc A start has succeeded. Those who wanted the worker may have given up.
+-spec started(weir_pool:slot(), overflow(), weir_pool_slots:slots()) -> overflow().
+started(Slot, Overflow, Slots) ->
+    #conf{overflow = {_, Linger}} = weir_pool_slots:conf(Slots),
+    Word = weir_pool_word:read(weir_pool_slots:pool(Slots), Slot),
+    linger(Slot, max(Linger, ?WANTED_MS), Word, Overflow#overflow{failures = 0, not_before = undefined}).
 
 %% @doc A start has failed: the next one has to wait.
 -spec failed(NowMs :: integer(), #conf{}, overflow()) -> overflow().
@@ -66,21 +73,22 @@ idle(Overflow, Slots) ->
 
 idle_slot(Slot, {#overflow{lingering = Lingering} = Overflow, Slots} = Now) ->
     #conf{overflow = {_, Linger}} = weir_pool_slots:conf(Slots),
-    IsLingering = is_map_key(Slot, Lingering),
-    case weir_pool_word:read(weir_pool_slots:pool(Slots), Slot) of
-        _ when IsLingering ->
-            Now;
-        Word ->
-            case weir_pool_word:state(Word) of
-                free when Linger =:= 0 ->
-                    {Overflow, stop(Slot, Slots)};
-                free ->
-                    Timer = erlang:start_timer(Linger, self(), {linger, Slot, Word}),
-                    {Overflow#overflow{lingering = Lingering#{Slot => Timer}}, Slots};
-                _ ->
-                    Now
-            end
+    Pool = weir_pool_slots:pool(Slots),
+    Word = weir_pool_word:read(Pool, Slot),
+    case (Linger =:= 0 orelse not is_map_key(Slot, Lingering)) andalso weir_pool_word:state(Word) of
+        free ->
+            case {Linger, weir_pool_terms:gate(Pool, ?GATE_WAITING)} of
+                {0, 0} -> {Overflow, stop(Slot, Slots)};
+                {_, 0} -> {linger(Slot, Linger, Word, Overflow), Slots};
+                {_, _} -> {linger(Slot, max(Linger, ?WANTED_MS), Word, Overflow), Slots}
+            end;
+        _ ->
+            Now
     end.
+
+linger(Slot, Ms, Word, #overflow{lingering = Lingering} = Overflow) ->
+    Timer = erlang:start_timer(Ms, self(), {linger, Slot, Word}),
+    Overflow#overflow{lingering = Lingering#{Slot => Timer}}.
 
 stop(Slot, Slots) ->
     case weir_pool_slots:reserve(Slot, Slots) of

@@ -1,0 +1,494 @@
+%% What strangers did to the first edition of weir_pool, and what it did not stand. Every case failed there.
+%%
+%% Only the interface is used. Bounds on time are promises of the guide, or a multiple of them where the machine may be
+%% busy; the first edition missed them by seconds.
+-module(weir_pool_attack_SUITE).
+
+-include_lib("stdlib/include/assert.hrl").
+
+-export([suite/0, all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2, end_per_testcase/2]).
+-export([
+    a_worker_killed_in_a_claim_is_not_claimed_again/1,
+    every_death_fails_one_claim_at_most/1,
+    a_dead_worker_that_is_checked_in_is_not_given_out/1,
+    a_claimer_that_takes_long_to_die_keeps_nobody_waiting/1,
+    one_who_connects_again_has_one_holder/1,
+    the_first_dead_claimer_of_a_pool_is_found_at_once/1,
+    a_large_pool_ends_beside_others/1,
+    the_time_out_of_another_server_kills_no_worker/1,
+    the_time_out_of_a_nested_claim_kills_only_its_worker/1,
+    a_start_that_hangs_does_not_end_all_resizing/1,
+    the_holder_cannot_wait_for_itself/1,
+    growing_over_an_overflow_start_that_fails/1,
+    shrinking_leaves_no_surplus/1,
+    nobody_waits_beside_an_idle_worker/1,
+    all_workers_on_demand/1,
+    a_worker_for_overflow_goes_when_it_is_returned/1,
+    work_that_is_overdue_is_abandoned_at_once/1,
+    an_overdue_claim_does_not_search_the_mailbox/1,
+    one_free_among_many_is_found_with_few_reads/1,
+    an_idle_pool_does_nothing/1,
+    an_erased_dictionary_leaves_nothing/1,
+    a_worker_without_its_supervisor_is_stopped/1
+]).
+
+-import(weir_pool_test_lib, [eventually/1, kill/1, await_down/1]).
+
+-define(POOL, ?MODULE).
+
+suite() -> [{timetrap, {seconds, 120}}].
+
+all() ->
+    [
+        a_worker_killed_in_a_claim_is_not_claimed_again,
+        every_death_fails_one_claim_at_most,
+        a_dead_worker_that_is_checked_in_is_not_given_out,
+        a_claimer_that_takes_long_to_die_keeps_nobody_waiting,
+        one_who_connects_again_has_one_holder,
+        the_first_dead_claimer_of_a_pool_is_found_at_once,
+        a_large_pool_ends_beside_others,
+        the_time_out_of_another_server_kills_no_worker,
+        the_time_out_of_a_nested_claim_kills_only_its_worker,
+        a_start_that_hangs_does_not_end_all_resizing,
+        the_holder_cannot_wait_for_itself,
+        growing_over_an_overflow_start_that_fails,
+        shrinking_leaves_no_surplus,
+        nobody_waits_beside_an_idle_worker,
+        all_workers_on_demand,
+        a_worker_for_overflow_goes_when_it_is_returned,
+        work_that_is_overdue_is_abandoned_at_once,
+        an_overdue_claim_does_not_search_the_mailbox,
+        one_free_among_many_is_found_with_few_reads,
+        an_idle_pool_does_nothing,
+        an_erased_dictionary_leaves_nothing,
+        a_worker_without_its_supervisor_is_stopped
+    ].
+
+init_per_suite(Config) -> weir_pool_test_lib:quiet(Config).
+
+end_per_suite(Config) -> weir_pool_test_lib:loud(Config).
+
+init_per_testcase(_Case, Config) -> weir_pool_test_lib:setup(Config).
+
+end_per_testcase(_Case, _Config) ->
+    _ = weir_pool:stop(?POOL),
+    weir_pool_test_lib:teardown().
+
+start(Size) -> start(Size, #{}).
+
+start(Size, Opts) ->
+    Worker = #{size => Size, worker => {weir_pool_life_worker, start_link, []}, intensity => 100000},
+    ok = weir_pool:start(?POOL, maps:merge(Worker, Opts)).
+
+workers() ->
+    {ok, Workers} = weir_pool:workers(?POOL),
+    [Pid || {_Slot, Pid} <- Workers].
+
+info(Key) ->
+    {ok, #{Key := Value}} = weir_pool:info(?POOL),
+    Value.
+
+ping(Worker) -> gen_server:call(Worker, ping).
+
+%% A process that has claimed a worker, and holds it until it is told to let go.
+holder() -> holder(fun() -> ok end).
+
+holder(Before) ->
+    Test = self(),
+    Pid = spawn(fun() ->
+        Before(),
+        weir_pool:claim(?POOL, fun(Worker) ->
+            Test ! {held, self(), Worker},
+            receive
+                let_go -> ok
+            end
+        end)
+    end),
+    receive
+        {held, Pid, Worker} -> {Pid, Worker}
+    end.
+
+%% ---------------------------------------------------------------- 1: dead workers
+
+a_worker_killed_in_a_claim_is_not_claimed_again(_Config) ->
+    start(8),
+    [
+        begin
+            Crash = fun(Worker) ->
+                exit(Worker, kill),
+                ping(Worker)
+            end,
+            ?assertExit({_, {gen_server, call, _}}, weir_pool:claim(?POOL, Crash, #{timeout => 5000})),
+            ?assertEqual({ok, pong}, weir_pool:claim(?POOL, fun ping/1, #{timeout => 5000}))
+        end
+     || _ <- lists:seq(1, 200)
+    ].
+
+%% Callers that try again at once, on all cores.
+every_death_fails_one_claim_at_most(_Config) ->
+    start(8),
+    Callers = [spawn_monitor(fun() -> exit(request(20000, 0, 0)) end) || _ <- lists:seq(1, 4)],
+    Counts = [
+        receive
+            {'DOWN', Monitor, process, Pid, {counts, Deaths, Failures}} -> {Deaths, Failures}
+        end
+     || {Pid, Monitor} <- Callers
+    ],
+    {Deaths, Failures} = lists:unzip(Counts),
+    ct:pal("~b deaths, ~b calls of dead workers", [lists:sum(Deaths), lists:sum(Failures)]),
+    ?assert(lists:sum(Failures) =< lists:sum(Deaths), Counts).
+
+request(0, Deaths, Failures) ->
+    {counts, Deaths, Failures};
+request(N, Deaths, Failures) ->
+    Request =
+        case N rem 200 of
+            0 -> {run, fun() -> exit(crash) end};
+            _ -> ping
+        end,
+    try weir_pool:claim(?POOL, fun(Worker) -> gen_server:call(Worker, Request) end, #{timeout => infinity}) of
+        {ok, pong} -> request(N - 1, Deaths, Failures)
+    catch
+        exit:{noproc, _} -> request(N - 1, Deaths, Failures + 1);
+        exit:{crash, _} -> request(N - 1, Deaths + 1, Failures)
+    end.
+
+a_dead_worker_that_is_checked_in_is_not_given_out(_Config) ->
+    start(2),
+    [
+        begin
+            {ok, Worker, Ticket} = weir_pool:checkout(?POOL, #{}),
+            kill(Worker),
+            _ = weir_pool:checkin(?POOL, Ticket),
+            ?assertEqual({ok, pong}, weir_pool:claim(?POOL, fun ping/1, #{timeout => 5000}))
+        end
+     || _ <- lists:seq(1, 200)
+    ].
+
+%% ---------------------------------------------------------------- 2: who takes long to die
+
+a_claimer_that_takes_long_to_die_keeps_nobody_waiting(_Config) ->
+    start(2),
+    {Slow, Busy} = holder(fun() ->
+        Table = ets:new(large, [public]),
+        [ets:insert(Table, {N, N, N}) || N <- lists:seq(1, 700000)]
+    end),
+    {Other, _} = holder(),
+    exit(Slow, kill),
+    %% Meanwhile: a time-out is one, a worker that dies is replaced, and the pool can be changed.
+    {TimedOut, {error, timeout}} = timer:tc(fun() -> weir_pool:claim(?POOL, fun ping/1, #{timeout => 50}) end),
+    {Grown, ok} = timer:tc(fun() -> weir_pool:resize(?POOL, 3) end),
+    {Claimed, {ok, pong}} = timer:tc(fun() -> weir_pool:claim(?POOL, fun ping/1, #{timeout => 50}) end),
+    ct:pal("us: time-out ~b, resize ~b, claim ~b", [TimedOut, Grown, Claimed]),
+    ?assert(TimedOut < 300000),
+    ?assert(Grown < 250000),
+    Other ! let_go,
+    %% When it is dead at last, its worker is replaced.
+    await_down(Busy),
+    eventually(fun() -> info(claimed) =:= 0 andalso info(live) =:= 3 end).
+
+%% ---------------------------------------------------------------- 3: processes that connect themselves
+
+one_who_connects_again_has_one_holder(_Config) ->
+    ok = weir_pool:start(?POOL, #{size => 1, worker => none}),
+    {ok, 1} = weir_pool:add_worker(?POOL, a),
+    {ok, Member} = weir_pool_life_worker:start_link(),
+    Do = fun(Fun) -> gen_server:call(Member, {run, Fun}) end,
+    {ok, 1} = Do(fun() -> weir_pool:connect(?POOL, a) end),
+    {Holder, Member} = holder(),
+    ok = Do(fun() -> weir_pool:disconnect(?POOL, a) end),
+    ok = gen_server:cast(Member, {run, fun() -> weir_pool:connect(?POOL, a) end}),
+    ?assertMatch({error, _}, weir_pool:claim(?POOL, fun(Pid) -> Pid end, #{timeout => 100})),
+    ?assert(is_process_alive(Holder)),
+    Holder ! let_go,
+    ?assertEqual({ok, Member}, weir_pool:claim(?POOL, fun(Pid) -> Pid end, #{timeout => 5000})),
+    true = unlink(Member),
+    kill(Member).
+
+%% ---------------------------------------------------------------- 4: a new pool
+
+the_first_dead_claimer_of_a_pool_is_found_at_once(_Config) ->
+    [
+        begin
+            start(1, #{abandoned => free}),
+            {Holder, Worker} = holder(),
+            kill(Holder),
+            ?assertEqual({ok, Worker}, weir_pool:claim(?POOL, fun(Pid) -> Pid end, #{timeout => 500})),
+            ok = weir_pool:stop(?POOL)
+        end
+     || _ <- lists:seq(1, 5)
+    ].
+
+%% ---------------------------------------------------------------- 5: large pools
+
+a_large_pool_ends_beside_others(_Config) ->
+    start(10000),
+    Test = self(),
+    Ending = spawn(fun() -> Test ! {stopped, timer:tc(fun() -> weir_pool:stop(?POOL) end)} end),
+    await_down_of_pool(Ending),
+    Small = #{size => 1, worker => {weir_pool_life_worker, start_link, []}},
+    Times = [
+        begin
+            {Time, ok} = timer:tc(fun() ->
+                ok = weir_pool:start({small, N}, Small),
+                weir_pool:stop({small, N})
+            end),
+            Time
+        end
+     || N <- lists:seq(1, 50)
+    ],
+    Stopped =
+        receive
+            {stopped, {Time, ok}} -> Time
+        end,
+    ct:pal("us: stop of 10,000 slots ~b, of a small pool beside it ~b at most", [Stopped, lists:max(Times)]),
+    ?assert(lists:max(Times) < 500000),
+    ?assert(Stopped < 5000000).
+
+%% The large pool is being stopped.
+await_down_of_pool(_Ending) -> eventually(fun() -> weir_pool:pick(?POOL) =:= {error, no_pool} end).
+
+%% ---------------------------------------------------------------- 6: time-outs of others
+
+the_time_out_of_another_server_kills_no_worker(_Config) ->
+    start(2),
+    Before = lists:sort(workers()),
+    {ok, Elsewhere} = weir_pool_life_worker:start_link(),
+    Hang = {run, fun() -> receive go -> ok end end},
+    ?assertExit({timeout, _}, weir_pool:claim(?POOL, fun(_) -> gen_server:call(Elsewhere, Hang, 1) end)),
+    ?assertEqual(0, info(abandoned)),
+    ?assertEqual(Before, lists:sort(workers())),
+    true = unlink(Elsewhere),
+    kill(Elsewhere).
+
+the_time_out_of_a_nested_claim_kills_only_its_worker(_Config) ->
+    start(2),
+    Test = self(),
+    Hang = {run, fun() -> receive go -> ok end end},
+    Nested = fun(Outer) ->
+        weir_pool:claim(?POOL, fun(Inner) ->
+            Test ! {nested, Outer, Inner},
+            gen_server:call(Inner, Hang, 1)
+        end)
+    end,
+    ?assertExit({timeout, _}, weir_pool:claim(?POOL, Nested)),
+    receive
+        {nested, Outer, Inner} ->
+            await_down(Inner),
+            ?assertEqual(1, info(abandoned)),
+            ?assert(is_process_alive(Outer))
+    end.
+
+%% ---------------------------------------------------------------- 7: changes that do not end
+
+a_start_that_hangs_does_not_end_all_resizing(_Config) ->
+    Hangs = counters:new(1, []),
+    Script = fun() ->
+        case counters:get(Hangs, 1) of
+            0 -> start;
+            _ -> receive never -> ok end
+        end
+    end,
+    ok = weir_pool:start(?POOL, #{size => 1, worker => {weir_pool_life_worker, start_script, [Script]}}),
+    ok = counters:put(Hangs, 1, 1),
+    ?assertEqual({error, timeout}, weir_pool:resize(?POOL, 3, 50)),
+    ok = counters:put(Hangs, 1, 0),
+    ?assertEqual(ok, weir_pool:resize(?POOL, 2)),
+    ?assertEqual(2, info(live)).
+
+the_holder_cannot_wait_for_itself(_Config) ->
+    start(1),
+    {ok, {Replaced, Drained}} = weir_pool:claim(?POOL, fun(_) ->
+        {weir_pool:replace(?POOL, 1), weir_pool:drain(?POOL, infinity)}
+    end),
+    ?assertEqual({{error, held_by_caller}, {error, held_by_caller}}, {Replaced, Drained}),
+    ?assertEqual(ok, weir_pool:replace(?POOL, 1)).
+
+%% ---------------------------------------------------------------- 8: resize with overflow
+
+growing_over_an_overflow_start_that_fails(_Config) ->
+    Test = self(),
+    Script = fun
+        (1) ->
+            start;
+        (_) ->
+            Test ! {starting, self()},
+            receive
+                {go, Result} -> Result
+            end
+    end,
+    Worker = {weir_pool_life_worker, start_script, [Script]},
+    Opts = #{size => 1, pass_slot => true, worker => Worker, overflow => #{max => 1, linger => 0}},
+    ok = weir_pool:start(?POOL, Opts),
+    {Holder, _} = holder(),
+    {error, busy} = weir_pool:claim(?POOL, fun ping/1),
+    receive
+        {starting, ForOverflow} -> ok
+    end,
+    Resize = spawn_monitor(fun() -> exit(weir_pool:resize(?POOL, 2)) end),
+    Holder ! let_go,
+    _ = sys:get_state(weir_pool_test_lib:manager(?POOL)),
+    ForOverflow ! {go, {error, refused}},
+    {_, Monitor} = Resize,
+    receive
+        {'DOWN', Monitor, process, _, Result} -> ?assertEqual({error, {start_failed, 2, refused}}, Result)
+    end,
+    ?assertEqual(1, info(size)).
+
+shrinking_leaves_no_surplus(_Config) ->
+    start(6, #{overflow => #{max => 3, linger => 0}}),
+    ok = weir_pool:resize(?POOL, 2),
+    eventually(fun() -> info(live) =:= 2 end).
+
+%% ---------------------------------------------------------------- 9: least_loaded
+
+nobody_waits_beside_an_idle_worker(_Config) ->
+    start(6, #{strategy => least_loaded}),
+    Test = self(),
+    Block = {run, fun() ->
+        Test ! {blocked, self()},
+        receive
+            go -> ok
+        end
+    end},
+    Blockers = [spawn(fun() -> weir_pool:call(?POOL, Block, infinity) end) || _ <- [1, 2, 3]],
+    Blocked = [
+        receive
+            {blocked, Worker} -> Worker
+        end
+     || _ <- Blockers
+    ],
+    ?assertEqual(3, length(lists:usort(Blocked))),
+    [?assertEqual({ok, pong}, weir_pool:call(?POOL, ping, 1000)) || _ <- lists:seq(1, 1000)],
+    [Worker ! go || Worker <- Blocked].
+
+%% ---------------------------------------------------------------- 10: as in poolboy and pooler
+
+all_workers_on_demand(_Config) ->
+    start(0, #{overflow => #{max => 2, linger => 0}}),
+    ?assertEqual(0, info(live)),
+    ?assertEqual({ok, pong}, weir_pool:claim(?POOL, fun ping/1, #{timeout => 5000})),
+    eventually(fun() -> info(live) =:= 0 end).
+
+a_worker_for_overflow_goes_when_it_is_returned(_Config) ->
+    start(1, #{overflow => #{max => 1, linger => 0}}),
+    {Holder, _} = holder(),
+    {ok, Worker, Ticket} = weir_pool:checkout(?POOL, #{timeout => 5000}),
+    Monitor = monitor(process, Worker),
+    ok = weir_pool:checkin(?POOL, Ticket),
+    %% The first edition took a second, and more.
+    receive
+        {'DOWN', Monitor, process, Worker, _} -> ok
+    after 500 -> error(still_there)
+    end,
+    Holder ! let_go.
+
+work_that_is_overdue_is_abandoned_at_once(_Config) ->
+    start(1),
+    [Worker] = workers(),
+    Monitor = monitor(process, Worker),
+    Hang = fun(W) -> gen_server:call(W, {run, fun() -> receive go -> ok end end}, infinity) end,
+    ?assertEqual({error, timeout}, weir_pool:claim(?POOL, Hang, #{timeout => 100, covers => work})),
+    %% The first edition took 0.8 s.
+    receive
+        {'DOWN', Monitor, process, Worker, _} -> ok
+    after 400 -> error(still_there)
+    end,
+    ?assertError(badarg, weir_pool:claim(?POOL, fun ping/1, #{covers => work})).
+
+%% It would take 45 ms, a claim.
+an_overdue_claim_does_not_search_the_mailbox(_Config) ->
+    start(1),
+    process_flag(trap_exit, true),
+    [self() ! {noise, N} || N <- lists:seq(1, 1000000)],
+    {reductions, Before} = process_info(self(), reductions),
+    {Time, _} = timer:tc(fun() ->
+        [{ok, pong} = weir_pool:claim(?POOL, fun ping/1, #{timeout => 5000, covers => work}) || _ <- lists:seq(1, 50)]
+    end),
+    {reductions, After} = process_info(self(), reductions),
+    ct:pal("~b us and ~b reductions a claim", [Time div 50, (After - Before) div 50]),
+    ?assert(Time < 1000000),
+    {message_queue_len, Left} = process_info(self(), message_queue_len),
+    ?assertEqual(1000000, Left).
+
+%% ---------------------------------------------------------------- 11: cost
+
+%% Not a benchmark: thirty times as dear was the first edition.
+one_free_among_many_is_found_with_few_reads(_Config) ->
+    [Small, Large] = [
+        begin
+            start(Size),
+            %% All but the last are held, by one process; a few claims teach those who search.
+            Holding = holding(Size - 1),
+            Times = [claim_by_a_new_process() || _ <- lists:seq(1, 300)],
+            Holding ! let_go,
+            ok = weir_pool:stop(?POOL),
+            lists:nth(150, lists:sort(Times))
+        end
+     || Size <- [20, 1000]
+    ],
+    ct:pal("ns: ~b in 20 slots, ~b in 1,000", [Small, Large]),
+    ?assert(Large < 10 * Small + 20000).
+
+holding(N) ->
+    Test = self(),
+    Pid = spawn(fun() ->
+        _ = [{ok, _, _} = weir_pool:checkout(?POOL, #{}) || _ <- lists:seq(1, N)],
+        Test ! {all_held, self()},
+        receive
+            let_go -> ok
+        end
+    end),
+    receive
+        {all_held, Pid} -> Pid
+    end.
+
+claim_by_a_new_process() ->
+    {Pid, Monitor} = spawn_monitor(fun() ->
+        Start = erlang:monotonic_time(nanosecond),
+        {ok, _} = weir_pool:claim(?POOL, fun(Pid) -> Pid end),
+        exit({took, erlang:monotonic_time(nanosecond) - Start})
+    end),
+    receive
+        {'DOWN', Monitor, process, Pid, {took, Time}} -> Time
+    end.
+
+an_idle_pool_does_nothing(_Config) ->
+    start(3),
+    {ok, pong} = weir_pool:claim(?POOL, fun ping/1),
+    {manager, Manager} = {manager, weir_pool_test_lib:manager(?POOL)},
+    %% It goes to sleep after some seconds.
+    Reductions = fun() -> element(2, process_info(Manager, reductions)) end,
+    eventually(fun() ->
+        Before = Reductions(),
+        receive
+        after 2500 -> Reductions() =:= Before
+        end
+    end),
+    %% And is woken: a dead claimer is found.
+    {Holder, Worker} = holder(),
+    kill(Holder),
+    await_down(Worker).
+
+%% ---------------------------------------------------------------- 12: small
+
+an_erased_dictionary_leaves_nothing(_Config) ->
+    start(1),
+    Tables = [{Table, ets:info(Table, size)} || Table <- ets:all(), ets:info(Table, owner) =:= whereis(weir_pool_sup)],
+    [
+        begin
+            {ok, pong} = weir_pool:claim(?POOL, fun ping/1),
+            erase()
+        end
+     || _ <- lists:seq(1, 100)
+    ],
+    ?assertEqual(Tables, [{Table, ets:info(Table, size)} || {Table, _} <- Tables]).
+
+a_worker_without_its_supervisor_is_stopped(_Config) ->
+    ok = weir_pool:start(?POOL, #{size => 1, worker => {weir_pool_test_worker, start_stubborn, []}, shutdown => 10}),
+    [Worker] = workers(),
+    {parent, Parent} = process_info(Worker, parent),
+    kill(Parent),
+    eventually(fun() -> workers() =/= [Worker] andalso length(workers()) =:= 1 end),
+    ok = weir_pool:stop(?POOL),
+    await_down(Worker).
