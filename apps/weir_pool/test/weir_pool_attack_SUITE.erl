@@ -322,9 +322,10 @@ growing_over_an_overflow_start_that_fails(_Config) ->
     ok = weir_pool:start(?POOL, Opts),
     {Holder, _} = holder(),
     {error, busy} = weir_pool:claim(?POOL, fun ping/1),
-    receive
-        {starting, ForOverflow} -> ok
-    end,
+    ForOverflow =
+        receive
+            {starting, Pid} -> Pid
+        end,
     Resize = spawn_monitor(fun() -> exit(weir_pool:resize(?POOL, 2)) end),
     Holder ! let_go,
     _ = sys:get_state(weir_pool_test_lib:manager(?POOL)),
