@@ -8,7 +8,8 @@
 %% who holds for longer is heard of at once. A holder that takes long to die keeps its claim for so long, and nobody
 %% waits for it but those who want that worker.
 %%
-%% A claim that was disowned (weir_pool_word) is ended when the claimer tells of it, or by the next look.
+%% A claim that was disowned (weir_pool_word) is ended when the claimer tells of it. One whose claimer was killed before it
+%% could is found at two looks, and then taken for a dead one's.
 -module(weir_pool_abandon).
 
 -export([new/0, look/2, holder_down/4, abandon/4, probed/4]).
@@ -40,11 +41,13 @@ look([Slot | More], Pool, Claimed, Holders, Slots) ->
         State when State =:= taken; State =:= marked ->
             Claim = weir_pool_word:claim_of(Word),
             case {weir_pool_word:holder(Claim), Holders} of
-                {nobody, _} ->
-                    {Left, Abandoned} = abandon(Slot, Claim, #{why => failed}, {Holders, Slots}),
+                {nobody, #{Slot := {Claim, _}}} ->
+                    {Left, Abandoned} = abandon(Slot, Claim, #{why => dead}, {Holders, Slots}),
                     look(More, Pool, Claimed, Left, Abandoned);
                 {_Holder, #{Slot := {Claim, _Monitor}}} ->
                     look(More, Pool, Claimed + 1, Holders, Slots);
+                {nobody, _} ->
+                    look(More, Pool, Claimed + 1, (forget(Slot, Holders))#{Slot => {Claim, make_ref()}}, Slots);
                 {Holder, _} ->
                     Pid = weir_pool_holder:pid(Holder),
                     Monitor = erlang:monitor(process, Pid, [{tag, {holder_down, Slot, Claim}}]),

@@ -122,9 +122,11 @@ handle_cast({keep, Keep}, State) ->
 handle_cast({renew, Worker, Report}, #state{worker = Worker} = State) ->
     true = exit(Worker, kill),
     {noreply, State#state{renewing = Report}};
-handle_cast(retire, #state{worker = Worker, conf = #conf{shutdown = Shutdown}} = State) ->
-    _ = Worker =/= undefined andalso weir_pool_task:is_idle(Worker, patience(Shutdown)),
+handle_cast(retire, #state{worker = undefined} = State) ->
     {stop, normal, State};
+handle_cast(retire, #state{worker = Worker, conf = #conf{shutdown = Shutdown}} = State) ->
+    _ = weir_pool_task:start(idle, fun() -> weir_pool_task:is_idle(Worker, patience(Shutdown)) end),
+    {noreply, State#state{keep = false}};
 handle_cast(_Void, State) ->
     {noreply, State}.
 
@@ -142,6 +144,8 @@ handle_info({'EXIT', Worker, _Killed}, #state{worker = Worker, renewing = Report
         #state{keep = true} -> start(State#state{worker = undefined, renewing = no, is_restart = false});
         #state{keep = false} -> {stop, {shutdown, not_kept}, State#state{worker = undefined}}
     end;
+handle_info({idle, _Monitor, process, _Task, _Exit}, State) ->
+    {stop, normal, State};
 handle_info(start, #state{worker = undefined} = State) ->
     start(State);
 handle_info(_Stray, State) ->

@@ -222,8 +222,8 @@ release(Pool, Slot, Taken) ->
     end.
 
 %% @doc Ends the claim that has this word, of a worker that may be busy or broken: the word is nobody's until the
-%% manager, who is to be told of it, has dealt with it. Should it not be told, its next tick finds the word. `reserved':
-%% the manager was waiting for the release, and is to be told of that.
+%% manager, who is to be told of it, has dealt with it. Should it not be told, its ticks find the word. `reserved': the
+%% manager was waiting for the release, and is to be told of that.
 -spec disown(#pool{}, weir_pool:slot(), word()) -> {ok, claim()} | reserved | not_held.
 disown(Pool, Slot, Taken) ->
     Nobodys = (Taken band ?GENERATION) + (?NOBODY bsl ?STATE_BITS) + ?TAKEN,

@@ -1,4 +1,4 @@
-%% What strangers did to the first edition of weir_pool, and what it did not stand. Every case failed there.
+%% What strangers did to the first edition of weir_pool, and what it did not stand.
 %%
 %% Only the interface is used. Bounds on time are promises of the guide, or a multiple of them where the machine may be
 %% busy; the first edition missed them by seconds.
@@ -171,7 +171,7 @@ a_claimer_that_takes_long_to_die_keeps_nobody_waiting(_Config) ->
     start(2),
     {Slow, Busy} = holder(fun() ->
         Table = ets:new(large, [public]),
-        [ets:insert(Table, {N, N, N}) || N <- lists:seq(1, 700000)]
+        [ets:insert(Table, {N, N, N}) || N <- lists:seq(1, 1500000)]
     end),
     {Other, _} = holder(),
     exit(Slow, kill),
@@ -256,6 +256,7 @@ the_time_out_of_another_server_kills_no_worker(_Config) ->
     {ok, Elsewhere} = weir_pool_life_worker:start_link(),
     Hang = {run, fun() -> receive go -> ok end end},
     ?assertExit({timeout, _}, weir_pool:claim(?POOL, fun(_) -> gen_server:call(Elsewhere, Hang, 1) end)),
+    _ = sys:get_state(weir_pool_test_lib:manager(?POOL)),
     ?assertEqual(0, info(abandoned)),
     ?assertEqual(Before, lists:sort(workers())),
     true = unlink(Elsewhere),
@@ -404,11 +405,11 @@ an_overdue_claim_does_not_search_the_mailbox(_Config) ->
     [self() ! {noise, N} || N <- lists:seq(1, 1000000)],
     {reductions, Before} = process_info(self(), reductions),
     {Time, _} = timer:tc(fun() ->
-        [{ok, pong} = weir_pool:claim(?POOL, fun ping/1, #{timeout => 5000, covers => work}) || _ <- lists:seq(1, 50)]
+        [{ok, pong} = weir_pool:claim(?POOL, fun ping/1, #{timeout => 5000, covers => work}) || _ <- lists:seq(1, 200)]
     end),
     {reductions, After} = process_info(self(), reductions),
-    ct:pal("~b us and ~b reductions a claim", [Time div 50, (After - Before) div 50]),
-    ?assert(Time < 1000000),
+    ct:pal("~b us and ~b reductions a claim", [Time div 200, (After - Before) div 200]),
+    ?assert(Time < 2000000),
     {message_queue_len, Left} = process_info(self(), message_queue_len),
     ?assertEqual(1000000, Left).
 
