@@ -6,7 +6,7 @@
 -export([start_workers/1, stop_workers/1]).
 
 %% @doc Starts a pool of Weir's that survives any number of its workers' deaths.
--spec start_weir(weir_pool:name(), weir_pool:opts()) -> ok.
+-spec start_weir(weir_pool:name(), Opts :: #{atom() => term()}) -> ok.
 start_weir(Name, Opts) ->
     {ok, _} = application:ensure_all_started(weir_pool),
     ok = weir_pool:start(

@@ -46,6 +46,7 @@
 -module(weir_pool_claim).
 
 -export([claim/3, checkout/2, checkin/3, slot/1]).
+-export([guard/4, child/3]).
 
 -export_type([ticket/0]).
 
@@ -384,8 +385,7 @@ work(Name, Fun, Timeout) ->
     end.
 
 guarded(Name, Fun, Timeout, Pool) ->
-    Caller = self(),
-    {Guard, Ref} = spawn_monitor(fun() -> guard(Caller, Name, Fun, Timeout) end),
+    {Guard, Ref} = spawn_monitor(?MODULE, guard, [self(), Name, Fun, Timeout]),
     receive
         {'DOWN', Ref, process, Guard, {?MODULE, {raised, Class, Reason, Stack}}} ->
             erlang:raise(Class, Reason, Stack);
@@ -398,23 +398,28 @@ guarded(Name, Fun, Timeout, Pool) ->
             exit(Reason)
     end.
 
+%% @private
+-spec guard(Caller :: pid(), weir_pool:name(), fun((pid()) -> term()), timeout()) -> no_return().
 guard(Caller, Name, Fun, Timeout) ->
     process_flag(trap_exit, true),
     Monitor = monitor(process, Caller),
-    Guard = self(),
-    Child = spawn_link(fun() -> exit({?MODULE, outcome(Name, {guard, Guard, Fun})}) end),
+    Child = spawn_link(?MODULE, child, [self(), Name, Fun]),
     Timer = start_timer(Timeout),
     exit(watch(Child, Caller, Monitor, Timer, none)).
 
 start_timer(infinity) -> none;
 start_timer(Timeout) -> erlang:start_timer(Timeout, self(), deadline).
 
-outcome(Name, Use) ->
-    try
-        take(Name, Use, infinity)
-    catch
-        Class:Reason:Stack -> {raised, Class, Reason, Stack}
-    end.
+%% @private
+-spec child(Guard :: pid(), weir_pool:name(), fun((pid()) -> term())) -> no_return().
+child(Guard, Name, Fun) ->
+    Outcome =
+        try
+            take(Name, {guard, Guard, Fun}, infinity)
+        catch
+            Class:Reason:Stack -> {raised, Class, Reason, Stack}
+        end,
+    exit({?MODULE, Outcome}).
 
 watch(Child, Caller, Monitor, Timer, Claim) ->
     receive
