@@ -55,9 +55,9 @@
     phase :: {opening, [weir_pool:slot()]} | open | draining,
     %% Those who wait until it is open.
     openers = [] :: [gen_server:from()],
-    %% When workers were started again, within the last period, the oldest first; and how often starts have failed in a
-    %% row.
-    restarts = queue:new() :: queue:queue(integer()),
+    %% When workers were started again, within the last period, the oldest first, and how many that were; how often
+    %% starts have failed in a row.
+    restarts = {0, queue:new()} :: {non_neg_integer(), queue:queue(integer())},
     failed_in_a_row = 0 :: non_neg_integer(),
     change = weir_pool_change:new() :: weir_pool_change:change(),
     %% Names of processes that connect themselves.
@@ -401,15 +401,15 @@ spend(#state{phase = draining} = State) ->
     {noreply, State};
 spend(#state{conf = #conf{period = Period} = Conf, restarts = Restarts, slots = Slots} = State) ->
     Now = now_ms(),
-    Recent = queue:in(Now, forget_before(Now - Period * 1000, Restarts)),
-    case queue:len(Recent) > weir_pool_opts:intensity(Conf, weir_pool_slots:pool_size(Slots)) of
-        true -> give_up(restart_intensity, State);
-        false -> {noreply, State#state{restarts = Recent}}
+    {Count, Times} = forget_before(Now - Period * 1000, Restarts),
+    case Count < weir_pool_opts:intensity(Conf, weir_pool_slots:pool_size(Slots)) of
+        true -> {noreply, State#state{restarts = {Count + 1, queue:in(Now, Times)}}};
+        false -> give_up(restart_intensity, State)
     end.
 
-forget_before(Time, Restarts) ->
-    case queue:peek(Restarts) of
-        {value, Oldest} when Oldest =< Time -> forget_before(Time, queue:drop(Restarts));
+forget_before(Time, {Count, Times} = Restarts) ->
+    case queue:peek(Times) of
+        {value, Oldest} when Oldest =< Time -> forget_before(Time, {Count - 1, queue:drop(Times)});
         _ -> Restarts
     end.
 

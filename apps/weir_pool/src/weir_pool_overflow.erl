@@ -42,10 +42,8 @@ grow(Now, #overflow{not_before = NotBefore}, Slots) ->
             Slots;
         false ->
             Vacant = weir_pool_slots:missing(Size + 1, Limit, Slots),
-            Coming = length([
-                Slot
-             || Slot <- lists:seq(Size + 1, Limit) -- Vacant, weir_pool_slots:worker(Slot, Slots) =:= undefined
-            ]),
+            Filled = length([Slot || Slot <- lists:seq(Size + 1, Limit), weir_pool_slots:worker(Slot, Slots) =/= undefined]),
+            Coming = max(0, Limit - Size - length(Vacant) - Filled),
             Wanted = max(Asked, atomics:get(Gate, ?GATE_WAITING)) - Coming,
             Started = lists:sublist(Vacant, max(0, Wanted)),
             lists:foldl(fun(Slot, S) -> weir_pool_slots:start(Slot, false, S) end, Slots, Started)
