@@ -35,7 +35,8 @@
 %%
 %% Names are any terms, local to the node, compared with `=:='. A pool's main term is the persistent term
 %% `{weir_pool, Name}', its slots' are negative integers, and a process that claims keeps `$weir_pool_holder' in its
-%% process dictionary, if anything. docs/guide/pool.md shows uses, docs/internals/pool.md how it works and what it costs.
+%% process dictionary, if anything. docs/guide/pool.md shows uses, docs/internals/pool.md how it works and what it
+%% costs.
 -module(weir_pool).
 
 -export([start/2, start_link/2, child_spec/2, stop/1]).
@@ -47,7 +48,7 @@
 -export([info/1, workers/1, pools/0, which_pools/1]).
 
 -export_type([name/0, opts/0, size/0, slot/0, strategy/0, info/0, claim_opts/0, ticket/0]).
--export_type([option_error/0, start_error/0, change_error/0, claim_error/0, overload/0]).
+-export_type([option_error/0, start_error/0, change_error/0, replace_error/0, claim_error/0, overload/0]).
 
 -include("weir_pool.hrl").
 
@@ -100,8 +101,8 @@
 %%   `{ok, Pid, Info}' with a process of this node linked to the caller, `ignore' (the slot stays vacant), or
 %%   `{error, Reason}'. Called once for each slot. `none': the slots are for processes that connect themselves with
 %%   {@link connect/2}. Mandatory.</li>
-%% <li>`size': number of slots. Mandatory with a worker; 0 if all workers are to be started on demand (`overflow'), which
-%%   can then be claimed and not picked. Without a worker, default 0.</li>
+%% <li>`size': number of slots. Mandatory with a worker; 0 if all workers are to be started on demand (`overflow'),
+%%   which can then be claimed and not picked. Without a worker, default 0.</li>
 %% <li>`pass_slot': puts the slot's number in front of the arguments. Default `false'.</li>
 %% <li>`restart': which workers are started again; those that are not leave their slot vacant. As in a
 %%   supervisor. Default `permanent'.</li>
@@ -136,8 +137,8 @@
 %%   below `target' again (RFC 8289); meanwhile whoever has waited for twice the target is refused too, since that law
 %%   alone takes seconds against a real overload. Choose as `target' what a caller may wait when all is well, and as
 %%   `interval' how long a burst may last. Not with `lifo'. Default `off'.</li>
-%% <li>`overflow': up to `max' workers more while others wait, or find none free; they go when nobody has claimed them for
-%%   `linger' milliseconds, 0: when they are released and nobody waits. Picks do not use them. Default: none.</li>
+%% <li>`overflow': up to `max' workers more while others wait, or find none free; they go when nobody has claimed them
+%%   for `linger' milliseconds, 0: when they are released and nobody waits. Picks do not use them. Default: none.</li>
 %% <li>`abandoned': what becomes of a worker whose claimer died, or left it busy ({@link claim/3}). `replace' (default):
 %%   it is killed and another started. `{wait, Ms}': it is given out again when it has handled everything that was sent
 %%   to it, which it is asked by a system message that OTP behaviours answer; after so many milliseconds it is
@@ -151,8 +152,8 @@
     {bad_option, Key :: term(), Value :: term()}
     | {missing_option, worker | size}
     | {contradicting_options, {Key :: atom(), Value :: term()}, {OtherKey :: atom(), Value :: term()}}.
-%% `bad_option' also stands for an option that does not exist. `missing_option' `worker': say how a worker is started, or
-%% `none' if processes are to connect themselves.
+%% `bad_option' also stands for an option that does not exist. `missing_option' `worker': say how a worker is started,
+%% or `none' if processes are to connect themselves.
 
 -type start_error() ::
     option_error()
@@ -168,6 +169,10 @@
 %% <li>`pool_down': a process of the pool was killed during the start.</li>
 %% </ul>
 
+-type replace_error() ::
+    change_error() | no_slot | no_workers | replacing | timeout | held_by_caller | {start_failed, slot(), term()}.
+%% See {@link replace/3}.
+
 -type change_error() :: no_pool | {pool_down, Reason :: term()}.
 %% `no_pool': there is none, or it is starting or stopping. `pool_down': the pool's manager was killed while the
 %% change was under way, and all workers with it.
@@ -177,9 +182,9 @@
 %% The time-out alone, or a map or a keyword list:
 %% <ul>
 %% <li>`timeout': milliseconds that the claim may wait for a worker. Default 0.</li>
-%% <li>`covers': `wait' (default), or `work': the fun must be done by then too; then the time-out must be given. The fun is
-%%   run in a process of its own, which is killed at the deadline, or when the caller dies; at that moment the claim is
-%%   abandoned. Not for {@link checkout/2}.</li>
+%% <li>`covers': `wait' (default), or `work': the fun must be done by then too; then the time-out must be given. The fun
+%%   is run in a process of its own, which is killed at the deadline, or when the caller dies; at that moment the claim
+%%   is abandoned. Not for {@link checkout/2}.</li>
 %% </ul>
 
 -type claim_error() :: no_pool | no_worker | busy | timeout | {overload, overload()}.
@@ -238,9 +243,9 @@
 %% <li>`picks': successful picks that drew (`round_robin', `random', `least_loaded'), exact when none is under way.
 %%   Picks by key are not counted: they write nothing, and a counter would make them 12 ns dearer.</li>
 %% <li>`skips': vacant slots that picks drew and passed over; with `least_loaded' draws that were made again.</li>
-%% <li>`claims': claims that got a worker, at once or after a wait. Counted in the words that claims write anyway, at 2 ns
-%%   for each; one that is granted and not taken counts too, and one of 64 that is killed in the wrong nanosecond takes
-%%   those 64 with it.</li>
+%% <li>`claims': claims that got a worker, at once or after a wait. Counted in the words that claims write anyway; one
+%%   that is granted and not taken counts too, and one of 64 that is killed in the wrong nanosecond
+%%   takes those 64 with it.</li>
 %% <li>`claimed_ms': milliseconds that workers were claimed, all together, sampled once a second: over an hour, this
 %%   divided by `limit * 3600000' is the utilisation.</li>
 %% <li>`waits', `busy', `timeouts', `overloads': claims that waited and got a worker, those refused at once, those whose
@@ -383,16 +388,16 @@ claim(Name, Fun) -> claim(Name, Fun, #{}).
 %% @doc Calls a function with a worker that nobody else has claimed, and that nobody else can claim until it returns.
 %%
 %% What the function raises passes through, after the release. If that is the exit of a call of this worker that has
-%% timed out (`{timeout, {_, _, [Worker | _]}}', as of `gen_server:call/3'; the worker may be named), the worker is likely
-%% to be busy still, and the claim is abandoned: the option of that name says what becomes of the worker. So is the claim
-%% of a process that was killed, within a second, and within milliseconds when somebody is waiting. A worker
+%% timed out (`{timeout, {_, _, [Worker | _]}}', as of `gen_server:call/3'; the worker may be named), the worker is
+%% likely to be busy still, and the claim is abandoned: the option of that name says what becomes of the worker. So is
+%% the claim of a process that was killed, within a second, and within milliseconds when somebody is waiting. A worker
 %% that dies while it is claimed is replaced like any other; its claim then holds nothing. A process may make claims
 %% inside of others.
 %%
 %% Cost: while a worker is free, no process is visited and no message sent, and about 40 words are allocated. When the
 %% slot that the process had last is taken, others are looked at: a word for each of up to 24, and a word for every 56
-%% beyond. To wait takes a message to and one from the pool's queue. After an exception it is asked whether the worker is
-%% alive, which takes as long as a worker that is just dying needs for it. `covers => work' spawns two processes.
+%% beyond. To wait takes a message to and one from the pool's queue. After an exception it is asked whether the worker
+%% is alive, which takes as long as a worker that is just dying needs for it. `covers => work' spawns two processes.
 -spec claim(name(), fun((pid()) -> Result), claim_opts()) -> {ok, Result} | {error, claim_error()}.
 claim(Name, Fun, Opts) -> weir_pool_claim:claim(Name, Fun, Opts).
 
@@ -408,8 +413,8 @@ checkin(Name, Ticket) -> checkin(Name, Ticket, ok).
 %% broken; it is killed and another started, whatever `abandoned' says. `not_held': it was given back already, or the
 %% worker was replaced, or the pool is gone; nobody else's claim is touched.
 %%
-%% A worker that has died is not given out again. It is asked whether it is alive, which takes as long as a worker that is
-%% just dying needs for it.
+%% A worker that has died is not given out again. It is asked whether it is alive, which takes as long as a worker that
+%% is just dying needs for it.
 -spec checkin(name(), ticket(), ok | fail) -> ok | {error, not_held}.
 checkin(Name, Ticket, How) -> weir_pool_claim:checkin(Name, Ticket, How).
 
@@ -445,8 +450,8 @@ added_workers(Name) -> weir_pool_manager:call(Name, {member, added_workers}).
 %% @doc Puts the calling process into the slot of a name, where it is picked and claimed until it disconnects itself or
 %% ends, or the pool does. A process may be connected under several names, in several pools.
 %%
-%% If a process has disconnected itself from that name while it was claimed, that claim is waited for; `connected' is then
-%% said to others who want to connect under it.
+%% If a process has disconnected itself from that name while it was claimed, that claim is waited for; `connected' is
+%% then said to others who want to connect under it.
 -spec connect(name(), WorkerName :: term()) ->
     {ok, slot()} | {error, change_error() | unknown_worker | {connected, pid()} | has_workers}.
 connect(Name, WorkerName) -> weir_pool_manager:call(Name, {member, {connect, WorkerName, self()}}).
@@ -480,18 +485,14 @@ resize(Name, Size, Timeout) ->
     ?BADARG([Name, Size, Timeout], #{3 => "neither milliseconds nor infinity"}).
 
 %% @doc Like {@link replace/3} with a time-out of 60,000 milliseconds.
--spec replace(name(), slot()) ->
-    ok
-    | {error, change_error() | no_slot | no_workers | replacing | timeout | held_by_caller | {start_failed, slot(), term()}}.
+-spec replace(name(), slot()) -> ok | {error, replace_error()}.
 replace(Name, Slot) -> replace(Name, Slot, ?CHANGE_MS).
 
 %% @doc Replaces the worker of a slot without a gap: a new one is started, it takes the slot, and the old one is stopped
 %% when it is released and has handled what was sent to it, or after `shutdown' milliseconds. Returns when the new one
 %% is in the slot. If it cannot be started, or the old one is not released in time, the old one stays. `held_by_caller':
 %% it is the caller that has claimed it.
--spec replace(name(), slot(), timeout()) ->
-    ok
-    | {error, change_error() | no_slot | no_workers | replacing | timeout | held_by_caller | {start_failed, slot(), term()}}.
+-spec replace(name(), slot(), timeout()) -> ok | {error, replace_error()}.
 replace(Name, Slot, Timeout) when ?IS_TIMEOUT(Timeout) ->
     weir_pool_manager:call(Name, {replace, Slot, Timeout});
 replace(Name, Slot, Timeout) ->
@@ -503,8 +504,8 @@ replace(Name, Slot, Timeout) ->
 %% is stopped, like by {@link stop/1}. `held_by_caller': the caller itself has claimed a worker; nothing is done.
 %%
 %% A worker is done when it answers a system message, as every OTP behaviour does after what came before. A process
-%% that does not is waited for until the timeout, or as long as `shutdown' says. Should the caller be killed, the pool is
-%% drained and stopped all the same.
+%% that does not is waited for until the timeout, or as long as `shutdown' says. Should the caller be killed, the pool
+%% is drained and stopped all the same.
 -spec drain(name(), timeout()) ->
     ok | {error, change_error() | held_by_caller | {timeout, Busy :: pos_integer()}}.
 drain(Name, Timeout) -> weir_pool_boot:drain(Name, Timeout).

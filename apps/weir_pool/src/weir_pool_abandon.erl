@@ -2,14 +2,14 @@
 %%
 %% Not a process: the manager holds the value and calls these functions.
 %%
-%% Claims cost no monitor. The manager looks at the words now and then ({@link look/2}: every second while the pool is in
-%% use, and within milliseconds when somebody waits) and monitors the holders of the claims that it finds and did not
+%% Claims cost no monitor. The manager looks at the words now and then ({@link look/2}: every second while the pool is
+%% in use, and within milliseconds when somebody waits) and monitors the holders of the claims that it finds and did not
 %% know; so a claim that lasts for no longer than the time between two looks is never monitored, and the death of one
 %% who holds for longer is heard of at once. A holder that takes long to die keeps its claim for so long, and nobody
 %% waits for it but those who want that worker.
 %%
-%% A claim that was disowned (weir_pool_word) is ended when the claimer tells of it. One whose claimer was killed before it
-%% could is found at two looks, and then taken for a dead one's.
+%% A claim that was disowned (weir_pool_word) is ended when the claimer tells of it. One whose claimer was killed before
+%% it could is found at two looks, and then taken for a dead one's.
 -module(weir_pool_abandon).
 
 -export([new/0, look/2, holder_down/4, abandon/4, probed/4]).

@@ -1,12 +1,12 @@
 %% @doc Starting and stopping a pool, from the process that asks for it.
 %%
-%% A pool's manager is up at once, so the supervisor of all pools is never held up by a worker slow to start; whoever has
-%% asked then waits until the pool is open. After an error the manager ends by itself; the caller waits for that, too, and
-%% the name is free.
+%% A pool's manager is up at once, so the supervisor of all pools is never held up by a worker slow to start; whoever
+%% has asked then waits until the pool is open. After an error the manager ends by itself; the caller waits for that,
+%% too, and the name is free.
 %%
 %% The caller dying at any point: under `start/2' the pool comes up, or ends, without it; under `start_link/2' the
-%% manager is its child and stops. A drain goes on to its end, since a pool that is drained and not stopped would be worse
-%% than one that is not: it is done by a process of its own.
+%% manager is its child and stops. A drain goes on to its end, since a pool that is drained and not stopped would be
+%% worse than one that is not: it is done by a process of its own.
 -module(weir_pool_boot).
 
 -export([start/2, start_link/2, stop/1, drain/2]).
@@ -100,7 +100,10 @@ stop_child(Parent, Manager) ->
     case is_supervisor(Parent) andalso Parent =/= whereis(weir_pool_pools_sup) of
         true ->
             try
-                [terminate_child(Parent, Id, Manager) || {Id, Pid, _, _} <- supervisor:which_children(Parent), Pid =:= Manager]
+                [
+                    terminate_child(Parent, Id, Manager)
+                 || {Id, Pid, _, _} <- supervisor:which_children(Parent), Pid =:= Manager
+                ]
             of
                 _ -> ok
             catch

@@ -167,8 +167,8 @@ leave(uncounted) ->
 -spec new() -> callers().
 new() -> #callers{}.
 
-%% @doc Looks at the rows of a pool, so as to hear of callers that are killed, and takes words back to 0 that nobody will.
-%% Gives how many calls are under way, or in doubt.
+%% @doc Looks at the rows of a pool, so as to hear of callers that are killed, and takes words back to 0 that nobody
+%% will. Gives how many calls are under way, or in doubt.
 %%
 %% Cost: goes over the calls table, which has a row for each call under way in any pool (5 ms for 10,000 calls of this
 %% one), and reads a word of each slot. Nothing for a pool whose calls are not counted.

@@ -246,7 +246,8 @@ failed(Slot, _Sup, Reason, {#change{resize = #resize{} = Resize} = Change, Slots
 failed(_Role, _Sup, _Reason, Now) ->
     Now.
 
-%% @doc A supervisor has ended: its start function has returned `ignore', its worker has died for good, or it was killed.
+%% @doc A supervisor has ended: its start function has returned `ignore', its worker has died for good, or it was
+%% killed.
 -spec ended(weir_pool_slots:role(), SlotSup :: pid(), Reason :: term(), {change(), slots()}) -> {change(), slots()}.
 ended({spare, _} = Role, Spare, normal, Now) ->
     failed(Role, Spare, ignore, Now);
@@ -262,7 +263,8 @@ ended(_Role, _Sup, _Reason, {Change, Slots}) ->
 
 %% @doc Every worker is taken out of use when it is released, and ends when it has handled what was sent to it. The pool
 %% is closed.
--spec drain(timeout(), Caller :: pid(), gen_server:from(), {change(), slots()}) -> {refused | draining, change(), slots()}.
+-spec drain(timeout(), Caller :: pid(), gen_server:from(), {change(), slots()}) ->
+    {refused | draining, change(), slots()}.
 drain(Timeout, Caller, From, {Change, Slots}) ->
     #pool{limit = Limit} = Pool = weir_pool_slots:pool(Slots),
     All = lists:seq(1, Limit) ++ weir_pool_slots:retiring(Slots),

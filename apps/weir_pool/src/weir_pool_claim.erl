@@ -24,8 +24,8 @@
 %%
 %% Dead workers. Between a worker's death and the moment when the manager has heard of it the word is free or taken as
 %% before. A release after a fun that returned puts it back without a look, so the next claimer may get it, and sees its
-%% call fail. Whoever has seen anything fail looks whether the worker is alive before it lets go, and makes the slot of a
-%% dead one vacant: nobody gets it after that. The look waits for a worker that is just dying; only the claimer does.
+%% call fail. Whoever has seen anything fail looks whether the worker is alive before it lets go, and makes the slot of
+%% a dead one vacant: nobody gets it after that. The look waits for a worker that is just dying; only the claimer does.
 %%
 %% A claim whose time-out covers the work has its fun run by a *child*, for a *guard*; the caller waits for the guard's
 %% exit, which carries the outcome.
@@ -38,8 +38,8 @@
 %% '''
 %%
 %% At the deadline, or when the caller dies, the guard kills the child, makes the claim nobody's and tells the manager.
-%% It does not wait for the child's end. A guard that is killed takes the child with it. A child that is killed before it
-%% has told of its claim holds one like any dead claimer.
+%% It does not wait for the child's end. A guard that is killed takes the child with it. A child that is killed before
+%% it has told of its claim holds one like any dead claimer.
 %%
 %% Loading a new version of this module twice kills the processes that are inside a fun, or wait: the first version is
 %% then still on their stack. `code:soft_purge/1' tells whether there are any.

@@ -1,8 +1,8 @@
 %% @doc Manager of one pool: the root of its processes, and the only one that writes its slots.
 %%
-%% Protocol. At its start it registers the pool's name, has the workers started (weir_pool_slot_sup), and opens the pool,
-%% of which whoever has started it is told (await_open/1). Afterwards it hears: from the supervisors of workers, that
-%% there is a worker, or that one could not be started; a monitor's message when a worker is gone; from claimers
+%% Protocol. At its start it registers the pool's name, has the workers started (weir_pool_slot_sup), and opens the
+%% pool, of which whoever has started it is told (await_open/1). Afterwards it hears: from the supervisors of workers,
+%% that there is a worker, or that one could not be started; a monitor's message when a worker is gone; from claimers
 %% (weir_pool_claim), that a slot it waited for is released, that a claim has left its worker busy, or that there is
 %% something to look at. It is called by those who change the pool; picks, claims and weir_pool:info/1 read what it
 %% writes. It waits for nobody: what takes time is done by the workers' supervisors and by tasks (weir_pool_task).
@@ -23,8 +23,8 @@
 %%
 %% It gives up when workers cannot be started or die too often. Ending in order it closes the pool, stops the workers,
 %% and gives the name back, in this order. It runs no code of the user's; should it be killed, the workers and the queue
-%% go with it by their links, and its supervisor starts the pool again. When the application weir_pool is stopped under a
-%% pool that belongs to another supervision tree the manager stops: nobody else is left to clean up.
+%% go with it by their links, and its supervisor starts the pool again. When the application weir_pool is stopped under
+%% a pool that belongs to another supervision tree the manager stops: nobody else is left to clean up.
 -module(weir_pool_manager).
 -behaviour(gen_server).
 
@@ -374,8 +374,8 @@ report_rarely(Slot, Reason, #state{name = Name, failed_in_a_row = N}) when N ban
 report_rarely(_Slot, _Reason, #state{}) ->
     ok.
 
-%% A supervisor of a worker has ended. With `normal' if its worker is not to be started again. One for overflow, or for a
-%% change, may have ended when its slot had just become one that is to be filled.
+%% A supervisor of a worker has ended. With `normal' if its worker is not to be started again. One for overflow, or for
+%% a change, may have ended when its slot had just become one that is to be filled.
 sup_ended(Sup, Reason, #state{slots = Slots} = State) ->
     {Role, Left} = weir_pool_slots:ended(Sup, Slots),
     Changed = change(

@@ -217,9 +217,13 @@ claim(Opts) ->
         error -> {error, "neither a time-out in milliseconds, nor a map or a keyword list of options"}
     end.
 
-claim(Covers, Timeout) when Covers =:= wait orelse Covers =:= work, ?IS_TIMEOUT(Timeout) -> {Covers, Timeout};
-claim(Covers, _Timeout) when Covers =/= wait, Covers =/= work -> {error, text("covers is ~tp, not wait or work", [Covers])};
-claim(_Covers, Timeout) -> {error, text("timeout is ~tp, neither milliseconds nor infinity", [Timeout])}.
+claim(Covers, Timeout) when Covers =:= wait; Covers =:= work ->
+    case ?IS_TIMEOUT(Timeout) of
+        true -> {Covers, Timeout};
+        false -> {error, text("timeout is ~tp, neither milliseconds nor infinity", [Timeout])}
+    end;
+claim(Covers, _Timeout) ->
+    {error, text("covers is ~tp, not wait or work", [Covers])}.
 
 text(Format, Args) -> lists:flatten(io_lib:format(Format, Args)).
 

@@ -1,12 +1,12 @@
-%% @doc Workers for overflow, in the slots above `size': started when claims find nothing free, stopped when nobody needs
-%% them any more.
+%% @doc Workers for overflow, in the slots above `size': started when claims find nothing free, stopped when nobody
+%% needs them any more.
 %%
 %% Not a process: the manager holds the value and calls these functions.
 %%
-%% Whoever frees such a slot tells the manager (weir_pool_claim), which stops the worker at once, or starts a timer if it
-%% may linger. Every claim changes the word; so when a timer fires nothing has to have been noted for it to be seen
-%% whether the worker was idle all the time. A worker that was just started, or freed while others wait, is for those who
-%% wanted it, and is given some time however short it may linger.
+%% Whoever frees such a slot tells the manager (weir_pool_claim), which stops the worker at once, or starts a timer if
+%% it may linger. Every claim changes the word; so when a timer fires nothing has to have been noted for it to be seen
+%% whether the worker was idle all the time. A worker that was just started, or freed while others wait, is for those
+%% who wanted it, and is given some time however short it may linger.
 -module(weir_pool_overflow).
 
 -export([new/0, grow/3, started/3, failed/3, idle/2, lingered/4]).
@@ -42,8 +42,8 @@ grow(Now, #overflow{not_before = NotBefore}, Slots) ->
             Slots;
         false ->
             Vacant = weir_pool_slots:missing(Size + 1, Limit, Slots),
-            Filled = length([Slot || Slot <- lists:seq(Size + 1, Limit), weir_pool_slots:worker(Slot, Slots) =/= undefined]),
-            Coming = max(0, Limit - Size - length(Vacant) - Filled),
+            Filled = [Slot || {Slot, _Worker} <- weir_pool_slots:filled(Slots), Slot > Size, Slot =< Limit],
+            Coming = max(0, Limit - Size - length(Vacant) - length(Filled)),
             Wanted = max(Asked, atomics:get(Gate, ?GATE_WAITING)) - Coming,
             Started = lists:sublist(Vacant, max(0, Wanted)),
             lists:foldl(fun(Slot, S) -> weir_pool_slots:start(Slot, false, S) end, Slots, Started)

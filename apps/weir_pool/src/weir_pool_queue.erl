@@ -326,7 +326,8 @@ without(Key, #state{waiters = Waiters} = State) ->
             error
     end.
 
-%% Answers some of those whose time is over. It is over in their own view as well; their cancellations will find nothing.
+%% Answers some of those whose time is over. It is over in their own view as well; their cancellations will find
+%% nothing.
 expire(#state{waiters = Waiters} = State) ->
     Now = erlang:monotonic_time(),
     InTime = fun(Key, #waiter{deadline = Deadline, monitor = Monitor}) ->

@@ -1,11 +1,12 @@
 %% @doc The names of pools: who holds one, and what is cleaned up when the holder is gone.
 %%
 %% Protocol. A pool's manager registers under the pool's name, and takes the name back when it ends. As long as it holds
-%% the name it is the only one that writes the pool's main term and what is in its row. Reading the table is free for all.
+%% the name it is the only one that writes the pool's main term and what is in its row. Reading the table is free for
+%% all.
 %%
 %% This process monitors the managers. When one has ended without taking its name back, its main term and its row are
-%% removed. Slot terms, and what killed callers have left, are erased in the background, whoever has ended how: erasing a
-%% term copies the node's table of persistent terms. One *eraser* at a time does that, of low priority, so that
+%% removed. Slot terms, and what killed callers have left, are erased in the background, whoever has ended how: erasing
+%% a term copies the node's table of persistent terms. One *eraser* at a time does that, of low priority, so that
 %% it takes turns with whoever has a term to write.
 %%
 %% Nothing here depends on how another process is doing. Somebody who wants a name that is taken asks on its own whether
@@ -91,7 +92,8 @@ register(Name, Parent, LastSlot) ->
 %% @doc The pool's manager: slots up to this one may get a term, whether they belong to the pool in the end or not.
 -spec reach(weir_pool:name(), weir_pool:slot()) -> ok.
 reach(Name, Slot) ->
-    _ = ets:lookup_element(?TABLE, Name, ?LAST_SLOT) < Slot andalso ets:update_element(?TABLE, Name, {?LAST_SLOT, Slot}),
+    Last = max(Slot, ets:lookup_element(?TABLE, Name, ?LAST_SLOT)),
+    true = ets:update_element(?TABLE, Name, {?LAST_SLOT, Last}),
     ok.
 
 %% @doc The pool's manager: the last start that failed.

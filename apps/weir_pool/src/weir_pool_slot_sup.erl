@@ -21,16 +21,17 @@
 %% '''
 %%
 %% It ends when there is nothing left to supervise, which the manager sees by the link: with `normal', or
-%% `{shutdown, start_failed | not_kept}' where it would go on if `keep' were set; and with `shutdown' when the manager asks
-%% for that, stopping the worker first. A message about a worker that it has no more is
+%% `{shutdown, start_failed | not_kept}' where it would go on if `keep' were set; and with `shutdown' when the manager
+%% asks for that, stopping the worker first. A message about a worker that it has no more is
 %% void. When it is killed the link takes the worker with it, and the manager kills one that the link does not.
 %%
-%% Restarts. With `start => sync' at once, except that a start that fails is tried again after a millisecond; the manager
-%% counts them, and gives the pool up when there are too many. With `async' after a pause that doubles with each start
-%% that does not last for longer than the longest pause, shortened by a random part so that slots that lost their workers
-%% together do not come back together; the first time at once.
+%% Restarts. With `start => sync' at once, except that a start that fails is tried again after a millisecond; the
+%% manager counts them, and gives the pool up when there are too many. With `async' after a pause that doubles with each
+%% start that does not last for longer than the longest pause, shortened by a random part so that slots that lost their
+%% workers together do not come back together; the first time at once.
 %%
-%% It also reports the death of its worker, and why one was replaced: a logger that is stuck keeps only one slot waiting.
+%% It also reports the death of its worker, and why one was replaced: a logger that is stuck keeps only one slot
+%% waiting.
 -module(weir_pool_slot_sup).
 -behaviour(gen_server).
 

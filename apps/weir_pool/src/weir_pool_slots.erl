@@ -11,8 +11,8 @@
 %% another takes its place, and whoever waits for the first is told.
 %%
 %% Every supervisor of a worker (weir_pool_slot_sup) has a role: it is that of a slot, a spare that is to take a slot
-%% over, or retired: in no slot any more, and about to end. Messages of one that has another role than the message is for
-%% are void, and so are those of monitors that are not the slot's.
+%% over, or retired: in no slot any more, and about to end. Messages of one that has another role than the message is
+%% for are void, and so are those of monitors that are not the slot's.
 -module(weir_pool_slots).
 
 -export([new/3, name/1, conf/1, pool/1, pool_size/1, set_pool/2]).
@@ -36,8 +36,8 @@
     | draining.
 %% What is done with a slot when it is nobody's: stop its worker for good; put the worker of that supervisor in, and say
 %% so; leave it without the process that has disconnected itself; find out when its process has handled what was sent to
-%% it, of which the manager is told by `{{drained, Slot}, _, process, _, _}'. `draining': that is being found out, and the
-%% slot stays out of use.
+%% it, of which the manager is told by `{{drained, Slot}, _, process, _, _}'. `draining': that is being found out, and
+%% the slot stays out of use.
 
 -type role() :: weir_pool:slot() | {spare, weir_pool:slot()} | retired.
 
@@ -307,7 +307,8 @@ act(Slot, #slots{pool = Pool} = Slots) ->
             #slots{sups = Sups} = Without = without_sup(Slot, Slots),
             Swapped = Without#slots{sups = Sups#{Spare => Slot}},
             ok = weir_pool_slot_sup:keep(Spare, true),
-            Filled = fill(Slot, Worker, put_entry(Slot, (entry(Slot, Swapped))#slot{sup = Spare, action = none}, Swapped)),
+            Entry = entry(Slot, Swapped),
+            Filled = fill(Slot, Worker, put_entry(Slot, Entry#slot{sup = Spare, action = none}, Swapped)),
             ok = Tell(ok),
             Filled
     end.

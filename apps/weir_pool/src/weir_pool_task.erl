@@ -16,8 +16,8 @@ start(Tag, Fun) -> spawn_opt(?MODULE, run, [Fun], [{monitor, [{tag, Tag}]}]).
 -spec run(fun(() -> term())) -> no_return().
 run(Fun) -> exit({done, Fun()}).
 
-%% @doc For a task: whether a process has handled what was sent to it; it is waited for at most so long. One that is dead
-%% has nothing left to do.
+%% @doc For a task: whether a process has handled what was sent to it; it is waited for at most so long. One that is
+%% dead has nothing left to do.
 %%
 %% It is sent a system message that asks for its statistics. Every OTP behaviour answers it in its turn with the other
 %% messages, so an answer means that everything sent before was handled. A process that is no OTP behaviour does not

@@ -210,8 +210,8 @@ take_over(Pool, Slot, Taken, Holder) ->
         _ -> {ok, Own}
     end.
 
-%% @doc Ends the claim that has this word. `reserved': the manager was waiting for it, and is to be told. `not_held': the
-%% claim was over already, because the worker died or the manager took it away.
+%% @doc Ends the claim that has this word. `reserved': the manager was waiting for it, and is to be told. `not_held':
+%% the claim was over already, because the worker died or the manager took it away.
 -spec release(#pool{}, weir_pool:slot(), word()) -> free | reserved | not_held.
 release(Pool, Slot, Taken) ->
     {First, Words, _} = weir_pool_terms:segment(Pool, Slot),
@@ -229,8 +229,8 @@ disown(Pool, Slot, Taken) ->
     Nobodys = (Taken band ?GENERATION) + (?NOBODY bsl ?STATE_BITS) + ?TAKEN,
     if_taken({ok, claim_of(Nobodys)}, end_claim(Pool, Slot, Taken, Nobodys, reserved(Taken))).
 
-%% @doc Ends the claim that has this word, of a worker that is dead: the slot is vacant, though the manager has not heard
-%% of it yet.
+%% @doc Ends the claim that has this word, of a worker that is dead: the slot is vacant, though the manager has not
+%% heard of it yet.
 -spec drop(#pool{}, weir_pool:slot(), word()) -> vacant | reserved | not_held.
 drop(Pool, Slot, Taken) ->
     if_taken(vacant, end_claim(Pool, Slot, Taken, (Taken band ?GENERATION) + ?VACANT, reserved(Taken))).
@@ -293,7 +293,8 @@ give_back(Pool, Slot) ->
     ok = show(Pool, Slot),
     Result.
 
-%% @doc Manager: takes a slot out of use, now if it is free, else when it is released. Gives the state that it is now in.
+%% @doc Manager: takes a slot out of use, now if it is free, else when it is released. Gives the state that it is now
+%% in.
 -spec mark(#pool{}, weir_pool:slot()) -> reserved | marked | vacant.
 mark(Pool, Slot) ->
     Word = read(Pool, Slot),
