@@ -38,7 +38,7 @@
 -define(TICK_MS, 1000).
 
 %% When somebody waits, claims are looked at at once, but not again before so many milliseconds, and so many more for
-%% each slot, as a look takes up to some microseconds for each.
+%% each slot, as a look takes a microsecond for each.
 -define(MIN_LOOK_MS, 10).
 -define(SLOTS_LOOKED_AT_IN_A_MS, 20).
 

@@ -37,7 +37,7 @@
 %% time, and its unevenness (the slot behind a long row of vacant ones gets more) matters to few.
 -define(REHASHES, 64).
 
-%% So many filled slots are compared for the least loaded. Reading one costs 40 ns.
+%% So many filled slots are compared for the least loaded. Reading one costs 34 ns.
 -define(PROBES, 32).
 
 %% Strategies that hash when they are given a key.
