@@ -201,9 +201,10 @@ give_up(Reason, Slot, #replace{from = From, timer = Timer, spare = Spare}, Chang
     #change{replacing = Replacing} = Change,
     ok = cancel_timer(Timer),
     Kept =
-        case weir_pool_slots:action(Slot, Slots) of
-            {swap, _, _, _} -> weir_pool_slots:keep(Slot, weir_pool_slots:retire_sup(Spare, Slots));
-            _ -> weir_pool_slots:stop_start(Spare, Slots)
+        case {weir_pool_slots:action(Slot, Slots), weir_pool_slots:role(Spare, Slots)} of
+            {{swap, _, _, _}, _} -> weir_pool_slots:keep(Slot, weir_pool_slots:retire_sup(Spare, Slots));
+            {_, {spare, _}} -> weir_pool_slots:stop_start(Spare, Slots);
+            {_, _} -> Slots
         end,
     reply(From, {error, Reason}, {Change#change{replacing = maps:remove(Slot, Replacing)}, Kept}).
 
@@ -220,9 +221,14 @@ settled({Slot, Spare}, #change{replacing = Replacing} = Change) ->
 %% @doc A supervisor has a worker, which is in its slot already unless the supervisor is a spare.
 -spec started(weir_pool_slots:role(), SlotSup :: pid(), Worker :: pid(), {change(), slots()}) -> {change(), slots()}.
 started({spare, Slot}, Spare, Worker, {#change{replacing = Replacing} = Change, Slots}) ->
+    Size = weir_pool_slots:pool_size(Slots),
     case Replacing of
-        #{Slot := #replace{spare = Spare} = Replace} -> {Change, swap(Slot, Spare, Worker, Replace, Slots)};
-        #{} -> {Change, weir_pool_slots:retire_sup(Spare, Slots)}
+        #{Slot := #replace{spare = Spare} = Replace} when Slot =< Size ->
+            {Change, swap(Slot, Spare, Worker, Replace, Slots)};
+        #{Slot := #replace{spare = Spare} = Replace} ->
+            give_up(no_slot, Slot, Replace, Change, weir_pool_slots:retire_sup(Spare, Slots));
+        #{} ->
+            {Change, weir_pool_slots:retire_sup(Spare, Slots)}
     end;
 started(Slot, _Sup, _Worker, {#change{resize = #resize{awaited = Awaited} = Resize} = Change, Slots}) ->
     resized(Resize#resize{awaited = lists:delete(Slot, Awaited)}, Change, Slots);
