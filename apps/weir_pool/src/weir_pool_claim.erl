@@ -46,7 +46,7 @@
 -module(weir_pool_claim).
 
 -export([claim/3, checkout/2, checkin/3, slot/1]).
--export([guard/4, child/3]).
+-export([guard/4, child/4]).
 
 -export_type([ticket/0]).
 
@@ -71,7 +71,7 @@
     deadline :: integer() | infinity
 }).
 
--type use() :: fun((pid()) -> term()) | checkout | {guard, pid(), fun((pid()) -> term())}.
+-type use() :: fun((pid()) -> term()) | checkout | {guard, pid(), Caller :: pid(), fun((pid()) -> term())}.
 %% What a worker is claimed for.
 
 %% How often one that finds nothing free lets others run and looks again before it asks the queue, and how many slots it
@@ -126,13 +126,16 @@ give_back(#ticket{pool = #pool{manager = Manager} = Pool, slot = Slot, word = Wo
     Released =
         case How of
             ok -> release_if_alive(Pool, Slot, Word, Worker);
-            fail -> disown(Pool, Slot, Word, failed, self())
+            fail -> disown(Pool, Slot, Word, failed, claimer(Word))
         end,
     %% The words of a pool whose manager was killed say what they said then.
     case Released =/= not_held andalso is_process_alive(Manager) of
         true -> ok;
         false -> {error, not_held}
     end.
+
+%% Any process may give back what another has claimed.
+claimer(Word) -> weir_pool_holder:pid(weir_pool_word:holder(weir_pool_word:claim_of(Word))).
 
 %% @doc See {@link weir_pool:slot/1}.
 -spec slot(ticket()) -> weir_pool:slot().
@@ -185,10 +188,13 @@ find(Pool, {_, Holder, Last} = Claimer) ->
 
 use(checkout, Pool, Slot, Word, Pid) ->
     {ok, Pid, #ticket{pool = Pool, slot = Slot, word = Word, worker = Pid}};
-use({guard, Guard, Fun}, Pool, Slot, Word, Pid) ->
+use({guard, Guard, Caller, Fun}, Pool, Slot, Word, Pid) ->
     Guard ! {claimed, self(), {Pool, Slot, Word}},
-    use(Fun, Pool, Slot, Word, Pid);
+    use(Fun, Caller, Pool, Slot, Word, Pid);
 use(Fun, Pool, Slot, Word, Pid) ->
+    use(Fun, self(), Pool, Slot, Word, Pid).
+
+use(Fun, Claimer, Pool, Slot, Word, Pid) ->
     try Fun(Pid) of
         Result ->
             _ = release(Pool, Slot, Word),
@@ -197,7 +203,7 @@ use(Fun, Pool, Slot, Word, Pid) ->
         Class:Reason:Stack ->
             _ =
                 case is_timeout_of(Pid, Class, Reason) of
-                    true -> disown(Pool, Slot, Word, timeout, self());
+                    true -> disown(Pool, Slot, Word, timeout, Claimer);
                     false -> release_if_alive(Pool, Slot, Word, Pid)
                 end,
             erlang:raise(Class, Reason, Stack)
@@ -210,7 +216,13 @@ is_timeout_of(_Pid, _Class, _Reason) -> false.
 whereis_callee(Name) when is_atom(Name) -> whereis(Name);
 whereis_callee({Name, Node}) when is_atom(Name), Node =:= node() -> whereis(Name);
 whereis_callee({global, Name}) -> global:whereis_name(Name);
-whereis_callee({via, Module, Name}) -> Module:whereis_name(Name);
+whereis_callee({via, Module, Name}) ->
+    %% Somebody else's code, which must not keep the claim from its end.
+    try
+        Module:whereis_name(Name)
+    catch
+        _:_ -> undefined
+    end;
 whereis_callee(Other) -> Other.
 
 release(#pool{gate = Gate} = Pool, Slot, Word) ->
@@ -403,7 +415,7 @@ guarded(Name, Fun, Timeout, Pool) ->
 guard(Caller, Name, Fun, Timeout) ->
     process_flag(trap_exit, true),
     Monitor = monitor(process, Caller),
-    Child = spawn_link(?MODULE, child, [self(), Name, Fun]),
+    Child = spawn_link(?MODULE, child, [self(), Caller, Name, Fun]),
     Timer = start_timer(Timeout),
     exit(watch(Child, Caller, Monitor, Timer, none)).
 
@@ -411,11 +423,11 @@ start_timer(infinity) -> none;
 start_timer(Timeout) -> erlang:start_timer(Timeout, self(), deadline).
 
 %% @private
--spec child(Guard :: pid(), weir_pool:name(), fun((pid()) -> term())) -> no_return().
-child(Guard, Name, Fun) ->
+-spec child(Guard :: pid(), Caller :: pid(), weir_pool:name(), fun((pid()) -> term())) -> no_return().
+child(Guard, Caller, Name, Fun) ->
     Outcome =
         try
-            take(Name, {guard, Guard, Fun}, infinity)
+            take(Name, {guard, Guard, Caller, Fun}, infinity)
         catch
             Class:Reason:Stack -> {raised, Class, Reason, Stack}
         end,

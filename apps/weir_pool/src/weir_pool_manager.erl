@@ -250,9 +250,8 @@ handle_cast(pressed, #state{last_look = Last, slots = Slots, phase = open} = Sta
     {noreply, grow_overflow(tick_later(Looked))};
 handle_cast(grow, #state{phase = open} = State) ->
     {noreply, grow_overflow(State)};
-handle_cast(idle, #state{phase = open, overflow = Overflow, slots = Slots} = State) ->
-    {Idle, Left} = weir_pool_overflow:idle(Overflow, Slots),
-    {noreply, State#state{overflow = Idle, slots = Left}};
+handle_cast(idle, State) ->
+    {noreply, shrink_overflow(State)};
 handle_cast({released, Slot}, #state{slots = Slots} = State) ->
     {noreply, State#state{slots = weir_pool_slots:released(Slot, Slots)}};
 handle_cast({abandon, Slot, Claim, Why}, #state{holders = Holders, slots = Slots} = State) ->
@@ -290,8 +289,8 @@ handle_info({settled, Slot, Spare}, #state{change = Change} = State) ->
     {noreply, State#state{change = weir_pool_change:settled({Slot, Spare}, Change)}};
 handle_info({{drained, Slot}, _Monitor, process, _Pid, _Exit}, #state{change = Change, slots = Slots} = State) ->
     {noreply, State#state{change = weir_pool_change:drained(Slot, {Change, Slots})}};
-handle_info({timeout, Timer, {linger, Slot, Word}}, #state{overflow = Overflow, slots = Slots} = State) ->
-    {Left, Fewer} = weir_pool_overflow:lingered(Slot, Timer, Word, {Overflow, Slots}),
+handle_info({timeout, Timer, {linger, Slot}}, #state{overflow = Overflow, slots = Slots} = State) ->
+    {Left, Fewer} = weir_pool_overflow:lingered(Slot, Timer, Overflow, Slots),
     {noreply, State#state{overflow = Left, slots = Fewer}};
 handle_info(check_round, #state{check = Check, slots = Slots, phase = open} = State) ->
     {noreply, checking(weir_pool_check:round(Check, Slots), State)};
@@ -301,7 +300,7 @@ handle_info({check_overdue, Checker}, #state{check = Check} = State) ->
     ok = weir_pool_check:overdue(Checker, Check),
     {noreply, State};
 handle_info(tick, State) ->
-    {noreply, tick(look(State#state{is_ticking = false}))};
+    {noreply, tick(shrink_overflow(look(State#state{is_ticking = false})))};
 handle_info({application_down, _Monitor, process, _Sup, _Reason}, State) ->
     {stop, {shutdown, application_down}, State};
 handle_info(_Stray, State) ->
@@ -417,6 +416,12 @@ forget_before(Time, {Count, Times} = Restarts) ->
 
 grow_overflow(#state{overflow = Overflow, slots = Slots} = State) ->
     State#state{slots = weir_pool_overflow:grow(now_ms(), Overflow, Slots)}.
+
+shrink_overflow(#state{phase = open, overflow = Overflow, slots = Slots} = State) ->
+    {Idle, Left} = weir_pool_overflow:idle(Overflow, Slots),
+    State#state{overflow = Idle, slots = Left};
+shrink_overflow(State) ->
+    State.
 
 look(#state{holders = Holders, slots = Slots, last_look = Last, claimed = Before} = State) ->
     Now = now_ms(),

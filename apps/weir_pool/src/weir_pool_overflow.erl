@@ -22,7 +22,8 @@
     %% Starts in a row that failed, and when the next may be made, monotonic milliseconds.
     failures = 0 :: non_neg_integer(),
     not_before :: integer() | undefined,
-    lingering = #{} :: #{weir_pool:slot() => Timer :: reference()}
+    %% Timers of idle workers, and their words when the timers were started.
+    lingering = #{} :: #{weir_pool:slot() => {Timer :: reference(), weir_pool_word:word()}}
 }).
 
 -opaque overflow() :: #overflow{}.
@@ -62,7 +63,8 @@ failed(Now, #conf{backoff = Backoff}, #overflow{failures = Failures} = Overflow)
     Delay = weir_pool_slot_sup:delay(Failures + 1, Backoff),
     Overflow#overflow{failures = Failures + 1, not_before = Now + Delay}.
 
-%% @doc Workers for overflow may be idle now.
+%% @doc Workers for overflow may be idle now. Also at every tick: whoever claimed the slot before it became one for
+%% overflow tells nobody, nor does one who was killed between freeing it and saying so.
 -spec idle(overflow(), weir_pool_slots:slots()) -> {overflow(), weir_pool_slots:slots()}.
 idle(Overflow, Slots) ->
     #pool{size = Size, limit = Limit, gate = Gate} = weir_pool_slots:pool(Slots),
@@ -73,8 +75,10 @@ idle_slot(Slot, {#overflow{lingering = Lingering} = Overflow, Slots} = Now) ->
     #conf{overflow = {_, Linger}} = weir_pool_slots:conf(Slots),
     Pool = weir_pool_slots:pool(Slots),
     Word = weir_pool_word:read(Pool, Slot),
-    case (Linger =:= 0 orelse not is_map_key(Slot, Lingering)) andalso weir_pool_word:state(Word) of
-        free ->
+    case {weir_pool_word:state(Word), Lingering} of
+        {free, #{Slot := {_Timer, Word}}} ->
+            Now;
+        {free, _} ->
             case {Linger, weir_pool_terms:gate(Pool, ?GATE_WAITING)} of
                 {0, 0} -> {Overflow, stop(Slot, Slots)};
                 {_, 0} -> {linger(Slot, Linger, Word, Overflow), Slots};
@@ -85,8 +89,9 @@ idle_slot(Slot, {#overflow{lingering = Lingering} = Overflow, Slots} = Now) ->
     end.
 
 linger(Slot, Ms, Word, #overflow{lingering = Lingering} = Overflow) ->
-    Timer = erlang:start_timer(Ms, self(), {linger, Slot, Word}),
-    Overflow#overflow{lingering = Lingering#{Slot => Timer}}.
+    _ = [erlang:cancel_timer(Before) || #{Slot := {Before, _}} <- [Lingering]],
+    Timer = erlang:start_timer(Ms, self(), {linger, Slot}),
+    Overflow#overflow{lingering = Lingering#{Slot => {Timer, Word}}}.
 
 stop(Slot, Slots) ->
     case weir_pool_slots:reserve(Slot, Slots) of
@@ -95,12 +100,12 @@ stop(Slot, Slots) ->
     end.
 
 %% @doc The time for which a worker may linger is over. It goes, unless somebody has had it meanwhile.
--spec lingered(weir_pool:slot(), Timer :: reference(), weir_pool_word:word(), {overflow(), weir_pool_slots:slots()}) ->
+-spec lingered(weir_pool:slot(), Timer :: reference(), overflow(), weir_pool_slots:slots()) ->
     {overflow(), weir_pool_slots:slots()}.
-lingered(Slot, Timer, Word, {#overflow{lingering = Lingering} = Overflow, Slots} = Now) ->
+lingered(Slot, Timer, #overflow{lingering = Lingering} = Overflow, Slots) ->
     #pool{size = Size, limit = Limit} = Pool = weir_pool_slots:pool(Slots),
     case Lingering of
-        #{Slot := Timer} ->
+        #{Slot := {Timer, Word}} ->
             Left = Overflow#overflow{lingering = maps:remove(Slot, Lingering)},
             case Slot > Size andalso Slot =< Limit andalso weir_pool_word:read(Pool, Slot) of
                 Word -> {Left, stop(Slot, Slots)};
@@ -108,5 +113,5 @@ lingered(Slot, Timer, Word, {#overflow{lingering = Lingering} = Overflow, Slots}
                 _Another -> idle_slot(Slot, {Left, Slots})
             end;
         #{} ->
-            Now
+            {Overflow, Slots}
     end.

@@ -224,8 +224,9 @@ connect(Slot, Pid, From, Slots) ->
             gen_server:reply(From, {error, {connected, Other}}),
             Slots;
         _ ->
+            Filled = fill(Slot, Pid, Slots),
             gen_server:reply(From, {ok, Slot}),
-            fill(Slot, Pid, Slots)
+            Filled
     end.
 
 %% @doc Takes a process out of its slot. Whoever has claimed it keeps it, and the slot with it.
