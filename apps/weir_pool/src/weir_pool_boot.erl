@@ -16,14 +16,14 @@
 %% @doc Starts a pool under weir_pool's own supervisor and waits for its workers.
 -spec start(weir_pool:name(), #conf{}) -> ok | {error, weir_pool:start_error()}.
 start(Name, Conf) ->
-    case open(Name, fun() -> weir_pool_sup:start_pool(Name, Conf) end) of
+    case open(Name, fun(Opener) -> weir_pool_sup:start_pool(Name, Conf, Opener) end) of
         {ok, _Manager} -> ok;
         {error, Reason} -> {error, Reason}
     end.
 
 %% @doc Starts a pool linked to the caller and waits for its workers.
 -spec start_link(weir_pool:name(), #conf{}) -> {ok, pid()} | {error, weir_pool:start_error()}.
-start_link(Name, Conf) -> open(Name, fun() -> weir_pool_manager:start_link(Name, Conf) end).
+start_link(Name, Conf) -> open(Name, fun(Opener) -> weir_pool_manager:start_link(Name, Conf, Opener) end).
 
 open(Name, Start) ->
     case {whereis(weir_pool_sup), is_taken(Name)} of
@@ -32,8 +32,9 @@ open(Name, Start) ->
         {_, true} ->
             {error, already_started};
         {_, false} ->
-            case Start() of
-                {ok, Manager} -> await_open(Manager);
+            Opener = weir_pool_manager:opener(),
+            case Start(Opener) of
+                {ok, Manager} -> await_open(Manager, Opener);
                 {error, {shutdown, already_started}} -> {error, already_started};
                 {error, Reason} -> {error, {pool_down, Reason}}
             end
@@ -46,8 +47,8 @@ is_taken(Name) ->
         {error, no_pool} -> false
     end.
 
-await_open(Manager) ->
-    case weir_pool_manager:await_open(Manager) of
+await_open(Manager, Opener) ->
+    case weir_pool_manager:await_open(Manager, Opener) of
         ok ->
             {ok, Manager};
         {error, Reason} ->

@@ -1,7 +1,7 @@
 %% @doc Manager of one pool: the root of its processes, and the only one that writes its slots.
 %%
 %% Protocol. At its start it registers the pool's name, has the workers started (weir_pool_slot_sup), and opens the
-%% pool, of which whoever has started it is told (await_open/1). Afterwards it hears: from the supervisors of workers,
+%% pool, of which whoever has started it is told (await_open/2). Afterwards it hears: from the supervisors of workers,
 %% that there is a worker, or that one could not be started; a monitor's message when a worker is gone; from claimers
 %% (weir_pool_claim), that a slot it waited for is released, that a claim has left its worker busy, or that there is
 %% something to look at. It is called by those who change the pool; picks, claims and weir_pool:info/1 read what it
@@ -28,12 +28,18 @@
 -module(weir_pool_manager).
 -behaviour(gen_server).
 
--export([start_link/2, await_open/1, call/2]).
+-export([opener/0, start_link/3, await_open/2, call/2]).
 -export([watch/1, used/1, pressed/1, grow/1, idle/1, released/2, abandon/4]).
 -export([init/1, handle_continue/2, handle_call/3, handle_cast/2, handle_info/2, terminate/2, code_change/3]).
 -export([format_status/1]).
 
+-export_type([opener/0]).
+
 -include("weir_pool.hrl").
+
+-type opener() :: reference().
+%% An alias of who has started the pool. It dies with the first message, so a pool that its supervisor starts again tells
+%% nobody.
 
 -define(TICK_MS, 1000).
 
@@ -53,8 +59,7 @@
     %% The slots whose workers are still to be started before the pool is opened, the first of them now; open; or being
     %% drained, when nothing is started any more.
     phase :: {opening, [weir_pool:slot()]} | open | draining,
-    %% Those who wait until it is open.
-    openers = [] :: [gen_server:from()],
+    opener :: opener(),
     %% When workers were started again, within the last period, the oldest first, and how many that were; how often
     %% starts have failed in a row.
     restarts = {0, queue:new()} :: {non_neg_integer(), queue:queue(integer())},
@@ -72,21 +77,29 @@
     claimed = 0 :: non_neg_integer()
 }).
 
+%% @doc For one who is about to start a pool.
+-spec opener() -> opener().
+opener() -> alias([reply]).
+
 %% @doc Starts a pool, and returns before it is open.
--spec start_link(weir_pool:name(), #conf{}) -> {ok, pid()} | {error, term()}.
-start_link(Name, Conf) ->
-    case gen_server:start_link(?MODULE, {Name, Conf, self()}, []) of
+-spec start_link(weir_pool:name(), #conf{}, opener()) -> {ok, pid()} | {error, term()}.
+start_link(Name, Conf, Opener) ->
+    case gen_server:start_link(?MODULE, {Name, Conf, self(), Opener}, []) of
         {ok, Pid} -> {ok, Pid};
         {error, Reason} -> {error, Reason}
     end.
 
 %% @doc Waits until the pool is open, or could not be opened; then its manager ends.
--spec await_open(pid()) -> ok | {error, {start_failed, weir_pool:slot(), term()} | {pool_down, term()}}.
-await_open(Manager) ->
-    try
-        gen_server:call(Manager, await_open, infinity)
-    catch
-        exit:{Reason, _} -> {error, {pool_down, Reason}}
+-spec await_open(pid(), opener()) -> ok | {error, {start_failed, weir_pool:slot(), term()} | {pool_down, term()}}.
+await_open(Manager, Opener) ->
+    Monitor = monitor(process, Manager),
+    receive
+        {Opener, Result} ->
+            true = demonitor(Monitor, [flush]),
+            Result;
+        {'DOWN', Monitor, process, Manager, Reason} ->
+            true = unalias(Opener),
+            {error, {pool_down, Reason}}
     end.
 
 %% @doc Asks the manager of a pool for a change, and waits for it.
@@ -140,9 +153,9 @@ abandon(#pool{manager = Manager}, Slot, Claim, Why) -> gen_server:cast(Manager, 
 %% ---------------------------------------------------------------- start
 
 %% @private
--spec init({weir_pool:name(), #conf{}, Parent :: pid()}) ->
+-spec init({weir_pool:name(), #conf{}, Parent :: pid(), opener()}) ->
     {ok, #state{}, {continue, start}} | {stop, {shutdown, already_started}}.
-init({Name, #conf{size = Size, overflow = {Overflow, _}} = Conf, Parent}) ->
+init({Name, #conf{size = Size, overflow = {Overflow, _}} = Conf, Parent, Opener}) ->
     process_flag(trap_exit, true),
     %% It has little to do, but picks get dead workers until it is done. Behind busy pickers it would have to wait for
     %% its turn before each writing of a term, on top of the wait that the writing itself is.
@@ -153,7 +166,8 @@ init({Name, #conf{size = Size, overflow = {Overflow, _}} = Conf, Parent}) ->
             {ok, Queue} = weir_pool_queue:start_link(Name, Base, Conf),
             Slots = weir_pool_slots:new(Name, Conf, weir_pool_terms:new(Name, Base, Conf, Queue)),
             Phase = {opening, lists:seq(1, Size)},
-            State = #state{name = Name, conf = Conf, slots = Slots, phase = Phase, check = weir_pool_check:new(Conf)},
+            Check = weir_pool_check:new(Conf),
+            State = #state{name = Name, conf = Conf, slots = Slots, phase = Phase, opener = Opener, check = Check},
             {ok, State, {continue, start}};
         {error, already_started} ->
             %% A caller that does not trap exits gets the error only.
@@ -182,25 +196,25 @@ start_next(#state{phase = {opening, []}} = State) ->
 start_next(#state{phase = {opening, [Slot | _]}, slots = Slots} = State) ->
     State#state{slots = weir_pool_slots:start(Slot, true, Slots)}.
 
-open(#state{slots = Slots, check = Check, openers = Openers} = State) ->
+open(#state{slots = Slots, check = Check} = State) ->
     ok = weir_pool_terms:open(weir_pool_slots:pool(Slots)),
     ok = weir_pool_check:begin_round(Check),
-    lists:foreach(fun(Opener) -> gen_server:reply(Opener, ok) end, Openers),
-    State#state{phase = open, openers = []}.
+    ok = tell_opener(ok, State),
+    State#state{phase = open}.
 
-give_up(Reason, #state{openers = Openers} = State) ->
-    lists:foreach(fun(Opener) -> gen_server:reply(Opener, {error, Reason}) end, Openers),
-    {stop, {shutdown, Reason}, State#state{openers = []}}.
+give_up(Reason, State) ->
+    ok = tell_opener({error, Reason}, State),
+    {stop, {shutdown, Reason}, State}.
+
+tell_opener(Result, #state{opener = Opener}) ->
+    Opener ! {Opener, Result},
+    ok.
 
 %% ---------------------------------------------------------------- messages
 
 %% @private
 -spec handle_call(Request :: term(), gen_server:from(), #state{}) ->
     {reply, term(), #state{}} | {noreply, #state{}}.
-handle_call(await_open, From, #state{phase = {opening, _}, openers = Openers} = State) ->
-    {noreply, State#state{openers = [From | Openers]}};
-handle_call(await_open, _From, State) ->
-    {reply, ok, State};
 %% As a supervisor answers, for `supervisor:which_children/1' and the release handler.
 handle_call(which_children, _From, #state{slots = Slots} = State) ->
     {reply, [{Role, Sup, supervisor, [weir_pool_slot_sup]} || {Sup, Role} <- weir_pool_slots:sups(Slots)], State};
@@ -459,8 +473,8 @@ terminate(_Reason, #state{name = Name, conf = Conf, slots = Slots} = State) ->
     try
         weir_pool_registry:unregister(Name, Base)
     catch
-        %% The application is stopping, and the table is gone.
-        exit:_ -> ok
+        %% The application is stopping, and the registry is gone.
+        exit:_ -> weir_pool_registry:erase([{Base, weir_pool_terms:last_slot(Pool)}])
     end.
 
 %% Picks and claims say that there is no pool, and so does the queue to those who wait.

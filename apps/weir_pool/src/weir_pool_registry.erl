@@ -14,15 +14,16 @@
 %%
 %% Crashes. The table belongs to weir_pool_sup and outlives this process. The next one monitors every holder again,
 %% and a monitor of a dead process tells at once, so nothing is missed. Meanwhile pools work and are picked from; a
-%% request waits for the next registry. An eraser goes on; what had still to be erased then stays, as terms that nobody
-%% reads.
+%% request waits for the next registry. An eraser goes on; if the registry is killed, what had still to be erased then stays, as
+%% terms that nobody reads.
 -module(weir_pool_registry).
 -behaviour(gen_server).
 
 -export([start_link/0, new_table/0]).
--export([register/3, reach/2, start_error/2, unregister/2]).
+-export([register/3, reach/2, start_error/2, unregister/2, erase/1]).
+-compile({no_auto_import, [erase/1]}).
 -export([lookup/1, names/0]).
--export([init/1, handle_call/3, handle_cast/2, handle_info/2, code_change/3]).
+-export([init/1, handle_call/3, handle_cast/2, handle_info/2, terminate/2, code_change/3]).
 
 -export_type([row/0]).
 
@@ -146,6 +147,8 @@ names() ->
 %% @private
 -spec init([]) -> {ok, #state{}}.
 init([]) ->
+    %% For terminate/2.
+    process_flag(trap_exit, true),
     {ok, #state{monitors = ets:foldl(fun watch/2, #{}, ?TABLE)}}.
 
 %% The monitor's message names what it is about.
@@ -191,6 +194,10 @@ handle_info(_Stray, State) ->
     {noreply, State}.
 
 %% @private
+-spec terminate(term(), #state{}) -> ok.
+terminate(_Reason, #state{to_erase = ToErase}) -> erase(queue:to_list(ToErase)).
+
+%% @private
 -spec code_change(term(), #state{}, term()) -> {ok, #state{}}.
 code_change(_OldVsn, State, _Extra) -> {ok, State}.
 
@@ -211,15 +218,24 @@ clean_up(Name, Base, #state{monitors = Monitors, to_erase = ToErase} = State) ->
 
 erase_next(#state{eraser = none, to_erase = ToErase} = State) ->
     case queue:out(ToErase) of
-        {{value, {Base, LastSlot}}, Left} ->
-            {_, Monitor} = spawn_opt(fun() -> erase(Base, LastSlot) end, [{priority, low}, {monitor, [{tag, erased}]}]),
-            State#state{eraser = Monitor, to_erase = Left};
-        {empty, _} ->
-            State
+        {{value, Pool}, Left} -> State#state{eraser = eraser([Pool]), to_erase = Left};
+        {empty, _} -> State
     end;
 erase_next(State) ->
     State.
 
-erase(Base, LastSlot) ->
+%% @doc Has a process erase what pools have left, without the registry.
+-spec erase([{Base :: non_neg_integer(), LastSlot :: non_neg_integer()}]) -> ok.
+erase(Pools) ->
+    _ = eraser(Pools),
+    ok.
+
+eraser(Pools) ->
+    {_, Monitor} = spawn_opt(
+        fun() -> lists:foreach(fun erase_pool/1, Pools) end, [{priority, low}, {monitor, [{tag, erased}]}]
+    ),
+    Monitor.
+
+erase_pool({Base, LastSlot}) ->
     ok = weir_pool_call:forget(Base),
     lists:foreach(fun(Slot) -> weir_pool_terms:erase_slot(Base, Slot) end, lists:seq(1, LastSlot)).

@@ -6,7 +6,7 @@
 -module(weir_pool_sup).
 -behaviour(supervisor).
 
--export([start_link/0, start_pools/0, start_pool/2]).
+-export([start_link/0, start_pools/0, start_pool/3]).
 -export([init/1]).
 
 -include("weir_pool.hrl").
@@ -22,8 +22,8 @@ start_link() -> supervisor:start_link({local, ?MODULE}, ?MODULE, all).
 start_pools() -> supervisor:start_link({local, ?POOLS}, ?MODULE, pools).
 
 %% @doc Starts a pool; it may not be open yet.
--spec start_pool(weir_pool:name(), #conf{}) -> supervisor:startchild_ret().
-start_pool(Name, Conf) -> supervisor:start_child(?POOLS, [Name, Conf]).
+-spec start_pool(weir_pool:name(), #conf{}, weir_pool_manager:opener()) -> supervisor:startchild_ret().
+start_pool(Name, Conf, Opener) -> supervisor:start_child(?POOLS, [Name, Conf, Opener]).
 
 %% @private
 -spec init(all | pools) -> {ok, {supervisor:sup_flags(), [supervisor:child_spec()]}}.

@@ -12,7 +12,7 @@
 -module(weir_pool_terms).
 
 -export([new/4, reshape/3, pool/1, open/1, close/1]).
--export([fill/3, vacate/2, worker/2, erase_slot/2]).
+-export([fill/3, vacate/2, worker/2, last_slot/1, erase_slot/2]).
 -export([workers/2, draws/1, counters/1, count/2, count/3]).
 -export([segment/2, map/2, gate/2]).
 
@@ -73,9 +73,8 @@ new(Name, Base, #conf{size = Size, overflow = {Overflow, _}, strategy = Strategy
 
 %% @doc The same pool with another size. Words of new slots are vacant.
 -spec reshape(#pool{}, Size :: 0 | weir_pool:size(), Limit :: 0 | weir_pool:size()) -> #pool{}.
-reshape(#pool{segments = [{First, Words, _Map} | _] = Segments} = Pool, Size, Limit) ->
-    #{size := Lines} = atomics:info(Words),
-    Room = First + Lines div ?LINE_WORDS - 3,
+reshape(#pool{segments = Segments} = Pool, Size, Limit) ->
+    Room = last_slot(Pool),
     case Limit =< Room of
         true ->
             Pool#pool{size = Size, limit = Limit};
@@ -117,6 +116,12 @@ vacate(#pool{base = Base}, Slot) -> persistent_term:put(?SLOT_KEY(Base, Slot), u
 %% @doc Who is in a slot.
 -spec worker(#pool{}, weir_pool:slot()) -> pid() | undefined.
 worker(#pool{base = Base}, Slot) -> persistent_term:get(?SLOT_KEY(Base, Slot), undefined).
+
+%% @doc The last slot that has words: none behind it can have had a term.
+-spec last_slot(#pool{}) -> weir_pool:slot().
+last_slot(#pool{segments = [{First, Words, _Map} | _]}) ->
+    #{size := Size} = atomics:info(Words),
+    First + Size div ?LINE_WORDS - 3.
 
 %% @doc Removes a slot's term, if there is one. Cost: copies the node's table of persistent terms.
 -spec erase_slot(Base :: non_neg_integer(), weir_pool:slot()) -> ok.
