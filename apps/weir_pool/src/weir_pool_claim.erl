@@ -234,12 +234,15 @@ release(#pool{gate = Gate} = Pool, Slot, Word) ->
                 Mode when Mode =< ?NOBODY_WAITS -> free;
                 _ -> woken(Pool, Slot)
             end;
-        reserved ->
-            ok = weir_pool_manager:released(Pool, Slot),
-            reserved;
-        not_held ->
-            not_held
+        NotFree ->
+            tell_if_reserved(NotFree, Pool, Slot)
     end.
+
+tell_if_reserved(reserved, Pool, Slot) ->
+    ok = weir_pool_manager:released(Pool, Slot),
+    reserved;
+tell_if_reserved(Other, _Pool, _Slot) ->
+    Other.
 
 woken(Pool, Slot) ->
     ok = weir_pool_queue:wake(Pool, Slot),
@@ -255,12 +258,8 @@ if_for_overflow(_Pool, _Slot) ->
 
 release_if_alive(Pool, Slot, Word, Worker) ->
     case is_process_alive(Worker) of
-        true ->
-            release(Pool, Slot, Word);
-        false ->
-            Dropped = weir_pool_word:drop(Pool, Slot, Word),
-            _ = Dropped =:= reserved andalso weir_pool_manager:released(Pool, Slot),
-            Dropped
+        true -> release(Pool, Slot, Word);
+        false -> tell_if_reserved(weir_pool_word:drop(Pool, Slot, Word), Pool, Slot)
     end.
 
 %% The worker is likely to be busy still, or is broken.
@@ -269,11 +268,8 @@ disown(Pool, Slot, Word, Why, Claimer) ->
         {ok, Claim} ->
             ok = weir_pool_manager:abandon(Pool, Slot, Claim, #{why => Why, claimer => Claimer}),
             disowned;
-        reserved ->
-            ok = weir_pool_manager:released(Pool, Slot),
-            reserved;
-        not_held ->
-            not_held
+        NotDisowned ->
+            tell_if_reserved(NotDisowned, Pool, Slot)
     end.
 
 %% ---------------------------------------------------------------- none is free

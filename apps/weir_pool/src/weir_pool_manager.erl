@@ -38,8 +38,8 @@
 -include("weir_pool.hrl").
 
 -type opener() :: reference().
-%% An alias of who has started the pool. It dies with the first message, so a pool that its supervisor starts again tells
-%% nobody.
+%% An alias of who has started the pool. It dies with the first message, so a pool that its supervisor starts again
+%% tells nobody.
 
 -define(TICK_MS, 1000).
 

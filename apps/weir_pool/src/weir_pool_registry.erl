@@ -14,8 +14,8 @@
 %%
 %% Crashes. The table belongs to weir_pool_sup and outlives this process. The next one monitors every holder again,
 %% and a monitor of a dead process tells at once, so nothing is missed. Meanwhile pools work and are picked from; a
-%% request waits for the next registry. An eraser goes on; if the registry is killed, what had still to be erased then stays, as
-%% terms that nobody reads.
+%% request waits for the next registry. An eraser goes on; if the registry is killed, what had still to be erased then
+%% stays, as terms that nobody reads.
 -module(weir_pool_registry).
 -behaviour(gen_server).
 

@@ -15,12 +15,12 @@
 %% for are void, and so are those of monitors that are not the slot's.
 -module(weir_pool_slots).
 
--export([new/3, name/1, conf/1, pool/1, pool_size/1, set_pool/2]).
--export([start/3, start_spare/2, role/2, ended/2, stop_start/2, retire_sup/2, retired/1, sups/1]).
--export([fill/3, empty/2, worker_down/3, clear_stale/1]).
+-export([new/3, conf/1, pool/1, pool_size/1, set_pool/2]).
+-export([start/3, start_spare/2, role/2, ended/2, stop_start/2, retire_sup/2, sups/1]).
+-export([fill/3, worker_down/3, clear_stale/1]).
 -export([take_out/3, keep/2, act/2, released/2, renew/3, set_keep/3]).
 -export([reserve/2, look/4, looked/3]).
--export([worker/2, sup/2, is_busy/2, action/2, retiring/1, filled/1, missing/3]).
+-export([worker/2, sup/2, action/2, retiring/1, filled/1, missing/3]).
 -export([connect/4, disconnect/2]).
 
 -export_type([slots/0, action/0, role/0]).
@@ -72,10 +72,6 @@
 %% @doc No slots so far.
 -spec new(weir_pool:name(), #conf{}, #pool{}) -> slots().
 new(Name, Conf, Pool) -> #slots{name = Name, conf = Conf, pool = Pool}.
-
-%% @doc The pool's name.
--spec name(slots()) -> weir_pool:name().
-name(#slots{name = Name}) -> Name.
 
 %% @doc The pool's options.
 -spec conf(slots()) -> #conf{}.
@@ -149,10 +145,6 @@ retire_role(Sup, #slots{sups = Sups} = Slots) ->
         _ -> Retired
     end.
 
-%% @doc The supervisors that are in no slot any more.
--spec retired(slots()) -> [pid()].
-retired(#slots{sups = Sups}) -> [Sup || {Sup, retired} <- maps:to_list(Sups)].
-
 %% @doc All supervisors, with their slots.
 -spec sups(slots()) -> [{pid(), role()}].
 sups(#slots{sups = Sups}) -> maps:to_list(Sups).
@@ -180,8 +172,7 @@ fill(Slot, Pid, #slots{pool = Pool} = Slots) ->
     Monitor = erlang:monitor(process, Pid, [{tag, {down, Slot}}]),
     put_entry(Slot, Entry#slot{worker = Pid, monitor = Monitor, filled = true}, Slots).
 
-%% @doc Leaves a slot without a worker. Whoever has claimed it has nothing any more.
--spec empty(weir_pool:slot(), slots()) -> slots().
+%% Leaves a slot without a worker. Whoever has claimed it has nothing any more.
 empty(Slot, #slots{pool = Pool} = Slots) ->
     ok = weir_pool_word:vacate(Pool, Slot),
     ok = weir_pool_terms:vacate(Pool, Slot),
@@ -383,12 +374,6 @@ worker(Slot, Slots) -> (entry(Slot, Slots))#slot.worker.
 %% @doc The supervisor of a slot's worker.
 -spec sup(weir_pool:slot(), slots()) -> pid() | undefined.
 sup(Slot, Slots) -> (entry(Slot, Slots))#slot.sup.
-
-%% @doc Whether something is waiting for the slot, or looking at its worker.
--spec is_busy(weir_pool:slot(), slots()) -> boolean().
-is_busy(Slot, Slots) ->
-    #slot{action = Action, task = Task} = entry(Slot, Slots),
-    Action =/= none orelse Task =/= none.
 
 %% @doc What is waiting for the slot.
 -spec action(weir_pool:slot(), slots()) -> action().
