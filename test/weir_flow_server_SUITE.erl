@@ -60,7 +60,7 @@ window_holds_in_batches(_Config) ->
     Pid = start(weir_flow_server_batch, #{drain => 1000}),
     Seen = sent_by_all(Pid, 3),
     ?assertEqual(?SENDERS * ?CASTS, length(Seen)),
-    #{largest_batch := Largest} = weir_server:info(Pid),
+    {ok, #{largest_batch := Largest}} = weir_server:info(Pid),
     ?assert(Largest =< ?SENDERS * 3),
     ok = weir_server:stop(Pid).
 
@@ -139,9 +139,12 @@ limit_and_bound(_Config) ->
             [ok = weir_flow:cast(Pid, {a, N}, #{limit => busy, window => 100}) || N <- lists:seq(1, 20)],
             ok = release(Held),
             %% A call while it is full would be refused.
-            eventually(fun() -> maps:get(waiting, weir_server:info(Pid)) =:= 0 end),
+            eventually(fun() ->
+                {ok, #{waiting := Waiting}} = weir_server:info(Pid),
+                Waiting =:= 0
+            end),
             Seen = [N || {{a, N}, _} <- weir_server:call(Pid, seen)],
-            #{handled := #{casts := Handled}, dropped := #{casts := Dropped}} = weir_server:info(Pid),
+            {ok, #{handled := #{casts := Handled}, dropped := #{casts := Dropped}}} = weir_server:info(Pid),
             %% The one that holds it was handled too.
             ?assertEqual({length(Seen) + 1, 20}, {Handled, length(Seen) + Dropped}),
             eventually(fun() -> in_flight(Pid) =:= 0 end),

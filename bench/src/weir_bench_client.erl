@@ -13,7 +13,7 @@ start(Client, #{connections := N} = Options) ->
     await_up(Client, N, erlang:monotonic_time(millisecond) + ?UP_TIMEOUT).
 
 await_up(Client, N, Deadline) ->
-    #{connections := Connections} = weir_memcached:info(Client),
+    {ok, #{connections := Connections}} = weir_memcached:info(Client),
     case length([up || #{phase := up} <- Connections]) of
         N ->
             ok;

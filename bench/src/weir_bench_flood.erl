@@ -257,7 +257,9 @@ sample(Way, Pid) ->
     end.
 
 queued(gen_server, _Pid) -> 0;
-queued({weir_server, _}, Pid) -> maps:get(waiting, weir_server:info(Pid)).
+queued({weir_server, _}, Pid) ->
+    {ok, #{waiting := Waiting}} = weir_server:info(Pid),
+    Waiting.
 
 memory(Samples) ->
     Length = length(Samples),
@@ -273,7 +275,7 @@ settle(Way, Pid, Outcome, Counters) ->
 
 settle(Way, Pid, Outcome, Counters, Deadline) ->
     #{sent := #{casts := Casts}, answered := #{ok := Ok, overload := Overload, lost := 0}} = Outcome,
-    #{handled := Handled, dropped := Dropped, shed := Shed} = weir_server:info(Pid),
+    {ok, #{handled := Handled, dropped := Dropped, shed := Shed}} = weir_server:info(Pid),
     #{calls := HandledCalls, casts := HandledCasts, infos := 0} = Handled,
     #{calls := DroppedCalls, casts := DroppedCasts, infos := 0} = Dropped,
     #{casts := ShedCasts, infos := 0} = Shed,

@@ -35,7 +35,7 @@ up(Client) ->
     length([up || #{phase := up} <- connections(Client)]).
 
 connections(Client) ->
-    #{connections := Connections} = weir_memcached:info(Client),
+    {ok, #{connections := Connections}} = weir_memcached:info(Client),
     Connections.
 
 %% @doc Asks every few milliseconds until the answer is true, or the time (milliseconds) is over.

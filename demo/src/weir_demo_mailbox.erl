@@ -99,9 +99,12 @@ flow(#{window := Window, work := Work} = Sizes) ->
 -spec bounded(sizes()) -> figures().
 bounded(#{max_queue := MaxQueue, work := Work} = Sizes) ->
     {ok, Pid} = weir_server:start(weir_demo_meter, Work, #{max_queue => MaxQueue}),
-    Waiting = fun() -> maps:get(waiting, weir_server:info(Pid)) end,
+    Waiting = fun() ->
+        {ok, #{waiting := N}} = weir_server:info(Pid),
+        N
+    end,
     Figures = flood(Pid, fun weir_server:cast/2, Waiting, Sizes),
-    #{handled := #{casts := Handled}, dropped := #{casts := Dropped}} = weir_server:info(Pid),
+    {ok, #{handled := #{casts := Handled}, dropped := #{casts := Dropped}}} = weir_server:info(Pid),
     ok = weir_server:stop(Pid),
     all_counted(Handled, Figures#{dropped => Dropped}, Sizes).
 

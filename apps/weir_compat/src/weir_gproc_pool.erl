@@ -39,6 +39,8 @@
 %%   trying again and again, and also in a pool of size 0. `false' comes at once when 10,000 wait already.</li>
 %% <li>A worker whose claimer is killed is free again within a second, and at once if somebody waits. In gproc_pool a
 %%   process that watched the claimer did that, one for each claim.</li>
+%% <li>{@link connect_worker/2} under a name that a process has left while it was claimed waits for the end of that
+%%   claim. gproc_pool connected at once.</li>
 %% <li>A worker's name gets the slot in the middle of the longest row of vacant ones also where that row goes over the
 %%   end of a `hash' or `random' pool; gproc_pool was one off there or failed.</li>
 %% <li>{@link add_worker/3} of a name that the pool has is `exists'. In gproc_pool it was `badarg' and left the name in
@@ -141,8 +143,8 @@ remove_worker(Pool, Name) -> change({remove_worker, Pool, Name}).
 %% @doc Connects the calling process under a name, until it disconnects or ends. A process may connect under several
 %% names.
 %%
-%% Raises `badarg' if the pool has no such name, or somebody is connected under it. Cost: a message to a process of the
-%% pool.
+%% Raises `badarg' if the pool has no such name, or somebody is connected under it. If a process has disconnected from
+%% that name while it was claimed, the end of that claim is waited for. Cost: a message to a process of the pool.
 -spec connect_worker(pool(), name()) -> true.
 connect_worker(Pool, Name) ->
     %% A name that is being added may be in the pool before it is in the table. Whoever were picked under it then would

@@ -9,7 +9,7 @@
 %% Crashes. The table belongs to weir_compat_sup, and outlives this process. The next one asks every pool for its names
 %% and brings the table into line, so a change that was under way is done, or has not happened; who asked for it gets an
 %% exit. Counters stay. A pool that was made and not yet entered is stopped. When a pool dies its rows are removed: this
-%% process monitors its supervisor. Picks, claims, connecting and counting need none of this, and go on without.
+%% process monitors its root. Picks, claims, connecting and counting need none of this, and go on without.
 -module(weir_gproc_pool_keeper).
 -behaviour(gen_server).
 
@@ -206,7 +206,7 @@ add(#pool{key = ?POOL_KEY(Pool), names = Names, size = Size} = Row, Name, Slot) 
             failed(Row, Reason)
     end.
 
-%% The pool is gone, or a process of it was killed while it made the change, or somebody else has made changes.
+%% The pool is gone, or was killed while it made the change, or somebody else has made changes.
 failed(_Row, no_pool) ->
     {error, badarg};
 failed(Row, Reason) ->
@@ -230,9 +230,8 @@ remove(#pool{key = ?POOL_KEY(Pool), names = Names} = Row, Name) ->
     delete_name(Row, {Name, Slot}),
     true.
 
-%% By one slot, whatever the slots before it are, as gproc_pool did. If the pool cannot shrink just now, because a
-%% process of it is being restarted, it is larger than the table says until its size changes again, by a slot that is
-%% vacant.
+%% By one slot, whatever the slots before it are, as gproc_pool did. If the pool cannot shrink just now, because
+%% somebody else resizes it, it is larger than the table says until its size changes again, by a slot that is vacant.
 shrink(#pool{key = ?POOL_KEY(Pool), size = Slot, auto_size = true}, Slot) ->
     _ = weir_pool:resize(?WEIR_POOL(Pool), Slot - 1),
     Slot - 1;

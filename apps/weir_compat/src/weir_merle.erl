@@ -21,6 +21,7 @@
 %%     stood behind a line end in it.</li>
 %% <li>Values are read with `binary_to_term''s option `safe': what others stored creates no atoms.</li>
 %% <li>Without flags given, flags are 0; merle took a random number.</li>
+%% <li>{@link getskey/1} of a key that is not there is `undefined', like {@link getkey/1}; merle's was `["END"]'.</li>
 %% <li>{@link stats/1} takes one word; the lines of both are ordered by name.</li>
 %% </ul>
 %% Left out: the forms of merle's functions with a process for a first argument, and `getkeys', which only
@@ -74,13 +75,13 @@ connect(Host, Port) ->
 %% Ends: the first attempt does, with success or with a reason.
 connected(Pid) ->
     case weir_memcached:info(?CLIENT) of
-        #{connections := [#{phase := up}]} ->
+        {ok, #{connections := [#{phase := up}]}} ->
             {ok, Pid};
-        #{connections := [#{reason := Reason}]} ->
+        {ok, #{connections := [#{reason := Reason}]}} ->
             unlink(Pid),
             ok = weir_memcached:stop(?CLIENT),
             {error, Reason};
-        #{} ->
+        {ok, _} ->
             timer:sleep(?POLL),
             connected(Pid)
     end.

@@ -406,7 +406,7 @@ groups(_) ->
     ?assertEqual(ok, weir_erlpool:stop_group(a)),
     pools([none]),
     %% the pools of weir_pool itself are none of these
-    ok = weir_pool:start(other, #{size => 1, worker => {weir_compat_test, start_link, []}, group => a}),
+    ok = weir_pool:start(other, #{size => 1, worker => {weir_compat_test, start_link, []}}),
     ?assertEqual(ok, weir_erlpool:stop_group(a)),
     ?assertMatch({ok, _}, weir_pool:pick(other)),
     ok = weir_pool:stop(other).
@@ -438,16 +438,17 @@ gives_up(_) ->
     ?assertEqual([Other], pids(q)),
     ?assertEqual(ok, weir_erlpool:stop_pool(p)).
 
-%% The supervisor of a pool is killed: the pool is started again.
+%% The root process of a pool is killed: the pool is started again, with new workers.
 killed_pool(_) ->
     ok = weir_erlpool:start_pool(p, [{size, 2}, ?WORKER]),
     Old = pids(p),
-    {error, {already_started, Sup}} = weir_erlpool:start_pool(p, [{size, 2}, ?WORKER]),
-    weir_compat_test:kill(Sup),
+    {error, {already_started, Root}} = weir_erlpool:start_pool(p, [{size, 2}, ?WORKER]),
+    weir_compat_test:kill(Root),
     weir_compat_test:until(fun() ->
         Pids = pids(p),
         is_list(Pids) andalso length(Pids -- Old) =:= 2
     end),
+    ?assertEqual([false, false], lists:map(fun is_process_alive/1, Old)),
     ?assertEqual(ok, weir_erlpool:stop_pool(p)).
 
 restart_types(_) ->

@@ -816,16 +816,25 @@ killed_worker(_) ->
     release(Second),
     ?assertEqual({true, New}, weir_gproc_pool:claim(p, fun(_, Worker) -> Worker end)).
 
-%% Who has claimed it keeps it; nobody gets it any more; its name can be used by another.
+%% Who has claimed it keeps it; nobody gets it any more; its name can be used by another, who waits for the end of the
+%% claim. Nobody else connects under the name meanwhile.
 disconnected_while_claimed(_) ->
     [Pid] = pool(p, claim, [], [a]),
     First = hold(p),
     Pid = held(First),
     true = weir_compat_test:run(Pid, fun() -> weir_gproc_pool:disconnect_worker(p, a) end),
     ?assertEqual(false, weir_gproc_pool:claim(p, fun(_, _) -> ok end)),
-    New = connect(p, a),
-    weir_compat_test:until(fun() -> weir_gproc_pool:claim(p, fun(_, Worker) -> Worker end) =:= {true, New} end),
+    New = weir_compat_test:member(),
+    Connect = fun() -> weir_gproc_pool:connect_worker(p, a) end,
+    {Connecting, Monitor} = spawn_monitor(fun() -> exit(weir_compat_test:run(New, Connect)) end),
+    weir_compat_test:until(fun() -> process_info(New, current_function) =:= {current_function, {gen, do_call, 4}} end),
+    ?assertRaised(badarg, weir_compat_test:run(weir_compat_test:member(), Connect)),
+    ?assertEqual(false, weir_gproc_pool:claim(p, fun(_, _) -> ok end)),
+    ?assert(is_process_alive(Connecting)),
     release(First),
+    receive
+        {'DOWN', Monitor, process, Connecting, Result} -> ?assertEqual(true, Result)
+    end,
     ?assertEqual({true, New}, weir_gproc_pool:claim(p, fun(_, Worker) -> Worker end)).
 
 wrong_claims(_) ->

@@ -154,7 +154,7 @@ stop(Client) ->
 %% @doc The counters of {@link weir_memcached_counters:fields/0}, and for each connection its process, its
 %% phase (`waiting', `connecting' or `up'), how many requests are unanswered and, while it cannot connect, the
 %% reason why. Cost: one call for each connection.
--spec info(client()) -> #{atom() => term()}.
+-spec info(client()) -> {ok, #{atom() => term()}}.
 info(Client) ->
     #config{pool = Pool, counters = Counters} = weir_memcached_ask:config(Client),
     Conns =
@@ -162,7 +162,7 @@ info(Client) ->
             {ok, Workers} -> [Info || {_Slot, Conn} <- Workers, #{} = Info <- [weir_memcached_conn:info(Conn)]];
             {error, no_pool} -> []
         end,
-    (weir_memcached_counters:read(Counters))#{connections => Conns}.
+    {ok, (weir_memcached_counters:read(Counters))#{connections => Conns}}.
 
 %% Reading
 

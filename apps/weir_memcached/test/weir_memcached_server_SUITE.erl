@@ -836,7 +836,7 @@ unknown_client(_) ->
 info(Config) ->
     C = client(?FUNCTION_NAME, Config, #{connections => 3}),
     [ok = weir_memcached:set(C, integer_to_binary(N), N) || N <- lists:seq(1, 9)],
-    #{connections := Connections} = Info = weir_memcached:info(C),
+    {ok, #{connections := Connections} = Info} = weir_memcached:info(C),
     ?assertEqual(
         lists:sort([connections | [Name || {Name, _, _, _} <- weir_memcached_counters:fields()]]),
         lists:sort(maps:keys(Info))

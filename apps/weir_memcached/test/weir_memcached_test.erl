@@ -91,7 +91,7 @@ up(Client) ->
 -spec connections(weir_memcached:client()) -> [map()].
 connections(Client) ->
     try
-        #{connections := Connections} = weir_memcached:info(Client),
+        {ok, #{connections := Connections}} = weir_memcached:info(Client),
         Connections
     catch
         _:_ -> []
@@ -99,7 +99,8 @@ connections(Client) ->
 
 -spec counters(weir_memcached:client()) -> map().
 counters(Client) ->
-    maps:remove(connections, weir_memcached:info(Client)).
+    {ok, Info} = weir_memcached:info(Client),
+    maps:remove(connections, Info).
 
 %% Has the reports with a label sent to this process as {logged, Id, Report}.
 -spec watch_log(Id :: atom(), Label :: term()) -> ok.

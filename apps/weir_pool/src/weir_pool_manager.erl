@@ -217,10 +217,12 @@ tell_opener(Result, #state{opener = Opener}) ->
     {reply, term(), #state{}} | {noreply, #state{}}.
 %% As a supervisor answers, for `supervisor:which_children/1' and the release handler.
 handle_call(which_children, _From, #state{slots = Slots} = State) ->
-    {reply, [{Role, Sup, supervisor, [weir_pool_slot_sup]} || {Sup, Role} <- weir_pool_slots:sups(Slots)], State};
+    #pool{queue = Queue} = weir_pool_slots:pool(Slots),
+    Sups = [{Role, Sup, supervisor, [weir_pool_slot_sup]} || {Sup, Role} <- weir_pool_slots:sups(Slots)],
+    {reply, [{queue, Queue, worker, [weir_pool_queue]} | Sups], State};
 handle_call(count_children, _From, #state{slots = Slots} = State) ->
     N = length(weir_pool_slots:sups(Slots)),
-    {reply, [{specs, 1}, {active, N}, {supervisors, N}, {workers, 0}], State};
+    {reply, [{specs, N + 1}, {active, N + 1}, {supervisors, N}, {workers, 1}], State};
 handle_call(_Request, _From, #state{phase = Phase} = State) when Phase =/= open ->
     {reply, {error, no_pool}, State};
 handle_call({resize, Size, Timeout}, From, #state{names = Names} = State) ->
@@ -469,6 +471,8 @@ terminate(_Reason, #state{name = Name, conf = Conf, slots = Slots} = State) ->
     %% So that whoever holds a claim is told that it is over.
     lists:foreach(fun({Slot, _}) -> weir_pool_word:vacate(Pool, Slot) end, weir_pool_slots:filled(Slots)),
     ok = stop_sups([Sup || {Sup, _} <- weir_pool_slots:sups(Slots)], Conf),
+    %% Of workers, not of those who connected themselves: one that has outlived its supervisor, which somebody has killed.
+    _ = [exit(Worker, kill) || Conf#conf.worker =/= none, {_, Worker} <- weir_pool_slots:filled(Slots)],
     true = exit(Queue, shutdown),
     try
         weir_pool_registry:unregister(Name, Base)

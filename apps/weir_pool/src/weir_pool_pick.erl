@@ -206,9 +206,13 @@ least_loaded(Form, Slot, Left, Probes, Least, #pool{size = Size} = Pool) ->
         Pid ->
             case weir_pool_call:calls(Pool, Slot) of
                 Calls when Calls =< 0 -> found(Form, Slot, Pid);
-                Calls -> least_loaded(Form, Next, Left - 1, Probes - 1, min({Calls, Slot, Pid}, Least), Pool)
+                Calls -> least_loaded(Form, Next, Left - 1, Probes - 1, less({Calls, Slot, Pid}, Least), Pool)
             end
     end.
+
+%% Of equals the first, since the search begins anywhere.
+less({Calls, _, _}, {Least, _, _} = Before) when Least =< Calls -> Before;
+less(This, _MoreOrNone) -> This.
 
 %% The filled slots, for one who has drawn in vain.
 live(Pool) ->

@@ -230,9 +230,14 @@ erase(Pools) ->
     _ = eraser(Pools),
     ok.
 
+%% It goes on when the application is stopped: whoever has the application's group leader is killed then.
 eraser(Pools) ->
     {_, Monitor} = spawn_opt(
-        fun() -> lists:foreach(fun erase_pool/1, Pools) end, [{priority, low}, {monitor, [{tag, erased}]}]
+        fun() ->
+            true = group_leader(whereis(init), self()),
+            lists:foreach(fun erase_pool/1, Pools)
+        end,
+        [{priority, low}, {monitor, [{tag, erased}]}]
     ),
     Monitor.
 

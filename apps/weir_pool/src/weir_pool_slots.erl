@@ -31,7 +31,7 @@
     none
     | retire
     | {swap, Spare :: pid(), Worker :: pid(), fun((ok | {error, term()}) -> ok)}
-    | leave
+    | {leave, Left :: pid()}
     | drain
     | draining.
 %% What is done with a slot when it is nobody's: stop its worker for good; put the worker of that supervisor in, and say
@@ -169,8 +169,7 @@ fill(Slot, Pid, #slots{pool = Pool} = Slots) ->
     ok = weir_pool_terms:fill(Pool, Slot, Pid),
     ok = weir_pool_word:occupy(Pool, Slot),
     ok = weir_pool_queue:wake(Pool),
-    Monitor = erlang:monitor(process, Pid, [{tag, {down, Slot}}]),
-    put_entry(Slot, Entry#slot{worker = Pid, monitor = Monitor, filled = true}, Slots).
+    put_entry(Slot, monitored(Slot, Pid, Entry), Slots).
 
 %% Leaves a slot without a worker. Whoever has claimed it has nothing any more.
 empty(Slot, #slots{pool = Pool} = Slots) ->
@@ -205,13 +204,19 @@ clear_stale(#slots{stale = Stale, pool = Pool} = Slots) ->
 
 %% ---------------------------------------------------------------- processes that connect themselves
 
-%% @doc Connects a process, now or when the claim of its predecessor in the slot has ended.
+%% @doc Connects a process, now or when the claim of its predecessor in the slot has ended. One that connects again while
+%% it is claimed is back at once, and still claimed.
 -spec connect(weir_pool:slot(), pid(), gen_server:from(), slots()) -> slots().
-connect(Slot, Pid, From, Slots) ->
+connect(Slot, Pid, From, #slots{pool = Pool} = Slots) ->
     case entry(Slot, Slots) of
-        #slot{action = leave, next = none} = Entry ->
+        #slot{action = {leave, Pid}, next = none} = Entry ->
+            ok = weir_pool_terms:fill(Pool, Slot, Pid),
+            Back = keep(Slot, put_entry(Slot, monitored(Slot, Pid, Entry), Slots)),
+            gen_server:reply(From, {ok, Slot}),
+            Back;
+        #slot{action = {leave, _}, next = none} = Entry ->
             put_entry(Slot, Entry#slot{next = {Pid, From}}, Slots);
-        #slot{action = leave, next = {Other, _}} ->
+        #slot{action = {leave, _}, next = {Other, _}} ->
             gen_server:reply(From, {error, {connected, Other}}),
             Slots;
         _ ->
@@ -223,8 +228,9 @@ connect(Slot, Pid, From, Slots) ->
 %% @doc Takes a process out of its slot. Whoever has claimed it keeps it, and the slot with it.
 -spec disconnect(weir_pool:slot(), slots()) -> slots().
 disconnect(Slot, #slots{pool = Pool} = Slots) ->
+    #slot{worker = Pid} = Entry = entry(Slot, Slots),
     ok = weir_pool_terms:vacate(Pool, Slot),
-    take_out(Slot, leave, put_entry(Slot, unmonitored(entry(Slot, Slots)), Slots)).
+    take_out(Slot, {leave, Pid}, put_entry(Slot, unmonitored(Entry), Slots)).
 
 %% ---------------------------------------------------------------- taking slots out of use
 
@@ -285,7 +291,7 @@ act(Slot, #slots{pool = Pool} = Slots) ->
             put_entry(Slot, Entry#slot{action = draining}, Slots);
         #slot{action = draining} ->
             Slots;
-        #slot{action = leave, next = Next} = Entry ->
+        #slot{action = {leave, _Pid}, next = Next} = Entry ->
             ok = weir_pool_word:vacate(Pool, Slot),
             Left = put_entry(Slot, Entry#slot{action = none, next = none}, Slots),
             case Next of
@@ -399,6 +405,10 @@ entry(Slot, #slots{map = Map}) ->
     end.
 
 put_entry(Slot, Entry, #slots{map = Map} = Slots) -> Slots#slots{map = Map#{Slot => Entry}}.
+
+monitored(Slot, Pid, Entry) ->
+    Monitor = erlang:monitor(process, Pid, [{tag, {down, Slot}}]),
+    Entry#slot{worker = Pid, monitor = Monitor, filled = true}.
 
 %% The entry without its worker, at whom nobody is looking any more.
 unmonitored(#slot{monitor = undefined} = Entry) ->

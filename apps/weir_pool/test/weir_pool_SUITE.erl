@@ -11,6 +11,7 @@
     a_name_is_taken_once/1,
     a_name_is_taken_while_its_pool_starts/1,
     bad_options/1,
+    options_may_be_a_keyword_list/1,
     option_limits/1,
     needs_the_application/1,
     a_worker_that_cannot_start/1,
@@ -20,7 +21,9 @@
     a_slow_pool_holds_up_nobody/1,
     starter_killed/1,
     pool_killed_during_its_start/1,
+    pool_killed_during_a_linked_start/1,
     stop_during_start/1,
+    stop_during_a_start_that_hangs/1,
     stop_waits_for_slow_workers_with_the_pool_closed/1,
     under_a_supervisor/1,
     stop_under_a_supervisor/1,
@@ -34,8 +37,8 @@
 ]).
 
 -import(weir_pool_test_lib, [
-    eventually/1, kill/1, await_down/1, sup/1, slots/1, workers/1, settled/2, start_parent/1, opts/1, script/2,
-    start_blocked/2, stop_parent/1, nothing_left/0, nothing_left_soon/0, messages_of_pools/0, result/1
+    eventually/1, kill/1, kill_manager/1, await_down/1, manager/1, slots/1, workers/1, settled/2, start_parent/1,
+    opts/1, script/2, start_blocked/2, stop_parent/1, leftovers/0, nothing_left_soon/0, messages_of_pools/0, result/1
 ]).
 
 -define(WORKER, {weir_pool_test_worker, start_link, []}).
@@ -49,6 +52,7 @@ all() ->
         a_name_is_taken_once,
         a_name_is_taken_while_its_pool_starts,
         bad_options,
+        options_may_be_a_keyword_list,
         option_limits,
         needs_the_application,
         a_worker_that_cannot_start,
@@ -58,7 +62,9 @@ all() ->
         a_slow_pool_holds_up_nobody,
         starter_killed,
         pool_killed_during_its_start,
+        pool_killed_during_a_linked_start,
         stop_during_start,
+        stop_during_a_start_that_hangs,
         stop_waits_for_slow_workers_with_the_pool_closed,
         under_a_supervisor,
         stop_under_a_supervisor,
@@ -79,6 +85,11 @@ init_per_testcase(_Case, Config) -> weir_pool_test_lib:setup(Config).
 
 end_per_testcase(_Case, _Config) -> weir_pool_test_lib:teardown().
 
+%% What was stopped, or could not start, is gone when whoever asked is told; slot terms are erased in the background.
+gone() ->
+    ?assertEqual([], [Left || Left <- leftovers(), not is_integer(Left)]),
+    nothing_left_soon().
+
 starts_and_stops(_Config) ->
     ?assertEqual({error, no_pool}, weir_pool:pick(p)),
     ?assertEqual(ok, weir_pool:start(p, opts(3))),
@@ -89,7 +100,7 @@ starts_and_stops(_Config) ->
     ?assert(lists:member(Keyed, workers(p))),
     ?assertEqual(ok, weir_pool:stop(p)),
     ?assertNot(is_process_alive(Pid)),
-    nothing_left(),
+    gone(),
     ?assertEqual({error, no_pool}, weir_pool:pick(p)),
     ?assertEqual({error, no_pool}, weir_pool:pick(p, key)),
     ?assertEqual({error, no_pool}, weir_pool:info(p)),
@@ -97,7 +108,7 @@ starts_and_stops(_Config) ->
     ?assertEqual(ok, weir_pool:start(p, opts(2))),
     ?assert(settled(p, 2)),
     ?assertEqual(ok, weir_pool:stop(p)),
-    nothing_left().
+    gone().
 
 names_are_any_term(_Config) ->
     Names = [p, '_', '$1', 1, 1.0, "p", <<"p">>, {weir_memcached, default}, self(), make_ref(), [], #{a => 1}, {p, 1}],
@@ -105,16 +116,16 @@ names_are_any_term(_Config) ->
     Pids = [Pid || Name <- Names, {ok, Pid} <- [weir_pool:pick(Name)]],
     ?assertEqual(length(Names), length(lists:usort(Pids))),
     [?assertEqual(ok, weir_pool:stop(Name)) || Name <- Names],
-    nothing_left().
+    gone().
 
 a_name_is_taken_once(_Config) ->
     ok = weir_pool:start(p, opts(1)),
-    Before = {sup(p), workers(p)},
+    Before = {manager(p), workers(p)},
     ?assertEqual({error, already_started}, weir_pool:start(p, opts(2))),
     ?assertEqual({error, already_started}, weir_pool:start_link(p, opts(2))),
     Parent = start_parent({#{}, []}),
     ?assertMatch({error, {already_started, _Child}}, supervisor:start_child(Parent, weir_pool:child_spec(p, opts(2)))),
-    ?assertEqual(Before, {sup(p), workers(p)}),
+    ?assertEqual(Before, {manager(p), workers(p)}),
     exit(Parent, kill),
     ok = weir_pool:stop(p).
 
@@ -148,9 +159,21 @@ bad_options(_Config) ->
     ],
     ?assertEqual({error, {missing_option, size}}, weir_pool:start(p, maps:remove(size, Good))),
     ?assertEqual({error, {bad_option, period, 0}}, weir_pool:start(p, #{period => 0})),
-    ?assertError(badarg, weir_pool:start(p, [{size, 1}, {worker, ?WORKER}])),
+    ?assertEqual({error, {missing_option, worker}}, weir_pool:start(p, maps:remove(worker, Good))),
+    ?assertEqual({error, {bad_option, period, 0}}, weir_pool:start(p, [{size, 1}, {worker, ?WORKER}, {period, 0}])),
+    ?assertError(badarg, weir_pool:start(p, [{size, 1} | {worker, ?WORKER}])),
+    ?assertError(badarg, weir_pool:start_link(p, [size])),
     ?assertError(badarg, weir_pool:start_link(p, 1)),
-    nothing_left().
+    gone().
+
+options_may_be_a_keyword_list(_Config) ->
+    ?assertEqual(ok, weir_pool:start(p, [{size, 2}, {worker, ?WORKER}])),
+    ?assert(settled(p, 2)),
+    {ok, _} = weir_pool:start_link(q, [{size, 1}, {worker, ?WORKER}, {size, 3}]),
+    ?assert(settled(q, 1)),
+    process_flag(trap_exit, true),
+    [ok = weir_pool:stop(Name) || Name <- [p, q]],
+    gone().
 
 option_limits(_Config) ->
     Good = opts(1),
@@ -184,7 +207,7 @@ a_worker_that_cannot_start(_Config) ->
         end
     end,
     ?assertEqual({error, {start_failed, 3, enough}}, weir_pool:start(p, script(5, Script))),
-    nothing_left(),
+    gone(),
     ?assertEqual(3, counters:get(Count, 1)),
     %% The same name is free at once.
     ?assertEqual(ok, weir_pool:start(p, script(5, Script))),
@@ -209,13 +232,13 @@ start_functions_that_fail(_Config) ->
         {error, {start_failed, 1, {exception, error, undef, _}}},
         weir_pool:start(p, #{size => 1, worker => {no_such_module, f, []}})
     ),
-    nothing_left().
+    gone().
 
 a_linked_start_that_fails(_Config) ->
     process_flag(trap_exit, true),
     Fail = fun() -> {error, no} end,
     ?assertEqual({error, {start_failed, 1, no}}, weir_pool:start_link(p, script(1, Fail))),
-    nothing_left(),
+    gone(),
     ok = weir_pool:start(p, opts(1)),
     ?assertEqual({error, already_started}, weir_pool:start_link(p, opts(1))),
     ok = weir_pool:stop(p),
@@ -255,10 +278,39 @@ starter_killed(_Config) ->
     eventually(fun() -> settled(p, 1) end),
     ok = weir_pool:stop(p).
 
+%% Whoever starts it is told. The supervisor of all pools starts it once more, like any pool whose manager is killed.
 pool_killed_during_its_start(_Config) ->
     {Starter, Sup} = start_blocked(p, 1),
-    kill(sup(p)),
+    kill(manager(p)),
     %% `noproc' if it was killed before the starter could monitor it.
+    ?assert(lists:member(result(Starter), [{error, {pool_down, killed}}, {error, {pool_down, noproc}}])),
+    Next =
+        receive
+            {blocked, Another} -> Another
+        end,
+    [Blocked ! go || Blocked <- [Sup, Next]],
+    await_down(Sup),
+    eventually(fun() -> settled(p, 1) end),
+    ok = weir_pool:stop(p),
+    gone().
+
+pool_killed_during_a_linked_start(_Config) ->
+    Test = self(),
+    Script = fun() ->
+        Test ! {blocked, self()},
+        receive
+            go -> start
+        end
+    end,
+    {Starter, _} = spawn_monitor(fun() ->
+        process_flag(trap_exit, true),
+        exit({result, weir_pool:start_link(p, script(1, Script))})
+    end),
+    Sup =
+        receive
+            {blocked, Blocked} -> Blocked
+        end,
+    kill(manager(p)),
     ?assert(lists:member(result(Starter), [{error, {pool_down, killed}}, {error, {pool_down, noproc}}])),
     Sup ! go,
     nothing_left_soon().
@@ -270,8 +322,27 @@ stop_during_start(_Config) ->
     Sup ! go,
     ?assertEqual(ok, result(Stopper)),
     %% The pool may have been complete by then, or not.
-    ?assert(lists:member(result(Starter), [ok | [{error, {pool_down, Reason}} || Reason <- [normal, noproc]]])),
-    nothing_left().
+    ?assert(lists:member(result(Starter), [ok | [{error, {pool_down, Reason}} || Reason <- [shutdown, noproc]]])),
+    gone().
+
+%% A start that does not end is not waited for any longer than a worker that does not stop, and some seconds.
+stop_during_a_start_that_hangs(_Config) ->
+    Test = self(),
+    Script = fun() ->
+        Test ! {blocked, self()},
+        receive
+            never -> start
+        end
+    end,
+    {Starter, _} = spawn_monitor(fun() ->
+        exit({result, weir_pool:start(p, (script(1, Script))#{shutdown => brutal_kill})})
+    end),
+    receive
+        {blocked, _} -> ok
+    end,
+    ?assertEqual(ok, weir_pool:stop(p)),
+    ?assertEqual({error, {pool_down, shutdown}}, result(Starter)),
+    gone().
 
 stop_waits_for_slow_workers_with_the_pool_closed(_Config) ->
     ok = weir_pool:start(p, #{size => 1, worker => {weir_pool_test_worker, start_stubborn, []}, shutdown => infinity}),
@@ -283,16 +354,18 @@ stop_waits_for_slow_workers_with_the_pool_closed(_Config) ->
     ?assertEqual({error, already_started}, weir_pool:start(p, opts(1))),
     exit(Worker, kill),
     ?assertEqual(ok, result(Stopper)),
-    nothing_left().
+    gone().
 
 under_a_supervisor(_Config) ->
     Spec = weir_pool:child_spec(p, opts(2)),
     ?assertEqual(ok, supervisor:check_childspecs([Spec])),
     Parent = start_parent({#{}, [Spec]}),
-    ?assertMatch([{{weir_pool, p}, _, supervisor, [weir_pool_pool_sup]}], supervisor:which_children(Parent)),
+    ?assertMatch([{{weir_pool, p}, _, supervisor, [weir_pool_manager]}], supervisor:which_children(Parent)),
     ?assert(settled(p, 2)),
-    kill(sup(p)),
-    eventually(fun() -> settled(p, 2) end),
+    Before = workers(p),
+    kill_manager(p),
+    ?assert(settled(p, 2)),
+    ?assertEqual(Before, Before -- workers(p)),
     stop_parent(Parent),
     nothing_left_soon().
 
@@ -321,10 +394,15 @@ stop_under_simple_one_for_one(_Config) ->
     nothing_left_soon().
 
 stop_linked_to_a_plain_process(_Config) ->
-    {ok, Sup} = weir_pool:start_link(p, opts(1)),
+    process_flag(trap_exit, true),
+    {ok, Manager} = weir_pool:start_link(p, opts(1)),
+    ?assertEqual(Manager, manager(p)),
     ?assertEqual(ok, weir_pool:stop(p)),
-    ?assertNot(is_process_alive(Sup)),
-    nothing_left().
+    ?assertNot(is_process_alive(Manager)),
+    receive
+        {'EXIT', Manager, Reason} -> ?assertEqual(shutdown, Reason)
+    end,
+    gone().
 
 parent_stops(_Config) ->
     Owner = spawn(fun() ->
@@ -347,22 +425,22 @@ intensity_is_exact(_Config) ->
         end
      || _ <- [1, 2, 3]
     ],
-    Sup = sup(p),
+    Manager = manager(p),
     kill(hd(workers(p))),
-    await_down(Sup),
+    await_down(Manager),
     nothing_left_soon(),
     ?assertEqual({error, no_pool}, weir_pool:pick(p)),
     ok = weir_pool:start(p, (opts(2))#{intensity => 0}),
-    Sup0 = sup(p),
+    Manager0 = manager(p),
     kill(hd(workers(p))),
-    await_down(Sup0),
+    await_down(Manager0),
     nothing_left_soon().
 
 giving_up_under_a_supervisor(_Config) ->
     Parent = start_parent({#{}, [weir_pool:child_spec(p, (opts(2))#{intensity => 0})]}),
-    Sup = sup(p),
+    Manager = manager(p),
     kill(hd(workers(p))),
-    await_down(Sup),
+    await_down(Manager),
     eventually(fun() -> settled(p, 2) end),
     stop_parent(Parent),
     nothing_left_soon().
@@ -376,10 +454,10 @@ giving_up_when_workers_cannot_restart(_Config) ->
         end
     end,
     ok = weir_pool:start(p, (script(2, Script))#{intensity => 5}),
-    Sup = sup(p),
+    Manager = manager(p),
     atomics:put(Broken, 1, 1),
     kill(hd(workers(p))),
-    await_down(Sup),
+    await_down(Manager),
     nothing_left_soon().
 
 restart_and_shutdown_options(_Config) ->
@@ -397,4 +475,4 @@ restart_and_shutdown_options(_Config) ->
     ok = weir_pool:start(brutal, #{size => 3, worker => Stubborn, shutdown => brutal_kill}),
     ok = weir_pool:start(hasty, #{size => 3, worker => Stubborn, shutdown => 1}),
     [ok = weir_pool:stop(Name) || Name <- [temporary, transient, brutal, hasty]],
-    nothing_left().
+    gone().

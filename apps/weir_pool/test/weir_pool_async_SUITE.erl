@@ -9,32 +9,36 @@
 -export([
     starts_all_at_once/1,
     a_start_that_hangs_holds_up_nobody/1,
+    a_start_that_hangs_is_replaced/1,
     backend_down/1,
     a_failed_start_waits/1,
+    starts_that_fail_are_reported_less_and_less_often/1,
     delays/1,
     delays_are_spread/1,
     workers_that_die_again_and_again/1,
     a_worker_that_is_slow_to_stop_holds_up_nobody/1,
     ignored_and_temporary_workers/1,
     stop_while_starting/1,
-    keeper_killed_while_starting/1,
+    manager_killed_while_starting/1,
     slot_supervisors_killed_while_starting/1,
-    starters_killed_while_starting/1,
-    workers_supervisor_killed_while_starting/1,
     slot_supervisor_killed/1,
-    a_worker_that_outlives_its_supervisor/1,
+    a_worker_that_outlives_its_supervisor_is_followed_by_another/1,
     size_changed_while_starting/1,
     intensity_is_refused/1,
     everything_is_killed/1
 ]).
 
 -import(weir_pool_test_lib, [
-    eventually/1, kill/1, await_down/1, manager/1, workers_sup/1, slots/1, workers/1, settled/2, nothing_left/0
+    eventually/1, kill/1, kill_manager/1, await_down/1, slots/1, workers/1, settled/2, leftovers/0, nothing_left_soon/0
 ]).
 -import(weir_pool_life_lib, [
-    pool/2, script/2, slot_script/2, gated/1, await_blocked/1, go/2, slot_sups/1, starters/1, settle/2, entry/2,
-    run/1, result/1, pickers/2, stop_pickers/1
+    pool/2, script/2, slot_script/2, gated/1, await_blocked/1, go/2, slot_sup/2, slot_sups/1, settle/2, run/1,
+    result/1, pickers/2, stop_pickers/1
 ]).
+
+%% Where the state of a slot's supervisor has its worker, and the starts that did not last.
+-define(SUP_WORKER, 7).
+-define(SUP_ATTEMPTS, 10).
 
 suite() -> [{timetrap, {seconds, 120}}].
 
@@ -42,20 +46,20 @@ all() ->
     [
         starts_all_at_once,
         a_start_that_hangs_holds_up_nobody,
+        a_start_that_hangs_is_replaced,
         backend_down,
         a_failed_start_waits,
+        starts_that_fail_are_reported_less_and_less_often,
         delays,
         delays_are_spread,
         workers_that_die_again_and_again,
         a_worker_that_is_slow_to_stop_holds_up_nobody,
         ignored_and_temporary_workers,
         stop_while_starting,
-        keeper_killed_while_starting,
+        manager_killed_while_starting,
         slot_supervisors_killed_while_starting,
-        starters_killed_while_starting,
-        workers_supervisor_killed_while_starting,
         slot_supervisor_killed,
-        a_worker_that_outlives_its_supervisor,
+        a_worker_that_outlives_its_supervisor_is_followed_by_another,
         size_changed_while_starting,
         intensity_is_refused,
         everything_is_killed
@@ -112,10 +116,27 @@ a_start_that_hangs_holds_up_nobody(_Config) ->
     Replacer = run(fun() -> weir_pool:replace(p, 2) end),
     go(await_blocked(1), start),
     ?assertEqual(ok, result(Replacer)),
-    ?assertEqual({error, replacing}, weir_pool:replace(p, 1)),
     ?assertMatch([undefined, _, _], slots(p)),
     go([First], start),
     settle(p, 3),
+    ok = weir_pool:stop(p).
+
+%% A worker that is started beside one that does not come takes the slot; the other, if it comes after all, is stopped.
+a_start_that_hangs_is_replaced(_Config) ->
+    ok = weir_pool:start(p, gated_pool(2)),
+    [First, Second] = lists:keysort(2, await_blocked(2)),
+    go([Second], start),
+    Replacer = run(fun() -> weir_pool:replace(p, 1) end),
+    Spare = await_blocked(1),
+    ?assertEqual({error, replacing}, weir_pool:replace(p, 1)),
+    go(Spare, start),
+    ?assertEqual(ok, result(Replacer)),
+    eventually(fun() -> settled(p, 2) end),
+    Before = slots(p),
+    go([First], start),
+    await_down(element(1, First)),
+    settle(p, 2),
+    ?assertEqual(Before, slots(p)),
     ok = weir_pool:stop(p).
 
 %% A failed start ends nothing (poolboy's issues 72, 122 to 124; worker_pool's 158).
@@ -148,35 +169,76 @@ backend_down(_Config) ->
 a_failed_start_waits(_Config) ->
     {Up, Tries, Script} = backend(),
     ok = weir_pool:start(p, (async(script(4, Script)))#{backoff => {3600000, 3600000}}),
-    All = [1, 2, 3, 4],
-    Waiting = fun() -> [Slot || Slot <- All, {{later, _}, none, none} <- [entry(p, Slot)]] =:= All end,
-    eventually(Waiting),
+    eventually(fun() -> lists:usort(attempts(p, [1, 2, 3, 4])) =:= [{undefined, 2}] end),
     ?assertEqual(4, counters:get(Tries, 1)),
-    %% The delays that are set are those that were wanted.
-    [
-        begin
-            {{later, Timer}, _, _} = entry(p, Slot),
-            Left = erlang:read_timer(Timer),
-            ?assert(Left > 1000000 andalso Left =< 3600000)
-        end
-     || Slot <- All
-    ],
     %% Somebody asks for a worker now, and again.
     ?assertEqual({error, {start_failed, 2, down}}, weir_pool:replace(p, 2)),
     ?assertEqual(5, counters:get(Tries, 1)),
-    eventually(Waiting),
+    ?assertMatch({ok, #{live := 0, vacant := 4, start_failures := 5}}, weir_pool:info(p)),
     atomics:put(Up, 1, 1),
     ?assertEqual(ok, weir_pool:replace(p, 2)),
     ?assertMatch([undefined, Pid, undefined, undefined] when is_pid(Pid), slots(p)),
+    ?assertEqual(6, counters:get(Tries, 1)),
     %% A worker that dies for the first time is started again at once; the next time it waits.
+    [First] = workers(p),
+    kill(First),
+    eventually(fun() -> [Pid || Pid <- workers(p), Pid =/= First] =/= [] end),
+    ?assertEqual(7, counters:get(Tries, 1)),
     kill(hd(workers(p))),
-    eventually(fun() -> counters:get(Tries, 1) =:= 7 orelse Waiting() end),
-    %% A keeper that comes after this one tries again.
-    Before = counters:get(Tries, 1),
-    kill(manager(p)),
+    eventually(fun() -> [{Worker, _}] = attempts(p, [2]), Worker =:= undefined end),
+    eventually(fun() -> slots(p) =:= [undefined, undefined, undefined, undefined] end),
+    ?assertEqual(7, counters:get(Tries, 1)),
+    %% A manager that comes after this one tries again, and remembers nothing.
+    kill_manager(p),
     settle(p, 4),
-    ?assert(counters:get(Tries, 1) >= Before + 3),
+    ?assertEqual(11, counters:get(Tries, 1)),
     ok = weir_pool:stop(p).
+
+%% What the supervisors of slots have, and how many starts they count that did not last, the next one included.
+attempts(Name, Slots) ->
+    [
+        {element(?SUP_WORKER, State), element(?SUP_ATTEMPTS, State)}
+     || Slot <- Slots, State <- [sys:get_state(slot_sup(Name, Slot))]
+    ].
+
+%% The first, the second, the fourth and so on of those in a row, which ends when a start succeeds.
+starts_that_fail_are_reported_less_and_less_often(Config) ->
+    ok = weir_pool_test_lib:loud(Config),
+    try
+        report_starts_that_fail()
+    after
+        weir_pool_test_lib:quiet([])
+    end.
+
+report_starts_that_fail() ->
+    ok = weir_pool_test_lib:report_to(self()),
+    {Up, Tries, Script} = backend(),
+    ok = weir_pool:start(p, async(script(1, Script))),
+    eventually(fun() -> {ok, #{start_failures := Failures}} = weir_pool:info(p), Failures >= 20 end),
+    ?assertMatch({ok, #{start_error := {1, down}, live := 0}}, weir_pool:info(p)),
+    atomics:put(Up, 1, 1),
+    settle(p, 1),
+    {ok, #{start_failures := Failures, start_error := {1, down}}} = weir_pool:info(p),
+    ?assertEqual(counters:get(Tries, 1) - 1, Failures),
+    Due = [N || N <- [1 bsl I || I <- lists:seq(0, 20)], N =< Failures],
+    ?assertEqual(Due, lists:sort([in_a_row() || _ <- Due])),
+    %% Nothing else was told of before the next thing that is, and another row begins.
+    atomics:put(Up, 1, 0),
+    [Worker] = workers(p),
+    kill(Worker),
+    receive
+        {report, Report} -> ?assertMatch(#{weir_pool := worker_down, pool := p, slot := 1, worker := Worker}, Report)
+    end,
+    ?assertEqual([1, 2, 4], lists:sort([in_a_row() || _ <- [1, 2, 4]])),
+    ok = weir_pool:stop(p).
+
+%% The next report, which must be of a start that failed.
+in_a_row() ->
+    receive
+        {report, Report} ->
+            ?assertMatch(#{weir_pool := start_failed, pool := p, slot := 1, reason := down}, Report),
+            maps:get(in_a_row, Report)
+    end.
 
 delays(_Config) ->
     Property = ?FORALL(
@@ -184,15 +246,15 @@ delays(_Config) ->
         {range(0, 80), pos_integer(), non_neg_integer()},
         begin
             Max = Min + More,
-            Delay = weir_pool_backoff:delay(Attempts, {Min, Max}),
+            Delay = weir_pool_slot_sup:delay(Attempts, {Min, Max}),
             Full = full(Attempts, Min, Max),
             Delay =< Full andalso 2 * Delay >= Full - 1 andalso (Attempts =:= 0 orelse Delay > 0)
         end
     ),
     ?assert(proper:quickcheck(Property, [{numtests, 2000}, quiet])),
-    ?assertEqual(0, weir_pool_backoff:delay(0, {100, 30000})),
-    ?assertEqual(1, weir_pool_backoff:delay(1, {1, 1})),
-    ?assert(weir_pool_backoff:delay(1000000, {4294967295, 4294967295}) =< 4294967295).
+    ?assertEqual(0, weir_pool_slot_sup:delay(0, {100, 30000})),
+    ?assertEqual(1, weir_pool_slot_sup:delay(1, {1, 1})),
+    ?assert(weir_pool_slot_sup:delay(1000000, {4294967295, 4294967295}) =< 4294967295).
 
 %% Doubled each time.
 full(0, _Min, _Max) -> 0;
@@ -200,7 +262,7 @@ full(1, Min, _Max) -> Min;
 full(Attempts, Min, Max) -> min(Max, 2 * full(Attempts - 1, Min, Max)).
 
 delays_are_spread(_Config) ->
-    Delays = [weir_pool_backoff:delay(3, {250, 1000}) || _ <- lists:seq(1, 10000)],
+    Delays = [weir_pool_slot_sup:delay(3, {250, 1000}) || _ <- lists:seq(1, 10000)],
     ?assertEqual(lists:seq(500, 1000), lists:usort(Delays)).
 
 workers_that_die_again_and_again(_Config) ->
@@ -258,13 +320,11 @@ ignored_and_temporary_workers(_Config) ->
     [undefined, Second, Third] = slots(p),
     kill(Second),
     eventually(fun() -> slots(p) =:= [undefined, undefined, Third] end),
-    %% Not for a keeper that comes later, either.
-    Old = manager(p),
-    kill(Old),
-    eventually(fun() -> manager(p) =/= Old end),
-    _ = sys:get_state(manager(p)),
-    ?assertEqual([undefined, undefined, Third], slots(p)),
-    ?assertEqual([none, none, none], [element(1, entry(p, Slot)) || Slot <- [1, 2, 3]]),
+    %% Their supervisors are gone as well, and nobody asks for them any more.
+    eventually(fun() -> length(slot_sups(p)) =:= 1 end),
+    ?assertMatch({ok, #{live := 1, vacant := 2, restarts := 0, start_failures := 0}}, weir_pool:info(p)),
+    ?assertEqual(ok, weir_pool:replace(p, 2)),
+    ?assertMatch([undefined, New, Third] when is_pid(New), slots(p)),
     ok = weir_pool:stop(p).
 
 stop_while_starting(_Config) ->
@@ -274,18 +334,18 @@ stop_while_starting(_Config) ->
     eventually(fun() -> weir_pool:pick(p) =:= {error, no_pool} end),
     go(Blocked, start),
     ?assertEqual(ok, result(Stopper)),
-    nothing_left(),
+    ?assertEqual([], [Left || Left <- leftovers(), not is_integer(Left)]),
     ?assertEqual([], weir_pool_life_lib:workers_alive()).
 
-%% What the old keeper was starting is stopped as soon as it is there, and the new one starts others.
-keeper_killed_while_starting(_Config) ->
+%% What was being started for the old one is stopped as soon as it is there, and the new one starts others.
+manager_killed_while_starting(_Config) ->
     ok = weir_pool:start(p, gated_pool(5)),
     Blocked = await_blocked(5),
-    Old = manager(p),
-    kill(Old),
-    eventually(fun() -> manager(p) =/= Old end),
+    kill_manager(p),
     Again = await_blocked(5),
     go(Blocked, start),
+    [await_down(Sup) || {Sup, _} <- Blocked],
+    ?assertEqual([], workers(p)),
     go(Again, start),
     settle(p, 5),
     ok = weir_pool:stop(p).
@@ -298,30 +358,6 @@ slot_supervisors_killed_while_starting(_Config) ->
     settle(p, 5),
     ok = weir_pool:stop(p).
 
-%% What they had asked for is still done, and stopped.
-starters_killed_while_starting(_Config) ->
-    ok = weir_pool:start(p, gated_pool(5)),
-    Blocked = await_blocked(5),
-    Starters = starters(p),
-    ?assertEqual(5, length(Starters)),
-    [kill(Pid) || Pid <- Starters],
-    Again = await_blocked(5),
-    go(Blocked, start),
-    go(Again, start),
-    settle(p, 5),
-    ok = weir_pool:stop(p).
-
-%% A supervisor that is in the middle of a start hears of it afterwards.
-workers_supervisor_killed_while_starting(_Config) ->
-    ok = weir_pool:start(p, gated_pool(5)),
-    Blocked = await_blocked(5),
-    kill(workers_sup(p)),
-    Again = await_blocked(5),
-    go(Blocked ++ Again, start),
-    settle(p, 5),
-    [await_down(Sup) || {Sup, _} <- Blocked],
-    ok = weir_pool:stop(p).
-
 slot_supervisor_killed(_Config) ->
     [
         begin
@@ -331,13 +367,14 @@ slot_supervisor_killed(_Config) ->
             [kill(Sup) || Sup <- slot_sups(p)],
             settle(p, 3),
             ?assertEqual(Before, Before -- slots(p)),
+            ?assertMatch({ok, #{restarts := 3, start_failures := 0}}, weir_pool:info(p)),
             ok = weir_pool:stop(p)
         end
      || Start <- [#{start => sync}, #{start => async, backoff => {1, 4}}]
     ].
 
-%% It stays in its slot, and when it dies somebody sees to that.
-a_worker_that_outlives_its_supervisor(_Config) ->
+%% It is killed.
+a_worker_that_outlives_its_supervisor_is_followed_by_another(_Config) ->
     Test = self(),
     Stubborn = fun() ->
         {ok, proc_lib:spawn_link(fun() ->
@@ -351,9 +388,7 @@ a_worker_that_outlives_its_supervisor(_Config) ->
     eventually(fun() -> slots(p) =:= [Worker] end),
     [Sup] = slot_sups(p),
     kill(Sup),
-    _ = sys:get_state(manager(p)),
-    ?assertEqual({ok, Worker}, weir_pool:pick(p)),
-    Worker ! die,
+    await_down(Worker),
     Next = receive {stubborn, Second} -> Second end,
     eventually(fun() -> slots(p) =:= [Next] end),
     ok = weir_pool:stop(p).
@@ -379,9 +414,10 @@ intensity_is_refused(_Config) ->
         )
      || Key <- [intensity, period]
     ],
-    nothing_left().
+    nothing_left_soon().
 
-%% Pickers get a worker, or are told that there is none; in the end every slot has one, and there are no others.
+%% Pickers get a worker, or are told that there is none, or no pool; in the end every slot has one, and there are no
+%% others.
 everything_is_killed(_Config) ->
     {Up, _Tries, Script} = backend(),
     atomics:put(Up, 1, 1),
@@ -394,19 +430,13 @@ everything_is_killed(_Config) ->
             atomics:put(Up, 1, rand:uniform(2) - 1),
             kill_some(workers(p)),
             kill_some(slot_sups(p)),
-            kill_some(starters(p)),
-            N rem 10 =:= 0 andalso kill_manager()
+            N rem 10 =:= 0 andalso kill_manager(p)
         end
      || N <- lists:seq(1, 90)
     ],
     atomics:put(Up, 1, 1),
     settle(p, 6),
-    ?assertEqual([], stop_pickers(Pickers) -- [{error, no_worker}]),
+    ?assertEqual([], stop_pickers(Pickers) -- [{error, no_pool}, {error, no_worker}]),
     ok = weir_pool:stop(p).
 
 kill_some(Pids) -> [exit(Pid, kill) || Pid <- Pids, rand:uniform(3) =:= 1].
-
-kill_manager() ->
-    Old = manager(p),
-    kill(Old),
-    eventually(fun() -> manager(p) =/= Old end).

@@ -13,25 +13,35 @@
     a_dead_claimer_of_a_slot_that_is_given_up/1,
     resize_lets_workers_finish/1,
     resize_fails/1,
+    resize_with_a_start_that_hangs/1,
+    vacant_slots_stay_vacant_in_a_resize/1,
     keys_move_minimally/1,
     words_beyond_the_first_segment/1,
     resize_with_overflow/1,
+    resize_over_a_start_for_overflow_that_fails/1,
+    shrinking_leaves_no_surplus_workers/1,
     concurrent_resizes/1,
-    keeper_killed_in_a_resize/1,
-    keeper_killed_after_a_resize/1,
+    a_worker_dies_in_a_slot_that_is_given_up/1,
+    a_killed_manager_ends_every_change/1,
+    a_killed_manager_forgets_a_resize/1,
     sizes_that_are_refused/1,
+    timeouts_that_are_refused/1,
+    changes_of_a_pool_that_is_starting/1,
     the_default_intensity_follows_the_size/1,
     replace_without_a_gap/1,
     replaced_workers_finish/1,
     replace_fails/1,
     replace_fails_when_the_worker_is_gone/1,
     replace_waits_for_the_claim/1,
+    replace_times_out/1,
+    whoever_holds_a_worker_does_not_wait_for_itself/1,
     replace_and_the_worker_dies/1,
+    replace_and_the_next_worker_comes_before_the_news/1,
     replace_and_the_spare_dies/1,
     replace_is_refused/1,
     replace_and_the_slot_is_given_up/1,
-    replace_and_the_keeper_is_killed/1,
-    replace_and_the_starter_is_killed/1,
+    replace_and_the_slot_becomes_one_for_overflow/1,
+    replace_and_the_supervisor_of_the_spare_is_killed/1,
     replace_a_worker_under_check/1,
     drain_an_idle_pool/1,
     drain_waits_for_claims/1,
@@ -43,26 +53,21 @@
     drain_waits_for_replaced_workers/1,
     drain_in_a_resize/1,
     drain_during_checks/1,
-    drain_and_the_keeper_is_killed/1,
+    drain_and_the_manager_is_killed/1,
     drain_and_its_caller_is_killed/1,
     drain_under_a_supervisor/1,
-    changes_wait_for_the_next_manager/1,
-    restart_own/1,
-    restart_supervised/1,
-    restart_not_supervised/1,
-    groups/1,
     pools_of_the_environment/1,
     bad_pools_of_the_environment/1
 ]).
 
 -import(weir_pool_test_lib, [
-    eventually/1, kill/1, kill_manager/1, await_down/1, sup/1, manager/1, slots/1, workers/1, settled/2,
-    start_parent/1, stop_parent/1, nothing_left/0, nothing_left_soon/0, messages_of_pools/0, start_blocked/2
+    eventually/1, kill/1, kill_manager/1, await_down/1, manager/1, slots/1, workers/1, settled/2,
+    start_parent/1, stop_parent/1, nothing_left_soon/0, messages_of_pools/0, start_blocked/2
 ]).
 -import(weir_pool_life_lib, [
-    pool/1, pool/2, slot_script/2, gated/1, await_blocked/1, go/2, slot_sups/1, starters/1, whole/2, settle/2,
-    workers_alive/0, claimer/1, release/1, kill_claimer/1, worker_of/1, slot_of/1, busy/1, idle/1, run/1, result/1,
-    pickers/2, stop_pickers/1, word/2, entry/2
+    pool/1, pool/2, slot_script/2, gated/1, await_blocked/1, go/2, slot_sup/2, settle/2, workers_alive/0,
+    claimer/1, release/1, kill_claimer/1, worker_of/1, slot_of/1, busy/1, idle/1, run/1, result/1,
+    pickers/2, stop_pickers/1, word/2
 ]).
 
 suite() -> [{timetrap, {seconds, 120}}].
@@ -76,25 +81,35 @@ all() ->
         a_dead_claimer_of_a_slot_that_is_given_up,
         resize_lets_workers_finish,
         resize_fails,
+        resize_with_a_start_that_hangs,
+        vacant_slots_stay_vacant_in_a_resize,
         keys_move_minimally,
         words_beyond_the_first_segment,
         resize_with_overflow,
+        resize_over_a_start_for_overflow_that_fails,
+        shrinking_leaves_no_surplus_workers,
         concurrent_resizes,
-        keeper_killed_in_a_resize,
-        keeper_killed_after_a_resize,
+        a_worker_dies_in_a_slot_that_is_given_up,
+        a_killed_manager_ends_every_change,
+        a_killed_manager_forgets_a_resize,
         sizes_that_are_refused,
+        timeouts_that_are_refused,
+        changes_of_a_pool_that_is_starting,
         the_default_intensity_follows_the_size,
         replace_without_a_gap,
         replaced_workers_finish,
         replace_fails,
         replace_fails_when_the_worker_is_gone,
         replace_waits_for_the_claim,
+        replace_times_out,
+        whoever_holds_a_worker_does_not_wait_for_itself,
         replace_and_the_worker_dies,
+        replace_and_the_next_worker_comes_before_the_news,
         replace_and_the_spare_dies,
         replace_is_refused,
         replace_and_the_slot_is_given_up,
-        replace_and_the_keeper_is_killed,
-        replace_and_the_starter_is_killed,
+        replace_and_the_slot_becomes_one_for_overflow,
+        replace_and_the_supervisor_of_the_spare_is_killed,
         replace_a_worker_under_check,
         drain_an_idle_pool,
         drain_waits_for_claims,
@@ -106,14 +121,9 @@ all() ->
         drain_waits_for_replaced_workers,
         drain_in_a_resize,
         drain_during_checks,
-        drain_and_the_keeper_is_killed,
+        drain_and_the_manager_is_killed,
         drain_and_its_caller_is_killed,
         drain_under_a_supervisor,
-        changes_wait_for_the_next_keeper,
-        restart_own,
-        restart_supervised,
-        restart_not_supervised,
-        groups,
         pools_of_the_environment,
         bad_pools_of_the_environment
     ].
@@ -136,6 +146,7 @@ switched(Size, Opts) ->
     Script = fun(Slot) ->
         case ets:lookup_element(Mode, mode, 2) of
             gate -> Gate(Slot);
+            {only, Slot, gate} -> Gate(Slot);
             {only, Slot, Result} -> Result;
             {only, _, _} -> start;
             Result -> Result
@@ -146,6 +157,14 @@ switched(Size, Opts) ->
     Mode.
 
 switch(Mode, To) -> true = ets:insert(Mode, {mode, To}).
+
+%% Processes at once, and then what the slots have left.
+all_gone() ->
+    ?assertEqual([], workers_alive()),
+    nothing_left_soon().
+
+%% What is to be done with a slot when it is nobody's.
+action(Slot) -> weir_pool_slots:action(Slot, element(4, sys:get_state(manager(p)))).
 
 %% ---------------------------------------------------------------- resize
 
@@ -166,7 +185,7 @@ resize_with_pickers(_Config) ->
             ],
             ?assertEqual([], stop_pickers(Pickers)),
             ok = weir_pool:stop(p),
-            nothing_left()
+            all_gone()
         end
      || Opts <- [#{}, ?ASYNC, #{restart => temporary, shutdown => brutal_kill}]
     ].
@@ -280,6 +299,56 @@ resize_fails(_Config) ->
     ?assertMatch([undefined, Seventh] when is_pid(Seventh), lists:nthtail(5, slots(p))),
     ok = weir_pool:stop(p).
 
+%% Those that have started are stopped again, and those that hang are ended.
+resize_with_a_start_that_hangs(_Config) ->
+    [
+        begin
+            Mode = switched(2, #{}),
+            {Before, Main} = {slots(p), weir_pool_terms:pool(p)},
+            switch(Mode, Hangs),
+            ?assertEqual({error, timeout}, weir_pool:resize(p, 4, 50)),
+            ?assertEqual({Before, Main}, {slots(p), weir_pool_terms:pool(p)}),
+            %% It is too late.
+            go(await_blocked(N), start),
+            settle(p, 2),
+            ?assertEqual(Before, slots(p)),
+            switch(Mode, start),
+            ?assertEqual(ok, weir_pool:resize(p, 4, infinity)),
+            ?assertEqual(Before, lists:sublist(slots(p), 2)),
+            settle(p, 4),
+            ok = weir_pool:stop(p),
+            all_gone()
+        end
+     || {Hangs, N} <- [{gate, 2}, {{only, 3, gate}, 1}, {{only, 4, gate}, 1}]
+    ].
+
+%% Those whose start function did not want to start a worker, and those whose worker is not to be started again.
+vacant_slots_stay_vacant_in_a_resize(_Config) ->
+    [
+        begin
+            Starts = counters:new(4, []),
+            Script = fun(Slot) ->
+                counters:add(Starts, Slot, 1),
+                case Slot rem 2 of
+                    0 -> ignore;
+                    1 -> start
+                end
+            end,
+            ok = weir_pool:start(p, maps:merge(slot_script(3, Script), Opts)),
+            eventually(fun() -> length(workers(p)) =:= 2 end),
+            [_, undefined, Third] = slots(p),
+            kill(Third),
+            eventually(fun() -> length(workers(p)) =:= 1 end),
+            ?assertEqual(ok, weir_pool:resize(p, 4)),
+            eventually(fun() -> counters:get(Starts, 4) =:= 1 end),
+            [?assertEqual(ok, weir_pool:replace(p, 1)) || _ <- [1, 2]],
+            ?assertMatch([First, undefined, undefined, undefined] when is_pid(First), slots(p)),
+            ?assertEqual([3, 1, 1, 1], [counters:get(Starts, Slot) || Slot <- [1, 2, 3, 4]]),
+            ok = weir_pool:stop(p)
+        end
+     || Opts <- [#{restart => temporary}, ?ASYNC#{restart => temporary}]
+    ].
+
 %% From N to N+1 slots, keys move to the new slot alone, and about 1/(N+1) of them; and back.
 keys_move_minimally(_Config) ->
     ok = weir_pool:start(p, pool(9)),
@@ -329,6 +398,69 @@ resize_with_overflow(_Config) ->
     ?assertEqual(lists:sublist(Before, 1), element(2, weir_pool:workers(p))),
     ok = weir_pool:stop(p).
 
+%% The start was begun because somebody found no worker free, and it would not be tried again if it failed.
+resize_over_a_start_for_overflow_that_fails(_Config) ->
+    Overflow = #{overflow => #{max => 2, linger => 0}},
+    Begun = fun(Opts) ->
+        Mode = switched(1, maps:merge(Overflow, Opts)),
+        Claimer = claimer(p),
+        switch(Mode, gate),
+        {error, busy} = weir_pool:claim(p, fun(_) -> ok end),
+        [{_, 2}] = Second = await_blocked(1),
+        {Mode, Claimer, Second}
+    end,
+    %% Whoever waits for the resize is told.
+    {Mode, Claimer, Second} = Begun(#{}),
+    Resizer = run(fun() -> weir_pool:resize(p, 3) end),
+    [{_, 3}] = await_blocked(1),
+    go(Second, {error, no}),
+    ?assertEqual({error, {start_failed, 2, no}}, result(Resizer)),
+    ?assertMatch({ok, #{size := 1, limit := 3, vacant := 0}}, weir_pool:info(p)),
+    ok = release(Claimer),
+    settle(p, 1),
+    switch(Mode, start),
+    ?assertEqual(ok, weir_pool:resize(p, 3)),
+    settle(p, 3),
+    ok = weir_pool:stop(p),
+    %% Where nobody waits for starts, it is tried again after all.
+    {AsyncMode, AsyncClaimer, AsyncSecond} = Begun(?ASYNC),
+    ?assertEqual(ok, weir_pool:resize(p, 3)),
+    [{_, 3}] = AsyncThird = await_blocked(1),
+    switch(AsyncMode, start),
+    go(AsyncSecond ++ AsyncThird, {error, no}),
+    ok = release(AsyncClaimer),
+    settle(p, 3),
+    ok = weir_pool:stop(p).
+
+%% They have become workers for overflow, and go when they are idle, whether they were claimed before that or not, and
+%% however that claim ends.
+shrinking_leaves_no_surplus_workers(_Config) ->
+    [
+        begin
+            Opts = #{overflow => #{max => 2, linger => Linger}, abandoned => Abandoned},
+            ok = weir_pool:start(p, pool(3, Opts)),
+            Claimers = [claimer(p) || _ <- [1, 2, 3]],
+            ok = weir_pool:resize(p, 1),
+            ?assertMatch({ok, #{size := 1, limit := 3, live := 3, claimed := 3}}, weir_pool:info(p)),
+            [End(Claimer) || Claimer <- Claimers],
+            settle(p, 1),
+            %% There is room for others.
+            More = [claimer(p) || _ <- [1, 2, 3]],
+            ?assertMatch({ok, #{live := 3}}, weir_pool:info(p)),
+            ok = weir_pool:resize(p, 2),
+            [?assertEqual(ok, release(Claimer)) || Claimer <- More],
+            settle(p, 2),
+            ok = weir_pool:stop(p)
+        end
+     || Linger <- [0, 20],
+        {End, Abandoned} <- [
+            {fun weir_pool_life_lib:release/1, free},
+            {fun weir_pool_life_lib:kill_claimer/1, free},
+            {fun weir_pool_life_lib:kill_claimer/1, {wait, 1000}},
+            {fun weir_pool_life_lib:kill_claimer/1, replace}
+        ]
+    ].
+
 concurrent_resizes(_Config) ->
     Mode = switched(2, #{}),
     switch(Mode, gate),
@@ -351,38 +483,82 @@ concurrent_resizes(_Config) ->
 
 settle_size(Size) -> eventually(fun() -> settled(p, Size) end).
 
-keeper_killed_in_a_resize(_Config) ->
-    Mode = switched(2, #{}),
-    Before = slots(p),
-    switch(Mode, gate),
-    Resizer = run(fun() -> weir_pool:resize(p, 5) end),
-    [First | Others] = await_blocked(3),
-    go([First], start),
-    eventually(fun() -> length(workers_alive()) =:= 3 end),
-    kill(manager(p)),
-    ?assertEqual({error, {pool_down, killed}}, result(Resizer)),
-    go(Others, start),
-    settle(p, 2),
-    ?assertEqual(Before, slots(p)),
-    switch(Mode, start),
-    ?assertEqual(ok, weir_pool:resize(p, 5)),
-    settle(p, 5),
-    ok = weir_pool:stop(p).
+%% The supervisor of the worker may have started the next one before the manager hears that the first is dead.
+a_worker_dies_in_a_slot_that_is_given_up(_Config) ->
+    [
+        begin
+            ok = weir_pool:start(p, Opts),
+            Claimers = [claimer(p), claimer(p)],
+            [Second] = [Claimer || Claimer <- Claimers, slot_of(Claimer) =:= 2],
+            ok = weir_pool:resize(p, 1),
+            kill(worker_of(Second)),
+            _ = [release(Claimer) || Claimer <- Claimers],
+            settle(p, 1),
+            ok = weir_pool:stop(p)
+        end
+     || Opts <- [pool(2), watched(2)], _ <- [1, 2, 3]
+    ].
 
-%% What is still claimed beyond the new size is the next keeper's to give up.
-keeper_killed_after_a_resize(_Config) ->
-    ok = weir_pool:start(p, pool(40)),
-    Claimers = [claimer(p) || _ <- lists:seq(1, 40)],
+%% A pool whose workers have so many monitors that the manager's, which is the last, tells of their death late.
+watched(Size) ->
+    Watcher = spawn(fun watch/0),
+    Script = fun() ->
+        {ok, Pid} = weir_pool_life_worker:start_link(),
+        Watcher ! {watch, self(), Pid},
+        receive
+            {watched, Pid} -> {ok, Pid}
+        end
+    end,
+    (weir_pool_life_lib:script(Size, Script))#{intensity => 1000}.
+
+watch() ->
+    receive
+        {watch, From, Pid} ->
+            _ = [monitor(process, Pid) || _ <- lists:seq(1, 50000)],
+            From ! {watched, Pid},
+            watch();
+        _Down ->
+            watch()
+    end.
+
+%% Whoever waits for it is told, and the pool is whole again, as it was started first.
+a_killed_manager_ends_every_change(_Config) ->
+    Mode = switched(2, #{}),
+    Claimer = claimer(p),
+    Before = slots(p),
+    Waiting = run(fun() -> weir_pool:replace(p, slot_of(Claimer)) end),
+    eventually(fun() -> word(p, slot_of(Claimer)) =:= marked end),
+    switch(Mode, gate),
+    Starting = run(fun() -> weir_pool:replace(p, 3 - slot_of(Claimer)) end),
+    Resizer = run(fun() -> weir_pool:resize(p, 5) end),
+    Blocked = await_blocked(4),
+    switch(Mode, start),
+    kill_manager(p),
+    %% Those who are inside a start function do not hear of it before that returns.
+    go(Blocked, start),
+    [?assertEqual({error, {pool_down, killed}}, result(Caller)) || Caller <- [Waiting, Starting, Resizer]],
+    ?assertEqual({error, not_held}, release(Claimer)),
+    settle(p, 2),
+    ?assertEqual(Before, Before -- slots(p)),
+    ?assertEqual(ok, weir_pool:resize(p, 5)),
+    [?assertEqual(ok, weir_pool:replace(p, Slot)) || Slot <- [1, 2]],
+    settle(p, 5),
+    ok = weir_pool:stop(p),
+    all_gone().
+
+%% Nothing is left of workers that were claimed beyond the new size.
+a_killed_manager_forgets_a_resize(_Config) ->
+    ok = weir_pool:start(p, pool(20)),
+    Claimers = [claimer(p) || _ <- lists:seq(1, 20)],
     ok = weir_pool:resize(p, 2),
     kill_manager(p),
-    [?assert(is_process_alive(worker_of(Claimer))) || Claimer <- Claimers],
-    {Released, Killed} = lists:split(20, Claimers),
-    [?assertEqual(ok, release(Claimer)) || Claimer <- Released],
+    {Released, Killed} = lists:split(10, Claimers),
+    [?assertEqual({error, not_held}, release(Claimer)) || Claimer <- Released],
     [kill_claimer(Claimer) || Claimer <- Killed],
-    settle(p, 2),
-    ok = weir_pool:resize(p, 40),
-    settle(p, 40),
-    ok = weir_pool:stop(p).
+    settle(p, 20),
+    ?assertEqual([], [worker_of(Claimer) || Claimer <- Claimers, is_process_alive(worker_of(Claimer))]),
+    ok = weir_pool:stop(p),
+    all_gone().
 
 sizes_that_are_refused(_Config) ->
     ok = weir_pool:start(p, pool(1)),
@@ -396,11 +572,35 @@ sizes_that_are_refused(_Config) ->
     ?assertEqual(ok, weir_pool:resize(p, 1)),
     [ok = weir_pool:stop(Name) || Name <- [p, q]].
 
+timeouts_that_are_refused(_Config) ->
+    ok = weir_pool:start(p, pool(1)),
+    [
+        begin
+            ?assertError(badarg, weir_pool:resize(p, 2, Timeout)),
+            ?assertError(badarg, weir_pool:replace(p, 1, Timeout)),
+            ?assertError(badarg, weir_pool:drain(p, Timeout))
+        end
+     || Timeout <- [-1, 1.0, soon, 4294967296]
+    ],
+    [?assertEqual(ok, weir_pool:replace(p, 1, Timeout)) || Timeout <- [4294967295, infinity]],
+    settle(p, 1),
+    ok = weir_pool:stop(p).
+
+changes_of_a_pool_that_is_starting(_Config) ->
+    {Starter, Blocked} = start_blocked(p, 1),
+    ?assertEqual({error, no_pool}, weir_pool:resize(p, 2)),
+    ?assertEqual({error, no_pool}, weir_pool:replace(p, 1)),
+    ?assertEqual({error, no_pool}, weir_pool:drain(p, 0)),
+    Blocked ! go,
+    ?assertEqual(ok, result(Starter)),
+    ?assert(settled(p, 1)),
+    ok = weir_pool:stop(p).
+
 %% All workers may die together, however many there are by then.
 the_default_intensity_follows_the_size(_Config) ->
     ok = weir_pool:start(p, pool(1)),
     ok = weir_pool:resize(p, 60),
-    Sup = sup(p),
+    Manager = manager(p),
     [
         begin
             Old = workers(p),
@@ -409,7 +609,7 @@ the_default_intensity_follows_the_size(_Config) ->
         end
      || _ <- [1, 2]
     ],
-    ?assertEqual(Sup, sup(p)),
+    ?assertEqual(Manager, manager(p)),
     ok = weir_pool:stop(p).
 
 %% ---------------------------------------------------------------- replace
@@ -474,19 +674,25 @@ replace_fails(_Config) ->
      || Opts <- [#{}, ?ASYNC]
     ].
 
-%% Nobody else would start another one.
+%% Its supervisor starts another one.
 replace_fails_when_the_worker_is_gone(_Config) ->
-    Mode = switched(2, ?ASYNC),
-    switch(Mode, gate),
-    Replacer = run(fun() -> weir_pool:replace(p, 1) end),
-    Blocked = await_blocked(1),
-    kill(hd(slots(p))),
-    eventually(fun() -> length(workers(p)) =:= 1 end),
-    switch(Mode, start),
-    go(Blocked, {error, no}),
-    ?assertEqual({error, {start_failed, 1, no}}, result(Replacer)),
-    settle(p, 2),
-    ok = weir_pool:stop(p).
+    [
+        begin
+            Mode = switched(2, Opts),
+            switch(Mode, gate),
+            Replacer = run(fun() -> weir_pool:replace(p, 1) end),
+            Spare = await_blocked(1),
+            kill(hd(slots(p))),
+            Another = await_blocked(1),
+            eventually(fun() -> length(workers(p)) =:= 1 end),
+            go(Spare, {error, no}),
+            ?assertEqual({error, {start_failed, 1, no}}, result(Replacer)),
+            go(Another, start),
+            settle(p, 2),
+            ok = weir_pool:stop(p)
+        end
+     || Opts <- [#{}, ?ASYNC]
+    ].
 
 replace_waits_for_the_claim(_Config) ->
     [
@@ -512,6 +718,60 @@ replace_waits_for_the_claim(_Config) ->
      || Opts <- [#{}, ?ASYNC]
     ].
 
+%% The old worker stays, and so does its claim.
+replace_times_out(_Config) ->
+    Mode = switched(1, #{}),
+    Claimer = claimer(p),
+    ?assertEqual({error, timeout}, weir_pool:replace(p, 1, 50)),
+    ?assertEqual([worker_of(Claimer)], slots(p)),
+    ?assertEqual(taken, word(p, 1)),
+    ?assertEqual(ok, release(Claimer)),
+    settle(p, 1),
+    ?assertEqual([worker_of(Claimer)], slots(p)),
+    %% A start that hangs.
+    switch(Mode, gate),
+    ?assertEqual({error, timeout}, weir_pool:replace(p, 1, 50)),
+    go(await_blocked(1), start),
+    settle(p, 1),
+    ?assertEqual([worker_of(Claimer)], slots(p)),
+    switch(Mode, start),
+    ?assertEqual(ok, weir_pool:replace(p, 1)),
+    ?assertNotEqual([worker_of(Claimer)], slots(p)),
+    settle(p, 1),
+    ok = weir_pool:stop(p).
+
+%% Nothing is done, neither now nor when it lets go.
+whoever_holds_a_worker_does_not_wait_for_itself(_Config) ->
+    ok = weir_pool:start(p, pool(3)),
+    Before = slots(p),
+    Tickets = [Ticket || _ <- [1, 2, 3], {ok, _, Ticket} <- [weir_pool:checkout(p, 0)]],
+    ?assertEqual([1, 2, 3], lists:sort([weir_pool:slot(Ticket) || Ticket <- Tickets])),
+    [?assertEqual({error, held_by_caller}, weir_pool:replace(p, Slot)) || Slot <- [1, 2, 3]],
+    ?assertEqual({error, held_by_caller}, weir_pool:drain(p, infinity)),
+    %% Somebody else waits for it, which changes nothing for whoever holds it.
+    ?assertEqual({error, timeout}, result(run(fun() -> weir_pool:replace(p, 1, 50) end))),
+    Waiting = run(fun() -> weir_pool:replace(p, 1) end),
+    eventually(fun() -> word(p, 1) =:= marked end),
+    ?assertEqual({error, held_by_caller}, weir_pool:drain(p, infinity)),
+    ?assertEqual(Before, slots(p)),
+    [?assertEqual(ok, weir_pool:checkin(p, Ticket)) || Ticket <- Tickets],
+    ?assertEqual(ok, result(Waiting)),
+    ?assertEqual(tl(Before), tl(slots(p))),
+    settle(p, 3),
+    %% Inside a claim, also one of a slot that is to be given up.
+    Both = fun(_) -> {weir_pool:replace(p, 1), weir_pool:drain(p, infinity)} end,
+    ok = weir_pool:resize(p, 1),
+    ?assertEqual({ok, {{error, held_by_caller}, {error, held_by_caller}}}, weir_pool:claim(p, Both)),
+    GivenUp = fun(_) -> {weir_pool:resize(p, 1), weir_pool:drain(p, infinity)} end,
+    ok = weir_pool:resize(p, 2),
+    {[First], [Second]} = lists:partition(fun(Claimer) -> slot_of(Claimer) =:= 1 end, [claimer(p), claimer(p)]),
+    ?assertEqual(ok, release(Second)),
+    ?assertEqual({ok, {ok, {error, held_by_caller}}}, weir_pool:claim(p, GivenUp)),
+    ?assertEqual(ok, release(First)),
+    settle(p, 1),
+    ?assertEqual(ok, weir_pool:drain(p, infinity)),
+    all_gone().
+
 %% That is what was waited for.
 replace_and_the_worker_dies(_Config) ->
     [
@@ -532,40 +792,49 @@ replace_and_the_worker_dies(_Config) ->
         _ <- lists:seq(1, 20)
     ].
 
+%% As in a_worker_dies_in_a_slot_that_is_given_up.
+replace_and_the_next_worker_comes_before_the_news(_Config) ->
+    ok = weir_pool:start(p, watched(1)),
+    [
+        begin
+            Claimer = claimer(p),
+            Replacer = run(fun() -> weir_pool:replace(p, 1, 20000) end),
+            eventually(fun() -> word(p, 1) =:= marked end),
+            kill(worker_of(Claimer)),
+            ?assertEqual(ok, result(Replacer)),
+            ?assertEqual({error, not_held}, release(Claimer)),
+            settle(p, 1)
+        end
+     || _ <- [1, 2, 3]
+    ],
+    ok = weir_pool:stop(p).
+
 %% The claimed worker stays, and so does its claim.
 replace_and_the_spare_dies(_Config) ->
-    ok = weir_pool:start(p, pool(1, ?ASYNC)),
-    settle(p, 1),
-    Claimer = claimer(p),
-    Replacer = run(fun() -> weir_pool:replace(p, 1) end),
-    eventually(fun() -> word(p, 1) =:= marked end),
-    [Spare] = workers_alive() -- [worker_of(Claimer)],
-    kill(Spare),
-    ?assertMatch({error, {start_failed, 1, shutdown}}, result(Replacer)),
-    ?assertEqual(taken, word(p, 1)),
-    ?assertEqual(ok, release(Claimer)),
-    ?assertEqual([worker_of(Claimer)], slots(p)),
-    settle(p, 1),
-    ok = weir_pool:stop(p),
-    %% Where its supervisor starts it again, it is the next one that gets the slot.
-    ok = weir_pool:start(p, pool(1)),
-    Again = claimer(p),
-    Second = run(fun() -> weir_pool:replace(p, 1) end),
-    eventually(fun() -> word(p, 1) =:= marked end),
-    [First] = workers_alive() -- [worker_of(Again)],
-    kill(First),
-    eventually(fun() -> length(workers_alive()) =:= 2 end),
-    ?assertEqual(ok, release(Again)),
-    ?assertEqual(ok, result(Second)),
-    ?assertNot(lists:member(hd(slots(p)), [worker_of(Again), First])),
-    settle(p, 1),
-    ok = weir_pool:stop(p).
+    [
+        begin
+            ok = weir_pool:start(p, pool(1, Opts)),
+            settle(p, 1),
+            Claimer = claimer(p),
+            Replacer = run(fun() -> weir_pool:replace(p, 1) end),
+            eventually(fun() -> word(p, 1) =:= marked end),
+            [Spare] = workers_alive() -- [worker_of(Claimer)],
+            kill(Spare),
+            ?assertMatch({error, {start_failed, 1, _}}, result(Replacer)),
+            ?assertEqual(taken, word(p, 1)),
+            ?assertEqual(ok, release(Claimer)),
+            ?assertEqual([worker_of(Claimer)], slots(p)),
+            settle(p, 1),
+            ok = weir_pool:stop(p)
+        end
+     || Opts <- [#{}, ?ASYNC]
+    ].
 
 replace_is_refused(_Config) ->
     ok = weir_pool:start(p, pool(2)),
     [?assertEqual({error, no_slot}, weir_pool:replace(p, Slot)) || Slot <- [0, 3, -1, 1.0, one]],
     ?assertEqual({error, no_pool}, weir_pool:replace(no_such, 1)),
-    ok = weir_pool:start(members, #{size => 1}),
+    ok = weir_pool:start(members, #{size => 1, worker => none}),
     ?assertEqual({error, no_workers}, weir_pool:replace(members, 1)),
     Claimers = [claimer(p), claimer(p)],
     Replacer = run(fun() -> weir_pool:replace(p, 2) end),
@@ -597,37 +866,33 @@ replace_and_the_slot_is_given_up(_Config) ->
     settle(p, 1),
     ok = weir_pool:stop(p).
 
-replace_and_the_keeper_is_killed(_Config) ->
-    ok = weir_pool:start(p, pool(1)),
-    Claimer = claimer(p),
-    Replacer = run(fun() -> weir_pool:replace(p, 1) end),
-    eventually(fun() -> word(p, 1) =:= marked end),
-    kill_manager(p),
-    ?assertEqual({error, {pool_down, killed}}, result(Replacer)),
-    ?assertEqual(taken, word(p, 1)),
-    ?assertEqual(ok, release(Claimer)),
-    settle(p, 1),
-    ?assertEqual([worker_of(Claimer)], slots(p)),
-    %% While it starts.
-    ok = weir_pool:stop(p),
-    Mode = switched(1, #{}),
+%% Where a worker that was replaced would be one too many.
+replace_and_the_slot_becomes_one_for_overflow(_Config) ->
+    Mode = switched(2, #{overflow => #{max => 2, linger => 0}}),
     switch(Mode, gate),
-    Second = run(fun() -> weir_pool:replace(p, 1) end),
+    First = run(fun() -> weir_pool:replace(p, 2) end),
     Blocked = await_blocked(1),
-    Before = slots(p),
-    kill_manager(p),
-    ?assertEqual({error, {pool_down, killed}}, result(Second)),
+    ok = weir_pool:resize(p, 1),
     go(Blocked, start),
+    ?assertEqual({error, no_slot}, result(First)),
     settle(p, 1),
-    ?assertEqual(Before, slots(p)),
+    switch(Mode, start),
+    ok = weir_pool:resize(p, 2),
+    Claimers = [claimer(p), claimer(p)],
+    Second = run(fun() -> weir_pool:replace(p, 2) end),
+    eventually(fun() -> word(p, 2) =:= marked end),
+    ok = weir_pool:resize(p, 1),
+    ?assertEqual({error, no_slot}, result(Second)),
+    [?assertEqual(ok, release(Claimer)) || Claimer <- Claimers],
+    settle(p, 1),
     ok = weir_pool:stop(p).
 
-replace_and_the_starter_is_killed(_Config) ->
+replace_and_the_supervisor_of_the_spare_is_killed(_Config) ->
     Mode = switched(1, #{}),
     switch(Mode, gate),
     Replacer = run(fun() -> weir_pool:replace(p, 1) end),
     Blocked = await_blocked(1),
-    [kill(Pid) || Pid <- starters(p)],
+    [kill(Sup) || {Sup, 1} <- Blocked],
     ?assertEqual({error, {start_failed, 1, killed}}, result(Replacer)),
     go(Blocked, start),
     settle(p, 1),
@@ -649,7 +914,7 @@ replace_a_worker_under_check(_Config) ->
             [Old] = slots(p),
             Checker = receive {checking, C, Old} -> C end,
             Replacer = run(fun() -> weir_pool:replace(p, 1) end),
-            eventually(fun() -> is_waiting(entry(p, 1)) end),
+            eventually(fun() -> is_swap(action(1)) end),
             ?assertEqual([Old], slots(p)),
             Checker ! {result, Result},
             ?assertEqual(ok, result(Replacer)),
@@ -660,8 +925,8 @@ replace_a_worker_under_check(_Config) ->
      || Result <- [ok, bad]
     ].
 
-is_waiting({none, _Look, {swap, _, _, _}}) -> true;
-is_waiting(Entry) -> Entry.
+is_swap({swap, _, _, _}) -> true;
+is_swap(Other) -> Other.
 
 %% ---------------------------------------------------------------- drain
 
@@ -670,12 +935,12 @@ drain_an_idle_pool(_Config) ->
         begin
             ok = weir_pool:start(p, Opts),
             ?assertEqual(ok, weir_pool:drain(p, Timeout)),
-            nothing_left()
+            all_gone()
         end
-     || Opts <- [pool(3), pool(3, ?ASYNC), #{size => 3}, #{}], Timeout <- [10000, infinity]
+     || Opts <- [pool(3), pool(3, ?ASYNC), #{size => 3, worker => none}, #{worker => none}],
+        Timeout <- [10000, infinity]
     ],
     ?assertEqual({error, no_pool}, weir_pool:drain(p, 0)),
-    [?assertError(badarg, weir_pool:drain(p, Timeout)) || Timeout <- [-1, 1.0, soon, 4294967296]],
     ?assertEqual([], messages_of_pools()).
 
 drain_waits_for_claims(_Config) ->
@@ -690,7 +955,7 @@ drain_waits_for_claims(_Config) ->
     ?assert(is_process_alive(Drainer)),
     ok = release(Second),
     ?assertEqual(ok, result(Drainer)),
-    nothing_left().
+    all_gone().
 
 drain_waits_for_casts(_Config) ->
     ok = weir_pool:start(p, pool(2)),
@@ -703,7 +968,7 @@ drain_waits_for_casts(_Config) ->
     [idle(Pid) || Pid <- Pids],
     ?assertEqual(ok, result(Drainer)),
     [receive {did, Pid, N} -> ok after 0 -> error({lost, Pid, N}) end || Pid <- Pids, N <- [1, 2]],
-    nothing_left().
+    all_gone().
 
 drain_turns_others_away(_Config) ->
     ok = weir_pool:start(p, pool(1)),
@@ -721,7 +986,7 @@ drain_turns_others_away(_Config) ->
     ?assertEqual({error, already_started}, weir_pool:start(p, pool(1))),
     ok = release(Claimer),
     ?assertEqual(ok, result(Drainer)),
-    nothing_left().
+    all_gone().
 
 drain_times_out(_Config) ->
     ok = weir_pool:start(p, pool(4)),
@@ -729,11 +994,11 @@ drain_times_out(_Config) ->
     busy(First),
     busy(Second),
     ?assertEqual({error, {timeout, 2}}, weir_pool:drain(p, 1000)),
-    nothing_left(),
+    all_gone(),
     %% No OTP behaviour, so who knows.
     ok = weir_pool:start(p, #{size => 2, worker => {weir_pool_life_worker, start_plain, []}}),
     ?assertEqual({error, {timeout, 2}}, weir_pool:drain(p, 1)),
-    nothing_left(),
+    all_gone(),
     %% A claim.
     ok = weir_pool:start(p, pool(3)),
     Claimer = claimer(p),
@@ -750,7 +1015,7 @@ drain_and_the_claimer_dies(_Config) ->
             eventually(fun() -> weir_pool:pick(p) =:= {error, no_pool} end),
             kill_claimer(Claimer),
             ?assertEqual(ok, result(Drainer)),
-            nothing_left()
+            all_gone()
         end
      || Abandoned <- [replace, {wait, 1000}, free]
     ].
@@ -768,7 +1033,7 @@ drain_and_a_worker_dies(_Config) ->
             kill(worker_of(Claimer)),
             kill(Busy),
             ?assertEqual(ok, result(Drainer)),
-            nothing_left()
+            all_gone()
         end
      || Opts <- [#{}, ?ASYNC]
     ].
@@ -786,7 +1051,7 @@ drain_waits_for_replaced_workers(_Config) ->
     idle(Old),
     ?assertEqual(ok, result(Drainer)),
     receive did -> ok after 0 -> error(lost) end,
-    nothing_left().
+    all_gone().
 
 drain_in_a_resize(_Config) ->
     Mode = switched(1, #{}),
@@ -802,7 +1067,7 @@ drain_in_a_resize(_Config) ->
     ?assertEqual({error, no_pool}, result(Replacer)),
     ok = release(Claimer),
     ?assertEqual(ok, result(Drainer)),
-    nothing_left(),
+    all_gone(),
     %% One that waits.
     ok = weir_pool:start(p, pool(1)),
     Again = claimer(p),
@@ -812,7 +1077,7 @@ drain_in_a_resize(_Config) ->
     ?assertEqual({error, no_pool}, result(Waiting)),
     ok = release(Again),
     ?assertEqual(ok, result(Second)),
-    nothing_left().
+    all_gone().
 
 drain_during_checks(_Config) ->
     Test = self(),
@@ -831,20 +1096,31 @@ drain_during_checks(_Config) ->
             eventually(fun() -> weir_pool:pick(p) =:= {error, no_pool} end),
             Checker ! {result, Result},
             ?assertEqual(ok, result(Drainer)),
-            nothing_left()
+            all_gone()
         end
      || Result <- [true, false]
     ].
 
-drain_and_the_keeper_is_killed(_Config) ->
-    ok = weir_pool:start(p, pool(1)),
-    Claimer = claimer(p),
-    Drainer = run(fun() -> weir_pool:drain(p, infinity) end),
-    eventually(fun() -> weir_pool:pick(p) =:= {error, no_pool} end),
-    kill(manager(p)),
-    ?assertEqual({error, {pool_down, killed}}, result(Drainer)),
-    nothing_left(),
-    kill_claimer(Claimer).
+%% Its supervisor starts the pool again, which is stopped then.
+drain_and_the_manager_is_killed(_Config) ->
+    [
+        begin
+            Parent = Start(),
+            Claimer = claimer(p),
+            Drainer = run(fun() -> weir_pool:drain(p, infinity) end),
+            eventually(fun() -> weir_pool:pick(p) =:= {error, no_pool} end),
+            kill(manager(p)),
+            ?assertEqual({error, {pool_down, killed}}, result(Drainer)),
+            all_gone(),
+            kill_claimer(Claimer),
+            Parent =:= ok orelse stop_parent(Parent)
+        end
+     || Start <- [
+            fun() -> weir_pool:start(p, pool(1)) end,
+            fun() -> start_parent({#{}, [weir_pool:child_spec(p, pool(1))]}) end
+        ],
+        _ <- lists:seq(1, 20)
+    ].
 
 %% Nobody would stop a pool that is closed and empty.
 drain_and_its_caller_is_killed(_Config) ->
@@ -861,126 +1137,11 @@ drain_under_a_supervisor(_Config) ->
     ?assertEqual(ok, weir_pool:drain(p, infinity)),
     ?assertEqual({error, no_pool}, weir_pool:pick(p)),
     ?assertMatch([{{weir_pool, p}, undefined, _, _}], supervisor:which_children(Parent)),
-    nothing_left(),
+    all_gone(),
     {ok, _} = supervisor:restart_child(Parent, {weir_pool, p}),
     settle(p, 2),
     stop_parent(Parent),
-    nothing_left_soon().
-
-%% One that has just been killed is not taken for a pool that is gone.
-changes_wait_for_the_next_keeper(_Config) ->
-    ok = weir_pool:start(p, pool(2)),
-    Sup = sup(p),
-    ok = sys:suspend(Sup),
-    kill(manager(p)),
-    Resizer = run(fun() -> weir_pool:resize(p, 3) end),
-    Waits = {current_function, {weir_pool_keeper, call_next, 4}},
-    eventually(fun() -> process_info(Resizer, current_function) =:= Waits end),
-    ok = sys:resume(Sup),
-    ?assertEqual(ok, result(Resizer)),
-    settle(p, 3),
-    ok = weir_pool:stop(p).
-
-%% ---------------------------------------------------------------- restart, groups
-
-restart_own(_Config) ->
-    Starts = counters:new(1, []),
-    Script = fun(_Slot) ->
-        counters:add(Starts, 1, 1),
-        case counters:get(Starts, 1) of
-            N when N > 8 -> {error, enough};
-            _ -> start
-        end
-    end,
-    ok = weir_pool:start(p, slot_script(2, Script)),
-    ok = weir_pool:resize(p, 3),
-    Before = slots(p),
-    ?assertEqual(ok, weir_pool:restart(p)),
-    settle(p, 2),
-    ?assertEqual(Before, Before -- slots(p)),
-    ?assertMatch({ok, #{restarts := 0}}, weir_pool:info(p)),
-    %% The second of these does not come up.
-    ok = weir_pool:resize(p, 3),
-    ?assertEqual(ok, weir_pool:restart(p)),
-    ?assertEqual({error, {start_failed, 1, enough}}, weir_pool:restart(p)),
-    nothing_left(),
-    ?assertEqual({error, no_pool}, weir_pool:restart(p)).
-
-restart_supervised(_Config) ->
-    Parent = start_parent({#{intensity => 0}, [weir_pool:child_spec(p, pool(2)), weir_pool:child_spec(q, pool(1))]}),
-    {Before, Other} = {slots(p), slots(q)},
-    ?assertEqual(ok, weir_pool:restart(p)),
-    ?assert(settled(p, 2)),
-    ?assertEqual(Before, Before -- slots(p)),
-    ?assertEqual(Other, slots(q)),
-    ?assertEqual(
-        lists:sort([sup(p), sup(q)]), lists:sort([Pid || {_, Pid, _, _} <- supervisor:which_children(Parent)])
-    ),
-    stop_parent(Parent),
-    nothing_left_soon().
-
-restart_not_supervised(_Config) ->
-    {ok, Linked} = weir_pool:start_link(p, pool(1)),
-    ?assertEqual({error, not_supervised}, weir_pool:restart(p)),
-    ?assertEqual(Linked, sup(p)),
-    ok = weir_pool:stop(p),
-    Child = #{id => x, start => {weir_pool, start_link, []}, type => supervisor},
-    Simple = start_parent({#{strategy => simple_one_for_one}, [Child]}),
-    {ok, One} = supervisor:start_child(Simple, [p, pool(1)]),
-    ?assertEqual({error, not_supervised}, weir_pool:restart(p)),
-    ?assertEqual(One, sup(p)),
-    stop_parent(Simple),
-    nothing_left_soon(),
-    %% It would be forgotten when it stops.
-    Parent = start_parent({#{}, [(weir_pool:child_spec(p, pool(1)))#{restart => temporary}]}),
-    Sup = sup(p),
-    ?assertEqual({error, not_supervised}, weir_pool:restart(p)),
-    ?assertEqual(Sup, sup(p)),
-    ?assertEqual(ok, weir_pool:stop(p)),
-    stop_parent(Parent),
-    nothing_left_soon(),
-    %% One that is starting.
-    {Starter, Blocked} = start_blocked(p, 1),
-    ?assertEqual({error, no_pool}, weir_pool:resize(p, 2)),
-    Blocked ! go,
-    ?assertEqual(ok, result(Starter)),
-    ok = weir_pool:stop(p).
-
-groups(_Config) ->
-    ?assertEqual(ok, weir_pool:stop_group(g)),
-    ?assertEqual(ok, weir_pool:restart_group(g)),
-    Good = atomics:new(1, []),
-    Script = fun(_Slot) ->
-        case atomics:get(Good, 1) of
-            0 -> start;
-            1 -> {error, bad}
-        end
-    end,
-    ok = weir_pool:start(a, pool(1, #{group => g})),
-    ok = weir_pool:start(b, (slot_script(1, Script))#{group => g}),
-    ok = weir_pool:start(c, pool(1, #{group => h})),
-    ok = weir_pool:start(d, pool(1, #{group => none})),
-    ok = weir_pool:start(e, pool(1)),
-    {ok, Linked} = weir_pool:start_link(f, pool(1, #{group => g})),
-    Before = [slots(Name) || Name <- [a, b, c, d, e, f]],
-    ?assertEqual({error, [{f, not_supervised}]}, weir_pool:restart_group(g)),
-    ?assertEqual(lists:nthtail(2, Before), [slots(Name) || Name <- [c, d, e, f]]),
-    ?assertEqual([], [Pids || Pids <- Before, lists:member(Pids, [slots(a), slots(b)])]),
-    ?assertEqual(ok, weir_pool:restart_group(h)),
-    ?assertEqual(ok, weir_pool:restart_group(none)),
-    atomics:put(Good, 1, 1),
-    {error, Failed} = weir_pool:restart_group(g),
-    ?assertEqual([{b, {start_failed, 1, bad}}, {f, not_supervised}], lists:sort(Failed)),
-    ?assertEqual([a, c, d, e, f], lists:sort(weir_pool:pools())),
-    ?assertEqual(ok, weir_pool:stop_group(g)),
-    ?assertEqual([c, d, e], lists:sort(weir_pool:pools())),
-    ?assertNot(is_process_alive(Linked)),
-    %% Compared with =:=.
-    ok = weir_pool:start(one, pool(1, #{group => 1})),
-    ok = weir_pool:stop_group(1.0),
-    ?assert(lists:member(one, weir_pool:pools())),
-    [ok = weir_pool:stop(Name) || Name <- weir_pool:pools()],
-    nothing_left().
+    all_gone().
 
 %% ---------------------------------------------------------------- the application's environment
 
@@ -998,14 +1159,13 @@ with_environment(Pools, Fun) ->
     end.
 
 pools_of_the_environment(_Config) ->
-    Pools = [{p, pool(2)}, {{q, 1}, pool(1, ?ASYNC)}, {r, #{}}],
+    Pools = [{p, pool(2)}, {{q, 1}, pool(1, ?ASYNC)}, {r, #{worker => none}}],
     with_environment(Pools, fun(Started) ->
         ?assertEqual(ok, Started),
         ?assertEqual([p, r, {q, 1}], lists:sort(weir_pool:pools())),
         ?assert(settled(p, 2)),
-        ?assertEqual(ok, weir_pool:restart(p)),
         ok = application:stop(weir_pool),
-        nothing_left()
+        all_gone()
     end),
     with_environment([], fun(Started) -> ?assertEqual(ok, Started) end).
 
@@ -1013,9 +1173,9 @@ pools_of_the_environment(_Config) ->
 bad_pools_of_the_environment(_Config) ->
     Bad = [
         {[{p, pool(1)}, {p, pool(1)}], {pool_not_started, p, already_started}},
-        {[{p, pool(1)}, {q, #{size => -1}}], {pool_not_started, q, {bad_option, size, -1}}},
+        {[{p, pool(1)}, {q, pool(-1)}], {pool_not_started, q, {bad_option, size, -1}}},
         {[{p, pool(1)}, {q, #{size => 1, worker => {no_such_module, f, []}}}], {pool_not_started, q, '_'}},
-        {[{p, pool(1)}, {q, [{size, 1}]}], {bad_environment, pools, '_'}},
+        {[{p, pool(1)}, {q, [{size, 1}]}], {pool_not_started, q, {missing_option, worker}}},
         {[{p, pool(1)} | q], {bad_environment, pools, '_'}},
         {[p], {bad_environment, pools, '_'}},
         {p, {bad_environment, pools, '_'}}
@@ -1027,7 +1187,7 @@ bad_pools_of_the_environment(_Config) ->
             ?assertEqual(lists:droplast(tuple_to_list(Expected)), lists:droplast(tuple_to_list(Reason))),
             Last = element(tuple_size(Expected), Expected),
             Last =:= '_' orelse ?assertEqual(Last, element(tuple_size(Reason), Reason)),
-            nothing_left()
+            all_gone()
         end)
      || {Pools, Expected} <- Bad
     ].

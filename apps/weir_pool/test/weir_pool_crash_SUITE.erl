@@ -8,16 +8,23 @@
 -export([
     worker_killed/1,
     many_workers_killed_at_once/1,
-    vacant_at_once_while_the_supervisor_is_busy/1,
+    vacant_at_once_while_the_next_is_starting/1,
     late_news/1,
-    news_of_a_namesake/1,
-    keeper_killed/1,
-    keeper_killed_and_a_worker_too/1,
-    keeper_crashed/1,
-    workers_supervisor_killed/1,
-    pool_supervisor_killed/1,
-    pool_supervisor_killed_under_a_supervisor/1,
-    too_many_crashes/1,
+    news_of_strangers/1,
+    slot_supervisor_killed/1,
+    a_worker_that_outlives_its_slot_supervisor/1,
+    a_worker_that_outlives_its_slot_supervisor_in_a_pool_that_stops/1,
+    a_worker_that_outlives_its_slot_supervisor_unnoticed/1,
+    a_retired_worker_that_outlives_its_slot_supervisor/1,
+    a_spare_worker_that_outlives_its_slot_supervisor/1,
+    manager_killed/1,
+    manager_killed_with_workers_that_are_slow_to_stop/1,
+    manager_killed_during_changes/1,
+    manager_crashed/1,
+    queue_killed/1,
+    manager_killed_under_a_supervisor/1,
+    manager_killed_again_and_again_under_a_supervisor/1,
+    too_many_crashes_under_a_supervisor/1,
     registry_killed/1,
     registry_killed_and_a_pool_too/1,
     requests_wait_for_the_next_registry/1,
@@ -27,37 +34,46 @@
     application_stopped/1,
     application_stopped_under_a_supervised_pool/1,
     restarts_scan_nobody/1,
+    code_changes_under_a_pool_that_works/1,
     strays/1
 ]).
 
 -import(weir_pool_test_lib, [
-    eventually/1, kill/1, await_down/1, sup/1, manager/1, workers_sup/1, slots/1, workers/1, settled/2,
-    start_parent/1, opts/1, script/2, stop_parent/1, nothing_left/0, nothing_left_soon/0, messages_of_pools/0,
-    result/1, picks/2
+    eventually/1, kill/1, kill_manager/1, await_down/1, manager/1, queue/1, slots/1, workers/1, settled/2,
+    start_parent/1, opts/1, script/2, stop_parent/1, leftovers/0, nothing_left_soon/0, messages_of_pools/0
 ]).
+-import(weir_pool_life_lib, [pool/1, slot_sup/2, slot_sups/1, settle/2, claimer/1, release/1, run/1, result/1]).
 
-%% Where the keeper's state has its slots.
--define(KEEPER_SLOTS, 3).
--define(KEEPER_BUDGET, 5).
+%% Where the manager's state has its slots, and the names of processes; where the slots have their map, and a slot its
+%% monitor.
+-define(MANAGER_SLOTS, 4).
+-define(MANAGER_NAMES, 10).
 -define(SLOTS_MAP, 5).
--define(SLOT_MONITOR, 5).
+-define(SLOT_MONITOR, 4).
 
-suite() -> [{timetrap, {seconds, 180}}].
+suite() -> [{timetrap, {seconds, 60}}].
 
 all() ->
     [
         worker_killed,
         many_workers_killed_at_once,
-        vacant_at_once_while_the_supervisor_is_busy,
+        vacant_at_once_while_the_next_is_starting,
         late_news,
-        news_of_a_namesake,
-        keeper_killed,
-        keeper_killed_and_a_worker_too,
-        keeper_crashed,
-        workers_supervisor_killed,
-        pool_supervisor_killed,
-        pool_supervisor_killed_under_a_supervisor,
-        too_many_crashes,
+        news_of_strangers,
+        slot_supervisor_killed,
+        a_worker_that_outlives_its_slot_supervisor,
+        a_worker_that_outlives_its_slot_supervisor_in_a_pool_that_stops,
+        a_worker_that_outlives_its_slot_supervisor_unnoticed,
+        a_retired_worker_that_outlives_its_slot_supervisor,
+        a_spare_worker_that_outlives_its_slot_supervisor,
+        manager_killed,
+        manager_killed_with_workers_that_are_slow_to_stop,
+        manager_killed_during_changes,
+        manager_crashed,
+        queue_killed,
+        manager_killed_under_a_supervisor,
+        manager_killed_again_and_again_under_a_supervisor,
+        too_many_crashes_under_a_supervisor,
         registry_killed,
         registry_killed_and_a_pool_too,
         requests_wait_for_the_next_registry,
@@ -67,6 +83,7 @@ all() ->
         application_stopped,
         application_stopped_under_a_supervised_pool,
         restarts_scan_nobody,
+        code_changes_under_a_pool_that_works,
         strays
     ].
 
@@ -77,6 +94,8 @@ end_per_suite(Config) -> weir_pool_test_lib:loud(Config).
 init_per_testcase(_Case, Config) -> weir_pool_test_lib:setup(Config).
 
 end_per_testcase(_Case, _Config) -> weir_pool_test_lib:teardown().
+
+%% ---------------------------------------------------------------- workers
 
 worker_killed(_Config) ->
     ok = weir_pool:start(p, opts(3)),
@@ -90,6 +109,7 @@ worker_killed(_Config) ->
 %% All may die at once, and twice, without the pool giving up: the default intensity.
 many_workers_killed_at_once(_Config) ->
     ok = weir_pool:start(p, opts(100)),
+    Manager = manager(p),
     [
         begin
             Pids = workers(p),
@@ -99,32 +119,17 @@ many_workers_killed_at_once(_Config) ->
      || _ <- [1, 2]
     ],
     eventually(fun() -> {ok, #{restarts := R}} = weir_pool:info(p), R =:= 200 end),
+    ?assertEqual(Manager, manager(p)),
     ok = weir_pool:stop(p).
 
-vacant_at_once_while_the_supervisor_is_busy(_Config) ->
-    Test = self(),
-    Starts = counters:new(1, []),
-    Script = fun() ->
-        counters:add(Starts, 1, 1),
-        case counters:get(Starts, 1) > 3 of
-            true ->
-                Test ! {blocked, self()},
-                receive
-                    go -> start
-                end;
-            false ->
-                start
-        end
-    end,
-    ok = weir_pool:start(p, script(3, Script)),
+vacant_at_once_while_the_next_is_starting(_Config) ->
+    ok = weir_pool:start(p, script(3, blocked_after(3))),
     [A, B, C] = slots(p),
     %% Neither waits for the other.
     Sups = [
         begin
             kill(Pid),
-            receive
-                {blocked, Blocked} -> Blocked
-            end
+            await_blocked()
         end
      || Pid <- [A, B]
     ],
@@ -134,170 +139,330 @@ vacant_at_once_while_the_supervisor_is_busy(_Config) ->
     eventually(fun() -> settled(p, 3) end),
     ok = weir_pool:stop(p).
 
-%% The keeper hears of a death after it has heard of the successor.
+%% A script whose first N starts go on, and of which later ones wait for `go'.
+blocked_after(N) ->
+    Test = self(),
+    Starts = counters:new(1, []),
+    fun() ->
+        counters:add(Starts, 1, 1),
+        case counters:get(Starts, 1) > N of
+            true ->
+                Test ! {blocked, self()},
+                receive
+                    go -> start
+                end;
+            false ->
+                start
+        end
+    end.
+
+await_blocked() ->
+    receive
+        {blocked, Sup} -> Sup
+    end.
+
+%% The manager hears of a death after it has heard of the successor.
 late_news(_Config) ->
     ok = weir_pool:start(p, opts(2)),
     [A, B] = slots(p),
-    Keeper = manager(p),
-    #{1 := Entry} = element(?SLOTS_MAP, element(?KEEPER_SLOTS, sys:get_state(Keeper))),
+    {Manager, Sup} = {manager(p), slot_sup(p, 1)},
+    #{1 := Entry} = element(?SLOTS_MAP, element(?MANAGER_SLOTS, sys:get_state(Manager))),
     Monitor = element(?SLOT_MONITOR, Entry),
+    ?assert(is_reference(Monitor)),
     kill(A),
     eventually(fun() -> settled(p, 2) end),
     [New, B] = slots(p),
-    Keeper ! {{down, 1}, Monitor, process, A, killed},
-    Keeper ! {{down, 1}, make_ref(), process, New, killed},
-    _ = sys:get_state(Keeper),
+    Manager ! {{down, 1}, Monitor, process, A, killed},
+    Manager ! {{down, 1}, make_ref(), process, New, killed},
+    _ = sys:get_state(Manager),
     ?assertEqual([New, B], slots(p)),
-    %% For real: both pieces of news wait until the keeper goes on.
-    ok = sys:suspend(Keeper),
+    %% For real: both pieces of news wait until the manager goes on.
+    ok = sys:suspend(Manager),
     kill(New),
-    eventually(fun() -> supervised_successor(p, 1, New) end),
+    eventually(fun() -> not lists:member(supervised(Sup), [New, restarting]) end),
+    Next = supervised(Sup),
     ?assertEqual([New, B], slots(p)),
-    ok = sys:resume(Keeper),
-    eventually(fun() -> settled(p, 2) end),
+    ok = sys:resume(Manager),
+    eventually(fun() -> slots(p) =:= [Next, B] end),
+    ?assert(settled(p, 2)),
     ?assertMatch({ok, #{restarts := 2}}, weir_pool:info(p)),
     ok = weir_pool:stop(p).
 
-%% Whether the supervisor has replaced a worker, whatever the keeper has heard.
-supervised_successor(Name, Slot, Old) ->
-    Pids = [
-        Pid
-     || {_, Sup, supervisor, _} <- supervisor:which_children(workers_sup(Name)),
-        {S, Pid, _, _} <- supervisor:which_children(Sup),
-        S =:= Slot,
-        is_pid(Pid)
-    ],
-    Pids =/= [] andalso Pids =/= [Old].
+%% The worker of a slot's supervisor, whatever the manager has heard.
+supervised(Sup) ->
+    [{_Slot, Worker, worker, _}] = supervisor:which_children(Sup),
+    Worker.
 
-%% What a supervisor left over from another pool of this name says is void.
-news_of_a_namesake(_Config) ->
+%% What somebody says who does not supervise this pool's workers, or no longer, is void; and so is what is done in the
+%% name of another pool of this name.
+news_of_strangers(_Config) ->
     ok = weir_pool:start(p, opts(1)),
-    Before = slots(p),
-    #row{id = Id} = weir_pool_test_lib:row(p),
-    Wrong = Id + 1,
-    weir_pool_manager:connected(p, Wrong, 1, self()),
-    weir_pool_manager:start_failed(p, Wrong, 1),
-    _ = sys:get_state(manager(p)),
-    ?assertEqual(Before, slots(p)),
-    ?assertMatch({ok, #{restarts := 0, start_failures := 0}}, weir_pool:info(p)),
-    ?assertEqual({error, gone}, weir_pool_registry:join(p, Wrong, keeper)),
-    ?assertEqual({error, gone}, weir_pool_registry:join(p, Wrong, workers)),
-    ?assertEqual({error, gone}, weir_pool_registry:open(p, Wrong, (weir_pool_terms:pool(p))#pool{base = 0})),
-    ?assertEqual({error, gone}, weir_pool_registry:close(p, Wrong)),
-    ?assertEqual(ok, weir_pool_registry:release(p, Wrong)),
-    ?assertEqual(Before, slots(p)),
-    ok = weir_pool:stop(p),
-    weir_pool_manager:connected(p, Id, 1, self()),
-    weir_pool_manager:start_failed(p, Id, 1).
-
-%% Workers stay, and picks go on meanwhile.
-keeper_killed(_Config) ->
-    ok = weir_pool:start(p, opts(3)),
-    Before = slots(p),
-    Sup = sup(p),
-    Main = weir_pool_terms:pool(p),
-    ok = sys:suspend(Sup),
-    Old = manager(p),
-    kill(Old),
-    ?assertEqual(lists:sort(Before), lists:sort(maps:keys(picks(p, 30)))),
-    ok = sys:resume(Sup),
-    eventually(fun() -> manager(p) =/= Old end),
-    _ = sys:get_state(manager(p)),
-    ?assertEqual(Before, slots(p)),
-    ?assertEqual(Main, weir_pool_terms:pool(p)),
-    ?assertEqual(Sup, sup(p)),
-    kill(hd(Before)),
-    eventually(fun() -> settled(p, 3) end),
-    ok = weir_pool:stop(p),
-    ?assertEqual([], messages_of_pools()).
-
-%% The next keeper finds out about deaths and successors that nobody could be told of.
-keeper_killed_and_a_worker_too(_Config) ->
-    ok = weir_pool:start(p, (opts(4))#{restart => transient}),
-    [A, B, C, D] = slots(p),
-    Sup = sup(p),
-    ok = sys:suspend(Sup),
-    kill(manager(p)),
-    kill(A),
-    ok = gen_server:call(B, {stop, normal}),
-    eventually(fun() -> supervised_successor(p, 1, A) end),
-    ?assertEqual([A, B, C, D], slots(p)),
-    ok = sys:resume(Sup),
-    eventually(fun() -> length(workers(p)) =:= 3 end),
-    ?assertMatch([New, undefined, C, D] when New =/= A, slots(p)),
-    ok = weir_pool:stop(p).
-
-%% A crash in a callback is no worse than a kill: the pool stays open, workers stay, and claims hold.
-keeper_crashed(_Config) ->
-    ok = weir_pool:start(p, opts(3)),
-    Before = slots(p),
-    {Old, Main} = {manager(p), weir_pool_terms:pool(p)},
-    {ok, Claimed, Ticket} = weir_pool:checkout(p, #{}),
-    sys:replace_state(Old, fun(State) -> setelement(?KEEPER_BUDGET, State, no_budget) end),
-    [Victim | _] = Before -- [Claimed],
-    kill(Victim),
-    await_down(Old),
-    eventually(fun() -> settled(p, 3) end),
-    ?assertEqual([Victim], Before -- slots(p)),
-    ?assertEqual(Main, weir_pool_terms:pool(p)),
-    ?assertMatch({ok, #{claimed := 1}}, weir_pool:info(p)),
-    ?assertEqual(ok, weir_pool:checkin(p, Ticket)),
-    ok = weir_pool:stop(p).
-
-workers_supervisor_killed(_Config) ->
-    ok = weir_pool:start(p, opts(3)),
-    Before = slots(p),
-    Sup = sup(p),
-    kill(workers_sup(p)),
-    [await_down(Pid) || Pid <- Before],
-    eventually(fun() -> settled(p, 3) end),
-    ?assertEqual(Before, Before -- slots(p)),
-    ?assertEqual(Sup, sup(p)),
-    ok = weir_pool:stop(p).
-
-pool_supervisor_killed(_Config) ->
-    ok = weir_pool:start(p, opts(3)),
-    ok = weir_pool:start(q, opts(1)),
-    kill(sup(p)),
-    eventually(fun() -> weir_pool:pick(p) =:= {error, no_pool} end),
-    ?assertEqual({error, no_pool}, weir_pool:stop(p)),
-    %% The name is free at once.
-    ok = weir_pool:start(p, opts(2)),
-    ?assert(settled(p, 2)),
-    ok = weir_pool:stop(p),
-    ?assertMatch({ok, _}, weir_pool:pick(q)),
-    ok = weir_pool:stop(q).
-
-%% Every incarnation takes the name over from one that has just been killed; what is left of that disturbs nobody.
-pool_supervisor_killed_under_a_supervisor(_Config) ->
-    Parent = start_parent({#{intensity => 1000}, [weir_pool:child_spec(p, opts(3))]}),
+    {Manager, Replaced} = {manager(p), slot_sup(p, 1)},
+    ok = weir_pool:replace(p, 1),
+    await_down(Replaced),
+    {Before, Sup} = {slots(p), slot_sup(p, 1)},
+    Other = spawn(fun() -> receive stop -> ok end end),
     [
         begin
-            Old = sup(p),
-            kill(Old),
-            eventually(fun() -> settled(p, 3) andalso sup(p) =/= Old end)
+            gen_server:cast(Manager, {started, 1, Stranger, Other, false}),
+            gen_server:cast(Manager, {started, 1, Stranger, Other, true}),
+            Manager ! {'EXIT', Stranger, killed}
+        end
+     || Stranger <- [self(), Replaced]
+    ],
+    _ = sys:get_state(Manager),
+    ?assertEqual({Before, Sup}, {slots(p), slot_sup(p, 1)}),
+    ?assertMatch({ok, #{live := 1, restarts := 1}}, weir_pool:info(p)),
+    {ok, {p, Manager, Base, _, _, _}} = weir_pool_registry:lookup(p),
+    ?assertEqual(ok, weir_pool_registry:unregister(p, Base + 1)),
+    weir_pool_registry ! {{down, p, Base + 1}, make_ref(), process, Manager, killed},
+    _ = sys:get_state(weir_pool_registry),
+    ?assertEqual({Manager, Before}, {manager(p), slots(p)}),
+    ok = weir_pool:stop(p).
+
+%% ---------------------------------------------------------------- supervisors of workers
+
+%% The worker dies with it, and both are started again.
+slot_supervisor_killed(_Config) ->
+    ok = weir_pool:start(p, opts(3)),
+    [A, B, C] = slots(p),
+    {Manager, Sup} = {manager(p), slot_sup(p, 2)},
+    kill(Sup),
+    await_down(B),
+    eventually(fun() -> settled(p, 3) end),
+    ?assertMatch([A, New, C] when New =/= B, slots(p)),
+    ?assertNotEqual(Sup, slot_sup(p, 2)),
+    ?assertMatch({ok, #{restarts := 1}}, weir_pool:info(p)),
+    {Before, Sups} = {slots(p), slot_sups(p)},
+    [kill(Each) || Each <- Sups],
+    [await_down(Pid) || Pid <- Before],
+    eventually(fun() -> settled(p, 3) end),
+    ?assertEqual(Sups, Sups -- slot_sups(p)),
+    ?assertMatch({ok, #{restarts := 4}}, weir_pool:info(p)),
+    ?assertEqual(Manager, manager(p)),
+    ok = weir_pool:stop(p).
+
+%% Workers that heed neither their link nor their supervisor, and announce themselves.
+stubborn(Size, Shutdown) ->
+    Test = self(),
+    Script = fun() ->
+        {ok, Worker} = weir_pool_test_worker:start_stubborn(),
+        Test ! {stubborn, Worker},
+        {ok, Worker}
+    end,
+    (script(Size, Script))#{shutdown => Shutdown}.
+
+%% All that have ever been started so far are gone.
+no_stubborn() ->
+    receive
+        {stubborn, Worker} ->
+            ?assertNot(is_process_alive(Worker)),
+            no_stubborn()
+    after 0 -> ok
+    end.
+
+%% The manager kills it and starts another, whether it has time for that or the pool stops.
+a_worker_that_outlives_its_slot_supervisor(_Config) ->
+    ok = weir_pool:start(p, stubborn(2, 1)),
+    [A, B] = slots(p),
+    kill(slot_sup(p, 1)),
+    await_down(A),
+    eventually(fun() -> settled(p, 2) end),
+    ?assertMatch([New, B] when New =/= A, slots(p)),
+    ?assertMatch({ok, #{restarts := 1}}, weir_pool:info(p)),
+    ok = weir_pool:stop(p),
+    no_stubborn(),
+    [
+        begin
+            ok = weir_pool:start(p, stubborn(2, 1)),
+            [exit(Sup, kill) || Sup <- slot_sups(p)],
+            ok = weir_pool:stop(p),
+            no_stubborn()
+        end
+     || _ <- lists:seq(1, 50)
+    ].
+
+a_worker_that_outlives_its_slot_supervisor_in_a_pool_that_stops(_Config) ->
+    ok = weir_pool:start(p, stubborn(1, 20000)),
+    Sup = slot_sup(p, 1),
+    Stopper = run(fun() -> weir_pool:stop(p) end),
+    eventually(fun() -> process_info(Sup, current_function) =:= {current_function, {weir_pool_slot_sup, stop, 2}} end),
+    kill(Sup),
+    ?assertEqual(ok, result(Stopper)),
+    no_stubborn().
+
+a_worker_that_outlives_its_slot_supervisor_unnoticed(_Config) ->
+    ok = weir_pool:start(p, stubborn(1, 1)),
+    Sup = slot_sup(p, 1),
+    ok = sys:suspend(manager(p)),
+    kill(Sup),
+    ok = weir_pool:stop(p),
+    no_stubborn().
+
+%% Its slot has another worker already.
+a_retired_worker_that_outlives_its_slot_supervisor(_Config) ->
+    ok = weir_pool:start(p, stubborn(1, 20000)),
+    {[Old], Sup} = {slots(p), slot_sup(p, 1)},
+    ok = weir_pool:replace(p, 1),
+    ?assertNotEqual([Old], slots(p)),
+    ?assert(is_process_alive(Old)),
+    kill(Sup),
+    await_down(Old),
+    ?assert(settled(p, 1)),
+    stop_with_workers_killed(p),
+    no_stubborn().
+
+%% The worker that was to replace another, which is still claimed.
+a_spare_worker_that_outlives_its_slot_supervisor(_Config) ->
+    ok = weir_pool:start(p, stubborn(1, 20000)),
+    [Old] = slots(p),
+    receive
+        {stubborn, Old} -> ok
+    end,
+    Claimer = claimer(p),
+    Replacer = run(fun() -> weir_pool:replace(p, 1, infinity) end),
+    New =
+        receive
+            {stubborn, Worker} -> Worker
+        end,
+    eventually(fun() -> weir_pool_life_lib:word(p, 1) =:= marked end),
+    kill(slot_sup(p, {spare, 1})),
+    ?assertEqual({error, {start_failed, 1, killed}}, result(Replacer)),
+    await_down(New),
+    ?assertEqual([Old], slots(p)),
+    ?assertEqual(ok, release(Claimer)),
+    ?assertEqual({ok, Old}, weir_pool:claim(p, fun(Pid) -> Pid end)),
+    stop_with_workers_killed(p).
+
+stop_with_workers_killed(Name) ->
+    Workers = workers(Name),
+    Stopper = run(fun() -> weir_pool:stop(Name) end),
+    eventually(fun() -> weir_pool:pick(Name) =:= {error, no_pool} end),
+    [kill(Pid) || Pid <- Workers],
+    ?assertEqual(ok, result(Stopper)).
+
+%% ---------------------------------------------------------------- managers and queues
+
+%% The pool comes back whole, with new workers; nobody hangs, and nothing of what was before is left.
+manager_killed(_Config) ->
+    ok = weir_pool:start(p, pool(2)),
+    ok = weir_pool:start(q, opts(1)),
+    Q = {manager(q), slots(q)},
+    comes_back(p, fun() -> kill(manager(p)) end),
+    ?assertEqual({error, already_started}, weir_pool:start(p, pool(2))),
+    ok = weir_pool:stop(p),
+    ?assertEqual({error, no_pool}, weir_pool:pick(p)),
+    ?assertEqual(Q, {manager(q), slots(q)}),
+    ok = weir_pool:stop(q).
+
+%% A pool of two, both claimed, and others wait.
+comes_back(Name, Kill) ->
+    {Manager, Queue, Before, Sups} = {manager(Name), queue(Name), slots(Name), slot_sups(Name)},
+    {ok, _, Ticket} = weir_pool:checkout(Name, 0),
+    Claimer = claimer(Name),
+    Waiters = [run(fun() -> weir_pool:claim(Name, fun(Pid) -> Pid end, Ms) end) || Ms <- [60000, infinity]],
+    eventually(fun() -> {ok, #{waiting := N}} = weir_pool:info(Name), N =:= 2 end),
+    Kill(),
+    [await_down(Pid) || Pid <- [Manager, Queue | Before ++ Sups]],
+    eventually(fun() -> settled(Name, 2) end),
+    After = workers(Name),
+    ?assertEqual(Before, Before -- After),
+    [
+        case result(Waiter) of
+            {ok, Worker} -> ?assert(lists:member(Worker, After));
+            Other -> ?assertEqual({error, no_pool}, Other)
+        end
+     || Waiter <- Waiters
+    ],
+    %% What was claimed before is nobody's business any more, whoever has it now.
+    {ok, _, New} = weir_pool:checkout(Name, 1000),
+    ?assertEqual({error, not_held}, weir_pool:checkin(Name, Ticket)),
+    ?assertEqual({error, not_held}, weir_pool:checkin(Name, Ticket, fail)),
+    ?assertEqual({error, not_held}, release(Claimer)),
+    ?assertEqual(ok, weir_pool:checkin(Name, New)),
+    settle(Name, 2),
+    ?assertEqual(After, workers(Name)),
+    ?assertMatch({ok, #{restarts := 0, abandoned := 0, waiting := 0}}, weir_pool:info(Name)),
+    ?assertNotEqual(Manager, manager(Name)),
+    ?assertEqual([], messages_of_pools()).
+
+%% Nobody waits for them, but they are stopped in order.
+manager_killed_with_workers_that_are_slow_to_stop(_Config) ->
+    Slow = {weir_pool_life_worker, start_slow_to_stop, [self()]},
+    ok = weir_pool:start(p, #{size => 2, worker => Slow, shutdown => infinity}),
+    Before = workers(p),
+    kill_manager(p),
+    [receive {stopping, Pid} -> ok end || Pid <- Before],
+    ?assert(settled(p, 2)),
+    ?assertEqual(Before, Before -- workers(p)),
+    [Pid ! go || Pid <- Before],
+    [await_down(Pid) || Pid <- Before],
+    Now = workers(p),
+    Stopper = run(fun() -> weir_pool:stop(p) end),
+    [receive {stopping, Pid} -> Pid ! go end || Pid <- Now],
+    ?assertEqual(ok, result(Stopper)).
+
+%% Those who asked for them are told. What was being started is stopped as soon as it is there.
+manager_killed_during_changes(_Config) ->
+    ok = weir_pool:start(p, script(2, blocked_after(2))),
+    Changers = [run(fun() -> weir_pool:replace(p, 1) end), run(fun() -> weir_pool:resize(p, 3) end)],
+    Blocked = [await_blocked() || _ <- Changers],
+    kill(manager(p)),
+    [?assertEqual({error, {pool_down, killed}}, result(Changer)) || Changer <- Changers],
+    %% The next pool starts its workers one after the other.
+    First = await_blocked(),
+    [Sup ! go || Sup <- [First | Blocked]],
+    [await_down(Sup) || Sup <- Blocked],
+    await_blocked() ! go,
+    eventually(fun() -> settled(p, 2) end),
+    ?assertMatch({ok, #{size := 2, restarts := 0}}, weir_pool:info(p)),
+    ok = weir_pool:stop(p).
+
+%% A crash in a callback is no worse than a kill.
+manager_crashed(_Config) ->
+    ok = weir_pool:start(p, pool(2)),
+    comes_back(p, fun() ->
+        _ = sys:replace_state(manager(p), fun(State) -> setelement(?MANAGER_NAMES, State, no_map) end),
+        ?assertMatch({error, {pool_down, {_Crash, _Stack}}}, weir_pool:resize(p, 3))
+    end),
+    ok = weir_pool:stop(p).
+
+queue_killed(_Config) ->
+    ok = weir_pool:start(p, pool(2)),
+    comes_back(p, fun() -> kill(queue(p)) end),
+    ok = weir_pool:stop(p).
+
+manager_killed_under_a_supervisor(_Config) ->
+    Parent = start_parent({#{}, [weir_pool:child_spec(p, pool(2))]}),
+    comes_back(p, fun() -> kill(manager(p)) end),
+    ?assertMatch([{{weir_pool, p}, _, supervisor, _}], supervisor:which_children(Parent)),
+    ?assertEqual([manager(p)], [Pid || {_, Pid, _, _} <- supervisor:which_children(Parent)]),
+    stop_parent(Parent).
+
+%% Every incarnation takes the name over from one that has just been killed; what is left of that disturbs nobody.
+manager_killed_again_and_again_under_a_supervisor(_Config) ->
+    Parent = start_parent({#{intensity => 1000}, [weir_pool:child_spec(p, pool(3))]}),
+    [
+        begin
+            kill_manager(p),
+            ?assert(settled(p, 3))
         end
      || _ <- lists:seq(1, 50)
     ],
-    ?assert(settled(p, 3)),
+    settle(p, 3),
     stop_parent(Parent),
     nothing_left_soon().
 
-too_many_crashes(_Config) ->
-    ok = weir_pool:start(p, opts(1)),
-    Sup = sup(p),
-    [
-        begin
-            Old = manager(p),
-            kill(Old),
-            eventually(fun() -> settled(p, 1) andalso manager(p) =/= Old end)
-        end
-     || _ <- lists:seq(1, 10)
-    ],
-    ?assertEqual(Sup, sup(p)),
+too_many_crashes_under_a_supervisor(_Config) ->
+    Parent = start_parent({#{intensity => 1, period => 3600}, [weir_pool:child_spec(p, opts(2))]}),
+    kill_manager(p),
+    ?assert(settled(p, 2)),
     kill(manager(p)),
-    await_down(Sup),
-    nothing_left_soon().
+    await_down(Parent),
+    nothing_left_soon(),
+    ?assertEqual({error, no_pool}, weir_pool:pick(p)).
+
+%% ---------------------------------------------------------------- the registry
 
 kill_registry() ->
     Old = whereis(weir_pool_registry),
@@ -306,53 +471,63 @@ kill_registry() ->
 
 registry_killed(_Config) ->
     ok = weir_pool:start(p, opts(2)),
-    Before = slots(p),
+    {Manager, Before} = {manager(p), slots(p)},
     kill_registry(),
     ?assertEqual(Before, slots(p)),
     ?assertEqual({error, already_started}, weir_pool:start(p, opts(1))),
     kill(hd(Before)),
     eventually(fun() -> settled(p, 2) end),
+    ?assertEqual(Manager, manager(p)),
     ok = weir_pool:start(q, opts(1)),
-    kill(sup(q)),
-    eventually(fun() -> weir_pool:pick(q) =:= {error, no_pool} end),
-    kill(sup(p)),
-    nothing_left_soon().
+    kill_manager(q),
+    ?assert(settled(q, 1)),
+    kill_manager(p),
+    ?assert(settled(p, 2)),
+    [ok = weir_pool:stop(Name) || Name <- [p, q]].
 
-%% A pool that dies while there is no registry is cleaned up by the next one.
+%% A pool that dies while there is no registry, and is not started again, is cleaned up by the next one.
 registry_killed_and_a_pool_too(_Config) ->
-    ok = weir_pool:start(p, opts(2)),
+    Owner = spawn(fun() ->
+        {ok, _} = weir_pool:start_link(p, opts(2)),
+        receive
+            never -> ok
+        end
+    end),
+    eventually(fun() -> settled(p, 2) end),
     ok = sys:suspend(weir_pool_sup),
     kill(whereis(weir_pool_registry)),
-    kill(sup(p)),
-    ?assertMatch({ok, #row{}}, weir_pool_registry:lookup(p)),
+    kill(manager(p)),
+    await_down(Owner),
+    ?assertMatch({ok, _}, weir_pool_registry:lookup(p)),
     ok = sys:resume(weir_pool_sup),
     nothing_left_soon().
 
-%% A keeper that is lost together with the registry does not use up the pool's restarts while there is none.
+%% A manager that is lost together with the registry does not use up the restarts of its supervisor while there is none.
 requests_wait_for_the_next_registry(_Config) ->
     ok = weir_pool:start(p, opts(2)),
-    {Sup, Before, Keeper} = {sup(p), slots(p), manager(p)},
+    Parent = start_parent({#{intensity => 1, period => 3600}, [weir_pool:child_spec(q, opts(2))]}),
+    Before = [manager(p), manager(q)],
     ok = sys:suspend(weir_pool_sup),
     kill(whereis(weir_pool_registry)),
-    kill(Keeper),
-    {Starter, _} = spawn_monitor(fun() -> exit({result, weir_pool:start(q, opts(1))}) end),
-    eventually(fun() -> weir_pool:pick(p) =/= {error, no_pool} andalso is_process_alive(Starter) end),
+    [kill(Manager) || Manager <- Before],
+    Starter = run(fun() -> weir_pool:start(r, opts(1)) end),
+    eventually(fun() -> process_info(Starter, status) =:= {status, waiting} end),
     ok = sys:resume(weir_pool_sup),
     ?assertEqual(ok, result(Starter)),
-    eventually(fun() -> manager(p) =/= Keeper end),
-    _ = sys:get_state(manager(p)),
-    ?assertEqual({Sup, Before}, {sup(p), slots(p)}),
+    eventually(fun() -> [manager(p), manager(q)] -- Before =/= [] andalso settled(p, 2) andalso settled(q, 2) end),
+    ?assertEqual(Before, Before -- [manager(p), manager(q)]),
+    stop_parent(Parent),
     ok = weir_pool:stop(p),
-    ok = weir_pool:stop(q).
+    ok = weir_pool:stop(r).
 
 requests_may_be_made_twice(_Config) ->
-    {ok, Conf} = weir_pool_opts:check(opts(3)),
-    [?assertEqual(ok, weir_pool_registry:register(p, 4711, Conf, self())) || _ <- [1, 2]],
-    Self = self(),
-    [?assertMatch({ok, #row{keeper = Self}}, weir_pool_registry:join(p, 4711, keeper)) || _ <- [1, 2]],
-    [?assertEqual(ok, weir_pool_registry:open(p, 4711, weir_pool_terms:new(p, 4711, Conf))) || _ <- [1, 2]],
-    [?assertEqual(ok, weir_pool_registry:close(p, 4711)) || _ <- [1, 2]],
-    [?assertEqual(ok, weir_pool_registry:release(p, 4711)) || _ <- [1, 2]],
+    {ok, Base} = weir_pool_registry:register(p, self(), 3),
+    ?assertEqual({ok, Base}, weir_pool_registry:register(p, self(), 3)),
+    Test = self(),
+    ?assertMatch({ok, {p, Test, Base, Test, 3, none}}, weir_pool_registry:lookup(p)),
+    Other = run(fun() -> weir_pool_registry:register(p, self(), 3) end),
+    ?assertEqual({error, already_started}, result(Other)),
+    [?assertEqual(ok, weir_pool_registry:unregister(p, Base)) || _ <- [1, 2]],
     ?assertEqual({error, no_pool}, weir_pool_registry:lookup(p)).
 
 %% As when a supervisor starts its dead pool again before the registry has been told of the death.
@@ -360,16 +535,22 @@ a_dead_holder_that_nobody_has_heard_of(_Config) ->
     Dead = spawn(fun() -> ok end),
     await_down(Dead),
     {ok, Conf} = weir_pool_opts:check(opts(3)),
-    Pool = weir_pool_terms:new(p, 4711, Conf),
-    Row = #row{name = p, id = 4711, conf = Conf, size = 3, last_slot = 3, sup = Dead, parent = self()},
-    true = ets:insert(weir_pool_names, Row),
-    ok = weir_pool_terms:open(p, Pool),
+    Base = erlang:unique_integer([positive, monotonic]) * (?MAX_SIZE + 1),
+    Pool = weir_pool_terms:new(p, Base, Conf, self()),
+    true = ets:insert(weir_pool_names, {p, Dead, Base, self(), 3, none}),
+    %% The monitor that it will hear nothing of.
+    _ = sys:replace_state(weir_pool_registry, fun(State) ->
+        setelement(2, State, (element(2, State))#{p => {Base, make_ref()}})
+    end),
+    ok = weir_pool_terms:open(Pool),
     ok = weir_pool_terms:fill(Pool, 3, self()),
     ?assertEqual({ok, self()}, weir_pool:pick(p)),
     ok = weir_pool:start(p, opts(2)),
     ?assert(settled(p, 2)),
     ok = weir_pool:stop(p),
-    nothing_left().
+    nothing_left_soon().
+
+%% ---------------------------------------------------------------- the application
 
 pools_supervisor_killed(_Config) ->
     ok = weir_pool:start(p, opts(2)),
@@ -379,15 +560,17 @@ pools_supervisor_killed(_Config) ->
     eventually(fun() -> weir_pool:pick(p) =:= {error, no_pool} end),
     eventually(fun() -> not lists:member(whereis(weir_pool_pools_sup), [undefined, Old]) end),
     ?assertMatch({ok, _}, weir_pool:pick(q)),
+    eventually(fun() -> weir_pool_registry:lookup(p) =:= {error, no_pool} end),
     ok = weir_pool:start(p, opts(2)),
     ok = weir_pool:stop(p),
     stop_parent(Parent),
     nothing_left_soon().
 
 application_stopped(_Config) ->
-    ok = weir_pool:start(p, opts(2)),
+    [ok = weir_pool:start(Name, opts(50)) || Name <- [p, q, r]],
     ok = application:stop(weir_pool),
-    nothing_left(),
+    ?assertEqual([], [Left || Left <- leftovers(), not is_integer(Left)]),
+    nothing_left_soon(),
     ok = application:start(weir_pool),
     ok = weir_pool:start(p, opts(2)),
     ok = weir_pool:stop(p).
@@ -396,8 +579,10 @@ application_stopped_under_a_supervised_pool(_Config) ->
     Parent = start_parent({#{intensity => 0}, [weir_pool:child_spec(p, opts(2))]}),
     ok = application:stop(weir_pool),
     await_down(Parent),
-    nothing_left(),
+    nothing_left_soon(),
     ok = application:start(weir_pool).
+
+%% ---------------------------------------------------------------- others
 
 %% A process that is scanned for a global collection does some work, which shows in its reductions.
 restarts_scan_nobody(_Config) ->
@@ -427,9 +612,49 @@ cost_of_looking(Work) ->
     First = Work(),
     Work() - First.
 
+%% As a release handler does it, one module after the other and all at the same time, while the pool is in use.
+code_changes_under_a_pool_that_works(_Config) ->
+    ok = weir_pool:start(p, (pool(2))#{abandoned => free}),
+    All = [
+        {manager(p), weir_pool_manager},
+        {queue(p), weir_pool_queue},
+        {slot_sup(p, 1), weir_pool_slot_sup},
+        {slot_sup(p, 2), weir_pool_slot_sup},
+        {whereis(weir_pool_registry), weir_pool_registry}
+    ],
+    Processes = [Pid || {Pid, _} <- All],
+    [works_after_a_change_of_code(Changed) || Changed <- [[Each] || Each <- All] ++ [All]],
+    ?assertEqual(Processes, [manager(p), queue(p), slot_sup(p, 1), slot_sup(p, 2), whereis(weir_pool_registry)]),
+    ok = weir_pool:stop(p).
+
+works_after_a_change_of_code(Changed) ->
+    [One, Other] = [claimer(p), claimer(p)],
+    Waiter = run(fun() -> weir_pool:claim(p, fun(Pid) -> Pid end, infinity) end),
+    eventually(fun() -> {ok, #{waiting := N}} = weir_pool:info(p), N =:= 1 end),
+    [ok = sys:suspend(Pid) || {Pid, _} <- Changed],
+    ?assertMatch({ok, _}, weir_pool:pick(p)),
+    [?assertEqual(ok, sys:change_code(Pid, Module, undefined, extra)) || {Pid, Module} <- Changed],
+    [ok = sys:resume(Pid) || {Pid, _} <- Changed],
+    %% Those who waited before are served, and claims from before are released, or abandoned.
+    ?assertEqual(ok, release(One)),
+    ?assertMatch({ok, _}, result(Waiter)),
+    weir_pool_life_lib:kill_claimer(Other),
+    settle(p, 2),
+    %% The pool is still mended, changed, and stopped with its name given back.
+    Before = slots(p),
+    [kill(Pid) || Pid <- Before],
+    eventually(fun() -> settled(p, 2) andalso Before -- slots(p) =:= Before end),
+    ?assertEqual(ok, weir_pool:resize(p, 3)),
+    ?assertEqual(ok, weir_pool:resize(p, 2)),
+    settle(p, 2),
+    ok = weir_pool:start(q, opts(1)),
+    ?assertEqual({error, already_started}, weir_pool:start(q, opts(1))),
+    ok = weir_pool:stop(q).
+
 strays(_Config) ->
     ok = weir_pool:start(p, opts(1)),
-    Before = {manager(p), whereis(weir_pool_registry)},
+    Processes = fun() -> [manager(p), queue(p), slot_sup(p, 1), whereis(weir_pool_registry)] end,
+    {Before, Slots} = {Processes(), slots(p)},
     [
         begin
             Pid ! stray,
@@ -438,8 +663,8 @@ strays(_Config) ->
             gen_server:cast(Pid, stray),
             ?assertEqual({error, {bad_call, stray}}, gen_server:call(Pid, stray))
         end
-     || Pid <- tuple_to_list(Before)
+     || Pid <- Before
     ],
-    ?assertEqual(Before, {manager(p), whereis(weir_pool_registry)}),
+    ?assertEqual({Before, Slots}, {Processes(), slots(p)}),
     ?assert(settled(p, 1)),
     ok = weir_pool:stop(p).

@@ -16,6 +16,8 @@
     workers_up_to_the_limit/1,
     which_pools_in_order/1,
     a_real_pool/1,
+    claims_are_counted/1,
+    the_last_start_error/1,
     no_pool/1
 ]).
 
@@ -35,6 +37,8 @@ all() ->
         workers_up_to_the_limit,
         which_pools_in_order,
         a_real_pool,
+        claims_are_counted,
+        the_last_start_error,
         no_pool
     ].
 
@@ -51,19 +55,19 @@ a_fresh_pool(_Config) ->
 
 slots_by_what_is_the_case(_Config) ->
     Slots = [self(), self(), vacant, self(), self(), self(), vacant, self()],
-    with_pool(#{}, Slots, fun(#pool{holders = Holders} = Pool) ->
-        Id = weir_pool_holder:id(Holders),
+    with_pool(#{}, Slots, fun(Pool) ->
+        Id = weir_pool_holder:id(self()),
         {ok, _, _} = weir_pool_word:claim(Pool, 1, Id),
         {ok, Word, _} = weir_pool_word:claim(Pool, 2, Id),
         {ok, _, _} = weir_pool_word:claim(Pool, 5, Id),
-        ok = weir_pool_word:hold(Pool, 4),
+        ok = weir_pool_word:reserve(Pool, 4),
         ?assertMatch(#{live := 6, vacant := 2, claimed := 3, reserved := 1}, info()),
         marked = weir_pool_word:mark(Pool, 2),
-        held = weir_pool_word:mark(Pool, 8),
+        reserved = weir_pool_word:mark(Pool, 8),
         ?assertMatch(#{live := 6, vacant := 2, claimed := 3, reserved := 2}, info()),
-        held = weir_pool_word:release(Pool, 2, Word),
+        reserved = weir_pool_word:release(Pool, 2, Word),
         ?assertMatch(#{live := 6, vacant := 2, claimed := 2, reserved := 3}, info()),
-        taken = weir_pool_word:vacate(Pool, 1),
+        ok = weir_pool_word:vacate(Pool, 1),
         ok = weir_pool_terms:vacate(Pool, 1),
         ?assertMatch(#{live := 5, vacant := 3, claimed := 1, reserved := 3}, info())
     end).
@@ -74,7 +78,7 @@ overflow_is_live_but_never_vacant(_Config) ->
         ?assertMatch(#{size := 2, limit := 5, live := 1, vacant := 1}, info()),
         ok = weir_pool_terms:fill(Pool, 4, self()),
         ok = weir_pool_word:occupy(Pool, 4),
-        {ok, _, _} = weir_pool_word:claim(Pool, 4, weir_pool_holder:id(Pool#pool.holders)),
+        {ok, _, _} = weir_pool_word:claim(Pool, 4, weir_pool_holder:id(self())),
         ?assertMatch(#{size := 2, limit := 5, live := 2, vacant := 1, claimed := 1}, info())
     end).
 
@@ -99,13 +103,14 @@ the_gate(_Config) ->
 every_counter_has_its_name(_Config) ->
     with_pool(#{}, [self(), self(), self()], fun(#pool{counters = Counters}) ->
         Indexes = [
-            ?RESTARTS, ?START_FAILURES, ?SKIPS, ?BUSY, ?TIMEOUTS, ?OVERLOADS, ?WAITS, ?ABANDONED, ?CHECK_FAILURES
+            ?RESTARTS, ?START_FAILURES, ?SKIPS, ?BUSY, ?TIMEOUTS, ?OVERLOADS, ?WAITS, ?ABANDONED, ?CHECK_FAILURES,
+            ?CLAIMS, ?CLAIMED_MS
         ],
         [counters:add(Counters, Index, 10 * Index) || Index <- Indexes],
         ?assertEqual(
             (fresh())#{
                 restarts := 10, start_failures := 20, skips := 30, busy := 40, timeouts := 50, overloads := 60,
-                waits := 70, abandoned := 80, check_failures := 90
+                waits := 70, abandoned := 80, check_failures := 90, claims := 100, claimed_ms := 110
             },
             info()
         )
@@ -149,7 +154,7 @@ workers_up_to_the_limit(_Config) ->
 
 which_pools_in_order(_Config) ->
     Names = [b, a, "c", {d, 1}, 7],
-    [ok = weir_pool:start(Name, #{size => 3}) || Name <- Names],
+    [ok = weir_pool:start(Name, #{size => 3, worker => none}) || Name <- Names],
     [
         begin
             {ok, Slot} = weir_pool:add_worker(Name, {me, Slot}, Slot),
@@ -179,6 +184,27 @@ a_real_pool(_Config) ->
     ?assertMatch({ok, #{claimed := 0, live := 3}}, weir_pool:info(Name)),
     ok = weir_pool:stop(Name).
 
+%% In the slots' words, and in the counter.
+claims_are_counted(_Config) ->
+    ok = weir_pool:start(f, opts(3)),
+    [{ok, ok} = weir_pool:claim(f, fun(_) -> ok end) || _ <- lists:seq(1, 1000)],
+    ?assertMatch(#{claims := 1000}, info()),
+    {ok, _, _} = weir_pool:checkout(f, 0),
+    ?assertMatch(#{claims := 1001}, info()),
+    %% It is claimed for some time, which the next ticks see.
+    weir_pool_test_lib:eventually(fun() -> maps:get(claimed_ms, info()) > 0 end),
+    ok = weir_pool:stop(f).
+
+the_last_start_error(_Config) ->
+    Script = fun
+        (2) -> {error, refused};
+        (_) -> start
+    end,
+    Worker = {weir_pool_life_worker, start_script, [Script]},
+    ok = weir_pool:start(f, #{size => 2, worker => Worker, pass_slot => true, start => async}),
+    weir_pool_test_lib:eventually(fun() -> maps:get(start_error, info()) =:= {2, refused} end),
+    ok = weir_pool:stop(f).
+
 no_pool(_Config) ->
     ?assertEqual({error, no_pool}, weir_pool:info(f)),
     ?assertEqual({error, no_pool}, weir_pool:workers(f)),
@@ -193,7 +219,8 @@ fresh() ->
         name => f, size => 3, limit => 3, strategy => round_robin,
         live => 3, vacant => 0, claimed => 0, reserved => 0, calls => 0,
         waiting => 0, oldest_wait_ms => 0, longest_wait_ms => 0, picks => 0, skips => 0, waits => 0, busy => 0,
-        timeouts => 0, overloads => 0, abandoned => 0, check_failures => 0, restarts => 0, start_failures => 0
+        timeouts => 0, overloads => 0, abandoned => 0, check_failures => 0, restarts => 0, start_failures => 0,
+        claims => 0, claimed_ms => 0, start_error => none
     }.
 
 info() ->

@@ -53,7 +53,7 @@ go(Blocked, Result) -> [Pid ! {go, Result} || {Pid, _Slot} <- Blocked].
 workers_alive() ->
     [Pid || Pid <- processes(), proc_lib:translate_initial_call(Pid) =:= {?WORKER, init, 1}, is_process_alive(Pid)].
 
-slot_sups(Name) -> [Sup || {_, Sup, _, _} <- supervisor:which_children(weir_pool_test_lib:manager(Name))].
+slot_sups(Name) -> [Sup || {_, Sup, supervisor, _} <- supervisor:which_children(weir_pool_test_lib:manager(Name))].
 
 %% The supervisor of the worker in a slot.
 slot_sup(Name, Slot) ->

@@ -2,21 +2,21 @@
 -module(weir_pool_opts_SUITE).
 
 -include_lib("stdlib/include/assert.hrl").
--include_lib("proper/include/proper.hrl").
 -include("../src/weir_pool.hrl").
 
 -export([suite/0, all/0, init_per_suite/1, end_per_suite/1]).
 -export([
     defaults/1,
+    keyword_lists/1,
+    the_worker_is_mandatory/1,
+    no_size_with_overflow/1,
     every_option/1,
     limits/1,
     wrong_options/1,
     contradictions/1,
     which_mistake_is_reported/1,
     default_intensity/1,
-    pass_slot/1,
-    budget/1,
-    budget_limits/1
+    pass_slot/1
 ]).
 
 %% What makes this module a strategy.
@@ -29,15 +29,16 @@ suite() -> [{timetrap, {seconds, 120}}].
 all() ->
     [
         defaults,
+        keyword_lists,
+        the_worker_is_mandatory,
+        no_size_with_overflow,
         every_option,
         limits,
         wrong_options,
         contradictions,
         which_mistake_is_reported,
         default_intensity,
-        pass_slot,
-        budget,
-        budget_limits
+        pass_slot
     ].
 
 init_per_suite(Config) -> weir_pool_test_lib:quiet(Config).
@@ -62,7 +63,6 @@ defaults(_Config) ->
         intensity = default,
         period = 5,
         strategy = round_robin,
-        group = none,
         start = sync,
         backoff = {100, 30000},
         auto_size = false,
@@ -74,8 +74,34 @@ defaults(_Config) ->
         abandoned = replace
     },
     ?assertEqual(Expected, conf(#{})),
-    ?assertEqual({ok, Expected#conf{size = 0, worker = none, auto_size = true}}, weir_pool_opts:check(#{})),
-    ?assertEqual({ok, Expected#conf{worker = none}}, weir_pool_opts:check(#{size => 3})).
+    None = #{worker => none},
+    ?assertEqual({ok, Expected#conf{size = 0, worker = none, auto_size = true}}, weir_pool_opts:check(None)),
+    ?assertEqual({ok, Expected#conf{worker = none}}, weir_pool_opts:check(None#{size => 3})).
+
+%% As from Elixir. The first of a key counts.
+keyword_lists(_Config) ->
+    Codel = [{interval, 100}, {target, 5}],
+    ?assertEqual(conf(#{}), element(2, weir_pool_opts:check([{size, 3}, {worker, ?WORKER}]))),
+    ?assertEqual(
+        check(#{codel => #{target => 5, interval => 100}, overflow => #{max => 2, linger => 3}}),
+        weir_pool_opts:check([
+            {size, 3}, {size, 4}, {worker, ?WORKER}, {codel, Codel}, {overflow, [{max, 2}, {linger, 3}]}
+        ])
+    ),
+    %% What is wrong inside is shown as a map.
+    ?assertEqual({error, {bad_option, codel, #{target => 5}}}, check(#{codel => [{target, 5}]})).
+
+%% Whether workers are to be started is for the user to say.
+the_worker_is_mandatory(_Config) ->
+    ?assertEqual({error, {missing_option, worker}}, weir_pool_opts:check(#{})),
+    ?assertEqual({error, {missing_option, worker}}, weir_pool_opts:check(#{size => 3})),
+    ?assertEqual({error, {missing_option, size}}, weir_pool_opts:check(#{worker => ?WORKER})).
+
+%% All workers on demand.
+no_size_with_overflow(_Config) ->
+    Overflow = #{max => 1, linger => 0},
+    ?assertMatch({ok, #conf{size = 0, overflow = {1, 0}}}, check(#{size => 0, overflow => Overflow})),
+    ?assertMatch({error, {contradicting_options, {size, 0}, _}}, check(#{size => 0, overflow => Overflow#{max := 0}})).
 
 every_option(_Config) ->
     Check = fun(_) -> ok end,
@@ -93,8 +119,6 @@ every_option(_Config) ->
         {#{start => async, backoff => {3, 4}}, #conf.backoff, {3, 4}},
         {#{check => {Check, 5}}, #conf.check, {Check, 5}},
         {#{auto_size => false}, #conf.auto_size, false},
-        {#{group => none}, #conf.group, {group, none}},
-        {#{group => {any, "term"}}, #conf.group, {group, {any, "term"}}},
         {#{queue => lifo}, #conf.queue, lifo},
         {#{max_queue => 0}, #conf.max_queue, 0},
         {#{codel => off, queue => lifo}, #conf.codel, off},
@@ -122,7 +146,7 @@ limits(_Config) ->
         #{check => {Check, 1}}, #{check => {Check, Ms}}, #{abandoned => {wait, Ms}}
     ],
     [?assertMatch({{ok, _}, _}, {check(Opts), Opts}) || Opts <- Ok],
-    ?assertMatch({ok, _}, weir_pool_opts:check(#{size => 0})).
+    ?assertMatch({ok, _}, weir_pool_opts:check(#{size => 0, worker => none})).
 
 wrong_options(_Config) ->
     Check = fun(_) -> ok end,
@@ -158,14 +182,13 @@ wrong_options(_Config) ->
         ?assertEqual({error, {bad_option, Key, Value}}, check(#{Key => Value}))
      || {Key, Values} <- Wrong, Value <- Values
     ],
-    [?assertError(badarg, weir_pool_opts:check(Opts)) || Opts <- [[], [{size, 1}], 1, undefined]].
+    [?assertError(badarg, weir_pool_opts:check(Opts)) || Opts <- [[size], [{1, 1}], [{size, 1} | x], 1, undefined]].
 
 contradictions(_Config) ->
     Codel = #{target => 5, interval => 100},
     Overflow = #{max => 2, linger => 0},
     Contradicting = fun(Option, Other) -> {error, {contradicting_options, Option, Other}} end,
     ?assertEqual(Contradicting({size, 0}, {worker, ?WORKER}), check(#{size => 0})),
-    ?assertEqual({error, {missing_option, size}}, weir_pool_opts:check(#{worker => ?WORKER})),
     Max = ?MAX_SIZE,
     ?assertEqual(
         Contradicting({size, Max - 1}, {overflow, Overflow}), check(#{size => Max - 1, overflow => Overflow})
@@ -179,7 +202,8 @@ contradictions(_Config) ->
     ?assertEqual(Contradicting({backoff, {1, 2}}, {start, sync}), check(#{backoff => {1, 2}, start => sync})),
     [
         ?assertEqual(
-            Contradicting({Key, Value}, {missing_option, worker}), weir_pool_opts:check(#{size => 1, Key => Value})
+            Contradicting({Key, Value}, {worker, none}),
+            weir_pool_opts:check(#{size => 1, worker => none, Key => Value})
         )
      || {Key, Value} <- [
             {pass_slot, true}, {pass_slot, false}, {restart, permanent}, {shutdown, 1}, {intensity, 1}, {period, 1},
@@ -188,8 +212,8 @@ contradictions(_Config) ->
     ],
     %% What is for picks and claims goes with both kinds.
     [
-        ?assertMatch({ok, _}, weir_pool_opts:check(#{Key => Value}))
-     || {Key, Value} <- [{strategy, hash}, {group, g}, {queue, lifo}, {max_queue, 1}, {codel, Codel}, {abandoned, free}]
+        ?assertMatch({ok, _}, weir_pool_opts:check(#{worker => none, Key => Value}))
+     || {Key, Value} <- [{strategy, hash}, {queue, lifo}, {max_queue, 1}, {codel, Codel}, {abandoned, free}]
     ].
 
 %% One that is wrong in itself before one that contradicts another, and the first in the order of terms.
@@ -201,10 +225,10 @@ which_mistake_is_reported(_Config) ->
     ?assertEqual({error, {bad_option, period, 0}}, weir_pool_opts:check(#{worker => ?WORKER, period => 0})).
 
 default_intensity(_Config) ->
-    ?assertEqual(16, weir_pool_opts:intensity(conf(#{}))),
-    ?assertEqual(20, weir_pool_opts:intensity(conf(#{overflow => #{max => 2, linger => 0}}))),
-    ?assertEqual(110, weir_pool_opts:intensity((conf(#{}))#conf{size = 50})),
-    ?assertEqual(0, weir_pool_opts:intensity(conf(#{intensity => 0}))).
+    ?assertEqual(16, weir_pool_opts:intensity(conf(#{}), 3)),
+    ?assertEqual(20, weir_pool_opts:intensity(conf(#{overflow => #{max => 2, linger => 0}}), 3)),
+    ?assertEqual(110, weir_pool_opts:intensity(conf(#{}), 50)),
+    ?assertEqual(0, weir_pool_opts:intensity(conf(#{intensity => 0}), 3)).
 
 %% The slot comes first, also after a restart, a replacement, and a resize.
 pass_slot(_Config) ->
@@ -234,34 +258,3 @@ pass_slot(_Config) ->
     ?assertEqual([{1, this}, {2, this}], Knows()),
     ok = weir_pool:stop(p),
     weir_pool_test_lib:teardown().
-
-%% Against all restarts so far, counted anew each time.
-budget(_Config) ->
-    Property = ?FORALL(
-        {Intensity, Period, Steps},
-        {range(0, 6), range(1, 3), list(oneof([{spend, range(0, 1500)}, {intensity, range(0, 6)}]))},
-        agrees(Steps, 0, Intensity, Period, [], weir_pool_budget:new(Intensity, Period))
-    ),
-    ?assert(proper:quickcheck(Property, [{numtests, 3000}, quiet])).
-
-agrees([], _Now, _Intensity, _Period, _Spent, _Budget) ->
-    true;
-agrees([{intensity, Intensity} | Steps], Now, _, Period, Spent, Budget) ->
-    agrees(Steps, Now, Intensity, Period, Spent, weir_pool_budget:set_intensity(Intensity, Budget));
-agrees([{spend, Later} | Steps], Before, Intensity, Period, Spent, Budget) ->
-    Now = Before + Later,
-    Recent = [Time || Time <- Spent, Now - Time < Period * 1000],
-    case {weir_pool_budget:spend(Now, Budget), length(Recent) < Intensity} of
-        {{ok, Left}, true} -> agrees(Steps, Now, Intensity, Period, [Now | Recent], Left);
-        {exceeded, false} -> agrees(Steps, Now, Intensity, Period, Spent, Budget);
-        _ -> false
-    end.
-
-budget_limits(_Config) ->
-    ?assertEqual(exceeded, weir_pool_budget:spend(0, weir_pool_budget:new(0, 1))),
-    {ok, One} = weir_pool_budget:spend(0, weir_pool_budget:new(1, 1)),
-    ?assertEqual(exceeded, weir_pool_budget:spend(999, One)),
-    ?assertMatch({ok, _}, weir_pool_budget:spend(1000, One)),
-    %% Monotonic time may be below 0.
-    {ok, Early} = weir_pool_budget:spend(-5000, weir_pool_budget:new(1, 1)),
-    ?assertMatch({ok, _}, weir_pool_budget:spend(-4000, Early)).

@@ -46,8 +46,9 @@ run([{insert, At} | More], Order, Waiters, List, Cursor) ->
     Value = erlang:unique_integer([positive]),
     run(More, Order, weir_pool_waiters:insert(Key, Value, Waiters), lists:sort([{Key, Value} | List]), Cursor);
 run([{remove, N} | More], Order, Waiters, List, Cursor) when N < length(List) ->
-    {Key, _} = lists:nth(N + 1, List),
-    {ok, Fewer} = weir_pool_waiters:remove(Key, Waiters),
+    {Key, Value} = lists:nth(N + 1, List),
+    {ok, Removed, Fewer} = weir_pool_waiters:remove(Key, Waiters),
+    equal(Value, Removed),
     error = weir_pool_waiters:remove(Key, Fewer),
     run(More, Order, Fewer, lists:keydelete(Key, 1, List), Cursor);
 run([{remove, At} | More], Order, Waiters, List, Cursor) ->
@@ -118,7 +119,7 @@ keeps_places(_Config) ->
         fun(Key, W) -> weir_pool_waiters:insert(Key, Key, W) end, weir_pool_waiters:new(fifo), [C, B, A]
     ),
     ?assertEqual({A, A}, weir_pool_waiters:next(Late)),
-    {ok, WithoutA} = weir_pool_waiters:remove(A, Late),
+    {ok, A, WithoutA} = weir_pool_waiters:remove(A, Late),
     ?assertEqual({B, B}, weir_pool_waiters:next(WithoutA)),
     ?assertEqual({A, A}, weir_pool_waiters:next(weir_pool_waiters:insert(A, A, WithoutA))).
 

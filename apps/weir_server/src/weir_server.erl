@@ -382,8 +382,9 @@ with_state(Server, Fun) when is_function(Fun, 1) ->
     weir_server_client:with_state(Server, Fun).
 
 %% @doc What a server has done and has to do: see {@link info()}. Answered at once, ahead of what waits, but not while a
-%% callback runs; exits like {@link call/2}, after 5000 milliseconds at the latest.
--spec info(server_ref()) -> info().
+%% callback runs. `noproc': there is no such server. Exits otherwise like {@link call/2}, after 5000 milliseconds at the
+%% latest.
+-spec info(server_ref()) -> {ok, info()} | {error, noproc}.
 info(Server) ->
     weir_server_client:info(Server).
 

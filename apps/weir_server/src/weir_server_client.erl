@@ -103,9 +103,13 @@ with_state(Server, Fun) ->
     end.
 
 %% @doc See {@link weir_server:info/1}.
--spec info(weir_server:server_ref()) -> info().
+-spec info(weir_server:server_ref()) -> {ok, info()} | {error, noproc}.
 info(Server) ->
-    call(Server, '$weir_info', info, 5000, {weir_server, info, [Server]}).
+    try
+        {ok, call(Server, '$weir_info', info, 5000, {weir_server, info, [Server]})}
+    catch
+        exit:{noproc, _} -> {error, noproc}
+    end.
 
 call(Server, Label, Request, Timeout, MFA) ->
     try gen:call(Server, Label, Request, Timeout) of

@@ -495,9 +495,10 @@ remote_mcall(Config) ->
 
 info(_) ->
     Pid = server(weir_server),
-    ?assertMatch(#{drained := 0}, weir_server:info(Pid)),
+    ?assertMatch({ok, #{drained := 0}}, weir_server:info(Pid)),
     ok = weir_server:stop(Pid),
-    ?assertExit({noproc, {weir_server, info, [Pid]}}, weir_server:info(Pid)).
+    ?assertEqual({error, noproc}, weir_server:info(Pid)),
+    ?assertEqual({error, noproc}, weir_server:info(nobody_has_this_name)).
 
 replies_to_many(_) ->
     Pid = server(weir_server),

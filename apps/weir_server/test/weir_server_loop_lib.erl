@@ -101,7 +101,8 @@ ask(Pid, Tag, {with_state, Fun}) -> Pid ! {'$weir_with_state', {self(), Tag}, Fu
 ask(Pid, Tag, {call, Request}) -> Pid ! {'$gen_call', {self(), Tag}, Request}.
 
 info(Pid) ->
-    weir_server:info(Pid).
+    {ok, Info} = weir_server:info(Pid),
+    Info.
 
 with_state(Pid, Fun) ->
     weir_server:with_state(Pid, Fun).
