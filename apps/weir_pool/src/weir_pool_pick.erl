@@ -12,11 +12,11 @@
 %% drawn, which leaves the others equally likely. If all draws are in vain, one of the filled slots is drawn from a list
 %% of them: searching in order from the last slot drawn would favour those behind a long row of vacant ones.
 %%
-%% Least loaded. From a slot drawn at random, the slots are read in order: the first in which no call is under way is
-%% taken, or else the one with the fewest of all that were read, ?PROBES at most. So in a pool of up to ?PROBES slots
-%% nobody waits beside an idle worker, and in an idle pool one word is read. In larger ones it is a sample; even one of
-%% two would keep the fullest slot close to the others (M. Mitzenmacher, "The Power of Two Choices in Randomized Load
-%% Balancing", IEEE TPDS 12(10), 2001).
+%% Least loaded. From a filled slot drawn at random, the slots are read in order: the first in which no call is under
+%% way is taken, or else the one with the fewest of all that were read, ?PROBES at most. So in a pool of up to ?PROBES
+%% slots nobody waits beside an idle worker, and in an idle pool one word is read. In larger ones it is a sample; even
+%% one of two would keep the fullest slot close to the others (M. Mitzenmacher, "The Power of Two Choices in Randomized
+%% Load Balancing", IEEE TPDS 12(10), 2001).
 %%
 %% Hash. weir_pool_hash gives the slot. While that is vacant, its keys are hashed again, together with the number of
 %% the attempt, which spreads them over the other slots; when it is filled again they are back.
@@ -122,7 +122,7 @@ choose(Form, #pool{strategy = Strategy, size = Size} = Pool) ->
         _ when Size =:= 0 -> {error, no_worker};
         round_robin -> round_robin(Form, Size, Pool);
         random -> random(Form, Size, Pool);
-        least_loaded -> least_loaded(Form, Pool);
+        least_loaded -> least_loaded(Form, Size, Pool);
         _Module -> search(Form, Size, weir_pool_strategy:slot(Pool, none), Pool)
     end.
 
@@ -185,14 +185,31 @@ random(Form, Draws, #pool{size = Size} = Pool) ->
 random_of(_Form, {}, _Pool) ->
     {error, no_worker};
 random_of(Form, Live, Pool) ->
-    {Slot, Pid} = element((weir_pool_random:draw(Pool) * tuple_size(Live)) bsr 32 + 1, Live),
+    {Slot, Pid} = one_of(Live, Pool),
     found(Form, Slot, Pid).
 
-%% Reads slots in order, and remembers the least loaded of those that are filled. Vacant ones cost no probe.
-least_loaded(Form, #pool{size = Size} = Pool) ->
+one_of(Live, Pool) -> element((weir_pool_random:draw(Pool) * tuple_size(Live)) bsr 32 + 1, Live).
+
+%% The first slot is drawn until it is a filled one, so that holes burden nobody.
+least_loaded(Form, Draws, #pool{size = Size} = Pool) ->
     First = (weir_pool_random:draw(Pool) * Size) bsr 32 + 1,
+    case worker(Pool, First) of
+        undefined when Draws > 1 ->
+            skip(Pool),
+            least_loaded(Form, Draws - 1, Pool);
+        undefined ->
+            least_loaded_of(Form, live(Pool), Pool);
+        _Pid ->
+            least_loaded(Form, First, Size, ?PROBES, none, Pool)
+    end.
+
+least_loaded_of(_Form, {}, _Pool) ->
+    {error, no_worker};
+least_loaded_of(Form, Live, #pool{size = Size} = Pool) ->
+    {First, _Pid} = one_of(Live, Pool),
     least_loaded(Form, First, Size, ?PROBES, none, Pool).
 
+%% Reads slots in order, and remembers the least loaded of those that are filled. Vacant ones cost no probe.
 least_loaded(_Form, _Slot, 0, _Probes, none, Pool) ->
     skip(Pool),
     {error, no_worker};

@@ -18,11 +18,14 @@
     other_failures_release/1,
     temporary_workers_are_replaced_too/1,
     abandoned_while_a_replacement_waits/1,
+    abandoned_in_a_slot_that_is_given_up/1,
     many_abandoned_claims/1,
     replacements_that_cannot_start/1,
     the_worker_dies_while_it_is_waited_for/1,
-    keeper_killed_while_a_worker_is_waited_for/1,
-    keeper_killed_and_claimers_too/1,
+    manager_killed_and_claimers_too/1,
+    reports_say_who_and_why/1,
+    a_claim_of_a_call_by_name_is_abandoned_too/1,
+    a_callee_that_cannot_be_looked_up_does_not_keep_the_worker/1,
     overflow_starts_under_pressure/1,
     overflow_for_claims_that_do_not_wait/1,
     overflow_goes/1,
@@ -30,6 +33,10 @@
     overflow_that_cannot_start/1,
     overflow_workers_die/1,
     overflow_is_abandoned/1,
+    overflow_goes_after_a_long_claim_was_abandoned/1,
+    overflow_goes_though_a_releaser_was_killed/1,
+    overflow_goes_though_it_is_checked/1,
+    overflow_may_be_all_there_is/1,
     checks_replace/1,
     checks_that_fail_otherwise/1,
     a_check_that_hangs/1,
@@ -43,11 +50,11 @@
 ]).
 
 -import(weir_pool_test_lib, [
-    eventually/1, kill/1, kill_manager/1, await_down/1, sup/1, manager/1, slots/1, workers/1, settled/2
+    eventually/1, kill/1, kill_manager/1, await_down/1, manager/1, slots/1, workers/1, settled/2
 ]).
 -import(weir_pool_life_lib, [
     pool/1, pool/2, script/2, slot_sups/1, settle/2, claimer/1, release/1, kill_claimer/1, worker_of/1, slot_of/1,
-    busy/1, idle/1, run/1, result/1, word/2, entry/2, workers_alive/0
+    busy/1, idle/1, run/1, result/1, word/2, workers_alive/0
 ]).
 
 suite() -> [{timetrap, {seconds, 120}}].
@@ -66,11 +73,14 @@ all() ->
         other_failures_release,
         temporary_workers_are_replaced_too,
         abandoned_while_a_replacement_waits,
+        abandoned_in_a_slot_that_is_given_up,
         many_abandoned_claims,
         replacements_that_cannot_start,
         the_worker_dies_while_it_is_waited_for,
-        keeper_killed_while_a_worker_is_waited_for,
-        keeper_killed_and_claimers_too,
+        manager_killed_and_claimers_too,
+        reports_say_who_and_why,
+        a_claim_of_a_call_by_name_is_abandoned_too,
+        a_callee_that_cannot_be_looked_up_does_not_keep_the_worker,
         overflow_starts_under_pressure,
         overflow_for_claims_that_do_not_wait,
         overflow_goes,
@@ -78,6 +88,10 @@ all() ->
         overflow_that_cannot_start,
         overflow_workers_die,
         overflow_is_abandoned,
+        overflow_goes_after_a_long_claim_was_abandoned,
+        overflow_goes_though_a_releaser_was_killed,
+        overflow_goes_though_it_is_checked,
+        overflow_may_be_all_there_is,
         checks_replace,
         checks_that_fail_otherwise,
         a_check_that_hangs,
@@ -85,7 +99,7 @@ all() ->
         checked_workers_are_not_claimed,
         a_worker_dies_under_check,
         checks_of_all_workers,
-        checks_and_the_keeper,
+        checks_and_the_manager,
         strays,
         claims_and_kills_at_once
     ].
@@ -197,7 +211,7 @@ killed_claimer_free(_Config) ->
 
 %% A pool without workers of its own, and a gen_server or another process that has connected itself under a name.
 connected(Abandoned, Start) ->
-    ok = weir_pool:start(p, #{size => 1, abandoned => Abandoned}),
+    ok = weir_pool:start(p, #{worker => none, size => 1, abandoned => Abandoned}),
     {ok, 1} = weir_pool:add_worker(p, a),
     {ok, Member} =
         case Start of
@@ -221,12 +235,6 @@ disconnected(Member) ->
     ?assert(is_process_alive(Member)),
     ?assertEqual({ok, [{a, 1}]}, weir_pool:added_workers(p)),
     ?assertEqual({error, not_connected}, weir_pool:disconnect(p, a)),
-    %% Not connected again by a keeper that knows less.
-    Old = manager(p),
-    kill(Old),
-    eventually(fun() -> manager(p) =/= Old end),
-    _ = sys:get_state(manager(p)),
-    ?assertEqual([undefined], slots(p)),
     ok = weir_pool:stop(p),
     kill(Member).
 
@@ -329,7 +337,24 @@ other_failures_release(_Config) ->
             ?assertEqual({ok, Worker}, weir_pool:claim(p, fun(Pid) -> Pid end))
         end
      || {Class, Reason} <- [
-            {error, oops}, {exit, oops}, {exit, {noproc, x}}, {throw, {timeout, x}}, {error, {timeout, x}}
+            {error, oops},
+            {exit, oops},
+            {exit, {noproc, x}},
+            {throw, {timeout, x}},
+            {error, {timeout, x}},
+            {exit, timeout},
+            {exit, {timeout, x}},
+            {exit, {timeout, {gen_server, call, []}}},
+            %% Calls that somebody else did not answer.
+            {exit, {timeout, {gen_server, call, [self(), request, 1]}}},
+            {exit, {timeout, {gen_server, call, [kernel_sup, request, 1]}}},
+            {exit, {timeout, {gen_server, call, [{kernel_sup, node()}, request, 1]}}},
+            {exit, {timeout, {gen_server, call, [{kernel_sup, 'elsewhere@nowhere'}, request, 1]}}},
+            {exit, {timeout, {gen_server, call, [{global, nobody}, request, 1]}}},
+            {exit, {timeout, {gen_server, call, [{via, global, nobody}, request, 1]}}},
+            %% Not as an exit.
+            {throw, {timeout, {gen_server, call, [Worker, request, 1]}}},
+            {error, {timeout, {gen_server, call, [Worker, request, 1]}}}
         ]
     ],
     ?assertEqual(0, info(abandoned)),
@@ -346,7 +371,7 @@ temporary_workers_are_replaced_too(_Config) ->
     eventually(fun() -> length(workers(p)) =:= 1 end),
     ok = weir_pool:stop(p).
 
-%% It is not waited for any longer, then; and its claim, if it is not the holder but the keeper that ends it.
+%% It is not waited for any longer, then; and its claim, if it is not the holder but the manager that ends it.
 abandoned_while_a_replacement_waits(_Config) ->
     [
         begin
@@ -380,13 +405,40 @@ abandoned_while_a_replacement_waits(_Config) ->
      || Abandoned <- [replace, {wait, 1000}, free]
     ].
 
+%% It is stopped as if it had been released: after `shutdown' milliseconds, if it does not become idle before.
+abandoned_in_a_slot_that_is_given_up(_Config) ->
+    [
+        begin
+            ok = weir_pool:start(p, pool(2, #{abandoned => Abandoned, shutdown => 50})),
+            Claimers = [claimer(p), claimer(p)],
+            [busy(worker_of(Claimer)) || Claimer <- Claimers],
+            [Goes] = [Claimer || Claimer <- Claimers, slot_of(Claimer) =:= 2],
+            [Stays] = Claimers -- [Goes],
+            case First of
+                given_up ->
+                    ok = weir_pool:resize(p, 1),
+                    kill_claimer(Goes);
+                abandoned ->
+                    kill_claimer(Goes),
+                    abandoned(1),
+                    ok = weir_pool:resize(p, 1)
+            end,
+            await_down(worker_of(Goes)),
+            idle(worker_of(Stays)),
+            ok = release(Stays),
+            settle(p, 1),
+            ok = weir_pool:stop(p)
+        end
+     || Abandoned <- [replace, free, {wait, 4294967295}], First <- [given_up, abandoned]
+    ].
+
 many_abandoned_claims(_Config) ->
     ok = weir_pool:start(p, pool(3, #{intensity => 0})),
-    Sup = sup(p),
+    Manager = manager(p),
     [kill_claimer(claimer(p)) || _ <- lists:seq(1, 40)],
     abandoned(40),
     settle(p, 3),
-    ?assertEqual(Sup, sup(p)),
+    ?assertEqual(Manager, manager(p)),
     ok = weir_pool:stop(p).
 
 %% Those count, if the pool counts at all.
@@ -399,11 +451,11 @@ replacements_that_cannot_start(_Config) ->
         end
     end,
     ok = weir_pool:start(p, (script(1, Script))#{intensity => 0}),
-    Sup = sup(p),
+    Manager = manager(p),
     Claimer = claimer(p),
     atomics:put(Good, 1, 1),
     kill_claimer(Claimer),
-    await_down(Sup),
+    await_down(Manager),
     atomics:put(Good, 1, 0),
     eventually(fun() -> weir_pool:start(p, maps:merge(script(1, Script), ?ASYNC)) =:= ok end),
     settle(p, 1),
@@ -433,44 +485,202 @@ the_worker_dies_while_it_is_waited_for(_Config) ->
      || Opts <- [#{}, ?ASYNC]
     ].
 
-%% The next keeper does not know why the slot is held, and does not give it away.
-keeper_killed_while_a_worker_is_waited_for(_Config) ->
-    ok = weir_pool:start(p, pool(1, #{abandoned => {wait, 4294967295}})),
-    Claimer = claimer(p),
-    busy(worker_of(Claimer)),
-    kill_claimer(Claimer),
-    abandoned(1),
-    [
-        begin
-            kill_manager(p),
-            ?assertEqual({error, busy}, weir_pool:claim(p, fun(Pid) -> Pid end))
-        end
-     || _ <- [1, 2, 3]
-    ],
-    idle(worker_of(Claimer)),
-    ?assertEqual({ok, worker_of(Claimer)}, claim()),
-    settle(p, 1),
-    ok = weir_pool:stop(p).
-
-keeper_killed_and_claimers_too(_Config) ->
+%% All of it is over: whoever holds a worker of the old pool has nothing, and nothing is left of what was under way.
+manager_killed_and_claimers_too(_Config) ->
     [
         begin
             ok = weir_pool:start(p, pool(4, #{abandoned => Abandoned})),
-            Claimers = [claimer(p) || _ <- [1, 2, 3, 4]],
-            ok = sys:suspend(sup(p)),
+            Claimers = [WaitedFor | More] = [claimer(p) || _ <- [1, 2, 3, 4]],
+            busy(worker_of(WaitedFor)),
+            kill_claimer(WaitedFor),
+            abandoned(1),
+            Waiter = run(fun() -> weir_pool:claim(p, fun(_) -> done end, #{timeout => infinity}) end),
+            {Killed, Left} = lists:split(1, More),
             Old = manager(p),
-            kill(Old),
-            {Killed, Released} = lists:split(2, Claimers),
+            true = erlang:suspend_process(Old),
             [kill_claimer(Claimer) || Claimer <- Killed],
-            [?assertEqual(ok, release(Claimer)) || Claimer <- Released],
-            ok = sys:resume(sup(p)),
-            eventually(fun() -> manager(p) =/= Old end),
-            abandoned(2),
+            kill(Old),
+            eventually(fun() -> settled(p, 4) end),
+            [await_down(worker_of(Claimer)) || Claimer <- Claimers],
+            [?assertEqual({error, not_held}, release(Claimer)) || Claimer <- Left],
+            ?assert(lists:member(result(Waiter), [{ok, done}, {error, no_pool}])),
             settle(p, 4),
+            ?assertMatch({ok, #{abandoned := 0, waiting := 0, restarts := 0}}, weir_pool:info(p)),
             ok = weir_pool:stop(p)
         end
-     || Abandoned <- [replace, {wait, 1000}, free]
+     || Abandoned <- [replace, {wait, 4294967295}, free]
     ].
+
+%% The promise of the option `abandoned': pool, slot, worker, claimer and why. `covers => work' has the work done by a
+%% process of its own, but whoever called is the claimer.
+reports_say_who_and_why(_Config) ->
+    reporting(fun() ->
+        ok = weir_pool:start(p, pool(1)),
+        [
+            begin
+                settle(p, 1),
+                [Worker] = slots(p),
+                Claimer = Abandon(),
+                reported(#{slot => 1, worker => Worker, why => Why, claimer => Claimer}, Said)
+            end
+         || {Why, Said, Abandon} <- [
+                {dead, "its claimer died", fun a_killed_claimer/0},
+                {dead, "its claimer died", fun a_killed_caller/0},
+                {timeout, "timed out", fun() -> a_call_in_a_claim(#{}) end},
+                {timeout, "timed out", fun() -> a_call_in_a_claim(#{covers => work, timeout => infinity}) end},
+                {overdue, "did not end in time", fun work_that_is_overdue/0},
+                {killed, "its claimer was killed", fun work_that_is_killed/0},
+                {failed, "gave it back as failed", fun() -> a_failed_one(fun(Fun) -> Fun() end) end},
+                {failed, "gave it back as failed", fun() -> a_failed_one(fun(Fun) -> result(run(Fun)) end) end}
+            ]
+        ],
+        ok = weir_pool:stop(p),
+        %% One that did not become idle in time.
+        ok = weir_pool:start(p, pool(1, #{abandoned => {wait, 1}})),
+        Claimer = claimer(p),
+        busy(worker_of(Claimer)),
+        kill_claimer(Claimer),
+        Waited = #{slot => 1, worker => worker_of(Claimer), why => dead, claimer => element(1, Claimer)},
+        reported(Waited, "its claimer died"),
+        ok = weir_pool:stop(p),
+        %% A process that is disconnected, not replaced.
+        Member = connected(replace, plain),
+        Second = claimer(p),
+        kill_claimer(Second),
+        reported(#{slot => 1, worker => Member, why => dead, claimer => element(1, Second)}, "its claimer died"),
+        ok = weir_pool:stop(p),
+        kill(Member),
+        %% Nobody had claimed it.
+        ok = weir_pool:start(p, pool(1, #{check => {fun(_) -> bad end, 1}, intensity => 0})),
+        receive
+            {report, #{why := check} = Report} ->
+                ?assertMatch(#{weir_pool := worker_replaced, pool := p, slot := 1, worker := _}, Report),
+                ?assertNot(is_map_key(claimer, Report)),
+                ?assert(is_said("health check", Report))
+        end,
+        ok = weir_pool:stop(p)
+    end).
+
+%% Does something while this process gets the pools' reports.
+reporting(Do) ->
+    #{level := Level} = logger:get_primary_config(),
+    ok = logger:set_primary_config(level, warning),
+    ok = weir_pool_test_lib:report_to(self()),
+    try
+        Do()
+    after
+        logger:set_primary_config(level, Level)
+    end.
+
+%% There is one report, which says this and no less.
+reported(#{slot := Slot, worker := Worker, claimer := Claimer} = Expected, Said) ->
+    receive
+        {report, Report} ->
+            ?assertEqual(Expected#{weir_pool => worker_replaced, pool => p}, Report),
+            [
+                ?assert(is_said(Part, Report))
+             || Part <- ["Pool p", "slot " ++ integer_to_list(Slot), pid_to_list(Worker), pid_to_list(Claimer), Said]
+            ]
+    end.
+
+is_said(Part, Report) ->
+    {Format, Args} = weir_pool_report:format(Report),
+    string:find(lists:flatten(io_lib:format(Format, Args)), Part) =/= nomatch.
+
+a_killed_claimer() ->
+    {Pid, _, _} = Claimer = claimer(p),
+    kill_claimer(Claimer),
+    Pid.
+
+%% Runs a claim that covers the work in a process of its own; tells it, and the process that does the work.
+working(Do) ->
+    Test = self(),
+    Caller = run(fun() ->
+        weir_pool:claim(
+            p,
+            fun(_) ->
+                Test ! {working, self()},
+                Do()
+            end,
+            #{covers => work, timeout => infinity}
+        )
+    end),
+    receive
+        {working, Child} -> {Caller, Child}
+    end.
+
+wait_for_ever() -> receive never -> ok end.
+
+a_killed_caller() ->
+    {Caller, _} = working(fun wait_for_ever/0),
+    kill(Caller),
+    Caller.
+
+work_that_is_killed() ->
+    {Caller, Child} = working(fun wait_for_ever/0),
+    exit(Child, kill),
+    ?assertEqual({died, killed}, result(Caller)),
+    Caller.
+
+work_that_is_overdue() ->
+    Opts = #{covers => work, timeout => 20},
+    ?assertEqual({error, timeout}, weir_pool:claim(p, fun(_) -> wait_for_ever() end, Opts)),
+    self().
+
+a_call_in_a_claim(Opts) ->
+    Hang = {run, fun wait_for_ever/0},
+    ?assertExit({timeout, _}, weir_pool:claim(p, fun(Worker) -> gen_server:call(Worker, Hang, 1) end, Opts)),
+    self().
+
+%% Whoever gives it back.
+a_failed_one(By) ->
+    {ok, _, Ticket} = weir_pool:checkout(p, 0),
+    ?assertEqual(ok, By(fun() -> weir_pool:checkin(p, Ticket, fail) end)),
+    self().
+
+%% However the worker was named.
+a_claim_of_a_call_by_name_is_abandoned_too(_Config) ->
+    ok = weir_pool:start(p, pool(1)),
+    lists:foreach(
+        fun({N, {Name, Register}}) ->
+            settle(p, 1),
+            Claim = fun(Worker) ->
+                yes = Register(Worker),
+                busy(Worker),
+                gen_server:call(Name, ping, 1)
+            end,
+            ?assertExit({timeout, {gen_server, call, [Name, ping, 1]}}, weir_pool:claim(p, Claim)),
+            abandoned(N)
+        end,
+        lists:enumerate([
+            {?MODULE, fun register_locally/1},
+            {{?MODULE, node()}, fun register_locally/1},
+            {{global, ?MODULE}, fun register_globally/1},
+            {{via, global, ?MODULE}, fun register_globally/1}
+        ])
+    ),
+    settle(p, 1),
+    ok = weir_pool:stop(p).
+
+register_locally(Worker) ->
+    true = register(?MODULE, Worker),
+    yes.
+
+%% The one before may not have been forgotten yet.
+register_globally(Worker) -> global:re_register_name(?MODULE, Worker).
+
+%% The registry of its name may be gone by then. The exit passes through, and the claim ends.
+a_callee_that_cannot_be_looked_up_does_not_keep_the_worker(_Config) ->
+    ok = weir_pool:start(p, pool(1)),
+    [
+        begin
+            Reason = {timeout, {gen_server, call, [Callee, request, 1]}},
+            ?assertExit(Reason, weir_pool:claim(p, fun(_) -> exit(Reason) end)),
+            ?assertMatch({ok, _}, claim())
+        end
+     || Callee <- [{via, no_such_registry, name}, {via, 1, name}]
+    ],
+    ok = weir_pool:stop(p).
 
 %% ---------------------------------------------------------------- overflow
 
@@ -485,7 +695,7 @@ overflow_starts_under_pressure(_Config) ->
     ?assertEqual({error, timeout}, weir_pool:claim(p, fun(Pid) -> Pid end, #{timeout => 30})),
     [?assertEqual(ok, release(Claimer)) || Claimer <- Claimers],
     %% They stay for an hour.
-    manager(p) ! sweep,
+    manager(p) ! tick,
     _ = sys:get_state(manager(p)),
     ?assertMatch({ok, #{live := 5, claimed := 0, restarts := 0}}, weir_pool:info(p)),
     ok = weir_pool:stop(p).
@@ -511,7 +721,7 @@ overflow_for_claims_that_do_not_wait(_Config) ->
 overflow_goes(_Config) ->
     ok = weir_pool:start(p, pool(1, overflow(2, 0))),
     Claimers = [claimer(p) || _ <- [1, 2, 3]],
-    [begin manager(p) ! sweep, _ = sys:get_state(manager(p)) end || _ <- [1, 2, 3]],
+    [begin manager(p) ! tick, _ = sys:get_state(manager(p)) end || _ <- [1, 2, 3]],
     ?assertEqual(3, info(live)),
     [?assertEqual(pong, gen_server:call(worker_of(Claimer), ping)) || Claimer <- Claimers],
     [Stays] = slots(p),
@@ -548,14 +758,14 @@ overflow_that_cannot_start(_Config) ->
         end
     end,
     ok = weir_pool:start(p, maps:merge(script(1, Script), (overflow(1, 0))#{intensity => 0})),
-    Sup = sup(p),
+    Manager = manager(p),
     Claimer = claimer(p),
     ?assertEqual({error, timeout}, weir_pool:claim(p, fun(Pid) -> Pid end, #{timeout => 30})),
     eventually(fun() -> info(start_failures) >= 1 end),
     [begin press(), _ = sys:get_state(manager(p)) end || _ <- lists:seq(1, 100)],
     %% The first wait is 50 ms or more, the second twice as long, and so on.
     ?assert(counters:get(Starts, 1) < 20),
-    ?assertEqual(Sup, sup(p)),
+    ?assertEqual(Manager, manager(p)),
     ok = release(Claimer),
     settle(p, 1),
     ok = weir_pool:stop(p).
@@ -593,6 +803,62 @@ overflow_is_abandoned(_Config) ->
      || Abandoned <- [replace, {wait, 1000}, free]
     ].
 
+%% It is not released by its claimer then, but put back by the pool.
+overflow_goes_after_a_long_claim_was_abandoned(_Config) ->
+    [
+        begin
+            ok = weir_pool:start(p, pool(1, (overflow(2, 0))#{abandoned => Abandoned})),
+            Claimers = [claimer(p) || _ <- [1, 2, 3]],
+            %% Longer ago than the pool keeps them in any case, for those who wanted them.
+            eventually(fun() -> info(claimed_ms) > 3 * 1100 end),
+            [kill_claimer(Claimer) || Claimer <- Claimers],
+            abandoned(3),
+            settle(p, 1),
+            ok = weir_pool:stop(p)
+        end
+     || Abandoned <- [{wait, 1000}, free, replace]
+    ].
+
+%% It had set the flag, and was killed when it was about to tell the manager.
+overflow_goes_though_a_releaser_was_killed(_Config) ->
+    ok = weir_pool:start(p, pool(1, overflow(2, 0))),
+    Claimers = [claimer(p) || _ <- [1, 2, 3]],
+    eventually(fun() -> info(claimed_ms) > 3 * 1100 end),
+    ok = atomics:put((weir_pool_terms:pool(p))#pool.gate, ?GATE_IDLE, 1),
+    [?assertEqual(ok, release(Claimer)) || Claimer <- Claimers],
+    settle(p, 1),
+    ok = weir_pool:stop(p).
+
+%% Being checked is not being claimed.
+overflow_goes_though_it_is_checked(_Config) ->
+    ok = weir_pool:start(p, pool(1, (overflow(2, 400))#{check => {fun(_) -> ok end, 50}})),
+    Claimers = [claimer(p) || _ <- [1, 2, 3]],
+    [?assertEqual(ok, release(Claimer)) || Claimer <- Claimers],
+    settle(p, 1),
+    ok = weir_pool:stop(p).
+
+%% Not one that is there from the start.
+overflow_may_be_all_there_is(_Config) ->
+    [
+        begin
+            ok = weir_pool:start(p, pool(0, maps:merge(Opts, overflow(2, 0)))),
+            ?assertMatch({ok, #{size := 0, limit := 2, live := 0, vacant := 0}}, weir_pool:info(p)),
+            ?assertEqual({error, no_worker}, weir_pool:pick(p)),
+            Claimers = [First | _] = [claimer(p) || _ <- [1, 2]],
+            ?assertEqual({error, no_worker}, weir_pool:pick(p)),
+            ?assertEqual({error, busy}, weir_pool:claim(p, fun(Pid) -> Pid end)),
+            ?assertEqual({ok, 0}, weir_pool:broadcast(p, {run, fun() -> ok end})),
+            kill(worker_of(First)),
+            Third = claimer(p),
+            ?assertNotEqual(worker_of(First), worker_of(Third)),
+            ?assertEqual([{error, not_held}, ok, ok], [release(Claimer) || Claimer <- Claimers ++ [Third]]),
+            settle(p, 0),
+            ?assertEqual([], slots(p)),
+            ok = weir_pool:stop(p)
+        end
+     || Opts <- [#{}, #{intensity => 0}, ?ASYNC]
+    ].
+
 %% ---------------------------------------------------------------- checks
 
 %% A check that asks this process: {checking, Checker, Worker}, and the answer is what is sent to the checker. Rounds
@@ -615,15 +881,21 @@ next_check() ->
         {checking, Checker, Worker} -> {Checker, Worker}
     end.
 
+%% Of the next round. It is begun again, should the manager not have heard of the end of the one before.
+first_check() ->
+    check_round(),
+    receive
+        {checking, Checker, Worker} -> {Checker, Worker}
+    after 100 -> first_check()
+    end.
+
 answer({Checker, Worker}, Answer) ->
     Checker ! {answer, Answer},
     await_down(Checker),
     Worker.
 
 %% The next check, and its answer.
-check_round(Answer) ->
-    check_round(),
-    answer(next_check(), Answer).
+check_round(Answer) -> answer(first_check(), Answer).
 
 checks_replace(_Config) ->
     [
@@ -733,7 +1005,7 @@ checks_of_all_workers(_Config) ->
             Check = next_check(),
             check_round(),
             _ = sys:get_state(manager(p)),
-            ?assertEqual(1, info(held)),
+            ?assertEqual(1, info(reserved)),
             answer(Check, fun() -> ok end)
         end
      || _ <- [1, 2, 3, 4]
@@ -741,15 +1013,15 @@ checks_of_all_workers(_Config) ->
     ?assertEqual([Pid || {_, Pid} <- Workers], Checked),
     ok = weir_pool:stop(p).
 
-%% A slot that was held for a check comes back, and checks go on.
-checks_and_the_keeper(_Config) ->
+%% The next pool has its own checks, and nothing of one that was under way.
+checks_and_the_manager(_Config) ->
     ok = weir_pool:start(p, pool(1, #{check => {asking(), ?HOUR}})),
-    check_round(),
-    Check = {_, Worker} = next_check(),
+    Check = {_, Worker} = first_check(),
     kill_manager(p),
-    ?assertEqual({ok, Worker}, claim()),
+    {ok, New} = claim(),
+    ?assertNotEqual(Worker, New),
     answer(Check, fun() -> bad end),
-    ?assertEqual(Worker, check_round(fun() -> ok end)),
+    ?assertEqual(New, check_round(fun() -> ok end)),
     settle(p, 1),
     ?assertEqual(0, info(check_failures)),
     ok = weir_pool:stop(p).
@@ -757,45 +1029,70 @@ checks_and_the_keeper(_Config) ->
 %% Messages that are late, or from nowhere.
 strays(_Config) ->
     ok = weir_pool:start(p, pool(2)),
-    {Before, Keeper} = {slots(p), manager(p)},
+    {Before, Manager} = {slots(p), manager(p)},
     Pool = weir_pool_terms:pool(p),
+    [Sup, _] = slot_sups(p),
     Ref = make_ref(),
+    Stranger = spawn(fun() -> ok end),
     [
-        Keeper ! Stray
+        Manager ! Stray
      || Stray <- [
+            stray,
+            tick,
+            clear_stale,
             check_round,
             {checked, Ref, process, self(), {done, ok}},
             {check_overdue, self()},
-            {{probed, 1}, Ref, process, self(), {done, false}},
-            {{probed, 9}, Ref, process, self(), {done, true}},
+            {{probed, 1, #{why => dead}}, Ref, process, self(), {done, false}},
+            {{probed, 9, #{why => dead}}, Ref, process, self(), {done, true}},
             {{drained, 1}, Ref, process, self(), {done, true}},
-            drain_timeout,
-            {timeout, Ref, {start, 1}},
-            {timeout, Ref, {start, 9}},
-            {{started, 9, fill, Ref}, Ref, process, self(), {done, {error, no}}},
-            {{started, 1, fill, Ref}, Ref, process, self(), killed},
-            {{started, 1, resize, Ref}, Ref, process, self(), {done, {error, no}}},
+            {timeout, Ref, {change, resize}},
+            {timeout, Ref, {change, {replace, 1}}},
+            {timeout, Ref, {change, drain}},
+            {timeout, Ref, {linger, 1, weir_pool_word:read(Pool, 1)}},
+            {settled, 1, Stranger},
             {{down, 1}, Ref, process, self(), killed},
-            {{sup_down, 9}, Ref, process, self(), shutdown},
-            {{retired, self()}, Ref, process, self(), {done, ok}}
+            {{down, 9}, Ref, process, self(), killed},
+            {{holder_down, 1, 1}, Ref, process, self(), killed},
+            {{caller_down, 1}, Ref, process, self(), killed},
+            {'EXIT', Stranger, killed}
+        ]
+    ],
+    [
+        gen_server:cast(Manager, Stray)
+     || Stray <- [
+            stray,
+            idle,
+            grow,
+            {started, 1, Stranger, self(), true},
+            {started, 9, Stranger, self(), false},
+            {start_failed, 1, Stranger, no},
+            {start_failed, 9, Stranger, no}
         ]
     ],
     ok = weir_pool_manager:released(Pool, 1),
     ok = weir_pool_manager:released(Pool, 9),
-    ok = weir_pool_manager:abandon(Pool, 1, weir_pool_word:read(Pool, 1) + 1),
+    Why = #{why => timeout, claimer => self()},
+    ok = weir_pool_manager:abandon(Pool, 1, weir_pool_word:claim_of(weir_pool_word:read(Pool, 1)), Why),
     ok = weir_pool_manager:pressed(Pool),
-    ok = weir_pool_manager:connected(p, weir_pool_terms:id(Pool), 1, self()),
-    ok = weir_pool_manager:connected(p, weir_pool_terms:id(Pool), 9, self()),
-    ok = weir_pool_manager:start_failed(p, weir_pool_terms:id(Pool), 9),
-    _ = sys:get_state(Keeper),
-    ?assertEqual({Before, Keeper}, {slots(p), manager(p)}),
+    ok = weir_pool_manager:used(Pool),
+    ?assertEqual({error, {bad_call, stray}}, gen_server:call(Manager, stray)),
+    %% To the supervisor of a worker: of one that it has no more.
+    ok = weir_pool_slot_sup:renew(Sup, Stranger, #{}),
+    Sup ! start,
+    Sup ! stray,
+    gen_server:cast(Sup, stray),
+    ?assertEqual({error, {bad_call, stray}}, gen_server:call(Sup, stray)),
+    _ = sys:get_state(Manager),
+    ?assertEqual({Before, Manager}, {slots(p), manager(p)}),
     settle(p, 2),
     %% Those of a namesake.
     ok = weir_pool:stop(p),
     ok = weir_pool:start(p, pool(1)),
     Claimer = claimer(p),
     ok = weir_pool_manager:released(Pool, 1),
-    ok = weir_pool_manager:abandon(Pool, 1, weir_pool_word:read(weir_pool_terms:pool(p), 1)),
+    Claim = weir_pool_word:claim_of(weir_pool_word:read(weir_pool_terms:pool(p), 1)),
+    ok = weir_pool_manager:abandon(Pool, 1, Claim, Why),
     _ = sys:get_state(manager(p)),
     ?assertEqual(taken, word(p, 1)),
     ok = release(Claimer),

@@ -2,31 +2,37 @@
 -module(weir_pool_claim_SUITE).
 
 -include_lib("stdlib/include/assert.hrl").
+-include("../src/weir_pool.hrl").
 
 -export([suite/0, all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2, end_per_testcase/2]).
 -export([
     claims_and_releases/1,
     refuses_when_none_is_free/1,
     options/1,
+    what_is_wrong_is_said/1,
     nested/1,
     exceptions_pass_through/1,
     first_slot_is_the_last/1,
     tickets/1,
     late_checkins/1,
     checkin_by_others/1,
+    checkin_from_another_node/1,
+    a_failed_worker_is_replaced/1,
+    a_failed_worker_is_replaced_when_others_want_the_slot/1,
     work_in_time/1,
     work_fails/1,
     work_too_long/1,
     work_and_traps/1,
     work_of_a_killed_caller/1,
     work_is_killed/1,
+    work_that_was_killed_is_taken_out_of_the_queue/1,
     work_in_no_time/1
 ]).
 -export([raise/2]).
 
 -import(weir_pool_claim_lib, [
-    start/1, states/0, waiting/0, counter/1, workers/0, eventually/1, at_rest/0, no_messages/0, claimer/1, claimed/1,
-    let_go/1, result/1, hold_all/0
+    start/1, start/2, manager/0, states/0, waiting/0, counter/1, workers/0, eventually/1, at_rest/0, no_messages/0,
+    claimer/1, claimed/1, let_go/1, result/1, hold_all/0
 ]).
 
 -define(POOL, weir_pool_claim_lib).
@@ -38,18 +44,23 @@ all() ->
         claims_and_releases,
         refuses_when_none_is_free,
         options,
+        what_is_wrong_is_said,
         nested,
         exceptions_pass_through,
         first_slot_is_the_last,
         tickets,
         late_checkins,
         checkin_by_others,
+        checkin_from_another_node,
+        a_failed_worker_is_replaced,
+        a_failed_worker_is_replaced_when_others_want_the_slot,
         work_in_time,
         work_fails,
         work_too_long,
         work_and_traps,
         work_of_a_killed_caller,
         work_is_killed,
+        work_that_was_killed_is_taken_out_of_the_queue,
         work_in_no_time
     ].
 
@@ -84,7 +95,7 @@ refuses_when_none_is_free(_Config) ->
     [let_go(Holder) || Holder <- Holders],
     {ok, _} = weir_pool:claim(?POOL, fun(W) -> W end),
     %% None there at all.
-    ok = weir_pool:start(empty, #{}),
+    ok = weir_pool:start(empty, #{worker => none}),
     {error, no_worker} = weir_pool:claim(empty, fun(W) -> W end),
     {error, timeout} = weir_pool:claim(empty, fun(W) -> W end, #{timeout => 1}),
     ok = weir_pool:stop(empty),
@@ -106,7 +117,21 @@ options(_Config) ->
             #{covers => wait},
             #{covers => wait, timeout => 5},
             #{covers => work, timeout => 4294967295},
-            #{covers => work, timeout => infinity}
+            #{covers => work, timeout => infinity},
+            %% The time-out alone.
+            0,
+            5,
+            4294967295,
+            infinity,
+            %% Keyword lists, of which the first of a key counts.
+            [],
+            [{timeout, 1}],
+            [{timeout, infinity}],
+            [{covers, wait}],
+            [{timeout, 5000}, {covers, work}],
+            [{covers, work}, {timeout, infinity}],
+            [{timeout, 5000}, {timeout, soon}],
+            [{covers, wait}, {timeout, 0}, {covers, work}]
         ]
     ],
     Wrong = [
@@ -120,15 +145,105 @@ options(_Config) ->
         #{timout => 1},
         #{timeout => 1, unknown => 1},
         #{timeout => 1, covers => wait, unknown => 1},
-        [{timeout, 1}],
-        infinity
+        #{covers => work},
+        -1,
+        4294967296,
+        1.0,
+        soon,
+        <<"1">>,
+        {timeout, 1},
+        [timeout],
+        [{timeout, 1} | covers],
+        [{"timeout", 1}],
+        [{timeout, 1, 2}],
+        [{timeout, -1}],
+        [{covers, work}],
+        [{timout, 1}]
     ],
     [?assertError(badarg, weir_pool:claim(?POOL, Fun, Opts)) || Opts <- Wrong],
-    Work = [#{covers => work, timeout => 5}, #{covers => work}],
+    Work = [#{covers => work, timeout => 5}, [{covers, work}, {timeout, infinity}]],
     [?assertError(badarg, weir_pool:checkout(?POOL, Opts)) || Opts <- Work ++ Wrong],
+    [
+        begin
+            {ok, _, Ticket} = weir_pool:checkout(?POOL, Opts),
+            ok = weir_pool:checkin(?POOL, Ticket)
+        end
+     || Opts <- [0, 5, infinity, #{}, #{timeout => 5}, [], [{timeout, 5}], [{covers, wait}]]
+    ],
     ?assertError(badarg, weir_pool:claim(?POOL, fun() -> done end, #{})),
     ?assertError(badarg, weir_pool:claim(?POOL, done, #{})),
+    %% They wait.
+    [Holder] = hold_all(),
+    [?assertEqual({error, timeout}, weir_pool:claim(?POOL, Fun, Opts)) || Opts <- [1, [{timeout, 1}]]],
+    {error, timeout} = weir_pool:checkout(?POOL, 1),
+    {error, busy} = weir_pool:claim(?POOL, Fun, []),
+    {error, busy} = weir_pool:checkout(?POOL, 0),
+    let_go(Holder),
     ?assertEqual([free], states()).
+
+%% What the shell shows of an error: `error_info' in its stack names a module, which names the argument.
+what_is_wrong_is_said(_Config) ->
+    start(1),
+    {ok, _, Ticket} = weir_pool:checkout(?POOL, 0),
+    Fun = fun(_) -> done end,
+    Neither = "neither a time-out in milliseconds, nor a map or a keyword list of options",
+    OfOpts = [
+        {soon, Neither},
+        {-1, Neither},
+        {4294967296, Neither},
+        {[timeout], Neither},
+        {[{timeout, 1} | covers], Neither},
+        {#{timeout => soon}, "timeout is soon, neither milliseconds nor infinity"},
+        {#{timeout => -1}, "timeout is -1, neither milliseconds nor infinity"},
+        {[{timeout, 4294967296}], "timeout is 4294967296, neither milliseconds nor infinity"},
+        {#{timeout => 1, covers => all}, "covers is all, not wait or work"},
+        {#{timeout => soon, covers => all}, "covers is all, not wait or work"},
+        {[{covers, all}], "covers is all, not wait or work"},
+        {#{covers => work}, "covers => work needs a timeout"},
+        {[{covers, work}], "covers => work needs a timeout"},
+        {#{timout => 1}, "unknown option timout"},
+        {#{covers => work, timout => 1}, "unknown option timout"},
+        {[{timeout, 1}, {covers, wait}, {x@y, 1}], "unknown option x@y"},
+        {#{{a, "b"} => 1}, "unknown option {a,\"b\"}"}
+    ],
+    [
+        begin
+            said(fun() -> weir_pool:claim(?POOL, Fun, Opts) end, 3, Text),
+            said(fun() -> weir_pool:checkout(?POOL, Opts) end, 2, Text)
+        end
+     || {Opts, Text} <- OfOpts
+    ],
+    NoFun = "not a fun of one argument, the worker's pid",
+    said(fun() -> weir_pool:claim(?POOL, fun() -> done end, 0) end, 2, NoFun),
+    said(fun() -> weir_pool:claim(?POOL, done, soon) end, 2, NoFun),
+    said(fun() -> weir_pool:claim(?POOL, done) end, 2, NoFun),
+    Work = #{covers => work, timeout => 1},
+    said(fun() -> weir_pool:checkout(?POOL, Work) end, 2, "covers => work is for claim/3"),
+    NoTicket = "not a ticket of checkout/2",
+    said(fun() -> weir_pool:checkin(?POOL, no_ticket) end, 2, NoTicket),
+    said(fun() -> weir_pool:checkin(?POOL, no_ticket, fail) end, 2, NoTicket),
+    said(fun() -> weir_pool:checkin(?POOL, no_ticket, nonsense) end, 2, NoTicket),
+    said(fun() -> weir_pool:checkin(?POOL, Ticket, failed) end, 3, "neither ok nor fail"),
+    said(fun() -> weir_pool:slot(no_ticket) end, 1, NoTicket),
+    %% Also of a pool that is not there.
+    said(fun() -> weir_pool:claim(nosuch, Fun, soon) end, 3, Neither),
+    said(fun() -> weir_pool:checkin(nosuch, Ticket, failed) end, 3, "neither ok nor fail"),
+    ?assertEqual([taken], states()),
+    ok = weir_pool:checkin(?POOL, Ticket).
+
+%% Raises badarg, of which the shell says this, about that argument, and nothing about another.
+said(Do, Argument, Text) ->
+    try Do() of
+        Result -> error({unexpected, Result})
+    catch
+        error:badarg:Stack ->
+            [{_, _, _, Info} | _] = Stack,
+            #{module := Module} = proplists:get_value(error_info, Info),
+            ?assertEqual(#{Argument => Text}, Module:format_error(badarg, Stack)),
+            Shown = lists:flatten(erl_error:format_exception(error, badarg, Stack)),
+            Expected = lists:flatten(io_lib:format("*** argument ~b: ~ts", [Argument, Text])),
+            ?assertNotEqual({nomatch, Shown, Expected}, {string:find(Shown, Expected), Shown, Expected})
+    end.
 
 nested(_Config) ->
     start(3),
@@ -172,11 +287,13 @@ exceptions_pass_through(_Config) ->
             {error, {timeout, no}},
             {exit, timeout},
             {exit, {shutdown, wrong}},
-            {throw, {timeout, no}}
+            {throw, {timeout, no}},
+            {exit, {timeout, {gen_server, call, [self(), request, 1]}}}
         ],
         Opts <- [#{}, #{timeout => infinity}]
     ],
     ?assertEqual([Worker], workers()),
+    ?assertEqual(0, counter(abandoned)),
     no_messages().
 
 raise(Class, Reason) -> erlang:raise(Class, Reason, [{?MODULE, raise, 2, []}]).
@@ -233,9 +350,12 @@ late_checkins(_Config) ->
     {error, not_held} = weir_pool:checkin(?POOL, Ticket2),
     ?assertEqual([taken], states()),
     %% Killed: nobody had the time to write into its words.
-    exit(weir_pool_test_lib:sup(?POOL), kill),
-    eventually(fun() -> weir_pool_registry:lookup(?POOL) =:= {error, no_pool} end),
+    weir_pool_test_lib:kill_manager(?POOL),
+    {ok, _, Ticket4} = weir_pool:checkout(?POOL, 0),
     {error, not_held} = weir_pool:checkin(?POOL, Ticket3),
+    {error, not_held} = weir_pool:checkin(?POOL, Ticket3, fail),
+    ?assertEqual([taken], states()),
+    ok = weir_pool:checkin(?POOL, Ticket4),
     no_messages().
 
 checkin_by_others(_Config) ->
@@ -244,6 +364,176 @@ checkin_by_others(_Config) ->
     {Pid, Monitor} = spawn_monitor(fun() -> exit({result, weir_pool:checkin(?POOL, Ticket)}) end),
     ?assertEqual(ok, result(#{pid => Pid, monitor => Monitor})),
     ?assertEqual([free], states()).
+
+%% A ticket that was sent to another node is good for one checkin from there.
+checkin_from_another_node(_Config) ->
+    Started = start_distribution(),
+    Paths = [Arg || Path <- code:get_path(), Arg <- ["-pa", Path]],
+    Args = ["-setcookie", atom_to_list(erlang:get_cookie()) | Paths],
+    Host = lists:last(string:split(atom_to_list(node()), "@")),
+    {ok, Peer, Node} = peer:start(#{
+        name => peer:random_name(), host => Host, longnames => true, connection => standard_io, args => Args
+    }),
+    try
+        true = net_kernel:connect_node(Node),
+        start(1, #{abandoned => free}),
+        [Worker] = workers(),
+        Claim = fun() ->
+            {ok, Claimed, Ticket} = weir_pool:checkout(?POOL, 10000),
+            {Claimed, Ticket}
+        end,
+        There = fun(Args1) -> erpc:call(Node, weir_pool, checkin, Args1) end,
+        {Worker, Ticket1} = Claim(),
+        ?assertEqual(1, erpc:call(Node, weir_pool, slot, [Ticket1])),
+        ?assertEqual(ok, There([?POOL, Ticket1])),
+        ?assertEqual([free], states()),
+        ?assertEqual({error, not_held}, There([?POOL, Ticket1])),
+        ?assertEqual({error, not_held}, weir_pool:checkin(?POOL, Ticket1)),
+        {Worker, Ticket2} = Claim(),
+        ?assertEqual({error, not_held}, There([?POOL, Ticket1, fail])),
+        ?assertEqual({error, not_held}, There([another, Ticket2])),
+        ?assertError({exception, badarg, _}, There([?POOL, Ticket2, nonsense])),
+        ?assertEqual([taken], states()),
+        ?assertEqual(ok, There([?POOL, Ticket2, fail])),
+        {Next, Ticket3} = Claim(),
+        ?assertNotEqual(Worker, Next),
+        %% A namesake there is another pool.
+        ok = erpc:call(Node, fun() ->
+            {ok, _} = application:ensure_all_started(weir_pool),
+            ok = weir_pool:start(?POOL, weir_pool_test_lib:opts(1)),
+            {ok, _, _} = weir_pool:checkout(?POOL, 0),
+            {ok, #{claimed := 1}} = weir_pool:info(?POOL),
+            ok
+        end),
+        ?assertEqual(ok, There([?POOL, Ticket3])),
+        ?assertEqual([free], states()),
+        no_messages()
+    after
+        peer:stop(Peer),
+        Started andalso net_kernel:stop()
+    end.
+
+%% Whether this node had to be made one that others can connect to.
+start_distribution() ->
+    case is_alive() of
+        true ->
+            false;
+        false ->
+            %% It goes to the background, or finds that it is there already; it may take a moment until it listens.
+            Erts = "erts-" ++ erlang:system_info(version),
+            _ = os:cmd(filename:join([code:root_dir(), Erts, "bin", "epmd"]) ++ " -daemon"),
+            Name = list_to_atom("weir_pool_claim_" ++ os:getpid() ++ "@127.0.0.1"),
+            eventually(fun() -> element(1, net_kernel:start(Name, #{name_domain => longnames})) =:= ok end),
+            true
+    end.
+
+%% Whatever `abandoned' says, and though it is idle and alive.
+a_failed_worker_is_replaced(_Config) ->
+    [
+        begin
+            start(2, #{abandoned => Abandoned, intensity => 0}),
+            {ok, Worker, Ticket} = weir_pool:checkout(?POOL, 0),
+            {ok, Other, Ticket2} = weir_pool:checkout(?POOL, 0),
+            Waiter = claimer(infinity),
+            ?assertEqual(ok, weir_pool:checkin(?POOL, Ticket, fail)),
+            Next = claimed(Waiter),
+            weir_pool_test_lib:await_down(Worker),
+            ?assertNot(lists:member(Next, [Worker, Other])),
+            [
+                ?assertEqual({error, not_held}, weir_pool:checkin(?POOL, Ticket, How))
+             || How <- [ok, fail]
+            ],
+            let_go(Waiter),
+            ?assert(is_process_alive(Other)),
+            ?assertEqual(ok, weir_pool:checkin(?POOL, Ticket2, ok)),
+            ?assertEqual([1, 1], [counter(Counter) || Counter <- [abandoned, restarts]]),
+            %% By another process.
+            {ok, Third, Ticket3} = weir_pool:checkout(?POOL, 0),
+            {Pid, Monitor} = spawn_monitor(fun() -> exit({result, weir_pool:checkin(?POOL, Ticket3, fail)}) end),
+            ?assertEqual(ok, result(#{pid => Pid, monitor => Monitor})),
+            weir_pool_test_lib:await_down(Third),
+            at_rest(),
+            ok = weir_pool:stop(?POOL)
+        end
+     || Abandoned <- [replace, {wait, 60000}, free]
+    ],
+    %% One that is dead is replaced like any other.
+    start(1),
+    {ok, Dead, Ticket4} = weir_pool:checkout(?POOL, 0),
+    ok = sys:suspend(manager()),
+    weir_pool_test_lib:kill(Dead),
+    ?assertEqual(ok, weir_pool:checkin(?POOL, Ticket4, fail)),
+    ok = sys:resume(manager()),
+    {ok, Successor} = weir_pool:claim(?POOL, fun(W) -> W end, 10000),
+    ?assertNotEqual(Dead, Successor),
+    at_rest(),
+    ok = weir_pool:stop(?POOL),
+    %% One that had connected itself is disconnected, and goes on.
+    Test = self(),
+    ok = weir_pool:start(?POOL, #{worker => none, size => 1, abandoned => free}),
+    {ok, 1} = weir_pool:add_worker(?POOL, a),
+    Member = spawn_link(fun() ->
+        Test ! {connected, weir_pool:connect(?POOL, a)},
+        receive
+            stop -> ok
+        end
+    end),
+    receive
+        {connected, {ok, 1}} -> ok
+    end,
+    {ok, Member, Ticket5} = weir_pool:checkout(?POOL, 0),
+    ?assertEqual(ok, weir_pool:checkin(?POOL, Ticket5, fail)),
+    eventually(fun() -> workers() =:= [] end),
+    ?assertEqual({error, no_worker}, weir_pool:claim(?POOL, fun(W) -> W end)),
+    ?assert(is_process_alive(Member)),
+    Member ! stop.
+
+%% The pool waits for the release, to put another worker in, and gives that up when it has not yet heard that the worker
+%% is broken, or likely to be busy. Nobody gets that one again.
+a_failed_worker_is_replaced_when_others_want_the_slot(_Config) ->
+    Test = self(),
+    GiveUp = fun() ->
+        {Pid, Monitor} = spawn_monitor(fun() -> exit({result, weir_pool:replace(?POOL, 1, 50)}) end),
+        eventually(fun() -> states() =:= [marked] end),
+        ok = sys:suspend(manager()),
+        eventually(fun() ->
+            {messages, Messages} = process_info(manager(), messages),
+            [late || {timeout, _, {change, _}} <- Messages] =:= [late]
+        end),
+        Test ! {replacing, #{pid => Pid, monitor => Monitor}}
+    end,
+    Ends = [
+        fun() ->
+            {ok, _, Ticket} = weir_pool:checkout(?POOL, 0),
+            GiveUp(),
+            ?assertEqual(ok, weir_pool:checkin(?POOL, Ticket, fail))
+        end,
+        fun() ->
+            TimeOut = fun(Worker) ->
+                GiveUp(),
+                exit({timeout, {gen_server, call, [Worker, request, 1]}})
+            end,
+            ?assertExit({timeout, _}, weir_pool:claim(?POOL, TimeOut))
+        end
+    ],
+    [
+        begin
+            start(1),
+            [Worker] = workers(),
+            End(),
+            ok = sys:resume(manager()),
+            receive
+                {replacing, Replacing} -> ?assertEqual({error, timeout}, result(Replacing))
+            end,
+            {ok, Next} = weir_pool:claim(?POOL, fun(W) -> W end, 10000),
+            ?assertNotEqual(Worker, Next),
+            weir_pool_test_lib:await_down(Worker),
+            at_rest(),
+            ?assertEqual(1, counter(abandoned)),
+            ok = weir_pool:stop(?POOL)
+        end
+     || End <- Ends
+    ].
 
 %% ---------------------------------------------------------------- the time-out covers the work
 
@@ -286,11 +576,23 @@ work_fails(_Config) ->
         end
      || Trap <- [false, true],
         {Class, Reason} <- [
-            {error, wrong}, {exit, normal}, {exit, wrong}, {throw, wrong}, {exit, {timeout, wrong}}
+            {error, wrong},
+            {exit, normal},
+            {exit, wrong},
+            {throw, wrong},
+            {exit, {timeout, wrong}},
+            {exit, {timeout, {gen_server, call, [self(), request, 1]}}}
         ]
     ],
-    ?assertEqual(2, counter(abandoned)),
-    process_flag(trap_exit, false).
+    process_flag(trap_exit, false),
+    ?assertEqual(0, counter(abandoned)),
+    %% A call of the worker that has timed out.
+    [Worker] = workers(),
+    TimeOut = fun(W) -> exit({timeout, {gen_server, call, [W, request, 1]}}) end,
+    ?assertExit({timeout, {_, _, [Worker | _]}}, weir_pool:claim(?POOL, TimeOut, ?WORK(10000))),
+    at_rest(),
+    ?assertEqual(1, counter(abandoned)),
+    ?assertNotEqual([Worker], workers()).
 
 work_too_long(_Config) ->
     start(1),
@@ -304,7 +606,7 @@ work_too_long(_Config) ->
     end,
     {error, timeout} = weir_pool:claim(?POOL, ForEver, ?WORK(20)),
     receive
-        {working, Child, Worker} -> ?assertNot(is_process_alive(Child))
+        {working, Child, Worker} -> weir_pool_test_lib:await_down(Child)
     end,
     ?assertEqual(1, counter(timeouts)),
     %% It is likely to be busy, so it is replaced.
@@ -403,9 +705,29 @@ work_is_killed(_Config) ->
     at_rest(),
     ?assertEqual(2, counter(abandoned)).
 
+%% By the deadline, or with the caller, while it waits for a worker.
+work_that_was_killed_is_taken_out_of_the_queue(_Config) ->
+    start(1),
+    [Holder] = hold_all(),
+    Callers = [
+        spawn_monitor(fun() -> weir_pool:claim(?POOL, fun(W) -> W end, ?WORK(infinity)) end)
+     || _ <- lists:seq(1, 20)
+    ],
+    eventually(fun() -> waiting() =:= 20 end),
+    [exit(Pid, kill) || {Pid, _} <- Callers],
+    [?assertEqual({died, killed}, result(#{pid => Pid, monitor => Monitor})) || {Pid, Monitor} <- Callers],
+    eventually(fun() -> waiting() =:= 0 end),
+    {error, timeout} = weir_pool:claim(?POOL, fun(W) -> W end, ?WORK(20)),
+    eventually(fun() -> waiting() =:= 0 end),
+    let_go(Holder),
+    at_rest(),
+    ?assertEqual([0, 0], [counter(Counter) || Counter <- [abandoned, restarts]]),
+    no_messages().
+
 work_in_no_time(_Config) ->
     start(1),
     {error, timeout} = weir_pool:claim(?POOL, fun(_) -> error(unexpected) end, ?WORK(0)),
-    {error, timeout} = weir_pool:claim(?POOL, fun(_) -> error(unexpected) end, #{covers => work}),
+    {error, timeout} = weir_pool:claim(?POOL, fun(_) -> error(unexpected) end, [{covers, work}, {timeout, 0}]),
+    {error, no_pool} = weir_pool:claim(nosuch, fun(_) -> error(unexpected) end, ?WORK(0)),
     ?assertEqual(2, counter(timeouts)),
     ?assertEqual([free], states()).

@@ -11,12 +11,10 @@
     a_lost_message_does_not_keep_a_worker/1,
     dead_waiters_leave/1,
     a_killed_waiter_costs_no_worker/1,
-    queue_killed_while_many_wait/1,
-    queue_killed_with_a_grant_under_way/1,
-    keeper_crashed_while_claimed/1,
-    keeper_killed_at_a_death/1,
-    keeper_killed_with_a_worker_to_renew/1,
-    keeper_killed_while_many_wait/1,
+    pool_dies_while_many_wait/1,
+    pool_dies_with_a_grant_under_way/1,
+    pool_dies_while_claimed/1,
+    dead_workers_are_not_given_out_again/1,
     worker_dies_with_a_grant_under_way/1,
     lost_wake_ups/1,
     suspended_releasers/1,
@@ -28,14 +26,11 @@
 
 -import(weir_pool_claim_lib, [
     start/1, start/2, pool/0, states/0, gate/1, waiting/0, counter/1, queue/0, manager/0, workers/0, eventually/1,
-    await_waiting/1, at_rest/0, no_messages/0, claimer/1, waiter/0, claimed/1, has_not_claimed/1, let_go/1, result/1, kill/1,
-    hold_all/0, wait_in_order/1
+    await_waiting/1, at_rest/0, no_messages/0, claimer/1, waiter/0, claimed/1, has_not_claimed/1, let_go/1,
+    result/1, kill/1, hold_all/0, wait_in_order/1
 ]).
 
 -define(POOL, weir_pool_claim_lib).
-
-%% Position in the keeper's state.
--define(KEEPER_BUDGET, 5).
 
 suite() -> [{timetrap, {minutes, 5}}].
 
@@ -46,12 +41,10 @@ all() ->
         a_lost_message_does_not_keep_a_worker,
         dead_waiters_leave,
         a_killed_waiter_costs_no_worker,
-        queue_killed_while_many_wait,
-        queue_killed_with_a_grant_under_way,
-        keeper_crashed_while_claimed,
-        keeper_killed_at_a_death,
-        keeper_killed_with_a_worker_to_renew,
-        keeper_killed_while_many_wait,
+        pool_dies_while_many_wait,
+        pool_dies_with_a_grant_under_way,
+        pool_dies_while_claimed,
+        dead_workers_are_not_given_out_again,
         worker_dies_with_a_grant_under_way,
         lost_wake_ups,
         suspended_releasers,
@@ -109,8 +102,10 @@ busy_workers_are_not_given_out(_Config) ->
     ok = weir_pool:stop(?POOL),
     start(1, #{abandoned => free}),
     [Same] = workers(),
-    ?assertExit({timeout, _}, weir_pool:claim(?POOL, fun(_) -> exit({timeout, wanted}) end)),
+    ?assertExit({timeout, _}, weir_pool:claim(?POOL, TimeOut)),
     {ok, Same} = weir_pool:claim(?POOL, fun(W) -> W end, #{timeout => infinity}),
+    ?assertEqual(1, counter(abandoned)),
+    ok = sys:resume(Same),
     %% Given out again when it has handled what it was sent.
     ok = weir_pool:stop(?POOL),
     start(1, #{abandoned => {wait, 60000}}),
@@ -132,11 +127,11 @@ is_late_reply({Ref, pong}) when is_reference(Ref) -> true;
 is_late_reply({[alias | Ref], pong}) when is_reference(Ref) -> true;
 is_late_reply(_) -> false.
 
-%% The claimer was killed, or there was no keeper, when it should have been told of a time-out.
+%% The claimer was killed when it was about to tell the manager of a time-out.
 a_lost_message_does_not_keep_a_worker(_Config) ->
     start(1),
     [Worker] = workers(),
-    {ok, Worker, {ticket, Pool, Slot, Word}} = weir_pool:checkout(?POOL, #{}),
+    {ok, Worker, {ticket, Pool, Slot, Word, Worker}} = weir_pool:checkout(?POOL, #{}),
     {ok, _} = weir_pool_word:disown(Pool, Slot, Word),
     %% This process is alive, and is not taken for the holder.
     {ok, Other} = weir_pool:claim(?POOL, fun(W) -> W end, #{timeout => infinity}),
@@ -171,193 +166,203 @@ a_killed_waiter_costs_no_worker(_Config) ->
     at_rest(),
     ?assertEqual([0, 0], [counter(Counter) || Counter <- [abandoned, restarts]]).
 
-queue_killed_while_many_wait(_Config) ->
-    start(2),
-    [Holder, Holder2] = hold_all(),
-    let_go(Holder2),
-    {ok, _, Ticket} = weir_pool:checkout(?POOL, #{}),
-    Waiters = wait_in_order(50),
-    TimedOut = [claimer(#{timeout => 5}) || _ <- lists:seq(1, 10)],
-    lists:foreach(
-        fun(_) ->
-            weir_pool_test_lib:kill(queue()),
-            [?assert(has_not_claimed(Waiter)) || Waiter <- Waiters],
-            await_all_wait(50)
-        end,
-        lists:seq(1, 3)
-    ),
-    [?assertEqual({error, timeout}, result(Claimer)) || Claimer <- TimedOut],
-    ok = weir_pool:checkin(?POOL, Ticket),
-    weir_pool_test_lib:kill(queue()),
-    let_go(Holder),
-    serve_any(Waiters),
-    at_rest().
+%% Ways in which a pool dies in the middle of something. Its supervisor starts it again, with new workers.
+deaths() ->
+    [
+        {manager_killed, fun() -> weir_pool_test_lib:kill(manager()) end},
+        {queue_killed, fun() -> weir_pool_test_lib:kill(queue()) end},
+        {queue_crashed, fun() -> crash(queue(), {ask, no_key, no_base, no_waiter}) end},
+        {manager_crashed, fun() -> crash(manager(), {released, no_slot}) end}
+    ].
 
-%% Those who had a time-out may be among them.
-await_all_wait(N) -> eventually(fun() -> queue() =/= undefined andalso waiting() >= N end).
+crash(Process, Cast) ->
+    gen_server:cast(Process, Cast),
+    weir_pool_test_lib:await_down(Process).
 
-%% Whoever has got it lets go, until all have. Who asks again keeps its place, so it is the first ones, two at a time.
-serve_any([]) ->
-    ok;
-serve_any(Waiters) ->
+%% Returns when the next pool is open. Nothing of the old one is left then.
+die(Die) ->
+    Manager = manager(),
+    Processes = [Manager, queue() | workers()],
+    _ = Die(),
+    eventually(fun() ->
+        case weir_pool_terms:pool(?POOL) of
+            #pool{manager = New} when New =/= Manager -> true;
+            Other -> Other
+        end
+    end),
+    [weir_pool_test_lib:await_down(Process) || Process <- Processes],
+    ok.
+
+%% They get a worker of the next pool, or are told that there is none; and nobody hangs.
+pool_dies_while_many_wait(_Config) ->
+    [
+        begin
+            start(2),
+            Old = workers(),
+            [Holder, Holder2] = hold_all(),
+            let_go(Holder2),
+            {ok, _, Ticket} = weir_pool:checkout(?POOL, 0),
+            Waiters = wait_in_order(50),
+            TimedOut = [claimer(#{timeout => 5}) || _ <- lists:seq(1, 10)],
+            [?assertEqual({How, {error, timeout}}, {How, result(Claimer)}) || Claimer <- TimedOut],
+            ok = die(Die),
+            ?assertEqual({error, not_held}, weir_pool:checkin(?POOL, Ticket)),
+            {Got, _} = Outcome = outcome(Waiters, [], 0),
+            ?assertEqual({How, []}, {How, [Worker || Worker <- Got, lists:member(Worker, Old)]}),
+            ct:pal("~p: ~b of 50 got a worker, ~p", [How, length(Got), element(2, Outcome)]),
+            let_go(Holder),
+            at_rest(),
+            ?assertEqual([0, 0], [counter(Counter) || Counter <- [abandoned, restarts]]),
+            ok = weir_pool:stop(?POOL)
+        end
+     || {How, Die} <- deaths()
+    ].
+
+%% Whoever has got a worker lets go, until all have, or were refused. Gives the workers, and how many were refused.
+outcome([], Got, Refused) ->
+    {Got, Refused};
+outcome(Waiters, Got, Refused) ->
     receive
-        {claimed, Pid, _} ->
+        {claimed, Pid, Worker} ->
             [Waiter] = [W || #{pid := P} = W <- Waiters, P =:= Pid],
             let_go(Waiter),
-            serve_any(lists:delete(Waiter, Waiters))
+            outcome(lists:delete(Waiter, Waiters), [Worker | Got], Refused);
+        {'DOWN', Monitor, process, Pid, {result, Result}} ->
+            ?assertEqual({error, no_pool}, Result),
+            outcome(lists:delete(#{pid => Pid, monitor => Monitor}, Waiters), Got, Refused + 1)
     end.
 
-queue_killed_with_a_grant_under_way(_Config) ->
-    start(1),
-    [Holder] = hold_all(),
-    [#{pid := Pid} = Waiter] = wait_in_order(1),
-    Queue = queue(),
-    true = erlang:suspend_process(Pid),
-    let_go(Holder),
-    eventually(fun() -> waiting() =:= 0 andalso states() =:= [taken] end),
-    weir_pool_test_lib:kill(Queue),
-    %% The grant is in its mailbox. It is valid unless the keeper has looked at the claims of the dead before.
-    true = erlang:resume_process(Pid),
-    _ = claimed(Waiter),
-    let_go(Waiter),
-    at_rest(),
-    %% The same, and it has.
-    [Holder2] = hold_all(),
-    [#{pid := Pid2} = Waiter2] = wait_in_order(1),
-    Queue2 = queue(),
-    true = erlang:suspend_process(Pid2),
-    let_go(Holder2),
-    eventually(fun() -> waiting() =:= 0 andalso states() =:= [taken] end),
-    Abandoned = counter(abandoned),
-    weir_pool_test_lib:kill(Queue2),
-    eventually(fun() ->
-        manager() ! sweep,
-        counter(abandoned) > Abandoned
-    end),
-    true = erlang:resume_process(Pid2),
-    _ = claimed(Waiter2),
-    let_go(Waiter2),
-    at_rest().
+%% Whoever has got it lets go, until all have.
+serve_any(Waiters) ->
+    {Got, 0} = outcome(Waiters, [], 0),
+    ?assertEqual(length(Waiters), length(Got)).
 
-%% A keeper that crashes, rather than being killed, gets to its terminate function. Claims outlive that too.
-keeper_crashed_while_claimed(_Config) ->
-    start(2),
-    {ok, Pid, Ticket} = weir_pool:checkout(?POOL, #{}),
-    {ok, Other, _OtherTicket} = weir_pool:checkout(?POOL, #{}),
-    Keeper = weir_pool_registry:manager(?POOL),
-    _ = sys:replace_state(Keeper, fun(State) -> setelement(?KEEPER_BUDGET, State, no_budget) end),
-    weir_pool_test_lib:kill(Other),
-    weir_pool_test_lib:await_down(Keeper),
-    eventually(fun() -> not lists:member(weir_pool_registry:manager(?POOL), [undefined, Keeper]) end),
-    %% Only the successor of the one that was killed is to be had.
-    {ok, Successor, _} = weir_pool:checkout(?POOL, #{timeout => 5000}),
-    ?assertNot(lists:member(Successor, [Pid, Other])),
-    ?assertEqual({error, busy}, weir_pool:claim(?POOL, fun(_) -> ok end)),
-    ?assertEqual(ok, weir_pool:checkin(?POOL, Ticket)),
-    ?assertEqual({ok, Pid}, weir_pool:claim(?POOL, fun(Worker) -> Worker end)).
+%% The grant is in its mailbox when the pool dies, so its worker may be a dead one; it has nothing of the next pool.
+pool_dies_with_a_grant_under_way(_Config) ->
+    [
+        begin
+            start(1),
+            [Worker] = workers(),
+            [Holder] = hold_all(),
+            [#{pid := Pid} = Waiter] = wait_in_order(1),
+            true = erlang:suspend_process(Pid),
+            let_go(Holder),
+            eventually(fun() -> waiting() =:= 0 andalso states() =:= [taken] end),
+            ok = die(Die),
+            ?assertEqual([free], states()),
+            true = erlang:resume_process(Pid),
+            case claimed(Waiter) of
+                Worker ->
+                    %% Its claim is one of the old pool.
+                    {ok, Other, Ticket} = weir_pool:checkout(?POOL, 0),
+                    ?assertNotEqual(Worker, Other),
+                    let_go(Waiter),
+                    ?assertEqual([taken], states()),
+                    ok = weir_pool:checkin(?POOL, Ticket);
+                Next ->
+                    %% It has asked again.
+                    ?assertEqual([Next], workers()),
+                    ?assertEqual([taken], states()),
+                    let_go(Waiter)
+            end,
+            at_rest(),
+            ok = weir_pool:stop(?POOL)
+        end
+     || {_How, Die} <- deaths()
+    ].
 
-%% The keeper has heard of a worker's death and has vacated the word, or the term too, and is killed; the slot's supervisor
-%% has not heard yet, so the seats table still names the dead one. Its holder's claim is over, and must not be somebody
-%% else's: the two would have the same pid.
-keeper_killed_at_a_death(_Config) ->
+%% The claims of the old pool hold nothing of the next, whatever their holders do.
+pool_dies_while_claimed(_Config) ->
+    [
+        begin
+            start(3),
+            Old = workers(),
+            [Holder1, Holder2] = [claimer(0), claimer(0)],
+            [claimed(Holder) || Holder <- [Holder1, Holder2]],
+            {ok, _, Ticket} = weir_pool:checkout(?POOL, 0),
+            Overdue = claimer(#{timeout => infinity, covers => work}),
+            await_waiting(1),
+            ok = die(Die),
+            ?assert(lists:member(in_work(Overdue), [{error, no_pool}, {ok, done}])),
+            [Held | _] = Tickets = [element(3, weir_pool:checkout(?POOL, 0)) || _ <- [1, 2, 3]],
+            ?assertEqual({How, [taken, taken, taken]}, {How, states()}),
+            ?assertEqual([], [Worker || Worker <- workers(), lists:member(Worker, Old)]),
+            let_go(Holder1),
+            kill(Holder2),
+            ?assertEqual({error, not_held}, weir_pool:checkin(?POOL, Ticket, fail)),
+            ?assertEqual({error, not_held}, weir_pool:checkin(?POOL, Ticket)),
+            manager() ! tick,
+            _ = sys:get_state(manager()),
+            ?assertEqual({How, [taken, taken, taken]}, {How, states()}),
+            [?assertEqual(ok, weir_pool:checkin(?POOL, T)) || T <- Tickets],
+            ?assertEqual({error, not_held}, weir_pool:checkin(?POOL, Held)),
+            at_rest(),
+            ?assertEqual(0, counter(abandoned)),
+            ok = weir_pool:stop(?POOL)
+        end
+     || {How, Die} <- deaths()
+    ].
+
+%% Of a claim whose time-out covers the work: it is a process of its own that says that it has claimed.
+in_work(#{pid := Pid, monitor := Monitor} = Claimer) ->
+    receive
+        {claimed, Child, _Worker} ->
+            Child ! let_go,
+            result(Claimer);
+        {'DOWN', Monitor, process, Pid, {result, Result}} ->
+            Result
+    end.
+
+%% Whoever has seen its call fail, and whoever gives a dead one back, makes its slot vacant, though the manager has not
+%% heard of the death yet: here it is kept from hearing.
+dead_workers_are_not_given_out_again(_Config) ->
+    Ends = [
+        fun(Worker) ->
+            ?assertExit(_, weir_pool:claim(?POOL, fun(W) ->
+                weir_pool_test_lib:kill(Worker),
+                gen_server:call(W, ping)
+            end))
+        end,
+        fun(Worker) ->
+            {ok, Worker, Ticket} = weir_pool:checkout(?POOL, 0),
+            weir_pool_test_lib:kill(Worker),
+            ?assertEqual(ok, weir_pool:checkin(?POOL, Ticket)),
+            ?assertEqual({error, not_held}, weir_pool:checkin(?POOL, Ticket))
+        end,
+        %% One claim at most gets one that has died while it was nobody's, and lets its exception pass.
+        fun(Worker) ->
+            weir_pool_test_lib:kill(Worker),
+            ?assertExit({noproc, _}, weir_pool:claim(?POOL, fun(W) -> gen_server:call(W, ping) end))
+        end,
+        fun(Worker) ->
+            ?assertThrow(oops, weir_pool:claim(?POOL, fun(W) ->
+                exit(W, kill),
+                throw(oops)
+            end)),
+            weir_pool_test_lib:await_down(Worker)
+        end
+    ],
     [
         begin
             start(1, #{abandoned => Abandoned}),
-            {ok, Worker, Ticket} = weir_pool:checkout(?POOL, #{}),
-            Sup = slot_sup(Worker),
-            true = erlang:suspend_process(Sup),
-            Keeper = manager(),
-            ok = vacated(Stage, Keeper, Worker),
-            {Spinner, Monitor} = spawn_monitor(fun() -> exit(claimed_until_told()) end),
-            weir_pool_test_lib:kill(Keeper),
-            eventually(fun() -> not lists:member(manager(), [undefined, Keeper]) end),
-            %% It has taken over what there is.
-            _ = sys:get_state(manager()),
-            Spinner ! stop,
-            receive
-                {'DOWN', Monitor, process, Spinner, Claimed} -> ?assertEqual({Stage, []}, {Stage, Claimed})
-            end,
-            ?assertEqual({error, no_worker}, weir_pool:pick(?POOL)),
-            true = erlang:resume_process(Sup),
-            {ok, Successor} = weir_pool:claim(?POOL, fun(Pid) -> Pid end, #{timeout => infinity}),
-            ?assertNotEqual(Worker, Successor),
-            ?assertEqual({error, not_held}, weir_pool:checkin(?POOL, Ticket)),
-            at_rest(),
-            ok = weir_pool:stop(?POOL)
-        end
-     || Abandoned <- [free, replace], Stage <- [word, term], _ <- [1, 2, 3]
-    ].
-
-vacated(term, _Keeper, Worker) ->
-    weir_pool_test_lib:kill(Worker),
-    eventually(fun() -> weir_pool_terms:worker(pool(), 1) =:= undefined end);
-vacated(word, Keeper, Worker) ->
-    true = erlang:suspend_process(Keeper),
-    weir_pool_test_lib:kill(Worker),
-    taken = weir_pool_word:vacate(pool(), 1),
-    ok.
-
-%% The workers that claims gave, one after the other without a pause.
-claimed_until_told() ->
-    Given = weir_pool:claim(?POOL, fun(Pid) -> Pid end),
-    receive
-        stop -> []
-    after 0 ->
-        case Given of
-            {ok, Worker} -> [Worker | claimed_until_told()];
-            {error, no_worker} -> claimed_until_told()
-        end
-    end.
-
-slot_sup(Worker) ->
-    {dictionary, Dictionary} = process_info(Worker, dictionary),
-    hd(proplists:get_value('$ancestors', Dictionary)).
-
-%% A keeper that is getting rid of a worker whose claimer died is killed after some of its steps. The worker is on its way
-%% out from the first one on, so it cannot be found alive by the next keeper and be put back into use.
-keeper_killed_with_a_worker_to_renew(_Config) ->
-    [
-        begin
-            start(1, #{abandoned => replace}),
             [Worker] = workers(),
-            Claimer = claimer(#{}),
-            Worker = claimed(Claimer),
-            Keeper = manager(),
-            true = erlang:suspend_process(Keeper),
-            kill(Claimer),
-            [Step() || Step <- lists:sublist(steps_of_renewal(Worker), Steps)],
-            weir_pool_test_lib:kill(Keeper),
-            {ok, Next} = weir_pool:claim(?POOL, fun(Pid) -> Pid end, #{timeout => infinity}),
+            Manager = manager(),
+            true = erlang:suspend_process(Manager),
+            End(Worker),
+            ?assertEqual([vacant], states()),
+            ?assertEqual({error, no_worker}, weir_pool:claim(?POOL, fun(W) -> W end)),
+            Waiter = waiter(),
+            await_waiting(1),
+            true = erlang:resume_process(Manager),
+            Next = claimed(Waiter),
             ?assertNotEqual(Worker, Next),
-            weir_pool_test_lib:await_down(Worker),
+            let_go(Waiter),
             at_rest(),
+            ?assertEqual([0, 1], [counter(Counter) || Counter <- [abandoned, restarts]]),
             ok = weir_pool:stop(?POOL)
         end
-     || Steps <- [2, 3, 4, 5]
+     || Abandoned <- [free, replace, {wait, 1000}], End <- Ends
     ].
-
-steps_of_renewal(Worker) ->
-    Sup = slot_sup(Worker),
-    Pool = pool(),
-    [
-        fun() -> ok = weir_pool_word:abandon(Pool, 1, weir_pool_word:read(Pool, 1)) end,
-        fun() -> weir_pool_test_lib:kill(Sup) end,
-        fun() -> weir_pool_test_lib:kill(Worker) end,
-        fun() -> weir_pool_word:vacate(Pool, 1) end,
-        fun() -> weir_pool_terms:vacate(Pool, 1) end
-    ].
-
-keeper_killed_while_many_wait(_Config) ->
-    start(2),
-    Holders = hold_all(),
-    Waiters = wait_in_order(20),
-    weir_pool_test_lib:kill(manager()),
-    eventually(fun() -> is_pid(queue()) andalso is_process_alive(queue()) andalso waiting() =:= 20 end),
-    ?assertEqual([taken, taken], states()),
-    [let_go(Holder) || Holder <- Holders],
-    serve_any(Waiters),
-    at_rest(),
-    ?assertEqual(0, counter(abandoned)).
 
 worker_dies_with_a_grant_under_way(_Config) ->
     start(1),
@@ -383,7 +388,7 @@ lost_wake_ups(_Config) ->
     start(1),
     [Worker] = workers(),
     %% Between freeing the slot and reading the mode.
-    {ok, Worker, {ticket, Pool, Slot, Word}} = weir_pool:checkout(?POOL, #{}),
+    {ok, Worker, {ticket, Pool, Slot, Word, Worker}} = weir_pool:checkout(?POOL, #{}),
     [First] = wait_in_order(1),
     free = weir_pool_word:release(Pool, Slot, Word),
     Worker = claimed(First),
@@ -476,25 +481,19 @@ stopped_while_many_wait(_Config) ->
     {Drainer, Monitor} = spawn_monitor(fun() -> exit({result, weir_pool:drain(?POOL, infinity)}) end),
     [?assertEqual({error, no_pool}, result(Waiter)) || Waiter <- Waiters2],
     let_go(Holder2),
-    ?assertEqual(ok, result(#{pid => Drainer, monitor => Monitor})),
-    %% Killed: nobody tells them.
-    start(1),
-    [Holder3] = hold_all(),
-    Waiters3 = wait_in_order(5),
-    exit(weir_pool_test_lib:sup(?POOL), kill),
-    [?assertEqual({error, no_pool}, result(Waiter)) || Waiter <- Waiters3],
-    let_go(Holder3).
+    ?assertEqual(ok, result(#{pid => Drainer, monitor => Monitor})).
 
 %% poolboy 137 and 58: the mailbox of the pool process full of requests and cancellations, and millions of monitors.
-%% Here nothing is left of those who gave up, nor is anybody monitored who waits; and whoever is too many sends no
+%% Here nothing is left of those who gave up or were killed, not even their monitors; and whoever is too many sends no
 %% message.
 no_backlog_no_monitors(_Config) ->
     start(1, #{max_queue => 50}),
     [Holder] = hold_all(),
     Waiters = wait_in_order(50),
     Queue = queue(),
-    ?assertEqual({monitors, []}, process_info(Queue, monitors)),
-    ?assertMatch({links, [_Sup]}, process_info(Queue, links)),
+    {monitors, Monitors} = process_info(Queue, monitors),
+    ?assertEqual(lists:sort([{process, Pid} || #{pid := Pid} <- Waiters]), lists:sort(Monitors)),
+    ?assertEqual({links, [manager()]}, process_info(Queue, links)),
     {reductions, Before} = process_info(Queue, reductions),
     Refused = [weir_pool:claim(?POOL, fun(W) -> W end, #{timeout => infinity}) || _ <- lists:seq(1, 1000)],
     ?assertEqual(1000, length([refused || {error, {overload, _}} <- Refused])),
@@ -508,8 +507,11 @@ no_backlog_no_monitors(_Config) ->
     eventually(fun() -> process_info(Queue, message_queue_len) =:= {message_queue_len, 0} end),
     await_waiting(0),
     ?assertEqual({monitored_by, []}, process_info(Queue, monitored_by)),
+    ?assertEqual({monitors, []}, process_info(Queue, monitors)),
     let_go(Holder),
-    at_rest().
+    at_rest(),
+    %% Nor of those who were served.
+    eventually(fun() -> process_info(Queue, monitors) =:= {monitors, []} end).
 
 strays_and_status(_Config) ->
     start(1),
@@ -531,14 +533,5 @@ strays_and_status(_Config) ->
     ?assertEqual(Queue, queue()),
     let_go(Holder),
     serve_any(Waiters),
-    %% Of a pool that has lost its name.
-    {ok, #row{conf = Conf}} = weir_pool_registry:lookup(?POOL),
-    Boot = #boot{name = ?POOL, id = 1, conf = Conf, starter = Alias},
-    %% In a process of its own: some releases leave it the exit message of the one that did not start.
-    {Starter, Monitor} = spawn_monitor(fun() ->
-        process_flag(trap_exit, true),
-        exit({result, weir_pool_queue:start_link(Boot)})
-    end),
-    ?assertEqual({error, {shutdown, gone}}, result(#{pid => Starter, monitor => Monitor})),
     ?assertEqual(Queue, queue()),
     no_messages().

@@ -1,61 +1,87 @@
 %% Claims under random sequences of everything that can happen to them.
 %%
-%% Claimers are processes of their own, told what to do by the commands: to claim (with a fun or by a checkout, with all kinds
-%% of time-outs), to let go, to fail, to be killed; workers are killed, slots replaced, the pool is resized, and its processes
-%% are killed, while claims are held and waited for.
+%% Claimers are processes of their own (weir_pool_prop_claimer), told what to do by the commands: to claim, with all kinds
+%% of time-outs and one claim inside another, to let go, to fail, to be killed. Workers are killed, slots replaced, the pool
+%% is resized, and its processes are killed, while claims are held and waited for; in a pool of processes that connect
+%% themselves, these disconnect, connect again, and die.
 %%
 %% The oracle is a table that shares nothing with the pool. Whoever gets a worker enters itself under the worker's pid, and
 %% takes the entry out before it lets go: to find somebody else's entry there, of a process that is alive, is to find that a
 %% worker has two holders. The model says who may hold or wait; whether it was right is seen when all have let go: then
 %% nothing is claimed, nobody waits, and every slot has a worker of its own.
+%%
+%% CLAIM_SEQUENCES=n runs n sequences in each case; CLAIM_SLACK_MS=n says by how much a claim may outlive its time-out, 500
+%% unless told: 50 are enough on a machine that has nothing else to do.
 -module(weir_pool_claims_prop_SUITE).
 
 -include_lib("stdlib/include/assert.hrl").
 -include_lib("proper/include/proper.hrl").
 
 -export([suite/0, all/0, init_per_suite/1, end_per_suite/1]).
--export([replaced/1, waited_for/1, freed/1]).
+-export([replaced/1, waited_for/1, freed/1, connected/1]).
 -export([initial_state/0, command/1, precondition/2, postcondition/3, next_state/3]).
--export([claim/4, let_go/1, fail/2, kill_claimer/1, kill_worker/1, replace/1, resize/1, kill_process/1, look/0]).
+-export([claim/4, let_go/1, fail/2, kill_claimer/1, kill_worker/2, replace/2, change_size/2, kill_process/1, pause/1, look/0]).
+-export([connect/1, disconnect/1, kill_member/1]).
+
+-import(weir_pool_prop_claimer, [violation/1, violations/0]).
 
 -define(POOL, {?MODULE, pool}).
+%% For claims inside of others.
+-define(SECOND, {?MODULE, second}).
+
+%% Claimers by number, and members by name, while a sequence runs.
 -define(TABLE, ?MODULE).
+
 -define(CLAIMERS, 12).
+-define(SIZE, 3).
 -define(MAX_SIZE, 6).
+-define(MEMBERS, 4).
 
-%% Sequences of about this many commands; as many sequences as CLAIM_SEQUENCES says, or this many, for each case. Together
-%% more than 10,000 commands.
--define(COMMANDS, 120).
--define(SEQUENCES, 60).
+%% Sequences of about this many commands; as many sequences as CLAIM_SEQUENCES says, or this many, for each case.
+-define(COMMANDS, 400).
+-define(SEQUENCES, 20).
 
-suite() -> [{timetrap, {minutes, 60}}].
+%% Claimers in a sequence that take long to die: they take long to start, too.
+-define(MAX_LARGE, 1).
 
-all() -> [replaced, waited_for, freed].
+-define(WORKER, weir_pool_life_worker).
 
-init_per_suite(Config) -> weir_pool_test_lib:quiet(Config).
+suite() -> [{timetrap, {hours, 2}}].
 
-end_per_suite(Config) -> weir_pool_test_lib:loud(Config).
+all() -> [replaced, waited_for, freed, connected].
 
-%% What becomes of the worker of a claimer that died.
-replaced(_Config) -> holds(#{abandoned => replace}).
-waited_for(_Config) -> holds(#{abandoned => {wait, 50}, queue => lifo}).
-freed(_Config) -> holds(#{abandoned => free, overflow => #{max => 2, linger => 20}}).
+init_per_suite(Config) ->
+    ok = weir_pool_prop_claimer:log_to_table(),
+    Config.
+
+end_per_suite(_Config) -> weir_pool_prop_claimer:log_no_more().
+
+%% What becomes of the worker of a claimer that died, or left it busy. Workers for overflow go at once, or linger.
+replaced(_Config) -> holds(started(#{abandoned => replace, overflow => #{max => 2, linger => 0}})).
+waited_for(_Config) -> holds(started(#{abandoned => {wait, 50}, queue => lifo})).
+freed(_Config) -> holds(started(#{abandoned => free, overflow => #{max => 2, linger => 20}})).
+
+%% Processes that connect themselves.
+connected(_Config) -> holds(#{worker => none, abandoned => replace}).
+
+started(Opts) -> Opts#{size => ?SIZE, worker => {?WORKER, start_link, []}, intensity => 100000}.
 
 %% ---------------------------------------------------------------- the state machine
 
-%% Claimers by number: free, or busy with a claim that may hold, wait, or have failed. Crashes of the pool's own processes.
-initial_state() -> #{busy => [], crashes => 0}.
+initial_state() -> initial_state(started).
 
-command(#{busy := Busy}) ->
-    Claimer = range(1, ?CLAIMERS),
-    Timeout = frequency([{2, 0}, {3, range(1, 5)}, {1, 1000}, {3, infinity}]),
+%% Claimers by number that may hold, wait, or have failed; and what has happened too often to go on for ever.
+initial_state(Kind) -> #{kind => Kind, busy => [], large => 0}.
+
+command(#{kind := Kind, busy := Busy}) ->
     frequency(
         [
-            {12, {call, ?MODULE, claim, [Claimer, oneof([fun_, checkout, covers_work]), Timeout, oneof([hold, return])]}},
-            {3, {call, ?MODULE, kill_worker, [range(1, ?MAX_SIZE)]}},
-            {1, {call, ?MODULE, replace, [range(1, ?MAX_SIZE)]}},
-            {1, {call, ?MODULE, resize, [range(1, ?MAX_SIZE)]}},
-            {1, {call, ?MODULE, kill_process, [oneof([keeper, queue])]}},
+            {14, {call, ?MODULE, claim, [range(1, ?CLAIMERS), how(), timeout_ms(), use()]}},
+            {3, {call, ?MODULE, kill_worker, [elements([?POOL, ?POOL, ?SECOND]), range(1, ?MAX_SIZE)]}},
+            {2, {call, ?MODULE, replace, [range(1, ?MAX_SIZE), timeout_ms()]}},
+            {2, {call, ?MODULE, change_size, [range(0, ?MAX_SIZE), timeout_ms()]}},
+            {1, {call, ?MODULE, kill_process, [oneof([manager, queue, {slot_sup, range(1, ?MAX_SIZE)}])]}},
+            {3, {call, ?MODULE, pause, [range(0, 4)]}},
             {1, {call, ?MODULE, look, []}}
         ] ++
             [
@@ -64,270 +90,345 @@ command(#{busy := Busy}) ->
                 {Weight, Command, More} <- [
                     {8, let_go, []}, {2, fail, [oneof([error, throw, exit, timeout])]}, {4, kill_claimer, []}
                 ]
+            ] ++
+            [
+                {Weight, {call, ?MODULE, Command, [range(1, ?MEMBERS)]}}
+             || Kind =:= connected,
+                {Weight, Command} <- [{8, connect}, {4, disconnect}, {2, kill_member}]
             ]
     ).
 
-precondition(#{busy := Busy}, {call, _, claim, [Claimer | _]}) ->
-    not lists:member(Claimer, Busy);
+how() ->
+    frequency([
+        {8, fun_}, {4, {checkout, oneof([self, self, other, fail])}}, {3, covers_work}, {1, large}
+    ]).
+
+timeout_ms() -> frequency([{2, 0}, {3, range(1, 5)}, {1, 1000}, {3, infinity}]).
+
+use() -> frequency([{12, simple_use()}, {3, {inside, oneof([?POOL, ?SECOND]), oneof([0, 2, 20]), inner_use()}}]).
+
+simple_use() ->
+    frequency([
+        {6, hold},
+        {4, hold_ping},
+        {2, return},
+        {3, ping},
+        {2, {kill, oneof([error, throw, exit, call])}},
+        {1, {overrun, oneof([20, 100])}},
+        {1, other_overrun}
+    ]).
+
+%% Who holds a worker and waits for another for ever may wait for one who does the same; so nobody does.
+inner_use() -> frequency([{8, simple_use()}, {1, outer_overrun}]).
+
+holds_on(hold) -> true;
+holds_on(hold_ping) -> true;
+holds_on({inside, _, _, Use}) -> holds_on(Use);
+holds_on(_) -> false.
+
+precondition(#{busy := Busy, large := Large}, {call, _, claim, [Claimer, How | _]}) ->
+    not lists:member(Claimer, Busy) andalso (How =/= large orelse Large < ?MAX_LARGE);
 precondition(#{busy := Busy}, {call, _, Command, [Claimer | _]}) when
     Command =:= let_go; Command =:= fail; Command =:= kill_claimer
 ->
     lists:member(Claimer, Busy);
-%% One of the pool's supervisors forgives ten within ten seconds.
-precondition(#{crashes := Crashes}, {call, _, kill_process, _}) ->
-    Crashes < 9;
 precondition(_State, _Call) ->
     true.
 
-next_state(#{busy := Busy} = State, _Result, {call, _, claim, [Claimer, _, _, hold]}) ->
-    State#{busy := [Claimer | Busy]};
+next_state(#{busy := Busy, large := Large} = State, _Result, {call, _, claim, [Claimer, How, _, Use]}) ->
+    State#{
+        busy := [Claimer || holds_on(Use)] ++ Busy,
+        large := Large + length([How || How =:= large])
+    };
 next_state(#{busy := Busy} = State, _Result, {call, _, Command, [Claimer | _]}) when
     Command =:= let_go; Command =:= fail; Command =:= kill_claimer
 ->
     State#{busy := lists:delete(Claimer, Busy)};
-next_state(#{crashes := Crashes} = State, _Result, {call, _, kill_process, _}) ->
-    State#{crashes := Crashes + 1};
 next_state(State, _Result, _Call) ->
     State.
 
-postcondition(_State, {call, _, replace, _}, Result) ->
-    lists:member(Result, [ok, {error, no_slot}, {error, replacing}, {error, no_pool}]) orelse is_pool_down(Result);
-postcondition(_State, {call, _, resize, _}, Result) ->
-    lists:member(Result, [ok, {error, resizing}, {error, no_pool}]) orelse is_pool_down(Result);
 postcondition(_State, {call, _, look, []}, {Claimed, Limit}) ->
     Claimed =< Limit andalso violations() =:= [];
 postcondition(_State, _Call, ok) ->
     violations() =:= [].
 
-is_pool_down({error, {pool_down, _}}) -> true;
-is_pool_down(_) -> false.
-
-violations() -> [What || [What] <- ets:match(?TABLE, {{violation, '_'}, '$1'})].
-
 %% ---------------------------------------------------------------- commands
 
 %% Starts a claimer, which ends by itself when its claim is over.
-claim(Number, How, Timeout, WhatThen) ->
-    await_end(Number),
-    Pid = spawn(fun() -> claimer(How, Timeout, WhatThen) end),
+claim(Number, How, Timeout, Use) ->
+    ok = let_go_if_any(Number),
+    Pid = weir_pool_prop_claimer:start(?POOL, How, Timeout, Use),
     true = ets:insert(?TABLE, {{claimer, Number}, Pid}),
     ok.
 
-let_go(Number) -> tell(Number, let_go).
-
-fail(Number, Class) -> tell(Number, {fail, Class}).
-
-kill_claimer(Number) ->
-    exit(claimer_pid(Number), kill),
-    ok.
-
-kill_worker(Slot) ->
-    case [Pid || {S, Pid} <- workers(), S =:= Slot] of
-        [Pid] -> exit(Pid, kill);
-        [] -> true
-    end,
-    ok.
-
-%% Both wait for claims to be released, which may be for ever: others do it.
-replace(Slot) -> elsewhere(fun() -> weir_pool:replace(?POOL, Slot) end).
-
-resize(Size) -> weir_pool:resize(?POOL, Size).
-
-kill_process(Which) ->
-    case weir_pool_registry:Which(?POOL) of
-        undefined -> ok;
-        Pid -> weir_pool_test_lib:kill(Pid)
-    end,
-    ok.
-
-look() ->
-    {ok, #{claimed := Claimed, limit := Limit}} = info(),
-    {Claimed, Limit}.
-
-elsewhere(Fun) ->
-    _ = spawn(Fun),
-    ok.
-
-tell(Number, What) ->
-    claimer_pid(Number) ! What,
-    ok.
-
-claimer_pid(Number) -> ets:lookup_element(?TABLE, {claimer, Number}, 2).
-
-await_end(Number) ->
+let_go_if_any(Number) ->
     case ets:lookup(?TABLE, {claimer, Number}) of
-        [{_, Pid}] -> Pid ! let_go;
+        [{_, Pid}] -> weir_pool_prop_claimer:tell(Pid, let_go);
         [] -> ok
     end.
 
-workers() ->
-    case weir_pool:workers(?POOL) of
+let_go(Number) -> weir_pool_prop_claimer:tell(claimer(Number), let_go).
+
+fail(Number, Class) -> weir_pool_prop_claimer:tell(claimer(Number), {fail, Class}).
+
+kill_claimer(Number) -> weir_pool_prop_claimer:kill(claimer(Number)).
+
+claimer(Number) -> ets:lookup_element(?TABLE, {claimer, Number}, 2).
+
+kill_worker(Pool, Slot) ->
+    case [Pid || {S, Pid} <- workers(Pool), S =:= Slot] of
+        [Pid] -> weir_pool_prop_claimer:kill_worker(Pid);
+        [] -> ok
+    end.
+
+%% Both may have to wait, for claims to be released or for workers: others do it.
+replace(Slot, Timeout) ->
+    Expected = [no_slot, replacing, timeout, no_workers],
+    elsewhere(fun() -> weir_pool:replace(?POOL, Slot, Timeout) end, Timeout, Expected).
+
+change_size(Size, Timeout) ->
+    elsewhere(fun() -> weir_pool:resize(?POOL, Size, Timeout) end, Timeout, [resizing, timeout, slot_taken, bad_size]).
+
+elsewhere(Change, Timeout, Expected) ->
+    Pid = spawn(fun() ->
+        Asked = erlang:monotonic_time(millisecond),
+        Result = Change(),
+        ok = weir_pool_prop_claimer:check_deadline(Asked, Timeout, {change, Result}),
+        is_expected(Result, [no_pool, pool_down | Expected]) orelse violation({unexpected, Result})
+    end),
+    true = ets:insert(?TABLE, {{changer, Pid}}),
+    ok.
+
+is_expected(ok, _Errors) -> true;
+is_expected({ok, _}, _Errors) -> true;
+is_expected({error, {Error, _}}, Errors) -> lists:member(Error, Errors);
+is_expected({error, Error}, Errors) -> lists:member(Error, Errors);
+is_expected(_Other, _Errors) -> false.
+
+kill_process(Which) ->
+    _ = weir_pool_prop_claimer:note_crash(),
+    %% There may be none at the moment.
+    try process(Which) of
+        Pid -> weir_pool_test_lib:kill(Pid)
+    catch
+        _:_ -> ok
+    end.
+
+process(manager) -> weir_pool_test_lib:manager(?POOL);
+process(queue) -> weir_pool_test_lib:queue(?POOL);
+process({slot_sup, Slot}) ->
+    %% Only of an open pool: a start that loses one of these fails, and the pool is gone. It is open when it says so and
+    %% has had its manager since before.
+    Manager = weir_pool_test_lib:manager(?POOL),
+    {ok, _} = weir_pool:info(?POOL),
+    true = is_process_alive(Manager),
+    weir_pool_life_lib:slot_sup(?POOL, Slot).
+
+%% So that time-outs of milliseconds pass within a sequence.
+pause(Ms) ->
+    receive
+    after Ms -> ok
+    end.
+
+look() ->
+    case info(?POOL) of
+        {ok, #{claimed := Claimed, limit := Limit}} -> {Claimed, Limit};
+        {error, no_pool} -> no_pool
+    end.
+
+workers(Pool) ->
+    case weir_pool:workers(Pool) of
         {ok, Workers} -> Workers;
         {error, no_pool} -> []
     end.
 
-%% The pool is closed for a moment when a process of it restarts.
-info() ->
-    case weir_pool:info(?POOL) of
-        {ok, _} = Info ->
-            Info;
-        {error, no_pool} ->
-            erlang:yield(),
-            info()
+%% There is no pool for a moment when its manager was killed.
+info(Pool) -> info(Pool, erlang:monotonic_time(millisecond) + 5000).
+
+info(Pool, Until) ->
+    case weir_pool:info(Pool) of
+        {error, no_pool} = None ->
+            case erlang:monotonic_time(millisecond) > Until of
+                true ->
+                    None;
+                false ->
+                    erlang:yield(),
+                    info(Pool, Until)
+            end;
+        Info ->
+            Info
     end.
 
-%% ---------------------------------------------------------------- claimers
+%% ---------------------------------------------------------------- members
 
-claimer(checkout, Timeout, WhatThen) ->
-    case weir_pool:checkout(?POOL, #{timeout => Timeout}) of
-        {ok, Worker, Ticket} ->
-            enter(Worker),
-            _ = while_holding(WhatThen),
-            leave(Worker),
-            %% Not held: the worker died, or was replaced.
-            true = lists:member(weir_pool:checkin(?POOL, Ticket), [ok, {error, not_held}]),
-            {error, not_held} = weir_pool:checkin(?POOL, Ticket);
-        {error, Reason} ->
-            expected(Reason)
-    end;
-%% The claim is made by a process of its own, which nobody tells to let go: it is killed at the deadline, or with its claimer.
-claimer(covers_work, infinity, WhatThen) ->
-    claimer(covers_work, 5, WhatThen);
-claimer(covers_work, Timeout, WhatThen) ->
-    Use = fun(Worker) ->
-        enter(Worker),
-        done = while_holding(WhatThen),
-        leave(Worker),
-        done
-    end,
-    case weir_pool:claim(?POOL, Use, #{timeout => Timeout, covers => work}) of
-        {ok, done} -> ok;
-        {error, Reason} -> expected(Reason)
-    end;
-claimer(fun_, Timeout, WhatThen) ->
-    Use = fun(Worker) ->
-        enter(Worker),
-        try
-            while_holding(WhatThen)
-        after
-            leave(Worker)
-        end
-    end,
-    try weir_pool:claim(?POOL, Use, #{timeout => Timeout}) of
-        {ok, done} -> ok;
-        {error, Reason} -> expected(Reason)
-    catch
-        error:wanted -> ok;
-        throw:wanted -> ok;
-        exit:wanted -> ok;
-        exit:{timeout, wanted} -> ok
+%% A member connects and disconnects itself when it is told; it waits where it has to.
+connect(N) -> have(N, fun() -> weir_pool:connect(?POOL, N) end, [unknown_worker, connected]).
+
+disconnect(N) -> have(N, fun() -> weir_pool:disconnect(?POOL, N) end, [unknown_worker, not_connected]).
+
+kill_member(N) -> weir_pool_prop_claimer:kill_worker(member(N)).
+
+have(N, Do, Expected) ->
+    gen_server:cast(member(N), {run, fun() ->
+        Result = Do(),
+        is_expected(Result, [no_pool, pool_down | Expected]) orelse violation({unexpected, Result})
+    end}).
+
+%% One that has died is followed by another.
+member(N) ->
+    case ets:lookup(?TABLE, {member, N}) of
+        [{_, Pid}] ->
+            case is_process_alive(Pid) of
+                true -> Pid;
+                false -> new_member(N)
+            end;
+        [] ->
+            new_member(N)
     end.
 
-while_holding(return) ->
-    done;
-while_holding(hold) ->
-    receive
-        let_go -> done;
-        {fail, error} -> error(wanted);
-        {fail, throw} -> throw(wanted);
-        {fail, exit} -> exit(wanted);
-        {fail, timeout} -> exit({timeout, wanted})
-    end.
+new_member(N) ->
+    {ok, Pid} = gen_server:start(?WORKER, plain, []),
+    true = ets:insert(?TABLE, {{member, N}, Pid}),
+    Pid.
 
-expected(busy) -> ok;
-expected(no_worker) -> ok;
-expected(timeout) -> ok;
-expected(no_pool) -> ok;
-expected(Other) -> violation({unexpected, Other}).
-
-enter(Worker) ->
-    case ets:insert_new(?TABLE, {Worker, self()}) of
-        true ->
-            ok;
-        false ->
-            case ets:lookup(?TABLE, Worker) of
-                [{_, Other}] when Other =/= self() ->
-                    case is_process_alive(Other) of
-                        true -> violation({two_holders, Worker, self(), Other});
-                        false -> replace_entry(Worker, Other)
-                    end;
-                _ ->
-                    enter(Worker)
+%% All have a name, which a pool that was started again does not know, and whoever is not connected tries it.
+reconnect() ->
+    _ = [weir_pool:add_worker(?POOL, N) || N <- lists:seq(1, ?MEMBERS)],
+    Connected = [Pid || {_, Pid} <- workers(?POOL)],
+    lists:foreach(
+        fun(N) ->
+            Member = member(N),
+            case lists:member(Member, Connected) orelse process_info(Member, message_queue_len) of
+                {message_queue_len, 0} -> connect(N);
+                _ -> ok
             end
-    end.
+        end,
+        lists:seq(1, ?MEMBERS)
+    ).
 
-%% Two might see the same dead holder.
-replace_entry(Worker, Dead) ->
-    case ets:select_replace(?TABLE, [{{Worker, Dead}, [], [{{Worker, self()}}]}]) of
-        1 -> ok;
-        0 -> enter(Worker)
-    end.
+%% Those who may still have something to do.
+busy_members() ->
+    Members = [Pid || [Pid] <- ets:match(?TABLE, {{member, '_'}, '$1'})],
+    [{busy, Pid, Info} || Pid <- Members, Info <- [process_info(Pid, [message_queue_len, current_function])], is_busy(Info)].
 
-leave(Worker) ->
-    case ets:lookup(?TABLE, Worker) of
-        [{_, Self}] when Self =:= self() -> ets:delete(?TABLE, Worker);
-        Other -> violation({not_mine, Worker, self(), Other})
-    end.
-
-violation(What) -> ets:insert(?TABLE, {{violation, make_ref()}, What}).
+is_busy([{message_queue_len, 0}, {current_function, {gen_server, loop, _}}]) -> false;
+is_busy(_) -> true.
 
 %% ---------------------------------------------------------------- the property
 
 holds(Opts) ->
     Sequences = list_to_integer(os:getenv("CLAIM_SEQUENCES", integer_to_list(?SEQUENCES))),
-    Ran = counters:new(1, []),
+    Kind =
+        case Opts of
+            #{worker := none} -> connected;
+            #{} -> started
+        end,
+    Ran = counters:new(2, []),
     Property = ?FORALL(
         Commands,
-        resize(?COMMANDS, commands(?MODULE)),
+        resize(?COMMANDS, commands(?MODULE, initial_state(Kind))),
         begin
-            set_up(Opts),
+            ok = set_up(Kind, Opts),
             {History, _State, Result} = run_commands(?MODULE, Commands),
             counters:add(Ran, 1, length(History)),
-            Left = quiescence(),
-            Violations = violations(),
-            tear_down(),
+            %% This edition of PropEr does not survive an exception here.
+            Left = outcome(fun() -> quiescence(Kind) end),
+            Violations = outcome(fun() -> violations() end),
+            counters:put(Ran, 2, max(counters:get(Ran, 2), weir_pool_prop_claimer:most_overdue())),
+            Leftovers = outcome(fun() -> tear_down() end),
             ?WHENFAIL(
-                ct:pal("~p~n~p~nleft: ~p~nviolations: ~p", [Commands, Result, Left, Violations]),
-                Result =:= ok andalso Left =:= [] andalso Violations =:= []
+                ct:pal("~p~n~p~nleft: ~p~nviolations: ~p~nleftovers: ~p", [Commands, Result, Left, Violations, Leftovers]),
+                Result =:= ok andalso Left =:= [] andalso Violations =:= [] andalso Leftovers =:= []
             )
         end
     ),
     Passed = proper:quickcheck(Property, [{numtests, Sequences}, {max_size, ?COMMANDS}, {max_shrinks, 20}, quiet]),
-    ct:pal("~b commands", [counters:get(Ran, 1)]),
+    ct:pal("~b commands; claims were overdue by ~b ms at most", [counters:get(Ran, 1), counters:get(Ran, 2)]),
     ?assert(Passed).
 
-set_up(Opts) ->
+outcome(Fun) ->
+    try
+        Fun()
+    catch
+        Class:Reason:Stack -> {Class, Reason, Stack}
+    end.
+
+set_up(Kind, Opts) ->
+    ok = weir_pool_prop_claimer:open(),
     ?TABLE = ets:new(?TABLE, [named_table, public, set]),
     {ok, _} = application:ensure_all_started(weir_pool),
-    Worker = {weir_pool_test_worker, start_link, []},
-    ok = weir_pool:start(?POOL, Opts#{size => 3, worker => Worker, intensity => 100000}).
+    ok = weir_pool:start(?POOL, Opts),
+    ok = weir_pool:start(?SECOND, started(#{size => 2})),
+    _ = Kind =:= connected andalso reconnect(),
+    ok.
 
+%% What is left when the pools are stopped.
 tear_down() ->
-    _ = weir_pool:stop(?POOL),
+    _ = [weir_pool:stop(Pool) || Pool <- [?POOL, ?SECOND]],
+    _ = [exit(Pid, kill) || [Pid] <- ets:match(?TABLE, {{member, '_'}, '$1'})],
+    Left = wait_for(fun weir_pool_test_lib:leftovers/0),
     ok = application:stop(weir_pool),
-    true = ets:delete(?TABLE).
+    true = ets:delete(?TABLE),
+    ok = weir_pool_prop_claimer:close(),
+    Left.
 
 %% Everybody lets go. What is then left that should not be.
-quiescence() ->
-    Claimers = [Pid || {{claimer, _}, Pid} <- ets:tab2list(?TABLE)],
-    [Pid ! let_go || Pid <- Claimers],
-    Alive = fun() -> [{alive, Pid, process_info(Pid, current_stacktrace)} || Pid <- Claimers, is_process_alive(Pid)] end,
-    wait_for(Alive) ++ wait_for(fun not_at_rest/0).
-
-%% Does not wait for the keeper's next look at the claims of the dead.
-not_at_rest() ->
-    case weir_pool_registry:manager(?POOL) of
-        undefined -> ok;
-        Keeper -> Keeper ! sweep
+quiescence(Kind) ->
+    Claimers = weir_pool_prop_claimer:started(),
+    _ = [weir_pool_prop_claimer:tell(Pid, let_go) || Pid <- Claimers],
+    Changers = [Pid || [Pid] <- ets:match(?TABLE, {{changer, '$1'}})],
+    Alive = fun() ->
+        _ = Kind =:= connected andalso reconnect(),
+        [{alive, Pid, process_info(Pid, current_stacktrace)} || Pid <- Claimers ++ Changers, is_process_alive(Pid)]
     end,
-    {ok, Info} = info(),
-    #{size := Size, limit := Limit, claimed := Claimed, reserved := Held, waiting := Waiting, oldest_wait_ms := Oldest} = Info,
-    Pids = [Pid || {Slot, Pid} <- workers(), Slot =< Size],
-    Whole = length(lists:usort(Pids)) =:= Size andalso lists:all(fun is_process_alive/1, Pids),
-    Overflow = [Slot || {Slot, _} <- workers(), Slot > Size, Slot =< Limit],
-    case {Claimed, Held, Waiting, Oldest, Whole} of
-        {0, 0, 0, 0, true} when Overflow =:= [] -> [];
-        _ -> [{not_at_rest, Info, workers()}]
+    wait_for(Alive) ++
+        wait_for(fun() ->
+            _ = Kind =:= connected andalso reconnect(),
+            not_at_rest(?POOL, Kind) ++ not_at_rest(?SECOND, started) ++ busy_members()
+        end) ++ abandoned_too_often() ++ not_claimable(?POOL) ++ not_claimable(?SECOND).
+
+%% Does not wait for the manager's next look at the claims of the dead.
+not_at_rest(Pool, Kind) ->
+    _ = [Pid ! tick || {ok, {_, Pid, _, _, _, _}} <- [weir_pool_registry:lookup(Pool)]],
+    %% What claimers have told the manager by now it has heard.
+    _ = weir_pool:added_workers(Pool),
+    {ok, Info} = info(Pool),
+    #{size := Size, claimed := Claimed, reserved := Reserved, waiting := Waiting, oldest_wait_ms := Oldest} = Info,
+    Workers = workers(Pool),
+    Pids = [Pid || {Slot, Pid} <- Workers, Slot =< Size],
+    Filled =
+        case Kind of
+            connected -> ?MEMBERS;
+            started -> Size
+        end,
+    Whole = length(lists:usort(Pids)) =:= Filled andalso lists:all(fun is_process_alive/1, Pids),
+    Overflow = [Slot || {Slot, _} <- Workers, Slot > Size],
+    States = lists:usort([weir_pool_life_lib:word(Pool, Slot) || {Slot, _} <- Workers]),
+    case {Claimed, Reserved, Waiting, Oldest, Whole, Overflow, States -- [free]} of
+        {0, 0, 0, 0, true, [], []} -> [];
+        _ -> [{not_at_rest, Pool, Info, Workers, States}]
+    end.
+
+%% The counter begins anew with the pool, so there may be fewer.
+abandoned_too_often() ->
+    {ok, #{abandoned := Abandoned}} = info(?POOL),
+    case weir_pool_prop_claimer:most_abandoned() of
+        Most when Abandoned =< Most -> [];
+        Most -> [{abandoned_too_often, Abandoned, Most}]
+    end.
+
+%% Every worker can be claimed again, and does its work; afterwards nothing has become of it.
+not_claimable(Pool) ->
+    Before = lists:sort([Pid || {_, Pid} <- workers(Pool)]),
+    Claimed = [weir_pool:checkout(Pool, 0) || _ <- Before],
+    Workers = lists:sort([Pid || {ok, Pid, _} <- Claimed]),
+    Answers = lists:usort([gen_server:call(Pid, ping) || Pid <- Workers]),
+    Released = lists:usort([weir_pool:checkin(Pool, Ticket) || {ok, _, Ticket} <- Claimed]),
+    {ok, #{claimed := Left}} = info(Pool),
+    case {Workers, Answers, Released, Left} of
+        {Before, [pong], [ok], 0} -> [];
+        {Before, [], [], 0} when Before =:= [] -> [];
+        _ -> [{not_claimable, Pool, Before, Claimed, Answers, Released, Left}]
     end.
 
 %% Until there is nothing left; or what there is when time is up.

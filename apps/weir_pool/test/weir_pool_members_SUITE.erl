@@ -15,13 +15,17 @@
     placement/1,
     connecting/1,
     a_worker_that_dies_is_disconnected/1,
-    a_death_that_the_keeper_has_not_heard_of/1,
+    a_death_that_the_manager_has_not_heard_of/1,
     several_names/1,
     removing/1,
     claims_of_connected_processes/1,
-    keeper_killed/1,
-    keeper_killed_and_workers_die/1,
-    keeper_crashed/1,
+    connecting_again_while_claimed/1,
+    connecting_again_while_claimed_by_one_who_dies/1,
+    connecting_again_and_others/1,
+    connecting_again_and_the_next_dies/1,
+    a_name_with_a_process_that_waits_is_not_removed/1,
+    a_name_that_was_removed_while_claimed/1,
+    manager_killed/1,
     resizing/1,
     empty_pools/1,
     not_with_workers/1,
@@ -30,9 +34,11 @@
 ]).
 
 -import(weir_pool_test_lib, [
-    eventually/1, kill/1, kill_manager/1, manager/1, slots/1, sup/1, nothing_left/0, await_down/1
+    eventually/1, kill/1, kill_manager/1, manager/1, slots/1, nothing_left_soon/0, await_down/1
 ]).
--import(weir_pool_life_lib, [claimer/1, release/1, worker_of/1, pickers/2, stop_pickers/1]).
+-import(weir_pool_life_lib, [
+    claimer/1, release/1, kill_claimer/1, worker_of/1, slot_of/1, run/1, result/1, pickers/2, stop_pickers/1, word/2
+]).
 
 suite() -> [{timetrap, {seconds, 120}}].
 
@@ -46,13 +52,17 @@ all() ->
         placement,
         connecting,
         a_worker_that_dies_is_disconnected,
-        a_death_that_the_keeper_has_not_heard_of,
+        a_death_that_the_manager_has_not_heard_of,
         several_names,
         removing,
         claims_of_connected_processes,
-        keeper_killed,
-        keeper_killed_and_workers_die,
-        keeper_crashed,
+        connecting_again_while_claimed,
+        connecting_again_while_claimed_by_one_who_dies,
+        connecting_again_and_others,
+        connecting_again_and_the_next_dies,
+        a_name_with_a_process_that_waits_is_not_removed,
+        a_name_that_was_removed_while_claimed,
+        manager_killed,
         resizing,
         empty_pools,
         not_with_workers,
@@ -96,7 +106,7 @@ stop(Member) ->
 
 %% A pool with these names, in the first slots, and a process connected under each.
 connected(Names) ->
-    ok = weir_pool:start(p, #{size => length(Names)}),
+    ok = weir_pool:start(p, #{worker => none, size => length(Names)}),
     [
         begin
             {ok, Slot} = weir_pool:add_worker(p, Name),
@@ -108,7 +118,7 @@ connected(Names) ->
     ].
 
 names_get_slots(_Config) ->
-    ok = weir_pool:start(p, #{size => 3}),
+    ok = weir_pool:start(p, #{worker => none, size => 3}),
     ?assertEqual({ok, []}, weir_pool:added_workers(p)),
     ?assertEqual({ok, 1}, weir_pool:add_worker(p, c)),
     ?assertEqual({ok, 2}, weir_pool:add_worker(p, b)),
@@ -123,16 +133,15 @@ names_get_slots(_Config) ->
     ?assertEqual({ok, [{c, 1}, {a, 3}]}, weir_pool:added_workers(p)),
     ?assertEqual({ok, 2}, weir_pool:add_worker(p, d)),
     ok = weir_pool:stop(p),
-    nothing_left().
+    nothing_left_soon().
 
 %% Compared with =:=.
 names_are_any_term(_Config) ->
-    ok = weir_pool:start(p, #{}),
+    ok = weir_pool:start(p, #{worker => none}),
     Names = [a, '_', '$1', 1, 1.0, "a", <<"a">>, {name, a}, {connected, 1}, self(), make_ref(), [], #{a => 1}],
     Slots = [Slot || Name <- Names, {ok, Slot} <- [weir_pool:add_worker(p, Name)]],
     ?assertEqual(lists:seq(1, length(Names)), Slots),
     [?assertEqual({ok, Slot}, weir_pool:connect(p, Name)) || {Name, Slot} <- lists:zip(Names, Slots)],
-    kill_manager(p),
     ?assertEqual({ok, lists:zip(Names, Slots)}, weir_pool:added_workers(p)),
     ?assertEqual(lists:zip(Slots, [self() || _ <- Slots]), element(2, weir_pool:workers(p))),
     [?assertEqual(ok, weir_pool:disconnect(p, Name)) || Name <- Names],
@@ -140,7 +149,7 @@ names_are_any_term(_Config) ->
     ok = weir_pool:stop(p).
 
 names_get_the_slot_they_want(_Config) ->
-    ok = weir_pool:start(p, #{size => 3}),
+    ok = weir_pool:start(p, #{worker => none, size => 3}),
     ?assertEqual({ok, 3}, weir_pool:add_worker(p, a, 3)),
     ?assertEqual({error, slot_taken}, weir_pool:add_worker(p, b, 3)),
     ?assertEqual({error, out_of_range}, weir_pool:add_worker(p, b, 4)),
@@ -150,7 +159,7 @@ names_get_the_slot_they_want(_Config) ->
     ok = weir_pool:stop(p).
 
 a_pool_grows(_Config) ->
-    ok = weir_pool:start(p, #{}),
+    ok = weir_pool:start(p, #{worker => none}),
     ?assertMatch({ok, #{size := 0, limit := 0}}, weir_pool:info(p)),
     ?assertEqual({ok, 1}, weir_pool:add_worker(p, a)),
     ?assertEqual({ok, 2}, weir_pool:add_worker(p, b)),
@@ -163,19 +172,19 @@ a_pool_grows(_Config) ->
     ?assertMatch({ok, #{size := 100}}, weir_pool:info(p)),
     ok = weir_pool:stop(p),
     %% As told, whatever else is given.
-    ok = weir_pool:start(p, #{size => 1, auto_size => true}),
+    ok = weir_pool:start(p, #{worker => none, size => 1, auto_size => true}),
     ?assertEqual([{ok, 1}, {ok, 2}], [weir_pool:add_worker(p, Name) || Name <- [a, b]]),
     ok = weir_pool:stop(p),
-    ok = weir_pool:start(p, #{auto_size => false}),
+    ok = weir_pool:start(p, #{worker => none, auto_size => false}),
     ?assertEqual({error, pool_full}, weir_pool:add_worker(p, a)),
     ?assertEqual({error, out_of_range}, weir_pool:add_worker(p, a, 1)),
     ok = weir_pool:stop(p),
-    nothing_left().
+    nothing_left_soon().
 
 sparse_placement(_Config) ->
     [
         begin
-            ok = weir_pool:start(p, #{size => 8, strategy => Strategy}),
+            ok = weir_pool:start(p, #{worker => none, size => 8, strategy => Strategy}),
             ?assertEqual(Slots, [element(2, weir_pool:add_worker(p, N)) || N <- lists:seq(1, 8)]),
             ok = weir_pool:stop(p)
         end
@@ -196,11 +205,11 @@ placement(_Config) ->
         begin
             Taken = [Slot || {Slot, true} <- lists:zip(lists:seq(1, Size), padded(Size, Choice))],
             Shuffled = [Slot || {_, Slot} <- lists:sort([{erlang:phash2(Slot), Slot} || Slot <- Taken])],
-            weir_pool_names:place(Strategy, Shuffled, Size) =:= expected(Strategy, Taken, Size)
+            weir_pool_members:place(Strategy, Shuffled, Size) =:= expected(Strategy, Taken, Size)
         end
     ),
     ?assert(proper:quickcheck(Property, [{numtests, 3000}, quiet])),
-    ?assertEqual(full, weir_pool_names:place(random, [], 0)).
+    ?assertEqual(full, weir_pool_members:place(random, [], 0)).
 
 padded(Size, Choice) -> lists:sublist(Choice ++ lists:duplicate(Size, false), Size).
 
@@ -230,7 +239,7 @@ longest(Rows) ->
 middle(Row) -> lists:nth(length(Row) div 2 + 1, Row).
 
 connecting(_Config) ->
-    ok = weir_pool:start(p, #{size => 2}),
+    ok = weir_pool:start(p, #{worker => none, size => 2}),
     ?assertEqual({error, unknown_worker}, weir_pool:connect(p, a)),
     ?assertEqual({error, unknown_worker}, weir_pool:disconnect(p, a)),
     {ok, 1} = weir_pool:add_worker(p, a),
@@ -265,25 +274,25 @@ a_worker_that_dies_is_disconnected(_Config) ->
     ?assertEqual({ok, 1}, weir_pool:connect(p, a)),
     ok = weir_pool:stop(p).
 
-a_death_that_the_keeper_has_not_heard_of(_Config) ->
+a_death_that_the_manager_has_not_heard_of(_Config) ->
     [A, B] = connected([a, b]),
     ok = sys:suspend(manager(p)),
     kill(A),
     kill(B),
     C = member(),
     C ! {run, self(), fun() -> weir_pool:connect(p, a) end},
-    Remover = weir_pool_life_lib:run(fun() -> weir_pool:remove_worker(p, b) end),
+    Remover = run(fun() -> weir_pool:remove_worker(p, b) end),
     eventually(fun() -> process_info(manager(p), message_queue_len) >= {message_queue_len, 4} end),
     ok = sys:resume(manager(p)),
     receive {ran, C, Result} -> ?assertEqual({ok, 1}, Result) end,
-    ?assertEqual(ok, weir_pool_life_lib:result(Remover)),
+    ?assertEqual(ok, result(Remover)),
     ?assertEqual([C, undefined], slots(p)),
     ok = weir_pool:stop(p),
     stop(C).
 
 several_names(_Config) ->
-    ok = weir_pool:start(p, #{}),
-    ok = weir_pool:start(q, #{}),
+    ok = weir_pool:start(p, #{worker => none}),
+    ok = weir_pool:start(q, #{worker => none}),
     [{ok, _} = weir_pool:add_worker(Pool, Name) || Pool <- [p, q], Name <- [a, b, c]],
     A = member(),
     [?assertEqual({ok, Slot}, connect(A, Pool, Name)) || Pool <- [p, q], {Name, Slot} <- [{a, 1}, {c, 3}]],
@@ -309,76 +318,188 @@ removing(_Config) ->
     ok = weir_pool:stop(p),
     stop(A).
 
-%% Whoever has claimed one that disconnects keeps its pid, and has nothing to give back.
+%% Whoever has claimed one that disconnects keeps it, and nobody else gets it.
 claims_of_connected_processes(_Config) ->
     [A] = connected([a]),
     Claimer = claimer(p),
     ?assertEqual({error, busy}, weir_pool:claim(p, fun(Pid) -> Pid end)),
     ok = disconnect(A, p, a),
+    ?assertMatch({error, _}, weir_pool:claim(p, fun(Pid) -> Pid end)),
+    ?assertEqual({error, no_worker}, weir_pool:pick(p)),
+    ?assertEqual(ok, release(Claimer)),
+    eventually(fun() -> word(p, 1) =:= vacant end),
     ?assertEqual({error, no_worker}, weir_pool:claim(p, fun(Pid) -> Pid end)),
-    {ok, 1} = connect(A, p, a),
-    ?assertEqual({ok, A}, weir_pool:claim(p, fun(Pid) -> Pid end)),
-    ?assertEqual({error, not_held}, release(Claimer)),
     %% One who waits gets the first that connects.
-    ok = disconnect(A, p, a),
-    Waiter = weir_pool_life_lib:run(fun() -> weir_pool:claim(p, fun(Pid) -> Pid end, #{timeout => 10000}) end),
+    Waiter = run(fun() -> weir_pool:claim(p, fun(Pid) -> Pid end, #{timeout => 10000}) end),
     eventually(fun() -> {ok, #{waiting := N}} = weir_pool:info(p), N =:= 1 end),
     {ok, 1} = connect(A, p, a),
-    ?assertEqual({ok, A}, weir_pool_life_lib:result(Waiter)),
+    ?assertEqual({ok, A}, result(Waiter)),
     %% It is no OTP behaviour, so nobody knows what it has handled.
     ?assertEqual({error, {timeout, 1}}, weir_pool:drain(p, 20)),
     ?assert(is_process_alive(A)),
     stop(A).
 
-keeper_killed(_Config) ->
+%% A process that has disconnected itself while it was claimed, and its claimer.
+left_while_claimed() ->
+    [A, B] = connected([a, b]),
+    {[Claimer], [Other]} = lists:partition(fun(Of) -> worker_of(Of) =:= A end, [claimer(p), claimer(p)]),
+    ?assertEqual(ok, release(Other)),
+    ok = disconnect(A, p, a),
+    {A, B, Claimer}.
+
+%% Begins to connect, and gives the process that waits for it; its result is that of connect/2.
+connecting(Member, Name) ->
+    Connecting = run(fun() -> connect(Member, p, Name) end),
+    eventually(fun() -> is_waiting_for_manager(Member) end),
+    Connecting.
+
+is_waiting_for_manager(Member) ->
+    %% The manager has read what the process has sent when it answers to somebody else who asked later.
+    {current_function, {gen, do_call, 4}} =:= process_info(Member, current_function) andalso
+        is_list(weir_pool:pools()) andalso element(1, weir_pool:added_workers(p)) =:= ok.
+
+%% Nobody else gets it before that claim has ended: it would have two claimers.
+connecting_again_while_claimed(_Config) ->
+    {A, B, Claimer} = left_while_claimed(),
+    Again = connecting(A, a),
+    ?assertEqual([undefined, B], slots(p)),
+    %% There is only B for others.
+    Second = claimer(p),
+    ?assertEqual(B, worker_of(Second)),
+    ?assertMatch({error, busy}, weir_pool:claim(p, fun(Pid) -> Pid end)),
+    Waiter = run(fun() -> weir_pool:claim(p, fun(Pid) -> Pid end, #{timeout => 10000}) end),
+    eventually(fun() -> {ok, #{waiting := N}} = weir_pool:info(p), N =:= 1 end),
+    manager(p) ! tick,
+    ?assertEqual({ok, [{a, 1}, {b, 2}]}, weir_pool:added_workers(p)),
+    ?assertMatch({ok, #{waiting := 1, claimed := 2}}, weir_pool:info(p)),
+    ?assert(is_process_alive(Again)),
+    ?assertEqual(ok, release(Claimer)),
+    ?assertEqual({ok, 1}, result(Again)),
+    ?assertEqual({ok, A}, result(Waiter)),
+    ?assertEqual([A, B], slots(p)),
+    ?assertEqual(ok, release(Second)),
+    ok = weir_pool:stop(p),
+    [stop(Member) || Member <- [A, B]].
+
+%% Whatever becomes of abandoned workers otherwise: the process has left the slot.
+connecting_again_while_claimed_by_one_who_dies(_Config) ->
+    [
+        begin
+            ok = weir_pool:start(p, #{worker => none, size => 1, abandoned => Abandoned}),
+            {ok, 1} = weir_pool:add_worker(p, a),
+            A = member(),
+            {ok, 1} = connect(A, p, a),
+            Claimer = claimer(p),
+            ok = disconnect(A, p, a),
+            Again = connecting(A, a),
+            ?assertMatch({error, _}, weir_pool:claim(p, fun(Pid) -> Pid end)),
+            kill_claimer(Claimer),
+            ?assertEqual({ok, 1}, result(Again)),
+            ?assertEqual({ok, A}, weir_pool:claim(p, fun(Pid) -> Pid end)),
+            ?assertMatch({ok, #{abandoned := 1, claimed := 0, reserved := 0}}, weir_pool:info(p)),
+            ?assert(is_process_alive(A)),
+            ok = weir_pool:stop(p),
+            stop(A)
+        end
+     || Abandoned <- [replace, {wait, 1000}, free]
+    ].
+
+%% Only one of those who want to connect is connected, and the others are told who that is.
+connecting_again_and_others(_Config) ->
+    {A, B, Claimer} = left_while_claimed(),
+    C = member(),
+    Again = connecting(A, a),
+    ?assertEqual({error, {connected, A}}, connect(C, p, a)),
+    ?assertEqual({error, {connected, A}}, connect(B, p, a)),
+    %% Another name is another matter.
+    ?assertEqual(ok, disconnect(B, p, b)),
+    ?assertEqual({ok, 2}, connect(C, p, b)),
+    ?assertEqual(ok, release(Claimer)),
+    ?assertEqual({ok, 1}, result(Again)),
+    ?assertEqual({error, {connected, A}}, connect(B, p, a)),
+    ?assertEqual([A, C], slots(p)),
+    ok = weir_pool:stop(p),
+    [stop(Member) || Member <- [A, B, C]].
+
+%% It is in nobody's way.
+connecting_again_and_the_next_dies(_Config) ->
+    {A, B, Claimer} = left_while_claimed(),
+    C = member(),
+    Dead = connecting(C, a),
+    kill(C),
+    Again = connecting(A, a),
+    ?assertEqual(ok, release(Claimer)),
+    ?assertEqual({ok, 1}, result(Again)),
+    ?assertEqual([A, B], slots(p)),
+    kill(Dead),
+    %% Nobody comes after it: the slot is left as it is when anybody dies.
+    Second = claimer(p),
+    Slot = slot_of(Second),
+    Name = lists:nth(Slot, [a, b]),
+    ok = disconnect(worker_of(Second), p, Name),
+    D = member(),
+    AlsoDead = connecting(D, Name),
+    kill(D),
+    ?assertEqual(ok, release(Second)),
+    eventually(fun() -> word(p, Slot) =:= vacant andalso lists:nth(Slot, slots(p)) =:= undefined end),
+    ?assertEqual({ok, Slot}, connect(worker_of(Second), p, Name)),
+    kill(AlsoDead),
+    ok = weir_pool:stop(p),
+    [stop(Member) || Member <- [A, B]].
+
+%% It would be connected in a slot that has no name, or another one.
+a_name_with_a_process_that_waits_is_not_removed(_Config) ->
+    {A, B, Claimer} = left_while_claimed(),
+    Again = connecting(A, a),
+    ?assertEqual({error, {connected, A}}, weir_pool:remove_worker(p, a)),
+    ?assertEqual({ok, [{a, 1}, {b, 2}]}, weir_pool:added_workers(p)),
+    ?assertEqual(ok, release(Claimer)),
+    ?assertEqual({ok, 1}, result(Again)),
+    ?assertEqual({error, {connected, A}}, weir_pool:remove_worker(p, a)),
+    ok = weir_pool:stop(p),
+    [stop(Member) || Member <- [A, B]].
+
+%% Another name may have the slot at once, but nobody is put into it before the claim has ended.
+a_name_that_was_removed_while_claimed(_Config) ->
+    {A, B, Claimer} = left_while_claimed(),
+    ?assertEqual(ok, weir_pool:remove_worker(p, a)),
+    ?assertEqual({error, unknown_worker}, connect(A, p, a)),
+    ?assertEqual({ok, 1}, weir_pool:add_worker(p, c)),
+    C = member(),
+    Next = connecting(C, c),
+    ?assertEqual([undefined, B], slots(p)),
+    ?assertEqual(ok, release(Claimer)),
+    ?assertEqual({ok, 1}, result(Next)),
+    ?assertEqual([C, B], slots(p)),
+    ok = weir_pool:stop(p),
+    [stop(Member) || Member <- [A, B, C]].
+
+%% The pool begins anew: with its slots, and without names and whoever was connected. Those go on.
+manager_killed(_Config) ->
     [A, B] = Members = connected([a, b]),
     Claimer = claimer(p),
-    Pickers = pickers(p, 1),
+    ok = disconnect(worker_of(Claimer), p, lists:nth(slot_of(Claimer), [a, b])),
+    Waits = connecting(worker_of(Claimer), lists:nth(slot_of(Claimer), [a, b])),
     kill_manager(p),
-    ?assertEqual(Members, slots(p)),
-    ?assertEqual({ok, [{a, 1}, {b, 2}]}, weir_pool:added_workers(p)),
-    ?assertEqual({error, {connected, A}}, connect(B, p, a)),
-    ?assertMatch({ok, #{claimed := 1, reserved := 0, live := 2}}, weir_pool:info(p)),
-    ?assertEqual(ok, release(Claimer)),
-    ?assertEqual([], stop_pickers(Pickers)),
-    kill(A),
-    eventually(fun() -> slots(p) =:= [undefined, B] end),
-    ?assertEqual(ok, disconnect(B, p, b)),
-    kill_manager(p),
+    ?assertEqual({error, {pool_down, killed}}, result(Waits)),
+    ?assertEqual({error, not_held}, release(Claimer)),
     ?assertEqual([undefined, undefined], slots(p)),
-    ok = weir_pool:stop(p),
-    stop(B).
-
-keeper_killed_and_workers_die(_Config) ->
-    [A, B, C] = connected([a, b, c]),
-    ok = sys:suspend(sup(p)),
-    Old = manager(p),
-    kill(Old),
-    kill(A),
-    stop(C),
-    ok = sys:resume(sup(p)),
-    eventually(fun() -> slots(p) =:= [undefined, B, undefined] end),
-    {ok, 1} = weir_pool:connect(p, a),
-    {ok, 3} = weir_pool:connect(p, c),
-    ?assertEqual([self(), B, self()], slots(p)),
-    ok = weir_pool:stop(p),
-    stop(B).
-
-%% An error in a callback loses nobody either.
-keeper_crashed(_Config) ->
-    [A, B] = Members = connected([a, b]),
-    Old = manager(p),
-    sys:replace_state(Old, fun(State) -> setelement(3, State, no_slots) end),
-    Old ! sweep,
-    await_down(Old),
-    eventually(fun() -> manager(p) =/= Old end),
-    ?assertEqual({error, {connected, A}}, connect(B, p, a)),
+    ?assertEqual({ok, []}, weir_pool:added_workers(p)),
+    ?assertEqual({error, unknown_worker}, connect(A, p, a)),
+    ?assertMatch({ok, #{size := 2, claimed := 0, live := 0, vacant := 2}}, weir_pool:info(p)),
+    [{ok, _} = weir_pool:add_worker(p, Name) || Name <- [a, b]],
+    ?assertEqual([{ok, 1}, {ok, 2}], [connect(A, p, a), connect(B, p, b)]),
     ?assertEqual(Members, slots(p)),
+    Pickers = pickers(p, 1),
+    ?assertEqual({ok, A}, weir_pool:pick(p, hd([Key || Key <- lists:seq(1, 100), weir_pool:pick(p, Key) =:= {ok, A}]))),
+    ?assertEqual([], stop_pickers(Pickers)),
     ok = weir_pool:stop(p),
+    nothing_left_soon(),
+    [?assert(is_process_alive(Member)) || Member <- Members],
     [stop(Member) || Member <- Members].
 
 resizing(_Config) ->
-    ok = weir_pool:start(p, #{size => 5}),
+    ok = weir_pool:start(p, #{worker => none, size => 5}),
     {ok, 3} = weir_pool:add_worker(p, a, 3),
     {ok, 1} = weir_pool:add_worker(p, b, 1),
     A = member(),
@@ -395,8 +516,6 @@ resizing(_Config) ->
     ?assertEqual(ok, weir_pool:resize(p, 0)),
     ?assertMatch({ok, #{size := 0}}, weir_pool:info(p)),
     ?assertEqual({error, no_worker}, weir_pool:pick(p)),
-    kill_manager(p),
-    ?assertMatch({ok, #{size := 0}}, weir_pool:info(p)),
     ?assertEqual(ok, weir_pool:resize(p, 1)),
     {ok, 1} = weir_pool:add_worker(p, a),
     {ok, 1} = connect(A, p, a),
@@ -407,7 +526,7 @@ resizing(_Config) ->
 empty_pools(_Config) ->
     [
         begin
-            ok = weir_pool:start(p, #{strategy => Strategy}),
+            ok = weir_pool:start(p, #{worker => none, strategy => Strategy}),
             ?assertEqual({error, no_worker}, weir_pool:pick(p, 1)),
             Strategy =:= hash orelse Strategy =:= direct orelse ?assertEqual({error, no_worker}, weir_pool:pick(p)),
             ?assertEqual({error, no_worker}, weir_pool:claim(p, fun(Pid) -> Pid end)),
@@ -440,49 +559,63 @@ functions_of_members() ->
         fun() -> weir_pool:disconnect(p, a) end
     ].
 
-%% Many come and go at the same time, while keepers are killed. In the end those are connected who say so.
+%% Many come and go at the same time, and are claimed. In the end those are connected who say so.
 everybody_at_once(_Config) ->
-    ok = weir_pool:start(p, #{strategy => random}),
+    ok = weir_pool:start(p, #{worker => none, strategy => random}),
+    claimed_members = ets:new(claimed_members, [named_table, public]),
     Coming = [
         begin
             {ok, _} = weir_pool:add_worker(p, N),
-            Pid = spawn(fun() -> come_and_go(N, 60) end),
-            {N, Pid}
+            spawn(fun() -> come_and_go(N, 60) end)
         end
      || N <- lists:seq(1, 30)
     ],
-    [kill_manager(p) || _ <- [1, 2, 3, 4, 5]],
+    Claimers = [spawn_monitor(fun() -> claim_until_told(0) end) || _ <- [1, 2, 3]],
     Stay = [
         begin
             Pid ! {stay, self()},
             receive {stays, Pid, Slot} -> {Slot, Pid} end
         end
-     || {_, Pid} <- Coming
+     || Pid <- Coming
     ],
     ?assertEqual({ok, lists:sort(Stay)}, weir_pool:workers(p)),
     ?assertEqual(lists:seq(1, 30), lists:sort([Slot || {Slot, _} <- Stay])),
+    [Claimer ! stop || {Claimer, _} <- Claimers],
+    [
+        receive
+            {'DOWN', Monitor, _, _, Reason} -> ?assertMatch({claimed, N} when N > 0, Reason)
+        end
+     || {_, Monitor} <- Claimers
+    ],
+    ?assertMatch({ok, #{live := 30, claimed := 0, reserved := 0}}, weir_pool:info(p)),
     [kill(Pid) || {_, Pid} <- Stay],
     eventually(fun() -> weir_pool:workers(p) =:= {ok, []} end),
     ok = weir_pool:stop(p).
 
-%% A change whose keeper was killed may have been made or not.
 come_and_go(Name, 0) ->
+    {ok, Slot} = weir_pool:connect(p, Name),
     receive
         {stay, To} ->
-            Slot = stay(Name),
             To ! {stays, self(), Slot},
             receive stop -> ok end
     end;
 come_and_go(Name, Times) ->
-    _ = weir_pool:connect(p, Name),
-    _ = weir_pool:disconnect(p, Name),
+    {ok, _} = weir_pool:connect(p, Name),
+    ok = weir_pool:disconnect(p, Name),
     come_and_go(Name, Times - 1).
 
-stay(Name) ->
-    case weir_pool:connect(p, Name) of
-        {ok, Slot} ->
-            Slot;
-        {error, {connected, Pid}} when Pid =:= self() ->
-            _ = weir_pool:disconnect(p, Name),
-            stay(Name)
+%% Every process has one claimer at a time, also one that has come and gone meanwhile.
+claim_until_told(Claimed) ->
+    receive
+        stop -> exit({claimed, Claimed})
+    after 0 -> ok
+    end,
+    Claim = fun(Pid) ->
+        true = ets:insert_new(claimed_members, {Pid}),
+        erlang:yield(),
+        true = ets:delete(claimed_members, Pid)
+    end,
+    case weir_pool:claim(p, Claim, #{timeout => 1}) of
+        {ok, true} -> claim_until_told(Claimed + 1);
+        {error, timeout} -> claim_until_told(Claimed)
     end.

@@ -21,7 +21,7 @@
 ]).
 
 -import(weir_pool_test_lib, [
-    eventually/1, kill/1, slots/1, workers/1, settled/2, opts/1, script/2, start_with_holes/3, nothing_left/0,
+    eventually/1, kill/1, slots/1, workers/1, settled/2, opts/1, script/2, start_with_holes/3, nothing_left_soon/0,
     result/1, on_one_scheduler/1, picks/2
 ]).
 
@@ -109,7 +109,7 @@ schedulers_start_apart(_Config) ->
     Schedulers = erlang:system_info(schedulers),
     Size = 10 * Schedulers,
     {ok, Conf} = weir_pool_opts:check(opts(Size)),
-    #pool{cursors = Cursors} = Pool = weir_pool_terms:new(p, 1, Conf),
+    #pool{cursors = Cursors} = Pool = weir_pool_terms:new(p, 1, Conf, self()),
     Starts = [atomics:get(Cursors, ?CURSOR(S)) || S <- lists:seq(1, Schedulers)],
     ?assertEqual(lists:seq(0, Size - 1, 10), Starts),
     ?assertEqual(0, weir_pool_terms:draws(Pool)),
@@ -195,7 +195,7 @@ ten_thousand_slots(_Config) ->
     kill(lists:nth(5000, slots(p))),
     eventually(fun() -> settled(p, Size) end),
     ok = weir_pool:stop(p),
-    nothing_left().
+    nothing_left_soon().
 
 info_counts(_Config) ->
     start_with_holes(p, 4, [2]),
@@ -219,4 +219,5 @@ info_counts(_Config) ->
     kill(hd(workers(p))),
     eventually(fun() -> settled(p, 2) end),
     eventually(fun() -> {ok, #{restarts := R, start_failures := F}} = weir_pool:info(p), {R, F} =:= {1, 2} end),
+    ?assertMatch({ok, #{start_error := {1, {exception, error, second, _}}}}, weir_pool:info(p)),
     ok = weir_pool:stop(p).

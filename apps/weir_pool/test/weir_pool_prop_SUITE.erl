@@ -12,14 +12,14 @@
 -export([random_sequences/1, everything_at_once/1]).
 -export([initial_state/0, command/1, precondition/2, postcondition/3, next_state/3]).
 -export([
-    start/2, start_linked/2, stop/1, pick/1, pick/2, kill_worker/2, kill_workers/1, kill_manager/1, kill_workers_sup/1,
-    kill_sup/1, kill_registry/0
+    start/2, start_linked/2, stop/1, pick/1, pick/2, kill_worker/2, kill_workers/1, kill_slot_sup/2, kill_slot_sups/1,
+    kill_manager/1, kill_queue/1, kill_registry/0
 ]).
 
 -define(NAMES, [p, {q, 1}]).
 -define(TABLE, ?MODULE).
 
-%% Crashes of the library's own processes that one of its supervisors forgives.
+%% Crashes of the registry that its supervisor forgives.
 -define(FORGIVEN, 9).
 
 suite() -> [{timetrap, {seconds, 180}}].
@@ -32,7 +32,8 @@ end_per_suite(Config) -> weir_pool_test_lib:loud(Config).
 
 %% ---------------------------------------------------------------- the state machine
 
-%% Pools: size, crashes of their own processes so far.
+%% Pools: size, and who sees to them when their manager is killed: weir_pool's own supervisor, which starts them again, or
+%% a process that does not.
 initial_state() -> #{pools => #{}, registry => 0}.
 
 command(#{pools := Pools}) ->
@@ -56,9 +57,10 @@ command(#{pools := Pools}) ->
                     {4, {call, ?MODULE, pick, [Live, any()]}},
                     {4, {call, ?MODULE, kill_worker, [Live, range(1, 5)]}},
                     {2, {call, ?MODULE, kill_workers, [Live]}},
+                    {2, {call, ?MODULE, kill_slot_sup, [Live, range(1, 5)]}},
+                    {1, {call, ?MODULE, kill_slot_sups, [Live]}},
                     {2, {call, ?MODULE, kill_manager, [Live]}},
-                    {2, {call, ?MODULE, kill_workers_sup, [Live]}},
-                    {1, {call, ?MODULE, kill_sup, [Live]}}
+                    {1, {call, ?MODULE, kill_queue, [Live]}}
                 ]
         end,
     frequency(Always ++ Started).
@@ -66,12 +68,14 @@ command(#{pools := Pools}) ->
 precondition(#{registry := Crashes}, {call, _, kill_registry, []}) ->
     Crashes < ?FORGIVEN;
 precondition(#{pools := Pools}, {call, _, Kill, [Name | _]}) when
-    Kill =:= kill_manager; Kill =:= kill_workers_sup; Kill =:= kill_sup; Kill =:= kill_worker; Kill =:= kill_workers
+    Kill =:= kill_worker;
+    Kill =:= kill_workers;
+    Kill =:= kill_slot_sup;
+    Kill =:= kill_slot_sups;
+    Kill =:= kill_manager;
+    Kill =:= kill_queue
 ->
-    case Pools of
-        #{Name := {_Size, Crashes}} -> Crashes < ?FORGIVEN;
-        #{} -> false
-    end;
+    is_map_key(Name, Pools);
 precondition(_State, _Call) ->
     true.
 
@@ -80,15 +84,17 @@ next_state(#{pools := Pools} = State, _Result, {call, _, Start, [Name, Size]}) w
 ->
     case Pools of
         #{Name := _} -> State;
-        #{} -> State#{pools := Pools#{Name => {Size, 0}}}
+        #{} -> State#{pools := Pools#{Name => {Size, Start}}}
     end;
-next_state(#{pools := Pools} = State, _Result, {call, _, Stop, [Name]}) when Stop =:= stop; Stop =:= kill_sup ->
+next_state(#{pools := Pools} = State, _Result, {call, _, stop, [Name]}) ->
     State#{pools := maps:remove(Name, Pools)};
 next_state(#{pools := Pools} = State, _Result, {call, _, Kill, [Name]}) when
-    Kill =:= kill_manager; Kill =:= kill_workers_sup
+    Kill =:= kill_manager; Kill =:= kill_queue
 ->
-    #{Name := {Size, Crashes}} = Pools,
-    State#{pools := Pools#{Name := {Size, Crashes + 1}}};
+    case Pools of
+        #{Name := {_Size, start}} -> State;
+        #{Name := {_Size, start_linked}} -> State#{pools := maps:remove(Name, Pools)}
+    end;
 next_state(#{registry := Crashes} = State, _Result, {call, _, kill_registry, []}) ->
     State#{registry := Crashes + 1};
 next_state(State, _Result, _Call) ->
@@ -116,8 +122,6 @@ result_is_right(Pools, {call, _, pick, [Name | _]}, Result) ->
             Result =:= {error, no_pool}
     end;
 %% {Before, Victims}: who was alive and who was to die. The others stay, however the pool mends itself.
-result_is_right(_Pools, {call, _, kill_sup, [Name]}, {Before, Before}) ->
-    gone(Name, Before);
 result_is_right(_Pools, {call, _, _Kill, [Name | _]}, {Before, Victims}) ->
     gone(Name, Victims) andalso (Before -- Victims) -- alive(Name) =:= [];
 result_is_right(_Pools, {call, _, kill_registry, []}, ok) ->
@@ -212,19 +216,28 @@ kill_workers(Name) ->
     [exit(Pid, kill) || Pid <- Before],
     {Before, Before}.
 
+%% The worker of this supervisor dies with it, and no other.
+kill_slot_sup(Name, Index) ->
+    Before = alive(Name),
+    Slot = (Index - 1) rem length(Before) + 1,
+    Victim = lists:nth(Slot, weir_pool_test_lib:slots(Name)),
+    weir_pool_test_lib:kill(weir_pool_life_lib:slot_sup(Name, Slot)),
+    {Before, [Victim]}.
+
+kill_slot_sups(Name) ->
+    Before = alive(Name),
+    [exit(Sup, kill) || Sup <- weir_pool_life_lib:slot_sups(Name)],
+    {Before, Before}.
+
+%% Nothing survives either.
 kill_manager(Name) ->
     Before = alive(Name),
     weir_pool_test_lib:kill(weir_pool_test_lib:manager(Name)),
-    {Before, []}.
-
-kill_workers_sup(Name) ->
-    Before = alive(Name),
-    weir_pool_test_lib:kill(weir_pool_test_lib:workers_sup(Name)),
     {Before, Before}.
 
-kill_sup(Name) ->
+kill_queue(Name) ->
     Before = alive(Name),
-    weir_pool_test_lib:kill(weir_pool_test_lib:sup(Name)),
+    weir_pool_test_lib:kill(weir_pool_test_lib:queue(Name)),
     {Before, Before}.
 
 %% Waits for the next registry: without one, starts are refused.
@@ -297,10 +310,14 @@ everything_at_once(_Config) ->
      || {Pid, Monitor} <- Pickers
     ],
     ?assert(lists:all(fun(N) -> N > 0 end, Picks)),
-    [weir_pool:stop(Name) || Name <- ?NAMES],
-    [?assertEqual(ok, start(Name, 4)) || Name <- ?NAMES],
-    ?assert(agrees(maps:from_list([{Name, {4, 0}} || Name <- ?NAMES]))),
+    %% One whose manager was killed last may come back when it was found to be gone.
+    [?assert(eventually(fun() -> started_anew(Name, 4) end)) || Name <- ?NAMES],
+    ?assert(agrees(maps:from_list([{Name, {4, start}} || Name <- ?NAMES]))),
     ?assertEqual([], tear_down()).
+
+started_anew(Name, Size) ->
+    _ = weir_pool:stop(Name),
+    start(Name, Size) =:= ok.
 
 picker(N) ->
     receive
@@ -322,16 +339,18 @@ chaos(Seed, Steps) ->
 step(N, Name) when N =< 8 -> start(Name, rand:uniform(6));
 step(9, Name) -> stop(Name);
 step(N, Name) when N =< 17 -> kill_some(weir_pool_test_lib:workers(Name));
-step(N, Name) ->
-    case weir_pool_registry:lookup(Name) of
-        {ok, Row} when N =:= 18 -> exit_if_pid(element(7, Row));
-        {ok, Row} when N =:= 19 -> exit_if_pid(element(8, Row));
-        {ok, Row} -> exit_if_pid(element(5, Row));
-        {error, no_pool} -> ok
-    end.
+step(18, Name) -> kill_if_any(fun() -> weir_pool_test_lib:manager(Name) end);
+step(19, Name) -> kill_if_any(fun() -> weir_pool_test_lib:queue(Name) end);
+step(20, Name) -> kill_if_any(fun() -> weir_pool_life_lib:slot_sup(Name, 1) end).
 
 kill_some([]) -> ok;
 kill_some(Pids) -> exit(lists:nth(rand:uniform(length(Pids)), Pids), kill).
 
-exit_if_pid(Pid) when is_pid(Pid) -> exit(Pid, kill);
-exit_if_pid(undefined) -> ok.
+%% The pool may be gone, or go while it is asked.
+kill_if_any(Which) ->
+    try Which() of
+        Pid -> exit(Pid, kill)
+    catch
+        error:_ -> ok;
+        exit:_ -> ok
+    end.

@@ -14,7 +14,9 @@
     holes_burden_nobody/1,
     two_left_share_evenly/1,
     many_processes_pick_evenly/1,
-    least_loaded_takes_the_better_of_two/1,
+    least_loaded_takes_the_least/1,
+    least_loaded_of_equals_is_even/1,
+    least_loaded_reads_thirty_two/1,
     least_loaded_of_two_slots_takes_the_idle_one/1,
     least_loaded_heeds_loads_beside_vacant_slots/1,
     least_loaded_spreads_calls/1,
@@ -52,7 +54,9 @@ all() ->
         holes_burden_nobody,
         two_left_share_evenly,
         many_processes_pick_evenly,
-        least_loaded_takes_the_better_of_two,
+        least_loaded_takes_the_least,
+        least_loaded_of_equals_is_even,
+        least_loaded_reads_thirty_two,
         least_loaded_of_two_slots_takes_the_idle_one,
         least_loaded_heeds_loads_beside_vacant_slots,
         least_loaded_spreads_calls,
@@ -188,21 +192,48 @@ many_processes_pick_evenly(_Config) ->
 
 %% ---------------------------------------------------------------- least loaded
 
-%% Of two different slots out of N, the one with the r-th lowest load of all wins if the other is one of the N - r above
-%% it: its share is (N - r) pairs of N (N - 1) / 2. The one with the highest load is never picked.
-least_loaded_takes_the_better_of_two(_Config) ->
+%% Wherever it is, also if it is not idle: up to 32 slots are compared.
+least_loaded_takes_the_least(_Config) ->
     [
         with_pool(least_loaded, lists:duplicate(length(Loads), filled), fun(Pool, Workers) ->
-            N = length(Loads),
             [weir_pool_test_fixture:put_load(Pool, Slot, Load) || {Slot, Load} <- numbered(Loads)],
-            Counts = on_one_scheduler(fun() -> picks(f, 50000) end),
-            ByLoad = [maps:get(Worker, Counts, 0) || {_Load, Worker} <- lists:sort(lists:zip(Loads, Workers))],
-            ?assertEqual(0, lists:last(ByLoad)),
-            Shares = [2 * (N - Rank) / (N * (N - 1)) || Rank <- lists:seq(1, N - 1)],
-            assert_shares(lists:droplast(ByLoad), Shares, Loads)
+            [{_, Least} | _] = lists:sort(lists:zip(Loads, Workers)),
+            ?assertEqual({Loads, #{Least => 1000}}, {Loads, on_one_scheduler(fun() -> picks(f, 1000) end)}),
+            ?assertMatch({ok, #{picks := 1000, skips := 0}}, weir_pool:info(f))
         end)
-     || Loads <- [[3, 1, 2], [5, 4, 3, 2, 1], [1, 2, 3, 4, 5, 6, 7, 8], [40, 2, 77, 13, 0, 5, 1000, 14, 3, 9]]
+     || Loads <- [
+            [1], [3, 1, 2], [5, 4, 3, 2, 1], [1, 2, 3, 4, 5, 6, 7, 8], [40, 2, 77, 13, 0, 5, 1000, 14, 3, 9],
+            lists:seq(32, 1, -1), lists:seq(0, 31), [2, 2, 2, 2, 1, 2, 2], [1 bsl 60, 1 bsl 61, 1 bsl 59]
+        ]
     ].
+
+%% Those that are as loaded as each other, and less than the others.
+least_loaded_of_equals_is_even(_Config) ->
+    [
+        with_pool(least_loaded, lists:duplicate(length(Loads), filled), fun(Pool, Workers) ->
+            [weir_pool_test_fixture:put_load(Pool, Slot, Load) || {Slot, Load} <- numbered(Loads)],
+            Counts = on_one_scheduler(fun() -> picks(f, 20000) end),
+            assert_even([maps:get(Worker, Counts, 0) || Worker <- Workers], Loads)
+        end)
+     || Loads <- [[0, 0, 0], [1, 1, 1, 1, 1], lists:duplicate(32, 7), lists:duplicate(70, 1), [-1, 0, -5, 0]]
+    ].
+
+%% From a random slot on, those that are vacant left out. One that is idle is found from itself and the 31 before it;
+%% from elsewhere it is the first slot that is taken, as all others are alike.
+least_loaded_reads_thirty_two(_Config) ->
+    with_pool(least_loaded, lists:duplicate(100, filled), fun(Pool, Workers) ->
+        [weir_pool_test_fixture:put_load(Pool, Slot, 1) || Slot <- lists:seq(1, 100), Slot =/= 50],
+        Counts = on_one_scheduler(fun() -> picks(f, 50000) end),
+        ByDistance = [maps:get(lists:nth((50 - N + 99) rem 100 + 1, Workers), Counts, 0) || N <- lists:seq(0, 99)],
+        {[Idle | Before], Others} = lists:split(32, ByDistance),
+        ?assertEqual([0], lists:usort(Before)),
+        assert_shares([Idle | Others], [0.32 | lists:duplicate(68, 0.01)], reads)
+    end),
+    with_pool(least_loaded, lists:append(lists:duplicate(32, [filled, vacant, vacant])), fun(Pool, Workers) ->
+        [weir_pool_test_fixture:put_load(Pool, Slot, 1) || Slot <- lists:seq(1, 96), Slot =/= 49],
+        Idle = lists:nth(17, Workers),
+        ?assertEqual(#{Idle => 5000}, on_one_scheduler(fun() -> picks(f, 5000) end))
+    end).
 
 least_loaded_of_two_slots_takes_the_idle_one(_Config) ->
     with_pool(least_loaded, [filled, filled], fun(Pool, [First, Second]) ->
@@ -212,15 +243,13 @@ least_loaded_of_two_slots_takes_the_idle_one(_Config) ->
         ?assertEqual(#{First => 1000}, picks(f, 1000))
     end).
 
-%% Vacant slots look idle, and must not hide who is loaded: the fullest of those that are left is picked only when none
-%% of the others is ever drawn.
+%% The words of vacant slots say that no call is under way there.
 least_loaded_heeds_loads_beside_vacant_slots(_Config) ->
-    with_pool(least_loaded, holes(8, [1, 3, 4, 6, 8]), fun(Pool, [Full, Idle, Half]) ->
+    with_pool(least_loaded, holes(8, [1, 3, 4, 6, 8]), fun(Pool, [_Full, Idle, Half]) ->
         [weir_pool_test_fixture:put_load(Pool, Slot, Load) || {Slot, Load} <- [{2, 9}, {7, 4}]],
-        Counts = on_one_scheduler(fun() -> picks(f, 20000) end),
-        %% Of the three pairs, Idle wins two and Half one.
-        ?assert(maps:get(Full, Counts, 0) < 100, Counts),
-        ?assert(abs(maps:get(Idle, Counts) - 2 * maps:get(Half, Counts)) < 2000, Counts)
+        ?assertEqual(#{Idle => 2000}, picks(f, 2000)),
+        weir_pool_test_fixture:put_load(Pool, 5, 5),
+        ?assertEqual(#{Half => 2000}, picks(f, 2000))
     end).
 
 %% Calls that never end pile up evenly: random alone would put 20 or more on one of these slots.
@@ -392,7 +421,7 @@ slots_are_told(_Config) ->
 no_slots(_Config) ->
     [
         begin
-            ok = weir_pool:start(p, #{strategy => Strategy}),
+            ok = weir_pool:start(p, #{worker => none, strategy => Strategy}),
             ?assertEqual([{error, no_worker}], lists:usort(attempts(p, Strategy))),
             ?assertEqual({ok, 0}, weir_pool:broadcast(p, m)),
             ?assertEqual({ok, []}, weir_pool:map(p, fun(Pid) -> Pid end)),

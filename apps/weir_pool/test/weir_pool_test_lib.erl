@@ -140,11 +140,13 @@ setup(Config) ->
     ok = setup(),
     Config.
 
-%% Nothing of any pool may survive a test case.
+%% Nothing of any pool may survive a test case. What fails in end_per_testcase/2 fails nothing: it must say so.
 teardown() ->
     _ = logger:remove_primary_filter(?MODULE),
     try
         nothing_left_soon()
+    catch
+        error:Reason -> {fail, Reason}
     after
         application:stop(weir_pool)
     end.

@@ -15,8 +15,12 @@
     newcomers_pass_for_a_while/1,
     newcomers_wait_behind_the_starving/1,
     deadline_passes/1,
+    a_grant_that_is_not_taken_over_is_not_forgotten/1,
     codel_drops/1,
+    codel_hears_that_nobody_waits_any_more/1,
     overflow_workers_come/1,
+    overflow_workers_go_though_they_are_checked/1,
+    overflow_workers_go_whatever_becomes_of_claimers/1,
     waits_for_the_first_worker/1,
     one_holder_at_a_time/1,
     timeouts_race_with_grants/1,
@@ -25,8 +29,8 @@
 ]).
 
 -import(weir_pool_claim_lib, [
-    start/1, start/2, pool/0, states/0, gate/1, counter/1, queue/0, manager/0, workers/0, eventually/1,
-    await_waiting/1, at_rest/0, no_messages/0, waiter/0, claimed/1, has_not_claimed/1, let_go/1, result/1, kill/1,
+    start/1, start/2, pool/0, states/0, gate/1, counter/1, queue/0, workers/0, eventually/1,
+    await_waiting/1, at_rest/0, no_messages/0, claimer/1, waiter/0, claimed/1, has_not_claimed/1, let_go/1, result/1, kill/1,
     hold_all/0, wait_in_order/1
 ]).
 
@@ -44,8 +48,12 @@ all() ->
         newcomers_pass_for_a_while,
         newcomers_wait_behind_the_starving,
         deadline_passes,
+        a_grant_that_is_not_taken_over_is_not_forgotten,
         codel_drops,
+        codel_hears_that_nobody_waits_any_more,
         overflow_workers_come,
+        overflow_workers_go_though_they_are_checked,
+        overflow_workers_go_whatever_becomes_of_claimers,
         waits_for_the_first_worker,
         one_holder_at_a_time,
         timeouts_race_with_grants,
@@ -92,9 +100,15 @@ max_queue(_Config) ->
     [Holder] = hold_all(),
     Two = wait_in_order(2),
     [Third] = wait_in_order(1),
-    {error, {overload, #{pool := ?POOL, reason := queue_full, waiting := 3, waited_ms := Ms}}} =
-        weir_pool:claim(?POOL, fun(W) -> W end, #{timeout => infinity}),
-    ?assert(is_integer(Ms) andalso Ms >= 0),
+    %% It has not waited for longer than it was there.
+    Began = now_ms(),
+    Refused = weir_pool:claim(?POOL, fun(W) -> W end, #{timeout => infinity}),
+    Took = now_ms() - Began + 1,
+    ?assertMatch(
+        {error, {overload, #{pool := ?POOL, reason := queue_full, waiting := 3, waited_ms := Ms}}} when
+            Ms >= 0 andalso Ms =< Took,
+        Refused
+    ),
     %% That of those who do not wait stays what it is.
     {error, busy} = weir_pool:claim(?POOL, fun(W) -> W end),
     ?assertEqual(1, counter(overloads)),
@@ -103,6 +117,8 @@ max_queue(_Config) ->
     [Fourth] = wait_in_order(1),
     served_in_order([Holder | Two] ++ [Fourth]),
     at_rest().
+
+now_ms() -> erlang:monotonic_time(millisecond).
 
 %% Claimers who have read the word at the same time are counted by the queue.
 max_queue_in_the_queue(_Config) ->
@@ -142,9 +158,12 @@ newcomers_pass_for_a_while(_Config) ->
 newcomers_wait_behind_the_starving(_Config) ->
     start(1),
     [Holder] = hold_all(),
+    Began = now_ms(),
     [Waiter] = wait_in_order(1),
+    Waits = now_ms(),
     eventually(fun() -> gate(?GATE_MODE) =:= ?STARVING end),
-    ?assertNotEqual(0, gate(?GATE_OLDEST)),
+    Asked = gate(?GATE_OLDEST),
+    ?assert(Asked >= Began andalso Asked =< Waits),
     with_suspended_queue(fun(_Gate) ->
         let_go(Holder),
         ?assertEqual([free], states()),
@@ -183,6 +202,54 @@ deadline_passes(_Config) ->
     at_rest(),
     no_messages().
 
+%% Its waiter is kept from running for longer than the queue waits between two looks.
+a_grant_that_is_not_taken_over_is_not_forgotten(_Config) ->
+    start(1),
+    Workers = workers(),
+    [
+        begin
+            [Holder] = hold_all(),
+            [#{pid := Pid} = Waiter] = wait_in_order(1),
+            true = erlang:suspend_process(Pid),
+            let_go(Holder),
+            await_waiting(0),
+            [tick(queue()) || _ <- [1, 2, 3]],
+            %% It is kept for the waiter.
+            ?assertEqual([taken], states()),
+            ?assertEqual({error, busy}, weir_pool:claim(?POOL, fun(W) -> W end)),
+            ?assert(has_not_claimed(Waiter)),
+            End(Waiter),
+            at_rest()
+        end
+     || End <- [
+            fun(#{pid := Pid} = Waiter) ->
+                true = erlang:resume_process(Pid),
+                ?assertEqual(Workers, [claimed(Waiter)]),
+                [tick(queue()) || _ <- [1, 2]],
+                ?assertEqual([taken], states()),
+                let_go(Waiter)
+            end,
+            fun weir_pool_claim_lib:kill/1,
+            %% Somebody else gets it.
+            fun(Waiter) ->
+                Next = waiter(),
+                await_waiting(1),
+                ok = kill(Waiter),
+                ?assertEqual(Workers, [claimed(Next)]),
+                let_go(Next)
+            end
+        ]
+    ],
+    %% Nobody has ever used it, so it need not be replaced.
+    ?assertEqual(Workers, workers()),
+    ?assertEqual(0, counter(abandoned)).
+
+%% Returns when it has been dealt with.
+tick(Process) ->
+    Process ! tick,
+    _ = sys:get_state(Process),
+    ok.
+
 %% Everybody has to wait for longer than the interval; so when they are served one after the other, some are not. As all
 %% have waited for longer than the limit, nobody else is when dropping has begun, but the last.
 codel_drops(_Config) ->
@@ -220,6 +287,54 @@ next_served([#{pid := Pid, monitor := Monitor} = Next | More], Dropped) ->
         {'DOWN', Monitor, process, Pid, {result, Result}} -> next_served(More, [Result | Dropped])
     end.
 
+%% Otherwise the interval would go on as long as somebody has waited for too long once, and the next one who has would be
+%% refused at once.
+codel_hears_that_nobody_waits_any_more(_Config) ->
+    [
+        begin
+            start(1, #{codel => #{target => 1, interval => 50}}),
+            [Holder] = hold_all(),
+            [First] = wait_in_order(1),
+            Others = [claimer(#{timeout => Timeout}) || _ <- [1, 2]],
+            await_waiting(3),
+            await_oldest(5),
+            let_go(Holder),
+            _ = claimed(First),
+            %% Since it had to wait for too long, and others are behind it, the interval has begun.
+            Began = now_ms(),
+            End(Others),
+            await_waiting(0),
+            eventually(fun() -> now_ms() > Began + 100 end),
+            [Next, Last] = wait_in_order(2),
+            await_oldest(5),
+            let_go(First),
+            _ = claimed(Next),
+            let_go(Next),
+            _ = claimed(Last),
+            let_go(Last),
+            ?assertEqual(0, counter(overloads)),
+            at_rest(),
+            ok = weir_pool:stop(?POOL)
+        end
+     || {Timeout, End} <- [
+            {infinity, fun(Others) -> [ok = kill(Other) || Other <- Others] end},
+            {1000, fun(Others) -> [{error, timeout} = result(Other) || Other <- Others] end},
+            %% They cannot say so; the queue looks at its clock.
+            {1000, fun(Others) ->
+                [true = erlang:suspend_process(Pid) || #{pid := Pid} <- Others],
+                await_waiting(0),
+                [true = erlang:resume_process(Pid) || #{pid := Pid} <- Others],
+                [{error, timeout} = result(Other) || Other <- Others]
+            end}
+        ]
+    ].
+
+await_oldest(Ms) ->
+    eventually(fun() ->
+        {ok, #{oldest_wait_ms := Oldest}} = weir_pool:info(?POOL),
+        Oldest >= Ms
+    end).
+
 overflow_workers_come(_Config) ->
     start(1, #{overflow => #{max => 2, linger => 0}}),
     [Holder] = hold_all(),
@@ -228,18 +343,60 @@ overflow_workers_come(_Config) ->
     ?assertEqual(2, length(lists:usort(Workers))),
     {error, timeout} = weir_pool:claim(?POOL, fun(W) -> W end, #{timeout => 20}),
     [let_go(Claimer) || Claimer <- [Holder | Waiters]],
-    eventually(fun() ->
-        manager() ! sweep,
-        length(workers()) =:= 1
-    end),
+    await_workers(1),
     %% One that does not wait asks for more as well, for the next.
     [Again] = hold_all(),
     {error, busy} = weir_pool:claim(?POOL, fun(W) -> W end),
-    eventually(fun() -> length(workers()) =:= 2 end),
+    await_workers(2),
     let_go(Again).
 
+await_workers(N) ->
+    eventually(fun() ->
+        case workers() of
+            Workers when length(Workers) =:= N -> true;
+            Workers -> {workers, Workers}
+        end
+    end).
+
+await_no_tick() ->
+    eventually(fun() -> gate(?GATE_MODE) =:= ?UNWATCHED end),
+    Unwatched = now_ms(),
+    eventually(fun() -> now_ms() > Unwatched + 1500 end).
+
+%% A check is no use, however often one is made.
+overflow_workers_go_though_they_are_checked(_Config) ->
+    start(1, #{overflow => #{max => 2, linger => 100}, check => {fun(_) -> true end, 5}}),
+    Holders = hold_all(),
+    Waiters = [waiter(), waiter()],
+    _ = [claimed(Waiter) || Waiter <- Waiters],
+    [let_go(Claimer) || Claimer <- Holders ++ Waiters],
+    await_workers(1),
+    ?assertEqual(0, counter(check_failures)).
+
+%% Also one that nobody gives back, and is as good as new; and with it goes whatever the pool looked at it for.
+overflow_workers_go_whatever_becomes_of_claimers(_Config) ->
+    [
+        begin
+            start(1, #{overflow => #{max => 2, linger => Linger}, abandoned => Abandoned}),
+            Holders = hold_all(),
+            Waiters = [waiter(), waiter()],
+            Workers = [claimed(Waiter) || Waiter <- Waiters],
+            %% The pool has looked for the last time before the workers are found idle.
+            Busy = Abandoned =/= free,
+            _ = [true = erlang:suspend_process(Worker) || Worker <- Workers, Busy],
+            [let_go(Holder) || Holder <- Holders],
+            [ok = kill(Waiter) || Waiter <- Waiters],
+            eventually(fun() -> counter(abandoned) =:= 2 end),
+            _ = Busy andalso await_no_tick(),
+            _ = [true = erlang:resume_process(Worker) || Worker <- Workers, Busy],
+            await_workers(1),
+            ok = weir_pool:stop(?POOL)
+        end
+     || Abandoned <- [free, {wait, 60000}], Linger <- [0, 50]
+    ].
+
 waits_for_the_first_worker(_Config) ->
-    ok = weir_pool:start(?POOL, #{}),
+    ok = weir_pool:start(?POOL, #{worker => none}),
     {ok, 1} = weir_pool:add_worker(?POOL, one),
     Waiter = waiter(),
     await_waiting(1),

@@ -1,428 +1,1292 @@
-%% weir_pool_word: against a model in single steps, and under many claimers and a keeper at once.
+%% weir_pool_word: against a model in single steps, and under many claimers and a manager at once; and the numbers of
+%% holders.
 -module(weir_pool_word_SUITE).
 
 -include_lib("stdlib/include/assert.hrl").
 -include_lib("proper/include/proper.hrl").
 -include("../src/weir_pool.hrl").
 
--export([all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2, end_per_testcase/2]).
+-export([suite/0, all/0, init_per_suite/1, end_per_suite/1]).
 -export([
     agrees_with_a_model/1,
     a_late_release_does_nothing/1,
-    releasing_twice/1,
-    marked_slots_are_left_held/1,
+    nothing_ends_twice/1,
+    marked_slots_are_left_reserved/1,
     a_mark_is_taken_off/1,
+    a_mark_survives_a_note/1,
     taking_over/1,
     disowning/1,
+    dropping/1,
     generations_come_round/1,
     largest_word_is_small/1,
+    claims_are_counted/1,
     erased_slots_are_vacant/1,
+    what_is_searched_in_vain_is_not_looked_at_again/1,
+    a_search_begins_anywhere_and_ends_with_overflow/1,
+    a_tick_shows_free_slots/1,
     one_holder_at_a_time/1,
-    holders_have_numbers_of_their_own/1,
-    numbers_of_the_dead/1,
-    no_numbers_without_the_table/1
+    a_mark_is_what_it_says/1,
+    an_abandoned_claim_is_over/1,
+    a_slot_that_was_made_free_is_found/1,
+    free_slots_are_found/1,
+    numbers_tell_pids_and_pids_numbers/1,
+    numbers_of_high_pids/1,
+    pools_work_among_high_pids/1,
+    a_dictionary_that_was_copied_is_not_believed/1
 ]).
+
+%% Run in another node.
+-export([neighbours_understand_each_other/1, claims_are_heard_of/1]).
+
+-import(weir_pool_test_lib, [eventually/1, eventually/2]).
+
+suite() -> [{timetrap, {seconds, 300}}].
 
 all() ->
     [
         agrees_with_a_model,
         a_late_release_does_nothing,
-        releasing_twice,
-        marked_slots_are_left_held,
+        nothing_ends_twice,
+        marked_slots_are_left_reserved,
         a_mark_is_taken_off,
+        a_mark_survives_a_note,
         taking_over,
         disowning,
+        dropping,
         generations_come_round,
         largest_word_is_small,
+        claims_are_counted,
         erased_slots_are_vacant,
+        what_is_searched_in_vain_is_not_looked_at_again,
+        a_search_begins_anywhere_and_ends_with_overflow,
+        a_tick_shows_free_slots,
         one_holder_at_a_time,
-        holders_have_numbers_of_their_own,
-        numbers_of_the_dead,
-        no_numbers_without_the_table
+        a_mark_is_what_it_says,
+        an_abandoned_claim_is_over,
+        a_slot_that_was_made_free_is_found,
+        free_slots_are_found,
+        numbers_tell_pids_and_pids_numbers,
+        numbers_of_high_pids,
+        pools_work_among_high_pids,
+        a_dictionary_that_was_copied_is_not_believed
     ].
 
--define(MAX_HOLDER, 4294967295).
--define(SLOTS, 3).
+%% 44 bits.
+-define(MAX_HOLDER, 16#fffffffffff).
+%% The largest generation, 12 bits, as it is in a word.
+-define(LAST_GENERATION, (16#fff bsl 47)).
 
-init_per_suite(Config) -> weir_pool_test_lib:setup(Config).
+init_per_suite(Config) ->
+    ok = weir_pool_test_lib:setup(),
+    weir_pool_test_lib:quiet(Config).
 
-end_per_suite(_Config) -> weir_pool_test_lib:teardown().
+end_per_suite(Config) ->
+    ok = weir_pool_test_lib:loud(Config),
+    weir_pool_test_lib:teardown().
 
-%% Words and slot terms of a pool that nobody else knows of.
-init_per_testcase(_Case, Config) -> [{pool, new_pool()} | Config].
+%% ---------------------------------------------------------------- pools that nobody else knows of
 
-end_per_testcase(_Case, Config) -> forget(pool(Config)).
+%% A pool that has grown through these sizes, and so may have several segments, with slots for overflow. All slots are
+%% filled and free.
+with_pool(Sizes, Fun) -> with_pool(Sizes, 0, Fun).
 
-new_pool() ->
-    {ok, Conf} = weir_pool_opts:check(#{size => ?SLOTS}),
-    Pool = weir_pool_terms:new(?MODULE, erlang:unique_integer([positive]), Conf),
-    lists:foreach(
-        fun(Slot) ->
-            ok = weir_pool_terms:fill(Pool, Slot, spawn(fun() -> ok end)),
-            ok = weir_pool_word:occupy(Pool, Slot)
-        end,
-        lists:seq(1, ?SLOTS)
+with_pool([First | Grown], Overflow, Fun) ->
+    {ok, Conf} = weir_pool_opts:check(
+        #{size => First, worker => {m, f, []}, overflow => #{max => Overflow, linger => 0}}
     ),
-    Pool.
+    Base = erlang:unique_integer([positive, monotonic]) * (?MAX_SIZE + 1),
+    New = weir_pool_terms:new(?MODULE, Base, Conf, self()),
+    Pool = lists:foldl(fun(Size, P) -> weir_pool_terms:reshape(P, Size, Size + Overflow) end, New, Grown),
+    try
+        lists:foreach(fun(Slot) -> new_worker(Pool, Slot) end, slots(Pool)),
+        Fun(Pool)
+    after
+        lists:foreach(fun(Slot) -> weir_pool_terms:erase_slot(Base, Slot) end, slots(Pool))
+    end.
 
-forget(Pool) -> weir_pool_terms:erase_slots(weir_pool_terms:id(Pool), ?SLOTS).
+slots(#pool{limit = Limit}) -> lists:seq(1, Limit).
 
-pool(Config) -> proplists:get_value(pool, Config).
+%% Of a slot that nobody claims.
+new_worker(Pool, Slot) ->
+    ok = weir_pool_terms:vacate(Pool, Slot),
+    Worker = spawn(fun() -> ok end),
+    ok = weir_pool_terms:fill(Pool, Slot, Worker),
+    ok = weir_pool_word:occupy(Pool, Slot).
 
 state(Pool, Slot) -> weir_pool_word:state(weir_pool_word:read(Pool, Slot)).
 
+holder(Pool, Slot) -> weir_pool_word:holder(weir_pool_word:claim_of(weir_pool_word:read(Pool, Slot))).
+
+put_word(#pool{segments = Segments}, Slot, Word) ->
+    {First, Words, _} = lists:last(Segments),
+    atomics:put(Words, ?STATE_WORD(First, Slot), Word).
+
+%% Whether searchers look at a slot.
+is_shown(Pool, Slot) ->
+    {Map, Index, Bit, _More} = weir_pool_terms:map(Pool, Slot),
+    (atomics:get(Map, Index) bsr Bit) band 1 =:= 1.
+
+hide(Pool, Slot) ->
+    {Map, Index, Bit, _More} = weir_pool_terms:map(Pool, Slot),
+    atomics:put(Map, Index, atomics:get(Map, Index) band bnot (1 bsl Bit)).
+
+%% Free slots that no search would find. There must be none unless somebody is in the middle of something.
+lost(Pool) -> [Slot || Slot <- slots(Pool), state(Pool, Slot) =:= free, not is_shown(Pool, Slot)].
+
+claims(Pool) ->
+    maps:get(claims, weir_pool_terms:counters(Pool)) +
+        lists:sum([weir_pool_word:claims(weir_pool_word:read(Pool, Slot)) || Slot <- slots(Pool)]).
+
 %% ---------------------------------------------------------------- the model
 
-%% A slot: its state, whose it is, and the claim's word, if it is taken or marked. All words that there ever were are
-%% kept, so that old ones can be used.
+%% Slots are numbered as they come, and made to fit the pool; words are told by how many claims ago they were made.
 command() ->
-    Word = range(1, 30),
+    Slot = oneof([range(1, 4), range(1, 200)]),
+    Ago = oneof([range(1, 3), range(1, 30)]),
     Holder = oneof([range(1, 5), ?MAX_HOLDER]),
-    oneof([
-        {claim, oneof([claim, claim_free]), Holder},
-        {claim, oneof([claim, claim_free]), Holder},
-        {release, Word},
-        {release, Word},
-        {take_over, Word, Holder},
-        {disown, Word},
-        {abandon, Word},
-        vacate,
-        occupy,
-        hold,
-        give_back,
-        mark,
-        unmark
-    ]).
+    frequency([
+        {4, {claim, Slot, oneof([claim, claim_free]), Holder}},
+        {6, {find, Slot, Holder}},
+        {5, {release, Ago}},
+        {2, {take_over, Ago, Holder}},
+        {2, {disown, Ago}},
+        {2, {drop, Ago}},
+        {2, {abandon, Ago}}
+    ] ++ [{1, {Name, Slot}} || Name <- [vacate, occupy, occupy, reserve, give_back, give_back, mark, mark, unmark, show]]).
 
 agrees_with_a_model(_Config) ->
+    Shapes = [{[3], 0}, {[2], 1}, {[20, 70], 3}, {[130], 5}, {[20, 60, 150], 0}],
     Ran = counters:new(1, []),
-    quickcheck(
-        ?FORALL(
-            Commands,
-            list(command()),
-            begin
-                Pool = new_pool(),
-                counters:add(Ran, 1, length(Commands)),
-                Result = run(Commands, Pool, {free, none}, []),
-                ok = forget(Pool),
-                Result
-            end
-        ),
-        3000
-    ),
+    [
+        with_pool(Sizes, Overflow, fun(Pool) ->
+            quickcheck(
+                ?FORALL({Free, Commands}, {list(range(1, 200)), list(command())}, begin
+                    counters:add(Ran, 1, length(Commands)),
+                    run(Commands, Pool, begin_anew(Free, Pool))
+                end),
+                1000
+            )
+        end)
+     || {Sizes, Overflow} <- Shapes
+    ],
     ?assert(counters:get(Ran, 1) > 20000).
 
-run([], _Pool, _Model, _Words) ->
-    true;
-run([Command | More], Pool, {State, Current} = Model, Words) ->
-    {Expected, NewState, NewCurrent} = model(Command, Model, Words),
-    Actual = apply_command(Command, Pool, Words),
+%% What is known of a pool: of each slot its state and the word of its claim, if there is one; and all claims that there
+%% ever were, the last first.
+-record(model, {slots = #{}, words = [], claims}).
+
+%% Everything is claimed, but for these slots. So searches have many slots to go over.
+begin_anew(Free, Pool) ->
+    Fits = [fits(Slot, Pool) || Slot <- Free],
+    _ = [begin weir_pool_word:vacate(Pool, Slot), weir_pool_word:occupy(Pool, Slot) end || Slot <- slots(Pool)],
+    Claimed = [
+        begin
+            {ok, Word, _} = weir_pool_word:claim(Pool, Slot, 9),
+            {Slot, Word}
+        end
+     || Slot <- slots(Pool), not lists:member(Slot, Fits)
+    ],
+    Slots = maps:merge(
+        maps:from_keys(slots(Pool), {free, none}), maps:from_list([{Slot, {taken, Word}} || {Slot, Word} <- Claimed])
+    ),
+    #model{slots = Slots, words = Claimed, claims = claims(Pool)}.
+
+fits(Slot, #pool{limit = Limit}) -> (Slot - 1) rem Limit + 1.
+
+run([], Pool, #model{slots = Slots, words = Words}) ->
+    %% Each claim knows whether it is over.
+    lists:all(
+        fun({Slot, Word}) ->
+            {_, Current} = maps:get(Slot, Slots),
+            weir_pool_word:is_claimed_by(Pool, Slot, Word) =:= (Word =:= Current)
+        end,
+        Words
+    );
+run([Command | More], Pool, Model) ->
+    {Slot, Do, Expect} = prepare(Command, Pool, Model),
+    Before = maps:get(Slot, Model#model.slots, none),
+    {Expected, NewState, NewCurrent} = Expect,
+    Actual = Do(),
     {Same, Word} =
         case {Expected, Actual} of
-            {{ok, a_word}, {ok, W, _Pid}} -> {true, W};
+            {{ok, a_word}, {ok, W, Pid}} when is_pid(Pid) -> {true, W};
+            {{found, Slot}, {ok, Slot, W, Pid}} when is_pid(Pid) -> {true, W};
             {{ok, a_word}, {ok, W}} -> {true, W};
+            {{ok, a_claim}, {ok, Claim}} -> {true, Claim bsl 3 bor 2};
             {Result, Result} -> {true, none};
             _ -> {false, none}
         end,
+    IsClaim = lists:member(element(1, Command), [claim, find]) andalso Word =/= none,
     %% A new claim has a word that there never was.
-    Fresh = Word =:= none orelse not lists:member(Word, Words),
-    Now = state(Pool, 1),
-    Whose = weir_pool_word:holder(weir_pool_word:read(Pool, 1)),
-    case {NewCurrent, Same, Fresh, Now} of
-        {new, true, true, NewState} -> run(More, Pool, {NewState, Word}, Words ++ [Word]);
-        {Kept, true, true, NewState} when is_integer(Kept); Kept =:= none, Whose =:= 0 ->
-            run(More, Pool, {NewState, Kept}, Words);
-        {nobody, true, true, NewState} when Whose =:= 0 -> run(More, Pool, {NewState, Word}, Words ++ [Word]);
-        _ ->
-            ct:pal("~p of ~p (~p): ~p, ~p; expected ~p, ~p", [
-                Command, State, Current, Actual, Now, Expected, NewState
+    Fresh = not IsClaim orelse not lists:member({Slot, Word}, Model#model.words),
+    New =
+        case NewCurrent of
+            new -> Model#model{
+                slots = (Model#model.slots)#{Slot => {NewState, Word}}, words = [{Slot, Word} | Model#model.words]
+            };
+            _ when Slot =:= 0 -> Model;
+            _ -> Model#model{slots = (Model#model.slots)#{Slot => {NewState, NewCurrent}}}
+        end,
+    Counted = New#model{claims = New#model.claims + length([claimed || IsClaim])},
+    case Same andalso Fresh andalso differs(Pool, Counted) of
+        [] ->
+            run(More, Pool, Counted);
+        Differs ->
+            ct:pal("~p of ~p: ~p, expected ~p; fresh: ~p, differs: ~p", [
+                Command, Before, Actual, Expect, Fresh, Differs
             ]),
             false
     end.
 
-%% What comes out, the state after it, and the word of the claim: none, new, `nobody' for one that is disowned, or as it
-%% was.
-model({claim, _, _}, {free, _}, _) -> {{ok, a_word}, taken, new};
-model({claim, _, _}, {vacant, _}, _) -> {vacant, vacant, none};
-model({claim, _, _}, {State, Current}, _) -> {not_free, State, Current};
-model({With, N}, {State, Current}, Words) when With =:= release; With =:= disown; With =:= abandon ->
-    case {With, nth(N, Words) =:= Current andalso Current =/= none, State} of
+%% What is not as the model says.
+differs(Pool, #model{slots = Slots, claims = Claims}) ->
+    [
+        {Slot, weir_pool_word:read(Pool, Slot), Expected}
+     || {Slot, {State, Current} = Expected} <- maps:to_list(Slots),
+        not is_as(State, Current, weir_pool_word:read(Pool, Slot))
+    ] ++ [{lost, Lost} || Lost <- lost(Pool)] ++ [{claims, N, Claims} || N <- [claims(Pool)], N =/= Claims].
+
+is_as(State, none, Word) ->
+    weir_pool_word:state(Word) =:= State andalso
+        weir_pool_word:holder(weir_pool_word:claim_of(Word)) =:= nobody;
+is_as(State, Current, Word) ->
+    weir_pool_word:state(Word) =:= State andalso
+        weir_pool_word:claim_of(Word) =:= weir_pool_word:claim_of(Current).
+
+%% The slot that a command is about, what it does, and what is expected: what comes out, the state of the slot after it,
+%% and the word of its claim: none, as it was, or `new'.
+prepare({claim, S, Function, Holder}, Pool, #model{slots = Slots}) ->
+    Slot = fits(S, Pool),
+    Expect =
+        case maps:get(Slot, Slots) of
+            {free, _} -> {{ok, a_word}, taken, new};
+            {vacant, _} -> {vacant, vacant, none};
+            {State, Current} -> {not_free, State, Current}
+        end,
+    {Slot, fun() -> weir_pool_word:Function(Pool, Slot, Holder) end, Expect};
+prepare({find, S, Holder}, #pool{size = Size, limit = Limit} = Pool, #model{slots = Slots}) ->
+    From = fits(S, Pool),
+    Order =
+        case From =< Size of
+            true -> lists:seq(From, Size) ++ lists:seq(1, From - 1) ++ lists:seq(Size + 1, Limit);
+            false -> lists:seq(1, Limit)
+        end,
+    Find = fun() -> weir_pool_word:find(Pool, From, Holder) end,
+    case [Slot || Slot <- Order, {free, _} <- [maps:get(Slot, Slots)]] of
+        [Slot | _] -> {Slot, Find, {{found, Slot}, taken, new}};
+        [] -> {0, Find, {none, none, none}}
+    end;
+prepare({Function, Ago, Holder}, Pool, Model) ->
+    {Slot, Word} = a_word(Ago, Model),
+    {Slot, fun() -> weir_pool_word:Function(Pool, Slot, Word, Holder) end, at_end_of(Function, Slot, Word, Model)};
+prepare({Function, Ago}, Pool, Model) when
+    Function =:= release; Function =:= disown; Function =:= drop; Function =:= abandon
+->
+    {Slot, Word} = a_word(Ago, Model),
+    Arg = case Function of abandon -> weir_pool_word:claim_of(Word); _ -> Word end,
+    {Slot, fun() -> weir_pool_word:Function(Pool, Slot, Arg) end, at_end_of(Function, Slot, Word, Model)};
+prepare({Function, S}, Pool, #model{slots = Slots}) ->
+    Slot = fits(S, Pool),
+    {State, Current} = maps:get(Slot, Slots),
+    Do = fun() -> weir_pool_word:Function(Pool, Slot) end,
+    case {Function, State} of
+        {vacate, _} -> {Slot, Do, {ok, vacant, none}};
+        {occupy, _} when State =:= vacant; State =:= reserved -> {Slot, Do, {ok, free, none}};
+        %% That would be a mistake of the manager's, and nothing comes of it.
+        {occupy, _} -> {Slot, fun() -> mistaken(Do, State) end, {mistake, State, Current}};
+        {reserve, free} -> {Slot, Do, {ok, reserved, none}};
+        {reserve, _} -> {Slot, Do, {State, State, Current}};
+        {give_back, reserved} -> {Slot, Do, {ok, free, none}};
+        {give_back, _} -> {Slot, Do, {State, State, Current}};
+        {mark, free} -> {Slot, Do, {reserved, reserved, none}};
+        {mark, taken} -> {Slot, Do, {marked, marked, Current}};
+        {mark, _} -> {Slot, Do, {State, State, Current}};
+        {unmark, marked} -> {Slot, Do, {ok, taken, Current}};
+        {unmark, _} -> {Slot, Do, {ok, State, Current}};
+        {show, _} -> {Slot, Do, {ok, State, Current}}
+    end.
+
+mistaken(Do, State) ->
+    try Do() of
+        Result -> Result
+    catch
+        error:{badmatch, State} -> mistake
+    end.
+
+at_end_of(Function, Slot, Word, #model{slots = Slots}) ->
+    {State, Current} = maps:get(Slot, Slots),
+    case {Function, Word =:= Current, State} of
         {release, true, taken} -> {free, free, none};
-        {release, true, marked} -> {held, held, none};
-        {release, _, _} -> {not_held, State, Current};
-        {disown, true, taken} -> {{ok, a_word}, taken, nobody};
-        {disown, true, marked} -> {held, held, none};
-        {disown, _, _} -> {not_held, State, Current};
-        {abandon, true, taken} -> {ok, held, none};
-        {abandon, _, _} -> {changed, State, Current}
-    end;
-model({take_over, N, _Holder}, {State, Current}, Words) ->
-    case nth(N, Words) =:= Current andalso Current =/= none of
-        true -> {{ok, a_word}, State, new};
-        false -> {not_held, State, Current}
-    end;
-model(vacate, {State, _}, _) -> {State, vacant, none};
-model(occupy, {State, _}, _) when State =:= vacant; State =:= held -> {ok, free, none};
-model(occupy, {State, Current}, _) -> {not_vacant, State, Current};
-model(hold, {free, _}, _) -> {ok, held, none};
-model(hold, {State, Current}, _) -> {State, State, Current};
-model(give_back, {held, _}, _) -> {ok, free, none};
-model(give_back, {State, Current}, _) -> {State, State, Current};
-model(mark, {free, _}, _) -> {held, held, none};
-model(mark, {taken, Current}, _) -> {marked, marked, Current};
-model(mark, {State, Current}, _) -> {State, State, Current};
-model(unmark, {marked, Current}, _) -> {ok, taken, Current};
-model(unmark, {State, Current}, _) -> {ok, State, Current}.
+        {disown, true, taken} -> {{ok, a_claim}, taken, new};
+        {drop, true, taken} -> {vacant, vacant, none};
+        {take_over, true, _} -> {{ok, a_word}, State, new};
+        {abandon, true, _} -> {ok, reserved, none};
+        {abandon, false, _} -> {over, State, Current};
+        {_, true, marked} -> {reserved, reserved, none};
+        {_, false, _} -> {not_held, State, Current}
+    end.
 
-%% Words that there never were: none.
-nth(N, Words) when N =< length(Words) -> lists:nth(N, Words);
-nth(_N, _Words) -> -1.
+%% Of a holder that there never was, where there have not been so many claims.
+a_word(Ago, #model{words = Words}) when Ago =< length(Words) -> lists:nth(Ago, Words);
+a_word(_Ago, #model{}) -> {1, (100 bsl 47) bor (77 bsl 3) bor 2}.
 
-apply_command({claim, claim, Holder}, Pool, _) -> weir_pool_word:claim(Pool, 1, Holder);
-apply_command({claim, claim_free, Holder}, Pool, _) -> weir_pool_word:claim_free(Pool, 1, Holder);
-apply_command({release, N}, Pool, Words) -> weir_pool_word:release(Pool, 1, used(N, Words));
-apply_command({disown, N}, Pool, Words) -> weir_pool_word:disown(Pool, 1, used(N, Words));
-apply_command({abandon, N}, Pool, Words) -> weir_pool_word:abandon(Pool, 1, used(N, Words));
-apply_command({take_over, N, Holder}, Pool, Words) -> weir_pool_word:take_over(Pool, 1, used(N, Words), Holder);
-apply_command(occupy, Pool, _) ->
-    case lists:member(state(Pool, 1), [vacant, held]) of
-        true -> weir_pool_word:occupy(Pool, 1);
-        false -> not_vacant
-    end;
-apply_command(Command, Pool, _) -> weir_pool_word:Command(Pool, 1).
-
-%% A word of a generation far away, for one that there never was.
-used(N, Words) when N =< length(Words) -> lists:nth(N, Words);
-used(_N, _Words) -> (5000 bsl 35) bor (7 bsl 3) bor 2.
+quickcheck(Property, N) -> ?assert(proper:quickcheck(Property, [{numtests, N}, quiet])).
 
 %% ---------------------------------------------------------------- single steps
 
-a_late_release_does_nothing(Config) ->
-    Pool = pool(Config),
-    {ok, First, _} = weir_pool_word:claim(Pool, 1, 7),
-    free = weir_pool_word:release(Pool, 1, First),
-    %% The same holder again: only the generation differs.
-    {ok, Second, _} = weir_pool_word:claim(Pool, 1, 7),
-    not_held = weir_pool_word:release(Pool, 1, First),
-    not_held = weir_pool_word:take_over(Pool, 1, First, 8),
-    not_held = weir_pool_word:disown(Pool, 1, First),
-    changed = weir_pool_word:abandon(Pool, 1, First),
-    ?assertEqual(Second, weir_pool_word:read(Pool, 1)),
-    ?assertNot(weir_pool_word:is_held(Pool, 1, First)),
-    ?assert(weir_pool_word:is_held(Pool, 1, Second)).
+a_late_release_does_nothing(_Config) ->
+    with_pool([3], fun(Pool) ->
+        {ok, First, _} = weir_pool_word:claim(Pool, 1, 7),
+        free = weir_pool_word:release(Pool, 1, First),
+        %% The same holder again: only the generation differs.
+        {ok, Second, _} = weir_pool_word:claim(Pool, 1, 7),
+        not_held = weir_pool_word:release(Pool, 1, First),
+        not_held = weir_pool_word:take_over(Pool, 1, First, 8),
+        not_held = weir_pool_word:disown(Pool, 1, First),
+        not_held = weir_pool_word:drop(Pool, 1, First),
+        over = weir_pool_word:abandon(Pool, 1, weir_pool_word:claim_of(First)),
+        ?assertEqual(Second, weir_pool_word:read(Pool, 1)),
+        ?assertNot(weir_pool_word:is_claimed_by(Pool, 1, First)),
+        ?assert(weir_pool_word:is_claimed_by(Pool, 1, Second))
+    end).
 
-releasing_twice(Config) ->
-    Pool = pool(Config),
-    {ok, Word, _} = weir_pool_word:claim(Pool, 1, 7),
-    free = weir_pool_word:release(Pool, 1, Word),
-    not_held = weir_pool_word:release(Pool, 1, Word),
-    ?assertEqual(free, state(Pool, 1)).
+nothing_ends_twice(_Config) ->
+    Ends = [release, disown, drop],
+    [
+        with_pool([3], fun(Pool) ->
+            {ok, Word, _} = weir_pool_word:claim(Pool, 1, 7),
+            _ = weir_pool_word:First(Pool, 1, Word),
+            Left = weir_pool_word:read(Pool, 1),
+            ?assertEqual({First, Second, not_held}, {First, Second, weir_pool_word:Second(Pool, 1, Word)}),
+            over = weir_pool_word:abandon(Pool, 1, weir_pool_word:claim_of(Word)),
+            ?assertEqual(Left, weir_pool_word:read(Pool, 1))
+        end)
+     || First <- Ends, Second <- Ends
+    ].
 
-marked_slots_are_left_held(Config) ->
-    Pool = pool(Config),
-    {ok, Word, _} = weir_pool_word:claim(Pool, 1, 7),
-    marked = weir_pool_word:mark(Pool, 1),
-    ?assert(weir_pool_word:is_held(Pool, 1, Word)),
-    not_free = weir_pool_word:claim(Pool, 1, 8),
-    held = weir_pool_word:release(Pool, 1, Word),
-    not_held = weir_pool_word:release(Pool, 1, Word),
-    not_free = weir_pool_word:claim(Pool, 1, 8),
-    ?assertEqual(reserved, state(Pool, 1)).
+marked_slots_are_left_reserved(_Config) ->
+    [
+        with_pool([3], fun(Pool) ->
+            {ok, Word, _} = weir_pool_word:claim(Pool, 1, 7),
+            marked = weir_pool_word:mark(Pool, 1),
+            marked = weir_pool_word:mark(Pool, 1),
+            ?assert(weir_pool_word:is_claimed_by(Pool, 1, Word)),
+            not_free = weir_pool_word:claim(Pool, 1, 8),
+            reserved = weir_pool_word:End(Pool, 1, Word),
+            not_held = weir_pool_word:End(Pool, 1, Word),
+            not_free = weir_pool_word:claim(Pool, 1, 8),
+            not_free = weir_pool_word:claim_free(Pool, 1, 8),
+            reserved = weir_pool_word:reserve(Pool, 1),
+            ?assertEqual({reserved, nobody}, {state(Pool, 1), holder(Pool, 1)}),
+            ok = weir_pool_word:give_back(Pool, 1),
+            {ok, _, _} = weir_pool_word:claim(Pool, 1, 8)
+        end)
+     || End <- [release, disown, drop]
+    ].
 
-a_mark_is_taken_off(Config) ->
-    Pool = pool(Config),
-    {ok, Word, _} = weir_pool_word:claim(Pool, 1, 7),
-    marked = weir_pool_word:mark(Pool, 1),
-    ok = weir_pool_word:unmark(Pool, 1),
-    ?assertEqual(Word, weir_pool_word:read(Pool, 1)),
-    free = weir_pool_word:release(Pool, 1, Word).
+a_mark_is_taken_off(_Config) ->
+    with_pool([3], fun(Pool) ->
+        {ok, Word, _} = weir_pool_word:claim(Pool, 1, 7),
+        marked = weir_pool_word:mark(Pool, 1),
+        ok = weir_pool_word:unmark(Pool, 1),
+        ?assertEqual(Word, weir_pool_word:read(Pool, 1)),
+        free = weir_pool_word:release(Pool, 1, Word),
+        %% Nothing of one that is not marked.
+        ok = weir_pool_word:unmark(Pool, 1),
+        ?assertEqual(free, state(Pool, 1))
+    end).
 
-taking_over(Config) ->
-    Pool = pool(Config),
-    {ok, Word, _} = weir_pool_word:claim(Pool, 1, 7),
-    {ok, Own} = weir_pool_word:take_over(Pool, 1, Word, 8),
-    ?assertEqual(8, weir_pool_word:holder(weir_pool_word:read(Pool, 1))),
-    not_held = weir_pool_word:take_over(Pool, 1, Word, 9),
-    not_held = weir_pool_word:release(Pool, 1, Word),
-    free = weir_pool_word:release(Pool, 1, Own),
-    %% Of a marked one: it stays so.
-    {ok, Word2, _} = weir_pool_word:claim(Pool, 1, 7),
-    marked = weir_pool_word:mark(Pool, 1),
-    {ok, Own2} = weir_pool_word:take_over(Pool, 1, Word2, 8),
-    ?assertEqual(marked, state(Pool, 1)),
-    held = weir_pool_word:release(Pool, 1, Own2).
+%% Whoever searches meanwhile does not look at the slot again, so whoever takes the mark off has to show it.
+a_mark_survives_a_note(_Config) ->
+    with_pool([40], fun(Pool) ->
+        {Slot, Word} = lists:last(claim_all(Pool)),
+        none = weir_pool_word:find(Pool, 1, 8),
+        ?assertNot(is_shown(Pool, Slot)),
+        marked = weir_pool_word:mark(Pool, Slot),
+        none = weir_pool_word:find(Pool, 1, 8),
+        ok = weir_pool_word:unmark(Pool, Slot),
+        free = weir_pool_word:release(Pool, Slot, Word),
+        ?assertMatch({ok, Slot, _, _}, weir_pool_word:find(Pool, 1, 8))
+    end).
 
-disowning(Config) ->
-    Pool = pool(Config),
-    #pool{holders = Holders} = Pool,
-    {ok, Word, _} = weir_pool_word:claim(Pool, 1, weir_pool_holder:id(Holders)),
-    {ok, Nobodys} = weir_pool_word:disown(Pool, 1, Word),
-    ?assertEqual(taken, state(Pool, 1)),
-    ?assertNot(weir_pool_holder:is_alive(Holders, weir_pool_word:holder(Nobodys))),
-    not_held = weir_pool_word:release(Pool, 1, Word),
-    ok = weir_pool_word:abandon(Pool, 1, Nobodys),
-    ok = weir_pool_word:give_back(Pool, 1),
-    {ok, Word2, _} = weir_pool_word:claim(Pool, 1, 7),
-    marked = weir_pool_word:mark(Pool, 1),
-    held = weir_pool_word:disown(Pool, 1, Word2),
-    ?assertEqual(reserved, state(Pool, 1)).
+claim_all(Pool) ->
+    [
+        begin
+            {ok, Word, _} = weir_pool_word:claim(Pool, Slot, 7),
+            {Slot, Word}
+        end
+     || Slot <- slots(Pool)
+    ].
+
+taking_over(_Config) ->
+    with_pool([3], fun(Pool) ->
+        {ok, Word, _} = weir_pool_word:claim(Pool, 1, 7),
+        {ok, Own} = weir_pool_word:take_over(Pool, 1, Word, 8),
+        ?assertEqual(8, holder(Pool, 1)),
+        not_held = weir_pool_word:take_over(Pool, 1, Word, 9),
+        not_held = weir_pool_word:release(Pool, 1, Word),
+        free = weir_pool_word:release(Pool, 1, Own),
+        %% Of a marked one: it stays so.
+        {ok, Word2, _} = weir_pool_word:claim(Pool, 1, 7),
+        marked = weir_pool_word:mark(Pool, 1),
+        {ok, Own2} = weir_pool_word:take_over(Pool, 1, Word2, 8),
+        ?assertEqual(marked, state(Pool, 1)),
+        reserved = weir_pool_word:release(Pool, 1, Own2)
+    end).
+
+%% The claim is nobody's, and nobody else's either until the manager has ended it.
+disowning(_Config) ->
+    with_pool([3], fun(Pool) ->
+        {ok, Word, _} = weir_pool_word:claim(Pool, 1, weir_pool_holder:id(self())),
+        {ok, Nobodys} = weir_pool_word:disown(Pool, 1, Word),
+        ?assertEqual({taken, nobody}, {state(Pool, 1), holder(Pool, 1)}),
+        ?assertEqual(nobody, weir_pool_word:holder(Nobodys)),
+        not_free = weir_pool_word:claim(Pool, 1, 8),
+        not_held = weir_pool_word:release(Pool, 1, Word),
+        ok = weir_pool_word:abandon(Pool, 1, Nobodys),
+        over = weir_pool_word:abandon(Pool, 1, Nobodys),
+        ok = weir_pool_word:give_back(Pool, 1),
+        ?assertEqual(free, state(Pool, 1))
+    end).
+
+%% Nobody gets a worker that somebody has found dead, before the manager has heard of it and put in another.
+dropping(_Config) ->
+    with_pool([1], fun(Pool) ->
+        {ok, Word, Worker} = weir_pool_word:claim(Pool, 1, 7),
+        vacant = weir_pool_word:drop(Pool, 1, Word),
+        vacant = weir_pool_word:claim(Pool, 1, 8),
+        none = weir_pool_word:find(Pool, 1, 8),
+        vacant = weir_pool_word:mark(Pool, 1),
+        vacant = weir_pool_word:reserve(Pool, 1),
+        vacant = weir_pool_word:give_back(Pool, 1),
+        ?assertNot(weir_pool_word:is_any_filled(Pool)),
+        new_worker(Pool, 1),
+        ?assert(weir_pool_word:is_any_filled(Pool)),
+        {ok, 1, _, Successor} = weir_pool_word:find(Pool, 1, 8),
+        ?assertNotEqual(Worker, Successor)
+    end).
 
 %% From the last generation to the first, in every kind of change that raises it.
-generations_come_round(Config) ->
-    #pool{segments = [{First, Words}]} = Pool = pool(Config),
-    Last = 16#ffffff bsl 35,
-    Set = fun(Word) -> atomics:put(Words, ?CLAIM_WORD(First, 1), Word) end,
-    Set(Last bor 1),
-    {ok, Word, _} = weir_pool_word:claim(Pool, 1, ?MAX_HOLDER),
-    ?assertEqual((?MAX_HOLDER bsl 3) bor 2, Word),
-    free = weir_pool_word:release(Pool, 1, Word),
-    Set(Last bor 1),
-    ok = weir_pool_word:hold(Pool, 1),
-    ?assertEqual(reserved, state(Pool, 1)),
-    Taken = Last bor (?MAX_HOLDER bsl 3) bor 2,
-    Set(Taken),
-    {ok, Own} = weir_pool_word:take_over(Pool, 1, Taken, 5),
-    ?assertEqual((5 bsl 3) bor 2, Own),
-    free = weir_pool_word:release(Pool, 1, Own).
+generations_come_round(_Config) ->
+    with_pool([3], fun(Pool) ->
+        put_word(Pool, 1, ?LAST_GENERATION bor 1),
+        {ok, Word, _} = weir_pool_word:claim(Pool, 1, ?MAX_HOLDER),
+        ?assertEqual((?MAX_HOLDER bsl 3) bor 2, Word),
+        free = weir_pool_word:release(Pool, 1, Word),
+        %% What the manager does leaves the lower six bits, which count claims.
+        put_word(Pool, 1, ?LAST_GENERATION bor 1),
+        ok = weir_pool_word:reserve(Pool, 1),
+        ?assertEqual((63 bsl 47) bor 4, weir_pool_word:read(Pool, 1)),
+        Taken = ?LAST_GENERATION bor (?MAX_HOLDER bsl 3) bor 2,
+        put_word(Pool, 1, Taken),
+        {ok, Own} = weir_pool_word:take_over(Pool, 1, Taken, 5),
+        ?assertEqual(?LAST_GENERATION bor (5 bsl 3) bor 2, Own),
+        marked = weir_pool_word:mark(Pool, 1),
+        reserved = weir_pool_word:release(Pool, 1, Own),
+        ?assertEqual((63 bsl 47) bor 4, weir_pool_word:read(Pool, 1))
+    end).
 
 %% A larger integer would be allocated by each claim.
-largest_word_is_small(Config) ->
-    #pool{segments = [{First, Words}]} = Pool = pool(Config),
-    Largest = (16#ffffff bsl 35) bor (?MAX_HOLDER bsl 3) bor 4,
-    ?assertEqual(0, erts_debug:flat_size(Largest)),
-    atomics:put(Words, ?CLAIM_WORD(First, 1), (16#fffffe bsl 35) bor 1),
-    {ok, Word, _} = weir_pool_word:claim(Pool, 1, ?MAX_HOLDER),
-    ?assertEqual(0, erts_debug:flat_size(Word)),
-    ?assertEqual(?MAX_HOLDER, weir_pool_word:holder(Word)),
-    ?assertEqual(taken, weir_pool_word:state(Word)).
+largest_word_is_small(_Config) ->
+    with_pool([3], fun(Pool) ->
+        Largest = ?LAST_GENERATION bor (?MAX_HOLDER bsl 3) bor 7,
+        ?assertEqual({(1 bsl 59) - 1, 0}, {Largest, erts_debug:flat_size(Largest)}),
+        put_word(Pool, 1, (16#ffe bsl 47) bor 1),
+        {ok, Word, _} = weir_pool_word:claim(Pool, 1, ?MAX_HOLDER),
+        ?assertEqual(?LAST_GENERATION bor (?MAX_HOLDER bsl 3) bor 2, Word),
+        ?assertEqual(0, erts_debug:flat_size(Word)),
+        ?assertEqual({taken, ?MAX_HOLDER}, {state(Pool, 1), holder(Pool, 1)}),
+        marked = weir_pool_word:mark(Pool, 1),
+        ?assertEqual(0, erts_debug:flat_size(weir_pool_word:read(Pool, 1))),
+        ?assertEqual(?MAX_HOLDER, holder(Pool, 1))
+    end).
+
+%% Through whatever else happens to the slot.
+claims_are_counted(_Config) ->
+    with_pool([1], fun(Pool) ->
+        [
+            begin
+                ?assertEqual(N, claims(Pool)),
+                {ok, Word, _} = weir_pool_word:claim(Pool, 1, 7),
+                ?assertEqual((N + 1) rem 64, weir_pool_word:claims(weir_pool_word:read(Pool, 1))),
+                case N rem 5 of
+                    0 ->
+                        ok = weir_pool_word:vacate(Pool, 1),
+                        ok = weir_pool_word:occupy(Pool, 1);
+                    1 ->
+                        marked = weir_pool_word:mark(Pool, 1),
+                        reserved = weir_pool_word:release(Pool, 1, Word),
+                        ok = weir_pool_word:give_back(Pool, 1);
+                    2 ->
+                        {ok, Own} = weir_pool_word:take_over(Pool, 1, Word, 8),
+                        vacant = weir_pool_word:drop(Pool, 1, Own),
+                        ok = weir_pool_word:occupy(Pool, 1);
+                    _ ->
+                        free = weir_pool_word:release(Pool, 1, Word)
+                end
+            end
+         || N <- lists:seq(0, 999)
+        ]
+    end).
 
 %% What is left of a pool that was killed: words that say free, and no terms.
-erased_slots_are_vacant(Config) ->
-    Pool = pool(Config),
-    ok = forget(Pool),
-    ?assertEqual(free, state(Pool, 1)),
-    vacant = weir_pool_word:claim(Pool, 1, 7),
-    vacant = weir_pool_word:claim_free(Pool, 1, 7),
-    ?assertEqual(free, state(Pool, 1)).
+erased_slots_are_vacant(_Config) ->
+    with_pool([3], fun(#pool{base = Base} = Pool) ->
+        lists:foreach(fun(Slot) -> weir_pool_terms:erase_slot(Base, Slot) end, slots(Pool)),
+        ?assertEqual(free, state(Pool, 1)),
+        vacant = weir_pool_word:claim(Pool, 1, 7),
+        vacant = weir_pool_word:claim_free(Pool, 1, 7),
+        none = weir_pool_word:find(Pool, 1, 7),
+        ?assertEqual(free, state(Pool, 1))
+    end).
+
+%% ---------------------------------------------------------------- searches
+
+%% All but the first 24; and each is found as soon as it is free, whoever makes it so.
+what_is_searched_in_vain_is_not_looked_at_again(_Config) ->
+    with_pool([20, 60, 200], 10, fun(Pool) ->
+        Claims = claim_all(Pool),
+        none = weir_pool_word:find(Pool, 1, 8),
+        ?assertEqual(lists:seq(1, 24), [Slot || Slot <- slots(Pool), is_shown(Pool, Slot)]),
+        [
+            begin
+                Freed =
+                    case Slot rem 5 of
+                        0 ->
+                            free = weir_pool_word:release(Pool, Slot, Word);
+                        1 ->
+                            {ok, Own} = weir_pool_word:take_over(Pool, Slot, Word, 9),
+                            free = weir_pool_word:release(Pool, Slot, Own);
+                        2 ->
+                            marked = weir_pool_word:mark(Pool, Slot),
+                            reserved = weir_pool_word:release(Pool, Slot, Word),
+                            ok = weir_pool_word:give_back(Pool, Slot);
+                        3 ->
+                            vacant = weir_pool_word:drop(Pool, Slot, Word),
+                            ok = weir_pool_word:occupy(Pool, Slot);
+                        4 ->
+                            {ok, Claim} = weir_pool_word:disown(Pool, Slot, Word),
+                            ok = weir_pool_word:abandon(Pool, Slot, Claim),
+                            ok = weir_pool_word:give_back(Pool, Slot)
+                    end,
+                ?assertMatch({_, {ok, Slot, _, _}}, {Freed, weir_pool_word:find(Pool, Slot rem 7 + 1, 8)}),
+                none = weir_pool_word:find(Pool, 1, 8)
+            end
+         || {Slot, Word} <- Claims
+        ]
+    end).
+
+a_search_begins_anywhere_and_ends_with_overflow(_Config) ->
+    [
+        with_pool(Sizes, 7, fun(#pool{size = Size, limit = Limit} = Pool) ->
+            [
+                begin
+                    Order = found_in_order(Pool, From),
+                    ?assertEqual(
+                        lists:seq(From, Size) ++ lists:seq(1, From - 1) ++ lists:seq(Size + 1, Limit), Order
+                    ),
+                    [begin weir_pool_word:vacate(Pool, Slot), weir_pool_word:occupy(Pool, Slot) end || Slot <- Order]
+                end
+             || From <- lists:seq(1, Size)
+            ],
+            ?assertEqual(lists:seq(1, Limit), found_in_order(Pool, Size + 3))
+        end)
+     || Sizes <- [[1], [55], [56], [57], [113], [20, 60, 200]]
+    ],
+    %% Workers on demand alone.
+    with_pool([0], 5, fun(Pool) -> ?assertEqual([1, 2, 3, 4, 5], found_in_order(Pool, 1)) end).
+
+found_in_order(Pool, From) ->
+    case weir_pool_word:find(Pool, From, 8) of
+        {ok, Slot, _, _} -> [Slot | found_in_order(Pool, From)];
+        none -> []
+    end.
+
+%% As if somebody had been killed between two steps.
+a_tick_shows_free_slots(_Config) ->
+    ok = weir_pool:start(?MODULE, weir_pool_test_lib:opts(3)),
+    {ok, _, First} = weir_pool:checkout(?MODULE, 0),
+    Pool = weir_pool_terms:pool(?MODULE),
+    Free = [Slot || Slot <- slots(Pool), state(Pool, Slot) =:= free],
+    ?assertEqual(2, length(Free)),
+    [hide(Pool, Slot) || Slot <- Free],
+    eventually(fun() -> [Slot || Slot <- Free, is_shown(Pool, Slot)] =:= Free end),
+    Others = [Ticket || _ <- Free, {ok, _, Ticket} <- [weir_pool:checkout(?MODULE, 0)]],
+    ?assertEqual(Free, lists:sort([weir_pool:slot(Ticket) || Ticket <- Others])),
+    [ok = weir_pool:checkin(?MODULE, Ticket) || Ticket <- [First | Others]],
+    ok = weir_pool:stop(?MODULE).
 
 %% ---------------------------------------------------------------- all at once
 
-%% Claimers mark the worker in a table that the words know nothing of, while a keeper does everything that keepers do;
-%% and each time with another worker, so that the pid of another claim would be seen.
-one_holder_at_a_time(Config) ->
-    Pool = pool(Config),
-    Held = ets:new(held, [public, set]),
-    Stop = atomics:new(1, []),
-    Claims = counters:new(1, []),
-    Claimers = [spawn_monitor(fun() -> claim_until(Stop, Pool, N, Held, Claims) end) || N <- lists:seq(1, 8)],
-    {Keeper, KeeperMonitor} = spawn_monitor(fun() -> keep_until(Stop, Pool) end),
-    weir_pool_test_lib:eventually(fun() -> counters:get(Claims, 1) > 200000 end, 60000),
-    atomics:put(Stop, 1, 1),
-    [?assertEqual(normal, down(Process)) || Process <- [{Keeper, KeeperMonitor} | Claimers]],
-    ?assertEqual([], ets:tab2list(Held)),
-    ?assertNot(lists:any(fun(Slot) -> lists:member(state(Pool, Slot), [taken, marked]) end, lists:seq(1, ?SLOTS))).
+%% Claimers write the worker down in a table that the words know nothing of, while a manager does everything that
+%% managers do; and after each claim that it ends there is another worker, so that the pid of another claim would be
+%% seen. What they are told at the end of a claim must be what the manager has done.
+one_holder_at_a_time(_Config) ->
+    [
+        with_pool(Sizes, fun(Pool) -> one_holder(Pool, Claims, Marks) end)
+     || {Sizes, Claims, Marks} <- [{[3], 200000, 1000}, {[20, 70], 100000, 100}]
+    ].
+
+-record(shared, {stop, claims, marks, reserved, held, taken_away, ended}).
+
+one_holder(Pool, Claims, Marks) ->
+    Shared = #shared{
+        stop = atomics:new(1, []),
+        claims = counters:new(1, []),
+        marks = counters:new(1, []),
+        %% How many releases were told that the manager waited for them.
+        reserved = counters:new(1, []),
+        held = ets:new(held, [public, set]),
+        %% Workers and claims that the manager is about to take away, and workers that it has.
+        taken_away = ets:new(taken_away, [public, set]),
+        ended = ets:new(ended, [public, set])
+    },
+    Claimers = [spawn_monitor(fun() -> claim_until_stopped(Pool, N, Shared) end) || N <- lists:seq(1, 8)],
+    Test = self(),
+    %% Of high priority, as managers are: it would have to wait for all claimers at each writing of a term.
+    Manage = fun() -> Test ! {managed, manage_until_stopped(Pool, Shared, #{}, {0, 0})} end,
+    {Manager, Monitor} = spawn_opt(Manage, [monitor, {priority, high}]),
+    IsDone = fun() ->
+        counters:get(Shared#shared.claims, 1) > Claims andalso counters:get(Shared#shared.marks, 1) > Marks
+    end,
+    eventually(fun() -> IsDone() orelse any_down([{Manager, Monitor} | Claimers]) end, 120000),
+    atomics:put(Shared#shared.stop, 1, 1),
+    [?assertEqual(normal, down(Process)) || Process <- Claimers],
+    ?assertEqual(normal, down({Manager, Monitor})),
+    {Marked, TakenOff} = receive {managed, {M, Ends}} -> settle_marks(Pool, M, Ends) end,
+    ct:pal("~p claims, ~p marks, of which ~p were taken off or abandoned", [
+        counters:get(Shared#shared.claims, 1), Marked, TakenOff
+    ]),
+    %% Every mark was told to the one who released, or is known not to have been.
+    ?assertEqual(Marked, counters:get(Shared#shared.reserved, 1) + TakenOff),
+    ?assertEqual([], ets:tab2list(Shared#shared.held)),
+    ?assertEqual([], [Slot || Slot <- slots(Pool), state(Pool, Slot) =:= marked]),
+    ?assertEqual([], lost(Pool)).
+
+any_down(Processes) -> lists:any(fun({Pid, _}) -> not is_process_alive(Pid) end, Processes).
 
 down({Pid, Monitor}) ->
     receive
         {'DOWN', Monitor, process, Pid, Reason} -> Reason
     end.
 
-claim_until(Stop, Pool, Holder, Held, Claims) ->
+claim_until_stopped(Pool, Holder, #shared{stop = Stop} = Shared) ->
     case atomics:get(Stop, 1) of
         1 ->
             ok;
         0 ->
-            Slot = rand:uniform(?SLOTS),
-            Claim = element(rand:uniform(2), {claim, claim_free}),
+            case claim_somehow(Pool, Holder) of
+                {ok, Slot, Word, Worker} -> claimed(Pool, Slot, Word, Worker, Shared);
+                none -> ok
+            end,
+            claim_until_stopped(Pool, Holder, Shared)
+    end.
+
+claim_somehow(Pool, Holder) ->
+    Slot = rand:uniform(Pool#pool.limit),
+    case rand:uniform(3) of
+        1 ->
+            weir_pool_word:find(Pool, Slot, Holder);
+        Two ->
+            Claim = element(Two - 1, {claim, claim_free}),
             case weir_pool_word:Claim(Pool, Slot, Holder) of
-                {ok, Word, Worker} ->
-                    true = ets:insert_new(Held, {Worker, self()}),
-                    _ = rand:uniform(4) =:= 1 andalso erlang:yield(),
-                    true = ets:delete(Held, Worker),
-                    case weir_pool_word:release(Pool, Slot, Word) of
-                        free -> ok;
-                        %% The keeper gives it back.
-                        held -> ok;
-                        not_held -> ok
-                    end,
-                    counters:add(Claims, 1, 1);
-                _ ->
+                {ok, Word, Worker} -> {ok, Slot, Word, Worker};
+                _ -> none
+            end
+    end.
+
+claimed(Pool, Slot, Word, Worker, Shared) ->
+    #shared{claims = Claims, reserved = Reserved, held = Held, taken_away = TakenAway, ended = Ended} = Shared,
+    true = ets:insert_new(Held, {Worker, self()}),
+    _ = rand:uniform(4) =:= 1 andalso erlang:yield(),
+    true = ets:delete(Held, Worker),
+    IsOver = ets:member(Ended, Worker),
+    Result =
+        case rand:uniform(2000) of
+            1 -> weir_pool_word:disown(Pool, Slot, Word);
+            2 -> weir_pool_word:drop(Pool, Slot, Word);
+            _ -> weir_pool_word:release(Pool, Slot, Word)
+        end,
+    case Result of
+        not_held ->
+            Claim = {Slot, weir_pool_word:claim_of(Word)},
+            true = ets:member(TakenAway, Worker) orelse ets:member(TakenAway, Claim);
+        _ ->
+            false = IsOver,
+            reserved =/= Result orelse counters:add(Reserved, 1, 1)
+    end,
+    counters:add(Claims, 1, 1).
+
+%% What it has done with a slot: nothing, marked it, or taken it out of use. Gives how many marks there were, and how
+%% many of them it has taken off or ended itself; and which are still there.
+manage_until_stopped(Pool, #shared{stop = Stop} = Shared, Mine, Ends) ->
+    case atomics:get(Stop, 1) of
+        1 ->
+            {Mine, Ends};
+        0 ->
+            {NewMine, NewEnds} = lists:foldl(
+                fun(Slot, {M, E}) ->
+                    {Is, NewE} = manage(maps:get(Slot, M, nothing), Pool, Slot, Shared, E),
+                    {M#{Slot => Is}, NewE}
+                end,
+                {Mine, Ends},
+                slots(Pool)
+            ),
+            receive after 1 -> ok end,
+            manage_until_stopped(Pool, Shared, NewMine, NewEnds)
+    end.
+
+%% Nobody else touches it.
+manage(reserved, Pool, Slot, _Shared, Ends) ->
+    reserved = state(Pool, Slot),
+    case rand:uniform(20) of
+        1 ->
+            ok = weir_pool_word:vacate(Pool, Slot),
+            new_worker(Pool, Slot);
+        _ ->
+            ok = weir_pool_word:give_back(Pool, Slot)
+    end,
+    {nothing, Ends};
+manage(marked, Pool, Slot, Shared, {Marks, TakenOff} = Ends) ->
+    case {rand:uniform(20), state(Pool, Slot)} of
+        {N, Is} when N > 12, (Is =:= marked orelse Is =:= reserved) ->
+            {Is, Ends};
+        {N, Was} when N > 3, (Was =:= marked orelse Was =:= reserved) ->
+            ok = weir_pool_word:unmark(Pool, Slot),
+            case state(Pool, Slot) of
+                reserved -> {reserved, Ends};
+                _ when Was =:= marked -> {nothing, {Marks, TakenOff + 1}}
+            end;
+        {_, Was} when Was =:= marked; Was =:= reserved ->
+            case abandon(Pool, Slot, Shared) of
+                ok -> {nothing, {Marks, TakenOff + 1}};
+                over -> {reserved, Ends}
+            end
+    end;
+manage(nothing, Pool, Slot, Shared, {Marks, TakenOff} = Ends) ->
+    Word = weir_pool_word:read(Pool, Slot),
+    IsNobodys = weir_pool_word:holder(weir_pool_word:claim_of(Word)) =:= nobody,
+    case {weir_pool_word:state(Word), rand:uniform(50)} of
+        {vacant, _} ->
+            new_worker(Pool, Slot),
+            {nothing, Ends};
+        {free, 1} ->
+            {nothing, Ends};
+        {taken, N} when IsNobodys; N =:= 1 ->
+            Abandoned = abandon(Pool, Slot, Shared),
+            true = not IsNobodys orelse Abandoned =:= ok,
+            {nothing, Ends};
+        {State, N} when N > 1, (State =:= free orelse State =:= taken) ->
+            case N of
+                _ when N > 10 ->
+                    case weir_pool_word:mark(Pool, Slot) of
+                        reserved ->
+                            reserved = state(Pool, Slot),
+                            {reserved, Ends};
+                        marked ->
+                            true = lists:member(state(Pool, Slot), [marked, reserved]),
+                            ok = counters:add(Shared#shared.marks, 1, 1),
+                            maybe_at_once(rand:uniform(3), Pool, Slot, Shared, {Marks + 1, TakenOff});
+                        %% Dropped.
+                        vacant ->
+                            vacant = state(Pool, Slot),
+                            {nothing, Ends}
+                    end;
+                _ when N > 2 ->
+                    case weir_pool_word:reserve(Pool, Slot) of
+                        ok ->
+                            reserved = state(Pool, Slot),
+                            {reserved, Ends};
+                        Other ->
+                            true = lists:member(Other, [taken, vacant]),
+                            {nothing, Ends}
+                    end;
+                2 ->
+                    Worker = weir_pool_terms:worker(Pool, Slot),
+                    true = ets:insert(Shared#shared.taken_away, {Worker}),
+                    ok = weir_pool_word:vacate(Pool, Slot),
+                    true = ets:insert(Shared#shared.ended, {Worker}),
+                    new_worker(Pool, Slot),
+                    {nothing, Ends}
+            end
+    end.
+
+%% Most claims are over at the next look.
+maybe_at_once(1, Pool, Slot, Shared, Ends) -> manage(marked, Pool, Slot, Shared, Ends);
+maybe_at_once(_, _Pool, _Slot, _Shared, Ends) -> {marked, Ends}.
+
+%% Ends the claim there is, if there is one, and then there is another worker.
+abandon(Pool, Slot, Shared) ->
+    Claim = weir_pool_word:claim_of(weir_pool_word:read(Pool, Slot)),
+    true = ets:insert(Shared#shared.taken_away, {{Slot, Claim}}),
+    case weir_pool_word:abandon(Pool, Slot, Claim) of
+        ok ->
+            reserved = state(Pool, Slot),
+            ok = weir_pool_word:vacate(Pool, Slot),
+            new_worker(Pool, Slot),
+            ok;
+        over ->
+            over
+    end.
+
+%% Of claims that were disowned and then marked.
+settle_marks(Pool, Mine, {Marks, TakenOff}) ->
+    Left = [Slot || {Slot, marked} <- maps:to_list(Mine), state(Pool, Slot) =:= marked],
+    [
+        begin
+            nobody = holder(Pool, Slot),
+            ok = weir_pool_word:abandon(Pool, Slot, weir_pool_word:claim_of(weir_pool_word:read(Pool, Slot)))
+        end
+     || Slot <- Left
+    ],
+    {Marks, TakenOff + length(Left)}.
+
+%% One slot, one claimer and the manager: as many exchanges of the manager's as possible are lost. Whichever state mark/2
+%% gives is the one the slot is in, and the claimer is told of each mark once, unless it was taken off before.
+a_mark_is_what_it_says(_Config) ->
+    with_pool([1], fun(Pool) ->
+        Claimer = start_claiming(Pool, free),
+        {Marked, TakenOff, Reserved} = mark_often(Pool, 200000, {0, 0, 0}),
+        Told = stop_claiming(Claimer),
+        ct:pal("marked ~p times while it was claimed, taken off ~p times, marked ~p times while it was free", [
+            Marked, TakenOff, Reserved
+        ]),
+        ?assertEqual(Marked - TakenOff, proplists:get_value(reserved, Told))
+    end).
+
+%% Until each has happened often enough.
+mark_often(_Pool, N, {Marked, TakenOff, Reserved} = Done) when
+    N =< 0, Marked > 200, TakenOff > 20, Reserved > 200
+->
+    Done;
+mark_often(Pool, N, {Marked, TakenOff, Reserved}) ->
+    Done =
+        case weir_pool_word:mark(Pool, 1) of
+            reserved ->
+                {Marked, TakenOff, Reserved + 1};
+            marked when N rem 2 =:= 0 ->
+                ?assert(lists:member(state(Pool, 1), [marked, reserved])),
+                ok = await_reserved(Pool),
+                {Marked + 1, TakenOff, Reserved};
+            marked ->
+                ?assert(lists:member(state(Pool, 1), [marked, reserved])),
+                ok = weir_pool_word:unmark(Pool, 1),
+                case state(Pool, 1) of
+                    reserved ->
+                        {Marked + 1, TakenOff, Reserved};
+                    State ->
+                        ?assertNotEqual(marked, State),
+                        {Marked + 1, TakenOff + 1, Reserved}
+                end
+        end,
+    %% Nobody but the manager puts it back.
+    case element(2, Done) of
+        TakenOff ->
+            ?assertEqual(reserved, state(Pool, 1)),
+            ok = weir_pool_word:give_back(Pool, 1);
+        _ ->
+            ok
+    end,
+    mark_often(Pool, N - 1, Done).
+
+await_reserved(Pool) ->
+    case state(Pool, 1) of
+        reserved ->
+            ok;
+        marked ->
+            erlang:yield(),
+            await_reserved(Pool)
+    end.
+
+%% The claimer is told of each claim that the manager has ended, and of no other.
+an_abandoned_claim_is_over(_Config) ->
+    with_pool([1], fun(Pool) ->
+        Claimer = start_claiming(Pool, free),
+        {Ended, Over} = abandon_often(Pool, 200000, {0, 0}),
+        Told = stop_claiming(Claimer),
+        ct:pal("~p claims abandoned, ~p times too late", [Ended, Over]),
+        ?assertEqual({0, Ended}, {proplists:get_value(reserved, Told), proplists:get_value(not_held, Told)})
+    end).
+
+abandon_often(_Pool, N, {Ended, _} = Done) when N =< 0, Ended > 200 ->
+    Done;
+abandon_often(Pool, N, {Ended, Over}) ->
+    Word = weir_pool_word:read(Pool, 1),
+    case weir_pool_word:state(Word) of
+        taken ->
+            case weir_pool_word:abandon(Pool, 1, weir_pool_word:claim_of(Word)) of
+                ok ->
+                    ?assertEqual({reserved, nobody}, {state(Pool, 1), holder(Pool, 1)}),
+                    ok = weir_pool_word:give_back(Pool, 1),
+                    abandon_often(Pool, N - 1, {Ended + 1, Over});
+                over ->
+                    abandon_often(Pool, N - 1, {Ended, Over + 1})
+            end;
+        free ->
+            abandon_often(Pool, N - 1, {Ended, Over})
+    end.
+
+%% A process that claims the slot all the time, and counts how its claims end.
+start_claiming(Pool, First) ->
+    Stop = atomics:new(1, []),
+    Claim = fun() -> exit({told, claim_often(Pool, Stop, [{R, 0} || R <- [First, reserved, not_held]])}) end,
+    {Stop, spawn_monitor(Claim)}.
+
+stop_claiming({Stop, {Pid, Monitor}}) ->
+    atomics:put(Stop, 1, 1),
+    receive
+        {'DOWN', Monitor, process, Pid, {told, Told}} -> Told
+    end.
+
+claim_often(Pool, Stop, Told) ->
+    case {atomics:get(Stop, 1), weir_pool_word:claim(Pool, 1, 7)} of
+        {Stopped, {ok, Word, _}} ->
+            How = end_somehow(Pool, Word),
+            {How, N} = lists:keyfind(How, 1, Told),
+            Now = lists:keyreplace(How, 1, Told, {How, N + 1}),
+            case Stopped of
+                0 -> claim_often(Pool, Stop, Now);
+                1 -> Now
+            end;
+        {0, not_free} ->
+            claim_often(Pool, Stop, Told);
+        {1, not_free} ->
+            Told
+    end.
+
+%% Sometimes the claim becomes another's before, and sometimes others run before its end.
+end_somehow(Pool, Word) ->
+    _ = rand:uniform(100) =:= 1 andalso erlang:yield(),
+    case rand:uniform(3) of
+        1 ->
+            case weir_pool_word:take_over(Pool, 1, Word, 8) of
+                {ok, Own} -> weir_pool_word:release(Pool, 1, Own);
+                not_held -> not_held
+            end;
+        _ ->
+            weir_pool_word:release(Pool, 1, Word)
+    end.
+
+%% All slots but the last are claimed, and two search all the time, so that they note the last one whenever it is not
+%% free. Whichever way it is made free again, they find it.
+a_slot_that_was_made_free_is_found(_Config) ->
+    with_pool([60], fun(Pool) ->
+        [{ok, _, _} = weir_pool_word:claim(Pool, Slot, 7) || Slot <- lists:seq(1, 59)],
+        Stop = atomics:new(1, []),
+        Searches = atomics:new(2, []),
+        Found = counters:new(1, []),
+        Searchers = [
+            spawn_monitor(fun() -> search_until_stopped(Pool, Stop, N, Searches, Found) end)
+         || N <- [1, 2]
+        ],
+        Await = fun(Way, Before) ->
+            %% Whoever has begun to search before it was free may not find it; whoever begins now must.
+            Begun = [atomics:get(Searches, N) || N <- [1, 2]],
+            await_found(Way, Before, Begun, Searches, Found, Pool)
+        end,
+        Made = [
+            begin
+                make_free(Way, Pool),
+                Before = counters:get(Found, 1),
+                ok = Await(Way, Before)
+            end
+         || _ <- lists:seq(1, 5000), Way <- [occupied, given_back, released, unmarked, abandoned, taken_over, dropped]
+        ],
+        ?assertEqual(35000, length(Made)),
+        atomics:put(Stop, 1, 1),
+        [?assertEqual(normal, down(Searcher)) || Searcher <- Searchers],
+        ?assertEqual([], lost(Pool))
+    end).
+
+search_until_stopped(Pool, Stop, N, Searches, Found) ->
+    case atomics:get(Stop, 1) of
+        1 ->
+            ok;
+        0 ->
+            case weir_pool_word:find(Pool, 1, N) of
+                {ok, 60, Word, _} ->
+                    free = weir_pool_word:release(Pool, 60, Word),
+                    counters:add(Found, 1, 1);
+                none ->
                     ok
             end,
-            claim_until(Stop, Pool, Holder, Held, Claims)
+            atomics:add(Searches, N, 1),
+            search_until_stopped(Pool, Stop, N, Searches, Found)
     end.
 
-%% Workers die, and others come.
-keep_until(Stop, Pool) ->
-    case atomics:get(Stop, 1) of
-        1 ->
+%% The two may keep it from each other, but not for ten searches of each.
+await_found(Way, Before, Begun, Searches, Found, Pool) ->
+    case counters:get(Found, 1) > Before of
+        true ->
             ok;
-        0 ->
-            Slot = rand:uniform(?SLOTS),
-            case {state(Pool, Slot), rand:uniform(3)} of
-                {held, _} ->
-                    ok = weir_pool_word:give_back(Pool, Slot);
-                {_, 1} ->
-                    _ = weir_pool_word:mark(Pool, Slot);
-                {_, 2} ->
-                    case weir_pool_word:hold(Pool, Slot) of
-                        ok -> new_worker(Pool, Slot);
-                        _ -> ok
-                    end;
-                {_, 3} ->
-                    _ = weir_pool_word:vacate(Pool, Slot),
-                    new_worker(Pool, Slot)
-            end,
-            erlang:yield(),
-            keep_until(Stop, Pool)
+        false ->
+            IsEnough = lists:all(fun({N, B}) -> atomics:get(Searches, N) > B + 10 end, lists:zip([1, 2], Begun)),
+            case IsEnough andalso counters:get(Found, 1) =:= Before of
+                true -> error({not_found, Way, state(Pool, 60), is_shown(Pool, 60)});
+                false -> erlang:yield(), await_found(Way, Before, Begun, Searches, Found, Pool)
+            end
     end.
 
-new_worker(Pool, Slot) ->
-    ok = weir_pool_terms:vacate(Pool, Slot),
-    ok = weir_pool_terms:fill(Pool, Slot, spawn(fun() -> ok end)),
-    ok = weir_pool_word:occupy(Pool, Slot).
+make_free(occupied, Pool) ->
+    ok = retry(fun() -> weir_pool_word:reserve(Pool, 60) end),
+    ok = weir_pool_word:vacate(Pool, 60),
+    ok = weir_pool_word:occupy(Pool, 60);
+make_free(given_back, Pool) ->
+    ok = retry(fun() -> weir_pool_word:reserve(Pool, 60) end),
+    ok = weir_pool_word:give_back(Pool, 60);
+make_free(Way, Pool) ->
+    {ok, Word, _} = retry(fun() -> weir_pool_word:claim(Pool, 60, 9) end),
+    case Way of
+        released ->
+            free = weir_pool_word:release(Pool, 60, Word);
+        unmarked ->
+            marked = weir_pool_word:mark(Pool, 60),
+            ok = weir_pool_word:unmark(Pool, 60),
+            free = weir_pool_word:release(Pool, 60, Word);
+        abandoned ->
+            {ok, Claim} = weir_pool_word:disown(Pool, 60, Word),
+            ok = weir_pool_word:abandon(Pool, 60, Claim),
+            ok = weir_pool_word:give_back(Pool, 60);
+        taken_over ->
+            {ok, Own} = weir_pool_word:take_over(Pool, 60, Word, 10),
+            free = weir_pool_word:release(Pool, 60, Own);
+        dropped ->
+            vacant = weir_pool_word:drop(Pool, 60, Word),
+            ok = weir_pool_word:occupy(Pool, 60)
+    end.
+
+%% While a searcher has it.
+retry(Take) ->
+    case Take() of
+        ok -> ok;
+        {ok, Word, Pid} -> {ok, Word, Pid};
+        _ -> retry(Take)
+    end.
+
+%% Claimers that hoard, so that nearly all slots are taken and searches go far, while the manager takes slots out of use
+%% and puts them back. When all of them pause, whatever is free is found by a search. Some of the claimers know the
+%% pool as it was when it was smaller.
+free_slots_are_found(_Config) ->
+    [
+        with_pool(Sizes, fun(Pool) ->
+            Found = [found_after_a_round(Pool, Round) || Round <- lists:seq(1, 300)],
+            ct:pal("~w: ~p found after the rounds", [Sizes, lists:sum(Found)]),
+            ?assert(lists:sum(Found) > 300)
+        end)
+     || Sizes <- [[60], [130], [20, 60, 200], [57, 58]]
+    ].
+
+found_after_a_round(#pool{limit = Limit} = Pool, Round) ->
+    Enough = Limit div 4 + 2,
+    Smaller = weir_pool_terms:reshape(Pool, Limit - Limit div 3, Limit - Limit div 3),
+    Hoarders = [
+        spawn_monitor(fun() -> exit({hoard, hoard(lists:nth(N rem 2 + 1, [Pool, Smaller]), N, 200, Enough, [])}) end)
+     || N <- lists:seq(1, 5)
+    ],
+    {Manager, Monitor} = spawn_monitor(fun() -> bother(Pool, 100) end),
+    Hoards = [receive {'DOWN', M, process, P, {hoard, Hoard}} -> Hoard end || {P, M} <- Hoarders],
+    ?assertEqual(normal, down({Manager, Monitor})),
+    ?assertEqual({Round, []}, {Round, lost(Pool)}),
+    Free = [Slot || Slot <- slots(Pool), state(Pool, Slot) =:= free],
+    ?assertEqual({Round, Free}, {Round, lists:sort(found_in_order(Pool, Round rem Limit + 1))}),
+    %% All are free for the next round; those that nobody has found in this one stay without their bits.
+    Left = lists:append(Hoards),
+    [?assertEqual(free, weir_pool_word:release(Pool, Slot, Word)) || {Slot, Word} <- Left],
+    Claims = [{Slot, Word} || Slot <- Free, Word <- [weir_pool_word:read(Pool, Slot)]],
+    [?assertEqual(free, weir_pool_word:release(Pool, Slot, taken(Word))) || {Slot, Word} <- Claims],
+    ?assertEqual({Round, []}, {Round, lost(Pool)}),
+    [new_worker(Pool, Slot) || Slot <- slots(Pool), state(Pool, Slot) =:= vacant],
+    length(Free).
+
+%% A word that is noted, as the claimer knows it.
+taken(Word) -> Word band bnot 7 bor 2.
+
+hoard(_Pool, _Holder, 0, _Enough, Hoard) ->
+    Hoard;
+hoard(Pool, Holder, N, Enough, Hoard) ->
+    case length(Hoard) < Enough andalso weir_pool_word:find(Pool, rand:uniform(Pool#pool.limit), Holder) of
+        {ok, Slot, Word, _} ->
+            hoard(Pool, Holder, N - 1, Enough, [{Slot, Word} | Hoard]);
+        NoneOrEnough when Hoard =/= [] ->
+            {Some, Others} = lists:partition(fun(_) -> rand:uniform(8) =:= 1 end, Hoard),
+            [?assertMatch(R when R =:= free; R =:= reserved, weir_pool_word:release(Pool, S, W)) || {S, W} <- Some],
+            _ = NoneOrEnough =:= none andalso erlang:yield(),
+            hoard(Pool, Holder, N - 1, Enough, Others);
+        none ->
+            hoard(Pool, Holder, N - 1, Enough, Hoard)
+    end.
+
+%% Leaves nothing marked and nothing reserved.
+bother(_Pool, 0) ->
+    ok;
+bother(Pool, N) ->
+    Slot = rand:uniform(Pool#pool.limit),
+    case {rand:uniform(3), state(Pool, Slot)} of
+        {1, free} ->
+            case weir_pool_word:reserve(Pool, Slot) of
+                ok ->
+                    erlang:yield(),
+                    ok = weir_pool_word:vacate(Pool, Slot),
+                    erlang:yield(),
+                    ok = weir_pool_word:occupy(Pool, Slot);
+                taken ->
+                    ok
+            end;
+        _ ->
+            case weir_pool_word:mark(Pool, Slot) of
+                marked ->
+                    erlang:yield(),
+                    ok = weir_pool_word:unmark(Pool, Slot);
+                reserved ->
+                    erlang:yield()
+            end,
+            %% If it was released before the mark was taken off.
+            case weir_pool_word:give_back(Pool, Slot) of
+                ok -> ok;
+                State -> true = lists:member(State, [free, taken])
+            end
+    end,
+    bother(Pool, N - 1).
 
 %% ---------------------------------------------------------------- numbers of claimers
 
-holders_have_numbers_of_their_own(Config) ->
-    #pool{holders = Table} = pool(Config),
-    Id = weir_pool_holder:id(Table),
-    ?assertEqual(Id, weir_pool_holder:id(Table)),
-    Claimer = weir_pool_holder:claimer(Table),
-    ok = weir_pool_holder:remember(Claimer, 17),
-    ?assertMatch({_, _, Id, 17}, weir_pool_holder:claimer(Table)),
-    %% A dictionary that was copied is not taken for one's own.
+numbers_tell_pids_and_pids_numbers(_Config) ->
+    Spawned = [spawn(fun() -> ok end) || _ <- lists:seq(1, 20000)],
+    Pids = lists:usort(processes() ++ Spawned),
+    ?assertEqual([], [Pid || Pid <- Pids, weir_pool_holder:pid(weir_pool_holder:id(Pid)) =/= Pid]),
+    Ids = [weir_pool_holder:id(Pid) || Pid <- Pids, Pid =/= whereis(init)],
+    ?assertEqual(length(Ids), length(lists:usort(Ids))),
+    ?assertEqual([], [Id || Id <- Ids, Id < 1 orelse Id > ?MAX_HOLDER]).
+
+%% Those that this runtime can make: its own begin with low numbers.
+numbers_of_high_pids(_Config) ->
+    {Node, _, Own, Creation} = parts(self()),
+    Numbers = lists:usort([0, 1, 77] ++ [(1 bsl Bits) - Less || Bits <- lists:seq(8, 28), Less <- [1, 0, -7]]),
+    %% Further away are those of other ages, whose numbers come again.
+    Serials = lists:usort([
+        Serial
+     || Away <- [0, 1, 255, 4095, 8191, 8192, 16383, 30000, 32767],
+        Serial <- [Own - Away, Own + Away],
+        Serial >= 0
+    ]),
+    Pids = [
+        Pid
+     || Number <- Numbers,
+        Serial <- Serials,
+        Number + Serial > 0,
+        Pid <- made(<<Node/binary, Number:32, Serial:32, Creation:32>>)
+    ],
+    ct:pal("~p pids, up to ~p", [length(Pids), lists:last(lists:sort(Pids))]),
+    ?assert(length(Pids) > 60),
+    ?assertEqual([], [Pid || Pid <- Pids, weir_pool_holder:pid(weir_pool_holder:id(Pid)) =/= Pid]),
+    ?assertEqual(length(Pids), length(lists:usort([weir_pool_holder:id(Pid) || Pid <- Pids]))),
+    ?assertEqual([], [Pid || Pid <- Pids, weir_pool_holder:id(Pid) > ?MAX_HOLDER]).
+
+made(External) ->
+    try
+        [binary_to_term(External)]
+    catch
+        error:badarg -> []
+    end.
+
+parts(Pid) ->
+    External = term_to_binary(Pid),
+    Size = byte_size(External) - 12,
+    <<Node:Size/binary, Number:32, Serial:32, Creation:32>> = External,
+    {Node, Number, Serial, Creation}.
+
+%% In a node that has started very many processes: where numbers end and serials go up, and where serials end.
+pools_work_among_high_pids(_Config) ->
+    {ok, Peer, _Node} = peer:start_link(#{
+        connection => standard_io,
+        args => ["-pa" | code:get_path()]
+    }),
+    try
+        ok = peer:call(Peer, logger, set_primary_config, [level, none]),
+        false = peer:call(Peer, erts_debug, set_internal_state, [available_internal_state, true]),
+        Highest = [
+            begin
+                _ = peer:call(Peer, erts_debug, set_internal_state, [next_pid, Next]),
+                ok = peer:call(Peer, ?MODULE, claims_are_heard_of, [Next], 60000),
+                _ = peer:call(Peer, erts_debug, set_internal_state, [next_pid, Next]),
+                peer:call(Peer, ?MODULE, neighbours_understand_each_other, [100], 60000)
+            end
+         %% Pids of 28 bits, 15 of them the number, up to OTP 25; then of 60, 28 of them the number.
+         || Next <- [(1 bsl Bits) - 60 || Bits <- [15, 16, 20, 24, 28, 29, 32, 44, 45]]
+        ],
+        ct:pal("highest numbers and serials: ~p", [Highest]),
+        ?assert(lists:max([Number || {Number, _} <- Highest]) > 32000),
+        ?assert(lists:max([Serial || {_, Serial} <- Highest]) > 8000)
+    after
+        peer:stop(Peer)
+    end.
+
+%% Each of so many processes knows all others by their numbers. Gives the highest number and serial there was.
+neighbours_understand_each_other(N) ->
+    Pids = [spawn(fun() -> understand() end) || _ <- lists:seq(1, N)],
+    Ids = [weir_pool_holder:id(Pid) || Pid <- Pids],
+    N = length(lists:usort(Ids)),
+    Answers = [
+        begin
+            Pid ! {which, self(), Ids},
+            receive {Pid, Answer} -> Answer end
+        end
+     || Pid <- Pids
+    ],
+    [Pids] = lists:usort(Answers),
+    Parts = [parts(Pid) || Pid <- Pids],
+    {lists:max([Number || {_, Number, _, _} <- Parts]), lists:max([Serial || {_, _, Serial, _} <- Parts])}.
+
+understand() ->
+    receive
+        {which, From, Ids} -> From ! {self(), [weir_pool_holder:pid(Id) || Id <- Ids]}
+    end.
+
+%% Killed claimers are: the manager makes their pids from their numbers.
+claims_are_heard_of(Name) ->
+    ok = weir_pool_test_lib:setup(),
+    ok = weir_pool:start(Name, (weir_pool_test_lib:opts(40))#{abandoned => free}),
+    Test = self(),
+    Claimers = [
+        spawn(fun() ->
+            {ok, _, _} = weir_pool:checkout(Name, 0),
+            Test ! {claimed, self()},
+            receive after infinity -> ok end
+        end)
+     || _ <- lists:seq(1, 40)
+    ],
+    [receive {claimed, Claimer} -> ok end || Claimer <- Claimers],
+    {error, busy} = weir_pool:checkout(Name, 0),
+    {Some, Others} = lists:split(20, Claimers),
+    [exit(Claimer, kill) || Claimer <- Some],
+    eventually(fun() -> {ok, #{claimed := Claimed}} = weir_pool:info(Name), Claimed =:= 20 end),
+    [exit(Claimer, kill) || Claimer <- Others],
+    eventually(fun() -> {ok, #{claimed := Claimed}} = weir_pool:info(Name), Claimed =:= 0 end),
+    ok = weir_pool:stop(Name).
+
+a_dictionary_that_was_copied_is_not_believed(_Config) ->
+    Own = weir_pool_holder:id(self()),
+    _ = erase('$weir_pool_holder'),
+    {Self, Own, Begin} = weir_pool_holder:claimer(),
+    ?assertEqual(self(), Self),
+    ?assert(Begin >= 1),
+    ok = weir_pool_holder:remember({Self, Own, Begin}, 17),
+    ?assertEqual({Self, Own, 17}, weir_pool_holder:claimer()),
     Copied = get(),
-    Other = elsewhere(fun() ->
+    {Other, OthersId, OthersSlot} = elsewhere(fun() ->
         lists:foreach(fun({Key, Value}) -> put(Key, Value) end, Copied),
-        weir_pool_holder:id(Table)
+        {Pid, Id, Slot} = weir_pool_holder:claimer(),
+        {Pid, Pid} = {self(), weir_pool_holder:pid(Id)},
+        {Pid, Id, Slot}
     end),
-    ?assertNotEqual(Id, Other),
-    Many = [elsewhere(fun() -> weir_pool_holder:id(Table) end) || _ <- lists:seq(1, 100)],
-    ?assertEqual(100, length(lists:usort(Many))).
-
-numbers_of_the_dead(Config) ->
-    #pool{holders = Table} = pool(Config),
-    Dead = [elsewhere(fun() -> weir_pool_holder:id(Table) end) || _ <- lists:seq(1, 2000)],
-    Own = weir_pool_holder:id(Table),
-    ?assertNot(lists:any(fun(Id) -> weir_pool_holder:is_alive(Table, Id) end, Dead)),
-    ?assert(weir_pool_holder:is_alive(Table, Own)),
-    ?assertNot(weir_pool_holder:is_alive(Table, 0)),
-    _ = weir_pool_holder:sweep(Table, 0),
-    ?assertEqual([], [Id || Id <- Dead, ets:member(Table, Id)]),
-    ?assertNot(lists:any(fun(Id) -> weir_pool_holder:is_alive(Table, Id) end, Dead)),
-    ?assert(weir_pool_holder:is_alive(Table, Own)).
-
-no_numbers_without_the_table(_Config) ->
-    Gone = ets:new(gone, []),
-    true = ets:delete(Gone),
-    ?assertEqual(none, weir_pool_holder:id(Gone)),
-    ?assertEqual(none, weir_pool_holder:claimer(undefined)).
+    ?assertNotEqual({Self, Own}, {Other, OthersId}),
+    ?assert(OthersSlot >= 1),
+    %% One that was erased is made again, and is the same.
+    _ = erase('$weir_pool_holder'),
+    ?assertEqual({Self, Own, Begin}, weir_pool_holder:claimer()).
 
 elsewhere(Fun) ->
     {Pid, Monitor} = spawn_monitor(fun() -> exit({result, Fun()}) end),
     receive
         {'DOWN', Monitor, process, Pid, {result, Result}} -> Result
     end.
-
-quickcheck(Property, N) -> ?assert(proper:quickcheck(Property, [{numtests, N}, quiet])).
