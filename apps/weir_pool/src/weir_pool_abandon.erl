@@ -89,8 +89,7 @@ abandon(Slot, Claim, Why, {Holders, Slots}) ->
 
 abandoned(Slot, Why, Slots) ->
     case {weir_pool_slots:conf(Slots), weir_pool_slots:action(Slot, Slots)} of
-        {_Conf, {leave, _}} -> weir_pool_slots:act(Slot, Slots);
-        {_Conf, drain} -> weir_pool_slots:act(Slot, Slots);
+        {_Conf, Action} when Action =/= none -> weir_pool_slots:act(Slot, Slots);
         %% A broken one is nobody's to use again, whoever says that an abandoned one is.
         {_Conf, _} when map_get(why, Why) =:= failed -> weir_pool_slots:renew(Slot, Why, Slots);
         {#conf{abandoned = free}, _} -> weir_pool_slots:act(Slot, Slots);

@@ -268,8 +268,8 @@ disown(Pool, Slot, Word, Why, Claimer) ->
         {ok, Claim} ->
             ok = weir_pool_manager:abandon(Pool, Slot, Claim, #{why => Why, claimer => Claimer}),
             disowned;
-        NotDisowned ->
-            tell_if_reserved(NotDisowned, Pool, Slot)
+        not_held ->
+            not_held
     end.
 
 %% ---------------------------------------------------------------- none is free

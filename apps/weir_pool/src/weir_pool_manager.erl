@@ -471,7 +471,8 @@ terminate(_Reason, #state{name = Name, conf = Conf, slots = Slots} = State) ->
     %% So that whoever holds a claim is told that it is over.
     lists:foreach(fun({Slot, _}) -> weir_pool_word:vacate(Pool, Slot) end, weir_pool_slots:filled(Slots)),
     ok = stop_sups([Sup || {Sup, _} <- weir_pool_slots:sups(Slots)], Conf),
-    %% Of workers, not of those who connected themselves: one that has outlived its supervisor, which somebody has killed.
+    %% Of workers, not of those who connected themselves: one that has outlived its supervisor, which somebody has
+    %% killed.
     _ = [exit(Worker, kill) || Conf#conf.worker =/= none, {_, Worker} <- weir_pool_slots:filled(Slots)],
     true = exit(Queue, shutdown),
     try

@@ -22,8 +22,9 @@
     %% Starts in a row that failed, and when the next may be made, monotonic milliseconds.
     failures = 0 :: non_neg_integer(),
     not_before :: integer() | undefined,
-    %% Timers of idle workers, and their words when the timers were started.
-    lingering = #{} :: #{weir_pool:slot() => {Timer :: reference(), weir_pool_word:word()}}
+    %% Timers of idle workers, and how many claims their words had counted when the timers were started: a check changes
+    %% the word, but not that.
+    lingering = #{} :: #{weir_pool:slot() => {Timer :: reference(), Claims :: 0..63}}
 }).
 
 -opaque overflow() :: #overflow{}.
@@ -75,8 +76,9 @@ idle_slot(Slot, {#overflow{lingering = Lingering} = Overflow, Slots} = Now) ->
     #conf{overflow = {_, Linger}} = weir_pool_slots:conf(Slots),
     Pool = weir_pool_slots:pool(Slots),
     Word = weir_pool_word:read(Pool, Slot),
+    Claims = weir_pool_word:claims(Word),
     case {weir_pool_word:state(Word), Lingering} of
-        {free, #{Slot := {_Timer, Word}}} ->
+        {free, #{Slot := {_Timer, Claims}}} ->
             Now;
         {free, _} ->
             case {Linger, weir_pool_terms:gate(Pool, ?GATE_WAITING)} of
@@ -91,7 +93,7 @@ idle_slot(Slot, {#overflow{lingering = Lingering} = Overflow, Slots} = Now) ->
 linger(Slot, Ms, Word, #overflow{lingering = Lingering} = Overflow) ->
     _ = [erlang:cancel_timer(Before) || #{Slot := {Before, _}} <- [Lingering]],
     Timer = erlang:start_timer(Ms, self(), {linger, Slot}),
-    Overflow#overflow{lingering = Lingering#{Slot => {Timer, Word}}}.
+    Overflow#overflow{lingering = Lingering#{Slot => {Timer, weir_pool_word:claims(Word)}}}.
 
 stop(Slot, Slots) ->
     case weir_pool_slots:reserve(Slot, Slots) of
@@ -105,10 +107,10 @@ stop(Slot, Slots) ->
 lingered(Slot, Timer, #overflow{lingering = Lingering} = Overflow, Slots) ->
     #pool{size = Size, limit = Limit} = Pool = weir_pool_slots:pool(Slots),
     case Lingering of
-        #{Slot := {Timer, Word}} ->
+        #{Slot := {Timer, Claims}} ->
             Left = Overflow#overflow{lingering = maps:remove(Slot, Lingering)},
-            case Slot > Size andalso Slot =< Limit andalso weir_pool_word:read(Pool, Slot) of
-                Word -> {Left, stop(Slot, Slots)};
+            case Slot > Size andalso Slot =< Limit andalso weir_pool_word:claims(weir_pool_word:read(Pool, Slot)) of
+                Claims -> {Left, stop(Slot, Slots)};
                 false -> {Left, Slots};
                 _Another -> idle_slot(Slot, {Left, Slots})
             end;

@@ -204,8 +204,8 @@ clear_stale(#slots{stale = Stale, pool = Pool} = Slots) ->
 
 %% ---------------------------------------------------------------- processes that connect themselves
 
-%% @doc Connects a process, now or when the claim of its predecessor in the slot has ended. One that connects again while
-%% it is claimed is back at once, and still claimed.
+%% @doc Connects a process, now or when the claim of its predecessor in the slot has ended. One that connects again
+%% while it is claimed is back at once, and still claimed.
 -spec connect(weir_pool:slot(), pid(), gen_server:from(), slots()) -> slots().
 connect(Slot, Pid, From, #slots{pool = Pool} = Slots) ->
     case entry(Slot, Slots) of
@@ -270,6 +270,9 @@ keep(Slot, #slots{pool = Pool} = Slots) ->
 act_unless_looked_at(Slot, Slots) ->
     case entry(Slot, Slots) of
         #slot{task = none} -> act(Slot, Slots);
+        %% Whatever is found out, the worker goes, and is given time to become idle.
+        #slot{action = retire} -> act(Slot, Slots);
+        #slot{action = {swap, _, _, _}} -> act(Slot, Slots);
         #slot{} -> Slots
     end.
 
@@ -279,8 +282,13 @@ act(Slot, #slots{pool = Pool} = Slots) ->
     case entry(Slot, Slots) of
         #slot{action = none} ->
             case weir_pool_word:give_back(Pool, Slot) of
-                ok -> ok = weir_pool_queue:wake(Pool);
-                _NotReserved -> ok
+                ok ->
+                    ok = weir_pool_queue:wake(Pool),
+                    %% One for overflow may go now.
+                    _ = Slot > Pool#pool.size andalso weir_pool_manager:idle(Pool),
+                    ok;
+                _NotReserved ->
+                    ok
             end,
             Slots;
         #slot{action = drain, worker = undefined} ->

@@ -222,12 +222,16 @@ release(Pool, Slot, Taken) ->
     end.
 
 %% @doc Ends the claim that has this word, of a worker that may be busy or broken: the word is nobody's until the
-%% manager, who is to be told of it, has dealt with it. Should it not be told, its ticks find the word. `reserved': the
-%% manager was waiting for the release, and is to be told of that.
--spec disown(#pool{}, weir_pool:slot(), word()) -> {ok, claim()} | reserved | not_held.
+%% manager, who is to be told of it, has dealt with it. Should it not be told, its ticks find the word. A
+%% marked word stays marked: were it reserved, and the manager no longer waiting for the slot by the time that it is
+%% told, the worker would be put back into use.
+-spec disown(#pool{}, weir_pool:slot(), word()) -> {ok, claim()} | not_held.
 disown(Pool, Slot, Taken) ->
     Nobodys = (Taken band ?GENERATION) + (?NOBODY bsl ?STATE_BITS) + ?TAKEN,
-    if_taken({ok, claim_of(Nobodys)}, end_claim(Pool, Slot, Taken, Nobodys, reserved(Taken))).
+    case end_claim(Pool, Slot, Taken, Nobodys, Nobodys - ?TAKEN + ?MARKED) of
+        not_held -> not_held;
+        _ -> {ok, claim_of(Nobodys)}
+    end.
 
 %% @doc Ends the claim that has this word, of a worker that is dead: the slot is vacant, though the manager has not
 %% heard of it yet.

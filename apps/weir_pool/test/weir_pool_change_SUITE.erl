@@ -487,39 +487,36 @@ settle_size(Size) -> eventually(fun() -> settled(p, Size) end).
 a_worker_dies_in_a_slot_that_is_given_up(_Config) ->
     [
         begin
-            ok = weir_pool:start(p, Opts),
+            Starts = counted(2, Opts),
             Claimers = [claimer(p), claimer(p)],
             [Second] = [Claimer || Claimer <- Claimers, slot_of(Claimer) =:= 2],
+            Sup = slot_sup(p, 2),
             ok = weir_pool:resize(p, 1),
-            kill(worker_of(Second)),
+            Die(worker_of(Second), Sup, Starts),
             _ = [release(Claimer) || Claimer <- Claimers],
             settle(p, 1),
             ok = weir_pool:stop(p)
         end
-     || Opts <- [pool(2), watched(2)], _ <- [1, 2, 3]
+     || Opts <- [#{}, ?ASYNC], Die <- [fun(Pid, _Sup, _Starts) -> kill(Pid) end, fun die_late/3]
     ].
 
-%% A pool whose workers have so many monitors that the manager's, which is the last, tells of their death late.
-watched(Size) ->
-    Watcher = spawn(fun watch/0),
-    Script = fun() ->
-        {ok, Pid} = weir_pool_life_worker:start_link(),
-        Watcher ! {watch, self(), Pid},
-        receive
-            {watched, Pid} -> {ok, Pid}
-        end
-    end,
-    (weir_pool_life_lib:script(Size, Script))#{intensity => 1000}.
+%% A pool that counts its starts.
+counted(Size, Opts) ->
+    Starts = counters:new(1, []),
+    ok = weir_pool:start(p, maps:merge(slot_script(Size, fun(_Slot) -> counters:add(Starts, 1, 1), start end), Opts)),
+    settle(p, Size),
+    Starts.
 
-watch() ->
-    receive
-        {watch, From, Pid} ->
-            _ = [monitor(process, Pid) || _ <- lists:seq(1, 50000)],
-            From ! {watched, Pid},
-            watch();
-        _Down ->
-            watch()
-    end.
+%% A worker tells its supervisor that it is dead, and dies when the manager has heard of its successor.
+die_late(Pid, Sup, Starts) ->
+    Before = counters:get(Starts, 1),
+    ok = gen_server:cast(Pid, {run, fun() -> exit(Sup, crash) end}),
+    eventually(fun() -> counters:get(Starts, 1) > Before end),
+    %% The start has ended, unless the supervisor itself has.
+    _ = (catch sys:get_state(Sup)),
+    _ = sys:get_state(manager(p)),
+    ?assert(is_process_alive(Pid)),
+    kill(Pid).
 
 %% Whoever waits for it is told, and the pool is whole again, as it was started first.
 a_killed_manager_ends_every_change(_Config) ->
@@ -794,20 +791,21 @@ replace_and_the_worker_dies(_Config) ->
 
 %% As in a_worker_dies_in_a_slot_that_is_given_up.
 replace_and_the_next_worker_comes_before_the_news(_Config) ->
-    ok = weir_pool:start(p, watched(1)),
     [
         begin
+            Starts = counted(1, Opts),
             Claimer = claimer(p),
+            Sup = slot_sup(p, 1),
             Replacer = run(fun() -> weir_pool:replace(p, 1, 20000) end),
             eventually(fun() -> word(p, 1) =:= marked end),
-            kill(worker_of(Claimer)),
+            die_late(worker_of(Claimer), Sup, Starts),
             ?assertEqual(ok, result(Replacer)),
             ?assertEqual({error, not_held}, release(Claimer)),
-            settle(p, 1)
+            settle(p, 1),
+            ok = weir_pool:stop(p)
         end
-     || _ <- [1, 2, 3]
-    ],
-    ok = weir_pool:stop(p).
+     || Opts <- [#{}, ?ASYNC]
+    ].
 
 %% The claimed worker stays, and so does its claim.
 replace_and_the_spare_dies(_Config) ->
