@@ -450,8 +450,9 @@ added_workers(Name) -> weir_pool_manager:call(Name, {member, added_workers}).
 %% @doc Puts the calling process into the slot of a name, where it is picked and claimed until it disconnects itself or
 %% ends, or the pool does. A process may be connected under several names, in several pools.
 %%
-%% A process that has disconnected itself while it was claimed may connect again, and is still claimed. If it was
-%% another process, its claim is waited for; `connected' is then said to others who want to connect under that name.
+%% If a process has disconnected itself from that name while it was claimed, that claim is waited for, also by the process
+%% itself; `connected' is then said to others who want to connect under it. So a worker must not disconnect and connect
+%% again in the middle of what its claimer waits for.
 -spec connect(name(), WorkerName :: term()) ->
     {ok, slot()} | {error, change_error() | unknown_worker | {connected, pid()} | has_workers}.
 connect(Name, WorkerName) -> weir_pool_manager:call(Name, {member, {connect, WorkerName, self()}}).

@@ -1,8 +1,8 @@
 %% @doc Processes that connect themselves: their names, and which slots those have.
 %%
 %% Not a process: the manager holds the names and calls handle/4. Who is connected is for weir_pool_slots. One rule
-%% keeps their claims exclusive: a slot that a process has left while it was claimed belongs to that claim. The process
-%% itself may come back, and is then still claimed; whoever else connects there waits until the claim has ended.
+%% keeps their claims exclusive: a slot that a process has left while it was claimed belongs to that claim, and whoever
+%% connects there waits until it has ended.
 %%
 %% Which slot a new name gets: packed from the beginning, or with the strategies that choose slots at random, as far
 %% from the others as can be: then the share of a vacant slot, which goes to others, is spread. The rule is

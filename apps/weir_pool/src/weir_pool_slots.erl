@@ -31,7 +31,7 @@
     none
     | retire
     | {swap, Spare :: pid(), Worker :: pid(), fun((ok | {error, term()}) -> ok)}
-    | {leave, Left :: pid()}
+    | leave
     | drain
     | draining.
 %% What is done with a slot when it is nobody's: stop its worker for good; put the worker of that supervisor in, and say
@@ -204,19 +204,13 @@ clear_stale(#slots{stale = Stale, pool = Pool} = Slots) ->
 
 %% ---------------------------------------------------------------- processes that connect themselves
 
-%% @doc Connects a process, now or when the claim of its predecessor in the slot has ended. One that connects again
-%% while it is claimed is back at once, and still claimed.
+%% @doc Connects a process, now or when the claim of its predecessor in the slot has ended.
 -spec connect(weir_pool:slot(), pid(), gen_server:from(), slots()) -> slots().
-connect(Slot, Pid, From, #slots{pool = Pool} = Slots) ->
+connect(Slot, Pid, From, Slots) ->
     case entry(Slot, Slots) of
-        #slot{action = {leave, Pid}, next = none} = Entry ->
-            ok = weir_pool_terms:fill(Pool, Slot, Pid),
-            Back = keep(Slot, put_entry(Slot, monitored(Slot, Pid, Entry), Slots)),
-            gen_server:reply(From, {ok, Slot}),
-            Back;
-        #slot{action = {leave, _}, next = none} = Entry ->
+        #slot{action = leave, next = none} = Entry ->
             put_entry(Slot, Entry#slot{next = {Pid, From}}, Slots);
-        #slot{action = {leave, _}, next = {Other, _}} ->
+        #slot{action = leave, next = {Other, _}} ->
             gen_server:reply(From, {error, {connected, Other}}),
             Slots;
         _ ->
@@ -228,9 +222,8 @@ connect(Slot, Pid, From, #slots{pool = Pool} = Slots) ->
 %% @doc Takes a process out of its slot. Whoever has claimed it keeps it, and the slot with it.
 -spec disconnect(weir_pool:slot(), slots()) -> slots().
 disconnect(Slot, #slots{pool = Pool} = Slots) ->
-    #slot{worker = Pid} = Entry = entry(Slot, Slots),
     ok = weir_pool_terms:vacate(Pool, Slot),
-    take_out(Slot, {leave, Pid}, put_entry(Slot, unmonitored(Entry), Slots)).
+    take_out(Slot, leave, put_entry(Slot, unmonitored(entry(Slot, Slots)), Slots)).
 
 %% ---------------------------------------------------------------- taking slots out of use
 
@@ -299,7 +292,7 @@ act(Slot, #slots{pool = Pool} = Slots) ->
             put_entry(Slot, Entry#slot{action = draining}, Slots);
         #slot{action = draining} ->
             Slots;
-        #slot{action = {leave, _Pid}, next = Next} = Entry ->
+        #slot{action = leave, next = Next} = Entry ->
             ok = weir_pool_word:vacate(Pool, Slot),
             Left = put_entry(Slot, Entry#slot{action = none, next = none}, Slots),
             case Next of
