@@ -428,40 +428,40 @@ slot(Ticket) -> weir_pool_claim:slot(Ticket).
 %% pool that is full grows by one slot if it has `auto_size'.
 -spec add_worker(name(), WorkerName :: term()) ->
     {ok, slot()} | {error, change_error() | pool_full | already_added | has_workers}.
-add_worker(Name, WorkerName) -> weir_pool_manager:call(Name, {member, {add_worker, WorkerName}}).
+add_worker(Name, WorkerName) -> weir_pool_members:call(Name, {add_worker, WorkerName}).
 
 %% @doc Gives a name this slot. A pool that has `auto_size' grows as far as needed.
 -spec add_worker(name(), WorkerName :: term(), slot()) ->
     {ok, slot()} | {error, change_error() | out_of_range | slot_taken | already_added | has_workers}.
 add_worker(Name, WorkerName, Slot) when is_integer(Slot), Slot >= 1, Slot =< ?MAX_SIZE ->
-    weir_pool_manager:call(Name, {member, {add_worker, WorkerName, Slot}});
+    weir_pool_members:call(Name, {add_worker, WorkerName, Slot});
 add_worker(Name, WorkerName, Slot) ->
     ?BADARG([Name, WorkerName, Slot], #{3 => "not the number of a slot"}).
 
 %% @doc Takes the slot from a name to which nobody is connected.
 -spec remove_worker(name(), WorkerName :: term()) ->
     ok | {error, change_error() | unknown_worker | {connected, pid()} | has_workers}.
-remove_worker(Name, WorkerName) -> weir_pool_manager:call(Name, {member, {remove_worker, WorkerName}}).
+remove_worker(Name, WorkerName) -> weir_pool_members:call(Name, {remove_worker, WorkerName}).
 
 %% @doc The names that have a slot, in the order of the slots, whether anybody is connected under them or not.
 -spec added_workers(name()) -> {ok, [{WorkerName :: term(), slot()}]} | {error, change_error() | has_workers}.
-added_workers(Name) -> weir_pool_manager:call(Name, {member, added_workers}).
+added_workers(Name) -> weir_pool_members:call(Name, added_workers).
 
 %% @doc Puts the calling process into the slot of a name, where it is picked and claimed until it disconnects itself or
 %% ends, or the pool does. A process may be connected under several names, in several pools.
 %%
-%% If a process has disconnected itself from that name while it was claimed, that claim is waited for, also by the process
-%% itself; `connected' is then said to others who want to connect under it. So a worker must not disconnect and connect
-%% again in the middle of what its claimer waits for.
+%% If a process has disconnected itself from that name while it was claimed, that claim is waited for, also by the
+%% process itself; `connected' is then said to others who want to connect under it. So a worker must not disconnect and
+%% connect again in the middle of what its claimer waits for.
 -spec connect(name(), WorkerName :: term()) ->
     {ok, slot()} | {error, change_error() | unknown_worker | {connected, pid()} | has_workers}.
-connect(Name, WorkerName) -> weir_pool_manager:call(Name, {member, {connect, WorkerName, self()}}).
+connect(Name, WorkerName) -> weir_pool_members:call(Name, {connect, WorkerName, self()}).
 
 %% @doc Takes the calling process out of the slot of a name. Whoever has claimed it keeps it, and nobody gets it any
 %% more.
 -spec disconnect(name(), WorkerName :: term()) ->
     ok | {error, change_error() | unknown_worker | not_connected | has_workers}.
-disconnect(Name, WorkerName) -> weir_pool_manager:call(Name, {member, {disconnect, WorkerName, self()}}).
+disconnect(Name, WorkerName) -> weir_pool_members:call(Name, {disconnect, WorkerName, self()}).
 
 %% @doc Like {@link resize/3} with a time-out of 60,000 milliseconds.
 -spec resize(name(), 0 | size()) ->

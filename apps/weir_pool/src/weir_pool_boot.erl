@@ -13,6 +13,9 @@
 
 -include("weir_pool.hrl").
 
+%% How long a pool that is drained, and whose manager is killed, is expected to be started again, milliseconds.
+-define(RESTARTED_MS, 1000).
+
 %% @doc Starts a pool under weir_pool's own supervisor and waits for its workers.
 -spec start(weir_pool:name(), #conf{}) -> ok | {error, weir_pool:start_error()}.
 start(Name, Conf) ->
@@ -142,7 +145,23 @@ drain_and_stop(Name, Timeout, Caller) ->
     case weir_pool_manager:call(Name, {drain, Timeout, Caller}) of
         {error, Refused} = Error when Refused =:= no_pool; Refused =:= held_by_caller ->
             Error;
+        {error, {pool_down, _}} = Error ->
+            ok = stop_restarted(Name, ?RESTARTED_MS),
+            Error;
         Drained ->
             _ = stop(Name),
             Drained
+    end.
+
+%% The manager was killed: whatever its supervisor starts in its place is stopped, as soon as it is there.
+stop_restarted(_Name, 0) ->
+    ok;
+stop_restarted(Name, Left) ->
+    case stop(Name) of
+        ok ->
+            ok;
+        {error, no_pool} ->
+            receive
+            after 1 -> stop_restarted(Name, Left - 1)
+            end
     end.

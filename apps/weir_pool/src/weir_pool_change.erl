@@ -25,7 +25,9 @@
     timer :: reference() | none,
     %% New slots that have no worker yet, and those that this change has given a supervisor.
     awaited :: [weir_pool:slot()],
-    begun :: [weir_pool:slot()]
+    begun :: [weir_pool:slot()],
+    %% Those whose worker was not to be started, or not again.
+    vacant = [] :: [weir_pool:slot()]
 }).
 
 -record(replace, {from :: gen_server:from(), timer :: reference() | none, spare :: pid()}).
@@ -72,7 +74,7 @@ resize(Size, Timeout, Last, From, {Change, Slots} = Now) ->
         false -> reply(From, {error, {bad_size, Size}}, Now);
         true when Size < Last -> reply(From, {error, {slot_taken, Last}}, Now);
         true when Worker =/= none, Start =:= sync -> start_and_publish(Size, Timeout, From, Now);
-        true -> reply(From, ok, {Change, start_missing(publish(Size, Slots))})
+        true -> reply(From, ok, {Change, start_missing([], publish(Size, Slots), Slots)})
     end.
 
 is_size(0, Worker, Overflow) -> Worker =:= none orelse Overflow > 0;
@@ -89,8 +91,9 @@ publish(Size, Slots) ->
     #pool{limit = Limit} = Pool = reshape(Size, Slots),
     ok = weir_pool_registry:reach(Name, Limit),
     ok = weir_pool_terms:open(Pool),
+    CalledOff = over(fun weir_pool_slots:call_off/2, Size + 1, min(Limit, Before), Slots),
     %% Some may have been on their way out.
-    Kept = over(fun weir_pool_slots:keep/2, Before + 1, Limit, weir_pool_slots:set_pool(Pool, Slots)),
+    Kept = over(fun weir_pool_slots:keep/2, Before + 1, Limit, weir_pool_slots:set_pool(Pool, CalledOff)),
     Fewer = over(fun(Slot, S) -> weir_pool_slots:take_out(Slot, retire, S) end, Limit + 1, Before, Kept),
     %% Slots may have become such for overflow, or the other way round.
     _ = [weir_pool_slots:set_keep(Slot, Slot =< Size, Fewer) || Slot <- lists:seq(1, Limit)],
@@ -104,10 +107,14 @@ reshape(Size, Slots) ->
     #conf{overflow = {Overflow, _}} = weir_pool_slots:conf(Slots),
     weir_pool_terms:reshape(weir_pool_slots:pool(Slots), Size, Size + Overflow).
 
-start_missing(Slots) ->
+%% Of those slots that the pool did not have before.
+start_missing(Vacant, Slots, Before) ->
     case weir_pool_slots:conf(Slots) of
-        #conf{worker = none} -> Slots;
-        #conf{} -> start_all(weir_pool_slots:missing(1, weir_pool_slots:pool_size(Slots), Slots), true, Slots)
+        #conf{worker = none} ->
+            Slots;
+        #conf{} ->
+            New = weir_pool_slots:pool_size(Before) + 1,
+            start_all(weir_pool_slots:missing(New, weir_pool_slots:pool_size(Slots), Slots) -- Vacant, true, Slots)
     end.
 
 start_all(Missing, Keep, Slots) ->
@@ -127,10 +134,10 @@ start_and_publish(Size, Timeout, From, {Change, Slots}) ->
     Resize = #resize{from = From, size = Size, timer = none, awaited = Awaited, begun = Missing},
     resized(Resize#resize{timer = timer(Timeout, resize)}, Change, Started).
 
-resized(#resize{awaited = [], from = From, size = Size, timer = Timer}, Change, Slots) ->
+resized(#resize{awaited = [], from = From, size = Size, timer = Timer, vacant = Vacant}, Change, Slots) ->
     ok = cancel_timer(Timer),
     %% Some worker may have been lost meanwhile.
-    reply(From, ok, {Change#change{resize = none}, start_missing(publish(Size, Slots))});
+    reply(From, ok, {Change#change{resize = none}, start_missing(Vacant, publish(Size, Slots), Slots)});
 resized(Resize, Change, Slots) ->
     {Change#change{resize = Resize}, Slots}.
 
@@ -259,8 +266,10 @@ ended({spare, _} = Role, Spare, normal, Now) ->
     failed(Role, Spare, ignore, Now);
 ended({spare, _} = Role, Spare, Reason, Now) ->
     failed(Role, Spare, Reason, Now);
-ended(Slot, Sup, _Reason, {#change{resize = #resize{}}, _} = Now) when is_integer(Slot) ->
+ended(Slot, Sup, normal, {#change{resize = #resize{vacant = Vacant} = Resize} = Change, Slots}) when is_integer(Slot) ->
     %% A slot whose worker does not want to be started stays vacant, as in a pool that starts.
+    started(Slot, Sup, Sup, {Change#change{resize = Resize#resize{vacant = [Slot | Vacant]}}, Slots});
+ended(Slot, Sup, _Reason, {#change{resize = #resize{}}, _} = Now) when is_integer(Slot) ->
     started(Slot, Sup, Sup, Now);
 ended(_Role, _Sup, _Reason, {Change, Slots}) ->
     {answer(Change, Slots), Slots}.

@@ -10,7 +10,7 @@
 %% being preferred among equals.
 -module(weir_pool_members).
 
--export([handle/4, place/3]).
+-export([call/2, handle/4, place/3]).
 
 -include("weir_pool.hrl").
 
@@ -21,9 +21,26 @@
     | {add_worker, WorkerName :: term(), weir_pool:slot()}
     | {remove_worker, WorkerName :: term()}
     | added_workers
-    | {connect | disconnect, WorkerName :: term(), pid()}.
+    | {connect | disconnect | dead, WorkerName :: term(), pid()}.
 
 -type slots() :: weir_pool_slots:slots().
+
+%% @doc Asks the manager of a pool. If it says that somebody is connected, the calling process looks whether that one is
+%% alive, which may take as long as it needs to die; the manager waits for nobody.
+-spec call(weir_pool:name(), request()) -> term().
+call(Pool, Request) ->
+    case weir_pool_manager:call(Pool, {member, Request}) of
+        {error, {connected, Pid}} = Connected ->
+            case is_process_alive(Pid) of
+                true ->
+                    Connected;
+                false ->
+                    _ = weir_pool_manager:call(Pool, {member, {dead, element(2, Request), Pid}}),
+                    call(Pool, Request)
+            end;
+        Reply ->
+            Reply
+    end.
 
 %% @doc Does what is asked for, and answers, at once or later.
 -spec handle(request(), gen_server:from(), names(), slots()) -> {names(), slots()}.
@@ -70,6 +87,11 @@ request({disconnect, Name, Pid}, From, {Names, Slots} = Now, _Conf) ->
         {Slot, Pid} -> reply(From, ok, {Names, weir_pool_slots:disconnect(Slot, Slots)});
         {_Slot, _Other} -> reply(From, {error, not_connected}, Now);
         unknown -> reply(From, {error, unknown_worker}, Now)
+    end;
+request({dead, Name, Pid}, From, {Names, Slots} = Now, _Conf) ->
+    case lookup(Name, Names, Slots) of
+        {Slot, Pid} -> reply(From, ok, {Names, weir_pool_slots:dead(Slot, Pid, Slots)});
+        _ -> reply(From, ok, Now)
     end.
 
 reply(From, Reply, Now) ->
@@ -80,26 +102,11 @@ grown(Size, {Names, Slots}) -> {Names, weir_pool_change:publish(Size, Slots)}.
 
 added(Name, Slot, From, {Names, Slots}) -> reply(From, {ok, Slot}, {Names#{Name => Slot}, Slots}).
 
-%% The slot of a name, and who is connected. One that is dead is not, whether its monitor has told or not.
+%% The slot of a name, and who is connected, as far as is known here.
 lookup(Name, Names, Slots) ->
     case Names of
-        #{Name := Slot} ->
-            case weir_pool_slots:worker(Slot, Slots) of
-                undefined -> {Slot, undefined};
-                Pid -> {Slot, unless_dead(Pid)}
-            end;
-        #{} ->
-            unknown
-    end.
-
-%% The monitor of a process that is dead tells at once; one that is just dying is not waited for.
-unless_dead(Pid) ->
-    Monitor = monitor(process, Pid),
-    receive
-        {'DOWN', Monitor, process, Pid, _} -> undefined
-    after 0 ->
-        true = demonitor(Monitor, [flush]),
-        Pid
+        #{Name := Slot} -> {Slot, weir_pool_slots:member(Slot, Slots)};
+        #{} -> unknown
     end.
 
 %% @doc The slot for a new name, given the slots that have one.

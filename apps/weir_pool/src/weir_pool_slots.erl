@@ -18,10 +18,10 @@
 -export([new/3, conf/1, pool/1, pool_size/1, set_pool/2]).
 -export([start/3, start_spare/2, role/2, ended/2, stop_start/2, retire_sup/2, sups/1]).
 -export([fill/3, worker_down/3, clear_stale/1]).
--export([take_out/3, keep/2, act/2, released/2, renew/3, set_keep/3]).
+-export([take_out/3, call_off/2, keep/2, act/2, released/2, renew/3, set_keep/3]).
 -export([reserve/2, look/4, looked/3]).
 -export([worker/2, sup/2, action/2, retiring/1, filled/1, missing/3]).
--export([connect/4, disconnect/2]).
+-export([connect/4, disconnect/2, member/2, dead/3]).
 
 -export_type([slots/0, action/0, role/0]).
 
@@ -162,7 +162,14 @@ set_keep(Slot, Keep, Slots) ->
 %% @doc Puts a worker in a slot, whoever is in it; a pick finds the one or the other. Whoever had claimed the
 %% predecessor has nothing any more. Those who wait for a worker are told.
 -spec fill(weir_pool:slot(), pid(), slots()) -> slots().
-fill(Slot, Pid, #slots{pool = Pool} = Slots) ->
+fill(Slot, Pid, Slots) ->
+    case entry(Slot, Slots) of
+        #slot{action = none} -> put_in(Slot, Pid, Slots);
+        %% It was waiting for the predecessor to be nobody's, of whose death the monitor has not told yet.
+        #slot{} -> act(Slot, empty(Slot, Slots))
+    end.
+
+put_in(Slot, Pid, #slots{pool = Pool} = Slots) ->
     #slot{filled = Filled} = Entry = unmonitored(entry(Slot, Slots)),
     _ = Filled andalso weir_pool_terms:count(Pool, ?RESTARTS),
     ok = weir_pool_word:vacate(Pool, Slot),
@@ -208,15 +215,29 @@ clear_stale(#slots{stale = Stale, pool = Pool} = Slots) ->
 -spec connect(weir_pool:slot(), pid(), gen_server:from(), slots()) -> slots().
 connect(Slot, Pid, From, Slots) ->
     case entry(Slot, Slots) of
-        #slot{action = leave, next = none} = Entry ->
+        #slot{action = leave} = Entry ->
             put_entry(Slot, Entry#slot{next = {Pid, From}}, Slots);
-        #slot{action = leave, next = {Other, _}} ->
-            gen_server:reply(From, {error, {connected, Other}}),
-            Slots;
         _ ->
             Filled = fill(Slot, Pid, Slots),
             gen_server:reply(From, {ok, Slot}),
             Filled
+    end.
+
+%% @doc Who is connected, or is to be when the claim of its predecessor has ended.
+-spec member(weir_pool:slot(), slots()) -> pid() | undefined.
+member(Slot, Slots) ->
+    case entry(Slot, Slots) of
+        #slot{next = {Pid, _}} -> Pid;
+        #slot{worker = Worker} -> Worker
+    end.
+
+%% @doc Somebody has found this process dead before its monitor has told.
+-spec dead(weir_pool:slot(), pid(), slots()) -> slots().
+dead(Slot, Pid, Slots) ->
+    case entry(Slot, Slots) of
+        #slot{next = {Pid, _}} = Entry -> put_entry(Slot, Entry#slot{next = none}, Slots);
+        #slot{worker = Pid, monitor = Monitor} -> element(2, {ok, _} = worker_down(Slot, Monitor, Slots));
+        #slot{} -> Slots
     end.
 
 %% @doc Takes a process out of its slot. Whoever has claimed it keeps it, and the slot with it.
@@ -252,6 +273,14 @@ called_off(_Instead, _Entry, Slots) ->
 
 instead(retire) -> no_slot;
 instead(_Drain) -> no_pool.
+
+%% @doc The slot becomes one for overflow, whose workers are not replaced.
+-spec call_off(weir_pool:slot(), slots()) -> slots().
+call_off(Slot, Slots) ->
+    case entry(Slot, Slots) of
+        #slot{action = {swap, _, _, _}} = Entry -> keep(Slot, called_off(retire, Entry, Slots));
+        #slot{} -> Slots
+    end.
 
 %% @doc What the slot was to be taken out for is not done after all. Whoever has claimed it keeps it.
 -spec keep(weir_pool:slot(), slots()) -> slots().
