@@ -1,8 +1,8 @@
 %% Pools under random sequences of everything that can happen to them, and under all of it at once.
 %%
-%% The oracle knows nothing of the pool's insides. Workers enter themselves in a table when they start; which of them are
-%% alive is the runtime's word. A model says which pools should exist, with which size, and which workers a step may have
-%% replaced. After each step the pool must come to agree with both.
+%% The oracle knows nothing of the pool's insides. Workers enter themselves in a table when they start; which of them
+%% are alive is the runtime's word. A model says which pools should exist, with which size, and which workers a step may
+%% have replaced. After each step the pool must come to agree with both.
 -module(weir_pool_prop_SUITE).
 
 -include_lib("stdlib/include/assert.hrl").
@@ -32,8 +32,8 @@ end_per_suite(Config) -> weir_pool_test_lib:loud(Config).
 
 %% ---------------------------------------------------------------- the state machine
 
-%% Pools: size, and who sees to them when their manager is killed: weir_pool's own supervisor, which starts them again, or
-%% a process that does not.
+%% Pools: size, and who sees to them when their manager is killed: weir_pool's own supervisor, which starts them again,
+%% or a process that does not.
 initial_state() -> #{pools => #{}, registry => 0}.
 
 command(#{pools := Pools}) ->

@@ -1,7 +1,7 @@
 %% A claimer of weir_pool_claims_prop_SUITE, and the table in which all of them write down what they have seen.
 %%
-%% A claimer is a process that makes one claim, in which it may make another, uses the worker, and ends. What it does with
-%% the worker is a term, because PropEr prints it:
+%% A claimer is a process that makes one claim, in which it may make another, uses the worker, and ends. What it does
+%% with the worker is a term, because PropEr prints it:
 %%
 %%   hold              until it is told what to do: let go, or fail
 %%   ping              call the worker
