@@ -41,13 +41,18 @@ info_of(#pool{name = Name, size = Size, limit = Limit, strategy = Strategy} = Po
         claimed => Tally#tally.claimed,
         reserved => Tally#tally.reserved,
         calls => Tally#tally.calls,
-        claims => Claims + Tally#tally.claims,
+        claims => Claims + Tally#tally.claims + claims_beyond(Limit, Pool),
         waiting => max(0, weir_pool_terms:gate(Pool, ?GATE_WAITING)),
         oldest_wait_ms => since(weir_pool_terms:gate(Pool, ?GATE_OLDEST)),
         longest_wait_ms => weir_pool_terms:gate(Pool, ?GATE_LONGEST),
         picks => max(0, Draws - Skips),
         start_error => start_error(Name)
     }.
+
+%% Those that are still in the words of slots that the pool has given up.
+claims_beyond(Limit, Pool) ->
+    Slots = lists:seq(Limit + 1, weir_pool_terms:last_slot(Pool)),
+    lists:sum([weir_pool_word:claims(weir_pool_word:read(Pool, Slot)) || Slot <- Slots]).
 
 start_error(Name) ->
     case weir_pool_registry:lookup(Name) of

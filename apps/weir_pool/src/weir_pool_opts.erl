@@ -176,7 +176,7 @@ contradicts(backoff, #{overflow := _}) ->
 contradicts(backoff, Opts) ->
     {true, {start, maps:get(start, Opts, sync)}};
 contradicts(Key, Opts) ->
-    unless(not lists:member(Key, ?FOR_WORKERS) orelse maps:get(worker, Opts, none) =/= none, {worker, none}).
+    unless(not lists:member(Key, ?FOR_WORKERS) orelse maps:get(worker, Opts, missing) =/= none, {worker, none}).
 
 unless(true, _Other) -> false;
 unless(false, Other) -> {true, Other}.

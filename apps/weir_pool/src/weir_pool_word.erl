@@ -22,7 +22,8 @@
 %% The holder (weir_pool_holder) is written by the very exchange that makes the claim, so there is no moment when a slot
 %% is taken and nobody knows by whom. Every claim raises the generation by one, and what the manager does raises it by
 %% 64: a release compares with the word of its own claim, and one that comes late finds another word and does nothing.
-%% (A word comes again after 4,096 claims of its slot by the same holder, within one claim.)
+%% (A word comes again after 4,096 claims of its slot by the same holder within one claim, or 64 changes by the manager
+%% with no claim in between; whoever is kept from running for exactly so long between two of its steps is misled.)
 %%
 %% The lower six bits of the generation count claims, for nothing: whoever makes the 64th adds 64 to a counter.
 %%

@@ -16,12 +16,16 @@
     workers_up_to_the_limit/1,
     which_pools_in_order/1,
     a_real_pool/1,
-    claims_are_counted/1,
-    the_last_start_error/1,
+    claims_at_once_and_after_a_wait/1,
+    claims_of_slots_that_went/1,
+    claimed_time/1,
+    the_last_start_that_failed/1,
     no_pool/1
 ]).
 
--import(weir_pool_test_lib, [opts/1, workers/1]).
+-import(weir_pool_test_lib, [
+    opts/1, workers/1, script/2, eventually/1, kill/1, kill_manager/1, manager/1, result/1
+]).
 
 suite() -> [{timetrap, {seconds, 60}}].
 
@@ -37,8 +41,10 @@ all() ->
         workers_up_to_the_limit,
         which_pools_in_order,
         a_real_pool,
-        claims_are_counted,
-        the_last_start_error,
+        claims_at_once_and_after_a_wait,
+        claims_of_slots_that_went,
+        claimed_time,
+        the_last_start_that_failed,
         no_pool
     ].
 
@@ -154,7 +160,7 @@ workers_up_to_the_limit(_Config) ->
 
 which_pools_in_order(_Config) ->
     Names = [b, a, "c", {d, 1}, 7],
-    [ok = weir_pool:start(Name, #{size => 3, worker => none}) || Name <- Names],
+    [ok = weir_pool:start(Name, #{worker => none, size => 3}) || Name <- Names],
     [
         begin
             {ok, Slot} = weir_pool:add_worker(Name, {me, Slot}, Slot),
@@ -184,25 +190,105 @@ a_real_pool(_Config) ->
     ?assertMatch({ok, #{claimed := 0, live := 3}}, weir_pool:info(Name)),
     ok = weir_pool:stop(Name).
 
-%% In the slots' words, and in the counter.
-claims_are_counted(_Config) ->
-    ok = weir_pool:start(f, opts(3)),
-    [{ok, ok} = weir_pool:claim(f, fun(_) -> ok end) || _ <- lists:seq(1, 1000)],
-    ?assertMatch(#{claims := 1000}, info()),
-    {ok, _, _} = weir_pool:checkout(f, 0),
-    ?assertMatch(#{claims := 1001}, info()),
-    %% It is claimed for some time, which the next ticks see.
-    weir_pool_test_lib:eventually(fun() -> maps:get(claimed_ms, info()) > 0 end),
+%% More than the words of the slots can count.
+claims_at_once_and_after_a_wait(_Config) ->
+    ok = weir_pool:start(f, (opts(3))#{max_queue => 1}),
+    [{ok, N} = weir_pool:claim(f, fun(_) -> N end) || N <- lists:seq(1, 1000)],
+    ?assertMatch(#{claims := 1000, waits := 0}, info()),
+    Tickets = [element(3, weir_pool:checkout(f, 0)) || _ <- [1, 2, 3]],
+    {error, busy} = weir_pool:checkout(f, 0),
+    {error, timeout} = weir_pool:checkout(f, 1),
+    ?assertMatch(#{claims := 1003, waits := 0, busy := 1, timeouts := 1}, info()),
+    {Waiter, _} = spawn_monitor(fun() -> exit({result, weir_pool:claim(f, fun(_) -> done end, infinity)}) end),
+    eventually(fun() -> maps:get(waiting, info()) =:= 1 end),
+    {error, {overload, _}} = weir_pool:checkout(f, 1000),
+    [ok = weir_pool:checkin(f, Ticket) || Ticket <- Tickets],
+    ?assertEqual({ok, done}, result(Waiter)),
+    ?assertMatch(#{claims := 1004, waits := 1, overloads := 1}, info()),
+    %% Also those that are not ended as they should be.
+    {ok, _, Ticket} = weir_pool:checkout(f, 0),
+    ok = weir_pool:checkin(f, Ticket, fail),
+    ?assertExit(mine, weir_pool:claim(f, fun(_) -> exit(mine) end)),
+    ?assertMatch(#{claims := 1006}, info()),
+    kill_manager(f),
+    ?assertMatch(#{claims := 0}, info()),
     ok = weir_pool:stop(f).
 
-the_last_start_error(_Config) ->
-    Script = fun
-        (2) -> {error, refused};
-        (_) -> start
+%% What was counted stays so, whatever becomes of the slot and its worker.
+claims_of_slots_that_went(_Config) ->
+    ok = weir_pool:start(f, opts(10)),
+    All = fun(Size) ->
+        Tickets = [element(3, weir_pool:checkout(f, 0)) || _ <- lists:seq(1, Size)],
+        [ok = weir_pool:checkin(f, Ticket) || Ticket <- Tickets]
     end,
-    Worker = {weir_pool_life_worker, start_script, [Script]},
-    ok = weir_pool:start(f, #{size => 2, worker => Worker, pass_slot => true, start => async}),
-    weir_pool_test_lib:eventually(fun() -> maps:get(start_error, info()) =:= {2, refused} end),
+    [All(10) || _ <- lists:seq(1, 7)],
+    ?assertMatch(#{claims := 70}, info()),
+    [kill(Worker) || Worker <- workers(f)],
+    eventually(fun() -> weir_pool_test_lib:settled(f, 10) end),
+    ?assertMatch(#{claims := 70}, info()),
+    ok = weir_pool:replace(f, 3),
+    ?assertMatch(#{claims := 70}, info()),
+    ok = weir_pool:resize(f, 2),
+    ?assertMatch(#{claims := 70}, info()),
+    [All(2) || _ <- lists:seq(1, 70)],
+    ?assertMatch(#{claims := 210}, info()),
+    ok = weir_pool:resize(f, 40),
+    ?assertMatch(#{claims := 210}, info()),
+    All(40),
+    ?assertMatch(#{claims := 250}, info()),
+    ok = weir_pool:stop(f).
+
+%% Sampled: never more than there was.
+claimed_time(_Config) ->
+    ok = weir_pool:start(f, opts(3)),
+    Begin = erlang:monotonic_time(millisecond),
+    Tickets = [element(3, weir_pool:checkout(f, 0)) || _ <- [1, 2]],
+    eventually(fun() -> maps:get(claimed_ms, info()) >= 2000 end),
+    #{claimed_ms := Claimed} = info(),
+    ?assert(Claimed =< 2 * (erlang:monotonic_time(millisecond) - Begin)),
+    [ok = weir_pool:checkin(f, Ticket) || Ticket <- Tickets],
+    %% From the next look on nothing is added.
+    tick(),
+    #{claimed_ms := All} = info(),
+    ?assert(All =< 2 * (erlang:monotonic_time(millisecond) - Begin)),
+    [begin receive after 5 -> ok end, tick() end || _ <- lists:seq(1, 10)],
+    ?assertMatch(#{claimed_ms := All}, info()),
+    ok = weir_pool:stop(f).
+
+tick() ->
+    manager(f) ! tick,
+    _ = sys:get_state(manager(f)),
+    ok.
+
+%% In which slot, and why; in pools of any kind.
+the_last_start_that_failed(_Config) ->
+    Starts = counters:new(1, []),
+    Script = fun() ->
+        counters:add(Starts, 1, 1),
+        case counters:get(Starts, 1) of
+            N when N =< 2 -> start;
+            3 -> {error, first};
+            4 -> error(second);
+            5 -> nonsense;
+            7 -> {error, in_a_replacement};
+            _ -> start
+        end
+    end,
+    ok = weir_pool:start(f, script(2, Script)),
+    ?assertMatch(#{start_error := none, start_failures := 0}, info()),
+    kill(lists:last(workers(f))),
+    eventually(fun() -> weir_pool_test_lib:settled(f, 2) end),
+    MFA = {weir_pool_test_worker, start_with, nonsense},
+    ?assertEqual({2, {bad_return, MFA}}, maps:get(start_error, info())),
+    ?assertMatch(#{start_failures := 3, restarts := 1}, info()),
+    ?assertEqual({error, {start_failed, 1, in_a_replacement}}, weir_pool:replace(f, 1)),
+    ?assertMatch(#{start_error := {1, in_a_replacement}, start_failures := 4}, info()),
+    kill_manager(f),
+    ?assertMatch(#{start_error := none, start_failures := 0}, info()),
+    ok = weir_pool:stop(f),
+    ok = weir_pool:start(f, (script(3, fun() -> {error, for_ever} end))#{start => async, backoff => {1, 5}}),
+    eventually(fun() -> maps:get(start_failures, info()) > 10 end),
+    ?assertMatch(#{start_error := {Slot, for_ever}, live := 0} when Slot =< 3, info()),
     ok = weir_pool:stop(f).
 
 no_pool(_Config) ->
@@ -220,7 +306,7 @@ fresh() ->
         live => 3, vacant => 0, claimed => 0, reserved => 0, calls => 0,
         waiting => 0, oldest_wait_ms => 0, longest_wait_ms => 0, picks => 0, skips => 0, waits => 0, busy => 0,
         timeouts => 0, overloads => 0, abandoned => 0, check_failures => 0, restarts => 0, start_failures => 0,
-        claims => 0, claimed_ms => 0, start_error => none
+        start_error => none, claims => 0, claimed_ms => 0
     }.
 
 info() ->

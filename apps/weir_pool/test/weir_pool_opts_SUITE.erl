@@ -7,16 +7,18 @@
 -export([suite/0, all/0, init_per_suite/1, end_per_suite/1]).
 -export([
     defaults/1,
-    keyword_lists/1,
-    the_worker_is_mandatory/1,
-    no_size_with_overflow/1,
     every_option/1,
     limits/1,
     wrong_options/1,
     contradictions/1,
     which_mistake_is_reported/1,
     default_intensity/1,
-    pass_slot/1
+    pass_slot/1,
+    keyword_lists/1,
+    the_worker_is_mandatory/1,
+    workers_on_demand_alone/1,
+    claim_options/1,
+    more_restarts_than_intensity_end_the_pool/1
 ]).
 
 %% What makes this module a strategy.
@@ -29,16 +31,18 @@ suite() -> [{timetrap, {seconds, 120}}].
 all() ->
     [
         defaults,
-        keyword_lists,
-        the_worker_is_mandatory,
-        no_size_with_overflow,
         every_option,
         limits,
         wrong_options,
         contradictions,
         which_mistake_is_reported,
         default_intensity,
-        pass_slot
+        pass_slot,
+        keyword_lists,
+        the_worker_is_mandatory,
+        workers_on_demand_alone,
+        claim_options,
+        more_restarts_than_intensity_end_the_pool
     ].
 
 init_per_suite(Config) -> weir_pool_test_lib:quiet(Config).
@@ -78,31 +82,6 @@ defaults(_Config) ->
     ?assertEqual({ok, Expected#conf{size = 0, worker = none, auto_size = true}}, weir_pool_opts:check(None)),
     ?assertEqual({ok, Expected#conf{worker = none}}, weir_pool_opts:check(None#{size => 3})).
 
-%% As from Elixir. The first of a key counts.
-keyword_lists(_Config) ->
-    Codel = [{interval, 100}, {target, 5}],
-    ?assertEqual(conf(#{}), element(2, weir_pool_opts:check([{size, 3}, {worker, ?WORKER}]))),
-    ?assertEqual(
-        check(#{codel => #{target => 5, interval => 100}, overflow => #{max => 2, linger => 3}}),
-        weir_pool_opts:check([
-            {size, 3}, {size, 4}, {worker, ?WORKER}, {codel, Codel}, {overflow, [{max, 2}, {linger, 3}]}
-        ])
-    ),
-    %% What is wrong inside is shown as a map.
-    ?assertEqual({error, {bad_option, codel, #{target => 5}}}, check(#{codel => [{target, 5}]})).
-
-%% Whether workers are to be started is for the user to say.
-the_worker_is_mandatory(_Config) ->
-    ?assertEqual({error, {missing_option, worker}}, weir_pool_opts:check(#{})),
-    ?assertEqual({error, {missing_option, worker}}, weir_pool_opts:check(#{size => 3})),
-    ?assertEqual({error, {missing_option, size}}, weir_pool_opts:check(#{worker => ?WORKER})).
-
-%% All workers on demand.
-no_size_with_overflow(_Config) ->
-    Overflow = #{max => 1, linger => 0},
-    ?assertMatch({ok, #conf{size = 0, overflow = {1, 0}}}, check(#{size => 0, overflow => Overflow})),
-    ?assertMatch({error, {contradicting_options, {size, 0}, _}}, check(#{size => 0, overflow => Overflow#{max := 0}})).
-
 every_option(_Config) ->
     Check = fun(_) -> ok end,
     Cases = [
@@ -117,6 +96,7 @@ every_option(_Config) ->
         {#{start => sync}, #conf.start, sync},
         {#{start => async}, #conf.start, async},
         {#{start => async, backoff => {3, 4}}, #conf.backoff, {3, 4}},
+        {#{overflow => #{max => 1, linger => 0}, backoff => {3, 4}}, #conf.backoff, {3, 4}},
         {#{check => {Check, 5}}, #conf.check, {Check, 5}},
         {#{auto_size => false}, #conf.auto_size, false},
         {#{queue => lifo}, #conf.queue, lifo},
@@ -146,13 +126,13 @@ limits(_Config) ->
         #{check => {Check, 1}}, #{check => {Check, Ms}}, #{abandoned => {wait, Ms}}
     ],
     [?assertMatch({{ok, _}, _}, {check(Opts), Opts}) || Opts <- Ok],
-    ?assertMatch({ok, _}, weir_pool_opts:check(#{size => 0, worker => none})).
+    ?assertMatch({ok, _}, weir_pool_opts:check(#{worker => none, size => 0})).
 
 wrong_options(_Config) ->
     Check = fun(_) -> ok end,
     Wrong = [
         {size, [-1, 1.0, many, ?MAX_SIZE + 1]},
-        {worker, [self, {m, f}, {m, f, a}, {m, f, [a | b]}, {"m", f, []}, {m, 1, []}, fun() -> ok end]},
+        {worker, [undefined, self, {m, f}, {m, f, a}, {m, f, [a | b]}, {"m", f, []}, {m, 1, []}, fun() -> ok end]},
         {pass_slot, [1, yes]},
         {restart, [always, 1]},
         {shutdown, [-1, soon, 1.5, ?MAX_MS + 1]},
@@ -175,6 +155,7 @@ wrong_options(_Config) ->
         ]},
         {abandoned, [kill, {wait, -1}, {wait, infinity}, {wait, ?MAX_MS + 1}, wait]},
         {sizes, [1]},
+        {group, [g]},
         {"size", [1]},
         {1, [2]}
     ],
@@ -182,7 +163,10 @@ wrong_options(_Config) ->
         ?assertEqual({error, {bad_option, Key, Value}}, check(#{Key => Value}))
      || {Key, Values} <- Wrong, Value <- Values
     ],
-    [?assertError(badarg, weir_pool_opts:check(Opts)) || Opts <- [[size], [{1, 1}], [{size, 1} | x], 1, undefined]].
+    [
+        ?assertError(badarg, weir_pool_opts:check(Opts))
+     || Opts <- [1, undefined, [size], [{size, 1, 2}], [{"size", 1}], [{size, 1} | more], <<"size">>, {size, 1}]
+    ].
 
 contradictions(_Config) ->
     Codel = #{target => 5, interval => 100},
@@ -203,7 +187,7 @@ contradictions(_Config) ->
     [
         ?assertEqual(
             Contradicting({Key, Value}, {worker, none}),
-            weir_pool_opts:check(#{size => 1, worker => none, Key => Value})
+            weir_pool_opts:check(#{worker => none, size => 1, Key => Value})
         )
      || {Key, Value} <- [
             {pass_slot, true}, {pass_slot, false}, {restart, permanent}, {shutdown, 1}, {intensity, 1}, {period, 1},
@@ -227,8 +211,9 @@ which_mistake_is_reported(_Config) ->
 default_intensity(_Config) ->
     ?assertEqual(16, weir_pool_opts:intensity(conf(#{}), 3)),
     ?assertEqual(20, weir_pool_opts:intensity(conf(#{overflow => #{max => 2, linger => 0}}), 3)),
+    %% As many as there are, not as there were to be.
     ?assertEqual(110, weir_pool_opts:intensity(conf(#{}), 50)),
-    ?assertEqual(0, weir_pool_opts:intensity(conf(#{intensity => 0}), 3)).
+    ?assertEqual(0, weir_pool_opts:intensity(conf(#{intensity => 0}), 50)).
 
 %% The slot comes first, also after a restart, a replacement, and a resize.
 pass_slot(_Config) ->
@@ -257,4 +242,132 @@ pass_slot(_Config) ->
     ok = weir_pool:start(p, #{size => 2, worker => {weir_pool_life_worker, start_link, [this]}}),
     ?assertEqual([{1, this}, {2, this}], Knows()),
     ok = weir_pool:stop(p),
+    weir_pool_test_lib:teardown().
+
+%% Lists say the same as maps, also within options. The first of a key counts.
+keyword_lists(_Config) ->
+    Check = fun(_) -> ok end,
+    Opts = #{
+        size => 2, worker => ?WORKER, strategy => random, max_queue => 3, codel => #{target => 5, interval => 100},
+        overflow => #{max => 2, linger => 3}, check => {Check, 5}, abandoned => {wait, 1}
+    },
+    Expected = weir_pool_opts:check(Opts),
+    ?assertMatch({ok, #conf{size = 2, codel = {5, 100}, overflow = {2, 3}}}, Expected),
+    ?assertEqual(Expected, weir_pool_opts:check(maps:to_list(Opts))),
+    Nested = Opts#{codel := [{interval, 100}, {target, 5}], overflow := [{linger, 3}, {max, 2}]},
+    ?assertEqual(Expected, weir_pool_opts:check(Nested)),
+    ?assertEqual(Expected, weir_pool_opts:check(maps:to_list(Nested))),
+    ?assertEqual(Expected, weir_pool_opts:check(maps:to_list(Nested) ++ [{size, 7}, {size, wrong}, {codel, off}])),
+    ?assertEqual(weir_pool_opts:check(#{worker => none}), weir_pool_opts:check([{worker, none}])),
+    %% What is wrong is told as it was given; what is wrong inside, as a map if it can be one.
+    ?assertEqual({error, {bad_option, codel, #{target => 5}}}, check(#{codel => [{target, 5}]})),
+    ?assertEqual({error, {bad_option, codel, [target]}}, check(#{codel => [target]})),
+    ?assertEqual({error, {bad_option, size, -1}}, weir_pool_opts:check([{worker, none}, {size, -1}])),
+    ?assertEqual({error, {bad_option, sizes, 1}}, weir_pool_opts:check([{worker, none}, {sizes, 1}])),
+    [
+        ?assertMatch({error, {bad_option, Key, _}}, weir_pool_opts:check([{Key, Value}, {size, 2}, {worker, ?WORKER}]))
+     || {Key, Values} <- [
+            {codel, [[], [{target, 5}], [{target, 5}, {interval, 5}], [target], [{target, 5}, {interval, 50}, {a, 1}]]},
+            {overflow, [[], [{max, 1}], [{max, 1}, linger], [{max, 1}, {linger, -1}], [{max, 1} | {linger, 1}]]}
+        ],
+        Value <- Values
+    ],
+    ?assertMatch(
+        {error, {contradicting_options, {size, ?MAX_SIZE}, {overflow, #{max := 1}}}},
+        weir_pool_opts:check([{size, ?MAX_SIZE}, {worker, ?WORKER}, {overflow, [{max, 1}, {linger, 0}]}])
+    ),
+    ?assertMatch(
+        {error, {contradicting_options, {codel, #{target := 5}}, {queue, lifo}}},
+        weir_pool_opts:check([{worker, none}, {codel, [{target, 5}, {interval, 50}]}, {queue, lifo}])
+    ),
+    %% And a pool can be started with one.
+    ok = weir_pool_test_lib:setup(),
+    ok = weir_pool:start(p, [{size, 2}, {worker, ?WORKER}, {overflow, [{max, 1}, {linger, 0}]}]),
+    ?assertMatch({ok, #{size := 2, limit := 3, live := 2}}, weir_pool:info(p)),
+    ok = weir_pool:stop(p),
+    weir_pool_test_lib:teardown().
+
+%% Whether workers are to be started is for the user to say; then also how many. Said after what is wrong in itself.
+the_worker_is_mandatory(_Config) ->
+    [
+        ?assertEqual({Error, Opts}, {weir_pool:start(q, Opts), Opts})
+     || {Error, AllOpts} <- [
+            {{error, {missing_option, worker}}, [#{}, [], #{size => 3}, #{strategy => random}, #{start => async}]},
+            {{error, {missing_option, size}}, [#{worker => ?WORKER}, [{worker, ?WORKER}, {max_queue, 1}]]},
+            {{error, {bad_option, size, -1}}, [#{size => -1}]},
+            {{error, {bad_option, worker, undefined}}, [#{worker => undefined}]}
+        ],
+        Opts <- AllOpts
+    ].
+
+%% Size 0, and room for overflow: the first claim has one started. Nobody is picked.
+workers_on_demand_alone(_Config) ->
+    Contradicting = {error, {contradicting_options, {size, 0}, {worker, ?WORKER}}},
+    ?assertMatch({ok, #conf{size = 0}}, check(#{size => 0, overflow => #{max => 1, linger => 0}})),
+    ?assertMatch({ok, #conf{size = 0}}, check(#{size => 0, overflow => [{max, 1}, {linger, 0}]})),
+    ?assertEqual(Contradicting, check(#{size => 0, overflow => #{max => 0, linger => 0}})),
+    ?assertMatch({ok, _}, check(#{size => 0, overflow => #{max => ?MAX_SIZE, linger => 0}})),
+    ok = weir_pool_test_lib:setup(),
+    ok = weir_pool:start(p, with(#{size => 0, overflow => #{max => 2, linger => 0}, pass_slot => true})),
+    ?assertMatch({ok, #{size := 0, limit := 2, live := 0, vacant := 0}}, weir_pool:info(p)),
+    ?assertEqual([{error, no_worker}], lists:usort([weir_pool:pick(p), weir_pool:pick(p, key), weir_pool:cast(p, m)])),
+    ?assertEqual({ok, []}, weir_pool:map(p, fun(Pid) -> Pid end)),
+    {ok, First, One} = weir_pool:checkout(p, 10000),
+    {ok, Second, Two} = weir_pool:checkout(p, 10000),
+    ?assertEqual([1, 2], lists:sort([gen_server:call(Pid, what) || Pid <- [First, Second]])),
+    ?assertEqual({error, busy}, weir_pool:checkout(p, 0)),
+    ?assertEqual({error, no_worker}, weir_pool:pick(p)),
+    ok = weir_pool:checkin(p, One),
+    ok = weir_pool:checkin(p, Two),
+    weir_pool_test_lib:eventually(fun() -> weir_pool:workers(p) =:= {ok, []} end),
+    [weir_pool_test_lib:await_down(Pid) || Pid <- [First, Second]],
+    ok = weir_pool:stop(p),
+    weir_pool_test_lib:teardown().
+
+claim_options(_Config) ->
+    [
+        ?assertEqual({Opts, Expected}, {Opts, weir_pool_opts:claim(Opts)})
+     || {Opts, Expected} <- [
+            {0, {wait, 0}}, {5, {wait, 5}}, {?MAX_MS, {wait, ?MAX_MS}}, {infinity, {wait, infinity}},
+            {#{}, {wait, 0}}, {[], {wait, 0}},
+            {#{timeout => 5}, {wait, 5}}, {[{timeout, 5}], {wait, 5}}, {[{timeout, 5}, {timeout, x}], {wait, 5}},
+            {#{covers => wait}, {wait, 0}}, {[{covers, wait}, {timeout, 5}], {wait, 5}},
+            {#{covers => work, timeout => 0}, {work, 0}}, {[{covers, work}, {timeout, infinity}], {work, infinity}}
+        ]
+    ],
+    [
+        ?assertMatch({Opts, {error, [_ | _]}}, {Opts, weir_pool_opts:claim(Opts)})
+     || Opts <- [
+            -1, 1.0, ?MAX_MS + 1, soon, {timeout, 5}, [timeout], [{timeout, 5} | more], [{"timeout", 5}],
+            #{timeout => -1}, #{timeout => ?MAX_MS + 1}, #{timeout => soon}, #{timeouts => 5}, [{timeouts, 5}],
+            #{covers => work}, [{covers, work}], #{covers => all, timeout => 5},
+            #{covers => work, timeout => 5, a => 1}, #{1 => 2}, #{covers => wait, timeout => 1.5}, <<"5">>
+        ]
+    ].
+
+%% Of all slots together. Restarts that fail count too.
+more_restarts_than_intensity_end_the_pool(_Config) ->
+    ok = weir_pool_test_lib:setup(),
+    ok = weir_pool:start(p, with(#{intensity => 4, period => 1000})),
+    Kill = fun(Slot) ->
+        weir_pool_test_lib:kill(lists:nth(Slot, weir_pool_test_lib:workers(p))),
+        weir_pool_test_lib:eventually(fun() -> weir_pool:pools() =:= [] orelse weir_pool_test_lib:settled(p, 3) end)
+    end,
+    [Kill(Slot) || Slot <- [1, 2, 3, 1]],
+    ?assertMatch({ok, #{restarts := 4, live := 3}}, weir_pool:info(p)),
+    Kill(2),
+    weir_pool_test_lib:eventually(fun() -> weir_pool:pools() =:= [] end),
+    ?assertEqual({error, no_pool}, weir_pool:info(p)),
+    Starts = counters:new(1, []),
+    Script = fun() ->
+        counters:add(Starts, 1, 1),
+        case counters:get(Starts, 1) of
+            1 -> start;
+            _ -> {error, no}
+        end
+    end,
+    ok = weir_pool:start(p, (weir_pool_life_lib:script(1, Script))#{intensity => 4, period => 1000}),
+    weir_pool_test_lib:kill(hd(weir_pool_test_lib:workers(p))),
+    weir_pool_test_lib:eventually(fun() -> weir_pool:pools() =:= [] end),
+    ?assertEqual(1 + 5, counters:get(Starts, 1)),
     weir_pool_test_lib:teardown().

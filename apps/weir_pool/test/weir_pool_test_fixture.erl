@@ -1,4 +1,4 @@
-%% Pools without processes of their own: terms and words as a keeper would have written them, and nobody who changes
+%% Pools without processes of their own: terms and words as a manager would have written them, and nobody who changes
 %% them.
 -module(weir_pool_test_fixture).
 
