@@ -164,7 +164,6 @@ all_gone() ->
     nothing_left_soon().
 
 %% What is to be done with a slot when it is nobody's.
-action(Slot) -> weir_pool_slots:action(Slot, element(4, sys:get_state(manager(p)))).
 
 %% ---------------------------------------------------------------- resize
 
