@@ -15,8 +15,6 @@
     a_worker_that_outlives_its_slot_supervisor/1,
     a_worker_that_outlives_its_slot_supervisor_in_a_pool_that_stops/1,
     a_worker_that_outlives_its_slot_supervisor_unnoticed/1,
-    a_retired_worker_that_outlives_its_slot_supervisor/1,
-    a_spare_worker_that_outlives_its_slot_supervisor/1,
     manager_killed/1,
     manager_killed_with_workers_that_are_slow_to_stop/1,
     manager_killed_during_changes/1,
@@ -64,8 +62,6 @@ all() ->
         a_worker_that_outlives_its_slot_supervisor,
         a_worker_that_outlives_its_slot_supervisor_in_a_pool_that_stops,
         a_worker_that_outlives_its_slot_supervisor_unnoticed,
-        a_retired_worker_that_outlives_its_slot_supervisor,
-        a_spare_worker_that_outlives_its_slot_supervisor,
         manager_killed,
         manager_killed_with_workers_that_are_slow_to_stop,
         manager_killed_during_changes,
@@ -298,48 +294,6 @@ a_worker_that_outlives_its_slot_supervisor_unnoticed(_Config) ->
     kill(Sup),
     ok = weir_pool:stop(p),
     no_stubborn().
-
-%% Its slot has another worker already.
-a_retired_worker_that_outlives_its_slot_supervisor(_Config) ->
-    ok = weir_pool:start(p, stubborn(1, 20000)),
-    {[Old], Sup} = {slots(p), slot_sup(p, 1)},
-    ok = weir_pool:replace(p, 1),
-    ?assertNotEqual([Old], slots(p)),
-    ?assert(is_process_alive(Old)),
-    kill(Sup),
-    await_down(Old),
-    ?assert(settled(p, 1)),
-    stop_with_workers_killed(p),
-    no_stubborn().
-
-%% The worker that was to replace another, which is still claimed.
-a_spare_worker_that_outlives_its_slot_supervisor(_Config) ->
-    ok = weir_pool:start(p, stubborn(1, 20000)),
-    [Old] = slots(p),
-    receive
-        {stubborn, Old} -> ok
-    end,
-    Claimer = claimer(p),
-    Replacer = run(fun() -> weir_pool:replace(p, 1, infinity) end),
-    New =
-        receive
-            {stubborn, Worker} -> Worker
-        end,
-    eventually(fun() -> weir_pool_life_lib:word(p, 1) =:= marked end),
-    kill(slot_sup(p, {spare, 1})),
-    ?assertEqual({error, {start_failed, 1, killed}}, result(Replacer)),
-    await_down(New),
-    ?assertEqual([Old], slots(p)),
-    ?assertEqual(ok, release(Claimer)),
-    ?assertEqual({ok, Old}, weir_pool:claim(p, fun(Pid) -> Pid end)),
-    stop_with_workers_killed(p).
-
-stop_with_workers_killed(Name) ->
-    Workers = workers(Name),
-    Stopper = run(fun() -> weir_pool:stop(Name) end),
-    eventually(fun() -> weir_pool:pick(Name) =:= {error, no_pool} end),
-    [kill(Pid) || Pid <- Workers],
-    ?assertEqual(ok, result(Stopper)).
 
 %% ---------------------------------------------------------------- managers and queues
 

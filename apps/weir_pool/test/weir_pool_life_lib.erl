@@ -143,7 +143,8 @@ pickers(Name, N) -> [spawn_monitor(fun() -> picker(Name, 0, []) end) || _ <- lis
 
 picker(Name, Count, Bad) ->
     receive
-        stop -> exit({picked, Count, lists:usort(Bad)})
+        %% Whoever asks wants to know of at least one pick.
+        stop when Count > 0 -> exit({picked, Count, lists:usort(Bad)})
     after 0 -> ok
     end,
     New = [Wrong || Wrong <- [weir_pool:pick(Name), weir_pool:pick(Name, Count), pick_slot(Name)], not is_good(Wrong)],

@@ -21,8 +21,9 @@
     claims_of_connected_processes/1,
     connecting_again_while_claimed/1,
     connecting_again_while_claimed_by_one_who_dies/1,
-    connecting_again_and_others/1,
-    connecting_again_and_the_next_dies/1,
+    others_connect_while_claimed/1,
+    one_who_waits_to_connect_dies/1,
+    the_successor_of_a_dead_process_connects_at_once/1,
     a_name_with_a_process_that_waits_is_not_removed/1,
     a_name_that_was_removed_while_claimed/1,
     manager_killed/1,
@@ -58,8 +59,9 @@ all() ->
         claims_of_connected_processes,
         connecting_again_while_claimed,
         connecting_again_while_claimed_by_one_who_dies,
-        connecting_again_and_others,
-        connecting_again_and_the_next_dies,
+        others_connect_while_claimed,
+        one_who_waits_to_connect_dies,
+        the_successor_of_a_dead_process_connects_at_once,
         a_name_with_a_process_that_waits_is_not_removed,
         a_name_that_was_removed_while_claimed,
         manager_killed,
@@ -404,62 +406,86 @@ connecting_again_while_claimed_by_one_who_dies(_Config) ->
      || Abandoned <- [replace, {wait, 1000}, free]
     ].
 
-%% Only one of those who want to connect is connected, and the others are told who that is.
-connecting_again_and_others(_Config) ->
+%% Another process waits until the claim has ended. Only one of those who want to is connected; the others are told who
+%% that is, also the one that was there before.
+others_connect_while_claimed(_Config) ->
     {A, B, Claimer} = left_while_claimed(),
     C = member(),
-    Again = connecting(A, a),
-    ?assertEqual({error, {connected, A}}, connect(C, p, a)),
-    ?assertEqual({error, {connected, A}}, connect(B, p, a)),
+    Next = connecting(C, a),
+    ?assertEqual([undefined, B], slots(p)),
+    [?assertEqual({error, {connected, C}}, connect(Member, p, a)) || Member <- [A, B]],
+    Second = claimer(p),
+    ?assertEqual(B, worker_of(Second)),
+    Waiter = run(fun() -> weir_pool:claim(p, fun(Pid) -> Pid end, #{timeout => 10000}) end),
+    eventually(fun() -> {ok, #{waiting := N}} = weir_pool:info(p), N =:= 1 end),
+    manager(p) ! tick,
     %% Another name is another matter.
+    D = member(),
     ?assertEqual(ok, disconnect(B, p, b)),
-    ?assertEqual({ok, 2}, connect(C, p, b)),
+    ?assertEqual(ok, release(Second)),
+    ?assertEqual({ok, 2}, connect(D, p, b)),
+    ?assertEqual({ok, D}, result(Waiter)),
+    ?assertEqual([undefined, D], slots(p)),
+    ?assert(is_process_alive(Next)),
     ?assertEqual(ok, release(Claimer)),
+    ?assertEqual({ok, 1}, result(Next)),
+    ?assertEqual({error, {connected, C}}, connect(A, p, a)),
+    ?assertEqual([C, D], slots(p)),
+    ok = weir_pool:stop(p),
+    [stop(Member) || Member <- [A, B, C, D]].
+
+%% It is in nobody's way.
+one_who_waits_to_connect_dies(_Config) ->
+    {A, B, Claimer} = left_while_claimed(),
+    Dead = [connecting_dies(a) || _ <- [1, 2]],
+    C = member(),
+    Next = connecting(C, a),
+    ?assertEqual(ok, release(Claimer)),
+    ?assertEqual({ok, 1}, result(Next)),
+    ?assertEqual([C, B], slots(p)),
+    %% Nor in that of one that comes back.
+    {[Second], [Other]} = lists:partition(fun(Of) -> slot_of(Of) =:= 1 end, [claimer(p), claimer(p)]),
+    ok = disconnect(C, p, a),
+    AlsoDead = connecting_dies(a),
+    Again = connecting(C, a),
+    ?assertEqual(ok, release(Second)),
     ?assertEqual({ok, 1}, result(Again)),
-    ?assertEqual({error, {connected, A}}, connect(B, p, a)),
-    ?assertEqual([A, C], slots(p)),
+    ?assertEqual({ok, C}, weir_pool:claim(p, fun(Pid) -> Pid end)),
+    ?assertEqual(ok, release(Other)),
+    %% Nobody comes after it: the slot is left as it is when anybody dies.
+    Third = claimer(p),
+    Slot = slot_of(Third),
+    Name = lists:nth(Slot, [a, b]),
+    ok = disconnect(worker_of(Third), p, Name),
+    LastDead = connecting_dies(Name),
+    ?assertEqual(ok, release(Third)),
+    eventually(fun() -> word(p, Slot) =:= vacant andalso lists:nth(Slot, slots(p)) =:= undefined end),
+    ?assertEqual({ok, Slot}, connect(worker_of(Third), p, Name)),
+    ?assertEqual([C, B], slots(p)),
+    [kill(Pid) || Pid <- [AlsoDead, LastDead | Dead]],
     ok = weir_pool:stop(p),
     [stop(Member) || Member <- [A, B, C]].
 
-%% It is in nobody's way.
-connecting_again_and_the_next_dies(_Config) ->
-    {A, B, Claimer} = left_while_claimed(),
-    C = member(),
-    Dead = connecting(C, a),
-    kill(C),
-    Again = connecting(A, a),
-    ?assertEqual(ok, release(Claimer)),
-    ?assertEqual({ok, 1}, result(Again)),
-    ?assertEqual([A, B], slots(p)),
-    kill(Dead),
-    %% Nobody comes after it: the slot is left as it is when anybody dies.
-    Second = claimer(p),
-    Slot = slot_of(Second),
-    Name = lists:nth(Slot, [a, b]),
-    ok = disconnect(worker_of(Second), p, Name),
-    D = member(),
-    AlsoDead = connecting(D, Name),
-    kill(D),
-    ?assertEqual(ok, release(Second)),
-    eventually(fun() -> word(p, Slot) =:= vacant andalso lists:nth(Slot, slots(p)) =:= undefined end),
-    ?assertEqual({ok, Slot}, connect(worker_of(Second), p, Name)),
-    kill(AlsoDead),
-    ok = weir_pool:stop(p),
-    [stop(Member) || Member <- [A, B]].
+connecting_dies(Name) ->
+    Member = member(),
+    Connecting = connecting(Member, Name),
+    kill(Member),
+    Connecting.
 
 %% It would be connected in a slot that has no name, or another one.
 a_name_with_a_process_that_waits_is_not_removed(_Config) ->
     {A, B, Claimer} = left_while_claimed(),
-    Again = connecting(A, a),
-    ?assertEqual({error, {connected, A}}, weir_pool:remove_worker(p, a)),
+    C = member(),
+    Next = connecting(C, a),
+    ?assertEqual({error, {connected, C}}, weir_pool:remove_worker(p, a)),
     ?assertEqual({ok, [{a, 1}, {b, 2}]}, weir_pool:added_workers(p)),
     ?assertEqual(ok, release(Claimer)),
-    ?assertEqual({ok, 1}, result(Again)),
-    ?assertEqual({error, {connected, A}}, weir_pool:remove_worker(p, a)),
+    ?assertEqual({ok, 1}, result(Next)),
+    ?assertEqual({error, {connected, C}}, weir_pool:remove_worker(p, a)),
     ok = weir_pool:stop(p),
-    [stop(Member) || Member <- [A, B]].
+    [stop(Member) || Member <- [A, B, C]].
 
-%% Another name may have the slot at once, but nobody is put into it before the claim has ended.
+%% Another name may have the slot at once, but nobody else is put into it before the claim has ended.
 a_name_that_was_removed_while_claimed(_Config) ->
     {A, B, Claimer} = left_while_claimed(),
     ?assertEqual(ok, weir_pool:remove_worker(p, a)),
@@ -474,12 +500,41 @@ a_name_that_was_removed_while_claimed(_Config) ->
     ok = weir_pool:stop(p),
     [stop(Member) || Member <- [A, B, C]].
 
+%% One that is started again when another has died, and hears of that death before the pool does, is not told that the
+%% dead one is connected.
+the_successor_of_a_dead_process_connects_at_once(_Config) ->
+    ok = weir_pool:start(p, #{worker => none, size => 1}),
+    {ok, 1} = weir_pool:add_worker(p, a),
+    First = member(),
+    {ok, 1} = connect(First, p, a),
+    _ = lists:foldl(
+        fun(_, Before) ->
+            Next = member(),
+            Linked = in(Next, fun() -> process_flag(trap_exit, true), link(Before) end),
+            ?assert(Linked),
+            ?assertEqual({ok, 1}, in(Next, fun() -> connect_after(Before) end)),
+            Next
+        end,
+        First,
+        lists:seq(1, 200)
+    ),
+    [Last] = slots(p),
+    ok = weir_pool:stop(p),
+    kill(Last).
+
+connect_after(Before) ->
+    exit(Before, kill),
+    receive
+        {'EXIT', Before, killed} -> weir_pool:connect(p, a)
+    end.
+
 %% The pool begins anew: with its slots, and without names and whoever was connected. Those go on.
 manager_killed(_Config) ->
     [A, B] = Members = connected([a, b]),
     Claimer = claimer(p),
     ok = disconnect(worker_of(Claimer), p, lists:nth(slot_of(Claimer), [a, b])),
-    Waits = connecting(worker_of(Claimer), lists:nth(slot_of(Claimer), [a, b])),
+    C = member(),
+    Waits = connecting(C, lists:nth(slot_of(Claimer), [a, b])),
     kill_manager(p),
     ?assertEqual({error, {pool_down, killed}}, result(Waits)),
     ?assertEqual({error, not_held}, release(Claimer)),
@@ -495,8 +550,8 @@ manager_killed(_Config) ->
     ?assertEqual([], stop_pickers(Pickers)),
     ok = weir_pool:stop(p),
     nothing_left_soon(),
-    [?assert(is_process_alive(Member)) || Member <- Members],
-    [stop(Member) || Member <- Members].
+    [?assert(is_process_alive(Member)) || Member <- [C | Members]],
+    [stop(Member) || Member <- [C | Members]].
 
 resizing(_Config) ->
     ok = weir_pool:start(p, #{worker => none, size => 5}),
