@@ -190,11 +190,8 @@ use(checkout, Pool, Slot, Word, Pid) ->
     {ok, Pid, #ticket{pool = Pool, slot = Slot, word = Word, worker = Pid}};
 use({guard, Guard, Caller, Fun}, Pool, Slot, Word, Pid) ->
     Guard ! {claimed, self(), {Pool, Slot, Word}},
-    use(Fun, Caller, Pool, Slot, Word, Pid);
+    use(fun(Worker) -> in_the_name_of(Caller, Fun, Pool, Slot, Word, Worker) end, Pool, Slot, Word, Pid);
 use(Fun, Pool, Slot, Word, Pid) ->
-    use(Fun, self(), Pool, Slot, Word, Pid).
-
-use(Fun, Claimer, Pool, Slot, Word, Pid) ->
     try Fun(Pid) of
         Result ->
             _ = release(Pool, Slot, Word),
@@ -203,9 +200,19 @@ use(Fun, Claimer, Pool, Slot, Word, Pid) ->
         Class:Reason:Stack ->
             _ =
                 case is_timeout_of(Pid, Class, Reason) of
-                    true -> disown(Pool, Slot, Word, timeout, Claimer);
+                    true -> disown(Pool, Slot, Word, timeout, self());
                     false -> release_if_alive(Pool, Slot, Word, Pid)
                 end,
+            erlang:raise(Class, Reason, Stack)
+    end.
+
+%% A claim that a call has left busy is disowned as the caller's, who is not this process.
+in_the_name_of(Caller, Fun, Pool, Slot, Word, Worker) ->
+    try
+        Fun(Worker)
+    catch
+        Class:Reason:Stack ->
+            _ = is_timeout_of(Worker, Class, Reason) andalso disown(Pool, Slot, Word, timeout, Caller),
             erlang:raise(Class, Reason, Stack)
     end.
 
