@@ -13,9 +13,6 @@
 
 -include("weir_pool.hrl").
 
-%% How long a pool that is drained, and whose manager is killed, is expected to be started again, milliseconds.
--define(RESTARTED_MS, 1000).
-
 %% @doc Starts a pool under weir_pool's own supervisor and waits for its workers.
 -spec start(weir_pool:name(), #conf{}) -> ok | {error, weir_pool:start_error()}.
 start(Name, Conf) ->
@@ -77,23 +74,46 @@ await_down(Pid) ->
 stop(Name) ->
     case weir_pool_registry:lookup(Name) of
         {ok, {_, Manager, _, Parent, _, _}} ->
-            case is_process_alive(Manager) of
-                true ->
-                    ok = stop_child(Parent, Manager),
-                    ok = stop_quietly(Manager),
-                    ok = await_down(Manager);
-                false ->
-                    {error, no_pool}
+            case is_process_alive(Manager) andalso stop_manager(Parent, Manager) of
+                stopped -> ok;
+                crashed -> stop_successor(Name, Manager, Parent, ok);
+                false -> stop_successor(Name, Manager, Parent, {error, no_pool})
             end;
         {error, no_pool} ->
-            {error, no_pool}
+            stop_successor(Name, none, whereis(weir_pool_pools_sup), {error, no_pool})
     end.
 
-stop_quietly(Manager) ->
+stop_manager(Parent, Manager) ->
+    case stop_child(Parent, Manager) of
+        true ->
+            stopped;
+        false ->
+            try proc_lib:stop(Manager, shutdown, infinity) of
+                ok -> stopped
+            catch
+                %% It was down already, or went down otherwise.
+                exit:_ ->
+                    ok = await_down(Manager),
+                    crashed
+            end
+    end.
+
+%% A manager that has crashed is started again by its supervisor, which has heard of it when the manager is no process
+%% any more, and has done so when it answers.
+stop_successor(Name, Manager, Parent, Otherwise) ->
+    _ = is_pid(Manager) andalso is_process_alive(Manager),
+    ok = await_restarts(Parent),
+    case weir_pool_registry:lookup(Name) of
+        {ok, {_, Successor, _, Parent, _, _}} when Successor =/= Manager -> stop(Name);
+        _ -> Otherwise
+    end.
+
+await_restarts(Parent) ->
     try
-        proc_lib:stop(Manager, shutdown, infinity)
+        _ = is_supervisor(Parent) andalso supervisor:get_childspec(Parent, ?MODULE),
+        ok
     catch
-        %% It is down already, or went down otherwise.
+        %% It is going down.
         exit:_ -> ok
     end.
 
@@ -109,20 +129,16 @@ stop_child(Parent, Manager) ->
                  || {Id, Pid, _, _} <- supervisor:which_children(Parent), Pid =:= Manager
                 ]
             of
-                _ -> ok
+                Stopped -> Stopped =/= []
             catch
                 %% It is going down, and the pool goes with it.
-                exit:_ -> ok
+                exit:_ -> false
             end;
         false ->
-            ok
+            false
     end.
 
-is_supervisor(Pid) ->
-    case proc_lib:translate_initial_call(Pid) of
-        {supervisor, _, _} -> true;
-        _ -> false
-    end.
+is_supervisor(Pid) -> is_pid(Pid) andalso element(1, proc_lib:translate_initial_call(Pid)) =:= supervisor.
 
 %% Children of a simple_one_for_one supervisor have no id.
 terminate_child(Parent, undefined, Manager) -> supervisor:terminate_child(Parent, Manager);
@@ -142,26 +158,15 @@ drain(Name, Timeout) ->
     ?BADARG([Name, Timeout], #{2 => "neither milliseconds nor infinity"}).
 
 drain_and_stop(Name, Timeout, Caller) ->
+    Row = weir_pool_registry:lookup(Name),
     case weir_pool_manager:call(Name, {drain, Timeout, Caller}) of
         {error, Refused} = Error when Refused =:= no_pool; Refused =:= held_by_caller ->
             Error;
         {error, {pool_down, _}} = Error ->
-            ok = stop_restarted(Name, ?RESTARTED_MS),
+            {ok, {_, Manager, _, Parent, _, _}} = Row,
+            _ = stop_successor(Name, Manager, Parent, ok),
             Error;
         Drained ->
             _ = stop(Name),
             Drained
-    end.
-
-%% The manager was killed: whatever its supervisor starts in its place is stopped, as soon as it is there.
-stop_restarted(_Name, 0) ->
-    ok;
-stop_restarted(Name, Left) ->
-    case stop(Name) of
-        ok ->
-            ok;
-        {error, no_pool} ->
-            receive
-            after 1 -> stop_restarted(Name, Left - 1)
-            end
     end.

@@ -264,6 +264,8 @@ failed(_Role, _Sup, _Reason, Now) ->
 -spec ended(weir_pool_slots:role(), SlotSup :: pid(), Reason :: term(), {change(), slots()}) -> {change(), slots()}.
 ended({spare, _} = Role, Spare, normal, Now) ->
     failed(Role, Spare, ignore, Now);
+ended({spare, _} = Role, Spare, {shutdown, Reason}, Now) ->
+    failed(Role, Spare, Reason, Now);
 ended({spare, _} = Role, Spare, Reason, Now) ->
     failed(Role, Spare, Reason, Now);
 ended(Slot, Sup, normal, {#change{resize = #resize{vacant = Vacant} = Resize} = Change, Slots}) when is_integer(Slot) ->
@@ -297,8 +299,8 @@ drain(Timeout, Caller, From, {Change, Slots}) ->
 drain_all(Slots) ->
     case weir_pool_slots:conf(Slots) of
         #conf{worker = none} ->
-            Filled = [Slot || {Slot, _Pid} <- weir_pool_slots:filled(Slots)],
-            {Filled, lists:foldl(fun(Slot, S) -> weir_pool_slots:take_out(Slot, drain, S) end, Slots, Filled)};
+            InUse = weir_pool_slots:in_use(Slots),
+            {InUse, lists:foldl(fun(Slot, S) -> weir_pool_slots:take_out(Slot, drain, S) end, Slots, InUse)};
         #conf{} ->
             {[], lists:foldl(fun drain_sup/2, Slots, weir_pool_slots:sups(Slots))}
     end.

@@ -242,14 +242,9 @@ release(#pool{gate = Gate} = Pool, Slot, Word) ->
                 _ -> woken(Pool, Slot)
             end;
         NotFree ->
-            tell_if_reserved(NotFree, Pool, Slot)
+            _ = NotFree =:= reserved andalso weir_pool_manager:released(Pool, Slot),
+            NotFree
     end.
-
-tell_if_reserved(reserved, Pool, Slot) ->
-    ok = weir_pool_manager:released(Pool, Slot),
-    reserved;
-tell_if_reserved(Other, _Pool, _Slot) ->
-    Other.
 
 woken(Pool, Slot) ->
     ok = weir_pool_queue:wake(Pool, Slot),
@@ -265,8 +260,12 @@ if_for_overflow(_Pool, _Slot) ->
 
 release_if_alive(Pool, Slot, Word, Worker) ->
     case is_process_alive(Worker) of
-        true -> release(Pool, Slot, Word);
-        false -> tell_if_reserved(weir_pool_word:drop(Pool, Slot, Word), Pool, Slot)
+        true ->
+            release(Pool, Slot, Word);
+        false ->
+            Dropped = weir_pool_word:drop(Pool, Slot, Word),
+            _ = Dropped =:= marked andalso weir_pool_manager:released(Pool, Slot),
+            Dropped
     end.
 
 %% The worker is likely to be busy still, or is broken.

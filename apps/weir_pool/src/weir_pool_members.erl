@@ -25,8 +25,8 @@
 
 -type slots() :: weir_pool_slots:slots().
 
-%% @doc Asks the manager of a pool. If it says that somebody is connected, the calling process looks whether that one is
-%% alive, which may take as long as it needs to die; the manager waits for nobody.
+%% @doc Asks the manager of a pool, and again if it says so. If it says that somebody is connected, the calling process
+%% looks whether that one is alive, which may take as long as it needs to die; the manager waits for nobody.
 -spec call(weir_pool:name(), request()) -> term().
 call(Pool, Request) ->
     case weir_pool_manager:call(Pool, {member, Request}) of
@@ -38,6 +38,8 @@ call(Pool, Request) ->
                     _ = weir_pool_manager:call(Pool, {member, {dead, element(2, Request), Pid}}),
                     call(Pool, Request)
             end;
+        {error, again} ->
+            call(Pool, Request);
         Reply ->
             Reply
     end.

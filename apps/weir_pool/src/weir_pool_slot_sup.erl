@@ -21,7 +21,7 @@
 %% '''
 %%
 %% It ends when there is nothing left to supervise, which the manager sees by the link: with `normal', or
-%% `{shutdown, start_failed | not_kept}' where it would go on if `keep' were set; and with `shutdown' when the manager
+%% `{shutdown, WorkersReason | start_failed}' where it would go on if `keep' were set; and with `shutdown' when the manager
 %% asks for that, stopping the worker first. A message about a worker that it has no more is
 %% void. When it is killed the link takes the worker with it, and the manager kills one that the link does not.
 %%
@@ -139,11 +139,11 @@ patience(Shutdown) -> Shutdown.
 handle_info({'EXIT', Worker, Reason}, #state{worker = Worker, renewing = no} = State) ->
     ok = report_exit(Reason, State),
     exited(Reason, State#state{worker = undefined, is_restart = true});
-handle_info({'EXIT', Worker, _Killed}, #state{worker = Worker, renewing = Report} = State) ->
+handle_info({'EXIT', Worker, Reason}, #state{worker = Worker, renewing = Report} = State) ->
     ok = weir_pool_report:replaced(Report),
     case State of
         #state{keep = true} -> start(State#state{worker = undefined, renewing = no, is_restart = false});
-        #state{keep = false} -> {stop, {shutdown, not_kept}, State#state{worker = undefined}}
+        #state{keep = false} -> {stop, {shutdown, Reason}, State#state{worker = undefined}}
     end;
 handle_info({idle, _Monitor, process, _Task, _Exit}, State) ->
     {stop, normal, State};
@@ -210,7 +210,7 @@ call(#state{slot = Slot, conf = #conf{worker = {M, F, A}, pass_slot = PassSlot}}
 exited(Reason, #state{conf = #conf{restart = Restart}, keep = Keep} = State) ->
     case Restart =:= permanent orelse (Restart =:= transient andalso not is_orderly(Reason)) of
         true when Keep -> later(0, State);
-        true -> {stop, {shutdown, not_kept}, State};
+        true -> {stop, {shutdown, Reason}, State};
         false -> {stop, normal, State}
     end.
 

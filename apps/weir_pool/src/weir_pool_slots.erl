@@ -20,7 +20,7 @@
 -export([fill/3, worker_down/3, clear_stale/1]).
 -export([take_out/3, call_off/2, keep/2, act/2, released/2, renew/3, set_keep/3]).
 -export([reserve/2, look/4, looked/3]).
--export([worker/2, sup/2, action/2, retiring/1, filled/1, missing/3]).
+-export([worker/2, sup/2, action/2, retiring/1, filled/1, in_use/1, missing/3]).
 -export([connect/4, disconnect/2, member/2, dead/3]).
 
 -export_type([slots/0, action/0, role/0]).
@@ -51,7 +51,7 @@
     %% The monitor of a task that looks at the worker, while the word is reserved for that.
     task = none :: none | reference(),
     action = none :: action(),
-    %% A process that is to be connected when the claim of its predecessor has ended.
+    %% A process that is to ask again when the claim of its predecessor has ended.
     next = none :: none | {pid(), gen_server:from()}
 }).
 
@@ -211,7 +211,8 @@ clear_stale(#slots{stale = Stale, pool = Pool} = Slots) ->
 
 %% ---------------------------------------------------------------- processes that connect themselves
 
-%% @doc Connects a process, now or when the claim of its predecessor in the slot has ended.
+%% @doc Connects a process. If the claim of its predecessor has not ended, it is told to ask again when it has: it may
+%% be dead by then.
 -spec connect(weir_pool:slot(), pid(), gen_server:from(), slots()) -> slots().
 connect(Slot, Pid, From, Slots) ->
     case entry(Slot, Slots) of
@@ -324,10 +325,8 @@ act(Slot, #slots{pool = Pool} = Slots) ->
         #slot{action = leave, next = Next} = Entry ->
             ok = weir_pool_word:vacate(Pool, Slot),
             Left = put_entry(Slot, Entry#slot{action = none, next = none}, Slots),
-            case Next of
-                none -> Left;
-                {Pid, From} -> connect(Slot, Pid, From, Left)
-            end;
+            _ = Next =/= none andalso gen_server:reply(element(2, Next), {error, again}),
+            Left;
         #slot{action = retire} ->
             #slots{map = Map} = Emptied = without_sup(Slot, empty(Slot, Slots)),
             retiring(Slot, false, Emptied#slots{map = maps:remove(Slot, Map)});
@@ -355,6 +354,8 @@ released(Slot, #slots{pool = Pool} = Slots) ->
         #slot{task = none} ->
             case weir_pool_word:state(weir_pool_word:read(Pool, Slot)) of
                 reserved -> act(Slot, Slots);
+                %% Its worker was dead.
+                vacant -> act(Slot, Slots);
                 _ -> Slots
             end;
         #slot{} ->
@@ -423,6 +424,11 @@ retiring(#slots{retiring = Retiring}) -> Retiring.
 -spec filled(slots()) -> [{weir_pool:slot(), pid()}].
 filled(#slots{map = Map}) ->
     lists:sort([{Slot, Pid} || {Slot, #slot{worker = Pid}} <- maps:to_list(Map), Pid =/= undefined]).
+
+%% @doc The slots in which somebody is, or has been when they were claimed.
+-spec in_use(slots()) -> [weir_pool:slot()].
+in_use(#slots{map = Map}) ->
+    [Slot || {Slot, #slot{worker = Pid, action = Action}} <- maps:to_list(Map), Pid =/= undefined orelse Action =:= leave].
 
 %% @doc The slots from one to another that have no supervisor.
 -spec missing(First :: pos_integer(), Last :: non_neg_integer(), slots()) -> [weir_pool:slot()].

@@ -9,7 +9,7 @@
 %%                    reserved                 marked --------------------> reserved
 %%
 %%   abandon: from taken or marked to reserved
-%%   drop:    from taken to vacant, from marked to reserved
+%%   drop:    from taken or marked to vacant
 %%   vacate:  from anything to vacant
 %% '''
 %%
@@ -219,7 +219,12 @@ release(Pool, Slot, Taken) ->
     Free = (Taken band ?GENERATION) + ?FREE,
     case atomics:compare_exchange(Words, ?STATE_WORD(First, Slot), Taken, Free) of
         ok -> free;
-        _Changed -> if_taken(free, end_claim(Pool, Slot, Taken, Free, reserved(Taken)))
+        _Changed ->
+            case end_claim(Pool, Slot, Taken, Free, reserved(Taken)) of
+                taken -> free;
+                marked -> reserved;
+                not_held -> not_held
+            end
     end.
 
 %% @doc Ends the claim that has this word, of a worker that may be busy or broken: the word is nobody's until the
@@ -235,17 +240,15 @@ disown(Pool, Slot, Taken) ->
     end.
 
 %% @doc Ends the claim that has this word, of a worker that is dead: the slot is vacant, though the manager has not
-%% heard of it yet.
--spec drop(#pool{}, weir_pool:slot(), word()) -> vacant | reserved | not_held.
+%% heard of it yet. Tells what the word was; if `marked' the manager was waiting for it, and is to be told.
+-spec drop(#pool{}, weir_pool:slot(), word()) -> taken | marked | not_held.
 drop(Pool, Slot, Taken) ->
-    if_taken(vacant, end_claim(Pool, Slot, Taken, (Taken band ?GENERATION) + ?VACANT, reserved(Taken))).
-
-if_taken(Result, taken) -> Result;
-if_taken(_Result, Other) -> Other.
+    Vacant = (Taken band ?GENERATION) + ?VACANT,
+    end_claim(Pool, Slot, Taken, Vacant, Vacant).
 
 reserved(Word) -> next(Word, ?RESERVED).
 
-%% Changes the word of a claim, to one thing if it is taken, to another if it is marked.
+%% Changes the word of a claim, to one thing if it is taken, to another if it is marked. Tells which it was.
 end_claim(Pool, Slot, Taken, IfTaken, IfMarked) ->
     {First, Words, _} = weir_pool_terms:segment(Pool, Slot),
     Index = ?STATE_WORD(First, Slot),
@@ -262,7 +265,7 @@ end_claim(Pool, Slot, Taken, IfTaken, IfMarked) ->
             end;
         Marked when Marked =:= Taken - ?TAKEN + ?MARKED ->
             case atomics:compare_exchange(Words, Index, Marked, IfMarked) of
-                ok -> reserved;
+                ok -> marked;
                 _Changed -> end_claim(Pool, Slot, Taken, IfTaken, IfMarked)
             end;
         _Other ->

@@ -293,6 +293,14 @@ new_member(N) ->
     true = ets:insert(?TABLE, {{member, N}, Pid}),
     Pid.
 
+%% Members outlive a pool whose manager is killed, and so do the funs that use them: one that connected itself to the
+%% next pool could have a second user. They hang up, as they should.
+hang_up() ->
+    case weir_pool_prop_claimer:has_crashed() of
+        true -> [weir_pool_prop_claimer:kill_worker(Pid) || [Pid] <- ets:match(?TABLE, {{member, '_'}, '$1'})];
+        false -> []
+    end.
+
 %% All have a name, which a pool that was started again does not know, and whoever is not connected tries it.
 reconnect() ->
     _ = [weir_pool:add_worker(?POOL, N) || N <- lists:seq(1, ?MEMBERS)],
@@ -382,6 +390,7 @@ quiescence(Kind) ->
     Claimers = weir_pool_prop_claimer:started(),
     _ = [weir_pool_prop_claimer:tell(Pid, let_go) || Pid <- Claimers],
     Changers = [Pid || [Pid] <- ets:match(?TABLE, {{changer, '$1'}})],
+    _ = Kind =:= connected andalso hang_up(),
     Alive = fun() ->
         _ = Kind =:= connected andalso reconnect(),
         [{alive, Pid, process_info(Pid, current_stacktrace)} || Pid <- Claimers ++ Changers, is_process_alive(Pid)]

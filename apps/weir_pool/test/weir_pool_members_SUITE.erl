@@ -20,6 +20,7 @@
     removing/1,
     claims_of_connected_processes/1,
     connecting_again_while_claimed/1,
+    draining_waits_for_the_claim_of_one_who_has_left/1,
     connecting_again_while_claimed_by_one_who_dies/1,
     others_connect_while_claimed/1,
     one_who_waits_to_connect_dies/1,
@@ -58,6 +59,7 @@ all() ->
         removing,
         claims_of_connected_processes,
         connecting_again_while_claimed,
+        draining_waits_for_the_claim_of_one_who_has_left,
         connecting_again_while_claimed_by_one_who_dies,
         others_connect_while_claimed,
         one_who_waits_to_connect_dies,
@@ -381,6 +383,20 @@ connecting_again_while_claimed(_Config) ->
     ?assertEqual([A, B], slots(p)),
     ?assertEqual(ok, release(Second)),
     ok = weir_pool:stop(p),
+    [stop(Member) || Member <- [A, B]].
+
+%% And whoever waited for the end of that claim does not get in any more.
+draining_waits_for_the_claim_of_one_who_has_left(_Config) ->
+    {A, B, Claimer} = left_while_claimed(),
+    ok = disconnect(B, p, b),
+    Again = connecting(A, a),
+    Drainer = run(fun() -> weir_pool:drain(p, 10000) end),
+    eventually(fun() -> weir_pool:pick(p) =:= {error, no_pool} end),
+    ?assert(is_process_alive(Drainer)),
+    ?assert(is_process_alive(Again)),
+    ?assertEqual(ok, release(Claimer)),
+    ?assertEqual(ok, result(Drainer)),
+    ?assertEqual({error, no_pool}, result(Again)),
     [stop(Member) || Member <- [A, B]].
 
 %% Whatever becomes of abandoned workers otherwise: the process has left the slot.

@@ -18,7 +18,7 @@
 %%   {Worker, Claimer}                who uses a worker now
 %%   {{violation, _}, What}           what must not be
 %%   {{killed, Worker}}               before it was killed
-%%   {{crashed}}                      processes of a pool were killed
+%%   {crashed}                        processes of a pool were killed
 %%   {{failed_uses, Worker}, N}       claims that ended with an exception because a call of this worker failed
 %%   {{gone, Worker}}                 was dead when its claim ended, and whoever had claimed it knew
 %%   {{timed_out, Worker, Claimer}}   this claimer's call of this worker did
@@ -31,7 +31,7 @@
 -module(weir_pool_prop_claimer).
 
 -export([open/0, close/0, log_to_table/0, log_no_more/0]).
--export([start/4, tell/2, kill/1, kill_worker/1, started/0, note_crash/0]).
+-export([start/4, tell/2, kill/1, kill_worker/1, started/0, note_crash/0, has_crashed/0]).
 -export([violation/1, violations/0, most_overdue/0, most_abandoned/0, check_deadline/3]).
 
 -define(TABLE, ?MODULE).
@@ -114,7 +114,9 @@ note(What) -> ets:insert(?TABLE, {What}).
 
 is_noted(What) -> ets:member(?TABLE, What).
 
-note_crash() -> note({crashed}).
+note_crash() -> note(crashed).
+
+has_crashed() -> is_noted(crashed).
 
 may_be_abandoned(N) -> ets:update_counter(?TABLE, abandonings, N).
 
@@ -285,7 +287,7 @@ expected(Other) -> violation({unexpected, Other}).
 failed_use(Worker) ->
     N = ets:update_counter(?TABLE, {failed_uses, Worker}, 1, {{failed_uses, Worker}, 0}),
     _ = N > 1 andalso violation({handed_out_dead, Worker, N}),
-    _ = is_noted({killed, Worker}) orelse is_noted({crashed}) orelse violation({died_in_use, Worker}),
+    _ = is_noted({killed, Worker}) orelse has_crashed() orelse violation({died_in_use, Worker}),
     gone(Worker).
 
 gone(Worker) -> note({gone, Worker}).

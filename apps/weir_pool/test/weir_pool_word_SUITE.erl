@@ -324,7 +324,7 @@ at_end_of(Function, Slot, Word, #model{slots = Slots}) ->
     case {Function, Word =:= Current, State} of
         {release, true, taken} -> {free, free, none};
         {disown, true, _} -> {{ok, a_claim}, State, new};
-        {drop, true, taken} -> {vacant, vacant, none};
+        {drop, true, _} -> {State, vacant, none};
         {take_over, true, _} -> {{ok, a_word}, State, new};
         {abandon, true, _} -> {ok, reserved, none};
         {abandon, false, _} -> {over, State, Current};
@@ -371,24 +371,21 @@ nothing_ends_twice(_Config) ->
     ].
 
 marked_slots_are_left_reserved(_Config) ->
-    [
-        with_pool([3], fun(Pool) ->
-            {ok, Word, _} = weir_pool_word:claim(Pool, 1, 7),
-            marked = weir_pool_word:mark(Pool, 1),
-            marked = weir_pool_word:mark(Pool, 1),
-            ?assert(weir_pool_word:is_claimed_by(Pool, 1, Word)),
-            not_free = weir_pool_word:claim(Pool, 1, 8),
-            reserved = weir_pool_word:End(Pool, 1, Word),
-            not_held = weir_pool_word:End(Pool, 1, Word),
-            not_free = weir_pool_word:claim(Pool, 1, 8),
-            not_free = weir_pool_word:claim_free(Pool, 1, 8),
-            reserved = weir_pool_word:reserve(Pool, 1),
-            ?assertEqual({reserved, nobody}, {state(Pool, 1), holder(Pool, 1)}),
-            ok = weir_pool_word:give_back(Pool, 1),
-            {ok, _, _} = weir_pool_word:claim(Pool, 1, 8)
-        end)
-     || End <- [release, drop]
-    ].
+    with_pool([3], fun(Pool) ->
+        {ok, Word, _} = weir_pool_word:claim(Pool, 1, 7),
+        marked = weir_pool_word:mark(Pool, 1),
+        marked = weir_pool_word:mark(Pool, 1),
+        ?assert(weir_pool_word:is_claimed_by(Pool, 1, Word)),
+        not_free = weir_pool_word:claim(Pool, 1, 8),
+        reserved = weir_pool_word:release(Pool, 1, Word),
+        not_held = weir_pool_word:release(Pool, 1, Word),
+        not_free = weir_pool_word:claim(Pool, 1, 8),
+        not_free = weir_pool_word:claim_free(Pool, 1, 8),
+        reserved = weir_pool_word:reserve(Pool, 1),
+        ?assertEqual({reserved, nobody}, {state(Pool, 1), holder(Pool, 1)}),
+        ok = weir_pool_word:give_back(Pool, 1),
+        {ok, _, _} = weir_pool_word:claim(Pool, 1, 8)
+    end).
 
 a_mark_is_taken_off(_Config) ->
     with_pool([3], fun(Pool) ->
@@ -468,13 +465,21 @@ disowning(_Config) ->
 dropping(_Config) ->
     with_pool([1], fun(Pool) ->
         {ok, Word, Worker} = weir_pool_word:claim(Pool, 1, 7),
-        vacant = weir_pool_word:drop(Pool, 1, Word),
+        taken = weir_pool_word:drop(Pool, 1, Word),
         vacant = weir_pool_word:claim(Pool, 1, 8),
         none = weir_pool_word:find(Pool, 1, 8),
         vacant = weir_pool_word:mark(Pool, 1),
         vacant = weir_pool_word:reserve(Pool, 1),
         vacant = weir_pool_word:give_back(Pool, 1),
         ?assertNot(weir_pool_word:is_any_filled(Pool)),
+        new_worker(Pool, 1),
+        %% The manager is to be told if it was waiting for the slot; should it not any more, the slot is vacant still.
+        {ok, Marked, _} = weir_pool_word:claim(Pool, 1, 7),
+        marked = weir_pool_word:mark(Pool, 1),
+        marked = weir_pool_word:drop(Pool, 1, Marked),
+        ok = weir_pool_word:unmark(Pool, 1),
+        not_held = weir_pool_word:drop(Pool, 1, Marked),
+        vacant = weir_pool_word:give_back(Pool, 1),
         new_worker(Pool, 1),
         ?assert(weir_pool_word:is_any_filled(Pool)),
         {ok, 1, _, Successor} = weir_pool_word:find(Pool, 1, 8),
@@ -534,7 +539,7 @@ claims_are_counted(_Config) ->
                         ok = weir_pool_word:give_back(Pool, 1);
                     2 ->
                         {ok, Own} = weir_pool_word:take_over(Pool, 1, Word, 8),
-                        vacant = weir_pool_word:drop(Pool, 1, Own),
+                        taken = weir_pool_word:drop(Pool, 1, Own),
                         ok = weir_pool_word:occupy(Pool, 1);
                     _ ->
                         free = weir_pool_word:release(Pool, 1, Word)
@@ -577,7 +582,7 @@ what_is_searched_in_vain_is_not_looked_at_again(_Config) ->
                             reserved = weir_pool_word:release(Pool, Slot, Word),
                             ok = weir_pool_word:give_back(Pool, Slot);
                         3 ->
-                            vacant = weir_pool_word:drop(Pool, Slot, Word),
+                            taken = weir_pool_word:drop(Pool, Slot, Word),
                             ok = weir_pool_word:occupy(Pool, Slot);
                         4 ->
                             {ok, Claim} = weir_pool_word:disown(Pool, Slot, Word),
@@ -673,7 +678,9 @@ one_holder(Pool, Claims, Marks) ->
         counters:get(Shared#shared.claims, 1), Marked, TakenOff
     ]),
     %% Every mark was told to the one who released, or is known not to have been.
-    ?assertEqual(Marked, counters:get(Shared#shared.reserved, 1) + TakenOff),
+    TakenAway = Shared#shared.taken_away,
+    Untold = [W || [W] <- ets:match(TakenAway, {{in_doubt, '$1'}}), not ets:member(TakenAway, {told, W})],
+    ?assertEqual(Marked, counters:get(Shared#shared.reserved, 1) + TakenOff + length(Untold)),
     ?assertEqual([], ets:tab2list(Shared#shared.held)),
     ?assertEqual([], [Slot || Slot <- slots(Pool), state(Pool, Slot) =:= marked]),
     ?assertEqual([], lost(Pool)).
@@ -719,7 +726,7 @@ claimed(Pool, Slot, Word, Worker, Shared) ->
     Result =
         case rand:uniform(2000) of
             1 -> weir_pool_word:disown(Pool, Slot, Word);
-            2 -> weir_pool_word:drop(Pool, Slot, Word);
+            2 -> drop(Pool, Slot, Word, Worker, TakenAway);
             _ -> weir_pool_word:release(Pool, Slot, Word)
         end,
     case Result of
@@ -728,9 +735,14 @@ claimed(Pool, Slot, Word, Worker, Shared) ->
             true = ets:member(TakenAway, Worker) orelse ets:member(TakenAway, Claim);
         _ ->
             false = IsOver,
-            reserved =/= Result orelse counters:add(Reserved, 1, 1)
+            lists:member(Result, [reserved, marked]) andalso counters:add(Reserved, 1, 1)
     end,
     counters:add(Claims, 1, 1).
+
+drop(Pool, Slot, Word, Worker, TakenAway) ->
+    Result = weir_pool_word:drop(Pool, Slot, Word),
+    true = Result =/= marked orelse ets:insert(TakenAway, {{told, Worker}}),
+    Result.
 
 %% What it has done with a slot: nothing, marked it, or taken it out of use. Gives how many marks there were, and how
 %% many of them it has taken off or ended itself; and which are still there.
@@ -767,15 +779,26 @@ manage(marked, Pool, Slot, Shared, {Marks, TakenOff} = Ends) ->
         {N, Is} when N > 12, (Is =:= marked orelse Is =:= reserved) ->
             {Is, Ends};
         {N, Was} when N > 3, (Was =:= marked orelse Was =:= reserved) ->
+            Worker = weir_pool_terms:worker(Pool, Slot),
             ok = weir_pool_word:unmark(Pool, Slot),
             case state(Pool, Slot) of
-                reserved -> {reserved, Ends};
-                _ when Was =:= marked -> {nothing, {Marks, TakenOff + 1}}
+                reserved ->
+                    {reserved, Ends};
+                vacant ->
+                    %% Dropped before, by one who was told of the mark, or after.
+                    true = ets:insert(Shared#shared.taken_away, {{in_doubt, Worker}}),
+                    {nothing, Ends};
+                _ when Was =:= marked ->
+                    {nothing, {Marks, TakenOff + 1}}
             end;
+        %% Dropped.
+        {_, vacant} ->
+            {nothing, Ends};
         {_, Was} when Was =:= marked; Was =:= reserved ->
             case abandon(Pool, Slot, Shared) of
                 ok -> {nothing, {Marks, TakenOff + 1}};
-                over -> {reserved, Ends}
+                over when Was =:= reserved -> {reserved, Ends};
+                over -> {case state(Pool, Slot) of vacant -> nothing; Is -> Is end, Ends}
             end
     end;
 manage(nothing, Pool, Slot, Shared, {Marks, TakenOff} = Ends) ->
@@ -799,7 +822,7 @@ manage(nothing, Pool, Slot, Shared, {Marks, TakenOff} = Ends) ->
                             reserved = state(Pool, Slot),
                             {reserved, Ends};
                         marked ->
-                            true = lists:member(state(Pool, Slot), [marked, reserved]),
+                            true = lists:member(state(Pool, Slot), [marked, reserved, vacant]),
                             ok = counters:add(Shared#shared.marks, 1, 1),
                             maybe_at_once(rand:uniform(3), Pool, Slot, Shared, {Marks + 1, TakenOff});
                         %% Dropped.
@@ -1066,7 +1089,7 @@ make_free(Way, Pool) ->
             {ok, Own} = weir_pool_word:take_over(Pool, 60, Word, 10),
             free = weir_pool_word:release(Pool, 60, Own);
         dropped ->
-            vacant = weir_pool_word:drop(Pool, 60, Word),
+            taken = weir_pool_word:drop(Pool, 60, Word),
             ok = weir_pool_word:occupy(Pool, 60)
     end.
 

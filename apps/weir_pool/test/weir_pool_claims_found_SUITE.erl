@@ -1,0 +1,153 @@
+%% Faults that weir_pool_claims_prop_SUITE has found, or that were found in search of what it had found: each as a case
+%% of its own, which does not depend on chance.
+-module(weir_pool_claims_found_SUITE).
+
+-include_lib("stdlib/include/assert.hrl").
+
+-export([suite/0, all/0, init_per_testcase/2, end_per_testcase/2]).
+-export([
+    worker_that_is_claimed_when_it_becomes_one_for_overflow_goes_when_released/1,
+    worker_for_overflow_without_linger_serves_those_who_wait_for_it/1,
+    worker_given_back_as_failed_is_not_kept_because_its_replacement_has_timed_out/1,
+    worker_left_busy_is_not_kept_because_its_replacement_has_timed_out/1,
+    process_that_has_died_while_it_waited_to_be_connected_again_is_not/1,
+    pool_that_is_stopped_while_it_crashes_does_not_come_back/1
+]).
+
+-import(weir_pool_claim_lib, [start/1, start/2, workers/0, manager/0, queue/0, eventually/1]).
+
+-define(POOL, weir_pool_claim_lib).
+
+suite() -> [{timetrap, {seconds, 60}}].
+
+all() ->
+    [
+        worker_that_is_claimed_when_it_becomes_one_for_overflow_goes_when_released,
+        worker_for_overflow_without_linger_serves_those_who_wait_for_it,
+        worker_given_back_as_failed_is_not_kept_because_its_replacement_has_timed_out,
+        worker_left_busy_is_not_kept_because_its_replacement_has_timed_out,
+        process_that_has_died_while_it_waited_to_be_connected_again_is_not,
+        pool_that_is_stopped_while_it_crashes_does_not_come_back
+    ].
+
+init_per_testcase(_Case, Config) -> weir_pool_claim_lib:set_up(Config).
+
+end_per_testcase(_Case, _Config) -> weir_pool_claim_lib:tear_down().
+
+%% ---------------------------------------------------------------- overflow
+
+%% Whoever had claimed it knows the pool as it was then, and does not take the slot for one of overflow.
+worker_that_is_claimed_when_it_becomes_one_for_overflow_goes_when_released(_Config) ->
+    ok = start(3, #{overflow => #{max => 2, linger => 0}}),
+    Tickets = [Ticket || {ok, _, Ticket} <- [weir_pool:checkout(?POOL, 0) || _ <- [1, 2, 3]]],
+    ?assertEqual(ok, weir_pool:resize(?POOL, 1)),
+    ?assertEqual(3, length(workers())),
+    _ = [?assertEqual(ok, weir_pool:checkin(?POOL, Ticket)) || Ticket <- Tickets],
+    eventually(fun() -> length(workers()) =:= 1 orelse workers() end).
+
+worker_for_overflow_without_linger_serves_those_who_wait_for_it(_Config) ->
+    ok = start(1, #{overflow => #{max => 1, linger => 0}}),
+    {ok, Worker, Ticket} = weir_pool:checkout(?POOL, 0),
+    {ok, Another, AnotherTicket} = weir_pool:checkout(?POOL, 10000),
+    ?assertNotEqual(Worker, Another),
+    ?assertEqual(ok, weir_pool:checkin(?POOL, AnotherTicket)),
+    eventually(fun() -> workers() =:= [Worker] orelse workers() end),
+    ?assertEqual(ok, weir_pool:checkin(?POOL, Ticket)).
+
+%% ---------------------------------------------------------------- replacements
+
+%% The replacement waits for the release. Its time is over, then the worker is given back, and then the manager hears of
+%% both.
+worker_given_back_as_failed_is_not_kept_because_its_replacement_has_timed_out(_Config) ->
+    ok = start(1),
+    {ok, Worker, Ticket} = weir_pool:checkout(?POOL, 0),
+    replacement_has_timed_out_before(fun() -> ?assertEqual(ok, weir_pool:checkin(?POOL, Ticket, fail)) end),
+    is_replaced(Worker).
+
+worker_left_busy_is_not_kept_because_its_replacement_has_timed_out(_Config) ->
+    ok = start(1),
+    [Worker] = workers(),
+    Timeout = {timeout, {gen_server, call, [Worker, ping]}},
+    Claimer = weir_pool_life_lib:run(fun() ->
+        weir_pool:claim(?POOL, fun(_) ->
+            receive
+                fail -> exit(Timeout)
+            end
+        end)
+    end),
+    eventually(fun() -> weir_pool_life_lib:word(?POOL, 1) =:= taken end),
+    replacement_has_timed_out_before(fun() ->
+        Claimer ! fail,
+        ?assertEqual({died, Timeout}, weir_pool_life_lib:result(Claimer))
+    end),
+    is_replaced(Worker).
+
+replacement_has_timed_out_before(Do) ->
+    Manager = manager(),
+    Replacer = weir_pool_life_lib:run(fun() -> weir_pool:replace(?POOL, 1, 100) end),
+    eventually(fun() -> weir_pool_life_lib:word(?POOL, 1) =:= marked end),
+    ok = sys:suspend(Manager),
+    eventually(fun() -> has_timed_out(Manager) end),
+    Do(),
+    ok = sys:resume(Manager),
+    ?assertEqual({error, timeout}, weir_pool_life_lib:result(Replacer)).
+
+has_timed_out(Manager) ->
+    {messages, Messages} = process_info(Manager, messages),
+    lists:any(fun(M) -> is_tuple(M) andalso element(1, M) =:= timeout end, Messages).
+
+is_replaced(Worker) ->
+    eventually(fun() ->
+        case workers() of
+            [Other] when Other =/= Worker -> not is_process_alive(Worker);
+            Same -> {Same, weir_pool_life_lib:word(?POOL, 1)}
+        end
+    end).
+
+%% ---------------------------------------------------------------- processes that connect themselves
+
+%% It waits for the end of a claim; that of whoever has seen it dead.
+process_that_has_died_while_it_waited_to_be_connected_again_is_not(_Config) ->
+    ok = weir_pool:start(?POOL, #{worker => none}),
+    {ok, 1} = weir_pool:add_worker(?POOL, member),
+    {ok, Member} = gen_server:start(weir_pool_life_worker, plain, []),
+    {ok, 1} = gen_server:call(Member, {run, fun() -> weir_pool:connect(?POOL, member) end}),
+    {ok, Member, Ticket} = weir_pool:checkout(?POOL, 0),
+    ok = gen_server:cast(Member, {run, fun() ->
+        ok = weir_pool:disconnect(?POOL, member),
+        weir_pool:connect(?POOL, member)
+    end}),
+    eventually(fun() -> is_waiting_for(manager(), Member) end),
+    weir_pool_test_lib:kill(Member),
+    ?assertEqual(ok, weir_pool:checkin(?POOL, Ticket)),
+    {ok, [{member, 1}]} = weir_pool:added_workers(?POOL),
+    %% Nor was it for a moment.
+    {ok, #{live := Live, restarts := Restarts}} = weir_pool:info(?POOL),
+    ?assertEqual({0, 0}, {Live, Restarts}).
+
+%% It has disconnected itself, and asks the manager for something else, which has heard of it.
+is_waiting_for(Manager, Member) ->
+    IsDisconnected = weir_pool:workers(?POOL) =:= {ok, []},
+    {monitors, Monitors} = process_info(Member, monitors),
+    IsAsking = lists:member({process, Manager}, Monitors),
+    {ok, _} = weir_pool:added_workers(?POOL),
+    IsDisconnected andalso IsAsking andalso process_info(Member, monitors) =:= {monitors, Monitors}.
+
+%% ---------------------------------------------------------------- ends
+
+%% The manager has lost its queue, and waits for its worker to stop, when somebody wants the pool to be stopped.
+pool_that_is_stopped_while_it_crashes_does_not_come_back(_Config) ->
+    ok = start(1, #{worker => {weir_pool_life_worker, start_slow_to_stop, [self()]}, shutdown => 1000}),
+    Manager = manager(),
+    exit(queue(), kill),
+    Worker =
+        receive
+            {stopping, Pid} -> Pid
+        end,
+    Stopper = weir_pool_life_lib:run(fun() -> weir_pool:stop(?POOL) end),
+    eventually(fun() -> {monitored_by, Pids} = process_info(Manager, monitored_by), lists:member(Stopper, Pids) end),
+    Worker ! go,
+    ?assertEqual(ok, weir_pool_life_lib:result(Stopper)),
+    %% Its supervisor has done by then what it was going to do.
+    _ = supervisor:which_children(weir_pool_pools_sup),
+    ?assertEqual([], weir_pool:pools()).
