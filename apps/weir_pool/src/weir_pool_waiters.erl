@@ -1,4 +1,4 @@
-%% @doc Those who wait for a worker, in the order of their requests.
+%% @doc The queue's memory: it keeps those who wait for a worker in the order of their requests.
 %%
 %% A pure structure: a balanced tree by when each asked, and by the reference of the request among those of the same
 %% moment. The moment is the claimer's: a request that has to be made again, because the process that kept this
@@ -25,7 +25,7 @@
 
 -opaque waiters(Waiter) :: #waiters{tree :: gb_trees:tree(key(), Waiter)}.
 
-%% @doc Nobody waits. The order tells who is next: the first who asked, or the last.
+%% @doc Makes an empty one, in which nobody waits. The order tells who is next: the first who asked, or the last.
 -spec new(order()) -> waiters(_Waiter).
 new(Order) -> #waiters{order = Order}.
 

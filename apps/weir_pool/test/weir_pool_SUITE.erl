@@ -38,7 +38,8 @@
 
 -import(weir_pool_test_lib, [
     eventually/1, kill/1, kill_manager/1, await_down/1, manager/1, slots/1, workers/1, settled/2, start_parent/1,
-    opts/1, script/2, start_blocked/2, stop_parent/1, leftovers/0, nothing_left_soon/0, messages_of_pools/0, result/1
+    opts/1, script/2, blocked_after/1, await_blocked/0, start_blocked/2, stop_parent/1,
+    leftovers/0, nothing_left_soon/0, messages_of_pools/0, result/1
 ]).
 
 -define(WORKER, {weir_pool_test_worker, start_link, []}).
@@ -284,10 +285,7 @@ pool_killed_during_its_start(_Config) ->
     kill(manager(p)),
     %% `noproc' if it was killed before the starter could monitor it.
     ?assert(lists:member(result(Starter), [{error, {pool_down, killed}}, {error, {pool_down, noproc}}])),
-    Next =
-        receive
-            {blocked, Another} -> Another
-        end,
+    Next = await_blocked(),
     [Blocked ! go || Blocked <- [Sup, Next]],
     await_down(Sup),
     eventually(fun() -> settled(p, 1) end),
@@ -295,21 +293,12 @@ pool_killed_during_its_start(_Config) ->
     gone().
 
 pool_killed_during_a_linked_start(_Config) ->
-    Test = self(),
-    Script = fun() ->
-        Test ! {blocked, self()},
-        receive
-            go -> start
-        end
-    end,
+    Script = blocked_after(0),
     {Starter, _} = spawn_monitor(fun() ->
         process_flag(trap_exit, true),
         exit({result, weir_pool:start_link(p, script(1, Script))})
     end),
-    Sup =
-        receive
-            {blocked, Blocked} -> Blocked
-        end,
+    Sup = await_blocked(),
     kill(manager(p)),
     ?assert(lists:member(result(Starter), [{error, {pool_down, killed}}, {error, {pool_down, noproc}}])),
     Sup ! go,
@@ -327,19 +316,11 @@ stop_during_start(_Config) ->
 
 %% A start that does not end is not waited for any longer than a worker that does not stop, and some seconds.
 stop_during_a_start_that_hangs(_Config) ->
-    Test = self(),
-    Script = fun() ->
-        Test ! {blocked, self()},
-        receive
-            never -> start
-        end
-    end,
+    Script = blocked_after(0),
     {Starter, _} = spawn_monitor(fun() ->
         exit({result, weir_pool:start(p, (script(1, Script))#{shutdown => brutal_kill})})
     end),
-    receive
-        {blocked, _} -> ok
-    end,
+    _ = await_blocked(),
     ?assertEqual(ok, weir_pool:stop(p)),
     ?assertEqual({error, {pool_down, shutdown}}, result(Starter)),
     gone().

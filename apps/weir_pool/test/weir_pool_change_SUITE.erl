@@ -39,8 +39,7 @@
     replace_and_the_next_worker_comes_before_the_news/1,
     replace_and_the_spare_dies/1,
     replace_is_refused/1,
-    replace_and_the_slot_is_given_up/1,
-    replace_and_the_slot_becomes_one_for_overflow/1,
+    replace_and_the_slot_is_not_kept/1,
     replace_and_the_supervisor_of_the_spare_is_killed/1,
     replace_a_worker_under_check/1,
     drain_an_idle_pool/1,
@@ -107,8 +106,7 @@ all() ->
         replace_and_the_next_worker_comes_before_the_news,
         replace_and_the_spare_dies,
         replace_is_refused,
-        replace_and_the_slot_is_given_up,
-        replace_and_the_slot_becomes_one_for_overflow,
+        replace_and_the_slot_is_not_kept,
         replace_and_the_supervisor_of_the_spare_is_killed,
         replace_a_worker_under_check,
         drain_an_idle_pool,
@@ -840,47 +838,32 @@ replace_is_refused(_Config) ->
     ok = weir_pool:stop(members),
     ok = weir_pool:stop(p).
 
-%% While it starts, and while it waits.
-replace_and_the_slot_is_given_up(_Config) ->
-    Mode = switched(2, #{}),
-    switch(Mode, gate),
-    First = run(fun() -> weir_pool:replace(p, 2) end),
-    Blocked = await_blocked(1),
-    ok = weir_pool:resize(p, 1),
-    go(Blocked, start),
-    ?assertEqual({error, no_slot}, result(First)),
-    settle(p, 1),
-    switch(Mode, start),
-    ok = weir_pool:resize(p, 2),
-    Claimers = [claimer(p), claimer(p)],
-    Second = run(fun() -> weir_pool:replace(p, 2) end),
-    eventually(fun() -> word(p, 2) =:= marked end),
-    ok = weir_pool:resize(p, 1),
-    ?assertEqual({error, no_slot}, result(Second)),
-    [?assertEqual(ok, release(Claimer)) || Claimer <- Claimers],
-    settle(p, 1),
-    ok = weir_pool:stop(p).
-
-%% Where a worker that was replaced would be one too many.
-replace_and_the_slot_becomes_one_for_overflow(_Config) ->
-    Mode = switched(2, #{overflow => #{max => 2, linger => 0}}),
-    switch(Mode, gate),
-    First = run(fun() -> weir_pool:replace(p, 2) end),
-    Blocked = await_blocked(1),
-    ok = weir_pool:resize(p, 1),
-    go(Blocked, start),
-    ?assertEqual({error, no_slot}, result(First)),
-    settle(p, 1),
-    switch(Mode, start),
-    ok = weir_pool:resize(p, 2),
-    Claimers = [claimer(p), claimer(p)],
-    Second = run(fun() -> weir_pool:replace(p, 2) end),
-    eventually(fun() -> word(p, 2) =:= marked end),
-    ok = weir_pool:resize(p, 1),
-    ?assertEqual({error, no_slot}, result(Second)),
-    [?assertEqual(ok, release(Claimer)) || Claimer <- Claimers],
-    settle(p, 1),
-    ok = weir_pool:stop(p).
+%% Given up, or one for overflow, where a worker that was replaced would be one too many: while it starts, and while it
+%% waits.
+replace_and_the_slot_is_not_kept(_Config) ->
+    [
+        begin
+            Mode = switched(2, Opts),
+            switch(Mode, gate),
+            First = run(fun() -> weir_pool:replace(p, 2) end),
+            Blocked = await_blocked(1),
+            ok = weir_pool:resize(p, 1),
+            go(Blocked, start),
+            ?assertEqual({error, no_slot}, result(First)),
+            settle(p, 1),
+            switch(Mode, start),
+            ok = weir_pool:resize(p, 2),
+            Claimers = [claimer(p), claimer(p)],
+            Second = run(fun() -> weir_pool:replace(p, 2) end),
+            eventually(fun() -> word(p, 2) =:= marked end),
+            ok = weir_pool:resize(p, 1),
+            ?assertEqual({error, no_slot}, result(Second)),
+            [?assertEqual(ok, release(Claimer)) || Claimer <- Claimers],
+            settle(p, 1),
+            ok = weir_pool:stop(p)
+        end
+     || Opts <- [#{}, #{overflow => #{max => 2, linger => 0}}]
+    ].
 
 replace_and_the_supervisor_of_the_spare_is_killed(_Config) ->
     Mode = switched(1, #{}),

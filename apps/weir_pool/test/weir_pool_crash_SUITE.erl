@@ -38,7 +38,8 @@
 
 -import(weir_pool_test_lib, [
     eventually/1, kill/1, kill_manager/1, await_down/1, manager/1, queue/1, slots/1, workers/1, settled/2,
-    start_parent/1, opts/1, script/2, stop_parent/1, leftovers/0, nothing_left_soon/0, messages_of_pools/0
+    start_parent/1, opts/1, script/2, blocked_after/1, await_blocked/0, stop_parent/1, leftovers/0, nothing_left_soon/0,
+    messages_of_pools/0
 ]).
 -import(weir_pool_life_lib, [pool/1, slot_sup/2, slot_sups/1, settle/2, claimer/1, release/1, run/1, result/1]).
 
@@ -134,28 +135,6 @@ vacant_at_once_while_the_next_is_starting(_Config) ->
     [Sup ! go || Sup <- Sups],
     eventually(fun() -> settled(p, 3) end),
     ok = weir_pool:stop(p).
-
-%% A script whose first N starts go on, and of which later ones wait for `go'.
-blocked_after(N) ->
-    Test = self(),
-    Starts = counters:new(1, []),
-    fun() ->
-        counters:add(Starts, 1, 1),
-        case counters:get(Starts, 1) > N of
-            true ->
-                Test ! {blocked, self()},
-                receive
-                    go -> start
-                end;
-            false ->
-                start
-        end
-    end.
-
-await_blocked() ->
-    receive
-        {blocked, Sup} -> Sup
-    end.
 
 %% The manager hears of a death after it has heard of the successor.
 late_news(_Config) ->

@@ -22,7 +22,7 @@
 
 -import(weir_pool_test_lib, [
     eventually/1, kill/1, slots/1, workers/1, settled/2, opts/1, script/2, start_with_holes/3, nothing_left_soon/0,
-    result/1, on_one_scheduler/1, picks/2
+    blocked_after/1, await_blocked/0, result/1, on_one_scheduler/1, picks/2
 ]).
 
 suite() -> [{timetrap, {seconds, 180}}].
@@ -128,29 +128,12 @@ a_key_keeps_its_worker(_Config) ->
 
 keys_of_a_vacant_slot_spread_and_return(_Config) ->
     Size = 10,
-    Test = self(),
-    Starts = counters:new(1, []),
-    Script = fun() ->
-        counters:add(Starts, 1, 1),
-        case counters:get(Starts, 1) > Size of
-            true ->
-                Test ! {blocked, self()},
-                receive
-                    go -> start
-                end;
-            false ->
-                start
-        end
-    end,
-    ok = weir_pool:start(p, script(Size, Script)),
+    ok = weir_pool:start(p, script(Size, blocked_after(Size))),
     Keys = lists:seq(1, 20000),
     Before = [{Key, Pid} || Key <- Keys, {ok, Pid} <- [weir_pool:pick(p, Key)]],
     Victim = lists:nth(4, slots(p)),
     kill(Victim),
-    Blocked =
-        receive
-            {blocked, Sup} -> Sup
-        end,
+    Blocked = await_blocked(),
     eventually(fun() -> lists:nth(4, slots(p)) =:= undefined end),
     During = [{Key, Pid} || Key <- Keys, {ok, Pid} <- [weir_pool:pick(p, Key)]],
     %% Other keys stay; those of the victim go to all others, about equally.

@@ -4,7 +4,7 @@
 -export([eventually/1, eventually/2, kill/1, kill_manager/1, await_down/1]).
 -export([manager/1, queue/1, slots/1, workers/1, settled/2, report_to/1]).
 -export([leftovers/0, start_parent/1, quiet/1, loud/1]).
--export([setup/0, setup/1, teardown/0, opts/1, script/2, start_blocked/2, start_with_holes/3, stop_parent/1]).
+-export([setup/0, setup/1, teardown/0, opts/1, script/2, blocked_after/1, await_blocked/0, start_blocked/2, start_with_holes/3, stop_parent/1]).
 -export([nothing_left/0, nothing_left_soon/0, messages_of_pools/0, result/1, on_one_scheduler/1, picks/2]).
 -export([init/1]).
 
@@ -159,16 +159,30 @@ nothing_left() -> ?assertEqual([], leftovers()).
 
 %% A pool, started by another process, whose workers block until their supervisor is sent `go'.
 start_blocked(Name, Size) ->
-    Test = self(),
-    Script = fun() ->
-        Test ! {blocked, self()},
-        receive
-            go -> start
-        end
-    end,
+    Script = blocked_after(0),
     {Starter, _} = spawn_monitor(fun() -> exit({result, weir_pool:start(Name, script(Size, Script))}) end),
+    {Starter, await_blocked()}.
+
+%% A script whose first N starts go on, and of which later ones wait for `go'.
+blocked_after(N) ->
+    Test = self(),
+    Starts = counters:new(1, []),
+    fun() ->
+        counters:add(Starts, 1, 1),
+        case counters:get(Starts, 1) > N of
+            true ->
+                Test ! {blocked, self()},
+                receive
+                    go -> start
+                end;
+            false ->
+                start
+        end
+    end.
+
+await_blocked() ->
     receive
-        {blocked, Sup} -> {Starter, Sup}
+        {blocked, Sup} -> Sup
     end.
 
 result(Process) ->
