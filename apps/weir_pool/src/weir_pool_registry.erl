@@ -13,9 +13,8 @@
 %% the holder is dead, and then has the registry forget it, without waiting for the monitor to tell.
 %%
 %% Crashes. The table belongs to weir_pool_sup and outlives this process. The next one monitors every holder again,
-%% and a monitor of a dead process tells at once, so nothing is missed. Meanwhile pools work and are picked from; a
-%% request waits for the next registry. An eraser goes on; if the registry is killed, what had still to be erased then
-%% stays, as terms that nobody reads.
+%% and a monitor of a dead process tells at once, so nothing is missed. What is still to be erased is in the table, too.
+%% Meanwhile pools work and are picked from; a request waits for the next registry.
 -module(weir_pool_registry).
 -behaviour(gen_server).
 
@@ -54,10 +53,12 @@
 -record(state, {
     %% Monitors of managers.
     monitors :: #{weir_pool:name() => {Base :: non_neg_integer(), reference()}},
-    %% What is still to be erased, and who is at it.
-    to_erase = queue:new() :: queue:queue({Base :: non_neg_integer(), LastSlot :: non_neg_integer()}),
-    eraser = none :: none | reference()
+    %% Which pool's terms are being erased, and who is at it.
+    eraser = none :: none | {Base :: non_neg_integer(), Monitor :: reference()}
 }).
+
+%% Beside the rows of pools the table has one for each pool whose terms are to be erased, the last slot being the value.
+-define(TO_ERASE(Base), {?MODULE, Base}).
 
 %% @doc Starts the registry.
 -spec start_link() -> {ok, pid()} | {error, term()}.
@@ -149,9 +150,11 @@ names() ->
 init([]) ->
     %% For terminate/2.
     process_flag(trap_exit, true),
-    {ok, #state{monitors = ets:foldl(fun watch/2, #{}, ?TABLE)}}.
+    {ok, erase_next(#state{monitors = ets:foldl(fun watch/2, #{}, ?TABLE)})}.
 
 %% The monitor's message names what it is about.
+watch({?TO_ERASE(_Base), _LastSlot}, Monitors) ->
+    Monitors;
 watch({Name, Manager, Base, _Parent, _LastSlot, _StartError}, Monitors) ->
     Monitors#{Name => {Base, erlang:monitor(process, Manager, [{tag, {down, Name, Base}}])}}.
 
@@ -188,41 +191,45 @@ handle_cast(_Stray, State) -> {noreply, State}.
 -spec handle_info(term(), #state{}) -> {noreply, #state{}}.
 handle_info({{down, Name, Base}, _Monitor, process, _Manager, _Reason}, State) ->
     {noreply, clean_up(Name, Base, State)};
-handle_info({erased, Monitor, process, _Eraser, _Reason}, #state{eraser = Monitor} = State) ->
+handle_info({erased, Monitor, process, _Eraser, _Reason}, #state{eraser = {Base, Monitor}} = State) ->
+    true = ets:delete(?TABLE, ?TO_ERASE(Base)),
     {noreply, erase_next(State#state{eraser = none})};
 handle_info(_Stray, State) ->
     {noreply, State}.
 
 %% @private
 -spec terminate(term(), #state{}) -> ok.
-terminate(_Reason, #state{to_erase = ToErase}) -> erase(queue:to_list(ToErase)).
+terminate(_Reason, #state{}) -> erase(ets:select(?TABLE, to_erase())).
 
 %% @private
 -spec code_change(term(), #state{}, term()) -> {ok, #state{}}.
 code_change(_OldVsn, State, _Extra) -> {ok, State}.
 
 %% A namesake that has followed has another base, and is left alone.
-clean_up(Name, Base, #state{monitors = Monitors, to_erase = ToErase} = State) ->
+clean_up(Name, Base, #state{monitors = Monitors} = State) ->
     case lookup(Name) of
         {ok, {_, _Manager, Base, _Parent, LastSlot, _StartError}} ->
             ok = weir_pool_terms:close(Name),
+            true = ets:insert(?TABLE, {?TO_ERASE(Base), LastSlot}),
             true = ets:delete(?TABLE, Name),
             {{Base, Monitor}, Others} = maps:take(Name, Monitors),
             true = erlang:demonitor(Monitor, [flush]),
-            erase_next(State#state{monitors = Others, to_erase = queue:in({Base, LastSlot}, ToErase)});
+            erase_next(State#state{monitors = Others});
         _ ->
             State
     end.
 
 %% ---------------------------------------------------------------- erasing
 
-erase_next(#state{eraser = none, to_erase = ToErase} = State) ->
-    case queue:out(ToErase) of
-        {{value, Pool}, Left} -> State#state{eraser = eraser([Pool]), to_erase = Left};
-        {empty, _} -> State
+erase_next(#state{eraser = none} = State) ->
+    case ets:select(?TABLE, to_erase(), 1) of
+        {[{Base, _LastSlot} = Pool], _} -> State#state{eraser = {Base, eraser([Pool])}};
+        '$end_of_table' -> State
     end;
 erase_next(State) ->
     State.
+
+to_erase() -> [{{?TO_ERASE('$1'), '$2'}, [], [{{'$1', '$2'}}]}].
 
 %% @doc Has a process erase what pools have left, without the registry.
 -spec erase([{Base :: non_neg_integer(), LastSlot :: non_neg_integer()}]) -> ok.

@@ -25,6 +25,7 @@
     too_many_crashes_under_a_supervisor/1,
     registry_killed/1,
     registry_killed_and_a_pool_too/1,
+    registry_killed_with_terms_to_erase/1,
     requests_wait_for_the_next_registry/1,
     requests_may_be_made_twice/1,
     a_dead_holder_that_nobody_has_heard_of/1,
@@ -73,6 +74,7 @@ all() ->
         too_many_crashes_under_a_supervisor,
         registry_killed,
         registry_killed_and_a_pool_too,
+        registry_killed_with_terms_to_erase,
         requests_wait_for_the_next_registry,
         requests_may_be_made_twice,
         a_dead_holder_that_nobody_has_heard_of,
@@ -462,6 +464,27 @@ requests_may_be_made_twice(_Config) ->
     ?assertEqual({error, already_started}, result(Other)),
     [?assertEqual(ok, weir_pool_registry:unregister(p, Base)) || _ <- [1, 2]],
     ?assertEqual({error, no_pool}, weir_pool_registry:lookup(p)).
+
+%% Its eraser is kept from erasing the first pool, so that the second has to wait, and both for the next registry.
+registry_killed_with_terms_to_erase(_Config) ->
+    [ok = weir_pool:start(Name, opts(100)) || Name <- [p, q]],
+    #{} = Waiting = stopped_and_not_erased([p, q]),
+    ?assert(map_size(Waiting) > 0),
+    kill(whereis(weir_pool_registry)),
+    nothing_left_soon(),
+    eventually(fun() -> not_erased() =:= #{} end).
+
+%% Erasers are of low priority: they do not run while there are others for all schedulers.
+stopped_and_not_erased(Names) ->
+    Busy = [spawn_opt(fun Spin() -> Spin() end, [{scheduler, S}]) || S <- lists:seq(1, erlang:system_info(schedulers))],
+    process_flag(priority, high),
+    [ok = weir_pool:stop(Name) || Name <- Names],
+    NotErased = not_erased(),
+    process_flag(priority, normal),
+    [exit(Spinner, kill) || Spinner <- Busy],
+    NotErased.
+
+not_erased() -> maps:from_list([{Base, Last} || {{weir_pool_registry, Base}, Last} <- ets:tab2list(weir_pool_names)]).
 
 %% As when a supervisor starts its dead pool again before the registry has been told of the death.
 a_dead_holder_that_nobody_has_heard_of(_Config) ->
