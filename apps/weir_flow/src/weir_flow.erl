@@ -45,7 +45,7 @@
 %%   noticed at the next acknowledgement. The window then starts afresh.</li>
 %% <li>`{error, timeout}': there was no room in the window, or under the limit, for that long; the message was not
 %%   sent.</li>
-%% <li>`{error, busy}', `{error, no_limit}', `{error, not_started}': see {@link limit/1}; the message was not
+%% <li>`{error, busy}', `{error, no_limit}', `{error, {not_started, weir_flow}}': see {@link limit/1}; the message was not
 %%   sent.</li>
 %% </ul>
 %%
@@ -53,6 +53,9 @@
 %% touched nor slow it down. The sender waits as in a call: two processes that send to each other can wait for each
 %% other, if both mailboxes are full and neither has a time limit. What a process sends to itself goes out at once and
 %% is not bounded.
+%%
+%% A receiver that empties its mailbox in a callback (`receive _ -> flush() after 0') throws requests away. That is
+%% noticed, after 50 ms on the same node and 5 seconds on another, and it is asked again: `asked_again' counts that.
 %%
 %% A plain process that does not answer system messages never acknowledges: do not use this module for it.
 -module(weir_flow).
@@ -75,7 +78,10 @@
 
 -type window() :: 2..16#7ffffff.
 
--type opts() :: #{
+-type opts() :: opts_map() | [{window, window()} | {timeout, timeout()} | {limit, none | wait | busy}].
+%% A map, or the same as a keyword list.
+
+-type opts_map() :: #{
     %% The most unacknowledged messages in the mailbox, requests included. Default: 16.
     window => window(),
     %% The longest wait, in milliseconds. Default: infinity. 0: never wait; the acknowledgement is then asked for as
@@ -87,7 +93,7 @@
     limit => none | wait | busy
 }.
 
--type reason() :: noproc | timeout | busy | no_limit | not_started.
+-type reason() :: noproc | timeout | busy | no_limit | {not_started, weir_flow}.
 
 -type window_info() :: #{
     %% Messages sent since the last acknowledgement. `full': none may be sent before the next.
@@ -96,7 +102,10 @@
     state := new | open | waiting | suspended,
     %% How often a message found the window full, and how often the time then was over.
     waits := non_neg_integer(),
-    timeouts := non_neg_integer()
+    timeouts := non_neg_integer(),
+    %% How often a request for an acknowledgement was lost, because a callback of the receiver took it out of the
+    %% mailbox, and was sent again.
+    asked_again := non_neg_integer()
 }.
 
 -type limit_info() :: #{
@@ -132,7 +141,7 @@ cast(Dest, Message) -> send(Dest, ?CAST(Message), ?DEFAULT_WINDOW).
 %%
 %% Cost while there is room: under 100 ns over the plain cast (a process dictionary entry is read and written), another
 %% 50 for a map of options; a round trip to the receiver for each Window - 1 messages. `badarg': not a
-%% destination, not a window, or not an option.
+%% destination, not a window, or not an option; the shell says which.
 -spec cast(dest(), Message :: term(), window() | opts()) -> ok | {error, reason()}.
 cast(Dest, Message, How) -> send(Dest, ?CAST(Message), How).
 
@@ -223,7 +232,7 @@ afresh(To, #flow{past = Past} = Flow) ->
 %% ---------------------------------------------------------------- limits
 
 %% @doc {@link limit/2} for the calling process: to be called by a weir_server in its `init/1'.
--spec limit(weir_flow_limit:max()) -> ok | {error, not_started}.
+-spec limit(weir_flow_limit:max()) -> ok | {error, {not_started, weir_flow}}.
 limit(Max) -> limit(self(), Max).
 
 %% @doc Limits how many messages all senders together may have in a process: sent with the option `limit' and not
@@ -237,28 +246,30 @@ limit(Max) -> limit(self(), Max).
 %% `{error, no_limit}'.
 %%
 %% A process that is restarted has no limit until it asks for one, and then starts at zero. To ask again changes the
-%% limit. `{error, not_started}': the application weir_flow is not running; nothing is limited.
+%% limit. `{error, {not_started, weir_flow}}': the application weir_flow is not running; nothing is limited.
 %%
 %% Cost for a sender: about 250 ns more. A credit whose sender was killed before it sent is given back within seconds
 %% of quiet (docs/internals/flow.md).
--spec limit(pid(), weir_flow_limit:max()) -> ok | {error, not_started}.
+-spec limit(pid(), weir_flow_limit:max()) -> ok | {error, {not_started, weir_flow}}.
 limit(Pid, Max) when is_pid(Pid), node(Pid) =:= node(), is_integer(Max), Max >= 1, Max =< 4000000 ->
     weir_flow_limits:limit(Pid, Max);
+limit(Pid, Max) when is_pid(Pid), node(Pid) =:= node() ->
+    ?BADARG([Pid, Max], #{2 => "not an integer from 1 to 4000000"});
 limit(Pid, Max) ->
-    error(badarg, [Pid, Max]).
+    ?BADARG([Pid, Max], #{1 => "not a process of this node"}).
 
 %% ---------------------------------------------------------------- seeing
 
 %% @doc All limits of this node, with their counters.
--spec info() -> {ok, #{pid() => limit_info()}} | {error, not_started}.
+-spec info() -> {ok, #{pid() => limit_info()}} | {error, {not_started, weir_flow}}.
 info() ->
     case weir_flow_limit:row(self()) of
-        not_started -> {error, not_started};
+        ?NOT_STARTED = NotStarted -> {error, NotStarted};
         _ -> {ok, maps:from_list([{Pid, weir_flow_limit:info(Row)} || {Pid, _, _} = Row <- weir_flow_limit:rows()])}
     end.
 
 %% @doc The limit of a process, or the window in a handle.
--spec info(pid()) -> {ok, limit_info()} | {error, no_limit | not_started};
+-spec info(pid()) -> {ok, limit_info()} | {error, no_limit | {not_started, weir_flow}};
           (flow()) -> {ok, window_info()}.
 info(Pid) when is_pid(Pid) ->
     case weir_flow_limit:row(Pid) of
@@ -272,8 +283,9 @@ info(#flow{sent = Sent, past = Past}) ->
 -spec windows() -> #{pid() | {Name :: atom(), node()} => window_info()}.
 windows() -> maps:from_list([{To, window_info(Sent, Past)} || {To, {Sent, Past}} <- weir_flow_book:windows()]).
 
-window_info(Sent, #past{phase = Phase, waits = Waits, timeouts = Timeouts}) ->
-    #{unacknowledged => unacknowledged(Sent), state => state(Phase), waits => Waits, timeouts => Timeouts}.
+window_info(Sent, #past{phase = Phase, waits = Waits, timeouts = Timeouts, asked_again = Again}) ->
+    Info = #{unacknowledged => unacknowledged(Sent), state => state(Phase), waits => Waits, timeouts => Timeouts},
+    Info#{asked_again => Again}.
 
 unacknowledged(?FULL) -> full;
 unacknowledged(Sent) -> Sent.

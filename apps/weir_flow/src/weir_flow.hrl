@@ -11,6 +11,14 @@
 %% The longest time that a `receive' can be given, in milliseconds.
 -define(MAX_MS, 4294967295).
 
+%% What is wrong with which argument, for the shell (weir_flow_opts:format_error/2).
+-define(BADARG(Args, Causes),
+    erlang:error(badarg, Args, [{error_info, #{module => weir_flow_opts, cause => Causes}}])
+).
+
+%% What needs the application says so without it.
+-define(NOT_STARTED, {not_started, weir_flow}).
+
 -define(is_window(Window), (is_integer(Window) andalso Window >= ?MIN_WINDOW andalso Window =< ?MAX_WINDOW)).
 
 %% Validated options. weir_flow:opts() says what they mean.
@@ -28,7 +36,8 @@
     %% How many acknowledgements are taken for what they are before the next look at whether the receiver is suspended.
     unseen = 0 :: non_neg_integer(),
     waits = 0 :: non_neg_integer(),
-    timeouts = 0 :: non_neg_integer()
+    timeouts = 0 :: non_neg_integer(),
+    asked_again = 0 :: non_neg_integer()
 }).
 
 %% A window that nothing was sent in.

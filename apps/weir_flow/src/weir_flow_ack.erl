@@ -27,6 +27,12 @@
 %% itself, so that it is behind the sender's messages whatever the way; only the answer goes to the watch. A watch
 %% whose sender dies ends. If somebody kills it, the sender takes the window for acknowledged.
 %%
+%% A receiver may throw the request away: a callback that empties its mailbox (`receive _ -> flush() after 0') takes
+%% whatever is there. Whoever waits therefore looks now and then, at the receiver if it is on the same node: one that
+%% waits for a message, with none in its mailbox, has none of ours either, and is asked again. On another node it is
+%% asked again when the answer is overdue by ?LAST_PATIENCE_MS. What was asked twice may be answered twice; the second
+%% answer reaches nobody.
+%%
 %% A process that is suspended (sys:suspend/1) answers system messages at once and handles nothing else, so its
 %% acknowledgement means nothing. That it is suspended cannot be asked for without having its whole state copied, but
 %% it can be seen, on the same node, from the function that it is in ({@link look/1}). One that was hibernating when
@@ -36,35 +42,66 @@
 %% of its looks.
 -module(weir_flow_ack).
 
--export([ask/2, start_watch/1, await_watch/2, look/1, await_resume/2]).
+-export([ask/2, start_watch/1, await_watch/2, is_lost/2, look/1, await_resume/2]).
 
 %% for spawn and for weir_flow_limits
 -export([watch/3, request/2]).
 
 %% The tag of an answer to an alias is an improper list; so OTP has it.
--dialyzer({no_improper_lists, ask/2}).
+-dialyzer({no_improper_lists, [ask/2, ask/5]}).
 
 -define(FIRST_PAUSE_MS, 1).
 -define(LAST_PAUSE_MS, 32).
 
+%% How long an answer is waited for before it is asked whether the request is lost: first, and at most.
+-define(FIRST_PATIENCE_MS, 50).
+-define(LAST_PATIENCE_MS, 5000).
+
 %% @doc Sends a request and waits for its answer, for so many milliseconds.
 %%
 %% `acked': what this process had sent was taken out of the mailbox. `noproc': the receiver is not there (any more),
-%% or its node is not. `timeout': the request is still in the mailbox, and nothing comes of it. Cost: a round trip.
--spec ask(weir_flow_dest:to(), timeout()) -> acked | noproc | timeout.
+%% or its node is not. `timeout': the request is still in the mailbox, and nothing comes of it. `Again': how often the
+%% request was lost, and sent again. Cost: a round trip.
+-spec ask(weir_flow_dest:to(), timeout()) -> {acked | noproc | timeout, Again :: non_neg_integer()}.
 ask(To, Left) ->
     Ref = monitor(process, To, [{alias, reply_demonitor}]),
     ok = request(To, {self(), [alias | Ref]}),
+    ask(To, Ref, weir_flow_time:until(Left), ?FIRST_PATIENCE_MS, 0).
+
+ask(To, Ref, Until, Patience, Again) ->
     receive
-        {[alias | Ref], _Statistics} -> acked;
-        {'DOWN', Ref, process, _To, _Reason} -> noproc
-    after Left ->
-        _ = demonitor(Ref),
-        receive
-            {[alias | Ref], _Statistics} -> acked;
-            {'DOWN', Ref, process, _To, _Reason} -> noproc
-        after 0 -> timeout
+        {[alias | Ref], _Statistics} -> {acked, Again};
+        {'DOWN', Ref, process, _To, _Reason} -> {noproc, Again}
+    after min(Patience, weir_flow_time:left(Until)) ->
+        case weir_flow_time:left(Until) of
+            0 ->
+                _ = demonitor(Ref),
+                receive
+                    {[alias | Ref], _Statistics} -> {acked, Again};
+                    {'DOWN', Ref, process, _To, _Reason} -> {noproc, Again}
+                after 0 -> {timeout, Again}
+                end;
+            _ ->
+                case is_lost(To, Patience) of
+                    true ->
+                        ok = request(To, {self(), [alias | Ref]}),
+                        ask(To, Ref, Until, more(Patience), Again + 1);
+                    false ->
+                        ask(To, Ref, Until, more(Patience), Again)
+                end
         end
+    end.
+
+more(Patience) -> min(2 * Patience, ?LAST_PATIENCE_MS).
+
+%% @doc Whether a request that has been waited for so long is not in the mailbox any more, though there was no answer.
+-spec is_lost(weir_flow_dest:to(), WaitedMs :: pos_integer()) -> boolean().
+is_lost(To, Waited) ->
+    case weir_flow_dest:is_local(To) of
+        true ->
+            process_info(To, [status, message_queue_len]) =:= [{status, waiting}, {message_queue_len, 0}];
+        false ->
+            Waited =:= ?LAST_PATIENCE_MS
     end.
 
 %% @doc The request, with whom to answer.
@@ -100,29 +137,38 @@ await_monitor({_Name, _Node}, Watch) ->
 watch(Sender, To, Tag) ->
     SenderRef = monitor(process, Sender),
     ToRef = monitor(process, To),
-    watching(Tag, SenderRef, ToRef).
+    watching(To, Tag, {SenderRef, ToRef}, ?FIRST_PATIENCE_MS, 0).
 
-watching(Tag, SenderRef, ToRef) ->
+watching(To, Tag, {SenderRef, ToRef} = Refs, Patience, Again) ->
     receive
         {are_you_watching, Ref} ->
             _ = Ref ! {Ref, yes},
-            watching(Tag, SenderRef, ToRef);
+            watching(To, Tag, Refs, Patience, Again);
         {Tag, _Statistics} ->
-            exit(normal);
+            exit({acked, Again});
         {'DOWN', SenderRef, process, _Sender, _Reason} ->
             exit(normal);
         {'DOWN', ToRef, process, _To, _Reason} ->
-            exit(receiver_down)
+            exit({noproc, Again})
+    after Patience ->
+        case is_lost(To, Patience) of
+            true ->
+                %% What the sender has sent was there before: it was taken out, or has had seconds to arrive.
+                ok = request(To, {self(), Tag}),
+                watching(To, Tag, Refs, more(Patience), Again + 1);
+            false ->
+                watching(To, Tag, Refs, more(Patience), Again)
+        end
     end.
 
 %% @doc Waits for the end of a watch, for so many milliseconds. `ended': it is over, but whether it was answered is not
 %% known any more.
--spec await_watch(pid(), timeout()) -> acked | noproc | ended | timeout.
+-spec await_watch(pid(), timeout()) -> {acked | noproc | ended | timeout, Again :: non_neg_integer()}.
 await_watch(Watch, 0) ->
     %% The news of a process that is dead already takes longer than no time.
     case is_process_alive(Watch) of
-        true -> timeout;
-        false -> ended
+        true -> {timeout, 0};
+        false -> {ended, 0}
     end;
 await_watch(Watch, Left) ->
     Ref = monitor(process, Watch),
@@ -132,13 +178,12 @@ await_watch(Watch, Left) ->
         _ = demonitor(Ref),
         receive
             {'DOWN', Ref, process, _Watch, Reason} -> end_of_watch(Reason)
-        after 0 -> timeout
+        after 0 -> {timeout, 0}
         end
     end.
 
-end_of_watch(normal) -> acked;
-end_of_watch(receiver_down) -> noproc;
-end_of_watch(_NoprocOrKilled) -> ended.
+end_of_watch({Outcome, Again}) when Outcome =:= acked; Outcome =:= noproc -> {Outcome, Again};
+end_of_watch(_NoprocOrKilled) -> {ended, 0}.
 
 %% @doc Whether a process of this node is suspended.
 %%

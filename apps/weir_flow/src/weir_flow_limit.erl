@@ -23,6 +23,8 @@
 -export([new_table/0, take/1, take/2, envelope/2, count_busy/1, count_wait/1]).
 -export([insert/2, delete/1, rows/0, row/1, look/1, take_off/2, info/1]).
 
+-include("weir_flow.hrl").
+
 -export_type([words/0, max/0]).
 
 -define(TABLE, weir_flow_limits).
@@ -61,7 +63,7 @@ new_table() ->
 %%
 %% Cost: a look-up, an atomic read and an addition. When it is full nothing is written, so those who try do not keep
 %% the word from whoever gives back.
--spec take(weir_flow_dest:to()) -> {ok, words()} | {full, words()} | no_limit | not_started.
+-spec take(weir_flow_dest:to()) -> {ok, words()} | {full, words()} | no_limit | {not_started, weir_flow}.
 take(To) ->
     case row(To) of
         {_, Words, Max} ->
@@ -96,14 +98,14 @@ count_busy(Words) -> atomics:add(Words, ?BUSY, 1).
 -spec count_wait(words()) -> ok.
 count_wait(Words) -> atomics:add(Words, ?WAITS, 1).
 
-%% @doc The row of a process. `not_started': there is no table.
--spec row(weir_flow_dest:to()) -> {pid(), words(), max()} | no_limit | not_started.
+%% @doc The row of a process. `{not_started, weir_flow}': there is no table.
+-spec row(weir_flow_dest:to()) -> {pid(), words(), max()} | no_limit | {not_started, weir_flow}.
 row(To) ->
     try ets:lookup(?TABLE, To) of
         [Row] -> Row;
         [] -> no_limit
     catch
-        error:badarg -> not_started
+        error:badarg -> ?NOT_STARTED
     end.
 
 %% @doc All rows.

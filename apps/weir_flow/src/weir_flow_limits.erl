@@ -32,6 +32,8 @@
 -export([start_link/0, limit/2, look/0]).
 -export([init/1, handle_call/3, handle_cast/2, handle_info/2]).
 
+-include("weir_flow.hrl").
+
 -record(state, {
     monitors = #{} :: #{pid() => reference()},
     %% Processes whose count is being looked at. `answered': at the next look it is decided.
@@ -45,13 +47,13 @@
 start_link() -> gen_server:start_link({local, ?MODULE}, ?MODULE, [], []).
 
 %% @doc Gives a process of this node a limit. Cost: a call to the one process that keeps them.
--spec limit(pid(), weir_flow_limit:max()) -> ok | {error, not_started}.
+-spec limit(pid(), weir_flow_limit:max()) -> ok | {error, {not_started, weir_flow}}.
 limit(Pid, Max) ->
     try
         gen_server:call(?MODULE, {limit, Pid, Max}, infinity)
     catch
         %% It is not there, or it has crashed and its successor has not started yet.
-        exit:_ -> {error, not_started}
+        exit:_ -> {error, ?NOT_STARTED}
     end.
 
 %% @private Looks at all counts now, as it does every second. For tests.
@@ -121,8 +123,11 @@ quiet({2, answered}, Pid, Words, InFlight) ->
     %% A suspended process answers and handles nothing.
     _ = weir_flow_ack:look(Pid) =:= running andalso weir_flow_limit:take_off(Words, InFlight),
     [];
-quiet(Waiting, _Pid, _Words, _InFlight) ->
-    [Waiting].
+quiet({Times, _Ref} = Waiting, Pid, _Words, _InFlight) ->
+    case weir_flow_ack:is_lost(Pid, ?LOOK_MS) of
+        true -> ask(Times, Pid);
+        false -> [Waiting]
+    end.
 
 ask(Times, Pid) ->
     Ref = make_ref(),

@@ -1,9 +1,9 @@
-%% @private The options of a window: a map, or the window alone.
+%% @private The options of a window: a map or a keyword list, or the window alone; and what is said of wrong ones.
 %%
 %% A pure module. A map costs about 50 ns, because it is checked at every call.
 -module(weir_flow_opts).
 
--export([check/1]).
+-export([check/1, format_error/2]).
 
 -include("weir_flow.hrl").
 
@@ -21,10 +21,42 @@ check(Options) when is_map(Options) ->
             map_size(Options) =:= Windows + Timeouts + Limits
     of
         true -> #opts{window = Window, timeout = Timeout, limit = Limit, free = free(Window, Timeout, Limit)};
-        false -> error(badarg, [Options])
+        false -> ?BADARG([Options], #{1 => why_not(Options)})
     end;
+check([{_, _} | _] = Options) ->
+    try maps:from_list(Options) of
+        Map -> check(Map)
+    catch
+        error:badarg -> ?BADARG([Options], #{1 => "not a list of pairs"})
+    end;
+check([]) ->
+    check(#{});
+check(Window) when is_integer(Window) ->
+    ?BADARG([Window], #{1 => why_not(#{window => Window})});
 check(Options) ->
-    error(badarg, [Options]).
+    ?BADARG([Options], #{1 => "neither a window nor a map or keyword list of options"}).
+
+why_not(Options) ->
+    Known = #{
+        window => {fun(Window) -> ?is_window(Window) end, "an integer from 2 to 134217727"},
+        timeout => {fun is_timeout/1, "milliseconds or infinity"},
+        limit => {fun is_limit/1, "none, wait or busy"}
+    },
+    hd([Why || {Key, Value} <- lists:sort(maps:to_list(Options)), Why <- why_not(Key, Value, Known)]).
+
+why_not(Key, Value, Known) ->
+    case Known of
+        #{Key := {Is, What}} -> [text("option ~tp is not ~ts: ~tp", [Key, What, Value]) || not Is(Value)];
+        #{} -> [text("no such option: ~tp; there are window, timeout and limit", [Key])]
+    end.
+
+text(Format, Args) -> unicode:characters_to_list(io_lib:format(Format, Args)).
+
+%% @doc For the shell: what is wrong with which argument.
+-spec format_error(term(), erlang:stacktrace()) -> #{pos_integer() => string()}.
+format_error(_Reason, [{_Module, _Function, _Args, Info} | _]) ->
+    #{cause := Causes} = proplists:get_value(error_info, Info, #{cause => #{}}),
+    Causes.
 
 window(#{window := Window}) -> {1, Window};
 window(#{}) -> {0, ?DEFAULT_WINDOW}.

@@ -22,6 +22,8 @@
 %% request more, which the watch waits for. However often the sender tries again, it adds none: it waits for the same
 %% watch, or, if the receiver was seen suspended, looks at it. Nothing is sent before that is over.
 %%
+%% A request that the receiver has thrown away is sent again (weir_flow_ack).
+%%
 %% The sender may be killed anywhere. The window is gone with it; its messages and requests are in the mailbox until
 %% the receiver takes them, and its watch ends.
 -module(weir_flow_window).
@@ -82,14 +84,16 @@ first(To, Past) ->
 open(To, #past{phase = open} = Past, Until) ->
     case weir_flow_time:left(Until) of
         0 -> watch(To, Past);
-        Left -> asked(weir_flow_ack:ask(To, Left), To, Past, Until)
+        Left ->
+            {Outcome, Again} = weir_flow_ack:ask(To, Left),
+            asked(Outcome, To, again(Again, Past), Until)
     end;
 open(To, #past{phase = {watch, Watch}} = Past, Until) ->
     case weir_flow_ack:await_watch(Watch, weir_flow_time:left(Until)) of
-        acked -> acked(To, Past, Until);
-        noproc -> gone(Past);
-        ended -> ended(To, Past, Until);
-        timeout -> timed_out(Past)
+        {acked, Again} -> acked(To, again(Again, Past), Until);
+        {noproc, Again} -> gone(again(Again, Past));
+        {ended, _} -> ended(To, Past, Until);
+        {timeout, _} -> timed_out(Past)
     end;
 open(To, #past{phase = suspended} = Past, Until) ->
     case weir_flow_ack:await_resume(To, Until) of
@@ -98,6 +102,9 @@ open(To, #past{phase = suspended} = Past, Until) ->
         noproc -> gone(Past);
         timeout -> timed_out(Past)
     end.
+
+again(0, Past) -> Past;
+again(More, #past{asked_again = Again} = Past) -> Past#past{asked_again = Again + More}.
 
 asked(acked, To, Past, Until) -> acked(To, Past, Until);
 asked(noproc, _To, Past, _Until) -> gone(Past);

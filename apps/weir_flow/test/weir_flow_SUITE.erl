@@ -29,6 +29,8 @@
     answer_crosses_the_end/1,
     long_mailbox/1,
     receives_by_reference/1,
+    request_thrown_away/1,
+    bad_options_are_named/1,
     suspended/1,
     suspended_hibernating/1,
     suspended_then_blocked/1,
@@ -77,6 +79,8 @@ all() ->
         answer_crosses_the_end,
         long_mailbox,
         receives_by_reference,
+        request_thrown_away,
+        bad_options_are_named,
         suspended,
         suspended_hibernating,
         suspended_then_blocked,
@@ -179,7 +183,7 @@ bound_of_many_senders(_Config) ->
 smallest_window(_Config) ->
     {ok, Pid} = ?RECEIVER:start(gen_server),
     ?assertEqual(
-        #{unacknowledged => 1, state => open, waits => 9, timeouts => 0},
+        #{unacknowledged => 1, state => open, waits => 9, timeouts => 0, asked_again => 0},
         result(async(fun() ->
             [ok = weir_flow:cast(Pid, x, 2) || _ <- lists:seq(1, 10)],
             maps:get(Pid, weir_flow:windows())
@@ -332,7 +336,7 @@ timeout_and_what_is_left(_Config) ->
     eventually(fun() -> is_waiting(Sender) end),
     ?assertEqual(5, queue(Pid)),
     ok = ?RECEIVER:release(Pid),
-    ?assertEqual({ok, #{unacknowledged => 1, state => open, waits => 2, timeouts => 1}}, result(Sender)),
+    ?assertEqual({ok, #{unacknowledged => 1, state => open, waits => 2, timeouts => 1, asked_again => 0}}, result(Sender)),
     ?assertEqual([1, 2, 3, 4], ?RECEIVER:notes(Pid)),
     ?RECEIVER:stop(Pid).
 
@@ -491,6 +495,68 @@ long_mailbox(_Config) ->
     end,
     ?RECEIVER:stop(Pid).
 
+%% A callback takes whatever is in the mailbox, the request of a sender that waits among it, or of one that has given up.
+request_thrown_away(_Config) ->
+    {ok, Pid} = ?RECEIVER:start(gen_server),
+    ok = ?RECEIVER:flush(Pid),
+    Test = self(),
+    Waiting = async(fun() ->
+        Results = [weir_flow:cast(Pid, {note, N}, 2) || N <- [1, 2]],
+        {Results, maps:get(Pid, weir_flow:windows())}
+    end),
+    GivenUp = async(fun() ->
+        ok = weir_flow:cast(Pid, {note, 3}, 2),
+        {error, timeout} = weir_flow:cast(Pid, {note, 4}, #{window => 2, timeout => 1}),
+        Test ! given_up,
+        receive
+            flushed ->
+                Result = weir_flow:cast(Pid, {note, 5}, 2),
+                {Result, maps:get(Pid, weir_flow:windows())}
+        end
+    end),
+    receive
+        given_up -> ok
+    end,
+    eventually(fun() -> is_waiting(Waiting) andalso queue(Pid) =:= 5 end),
+    ok = ?RECEIVER:release(Pid),
+    ?assertMatch({[ok, ok], #{asked_again := Again, state := open}} when Again > 0, result(Waiting)),
+    {Sender, _} = GivenUp,
+    Sender ! flushed,
+    ?assertMatch({ok, #{asked_again := Again, state := open}} when Again > 0, result(GivenUp)),
+    ?assertEqual([2, 5], lists:sort(?RECEIVER:notes(Pid))),
+    ?RECEIVER:stop(Pid).
+
+bad_options_are_named(_Config) ->
+    [
+        ?assertEqual({Options, Said}, {Options, said(fun() -> weir_flow:cast(self(), x, Options) end)})
+     || {Options, Said} <- [
+            {1, "option window is not an integer from 2 to 134217727: 1"},
+            {#{window => many}, "option window is not an integer from 2 to 134217727: many"},
+            {#{timeout => -1}, "option timeout is not milliseconds or infinity: -1"},
+            {[{limit, never}], "option limit is not none, wait or busy: never"},
+            {#{time_out => 1}, "no such option: time_out; there are window, timeout and limit"},
+            {many, "neither a window nor a map or keyword list of options"},
+            {[{window, 3} | x], "not a list of pairs"}
+        ]
+    ],
+    ?assertEqual("not an integer from 1 to 4000000", said(fun() -> weir_flow:limit(0) end)),
+    ?assertEqual(ok, weir_flow:cast(self(), x, [{window, 3}, {timeout, 5}])),
+    receive
+        {'$gen_cast', x} -> ok
+    end.
+
+%% What the shell says of the one wrong argument.
+said(Call) ->
+    try
+        Call()
+    catch
+        error:badarg:Stack ->
+            [{_, _, _, Info} | _] = Stack,
+            #{module := Module} = proplists:get_value(error_info, Info),
+            [Said] = maps:values(Module:format_error(badarg, Stack)),
+            Said
+    end.
+
 %% Each wait begins at a marker, so what was there before is not searched: the compiled code says so.
 receives_by_reference(_Config) ->
     {ok, {_, [{abstract_code, {_, Forms}}]}} = beam_lib:chunks(code:which(weir_flow_ack), [abstract_code]),
@@ -501,7 +567,7 @@ receives_by_reference(_Config) ->
         {Name, Arity}
      || {function, Name, Arity, _, Code} <- Functions, lists:keymember(recv_marker_use, 1, Code)
     ],
-    ?assertEqual([{ask, 2}, {await_monitor, 2}, {await_resume, 4}, {await_watch, 2}], lists:sort(Marked)).
+    ?assertEqual([{ask, 5}, {await_monitor, 2}, {await_resume, 4}, {await_watch, 2}], lists:sort(Marked)).
 
 %% ---------------------------------------------------------------- suspension
 
@@ -706,7 +772,7 @@ misuse(_Config) ->
     [
         ?assertError(badarg, weir_flow:cast(self(), x, How))
      || How <- [
-            1, 0, -1, 1.5, 16#8000000, infinity, [], [{window, 3}], #{window => 1}, #{windows => 3}, #{timeout => -1},
+            1, 0, -1, 1.5, 16#8000000, infinity, [{window, 1}], [window], #{window => 1}, #{windows => 3}, #{timeout => -1},
             #{timeout => 4294967296}, #{limit => 3}, #{window => 3, timout => 1}, #{limit => true}
         ]
     ],

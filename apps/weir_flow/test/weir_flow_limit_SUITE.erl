@@ -403,7 +403,7 @@ keeper_killed(_Config) ->
     Old = whereis(weir_flow_limits),
     kill(Old),
     kill(Dies),
-    ?assertEqual({error, not_started}, weir_flow:limit(3)),
+    ?assertEqual({error, {not_started, weir_flow}}, weir_flow:limit(3)),
     ok = sys:resume(weir_flow_sup),
     eventually(fun() -> weir_flow:info(Dies) =:= {error, no_limit} end),
     ?assertEqual(1, in_flight(Stays)),
@@ -416,10 +416,10 @@ not_started(_Config) ->
     Pid = ?RECEIVER:start(1),
     ok = application:stop(weir_flow),
     Sender = async(fun() -> {cast(Pid, x, busy), cast(Pid, x, wait), weir_flow:cast(Pid, {note, 1})} end),
-    ?assertEqual({{error, not_started}, {error, not_started}, ok}, result(Sender)),
-    ?assertEqual({error, not_started}, weir_flow:limit(1)),
-    ?assertEqual({error, not_started}, weir_flow:info()),
-    ?assertEqual({error, not_started}, weir_flow:info(Pid)),
+    ?assertEqual({{error, {not_started, weir_flow}}, {error, {not_started, weir_flow}}, ok}, result(Sender)),
+    ?assertEqual({error, {not_started, weir_flow}}, weir_flow:limit(1)),
+    ?assertEqual({error, {not_started, weir_flow}}, weir_flow:info()),
+    ?assertEqual({error, {not_started, weir_flow}}, weir_flow:info(Pid)),
     ?assertEqual([1], ?RECEIVER:notes(Pid)),
     kill(Pid).
 

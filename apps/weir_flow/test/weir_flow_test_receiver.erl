@@ -2,10 +2,10 @@
 %% for all messages `{note, Term}', however they come.
 %%
 %% `{block, Controller}': the callback tells the controller, and does not return before it is sent `{release,
-%% Controller}'.
+%% Controller}'. `{flush, Controller}': the same, and then it takes whatever is in its mailbox.
 -module(weir_flow_test_receiver).
 
--export([start/1, start/2, notes/1, block/1, release/1, stop/1]).
+-export([start/1, start/2, notes/1, block/1, flush/1, release/1, stop/1]).
 -export([init/1, handle_call/3, handle_cast/2, handle_info/2, terminate/2, terminate/3]).
 -export([callback_mode/0, handle_event/4]).
 -export([handle_event/2, handle_call/2]).
@@ -30,8 +30,13 @@ notes(Pid) ->
     end.
 
 %% Returns when it is blocked.
-block(Pid) ->
-    Pid ! {block, self()},
+block(Pid) -> block(Pid, block).
+
+%% Like block/1; what has come by the time that it is released is lost.
+flush(Pid) -> block(Pid, flush).
+
+block(Pid, How) ->
+    Pid ! {How, self()},
     receive
         {blocked, Pid} -> ok
     after 10000 -> error(not_blocked)
@@ -86,8 +91,18 @@ handle({block, Controller}, Notes) ->
     receive
         {release, Controller} -> Notes
     end;
+handle({flush, Controller}, Notes) ->
+    [] = handle({block, Controller}, []),
+    ok = flush(),
+    Notes;
 handle({notes, To, Ref}, Notes) ->
     To ! {Ref, lists:reverse(Notes)},
     Notes;
 handle(_Other, Notes) ->
     Notes.
+
+flush() ->
+    receive
+        _ -> flush()
+    after 0 -> ok
+    end.

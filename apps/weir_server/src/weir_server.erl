@@ -9,9 +9,9 @@
 %% What is new:
 %% <ul>
 %% <li>Where callbacks take longer than a few microseconds, because they work, wait, or search the mailbox in a receive
-%%     of their own, the server moves what has arrived from its mailbox into a private queue between them. A `receive'
-%%     in a callback then has little to search, and system messages get through. Where callbacks are fast it takes
-%%     messages one by one, as `gen_server' does. The option `drain' bounds it: {@link weir_server_inbox}.</li>
+%%     of their own, the server moves the calls and casts that have arrived from its mailbox into a private queue between
+%%     them, so that such a `receive' has little to search. Where callbacks are fast it takes messages one by one, as
+%%     `gen_server' does. The option `drain' bounds it: {@link weir_server_inbox}.</li>
 %% <li>A module that exports `handle_batch/2' gets what has arrived all at once.</li>
 %% <li>`prioritise_call/4', `prioritise_cast/3', `prioritise_info/3' order what waits, or drop it; the options
 %%     `max_queue' and `overload' bound it.</li>
@@ -19,26 +19,30 @@
 %%     `{become, NewMod, NewState}', which makes another module the callback module.</li>
 %% <li>{@link with_state/2}, {@link mcall/1}, {@link info/1}, {@link waiting/0}, {@link reply/1}.</li>
 %% </ul>
+%% Messages are handled in the order in which they came, also when they were drained: nothing overtakes anything, neither
+%% `sys', a stop nor the parent's exit, unless there are priorities. What is not a call or a cast stays in the mailbox
+%% until its turn, so a callback finds what it looks for: the reply, the `DOWN' or the data that an earlier callback has
+%% asked for.
+%%
 %% What differs from `gen_server':
 %% <ul>
-%% <li>System messages and the parent's exit signal are handled as soon as the drain meets them: they do
-%%     not wait behind the messages drained before them. So `sys:get_state/1' does not tell that what
-%%     was sent before it has been handled; a call does.</li>
-%% <li>A `receive' in a callback does not find a message that has been drained. What flushes the mailbox, such as
-%%     `erlang:demonitor(Ref, [flush])' or a cancelled timer's `receive ... after 0', may come too late for a message,
-%%     which is then handled after all: let `handle_info/2' pass over what is stale, or start the server with
-%%     `{drain, 1}', with which nothing is drained ahead of the message that is being handled.</li>
-%% <li>While drained messages wait, `hibernate' is not obeyed, since there is work to do, and a time-out
-%%     does not expire, since there is a message.</li>
+%% <li>On OTP 25 to 27, one message at most that is no call and no cast may have been drained: the first behind those
+%%     that were. A `receive' in a callback that comes before it does not find it. From OTP 28 on there is none.</li>
+%% <li>A module with `handle_batch/2' or a prioritise callback asks for all messages, so a `receive' in a callback does
+%%     not find what has been drained: do not wait there for what an earlier callback has asked for, and let the
+%%     callbacks pass over what is stale after `demonitor(Ref, [flush])' or a cancelled timer. So does a server with
+%%     `max_queue' while more than that wait.</li>
+%% <li>With priorities, system messages are ahead of everything; a stop, the parent's exit and weir_flow's requests are
+%%     behind everything that is there.</li>
 %% <li>Options may also be a map. One that is unknown or wrong is refused with `{error, {bad_option, Key, Value}}';
 %%     `gen_server' ignores the unknown. A name, module or option list of the wrong type is always `badarg'.</li>
 %% <li>`handle_call/3', `handle_cast/2' and `handle_info/2' are optional: a batch server needs none of them.</li>
 %% <li>A report or a status of a server that has drained messages tells their number, and more if
 %%     `format_message_queue/2' is there: see {@link weir_server_report}.</li>
+%% <li>The process dictionary has one entry more, `'$weir_server'', for {@link info/1}.</li>
 %% <li>Where the debug log of a module with `format_status/2' shows states, they have been through that function.</li>
 %% </ul>
 %%
-%% Order: messages from one process are handled in the order in which it sent them, unless priorities tell otherwise.
 %% Messages that were drained but not handled when the server stops are lost, as messages in a mailbox are; callers
 %% notice through their monitor, `terminate/2' through {@link waiting/0}.
 %%
@@ -177,10 +181,12 @@
 -callback format_status(normal | terminate, [PDict :: term() | (State :: term())]) -> Shown :: term().
 
 %% The priority of a message, higher ones first, asked once, when it is drained; 0 without the callback. Waiting: how
-%% many messages are in the private queue. A cast or an info may be dropped; that is counted.
+%% many messages are in the private queue. A cast or an info may be dropped; that is counted. An info does not count for
+%% `max_queue', unless its priority is given as `{bounded, Priority}'.
 -callback prioritise_call(Request :: term(), from(), Waiting :: non_neg_integer(), State :: term()) -> integer().
 -callback prioritise_cast(Request :: term(), Waiting :: non_neg_integer(), State :: term()) -> integer() | drop.
--callback prioritise_info(Info :: term(), Waiting :: non_neg_integer(), State :: term()) -> integer() | drop.
+-callback prioritise_info(Info :: term(), Waiting :: non_neg_integer(), State :: term()) ->
+    integer() | {bounded, integer()} | drop.
 
 %% Before the server hibernates, and before it handles what has woken it.
 -callback handle_pre_hibernate(State :: term()) ->
@@ -381,10 +387,14 @@ mcall(Requests) when is_list(Requests) ->
 with_state(Server, Fun) when is_function(Fun, 1) ->
     weir_server_client:with_state(Server, Fun).
 
-%% @doc What a server has done and has to do: see {@link info()}. Answered at once, ahead of what waits, but not while a
-%% callback runs. `noproc': there is no such server. Exits otherwise like {@link call/2}, after 5000 milliseconds at the
-%% latest.
--spec info(server_ref()) -> {ok, info()} | {error, noproc}.
+%% @doc What a server has done and has to do: see {@link info()}. Answered at once, also for a server that hangs in a
+%% callback: nothing is sent to it, and nothing waited for. While it is busy the counts are those of when it last looked
+%% at its mailbox, at most 64 messages ago; `mailbox' is that of now.
+%%
+%% `noproc': there is no such server. `not_weir_server': it is something else. `nodedown': the server's node did not
+%% answer within 5 seconds, or has no weir_server.
+%% Cost: two times process_info/2, the second copying, before OTP 26.2, the whole process dictionary of the server.
+-spec info(server_ref()) -> {ok, info()} | {error, noproc | not_weir_server | {nodedown, node()}}.
 info(Server) ->
     weir_server_client:info(Server).
 
@@ -397,7 +407,7 @@ info(Server) ->
 -spec waiting() -> non_neg_integer().
 waiting() ->
     {message_queue_len, Mailbox} = process_info(self(), message_queue_len),
-    Mailbox + weir_server_report:drained().
+    Mailbox + weir_server_inbox:drained().
 
 %% Requests that are sent now and waited for later
 

@@ -15,8 +15,8 @@
     queue_data = default :: default | given
 }).
 
-%% How many messages are handled between two looks at the mailbox: so many callbacks may pass before a system message,
-%% or one of higher priority, is met. A look takes the lock that senders take, so one for each message is dear.
+%% How many messages are handled between two looks at the mailbox: so many callbacks may pass before one of a higher
+%% priority is met. A look takes the lock that senders take, so one for each message is dear.
 -define(LOOK, 16).
 
 %% From how long a callback is slow, nanoseconds. Draining a message costs some 130 ns, which is too much beside less
@@ -41,6 +41,5 @@
 %% everything before it has been handled.
 -define(ACK_REQUEST(From), {system, From, {debug, {statistics, get}}}).
 
-%% The question of weir_server:info/1, which is answered at once, and that of with_state/2, which waits for its turn.
--define(INFO_REQUEST(From), {'$weir_info', From, info}).
+%% The question of with_state/2.
 -define(WITH_STATE(From, Fun), {'$weir_with_state', From, Fun}).

@@ -3,7 +3,7 @@
 %% A pure module.
 -module(weir_server_action).
 
--export([is_action/1, is_abs/1, due/2]).
+-export([is_action/1, is_abs/1, start_timer/2]).
 
 -define(is_timeout(X), (X =:= infinity orelse (is_integer(X) andalso X >= 0))).
 
@@ -28,8 +28,18 @@ is_abs([{abs, Abs} | Options], _) when is_boolean(Abs) -> is_abs(Options, Abs);
 is_abs([], Abs) -> Abs;
 is_abs(_Other, _) -> wrong.
 
-%% @doc When a timer is to end, monotonic milliseconds that the runtime has a timer for. What is over is due now.
--spec due(Time :: integer(), IsAbsolute :: boolean()) -> integer().
+%% @doc Starts the timer of an action that has one, whose message has this tag, and tells what is to be waited for.
+-spec start_timer(weir_server:action(), Tag :: reference()) ->
+    infinity | hibernate | {timer, Timer :: reference(), Message :: term(), infinity | hibernate}.
+start_timer({Kind, Time, Message}, Tag) -> start_timer({Kind, Time, Message, []}, Tag);
+start_timer({Kind, infinity, _Message, _Options}, _Tag) -> sleep(Kind);
+start_timer({Kind, Time, Message, Options}, Tag) ->
+    {timer, erlang:start_timer(due(Time, is_abs(Options)), self(), Tag, [{abs, true}]), Message, sleep(Kind)}.
+
+sleep(timeout) -> infinity;
+sleep(hibernate) -> hibernate.
+
+%% Monotonic milliseconds that the runtime has a timer for. What is over is due now.
 due(Time, IsAbsolute) ->
     Now = erlang:monotonic_time(millisecond),
     Due =

@@ -4,36 +4,38 @@
 %% A pure module.
 -module(weir_server_batch).
 
--export([decode/1, message/1, encode/1, uncredited/1, report_of/1]).
-
-%% A call and a tuple less for each message of a batch.
--compile({inline, [message/1]}).
+-export([decode/3, is_for_loop/3, message/1, encode/1, uncredited/1, are_replies/1, report_of/1]).
 
 -include("weir_server.hrl").
 
-%% @doc The batch; what is not for the callback (weir_flow's requests and those of weir_server:with_state/2), both in
-%% the order of the chunk; how many messages there are of each kind; and how many credits of weir_flow's are to be given
-%% back, by counter.
+%% @doc The batch; what is for the loop of this server, in the order of the chunk; how many messages of the batch there
+%% are of each kind; and how many credits of weir_flow's are to be given back, by counter.
 %%
 %% Cost: one pass, and some seven words for each message.
--spec decode(Chunk :: [term()]) ->
+-spec decode(Chunk :: [term()], Parent :: pid(), Tag :: reference()) ->
     {[weir_server:message()], Others :: [term()], weir_server_order:kinds(), [{atomics:atomics_ref(), pos_integer()}]}.
-decode(Chunk) -> decode(Chunk, [], [], 0, 0, 0, []).
+decode(Chunk, Parent, Tag) -> decode(Chunk, {Parent, Tag}, [], [], 0, 0, 0, []).
 
-decode([?ACK_REQUEST(_) = Ack | Chunk], Batch, Others, Calls, Casts, Infos, Credits) ->
-    decode(Chunk, Batch, [Ack | Others], Calls, Casts, Infos, Credits);
-decode([?WITH_STATE(_, _) = Request | Chunk], Batch, Others, Calls, Casts, Infos, Credits) ->
-    decode(Chunk, Batch, [Request | Others], Calls, Casts, Infos, Credits);
-decode([?CREDIT(Counter, Message) | Chunk], Batch, Others, Calls, Casts, Infos, Credits) ->
-    decode([Message | Chunk], Batch, Others, Calls, Casts, Infos, one_more(Counter, Credits));
-decode([Raw | Chunk], Batch, Others, Calls, Casts, Infos, Credits) ->
-    case message(Raw) of
-        {call, _, _} = Message -> decode(Chunk, [Message | Batch], Others, Calls + 1, Casts, Infos, Credits);
-        {cast, _} = Message -> decode(Chunk, [Message | Batch], Others, Calls, Casts + 1, Infos, Credits);
-        {info, _} = Message -> decode(Chunk, [Message | Batch], Others, Calls, Casts, Infos + 1, Credits)
+decode([{'$gen_cast', Request} | Chunk], Server, Batch, Others, Calls, Casts, Infos, Credits) ->
+    decode(Chunk, Server, [{cast, Request} | Batch], Others, Calls, Casts + 1, Infos, Credits);
+decode([{'$gen_call', From, Request} | Chunk], Server, Batch, Others, Calls, Casts, Infos, Credits) ->
+    decode(Chunk, Server, [{call, From, Request} | Batch], Others, Calls + 1, Casts, Infos, Credits);
+decode([?CREDIT(Counter, Message) | Chunk], Server, Batch, Others, Calls, Casts, Infos, Credits) ->
+    decode([Message | Chunk], Server, Batch, Others, Calls, Casts, Infos, one_more(Counter, Credits));
+decode([Message | Chunk], {Parent, Tag} = Server, Batch, Others, Calls, Casts, Infos, Credits) ->
+    case is_for_loop(Message, Parent, Tag) of
+        true -> decode(Chunk, Server, Batch, [Message | Others], Calls, Casts, Infos, Credits);
+        false -> decode(Chunk, Server, [{info, Message} | Batch], Others, Calls, Casts, Infos + 1, Credits)
     end;
-decode([], Batch, Others, Calls, Casts, Infos, Credits) ->
+decode([], _Server, Batch, Others, Calls, Casts, Infos, Credits) ->
     {lists:reverse(Batch), lists:reverse(Others), {Calls, Casts, Infos}, Credits}.
+
+%% @doc Whether a message is none for callbacks.
+-spec is_for_loop(Message :: term(), Parent :: pid(), Tag :: reference()) -> boolean().
+is_for_loop({'$gen_cast', _}, _Parent, _Tag) -> false;
+is_for_loop({'$gen_call', _, _}, _Parent, _Tag) -> false;
+is_for_loop(?CREDIT(_, _), _Parent, _Tag) -> false;
+is_for_loop(Message, Parent, Tag) -> weir_server_mailbox:class(Message, Parent, Tag) =/= info.
 
 %% A server has one counter.
 one_more(Counter, [{Counter, N}]) -> [{Counter, N + 1}];
@@ -55,6 +57,11 @@ encode({info, Raw}) -> Raw.
 -spec uncredited(term()) -> Raw :: term().
 uncredited(?CREDIT(_Counter, Message)) -> Message;
 uncredited(Message) -> Message.
+
+%% @doc Whether a term is what handle_batch/2 may give as its replies.
+-spec are_replies(term()) -> boolean().
+are_replies([{{Pid, _Tag}, _Reply} | Replies]) when is_pid(Pid) -> are_replies(Replies);
+are_replies(Other) -> Other =:= [].
 
 %% @doc What a crash report shows of the batch, its size and its first message: a thousand payloads in a log help
 %% nobody.

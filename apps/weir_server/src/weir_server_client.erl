@@ -1,16 +1,16 @@
 %% @doc What a client of a weir_server can ask for beyond what gen_server's clients can.
 %%
-%% On the wire all of it is a call with a label of its own, or ordinary calls:
-%% <ul>
-%% <li>`{'$weir_with_state', From, Fun}': `Fun(State)' is the answer, given when the request's turn comes.</li>
-%% <li>`{'$weir_info', From, info}': a map is the answer, given at once.</li>
-%% </ul>
-%% A gen_server takes such a message for an info: the caller waits in vain, or until its time is up.
+%% On the wire it is ordinary calls, and for with_state/2 one with a label of its own: `{'$weir_with_state', From, Fun}',
+%% whose answer is `Fun(State)', given when the request's turn comes. A gen_server takes that for an info: the caller
+%% waits in vain. info/1 sends nothing: it reads what the server has published (weir_server_inbox).
 -module(weir_server_client).
 
 -export([mcall/1, with_state/2, info/1]).
 
 -export_type([info/0]).
+
+%% How long info/1 waits for another node, milliseconds.
+-define(THERE_MS, 5000).
 
 -type counts() :: #{calls := non_neg_integer(), casts := non_neg_integer(), infos := non_neg_integer()}.
 
@@ -103,12 +103,24 @@ with_state(Server, Fun) ->
     end.
 
 %% @doc See {@link weir_server:info/1}.
--spec info(weir_server:server_ref()) -> {ok, info()} | {error, noproc}.
+-spec info(weir_server:server_ref()) -> {ok, info()} | {error, noproc | not_weir_server | {nodedown, node()}}.
 info(Server) ->
+    case whereis_server(Server) of
+        undefined -> {error, noproc};
+        Pid when is_pid(Pid), node(Pid) =:= node() -> weir_server_inbox:info(Pid);
+        Remote -> info_there(Remote)
+    end.
+
+info_there(Remote) ->
+    {Node, There} =
+        case Remote of
+            {Name, N} -> {N, Name};
+            Pid -> {node(Pid), Pid}
+        end,
     try
-        {ok, call(Server, '$weir_info', info, 5000, {weir_server, info, [Server]})}
+        erpc:call(Node, ?MODULE, info, [There], ?THERE_MS)
     catch
-        exit:{noproc, _} -> {error, noproc}
+        error:{erpc, _} -> {error, {nodedown, Node}}
     end.
 
 call(Server, Label, Request, Timeout, MFA) ->

@@ -6,24 +6,31 @@
 %% run after what comes meanwhile. There is one for some callbacks, or for each batch: it takes the lock that senders
 %% take, and one after every callback made casts from a busy sender cost two to three times as much as with gen_server.
 %%
-%% Some messages are not kept: the loop gets them at once (`control'), ahead of all that was drained before. These are
-%% system messages, the parent's exit signal, and the question of weir_server:info/1. Not so weir_flow's request for an
-%% acknowledgement, a system message too: it keeps its place behind what came before it.
+%% == What is drained ==
+%%
+%% The inbox is the front of the mailbox: what was drained is handled before what was not, in the order of its arrival,
+%% unless priorities tell otherwise. Nothing else overtakes anything.
+%%
+%% Requests are drained (weir_server_mailbox says what they are), up to the first message that is none: the info of a
+%% monitor, a port or a socket, for which a callback that comes before it may look in a receive of its own; or a system
+%% message. It *stays*: it is put back into the mailbox by a priority message, from OTP 28 on; before that, it is kept
+%% behind what was drained, and a callback does not find this one. Nothing more is drained until its turn has come.
+%%
+%% Everything is drained for a module that asks for it, by handle_batch/2 or a prioritise callback; and as long as more
+%% wait than `max_queue' allows, since calls and casts cannot be bounded otherwise when an info is before them.
 %%
 %% Priority messages, which OTP has from 28 on, are ahead of all others in the mailbox, and nothing else tells them from
 %% those. So while anything drained is waiting, a look first puts a mark behind them, by a priority message of its own:
-%% what comes before the mark is handed out next.
+%% what comes before the mark is handed out next, but for the message that was put back.
 %%
 %% == How much is drained ==
 %%
 %% Draining a message costs some 30 ns, and another 100 or so because the garbage collector copies what it would have
 %% found dead. Where a callback takes less than 2 us, that is too much: such a server is *direct*, it takes messages
 %% from the mailbox one by one, as gen_server does. Where callbacks take long, because they work, wait or search the
-%% mailbox, draining costs little beside, keeps receives short and lets system messages through. So then a look may take
-%% as long as the callbacks since the last look have taken, and drains as many messages as can be in that: a backlog of
-%% 100,000 is out of the mailbox after 3 ms of callbacks. A system message thus waits for 16 callbacks once the mailbox
-%% has been drained up to it; where callbacks are fast, for no longer than they take for what had been drained, 2 us
-%% each.
+%% mailbox, draining costs little beside and keeps receives short. So then a look may take as long as the callbacks
+%% since the last look have taken, and drains as many messages as can be in that: a backlog of 100,000 casts is out of
+%% the mailbox after 3 ms of callbacks.
 %%
 %% `drain', {Min, Max}: Min messages are drained at each look in any case, so such a server is never direct, and the
 %% inbox holds no more than Max. With {1, 1} nothing is drained at all. By default (`auto') Min is 0, and Max infinite
@@ -37,7 +44,7 @@
 %% == Kinds ==
 %%
 %% A *plain* inbox is a row of segments, each as it was drained. One is *ordered* if its server has prioritise callbacks
-%% or `max_queue' (weir_server_order): then everything in the mailbox is drained at each look, whatever `drain' says.
+%% or `max_queue' (weir_server_order): then as much as possible is drained at each look, whatever `drain' says.
 %%
 %% == How long they have waited ==
 %%
@@ -46,9 +53,9 @@
 %% interval at most. While a server is direct nobody reads a clock: what was waiting then counts from the drain on.
 -module(weir_server_inbox).
 
--export([new/3, remake/3, takes_batches/1, is_direct/1, is_empty/1, behind/1, to_list/1]).
--export([backlog/2, next/4, look/3, take_urgent/1, count/2]).
--export([info/2]).
+-export([new/3, remake/3, takes_batches/1, takes_infos/1, is_direct/1, is_empty/1, behind/1, to_list/1]).
+-export([backlog/2, next/4, look/3, keep/3, take_for_sys/2, count/2]).
+-export([publish_first/1, publish/3, publish_left/1, unpublish/0, drained/0, info/1]).
 
 -export_type([inbox/0]).
 
@@ -68,11 +75,26 @@
 -define(MIN_BATCH, 64).
 -define(MAX_BATCH, 1024).
 
+%% Where the server publishes how many are drained and what has been.
+-define(PUBLISHED, '$weir_server').
+
+%% What weir_server:info/1 tells of all that has been.
+-record(stats, {
+    max_queue :: pos_integer() | infinity,
+    handled = {0, 0, 0} :: weir_server_order:kinds(),
+    %% By former orders: another callback module begins a new one.
+    dropped = {0, 0, 0} :: weir_server_order:kinds(),
+    shed = {0, 0, 0} :: weir_server_order:kinds(),
+    drains = 0 :: non_neg_integer(),
+    batches = 0 :: non_neg_integer(),
+    largest_batch = 0 :: non_neg_integer(),
+    %% os:perf_counter/0's units.
+    longest_wait = 0 :: non_neg_integer()
+}).
+
 -record(inbox, {
-    name :: term(),
-    parent :: pid(),
-    %% The messages of the server's own timers have it. One that is drained comes too late: another was there before.
-    tag :: reference(),
+    %% The server's name, its parent, and the tag of its timers.
+    server :: {Name :: term(), Parent :: pid(), Tag :: reference()},
     conf :: #conf{},
     %% Whether the module takes batches.
     batch :: boolean(),
@@ -99,19 +121,13 @@
     rear = [] :: [segment()],
     %% When the mailbox was last empty, in the same time.
     since :: integer(),
-    %% How a mark is put behind priority messages; and those that were found and are not handed out.
+    %% How priority messages are sent to the server itself.
     priority :: reference() | none,
-    urgent = [] :: [Message :: term()],
+    %% What is not to be handled before all that was drained: where it is.
+    stays = none :: none | {in_mailbox | here, Message :: term()},
     %% Until when a batch that is not full waits for more.
     linger_until = none :: none | integer(),
-    handled = {0, 0, 0} :: weir_server_order:kinds(),
-    %% By former orders: another callback module begins a new one.
-    dropped = {0, 0, 0} :: weir_server_order:kinds(),
-    shed = {0, 0, 0} :: weir_server_order:kinds(),
-    drains = 0 :: non_neg_integer(),
-    batches = 0 :: non_neg_integer(),
-    largest_batch = 0 :: non_neg_integer(),
-    longest_wait = 0 :: non_neg_integer()
+    stats :: #stats{}
 }).
 
 -type segment() :: {Since :: integer(), Length :: pos_integer(), [Message :: term(), ...]}.
@@ -120,15 +136,13 @@
 
 %% @doc An empty inbox for the calling process. The callback module must be loaded, here and in remake/3.
 -spec new({Name :: term(), Parent :: pid(), Tag :: reference()}, module(), #conf{}) -> inbox().
-new({Name, Parent, Tag}, Mod, #conf{drain = Drain} = Conf) ->
+new(Server, Mod, #conf{drain = Drain} = Conf) ->
     Batch = has_batch(Mod),
-    Order = weir_server_order:new(Name, Mod, Conf),
+    Order = weir_server_order:new(Server, Mod, Conf),
     ok = off_heap(Batch orelse Order =/= none, Conf),
     {Min, Max} = limits(Drain, Batch),
     #inbox{
-        name = Name,
-        parent = Parent,
-        tag = Tag,
+        server = Server,
         conf = Conf,
         batch = Batch,
         order = Order,
@@ -139,7 +153,8 @@ new({Name, Parent, Tag}, Mod, #conf{drain = Drain} = Conf) ->
         price = max(1, erlang:convert_time_unit(?DRAIN_NS, nanosecond, perf_counter)),
         looked = os:perf_counter(),
         priority = weir_server_otp:priority_alias(),
-        since = os:perf_counter()
+        since = os:perf_counter(),
+        stats = #stats{max_queue = Conf#conf.max_queue}
     }.
 
 %% What goes through the inbox anyway need not be on the heap before: a collection copies all that is, and a million
@@ -172,14 +187,13 @@ has_batch(Mod) -> erlang:function_exported(Mod, handle_batch, 2).
 %% @doc The same inbox for another callback module or another version of it. What was drained is put to that anew, in
 %% its order. `Chunk': what is left of the messages that were handed out. Raises what a prioritise callback raises.
 -spec remake(module(), {Chunk :: [term()], State :: term()}, inbox()) -> inbox().
-remake(Mod, {Chunk, State}, #inbox{name = Name, conf = Conf, since = Since} = Inbox) ->
+remake(Mod, {Chunk, State}, #inbox{server = Server, conf = Conf, since = Since} = Inbox) ->
     Batch = has_batch(Mod),
     {Min, Max} = limits(Conf#conf.drain, Batch),
     Waiting = Chunk ++ to_list(Inbox),
-    Empty = Inbox#inbox{segments = [], rear = [], urgent = [], kept = 0, out = 0},
-    Counted = Empty#inbox{dropped = dropped(Inbox), shed = shed(Inbox)},
-    Limited = Counted#inbox{min = Min, max = Max, limit = max(1, Min)},
-    Made = Limited#inbox{batch = Batch, order = weir_server_order:new(Name, Mod, Conf)},
+    Empty = Inbox#inbox{segments = [], rear = [], kept = 0, out = 0, stays = none, stats = stats(Inbox)},
+    Limited = Empty#inbox{min = Min, max = Max, limit = max(1, Min)},
+    Made = Limited#inbox{batch = Batch, order = weir_server_order:new(Server, Mod, Conf)},
     case arrive(Since, length(Waiting), Waiting, State, Made) of
         {ok, Remade} -> Remade;
         {raised, _, Reason, none, _, _} -> exit(Reason);
@@ -190,30 +204,42 @@ remake(Mod, {Chunk, State}, #inbox{name = Name, conf = Conf, since = Since} = In
 -spec takes_batches(inbox()) -> boolean().
 takes_batches(#inbox{batch = Batch}) -> Batch.
 
+%% @doc Whether infos and system messages are drained, too.
+-spec takes_infos(inbox()) -> boolean().
+takes_infos(#inbox{batch = true}) -> true;
+takes_infos(#inbox{order = none}) -> false;
+takes_infos(#inbox{order = Order}) -> weir_server_order:has_priorities(Order).
+
 %% @doc Whether the loop may take messages from the mailbox itself, as long as there are few.
 -spec is_direct(inbox()) -> boolean().
-is_direct(#inbox{order = none, batch = false, min = 0, kept = 0}) -> true;
+is_direct(#inbox{order = none, batch = false, min = 0} = Inbox) -> is_empty(Inbox);
 is_direct(#inbox{}) -> false.
 
 %% @doc Whether there is nothing to be handed out.
 -spec is_empty(inbox()) -> boolean().
+is_empty(#inbox{stays = {here, _}}) -> false;
 is_empty(#inbox{kept = Kept}) -> Kept =:= 0.
 
 %% @doc How many are behind the message that is handled next, or behind the next batch, as of the last look.
 -spec behind(inbox()) -> non_neg_integer().
 behind(#inbox{batch = true, kept = Kept}) -> Kept;
+behind(#inbox{kept = Kept, out = Out, stays = {here, _}}) -> Kept + Out;
 behind(#inbox{kept = Kept, out = Out}) -> max(0, Kept + Out - 1).
 
 %% @doc What is not handed out, in the order in which it will be.
 -spec to_list(inbox()) -> [Message :: term()].
-to_list(#inbox{order = Order, segments = Segments, rear = Rear} = Inbox) ->
+to_list(#inbox{order = Order, segments = Segments, rear = Rear, stays = Stays}) ->
     Ordered =
         case Order of
             none -> [];
             _ -> weir_server_order:to_list(Order)
         end,
     %% Segments of an ordered inbox are what a batch has left over.
-    Inbox#inbox.urgent ++ lists:append([Messages || {_, _, Messages} <- Segments ++ lists:reverse(Rear)]) ++ Ordered.
+    Drained = lists:append([Messages || {_, _, Messages} <- Segments ++ lists:reverse(Rear)]) ++ Ordered,
+    case Stays of
+        {here, Message} -> Drained ++ [Message];
+        _ -> Drained
+    end.
 
 %% ---------------------------------------------------------------- the mailbox
 
@@ -250,17 +276,20 @@ affordable(Given, Length, #inbox{min = Min, looked = Looked, took = Before, slow
 room(_Given, Wanted, #inbox{max = infinity}) -> Wanted;
 room(Given, Wanted, #inbox{max = Max, out = Out, kept = Kept}) -> max(0, min(Wanted, Max - Out - Kept - Given)).
 
-%% @doc The next messages to handle: one after the other, or, for a server with handle_batch/2, together. `First' is
-%% a message that the loop has just received, if it has; `HadToWait': the mailbox was empty before. What was handed out
-%% before has been handled.
+%% @doc The next messages to handle: one after the other, or, for a server with handle_batch/2, together. `First': the
+%% message that the loop has just received, if it has, and if that is one to be drained; `HadToWait': the mailbox was
+%% empty before. What was handed out before has been handled.
 %%
-%% `control': a message that the loop has to see to first; then it is to ask again. `raised': a prioritise callback has
-%% raised an exception, or returned nonsense, for this message, which is in the inbox no more.
+%% `empty': there is none, but there may be one in the mailbox. `raised': a prioritise callback has raised an exception,
+%% or returned nonsense, for this message, which is in the inbox no more.
 -spec next(First :: [term()], HadToWait :: boolean(), State :: term(), inbox()) ->
     {handle, [Message :: term(), ...], inbox()}
     | {empty, inbox()}
-    | {control, Message :: term(), inbox()}
     | {raised, error | exit, Reason :: term(), erlang:stacktrace() | none, Message :: term(), inbox()}.
+next([], _HadToWait, _State, #inbox{stays = {here, Message}, kept = 0} = Inbox) ->
+    %% Alone, as if it came from the mailbox now: if it suspends the server, `sys' must find there what is behind it.
+    Waited = waited(os:perf_counter(), Inbox),
+    {handle, [Message], Waited#inbox{out = 0, stays = none}};
 next(First, HadToWait, State, #inbox{since = Before} = Inbox) ->
     Now = os:perf_counter(),
     Since =
@@ -269,75 +298,153 @@ next(First, HadToWait, State, #inbox{since = Before} = Inbox) ->
             false -> Before
         end,
     Waited = waited(Now, Inbox),
-    case drain(First, Now, State, Waited#inbox{out = 0, since = Since}) of
-        {ok, #inbox{kept = 0} = Drained} -> {empty, Drained};
-        {ok, #inbox{batch = true, conf = #conf{linger = Linger}} = Drained} when Linger > 0 ->
-            linger(Now, State, Drained);
-        {ok, Drained} -> hand_out(Drained);
-        Other -> Other
+    case drain(First, Now, State, lingering(Now, Waited#inbox{out = 0, since = Since})) of
+        {ok, [_ | _] = Urgent, Drained} -> {handle, Urgent, out_ahead(length(Urgent), Drained)};
+        {ok, [], #inbox{kept = 0, stays = {here, Message}} = Drained} -> {handle, [Message], Drained#inbox{stays = none}};
+        {ok, [], #inbox{kept = 0} = Drained} -> {empty, Drained#inbox{linger_until = none}};
+        {ok, [], #inbox{linger_until = Until} = Drained} when is_integer(Until) ->
+            case has_batch_for(Drained) of
+                true -> linger(Now, State, Drained);
+                false -> hand_out(Drained)
+            end;
+        {ok, [], Drained} -> hand_out(Drained);
+        Raised -> Raised
     end.
 
+%% Requests for an acknowledgement alone are not lingered for.
+has_batch_for(#inbox{server = {_, Parent, Tag}} = Inbox) ->
+    not lists:all(fun(Message) -> weir_server_batch:is_for_loop(Message, Parent, Tag) end, to_list(Inbox)).
+
 %% @doc Looks at the mailbox while messages that were handed out are still to be handled. `Handled': how many of them
-%% have been since the last look.
+%% have been since the last look. `Urgent': to be handled before the others.
 -spec look(Handled :: non_neg_integer(), State :: term(), inbox()) ->
-    {ok, inbox()}
-    | {control, Message :: term(), inbox()}
+    {ok, Urgent :: [Message :: term()], inbox()}
     | {raised, error | exit, Reason :: term(), erlang:stacktrace() | none, Message :: term(), inbox()}.
 look(Handled, State, #inbox{out = Out} = Inbox) ->
     Now = os:perf_counter(),
-    drain([], Now, State, waited(Now, Inbox#inbox{out = max(0, Out - Handled)})).
+    case drain([], Now, State, waited(Now, Inbox#inbox{out = max(0, Out - Handled)})) of
+        {ok, Urgent, Drained} -> {ok, Urgent, out_ahead(length(Urgent), Drained)};
+        Raised -> Raised
+    end.
 
-%% @doc The priority messages that the last look has found: they are to be handled next.
--spec take_urgent(inbox()) -> {[Message :: term()], inbox()}.
-take_urgent(#inbox{urgent = []} = Inbox) -> {[], Inbox};
-take_urgent(#inbox{urgent = Urgent, out = Out} = Inbox) ->
-    {Urgent, Inbox#inbox{urgent = [], out = Out + length(Urgent)}}.
+%% @doc Puts a message that the loop has received behind what is there.
+-spec keep(Message :: term(), State :: term(), inbox()) ->
+    {ok, inbox()}
+    | {raised, error | exit, Reason :: term(), erlang:stacktrace() | none, Message :: term(), inbox()}.
+keep(Message, State, Inbox) -> arrive(os:perf_counter(), 1, [Message], State, Inbox).
+
+%% @doc Takes out what is for `sys', with what is so of the chunk that is worked off, for a server that is suspended.
+-spec take_for_sys(Chunk :: [term()], inbox()) -> {[Message :: term()], ChunkLeft :: [term()], inbox()}.
+take_for_sys(Chunk, #inbox{server = {_, Parent, _}, segments = Segments, rear = Rear, stays = Stays} = Inbox) ->
+    IsForSys = fun(Message) -> weir_server_mailbox:is_for_sys(Message, Parent) end,
+    {OfChunk, ChunkLeft} = lists:partition(IsForSys, Chunk),
+    All = [{Since, lists:partition(IsForSys, Messages)} || {Since, _, Messages} <- Segments ++ lists:reverse(Rear)],
+    OfSegments = lists:append([Taken || {_, {Taken, _}} <- All]),
+    {OfOrder, Order} =
+        case Inbox#inbox.order of
+            none -> {[], none};
+            Ordered -> weir_server_order:take_for_sys(Parent, Ordered)
+        end,
+    {Stayed, StaysLeft} =
+        case Stays of
+            {here, Message} -> taken_if(IsForSys(Message), Message, Stays);
+            _ -> {[], Stays}
+        end,
+    Left = Inbox#inbox{
+        segments = [{Since, length(Messages), Messages} || {Since, {_, [_ | _] = Messages}} <- All],
+        rear = [],
+        order = Order,
+        stays = StaysLeft,
+        kept = Inbox#inbox.kept - length(OfSegments) - length(OfOrder),
+        out = max(0, Inbox#inbox.out - length(OfChunk))
+    },
+    {OfChunk ++ OfSegments ++ OfOrder ++ Stayed, ChunkLeft, Left}.
+
+taken_if(true, Message, _Stays) -> {[Message], none};
+taken_if(false, _Message, Stays) -> {[], Stays}.
+
+out_ahead(N, #inbox{out = Out} = Inbox) -> Inbox#inbox{out = Out + N}.
 
 %% The oldest of what was handed out has been handled by now.
-waited(_Now, #inbox{out = 0} = Inbox) -> Inbox;
-waited(Now, #inbox{out_since = Since, longest_wait = Longest} = Inbox) when Now - Since =< Longest -> Inbox;
-waited(Now, #inbox{out_since = Since} = Inbox) -> Inbox#inbox{longest_wait = Now - Since}.
+waited(_Now, #inbox{out = 0} = Inbox) ->
+    Inbox;
+waited(Now, #inbox{out_since = Since, stats = #stats{longest_wait = Longest}} = Inbox) when Now - Since =< Longest ->
+    Inbox;
+waited(Now, #inbox{out_since = Since, stats = Stats} = Inbox) ->
+    Inbox#inbox{stats = Stats#stats{longest_wait = Now - Since}}.
 
-drain(First, Now, State, #inbox{since = Since, parent = Parent, tag = Tag} = Inbox0) ->
-    Given = length(First),
-    {message_queue_len, All} = process_info(self(), message_queue_len),
-    case urgent(All, Inbox0) of
-        {none, Length, Inbox} ->
-            {Wanted, Looked} = wanted(Given, Length, Inbox),
-            {Control, Count, Reversed} = weir_server_mailbox:take(Wanted, Given, First, Parent, Tag),
-            Emptied =
-                case Wanted of
-                    Length -> Looked#inbox{since = Now};
-                    _ -> Looked
-                end,
-            case arrive(Since, Count, lists:reverse(Reversed), State, Emptied) of
-                {ok, With} when Control =:= none -> {ok, With};
-                {ok, With} -> {control, Control, With};
-                Raised -> Raised
-            end;
-        {Control, Inbox} ->
-            case arrive(Since, Given, First, State, Inbox) of
-                {ok, With} -> {control, Control, With};
-                Raised -> Raised
-            end
+drain(First, Now, State, Inbox) ->
+    {message_queue_len, Length} = process_info(self(), message_queue_len),
+    {Urgent, Left, Looked} = urgent(Length, Inbox),
+    case move(First, length(First), Left, Now, State, Looked) of
+        {ok, Moved} -> {ok, Urgent, Moved};
+        Raised -> Raised
     end.
 
 %% Takes the priority messages, if anything is waiting that they are to be ahead of.
-urgent(All, #inbox{priority = none} = Inbox) ->
-    {none, All, Inbox};
-urgent(All, #inbox{out = Out, kept = Kept} = Inbox) when All =:= 0; Out + Kept =:= 0 ->
-    {none, All, Inbox};
-urgent(All, #inbox{priority = Alias, parent = Parent, tag = Tag, urgent = Urgent} = Inbox) ->
-    {Controls, Count, Reversed} = weir_server_mailbox:take_urgent(Alias, Parent, Tag),
-    With = Inbox#inbox{urgent = Urgent ++ lists:reverse(Reversed)},
-    case Controls of
-        [] ->
-            {none, max(0, All - Count), With};
-        [Control | Others] ->
-            %% Seldom more than one; ahead of ordinary messages they stay.
-            lists:foreach(fun(Message) -> weir_server_otp:send_first(Alias, Message) end, Others),
-            {Control, With}
+urgent(Length, #inbox{priority = none} = Inbox) ->
+    {[], Length, Inbox};
+urgent(Length, #inbox{out = Out, kept = Kept} = Inbox) when Length =:= 0; Out + Kept =:= 0 ->
+    {[], Length, Inbox};
+urgent(Length, #inbox{priority = Alias, server = {_, _, Tag}, stays = Stays} = Inbox) ->
+    Found = weir_server_mailbox:take_urgent(Alias, Tag),
+    Urgent =
+        case Stays of
+            {in_mailbox, Message} ->
+                case lists:member(Message, Found) of
+                    true ->
+                        ok = weir_server_mailbox:put_back(Alias, Message),
+                        lists:delete(Message, Found);
+                    %% A callback has taken it.
+                    false ->
+                        Found
+                end;
+            none ->
+                Found
+        end,
+    {Urgent, max(0, Length - length(Urgent)), Inbox}.
+
+%% Moves messages from the mailbox, behind those that are given.
+move(First, Given, Length, Now, State, #inbox{since = Since} = Inbox) ->
+    case which(Given + Length, Inbox) of
+        none ->
+            arrive(Since, Given, First, State, Inbox);
+        Which ->
+            #inbox{stays = Stays} = Inbox,
+            Stayed =
+                case Stays of
+                    {here, Message} -> [Message];
+                    _ -> []
+                end,
+            Before = Given + length(Stayed),
+            {Wanted, Looked} = wanted(Before, Length, Inbox#inbox{stays = none}),
+            {End, Count, Reversed} = weir_server_mailbox:take(Wanted, Which, Before, Stayed ++ First),
+            Emptied =
+                case Wanted of
+                    Length when End =:= none -> Looked#inbox{since = Now};
+                    _ -> Looked
+                end,
+            arrive(Since, Count, lists:reverse(Reversed), State, stays(End, Count, Emptied))
     end.
+
+%% What may be drained, with so many in sight.
+which(Length, #inbox{stays = Stays, out = Out, kept = Kept, order = Order, conf = #conf{max_queue = Max}} = Inbox) ->
+    case takes_infos(Inbox) of
+        true -> all;
+        false when Order =/= none, Length + Kept > Max -> all;
+        false when Stays =/= none, Out + Kept > 0 -> none;
+        false -> requests
+    end.
+
+stays(none, _Count, Inbox) ->
+    Inbox;
+stays({stays, Message}, Count, #inbox{out = Out, kept = Kept, priority = Alias} = Inbox) when
+    Alias =/= none, Count + Out + Kept > 0
+->
+    ok = weir_server_mailbox:put_back(Alias, Message),
+    Inbox#inbox{stays = {in_mailbox, Message}};
+stays({stays, Message}, _Count, Inbox) ->
+    Inbox#inbox{stays = {here, Message}}.
 
 wanted(_Given, Length, #inbox{order = Order} = Inbox) when Order =/= none ->
     {Length, Inbox};
@@ -356,26 +463,44 @@ wanted(Given, Length, #inbox{out = Out, kept = Kept} = Inbox) when Length < ?FEW
 wanted(Given, Length, Inbox) ->
     affordable(Given, Length, Inbox).
 
-arrive(_Since, 0, [], _State, Inbox) -> {ok, Inbox};
-arrive(Since, Count, Messages, _State, #inbox{order = none} = Inbox) -> {ok, add(Since, Count, Messages, Inbox)};
-arrive(Since, _Count, Messages, State, #inbox{order = Order, kept = Kept, drains = Drains} = Inbox) ->
+arrive(_Since, 0, [], _State, Inbox) ->
+    {ok, Inbox};
+arrive(Since, Count, Messages, State, #inbox{batch = true, linger_until = Until} = Inbox) when is_integer(Until) ->
+    %% What the loop has to see to ends the lingering, but not a request for an acknowledgement.
+    #inbox{server = {_, Parent, Tag}} = Inbox,
+    IsAwaited = fun
+        (?ACK_REQUEST(_)) -> false;
+        (Message) -> weir_server_batch:is_for_loop(Message, Parent, Tag)
+    end,
+    case lists:any(IsAwaited, Messages) of
+        true -> put_in(Since, Count, Messages, State, Inbox#inbox{linger_until = Since});
+        false -> put_in(Since, Count, Messages, State, Inbox)
+    end;
+arrive(Since, Count, Messages, State, Inbox) ->
+    put_in(Since, Count, Messages, State, Inbox).
+
+put_in(Since, Count, Messages, _State, #inbox{order = none} = Inbox) -> {ok, add(Since, Count, Messages, Inbox)};
+put_in(Since, _Count, Messages, State, #inbox{order = Order, kept = Kept} = Inbox) ->
     Before = weir_server_order:len(Order),
     case weir_server_order:in(Since, Messages, State, Order) of
         {ok, With} ->
-            {ok, Inbox#inbox{order = With, kept = Kept - Before + weir_server_order:len(With), drains = Drains + 1}};
+            {ok, drained(Inbox#inbox{order = With, kept = Kept - Before + weir_server_order:len(With)})};
         {raised, Class, Reason, Stacktrace, Message, With} ->
             Left = Kept - Before + weir_server_order:len(With),
             {raised, Class, Reason, Stacktrace, Message, Inbox#inbox{order = With, kept = Left}}
     end.
 
-add(Since, Count, Messages, #inbox{segments = [], rear = [], kept = Kept, drains = Drains} = Inbox) ->
-    Inbox#inbox{segments = [{Since, Count, Messages}], kept = Kept + Count, drains = Drains + 1};
-add(Since, Count, Messages, #inbox{rear = Rear, kept = Kept, drains = Drains} = Inbox) ->
-    Inbox#inbox{rear = [{Since, Count, Messages} | Rear], kept = Kept + Count, drains = Drains + 1}.
+add(Since, Count, Messages, #inbox{segments = [], rear = [], kept = Kept} = Inbox) ->
+    drained(Inbox#inbox{segments = [{Since, Count, Messages}], kept = Kept + Count});
+add(Since, Count, Messages, #inbox{rear = Rear, kept = Kept} = Inbox) ->
+    drained(Inbox#inbox{rear = [{Since, Count, Messages} | Rear], kept = Kept + Count}).
+
+drained(#inbox{stats = #stats{drains = Drains} = Stats} = Inbox) ->
+    Inbox#inbox{stats = Stats#stats{drains = Drains + 1}}.
 
 %% ---------------------------------------------------------------- handing out
 
-%% What was drained before and after a system message makes one batch.
+%% What was drained at several looks makes one batch.
 hand_out(#inbox{batch = true, segments = [{Since, _, _} | _], rear = [_ | _], kept = Kept} = Inbox) ->
     hand_out(Inbox#inbox{segments = [{Since, Kept, to_list(Inbox)}], rear = []});
 hand_out(#inbox{segments = [{Since, Count, Messages} | Segments], rear = Rear, kept = Kept} = Inbox) ->
@@ -408,9 +533,9 @@ out(Since, Count, Messages, #inbox{conf = #conf{batch_bytes = Bytes}, segments =
         end,
     batch_out(Since, Length, Batch, Left).
 
-batch_out(Since, Count, Batch, #inbox{batches = Batches, largest_batch = Largest} = Inbox) ->
-    Counted = Inbox#inbox{batches = Batches + 1, largest_batch = max(Count, Largest), linger_until = none},
-    {handle, Batch, Counted#inbox{out = Count, out_since = Since}}.
+batch_out(Since, Count, Batch, #inbox{stats = #stats{batches = Batches, largest_batch = Largest} = Stats} = Inbox) ->
+    Counted = Stats#stats{batches = Batches + 1, largest_batch = max(Count, Largest)},
+    {handle, Batch, Inbox#inbox{stats = Counted, linger_until = none, out = Count, out_since = Since}}.
 
 %% At least one, and no more when the estimate is reached.
 cut(_Bytes, [], Length, Batch) ->
@@ -422,71 +547,108 @@ cut(Bytes, [Message | More], Length, Batch) ->
 
 %% A batch that is not full waits for more, the first one of it no longer than it is to. Below a millisecond there are
 %% no timers: others are let run instead.
+lingering(Now, #inbox{batch = true, linger_until = none, conf = #conf{linger = Linger}} = Inbox) when Linger > 0 ->
+    Inbox#inbox{linger_until = Now + erlang:convert_time_unit(Linger, microsecond, perf_counter)};
+lingering(_Now, Inbox) ->
+    Inbox.
+
 linger(_Now, _State, #inbox{kept = Kept, limit = Limit} = Inbox) when Kept >= Limit ->
     hand_out(Inbox);
-linger(Now, State, #inbox{linger_until = none, conf = #conf{linger = Linger}} = Inbox) ->
-    linger(Now, State, Inbox#inbox{linger_until = Now + erlang:convert_time_unit(Linger, microsecond, perf_counter)});
 linger(Now, _State, #inbox{linger_until = Until} = Inbox) when Now >= Until ->
     hand_out(Inbox);
-linger(Now, State, #inbox{linger_until = Until, parent = Parent, tag = Tag} = Inbox) ->
+linger(Now, State, #inbox{linger_until = Until} = Inbox) ->
+    ok = publish(Inbox#inbox.kept, {0, 0, 0}, Inbox),
     First =
         case erlang:convert_time_unit(Until - Now, perf_counter, millisecond) of
             0 ->
                 _ = erlang:yield(),
-                {none, 0, []};
+                [];
             Ms ->
-                weir_server_mailbox:wait(Ms, Parent, Tag)
+                weir_server_mailbox:wait(Ms)
         end,
-    case First of
-        {none, Count, Messages} ->
-            Since = os:perf_counter(),
-            case arrive(Since, Count, Messages, State, Inbox) of
-                {ok, With} -> drain_and_linger(Since, State, With);
-                Raised -> Raised
-            end;
-        {Control, 0, []} ->
-            {control, Control, Inbox}
-    end.
-
-drain_and_linger(Now, State, Inbox) ->
-    case drain([], Now, State, Inbox) of
-        {ok, Drained} -> linger(Now, State, Drained);
-        Other -> Other
+    Later = os:perf_counter(),
+    case drain(First, Later, State, Inbox) of
+        {ok, [], Drained} -> linger(Later, State, Drained);
+        {ok, Urgent, Drained} -> {handle, Urgent, out_ahead(length(Urgent), Drained)};
+        Raised -> Raised
     end.
 
 %% ---------------------------------------------------------------- what has been
 
 %% @doc So many messages have been handled.
 -spec count(weir_server_order:kinds(), inbox()) -> inbox().
-count(More, #inbox{handled = Handled} = Inbox) ->
-    Inbox#inbox{handled = sum(Handled, More)}.
+count(More, #inbox{stats = #stats{handled = Handled} = Stats} = Inbox) ->
+    Inbox#inbox{stats = Stats#stats{handled = sum(Handled, More)}}.
 
 sum({Calls, Casts, Infos}, {MoreCalls, MoreCasts, MoreInfos}) ->
     {Calls + MoreCalls, Casts + MoreCasts, Infos + MoreInfos}.
 
-%% @doc What weir_server:info/1 says. `Chunk': how many of those handed out are still to be handled.
--spec info(Chunk :: non_neg_integer(), inbox()) -> weir_server:info().
-info(Chunk, #inbox{kept = Kept, conf = #conf{max_queue = Max}, longest_wait = Longest} = Inbox) ->
-    {message_queue_len, Mailbox} = process_info(self(), message_queue_len),
-    Drained = Chunk + Kept,
+stats(#inbox{order = none, stats = Stats}) ->
+    Stats;
+stats(#inbox{order = Order, stats = #stats{dropped = Dropped, shed = Shed} = Stats}) ->
+    Stats#stats{
+        dropped = sum(Dropped, weir_server_order:dropped(Order)),
+        shed = sum(Shed, weir_server_order:shed(Order))
+    }.
+
+%% @doc Tells the callbacks how many drained messages wait, for {@link weir_server:waiting/0}, and everybody else what
+%% has been, for {@link weir_server:info/1}: by the process dictionary, which others can read whatever the server does.
+%% `More': those that have been handled and are not counted here yet.
+%%
+%% Cost: 25 ns.
+-spec publish(Drained :: non_neg_integer(), More :: weir_server_order:kinds(), inbox()) -> ok.
+publish(Drained, More, Inbox) ->
+    _ = put(?PUBLISHED, {Drained, More, stats(Inbox)}),
+    ok.
+
+%% @doc For the start of a server: nothing has been.
+-spec publish_first(#conf{}) -> ok.
+publish_first(#conf{max_queue = Max}) ->
+    _ = put(?PUBLISHED, {0, {0, 0, 0}, #stats{max_queue = Max}}),
+    ok.
+
+%% @doc For the end of a server: so many drained messages are lost.
+-spec publish_left(non_neg_integer()) -> ok.
+publish_left(Drained) ->
+    _ = put(?PUBLISHED, setelement(1, get(?PUBLISHED), Drained)),
+    ok.
+
+%% @doc A crash report, which shows the dictionary, does not show that.
+-spec unpublish() -> ok.
+unpublish() ->
+    _ = erase(?PUBLISHED),
+    ok.
+
+%% @doc How many drained messages wait for the calling server.
+-spec drained() -> non_neg_integer().
+drained() ->
+    case get(?PUBLISHED) of
+        undefined -> 0;
+        {Drained, _More, _Stats} -> Drained
+    end.
+
+%% @doc What weir_server:info/1 says of a process of this node.
+-spec info(pid()) -> {ok, weir_server:info()} | {error, noproc | not_weir_server}.
+info(Pid) ->
+    case {process_info(Pid, message_queue_len), weir_server_otp:dictionary(Pid, ?PUBLISHED)} of
+        {{message_queue_len, Mailbox}, {Drained, More, Stats}} -> {ok, info(Mailbox, Drained, More, Stats)};
+        {{message_queue_len, _}, none} -> {error, not_weir_server};
+        _Dead -> {error, noproc}
+    end.
+
+info(Mailbox, Drained, More, Stats) ->
     #{
         mailbox => Mailbox,
         drained => Drained,
         waiting => Mailbox + Drained,
-        max_queue => Max,
-        handled => kinds(Inbox#inbox.handled),
-        dropped => kinds(dropped(Inbox)),
-        shed => maps:remove(calls, kinds(shed(Inbox))),
-        drains => Inbox#inbox.drains,
-        batches => Inbox#inbox.batches,
-        largest_batch => Inbox#inbox.largest_batch,
-        longest_wait_us => erlang:convert_time_unit(Longest, perf_counter, microsecond)
+        max_queue => Stats#stats.max_queue,
+        handled => kinds(sum(More, Stats#stats.handled)),
+        dropped => kinds(Stats#stats.dropped),
+        shed => maps:remove(calls, kinds(Stats#stats.shed)),
+        drains => Stats#stats.drains,
+        batches => Stats#stats.batches,
+        largest_batch => Stats#stats.largest_batch,
+        longest_wait_us => erlang:convert_time_unit(Stats#stats.longest_wait, perf_counter, microsecond)
     }.
 
 kinds({Calls, Casts, Infos}) -> #{calls => Calls, casts => Casts, infos => Infos}.
-
-dropped(#inbox{order = none, dropped = Dropped}) -> Dropped;
-dropped(#inbox{order = Order, dropped = Dropped}) -> sum(Dropped, weir_server_order:dropped(Order)).
-
-shed(#inbox{order = none, shed = Shed}) -> Shed;
-shed(#inbox{order = Order, shed = Shed}) -> sum(Shed, weir_server_order:shed(Order)).

@@ -60,6 +60,7 @@ init_it(Starter, Parent, Name, Mod, Args, Options) ->
             Debug = gen:debug_options(Shown, Gen),
             case init(Mod, Args, Conf) of
                 {ok, State, Action, LoopMod, LoopConf} ->
+                    ok = weir_server_inbox:publish_first(LoopConf),
                     proc_lib:init_ack(Starter, {ok, self()}),
                     HibernateAfter = gen:hibernate_after(Gen),
                     weir_server_loop:enter(Parent, Shown, LoopMod, HibernateAfter, LoopConf, State, Action, Debug);
@@ -123,6 +124,7 @@ enter_loop(Mod, Options, State, ServerName, Action) ->
             case weir_server_action:is_action(Action) of
                 true ->
                     _ = code:ensure_loaded(Mod),
+                    ok = weir_server_inbox:publish_first(Conf),
                     Debug = gen:debug_options(Name, Gen),
                     %% How the process keeps its messages is its own business: it has had them before.
                     Own = Conf#conf{queue_data = given},

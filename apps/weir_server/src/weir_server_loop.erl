@@ -8,18 +8,19 @@
 %%              |                            chunk |
 %%              +--> few in the mailbox: handle it | ?LOOK handled, or nothing left of the chunk
 %%              +--> many --> look at the mailbox -+
-%%                                |
-%%                                +--> system message, parent's exit, info/1: handled at once; then back
 %% '''
 %% What was drained is in the inbox (weir_server_inbox), but for the *chunk* that is being worked off: messages in their
-%% order.
+%% order. What is for the loop itself (*controls*, and requests that no callback is given) is met there in its turn.
+%%
+%% A callback says what it waits for: `Wait'. It holds until a message has been given to a callback; what the loop
+%% itself handles in between starts it again, as system messages do in gen_server.
 %%
 %% Most servers have fast callbacks, and for those draining only costs. So as long as callbacks are fast, or the mailbox
 %% is found short, messages are taken from it one by one, as gen_server does (*direct*), and every ?LOOK_DIRECT messages
 %% it is looked at how many there are. A server that takes batches, gives priorities or has a bound is never direct.
 %%
-%% What can stop a turn: a callback's exception or `{stop, ...}' goes to weir_server_end, which has `terminate/2' run,
-%% logs and exits. A kill needs no clean-up: all state is the process's own. Timers that were started for `{timeout,
+%% What can stop a turn: a callback's exception or `{stop, ...}' goes to weir_server_report, which has `terminate/2'
+%% run, logs and exits. A kill needs no clean-up: all state is the process's own. Timers that were started for `{timeout,
 %% ...}' actions and are not needed any more may have sent their message: it has a tag that says so, and is dropped.
 %%
 %% Cost beyond gen_server's: direct, the length of the mailbox (20 ns) for every ?LOOK_DIRECT messages, and in a backlog
@@ -29,35 +30,29 @@
 -export([enter/8]).
 
 %% for weir_server_system, and for proc_lib:hibernate
--export([resume/6, changed/6, acknowledge/5]).
--export([wake/4]).
+-export([resume/5, changed/5]).
+-export([wake/3]).
 
 -include("weir_server.hrl").
 -include("weir_server_loop.hrl").
 
 %% Together with ?CALLED, six calls less for each message, which is a tenth of what a cast takes.
--compile({inline, [received/6, debug_in/3, debug_noreply/3, debug_out/5, reply/5]}).
+-compile({inline, [debug_in/2, debug_noreply/2, debug_out/4, reply/4]}).
 
 %% How many messages are handled between two looks at the mailbox while they are taken from it one by one.
 -define(LOOK_DIRECT, 64).
 
-%% What changes with each message of a direct server is in one small integer, so that it costs an addition, and no
-%% record is made anew before there is something to do. From the lowest bit: how many messages were handled since the
-%% last look (8 bits); how many of each kind, since they were last counted in the inbox (9 bits each); when the callback
-%% began that is being measured, 0 if none is (20 bits of os:perf_counter/0); and how many have been measured in a row
-%% (2 bits).
+%% What changes with each message is in one small integer, so that it costs an addition, and no record is made anew
+%% before there is something to do. From the lowest bit: how many messages were handled since the last look (8 bits), and
+%% how many of each kind since they were last counted in the inbox (16 bits each).
 -define(SINCE_LOOK(Count), ((Count) band 16#ff)).
 -define(A_CALL, ((1 bsl 8) + 1)).
--define(A_CAST, ((1 bsl 17) + 1)).
--define(AN_INFO, ((1 bsl 26) + 1)).
--define(KIND(Count, Shift), (((Count) bsr (Shift)) band 16#1ff)).
--define(KINDS(Count), ((Count) band (((1 bsl 27) - 1) bsl 8))).
+-define(A_CAST, ((1 bsl 24) + 1)).
+-define(AN_INFO, ((1 bsl 40) + 1)).
+-define(KIND(Count, Shift), (((Count) bsr (Shift)) band 16#ffff)).
+-define(KINDS(Count), ((Count) bsr 8 bsl 8)).
 %% One of them is past half of what there is room for.
--define(MANY, ((1 bsl 16) bor (1 bsl 25) bor (1 bsl 34))).
--define(STAMP(Count), (((Count) bsr 35) band 16#fffff)).
--define(STAMPED(Now), (max(1, (Now) band 16#fffff) bsl 35)).
--define(MEASURED(Count), ((Count) bsr 55)).
--define(A_MEASURED, (1 bsl 55)).
+-define(MANY, ((1 bsl 23) bor (1 bsl 39) bor (1 bsl 55))).
 
 %% Callbacks are slow if so many in a row take ?SLOW_CALLBACK_NS: one may have had to wait for its turn, or for
 %% a message, or to collect garbage, which takes the longer the more messages wait.
@@ -77,346 +72,308 @@ enter(Parent, Name, Mod, HibernateAfter, #conf{backoff = Backoff} = Conf, State,
         tag = Tag,
         slow = erlang:convert_time_unit(?SLOW_CALLBACK_NS, nanosecond, perf_counter),
         backoff = weir_server_backoff:new(Backoff),
+        debug = Debug,
         ?SERVED_BY(Mod, Inbox)
     },
     %% The first look comes soon.
-    act(Action, Server, [], ?LOOK_DIRECT - ?LOOK, State, Debug).
-
-%% Another callback module, or another version of it: what was drained is put to it anew.
-serve(Mod, Chunk, State, #server{inbox = Inbox} = Server) ->
-    Remade = weir_server_inbox:remake(Mod, {Chunk, State}, Inbox),
-    Server#server{?SERVED_BY(Mod, Remade), direct = false}.
+    act(Action, Server, [], ?LOOK_DIRECT - ?LOOK, State).
 
 %% ---------------------------------------------------------------- turns
 
-turn(S, [Message | Chunk], Count, State, Debug) when ?SINCE_LOOK(Count) < ?LOOK, not S#server.batch ->
-    handle(Message, S, Chunk, Count, State, Debug);
-turn(S, [], Count, State, Debug) ->
-    rest(S, Count, State, infinity, Debug);
-turn(#server{batch = true} = S, Chunk, Count, State, Debug) ->
-    handle_batch(Chunk, counted(Count, S), State, Debug);
-turn(S, Chunk, Count, State, Debug) ->
+%% The next message of the chunk.
+turn(infinity, #server{batch = false} = S, [Message | Chunk], Count, State) when ?SINCE_LOOK(Count) < ?LOOK ->
+    handle(Message, infinity, S, Chunk, Count, State);
+turn(Wait, S, [], Count, State) ->
+    rest(Wait, S, Count, State);
+turn(Wait, #server{batch = true, parent = Parent, tag = Tag} = S, [Message | More] = Chunk, Count, State) ->
+    case weir_server_batch:is_for_loop(Message, Parent, Tag) of
+        true -> handle(Message, Wait, S, More, Count, State);
+        false -> handle_batch(Chunk, counted(Count, ended(Wait, S)), State)
+    end;
+turn(Wait, #server{parent = Parent, tag = Tag} = S, [Message | Chunk], Count, State) when ?SINCE_LOOK(Count) < ?LOOK ->
+    case weir_server_batch:is_for_loop(Message, Parent, Tag) of
+        true -> handle(Message, Wait, S, Chunk, Count, State);
+        false -> handle(Message, infinity, ended(Wait, S), Chunk, Count, State)
+    end;
+turn(Wait, S, Chunk, Count, State) ->
     #server{inbox = Inbox} = Counted = counted(Count, S),
     case weir_server_inbox:look(?SINCE_LOOK(Count), State, Inbox) of
-        {ok, Looked} ->
-            {Urgent, Left} = weir_server_inbox:take_urgent(Looked),
-            ok = weir_server_report:publish(weir_server_inbox:behind(Left)),
-            turn(Counted#server{inbox = Left}, Urgent ++ Chunk, 0, State, Debug);
-        {control, Message, Looked} ->
-            {Urgent, Left} = weir_server_inbox:take_urgent(Looked),
-            control(Message, Counted#server{inbox = Left}, Urgent ++ Chunk, 0, State, infinity, Debug);
-        Raised -> raised(Raised, Counted, Chunk, State, Debug)
+        {ok, Urgent, Looked} -> turn(Wait, published(Counted#server{inbox = Looked}), Urgent ++ Chunk, 0, State);
+        Raised -> raised(Raised, Counted, Chunk, State)
     end.
 
-%% What a callback has asked for. Messages that were drained are there already: they end a time-out or a sleep at once.
-act({continue, Continue} = Message, #server{mod = Mod} = S, Chunk, Count, State, Debug0) ->
-    Result = ?CALLED(Mod:handle_continue(Continue, State)),
-    Debug = debug(Debug0, S, Message),
-    common_result(Result, undefined, Message, S, Chunk, Count, State, Debug);
-act({Kind, 0, Message}, S, Chunk, Count, State, Debug) ->
-    at_once(Kind, Message, S, Chunk, Count, State, Debug);
-act({Kind, Time, Message, Options}, S, Chunk, Count, State, Debug) ->
-    case weir_server_action:is_abs(Options) of
-        false when Time =:= 0 -> at_once(Kind, Message, S, Chunk, Count, State, Debug);
-        Abs -> timer(Kind, Time, Message, Abs, S, Chunk, Count, State, Debug)
-    end;
-act({Kind, Time, Message}, S, Chunk, Count, State, Debug) ->
-    timer(Kind, Time, Message, false, S, Chunk, Count, State, Debug);
-act(Wait, S, [], Count, State, Debug) ->
-    rest(S, Count, State, Wait, Debug);
-act(_Wait, S, Chunk, Count, State, Debug) ->
-    turn(S, Chunk, Count, State, Debug).
+%% A message comes before the time is up.
+ended({timer, Timer, _, _}, S) ->
+    ok = erlang:cancel_timer(Timer, [{async, true}, {info, false}]),
+    S;
+ended(_Wait, S) ->
+    S.
 
-at_once(Kind, Message, S, Chunk, Count, State, Debug) ->
+published(#server{inbox = Inbox} = S) ->
+    ok = weir_server_inbox:publish(weir_server_inbox:behind(Inbox), {0, 0, 0}, Inbox),
+    S.
+
+%% What a callback has asked for.
+act({continue, Continue} = Message, #server{mod = Mod} = S, Chunk, Count, State) ->
+    Result = ?CALLED(Mod:handle_continue(Continue, State)),
+    common_result(Result, undefined, Message, debug(S, Message), Chunk, Count, State);
+act({Kind, 0, Message}, S, Chunk, Count, State) ->
+    at_once(Kind, Message, S, Chunk, Count, State);
+act({Kind, 0, Message, Options} = Wait, S, Chunk, Count, State) ->
+    case weir_server_action:is_abs(Options) of
+        false -> at_once(Kind, Message, S, Chunk, Count, State);
+        true -> turn(Wait, S, Chunk, Count, State)
+    end;
+act(Wait, S, Chunk, Count, State) ->
+    turn(Wait, S, Chunk, Count, State).
+
+at_once(Kind, Message, S, Chunk, Count, State) ->
     _ = Kind =:= hibernate andalso garbage_collect(),
     case S#server.batch of
         true ->
-            handle_batch([Message | Chunk], counted(Count, S), State, Debug);
+            handle_batch([Message | Chunk], counted(Count, S), State);
         false ->
             %% Nothing is looked at in between, however often that is asked for in a row.
-            handle(Message, counted(Count, S), Chunk, min(?SINCE_LOOK(Count), ?LOOK_DIRECT), State, Debug)
+            handle(Message, infinity, counted(Count, S), Chunk, min(?SINCE_LOOK(Count), ?LOOK_DIRECT), State)
     end.
-
-timer(Kind, Time, Message, Abs, S, [], Count, State, Debug) ->
-    Sleep =
-        case Kind of
-            timeout -> infinity;
-            hibernate -> hibernate
-        end,
-    case Time =/= infinity andalso weir_server_inbox:is_empty(S#server.inbox) of
-        true ->
-            Timer = erlang:start_timer(weir_server_action:due(Time, Abs), self(), S#server.tag, [{abs, true}]),
-            rest(S, Count, State, {timer, Timer, Message, Sleep}, Debug);
-        false ->
-            rest(S, Count, State, Sleep, Debug)
-    end;
-timer(_Kind, _Time, _Message, _Abs, S, Chunk, Count, State, Debug) ->
-    turn(S, Chunk, Count, State, Debug).
 
 %% ---------------------------------------------------------------- nothing left of the chunk
 
-rest(#server{direct = true} = S, Count, State, Wait, Debug) when ?SINCE_LOOK(Count) < ?LOOK_DIRECT ->
-    wait(S, Count, State, Wait, Debug);
-rest(#server{direct = true} = S, Count, State, Wait, Debug) when ?STAMP(Count) =:= 0 ->
-    wait(S, measure(Count), State, Wait, Debug);
-rest(#server{direct = true, slow = Slow} = S, Count, State, Wait, Debug) ->
-    case (os:perf_counter() - ?STAMP(Count)) band 16#fffff of
-        Took when Took < Slow, Count band ?MANY =:= 0 ->
-            wait(S, ?KINDS(Count), State, Wait, Debug);
-        Took when Took < Slow ->
-            wait(counted(Count, S), 0, State, Wait, Debug);
-        _ when ?MEASURED(Count) < ?IN_A_ROW - 1 ->
-            wait(S, measure(Count + ?A_MEASURED), State, Wait, Debug);
-        Took ->
-            #server{inbox = Inbox} = Counted = counted(Count, S),
-            case weir_server_inbox:backlog(Took, Inbox) of
-                {drain, Looked} -> next([], true, Counted#server{inbox = Looked}, State, Wait, Debug);
-                {later, Looked} -> wait(Counted#server{inbox = Looked}, 0, State, Wait, Debug)
-            end
+rest(Wait, #server{direct = true} = S, Count, State) when ?SINCE_LOOK(Count) < ?LOOK_DIRECT ->
+    wait(Wait, S, Count, State);
+rest(Wait, #server{direct = true, measured = none} = S, Count, State) ->
+    measure(0, Wait, S, Count, State);
+rest(Wait, #server{direct = true, measured = {Began, InARow}, slow = Slow} = S, Count, State) ->
+    case os:perf_counter() - Began of
+        Took when Took < Slow -> wait(Wait, looked(S, Count, State), 0, State);
+        _ when InARow + 1 < ?IN_A_ROW -> measure(InARow + 1, Wait, S, Count, State);
+        Took -> backlog(Took, Wait, looked(S, Count, State), State)
     end;
-rest(#server{inbox = Inbox} = S, Count, State, Wait, Debug) ->
+rest(Wait, #server{inbox = Inbox} = S, Count, State) ->
+    Looked = #server{inbox = Left} = looked(S, Count, State),
     case weir_server_inbox:is_empty(Inbox) of
         false ->
-            next([], false, counted(Count, S), State, Wait, Debug);
+            next([], false, Wait, Looked, State);
         true ->
-            case weir_server_inbox:is_direct(Inbox) of
-                true ->
-                    ok = weir_server_report:publish(0),
-                    rest(S#server{direct = true}, Count, State, Wait, Debug);
-                false ->
-                    poll(counted(Count, S), State, Wait, Debug)
+            case weir_server_inbox:is_direct(Left) of
+                true -> wait(Wait, Looked#server{direct = true}, 0, State);
+                false -> wait(Wait, Looked, 0, State)
             end
     end.
 
 %% The next callback is measured.
-measure(Count) ->
-    Kinds = Count band bnot ((16#fffff bsl 35) bor 16#ff),
-    Kinds + ?LOOK_DIRECT - 1 + ?STAMPED(os:perf_counter()).
+measure(InARow, Wait, S, Count, State) ->
+    Measured = S#server{measured = {os:perf_counter(), InARow}},
+    wait(Wait, Measured, ?KINDS(Count) + ?LOOK_DIRECT - 1, State).
 
-%% Whether it had to be waited for a message is to be known, for the longest wait.
-poll(S, State, Wait, Debug) ->
-    receive
-        Message -> arrived(Message, false, S, 0, State, Wait, Debug)
-    after 0 -> wait(S, 0, State, Wait, Debug)
+backlog(Took, Wait, #server{direct = true, inbox = Inbox} = S, State) ->
+    case weir_server_inbox:backlog(Took, Inbox) of
+        {drain, Looked} -> next([], true, Wait, S#server{inbox = Looked}, State);
+        {later, Looked} -> wait(Wait, S#server{inbox = Looked}, 0, State)
+    end;
+%% It takes batches now.
+backlog(_Took, Wait, S, State) ->
+    rest(Wait, S, 0, State).
+
+%% What is done at each look: counts are told, and it is seen whether the callback module has begun to take batches.
+looked(#server{mod = Mod, batch = Batch} = S, Count, State) ->
+    case erlang:function_exported(Mod, handle_batch, 2) of
+        Batch -> published(counted(Count, S#server{measured = none}));
+        _ -> published(served(Mod, S#server{measured = none}, [], Count, State))
     end.
 
-wait(S, Count, State, infinity, Debug) ->
+%% Before it waits for a message it tells what it has done. Whether it had to wait is to be known, for the longest wait.
+wait(Wait, S, Count, State) when Wait =/= 0 ->
     receive
-        %% Of these two there are most.
-        {'$gen_cast', _} = Message -> received(Message, true, S, Count, State, Debug);
-        {'$gen_call', _, _} = Message -> received(Message, true, S, Count, State, Debug);
-        Message -> arrived(Message, true, S, Count, State, infinity, Debug)
-    after S#server.hibernate_after -> sleep(S, Count, State, none, Debug)
+        Message -> arrived(Message, false, Wait, S, Count, State)
+    after 0 ->
+        ok = weir_server_inbox:publish(0, kinds(Count), S#server.inbox),
+        idle(Wait, S, Count, State)
     end;
-wait(S, Count, State, hibernate, Debug) ->
-    hibernate(S, Count, State, none, Debug);
-wait(S, Count, State, {timer, Timer, Message, infinity} = Wait, Debug) ->
+wait(0, S, Count, State) ->
+    ok = weir_server_inbox:publish(0, kinds(Count), S#server.inbox),
+    idle(0, S, Count, State).
+
+idle(infinity, S, Count, State) ->
     receive
-        Other -> arrived(Other, true, S, Count, State, Wait, Debug)
-    after S#server.hibernate_after -> sleep(S, Count, State, {Timer, Message}, Debug)
+        Message -> arrived(Message, true, infinity, S, Count, State)
+    after S#server.hibernate_after -> sleep(none, S, Count, State)
     end;
-wait(S, Count, State, {timer, Timer, Message, hibernate}, Debug) ->
-    hibernate(S, Count, State, {Timer, Message}, Debug);
-wait(S, Count, State, Time, Debug) ->
+idle(hibernate, S, Count, State) ->
+    hibernate(none, S, Count, State);
+idle({timer, Timer, TimeUp, infinity} = Wait, S, Count, State) ->
     receive
-        Message -> arrived(Message, true, S, Count, State, Time, Debug)
+        Message -> arrived(Message, true, Wait, S, Count, State)
+    after S#server.hibernate_after -> sleep({Timer, TimeUp}, S, Count, State)
+    end;
+idle({timer, Timer, TimeUp, hibernate}, S, Count, State) ->
+    hibernate({Timer, TimeUp}, S, Count, State);
+idle(Time, S, Count, State) when is_integer(Time) ->
+    receive
+        Message -> arrived(Message, true, Time, S, Count, State)
     after Time ->
         %% As in gen_server, the time-out is a message like any other.
-        arrived(timeout, true, S, Count, State, Time, Debug)
-    end.
+        arrived(timeout, true, infinity, S, Count, State)
+    end;
+idle(Action, #server{tag = Tag} = S, Count, State) ->
+    idle(weir_server_action:start_timer(Action, Tag), S, Count, State).
 
 %% A message from the mailbox, while nothing is drained.
-arrived({system, From, Request}, _HadToWait, S, Count, State, Wait, Debug) ->
-    weir_server_system:handle(Request, From, S, [], Count, State, Wait, Debug);
-arrived({'EXIT', Parent, Reason} = Message, _HadToWait, #server{parent = Parent} = S, _Count, State, _Wait, Debug) ->
-    weir_server_end:stop(Reason, undefined, Message, S, [], State, Debug);
-arrived(?INFO_REQUEST(_) = Message, _HadToWait, S, Count, State, Wait, Debug) ->
-    control(Message, S, [], Count, State, Wait, Debug);
-arrived({timeout, Timer, Tag}, HadToWait, #server{tag = Tag} = S, Count, State, Wait, Debug) ->
-    case Wait of
-        {timer, Timer, Message, _} -> received(Message, HadToWait, S, Count, State, Debug);
-        _ -> wait(S, Count, State, Wait, Debug)
+arrived(Message, _HadToWait, infinity, #server{direct = true} = S, Count, State) ->
+    handle(Message, infinity, S, [], Count, State);
+arrived(Message, _HadToWait, Wait, #server{direct = true, parent = Parent, tag = Tag} = S, Count, State) ->
+    case weir_server_batch:is_for_loop(Message, Parent, Tag) of
+        true -> handle(Message, Wait, S, [], Count, State);
+        false -> handle(Message, infinity, ended(Wait, S), [], Count, State)
     end;
-arrived(Message, HadToWait, S, Count, State, {timer, Timer, _, _}, Debug) ->
-    ok = erlang:cancel_timer(Timer, [{async, true}, {info, false}]),
-    received(Message, HadToWait, S, Count, State, Debug);
-arrived(Message, HadToWait, S, Count, State, _Wait, Debug) ->
-    received(Message, HadToWait, S, Count, State, Debug).
-
-received(Message, _HadToWait, #server{direct = true} = S, Count, State, Debug) ->
-    handle(Message, S, [], Count, State, Debug);
-received(Message, HadToWait, S, Count, State, Debug) ->
-    next([Message], HadToWait, counted(Count, S), State, infinity, Debug).
-
-next(First, HadToWait, #server{inbox = Inbox} = S, State, Wait, Debug) ->
-    case weir_server_inbox:next(First, HadToWait, State, Inbox) of
-        {handle, Chunk, Looked} ->
-            {Urgent, Left} = weir_server_inbox:take_urgent(Looked),
-            ok = weir_server_report:publish(weir_server_inbox:behind(Left)),
-            turn(S#server{inbox = Left, direct = false}, Urgent ++ Chunk, 0, State, Debug);
-        {empty, Looked} ->
-            ok = weir_server_report:publish(0),
-            wait(S#server{inbox = Looked}, 0, State, Wait, Debug);
-        {control, Message, Looked} ->
-            {Urgent, Left} = weir_server_inbox:take_urgent(Looked),
-            control(Message, S#server{inbox = Left, direct = false}, Urgent, 0, State, Wait, Debug);
-        Raised -> raised(Raised, S, [], State, Debug)
+arrived(Message, HadToWait, Wait, #server{infos = Infos, parent = Parent, tag = Tag} = S, Count, State) ->
+    case weir_server_mailbox:class(Message, Parent, Tag) of
+        info when not Infos -> turn(Wait, counted(Count, S), [Message], 0, State);
+        control -> handle(Message, Wait, S, [], Count, State);
+        _ -> next([Message], HadToWait, Wait, counted(Count, S), State)
     end.
 
-%% What overtakes drained messages.
--spec control(term(), #server{}, [term()], non_neg_integer(), term(), wait(), [sys:dbg_opt()]) -> no_return().
-control({system, From, Request}, S, Chunk, Count, State, Wait, Debug) ->
-    weir_server_system:handle(Request, From, S, Chunk, Count, State, Wait, Debug);
-control({'EXIT', _Parent, Reason} = Message, S, Chunk, _Count, State, _Wait, Debug) ->
-    weir_server_end:stop(Reason, undefined, Message, S, Chunk, State, Debug);
-control(?INFO_REQUEST(From), S, Chunk, Count, State, Wait, Debug) ->
-    #server{inbox = Inbox} = Counted = counted(Count, S),
-    gen:reply(From, weir_server_inbox:info(length(Chunk), Inbox)),
-    %% It does not count as handled, and the next look is due when it was.
-    resume(Counted, Chunk, ?SINCE_LOOK(Count), State, Wait, Debug).
+next(First, HadToWait, Wait, #server{inbox = Inbox} = S, State) ->
+    case weir_server_inbox:next(First, HadToWait, State, Inbox) of
+        {handle, Chunk, Left} -> turn(Wait, published(S#server{inbox = Left, direct = false}), Chunk, 0, State);
+        {empty, Left} -> wait(Wait, published(S#server{inbox = Left}), 0, State);
+        Raised -> raised(Raised, S, [], State)
+    end.
 
-%% @private Goes on after a message that was none for the callbacks.
--spec resume(#server{}, Chunk :: [term()], non_neg_integer(), State :: term(), wait(), [sys:dbg_opt()]) -> no_return().
-resume(S, [], Count, State, Wait, Debug) -> rest(S, Count, State, Wait, Debug);
-resume(S, Chunk, Count, State, _Wait, Debug) -> turn(S, Chunk, Count, State, Debug).
-
--spec raised(tuple(), #server{}, [term()], term(), [sys:dbg_opt()]) -> no_return().
-raised({raised, exit, Reason, none, Message, Inbox}, S0, Chunk, State, Debug) ->
-    S = S0#server{inbox = Inbox},
-    weir_server_end:stop(Reason, undefined, Message, S, Chunk, State, Debug);
-raised({raised, Class, Reason, Stacktrace, Message, Inbox}, S0, Chunk, State, Debug) ->
-    S = S0#server{inbox = Inbox},
-    weir_server_end:crash(Class, Reason, Stacktrace, undefined, Message, S, Chunk, State, Debug).
+-spec raised(tuple(), #server{}, [term()], term()) -> no_return().
+raised({raised, exit, Reason, none, Message, Inbox}, S, Chunk, State) ->
+    weir_server_report:stop(Reason, undefined, Message, S#server{inbox = Inbox}, Chunk, State);
+raised({raised, Class, Reason, Stacktrace, Message, Inbox}, S, Chunk, State) ->
+    weir_server_report:crash({Class, Reason, Stacktrace}, undefined, Message, S#server{inbox = Inbox}, Chunk, State).
 
 counted(Count, S) when ?KINDS(Count) =:= 0 ->
     S;
 counted(Count, #server{inbox = Inbox} = S) ->
-    Kinds = {?KIND(Count, 8), ?KIND(Count, 17), ?KIND(Count, 26)},
-    S#server{inbox = weir_server_inbox:count(Kinds, Inbox)}.
+    S#server{inbox = weir_server_inbox:count(kinds(Count), Inbox)}.
+
+kinds(Count) -> {?KIND(Count, 8), ?KIND(Count, 24), ?KIND(Count, 40)}.
+
+%% @private Goes on after a system message.
+-spec resume(wait(), #server{}, Chunk :: [term()], non_neg_integer(), State :: term()) -> no_return().
+resume(Wait, S, Chunk, Count, State) -> turn(Wait, S, Chunk, Count, State).
 
 %% ---------------------------------------------------------------- hibernation
 
 %% With a back-off it is first waited, whether a message comes all the same.
-hibernate(#server{backoff = Backoff} = S, Count, State, Timed, Debug) ->
+hibernate(Timed, #server{backoff = Backoff} = S, Count, State) ->
     receive
-        Message -> arrived(Message, true, S, Count, State, wait_of(Timed), Debug)
-    after weir_server_backoff:delay(Backoff) -> sleep(S, Count, State, Timed, Debug)
+        Message -> arrived(Message, true, wait_of(Timed), S, Count, State)
+    after weir_server_backoff:delay(Backoff) -> sleep(Timed, S, Count, State)
     end.
 
 wait_of(none) -> hibernate;
 wait_of({Timer, Message}) -> {timer, Timer, Message, hibernate}.
 
-sleep(#server{pre_hibernate = true, mod = Mod} = S, Count, State, Timed, Debug) ->
+sleep(Timed, #server{pre_hibernate = true, mod = Mod} = S, Count, State) ->
     case ?CALLED(Mod:handle_pre_hibernate(State)) of
-        {returned, {hibernate, NewState}} -> sleep_now(S, Count, NewState, Timed, Debug);
-        Other -> common_result(Other, undefined, pre_hibernate, S, [], Count, State, Debug)
+        {returned, {hibernate, NewState}} -> sleep_now(Timed, S, Count, NewState);
+        Other -> common_result(Other, undefined, pre_hibernate, S, [], Count, State)
     end;
-sleep(S, Count, State, Timed, Debug) ->
-    sleep_now(S, Count, State, Timed, Debug).
+sleep(Timed, S, Count, State) ->
+    sleep_now(Timed, S, Count, State).
 
-sleep_now(#server{backoff = Backoff} = S, Count, State, Timed, Debug) ->
-    Asleep = S#server{backoff = weir_server_backoff:sleeps(erlang:monotonic_time(millisecond), Backoff)},
-    proc_lib:hibernate(?MODULE, wake, [counted(Count, Asleep), State, Timed, Debug]).
+sleep_now(Timed, #server{backoff = Backoff} = S, Count, State) ->
+    Awake = counted(Count, S),
+    Asleep = Awake#server{backoff = weir_server_backoff:sleeps(erlang:monotonic_time(millisecond), Backoff)},
+    %% Nothing is drained, whatever was at the last look.
+    ok = weir_server_inbox:publish(0, {0, 0, 0}, Asleep#server.inbox),
+    proc_lib:hibernate(?MODULE, wake, [Timed, Asleep, State]).
 
 %% @private Where a hibernated server wakes.
--spec wake(#server{}, State :: term(), Timed, [sys:dbg_opt()]) -> no_return() when
+-spec wake(Timed, #server{}, State :: term()) -> no_return() when
     Timed :: none | {Timer :: reference(), Message :: term()}.
-wake(#server{backoff = Backoff, post_hibernate = Post, mod = Mod} = S, State, Timed, Debug) ->
+wake(Timed, #server{backoff = Backoff, post_hibernate = Post, mod = Mod} = S, State) ->
     receive
         Message ->
             Awake = S#server{backoff = weir_server_backoff:wakes(erlang:monotonic_time(millisecond), Backoff)},
-            Wait = wait_of(Timed),
             case Post of
-                false -> arrived(Message, true, Awake, 0, State, Wait, Debug);
-                true ->
-                    Result = ?CALLED(Mod:handle_post_hibernate(State)),
-                    awake(Result, Message, Timed, Awake, State, Debug)
+                false -> arrived(Message, true, wait_of(Timed), Awake, 0, State);
+                true -> awake(?CALLED(Mod:handle_post_hibernate(State)), Message, wait_of(Timed), Awake, State)
             end
     end.
 
-%% The message that woke it comes behind what is to be done first, and ahead of others.
-awake({returned, {noreply, State}}, Message, Timed, S, _, Debug) ->
-    arrived(Message, true, S, 0, State, wait_of(Timed), Debug);
-awake({returned, {noreply, State, {continue, _} = Action}}, Message, Timed, S, _, Debug) ->
-    act(Action, S, woken_by(Message, Timed, S), 0, State, Debug);
-awake({returned, {noreply, NewState, Action} = Returned}, Message, Timed, S, State, Debug) ->
-    case weir_server_action:is_action(Action) of
-        true -> arrived(Message, true, S, 0, NewState, wait_of(Timed), Debug);
-        false -> weir_server_end:stop({bad_return_value, Returned}, undefined, Message, S, [], State, Debug)
+%% What is to be done first goes ahead of the message that woke it.
+awake({returned, {noreply, NewState}}, Message, Wait, S, _) ->
+    arrived(Message, true, Wait, S, 0, NewState);
+awake({returned, {noreply, NewState, Action} = Returned}, Message, Wait, S, State) ->
+    case {weir_server_action:is_action(Action), Action} of
+        {true, {continue, _}} -> woken(Action, wakes(Message, Wait, S), ended(Wait, S), NewState);
+        {true, _} -> arrived(Message, true, Wait, S, 0, NewState);
+        {false, _} -> weir_server_report:stop({bad_return_value, Returned}, undefined, Message, S, [], State)
     end;
-awake(Other, Message, Timed, S, State, Debug) ->
-    common_result(Other, undefined, post_hibernate, S, woken_by(Message, Timed, S), 0, State, Debug).
+awake(Other, Message, Wait, S, State) ->
+    common_result(Other, undefined, post_hibernate, ended(Wait, S), [wakes(Message, Wait, S)], 0, State).
 
-%% The server's own timers send what they were started for, or nothing if that is void. What is ahead of drained
-%% messages is not put among them: it is met in the mailbox again.
-woken_by(?ACK_REQUEST(_) = Message, _Timed, _S) ->
-    [Message];
-woken_by({system, _, _} = Message, _Timed, _S) ->
-    again(Message);
-woken_by({'EXIT', Parent, _} = Message, _Timed, #server{parent = Parent}) ->
-    again(Message);
-woken_by(?INFO_REQUEST(_) = Message, _Timed, _S) ->
-    again(Message);
-woken_by({timeout, Timer, Tag}, {Timer, Message}, #server{tag = Tag}) ->
-    [Message];
-woken_by({timeout, _Timer, Tag}, _Timed, #server{tag = Tag}) ->
-    [];
-woken_by(Message, _Timed, _S) ->
-    [Message].
+%% When the message is met nothing is known of the timer any more, so one that has run out is what it stands for.
+wakes({timeout, Timer, Tag}, {timer, Timer, Message, _}, #server{tag = Tag}) -> Message;
+wakes(Message, _Wait, _S) -> Message.
 
-again(Message) ->
-    self() ! Message,
-    [].
+%% The message is where it would be had it come later: in the inbox, and not in the chunk, ahead of more urgent ones.
+woken(Action, Message, #server{inbox = Inbox} = S, State) ->
+    case weir_server_inbox:keep(Message, State, Inbox) of
+        {ok, Left} -> act(Action, S#server{inbox = Left, direct = false}, [], 0, State);
+        Raised -> raised(Raised, S, [], State)
+    end.
 
 %% ---------------------------------------------------------------- one message
 
-handle({'$gen_call', From, Request} = Message, #server{handle_call = HandleCall} = S, Chunk, Count0, State, Debug0) ->
-    Debug = debug_in(Debug0, S, Message),
+handle({'$gen_cast', Request} = Message, _Wait, #server{handle_cast = HandleCast} = S0, Chunk, Count, State) ->
+    S = debug_in(S0, Message),
+    case ?CALLED(HandleCast(Request, State)) of
+        {returned, {noreply, NewState}} ->
+            turn(infinity, debug_noreply(S, NewState), Chunk, Count + ?A_CAST, NewState);
+        Result ->
+            common_result(Result, undefined, Message, S, Chunk, Count + ?A_CAST, State)
+    end;
+handle({'$gen_call', From, Request} = Message, _Wait, #server{handle_call = HandleCall} = S0, Chunk, Count0, State) ->
+    S = debug_in(S0, Message),
     Count = Count0 + ?A_CALL,
     case ?CALLED(HandleCall(Request, From, State)) of
         {returned, {reply, Reply, NewState}} ->
-            turn(S, Chunk, Count, NewState, reply(From, Reply, S, NewState, Debug));
+            turn(infinity, reply(From, Reply, S, NewState), Chunk, Count, NewState);
         {returned, {reply, Reply, NewState, Action} = Returned} ->
             case weir_server_action:is_action(Action) of
-                true -> act(Action, S, Chunk, Count, NewState, reply(From, Reply, S, NewState, Debug));
-                false -> weir_server_end:stop({bad_return_value, Returned}, From, Message, S, Chunk, State, Debug)
+                true -> act(Action, reply(From, Reply, S, NewState), Chunk, Count, NewState);
+                false -> weir_server_report:stop({bad_return_value, Returned}, From, Message, S, Chunk, State)
             end;
         {returned, {stop, StopReason, Reply, NewState}} ->
             %% The answer goes out whatever terminate/2 does, but after it, as in gen_server.
             try
-                weir_server_end:stop(StopReason, From, Message, S, Chunk, NewState, Debug)
+                weir_server_report:stop(StopReason, From, Message, S, Chunk, NewState)
             after
-                reply(From, Reply, S, NewState, Debug)
+                reply(From, Reply, S, NewState)
             end;
         Result ->
-            common_result(Result, From, Message, S, Chunk, Count, State, Debug)
+            common_result(Result, From, Message, S, Chunk, Count, State)
     end;
-handle({'$gen_cast', Request} = Message, #server{handle_cast = HandleCast} = S, Chunk, Count, State, Debug0) ->
-    Debug = debug_in(Debug0, S, Message),
-    case ?CALLED(HandleCast(Request, State)) of
-        {returned, {noreply, NewState}} ->
-            turn(S, Chunk, Count + ?A_CAST, NewState, debug_noreply(Debug, S, NewState));
-        Result ->
-            common_result(Result, undefined, Message, S, Chunk, Count + ?A_CAST, State, Debug)
-    end;
-handle(?CREDIT(Counter, Message), S, Chunk, Count, State, Debug) ->
+handle(?CREDIT(Counter, Message), Wait, S, Chunk, Count, State) ->
     ok = atomics:sub(Counter, 1, 1),
-    handle(Message, S, Chunk, Count, State, Debug);
-%% What is ahead of others is not in a chunk, but for weir_flow's request, which is met in its place.
-handle({'EXIT', Parent, Reason} = Message, #server{parent = Parent} = S, Chunk, _Count, State, Debug) ->
-    weir_server_end:stop(Reason, undefined, Message, S, Chunk, State, Debug);
-handle(?INFO_REQUEST(_) = Message, S, Chunk, Count, State, Debug) ->
-    control(Message, S, Chunk, Count, State, infinity, Debug);
-handle({system, From, Request}, S, Chunk, Count, State, Debug) ->
-    %% Of no kind, but drained like others.
-    weir_server_system:handle(Request, From, S, Chunk, Count + 1, State, infinity, Debug);
-handle(?WITH_STATE(From, Fun), S, Chunk, Count, State, Debug) ->
+    handle(Message, Wait, S, Chunk, Count, State);
+handle({'EXIT', Parent, Reason} = Message, _Wait, #server{parent = Parent} = S, Chunk, _Count, State) ->
+    weir_server_report:stop(Reason, undefined, Message, S, Chunk, State);
+handle({system, From, Request}, Wait, S, Chunk, Count, State) ->
+    %% Of no kind, but from the mailbox like others.
+    weir_server_system:handle(Request, From, #suspended{
+        wait = Wait, server = S, chunk = Chunk, count = Count + 1, state = State
+    });
+handle(?WITH_STATE(From, Fun), Wait, S, Chunk, Count, State) ->
     gen:reply(From, Fun(State)),
-    turn(S, Chunk, Count + ?A_CALL, State, Debug);
-handle(Message, #server{mod = Mod, handle_info = HandleInfo} = S, Chunk, Count, State, Debug0) ->
-    Debug = debug_in(Debug0, S, Message),
+    turn(Wait, S, Chunk, Count + ?A_CALL, State);
+handle({timeout, Timer, Tag}, Wait, #server{tag = Tag} = S, Chunk, Count, State) ->
+    case Wait of
+        {timer, Timer, Message, _} -> act({timeout, 0, Message}, S, Chunk, Count, State);
+        %% A message came before.
+        _ -> turn(Wait, S, Chunk, Count + 1, State)
+    end;
+handle(Message, _Wait, #server{mod = Mod, handle_info = HandleInfo} = S0, Chunk, Count, State) ->
+    S = debug_in(S0, Message),
     Result = default_info(?CALLED(HandleInfo(Message, State)), Mod, Message, State),
-    common_result(Result, undefined, Message, S, Chunk, Count + ?AN_INFO, State, Debug).
+    common_result(Result, undefined, Message, S, Chunk, Count + ?AN_INFO, State).
 
 %% A server without handle_info/2 logs what it was sent, as gen_server does. Only a missing callback is forgiven: an
 %% undef from deeper inside is a crash.
@@ -431,139 +388,110 @@ default_info({raised, error, undef, [{Mod, handle_info, [Message, _], _} | _]} =
 default_info(Result, _, _, _) ->
     Result.
 
-common_result({returned, {noreply, NewState}}, _, _, S, Chunk, Count, _, Debug) ->
-    turn(S, Chunk, Count, NewState, debug_noreply(Debug, S, NewState));
-common_result({returned, {noreply, NewState, Action} = Returned}, From, Message, S, Chunk, Count, State, Debug) ->
+common_result({returned, {noreply, NewState}}, _, _, S, Chunk, Count, _) ->
+    turn(infinity, debug_noreply(S, NewState), Chunk, Count, NewState);
+common_result({returned, {noreply, NewState, Action} = Returned}, From, Message, S, Chunk, Count, State) ->
     case weir_server_action:is_action(Action) of
-        true -> act(Action, S, Chunk, Count, NewState, debug_noreply(Debug, S, NewState));
-        false -> weir_server_end:stop({bad_return_value, Returned}, From, Message, S, Chunk, State, Debug)
+        true -> act(Action, debug_noreply(S, NewState), Chunk, Count, NewState);
+        false -> weir_server_report:stop({bad_return_value, Returned}, From, Message, S, Chunk, State)
     end;
-common_result({returned, {become, Mod, NewState}}, _, _, S, Chunk, Count, _, Debug) when is_atom(Mod) ->
-    become(Mod, S, Chunk, Count, NewState, infinity, Debug);
-common_result({returned, {become, Mod, NewState, Action} = Returned}, From, Message, S, Chunk, Count, State, Debug) when
+common_result({returned, {become, Mod, NewState}}, _, _, S, Chunk, Count, _) when is_atom(Mod) ->
+    become(Mod, infinity, S, Chunk, Count, NewState);
+common_result({returned, {become, Mod, NewState, Action} = Returned}, From, Message, S, Chunk, Count, State) when
     is_atom(Mod)
 ->
     case weir_server_action:is_action(Action) of
-        true -> become(Mod, S, Chunk, Count, NewState, Action, Debug);
-        false -> weir_server_end:stop({bad_return_value, Returned}, From, Message, S, Chunk, State, Debug)
+        true -> become(Mod, Action, S, Chunk, Count, NewState);
+        false -> weir_server_report:stop({bad_return_value, Returned}, From, Message, S, Chunk, State)
     end;
-common_result({returned, {stop, Reason, NewState}}, From, Message, S, Chunk, _, _, Debug) ->
-    weir_server_end:stop(Reason, From, Message, S, Chunk, NewState, Debug);
-common_result({returned, Other}, From, Message, S, Chunk, _, State, Debug) ->
-    weir_server_end:stop({bad_return_value, Other}, From, Message, S, Chunk, State, Debug);
-common_result({raised, Class, Reason, Stacktrace}, From, Message, S, Chunk, _, State, Debug) ->
-    weir_server_end:crash(Class, Reason, Stacktrace, From, Message, S, Chunk, State, Debug).
+common_result({returned, {stop, Reason, NewState}}, From, Message, S, Chunk, _, _) ->
+    weir_server_report:stop(Reason, From, Message, S, Chunk, NewState);
+common_result({returned, Other}, From, Message, S, Chunk, _, State) ->
+    weir_server_report:stop({bad_return_value, Other}, From, Message, S, Chunk, State);
+common_result({raised, Class, Reason, Stacktrace}, From, Message, S, Chunk, _, State) ->
+    weir_server_report:crash({Class, Reason, Stacktrace}, From, Message, S, Chunk, State).
 
 %% Another module serves from now on, what was drained included.
-become(Mod, S, Chunk, Count, State, Action, Debug) ->
+become(Mod, Action, S, Chunk, Count, State) ->
     _ = code:ensure_loaded(Mod),
-    act(Action, served(Mod, S, Chunk, Count, State, Debug), [], 0, State, debug_noreply(Debug, S, State)).
+    act(Action, served(Mod, debug_noreply(S, State), Chunk, Count, State), [], 0, State).
 
 %% @private Goes on with another version of the callback module.
--spec changed(#server{}, Chunk :: [term()], non_neg_integer(), State :: term(), wait(), [sys:dbg_opt()]) -> no_return().
-changed(#server{mod = Mod} = S, Chunk, Count, State, Wait, Debug) ->
-    resume(served(Mod, S, Chunk, Count, State, Debug), [], 0, State, Wait, Debug).
+-spec changed(wait(), #server{}, Chunk :: [term()], non_neg_integer(), State :: term()) -> no_return().
+changed(Wait, #server{mod = Mod} = S, Chunk, Count, State) ->
+    turn(Wait, served(Mod, S, Chunk, Count, State), [], 0, State).
 
-%% A prioritise callback may raise an exception for what was drained.
-served(Mod, S0, Chunk, Count, State, Debug) ->
-    S = counted(Count, S0),
-    case ?CALLED(serve(Mod, Chunk, State, S)) of
-        {returned, Served} ->
-            Served;
+%% Another callback module, or another version of it: what was drained is put to it anew. A prioritise callback may
+%% raise an exception for that.
+served(Mod, S0, Chunk, Count, State) ->
+    #server{inbox = Inbox} = S = counted(Count, S0),
+    case ?CALLED(weir_server_inbox:remake(Mod, {Chunk, State}, Inbox)) of
+        {returned, Remade} ->
+            S#server{?SERVED_BY(Mod, Remade), direct = false};
         {raised, Class, Reason, Stacktrace} ->
             New = S#server{mod = Mod},
-            weir_server_end:crash(Class, Reason, Stacktrace, undefined, {become, Mod}, New, Chunk, State, Debug)
+            weir_server_report:crash({Class, Reason, Stacktrace}, undefined, {become, Mod}, New, Chunk, State)
     end.
 
 %% ---------------------------------------------------------------- a batch
 
-handle_batch(Chunk, #server{mod = Mod} = S0, State, Debug0) ->
-    {Batch, Others, Kinds, Credits} = weir_server_batch:decode(Chunk),
-    Debug = debug_batch(Debug0, S0, Batch),
-    S = S0#server{inbox = weir_server_inbox:count(Kinds, S0#server.inbox)},
-    Result =
-        case Batch of
-            [] -> {returned, {noreply, State}};
-            _ -> ?CALLED(Mod:handle_batch(Batch, State))
-        end,
+handle_batch(Chunk, #server{mod = Mod, parent = Parent, tag = Tag, inbox = Inbox} = S0, State) ->
+    {Batch, Others, Kinds, Credits} = weir_server_batch:decode(Chunk, Parent, Tag),
+    S = debug_batch(S0#server{inbox = weir_server_inbox:count(Kinds, Inbox)}, Batch),
+    Result = ?CALLED(Mod:handle_batch(Batch, State)),
     lists:foreach(fun({Counter, N}) -> ok = atomics:sub(Counter, 1, N) end, Credits),
     case Result of
-        {returned, {reply, Replies, NewState}} when is_list(Replies) ->
-            acknowledge(Others, infinity, S, NewState, replies(Replies, S, NewState, Debug));
-        {returned, {noreply, NewState}} ->
-            acknowledge(Others, infinity, S, NewState, debug_noreply(Debug, S, NewState));
-        {returned, {stop, Reason, Replies, NewState}} when is_list(Replies) ->
-            try
-                weir_server_end:stop(Reason, undefined, weir_server_batch:report_of(Batch), S, [], NewState, Debug)
-            after
-                replies(Replies, S, NewState, Debug)
-            end;
-        {returned, Returned} ->
-            batch_action(Returned, Batch, Others, S, State, Debug);
-        {raised, Class, Reason, Stacktrace} ->
-            Message = weir_server_batch:report_of(Batch),
-            weir_server_end:crash(Class, Reason, Stacktrace, undefined, Message, S, [], State, Debug)
+        {returned, Returned} -> batch_result(Returned, is_answered(Returned), Batch, S, Others, State);
+        Raised -> common_result(Raised, undefined, weir_server_batch:report_of(Batch), S, Others, 0, State)
     end.
 
-batch_action({reply, Replies, NewState, Action} = Returned, Batch, Others, S, State, Debug) when is_list(Replies) ->
-    case weir_server_action:is_action(Action) of
-        true -> acknowledge(Others, Action, S, NewState, replies(Replies, S, NewState, Debug));
-        false -> bad_batch(Returned, Batch, S, State, Debug)
-    end;
-batch_action({noreply, NewState, Action} = Returned, Batch, Others, S, State, Debug) ->
-    case weir_server_action:is_action(Action) of
-        true -> acknowledge(Others, Action, S, NewState, debug_noreply(Debug, S, NewState));
-        false -> bad_batch(Returned, Batch, S, State, Debug)
-    end;
-batch_action(Returned, Batch, Others, S, State, Debug) ->
-    Message = weir_server_batch:report_of(Batch),
-    common_result({returned, Returned}, undefined, Message, S, Others, 0, State, Debug).
+%% Whether it gives replies, and these are.
+is_answered({reply, Replies, _}) -> weir_server_batch:are_replies(Replies);
+is_answered({reply, Replies, _, Action}) ->
+    weir_server_batch:are_replies(Replies) andalso weir_server_action:is_action(Action);
+is_answered({stop, _, Replies, _}) -> weir_server_batch:are_replies(Replies);
+is_answered(_Returned) -> false.
 
--spec bad_batch(term(), [weir_server:message()], #server{}, term(), [sys:dbg_opt()]) -> no_return().
-bad_batch(Returned, Batch, S, State, Debug) ->
+batch_result({reply, Replies, NewState}, true, _, S, Others, _) ->
+    turn(infinity, replies(Replies, S, NewState), Others, 0, NewState);
+batch_result({reply, Replies, NewState, Action}, true, _, S, Others, _) ->
+    act(Action, replies(Replies, S, NewState), Others, 0, NewState);
+batch_result({stop, Reason, Replies, NewState}, true, Batch, S, Others, _) ->
+    try
+        weir_server_report:stop(Reason, undefined, weir_server_batch:report_of(Batch), S, Others, NewState)
+    after
+        replies(Replies, S, NewState)
+    end;
+batch_result(Returned, false, Batch, S, Others, State) ->
     Message = weir_server_batch:report_of(Batch),
-    weir_server_end:stop({bad_return_value, Returned}, undefined, Message, S, [], State, Debug).
-
-%% @private What was among the batch and is not for the callback: weir_flow's requests, now that everything before them
-%% has been handled, and those of with_state/2. A system message leaves the loop.
--spec acknowledge([term()], weir_server:action(), #server{}, State :: term(), [sys:dbg_opt()]) -> no_return().
-acknowledge([], Action, S, State, Debug) ->
-    act(Action, S, [], 0, State, Debug);
-acknowledge([?WITH_STATE(From, Fun) | Others], Action, S, State, Debug) ->
-    gen:reply(From, Fun(State)),
-    acknowledge(Others, Action, counted(?A_CALL, S), State, Debug);
-acknowledge([{system, From, Request} | Others], Action, S, State, Debug) ->
-    Left = {acknowledge, Others, Action, S, State},
-    sys:handle_system_msg(Request, From, S#server.parent, weir_server, Debug, Left, false).
+    common_result({returned, Returned}, undefined, Message, S, Others, 0, State).
 
 %% ---------------------------------------------------------------- replies
 
-reply(From, Reply, S, State, Debug) ->
+reply(From, Reply, S, State) ->
     gen:reply(From, Reply),
-    debug_out(Debug, S, Reply, From, State).
+    debug_out(S, Reply, From, State).
 
-replies([{From, Reply} | Replies], S, State, Debug) ->
-    replies(Replies, S, State, reply(From, Reply, S, State, Debug));
-replies([], _, _, Debug) ->
-    Debug.
+replies(Replies, S, State) -> lists:foldl(fun({From, Reply}, Now) -> reply(From, Reply, Now, State) end, S, Replies).
 
 %% ---------------------------------------------------------------- debugging through sys
 
 %% Without it each of these costs one comparison and allocates nothing.
 
-debug([], _, _) -> [];
-debug(Debug, S, Event) -> sys:handle_debug(Debug, fun weir_server_report:print_event/3, S#server.name, Event).
+debug(#server{debug = []} = S, _) ->
+    S;
+debug(#server{debug = Debug, name = Name} = S, Event) ->
+    S#server{debug = sys:handle_debug(Debug, fun weir_server_report:print_event/3, Name, Event)}.
 
-debug_in([], _, _) -> [];
-debug_in(Debug, S, Message) -> debug(Debug, S, {in, Message}).
+debug_in(#server{debug = []} = S, _) -> S;
+debug_in(S, Message) -> debug(S, {in, Message}).
 
-debug_batch([], _, _) -> [];
-debug_batch(Debug, S, Batch) ->
-    lists:foldl(fun(Message, D) -> debug_in(D, S, weir_server_batch:encode(Message)) end, Debug, Batch).
+debug_batch(#server{debug = []} = S, _) -> S;
+debug_batch(S, Batch) ->
+    lists:foldl(fun(Message, Now) -> debug_in(Now, weir_server_batch:encode(Message)) end, S, Batch).
 
-debug_out([], _, _, _, _) -> [];
-debug_out(Debug, S, Reply, From, State) -> debug(Debug, S, {out, Reply, From, State}).
+debug_out(#server{debug = []} = S, _, _, _) -> S;
+debug_out(S, Reply, From, State) -> debug(S, {out, Reply, From, State}).
 
-debug_noreply([], _, _) -> [];
-debug_noreply(Debug, S, State) -> debug(Debug, S, {noreply, State}).
-
+debug_noreply(#server{debug = []} = S, _) -> S;
+debug_noreply(S, State) -> debug(S, {noreply, State}).

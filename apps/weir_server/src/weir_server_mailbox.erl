@@ -1,67 +1,99 @@
-%% @doc Takes messages out of the mailbox, up to the first one that is for the loop: a system message, the parent's exit
-%% signal, or weir_server:info/1's question (`control').
+%% @doc Takes messages out of the mailbox, in the order in which they are there.
 %%
-%% weir_flow's request for an acknowledgement, a system message too, is a message like any other here: it keeps its
-%% place. Messages of the server's own timers, which have its tag, are dropped: another message came before them.
+%% There are three classes. *Requests* are what only a server's loop handles: calls, casts, with_state/2's, those that
+%% weir_flow counts, and its requests for an acknowledgement. No receive in a callback looks for them, so they may be
+%% taken out before their turn. *Controls* are the loop's too, but end or stop it: system messages, the parent's exit
+%% signal, and the messages of the server's own timers. Everything else is an *info*, which an earlier callback may
+%% have asked for and a later one may look for: a monitor's, a port's, a socket's message, a reply.
 -module(weir_server_mailbox).
 
--export([take/5, take_urgent/3, wait/3]).
+-export([class/3, is_for_sys/2, take/4, wait/1, put_back/2, take_urgent/2, give_to_sys/2]).
+
+-export_type([class/0]).
 
 -include("weir_server.hrl").
 
-%% @doc Up to so many messages, put before those that there are. They are in the mailbox, but one from another node may
-%% turn out to be unreadable, and is gone.
--spec take(Left :: non_neg_integer(), Count, Reversed, Parent :: pid(), Tag :: reference()) ->
-    {Control :: none | term(), Count, Reversed}
+-type class() :: request | control | info.
+
+%% @doc What a message is to the loop of a server with this parent, whose timers have this tag.
+-spec class(Message :: term(), Parent :: pid(), Tag :: reference()) -> class().
+class({'$gen_cast', _}, _Parent, _Tag) -> request;
+class({'$gen_call', _, _}, _Parent, _Tag) -> request;
+class(?CREDIT(_, _), _Parent, _Tag) -> request;
+class(?ACK_REQUEST(_), _Parent, _Tag) -> request;
+class(?WITH_STATE(_, _), _Parent, _Tag) -> request;
+class({system, _From, _Request}, _Parent, _Tag) -> control;
+class({'EXIT', Parent, _Reason}, Parent, _Tag) -> control;
+class({timeout, _Timer, Tag}, _Parent, Tag) -> control;
+class(_Message, _Parent, _Tag) -> info.
+
+%% @doc Whether a message is one that `sys' looks for in the mailbox while the server is suspended. A request for an
+%% acknowledgement waits for what is before it.
+-spec is_for_sys(Message :: term(), Parent :: pid()) -> boolean().
+is_for_sys(?ACK_REQUEST(_), _Parent) -> false;
+is_for_sys({system, _From, _Request}, _Parent) -> true;
+is_for_sys({'EXIT', Parent, _Reason}, Parent) -> true;
+is_for_sys(_Message, _Parent) -> false.
+
+%% @doc Puts messages that are for `sys' into the mailbox, ahead of those for it that are there.
+-spec give_to_sys([Message :: term()], Parent :: pid()) -> ok.
+give_to_sys([], _Parent) -> ok;
+give_to_sys(Messages, Parent) -> lists:foreach(fun(Message) -> self() ! Message end, Messages ++ all_for_sys(Parent)).
+
+all_for_sys(Parent) ->
+    receive
+        {system, _, _} = Message -> [Message | all_for_sys(Parent)];
+        {'EXIT', Parent, _} = Message -> [Message | all_for_sys(Parent)]
+    after 0 -> []
+    end.
+
+%% @doc Takes up to so many messages, all or requests only. `{stays, Message}': the first one that is no request, which
+%% is out of the mailbox, too. One from another node may turn out to be unreadable, and is gone.
+-spec take(Left :: non_neg_integer(), all | requests, Count, Reversed) ->
+    {none | {stays, Message :: term()}, Count, Reversed}
 when
     Count :: non_neg_integer(), Reversed :: [Message :: term()].
-take(0, Count, Reversed, _Parent, _Tag) ->
+take(0, _Which, Count, Reversed) ->
     {none, Count, Reversed};
-take(Left, Count, Reversed, Parent, Tag) ->
+take(Left, all, Count, Reversed) ->
     receive
-        ?ACK_REQUEST(_) = Message -> take(Left - 1, Count + 1, [Message | Reversed], Parent, Tag);
-        {system, _From, _Request} = Message -> {Message, Count, Reversed};
-        {'EXIT', Parent, _Reason} = Message -> {Message, Count, Reversed};
-        ?INFO_REQUEST(_) = Message -> {Message, Count, Reversed};
-        {timeout, _Timer, Tag} -> take(Left - 1, Count, Reversed, Parent, Tag);
-        Message -> take(Left - 1, Count + 1, [Message | Reversed], Parent, Tag)
+        Message -> take(Left - 1, all, Count + 1, [Message | Reversed])
+    after 0 -> {none, Count, Reversed}
+    end;
+take(Left, requests, Count, Reversed) ->
+    receive
+        Message ->
+            case class(Message, none, none) of
+                request -> take(Left - 1, requests, Count + 1, [Message | Reversed]);
+                _ -> {{stays, Message}, Count, Reversed}
+            end
     after 0 -> {none, Count, Reversed}
     end.
 
 %% @doc One message, if there is one within so many milliseconds.
--spec wait(pos_integer(), Parent :: pid(), Tag :: reference()) ->
-    {Control :: none | term(), Count :: 0..1, [Message :: term()]}.
-wait(Ms, Parent, Tag) ->
+-spec wait(pos_integer()) -> [Message :: term()].
+wait(Ms) ->
     receive
-        {timeout, _Timer, Tag} -> {none, 0, []};
-        Message -> sort(Message, Parent)
-    after Ms -> {none, 0, []}
+        Message -> [Message]
+    after Ms -> []
     end.
 
-sort(?ACK_REQUEST(_) = Message, _Parent) -> {none, 1, [Message]};
-sort({system, _From, _Request} = Message, _Parent) -> {Message, 0, []};
-sort({'EXIT', Parent, _Reason} = Message, Parent) -> {Message, 0, []};
-sort(?INFO_REQUEST(_) = Message, _Parent) -> {Message, 0, []};
-sort(Message, _Parent) -> {none, 1, [Message]}.
-
-%% @doc The priority messages: what is before a mark that is put behind them.
--spec take_urgent(Alias :: reference(), Parent :: pid(), Tag :: reference()) ->
-    {Controls :: [term()], Count :: non_neg_integer(), Reversed :: [Message :: term()]}.
-take_urgent(Alias, Parent, Tag) ->
-    ok = weir_server_otp:send_first(Alias, {Tag, mark}),
+%% @doc Puts a message back to where it was: ahead of all but priority messages. Needs a priority alias (OTP 28).
+-spec put_back(Alias :: reference(), Message :: term()) -> ok.
+put_back(Alias, Message) ->
+    ok = weir_server_otp:send_first(Alias, Message),
     %% It comes to its place when the mailbox is next looked at.
     {message_queue_len, _} = process_info(self(), message_queue_len),
-    up_to_mark(Parent, Tag, [], 0, []).
+    ok.
 
-up_to_mark(Parent, Tag, Controls, Count, Reversed) ->
+%% @doc Takes the priority messages, that is, what is before a mark that is put behind them.
+-spec take_urgent(Alias :: reference(), Tag :: reference()) -> [Message :: term()].
+take_urgent(Alias, Tag) ->
+    ok = put_back(Alias, {Tag, mark}),
+    up_to_mark(Tag, []).
+
+up_to_mark(Tag, Reversed) ->
     receive
-        {Tag, mark} ->
-            {lists:reverse(Controls), Count, Reversed};
-        {timeout, _Timer, Tag} ->
-            up_to_mark(Parent, Tag, Controls, Count, Reversed);
-        Message ->
-            case sort(Message, Parent) of
-                {none, 1, [Message]} -> up_to_mark(Parent, Tag, Controls, Count + 1, [Message | Reversed]);
-                {Control, 0, []} -> up_to_mark(Parent, Tag, [Control | Controls], Count, Reversed)
-            end
+        {Tag, mark} -> lists:reverse(Reversed);
+        Message -> up_to_mark(Tag, [Message | Reversed])
     end.

@@ -4,12 +4,15 @@
 %% Not a process: the inbox holds the value. The order and the bound are weir_server_queue's; this module asks the
 %% callbacks, tells calls that are dropped, gives back the credits of messages that are (weir_flow), and counts.
 %%
-%% What cannot be dropped are the runtime's own messages: 'DOWN', 'EXIT', and those of erlang:start_timer's timers; of
-%% these there are as many as the server has asked for. weir_flow's requests for an acknowledgement go behind everything
-%% that is there.
+%% Calls and casts are bounded. Infos are only if prioritise_info/3 says so: what a server is sent because it has asked
+%% for it, the messages of its monitors, sockets and timers, it cannot do without.
+%%
+%% What ends the server, its parent's exit signal or a `terminate' of `sys', goes behind everything that is there, and
+%% so do weir_flow's requests for an acknowledgement, and the server's own timers. Other system messages go ahead of
+%% everything if there are priorities, so that a flood of urgent messages does not keep anybody from looking at it.
 -module(weir_server_order).
 
--export([new/3, in/4, out/2, len/1, to_list/1, dropped/1, shed/1]).
+-export([new/3, in/4, out/2, take_for_sys/2, len/1, bounded/1, has_priorities/1, to_list/1, dropped/1, shed/1]).
 
 -export_type([order/0, kinds/0]).
 
@@ -18,7 +21,10 @@
 -type kinds() :: {Calls :: non_neg_integer(), Casts :: non_neg_integer(), Infos :: non_neg_integer()}.
 
 -record(order, {
+    %% The server's name, and how its controls are told (weir_server_mailbox).
     name :: term(),
+    parent :: pid(),
+    tag :: reference(),
     mod :: module(),
     max :: weir_server_queue:max(),
     queue :: weir_server_queue:queue({Since :: integer(), Message :: term()}),
@@ -33,9 +39,9 @@
 
 -opaque order() :: #order{}.
 
-%% @doc Nothing, for a server with this name and callback module. `none': it has neither priorities nor a bound.
--spec new(Name :: term(), module(), #conf{}) -> order() | none.
-new(Name, Mod, #conf{max_queue = Max, overload = Overload}) ->
+%% @doc Nothing, for this server and callback module. `none': it has neither priorities nor a bound.
+-spec new({Name :: term(), Parent :: pid(), Tag :: reference()}, module(), #conf{}) -> order() | none.
+new({Name, Parent, Tag}, Mod, #conf{max_queue = Max, overload = Overload}) ->
     Calls = erlang:function_exported(Mod, prioritise_call, 4),
     Casts = erlang:function_exported(Mod, prioritise_cast, 3),
     Infos = erlang:function_exported(Mod, prioritise_info, 3),
@@ -44,12 +50,23 @@ new(Name, Mod, #conf{max_queue = Max, overload = Overload}) ->
             none;
         false ->
             Queue = weir_server_queue:new(Max, Overload),
-            #order{name = Name, mod = Mod, max = Max, queue = Queue, calls = Calls, casts = Casts, infos = Infos}
+            #order{
+                name = Name, parent = Parent, tag = Tag, mod = Mod, max = Max, queue = Queue,
+                calls = Calls, casts = Casts, infos = Infos
+            }
     end.
 
 %% @doc How many there are.
 -spec len(order()) -> non_neg_integer().
 len(#order{queue = Queue}) -> weir_server_queue:len(Queue).
+
+%% @doc How many of these count for `max_queue'.
+-spec bounded(order()) -> non_neg_integer().
+bounded(#order{queue = Queue}) -> weir_server_queue:bounded(Queue).
+
+%% @doc Whether the module has a prioritise callback.
+-spec has_priorities(order()) -> boolean().
+has_priorities(#order{calls = Calls, casts = Casts, infos = Infos}) -> Calls orelse Casts orelse Infos.
 
 %% @doc All there are, in their order.
 -spec to_list(order()) -> [Message :: term()].
@@ -69,6 +86,14 @@ out(N, #order{queue = Queue} = Order) ->
     {[{Since, _} | _] = Items, Left} = weir_server_queue:out(N, Queue),
     {Since, [Message || {_, Message} <- Items], Order#order{queue = Left}}.
 
+%% @doc Takes out what is for `sys', as that has it: weir_server_mailbox:is_for_sys/2.
+-spec take_for_sys(Parent :: pid(), order()) -> {[Message :: term()], order()}.
+take_for_sys(Parent, #order{queue = Queue} = Order) ->
+    {Items, Left} = weir_server_queue:take_free(
+        fun({_, Message}) -> weir_server_mailbox:is_for_sys(Message, Parent) end, Queue
+    ),
+    {[Message || {_, Message} <- Items], Order#order{queue = Left}}.
+
 %% @doc Puts each message in its place, or drops it. `raised': a prioritise callback has raised an exception, or
 %% returned nonsense, for this message, which is lost with those behind it.
 -spec in(Since :: integer(), [Message :: term()], State :: term(), order()) ->
@@ -76,31 +101,46 @@ out(N, #order{queue = Queue} = Order) ->
     | {raised, error | exit, Reason :: term(), erlang:stacktrace() | none, Message :: term(), order()}.
 in(_Since, [], _State, Order) ->
     {ok, Order};
-in(Since, [?ACK_REQUEST(_) = Message | Messages], State, #order{queue = Queue} = Order) ->
-    in(Since, Messages, State, Order#order{queue = weir_server_queue:in_last({Since, Message}, Queue)});
-in(Since, [Message | Messages], State, #order{queue = Queue} = Order) ->
-    case ?CALLED(priority(weir_server_batch:uncredited(Message), weir_server_queue:len(Queue), State, Order)) of
-        {returned, drop} ->
-            in(Since, Messages, State, shed(Message, Order));
-        {returned, Priority} when is_integer(Priority) ->
-            case weir_server_queue:in({Since, Message}, Priority, may_go(Message), Queue) of
-                {ok, With} -> in(Since, Messages, State, Order#order{queue = With});
-                {dropped, {_, Gone}, With} -> in(Since, Messages, State, drop(Gone, Order#order{queue = With}))
-            end;
-        {returned, {not_for_a_call, Bad}} ->
-            {raised, exit, {bad_return_value, Bad}, none, Message, Order};
-        {returned, Bad} ->
-            {raised, exit, {bad_return_value, Bad}, none, Message, Order};
-        {raised, Class, Reason, Stacktrace} ->
-            {raised, Class, Reason, Stacktrace, Message, Order}
+in(Since, [Message | Messages], State, #order{queue = Queue, parent = Parent, tag = Tag} = Order) ->
+    case weir_server_mailbox:class(Message, Parent, Tag) of
+        control ->
+            in(Since, Messages, State, Order#order{queue = control({Since, Message}, Order)});
+        request when element(1, Message) =:= system ->
+            in(Since, Messages, State, Order#order{queue = weir_server_queue:in_last({Since, Message}, Queue)});
+        _ ->
+            Raw = weir_server_batch:uncredited(Message),
+            case ?CALLED(priority(Raw, len(Order), State, Order)) of
+                {returned, Returned} ->
+                    case verdict(Raw, Returned) of
+                        {drop, _} ->
+                            in(Since, Messages, State, shed(Message, Order));
+                        {Kind, Priority} when is_integer(Priority) ->
+                            Put = weir_server_queue:in({Since, Message}, Priority, Kind, Queue),
+                            in(Since, Messages, State, put_in(Put, Order));
+                        _ ->
+                            {raised, exit, {bad_return_value, Returned}, none, Message, Order}
+                    end;
+                {raised, Class, Reason, Stacktrace} ->
+                    {raised, Class, Reason, Stacktrace, Message, Order}
+            end
     end.
 
-priority({'$gen_call', From, Request}, Waiting, State, #order{mod = Mod, calls = true}) ->
-    case Mod:prioritise_call(Request, From, Waiting, State) of
-        %% Somebody waits for the answer.
-        drop -> {not_for_a_call, drop};
-        Priority -> Priority
+put_in({ok, With}, Order) -> Order#order{queue = With};
+put_in({dropped, {_, Gone}, With}, Order) -> drop(Gone, Order#order{queue = With}).
+
+control({_, {system, _, {terminate, _}}} = Item, #order{queue = Queue}) ->
+    weir_server_queue:in_last(Item, Queue);
+control({_, {system, _, _}} = Item, #order{queue = Queue} = Order) ->
+    case has_priorities(Order) of
+        true -> element(2, {ok, _} = weir_server_queue:in(Item, infinity, free, Queue));
+        false -> weir_server_queue:in_last(Item, Queue)
     end;
+control(Item, #order{queue = Queue}) ->
+    weir_server_queue:in_last(Item, Queue).
+
+%% What the callback says of a message, if there is one. It may throw that.
+priority({'$gen_call', From, Request}, Waiting, State, #order{mod = Mod, calls = true}) ->
+    Mod:prioritise_call(Request, From, Waiting, State);
 priority({'$gen_cast', Request}, Waiting, State, #order{mod = Mod, casts = true}) ->
     Mod:prioritise_cast(Request, Waiting, State);
 priority({Label, _, _}, _Waiting, _State, _Order) when Label =:= '$gen_call'; Label =:= '$weir_with_state' ->
@@ -112,10 +152,13 @@ priority(Message, Waiting, State, #order{mod = Mod, infos = true}) ->
 priority(_Message, _Waiting, _State, _Order) ->
     0.
 
-may_go({'DOWN', _, _, _, _}) -> keep;
-may_go({'EXIT', _, _}) -> keep;
-may_go({timeout, Timer, _}) when is_reference(Timer) -> keep;
-may_go(_Message) -> may_go.
+%% What that means: to drop it, or whether it counts and its priority, if this is one. One whose caller waits for the
+%% answer cannot be dropped.
+verdict({Label, _, _}, Priority) when Label =:= '$gen_call'; Label =:= '$weir_with_state' -> {bounded, Priority};
+verdict(_Message, drop) -> {drop, drop};
+verdict({'$gen_cast', _}, Priority) -> {bounded, Priority};
+verdict(_Info, {bounded, Priority}) -> {bounded, Priority};
+verdict(_Info, Priority) -> {free, Priority}.
 
 shed(Message, #order{shed = Shed} = Order) ->
     Order#order{shed = one_more(gone(Message), Shed)}.
@@ -135,7 +178,7 @@ gone(Message) ->
 refuse({Label, From, _Request}, #order{name = Name, max = Max} = Order) when
     Label =:= '$gen_call'; Label =:= '$weir_with_state'
 ->
-    gen:reply(From, {error, {overload, #{server => Name, waiting => len(Order), max_queue => Max}}}),
+    gen:reply(From, {error, {overload, #{server => Name, waiting => bounded(Order), max_queue => Max}}}),
     ok;
 refuse(_Message, _Order) ->
     ok.

@@ -20,7 +20,7 @@
 %% </ul>
 -module(weir_server_otp).
 
--export([fail_start/3, add_label/1, is_off_heap_safe/0, priority_alias/0, send_first/2]).
+-export([fail_start/3, add_label/1, is_off_heap_safe/0, priority_alias/0, send_first/2, dictionary/2]).
 
 %% @doc Ends a process that is being started: the starter gets `Answer', the process exits as `Ending' says.
 %%
@@ -81,3 +81,18 @@ send_first(Alias, Message) -> erlang:send(Alias, Message, [priority]).
 -else.
 send_first(_Alias, _Message) -> ok.
 -endif.
+
+%% @doc What a process of this node has under a key of its dictionary, or `none'. `undefined': it is dead. One of before
+%% OTP 26.2 copies the whole dictionary.
+-spec dictionary(pid(), Key :: term()) -> term() | none | undefined.
+dictionary(Pid, Key) ->
+    try process_info(Pid, {dictionary, Key}) of
+        {{dictionary, Key}, undefined} -> none;
+        {{dictionary, Key}, Value} -> Value;
+        undefined -> undefined
+    catch
+        error:badarg -> of_all(process_info(Pid, dictionary), Key)
+    end.
+
+of_all({dictionary, Dictionary}, Key) -> proplists:get_value(Key, Dictionary, none);
+of_all(undefined, _Key) -> undefined.

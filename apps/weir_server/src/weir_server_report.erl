@@ -20,12 +20,13 @@
 %% A callback of these that raises an exception is reported as having crashed, in place of what it should have shown.
 -module(weir_server_report).
 
--export([no_handle_info/2, stop/2, crash/4, exit_reason/3, format_status/2, print_event/3, format_log/1, format_log/2]).
--export([publish/1, drained/0]).
+-export([no_handle_info/2, stop/6, crash/6, about/5, exit_reason/3, format_status/2, print_event/3, format_log/1, format_log/2]).
 
 -export_type([about/0]).
 
 -include_lib("kernel/include/logger.hrl").
+-include("weir_server.hrl").
+-include("weir_server_loop.hrl").
 
 -type about() :: #{
     name := term(),
@@ -38,9 +39,6 @@
 }.
 %% A server at its end. `message': what it was handling, with its envelope. `drained': the messages of the private
 %% queue as they arrived, the next one first.
-
-%% Where callbacks, which run in the server, find how many messages are drained. Absent: none.
--define(DRAINED, '$weir_drained').
 
 %% @doc Logs a message that came to a module without handle_info/2.
 -spec no_handle_info(module(), term()) -> ok.
@@ -56,55 +54,47 @@ no_handle_info(Mod, Message) ->
 
 %% @doc Ends the process because a callback, the parent or `sys' said so. A reason other than `normal',
 %% `shutdown' and `{shutdown, _}' is logged, without a stack trace: no code raised it.
--spec stop(Reason :: term(), about()) -> no_return().
-stop(Reason, About) ->
+-spec stop(Reason, weir_server:from() | undefined, Message :: term(), #server{}, Chunk :: [term()], State :: term()) ->
+    no_return()
+when
+    Reason :: term().
+stop(Reason, From, Message, S, Chunk, State) ->
+    About = about(From, Message, S, Chunk, State),
     terminate(Reason, About),
     log_unless_orderly(exit, Reason, undefined, About),
     exit(Reason).
 
 %% @doc Ends the process because a callback raised an exception.
--spec crash(error | exit, Reason :: term(), erlang:stacktrace(), about()) -> no_return().
-crash(Class, Reason, Stacktrace, About) ->
+-spec crash(Raised, weir_server:from() | undefined, Message :: term(), #server{}, Chunk :: [term()], State :: term()) ->
+    no_return()
+when
+    Raised :: {error | exit, Reason :: term(), erlang:stacktrace()}.
+crash({Class, Reason, Stacktrace}, From, Message, S, Chunk, State) ->
+    About = about(From, Message, S, Chunk, State),
     terminate(exit_reason(Class, Reason, Stacktrace), About),
     log_unless_orderly(Class, Reason, Stacktrace, About),
     erlang:raise(Class, Reason, Stacktrace).
+
+%% @doc What reports and statuses are made of. `Chunk': what was handed out and is not handled.
+-spec about(weir_server:from() | undefined, Message :: term(), #server{}, Chunk :: [term()], State :: term()) -> about().
+about(From, Message, #server{name = Name, mod = Mod, debug = Debug, inbox = Inbox} = S, Chunk, State) ->
+    #server{parent = Parent, tag = Tag} = S,
+    Drained = [
+        weir_server_batch:uncredited(Drained)
+     || Drained <- Chunk ++ weir_server_inbox:to_list(Inbox),
+        not weir_server_batch:is_for_loop(Drained, Parent, Tag) orelse element(1, Drained) =:= '$weir_with_state'
+    ],
+    #{name => Name, mod => Mod, from => From, message => Message, state => State, debug => Debug, drained => Drained}.
 
 %% @doc The reason that `terminate/2' and a failed start see: errors carry their stack trace, exits do not.
 -spec exit_reason(error | exit, term(), erlang:stacktrace()) -> term().
 exit_reason(error, Reason, Stacktrace) -> {Reason, Stacktrace};
 exit_reason(exit, Reason, _) -> Reason.
 
-%% @doc Lets the callbacks know how many drained messages wait: for {@link weir_server:waiting/0}.
-%%
-%% A server without a backlog has no such entry in its process dictionary. Cost: too little to be measured when the
-%% number is the same, 15 ns when it has changed.
--spec publish(non_neg_integer()) -> ok.
-publish(Drained) ->
-    case get(?DRAINED) of
-        undefined when Drained =:= 0 ->
-            ok;
-        Drained ->
-            ok;
-        _ when Drained =:= 0 ->
-            _ = erase(?DRAINED),
-            ok;
-        _ ->
-            _ = put(?DRAINED, Drained),
-            ok
-    end.
-
-%% @doc The number that was published last.
--spec drained() -> non_neg_integer().
-drained() ->
-    case get(?DRAINED) of
-        undefined -> 0;
-        Drained -> Drained
-    end.
-
 terminate(Reason, #{mod := Mod, state := State, drained := Drained} = About) ->
     case erlang:function_exported(Mod, terminate, 2) of
         true ->
-            publish(length(Drained)),
+            ok = weir_server_inbox:publish_left(length(Drained)),
             try
                 Mod:terminate(Reason, State)
             catch
@@ -114,11 +104,11 @@ terminate(Reason, #{mod := Mod, state := State, drained := Drained} = About) ->
                     log(Raised, Stacktrace, About),
                     erlang:raise(Class, Raised, Stacktrace)
             after
-                %% The crash report, which shows the dictionary, has the number elsewhere.
-                publish(0)
+                %% The crash report, which shows the dictionary, has what matters elsewhere.
+                weir_server_inbox:unpublish()
             end;
         false ->
-            ok
+            weir_server_inbox:unpublish()
     end.
 
 log_unless_orderly(exit, normal, _, _) -> ok;

@@ -1,46 +1,41 @@
 %% @doc System messages: what `sys' makes of them, with a server that it knows by weir_server's callbacks.
 %%
 %% While one is handled, or the server is suspended, the loop is left, and everything that it worked on is in a
-%% `#suspended{}'. What was drained stays drained. A batch that held requests of weir_flow's goes on with the next of
-%% them: `{acknowledge, ...}'.
+%% `#suspended{}'. What was drained stays drained.
 -module(weir_server_system).
 
--export([handle/8, continue/3, terminate/4, code_change/4, get_state/1, replace_state/2, format_status/2]).
+-export([handle/3, continue/3, terminate/4, code_change/4, get_state/1, replace_state/2, format_status/2]).
 
 -include("weir_server.hrl").
 -include("weir_server_loop.hrl").
 
 %% @doc Handles a system message; the loop goes on by {@link continue/3}.
--spec handle(
-    term(),
-    {pid(), term()},
-    #server{},
-    [term()],
-    non_neg_integer(),
-    term(),
-    wait(),
-    [sys:dbg_opt()]
-) -> no_return().
-handle(Request, From, S, Chunk, Count, State, Wait, Debug) ->
-    Suspended = #suspended{server = S, chunk = Chunk, count = Count, state = State, wait = Wait},
-    sys:handle_system_msg(Request, From, S#server.parent, weir_server, Debug, Suspended, Wait =:= hibernate).
+-spec handle(Request :: term(), {pid(), term()}, #suspended{}) -> no_return().
+handle(suspend, From, #suspended{server = #server{parent = Parent, inbox = Inbox} = S, chunk = Chunk} = Suspended) ->
+    %% From now on `sys' waits in a receive of its own for what ends or resumes the server: that must not be drained.
+    {Messages, ChunkLeft, Left} = weir_server_inbox:take_for_sys(Chunk, Inbox),
+    ok = weir_server_mailbox:give_to_sys(Messages, Parent),
+    handle_now(suspend, From, Suspended#suspended{server = S#server{inbox = Left}, chunk = ChunkLeft});
+handle(Request, From, Suspended) ->
+    handle_now(Request, From, Suspended).
+
+handle_now(Request, From, #suspended{server = #server{parent = Parent, debug = Debug}, wait = Wait} = Suspended) ->
+    sys:handle_system_msg(Request, From, Parent, weir_server, Debug, Suspended, Wait =:= hibernate).
 
 %% @doc Goes on where the message was met.
--spec continue(pid(), [sys:dbg_opt()], #suspended{} | tuple()) -> no_return().
-continue(Parent, Debug, #suspended{server = S0, chunk = Chunk, count = Count, changed = Changed} = Suspended) ->
+-spec continue(pid(), [sys:dbg_opt()], #suspended{}) -> no_return().
+continue(Parent, Debug, #suspended{server = Server, chunk = Chunk, count = Count, changed = Changed} = Suspended) ->
     #suspended{state = State, wait = Wait} = Suspended,
-    S = S0#server{parent = Parent},
+    S = Server#server{parent = Parent, debug = Debug},
     case Changed of
-        false -> weir_server_loop:resume(S, Chunk, Count, State, Wait, Debug);
-        true -> weir_server_loop:changed(S, Chunk, Count, State, Wait, Debug)
-    end;
-continue(_Parent, Debug, {acknowledge, Others, Action, S, State}) ->
-    weir_server_loop:acknowledge(Others, Action, S, State, Debug).
+        false -> weir_server_loop:resume(Wait, S, Chunk, Count, State);
+        true -> weir_server_loop:changed(Wait, S, Chunk, Count, State)
+    end.
 
 %% @doc `sys' ends the server.
 -spec terminate(term(), pid(), [sys:dbg_opt()], #suspended{}) -> no_return().
 terminate(Reason, _Parent, Debug, #suspended{server = S, chunk = Chunk, state = State}) ->
-    weir_server_end:stop(Reason, undefined, [], S, Chunk, State, Debug).
+    weir_server_report:stop(Reason, undefined, [], S#server{debug = Debug}, Chunk, State).
 
 %% @doc The drained messages survive the change, and are put to the new version when it goes on: whether they are
 %% batched, in what order they are and whether they are dropped may change with it.
@@ -74,5 +69,5 @@ replace_state(Replace, #suspended{state = State} = Suspended) ->
 %% @doc The answer to `sys:get_status'.
 -spec format_status(term(), [term()]) -> [term()].
 format_status(Opt, [PDict, SysState, Parent, Debug, #suspended{server = S, chunk = Chunk, state = State}]) ->
-    About = weir_server_end:about(undefined, [], S, Chunk, State, Debug),
+    About = weir_server_report:about(undefined, [], S#server{debug = Debug}, Chunk, State),
     weir_server_report:format_status(Opt, [PDict, SysState, Parent, Debug, About]).

@@ -14,8 +14,8 @@
     same_as_gen_server/1
 ]).
 -export([
-    options/1, system_message_overtakes_the_drained/1, system_message_behind_a_backlog/1,
-    parent_exit_overtakes_the_drained/1, drain_is_bounded/1,
+    options/1, system_message_keeps_its_place/1, system_message_behind_a_backlog/1,
+    parent_exit_keeps_its_place/1, drain_is_bounded/1,
     drained_are_out_of_the_way/1, backlog_defers_hibernation/1, status_shows_the_drained/1, killed_while_drained/1
 ]).
 -export([
@@ -40,7 +40,8 @@ groups() ->
         {gen_server, Shared},
         {weir_server, Shared ++ [same_as_gen_server]},
         {draining, [
-            options, system_message_overtakes_the_drained, system_message_behind_a_backlog, parent_exit_overtakes_the_drained, drain_is_bounded,
+            options, system_message_keeps_its_place, system_message_behind_a_backlog, parent_exit_keeps_its_place,
+            drain_is_bounded,
             drained_are_out_of_the_way, backlog_defers_hibernation, status_shows_the_drained, killed_while_drained
         ]},
         {batches, [
@@ -387,19 +388,19 @@ options(_) ->
     {ok, Pid} = weir_server:start(weir_server_echo, {tell, self()}, #{drain => 1, hibernate_after => 1000, debug => []}),
     ok = weir_server:stop(Pid).
 
-%% A system message that has been reached by the drain is answered before the messages drained ahead of it.
-system_message_overtakes_the_drained(_) ->
+%% A system message is answered when the messages ahead of it have been handled, drained or not, and before the others.
+system_message_keeps_its_place(_) ->
     Pid = holding([{drain, {100, 100}}], fun(Pid) ->
         [weir_server:cast(Pid, N) || N <- lists:seq(1, 5)],
         request_state(Pid),
         [weir_server:cast(Pid, N) || N <- lists:seq(6, 8)]
     end),
     {_, Seen} = requested_state(),
-    ?assertEqual([], integers_cast(Seen)),
+    ?assertEqual(lists:seq(5, 1, -1), integers_cast(Seen)),
     ?assertEqual(lists:seq(1, 8), integers_cast(weir_server:call(Pid, seen))),
     ok = weir_server:stop(Pid).
 
-%% One that arrives when a backlog has been drained waits for at most 16 more callbacks.
+%% Also one that arrives when a backlog has been drained.
 system_message_behind_a_backlog(_) ->
     Second = make_ref(),
     Pid = holding([{drain, {500, 500}}], fun(Pid) ->
@@ -408,22 +409,24 @@ system_message_behind_a_backlog(_) ->
     end),
     receive {waiting, Second} -> ok end,
     request_state(Pid),
+    [weir_server:cast(Pid, N) || N <- lists:seq(401, 410)],
     Pid ! Second,
     {_, Seen} = requested_state(),
-    ?assert(length(integers_cast(Seen)) =< 16),
-    ?assertEqual(lists:seq(1, 400), integers_cast(weir_server:call(Pid, seen))),
+    ?assertEqual(lists:seq(400, 1, -1), integers_cast(Seen)),
+    ?assertEqual(lists:seq(1, 410), integers_cast(weir_server:call(Pid, seen))),
     ok = weir_server:stop(Pid).
 
-parent_exit_overtakes_the_drained(_) ->
+parent_exit_keeps_its_place(_) ->
     process_flag(trap_exit, true),
     {ok, Pid} = weir_server:start_link(weir_server_echo, {trap, {tell, self()}}, [{drain, {100, 100}}]),
     hold(weir_server, Pid, fun() ->
         push(Pid),
         [weir_server:cast(Pid, N) || N <- lists:seq(1, 5)],
-        exit(Pid, shutdown)
+        exit(Pid, shutdown),
+        [weir_server:cast(Pid, N) || N <- lists:seq(6, 8)]
     end),
     {terminated, Pid, shutdown, Seen} = next_of({terminated, Pid}),
-    ?assertEqual([], integers_cast(Seen)).
+    ?assertEqual(lists:seq(1, 5), integers_cast(Seen)).
 
 %% With room for N, the first N are drained and the next one stays in the mailbox.
 drain_is_bounded(_) ->
@@ -468,13 +471,15 @@ backlog_defers_hibernation(_) ->
     ),
     ok = weir_server:stop(Pid).
 
+%% More wait than the bound allows, so those behind the system message are drained as well.
 status_shows_the_drained(_) ->
-    {ok, Pid} = weir_server:start(weir_server_echo, {tell, self()}, [{drain, {1000, 1000}}]),
+    {ok, Pid} = weir_server:start(weir_server_echo, {tell, self()}, [{drain, {1000, 1000}}, {max_queue, 6}]),
     hold(weir_server, Pid, fun() ->
-        [weir_server:cast(Pid, N) || N <- lists:seq(1, 5)],
         Self = self(),
+        weir_server:cast(Pid, first),
         spawn_link(fun() -> Self ! {status, sys:get_status(Pid)} end),
-        ok = until(fun() -> process_info(Pid, message_queue_len) =:= {message_queue_len, 5 + 1} end)
+        ok = until(fun() -> process_info(Pid, message_queue_len) =:= {message_queue_len, 2} end),
+        [weir_server:cast(Pid, N) || N <- lists:seq(1, 5)]
     end),
     {status, {status, Pid, _, [_, _, _, _, Items]}} = next_of({status}),
     Data = lists:append([D || {data, D} <- Items]),
@@ -567,7 +572,11 @@ batch_bad_return(_) ->
                 weir_server:cast(Pid, {order, {bad, Bad}}),
                 ?assertEqual({'DOWN', Ref, process, Pid, {bad_return_value, Bad}}, next_of({'DOWN', Ref}))
             end
-         || Bad <- [nonsense, {reply, not_a_list, s}, {reply, [], s, bad_action}, {stop, r, not_a_list, s}]
+         || Bad <- [
+                nonsense, {reply, not_a_list, s}, {reply, [], s, bad_action}, {stop, r, not_a_list, s},
+                {reply, [not_a_reply], s}, {reply, [{not_a_from, reply}], s}, {reply, [{{not_a_pid, tag}, reply}], s},
+                {reply, [{{self(), tag}, reply} | improper], s}, {stop, r, [{not_a_from, reply}], s}
+            ]
         ]
     end).
 
@@ -591,11 +600,12 @@ batch_parent_exit(_) ->
     {ok, Pid} = weir_server:start_link(weir_server_batcher, self(), []),
     %% the server does not trap exits, so it is told as `sys' tells it
     held(Pid, fun() ->
-        weir_server:cast(Pid, unhandled),
+        weir_server:cast(Pid, handled),
         Pid ! {'EXIT', self(), shutdown}
     end),
+    ?assertEqual([{cast, handled}], batch(Pid)),
     ?assertEqual({terminated, Pid, shutdown}, next_of({terminated, Pid})),
-    receive {batch, Pid, _} -> ct:fail(handled) after 0 -> ok end.
+    receive {batch, Pid, More} -> ct:fail(More) after 0 -> ok end.
 
 batch_system_message(_) ->
     Pid = batcher([]),
@@ -610,14 +620,17 @@ batch_system_message(_) ->
 
 %% What was drained before a code change is in the batch after it.
 batch_code_change(_) ->
-    Pid = batcher([]),
+    Pid = batcher([{drain, {2, 2}}, {max_queue, 10}]),
     Self = self(),
     held(Pid, fun() ->
-        weir_server:cast(Pid, 1),
+        weir_server:cast(Pid, 0),
         spawn_link(fun() -> ok = sys:suspend(Pid), Self ! suspended end),
-        ok = until(fun() -> element(2, process_info(Pid, message_queue_len)) =:= 2 end)
+        ok = until(fun() -> element(2, process_info(Pid, message_queue_len)) =:= 2 end),
+        weir_server:cast(Pid, 1)
     end),
     suspended = next_of(suspended),
+    ?assertEqual([{cast, 0}], batch(Pid)),
+    ?assertMatch({ok, #{drained := 1, mailbox := 0}}, weir_server:info(Pid)),
     weir_server:cast(Pid, 2),
     ok = sys:change_code(Pid, weir_server_batcher, "1", extra),
     {code_changed, Pid, extra} = next_of({code_changed, Pid}),

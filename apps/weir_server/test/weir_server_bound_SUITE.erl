@@ -7,7 +7,7 @@
 -export([suite/0, all/0, init_per_suite/1, end_per_suite/1]).
 -export([
     so_many_and_one_more/1, which_one_goes/1, calls_are_answered/1, with_state_is_answered/1, named_server/1,
-    signals_stay/1, acks_stay/1, priorities_and_bound/1, batches_and_bound/1, batch_bytes_and_bound/1,
+    signals_stay/1, bounded_infos/1, acks_stay/1, priorities_and_bound/1, batches_and_bound/1, batch_bytes_and_bound/1,
     credits_are_given_back/1,
     room_again/1, suspended/1, code_change/1, become/1, floods/1, floods_of_batches/1, floods_with_priorities/1,
     senders/1
@@ -25,7 +25,7 @@ suite() -> weir_server_loop_lib:suite().
 all() ->
     [
         so_many_and_one_more, which_one_goes, calls_are_answered, with_state_is_answered, named_server, signals_stay,
-        acks_stay, priorities_and_bound, batches_and_bound, batch_bytes_and_bound, credits_are_given_back, room_again,
+        bounded_infos, acks_stay, priorities_and_bound, batches_and_bound, batch_bytes_and_bound, credits_are_given_back, room_again,
         suspended, code_change, become, floods, floods_of_batches, floods_with_priorities, senders
     ].
 
@@ -41,6 +41,12 @@ so_many_and_one_more(_) ->
             Pid = start(weir_server_probe, [{max_queue, Max}, {overload, Policy}]),
             while_held(Pid, fun() -> [send(Pid, Kind, N) || N <- lists:seq(1, Sent)] end),
             #{handled := Handled, dropped := DroppedKinds, max_queue := Max} = settle(Pid),
+            %% Infos are never dropped.
+            Dropped =
+                case Kind of
+                    infos -> 0;
+                    _ -> More
+                end,
             ?assertEqual(
                 {Kind, Policy, Max, Sent, Dropped},
                 {Kind, Policy, Max, Sent, maps:get(Kind, DroppedKinds)}
@@ -51,7 +57,7 @@ so_many_and_one_more(_) ->
         end
      || Kind <- [calls, casts, infos],
         Policy <- ?POLICIES,
-        {Max, Sent, Dropped} <- [{1, 1, 0}, {1, 2, 1}, {10, 10, 0}, {10, 11, 1}, {10, 100, 90}, {40, 40, 0}, {40, 41,
+        {Max, Sent, More} <- [{1, 1, 0}, {1, 2, 1}, {10, 10, 0}, {10, 11, 1}, {10, 100, 90}, {40, 40, 0}, {40, 41,
             1}]
     ].
 
@@ -109,7 +115,7 @@ named_server(_) ->
 
 %% ---------------------------------------------------------------- what stays
 
-%% What the server has asked for itself: there are as many as it asked for.
+%% Infos do not count, and are not dropped: what the server has asked for itself, and all others.
 signals_stay(_) ->
     [
         begin
@@ -139,7 +145,6 @@ signals_stay(_) ->
                 exit(Pid, a_reason),
                 receive {'DOWN', Watching, _, _, over} -> ok end,
                 Pid ! {timeout, make_ref(), by_hand},
-                %% These are no timer's.
                 Pid ! {timeout, not_a_ref, x},
                 [send(Pid, infos, N) || N <- lists:seq(5, 8)],
                 ok = weir_server_loop_lib:until(fun() -> mailbox(Pid) =:= 12 end)
@@ -150,12 +155,49 @@ signals_stay(_) ->
             ?assertMatch([_], [E || {info, {'DOWN', _, process, _, over}} = E <- Events]),
             ?assertMatch([_], [E || {info, {'EXIT', _, a_reason}} = E <- Events]),
             ?assertMatch([_], [E || {info, {timeout, _, by_hand}} = E <- Events]),
-            ?assertEqual(9 - length([N || {_, N} <- Events, is_integer(N) orelse N =:= {timeout, not_a_ref, x}]),
-                total(Dropped)),
-            ?assert(total(Dropped) >= 7),
+            ?assertEqual([{timeout, not_a_ref, x}, 5, 6, 7, 8], [
+                N
+             || {info, N} <- Events, is_integer(N) orelse N =:= {timeout, not_a_ref, x}
+            ]),
+            ?assertEqual(#{calls => 0, casts => 2, infos => 0}, Dropped),
+            ?assertEqual(2, length([N || {cast, N} <- Events, is_integer(N)])),
             stop(Pid)
         end
      || Policy <- ?POLICIES
+    ].
+
+%% But for those of which prioritise_info/3 says that they are: these count like casts, and among them.
+bounded_infos(_) ->
+    [
+        begin
+            Pid = start(weir_server_probe_prio, [{max_queue, 3}, {overload, Policy}]),
+            while_held(Pid, fun() ->
+                [
+                    begin
+                        Pid ! {p, {bounded, 0}, {bounded, N}},
+                        Pid ! {p, 0, {free, N}}
+                    end
+                 || N <- lists:seq(1, 4)
+                ],
+                gen_server:cast(Pid, {p, 0, {cast, 5}}),
+                %% More urgent than all others.
+                Pid ! {p, {bounded, 1}, {bounded, 6}}
+            end),
+            ?assertMatch(
+                #{
+                    dropped := #{calls := 0, casts := DroppedCasts, infos := DroppedInfos},
+                    handled := #{infos := Infos},
+                    shed := #{infos := 0}
+                } when DroppedCasts + DroppedInfos =:= 3 andalso DroppedInfos + Infos =:= 9,
+                settle(Pid)
+            ),
+            Pid ! last,
+            Events = events({info, last}),
+            ?assertEqual({Policy, Left}, {Policy, [N || {_, {Kind, N}} <- Events, Kind =/= free]}),
+            ?assertEqual([1, 2, 3, 4], [N || {info, {free, N}} <- Events]),
+            stop(Pid)
+        end
+     || {Policy, Left} <- [{reject, [6, 1, 2]}, {drop_newest, [6, 1, 2]}, {drop_oldest, [6, 4, 5]}]
     ].
 
 until_info() ->
@@ -234,7 +276,8 @@ credits_are_given_back(_) ->
                 [Pid ! {'$weir_credit', Counter, {'$gen_call', {self(), {call, N}}, N}} || N <- lists:seq(1, 30)]
             end),
             #{handled := Handled, dropped := Dropped} = settle(Pid),
-            ?assertEqual({91, 85}, {total(Handled) + total(Dropped), total(Dropped)}),
+            ?assertEqual({91, 55}, {total(Handled) + total(Dropped), total(Dropped)}),
+            ?assertMatch({#{infos := 30}, #{infos := 0}}, {Handled, Dropped}),
             ?assertEqual(0, atomics:get(Counter, 1)),
             ?assertEqual(30, length([N || {{call, N}, _} <- weir_server_loop_lib:drain_events()])),
             stop(Pid)
@@ -272,18 +315,20 @@ suspended(_) ->
 code_change(_) ->
     [
         begin
-            Pid = start(weir_server_probe, [{max_queue, 5}, {overload, Policy}]),
+            Pid = start(Mod, [{max_queue, 6}, {overload, Policy}, {drain, {1, 1}}]),
             while_held(Pid, fun() ->
-                [send(Pid, casts, N) || N <- lists:seq(1, 5)],
-                Pid ! {system, {self(), suspended}, suspend}
+                send(Pid, casts, 0),
+                Pid ! {system, {self(), suspended}, suspend},
+                [send(Pid, casts, N) || N <- lists:seq(1, 5)]
             end),
-            [] = events({suspended, ok}),
-            ok = sys:change_code(Pid, weir_server_probe, "1", extra),
+            _ = events({suspended, ok}),
+            ?assertMatch(#{mailbox := 0, drained := Drained} when Drained >= 5, info(Pid)),
+            ok = sys:change_code(Pid, Mod, "1", extra),
             ok = sys:resume(Pid),
-            ?assertMatch(#{dropped := #{casts := 0}, handled := #{casts := 6}}, settle(Pid)),
+            ?assertMatch(#{dropped := #{casts := 0}, handled := #{casts := 7}}, settle(Pid)),
             stop(Pid)
         end
-     || Policy <- ?POLICIES
+     || Mod <- [weir_server_probe, weir_server_probe_prio, weir_server_probe_batch], Policy <- ?POLICIES
     ].
 
 %% What was handed out and not handled waits again.
@@ -316,7 +361,8 @@ floods_of_batches(_) ->
 
 floods_with_priorities(_) -> flood([{weir_server_probe_prio, []}, {weir_server_probe_prio_batch, [{drain, {2, 8}}]}]).
 
-%% At any moment each message has been handled, dropped or shed, or waits; each call has one answer.
+%% Whenever it is known what a server does, each message has been handled, dropped or shed, or waits; each call has one
+%% answer.
 flood(Servers) ->
     Property = ?FORALL(
         {{Mod, Options}, Max, Policy, Ops},
@@ -338,6 +384,7 @@ flood(Servers) ->
                 {at_all_moments, [], Bad},
                 {accounted, length(Sent), total(Handled) + total(Dropped) + total(Shed)},
                 {answers, lists:sort(Calls), lists:sort([Id || {{call, Id}, _} <- Answers])},
+                {infos, 0, maps:get(infos, Dropped)},
                 {refused, maps:get(calls, Dropped), length(Refused)},
                 {gone, total(Dropped), length(Gone)},
                 {refused_ones, lists:sort(Refused), lists:sort([Id || Id <- Gone, lists:member(Id, Calls)])},
@@ -386,9 +433,14 @@ op(hold, Pid, _, #{held := none} = Run) ->
     Run1#{held := hold(Pid), sent := Sent ++ [{hold, hold}]};
 op(release, Pid, _, #{held := Ref} = Run) when is_reference(Ref) ->
     release(Pid, Ref),
+    settle(Pid),
     look(Pid, Run#{held := none});
 op(look, Pid, _, #{held := none} = Run) ->
+    settle(Pid),
     look(Pid, Run);
+%% The hold itself is neither.
+op(look, Pid, _, #{sent := [_ | Others]} = Run) ->
+    maps:merge(Run, maps:with([bad], look(Pid, Run#{sent := Others})));
 op(suspend_and_resume, Pid, _, #{held := none} = Run) ->
     ok = sys:suspend(Pid),
     ok = sys:resume(Pid),

@@ -14,7 +14,7 @@
 ]).
 -export([
     with_state/1, with_state_in_turn/1, with_state_raises/1, with_state_exits/1,
-    mcall/1, mcall_fails/1, mcall_is_concurrent/1, mcall_misuse/1, remote_mcall/1,
+    mcall/1, mcall_fails/1, mcall_is_concurrent/1, mcall_misuse/1, remote_mcall/1, remote_info/1,
     info/1, replies_to_many/1, not_a_weir_server/1
 ]).
 
@@ -35,7 +35,7 @@ all() ->
 groups() ->
     [{nodes, [
         remote_calls, remote_casts, remote_requests,
-        multi_calls, multi_call_times_out, multi_call_bad_nodes, remote_mcall
+        multi_calls, multi_call_times_out, multi_call_bad_nodes, remote_mcall, remote_info
     ]}].
 
 init_per_suite(Config) -> weir_server_same:silence(Config).
@@ -493,9 +493,26 @@ remote_mcall(Config) ->
         )
     end).
 
+remote_info(Config) ->
+    remote(Config, weir_server, fun(Pid, Node) ->
+        [?assertMatch({ok, #{waiting := 0}}, weir_server:info(Server)) || Server <- [Pid, {a_remote_name, Node}]],
+        ?assertEqual({error, noproc}, weir_server:info({nobody, Node})),
+        ?assertEqual({error, not_weir_server}, weir_server:info({kernel_sup, Node})),
+        ?assertEqual({error, {nodedown, 'no@127.0.0.1'}}, weir_server:info({nobody, 'no@127.0.0.1'}))
+    end).
+
 info(_) ->
     Pid = server(weir_server),
     ?assertMatch({ok, #{drained := 0}}, weir_server:info(Pid)),
+    %% Also while a callback runs.
+    Self = self(),
+    weir_server:cast(Pid, fun(State) -> Self ! held, receive {go, Self} -> {noreply, State} end end),
+    receive held -> ok end,
+    weir_server:cast(Pid, fun(State) -> {noreply, State} end),
+    ?assertMatch({ok, #{waiting := 1, mailbox := 1, drained := 0}}, weir_server:info(Pid)),
+    Pid ! {go, Self},
+    ?assertEqual({error, not_weir_server}, weir_server:info(self())),
+    ?assertEqual({error, {nodedown, 'no@where'}}, weir_server:info({nobody, 'no@where'})),
     ok = weir_server:stop(Pid),
     ?assertEqual({error, noproc}, weir_server:info(Pid)),
     ?assertEqual({error, noproc}, weir_server:info(nobody_has_this_name)).
@@ -512,9 +529,10 @@ replies_to_many(_) ->
     ?assertError(function_clause, weir_server:reply(x)),
     ok = weir_server:stop(Pid).
 
-%% A gen_server takes the requests that are only weir_server's for infos.
+%% A gen_server takes the request that is only weir_server's for an info.
 not_a_weir_server(_) ->
     {ok, Pid} = gen_server:start(?P, fun() -> {ok, #{}} end, []),
+    ?assertEqual({error, not_weir_server}, weir_server:info(Pid)),
     {Client, Ref} = spawn_monitor(fun() -> weir_server:with_state(Pid, fun maps:size/1) end),
     weir_server_same:until(fun() -> sys:get_state(Pid) =/= #{} end),
     ok = gen_server:stop(Pid),

@@ -12,14 +12,15 @@
     order/1, pre_keeps_awake/1, pre_actions/1, pre_stops/1, pre_bad/1, pre_raises/1, pre_throws/1, post_state/1,
     post_continue/1, post_other_actions/1, post_stops/1, post_bad/1, post_raises/1, post_become/1,
     woken_by_system_message/1,
-    woken_by_timer/1, post_continue_and_timer/1, post_continue_and_system_message/1, post_become_and_system_message/1,
+    woken_by_timer/1, post_continue_and_timer/1, post_continue_and_priorities/1, post_become_and_timer/1,
+    post_continue_and_system_message/1, post_become_and_system_message/1,
     post_continue_and_batch/1, parent_exit/1, hibernate_after/1, backlog_defers/1, nothing_is_lost/1,
     drained_after_sleep/1
 ]).
 -export([backoff_waits/1, backoff_ends/1, backoff_of_batches/1, no_backoff/1, backoff_grows/1, backoff_shrinks/1]).
 
 -import(weir_server_loop_lib, [
-    start/2, start/3, stop/1, while_held/2, push/1, ask/3, info/1, settle/1, events/1, down/2, next/0, until/1,
+    start/2, start/3, stop/1, held/1, while_held/2, push/1, ask/3, info/1, settle/1, events/1, down/2, next/0, until/1,
     is_hibernated/1
 ]).
 
@@ -32,7 +33,8 @@ all() ->
     [
         order, pre_keeps_awake, pre_actions, pre_stops, pre_bad, pre_raises, pre_throws, post_state, post_continue,
         post_other_actions, post_stops, post_bad, post_raises, post_become, woken_by_system_message, woken_by_timer,
-        post_continue_and_timer, post_continue_and_system_message, post_become_and_system_message,
+        post_continue_and_timer, post_continue_and_priorities, post_become_and_timer, post_continue_and_system_message,
+        post_become_and_system_message,
         post_continue_and_batch,
         parent_exit, hibernate_after, backlog_defers, nothing_is_lost, drained_after_sleep, backoff_waits, backoff_ends,
         backoff_of_batches, no_backoff, backoff_grows, backoff_shrinks
@@ -216,6 +218,30 @@ post_continue_and_timer(_) ->
     ?assertEqual([{cast, sleep}, pre_hibernate, post_hibernate, {continue, go}], events({info, late})),
     stop(Pid).
 
+%% The message that woke it has its place by its priority, as if it had come later. The time-out has none, and is over.
+post_continue_and_priorities(_) ->
+    Self = self(),
+    Post = fun(State) -> {noreply, State, {continue, {do, go, fun(_, Now) ->
+        [gen_server:cast(self(), {p, P, P}) || P <- [-1, 3, 5]],
+        Self ! sent,
+        {noreply, Now}
+    end}}} end,
+    Pid = start(weir_server_probe_sleep_prio, #{post => Post}, []),
+    gen_server:cast(Pid, {do, sleep, fun(_, State) -> {noreply, State, {hibernate, ?HOUR, never}} end}),
+    ok = until(fun() -> is_hibernated(Pid) end),
+    gen_server:cast(Pid, {p, 4, 4}),
+    ?assertEqual(
+        [{cast, sleep}, pre_hibernate, post_hibernate, {continue, go}, sent, {cast, 5}, {cast, 4}, {cast, 3}],
+        events({cast, -1})
+    ),
+    stop(Pid).
+
+post_become_and_timer(_) ->
+    Pid = start(?MOD, #{post => fun(State) -> {become, weir_server_probe_batch, State} end}, []),
+    gen_server:cast(Pid, {do, sleep, fun(_, State) -> {noreply, State, {hibernate, 5, late}} end}),
+    ?assertEqual([{cast, sleep}, pre_hibernate, post_hibernate], events({batch, [{info, late}]})),
+    stop(Pid).
+
 %% And a system message is answered, whatever the server does.
 post_continue_and_system_message(_) ->
     [
@@ -229,7 +255,7 @@ post_continue_and_system_message(_) ->
                 next()]}),
             stop(Pid)
         end
-     || Mod <- [weir_server_probe_sleep, weir_server_probe_sleep_batch], Kind <- [state, info, ack]
+     || Mod <- [weir_server_probe_sleep, weir_server_probe_sleep_batch], Kind <- [state, ack, {with_state, fun(_) -> seen end}]
     ].
 
 post_become_and_system_message(_) ->
@@ -242,7 +268,7 @@ post_become_and_system_message(_) ->
             ?assertMatch({Kind, Mod, [post_hibernate, {answer, _}]}, {Kind, Mod, [next(), next()]}),
             stop(Pid)
         end
-     || Mod <- [weir_server_probe, weir_server_probe_prio, weir_server_probe_batch], Kind <- [state, info, ack]
+     || Mod <- [weir_server_probe, weir_server_probe_prio, weir_server_probe_batch], Kind <- [state, ack, {with_state, fun(_) -> seen end}]
     ].
 
 post_continue_and_batch(_) ->
@@ -334,15 +360,17 @@ drained_after_sleep(_) ->
     Pid = start(?MOD, [{drain, {1000, 1000}}]),
     sleep(Pid),
     weir_server_loop_lib:drain_events(),
+    Ref = make_ref(),
     while_held(Pid, fun() ->
         push(Pid),
-        [gen_server:cast(Pid, N) || N <- lists:seq(1, 100)],
-        ask(Pid, info, info)
+        gen_server:cast(Pid, {hold, Ref, self()}),
+        [gen_server:cast(Pid, N) || N <- lists:seq(1, 100)]
     end),
+    held(Ref),
+    ?assertMatch(#{drained := 100, mailbox := 0}, info(Pid)),
+    Pid ! Ref,
     settle(Pid),
     Events = weir_server_loop_lib:drain_events(),
-    [#{drained := Drained}] = [Info || {info, Info} <- Events],
-    ?assert(Drained >= 100),
     ?assertEqual(lists:seq(1, 100), [N || {cast, N} <- Events, is_integer(N)]),
     stop(Pid).
 
@@ -453,7 +481,7 @@ sleep(Pid) ->
 
 is_waiting(Pid) ->
     process_info(Pid, [status, current_function, message_queue_len]) =:=
-        [{status, waiting}, {current_function, {weir_server_loop, hibernate, 5}}, {message_queue_len, 0}].
+        [{status, waiting}, {current_function, {weir_server_loop, hibernate, 4}}, {message_queue_len, 0}].
 
 once(Key, State, First, Later) ->
     case State of

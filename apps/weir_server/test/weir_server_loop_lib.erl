@@ -96,7 +96,6 @@ push(Pid) ->
 %% A request whose answer comes as `{Tag, Answer}'.
 ask(Pid, Tag, ack) -> Pid ! {system, {self(), Tag}, {debug, {statistics, get}}};
 ask(Pid, Tag, state) -> Pid ! {system, {self(), Tag}, get_state};
-ask(Pid, Tag, info) -> Pid ! {'$weir_info', {self(), Tag}, info};
 ask(Pid, Tag, {with_state, Fun}) -> Pid ! {'$weir_with_state', {self(), Tag}, Fun};
 ask(Pid, Tag, {call, Request}) -> Pid ! {'$gen_call', {self(), Tag}, Request}.
 
@@ -111,17 +110,27 @@ mailbox(Pid) ->
     {message_queue_len, Length} = process_info(Pid, message_queue_len),
     Length.
 
-%% Until all is handled: a call would count, and could be refused.
-settle(Pid) ->
+%% Until all is handled: a call would count, and could be refused. What is told of a server is exact when it waits.
+settle(Pid) -> settle(Pid, erlang:monotonic_time(millisecond) + 3 * ?PATIENCE).
+
+settle(Pid, Deadline) ->
+    Waits = is_idle(process_info(Pid, [status, current_function, message_queue_len])),
     case info(Pid) of
-        #{waiting := 0} = Info ->
+        #{waiting := 0} = Info when Waits ->
             Info;
         _ ->
+            erlang:monotonic_time(millisecond) < Deadline orelse
+                ct:fail({never_settles, process_info(Pid, [status, current_stacktrace, messages])}),
             erlang:yield(),
-            settle(Pid)
+            settle(Pid, Deadline)
     end.
 
-%% Not: waits in weir_server_loop:hibernate/5 before it hibernates.
+is_idle([{status, waiting}, {current_function, {Module, Function, _}}, {message_queue_len, 0}]) ->
+    Function =:= hibernate orelse {Module, Function} =:= {weir_server_loop, idle};
+is_idle(_) ->
+    false.
+
+%% Not: waits in weir_server_loop:hibernate/4 before it hibernates.
 is_hibernated(Pid) ->
     {current_function, {Module, Function, _}} = process_info(Pid, current_function),
     Function =:= hibernate andalso Module =/= weir_server_loop.

@@ -8,7 +8,8 @@
     highest_first/1, same_priority_in_order/1, every_kind/1, overtakes_what_was_drained/1,
     all_is_drained_whatever_drain/1,
     waiting_is_told/1, state_is_told/1, drops/1, calls_are_not_dropped/1, bad_returns/1, raises/1, throws/1,
-    raises_in_a_drain/1, raises_while_many_are_handled/1, system_messages_first/1, parent_exit_first/1, other_exits/1,
+    raises_in_a_drain/1, raises_while_many_are_handled/1, system_messages_first/1, parent_exit_last/1,
+    terminate_last/1, other_exits/1,
     acks/1, with_state/1, code_change_reorders/1, code_change_that_raises/1, become_with_priorities/1,
     become_without_priorities/1, become_with_left_over/1, become_that_raises/1, batches/1, batches_over_looks/1,
     credits_of_the_shed/1, hibernates/1,
@@ -28,7 +29,8 @@ all() ->
     [
         highest_first, same_priority_in_order, every_kind, overtakes_what_was_drained, all_is_drained_whatever_drain,
         waiting_is_told, state_is_told, drops, calls_are_not_dropped, bad_returns, raises, throws, raises_in_a_drain,
-        raises_while_many_are_handled, system_messages_first, parent_exit_first, other_exits, acks, with_state,
+        raises_while_many_are_handled, system_messages_first, parent_exit_last, terminate_last, other_exits, acks,
+        with_state,
         code_change_reorders, code_change_that_raises, become_with_priorities, become_without_priorities,
         become_with_left_over, become_that_raises, batches, batches_over_looks, credits_of_the_shed, hibernates,
         timeouts_are_plain
@@ -262,23 +264,41 @@ system_messages_first(_) ->
     Pid = start(?MOD, []),
     while_held(Pid, fun() ->
         cast(Pid, 1000, a),
-        ask(Pid, state, state),
-        ask(Pid, info, info),
+        ask(Pid, state1, state),
+        ask(Pid, state2, state),
         cast(Pid, 1000, b)
     end),
     settle(Pid),
     Pid ! last,
-    ?assertMatch([{state, _}, {info, #{drained := 1}}, {cast, a}, {cast, b}], events({info, last})),
+    ?assertMatch([{state1, _}, {state2, _}, {cast, a}, {cast, b}], events({info, last})),
     stop(Pid).
 
-parent_exit_first(_) ->
+%% What is there before is handled, however low it is, and of what comes later what is higher.
+parent_exit_last(_) ->
     process_flag(trap_exit, true),
     Pid = weir_server_loop_lib:start_link(?MOD, #{trap_exit => true}, []),
     while_held(Pid, fun() ->
         cast(Pid, 1000, a),
-        exit(Pid, over)
+        cast(Pid, -1000, b),
+        exit(Pid, over),
+        cast(Pid, 2000, c),
+        cast(Pid, -2000, never)
     end),
-    ?assertEqual({terminated, Pid, over}, next()).
+    ?assertEqual([{cast, c}, {cast, a}, {cast, b}], events({terminated, Pid, over})).
+
+terminate_last(_) ->
+    Pid = start(?MOD, []),
+    while_held(Pid, fun() ->
+        cast(Pid, 1000, a),
+        cast(Pid, -1000, b),
+        Pid ! {system, {self(), terminated}, {terminate, {shutdown, told}}},
+        cast(Pid, 2000, c),
+        cast(Pid, -2000, never)
+    end),
+    ?assertEqual(
+        [{cast, c}, {cast, a}, {cast, b}],
+        [Event || {cast, _} = Event <- events({terminated, Pid, {shutdown, told}})]
+    ).
 
 %% Exit signals of others are messages, with a priority.
 other_exits(_) ->

@@ -6,8 +6,8 @@
 
 -export([all/0]).
 -export([
-    order/1, bound_reject/1, bound_drop_newest/1, bound_drop_oldest/1, higher_takes_the_place/1, keep_is_let_in/1,
-    full_of_keep/1, last_is_last/1, out_takes_some/1, same_as_a_list/1
+    order/1, bound_reject/1, bound_drop_newest/1, bound_drop_oldest/1, higher_takes_the_place/1,
+    free_ones_are_let_in/1, full_of_free_ones/1, above_all_others/1, last_is_last/1, free_ones_are_taken_out/1, out_takes_some/1, same_as_a_list/1
 ]).
 
 -define(Q, weir_server_queue).
@@ -15,8 +15,8 @@
 
 all() ->
     [
-        order, bound_reject, bound_drop_newest, bound_drop_oldest, higher_takes_the_place, keep_is_let_in, full_of_keep,
-        last_is_last, out_takes_some, same_as_a_list
+        order, bound_reject, bound_drop_newest, bound_drop_oldest, higher_takes_the_place, free_ones_are_let_in,
+        full_of_free_ones, above_all_others, last_is_last, free_ones_are_taken_out, out_takes_some, same_as_a_list
     ].
 
 order(_) ->
@@ -29,19 +29,19 @@ order(_) ->
 %% N are let in, and N + 1 are not.
 bound_reject(_) ->
     Full = fill([{a, 0}, {b, 0}, {c, 0}], ?Q:new(3, reject)),
-    ?assertMatch({dropped, d, _}, ?Q:in(d, 0, may_go, Full)),
-    {dropped, d, Same} = ?Q:in(d, 0, may_go, Full),
+    ?assertMatch({dropped, d, _}, ?Q:in(d, 0, bounded, Full)),
+    {dropped, d, Same} = ?Q:in(d, 0, bounded, Full),
     ?assertEqual({[a, b, c], 0}, all_out(Same)),
     ?assertEqual(3, ?Q:len(Same)).
 
 bound_drop_newest(_) ->
     Full = fill([{a, 0}, {b, 0}, {c, 0}], ?Q:new(3, drop_newest)),
-    {dropped, d, Same} = ?Q:in(d, 0, may_go, Full),
+    {dropped, d, Same} = ?Q:in(d, 0, bounded, Full),
     ?assertEqual({[a, b, c], 0}, all_out(Same)).
 
 bound_drop_oldest(_) ->
     Full = fill([{a, 0}, {b, 0}, {c, 0}], ?Q:new(3, drop_oldest)),
-    {dropped, a, Other} = ?Q:in(d, 0, may_go, Full),
+    {dropped, a, Other} = ?Q:in(d, 0, bounded, Full),
     ?assertEqual({[b, c, d], 0}, all_out(Other)).
 
 higher_takes_the_place(_) ->
@@ -49,7 +49,7 @@ higher_takes_the_place(_) ->
     Full = fun(Policy) -> fill(Items, ?Q:new(3, Policy)) end,
     [
         begin
-            {dropped, Gone, Queue} = ?Q:in(new, Priority, may_go, Full(Policy)),
+            {dropped, Gone, Queue} = ?Q:in(new, Priority, bounded, Full(Policy)),
             ?assertEqual({Policy, Priority, Left}, {Policy, Priority, ?Q:to_list(Queue)}),
             ?assertEqual([a, b, c, new], lists:sort([Gone | Left]))
         end
@@ -65,44 +65,58 @@ higher_takes_the_place(_) ->
         ]
     ].
 
-%% What must not be lost comes on top of the bound, and counts.
-keep_is_let_in(_) ->
+%% They come on top of the bound, and do not count.
+free_ones_are_let_in(_) ->
     [
         begin
             Full = fill([{a, 0}, {b, 0}], ?Q:new(2, Policy)),
-            {ok, Over} = ?Q:in(keep, 0, keep, Full),
-            ?assertEqual({[a, b, keep], 0}, all_out(Over)),
-            ?assertEqual(3, ?Q:len(Over)),
-            %% Two out leave one, and one more is let in, but not two.
-            {_, One} = ?Q:out(2, Over),
-            {ok, Two} = ?Q:in(c, 0, may_go, One),
-            ?assertMatch({dropped, _, _}, ?Q:in(d, 0, may_go, Two))
+            {ok, Over} = ?Q:in(free, 0, free, Full),
+            ?assertEqual({[a, b, free], 0}, all_out(Over)),
+            ?assertEqual({3, 2}, {?Q:len(Over), ?Q:bounded(Over)}),
+            %% Two out leave the free one, and two more are let in, but not three.
+            {[a, b], One} = ?Q:out(2, Over),
+            {ok, Two} = ?Q:in(c, 0, bounded, One),
+            {ok, Three} = ?Q:in(d, 0, bounded, Two),
+            ?assertMatch({dropped, _, _}, ?Q:in(e, 0, bounded, Three))
         end
      || Policy <- ?POLICIES
     ].
 
-%% Where nothing may go, the one that comes does, however urgent it is.
-full_of_keep(_) ->
+%% However many of these there are, none of them goes, and they take nobody's place.
+full_of_free_ones(_) ->
     [
         begin
-            {ok, One} = ?Q:in(a, 0, keep, ?Q:new(2, Policy)),
-            {ok, Two} = ?Q:in(b, 0, keep, One),
-            ?assertMatch({dropped, c, _}, ?Q:in(c, 9, may_go, Two)),
-            {dropped, c, Same} = ?Q:in(c, 9, may_go, Two),
-            ?assertEqual([a, b], ?Q:to_list(Same))
+            Free = lists:foldl(
+                fun(N, Queue) -> element(2, {ok, _} = ?Q:in(N, 0, free, Queue)) end, ?Q:new(2, Policy), lists:seq(1, 100)
+            ),
+            {ok, One} = ?Q:in(a, 0, bounded, Free),
+            {ok, Two} = ?Q:in(b, 0, bounded, One),
+            {dropped, Gone, Same} = ?Q:in(c, 0, bounded, Two),
+            ?assertEqual({Policy, case Policy of drop_oldest -> a; _ -> c end}, {Policy, Gone}),
+            ?assertEqual(lists:seq(1, 100) ++ ([a, b, c] -- [Gone]), ?Q:to_list(Same))
         end
      || Policy <- ?POLICIES
     ].
+
+above_all_others(_) ->
+    Queue = fill([{a, 1000}, {b, 0}], ?Q:new(infinity, reject)),
+    {ok, With} = ?Q:in(first, infinity, free, Queue),
+    ?assertEqual([first, a, b], ?Q:to_list(With)).
 
 last_is_last(_) ->
     ?assertEqual([x], ?Q:to_list(?Q:in_last(x, ?Q:new(1, reject)))),
+    %% Not ahead of what is usual and comes later.
+    {ok, First} = ?Q:in(first, infinity, free, ?Q:new(9, reject)),
+    {ok, More} = ?Q:in(usual, 0, bounded, ?Q:in_last(x, First)),
+    {ok, All} = ?Q:in(urgent, 1, bounded, More),
+    ?assertEqual([first, urgent, x, usual], ?Q:to_list(All)),
     Full = fill([{a, 3}, {b, -7}], ?Q:new(2, drop_oldest)),
     Last = ?Q:in_last(x, Full),
     ?assertEqual([a, b, x], ?Q:to_list(Last)),
     ?assertEqual(3, ?Q:len(Last)),
     %% It does not go.
-    {dropped, b, More} = ?Q:in(c, 3, may_go, Last),
-    ?assertEqual([a, c, x], ?Q:to_list(More)).
+    {dropped, b, Another} = ?Q:in(c, 3, bounded, Last),
+    ?assertEqual([a, c, x], ?Q:to_list(Another)).
 
 out_takes_some(_) ->
     Queue = fill([{N, N rem 3} || N <- lists:seq(1, 10)], ?Q:new(infinity, reject)),
@@ -110,6 +124,14 @@ out_takes_some(_) ->
     ?assertEqual([2, 5, 8, 1], Some),
     ?assertEqual({[4, 7, 10, 3, 6, 9], 0}, all_out(Left)),
     ?assertEqual(6, ?Q:len(Left)).
+
+free_ones_are_taken_out(_) ->
+    Full = fill([{a, 3}, {b, 0}], ?Q:new(2, drop_oldest)),
+    {ok, One} = ?Q:in(x, 3, free, Full),
+    {ok, Two} = ?Q:in(y, 0, free, One),
+    Last = ?Q:in_last(x, Two),
+    {Taken, Left} = ?Q:take_free(fun(Item) -> Item =/= y end, Last),
+    ?assertEqual({[x, x], [a, b, y], 3, 2}, {Taken, ?Q:to_list(Left), ?Q:len(Left), ?Q:bounded(Left)}).
 
 %% ---------------------------------------------------------------- the property
 
@@ -129,7 +151,7 @@ same_as_a_list(_) ->
 
 op() ->
     frequency([
-        {12, {in, range(-2, 2), frequency([{4, may_go}, {1, keep}])}},
+        {12, {in, range(-2, 2), frequency([{4, bounded}, {1, free}])}},
         {1, in_last},
         {3, {out, range(1, 6)}}
     ]).
@@ -144,8 +166,8 @@ step({Id, {in, Priority, May}}, {Queue, Model, none}, Max, Policy) ->
         Other -> {Queue, Model, {in, Id, Priority, May, Model, Dropped, Other}}
     end;
 step({Id, in_last}, {Queue, Model, none}, _, _) ->
-    Lowest = lists:min([P || {_, P, _} <- Model] ++ [0 || Model =:= []]),
-    compare(?Q:in_last(Id, Queue), Model ++ [{Id, Lowest, keep}]);
+    Lowest = lists:min([0 | [P || {_, P, _} <- Model]]),
+    compare(?Q:in_last(Id, Queue), Model ++ [{Id, Lowest, free}]);
 step({_, {out, N}}, {Queue, Model, none}, _, _) ->
     {Out, NewQueue} = ?Q:out(N, Queue),
     Sorted = model_sorted(Model),
@@ -157,8 +179,8 @@ step({_, {out, N}}, {Queue, Model, none}, _, _) ->
 
 compare(Queue, Model) ->
     Expected = [Id || {Id, _, _} <- model_sorted(Model)],
-    Seen = {?Q:to_list(Queue), ?Q:len(Queue), ?Q:is_empty(Queue)},
-    case {Expected, length(Expected), Expected =:= []} of
+    Seen = {?Q:to_list(Queue), ?Q:len(Queue), ?Q:bounded(Queue), ?Q:is_empty(Queue)},
+    case {Expected, length(Expected), length(bounded(Model)), Expected =:= []} of
         Seen -> {Queue, Model, none};
         Other -> {Queue, Model, {Seen, Other}}
     end.
@@ -167,12 +189,18 @@ compare(Queue, Model) ->
 model_sorted(Model) ->
     [Item || {_, _, Item} <- lists:sort([{-P, Id, Item} || {Id, P, _} = Item <- Model])].
 
-model_in({_, _, keep} = Item, Model, _Max, _Policy) ->
+model_in({_, _, free} = Item, Model, _Max, _Policy) ->
     {none, Model ++ [Item]};
-model_in(Item, Model, Max, _Policy) when length(Model) < Max ->
-    {none, Model ++ [Item]};
-model_in({Id, Priority, may_go} = Item, Model, _Max, Policy) ->
-    Weaker = [M || {_, P, may_go} = M <- Model, P < Priority orelse (P =:= Priority andalso Policy =:= drop_oldest)],
+model_in(Item, Model, Max, Policy) ->
+    case length(bounded(Model)) < Max of
+        true -> {none, Model ++ [Item]};
+        false -> model_full(Item, Model, Policy)
+    end.
+
+bounded(Model) -> [Item || {_, _, bounded} = Item <- Model].
+
+model_full({Id, Priority, bounded} = Item, Model, Policy) ->
+    Weaker = [M || {_, P, bounded} = M <- Model, P < Priority orelse (P =:= Priority andalso Policy =:= drop_oldest)],
     Lowest = lists:min([P || {_, P, _} <- Weaker] ++ [infinity]),
     Candidates = [M || {_, P, _} = M <- Weaker, P =:= Lowest],
     case {Candidates, Policy} of
@@ -186,7 +214,7 @@ model_in({Id, Priority, may_go} = Item, Model, _Max, Policy) ->
 fill(Items, Queue) ->
     lists:foldl(
         fun({Item, Priority}, Q) ->
-            {ok, With} = ?Q:in(Item, Priority, may_go, Q),
+            {ok, With} = ?Q:in(Item, Priority, bounded, Q),
             With
         end,
         Queue,

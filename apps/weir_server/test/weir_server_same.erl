@@ -104,8 +104,8 @@ has_frame(_) -> false.
 %% Frees a term of what differs between two runs, and of the machinery's names.
 normal(weir_server) ->
     gen_server;
-%% An entry of the process dictionary, there while messages are drained.
-normal({'$weir_drained', _}) ->
+%% The entry of the process dictionary that weir_server:info/1 reads.
+normal({'$weir_server', _}) ->
     machinery;
 %% In a status.
 normal({statistics, {_Start, {reductions, _}, In, Out}}) ->
@@ -163,7 +163,7 @@ machinery() ->
     [
         gen_server, gen, sys, proc_lib, ?MODULE,
         weir_server, weir_server_loop, weir_server_init, weir_server_report, weir_server_client, weir_server_otp,
-        weir_server_system, weir_server_end
+        weir_server_system
     ].
 
 %% What is in the mailbox of the caller, without what was logged.

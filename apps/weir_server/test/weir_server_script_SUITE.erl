@@ -6,14 +6,14 @@
 %% or it is not held and handles what comes as it comes. The oracle has a list of what was sent and no queue, chunk or
 %% time:
 %%
-%% - What has no priority is handled in the order in which it was sent, each message once. Requests for
-%%   acknowledgements and
-%%   those of with_state/2 have their place in it.
+%% - What has no priority is handled in the order in which it was sent, each message once. System messages, requests for
+%%   acknowledgements and those of with_state/2 have their place in it.
 %% - Where there are priorities, what was sent while the server was held is sorted by them; an acknowledgement comes
 %%   behind
 %%   all that was sent before it.
-%% - System messages and the requests for information are all answered, in the order of their own.
-%% - In batches the same order holds for the messages, and an acknowledgement comes behind the batch of those before it.
+%% - There, system messages are all answered, in the order of their own.
+%% - In batches the same order holds for the messages, and what is no message comes behind the batch of those before it,
+%%   and ahead of the next one: nothing of what was sent behind a whole batch is handled before it.
 %%
 %% Callbacks return what they like: time-outs of an hour, hibernation, continuations, another module, and work for a
 %% while.
@@ -37,19 +37,20 @@ end_per_suite(Config) -> weir_server_loop_lib:loud(Config).
 
 %% ---------------------------------------------------------------- without priorities
 
-plain(_) -> in_order([weir_server_probe, weir_server_probe_sleep], []).
+plain(_) -> in_order([weir_server_probe, weir_server_probe_sleep], [], fun same_order/2).
 
-batches(_) -> in_order([weir_server_probe_batch], []).
+batches(_) -> in_order([weir_server_probe_batch], [], fun misplaced_in_batches/2).
 
 %% The module changes while messages wait; with priorities that are all the same the order is the same.
 becoming(_) ->
     in_order(
         [weir_server_probe, weir_server_probe_batch],
         [{become, Mod} || Mod <- [weir_server_probe, weir_server_probe_prio, weir_server_probe_batch,
-            weir_server_probe_prio_batch]]
+            weir_server_probe_prio_batch]],
+        fun(Sent, Events) -> misplaced([ack], Sent, flat_all(Events)) end
     ).
 
-in_order(Mods, MoreActions) ->
+in_order(Mods, MoreActions, Misplaced) ->
     Property = ?FORALL(
         {Mod, Options, Rounds},
         {oneof(Mods), options(), rounds(MoreActions)},
@@ -58,13 +59,13 @@ in_order(Mods, MoreActions) ->
             Sent = play(Pid, Rounds),
             #{handled := Handled} = settle(Pid),
             Events = stop(Pid),
-            Flat = lists:append([flat(Event) || Event <- Events]),
+            Flat = flat_all(Events),
             WithState = length([Id || {{with_state, Id}, _} <- Events]),
             Checks = [
                 {order, [Id || {message, Id} <- Sent], [Id || {message, Id} <- Flat]},
                 {acks, [Id || {ack, Id} <- Sent], [Id || {ack, Id} <- Flat]},
                 {system, [Id || {system, Id} <- Sent], [Id || {system, Id} <- Flat]},
-                {in_place, [], misplaced(Sent, Flat)},
+                {in_place, [], Misplaced([Item || {Kind, _} = Item <- Sent, Kind =/= hold], Events)},
                 {count, length([Id || {Kind, Id} <- Sent, Kind =:= message orelse Kind =:= hold]),
                     total(Handled) - WithState}
             ],
@@ -76,17 +77,41 @@ in_order(Mods, MoreActions) ->
     ),
     weir_server_loop_lib:check(Property, 600).
 
-%% What was sent before an acknowledgement was asked for must have been handled before it is given; without batches,
-%% what was
-%% sent after it must not.
-misplaced(Sent, Flat) ->
+%% Everything is done as it was sent.
+same_order(Sent, Events) ->
+    case flat_all(Events) of
+        Sent -> [];
+        Other -> Other
+    end.
+
+%% What was sent before an acknowledgement was asked for must have been handled before it is given.
+misplaced(Kinds, Sent, Flat) ->
     [
-        Id
-     || {ack, Id} <- Sent,
-        Earlier <- [[M || {message, M} <- lists:takewhile(fun(S) -> S =/= {ack, Id} end, Sent)]],
-        Done <- [[M || {message, M} <- lists:takewhile(fun(E) -> E =/= {ack, Id} end, Flat)]],
+        Item
+     || {Kind, _} = Item <- Sent,
+        lists:member(Kind, Kinds),
+        Earlier <- [[M || {message, M} <- lists:takewhile(fun(S) -> S =/= Item end, Sent)]],
+        Done <- [[M || {message, M} <- lists:takewhile(fun(E) -> E =/= Item end, Flat)]],
         Earlier -- Done =/= []
     ].
+
+%% A batch has only messages that were sent in a row, but for what is no message: that has its place among the batches,
+%% and is at most behind the rest of the one that it was sent into.
+misplaced_in_batches(Sent, Events) ->
+    misplaced([ack, system], Sent, flat_all(Events)) ++
+        [
+            Item
+         || {Kind, _} = Item <- Sent,
+            Kind =/= message,
+            First <- [[M || {message, M} <- tl(lists:dropwhile(fun(S) -> S =/= Item end, Sent))]],
+            First =/= [],
+            began_before(Item, hd(First), [flat(Event) || Event <- Events])
+        ].
+
+%% Whether a batch before this item begins with what was sent behind it.
+began_before(Item, Behind, Flats) ->
+    Before = lists:takewhile(fun(Flat) -> not lists:member(Item, Flat) end, Flats),
+    lists:any(fun([{message, First} | _]) -> First >= Behind; (_) -> false end, Before).
 
 options() ->
     ?LET(
@@ -106,8 +131,7 @@ step(MoreActions) ->
         {10, {message, oneof([cast, info, call, credit]), oneof(actions() ++ MoreActions)}},
         {1, {many, range(30, 150)}},
         {2, ack},
-        {1, state},
-        {1, info},
+        {2, state},
         {1, with_state}
     ]).
 
@@ -148,8 +172,8 @@ play(Pid, Rounds) ->
     Sent.
 
 %% While a server is suspended, sys answers its messages at once.
-in(suspended, ack) -> info;
-in(suspended, state) -> info;
+in(suspended, ack) -> with_state;
+in(suspended, state) -> with_state;
 in(_How, Step) -> Step.
 
 before(held, Pid) -> hold(Pid);
@@ -187,9 +211,6 @@ send(Pid, ack, Id) ->
 send(Pid, state, Id) ->
     ask(Pid, {system, Id}, state),
     [{system, Id}];
-send(Pid, info, Id) ->
-    ask(Pid, {system, Id}, info),
-    [{system, Id}];
 send(Pid, with_state, Id) ->
     ask(Pid, {with_state, Id}, {with_state, fun(_) -> ok end}),
     [{ack, Id}].
@@ -207,6 +228,8 @@ do(Id, {become, Mod}) ->
     {do, Id, fun(_, State) -> {become, Mod, State} end}.
 
 %% ---------------------------------------------------------------- what is seen of it
+
+flat_all(Events) -> lists:append([flat(Event) || Event <- Events]).
 
 flat({batch, Batch}) -> lists:append([flat(Message) || Message <- Batch]);
 flat({Kind, Id}) when is_integer(Id), Kind =:= cast orelse Kind =:= info orelse Kind =:= call -> [{message, Id}];
@@ -235,12 +258,14 @@ sorted(Mod) ->
             Sent = [sorted_send(Pid, Id, Step) || {Id, Step} <- lists:zip(lists:seq(1, length(Steps)), Steps)],
             release(Pid, Ref),
             #{shed := Shed} = settle(Pid),
-            Flat = lists:append([flat(Event) || Event <- stop(Pid)]),
+            Flat = flat_all(stop(Pid)),
             Kept = [{-P, Id} || {message, Id, P} <- Sent, is_integer(P)],
             Checks = [
                 {order, [Id || {_, Id} <- lists:sort(Kept)], [Id || {message, Id} <- Flat]},
                 {acks, [Id || {ack, Id, _} <- Sent], [Id || {ack, Id} <- Flat]},
-                {in_place, [], misplaced([{Kind, Id} || {Kind, Id, P} <- Sent, P =/= drop], Flat)},
+                {system, [Id || {system, Id, _} <- Sent], [Id || {system, Id} <- Flat]},
+                {system_first, [], [Id || {system, Id} <- behind_messages(Flat)]},
+                {in_place, [], misplaced([ack], [{Kind, Id} || {Kind, Id, P} <- Sent, P =/= drop], Flat)},
                 {shed, length([Id || {message, Id, drop} <- Sent]), lists:sum(maps:values(Shed))}
             ],
             Wrong = [Check || {_, Expected, Actual} = Check <- Checks, Expected =/= Actual],
@@ -250,6 +275,9 @@ sorted(Mod) ->
         end
     ),
     weir_server_loop_lib:check(Property, 500).
+
+%% From the first message on. An acknowledgement may be among the system messages, if nothing else was sent before it.
+behind_messages(Flat) -> lists:dropwhile(fun({Kind, _}) -> Kind =/= message end, Flat).
 
 sorted_send(Pid, Id, {call, drop}) ->
     sorted_send(Pid, Id, {call, 0});

@@ -401,7 +401,7 @@ same_or_expected(Expected, Script) ->
         false -> ok
     end.
 
-%% The server leaves nothing of its own in the process dictionary.
+%% The server has nothing in the process dictionary but what weir_server:info/1 reads, which is left out.
 dictionary(_) ->
     weir_server_same:check(fun(S) ->
         with(S, fun(Pid) ->

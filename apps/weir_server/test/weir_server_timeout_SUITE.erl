@@ -216,7 +216,7 @@ ask_until(Pid, Event) ->
 answered_while_waiting(_) ->
     Pid = start(weir_server_probe, []),
     act(Pid, {timeout, ?HOUR, never}),
-    ?assertMatch(#{waiting := 0}, info(Pid)),
+    ?assertMatch(#{waiting := 0}, weir_server_loop_lib:settle(Pid)),
     ?assertEqual(yes, weir_server_loop_lib:with_state(Pid, fun(_) -> yes end)),
     stop(Pid).
 

@@ -1,0 +1,1019 @@
+%% gen_server as the oracle, for servers that drain: what callback modules rely on without saying so must hold as well
+%% when everything that they get has been in the private queue before.
+%%
+%% A program sends to a server that is held in a callback, and lets it go. First in its mailbox are then casts that take
+%% some time each, enough of them that the server of any variant has begun to drain when it comes to what the program is
+%% about (the case `drains' sees to that). What the program sees is compared: what the callbacks were given, and what
+%% was answered, in order, pids and references aside.
+%%
+%% With OTP 25 to 27 at most one info, the first behind what was drained, is out of the mailbox, and a receive in a
+%% callback does not find it. The programs put another info before the one that is looked for. From 28 on none is out,
+%% and they also run without.
+-module(weir_server_idioms_SUITE).
+
+-include_lib("stdlib/include/assert.hrl").
+-include_lib("proper/include/proper.hrl").
+
+-export([suite/0, all/0, groups/0, init_per_suite/1, end_per_suite/1]).
+-export([drains/1, waiting_counts_all/1]).
+-export([stop_throws_nothing_away/1, stop_of_an_idle_server/1, stop_with_batches/1, kill_is_a_kill/1]).
+-export([system_messages_of_a_suspended_server/1, end_of_a_suspended_server/1]).
+-export([
+    timeout_behind_drained/1, timeout_and_requests_only/1, timeout_and_late_requests/1, timeout_of_nothing/1,
+    timeout_actions/1, hibernation/1, hibernation_after/1
+]).
+-export([infos_while_casts_flood/1]).
+-export([
+    awaits_down/1, awaits_exit/1, awaits_port/1, awaits_message/1, awaits_response/1, awaits_responses/1,
+    awaits_socket/1, gives_socket_away/1,
+    flushes_monitor/1, flushes_timer/1, flushes_link/1, flushes_request/1, first_info_is_out/1
+]).
+-export([random_programs/1, random_programs_of_two/1, random_batches/1]).
+
+-import(weir_server_loop_lib, [hold/1, release/2, ask/3, mailbox/1, events/1, until/1, spin/1]).
+
+-define(PATIENCE, 10_000).
+%% Enough for a server without options: it looks at its mailbox after 64 messages, and again after each slow callback.
+-define(FILLERS, 150).
+
+suite() -> weir_server_loop_lib:suite().
+
+all() ->
+    [
+        drains,
+        waiting_counts_all,
+        {group, ends},
+        {group, timeouts},
+        {group, suspended},
+        infos_while_casts_flood,
+        {group, idioms},
+        {group, random}
+    ].
+
+groups() ->
+    [
+        {ends, [], [stop_throws_nothing_away, stop_of_an_idle_server, stop_with_batches, kill_is_a_kill]},
+        {timeouts, [], [
+            timeout_behind_drained, timeout_and_requests_only, timeout_and_late_requests, timeout_of_nothing,
+            timeout_actions, hibernation, hibernation_after
+        ]},
+        {suspended, [], [system_messages_of_a_suspended_server, end_of_a_suspended_server]},
+        {idioms, [], [
+            awaits_down, awaits_exit, awaits_port, awaits_message, awaits_response, awaits_responses,
+            awaits_socket, gives_socket_away,
+            flushes_monitor, flushes_timer, flushes_link, flushes_request, first_info_is_out
+        ]},
+        {random, [], [random_programs, random_programs_of_two, random_batches]}
+    ].
+
+init_per_suite(Config) -> weir_server_same:silence(Config).
+
+end_per_suite(Config) -> weir_server_same:unsilence(Config).
+
+%% ---------------------------------------------------------------- programs
+
+options() -> [[], [{drain, {1000, 1000}}], [{drain, {1, 3}}], [{max_queue, 100_000}]].
+
+plain() -> [{weir_server_probe, Options} || Options <- options()].
+
+batches() -> [{weir_server_idioms, Options} || Options <- options() ++ [[{linger, 2000}], [{batch_bytes, 1}]]].
+
+%% Everything is drained for these, too.
+priorities() -> [{weir_server_probe_prio, Options} || Options <- [[], [{max_queue, 100_000}]]].
+
+%% Runs each `{Name, fun(gen_server | weir_server, Pid)}' with gen_server and all variants.
+same(Variants, Programs) -> same(Variants, [], Programs).
+
+%% With options that gen_server has, too.
+same(Variants, Common, Programs) ->
+    Differing = [
+        {Name, Variant, {gen_server, Expected}, {weir_server, Actual}}
+     || {Name, Program} <- Programs,
+        {Mod, Options} = Variant <- Variants,
+        Expected <- [run(gen_server, Mod, Common, Program)],
+        Actual <- [run(weir_server, Mod, Common ++ Options, Program)],
+        Expected =/= Actual orelse is_error(Actual)
+    ],
+    ?assertEqual([], Differing).
+
+%% Both may fail in the same way.
+is_error({{returned, _}, _}) -> false;
+is_error(_) -> true.
+
+%% The server ends with the process that runs the program: its parent, whose exit it sees.
+run(S, Mod, Options, Program) ->
+    Script = fun(_) ->
+        {ok, Pid} = S:start_link(Mod, #{tell => self(), trap_exit => true, n => 0}, Options),
+        Program(S, Pid)
+    end,
+    weir_server_same:run(S, Script, #{trap_exit => true}).
+
+%% Holds the server; what Fill sends then is behind the fillers.
+backlog(Pid, Fill) ->
+    Held = hold(Pid),
+    fill(Pid),
+    Result = Fill(),
+    release(Pid, Held),
+    Result.
+
+%% Slow enough that draining is worth it.
+fill(Pid) ->
+    Filler = fun(_, State) ->
+        spin(5),
+        {noreply, State}
+    end,
+    times(?FILLERS, fun(_) -> do(Pid, pushed, Filler) end).
+
+do(Pid, Name, Fun) -> gen_server:cast(Pid, {do, Name, Fun}).
+
+times(N, Fun) -> lists:foreach(Fun, lists:seq(1, N)).
+
+casts(Pid, N) -> times(N, fun(I) -> gen_server:cast(Pid, I) end).
+
+%% A callback that returns what is given, and the counter one higher: the state tells how many there were before.
+returns(What) ->
+    fun
+        (undefined, State) -> noreply(What, counted(State));
+        (_From, State) -> reply(What, counted(State))
+    end.
+
+counted(#{n := N} = State) -> State#{n := N + 1}.
+
+noreply(nothing, State) -> {noreply, State};
+noreply(Action, State) -> {noreply, State, Action}.
+
+reply(nothing, State) -> {reply, answer, State};
+reply(Action, State) -> {reply, answer, State, Action}.
+
+%% gen_server has no with_state/2.
+request(gen_server, _Pid, with_state) -> ok;
+request(_, Pid, with_state) -> ask(Pid, with_state, {with_state, fun(#{n := N}) -> N end});
+request(_, Pid, Kind) -> ask(Pid, Kind, Kind).
+
+%% What gen_server can tell, after a look at what it cannot: that each of these was answered.
+comparable(gen_server, _Asked, Events) ->
+    Events;
+comparable(weir_server, Asked, Events) ->
+    {WithState, Others} = lists:partition(fun(Event) -> is_tuple(Event) andalso element(1, Event) =:= with_state end,
+        Events),
+    ?assertEqual(Asked, length(WithState)),
+    Others.
+
+next_exit(Pid) ->
+    receive
+        {'EXIT', Pid, Reason} -> Reason
+    after ?PATIENCE -> ct:fail({no_exit, process_info(self(), messages)})
+    end.
+
+until_more_than(Length, Pid) -> until(fun() -> mailbox(Pid) > Length end).
+
+release_number() -> list_to_integer(erlang:system_info(otp_release)).
+
+%% ---------------------------------------------------------------- the machinery of this suite
+
+%% The programs meet a server that has drained: behind the fillers more casts wait than are in the mailbox.
+drains(_) ->
+    Casts = lists:seq(6, 1, -1),
+    Program = fun(_, Pid) ->
+        backlog(Pid, fun() ->
+            [
+                do(Pid, Behind, fun(_, #{tell := Tell} = State) ->
+                    {message_queue_len, Length} = process_info(self(), message_queue_len),
+                    Tell ! {mailbox, Length < Behind},
+                    {noreply, State}
+                end)
+             || Behind <- Casts
+            ],
+            gen_server:cast(Pid, done)
+        end),
+        [Fewer || {mailbox, Fewer} <- events({cast, done})]
+    end,
+    [?assertEqual({{returned, [false || _ <- Casts]}, []}, run(gen_server, weir_server_probe, [], Program))] ++
+        [
+            begin
+                {{returned, Fewer}, []} = run(weir_server, Mod, Options, Program),
+                ?assert(lists:member(true, Fewer), {Mod, Options})
+            end
+         || {Mod, Options} <- plain() ++ batches() -- [{weir_server_idioms, [{batch_bytes, 1}]}]
+        ].
+
+%% waiting/0 is what gen_server has in its mailbox: what was drained, and the one info behind it, wherever that is.
+%% There are fewer than are handled between two looks, so it is exact.
+waiting_counts_all(_) ->
+    Programs = [
+        {{casts, Casts, infos, Infos}, fun(S, Pid) ->
+            Held = hold(Pid),
+            do(Pid, count, fun(_, #{tell := Tell} = State) ->
+                Tell ! {waiting, waiting(S)},
+                {noreply, State}
+            end),
+            casts(Pid, Casts),
+            times(Infos, fun(I) -> Pid ! I end),
+            Pid ! done,
+            release(Pid, Held),
+            [Waiting || {waiting, Waiting} <- events({info, done})]
+        end}
+     || Casts <- [0, 3], Infos <- [0, 1, 5]
+    ],
+    same(plain(), Programs).
+
+waiting(gen_server) -> element(2, process_info(self(), message_queue_len));
+waiting(weir_server) -> weir_server:waiting().
+
+%% ---------------------------------------------------------------- the end
+
+stop_throws_nothing_away(_) ->
+    same(plain(), [{{Way, N}, ends(Way, N, late)} || Way <- ways(), N <- [1, 3, 100, 1000]]).
+
+stop_of_an_idle_server(_) ->
+    same(plain() ++ batches(), [
+        {{Way, N}, fun(_, Pid) ->
+            casts(Pid, N),
+            Result = end_it(Way, Pid),
+            {Result, told(Pid)}
+        end}
+     || Way <- ways(), N <- [1, 1000]
+    ]).
+
+%% What is sent behind a stop may be in the same batch as what was sent before it, so nothing is.
+stop_with_batches(_) ->
+    same(batches(), [{{Way, N}, ends(Way, N, none)} || Way <- ways(), N <- [1, 3, 100, 1000]]).
+
+ways() -> [stop, {stop, shutdown}, {stop, bad}, parent, {sys, normal}, {sys, shutdown}].
+
+%% Whoever stops a server waits for its end, so it is let go by another process, when the request is there.
+ends(Way, N, Late) ->
+    fun(_, Pid) ->
+        Held = hold(Pid),
+        fill(Pid),
+        casts(Pid, N),
+        Length = mailbox(Pid),
+        spawn(fun() ->
+            until_more_than(Length, Pid),
+            Late =:= late andalso gen_server:cast(Pid, late),
+            release(Pid, Held)
+        end),
+        Result = end_it(Way, Pid),
+        {Result, told(Pid)}
+    end.
+
+end_it(stop, Pid) -> gen_server:stop(Pid);
+end_it({stop, Reason}, Pid) -> gen_server:stop(Pid, Reason, infinity);
+end_it(parent, Pid) -> exit(Pid, shutdown);
+end_it({sys, Reason}, Pid) -> sys:terminate(Pid, Reason).
+
+%% All that a server told until its end, which was not unexpected.
+told(Pid) ->
+    Reason = next_exit(Pid),
+    {Reason, events({terminated, Pid, Reason})}.
+
+%% Nothing of what was drained or not is handled, and terminate/2 is not run.
+kill_is_a_kill(_) ->
+    same(plain() ++ batches(), [
+        {{How, N}, fun(_, Pid) ->
+            Held = hold(Pid),
+            casts(Pid, N),
+            kill(How, Pid),
+            release(Pid, Held),
+            {next_exit(Pid), weir_server_same:mailbox()}
+        end}
+     || How <- [at_once, behind_stop], N <- [1, 1000]
+    ]),
+    %% Drained already: it is inside the callback of a drained one.
+    same(plain() ++ batches(), [
+        {drained, fun(_, Pid) ->
+            Ref = make_ref(),
+            Self = self(),
+            backlog(Pid, fun() ->
+                gen_server:cast(Pid, {hold, Ref, Self}),
+                casts(Pid, 100)
+            end),
+            ok = weir_server_loop_lib:held(Ref),
+            exit(Pid, kill),
+            {next_exit(Pid), [E || E <- weir_server_same:mailbox(), E =/= {cast, pushed}, element(1, E) =/= held]}
+        end}
+    ]).
+
+kill(at_once, Pid) ->
+    exit(Pid, kill);
+kill(behind_stop, Pid) ->
+    ask(Pid, stopped, state),
+    exit(Pid, shutdown),
+    exit(Pid, kill).
+
+%% ---------------------------------------------------------------- suspended
+
+%% Whoever suspends a server is not the only one who talks to it: what `sys' looks for in the mailbox meanwhile has
+%% arrived before, and may have been drained.
+system_messages_of_a_suspended_server(_) ->
+    same(plain() ++ batches() ++ priorities(), [
+        {{Between, Waiting}, fun(_, Pid) ->
+            backlog(Pid, fun() ->
+                suspended(Pid, Between, Waiting),
+                Pid ! {system, {self(), resumed}, resume},
+                gen_server:cast(Pid, done)
+            end),
+            %% A batch is handled before the suspension that is met in it.
+            lists:sort(seen(Between + length(Waiting) + 3))
+        end}
+     || Between <- [0, 1, 40], Waiting <- [[], [state], [state, state]]
+    ]).
+
+end_of_a_suspended_server(_) ->
+    same(plain() ++ batches() ++ priorities(), [
+        {{Between, Waiting, Way}, fun(_, Pid) ->
+            backlog(Pid, fun() ->
+                suspended(Pid, Between, Waiting),
+                case Way of
+                    parent -> exit(Pid, shutdown);
+                    terminate -> Pid ! {system, {self(), ends}, {terminate, shutdown}}
+                end
+            end),
+            {Reason, Events} = told(Pid),
+            %% With batches the casts may have been handled before the suspension is met.
+            {Reason, [Event || Event <- Events, not is_number(element(2, Event))]}
+        end}
+     || Between <- [0, 1, 40], Waiting <- [[], [state]], Way <- [parent, terminate]
+    ]).
+
+seen(0) ->
+    [];
+seen(N) ->
+    case weir_server_loop_lib:next() of
+        {cast, pushed} -> seen(N);
+        {cast, {hold, _}} -> seen(N);
+        Event -> [Event | seen(N - 1)]
+    end.
+
+suspended(Pid, Between, Waiting) ->
+    Pid ! {system, {self(), suspended}, suspend},
+    casts(Pid, Between),
+    [ask(Pid, Kind, Kind) || Kind <- Waiting].
+
+%% ---------------------------------------------------------------- time-outs and hibernation
+
+followers() ->
+    [
+        [], [ack], [state], [with_state], [ack, ack, ack, ack], [state, ack], [ack, with_state, state],
+        [with_state, ack], [with_state, state]
+    ].
+
+%% gen_server has the actions with a message from 29 on only. Theirs is `timeout' here, as if there were none.
+action(gen_server, {_, Time, timeout} = Action) ->
+    case release_number() >= 29 of
+        true -> Action;
+        false -> Time
+    end;
+action(_, Action) ->
+    Action.
+
+with_states(Requests) -> length([x || with_state <- Requests]).
+
+%% The time-out is asked for by the last callback, with requests behind it that are none of the callbacks' business.
+timeout_behind_drained(_) ->
+    same(plain() ++ batches(), [{{20, Requests}, times_out(20, Requests)} || Requests <- followers()]).
+
+timeout_actions(_) ->
+    same(plain() ++ batches(), [
+        {{Action, Requests}, Program(Action, Requests)}
+     || Action <- [{timeout, 20, timeout}, {hibernate, 20, timeout}],
+        Requests <- followers(),
+        Program <- [fun times_out/2, fun times_out_with_requests_only/2, fun times_out_with_late_requests/2]
+    ]).
+
+times_out(Action, Requests) ->
+    fun(S, Pid) ->
+        backlog(Pid, fun() ->
+            casts(Pid, 5),
+            do(Pid, asks, returns(action(S, Action))),
+            [request(S, Pid, Kind) || Kind <- Requests]
+        end),
+        comparable(S, with_states(Requests), events({info, timeout}))
+    end.
+
+%% Nothing but requests is in the next chunk or batch.
+timeout_and_requests_only(_) ->
+    same(plain() ++ batches(), [
+        {{20, Requests}, times_out_with_requests_only(20, Requests)} || Requests <- followers()
+    ]).
+
+times_out_with_requests_only(Action, Requests) ->
+    fun(S, Pid) ->
+        Ref = make_ref(),
+        Self = self(),
+        backlog(Pid, fun() ->
+            do(Pid, asks, fun(From, State) ->
+                _ = weir_server_probe:run({hold, Ref, Self}, undefined, State),
+                (returns(action(S, Action)))(From, State)
+            end)
+        end),
+        ok = weir_server_loop_lib:held(Ref),
+        [request(S, Pid, Kind) || Kind <- Requests],
+        release(Pid, Ref),
+        comparable(S, with_states(Requests), events({info, timeout}))
+    end.
+
+%% The requests come while it waits, or shortly after: whether before the time-out or behind it is not known.
+timeout_and_late_requests(_) ->
+    same(plain() ++ batches(), [
+        {{20, Requests}, times_out_with_late_requests(20, Requests)} || Requests <- followers()
+    ]).
+
+times_out_with_late_requests(Action, Requests) ->
+    fun(S, Pid) ->
+        backlog(Pid, fun() ->
+            casts(Pid, 5),
+            do(Pid, asks, returns(action(S, Action)))
+        end),
+        Before = events({cast, asks}),
+        [request(S, Pid, Kind) || Kind <- Requests],
+        Sent =
+            case S of
+                gen_server -> length(Requests) - with_states(Requests);
+                weir_server -> length(Requests)
+            end,
+        {Before, lists:sort(comparable(S, with_states(Requests), next(Sent + 1)))}
+    end.
+
+next(N) -> [weir_server_loop_lib:next() || _ <- lists:seq(1, N)].
+
+%% A time-out of 0 is one only if no message waits, drained or not; a request that no callback sees is no message.
+timeout_of_nothing(_) ->
+    same(plain(), [
+        {Requests, fun(S, Pid) ->
+            backlog(Pid, fun() ->
+                do(Pid, asks, returns(0)),
+                casts(Pid, 2),
+                do(Pid, asks, returns(0)),
+                Pid ! info,
+                do(Pid, asks, returns(0)),
+                [request(S, Pid, Kind) || Kind <- Requests],
+                casts(Pid, 2),
+                do(Pid, asks, returns(0)),
+                [request(S, Pid, Kind) || Kind <- Requests]
+            end),
+            comparable(S, 2 * with_states(Requests), events({info, timeout}))
+        end}
+     || Requests <- followers()
+    ]).
+
+%% It sleeps in the end, and sleeps again after what no callback sees.
+hibernation(_) ->
+    same(plain() ++ batches(), [
+        {Requests, fun(S, Pid) ->
+            backlog(Pid, fun() ->
+                do(Pid, sleeps, returns(hibernate)),
+                casts(Pid, 3),
+                do(Pid, sleeps, returns(hibernate)),
+                [request(S, Pid, Kind) || Kind <- Requests]
+            end),
+            sleeps_again(S, Pid, Requests)
+        end}
+     || Requests <- followers()
+    ]).
+
+hibernation_after(_) ->
+    same(plain() ++ batches(), [{hibernate_after, 20}], [
+        {Requests, fun(S, Pid) ->
+            backlog(Pid, fun() ->
+                casts(Pid, 3),
+                [request(S, Pid, Kind) || Kind <- Requests]
+            end),
+            sleeps_again(S, Pid, Requests)
+        end}
+     || Requests <- followers()
+    ]).
+
+sleeps_again(S, Pid, Requests) ->
+    until(fun() -> sleeps(Pid) end),
+    [request(S, Pid, Kind) || Kind <- Requests],
+    %% Answered by a process that sleeps: so it has woken and sleeps again.
+    Answers = 2 * (length(Requests) - with_states(Requests)),
+    until(fun() -> answers() >= Answers end),
+    until(fun() -> sleeps(Pid) end),
+    gen_server:cast(Pid, wakes),
+    comparable(S, 2 * with_states(Requests), events({cast, wakes})).
+
+answers() -> length([Kind || {Kind, _} <- weir_server_same:mailbox(), Kind =:= ack orelse Kind =:= state]).
+
+%% The function has its name by the release; a weir_server that waits before it sleeps is in a function of its loop.
+sleeps(Pid) ->
+    {current_function, {Mod, Function, _}} = process_info(Pid, current_function),
+    Mod =/= weir_server_loop andalso string:find(atom_to_list(Function), "hibernate") =/= nomatch.
+
+%% ---------------------------------------------------------------- infos while casts flood
+
+-define(INFOS, 50).
+
+infos_while_casts_flood(_) ->
+    Variants = [
+        {Mod, [{max_queue, 20}, {overload, Overload}]}
+     || Mod <- [weir_server_probe, weir_server_idioms], Overload <- [reject, drop_oldest, drop_newest]
+    ],
+    same(Variants, [{Kind, floods(Kind)} || Kind <- [closed, down, exit, reply, timer, send_after]]).
+
+%% Half of them come while the server is held, half while it works. Only these are counted: casts may be dropped.
+floods(Kind) ->
+    fun(_, Pid) ->
+        Triggers = asked_for(Kind, Pid),
+        {Held, Free} = lists:split(?INFOS div 2, Triggers),
+        backlog(Pid, fun() -> [flood(Trigger, Pid) || Trigger <- Held] end),
+        [flood(Trigger, Pid) || Trigger <- Free],
+        lists:sort([told_of(Kind) || _ <- Triggers])
+    end.
+
+flood(Trigger, Pid) ->
+    casts(Pid, 10),
+    Trigger(),
+    casts(Pid, 10).
+
+%% Has the server ask for what it is to be sent: funs that have it sent, one each.
+asked_for(closed, Pid) ->
+    [fun() -> Pid ! {tcp_closed, I} end || I <- lists:seq(1, ?INFOS)];
+asked_for(down, Pid) ->
+    Processes = [process() || _ <- lists:seq(1, ?INFOS)],
+    asks(Pid, fun() -> [monitor(process, P) || P <- Processes] end),
+    [fun() -> P ! {exit, I} end || {I, P} <- lists:zip(lists:seq(1, ?INFOS), Processes)];
+asked_for(exit, Pid) ->
+    Processes = [process() || _ <- lists:seq(1, ?INFOS)],
+    asks(Pid, fun() -> [link(P) || P <- Processes] end),
+    [fun() -> P ! {exit, I} end || {I, P} <- lists:zip(lists:seq(1, ?INFOS), Processes)];
+asked_for(reply, Pid) ->
+    Self = self(),
+    asks(Pid, fun() -> [gen_server:send_request(Self, I) || I <- lists:seq(1, ?INFOS)] end),
+    [
+        receive
+            {'$gen_call', From, I} -> fun() -> gen_server:reply(From, I) end
+        end
+     || I <- lists:seq(1, ?INFOS)
+    ];
+asked_for(timer, Pid) ->
+    [fun() -> erlang:start_timer(1, Pid, I) end || I <- lists:seq(1, ?INFOS)];
+asked_for(send_after, Pid) ->
+    [fun() -> erlang:send_after(0, Pid, {after_all, I}) end || I <- lists:seq(1, ?INFOS)].
+
+%% The server does it, before anything else is sent to it.
+asks(Pid, Fun) ->
+    do(Pid, asks, fun(_, State) -> {noreply, State#{asked => Fun()}} end),
+    [] = events({cast, asks}).
+
+told_of(Kind) ->
+    receive
+        {info, {tcp_closed, I}} when Kind =:= closed -> I;
+        {info, {'DOWN', _, process, _, I}} when Kind =:= down -> I;
+        {info, {'EXIT', _, I}} when Kind =:= exit -> I;
+        {info, {_, I}} when Kind =:= reply, is_integer(I) -> I;
+        {info, {timeout, _, I}} when Kind =:= timer -> I;
+        {info, {after_all, I}} when Kind =:= send_after -> I
+    after ?PATIENCE -> ct:fail({lost, Kind})
+    end.
+
+%% Waits to be told why to exit.
+process() ->
+    spawn(fun() ->
+        receive
+            {exit, Reason} -> exit(Reason)
+        end
+    end).
+
+%% ---------------------------------------------------------------- what an earlier callback asked for
+
+%% `Ask': what an earlier callback does. `Trigger': has the message sent that was asked for, given what Ask gave.
+%% `Look': what a later callback does, with the same; what it gives is compared. The message comes behind the cast that
+%% looks for it, so that gen_server finds it.
+looks(Ask, Trigger, Look) ->
+    Befores =
+        case release_number() >= 28 of
+            true -> [[], [other], [other, other]];
+            false -> [[other], [other, other]]
+        end,
+    same(plain(), [
+        {{Before, Behind}, looks(Before, Behind, Ask, Trigger, Look)} || Before <- Befores, Behind <- [0, 50]
+    ]).
+
+looks(Before, Behind, Ask, Trigger, Look) ->
+    fun(_, Pid) ->
+        Self = self(),
+        do(Pid, asks, fun(_, State) ->
+            Asked = Ask(),
+            Self ! {asked, Asked},
+            {noreply, State#{asked => Asked}}
+        end),
+        Asked =
+            receive
+                {asked, A} -> A
+            after ?PATIENCE -> ct:fail(not_asked)
+            end,
+        backlog(Pid, fun() ->
+            do(Pid, looks, fun(_, #{asked := For} = State) ->
+                Self ! {found, Look(For)},
+                {noreply, maps:remove(asked, State)}
+            end),
+            [Pid ! Info || Info <- Before],
+            Length = mailbox(Pid),
+            Trigger(Asked),
+            until_more_than(Length, Pid),
+            casts(Pid, Behind)
+        end),
+        %% An info: all else is before it.
+        Pid ! done,
+        events({info, done})
+    end.
+
+awaits_down(_) ->
+    looks(
+        fun() -> spawn_monitor(fun() -> receive {exit, Reason} -> exit(Reason) end end) end,
+        fun({P, _}) -> P ! {exit, gone} end,
+        fun({P, Ref}) -> receive {'DOWN', Ref, process, P, Reason} -> Reason after ?PATIENCE -> lost end end
+    ).
+
+awaits_exit(_) ->
+    looks(
+        fun() -> spawn_link(fun() -> receive {exit, Reason} -> exit(Reason) end end) end,
+        fun(P) -> P ! {exit, gone} end,
+        fun(P) -> receive {'EXIT', P, Reason} -> Reason after ?PATIENCE -> lost end end
+    ).
+
+%% The program ends when it has read a line. Behind the status comes the port's exit, which is received, too.
+awaits_port(_) ->
+    looks(
+        fun() -> open_port({spawn, "sh -c 'read line; exit 3'"}, [exit_status]) end,
+        fun(Port) -> true = port_command(Port, "go\n") end,
+        fun(Port) ->
+            receive
+                {Port, {exit_status, Status}} ->
+                    receive {'EXIT', Port, Reason} -> {Status, Reason} after ?PATIENCE -> {Status, lost} end
+            after ?PATIENCE -> lost
+            end
+        end
+    ).
+
+awaits_message(_) ->
+    looks(
+        fun() ->
+            Server = self(),
+            Ref = make_ref(),
+            {spawn(fun() -> receive go -> Server ! {Ref, value} end end), Ref}
+        end,
+        fun({P, _}) -> P ! go end,
+        fun({_, Ref}) -> receive {Ref, Value} -> Value after ?PATIENCE -> lost end end
+    ).
+
+%% A process that answers one call when it is told to.
+answers_once() ->
+    spawn(fun() ->
+        receive
+            {'$gen_call', From, Request} -> receive go -> gen_server:reply(From, {answered, Request}) end
+        end
+    end).
+
+sends_request() ->
+    P = answers_once(),
+    {P, gen_server:send_request(P, question)}.
+
+awaits_response(_) ->
+    [
+        looks(fun sends_request/0, fun({P, _}) -> P ! go end, fun({_, Request}) -> Look(Request) end)
+     || Look <- [
+            fun(Request) -> gen_server:receive_response(Request, ?PATIENCE) end,
+            fun(Request) -> gen_server:wait_response(Request, ?PATIENCE) end,
+            fun(Request) -> weir_server:receive_response(Request, ?PATIENCE) end,
+            %% No later than now.
+            fun(Request) -> gen_server:receive_response(Request, 0) end
+        ]
+    ].
+
+awaits_responses(_) ->
+    looks(
+        fun() ->
+            P = answers_once(),
+            {P, gen_server:send_request(P, question, label, gen_server:reqids_new())}
+        end,
+        fun({P, _}) -> P ! go end,
+        fun({_, Requests}) ->
+            {Response, label, Left} = gen_server:receive_response(Requests, ?PATIENCE, true),
+            {Response, gen_server:reqids_size(Left)}
+        end
+    ).
+
+%% An active socket of the server's, and the other end of it, which is the listening process's.
+socket() ->
+    Server = self(),
+    Peer = spawn(fun() ->
+        {ok, Listening} = gen_tcp:listen(0, [binary, {ip, {127, 0, 0, 1}}]),
+        {ok, Port} = inet:port(Listening),
+        Server ! {self(), Port},
+        {ok, Accepted} = gen_tcp:accept(Listening),
+        Ref = monitor(process, Server),
+        receive
+            {send, Data} ->
+                ok = gen_tcp:send(Accepted, Data),
+                receive {'DOWN', Ref, process, Server, _} -> ok end
+        end
+    end),
+    receive
+        {Peer, Port} ->
+            {ok, Socket} = gen_tcp:connect({127, 0, 0, 1}, Port, [binary, {active, true}]),
+            {Peer, Socket}
+    end.
+
+awaits_socket(_) ->
+    looks(
+        fun socket/0,
+        fun({Peer, _}) -> Peer ! {send, <<"data">>} end,
+        fun({_, Socket}) -> receive {tcp, Socket, Data} -> Data after ?PATIENCE -> lost end end
+    ).
+
+%% What has arrived already is handed on to the new owner.
+gives_socket_away(_) ->
+    looks(
+        fun socket/0,
+        fun({Peer, _}) -> Peer ! {send, <<"data">>} end,
+        fun({_, Socket}) ->
+            Server = self(),
+            %% It lives until the server, which is still giving the socket away when it gets the data, has ended.
+            Owner = spawn(fun() ->
+                Ref = monitor(process, Server),
+                receive {tcp, Socket, Data} -> Server ! {self(), Data} end,
+                receive {'DOWN', Ref, process, Server, _} -> ok end
+            end),
+            Given = gen_tcp:controlling_process(Socket, Owner),
+            receive {Owner, Data} -> {Given, Data} after ?PATIENCE -> {Given, lost} end
+        end
+    ).
+
+flushes_monitor(_) ->
+    Monitored = fun() -> spawn_monitor(fun() -> receive {exit, Reason} -> exit(Reason) end end) end,
+    Exits = fun({P, _}) -> P ! {exit, gone} end,
+    looks(Monitored, Exits, fun({_, Ref}) -> demonitor(Ref, [flush]) end),
+    looks(Monitored, Exits, fun({_, Ref}) -> demonitor(Ref, [flush, info]) end),
+    looks(Monitored, Exits, fun({_, Ref}) ->
+        true = demonitor(Ref),
+        receive {'DOWN', Ref, _, _, _} -> flushed after 0 -> nothing end
+    end).
+
+%% The timer is started by whoever sends, so that it is known when it runs out.
+flushes_timer(_) ->
+    looks(
+        fun() -> {self(), ets:new(timer, [public])} end,
+        fun({Server, Table}) -> ets:insert(Table, {timer, erlang:start_timer(0, Server, time_up)}) end,
+        fun({_, Table}) ->
+            [{timer, Timer}] = ets:lookup(Table, timer),
+            Left = erlang:cancel_timer(Timer),
+            receive {timeout, Timer, Message} -> {Left, flushed, Message} after 0 -> {Left, nothing} end
+        end
+    ).
+
+flushes_link(_) ->
+    looks(
+        fun() -> spawn_link(fun() -> receive {exit, Reason} -> exit(Reason) end end) end,
+        fun(P) -> P ! {exit, gone} end,
+        fun(P) ->
+            true = unlink(P),
+            receive {'EXIT', P, _} -> flushed after 0 -> nothing end
+        end
+    ).
+
+%% A request that is given up: its answer is flushed with its monitor.
+flushes_request(_) ->
+    looks(
+        fun sends_request/0,
+        fun({P, _}) -> P ! go end,
+        fun({_, Request}) ->
+            true = demonitor(Request, [flush]),
+            receive
+                {[alias | Request], Answer} -> {flushed, Answer};
+                {Request, Answer} -> {flushed, Answer}
+            after 0 -> nothing
+            end
+        end
+    ).
+
+%% The exception of OTP 25 to 27: the first info behind what was drained is in the private queue, where a receive does
+%% not find it; handle_info/2 is given it in its turn. With nothing drained ahead it is found there, too.
+first_info_is_out(_) ->
+    case release_number() >= 28 of
+        true ->
+            {skip, "from OTP 28 on no info is out of the mailbox"};
+        false ->
+            Program = looks(
+                [],
+                0,
+                fun() -> {self(), make_ref()} end,
+                fun({Server, Ref}) -> Server ! {Ref, value} end,
+                fun({_, Ref}) -> receive {Ref, Value} -> Value after 0 -> nothing end end
+            ),
+            Found = {{returned, [{cast, asks}, {cast, looks}, {found, value}]}, []},
+            Out = {{returned, [{cast, asks}, {cast, looks}, {found, nothing}, {info, {ref, value}}]}, []},
+            ?assertEqual(Found, run(gen_server, weir_server_probe, [], Program)),
+            ?assertEqual(Found, run(weir_server, weir_server_probe, [{drain, 1}], Program)),
+            ?assertEqual(Out, run(weir_server, weir_server_probe, [{drain, {1000, 1000}}], Program)),
+            ?assertEqual(Out, run(weir_server, weir_server_probe, [], Program))
+    end.
+
+%% ---------------------------------------------------------------- random programs
+
+%% All is sent by one process: what it sees must be the same to the last detail.
+random_programs(_) ->
+    Property = ?FORALL(
+        {Options, Rounds},
+        {random_options(), non_empty(list(list(step())))},
+        begin
+            Program = program(Rounds),
+            Expected = run(gen_server, weir_server_probe, [], Program),
+            Actual = run(weir_server, weir_server_probe, Options, Program),
+            agree(Expected, Actual)
+        end
+    ),
+    weir_server_loop_lib:check(Property, 200).
+
+agree({{returned, _}, _} = Same, Same) ->
+    true;
+agree(Expected, Actual) ->
+    ct:pal("gen_server: ~p~nweir_server: ~p~n", [Expected, Actual]),
+    false.
+
+%% From the second sender on the order in which messages arrive is not known: what each sent is in its order.
+random_programs_of_two(_) ->
+    Property = ?FORALL(
+        {Options, First, Second},
+        {random_options(), list(step()), list(step())},
+        begin
+            Program = fun(S, Pid) -> two(S, Pid, First, Second) end,
+            Expected = run(gen_server, weir_server_probe, [], Program),
+            Actual = run(weir_server, weir_server_probe, Options, Program),
+            agree(Expected, Actual)
+        end
+    ),
+    weir_server_loop_lib:check(Property, 100).
+
+%% The answers to calls of a batch are sent when all of it has been handled, and those to requests then or before: so
+%% the answers of each sort are compared among themselves. Everything is drained, so nothing that has come before a
+%% callback is looked for in it.
+random_batches(_) ->
+    Property = ?FORALL(
+        {Options, Linger, Rounds},
+        {random_options(), oneof([0, 500]), non_empty(list(list(step())))},
+        begin
+            Program = fun(S, Pid) ->
+                Seen = (program([without([{cast, kill}], Round) || Round <- Rounds]))(S, Pid),
+                IsAnswer = fun(Event) -> tuple_size(Event) =:= 2 andalso is_tuple(element(1, Event)) end,
+                {Answers, Events} = lists:partition(IsAnswer, Seen),
+                {
+                    Events,
+                    [Answer || {{_, call}, _} = Answer <- Answers],
+                    %% Not what the state was: this tells where the request was met.
+                    [Id || {{_, state} = Id, _} <- Answers],
+                    [Answer || {{_, ack}, _} = Answer <- Answers]
+                }
+            end,
+            Expected = run(gen_server, weir_server_idioms, [], Program),
+            Actual = run(weir_server, weir_server_idioms, [{linger, Linger} | Options], Program),
+            agree(Expected, Actual)
+        end
+    ),
+    weir_server_loop_lib:check(Property, 100).
+
+random_options() -> oneof(options() ++ [[{drain, {1, 2}}], [{drain, {16, 100}}], [{drain, 1}]]).
+
+step() ->
+    frequency([
+        {12, {oneof([cast, call, info]), oneof([nothing, nothing, 0, hibernate, {continue, nothing}, {continue, 0},
+            {continue, hibernate}, {continue, {continue, nothing}}, 1_000_000])}},
+        {2, {cast, work}},
+        {2, {casts, range(10, 100)}},
+        {2, state},
+        {2, ack},
+        {2, with_state},
+        {2, {cast, monitor}},
+        {2, {cast, link}},
+        {1, {cast, kill}},
+        {3, {cast, await}},
+        {2, {cast, flush}}
+    ]).
+
+%% In each round the server is held while everything is sent, at last an info: it is ahead of the messages that come
+%% because a callback has asked for them, so those are in the mailbox until it is handled, and by then none is left.
+%% The acknowledgement comes when all has been answered, with batches as well.
+program(Rounds) ->
+    fun(S, Pid) ->
+        Events = [
+            begin
+                backlog(Pid, fun() -> send_all(S, Pid, Round, one) end),
+                comparable(S, with_states(Round), events({all_done, {ok, no_statistics}}))
+            end
+         || Round <- Rounds
+        ],
+        lists:append(Events)
+    end.
+
+%% Replies to calls and requests have the number of the step.
+send_all(S, Pid, Steps, Who) ->
+    _ = [send(S, Pid, {Who, I}, Step) || {I, Step} <- lists:zip(lists:seq(1, length(Steps)), Steps)],
+    do(Pid, ends, fun(_, State) -> {noreply, ends(State)} end),
+    Pid ! last,
+    ask(Pid, all_done, ack).
+
+send(_, Pid, Id, {cast, Kind}) -> do(Pid, Id, does(Kind));
+send(_, Pid, Id, {info, Kind}) -> Pid ! {do, Id, does(Kind)};
+send(_, Pid, Id, {call, Kind}) -> ask(Pid, {Id, call}, {call, {do, Id, does(Kind)}});
+send(_, Pid, _Id, {casts, N}) -> casts(Pid, N);
+send(S, Pid, _Id, with_state) -> request(S, Pid, with_state);
+send(_, Pid, Id, Kind) -> ask(Pid, {Id, Kind}, Kind).
+
+does(work) ->
+    fun(_, State) ->
+        spin(20),
+        {noreply, State}
+    end;
+does(monitor) ->
+    fun(_, State) ->
+        {P, Ref} = spawn_monitor(fun() -> receive {exit, Reason} -> exit(Reason) end end),
+        {noreply, asked({monitor, P, Ref}, State)}
+    end;
+does(link) ->
+    fun(_, State) ->
+        P = spawn_link(fun() -> receive {exit, Reason} -> exit(Reason) end end),
+        {noreply, asked({link, P, P}, State)}
+    end;
+%% Those end whose message is not there yet.
+does(kill) ->
+    fun(_, State) ->
+        _ = [killed(Asked) || Asked <- maps:get(asked, State, [])],
+        {noreply, State}
+    end;
+does(await) ->
+    fun(_, #{tell := Tell} = State) ->
+        Tell ! {awaited, [awaited(killed(Asked)) || Asked <- maps:get(asked, State, [])]},
+        {noreply, maps:remove(asked, State)}
+    end;
+does(flush) ->
+    fun(_, #{tell := Tell} = State) ->
+        Tell ! {flushed, [flushed(Asked) || Asked <- maps:get(asked, State, [])]},
+        {noreply, maps:remove(asked, State)}
+    end;
+does({continue, Action}) ->
+    returns({continue, {do, continued, does(Action)}});
+does(Action) ->
+    returns(Action).
+
+%% The state is shown: what is in it must be the same in both.
+asked(Asked, State) -> State#{asked => [Asked | maps:get(asked, State, [])]}.
+
+%% It is asked for no more, and nothing of it is left: one that is not awaited is told here.
+ends(State) ->
+    _ = [flushed(Asked) || Asked <- maps:get(asked, State, [])],
+    maps:remove(asked, State).
+
+%% Ends it, and returns when its message is in the mailbox, behind what has been sent to the server.
+killed({_, P, Id} = Asked) ->
+    P ! {exit, gone},
+    until_in_mailbox(Id),
+    Asked.
+
+until_in_mailbox(Id) ->
+    {messages, Messages} = process_info(self(), messages),
+    case lists:any(fun(Message) -> is_about(Id, Message) end, Messages) of
+        true ->
+            ok;
+        false ->
+            erlang:yield(),
+            until_in_mailbox(Id)
+    end.
+
+is_about(Ref, {'DOWN', Ref, process, _, _}) -> true;
+is_about(Pid, {'EXIT', Pid, _}) -> true;
+is_about(_, _) -> false.
+
+awaited({monitor, P, Ref}) -> receive {'DOWN', Ref, process, P, Reason} -> {down, Reason} after 0 -> lost end;
+awaited({link, P, P}) -> receive {'EXIT', P, Reason} -> {exit, Reason} after 0 -> lost end.
+
+flushed({monitor, P, Ref}) ->
+    P ! {exit, gone},
+    demonitor(Ref, [flush]);
+flushed({link, P, P}) ->
+    true = unlink(P),
+    P ! {exit, gone},
+    receive {'EXIT', P, _} -> true after 0 -> true end.
+
+two(S, Pid, First, Second) ->
+    %% Its answers are sent to a process that is gone. What a callback asks for could come before the other's end.
+    Only = without([with_state, {cast, monitor}, {cast, link}], Second),
+    Held = hold(Pid),
+    fill(Pid),
+    {Other, Ref} = spawn_monitor(fun() -> send_all(S, Pid, Only, two) end),
+    Own = without([{cast, monitor}, {cast, link}], First),
+    send_all(S, Pid, Own, one),
+    receive
+        {'DOWN', Ref, process, Other, normal} -> ok
+    end,
+    release(Pid, Held),
+    Pid ! finally,
+    Events = comparable(S, with_states(Own), events({info, finally})),
+    [[Event || Event <- Events, is_of(Who, Event)] || Who <- [one, two]].
+
+without(Unwanted, Steps) -> [Step || Step <- Steps, not lists:member(Step, Unwanted)].
+
+is_of(Who, {_, {Who, I}}) when is_integer(I) -> true;
+is_of(Who, {{{Who, _}, call}, _}) -> true;
+is_of(_, _) -> false.
