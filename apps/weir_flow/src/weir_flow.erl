@@ -45,8 +45,8 @@
 %%   noticed at the next acknowledgement. The window then starts afresh.</li>
 %% <li>`{error, timeout}': there was no room in the window, or under the limit, for that long; the message was not
 %%   sent.</li>
-%% <li>`{error, busy}', `{error, no_limit}', `{error, {not_started, weir_flow}}': see {@link limit/1}; the message was not
-%%   sent.</li>
+%% <li>`{error, busy}', `{error, no_limit}', `{error, {not_started, weir_flow}}': see {@link limit/1}; the message was
+%%   not sent.</li>
 %% </ul>
 %%
 %% No answer to a request ever arrives after the call is over, and messages in the sender's mailbox neither are

@@ -9,9 +9,9 @@
 %% What is new:
 %% <ul>
 %% <li>Where callbacks take longer than a few microseconds, because they work, wait, or search the mailbox in a receive
-%%     of their own, the server moves the calls and casts that have arrived from its mailbox into a private queue between
-%%     them, so that such a `receive' has little to search. Where callbacks are fast it takes messages one by one, as
-%%     `gen_server' does. The option `drain' bounds it: {@link weir_server_inbox}.</li>
+%%     of their own, the server moves the calls and casts that have arrived from its mailbox into a private queue
+%%     between them, so that such a `receive' has little to search. Where callbacks are fast it takes messages one by
+%%     one, as `gen_server' does. The option `drain' bounds it: {@link weir_server_inbox}.</li>
 %% <li>A module that exports `handle_batch/2' gets what has arrived all at once.</li>
 %% <li>`prioritise_call/4', `prioritise_cast/3', `prioritise_info/3' order what waits, or drop it; the options
 %%     `max_queue' and `overload' bound it.</li>
@@ -19,10 +19,10 @@
 %%     `{become, NewMod, NewState}', which makes another module the callback module.</li>
 %% <li>{@link with_state/2}, {@link mcall/1}, {@link info/1}, {@link waiting/0}, {@link reply/1}.</li>
 %% </ul>
-%% Messages are handled in the order in which they came, also when they were drained: nothing overtakes anything, neither
-%% `sys', a stop nor the parent's exit, unless there are priorities. What is not a call or a cast stays in the mailbox
-%% until its turn, so a callback finds what it looks for: the reply, the `DOWN' or the data that an earlier callback has
-%% asked for.
+%% Messages are handled in the order in which they came, also when they were drained: nothing overtakes anything,
+%% neither `sys', a stop nor the parent's exit, unless there are priorities. What is not a call or a cast stays in the
+%% mailbox until its turn, so a callback finds what it looks for: the reply, the `DOWN' or the data that an earlier
+%% callback has asked for.
 %%
 %% What differs from `gen_server':
 %% <ul>
@@ -393,7 +393,7 @@ with_state(Server, Fun) when is_function(Fun, 1) ->
 %%
 %% `noproc': there is no such server. `not_weir_server': it is something else. `nodedown': the server's node did not
 %% answer within 5 seconds, or has no weir_server.
-%% Cost: two times process_info/2, the second copying, before OTP 26.2, the whole process dictionary of the server.
+%% Cost: two times process_info/2, the second copying, before OTP 27, the whole process dictionary of the server.
 -spec info(server_ref()) -> {ok, info()} | {error, noproc | not_weir_server | {nodedown, node()}}.
 info(Server) ->
     weir_server_client:info(Server).

@@ -1,8 +1,8 @@
 %% @doc What a client of a weir_server can ask for beyond what gen_server's clients can.
 %%
-%% On the wire it is ordinary calls, and for with_state/2 one with a label of its own: `{'$weir_with_state', From, Fun}',
-%% whose answer is `Fun(State)', given when the request's turn comes. A gen_server takes that for an info: the caller
-%% waits in vain. info/1 sends nothing: it reads what the server has published (weir_server_inbox).
+%% On the wire it is ordinary calls, and for with_state/2 one with a label of its own: `{'$weir_with_state', From,
+%% Fun}', whose answer is `Fun(State)', given when the request's turn comes. A gen_server takes that for an info: the
+%% caller waits in vain. info/1 sends nothing: it reads what the server has published (weir_server_inbox).
 -module(weir_server_client).
 
 -export([mcall/1, with_state/2, info/1]).

@@ -20,8 +20,9 @@
 %% it is looked at how many there are. A server that takes batches, gives priorities or has a bound is never direct.
 %%
 %% What can stop a turn: a callback's exception or `{stop, ...}' goes to weir_server_report, which has `terminate/2'
-%% run, logs and exits. A kill needs no clean-up: all state is the process's own. Timers that were started for `{timeout,
-%% ...}' actions and are not needed any more may have sent their message: it has a tag that says so, and is dropped.
+%% run, logs and exits. A kill needs no clean-up: all state is the process's own. Timers that were started for
+%% `{timeout, ...}' actions and are not needed any more may have sent their message: it has a tag that says so, and is
+%% dropped.
 %%
 %% Cost beyond gen_server's: direct, the length of the mailbox (20 ns) for every ?LOOK_DIRECT messages, and in a backlog
 %% 0.2 us. Drained, as much for every ?LOOK, and four words on the heap for each message.
@@ -43,8 +44,8 @@
 -define(LOOK_DIRECT, 64).
 
 %% What changes with each message is in one small integer, so that it costs an addition, and no record is made anew
-%% before there is something to do. From the lowest bit: how many messages were handled since the last look (8 bits), and
-%% how many of each kind since they were last counted in the inbox (16 bits each).
+%% before there is something to do. From the lowest bit: how many messages were handled since the last look (8 bits),
+%% and how many of each kind since they were last counted in the inbox (16 bits each).
 -define(SINCE_LOOK(Count), ((Count) band 16#ff)).
 -define(A_CALL, ((1 bsl 8) + 1)).
 -define(A_CAST, ((1 bsl 24) + 1)).
@@ -442,7 +443,9 @@ handle_batch(Chunk, #server{mod = Mod, parent = Parent, tag = Tag, inbox = Inbox
     lists:foreach(fun({Counter, N}) -> ok = atomics:sub(Counter, 1, N) end, Credits),
     case Result of
         {returned, Returned} -> batch_result(Returned, is_answered(Returned), Batch, S, Others, State);
-        Raised -> common_result(Raised, undefined, weir_server_batch:report_of(Batch), S, Others, 0, State)
+        {raised, Class, Reason, Stacktrace} ->
+            Message = weir_server_batch:report_of(Batch),
+            weir_server_report:crash({Class, Reason, Stacktrace}, undefined, Message, S, Others, State)
     end.
 
 %% Whether it gives replies, and these are.

@@ -17,15 +17,27 @@
 
 %% @doc What a message is to the loop of a server with this parent, whose timers have this tag.
 -spec class(Message :: term(), Parent :: pid(), Tag :: reference()) -> class().
-class({'$gen_cast', _}, _Parent, _Tag) -> request;
-class({'$gen_call', _, _}, _Parent, _Tag) -> request;
-class(?CREDIT(_, _), _Parent, _Tag) -> request;
-class(?ACK_REQUEST(_), _Parent, _Tag) -> request;
-class(?WITH_STATE(_, _), _Parent, _Tag) -> request;
-class({system, _From, _Request}, _Parent, _Tag) -> control;
-class({'EXIT', Parent, _Reason}, Parent, _Tag) -> control;
-class({timeout, _Timer, Tag}, _Parent, Tag) -> control;
-class(_Message, _Parent, _Tag) -> info.
+class({system, _From, _Request} = Message, _Parent, _Tag) ->
+    case is_request(Message) of
+        true -> request;
+        false -> control
+    end;
+class({'EXIT', Parent, _Reason}, Parent, _Tag) ->
+    control;
+class({timeout, _Timer, Tag}, _Parent, Tag) ->
+    control;
+class(Message, _Parent, _Tag) ->
+    case is_request(Message) of
+        true -> request;
+        false -> info
+    end.
+
+is_request({'$gen_cast', _}) -> true;
+is_request({'$gen_call', _, _}) -> true;
+is_request(?CREDIT(_, _)) -> true;
+is_request(?ACK_REQUEST(_)) -> true;
+is_request(?WITH_STATE(_, _)) -> true;
+is_request(_Message) -> false.
 
 %% @doc Whether a message is one that `sys' looks for in the mailbox while the server is suspended. A request for an
 %% acknowledgement waits for what is before it.
@@ -63,9 +75,9 @@ take(Left, all, Count, Reversed) ->
 take(Left, requests, Count, Reversed) ->
     receive
         Message ->
-            case class(Message, none, none) of
-                request -> take(Left - 1, requests, Count + 1, [Message | Reversed]);
-                _ -> {{stays, Message}, Count, Reversed}
+            case is_request(Message) of
+                true -> take(Left - 1, requests, Count + 1, [Message | Reversed]);
+                false -> {{stays, Message}, Count, Reversed}
             end
     after 0 -> {none, Count, Reversed}
     end.

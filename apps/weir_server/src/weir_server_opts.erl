@@ -29,11 +29,11 @@
 %% `linger': how long a batch that is not full is waited for, in microseconds (0); below a millisecond the
 %% server is busy waiting, and lets others run.
 %%
-%% `max_queue': how many calls and casts may wait (`infinity'). `overload': what happens to more. `reject' (default), which
-%% queueing disciplines call `drop_newest': the message that comes is not let in, unless one of a lower priority waits,
-%% of which the newest goes. `drop_oldest': the one that has waited longest, of the lowest priority, goes instead. A
-%% call that is not let in or goes is answered `{error, {overload, _}}' (see {@link weir_server:overload()}); casts are
-%% counted. Infos are neither counted nor dropped, unless `prioritise_info/3' says so.
+%% `max_queue': how many calls and casts may wait (`infinity'). `overload': what happens to more. `reject' (default),
+%% which queueing disciplines call `drop_newest': the message that comes is not let in, unless one of a lower priority
+%% waits, of which the newest goes. `drop_oldest': the one that has waited longest, of the lowest priority, goes
+%% instead. A call that is not let in or goes is answered `{error, {overload, _}}' (see {@link weir_server:overload()});
+%% casts are counted. Infos are neither counted nor dropped, unless `prioritise_info/3' says so.
 
 %% @doc Separates gen_server's options from weir_server's, and checks both.
 %%

@@ -82,17 +82,20 @@ send_first(Alias, Message) -> erlang:send(Alias, Message, [priority]).
 send_first(_Alias, _Message) -> ok.
 -endif.
 
-%% @doc What a process of this node has under a key of its dictionary, or `none'. `undefined': it is dead. One of before
-%% OTP 26.2 copies the whole dictionary.
+%% @doc What a process of this node has under a key of its dictionary, or `none'. `undefined': it is dead. Before OTP 27
+%% the whole dictionary is copied.
 -spec dictionary(pid(), Key :: term()) -> term() | none | undefined.
+-if(?OTP_RELEASE >= 27).
 dictionary(Pid, Key) ->
-    try process_info(Pid, {dictionary, Key}) of
+    case process_info(Pid, {dictionary, Key}) of
         {{dictionary, Key}, undefined} -> none;
         {{dictionary, Key}, Value} -> Value;
         undefined -> undefined
-    catch
-        error:badarg -> of_all(process_info(Pid, dictionary), Key)
     end.
-
-of_all({dictionary, Dictionary}, Key) -> proplists:get_value(Key, Dictionary, none);
-of_all(undefined, _Key) -> undefined.
+-else.
+dictionary(Pid, Key) ->
+    case process_info(Pid, dictionary) of
+        {dictionary, Dictionary} -> proplists:get_value(Key, Dictionary, none);
+        undefined -> undefined
+    end.
+-endif.
