@@ -388,8 +388,8 @@ with_state(Server, Fun) when is_function(Fun, 1) ->
     weir_server_client:with_state(Server, Fun).
 
 %% @doc What a server has done and has to do: see {@link info()}. Answered at once, also for a server that hangs in a
-%% callback: nothing is sent to it, and nothing waited for. While it is busy the counts are those of when it last looked
-%% at its mailbox, at most 64 messages ago; `mailbox' is that of now.
+%% callback, since only one that waits for a message is asked. While it is busy the counts are those of when it last
+%% looked at its mailbox, at most 64 messages ago; `mailbox' is that of now.
 %%
 %% `noproc': there is no such server. `not_weir_server': it is something else. `nodedown': the server's node did not
 %% answer within 5 seconds, or has no weir_server.

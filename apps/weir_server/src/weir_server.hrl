@@ -41,5 +41,6 @@
 %% everything before it has been handled.
 -define(ACK_REQUEST(From), {system, From, {debug, {statistics, get}}}).
 
-%% The question of with_state/2.
+%% What weir_server:info/1 sends to a server that waits for a message, and the question of with_state/2.
+-define(PUBLISH_REQUEST(From), {'$weir_publish', From, now}).
 -define(WITH_STATE(From, Fun), {'$weir_with_state', From, Fun}).

@@ -2,14 +2,16 @@
 %%
 %% On the wire it is ordinary calls, and for with_state/2 one with a label of its own: `{'$weir_with_state', From,
 %% Fun}', whose answer is `Fun(State)', given when the request's turn comes. A gen_server takes that for an info: the
-%% caller waits in vain. info/1 sends nothing: it reads what the server has published (weir_server_inbox).
+%% caller waits in vain. info/1 reads what the server has published (weir_server_inbox); one that waits for
+%% a message has not published all, and is sent `{'$weir_publish', From, now}'.
 -module(weir_server_client).
 
 -export([mcall/1, with_state/2, info/1]).
 
 -export_type([info/0]).
 
-%% How long info/1 waits for another node, milliseconds.
+%% How long info/1 waits for a server that waits itself, and for another node, milliseconds.
+-define(SOON_MS, 50).
 -define(THERE_MS, 5000).
 
 -type counts() :: #{calls := non_neg_integer(), casts := non_neg_integer(), infos := non_neg_integer()}.
@@ -107,9 +109,22 @@ with_state(Server, Fun) ->
 info(Server) ->
     case whereis_server(Server) of
         undefined -> {error, noproc};
-        Pid when is_pid(Pid), node(Pid) =:= node() -> weir_server_inbox:info(Pid);
+        Pid when is_pid(Pid), node(Pid) =:= node() ->
+            ok = have_published(process_info(Pid, [status, current_function, message_queue_len]), Pid),
+            weir_server_inbox:info(Pid);
         Remote -> info_there(Remote)
     end.
+
+%% One that waits for a message answers at once, and one that does not any more has published when it looked.
+have_published([{status, waiting}, {current_function, {weir_server_loop, wait, _}}, {message_queue_len, 0}], Pid) ->
+    try
+        {ok, ok} = gen:call(Pid, '$weir_publish', now, ?SOON_MS),
+        ok
+    catch
+        exit:_BusyOrDead -> ok
+    end;
+have_published(_Otherwise, _Pid) ->
+    ok.
 
 info_there(Remote) ->
     {Node, There} =

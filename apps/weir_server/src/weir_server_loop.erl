@@ -183,7 +183,14 @@ looked(#server{mod = Mod, batch = Batch} = S, Count, State) ->
         _ -> published(served(Mod, S#server{measured = none}, [], Count, State))
     end.
 
-%% Before it waits for a message it tells what it has done. Whether it had to wait is to be known, for the longest wait.
+%% Before it waits for a message it tells what it has done; not if it is direct, where that would be a tenth of what a
+%% cast takes: then whoever wants to know has it told (weir_server_client). Whether it had to wait is to be known, for
+%% the longest wait.
+wait(infinity, #server{direct = true} = S, Count, State) ->
+    receive
+        Message -> handle(Message, infinity, S, [], Count, State)
+    after S#server.hibernate_after -> sleep(none, S, Count, State)
+    end;
 wait(Wait, S, Count, State) when Wait =/= 0 ->
     receive
         Message -> arrived(Message, false, Wait, S, Count, State)
@@ -360,8 +367,12 @@ handle({'EXIT', Parent, Reason} = Message, _Wait, #server{parent = Parent} = S, 
 handle({system, From, Request}, Wait, S, Chunk, Count, State) ->
     %% Of no kind, but from the mailbox like others.
     weir_server_system:handle(Request, From, #suspended{
-        wait = Wait, server = S, chunk = Chunk, count = Count + 1, state = State
+        wait = Wait, server = published(counted(Count, S)), chunk = Chunk, count = ?SINCE_LOOK(Count) + 1, state = State
     });
+handle(?PUBLISH_REQUEST(From), Wait, S, Chunk, Count, State) ->
+    Published = published(counted(Count, S)),
+    gen:reply(From, ok),
+    turn(Wait, Published, Chunk, ?SINCE_LOOK(Count) + 1, State);
 handle(?WITH_STATE(From, Fun), Wait, S, Chunk, Count, State) ->
     gen:reply(From, Fun(State)),
     turn(Wait, S, Chunk, Count + ?A_CALL, State);

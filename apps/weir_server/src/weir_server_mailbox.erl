@@ -37,6 +37,7 @@ is_request({'$gen_call', _, _}) -> true;
 is_request(?CREDIT(_, _)) -> true;
 is_request(?ACK_REQUEST(_)) -> true;
 is_request(?WITH_STATE(_, _)) -> true;
+is_request(?PUBLISH_REQUEST(_)) -> true;
 is_request(_Message) -> false.
 
 %% @doc Whether a message is one that `sys' looks for in the mailbox while the server is suspended. A request for an

@@ -105,7 +105,7 @@ in(Since, [Message | Messages], State, #order{queue = Queue, parent = Parent, ta
     case weir_server_mailbox:class(Message, Parent, Tag) of
         control ->
             in(Since, Messages, State, Order#order{queue = control({Since, Message}, Order)});
-        request when element(1, Message) =:= system ->
+        request when element(1, Message) =:= system; element(1, Message) =:= '$weir_publish' ->
             in(Since, Messages, State, Order#order{queue = weir_server_queue:in_last({Since, Message}, Queue)});
         _ ->
             Raw = weir_server_batch:uncredited(Message),

@@ -126,7 +126,7 @@ settle(Pid, Deadline) ->
     end.
 
 is_idle([{status, waiting}, {current_function, {Module, Function, _}}, {message_queue_len, 0}]) ->
-    Function =:= hibernate orelse {Module, Function} =:= {weir_server_loop, idle};
+    Function =:= hibernate orelse (Module =:= weir_server_loop andalso lists:member(Function, [idle, wait]));
 is_idle(_) ->
     false.
 
