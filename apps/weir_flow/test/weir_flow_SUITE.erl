@@ -336,7 +336,9 @@ timeout_and_what_is_left(_Config) ->
     eventually(fun() -> is_waiting(Sender) end),
     ?assertEqual(5, queue(Pid)),
     ok = ?RECEIVER:release(Pid),
-    ?assertEqual({ok, #{unacknowledged => 1, state => open, waits => 2, timeouts => 1, asked_again => 0}}, result(Sender)),
+    ?assertEqual(
+        {ok, #{unacknowledged => 1, state => open, waits => 2, timeouts => 1, asked_again => 0}}, result(Sender)
+    ),
     ?assertEqual([1, 2, 3, 4], ?RECEIVER:notes(Pid)),
     ?RECEIVER:stop(Pid).
 
@@ -495,7 +497,8 @@ long_mailbox(_Config) ->
     end,
     ?RECEIVER:stop(Pid).
 
-%% A callback takes whatever is in the mailbox, the request of a sender that waits among it, or of one that has given up.
+%% A callback takes whatever is in the mailbox, the request of a sender that waits among it, or of one that has given
+%% up.
 request_thrown_away(_Config) ->
     {ok, Pid} = ?RECEIVER:start(gen_server),
     ok = ?RECEIVER:flush(Pid),
@@ -772,8 +775,8 @@ misuse(_Config) ->
     [
         ?assertError(badarg, weir_flow:cast(self(), x, How))
      || How <- [
-            1, 0, -1, 1.5, 16#8000000, infinity, [{window, 1}], [window], #{window => 1}, #{windows => 3}, #{timeout => -1},
-            #{timeout => 4294967296}, #{limit => 3}, #{window => 3, timout => 1}, #{limit => true}
+            1, 0, -1, 1.5, 16#8000000, infinity, [{window, 1}], [window], #{window => 1}, #{windows => 3},
+            #{timeout => -1}, #{timeout => 4294967296}, #{limit => 3}, #{window => 3, timout => 1}, #{limit => true}
         ]
     ],
     Bad = ["name", {a, b, c}, 1, {1, node()}, {via, 1, x}, make_ref()],

@@ -163,9 +163,13 @@ random_sequences(_Config) ->
         commands(?MODULE),
         begin
             set_up(),
-            {_History, State, Result} = run_commands(?MODULE, Commands),
-            Wrong = tear_down(State),
-            ?WHENFAIL(ct:pal("~p~n~p~nwrong: ~p", [Commands, Result, Wrong]), Result =:= ok andalso Wrong =:= [])
+            try
+                {_History, State, Result} = run_commands(?MODULE, Commands),
+                Wrong = tear_down(State),
+                ?WHENFAIL(ct:pal("~p~n~p~nwrong: ~p", [Commands, Result, Wrong]), Result =:= ok andalso Wrong =:= [])
+            after
+                clean_up()
+            end
         end
     ),
     ?assert(proper:quickcheck(Property, [{numtests, 100}, {max_size, 100}, quiet])).
@@ -189,6 +193,13 @@ everything_at_once(_Config) ->
     ),
     ?assertEqual([], tear_down(State)).
 
+%% Whatever was raised: the next sequence, and the next case, start with nothing.
+clean_up() ->
+    Names = ?RECEIVERS ++ [Sender || {Sender, _} <- ?SENDERS],
+    [weir_flow_test_lib:kill(Pid) || Name <- Names, Pid <- [whereis(Name)], is_pid(Pid)],
+    _ = ets:whereis(?TABLE) =/= undefined andalso ets:delete(?TABLE),
+    ok.
+
 set_up() ->
     ?TABLE = ets:new(?TABLE, [named_table, public, bag]),
     lists:foreach(fun start_receiver/1, ?RECEIVERS),
@@ -201,8 +212,7 @@ tear_down(State) ->
     Mailboxes = [{Sender, Messages} || {Sender, _} <- ?SENDERS, Messages <- [messages(Sender)], Messages =/= []],
     Lost = [Fault || Wrong =:= [], Receiver <- ?RECEIVERS, Fault <- lost(Receiver)],
     Results = [Row || {{_, _}, Pid, Limit, Result} = Row <- ets:tab2list(?TABLE), not is_right(Result, Pid, Limit)],
-    [weir_flow_test_lib:kill(whereis(Name)) || Name <- ?RECEIVERS ++ [Sender || {Sender, _} <- ?SENDERS]],
-    true = ets:delete(?TABLE),
+    ok = clean_up(),
     eventually(fun() -> weir_flow_test_lib:stray() =:= [] end),
     Wrong ++ Mailboxes ++ Lost ++ Results.
 

@@ -54,7 +54,7 @@
 -module(weir_server_inbox).
 
 -export([new/3, remake/3, takes_batches/1, takes_infos/1, is_direct/1, is_empty/1, behind/1, to_list/1]).
--export([backlog/2, next/4, look/3, keep/3, take_for_sys/2, count/2]).
+-export([backlog/2, next/4, look/3, all_handled/1, keep/3, take_for_sys/2, count/2]).
 -export([publish_first/1, publish/3, publish_left/1, unpublish/0, drained/0, info/1]).
 
 -export_type([inbox/0]).
@@ -300,7 +300,8 @@ next(First, HadToWait, State, #inbox{since = Before} = Inbox) ->
     Waited = waited(Now, Inbox),
     case drain(First, Now, State, lingering(Now, Waited#inbox{out = 0, since = Since})) of
         {ok, [_ | _] = Urgent, Drained} -> {handle, Urgent, out_ahead(length(Urgent), Drained)};
-        {ok, [], #inbox{kept = 0, stays = {here, Message}} = Drained} -> {handle, [Message], Drained#inbox{stays = none}};
+        {ok, [], #inbox{kept = 0, stays = {here, Message}} = Drained} ->
+            {handle, [Message], Drained#inbox{stays = none}};
         {ok, [], #inbox{kept = 0} = Drained} -> {empty, Drained#inbox{linger_until = none}};
         {ok, [], #inbox{linger_until = Until} = Drained} when is_integer(Until) ->
             case has_batch_for(Drained) of
@@ -362,6 +363,11 @@ take_for_sys(Chunk, #inbox{server = {_, Parent, _}, segments = Segments, rear = 
 
 taken_if(true, Message, _Stays) -> {[Message], none};
 taken_if(false, _Message, Stays) -> {[], Stays}.
+
+%% @doc All that was handed out has been handled. To be told before the server waits: that is no wait of theirs.
+-spec all_handled(inbox()) -> inbox().
+all_handled(#inbox{out = 0} = Inbox) -> Inbox;
+all_handled(Inbox) -> (waited(os:perf_counter(), Inbox))#inbox{out = 0}.
 
 out_ahead(N, #inbox{out = Out} = Inbox) -> Inbox#inbox{out = Out + N}.
 

@@ -179,7 +179,9 @@ backlog(_Took, Wait, S, State) ->
 %% What is done at each look: counts are told, and it is seen whether the callback module has begun to take batches.
 looked(#server{mod = Mod, batch = Batch} = S, Count, State) ->
     case erlang:function_exported(Mod, handle_batch, 2) of
-        Batch -> published(counted(Count, S#server{measured = none}));
+        Batch ->
+            #server{inbox = Inbox} = Counted = counted(Count, S#server{measured = none}),
+            published(Counted#server{inbox = weir_server_inbox:all_handled(Inbox)});
         _ -> published(served(Mod, S#server{measured = none}, [], Count, State))
     end.
 

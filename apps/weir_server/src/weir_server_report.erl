@@ -20,7 +20,8 @@
 %% A callback of these that raises an exception is reported as having crashed, in place of what it should have shown.
 -module(weir_server_report).
 
--export([no_handle_info/2, stop/6, crash/6, about/5, exit_reason/3, format_status/2, print_event/3, format_log/1, format_log/2]).
+-export([no_handle_info/2, stop/6, crash/6, about/5, exit_reason/3]).
+-export([format_status/2, print_event/3, format_log/1, format_log/2]).
 
 -export_type([about/0]).
 
@@ -76,7 +77,8 @@ crash({Class, Reason, Stacktrace}, From, Message, S, Chunk, State) ->
     erlang:raise(Class, Reason, Stacktrace).
 
 %% @doc What reports and statuses are made of. `Chunk': what was handed out and is not handled.
--spec about(weir_server:from() | undefined, Message :: term(), #server{}, Chunk :: [term()], State :: term()) -> about().
+-spec about(weir_server:from() | undefined, Message :: term(), #server{}, Chunk :: [term()], State :: term()) ->
+    about().
 about(From, Message, #server{name = Name, mod = Mod, debug = Debug, inbox = Inbox} = S, Chunk, State) ->
     #server{parent = Parent, tag = Tag} = S,
     Drained = [

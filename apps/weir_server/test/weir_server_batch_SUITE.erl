@@ -7,11 +7,12 @@
 -export([
     exactly_so_many/1, grows/1, shrinks/1, bytes/1, bytes_of_all_sizes/1, bytes_and_count/1, lingers_for_few/1,
     lingers_below_a_millisecond/1, enough_do_not_linger/1, lingering_gathers/1, lingering_ends_with_system_messages/1,
-    lingering_ends_with_with_state/1, lingering_ends_with_the_parent/1, lingering_and_acks/1, lingering_then_stop/1, lingering_code_change/1,
+    lingering_ends_with_with_state/1, lingering_ends_with_the_parent/1, lingering_and_acks/1, lingering_then_stop/1,
+    lingering_code_change/1,
     mixed_replies/1,
     acks_after_the_batch/1, only_acks/1, ack_then_action/1, with_state_beside_the_batch/1, stop_with_acks/1,
     system_message_in_a_drain/1, credits/1, credits_of_a_crash/1, counts/1, timeouts/1, become_plain/1, become_batch/1,
-    no_direct_mode/1, suspended/1
+    no_direct_mode/1, off_the_heap/1, idle_time_is_no_wait/1, suspended/1
 ]).
 
 -import(weir_server_loop_lib, [
@@ -30,7 +31,7 @@ all() ->
         lingering_code_change, mixed_replies,
         acks_after_the_batch, only_acks, ack_then_action, with_state_beside_the_batch, stop_with_acks,
         system_message_in_a_drain, credits, credits_of_a_crash, counts, timeouts, become_plain, become_batch,
-        no_direct_mode,
+        off_the_heap, idle_time_is_no_wait, no_direct_mode,
         suspended
     ].
 
@@ -545,3 +546,32 @@ gathered(Count) when Count =< 0 ->
 gathered(Count) ->
     {batch, Batch} = next(),
     Batch ++ gathered(Count - length(Batch)).
+
+%% Where the runtime has no fault that makes it unsafe, and unless the user has chosen.
+off_the_heap(_) ->
+    Default = start(weir_server_probe_batch, []),
+    Expected =
+        case weir_server_otp:is_off_heap_safe() of
+            true -> off_heap;
+            false -> on_heap
+        end,
+    ?assertEqual({message_queue_data, Expected}, process_info(Default, message_queue_data)),
+    stop(Default),
+    Chosen = start(weir_server_probe_batch, [{spawn_opt, [{message_queue_data, on_heap}]}]),
+    ?assertEqual({message_queue_data, on_heap}, process_info(Chosen, message_queue_data)),
+    stop(Chosen).
+
+%% A message that comes to an idle server has waited since it came, and not since the one before.
+idle_time_is_no_wait(_) ->
+    Pid = start(weir_server_probe_batch, []),
+    gen_server:cast(Pid, one),
+    {batch, [{cast, one}]} = next(),
+    #{longest_wait_us := Before} = settle(Pid),
+    Idle = 10 * Before + 200_000,
+    Began = erlang:monotonic_time(microsecond),
+    ok = until(fun() -> erlang:monotonic_time(microsecond) - Began > Idle end),
+    gen_server:cast(Pid, two),
+    {batch, [{cast, two}]} = next(),
+    #{longest_wait_us := After} = settle(Pid),
+    ?assert(After < Idle),
+    stop(Pid).

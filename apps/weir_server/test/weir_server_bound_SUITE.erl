@@ -25,7 +25,8 @@ suite() -> weir_server_loop_lib:suite().
 all() ->
     [
         so_many_and_one_more, which_one_goes, calls_are_answered, with_state_is_answered, named_server, signals_stay,
-        bounded_infos, acks_stay, priorities_and_bound, batches_and_bound, batch_bytes_and_bound, credits_are_given_back, room_again,
+        bounded_infos, acks_stay, priorities_and_bound, batches_and_bound, batch_bytes_and_bound,
+        credits_are_given_back, room_again,
         suspended, code_change, become, floods, floods_of_batches, floods_with_priorities, senders
     ].
 

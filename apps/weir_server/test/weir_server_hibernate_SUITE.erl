@@ -15,6 +15,7 @@
     woken_by_timer/1, post_continue_and_timer/1, post_continue_and_priorities/1, post_become_and_timer/1,
     post_continue_and_system_message/1, post_become_and_system_message/1,
     post_continue_and_batch/1, parent_exit/1, hibernate_after/1, backlog_defers/1, nothing_is_lost/1,
+    no_time_collects/1,
     drained_after_sleep/1
 ]).
 -export([backoff_waits/1, backoff_ends/1, backoff_of_batches/1, no_backoff/1, backoff_grows/1, backoff_shrinks/1]).
@@ -36,7 +37,8 @@ all() ->
         post_continue_and_timer, post_continue_and_priorities, post_become_and_timer, post_continue_and_system_message,
         post_become_and_system_message,
         post_continue_and_batch,
-        parent_exit, hibernate_after, backlog_defers, nothing_is_lost, drained_after_sleep, backoff_waits, backoff_ends,
+        parent_exit, hibernate_after, backlog_defers, no_time_collects, nothing_is_lost, drained_after_sleep,
+        backoff_waits, backoff_ends,
         backoff_of_batches, no_backoff, backoff_grows, backoff_shrinks
     ].
 
@@ -255,7 +257,8 @@ post_continue_and_system_message(_) ->
                 next()]}),
             stop(Pid)
         end
-     || Mod <- [weir_server_probe_sleep, weir_server_probe_sleep_batch], Kind <- [state, ack, {with_state, fun(_) -> seen end}]
+     || Mod <- [weir_server_probe_sleep, weir_server_probe_sleep_batch],
+        Kind <- [state, ack, {with_state, fun(_) -> seen end}]
     ].
 
 post_become_and_system_message(_) ->
@@ -268,7 +271,8 @@ post_become_and_system_message(_) ->
             ?assertMatch({Kind, Mod, [post_hibernate, {answer, _}]}, {Kind, Mod, [next(), next()]}),
             stop(Pid)
         end
-     || Mod <- [weir_server_probe, weir_server_probe_prio, weir_server_probe_batch], Kind <- [state, ack, {with_state, fun(_) -> seen end}]
+     || Mod <- [weir_server_probe, weir_server_probe_prio, weir_server_probe_batch],
+        Kind <- [state, ack, {with_state, fun(_) -> seen end}]
     ].
 
 post_continue_and_batch(_) ->
@@ -488,3 +492,18 @@ once(Key, State, First, Later) ->
         #{pre_done := true} when Key =:= pre -> Later;
         _ -> First
     end.
+
+%% A sleep that ends at once is still the collection that it stands for.
+no_time_collects(_) ->
+    Pid = start(weir_server_probe, []),
+    1 = erlang:trace(Pid, true, [garbage_collection]),
+    gen_server:cast(Pid, {do, one, fun(_, State) -> {noreply, State, {hibernate, 0, now}} end}),
+    receive
+        {info, now} -> ok
+    end,
+    Delivered = erlang:trace_delivered(Pid),
+    receive
+        {trace_delivered, Pid, Delivered} -> ok
+    end,
+    ?assertMatch([_ | _], [Event || {trace, _, gc_major_end, _} = Event <- weir_server_loop_lib:drain_events()]),
+    stop(Pid).

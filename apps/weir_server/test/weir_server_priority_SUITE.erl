@@ -11,7 +11,8 @@
     raises_in_a_drain/1, raises_while_many_are_handled/1, system_messages_first/1, parent_exit_last/1,
     terminate_last/1, other_exits/1,
     acks/1, with_state/1, code_change_reorders/1, code_change_that_raises/1, become_with_priorities/1,
-    become_without_priorities/1, become_with_left_over/1, become_that_raises/1, batches/1, batches_over_looks/1,
+    shed_stays_counted/1, become_without_priorities/1, become_with_left_over/1, become_that_raises/1, batches/1,
+    batches_over_looks/1,
     credits_of_the_shed/1, hibernates/1,
     timeouts_are_plain/1
 ]).
@@ -31,7 +32,8 @@ all() ->
         waiting_is_told, state_is_told, drops, calls_are_not_dropped, bad_returns, raises, throws, raises_in_a_drain,
         raises_while_many_are_handled, system_messages_first, parent_exit_last, terminate_last, other_exits, acks,
         with_state,
-        code_change_reorders, code_change_that_raises, become_with_priorities, become_without_priorities,
+        code_change_reorders, code_change_that_raises, become_with_priorities, shed_stays_counted,
+        become_without_priorities,
         become_with_left_over, become_that_raises, batches, batches_over_looks, credits_of_the_shed, hibernates,
         timeouts_are_plain
     ].
@@ -367,7 +369,8 @@ code_change_reorders(_) ->
     ?assertEqual(Expected, [N || {cast, N} <- events({info, last})]),
     stop(Pid).
 
-%% What is drained is put to the new version when it goes on, and a callback of that which raises ends it like any other.
+%% What is drained is put to the new version when it goes on, and a callback of that which raises ends it like any
+%% other.
 code_change_that_raises(_) ->
     Pid = start(?MOD, []),
     Ref = monitor(process, Pid),
@@ -410,6 +413,27 @@ become_without_priorities(_) ->
     Pid ! last,
     ?assertEqual(lists:seq(1, 100), [N || {cast, N} <- events({info, last})]),
     stop(Pid).
+
+%% By a callback module that is no more, or in another version.
+shed_stays_counted(_) ->
+    [
+        begin
+            Pid = start(?MOD, []),
+            while_held(Pid, fun() -> [cast(Pid, drop, N) || N <- lists:seq(1, 3)] end),
+            ?assertMatch(#{shed := #{casts := 3}}, settle(Pid)),
+            ok = Change(Pid),
+            ?assertMatch(#{shed := #{casts := 3}}, settle(Pid)),
+            stop(Pid)
+        end
+     || Change <- [
+            fun(Pid) -> gen_server:cast(Pid, {do, change, fun(_, State) -> {become, weir_server_probe, State} end}) end,
+            fun(Pid) ->
+                ok = sys:suspend(Pid),
+                ok = sys:change_code(Pid, ?MOD, "1", extra),
+                sys:resume(Pid)
+            end
+        ]
+    ].
 
 %% What a batch left over because of its bytes is ahead of what has not been handed out.
 become_with_left_over(_) ->

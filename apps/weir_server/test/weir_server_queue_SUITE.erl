@@ -7,7 +7,8 @@
 -export([all/0]).
 -export([
     order/1, bound_reject/1, bound_drop_newest/1, bound_drop_oldest/1, higher_takes_the_place/1,
-    free_ones_are_let_in/1, full_of_free_ones/1, above_all_others/1, last_is_last/1, free_ones_are_taken_out/1, out_takes_some/1, same_as_a_list/1
+    free_ones_are_let_in/1, full_of_free_ones/1, above_all_others/1, last_is_last/1, free_ones_are_taken_out/1,
+    out_takes_some/1, same_as_a_list/1
 ]).
 
 -define(Q, weir_server_queue).
@@ -87,7 +88,9 @@ full_of_free_ones(_) ->
     [
         begin
             Free = lists:foldl(
-                fun(N, Queue) -> element(2, {ok, _} = ?Q:in(N, 0, free, Queue)) end, ?Q:new(2, Policy), lists:seq(1, 100)
+                fun(N, Queue) -> element(2, {ok, _} = ?Q:in(N, 0, free, Queue)) end,
+                ?Q:new(2, Policy),
+                lists:seq(1, 100)
             ),
             {ok, One} = ?Q:in(a, 0, bounded, Free),
             {ok, Two} = ?Q:in(b, 0, bounded, One),

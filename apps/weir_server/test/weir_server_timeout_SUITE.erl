@@ -1,4 +1,5 @@
-%% The actions of OTP 29 on all releases, `{timeout, Time, Message[, Options]}' and the same with `hibernate', and `become'.
+%% The actions of OTP 29 on all releases, `{timeout, Time, Message[, Options]}' and the same with `hibernate', and
+%% `become'.
 %%
 %% Short times are only waited for; where something is to happen before a time-out, the time is an hour.
 -module(weir_server_timeout_SUITE).
