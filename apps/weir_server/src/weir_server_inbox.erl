@@ -191,7 +191,13 @@ remake(Mod, {Chunk, State}, #inbox{server = Server, conf = Conf, since = Since} 
     Batch = has_batch(Mod),
     {Min, Max} = limits(Conf#conf.drain, Batch),
     Waiting = Chunk ++ to_list(Inbox),
-    Empty = Inbox#inbox{segments = [], rear = [], kept = 0, out = 0, stays = none, stats = stats(Inbox)},
+    %% What was put back into the mailbox is still behind them.
+    Stays =
+        case Inbox#inbox.stays of
+            {here, _} -> none;
+            ElsewhereOrNone -> ElsewhereOrNone
+        end,
+    Empty = Inbox#inbox{segments = [], rear = [], kept = 0, out = 0, stays = Stays, stats = stats(Inbox)},
     Limited = Empty#inbox{min = Min, max = Max, limit = max(1, Min)},
     Made = Limited#inbox{batch = Batch, order = weir_server_order:new(Server, Mod, Conf)},
     case arrive(Since, length(Waiting), Waiting, State, Made) of

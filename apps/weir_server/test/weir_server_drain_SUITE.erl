@@ -156,8 +156,8 @@ system_messages_keep_their_place(_) ->
         Pid ! last
     end),
     Events = events({info, last}),
-    ?assertMatch({first, #{}}, lists:nth(6, Events)),
-    ?assertMatch({second, #{}}, lists:nth(10, Events)),
+    ?assertMatch({first, _}, lists:nth(6, Events)),
+    ?assertMatch({second, _}, lists:nth(10, Events)),
     ?assertEqual(
         [{cast, N} || N <- lists:seq(1, 5)] ++ [first] ++ [{cast, N} || N <- lists:seq(6, 8)] ++ [second],
         [case Event of {cast, _} -> Event; {Tag, _} -> Tag end || Event <- Events]
@@ -298,7 +298,7 @@ ack_in_place_over_looks(_) ->
                 ],
                 Pid ! last
             end),
-            Events = [case Event of {{state, N}, #{}} -> {state, N}; _ -> Event end || Event <- events({info, last})],
+            Events = [case Event of {{state, N}, _} -> {state, N}; _ -> Event end || Event <- events({info, last})],
             Expected = lists:append([
                 [{cast, N}] ++ [{{ack, N}, {ok, no_statistics}} || N rem 7 =:= 0] ++ [{state, N} || N rem 50 =:= 0]
              || N <- lists:seq(1, 500)
@@ -321,9 +321,9 @@ with_state_in_place(_) ->
                 ask(Pid, state, state),
                 Pid ! last
             end),
-            ?assertMatch(
-                [{cast, before}, {with, yes}, {cast, later}, {state, #{here := too_late}}], events({info, last})
-            ),
+            [{cast, before}, {with, yes}, {cast, later}, {state, Answer}] = events({info, last}),
+            %% Some releases answer `{ok, State}' themselves, others leave that to `sys'.
+            ?assertMatch(#{here := too_late}, case Answer of {ok, State} -> State; State -> State end),
             ?assertMatch(#{handled := #{calls := 1}}, settle(Pid)),
             stop(Pid)
         end
