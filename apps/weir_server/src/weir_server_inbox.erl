@@ -429,12 +429,18 @@ move(First, Given, Length, Now, State, #inbox{since = Since} = Inbox) ->
                     _ -> []
                 end,
             Before = Given + length(Stayed),
-            {Wanted, Looked} = wanted(Before, Length, Inbox#inbox{stays = none}),
+            {Wanted, Looked} = wanted(Before, Length, Inbox),
             {End, Count, Reversed} = weir_server_mailbox:take(Wanted, Which, Before, Stayed ++ First),
+            %% It is the first in the mailbox.
+            StaysNow =
+                case {Stays, Wanted} of
+                    {{in_mailbox, _}, 0} -> Stays;
+                    _ -> none
+                end,
             Emptied =
                 case Wanted of
-                    Length when End =:= none -> Looked#inbox{since = Now};
-                    _ -> Looked
+                    Length when End =:= none -> Looked#inbox{since = Now, stays = StaysNow};
+                    _ -> Looked#inbox{stays = StaysNow}
                 end,
             arrive(Since, Count, lists:reverse(Reversed), State, stays(End, Count, Emptied))
     end.
