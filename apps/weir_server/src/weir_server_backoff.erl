@@ -35,12 +35,12 @@ new({backoff, Initial, Minimum, Desired}) ->
 delay(none) -> 0;
 delay(#backoff{delay = Delay}) -> Delay.
 
-%% @doc It hibernates now (monotonic milliseconds).
+%% @doc The server hibernates now (monotonic milliseconds).
 -spec sleeps(Now :: integer(), backoff()) -> backoff().
 sleeps(_Now, none) -> none;
 sleeps(Now, Backoff) -> Backoff#backoff{asleep_since = Now}.
 
-%% @doc It was woken.
+%% @doc The server was woken: the next wait is longer if it has slept for less than it is to, and else shorter.
 -spec wakes(Now :: integer(), backoff()) -> backoff().
 wakes(_Now, none) ->
     none;

@@ -4,7 +4,7 @@
 %% A pure module.
 -module(weir_server_batch).
 
--export([decode/3, is_for_loop/3, message/1, encode/1, uncredited/1, are_replies/1, report_of/1]).
+-export([decode/3, message/1, encode/1, uncredited/1, are_replies/1, report_of/1]).
 
 -include("weir_server.hrl").
 
@@ -23,19 +23,12 @@ decode([{'$gen_call', From, Request} | Chunk], Server, Batch, Others, Calls, Cas
 decode([?CREDIT(Counter, Message) | Chunk], Server, Batch, Others, Calls, Casts, Infos, Credits) ->
     decode([Message | Chunk], Server, Batch, Others, Calls, Casts, Infos, one_more(Counter, Credits));
 decode([Message | Chunk], {Parent, Tag} = Server, Batch, Others, Calls, Casts, Infos, Credits) ->
-    case is_for_loop(Message, Parent, Tag) of
+    case weir_server_mailbox:is_for_loop(Message, Parent, Tag) of
         true -> decode(Chunk, Server, Batch, [Message | Others], Calls, Casts, Infos, Credits);
         false -> decode(Chunk, Server, [{info, Message} | Batch], Others, Calls, Casts, Infos + 1, Credits)
     end;
 decode([], _Server, Batch, Others, Calls, Casts, Infos, Credits) ->
     {lists:reverse(Batch), lists:reverse(Others), {Calls, Casts, Infos}, Credits}.
-
-%% @doc Whether a message is none for callbacks.
--spec is_for_loop(Message :: term(), Parent :: pid(), Tag :: reference()) -> boolean().
-is_for_loop({'$gen_cast', _}, _Parent, _Tag) -> false;
-is_for_loop({'$gen_call', _, _}, _Parent, _Tag) -> false;
-is_for_loop(?CREDIT(_, _), _Parent, _Tag) -> false;
-is_for_loop(Message, Parent, Tag) -> weir_server_mailbox:class(Message, Parent, Tag) =/= info.
 
 %% A server has one counter.
 one_more(Counter, [{Counter, N}]) -> [{Counter, N + 1}];

@@ -320,7 +320,7 @@ next(First, HadToWait, State, #inbox{since = Before} = Inbox) ->
 
 %% Requests for an acknowledgement alone are not lingered for.
 has_batch_for(#inbox{server = {_, Parent, Tag}} = Inbox) ->
-    not lists:all(fun(Message) -> weir_server_batch:is_for_loop(Message, Parent, Tag) end, to_list(Inbox)).
+    not lists:all(fun(Message) -> weir_server_mailbox:is_for_loop(Message, Parent, Tag) end, to_list(Inbox)).
 
 %% @doc Looks at the mailbox while messages that were handed out are still to be handled. `Handled': how many of them
 %% have been since the last look. `Urgent': to be handled before the others.
@@ -488,7 +488,7 @@ arrive(Since, Count, Messages, State, #inbox{batch = true, linger_until = Until}
     #inbox{server = {_, Parent, Tag}} = Inbox,
     IsAwaited = fun
         (?ACK_REQUEST(_)) -> false;
-        (Message) -> weir_server_batch:is_for_loop(Message, Parent, Tag)
+        (Message) -> weir_server_mailbox:is_for_loop(Message, Parent, Tag)
     end,
     case lists:any(IsAwaited, Messages) of
         true -> put_in(Since, Count, Messages, State, Inbox#inbox{linger_until = Since});

@@ -10,7 +10,7 @@
 %%              +--> many --> look at the mailbox -+
 %% '''
 %% What was drained is in the inbox (weir_server_inbox), but for the *chunk* that is being worked off: messages in their
-%% order. What is for the loop itself (*controls*, and requests that no callback is given) is met there in its turn.
+%% order. What is for the loop itself (weir_server_mailbox) is met there in its turn.
 %%
 %% A callback says what it waits for: `Wait'. It holds until a message has been given to a callback; what the loop
 %% itself handles in between starts it again, as system messages do in gen_server.
@@ -24,8 +24,8 @@
 %% `{timeout, ...}' actions and are not needed any more may have sent their message: it has a tag that says so, and is
 %% dropped.
 %%
-%% Cost beyond gen_server's: direct, the length of the mailbox (20 ns) for every ?LOOK_DIRECT messages, and in a backlog
-%% 0.2 us. Drained, as much for every ?LOOK, and four words on the heap for each message.
+%% Cost beyond gen_server's: direct, for every ?LOOK_DIRECT messages, two clocks and what is told of the counts.
+%% Drained, the length of the mailbox and as much for every ?LOOK, and four words on the heap for each message.
 -module(weir_server_loop).
 
 -export([enter/8]).
@@ -37,7 +37,7 @@
 -include("weir_server.hrl").
 -include("weir_server_loop.hrl").
 
-%% Together with ?CALLED, six calls less for each message, which is a tenth of what a cast takes.
+%% Together with ?CALLED, calls that each message would take, which are felt beside what a cast takes.
 -compile({inline, [debug_in/2, debug_noreply/2, debug_out/4, reply/4]}).
 
 %% How many messages are handled between two looks at the mailbox while they are taken from it one by one.
@@ -52,8 +52,6 @@
 -define(AN_INFO, ((1 bsl 40) + 1)).
 -define(KIND(Count, Shift), (((Count) bsr (Shift)) band 16#ffff)).
 -define(KINDS(Count), ((Count) bsr 8 bsl 8)).
-%% One of them is past half of what there is room for.
--define(MANY, ((1 bsl 23) bor (1 bsl 39) bor (1 bsl 55))).
 
 %% Callbacks are slow if so many in a row take ?SLOW_CALLBACK_NS: one may have had to wait for its turn, or for
 %% a message, or to collect garbage, which takes the longer the more messages wait.
@@ -87,12 +85,12 @@ turn(infinity, #server{batch = false} = S, [Message | Chunk], Count, State) when
 turn(Wait, S, [], Count, State) ->
     rest(Wait, S, Count, State);
 turn(Wait, #server{batch = true, parent = Parent, tag = Tag} = S, [Message | More] = Chunk, Count, State) ->
-    case weir_server_batch:is_for_loop(Message, Parent, Tag) of
+    case weir_server_mailbox:is_for_loop(Message, Parent, Tag) of
         true -> handle(Message, Wait, S, More, Count, State);
         false -> handle_batch(Chunk, counted(Count, ended(Wait, S)), State)
     end;
 turn(Wait, #server{parent = Parent, tag = Tag} = S, [Message | Chunk], Count, State) when ?SINCE_LOOK(Count) < ?LOOK ->
-    case weir_server_batch:is_for_loop(Message, Parent, Tag) of
+    case weir_server_mailbox:is_for_loop(Message, Parent, Tag) of
         true -> handle(Message, Wait, S, Chunk, Count, State);
         false -> handle(Message, infinity, ended(Wait, S), Chunk, Count, State)
     end;
@@ -193,16 +191,13 @@ wait(infinity, #server{direct = true} = S, Count, State) ->
         Message -> handle(Message, infinity, S, [], Count, State)
     after S#server.hibernate_after -> sleep(none, S, Count, State)
     end;
-wait(Wait, S, Count, State) when Wait =/= 0 ->
+wait(Wait, S, Count, State) ->
     receive
         Message -> arrived(Message, false, Wait, S, Count, State)
     after 0 ->
         ok = weir_server_inbox:publish(0, kinds(Count), S#server.inbox),
         idle(Wait, S, Count, State)
-    end;
-wait(0, S, Count, State) ->
-    ok = weir_server_inbox:publish(0, kinds(Count), S#server.inbox),
-    idle(0, S, Count, State).
+    end.
 
 idle(infinity, S, Count, State) ->
     receive
@@ -232,7 +227,7 @@ idle(Action, #server{tag = Tag} = S, Count, State) ->
 arrived(Message, _HadToWait, infinity, #server{direct = true} = S, Count, State) ->
     handle(Message, infinity, S, [], Count, State);
 arrived(Message, _HadToWait, Wait, #server{direct = true, parent = Parent, tag = Tag} = S, Count, State) ->
-    case weir_server_batch:is_for_loop(Message, Parent, Tag) of
+    case weir_server_mailbox:is_for_loop(Message, Parent, Tag) of
         true -> handle(Message, Wait, S, [], Count, State);
         false -> handle(Message, infinity, ended(Wait, S), [], Count, State)
     end;

@@ -1,44 +1,52 @@
 %% @doc Takes messages out of the mailbox, in the order in which they are there.
 %%
-%% There are three classes. *Requests* are what only a server's loop handles: calls, casts, with_state/2's, those that
-%% weir_flow counts, and its requests for an acknowledgement. No receive in a callback looks for them, so they may be
-%% taken out before their turn. *Controls* are the loop's too, but end or stop it: system messages, the parent's exit
-%% signal, and the messages of the server's own timers. Everything else is an *info*, which an earlier callback may
-%% have asked for and a later one may look for: a monitor's, a port's, a socket's message, a reply.
+%% There are four classes, and this is the only place that tells them apart. *Requests* are for a callback: calls,
+%% casts, and what weir_flow counts. *Questions* the loop answers itself: those of with_state/2, of weir_server:info/1,
+%% and weir_flow's for an acknowledgement. No receive in a callback looks for either, so they may be taken out before
+%% their turn. *Controls* are the loop's too, but end or stop it: system messages, the parent's exit signal, and the
+%% messages of the server's own timers. Everything else is an *info*, which an earlier callback may have asked for and a
+%% later one may look for: a monitor's, a port's, a socket's message, a reply.
 -module(weir_server_mailbox).
 
--export([class/3, is_for_sys/2, take/4, wait/1, put_back/2, take_urgent/2, give_to_sys/2]).
+-export([class/3, is_for_loop/3, is_for_sys/2, take/4, wait/1, put_back/2, take_urgent/2, give_to_sys/2]).
 
 -export_type([class/0]).
 
 -include("weir_server.hrl").
 
--type class() :: request | control | info.
+-type class() :: request | question | control | info.
 
 %% @doc What a message is to the loop of a server with this parent, whose timers have this tag.
 -spec class(Message :: term(), Parent :: pid(), Tag :: reference()) -> class().
-class({system, _From, _Request} = Message, _Parent, _Tag) ->
-    case is_request(Message) of
-        true -> request;
-        false -> control
-    end;
-class({'EXIT', Parent, _Reason}, Parent, _Tag) ->
-    control;
 class({timeout, _Timer, Tag}, _Parent, Tag) ->
     control;
-class(Message, _Parent, _Tag) ->
-    case is_request(Message) of
-        true -> request;
-        false -> info
+class(Message, Parent, _Tag) ->
+    case drainable(Message) of
+        no ->
+            case is_for_sys(Message, Parent) of
+                true -> control;
+                false -> info
+            end;
+        Class ->
+            Class
     end.
 
-is_request({'$gen_cast', _}) -> true;
-is_request({'$gen_call', _, _}) -> true;
-is_request(?CREDIT(_, _)) -> true;
-is_request(?ACK_REQUEST(_)) -> true;
-is_request(?WITH_STATE(_, _)) -> true;
-is_request(?PUBLISH_REQUEST(_)) -> true;
-is_request(_Message) -> false.
+drainable({'$gen_cast', _}) -> request;
+drainable({'$gen_call', _, _}) -> request;
+drainable(?CREDIT(_, _)) -> request;
+drainable(?ACK_REQUEST(_)) -> question;
+drainable(?WITH_STATE(_, _)) -> question;
+drainable(?PUBLISH_REQUEST(_)) -> question;
+drainable(_Message) -> no.
+
+%% @doc Whether a message is none for callbacks.
+-spec is_for_loop(Message :: term(), Parent :: pid(), Tag :: reference()) -> boolean().
+is_for_loop(Message, Parent, Tag) ->
+    case class(Message, Parent, Tag) of
+        question -> true;
+        control -> true;
+        _ -> false
+    end.
 
 %% @doc Whether a message is one that `sys' looks for in the mailbox while the server is suspended. A request for an
 %% acknowledgement waits for what is before it.
@@ -60,8 +68,8 @@ all_for_sys(Parent) ->
     after 0 -> []
     end.
 
-%% @doc Takes up to so many messages, all or requests only. `{stays, Message}': the first one that is no request, which
-%% is out of the mailbox, too. One from another node may turn out to be unreadable, and is gone.
+%% @doc Takes up to so many messages, all or requests and questions only. `{stays, Message}': the first one that is
+%% neither, which is out of the mailbox, too. One from another node may turn out to be unreadable, and is gone.
 -spec take(Left :: non_neg_integer(), all | requests, Count, Reversed) ->
     {none | {stays, Message :: term()}, Count, Reversed}
 when
@@ -76,9 +84,9 @@ take(Left, all, Count, Reversed) ->
 take(Left, requests, Count, Reversed) ->
     receive
         Message ->
-            case is_request(Message) of
-                true -> take(Left - 1, requests, Count + 1, [Message | Reversed]);
-                false -> {{stays, Message}, Count, Reversed}
+            case drainable(Message) of
+                no -> {{stays, Message}, Count, Reversed};
+                _ -> take(Left - 1, requests, Count + 1, [Message | Reversed])
             end
     after 0 -> {none, Count, Reversed}
     end.

@@ -12,7 +12,7 @@
 %% everything if there are priorities, so that a flood of urgent messages does not keep anybody from looking at it.
 -module(weir_server_order).
 
--export([new/3, in/4, out/2, take_for_sys/2, len/1, bounded/1, has_priorities/1, to_list/1, dropped/1, shed/1]).
+-export([new/3, in/4, out/2, take_for_sys/2, len/1, has_priorities/1, to_list/1, dropped/1, shed/1]).
 
 -export_type([order/0, kinds/0]).
 
@@ -60,10 +60,6 @@ new({Name, Parent, Tag}, Mod, #conf{max_queue = Max, overload = Overload}) ->
 -spec len(order()) -> non_neg_integer().
 len(#order{queue = Queue}) -> weir_server_queue:len(Queue).
 
-%% @doc How many of these count for `max_queue'.
--spec bounded(order()) -> non_neg_integer().
-bounded(#order{queue = Queue}) -> weir_server_queue:bounded(Queue).
-
 %% @doc Whether the module has a prioritise callback.
 -spec has_priorities(order()) -> boolean().
 has_priorities(#order{calls = Calls, casts = Casts, infos = Infos}) -> Calls orelse Casts orelse Infos.
@@ -101,42 +97,50 @@ take_for_sys(Parent, #order{queue = Queue} = Order) ->
     | {raised, error | exit, Reason :: term(), erlang:stacktrace() | none, Message :: term(), order()}.
 in(_Since, [], _State, Order) ->
     {ok, Order};
-in(Since, [Message | Messages], State, #order{queue = Queue, parent = Parent, tag = Tag} = Order) ->
-    case weir_server_mailbox:class(Message, Parent, Tag) of
-        control ->
-            in(Since, Messages, State, Order#order{queue = control({Since, Message}, Order)});
-        request when element(1, Message) =:= system; element(1, Message) =:= '$weir_publish' ->
-            in(Since, Messages, State, Order#order{queue = weir_server_queue:in_last({Since, Message}, Queue)});
-        _ ->
-            Raw = weir_server_batch:uncredited(Message),
-            case ?CALLED(priority(Raw, len(Order), State, Order)) of
-                {returned, Returned} ->
-                    case verdict(Raw, Returned) of
-                        {drop, _} ->
-                            in(Since, Messages, State, shed(Message, Order));
-                        {Kind, Priority} when is_integer(Priority) ->
-                            Put = weir_server_queue:in({Since, Message}, Priority, Kind, Queue),
-                            in(Since, Messages, State, put_in(Put, Order));
-                        _ ->
-                            {raised, exit, {bad_return_value, Returned}, none, Message, Order}
-                    end;
-                {raised, Class, Reason, Stacktrace} ->
-                    {raised, Class, Reason, Stacktrace, Message, Order}
-            end
+in(Since, [Message | Messages], State, #order{parent = Parent, tag = Tag} = Order) ->
+    Put =
+        case weir_server_mailbox:class(Message, Parent, Tag) of
+            control -> {ok, control(Since, Message, Order)};
+            question when element(1, Message) =/= '$weir_with_state' -> {ok, last(Since, Message, Order)};
+            %% That of with_state/2 is bounded, as a call is.
+            _ -> in_its_place(Since, Message, State, Order)
+        end,
+    case Put of
+        {ok, With} -> in(Since, Messages, State, With);
+        Raised -> Raised
+    end.
+
+in_its_place(Since, Message, State, #order{queue = Queue} = Order) ->
+    Raw = weir_server_batch:uncredited(Message),
+    case ?CALLED(priority(Raw, len(Order), State, Order)) of
+        {returned, Returned} ->
+            case verdict(Raw, Returned) of
+                {drop, _} ->
+                    {ok, shed(Message, Order)};
+                {Kind, Priority} when is_integer(Priority) ->
+                    {ok, put_in(weir_server_queue:in({Since, Message}, Priority, Kind, Queue), Order)};
+                _ ->
+                    {raised, exit, {bad_return_value, Returned}, none, Message, Order}
+            end;
+        {raised, Class, Reason, Stacktrace} ->
+            {raised, Class, Reason, Stacktrace, Message, Order}
     end.
 
 put_in({ok, With}, Order) -> Order#order{queue = With};
 put_in({dropped, {_, Gone}, With}, Order) -> drop(Gone, Order#order{queue = With}).
 
-control({_, {system, _, {terminate, _}}} = Item, #order{queue = Queue}) ->
-    weir_server_queue:in_last(Item, Queue);
-control({_, {system, _, _}} = Item, #order{queue = Queue} = Order) ->
+control(Since, {system, _, {terminate, _}} = Message, Order) ->
+    last(Since, Message, Order);
+control(Since, {system, _, _} = Message, #order{queue = Queue} = Order) ->
     case has_priorities(Order) of
-        true -> element(2, {ok, _} = weir_server_queue:in(Item, infinity, free, Queue));
-        false -> weir_server_queue:in_last(Item, Queue)
+        true -> put_in(weir_server_queue:in({Since, Message}, infinity, free, Queue), Order);
+        false -> last(Since, Message, Order)
     end;
-control(Item, #order{queue = Queue}) ->
-    weir_server_queue:in_last(Item, Queue).
+control(Since, Message, Order) ->
+    last(Since, Message, Order).
+
+last(Since, Message, #order{queue = Queue} = Order) ->
+    Order#order{queue = weir_server_queue:in_last({Since, Message}, Queue)}.
 
 %% What the callback says of a message, if there is one. It may throw that.
 priority({'$gen_call', From, Request}, Waiting, State, #order{mod = Mod, calls = true}) ->
@@ -178,7 +182,8 @@ gone(Message) ->
 refuse({Label, From, _Request}, #order{name = Name, max = Max} = Order) when
     Label =:= '$gen_call'; Label =:= '$weir_with_state'
 ->
-    gen:reply(From, {error, {overload, #{server => Name, waiting => bounded(Order), max_queue => Max}}}),
+    Waiting = weir_server_queue:bounded(Order#order.queue),
+    gen:reply(From, {error, {overload, #{server => Name, waiting => Waiting, max_queue => Max}}}),
     ok;
 refuse(_Message, _Order) ->
     ok.

@@ -84,7 +84,7 @@ about(From, Message, #server{name = Name, mod = Mod, debug = Debug, inbox = Inbo
     Drained = [
         weir_server_batch:uncredited(Drained)
      || Drained <- Chunk ++ weir_server_inbox:to_list(Inbox),
-        not weir_server_batch:is_for_loop(Drained, Parent, Tag) orelse element(1, Drained) =:= '$weir_with_state'
+        not weir_server_mailbox:is_for_loop(Drained, Parent, Tag) orelse element(1, Drained) =:= '$weir_with_state'
     ],
     #{name => Name, mod => Mod, from => From, message => Message, state => State, debug => Debug, drained => Drained}.
 

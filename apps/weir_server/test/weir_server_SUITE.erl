@@ -327,12 +327,17 @@ enter_loop(Config) ->
     ?assertMatch([_, _], Enter(fun(State) -> S:enter_loop(weir_server_echo, [], State) end)),
     ?assertMatch([_, _], Enter(fun(State) -> S:enter_loop(weir_server_echo, [], State, {local, entered}) end)),
     ?assertMatch([_, _], Enter(fun(State) -> S:enter_loop(weir_server_echo, [], State, hibernate) end)),
-    ?assertMatch([{continue, go}, _, _], Enter(fun(State) -> S:enter_loop(weir_server_echo, [], State, {continue, go}) end)),
+    ?assertMatch(
+        [{continue, go}, _, _],
+        Enter(fun(State) -> S:enter_loop(weir_server_echo, [], State, {continue, go}) end)
+    ),
     ?assertMatch([_, _], Enter(fun(State) -> S:enter_loop(weir_server_echo, [], State, self(), infinity) end)).
 
 crash_report(Config) ->
     {S, Pid} = started(Config),
-    [Report] = reports({gen_server, terminate}, fun() -> catch_exit(fun() -> S:call(Pid, {raise, error, oops}) end) end),
+    [Report] = reports(
+        {gen_server, terminate}, fun() -> catch_exit(fun() -> S:call(Pid, {raise, error, oops}) end) end
+    ),
     #{
         msg := {report, #{
             name := Pid,
@@ -382,10 +387,13 @@ options(_) ->
     ?assertEqual({error, {bad_option, drain, 0}}, weir_server:start(weir_server_echo, {tell, self()}, [{drain, 0}])),
     ?assertEqual({error, {bad_option, drian, 5}}, weir_server:start(weir_server_echo, {tell, self()}, [{drian, 5}])),
     ?assertEqual({error, {bad_option, drain, x}}, weir_server:start(weir_server_echo, {tell, self()}, #{drain => x})),
-    ?assertEqual({error, {bad_option, timeout, -1}}, weir_server:start(weir_server_echo, {tell, self()}, [{timeout, -1}])),
+    ?assertEqual(
+        {error, {bad_option, timeout, -1}}, weir_server:start(weir_server_echo, {tell, self()}, [{timeout, -1}])
+    ),
     ?assertMatch({error, {bad_option, drain, _}}, weir_server:start(weir_server_echo, {tell, self()}, [drain])),
     ?assertError({bad_option, drain, 0}, weir_server:enter_loop(weir_server_echo, [{drain, 0}], state)),
-    {ok, Pid} = weir_server:start(weir_server_echo, {tell, self()}, #{drain => 1, hibernate_after => 1000, debug => []}),
+    Good = #{drain => 1, hibernate_after => 1000, debug => []},
+    {ok, Pid} = weir_server:start(weir_server_echo, {tell, self()}, Good),
     ok = weir_server:stop(Pid).
 
 %% A system message is answered when the messages ahead of it have been handled, drained or not, and before the others.

@@ -5,19 +5,9 @@
 %% a continuation at once, a time-out or hibernation not at all. What the last one asks for is left to the server.
 -module(weir_server_idioms).
 
--export([init/1, handle_call/3, handle_cast/2, handle_info/2, handle_continue/2, handle_batch/2, terminate/2]).
+-export([handle_batch/2]).
 
-init(State) -> weir_server_probe:init(State).
-
-handle_call(Request, From, State) -> weir_server_probe:handle_call(Request, From, State).
-
-handle_cast(Request, State) -> weir_server_probe:handle_cast(Request, State).
-
-handle_info(Info, State) -> weir_server_probe:handle_info(Info, State).
-
-handle_continue(Continue, State) -> weir_server_probe:handle_continue(Continue, State).
-
-terminate(Reason, State) -> weir_server_probe:terminate(Reason, State).
+-include("weir_server_probe.hrl").
 
 handle_batch([Message | More], State) -> handled(handle(Message, State), from(Message), More, [], State).
 
