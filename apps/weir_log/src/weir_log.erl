@@ -20,21 +20,23 @@
 %% Predecessors. `disk_log' answers when an entry is in its cache, monitors its writer for each call, and its
 %% asynchronous functions fill a mailbox without bound; a call here answers when the write has returned, and the
 %% asynchronous one keeps to a window. What is left out: wrap logs (rotation with `keep_files' does that), terms
-%% (use `term_to_binary/1' and `frame'), distributed and blocked logs, and a time limit for the calls here, which wait
-%% as long as the disk takes: who must not wait uses `alog' with `overload => reject'.
+%% (use `term_to_binary/1' and `frame'), distributed and blocked logs.
 -module(weir_log).
 
 -export([open/2, start_link/2, child_spec/2, close/1]).
--export([log/2, alog/2, alog/3, admit/2, sync/1, rotate/1, reopen/1]).
+-export([log/2, log/3, alog/2, alog/3, sync/1, rotate/1, reopen/1, change/2]).
 -export([info/1, names/0, files/1, fold/3, merge/3]).
 
 -export_type([
-    log/0, options/0, rotation/0, ack/0, level/0, overload/0, loss/0,
+    log/0, entry/0, options/0, rotation/0, ack/0, level/0, overload/0, loss/0,
     error/0, open_error/0, info/0, shard_info/0
 ]).
 
 -type log() :: term().
 %% A log's name, any term. An atom is looked up fastest.
+
+-type entry() :: iodata() | fun(() -> iodata()).
+%% An entry, or a function that makes it, which is called only if the entry would not be refused as things stand.
 
 -type ack() :: accepted | written | synced.
 %% What log/2 waits for: that the writer has taken the entry in; that the write has returned, so that the entry survives
@@ -71,12 +73,15 @@
     window => pos_integer(),
     max_bytes => pos_integer() | infinity,
     overload => overload(),
+    timeout => timeout(),
     shards => pos_integer(),
     rotate => rotation(),
     check_ms => non_neg_integer(),
     sync_interval => pos_integer() | infinity,
     tell => default | fun((loss()) -> iodata()),
     report => boolean(),
+    heal => boolean(),
+    words => none | [atomics:atomics_ref(), ...],
     file_module => module()
 }.
 %% <ul>
@@ -88,9 +93,13 @@
 %%     and merge/3; what a crash has torn at the end is cut when the log is opened. Not with `newline'.</li>
 %% <li>`window' (16; 1024 if `overload' is not `wait'): the most entries of one process that alog/2 lets wait. 1: each
 %%     waits until it is taken in.</li>
-%% <li>`max_bytes' (33,554,432): bytes of entries that may wait in the log, shared equally among its shards; at most
-%%     68,719,476,736, or `infinity'. An entry that is alone is let in whatever its size.</li>
+%% <li>`max_bytes' (33,554,432): an entry of alog/2,3 that finds so many bytes waiting in the log is not simply let in;
+%%     shared equally among its shards; at most 68,719,476,736, or `infinity'. An entry counts with 128 bytes more than
+%%     it has, for its message.</li>
 %% <li>`overload' (`wait'): what happens at the edge of the window, and at `max_bytes': see {@link overload()}.</li>
+%% <li>`timeout' (`infinity'): milliseconds that a call waits at most. Who has waited that long for an entry gets
+%%     `{error, timeout}'; the entry may still be written. From then on nobody waits for the log until its writer goes
+%%     on: who would have to gets `{error, {stuck, Log}}' at once, and the entry is dropped, and counted.</li>
 %% <li>`shards' (1, at most 256): writers and files. A process keeps to one of them.</li>
 %% <li>`rotate' (`#{}'): see {@link rotation()}.</li>
 %% <li>`check_ms' (1000): how often at most it is looked whether the file was moved away by others, milliseconds.</li>
@@ -100,29 +109,34 @@
 %%     writer.</li>
 %% <li>`report' (`true'): a file that cannot be written to is reported through `logger', and so is the end of that. Give
 %%     `false' for a log that `logger' itself writes to, or whose owner reports that.</li>
+%% <li>`heal' (`false'): a file whose sync has failed is opened anew for the next entry, in place of refusing all until
+%%     reopen/1. What was written before the failure may not be durable, and nobody else is told.</li>
+%% <li>`words' (`none'): for {@link weir_log_h}: what the log counts in, if that is to outlive it.</li>
 %% <li>`file_module' (`weir_log_file'): for tests: a module with that one's functions.</li>
 %% </ul>
 
 -type loss() :: #{
     dropped := #{level() => pos_integer()},
-    failed := non_neg_integer(),
+    failed := #{level() => pos_integer()},
     lost := non_neg_integer(),
     from := Microseconds :: integer(),
     to := Microseconds :: integer()
 }.
-%% Entries dropped at `max_bytes' by level, and when the first and the last of them were, as system time (0: none were);
-%% entries that could not be written; entries that were lost with a writer that died.
+%% Entries that were dropped, and those that could not be written, by level; entries that were lost with a writer that died,
+%% at most; when the first and the last of those with a level were, as system time (0: there are none).
 
 -type error() ::
     no_log
     | writer_down
     | {overload, log()}
     | {dropped, log()}
+    | timeout
+    | {stuck, log()}
     | {sync_failed, file:posix()}
     | file:posix()
     | term().
 %% `no_log': there is no open log of this name. `writer_down': the writer died while the caller waited; the entry may be
-%% in the file or not. `sync_failed': an fdatasync has failed, and the log takes nothing until reopen/1. All others:
+%% in the file or not. `timeout', `stuck': see the option `timeout'. `sync_failed': an fdatasync has failed, and the log takes nothing until reopen/1. All others:
 %% what the file system says.
 
 -type open_error() ::
@@ -141,7 +155,8 @@
     waiting_entries := non_neg_integer(),
     waiting_bytes := non_neg_integer(),
     file := map() | busy,
-    dropped_by_level := #{level() => pos_integer()},
+    lost_by_level := #{level() => pos_integer()},
+    stuck := boolean(),
     atom() => term()
 }.
 %% `queue': the length of the writer's mailbox. `waiting_entries', `waiting_bytes': sent and not dealt with yet. `file':
@@ -149,7 +164,7 @@
 %% opened: `entries' and `bytes' written, `writes', `syncs', `largest_batch'; `failed': entries that could not be
 %% written; `sync_failures'; `lost': with a writer that died, an upper bound, since some of them may be written;
 %% `unsent': counted by callers that were killed before they sent, or whose writer was dead; `rejected', `dropped',
-%% `waited': entries that met the cap, and `dropped_by_level'.
+%% `waited': entries that met the cap. `lost_by_level': those dropped or failed. `stuck': nobody waits for it.
 
 -type info() :: #{
     name := log(),
@@ -204,16 +219,21 @@ close(Name) ->
             {error, no_log}
     end.
 
-%% @doc Logs an entry, and waits for what the log was opened for: see {@link ack()}.
-%%
-%% What is no iodata is a `badarg'. An error means that the entry is not in the file, but for `writer_down', and for
-%% `{sync_failed, _}' with `ack => synced', after which it may be.
-%% Cost: two messages, and a share of a write; about 2 microseconds an entry with a thousand callers.
+%% @doc As {@link log/3} for an entry without a level.
 -spec log(log(), Entry :: iodata()) -> ok | {error, error()}.
-log(Log, Entry) -> weir_log_client:log(Log, Entry).
+log(Log, Entry) -> weir_log_client:log(Log, Entry, none).
+
+%% @doc Logs an entry, and waits for what the log was opened for: see {@link ack()}. The level is for the counts of what is
+%% lost.
+%%
+%% What is no iodata is a `badarg'. An error means that the entry is not in the file, but for `writer_down', `timeout',
+%% and `{sync_failed, _}' with `ack => synced', after which it may be.
+%% Cost: a monitor, two messages, and a share of a write; about 2 microseconds an entry with a thousand callers.
+-spec log(log(), Entry :: iodata(), level()) -> ok | {error, error()}.
+log(Log, Entry, Level) -> weir_log_client:log(Log, Entry, Level).
 
 %% @doc As {@link alog/3} for an entry without a level.
--spec alog(log(), Entry :: iodata()) -> ok | {error, error()}.
+-spec alog(log(), entry()) -> ok | {error, error()}.
 alog(Log, Entry) -> weir_log_client:alog(Log, Entry, none).
 
 %% @doc Logs an entry without waiting until it is written, within the window.
@@ -222,27 +242,12 @@ alog(Log, Entry) -> weir_log_client:alog(Log, Entry, none).
 %% it is written, unless the option `overload' says otherwise. `ok': the entry has been sent. If it cannot be written
 %% later that is counted, and told in the log when it works again; the calls that wait are told, too.
 %% Cost: a message, an atomic addition and two looks into the process dictionary.
--spec alog(log(), Entry :: iodata(), level()) -> ok | {error, error()}.
+-spec alog(log(), entry(), level()) -> ok | {error, error()}.
 alog(Log, Entry, Level) -> weir_log_client:alog(Log, Entry, Level).
-
-%% @doc Says, before an entry is made, whether {@link alog/3} would refuse or drop it because of what waits now.
-%%
-%% `ok': make it, and give it to alog/3, which may still refuse or drop it. `{error, {dropped, Log}}': it has been
-%% counted as dropped, and `{error, {overload, Log}}': as rejected; so do not give it to alog/3, which would count it
-%% again. With `overload => wait' nothing is refused. It is taken for granted that the entry has at least one byte.
-%% ```
-%% case weir_log:admit(Log, Level) of
-%%     ok -> weir_log:alog(Log, format(Event), Level);
-%%     {error, _} = Refused -> Refused
-%% end.
-%% '''
-%% Cost: two looks at what all callers share, and one into the process dictionary.
--spec admit(log(), level()) -> ok | {error, no_log | {overload, log()} | {dropped, log()}}.
-admit(Log, Level) -> weir_log_client:admit(Log, Level).
 
 %% @doc Waits until everything that was sent to the log before is durable. Syncs that wait at the same time are one.
 -spec sync(log()) -> ok | {error, error()}.
-sync(Log) -> weir_log_client:sync(Log).
+sync(Log) -> weir_log_client:ask_all(Log, sync).
 
 %% @doc Begins a new file in each shard, whatever is in the old one.
 %% The first error is returned; other shards rotate all the same.
@@ -252,6 +257,14 @@ rotate(Log) -> weir_log_client:ask_all(Log, rotate).
 %% @doc Opens the files anew: after others have moved them away, or after a sync has failed.
 -spec reopen(log()) -> ok | {error, error()}.
 reopen(Log) -> weir_log_client:ask_all(Log, reopen).
+
+%% @doc Changes options of an open log; those that are not mentioned stay. `{cannot_change, Key}': not `file', `shards',
+%% `newline' and `frame'. Entries that are under way may be handled as before.
+%% Cost: every process of the node is scanned, and the files are opened anew if `rotate' or `check_ms' change.
+-spec change(log(), #{atom() => term()}) ->
+    ok | {error, {bad_option, Key :: term(), Value :: term()} | {cannot_change, Key :: term()} | error()}.
+change(Log, Changes) when is_map(Changes) -> weir_log_info:change(Log, Changes);
+change(Log, Changes) -> error(badarg, [Log, Changes]).
 
 %% @doc What a log is doing and has done: see {@link info()}.
 %% Cost: a question to each writer; all else is read in the caller.

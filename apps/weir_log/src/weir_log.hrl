@@ -9,7 +9,31 @@
     words :: atomics:atomics_ref()
 }).
 
-%% The main term of an open log. Written when it is opened and erased when it is closed, and never in between.
+%% What was given as options, checked and complete.
+-record(conf, {
+    given :: map(),
+    file :: file:filename_all(),
+    ack :: weir_log:ack(),
+    format :: raw | newline | frame,
+    window :: pos_integer(),
+    max_bytes :: pos_integer() | infinity,
+    overload :: weir_log:overload(),
+    timeout :: timeout(),
+    shards :: pos_integer(),
+    rotate :: map(),
+    check_ms :: non_neg_integer(),
+    sync_interval :: pos_integer() | infinity,
+    tell :: default | fun((weir_log:loss()) -> iodata()),
+    report :: boolean(),
+    %% Whether a file whose sync has failed is opened anew for the next entry.
+    heal :: boolean(),
+    %% What the shards count in, if somebody keeps that for longer than the log.
+    words :: none | [atomics:atomics_ref(), ...],
+    %% weir_log_file, or what stands in for it in tests.
+    file_module :: module()
+}).
+
+%% The main term of an open log. Written when it is opened or changed, and erased when it is closed.
 -record(log, {
     name :: weir_log:log(),
     id :: pos_integer(),
@@ -19,25 +43,9 @@
     %% Bytes that may wait in each shard.
     max_bytes :: pos_integer() | infinity,
     overload :: weir_log:overload(),
-    shards :: tuple()
-}).
-
-%% What was given as options, checked and complete.
--record(conf, {
-    file :: file:filename_all(),
-    ack :: weir_log:ack(),
-    format :: raw | newline | frame,
-    window :: pos_integer(),
-    max_bytes :: pos_integer() | infinity,
-    overload :: weir_log:overload(),
-    shards :: pos_integer(),
-    rotate :: map(),
-    check_ms :: non_neg_integer(),
-    sync_interval :: pos_integer() | infinity,
-    tell :: default | fun((weir_log:loss()) -> iodata()),
-    report :: boolean(),
-    %% weir_log_file, or what stands in for it in tests.
-    file_module :: module()
+    timeout :: timeout(),
+    shards :: tuple(),
+    conf :: #conf{}
 }).
 
 %% What a writer is started with.
@@ -52,7 +60,6 @@
 
 -define(MAIN_KEY(Name), {weir_log, Name}).
 -define(WRITER_KEY(Id, Shard), {weir_log_writer, Id, Shard}).
--define(WAKER_KEY(WriterKey), {weir_log_waker, WriterKey}).
 
 %% The words of a shard. The first one is written by all callers and has its cache line for itself; the others are for
 %% the times of overload, and for what the writer has done.
@@ -64,6 +71,8 @@
 -define(WAITED, 21).
 -define(NUDGED, 22).
 -define(SYNC_FAILURES, 23).
+%% A caller has waited in vain, and nobody need try until the writer has cleared it.
+-define(STUCK, 33).
 %% Of each level, from here on; what has no level comes last.
 -define(DROPPED_OF, 24).
 -define(LEVELS, [emergency, alert, critical, error, warning, notice, info, debug, none]).
@@ -75,16 +84,19 @@
 -define(LOST, 45).
 -define(UNSENT, 46).
 -define(LARGEST_BATCH, 47).
-%% What the log has told of: the sum, and of each level, of failed and of lost entries.
--define(TOLD, 48).
--define(TOLD_FAILED, 49).
--define(TOLD_LOST, 50).
--define(TOLD_OF, 51).
--define(WORDS, 64).
+%% Of each level, from here on.
+-define(FAILED_OF, 48).
+%% What the log has told of: the sum, lost entries, and of each level the dropped and the failed ones.
+-define(TOLD, 57).
+-define(TOLD_LOST, 58).
+-define(TOLD_DROPPED_OF, 59).
+-define(TOLD_FAILED_OF, 68).
+-define(WORDS, 80).
 
 %% What waits in a shard is one word, so that one addition counts both: the entries above, the bytes below. Bytes have
-%% room for 137 GB, entries for 134 million.
+%% room for 137 GB, entries for 134 million. To the bytes of each entry is added what its message takes.
 -define(BYTE_BITS, 37).
--define(QUEUED_OF(Entries, Bytes), (((Entries) bsl ?BYTE_BITS) + (Bytes))).
+-define(ENTRY_COST, 128).
+-define(QUEUED_OF(Entries, Bytes), (((Entries) bsl ?BYTE_BITS) + (Entries) * ?ENTRY_COST + (Bytes))).
 -define(QUEUED_BYTES(Word), ((Word) band ((1 bsl ?BYTE_BITS) - 1))).
 -define(QUEUED_ENTRIES(Word), ((Word) bsr ?BYTE_BITS)).

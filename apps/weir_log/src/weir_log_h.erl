@@ -7,9 +7,20 @@
 %% '''
 %%
 %% A caller formats its event itself, and hands the bytes to the log's writer by {@link weir_log:alog/3}: at once while
-%% it is within its window, otherwise after a wait. So the writer's mailbox and memory are bounded, nothing is dropped,
-%% and a process that logs more than the disk can take is slowed down, and no other. With an `ack' it waits for every
-%% event instead ({@link weir_log:log/2}).
+%% it is within its window, otherwise after a wait. So the writer's mailbox and memory are bounded, and a process that
+%% logs more than the disk can take is slowed down, and no other. With an `ack' it waits for every event instead ({@link
+%% weir_log:log/3}).
+%%
+%% No process waits for longer than `timeout', five seconds unless told, and once one has, none waits at all until the
+%% disk answers: what would have to wait is dropped. The log counts that by level, and writes an event at level warning, in
+%% the handler's format, that says how many there were, from when to when. With `overload => {drop, error}' events
+%% below that level are dropped in place of waiting in any case.
+%%
+%% Who never waits. Processes that the node cannot do without: those of the kernel (the file server, the code server,
+%% global, net_kernel, user, logger's own and so the log's), application masters, the application controller, init and
+%% the runtime's own; and those of the application weir_log. Their events are taken in as long as fewer than `max_bytes' wait,
+%% and dropped and counted above that. They are known by their group leader: the kernel's application master, init, or
+%% themselves.
 %%
 %% What runs. logger_sup, a supervisor of the kernel that outlives all applications, has a child for each handler: a
 %% supervisor of one process, the keeper (weir_log_h_keeper), which has the log. So a handler in `sys.config' works
@@ -17,23 +28,10 @@
 %% the node or the handler is stopped, what was logged before is written and made durable first, for which there are
 %% five seconds.
 %%
-%% Who may not be slowed down drops: with `overload => {drop, error}', events below that level are dropped while
-%% `max_bytes' wait, or the process has a window of them waiting. The log counts them by level, and writes an event at
-%% level warning, in the handler's format, that says how many there were, from when to when.
-%%
 %% What fails. {@link log/2} never raises, whatever the formatter does (weir_log_h_format) or the log answers, so logger
-%% does not remove the handler, and the caller does not see it. An event that could not be handed over is counted by its
-%% level. The first failure is reported by an event to the other handlers, or on standard error when there is none;
-%% further ones are only counted, until the log works again, which another event reports, with what was lost, by level,
-%% and since when. The keeper looks after the log all the time: it starts it again when it has ended, and opens its
-%% files again when a sync has failed.
-%%
-%% What may not wait. The log's own processes, the keeper, the log's supervisors and writers, log too: a supervisor
-%% report when a writer was restarted, a crash report of a writer. If they waited for the writer, it would be for ever;
-%% and so it would be for those of two handlers that wait for each other. They are known by logger_sup among their
-%% ancestors. Nor may logger_sup wait, which has to stop the handler, nor what all logs share (weir_log_node_sup). What
-%% these log is formatted as all else, and sent to the keeper, which has it written by a process that may wait; a
-%% hundred such events may be under way, more are counted as lost.
+%% does not remove the handler, and the caller does not see it. An event that is not in the file is counted by its level,
+%% by the log, also while the log is down. A failure is reported once, to the other handlers, or on standard error when
+%% there is none; its end, and the number of events that are missing, to all.
 %%
 %% What does not come here. Events of the emulator and of other nodes come by way of OTP's logger_proxy, one process,
 %% which waits as all do; while it does, it drops by limits of its own (see `logger:set_proxy_config/1').
@@ -55,7 +53,9 @@
     %% What a process waits for when it logs: nothing while it is within its window (the default), or that the event has
     %% been taken in by the writer, or written, or made durable.
     ack => none | accepted | written | synced,
-    %% Milliseconds from one sync of the files to the next; none is made while nothing has been logged. Default: 5000.
+    %% How long a process waits at most, milliseconds. Default: 5000.
+    timeout => timeout(),
+    %% What was written is synced so many milliseconds later at most. Default: 5000.
     sync_interval => pos_integer() | infinity,
     %% All other keys are those of the log, except `newline': the formatter decides where lines end.
     atom() => term()
@@ -63,9 +63,11 @@
 %% The key `config' of a handler's configuration.
 
 -type info() :: #{
-    %% `failing' since the first failure, until a sync has succeeded; `closed' when the handler has been removed.
-    state := ok | failing | closed,
-    %% Events that could not be handed over to the log, by level. Levels without any are not there.
+    %% `ok' if all files can be written; `failing'; `unknown' while a writer does not answer; `down' while the log does not
+    %% run.
+    state := ok | failing | unknown | down,
+    %% Events that are not in the file, by level. Levels without any are not there. What was lost with a writer that was
+    %% killed has none: it is among the log's counters.
     lost := #{logger:level() => pos_integer()},
     %% Of the log; `down' while it is not running.
     log := map() | down
@@ -76,9 +78,6 @@
 %% Why a configuration was refused; any other term: why the log could not be started.
 
 -define(SUPERVISOR, logger_sup).
--define(APPLICATION_SUPERVISOR, weir_log_sup).
--define(NODE_SUPERVISOR, weir_log_node_sup).
--define(OWN_SUPERVISORS, [{supervisor, weir_log_h_sup, 1}, {supervisor, ?NODE_SUPERVISOR, 1}]).
 
 %% What the names of keepers begin with.
 -define(KEEPER, "weir_log_h_").
@@ -98,15 +97,24 @@ adding_handler(Config) ->
             {error, Reason}
     end.
 
-start(#{id := Id} = Config, Options) ->
-    case start_keeper(Id, Options) of
-        {ok, Handle} -> {ok, Config#{config => Options#{?HANDLE => Handle}}};
+start(#{id := Id} = Config, #{ack := Ack} = Options) ->
+    {group_leader, Kernel} = process_info(whereis(?SUPERVISOR), group_leader),
+    Handle = #handle{
+        id = Id,
+        log = name(Id),
+        ack = Ack,
+        words = [weir_log_terms:new_words() || _ <- lists:seq(1, maps:get(shards, Options, 1))],
+        started = atomics:new(1, []),
+        kernel = Kernel,
+        init = whereis(init),
+        controller = whereis(application_controller)
+    },
+    case start_keeper(Id, Handle, Options) of
+        ok -> {ok, Config#{config => Options#{?HANDLE => Handle}}};
         {error, Reason} -> {error, Reason}
     end.
 
-start_keeper(Id, Options) ->
-    Keeper = keeper(Id),
-    Words = weir_log_h_words:new(),
+start_keeper(Id, Handle, Options) ->
     Child = #{
         id => {?MODULE, Id},
         start => {weir_log_h_sup, start_link, []},
@@ -116,9 +124,9 @@ start_keeper(Id, Options) ->
     },
     case supervisor:start_child(?SUPERVISOR, Child) of
         {ok, Sup} ->
-            case weir_log_h_sup:start_keeper(Sup, Id, Keeper, Words, Options) of
+            case weir_log_h_sup:start_keeper(Sup, keeper(Id), Handle, weir_log_h_config:log_options(Options, Handle)) of
                 ok ->
-                    {ok, weir_log_h_keeper:new_handle(Id, Keeper, Words, Options)};
+                    ok;
                 {error, Reason} ->
                     ok = stop(Id),
                     {error, Reason}
@@ -129,16 +137,19 @@ start_keeper(Id, Options) ->
 
 %% @doc Checks a change of the configuration and makes it.
 %%
-%% While the handler runs, `sync_interval' may change, and what is logger's: level, filters, formatter. For another log,
-%% add a second handler, and remove the first.
+%% While the handler runs, all options may change but `file' and `shards'. For another file, remove the handler and add it
+%% again.
 -spec changing_config(set | update, Old :: logger:handler_config(), New :: logger:handler_config()) ->
     {ok, logger:handler_config()} | {error, config_error()}.
-changing_config(SetOrUpdate, #{config := #{?HANDLE := Handle} = Old}, NewConfig) ->
+changing_config(SetOrUpdate, #{id := Id, config := #{?HANDLE := Handle} = Old}, NewConfig) ->
     Given = maps:get(config, NewConfig, #{}),
     case weir_log_h_config:change(SetOrUpdate, maps:remove(?HANDLE, Old), without_handle(Given)) of
-        {ok, Options} ->
-            ok = weir_log_h_keeper:change(Handle#handle.keeper, Options),
-            {ok, NewConfig#{config => Options#{?HANDLE => Handle}}};
+        {ok, #{ack := Ack} = Options} ->
+            Changed = Handle#handle{ack = Ack},
+            case weir_log_h_keeper:change(keeper(Id), Changed, weir_log_h_config:log_options(Options, Handle)) of
+                ok -> {ok, NewConfig#{config => Options#{?HANDLE => Changed}}};
+                {error, Reason} -> {error, Reason}
+            end;
         {error, Reason} ->
             {error, Reason}
     end.
@@ -158,48 +169,35 @@ stop(Id) ->
 
 %% @doc Formats an event and hands it to the log.
 %%
-%% Cost: the formatter's, some microseconds, and what {@link weir_log:alog/3} or {@link weir_log:log/2} takes.
+%% Cost: the formatter's, some microseconds, and what {@link weir_log:alog/3} or {@link weir_log:log/3} takes.
 -spec log(logger:log_event(), logger:handler_config()) -> ok.
-log(#{meta := #{?MODULE := Id}}, #{id := Id}) ->
+log(#{meta := #{weir_log := Log}}, #{config := #{?HANDLE := #handle{log = Log}}}) ->
     %% That this handler fails cannot be told by this handler.
     ok;
-log(#{level := Level} = Event, #{config := #{?HANDLE := Handle}} = Config) ->
-    try hand_over(Event, Config, Handle) of
-        ok -> ok;
-        %% Counted and told by the log.
-        {error, {dropped, _}} -> ok;
-        {error, Reason} -> weir_log_h_keeper:failed(Reason, Level, Handle)
-    catch
-        _:Reason -> weir_log_h_keeper:failed(Reason, Level, Handle)
+log(#{level := Level} = Event, #{config := #{?HANDLE := #handle{words = [Words | _]} = Handle}} = Config) ->
+    case hand_over(Event, Config, Handle) of
+        {error, no_log} -> weir_log_drops:drop(Words, Level);
+        _OkOrCountedByTheLog -> ok
     end.
 
 hand_over(#{level := Level} = Event, Config, #handle{log = Log, ack = Ack} = Handle) ->
     case may_wait(Handle) of
-        true when Ack =:= none ->
-            %% What is dropped need not be formatted.
-            case weir_log:admit(Log, Level) of
-                ok -> weir_log:alog(Log, weir_log_h_format:entry(Event, Config), Level);
-                {error, _} = Refused -> Refused
-            end;
-        true ->
-            weir_log:log(Log, weir_log_h_format:entry(Event, Config));
-        false ->
-            weir_log_h_keeper:own_event(weir_log_h_format:entry(Event, Config), Level, Handle)
+        true when Ack =:= none -> weir_log:alog(Log, fun() -> weir_log_h_format:entry(Event, Config) end, Level);
+        true -> weir_log:log(Log, weir_log_h_format:entry(Event, Config), Level);
+        false -> weir_log_client:offer(Log, weir_log_h_format:entry(Event, Config), Level)
     end.
 
-%% Ancestors are pids, or the names of those that have one. Of logger_sup's own children, logger_proxy and OTP's
-%% handlers wait as all do.
-may_wait(#handle{logger_sup = LoggerSup}) ->
-    case get('$ancestors') of
-        _ when self() =:= LoggerSup ->
-            false;
-        [Parent | _] when Parent =:= ?SUPERVISOR; Parent =:= ?APPLICATION_SUPERVISOR ->
-            not lists:member(get('$initial_call'), ?OWN_SUPERVISORS);
-        [_ | _] = Ancestors ->
-            not (lists:member(?SUPERVISOR, Ancestors) orelse lists:member(?NODE_SUPERVISOR, Ancestors));
-        _ ->
-            true
+may_wait(#handle{kernel = Kernel, init = Init, controller = Controller}) ->
+    case group_leader() of
+        Kernel -> false;
+        Init -> false;
+        Leader -> Leader =/= self() andalso Controller =/= self() andalso not is_of_weir_log(get('$ancestors'))
     end.
+
+%% Ancestors are pids, or the names of those that have one; and what a user has put there.
+is_of_weir_log([weir_log_sup | _]) -> true;
+is_of_weir_log([_ | Ancestors]) -> is_of_weir_log(Ancestors);
+is_of_weir_log(_) -> false.
 
 %% @doc The configuration as users see it.
 -spec filter_config(logger:handler_config()) -> logger:handler_config().
@@ -211,34 +209,50 @@ filter_config(Config) ->
 without_handle(Options) when is_map(Options) -> maps:remove(?HANDLE, Options);
 without_handle(Options) -> Options.
 
-%% @doc Returns when what the handler was given before is durable. Cost: at least one sync of each file.
--spec sync(logger:handler_id()) -> ok | {error, no_handler | term()}.
-sync(Id) ->
+%% @doc Returns when what the handler was given before is durable, or `timeout' is over. Cost: at least one sync of each
+%% file.
+-spec sync(logger:handler_id()) -> ok | {error, no_handler | {badarg, term()} | weir_log:error()}.
+sync(Id) when is_atom(Id) ->
     case handle(Id) of
-        {ok, #handle{log = Log}} -> weir_log_h_keeper:attempt(fun() -> weir_log:sync(Log) end);
+        {ok, #handle{log = Log}} -> weir_log:sync(Log);
         error -> {error, no_handler}
-    end.
+    end;
+sync(Id) ->
+    %% As logger's own handlers answer.
+    {error, {badarg, Id}}.
 
 %% @doc What the handler and its log have done.
--spec info(logger:handler_id()) -> {ok, info()} | {error, no_handler}.
-info(Id) ->
+-spec info(logger:handler_id()) -> {ok, info()} | {error, no_handler | {badarg, term()}}.
+info(Id) when is_atom(Id) ->
     case handle(Id) of
         {ok, #handle{log = Log, words = Words}} ->
             LogInfo =
-                try weir_log:info(Log) of
+                case weir_log:info(Log) of
                     {ok, Info} -> Info;
-                    {error, _} -> down
-                catch
-                    _:_ -> down
+                    {error, no_log} -> down
                 end,
-            {ok, #{state => weir_log_h_words:state(Words), lost => weir_log_h_words:lost(Words), log => LogInfo}};
+            Lost = lists:foldl(fun(Each, Sum) -> add(weir_log_drops:by_level(Each), Sum) end, #{}, Words),
+            {ok, #{state => state(LogInfo), lost => Lost, log => LogInfo}};
         error ->
             {error, no_handler}
+    end;
+info(Id) ->
+    {error, {badarg, Id}}.
+
+add(Counts, Sum) -> maps:fold(fun(Level, N, Sums) -> Sums#{Level => N + maps:get(Level, Sums, 0)} end, Sum, Counts).
+
+state(down) ->
+    down;
+state(#{shards := Shards}) ->
+    Files = [File || #{file := File} <- Shards],
+    case {[failing || #{state := State} <- Files, State =/= ok], lists:member(busy, Files)} of
+        {[_ | _], _} -> failing;
+        {[], true} -> unknown;
+        {[], false} -> ok
     end.
 
 %% The handle is filtered out of what logger:get_handler_config/1 gives; the keeper knows it as well.
-handle(Id) when is_atom(Id) -> weir_log_h_keeper:handle(keeper(Id));
-handle(Id) -> error(badarg, [Id]).
+handle(Id) -> weir_log_h_keeper:handle(keeper(Id)).
 
 %% @doc The name of a handler's log, for weir_log's functions.
 -spec name(logger:handler_id()) -> {weir_log_h, logger:handler_id()}.

@@ -4,12 +4,15 @@
     id :: logger:handler_id(),
     %% The name of its log.
     log :: {weir_log_h, logger:handler_id()},
-    %% The keeper's registered name: the process may be another one tomorrow.
-    keeper :: atom(),
-    %% The kernel's supervisor of all handlers, which may not wait for the log.
-    logger_sup :: pid(),
-    words :: weir_log_h_words:words(),
-    ack :: none | accepted | written | synced
+    ack :: none | accepted | written | synced,
+    %% What the shards of its log count in.
+    words :: [atomics:atomics_ref(), ...],
+    %% 1 when the log has been started once.
+    started :: atomics:atomics_ref(),
+    %% Whose processes never wait for the log: see weir_log_h.
+    kernel :: pid(),
+    init :: pid(),
+    controller :: pid()
 }).
 
 %% Its key in the handler's configuration, among the options.

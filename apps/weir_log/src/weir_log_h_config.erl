@@ -3,14 +3,12 @@
 %% A pure module: no process, no state.
 -module(weir_log_h_config).
 
--export([check/1, change/3, log_options/1]).
+-export([check/1, change/3, log_options/2]).
 
--define(OWN, [ack, sync_interval]).
--define(DEFAULTS, #{ack => none, sync_interval => 5_000}).
--define(CHANGEABLE, [sync_interval]).
+-include("weir_log_h.hrl").
 
-%% The longest time that a timer can be given.
--define(MAX_MS, 4294967295).
+-define(DEFAULTS, #{ack => none, timeout => 5_000, sync_interval => 5_000}).
+-define(FIXED, [file, shards, file_module]).
 
 %% @doc Checks the handler's own options and fills in their defaults. Those of the log are checked when it is started.
 -spec check(term()) -> {ok, map()} | {error, {missing_option, file} | {bad_option, term(), term()}}.
@@ -24,44 +22,39 @@ check(Given) ->
     {error, {bad_option, config, Given}}.
 
 is_valid(ack, Ack) -> lists:member(Ack, [none, accepted, written, synced]);
-is_valid(sync_interval, Interval) -> Interval =:= infinity orelse is_positive(Interval);
-is_valid(newline, _) -> false;
+%% The formatter decides where lines end; the others are the handler's.
+is_valid(Key, _) when Key =:= newline; Key =:= words; Key =:= heal; Key =:= tell -> false;
 is_valid(_OfTheLog, _) -> true.
 
-is_positive(Term) -> is_integer(Term) andalso Term > 0 andalso Term =< ?MAX_MS.
-
-%% @doc The options after a change. An `update' keeps what it does not mention; a `set' brings the changeable ones back
-%% to their defaults, and keeps the others too. An option that may not change may be mentioned with its old value.
+%% @doc The options after a change. An `update' keeps what it does not mention; a `set' brings what it does not mention
+%% back to the defaults, but for what may not change, which may be mentioned with its old value.
 -spec change(set | update, Old :: map(), Given :: term()) ->
     {ok, map()} | {error, {cannot_change, term()} | {bad_option, term(), term()}}.
 change(SetOrUpdate, Old, Given) when is_map(Given) ->
     Base =
         case SetOrUpdate of
             update -> Old;
-            set -> maps:merge(Old, maps:with(?CHANGEABLE, ?DEFAULTS))
+            set -> maps:with(?FIXED, Old)
         end,
     New = maps:merge(Base, Given),
-    Fixed = maps:without(?CHANGEABLE, Old),
-    case check(New) of
-        {error, Reason} ->
-            {error, Reason};
-        {ok, New} ->
-            Wanted = lists:sort(maps:to_list(maps:without(?CHANGEABLE, New))),
-            case [Key || {Key, Value} <- Wanted, differs(Key, Value, Fixed)] of
-                [Key | _] -> {error, {cannot_change, Key}};
-                [] -> {ok, New}
-            end
+    case [Key || Key <- ?FIXED, maps:find(Key, New) =/= maps:find(Key, Old)] of
+        [Key | _] -> {error, {cannot_change, Key}};
+        [] -> check(New)
     end;
 change(_SetOrUpdate, _Old, Given) ->
     {error, {bad_option, config, Given}}.
 
-differs(Key, Value, Fixed) ->
-    case Fixed of
-        #{Key := Value} -> false;
-        #{} -> true
+%% @doc What the log is started with.
+-spec log_options(map(), #handle{}) -> weir_log:options().
+log_options(#{ack := Ack} = Options, #handle{words = Words}) ->
+    %% External functions: one with an environment would have the writer killed when its module was loaded twice.
+    Own = #{tell => fun weir_log_h_format:lost/1, heal => true, words => Words},
+    Log = counted(maps:merge(Options, Own)),
+    case Ack of
+        none -> maps:remove(ack, Log);
+        _ -> Log
     end.
 
-%% @doc What the log is started with.
--spec log_options(map()) -> map().
-log_options(#{ack := none} = Options) -> maps:without(?OWN, Options);
-log_options(#{ack := Ack} = Options) -> (maps:without(?OWN, Options))#{ack => Ack}.
+%% Nobody can be told that an event was refused: it is dropped, which is counted by level.
+counted(#{overload := reject} = Options) -> Options#{overload := {drop, fun erlang:is_atom/1}};
+counted(Options) -> Options.

@@ -8,7 +8,7 @@
 %% these, it might lead to another one, and so on without end. That a process is formatting is in its dictionary.
 -module(weir_log_h_format).
 
--export([entry/2]).
+-export([entry/2, lost/1]).
 
 -define(DEFAULT, {logger_formatter, #{}}).
 
@@ -27,6 +27,19 @@ entry(Event, Config) ->
         true ->
             raw(Event)
     end.
+
+%% @doc The entry of a handler's log about what is not in it. For the option `tell' of weir_log; called by the writer, which
+%% has the handler's keeper among its ancestors.
+-spec lost(weir_log:loss()) -> binary().
+lost(Loss) ->
+    [Id] = [Id || Ancestor <- get('$ancestors'), {ok, Id} <- [weir_log_h:id(Ancestor)]],
+    Config =
+        case logger:get_handler_config(Id) of
+            {ok, Found} -> Found;
+            {error, _} -> #{}
+        end,
+    Meta = #{pid => self(), gl => group_leader(), time => logger:timestamp()},
+    entry(#{level => warning, msg => {string, weir_log_drops:text(Loss)}, meta => Meta}, Config).
 
 formatted(Event, Config) ->
     {Formatter, FormatterConfig} = maps:get(formatter, Config, ?DEFAULT),

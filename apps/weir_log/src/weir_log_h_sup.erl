@@ -6,8 +6,10 @@
 -module(weir_log_h_sup).
 -behaviour(supervisor).
 
--export([start_link/0, start_keeper/5]).
+-export([start_link/0, start_keeper/4]).
 -export([init/1]).
+
+-include("weir_log_h.hrl").
 
 %% @doc Starts it without its child: one that is there and does not start is told as an error of this function's, not as
 %% a crash of the supervisor.
@@ -20,11 +22,11 @@ start_link() ->
     end.
 
 %% @doc Starts the keeper, and with it the log.
--spec start_keeper(pid(), logger:handler_id(), atom(), weir_log_h_words:words(), map()) -> ok | {error, term()}.
-start_keeper(Sup, Id, Keeper, Words, Options) ->
+-spec start_keeper(pid(), Keeper :: atom(), #handle{}, map()) -> ok | {error, term()}.
+start_keeper(Sup, Keeper, Handle, Options) ->
     Child = #{
         id => keeper,
-        start => {weir_log_h_keeper, start_link, [Id, Keeper, Words, Options]},
+        start => {weir_log_h_keeper, start_link, [Keeper, Handle, Options]},
         %% More than the keeper gives to the last writes.
         shutdown => 10_000
     },

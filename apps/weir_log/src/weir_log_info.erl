@@ -1,10 +1,10 @@
-%% @doc What weir_log:info/1 says.
+%% @doc What weir_log:info/1 says, and weir_log:change/2 changes: a log as a whole, for those who run it.
 %%
 %% Everything but the state of the files is read in the caller, and is there however busy a writer is. Of the
 %% counters, which change meanwhile, no two need to agree.
 -module(weir_log_info).
 
--export([info/1]).
+-export([info/1, change/2]).
 
 -include("weir_log.hrl").
 
@@ -17,6 +17,24 @@ info(Name) ->
     case {weir_log_terms:log(Name), weir_log_registry:files(Name)} of
         {#log{} = Log, {ok, Paths}} -> {ok, info(Log, Paths)};
         _ -> {error, no_log}
+    end.
+
+%% @doc See {@link weir_log:change/2}.
+-spec change(weir_log:log(), map()) -> ok | {error, term()}.
+change(Name, Changes) ->
+    case weir_log_terms:log(Name) of
+        #log{id = Id, conf = Conf, shards = Shards} ->
+            case weir_log_opts:change(Changes, Conf) of
+                {ok, Changed} ->
+                    case weir_log_registry:open(weir_log_terms:new(Name, Id, Changed, tuple_to_list(Shards))) of
+                        ok -> weir_log_client:ask_all(Name, {change, Changed});
+                        {error, gone} -> {error, no_log}
+                    end;
+                {error, Reason} ->
+                    {error, Reason}
+            end;
+        none ->
+            {error, no_log}
     end.
 
 info(#log{shards = Shards} = Log, Paths) ->
@@ -34,6 +52,7 @@ info(#log{shards = Shards} = Log, Paths) ->
         window => Log#log.window,
         max_bytes => Log#log.max_bytes,
         overload => Log#log.overload,
+        timeout => Log#log.timeout,
         shards => Infos
     }).
 
@@ -57,7 +76,8 @@ shard(Path, Shard, #{writer := Writer, queue := Queue} = Question, Until) ->
         queue => Queue,
         waiting_entries => Entries,
         waiting_bytes => Bytes,
-        dropped_by_level => weir_log_terms:dropped(Shard),
+        lost_by_level => weir_log_drops:by_level(Shard#shard.words),
+        stuck => atomics:get(Shard#shard.words, ?STUCK) =:= 1,
         file => file(Question, Until)
     }.
 

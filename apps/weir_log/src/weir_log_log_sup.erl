@@ -4,7 +4,8 @@
 %% gate opens the log when all writers have their files, and closes it, and has the writers write what they still have,
 %% before the first of them is asked to stop.
 %%
-%% The words that callers and writers count in are made here, and so outlive all of them.
+%% The words that callers and writers count in are made here, and so outlive all of them; or given by who wants them to
+%% outlive the log.
 -module(weir_log_log_sup).
 -behaviour(supervisor).
 
@@ -64,7 +65,12 @@ init({Name, Id, #conf{} = Conf}) ->
     case weir_log_registry:register(Name, Id, Paths) of
         ok ->
             Numbers = lists:seq(1, length(Paths)),
-            Shards = [weir_log_terms:new_shard(Id, Number) || Number <- Numbers],
+            Words =
+                case Conf#conf.words of
+                    none -> [weir_log_terms:new_words() || _ <- Numbers];
+                    Kept -> Kept
+                end,
+            Shards = [weir_log_terms:new_shard(Id, N, Counted) || {N, Counted} <- lists:zip(Numbers, Words)],
             Boots = [
                 #boot{name = Name, id = Id, number = Number, path = Path, shard = Shard, conf = Conf}
              || {Number, Path, Shard} <- lists:zip3(Numbers, Paths, Shards)

@@ -3,7 +3,7 @@
 %% A pure module: no process, no state.
 -module(weir_log_opts).
 
--export([check/1, paths/1]).
+-export([check/1, change/2, paths/1]).
 
 -include("weir_log.hrl").
 
@@ -13,14 +13,19 @@
     frame => false,
     max_bytes => 33_554_432,
     overload => wait,
+    timeout => infinity,
     shards => 1,
     rotate => #{},
     check_ms => 1000,
     sync_interval => infinity,
     tell => default,
     report => true,
+    heal => false,
+    words => none,
     file_module => weir_log_file
 }).
+
+-define(FIXED, [file, file_module, frame, heal, newline, shards, words]).
 
 %% Who does not wait at the edge should not meet it in a burst.
 -define(WINDOW, 16).
@@ -58,22 +63,36 @@ check(Opts) when is_map(Opts) ->
 check(Opts) ->
     error(badarg, [Opts]).
 
+%% @doc The configuration with some options changed. What the files are and what is in them cannot be.
+-spec change(weir_log:options(), #conf{}) ->
+    {ok, #conf{}} | {error, {bad_option, Key :: term(), Value :: term()} | {cannot_change, Key :: term()}}.
+change(Changes, #conf{given = Given}) ->
+    Merged = maps:merge(Given, Changes),
+    case [Key || Key <- ?FIXED, maps:find(Key, Merged) =/= maps:find(Key, Given)] of
+        [Key | _] -> {error, {cannot_change, Key}};
+        [] -> check(Merged)
+    end.
+
 conf(#{frame := true, newline := true}) ->
     {error, {bad_option, newline, true}};
 conf(Opts) ->
     {ok, #conf{
+        given = Opts,
         file = maps:get(file, Opts),
         ack = maps:get(ack, Opts),
         format = format(Opts),
         window = maps:get(window, Opts, default_window(Opts)),
         max_bytes = maps:get(max_bytes, Opts),
         overload = maps:get(overload, Opts),
+        timeout = maps:get(timeout, Opts),
         shards = maps:get(shards, Opts),
         rotate = maps:merge(?ROTATE, maps:get(rotate, Opts)),
         check_ms = maps:get(check_ms, Opts),
         sync_interval = maps:get(sync_interval, Opts),
         tell = maps:get(tell, Opts),
         report = maps:get(report, Opts),
+        heal = maps:get(heal, Opts),
+        words = maps:get(words, Opts),
         file_module = maps:get(file_module, Opts)
     }}.
 
@@ -95,6 +114,8 @@ is_valid(overload, wait) -> true;
 is_valid(overload, reject) -> true;
 is_valid(overload, {drop, Fun}) when is_function(Fun, 1) -> true;
 is_valid(overload, {drop, Level}) -> lists:member(Level, ?LEVELS -- [none]);
+is_valid(timeout, infinity) -> true;
+is_valid(timeout, Ms) -> is_ms(Ms) andalso Ms > 0;
 is_valid(shards, Shards) -> is_positive(Shards) andalso Shards =< ?MAX_SHARDS;
 is_valid(rotate, Rotate) when is_map(Rotate) -> lists:all(fun is_rotate/1, maps:to_list(Rotate));
 is_valid(check_ms, Ms) -> is_ms(Ms);
@@ -103,6 +124,8 @@ is_valid(sync_interval, Ms) -> is_ms(Ms) andalso Ms > 0;
 is_valid(tell, default) -> true;
 is_valid(tell, Fun) -> is_function(Fun, 1);
 is_valid(report, Report) -> is_boolean(Report);
+is_valid(heal, Heal) -> is_boolean(Heal);
+is_valid(words, Words) -> is_list(Words);
 is_valid(file_module, Module) -> is_atom(Module) andalso code:ensure_loaded(Module) =:= {module, Module};
 is_valid(_Unknown, _Value) -> false.
 

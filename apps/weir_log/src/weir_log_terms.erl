@@ -2,8 +2,7 @@
 %%
 %% A *main term* per open log holds its constants: written at open and erased at close. A *writer term* per shard holds
 %% the pid of its writer: a local pid is an immediate, so rewriting it when a writer is started again costs microseconds
-%% and no scan of the node. A *waker term* holds the pid of that writer's waker (weir_log_wait). This module knows
-%% their layout and starts no process.
+%% and no scan of the node. This module knows their layout and starts no process.
 %%
 %% The *word of what waits* of a shard counts entries that were sent to the writer and that it has not dealt with yet.
 %% A caller reads the writer's pid, adds to the word, and sends, in this order; the writer subtracts. A writer that is
@@ -12,9 +11,8 @@
 %% killed between adding and sending, or that sent to a writer that was dead: see weir_log_writer, which mends that.
 -module(weir_log_terms).
 
--export([new/4, new_shard/2, open/1, close/2, log/1, is_open/2, erase_writers/2]).
--export([publish/1, publish_waker/1, retract_waker/3, writer/1, writers/1]).
--export([level_index/1, dropped/1, queued/1, counters/1]).
+-export([new/4, new_words/0, new_shard/3, open/1, close/2, log/1, is_open/2, erase_writers/2]).
+-export([publish/1, writer/1, writers/1, queued/1, counters/1]).
 
 -include("weir_log.hrl").
 
@@ -28,13 +26,13 @@
     {failed, ?FAILED, counter, "entries that could not be written"},
     {lost, ?LOST, counter, "entries that a writer had not dealt with when it died"},
     {unsent, ?UNSENT, counter, "entries counted by callers that died before sending, or whose writer had"},
-    {rejected, ?REJECTED, counter, "entries refused because max_bytes were waiting"},
-    {dropped, ?DROPPED, counter, "entries dropped because max_bytes were waiting"},
+    {rejected, ?REJECTED, counter, "entries refused because max_bytes or a window of them were waiting"},
+    {dropped, ?DROPPED, counter, "entries dropped because of that, or because the writer is stuck"},
     {waited, ?WAITED, counter, "entries that had to wait because max_bytes were waiting"},
     {largest_batch, ?LARGEST_BATCH, gauge, "entries of the largest write"}
 ]).
 
-%% @doc The main term of a log that is not open yet.
+%% @doc The main term of a log.
 -spec new(weir_log:log(), Id :: pos_integer(), #conf{}, [#shard{}]) -> #log{}.
 new(Name, Id, #conf{} = Conf, Shards) ->
     #log{
@@ -45,18 +43,23 @@ new(Name, Id, #conf{} = Conf, Shards) ->
         window = Conf#conf.window,
         max_bytes = share(Conf#conf.max_bytes, length(Shards)),
         overload = Conf#conf.overload,
-        shards = list_to_tuple(Shards)
+        timeout = Conf#conf.timeout,
+        shards = list_to_tuple(Shards),
+        conf = Conf
     }.
 
 share(infinity, _Shards) -> infinity;
 share(Bytes, Shards) -> max(1, Bytes div Shards).
 
 %% @doc What a shard counts in, with nothing counted.
--spec new_shard(Id :: pos_integer(), Number :: pos_integer()) -> #shard{}.
-new_shard(Id, Number) ->
-    #shard{key = ?WRITER_KEY(Id, Number), words = atomics:new(?WORDS, [{signed, true}])}.
+-spec new_words() -> atomics:atomics_ref().
+new_words() -> atomics:new(?WORDS, [{signed, true}]).
 
-%% @doc Opens a log: from now on entries are taken.
+%% @doc A shard that counts in these words.
+-spec new_shard(Id :: pos_integer(), Number :: pos_integer(), atomics:atomics_ref()) -> #shard{}.
+new_shard(Id, Number, Words) -> #shard{key = ?WRITER_KEY(Id, Number), words = Words}.
+
+%% @doc Opens a log, from now on entries are taken, or changes it. Every process of the node is scanned if it was open.
 -spec open(#log{}) -> ok.
 open(#log{name = Name} = Log) -> persistent_term:put(?MAIN_KEY(Name), Log).
 
@@ -81,13 +84,7 @@ is_open(Name, Id) ->
 %% @doc Removes the writer terms. Harmless when they are gone already.
 -spec erase_writers(Id :: pos_integer(), Shards :: pos_integer()) -> ok.
 erase_writers(Id, Shards) ->
-    lists:foreach(
-        fun(Shard) ->
-            _ = persistent_term:erase(?WRITER_KEY(Id, Shard)),
-            persistent_term:erase(?WAKER_KEY(?WRITER_KEY(Id, Shard)))
-        end,
-        lists:seq(1, Shards)
-    ).
+    lists:foreach(fun(Shard) -> persistent_term:erase(?WRITER_KEY(Id, Shard)) end, lists:seq(1, Shards)).
 
 %% @doc Makes the calling process the writer of a shard, and says how many entries were waiting for the one before it.
 -spec publish(#shard{}) -> Lost :: non_neg_integer().
@@ -97,22 +94,6 @@ publish(#shard{key = Key, words = Words}) ->
     ok = persistent_term:put(Key, self()),
     max(0, Lost).
 
-%% @doc Makes the calling process the waker of a shard (weir_log_wait), and gives the one before it, which may be gone.
--spec publish_waker(#shard{}) -> pid() | none.
-publish_waker(#shard{key = Key}) ->
-    Before = persistent_term:get(?WAKER_KEY(Key), none),
-    ok = persistent_term:put(?WAKER_KEY(Key), self()),
-    Before.
-
-%% @doc The calling process is the waker of a shard no longer. While the log is open its term stays for the next one,
-%% and is erased with the others. Of a log that is not, they may have been erased before the waker wrote its own.
--spec retract_waker(weir_log:log(), Id :: pos_integer(), #shard{}) -> ok.
-retract_waker(Name, Id, #shard{key = Key}) ->
-    _ =
-        not is_open(Name, Id) andalso persistent_term:get(?WAKER_KEY(Key), none) =:= self() andalso
-            persistent_term:erase(?WAKER_KEY(Key)),
-    ok.
-
 %% @doc The writer of a shard; it may be dead.
 -spec writer(#shard{}) -> pid() | none.
 writer(#shard{key = Key}) -> persistent_term:get(Key, none).
@@ -120,24 +101,6 @@ writer(#shard{key = Key}) -> persistent_term:get(Key, none).
 %% @doc The writers of all shards, in their order.
 -spec writers(#log{}) -> [pid() | none].
 writers(#log{shards = Shards}) -> [writer(Shard) || Shard <- tuple_to_list(Shards)].
-
-%% @doc The word in which the drops of a level are counted.
--spec level_index(weir_log:level()) -> pos_integer().
-level_index(emergency) -> ?DROPPED_OF;
-level_index(alert) -> ?DROPPED_OF + 1;
-level_index(critical) -> ?DROPPED_OF + 2;
-level_index(error) -> ?DROPPED_OF + 3;
-level_index(warning) -> ?DROPPED_OF + 4;
-level_index(notice) -> ?DROPPED_OF + 5;
-level_index(info) -> ?DROPPED_OF + 6;
-level_index(debug) -> ?DROPPED_OF + 7;
-level_index(none) -> ?DROPPED_OF + 8.
-
-%% @doc The drops of each level of which there are any.
--spec dropped(#shard{}) -> #{weir_log:level() => pos_integer()}.
-dropped(#shard{words = Words}) ->
-    Counts = [{Level, atomics:get(Words, level_index(Level))} || Level <- ?LEVELS],
-    maps:from_list([{Level, Count} || {Level, Count} <- Counts, Count > 0]).
 
 %% @doc What waits: entries and bytes.
 -spec queued(#shard{}) -> {Entries :: non_neg_integer(), Bytes :: non_neg_integer()}.

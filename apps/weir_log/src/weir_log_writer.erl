@@ -2,16 +2,15 @@
 %%
 %% Protocol. Callers (weir_log_client) count an entry in the shard's word of what waits, then send it:
 %% ```
-%%   {alog, Bytes, Entry}                 nobody waits
-%%   {counted, Count, Bytes, Entry}       the same; the count goes into the word of a window (weir_log_window)
-%%   {Ack, Pid, Ref, Bytes, Entry}        Pid waits for {Ref, ok | {error, Reason}}
+%%   {none, none, Level, Bytes, Entry}        nobody waits
+%%   {counted, Count, Level, Bytes, Entry}    the same; the count goes into the word of a window (weir_log_window)
+%%   {Ack, Alias, Level, Bytes, Entry}        somebody waits for {Alias, ok | {error, Reason}}
 %% '''
 %% Ack says when it is answered: `accepted' when the writer has taken it in, `written' when the write has returned,
 %% `synced' when fdatasync has returned. While the file is in trouble `accepted' is answered as `written' is, so that
-%% trouble is told to those who can be told. `{sync, Pid, Ref}' waits for a sync and has no entry. Requests to rotate,
-%% reopen, close, and for information are calls, and are handled in their place: entries before them are
-%% written first. `look' says only that there is something to see: that entries are dropped or refused. A batch is what
-%% weir_server hands over; more than ?FLUSH_BYTES of it are written with several writes, and synced several times if
+%% trouble is told to those who can be told. Requests to rotate, reopen, change, close, and for information are calls, and
+%% are handled in their place: entries before them are written first. A call to sync waits as a `synced' entry does. `look' says only that there is something to see:
+%% that entries are dropped or refused, or that somebody has waited too long. A batch is what weir_server hands over; more than ?FLUSH_BYTES of it are written with several writes, and synced several times if
 %% need be, since a write may rotate the file and a sync is for one file.
 %%
 %% After each write the word of what waits is lowered, then answers are sent. So at any moment an entry is counted as
@@ -19,14 +18,17 @@
 %%
 %% Failures. A write that fails fails its entries, each waiter gets the reason, and the others are counted and told of
 %% in the log itself, as drops are, when it works again. A sync that fails fails those who wait for it; the file then
-%% refuses everything until it is reopened (weir_log_file says why). None of it ends this process. A crash or a
-%% kill loses what waits: the next writer counts it (`lost'), and callers are told by this one's waker (weir_log_wait).
+%% refuses everything until it is reopened (weir_log_file says why), which the owner of the log may have done by this
+%% process, with the next entry (`heal'). None of it ends this process. A crash or a kill loses what waits: the next
+%% writer counts it (`lost'), and callers learn of it by their monitors.
 %% Entries of the batch that was in hand may be in the file although nobody was told so. The next writer appends
 %% to the file; if it cannot open it, it answers everybody with the reason, and tries again with each write, once a
 %% second.
 %%
-%% Drops. Callers count them. The writer looks after each write, and a second after it has first seen any it writes an
-%% entry that says how many there were, of which levels, from when to when; so there is at most one a second.
+%% Losses. Callers count what they drop, this process what it could not write. It looks after each write, and a second
+%% after it has first seen any it writes an entry that says how many there were, of which levels, from when to when; so
+%% there is at most one a second. `logger' is told when the file cannot be written, and when it could be for
+%% ?CALM_MS without a failure: on a full disk small entries may fit where large ones do not.
 %%
 %% Mending. What a caller adds to the word and never sends, or sends to a dead writer, stays in it. A writer
 %% that has had no entry for ?IDLE_MS subtracts the least that it has seen in the word since. A caller that is held up
@@ -54,6 +56,7 @@
 -define(IDLE_MS, 1000).
 -define(REPORT_MS, 1000).
 -define(RETRY_MS, 1000).
+-define(CALM_MS, 5000).
 
 -record(state, {
     boot :: #boot{},
@@ -62,8 +65,10 @@
     file :: {open, term()} | {closed, Reason :: term(), RetryMs :: integer()} | no_log,
     %% Why the last write or sync failed, `none' if it did not.
     trouble = none :: term(),
+    %% What `logger' has been told: that it works; that it does not; or the latter, and since when it does.
+    reported = works :: works | fails | {calm, SinceMs :: integer()},
     %% Whether something was written since the last sync; whether a timer for a sync runs.
-    dirty = false :: boolean(),
+    dirty = true :: boolean(),
     sync_timer = false :: boolean(),
     %% When the log is to tell of what it has lost, if there is anything to tell.
     tell_ms = none :: none | integer(),
@@ -82,18 +87,24 @@ start_link(Boot) ->
 
 %% @private
 -spec init(#boot{}) -> {ok, #state{}, timeout()} | {stop, {shutdown, {file, file:filename_all(), term()}}}.
-init(#boot{name = Name, id = Id, path = Path, shard = #shard{words = Words} = Shard, conf = Conf} = Boot) ->
+init(#boot{name = Name, id = Id, path = Path, shard = #shard{words = Words} = Shard} = Began) ->
+    #boot{conf = Conf} = Boot = Began#boot{conf = current(Began)},
     #conf{file_module = Module} = Conf,
     State = #state{boot = Boot, words = Words, module = Module, file = no_log},
     case {open(State), weir_log_terms:is_open(Name, Id)} of
         {{error, Reason}, false} ->
             {stop, {shutdown, {file, Path, Reason}}};
         {Opened, _} ->
-            %% Before anybody can wait for this process.
-            ok = weir_log_wait:start(Boot, weir_log_terms:writer(Shard)),
             _ = weir_log_terms:publish(Shard),
-            ok = atomics:put(Words, ?NUDGED, 0),
+            ok = looking(Words),
             {ok, look(opened(Opened, State)), ?IDLE_MS}
+    end.
+
+%% The options may have been changed since the log was started.
+current(#boot{name = Name, id = Id, conf = Conf}) ->
+    case weir_log_terms:log(Name) of
+        #log{id = Id, conf = Changed} -> Changed;
+        _ -> Conf
     end.
 
 opened({ok, File}, State) ->
@@ -108,14 +119,14 @@ open(#state{module = Module, boot = #boot{path = Path, conf = Conf}}) ->
 %% @private
 -spec handle_batch([weir_server:message()], #state{}) -> {noreply, #state{}} | {noreply, #state{}, timeout()}.
 handle_batch([{info, timeout}], State) ->
-    rest(tell(look(State)));
+    rest(State);
 handle_batch(Batch, State) ->
-    rest(take(Batch, [], 0, 0, [], [], State)).
+    rest(take(Batch, [], 0, 0, State)).
 
-%% Whether something is left to be done when nothing comes.
+%% What is due by now, and whether something is left to be done when nothing comes.
 rest(#state{words = Words} = State) ->
-    case mend(atomics:get(Words, ?QUEUED), State) of
-        #state{idle = none, tell_ms = none} = Rested -> {noreply, Rested};
+    case mend(atomics:get(Words, ?QUEUED), calm(tell(look(State)))) of
+        #state{idle = none, tell_ms = none, reported = Reported} = Rested when is_atom(Reported) -> {noreply, Rested};
         Rested -> {noreply, Rested, ?IDLE_MS}
     end.
 
@@ -137,68 +148,78 @@ mend(Word, #state{idle = {Since, Before}, words = Words} = State) ->
 
 %% ---------------------------------------------------------------- taking in
 
-take(Batch, Entries, Count, Bytes, Written, Synced, State) when Bytes >= ?FLUSH_BYTES ->
-    take(Batch, [], 0, 0, [], [], flush(Entries, Count, Bytes, Written, Synced, State));
-take([{info, {alog, Size, Entry}} | Batch], Entries, Count, Bytes, Written, Synced, State) ->
-    take(Batch, [Entry | Entries], Count + 1, Bytes + Size, Written, Synced, State);
-take([{info, {counted, Taken, Size, Entry}} | Batch], Entries, Count, Bytes, Written, Synced, State) ->
-    ok = weir_log_window:taken_in(Taken),
-    take(Batch, [Entry | Entries], Count + 1, Bytes + Size, Written, Synced, State);
-take([{info, {written, Pid, Ref, Size, Entry}} | Batch], Entries, Count, Bytes, Written, Synced, State) ->
-    take(Batch, [Entry | Entries], Count + 1, Bytes + Size, [{Pid, Ref} | Written], Synced, State);
-take([{info, {accepted, Pid, Ref, Size, Entry}} | Batch], Entries, Count, Bytes, Written, Synced, State) ->
-    case State of
-        #state{trouble = none} ->
-            Pid ! {Ref, ok},
-            take(Batch, [Entry | Entries], Count + 1, Bytes + Size, Written, Synced, State);
-        #state{} ->
-            take(Batch, [Entry | Entries], Count + 1, Bytes + Size, [{Pid, Ref} | Written], Synced, State)
-    end;
-take([{info, {synced, Pid, Ref, Size, Entry}} | Batch], Entries, Count, Bytes, Written, Synced, State) ->
-    take(Batch, [Entry | Entries], Count + 1, Bytes + Size, Written, [{Pid, Ref} | Synced], State);
-take([{call, From, Request} | Batch], Entries, Count, Bytes, Written, Synced, State) ->
-    {Answer, Called} = request(Request, flush(Entries, Count, Bytes, Written, Synced, State)),
+%% `Taken': the messages of the entries, and who waits for a sync, the latest first.
+take(Batch, Taken, Count, Bytes, State) when Bytes >= ?FLUSH_BYTES ->
+    take(Batch, [], 0, 0, flush(Taken, Count, Bytes, State));
+take([{info, {none, none, _Level, Size, _Entry} = Message} | Batch], Taken, Count, Bytes, State) ->
+    take(Batch, [Message | Taken], Count + 1, Bytes + Size, State);
+take([{info, {counted, Window, _Level, Size, _Entry} = Message} | Batch], Taken, Count, Bytes, State) ->
+    ok = weir_log_window:taken_in(Window),
+    take(Batch, [Message | Taken], Count + 1, Bytes + Size, State);
+take([{info, {accepted, Alias, Level, Size, Entry}} | Batch], Taken, Count, Bytes, #state{trouble = none} = State) ->
+    Alias ! {Alias, ok},
+    take(Batch, [{none, none, Level, Size, Entry} | Taken], Count + 1, Bytes + Size, State);
+take([{info, {Ack, _Alias, _Level, Size, _Entry} = Message} | Batch], Taken, Count, Bytes, State) when
+    Ack =:= accepted; Ack =:= written; Ack =:= synced
+->
+    take(Batch, [Message | Taken], Count + 1, Bytes + Size, State);
+take([{call, From, sync} | Batch], Taken, Count, Bytes, State) ->
+    take(Batch, [{sync, From} | Taken], Count, Bytes, State);
+take([{call, From, Request} | Batch], Taken, Count, Bytes, State) ->
+    {Answer, Called} = request(Request, flush(Taken, Count, Bytes, State)),
     ok = weir_server:reply(From, Answer),
-    take(Batch, [], 0, 0, [], [], Called);
-take([{info, sync_due} | Batch], Entries, Count, Bytes, Written, Synced, State) ->
-    take(Batch, Entries, Count, Bytes, Written, Synced, sync_due(State#state{sync_timer = false}));
-take([{info, {sync, Pid, Ref}} | Batch], Entries, Count, Bytes, Written, Synced, State) ->
-    take(Batch, Entries, Count, Bytes, Written, [{Pid, Ref} | Synced], State);
-take([{info, look} | Batch], Entries, Count, Bytes, Written, Synced, #state{words = Words} = State) ->
+    take(Batch, [], 0, 0, Called);
+take([{info, sync_due} | Batch], Taken, Count, Bytes, State) ->
+    take(Batch, Taken, Count, Bytes, sync_due(State#state{sync_timer = false}));
+take([{info, look} | Batch], Taken, Count, Bytes, #state{words = Words} = State) ->
+    ok = looking(Words),
+    take(Batch, Taken, Count, Bytes, State);
+take([_Stray | Batch], Taken, Count, Bytes, State) ->
+    take(Batch, Taken, Count, Bytes, State);
+take([], Taken, Count, Bytes, State) ->
+    flush(Taken, Count, Bytes, State).
+
+%% In this order: who finds that the writer has been told already was before this, and what it has set is cleared.
+looking(Words) ->
     ok = atomics:put(Words, ?NUDGED, 0),
-    take(Batch, Entries, Count, Bytes, Written, Synced, look(State));
-take([_Stray | Batch], Entries, Count, Bytes, Written, Synced, State) ->
-    take(Batch, Entries, Count, Bytes, Written, Synced, State);
-take([], Entries, Count, Bytes, Written, Synced, State) ->
-    flush(Entries, Count, Bytes, Written, Synced, State).
+    atomics:put(Words, ?STUCK, 0).
 
 %% ---------------------------------------------------------------- writing
 
-flush([], 0, 0, [], [], State) ->
+flush([], 0, 0, State) ->
     State;
-flush(Entries, Count, Bytes, Written, Synced, #state{words = Words} = State) ->
-    {Result, Wrote} = write(lists:reverse(Entries), Count, Bytes, State),
+flush(Taken, Count, Bytes, #state{words = Words} = State) ->
+    {Entries, Written, Synced} = lists:foldl(fun sort/2, {[], [], []}, Taken),
+    {Result, Wrote} = write(Entries, Count, Bytes, State),
+    _ = Result =:= ok orelse [weir_log_drops:fail(Words, Level) || {_, _, Level, _, _} <- Taken],
     ok = atomics:sub(Words, ?QUEUED, ?QUEUED_OF(Count, Bytes)),
-    ok = answer(lists:reverse(Written), Result),
-    tell(look(sync(Result, lists:reverse(Synced), Wrote#state{idle = none}))).
+    ok = answer(Written, Result),
+    sync(Result, Synced, Wrote#state{idle = none}).
 
-answer([{Pid, Ref} | Waiting], Result) ->
-    Pid ! {Ref, Result},
-    answer(Waiting, Result);
-answer([], _Result) ->
-    ok.
+sort({sync, From}, {Entries, Written, Synced}) ->
+    {Entries, Written, [From | Synced]};
+sort({Ack, To, _Level, _Size, Entry}, {Entries, Written, Synced}) ->
+    case Ack of
+        synced -> {[Entry | Entries], Written, [To | Synced]};
+        written -> {[Entry | Entries], [To | Written], Synced};
+        accepted -> {[Entry | Entries], [To | Written], Synced};
+        _ -> {[Entry | Entries], Written, Synced}
+    end.
+
+answer(Waiting, Result) -> lists:foreach(fun(To) -> answer_one(To, Result) end, Waiting).
+
+answer_one(Alias, Result) when is_reference(Alias) ->
+    Alias ! {Alias, Result},
+    ok;
+answer_one(From, Result) ->
+    weir_server:reply(From, Result).
 
 write(_Entries, 0, _Bytes, State) ->
     {ok, State};
 write(Entries, Count, Bytes, #state{words = Words} = State) ->
-    case attempt(Entries, Bytes, State) of
-        {ok, Wrote} ->
-            ok = wrote(Words, Count, Bytes),
-            {ok, Wrote};
-        {{error, _}, _} = Failed ->
-            ok = atomics:add(Words, ?FAILED, Count),
-            Failed
-    end.
+    {Result, _} = Tried = attempt(Entries, Bytes, State),
+    _ = Result =:= ok andalso wrote(Words, Count, Bytes),
+    Tried.
 
 wrote(Words, Count, Bytes) ->
     ok = atomics:add(Words, ?ENTRIES, Count),
@@ -209,6 +230,11 @@ wrote(Words, Count, Bytes) ->
         _ -> ok
     end.
 
+attempt(Entries, Bytes, #state{trouble = {sync_failed, _}, boot = #boot{conf = #conf{heal = true}}} = State) ->
+    case request(reopen, State) of
+        {ok, Reopened} -> attempt(Entries, Bytes, Reopened);
+        {{error, _}, _} = Failed -> Failed
+    end;
 attempt(Entries, Bytes, #state{module = Module, file = {open, File}} = State) ->
     case Module:write(Entries, Bytes, erlang:system_time(millisecond), File) of
         {ok, Wrote} -> {ok, written(State#state{file = {open, Wrote}})};
@@ -224,7 +250,7 @@ attempt(_Entries, _Bytes, #state{file = no_log} = State) ->
     {{error, no_log}, State}.
 
 %% A sync is due some time after the first write that it is for.
-written(#state{trouble = none, dirty = true} = State) -> State;
+written(#state{trouble = none, dirty = true, sync_timer = true} = State) -> State;
 written(#state{boot = #boot{conf = #conf{sync_interval = Interval}}, sync_timer = Timer} = State) ->
     Set =
         case Interval of
@@ -275,9 +301,18 @@ request(rotate, #state{file = {open, File}, module = Module} = State) ->
 request(reopen, #state{file = {open, File}, module = Module} = State) ->
     changed(Module:reopen(File), State);
 request(Request, #state{file = {closed, _, _}} = State) when Request =:= rotate; Request =:= reopen ->
-    case opened(open(State), State) of
-        #state{file = {open, _}} = Opened -> {ok, trouble(none, Opened)};
-        #state{file = {closed, Reason, _}} = Closed -> {{error, Reason}, Closed}
+    reopened(opened(open(State), State));
+request({change, Conf}, #state{boot = #boot{conf = Before} = Boot} = State) ->
+    Changed = State#state{boot = Boot#boot{conf = Conf}},
+    case {Conf, State} of
+        {#conf{rotate = Rotate, check_ms = Ms}, _} when Rotate =:= Before#conf.rotate, Ms =:= Before#conf.check_ms ->
+            {ok, Changed};
+        {_, #state{file = {open, File}, module = Module}} ->
+            %% What is not synced yet is synced by way of the new descriptor: it is the same file.
+            _ = Module:close(File),
+            reopened(opened(open(Changed), Changed));
+        _ ->
+            {ok, Changed}
     end;
 request(close, State) ->
     {ok, close(State)};
@@ -285,6 +320,9 @@ request(_Request, #state{file = no_log} = State) ->
     {{error, no_log}, State};
 request(Request, State) ->
     {{error, {bad_call, Request}}, State}.
+
+reopened(#state{file = {open, _}} = State) -> {ok, trouble(none, State)};
+reopened(#state{file = {closed, Reason, _}} = State) -> {{error, Reason}, State}.
 
 changed({ok, File}, State) -> {ok, trouble(none, State#state{file = {open, File}})};
 changed({error, Reason, File}, State) -> {{error, Reason}, trouble(Reason, State#state{file = {open, File}})}.
@@ -337,14 +375,25 @@ tell_now(#state{words = Words, boot = #boot{name = Name, path = Path, conf = Con
             Failed#state{tell_ms = now_ms() + ?REPORT_MS}
     end.
 
-%% Trouble that begins, changes or ends is told once.
-trouble(Reason, #state{trouble = Reason} = State) ->
-    State;
-trouble(none, #state{boot = #boot{name = Name, path = Path, conf = #conf{report = Report}}} = State) ->
-    ok = weir_log_event:recovered(Report, Name, Path),
+trouble(none, #state{reported = fails} = State) ->
+    State#state{trouble = none, reported = {calm, now_ms()}};
+trouble(none, State) ->
     State#state{trouble = none};
-trouble(Reason, #state{boot = #boot{name = Name, path = Path, conf = #conf{report = Report}}} = State) ->
+trouble(Reason, #state{reported = works, boot = #boot{name = Name, path = Path, conf = #conf{report = Report}}} = State) ->
     ok = weir_log_event:failing(Report, Name, Path, Reason),
-    State#state{trouble = Reason}.
+    State#state{trouble = Reason, reported = fails};
+trouble(Reason, State) ->
+    State#state{trouble = Reason, reported = fails}.
+
+calm(#state{reported = {calm, Since}, boot = #boot{name = Name, path = Path, conf = #conf{report = Report}}} = State) ->
+    case now_ms() - Since >= ?CALM_MS of
+        true ->
+            ok = weir_log_event:recovered(Report, Name, Path),
+            State#state{reported = works};
+        false ->
+            State
+    end;
+calm(State) ->
+    State.
 
 now_ms() -> erlang:monotonic_time(millisecond).

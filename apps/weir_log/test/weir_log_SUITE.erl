@@ -318,7 +318,7 @@ info(Config) ->
             name := ?FUNCTION_NAME, ack := synced, format := raw, window := 16, max_bytes := 100, overload := wait,
             entries := 5, bytes := 15, writes := 5, syncs := 5, failed := 0, lost := 0, unsent := 0, dropped := 0,
             rejected := 0, waited := 0, largest_batch := 1,
-            shards := [#{waiting_entries := 0, waiting_bytes := 0, queue := 0, file := #{}, dropped_by_level := #{}}]
+            shards := [#{waiting_entries := 0, waiting_bytes := 0, queue := 0, file := #{}, lost_by_level := #{}}]
         },
         Info
     ),
@@ -326,7 +326,7 @@ info(Config) ->
     true = erlang:suspend_process(Writer),
     ok = weir_log:alog(Log, <<"abcd">>),
     ?assertMatch(
-        #{file := busy, waiting_entries := 1, waiting_bytes := 4, queue := 1}, weir_log_test_lib:shard(Log)
+        #{file := busy, waiting_entries := 1, waiting_bytes := 132, queue := 1}, weir_log_test_lib:shard(Log)
     ),
     true = erlang:resume_process(Writer).
 

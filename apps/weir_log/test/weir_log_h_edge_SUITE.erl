@@ -8,7 +8,7 @@
 -export([all/0, suite/0, init_per_testcase/2, end_per_testcase/2]).
 -export([formatter_logs/1, report_callback_logs/1, primary_filter/1, odd_dictionary/1, whole_config/1]).
 -export([huge_events/1, many_callers/1, caller_killed/1]).
--export([logger_sup_does_not_wait/1, node_sup_does_not_wait/1, own_event_without_keeper/1]).
+-export([logger_sup_does_not_wait/1, node_sup_does_not_wait/1, nobody_waits_who_must_not/1, file_server_does_not_wait/1]).
 -export([removal_while_the_writer_hangs/1, new_code/1, drops_are_told_by_new_code/1]).
 -export([application_stopped/1, logger_sup_stopped/1]).
 %% A formatter and callbacks.
@@ -35,7 +35,8 @@ all() ->
         caller_killed,
         logger_sup_does_not_wait,
         node_sup_does_not_wait,
-        own_event_without_keeper,
+        nobody_waits_who_must_not,
+        file_server_does_not_wait,
         removal_while_the_writer_hangs,
         new_code,
         drops_are_told_by_new_code,
@@ -103,15 +104,9 @@ odd_dictionary(Config) ->
             put('$ancestors', Odd),
             ok = logger:error("odd", test())
         end)
-     || Odd <- [[], none, #{}, [none], [{a, b}, "c"], [logger_sup | kernel_sup]]
+     || Odd <- [[], none, #{}, [none], [{a, b}, "c"], [logger_sup | kernel_sup], [a | b]]
     ],
-    ?assertEqual(lists:duplicate(6, <<"odd">>), lines(Config)),
-    %% An improper list is too odd, but takes nobody down.
-    in_process(fun() ->
-        put('$ancestors', [a | b]),
-        ok = logger:error("odd", test())
-    end),
-    ?assertMatch({ok, #{lost := #{error := 1}}}, weir_log_h:info(?ID)),
+    ?assertEqual(lists:duplicate(7, <<"odd">>), lines(Config)),
     ?assert(lists:member(?ID, logger:get_handler_ids())).
 
 whole_config(Config) ->
@@ -205,16 +200,38 @@ reached(Condition) ->
         error:{still, _} -> false
     end.
 
-own_event_without_keeper(Config) ->
-    ok = add(Config, #{}, formatter([msg, "\n"])),
-    Sup = handler_sup(?ID),
-    true = unregister(?KEEPER),
-    in_process(fun() ->
-        put('$ancestors', [Sup, logger_sup]),
-        ok = logger:error("nobody takes it", test())
-    end),
-    true = register(?KEEPER, keeper_of(Sup)),
-    ?assertMatch({ok, #{lost := #{error := 1}}}, weir_log_h:info(?ID)).
+%% Everybody's events wait for a writer that does nothing; those of processes that the node cannot do without do not.
+nobody_waits_who_must_not(Config) ->
+    ok = add(Config, #{ack => written, timeout => infinity}, formatter([msg, "\n"])),
+    Writer = writer(?ID),
+    true = erlang:suspend_process(Writer),
+    Init = whereis(init),
+    As = fun(Become) -> fun(_) -> Become(), logger:error("x", test()) end end,
+    Must = [
+        As(fun weir_log_h_test_lib:of_the_kernel/0),
+        As(fun() -> true = group_leader(Init, self()) end),
+        As(fun() -> true = group_leader(self(), self()) end),
+        As(fun() -> put('$ancestors', [weir_log_logs_sup, weir_log_sup, self()]) end)
+    ],
+    ok = await_normal(lists:append([callers(1, Fun) || Fun <- Must])),
+    May = callers(1, As(fun() -> ok end)),
+    ok = until(fun() -> all_wait(May) end),
+    true = erlang:resume_process(Writer),
+    ok = await_normal(May),
+    ?assertEqual(lists:duplicate(5, <<"x">>), lines(Config)).
+
+%% It logs each message that it does not know, and renames what the writer rotates.
+file_server_does_not_wait(Config) ->
+    ok = add(Config, #{ack => written, timeout => infinity, rotate => #{max_bytes => 1000}}, #{}),
+    Writer = writer(?ID),
+    true = erlang:suspend_process(Writer),
+    [file_server_2 ! {stray, N} || N <- lists:seq(1, 50)],
+    ?assertMatch({ok, _}, file:read_file_info(?config(file, Config))),
+    true = erlang:resume_process(Writer),
+    [file_server_2 ! {stray, N} || N <- lists:seq(1, 500)],
+    ?assertMatch({ok, _}, file:read_file_info(?config(file, Config))),
+    ok = weir_log_h:sync(?ID),
+    ?assertMatch({ok, #{state := ok, lost := Lost}} when Lost =:= #{}, weir_log_h:info(?ID)).
 
 %% ---------------------------------------------------------------- ends and new beginnings
 
@@ -248,15 +265,14 @@ new_code(Config) ->
     ?assertMatch({ok, #{state := ok, lost := Lost}} when Lost =:= #{}, weir_log_h:info(?ID)).
 
 drops_are_told_by_new_code(Config) ->
-    Options = #{overload => {drop, error}, max_bytes => 100, window => 1_000},
+    Options = #{overload => {drop, error}, max_bytes => 200, window => 1_000},
     ok = add(Config, Options, formatter([level, " ", msg, "\n"])),
     ok = load_twice(),
     Writer = writer(?ID),
     true = erlang:suspend_process(Writer),
     [logger:warning(lists:duplicate(90, $x), test()) || _ <- lists:seq(1, 4)],
     true = erlang:resume_process(Writer),
-    ok = until(fun() -> contains(read(Config), "Log handler weir_log_h_edge:") end),
-    ?assert(contains(read(Config), "3 events were dropped: 3 warning.")).
+    ok = until(fun() -> contains(read(Config), "3 entries were dropped (warning 3)") end).
 
 load_twice() ->
     [
@@ -271,7 +287,7 @@ load_twice() ->
 modules_of_handler() ->
     Files = filelib:wildcard(filename:join(filename:dirname(code:which(weir_log_h)), "weir_log_h*.beam")),
     Modules = [list_to_atom(filename:basename(File, ".beam")) || File <- Files],
-    ?assert(length(Modules) > 5),
+    ?assert(length(Modules) > 4),
     Modules.
 
 %% The registry ends with the application that had it. The handler goes on, and its log can be started again.
@@ -308,10 +324,6 @@ logger_sup_stopped(Config) ->
     end.
 
 %% ---------------------------------------------------------------- help
-
-keeper_of(Sup) ->
-    [{keeper, Keeper, _, _}] = supervisor:which_children(Sup),
-    Keeper.
 
 processes_of_handler() ->
     [handler_sup(?ID), whereis(?KEEPER), writer(?ID) | weir_log_h_test_lib:linked(?ID)].

@@ -37,6 +37,7 @@ reopen({File, _}) -> wrap(weir_log_file:reopen(File), ok).
 close({File, _}) -> weir_log_file:close(File).
 
 info({File, {degraded, Reason}}) -> (weir_log_file:info(File))#{state => degraded, last_error => Reason};
+info({File, failed}) -> (weir_log_file:info(File))#{state => failed};
 info({File, _}) -> weir_log_file:info(File).
 
 wrap({ok, File}, State) -> {ok, {File, State}};

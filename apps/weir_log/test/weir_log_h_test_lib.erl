@@ -10,7 +10,7 @@
 
 -export([setup/3, teardown/2, add/3, formatter/1, only_of_test/0, test/0, is_of_test/1]).
 -export([read/1, read_lines/1, lines/1, contains/2]).
--export([handler_sup/1, linked/1, hand/1, writer/1, kill_log/1, start_peer/1]).
+-export([handler_sup/1, linked/1, writer/1, kill_log/1, start_peer/1, of_the_kernel/0]).
 -export([callers/2, all_wait/1, await_normal/1, in_parallel/2, in_process/1]).
 
 setup(Id, Case, Config) ->
@@ -34,7 +34,7 @@ formatter(Template) ->
 only_of_test() ->
     #{filter_default => stop, filters => [{test, {fun of_test/2, x}}]}.
 
-of_test(#{msg := {report, #{label := {weir_log_h, _}}}} = Event, _) ->
+of_test(#{msg := {report, #{label := {weir_log, _}}}} = Event, _) ->
     Event;
 of_test(Event, _) ->
     case is_of_test(Event) of
@@ -71,7 +71,7 @@ handler_sup(Id) ->
 
 keeper(Id) -> whereis(list_to_atom(lists:concat(["weir_log_h_", Id]))).
 
-%% Those that the keeper is linked to beside its supervisor: the log's supervisor, and the hand.
+%% Those that the keeper is linked to beside its supervisor: the log's supervisor.
 linked(Id) ->
     {links, Links} = process_info(keeper(Id), links),
     Sup = handler_sup(Id),
@@ -79,7 +79,11 @@ linked(Id) ->
 
 log_sup(Id) -> linked_as({supervisor, weir_log_log_sup, 1}, Id).
 
-hand(Id) -> linked_as({weir_log_h_hand, init, 1}, Id).
+%% Makes the calling process one that the node cannot do without.
+of_the_kernel() ->
+    {group_leader, Kernel} = process_info(whereis(logger_sup), group_leader),
+    true = group_leader(Kernel, self()),
+    ok.
 
 linked_as(InitialCall, Id) ->
     [Pid] = [Each || Each <- linked(Id), initial_call(Each) =:= InitialCall],

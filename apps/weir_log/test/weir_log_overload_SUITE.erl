@@ -8,7 +8,7 @@
 -export([suite/0, all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2, end_per_testcase/2]).
 -export([
     wait/1, reject/1, drop_by_level/1, drop_by_function/1, failing_function/1, at_the_limit/1, alone/1, shares/1,
-    exact/1, admit_and_drop/1, admit_and_reject/1, admit_at_the_limit/1, admit_exact/1,
+    exact/1, not_made/1, made_at_the_limit/1, made_exact/1, no_entry/1,
     told_times/1, mended/1, mended_under_rejection/1, killed_between/1, log_is_not_refused/1
 ]).
 
@@ -19,7 +19,7 @@ suite() -> [{timetrap, {minutes, 2}}].
 all() ->
     [
         wait, reject, drop_by_level, drop_by_function, failing_function, at_the_limit, alone, shares, exact,
-        admit_and_drop, admit_and_reject, admit_at_the_limit, admit_exact,
+        not_made, made_at_the_limit, made_exact, no_entry,
         told_times, mended, mended_under_rejection, killed_between, log_is_not_refused
     ].
 
@@ -28,9 +28,12 @@ end_per_suite(Config) -> weir_log_test_lib:loud(Config).
 init_per_testcase(Case, Config) -> weir_log_test_lib:setup(Case, Config).
 end_per_testcase(_Case, Config) -> weir_log_test_lib:teardown(Config).
 
-%% A log whose writer is suspended, with ten bytes of ten waiting.
+%% A log whose writer is suspended, with as many bytes waiting as may: five entries, each with a newline and what its
+%% message takes.
+-define(FULL, (5 * (2 + ?ENTRY_COST))).
+
 full(Config, Opts) ->
-    {Log, Path} = weir_log_test_lib:open(log, Config, maps:merge(#{max_bytes => 10, window => 1000}, Opts)),
+    {Log, Path} = weir_log_test_lib:open(log, Config, maps:merge(#{max_bytes => ?FULL, window => 1000}, Opts)),
     [Writer | _] = weir_log_test_lib:writers(Log),
     true = erlang:suspend_process(Writer),
     [ok = weir_log:alog(Log, <<"x">>) || _ <- lists:seq(1, 5)],
@@ -74,10 +77,10 @@ drop_by_level(Config) ->
     ?assertEqual([{I, ok} || I <- lists:seq(1, 5)], weir_log_test_lib:await(Crowd)),
     ?assertMatch(#{dropped := 9, waited := 5}, weir_log_test_lib:info(Log)),
     Counts = #{none => 3, debug => 2, info => 2, notice => 2},
-    ?assertMatch(#{dropped_by_level := Counts}, weir_log_test_lib:shard(Log)),
+    ?assertMatch(#{lost_by_level := Counts}, weir_log_test_lib:shard(Log)),
     ok = weir_log_test_lib:eventually(fun() -> length(weir_log_test_lib:lines(Path)) =:= 11 end),
     Told = lists:last(weir_log_test_lib:lines(Path)),
-    Expected = "^weir_log: 9 entries were dropped from .*Z to .*Z \\(notice 2, info 2, debug 2, none 3\\)$",
+    Expected = "^weir_log: from .*Z to .*Z: 9 entries were dropped \\(notice 2, info 2, debug 2, none 3\\)$",
     ?assertMatch({match, _}, re:run(Told, Expected)),
     ok = weir_log:close(Log),
     ?assertEqual(11, length(weir_log_test_lib:lines(Path))).
@@ -98,16 +101,16 @@ waits(Log, Writer, Levels) ->
     true = erlang:resume_process(Writer),
     ?assertEqual([{I, ok} || I <- lists:seq(1, length(Levels))], weir_log_test_lib:await(Crowd)).
 
-%% Ten bytes may wait, eleven may not.
+%% Who finds max_bytes waiting is refused, who finds one less is let in, however large the entry is.
 at_the_limit(Config) ->
     [
         begin
             {Log, _, Writer} = full(Config, #{overload => reject, max_bytes => Max}),
-            ?assertEqual(Expected, weir_log:alog(Log, <<"">>)),
+            ?assertEqual(Expected, weir_log:alog(Log, binary:copy(<<"y">>, 1000))),
             true = erlang:resume_process(Writer),
             ok = weir_log:close(Log)
         end
-     || {Max, Expected} <- [{10, {error, {overload, log}}}, {11, ok}, {infinity, ok}]
+     || {Max, Expected} <- [{?FULL, {error, {overload, log}}}, {?FULL + 1, ok}, {infinity, ok}]
     ].
 
 alone(Config) ->
@@ -150,61 +153,49 @@ exact(Config) ->
     ?assertEqual(Drops, lists:sum(Told)),
     ?assertEqual(length(Told), length([x || <<"told">> <- Lines])).
 
-%% Whoever asks first gets the answer that the entry would have got, and is counted once.
-admit_and_drop(Config) ->
-    {Log, Path, Writer} = full(Config, #{overload => {drop, warning}}),
-    [?assertEqual({error, {dropped, log}}, weir_log:admit(Log, Level)) || Level <- [none, debug, info, notice]],
-    [?assertEqual(ok, weir_log:admit(Log, Level)) || Level <- [warning, error, critical, alert, emergency]],
+%% An entry that is a function is made only if it is not refused, and counted once.
+not_made(Config) ->
+    {Log, _, Writer} = full(Config, #{overload => {drop, warning}}),
+    Never = fun() -> error(made) end,
+    [?assertEqual({error, {dropped, log}}, weir_log:alog(Log, Never, Level)) || Level <- [none, debug, info, notice]],
     Counts = #{none => 1, debug => 1, info => 1, notice => 1},
-    ?assertMatch(#{dropped := 4, waited := 0, rejected := 0}, counts(Log)),
-    %% Nothing was sent but that there is something to see.
-    ?assertEqual(6, queue(Writer)),
+    ?assertMatch(#{lost_by_level := Counts, dropped := 4}, weir_log_test_lib:shard(Log)),
+    [?assertError(made, weir_log:alog(Log, Never, Level)) || Level <- [warning, error, critical, alert, emergency]],
+    %% Nothing was sent but that there is something to see, and what was asked for above.
+    ?assertEqual(7, queue(Writer)),
     true = erlang:resume_process(Writer),
     ok = weir_log:sync(Log),
-    ?assertMatch(#{dropped_by_level := Counts, waiting_entries := 0}, weir_log_test_lib:shard(Log)),
-    ?assertEqual(ok, weir_log:admit(Log, debug)),
-    ok = weir_log_test_lib:eventually(fun() -> length(weir_log_test_lib:lines(Path)) =:= 6 end),
-    ?assertMatch(<<"weir_log: 4 entries were dropped", _/binary>>, lists:last(weir_log_test_lib:lines(Path))).
-
-admit_and_reject(Config) ->
-    {Log, _, Writer} = full(Config, #{overload => reject}),
-    ?assertEqual({error, {overload, log}}, weir_log:admit(Log, error)),
-    ?assertMatch(#{rejected := 1, dropped := 0}, counts(Log)),
-    true = erlang:resume_process(Writer),
+    ?assertEqual(ok, weir_log:alog(Log, fun() -> [<<"ma">>, "de"] end, debug)),
     ok = weir_log:close(Log),
-    ?assertEqual({error, no_log}, weir_log:admit(Log, error)).
+    ?assertEqual({error, no_log}, weir_log:alog(Log, Never, error)).
 
-%% The counters, without asking the writer.
-counts(Log) ->
-    #log{shards = {Shard}} = weir_log_terms:log(Log),
-    weir_log_terms:counters(Shard).
-
-%% With ten bytes waiting, one more fits into eleven and not into ten.
-admit_at_the_limit(Config) ->
+made_at_the_limit(Config) ->
     Refused = {error, {overload, log}},
     [
         begin
             {Log, _, Writer} = full(Config, #{overload => Overload, max_bytes => Max}),
-            ?assertEqual(Expected, weir_log:admit(Log, info)),
+            Answer =
+                try
+                    weir_log:alog(Log, fun() -> error(made) end, info)
+                catch
+                    error:made -> made
+                end,
+            ?assertEqual(Expected, Answer),
             true = erlang:resume_process(Writer),
             ok = weir_log:close(Log)
         end
      || {Max, Overload, Expected} <- [
-            {10, reject, Refused}, {11, reject, ok}, {infinity, reject, ok}, {10, wait, ok}
+            {?FULL, reject, Refused}, {?FULL + 1, reject, made}, {infinity, reject, made}, {?FULL, wait, made}
         ]
     ].
 
-admit_exact(Config) ->
+%% Of entries that are made few are dropped: those that others were ahead of.
+made_exact(Config) ->
     Path = weir_log_test_lib:path("log", Config),
-    Opts = #{file => Path, max_bytes => 100, newline => true, overload => {drop, error}, tell => fun(_) -> <<"t">> end},
+    Opts = #{file => Path, max_bytes => 1000, newline => true, overload => {drop, error}, tell => fun(_) -> <<"t">> end},
     {ok, Log} = weir_log:open(log, Opts),
-    Send = fun() ->
-        case weir_log:admit(Log, info) of
-            ok -> weir_log:alog(Log, <<"0123456789">>, info);
-            {error, _} = Refused -> Refused
-        end
-    end,
-    Crowd = weir_log_test_lib:crowd(50, fun(_) -> [Send() || _ <- lists:seq(1, 200)] end),
+    Entry = fun() -> <<"0123456789">> end,
+    Crowd = weir_log_test_lib:crowd(50, fun(_) -> [weir_log:alog(Log, Entry, info) || _ <- lists:seq(1, 200)] end),
     Answers = lists:append([Answers || {_, Answers} <- weir_log_test_lib:await(Crowd)]),
     Oks = length([ok || ok <- Answers]),
     Drops = length([dropped || {error, {dropped, log}} <- Answers]),
@@ -212,6 +203,13 @@ admit_exact(Config) ->
     ?assertMatch(#{dropped := Drops}, weir_log_test_lib:info(Log)),
     ok = weir_log:close(Log),
     ?assertEqual(Oks, length([x || <<"0123456789">> <- weir_log_test_lib:lines(Path)])).
+
+%% What is no entry is an error and leaves nothing.
+no_entry(Config) ->
+    {ok, Log} = weir_log:open(log, #{file => weir_log_test_lib:path("log", Config)}),
+    [?assertError(badarg, weir_log:alog(Log, Wrong)) || Wrong <- [[1234], foo, #{}, fun(_) -> <<>> end]],
+    ?assertError(badarg, weir_log:log(Log, [1234])),
+    ?assertMatch(#{waiting_entries := 0, waiting_bytes := 0}, weir_log_test_lib:shard(Log)).
 
 told() ->
     receive

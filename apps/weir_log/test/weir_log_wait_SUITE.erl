@@ -1,5 +1,5 @@
-%% Waiting for a writer that dies, at any moment and with whoever else: each caller gets one answer, and nothing is left
-%% in its mailbox.
+%% Waiting for a writer that dies, at any moment and with whoever else, or that does not answer in time: each caller gets
+%% one answer, and nothing is left in its mailbox.
 -module(weir_log_wait_SUITE).
 
 -include_lib("stdlib/include/assert.hrl").
@@ -7,18 +7,18 @@
 
 -export([suite/0, all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2, end_per_testcase/2]).
 -export([
-    all_kinds/1, writer_dead_before/1, answered_before/1, suspended/1, waits_elsewhere/1, busy/1, under_load/1,
-    waker_killed/1, waker_and_writer_killed/1, wakers_killed_in_a_row/1, everything_killed/1, application_stopped/1,
-    wakers_go/1, term_written_late/1
+    all_kinds/1, answered_before/1, suspended/1, under_load/1, everything_killed/1, application_stopped/1,
+    times_out/1, stuck/1, goes_on_by_itself/1, late_answers_are_nobodys/1, waits_with_a_long_mailbox/1,
+    sync_times_out/1, alog_times_out/1, higher_levels_time_out/1, stuck_with_nothing_to_do/1, never_waits/1
 ]).
 
 suite() -> [{timetrap, {minutes, 2}}].
 
 all() ->
     [
-        all_kinds, writer_dead_before, answered_before, suspended, waits_elsewhere, busy, under_load,
-        waker_killed, waker_and_writer_killed, wakers_killed_in_a_row, everything_killed, application_stopped,
-        wakers_go, term_written_late
+        all_kinds, answered_before, suspended, under_load, everything_killed, application_stopped,
+        times_out, stuck, goes_on_by_itself, late_answers_are_nobodys, waits_with_a_long_mailbox,
+        sync_times_out, alog_times_out, higher_levels_time_out, stuck_with_nothing_to_do, never_waits
     ].
 
 init_per_suite(Config) -> weir_log_test_lib:quiet(Config).
@@ -30,10 +30,6 @@ open(Config, Opts) ->
     {Log, _} = weir_log_test_lib:open(log, Config, Opts),
     [Writer] = weir_log_test_lib:writers(Log),
     {Log, Writer}.
-
-waker(Log) ->
-    #log{shards = {#shard{key = Key}}} = weir_log_terms:log(Log),
-    persistent_term:get(?WAKER_KEY(Key)).
 
 %% Callers that say what they were answered and what else is in their mailbox, once they are let go.
 callers(N, Fun) ->
@@ -60,7 +56,6 @@ told(N) -> lists:duplicate(N, {{error, writer_down}, []}).
 
 all_kinds(Config) ->
     {Log, Writer} = open(Config, #{window => 1, max_bytes => 3}),
-    Waker = waker(Log),
     true = erlang:suspend_process(Writer),
     Callers = callers(30, fun
         (I) when I rem 3 =:= 0 -> weir_log:log(Log, <<"x">>);
@@ -69,22 +64,11 @@ all_kinds(Config) ->
     end),
     ok = weir_log_test_lib:all_asleep(Callers),
     weir_log_test_lib:kill(Writer),
-    weir_log_test_lib:await_down(Waker),
     ?assertEqual(told(30), finish(Callers)).
-
-%% Nobody waits for a writer that is dead, but an answer that has arrived counts.
-writer_dead_before(_Config) ->
-    Dead = spawn(fun() -> ok end),
-    ok = weir_log_test_lib:await_down(Dead),
-    ?assertEqual({error, writer_down}, weir_log_wait:answer(Dead, make_ref())),
-    Ref = make_ref(),
-    self() ! {Ref, ok},
-    ?assertEqual(ok, weir_log_wait:answer(Dead, Ref)).
 
 %% The writer answers and dies while the caller does not run: the answer counts, and there is no other.
 answered_before(Config) ->
     {Log, Writer} = open(Config, #{}),
-    Waker = waker(Log),
     Callers = waiting(Log, Writer, 10),
     [true = erlang:suspend_process(Pid) || {_, {Pid, _}} <- Callers],
     true = erlang:resume_process(Writer),
@@ -92,43 +76,16 @@ answered_before(Config) ->
     ok = weir_log:log(Log, <<"y">>),
     weir_log_test_lib:kill(Writer),
     [true = erlang:resume_process(Pid) || {_, {Pid, _}} <- Callers],
-    weir_log_test_lib:await_down(Waker),
     ?assertEqual(lists:duplicate(10, {ok, []}), finish(Callers)).
 
 %% Who is suspended while the writer dies is told when it runs again.
 suspended(Config) ->
     {Log, Writer} = open(Config, #{}),
-    Waker = waker(Log),
     Callers = waiting(Log, Writer, 10),
     [true = erlang:suspend_process(Pid) || {_, {Pid, _}} <- Callers],
     weir_log_test_lib:kill(Writer),
-    ok = weir_log_test_lib:eventually(fun() -> waker(Log) =/= Waker end),
     [true = erlang:resume_process(Pid) || {_, {Pid, _}} <- Callers],
-    weir_log_test_lib:await_down(Waker),
     ?assertEqual(told(10), finish(Callers)).
-
-%% What is in a dictionary counts only for one who waits for an answer.
-waits_elsewhere(Config) ->
-    {Log, Writer} = open(Config, #{}),
-    Waker = waker(Log),
-    Callers = callers(10, fun(_) -> put(weir_log_wait, {Writer, make_ref()}) end),
-    ok = weir_log_test_lib:all_asleep(Callers),
-    weir_log_test_lib:kill(Writer),
-    weir_log_test_lib:await_down(Waker),
-    ?assertEqual(lists:duplicate(10, {undefined, []}), finish(Callers)).
-
-%% Processes that never wait do not keep the waker from its work.
-busy(Config) ->
-    {Log, Writer} = open(Config, #{}),
-    Waker = waker(Log),
-    Busy = [spawn(fun spin/0) || _ <- [1, 2]],
-    Callers = waiting(Log, Writer, 3),
-    weir_log_test_lib:kill(Writer),
-    weir_log_test_lib:await_down(Waker),
-    [exit(Pid, kill) || Pid <- Busy],
-    ?assertEqual(told(3), finish(Callers)).
-
-spin() -> spin().
 
 %% Writers die while callers are at any point of a call.
 under_load(Config) ->
@@ -146,11 +103,9 @@ under_load(Config) ->
         end
      || _ <- lists:seq(1, 9)
     ],
-    Waker = waker(Log),
     ok = atomics:put(Stop, 1, 1),
     ok = weir_log_test_lib:all_asleep(Callers),
     ok = weir_log:close(Log),
-    weir_log_test_lib:await_down(Waker),
     ?assertEqual(lists:duplicate(50, {ok, []}), finish(Callers)).
 
 until(Stop, Log) ->
@@ -161,42 +116,6 @@ until(Stop, Log) ->
     end.
 
 %% ---------------------------------------------------------------- who else is killed
-
-next_writer(Log, Writer) ->
-    ok = weir_log_test_lib:eventually(fun() ->
-        case weir_log_test_lib:writers(Log) of
-            [Writer] -> false;
-            [New] -> is_pid(New) andalso weir_log:log(Log, <<"z">>) =:= ok
-        end
-    end).
-
-%% The writer dies of it, and the next waker does what this one has not done.
-waker_killed(Config) ->
-    {Log, Writer} = open(Config, #{}),
-    Callers = waiting(Log, Writer, 10),
-    weir_log_test_lib:kill(waker(Log)),
-    ?assertEqual(told(10), finish(Callers)),
-    ok = next_writer(Log, Writer).
-
-waker_and_writer_killed(Config) ->
-    {Log, Writer} = open(Config, #{}),
-    Callers = waiting(Log, Writer, 10),
-    [exit(Pid, kill) || Pid <- [waker(Log), Writer]],
-    ?assertEqual(told(10), finish(Callers)),
-    ok = next_writer(Log, Writer).
-
-wakers_killed_in_a_row(Config) ->
-    {Log, _} = open(Config, #{}),
-    [
-        begin
-            [Writer] = weir_log_test_lib:writers(Log),
-            Callers = waiting(Log, Writer, 3),
-            weir_log_test_lib:kill(waker(Log)),
-            ?assertEqual(told(3), finish(Callers)),
-            ok = next_writer(Log, Writer)
-        end
-     || _ <- lists:seq(1, 8)
-    ].
 
 %% The whole log, and who cleans up after it.
 everything_killed(Config) ->
@@ -214,7 +133,6 @@ family(Log, Writer) ->
     {ok, Sup} = weir_log_registry:lookup(Log),
     [Sup, Writer | [Pid || {gate, Pid, _, _} <- supervisor:which_children(Sup)]].
 
-%% The waker does not end with the application before it has done its work.
 application_stopped(Config) ->
     {Log, Writer} = open(Config, #{}),
     Callers = waiting(Log, Writer, 10),
@@ -225,25 +143,133 @@ application_stopped(Config) ->
     ok = weir_log_terms:close(Log, Id),
     ok = weir_log_terms:erase_writers(Id, 1).
 
-%% A log that is closed leaves no process.
-wakers_go(Config) ->
-    {Log, _} = open(Config, #{}),
-    Waker = waker(Log),
-    ?assert(is_process_alive(Waker)),
-    ok = weir_log:close(Log),
-    ok = weir_log_test_lib:await_down(Waker).
+%% ---------------------------------------------------------------- a time-out
 
-%% A log that is killed may have been cleaned up after before the waker of a writer that was just starting has written
-%% its term.
-term_written_late(Config) ->
-    Shard = weir_log_terms:new_shard(1, 1),
-    {ok, Conf} = weir_log_opts:check(#{file => weir_log_test_lib:path("log", Config)}),
-    Boot = #boot{name = no_log, id = 1, number = 1, path = Conf#conf.file, shard = Shard, conf = Conf},
-    {Writer, Monitor} = spawn_monitor(fun() ->
-        ok = weir_log_wait:start(Boot, none),
-        exit(persistent_term:get(?WAKER_KEY(Shard#shard.key)))
+%% A log whose disk stands still, with an entry under way.
+frozen(Config, Opts) ->
+    {Log, _} = weir_log_test_lib:open(log, Config, Opts#{file_module => weir_log_test_file}),
+    {Log, weir_log_test_lib:blocked(write, Log)}.
+
+times_out(Config) ->
+    {Log, Writer} = frozen(Config, #{timeout => 20}),
+    Callers = callers(10, fun(_) -> weir_log:log(Log, <<"x">>) end),
+    Answers = finish(Callers),
+    %% The first ones have waited; whoever came after one of them had given up has not.
+    ?assertEqual([], [Answer || Answer <- Answers, not is_late(Answer)]),
+    ?assert(lists:member({{error, timeout}, []}, Answers)),
+    ok = weir_log_test_file:go(Writer, ok).
+
+is_late({{error, timeout}, []}) -> true;
+is_late({{error, {stuck, log}}, []}) -> true;
+is_late(_) -> false.
+
+%% Once one has waited in vain nobody waits, and what is dropped is counted by its level; entries that were sent before
+%% are written when the disk goes on, and then the log tells of those that were not.
+stuck(Config) ->
+    {Log, Writer} = frozen(Config, #{timeout => 20}),
+    ?assertEqual({error, timeout}, weir_log:log(Log, <<"late">>, info)),
+    [?assertEqual({error, {stuck, log}}, weir_log:log(Log, <<"x">>, error)) || _ <- lists:seq(1, 100)],
+    %% Within its window a caller need not wait.
+    ok = weir_log:alog(Log, <<"in the window">>),
+    ?assertMatch(#{stuck := true, lost_by_level := #{error := 100}, file := busy}, weir_log_test_lib:shard(Log)),
+    ok = weir_log_test_file:go(Writer, ok),
+    ok = weir_log_test_lib:eventually(fun() -> not maps:get(stuck, weir_log_test_lib:shard(Log)) end),
+    ok = weir_log:log(Log, <<"again">>),
+    Path = weir_log_test_lib:path("log", Config),
+    ok = weir_log_test_lib:eventually(fun() -> length(weir_log_test_lib:lines(Path)) =:= 5 end),
+    [<<"first">>, <<"late">>, <<"in the window">>, <<"again">>, Told] = weir_log_test_lib:lines(Path),
+    ?assertMatch({_, _}, binary:match(Told, <<"100 entries were dropped (error 100)">>)),
+    ?assertMatch(#{stuck := false, dropped := 100, entries := 5}, weir_log_test_lib:shard(Log)).
+
+%% Nobody has to log something for the log to be usable again.
+goes_on_by_itself(Config) ->
+    {Log, Writer} = frozen(Config, #{timeout => 20}),
+    ?assertEqual({error, timeout}, weir_log:log(Log, <<"late">>)),
+    ok = weir_log_test_file:go(Writer, ok),
+    ok = weir_log_test_lib:eventually(fun() -> not maps:get(stuck, weir_log_test_lib:shard(Log)) end).
+
+%% A caller may give up when the writer has just done all that there was: its mark does not stay.
+stuck_with_nothing_to_do(Config) ->
+    {Log, Writer} = open(Config, #{timeout => 1}),
+    [
+        begin
+            true = erlang:suspend_process(Writer),
+            {error, _} = weir_log:log(Log, <<"x">>),
+            true = erlang:resume_process(Writer),
+            ok = weir_log_test_lib:eventually(fun() -> not maps:get(stuck, weir_log_test_lib:shard(Log)) end)
+        end
+     || _ <- lists:seq(1, 50)
+    ].
+
+late_answers_are_nobodys(Config) ->
+    {Log, Writer} = frozen(Config, #{timeout => 10}),
+    Callers = callers(20, fun(I) ->
+        case I rem 2 of
+            0 -> weir_log:log(Log, <<"x">>);
+            1 -> weir_log:sync(Log)
+        end
     end),
-    receive
-        {'DOWN', Monitor, process, Writer, Waker} -> ok = weir_log_test_lib:await_down(Waker)
+    ok = weir_log_test_lib:eventually(fun() ->
+        [] =:= [Pid || {_, {Pid, _}} <- Callers, not has_given_up(Pid)]
+    end),
+    ok = weir_log_test_file:go(Writer, ok),
+    ok = weir_log_test_lib:eventually(fun() -> weir_log:sync(Log) =:= ok end),
+    ?assertEqual([], [Left || {_, [_ | _] = Left} <- finish(Callers)]).
+
+has_given_up(Pid) -> process_info(Pid, current_function) =:= {current_function, {?MODULE, '-callers/2-fun-0-', 2}}.
+
+%% What was in the mailbox before is not looked at, however long it is. What it costs is bounded by what a look at it all
+%% would cost, which is hundreds of times more.
+waits_with_a_long_mailbox(Config) ->
+    {Log, _} = open(Config, #{}),
+    Reductions = fun(Before) ->
+        [Answer] = finish(
+            callers(1, fun(_) ->
+                [self() ! {stray, I} || I <- lists:seq(1, Before)],
+                ok = weir_log:log(Log, <<"x">>),
+                {_, Start} = erlang:process_info(self(), reductions),
+                [ok = weir_log:log(Log, <<"x">>) || _ <- lists:seq(1, 20)],
+                {_, End} = erlang:process_info(self(), reductions),
+                [receive {stray, I} -> ok end || I <- lists:seq(1, Before)],
+                End - Start
+            end)
+        ),
+        {Used, []} = Answer,
+        Used
     end,
-    ?assertEqual([], weir_log_test_lib:leftovers()).
+    Reductions(0) * 10 > Reductions(100_000) orelse ct:fail({Reductions(0), Reductions(100_000)}).
+
+sync_times_out(Config) ->
+    {Log, Writer} = frozen(Config, #{timeout => 20}),
+    ?assertEqual({error, timeout}, weir_log:sync(Log)),
+    ?assertEqual({error, timeout}, weir_log:rotate(Log)),
+    ok = weir_log_test_file:go(Writer, ok).
+
+%% At the edge of the window the entry has been sent; the next time that a caller would have to wait it does not.
+alog_times_out(Config) ->
+    {Log, Writer} = frozen(Config, #{timeout => 20, window => 3}),
+    Alog = fun() -> [weir_log:alog(Log, <<"x">>, warning) || _ <- lists:seq(1, 3)] end,
+    [{Answers, []}] = finish(callers(1, fun(_) -> [Alog(), Alog()] end)),
+    ?assertEqual([[ok, ok, {error, timeout}], [ok, ok, {error, {stuck, log}}]], Answers),
+    ?assertMatch(#{lost_by_level := #{warning := 1}}, weir_log_test_lib:shard(Log)),
+    ok = weir_log_test_file:go(Writer, ok),
+    ok = weir_log_test_lib:eventually(fun() -> maps:get(entries, weir_log_test_lib:shard(Log)) =:= 7 end).
+
+higher_levels_time_out(Config) ->
+    {Log, Writer} = frozen(Config, #{timeout => 20, max_bytes => 1, overload => {drop, error}}),
+    ?assertEqual({error, {dropped, log}}, weir_log:alog(Log, <<"x">>, warning)),
+    ?assertEqual({error, timeout}, weir_log:alog(Log, <<"x">>, error)),
+    ?assertEqual({error, {stuck, log}}, weir_log:alog(Log, <<"x">>, error)),
+    ?assertMatch(#{lost_by_level := #{warning := 1, error := 1}}, weir_log_test_lib:shard(Log)),
+    ok = weir_log_test_file:go(Writer, ok).
+
+%% For processes that the node cannot do without: no window, and at the cap they drop.
+never_waits(Config) ->
+    {Log, Writer} = frozen(Config, #{window => 1, max_bytes => 1000}),
+    Offered = [weir_log_client:offer(Log, <<"x">>, info) || _ <- lists:seq(1, 20)],
+    %% 5 for what is under way, and 129 for each entry and newline and what its message takes.
+    {Taken, Dropped} = lists:splitwith(fun(Answer) -> Answer =:= ok end, Offered),
+    ?assertEqual(lists:duplicate(length(Dropped), {error, {dropped, log}}), Dropped),
+    ?assertEqual(7, length(Taken)),
+    ?assertMatch(#{lost_by_level := #{info := 13}}, weir_log_test_lib:shard(Log)),
+    ok = weir_log_test_file:go(Writer, ok).

@@ -8,7 +8,7 @@
 -export([one/1, two/1, sixteen/1, many_processes/1, windows_are_per_log/1, order/1, order_mixed/1, few_keys/1]).
 -export([
     defaults/1, reject_one/1, reject_three/1, reject_sixteen/1, rejected_in_a_hung_write/1, drop_by_level/1,
-    told_of_one_and_of_two/1, admit_at_the_edge/1, another_writer/1, another_policy/1
+    told_of_one_and_of_two/1, not_made_at_the_edge/1, another_writer/1, another_policy/1
 ]).
 
 -import(weir_log_test_lib, [queue/1]).
@@ -19,7 +19,7 @@ all() ->
     [
         one, two, sixteen, many_processes, windows_are_per_log, order, order_mixed, few_keys, defaults, reject_one,
         reject_three, reject_sixteen, rejected_in_a_hung_write, drop_by_level, told_of_one_and_of_two,
-        admit_at_the_edge, another_writer, another_policy
+        not_made_at_the_edge, another_writer, another_policy
     ].
 
 init_per_suite(Config) -> weir_log_test_lib:quiet(Config).
@@ -179,7 +179,7 @@ drop_by_level(Config) ->
     ?assertMatch(#{dropped := 1, waited := 1}, weir_log_test_lib:info(Log)),
     ok = weir_log:close(Log),
     [<<"1">>, <<"2">>, <<"4">>, <<"5">>, Told] = weir_log_test_lib:lines(Path),
-    ?assertMatch({match, _}, re:run(Told, "^weir_log: 1 entry was dropped from .* \\(info 1\\)$")).
+    ?assertMatch({match, _}, re:run(Told, "^weir_log: from .*: 1 entry was dropped \\(info 1\\)$")).
 
 told_of_one_and_of_two(Config) ->
     [
@@ -193,22 +193,20 @@ told_of_one_and_of_two(Config) ->
             ?assertMatch({match, _}, re:run(lists:last(weir_log_test_lib:lines(Path)), Told))
         end
      || {N, Told} <- [
-            {1, "^weir_log: 1 entry was dropped from .* \\(info 1\\)$"},
-            {2, "^weir_log: 2 entries were dropped from .* \\(info 2\\)$"}
+            {1, "^weir_log: from .*: 1 entry was dropped \\(info 1\\)$"},
+            {2, "^weir_log: from .*: 2 entries were dropped \\(info 2\\)$"}
         ]
     ].
 
-admit_at_the_edge(Config) ->
+%% An entry that is a function is not made at the edge.
+not_made_at_the_edge(Config) ->
     {Log, _, Writer} = open(log, Config, #{window => 2, overload => reject}),
-    ?assertEqual(ok, weir_log:admit(Log, none)),
     true = erlang:suspend_process(Writer),
-    ok = weir_log:alog(Log, <<"x">>),
-    ?assertEqual(ok, weir_log:admit(Log, none)),
-    ok = weir_log:alog(Log, <<"x">>),
-    ?assertEqual({error, {overload, log}}, weir_log:admit(Log, none)),
+    [ok = weir_log:alog(Log, fun() -> <<"x">> end) || _ <- [1, 2]],
+    ?assertEqual({error, {overload, log}}, weir_log:alog(Log, fun() -> error(made) end)),
     true = erlang:resume_process(Writer),
     ok = weir_log:sync(Log),
-    ?assertEqual(ok, weir_log:admit(Log, none)),
+    ?assertEqual(ok, weir_log:alog(Log, fun() -> <<"x">> end)),
     ?assertMatch(#{rejected := 1}, weir_log_test_lib:info(Log)).
 
 %% A window that is full of what was sent to a writer that is dead is empty for the next one.
