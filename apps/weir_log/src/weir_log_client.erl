@@ -1,8 +1,9 @@
 %% @doc What a caller does: finds its writer, makes the entry final, keeps to its window and to the cap, and waits.
 %%
-%% No process but the caller and the writer takes part. A caller that waits monitors the writer under an alias, which its
-%% answer goes to: so it learns of the writer's death, and an answer that comes too late is nobody's. The reference is
-%% made and waited for in one function, by which the runtime skips what was in the mailbox before.
+%% No process but the caller and the writer takes part. A caller that waits monitors the writer, so it learns of its death.
+%% If it does not wait for ever the answer goes to an alias, so that one that comes too late is nobody's; an alias costs
+%% 0.7 us of processor time more (OTP 25). The reference is made and waited for in one function, by which the runtime
+%% skips what was in the mailbox before.
 %%
 %% *Window.* Of each process at most `window' entries of alog/2 wait (weir_log_window). At the edge a caller waits until
 %% the writer has taken the entry in, or the entry is handled as the log's policy says.
@@ -20,7 +21,7 @@
 %% A caller that is killed leaves nothing but, at the worst, the word too high, which the writer mends.
 -module(weir_log_client).
 
--export([log/3, alog/3, offer/3, ask_all/2, final/2]).
+-export([log/3, alog/3, offer/3, ask_all/2, final/2, format_error/2]).
 
 -include("weir_log.hrl").
 
@@ -205,17 +206,20 @@ tell(Writer, Message) ->
 wait(_Ack, _Log, _Words, none, _Level, _Bytes, _Entry) ->
     {error, no_log};
 wait(Ack, #log{timeout = infinity}, _Words, Writer, Level, Bytes, Entry) ->
-    Alias = erlang:monitor(process, Writer, [{alias, reply_demonitor}]),
-    Writer ! {Ack, Alias, Level, Bytes, Entry},
+    Monitor = erlang:monitor(process, Writer),
+    Writer ! {Ack, {self(), Monitor}, Level, Bytes, Entry},
     receive
-        {Alias, Answer} -> Answer;
-        {'DOWN', Alias, process, _, _} -> {error, writer_down}
+        {Monitor, Answer} ->
+            _ = erlang:demonitor(Monitor, [flush]),
+            Answer;
+        {'DOWN', Monitor, process, _, _} ->
+            {error, writer_down}
     end;
 wait(Ack, #log{timeout = Timeout, name = Name}, Words, Writer, Level, Bytes, Entry) ->
     case atomics:get(Words, ?STUCK) of
         0 ->
             Alias = erlang:monitor(process, Writer, [{alias, reply_demonitor}]),
-            Writer ! {Ack, Alias, Level, Bytes, Entry},
+            Writer ! {Ack, {Alias, Alias}, Level, Bytes, Entry},
             receive
                 {Alias, Answer} -> Answer;
                 {'DOWN', Alias, process, _, _} -> {error, writer_down}
@@ -258,5 +262,31 @@ final(frame, Entry) ->
     bytes(weir_log_frame:entry([<<(erlang:system_time(microsecond)):64>>, Entry])).
 
 bytes(Entry) ->
-    Final = iolist_to_binary(Entry),
-    {Final, byte_size(Final)}.
+    try iolist_to_binary(Entry) of
+        Final -> {Final, byte_size(Final)}
+    catch
+        error:badarg -> erlang:error(badarg, [Entry], [{error_info, #{module => ?MODULE}}])
+    end.
+
+%% @private For the shell: what is wrong with an entry.
+-spec format_error(term(), erlang:stacktrace()) -> #{general := unicode:chardata()}.
+format_error(badarg, [{_, _, [Entry], _} | _]) ->
+    {Text, Shown} =
+        case stranger(Entry) of
+            {ok, Char} when is_integer(Char), Char > 255 ->
+                {"an entry is bytes, and ~w is a character: give unicode:characters_to_binary(Entry)", Char};
+            {ok, Other} ->
+                {"an entry is iodata, a list of bytes and binaries, and ~tp is neither", Other};
+            none ->
+                {"an entry is iodata, and ~tp is an improper list", Entry}
+        end,
+    #{general => io_lib:format(Text, [Shown])}.
+
+%% The first element that is neither a byte, nor a binary, nor a list.
+stranger([First | Rest]) ->
+    case stranger(First) of
+        none -> stranger(Rest);
+        Found -> Found
+    end;
+stranger(Part) when Part =:= []; is_binary(Part); is_integer(Part), Part >= 0, Part < 256 -> none;
+stranger(Other) -> {ok, Other}.

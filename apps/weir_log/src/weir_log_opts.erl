@@ -125,7 +125,7 @@ is_valid(tell, default) -> true;
 is_valid(tell, Fun) -> is_function(Fun, 1);
 is_valid(report, Report) -> is_boolean(Report);
 is_valid(heal, Heal) -> is_boolean(Heal);
-is_valid(words, Words) -> is_list(Words);
+is_valid(words, Words) -> Words =:= none orelse is_list(Words);
 is_valid(file_module, Module) -> is_atom(Module) andalso code:ensure_loaded(Module) =:= {module, Module};
 is_valid(_Unknown, _Value) -> false.
 

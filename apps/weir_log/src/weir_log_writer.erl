@@ -4,7 +4,7 @@
 %% ```
 %%   {none, none, Level, Bytes, Entry}        nobody waits
 %%   {counted, Count, Level, Bytes, Entry}    the same; the count goes into the word of a window (weir_log_window)
-%%   {Ack, Alias, Level, Bytes, Entry}        somebody waits for {Alias, ok | {error, Reason}}
+%%   {Ack, {To, Ref}, Level, Bytes, Entry}    To, a process or an alias, waits for {Ref, ok | {error, Reason}}
 %% '''
 %% Ack says when it is answered: `accepted' when the writer has taken it in, `written' when the write has returned,
 %% `synced' when fdatasync has returned. While the file is in trouble `accepted' is answered as `written' is, so that
@@ -156,10 +156,10 @@ take([{info, {none, none, _Level, Size, _Entry} = Message} | Batch], Taken, Coun
 take([{info, {counted, Window, _Level, Size, _Entry} = Message} | Batch], Taken, Count, Bytes, State) ->
     ok = weir_log_window:taken_in(Window),
     take(Batch, [Message | Taken], Count + 1, Bytes + Size, State);
-take([{info, {accepted, Alias, Level, Size, Entry}} | Batch], Taken, Count, Bytes, #state{trouble = none} = State) ->
-    Alias ! {Alias, ok},
+take([{info, {accepted, From, Level, Size, Entry}} | Batch], Taken, Count, Bytes, #state{trouble = none} = State) ->
+    ok = answer_one(From, ok),
     take(Batch, [{none, none, Level, Size, Entry} | Taken], Count + 1, Bytes + Size, State);
-take([{info, {Ack, _Alias, _Level, Size, _Entry} = Message} | Batch], Taken, Count, Bytes, State) when
+take([{info, {Ack, _From, _Level, Size, _Entry} = Message} | Batch], Taken, Count, Bytes, State) when
     Ack =:= accepted; Ack =:= written; Ack =:= synced
 ->
     take(Batch, [Message | Taken], Count + 1, Bytes + Size, State);
@@ -198,18 +198,18 @@ flush(Taken, Count, Bytes, #state{words = Words} = State) ->
 
 sort({sync, From}, {Entries, Written, Synced}) ->
     {Entries, Written, [From | Synced]};
-sort({Ack, To, _Level, _Size, Entry}, {Entries, Written, Synced}) ->
+sort({Ack, From, _Level, _Size, Entry}, {Entries, Written, Synced}) ->
     case Ack of
-        synced -> {[Entry | Entries], Written, [To | Synced]};
-        written -> {[Entry | Entries], [To | Written], Synced};
-        accepted -> {[Entry | Entries], [To | Written], Synced};
+        synced -> {[Entry | Entries], Written, [From | Synced]};
+        written -> {[Entry | Entries], [From | Written], Synced};
+        accepted -> {[Entry | Entries], [From | Written], Synced};
         _ -> {[Entry | Entries], Written, Synced}
     end.
 
-answer(Waiting, Result) -> lists:foreach(fun(To) -> answer_one(To, Result) end, Waiting).
+answer(Waiting, Result) -> lists:foreach(fun(From) -> answer_one(From, Result) end, Waiting).
 
-answer_one(Alias, Result) when is_reference(Alias) ->
-    Alias ! {Alias, Result},
+answer_one({To, Ref}, Result) when is_reference(Ref) ->
+    To ! {Ref, Result},
     ok;
 answer_one(From, Result) ->
     weir_server:reply(From, Result).

@@ -8,7 +8,7 @@
 -export([suite/0, all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2, end_per_testcase/2]).
 -export([
     wait/1, reject/1, drop_by_level/1, drop_by_function/1, failing_function/1, at_the_limit/1, alone/1, shares/1,
-    exact/1, not_made/1, made_at_the_limit/1, made_exact/1, no_entry/1,
+    exact/1, not_made/1, made_at_the_limit/1, made_exact/1, no_entry/1, parts_of_large_binaries/1, small_entries/1,
     told_times/1, mended/1, mended_under_rejection/1, killed_between/1, log_is_not_refused/1
 ]).
 
@@ -19,7 +19,7 @@ suite() -> [{timetrap, {minutes, 2}}].
 all() ->
     [
         wait, reject, drop_by_level, drop_by_function, failing_function, at_the_limit, alone, shares, exact,
-        not_made, made_at_the_limit, made_exact, no_entry,
+        not_made, made_at_the_limit, made_exact, no_entry, parts_of_large_binaries, small_entries,
         told_times, mended, mended_under_rejection, killed_between, log_is_not_refused
     ].
 
@@ -204,11 +204,56 @@ made_exact(Config) ->
     ok = weir_log:close(Log),
     ?assertEqual(Oks, length([x || <<"0123456789">> <- weir_log_test_lib:lines(Path)])).
 
+%% An entry does not hold the binary that it is a part of, unless that is little larger.
+parts_of_large_binaries(Config) ->
+    Path = weir_log_test_lib:path("log", Config),
+    {ok, Log} = weir_log:open(log, #{file => Path, window => 1000}),
+    [Writer] = weir_log_test_lib:writers(Log),
+    true = erlang:suspend_process(Writer),
+    Large = binary:copy(<<"x">>, 1_000_000),
+    Half = binary:copy(<<"y">>, 500),
+    Entries = [
+        binary:part(Large, 0, 100), [binary:part(Large, 7, 100), $\n], binary:part(Half, 0, 249), binary:part(Half, 0, 250)
+    ],
+    [ok = weir_log:alog(Log, Entry) || Entry <- Entries],
+    {messages, Messages} = process_info(Writer, messages),
+    ?assertEqual([100, 101, 249, 500], [binary:referenced_byte_size(element(5, Message)) || Message <- Messages]),
+    true = erlang:resume_process(Writer).
+
+%% What a message takes is counted: very many of very few bytes are bounded, too.
+small_entries(Config) ->
+    Path = weir_log_test_lib:path("log", Config),
+    {ok, Log} = weir_log:open(log, #{file => Path, max_bytes => 1_000_000, window => 1_000_000, overload => reject}),
+    [Writer] = weir_log_test_lib:writers(Log),
+    true = erlang:suspend_process(Writer),
+    {memory, Before} = process_info(Writer, memory),
+    Answers = [weir_log:alog(Log, <<"xx">>) || _ <- lists:seq(1, 10_000)],
+    %% The first that finds as much there is refused.
+    ?assertEqual(ceil(1_000_000 / (2 + ?ENTRY_COST)), length([ok || ok <- Answers])),
+    {memory, Memory} = process_info(Writer, memory),
+    Memory - Before < 2_000_000 orelse ct:fail({Before, Memory}),
+    true = erlang:resume_process(Writer).
+
 %% What is no entry is an error and leaves nothing.
 no_entry(Config) ->
     {ok, Log} = weir_log:open(log, #{file => weir_log_test_lib:path("log", Config)}),
     [?assertError(badarg, weir_log:alog(Log, Wrong)) || Wrong <- [[1234], foo, #{}, fun(_) -> <<>> end]],
-    ?assertError(badarg, weir_log:log(Log, [1234])),
+    [
+        try
+            weir_log:log(Log, Entry),
+            ct:fail(taken)
+        catch
+            error:badarg:Stack ->
+                [{Module, _, _, _} | _] = Stack,
+                #{general := General} = Module:format_error(badarg, Stack),
+                ?assertMatch({match, _}, re:run(General, Text))
+        end
+     || {Entry, Text} <- [
+            {[<<"a">>, [1234]], "1234 is a character: give unicode:characters_to_binary"},
+            {["a", foo], "foo is neither"},
+            {[$a | $b], "improper"}
+        ]
+    ],
     ?assertMatch(#{waiting_entries := 0, waiting_bytes := 0}, weir_log_test_lib:shard(Log)).
 
 told() ->

@@ -41,9 +41,8 @@ metadata(#config{client = Client, host = Host, port = Port}) ->
 
 emit(Level, Event, Measurements, Metadata) ->
     Report = maps:merge(Metadata, Measurements),
-    ?LOG(Level, Report#{label => {weir_memcached, Event}}, #{
-        domain => [weir, memcached], report_cb => fun ?MODULE:format/1
-    }),
+    %% Without a domain: the default handler stops those that it does not know.
+    ?LOG(Level, Report#{label => {weir_memcached, Event}}, #{report_cb => fun ?MODULE:format/1}),
     telemetry(erlang:function_exported(telemetry, execute, 3), Event, Measurements, Metadata).
 
 %% No dependency: the module's name is a variable so that nobody takes it for one.
