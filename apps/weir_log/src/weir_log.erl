@@ -83,7 +83,8 @@
 %% <li>`file': where to write; with more than one shard, that name with `.1', `.2' and so on. An existing file is
 %%     appended to.</li>
 %% <li>`ack' (`written'): see {@link ack()}.</li>
-%% <li>`newline' (`false'): adds a newline to each entry.</li>
+%% <li>`newline' (`false'): adds a newline to each entry. An incomplete last line, which a crash has left, is ended when
+%%     the file is opened (`ended_lines' of the file in info/1).</li>
 %% <li>`frame' (`false'): puts length, CRC-32 and the time of the call in front of each entry, for fold/3
 %%     and merge/3; what a crash has torn at the end is cut when the log is opened. Not with `newline'.</li>
 %% <li>`window' (16; 1024 if `overload' is not `wait'): the most entries of one process that alog/2 lets wait. 1: each

@@ -20,8 +20,8 @@
 %% <b>degraded.</b> A write that fails is cut off again: an error means that nothing of it is in the file. If the
 %% cutting fails too, or its result is not known, a part of it is in the file as the last thing; it is cut off before
 %% anything else is written, and by the next {@link open/1} if the file is framed. (If somebody else has truncated or
-%% written to the file meanwhile, nobody knows which part is the batch's. A framed file is then read anew, and an
-%% unframed one may keep the part; `torn' of {@link info/1} counts these.) Until `retry_ms' are over, writes get the
+%% written to the file meanwhile, nobody knows which part is the batch's. A framed file is then read anew, one of lines
+%% keeps the part as a line of its own, and another one may keep it; `torn' of {@link info/1} counts these.) Until `retry_ms' are over, writes get the
 %% same error at once, without a system call. The next write then looks at the path like above and tries.
 %%
 %% <b>failed.</b> After an fdatasync that failed, nobody knows what is on the disk. Linux reports the error once and
@@ -67,8 +67,8 @@
 
 -type opts() :: #{
     path := file:name_all(),
-    %% Whether what is written are frames of weir_log_frame.
-    frame := boolean(),
+    %% What is written: frames of weir_log_frame, lines, or anything.
+    format := weir_log_open:format(),
     rotate := rotate_opts(),
     %% How long a write may go to a file that was moved or removed. 0: each write looks.
     check_ms := non_neg_integer(),
@@ -83,7 +83,7 @@
 
 -record(conf, {
     path :: weir_log_path:path(),
-    frame :: boolean(),
+    format :: weir_log_open:format(),
     max_bytes :: pos_integer() | infinity,
     interval :: weir_log_period:interval(),
     keep :: weir_log_rotation:keep(),
@@ -118,7 +118,7 @@
 
 -opaque file() :: #file{}.
 
--type count() :: rotations | rotation_errors | moved | truncated | errors | cut_bytes | set_aside | torn.
+-type count() :: rotations | rotation_errors | moved | truncated | errors | cut_bytes | ended_lines | set_aside | torn.
 
 -type info() :: #{
     path := weir_log_path:path(),
@@ -137,26 +137,29 @@
     %% errors that were answered, those without a system call too, and the last one (of a rotation too),
     errors := non_neg_integer(),
     last_error := none | reason(),
-    %% bytes of torn tails, files found damaged, parts of failed batches that may have stayed.
+    %% bytes of torn tails, incomplete lines that got a newline, files found damaged, parts of failed batches that may
+    %% have stayed.
     cut_bytes := non_neg_integer(),
+    ended_lines := non_neg_integer(),
     set_aside := non_neg_integer(),
     torn := non_neg_integer()
 }.
 
 -define(RETRY_MS, 1000).
--define(COUNTS, [rotations, rotation_errors, moved, truncated, errors, cut_bytes, set_aside, torn]).
+-define(COUNTS, [rotations, rotation_errors, moved, truncated, errors, cut_bytes, ended_lines, set_aside, torn]).
 
 %% ---------------------------------------------------------------- interface
 
-%% @doc Opens a log's file ({@link weir_log_open:open/3}), and asks for its rotated files to be tidied.
+%% @doc Opens a log's file ({@link weir_log_open:open/3}), and asks for its rotated files to be tidied. Without room on
+%% the disk for what that takes the file is `degraded', as it is when there is no room for an entry.
 %% Cost: some system calls, a listing of the directory, and the reading of the whole file if it is framed.
 -spec open(opts()) -> {ok, file()} | {error, weir_log_open:reason()}.
-open(#{path := Given, frame := Frame, rotate := Rotate, check_ms := CheckMs} = Opts) ->
+open(#{path := Given, format := Format, rotate := Rotate, check_ms := CheckMs} = Opts) ->
     case weir_log_path:absolute(Given) of
         {ok, Path} ->
             Conf = #conf{
                 path = Path,
-                frame = Frame,
+                format = Format,
                 max_bytes = maps:get(max_bytes, Rotate, infinity),
                 interval = maps:get(interval, Rotate, none),
                 keep = #{
@@ -167,10 +170,13 @@ open(#{path := Given, frame := Frame, rotate := Rotate, check_ms := CheckMs} = O
                 check_ms = CheckMs,
                 retry_ms = maps:get(retry_ms, Opts, ?RETRY_MS)
             },
-            case begin_file(#file{conf = Conf, last = newest(Path)}) of
+            New = #file{conf = Conf, last = newest(Path)},
+            case begin_file(New) of
                 {ok, File} ->
                     ok = tidy(File),
                     {ok, File};
+                {error, Reason} when Reason =:= enospc; Reason =:= edquot ->
+                    {ok, New#file{state = {degraded, Reason, none}, last_error = Reason}};
                 {error, _} = Error ->
                     Error
             end;
@@ -296,10 +302,10 @@ look(NowMs, #file{identity = Identity, conf = #conf{path = Path}} = File) ->
 moved(NowMs, File) -> anew(NowMs, count(moved, 1, File)).
 
 %% The size is what is there, whoever changed it.
-still_there(Size, NowMs, #file{size = Known, torn = none, conf = #conf{frame = Frame}} = File) ->
+still_there(Size, NowMs, #file{size = Known, torn = none, conf = #conf{format = Format}} = File) ->
     Sized = File#file{size = Size},
     if
-        Size < Known, Frame, Size > 0 -> anew(NowMs, count(truncated, 1, Sized));
+        Size < Known, Format =/= raw, Size > 0 -> anew(NowMs, count(truncated, 1, Sized));
         Size < Known -> retried(NowMs, count(truncated, 1, Sized));
         true -> retried(NowMs, Sized)
     end;
@@ -338,8 +344,8 @@ begin_or_degrade(NowMs, File) ->
         {error, Reason} -> degraded(Reason, NowMs, File)
     end.
 
-begin_file(#file{conf = #conf{path = Path, frame = Frame, interval = Interval}, last = Last} = File) ->
-    case weir_log_open:open(Path, Frame, Last) of
+begin_file(#file{conf = #conf{path = Path, format = Format, interval = Interval}, last = Last} = File) ->
+    case weir_log_open:open(Path, Format, Last) of
         {ok, #opened{fd = Fd, identity = Identity, size = Size} = Opened} ->
             Begun = File#file{
                 state = ok,
@@ -353,7 +359,12 @@ begin_file(#file{conf = #conf{path = Path, frame = Frame, interval = Interval}, 
                 due = weir_log_period:new(Interval, Size, Opened#opened.written_ms),
                 last = Opened#opened.last
             },
-            {ok, count(cut_bytes, Opened#opened.cut_bytes, count(set_aside, Opened#opened.set_aside, Begun))};
+            {ok,
+                lists:foldl(fun({Count, Number}, Acc) -> count(Count, Number, Acc) end, Begun, [
+                    {cut_bytes, Opened#opened.cut_bytes},
+                    {ended_lines, Opened#opened.ended_lines},
+                    {set_aside, Opened#opened.set_aside}
+                ])};
         {error, _} = Error ->
             Error
     end.
@@ -409,11 +420,11 @@ append(Entries, Bytes, NowMs, #file{fd = Fd, size = Size, unsynced = Unsynced, w
 since(NowMs, #file{since = none}) -> NowMs;
 since(_NowMs, #file{since = Since}) -> Since.
 
-cut_batch(Bytes, #file{fd = Fd, size = Size, conf = #conf{frame = Frame}} = File) ->
+cut_batch(Bytes, #file{fd = Fd, size = Size, conf = #conf{format = Format}} = File) ->
     case weir_log_tail:after_failure(Fd, Size, Bytes) of
         {ok, Size} -> File;
         {torn, Size} -> File#file{torn = Size};
-        {unknown, Now} when Frame -> count(torn, 1, File#file{size = Now, torn = unknown});
+        {unknown, Now} when Format =/= raw -> count(torn, 1, File#file{size = Now, torn = unknown});
         {unknown, Now} -> count(torn, 1, File#file{size = Now})
     end.
 

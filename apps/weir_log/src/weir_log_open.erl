@@ -3,12 +3,13 @@
 %% Missing directories and a missing file are created; so a rotation that was broken off between its rename and its open
 %% is finished. A file that is there is appended to. If it is framed, it is read first: a torn tail is cut off, and a
 %% damaged file is set aside under the name of a rotated one, whole, and a new one is begun (weir_log_frame says what is
-%% which). Of an unframed file nothing is known and nothing is cut.
+%% which). A file of lines whose last one is incomplete gets a newline, so that the next entry is a line of its own. Of
+%% another file nothing is known, and nothing is done to it.
 -module(weir_log_open).
 
 -export([open/3, identity/1]).
 
--export_type([identity/0, reason/0]).
+-export_type([identity/0, format/0, reason/0]).
 
 -include_lib("kernel/include/file.hrl").
 -include("weir_log_open.hrl").
@@ -17,17 +18,49 @@
 %% Which file it is, whatever its name. (The same for all files on Windows, where a file that is open cannot be
 %% renamed.)
 
+-type format() :: raw | newline | frame.
+
 -type reason() :: file:posix() | badarg | system_limit | terminated.
 
 %% @doc Opens a file. `Last' is the stamp of the newest rotated one. Cost: some system calls, and for a framed file the
 %% reading of all of it (weir_log_frame:check/1).
--spec open(weir_log_path:path(), Frame :: boolean(), Last :: weir_log_rotation:stamp() | none) ->
+-spec open(weir_log_path:path(), format(), Last :: weir_log_rotation:stamp() | none) ->
     {ok, #opened{}} | {error, reason()}.
-open(Path, Frame, Last) ->
+open(Path, Format, Last) ->
     case weir_log_path:ensure_dir(Path) of
-        ok when Frame -> open_framed(Path, Last);
+        ok when Format =:= frame -> open_framed(Path, Last);
+        ok when Format =:= newline -> open_lines(Path, Last);
         ok -> open_file(Path, none, Last);
         {error, _} = Error -> Error
+    end.
+
+%% Without room for the newline the file is as good as one that cannot be opened. One that may not be read gets a
+%% newline on suspicion: an empty line is better than two entries in one.
+open_lines(Path, Last) ->
+    case open_file(Path, none, Last) of
+        {ok, #opened{fd = Fd, size = Size} = Opened} when Size > 0 ->
+            case ends_line(Path, Size) orelse file:write(Fd, "\n") of
+                true ->
+                    {ok, Opened};
+                ok ->
+                    {ok, Opened#opened{size = Size + 1, ended_lines = 1}};
+                {error, _} = Error ->
+                    _ = file:close(Fd),
+                    Error
+            end;
+        Result ->
+            Result
+    end.
+
+%% The descriptor that is written to cannot read.
+ends_line(Path, Size) ->
+    case file:open(Path, [read, raw, binary]) of
+        {ok, Fd} ->
+            Last = file:pread(Fd, Size - 1, 1),
+            _ = file:close(Fd),
+            Last =:= {ok, <<"\n">>};
+        {error, _} ->
+            false
     end.
 
 open_framed(Path, Last) ->

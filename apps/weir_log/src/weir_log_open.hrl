@@ -7,6 +7,8 @@
     written_ms :: integer(),
     %% Of a torn tail.
     cut_bytes :: non_neg_integer(),
+    %% How many incomplete lines got a newline.
+    ended_lines = 0 :: 0 | 1,
     %% How many files were damaged and have got another name.
     set_aside = 0 :: 0 | 1,
     %% The newest rotated file.

@@ -103,7 +103,7 @@ opened({error, Reason}, State) ->
 
 open(#state{module = Module, boot = #boot{path = Path, conf = Conf}}) ->
     #conf{format = Format, rotate = Rotate, check_ms = CheckMs} = Conf,
-    Module:open(#{path => Path, frame => Format =:= frame, rotate => Rotate, check_ms => CheckMs}).
+    Module:open(#{path => Path, format => Format, rotate => Rotate, check_ms => CheckMs}).
 
 %% @private
 -spec handle_batch([weir_server:message()], #state{}) -> {noreply, #state{}} | {noreply, #state{}, timeout()}.

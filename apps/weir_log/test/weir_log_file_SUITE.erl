@@ -38,6 +38,8 @@
     descriptor_lost/1,
     clock_set_back/1,
     torn_tail_is_cut/1,
+    torn_line_is_ended/1,
+    torn_line_on_full_disk/1,
     damage_is_set_aside/1,
     reopened_by_hand/1
 ]).
@@ -77,6 +79,8 @@ all() ->
         descriptor_lost,
         clock_set_back,
         torn_tail_is_cut,
+        torn_line_is_ended,
+        torn_line_on_full_disk,
         damage_is_set_aside,
         reopened_by_hand
     ].
@@ -93,7 +97,7 @@ end_per_testcase(_Case, Config) -> weir_log_file_lib:stop_tidy(proplists:get_val
 open(Path) -> open(Path, #{}).
 
 open(Path, Opts) ->
-    {ok, File} = weir_log_file:open(maps:merge(#{path => Path, frame => false, rotate => #{}, check_ms => 0}, Opts)),
+    {ok, File} = weir_log_file:open(maps:merge(#{path => Path, format => raw, rotate => #{}, check_ms => 0}, Opts)),
     File.
 
 write(Entry, File) -> write(Entry, ?NOW, File).
@@ -136,7 +140,7 @@ makes_directories(Config) ->
     ?assertEqual(<<"one">>, contents(Path)),
     ?assertEqual({error, eexist}, weir_log_file:open(opts(<<Path/binary, "/below">>))).
 
-opts(Path) -> #{path => Path, frame => false, rotate => #{}, check_ms => 0}.
+opts(Path) -> #{path => Path, format => raw, rotate => #{}, check_ms => 0}.
 
 %% The log stays where it is.
 relative_path(Config) ->
@@ -334,13 +338,13 @@ disk_full(Config) ->
     Path = path(disk_full, Config),
     Dir = filename:dirname(Path),
     weir_log_file_lib:on_small_disk(Dir, "64k", fun() ->
-        disk_full_(Path, false, fun(Size) -> binary:copy(<<"x">>, Size) end),
+        disk_full_(Path, raw, fun(Size) -> binary:copy(<<"x">>, Size) end),
         ok = file:delete(Path),
-        disk_full_(Path, true, fun(Size) -> framed([binary:copy(<<"x">>, Size)]) end)
+        disk_full_(Path, frame, fun(Size) -> framed([binary:copy(<<"x">>, Size)]) end)
     end).
 
-disk_full_(Path, Frame, Entry) ->
-    File1 = write(Entry(30000), open(Path, #{frame => Frame})),
+disk_full_(Path, Format, Entry) ->
+    File1 = write(Entry(30000), open(Path, #{format => Format})),
     {enospc, File2} = refused([Entry(20000), Entry(20000)], File1),
     ?assertEqual(Entry(30000), contents(Path)),
     Size = byte_size(Entry(30000)),
@@ -462,7 +466,7 @@ truncated(Config) ->
 
 truncated_in_an_entry(Config) ->
     Path = path(truncated_in_an_entry, Config),
-    File1 = write(framed(["one", "two"]), open(Path, #{frame => true})),
+    File1 = write(framed(["one", "two"]), open(Path, #{format => frame})),
     {ok, Fd} = file:open(Path, [read, write]),
     {ok, 20} = file:position(Fd, 20),
     ok = file:truncate(Fd),
@@ -588,7 +592,7 @@ torn_tail_is_cut(Config) ->
     [
         begin
             ok = file:write_file(Path, [Whole, Tail]),
-            File = write(framed(["three"]), open(Path, #{frame => true})),
+            File = write(framed(["three"]), open(Path, #{format => frame})),
             ?assertEqual([<<"one">>, <<"two">>, <<"three">>], entries(Path)),
             ?assertMatch(#{cut_bytes := Cut, set_aside := 0} when Cut =:= byte_size(Tail), weir_log_file:info(File)),
             ok = weir_log_file:close(File)
@@ -596,13 +600,57 @@ torn_tail_is_cut(Config) ->
      || Tail <- [<<>>, <<16#59>>, binary:part(framed(["four"]), 0, 11), <<0:800>>]
     ].
 
+%% An entry is never glued to half a line, whoever has left that and whenever the file is opened.
+torn_line_is_ended(Config) ->
+    Path = path(torn_line_is_ended, Config),
+    ok = file:write_file(Path, "one\ntw"),
+    File1 = open(Path, #{format => newline}),
+    ?assertEqual(<<"one\ntw\n">>, contents(Path)),
+    ?assertMatch(#{ended_lines := 1, size := 7, written_bytes := 0}, weir_log_file:info(File1)),
+    ok = weir_log_file:close(write("three\n", File1)),
+    %% A whole line is left alone, and so is an empty file.
+    File2 = open(Path, #{format => newline}),
+    ?assertEqual({0, <<"one\ntw\nthree\n">>}, {count(ended_lines, File2), contents(Path)}),
+    %% Others move the file, and truncate it within a line.
+    ok = file:rename(Path, <<Path/binary, ".1">>),
+    ok = file:write_file(Path, "fo"),
+    File3 = write("five\n", File2),
+    ?assertEqual({1, <<"fo\nfive\n">>}, {count(ended_lines, File3), contents(Path)}),
+    ok = file:write_file(Path, "s"),
+    File4 = write("six\n", File3),
+    ?assertEqual({2, <<"s\nsix\n">>}, {count(ended_lines, File4), contents(Path)}),
+    ok = weir_log_file:close(File4),
+    %% Without lines nothing is ended.
+    ok = file:write_file(Path, "raw"),
+    ok = weir_log_file:close(write("bytes", open(Path))),
+    ?assertEqual(<<"rawbytes">>, contents(Path)).
+
+%% The log is there, as it is on any full disk, and the line is ended before anything else is written.
+torn_line_on_full_disk(Config) ->
+    Path = path(torn_line_on_full_disk, Config),
+    Dir = filename:dirname(Path),
+    weir_log_file_lib:on_small_disk(Dir, "64k", fun() ->
+        Torn = binary:copy(<<"x">>, 4096),
+        ok = file:write_file(Path, Torn),
+        Full = filename:join(Dir, "full"),
+        {error, enospc} = file:write_file(Full, binary:copy(<<"x">>, 65536)),
+        File1 = open(Path, #{format => newline}),
+        ?assertMatch(#{state := degraded, ended_lines := 0}, weir_log_file:info(File1)),
+        {enospc, File2} = refused("one\n", File1),
+        ok = file:delete(Full),
+        File3 = write("two\n", ?NOW + 1000, File2),
+        ?assertEqual(<<Torn/binary, "\ntwo\n">>, contents(Path)),
+        ?assertMatch(#{state := ok, ended_lines := 1}, weir_log_file:info(File3)),
+        ok = weir_log_file:close(File3)
+    end).
+
 %% What is behind the damage may be worth much, so nothing is cut.
 damage_is_set_aside(Config) ->
     Path = path(damage_is_set_aside, Config),
     <<Byte, Rest/binary>> = framed(["two"]),
     Damaged = <<(framed(["one"]))/binary, (Byte bxor 4), Rest/binary, (framed(["three"]))/binary>>,
     ok = file:write_file(Path, Damaged),
-    File = write(framed(["four"]), open(Path, #{frame => true})),
+    File = write(framed(["four"]), open(Path, #{format => frame})),
     ?assertEqual([Damaged], rotated(Path)),
     ?assertEqual([<<"four">>], entries(Path)),
     ?assertMatch(#{set_aside := 1, cut_bytes := 0}, weir_log_file:info(File)),
