@@ -92,7 +92,9 @@
 %% <li>`max_bytes' (33,554,432): bytes of entries that may wait in the log, shared equally among its shards; at most
 %%     68,719,476,736, or `infinity'. An entry that is alone is let in whatever its size.</li>
 %% <li>`overload' (`wait'): what happens at the edge of the window, and at `max_bytes': see {@link overload()}.</li>
-%% <li>`shards' (1, at most 256): writers and files. A process keeps to one of them.</li>
+%% <li>`shards' (1, at most 256): writers and files. A process keeps to one of them. A disk that does not answer holds a
+%%     dirty IO thread of the runtime for each shard, and one for all logs: with several shards, start the node with
+%%     `+SDio' larger than 10 (the default) by as many.</li>
 %% <li>`rotate' (`#{}'): see {@link rotation()}.</li>
 %% <li>`check_ms' (1000): how often at most it is looked whether the file was moved away by others, milliseconds.</li>
 %% <li>`sync_interval' (`infinity'): what was written is synced so many milliseconds later at most, if nobody

@@ -21,8 +21,9 @@
 %% cutting fails too, or its result is not known, a part of it is in the file as the last thing; it is cut off before
 %% anything else is written, and by the next {@link open/1} if the file is framed. (If somebody else has truncated or
 %% written to the file meanwhile, nobody knows which part is the batch's. A framed file is then read anew, one of lines
-%% keeps the part as a line of its own, and another one may keep it; `torn' of {@link info/1} counts these.) Until `retry_ms' are over, writes get the
-%% same error at once, without a system call. The next write then looks at the path like above and tries.
+%% keeps the part as a line of its own, and another one may keep it; `torn' of {@link info/1} counts these.) Until
+%% `retry_ms' are over, writes get the same error at once, without a system call. The next write then looks at the path
+%% like above and tries.
 %%
 %% <b>failed.</b> After an fdatasync that failed, nobody knows what is on the disk. Linux reports the error once and
 %% takes the pages for clean, so a second call would answer `ok' without having written them. So there is none: every
@@ -481,7 +482,7 @@ turned(Name, NowMs, #file{fd = Fd, conf = #conf{path = Path}} = File) ->
             ok = tidy(Turned),
             {ok, count(rotations, 1, Turned#file{rotation_failed = none})};
         {error, Reason} ->
-            case file:rename(Name, Path) of
+            case weir_log_path:rename(Name, Path) of
                 ok ->
                     not_turned(Reason, NowMs, File);
                 {error, _} ->

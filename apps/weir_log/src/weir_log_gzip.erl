@@ -105,7 +105,7 @@ like(Name, Part) ->
 
 replace(Name, Part, Target) ->
     steps([
-        fun() -> file:rename(Part, Target) end,
+        fun() -> weir_log_path:rename(Part, Target) end,
         fun() -> weir_log_path:sync_dir(Target) end,
         fun() -> file:delete(Name, [raw]) end
     ]).

@@ -10,7 +10,7 @@
     no_log/1, open_twice/1, same_file/1, cannot_open/1, names_and_files/1, any_name/1,
     close_writes_all/1, close_refuses/1, reopened_by_name/1, application_stops/1, not_running/1,
     supervised/1, linked/1, info/1, sync/1, sync_interval/1, rotate_and_reopen/1, order_of_requests/1,
-    fold_stops_at_torn/1
+    fold_stops_at_torn/1, without_shared_processes/1, works_alone/1
 ]).
 
 suite() -> [{timetrap, {minutes, 2}}].
@@ -21,7 +21,8 @@ all() ->
         writes_as_given, newline, frame, misuse, appends, empty_entry, large_entry,
         no_log, open_twice, same_file, cannot_open, names_and_files, any_name,
         close_writes_all, close_refuses, reopened_by_name, application_stops, not_running,
-        supervised, linked, info, sync, sync_interval, rotate_and_reopen, order_of_requests, fold_stops_at_torn
+        supervised, linked, info, sync, sync_interval, rotate_and_reopen, order_of_requests, fold_stops_at_torn,
+        without_shared_processes
     ].
 
 init_per_suite(Config) -> weir_log_test_lib:quiet(Config).
@@ -374,3 +375,32 @@ order_of_requests(Config) ->
     ok = weir_log:sync(Log),
     %% The first, then what was before the request, then what was after it.
     ?assertEqual(3, weir_log_test_file:calls(write)).
+
+%% Neither the file server, which may wait for this log, nor the code server, on a node that loads modules on demand.
+without_shared_processes(Config) ->
+    Args = ["-pa" | weir_log_test_lib:code_paths([weir_log, weir_server, weir_flow, ?MODULE])],
+    {ok, Peer, _} = peer:start(#{connection => standard_io, args => Args}),
+    try
+        {ok, _} = weir_log_test_lib:call(Peer, application, ensure_all_started, [weir_log]),
+        ?assertEqual(ok, weir_log_test_lib:call(Peer, ?MODULE, works_alone, [path(Config)]))
+    after
+        peer:stop(Peer)
+    end.
+
+works_alone(Path) ->
+    Opts = #{file => Path, newline => true, check_ms => 0, rotate => #{interval => hourly, gzip => true}},
+    {ok, a} = weir_log:open(a, Opts),
+    {ok, b} = weir_log:open(b, #{file => Path ++ ".b", frame => true}),
+    Shared = [whereis(Name) || Name <- [file_server_2, code_server]],
+    lists:foreach(fun erlang:suspend_process/1, Shared),
+    ok = weir_log:log(a, <<"one">>),
+    ok = weir_log:rotate(a),
+    ok = weir_log:log(b, <<"framed">>),
+    ok = weir_log:sync(b),
+    ok = prim_file:rename(Path, Path ++ ".moved"),
+    ok = prim_file:make_dir(Path),
+    {error, eisdir} = weir_log:log(a, <<"two">>),
+    ok = prim_file:del_dir(Path),
+    ok = weir_log:reopen(a),
+    ok = weir_log:log(a, <<"three">>),
+    lists:foreach(fun erlang:resume_process/1, Shared).

@@ -12,6 +12,7 @@
     relative_path/1,
     misuse/1,
     name_length/1,
+    without_the_file_server/1,
     size_limit/1,
     rotates_on_request/1,
     rotates_by_the_hour/1,
@@ -53,6 +54,7 @@ all() ->
         relative_path,
         misuse,
         name_length,
+        without_the_file_server,
         size_limit,
         rotates_on_request,
         rotates_by_the_hour,
@@ -179,6 +181,36 @@ name_length(Config) ->
     ok = weir_log_file:close(File),
     ?assertEqual({error, enametoolong}, weir_log_file:open(opts(Named(Longest + 1)))),
     ?assertEqual({error, enametoolong}, weir_log_file:open(opts(<<Dir/binary, (binary:copy(<<"/a">>, 4096))/binary>>))).
+
+%% The node's file server logs what it does not know: a writer that waited for it could wait for itself.
+without_the_file_server(Config) ->
+    Path = filename:join(filename:dirname(path(without_the_file_server, Config)), <<"new/dir/a.log">>),
+    ok = sys:suspend(file_server_2),
+    {Pid, Monitor} = spawn_monitor(fun() ->
+        File1 = write(framed(["one"]), open(Path, #{format => frame, rotate => #{gzip => true, keep_files => 3}})),
+        {ok, File2} = weir_log_file:rotate(?NOW, File1),
+        {ok, File3} = weir_log_file:reopen(write(framed(["two"]), File2)),
+        ok = prim_file:rename(Path, <<Path/binary, ".moved">>),
+        File4 = write("no frame", write(framed(["three"]), File3)),
+        ok = weir_log_file:close(File4),
+        File5 = open(Path, #{format => frame, rotate => #{gzip => true, keep_files => 3}}),
+        ?assertMatch(#{set_aside := 1}, weir_log_file:info(File5)),
+        {ok, File6} = weir_log_file:sync(write(framed(["four"]), File5)),
+        {ok, File7} = weir_log_file:rotate(?NOW, File6),
+        ok = weir_log_file:close(File7),
+        weir_log_file_lib:tidied(Path)
+    end),
+    Result =
+        receive
+            {'DOWN', Monitor, process, Pid, Reason} -> Reason
+        after 20000 -> {stuck, process_info(Pid, current_stacktrace)}
+        end,
+    exit(Pid, kill),
+    ok = sys:resume(file_server_2),
+    ?assertEqual(normal, Result),
+    Rotated = weir_log_file_lib:rotated(Path),
+    ?assertEqual([<<".gz">>, <<".gz">>, <<".gz">>], [filename:extension(Name) || Name <- Rotated]),
+    ?assertEqual([<<"one">>], entries(hd(Rotated))).
 
 size_limit(Config) ->
     Path = path(size_limit, Config),
