@@ -80,7 +80,8 @@
     file_module => module()
 }.
 %% <ul>
-%% <li>`file': where to write; with more than one shard, that name with `.1', `.2' and so on. An existing file is
+%% <li>`file': where to write. A relative name is made absolute at once, by the process that opens the log or makes the
+%%     child specification. With more than one shard, that name with `.1', `.2' and so on. An existing file is
 %%     appended to.</li>
 %% <li>`ack' (`written'): see {@link ack()}.</li>
 %% <li>`newline' (`false'): adds a newline to each entry. An incomplete last line, which a crash has left, is ended when
@@ -134,7 +135,8 @@
     | {already_open, log()}
     | {file, file:filename_all(), Reason :: term()}
     | {not_started, term()}.
-%% `already_open': a log of this name is open, or another one has one of the files. `file': it could not be opened.
+%% `already_open': a log of this name is open, or another one has one of the files, whatever the names it was given: the
+%% directory's device and inode are compared, and symbolic links followed. `file': it could not be opened.
 %% `{not_started, noproc}': the application weir_log is not running.
 
 -type shard_info() :: #{
@@ -189,7 +191,8 @@ start_link(Name, Opts) ->
 %% @doc A child specification for a log in a supervisor of the user's. Its id is `{weir_log, Name}'.
 -spec child_spec(log(), options()) -> supervisor:child_spec().
 child_spec(Name, Opts) ->
-    #{id => {?MODULE, Name}, start => {?MODULE, start_link, [Name, Opts]}, type => supervisor, shutdown => infinity}.
+    Start = {?MODULE, start_link, [Name, weir_log_opts:absolute(Opts)]},
+    #{id => {?MODULE, Name}, start => Start, type => supervisor, shutdown => infinity}.
 
 %% @doc Closes a log. Everything sent before is written and synced when this returns.
 %%

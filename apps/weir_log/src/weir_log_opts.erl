@@ -1,9 +1,9 @@
 %% @doc The options of a log, checked before anything is started.
 %%
-%% A pure module: no process, no state.
+%% No process, no state.
 -module(weir_log_opts).
 
--export([check/1, paths/1]).
+-export([check/1, absolute/1, paths/1]).
 
 -include("weir_log.hrl").
 
@@ -62,7 +62,7 @@ conf(#{frame := true, newline := true}) ->
     {error, {bad_option, newline, true}};
 conf(Opts) ->
     {ok, #conf{
-        file = maps:get(file, Opts),
+        file = weir_log_path:absname(maps:get(file, Opts)),
         ack = maps:get(ack, Opts),
         format = format(Opts),
         window = maps:get(window, Opts, default_window(Opts)),
@@ -76,6 +76,16 @@ conf(Opts) ->
         report = maps:get(report, Opts),
         file_module = maps:get(file_module, Opts)
     }}.
+
+%% @doc Makes the file's name absolute, for who is given the options again in another working directory.
+-spec absolute(weir_log:options()) -> weir_log:options().
+absolute(#{file := File} = Opts) ->
+    case is_file(File) of
+        true -> Opts#{file := weir_log_path:absname(File)};
+        false -> Opts
+    end;
+absolute(Opts) ->
+    Opts.
 
 default_window(#{overload := wait}) -> ?WINDOW;
 default_window(#{}) -> ?WINDOW_WITHOUT_WAIT.

@@ -11,14 +11,20 @@
 %% A file that was created or renamed is durable under its name only when its directory was synced ({@link sync_dir/1}).
 -module(weir_log_path).
 
--export([absolute/1, absname/1, ensure_dir/1, rename/2, set_aside/3, list/1, rotated/1, sync_dir/1]).
+-export([absolute/1, absname/1, identity/1, ensure_dir/1, rename/2, set_aside/3, list/1, rotated/1, sync_dir/1]).
 
--export_type([path/0]).
+-export_type([path/0, identity/0]).
 
 -include_lib("kernel/include/file.hrl").
 
 -type path() :: binary().
 %% Absolute, in the encoding of the file system.
+
+-type identity() :: {Device :: non_neg_integer(), Inode :: non_neg_integer(), Base :: binary()} | file:filename_all().
+%% Of a directory, and a name in it. A name alone: there is no such directory, and it cannot be made, or the system has no inodes.
+
+%% As many links in a row does Linux follow.
+-define(MAX_LINKS, 40).
 
 %% The file systems of Linux, BSD and macOS allow so many bytes for one name.
 -define(MAX_NAME_BYTES, 255).
@@ -43,6 +49,34 @@ absname(Name) ->
         _ ->
             {ok, Cwd} = prim_file:get_cwd(),
             filename:absname(Name, Cwd)
+    end.
+
+%% @doc Which file a path leads to, whether it is there or not, and whatever it is called. The directory is made if it
+%% is not there. Hard links are files of their own: a rotation parts them.
+%% Cost: three system calls, and one for each symbolic link.
+-spec identity(file:filename_all()) -> identity().
+identity(Name) ->
+    case absolute(Name) of
+        {ok, Path} ->
+            File = target(Path, ?MAX_LINKS),
+            _ = ensure_dir(File),
+            case file:read_file_info(filename:dirname(File), [raw]) of
+                {ok, #file_info{major_device = Device, inode = Inode}} when Inode > 0 ->
+                    {Device, Inode, filename:basename(File)};
+                %% Windows has no inodes.
+                _ ->
+                    File
+            end;
+        {error, _} ->
+            Name
+    end.
+
+target(Path, Links) ->
+    case prim_file:read_link_all(Path) of
+        {ok, Link} when Links > 0 ->
+            target(filename:join(filename:dirname(Path), as_binary(Link)), Links - 1);
+        _ ->
+            Path
     end.
 
 native() -> file:native_name_encoding().

@@ -7,7 +7,7 @@
 -export([
     bad_options/1, limits_of_options/1, missing_file/1, frame_and_newline/1, not_a_map/1,
     writes_as_given/1, newline/1, frame/1, misuse/1, appends/1, empty_entry/1, large_entry/1,
-    no_log/1, open_twice/1, same_file/1, cannot_open/1, names_and_files/1, any_name/1,
+    no_log/1, open_twice/1, same_file/1, same_file_by_other_names/1, absolute_from_the_start/1, cannot_open/1, names_and_files/1, any_name/1,
     close_writes_all/1, close_refuses/1, reopened_by_name/1, application_stops/1, not_running/1,
     supervised/1, linked/1, info/1, sync/1, sync_interval/1, rotate_and_reopen/1, order_of_requests/1,
     fold_stops_at_torn/1, without_shared_processes/1, works_alone/1
@@ -19,7 +19,7 @@ all() ->
     [
         bad_options, limits_of_options, missing_file, frame_and_newline, not_a_map,
         writes_as_given, newline, frame, misuse, appends, empty_entry, large_entry,
-        no_log, open_twice, same_file, cannot_open, names_and_files, any_name,
+        no_log, open_twice, same_file, same_file_by_other_names, absolute_from_the_start, cannot_open, names_and_files, any_name,
         close_writes_all, close_refuses, reopened_by_name, application_stops, not_running,
         supervised, linked, info, sync, sync_interval, rotate_and_reopen, order_of_requests, fold_stops_at_torn,
         without_shared_processes
@@ -190,6 +190,59 @@ same_file(Config) ->
     {ok, b} = weir_log:open(b, #{file => path(Config) ++ ".3"}),
     ok = weir_log:close(a),
     {ok, c} = weir_log:open(c, #{file => path(Config) ++ ".2"}).
+
+%% The system says which file it is, not the name; whether the file is there or not.
+same_file_by_other_names(Config) ->
+    Dir = proplists:get_value(dir, Config),
+    [ok = filelib:ensure_dir(filename:join([Dir, Name, "x"])) || Name <- ["real", "other"]],
+    ok = file:make_symlink("real", filename:join(Dir, "link")),
+    ok = file:make_symlink("../real/log", filename:join([Dir, "other", "to_log"])),
+    Named = fun(Name) -> filename:join(Dir, Name) end,
+    Names = [
+        Named("real/log"), list_to_binary(Named("real/log")), Named("link/log"), Named("other/../real/./log"),
+        Named("other/to_log")
+    ],
+    [
+        begin
+            {ok, a} = weir_log:open(a, #{file => One}),
+            ?assertEqual({error, {already_open, a}}, weir_log:open(b, #{file => Other})),
+            ok = weir_log:close(a),
+            ok = file:delete(Named("real/log"))
+        end
+     || One <- Names, Other <- Names
+    ],
+    %% Files of the same name in different directories are different.
+    {ok, a} = weir_log:open(a, #{file => Named("real/log")}),
+    {ok, b} = weir_log:open(b, #{file => Named("other/log")}).
+
+%% A writer, or a whole log of a supervisor of the user's, that starts again in another working directory goes on in
+%% the same file.
+absolute_from_the_start(Config) ->
+    Dir = proplists:get_value(dir, Config),
+    {ok, Before} = file:get_cwd(),
+    ok = file:set_cwd(Dir),
+    Sup =
+        try
+            {ok, a} = weir_log:open(a, #{file => "a.log", newline => true}),
+            {ok, Pid} = supervisor:start_link(
+                weir_log_test_sup, [weir_log:child_spec(b, #{file => <<"b.log">>, newline => true})]
+            ),
+            Pid
+        after
+            ok = file:set_cwd(Before)
+        end,
+    unlink(Sup),
+    Again = fun(Log) -> weir_log_test_lib:eventually(fun() -> weir_log:log(Log, <<"again">>) =:= ok end) end,
+    [Writer] = weir_log_test_lib:writers(a),
+    ok = weir_log_test_lib:kill(Writer),
+    ok = Again(a),
+    ok = weir_log:close(b),
+    ok = Again(b),
+    ok = proc_lib:stop(Sup, shutdown, infinity),
+    ?assertEqual([[<<"again">>], [<<"again">>]], [
+        weir_log_test_lib:lines(filename:join(Dir, Name))
+     || Name <- ["a.log", "b.log"]
+    ]).
 
 cannot_open(Config) ->
     Dir = proplists:get_value(dir, Config),
