@@ -43,7 +43,11 @@
 %% opening, a node leaves a rotated file and no current one, which the next {@link open/1} makes.
 %%
 %% Times are system time in milliseconds. If the clock is set back, looks and retries that seem to lie in the future are
-%% made at once. The path should be that of a regular file: of a symbolic link the link is rotated.
+%% made at once. Of a path that is a symbolic link the link is rotated.
+%%
+%% <b>Streams.</b> Standard output, devices and pipes are written to, and nothing else: they are not rotated, not
+%% truncated, and not looked at unless a write has failed. One that cannot be synced needs none: {@link sync/1} answers
+%% `ok'.
 -module(weir_log_file).
 
 -export([open/1, write/4, sync/1, rotate/2, reopen/1, close/1, info/1]).
@@ -99,6 +103,7 @@
     fd = none :: file:fd() | none,
     identity = none :: weir_log_open:identity() | none,
     size = 0 :: non_neg_integer(),
+    stream = false :: boolean(),
     %% Bytes that were written since the last sync; whether the file has not been synced under its name.
     unsynced = 0 :: non_neg_integer(),
     nameless = false :: boolean(),
@@ -275,6 +280,8 @@ located(NowMs, #file{state = {degraded, Reason, Since}, conf = #conf{retry_ms = 
         true -> look(NowMs, File);
         false -> {error, Reason, File}
     end;
+located(_NowMs, #file{stream = true} = File) ->
+    {ok, File};
 located(NowMs, #file{checked = Checked, conf = #conf{check_ms = CheckMs}} = File) ->
     case is_over(NowMs, Checked, CheckMs) of
         true -> look(NowMs, File#file{checked = NowMs});
@@ -303,6 +310,8 @@ look(NowMs, #file{identity = Identity, conf = #conf{path = Path}} = File) ->
 moved(NowMs, File) -> anew(NowMs, count(moved, 1, File)).
 
 %% The size is what is there, whoever changed it.
+still_there(_Size, NowMs, #file{stream = true} = File) ->
+    retried(NowMs, File);
 still_there(Size, NowMs, #file{size = Known, torn = none, conf = #conf{format = Format}} = File) ->
     Sized = File#file{size = Size},
     if
@@ -353,6 +362,7 @@ begin_file(#file{conf = #conf{path = Path, format = Format, interval = Interval}
                 fd = Fd,
                 identity = Identity,
                 size = Size,
+                stream = Opened#opened.stream,
                 unsynced = 0,
                 nameless = true,
                 torn = none,
@@ -395,6 +405,11 @@ dropped(#file{fd = Fd} = File) ->
 
 flush(#file{unsynced = 0, nameless = false} = File) ->
     {ok, File};
+flush(#file{fd = Fd, stream = true} = File) ->
+    case file:datasync(Fd) of
+        {error, Reason} when Reason =:= einval; Reason =:= enotsup; Reason =:= enotty -> flushed(ok, File);
+        Result -> flushed(Result, File)
+    end;
 flush(#file{fd = Fd, nameless = Nameless, conf = #conf{path = Path}} = File) ->
     case file:datasync(Fd) of
         ok when Nameless -> flushed(weir_log_path:sync_dir(Path), File);
@@ -409,7 +424,12 @@ flushed({error, Reason}, File) -> {error, {sync_failed, Reason}, File#file{state
 append(Entries, Bytes, NowMs, #file{fd = Fd, size = Size, unsynced = Unsynced, written = Written} = File) ->
     case file:write(Fd, Entries) of
         ok ->
-            Sizes = File#file{size = Size + Bytes, unsynced = Unsynced + Bytes, written = Written + Bytes},
+            Grown =
+                case File#file.stream of
+                    true -> Size;
+                    false -> Size + Bytes
+                end,
+            Sizes = File#file{size = Grown, unsynced = Unsynced + Bytes, written = Written + Bytes},
             {ok, Sizes#file{since = since(NowMs, File)}};
         {error, badarg} ->
             refused(badarg, File);
@@ -421,6 +441,8 @@ append(Entries, Bytes, NowMs, #file{fd = Fd, size = Size, unsynced = Unsynced, w
 since(NowMs, #file{since = none}) -> NowMs;
 since(_NowMs, #file{since = Since}) -> Since.
 
+cut_batch(_Bytes, #file{stream = true} = File) ->
+    File;
 cut_batch(Bytes, #file{fd = Fd, size = Size, conf = #conf{format = Format}} = File) ->
     case weir_log_tail:after_failure(Fd, Size, Bytes) of
         {ok, Size} -> File;

@@ -5,6 +5,9 @@
 %% damaged file is set aside under the name of a rotated one, whole, and a new one is begun (weir_log_frame says what is
 %% which). A file of lines whose last one is incomplete gets a newline, so that the next entry is a line of its own. Of
 %% another file nothing is known, and nothing is done to it.
+%%
+%% What is no regular file, or is standard output, is a stream: it is written to, and nothing else. Its size counts as
+%% 0, as if all that is written were gone at once.
 -module(weir_log_open).
 
 -export([open/3, identity/1]).
@@ -28,10 +31,23 @@
     {ok, #opened{}} | {error, reason()}.
 open(Path, Format, Last) ->
     case weir_log_path:ensure_dir(Path) of
-        ok when Format =:= frame -> open_framed(Path, Last);
-        ok when Format =:= newline -> open_lines(Path, Last);
-        ok -> open_file(Path, none, Last);
-        {error, _} = Error -> Error
+        ok ->
+            case is_stream(Path) of
+                false when Format =:= frame -> open_framed(Path, Last);
+                false when Format =:= newline -> open_lines(Path, Last);
+                _ -> open_file(Path, none, Last)
+            end;
+        {error, _} = Error ->
+            Error
+    end.
+
+%% What is not there will be a file.
+is_stream(?STANDARD_OUTPUT) ->
+    true;
+is_stream(Path) ->
+    case file:read_file_info(Path, [raw]) of
+        {ok, #file_info{type = Type}} -> Type =/= regular;
+        {error, _} -> false
     end.
 
 %% Without room for the newline the file is as good as one that cannot be opened. One that may not be read gets a
@@ -96,7 +112,7 @@ set_aside(Path, WrittenMs, Last) ->
 open_file(Path, Valid, Last) ->
     case file:open(Path, [append, raw, binary]) of
         {ok, Fd} ->
-            case opened(Fd, Valid, Last) of
+            case opened(Fd, Path, Valid, Last) of
                 {ok, _} = Opened ->
                     Opened;
                 {error, _} = Error ->
@@ -107,8 +123,11 @@ open_file(Path, Valid, Last) ->
             Error
     end.
 
-opened(Fd, Valid, Last) ->
+opened(Fd, Path, Valid, Last) ->
     case file:read_file_info(Fd, [raw, {time, posix}]) of
+        {ok, #file_info{type = Type} = Info} when Type =/= regular; Path =:= ?STANDARD_OUTPUT ->
+            Opened = opened(Fd, Info, 0, 0, Last),
+            {ok, Opened#opened{stream = true}};
         {ok, #file_info{size = Size} = Info} when Valid =:= none; Valid >= Size ->
             {ok, opened(Fd, Info, Size, 0, Last)};
         {ok, #file_info{size = Size} = Info} ->
@@ -125,6 +144,7 @@ opened(Fd, #file_info{mtime = Written} = Info, Size, CutBytes, Last) ->
         fd = Fd,
         identity = identity(Info),
         size = Size,
+        stream = false,
         written_ms = Written * 1000,
         cut_bytes = CutBytes,
         last = Last

@@ -58,6 +58,14 @@ check(Opts) when is_map(Opts) ->
 check(Opts) ->
     error(badarg, [Opts]).
 
+%% Standard output is one, belongs to others too, and cannot be read back.
+conf(#{file := standard_io, frame := Frame, rotate := Rotate, shards := Shards} = Opts) ->
+    if
+        Frame -> {error, {bad_option, frame, Frame}};
+        Rotate =/= #{} -> {error, {bad_option, rotate, Rotate}};
+        Shards > 1 -> {error, {bad_option, shards, Shards}};
+        true -> conf(Opts#{file := "/dev/stdout"})
+    end;
 conf(#{frame := true, newline := true}) ->
     {error, {bad_option, newline, true}};
 conf(Opts) ->
@@ -94,7 +102,7 @@ format(#{frame := true}) -> frame;
 format(#{newline := true}) -> newline;
 format(#{}) -> raw.
 
-is_valid(file, File) -> is_file(File);
+is_valid(file, File) -> File =:= standard_io orelse is_file(File);
 is_valid(ack, Ack) -> lists:member(Ack, [accepted, written, synced]);
 is_valid(newline, Newline) -> is_boolean(Newline);
 is_valid(frame, Frame) -> is_boolean(Frame);

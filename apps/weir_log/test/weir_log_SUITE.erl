@@ -10,7 +10,8 @@
     no_log/1, open_twice/1, same_file/1, same_file_by_other_names/1, absolute_from_the_start/1, cannot_open/1, names_and_files/1, any_name/1,
     close_writes_all/1, close_refuses/1, reopened_by_name/1, application_stops/1, not_running/1,
     supervised/1, linked/1, info/1, sync/1, sync_interval/1, rotate_and_reopen/1, order_of_requests/1,
-    fold_stops_at_torn/1, without_shared_processes/1, works_alone/1
+    fold_stops_at_torn/1, without_shared_processes/1, works_alone/1,
+    standard_output/1, to_standard_output/0
 ]).
 
 suite() -> [{timetrap, {minutes, 2}}].
@@ -22,7 +23,7 @@ all() ->
         no_log, open_twice, same_file, same_file_by_other_names, absolute_from_the_start, cannot_open, names_and_files, any_name,
         close_writes_all, close_refuses, reopened_by_name, application_stops, not_running,
         supervised, linked, info, sync, sync_interval, rotate_and_reopen, order_of_requests, fold_stops_at_torn,
-        without_shared_processes
+        without_shared_processes, standard_output
     ].
 
 init_per_suite(Config) -> weir_log_test_lib:quiet(Config).
@@ -457,3 +458,32 @@ works_alone(Path) ->
     ok = weir_log:reopen(a),
     ok = weir_log:log(a, <<"three">>),
     lists:foreach(fun erlang:resume_process/1, Shared).
+
+%% Of a node without a shell, whose standard output is a pipe, a file, the null device or a terminal.
+standard_output(Config) ->
+    [
+        ?assertEqual({error, {bad_option, Key, Value}}, weir_log:open(a, #{file => standard_io, Key => Value}))
+     || {Key, Value} <- [{rotate, #{max_bytes => 1}}, {frame, true}, {shards, 2}]
+    ],
+    File = path(Config),
+    Paths = lists:join(" ", weir_log_test_lib:code_paths([weir_log, weir_server, weir_flow, ?MODULE])),
+    Node = lists:flatten(["erl -noshell -pa ", Paths, " -s ", atom_to_list(?MODULE), " to_standard_output"]),
+    ?assertEqual("one\ntwo\nok", os:cmd(Node)),
+    ?assertEqual("zero\none\ntwo\nok", os:cmd(["echo zero > ", File, "; ", Node, " >> ", File, "; cat ", File])),
+    ?assertEqual("done\n", os:cmd([Node, " > /dev/null && echo done"])),
+    case os:find_executable("script") of
+        false -> ok;
+        _ -> ?assertEqual("one\r\ntwo\r\nok", os:cmd(["script -qc \"", Node, "\" /dev/null < /dev/null"]))
+    end.
+
+to_standard_output() ->
+    {ok, _} = application:ensure_all_started(weir_log),
+    {ok, a} = weir_log:open(a, #{file => standard_io, newline => true, ack => synced}),
+    {error, {already_open, a}} = weir_log:open(b, #{file => standard_io}),
+    ok = weir_log:log(a, <<"one">>),
+    ok = weir_log:rotate(a),
+    ok = weir_log:reopen(a),
+    ok = weir_log:log(a, <<"two">>),
+    Told = weir_log:close(a),
+    io:format("~p", [Told]),
+    halt().

@@ -34,6 +34,7 @@
     rotation_forbidden/1,
     no_room_for_the_new_file/1,
     path_lost_at_rotation/1,
+    streams/1,
     sync_fails/1,
     sync_fails_at_rotation/1,
     descriptor_lost/1,
@@ -76,6 +77,7 @@ all() ->
         rotation_forbidden,
         no_room_for_the_new_file,
         path_lost_at_rotation,
+        streams,
         sync_fails,
         sync_fails_at_rotation,
         descriptor_lost,
@@ -558,11 +560,41 @@ path_lost_at_rotation(Config) ->
 
 %% ---------------------------------------------------------------- sync
 
-%% A device takes what is written, and cannot be synced.
+%% What is no regular file is only written to, with whatever options, and its syncs are as good as done.
+streams(Config) ->
+    Path = path(streams, Config),
+    "" = os:cmd("mkfifo " ++ binary_to_list(Path)),
+    %% Opening a pipe waits for its other end.
+    Reader = open_port({spawn, "cat " ++ binary_to_list(Path)}, [binary]),
+    File1 = write("12345678", open(Path, #{format => frame, rotate => #{max_bytes => 10, keep_files => 0}})),
+    {ok, File2} = weir_log_file:sync(write("12345678", File1)),
+    {ok, File3} = weir_log_file:rotate(?NOW, File2),
+    ?assertMatch(#{state := ok, size := 0, written_bytes := 16, rotations := 0}, weir_log_file:info(File3)),
+    ?assertEqual(<<"1234567812345678">>, from(Reader, 16, <<>>)),
+    ok = weir_log_file:close(File3),
+    ?assertEqual([<<"a.log">>], [iolist_to_binary(Name) || Name <- names(Path)]),
+    ok = file:delete(Path),
+    ok = file:make_symlink("/dev/null", Path),
+    {ok, File4} = weir_log_file:sync(write("one", open(Path, #{format => newline}))),
+    ok = weir_log_file:close(File4).
+
+from(_Port, Bytes, Read) when byte_size(Read) >= Bytes -> Read;
+from(Port, Bytes, Read) ->
+    receive
+        {Port, {data, Data}} -> from(Port, Bytes, <<Read/binary, Data/binary>>)
+    after 10000 -> error({only, Read})
+    end.
+
+names(Path) ->
+    {ok, Names} = file:list_dir(filename:dirname(Path)),
+    Names.
+
+%% A descriptor that is gone cannot be synced.
 sync_fails(Config) ->
     Path = path(sync_fails, Config),
-    ok = file:make_symlink("/dev/null", Path),
-    {error, {sync_failed, einval}, File1} = weir_log_file:sync(write("one", open(Path))),
+    File0 = write("one", open(Path)),
+    ok = close_descriptor(File0),
+    {error, {sync_failed, einval}, File1} = weir_log_file:sync(File0),
     ?assertMatch(#{state := failed, errors := 1, last_error := {sync_failed, einval}}, weir_log_file:info(File1)),
     ok = file:delete(Path),
     %% Not even when it could work again, however long that is ago.
@@ -574,8 +606,8 @@ sync_fails(Config) ->
 
 sync_fails_at_rotation(Config) ->
     Path = path(sync_fails_at_rotation, Config),
-    ok = file:make_symlink("/dev/null", Path),
     File1 = write("12345678", open(Path, #{rotate => #{max_bytes => 10}, check_ms => 100000})),
+    ok = close_descriptor(File1),
     {{sync_failed, einval}, File2} = refused("abc", File1),
     ?assertEqual([], weir_log_file_lib:rotated(Path)),
     ok = file:delete(Path),
