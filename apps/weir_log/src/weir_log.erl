@@ -84,7 +84,8 @@
 %%     child specification. `standard_io': the standard output of the node, without `frame', `rotate' and `shards'. That,
 %%     devices and pipes are only written to: they are never rotated or truncated, and a sync is `ok' though there is
 %%     nothing that it could do. (Where standard output is a file, the shell must append to it, with `>>', if others
-%%     write to it too; where it is a socket, the system cannot open it: `enxio'.) With more than one shard, that name with `.1', `.2' and so on. An existing file is
+%%     write to it too; where it is a socket, the system cannot open it: `enxio'.) With more than one shard, that name
+%%     with `.1', `.2' and so on. An existing file is
 %%     appended to.</li>
 %% <li>`ack' (`written'): see {@link ack()}.</li>
 %% <li>`newline' (`false'): adds a newline to each entry. An incomplete last line, which a crash has left, is ended when

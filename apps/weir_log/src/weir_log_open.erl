@@ -2,8 +2,8 @@
 %%
 %% Missing directories and a missing file are created; so a rotation that was broken off between its rename and its open
 %% is finished. A file that is there is appended to. If it is framed, it is read first: a torn tail is cut off, and a
-%% damaged file is set aside under the name of a rotated one, whole, and a new one is begun (weir_log_frame says what is
-%% which). A file of lines whose last one is incomplete gets a newline, so that the next entry is a line of its own. Of
+%% damaged file, or one with no whole entry, is set aside under the name of a rotated one, whole, which is logged, and a
+%% new one is begun (weir_log_frame says what is which). A file of lines whose last one is incomplete gets a newline, so that the next entry is a line of its own. Of
 %% another file nothing is known, and nothing is done to it.
 %%
 %% What is no regular file, or is standard output, is a stream: it is written to, and nothing else. Its size counts as
@@ -11,10 +11,12 @@
 -module(weir_log_open).
 
 -export([open/3, identity/1]).
+-export([format/1]).
 
 -export_type([identity/0, format/0, reason/0]).
 
 -include_lib("kernel/include/file.hrl").
+-include_lib("kernel/include/logger.hrl").
 -include("weir_log_open.hrl").
 
 -type identity() :: {Device :: non_neg_integer(), Inode :: non_neg_integer()}.
@@ -83,11 +85,12 @@ open_framed(Path, Last) ->
     case weir_log_frame:check(Path) of
         {ok, #{tail := clean}} ->
             open_file(Path, none, Last);
-        {ok, #{tail := torn, valid_bytes := Valid}} ->
+        %% Without one whole entry it may never have been a log.
+        {ok, #{tail := torn, valid_bytes := Valid}} when Valid > 0 ->
             open_file(Path, Valid, Last);
-        {ok, #{tail := damaged}} ->
+        {ok, Summary} ->
             case written_at(Path) of
-                {ok, WrittenMs} -> set_aside(Path, WrittenMs, Last);
+                {ok, WrittenMs} -> set_aside(Path, WrittenMs, Summary, Last);
                 {error, _} = Error -> Error
             end;
         {error, enoent} ->
@@ -98,9 +101,10 @@ open_framed(Path, Last) ->
             Error
     end.
 
-set_aside(Path, WrittenMs, Last) ->
+set_aside(Path, WrittenMs, Summary, Last) ->
     case weir_log_path:set_aside(Path, WrittenMs, Last) of
-        {ok, _Name, Stamp} ->
+        {ok, Name, Stamp} ->
+            ok = report(Path, Name, Summary),
             case open_file(Path, none, Stamp) of
                 {ok, Opened} -> {ok, Opened#opened{set_aside = 1}};
                 {error, _} = Error -> Error
@@ -108,6 +112,19 @@ set_aside(Path, WrittenMs, Last) ->
         {error, _} = Error ->
             Error
     end.
+
+%% By a process of its own: a handler may send this to the log that is just being opened.
+report(Path, Name, #{valid_bytes := Valid, cut_bytes := Behind}) ->
+    Report = #{label => {weir_log, set_aside}, path => Path, name => Name, valid_bytes => Valid, behind_bytes => Behind},
+    _ = spawn(fun() -> ?LOG_WARNING(Report, #{report_cb => fun ?MODULE:format/1}) end),
+    ok.
+
+%% @private
+-spec format(map()) -> {io:format(), [term()]}.
+format(#{path := Path, name := Name, valid_bytes := Valid, behind_bytes := Behind}) ->
+    {"weir_log: ~ts has ~b bytes of entries and then ~b bytes that are none, and is set aside whole, as ~ts", [
+        Path, Valid, Behind, Name
+    ]}.
 
 open_file(Path, Valid, Last) ->
     case file:open(Path, [append, raw, binary]) of

@@ -21,7 +21,8 @@
 %% Absolute, in the encoding of the file system.
 
 -type identity() :: {Device :: non_neg_integer(), Inode :: non_neg_integer(), Base :: binary()} | file:filename_all().
-%% Of a directory, and a name in it. A name alone: there is no such directory, and it cannot be made, or the system has no inodes.
+%% Of a directory, and a name in it. A name alone: there is no such directory, and it cannot be made, or the system
+%% has no inodes.
 
 %% As many links in a row does Linux follow.
 -define(MAX_LINKS, 40).

@@ -43,6 +43,8 @@
     torn_line_is_ended/1,
     torn_line_on_full_disk/1,
     damage_is_set_aside/1,
+    good_entries_are_not_cut/1,
+    text_is_not_cut/1,
     reopened_by_hand/1
 ]).
 
@@ -86,6 +88,8 @@ all() ->
         torn_line_is_ended,
         torn_line_on_full_disk,
         damage_is_set_aside,
+        good_entries_are_not_cut,
+        text_is_not_cut,
         reopened_by_hand
     ].
 
@@ -97,6 +101,7 @@ end_per_testcase(_Case, Config) -> weir_log_file_lib:stop_tidy(proplists:get_val
 
 -define(NOW, 1795262400000).
 -define(HOUR, 3600000).
+-define(FILES, 2000).
 
 open(Path) -> open(Path, #{}).
 
@@ -719,6 +724,38 @@ damage_is_set_aside(Config) ->
     ?assertEqual([<<"four">>], entries(Path)),
     ?assertMatch(#{set_aside := 1, cut_bytes := 0}, weir_log_file:info(File)),
     ok = weir_log_file:close(File).
+
+%% A header that is overwritten may look like the beginning of an entry that is longer than the file.
+good_entries_are_not_cut(Config) ->
+    _ = rand:seed(exsss, 16),
+    Path = path(good_entries_are_not_cut, Config),
+    Wrong = [N || N <- lists:seq(1, ?FILES), not is_kept(damaged(), Path)],
+    ?assertEqual([], Wrong).
+
+damaged() ->
+    Frames = [framed([rand:bytes(64 + rand:uniform(936))]) || _ <- lists:seq(1, 100)],
+    {Before, [Frame | After]} = lists:split(rand:uniform(100) - 1, Frames),
+    Kept = binary:part(Frame, 64, byte_size(Frame) - 64),
+    {Before, iolist_to_binary([Before, rand:bytes(64), Kept, After]), After =/= []}.
+
+%% It is whole in some file, or only the entry that was overwritten is gone, as the last one.
+is_kept({Before, Binary, MustStay}, Path) ->
+    ok = file:write_file(Path, Binary),
+    File = open(Path, #{format => frame}),
+    SetAside = count(set_aside, File),
+    ok = weir_log_file:close(File),
+    Rotated = weir_log_file_lib:rotated(Path),
+    Kept = [{ok, Binary}] =:= [file:read_file(Name) || Name <- Rotated],
+    Cut = {ok, iolist_to_binary(Before)} =:= file:read_file(Path),
+    lists:foreach(fun(Name) -> ok = file:delete(Name) end, [Path | Rotated]),
+    (Kept andalso SetAside =:= 1) orelse (Cut andalso not MustStay).
+
+%% Somebody has forgotten that the file has lines: none of them are lost.
+text_is_not_cut(Config) ->
+    _ = rand:seed(exsss, 16),
+    Path = path(text_is_not_cut, Config),
+    Text = fun() -> << <<(lists:nth(rand:uniform(8), "etaoin \n"))>> || _ <- lists:seq(1, rand:uniform(200)) >> end,
+    ?assertEqual([], [N || N <- lists:seq(1, ?FILES), not is_kept({[], Text(), true}, Path)]).
 
 reopened_by_hand(Config) ->
     Path = path(reopened_by_hand, Config),
