@@ -26,7 +26,7 @@
 
 -export([open/2, start_link/2, child_spec/2, close/1]).
 -export([log/2, alog/2, alog/3, admit/2, sync/1, rotate/1, reopen/1]).
--export([info/1, names/0, files/1, fold/3, merge/3]).
+-export([info/1, names/0, files/1, history/1, fold/3, merge/3]).
 
 -export_type([
     log/0, options/0, rotation/0, ack/0, level/0, overload/0, loss/0,
@@ -276,10 +276,22 @@ names() -> weir_log_registry:names().
 -spec files(log()) -> {ok, [file:filename_all()]} | {error, no_log}.
 files(Name) -> weir_log_registry:files(Name).
 
+%% @doc The files of each shard of an open log, the rotated ones too, as {@link merge/3} takes them: the oldest first,
+%% the one that is written to last. A log that rotates, compresses or deletes files between this and their reading has
+%% others then: ask again.
+%% Cost: reading the directory, for each shard.
+-spec history(log()) ->
+    {ok, [{shard, [file:filename_all()]}]} | {error, no_log | {file, file:filename_all(), file:posix() | badarg}}.
+history(Name) ->
+    case weir_log_registry:files(Name) of
+        {ok, Files} -> weir_log_merge:history(Files);
+        {error, no_log} = None -> None
+    end.
+
 %% @doc Reads a file of a log with `frame', entry by entry in the order of the file.
 %%
 %% The time is when the caller of log/2 or alog/2 made the entry, in microseconds of system time. `cut_bytes': what
-%% there is behind the last whole entry. The file may be written to meanwhile.
+%% there is behind the last whole entry, and `tail', whether that is a `torn' one or the file is `damaged' there. The file may be written to meanwhile.
 %% Errors: what the file system says.
 -spec fold(fun((Microseconds :: integer(), Entry :: binary(), Acc) -> Acc), Acc, file:filename_all()) ->
     {ok, Acc, weir_log_frame:summary()} | {error, weir_log_frame:reason()}.
@@ -288,11 +300,17 @@ fold(Fun, Acc, Path) -> weir_log_merge:fold(Fun, Acc, Path).
 %% @doc Reads several files of logs with `frame' as one stream, by time.
 %%
 %% Each element is a file, or the files of one shard from the oldest to the newest. Entries of one shard stay in
-%% their order, and so do those of each process.
+%% their order, and so do those of each process. `damaged': at this offset of these files there is no whole entry though
+%% there may be some behind it, and nothing of the file was read from there on; all else was, and is in `Acc'.
 %% Cost: a process for each file, and memory for some 1000 entries of each.
 -spec merge(
     fun((Microseconds :: integer(), Entry :: binary(), Acc) -> Acc),
     Acc,
     [file:filename_all() | {shard, [file:filename_all()]}]
-) -> {ok, Acc} | {error, {file, file:filename_all(), term()} | {reader_down, term()}}.
+) ->
+    {ok, Acc}
+    | {error,
+        {damaged, [{file:filename_all(), Offset :: non_neg_integer()}], Acc}
+        | {file, file:filename_all(), term()}
+        | {reader_down, term()}}.
 merge(Fun, Acc, Files) -> weir_log_merge:merge(Fun, Acc, Files).
