@@ -56,12 +56,17 @@
     interval => none | hourly | daily,
     keep_files => non_neg_integer() | infinity,
     keep_bytes => pos_integer() | infinity,
-    gzip => boolean()
+    keep_days => pos_integer() | infinity,
+    gzip => boolean(),
+    hook => fun((File :: binary()) -> term()) | {module(), Function :: atom(), Arguments :: [term()]} | none
 }.
 %% A file that has, or would have, more than `max_bytes', or is of another hour or day (local time), is renamed, and a
 %% new one begun, before a write: `max_bytes' is for the file, but one write of more than that is one file. Of the
-%% renamed ones the oldest go when there are more than `keep_files' or they have more than `keep_bytes'; `gzip': they
-%% are compressed by another process. By default nothing of this happens.
+%% renamed ones the oldest go when there are more than `keep_files' or they have more than `keep_bytes'; those that were
+%% rotated more than `keep_days' ago go when the file is opened or rotated the next time. `gzip': they are compressed by
+%% another process. `hook' is called for each, with its name and then the arguments, once it is compressed if it is to
+%% be, in a process of its own; those of one file one after the other, and each for a minute at most. By default nothing
+%% of this happens.
 
 -type options() :: #{
     file := file:filename_all() | standard_io,
@@ -74,6 +79,7 @@
     shards => pos_integer(),
     rotate => rotation(),
     check_ms => non_neg_integer(),
+    mode => 0..8#7777 | default,
     sync_interval => pos_integer() | infinity,
     tell => default | fun((loss()) -> iodata()),
     report => boolean(),
@@ -102,6 +108,8 @@
 %%     `+SDio' larger than 10 (the default) by as many.</li>
 %% <li>`rotate' (`#{}'): see {@link rotation()}.</li>
 %% <li>`check_ms' (1000): how often at most it is looked whether the file was moved away by others, milliseconds.</li>
+%% <li>`mode' (`default': as the umask has it): the mode of files that are new or empty when they are opened, `8#640'
+%%     for one; rotated and compressed ones keep it.</li>
 %% <li>`sync_interval' (`infinity'): what was written is synced so many milliseconds later at most, if nobody
 %%     has asked for it before.</li>
 %% <li>`tell' (`default'): the text of the entry that tells of losses: a function of {@link loss()}. It runs in the

@@ -66,8 +66,12 @@
     keep_files => non_neg_integer() | infinity,
     %% How many bytes they have at most, as they are on the disk. Default: infinity.
     keep_bytes => pos_integer() | infinity,
+    %% How many days they are kept. Default: infinity.
+    keep_days => pos_integer() | infinity,
     %% Whether they are compressed. Default: false.
-    gzip => boolean()
+    gzip => boolean(),
+    %% What is called with the name of each, when it has been compressed if it is to be. Default: none.
+    hook => weir_log_tidy:hook() | none
 }.
 
 -type opts() :: #{
@@ -77,6 +81,8 @@
     rotate := rotate_opts(),
     %% How long a write may go to a file that was moved or removed. 0: each write looks.
     check_ms := non_neg_integer(),
+    %% The mode of new files. Default: as the umask has it.
+    mode => weir_log_open:mode(),
     %% How long a file that cannot be written to, or rotated, is left alone. Default: 1000.
     retry_ms => non_neg_integer()
 }.
@@ -92,6 +98,8 @@
     max_bytes :: pos_integer() | infinity,
     interval :: weir_log_period:interval(),
     keep :: weir_log_rotation:keep(),
+    hook :: weir_log_tidy:hook() | none,
+    mode :: weir_log_open:mode(),
     check_ms :: non_neg_integer(),
     retry_ms :: non_neg_integer()
 }).
@@ -156,7 +164,7 @@
 
 %% ---------------------------------------------------------------- interface
 
-%% @doc Opens a log's file ({@link weir_log_open:open/3}), and asks for its rotated files to be tidied. Without room on
+%% @doc Opens a log's file ({@link weir_log_open:open/4}), and asks for its rotated files to be tidied. Without room on
 %% the disk for what that takes the file is `degraded', as it is when there is no room for an entry.
 %% Cost: some system calls, a listing of the directory, and the reading of the whole file if it is framed.
 -spec open(opts()) -> {ok, file()} | {error, weir_log_open:reason()}.
@@ -171,8 +179,11 @@ open(#{path := Given, format := Format, rotate := Rotate, check_ms := CheckMs} =
                 keep = #{
                     files => maps:get(keep_files, Rotate, infinity),
                     bytes => maps:get(keep_bytes, Rotate, infinity),
+                    days => maps:get(keep_days, Rotate, infinity),
                     gzip => maps:get(gzip, Rotate, false)
                 },
+                hook = maps:get(hook, Rotate, none),
+                mode = maps:get(mode, Opts, default),
                 check_ms = CheckMs,
                 retry_ms = maps:get(retry_ms, Opts, ?RETRY_MS)
             },
@@ -354,8 +365,8 @@ begin_or_degrade(NowMs, File) ->
         {error, Reason} -> degraded(Reason, NowMs, File)
     end.
 
-begin_file(#file{conf = #conf{path = Path, format = Format, interval = Interval}, last = Last} = File) ->
-    case weir_log_open:open(Path, Format, Last) of
+begin_file(#file{conf = #conf{path = Path, format = Format, mode = Mode} = Conf, last = Last} = File) ->
+    case weir_log_open:open(Path, Format, Mode, Last) of
         {ok, #opened{fd = Fd, identity = Identity, size = Size} = Opened} ->
             Begun = File#file{
                 state = ok,
@@ -367,7 +378,7 @@ begin_file(#file{conf = #conf{path = Path, format = Format, interval = Interval}
                 nameless = true,
                 torn = none,
                 since = none,
-                due = weir_log_period:new(Interval, Size, Opened#opened.written_ms),
+                due = weir_log_period:new(Conf#conf.interval, Size, Opened#opened.written_ms),
                 last = Opened#opened.last
             },
             {ok,
@@ -497,10 +508,11 @@ turn(NowMs, #file{conf = #conf{path = Path}, last = Last} = File) ->
             Error
     end.
 
-turned(Name, NowMs, #file{fd = Fd, conf = #conf{path = Path}} = File) ->
+turned(Name, NowMs, #file{fd = Fd, conf = #conf{path = Path, hook = Hook}} = File) ->
     case begin_file(File) of
         {ok, Turned} ->
             _ = file:close(Fd),
+            ok = weir_log_tidy:hook(Path, Name, Hook),
             ok = tidy(Turned),
             {ok, count(rotations, 1, Turned#file{rotation_failed = none})};
         {error, Reason} ->

@@ -59,6 +59,8 @@ write_part(Name, From, Part) ->
             Written =
                 try
                     steps([
+                        %% Before there is anything in it that not everybody may read.
+                        fun() -> like(Name, Part) end,
                         fun() -> deflate(From, To) end,
                         fun() -> like(Name, Part) end,
                         %% All of it, mode and times too.

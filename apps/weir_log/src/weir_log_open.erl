@@ -6,14 +6,16 @@
 %% new one is begun (weir_log_frame says what is which). A file of lines whose last one is incomplete gets a newline, so that the next entry is a line of its own. Of
 %% another file nothing is known, and nothing is done to it.
 %%
+%% A file that is empty is given the mode, if there is one.
+%%
 %% What is no regular file, or is standard output, is a stream: it is written to, and nothing else. Its size counts as
 %% 0, as if all that is written were gone at once.
 -module(weir_log_open).
 
--export([open/3, identity/1]).
+-export([open/4, identity/1]).
 -export([format/1]).
 
--export_type([identity/0, format/0, reason/0]).
+-export_type([identity/0, format/0, mode/0, reason/0]).
 
 -include_lib("kernel/include/file.hrl").
 -include_lib("kernel/include/logger.hrl").
@@ -25,23 +27,39 @@
 
 -type format() :: raw | newline | frame.
 
+-type mode() :: 0..8#7777 | default.
+
 -type reason() :: file:posix() | badarg | system_limit | terminated.
 
 %% @doc Opens a file. `Last' is the stamp of the newest rotated one. Cost: some system calls, and for a framed file the
 %% reading of all of it (weir_log_frame:check/1).
--spec open(weir_log_path:path(), format(), Last :: weir_log_rotation:stamp() | none) ->
+-spec open(weir_log_path:path(), format(), mode(), Last :: weir_log_rotation:stamp() | none) ->
     {ok, #opened{}} | {error, reason()}.
-open(Path, Format, Last) ->
+open(Path, Format, Mode, Last) ->
     case weir_log_path:ensure_dir(Path) of
         ok ->
-            case is_stream(Path) of
-                false when Format =:= frame -> open_framed(Path, Last);
-                false when Format =:= newline -> open_lines(Path, Last);
-                _ -> open_file(Path, none, Last)
-            end;
+            Result =
+                case is_stream(Path) of
+                    false when Format =:= frame -> open_framed(Path, Last);
+                    false when Format =:= newline -> open_lines(Path, Last);
+                    _ -> open_file(Path, none, Last)
+                end,
+            with_mode(Path, Mode, Result);
         {error, _} = Error ->
             Error
     end.
+
+%% Before anything is in it.
+with_mode(Path, Mode, {ok, #opened{fd = Fd, size = 0, stream = false}} = Opened) when is_integer(Mode) ->
+    case file:write_file_info(Path, #file_info{mode = Mode}, [raw]) of
+        ok ->
+            Opened;
+        {error, _} = Error ->
+            _ = file:close(Fd),
+            Error
+    end;
+with_mode(_Path, _Mode, Result) ->
+    Result.
 
 %% What is not there will be a file.
 is_stream(?STANDARD_OUTPUT) ->

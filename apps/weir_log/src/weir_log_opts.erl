@@ -16,6 +16,7 @@
     shards => 1,
     rotate => #{},
     check_ms => 1000,
+    mode => default,
     sync_interval => infinity,
     tell => default,
     report => true,
@@ -31,7 +32,9 @@
     interval => none,
     keep_files => infinity,
     keep_bytes => infinity,
-    gzip => false
+    keep_days => infinity,
+    gzip => false,
+    hook => none
 }).
 
 -define(MAX_SHARDS, 256).
@@ -79,6 +82,7 @@ conf(Opts) ->
         shards = maps:get(shards, Opts),
         rotate = maps:merge(?ROTATE, maps:get(rotate, Opts)),
         check_ms = maps:get(check_ms, Opts),
+        mode = maps:get(mode, Opts),
         sync_interval = maps:get(sync_interval, Opts),
         tell = maps:get(tell, Opts),
         report = maps:get(report, Opts),
@@ -116,6 +120,8 @@ is_valid(overload, {drop, Level}) -> lists:member(Level, ?LEVELS -- [none]);
 is_valid(shards, Shards) -> is_positive(Shards) andalso Shards =< ?MAX_SHARDS;
 is_valid(rotate, Rotate) when is_map(Rotate) -> lists:all(fun is_rotate/1, maps:to_list(Rotate));
 is_valid(check_ms, Ms) -> is_ms(Ms);
+is_valid(mode, default) -> true;
+is_valid(mode, Mode) -> is_count(Mode) andalso Mode =< 8#7777;
 is_valid(sync_interval, infinity) -> true;
 is_valid(sync_interval, Ms) -> is_ms(Ms) andalso Ms > 0;
 is_valid(tell, default) -> true;
@@ -128,7 +134,11 @@ is_rotate({max_bytes, Max}) -> Max =:= infinity orelse is_positive(Max);
 is_rotate({interval, Interval}) -> lists:member(Interval, [none, hourly, daily]);
 is_rotate({keep_files, Keep}) -> Keep =:= infinity orelse is_count(Keep);
 is_rotate({keep_bytes, Keep}) -> Keep =:= infinity orelse is_positive(Keep);
+is_rotate({keep_days, Keep}) -> Keep =:= infinity orelse is_positive(Keep);
 is_rotate({gzip, Gzip}) -> is_boolean(Gzip);
+is_rotate({hook, {Module, Function, Arguments}}) ->
+    is_atom(Module) andalso is_atom(Function) andalso is_list(Arguments);
+is_rotate({hook, Hook}) -> Hook =:= none orelse is_function(Hook, 1);
 is_rotate(_Unknown) -> false.
 
 %% A binary, or a string of characters; not empty, and without a zero, which no file system takes.

@@ -45,6 +45,7 @@ bad_options(Config) ->
         {tell, fun() -> "" end},
         {rotate, []}, {rotate, #{max_bytes => 0}}, {rotate, #{interval => weekly}}, {rotate, #{keep_files => -1}},
         {rotate, #{keep_bytes => 0}}, {rotate, #{gzip => 1}}, {rotate, #{size => 1}},
+        {rotate, #{keep_days => 0}}, {rotate, #{hook => a}}, {rotate, #{hook => {a, b, c}}}, {mode, 8#10000},
         {file_module, no_such_module}, {file_module, 1}, {size, 10}
     ],
     lists:foreach(
