@@ -87,12 +87,11 @@
 }.
 %% <ul>
 %% <li>`file': where to write. A relative name is made absolute at once, by the process that opens the log or makes the
-%%     child specification. `standard_io': the standard output of the node, without `frame', `rotate' and `shards'. That,
-%%     devices and pipes are only written to: they are never rotated or truncated, and a sync is `ok' though there is
-%%     nothing that it could do. (Where standard output is a file, the shell must append to it, with `>>', if others
+%%     child specification. `standard_io': the standard output of the node, without `frame', `rotate' and `shards'.
+%%     That, devices and pipes are only written to: they are never rotated or truncated, and a sync is `ok' though there
+%%     is nothing that it could do. (Where standard output is a file, the shell must append to it, with `>>', if others
 %%     write to it too; where it is a socket, the system cannot open it: `enxio'.) With more than one shard, that name
-%%     with `.1', `.2' and so on. An existing file is
-%%     appended to.</li>
+%%     with `.shard1', `.shard2' and so on. An existing file is appended to.</li>
 %% <li>`ack' (`written'): see {@link ack()}.</li>
 %% <li>`newline' (`false'): adds a newline to each entry. An incomplete last line, which a crash has left, is ended when
 %%     the file is opened (`ended_lines' of the file in info/1).</li>
@@ -299,7 +298,8 @@ history(Name) ->
 %% @doc Reads a file of a log with `frame', entry by entry in the order of the file.
 %%
 %% The time is when the caller of log/2 or alog/2 made the entry, in microseconds of system time. `cut_bytes': what
-%% there is behind the last whole entry, and `tail', whether that is a `torn' one or the file is `damaged' there. The file may be written to meanwhile.
+%% there is behind the last whole entry, and `tail', whether that is a `torn' one or the file is `damaged' there. The
+%% file may be written to meanwhile.
 %% Errors: what the file system says.
 -spec fold(fun((Microseconds :: integer(), Entry :: binary(), Acc) -> Acc), Acc, file:filename_all()) ->
     {ok, Acc, weir_log_frame:summary()} | {error, weir_log_frame:reason()}.

@@ -143,7 +143,8 @@ more(Buffer, Missing, Acc, #scan{fd = Fd} = Scan) ->
         {error, _} = Error -> Error
     end.
 
-%% One header in 256 that is overwritten by chance looks like that of an entry which is longer than the rest of the file.
+%% One header in 256 that is overwritten by chance looks like that of an entry which is longer than the rest of the
+%% file.
 incomplete(<<_, Behind/binary>>) ->
     case has_entry(Behind, ?SEARCHED_BYTES) of
         true -> damaged;

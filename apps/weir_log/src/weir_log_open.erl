@@ -3,8 +3,8 @@
 %% Missing directories and a missing file are created; so a rotation that was broken off between its rename and its open
 %% is finished. A file that is there is appended to. If it is framed, it is read first: a torn tail is cut off, and a
 %% damaged file, or one with no whole entry, is set aside under the name of a rotated one, whole, which is logged, and a
-%% new one is begun (weir_log_frame says what is which). A file of lines whose last one is incomplete gets a newline, so that the next entry is a line of its own. Of
-%% another file nothing is known, and nothing is done to it.
+%% new one is begun (weir_log_frame says what is which). A file of lines whose last one is incomplete gets a newline, so
+%% that the next entry is a line of its own. Of another file nothing is known, and nothing is done to it.
 %%
 %% A file that is empty is given the mode, if there is one.
 %%
@@ -133,7 +133,8 @@ set_aside(Path, WrittenMs, Summary, Last) ->
 
 %% By a process of its own: a handler may send this to the log that is just being opened.
 report(Path, Name, #{valid_bytes := Valid, cut_bytes := Behind}) ->
-    Report = #{label => {weir_log, set_aside}, path => Path, name => Name, valid_bytes => Valid, behind_bytes => Behind},
+    Bytes = #{valid_bytes => Valid, behind_bytes => Behind},
+    Report = Bytes#{label => {weir_log, set_aside}, path => Path, name => Name},
     _ = spawn(fun() -> ?LOG_WARNING(Report, #{report_cb => fun ?MODULE:format/1}) end),
     ok.
 

@@ -159,10 +159,11 @@ is_count(Term) -> is_integer(Term) andalso Term >= 0.
 
 is_ms(Term) -> is_count(Term) andalso Term =< ?MAX_MS.
 
-%% @doc The files of a log: the one given, or, of a log with shards, that name with `.1' and so on.
+%% @doc The files of a log: the one given, or, of a log with shards, that name with `.shard1' and so on. (`.1' is what
+%% others call files that they rotate: logrotate, and run_erl its `erlang.log.1'.)
 -spec paths(#conf{}) -> [file:filename_all()].
 paths(#conf{file = File, shards = 1}) -> [File];
 paths(#conf{file = File, shards = Shards}) -> [numbered(File, Number) || Number <- lists:seq(1, Shards)].
 
-numbered(File, Number) when is_binary(File) -> <<File/binary, $., (integer_to_binary(Number))/binary>>;
-numbered(File, Number) -> File ++ [$. | integer_to_list(Number)].
+numbered(File, Number) when is_binary(File) -> <<File/binary, ".shard", (integer_to_binary(Number))/binary>>;
+numbered(File, Number) -> File ++ ".shard" ++ integer_to_list(Number).

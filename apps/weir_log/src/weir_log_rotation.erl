@@ -10,8 +10,9 @@
 %% used again with the next number ({@link next/2}). Files with any other name are nobody's and stay.
 %%
 %% <b>Retention.</b> Kept are the newest files, at most `keep_files' of them, and at most so many that their sizes on
-%% disk add up to at most `keep_bytes', and of these the ones that were rotated in the last `keep_days'; there is no gap in what is kept. The file in use does not count. A file that is
-%% still to be compressed counts with no bytes, because its size is not known: it may fit as soon as it is compressed.
+%% disk add up to at most `keep_bytes', and of these the ones that were rotated in the last `keep_days'; there is no gap
+%% in what is kept. The file in use does not count. A file that is still to be compressed counts with no bytes, because
+%% its size is not known: it may fit as soon as it is compressed.
 -module(weir_log_rotation).
 
 -export([name/2, parse/2, next/2, newest/2, in_order/2, max_suffix/0]).

@@ -7,7 +7,8 @@
 -export([
     bad_options/1, limits_of_options/1, missing_file/1, frame_and_newline/1, not_a_map/1,
     writes_as_given/1, newline/1, frame/1, misuse/1, appends/1, empty_entry/1, large_entry/1,
-    no_log/1, open_twice/1, same_file/1, same_file_by_other_names/1, absolute_from_the_start/1, cannot_open/1, names_and_files/1, any_name/1,
+    no_log/1, open_twice/1, same_file/1, same_file_by_other_names/1,
+    absolute_from_the_start/1, cannot_open/1, names_and_files/1, any_name/1,
     close_writes_all/1, close_refuses/1, reopened_by_name/1, application_stops/1, not_running/1,
     supervised/1, linked/1, info/1, sync/1, sync_interval/1, rotate_and_reopen/1, order_of_requests/1,
     fold_stops_at_torn/1, without_shared_processes/1, works_alone/1,
@@ -20,7 +21,8 @@ all() ->
     [
         bad_options, limits_of_options, missing_file, frame_and_newline, not_a_map,
         writes_as_given, newline, frame, misuse, appends, empty_entry, large_entry,
-        no_log, open_twice, same_file, same_file_by_other_names, absolute_from_the_start, cannot_open, names_and_files, any_name,
+        no_log, open_twice, same_file, same_file_by_other_names,
+        absolute_from_the_start, cannot_open, names_and_files, any_name,
         close_writes_all, close_refuses, reopened_by_name, application_stops, not_running,
         supervised, linked, info, sync, sync_interval, rotate_and_reopen, order_of_requests, fold_stops_at_torn,
         without_shared_processes, standard_output
@@ -188,10 +190,10 @@ open_twice(Config) ->
 
 same_file(Config) ->
     {ok, a} = weir_log:open(a, #{file => path(Config), shards => 2}),
-    ?assertEqual({error, {already_open, a}}, weir_log:open(b, #{file => path(Config) ++ ".2"})),
-    {ok, b} = weir_log:open(b, #{file => path(Config) ++ ".3"}),
+    ?assertEqual({error, {already_open, a}}, weir_log:open(b, #{file => path(Config) ++ ".shard2"})),
+    {ok, b} = weir_log:open(b, #{file => path(Config) ++ ".shard3"}),
     ok = weir_log:close(a),
-    {ok, c} = weir_log:open(c, #{file => path(Config) ++ ".2"}).
+    {ok, c} = weir_log:open(c, #{file => path(Config) ++ ".shard2"}).
 
 %% The system says which file it is, not the name; whether the file is there or not.
 same_file_by_other_names(Config) ->
@@ -262,8 +264,8 @@ names_and_files(Config) ->
     {ok, a} = weir_log:open(a, #{file => File, shards => 2}),
     {ok, b} = weir_log:open(b, #{file => list_to_binary(File ++ "b"), shards => 2}),
     ?assertEqual([a, b], lists:sort(weir_log:names())),
-    ?assertEqual({ok, [File ++ ".1", File ++ ".2"]}, weir_log:files(a)),
-    ?assertEqual({ok, [list_to_binary(File ++ "b.1"), list_to_binary(File ++ "b.2")]}, weir_log:files(b)).
+    ?assertEqual({ok, [File ++ ".shard1", File ++ ".shard2"]}, weir_log:files(a)),
+    ?assertEqual({ok, [list_to_binary(File ++ "b.shard" ++ N) || N <- ["1", "2"]]}, weir_log:files(b)).
 
 any_name(Config) ->
     [
