@@ -53,7 +53,8 @@
 %% copying costs more than it saves.
 -define(COPIED_BYTES, 1024).
 
-%% How many bytes of what may be entries are compared with their checksums, to know whether a tail is torn: 0.1 s.
+%% How many bytes of what may be entries are compared with their checksums, to know whether a tail is torn. The
+%% search takes 16 ms for 1 MB of anything, and 0.3 s for 16 MB of text.
 -define(SEARCHED_BYTES, 67108864).
 
 -record(scan, {
