@@ -25,7 +25,7 @@
 
 -export([open/2, start_link/2, child_spec/2, close/1]).
 -export([log/2, log/3, alog/2, alog/3, sync/1, rotate/1, reopen/1, change/2]).
--export([info/1, names/0, files/1, fold/3, merge/3]).
+-export([info/1, names/0, files/1, history/1, fold/3, merge/3]).
 
 -export_type([
     log/0, entry/0, options/0, rotation/0, ack/0, level/0, overload/0, loss/0,
@@ -58,15 +58,20 @@
     interval => none | hourly | daily,
     keep_files => non_neg_integer() | infinity,
     keep_bytes => pos_integer() | infinity,
-    gzip => boolean()
+    keep_days => pos_integer() | infinity,
+    gzip => boolean(),
+    hook => fun((File :: binary()) -> term()) | {module(), Function :: atom(), Arguments :: [term()]} | none
 }.
 %% A file that has, or would have, more than `max_bytes', or is of another hour or day (local time), is renamed, and a
 %% new one begun, before a write: `max_bytes' is for the file, but one write of more than that is one file. Of the
-%% renamed ones the oldest go when there are more than `keep_files' or they have more than `keep_bytes'; `gzip': they
-%% are compressed by another process. By default nothing of this happens.
+%% renamed ones the oldest go when there are more than `keep_files' or they have more than `keep_bytes'; those that were
+%% rotated more than `keep_days' ago go when the file is opened or rotated the next time. `gzip': they are compressed by
+%% another process. `hook' is called for each, with its name and then the arguments, once it is compressed if it is to
+%% be, in a process of its own; those of one file one after the other, and each for a minute at most. By default nothing
+%% of this happens.
 
 -type options() :: #{
-    file := file:filename_all(),
+    file := file:filename_all() | standard_io,
     ack => ack(),
     newline => boolean(),
     frame => boolean(),
@@ -77,6 +82,7 @@
     shards => pos_integer(),
     rotate => rotation(),
     check_ms => non_neg_integer(),
+    mode => 0..8#7777 | default,
     sync_interval => pos_integer() | infinity,
     tell => default | fun((loss()) -> iodata()),
     report => boolean(),
@@ -85,10 +91,15 @@
     file_module => module()
 }.
 %% <ul>
-%% <li>`file': where to write; with more than one shard, that name with `.1', `.2' and so on. An existing file is
-%%     appended to.</li>
+%% <li>`file': where to write. A relative name is made absolute at once, by the process that opens the log or makes the
+%%     child specification. `standard_io': the standard output of the node, without `frame', `rotate' and `shards'.
+%%     That, devices and pipes are only written to: they are never rotated or truncated, and a sync is `ok' though there
+%%     is nothing that it could do. (Where standard output is a file, the shell must append to it, with `>>', if others
+%%     write to it too; where it is a socket, the system cannot open it: `enxio'.) With more than one shard, that name
+%%     with `.shard1', `.shard2' and so on. An existing file is appended to.</li>
 %% <li>`ack' (`written'): see {@link ack()}.</li>
-%% <li>`newline' (`false'): adds a newline to each entry.</li>
+%% <li>`newline' (`false'): adds a newline to each entry. An incomplete last line, which a crash has left, is ended when
+%%     the file is opened (`ended_lines' of the file in info/1).</li>
 %% <li>`frame' (`false'): puts length, CRC-32 and the time of the call in front of each entry, for fold/3
 %%     and merge/3; what a crash has torn at the end is cut when the log is opened. Not with `newline'.</li>
 %% <li>`window' (16; 1024 if `overload' is not `wait'): the most entries of one process that alog/2 lets wait. 1: each
@@ -100,9 +111,13 @@
 %% <li>`timeout' (`infinity'): milliseconds that a call waits at most. Who has waited that long for an entry gets
 %%     `{error, timeout}'; the entry may still be written. From then on nobody waits for the log until its writer goes
 %%     on: who would have to gets `{error, {stuck, Log}}' at once, and the entry is dropped, and counted.</li>
-%% <li>`shards' (1, at most 256): writers and files. A process keeps to one of them.</li>
+%% <li>`shards' (1, at most 256): writers and files. A process keeps to one of them. A disk that does not answer holds a
+%%     dirty IO thread of the runtime for each shard, and one for all logs: with several shards, start the node with
+%%     `+SDio' larger than 10 (the default) by as many.</li>
 %% <li>`rotate' (`#{}'): see {@link rotation()}.</li>
 %% <li>`check_ms' (1000): how often at most it is looked whether the file was moved away by others, milliseconds.</li>
+%% <li>`mode' (`default': as the umask has it): the mode of files that are new or empty when they are opened, `8#640'
+%%     for one; rotated and compressed ones keep it.</li>
 %% <li>`sync_interval' (`infinity'): what was written is synced so many milliseconds later at most, if nobody
 %%     has asked for it before.</li>
 %% <li>`tell' (`default'): the text of the entry that tells of losses: a function of {@link loss()}. It runs in the
@@ -145,7 +160,8 @@
     | {already_open, log()}
     | {file, file:filename_all(), Reason :: term()}
     | {not_started, term()}.
-%% `already_open': a log of this name is open, or another one has one of the files. `file': it could not be opened.
+%% `already_open': a log of this name is open, or another one has one of the files, whatever the names it was given: the
+%% directory's device and inode are compared, and symbolic links followed. `file': it could not be opened.
 %% `{not_started, noproc}': the application weir_log is not running.
 
 -type shard_info() :: #{
@@ -201,7 +217,8 @@ start_link(Name, Opts) ->
 %% @doc A child specification for a log in a supervisor of the user's. Its id is `{weir_log, Name}'.
 -spec child_spec(log(), options()) -> supervisor:child_spec().
 child_spec(Name, Opts) ->
-    #{id => {?MODULE, Name}, start => {?MODULE, start_link, [Name, Opts]}, type => supervisor, shutdown => infinity}.
+    Start = {?MODULE, start_link, [Name, weir_log_opts:absolute(Opts)]},
+    #{id => {?MODULE, Name}, start => Start, type => supervisor, shutdown => infinity}.
 
 %% @doc Closes a log. Everything sent before is written and synced when this returns.
 %%
@@ -279,10 +296,23 @@ names() -> weir_log_registry:names().
 -spec files(log()) -> {ok, [file:filename_all()]} | {error, no_log}.
 files(Name) -> weir_log_registry:files(Name).
 
+%% @doc The files of each shard of an open log, the rotated ones too, as {@link merge/3} takes them: the oldest first,
+%% the one that is written to last. A log that rotates, compresses or deletes files between this and their reading has
+%% others then: ask again.
+%% Cost: reading the directory, for each shard.
+-spec history(log()) ->
+    {ok, [{shard, [file:filename_all()]}]} | {error, no_log | {file, file:filename_all(), file:posix() | badarg}}.
+history(Name) ->
+    case weir_log_registry:files(Name) of
+        {ok, Files} -> weir_log_merge:history(Files);
+        {error, no_log} = None -> None
+    end.
+
 %% @doc Reads a file of a log with `frame', entry by entry in the order of the file.
 %%
 %% The time is when the caller of log/2 or alog/2 made the entry, in microseconds of system time. `cut_bytes': what
-%% there is behind the last whole entry. The file may be written to meanwhile.
+%% there is behind the last whole entry, and `tail', whether that is a `torn' one or the file is `damaged' there. The
+%% file may be written to meanwhile.
 %% Errors: what the file system says.
 -spec fold(fun((Microseconds :: integer(), Entry :: binary(), Acc) -> Acc), Acc, file:filename_all()) ->
     {ok, Acc, weir_log_frame:summary()} | {error, weir_log_frame:reason()}.
@@ -291,11 +321,17 @@ fold(Fun, Acc, Path) -> weir_log_merge:fold(Fun, Acc, Path).
 %% @doc Reads several files of logs with `frame' as one stream, by time.
 %%
 %% Each element is a file, or the files of one shard from the oldest to the newest. Entries of one shard stay in
-%% their order, and so do those of each process.
+%% their order, and so do those of each process. `damaged': at this offset of these files there is no whole entry though
+%% there may be some behind it, and nothing of the file was read from there on; all else was, and is in `Acc'.
 %% Cost: a process for each file, and memory for some 1000 entries of each.
 -spec merge(
     fun((Microseconds :: integer(), Entry :: binary(), Acc) -> Acc),
     Acc,
     [file:filename_all() | {shard, [file:filename_all()]}]
-) -> {ok, Acc} | {error, {file, file:filename_all(), term()} | {reader_down, term()}}.
+) ->
+    {ok, Acc}
+    | {error,
+        {damaged, [{file:filename_all(), Offset :: non_neg_integer()}], Acc}
+        | {file, file:filename_all(), term()}
+        | {reader_down, term()}}.
 merge(Fun, Acc, Files) -> weir_log_merge:merge(Fun, Acc, Files).

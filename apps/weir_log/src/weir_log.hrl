@@ -22,6 +22,7 @@
     shards :: pos_integer(),
     rotate :: map(),
     check_ms :: non_neg_integer(),
+    mode :: weir_log_open:mode(),
     sync_interval :: pos_integer() | infinity,
     tell :: default | fun((weir_log:loss()) -> iodata()),
     report :: boolean(),

@@ -20,9 +20,10 @@
 %% <b>degraded.</b> A write that fails is cut off again: an error means that nothing of it is in the file. If the
 %% cutting fails too, or its result is not known, a part of it is in the file as the last thing; it is cut off before
 %% anything else is written, and by the next {@link open/1} if the file is framed. (If somebody else has truncated or
-%% written to the file meanwhile, nobody knows which part is the batch's. A framed file is then read anew, and an
-%% unframed one may keep the part; `torn' of {@link info/1} counts these.) Until `retry_ms' are over, writes get the
-%% same error at once, without a system call. The next write then looks at the path like above and tries.
+%% written to the file meanwhile, nobody knows which part is the batch's. A framed file is then read anew, one of lines
+%% keeps the part as a line of its own, and another one may keep it; `torn' of {@link info/1} counts these.) Until
+%% `retry_ms' are over, writes get the same error at once, without a system call. The next write then looks at the path
+%% like above and tries.
 %%
 %% <b>failed.</b> After an fdatasync that failed, nobody knows what is on the disk. Linux reports the error once and
 %% takes the pages for clean, so a second call would answer `ok' without having written them. So there is none: every
@@ -42,7 +43,11 @@
 %% opening, a node leaves a rotated file and no current one, which the next {@link open/1} makes.
 %%
 %% Times are system time in milliseconds. If the clock is set back, looks and retries that seem to lie in the future are
-%% made at once. The path should be that of a regular file: of a symbolic link the link is rotated.
+%% made at once. Of a path that is a symbolic link the link is rotated.
+%%
+%% <b>Streams.</b> Standard output, devices and pipes are written to, and nothing else: they are not rotated, not
+%% truncated, and not looked at unless a write has failed. One that cannot be synced needs none: {@link sync/1} answers
+%% `ok'.
 -module(weir_log_file).
 
 -export([open/1, write/4, sync/1, rotate/2, reopen/1, close/1, info/1]).
@@ -61,17 +66,23 @@
     keep_files => non_neg_integer() | infinity,
     %% How many bytes they have at most, as they are on the disk. Default: infinity.
     keep_bytes => pos_integer() | infinity,
+    %% How many days they are kept. Default: infinity.
+    keep_days => pos_integer() | infinity,
     %% Whether they are compressed. Default: false.
-    gzip => boolean()
+    gzip => boolean(),
+    %% What is called with the name of each, when it has been compressed if it is to be. Default: none.
+    hook => weir_log_tidy:hook() | none
 }.
 
 -type opts() :: #{
     path := file:name_all(),
-    %% Whether what is written are frames of weir_log_frame.
-    frame := boolean(),
+    %% What is written: frames of weir_log_frame, lines, or anything.
+    format := weir_log_open:format(),
     rotate := rotate_opts(),
     %% How long a write may go to a file that was moved or removed. 0: each write looks.
     check_ms := non_neg_integer(),
+    %% The mode of new files. Default: as the umask has it.
+    mode => weir_log_open:mode(),
     %% How long a file that cannot be written to, or rotated, is left alone. Default: 1000.
     retry_ms => non_neg_integer()
 }.
@@ -83,10 +94,12 @@
 
 -record(conf, {
     path :: weir_log_path:path(),
-    frame :: boolean(),
+    format :: weir_log_open:format(),
     max_bytes :: pos_integer() | infinity,
     interval :: weir_log_period:interval(),
     keep :: weir_log_rotation:keep(),
+    hook :: weir_log_tidy:hook() | none,
+    mode :: weir_log_open:mode(),
     check_ms :: non_neg_integer(),
     retry_ms :: non_neg_integer()
 }).
@@ -98,6 +111,7 @@
     fd = none :: file:fd() | none,
     identity = none :: weir_log_open:identity() | none,
     size = 0 :: non_neg_integer(),
+    stream = false :: boolean(),
     %% Bytes that were written since the last sync; whether the file has not been synced under its name.
     unsynced = 0 :: non_neg_integer(),
     nameless = false :: boolean(),
@@ -118,7 +132,7 @@
 
 -opaque file() :: #file{}.
 
--type count() :: rotations | rotation_errors | moved | truncated | errors | cut_bytes | set_aside | torn.
+-type count() :: rotations | rotation_errors | moved | truncated | errors | cut_bytes | ended_lines | set_aside | torn.
 
 -type info() :: #{
     path := weir_log_path:path(),
@@ -137,40 +151,49 @@
     %% errors that were answered, those without a system call too, and the last one (of a rotation too),
     errors := non_neg_integer(),
     last_error := none | reason(),
-    %% bytes of torn tails, files found damaged, parts of failed batches that may have stayed.
+    %% bytes of torn tails, incomplete lines that got a newline, files found damaged, parts of failed batches that may
+    %% have stayed.
     cut_bytes := non_neg_integer(),
+    ended_lines := non_neg_integer(),
     set_aside := non_neg_integer(),
     torn := non_neg_integer()
 }.
 
 -define(RETRY_MS, 1000).
--define(COUNTS, [rotations, rotation_errors, moved, truncated, errors, cut_bytes, set_aside, torn]).
+-define(COUNTS, [rotations, rotation_errors, moved, truncated, errors, cut_bytes, ended_lines, set_aside, torn]).
 
 %% ---------------------------------------------------------------- interface
 
-%% @doc Opens a log's file ({@link weir_log_open:open/3}), and asks for its rotated files to be tidied.
+%% @doc Opens a log's file ({@link weir_log_open:open/4}), and asks for its rotated files to be tidied. Without room on
+%% the disk for what that takes the file is `degraded', as it is when there is no room for an entry.
 %% Cost: some system calls, a listing of the directory, and the reading of the whole file if it is framed.
 -spec open(opts()) -> {ok, file()} | {error, weir_log_open:reason()}.
-open(#{path := Given, frame := Frame, rotate := Rotate, check_ms := CheckMs} = Opts) ->
+open(#{path := Given, format := Format, rotate := Rotate, check_ms := CheckMs} = Opts) ->
     case weir_log_path:absolute(Given) of
         {ok, Path} ->
             Conf = #conf{
                 path = Path,
-                frame = Frame,
+                format = Format,
                 max_bytes = maps:get(max_bytes, Rotate, infinity),
                 interval = maps:get(interval, Rotate, none),
                 keep = #{
                     files => maps:get(keep_files, Rotate, infinity),
                     bytes => maps:get(keep_bytes, Rotate, infinity),
+                    days => maps:get(keep_days, Rotate, infinity),
                     gzip => maps:get(gzip, Rotate, false)
                 },
+                hook = maps:get(hook, Rotate, none),
+                mode = maps:get(mode, Opts, default),
                 check_ms = CheckMs,
                 retry_ms = maps:get(retry_ms, Opts, ?RETRY_MS)
             },
-            case begin_file(#file{conf = Conf, last = newest(Path)}) of
+            New = #file{conf = Conf, last = newest(Path)},
+            case begin_file(New) of
                 {ok, File} ->
                     ok = tidy(File),
                     {ok, File};
+                {error, Reason} when Reason =:= enospc; Reason =:= edquot ->
+                    {ok, New#file{state = {degraded, Reason, none}, last_error = Reason}};
                 {error, _} = Error ->
                     Error
             end;
@@ -268,6 +291,8 @@ located(NowMs, #file{state = {degraded, Reason, Since}, conf = #conf{retry_ms = 
         true -> look(NowMs, File);
         false -> {error, Reason, File}
     end;
+located(_NowMs, #file{stream = true} = File) ->
+    {ok, File};
 located(NowMs, #file{checked = Checked, conf = #conf{check_ms = CheckMs}} = File) ->
     case is_over(NowMs, Checked, CheckMs) of
         true -> look(NowMs, File#file{checked = NowMs});
@@ -296,10 +321,12 @@ look(NowMs, #file{identity = Identity, conf = #conf{path = Path}} = File) ->
 moved(NowMs, File) -> anew(NowMs, count(moved, 1, File)).
 
 %% The size is what is there, whoever changed it.
-still_there(Size, NowMs, #file{size = Known, torn = none, conf = #conf{frame = Frame}} = File) ->
+still_there(_Size, NowMs, #file{stream = true} = File) ->
+    retried(NowMs, File);
+still_there(Size, NowMs, #file{size = Known, torn = none, conf = #conf{format = Format}} = File) ->
     Sized = File#file{size = Size},
     if
-        Size < Known, Frame, Size > 0 -> anew(NowMs, count(truncated, 1, Sized));
+        Size < Known, Format =/= raw, Size > 0 -> anew(NowMs, count(truncated, 1, Sized));
         Size < Known -> retried(NowMs, count(truncated, 1, Sized));
         true -> retried(NowMs, Sized)
     end;
@@ -338,22 +365,28 @@ begin_or_degrade(NowMs, File) ->
         {error, Reason} -> degraded(Reason, NowMs, File)
     end.
 
-begin_file(#file{conf = #conf{path = Path, frame = Frame, interval = Interval}, last = Last} = File) ->
-    case weir_log_open:open(Path, Frame, Last) of
+begin_file(#file{conf = #conf{path = Path, format = Format, mode = Mode} = Conf, last = Last} = File) ->
+    case weir_log_open:open(Path, Format, Mode, Last) of
         {ok, #opened{fd = Fd, identity = Identity, size = Size} = Opened} ->
             Begun = File#file{
                 state = ok,
                 fd = Fd,
                 identity = Identity,
                 size = Size,
+                stream = Opened#opened.stream,
                 unsynced = 0,
                 nameless = true,
                 torn = none,
                 since = none,
-                due = weir_log_period:new(Interval, Size, Opened#opened.written_ms),
+                due = weir_log_period:new(Conf#conf.interval, Size, Opened#opened.written_ms),
                 last = Opened#opened.last
             },
-            {ok, count(cut_bytes, Opened#opened.cut_bytes, count(set_aside, Opened#opened.set_aside, Begun))};
+            {ok,
+                lists:foldl(fun({Count, Number}, Acc) -> count(Count, Number, Acc) end, Begun, [
+                    {cut_bytes, Opened#opened.cut_bytes},
+                    {ended_lines, Opened#opened.ended_lines},
+                    {set_aside, Opened#opened.set_aside}
+                ])};
         {error, _} = Error ->
             Error
     end.
@@ -383,6 +416,11 @@ dropped(#file{fd = Fd} = File) ->
 
 flush(#file{unsynced = 0, nameless = false} = File) ->
     {ok, File};
+flush(#file{fd = Fd, stream = true} = File) ->
+    case file:datasync(Fd) of
+        {error, Reason} when Reason =:= einval; Reason =:= enotsup; Reason =:= enotty -> flushed(ok, File);
+        Result -> flushed(Result, File)
+    end;
 flush(#file{fd = Fd, nameless = Nameless, conf = #conf{path = Path}} = File) ->
     case file:datasync(Fd) of
         ok when Nameless -> flushed(weir_log_path:sync_dir(Path), File);
@@ -397,7 +435,12 @@ flushed({error, Reason}, File) -> {error, {sync_failed, Reason}, File#file{state
 append(Entries, Bytes, NowMs, #file{fd = Fd, size = Size, unsynced = Unsynced, written = Written} = File) ->
     case file:write(Fd, Entries) of
         ok ->
-            Sizes = File#file{size = Size + Bytes, unsynced = Unsynced + Bytes, written = Written + Bytes},
+            Grown =
+                case File#file.stream of
+                    true -> Size;
+                    false -> Size + Bytes
+                end,
+            Sizes = File#file{size = Grown, unsynced = Unsynced + Bytes, written = Written + Bytes},
             {ok, Sizes#file{since = since(NowMs, File)}};
         {error, badarg} ->
             refused(badarg, File);
@@ -409,11 +452,13 @@ append(Entries, Bytes, NowMs, #file{fd = Fd, size = Size, unsynced = Unsynced, w
 since(NowMs, #file{since = none}) -> NowMs;
 since(_NowMs, #file{since = Since}) -> Since.
 
-cut_batch(Bytes, #file{fd = Fd, size = Size, conf = #conf{frame = Frame}} = File) ->
+cut_batch(_Bytes, #file{stream = true} = File) ->
+    File;
+cut_batch(Bytes, #file{fd = Fd, size = Size, conf = #conf{format = Format}} = File) ->
     case weir_log_tail:after_failure(Fd, Size, Bytes) of
         {ok, Size} -> File;
         {torn, Size} -> File#file{torn = Size};
-        {unknown, Now} when Frame -> count(torn, 1, File#file{size = Now, torn = unknown});
+        {unknown, Now} when Format =/= raw -> count(torn, 1, File#file{size = Now, torn = unknown});
         {unknown, Now} -> count(torn, 1, File#file{size = Now})
     end.
 
@@ -463,14 +508,15 @@ turn(NowMs, #file{conf = #conf{path = Path}, last = Last} = File) ->
             Error
     end.
 
-turned(Name, NowMs, #file{fd = Fd, conf = #conf{path = Path}} = File) ->
+turned(Name, NowMs, #file{fd = Fd, conf = #conf{path = Path, hook = Hook}} = File) ->
     case begin_file(File) of
         {ok, Turned} ->
             _ = file:close(Fd),
+            ok = weir_log_tidy:hook(Path, Name, Hook),
             ok = tidy(Turned),
             {ok, count(rotations, 1, Turned#file{rotation_failed = none})};
         {error, Reason} ->
-            case file:rename(Name, Path) of
+            case weir_log_path:rename(Name, Path) of
                 ok ->
                     not_turned(Reason, NowMs, File);
                 {error, _} ->

@@ -12,7 +12,8 @@
 %% <b>The end of a file</b> is one of three.
 %% <ul>
 %% <li>`clean': it ends with an entry, or is empty.</li>
-%% <li>`torn': behind the last entry there is the beginning of another one, or there are zeros. That is what a node
+%% <li>`torn': behind the last entry there is the beginning of another one, or there are zeros, and no whole entry is to
+%%   be found in it at any place. That is what a node
 %%   leaves behind which is killed while it writes; nothing that was acknowledged as written is in it. A machine that
 %%   loses power may leave it behind too, and then nothing that was acknowledged as synced is in it. It may be cut
 %%   off.</li>
@@ -51,6 +52,10 @@
 %% front of what is there; the writer, which many callers wait for, gains 0.1 us for 300 bytes. From 4000 bytes on,
 %% copying costs more than it saves.
 -define(COPIED_BYTES, 1024).
+
+%% How many bytes of what may be entries are compared with their checksums, to know whether a tail is torn. The
+%% search takes 16 ms for 1 MB of anything, and 0.3 s for 16 MB of text.
+-define(SEARCHED_BYTES, 67108864).
 
 -record(scan, {
     fd :: file:fd(),
@@ -135,9 +140,28 @@ more(Buffer, Missing, Acc, #scan{fd = Fd} = Scan) ->
     case file:read(Fd, max(Missing, ?CHUNK_BYTES)) of
         {ok, Chunk} -> scan(<<Buffer/binary, Chunk/binary>>, Acc, Scan);
         eof when Buffer =:= <<>> -> {ok, Acc, summary(clean, 0, Scan)};
-        eof -> {ok, Acc, summary(torn, byte_size(Buffer), Scan)};
+        eof -> {ok, Acc, summary(incomplete(Buffer), byte_size(Buffer), Scan)};
         {error, _} = Error -> Error
     end.
+
+%% One header in 256 that is overwritten by chance looks like that of an entry which is longer than the rest of the
+%% file.
+incomplete(<<_, Behind/binary>>) ->
+    case has_entry(Behind, ?SEARCHED_BYTES) of
+        true -> damaged;
+        false -> torn
+    end.
+
+%% Whether there is a whole entry, at any place. `true' also where looking on would take too long.
+has_entry(<<Check, Length:24, Crc:32, Payload:Length/binary, _/binary>> = Bytes, Left) when
+    Check =:= ?CHECK(Length), Length > 0
+->
+    <<_, Behind/binary>> = Bytes,
+    erlang:crc32(Payload) =:= Crc orelse Left < Length orelse has_entry(Behind, Left - Length);
+has_entry(<<_, Behind/binary>>, Left) ->
+    has_entry(Behind, Left);
+has_entry(<<>>, _Left) ->
+    false.
 
 %% Reads on to the end: zeros are what a file system shows of a part that it knows of but that was never written.
 bad(Buffer, Acc, Scan) ->

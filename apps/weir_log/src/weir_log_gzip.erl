@@ -59,6 +59,8 @@ write_part(Name, From, Part) ->
             Written =
                 try
                     steps([
+                        %% Before there is anything in it that not everybody may read.
+                        fun() -> like(Name, Part) end,
                         fun() -> deflate(From, To) end,
                         fun() -> like(Name, Part) end,
                         %% All of it, mode and times too.
@@ -105,7 +107,7 @@ like(Name, Part) ->
 
 replace(Name, Part, Target) ->
     steps([
-        fun() -> file:rename(Part, Target) end,
+        fun() -> weir_log_path:rename(Part, Target) end,
         fun() -> weir_log_path:sync_dir(Target) end,
         fun() -> file:delete(Name, [raw]) end
     ]).

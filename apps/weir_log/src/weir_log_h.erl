@@ -49,7 +49,7 @@
 
 -type config() :: #{
     %% The file, or what the names of the shards' files begin with.
-    file := file:filename_all(),
+    file := file:filename_all() | standard_io,
     %% What a process waits for when it logs: nothing while it is within its window (the default), or that the event has
     %% been taken in by the writer, or written, or made durable.
     ack => none | accepted | written | synced,
@@ -124,7 +124,8 @@ start_keeper(Id, Handle, Options) ->
     },
     case supervisor:start_child(?SUPERVISOR, Child) of
         {ok, Sup} ->
-            case weir_log_h_sup:start_keeper(Sup, keeper(Id), Handle, weir_log_h_config:log_options(Options, Handle)) of
+            LogOptions = weir_log_opts:absolute(weir_log_h_config:log_options(Options, Handle)),
+            case weir_log_h_sup:start_keeper(Sup, keeper(Id), Handle, LogOptions) of
                 ok ->
                     ok;
                 {error, Reason} ->

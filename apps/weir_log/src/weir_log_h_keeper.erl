@@ -53,11 +53,11 @@ handle(Name) ->
 change(Name, Handle, Options) ->
     case weir_log_opts:check(Options) of
         {ok, _} ->
-            ok = gen_server:call(Name, {change, Handle, Options}, infinity),
-            case weir_log:change(Handle#handle.log, Options) of
+            Changed = gen_server:call(Name, {change, Handle, Options}, infinity),
+            case weir_log:change(Handle#handle.log, Changed) of
                 %% The next one will have them.
                 {error, no_log} -> ok;
-                Changed -> Changed
+                OkOrError -> OkOrError
             end;
         {error, Reason} ->
             {error, Reason}
@@ -93,9 +93,13 @@ again(State) ->
     State#state{log = down}.
 
 %% @private
--spec handle_call(term(), gen_server:from(), #state{}) -> {reply, ok | #handle{} | {error, {bad_call, term()}}, #state{}}.
+-spec handle_call(term(), gen_server:from(), #state{}) ->
+    {reply, map() | #handle{} | {error, {bad_call, term()}}, #state{}}.
 handle_call(handle, _From, #state{handle = Handle} = State) -> {reply, Handle, State};
-handle_call({change, Handle, Options}, _From, State) -> {reply, ok, State#state{handle = Handle, options = Options}};
+handle_call({change, Handle, Options}, _From, #state{options = #{file := File}} = State) ->
+    %% The name as it was made absolute, whatever the working directory is now.
+    Changed = Options#{file := File},
+    {reply, Changed, State#state{handle = Handle, options = Changed}};
 handle_call(Request, _From, State) -> {reply, {error, {bad_call, Request}}, State}.
 
 %% @private

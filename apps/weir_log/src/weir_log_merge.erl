@@ -6,11 +6,13 @@
 %% was held up between making an entry and sending it; entries of a file are never put in another order, so that the
 %% order of each process's is kept, and an entry counts as not older than the one before it.
 %%
+%% What is behind damage in a file is not read. The other files are, and the damage is told at the end.
+%%
 %% Crashes. The readers are linked to nobody and monitor the caller; if that dies, or raises out of its function, they
 %% end. A reader that dies ends the merge with an error.
 -module(weir_log_merge).
 
--export([fold/3, merge/3]).
+-export([fold/3, merge/3, history/1]).
 
 %% Entries that a reader sends at a time.
 -define(CHUNK, 500).
@@ -30,15 +32,36 @@
 fold(Fun, Acc, Path) when is_function(Fun, 3) ->
     weir_log_frame:fold(fun(<<Time:64/signed, Entry/binary>>, In) -> Fun(Time, Entry, In) end, Acc, Path).
 
+%% @doc See {@link weir_log:history/1}, of the files of its shards.
+-spec history([file:filename_all()]) ->
+    {ok, [{shard, [file:filename_all()]}]} | {error, {file, file:filename_all(), file:posix() | badarg}}.
+history([File | Files]) ->
+    {ok, Path} = weir_log_path:absolute(File),
+    case weir_log_path:rotated(Path) of
+        {ok, Rotated} ->
+            case history(Files) of
+                {ok, Others} -> {ok, [{shard, Rotated ++ [File]} | Others]};
+                {error, _} = Error -> Error
+            end;
+        {error, Reason} ->
+            {error, {file, File, Reason}}
+    end;
+history([]) ->
+    {ok, []}.
+
 %% @doc See {@link weir_log:merge/3}.
 -spec merge(fun((integer(), binary(), Acc) -> Acc), Acc, [file:filename_all() | {shard, [file:filename_all()]}]) ->
-    {ok, Acc} | {error, {file, file:filename_all(), term()} | {reader_down, term()}}.
+    {ok, Acc}
+    | {error,
+        {damaged, [{file:filename_all(), Offset :: non_neg_integer()}], Acc}
+        | {file, file:filename_all(), term()}
+        | {reader_down, term()}}.
 merge(Fun, Acc, Files) when is_function(Fun, 3), is_list(Files) ->
     Caller = self(),
     Readers = [spawn_monitor(fun() -> reader(Caller, paths(File)) end) || File <- Files],
     try
-        case first(lists:zip(lists:seq(1, length(Readers)), Readers), []) of
-            {ok, Sources} -> loop(Fun, Acc, gb_sets:from_list(Sources));
+        case first(lists:zip(lists:seq(1, length(Readers)), Readers), [], []) of
+            {ok, Sources, Damaged} -> loop(Fun, Acc, gb_sets:from_list(Sources), Damaged);
             {error, _} = Error -> Error
         end
     after
@@ -61,25 +84,27 @@ stop({Reader, Monitor}) ->
     after 0 -> ok
     end.
 
-first([{Place, {Reader, Monitor}} | Readers], Sources) ->
+first([{Place, {Reader, Monitor}} | Readers], Sources, Damaged) ->
     case more(#source{time = 0, place = Place, entries = [], reader = Reader, monitor = Monitor}) of
-        {ok, Source} -> first(Readers, [Source | Sources]);
-        done -> first(Readers, Sources);
+        {ok, Source} -> first(Readers, [Source | Sources], Damaged);
+        {done, More} -> first(Readers, Sources, More ++ Damaged);
         {error, _} = Error -> Error
     end;
-first([], Sources) ->
-    {ok, Sources}.
+first([], Sources, Damaged) ->
+    {ok, Sources, Damaged}.
 
-loop(Fun, Acc, Sources) ->
+loop(Fun, Acc, Sources, Damaged) ->
     case gb_sets:is_empty(Sources) of
-        true ->
+        true when Damaged =:= [] ->
             {ok, Acc};
+        true ->
+            {error, {damaged, lists:sort(Damaged), Acc}};
         false ->
             {#source{entries = [{Time, Entry} | Entries]} = Source, Others} = gb_sets:take_smallest(Sources),
             Next = Fun(Time, Entry, Acc),
             case next(Source#source{entries = Entries}) of
-                {ok, Left} -> loop(Fun, Next, gb_sets:add(Left, Others));
-                done -> loop(Fun, Next, Others);
+                {ok, Left} -> loop(Fun, Next, gb_sets:add(Left, Others), Damaged);
+                {done, More} -> loop(Fun, Next, Others, More ++ Damaged);
                 {error, _} = Error -> Error
             end
     end.
@@ -90,7 +115,8 @@ next(#source{entries = []} = Source) -> more(Source).
 more(#source{reader = Reader, monitor = Monitor} = Source) ->
     Reader ! {more, self()},
     receive
-        {chunk, Reader, {ok, []}} -> done;
+        {chunk, Reader, {ok, []}} -> more(Source);
+        {chunk, Reader, {done, _} = Done} -> Done;
         {chunk, Reader, {ok, Entries}} -> next(Source#source{entries = Entries});
         {chunk, Reader, {error, _} = Error} -> Error;
         {'DOWN', Monitor, process, Reader, Reason} -> {error, {reader_down, Reason}}
@@ -101,19 +127,21 @@ more(#source{reader = Reader, monitor = Monitor} = Source) ->
 -spec reader(pid(), [file:filename_all()]) -> ok.
 reader(Caller, Paths) ->
     Monitor = monitor(process, Caller),
-    Left = lists:foldl(fun(Path, Entries) -> read(Path, Entries, Caller, Monitor) end, {0, []}, Paths),
-    Empty = send(Left, Caller, Monitor),
-    %% The end.
-    Empty = send(Empty, Caller, Monitor),
-    ok.
+    {Left, Damaged} = lists:foldl(fun(Path, Read) -> read(Path, Read, Caller, Monitor) end, {{0, []}, []}, Paths),
+    {0, []} = send(Left, Caller, Monitor),
+    answer({done, Damaged}, Caller, Monitor).
 
-read(Path, Gathered, Caller, Monitor) ->
+read(Path, {Gathered, Damaged}, Caller, Monitor) ->
     Gather = fun(Time, Entry, {Count, Entries}) ->
         full({Count + 1, [{Time, Entry} | Entries]}, Caller, Monitor)
     end,
     case fold(Gather, Gathered, Path) of
-        {ok, Left, _} -> Left;
-        {error, Reason} -> failed(Path, Reason, Caller, Monitor)
+        {ok, Left, #{tail := damaged, valid_bytes := Offset}} ->
+            {Left, [{Path, Offset} | Damaged]};
+        {ok, Left, _} ->
+            {Left, Damaged};
+        {error, Reason} ->
+            failed(Path, Reason, Caller, Monitor)
     end.
 
 full({?CHUNK, _} = Gathered, Caller, Monitor) -> send(Gathered, Caller, Monitor);

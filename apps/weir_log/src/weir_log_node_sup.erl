@@ -6,6 +6,10 @@
 %% of it on a node, and a handler does not depend on the application. If the application had it and is stopped, handlers
 %% that were added after its start go on; only their logs' names are free for others then, and their rotated files are
 %% left as they are.
+%%
+%% It loads all modules that a log needs, where that is not done by the release: a writer must not wait for the code
+%% server, which may wait for a log. (Of applications that are not loaded, when a handler comes before them, it knows
+%% none.)
 -module(weir_log_node_sup).
 -behaviour(supervisor).
 
@@ -44,6 +48,7 @@ ensure() ->
 %% @private
 -spec init([]) -> {ok, {supervisor:sup_flags(), [supervisor:child_spec()]}}.
 init([]) ->
+    ok = code:ensure_modules_loaded([calendar | modules()]),
     ok = weir_log_registry:new_table(),
     ok = weir_log_tidy:new_table(),
     {ok,
@@ -51,3 +56,6 @@ init([]) ->
             #{id => registry, start => {weir_log_registry, start_link, []}},
             weir_log_tidy:child_spec()
         ]}}.
+
+modules() ->
+    [Module || App <- [weir_server, weir_log], {ok, Of} <- [application:get_key(App, modules)], Module <- Of].

@@ -2,43 +2,113 @@
 %%
 %% Missing directories and a missing file are created; so a rotation that was broken off between its rename and its open
 %% is finished. A file that is there is appended to. If it is framed, it is read first: a torn tail is cut off, and a
-%% damaged file is set aside under the name of a rotated one, whole, and a new one is begun (weir_log_frame says what is
-%% which). Of an unframed file nothing is known and nothing is cut.
+%% damaged file, or one with no whole entry, is set aside under the name of a rotated one, whole, which is logged, and a
+%% new one is begun (weir_log_frame says what is which). A file of lines whose last one is incomplete gets a newline, so
+%% that the next entry is a line of its own. Of another file nothing is known, and nothing is done to it.
+%%
+%% A file that is empty is given the mode, if there is one.
+%%
+%% What is no regular file, or is standard output, is a stream: it is written to, and nothing else. Its size counts as
+%% 0, as if all that is written were gone at once.
 -module(weir_log_open).
 
--export([open/3, identity/1]).
+-export([open/4, identity/1]).
+-export([format/1]).
 
--export_type([identity/0, reason/0]).
+-export_type([identity/0, format/0, mode/0, reason/0]).
 
 -include_lib("kernel/include/file.hrl").
+-include_lib("kernel/include/logger.hrl").
 -include("weir_log_open.hrl").
 
 -type identity() :: {Device :: non_neg_integer(), Inode :: non_neg_integer()}.
 %% Which file it is, whatever its name. (The same for all files on Windows, where a file that is open cannot be
 %% renamed.)
 
+-type format() :: raw | newline | frame.
+
+-type mode() :: 0..8#7777 | default.
+
 -type reason() :: file:posix() | badarg | system_limit | terminated.
 
 %% @doc Opens a file. `Last' is the stamp of the newest rotated one. Cost: some system calls, and for a framed file the
 %% reading of all of it (weir_log_frame:check/1).
--spec open(weir_log_path:path(), Frame :: boolean(), Last :: weir_log_rotation:stamp() | none) ->
+-spec open(weir_log_path:path(), format(), mode(), Last :: weir_log_rotation:stamp() | none) ->
     {ok, #opened{}} | {error, reason()}.
-open(Path, Frame, Last) ->
+open(Path, Format, Mode, Last) ->
     case weir_log_path:ensure_dir(Path) of
-        ok when Frame -> open_framed(Path, Last);
-        ok -> open_file(Path, none, Last);
-        {error, _} = Error -> Error
+        ok ->
+            Result =
+                case is_stream(Path) of
+                    false when Format =:= frame -> open_framed(Path, Last);
+                    false when Format =:= newline -> open_lines(Path, Last);
+                    _ -> open_file(Path, none, Last)
+                end,
+            with_mode(Path, Mode, Result);
+        {error, _} = Error ->
+            Error
+    end.
+
+%% Before anything is in it.
+with_mode(Path, Mode, {ok, #opened{fd = Fd, size = 0, stream = false}} = Opened) when is_integer(Mode) ->
+    case file:write_file_info(Path, #file_info{mode = Mode}, [raw]) of
+        ok ->
+            Opened;
+        {error, _} = Error ->
+            _ = file:close(Fd),
+            Error
+    end;
+with_mode(_Path, _Mode, Result) ->
+    Result.
+
+%% What is not there will be a file.
+is_stream(?STANDARD_OUTPUT) ->
+    true;
+is_stream(Path) ->
+    case file:read_file_info(Path, [raw]) of
+        {ok, #file_info{type = Type}} -> Type =/= regular;
+        {error, _} -> false
+    end.
+
+%% Without room for the newline the file is as good as one that cannot be opened. One that may not be read gets a
+%% newline on suspicion: an empty line is better than two entries in one.
+open_lines(Path, Last) ->
+    case open_file(Path, none, Last) of
+        {ok, #opened{fd = Fd, size = Size} = Opened} when Size > 0 ->
+            case ends_line(Path, Size) orelse file:write(Fd, "\n") of
+                true ->
+                    {ok, Opened};
+                ok ->
+                    {ok, Opened#opened{size = Size + 1, ended_lines = 1}};
+                {error, _} = Error ->
+                    _ = file:close(Fd),
+                    Error
+            end;
+        Result ->
+            Result
+    end.
+
+%% The descriptor that is written to cannot read.
+ends_line(Path, Size) ->
+    case file:open(Path, [read, raw, binary]) of
+        {ok, Fd} ->
+            Last = file:pread(Fd, Size - 1, 1),
+            _ = file:close(Fd),
+            Last =:= {ok, <<"\n">>};
+        {error, _} ->
+            false
     end.
 
 open_framed(Path, Last) ->
     case weir_log_frame:check(Path) of
         {ok, #{tail := clean}} ->
             open_file(Path, none, Last);
-        {ok, #{tail := torn, valid_bytes := Valid}} ->
+        %% Without one whole entry it may never have been a log.
+        {ok, #{tail := torn, valid_bytes := Valid}} when Valid > 0 ->
             open_file(Path, Valid, Last);
-        {ok, #{tail := damaged}} ->
+        {ok, Summary} ->
             case written_at(Path) of
-                {ok, WrittenMs} -> set_aside(Path, WrittenMs, Last);
+                {ok, WrittenMs} -> set_aside(Path, WrittenMs, Summary, Last);
                 {error, _} = Error -> Error
             end;
         {error, enoent} ->
@@ -49,9 +119,10 @@ open_framed(Path, Last) ->
             Error
     end.
 
-set_aside(Path, WrittenMs, Last) ->
+set_aside(Path, WrittenMs, Summary, Last) ->
     case weir_log_path:set_aside(Path, WrittenMs, Last) of
-        {ok, _Name, Stamp} ->
+        {ok, Name, Stamp} ->
+            ok = report(Path, Name, Summary),
             case open_file(Path, none, Stamp) of
                 {ok, Opened} -> {ok, Opened#opened{set_aside = 1}};
                 {error, _} = Error -> Error
@@ -60,10 +131,24 @@ set_aside(Path, WrittenMs, Last) ->
             Error
     end.
 
+%% By a process of its own: a handler may send this to the log that is just being opened.
+report(Path, Name, #{valid_bytes := Valid, cut_bytes := Behind}) ->
+    Bytes = #{valid_bytes => Valid, behind_bytes => Behind},
+    Report = Bytes#{label => {weir_log, set_aside}, path => Path, name => Name},
+    _ = spawn(fun() -> ?LOG_WARNING(Report, #{report_cb => fun ?MODULE:format/1}) end),
+    ok.
+
+%% @private
+-spec format(map()) -> {io:format(), [term()]}.
+format(#{path := Path, name := Name, valid_bytes := Valid, behind_bytes := Behind}) ->
+    {"weir_log: ~ts has ~b bytes of entries and then ~b bytes that are none, and is set aside whole, as ~ts", [
+        Path, Valid, Behind, Name
+    ]}.
+
 open_file(Path, Valid, Last) ->
     case file:open(Path, [append, raw, binary]) of
         {ok, Fd} ->
-            case opened(Fd, Valid, Last) of
+            case opened(Fd, Path, Valid, Last) of
                 {ok, _} = Opened ->
                     Opened;
                 {error, _} = Error ->
@@ -74,8 +159,11 @@ open_file(Path, Valid, Last) ->
             Error
     end.
 
-opened(Fd, Valid, Last) ->
+opened(Fd, Path, Valid, Last) ->
     case file:read_file_info(Fd, [raw, {time, posix}]) of
+        {ok, #file_info{type = Type} = Info} when Type =/= regular; Path =:= ?STANDARD_OUTPUT ->
+            Opened = opened(Fd, Info, 0, 0, Last),
+            {ok, Opened#opened{stream = true}};
         {ok, #file_info{size = Size} = Info} when Valid =:= none; Valid >= Size ->
             {ok, opened(Fd, Info, Size, 0, Last)};
         {ok, #file_info{size = Size} = Info} ->
@@ -92,6 +180,7 @@ opened(Fd, #file_info{mtime = Written} = Info, Size, CutBytes, Last) ->
         fd = Fd,
         identity = identity(Info),
         size = Size,
+        stream = false,
         written_ms = Written * 1000,
         cut_bytes = CutBytes,
         last = Last

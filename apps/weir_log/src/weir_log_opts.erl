@@ -1,9 +1,9 @@
 %% @doc The options of a log, checked before anything is started.
 %%
-%% A pure module: no process, no state.
+%% No process, no state.
 -module(weir_log_opts).
 
--export([check/1, change/2, paths/1]).
+-export([check/1, change/2, absolute/1, paths/1]).
 
 -include("weir_log.hrl").
 
@@ -17,6 +17,7 @@
     shards => 1,
     rotate => #{},
     check_ms => 1000,
+    mode => default,
     sync_interval => infinity,
     tell => default,
     report => true,
@@ -36,7 +37,9 @@
     interval => none,
     keep_files => infinity,
     keep_bytes => infinity,
-    gzip => false
+    keep_days => infinity,
+    gzip => false,
+    hook => none
 }).
 
 -define(MAX_SHARDS, 256).
@@ -58,7 +61,7 @@ check(Opts) when is_map(Opts) ->
     case [{Key, Value} || {Key, Value} <- lists:sort(maps:to_list(Opts)), not is_valid(Key, Value)] of
         [{Key, Value} | _] -> {error, {bad_option, Key, Value}};
         [] when not is_map_key(file, Opts) -> {error, {missing_option, file}};
-        [] -> conf(maps:merge(?DEFAULTS, Opts))
+        [] -> conf(maps:merge(?DEFAULTS, Opts), maps:merge(?DEFAULTS, Opts))
     end;
 check(Opts) ->
     error(badarg, [Opts]).
@@ -73,12 +76,20 @@ change(Changes, #conf{given = Given}) ->
         [] -> check(Merged)
     end.
 
-conf(#{frame := true, newline := true}) ->
+%% Standard output is one, belongs to others too, and cannot be read back.
+conf(#{file := standard_io, frame := Frame, rotate := Rotate, shards := Shards} = Opts, Given) ->
+    if
+        Frame -> {error, {bad_option, frame, Frame}};
+        Rotate =/= #{} -> {error, {bad_option, rotate, Rotate}};
+        Shards > 1 -> {error, {bad_option, shards, Shards}};
+        true -> conf(Opts#{file := "/dev/stdout"}, Given)
+    end;
+conf(#{frame := true, newline := true}, _Given) ->
     {error, {bad_option, newline, true}};
-conf(Opts) ->
+conf(Opts, Given) ->
     {ok, #conf{
-        given = Opts,
-        file = maps:get(file, Opts),
+        given = Given,
+        file = weir_log_path:absname(maps:get(file, Opts)),
         ack = maps:get(ack, Opts),
         format = format(Opts),
         window = maps:get(window, Opts, default_window(Opts)),
@@ -88,6 +99,7 @@ conf(Opts) ->
         shards = maps:get(shards, Opts),
         rotate = maps:merge(?ROTATE, maps:get(rotate, Opts)),
         check_ms = maps:get(check_ms, Opts),
+        mode = maps:get(mode, Opts),
         sync_interval = maps:get(sync_interval, Opts),
         tell = maps:get(tell, Opts),
         report = maps:get(report, Opts),
@@ -96,6 +108,16 @@ conf(Opts) ->
         file_module = maps:get(file_module, Opts)
     }}.
 
+%% @doc Makes the file's name absolute, for who is given the options again in another working directory.
+-spec absolute(weir_log:options()) -> weir_log:options().
+absolute(#{file := File} = Opts) ->
+    case is_file(File) of
+        true -> Opts#{file := weir_log_path:absname(File)};
+        false -> Opts
+    end;
+absolute(Opts) ->
+    Opts.
+
 default_window(#{overload := wait}) -> ?WINDOW;
 default_window(#{}) -> ?WINDOW_WITHOUT_WAIT.
 
@@ -103,7 +125,7 @@ format(#{frame := true}) -> frame;
 format(#{newline := true}) -> newline;
 format(#{}) -> raw.
 
-is_valid(file, File) -> is_file(File);
+is_valid(file, File) -> File =:= standard_io orelse is_file(File);
 is_valid(ack, Ack) -> lists:member(Ack, [accepted, written, synced]);
 is_valid(newline, Newline) -> is_boolean(Newline);
 is_valid(frame, Frame) -> is_boolean(Frame);
@@ -119,6 +141,8 @@ is_valid(timeout, Ms) -> is_ms(Ms) andalso Ms > 0;
 is_valid(shards, Shards) -> is_positive(Shards) andalso Shards =< ?MAX_SHARDS;
 is_valid(rotate, Rotate) when is_map(Rotate) -> lists:all(fun is_rotate/1, maps:to_list(Rotate));
 is_valid(check_ms, Ms) -> is_ms(Ms);
+is_valid(mode, default) -> true;
+is_valid(mode, Mode) -> is_count(Mode) andalso Mode =< 8#7777;
 is_valid(sync_interval, infinity) -> true;
 is_valid(sync_interval, Ms) -> is_ms(Ms) andalso Ms > 0;
 is_valid(tell, default) -> true;
@@ -133,7 +157,11 @@ is_rotate({max_bytes, Max}) -> Max =:= infinity orelse is_positive(Max);
 is_rotate({interval, Interval}) -> lists:member(Interval, [none, hourly, daily]);
 is_rotate({keep_files, Keep}) -> Keep =:= infinity orelse is_count(Keep);
 is_rotate({keep_bytes, Keep}) -> Keep =:= infinity orelse is_positive(Keep);
+is_rotate({keep_days, Keep}) -> Keep =:= infinity orelse is_positive(Keep);
 is_rotate({gzip, Gzip}) -> is_boolean(Gzip);
+is_rotate({hook, {Module, Function, Arguments}}) ->
+    is_atom(Module) andalso is_atom(Function) andalso is_list(Arguments);
+is_rotate({hook, Hook}) -> Hook =:= none orelse is_function(Hook, 1);
 is_rotate(_Unknown) -> false.
 
 %% A binary, or a string of characters; not empty, and without a zero, which no file system takes.
@@ -154,10 +182,11 @@ is_count(Term) -> is_integer(Term) andalso Term >= 0.
 
 is_ms(Term) -> is_count(Term) andalso Term =< ?MAX_MS.
 
-%% @doc The files of a log: the one given, or, of a log with shards, that name with `.1' and so on.
+%% @doc The files of a log: the one given, or, of a log with shards, that name with `.shard1' and so on. (`.1' is what
+%% others call files that they rotate: logrotate, and run_erl its `erlang.log.1'.)
 -spec paths(#conf{}) -> [file:filename_all()].
 paths(#conf{file = File, shards = 1}) -> [File];
 paths(#conf{file = File, shards = Shards}) -> [numbered(File, Number) || Number <- lists:seq(1, Shards)].
 
-numbered(File, Number) when is_binary(File) -> <<File/binary, $., (integer_to_binary(Number))/binary>>;
-numbered(File, Number) -> File ++ [$. | integer_to_list(Number)].
+numbered(File, Number) when is_binary(File) -> <<File/binary, ".shard", (integer_to_binary(Number))/binary>>;
+numbered(File, Number) -> File ++ ".shard" ++ integer_to_list(Number).

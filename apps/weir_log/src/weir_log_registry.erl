@@ -27,8 +27,9 @@
     name :: weir_log:log(),
     id :: pos_integer(),
     sup :: pid(),
-    %% Absolute, so that two names of one file are seen.
-    paths :: [binary() | string()]
+    %% Absolute, and what the system takes them for (weir_log_path:identity/1).
+    paths :: [binary() | string()],
+    identities :: [weir_log_path:identity()]
 }).
 
 %% @doc Starts the registry.
@@ -53,8 +54,10 @@ is_running() -> whereis(?MODULE) =/= undefined.
 -spec register(weir_log:log(), Id :: pos_integer(), [file:filename_all()]) ->
     ok | {error, {already_open, weir_log:log()}}.
 register(Name, Id, Paths) ->
-    Absolute = [filename:absname(Path) || Path <- Paths],
-    gen_server:call(?MODULE, {register, #row{name = Name, id = Id, sup = self(), paths = Absolute}}, infinity).
+    %% In the caller, since the registry must not wait for a disk.
+    Identities = lists:map(fun weir_log_path:identity/1, Paths),
+    Row = #row{name = Name, id = Id, sup = self(), paths = Paths, identities = Identities},
+    gen_server:call(?MODULE, {register, Row}, infinity).
 
 %% @doc Writes the main term.
 -spec open(#log{}) -> ok | {error, gone}.
@@ -80,7 +83,7 @@ lookup(Name) ->
 %% caller.
 -spec holder(weir_log:log(), [file:filename_all()]) -> weir_log:log().
 holder(Name, Paths) ->
-    case in_the_way(Name, [filename:absname(Path) || Path <- Paths]) of
+    case in_the_way(Name, lists:map(fun weir_log_path:identity/1, Paths)) of
         [#row{name = Holder} | _] -> Holder;
         [] -> Name
     end.
@@ -155,16 +158,17 @@ handle_info(_Stray, none) ->
     {noreply, none}.
 
 %% The rows in the way of a new one, of which those of dead supervisors are removed.
-holders(#row{name = Name, paths = Paths}) ->
-    Rows = in_the_way(Name, Paths),
+holders(#row{name = Name, identities = Identities}) ->
+    Rows = in_the_way(Name, Identities),
     {Alive, Dead} = lists:partition(fun(#row{sup = Sup}) -> is_process_alive(Sup) end, Rows),
     lists:foreach(fun clean_up/1, Dead),
     Alive.
 
-in_the_way(Name, Paths) ->
+in_the_way(Name, Identities) ->
     [
         Row
-     || #row{name = Other, paths = Taken} = Row <- ets:tab2list(?TABLE), Other =:= Name orelse Taken -- Paths =/= Taken
+     || #row{name = Other, identities = Taken} = Row <- ets:tab2list(?TABLE),
+        Other =:= Name orelse Taken -- Identities =/= Taken
     ].
 
 watch(#row{name = Name, id = Id, sup = Sup}) ->

@@ -10,8 +10,9 @@
 %% used again with the next number ({@link next/2}). Files with any other name are nobody's and stay.
 %%
 %% <b>Retention.</b> Kept are the newest files, at most `keep_files' of them, and at most so many that their sizes on
-%% disk add up to at most `keep_bytes'; there is no gap in what is kept. The file in use does not count. A file that is
-%% still to be compressed counts with no bytes, because its size is not known: it may fit as soon as it is compressed.
+%% disk add up to at most `keep_bytes', and of these the ones that were rotated in the last `keep_days'; there is no gap
+%% in what is kept. The file in use does not count. A file that is still to be compressed counts with no bytes, because
+%% its size is not known: it may fit as soon as it is compressed.
 -module(weir_log_rotation).
 
 -export([name/2, parse/2, next/2, newest/2, in_order/2, max_suffix/0]).
@@ -25,7 +26,14 @@
 -type form() :: plain | gz | part.
 %% `part': a compressed file that is not complete.
 
--type keep() :: #{files := non_neg_integer() | infinity, bytes := non_neg_integer() | infinity, gzip := boolean()}.
+-type keep() :: #{
+    files := non_neg_integer() | infinity,
+    bytes := non_neg_integer() | infinity,
+    gzip := boolean(),
+    days => pos_integer() | infinity,
+    %% What was rotated before that time, in seconds, goes.
+    since => non_neg_integer()
+}.
 
 -type action() :: {delete | compress, Name :: binary()}.
 
@@ -130,15 +138,17 @@ max_suffix() -> ?MAX_SUFFIX.
 %% complete before it got its name).
 -spec plan(Base :: binary(), [{Name :: binary(), Bytes :: non_neg_integer()}], keep(), Excepted :: [binary()]) ->
     [action()].
-plan(Base, Files, #{files := KeepFiles, bytes := KeepBytes, gzip := Gzip}, Excepted) ->
+plan(Base, Files, #{files := KeepFiles, bytes := KeepBytes, gzip := Gzip} = Keep, Excepted) ->
     Ours = [{Stamp, Form, Name, Bytes} || {Name, Bytes} <- Files, {ok, Stamp, Form} <- [parse(Base, Name)]],
     Compressed = maps:from_list([{Stamp, gz} || {Stamp, gz, _, _} <- Ours]),
     {Kept, Leftover} = lists:partition(
         fun({Stamp, Form, _, _}) -> Form =:= gz orelse (Form =:= plain andalso not is_map_key(Stamp, Compressed)) end,
         Ours
     ),
-    [{delete, Name} || {_, _, Name, _} <- Leftover] ++
-        keep(lists:reverse(lists:sort(Kept)), KeepFiles, KeepBytes, Gzip, Excepted).
+    Since = maps:get(since, Keep, 0),
+    {Young, Old} = lists:partition(fun({{Seconds, _}, _, _, _}) -> Seconds >= Since end, Kept),
+    [{delete, Name} || {_, _, Name, _} <- Leftover ++ Old] ++
+        keep(lists:reverse(lists:sort(Young)), KeepFiles, KeepBytes, Gzip, Excepted).
 
 keep([{_, Form, Name, Bytes} | Older] = Files, KeepFiles, KeepBytes, Gzip, Excepted) ->
     ToCompress = Gzip andalso Form =:= plain andalso not lists:member(Name, Excepted),

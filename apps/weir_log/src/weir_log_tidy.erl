@@ -13,6 +13,11 @@
 %% does it, a part that it finds is never somebody else's work. (Two nodes must not write one log.) When a writer dies,
 %% what it asked for is done all the same.
 %%
+%% Hooks. A rotated file that a function of the user's is to be called for is a row `{{hook, Path, Name}, Hook}', until
+%% it is: when there is nothing left to compress of that log, by a process for each log, which gives each call a process
+%% of its own and a minute. So a hook that hangs holds up the hooks of its own log only. One whose file is gone by then
+%% is not called.
+%%
 %% What cannot be compressed, because the disk is full or the file cannot be read, stays as it is, counts with its size,
 %% and is tried again the next time the log asks. Neither that nor a file that cannot be deleted stops the rest;
 %% {@link info/0} counts them.
@@ -21,15 +26,25 @@
 -behaviour(gen_server).
 
 -include_lib("kernel/include/file.hrl").
+-include_lib("kernel/include/logger.hrl").
 
--export([new_table/0, start_link/0, child_spec/0, ask/2, is_done/1, info/0]).
+-export([new_table/0, start_link/0, child_spec/0, ask/2, hook/3, is_done/1, info/0]).
 -export([init/1, handle_call/3, handle_cast/2, handle_info/2]).
 
+-export_type([hook/0]).
+
 -define(TABLE, weir_log_tidy).
+
+%% Milliseconds that a hook may take.
+-define(HOOK_MS, 60_000).
+
+-type hook() :: fun((weir_log_path:path()) -> term()) | {module(), Function :: atom(), Arguments :: [term()]}.
 
 -record(state, {
     %% The names of a log that could not be compressed since it asked with this reference.
     excepted = #{} :: #{weir_log_path:path() => {reference(), [binary()]}},
+    %% Who calls the hooks of a log.
+    runners = #{} :: #{weir_log_path:path() => reference()},
     compressed = 0 :: non_neg_integer(),
     deleted = 0 :: non_neg_integer(),
     errors = 0 :: non_neg_integer(),
@@ -66,6 +81,19 @@ ask(Path, Keep) ->
         error:badarg -> ok
     end.
 
+%% @doc Has a function called for a file that was rotated, when the log asks next. If the application is not running,
+%% nothing happens. Cost: one insertion.
+-spec hook(weir_log_path:path(), Name :: weir_log_path:path(), hook() | none) -> ok.
+hook(_Path, _Name, none) ->
+    ok;
+hook(Path, Name, Hook) ->
+    try
+        true = ets:insert(?TABLE, {{hook, Path, Name}, Hook}),
+        ok
+    catch
+        error:badarg -> ok
+    end.
+
 %% @doc Whether nothing that was asked for this log is left to be done.
 -spec is_done(weir_log_path:path()) -> boolean().
 is_done(Path) -> not ets:member(?TABLE, Path).
@@ -90,7 +118,7 @@ init([]) -> {ok, #state{}, 0}.
 handle_call(info, _From, State) ->
     #state{compressed = Compressed, deleted = Deleted, errors = Errors, last_error = LastError} = State,
     Info = #{
-        pending => ets:info(?TABLE, size),
+        pending => length(ets:match_object(?TABLE, {'_', '_', '_'})),
         compressed => Compressed,
         deleted => Deleted,
         errors => Errors,
@@ -106,16 +134,23 @@ handle_cast(look, State) -> {noreply, State, 0}.
 %% @private
 -spec handle_info(term(), #state{}) -> {noreply, #state{}} | {noreply, #state{}, 0}.
 handle_info(timeout, State) ->
-    case ets:tab2list(?TABLE) of
+    case ets:match_object(?TABLE, {'_', '_', '_'}) of
         [] -> {noreply, State#state{excepted = #{}}};
         Rows -> {noreply, lists:foldl(fun look/2, State, Rows), 0}
     end;
+handle_info({'DOWN', Monitor, process, _, _}, #state{runners = Runners} = State) ->
+    [Path] = [Path || {Path, Of} <- maps:to_list(Runners), Of =:= Monitor],
+    %% If there is still something to do, the hooks come after it.
+    Left = [Row || Row <- ets:match_object(?TABLE, {{hook, Path, '_'}, '_'}), is_done(Path)],
+    {noreply, hooks(Path, Left, State#state{runners = maps:remove(Path, Runners)}), 0};
 handle_info(_Stray, State) ->
     {noreply, State, 0}.
 
 look({Path, Keep, Ref} = Row, #state{excepted = Excepted} = State) ->
     Failed = excepted(Path, Ref, Excepted),
-    Actions = weir_log_rotation:plan(filename:basename(Path), sizes(Path), Keep, Failed),
+    %% Only of files that were there before the look, which compresses them first.
+    Hooks = ets:match_object(?TABLE, {{hook, Path, '_'}, '_'}),
+    Actions = weir_log_rotation:plan(filename:basename(Path), sizes(Path), since(Keep), Failed),
     {Deletions, Compressions} = lists:partition(fun({What, _}) -> What =:= delete end, Actions),
     Deleted = lists:foldl(fun({delete, Name}, Acc) -> delete(full(Path, Name), Acc) end, State, Deletions),
     case Compressions of
@@ -123,8 +158,46 @@ look({Path, Keep, Ref} = Row, #state{excepted = Excepted} = State) ->
             compress(Path, Ref, Name, Deleted);
         [] ->
             true = ets:delete_object(?TABLE, Row),
-            Deleted#state{excepted = maps:remove(Path, Excepted)}
+            hooks(Path, Hooks, Deleted#state{excepted = maps:remove(Path, Excepted)})
     end.
+
+since(#{days := Days} = Keep) when is_integer(Days) ->
+    Keep#{since => max(0, erlang:system_time(second) - Days * 86400)};
+since(Keep) ->
+    Keep.
+
+%% ---------------------------------------------------------------- hooks
+
+%% Those of one log are called one after the other. When they have been, there may be others.
+hooks(Path, [_ | _] = Rows, #state{runners = Runners} = State) when not is_map_key(Path, Runners) ->
+    {_, Monitor} = spawn_monitor(fun() -> lists:foreach(fun run/1, lists:sort(Rows)) end),
+    State#state{runners = Runners#{Path => Monitor}};
+hooks(_Path, _Rows, State) ->
+    State.
+
+run({{hook, _, Name} = Key, _}) ->
+    %% Once, whoever else has found the row.
+    Taken = ets:take(?TABLE, Key),
+    There = [
+        File
+     || File <- [<<Name/binary, ".gz">>, Name], {ok, _} <- [file:read_file_info(File, [raw])]
+    ],
+    case {Taken, There} of
+        {[{_, Hook}], [File | _]} -> run(Hook, File);
+        _ -> ok
+    end.
+
+run(Hook, File) ->
+    {Pid, Monitor} = spawn_monitor(fun() -> call(Hook, File) end),
+    receive
+        {'DOWN', Monitor, process, Pid, _} -> ok
+    after ?HOOK_MS ->
+        true = exit(Pid, kill),
+        ?LOG_WARNING("weir_log: ~tp took more than ~b ms for ~ts, and was killed", [Hook, ?HOOK_MS, File])
+    end.
+
+call({Module, Function, Arguments}, File) -> apply(Module, Function, [File | Arguments]);
+call(Hook, File) -> Hook(File).
 
 %% A directory that cannot be read has nothing to be tidied.
 sizes(Path) ->

@@ -113,8 +113,8 @@ opened({error, Reason}, State) ->
     trouble(Reason, State#state{file = {closed, Reason, now_ms() + ?RETRY_MS}}).
 
 open(#state{module = Module, boot = #boot{path = Path, conf = Conf}}) ->
-    #conf{format = Format, rotate = Rotate, check_ms = CheckMs} = Conf,
-    Module:open(#{path => Path, frame => Format =:= frame, rotate => Rotate, check_ms => CheckMs}).
+    #conf{format = Format, rotate = Rotate, check_ms = CheckMs, mode = Mode} = Conf,
+    Module:open(#{path => Path, format => Format, rotate => Rotate, check_ms => CheckMs, mode => Mode}).
 
 %% @private
 -spec handle_batch([weir_server:message()], #state{}) -> {noreply, #state{}} | {noreply, #state{}, timeout()}.

@@ -7,10 +7,12 @@
 -export([
     bad_options/1, limits_of_options/1, missing_file/1, frame_and_newline/1, not_a_map/1,
     writes_as_given/1, newline/1, frame/1, misuse/1, appends/1, empty_entry/1, large_entry/1,
-    no_log/1, open_twice/1, same_file/1, cannot_open/1, names_and_files/1, any_name/1,
+    no_log/1, open_twice/1, same_file/1, same_file_by_other_names/1,
+    absolute_from_the_start/1, cannot_open/1, names_and_files/1, any_name/1,
     close_writes_all/1, close_refuses/1, reopened_by_name/1, application_stops/1, not_running/1,
     supervised/1, linked/1, info/1, sync/1, sync_interval/1, rotate_and_reopen/1, order_of_requests/1,
-    fold_stops_at_torn/1
+    fold_stops_at_torn/1, without_shared_processes/1, works_alone/1,
+    standard_output/1, to_standard_output/0
 ]).
 
 suite() -> [{timetrap, {minutes, 2}}].
@@ -19,9 +21,11 @@ all() ->
     [
         bad_options, limits_of_options, missing_file, frame_and_newline, not_a_map,
         writes_as_given, newline, frame, misuse, appends, empty_entry, large_entry,
-        no_log, open_twice, same_file, cannot_open, names_and_files, any_name,
+        no_log, open_twice, same_file, same_file_by_other_names,
+        absolute_from_the_start, cannot_open, names_and_files, any_name,
         close_writes_all, close_refuses, reopened_by_name, application_stops, not_running,
-        supervised, linked, info, sync, sync_interval, rotate_and_reopen, order_of_requests, fold_stops_at_torn
+        supervised, linked, info, sync, sync_interval, rotate_and_reopen, order_of_requests, fold_stops_at_torn,
+        without_shared_processes, standard_output
     ].
 
 init_per_suite(Config) -> weir_log_test_lib:quiet(Config).
@@ -43,6 +47,7 @@ bad_options(Config) ->
         {tell, fun() -> "" end},
         {rotate, []}, {rotate, #{max_bytes => 0}}, {rotate, #{interval => weekly}}, {rotate, #{keep_files => -1}},
         {rotate, #{keep_bytes => 0}}, {rotate, #{gzip => 1}}, {rotate, #{size => 1}},
+        {rotate, #{keep_days => 0}}, {rotate, #{hook => a}}, {rotate, #{hook => {a, b, c}}}, {mode, 8#10000},
         {file_module, no_such_module}, {file_module, 1}, {size, 10}
     ],
     lists:foreach(
@@ -185,10 +190,63 @@ open_twice(Config) ->
 
 same_file(Config) ->
     {ok, a} = weir_log:open(a, #{file => path(Config), shards => 2}),
-    ?assertEqual({error, {already_open, a}}, weir_log:open(b, #{file => path(Config) ++ ".2"})),
-    {ok, b} = weir_log:open(b, #{file => path(Config) ++ ".3"}),
+    ?assertEqual({error, {already_open, a}}, weir_log:open(b, #{file => path(Config) ++ ".shard2"})),
+    {ok, b} = weir_log:open(b, #{file => path(Config) ++ ".shard3"}),
     ok = weir_log:close(a),
-    {ok, c} = weir_log:open(c, #{file => path(Config) ++ ".2"}).
+    {ok, c} = weir_log:open(c, #{file => path(Config) ++ ".shard2"}).
+
+%% The system says which file it is, not the name; whether the file is there or not.
+same_file_by_other_names(Config) ->
+    Dir = proplists:get_value(dir, Config),
+    [ok = filelib:ensure_dir(filename:join([Dir, Name, "x"])) || Name <- ["real", "other"]],
+    ok = file:make_symlink("real", filename:join(Dir, "link")),
+    ok = file:make_symlink("../real/log", filename:join([Dir, "other", "to_log"])),
+    Named = fun(Name) -> filename:join(Dir, Name) end,
+    Names = [
+        Named("real/log"), list_to_binary(Named("real/log")), Named("link/log"), Named("other/../real/./log"),
+        Named("other/to_log")
+    ],
+    [
+        begin
+            {ok, a} = weir_log:open(a, #{file => One}),
+            ?assertEqual({error, {already_open, a}}, weir_log:open(b, #{file => Other})),
+            ok = weir_log:close(a),
+            ok = file:delete(Named("real/log"))
+        end
+     || One <- Names, Other <- Names
+    ],
+    %% Files of the same name in different directories are different.
+    {ok, a} = weir_log:open(a, #{file => Named("real/log")}),
+    {ok, b} = weir_log:open(b, #{file => Named("other/log")}).
+
+%% A writer, or a whole log of a supervisor of the user's, that starts again in another working directory goes on in
+%% the same file.
+absolute_from_the_start(Config) ->
+    Dir = proplists:get_value(dir, Config),
+    {ok, Before} = file:get_cwd(),
+    ok = file:set_cwd(Dir),
+    Sup =
+        try
+            {ok, a} = weir_log:open(a, #{file => "a.log", newline => true}),
+            {ok, Pid} = supervisor:start_link(
+                weir_log_test_sup, [weir_log:child_spec(b, #{file => <<"b.log">>, newline => true})]
+            ),
+            Pid
+        after
+            ok = file:set_cwd(Before)
+        end,
+    unlink(Sup),
+    Again = fun(Log) -> weir_log_test_lib:eventually(fun() -> weir_log:log(Log, <<"again">>) =:= ok end) end,
+    [Writer] = weir_log_test_lib:writers(a),
+    ok = weir_log_test_lib:kill(Writer),
+    ok = Again(a),
+    ok = weir_log:close(b),
+    ok = Again(b),
+    ok = proc_lib:stop(Sup, shutdown, infinity),
+    ?assertEqual([[<<"again">>], [<<"again">>]], [
+        weir_log_test_lib:lines(filename:join(Dir, Name))
+     || Name <- ["a.log", "b.log"]
+    ]).
 
 cannot_open(Config) ->
     Dir = proplists:get_value(dir, Config),
@@ -206,8 +264,8 @@ names_and_files(Config) ->
     {ok, a} = weir_log:open(a, #{file => File, shards => 2}),
     {ok, b} = weir_log:open(b, #{file => list_to_binary(File ++ "b"), shards => 2}),
     ?assertEqual([a, b], lists:sort(weir_log:names())),
-    ?assertEqual({ok, [File ++ ".1", File ++ ".2"]}, weir_log:files(a)),
-    ?assertEqual({ok, [list_to_binary(File ++ "b.1"), list_to_binary(File ++ "b.2")]}, weir_log:files(b)).
+    ?assertEqual({ok, [File ++ ".shard1", File ++ ".shard2"]}, weir_log:files(a)),
+    ?assertEqual({ok, [list_to_binary(File ++ "b.shard" ++ N) || N <- ["1", "2"]]}, weir_log:files(b)).
 
 any_name(Config) ->
     [
@@ -374,3 +432,61 @@ order_of_requests(Config) ->
     ok = weir_log:sync(Log),
     %% The first, then what was before the request, then what was after it.
     ?assertEqual(3, weir_log_test_file:calls(write)).
+
+%% Neither the file server, which may wait for this log, nor the code server, on a node that loads modules on demand.
+without_shared_processes(Config) ->
+    Args = ["-pa" | weir_log_test_lib:code_paths([weir_log, weir_server, weir_flow, ?MODULE])],
+    {ok, Peer, _} = peer:start(#{connection => standard_io, args => Args}),
+    try
+        {ok, _} = weir_log_test_lib:call(Peer, application, ensure_all_started, [weir_log]),
+        ?assertEqual(ok, weir_log_test_lib:call(Peer, ?MODULE, works_alone, [path(Config)]))
+    after
+        peer:stop(Peer)
+    end.
+
+works_alone(Path) ->
+    Opts = #{file => Path, newline => true, check_ms => 0, rotate => #{interval => hourly, gzip => true}},
+    {ok, a} = weir_log:open(a, Opts),
+    {ok, b} = weir_log:open(b, #{file => Path ++ ".b", frame => true}),
+    Shared = [whereis(Name) || Name <- [file_server_2, code_server]],
+    lists:foreach(fun erlang:suspend_process/1, Shared),
+    ok = weir_log:log(a, <<"one">>),
+    ok = weir_log:rotate(a),
+    ok = weir_log:log(b, <<"framed">>),
+    ok = weir_log:sync(b),
+    ok = prim_file:rename(Path, Path ++ ".moved"),
+    ok = prim_file:make_dir(Path),
+    {error, eisdir} = weir_log:log(a, <<"two">>),
+    ok = prim_file:del_dir(Path),
+    ok = weir_log:reopen(a),
+    ok = weir_log:log(a, <<"three">>),
+    lists:foreach(fun erlang:resume_process/1, Shared).
+
+%% Of a node without a shell, whose standard output is a pipe, a file, the null device or a terminal.
+standard_output(Config) ->
+    [
+        ?assertEqual({error, {bad_option, Key, Value}}, weir_log:open(a, #{file => standard_io, Key => Value}))
+     || {Key, Value} <- [{rotate, #{max_bytes => 1}}, {frame, true}, {shards, 2}]
+    ],
+    File = path(Config),
+    Paths = lists:join(" ", weir_log_test_lib:code_paths([weir_log, weir_server, weir_flow, ?MODULE])),
+    Node = lists:flatten(["erl -noshell -pa ", Paths, " -s ", atom_to_list(?MODULE), " to_standard_output"]),
+    ?assertEqual("one\ntwo\nok", os:cmd(Node)),
+    ?assertEqual("zero\none\ntwo\nok", os:cmd(["echo zero > ", File, "; ", Node, " >> ", File, "; cat ", File])),
+    ?assertEqual("done\n", os:cmd([Node, " > /dev/null && echo done"])),
+    case os:find_executable("script") of
+        false -> ok;
+        _ -> ?assertEqual("one\r\ntwo\r\nok", os:cmd(["script -qc \"", Node, "\" /dev/null < /dev/null"]))
+    end.
+
+to_standard_output() ->
+    {ok, _} = application:ensure_all_started(weir_log),
+    {ok, a} = weir_log:open(a, #{file => standard_io, newline => true, ack => synced}),
+    {error, {already_open, a}} = weir_log:open(b, #{file => standard_io}),
+    ok = weir_log:log(a, <<"one">>),
+    ok = weir_log:rotate(a),
+    ok = weir_log:reopen(a),
+    ok = weir_log:log(a, <<"two">>),
+    Told = weir_log:close(a),
+    io:format("~p", [Told]),
+    halt().

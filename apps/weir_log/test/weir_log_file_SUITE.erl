@@ -12,6 +12,7 @@
     relative_path/1,
     misuse/1,
     name_length/1,
+    without_the_file_server/1,
     size_limit/1,
     rotates_on_request/1,
     rotates_by_the_hour/1,
@@ -33,12 +34,17 @@
     rotation_forbidden/1,
     no_room_for_the_new_file/1,
     path_lost_at_rotation/1,
+    streams/1,
     sync_fails/1,
     sync_fails_at_rotation/1,
     descriptor_lost/1,
     clock_set_back/1,
     torn_tail_is_cut/1,
+    torn_line_is_ended/1,
+    torn_line_on_full_disk/1,
     damage_is_set_aside/1,
+    good_entries_are_not_cut/1,
+    text_is_not_cut/1,
     reopened_by_hand/1
 ]).
 
@@ -51,6 +57,7 @@ all() ->
         relative_path,
         misuse,
         name_length,
+        without_the_file_server,
         size_limit,
         rotates_on_request,
         rotates_by_the_hour,
@@ -72,12 +79,17 @@ all() ->
         rotation_forbidden,
         no_room_for_the_new_file,
         path_lost_at_rotation,
+        streams,
         sync_fails,
         sync_fails_at_rotation,
         descriptor_lost,
         clock_set_back,
         torn_tail_is_cut,
+        torn_line_is_ended,
+        torn_line_on_full_disk,
         damage_is_set_aside,
+        good_entries_are_not_cut,
+        text_is_not_cut,
         reopened_by_hand
     ].
 
@@ -89,11 +101,12 @@ end_per_testcase(_Case, Config) -> weir_log_file_lib:stop_tidy(proplists:get_val
 
 -define(NOW, 1795262400000).
 -define(HOUR, 3600000).
+-define(FILES, 2000).
 
 open(Path) -> open(Path, #{}).
 
 open(Path, Opts) ->
-    {ok, File} = weir_log_file:open(maps:merge(#{path => Path, frame => false, rotate => #{}, check_ms => 0}, Opts)),
+    {ok, File} = weir_log_file:open(maps:merge(#{path => Path, format => raw, rotate => #{}, check_ms => 0}, Opts)),
     File.
 
 write(Entry, File) -> write(Entry, ?NOW, File).
@@ -136,7 +149,7 @@ makes_directories(Config) ->
     ?assertEqual(<<"one">>, contents(Path)),
     ?assertEqual({error, eexist}, weir_log_file:open(opts(<<Path/binary, "/below">>))).
 
-opts(Path) -> #{path => Path, frame => false, rotate => #{}, check_ms => 0}.
+opts(Path) -> #{path => Path, format => raw, rotate => #{}, check_ms => 0}.
 
 %% The log stays where it is.
 relative_path(Config) ->
@@ -175,6 +188,36 @@ name_length(Config) ->
     ok = weir_log_file:close(File),
     ?assertEqual({error, enametoolong}, weir_log_file:open(opts(Named(Longest + 1)))),
     ?assertEqual({error, enametoolong}, weir_log_file:open(opts(<<Dir/binary, (binary:copy(<<"/a">>, 4096))/binary>>))).
+
+%% The node's file server logs what it does not know: a writer that waited for it could wait for itself.
+without_the_file_server(Config) ->
+    Path = filename:join(filename:dirname(path(without_the_file_server, Config)), <<"new/dir/a.log">>),
+    ok = sys:suspend(file_server_2),
+    {Pid, Monitor} = spawn_monitor(fun() ->
+        File1 = write(framed(["one"]), open(Path, #{format => frame, rotate => #{gzip => true, keep_files => 3}})),
+        {ok, File2} = weir_log_file:rotate(?NOW, File1),
+        {ok, File3} = weir_log_file:reopen(write(framed(["two"]), File2)),
+        ok = prim_file:rename(Path, <<Path/binary, ".moved">>),
+        File4 = write("no frame", write(framed(["three"]), File3)),
+        ok = weir_log_file:close(File4),
+        File5 = open(Path, #{format => frame, rotate => #{gzip => true, keep_files => 3}}),
+        ?assertMatch(#{set_aside := 1}, weir_log_file:info(File5)),
+        {ok, File6} = weir_log_file:sync(write(framed(["four"]), File5)),
+        {ok, File7} = weir_log_file:rotate(?NOW, File6),
+        ok = weir_log_file:close(File7),
+        weir_log_file_lib:tidied(Path)
+    end),
+    Result =
+        receive
+            {'DOWN', Monitor, process, Pid, Reason} -> Reason
+        after 20000 -> {stuck, process_info(Pid, current_stacktrace)}
+        end,
+    exit(Pid, kill),
+    ok = sys:resume(file_server_2),
+    ?assertEqual(normal, Result),
+    Rotated = weir_log_file_lib:rotated(Path),
+    ?assertEqual([<<".gz">>, <<".gz">>, <<".gz">>], [filename:extension(Name) || Name <- Rotated]),
+    ?assertEqual([<<"one">>], entries(hd(Rotated))).
 
 size_limit(Config) ->
     Path = path(size_limit, Config),
@@ -334,13 +377,13 @@ disk_full(Config) ->
     Path = path(disk_full, Config),
     Dir = filename:dirname(Path),
     weir_log_file_lib:on_small_disk(Dir, "64k", fun() ->
-        disk_full_(Path, false, fun(Size) -> binary:copy(<<"x">>, Size) end),
+        disk_full_(Path, raw, fun(Size) -> binary:copy(<<"x">>, Size) end),
         ok = file:delete(Path),
-        disk_full_(Path, true, fun(Size) -> framed([binary:copy(<<"x">>, Size)]) end)
+        disk_full_(Path, frame, fun(Size) -> framed([binary:copy(<<"x">>, Size)]) end)
     end).
 
-disk_full_(Path, Frame, Entry) ->
-    File1 = write(Entry(30000), open(Path, #{frame => Frame})),
+disk_full_(Path, Format, Entry) ->
+    File1 = write(Entry(30000), open(Path, #{format => Format})),
     {enospc, File2} = refused([Entry(20000), Entry(20000)], File1),
     ?assertEqual(Entry(30000), contents(Path)),
     Size = byte_size(Entry(30000)),
@@ -462,7 +505,7 @@ truncated(Config) ->
 
 truncated_in_an_entry(Config) ->
     Path = path(truncated_in_an_entry, Config),
-    File1 = write(framed(["one", "two"]), open(Path, #{frame => true})),
+    File1 = write(framed(["one", "two"]), open(Path, #{format => frame})),
     {ok, Fd} = file:open(Path, [read, write]),
     {ok, 20} = file:position(Fd, 20),
     ok = file:truncate(Fd),
@@ -522,11 +565,41 @@ path_lost_at_rotation(Config) ->
 
 %% ---------------------------------------------------------------- sync
 
-%% A device takes what is written, and cannot be synced.
+%% What is no regular file is only written to, with whatever options, and its syncs are as good as done.
+streams(Config) ->
+    Path = path(streams, Config),
+    "" = os:cmd("mkfifo " ++ binary_to_list(Path)),
+    %% Opening a pipe waits for its other end.
+    Reader = open_port({spawn, "cat " ++ binary_to_list(Path)}, [binary]),
+    File1 = write("12345678", open(Path, #{format => frame, rotate => #{max_bytes => 10, keep_files => 0}})),
+    {ok, File2} = weir_log_file:sync(write("12345678", File1)),
+    {ok, File3} = weir_log_file:rotate(?NOW, File2),
+    ?assertMatch(#{state := ok, size := 0, written_bytes := 16, rotations := 0}, weir_log_file:info(File3)),
+    ?assertEqual(<<"1234567812345678">>, from(Reader, 16, <<>>)),
+    ok = weir_log_file:close(File3),
+    ?assertEqual([<<"a.log">>], [iolist_to_binary(Name) || Name <- names(Path)]),
+    ok = file:delete(Path),
+    ok = file:make_symlink("/dev/null", Path),
+    {ok, File4} = weir_log_file:sync(write("one", open(Path, #{format => newline}))),
+    ok = weir_log_file:close(File4).
+
+from(_Port, Bytes, Read) when byte_size(Read) >= Bytes -> Read;
+from(Port, Bytes, Read) ->
+    receive
+        {Port, {data, Data}} -> from(Port, Bytes, <<Read/binary, Data/binary>>)
+    after 10000 -> error({only, Read})
+    end.
+
+names(Path) ->
+    {ok, Names} = file:list_dir(filename:dirname(Path)),
+    Names.
+
+%% A descriptor that is gone cannot be synced.
 sync_fails(Config) ->
     Path = path(sync_fails, Config),
-    ok = file:make_symlink("/dev/null", Path),
-    {error, {sync_failed, einval}, File1} = weir_log_file:sync(write("one", open(Path))),
+    File0 = write("one", open(Path)),
+    ok = close_descriptor(File0),
+    {error, {sync_failed, einval}, File1} = weir_log_file:sync(File0),
     ?assertMatch(#{state := failed, errors := 1, last_error := {sync_failed, einval}}, weir_log_file:info(File1)),
     ok = file:delete(Path),
     %% Not even when it could work again, however long that is ago.
@@ -538,8 +611,8 @@ sync_fails(Config) ->
 
 sync_fails_at_rotation(Config) ->
     Path = path(sync_fails_at_rotation, Config),
-    ok = file:make_symlink("/dev/null", Path),
     File1 = write("12345678", open(Path, #{rotate => #{max_bytes => 10}, check_ms => 100000})),
+    ok = close_descriptor(File1),
     {{sync_failed, einval}, File2} = refused("abc", File1),
     ?assertEqual([], weir_log_file_lib:rotated(Path)),
     ok = file:delete(Path),
@@ -588,7 +661,7 @@ torn_tail_is_cut(Config) ->
     [
         begin
             ok = file:write_file(Path, [Whole, Tail]),
-            File = write(framed(["three"]), open(Path, #{frame => true})),
+            File = write(framed(["three"]), open(Path, #{format => frame})),
             ?assertEqual([<<"one">>, <<"two">>, <<"three">>], entries(Path)),
             ?assertMatch(#{cut_bytes := Cut, set_aside := 0} when Cut =:= byte_size(Tail), weir_log_file:info(File)),
             ok = weir_log_file:close(File)
@@ -596,17 +669,93 @@ torn_tail_is_cut(Config) ->
      || Tail <- [<<>>, <<16#59>>, binary:part(framed(["four"]), 0, 11), <<0:800>>]
     ].
 
+%% An entry is never glued to half a line, whoever has left that and whenever the file is opened.
+torn_line_is_ended(Config) ->
+    Path = path(torn_line_is_ended, Config),
+    ok = file:write_file(Path, "one\ntw"),
+    File1 = open(Path, #{format => newline}),
+    ?assertEqual(<<"one\ntw\n">>, contents(Path)),
+    ?assertMatch(#{ended_lines := 1, size := 7, written_bytes := 0}, weir_log_file:info(File1)),
+    ok = weir_log_file:close(write("three\n", File1)),
+    %% A whole line is left alone, and so is an empty file.
+    File2 = open(Path, #{format => newline}),
+    ?assertEqual({0, <<"one\ntw\nthree\n">>}, {count(ended_lines, File2), contents(Path)}),
+    %% Others move the file, and truncate it within a line.
+    ok = file:rename(Path, <<Path/binary, ".1">>),
+    ok = file:write_file(Path, "fo"),
+    File3 = write("five\n", File2),
+    ?assertEqual({1, <<"fo\nfive\n">>}, {count(ended_lines, File3), contents(Path)}),
+    ok = file:write_file(Path, "s"),
+    File4 = write("six\n", File3),
+    ?assertEqual({2, <<"s\nsix\n">>}, {count(ended_lines, File4), contents(Path)}),
+    ok = weir_log_file:close(File4),
+    %% Without lines nothing is ended.
+    ok = file:write_file(Path, "raw"),
+    ok = weir_log_file:close(write("bytes", open(Path))),
+    ?assertEqual(<<"rawbytes">>, contents(Path)).
+
+%% The log is there, as it is on any full disk, and the line is ended before anything else is written.
+torn_line_on_full_disk(Config) ->
+    Path = path(torn_line_on_full_disk, Config),
+    Dir = filename:dirname(Path),
+    weir_log_file_lib:on_small_disk(Dir, "64k", fun() ->
+        Torn = binary:copy(<<"x">>, 4096),
+        ok = file:write_file(Path, Torn),
+        Full = filename:join(Dir, "full"),
+        {error, enospc} = file:write_file(Full, binary:copy(<<"x">>, 65536)),
+        File1 = open(Path, #{format => newline}),
+        ?assertMatch(#{state := degraded, ended_lines := 0}, weir_log_file:info(File1)),
+        {enospc, File2} = refused("one\n", File1),
+        ok = file:delete(Full),
+        File3 = write("two\n", ?NOW + 1000, File2),
+        ?assertEqual(<<Torn/binary, "\ntwo\n">>, contents(Path)),
+        ?assertMatch(#{state := ok, ended_lines := 1}, weir_log_file:info(File3)),
+        ok = weir_log_file:close(File3)
+    end).
+
 %% What is behind the damage may be worth much, so nothing is cut.
 damage_is_set_aside(Config) ->
     Path = path(damage_is_set_aside, Config),
     <<Byte, Rest/binary>> = framed(["two"]),
     Damaged = <<(framed(["one"]))/binary, (Byte bxor 4), Rest/binary, (framed(["three"]))/binary>>,
     ok = file:write_file(Path, Damaged),
-    File = write(framed(["four"]), open(Path, #{frame => true})),
+    File = write(framed(["four"]), open(Path, #{format => frame})),
     ?assertEqual([Damaged], rotated(Path)),
     ?assertEqual([<<"four">>], entries(Path)),
     ?assertMatch(#{set_aside := 1, cut_bytes := 0}, weir_log_file:info(File)),
     ok = weir_log_file:close(File).
+
+%% A header that is overwritten may look like the beginning of an entry that is longer than the file.
+good_entries_are_not_cut(Config) ->
+    _ = rand:seed(exsss, 16),
+    Path = path(good_entries_are_not_cut, Config),
+    Wrong = [N || N <- lists:seq(1, ?FILES), not is_kept(damaged(), Path)],
+    ?assertEqual([], Wrong).
+
+damaged() ->
+    Frames = [framed([rand:bytes(64 + rand:uniform(936))]) || _ <- lists:seq(1, 100)],
+    {Before, [Frame | After]} = lists:split(rand:uniform(100) - 1, Frames),
+    Kept = binary:part(Frame, 64, byte_size(Frame) - 64),
+    {Before, iolist_to_binary([Before, rand:bytes(64), Kept, After]), After =/= []}.
+
+%% It is whole in some file, or only the entry that was overwritten is gone, as the last one.
+is_kept({Before, Binary, MustStay}, Path) ->
+    ok = file:write_file(Path, Binary),
+    File = open(Path, #{format => frame}),
+    SetAside = count(set_aside, File),
+    ok = weir_log_file:close(File),
+    Rotated = weir_log_file_lib:rotated(Path),
+    Kept = [{ok, Binary}] =:= [file:read_file(Name) || Name <- Rotated],
+    Cut = {ok, iolist_to_binary(Before)} =:= file:read_file(Path),
+    lists:foreach(fun(Name) -> ok = file:delete(Name) end, [Path | Rotated]),
+    (Kept andalso SetAside =:= 1) orelse (Cut andalso not MustStay).
+
+%% Somebody has forgotten that the file has lines: none of them are lost.
+text_is_not_cut(Config) ->
+    _ = rand:seed(exsss, 16),
+    Path = path(text_is_not_cut, Config),
+    Text = fun() -> << <<(lists:nth(rand:uniform(8), "etaoin \n"))>> || _ <- lists:seq(1, rand:uniform(200)) >> end,
+    ?assertEqual([], [N || N <- lists:seq(1, ?FILES), not is_kept({[], Text(), true}, Path)]).
 
 reopened_by_hand(Config) ->
     Path = path(reopened_by_hand, Config),

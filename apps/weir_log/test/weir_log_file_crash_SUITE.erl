@@ -17,7 +17,7 @@ init_per_testcase(_Case, Config) -> [{keeper, weir_log_file_lib:start_tidy()} | 
 
 end_per_testcase(_Case, Config) -> weir_log_file_lib:stop_tidy(proplists:get_value(keeper, Config)).
 
-opts(Path) -> #{path => Path, frame => true, rotate => #{max_bytes => ?MAX_BYTES, gzip => true}, check_ms => 1000}.
+opts(Path) -> #{path => Path, format => frame, rotate => #{max_bytes => ?MAX_BYTES, gzip => true}, check_ms => 1000}.
 
 killed_while_rotating(Config) ->
     Path = weir_log_file_lib:path(killed_while_rotating, Config),

@@ -64,6 +64,23 @@ naive(Bytes, Entries, Valid) ->
             {lists:reverse(Entries), Valid, torn}
     end.
 
+%% An incomplete entry, but what is behind its first byte may have whole ones.
+naive_torn([_ | Behind], Entries, Valid) ->
+    case lists:any(fun(From) -> naive_starts(lists:nthtail(From, Behind)) end, lists:seq(0, length(Behind))) of
+        true -> {lists:reverse(Entries), Valid, damaged};
+        false -> {lists:reverse(Entries), Valid, torn}
+    end.
+
+naive_starts([A, B, C, D | Rest]) when A bxor B bxor C bxor D =:= 90, B + C + D > 0 ->
+    Length = B * 65536 + C * 256 + D,
+    length(Rest) >= Length + 4 andalso
+        begin
+            {[E, F, G, H], Body} = lists:split(4, Rest),
+            naive_crc(lists:sublist(Body, Length), 16#ffffffff) =:= ((E * 256 + F) * 256 + G) * 256 + H
+        end;
+naive_starts(_) ->
+    false.
+
 naive_body(Length, Rest, Bytes, Entries, Valid) ->
     case length(Rest) >= Length + 4 of
         true ->
@@ -74,7 +91,7 @@ naive_body(Length, Rest, Bytes, Entries, Valid) ->
                 false -> naive_bad(Bytes, Entries, Valid)
             end;
         false ->
-            {lists:reverse(Entries), Valid, torn}
+            naive_torn(Bytes, Entries, Valid)
     end.
 
 naive_bad(Bytes, Entries, Valid) ->

@@ -6,6 +6,7 @@
 -include_lib("kernel/include/file.hrl").
 
 -export([all/0, init_per_testcase/2, end_per_testcase/2]).
+-export([tell/2]).
 -export([
     compresses/1,
     keeps_mode_and_time/1,
@@ -14,6 +15,10 @@
     disk_full/1,
     tidies_what_is_asked/1,
     keeps_by_count_and_bytes/1,
+    keeps_by_age/1,
+    mode_of_files/1,
+    hooks/1,
+    hook_that_hangs/1,
     compressed_size_counts/1,
     leftovers/1,
     foreign_files_stay/1,
@@ -35,6 +40,10 @@ all() ->
         disk_full,
         tidies_what_is_asked,
         keeps_by_count_and_bytes,
+        keeps_by_age,
+        mode_of_files,
+        hooks,
+        hook_that_hangs,
         compressed_size_counts,
         leftovers,
         foreign_files_stay,
@@ -292,6 +301,82 @@ asked_while_busy(Config) ->
     ],
     weir_log_file_lib:tidied(Path),
     ?assertEqual([<<(name(Path, N))/binary, ".gz">> || N <- lists:seq(1, 100)], weir_log_file_lib:rotated(Path)).
+
+keeps_by_age(Config) ->
+    Path = path(keeps_by_age, Config),
+    Now = erlang:system_time(second),
+    [write(name(Path, Now - Age), "text") || Age <- [3 * 86400 + 60, 3 * 86400 - 60, 60]],
+    tidy(Path, #{files => infinity, bytes => infinity, gzip => false, days => 3}),
+    ?assertEqual([name(Path, Now - Age) || Age <- [3 * 86400 - 60, 60]], weir_log_file_lib:rotated(Path)).
+
+%% From the first byte on, and after a rotation and a compression.
+mode_of_files(Config) ->
+    Path = path(mode_of_files, Config),
+    File = rotated(Path, #{mode => 8#600, rotate => #{gzip => true}}),
+    ok = weir_log_file:close(File),
+    Modes = [
+        begin
+            {ok, #file_info{mode = Mode}} = file:read_file_info(Name),
+            Mode band 8#777
+        end
+     || Name <- [Path | weir_log_file_lib:rotated(Path)]
+    ],
+    ?assertEqual([8#600, 8#600], Modes).
+
+%% A file with one rotated one that is tidied up.
+rotated(Path, Opts) ->
+    All = maps:merge(#{path => Path, format => newline, rotate => #{}, check_ms => 0}, Opts),
+    {ok, File} = weir_log_file:open(All),
+    {ok, Written} = weir_log_file:write("one\n", 4, 0, File),
+    {ok, Rotated} = weir_log_file:rotate(0, Written),
+    weir_log_file_lib:tidied(Path),
+    Rotated.
+
+%% In their order, with what there is then; one that crashes keeps nothing from the others.
+hooks(Config) ->
+    Path = path(hooks, Config),
+    Test = self(),
+    Hook = fun(File) ->
+        Test ! {hook, File, filelib:is_file(File)},
+        exit(oops)
+    end,
+    File1 = rotated(Path, #{rotate => #{gzip => true, hook => Hook}}),
+    {ok, File2} = weir_log_file:write("two\n", 4, 0, File1),
+    {ok, File3} = weir_log_file:rotate(1000, File2),
+    ok = weir_log_file:close(File3),
+    ?assertEqual([{<<(name(Path, N))/binary, ".gz">>, true} || N <- [0, 1]], [called(), called()]),
+    ok = weir_log_file:close(rotated(<<Path/binary, "b">>, #{rotate => #{hook => {erlang, send, []}}})),
+    ok = weir_log_file:close(rotated(<<Path/binary, "c">>, #{rotate => #{hook => {?MODULE, tell, [Test]}}})),
+    ?assertEqual({name(<<Path/binary, "c">>, 0), true}, called()).
+
+tell(File, Test) -> Test ! {hook, File, filelib:is_file(File)}.
+
+called() ->
+    receive
+        {hook, File, IsThere} -> {File, IsThere}
+    after 10000 -> error(not_called)
+    end.
+
+hook_that_hangs(Config) ->
+    Path = path(hook_that_hangs, Config),
+    Test = self(),
+    Hangs = fun(File) ->
+        Test ! {hook, File, self()},
+        receive
+            go -> ok
+        end
+    end,
+    ok = weir_log_file:close(rotated(Path, #{rotate => #{hook => Hangs}})),
+    {_, Pid} = called(),
+    %% Another log is tidied up and has its hook called, and this one is tidied up.
+    Other = <<Path/binary, "b">>,
+    Opts = #{rotate => #{gzip => true, hook => {?MODULE, tell, [Test]}}},
+    ok = weir_log_file:close(rotated(Other, Opts)),
+    ?assertEqual({<<(name(Other, 0))/binary, ".gz">>, true}, called()),
+    ok = weir_log_file:close(rotated(Path, #{rotate => #{hook => Hangs}})),
+    Pid ! go,
+    {_, Next} = called(),
+    Next ! go.
 
 without_the_process(Config) ->
     _ = application:stop(weir_log),

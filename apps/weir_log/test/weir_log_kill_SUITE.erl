@@ -152,7 +152,7 @@ sum(How, Shards, Sums) ->
     ]).
 
 files(File, 1) -> [File];
-files(File, Shards) -> [lists:concat([File, ".", N]) || N <- lists:seq(1, Shards)].
+files(File, Shards) -> [lists:concat([File, ".shard", N]) || N <- lists:seq(1, Shards)].
 
 number(Variable, Default) -> list_to_integer(os:getenv(Variable, integer_to_list(Default))).
 

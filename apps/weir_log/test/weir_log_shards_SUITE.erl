@@ -5,11 +5,12 @@
 
 -export([suite/0, all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2, end_per_testcase/2]).
 -export([keeps_to_one/1, balance/1, merge_all/1, merge_by_time/1, merge_keeps_order/1, merge_errors/1,
-    merge_raises/1, empty/1]).
+    merge_raises/1, empty/1, merge_past_damage/1, the_guides_example/1]).
 
 suite() -> [{timetrap, {minutes, 2}}].
 
-all() -> [keeps_to_one, balance, merge_all, merge_by_time, merge_keeps_order, merge_errors, merge_raises, empty].
+all() -> [keeps_to_one, balance, merge_all, merge_by_time, merge_keeps_order, merge_errors, merge_raises, empty,
+    merge_past_damage, the_guides_example].
 
 init_per_suite(Config) -> weir_log_test_lib:quiet(Config).
 end_per_suite(Config) -> weir_log_test_lib:loud(Config).
@@ -112,3 +113,56 @@ merge_raises(Config) ->
     ok = weir_log_test_lib:eventually(fun() -> length(processes()) =< Before end).
 
 empty(_Config) -> ?assertEqual({ok, a}, weir_log:merge(fun(_, _, A) -> A end, a, [])).
+
+%% All that is whole is given, and what is not is told.
+merge_past_damage(Config) ->
+    [A, B, C] = [path(Config) ++ Name || Name <- ["a", "b", "c"]],
+    [ok = write(File, [{N, <<"one">>}, {N + 1, <<"two">>}]) || {File, N} <- [{A, 1}, {B, 3}, {C, 2}]],
+    ok = file:write_file(A, "this is no entry", [append]),
+    Count = fun(_, _, N) -> N + 1 end,
+    ?assertEqual({error, {damaged, [{A, 38}], 6}}, weir_log:merge(Count, 0, [{shard, [A, B]}, C])),
+    ok = file:write_file(C, "nor is this one", []),
+    ?assertEqual({error, {damaged, [{A, 38}, {C, 0}], 4}}, weir_log:merge(Count, 0, [C, {shard, [A, B]}])),
+    ?assertEqual({messages, []}, process_info(self(), messages)).
+
+%% As it is in the guide, with a file of ours: of rotated and compressed files nothing is missing.
+the_guides_example(Config) ->
+    {ok, Guide} = file:read_file(guide(filename:dirname(code:which(?MODULE)))),
+    [Example] = [
+        Code
+     || Block <- tl(binary:split(Guide, <<"```erlang\n">>, [global])),
+        [Code, _] <- [binary:split(Block, <<"```">>)],
+        binary:match(Code, <<"weir_log:merge">>) =/= nomatch
+    ],
+    Quoted = iolist_to_binary(io_lib:format("~tp", [path(Config)])),
+    File = binary:replace(Example, <<"\"log/events.log\"">>, Quoted),
+    [Open, Read] = binary:split(File, <<"ok = weir_log:log">>),
+    ok = run([Open, "ok."]),
+    _ = [
+        begin
+            Crowd = weir_log_test_lib:crowd(20, fun(I) -> weir_log:log(events, integer_to_binary(I)) end),
+            _ = weir_log_test_lib:await(Crowd),
+            ok = weir_log:rotate(events)
+        end
+     || _ <- [1, 2]
+    ],
+    {ok, [{shard, [Oldest | _]} | _]} = weir_log:history(events),
+    {ok, _} = weir_log_gzip:compress(Oldest),
+    {ok, [{shard, Files}, {shard, _}]} = weir_log:history(events),
+    {ok, [Current, _]} = weir_log:files(events),
+    ?assertMatch([_, _, _], Files),
+    ?assertEqual({<<Oldest/binary, ".gz">>, Current}, {hd(Files), lists:last(Files)}),
+    ?assertEqual({ok, 41}, run(["ok = weir_log:log", Read])).
+
+guide(Dir) ->
+    File = filename:join(Dir, "docs/guide/log.md"),
+    case filelib:is_file(File) of
+        true -> File;
+        false -> guide(filename:dirname(Dir))
+    end.
+
+run(Code) ->
+    {ok, Tokens, _} = erl_scan:string(unicode:characters_to_list(Code)),
+    {ok, Expressions} = erl_parse:parse_exprs(Tokens),
+    {value, Value, _} = erl_eval:exprs(Expressions, []),
+    Value.
