@@ -148,7 +148,7 @@ terminate_child(Parent, Id, _Manager) -> supervisor:terminate_child(Parent, Id).
 -spec drain(weir_pool:name(), timeout()) ->
     ok | {error, weir_pool:change_error() | held_by_caller | {timeout, pos_integer()}}.
 drain(Name, Timeout) when ?IS_TIMEOUT(Timeout) ->
-    Caller = self(),
+    Caller = weir_pool_claim:caller(),
     {_Task, Monitor} = weir_pool_task:start('DOWN', fun() -> drain_and_stop(Name, Timeout, Caller) end),
     receive
         {'DOWN', Monitor, process, _, {done, Result}} -> Result;

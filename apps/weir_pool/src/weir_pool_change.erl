@@ -12,7 +12,7 @@
 %% What cannot end is refused: to replace a worker, or to drain a pool, whose worker the caller itself has claimed.
 -module(weir_pool_change).
 
--export([new/0, resize/5, replace/4, drain/4, publish/2]).
+-export([new/0, resize/5, replace/5, drain/4, publish/2]).
 -export([started/4, failed/4, ended/4, drained/2, timeout/3, cancel/2, settled/2]).
 
 -export_type([change/0]).
@@ -160,8 +160,9 @@ undo(Reason, #resize{from = From, timer = Timer, begun = Begun}, Change, Slots) 
 %% ---------------------------------------------------------------- replace
 
 %% @doc Another worker in a slot.
--spec replace(Slot :: term(), timeout(), gen_server:from(), {change(), slots()}) -> {change(), slots()}.
-replace(Slot, Timeout, {Caller, _} = From, {#change{replacing = Replacing} = Change, Slots} = Now) ->
+-spec replace(Slot :: term(), timeout(), Caller :: pid(), gen_server:from(), {change(), slots()}) ->
+    {change(), slots()}.
+replace(Slot, Timeout, Caller, From, {#change{replacing = Replacing} = Change, Slots} = Now) ->
     case why_not(Slot, Caller, Replacing, Slots) of
         none ->
             {Spare, Started} = weir_pool_slots:start_spare(Slot, Slots),

@@ -228,8 +228,8 @@ handle_call(_Request, _From, #state{phase = Phase} = State) when Phase =/= open 
 handle_call({resize, Size, Timeout}, From, #state{names = Names} = State) ->
     Last = lists:max([0 | maps:values(Names)]),
     {noreply, change(fun(Now) -> weir_pool_change:resize(Size, Timeout, Last, From, Now) end, State)};
-handle_call({replace, Slot, Timeout}, From, State) ->
-    {noreply, change(fun(Now) -> weir_pool_change:replace(Slot, Timeout, From, Now) end, State)};
+handle_call({replace, Slot, Timeout, Caller}, From, State) ->
+    {noreply, change(fun(Now) -> weir_pool_change:replace(Slot, Timeout, Caller, From, Now) end, State)};
 handle_call({drain, Timeout, Caller}, From, #state{change = Change, slots = Slots} = State) ->
     case weir_pool_change:drain(Timeout, Caller, From, {Change, Slots}) of
         {draining, Draining, Drained} ->
