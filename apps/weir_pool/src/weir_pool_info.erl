@@ -6,16 +6,6 @@
 
 -include("weir_pool.hrl").
 
-%% Slots by what is the case with them.
--record(tally, {
-    live = 0 :: non_neg_integer(),
-    vacant = 0 :: non_neg_integer(),
-    claimed = 0 :: non_neg_integer(),
-    reserved = 0 :: non_neg_integer(),
-    calls = 0 :: non_neg_integer(),
-    claims = 0 :: non_neg_integer()
-}).
-
 %% @doc How the pool is.
 %%
 %% Cost: reads a term and a word or two of every slot, 50 ns each.
@@ -27,7 +17,10 @@ info(Name) ->
     end.
 
 info_of(#pool{name = Name, size = Size, limit = Limit, strategy = Strategy} = Pool) ->
-    Tally = tally(1, Limit, weir_pool_call:is_counted(Pool), Pool, #tally{}),
+    Live = weir_pool_terms:workers(Pool, Limit),
+    %% Claims are counted in the words of slots that the pool has given up, too.
+    Words = [weir_pool_word:read(Pool, Slot) || Slot <- lists:seq(1, weir_pool_terms:last_slot(Pool))],
+    States = [weir_pool_word:state(Word) || Word <- lists:sublist(Words, Limit)],
     %% Draws before skips: every skip was drawn, so in between there may be too many skips, but never too few.
     Draws = weir_pool_terms:draws(Pool),
     #{skips := Skips, claims := Claims} = Counters = weir_pool_terms:counters(Pool),
@@ -36,56 +29,27 @@ info_of(#pool{name = Name, size = Size, limit = Limit, strategy = Strategy} = Po
         size => Size,
         limit => Limit,
         strategy => Strategy,
-        live => Tally#tally.live,
-        vacant => Tally#tally.vacant,
-        claimed => Tally#tally.claimed,
-        reserved => Tally#tally.reserved,
-        calls => Tally#tally.calls,
-        claims => Claims + Tally#tally.claims + claims_beyond(Limit, Pool),
-        waiting => max(0, weir_pool_terms:gate(Pool, ?GATE_WAITING)),
+        live => length(Live),
+        vacant => Size - length([Slot || {Slot, _Worker} <- Live, Slot =< Size]),
+        claimed => length([claimed || State <- States, State =:= taken orelse State =:= marked]),
+        reserved => length([reserved || reserved <- States]),
+        calls => lists:sum([
+            max(0, weir_pool_call:calls(Pool, Slot))
+         || weir_pool_call:is_counted(Pool), Slot <- lists:seq(1, Limit)
+        ]),
+        claims => Claims + lists:sum([weir_pool_word:claims(Word) || Word <- Words]),
+        waiting => weir_pool_terms:gate(Pool, ?GATE_WAITING),
         oldest_wait_ms => since(weir_pool_terms:gate(Pool, ?GATE_OLDEST)),
         longest_wait_ms => weir_pool_terms:gate(Pool, ?GATE_LONGEST),
         picks => max(0, Draws - Skips),
         start_error => start_error(Name)
     }.
 
-%% Those that are still in the words of slots that the pool has given up.
-claims_beyond(Limit, Pool) ->
-    Slots = lists:seq(Limit + 1, weir_pool_terms:last_slot(Pool)),
-    lists:sum([weir_pool_word:claims(weir_pool_word:read(Pool, Slot)) || Slot <- Slots]).
-
 start_error(Name) ->
     case weir_pool_registry:lookup(Name) of
         {ok, {_, _, _, _, _, Error}} -> Error;
         {error, no_pool} -> none
     end.
-
-tally(Slot, Limit, _IsCounted, _Pool, Tally) when Slot > Limit ->
-    Tally;
-tally(Slot, Limit, IsCounted, Pool, Tally) ->
-    Tally1 = filled(weir_pool_terms:worker(Pool, Slot), Slot, Pool, Tally),
-    Word = weir_pool_word:read(Pool, Slot),
-    Tally2 = used(weir_pool_word:state(Word), Tally1#tally{claims = Tally1#tally.claims + weir_pool_word:claims(Word)}),
-    tally(Slot + 1, Limit, IsCounted, Pool, loaded(IsCounted, Slot, Pool, Tally2)).
-
-filled(undefined, Slot, #pool{size = Size}, #tally{vacant = Vacant} = Tally) when Slot =< Size ->
-    Tally#tally{vacant = Vacant + 1};
-filled(undefined, _SlotForOverflow, _Pool, Tally) ->
-    Tally;
-filled(_Pid, _Slot, _Pool, #tally{live = Live} = Tally) ->
-    Tally#tally{live = Live + 1}.
-
-used(State, #tally{claimed = Claimed} = Tally) when State =:= taken; State =:= marked ->
-    Tally#tally{claimed = Claimed + 1};
-used(reserved, #tally{reserved = Reserved} = Tally) ->
-    Tally#tally{reserved = Reserved + 1};
-used(_FreeOrVacant, Tally) ->
-    Tally.
-
-loaded(true, Slot, Pool, #tally{calls = Calls} = Tally) ->
-    Tally#tally{calls = Calls + max(0, weir_pool_call:calls(Pool, Slot))};
-loaded(false, _Slot, _Pool, Tally) ->
-    Tally.
 
 %% 0: nobody waits.
 since(0) -> 0;
