@@ -43,7 +43,7 @@ open(Name, Start) ->
 %% So that a name that is taken is no error of a supervisor's child.
 is_taken(Name) ->
     case weir_pool_registry:lookup(Name) of
-        {ok, {_, Manager, _, _, _, _}} -> is_process_alive(Manager);
+        {ok, {_, Manager, _, _, _}} -> is_process_alive(Manager);
         {error, no_pool} -> false
     end.
 
@@ -73,7 +73,7 @@ await_down(Pid) ->
 -spec stop(weir_pool:name()) -> ok | {error, no_pool}.
 stop(Name) ->
     case weir_pool_registry:lookup(Name) of
-        {ok, {_, Manager, _, Parent, _, _}} ->
+        {ok, {_, Manager, _, Parent, _}} ->
             case is_process_alive(Manager) andalso stop_manager(Parent, Manager) of
                 stopped -> ok;
                 crashed -> stop_successor(Name, Manager, Parent, ok);
@@ -104,7 +104,7 @@ stop_successor(Name, Manager, Parent, Otherwise) ->
     _ = is_pid(Manager) andalso is_process_alive(Manager),
     ok = await_restarts(Parent),
     case weir_pool_registry:lookup(Name) of
-        {ok, {_, Successor, _, Parent, _, _}} when Successor =/= Manager -> stop(Name);
+        {ok, {_, Successor, _, Parent, _}} when Successor =/= Manager -> stop(Name);
         _ -> Otherwise
     end.
 
@@ -163,7 +163,7 @@ drain_and_stop(Name, Timeout, Caller) ->
         {error, Refused} = Error when Refused =:= no_pool; Refused =:= held_by_caller ->
             Error;
         {error, {pool_down, _}} = Error ->
-            {ok, {_, Manager, _, Parent, _, _}} = Row,
+            {ok, {_, Manager, _, Parent, _}} = Row,
             _ = stop_successor(Name, Manager, Parent, ok),
             Error;
         Drained ->

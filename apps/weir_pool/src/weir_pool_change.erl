@@ -5,8 +5,7 @@
 %% has not been made, and its caller gets `{error, timeout}'.
 %%
 %% A resize to more slots, unless the pool starts its workers asynchronously, first starts the workers of the new slots,
-%% puts them in, and then publishes the new shape: nobody sees a new slot without its worker. (The registry is told of
-%% the highest slot before, so that no slot's term can be left over.) A resize to fewer publishes first: nobody picks or
+%% puts them in, and then publishes the new shape: nobody sees a new slot without its worker. A resize to fewer publishes first: nobody picks or
 %% claims a slot any more by the time that it is taken out of use.
 %%
 %% What cannot end is refused: to replace a worker, or to drain a pool, whose worker the caller itself has claimed.
@@ -87,9 +86,8 @@ reply(From, Reply, Now) ->
 %% @doc Gives the pool another size, and takes the slots out of use that it has no more.
 -spec publish(Size :: 0 | weir_pool:size(), slots()) -> slots().
 publish(Size, Slots) ->
-    #pool{name = Name, limit = Before} = weir_pool_slots:pool(Slots),
+    #pool{limit = Before} = weir_pool_slots:pool(Slots),
     #pool{limit = Limit} = Pool = reshape(Size, Slots),
-    ok = weir_pool_registry:reach(Name, Limit),
     ok = weir_pool_terms:open(Pool),
     CalledOff = over(fun weir_pool_slots:call_off/2, Size + 1, min(Limit, Before), Slots),
     %% Some may have been on their way out.
@@ -121,10 +119,9 @@ start_all(Missing, Keep, Slots) ->
     lists:foldl(fun(Slot, S) -> weir_pool_slots:start(Slot, Keep, S) end, Slots, Missing).
 
 start_and_publish(Size, Timeout, From, {Change, Slots}) ->
-    #pool{name = Name, size = Old, limit = Limit} = weir_pool_slots:pool(Slots),
+    #pool{size = Old, limit = Limit} = weir_pool_slots:pool(Slots),
     %% The new slots have words from now on, and nobody knows.
     Wide = (reshape(Size, Slots))#pool{size = Old, limit = Limit},
-    ok = weir_pool_registry:reach(Name, Size),
     Missing = weir_pool_slots:missing(Old + 1, Size, Slots),
     Started = start_all(Missing, false, weir_pool_slots:set_pool(Wide, Slots)),
     Awaited = [

@@ -47,7 +47,7 @@ info_of(#pool{name = Name, size = Size, limit = Limit, strategy = Strategy} = Po
 
 start_error(Name) ->
     case weir_pool_registry:lookup(Name) of
-        {ok, {_, _, _, _, _, Error}} -> Error;
+        {ok, {_, _, _, _, Error}} -> Error;
         {error, no_pool} -> none
     end.
 

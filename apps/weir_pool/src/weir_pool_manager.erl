@@ -106,7 +106,7 @@ await_open(Manager, Opener) ->
 -spec call(weir_pool:name(), Request :: term()) -> term() | {error, weir_pool:change_error()}.
 call(Name, Request) ->
     case weir_pool_registry:lookup(Name) of
-        {ok, {_, Manager, _, _, _, _}} ->
+        {ok, {_, Manager, _, _, _}} ->
             try
                 gen_server:call(Manager, Request, infinity)
             catch
@@ -155,12 +155,12 @@ abandon(#pool{manager = Manager}, Slot, Claim, Why) -> gen_server:cast(Manager, 
 %% @private
 -spec init({weir_pool:name(), #conf{}, Parent :: pid(), opener()}) ->
     {ok, #state{}, {continue, start}} | {stop, {shutdown, already_started}}.
-init({Name, #conf{size = Size, overflow = {Overflow, _}} = Conf, Parent, Opener}) ->
+init({Name, #conf{size = Size} = Conf, Parent, Opener}) ->
     process_flag(trap_exit, true),
     %% It has little to do, but picks get dead workers until it is done. Behind busy pickers it would have to wait for
     %% its turn before each writing of a term, on top of the wait that the writing itself is.
     process_flag(priority, high),
-    case weir_pool_registry:register(Name, Parent, Size + Overflow) of
+    case weir_pool_registry:register(Name, Parent) of
         {ok, Base} ->
             _ = erlang:monitor(process, weir_pool_sup, [{tag, application_down}]),
             {ok, Queue} = weir_pool_queue:start_link(Name, Base, Conf),
@@ -479,7 +479,7 @@ terminate(_Reason, #state{name = Name, conf = Conf, slots = Slots} = State) ->
         weir_pool_registry:unregister(Name, Base)
     catch
         %% The application is stopping, and the registry is gone.
-        exit:_ -> weir_pool_registry:erase([{Base, weir_pool_terms:last_slot(Pool)}])
+        exit:_ -> weir_pool_registry:erase([Base])
     end.
 
 %% Picks and claims say that there is no pool, and so does the queue to those who wait.
