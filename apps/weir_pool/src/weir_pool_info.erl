@@ -2,7 +2,7 @@
 %% parts of an answer need not be of the same moment.
 -module(weir_pool_info).
 
--export([info/1, workers/1, which_pools/1]).
+-export([info/1]).
 
 -include("weir_pool.hrl").
 
@@ -54,22 +54,3 @@ start_error(Name) ->
 %% 0: nobody waits.
 since(0) -> 0;
 since(Oldest) -> max(0, erlang:monotonic_time(millisecond) - Oldest).
-
-%% @doc The workers in their slots, those for overflow included.
--spec workers(weir_pool:name()) -> {ok, [{weir_pool:slot(), pid()}]} | {error, no_pool}.
-workers(Name) ->
-    case weir_pool_terms:pool(Name) of
-        #pool{limit = Limit} = Pool -> {ok, weir_pool_terms:workers(Pool, Limit)};
-        undefined -> {error, no_pool}
-    end.
-
-%% @doc Where a process is a worker, in the order of names and slots.
--spec which_pools(pid()) -> [{weir_pool:name(), weir_pool:slot()}].
-which_pools(Pid) when is_pid(Pid) ->
-    [
-        {Name, Slot}
-     || Name <- lists:sort(weir_pool_registry:names()),
-        {ok, Workers} <- [workers(Name)],
-        {Slot, Worker} <- Workers,
-        Worker =:= Pid
-    ].
