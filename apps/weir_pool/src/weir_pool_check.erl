@@ -1,10 +1,10 @@
 %% @doc Health checks: idle workers, one after the other, so that only one at a time is out of use.
 %%
-%% Not a process: the manager holds the value and calls these functions. A check may take time, and is made by a task;
-%% the manager gets `{checked, Monitor, process, Checker, Exit}'.
+%% Not a process: the manager holds the value and calls these functions. A check may take time, and is made by a task, which
+%% is killed when its time is over; the manager gets `{checked, Monitor, process, Checker, Exit}'.
 -module(weir_pool_check).
 
--export([new/1, begin_round/1, round/2, checked/4, overdue/2]).
+-export([new/1, begin_round/1, round/2, checked/4]).
 
 -export_type([check/0]).
 
@@ -46,8 +46,11 @@ next(#check{unchecked = []} = Check, Slots) ->
 next(#check{unchecked = [Slot | More], what = {Fun, Interval}} = Check, Slots) ->
     case weir_pool_slots:reserve(Slot, Slots) of
         true ->
-            {Checker, Looking} = weir_pool_slots:look(Slot, checked, Fun, Slots),
-            _ = erlang:send_after(Interval, self(), {check_overdue, Checker}),
+            InTime = fun(Worker) ->
+                {ok, _} = timer:kill_after(Interval),
+                Fun(Worker)
+            end,
+            {Checker, Looking} = weir_pool_slots:look(Slot, checked, InTime, Slots),
             {Check#check{unchecked = More, checker = {Checker, Slot}}, Looking};
         false ->
             next(Check#check{unchecked = More}, Slots)
@@ -70,11 +73,3 @@ checked({Checker, Monitor}, Exit, #check{checker = {Checker, Slot}} = Check, Slo
     next(Check#check{checker = none}, Checked);
 checked(_Stray, _Exit, Check, Slots) ->
     {Check, Slots}.
-
-%% @doc The time of a check is over.
--spec overdue(Checker :: pid(), check()) -> ok.
-overdue(Checker, #check{checker = {Checker, _}}) ->
-    true = exit(Checker, kill),
-    ok;
-overdue(_Ended, #check{}) ->
-    ok.

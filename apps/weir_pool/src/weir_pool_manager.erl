@@ -312,9 +312,6 @@ handle_info(check_round, #state{check = Check, slots = Slots, phase = open} = St
     {noreply, checking(weir_pool_check:round(Check, Slots), State)};
 handle_info({checked, Monitor, process, Pid, Exit}, #state{check = Check, slots = Slots} = State) ->
     {noreply, checking(weir_pool_check:checked({Pid, Monitor}, Exit, Check, Slots), State)};
-handle_info({check_overdue, Checker}, #state{check = Check} = State) ->
-    ok = weir_pool_check:overdue(Checker, Check),
-    {noreply, State};
 handle_info(tick, State) ->
     {noreply, tick(shrink_overflow(look(State#state{is_ticking = false})))};
 handle_info({application_down, _Monitor, process, _Sup, _Reason}, State) ->
@@ -385,7 +382,8 @@ start_failed(Role, Slot, Sup, Reason, #state{name = Name, slots = Slots, failed_
 
 %% The first time, the second, the fourth, the eighth and so on.
 report_rarely(Slot, Reason, #state{name = Name, failed_in_a_row = N}) when N band (N - 1) =:= 0 ->
-    weir_pool_report:later(fun() -> weir_pool_report:start_failed(Name, Slot, Reason, N) end);
+    Report = #{weir_pool => start_failed, pool => Name, slot => Slot, reason => Reason, in_a_row => N},
+    weir_pool_report:later(error, Report);
 report_rarely(_Slot, _Reason, #state{}) ->
     ok.
 

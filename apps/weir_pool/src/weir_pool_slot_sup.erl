@@ -37,7 +37,6 @@
 
 -export([start_link/4, keep/2, renew/3, retire/1, delay/2]).
 -export([init/1, handle_continue/2, handle_call/3, handle_cast/2, handle_info/2, terminate/2, code_change/3]).
--export([format_status/1]).
 
 -include("weir_pool.hrl").
 
@@ -140,7 +139,7 @@ handle_info({'EXIT', Worker, Reason}, #state{worker = Worker, renewing = no} = S
     ok = report_exit(Reason, State),
     exited(Reason, State#state{worker = undefined, is_restart = true});
 handle_info({'EXIT', Worker, Reason}, #state{worker = Worker, renewing = Report} = State) ->
-    ok = weir_pool_report:replaced(Report),
+    ok = weir_pool_report:log(warning, Report),
     case State of
         #state{keep = true} -> start(State#state{worker = undefined, renewing = no, is_restart = false});
         #state{keep = false} -> {stop, {shutdown, Reason}, State#state{worker = undefined}}
@@ -160,19 +159,6 @@ terminate(_Reason, #state{worker = Worker, conf = #conf{shutdown = Shutdown}}) -
 %% @private
 -spec code_change(term(), #state{}, term()) -> {ok, #state{}}.
 code_change(_OldVsn, State, _Extra) -> {ok, State}.
-
-%% @private
--spec format_status(gen_server:format_status()) -> gen_server:format_status().
-format_status(Status) ->
-    maps:map(
-        fun
-            (state, #state{name = Name, slot = Slot, worker = Worker, keep = Keep, attempts = Attempts}) ->
-                #{pool => Name, slot => Slot, worker => Worker, keep => Keep, attempts => Attempts};
-            (_, Value) ->
-                Value
-        end,
-        Status
-    ).
 
 %% ---------------------------------------------------------------- starts
 
@@ -240,7 +226,9 @@ start_after(Ms, State) ->
 report_exit(Reason, #state{name = Name, slot = Slot, worker = Worker, conf = #conf{restart = Restart}}) ->
     case Restart =/= permanent andalso is_orderly(Reason) of
         true -> ok;
-        false -> weir_pool_report:worker_down(Name, Slot, Worker, Reason)
+        false ->
+            Report = #{weir_pool => worker_down, pool => Name, slot => Slot, worker => Worker, reason => Reason},
+            weir_pool_report:log(error, Report)
     end.
 
 %% ---------------------------------------------------------------- stops

@@ -371,9 +371,9 @@ renew(Slot, Why, #slots{name = Name} = Slots) ->
         #slot{action = Action} when Action =/= none ->
             act(Slot, Slots);
         #slot{worker = Worker, sup = Sup} ->
-            Report = Why#{pool => Name, slot => Slot, worker => Worker},
+            Report = Why#{weir_pool => worker_replaced, pool => Name, slot => Slot, worker => Worker},
             case Sup of
-                undefined -> weir_pool_report:later(fun() -> weir_pool_report:replaced(Report) end);
+                undefined -> weir_pool_report:later(warning, Report);
                 _ -> weir_pool_slot_sup:renew(Sup, Worker, Report)
             end,
             empty(Slot, Slots)
