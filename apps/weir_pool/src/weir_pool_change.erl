@@ -12,7 +12,7 @@
 -module(weir_pool_change).
 
 -export([new/0, resize/5, replace/5, drain/4, publish/2]).
--export([started/4, failed/4, ended/4, drained/2, timeout/3, cancel/2, settled/2]).
+-export([started/4, failed/4, ended/4, drained/2, timeout/3]).
 
 -export_type([change/0]).
 
@@ -29,8 +29,6 @@
     vacant = [] :: [weir_pool:slot()]
 }).
 
--record(replace, {from :: gen_server:from(), timer :: reference() | none, spare :: pid()}).
-
 -record(drain, {
     %% none: has been answered.
     from :: gen_server:from() | none,
@@ -40,7 +38,6 @@
 
 -record(change, {
     resize = none :: none | #resize{},
-    replacing = #{} :: #{weir_pool:slot() => #replace{}},
     drain = none :: none | #drain{}
 }).
 
@@ -89,7 +86,7 @@ publish(Size, Slots) ->
     #pool{limit = Before} = weir_pool_slots:pool(Slots),
     #pool{limit = Limit} = Pool = reshape(Size, Slots),
     ok = weir_pool_terms:open(Pool),
-    CalledOff = over(fun weir_pool_slots:call_off/2, Size + 1, min(Limit, Before), Slots),
+    CalledOff = over(fun no_slot/2, Size + 1, min(Limit, Before), Slots),
     %% Some may have been on their way out.
     Kept = over(fun weir_pool_slots:keep/2, Before + 1, Limit, weir_pool_slots:set_pool(Pool, CalledOff)),
     Fewer = over(fun(Slot, S) -> weir_pool_slots:take_out(Slot, retire, S) end, Limit + 1, Before, Kept),
@@ -98,6 +95,8 @@ publish(Size, Slots) ->
     ok = weir_pool_manager:idle(Pool),
     ok = weir_pool_queue:wake(Pool),
     Fewer.
+
+no_slot(Slot, Slots) -> weir_pool_slots:no_replace(no_slot, Slot, Slots).
 
 over(Do, First, Last, Slots) -> lists:foldl(Do, Slots, lists:seq(First, max(First - 1, Last))).
 
@@ -157,30 +156,25 @@ undo(Reason, #resize{from = From, timer = Timer, begun = Begun}, Change, Slots) 
 %% ---------------------------------------------------------------- replace
 
 %% @doc Another worker in a slot.
--spec replace(Slot :: term(), timeout(), Caller :: pid(), gen_server:from(), {change(), slots()}) ->
-    {change(), slots()}.
-replace(Slot, Timeout, Caller, From, {#change{replacing = Replacing} = Change, Slots} = Now) ->
-    case why_not(Slot, Caller, Replacing, Slots) of
-        none ->
-            {Spare, Started} = weir_pool_slots:start_spare(Slot, Slots),
-            Replace = #replace{from = From, timer = timer(Timeout, {replace, Slot}), spare = Spare},
-            {Change#change{replacing = Replacing#{Slot => Replace}}, Started};
-        Reason ->
-            reply(From, {error, Reason}, Now)
+-spec replace(Slot :: term(), timeout(), Caller :: pid(), gen_server:from(), slots()) -> slots().
+replace(Slot, Timeout, Caller, From, Slots) ->
+    case why_not(Slot, Caller, Slots) of
+        none -> weir_pool_slots:replace(Slot, From, timer(Timeout, {replace, Slot}), Slots);
+        Reason -> reply(From, {error, Reason}, Slots)
     end.
 
-why_not(Slot, Caller, Replacing, Slots) ->
+why_not(Slot, Caller, Slots) ->
     Size = weir_pool_slots:pool_size(Slots),
     case weir_pool_slots:conf(Slots) of
         #conf{worker = none} ->
             no_workers;
         _ when not is_integer(Slot); Slot < 1; Slot > Size ->
             no_slot;
-        _ when is_map_key(Slot, Replacing) ->
-            replacing;
         _ ->
-            case is_held_by(Caller, Slot, weir_pool_slots:pool(Slots)) of
-                true -> held_by_caller;
+            IsHeld = is_held_by(Caller, Slot, weir_pool_slots:pool(Slots)),
+            case weir_pool_slots:is_replacing(Slot, Slots) of
+                true -> replacing;
+                false when IsHeld -> held_by_caller;
                 false -> none
             end
     end.
@@ -192,49 +186,12 @@ is_held_by(Caller, Slot, Pool) when node(Caller) =:= node() ->
 is_held_by(_OfAnotherNode, _Slot, _Pool) ->
     false.
 
-%% The spare has a worker: the slot is taken out of use. Tells the caller, and that the change is settled.
-swap(Slot, Spare, Worker, #replace{from = From, timer = Timer}, Slots) ->
-    Manager = self(),
-    Tell = fun(Result) ->
-        ok = cancel_timer(Timer),
-        Manager ! {settled, Slot, Spare},
-        gen_server:reply(From, Result)
-    end,
-    weir_pool_slots:take_out(Slot, {swap, Spare, Worker, Tell}, Slots).
-
-give_up(Reason, Slot, #replace{from = From, timer = Timer, spare = Spare}, Change, Slots) ->
-    #change{replacing = Replacing} = Change,
-    ok = cancel_timer(Timer),
-    Kept =
-        case {weir_pool_slots:action(Slot, Slots), weir_pool_slots:role(Spare, Slots)} of
-            {{swap, _, _, _}, _} -> weir_pool_slots:keep(Slot, weir_pool_slots:retire_sup(Spare, Slots));
-            {_, {spare, _}} -> weir_pool_slots:stop_start(Spare, Slots);
-            {_, _} -> Slots
-        end,
-    reply(From, {error, Reason}, {Change#change{replacing = maps:remove(Slot, Replacing)}, Kept}).
-
-%% @doc A replacement has been answered.
--spec settled({weir_pool:slot(), Spare :: pid()}, change()) -> change().
-settled({Slot, Spare}, #change{replacing = Replacing} = Change) ->
-    case Replacing of
-        #{Slot := #replace{spare = Spare}} -> Change#change{replacing = maps:remove(Slot, Replacing)};
-        #{} -> Change
-    end.
-
 %% ---------------------------------------------------------------- what becomes of starts
 
 %% @doc A supervisor has a worker, which is in its slot already unless the supervisor is a spare.
 -spec started(weir_pool_slots:role(), SlotSup :: pid(), Worker :: pid(), {change(), slots()}) -> {change(), slots()}.
-started({spare, Slot}, Spare, Worker, {#change{replacing = Replacing} = Change, Slots}) ->
-    Size = weir_pool_slots:pool_size(Slots),
-    case Replacing of
-        #{Slot := #replace{spare = Spare} = Replace} when Slot =< Size ->
-            {Change, swap(Slot, Spare, Worker, Replace, Slots)};
-        #{Slot := #replace{spare = Spare} = Replace} ->
-            give_up(no_slot, Slot, Replace, Change, weir_pool_slots:retire_sup(Spare, Slots));
-        #{} ->
-            {Change, weir_pool_slots:retire_sup(Spare, Slots)}
-    end;
+started({spare, Slot}, _Spare, Worker, {Change, Slots}) ->
+    {Change, weir_pool_slots:spare_started(Slot, Worker, Slots)};
 started(Slot, _Sup, _Worker, {#change{resize = #resize{awaited = Awaited} = Resize} = Change, Slots}) ->
     resized(Resize#resize{awaited = lists:delete(Slot, Awaited)}, Change, Slots);
 started(_Slot, _Sup, _Worker, Now) ->
@@ -242,13 +199,8 @@ started(_Slot, _Sup, _Worker, Now) ->
 
 %% @doc A supervisor could not start its worker.
 -spec failed(weir_pool_slots:role(), SlotSup :: pid(), Reason :: term(), {change(), slots()}) -> {change(), slots()}.
-failed({spare, Slot}, Spare, Reason, {#change{replacing = Replacing} = Change, Slots} = Now) ->
-    case Replacing of
-        #{Slot := #replace{spare = Spare} = Replace} ->
-            give_up({start_failed, Slot, Reason}, Slot, Replace, Change, Slots);
-        #{} ->
-            Now
-    end;
+failed({spare, Slot}, _Spare, Reason, {Change, Slots}) ->
+    {Change, weir_pool_slots:no_replace({start_failed, Slot, Reason}, Slot, Slots)};
 failed(Slot, _Sup, Reason, {#change{resize = #resize{} = Resize} = Change, Slots} = Now) ->
     case lists:member(Slot, Resize#resize.awaited) of
         true -> undo({start_failed, Slot, Reason}, Resize, Change, Slots);
@@ -288,7 +240,7 @@ drain(Timeout, Caller, From, {Change, Slots}) ->
             gen_server:reply(From, {error, held_by_caller}),
             {refused, Change, Slots};
         false ->
-            {Cancelled, Left} = cancel(no_pool, {Change, Slots}),
+            {Cancelled, Left} = cancel({Change, Slots}),
             _ = timer(Timeout, drain),
             {Busy, Drained} = drain_all(Left),
             {draining, answer(Cancelled#change{drain = #drain{from = From, busy = Busy}}, Drained), Drained}
@@ -336,11 +288,8 @@ answer(Change, _Slots) ->
     {change(), slots()}.
 timeout(resize, Timer, {#change{resize = #resize{timer = Timer} = Resize} = Change, Slots}) ->
     undo(timeout, Resize, Change, Slots);
-timeout({replace, Slot}, Timer, {#change{replacing = Replacing} = Change, Slots} = Now) ->
-    case Replacing of
-        #{Slot := #replace{timer = Timer} = Replace} -> give_up(timeout, Slot, Replace, Change, Slots);
-        #{} -> Now
-    end;
+timeout({replace, Slot}, Timer, {Change, Slots}) ->
+    {Change, weir_pool_slots:replace_timeout(Slot, Timer, Slots)};
 timeout(drain, _Timer, {#change{drain = #drain{from = From, busy = Busy} = Drain} = Change, Slots}) when
     From =/= none
 ->
@@ -349,13 +298,9 @@ timeout(drain, _Timer, {#change{drain = #drain{from = From, busy = Busy} = Drain
 timeout(_What, _Timer, Now) ->
     Now.
 
-%% @doc Tells whoever waits for a change that nothing will come of it.
--spec cancel(Reason :: term(), {change(), slots()}) -> {change(), slots()}.
-cancel(Reason, {#change{resize = #resize{} = Resize} = Change, Slots}) ->
-    cancel(Reason, undo(Reason, Resize, Change, Slots));
-cancel(Reason, {#change{replacing = Replacing}, _} = Now) ->
-    lists:foldl(
-        fun({Slot, Replace}, {Change, Slots}) -> give_up(Reason, Slot, Replace, Change, Slots) end,
-        Now,
-        maps:to_list(Replacing)
-    ).
+%% Tells whoever waits for another change that the pool is drained instead.
+cancel({#change{resize = #resize{} = Resize} = Change, Slots}) ->
+    cancel(undo(no_pool, Resize, Change, Slots));
+cancel({Change, Slots}) ->
+    NoPool = fun(Slot, S) -> weir_pool_slots:no_replace(no_pool, Slot, S) end,
+    {Change, over(NoPool, 1, weir_pool_slots:pool_size(Slots), Slots)}.

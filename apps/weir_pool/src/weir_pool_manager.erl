@@ -228,8 +228,8 @@ handle_call(_Request, _From, #state{phase = Phase} = State) when Phase =/= open 
 handle_call({resize, Size, Timeout}, From, #state{names = Names} = State) ->
     Last = lists:max([0 | maps:values(Names)]),
     {noreply, change(fun(Now) -> weir_pool_change:resize(Size, Timeout, Last, From, Now) end, State)};
-handle_call({replace, Slot, Timeout, Caller}, From, State) ->
-    {noreply, change(fun(Now) -> weir_pool_change:replace(Slot, Timeout, Caller, From, Now) end, State)};
+handle_call({replace, Slot, Timeout, Caller}, From, #state{slots = Slots} = State) ->
+    {noreply, State#state{slots = weir_pool_change:replace(Slot, Timeout, Caller, From, Slots)}};
 handle_call({drain, Timeout, Caller}, From, #state{change = Change, slots = Slots} = State) ->
     case weir_pool_change:drain(Timeout, Caller, From, {Change, Slots}) of
         {draining, Draining, Drained} ->
@@ -301,8 +301,6 @@ handle_info({{probed, Slot, Why}, Monitor, process, _Pid, Exit}, #state{slots = 
     {noreply, State#state{slots = weir_pool_abandon:probed({Slot, Why}, Monitor, Exit, Slots)}};
 handle_info({timeout, Timer, {change, What}}, State) ->
     {noreply, change(fun(Now) -> weir_pool_change:timeout(What, Timer, Now) end, State)};
-handle_info({settled, Slot, Spare}, #state{change = Change} = State) ->
-    {noreply, State#state{change = weir_pool_change:settled({Slot, Spare}, Change)}};
 handle_info({{drained, Slot}, _Monitor, process, _Pid, _Exit}, #state{change = Change, slots = Slots} = State) ->
     {noreply, State#state{change = weir_pool_change:drained(Slot, {Change, Slots})}};
 handle_info({timeout, Timer, {linger, Slot}}, #state{overflow = Overflow, slots = Slots} = State) ->

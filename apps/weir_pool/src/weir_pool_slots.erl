@@ -16,9 +16,10 @@
 -module(weir_pool_slots).
 
 -export([new/3, conf/1, pool/1, pool_size/1, set_pool/2]).
--export([start/3, start_spare/2, role/2, ended/2, stop_start/2, retire_sup/2, sups/1]).
+-export([start/3, role/2, ended/2, stop_start/2, retire_sup/2, sups/1]).
 -export([fill/3, worker_down/3, clear_stale/1]).
--export([take_out/3, call_off/2, keep/2, act/2, released/2, renew/3, set_keep/3]).
+-export([take_out/3, keep/2, act/2, released/2, renew/3, set_keep/3]).
+-export([replace/4, spare_started/3, no_replace/3, is_replacing/2, replace_timeout/3]).
 -export([reserve/2, look/4, looked/3]).
 -export([worker/2, sup/2, action/2, retiring/1, filled/1, in_use/1, missing/3]).
 -export([connect/4, disconnect/2, member/2, dead/3]).
@@ -30,16 +31,24 @@
 -type action() ::
     none
     | retire
-    | {swap, Spare :: pid(), Worker :: pid(), fun((ok | {error, term()}) -> ok)}
+    | swap
     | leave
     | drain
     | draining.
-%% What is done with a slot when it is nobody's: stop its worker for good; put the worker of that supervisor in, and say
-%% so; leave it without the process that has disconnected itself; find out when its process has handled what was sent to
+%% What is done with a slot when it is nobody's: stop its worker for good; put the replacement in, and say so; leave it without the process that has disconnected itself; find out when its process has handled what was sent to
 %% it, of which the manager is told by `{{drained, Slot}, _, process, _, _}'. `draining': that is being found out, and
 %% the slot stays out of use.
 
 -type role() :: weir_pool:slot() | {spare, weir_pool:slot()} | retired.
+
+%% Another worker that is to take the slot over, and who asked for it.
+-record(replace, {
+    from :: gen_server:from(),
+    timer :: reference() | none,
+    spare :: pid(),
+    %% As soon as the spare supervisor has one.
+    worker :: pid() | undefined
+}).
 
 -record(slot, {
     %% None for processes that connected themselves.
@@ -51,6 +60,7 @@
     %% The monitor of a task that looks at the worker, while the word is reserved for that.
     task = none :: none | reference(),
     action = none :: action(),
+    replace = none :: none | #replace{},
     %% A process that is to ask again when the claim of its predecessor has ended.
     next = none :: none | {pid(), gen_server:from()}
 }).
@@ -96,10 +106,6 @@ set_pool(Pool, Slots) -> Slots#slots{pool = Pool}.
 start(Slot, Keep, Slots) ->
     {Sup, Started} = start_sup(Slot, Slot, Keep, Slots),
     put_entry(Slot, (entry(Slot, Started))#slot{sup = Sup}, Started).
-
-%% @doc A supervisor beside that of the slot.
--spec start_spare(weir_pool:slot(), slots()) -> {pid(), slots()}.
-start_spare(Slot, Slots) -> start_sup(Slot, {spare, Slot}, false, Slots).
 
 start_sup(Slot, Role, Keep, #slots{name = Name, conf = Conf, sups = Sups} = Slots) ->
     Sup = weir_pool_slot_sup:start_link(Name, Slot, Conf, Keep),
@@ -252,7 +258,11 @@ disconnect(Slot, #slots{pool = Pool} = Slots) ->
 %% @doc Takes a slot out of use as soon as nobody claims it, and then does something with it.
 -spec take_out(weir_pool:slot(), action(), slots()) -> slots().
 take_out(Slot, Action, #slots{pool = Pool} = Slots) ->
-    CalledOff = called_off(Action, entry(Slot, Slots), Slots),
+    CalledOff =
+        case Action of
+            retire -> no_replace(no_slot, Slot, Slots);
+            _ -> Slots
+        end,
     Entry = entry(Slot, CalledOff),
     Waiting = retiring(Slot, Action =:= retire, put_entry(Slot, Entry#slot{action = Action}, CalledOff)),
     case weir_pool_word:mark(Pool, Slot) of
@@ -264,24 +274,6 @@ retiring(Slot, true, #slots{retiring = Retiring} = Slots) ->
     Slots#slots{retiring = ordsets:add_element(Slot, Retiring)};
 retiring(Slot, false, #slots{retiring = Retiring} = Slots) ->
     Slots#slots{retiring = ordsets:del_element(Slot, Retiring)}.
-
-%% Whoever waits for a replacement of the slot is told that there will be none.
-called_off(Instead, #slot{action = {swap, Spare, _Worker, Tell}}, Slots) ->
-    ok = Tell({error, instead(Instead)}),
-    retire_sup(Spare, Slots);
-called_off(_Instead, _Entry, Slots) ->
-    Slots.
-
-instead(retire) -> no_slot;
-instead(_Drain) -> no_pool.
-
-%% @doc The slot becomes one for overflow, whose workers are not replaced.
--spec call_off(weir_pool:slot(), slots()) -> slots().
-call_off(Slot, Slots) ->
-    case entry(Slot, Slots) of
-        #slot{action = {swap, _, _, _}} = Entry -> keep(Slot, called_off(retire, Entry, Slots));
-        #slot{} -> Slots
-    end.
 
 %% @doc What the slot was to be taken out for is not done after all. Whoever has claimed it keeps it.
 -spec keep(weir_pool:slot(), slots()) -> slots().
@@ -295,7 +287,7 @@ act_unless_looked_at(Slot, Slots) ->
         #slot{task = none} -> act(Slot, Slots);
         %% Whatever is found out, the worker goes, and is given time to become idle.
         #slot{action = retire} -> act(Slot, Slots);
-        #slot{action = {swap, _, _, _}} -> act(Slot, Slots);
+        #slot{action = swap} -> act(Slot, Slots);
         #slot{} -> Slots
     end.
 
@@ -330,13 +322,13 @@ act(Slot, #slots{pool = Pool} = Slots) ->
         #slot{action = retire} ->
             #slots{map = Map} = Emptied = without_sup(Slot, empty(Slot, Slots)),
             retiring(Slot, false, Emptied#slots{map = maps:remove(Slot, Map)});
-        #slot{action = {swap, Spare, Worker, Tell}} ->
+        #slot{action = swap, replace = #replace{spare = Spare, worker = Worker} = Replace} ->
             #slots{sups = Sups} = Without = without_sup(Slot, Slots),
             Swapped = Without#slots{sups = Sups#{Spare => Slot}},
             ok = weir_pool_slot_sup:keep(Spare, true),
-            Entry = entry(Slot, Swapped),
-            Filled = fill(Slot, Worker, put_entry(Slot, Entry#slot{sup = Spare, action = none}, Swapped)),
-            ok = Tell(ok),
+            Entry = (entry(Slot, Swapped))#slot{sup = Spare, action = none, replace = none},
+            Filled = fill(Slot, Worker, put_entry(Slot, Entry, Swapped)),
+            ok = answer(Replace, ok),
             Filled
     end.
 
@@ -377,6 +369,53 @@ renew(Slot, Why, #slots{name = Name} = Slots) ->
                 _ -> weir_pool_slot_sup:renew(Sup, Worker, Report)
             end,
             empty(Slot, Slots)
+    end.
+
+%% ---------------------------------------------------------------- another worker
+
+%% @doc Starts a worker that takes the slot over when nobody claims it any more. Whoever asked is told then.
+-spec replace(weir_pool:slot(), gen_server:from(), Timer :: reference() | none, slots()) -> slots().
+replace(Slot, From, Timer, Slots) ->
+    {Spare, Started} = start_sup(Slot, {spare, Slot}, false, Slots),
+    Replace = #replace{from = From, timer = Timer, spare = Spare},
+    put_entry(Slot, (entry(Slot, Started))#slot{replace = Replace}, Started).
+
+%% @doc The spare supervisor of a slot has a worker.
+-spec spare_started(weir_pool:slot(), Worker :: pid(), slots()) -> slots().
+spare_started(Slot, Worker, Slots) ->
+    #slot{replace = Replace} = Entry = entry(Slot, Slots),
+    take_out(Slot, swap, put_entry(Slot, Entry#slot{replace = Replace#replace{worker = Worker}}, Slots)).
+
+%% @doc Nothing comes of the replacement in a slot, if there is to be one: whoever asked for it is told why, and the old
+%% worker stays.
+-spec no_replace(Reason :: term(), weir_pool:slot(), slots()) -> slots().
+no_replace(Reason, Slot, Slots) ->
+    case entry(Slot, Slots) of
+        #slot{replace = none} ->
+            Slots;
+        #slot{replace = #replace{spare = Spare, worker = Worker} = Replace} = Entry ->
+            ok = answer(Replace, {error, Reason}),
+            Left = put_entry(Slot, Entry#slot{replace = none}, Slots),
+            case Worker of
+                undefined -> stop_start(Spare, Left);
+                _ -> keep(Slot, retire_sup(Spare, Left))
+            end
+    end.
+
+answer(#replace{from = From, timer = Timer}, Reply) ->
+    _ = Timer =/= none andalso erlang:cancel_timer(Timer),
+    gen_server:reply(From, Reply).
+
+%% @doc Whether there is to be another worker in a slot.
+-spec is_replacing(weir_pool:slot(), slots()) -> boolean().
+is_replacing(Slot, Slots) -> (entry(Slot, Slots))#slot.replace =/= none.
+
+%% @doc The time of a replacement is over. That of one before it is void.
+-spec replace_timeout(weir_pool:slot(), Timer :: reference(), slots()) -> slots().
+replace_timeout(Slot, Timer, Slots) ->
+    case entry(Slot, Slots) of
+        #slot{replace = #replace{timer = Timer}} -> no_replace(timeout, Slot, Slots);
+        #slot{} -> Slots
     end.
 
 %% ---------------------------------------------------------------- looking at workers
