@@ -234,7 +234,7 @@ release(#pool{gate = Gate} = Pool, Slot, Word) ->
                 _ -> woken(Pool, Slot)
             end;
         NotFree ->
-            _ = NotFree =:= reserved andalso weir_pool_manager:released(Pool, Slot),
+            _ = NotFree =:= reserved andalso weir_pool_manager:tell(Pool, {released, Slot}),
             NotFree
     end.
 
@@ -242,11 +242,8 @@ woken(Pool, Slot) ->
     ok = weir_pool_queue:wake(Pool, Slot),
     free.
 
-if_for_overflow(#pool{size = Size, gate = Gate} = Pool, Slot) when Slot > Size ->
-    case atomics:exchange(Gate, ?GATE_IDLE, 1) of
-        0 -> weir_pool_manager:idle(Pool);
-        _ -> ok
-    end;
+if_for_overflow(#pool{size = Size} = Pool, Slot) when Slot > Size ->
+    weir_pool_manager:tell_once(Pool, ?GATE_IDLE, idle);
 if_for_overflow(_Pool, _Slot) ->
     ok.
 
@@ -256,7 +253,7 @@ release_if_alive(Pool, Slot, Word, Worker) ->
             release(Pool, Slot, Word);
         false ->
             Dropped = weir_pool_word:drop(Pool, Slot, Word),
-            _ = Dropped =:= marked andalso weir_pool_manager:released(Pool, Slot),
+            _ = Dropped =:= marked andalso weir_pool_manager:tell(Pool, {released, Slot}),
             Dropped
     end.
 
@@ -264,7 +261,7 @@ release_if_alive(Pool, Slot, Word, Worker) ->
 disown(Pool, Slot, Word, Why, Claimer) ->
     case weir_pool_word:disown(Pool, Slot, Word) of
         {ok, Claim} ->
-            ok = weir_pool_manager:abandon(Pool, Slot, Claim, #{why => Why, claimer => Claimer}),
+            ok = weir_pool_manager:tell(Pool, {abandon, Slot, Claim, #{why => Why, claimer => Claimer}}),
             disowned;
         not_held ->
             not_held
@@ -288,11 +285,8 @@ none_free(#pool{limit = Limit}, Name, Use, Timeout) ->
 
 %% Whoever raises the flag tells the manager, which takes it down when it has seen to it; should this process be killed
 %% in between, the queue tells the manager too, when somebody waits.
-want_more(#pool{size = Size, limit = Limit, gate = Gate} = Pool) when Limit > Size ->
-    case atomics:exchange(Gate, ?GATE_GROW, 1) of
-        0 -> weir_pool_manager:grow(Pool);
-        _ -> ok
-    end;
+want_more(#pool{size = Size, limit = Limit} = Pool) when Limit > Size ->
+    weir_pool_manager:tell_once(Pool, ?GATE_GROW, grow);
 want_more(_Pool) ->
     ok.
 

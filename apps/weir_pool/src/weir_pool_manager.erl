@@ -29,17 +29,28 @@
 -behaviour(gen_server).
 
 -export([opener/0, start_link/3, await_open/2, call/2]).
--export([watch/1, used/1, pressed/1, grow/1, idle/1, released/2, abandon/4]).
+-export([watch/1, tell/2, tell_once/3]).
 -export([init/1, handle_continue/2, handle_call/3, handle_cast/2, handle_info/2, terminate/2, code_change/3]).
 -export([format_status/1]).
 
--export_type([opener/0]).
+-export_type([opener/0, news/0]).
 
 -include("weir_pool.hrl").
 
 -type opener() :: reference().
 %% An alias of who has started the pool. It dies with the first message, so a pool that its supervisor starts again
 %% tells nobody.
+
+-type news() ::
+    watch
+    | pressed
+    | grow
+    | idle
+    | {released, weir_pool:slot()}
+    | {abandon, weir_pool:slot(), weir_pool_word:claim(), #{why := atom(), claimer := pid()}}.
+%% What those tell who use the pool: the first use of one that was unwatched, whose mode they have changed; somebody
+%% waits for long; no worker was found where more could be started; one for overflow was freed; a slot that the manager
+%% waited for was released, and is reserved; a claim was disowned, because its worker is likely to be busy or broken.
 
 -define(TICK_MS, 1000).
 
@@ -122,33 +133,22 @@ call(Name, Request) ->
 -spec watch(#pool{}) -> ok.
 watch(#pool{gate = Gate} = Pool) ->
     case atomics:compare_exchange(Gate, ?GATE_MODE, ?UNWATCHED, ?NOBODY_WAITS) of
-        ok -> used(Pool);
+        ok -> tell(Pool, watch);
         _Told -> ok
     end.
 
-%% @doc The calling process has changed the mode of an unwatched pool.
--spec used(#pool{}) -> ok.
-used(#pool{manager = Manager}) -> gen_server:cast(Manager, watch).
+%% @doc Tells the manager something.
+-spec tell(#pool{}, news()) -> ok.
+tell(#pool{manager = Manager}, News) -> gen_server:cast(Manager, News).
 
-%% @doc Somebody waits for long.
--spec pressed(#pool{}) -> ok.
-pressed(#pool{manager = Manager}) -> gen_server:cast(Manager, pressed).
-
-%% @doc Somebody has found no worker where more could be started, and was the first to raise the flag.
--spec grow(#pool{}) -> ok.
-grow(#pool{manager = Manager}) -> gen_server:cast(Manager, grow).
-
-%% @doc Somebody has freed a worker for overflow, and was the first to raise the flag.
--spec idle(#pool{}) -> ok.
-idle(#pool{manager = Manager}) -> gen_server:cast(Manager, idle).
-
-%% @doc A slot that the manager waited for was released, and is reserved.
--spec released(#pool{}, weir_pool:slot()) -> ok.
-released(#pool{manager = Manager}, Slot) -> gen_server:cast(Manager, {released, Slot}).
-
-%% @doc A claim has been disowned, because its worker is likely to be busy or broken.
--spec abandon(#pool{}, weir_pool:slot(), weir_pool_word:claim(), #{why := atom(), claimer := pid()}) -> ok.
-abandon(#pool{manager = Manager}, Slot, Claim, Why) -> gen_server:cast(Manager, {abandon, Slot, Claim, Why}).
+%% @doc Tells the manager something unless somebody has that it has not heard yet: a word of the gate is the flag of
+%% that, and the manager takes it down.
+-spec tell_once(#pool{}, Flag :: pos_integer(), news()) -> ok.
+tell_once(#pool{gate = Gate} = Pool, Flag, News) ->
+    case atomics:exchange(Gate, Flag, 1) of
+        0 -> tell(Pool, News);
+        _ -> ok
+    end.
 
 %% ---------------------------------------------------------------- start
 

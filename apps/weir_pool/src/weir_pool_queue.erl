@@ -365,7 +365,7 @@ settle(#state{waiters = Waiters, pool = #pool{gate = Gate} = Pool, mode = Before
             ok;
         _ ->
             case atomics:exchange(Gate, ?GATE_MODE, Mode) of
-                ?UNWATCHED -> weir_pool_manager:used(Pool);
+                ?UNWATCHED -> weir_pool_manager:tell(Pool, watch);
                 _ -> ok
             end
     end,
@@ -399,7 +399,7 @@ press(#state{waiting = 0}) ->
     ok;
 press(#state{pool = Pool, waiters = Waiters}) ->
     case is_impatient(oldest(Waiters), 0) of
-        true -> weir_pool_manager:pressed(Pool);
+        true -> weir_pool_manager:tell(Pool, pressed);
         false -> ok
     end.
 
@@ -495,7 +495,7 @@ taken_over(#state{grants = Grants, pool = Pool} = State) ->
 %% Wakes nobody: whoever calls this goes on to serve, or has nobody to serve.
 free(Slot, Word, #state{pool = Pool}) ->
     case weir_pool_word:release(Pool, Slot, Word) of
-        reserved -> weir_pool_manager:released(Pool, Slot);
+        reserved -> weir_pool_manager:tell(Pool, {released, Slot});
         _ -> ok
     end.
 

@@ -300,7 +300,7 @@ act(Slot, #slots{pool = Pool} = Slots) ->
                 ok ->
                     ok = weir_pool_queue:wake(Pool),
                     %% One for overflow may go now.
-                    _ = Slot > Pool#pool.size andalso weir_pool_manager:idle(Pool),
+                    _ = Slot > Pool#pool.size andalso weir_pool_manager:tell(Pool, idle),
                     ok;
                 _NotReserved ->
                     ok
