@@ -233,8 +233,8 @@ ended(_Role, _Sup, _Reason, {Change, Slots}) ->
 -spec drain(timeout(), Caller :: pid(), gen_server:from(), {change(), slots()}) ->
     {refused | draining, change(), slots()}.
 drain(Timeout, Caller, From, {Change, Slots}) ->
-    #pool{limit = Limit} = Pool = weir_pool_slots:pool(Slots),
-    All = lists:seq(1, Limit) ++ weir_pool_slots:retiring(Slots),
+    Pool = weir_pool_slots:pool(Slots),
+    All = lists:seq(1, weir_pool_terms:last_slot(Pool)),
     case lists:any(fun(Slot) -> is_held_by(Caller, Slot, Pool) end, All) of
         true ->
             gen_server:reply(From, {error, held_by_caller}),

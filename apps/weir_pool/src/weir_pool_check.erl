@@ -60,16 +60,6 @@ next(#check{unchecked = [Slot | More], what = {Fun, Interval}} = Check, Slots) -
 -spec checked({Checker :: pid(), Monitor :: reference()}, Exit :: term(), check(), weir_pool_slots:slots()) ->
     {check(), weir_pool_slots:slots()}.
 checked({Checker, Monitor}, Exit, #check{checker = {Checker, Slot}} = Check, Slots) ->
-    Checked =
-        case weir_pool_slots:looked(Slot, Monitor, Slots) of
-            {ok, Looked} when Exit =:= {done, ok}; Exit =:= {done, true} ->
-                weir_pool_slots:act(Slot, Looked);
-            {ok, Looked} ->
-                ok = weir_pool_terms:count(weir_pool_slots:pool(Slots), ?CHECK_FAILURES),
-                weir_pool_slots:renew(Slot, #{why => check}, Looked);
-            void ->
-                Slots
-        end,
-    next(Check#check{checker = none}, Checked);
+    next(Check#check{checker = none}, weir_pool_slots:looked(Slot, Monitor, Exit, #{why => check}, Slots));
 checked(_Stray, _Exit, Check, Slots) ->
     {Check, Slots}.

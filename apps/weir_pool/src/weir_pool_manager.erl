@@ -220,9 +220,6 @@ handle_call(which_children, _From, #state{slots = Slots} = State) ->
     #pool{queue = Queue} = weir_pool_slots:pool(Slots),
     Sups = [{Role, Sup, supervisor, [weir_pool_slot_sup]} || {Sup, Role} <- weir_pool_slots:sups(Slots)],
     {reply, [{queue, Queue, worker, [weir_pool_queue]} | Sups], State};
-handle_call(count_children, _From, #state{slots = Slots} = State) ->
-    N = length(weir_pool_slots:sups(Slots)),
-    {reply, [{specs, N + 1}, {active, N + 1}, {supervisors, N}, {workers, 1}], State};
 handle_call(_Request, _From, #state{phase = Phase} = State) when Phase =/= open ->
     {reply, {error, no_pool}, State};
 handle_call({resize, Size, Timeout}, From, #state{names = Names} = State) ->
@@ -298,7 +295,7 @@ handle_info({{holder_down, Slot, Claim}, _Monitor, process, Holder, _Reason}, St
 handle_info({caller_down, _Monitor, process, Caller, _Reason}, #state{callers = Callers, slots = Slots} = State) ->
     {noreply, State#state{callers = weir_pool_call:caller_down(Caller, weir_pool_slots:pool(Slots), Callers)}};
 handle_info({{probed, Slot, Why}, Monitor, process, _Pid, Exit}, #state{slots = Slots} = State) ->
-    {noreply, State#state{slots = weir_pool_abandon:probed({Slot, Why}, Monitor, Exit, Slots)}};
+    {noreply, State#state{slots = weir_pool_slots:looked(Slot, Monitor, Exit, Why, Slots)}};
 handle_info({timeout, Timer, {change, What}}, State) ->
     {noreply, change(fun(Now) -> weir_pool_change:timeout(What, Timer, Now) end, State)};
 handle_info({{drained, Slot}, _Monitor, process, _Pid, _Exit}, #state{change = Change, slots = Slots} = State) ->

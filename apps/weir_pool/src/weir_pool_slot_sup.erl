@@ -104,9 +104,6 @@ handle_continue(start, State) -> start(State).
 %% As a supervisor answers, for `supervisor:which_children/1' and the release handler.
 handle_call(which_children, _From, #state{slot = Slot, worker = Worker} = State) ->
     {reply, [{Slot, child(Worker), worker, [module(State)]}], State};
-handle_call(count_children, _From, #state{worker = Worker} = State) ->
-    Active = length([Worker || Worker =/= undefined]),
-    {reply, [{specs, 1}, {active, Active}, {supervisors, 0}, {workers, 1}], State};
 handle_call(Request, _From, State) ->
     {reply, {error, {bad_call, Request}}, State}.
 

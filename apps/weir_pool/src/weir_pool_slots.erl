@@ -20,8 +20,8 @@
 -export([fill/3, worker_down/3, clear_stale/1]).
 -export([take_out/3, keep/2, act/2, released/2, renew/3, set_keep/3]).
 -export([replace/4, spare_started/3, no_replace/3, is_replacing/2, replace_timeout/3]).
--export([reserve/2, look/4, looked/3]).
--export([worker/2, sup/2, action/2, retiring/1, filled/1, in_use/1, missing/3]).
+-export([reserve/2, look/4, looked/5]).
+-export([worker/2, sup/2, action/2, filled/1, in_use/1, missing/3]).
 -export([connect/4, disconnect/2, member/2, dead/3]).
 
 -export_type([slots/0, action/0, role/0]).
@@ -71,8 +71,6 @@
     pool :: #pool{},
     map = #{} :: #{weir_pool:slot() => #slot{}},
     sups = #{} :: #{pid() => role()},
-    %% Those that are to be given up when they are released.
-    retiring = [] :: ordsets:ordset(weir_pool:slot()),
     %% Those whose worker has died, and whose term still says so.
     stale = [] :: [weir_pool:slot()]
 }).
@@ -263,24 +261,18 @@ take_out(Slot, Action, #slots{pool = Pool} = Slots) ->
             retire -> no_replace(no_slot, Slot, Slots);
             _ -> Slots
         end,
-    Entry = entry(Slot, CalledOff),
-    Waiting = retiring(Slot, Action =:= retire, put_entry(Slot, Entry#slot{action = Action}, CalledOff)),
+    Waiting = put_entry(Slot, (entry(Slot, CalledOff))#slot{action = Action}, CalledOff),
     case weir_pool_word:mark(Pool, Slot) of
         marked -> Waiting;
         _ReservedOrVacant -> act_unless_looked_at(Slot, Waiting)
     end.
-
-retiring(Slot, true, #slots{retiring = Retiring} = Slots) ->
-    Slots#slots{retiring = ordsets:add_element(Slot, Retiring)};
-retiring(Slot, false, #slots{retiring = Retiring} = Slots) ->
-    Slots#slots{retiring = ordsets:del_element(Slot, Retiring)}.
 
 %% @doc What the slot was to be taken out for is not done after all. Whoever has claimed it keeps it.
 -spec keep(weir_pool:slot(), slots()) -> slots().
 keep(Slot, #slots{pool = Pool} = Slots) ->
     Entry = entry(Slot, Slots),
     ok = weir_pool_word:unmark(Pool, Slot),
-    act_unless_looked_at(Slot, retiring(Slot, false, put_entry(Slot, Entry#slot{action = none}, Slots))).
+    act_unless_looked_at(Slot, put_entry(Slot, Entry#slot{action = none}, Slots)).
 
 act_unless_looked_at(Slot, Slots) ->
     case entry(Slot, Slots) of
@@ -321,7 +313,7 @@ act(Slot, #slots{pool = Pool} = Slots) ->
             Left;
         #slot{action = retire} ->
             #slots{map = Map} = Emptied = without_sup(Slot, empty(Slot, Slots)),
-            retiring(Slot, false, Emptied#slots{map = maps:remove(Slot, Map)});
+            Emptied#slots{map = maps:remove(Slot, Map)};
         #slot{action = swap, replace = #replace{spare = Spare, worker = Worker} = Replace} ->
             #slots{sups = Sups} = Without = without_sup(Slot, Slots),
             Swapped = Without#slots{sups = Sups#{Spare => Slot}},
@@ -433,12 +425,22 @@ look(Slot, Tag, Look, Slots) ->
     {Task, Monitor} = weir_pool_task:start(Tag, fun() -> Look(Worker) end),
     {Task, put_entry(Slot, Entry#slot{task = Monitor}, Slots)}.
 
-%% @doc The task with this monitor has looked. `void': the worker it looked at is in the slot no more.
--spec looked(weir_pool:slot(), Monitor :: reference(), slots()) -> {ok, slots()} | void.
-looked(Slot, Monitor, Slots) ->
+%% @doc The task with this monitor has ended: a worker that is good is put back into use, another one replaced. Nothing
+%% is done if the worker it looked at is in the slot no more.
+-spec looked(weir_pool:slot(), Monitor :: reference(), Exit :: term(), Why :: map(), slots()) -> slots().
+looked(Slot, Monitor, Exit, Why, #slots{pool = Pool} = Slots) ->
     case entry(Slot, Slots) of
-        #slot{task = Monitor} = Entry -> {ok, put_entry(Slot, Entry#slot{task = none}, Slots)};
-        _ -> void
+        #slot{task = Monitor} = Entry ->
+            Looked = put_entry(Slot, Entry#slot{task = none}, Slots),
+            case Exit of
+                {done, Good} when Good =:= ok; Good =:= true ->
+                    act(Slot, Looked);
+                _ ->
+                    _ = Why =:= #{why => check} andalso weir_pool_terms:count(Pool, ?CHECK_FAILURES),
+                    renew(Slot, Why, Looked)
+            end;
+        #slot{} ->
+            Slots
     end.
 
 %% ---------------------------------------------------------------- what is known of slots
@@ -454,10 +456,6 @@ sup(Slot, Slots) -> (entry(Slot, Slots))#slot.sup.
 %% @doc What is waiting for the slot.
 -spec action(weir_pool:slot(), slots()) -> action().
 action(Slot, Slots) -> (entry(Slot, Slots))#slot.action.
-
-%% @doc The slots that are to be given up when they are released.
--spec retiring(slots()) -> [weir_pool:slot()].
-retiring(#slots{retiring = Retiring}) -> Retiring.
 
 %% @doc All slots that have a worker, with it, in their order.
 -spec filled(slots()) -> [{weir_pool:slot(), pid()}].
