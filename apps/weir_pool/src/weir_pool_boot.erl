@@ -53,12 +53,15 @@ is_taken(Name) ->
         {error, no_pool} -> false
     end.
 
+%% Ending, the manager says why.
 await_open(Manager, Opener) ->
-    case weir_pool_manager:await_open(Manager, Opener) of
-        ok ->
+    Monitor = monitor(process, Manager),
+    receive
+        {Opener, open} ->
+            true = demonitor(Monitor, [flush]),
             {ok, Manager};
-        {error, Reason} ->
-            ok = await_down(Manager),
+        {'DOWN', Monitor, process, Manager, Reason} ->
+            true = unalias(Opener),
             %% Of a caller that is linked to it. One that does not trap exits may get the signal first, as it may with
             %% supervisor:start_link/2.
             true = unlink(Manager),
@@ -66,8 +69,11 @@ await_open(Manager, Opener) ->
                 {'EXIT', Manager, _} -> ok
             after 0 -> ok
             end,
-            {error, Reason}
+            {error, not_open(Reason)}
     end.
+
+not_open({shutdown, {start_failed, _Slot, _Why} = Reason}) -> Reason;
+not_open(Reason) -> {pool_down, Reason}.
 
 await_down(Pid) ->
     Monitor = monitor(process, Pid),

@@ -12,7 +12,7 @@
 -module(weir_pool_change).
 
 -export([new/0, resize/5, replace/5, drain/4, publish/2]).
--export([started/4, failed/4, ended/4, drained/2, timeout/3]).
+-export([started/4, failed/4, ended/4, timeout/3]).
 
 -export_type([change/0]).
 
@@ -29,16 +29,10 @@
     vacant = [] :: [weir_pool:slot()]
 }).
 
--record(drain, {
-    %% none: has been answered.
-    from :: gen_server:from() | none,
-    %% Slots whose process, that connected itself, is not done.
-    busy :: [weir_pool:slot()]
-}).
-
 -record(change, {
     resize = none :: none | #resize{},
-    drain = none :: none | #drain{}
+    %% Who waits for it.
+    drain = none :: none | gen_server:from()
 }).
 
 -opaque change() :: #change{}.
@@ -242,17 +236,17 @@ drain(Timeout, Caller, From, {Change, Slots}) ->
         false ->
             {Cancelled, Left} = cancel({Change, Slots}),
             _ = timer(Timeout, drain),
-            {Busy, Drained} = drain_all(Left),
-            {draining, answer(Cancelled#change{drain = #drain{from = From, busy = Busy}}, Drained), Drained}
+            Drained = drain_all(Left),
+            {draining, answer(Cancelled#change{drain = From}, Drained), Drained}
     end.
 
 drain_all(Slots) ->
     case weir_pool_slots:conf(Slots) of
         #conf{worker = none} ->
-            InUse = weir_pool_slots:in_use(Slots),
-            {InUse, lists:foldl(fun(Slot, S) -> weir_pool_slots:take_out(Slot, drain, S) end, Slots, InUse)};
+            Retire = fun(Slot, S) -> weir_pool_slots:take_out(Slot, retire, S) end,
+            lists:foldl(Retire, Slots, weir_pool_slots:in_use(Slots));
         #conf{} ->
-            {[], lists:foldl(fun drain_sup/2, Slots, weir_pool_slots:sups(Slots))}
+            lists:foldl(fun drain_sup/2, Slots, weir_pool_slots:sups(Slots))
     end.
 
 drain_sup({_Sup, retired}, Slots) ->
@@ -263,23 +257,14 @@ drain_sup({Sup, Role}, Slots) ->
         _ -> weir_pool_slots:stop_start(Sup, Slots)
     end.
 
-%% @doc A process that connected itself is done.
--spec drained(weir_pool:slot(), {change(), slots()}) -> change().
-drained(Slot, {#change{drain = #drain{busy = Busy} = Drain} = Change, Slots}) ->
-    answer(Change#change{drain = Drain#drain{busy = lists:delete(Slot, Busy)}}, Slots);
-drained(_Slot, {Change, _Slots}) ->
-    Change.
-
-answer(#change{drain = #drain{from = From, busy = []} = Drain} = Change, Slots) when From =/= none ->
-    case weir_pool_slots:sups(Slots) of
-        [] ->
+answer(#change{drain = From} = Change, Slots) ->
+    case From =/= none andalso weir_pool_slots:leaving(Slots) of
+        0 ->
             gen_server:reply(From, ok),
-            Change#change{drain = Drain#drain{from = none}};
-        _ ->
+            Change#change{drain = none};
+        _NoneOrBusy ->
             Change
-    end;
-answer(Change, _Slots) ->
-    Change.
+    end.
 
 %% ---------------------------------------------------------------- ends without success
 
@@ -290,11 +275,9 @@ timeout(resize, Timer, {#change{resize = #resize{timer = Timer} = Resize} = Chan
     undo(timeout, Resize, Change, Slots);
 timeout({replace, Slot}, Timer, {Change, Slots}) ->
     {Change, weir_pool_slots:replace_timeout(Slot, Timer, Slots)};
-timeout(drain, _Timer, {#change{drain = #drain{from = From, busy = Busy} = Drain} = Change, Slots}) when
-    From =/= none
-->
-    gen_server:reply(From, {error, {timeout, length(Busy) + length(weir_pool_slots:sups(Slots))}}),
-    {Change#change{drain = Drain#drain{from = none}}, Slots};
+timeout(drain, _Timer, {#change{drain = From} = Change, Slots}) when From =/= none ->
+    gen_server:reply(From, {error, {timeout, weir_pool_slots:leaving(Slots)}}),
+    {Change#change{drain = none}, Slots};
 timeout(_What, _Timer, Now) ->
     Now.
 

@@ -1,7 +1,7 @@
 %% @doc Manager of one pool: the root of its processes, and the only one that writes its slots.
 %%
 %% Protocol. At its start it registers the pool's name, has the workers started (weir_pool_slot_sup), and opens the
-%% pool, of which whoever has started it is told (await_open/2). Afterwards it hears: from the supervisors of workers,
+%% pool, of which whoever has started it is told (weir_pool_boot). Afterwards it hears: from the supervisors of workers,
 %% that there is a worker, or that one could not be started; a monitor's message when a worker is gone; from claimers
 %% (weir_pool_claim), that a slot it waited for is released, that a claim has left its worker busy, or that there is
 %% something to look at. It is called by those who change the pool; picks, claims and weir_pool:info/1 read what it
@@ -28,7 +28,7 @@
 -module(weir_pool_manager).
 -behaviour(gen_server).
 
--export([opener/0, start_link/3, await_open/2, call/2]).
+-export([opener/0, start_link/3, call/2]).
 -export([watch/1, tell/2, tell_once/3]).
 -export([init/1, handle_continue/2, handle_call/3, handle_cast/2, handle_info/2, terminate/2, code_change/3]).
 -export([format_status/1]).
@@ -93,25 +93,8 @@
 opener() -> alias([reply]).
 
 %% @doc Starts a pool, and returns before it is open.
--spec start_link(weir_pool:name(), #conf{}, opener()) -> {ok, pid()} | {error, term()}.
-start_link(Name, Conf, Opener) ->
-    case gen_server:start_link(?MODULE, {Name, Conf, self(), Opener}, []) of
-        {ok, Pid} -> {ok, Pid};
-        {error, Reason} -> {error, Reason}
-    end.
-
-%% @doc Waits until the pool is open, or could not be opened; then its manager ends.
--spec await_open(pid(), opener()) -> ok | {error, {start_failed, weir_pool:slot(), term()} | {pool_down, term()}}.
-await_open(Manager, Opener) ->
-    Monitor = monitor(process, Manager),
-    receive
-        {Opener, Result} ->
-            true = demonitor(Monitor, [flush]),
-            Result;
-        {'DOWN', Monitor, process, Manager, Reason} ->
-            true = unalias(Opener),
-            {error, {pool_down, Reason}}
-    end.
+-spec start_link(weir_pool:name(), #conf{}, opener()) -> {ok, pid()} | ignore | {error, term()}.
+start_link(Name, Conf, Opener) -> gen_server:start_link(?MODULE, {Name, Conf, self(), Opener}, []).
 
 %% @doc Asks the manager of a pool for a change, and waits for it.
 -spec call(weir_pool:name(), Request :: term()) -> term() | {error, weir_pool:change_error()}.
@@ -196,19 +179,13 @@ start_next(#state{phase = {opening, []}} = State) ->
 start_next(#state{phase = {opening, [Slot | _]}, slots = Slots} = State) ->
     State#state{slots = weir_pool_slots:start(Slot, true, Slots)}.
 
-open(#state{slots = Slots, check = Check} = State) ->
+open(#state{slots = Slots, check = Check, opener = Opener} = State) ->
     ok = weir_pool_terms:open(weir_pool_slots:pool(Slots)),
     ok = weir_pool_check:begin_round(Check),
-    ok = tell_opener(ok, State),
+    Opener ! {Opener, open},
     State#state{phase = open}.
 
-give_up(Reason, State) ->
-    ok = tell_opener({error, Reason}, State),
-    {stop, {shutdown, Reason}, State}.
-
-tell_opener(Result, #state{opener = Opener}) ->
-    Opener ! {Opener, Result},
-    ok.
+give_up(Reason, State) -> {stop, {shutdown, Reason}, State}.
 
 %% ---------------------------------------------------------------- messages
 
@@ -216,9 +193,12 @@ tell_opener(Result, #state{opener = Opener}) ->
 -spec handle_call(Request :: term(), gen_server:from(), #state{}) ->
     {reply, term(), #state{}} | {noreply, #state{}}.
 %% As a supervisor answers, for `supervisor:which_children/1' and the release handler.
-handle_call(which_children, _From, #state{slots = Slots} = State) ->
+handle_call(which_children, _From, #state{conf = #conf{worker = Worker}, slots = Slots} = State) ->
     #pool{queue = Queue} = weir_pool_slots:pool(Slots),
-    Sups = [{Role, Sup, supervisor, [weir_pool_slot_sup]} || {Sup, Role} <- weir_pool_slots:sups(Slots)],
+    Sups = [
+        {Role, Sup, supervisor, [weir_pool_slot_sup]}
+     || Worker =/= none, {Sup, Role} <- weir_pool_slots:sups(Slots)
+    ],
     {reply, [{queue, Queue, worker, [weir_pool_queue]} | Sups], State};
 handle_call(_Request, _From, #state{phase = Phase} = State) when Phase =/= open ->
     {reply, {error, no_pool}, State};
@@ -298,8 +278,6 @@ handle_info({{probed, Slot, Why}, Monitor, process, _Pid, Exit}, #state{slots = 
     {noreply, State#state{slots = weir_pool_slots:looked(Slot, Monitor, Exit, Why, Slots)}};
 handle_info({timeout, Timer, {change, What}}, State) ->
     {noreply, change(fun(Now) -> weir_pool_change:timeout(What, Timer, Now) end, State)};
-handle_info({{drained, Slot}, _Monitor, process, _Pid, _Exit}, #state{change = Change, slots = Slots} = State) ->
-    {noreply, State#state{change = weir_pool_change:drained(Slot, {Change, Slots})}};
 handle_info({timeout, Timer, {linger, Slot}}, #state{overflow = Overflow, slots = Slots} = State) ->
     {Left, Fewer} = weir_pool_overflow:lingered(Slot, Timer, Overflow, Slots),
     {noreply, State#state{overflow = Left, slots = Fewer}};

@@ -125,12 +125,8 @@
 %% `gone': the pool that was asked for is another one.
 
 %% @doc Starts the queue of a pool, linked to its manager.
--spec start_link(weir_pool:name(), Base :: non_neg_integer(), #conf{}) -> {ok, pid()} | {error, term()}.
-start_link(Name, Base, Conf) ->
-    case gen_server:start_link(?MODULE, {Name, Base, Conf}, []) of
-        {ok, Pid} -> {ok, Pid};
-        {error, Reason} -> {error, Reason}
-    end.
+-spec start_link(weir_pool:name(), Base :: non_neg_integer(), #conf{}) -> {ok, pid()} | ignore | {error, term()}.
+start_link(Name, Base, Conf) -> gen_server:start_link(?MODULE, {Name, Base, Conf}, []).
 
 %% @doc Asks for a worker, in the name of the calling process. The key's reference is an alias of its, to which exactly
 %% one answer comes: `{Ref, answer()}'.

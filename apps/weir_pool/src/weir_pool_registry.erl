@@ -59,12 +59,8 @@
 -define(TO_ERASE(Base), {?MODULE, Base}).
 
 %% @doc Starts the registry.
--spec start_link() -> {ok, pid()} | {error, term()}.
-start_link() ->
-    case gen_server:start_link({local, ?MODULE}, ?MODULE, [], []) of
-        {ok, Pid} -> {ok, Pid};
-        {error, Reason} -> {error, Reason}
-    end.
+-spec start_link() -> {ok, pid()} | ignore | {error, term()}.
+start_link() -> gen_server:start_link({local, ?MODULE}, ?MODULE, [], []).
 
 %% @doc Makes the names table; it belongs to the caller.
 -spec new_table() -> ok.

@@ -21,7 +21,7 @@
 -export([take_out/3, keep/2, act/2, released/2, renew/3, set_keep/3]).
 -export([replace/4, spare_started/3, no_replace/3, is_replacing/2, replace_timeout/3]).
 -export([reserve/2, look/4, looked/5]).
--export([worker/2, sup/2, action/2, filled/1, in_use/1, missing/3]).
+-export([worker/2, sup/2, action/2, filled/1, in_use/1, leaving/1, missing/3]).
 -export([connect/4, disconnect/2, member/2, dead/3]).
 
 -export_type([slots/0, action/0, role/0]).
@@ -32,12 +32,9 @@
     none
     | retire
     | swap
-    | leave
-    | drain
-    | draining.
-%% What is done with a slot when it is nobody's: stop its worker for good; put the replacement in, and say so; leave it without the process that has disconnected itself; find out when its process has handled what was sent to
-%% it, of which the manager is told by `{{drained, Slot}, _, process, _, _}'. `draining': that is being found out, and
-%% the slot stays out of use.
+    | leave.
+%% What is done with a slot when it is nobody's: stop its worker for good; put the replacement in, and say so; leave it
+%% without the process that has disconnected itself.
 
 -type role() :: weir_pool:slot() | {spare, weir_pool:slot()} | retired.
 
@@ -298,21 +295,13 @@ act(Slot, #slots{pool = Pool} = Slots) ->
                     ok
             end,
             Slots;
-        #slot{action = drain, worker = undefined} ->
-            _ = weir_pool_task:start({drained, Slot}, fun() -> ok end),
-            Slots;
-        #slot{action = drain, worker = Worker} = Entry ->
-            _ = weir_pool_task:start({drained, Slot}, fun() -> weir_pool_task:is_idle(Worker, infinity) end),
-            put_entry(Slot, Entry#slot{action = draining}, Slots);
-        #slot{action = draining} ->
-            Slots;
         #slot{action = leave, next = Next} = Entry ->
             ok = weir_pool_word:vacate(Pool, Slot),
             Left = put_entry(Slot, Entry#slot{action = none, next = none}, Slots),
             _ = Next =/= none andalso gen_server:reply(element(2, Next), {error, again}),
             Left;
-        #slot{action = retire} ->
-            #slots{map = Map} = Emptied = without_sup(Slot, empty(Slot, Slots)),
+        #slot{action = retire, worker = Worker} ->
+            #slots{map = Map} = Emptied = without_worker(Slot, Worker, empty(Slot, Slots)),
             Emptied#slots{map = maps:remove(Slot, Map)};
         #slot{action = swap, replace = #replace{spare = Spare, worker = Worker} = Replace} ->
             #slots{sups = Sups} = Without = without_sup(Slot, Slots),
@@ -323,6 +312,13 @@ act(Slot, #slots{pool = Pool} = Slots) ->
             ok = answer(Replace, ok),
             Filled
     end.
+
+%% A process that connected itself is waited for like a supervisor that is retired.
+without_worker(_Slot, Worker, #slots{conf = #conf{worker = none}, sups = Sups} = Slots) ->
+    Waiting = spawn_link(fun() -> Worker =:= undefined orelse weir_pool_task:is_idle(Worker, infinity) end),
+    Slots#slots{sups = Sups#{Waiting => retired}};
+without_worker(Slot, _Worker, Slots) ->
+    without_sup(Slot, Slots).
 
 without_sup(Slot, Slots) ->
     case entry(Slot, Slots) of
@@ -466,6 +462,11 @@ filled(#slots{map = Map}) ->
 -spec in_use(slots()) -> [weir_pool:slot()].
 in_use(#slots{map = Map}) ->
     [Slot || {Slot, #slot{worker = Pid, action = Action}} <- maps:to_list(Map), Pid =/= undefined orelse Action =:= leave].
+
+%% @doc How many workers have still to go, when all are to go.
+-spec leaving(slots()) -> non_neg_integer().
+leaving(#slots{map = Map, sups = Sups}) ->
+    map_size(Sups) + length([retire || #slot{sup = undefined, action = retire} <- maps:values(Map)]).
 
 %% @doc The slots from one to another that have no supervisor.
 -spec missing(First :: pos_integer(), Last :: non_neg_integer(), slots()) -> [weir_pool:slot()].
