@@ -23,8 +23,8 @@
 %%
 %% Direct, and a strategy of the user's: the slot that was asked for, or the next filled one in order.
 %%
-%% Every number that is drawn is either one successful pick or one that is counted as skipped: weir_pool_info relies on
-%% it.
+%% Every number that is drawn is either one successful pick or one that is counted as skipped: {@link weir_pool:info/1} relies
+%% on it.
 %%
 %% == Random numbers ==
 %%
@@ -75,7 +75,7 @@
 ).
 
 %% 12 ns less for every strategy but round robin, which next/1 does in line.
--compile({inline, [worker/2, draw/1, found/3, mix/1]}).
+-compile({inline, [worker/2, draw/1, drawn/5, found/3, mix/1]}).
 
 %% Which of the two forms the result shall have. Every path ends in found/3, so that none builds one to take it apart.
 -type form() :: pid | slot.
