@@ -256,10 +256,7 @@ handle_cast(_Stray, State) ->
 %% @private
 -spec handle_info(term(), #state{}) -> {noreply, #state{}} | {stop, term(), #state{}}.
 handle_info({{down, Slot}, Monitor, process, _Pid, _Reason}, #state{slots = Slots} = State) ->
-    case weir_pool_slots:worker_down(Slot, Monitor, Slots) of
-        {ok, Left} -> {noreply, State#state{slots = Left}};
-        void -> {noreply, State}
-    end;
+    {noreply, State#state{slots = weir_pool_slots:worker_down(Slot, Monitor, Slots)}};
 handle_info(clear_stale, #state{slots = Slots} = State) ->
     {noreply, State#state{slots = weir_pool_slots:clear_stale(Slots)}};
 handle_info({'EXIT', Pid, Reason}, #state{slots = Slots} = State) ->

@@ -185,23 +185,23 @@ empty(Slot, #slots{pool = Pool} = Slots) ->
     ok = weir_pool_terms:vacate(Pool, Slot),
     put_entry(Slot, unmonitored(entry(Slot, Slots)), Slots).
 
-%% @doc A worker's monitor tells that it is down. `void': it was in its slot no more. Gives what was waiting for the end
-%% of its claim, and is to be done now.
+%% @doc A worker's monitor tells that it is down; that of one that was in its slot no more is void. What was waiting for
+%% the end of its claim is done now.
 %%
 %% Every writing of a slot's term waits until all schedulers have got on, half a millisecond when they are busy, and one
 %% waits for the other. The term is therefore left as it is until the manager has read the messages that have come
 %% meanwhile: the successor is often among them, and is then the only one that has to be written.
--spec worker_down(weir_pool:slot(), Monitor :: reference(), slots()) -> {ok, slots()} | void.
+-spec worker_down(weir_pool:slot(), Monitor :: reference(), slots()) -> slots().
 worker_down(Slot, Monitor, #slots{pool = Pool, stale = Stale} = Slots) ->
     case entry(Slot, Slots) of
         #slot{monitor = Monitor, action = none} = Entry ->
             ok = weir_pool_word:vacate(Pool, Slot),
             _ = Stale =:= [] andalso (self() ! clear_stale),
-            {ok, put_entry(Slot, unmonitored(Entry), Slots#slots{stale = [Slot | Stale]})};
+            put_entry(Slot, unmonitored(Entry), Slots#slots{stale = [Slot | Stale]});
         #slot{monitor = Monitor} ->
-            {ok, act(Slot, empty(Slot, Slots))};
-        _ ->
-            void
+            act(Slot, empty(Slot, Slots));
+        #slot{} ->
+            Slots
     end.
 
 %% @doc Empties the terms of the workers that have died and have no successor yet.
@@ -238,7 +238,7 @@ member(Slot, Slots) ->
 dead(Slot, Pid, Slots) ->
     case entry(Slot, Slots) of
         #slot{next = {Pid, _}} = Entry -> put_entry(Slot, Entry#slot{next = none}, Slots);
-        #slot{worker = Pid, monitor = Monitor} -> element(2, {ok, _} = worker_down(Slot, Monitor, Slots));
+        #slot{worker = Pid, monitor = Monitor} -> worker_down(Slot, Monitor, Slots);
         #slot{} -> Slots
     end.
 
@@ -275,8 +275,7 @@ act_unless_looked_at(Slot, Slots) ->
     case entry(Slot, Slots) of
         #slot{task = none} -> act(Slot, Slots);
         %% Whatever is found out, the worker goes, and is given time to become idle.
-        #slot{action = retire} -> act(Slot, Slots);
-        #slot{action = swap} -> act(Slot, Slots);
+        #slot{action = Action} when Action =:= retire; Action =:= swap -> act(Slot, Slots);
         #slot{} -> Slots
     end.
 
@@ -330,16 +329,11 @@ without_sup(Slot, Slots) ->
 %% since.
 -spec released(weir_pool:slot(), slots()) -> slots().
 released(Slot, #slots{pool = Pool} = Slots) ->
+    State = weir_pool_word:state(weir_pool_word:read(Pool, Slot)),
     case entry(Slot, Slots) of
-        #slot{task = none} ->
-            case weir_pool_word:state(weir_pool_word:read(Pool, Slot)) of
-                reserved -> act(Slot, Slots);
-                %% Its worker was dead.
-                vacant -> act(Slot, Slots);
-                _ -> Slots
-            end;
-        #slot{} ->
-            Slots
+        %% It is vacant if its worker was dead.
+        #slot{task = none} when State =:= reserved; State =:= vacant -> act(Slot, Slots);
+        #slot{} -> Slots
     end.
 
 %% @doc Gets rid of a worker that is likely to be busy or broken, and starts another, unless the slot is for overflow; a
