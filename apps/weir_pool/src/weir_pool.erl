@@ -530,7 +530,7 @@ info(Name) ->
         undefined -> {error, no_pool}
     end.
 
-info_of(#pool{name = Name, size = Size, limit = Limit, strategy = Strategy} = Pool) ->
+info_of(#pool{name = Name, size = Size, limit = Limit, strategy = Strategy, gate = Gate} = Pool) ->
     Live = weir_pool_terms:workers(Pool, Limit),
     %% Claims are counted in the words of slots that the pool has given up, too.
     Words = [weir_pool_word:read(Pool, Slot) || Slot <- lists:seq(1, weir_pool_terms:last_slot(Pool))],
@@ -552,9 +552,9 @@ info_of(#pool{name = Name, size = Size, limit = Limit, strategy = Strategy} = Po
          || weir_pool_call:is_counted(Pool), Slot <- lists:seq(1, Limit)
         ]),
         claims => Claims + lists:sum([weir_pool_word:claims(Word) || Word <- Words]),
-        waiting => weir_pool_terms:gate(Pool, ?GATE_WAITING),
-        oldest_wait_ms => since(weir_pool_terms:gate(Pool, ?GATE_OLDEST)),
-        longest_wait_ms => weir_pool_terms:gate(Pool, ?GATE_LONGEST),
+        waiting => atomics:get(Gate, ?GATE_WAITING),
+        oldest_wait_ms => since(atomics:get(Gate, ?GATE_OLDEST)),
+        longest_wait_ms => atomics:get(Gate, ?GATE_LONGEST),
         picks => max(0, Draws - Skips),
         start_error => start_error(Name)
     }.
@@ -584,7 +584,9 @@ workers(Name) ->
 -spec pools() -> [name()].
 pools() -> weir_pool_registry:names().
 
-%% @doc The pools and slots in which a process is a worker, in the order of names and slots. Cost: no process is visited; reads every slot of every pool.
+%% @doc The pools and slots in which a process is a worker, in the order of names and slots.
+%%
+%% Cost: no process is visited; reads every slot of every pool.
 -spec which_pools(pid()) -> [{name(), slot()}].
 which_pools(Pid) when is_pid(Pid) ->
     [

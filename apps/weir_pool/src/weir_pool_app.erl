@@ -1,6 +1,6 @@
 %% @doc The application: its supervisor, which owns the tables of names and of calls; the supervisor of the pools that
-%% were started by {@link weir_pool:start/2}; and the pools of its environment, `{weir_pool, [{pools, [{Name, Opts}]}]}',
-%% which it starts in their order.
+%% were started by {@link weir_pool:start/2}; and the pools of its environment,
+%% `{weir_pool, [{pools, [{Name, Opts}]}]}', which it starts in their order.
 %%
 %% A pool that gives up is not started again. One whose manager is killed is; managers run no code of the user's, so the
 %% intensity is for a bug that would otherwise spin. A pool of the environment that cannot be started makes the start of

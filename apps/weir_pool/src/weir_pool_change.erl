@@ -5,8 +5,8 @@
 %% has not been made, and its caller gets `{error, timeout}'.
 %%
 %% A resize to more slots, unless the pool starts its workers asynchronously, first starts the workers of the new slots,
-%% puts them in, and then publishes the new shape: nobody sees a new slot without its worker. A resize to fewer publishes first: nobody picks or
-%% claims a slot any more by the time that it is taken out of use.
+%% puts them in, and then publishes the new shape: nobody sees a new slot without its worker. A resize to fewer
+%% publishes first: nobody picks or claims a slot any more by the time that it is taken out of use.
 %%
 %% What cannot end is refused: to replace a worker, or to drain a pool, whose worker the caller itself has claimed.
 -module(weir_pool_change).

@@ -1,7 +1,7 @@
 %% @doc Health checks: idle workers, one after the other, so that only one at a time is out of use.
 %%
-%% Not a process: the manager holds the value and calls these functions. A check may take time, and is made by a task, which
-%% is killed when its time is over; the manager gets `{checked, Monitor, process, Checker, Exit}'.
+%% Not a process: the manager holds the value and calls these functions. A check may take time, and is made by a task,
+%% which is killed when its time is over; the manager gets `{checked, Monitor, process, Checker, Exit}'.
 -module(weir_pool_check).
 
 -export([new/1, begin_round/1, round/2, checked/4]).

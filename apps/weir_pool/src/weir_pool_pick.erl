@@ -23,8 +23,8 @@
 %%
 %% Direct, and a strategy of the user's: the slot that was asked for, or the next filled one in order.
 %%
-%% Every number that is drawn is either one successful pick or one that is counted as skipped: {@link weir_pool:info/1} relies
-%% on it.
+%% Every number that is drawn is either one successful pick or one that is counted as skipped:
+%% {@link weir_pool:info/1} relies on it.
 %%
 %% == Random numbers ==
 %%

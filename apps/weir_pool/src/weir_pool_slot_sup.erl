@@ -21,9 +21,9 @@
 %% '''
 %%
 %% It ends when there is nothing left to supervise, which the manager sees by the link: with `normal', or
-%% `{shutdown, WorkersReason | start_failed}' where it would go on if `keep' were set; and with `shutdown' when the manager
-%% asks for that, stopping the worker first. A message about a worker that it has no more is
-%% void. When it is killed the link takes the worker with it, and the manager kills one that the link does not.
+%% `{shutdown, WorkersReason | start_failed}' where it would go on if `keep' were set; and with `shutdown' when the
+%% manager asks for that, stopping the worker first. A message about a worker that it has no more is void. When it is
+%% killed the link takes the worker with it, and the manager kills one that the link does not.
 %%
 %% Restarts. With `start => sync' at once, except that a start that fails is tried again after a millisecond; the
 %% manager counts them, and gives the pool up when there are too many. With `async' after a pause that doubles with each

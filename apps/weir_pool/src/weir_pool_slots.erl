@@ -455,7 +455,10 @@ filled(#slots{map = Map}) ->
 %% @doc The slots in which somebody is, or has been when they were claimed.
 -spec in_use(slots()) -> [weir_pool:slot()].
 in_use(#slots{map = Map}) ->
-    [Slot || {Slot, #slot{worker = Pid, action = Action}} <- maps:to_list(Map), Pid =/= undefined orelse Action =:= leave].
+    [
+        Slot
+     || {Slot, #slot{worker = Pid, action = Action}} <- maps:to_list(Map), Pid =/= undefined orelse Action =:= leave
+    ].
 
 %% @doc How many workers have still to go, when all are to go.
 -spec leaving(slots()) -> non_neg_integer().

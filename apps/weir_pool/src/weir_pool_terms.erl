@@ -14,7 +14,7 @@
 -export([new/4, reshape/3, pool/1, open/1, close/1]).
 -export([fill/3, vacate/2, worker/2, last_slot/1, erase_slots/1]).
 -export([workers/2, draws/1, counters/1, count/2, count/3]).
--export([segment/2, map/2, gate/2]).
+-export([segment/2, map/2]).
 
 -export_type([segment/0]).
 
@@ -188,7 +188,3 @@ map_of([{First, _, _} | Older], _Next, Slot) ->
 
 more(More, infinity, _Slot) -> More;
 more(More, Next, Slot) -> min(More, Next - 1 - Slot).
-
-%% @doc A word of the gate.
--spec gate(#pool{}, Index :: pos_integer()) -> integer().
-gate(#pool{gate = Gate}, Index) -> atomics:get(Gate, Index).
