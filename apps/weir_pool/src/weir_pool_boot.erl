@@ -16,29 +16,25 @@
 %% @doc Starts a pool under weir_pool's own supervisor and waits for its workers.
 -spec start(weir_pool:name(), weir_pool:opts()) -> ok | {error, weir_pool:start_error()}.
 start(Name, Opts) ->
-    case checked(Name, Opts, fun weir_pool_app:start_pool/3) of
+    case open(Name, Opts, fun weir_pool_app:start_pool/3) of
         {ok, _Manager} -> ok;
         {error, Reason} -> {error, Reason}
     end.
 
 %% @doc Starts a pool linked to the caller and waits for its workers.
 -spec start_link(weir_pool:name(), weir_pool:opts()) -> {ok, pid()} | {error, weir_pool:start_error()}.
-start_link(Name, Opts) -> checked(Name, Opts, fun weir_pool_manager:start_link/3).
+start_link(Name, Opts) -> open(Name, Opts, fun weir_pool_manager:start_link/3).
 
-checked(Name, Opts, Start) ->
-    case weir_pool_opts:check(Opts) of
-        {ok, Conf} -> open(Name, Conf, Start);
-        {error, Reason} -> {error, Reason}
-    end.
-
-open(Name, Conf, Start) ->
-    case {whereis(weir_pool_sup), is_taken(Name)} of
-        {undefined, _} ->
+open(Name, Opts, Start) ->
+    case {weir_pool_opts:check(Opts), whereis(weir_pool_sup), is_taken(Name)} of
+        {{error, Reason}, _, _} ->
+            {error, Reason};
+        {_, undefined, _} ->
             {error, {not_started, weir_pool}};
-        {_, true} ->
+        {_, _, true} ->
             {error, already_started};
-        {_, false} ->
-            Opener = weir_pool_manager:opener(),
+        {{ok, Conf}, _, false} ->
+            Opener = alias([reply]),
             case Start(Name, Conf, Opener) of
                 {ok, Manager} -> await_open(Manager, Opener);
                 {error, {shutdown, already_started}} -> {error, already_started};

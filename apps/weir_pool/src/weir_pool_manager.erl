@@ -28,7 +28,7 @@
 -module(weir_pool_manager).
 -behaviour(gen_server).
 
--export([opener/0, start_link/3, call/2]).
+-export([start_link/3, call/2]).
 -export([watch/1, tell/2, tell_once/3]).
 -export([init/1, handle_continue/2, handle_call/3, handle_cast/2, handle_info/2, terminate/2, code_change/3]).
 -export([format_status/1]).
@@ -38,8 +38,8 @@
 -include("weir_pool.hrl").
 
 -type opener() :: reference().
-%% An alias of who has started the pool. It dies with the first message, so a pool that its supervisor starts again
-%% tells nobody.
+%% An alias of who has started the pool (`[reply]'). It dies with the first message, so a pool that its supervisor
+%% starts again tells nobody.
 
 -type news() ::
     watch
@@ -87,10 +87,6 @@
     last_look = erlang:monotonic_time(millisecond) :: integer(),
     claimed = 0 :: non_neg_integer()
 }).
-
-%% @doc For one who is about to start a pool.
--spec opener() -> opener().
-opener() -> alias([reply]).
 
 %% @doc Starts a pool, and returns before it is open.
 -spec start_link(weir_pool:name(), #conf{}, opener()) -> {ok, pid()} | ignore | {error, term()}.
