@@ -11,7 +11,7 @@
 %% What cannot end is refused: to replace a worker, or to drain a pool, whose worker the caller itself has claimed.
 -module(weir_pool_change).
 
--export([new/0, resize/5, replace/5, drain/4, publish/2]).
+-export([resize/5, replace/5, drain/3, publish/2]).
 -export([started/4, failed/4, ended/4, timeout/3]).
 
 -export_type([change/0]).
@@ -29,19 +29,10 @@
     vacant = [] :: [weir_pool:slot()]
 }).
 
--record(change, {
-    resize = none :: none | #resize{},
-    %% Who waits for it.
-    drain = none :: none | gen_server:from()
-}).
-
--opaque change() :: #change{}.
+-type change() :: none | #resize{}.
+%% The resize that is under way.
 
 -type slots() :: weir_pool_slots:slots().
-
-%% @doc Nothing is being changed.
--spec new() -> change().
-new() -> #change{}.
 
 timer(infinity, _What) -> none;
 timer(Timeout, What) -> erlang:start_timer(Timeout, self(), {change, What}).
@@ -56,15 +47,15 @@ cancel_timer(Timer) ->
 %% @doc Another size, which is at least `Last'.
 -spec resize(Size :: term(), timeout(), Last :: 0 | weir_pool:slot(), gen_server:from(), {change(), slots()}) ->
     {change(), slots()}.
-resize(_Size, _Timeout, _Last, From, {#change{resize = #resize{}}, _} = Now) ->
+resize(_Size, _Timeout, _Last, From, {#resize{}, _} = Now) ->
     reply(From, {error, resizing}, Now);
-resize(Size, Timeout, Last, From, {Change, Slots} = Now) ->
+resize(Size, Timeout, Last, From, {none, Slots} = Now) ->
     #conf{worker = Worker, overflow = {Overflow, _}, start = Start} = weir_pool_slots:conf(Slots),
     case is_size(Size, Worker, Overflow) of
         false -> reply(From, {error, {bad_size, Size}}, Now);
         true when Size < Last -> reply(From, {error, {slot_taken, Last}}, Now);
-        true when Worker =/= none, Start =:= sync -> start_and_publish(Size, Timeout, From, Now);
-        true -> reply(From, ok, {Change, start_missing([], publish(Size, Slots), Slots)})
+        true when Worker =/= none, Start =:= sync -> start_and_publish(Size, Timeout, From, Slots);
+        true -> reply(From, ok, {none, start_missing([], publish(Size, Slots), Slots)})
     end.
 
 is_size(0, Worker, Overflow) -> Worker =:= none orelse Overflow > 0;
@@ -111,7 +102,7 @@ start_missing(Vacant, Slots, Before) ->
 start_all(Missing, Keep, Slots) ->
     lists:foldl(fun(Slot, S) -> weir_pool_slots:start(Slot, Keep, S) end, Slots, Missing).
 
-start_and_publish(Size, Timeout, From, {Change, Slots}) ->
+start_and_publish(Size, Timeout, From, Slots) ->
     #pool{size = Old, limit = Limit} = weir_pool_slots:pool(Slots),
     %% The new slots have words from now on, and nobody knows.
     Wide = (reshape(Size, Slots))#pool{size = Old, limit = Limit},
@@ -122,17 +113,17 @@ start_and_publish(Size, Timeout, From, {Change, Slots}) ->
      || Slot <- lists:seq(Old + 1, max(Old, Size)), weir_pool_slots:worker(Slot, Started) =:= undefined
     ],
     Resize = #resize{from = From, size = Size, timer = none, awaited = Awaited, begun = Missing},
-    resized(Resize#resize{timer = timer(Timeout, resize)}, Change, Started).
+    resized(Resize#resize{timer = timer(Timeout, resize)}, Started).
 
-resized(#resize{awaited = [], from = From, size = Size, timer = Timer, vacant = Vacant}, Change, Slots) ->
+resized(#resize{awaited = [], from = From, size = Size, timer = Timer, vacant = Vacant}, Slots) ->
     ok = cancel_timer(Timer),
     %% Some worker may have been lost meanwhile.
-    reply(From, ok, {Change#change{resize = none}, start_missing(Vacant, publish(Size, Slots), Slots)});
-resized(Resize, Change, Slots) ->
-    {Change#change{resize = Resize}, Slots}.
+    reply(From, ok, {none, start_missing(Vacant, publish(Size, Slots), Slots)});
+resized(Resize, Slots) ->
+    {Resize, Slots}.
 
 %% Nothing comes of it: what it has started is stopped.
-undo(Reason, #resize{from = From, timer = Timer, begun = Begun}, Change, Slots) ->
+undo(Reason, #resize{from = From, timer = Timer, begun = Begun}, Slots) ->
     ok = cancel_timer(Timer),
     Undone = lists:foldl(
         fun(Slot, S) ->
@@ -145,7 +136,7 @@ undo(Reason, #resize{from = From, timer = Timer, begun = Begun}, Change, Slots) 
         Slots,
         Begun
     ),
-    reply(From, {error, Reason}, {Change#change{resize = none}, Undone}).
+    reply(From, {error, Reason}, {none, Undone}).
 
 %% ---------------------------------------------------------------- replace
 
@@ -186,8 +177,8 @@ is_held_by(_OfAnotherNode, _Slot, _Pool) ->
 -spec started(weir_pool_slots:role(), SlotSup :: pid(), Worker :: pid(), {change(), slots()}) -> {change(), slots()}.
 started({spare, Slot}, _Spare, Worker, {Change, Slots}) ->
     {Change, weir_pool_slots:spare_started(Slot, Worker, Slots)};
-started(Slot, _Sup, _Worker, {#change{resize = #resize{awaited = Awaited} = Resize} = Change, Slots}) ->
-    resized(Resize#resize{awaited = lists:delete(Slot, Awaited)}, Change, Slots);
+started(Slot, _Sup, _Worker, {#resize{awaited = Awaited} = Resize, Slots}) ->
+    resized(Resize#resize{awaited = lists:delete(Slot, Awaited)}, Slots);
 started(_Slot, _Sup, _Worker, Now) ->
     Now.
 
@@ -195,9 +186,9 @@ started(_Slot, _Sup, _Worker, Now) ->
 -spec failed(weir_pool_slots:role(), SlotSup :: pid(), Reason :: term(), {change(), slots()}) -> {change(), slots()}.
 failed({spare, Slot}, _Spare, Reason, {Change, Slots}) ->
     {Change, weir_pool_slots:no_replace({start_failed, Slot, Reason}, Slot, Slots)};
-failed(Slot, _Sup, Reason, {#change{resize = #resize{} = Resize} = Change, Slots} = Now) ->
-    case lists:member(Slot, Resize#resize.awaited) of
-        true -> undo({start_failed, Slot, Reason}, Resize, Change, Slots);
+failed(Slot, _Sup, Reason, {#resize{awaited = Awaited} = Resize, Slots} = Now) ->
+    case lists:member(Slot, Awaited) of
+        true -> undo({start_failed, Slot, Reason}, Resize, Slots);
         false -> Now
     end;
 failed(_Role, _Sup, _Reason, Now) ->
@@ -212,32 +203,30 @@ ended({spare, _} = Role, Spare, {shutdown, Reason}, Now) ->
     failed(Role, Spare, Reason, Now);
 ended({spare, _} = Role, Spare, Reason, Now) ->
     failed(Role, Spare, Reason, Now);
-ended(Slot, Sup, normal, {#change{resize = #resize{vacant = Vacant} = Resize} = Change, Slots}) when is_integer(Slot) ->
+ended(Slot, Sup, normal, {#resize{vacant = Vacant} = Resize, Slots}) when is_integer(Slot) ->
     %% A slot whose worker does not want to be started stays vacant, as in a pool that starts.
-    started(Slot, Sup, Sup, {Change#change{resize = Resize#resize{vacant = [Slot | Vacant]}}, Slots});
-ended(Slot, Sup, _Reason, {#change{resize = #resize{}}, _} = Now) when is_integer(Slot) ->
+    started(Slot, Sup, Sup, {Resize#resize{vacant = [Slot | Vacant]}, Slots});
+ended(Slot, Sup, _Reason, {#resize{}, _} = Now) when is_integer(Slot) ->
     started(Slot, Sup, Sup, Now);
-ended(_Role, _Sup, _Reason, {Change, Slots}) ->
-    {answer(Change, Slots), Slots}.
+ended(_Role, _Sup, _Reason, Now) ->
+    Now.
 
 %% ---------------------------------------------------------------- drain
 
 %% @doc Every worker is taken out of use when it is released, and ends when it has handled what was sent to it. The pool
 %% is closed.
--spec drain(timeout(), Caller :: pid(), gen_server:from(), {change(), slots()}) ->
-    {refused | draining, change(), slots()}.
-drain(Timeout, Caller, From, {Change, Slots}) ->
+-spec drain(timeout(), Caller :: pid(), {change(), slots()}) ->
+    {draining, {change(), slots()}} | {error, held_by_caller}.
+drain(Timeout, Caller, {_, Slots} = Now) ->
     Pool = weir_pool_slots:pool(Slots),
     All = lists:seq(1, weir_pool_terms:last_slot(Pool)),
     case lists:any(fun(Slot) -> is_held_by(Caller, Slot, Pool) end, All) of
         true ->
-            gen_server:reply(From, {error, held_by_caller}),
-            {refused, Change, Slots};
+            {error, held_by_caller};
         false ->
-            {Cancelled, Left} = cancel({Change, Slots}),
+            {Change, Left} = cancel(Now),
             _ = timer(Timeout, drain),
-            Drained = drain_all(Left),
-            {draining, answer(Cancelled#change{drain = From}, Drained), Drained}
+            {draining, {Change, drain_all(Left)}}
     end.
 
 drain_all(Slots) ->
@@ -257,33 +246,20 @@ drain_sup({Sup, Role}, Slots) ->
         _ -> weir_pool_slots:stop_start(Sup, Slots)
     end.
 
-answer(#change{drain = From} = Change, Slots) ->
-    case From =/= none andalso weir_pool_slots:leaving(Slots) of
-        0 ->
-            gen_server:reply(From, ok),
-            Change#change{drain = none};
-        _NoneOrBusy ->
-            Change
-    end.
-
 %% ---------------------------------------------------------------- ends without success
 
 %% @doc The time of a change is over. That of another one, which had the name before, is void.
--spec timeout(resize | {replace, weir_pool:slot()} | drain, Timer :: reference(), {change(), slots()}) ->
-    {change(), slots()}.
-timeout(resize, Timer, {#change{resize = #resize{timer = Timer} = Resize} = Change, Slots}) ->
-    undo(timeout, Resize, Change, Slots);
+-spec timeout(resize | {replace, weir_pool:slot()}, Timer :: reference(), {change(), slots()}) -> {change(), slots()}.
+timeout(resize, Timer, {#resize{timer = Timer} = Resize, Slots}) ->
+    undo(timeout, Resize, Slots);
 timeout({replace, Slot}, Timer, {Change, Slots}) ->
     {Change, weir_pool_slots:replace_timeout(Slot, Timer, Slots)};
-timeout(drain, _Timer, {#change{drain = From} = Change, Slots}) when From =/= none ->
-    gen_server:reply(From, {error, {timeout, weir_pool_slots:leaving(Slots)}}),
-    {Change#change{drain = none}, Slots};
 timeout(_What, _Timer, Now) ->
     Now.
 
 %% Tells whoever waits for another change that the pool is drained instead.
-cancel({#change{resize = #resize{} = Resize} = Change, Slots}) ->
-    cancel(undo(no_pool, Resize, Change, Slots));
-cancel({Change, Slots}) ->
+cancel({#resize{} = Resize, Slots}) ->
+    cancel(undo(no_pool, Resize, Slots));
+cancel({none, Slots}) ->
     NoPool = fun(Slot, S) -> weir_pool_slots:no_replace(no_pool, Slot, S) end,
-    {Change, over(NoPool, 1, weir_pool_slots:pool_size(Slots), Slots)}.
+    {none, over(NoPool, 1, weir_pool_slots:pool_size(Slots), Slots)}.

@@ -68,14 +68,14 @@
     conf :: #conf{},
     slots :: weir_pool_slots:slots(),
     %% The slots whose workers are still to be started before the pool is opened, the first of them now; open; or being
-    %% drained, when nothing is started any more.
-    phase :: {opening, [weir_pool:slot()]} | open | draining,
+    %% drained, when nothing is started any more: for whom, who may have been answered.
+    phase :: {opening, [weir_pool:slot()]} | open | {draining, gen_server:from() | none},
     opener :: opener(),
     %% When workers were started again, within the last period, the oldest first, and how many that were; how often
     %% starts have failed in a row.
     restarts = {0, queue:new()} :: {non_neg_integer(), queue:queue(integer())},
     failed_in_a_row = 0 :: non_neg_integer(),
-    change = weir_pool_change:new() :: weir_pool_change:change(),
+    change = none :: weir_pool_change:change(),
     %% Names of processes that connect themselves.
     names = #{} :: #{term() => weir_pool:slot()},
     overflow = weir_pool_overflow:new() :: weir_pool_overflow:overflow(),
@@ -204,18 +204,32 @@ handle_call({resize, Size, Timeout}, From, #state{names = Names} = State) ->
 handle_call({replace, Slot, Timeout, Caller}, From, #state{slots = Slots} = State) ->
     {noreply, State#state{slots = weir_pool_change:replace(Slot, Timeout, Caller, From, Slots)}};
 handle_call({drain, Timeout, Caller}, From, #state{change = Change, slots = Slots} = State) ->
-    case weir_pool_change:drain(Timeout, Caller, From, {Change, Slots}) of
-        {draining, Draining, Drained} ->
+    case weir_pool_change:drain(Timeout, Caller, {Change, Slots}) of
+        {draining, {NewChange, NewSlots}} ->
             ok = close(State),
-            {noreply, State#state{phase = draining, change = Draining, slots = Drained}};
-        {refused, _, _} ->
-            {noreply, State}
+            {noreply, drained(State#state{phase = {draining, From}, change = NewChange, slots = NewSlots})};
+        {error, held_by_caller} = Error ->
+            {reply, Error, State}
     end;
 handle_call({member, Request}, From, #state{names = Names, slots = Slots} = State) ->
     {NewNames, NewSlots} = weir_pool_members:handle(Request, From, Names, Slots),
     {noreply, State#state{names = NewNames, slots = NewSlots}};
 handle_call(Request, _From, State) ->
     {reply, {error, {bad_call, Request}}, State}.
+
+drained(#state{phase = {draining, From}, slots = Slots} = State) ->
+    case weir_pool_slots:leaving(Slots) of
+        0 -> drained(ok, From, State);
+        _ -> State
+    end;
+drained(State) ->
+    State.
+
+drained(_Result, none, State) ->
+    State;
+drained(Result, From, State) ->
+    gen_server:reply(From, Result),
+    State#state{phase = {draining, none}}.
 
 change(Do, #state{change = Change, slots = Slots} = State) ->
     {NewChange, NewSlots} = Do({Change, Slots}),
@@ -269,6 +283,8 @@ handle_info({caller_down, _Monitor, process, Caller, _Reason}, #state{callers = 
     {noreply, State#state{callers = weir_pool_call:caller_down(Caller, weir_pool_slots:pool(Slots), Callers)}};
 handle_info({{probed, Slot, Why}, Monitor, process, _Pid, Exit}, #state{slots = Slots} = State) ->
     {noreply, State#state{slots = weir_pool_slots:looked(Slot, Monitor, Exit, Why, Slots)}};
+handle_info({timeout, _Timer, {change, drain}}, #state{phase = {draining, From}, slots = Slots} = State) ->
+    {noreply, drained({error, {timeout, weir_pool_slots:leaving(Slots)}}, From, State)};
 handle_info({timeout, Timer, {change, What}}, State) ->
     {noreply, change(fun(Now) -> weir_pool_change:timeout(What, Timer, Now) end, State)};
 handle_info({timeout, Timer, {linger, Slot}}, #state{overflow = Overflow, slots = Slots} = State) ->
@@ -357,9 +373,8 @@ report_rarely(_Slot, _Reason, #state{}) ->
 %% a change, may have ended when its slot had just become one that is to be filled.
 sup_ended(Sup, Reason, #state{slots = Slots} = State) ->
     {Role, Left} = weir_pool_slots:ended(Sup, Slots),
-    Changed = change(
-        fun(Now) -> weir_pool_change:ended(Role, Sup, Reason, Now) end, State#state{slots = Left}
-    ),
+    Ended = change(fun(Now) -> weir_pool_change:ended(Role, Sup, Reason, Now) end, State#state{slots = Left}),
+    Changed = drained(Ended),
     Size = weir_pool_slots:pool_size(Changed#state.slots),
     case Changed of
         #state{phase = {opening, [Slot | More]}} when Role =:= Slot, Reason =:= normal ->
@@ -376,7 +391,7 @@ sup_ended(Sup, Reason, #state{slots = Slots} = State) ->
 %% One restart more; too many within a period, and the pool gives up.
 spend(#state{conf = #conf{start = async}} = State) ->
     {noreply, State};
-spend(#state{phase = draining} = State) ->
+spend(#state{phase = {draining, _}} = State) ->
     {noreply, State};
 spend(#state{conf = #conf{period = Period} = Conf, restarts = Restarts, slots = Slots} = State) ->
     Now = now_ms(),
