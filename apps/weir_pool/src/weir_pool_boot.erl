@@ -49,27 +49,30 @@ is_taken(Name) ->
         {error, no_pool} -> false
     end.
 
-%% Ending, the manager says why.
+%% A manager that gives up says why before it ends: the monitor may be too late for its reason.
 await_open(Manager, Opener) ->
     Monitor = monitor(process, Manager),
     receive
         {Opener, open} ->
             true = demonitor(Monitor, [flush]),
             {ok, Manager};
+        {Opener, {error, _} = Error} ->
+            receive
+                {'DOWN', Monitor, process, Manager, _} -> not_open(Manager, Error)
+            end;
         {'DOWN', Monitor, process, Manager, Reason} ->
             true = unalias(Opener),
-            %% Of a caller that is linked to it. One that does not trap exits may get the signal first, as it may with
-            %% supervisor:start_link/2.
-            true = unlink(Manager),
-            receive
-                {'EXIT', Manager, _} -> ok
-            after 0 -> ok
-            end,
-            {error, not_open(Reason)}
+            not_open(Manager, {error, {pool_down, Reason}})
     end.
 
-not_open({shutdown, {start_failed, _Slot, _Why} = Reason}) -> Reason;
-not_open(Reason) -> {pool_down, Reason}.
+%% The caller may be linked to it. One that does not trap exits may get the signal first, as it may with
+%% supervisor:start_link/2.
+not_open(Manager, Error) ->
+    true = unlink(Manager),
+    receive
+        {'EXIT', Manager, _} -> Error
+    after 0 -> Error
+    end.
 
 await_down(Pid) ->
     Monitor = monitor(process, Pid),

@@ -181,7 +181,9 @@ open(#state{slots = Slots, check = Check, opener = Opener} = State) ->
     Opener ! {Opener, open},
     State#state{phase = open}.
 
-give_up(Reason, State) -> {stop, {shutdown, Reason}, State}.
+give_up(Reason, #state{opener = Opener} = State) ->
+    Opener ! {Opener, {error, Reason}},
+    {stop, {shutdown, Reason}, State}.
 
 %% ---------------------------------------------------------------- messages
 
