@@ -263,22 +263,14 @@
 %% Cost: two processes, and one more for each slot with a worker: its supervisor, which calls the start function. Other
 %% pools can be started and stopped meanwhile.
 -spec start(name(), opts()) -> ok | {error, start_error()}.
-start(Name, Opts) ->
-    case weir_pool_opts:check(Opts) of
-        {ok, Conf} -> weir_pool_boot:start(Name, Conf);
-        {error, Reason} -> {error, Reason}
-    end.
+start(Name, Opts) -> weir_pool_boot:start(Name, Opts).
 
 %% @doc Like {@link start/2}, but linked to the calling process: for use in a supervisor. Returns the pool's manager.
 %%
 %% Like any start function of a supervisor, it may take a caller that does not trap exits down with it when it fails.
 %% The application weir_pool must be running, and stopping it stops the pool.
 -spec start_link(name(), opts()) -> {ok, pid()} | {error, start_error()}.
-start_link(Name, Opts) ->
-    case weir_pool_opts:check(Opts) of
-        {ok, Conf} -> weir_pool_boot:start_link(Name, Conf);
-        {error, Reason} -> {error, Reason}
-    end.
+start_link(Name, Opts) -> weir_pool_boot:start_link(Name, Opts).
 
 %% @doc A child specification for a supervisor, with the id `{weir_pool, Name}'.
 %%
@@ -366,20 +358,36 @@ call_key(Name, Key, Request, Timeout) -> weir_pool_call:call_key(Name, Key, Requ
 %% @doc Picks a worker and casts to it with `gen_server:cast/2'. A cast is under way for as long as its sending takes:
 %% whether the worker has handled it cannot be seen from outside.
 -spec cast(name(), Message :: term()) -> ok | {error, no_pool | no_worker}.
-cast(Name, Message) -> weir_pool_call:cast(Name, Message).
+cast(Name, Message) -> cast_picked(pick(Name), Message).
 
 %% @doc Like {@link cast/2}, to the worker of a key.
 -spec cast_key(name(), Key :: term(), Message :: term()) -> ok | {error, no_pool | no_worker}.
-cast_key(Name, Key, Message) -> weir_pool_call:cast_key(Name, Key, Message).
+cast_key(Name, Key, Message) -> cast_picked(pick(Name, Key), Message).
+
+cast_picked({ok, Pid}, Message) -> gen_server:cast(Pid, Message);
+cast_picked({error, _} = Error, _Message) -> Error.
 
 %% @doc Casts to all live workers, and tells to how many. Those for overflow are left out.
+%%
+%% Cost: reads every slot, and sends (copies) the message once for each that is filled.
 -spec broadcast(name(), Message :: term()) -> {ok, non_neg_integer()} | {error, no_pool}.
-broadcast(Name, Message) -> weir_pool_call:broadcast(Name, Message).
+broadcast(Name, Message) ->
+    case map(Name, fun(Pid) -> gen_server:cast(Pid, Message) end) of
+        {ok, Results} -> {ok, length(Results)};
+        {error, no_pool} -> {error, no_pool}
+    end.
 
 %% @doc Calls a function with each live worker, in the caller, in the order of the slots, and gives the results. Those
-%% for overflow are left out. What the function raises passes through.
+%% for overflow are left out. What the function raises passes through. All slots are read before the first call: a
+%% worker that is replaced meanwhile is visited as it was.
 -spec map(name(), fun((pid()) -> Result)) -> {ok, [Result]} | {error, no_pool}.
-map(Name, Fun) -> weir_pool_call:map(Name, Fun).
+map(Name, Fun) when is_function(Fun, 1) ->
+    case weir_pool_terms:pool(Name) of
+        #pool{size = Size} = Pool -> {ok, [Fun(Pid) || {_Slot, Pid} <- weir_pool_terms:workers(Pool, Size)]};
+        undefined -> {error, no_pool}
+    end;
+map(Name, Fun) ->
+    ?BADARG([Name, Fun], #{2 => "not a fun of one argument, the worker's pid"}).
 
 %% @doc Like {@link claim/3} without waiting.
 -spec claim(name(), fun((pid()) -> Result)) -> {ok, Result} | {error, claim_error()}.
@@ -495,7 +503,7 @@ replace(Name, Slot) -> replace(Name, Slot, ?CHANGE_MS).
 %% it is the caller that has claimed it.
 -spec replace(name(), slot(), timeout()) -> ok | {error, replace_error()}.
 replace(Name, Slot, Timeout) when ?IS_TIMEOUT(Timeout) ->
-    weir_pool_manager:call(Name, {replace, Slot, Timeout});
+    weir_pool_manager:call(Name, {replace, Slot, Timeout, weir_pool_claim:caller()});
 replace(Name, Slot, Timeout) ->
     ?BADARG([Name, Slot, Timeout], #{3 => "neither milliseconds nor infinity"}).
 
@@ -511,21 +519,77 @@ replace(Name, Slot, Timeout) ->
     ok | {error, change_error() | held_by_caller | {timeout, Busy :: pos_integer()}}.
 drain(Name, Timeout) -> weir_pool_boot:drain(Name, Timeout).
 
-%% @doc How the pool is. Cost: no process is visited; reads every slot.
+%% @doc How the pool is. Everything is read in the caller, from where picks and claims read and write it, so the parts
+%% of the answer need not be of the same moment.
+%%
+%% Cost: no process is visited; reads a term and a word or two of every slot, 50 ns each.
 -spec info(name()) -> {ok, info()} | {error, no_pool}.
-info(Name) -> weir_pool_info:info(Name).
+info(Name) ->
+    case weir_pool_terms:pool(Name) of
+        #pool{} = Pool -> {ok, info_of(Pool)};
+        undefined -> {error, no_pool}
+    end.
+
+info_of(#pool{name = Name, size = Size, limit = Limit, strategy = Strategy, gate = Gate} = Pool) ->
+    Live = weir_pool_terms:workers(Pool, Limit),
+    %% Claims are counted in the words of slots that the pool has given up, too.
+    Words = [weir_pool_word:read(Pool, Slot) || Slot <- lists:seq(1, weir_pool_terms:last_slot(Pool))],
+    States = [weir_pool_word:state(Word) || Word <- lists:sublist(Words, Limit)],
+    %% Draws before skips: every skip was drawn, so in between there may be too many skips, but never too few.
+    Draws = weir_pool_terms:draws(Pool),
+    #{skips := Skips, claims := Claims} = Counters = weir_pool_terms:counters(Pool),
+    Counters#{
+        name => Name,
+        size => Size,
+        limit => Limit,
+        strategy => Strategy,
+        live => length(Live),
+        vacant => Size - length([Slot || {Slot, _Worker} <- Live, Slot =< Size]),
+        claimed => length([claimed || State <- States, State =:= taken orelse State =:= marked]),
+        reserved => length([reserved || reserved <- States]),
+        calls => lists:sum([
+            max(0, weir_pool_call:calls(Pool, Slot))
+         || weir_pool_call:is_counted(Pool), Slot <- lists:seq(1, Limit)
+        ]),
+        claims => Claims + lists:sum([weir_pool_word:claims(Word) || Word <- Words]),
+        waiting => atomics:get(Gate, ?GATE_WAITING),
+        oldest_wait_ms => since(atomics:get(Gate, ?GATE_OLDEST)),
+        longest_wait_ms => atomics:get(Gate, ?GATE_LONGEST),
+        picks => max(0, Draws - Skips),
+        start_error => start_error(Name)
+    }.
+
+start_error(Name) ->
+    case weir_pool_registry:lookup(Name) of
+        {ok, {_, _, _, _, Error}} -> Error;
+        {error, no_pool} -> none
+    end.
+
+%% 0: nobody waits.
+since(0) -> 0;
+since(Oldest) -> max(0, erlang:monotonic_time(millisecond) - Oldest).
 
 %% @doc The workers in their slots, in the order of the slots; vacant ones are left out, those for overflow are not.
 %%
 %% Cost: no process is visited; reads every slot.
 -spec workers(name()) -> {ok, [{slot(), pid()}]} | {error, no_pool}.
-workers(Name) -> weir_pool_info:workers(Name).
+workers(Name) ->
+    case weir_pool_terms:pool(Name) of
+        #pool{limit = Limit} = Pool -> {ok, weir_pool_terms:workers(Pool, Limit)};
+        undefined -> {error, no_pool}
+    end.
 
 %% @doc The names of all pools, also of those that are starting or stopping, or have just been stopped by their
 %% supervisor.
 -spec pools() -> [name()].
 pools() -> weir_pool_registry:names().
 
-%% @doc The pools and slots in which a process is a worker. Cost: no process is visited; reads every slot of every pool.
+%% @doc The pools and slots in which a process is a worker, in the order of names and slots.
+%%
+%% Cost: no process is visited; reads every slot of every pool.
 -spec which_pools(pid()) -> [{name(), slot()}].
-which_pools(Pid) -> weir_pool_info:which_pools(Pid).
+which_pools(Pid) when is_pid(Pid) ->
+    [
+        {Name, Slot}
+     || Name <- lists:sort(pools()), {ok, Workers} <- [workers(Name)], {Slot, Worker} <- Workers, Worker =:= Pid
+    ].

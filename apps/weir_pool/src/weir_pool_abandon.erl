@@ -12,7 +12,7 @@
 %% it could is found at two looks, and then taken for a dead one's.
 -module(weir_pool_abandon).
 
--export([new/0, look/2, holder_down/4, abandon/4, probed/4]).
+-export([new/0, look/2, holder_down/4, abandon/4]).
 
 -export_type([holders/0]).
 
@@ -29,9 +29,9 @@ new() -> #{}.
 %% Cost: 60 to 110 ns for each slot; for each claim that was not there at the last look another microsecond.
 -spec look(holders(), weir_pool_slots:slots()) -> {Claimed :: non_neg_integer(), holders(), weir_pool_slots:slots()}.
 look(Holders, Slots) ->
-    #pool{limit = Limit} = Pool = weir_pool_slots:pool(Slots),
-    %% The second kind is beyond the limit.
-    look(lists:seq(1, Limit) ++ weir_pool_slots:retiring(Slots), Pool, 0, Holders, Slots).
+    Pool = weir_pool_slots:pool(Slots),
+    %% Also those that the pool has given up, and that are still claimed.
+    look(lists:seq(1, weir_pool_terms:last_slot(Pool)), Pool, 0, Holders, Slots).
 
 look([], _Pool, Claimed, Holders, Slots) ->
     {Claimed, Holders, Slots};
@@ -101,13 +101,3 @@ probe(Slot, Ms, Why, Slots) ->
     IsIdle = fun(Worker) -> weir_pool_task:is_idle(Worker, Ms) end,
     {_Task, Looking} = weir_pool_slots:look(Slot, {probed, Slot, Why}, IsIdle, Slots),
     Looking.
-
-%% @doc A probe has ended: a worker that is done is put back into use, another one replaced.
--spec probed({weir_pool:slot(), Why :: map()}, Monitor :: reference(), Exit :: term(), weir_pool_slots:slots()) ->
-    weir_pool_slots:slots().
-probed({Slot, Why}, Monitor, Exit, Slots) ->
-    case weir_pool_slots:looked(Slot, Monitor, Slots) of
-        {ok, Looked} when Exit =:= {done, true} -> weir_pool_slots:act(Slot, Looked);
-        {ok, Looked} -> weir_pool_slots:renew(Slot, Why, Looked);
-        void -> Slots
-    end.

@@ -14,26 +14,28 @@
 -include("weir_pool.hrl").
 
 %% @doc Starts a pool under weir_pool's own supervisor and waits for its workers.
--spec start(weir_pool:name(), #conf{}) -> ok | {error, weir_pool:start_error()}.
-start(Name, Conf) ->
-    case open(Name, fun(Opener) -> weir_pool_sup:start_pool(Name, Conf, Opener) end) of
+-spec start(weir_pool:name(), weir_pool:opts()) -> ok | {error, weir_pool:start_error()}.
+start(Name, Opts) ->
+    case open(Name, Opts, fun weir_pool_app:start_pool/3) of
         {ok, _Manager} -> ok;
         {error, Reason} -> {error, Reason}
     end.
 
 %% @doc Starts a pool linked to the caller and waits for its workers.
--spec start_link(weir_pool:name(), #conf{}) -> {ok, pid()} | {error, weir_pool:start_error()}.
-start_link(Name, Conf) -> open(Name, fun(Opener) -> weir_pool_manager:start_link(Name, Conf, Opener) end).
+-spec start_link(weir_pool:name(), weir_pool:opts()) -> {ok, pid()} | {error, weir_pool:start_error()}.
+start_link(Name, Opts) -> open(Name, Opts, fun weir_pool_manager:start_link/3).
 
-open(Name, Start) ->
-    case {whereis(weir_pool_sup), is_taken(Name)} of
-        {undefined, _} ->
+open(Name, Opts, Start) ->
+    case {weir_pool_opts:check(Opts), whereis(weir_pool_sup), is_taken(Name)} of
+        {{error, Reason}, _, _} ->
+            {error, Reason};
+        {_, undefined, _} ->
             {error, {not_started, weir_pool}};
-        {_, true} ->
+        {_, _, true} ->
             {error, already_started};
-        {_, false} ->
-            Opener = weir_pool_manager:opener(),
-            case Start(Opener) of
+        {{ok, Conf}, _, false} ->
+            Opener = alias([reply]),
+            case Start(Name, Conf, Opener) of
                 {ok, Manager} -> await_open(Manager, Opener);
                 {error, {shutdown, already_started}} -> {error, already_started};
                 {error, Reason} -> {error, {pool_down, Reason}}
@@ -43,24 +45,33 @@ open(Name, Start) ->
 %% So that a name that is taken is no error of a supervisor's child.
 is_taken(Name) ->
     case weir_pool_registry:lookup(Name) of
-        {ok, {_, Manager, _, _, _, _}} -> is_process_alive(Manager);
+        {ok, {_, Manager, _, _, _}} -> is_process_alive(Manager);
         {error, no_pool} -> false
     end.
 
+%% A manager that gives up says why before it ends: the monitor may be too late for its reason.
 await_open(Manager, Opener) ->
-    case weir_pool_manager:await_open(Manager, Opener) of
-        ok ->
+    Monitor = monitor(process, Manager),
+    receive
+        {Opener, open} ->
+            true = demonitor(Monitor, [flush]),
             {ok, Manager};
-        {error, Reason} ->
-            ok = await_down(Manager),
-            %% Of a caller that is linked to it. One that does not trap exits may get the signal first, as it may with
-            %% supervisor:start_link/2.
-            true = unlink(Manager),
+        {Opener, {error, _} = Error} ->
             receive
-                {'EXIT', Manager, _} -> ok
-            after 0 -> ok
-            end,
-            {error, Reason}
+                {'DOWN', Monitor, process, Manager, _} -> not_open(Manager, Error)
+            end;
+        {'DOWN', Monitor, process, Manager, Reason} ->
+            true = unalias(Opener),
+            not_open(Manager, {error, {pool_down, Reason}})
+    end.
+
+%% The caller may be linked to it. One that does not trap exits may get the signal first, as it may with
+%% supervisor:start_link/2.
+not_open(Manager, Error) ->
+    true = unlink(Manager),
+    receive
+        {'EXIT', Manager, _} -> Error
+    after 0 -> Error
     end.
 
 await_down(Pid) ->
@@ -73,7 +84,7 @@ await_down(Pid) ->
 -spec stop(weir_pool:name()) -> ok | {error, no_pool}.
 stop(Name) ->
     case weir_pool_registry:lookup(Name) of
-        {ok, {_, Manager, _, Parent, _, _}} ->
+        {ok, {_, Manager, _, Parent, _}} ->
             case is_process_alive(Manager) andalso stop_manager(Parent, Manager) of
                 stopped -> ok;
                 crashed -> stop_successor(Name, Manager, Parent, ok);
@@ -104,7 +115,7 @@ stop_successor(Name, Manager, Parent, Otherwise) ->
     _ = is_pid(Manager) andalso is_process_alive(Manager),
     ok = await_restarts(Parent),
     case weir_pool_registry:lookup(Name) of
-        {ok, {_, Successor, _, Parent, _, _}} when Successor =/= Manager -> stop(Name);
+        {ok, {_, Successor, _, Parent, _}} when Successor =/= Manager -> stop(Name);
         _ -> Otherwise
     end.
 
@@ -148,7 +159,7 @@ terminate_child(Parent, Id, _Manager) -> supervisor:terminate_child(Parent, Id).
 -spec drain(weir_pool:name(), timeout()) ->
     ok | {error, weir_pool:change_error() | held_by_caller | {timeout, pos_integer()}}.
 drain(Name, Timeout) when ?IS_TIMEOUT(Timeout) ->
-    Caller = self(),
+    Caller = weir_pool_claim:caller(),
     {_Task, Monitor} = weir_pool_task:start('DOWN', fun() -> drain_and_stop(Name, Timeout, Caller) end),
     receive
         {'DOWN', Monitor, process, _, {done, Result}} -> Result;
@@ -163,7 +174,7 @@ drain_and_stop(Name, Timeout, Caller) ->
         {error, Refused} = Error when Refused =:= no_pool; Refused =:= held_by_caller ->
             Error;
         {error, {pool_down, _}} = Error ->
-            {ok, {_, Manager, _, Parent, _, _}} = Row,
+            {ok, {_, Manager, _, Parent, _}} = Row,
             _ = stop_successor(Name, Manager, Parent, ok),
             Error;
         Drained ->

@@ -1,4 +1,4 @@
-%% @doc Sending to workers, in the process of the caller, and how many calls are under way in each slot.
+%% @doc Calls of workers, in the process of the caller, and how many are under way in each slot.
 %%
 %% A call is a pick and a `gen_server:call/3' from the caller itself, so its exits are those of the call, unchanged.
 %% With strategies that choose by load it is counted while it is under way; a call that is given up by its timeout is no
@@ -29,7 +29,7 @@
 %% stopped finds no table to leave, and one that finds none to enter is not counted.
 -module(weir_pool_call).
 
--export([call/3, call_key/4, cast/2, cast_key/3, broadcast/2, map/2]).
+-export([call/3, call_key/4]).
 -export([new_table/0, is_counted/1, calls/2]).
 -export([new/0, look/2, caller_down/3, forget/1]).
 
@@ -79,38 +79,6 @@ call_picked({ok, Slot, Pid}, Pool, Request, Timeout) ->
     end;
 call_picked({error, no_worker} = None, _Pool, _Request, _Timeout) ->
     None.
-
-%% @doc Casts to the next worker.
--spec cast(weir_pool:name(), Message :: term()) -> ok | {error, no_pool | no_worker}.
-cast(Name, Message) -> cast_picked(weir_pool_pick:next(Name), Message).
-
-%% @doc Casts to the worker of a key.
--spec cast_key(weir_pool:name(), Key :: term(), Message :: term()) -> ok | {error, no_pool | no_worker}.
-cast_key(Name, Key, Message) -> cast_picked(weir_pool_pick:key(Name, Key), Message).
-
-cast_picked({ok, Pid}, Message) -> gen_server:cast(Pid, Message);
-cast_picked({error, _} = Error, _Message) -> Error.
-
-%% @doc Casts to every worker that is picked from.
-%%
-%% Cost: reads every slot, and sends (copies) the message once for each that is filled.
--spec broadcast(weir_pool:name(), Message :: term()) -> {ok, non_neg_integer()} | {error, no_pool}.
-broadcast(Name, Message) -> map_count(map(Name, fun(Pid) -> gen_server:cast(Pid, Message) end)).
-
-map_count({ok, Results}) -> {ok, length(Results)};
-map_count({error, no_pool} = None) -> None.
-
-%% @doc Calls a function with every worker that is picked from.
-%%
-%% All slots are read before the first call: a worker that is replaced meanwhile is visited as it was.
--spec map(weir_pool:name(), fun((pid()) -> Result)) -> {ok, [Result]} | {error, no_pool}.
-map(Name, Fun) when is_function(Fun, 1) ->
-    case weir_pool_terms:pool(Name) of
-        #pool{size = Size} = Pool -> {ok, [Fun(Pid) || {_Slot, Pid} <- weir_pool_terms:workers(Pool, Size)]};
-        undefined -> {error, no_pool}
-    end;
-map(Name, Fun) ->
-    ?BADARG([Name, Fun], #{2 => "not a fun of one argument, the worker's pid"}).
 
 %% ---------------------------------------------------------------- counting, in the caller
 

@@ -5,15 +5,14 @@
 %% has not been made, and its caller gets `{error, timeout}'.
 %%
 %% A resize to more slots, unless the pool starts its workers asynchronously, first starts the workers of the new slots,
-%% puts them in, and then publishes the new shape: nobody sees a new slot without its worker. (The registry is told of
-%% the highest slot before, so that no slot's term can be left over.) A resize to fewer publishes first: nobody picks or
-%% claims a slot any more by the time that it is taken out of use.
+%% puts them in, and then publishes the new shape: nobody sees a new slot without its worker. A resize to fewer
+%% publishes first: nobody picks or claims a slot any more by the time that it is taken out of use.
 %%
 %% What cannot end is refused: to replace a worker, or to drain a pool, whose worker the caller itself has claimed.
 -module(weir_pool_change).
 
--export([new/0, resize/5, replace/4, drain/4, publish/2]).
--export([started/4, failed/4, ended/4, drained/2, timeout/3, cancel/2, settled/2]).
+-export([resize/5, replace/5, drain/3, publish/2]).
+-export([started/4, failed/4, ended/4, timeout/3]).
 
 -export_type([change/0]).
 
@@ -30,28 +29,10 @@
     vacant = [] :: [weir_pool:slot()]
 }).
 
--record(replace, {from :: gen_server:from(), timer :: reference() | none, spare :: pid()}).
-
--record(drain, {
-    %% none: has been answered.
-    from :: gen_server:from() | none,
-    %% Slots whose process, that connected itself, is not done.
-    busy :: [weir_pool:slot()]
-}).
-
--record(change, {
-    resize = none :: none | #resize{},
-    replacing = #{} :: #{weir_pool:slot() => #replace{}},
-    drain = none :: none | #drain{}
-}).
-
--opaque change() :: #change{}.
+-type change() :: none | #resize{}.
+%% The resize that is under way.
 
 -type slots() :: weir_pool_slots:slots().
-
-%% @doc Nothing is being changed.
--spec new() -> change().
-new() -> #change{}.
 
 timer(infinity, _What) -> none;
 timer(Timeout, What) -> erlang:start_timer(Timeout, self(), {change, What}).
@@ -66,15 +47,15 @@ cancel_timer(Timer) ->
 %% @doc Another size, which is at least `Last'.
 -spec resize(Size :: term(), timeout(), Last :: 0 | weir_pool:slot(), gen_server:from(), {change(), slots()}) ->
     {change(), slots()}.
-resize(_Size, _Timeout, _Last, From, {#change{resize = #resize{}}, _} = Now) ->
+resize(_Size, _Timeout, _Last, From, {#resize{}, _} = Now) ->
     reply(From, {error, resizing}, Now);
-resize(Size, Timeout, Last, From, {Change, Slots} = Now) ->
+resize(Size, Timeout, Last, From, {none, Slots} = Now) ->
     #conf{worker = Worker, overflow = {Overflow, _}, start = Start} = weir_pool_slots:conf(Slots),
     case is_size(Size, Worker, Overflow) of
         false -> reply(From, {error, {bad_size, Size}}, Now);
         true when Size < Last -> reply(From, {error, {slot_taken, Last}}, Now);
-        true when Worker =/= none, Start =:= sync -> start_and_publish(Size, Timeout, From, Now);
-        true -> reply(From, ok, {Change, start_missing([], publish(Size, Slots), Slots)})
+        true when Worker =/= none, Start =:= sync -> start_and_publish(Size, Timeout, From, Slots);
+        true -> reply(From, ok, {none, start_missing([], publish(Size, Slots), Slots)})
     end.
 
 is_size(0, Worker, Overflow) -> Worker =:= none orelse Overflow > 0;
@@ -87,19 +68,20 @@ reply(From, Reply, Now) ->
 %% @doc Gives the pool another size, and takes the slots out of use that it has no more.
 -spec publish(Size :: 0 | weir_pool:size(), slots()) -> slots().
 publish(Size, Slots) ->
-    #pool{name = Name, limit = Before} = weir_pool_slots:pool(Slots),
+    #pool{limit = Before} = weir_pool_slots:pool(Slots),
     #pool{limit = Limit} = Pool = reshape(Size, Slots),
-    ok = weir_pool_registry:reach(Name, Limit),
     ok = weir_pool_terms:open(Pool),
-    CalledOff = over(fun weir_pool_slots:call_off/2, Size + 1, min(Limit, Before), Slots),
+    CalledOff = over(fun no_slot/2, Size + 1, min(Limit, Before), Slots),
     %% Some may have been on their way out.
     Kept = over(fun weir_pool_slots:keep/2, Before + 1, Limit, weir_pool_slots:set_pool(Pool, CalledOff)),
     Fewer = over(fun(Slot, S) -> weir_pool_slots:take_out(Slot, retire, S) end, Limit + 1, Before, Kept),
     %% Slots may have become such for overflow, or the other way round.
     _ = [weir_pool_slots:set_keep(Slot, Slot =< Size, Fewer) || Slot <- lists:seq(1, Limit)],
-    ok = weir_pool_manager:idle(Pool),
+    ok = weir_pool_manager:tell(Pool, idle),
     ok = weir_pool_queue:wake(Pool),
     Fewer.
+
+no_slot(Slot, Slots) -> weir_pool_slots:no_replace(no_slot, Slot, Slots).
 
 over(Do, First, Last, Slots) -> lists:foldl(Do, Slots, lists:seq(First, max(First - 1, Last))).
 
@@ -120,11 +102,10 @@ start_missing(Vacant, Slots, Before) ->
 start_all(Missing, Keep, Slots) ->
     lists:foldl(fun(Slot, S) -> weir_pool_slots:start(Slot, Keep, S) end, Slots, Missing).
 
-start_and_publish(Size, Timeout, From, {Change, Slots}) ->
-    #pool{name = Name, size = Old, limit = Limit} = weir_pool_slots:pool(Slots),
+start_and_publish(Size, Timeout, From, Slots) ->
+    #pool{size = Old, limit = Limit} = weir_pool_slots:pool(Slots),
     %% The new slots have words from now on, and nobody knows.
     Wide = (reshape(Size, Slots))#pool{size = Old, limit = Limit},
-    ok = weir_pool_registry:reach(Name, Size),
     Missing = weir_pool_slots:missing(Old + 1, Size, Slots),
     Started = start_all(Missing, false, weir_pool_slots:set_pool(Wide, Slots)),
     Awaited = [
@@ -132,17 +113,17 @@ start_and_publish(Size, Timeout, From, {Change, Slots}) ->
      || Slot <- lists:seq(Old + 1, max(Old, Size)), weir_pool_slots:worker(Slot, Started) =:= undefined
     ],
     Resize = #resize{from = From, size = Size, timer = none, awaited = Awaited, begun = Missing},
-    resized(Resize#resize{timer = timer(Timeout, resize)}, Change, Started).
+    resized(Resize#resize{timer = timer(Timeout, resize)}, Started).
 
-resized(#resize{awaited = [], from = From, size = Size, timer = Timer, vacant = Vacant}, Change, Slots) ->
+resized(#resize{awaited = [], from = From, size = Size, timer = Timer, vacant = Vacant}, Slots) ->
     ok = cancel_timer(Timer),
     %% Some worker may have been lost meanwhile.
-    reply(From, ok, {Change#change{resize = none}, start_missing(Vacant, publish(Size, Slots), Slots)});
-resized(Resize, Change, Slots) ->
-    {Change#change{resize = Resize}, Slots}.
+    reply(From, ok, {none, start_missing(Vacant, publish(Size, Slots), Slots)});
+resized(Resize, Slots) ->
+    {Resize, Slots}.
 
 %% Nothing comes of it: what it has started is stopped.
-undo(Reason, #resize{from = From, timer = Timer, begun = Begun}, Change, Slots) ->
+undo(Reason, #resize{from = From, timer = Timer, begun = Begun}, Slots) ->
     ok = cancel_timer(Timer),
     Undone = lists:foldl(
         fun(Slot, S) ->
@@ -155,34 +136,30 @@ undo(Reason, #resize{from = From, timer = Timer, begun = Begun}, Change, Slots) 
         Slots,
         Begun
     ),
-    reply(From, {error, Reason}, {Change#change{resize = none}, Undone}).
+    reply(From, {error, Reason}, {none, Undone}).
 
 %% ---------------------------------------------------------------- replace
 
 %% @doc Another worker in a slot.
--spec replace(Slot :: term(), timeout(), gen_server:from(), {change(), slots()}) -> {change(), slots()}.
-replace(Slot, Timeout, {Caller, _} = From, {#change{replacing = Replacing} = Change, Slots} = Now) ->
-    case why_not(Slot, Caller, Replacing, Slots) of
-        none ->
-            {Spare, Started} = weir_pool_slots:start_spare(Slot, Slots),
-            Replace = #replace{from = From, timer = timer(Timeout, {replace, Slot}), spare = Spare},
-            {Change#change{replacing = Replacing#{Slot => Replace}}, Started};
-        Reason ->
-            reply(From, {error, Reason}, Now)
+-spec replace(Slot :: term(), timeout(), Caller :: pid(), gen_server:from(), slots()) -> slots().
+replace(Slot, Timeout, Caller, From, Slots) ->
+    case why_not(Slot, Caller, Slots) of
+        none -> weir_pool_slots:replace(Slot, From, timer(Timeout, {replace, Slot}), Slots);
+        Reason -> reply(From, {error, Reason}, Slots)
     end.
 
-why_not(Slot, Caller, Replacing, Slots) ->
+why_not(Slot, Caller, Slots) ->
     Size = weir_pool_slots:pool_size(Slots),
     case weir_pool_slots:conf(Slots) of
         #conf{worker = none} ->
             no_workers;
         _ when not is_integer(Slot); Slot < 1; Slot > Size ->
             no_slot;
-        _ when is_map_key(Slot, Replacing) ->
-            replacing;
         _ ->
-            case is_held_by(Caller, Slot, weir_pool_slots:pool(Slots)) of
-                true -> held_by_caller;
+            IsHeld = is_held_by(Caller, Slot, weir_pool_slots:pool(Slots)),
+            case weir_pool_slots:is_replacing(Slot, Slots) of
+                true -> replacing;
+                false when IsHeld -> held_by_caller;
                 false -> none
             end
     end.
@@ -194,66 +171,24 @@ is_held_by(Caller, Slot, Pool) when node(Caller) =:= node() ->
 is_held_by(_OfAnotherNode, _Slot, _Pool) ->
     false.
 
-%% The spare has a worker: the slot is taken out of use. Tells the caller, and that the change is settled.
-swap(Slot, Spare, Worker, #replace{from = From, timer = Timer}, Slots) ->
-    Manager = self(),
-    Tell = fun(Result) ->
-        ok = cancel_timer(Timer),
-        Manager ! {settled, Slot, Spare},
-        gen_server:reply(From, Result)
-    end,
-    weir_pool_slots:take_out(Slot, {swap, Spare, Worker, Tell}, Slots).
-
-give_up(Reason, Slot, #replace{from = From, timer = Timer, spare = Spare}, Change, Slots) ->
-    #change{replacing = Replacing} = Change,
-    ok = cancel_timer(Timer),
-    Kept =
-        case {weir_pool_slots:action(Slot, Slots), weir_pool_slots:role(Spare, Slots)} of
-            {{swap, _, _, _}, _} -> weir_pool_slots:keep(Slot, weir_pool_slots:retire_sup(Spare, Slots));
-            {_, {spare, _}} -> weir_pool_slots:stop_start(Spare, Slots);
-            {_, _} -> Slots
-        end,
-    reply(From, {error, Reason}, {Change#change{replacing = maps:remove(Slot, Replacing)}, Kept}).
-
-%% @doc A replacement has been answered.
--spec settled({weir_pool:slot(), Spare :: pid()}, change()) -> change().
-settled({Slot, Spare}, #change{replacing = Replacing} = Change) ->
-    case Replacing of
-        #{Slot := #replace{spare = Spare}} -> Change#change{replacing = maps:remove(Slot, Replacing)};
-        #{} -> Change
-    end.
-
 %% ---------------------------------------------------------------- what becomes of starts
 
 %% @doc A supervisor has a worker, which is in its slot already unless the supervisor is a spare.
 -spec started(weir_pool_slots:role(), SlotSup :: pid(), Worker :: pid(), {change(), slots()}) -> {change(), slots()}.
-started({spare, Slot}, Spare, Worker, {#change{replacing = Replacing} = Change, Slots}) ->
-    Size = weir_pool_slots:pool_size(Slots),
-    case Replacing of
-        #{Slot := #replace{spare = Spare} = Replace} when Slot =< Size ->
-            {Change, swap(Slot, Spare, Worker, Replace, Slots)};
-        #{Slot := #replace{spare = Spare} = Replace} ->
-            give_up(no_slot, Slot, Replace, Change, weir_pool_slots:retire_sup(Spare, Slots));
-        #{} ->
-            {Change, weir_pool_slots:retire_sup(Spare, Slots)}
-    end;
-started(Slot, _Sup, _Worker, {#change{resize = #resize{awaited = Awaited} = Resize} = Change, Slots}) ->
-    resized(Resize#resize{awaited = lists:delete(Slot, Awaited)}, Change, Slots);
+started({spare, Slot}, _Spare, Worker, {Change, Slots}) ->
+    {Change, weir_pool_slots:spare_started(Slot, Worker, Slots)};
+started(Slot, _Sup, _Worker, {#resize{awaited = Awaited} = Resize, Slots}) ->
+    resized(Resize#resize{awaited = lists:delete(Slot, Awaited)}, Slots);
 started(_Slot, _Sup, _Worker, Now) ->
     Now.
 
 %% @doc A supervisor could not start its worker.
 -spec failed(weir_pool_slots:role(), SlotSup :: pid(), Reason :: term(), {change(), slots()}) -> {change(), slots()}.
-failed({spare, Slot}, Spare, Reason, {#change{replacing = Replacing} = Change, Slots} = Now) ->
-    case Replacing of
-        #{Slot := #replace{spare = Spare} = Replace} ->
-            give_up({start_failed, Slot, Reason}, Slot, Replace, Change, Slots);
-        #{} ->
-            Now
-    end;
-failed(Slot, _Sup, Reason, {#change{resize = #resize{} = Resize} = Change, Slots} = Now) ->
-    case lists:member(Slot, Resize#resize.awaited) of
-        true -> undo({start_failed, Slot, Reason}, Resize, Change, Slots);
+failed({spare, Slot}, _Spare, Reason, {Change, Slots}) ->
+    {Change, weir_pool_slots:no_replace({start_failed, Slot, Reason}, Slot, Slots)};
+failed(Slot, _Sup, Reason, {#resize{awaited = Awaited} = Resize, Slots} = Now) ->
+    case lists:member(Slot, Awaited) of
+        true -> undo({start_failed, Slot, Reason}, Resize, Slots);
         false -> Now
     end;
 failed(_Role, _Sup, _Reason, Now) ->
@@ -268,41 +203,39 @@ ended({spare, _} = Role, Spare, {shutdown, Reason}, Now) ->
     failed(Role, Spare, Reason, Now);
 ended({spare, _} = Role, Spare, Reason, Now) ->
     failed(Role, Spare, Reason, Now);
-ended(Slot, Sup, normal, {#change{resize = #resize{vacant = Vacant} = Resize} = Change, Slots}) when is_integer(Slot) ->
+ended(Slot, Sup, normal, {#resize{vacant = Vacant} = Resize, Slots}) when is_integer(Slot) ->
     %% A slot whose worker does not want to be started stays vacant, as in a pool that starts.
-    started(Slot, Sup, Sup, {Change#change{resize = Resize#resize{vacant = [Slot | Vacant]}}, Slots});
-ended(Slot, Sup, _Reason, {#change{resize = #resize{}}, _} = Now) when is_integer(Slot) ->
+    started(Slot, Sup, Sup, {Resize#resize{vacant = [Slot | Vacant]}, Slots});
+ended(Slot, Sup, _Reason, {#resize{}, _} = Now) when is_integer(Slot) ->
     started(Slot, Sup, Sup, Now);
-ended(_Role, _Sup, _Reason, {Change, Slots}) ->
-    {answer(Change, Slots), Slots}.
+ended(_Role, _Sup, _Reason, Now) ->
+    Now.
 
 %% ---------------------------------------------------------------- drain
 
 %% @doc Every worker is taken out of use when it is released, and ends when it has handled what was sent to it. The pool
 %% is closed.
--spec drain(timeout(), Caller :: pid(), gen_server:from(), {change(), slots()}) ->
-    {refused | draining, change(), slots()}.
-drain(Timeout, Caller, From, {Change, Slots}) ->
-    #pool{limit = Limit} = Pool = weir_pool_slots:pool(Slots),
-    All = lists:seq(1, Limit) ++ weir_pool_slots:retiring(Slots),
+-spec drain(timeout(), Caller :: pid(), {change(), slots()}) ->
+    {draining, {change(), slots()}} | {error, held_by_caller}.
+drain(Timeout, Caller, {_, Slots} = Now) ->
+    Pool = weir_pool_slots:pool(Slots),
+    All = lists:seq(1, weir_pool_terms:last_slot(Pool)),
     case lists:any(fun(Slot) -> is_held_by(Caller, Slot, Pool) end, All) of
         true ->
-            gen_server:reply(From, {error, held_by_caller}),
-            {refused, Change, Slots};
+            {error, held_by_caller};
         false ->
-            {Cancelled, Left} = cancel(no_pool, {Change, Slots}),
+            {Change, Left} = cancel(Now),
             _ = timer(Timeout, drain),
-            {Busy, Drained} = drain_all(Left),
-            {draining, answer(Cancelled#change{drain = #drain{from = From, busy = Busy}}, Drained), Drained}
+            {draining, {Change, drain_all(Left)}}
     end.
 
 drain_all(Slots) ->
     case weir_pool_slots:conf(Slots) of
         #conf{worker = none} ->
-            InUse = weir_pool_slots:in_use(Slots),
-            {InUse, lists:foldl(fun(Slot, S) -> weir_pool_slots:take_out(Slot, drain, S) end, Slots, InUse)};
+            Retire = fun(Slot, S) -> weir_pool_slots:take_out(Slot, retire, S) end,
+            lists:foldl(Retire, Slots, weir_pool_slots:in_use(Slots));
         #conf{} ->
-            {[], lists:foldl(fun drain_sup/2, Slots, weir_pool_slots:sups(Slots))}
+            lists:foldl(fun drain_sup/2, Slots, weir_pool_slots:sups(Slots))
     end.
 
 drain_sup({_Sup, retired}, Slots) ->
@@ -313,51 +246,20 @@ drain_sup({Sup, Role}, Slots) ->
         _ -> weir_pool_slots:stop_start(Sup, Slots)
     end.
 
-%% @doc A process that connected itself is done.
--spec drained(weir_pool:slot(), {change(), slots()}) -> change().
-drained(Slot, {#change{drain = #drain{busy = Busy} = Drain} = Change, Slots}) ->
-    answer(Change#change{drain = Drain#drain{busy = lists:delete(Slot, Busy)}}, Slots);
-drained(_Slot, {Change, _Slots}) ->
-    Change.
-
-answer(#change{drain = #drain{from = From, busy = []} = Drain} = Change, Slots) when From =/= none ->
-    case weir_pool_slots:sups(Slots) of
-        [] ->
-            gen_server:reply(From, ok),
-            Change#change{drain = Drain#drain{from = none}};
-        _ ->
-            Change
-    end;
-answer(Change, _Slots) ->
-    Change.
-
 %% ---------------------------------------------------------------- ends without success
 
 %% @doc The time of a change is over. That of another one, which had the name before, is void.
--spec timeout(resize | {replace, weir_pool:slot()} | drain, Timer :: reference(), {change(), slots()}) ->
-    {change(), slots()}.
-timeout(resize, Timer, {#change{resize = #resize{timer = Timer} = Resize} = Change, Slots}) ->
-    undo(timeout, Resize, Change, Slots);
-timeout({replace, Slot}, Timer, {#change{replacing = Replacing} = Change, Slots} = Now) ->
-    case Replacing of
-        #{Slot := #replace{timer = Timer} = Replace} -> give_up(timeout, Slot, Replace, Change, Slots);
-        #{} -> Now
-    end;
-timeout(drain, _Timer, {#change{drain = #drain{from = From, busy = Busy} = Drain} = Change, Slots}) when
-    From =/= none
-->
-    gen_server:reply(From, {error, {timeout, length(Busy) + length(weir_pool_slots:sups(Slots))}}),
-    {Change#change{drain = Drain#drain{from = none}}, Slots};
+-spec timeout(resize | {replace, weir_pool:slot()}, Timer :: reference(), {change(), slots()}) -> {change(), slots()}.
+timeout(resize, Timer, {#resize{timer = Timer} = Resize, Slots}) ->
+    undo(timeout, Resize, Slots);
+timeout({replace, Slot}, Timer, {Change, Slots}) ->
+    {Change, weir_pool_slots:replace_timeout(Slot, Timer, Slots)};
 timeout(_What, _Timer, Now) ->
     Now.
 
-%% @doc Tells whoever waits for a change that nothing will come of it.
--spec cancel(Reason :: term(), {change(), slots()}) -> {change(), slots()}.
-cancel(Reason, {#change{resize = #resize{} = Resize} = Change, Slots}) ->
-    cancel(Reason, undo(Reason, Resize, Change, Slots));
-cancel(Reason, {#change{replacing = Replacing}, _} = Now) ->
-    lists:foldl(
-        fun({Slot, Replace}, {Change, Slots}) -> give_up(Reason, Slot, Replace, Change, Slots) end,
-        Now,
-        maps:to_list(Replacing)
-    ).
+%% Tells whoever waits for another change that the pool is drained instead.
+cancel({#resize{} = Resize, Slots}) ->
+    cancel(undo(no_pool, Resize, Slots));
+cancel({none, Slots}) ->
+    NoPool = fun(Slot, S) -> weir_pool_slots:no_replace(no_pool, Slot, S) end,
+    {none, over(NoPool, 1, weir_pool_slots:pool_size(Slots), Slots)}.

@@ -1,10 +1,10 @@
 %% @doc Health checks: idle workers, one after the other, so that only one at a time is out of use.
 %%
-%% Not a process: the manager holds the value and calls these functions. A check may take time, and is made by a task;
-%% the manager gets `{checked, Monitor, process, Checker, Exit}'.
+%% Not a process: the manager holds the value and calls these functions. A check may take time, and is made by a task,
+%% which is killed when its time is over; the manager gets `{checked, Monitor, process, Checker, Exit}'.
 -module(weir_pool_check).
 
--export([new/1, begin_round/1, round/2, checked/4, overdue/2]).
+-export([new/1, begin_round/1, round/2, checked/4]).
 
 -export_type([check/0]).
 
@@ -46,8 +46,11 @@ next(#check{unchecked = []} = Check, Slots) ->
 next(#check{unchecked = [Slot | More], what = {Fun, Interval}} = Check, Slots) ->
     case weir_pool_slots:reserve(Slot, Slots) of
         true ->
-            {Checker, Looking} = weir_pool_slots:look(Slot, checked, Fun, Slots),
-            _ = erlang:send_after(Interval, self(), {check_overdue, Checker}),
+            InTime = fun(Worker) ->
+                {ok, _} = timer:kill_after(Interval),
+                Fun(Worker)
+            end,
+            {Checker, Looking} = weir_pool_slots:look(Slot, checked, InTime, Slots),
             {Check#check{unchecked = More, checker = {Checker, Slot}}, Looking};
         false ->
             next(Check#check{unchecked = More}, Slots)
@@ -57,24 +60,6 @@ next(#check{unchecked = [Slot | More], what = {Fun, Interval}} = Check, Slots) -
 -spec checked({Checker :: pid(), Monitor :: reference()}, Exit :: term(), check(), weir_pool_slots:slots()) ->
     {check(), weir_pool_slots:slots()}.
 checked({Checker, Monitor}, Exit, #check{checker = {Checker, Slot}} = Check, Slots) ->
-    Checked =
-        case weir_pool_slots:looked(Slot, Monitor, Slots) of
-            {ok, Looked} when Exit =:= {done, ok}; Exit =:= {done, true} ->
-                weir_pool_slots:act(Slot, Looked);
-            {ok, Looked} ->
-                ok = weir_pool_terms:count(weir_pool_slots:pool(Slots), ?CHECK_FAILURES),
-                weir_pool_slots:renew(Slot, #{why => check}, Looked);
-            void ->
-                Slots
-        end,
-    next(Check#check{checker = none}, Checked);
+    next(Check#check{checker = none}, weir_pool_slots:looked(Slot, Monitor, Exit, #{why => check}, Slots));
 checked(_Stray, _Exit, Check, Slots) ->
     {Check, Slots}.
-
-%% @doc The time of a check is over.
--spec overdue(Checker :: pid(), check()) -> ok.
-overdue(Checker, #check{checker = {Checker, _}}) ->
-    true = exit(Checker, kill),
-    ok;
-overdue(_Ended, #check{}) ->
-    ok.

@@ -27,26 +27,25 @@
 %% call fail. Whoever has seen anything fail looks whether the worker is alive before it lets go, and makes the slot of
 %% a dead one vacant: nobody gets it after that. The look waits for a worker that is just dying; only the claimer does.
 %%
-%% A claim whose time-out covers the work has its fun run by a *child*, for a *guard*; the caller waits for the guard's
-%% exit, which carries the outcome.
+%% A claim whose time-out covers the work is the caller's like any other, but its fun is run by a *child*, whose exit
+%% carries the outcome. At the deadline the caller kills the child, makes the claim nobody's and tells the manager; it
+%% does not wait for the child's end. Should the caller die, a *guard* does that.
 %%
 %% ```
-%% caller --spawn_monitor--> guard --spawn_link--> child
-%%                             |<---- claimed --------| (its slot and word)
-%%                             |<---- 'EXIT' ---------| (the outcome)
-%%    |<--- 'DOWN' ------------|
+%% caller --spawn_monitor--> child --spawn_link--> guard
+%%    |<--- 'DOWN' ------------|                     |
+%%    |----------------------- 'DOWN' -------------->|
+%%                             |<------- kill -------|
 %% '''
 %%
-%% At the deadline, or when the caller dies, the guard kills the child, makes the claim nobody's and tells the manager.
-%% It does not wait for the child's end. A guard that is killed takes the child with it. A child that is killed before
-%% it has told of its claim holds one like any dead claimer.
+%% A guard that is killed takes the child with it.
 %%
 %% Loading a new version of this module twice kills the processes that are inside a fun, or wait: the first version is
 %% then still on their stack. `code:soft_purge/1' tells whether there are any.
 -module(weir_pool_claim).
 
--export([claim/3, checkout/2, checkin/3, slot/1]).
--export([guard/4, child/4]).
+-export([claim/3, checkout/2, checkin/3, slot/1, caller/0]).
+-export([child/4, guard/3]).
 
 -export_type([ticket/0]).
 
@@ -71,7 +70,7 @@
     deadline :: integer() | infinity
 }).
 
--type use() :: fun((pid()) -> term()) | checkout | {guard, pid(), Caller :: pid(), fun((pid()) -> term())}.
+-type use() :: fun((pid()) -> term()) | checkout | {work, fun((pid()) -> term()), Deadline :: integer() | infinity}.
 %% What a worker is claimed for.
 
 %% How often one that finds nothing free lets others run and looks again before it asks the queue, and how many slots it
@@ -80,6 +79,9 @@
 %% does.
 -define(YIELDS, 8).
 -define(READS, 1000).
+
+%% Where a child keeps who has claimed the worker that it works with.
+-define(CALLER, '$weir_pool_caller').
 
 %% How long one waits for the pool's next queue process.
 -define(PAUSE_MS, 1).
@@ -90,7 +92,8 @@
 claim(Name, Fun, Opts) when is_function(Fun, 1) ->
     case weir_pool_opts:claim(Opts) of
         {wait, Timeout} -> take(Name, Fun, Timeout);
-        {work, Timeout} -> work(Name, Fun, Timeout);
+        {work, 0} -> no_work(weir_pool_terms:pool(Name));
+        {work, Timeout} -> take(Name, {work, Fun, deadline(erlang:monotonic_time(), Timeout)}, Timeout);
         {error, Wrong} -> ?BADARG([Name, Fun, Opts], #{3 => Wrong})
     end;
 claim(Name, Fun, Opts) ->
@@ -188,9 +191,8 @@ find(Pool, {_, Holder, Last} = Claimer) ->
 
 use(checkout, Pool, Slot, Word, Pid) ->
     {ok, Pid, #ticket{pool = Pool, slot = Slot, word = Word, worker = Pid}};
-use({guard, Guard, Caller, Fun}, Pool, Slot, Word, Pid) ->
-    Guard ! {claimed, self(), {Pool, Slot, Word}},
-    use(fun(Worker) -> in_the_name_of(Caller, Fun, Pool, Slot, Word, Worker) end, Pool, Slot, Word, Pid);
+use({work, Fun, Deadline}, Pool, Slot, Word, Pid) ->
+    work(Fun, left(Deadline), Pool, Slot, Word, Pid);
 use(Fun, Pool, Slot, Word, Pid) ->
     try Fun(Pid) of
         Result ->
@@ -203,16 +205,6 @@ use(Fun, Pool, Slot, Word, Pid) ->
                     true -> disown(Pool, Slot, Word, timeout, self());
                     false -> release_if_alive(Pool, Slot, Word, Pid)
                 end,
-            erlang:raise(Class, Reason, Stack)
-    end.
-
-%% A claim that a call has left busy is disowned as the caller's, who is not this process.
-in_the_name_of(Caller, Fun, Pool, Slot, Word, Worker) ->
-    try
-        Fun(Worker)
-    catch
-        Class:Reason:Stack ->
-            _ = is_timeout_of(Worker, Class, Reason) andalso disown(Pool, Slot, Word, timeout, Caller),
             erlang:raise(Class, Reason, Stack)
     end.
 
@@ -242,7 +234,7 @@ release(#pool{gate = Gate} = Pool, Slot, Word) ->
                 _ -> woken(Pool, Slot)
             end;
         NotFree ->
-            _ = NotFree =:= reserved andalso weir_pool_manager:released(Pool, Slot),
+            _ = NotFree =:= reserved andalso weir_pool_manager:tell(Pool, {released, Slot}),
             NotFree
     end.
 
@@ -250,11 +242,8 @@ woken(Pool, Slot) ->
     ok = weir_pool_queue:wake(Pool, Slot),
     free.
 
-if_for_overflow(#pool{size = Size, gate = Gate} = Pool, Slot) when Slot > Size ->
-    case atomics:exchange(Gate, ?GATE_IDLE, 1) of
-        0 -> weir_pool_manager:idle(Pool);
-        _ -> ok
-    end;
+if_for_overflow(#pool{size = Size} = Pool, Slot) when Slot > Size ->
+    weir_pool_manager:tell_once(Pool, ?GATE_IDLE, idle);
 if_for_overflow(_Pool, _Slot) ->
     ok.
 
@@ -264,7 +253,7 @@ release_if_alive(Pool, Slot, Word, Worker) ->
             release(Pool, Slot, Word);
         false ->
             Dropped = weir_pool_word:drop(Pool, Slot, Word),
-            _ = Dropped =:= marked andalso weir_pool_manager:released(Pool, Slot),
+            _ = Dropped =:= marked andalso weir_pool_manager:tell(Pool, {released, Slot}),
             Dropped
     end.
 
@@ -272,7 +261,7 @@ release_if_alive(Pool, Slot, Word, Worker) ->
 disown(Pool, Slot, Word, Why, Claimer) ->
     case weir_pool_word:disown(Pool, Slot, Word) of
         {ok, Claim} ->
-            ok = weir_pool_manager:abandon(Pool, Slot, Claim, #{why => Why, claimer => Claimer}),
+            ok = weir_pool_manager:tell(Pool, {abandon, Slot, Claim, #{why => Why, claimer => Claimer}}),
             disowned;
         not_held ->
             not_held
@@ -291,21 +280,13 @@ none_free(Pool, _Name, _Use, 0) ->
     end;
 none_free(#pool{limit = Limit}, Name, Use, Timeout) ->
     Asked = erlang:monotonic_time(),
-    Deadline =
-        case Timeout of
-            infinity -> infinity;
-            _ -> Asked + erlang:convert_time_unit(Timeout, millisecond, native)
-        end,
-    Wait = #wait{name = Name, use = Use, asked = Asked, deadline = Deadline},
+    Wait = #wait{name = Name, use = Use, asked = Asked, deadline = deadline(Asked, Timeout)},
     look_again(min(?YIELDS, ?READS div max(1, Limit)), Wait).
 
 %% Whoever raises the flag tells the manager, which takes it down when it has seen to it; should this process be killed
 %% in between, the queue tells the manager too, when somebody waits.
-want_more(#pool{size = Size, limit = Limit, gate = Gate} = Pool) when Limit > Size ->
-    case atomics:exchange(Gate, ?GATE_GROW, 1) of
-        0 -> weir_pool_manager:grow(Pool);
-        _ -> ok
-    end;
+want_more(#pool{size = Size, limit = Limit} = Pool) when Limit > Size ->
+    weir_pool_manager:tell_once(Pool, ?GATE_GROW, grow);
 want_more(_Pool) ->
     ok.
 
@@ -375,6 +356,9 @@ ask_later(Pool, #wait{deadline = Deadline} = Wait) ->
             end
     end.
 
+deadline(_Now, infinity) -> infinity;
+deadline(Now, Timeout) -> Now + erlang:convert_time_unit(Timeout, millisecond, native).
+
 left(infinity) ->
     infinity;
 left(Deadline) ->
@@ -390,72 +374,61 @@ timed_out(Pool) ->
 
 %% ---------------------------------------------------------------- the time-out covers the work
 
-work(Name, Fun, Timeout) ->
-    case weir_pool_terms:pool(Name) of
-        undefined -> {error, no_pool};
-        %% Nothing can be done in no time.
-        Pool when Timeout =:= 0 -> timed_out(Pool);
-        Pool -> guarded(Name, Fun, Timeout, Pool)
-    end.
+no_work(undefined) -> {error, no_pool};
+%% Nothing can be done in no time.
+no_work(Pool) -> timed_out(Pool).
 
-guarded(Name, Fun, Timeout, Pool) ->
-    {Guard, Ref} = spawn_monitor(?MODULE, guard, [self(), Name, Fun, Timeout]),
+work(Fun, Left, Pool, Slot, Word, Worker) ->
+    {Child, Ref} = spawn_monitor(?MODULE, child, [self(), Fun, {Pool, Slot, Word}, Worker]),
     receive
-        {'DOWN', Ref, process, Guard, {?MODULE, {raised, Class, Reason, Stack}}} ->
-            erlang:raise(Class, Reason, Stack);
-        {'DOWN', Ref, process, Guard, {?MODULE, overdue}} ->
-            timed_out(Pool);
-        {'DOWN', Ref, process, Guard, {?MODULE, Result}} ->
-            Result;
+        {'DOWN', Ref, process, Child, {?MODULE, Outcome}} ->
+            use(fun(_Worker) -> outcome(Outcome) end, Pool, Slot, Word, Worker);
         %% The fun was killed by somebody else, or by a link that it has made.
-        {'DOWN', Ref, process, Guard, Reason} ->
+        {'DOWN', Ref, process, Child, Reason} ->
+            _ = disown(Pool, Slot, Word, killed, self()),
             exit(Reason)
+    after Left ->
+        true = exit(Child, kill),
+        true = demonitor(Ref, [flush]),
+        _ = disown(Pool, Slot, Word, overdue, self()),
+        timed_out(Pool)
     end.
 
-%% @private
--spec guard(Caller :: pid(), weir_pool:name(), fun((pid()) -> term()), timeout()) -> no_return().
-guard(Caller, Name, Fun, Timeout) ->
-    process_flag(trap_exit, true),
-    Monitor = monitor(process, Caller),
-    Child = spawn_link(?MODULE, child, [self(), Caller, Name, Fun]),
-    Timer = start_timer(Timeout),
-    exit(watch(Child, Caller, Monitor, Timer, none)).
-
-start_timer(infinity) -> none;
-start_timer(Timeout) -> erlang:start_timer(Timeout, self(), deadline).
+outcome({returned, Result}) -> Result;
+outcome({raised, Class, Reason, Stack}) -> erlang:raise(Class, Reason, Stack).
 
 %% @private
--spec child(Guard :: pid(), Caller :: pid(), weir_pool:name(), fun((pid()) -> term())) -> no_return().
-child(Guard, Caller, Name, Fun) ->
+-spec child(Caller :: pid(), fun((pid()) -> term()), Claim, Worker :: pid()) -> no_return() when
+    Claim :: {#pool{}, weir_pool:slot(), weir_pool_word:word()}.
+child(Caller, Fun, Claim, Worker) ->
+    _ = spawn_link(?MODULE, guard, [Caller, self(), Claim]),
+    _ = put(?CALLER, Caller),
     Outcome =
         try
-            take(Name, {guard, Guard, Caller, Fun}, infinity)
+            {returned, Fun(Worker)}
         catch
             Class:Reason:Stack -> {raised, Class, Reason, Stack}
         end,
     exit({?MODULE, Outcome}).
 
-watch(Child, Caller, Monitor, Timer, Claim) ->
+%% @private
+-spec guard(Caller :: pid(), Child :: pid(), {#pool{}, weir_pool:slot(), weir_pool_word:word()}) -> ok.
+guard(Caller, Child, {Pool, Slot, Word}) ->
+    process_flag(trap_exit, true),
+    Monitor = monitor(process, Caller),
     receive
-        {claimed, Child, NewClaim} ->
-            watch(Child, Caller, Monitor, Timer, NewClaim);
-        {'EXIT', Child, {?MODULE, _Outcome} = Done} ->
-            Done;
-        {'EXIT', Child, Reason} ->
-            ok = disown_of(Claim, killed, Caller),
-            Reason;
-        {timeout, Timer, deadline} ->
-            true = exit(Child, kill),
-            ok = disown_of(Claim, overdue, Caller),
-            {?MODULE, overdue};
+        {'EXIT', Child, _Reason} ->
+            ok;
         {'DOWN', Monitor, process, Caller, _Reason} ->
             true = exit(Child, kill),
-            ok = disown_of(Claim, dead, Caller),
-            normal
+            _ = disown(Pool, Slot, Word, dead, Caller),
+            ok
     end.
 
-disown_of(none, _Why, _Caller) ->
-    ok;
-disown_of({Pool, Slot, Word}, Why, Caller) ->
-    _ = disown(Pool, Slot, Word, Why, Caller),
-    ok.
+%% @doc Whose claims the calling process works with: its own, or those of the process that it is the child of.
+-spec caller() -> pid().
+caller() ->
+    case get(?CALLER) of
+        undefined -> self();
+        Caller -> Caller
+    end.

@@ -20,11 +20,11 @@
 %%   not: with C served a second and twice as many coming, the law alone takes `2 * C * Interval^2' seconds to drop as
 %%   many as are too many: 0.8 s for C = 1000 and 20 ms, 5 s for 50 ms. Therefore, while it is dropping, it also drops
 %%   whoever has waited longer than a limit (the controlled delay of B. Maurer, "Fail at Scale", ACM Queue 2015).
-%%   Without a limit ({@link new/2}) it is the RFC's law and nothing else.</li>
+%%   Without a limit it is the RFC's law and nothing else.</li>
 %% </ul>
 -module(weir_pool_codel).
 
--export([new/2, new/3, offer/4, empty/2]).
+-export([new/3, offer/4, empty/2]).
 
 -export_type([codel/0]).
 
@@ -50,12 +50,8 @@
 %% Dropping that begins again within so many intervals goes on where it ended.
 -define(RECENT_INTERVALS, 16).
 
-%% @doc A queue in which nobody has waited yet, under the RFC's law alone.
--spec new(Target :: pos_integer(), Interval :: pos_integer()) -> codel().
-new(Target, Interval) -> #codel{target = Target, interval = Interval, limit = none}.
-
-%% @doc The same, with a limit above the target.
--spec new(Target :: pos_integer(), Interval :: pos_integer(), Limit :: pos_integer()) -> codel().
+%% @doc A queue in which nobody has waited yet, with a limit above the target, or none.
+-spec new(Target :: pos_integer(), Interval :: pos_integer(), Limit :: pos_integer() | none) -> codel().
 new(Target, Interval, Limit) when Limit > Target -> #codel{target = Target, interval = Interval, limit = Limit}.
 
 %% @doc Whether the first of the queue is to be served or dropped, after it has waited this long, with so many behind

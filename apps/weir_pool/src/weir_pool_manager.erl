@@ -1,7 +1,7 @@
 %% @doc Manager of one pool: the root of its processes, and the only one that writes its slots.
 %%
 %% Protocol. At its start it registers the pool's name, has the workers started (weir_pool_slot_sup), and opens the
-%% pool, of which whoever has started it is told (await_open/2). Afterwards it hears: from the supervisors of workers,
+%% pool, of which whoever has started it is told (weir_pool_boot). Afterwards it hears: from the supervisors of workers,
 %% that there is a worker, or that one could not be started; a monitor's message when a worker is gone; from claimers
 %% (weir_pool_claim), that a slot it waited for is released, that a claim has left its worker busy, or that there is
 %% something to look at. It is called by those who change the pool; picks, claims and weir_pool:info/1 read what it
@@ -28,18 +28,29 @@
 -module(weir_pool_manager).
 -behaviour(gen_server).
 
--export([opener/0, start_link/3, await_open/2, call/2]).
--export([watch/1, used/1, pressed/1, grow/1, idle/1, released/2, abandon/4]).
+-export([start_link/3, call/2]).
+-export([watch/1, tell/2, tell_once/3]).
 -export([init/1, handle_continue/2, handle_call/3, handle_cast/2, handle_info/2, terminate/2, code_change/3]).
 -export([format_status/1]).
 
--export_type([opener/0]).
+-export_type([opener/0, news/0]).
 
 -include("weir_pool.hrl").
 
 -type opener() :: reference().
-%% An alias of who has started the pool. It dies with the first message, so a pool that its supervisor starts again
-%% tells nobody.
+%% An alias of who has started the pool (`[reply]'). It dies with the first message, so a pool that its supervisor
+%% starts again tells nobody.
+
+-type news() ::
+    watch
+    | pressed
+    | grow
+    | idle
+    | {released, weir_pool:slot()}
+    | {abandon, weir_pool:slot(), weir_pool_word:claim(), #{why := atom(), claimer := pid()}}.
+%% What those tell who use the pool: the first use of one that was unwatched, whose mode they have changed; somebody
+%% waits for long; no worker was found where more could be started; one for overflow was freed; a slot that the manager
+%% waited for was released, and is reserved; a claim was disowned, because its worker is likely to be busy or broken.
 
 -define(TICK_MS, 1000).
 
@@ -57,14 +68,14 @@
     conf :: #conf{},
     slots :: weir_pool_slots:slots(),
     %% The slots whose workers are still to be started before the pool is opened, the first of them now; open; or being
-    %% drained, when nothing is started any more.
-    phase :: {opening, [weir_pool:slot()]} | open | draining,
+    %% drained, when nothing is started any more: for whom, who may have been answered.
+    phase :: {opening, [weir_pool:slot()]} | open | {draining, gen_server:from() | none},
     opener :: opener(),
     %% When workers were started again, within the last period, the oldest first, and how many that were; how often
     %% starts have failed in a row.
     restarts = {0, queue:new()} :: {non_neg_integer(), queue:queue(integer())},
     failed_in_a_row = 0 :: non_neg_integer(),
-    change = weir_pool_change:new() :: weir_pool_change:change(),
+    change = none :: weir_pool_change:change(),
     %% Names of processes that connect themselves.
     names = #{} :: #{term() => weir_pool:slot()},
     overflow = weir_pool_overflow:new() :: weir_pool_overflow:overflow(),
@@ -77,36 +88,15 @@
     claimed = 0 :: non_neg_integer()
 }).
 
-%% @doc For one who is about to start a pool.
--spec opener() -> opener().
-opener() -> alias([reply]).
-
 %% @doc Starts a pool, and returns before it is open.
--spec start_link(weir_pool:name(), #conf{}, opener()) -> {ok, pid()} | {error, term()}.
-start_link(Name, Conf, Opener) ->
-    case gen_server:start_link(?MODULE, {Name, Conf, self(), Opener}, []) of
-        {ok, Pid} -> {ok, Pid};
-        {error, Reason} -> {error, Reason}
-    end.
-
-%% @doc Waits until the pool is open, or could not be opened; then its manager ends.
--spec await_open(pid(), opener()) -> ok | {error, {start_failed, weir_pool:slot(), term()} | {pool_down, term()}}.
-await_open(Manager, Opener) ->
-    Monitor = monitor(process, Manager),
-    receive
-        {Opener, Result} ->
-            true = demonitor(Monitor, [flush]),
-            Result;
-        {'DOWN', Monitor, process, Manager, Reason} ->
-            true = unalias(Opener),
-            {error, {pool_down, Reason}}
-    end.
+-spec start_link(weir_pool:name(), #conf{}, opener()) -> {ok, pid()} | ignore | {error, term()}.
+start_link(Name, Conf, Opener) -> gen_server:start_link(?MODULE, {Name, Conf, self(), Opener}, []).
 
 %% @doc Asks the manager of a pool for a change, and waits for it.
 -spec call(weir_pool:name(), Request :: term()) -> term() | {error, weir_pool:change_error()}.
 call(Name, Request) ->
     case weir_pool_registry:lookup(Name) of
-        {ok, {_, Manager, _, _, _, _}} ->
+        {ok, {_, Manager, _, _, _}} ->
             try
                 gen_server:call(Manager, Request, infinity)
             catch
@@ -122,45 +112,34 @@ call(Name, Request) ->
 -spec watch(#pool{}) -> ok.
 watch(#pool{gate = Gate} = Pool) ->
     case atomics:compare_exchange(Gate, ?GATE_MODE, ?UNWATCHED, ?NOBODY_WAITS) of
-        ok -> used(Pool);
+        ok -> tell(Pool, watch);
         _Told -> ok
     end.
 
-%% @doc The calling process has changed the mode of an unwatched pool.
--spec used(#pool{}) -> ok.
-used(#pool{manager = Manager}) -> gen_server:cast(Manager, watch).
+%% @doc Tells the manager something.
+-spec tell(#pool{}, news()) -> ok.
+tell(#pool{manager = Manager}, News) -> gen_server:cast(Manager, News).
 
-%% @doc Somebody waits for long.
--spec pressed(#pool{}) -> ok.
-pressed(#pool{manager = Manager}) -> gen_server:cast(Manager, pressed).
-
-%% @doc Somebody has found no worker where more could be started, and was the first to raise the flag.
--spec grow(#pool{}) -> ok.
-grow(#pool{manager = Manager}) -> gen_server:cast(Manager, grow).
-
-%% @doc Somebody has freed a worker for overflow, and was the first to raise the flag.
--spec idle(#pool{}) -> ok.
-idle(#pool{manager = Manager}) -> gen_server:cast(Manager, idle).
-
-%% @doc A slot that the manager waited for was released, and is reserved.
--spec released(#pool{}, weir_pool:slot()) -> ok.
-released(#pool{manager = Manager}, Slot) -> gen_server:cast(Manager, {released, Slot}).
-
-%% @doc A claim has been disowned, because its worker is likely to be busy or broken.
--spec abandon(#pool{}, weir_pool:slot(), weir_pool_word:claim(), #{why := atom(), claimer := pid()}) -> ok.
-abandon(#pool{manager = Manager}, Slot, Claim, Why) -> gen_server:cast(Manager, {abandon, Slot, Claim, Why}).
+%% @doc Tells the manager something unless somebody has that it has not heard yet: a word of the gate is the flag of
+%% that, and the manager takes it down.
+-spec tell_once(#pool{}, Flag :: pos_integer(), news()) -> ok.
+tell_once(#pool{gate = Gate} = Pool, Flag, News) ->
+    case atomics:exchange(Gate, Flag, 1) of
+        0 -> tell(Pool, News);
+        _ -> ok
+    end.
 
 %% ---------------------------------------------------------------- start
 
 %% @private
 -spec init({weir_pool:name(), #conf{}, Parent :: pid(), opener()}) ->
     {ok, #state{}, {continue, start}} | {stop, {shutdown, already_started}}.
-init({Name, #conf{size = Size, overflow = {Overflow, _}} = Conf, Parent, Opener}) ->
+init({Name, #conf{size = Size} = Conf, Parent, Opener}) ->
     process_flag(trap_exit, true),
     %% It has little to do, but picks get dead workers until it is done. Behind busy pickers it would have to wait for
     %% its turn before each writing of a term, on top of the wait that the writing itself is.
     process_flag(priority, high),
-    case weir_pool_registry:register(Name, Parent, Size + Overflow) of
+    case weir_pool_registry:register(Name, Parent) of
         {ok, Base} ->
             _ = erlang:monitor(process, weir_pool_sup, [{tag, application_down}]),
             {ok, Queue} = weir_pool_queue:start_link(Name, Base, Conf),
@@ -196,19 +175,15 @@ start_next(#state{phase = {opening, []}} = State) ->
 start_next(#state{phase = {opening, [Slot | _]}, slots = Slots} = State) ->
     State#state{slots = weir_pool_slots:start(Slot, true, Slots)}.
 
-open(#state{slots = Slots, check = Check} = State) ->
+open(#state{slots = Slots, check = Check, opener = Opener} = State) ->
     ok = weir_pool_terms:open(weir_pool_slots:pool(Slots)),
     ok = weir_pool_check:begin_round(Check),
-    ok = tell_opener(ok, State),
+    Opener ! {Opener, open},
     State#state{phase = open}.
 
-give_up(Reason, State) ->
-    ok = tell_opener({error, Reason}, State),
+give_up(Reason, #state{opener = Opener} = State) ->
+    Opener ! {Opener, {error, Reason}},
     {stop, {shutdown, Reason}, State}.
-
-tell_opener(Result, #state{opener = Opener}) ->
-    Opener ! {Opener, Result},
-    ok.
 
 %% ---------------------------------------------------------------- messages
 
@@ -216,33 +191,47 @@ tell_opener(Result, #state{opener = Opener}) ->
 -spec handle_call(Request :: term(), gen_server:from(), #state{}) ->
     {reply, term(), #state{}} | {noreply, #state{}}.
 %% As a supervisor answers, for `supervisor:which_children/1' and the release handler.
-handle_call(which_children, _From, #state{slots = Slots} = State) ->
+handle_call(which_children, _From, #state{conf = #conf{worker = Worker}, slots = Slots} = State) ->
     #pool{queue = Queue} = weir_pool_slots:pool(Slots),
-    Sups = [{Role, Sup, supervisor, [weir_pool_slot_sup]} || {Sup, Role} <- weir_pool_slots:sups(Slots)],
+    Sups = [
+        {Role, Sup, supervisor, [weir_pool_slot_sup]}
+     || Worker =/= none, {Sup, Role} <- weir_pool_slots:sups(Slots)
+    ],
     {reply, [{queue, Queue, worker, [weir_pool_queue]} | Sups], State};
-handle_call(count_children, _From, #state{slots = Slots} = State) ->
-    N = length(weir_pool_slots:sups(Slots)),
-    {reply, [{specs, N + 1}, {active, N + 1}, {supervisors, N}, {workers, 1}], State};
 handle_call(_Request, _From, #state{phase = Phase} = State) when Phase =/= open ->
     {reply, {error, no_pool}, State};
 handle_call({resize, Size, Timeout}, From, #state{names = Names} = State) ->
     Last = lists:max([0 | maps:values(Names)]),
     {noreply, change(fun(Now) -> weir_pool_change:resize(Size, Timeout, Last, From, Now) end, State)};
-handle_call({replace, Slot, Timeout}, From, State) ->
-    {noreply, change(fun(Now) -> weir_pool_change:replace(Slot, Timeout, From, Now) end, State)};
+handle_call({replace, Slot, Timeout, Caller}, From, #state{slots = Slots} = State) ->
+    {noreply, State#state{slots = weir_pool_change:replace(Slot, Timeout, Caller, From, Slots)}};
 handle_call({drain, Timeout, Caller}, From, #state{change = Change, slots = Slots} = State) ->
-    case weir_pool_change:drain(Timeout, Caller, From, {Change, Slots}) of
-        {draining, Draining, Drained} ->
+    case weir_pool_change:drain(Timeout, Caller, {Change, Slots}) of
+        {draining, {NewChange, NewSlots}} ->
             ok = close(State),
-            {noreply, State#state{phase = draining, change = Draining, slots = Drained}};
-        {refused, _, _} ->
-            {noreply, State}
+            {noreply, drained(State#state{phase = {draining, From}, change = NewChange, slots = NewSlots})};
+        {error, held_by_caller} = Error ->
+            {reply, Error, State}
     end;
 handle_call({member, Request}, From, #state{names = Names, slots = Slots} = State) ->
     {NewNames, NewSlots} = weir_pool_members:handle(Request, From, Names, Slots),
     {noreply, State#state{names = NewNames, slots = NewSlots}};
 handle_call(Request, _From, State) ->
     {reply, {error, {bad_call, Request}}, State}.
+
+drained(#state{phase = {draining, From}, slots = Slots} = State) ->
+    case weir_pool_slots:leaving(Slots) of
+        0 -> drained(ok, From, State);
+        _ -> State
+    end;
+drained(State) ->
+    State.
+
+drained(_Result, none, State) ->
+    State;
+drained(Result, From, State) ->
+    gen_server:reply(From, Result),
+    State#state{phase = {draining, none}}.
 
 change(Do, #state{change = Change, slots = Slots} = State) ->
     {NewChange, NewSlots} = Do({Change, Slots}),
@@ -279,10 +268,7 @@ handle_cast(_Stray, State) ->
 %% @private
 -spec handle_info(term(), #state{}) -> {noreply, #state{}} | {stop, term(), #state{}}.
 handle_info({{down, Slot}, Monitor, process, _Pid, _Reason}, #state{slots = Slots} = State) ->
-    case weir_pool_slots:worker_down(Slot, Monitor, Slots) of
-        {ok, Left} -> {noreply, State#state{slots = Left}};
-        void -> {noreply, State}
-    end;
+    {noreply, State#state{slots = weir_pool_slots:worker_down(Slot, Monitor, Slots)}};
 handle_info(clear_stale, #state{slots = Slots} = State) ->
     {noreply, State#state{slots = weir_pool_slots:clear_stale(Slots)}};
 handle_info({'EXIT', Pid, Reason}, #state{slots = Slots} = State) ->
@@ -298,13 +284,11 @@ handle_info({{holder_down, Slot, Claim}, _Monitor, process, Holder, _Reason}, St
 handle_info({caller_down, _Monitor, process, Caller, _Reason}, #state{callers = Callers, slots = Slots} = State) ->
     {noreply, State#state{callers = weir_pool_call:caller_down(Caller, weir_pool_slots:pool(Slots), Callers)}};
 handle_info({{probed, Slot, Why}, Monitor, process, _Pid, Exit}, #state{slots = Slots} = State) ->
-    {noreply, State#state{slots = weir_pool_abandon:probed({Slot, Why}, Monitor, Exit, Slots)}};
+    {noreply, State#state{slots = weir_pool_slots:looked(Slot, Monitor, Exit, Why, Slots)}};
+handle_info({timeout, _Timer, {change, drain}}, #state{phase = {draining, From}, slots = Slots} = State) ->
+    {noreply, drained({error, {timeout, weir_pool_slots:leaving(Slots)}}, From, State)};
 handle_info({timeout, Timer, {change, What}}, State) ->
     {noreply, change(fun(Now) -> weir_pool_change:timeout(What, Timer, Now) end, State)};
-handle_info({settled, Slot, Spare}, #state{change = Change} = State) ->
-    {noreply, State#state{change = weir_pool_change:settled({Slot, Spare}, Change)}};
-handle_info({{drained, Slot}, _Monitor, process, _Pid, _Exit}, #state{change = Change, slots = Slots} = State) ->
-    {noreply, State#state{change = weir_pool_change:drained(Slot, {Change, Slots})}};
 handle_info({timeout, Timer, {linger, Slot}}, #state{overflow = Overflow, slots = Slots} = State) ->
     {Left, Fewer} = weir_pool_overflow:lingered(Slot, Timer, Overflow, Slots),
     {noreply, State#state{overflow = Left, slots = Fewer}};
@@ -312,9 +296,6 @@ handle_info(check_round, #state{check = Check, slots = Slots, phase = open} = St
     {noreply, checking(weir_pool_check:round(Check, Slots), State)};
 handle_info({checked, Monitor, process, Pid, Exit}, #state{check = Check, slots = Slots} = State) ->
     {noreply, checking(weir_pool_check:checked({Pid, Monitor}, Exit, Check, Slots), State)};
-handle_info({check_overdue, Checker}, #state{check = Check} = State) ->
-    ok = weir_pool_check:overdue(Checker, Check),
-    {noreply, State};
 handle_info(tick, State) ->
     {noreply, tick(shrink_overflow(look(State#state{is_ticking = false})))};
 handle_info({application_down, _Monitor, process, _Sup, _Reason}, State) ->
@@ -385,7 +366,8 @@ start_failed(Role, Slot, Sup, Reason, #state{name = Name, slots = Slots, failed_
 
 %% The first time, the second, the fourth, the eighth and so on.
 report_rarely(Slot, Reason, #state{name = Name, failed_in_a_row = N}) when N band (N - 1) =:= 0 ->
-    weir_pool_report:later(fun() -> weir_pool_report:start_failed(Name, Slot, Reason, N) end);
+    Report = #{weir_pool => start_failed, pool => Name, slot => Slot, reason => Reason, in_a_row => N},
+    weir_pool_report:later(error, Report);
 report_rarely(_Slot, _Reason, #state{}) ->
     ok.
 
@@ -393,9 +375,8 @@ report_rarely(_Slot, _Reason, #state{}) ->
 %% a change, may have ended when its slot had just become one that is to be filled.
 sup_ended(Sup, Reason, #state{slots = Slots} = State) ->
     {Role, Left} = weir_pool_slots:ended(Sup, Slots),
-    Changed = change(
-        fun(Now) -> weir_pool_change:ended(Role, Sup, Reason, Now) end, State#state{slots = Left}
-    ),
+    Ended = change(fun(Now) -> weir_pool_change:ended(Role, Sup, Reason, Now) end, State#state{slots = Left}),
+    Changed = drained(Ended),
     Size = weir_pool_slots:pool_size(Changed#state.slots),
     case Changed of
         #state{phase = {opening, [Slot | More]}} when Role =:= Slot, Reason =:= normal ->
@@ -412,7 +393,7 @@ sup_ended(Sup, Reason, #state{slots = Slots} = State) ->
 %% One restart more; too many within a period, and the pool gives up.
 spend(#state{conf = #conf{start = async}} = State) ->
     {noreply, State};
-spend(#state{phase = draining} = State) ->
+spend(#state{phase = {draining, _}} = State) ->
     {noreply, State};
 spend(#state{conf = #conf{period = Period} = Conf, restarts = Restarts, slots = Slots} = State) ->
     Now = now_ms(),
@@ -479,7 +460,7 @@ terminate(_Reason, #state{name = Name, conf = Conf, slots = Slots} = State) ->
         weir_pool_registry:unregister(Name, Base)
     catch
         %% The application is stopping, and the registry is gone.
-        exit:_ -> weir_pool_registry:erase([{Base, weir_pool_terms:last_slot(Pool)}])
+        exit:_ -> weir_pool_registry:erase([Base])
     end.
 
 %% Picks and claims say that there is no pool, and so does the queue to those who wait.

@@ -85,44 +85,13 @@ check_map(Opts) ->
 with_size(#{worker := {_, _, _}} = Opts) when not is_map_key(size, Opts) -> {error, {missing_option, size}};
 with_size(Opts) -> {ok, conf(Opts)}.
 
-conf(Opts) ->
-    #{
-        size := Size,
-        worker := Worker,
-        pass_slot := PassSlot,
-        restart := Restart,
-        shutdown := Shutdown,
-        intensity := Intensity,
-        period := Period,
-        strategy := Strategy,
-        start := Start,
-        backoff := Backoff,
-        queue := Queue,
-        max_queue := MaxQueue,
-        codel := Codel,
-        overflow := #{max := Overflow, linger := Linger},
-        check := Check,
-        abandoned := Abandoned
-    } = maps:merge(?DEFAULTS, Opts),
-    #conf{
-        size = Size,
-        worker = Worker,
-        pass_slot = PassSlot,
-        restart = Restart,
-        shutdown = Shutdown,
-        intensity = Intensity,
-        period = Period,
-        strategy = Strategy,
-        start = Start,
-        backoff = Backoff,
-        auto_size = maps:get(auto_size, Opts, Worker =:= none andalso not is_map_key(size, Opts)),
-        queue = Queue,
-        max_queue = MaxQueue,
-        codel = codel(Codel),
-        overflow = {Overflow, Linger},
-        check = Check,
-        abandoned = Abandoned
-    }.
+%% The fields of the record have the names of the options.
+conf(#{worker := Worker} = Opts) ->
+    AutoSize = Worker =:= none andalso not is_map_key(size, Opts),
+    #{codel := Codel, overflow := #{max := Max, linger := Linger}} =
+        All = maps:merge((?DEFAULTS)#{auto_size => AutoSize}, Opts),
+    Conf = All#{codel := codel(Codel), overflow := {Max, Linger}},
+    list_to_tuple([conf | [maps:get(Key, Conf) || Key <- record_info(fields, conf)]]).
 
 %% @doc How many restarts within a period a pool of this configuration and size puts up with.
 -spec intensity(#conf{}, Size :: non_neg_integer()) -> non_neg_integer().

@@ -74,14 +74,14 @@ idle(Overflow, Slots) ->
 
 idle_slot(Slot, {#overflow{lingering = Lingering} = Overflow, Slots} = Now) ->
     #conf{overflow = {_, Linger}} = weir_pool_slots:conf(Slots),
-    Pool = weir_pool_slots:pool(Slots),
+    #pool{gate = Gate} = Pool = weir_pool_slots:pool(Slots),
     Word = weir_pool_word:read(Pool, Slot),
     Claims = weir_pool_word:claims(Word),
     case {weir_pool_word:state(Word), Lingering} of
         {free, #{Slot := {_Timer, Claims}}} ->
             Now;
         {free, _} ->
-            case {Linger, weir_pool_terms:gate(Pool, ?GATE_WAITING)} of
+            case {Linger, atomics:get(Gate, ?GATE_WAITING)} of
                 {0, 0} -> {Overflow, stop(Slot, Slots)};
                 {_, 0} -> {linger(Slot, Linger, Word, Overflow), Slots};
                 {_, _} -> {linger(Slot, max(Linger, ?WANTED_MS), Word, Overflow), Slots}

@@ -59,7 +59,7 @@
 -export([ask/4, cancel/2, wake/1, wake/2, closed/1, overload/4]).
 -export([init/1, handle_call/3, handle_cast/2, handle_info/2, code_change/3, format_status/1]).
 
--export_type([answer/0]).
+-export_type([answer/0, key/0]).
 
 -include("weir_pool.hrl").
 
@@ -72,15 +72,16 @@
 %% While anybody waits, or has not taken over what it was granted. Not below the patience, which the tick is to notice.
 -define(TICK_MS, 10).
 
-%% So many of those who wait are looked at in a tick, whether they are in time: 0.1 ms at most.
--define(SWEEP, 1000).
-
 %% Values of WAKE that are no slot.
 -define(ASLEEP, 0).
 -define(SEVERAL, -1).
 
 %% CoDel, while it is dropping, drops whoever has waited for this many times the target.
 -define(CODEL_LIMIT, 2).
+
+%% The moment is the claimer's: a request that is made again keeps its place. The reference is an alias, and tells
+%% requests of the same moment apart.
+-type key() :: {AskedAt :: integer(), reference()}.
 
 -record(waiter, {
     pid :: pid(),
@@ -99,13 +100,14 @@
 -record(state, {
     name :: weir_pool:name(),
     base :: non_neg_integer(),
-    order :: weir_pool_waiters:order(),
+    %% Who is next: the first who asked, or the last.
+    order :: fifo | lifo,
     holder :: weir_pool_holder:id(),
     %% As it was when it was last read; undefined until the pool is opened.
     pool :: #pool{} | undefined,
-    waiters :: weir_pool_waiters:waiters(#waiter{}),
+    waiters = gb_trees:empty() :: gb_trees:tree(key(), #waiter{}),
     codel = off :: weir_pool_codel:codel() | off,
-    grants = #{} :: #{weir_pool_waiters:key() => #grant{}},
+    grants = #{} :: #{key() => #grant{}},
     %% What the words of the gate say.
     mode = ?NOBODY_WAITS :: ?NOBODY_WAITS | ?SOMEBODY_WAITS | ?STARVING,
     waiting = 0 :: non_neg_integer(),
@@ -123,21 +125,17 @@
 %% `gone': the pool that was asked for is another one.
 
 %% @doc Starts the queue of a pool, linked to its manager.
--spec start_link(weir_pool:name(), Base :: non_neg_integer(), #conf{}) -> {ok, pid()} | {error, term()}.
-start_link(Name, Base, Conf) ->
-    case gen_server:start_link(?MODULE, {Name, Base, Conf}, []) of
-        {ok, Pid} -> {ok, Pid};
-        {error, Reason} -> {error, Reason}
-    end.
+-spec start_link(weir_pool:name(), Base :: non_neg_integer(), #conf{}) -> {ok, pid()} | ignore | {error, term()}.
+start_link(Name, Base, Conf) -> gen_server:start_link(?MODULE, {Name, Base, Conf}, []).
 
 %% @doc Asks for a worker, in the name of the calling process. The key's reference is an alias of its, to which exactly
 %% one answer comes: `{Ref, answer()}'.
--spec ask(pid(), weir_pool_waiters:key(), Base :: non_neg_integer(), Deadline :: integer() | infinity) -> ok.
+-spec ask(pid(), key(), Base :: non_neg_integer(), Deadline :: integer() | infinity) -> ok.
 ask(Queue, Key, Base, Deadline) ->
     gen_server:cast(Queue, {ask, Key, Base, #waiter{pid = self(), deadline = Deadline}}).
 
 %% @doc Takes a request back. It is answered all the same, if it was not already.
--spec cancel(pid(), weir_pool_waiters:key()) -> ok.
+-spec cancel(pid(), key()) -> ok.
 cancel(Queue, Key) -> gen_server:cast(Queue, {cancel, Key}).
 
 %% @doc The manager has closed the pool.
@@ -176,8 +174,7 @@ overload(#pool{name = Name}, Reason, Waiting, Waited) ->
 -spec init({weir_pool:name(), Base :: non_neg_integer(), #conf{}}) -> {ok, #state{}}.
 init({Name, Base, #conf{queue = Order, codel = Codel}}) ->
     Holder = weir_pool_holder:id(self()),
-    Waiters = weir_pool_waiters:new(Order),
-    {ok, #state{name = Name, base = Base, order = Order, holder = Holder, waiters = Waiters, codel = codel(Codel)}}.
+    {ok, #state{name = Name, base = Base, order = Order, holder = Holder, codel = codel(Codel)}}.
 
 codel(off) ->
     off;
@@ -215,7 +212,7 @@ handle_cast(wake, State) ->
     end;
 handle_cast({cancel, Key}, State) ->
     case without(Key, State) of
-        {ok, _Waiter, Fewer} ->
+        {ok, Fewer} ->
             ok = answer(Key, {error, timeout}),
             {noreply, settle(if_empty(Fewer))};
         error ->
@@ -233,7 +230,7 @@ handle_info(tick, State) ->
     case look(State#state{is_ticking = false}) of
         {open, #state{pool = #pool{gate = Gate}} = Open} ->
             ok = atomics:put(Gate, ?GATE_WAKE, ?ASLEEP),
-            Served = settle(serve(expire(taken_over(Open)))),
+            Served = settle(serve(taken_over(Open))),
             ok = press(Served),
             {noreply, Served};
         {closed, Closed} ->
@@ -241,7 +238,7 @@ handle_info(tick, State) ->
     end;
 handle_info({{down, Key}, _Monitor, process, _Pid, _Reason}, #state{grants = Grants} = State) ->
     case without(Key, State) of
-        {ok, _Waiter, Fewer} ->
+        {ok, Fewer} ->
             {noreply, settle(if_empty(Fewer))};
         error ->
             case maps:take(Key, Grants) of
@@ -284,71 +281,64 @@ look(#state{name = Name, base = Base} = State) ->
 
 turn_away(#state{waiting = 0} = State) ->
     State;
-turn_away(#state{waiters = Waiters, order = Order} = State) ->
-    ok = weir_pool_waiters:fold(
-        fun(Key, #waiter{monitor = Monitor}, ok) ->
-            true = demonitor(Monitor, [flush]),
-            answer(Key, {error, no_pool})
-        end,
-        ok,
-        Waiters
-    ),
-    settle(State#state{waiters = weir_pool_waiters:new(Order)}).
+turn_away(#state{waiters = Waiters} = State) ->
+    _ = [
+        demonitor(Monitor, [flush]) andalso answer(Key, {error, no_pool})
+     || {Key, #waiter{monitor = Monitor}} <- gb_trees:to_list(Waiters)
+    ],
+    settle(State#state{waiters = gb_trees:empty()}).
 
 enter(Key, _Waiter, #state{waiting = Waiting, pool = #pool{max_queue = Max}} = State) when Waiting >= Max ->
     ok = refuse(Key, queue_full, erlang:monotonic_time(), State),
     State;
 enter(Key, #waiter{pid = Pid} = Waiter, #state{waiters = Waiters, mode = Mode} = State) ->
     Monitored = Waiter#waiter{monitor = erlang:monitor(process, Pid, [{tag, {down, Key}}])},
-    Entered = settle(State#state{waiters = weir_pool_waiters:insert(Key, Monitored, Waiters)}),
+    Entered = settle(State#state{waiters = gb_trees:insert(Key, Monitored, Waiters)}),
     case Mode of
         ?NOBODY_WAITS -> settle(serve(Entered));
         _ -> Entered
     end.
 
 %% Every request is answered where it is taken out of the waiters, and nowhere else; but for those of the dead.
--spec answer(weir_pool_waiters:key(), answer()) -> ok.
+-spec answer(key(), answer()) -> ok.
 answer({_AskedAt, Ref}, Answer) ->
     Ref ! {Ref, Answer},
     ok.
 
 refuse({AskedAt, _} = Key, Reason, Now, #state{pool = Pool, waiters = Waiters}) ->
     ok = weir_pool_terms:count(Pool, ?OVERLOADS),
-    answer(Key, {error, {overload, overload(Pool, Reason, weir_pool_waiters:size(Waiters), Now - AskedAt)}}).
+    answer(Key, {error, {overload, overload(Pool, Reason, gb_trees:size(Waiters), Now - AskedAt)}}).
 
 %% Takes one out of those who wait.
 without(Key, #state{waiters = Waiters} = State) ->
-    case weir_pool_waiters:remove(Key, Waiters) of
-        {ok, #waiter{monitor = Monitor} = Waiter, Fewer} ->
+    case gb_trees:take_any(Key, Waiters) of
+        {#waiter{monitor = Monitor}, Fewer} ->
             true = demonitor(Monitor, [flush]),
-            {ok, Waiter, State#state{waiters = Fewer}};
+            {ok, State#state{waiters = Fewer}};
         error ->
             error
     end.
 
-%% Answers some of those whose time is over. It is over in their own view as well; their cancellations will find
-%% nothing.
-expire(#state{waiters = Waiters} = State) ->
-    Now = erlang:monotonic_time(),
-    InTime = fun(Key, #waiter{deadline = Deadline, monitor = Monitor}) ->
-        case is_late(Deadline, Now) of
-            true ->
-                true = demonitor(Monitor, [flush]),
-                ok = answer(Key, {error, timeout}),
-                false;
-            false ->
-                true
-        end
-    end,
-    if_empty(State#state{waiters = weir_pool_waiters:retain(InTime, ?SWEEP, Waiters)}).
+%% Who is to be served next.
+next(#state{order = lifo, waiters = Waiters}) ->
+    case gb_trees:is_empty(Waiters) of
+        true -> none;
+        false -> gb_trees:largest(Waiters)
+    end;
+next(#state{waiters = Waiters}) ->
+    oldest(Waiters).
 
-is_late(Deadline, Now) -> is_integer(Deadline) andalso Deadline =< Now.
+oldest(Waiters) ->
+    case gb_trees:is_empty(Waiters) of
+        true -> none;
+        false -> gb_trees:smallest(Waiters)
+    end.
 
 %% CoDel is to know when nobody waits any more, though nobody was served.
 if_empty(#state{codel = off} = State) ->
     State;
 if_empty(#state{waiters = Waiters, codel = Codel} = State) ->
-    case weir_pool_waiters:size(Waiters) of
+    case gb_trees:size(Waiters) of
         0 -> State#state{codel = weir_pool_codel:empty(erlang:monotonic_time(), Codel)};
         _ -> State
     end.
@@ -357,13 +347,13 @@ if_empty(#state{waiters = Waiters, codel = Codel} = State) ->
 settle(#state{pool = undefined} = State) ->
     State;
 settle(#state{waiters = Waiters, pool = #pool{gate = Gate} = Pool, mode = Before} = State) ->
-    Waiting = weir_pool_waiters:size(Waiters),
+    Waiting = gb_trees:size(Waiters),
     Oldest =
-        case weir_pool_waiters:oldest(Waiters) of
+        case oldest(Waiters) of
             none -> 0;
             {{AskedAt, _}, _} -> ms(AskedAt)
         end,
-    Mode = mode(weir_pool_waiters:next(Waiters), Waiting),
+    Mode = mode(next(State), Waiting),
     ok = put_changed(Gate, ?GATE_WAITING, Waiting, State#state.waiting),
     ok = put_changed(Gate, ?GATE_OLDEST, Oldest, State#state.oldest),
     case Mode of
@@ -371,7 +361,7 @@ settle(#state{waiters = Waiters, pool = #pool{gate = Gate} = Pool, mode = Before
             ok;
         _ ->
             case atomics:exchange(Gate, ?GATE_MODE, Mode) of
-                ?UNWATCHED -> weir_pool_manager:used(Pool);
+                ?UNWATCHED -> weir_pool_manager:tell(Pool, watch);
                 _ -> ok
             end
     end,
@@ -404,8 +394,8 @@ tick(State) ->
 press(#state{waiting = 0}) ->
     ok;
 press(#state{pool = Pool, waiters = Waiters}) ->
-    case is_impatient(weir_pool_waiters:oldest(Waiters), 0) of
-        true -> weir_pool_manager:pressed(Pool);
+    case is_impatient(oldest(Waiters), 0) of
+        true -> weir_pool_manager:tell(Pool, pressed);
         false -> ok
     end.
 
@@ -417,7 +407,7 @@ serve(State) ->
     serve(Now, skip_late(Now, State)).
 
 serve(Now, #state{waiters = Waiters, pool = Pool, next = Next, holder = Holder} = State) ->
-    case weir_pool_waiters:size(Waiters) > 0 andalso weir_pool_word:find(Pool, Next, Holder) of
+    case gb_trees:size(Waiters) > 0 andalso weir_pool_word:find(Pool, Next, Holder) of
         {ok, Slot, Word, Pid} -> serve(Now, hand_over(Slot, Word, Pid, Now, State#state{next = Slot + 1}));
         _NobodyOrNone -> State
     end.
@@ -425,7 +415,7 @@ serve(Now, #state{waiters = Waiters, pool = Pool, next = Next, holder = Holder} 
 serve_slot(Slot, #state{pool = #pool{limit = Limit} = Pool, holder = Holder} = State) when Slot =< Limit ->
     Now = erlang:monotonic_time(),
     #state{waiters = Waiters} = Skipped = skip_late(Now, State),
-    case weir_pool_waiters:size(Waiters) > 0 andalso weir_pool_word:claim(Pool, Slot, Holder) of
+    case gb_trees:size(Waiters) > 0 andalso weir_pool_word:claim(Pool, Slot, Holder) of
         {ok, Word, Pid} -> hand_over(Slot, Word, Pid, Now, Skipped);
         _NobodyOrLost -> Skipped
     end;
@@ -444,10 +434,10 @@ hand_over(Slot, Word, Pid, Now, State) ->
     end.
 
 %% Takes those out who are late, up to the next one who is not.
-skip_late(Now, #state{waiters = Waiters} = State) ->
-    case weir_pool_waiters:next(Waiters) of
+skip_late(Now, State) ->
+    case next(State) of
         {Key, #waiter{deadline = Deadline}} when is_integer(Deadline), Deadline =< Now ->
-            {ok, _Waiter, Fewer} = without(Key, State),
+            {ok, Fewer} = without(Key, State),
             ok = answer(Key, {error, timeout}),
             skip_late(Now, if_empty(Fewer));
         _ ->
@@ -456,13 +446,13 @@ skip_late(Now, #state{waiters = Waiters} = State) ->
 
 %% Takes the next one out who is to be served.
 choose(Now, #state{waiters = Waiters} = State) ->
-    case weir_pool_waiters:next(Waiters) of
+    case next(State) of
         none ->
             {none, if_empty(State)};
         {Key, _} ->
             %% Its monitor stays: whoever is served is watched until it has taken over.
-            {ok, Waiter, Fewer} = weir_pool_waiters:remove(Key, Waiters),
-            offer(Key, Waiter, weir_pool_waiters:size(Fewer), Now, State#state{waiters = Fewer})
+            {Waiter, Fewer} = gb_trees:take(Key, Waiters),
+            offer(Key, Waiter, gb_trees:size(Fewer), Now, State#state{waiters = Fewer})
     end.
 
 offer(Key, Waiter, _Behind, _Now, #state{codel = off} = State) ->
@@ -501,7 +491,7 @@ taken_over(#state{grants = Grants, pool = Pool} = State) ->
 %% Wakes nobody: whoever calls this goes on to serve, or has nobody to serve.
 free(Slot, Word, #state{pool = Pool}) ->
     case weir_pool_word:release(Pool, Slot, Word) of
-        reserved -> weir_pool_manager:released(Pool, Slot);
+        reserved -> weir_pool_manager:tell(Pool, {released, Slot});
         _ -> ok
     end.
 

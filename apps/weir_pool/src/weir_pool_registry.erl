@@ -7,7 +7,7 @@
 %% This process monitors the managers. When one has ended without taking its name back, its main term and its row are
 %% removed. Slot terms, and what killed callers have left, are erased in the background, whoever has ended how: erasing
 %% a term copies the node's table of persistent terms. One *eraser* at a time does that, of low priority, so that
-%% it takes turns with whoever has a term to write.
+%% it takes turns with whoever has a term to write. It finds the slot terms of a pool by their keys, among all terms.
 %%
 %% Nothing here depends on how another process is doing. Somebody who wants a name that is taken asks on its own whether
 %% the holder is dead, and then has the registry forget it, without waiting for the monitor to tell.
@@ -19,8 +19,8 @@
 -behaviour(gen_server).
 
 -export([start_link/0, new_table/0]).
--export([register/3, reach/2, start_error/2, unregister/2, erase/1]).
--compile({no_auto_import, [erase/1]}).
+-export([register/2, start_error/2, unregister/2, erase/1]).
+-compile({no_auto_import, [erase/1, register/2]}).
 -export([lookup/1, names/0]).
 -export([init/1, handle_call/3, handle_cast/2, handle_info/2, terminate/2, code_change/3]).
 
@@ -41,32 +41,26 @@
         Manager :: pid(),
         Base :: non_neg_integer(),
         Parent :: pid(),
-        LastSlot :: 0 | weir_pool:size(),
         StartError :: none | {weir_pool:slot(), Reason :: term()}
     }.
 %% `Base' tells this pool from any other of the same name, before it or after it, and its slot keys from all others'.
-%% `Parent' is who started it: its supervisor, most of the time. `LastSlot': the highest that may have a term.
+%% `Parent' is who started it: its supervisor, most of the time.
 
--define(LAST_SLOT, 5).
--define(START_ERROR, 6).
+-define(START_ERROR, 5).
 
 -record(state, {
     %% Monitors of managers.
     monitors :: #{weir_pool:name() => {Base :: non_neg_integer(), reference()}},
-    %% Which pool's terms are being erased, and who is at it.
-    eraser = none :: none | {Base :: non_neg_integer(), Monitor :: reference()}
+    %% Which pools' terms are being erased, and who is at it.
+    eraser = none :: none | {Bases :: [non_neg_integer()], Monitor :: reference()}
 }).
 
-%% Beside the rows of pools the table has one for each pool whose terms are to be erased, the last slot being the value.
+%% Beside the rows of pools the table has one for each pool whose terms are to be erased.
 -define(TO_ERASE(Base), {?MODULE, Base}).
 
 %% @doc Starts the registry.
--spec start_link() -> {ok, pid()} | {error, term()}.
-start_link() ->
-    case gen_server:start_link({local, ?MODULE}, ?MODULE, [], []) of
-        {ok, Pid} -> {ok, Pid};
-        {error, Reason} -> {error, Reason}
-    end.
+-spec start_link() -> {ok, pid()} | ignore | {error, term()}.
+start_link() -> gen_server:start_link({local, ?MODULE}, ?MODULE, [], []).
 
 %% @doc Makes the names table; it belongs to the caller.
 -spec new_table() -> ok.
@@ -74,11 +68,10 @@ new_table() ->
     ?TABLE = ets:new(?TABLE, [named_table, public, set, {read_concurrency, true}]),
     ok.
 
-%% @doc Takes the name for the calling process, a pool's manager. Slots up to the last may get a term.
--spec register(weir_pool:name(), Parent :: pid(), LastSlot :: 0 | weir_pool:size()) ->
-    {ok, Base :: non_neg_integer()} | {error, already_started}.
-register(Name, Parent, LastSlot) ->
-    case request({register, Name, self(), Parent, LastSlot}) of
+%% @doc Takes the name for the calling process, a pool's manager.
+-spec register(weir_pool:name(), Parent :: pid()) -> {ok, Base :: non_neg_integer()} | {error, already_started}.
+register(Name, Parent) ->
+    case request({register, Name, self(), Parent}) of
         {ok, Base} ->
             {ok, Base};
         {taken, Holder, Base} ->
@@ -87,16 +80,9 @@ register(Name, Parent, LastSlot) ->
                     {error, already_started};
                 false ->
                     ok = request({unregister, Name, Base}),
-                    register(Name, Parent, LastSlot)
+                    register(Name, Parent)
             end
     end.
-
-%% @doc The pool's manager: slots up to this one may get a term, whether they belong to the pool in the end or not.
--spec reach(weir_pool:name(), weir_pool:slot()) -> ok.
-reach(Name, Slot) ->
-    Last = max(Slot, ets:lookup_element(?TABLE, Name, ?LAST_SLOT)),
-    true = ets:update_element(?TABLE, Name, {?LAST_SLOT, Last}),
-    ok.
 
 %% @doc The pool's manager: the last start that failed.
 -spec start_error(weir_pool:name(), {weir_pool:slot(), Reason :: term()}) -> ok.
@@ -140,7 +126,7 @@ lookup(Name) ->
 -spec names() -> [weir_pool:name()].
 names() ->
     try
-        ets:select(?TABLE, [{{'$1', '_', '_', '_', '_', '_'}, [], ['$1']}])
+        ets:select(?TABLE, [{{'$1', '_', '_', '_', '_'}, [], ['$1']}])
     catch
         error:badarg -> []
     end.
@@ -153,29 +139,29 @@ init([]) ->
     {ok, erase_next(#state{monitors = ets:foldl(fun watch/2, #{}, ?TABLE)})}.
 
 %% The monitor's message names what it is about.
-watch({?TO_ERASE(_Base), _LastSlot}, Monitors) ->
+watch({?TO_ERASE(_Base)}, Monitors) ->
     Monitors;
-watch({Name, Manager, Base, _Parent, _LastSlot, _StartError}, Monitors) ->
+watch({Name, Manager, Base, _Parent, _StartError}, Monitors) ->
     Monitors#{Name => {Base, erlang:monitor(process, Manager, [{tag, {down, Name, Base}}])}}.
 
 %% @private
 -spec handle_call(Request, gen_server:from(), #state{}) -> {reply, Reply, #state{}} when
     Request ::
-        {register, weir_pool:name(), Manager :: pid(), Parent :: pid(), LastSlot :: non_neg_integer()}
+        {register, weir_pool:name(), Manager :: pid(), Parent :: pid()}
         | {unregister, weir_pool:name(), Base :: non_neg_integer()},
     Reply :: ok | {ok, Base} | {taken, Holder :: pid(), Base} | {error, {bad_call, term()}},
     Base :: non_neg_integer().
-handle_call({register, Name, Manager, Parent, LastSlot}, _From, #state{monitors = Monitors} = State) ->
+handle_call({register, Name, Manager, Parent}, _From, #state{monitors = Monitors} = State) ->
     case lookup(Name) of
         {error, no_pool} ->
             Base = erlang:unique_integer([positive, monotonic]) * (?MAX_SIZE + 1),
-            Row = {Name, Manager, Base, Parent, LastSlot, none},
+            Row = {Name, Manager, Base, Parent, none},
             true = ets:insert(?TABLE, Row),
             {reply, {ok, Base}, State#state{monitors = watch(Row, Monitors)}};
         %% It asks again because the registry died before the answer.
-        {ok, {_, Manager, Base, _, _, _}} ->
+        {ok, {_, Manager, Base, _, _}} ->
             {reply, {ok, Base}, State};
-        {ok, {_, Holder, Base, _, _, _}} ->
+        {ok, {_, Holder, Base, _, _}} ->
             {reply, {taken, Holder, Base}, State}
     end;
 handle_call({unregister, Name, Base}, _From, State) ->
@@ -191,15 +177,15 @@ handle_cast(_Stray, State) -> {noreply, State}.
 -spec handle_info(term(), #state{}) -> {noreply, #state{}}.
 handle_info({{down, Name, Base}, _Monitor, process, _Manager, _Reason}, State) ->
     {noreply, clean_up(Name, Base, State)};
-handle_info({erased, Monitor, process, _Eraser, _Reason}, #state{eraser = {Base, Monitor}} = State) ->
-    true = ets:delete(?TABLE, ?TO_ERASE(Base)),
+handle_info({erased, Monitor, process, _Eraser, _Reason}, #state{eraser = {Bases, Monitor}} = State) ->
+    lists:foreach(fun(Base) -> ets:delete(?TABLE, ?TO_ERASE(Base)) end, Bases),
     {noreply, erase_next(State#state{eraser = none})};
 handle_info(_Stray, State) ->
     {noreply, State}.
 
 %% @private
 -spec terminate(term(), #state{}) -> ok.
-terminate(_Reason, #state{}) -> erase(ets:select(?TABLE, to_erase())).
+terminate(_Reason, #state{}) -> erase(to_erase()).
 
 %% @private
 -spec code_change(term(), #state{}, term()) -> {ok, #state{}}.
@@ -208,9 +194,9 @@ code_change(_OldVsn, State, _Extra) -> {ok, State}.
 %% A namesake that has followed has another base, and is left alone.
 clean_up(Name, Base, #state{monitors = Monitors} = State) ->
     case lookup(Name) of
-        {ok, {_, _Manager, Base, _Parent, LastSlot, _StartError}} ->
+        {ok, {_, _Manager, Base, _Parent, _StartError}} ->
             ok = weir_pool_terms:close(Name),
-            true = ets:insert(?TABLE, {?TO_ERASE(Base), LastSlot}),
+            true = ets:insert(?TABLE, {?TO_ERASE(Base)}),
             true = ets:delete(?TABLE, Name),
             {{Base, Monitor}, Others} = maps:take(Name, Monitors),
             true = erlang:demonitor(Monitor, [flush]),
@@ -222,32 +208,29 @@ clean_up(Name, Base, #state{monitors = Monitors} = State) ->
 %% ---------------------------------------------------------------- erasing
 
 erase_next(#state{eraser = none} = State) ->
-    case ets:select(?TABLE, to_erase(), 1) of
-        {[{Base, _LastSlot} = Pool], _} -> State#state{eraser = {Base, eraser([Pool])}};
-        '$end_of_table' -> State
+    case to_erase() of
+        [] -> State;
+        Bases -> State#state{eraser = {Bases, eraser(Bases)}}
     end;
 erase_next(State) ->
     State.
 
-to_erase() -> [{{?TO_ERASE('$1'), '$2'}, [], [{{'$1', '$2'}}]}].
+to_erase() -> ets:select(?TABLE, [{{?TO_ERASE('$1')}, [], ['$1']}]).
 
 %% @doc Has a process erase what pools have left, without the registry.
--spec erase([{Base :: non_neg_integer(), LastSlot :: non_neg_integer()}]) -> ok.
-erase(Pools) ->
-    _ = eraser(Pools),
+-spec erase(Bases :: [non_neg_integer()]) -> ok.
+erase(Bases) ->
+    _ = eraser(Bases),
     ok.
 
 %% It goes on when the application is stopped: whoever has the application's group leader is killed then.
-eraser(Pools) ->
+eraser(Bases) ->
     {_, Monitor} = spawn_opt(
         fun() ->
             true = group_leader(whereis(init), self()),
-            lists:foreach(fun erase_pool/1, Pools)
+            lists:foreach(fun weir_pool_call:forget/1, Bases),
+            weir_pool_terms:erase_slots(Bases)
         end,
         [{priority, low}, {monitor, [{tag, erased}]}]
     ),
     Monitor.
-
-erase_pool({Base, LastSlot}) ->
-    ok = weir_pool_call:forget(Base),
-    lists:foreach(fun(Slot) -> weir_pool_terms:erase_slot(Base, Slot) end, lists:seq(1, LastSlot)).

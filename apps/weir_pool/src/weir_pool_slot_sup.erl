@@ -21,9 +21,9 @@
 %% '''
 %%
 %% It ends when there is nothing left to supervise, which the manager sees by the link: with `normal', or
-%% `{shutdown, WorkersReason | start_failed}' where it would go on if `keep' were set; and with `shutdown' when the manager
-%% asks for that, stopping the worker first. A message about a worker that it has no more is
-%% void. When it is killed the link takes the worker with it, and the manager kills one that the link does not.
+%% `{shutdown, WorkersReason | start_failed}' where it would go on if `keep' were set; and with `shutdown' when the
+%% manager asks for that, stopping the worker first. A message about a worker that it has no more is void. When it is
+%% killed the link takes the worker with it, and the manager kills one that the link does not.
 %%
 %% Restarts. With `start => sync' at once, except that a start that fails is tried again after a millisecond; the
 %% manager counts them, and gives the pool up when there are too many. With `async' after a pause that doubles with each
@@ -37,7 +37,6 @@
 
 -export([start_link/4, keep/2, renew/3, retire/1, delay/2]).
 -export([init/1, handle_continue/2, handle_call/3, handle_cast/2, handle_info/2, terminate/2, code_change/3]).
--export([format_status/1]).
 
 -include("weir_pool.hrl").
 
@@ -105,9 +104,6 @@ handle_continue(start, State) -> start(State).
 %% As a supervisor answers, for `supervisor:which_children/1' and the release handler.
 handle_call(which_children, _From, #state{slot = Slot, worker = Worker} = State) ->
     {reply, [{Slot, child(Worker), worker, [module(State)]}], State};
-handle_call(count_children, _From, #state{worker = Worker} = State) ->
-    Active = length([Worker || Worker =/= undefined]),
-    {reply, [{specs, 1}, {active, Active}, {supervisors, 0}, {workers, 1}], State};
 handle_call(Request, _From, State) ->
     {reply, {error, {bad_call, Request}}, State}.
 
@@ -140,7 +136,7 @@ handle_info({'EXIT', Worker, Reason}, #state{worker = Worker, renewing = no} = S
     ok = report_exit(Reason, State),
     exited(Reason, State#state{worker = undefined, is_restart = true});
 handle_info({'EXIT', Worker, Reason}, #state{worker = Worker, renewing = Report} = State) ->
-    ok = weir_pool_report:replaced(Report),
+    ok = weir_pool_report:log(warning, Report),
     case State of
         #state{keep = true} -> start(State#state{worker = undefined, renewing = no, is_restart = false});
         #state{keep = false} -> {stop, {shutdown, Reason}, State#state{worker = undefined}}
@@ -160,19 +156,6 @@ terminate(_Reason, #state{worker = Worker, conf = #conf{shutdown = Shutdown}}) -
 %% @private
 -spec code_change(term(), #state{}, term()) -> {ok, #state{}}.
 code_change(_OldVsn, State, _Extra) -> {ok, State}.
-
-%% @private
--spec format_status(gen_server:format_status()) -> gen_server:format_status().
-format_status(Status) ->
-    maps:map(
-        fun
-            (state, #state{name = Name, slot = Slot, worker = Worker, keep = Keep, attempts = Attempts}) ->
-                #{pool => Name, slot => Slot, worker => Worker, keep => Keep, attempts => Attempts};
-            (_, Value) ->
-                Value
-        end,
-        Status
-    ).
 
 %% ---------------------------------------------------------------- starts
 
@@ -240,7 +223,9 @@ start_after(Ms, State) ->
 report_exit(Reason, #state{name = Name, slot = Slot, worker = Worker, conf = #conf{restart = Restart}}) ->
     case Restart =/= permanent andalso is_orderly(Reason) of
         true -> ok;
-        false -> weir_pool_report:worker_down(Name, Slot, Worker, Reason)
+        false ->
+            Report = #{weir_pool => worker_down, pool => Name, slot => Slot, worker => Worker, reason => Reason},
+            weir_pool_report:log(error, Report)
     end.
 
 %% ---------------------------------------------------------------- stops

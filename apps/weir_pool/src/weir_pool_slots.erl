@@ -16,11 +16,12 @@
 -module(weir_pool_slots).
 
 -export([new/3, conf/1, pool/1, pool_size/1, set_pool/2]).
--export([start/3, start_spare/2, role/2, ended/2, stop_start/2, retire_sup/2, sups/1]).
+-export([start/3, role/2, ended/2, stop_start/2, retire_sup/2, sups/1]).
 -export([fill/3, worker_down/3, clear_stale/1]).
--export([take_out/3, call_off/2, keep/2, act/2, released/2, renew/3, set_keep/3]).
--export([reserve/2, look/4, looked/3]).
--export([worker/2, sup/2, action/2, retiring/1, filled/1, in_use/1, missing/3]).
+-export([take_out/3, keep/2, act/2, released/2, renew/3, set_keep/3]).
+-export([replace/4, spare_started/3, no_replace/3, is_replacing/2, replace_timeout/3]).
+-export([reserve/2, look/4, looked/5]).
+-export([worker/2, sup/2, action/2, filled/1, in_use/1, leaving/1, missing/3]).
 -export([connect/4, disconnect/2, member/2, dead/3]).
 
 -export_type([slots/0, action/0, role/0]).
@@ -30,16 +31,21 @@
 -type action() ::
     none
     | retire
-    | {swap, Spare :: pid(), Worker :: pid(), fun((ok | {error, term()}) -> ok)}
-    | leave
-    | drain
-    | draining.
-%% What is done with a slot when it is nobody's: stop its worker for good; put the worker of that supervisor in, and say
-%% so; leave it without the process that has disconnected itself; find out when its process has handled what was sent to
-%% it, of which the manager is told by `{{drained, Slot}, _, process, _, _}'. `draining': that is being found out, and
-%% the slot stays out of use.
+    | swap
+    | leave.
+%% What is done with a slot when it is nobody's: stop its worker for good; put the replacement in, and say so; leave it
+%% without the process that has disconnected itself.
 
 -type role() :: weir_pool:slot() | {spare, weir_pool:slot()} | retired.
+
+%% Another worker that is to take the slot over, and who asked for it.
+-record(replace, {
+    from :: gen_server:from(),
+    timer :: reference() | none,
+    spare :: pid(),
+    %% As soon as the spare supervisor has one.
+    worker :: pid() | undefined
+}).
 
 -record(slot, {
     %% None for processes that connected themselves.
@@ -51,6 +57,7 @@
     %% The monitor of a task that looks at the worker, while the word is reserved for that.
     task = none :: none | reference(),
     action = none :: action(),
+    replace = none :: none | #replace{},
     %% A process that is to ask again when the claim of its predecessor has ended.
     next = none :: none | {pid(), gen_server:from()}
 }).
@@ -61,8 +68,6 @@
     pool :: #pool{},
     map = #{} :: #{weir_pool:slot() => #slot{}},
     sups = #{} :: #{pid() => role()},
-    %% Those that are to be given up when they are released.
-    retiring = [] :: ordsets:ordset(weir_pool:slot()),
     %% Those whose worker has died, and whose term still says so.
     stale = [] :: [weir_pool:slot()]
 }).
@@ -96,10 +101,6 @@ set_pool(Pool, Slots) -> Slots#slots{pool = Pool}.
 start(Slot, Keep, Slots) ->
     {Sup, Started} = start_sup(Slot, Slot, Keep, Slots),
     put_entry(Slot, (entry(Slot, Started))#slot{sup = Sup}, Started).
-
-%% @doc A supervisor beside that of the slot.
--spec start_spare(weir_pool:slot(), slots()) -> {pid(), slots()}.
-start_spare(Slot, Slots) -> start_sup(Slot, {spare, Slot}, false, Slots).
 
 start_sup(Slot, Role, Keep, #slots{name = Name, conf = Conf, sups = Sups} = Slots) ->
     Sup = weir_pool_slot_sup:start_link(Name, Slot, Conf, Keep),
@@ -184,23 +185,23 @@ empty(Slot, #slots{pool = Pool} = Slots) ->
     ok = weir_pool_terms:vacate(Pool, Slot),
     put_entry(Slot, unmonitored(entry(Slot, Slots)), Slots).
 
-%% @doc A worker's monitor tells that it is down. `void': it was in its slot no more. Gives what was waiting for the end
-%% of its claim, and is to be done now.
+%% @doc A worker's monitor tells that it is down; that of one that was in its slot no more is void. What was waiting for
+%% the end of its claim is done now.
 %%
 %% Every writing of a slot's term waits until all schedulers have got on, half a millisecond when they are busy, and one
 %% waits for the other. The term is therefore left as it is until the manager has read the messages that have come
 %% meanwhile: the successor is often among them, and is then the only one that has to be written.
--spec worker_down(weir_pool:slot(), Monitor :: reference(), slots()) -> {ok, slots()} | void.
+-spec worker_down(weir_pool:slot(), Monitor :: reference(), slots()) -> slots().
 worker_down(Slot, Monitor, #slots{pool = Pool, stale = Stale} = Slots) ->
     case entry(Slot, Slots) of
         #slot{monitor = Monitor, action = none} = Entry ->
             ok = weir_pool_word:vacate(Pool, Slot),
             _ = Stale =:= [] andalso (self() ! clear_stale),
-            {ok, put_entry(Slot, unmonitored(Entry), Slots#slots{stale = [Slot | Stale]})};
+            put_entry(Slot, unmonitored(Entry), Slots#slots{stale = [Slot | Stale]});
         #slot{monitor = Monitor} ->
-            {ok, act(Slot, empty(Slot, Slots))};
-        _ ->
-            void
+            act(Slot, empty(Slot, Slots));
+        #slot{} ->
+            Slots
     end.
 
 %% @doc Empties the terms of the workers that have died and have no successor yet.
@@ -237,7 +238,7 @@ member(Slot, Slots) ->
 dead(Slot, Pid, Slots) ->
     case entry(Slot, Slots) of
         #slot{next = {Pid, _}} = Entry -> put_entry(Slot, Entry#slot{next = none}, Slots);
-        #slot{worker = Pid, monitor = Monitor} -> element(2, {ok, _} = worker_down(Slot, Monitor, Slots));
+        #slot{worker = Pid, monitor = Monitor} -> worker_down(Slot, Monitor, Slots);
         #slot{} -> Slots
     end.
 
@@ -252,35 +253,15 @@ disconnect(Slot, #slots{pool = Pool} = Slots) ->
 %% @doc Takes a slot out of use as soon as nobody claims it, and then does something with it.
 -spec take_out(weir_pool:slot(), action(), slots()) -> slots().
 take_out(Slot, Action, #slots{pool = Pool} = Slots) ->
-    CalledOff = called_off(Action, entry(Slot, Slots), Slots),
-    Entry = entry(Slot, CalledOff),
-    Waiting = retiring(Slot, Action =:= retire, put_entry(Slot, Entry#slot{action = Action}, CalledOff)),
+    CalledOff =
+        case Action of
+            retire -> no_replace(no_slot, Slot, Slots);
+            _ -> Slots
+        end,
+    Waiting = put_entry(Slot, (entry(Slot, CalledOff))#slot{action = Action}, CalledOff),
     case weir_pool_word:mark(Pool, Slot) of
         marked -> Waiting;
         _ReservedOrVacant -> act_unless_looked_at(Slot, Waiting)
-    end.
-
-retiring(Slot, true, #slots{retiring = Retiring} = Slots) ->
-    Slots#slots{retiring = ordsets:add_element(Slot, Retiring)};
-retiring(Slot, false, #slots{retiring = Retiring} = Slots) ->
-    Slots#slots{retiring = ordsets:del_element(Slot, Retiring)}.
-
-%% Whoever waits for a replacement of the slot is told that there will be none.
-called_off(Instead, #slot{action = {swap, Spare, _Worker, Tell}}, Slots) ->
-    ok = Tell({error, instead(Instead)}),
-    retire_sup(Spare, Slots);
-called_off(_Instead, _Entry, Slots) ->
-    Slots.
-
-instead(retire) -> no_slot;
-instead(_Drain) -> no_pool.
-
-%% @doc The slot becomes one for overflow, whose workers are not replaced.
--spec call_off(weir_pool:slot(), slots()) -> slots().
-call_off(Slot, Slots) ->
-    case entry(Slot, Slots) of
-        #slot{action = {swap, _, _, _}} = Entry -> keep(Slot, called_off(retire, Entry, Slots));
-        #slot{} -> Slots
     end.
 
 %% @doc What the slot was to be taken out for is not done after all. Whoever has claimed it keeps it.
@@ -288,14 +269,13 @@ call_off(Slot, Slots) ->
 keep(Slot, #slots{pool = Pool} = Slots) ->
     Entry = entry(Slot, Slots),
     ok = weir_pool_word:unmark(Pool, Slot),
-    act_unless_looked_at(Slot, retiring(Slot, false, put_entry(Slot, Entry#slot{action = none}, Slots))).
+    act_unless_looked_at(Slot, put_entry(Slot, Entry#slot{action = none}, Slots)).
 
 act_unless_looked_at(Slot, Slots) ->
     case entry(Slot, Slots) of
         #slot{task = none} -> act(Slot, Slots);
         %% Whatever is found out, the worker goes, and is given time to become idle.
-        #slot{action = retire} -> act(Slot, Slots);
-        #slot{action = {swap, _, _, _}} -> act(Slot, Slots);
+        #slot{action = Action} when Action =:= retire; Action =:= swap -> act(Slot, Slots);
         #slot{} -> Slots
     end.
 
@@ -308,37 +288,36 @@ act(Slot, #slots{pool = Pool} = Slots) ->
                 ok ->
                     ok = weir_pool_queue:wake(Pool),
                     %% One for overflow may go now.
-                    _ = Slot > Pool#pool.size andalso weir_pool_manager:idle(Pool),
+                    _ = Slot > Pool#pool.size andalso weir_pool_manager:tell(Pool, idle),
                     ok;
                 _NotReserved ->
                     ok
             end,
-            Slots;
-        #slot{action = drain, worker = undefined} ->
-            _ = weir_pool_task:start({drained, Slot}, fun() -> ok end),
-            Slots;
-        #slot{action = drain, worker = Worker} = Entry ->
-            _ = weir_pool_task:start({drained, Slot}, fun() -> weir_pool_task:is_idle(Worker, infinity) end),
-            put_entry(Slot, Entry#slot{action = draining}, Slots);
-        #slot{action = draining} ->
             Slots;
         #slot{action = leave, next = Next} = Entry ->
             ok = weir_pool_word:vacate(Pool, Slot),
             Left = put_entry(Slot, Entry#slot{action = none, next = none}, Slots),
             _ = Next =/= none andalso gen_server:reply(element(2, Next), {error, again}),
             Left;
-        #slot{action = retire} ->
-            #slots{map = Map} = Emptied = without_sup(Slot, empty(Slot, Slots)),
-            retiring(Slot, false, Emptied#slots{map = maps:remove(Slot, Map)});
-        #slot{action = {swap, Spare, Worker, Tell}} ->
+        #slot{action = retire, worker = Worker} ->
+            #slots{map = Map} = Emptied = without_worker(Slot, Worker, empty(Slot, Slots)),
+            Emptied#slots{map = maps:remove(Slot, Map)};
+        #slot{action = swap, replace = #replace{spare = Spare, worker = Worker} = Replace} ->
             #slots{sups = Sups} = Without = without_sup(Slot, Slots),
             Swapped = Without#slots{sups = Sups#{Spare => Slot}},
             ok = weir_pool_slot_sup:keep(Spare, true),
-            Entry = entry(Slot, Swapped),
-            Filled = fill(Slot, Worker, put_entry(Slot, Entry#slot{sup = Spare, action = none}, Swapped)),
-            ok = Tell(ok),
+            Entry = (entry(Slot, Swapped))#slot{sup = Spare, action = none, replace = none},
+            Filled = fill(Slot, Worker, put_entry(Slot, Entry, Swapped)),
+            ok = answer(Replace, ok),
             Filled
     end.
+
+%% A process that connected itself is waited for like a supervisor that is retired.
+without_worker(_Slot, Worker, #slots{conf = #conf{worker = none}, sups = Sups} = Slots) ->
+    Waiting = spawn_link(fun() -> Worker =:= undefined orelse weir_pool_task:is_idle(Worker, infinity) end),
+    Slots#slots{sups = Sups#{Waiting => retired}};
+without_worker(Slot, _Worker, Slots) ->
+    without_sup(Slot, Slots).
 
 without_sup(Slot, Slots) ->
     case entry(Slot, Slots) of
@@ -350,16 +329,11 @@ without_sup(Slot, Slots) ->
 %% since.
 -spec released(weir_pool:slot(), slots()) -> slots().
 released(Slot, #slots{pool = Pool} = Slots) ->
+    State = weir_pool_word:state(weir_pool_word:read(Pool, Slot)),
     case entry(Slot, Slots) of
-        #slot{task = none} ->
-            case weir_pool_word:state(weir_pool_word:read(Pool, Slot)) of
-                reserved -> act(Slot, Slots);
-                %% Its worker was dead.
-                vacant -> act(Slot, Slots);
-                _ -> Slots
-            end;
-        #slot{} ->
-            Slots
+        %% It is vacant if its worker was dead.
+        #slot{task = none} when State =:= reserved; State =:= vacant -> act(Slot, Slots);
+        #slot{} -> Slots
     end.
 
 %% @doc Gets rid of a worker that is likely to be busy or broken, and starts another, unless the slot is for overflow; a
@@ -371,12 +345,59 @@ renew(Slot, Why, #slots{name = Name} = Slots) ->
         #slot{action = Action} when Action =/= none ->
             act(Slot, Slots);
         #slot{worker = Worker, sup = Sup} ->
-            Report = Why#{pool => Name, slot => Slot, worker => Worker},
+            Report = Why#{weir_pool => worker_replaced, pool => Name, slot => Slot, worker => Worker},
             case Sup of
-                undefined -> weir_pool_report:later(fun() -> weir_pool_report:replaced(Report) end);
+                undefined -> weir_pool_report:later(warning, Report);
                 _ -> weir_pool_slot_sup:renew(Sup, Worker, Report)
             end,
             empty(Slot, Slots)
+    end.
+
+%% ---------------------------------------------------------------- another worker
+
+%% @doc Starts a worker that takes the slot over when nobody claims it any more. Whoever asked is told then.
+-spec replace(weir_pool:slot(), gen_server:from(), Timer :: reference() | none, slots()) -> slots().
+replace(Slot, From, Timer, Slots) ->
+    {Spare, Started} = start_sup(Slot, {spare, Slot}, false, Slots),
+    Replace = #replace{from = From, timer = Timer, spare = Spare},
+    put_entry(Slot, (entry(Slot, Started))#slot{replace = Replace}, Started).
+
+%% @doc The spare supervisor of a slot has a worker.
+-spec spare_started(weir_pool:slot(), Worker :: pid(), slots()) -> slots().
+spare_started(Slot, Worker, Slots) ->
+    #slot{replace = Replace} = Entry = entry(Slot, Slots),
+    take_out(Slot, swap, put_entry(Slot, Entry#slot{replace = Replace#replace{worker = Worker}}, Slots)).
+
+%% @doc Nothing comes of the replacement in a slot, if there is to be one: whoever asked for it is told why, and the old
+%% worker stays.
+-spec no_replace(Reason :: term(), weir_pool:slot(), slots()) -> slots().
+no_replace(Reason, Slot, Slots) ->
+    case entry(Slot, Slots) of
+        #slot{replace = none} ->
+            Slots;
+        #slot{replace = #replace{spare = Spare, worker = Worker} = Replace} = Entry ->
+            ok = answer(Replace, {error, Reason}),
+            Left = put_entry(Slot, Entry#slot{replace = none}, Slots),
+            case Worker of
+                undefined -> stop_start(Spare, Left);
+                _ -> keep(Slot, retire_sup(Spare, Left))
+            end
+    end.
+
+answer(#replace{from = From, timer = Timer}, Reply) ->
+    _ = Timer =/= none andalso erlang:cancel_timer(Timer),
+    gen_server:reply(From, Reply).
+
+%% @doc Whether there is to be another worker in a slot.
+-spec is_replacing(weir_pool:slot(), slots()) -> boolean().
+is_replacing(Slot, Slots) -> (entry(Slot, Slots))#slot.replace =/= none.
+
+%% @doc The time of a replacement is over. That of one before it is void.
+-spec replace_timeout(weir_pool:slot(), Timer :: reference(), slots()) -> slots().
+replace_timeout(Slot, Timer, Slots) ->
+    case entry(Slot, Slots) of
+        #slot{replace = #replace{timer = Timer}} -> no_replace(timeout, Slot, Slots);
+        #slot{} -> Slots
     end.
 
 %% ---------------------------------------------------------------- looking at workers
@@ -394,12 +415,22 @@ look(Slot, Tag, Look, Slots) ->
     {Task, Monitor} = weir_pool_task:start(Tag, fun() -> Look(Worker) end),
     {Task, put_entry(Slot, Entry#slot{task = Monitor}, Slots)}.
 
-%% @doc The task with this monitor has looked. `void': the worker it looked at is in the slot no more.
--spec looked(weir_pool:slot(), Monitor :: reference(), slots()) -> {ok, slots()} | void.
-looked(Slot, Monitor, Slots) ->
+%% @doc The task with this monitor has ended: a worker that is good is put back into use, another one replaced. Nothing
+%% is done if the worker it looked at is in the slot no more.
+-spec looked(weir_pool:slot(), Monitor :: reference(), Exit :: term(), Why :: map(), slots()) -> slots().
+looked(Slot, Monitor, Exit, Why, #slots{pool = Pool} = Slots) ->
     case entry(Slot, Slots) of
-        #slot{task = Monitor} = Entry -> {ok, put_entry(Slot, Entry#slot{task = none}, Slots)};
-        _ -> void
+        #slot{task = Monitor} = Entry ->
+            Looked = put_entry(Slot, Entry#slot{task = none}, Slots),
+            case Exit of
+                {done, Good} when Good =:= ok; Good =:= true ->
+                    act(Slot, Looked);
+                _ ->
+                    _ = Why =:= #{why => check} andalso weir_pool_terms:count(Pool, ?CHECK_FAILURES),
+                    renew(Slot, Why, Looked)
+            end;
+        #slot{} ->
+            Slots
     end.
 
 %% ---------------------------------------------------------------- what is known of slots
@@ -416,10 +447,6 @@ sup(Slot, Slots) -> (entry(Slot, Slots))#slot.sup.
 -spec action(weir_pool:slot(), slots()) -> action().
 action(Slot, Slots) -> (entry(Slot, Slots))#slot.action.
 
-%% @doc The slots that are to be given up when they are released.
--spec retiring(slots()) -> [weir_pool:slot()].
-retiring(#slots{retiring = Retiring}) -> Retiring.
-
 %% @doc All slots that have a worker, with it, in their order.
 -spec filled(slots()) -> [{weir_pool:slot(), pid()}].
 filled(#slots{map = Map}) ->
@@ -428,7 +455,15 @@ filled(#slots{map = Map}) ->
 %% @doc The slots in which somebody is, or has been when they were claimed.
 -spec in_use(slots()) -> [weir_pool:slot()].
 in_use(#slots{map = Map}) ->
-    [Slot || {Slot, #slot{worker = Pid, action = Action}} <- maps:to_list(Map), Pid =/= undefined orelse Action =:= leave].
+    [
+        Slot
+     || {Slot, #slot{worker = Pid, action = Action}} <- maps:to_list(Map), Pid =/= undefined orelse Action =:= leave
+    ].
+
+%% @doc How many workers have still to go, when all are to go.
+-spec leaving(slots()) -> non_neg_integer().
+leaving(#slots{map = Map, sups = Sups}) ->
+    map_size(Sups) + length([retire || #slot{sup = undefined, action = retire} <- maps:values(Map)]).
 
 %% @doc The slots from one to another that have no supervisor.
 -spec missing(First :: pos_integer(), Last :: non_neg_integer(), slots()) -> [weir_pool:slot()].

@@ -12,9 +12,9 @@
 -module(weir_pool_terms).
 
 -export([new/4, reshape/3, pool/1, open/1, close/1]).
--export([fill/3, vacate/2, worker/2, last_slot/1, erase_slot/2]).
+-export([fill/3, vacate/2, worker/2, last_slot/1, erase_slots/1]).
 -export([workers/2, draws/1, counters/1, count/2, count/3]).
--export([segment/2, map/2, gate/2]).
+-export([segment/2, map/2]).
 
 -export_type([segment/0]).
 
@@ -36,6 +36,9 @@
     {claims, ?CLAIMS, counter, "claims that got a worker, but for the last few of each slot (weir_pool_word)"},
     {claimed_ms, ?CLAIMED_MS, counter, "milliseconds that workers were claimed, all slots together, sampled"}
 ]).
+
+%% The base in a slot's key: bases are multiples of ?MAX_SIZE + 1, a power of two.
+-define(BASE_OF(SlotKey), (-(SlotKey) band bnot ?MAX_SIZE)).
 
 %% Bits to a word of the map: a small integer has room for them.
 -define(MAP_BITS, 56).
@@ -123,11 +126,13 @@ last_slot(#pool{segments = [{First, Words, _Map} | _]}) ->
     #{size := Size} = atomics:info(Words),
     First + Size div ?LINE_WORDS - 3.
 
-%% @doc Removes a slot's term, if there is one. Cost: copies the node's table of persistent terms.
--spec erase_slot(Base :: non_neg_integer(), weir_pool:slot()) -> ok.
-erase_slot(Base, Slot) ->
-    _ = persistent_term:erase(?SLOT_KEY(Base, Slot)),
-    ok.
+%% @doc Removes all slots' terms of some pools. Cost: reads the keys of all persistent terms of the node, and copies the
+%% node's table of them for each that is removed.
+-spec erase_slots(Bases :: [non_neg_integer()]) -> ok.
+erase_slots(Bases) ->
+    Given = maps:from_keys(Bases, given),
+    Keys = [Key || {Key, _Worker} <- persistent_term:get(), is_integer(Key), is_map_key(?BASE_OF(Key), Given)],
+    lists:foreach(fun persistent_term:erase/1, Keys).
 
 %% @doc The filled slots up to this one, in their order. Reads every slot term.
 -spec workers(#pool{}, Last :: non_neg_integer()) -> [{weir_pool:slot(), pid()}].
@@ -183,7 +188,3 @@ map_of([{First, _, _} | Older], _Next, Slot) ->
 
 more(More, infinity, _Slot) -> More;
 more(More, Next, Slot) -> min(More, Next - 1 - Slot).
-
-%% @doc A word of the gate.
--spec gate(#pool{}, Index :: pos_integer()) -> integer().
-gate(#pool{gate = Gate}, Index) -> atomics:get(Gate, Index).

@@ -305,61 +305,53 @@ give_back(Pool, Slot) ->
 %% in.
 -spec mark(#pool{}, weir_pool:slot()) -> reserved | marked | vacant.
 mark(Pool, Slot) ->
-    Word = read(Pool, Slot),
-    case ?STATE_OF(Word) of
-        ?FREE -> mark_as(Pool, Slot, Word, reserved(Word), reserved);
+    update(Pool, Slot, fun
+        (Word) when ?STATE_OF(Word) =:= ?FREE -> {reserved, reserved(Word)};
         %% The generation and the holder stay, so that the releaser recognises its word.
-        ?TAKEN -> mark_as(Pool, Slot, Word, Word - ?TAKEN + ?MARKED, marked);
-        ?NOTED -> mark_as(Pool, Slot, Word, Word - ?NOTED + ?MARKED, marked);
-        _ -> state(Word)
-    end.
-
-mark_as(Pool, Slot, Word, New, State) ->
-    case compare_exchange(Pool, Slot, Word, New) of
-        ok -> State;
-        _Changed -> mark(Pool, Slot)
-    end.
+        (Word) when ?STATE_OF(Word) =:= ?TAKEN -> {marked, Word - ?TAKEN + ?MARKED};
+        (Word) when ?STATE_OF(Word) =:= ?NOTED -> {marked, Word - ?NOTED + ?MARKED};
+        (Word) -> state(Word)
+    end).
 
 %% @doc Manager: does not wait for the release any more. Of a slot that is not marked, nothing.
 -spec unmark(#pool{}, weir_pool:slot()) -> ok.
 unmark(Pool, Slot) ->
-    Word = read(Pool, Slot),
-    case ?STATE_OF(Word) of
-        ?MARKED ->
-            case compare_exchange(Pool, Slot, Word, Word - ?MARKED + ?TAKEN) of
-                ok -> show(Pool, Slot);
-                _Changed -> unmark(Pool, Slot)
-            end;
-        _ ->
-            ok
-    end.
+    ok = update(Pool, Slot, fun
+        (Word) when ?STATE_OF(Word) =:= ?MARKED -> {ok, Word - ?MARKED + ?TAKEN};
+        (_Word) -> ok
+    end),
+    show(Pool, Slot).
 
 %% @doc Manager: ends a claim in the place of its holder. The slot is then reserved. `over': the claim ended otherwise.
 -spec abandon(#pool{}, weir_pool:slot(), claim()) -> ok | over.
 abandon(Pool, Slot, Claim) ->
-    Word = read(Pool, Slot),
-    case ?IS_CLAIMED(Word) andalso claim_of(Word) =:= Claim of
-        true ->
-            case compare_exchange(Pool, Slot, Word, reserved(Word)) of
-                ok -> ok;
-                _Changed -> abandon(Pool, Slot, Claim)
-            end;
-        false ->
-            over
-    end.
+    update(Pool, Slot, fun
+        (Word) when ?IS_CLAIMED(Word), Word bsr ?STATE_BITS =:= Claim -> {ok, reserved(Word)};
+        (_Word) -> over
+    end).
 
-%% Changes the state if it is one of From, whatever else happens to the word meanwhile; else gives the state. Only for
-%% the manager: nobody else may insist.
+%% Changes the state if it is one of From; else gives the state.
 change(Pool, Slot, From, To) ->
+    update(Pool, Slot, fun(Word) ->
+        State = state(Word),
+        case lists:member(State, From) of
+            true -> {ok, next(Word, To)};
+            false -> State
+        end
+    end).
+
+%% Makes the word what the function makes of it, with the result of that, whatever else happens to the word meanwhile;
+%% or leaves it, if there is but a result. Only for the manager: nobody else may insist.
+update(Pool, Slot, Fun) ->
     Word = read(Pool, Slot),
-    case lists:member(state(Word), From) of
-        true ->
-            case compare_exchange(Pool, Slot, Word, next(Word, To)) of
-                ok -> ok;
-                _Changed -> change(Pool, Slot, From, To)
+    case Fun(Word) of
+        {Result, New} ->
+            case compare_exchange(Pool, Slot, Word, New) of
+                ok -> Result;
+                _Changed -> update(Pool, Slot, Fun)
             end;
-        false ->
-            state(Word)
+        Result ->
+            Result
     end.
 
 next(Word, State) -> ((Word + ?ONE_CHANGE) band ?GENERATION) + State.

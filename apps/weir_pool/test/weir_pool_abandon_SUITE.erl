@@ -118,7 +118,7 @@ end_per_testcase(_Case, _Config) -> weir_pool_test_lib:teardown().
 claim() -> weir_pool:claim(p, fun(Pid) -> Pid end, #{timeout => 30000}).
 
 %% As does the pool when somebody has waited for long.
-press() -> weir_pool_manager:pressed(weir_pool_terms:pool(p)).
+press() -> weir_pool_manager:tell(weir_pool_terms:pool(p), pressed).
 
 abandoned(N) ->
     eventually(fun() ->
@@ -1070,12 +1070,12 @@ strays(_Config) ->
             {start_failed, 9, Stranger, no}
         ]
     ],
-    ok = weir_pool_manager:released(Pool, 1),
-    ok = weir_pool_manager:released(Pool, 9),
+    ok = weir_pool_manager:tell(Pool, {released, 1}),
+    ok = weir_pool_manager:tell(Pool, {released, 9}),
     Why = #{why => timeout, claimer => self()},
-    ok = weir_pool_manager:abandon(Pool, 1, weir_pool_word:claim_of(weir_pool_word:read(Pool, 1)), Why),
-    ok = weir_pool_manager:pressed(Pool),
-    ok = weir_pool_manager:used(Pool),
+    ok = weir_pool_manager:tell(Pool, {abandon, 1, weir_pool_word:claim_of(weir_pool_word:read(Pool, 1)), Why}),
+    ok = weir_pool_manager:tell(Pool, pressed),
+    ok = weir_pool_manager:tell(Pool, watch),
     ?assertEqual({error, {bad_call, stray}}, gen_server:call(Manager, stray)),
     %% To the supervisor of a worker: of one that it has no more.
     ok = weir_pool_slot_sup:renew(Sup, Stranger, #{}),
@@ -1090,9 +1090,9 @@ strays(_Config) ->
     ok = weir_pool:stop(p),
     ok = weir_pool:start(p, pool(1)),
     Claimer = claimer(p),
-    ok = weir_pool_manager:released(Pool, 1),
+    ok = weir_pool_manager:tell(Pool, {released, 1}),
     Claim = weir_pool_word:claim_of(weir_pool_word:read(weir_pool_terms:pool(p), 1)),
-    ok = weir_pool_manager:abandon(Pool, 1, Claim, Why),
+    ok = weir_pool_manager:tell(Pool, {abandon, 1, Claim, Why}),
     _ = sys:get_state(manager(p)),
     ?assertEqual(taken, word(p, 1)),
     ok = release(Claimer),

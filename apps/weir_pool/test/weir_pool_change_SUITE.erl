@@ -757,7 +757,10 @@ whoever_holds_a_worker_does_not_wait_for_itself(_Config) ->
     %% Inside a claim, also one of a slot that is to be given up.
     Both = fun(_) -> {weir_pool:replace(p, 1), weir_pool:drain(p, infinity)} end,
     ok = weir_pool:resize(p, 1),
-    ?assertEqual({ok, {{error, held_by_caller}, {error, held_by_caller}}}, weir_pool:claim(p, Both)),
+    [
+        ?assertEqual({ok, {{error, held_by_caller}, {error, held_by_caller}}}, weir_pool:claim(p, Both, Opts))
+     || Opts <- [0, #{covers => work, timeout => 10000}]
+    ],
     GivenUp = fun(_) -> {weir_pool:resize(p, 1), weir_pool:drain(p, infinity)} end,
     ok = weir_pool:resize(p, 2),
     {[First], [Second]} = lists:partition(fun(Claimer) -> slot_of(Claimer) =:= 1 end, [claimer(p), claimer(p)]),

@@ -28,7 +28,7 @@ states() -> [state(Slot) || Slot <- lists:seq(1, (pool())#pool.limit)].
 
 state(Slot) -> weir_pool_word:state(weir_pool_word:read(pool(), Slot)).
 
-gate(Word) -> weir_pool_terms:gate(pool(), Word).
+gate(Word) -> atomics:get((pool())#pool.gate, Word).
 
 waiting() -> gate(?GATE_WAITING).
 

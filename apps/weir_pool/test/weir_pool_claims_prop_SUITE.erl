@@ -403,7 +403,7 @@ quiescence(Kind) ->
 
 %% Does not wait for the manager's next look at the claims of the dead.
 not_at_rest(Pool, Kind) ->
-    _ = [Pid ! tick || {ok, {_, Pid, _, _, _, _}} <- [weir_pool_registry:lookup(Pool)]],
+    _ = [Pid ! tick || {ok, {_, Pid, _, _, _}} <- [weir_pool_registry:lookup(Pool)]],
     %% What claimers have told the manager by now it has heard.
     _ = weir_pool:added_workers(Pool),
     {ok, Info} = info(Pool),

@@ -102,7 +102,7 @@ deque(Now, [P | Rest], Dropped, Codel) ->
 
 %% Arrivals and dequeues, each so long after the one before. Time begins at 1: the RFC uses 0 for `never'.
 run_both(Steps) ->
-    run_both(Steps, 1, #rfc{}, [], weir_pool_codel:new(?TARGET, ?INTERVAL), 0).
+    run_both(Steps, 1, #rfc{}, [], weir_pool_codel:new(?TARGET, ?INTERVAL, none), 0).
 
 run_both([], _Now, _Rfc, _Queue, _Codel, Drops) ->
     {ok, Drops};
@@ -154,7 +154,7 @@ phase({N, Tenths, Gap}) ->
 
 %% ---------------------------------------------------------------- single steps
 
-new() -> weir_pool_codel:new(?TARGET, ?INTERVAL).
+new() -> weir_pool_codel:new(?TARGET, ?INTERVAL, none).
 
 offer(Waited, Now, Codel) -> weir_pool_codel:offer(Waited, 10, Now, Codel).
 
@@ -260,7 +260,7 @@ simulate(Now, Service, Gap, Next, Queue, Codel, Waits, Drops) ->
     end.
 
 the_law_alone_is_slow(_Config) ->
-    {Waits, _} = simulate(4000, 2, weir_pool_codel:new(10000, 50000)),
+    {Waits, _} = simulate(4000, 2, weir_pool_codel:new(10000, 50000, none)),
     ?assert(lists:max(Waits) > 100 * 10000).
 
 converges_at_twice_the_capacity(_Config) ->

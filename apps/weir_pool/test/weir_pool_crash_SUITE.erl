@@ -190,7 +190,7 @@ news_of_strangers(_Config) ->
     _ = sys:get_state(Manager),
     ?assertEqual({Before, Sup}, {slots(p), slot_sup(p, 1)}),
     ?assertMatch({ok, #{live := 1, restarts := 1}}, weir_pool:info(p)),
-    {ok, {p, Manager, Base, _, _, _}} = weir_pool_registry:lookup(p),
+    {ok, {p, Manager, Base, _, _}} = weir_pool_registry:lookup(p),
     ?assertEqual(ok, weir_pool_registry:unregister(p, Base + 1)),
     weir_pool_registry ! {{down, p, Base + 1}, make_ref(), process, Manager, killed},
     _ = sys:get_state(weir_pool_registry),
@@ -456,11 +456,11 @@ requests_wait_for_the_next_registry(_Config) ->
     ok = weir_pool:stop(r).
 
 requests_may_be_made_twice(_Config) ->
-    {ok, Base} = weir_pool_registry:register(p, self(), 3),
-    ?assertEqual({ok, Base}, weir_pool_registry:register(p, self(), 3)),
+    {ok, Base} = weir_pool_registry:register(p, self()),
+    ?assertEqual({ok, Base}, weir_pool_registry:register(p, self())),
     Test = self(),
-    ?assertMatch({ok, {p, Test, Base, Test, 3, none}}, weir_pool_registry:lookup(p)),
-    Other = run(fun() -> weir_pool_registry:register(p, self(), 3) end),
+    ?assertMatch({ok, {p, Test, Base, Test, none}}, weir_pool_registry:lookup(p)),
+    Other = run(fun() -> weir_pool_registry:register(p, self()) end),
     ?assertEqual({error, already_started}, result(Other)),
     [?assertEqual(ok, weir_pool_registry:unregister(p, Base)) || _ <- [1, 2]],
     ?assertEqual({error, no_pool}, weir_pool_registry:lookup(p)).
@@ -484,7 +484,7 @@ stopped_and_not_erased(Names) ->
     [exit(Spinner, kill) || Spinner <- Busy],
     NotErased.
 
-not_erased() -> maps:from_list([{Base, Last} || {{weir_pool_registry, Base}, Last} <- ets:tab2list(weir_pool_names)]).
+not_erased() -> maps:from_list([{Base, true} || {{weir_pool_registry, Base}} <- ets:tab2list(weir_pool_names)]).
 
 %% As when a supervisor starts its dead pool again before the registry has been told of the death.
 a_dead_holder_that_nobody_has_heard_of(_Config) ->
@@ -493,7 +493,7 @@ a_dead_holder_that_nobody_has_heard_of(_Config) ->
     {ok, Conf} = weir_pool_opts:check(opts(3)),
     Base = erlang:unique_integer([positive, monotonic]) * (?MAX_SIZE + 1),
     Pool = weir_pool_terms:new(p, Base, Conf, self()),
-    true = ets:insert(weir_pool_names, {p, Dead, Base, self(), 3, none}),
+    true = ets:insert(weir_pool_names, {p, Dead, Base, self(), none}),
     %% The monitor that it will hear nothing of.
     _ = sys:replace_state(weir_pool_registry, fun(State) ->
         setelement(2, State, (element(2, State))#{p => {Base, make_ref()}})

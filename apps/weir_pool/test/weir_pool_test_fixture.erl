@@ -21,9 +21,9 @@ open(Name, Opts, Workers) ->
     ok = weir_pool_terms:open(Pool),
     Pool.
 
-close(#pool{name = Name, base = Base, limit = Limit}) ->
+close(#pool{name = Name, base = Base}) ->
     ok = weir_pool_terms:close(Name),
-    lists:foreach(fun(Slot) -> weir_pool_terms:erase_slot(Base, Slot) end, lists:seq(1, Limit)).
+    weir_pool_terms:erase_slots([Base]).
 
 %% As if so many calls were under way. Pools of tests have one segment.
 put_load(#pool{segments = [{1, Words, _}]}, Slot, Load) -> atomics:put(Words, ?CALLS_WORD(1, Slot), Load).

@@ -60,7 +60,7 @@ await_down(Pid) ->
     end.
 
 manager(Name) ->
-    {ok, {Name, Manager, _Base, _Parent, _LastSlot, _StartError}} = weir_pool_registry:lookup(Name),
+    {ok, {Name, Manager, _Base, _Parent, _StartError}} = weir_pool_registry:lookup(Name),
     Manager.
 
 %% Of an open pool.
@@ -89,7 +89,7 @@ leftovers() ->
         case ets:whereis(weir_pool_names) of
             undefined -> [];
             %% Others tell what is still to be erased, of which the terms tell, too.
-            _ -> [Row || Row <- ets:tab2list(weir_pool_names), tuple_size(Row) =:= 6]
+            _ -> [Row || Row <- ets:tab2list(weir_pool_names), tuple_size(Row) =:= 5]
         end,
     Processes = [{Pid, Call} || Pid <- processes(), Call <- [proc_lib:translate_initial_call(Pid)], is_own_call(Call)],
     Terms ++ Rows ++ Processes.

@@ -101,7 +101,7 @@ with_pool([First | Grown], Overflow, Fun) ->
         lists:foreach(fun(Slot) -> new_worker(Pool, Slot) end, slots(Pool)),
         Fun(Pool)
     after
-        lists:foreach(fun(Slot) -> weir_pool_terms:erase_slot(Base, Slot) end, slots(Pool))
+        ok = weir_pool_terms:erase_slots([Base])
     end.
 
 slots(#pool{limit = Limit}) -> lists:seq(1, Limit).
@@ -552,7 +552,7 @@ claims_are_counted(_Config) ->
 %% What is left of a pool that was killed: words that say free, and no terms.
 erased_slots_are_vacant(_Config) ->
     with_pool([3], fun(#pool{base = Base} = Pool) ->
-        lists:foreach(fun(Slot) -> weir_pool_terms:erase_slot(Base, Slot) end, slots(Pool)),
+        ok = weir_pool_terms:erase_slots([Base]),
         ?assertEqual(free, state(Pool, 1)),
         vacant = weir_pool_word:claim(Pool, 1, 7),
         vacant = weir_pool_word:claim_free(Pool, 1, 7),
