@@ -137,8 +137,8 @@
     from := Microseconds :: integer(),
     to := Microseconds :: integer()
 }.
-%% Entries that were dropped, and those that could not be written, by level; entries that were lost with a writer that died,
-%% at most; when the first and the last of those with a level were, as system time (0: there are none).
+%% Entries that were dropped, and those that could not be written, by level; entries that were lost with a writer that
+%% died, at most; when the first and the last of those with a level were, as system time (0: there are none).
 
 -type error() ::
     no_log
@@ -151,8 +151,8 @@
     | file:posix()
     | term().
 %% `no_log': there is no open log of this name. `writer_down': the writer died while the caller waited; the entry may be
-%% in the file or not. `timeout', `stuck': see the option `timeout'. `sync_failed': an fdatasync has failed, and the log takes nothing until reopen/1. All others:
-%% what the file system says.
+%% in the file or not. `timeout', `stuck': see the option `timeout'. `sync_failed': an fdatasync has failed, and the log
+%% takes nothing until reopen/1. All others: what the file system says.
 
 -type open_error() ::
     {bad_option, Key :: term(), Value :: term()}
@@ -228,7 +228,8 @@ close(Name) ->
     case weir_log_registry:lookup(Name) of
         {ok, Sup} ->
             try
-                proc_lib:stop(Sup, shutdown, infinity)
+                ok = proc_lib:stop(Sup, shutdown, infinity),
+                weir_log_registry:settled()
             catch
                 exit:_ -> {error, no_log}
             end;
@@ -240,8 +241,8 @@ close(Name) ->
 -spec log(log(), Entry :: iodata()) -> ok | {error, error()}.
 log(Log, Entry) -> weir_log_client:log(Log, Entry, none).
 
-%% @doc Logs an entry, and waits for what the log was opened for: see {@link ack()}. The level is for the counts of what is
-%% lost.
+%% @doc Logs an entry, and waits for what the log was opened for: see {@link ack()}. The level is for the counts of what
+%% is lost.
 %%
 %% What is no iodata is a `badarg'. An error means that the entry is not in the file, but for `writer_down', `timeout',
 %% and `{sync_failed, _}' with `ack => synced', after which it may be.

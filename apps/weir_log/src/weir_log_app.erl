@@ -10,4 +10,4 @@ start(_Type, _Args) -> weir_log_sup:start_link().
 
 %% @private
 -spec stop(term()) -> ok.
-stop(_State) -> ok.
+stop(_State) -> weir_log_registry:settled().

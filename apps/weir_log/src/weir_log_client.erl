@@ -1,27 +1,27 @@
 %% @doc What a caller does: finds its writer, makes the entry final, keeps to its window and to the cap, and waits.
 %%
-%% No process but the caller and the writer takes part. A caller that waits monitors the writer, so it learns of its death.
-%% If it does not wait for ever the answer goes to an alias, so that one that comes too late is nobody's; an alias costs
-%% 0.7 us of processor time more (OTP 25). The reference is made and waited for in one function, by which the runtime
-%% skips what was in the mailbox before.
+%% No process but the caller and the writer takes part. A caller that waits monitors the writer, so it learns of its
+%% death. If it does not wait for ever the answer goes to an alias, so that one that comes too late is nobody's; an
+%% alias costs 0.7 us of processor time more (OTP 25). The reference is made and waited for in one function, by which
+%% the runtime skips what was in the mailbox before.
 %%
 %% *Window.* Of each process at most `window' entries of alog/2 wait (weir_log_window). At the edge a caller waits until
 %% the writer has taken the entry in, or the entry is handled as the log's policy says.
 %%
-%% *Cap.* The bytes that wait in a shard are a word that callers add to before they send. An entry that finds `max_bytes'
-%% there already is handled as the policy says.
+%% *Cap.* The bytes that wait in a shard are a word that callers add to before they send. An entry that finds
+%% `max_bytes' there already is handled as the policy says.
 %%
 %% *Policy.* One that waits is sent all the same, and its caller waits till it is written: so above the cap, and above
 %% a window, there is at most one entry of each caller, and no order is lost. One that does not wait is taken back.
 %%
-%% *Stuck.* Who has waited for the log's `timeout' in vain sets the word STUCK, and has the writer told to look; from then on
-%% nobody waits, and what would have to is dropped, until the writer does look. So the first callers wait for the time-out,
-%% once, and a node whose disk stands still goes on.
+%% *Stuck.* Who has waited for the log's `timeout' in vain sets the word STUCK, and has the writer told to look; from
+%% then on nobody waits, and what would have to is dropped, until the writer does look. So the first callers wait for
+%% the time-out, once, and a node whose disk stands still goes on.
 %%
 %% A caller that is killed leaves nothing but, at the worst, the word too high, which the writer mends.
 -module(weir_log_client).
 
--export([log/3, alog/3, offer/3, ask_all/2, final/2, format_error/2]).
+-export([log/3, log/4, alog/3, offer/3, ask_all/2, final/2, format_error/2]).
 
 -include("weir_log.hrl").
 
@@ -35,14 +35,22 @@
 -spec log(weir_log:log(), iodata(), weir_log:level()) -> ok | {error, weir_log:error()}.
 log(Name, Entry, Level) ->
     case persistent_term:get(?MAIN_KEY(Name), none) of
-        #log{format = Format, ack = Ack, shards = Shards} = Log ->
-            {Final, Bytes} = final(Format, Entry),
-            #shard{words = Words} = Shard = shard(Shards),
-            Writer = weir_log_terms:writer(Shard),
-            ok = atomics:add(Words, ?QUEUED, ?QUEUED_OF(1, Bytes)),
-            wait(Ack, Log, Words, Writer, Level, Bytes, Final);
-        none ->
-            {error, no_log}
+        #log{ack = Ack} = Log -> log(Ack, Log, Entry, Level);
+        none -> {error, no_log}
+    end.
+
+%% @doc As log/3, and waits for something else than the log was opened for.
+-spec log(weir_log:ack(), weir_log:log() | #log{}, iodata(), weir_log:level()) -> ok | {error, weir_log:error()}.
+log(Ack, #log{format = Format, shards = Shards} = Log, Entry, Level) ->
+    {Final, Bytes} = final(Format, Entry),
+    #shard{words = Words} = Shard = shard(Shards),
+    Writer = weir_log_terms:writer(Shard),
+    ok = atomics:add(Words, ?QUEUED, ?QUEUED_OF(1, Bytes)),
+    wait(Ack, Log, Words, Writer, Level, Bytes, Final);
+log(Ack, Name, Entry, Level) ->
+    case weir_log_terms:log(Name) of
+        #log{} = Log -> log(Ack, Log, Entry, Level);
+        none -> {error, no_log}
     end.
 
 %% @doc Sends an entry, and waits at the edge of the window. See {@link weir_log:alog/3}.
@@ -53,7 +61,8 @@ alog(Name, Entry, Level) ->
         #log{shards = Shards} = Log ->
             #shard{words = Words} = Shard = shard(Shards),
             Writer = weir_log_terms:writer(Shard),
-            case is_function(Entry) andalso is_over(Log, Key, Words, Writer) andalso refused(Log, Words, Level, Writer) of
+            IsOver = is_function(Entry) andalso is_over(Log, Key, Words, Writer),
+            case IsOver andalso refused(Log, Words, Level, Writer) of
                 {error, _} = Refused -> Refused;
                 _ -> send(Log, Key, Words, Writer, Level, made(Entry))
             end;
@@ -75,12 +84,12 @@ send(#log{format = Format, overload = Overload, window = Window} = Log, Key, Wor
     case has_room(Log, Words, Bytes) of
         true when Overload =:= wait ->
             case weir_log_window:take(Key, Window) of
-                free -> tell(Writer, {none, none, Level, Bytes, Final});
+                free -> tell(Writer, {alog, Level, Bytes, Final});
                 edge -> wait(accepted, Log, Words, Writer, Level, Bytes, Final)
             end;
         true ->
             case weir_log_window:take(Key, Window, Writer) of
-                free -> tell(Writer, {none, none, Level, Bytes, Final});
+                free -> tell(Writer, {alog, Level, Bytes, Final});
                 {count, Count} -> tell(Writer, {counted, Count, Level, Bytes, Final});
                 full -> overloaded(Log, Words, Writer, Level, Bytes, Final)
             end;
@@ -149,7 +158,7 @@ offer(Name, Entry, Level) ->
             Writer = weir_log_terms:writer(Shard),
             case has_room(Log, Words, Bytes) of
                 true ->
-                    tell(Writer, {none, none, Level, Bytes, Final});
+                    tell(Writer, {alog, Level, Bytes, Final});
                 false ->
                     ok = atomics:sub(Words, ?QUEUED, ?QUEUED_OF(1, Bytes)),
                     dropped(Words, Writer, Level, {dropped, Name})
@@ -158,8 +167,8 @@ offer(Name, Entry, Level) ->
             {error, no_log}
     end.
 
-%% @doc Asks the writers of all shards before it waits for the first answer. The first error, if there is one. See {@link
-%% weir_log:sync/1}, {@link weir_log:rotate/1}, {@link weir_log:reopen/1}.
+%% @doc Asks the writers of all shards before it waits for the first answer. The first error, if there is one. See
+%% {@link weir_log:sync/1}, {@link weir_log:rotate/1}, {@link weir_log:reopen/1}.
 -spec ask_all(weir_log:log(), sync | rotate | reopen | {change, #conf{}}) -> ok | {error, weir_log:error()}.
 ask_all(Name, Request) ->
     case weir_log_terms:log(Name) of

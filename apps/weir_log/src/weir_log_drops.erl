@@ -1,12 +1,12 @@
 %% @doc What is not in a log: counting it by level, and the entry that tells of it.
 %%
 %% Callers count what they drop, the writer what it could not write; both here, and nobody counts a second time. The
-%% writer tells in the log itself, when it can, and notes what it has told in words of its own; so nothing is told twice,
-%% and what is counted meanwhile is told the next time. What was lost with a writer that died is known by its number
-%% only.
+%% writer tells in the log itself, when it can, and notes what it has told in words of its own; so nothing is told
+%% twice, and what is counted meanwhile is told the next time. What was lost with a writer that died is known by its
+%% number only.
 %%
-%% A loss is first counted and then its time is noted; so one that is just happening may be told with the time of the one
-%% before.
+%% A loss is first counted and then its time is noted; so one that is just happening may be told with the time of the
+%% one before.
 -module(weir_log_drops).
 
 -export([drop/2, fail/2, is_new/1, by_level/1, entry/2, text/1, told/2]).

@@ -5,7 +5,8 @@
 %% <tr><th>event</th><th>level</th><th>measurements</th><th>metadata</th></tr>
 %% <tr><td>`[weir_log, failing]'</td><td>error</td><td></td><td>log, path, reason; a write or a sync has failed, or
 %%     fails for another reason</td></tr>
-%% <tr><td>`[weir_log, recovered]'</td><td>notice</td><td></td><td>log, path; for some seconds it has not failed</td></tr>
+%% <tr><td>`[weir_log, recovered]'</td><td>notice</td><td></td><td>log, path; for some seconds it has not
+%% failed</td></tr>
 %% <tr><td>`[weir_log, ended]'</td><td>error</td><td></td><td>log, reason; the log of a handler is down</td></tr>
 %% <tr><td>`[weir_log, lost]'</td><td>none: it is in the log</td><td>dropped, failed, lost: entries, since the last
 %%     event</td><td>log, path</td></tr>

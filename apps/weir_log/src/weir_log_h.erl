@@ -12,15 +12,15 @@
 %% weir_log:log/3}).
 %%
 %% No process waits for longer than `timeout', five seconds unless told, and once one has, none waits at all until the
-%% disk answers: what would have to wait is dropped. The log counts that by level, and writes an event at level warning, in
-%% the handler's format, that says how many there were, from when to when. With `overload => {drop, error}' events
+%% disk answers: what would have to wait is dropped. The log counts that by level, and writes an event at level warning,
+%% in the handler's format, that says how many there were, from when to when. With `overload => {drop, error}' events
 %% below that level are dropped in place of waiting in any case.
 %%
 %% Who never waits. Processes that the node cannot do without: those of the kernel (the file server, the code server,
 %% global, net_kernel, user, logger's own and so the log's), application masters, the application controller, init and
-%% the runtime's own; and those of the application weir_log. Their events are taken in as long as fewer than `max_bytes' wait,
-%% and dropped and counted above that. They are known by their group leader: the kernel's application master, init, or
-%% themselves.
+%% the runtime's own; and those of the application weir_log. Their events are taken in as long as fewer than `max_bytes'
+%% wait, and dropped and counted above that. They are known by their group leader: the kernel's application master,
+%% init, or themselves.
 %%
 %% What runs. logger_sup, a supervisor of the kernel that outlives all applications, has a child for each handler: a
 %% supervisor of one process, the keeper (weir_log_h_keeper), which has the log. So a handler in `sys.config' works
@@ -29,9 +29,9 @@
 %% five seconds.
 %%
 %% What fails. {@link log/2} never raises, whatever the formatter does (weir_log_h_format) or the log answers, so logger
-%% does not remove the handler, and the caller does not see it. An event that is not in the file is counted by its level,
-%% by the log, also while the log is down. A failure is reported once, to the other handlers, or on standard error when
-%% there is none; its end, and the number of events that are missing, to all.
+%% does not remove the handler, and the caller does not see it. An event that is not in the file is counted by its
+%% level, by the log, also while the log is down. A failure is reported once, to the other handlers, or on standard
+%% error when there is none; its end, and the number of events that are missing, to all.
 %%
 %% What does not come here. Events of the emulator and of other nodes come by way of OTP's logger_proxy, one process,
 %% which waits as all do; while it does, it drops by limits of its own (see `logger:set_proxy_config/1').
@@ -53,6 +53,8 @@
     %% What a process waits for when it logs: nothing while it is within its window (the default), or that the event has
     %% been taken in by the writer, or written, or made durable.
     ack => none | accepted | written | synced,
+    %% Events of this level and above are durable when the process that logs them goes on. Default: none.
+    sync_on => logger:level() | none,
     %% How long a process waits at most, milliseconds. Default: 5000.
     timeout => timeout(),
     %% What was written is synced so many milliseconds later at most. Default: 5000.
@@ -63,8 +65,8 @@
 %% The key `config' of a handler's configuration.
 
 -type info() :: #{
-    %% `ok' if all files can be written; `failing'; `unknown' while a writer does not answer; `down' while the log does not
-    %% run.
+    %% `ok' if all files can be written; `failing'; `unknown' while a writer does not answer; `down' while the log does
+    %% not run.
     state := ok | failing | unknown | down,
     %% Events that are not in the file, by level. Levels without any are not there. What was lost with a writer that was
     %% killed has none: it is among the log's counters.
@@ -97,12 +99,13 @@ adding_handler(Config) ->
             {error, Reason}
     end.
 
-start(#{id := Id} = Config, #{ack := Ack} = Options) ->
+start(#{id := Id} = Config, #{ack := Ack, sync_on := SyncOn} = Options) ->
     {group_leader, Kernel} = process_info(whereis(?SUPERVISOR), group_leader),
     Handle = #handle{
         id = Id,
         log = name(Id),
         ack = Ack,
+        sync_on = SyncOn,
         words = [weir_log_terms:new_words() || _ <- lists:seq(1, maps:get(shards, Options, 1))],
         started = atomics:new(1, []),
         kernel = Kernel,
@@ -138,15 +141,15 @@ start_keeper(Id, Handle, Options) ->
 
 %% @doc Checks a change of the configuration and makes it.
 %%
-%% While the handler runs, all options may change but `file' and `shards'. For another file, remove the handler and add it
-%% again.
+%% While the handler runs, all options may change but `file' and `shards'. For another file, remove the handler and add
+%% it again.
 -spec changing_config(set | update, Old :: logger:handler_config(), New :: logger:handler_config()) ->
     {ok, logger:handler_config()} | {error, config_error()}.
 changing_config(SetOrUpdate, #{id := Id, config := #{?HANDLE := Handle} = Old}, NewConfig) ->
     Given = maps:get(config, NewConfig, #{}),
     case weir_log_h_config:change(SetOrUpdate, maps:remove(?HANDLE, Old), without_handle(Given)) of
-        {ok, #{ack := Ack} = Options} ->
-            Changed = Handle#handle{ack = Ack},
+        {ok, #{ack := Ack, sync_on := SyncOn} = Options} ->
+            Changed = Handle#handle{ack = Ack, sync_on = SyncOn},
             case weir_log_h_keeper:change(keeper(Id), Changed, weir_log_h_config:log_options(Options, Handle)) of
                 ok -> {ok, NewConfig#{config => Options#{?HANDLE => Changed}}};
                 {error, Reason} -> {error, Reason}
@@ -181,11 +184,19 @@ log(#{level := Level} = Event, #{config := #{?HANDLE := #handle{words = [Words |
         _OkOrCountedByTheLog -> ok
     end.
 
-hand_over(#{level := Level} = Event, Config, #handle{log = Log, ack = Ack} = Handle) ->
-    case may_wait(Handle) of
-        true when Ack =:= none -> weir_log:alog(Log, fun() -> weir_log_h_format:entry(Event, Config) end, Level);
-        true -> weir_log:log(Log, weir_log_h_format:entry(Event, Config), Level);
-        false -> weir_log_client:offer(Log, weir_log_h_format:entry(Event, Config), Level)
+hand_over(#{level := Level} = Event, Config, #handle{log = Log} = Handle) ->
+    case may_wait(Handle) andalso ack(Level, Handle) of
+        false -> weir_log_client:offer(Log, weir_log_h_format:entry(Event, Config), Level);
+        none -> weir_log:alog(Log, fun() -> weir_log_h_format:entry(Event, Config) end, Level);
+        Ack -> weir_log_client:log(Ack, Log, weir_log_h_format:entry(Event, Config), Level)
+    end.
+
+ack(_Level, #handle{sync_on = none, ack = Ack}) ->
+    Ack;
+ack(Level, #handle{sync_on = SyncOn, ack = Ack}) ->
+    case logger:compare_levels(Level, SyncOn) of
+        lt -> Ack;
+        _ -> synced
     end.
 
 may_wait(#handle{kernel = Kernel, init = Init, controller = Controller}) ->

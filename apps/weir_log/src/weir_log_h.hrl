@@ -5,6 +5,7 @@
     %% The name of its log.
     log :: {weir_log_h, logger:handler_id()},
     ack :: none | accepted | written | synced,
+    sync_on :: logger:level() | none,
     %% What the shards of its log count in.
     words :: [atomics:atomics_ref(), ...],
     %% 1 when the log has been started once.

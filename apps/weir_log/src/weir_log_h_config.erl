@@ -7,7 +7,7 @@
 
 -include("weir_log_h.hrl").
 
--define(DEFAULTS, #{ack => none, timeout => 5_000, sync_interval => 5_000}).
+-define(DEFAULTS, #{ack => none, sync_on => none, timeout => 5_000, sync_interval => 5_000}).
 -define(FIXED, [file, shards, file_module]).
 
 %% @doc Checks the handler's own options and fills in their defaults. Those of the log are checked when it is started.
@@ -22,6 +22,8 @@ check(Given) ->
     {error, {bad_option, config, Given}}.
 
 is_valid(ack, Ack) -> lists:member(Ack, [none, accepted, written, synced]);
+is_valid(sync_on, none) -> true;
+is_valid(sync_on, Level) -> is_atom(Level) andalso logger:compare_levels(Level, none) =/= error;
 %% The formatter decides where lines end; the others are the handler's.
 is_valid(Key, _) when Key =:= newline; Key =:= words; Key =:= heal; Key =:= tell -> false;
 is_valid(_OfTheLog, _) -> true.
@@ -49,7 +51,7 @@ change(_SetOrUpdate, _Old, Given) ->
 log_options(#{ack := Ack} = Options, #handle{words = Words}) ->
     %% External functions: one with an environment would have the writer killed when its module was loaded twice.
     Own = #{tell => fun weir_log_h_format:lost/1, heal => true, words => Words},
-    Log = counted(maps:merge(Options, Own)),
+    Log = counted(maps:merge(maps:remove(sync_on, Options), Own)),
     case Ack of
         none -> maps:remove(ack, Log);
         _ -> Log

@@ -28,8 +28,8 @@ entry(Event, Config) ->
             raw(Event)
     end.
 
-%% @doc The entry of a handler's log about what is not in it. For the option `tell' of weir_log; called by the writer, which
-%% has the handler's keeper among its ancestors.
+%% @doc The entry of a handler's log about what is not in it. For the option `tell' of weir_log; called by the writer,
+%% which has the handler's keeper among its ancestors.
 -spec lost(weir_log:loss()) -> binary().
 lost(Loss) ->
     [Id] = [Id || Ancestor <- get('$ancestors'), {ok, Id} <- [weir_log_h:id(Ancestor)]],

@@ -4,11 +4,12 @@
 %%            started                 exit of the log
 %%   down ----------------> running -----------------> down (again after a second)
 %% '''
-%% All else is the log's: it counts what is not written, tells of it in its file and reports through logger that it cannot
-%% write, syncs from time to time, and opens its files anew when a sync has failed. The words that it counts in belong to
-%% the handler, so they outlive it, and what is logged while it is down is counted there too.
+%% All else is the log's: it counts what is not written, tells of it in its file and reports through logger that it
+%% cannot write, syncs from time to time, and opens its files anew when a sync has failed. The words that it counts in
+%% belong to the handler, so they outlive it, and what is logged while it is down is counted there too.
 %%
-%% The keeper never waits for the log but until its files are open, and for ?CLOSE_MS at the end: then the log ends by itself.
+%% The keeper never waits for the log but until its files are open, and for ?CLOSE_MS at the end: then the log ends by
+%% itself.
 -module(weir_log_h_keeper).
 -behaviour(gen_server).
 
@@ -116,8 +117,8 @@ handle_info(start, #state{log = down} = State) ->
         {ok, Started} ->
             {noreply, Started};
         {{error, _}, Down} ->
-            %% What all logs share may have ended with the application. It is started by the kernel's supervisor, who may
-            %% just be waiting for this process to end.
+            %% What all logs share may have ended with the application. It is started by the kernel's supervisor, who
+            %% may just be waiting for this process to end.
             _ = spawn(fun weir_log_node_sup:ensure/0),
             {noreply, again(Down)}
     end;

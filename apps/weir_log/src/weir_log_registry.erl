@@ -16,7 +16,7 @@
 -behaviour(gen_server).
 
 -export([start_link/0, new_table/0, is_running/0]).
--export([register/3, open/1, close/2, release/2, lookup/1, holder/2, files/1, names/0]).
+-export([register/3, open/1, close/2, release/2, settled/0, lookup/1, holder/2, files/1, names/0]).
 -export([init/1, handle_call/3, handle_cast/2, handle_info/2]).
 
 -include("weir_log.hrl").
@@ -70,6 +70,15 @@ close(Name, Id) -> gen_server:call(?MODULE, {close, Name, Id}, infinity).
 %% @doc Cleans up after a log whose processes are gone or going, without waiting for the monitor to tell.
 -spec release(weir_log:log(), Id :: pos_integer()) -> ok.
 release(Name, Id) -> gen_server:call(?MODULE, {release, Name, Id}, infinity).
+
+%% @doc Returns when the registry has cleaned up behind all logs that have ended before, if it is running.
+-spec settled() -> ok.
+settled() ->
+    try
+        gen_server:call(?MODULE, settled)
+    catch
+        exit:_ -> ok
+    end.
 
 %% @doc The supervisor of a log. Reads the table in the caller.
 -spec lookup(weir_log:log()) -> {ok, pid()} | {error, no_log}.
@@ -141,6 +150,8 @@ handle_call({close, Name, Id}, _From, none) ->
     {reply, weir_log_terms:close(Name, Id), none};
 handle_call({release, Name, Id}, _From, none) ->
     ok = release_row(Name, Id),
+    {reply, ok, none};
+handle_call(settled, _From, none) ->
     {reply, ok, none};
 handle_call(Request, _From, none) ->
     {reply, {error, {bad_call, Request}}, none}.

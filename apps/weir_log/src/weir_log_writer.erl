@@ -2,16 +2,17 @@
 %%
 %% Protocol. Callers (weir_log_client) count an entry in the shard's word of what waits, then send it:
 %% ```
-%%   {none, none, Level, Bytes, Entry}        nobody waits
+%%   {alog, Level, Bytes, Entry}              nobody waits
 %%   {counted, Count, Level, Bytes, Entry}    the same; the count goes into the word of a window (weir_log_window)
 %%   {Ack, {To, Ref}, Level, Bytes, Entry}    To, a process or an alias, waits for {Ref, ok | {error, Reason}}
 %% '''
 %% Ack says when it is answered: `accepted' when the writer has taken it in, `written' when the write has returned,
 %% `synced' when fdatasync has returned. While the file is in trouble `accepted' is answered as `written' is, so that
-%% trouble is told to those who can be told. Requests to rotate, reopen, change, close, and for information are calls, and
-%% are handled in their place: entries before them are written first. A call to sync waits as a `synced' entry does. `look' says only that there is something to see:
-%% that entries are dropped or refused, or that somebody has waited too long. A batch is what weir_server hands over; more than ?FLUSH_BYTES of it are written with several writes, and synced several times if
-%% need be, since a write may rotate the file and a sync is for one file.
+%% trouble is told to those who can be told. Requests to rotate, reopen, change, close, and for information are calls,
+%% and are handled in their place: entries before them are written first. A call to sync waits as a `synced' entry does.
+%% `look' says only that there is something to see: that entries are dropped or refused, or that somebody has waited too
+%% long. A batch is what weir_server hands over; more than ?FLUSH_BYTES of it are written with several writes, and
+%% synced several times if need be, since a write may rotate the file and a sync is for one file.
 %%
 %% After each write the word of what waits is lowered, then answers are sent. So at any moment an entry is counted as
 %% waiting or is in the file, or in `failed', and whoever has `ok' for `written' is in the file.
@@ -151,14 +152,14 @@ mend(Word, #state{idle = {Since, Before}, words = Words} = State) ->
 %% `Taken': the messages of the entries, and who waits for a sync, the latest first.
 take(Batch, Taken, Count, Bytes, State) when Bytes >= ?FLUSH_BYTES ->
     take(Batch, [], 0, 0, flush(Taken, Count, Bytes, State));
-take([{info, {none, none, _Level, Size, _Entry} = Message} | Batch], Taken, Count, Bytes, State) ->
+take([{info, {alog, _Level, Size, _Entry} = Message} | Batch], Taken, Count, Bytes, State) ->
     take(Batch, [Message | Taken], Count + 1, Bytes + Size, State);
 take([{info, {counted, Window, _Level, Size, _Entry} = Message} | Batch], Taken, Count, Bytes, State) ->
     ok = weir_log_window:taken_in(Window),
     take(Batch, [Message | Taken], Count + 1, Bytes + Size, State);
 take([{info, {accepted, From, Level, Size, Entry}} | Batch], Taken, Count, Bytes, #state{trouble = none} = State) ->
     ok = answer_one(From, ok),
-    take(Batch, [{none, none, Level, Size, Entry} | Taken], Count + 1, Bytes + Size, State);
+    take(Batch, [{alog, Level, Size, Entry} | Taken], Count + 1, Bytes + Size, State);
 take([{info, {Ack, _From, _Level, Size, _Entry} = Message} | Batch], Taken, Count, Bytes, State) when
     Ack =:= accepted; Ack =:= written; Ack =:= synced
 ->
@@ -189,22 +190,29 @@ looking(Words) ->
 flush([], 0, 0, State) ->
     State;
 flush(Taken, Count, Bytes, #state{words = Words} = State) ->
-    {Entries, Written, Synced} = lists:foldl(fun sort/2, {[], [], []}, Taken),
+    {Entries, Written, Synced} = sort(Taken, [], [], []),
     {Result, Wrote} = write(Entries, Count, Bytes, State),
-    _ = Result =:= ok orelse [weir_log_drops:fail(Words, Level) || {_, _, Level, _, _} <- Taken],
+    _ = Result =:= ok orelse lists:foreach(fun(Message) -> failed(Message, Words) end, Taken),
     ok = atomics:sub(Words, ?QUEUED, ?QUEUED_OF(Count, Bytes)),
     ok = answer(Written, Result),
     sync(Result, Synced, Wrote#state{idle = none}).
 
-sort({sync, From}, {Entries, Written, Synced}) ->
-    {Entries, Written, [From | Synced]};
-sort({Ack, From, _Level, _Size, Entry}, {Entries, Written, Synced}) ->
-    case Ack of
-        synced -> {[Entry | Entries], Written, [From | Synced]};
-        written -> {[Entry | Entries], [From | Written], Synced};
-        accepted -> {[Entry | Entries], [From | Written], Synced};
-        _ -> {[Entry | Entries], Written, Synced}
-    end.
+sort([{alog, _Level, _Size, Entry} | Taken], Entries, Written, Synced) ->
+    sort(Taken, [Entry | Entries], Written, Synced);
+sort([{synced, From, _Level, _Size, Entry} | Taken], Entries, Written, Synced) ->
+    sort(Taken, [Entry | Entries], Written, [From | Synced]);
+sort([{counted, _, _Level, _Size, Entry} | Taken], Entries, Written, Synced) ->
+    sort(Taken, [Entry | Entries], Written, Synced);
+sort([{_AcceptedOrWritten, From, _Level, _Size, Entry} | Taken], Entries, Written, Synced) ->
+    sort(Taken, [Entry | Entries], [From | Written], Synced);
+sort([{sync, From} | Taken], Entries, Written, Synced) ->
+    sort(Taken, Entries, Written, [From | Synced]);
+sort([], Entries, Written, Synced) ->
+    {Entries, Written, Synced}.
+
+failed({alog, Level, _, _}, Words) -> weir_log_drops:fail(Words, Level);
+failed({_, _, Level, _, _}, Words) -> weir_log_drops:fail(Words, Level);
+failed({sync, _}, _Words) -> ok.
 
 answer(Waiting, Result) -> lists:foreach(fun(From) -> answer_one(From, Result) end, Waiting).
 
@@ -379,7 +387,8 @@ trouble(none, #state{reported = fails} = State) ->
     State#state{trouble = none, reported = {calm, now_ms()}};
 trouble(none, State) ->
     State#state{trouble = none};
-trouble(Reason, #state{reported = works, boot = #boot{name = Name, path = Path, conf = #conf{report = Report}}} = State) ->
+trouble(Reason, #state{reported = works, boot = #boot{name = Name, path = Path, conf = Conf}} = State) ->
+    #conf{report = Report} = Conf,
     ok = weir_log_event:failing(Report, Name, Path, Reason),
     State#state{trouble = Reason, reported = fails};
 trouble(Reason, State) ->

@@ -84,7 +84,9 @@ one_write_for_all(Config) ->
     ?assertMatch(#{largest_batch := ?CALLERS, writes := 2, syncs := 0}, weir_log_test_lib:info(Log)),
     ?assertEqual(?CALLERS + 1, length(weir_log_test_lib:lines(Path))).
 
-%% A line that tells of losses, without when they were.
+%% Lines, those that tell of losses without when they were.
+whats(Path) -> [what(Line) || Line <- weir_log_test_lib:lines(Path)].
+
 what(Line) ->
     case re:run(Line, "^weir_log: from \\S+Z to \\S+Z: (.*)$", [{capture, [1], binary}]) of
         {match, [What]} -> What;
@@ -156,7 +158,7 @@ failed_are_told(Config) ->
     ok = weir_log_test_file:set(write, ok),
     ok = weir_log:log(Log, <<"b">>),
     ok = weir_log_test_lib:eventually(fun() -> length(weir_log_test_lib:lines(Path)) =:= 2 end),
-    ?assertEqual([<<"b">>, <<"10 entries were not written (none 10)">>], [what(Line) || Line <- weir_log_test_lib:lines(Path)]),
+    ?assertEqual([<<"b">>, <<"10 entries were not written (none 10)">>], whats(Path)),
     %% Once.
     ok = weir_log:close(Log),
     ?assertEqual(2, length(weir_log_test_lib:lines(Path))).
@@ -191,7 +193,7 @@ tell_function(Config) ->
         end
      || N <- [1, 2]
     ],
-    ?assertEqual([<<"one">>, <<"2 entries were not written (none 2)">>], [what(Line) || Line <- weir_log_test_lib:lines(Path)]),
+    ?assertEqual([<<"one">>, <<"2 entries were not written (none 2)">>], whats(Path)),
     receive
         {told, Loss} -> ?assertMatch(#{dropped := #{}, failed := #{none := 1}, lost := 0, from := At, to := At}, Loss)
     after 0 -> error(not_told)

@@ -5,8 +5,8 @@
 
 -export([suite/0, all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2, end_per_testcase/2]).
 -export([
-    what_callers_read/1, what_the_writer_reads/1, rotation/1, survives_a_writer/1, refused/1, no_log/1, nothing_is_lost/1,
-    behind_a_handler/1
+    what_callers_read/1, what_the_writer_reads/1, rotation/1, survives_a_writer/1, refused/1, no_log/1,
+    nothing_is_lost/1, behind_a_handler/1
 ]).
 
 suite() -> [{timetrap, {minutes, 2}}].

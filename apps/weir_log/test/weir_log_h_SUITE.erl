@@ -6,9 +6,10 @@
 
 -export([all/0, init_per_testcase/2, end_per_testcase/2]).
 -export([same_bytes/1, same_bytes_of_supervision/1, level_and_filters/1, formatter_changes/1]).
+-export([the_guides_formatter/1]).
 -export([formatter_fails/1, formatter_gives_no_text/1, report_callback_fails/1]).
 -export([wrong_options/1, wrong_options_leave_nothing/1, changes/1, refused_changes/1, handle_is_hidden/1]).
--export([removal_writes_everything/1, added_again/1, acks/1, sync_and_info/1, no_handler/1]).
+-export([removal_writes_everything/1, added_again/1, acks/1, sync_on/1, sync_and_info/1, no_handler/1]).
 -export([slow_disk_slows_callers/1, stuck_disk_stops_nobody/1, drops_by_level/1, refuses/1]).
 -export([own_processes_do_not_wait/1, own_events_are_bounded/1, sync_fails/1, write_fails/1, write_fails_unseen/1]).
 -export([dropped_is_not_formatted/1]).
@@ -33,6 +34,7 @@ all() ->
         same_bytes_of_supervision,
         level_and_filters,
         formatter_changes,
+        the_guides_formatter,
         formatter_fails,
         formatter_gives_no_text,
         report_callback_fails,
@@ -44,6 +46,7 @@ all() ->
         removal_writes_everything,
         added_again,
         acks,
+        sync_on,
         sync_and_info,
         no_handler,
         slow_disk_slows_callers,
@@ -141,6 +144,39 @@ formatter_changes(Config) ->
     logger:error("x", test()),
     ?assertEqual([<<"1 x">>, <<"2 x">>, <<"3 error">>], lines(Config)).
 
+%% As it is in the guide.
+the_guides_formatter(Config) ->
+    case code:ensure_loaded(json) of
+        {module, json} ->
+            ok = load_guides_formatter(),
+            ok = add(Config, #{}, (only_of_test())#{formatter => {json_lines, #{}}}),
+            ok = logger:error("a \"quoted\"~ntext, ~ts", [[228, 8364]], test()),
+            [Line] = lines(Config),
+            #{<<"level">> := <<"error">>, <<"text">> := Text, <<"pid">> := Pid, <<"time">> := Time} = json:decode(Line),
+            ?assertEqual(<<"a \"quoted\", text, ä€"/utf8>>, Text),
+            ?assertEqual(list_to_binary(pid_to_list(self())), Pid),
+            ?assertMatch({match, _}, re:run(Time, "^20[0-9-]+T[0-9:.]+Z$"));
+        {error, nofile} ->
+            {skip, "json is in OTP 27"}
+    end.
+
+load_guides_formatter() ->
+    {ok, Guide} = file:read_file(weir_log_shards_SUITE:guide(filename:dirname(code:which(?MODULE)))),
+    [_, Rest] = binary:split(Guide, <<"```erlang\n-module(json_lines).">>),
+    [Code, _] = binary:split(Rest, <<"```">>),
+    {ok, Tokens, _} = erl_scan:string("-module(json_lines)." ++ unicode:characters_to_list(Code)),
+    {ok, json_lines, Beam} = compile:forms(forms(Tokens, []), []),
+    {module, json_lines} = code:load_binary(json_lines, "guide", Beam),
+    ok.
+
+forms([], []) ->
+    [];
+forms([{dot, _} = Dot | Tokens], Form) ->
+    {ok, Parsed} = erl_parse:parse_form(lists:reverse([Dot | Form])),
+    [Parsed | forms(Tokens, [])];
+forms([Token | Tokens], Form) ->
+    forms(Tokens, [Token | Form]).
+
 %% ---------------------------------------------------------------- formatters that fail
 
 formatter_fails(Config) ->
@@ -186,6 +222,7 @@ wrong_options(Config) ->
         {#{}, {missing_option, file}},
         {no_map, {bad_option, config, no_map}},
         {#{file => File, ack => never}, {bad_option, ack, never}},
+        {#{file => File, sync_on => loud}, {bad_option, sync_on, loud}},
         {#{file => File, sync_interval => 0}, {bad_option, sync_interval, 0}},
         {#{file => File, sync_interval => 4294967296}, {bad_option, sync_interval, 4294967296}},
         {#{file => File, sync_interval => no_repeat}, {bad_option, sync_interval, no_repeat}},
@@ -222,7 +259,7 @@ wrong_options_leave_nothing(Config) ->
 changes(Config) ->
     ok = add(Config, #{}, only_of_test()),
     File = ?config(file, Config),
-    Default = #{file => File, ack => none, timeout => 5000, sync_interval => 5000},
+    Default = #{file => File, ack => none, sync_on => none, timeout => 5000, sync_interval => 5000},
     ?assertMatch({ok, #{config := Default}}, logger:get_handler_config(?ID)),
     ok = logger:update_handler_config(?ID, config, #{sync_interval => 100}),
     ?assertMatch({ok, #{config := #{file := File, sync_interval := 100}}}, logger:get_handler_config(?ID)),
@@ -261,7 +298,7 @@ refused_changes(Config) ->
 handle_is_hidden(Config) ->
     ok = add(Config, #{}, #{}),
     {ok, #{config := Options}} = logger:get_handler_config(?ID),
-    ?assertEqual([ack, file, sync_interval, timeout], lists:sort(maps:keys(Options))),
+    ?assertEqual([ack, file, sync_interval, sync_on, timeout], lists:sort(maps:keys(Options))),
     %% What is read can be used for another handler.
     ok = logger:remove_handler(?ID),
     ok = logger:add_handler(?ID, weir_log_h, #{config => Options}).
@@ -302,6 +339,25 @@ acks(Config) ->
      || {N, Ack} <- [{1, accepted}, {2, written}, {3, synced}]
     ].
 
+%% Events of that level and above are synced, one by one; those below are not, until it is changed.
+sync_on(Config) ->
+    ok = add(Config, #{sync_on => error, sync_interval => infinity}, only_of_test()),
+    Syncs = fun() ->
+        {ok, #{log := #{syncs := N}}} = weir_log_h:info(?ID),
+        N
+    end,
+    [ok = logger:log(Level, "x", test()) || Level <- [notice, warning]],
+    ?assertEqual(0, Syncs()),
+    [ok = logger:log(Level, "x", test()) || Level <- [error, critical, emergency]],
+    ?assertEqual(3, Syncs()),
+    ?assertEqual(5, length(read_lines(Config))),
+    ok = logger:update_handler_config(?ID, config, #{sync_on => warning}),
+    ok = logger:warning("x", test()),
+    ?assertEqual(4, Syncs()),
+    ok = logger:update_handler_config(?ID, config, #{sync_on => none}),
+    ok = logger:error("x", test()),
+    ?assertEqual(4, Syncs()).
+
 sync_and_info(Config) ->
     ok = add(Config, #{sync_interval => infinity}, only_of_test()),
     logger:error("x", test()),
@@ -332,8 +388,8 @@ slow_disk_slows_callers(Config) ->
     in_order(20, 50, read_lines(Config)),
     ?assertMatch({ok, #{lost := Lost}} when Lost =:= #{}, weir_log_h:info(?ID)).
 
-%% Each process waits for the time-out at most, and once it has nobody waits; the node goes on. What was dropped is told by
-%% the log when the disk is back, and counted in the meantime.
+%% Each process waits for the time-out at most, and once it has nobody waits; the node goes on. What was dropped is told
+%% by the log when the disk is back, and counted in the meantime.
 stuck_disk_stops_nobody(Config) ->
     ok = add(Config, #{timeout => 50, ack => written}, formatter([msg, "\n"])),
     Writer = writer(?ID),

@@ -8,8 +8,9 @@
 -export([all/0, suite/0, init_per_testcase/2, end_per_testcase/2]).
 -export([formatter_logs/1, report_callback_logs/1, primary_filter/1, odd_dictionary/1, whole_config/1]).
 -export([huge_events/1, many_callers/1, caller_killed/1]).
--export([logger_sup_does_not_wait/1, node_sup_does_not_wait/1, nobody_waits_who_must_not/1, file_server_does_not_wait/1]).
--export([removal_while_the_writer_hangs/1, new_code/1, drops_are_told_by_new_code/1]).
+-export([logger_sup_does_not_wait/1, node_sup_does_not_wait/1, nobody_waits_who_must_not/1]).
+-export([file_server_does_not_wait/1, removal_while_the_writer_hangs/1, node_stops_while_the_writer_hangs/1]).
+-export([new_code/1, drops_are_told_by_new_code/1]).
 -export([application_stopped/1, logger_sup_stopped/1]).
 %% A formatter and callbacks.
 -export([format/2, log_and_format/1, change_message/2]).
@@ -38,6 +39,7 @@ all() ->
         nobody_waits_who_must_not,
         file_server_does_not_wait,
         removal_while_the_writer_hangs,
+        node_stops_while_the_writer_hangs,
         new_code,
         drops_are_told_by_new_code,
         application_stopped,
@@ -253,6 +255,28 @@ removal_while_the_writer_hangs(Config) ->
     Lines = lines(Config),
     ?assertMatch([<<"before">>, <<"x">> | _], Lines),
     ?assertEqual(<<"after">>, lists:last(Lines)).
+
+%% Supervisors, applications and their processes log while the node stops. None of them may keep it from stopping for
+%% longer than the time-out and what the last writes are given.
+node_stops_while_the_writer_hangs(Config) ->
+    Peer = start_peer([]),
+    Call = fun(M, F, A) -> weir_log_test_lib:call(Peer, M, F, A) end,
+    Options = #{file => ?config(file, Config), ack => written, timeout => 1000},
+    ok = Call(logger, add_handler, [?ID, weir_log_h, #{config => Options}]),
+    {ok, _} = Call(application, ensure_all_started, [sasl]),
+    OsPid = Call(os, getpid, []),
+    ok = Call(sys, suspend, [Call(weir_log_h_test_lib, writer, [?ID])]),
+    Stop = fun() -> [spawn(fun() -> log_for_ever() end) || _ <- lists:seq(1, 20)], init:stop() end,
+    ok = Call(erlang, apply, [Stop, []]),
+    Start = erlang:monotonic_time(second),
+    ok = until(fun() -> not filelib:is_dir("/proc/" ++ OsPid) end),
+    %% Five seconds for the last writes, and the time-outs; what a minute's waiting would take is far away.
+    Took = erlang:monotonic_time(second) - Start,
+    Took < 30 orelse ct:fail({took, Took}).
+
+log_for_ever() ->
+    ok = logger:error("x", test()),
+    log_for_ever().
 
 %% Twice: who still needs the oldest code is killed.
 new_code(Config) ->

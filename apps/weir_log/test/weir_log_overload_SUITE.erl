@@ -192,8 +192,8 @@ made_at_the_limit(Config) ->
 %% Of entries that are made few are dropped: those that others were ahead of.
 made_exact(Config) ->
     Path = weir_log_test_lib:path("log", Config),
-    Opts = #{file => Path, max_bytes => 1000, newline => true, overload => {drop, error}, tell => fun(_) -> <<"t">> end},
-    {ok, Log} = weir_log:open(log, Opts),
+    Opts = #{file => Path, max_bytes => 1000, newline => true, overload => {drop, error}},
+    {ok, Log} = weir_log:open(log, Opts#{tell => fun(_) -> <<"t">> end}),
     Entry = fun() -> <<"0123456789">> end,
     Crowd = weir_log_test_lib:crowd(50, fun(_) -> [weir_log:alog(Log, Entry, info) || _ <- lists:seq(1, 200)] end),
     Answers = lists:append([Answers || {_, Answers} <- weir_log_test_lib:await(Crowd)]),
@@ -213,11 +213,14 @@ parts_of_large_binaries(Config) ->
     Large = binary:copy(<<"x">>, 1_000_000),
     Half = binary:copy(<<"y">>, 500),
     Entries = [
-        binary:part(Large, 0, 100), [binary:part(Large, 7, 100), $\n], binary:part(Half, 0, 249), binary:part(Half, 0, 250)
+        binary:part(Large, 0, 100),
+        [binary:part(Large, 7, 100), $\n],
+        binary:part(Half, 0, 249),
+        binary:part(Half, 0, 250)
     ],
     [ok = weir_log:alog(Log, Entry) || Entry <- Entries],
     {messages, Messages} = process_info(Writer, messages),
-    ?assertEqual([100, 101, 249, 500], [binary:referenced_byte_size(element(5, Message)) || Message <- Messages]),
+    ?assertEqual([100, 101, 249, 500], [binary:referenced_byte_size(element(4, Message)) || Message <- Messages]),
     true = erlang:resume_process(Writer).
 
 %% What a message takes is counted: very many of very few bytes are bounded, too.

@@ -6,6 +6,7 @@
 -export([suite/0, all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2, end_per_testcase/2]).
 -export([keeps_to_one/1, balance/1, merge_all/1, merge_by_time/1, merge_keeps_order/1, merge_errors/1,
     merge_raises/1, empty/1, merge_past_damage/1, the_guides_example/1]).
+-export([guide/1]).
 
 suite() -> [{timetrap, {minutes, 2}}].
 
@@ -154,6 +155,8 @@ the_guides_example(Config) ->
     ?assertEqual({<<Oldest/binary, ".gz">>, Current}, {hd(Files), lists:last(Files)}),
     ?assertEqual({ok, 41}, run(["ok = weir_log:log", Read])).
 
+guide("/") ->
+    ct:fail(no_guide);
 guide(Dir) ->
     File = filename:join(Dir, "docs/guide/log.md"),
     case filelib:is_file(File) of

@@ -1,5 +1,5 @@
-%% Waiting for a writer that dies, at any moment and with whoever else, or that does not answer in time: each caller gets
-%% one answer, and nothing is left in its mailbox.
+%% Waiting for a writer that dies, at any moment and with whoever else, or that does not answer in time: each caller
+%% gets one answer, and nothing is left in its mailbox.
 -module(weir_log_wait_SUITE).
 
 -include_lib("stdlib/include/assert.hrl").
@@ -218,8 +218,8 @@ late_answers_are_nobodys(Config) ->
 
 has_given_up(Pid) -> process_info(Pid, current_function) =:= {current_function, {?MODULE, '-callers/2-fun-0-', 2}}.
 
-%% What was in the mailbox before is not looked at, however long it is. What it costs is bounded by what a look at it all
-%% would cost, which is hundreds of times more.
+%% What was in the mailbox before is not looked at, however long it is. What it costs is bounded by what a look at it
+%% all would cost, which is hundreds of times more.
 waits_with_a_long_mailbox(Config) ->
     {Log, _} = open(Config, #{}),
     Reductions = fun(Before) ->

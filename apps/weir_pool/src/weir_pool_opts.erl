@@ -89,7 +89,7 @@ with_size(Opts) -> {ok, conf(Opts)}.
 conf(#{worker := Worker} = Opts) ->
     AutoSize = Worker =:= none andalso not is_map_key(size, Opts),
     #{codel := Codel, overflow := #{max := Max, linger := Linger}} =
-        All = maps:merge((?DEFAULTS)#{auto_size => AutoSize}, Opts),
+        All = maps:merge(maps:put(auto_size, AutoSize, ?DEFAULTS), Opts),
     Conf = All#{codel := codel(Codel), overflow := {Max, Linger}},
     list_to_tuple([conf | [maps:get(Key, Conf) || Key <- record_info(fields, conf)]]).
 
