@@ -5,6 +5,7 @@
 
 -export([check/1, change/3, log_options/2]).
 
+-include("weir_log.hrl").
 -include("weir_log_h.hrl").
 
 -define(DEFAULTS, #{ack => none, sync_on => none, timeout => 5_000, sync_interval => 5_000}).
@@ -22,8 +23,7 @@ check(Given) ->
     {error, {bad_option, config, Given}}.
 
 is_valid(ack, Ack) -> lists:member(Ack, [none, accepted, written, synced]);
-is_valid(sync_on, none) -> true;
-is_valid(sync_on, Level) -> is_atom(Level) andalso logger:compare_levels(Level, none) =/= error;
+is_valid(sync_on, Level) -> lists:member(Level, ?LEVELS);
 %% The formatter decides where lines end; the others are the handler's.
 is_valid(Key, _) when Key =:= newline; Key =:= words; Key =:= heal; Key =:= tell -> false;
 is_valid(_OfTheLog, _) -> true.
