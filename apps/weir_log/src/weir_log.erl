@@ -162,7 +162,7 @@
     | {not_started, term()}.
 %% `already_open': a log of this name is open, or another one has one of the files, whatever the names it was given: the
 %% directory's device and inode are compared, and symbolic links followed. `file': it could not be opened.
-%% `{not_started, noproc}': the application weir_log is not running.
+%% `{not_started, weir_log}': the application weir_log is not running.
 
 -type shard_info() :: #{
     path := file:filename_all(),
@@ -198,7 +198,7 @@
 open(Name, Opts) ->
     case weir_log_opts:check(Opts) of
         {ok, Conf} ->
-            case weir_log_logs_sup:start_log(Name, Conf) of
+            case weir_log_app:start_log(Name, Conf) of
                 {ok, _Sup} -> {ok, Name};
                 {error, Reason} -> {error, Reason}
             end;

@@ -26,12 +26,12 @@
 %% @doc Starts a log's processes, linked to the caller. Returns when its files are open.
 %%
 %% Errors: `{already_open, Name}' (of this name, or of another log with one of the same files), `{file, Path, Posix}',
-%% `{not_started, noproc}' (without the registry).
+%% `{not_started, weir_log}' (without the registry).
 -spec start_link(weir_log:log(), #conf{}) -> {ok, pid()} | {error, weir_log:open_error()}.
 start_link(Name, Conf) ->
     case weir_log_registry:is_running() of
         true -> start_link(Name, erlang:unique_integer([positive]), Conf);
-        false -> {error, {not_started, noproc}}
+        false -> {error, {not_started, weir_log}}
     end.
 
 start_link(Name, Id, Conf) ->

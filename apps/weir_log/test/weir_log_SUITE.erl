@@ -320,8 +320,8 @@ reopened_by_name(Config) ->
 
 not_running(Config) ->
     ok = weir_log_test_lib:stop_all(),
-    ?assertEqual({error, {not_started, noproc}}, weir_log:open(log, #{file => path(Config)})),
-    ?assertEqual({error, {not_started, noproc}}, weir_log:start_link(log, #{file => path(Config)})),
+    ?assertEqual({error, {not_started, weir_log}}, weir_log:open(log, #{file => path(Config)})),
+    ?assertEqual({error, {not_started, weir_log}}, weir_log:start_link(log, #{file => path(Config)})),
     ?assertEqual({error, no_log}, weir_log:log(log, <<"x">>)),
     ?assertEqual({error, no_log}, weir_log:close(log)).
 
