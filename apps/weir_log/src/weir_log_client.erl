@@ -21,7 +21,7 @@
 %% A caller that is killed leaves nothing but, at the worst, the word too high, which the writer mends.
 -module(weir_log_client).
 
--export([log/3, log/4, alog/3, offer/3, ask_all/2, final/2, format_error/2]).
+-export([log/3, log/4, alog/3, offer/3, drop/2, ask_all/2, final/2, format_error/2]).
 
 -include("weir_log.hrl").
 
@@ -163,6 +163,17 @@ offer(Name, Entry, Level) ->
                     ok = atomics:sub(Words, ?QUEUED, ?QUEUED_OF(1, Bytes)),
                     dropped(Words, Writer, Level, {dropped, Name})
             end;
+        none ->
+            {error, no_log}
+    end.
+
+%% @doc Counts an entry that is not to be logged, by its level. The log tells of it.
+-spec drop(weir_log:log(), weir_log:level()) -> {error, no_log | {dropped, weir_log:log()}}.
+drop(Name, Level) ->
+    case weir_log_terms:log(Name) of
+        #log{shards = Shards} ->
+            #shard{words = Words} = Shard = shard(Shards),
+            dropped(Words, weir_log_terms:writer(Shard), Level, {dropped, Name});
         none ->
             {error, no_log}
     end.

@@ -55,6 +55,8 @@
     ack => none | accepted | written | synced,
     %% Events of this level and above are durable when the process that logs them goes on. Default: none.
     sync_on => logger:level() | none,
+    %% Of a level that is there so many events are let in within a second, and more dropped. Default: `#{}'.
+    rate => #{logger:level() => pos_integer()},
     %% How long a process waits at most, milliseconds. Default: 5000.
     timeout => timeout(),
     %% What was written is synced so many milliseconds later at most. Default: 5000.
@@ -81,6 +83,8 @@
 
 -define(SUPERVISOR, logger_sup).
 
+-define(COUNT_BITS, 24).
+
 %% What the names of keepers begin with.
 -define(KEEPER, "weir_log_h_").
 
@@ -99,23 +103,26 @@ adding_handler(Config) ->
             {error, Reason}
     end.
 
-start(#{id := Id} = Config, #{ack := Ack, sync_on := SyncOn} = Options) ->
+start(#{id := Id} = Config, Options) ->
     {group_leader, Kernel} = process_info(whereis(?SUPERVISOR), group_leader),
-    Handle = #handle{
+    Handle = configured(Options, #handle{
         id = Id,
         log = name(Id),
-        ack = Ack,
-        sync_on = SyncOn,
         words = [weir_log_terms:new_words() || _ <- lists:seq(1, maps:get(shards, Options, 1))],
         started = atomics:new(1, []),
         kernel = Kernel,
         init = whereis(init),
         controller = whereis(application_controller)
-    },
+    }),
     case start_keeper(Id, Handle, Options) of
         ok -> {ok, Config#{config => Options#{?HANDLE => Handle}}};
         {error, Reason} -> {error, Reason}
     end.
+
+configured(#{ack := Ack, sync_on := SyncOn, rate := Rate}, Handle) ->
+    Rates = [{Level, {Place, Most}} || {Place, {Level, Most}} <- lists:enumerate(maps:to_list(Rate))],
+    Rated = atomics:new(max(1, length(Rates)), []),
+    Handle#handle{ack = Ack, sync_on = SyncOn, rates = maps:from_list(Rates), rated = Rated}.
 
 start_keeper(Id, Handle, Options) ->
     Child = #{
@@ -148,8 +155,8 @@ start_keeper(Id, Handle, Options) ->
 changing_config(SetOrUpdate, #{id := Id, config := #{?HANDLE := Handle} = Old}, NewConfig) ->
     Given = maps:get(config, NewConfig, #{}),
     case weir_log_h_config:change(SetOrUpdate, maps:remove(?HANDLE, Old), without_handle(Given)) of
-        {ok, #{ack := Ack, sync_on := SyncOn} = Options} ->
-            Changed = Handle#handle{ack = Ack, sync_on = SyncOn},
+        {ok, Options} ->
+            Changed = configured(Options, Handle),
             case weir_log_h_keeper:change(keeper(Id), Changed, weir_log_h_config:log_options(Options, Handle)) of
                 ok -> {ok, NewConfig#{config => Options#{?HANDLE => Changed}}};
                 {error, Reason} -> {error, Reason}
@@ -178,17 +185,39 @@ stop(Id) ->
 log(#{meta := #{weir_log := Log}}, #{config := #{?HANDLE := #handle{log = Log}}}) ->
     %% That this handler fails cannot be told by this handler.
     ok;
-log(#{level := Level} = Event, #{config := #{?HANDLE := #handle{words = [Words | _]} = Handle}} = Config) ->
-    case hand_over(Event, Config, Handle) of
-        {error, no_log} -> weir_log_drops:drop(Words, Level);
-        _OkOrCountedByTheLog -> ok
+log(#{level := Level} = Event, #{config := #{?HANDLE := #handle{log = Log} = Handle}} = Config) ->
+    case is_within_rate(Level, Handle) andalso hand_over(Event, Config, Handle) of
+        false -> not_logged(weir_log_client:drop(Log, Level), Level, Handle);
+        Answer -> not_logged(Answer, Level, Handle)
     end.
+
+%% What a log does not write it counts, unless there is none.
+not_logged({error, no_log}, Level, #handle{words = [Words | _]}) -> weir_log_drops:drop(Words, Level);
+not_logged(_OkOrCounted, _Level, _Handle) -> ok.
 
 hand_over(#{level := Level} = Event, Config, #handle{log = Log} = Handle) ->
     case may_wait(Handle) andalso ack(Level, Handle) of
         false -> weir_log_client:offer(Log, weir_log_h_format:entry(Event, Config), Level);
         none -> weir_log:alog(Log, fun() -> weir_log_h_format:entry(Event, Config) end, Level);
         Ack -> weir_log_client:log(Ack, Log, weir_log_h_format:entry(Event, Config), Level)
+    end.
+
+is_within_rate(Level, #handle{rates = Rates, rated = Rated}) ->
+    case Rates of
+        #{Level := {Place, Most}} -> is_within(Rated, Place, Most, erlang:system_time(second));
+        #{} -> true
+    end.
+
+%% The word has the second above, and the events in it below.
+is_within(Rated, Place, Most, Second) ->
+    case atomics:add_get(Rated, Place, 1) of
+        Word when Word bsr ?COUNT_BITS =:= Second ->
+            Word band ((1 bsl ?COUNT_BITS) - 1) =< Most;
+        Word ->
+            case atomics:compare_exchange(Rated, Place, Word, (Second bsl ?COUNT_BITS) + 1) of
+                ok -> true;
+                _ -> is_within(Rated, Place, Most, Second)
+            end
     end.
 
 ack(_Level, #handle{sync_on = none, ack = Ack}) ->

@@ -4,8 +4,12 @@
     id :: logger:handler_id(),
     %% The name of its log.
     log :: {weir_log_h, logger:handler_id()},
-    ack :: none | accepted | written | synced,
-    sync_on :: logger:level() | none,
+    ack = none :: none | accepted | written | synced,
+    sync_on = none :: logger:level() | none,
+    %% The levels that have one, with the place of their word and how many of their events are let in within a second.
+    rates = #{} :: #{logger:level() => {pos_integer(), pos_integer()}},
+    %% Of each level the second, and how many there were in it.
+    rated :: atomics:atomics_ref() | undefined,
     %% What the shards of its log count in.
     words :: [atomics:atomics_ref(), ...],
     %% 1 when the log has been started once.

@@ -8,7 +8,7 @@
 -include("weir_log.hrl").
 -include("weir_log_h.hrl").
 
--define(DEFAULTS, #{ack => none, sync_on => none, timeout => 5_000, sync_interval => 5_000}).
+-define(DEFAULTS, #{ack => none, sync_on => none, rate => #{}, timeout => 5_000, sync_interval => 5_000}).
 -define(FIXED, [file, shards, file_module]).
 
 %% @doc Checks the handler's own options and fills in their defaults. Those of the log are checked when it is started.
@@ -24,9 +24,13 @@ check(Given) ->
 
 is_valid(ack, Ack) -> lists:member(Ack, [none, accepted, written, synced]);
 is_valid(sync_on, Level) -> lists:member(Level, ?LEVELS);
+is_valid(rate, Rate) when is_map(Rate) -> lists:all(fun is_rate/1, maps:to_list(Rate));
+is_valid(rate, _) -> false;
 %% The formatter decides where lines end; the others are the handler's.
 is_valid(Key, _) when Key =:= newline; Key =:= words; Key =:= heal; Key =:= tell -> false;
 is_valid(_OfTheLog, _) -> true.
+
+is_rate({Level, N}) -> lists:member(Level, ?LEVELS -- [none]) andalso is_integer(N) andalso N > 0 andalso N < 1 bsl 24.
 
 %% @doc The options after a change. An `update' keeps what it does not mention; a `set' brings what it does not mention
 %% back to the defaults, but for what may not change, which may be mentioned with its old value.
@@ -51,7 +55,7 @@ change(_SetOrUpdate, _Old, Given) ->
 log_options(#{ack := Ack} = Options, #handle{words = Words}) ->
     %% External functions: one with an environment would have the writer killed when its module was loaded twice.
     Own = #{tell => fun weir_log_h_format:lost/1, heal => true, words => Words},
-    Log = counted(maps:merge(maps:remove(sync_on, Options), Own)),
+    Log = counted(maps:merge(maps:without([sync_on, rate], Options), Own)),
     case Ack of
         none -> maps:remove(ack, Log);
         _ -> Log

@@ -9,7 +9,7 @@
 -export([the_guides_formatter/1]).
 -export([formatter_fails/1, formatter_gives_no_text/1, report_callback_fails/1]).
 -export([wrong_options/1, wrong_options_leave_nothing/1, changes/1, refused_changes/1, handle_is_hidden/1]).
--export([removal_writes_everything/1, added_again/1, acks/1, sync_on/1, sync_and_info/1, no_handler/1]).
+-export([removal_writes_everything/1, added_again/1, acks/1, sync_on/1, rate/1, sync_and_info/1, no_handler/1]).
 -export([slow_disk_slows_callers/1, stuck_disk_stops_nobody/1, drops_by_level/1, refuses/1]).
 -export([own_processes_do_not_wait/1, own_events_are_bounded/1, sync_fails/1, write_fails/1, write_fails_unseen/1]).
 -export([dropped_is_not_formatted/1]).
@@ -47,6 +47,7 @@ all() ->
         added_again,
         acks,
         sync_on,
+        rate,
         sync_and_info,
         no_handler,
         slow_disk_slows_callers,
@@ -223,6 +224,8 @@ wrong_options(Config) ->
         {no_map, {bad_option, config, no_map}},
         {#{file => File, ack => never}, {bad_option, ack, never}},
         {#{file => File, sync_on => loud}, {bad_option, sync_on, loud}},
+        {#{file => File, rate => #{info => 0}}, {bad_option, rate, #{info => 0}}},
+        {#{file => File, rate => #{loud => 1}}, {bad_option, rate, #{loud => 1}}},
         {#{file => File, sync_interval => 0}, {bad_option, sync_interval, 0}},
         {#{file => File, sync_interval => 4294967296}, {bad_option, sync_interval, 4294967296}},
         {#{file => File, sync_interval => no_repeat}, {bad_option, sync_interval, no_repeat}},
@@ -259,7 +262,7 @@ wrong_options_leave_nothing(Config) ->
 changes(Config) ->
     ok = add(Config, #{}, only_of_test()),
     File = ?config(file, Config),
-    Default = #{file => File, ack => none, sync_on => none, timeout => 5000, sync_interval => 5000},
+    Default = #{file => File, ack => none, sync_on => none, rate => #{}, timeout => 5000, sync_interval => 5000},
     ?assertMatch({ok, #{config := Default}}, logger:get_handler_config(?ID)),
     ok = logger:update_handler_config(?ID, config, #{sync_interval => 100}),
     ?assertMatch({ok, #{config := #{file := File, sync_interval := 100}}}, logger:get_handler_config(?ID)),
@@ -298,7 +301,7 @@ refused_changes(Config) ->
 handle_is_hidden(Config) ->
     ok = add(Config, #{}, #{}),
     {ok, #{config := Options}} = logger:get_handler_config(?ID),
-    ?assertEqual([ack, file, sync_interval, sync_on, timeout], lists:sort(maps:keys(Options))),
+    ?assertEqual([ack, file, rate, sync_interval, sync_on, timeout], lists:sort(maps:keys(Options))),
     %% What is read can be used for another handler.
     ok = logger:remove_handler(?ID),
     ok = logger:add_handler(?ID, weir_log_h, #{config => Options}).
@@ -357,6 +360,30 @@ sync_on(Config) ->
     ok = logger:update_handler_config(?ID, config, #{sync_on => none}),
     ok = logger:error("x", test()),
     ?assertEqual(4, Syncs()).
+
+%% Of each level so many in a second, whoever logs them, and the others are dropped and counted, and told. Seconds are the
+%% clock's, so those of this test are two or three.
+rate(Config) ->
+    ok = add(Config, #{rate => #{warning => 5, info => 1}}, formatter([level, " ", msg, "\n"])),
+    ok = logger:set_primary_config(level, info),
+    Second = fun() -> erlang:system_time(second) end,
+    Began = Second(),
+    ok = in_parallel(4, fun(_) ->
+        [logger:log(Level, "x", test()) || _ <- lists:seq(1, 50), Level <- [error, warning, info]]
+    end),
+    Seconds = Second() - Began + 1,
+    Lines = lines(Config),
+    Written = fun(Line) -> length([Line || Each <- Lines, Each =:= Line]) end,
+    [Errors, Warnings, Infos] = [Written(Line) || Line <- [<<"error x">>, <<"warning x">>, <<"info x">>]],
+    ?assertEqual(200, Errors),
+    ?assert(Warnings >= 5 andalso Warnings =< 5 * Seconds),
+    ?assert(Infos >= 1 andalso Infos =< Seconds),
+    ?assertEqual(#{warning => 200 - Warnings, info => 200 - Infos}, lost()),
+    ok = until(fun() -> numbers("([0-9]+) (entries were|entry was) dropped", Config) =:= 400 - Warnings - Infos end),
+    ok = logger:update_handler_config(?ID, config, #{rate => #{}}),
+    Before = lost(),
+    [ok = logger:warning("x", test()) || _ <- lists:seq(1, 20)],
+    ?assertEqual(Before, lost()).
 
 sync_and_info(Config) ->
     ok = add(Config, #{sync_interval => infinity}, only_of_test()),
@@ -567,12 +594,14 @@ full_disk_is_told_once(Config) ->
     ],
     ?assertMatch([#{label := {weir_log, failing}, reason := enospc}, #{}], collect([failing, recovered])),
     ?assertEqual(no_more, receive {tap, Report} -> Report after 0 -> no_more end),
-    Counts = [
+    ?assertEqual(60, numbers("([0-9]+) entries were not written", Config)).
+
+%% The sum of the numbers in the lines that match.
+numbers(Pattern, Config) ->
+    lists:sum([
         binary_to_integer(N)
-     || Line <- read_lines(Config),
-        {match, [N]} <- [re:run(Line, "([0-9]+) entries were not written", [{capture, [1], binary}])]
-    ],
-    ?assertEqual(60, lists:sum(Counts)).
+     || Line <- read_lines(Config), {match, [N]} <- [re:run(Line, Pattern, [{capture, [1], binary}])]
+    ]).
 
 %% After a failed fdatasync the log takes nothing until its file is opened again, which it is for the next event.
 sync_fails(Config) ->
