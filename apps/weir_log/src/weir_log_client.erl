@@ -62,7 +62,7 @@ alog(Name, Entry, Level) ->
             #shard{words = Words} = Shard = shard(Shards),
             Writer = weir_log_terms:writer(Shard),
             IsOver = is_function(Entry) andalso is_over(Log, Key, Words, Writer),
-            case IsOver andalso refused(Log, Words, Level, Writer) of
+            case IsOver andalso refused(Log, Words, Level) of
                 {error, _} = Refused -> Refused;
                 _ -> send(Log, Key, Words, Writer, Level, made(Entry))
             end;
@@ -74,7 +74,7 @@ alog(Name, Entry, Level) ->
 is_over(#log{overload = wait}, _Key, _Words, _Writer) ->
     false;
 is_over(#log{window = Window, max_bytes = Max}, Key, Words, Writer) ->
-    ?QUEUED_BYTES(atomics:get(Words, ?QUEUED)) >= Max orelse weir_log_window:is_full(Key, Window, Writer).
+    not is_below(atomics:get(Words, ?QUEUED), Max) orelse weir_log_window:is_full(Key, Window, Writer).
 
 made(Entry) when is_function(Entry, 0) -> Entry();
 made(Entry) -> Entry.
@@ -85,7 +85,7 @@ send(#log{format = Format, overload = Overload, window = Window} = Log, Key, Wor
         true when Overload =:= wait ->
             case weir_log_window:take(Key, Window) of
                 free -> tell(Writer, {alog, Level, Bytes, Final});
-                edge -> wait(accepted, Log, Words, Writer, Level, Bytes, Final)
+                edge -> at_edge(wait(accepted, Log, Words, Writer, Level, Bytes, Final), Key)
             end;
         true ->
             case weir_log_window:take(Key, Window, Writer) of
@@ -97,13 +97,24 @@ send(#log{format = Format, overload = Overload, window = Window} = Log, Key, Wor
             overloaded(Log, Words, Writer, Level, Bytes, Final)
     end.
 
+%% Who has not learned that its entries were taken in is at the edge still.
+at_edge({error, Why} = Error, Key) when Why =:= timeout; element(1, Why) =:= stuck ->
+    ok = weir_log_window:stay(Key),
+    Error;
+at_edge(Result, _Key) ->
+    Result.
+
 %% Counts an entry as waiting. An atom is greater than any number.
 has_room(#log{max_bytes = Max}, Words, Bytes) ->
     Own = ?QUEUED_OF(1, Bytes),
-    ?QUEUED_BYTES(atomics:add_get(Words, ?QUEUED, Own) - Own) < Max.
+    is_below(atomics:add_get(Words, ?QUEUED, Own) - Own, Max).
+
+%% The word may be too low, below zero even: see weir_log_writer.
+is_below(Word, _Max) when Word < 0 -> true;
+is_below(Word, Max) -> ?QUEUED_BYTES(Word) < Max.
 
 overloaded(Log, Words, Writer, Level, Bytes, Entry) ->
-    case refused(Log, Words, Level, Writer) of
+    case refused(Log, Words, Level) of
         ok ->
             ok = atomics:add(Words, ?WAITED, 1),
             wait(written, Log, Words, Writer, Level, Bytes, Entry);
@@ -113,15 +124,15 @@ overloaded(Log, Words, Writer, Level, Bytes, Entry) ->
     end.
 
 %% What the policy says of an entry that meets the cap or the edge of the window; one that is not to wait is counted.
-refused(#log{overload = wait}, _Words, _Level, _Writer) ->
+refused(#log{overload = wait}, _Words, _Level) ->
     ok;
-refused(#log{overload = reject, name = Name}, Words, _Level, Writer) ->
+refused(#log{overload = reject, name = Name} = Log, Words, _Level) ->
     ok = atomics:add(Words, ?REJECTED, 1),
-    ok = nudge(Words, Writer),
+    ok = nudge(Log, Words),
     {error, {overload, Name}};
-refused(#log{overload = {drop, What}, name = Name}, Words, Level, Writer) ->
+refused(#log{overload = {drop, What}, name = Name} = Log, Words, Level) ->
     case is_dropped(What, Level) of
-        true -> dropped(Words, Writer, Level, {dropped, Name});
+        true -> dropped(Log, Words, Level, {dropped, Name});
         false -> ok
     end.
 
@@ -135,15 +146,16 @@ is_dropped(Fun, Level) ->
         _:_ -> false
     end.
 
-dropped(Words, Writer, Level, Why) ->
+dropped(Log, Words, Level, Why) ->
     ok = weir_log_drops:drop(Words, Level),
-    ok = nudge(Words, Writer),
+    ok = nudge(Log, Words),
     {error, Why}.
 
-%% The writer may have nothing to do, and then does not see that something is wrong.
-nudge(Words, Writer) ->
+%% The writer may have nothing to do, and then does not see that something is wrong. Its pid is read after the word is
+%% set: one that has died meanwhile has a successor which either clears the word after this, or is the one that is told.
+nudge(#log{shards = Shards}, Words) ->
     case atomics:compare_exchange(Words, ?NUDGED, 0, 1) of
-        ok -> tell(Writer, look);
+        ok -> tell(weir_log_terms:writer(shard(Shards)), look);
         _ -> ok
     end.
 
@@ -161,7 +173,7 @@ offer(Name, Entry, Level) ->
                     tell(Writer, {alog, Level, Bytes, Final});
                 false ->
                     ok = atomics:sub(Words, ?QUEUED, ?QUEUED_OF(1, Bytes)),
-                    dropped(Words, Writer, Level, {dropped, Name})
+                    dropped(Log, Words, Level, {dropped, Name})
             end;
         none ->
             {error, no_log}
@@ -171,9 +183,9 @@ offer(Name, Entry, Level) ->
 -spec drop(weir_log:log(), weir_log:level()) -> {error, no_log | {dropped, weir_log:log()}}.
 drop(Name, Level) ->
     case weir_log_terms:log(Name) of
-        #log{shards = Shards} ->
-            #shard{words = Words} = Shard = shard(Shards),
-            dropped(Words, weir_log_terms:writer(Shard), Level, {dropped, Name});
+        #log{shards = Shards} = Log ->
+            #shard{words = Words} = shard(Shards),
+            dropped(Log, Words, Level, {dropped, Name});
         none ->
             {error, no_log}
     end.
@@ -235,7 +247,7 @@ wait(Ack, #log{timeout = infinity}, _Words, Writer, Level, Bytes, Entry) ->
         {'DOWN', Monitor, process, _, _} ->
             {error, writer_down}
     end;
-wait(Ack, #log{timeout = Timeout, name = Name}, Words, Writer, Level, Bytes, Entry) ->
+wait(Ack, #log{timeout = Timeout, name = Name} = Log, Words, Writer, Level, Bytes, Entry) ->
     case atomics:get(Words, ?STUCK) of
         0 ->
             Alias = erlang:monitor(process, Writer, [{alias, reply_demonitor}]),
@@ -243,20 +255,22 @@ wait(Ack, #log{timeout = Timeout, name = Name}, Words, Writer, Level, Bytes, Ent
             receive
                 {Alias, Answer} -> Answer;
                 {'DOWN', Alias, process, _, _} -> {error, writer_down}
-            after Timeout -> late(Alias, Words, Writer)
+            after Timeout -> late(Alias, Log, Words)
             end;
         _ ->
             ok = atomics:sub(Words, ?QUEUED, ?QUEUED_OF(1, Bytes)),
-            dropped(Words, Writer, Level, {stuck, Name})
+            dropped(Log, Words, Level, {stuck, Name})
     end.
 
-late(Alias, Words, Writer) ->
+late(Alias, Log, Words) ->
     _ = erlang:demonitor(Alias, [flush]),
     receive
         {Alias, Answer} -> Answer
     after 0 ->
+        %% Sent in any case: a caller that was killed may have set the word that says that a look is under way.
         ok = atomics:put(Words, ?STUCK, 1),
-        ok = nudge(Words, Writer),
+        ok = atomics:put(Words, ?NUDGED, 1),
+        ok = tell(weir_log_terms:writer(shard(Log#log.shards)), look),
         {error, timeout}
     end.
 
@@ -264,7 +278,7 @@ late(Alias, Words, Writer) ->
 %%
 %% A binary that is a part of a much larger one is copied, since the message would hold all of that.
 -spec final(raw | newline | frame, iodata()) -> {iodata(), Bytes :: non_neg_integer()}.
-final(raw, Entry) when byte_size(Entry) =< ?HEAP_BINARY ->
+final(raw, Entry) when is_binary(Entry), byte_size(Entry) =< ?HEAP_BINARY ->
     {Entry, byte_size(Entry)};
 final(raw, Entry) when is_binary(Entry) ->
     Bytes = byte_size(Entry),
@@ -274,7 +288,7 @@ final(raw, Entry) when is_binary(Entry) ->
     end;
 final(raw, Entry) ->
     bytes(Entry);
-final(newline, Entry) when byte_size(Entry) =< ?APPEND ->
+final(newline, Entry) when is_binary(Entry), byte_size(Entry) =< ?APPEND ->
     {<<Entry/binary, $\n>>, byte_size(Entry) + 1};
 final(newline, Entry) ->
     bytes([Entry, $\n]);

@@ -43,7 +43,8 @@ index(warning) -> 4;
 index(notice) -> 5;
 index(info) -> 6;
 index(debug) -> 7;
-index(none) -> 8.
+%% `none', and whatever else a caller gives: it must not end the writer.
+index(_) -> 8.
 
 %% @doc Entries that were dropped or could not be written, by level; levels without any are not there.
 -spec by_level(atomics:atomics_ref()) -> #{weir_log:level() => pos_integer()}.

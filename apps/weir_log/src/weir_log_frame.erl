@@ -58,6 +58,7 @@
 -define(SEARCHED_BYTES, 67108864).
 
 -record(scan, {
+    is_compressed = false :: boolean(),
     fd :: file:fd(),
     step :: fun((binary(), term()) -> term()),
     entries = 0 :: non_neg_integer(),
@@ -91,10 +92,11 @@ max_payload() -> ?MAX_PAYLOAD.
 %% what it keeps, if that is little.
 -spec fold(fun((Payload :: binary(), Acc) -> Acc), Acc, file:name_all()) -> {ok, Acc, summary()} | {error, reason()}.
 fold(Fun, Acc, Path) when is_function(Fun, 2) ->
-    case file:open(Path, [read, raw, binary | compression(Path)]) of
+    Compression = compression(Path),
+    case file:open(Path, [read, raw, binary | Compression]) of
         {ok, Fd} ->
             try
-                scan(<<>>, Acc, #scan{fd = Fd, step = Fun})
+                scan(<<>>, Acc, #scan{fd = Fd, step = Fun, is_compressed = Compression =/= []})
             after
                 file:close(Fd)
             end;
@@ -141,6 +143,8 @@ more(Buffer, Missing, Acc, #scan{fd = Fd} = Scan) ->
         {ok, Chunk} -> scan(<<Buffer/binary, Chunk/binary>>, Acc, Scan);
         eof when Buffer =:= <<>> -> {ok, Acc, summary(clean, 0, Scan)};
         eof -> {ok, Acc, summary(incomplete(Buffer), byte_size(Buffer), Scan)};
+        {error, Reason} when Scan#scan.is_compressed, Reason =:= data_error orelse Reason =:= eio ->
+            {ok, Acc, summary(damaged, byte_size(Buffer), Scan)};
         {error, _} = Error -> Error
     end.
 

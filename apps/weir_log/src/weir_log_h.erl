@@ -34,7 +34,7 @@
 %% error when there is none; its end, and the number of events that are missing, to all.
 %%
 %% What does not come here. Events of the emulator and of other nodes come by way of OTP's logger_proxy, one process,
-%% which waits as all do; while it does, it drops by limits of its own (see `logger:set_proxy_config/1').
+%% which is the kernel's, so it does not wait; it drops by limits of its own as well (see `logger:set_proxy_config/1').
 %%
 %% How it differs from logger_std_h: no modes, no drops and no flushes at fixed queue lengths, no limit on bursts;
 %% rotation by time as well; an event that was acknowledged as synced is on the disk. It only writes to files.
@@ -85,6 +85,9 @@
 
 -define(COUNT_BITS, 24).
 
+%% Where the handle of a handler is read by those who do not log.
+-define(TERM(Id), {?MODULE, Id}).
+
 %% What the names of keepers begin with.
 -define(KEEPER, "weir_log_h_").
 
@@ -115,8 +118,11 @@ start(#{id := Id} = Config, Options) ->
         controller = whereis(application_controller)
     }),
     case start_keeper(Id, Handle, Options) of
-        ok -> {ok, Config#{config => Options#{?HANDLE => Handle}}};
-        {error, Reason} -> {error, Reason}
+        ok ->
+            ok = persistent_term:put(?TERM(Id), Handle),
+            {ok, Config#{config => Options#{?HANDLE => Handle}}};
+        {error, Reason} ->
+            {error, Reason}
     end.
 
 configured(#{ack := Ack, sync_on := SyncOn, rate := Rate}, Handle) ->
@@ -155,11 +161,17 @@ start_keeper(Id, Handle, Options) ->
 changing_config(SetOrUpdate, #{id := Id, config := #{?HANDLE := Handle} = Old}, NewConfig) ->
     Given = maps:get(config, NewConfig, #{}),
     case weir_log_h_config:change(SetOrUpdate, maps:remove(?HANDLE, Old), without_handle(Given)) of
+        {ok, Same} when Same#{?HANDLE => Handle} =:= Old ->
+            %% The level or the formatter: nothing that the log need be told.
+            {ok, NewConfig#{config => Old}};
         {ok, Options} ->
             Changed = configured(Options, Handle),
             case weir_log_h_keeper:change(keeper(Id), Changed, weir_log_h_config:log_options(Options, Handle)) of
-                ok -> {ok, NewConfig#{config => Options#{?HANDLE => Changed}}};
-                {error, Reason} -> {error, Reason}
+                ok ->
+                    ok = persistent_term:put(?TERM(Id), Changed),
+                    {ok, NewConfig#{config => Options#{?HANDLE => Changed}}};
+                {error, Reason} ->
+                    {error, Reason}
             end;
         {error, Reason} ->
             {error, Reason}
@@ -168,7 +180,9 @@ changing_config(SetOrUpdate, #{id := Id, config := #{?HANDLE := Handle} = Old}, 
 %% @doc Writes what was logged, and ends the log. Takes at most some five seconds if the disk does not answer.
 -spec removing_handler(logger:handler_config()) -> ok.
 removing_handler(#{id := Id}) ->
-    stop(Id).
+    ok = stop(Id),
+    _ = persistent_term:erase(?TERM(Id)),
+    ok.
 
 stop(Id) ->
     %% While the node is being stopped, the supervisor may be gone, or about to stop this child by itself.
@@ -292,8 +306,13 @@ state(#{shards := Shards}) ->
         {[], false} -> ok
     end.
 
-%% The handle is filtered out of what logger:get_handler_config/1 gives; the keeper knows it as well.
-handle(Id) -> weir_log_h_keeper:handle(keeper(Id)).
+%% The handle is filtered out of what logger:get_handler_config/1 gives. Nobody is asked for it: the keeper may wait for
+%% a disk.
+handle(Id) ->
+    case persistent_term:get(?TERM(Id), none) of
+        none -> error;
+        Handle -> {ok, Handle}
+    end.
 
 %% @doc The name of a handler's log, for weir_log's functions.
 -spec name(logger:handler_id()) -> {weir_log_h, logger:handler_id()}.

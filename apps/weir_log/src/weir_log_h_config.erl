@@ -9,7 +9,7 @@
 -include("weir_log_h.hrl").
 
 -define(DEFAULTS, #{ack => none, sync_on => none, rate => #{}, timeout => 5_000, sync_interval => 5_000}).
--define(FIXED, [file, shards, file_module]).
+-define(FIXED, [file, shards, frame, file_module]).
 
 %% @doc Checks the handler's own options and fills in their defaults. Those of the log are checked when it is started.
 -spec check(term()) -> {ok, map()} | {error, {missing_option, file} | {bad_option, term(), term()}}.

@@ -13,9 +13,10 @@
 -module(weir_log_h_keeper).
 -behaviour(gen_server).
 
--export([start_link/3, handle/1, change/3]).
+-export([start_link/3, change/3]).
 -export([init/1, handle_call/3, handle_cast/2, handle_info/2, terminate/2]).
 
+-include("weir_log.hrl").
 -include("weir_log_h.hrl").
 
 %% How long it takes until a log that does not start is started again.
@@ -40,25 +41,20 @@ start_link(Name, Handle, Options) ->
         {error, Reason} -> {error, Reason}
     end.
 
-%% @doc The handle of the handler with this keeper.
--spec handle(Name :: atom()) -> {ok, #handle{}} | error.
-handle(Name) ->
-    try gen_server:call(Name, handle) of
-        Handle -> {ok, Handle}
-    catch
-        exit:_ -> error
-    end.
-
 %% @doc Changes the options of the log, and of every one that is started in its place.
 -spec change(Name :: atom(), #handle{}, map()) -> ok | {error, term()}.
 change(Name, Handle, Options) ->
     case weir_log_opts:check(Options) of
-        {ok, _} ->
-            Changed = gen_server:call(Name, {change, Handle, Options}, infinity),
-            case weir_log:change(Handle#handle.log, Changed) of
-                %% The next one will have them.
-                {error, no_log} -> ok;
-                OkOrError -> OkOrError
+        {ok, #conf{given = Given, window = Window}} ->
+            try gen_server:call(Name, {change, Handle, Options}) of
+                #{file := File} ->
+                    %% With the defaults of those that are not mentioned any more. Whatever the answer, the log has
+                    %% them, or the next one will, and reports what it cannot do.
+                    _ = weir_log:change(Handle#handle.log, Given#{file := File, window => Window}),
+                    ok
+            catch
+                %% It is not there, or waits for a disk.
+                exit:{Reason, _} -> {error, Reason}
             end;
         {error, Reason} ->
             {error, Reason}
@@ -95,8 +91,7 @@ again(State) ->
 
 %% @private
 -spec handle_call(term(), gen_server:from(), #state{}) ->
-    {reply, map() | #handle{} | {error, {bad_call, term()}}, #state{}}.
-handle_call(handle, _From, #state{handle = Handle} = State) -> {reply, Handle, State};
+    {reply, map() | {error, {bad_call, term()}}, #state{}}.
 handle_call({change, Handle, Options}, _From, #state{options = #{file := File}} = State) ->
     %% The name as it was made absolute, whatever the working directory is now.
     Changed = Options#{file := File},

@@ -13,7 +13,7 @@
 %% before.
 -module(weir_log_window).
 
--export([take/2, take/3, is_full/3, taken_in/1]).
+-export([take/2, stay/1, take/3, is_full/3, taken_in/1]).
 
 -export_type([count/0]).
 
@@ -33,6 +33,12 @@ take(Key, Window) ->
             _ = put(Key, Window),
             edge
     end.
+
+%% @doc The next entry of a caller that waits at the edge is at the edge too.
+-spec stay(Key :: term()) -> ok.
+stay(Key) ->
+    _ = put(Key, 1),
+    ok.
 
 %% @doc Counts an entry of a caller that does not wait, unless the window is full. The count is to be sent with the
 %% entry, if there is one.

@@ -63,7 +63,7 @@
     boot :: #boot{},
     words :: atomics:atomics_ref(),
     module :: module(),
-    file :: {open, term()} | {closed, Reason :: term(), RetryMs :: integer()} | no_log,
+    file :: {open, term()} | {closed, Reason :: term(), RetryMs :: integer() | infinity} | no_log,
     %% Why the last write or sync failed, `none' if it did not.
     trouble = none :: term(),
     %% What `logger' has been told: that it works; that it does not; or the latter, and since when it does.
@@ -313,12 +313,18 @@ request(Request, #state{file = {closed, _, _}} = State) when Request =:= rotate;
 request({change, Conf}, #state{boot = #boot{conf = Before} = Boot} = State) ->
     Changed = State#state{boot = Boot#boot{conf = Conf}},
     case {Conf, State} of
-        {#conf{rotate = Rotate, check_ms = Ms}, _} when Rotate =:= Before#conf.rotate, Ms =:= Before#conf.check_ms ->
+        {#conf{rotate = Rotate, check_ms = Ms, mode = Mode}, _} when
+            Rotate =:= Before#conf.rotate, Ms =:= Before#conf.check_ms, Mode =:= Before#conf.mode
+        ->
             {ok, Changed};
         {_, #state{file = {open, File}, module = Module}} ->
-            %% What is not synced yet is synced by way of the new descriptor: it is the same file.
-            _ = Module:close(File),
-            reopened(opened(open(Changed), Changed));
+            case Module:close(File) of
+                ok ->
+                    reopened(opened(open(Changed), Changed));
+                {error, Reason} ->
+                    %% Nothing until it is reopened: an atom is greater than any number.
+                    {ok, trouble(Reason, Changed#state{file = {closed, Reason, infinity}})}
+            end;
         _ ->
             {ok, Changed}
     end;

@@ -6,7 +6,7 @@
 
 -export([suite/0, all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2, end_per_testcase/2]).
 -export([
-    accepted/1, written/1, synced/1, one_write_for_all/1, one_sync_for_all/1, write_fails_its_batch/1,
+    accepted/1, written/1, synced/1, one_write_for_all/1, one_sync_for_all/1, write_fails_its_batch/1, no_level/1,
     sync_fails_its_batch/1, accepted_waits_in_trouble/1, failed_are_told/1, told_by_the_probe/1, tell_function/1,
     large_batches/1,
     trouble_is_reported/1, telemetry/1
@@ -19,7 +19,7 @@ suite() -> [{timetrap, {minutes, 2}}].
 
 all() ->
     [
-        accepted, written, synced, one_write_for_all, one_sync_for_all, write_fails_its_batch,
+        accepted, written, synced, one_write_for_all, one_sync_for_all, write_fails_its_batch, no_level,
         sync_fails_its_batch, accepted_waits_in_trouble, failed_are_told, told_by_the_probe, tell_function,
         large_batches,
         trouble_is_reported, telemetry
@@ -103,6 +103,15 @@ one_sync_for_all(Config) ->
     ?assertEqual(all(ok), weir_log_test_lib:await(Crowd)),
     ?assertEqual([{I, ok} || I <- lists:seq(1, 5)], weir_log_test_lib:await(Syncs)),
     ?assertEqual(1, weir_log_test_file:calls(sync)).
+
+%% A level that is none is counted without one, and takes no writer down.
+no_level(Config) ->
+    {Log, _} = open(Config, #{}),
+    Writers = weir_log_test_lib:writers(Log),
+    ok = weir_log_test_file:set(write, {error, enospc}),
+    ?assertEqual({error, enospc}, weir_log:log(Log, <<"x">>, warn)),
+    ?assertMatch(#{lost_by_level := #{none := 1}}, weir_log_test_lib:shard(Log)),
+    ?assertEqual(Writers, weir_log_test_lib:writers(Log)).
 
 write_fails_its_batch(Config) ->
     {Log, Path} = open(Config, #{}),

@@ -1,11 +1,12 @@
 %% Options that change while a log is open, and that stay changed when its writer is started again.
 -module(weir_log_change_SUITE).
 
+-include_lib("kernel/include/file.hrl").
 -include_lib("stdlib/include/assert.hrl").
 
 -export([suite/0, all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2, end_per_testcase/2]).
 -export([
-    what_callers_read/1, what_the_writer_reads/1, rotation/1, survives_a_writer/1, refused/1, no_log/1,
+    what_callers_read/1, what_the_writer_reads/1, rotation/1, mode/1, survives_a_writer/1, refused/1, no_log/1,
     nothing_is_lost/1, behind_a_handler/1
 ]).
 
@@ -13,7 +14,7 @@ suite() -> [{timetrap, {minutes, 2}}].
 
 all() ->
     [
-        what_callers_read, what_the_writer_reads, rotation, survives_a_writer, refused, no_log, nothing_is_lost,
+        what_callers_read, what_the_writer_reads, rotation, mode, survives_a_writer, refused, no_log, nothing_is_lost,
         behind_a_handler
     ].
 
@@ -49,6 +50,15 @@ rotation(Config) ->
     [ok = weir_log:log(Log, <<"y">>) || _ <- lists:seq(1, 5)],
     ?assertEqual([<<"y">>], weir_log_test_lib:lines(Path)),
     ?assertEqual(4, length(filelib:wildcard(Path ++ "*"))).
+
+mode(Config) ->
+    {Log, Path} = weir_log_test_lib:open(log, Config, #{}),
+    ok = weir_log:log(Log, <<"x">>),
+    ok = weir_log:change(Log, #{mode => 8#600}),
+    ok = weir_log:rotate(Log),
+    ok = weir_log:log(Log, <<"y">>),
+    {ok, #file_info{mode = Mode}} = file:read_file_info(Path),
+    ?assertEqual(8#600, Mode band 8#777).
 
 survives_a_writer(Config) ->
     {Log, Path} = weir_log_test_lib:open(log, Config, #{}),
@@ -100,15 +110,26 @@ behind_a_handler(Config) ->
             {error, {bad_option, window, 0}}, logger:update_handler_config(?MODULE, config, #{window => 0})
         ),
         {ok, #{config := #{window := 5}}} = logger:get_handler_config(?MODULE),
+        ?assertEqual(
+            {error, {cannot_change, frame}}, logger:update_handler_config(?MODULE, config, #{frame => true})
+        ),
         %% And is so when the log has been started again.
         {ok, Sup} = weir_log_registry:lookup(weir_log_h:name(?MODULE)),
         ok = weir_log_test_lib:kill(Sup),
         ok = weir_log_test_lib:eventually(fun() ->
-            case weir_log_h:info(?MODULE) of
-                {ok, #{log := #{window := 5}}} -> true;
+            case {weir_log_registry:lookup(weir_log_h:name(?MODULE)), weir_log_h:info(?MODULE)} of
+                {{ok, Next}, {ok, #{log := #{window := 5, format := raw}}}} -> Next =/= Sup;
                 Other -> Other
             end
-        end)
+        end),
+        %% What is not mentioned has its default again.
+        ok = logger:set_handler_config(?MODULE, config, #{file => Path}),
+        ?assertMatch({ok, #{log := #{window := 16}}}, weir_log_h:info(?MODULE)),
+        %% The level is logger's: the log is not asked, whatever it does.
+        [Writer] = weir_log_test_lib:writers(weir_log_h:name(?MODULE)),
+        true = erlang:suspend_process(Writer),
+        ok = logger:set_handler_config(?MODULE, level, error),
+        true = erlang:resume_process(Writer)
     after
         ok = logger:remove_handler(?MODULE)
     end.

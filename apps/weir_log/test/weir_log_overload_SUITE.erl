@@ -8,7 +8,7 @@
 -export([suite/0, all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2, end_per_testcase/2]).
 -export([
     wait/1, reject/1, drop_by_level/1, drop_by_function/1, failing_function/1, at_the_limit/1, alone/1, shares/1,
-    exact/1, not_made/1, made_at_the_limit/1, made_exact/1, no_entry/1, parts_of_large_binaries/1, small_entries/1,
+    exact/1, below_nothing/1, not_made/1, made_at_the_limit/1, made_exact/1, no_entry/1, parts_of_large_binaries/1, small_entries/1,
     told_times/1, mended/1, mended_under_rejection/1, killed_between/1, log_is_not_refused/1
 ]).
 
@@ -19,7 +19,7 @@ suite() -> [{timetrap, {minutes, 2}}].
 all() ->
     [
         wait, reject, drop_by_level, drop_by_function, failing_function, at_the_limit, alone, shares, exact,
-        not_made, made_at_the_limit, made_exact, no_entry, parts_of_large_binaries, small_entries,
+        below_nothing, not_made, made_at_the_limit, made_exact, no_entry, parts_of_large_binaries, small_entries,
         told_times, mended, mended_under_rejection, killed_between, log_is_not_refused
     ].
 
@@ -240,7 +240,9 @@ small_entries(Config) ->
 %% What is no entry is an error and leaves nothing.
 no_entry(Config) ->
     {ok, Log} = weir_log:open(log, #{file => weir_log_test_lib:path("log", Config)}),
-    [?assertError(badarg, weir_log:alog(Log, Wrong)) || Wrong <- [[1234], foo, #{}, fun(_) -> <<>> end]],
+    [?assertError(badarg, weir_log:alog(Log, Wrong)) || Wrong <- [[1234], <<1:3>>, foo, #{}, fun(_) -> <<>> end]],
+    {ok, Lines} = weir_log:open(lines, #{file => weir_log_test_lib:path("lines", Config), newline => true}),
+    [?assertError(badarg, weir_log:log(Lines, Wrong)) || Wrong <- [[1234], <<1:3>>, foo]],
     [
         try
             weir_log:log(Log, Entry),
@@ -264,6 +266,14 @@ told() ->
         {told, N} -> [N | told()]
     after 0 -> []
     end.
+
+%% A caller that is refused takes its bytes back, from a word that the next writer has set to nothing. Less than nothing is
+%% not full.
+below_nothing(Config) ->
+    {ok, Log} = weir_log:open(log, #{file => weir_log_test_lib:path("log", Config), overload => reject}),
+    ok = atomics:sub(weir_log_test_lib:words(Log), ?QUEUED, ?QUEUED_OF(3, 300)),
+    ?assertEqual(ok, weir_log:alog(Log, <<"x">>)),
+    ?assertEqual(ok, weir_log:alog(Log, fun() -> <<"x">> end)).
 
 told_times(Config) ->
     Self = self(),

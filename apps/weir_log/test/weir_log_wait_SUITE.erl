@@ -9,7 +9,7 @@
 -export([
     all_kinds/1, answered_before/1, suspended/1, under_load/1, everything_killed/1, application_stopped/1,
     times_out/1, stuck/1, goes_on_by_itself/1, late_answers_are_nobodys/1, waits_with_a_long_mailbox/1,
-    sync_times_out/1, alog_times_out/1, higher_levels_time_out/1, stuck_with_nothing_to_do/1, never_waits/1
+    look_never_sent/1, writer_gone_before_the_look/1, sync_times_out/1, alog_times_out/1, higher_levels_time_out/1, stuck_with_nothing_to_do/1, never_waits/1
 ]).
 
 suite() -> [{timetrap, {minutes, 2}}].
@@ -18,7 +18,7 @@ all() ->
     [
         all_kinds, answered_before, suspended, under_load, everything_killed, application_stopped,
         times_out, stuck, goes_on_by_itself, late_answers_are_nobodys, waits_with_a_long_mailbox,
-        sync_times_out, alog_times_out, higher_levels_time_out, stuck_with_nothing_to_do, never_waits
+        look_never_sent, writer_gone_before_the_look, sync_times_out, alog_times_out, higher_levels_time_out, stuck_with_nothing_to_do, never_waits
     ].
 
 init_per_suite(Config) -> weir_log_test_lib:quiet(Config).
@@ -188,6 +188,28 @@ goes_on_by_itself(Config) ->
     ok = weir_log_test_file:go(Writer, ok),
     ok = weir_log_test_lib:eventually(fun() -> not maps:get(stuck, weir_log_test_lib:shard(Log)) end).
 
+%% A caller was killed when it was about to have the writer told.
+look_never_sent(Config) ->
+    {Log, Writer} = frozen(Config, #{timeout => 20}),
+    ok = atomics:put(weir_log_test_lib:words(Log), ?NUDGED, 1),
+    ?assertEqual({error, timeout}, weir_log:log(Log, <<"late">>)),
+    ok = weir_log_test_file:go(Writer, ok),
+    ok = weir_log_test_lib:eventually(fun() -> not maps:get(stuck, weir_log_test_lib:shard(Log)) end).
+
+%% The writer dies while a caller that has waited too long does not run: the next one is told.
+writer_gone_before_the_look(Config) ->
+    {Log, Writer} = open(Config, #{timeout => 50}),
+    true = erlang:suspend_process(Writer),
+    [{_, {Pid, _}}] = Callers = callers(1, fun(_) -> weir_log:log(Log, <<"x">>) end),
+    ok = weir_log_test_lib:all_asleep(Callers),
+    true = erlang:suspend_process(Pid),
+    weir_log_test_lib:kill(Writer),
+    ok = weir_log_test_lib:eventually(fun() -> weir_log_test_lib:writers(Log) =/= [Writer] end),
+    ok = weir_log:log(Log, <<"y">>),
+    true = erlang:resume_process(Pid),
+    _ = finish(Callers),
+    ok = weir_log_test_lib:eventually(fun() -> weir_log:log(Log, <<"y">>) =:= ok end).
+
 %% A caller may give up when the writer has just done all that there was: its mark does not stay.
 stuck_with_nothing_to_do(Config) ->
     {Log, Writer} = open(Config, #{timeout => 1}),
@@ -245,15 +267,16 @@ sync_times_out(Config) ->
     ?assertEqual({error, timeout}, weir_log:rotate(Log)),
     ok = weir_log_test_file:go(Writer, ok).
 
-%% At the edge of the window the entry has been sent; the next time that a caller would have to wait it does not.
+%% At the edge of the window the entry has been sent; from then on the caller is at the edge, and does not wait there.
 alog_times_out(Config) ->
     {Log, Writer} = frozen(Config, #{timeout => 20, window => 3}),
     Alog = fun() -> [weir_log:alog(Log, <<"x">>, warning) || _ <- lists:seq(1, 3)] end,
     [{Answers, []}] = finish(callers(1, fun(_) -> [Alog(), Alog()] end)),
-    ?assertEqual([[ok, ok, {error, timeout}], [ok, ok, {error, {stuck, log}}]], Answers),
-    ?assertMatch(#{lost_by_level := #{warning := 1}}, weir_log_test_lib:shard(Log)),
+    Stuck = {error, {stuck, log}},
+    ?assertEqual([[ok, ok, {error, timeout}], [Stuck, Stuck, Stuck]], Answers),
+    ?assertMatch(#{lost_by_level := #{warning := 3}}, weir_log_test_lib:shard(Log)),
     ok = weir_log_test_file:go(Writer, ok),
-    ok = weir_log_test_lib:eventually(fun() -> maps:get(entries, weir_log_test_lib:shard(Log)) =:= 7 end).
+    ok = weir_log_test_lib:eventually(fun() -> maps:get(entries, weir_log_test_lib:shard(Log)) =:= 5 end).
 
 higher_levels_time_out(Config) ->
     {Log, Writer} = frozen(Config, #{timeout => 20, max_bytes => 1, overload => {drop, error}}),
