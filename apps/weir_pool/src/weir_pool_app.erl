@@ -50,9 +50,15 @@ stop(_State) -> ok.
 -spec start_pools() -> supervisor:startlink_ret().
 start_pools() -> supervisor:start_link({local, ?POOLS}, ?MODULE, pools).
 
-%% @doc Starts a pool; it may not be open yet.
+%% @doc Starts a pool; it may not be open yet. The supervisor may be gone for a moment, when too many pools had to be
+%% started again within a second.
 -spec start_pool(weir_pool:name(), #conf{}, weir_pool_manager:opener()) -> supervisor:startchild_ret().
-start_pool(Name, Conf, Opener) -> supervisor:start_child(?POOLS, [Name, Conf, Opener]).
+start_pool(Name, Conf, Opener) ->
+    try
+        supervisor:start_child(?POOLS, [Name, Conf, Opener])
+    catch
+        exit:{Reason, _Call} -> {error, Reason}
+    end.
 
 %% @private
 -spec init(all | pools) -> {ok, {supervisor:sup_flags(), [supervisor:child_spec()]}}.

@@ -37,7 +37,6 @@ open(Name, Opts, Start) ->
             Opener = alias([reply]),
             case Start(Name, Conf, Opener) of
                 {ok, Manager} -> await_open(Manager, Opener);
-                {error, {shutdown, already_started}} -> {error, already_started};
                 {error, Reason} -> {error, {pool_down, Reason}}
             end
     end.

@@ -133,7 +133,7 @@ tell_once(#pool{gate = Gate} = Pool, Flag, News) ->
 
 %% @private
 -spec init({weir_pool:name(), #conf{}, Parent :: pid(), opener()}) ->
-    {ok, #state{}, {continue, start}} | {stop, {shutdown, already_started}}.
+    {ok, #state{}, {continue, start}} | {ok, taken, {continue, taken}}.
 init({Name, #conf{size = Size} = Conf, Parent, Opener}) ->
     process_flag(trap_exit, true),
     %% It has little to do, but picks get dead workers until it is done. Behind busy pickers it would have to wait for
@@ -149,13 +149,16 @@ init({Name, #conf{size = Size} = Conf, Parent, Opener}) ->
             State = #state{name = Name, conf = Conf, slots = Slots, phase = Phase, opener = Opener, check = Check},
             {ok, State, {continue, start}};
         {error, already_started} ->
-            %% A caller that does not trap exits gets the error only.
-            true = unlink(Parent),
-            {stop, {shutdown, already_started}}
+            %% Not an error of this process's start: its supervisor may be starting it again, in place of one after which
+            %% somebody else was quicker, and would try until it gives up, and with it all pools.
+            Opener ! {Opener, {error, already_started}},
+            {ok, taken, {continue, taken}}
     end.
 
 %% @private
--spec handle_continue(start, #state{}) -> {noreply, #state{}}.
+-spec handle_continue(start, #state{}) -> {noreply, #state{}}; (taken, taken) -> {stop, normal, taken}.
+handle_continue(taken, taken) ->
+    {stop, normal, taken};
 handle_continue(start, #state{conf = #conf{worker = Worker, start = Start}, slots = Slots} = State) ->
     case Worker =/= none andalso Start of
         false ->
@@ -445,7 +448,9 @@ tick(#state{slots = Slots, callers = Callers, claimed = Claimed} = State) ->
 %% ---------------------------------------------------------------- end
 
 %% @private
--spec terminate(term(), #state{}) -> ok.
+-spec terminate(term(), #state{} | taken) -> ok.
+terminate(_Reason, taken) ->
+    ok;
 terminate(_Reason, #state{name = Name, conf = Conf, slots = Slots} = State) ->
     ok = close(State),
     #pool{base = Base, queue = Queue} = Pool = weir_pool_slots:pool(Slots),

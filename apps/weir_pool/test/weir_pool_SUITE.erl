@@ -10,6 +10,7 @@
     names_are_any_term/1,
     a_name_is_taken_once/1,
     a_name_is_taken_while_its_pool_starts/1,
+    a_manager_without_a_name_ends/1,
     bad_options/1,
     options_may_be_a_keyword_list/1,
     option_limits/1,
@@ -52,6 +53,7 @@ all() ->
         names_are_any_term,
         a_name_is_taken_once,
         a_name_is_taken_while_its_pool_starts,
+        a_manager_without_a_name_ends,
         bad_options,
         options_may_be_a_keyword_list,
         option_limits,
@@ -128,6 +130,27 @@ a_name_is_taken_once(_Config) ->
     ?assertMatch({error, {already_started, _Child}}, supervisor:start_child(Parent, weir_pool:child_spec(p, opts(2)))),
     ?assertEqual(Before, {manager(p), workers(p)}),
     exit(Parent, kill),
+    ok = weir_pool:stop(p).
+
+%% Whose name is taken ends in order: the supervisor of all pools does not try again, as it would after somebody else was
+%% quicker to start a pool in place of one that was killed.
+a_manager_without_a_name_ends(_Config) ->
+    ok = weir_pool:start(p, opts(2)),
+    Sup = whereis(weir_pool_pools_sup),
+    {ok, Conf} = weir_pool_opts:check(opts(2)),
+    [
+        begin
+            Opener = alias([reply]),
+            {ok, Manager} = weir_pool_app:start_pool(p, Conf, Opener),
+            receive
+                {Opener, Told} -> ?assertEqual({error, already_started}, Told)
+            end,
+            ok = weir_pool_test_lib:await_down(Manager)
+        end
+     || _ <- lists:seq(1, 300)
+    ],
+    ?assertEqual(Sup, whereis(weir_pool_pools_sup)),
+    ok = weir_pool_test_lib:eventually(fun() -> length(supervisor:which_children(Sup)) =:= 1 end),
     ok = weir_pool:stop(p).
 
 a_name_is_taken_while_its_pool_starts(_Config) ->

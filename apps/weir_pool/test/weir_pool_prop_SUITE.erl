@@ -295,13 +295,14 @@ everything_at_once(_Config) ->
     rand:seed(exsss, {1, 2, 3}),
     Pickers = [spawn_monitor(fun() -> picker(0) end) || _ <- [1, 2, 3, 4]],
     Chaos = [spawn_monitor(fun() -> chaos(Seed, 150) end) || Seed <- [1, 2, 3]],
-    [
+    Ends = [
         receive
-            {'DOWN', Monitor, process, Pid, Reason} -> ?assertEqual(normal, Reason)
+            {'DOWN', Monitor, process, Pid, Reason} -> Reason
         end
      || {Pid, Monitor} <- Chaos
     ],
     [Pid ! stop || {Pid, _} <- Pickers],
+    ?assertEqual([normal, normal, normal], Ends),
     Picks = [
         receive
             {'DOWN', Monitor, process, Pid, {picks, N}} -> N;
