@@ -33,25 +33,24 @@
 
 %% @doc Sends an entry and waits for what the log was opened for. See {@link weir_log:log/3}.
 -spec log(weir_log:log(), iodata(), weir_log:level()) -> ok | {error, weir_log:error()}.
-log(Name, Entry, Level) ->
+log(Name, Entry, Level) -> log(as_opened, Name, Entry, Level).
+
+%% @doc As log/3, and may wait for something else than the log was opened for.
+-spec log(weir_log:ack() | as_opened, weir_log:log(), iodata(), weir_log:level()) -> ok | {error, weir_log:error()}.
+log(Ack, Name, Entry, Level) ->
     case persistent_term:get(?MAIN_KEY(Name), none) of
-        #log{ack = Ack} = Log -> log(Ack, Log, Entry, Level);
-        none -> {error, no_log}
+        #log{format = Format, shards = Shards} = Log ->
+            {Final, Bytes} = final(Format, Entry),
+            #shard{words = Words} = Shard = shard(Shards),
+            Writer = weir_log_terms:writer(Shard),
+            ok = atomics:add(Words, ?QUEUED, ?QUEUED_OF(1, Bytes)),
+            wait(ack(Ack, Log), Log, Words, Writer, Level, Bytes, Final);
+        none ->
+            {error, no_log}
     end.
 
-%% @doc As log/3, and waits for something else than the log was opened for.
--spec log(weir_log:ack(), weir_log:log() | #log{}, iodata(), weir_log:level()) -> ok | {error, weir_log:error()}.
-log(Ack, #log{format = Format, shards = Shards} = Log, Entry, Level) ->
-    {Final, Bytes} = final(Format, Entry),
-    #shard{words = Words} = Shard = shard(Shards),
-    Writer = weir_log_terms:writer(Shard),
-    ok = atomics:add(Words, ?QUEUED, ?QUEUED_OF(1, Bytes)),
-    wait(Ack, Log, Words, Writer, Level, Bytes, Final);
-log(Ack, Name, Entry, Level) ->
-    case weir_log_terms:log(Name) of
-        #log{} = Log -> log(Ack, Log, Entry, Level);
-        none -> {error, no_log}
-    end.
+ack(as_opened, #log{ack = Ack}) -> Ack;
+ack(Ack, #log{}) -> Ack.
 
 %% @doc Sends an entry, and waits at the edge of the window. See {@link weir_log:alog/3}.
 -spec alog(weir_log:log(), weir_log:entry(), weir_log:level()) -> ok | {error, weir_log:error()}.
@@ -151,13 +150,16 @@ dropped(Log, Words, Level, Why) ->
     ok = nudge(Log, Words),
     {error, Why}.
 
-%% The writer may have nothing to do, and then does not see that something is wrong. Its pid is read after the word is
-%% set: one that has died meanwhile has a successor which either clears the word after this, or is the one that is told.
-nudge(#log{shards = Shards}, Words) ->
+%% The writer may have nothing to do, and then does not see that something is wrong.
+nudge(Log, Words) ->
     case atomics:compare_exchange(Words, ?NUDGED, 0, 1) of
-        ok -> tell(weir_log_terms:writer(shard(Shards)), look);
+        ok -> have_it_look(Log);
         _ -> ok
     end.
+
+%% The writer's pid is read after NUDGED is set: one that has died meanwhile has a successor which either clears the
+%% word after this, or is the one that is told.
+have_it_look(#log{shards = Shards}) -> tell(weir_log_terms:writer(shard(Shards)), look).
 
 %% @doc Sends an entry and never waits, whatever the log was opened for: at the cap the entry is dropped. For those who
 %% others cannot do without; no window bounds them. The entry is made though it may be dropped.
@@ -270,7 +272,7 @@ late(Alias, Log, Words) ->
         %% Sent in any case: a caller that was killed may have set the word that says that a look is under way.
         ok = atomics:put(Words, ?STUCK, 1),
         ok = atomics:put(Words, ?NUDGED, 1),
-        ok = tell(weir_log_terms:writer(shard(Log#log.shards)), look),
+        ok = have_it_look(Log),
         {error, timeout}
     end.
 

@@ -46,10 +46,12 @@ index(debug) -> 7;
 %% `none', and whatever else a caller gives: it must not end the writer.
 index(_) -> 8.
 
-%% @doc Entries that were dropped or could not be written, by level; levels without any are not there.
--spec by_level(atomics:atomics_ref()) -> #{weir_log:level() => pos_integer()}.
-by_level(Words) ->
-    levels([D + F || {D, F} <- lists:zip(counts(Words, ?DROPPED_OF), counts(Words, ?FAILED_OF))]).
+%% @doc Entries that were dropped or could not be written in any of these shards, by level; levels without any are not
+%% there.
+-spec by_level([atomics:atomics_ref(), ...]) -> #{weir_log:level() => pos_integer()}.
+by_level(Shards) ->
+    Counts = [counts(Words, First) || Words <- Shards, First <- [?DROPPED_OF, ?FAILED_OF]],
+    levels(lists:foldl(fun(Of, Sums) -> lists:zipwith(fun erlang:'+'/2, Of, Sums) end, hd(Counts), tl(Counts))).
 
 counts(Words, First) -> [atomics:get(Words, Index) || Index <- lists:seq(First, First + length(?LEVELS) - 1)].
 

@@ -36,8 +36,8 @@
 %% What does not come here. Events of the emulator and of other nodes come by way of OTP's logger_proxy, one process,
 %% which is the kernel's, so it does not wait; it drops by limits of its own as well (see `logger:set_proxy_config/1').
 %%
-%% How it differs from logger_std_h: no modes, no drops and no flushes at fixed queue lengths, no limit on bursts;
-%% rotation by time as well; an event that was acknowledged as synced is on the disk. It only writes to files.
+%% How it differs from logger_std_h: no modes, no drops and no flushes at fixed queue lengths, no limit on bursts unless
+%% `rate' asks for it; rotation by time as well; an event that was acknowledged as synced is on the disk.
 -module(weir_log_h).
 
 -export([adding_handler/1, changing_config/3, removing_handler/1, log/2, filter_config/1]).
@@ -154,8 +154,8 @@ start_keeper(Id, Handle, Options) ->
 
 %% @doc Checks a change of the configuration and makes it.
 %%
-%% While the handler runs, all options may change but `file' and `shards'. For another file, remove the handler and add
-%% it again.
+%% While the handler runs, all options may change but `file', `shards' and `frame'. For another file, remove the handler
+%% and add it again.
 -spec changing_config(set | update, Old :: logger:handler_config(), New :: logger:handler_config()) ->
     {ok, logger:handler_config()} | {error, config_error()}.
 changing_config(SetOrUpdate, #{id := Id, config := #{?HANDLE := Handle} = Old}, NewConfig) ->
@@ -286,15 +286,12 @@ info(Id) when is_atom(Id) ->
                     {ok, Info} -> Info;
                     {error, no_log} -> down
                 end,
-            Lost = lists:foldl(fun(Each, Sum) -> add(weir_log_drops:by_level(Each), Sum) end, #{}, Words),
-            {ok, #{state => state(LogInfo), lost => Lost, log => LogInfo}};
+            {ok, #{state => state(LogInfo), lost => weir_log_drops:by_level(Words), log => LogInfo}};
         error ->
             {error, no_handler}
     end;
 info(Id) ->
     {error, {badarg, Id}}.
-
-add(Counts, Sum) -> maps:fold(fun(Level, N, Sums) -> Sums#{Level => N + maps:get(Level, Sums, 0)} end, Sum, Counts).
 
 state(down) ->
     down;

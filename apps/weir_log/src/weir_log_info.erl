@@ -76,7 +76,7 @@ shard(Path, Shard, #{writer := Writer, queue := Queue} = Question, Until) ->
         queue => Queue,
         waiting_entries => Entries,
         waiting_bytes => Bytes,
-        lost_by_level => weir_log_drops:by_level(Shard#shard.words),
+        lost_by_level => weir_log_drops:by_level([Shard#shard.words]),
         stuck => atomics:get(Shard#shard.words, ?STUCK) =:= 1,
         file => file(Question, Until)
     }.

@@ -61,7 +61,9 @@ check(Opts) when is_map(Opts) ->
     case [{Key, Value} || {Key, Value} <- lists:sort(maps:to_list(Opts)), not is_valid(Key, Value)] of
         [{Key, Value} | _] -> {error, {bad_option, Key, Value}};
         [] when not is_map_key(file, Opts) -> {error, {missing_option, file}};
-        [] -> conf(maps:merge(?DEFAULTS, Opts), maps:merge(?DEFAULTS, Opts))
+        [] ->
+            Given = maps:merge(?DEFAULTS, Opts),
+            conf(Given, Given)
     end;
 check(Opts) ->
     error(badarg, [Opts]).

@@ -113,9 +113,11 @@ opened({ok, File}, State) ->
 opened({error, Reason}, State) ->
     trouble(Reason, State#state{file = {closed, Reason, now_ms() + ?RETRY_MS}}).
 
-open(#state{module = Module, boot = #boot{path = Path, conf = Conf}}) ->
+open(#state{module = Module, boot = Boot}) -> Module:open(file_options(Boot)).
+
+file_options(#boot{path = Path, conf = Conf}) ->
     #conf{format = Format, rotate = Rotate, check_ms = CheckMs, mode = Mode} = Conf,
-    Module:open(#{path => Path, format => Format, rotate => Rotate, check_ms => CheckMs, mode => Mode}).
+    #{path => Path, format => Format, rotate => Rotate, check_ms => CheckMs, mode => Mode}.
 
 %% @private
 -spec handle_batch([weir_server:message()], #state{}) -> {noreply, #state{}} | {noreply, #state{}, timeout()}.
@@ -310,23 +312,12 @@ request(reopen, #state{file = {open, File}, module = Module} = State) ->
     changed(Module:reopen(File), State);
 request(Request, #state{file = {closed, _, _}} = State) when Request =:= rotate; Request =:= reopen ->
     reopened(opened(open(State), State));
-request({change, Conf}, #state{boot = #boot{conf = Before} = Boot} = State) ->
-    Changed = State#state{boot = Boot#boot{conf = Conf}},
-    case {Conf, State} of
-        {#conf{rotate = Rotate, check_ms = Ms, mode = Mode}, _} when
-            Rotate =:= Before#conf.rotate, Ms =:= Before#conf.check_ms, Mode =:= Before#conf.mode
-        ->
-            {ok, Changed};
-        {_, #state{file = {open, File}, module = Module}} ->
-            case Module:close(File) of
-                ok ->
-                    reopened(opened(open(Changed), Changed));
-                {error, Reason} ->
-                    %% Nothing until it is reopened: an atom is greater than any number.
-                    {ok, trouble(Reason, Changed#state{file = {closed, Reason, infinity}})}
-            end;
-        _ ->
-            {ok, Changed}
+request({change, Conf}, #state{boot = Before} = State) ->
+    Boot = Before#boot{conf = Conf},
+    Changed = State#state{boot = Boot},
+    case file_options(Boot) =:= file_options(Before) of
+        true -> {ok, Changed};
+        false -> opened_anew(Changed)
     end;
 request(close, State) ->
     {ok, close(State)};
@@ -334,6 +325,18 @@ request(_Request, #state{file = no_log} = State) ->
     {{error, no_log}, State};
 request(Request, State) ->
     {{error, {bad_call, Request}}, State}.
+
+%% What is not open will be opened with the options of then.
+opened_anew(#state{file = {open, File}, module = Module} = State) ->
+    case Module:close(File) of
+        ok ->
+            reopened(opened(open(State), State));
+        {error, Reason} ->
+            %% Nothing until it is reopened: an atom is greater than any number.
+            {ok, trouble(Reason, State#state{file = {closed, Reason, infinity}})}
+    end;
+opened_anew(State) ->
+    {ok, State}.
 
 reopened(#state{file = {open, _}} = State) -> {ok, trouble(none, State)};
 reopened(#state{file = {closed, Reason, _}} = State) -> {{error, Reason}, State}.

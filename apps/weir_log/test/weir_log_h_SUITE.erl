@@ -18,7 +18,7 @@
 %% Formatters and callbacks.
 -export([format/2, check_config/1, init/1, start_link_child/1, fail_to_format/1]).
 
--import(weir_log_test_lib, [in_order/3, queue/1]).
+-import(weir_log_test_lib, [in_order/3, queue/1, call/4]).
 -import(weir_log_h_test_lib, [
     add/3, formatter/1, only_of_test/0, test/0, read/1, read_lines/1, lines/1, contains/2, writer/1, kill_log/1,
     callers/2, all_wait/1, await_normal/1, in_parallel/2
@@ -361,8 +361,8 @@ sync_on(Config) ->
     ok = logger:error("x", test()),
     ?assertEqual(4, Syncs()).
 
-%% Of each level so many in a second, whoever logs them, and the others are dropped and counted, and told. Seconds are the
-%% clock's, so those of this test are two or three.
+%% Of each level so many in a second, whoever logs them, and the others are dropped and counted, and told. Seconds are
+%% the clock's, so those of this test are two or three.
 rate(Config) ->
     ok = add(Config, #{rate => #{warning => 5, info => 1}}, formatter([level, " ", msg, "\n"])),
     ok = logger:set_primary_config(level, info),
@@ -676,18 +676,18 @@ collect([What | More]) ->
 sys_config(Config) ->
     {Peer, _} = start_peer(Config),
     try
-        ?assertMatch({ok, #{module := weir_log_h}}, weir_log_test_lib:call(Peer, logger, get_handler_config, [default])),
-        ?assertEqual([default], weir_log_test_lib:call(Peer, logger, get_handler_ids, [])),
+        ?assertMatch({ok, #{module := weir_log_h}}, call(Peer, logger, get_handler_config, [default])),
+        ?assertEqual([default], call(Peer, logger, get_handler_ids, [])),
         %% The application does not run.
-        ?assertEqual(false, lists:keymember(weir_log, 1, weir_log_test_lib:call(Peer, application, which_applications, []))),
-        ok = weir_log_test_lib:call(Peer, logger, error, ["from the peer"]),
-        ok = weir_log_test_lib:call(Peer, logger, debug, ["too little"]),
+        ?assertEqual(false, lists:keymember(weir_log, 1, call(Peer, application, which_applications, []))),
+        ok = call(Peer, logger, error, ["from the peer"]),
+        ok = call(Peer, logger, debug, ["too little"]),
         %% The default handler has logger's own filters: none of the supervisors' progress.
-        ok = weir_log_test_lib:call(Peer, weir_log_h, sync, [default]),
+        ok = call(Peer, weir_log_h, sync, [default]),
         ?assertMatch([_], [Line || Line <- read_lines(Config), contains(Line, "from the peer")]),
         ?assertEqual(false, contains(read(Config), "too little")),
         %% What a process crashes with comes by way of the emulator and the process logger.
-        _ = weir_log_test_lib:call(Peer, erlang, spawn, [erlang, error, [thrown_away]]),
+        _ = call(Peer, erlang, spawn, [erlang, error, [thrown_away]]),
         ok = until(fun() -> contains(read(Config), "thrown_away") end)
     after
         peer:stop(Peer)
@@ -696,7 +696,7 @@ sys_config(Config) ->
 node_stop_writes_everything(Config) ->
     {Peer, OsPid} = start_peer(Config),
     Ask = fun() -> [logger:error("line ~b", [N]) || N <- lists:seq(1, 2_000)], init:stop() end,
-    ok = weir_log_test_lib:call(Peer, erlang, apply, [Ask, []]),
+    ok = call(Peer, erlang, apply, [Ask, []]),
     ok = until(fun() -> not filelib:is_dir("/proc/" ++ OsPid) end),
     Lines = [Line || Line <- read_lines(Config), contains(Line, "line ")],
     ?assertEqual(2_000, length(Lines)).
@@ -710,7 +710,7 @@ start_peer(Config) ->
         ])
     ),
     Peer = weir_log_h_test_lib:start_peer(["-config", File]),
-    {Peer, weir_log_test_lib:call(Peer, os, getpid, [])}.
+    {Peer, call(Peer, os, getpid, [])}.
 
 %% ---------------------------------------------------------------- help
 

@@ -15,7 +15,7 @@
 %% A formatter and callbacks.
 -export([format/2, log_and_format/1, change_message/2]).
 
--import(weir_log_test_lib, [in_order/3, queue/1]).
+-import(weir_log_test_lib, [in_order/3, queue/1, call/4]).
 -import(weir_log_h_test_lib, [
     add/3, formatter/1, only_of_test/0, test/0, read/1, lines/1, contains/2, handler_sup/1, writer/1, start_peer/1,
     callers/2, all_wait/1, await_normal/1, in_parallel/2, in_process/1
@@ -260,7 +260,7 @@ removal_while_the_writer_hangs(Config) ->
 %% longer than the time-out and what the last writes are given.
 node_stops_while_the_writer_hangs(Config) ->
     Peer = start_peer([]),
-    Call = fun(M, F, A) -> weir_log_test_lib:call(Peer, M, F, A) end,
+    Call = fun(M, F, A) -> call(Peer, M, F, A) end,
     Options = #{file => ?config(file, Config), ack => written, timeout => 1000},
     ok = Call(logger, add_handler, [?ID, weir_log_h, #{config => Options}]),
     {ok, _} = Call(application, ensure_all_started, [sasl]),
@@ -318,16 +318,16 @@ modules_of_handler() ->
 application_stopped(Config) ->
     Peer = start_peer([]),
     try
-        {ok, Started} = weir_log_test_lib:call(Peer, application, ensure_all_started, [weir_log]),
-        ok = weir_log_test_lib:call(Peer, logger, add_handler, [?ID, weir_log_h, #{config => #{file => ?config(file, Config)}}]),
-        [ok = weir_log_test_lib:call(Peer, application, stop, [Each]) || Each <- lists:reverse(Started)],
-        ok = weir_log_test_lib:call(Peer, logger, error, ["after the application"]),
-        ok = weir_log_test_lib:call(Peer, weir_log_h, sync, [?ID]),
+        {ok, Started} = call(Peer, application, ensure_all_started, [weir_log]),
+        ok = call(Peer, logger, add_handler, [?ID, weir_log_h, #{config => #{file => ?config(file, Config)}}]),
+        [ok = call(Peer, application, stop, [Each]) || Each <- lists:reverse(Started)],
+        ok = call(Peer, logger, error, ["after the application"]),
+        ok = call(Peer, weir_log_h, sync, [?ID]),
         ?assert(contains(read(Config), "after the application")),
-        true = weir_log_test_lib:call(Peer, weir_log_h_test_lib, kill_log, [?ID]),
+        true = call(Peer, weir_log_h_test_lib, kill_log, [?ID]),
         ok = until(fun() ->
-            ok = weir_log_test_lib:call(Peer, logger, error, ["after the log"]),
-            _ = weir_log_test_lib:call(Peer, weir_log_h, sync, [?ID]),
+            ok = call(Peer, logger, error, ["after the log"]),
+            _ = call(Peer, weir_log_h, sync, [?ID]),
             contains(read(Config), "after the log")
         end)
     after
@@ -338,11 +338,11 @@ application_stopped(Config) ->
 logger_sup_stopped(Config) ->
     Peer = start_peer([]),
     try
-        ok = weir_log_test_lib:call(Peer, logger, add_handler, [?ID, weir_log_h, #{config => #{file => ?config(file, Config)}}]),
-        [ok = weir_log_test_lib:call(Peer, logger, error, ["line ~b", [N]]) || N <- lists:seq(1, 100)],
+        ok = call(Peer, logger, add_handler, [?ID, weir_log_h, #{config => #{file => ?config(file, Config)}}]),
+        [ok = call(Peer, logger, error, ["line ~b", [N]]) || N <- lists:seq(1, 100)],
         ok = peer:call(Peer, supervisor, terminate_child, [kernel_sup, logger_sup], 60_000),
         ?assertEqual(100, length(binary:matches(read(Config), <<"line ">>))),
-        ok = weir_log_test_lib:call(Peer, logger, error, ["line 101"])
+        ok = call(Peer, logger, error, ["line 101"])
     after
         peer:stop(Peer)
     end.

@@ -8,7 +8,8 @@
 -export([suite/0, all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2, end_per_testcase/2]).
 -export([
     wait/1, reject/1, drop_by_level/1, drop_by_function/1, failing_function/1, at_the_limit/1, alone/1, shares/1,
-    exact/1, below_nothing/1, not_made/1, made_at_the_limit/1, made_exact/1, no_entry/1, parts_of_large_binaries/1, small_entries/1,
+    exact/1, below_nothing/1, not_made/1, made_at_the_limit/1, made_exact/1, no_entry/1,
+    parts_of_large_binaries/1, small_entries/1,
     told_times/1, mended/1, mended_under_rejection/1, killed_between/1, log_is_not_refused/1
 ]).
 
@@ -267,8 +268,8 @@ told() ->
     after 0 -> []
     end.
 
-%% A caller that is refused takes its bytes back, from a word that the next writer has set to nothing. Less than nothing is
-%% not full.
+%% A caller that is refused takes its bytes back, from a word that the next writer has set to nothing. Less than nothing
+%% is not full.
 below_nothing(Config) ->
     {ok, Log} = weir_log:open(log, #{file => weir_log_test_lib:path("log", Config), overload => reject}),
     ok = atomics:sub(weir_log_test_lib:words(Log), ?QUEUED, ?QUEUED_OF(3, 300)),

@@ -9,7 +9,8 @@
 -export([
     all_kinds/1, answered_before/1, suspended/1, under_load/1, everything_killed/1, application_stopped/1,
     times_out/1, stuck/1, goes_on_by_itself/1, late_answers_are_nobodys/1, waits_with_a_long_mailbox/1,
-    look_never_sent/1, writer_gone_before_the_look/1, sync_times_out/1, alog_times_out/1, higher_levels_time_out/1, stuck_with_nothing_to_do/1, never_waits/1
+    look_never_sent/1, writer_gone_before_the_look/1, sync_times_out/1, alog_times_out/1,
+    higher_levels_time_out/1, stuck_with_nothing_to_do/1, never_waits/1
 ]).
 
 suite() -> [{timetrap, {minutes, 2}}].

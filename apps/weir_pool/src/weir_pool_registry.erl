@@ -75,6 +75,7 @@ register(Name, Parent) ->
         {ok, Base} ->
             {ok, Base};
         {taken, Holder, Base} ->
+            %% In the manager that starts, not in the registry: one that is just dying is waited for.
             case is_process_alive(Holder) of
                 true ->
                     {error, already_started};
