@@ -60,7 +60,8 @@
     keep_bytes => pos_integer() | infinity,
     keep_days => pos_integer() | infinity,
     gzip => boolean(),
-    hook => fun((File :: binary()) -> term()) | {module(), Function :: atom(), Arguments :: [term()]} | none
+    hook => fun((File :: binary()) -> term()) | {module(), Function :: atom(), Arguments :: [term()]} | none,
+    date_format => default | unicode:chardata()
 }.
 %% A file that has, or would have, more than `max_bytes', or is of another hour or day (local time), is renamed, and a
 %% new one begun, before a write: `max_bytes' is for the file, but one write of more than that is one file. Of the
@@ -68,7 +69,10 @@
 %% rotated more than `keep_days' ago go when the file is opened or rotated the next time. `gzip': they are compressed by
 %% another process. `hook' is called for each, with its name and then the arguments, once it is compressed if it is to
 %% be, in a process of its own; those of one file one after the other, and each for a minute at most. By default nothing
-%% of this happens.
+%% of this happens. `date_format': what the renamed file's name gets behind a dot: `default' is UTC and a number,
+%% `20261121T120409Z-0000'; `"%Y-%m-%d"' is the local date, `2026-11-21', and `2026-11-21-0001' for the second one of that
+%% day. A format has `%Y', `%m' and `%d', and if wanted `%H', `%M' and `%S', each once, and shows 24 bytes at most. Files
+%% with names of another format are not seen by what keeps, compresses or lists files: change it on a new log.
 
 -type options() :: #{
     file := file:filename_all() | standard_io,
@@ -83,6 +87,7 @@
     rotate => rotation(),
     check_ms => non_neg_integer(),
     mode => 0..8#7777 | default,
+    owner => {Uid :: non_neg_integer(), Gid :: non_neg_integer()} | default,
     sync_interval => pos_integer() | infinity,
     tell => default | fun((loss()) -> iodata()),
     report => boolean(),
@@ -118,6 +123,8 @@
 %% <li>`check_ms' (1000): how often at most it is looked whether the file was moved away by others, milliseconds.</li>
 %% <li>`mode' (`default': as the umask has it): the mode of files that are new or empty when they are opened, `8#640'
 %%     for one; rotated and compressed ones keep it.</li>
+%% <li>`owner' (`default': the node's user): user and group of such files, as the numbers that `id' prints. Only root may
+%%     give files away; for another user the file cannot be opened then: `{error, {file, File, eperm}}'.</li>
 %% <li>`sync_interval' (`infinity'): what was written is synced so many milliseconds later at most, if nobody
 %%     has asked for it before.</li>
 %% <li>`tell' (`default'): the text of the entry that tells of losses: a function of {@link loss()}. It runs in the
@@ -303,11 +310,7 @@ files(Name) -> weir_log_registry:files(Name).
 %% Cost: reading the directory, for each shard.
 -spec history(log()) ->
     {ok, [{shard, [file:filename_all()]}]} | {error, no_log | {file, file:filename_all(), file:posix() | badarg}}.
-history(Name) ->
-    case weir_log_registry:files(Name) of
-        {ok, Files} -> weir_log_merge:history(Files);
-        {error, no_log} = None -> None
-    end.
+history(Name) -> weir_log_merge:history(Name).
 
 %% @doc Reads a file of a log with `frame', entry by entry in the order of the file.
 %%

@@ -23,6 +23,7 @@
     rotate :: map(),
     check_ms :: non_neg_integer(),
     mode :: weir_log_open:mode(),
+    owner :: weir_log_open:owner(),
     sync_interval :: pos_integer() | infinity,
     tell :: default | fun((weir_log:loss()) -> iodata()),
     report :: boolean(),

@@ -71,7 +71,9 @@
     %% Whether they are compressed. Default: false.
     gzip => boolean(),
     %% What is called with the name of each, when it has been compressed if it is to be. Default: none.
-    hook => weir_log_tidy:hook() | none
+    hook => weir_log_tidy:hook() | none,
+    %% How their names show the time: weir_log_rotation:dates/1.
+    date_format => default | unicode:chardata()
 }.
 
 -type opts() :: #{
@@ -83,6 +85,8 @@
     check_ms := non_neg_integer(),
     %% The mode of new files. Default: as the umask has it.
     mode => weir_log_open:mode(),
+    %% Their owner. Default: as the node's user and the directory have it.
+    owner => weir_log_open:owner(),
     %% How long a file that cannot be written to, or rotated, is left alone. Default: 1000.
     retry_ms => non_neg_integer()
 }.
@@ -97,9 +101,10 @@
     format :: weir_log_open:format(),
     max_bytes :: pos_integer() | infinity,
     interval :: weir_log_period:interval(),
-    keep :: weir_log_rotation:keep(),
+    retention :: weir_log_tidy:retention(),
+    dates :: weir_log_rotation:dates(),
     hook :: weir_log_tidy:hook() | none,
-    mode :: weir_log_open:mode(),
+    attributes :: {weir_log_open:owner(), weir_log_open:mode()},
     check_ms :: non_neg_integer(),
     retry_ms :: non_neg_integer()
 }).
@@ -164,30 +169,32 @@
 
 %% ---------------------------------------------------------------- interface
 
-%% @doc Opens a log's file ({@link weir_log_open:open/4}), and asks for its rotated files to be tidied. Without room on
+%% @doc Opens a log's file ({@link weir_log_open:open/5}), and asks for its rotated files to be tidied. Without room on
 %% the disk for what that takes the file is `degraded', as it is when there is no room for an entry.
 %% Cost: some system calls, a listing of the directory, and the reading of the whole file if it is framed.
 -spec open(opts()) -> {ok, file()} | {error, weir_log_open:reason()}.
 open(#{path := Given, format := Format, rotate := Rotate, check_ms := CheckMs} = Opts) ->
     case weir_log_path:absolute(Given) of
         {ok, Path} ->
+            {ok, Dates} = weir_log_rotation:dates(maps:get(date_format, Rotate, default)),
+            Keep = #{
+                files => maps:get(keep_files, Rotate, infinity),
+                bytes => maps:get(keep_bytes, Rotate, infinity),
+                gzip => maps:get(gzip, Rotate, false)
+            },
             Conf = #conf{
                 path = Path,
                 format = Format,
                 max_bytes = maps:get(max_bytes, Rotate, infinity),
                 interval = maps:get(interval, Rotate, none),
-                keep = #{
-                    files => maps:get(keep_files, Rotate, infinity),
-                    bytes => maps:get(keep_bytes, Rotate, infinity),
-                    days => maps:get(keep_days, Rotate, infinity),
-                    gzip => maps:get(gzip, Rotate, false)
-                },
+                retention = {Dates, Keep, maps:get(keep_days, Rotate, infinity)},
+                dates = Dates,
                 hook = maps:get(hook, Rotate, none),
-                mode = maps:get(mode, Opts, default),
+                attributes = {maps:get(owner, Opts, default), maps:get(mode, Opts, default)},
                 check_ms = CheckMs,
                 retry_ms = maps:get(retry_ms, Opts, ?RETRY_MS)
             },
-            New = #file{conf = Conf, last = newest(Path)},
+            New = #file{conf = Conf, last = newest(Path, Dates)},
             case begin_file(New) of
                 {ok, File} ->
                     ok = tidy(File),
@@ -201,10 +208,10 @@ open(#{path := Given, format := Format, rotate := Rotate, check_ms := CheckMs} =
             Error
     end.
 
-newest(Path) ->
+newest(Path, Dates) ->
     %% Of a directory that is not there, or cannot be read, nothing is known.
     case weir_log_path:list(Path) of
-        {ok, Names} -> weir_log_rotation:newest(filename:basename(Path), Names);
+        {ok, Names} -> weir_log_rotation:newest(filename:basename(Path), Dates, Names);
         {error, _} -> none
     end.
 
@@ -365,8 +372,9 @@ begin_or_degrade(NowMs, File) ->
         {error, Reason} -> degraded(Reason, NowMs, File)
     end.
 
-begin_file(#file{conf = #conf{path = Path, format = Format, mode = Mode} = Conf, last = Last} = File) ->
-    case weir_log_open:open(Path, Format, Mode, Last) of
+begin_file(#file{conf = Conf, last = Last} = File) ->
+    #conf{path = Path, format = Format, attributes = Attributes, dates = Dates} = Conf,
+    case weir_log_open:open(Path, Format, Attributes, Dates, Last) of
         {ok, #opened{fd = Fd, identity = Identity, size = Size} = Opened} ->
             Begun = File#file{
                 state = ok,
@@ -496,10 +504,10 @@ is_due(Bytes, NowMs, #file{size = Size, due = Due, rotation_failed = Failed, con
     (Size + Bytes > Conf#conf.max_bytes orelse weir_log_period:is_over(Due)) andalso
         is_over(NowMs, Failed, Conf#conf.retry_ms).
 
-turn(NowMs, #file{conf = #conf{path = Path}, last = Last} = File) ->
+turn(NowMs, #file{conf = #conf{path = Path, dates = Dates}, last = Last} = File) ->
     case flush(File) of
         {ok, Flushed} ->
-            case weir_log_path:set_aside(Path, NowMs, Last) of
+            case weir_log_path:set_aside(Path, Dates, NowMs, Last) of
                 {ok, Name, Stamp} -> turned(Name, NowMs, Flushed#file{last = Stamp});
                 {error, enoent} -> moved(NowMs, Flushed);
                 {error, Reason} -> not_turned(Reason, NowMs, Flushed)
@@ -528,7 +536,7 @@ turned(Name, NowMs, #file{fd = Fd, conf = #conf{path = Path, hook = Hook}} = Fil
 not_turned(Reason, NowMs, File) ->
     {error, Reason, count(rotation_errors, 1, File#file{rotation_failed = NowMs, last_error = Reason})}.
 
-tidy(#file{conf = #conf{path = Path, keep = Keep}}) -> weir_log_tidy:ask(Path, Keep).
+tidy(#file{conf = #conf{path = Path, retention = Retention}}) -> weir_log_tidy:ask(Path, Retention).
 
 %% ---------------------------------------------------------------- states
 

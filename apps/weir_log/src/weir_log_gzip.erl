@@ -98,7 +98,9 @@ deflate(From, To, Z) ->
 
 like(Name, Part) ->
     case file:read_file_info(Name, [raw, {time, posix}]) of
-        {ok, #file_info{mode = Mode, atime = Read, mtime = Written}} ->
+        {ok, #file_info{uid = Uid, gid = Gid, mode = Mode, atime = Read, mtime = Written}} ->
+            %% Only root may give it away, and only root need.
+            _ = file:write_file_info(Part, #file_info{uid = Uid, gid = Gid}, [raw]),
             Info = #file_info{mode = Mode band 8#7777, atime = Read, mtime = Written},
             file:write_file_info(Part, Info, [raw, {time, posix}]);
         {error, _} = Error ->

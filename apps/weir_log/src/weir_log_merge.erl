@@ -14,6 +14,8 @@
 
 -export([fold/3, merge/3, history/1]).
 
+-include("weir_log.hrl").
+
 %% Entries that a reader sends at a time.
 -define(CHUNK, 500).
 
@@ -32,22 +34,26 @@
 fold(Fun, Acc, Path) when is_function(Fun, 3) ->
     weir_log_frame:fold(fun(<<Time:64/signed, Entry/binary>>, In) -> Fun(Time, Entry, In) end, Acc, Path).
 
-%% @doc See {@link weir_log:history/1}, of the files of its shards.
--spec history([file:filename_all()]) ->
-    {ok, [{shard, [file:filename_all()]}]} | {error, {file, file:filename_all(), file:posix() | badarg}}.
-history([File | Files]) ->
+%% @doc See {@link weir_log:history/1}.
+-spec history(weir_log:log()) ->
+    {ok, [{shard, [file:filename_all()]}]} | {error, no_log | {file, file:filename_all(), file:posix() | badarg}}.
+history(Name) ->
+    case weir_log_terms:log(Name) of
+        #log{conf = #conf{rotate = #{date_format := Format}} = Conf} ->
+            {ok, Dates} = weir_log_rotation:dates(Format),
+            shards(weir_log_opts:paths(Conf), Dates, []);
+        none ->
+            {error, no_log}
+    end.
+
+shards([File | Files], Dates, Shards) ->
     {ok, Path} = weir_log_path:absolute(File),
-    case weir_log_path:rotated(Path) of
-        {ok, Rotated} ->
-            case history(Files) of
-                {ok, Others} -> {ok, [{shard, Rotated ++ [File]} | Others]};
-                {error, _} = Error -> Error
-            end;
-        {error, Reason} ->
-            {error, {file, File, Reason}}
+    case weir_log_path:rotated(Path, Dates) of
+        {ok, Rotated} -> shards(Files, Dates, [{shard, Rotated ++ [File]} | Shards]);
+        {error, Reason} -> {error, {file, File, Reason}}
     end;
-history([]) ->
-    {ok, []}.
+shards([], _Dates, Shards) ->
+    {ok, lists:reverse(Shards)}.
 
 %% @doc See {@link weir_log:merge/3}.
 -spec merge(fun((integer(), binary(), Acc) -> Acc), Acc, [file:filename_all() | {shard, [file:filename_all()]}]) ->

@@ -6,16 +6,16 @@
 %% new one is begun (weir_log_frame says what is which). A file of lines whose last one is incomplete gets a newline, so
 %% that the next entry is a line of its own. Of another file nothing is known, and nothing is done to it.
 %%
-%% A file that is empty is given the mode, if there is one.
+%% A file that is empty is given the owner and the mode, if there are any.
 %%
 %% What is no regular file, or is standard output, is a stream: it is written to, and nothing else. Its size counts as
 %% 0, as if all that is written were gone at once.
 -module(weir_log_open).
 
--export([open/4, identity/1]).
+-export([open/5, identity/1]).
 -export([format/1]).
 
--export_type([identity/0, format/0, mode/0, reason/0]).
+-export_type([identity/0, format/0, mode/0, owner/0, reason/0]).
 
 -include_lib("kernel/include/file.hrl").
 -include_lib("kernel/include/logger.hrl").
@@ -29,37 +29,51 @@
 
 -type mode() :: 0..8#7777 | default.
 
+-type owner() :: {Uid :: non_neg_integer(), Gid :: non_neg_integer()} | default.
+
 -type reason() :: file:posix() | badarg | system_limit | terminated.
 
 %% @doc Opens a file. `Last' is the stamp of the newest rotated one. Cost: some system calls, and for a framed file the
 %% reading of all of it (weir_log_frame:check/1).
--spec open(weir_log_path:path(), format(), mode(), Last :: weir_log_rotation:stamp() | none) ->
-    {ok, #opened{}} | {error, reason()}.
-open(Path, Format, Mode, Last) ->
+-spec open(
+    weir_log_path:path(), format(), {owner(), mode()}, weir_log_rotation:dates(), Last :: weir_log_rotation:stamp() | none
+) -> {ok, #opened{}} | {error, reason()}.
+open(Path, Format, Attributes, Dates, Last) ->
     case weir_log_path:ensure_dir(Path) of
         ok ->
             Result =
                 case is_stream(Path) of
-                    false when Format =:= frame -> open_framed(Path, Last);
+                    false when Format =:= frame -> open_framed(Path, Dates, Last);
                     false when Format =:= newline -> open_lines(Path, Last);
                     _ -> open_file(Path, none, Last)
                 end,
-            with_mode(Path, Mode, Result);
+            given(Attributes, Path, Result);
         {error, _} = Error ->
             Error
     end.
 
-%% Before anything is in it.
-with_mode(Path, Mode, {ok, #opened{fd = Fd, size = 0, stream = false}} = Opened) when is_integer(Mode) ->
-    case file:write_file_info(Path, #file_info{mode = Mode}, [raw]) of
+%% Before anything is in it. The owner first, since another owner may take bits of the mode away.
+given({Owner, Mode}, Path, {ok, #opened{fd = Fd, size = 0, stream = false}} = Opened) ->
+    case change([Owner, Mode], Path) of
         ok ->
             Opened;
         {error, _} = Error ->
             _ = file:close(Fd),
             Error
     end;
-with_mode(_Path, _Mode, Result) ->
+given(_Attributes, _Path, Result) ->
     Result.
+
+change([default | Attributes], Path) -> change(Attributes, Path);
+change([{Uid, Gid} | Attributes], Path) -> changed(#file_info{uid = Uid, gid = Gid}, Attributes, Path);
+change([Mode | Attributes], Path) -> changed(#file_info{mode = Mode}, Attributes, Path);
+change([], _Path) -> ok.
+
+changed(Info, Attributes, Path) ->
+    case file:write_file_info(Path, Info, [raw]) of
+        ok -> change(Attributes, Path);
+        {error, _} = Error -> Error
+    end.
 
 %% What is not there will be a file.
 is_stream(?STANDARD_OUTPUT) ->
@@ -99,7 +113,7 @@ ends_line(Path, Size) ->
             false
     end.
 
-open_framed(Path, Last) ->
+open_framed(Path, Dates, Last) ->
     case weir_log_frame:check(Path) of
         {ok, #{tail := clean}} ->
             open_file(Path, none, Last);
@@ -108,7 +122,7 @@ open_framed(Path, Last) ->
             open_file(Path, Valid, Last);
         {ok, Summary} ->
             case written_at(Path) of
-                {ok, WrittenMs} -> set_aside(Path, WrittenMs, Summary, Last);
+                {ok, WrittenMs} -> set_aside(Path, Dates, WrittenMs, Summary, Last);
                 {error, _} = Error -> Error
             end;
         {error, enoent} ->
@@ -119,8 +133,8 @@ open_framed(Path, Last) ->
             Error
     end.
 
-set_aside(Path, WrittenMs, Summary, Last) ->
-    case weir_log_path:set_aside(Path, WrittenMs, Last) of
+set_aside(Path, Dates, WrittenMs, Summary, Last) ->
+    case weir_log_path:set_aside(Path, Dates, WrittenMs, Last) of
         {ok, Name, Stamp} ->
             ok = report(Path, Name, Summary),
             case open_file(Path, none, Stamp) of

@@ -18,6 +18,7 @@
     rotate => #{},
     check_ms => 1000,
     mode => default,
+    owner => default,
     sync_interval => infinity,
     tell => default,
     report => true,
@@ -39,7 +40,8 @@
     keep_bytes => infinity,
     keep_days => infinity,
     gzip => false,
-    hook => none
+    hook => none,
+    date_format => default
 }).
 
 -define(MAX_SHARDS, 256).
@@ -102,6 +104,7 @@ conf(Opts, Given) ->
         rotate = maps:merge(?ROTATE, maps:get(rotate, Opts)),
         check_ms = maps:get(check_ms, Opts),
         mode = maps:get(mode, Opts),
+        owner = maps:get(owner, Opts),
         sync_interval = maps:get(sync_interval, Opts),
         tell = maps:get(tell, Opts),
         report = maps:get(report, Opts),
@@ -145,6 +148,8 @@ is_valid(rotate, Rotate) when is_map(Rotate) -> lists:all(fun is_rotate/1, maps:
 is_valid(check_ms, Ms) -> is_ms(Ms);
 is_valid(mode, default) -> true;
 is_valid(mode, Mode) -> is_count(Mode) andalso Mode =< 8#7777;
+is_valid(owner, default) -> true;
+is_valid(owner, {Uid, Gid}) -> is_id(Uid) andalso is_id(Gid);
 is_valid(sync_interval, infinity) -> true;
 is_valid(sync_interval, Ms) -> is_ms(Ms) andalso Ms > 0;
 is_valid(tell, default) -> true;
@@ -164,6 +169,7 @@ is_rotate({gzip, Gzip}) -> is_boolean(Gzip);
 is_rotate({hook, {Module, Function, Arguments}}) ->
     is_atom(Module) andalso is_atom(Function) andalso is_list(Arguments);
 is_rotate({hook, Hook}) -> Hook =:= none orelse is_function(Hook, 1);
+is_rotate({date_format, Format}) -> weir_log_rotation:dates(Format) =/= error;
 is_rotate(_Unknown) -> false.
 
 %% A binary, or a string of characters; not empty, and without a zero, which no file system takes.
@@ -181,6 +187,9 @@ proper(List) ->
 is_positive(Term) -> is_integer(Term) andalso Term > 0.
 
 is_count(Term) -> is_integer(Term) andalso Term >= 0.
+
+%% The greatest one stands for none.
+is_id(Term) -> is_count(Term) andalso Term < 16#ffffffff.
 
 is_ms(Term) -> is_count(Term) andalso Term =< ?MAX_MS.
 

@@ -11,7 +11,7 @@
 %% A file that was created or renamed is durable under its name only when its directory was synced ({@link sync_dir/1}).
 -module(weir_log_path).
 
--export([absolute/1, absname/1, identity/1, ensure_dir/1, rename/2, set_aside/3, list/1, rotated/1, sync_dir/1]).
+-export([absolute/1, absname/1, identity/1, ensure_dir/1, rename/2, set_aside/4, list/1, rotated/2, sync_dir/1]).
 
 -export_type([path/0, identity/0]).
 
@@ -116,11 +116,11 @@ rename(From, To) -> prim_file:rename(From, To).
 %% the next number is taken when there is anything of that name, compressed or not. (Between the look and the rename
 %% nobody must create one; nobody else uses such names.) If it fails, the file has its old name.
 %% Cost: four system calls.
--spec set_aside(path(), NowMs :: integer(), Last :: weir_log_rotation:stamp() | none) ->
+-spec set_aside(path(), weir_log_rotation:dates(), NowMs :: integer(), Last :: weir_log_rotation:stamp() | none) ->
     {ok, path(), weir_log_rotation:stamp()} | {error, file:posix() | badarg}.
-set_aside(Path, NowMs, Last) ->
-    Stamp = weir_log_rotation:next(NowMs, Last),
-    Name = weir_log_rotation:name(Path, Stamp),
+set_aside(Path, Dates, NowMs, Last) ->
+    Stamp = weir_log_rotation:next(NowMs, Dates, Last),
+    Name = weir_log_rotation:name(Path, Dates, Stamp),
     case are_free([Name, <<Name/binary, ".gz">>, <<Name/binary, ".gz.part">>]) of
         true ->
             case rename(Path, Name) of
@@ -128,7 +128,7 @@ set_aside(Path, NowMs, Last) ->
                 {error, _} = Error -> Error
             end;
         false ->
-            set_aside(Path, NowMs, Stamp);
+            set_aside(Path, Dates, NowMs, Stamp);
         {error, _} = Error ->
             Error
     end.
@@ -146,11 +146,13 @@ are_free([]) ->
 %% @doc The rotated files of a log, the oldest first, compressed or not. One that is compressed at this moment may be
 %% listed in both forms or be gone when it is opened: list again then.
 %% Cost: reading the directory.
--spec rotated(path()) -> {ok, [path()]} | {error, file:posix() | badarg}.
-rotated(Path) ->
+-spec rotated(path(), weir_log_rotation:dates()) -> {ok, [path()]} | {error, file:posix() | badarg}.
+rotated(Path, Dates) ->
     case list(Path) of
-        {ok, Names} -> {ok, [full(Path, Name) || Name <- weir_log_rotation:in_order(filename:basename(Path), Names)]};
-        {error, _} = Error -> Error
+        {ok, Names} ->
+            {ok, [full(Path, Name) || Name <- weir_log_rotation:in_order(filename:basename(Path), Dates, Names)]};
+        {error, _} = Error ->
+            Error
     end.
 
 %% @doc The names in the directory of a path.

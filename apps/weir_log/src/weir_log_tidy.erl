@@ -2,7 +2,7 @@
 %% files, and deletes those that are over the limits (weir_log_rotation decides). So a rotation costs a writer a rename,
 %% however large the files and however many there are, and compression takes at most one scheduler.
 %%
-%% A log that asks writes a row `{Path, Keep, Ref}' into a table of the supervisor's, and wakes the process if there was
+%% A log that asks writes a row `{Path, Retention, Ref}' into a table of the supervisor's, and wakes the process if there was
 %% no row. The process goes through the rows, does one file of each in turn, and deletes a row when there is nothing
 %% left to do for it, if it still has the same `Ref': if not, the log has asked again meanwhile, and the row stays. The
 %% process sleeps only when it has found the table empty, so whoever finds a row to change need not wake it. So neither
@@ -31,12 +31,14 @@
 -export([new_table/0, start_link/0, child_spec/0, ask/2, hook/3, is_done/1, info/0]).
 -export([init/1, handle_call/3, handle_cast/2, handle_info/2]).
 
--export_type([hook/0]).
+-export_type([retention/0, hook/0]).
 
 -define(TABLE, weir_log_tidy).
 
 %% Milliseconds that a hook may take.
 -define(HOOK_MS, 60_000).
+
+-type retention() :: {weir_log_rotation:dates(), weir_log_rotation:keep(), Days :: pos_integer() | infinity}.
 
 -type hook() :: fun((weir_log_path:path()) -> term()) | {module(), Function :: atom(), Arguments :: [term()]}.
 
@@ -68,14 +70,14 @@ child_spec() -> #{id => ?MODULE, start => {?MODULE, start_link, []}, shutdown =>
 
 %% @doc Asks for the rotated files of a log to be tidied. Returns at once. If the application is not running, nothing
 %% happens. Cost: one insertion, and one message if it was not asked for already.
--spec ask(weir_log_path:path(), weir_log_rotation:keep()) -> ok.
-ask(Path, Keep) ->
+-spec ask(weir_log_path:path(), retention()) -> ok.
+ask(Path, Retention) ->
     Ref = make_ref(),
-    try ets:update_element(?TABLE, Path, [{2, Keep}, {3, Ref}]) of
+    try ets:update_element(?TABLE, Path, [{2, Retention}, {3, Ref}]) of
         true ->
             ok;
         false ->
-            true = ets:insert(?TABLE, {Path, Keep, Ref}),
+            true = ets:insert(?TABLE, {Path, Retention, Ref}),
             gen_server:cast(?MODULE, look)
     catch
         error:badarg -> ok
@@ -146,11 +148,13 @@ handle_info({'DOWN', Monitor, process, _, _}, #state{runners = Runners} = State)
 handle_info(_Stray, State) ->
     {noreply, State, 0}.
 
-look({Path, Keep, Ref} = Row, #state{excepted = Excepted} = State) ->
+look({Path, {Dates, Keep, Days}, Ref} = Row, #state{excepted = Excepted} = State) ->
     Failed = excepted(Path, Ref, Excepted),
     %% Only of files that were there before the look, which compresses them first.
     Hooks = ets:match_object(?TABLE, {{hook, Path, '_'}, '_'}),
-    Actions = weir_log_rotation:plan(filename:basename(Path), sizes(Path), since(Keep), Failed),
+    Since = weir_log_rotation:since(erlang:system_time(millisecond), Dates, Days),
+    Base = filename:basename(Path),
+    Actions = weir_log_rotation:plan(Base, Dates, sizes(Path, Base, Dates), Keep#{since => Since}, Failed),
     {Deletions, Compressions} = lists:partition(fun({What, _}) -> What =:= delete end, Actions),
     Deleted = lists:foldl(fun({delete, Name}, Acc) -> delete(full(Path, Name), Acc) end, State, Deletions),
     case Compressions of
@@ -160,11 +164,6 @@ look({Path, Keep, Ref} = Row, #state{excepted = Excepted} = State) ->
             true = ets:delete_object(?TABLE, Row),
             hooks(Path, Hooks, Deleted#state{excepted = maps:remove(Path, Excepted)})
     end.
-
-since(#{days := Days} = Keep) when is_integer(Days) ->
-    Keep#{since => max(0, erlang:system_time(second) - Days * 86400)};
-since(Keep) ->
-    Keep.
 
 %% ---------------------------------------------------------------- hooks
 
@@ -200,14 +199,13 @@ call({Module, Function, Arguments}, File) -> apply(Module, Function, [File | Arg
 call(Hook, File) -> Hook(File).
 
 %% A directory that cannot be read has nothing to be tidied.
-sizes(Path) ->
+sizes(Path, Base, Dates) ->
     case weir_log_path:list(Path) of
         {ok, Names} ->
-            Base = filename:basename(Path),
             [
                 {Name, Bytes}
              || Name <- Names,
-                weir_log_rotation:parse(Base, Name) =/= error,
+                weir_log_rotation:parse(Base, Dates, Name) =/= error,
                 {ok, #file_info{type = regular, size = Bytes}} <- [file:read_link_info(full(Path, Name), [raw])]
             ];
         {error, _} ->

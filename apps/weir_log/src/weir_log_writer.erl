@@ -116,8 +116,8 @@ opened({error, Reason}, State) ->
 open(#state{module = Module, boot = Boot}) -> Module:open(file_options(Boot)).
 
 file_options(#boot{path = Path, conf = Conf}) ->
-    #conf{format = Format, rotate = Rotate, check_ms = CheckMs, mode = Mode} = Conf,
-    #{path => Path, format => Format, rotate => Rotate, check_ms => CheckMs, mode => Mode}.
+    #conf{format = Format, rotate = Rotate, check_ms = CheckMs, mode = Mode, owner = Owner} = Conf,
+    #{path => Path, format => Format, rotate => Rotate, check_ms => CheckMs, mode => Mode, owner => Owner}.
 
 %% @private
 -spec handle_batch([weir_server:message()], #state{}) -> {noreply, #state{}} | {noreply, #state{}, timeout()}.

@@ -48,6 +48,7 @@ bad_options(Config) ->
         {rotate, []}, {rotate, #{max_bytes => 0}}, {rotate, #{interval => weekly}}, {rotate, #{keep_files => -1}},
         {rotate, #{keep_bytes => 0}}, {rotate, #{gzip => 1}}, {rotate, #{size => 1}},
         {rotate, #{keep_days => 0}}, {rotate, #{hook => a}}, {rotate, #{hook => {a, b, c}}}, {mode, 8#10000},
+        {rotate, #{date_format => "%Y"}}, {owner, root}, {owner, {0, -1}}, {owner, {16#ffffffff, 0}},
         {file_module, no_such_module}, {file_module, 1}, {size, 10}
     ],
     lists:foreach(

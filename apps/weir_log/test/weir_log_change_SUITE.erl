@@ -6,7 +6,7 @@
 
 -export([suite/0, all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2, end_per_testcase/2]).
 -export([
-    what_callers_read/1, what_the_writer_reads/1, rotation/1, mode/1, survives_a_writer/1, refused/1, no_log/1,
+    what_callers_read/1, what_the_writer_reads/1, rotation/1, date_format/1, mode/1, survives_a_writer/1, refused/1, no_log/1,
     nothing_is_lost/1, behind_a_handler/1
 ]).
 
@@ -14,8 +14,8 @@ suite() -> [{timetrap, {minutes, 2}}].
 
 all() ->
     [
-        what_callers_read, what_the_writer_reads, rotation, mode, survives_a_writer, refused, no_log, nothing_is_lost,
-        behind_a_handler
+        what_callers_read, what_the_writer_reads, rotation, date_format, mode, survives_a_writer, refused, no_log,
+        nothing_is_lost, behind_a_handler
     ].
 
 init_per_suite(Config) -> weir_log_test_lib:quiet(Config).
@@ -50,6 +50,33 @@ rotation(Config) ->
     [ok = weir_log:log(Log, <<"y">>) || _ <- lists:seq(1, 5)],
     ?assertEqual([<<"y">>], weir_log_test_lib:lines(Path)),
     ?assertEqual(4, length(filelib:wildcard(Path ++ "*"))).
+
+%% Names of the user's own are numbered on, kept, compressed, listed and read back, also after the log was opened again.
+date_format(Config) ->
+    Opts = #{newline => false, frame => true, rotate => #{date_format => "%Y-%m-%d", keep_files => 3, gzip => true}},
+    {Log, Path} = weir_log_test_lib:open(log, Config, Opts),
+    Rotate = fun(Entry) ->
+        ok = weir_log:log(Log, Entry),
+        ok = weir_log:rotate(Log)
+    end,
+    lists:foreach(Rotate, [<<"1">>, <<"2">>]),
+    ok = weir_log:close(Log),
+    {Log, Path} = weir_log_test_lib:open(log, Config, Opts),
+    lists:foreach(Rotate, [<<"3">>, <<"4">>]),
+    ok = weir_log_file_lib:tidied(Path),
+    {ok, [{shard, Files}]} = weir_log:history(Log),
+    %% The day may end meanwhile.
+    ?assertMatch([_, _, _, _], Files),
+    [
+        ?assertMatch(
+            {match, _}, re:run(File, "\\.20[0-9]{2}-[01][0-9]-[0-3][0-9](-000[0-9])?\\.gz$", [unicode])
+        )
+     || File <- lists:droplast(Files)
+    ],
+    ?assertEqual(
+        {ok, [<<"4">>, <<"3">>, <<"2">>]},
+        weir_log:merge(fun(_, Entry, Acc) -> [binary:copy(Entry) | Acc] end, [], [{shard, Files}])
+    ).
 
 mode(Config) ->
     {Log, Path} = weir_log_test_lib:open(log, Config, #{}),

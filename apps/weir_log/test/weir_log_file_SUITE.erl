@@ -280,7 +280,7 @@ old_file_is_of_its_hour(Config) ->
 %% Nothing is overwritten, compressed or not.
 name_is_taken(Config) ->
     Path = path(name_is_taken, Config),
-    Name = fun(N) -> weir_log_rotation:name(Path, {?NOW div 1000, N}) end,
+    Name = fun(N) -> weir_log_rotation:name(Path, weir_log_file_lib:basic(), {?NOW div 1000, N}) end,
     File1 = write("1", open(Path)),
     ok = file:make_dir(Name(0)),
     ok = file:write_file(<<(Name(1))/binary, ".gz">>, zlib:gzip("other")),

@@ -4,7 +4,7 @@
 
 -export([dir/2, path/2, start_tidy/0, stop_tidy/1, await/1, tidied/1]).
 -export([on_small_disk/3, while_forbidden/2, allow/1, append_only/1]).
--export([contents/1, rotated/1, framed/1, read/1, entries/1]).
+-export([contents/1, rotated/1, basic/0, framed/1, read/1, entries/1]).
 
 -define(DEADLINE_MS, 30000).
 
@@ -113,8 +113,13 @@ contents(Path) ->
 
 rotated(Path) ->
     {ok, Absolute} = weir_log_path:absolute(Path),
-    {ok, Files} = weir_log_path:rotated(Absolute),
+    {ok, Files} = weir_log_path:rotated(Absolute, basic()),
     Files.
+
+%% How the names of rotated files show their time by default.
+basic() ->
+    {ok, Dates} = weir_log_rotation:dates(default),
+    Dates.
 
 framed(Entries) -> iolist_to_binary([weir_log_frame:entry(Entry) || Entry <- Entries]).
 

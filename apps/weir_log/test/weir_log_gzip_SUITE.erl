@@ -17,6 +17,7 @@
     keeps_by_count_and_bytes/1,
     keeps_by_age/1,
     mode_of_files/1,
+    owner_of_files/1,
     hooks/1,
     hook_that_hangs/1,
     compressed_size_counts/1,
@@ -42,6 +43,7 @@ all() ->
         keeps_by_count_and_bytes,
         keeps_by_age,
         mode_of_files,
+        owner_of_files,
         hooks,
         hook_that_hangs,
         compressed_size_counts,
@@ -64,7 +66,7 @@ end_per_testcase(_Case, Config) -> weir_log_file_lib:stop_tidy(proplists:get_val
 
 %% ---------------------------------------------------------------- helpers
 
-name(Path, N) -> weir_log_rotation:name(Path, {N, 0}).
+name(Path, N) -> weir_log_rotation:name(Path, weir_log_file_lib:basic(), {N, 0}).
 
 write(Name, Contents) ->
     ok = file:write_file(Name, Contents),
@@ -84,8 +86,10 @@ base(Path, N) -> filename:basename(name(Path, N)).
 all_but(Limits) -> maps:merge(?ALL, Limits).
 
 tidy(Path, Keep) ->
-    ok = weir_log_tidy:ask(Path, Keep),
+    ok = ask(Path, Keep),
     weir_log_file_lib:tidied(Path).
+
+ask(Path, Keep) -> weir_log_tidy:ask(Path, {weir_log_file_lib:basic(), Keep, infinity}).
 
 %% Kills the process, and starts the next one as its supervisor does.
 kill() ->
@@ -216,7 +220,7 @@ leftovers(Config) ->
 
 foreign_files_stay(Config) ->
     Path = path(foreign_files_stay, Config),
-    Other = weir_log_rotation:name(filename:rootname(Path), {1, 0}),
+    Other = name(filename:rootname(Path), 1),
     Foreign = [Path, <<Path/binary, ".1">>, <<Path/binary, ".gz.part">>, Other],
     [write(Name, "mine") || Name <- Foreign],
     %% Not even with a name of ours, if it is no file.
@@ -231,7 +235,7 @@ killed_while_compressing(Config) ->
     Path = path(killed_while_compressing, Config),
     Text = text(2000000),
     write(name(Path, 1), Text),
-    ok = weir_log_tidy:ask(Path, ?ALL),
+    ok = ask(Path, ?ALL),
     Part = <<(name(Path, 1))/binary, ".gz.part">>,
     weir_log_file_lib:await(fun() -> filelib:is_file(Part) orelse weir_log_tidy:is_done(Path) end),
     kill(),
@@ -246,7 +250,7 @@ killed_again_and_again(Config) ->
     Path = path(killed_again_and_again, Config),
     Texts = [text(20000 + N) || N <- lists:seq(1, 8)],
     [write(name(Path, N), Text) || {N, Text} <- lists:enumerate(Texts)],
-    ok = weir_log_tidy:ask(Path, ?ALL),
+    ok = ask(Path, ?ALL),
     [
         begin
             spin(rand:uniform(300000)),
@@ -286,7 +290,7 @@ asked_while_busy(Config) ->
     [
         begin
             write(name(Path, N), "text"),
-            ok = weir_log_tidy:ask(Path, ?ALL)
+            ok = ask(Path, ?ALL)
         end
      || N <- lists:seq(1, 50)
     ],
@@ -295,7 +299,7 @@ asked_while_busy(Config) ->
     [
         begin
             write(name(Path, N), "text"),
-            ok = weir_log_tidy:ask(Path, ?ALL)
+            ok = ask(Path, ?ALL)
         end
      || N <- lists:seq(51, 100)
     ],
@@ -306,7 +310,8 @@ keeps_by_age(Config) ->
     Path = path(keeps_by_age, Config),
     Now = erlang:system_time(second),
     [write(name(Path, Now - Age), "text") || Age <- [3 * 86400 + 60, 3 * 86400 - 60, 60]],
-    tidy(Path, #{files => infinity, bytes => infinity, gzip => false, days => 3}),
+    ok = weir_log_tidy:ask(Path, {weir_log_file_lib:basic(), ?ALL#{gzip := false}, 3}),
+    weir_log_file_lib:tidied(Path),
     ?assertEqual([name(Path, Now - Age) || Age <- [3 * 86400 - 60, 60]], weir_log_file_lib:rotated(Path)).
 
 %% From the first byte on, and after a rotation and a compression.
@@ -322,6 +327,25 @@ mode_of_files(Config) ->
      || Name <- [Path | weir_log_file_lib:rotated(Path)]
     ],
     ?assertEqual([8#600, 8#600], Modes).
+
+%% Group and user, of the file and of what was rotated and compressed.
+owner_of_files(Config) ->
+    Path = path(owner_of_files, Config),
+    {ok, #file_info{uid = Mine, gid = Group}} = file:read_file_info(proplists:get_value(priv_dir, Config)),
+    Owner =
+        case Mine of
+            0 -> {65534, 65533};
+            _ -> {Mine, Group}
+        end,
+    ok = weir_log_file:close(rotated(Path, #{owner => Owner, mode => 8#640, rotate => #{gzip => true}})),
+    Owners = [
+        begin
+            {ok, #file_info{uid = Uid, gid = Gid, mode = Mode}} = file:read_file_info(Name),
+            {{Uid, Gid}, Mode band 8#777}
+        end
+     || Name <- [Path | weir_log_file_lib:rotated(Path)]
+    ],
+    ?assertEqual([{Owner, 8#640}, {Owner, 8#640}], Owners).
 
 %% A file with one rotated one that is tidied up.
 rotated(Path, Opts) ->
@@ -378,6 +402,26 @@ hook_that_hangs(Config) ->
     {_, Next} = called(),
     Next ! go.
 
+%% What was not tidied is, when the process is there and is asked again.
 without_the_process(Config) ->
     _ = application:stop(weir_log),
-    ?assertEqual(ok, weir_log_tidy:ask(path(without_the_process, Config), ?ALL)).
+    Path = path(without_the_process, Config),
+    ok = weir_log_file:close(rotated_only(Path)),
+    ?assertEqual(<<"one\n">>, weir_log_file_lib:contents(name(Path, 0))),
+    Keeper = weir_log_file_lib:start_tidy(),
+    try
+        ok = weir_log_file:close(rotated_only(Path)),
+        weir_log_file_lib:tidied(Path),
+        ?assertEqual([<<(name(Path, N))/binary, ".gz">> || N <- [0, 1]], weir_log_file_lib:rotated(Path))
+    after
+        weir_log_file_lib:stop_tidy(Keeper)
+    end.
+
+rotated_only(Path) ->
+    {ok, File} = weir_log_file:open(#{
+        path => Path, format => newline, rotate => #{gzip => true}, check_ms => 0
+    }),
+    {ok, Written} = weir_log_file:write("one\n", 4, 0, File),
+    Last = length(weir_log_file_lib:rotated(Path)),
+    {ok, Rotated} = weir_log_file:rotate(Last * 1000, Written),
+    Rotated.

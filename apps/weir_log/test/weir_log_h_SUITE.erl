@@ -6,7 +6,7 @@
 
 -export([all/0, init_per_testcase/2, end_per_testcase/2]).
 -export([same_bytes/1, same_bytes_of_supervision/1, level_and_filters/1, formatter_changes/1]).
--export([the_guides_formatter/1]).
+-export([the_guides_formatter/1, the_guides_dates/1]).
 -export([formatter_fails/1, formatter_gives_no_text/1, report_callback_fails/1]).
 -export([wrong_options/1, wrong_options_leave_nothing/1, changes/1, refused_changes/1, handle_is_hidden/1]).
 -export([removal_writes_everything/1, added_again/1, acks/1, sync_on/1, rate/1, sync_and_info/1, no_handler/1]).
@@ -35,6 +35,7 @@ all() ->
         level_and_filters,
         formatter_changes,
         the_guides_formatter,
+        the_guides_dates,
         formatter_fails,
         formatter_gives_no_text,
         report_callback_fails,
@@ -149,7 +150,7 @@ formatter_changes(Config) ->
 the_guides_formatter(Config) ->
     case code:ensure_loaded(json) of
         {module, json} ->
-            ok = load_guides_formatter(),
+            ok = load_guides_formatter(json_lines),
             ok = add(Config, #{}, (only_of_test())#{formatter => {json_lines, #{}}}),
             ok = logger:error("a \"quoted\"~ntext, ~ts", [[228, 8364]], test()),
             [Line] = lines(Config),
@@ -161,13 +162,24 @@ the_guides_formatter(Config) ->
             {skip, "json is in OTP 27"}
     end.
 
-load_guides_formatter() ->
+the_guides_dates(Config) ->
+    ok = load_guides_formatter(dated_lines),
+    ok = add(Config, #{}, (only_of_test())#{formatter => {dated_lines, #{single_line => true}}}),
+    ok = logger:log(error, "text", maps:merge(test(), #{time => 1795262400 * 1000000})),
+    {{Year, Month, Day}, {Hour, _, _}} = calendar:system_time_to_local_time(1795262400, second),
+    ?assertEqual(
+        [iolist_to_binary(io_lib:format("~2..0b.~2..0b.~b ~2..0b:00:00 error: text", [Day, Month, Year, Hour]))],
+        lines(Config)
+    ).
+
+load_guides_formatter(Module) ->
     {ok, Guide} = file:read_file(weir_log_shards_SUITE:guide(filename:dirname(code:which(?MODULE)))),
-    [_, Rest] = binary:split(Guide, <<"```erlang\n-module(json_lines).">>),
+    Attribute = iolist_to_binary(io_lib:format("-module(~s).", [Module])),
+    [_, Rest] = binary:split(Guide, <<"```erlang\n", Attribute/binary>>),
     [Code, _] = binary:split(Rest, <<"```">>),
-    {ok, Tokens, _} = erl_scan:string("-module(json_lines)." ++ unicode:characters_to_list(Code)),
-    {ok, json_lines, Beam} = compile:forms(forms(Tokens, []), []),
-    {module, json_lines} = code:load_binary(json_lines, "guide", Beam),
+    {ok, Tokens, _} = erl_scan:string(unicode:characters_to_list([Attribute, Code])),
+    {ok, Module, Beam} = compile:forms(forms(Tokens, []), []),
+    {module, Module} = code:load_binary(Module, "guide", Beam),
     ok.
 
 forms([], []) ->

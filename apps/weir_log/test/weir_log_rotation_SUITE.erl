@@ -12,6 +12,10 @@
     names_only_grow/1,
     names_sort_by_time/1,
     names_fit/1,
+    dates_of_the_user/1,
+    dates_are_parsed/1,
+    formats_that_are_none/1,
+    age_by_the_day/1,
     newest_and_order/1,
     plan_agrees/1,
     plan_by_hand/1,
@@ -26,6 +30,8 @@
 ]).
 -export([transitions/0]).
 
+-import(weir_log_file_lib, [basic/0]).
+
 all() ->
     [
         names,
@@ -34,6 +40,10 @@ all() ->
         names_only_grow,
         names_sort_by_time,
         names_fit,
+        dates_of_the_user,
+        dates_are_parsed,
+        formats_that_are_none,
+        age_by_the_day,
         newest_and_order,
         plan_agrees,
         plan_by_hand,
@@ -54,9 +64,9 @@ check(Property) -> ?assert(proper:quickcheck(Property, [{numtests, 1000}, quiet]
 -define(NOON, 1795262400).
 
 names(_Config) ->
-    ?assertEqual(<<"a.log.20261121T120000Z-0000">>, weir_log_rotation:name(<<"a.log">>, {?NOON, 0})),
-    ?assertEqual(<<"a.19700101T000000Z-9999">>, weir_log_rotation:name(<<"a">>, {0, 9999})),
-    ?assertEqual(<<"a.19700101T000001Z-10000">>, weir_log_rotation:name(<<"a">>, {1, 10000})).
+    ?assertEqual(<<"a.log.20261121T120000Z-0000">>, weir_log_rotation:name(<<"a.log">>, basic(), {?NOON, 0})),
+    ?assertEqual(<<"a.19700101T000000Z-9999">>, weir_log_rotation:name(<<"a">>, basic(), {0, 9999})),
+    ?assertEqual(<<"a.19700101T000001Z-10000">>, weir_log_rotation:name(<<"a">>, basic(), {1, 10000})).
 
 stamp() -> {range(0, 253402300799), oneof([range(0, 3), range(0, 20000)])}.
 
@@ -65,8 +75,8 @@ form() -> oneof([{plain, <<>>}, {gz, <<".gz">>}, {part, <<".gz.part">>}]).
 names_are_parsed(_Config) ->
     check(
         ?FORALL({Base, Stamp, {Form, Suffix}}, {oneof([<<"a.log">>, binary()]), stamp(), form()}, begin
-            Name = weir_log_rotation:name(Base, Stamp),
-            weir_log_rotation:parse(Base, <<Name/binary, Suffix/binary>>) =:= {ok, Stamp, Form}
+            Name = weir_log_rotation:name(Base, basic(), Stamp),
+            weir_log_rotation:parse(Base, basic(), <<Name/binary, Suffix/binary>>) =:= {ok, Stamp, Form}
         end)
     ).
 
@@ -95,7 +105,7 @@ foreign_names(_Config) ->
         <<"a.log.20261121T120000Z-0000 ">>,
         <<255, 254>>
     ],
-    [?assertEqual({Name, error}, {Name, weir_log_rotation:parse(<<"a.log">>, Name)}) || Name <- Foreign].
+    [?assertEqual({Name, error}, {Name, weir_log_rotation:parse(<<"a.log">>, basic(), Name)}) || Name <- Foreign].
 
 %% Whatever the clock does.
 names_only_grow(_Config) ->
@@ -103,18 +113,18 @@ names_only_grow(_Config) ->
         ?FORALL(Times, list(oneof([int(), range(0, 5000), range(1795262400000, 1795262403000), largeint()])), begin
             {Stamps, _} = lists:mapfoldl(
                 fun(Now, Last) ->
-                    Stamp = weir_log_rotation:next(Now, Last),
+                    Stamp = weir_log_rotation:next(Now, basic(), Last),
                     {Stamp, Stamp}
                 end,
                 none,
                 Times
             ),
-            Parsed = [weir_log_rotation:parse(<<"a">>, named(Stamp)) || Stamp <- Stamps],
+            Parsed = [weir_log_rotation:parse(<<"a">>, basic(), named(Stamp)) || Stamp <- Stamps],
             Stamps =:= lists:usort(Stamps) andalso Parsed =:= [{ok, Stamp, plain} || Stamp <- Stamps]
         end)
     ).
 
-named(Stamp) -> weir_log_rotation:name(<<"a">>, Stamp).
+named(Stamp) -> weir_log_rotation:name(<<"a">>, basic(), Stamp).
 
 %% As `ls' sorts them.
 names_sort_by_time(_Config) ->
@@ -125,8 +135,94 @@ names_sort_by_time(_Config) ->
     ).
 
 names_fit(_Config) ->
-    Longest = weir_log_rotation:name(<<>>, {253402300799, 999999}),
+    Longest = weir_log_rotation:name(<<>>, basic(), {253402300799, 999999}),
     ?assert(byte_size(<<Longest/binary, ".gz.part">>) =< weir_log_rotation:max_suffix()).
+
+dates_of_the_user(_Config) ->
+    {ok, Days} = weir_log_rotation:dates("%Y-%m-%d"),
+    Local = calendar:system_time_to_local_time(?NOON, second),
+    {{Year, Month, Day}, _} = Local,
+    Date = iolist_to_binary(io_lib:format("a.~4..0b-~2..0b-~2..0b", [Year, Month, Day])),
+    First = weir_log_rotation:next(?NOON * 1000, Days, none),
+    Second = weir_log_rotation:next(?NOON * 1000 + 1000, Days, First),
+    ?assertEqual(Date, weir_log_rotation:name(<<"a">>, Days, First)),
+    ?assertEqual(<<Date/binary, "-0001">>, weir_log_rotation:name(<<"a">>, Days, Second)),
+    ?assertMatch({ok, Second, gz}, weir_log_rotation:parse(<<"a">>, Days, <<Date/binary, "-0001.gz">>)),
+    %% The one spelling of the first has no number.
+    ?assertEqual(error, weir_log_rotation:parse(<<"a">>, Days, <<Date/binary, "-0000">>)),
+    %% In any order, and with what is literal.
+    {ok, Odd} = weir_log_rotation:dates(<<"%d.%m.%Y 100%% %H">>),
+    Stamp = weir_log_rotation:next(?NOON * 1000, Odd, none),
+    {_, {Hour, _, _}} = Local,
+    ?assertEqual(
+        iolist_to_binary(io_lib:format("a.~2..0b.~2..0b.~4..0b 100% ~2..0b", [Day, Month, Year, Hour])),
+        weir_log_rotation:name(<<"a">>, Odd, Stamp)
+    ),
+    ?assertEqual({ok, basic()}, weir_log_rotation:dates(default)).
+
+format() ->
+    ?LET(
+        {Some, Separator},
+        {sublist_of(["%H", "%M", "%S"]), oneof(["", "-", "%%", "_", "1", ".gz"])},
+        ?LET(Fields, shuffled(["%Y", "%m", "%d" | Some]), string:join(Fields, Separator))
+    ).
+
+sublist_of(List) -> ?LET(Take, vector(length(List), boolean()), [E || {E, true} <- lists:zip(List, Take)]).
+
+shuffled(List) ->
+    ?LET(Keys, vector(length(List), int()), [E || {_, E} <- lists:sort(lists:zip(Keys, List))]).
+
+%% Whatever the format and the clock, names are told apart, are read back as what they are, and stamps only grow.
+dates_are_parsed(_Config) ->
+    check(
+        ?FORALL(
+            {Format, Times, {Form, Suffix}},
+            {format(), list(range(1795262400000, 1795862400000)), form()},
+            case weir_log_rotation:dates(Format) of
+                {ok, Dates} ->
+                    {Stamps, _} = lists:mapfoldl(
+                        fun(Now, Last) ->
+                            Stamp = weir_log_rotation:next(Now, Dates, Last),
+                            {Stamp, Stamp}
+                        end,
+                        none,
+                        Times
+                    ),
+                    Names = [weir_log_rotation:name(<<"a">>, Dates, Stamp) || Stamp <- Stamps],
+                    Stamps =:= lists:usort(Stamps) andalso
+                        [{ok, Stamp, Form} || Stamp <- Stamps] =:=
+                            [weir_log_rotation:parse(<<"a">>, Dates, <<Name/binary, Suffix/binary>>) || Name <- Names];
+                error ->
+                    string:length(Format) > 24
+            end
+        )
+    ).
+
+formats_that_are_none(_Config) ->
+    [
+        ?assertEqual({Format, error}, {Format, weir_log_rotation:dates(Format)})
+     || Format <- [
+            "", "%Y", "%Y-%m", "%m-%d", "%Y-%m-%d-%d", "%Y-%m-%d %y", "%Y/%m/%d", <<"%Y-%m-%d", 0>>, "%Y-%m-%d%",
+            [0, -1], none, <<"%Y%m%d", 255>>, #{}
+        ]
+    ],
+    %% At the limit of 24 bytes.
+    ?assertMatch({ok, _}, weir_log_rotation:dates("%Y%m%d" ++ lists:duplicate(16, $x))),
+    ?assertEqual(error, weir_log_rotation:dates("%Y%m%d" ++ lists:duplicate(17, $x))),
+    {ok, Longest} = weir_log_rotation:dates("%Y%m%d" ++ lists:duplicate(16, $x)),
+    ?assert(byte_size(weir_log_rotation:name(<<>>, Longest, {0, 999999})) + 8 =< weir_log_rotation:max_suffix()).
+
+%% Nothing goes before its days are over: where names show the day alone, all of a day's files go together.
+age_by_the_day(_Config) ->
+    {ok, Days} = weir_log_rotation:dates("%Y%m%d"),
+    Since = weir_log_rotation:since(?NOON * 1000, Days, 3),
+    ?assertEqual(weir_log_rotation:next((?NOON - 3 * 86400) * 1000, Days, none), Since),
+    Old = weir_log_rotation:next((?NOON - 4 * 86400) * 1000, Days, none),
+    Name = fun(Stamp) -> weir_log_rotation:name(<<"a">>, Days, Stamp) end,
+    Keep = #{files => infinity, bytes => infinity, gzip => false, since => Since},
+    ?assertEqual(
+        [{delete, Name(Old)}], weir_log_rotation:plan(<<"a">>, Days, [{Name(Since), 1}, {Name(Old), 1}], Keep, [])
+    ).
 
 newest_and_order(_Config) ->
     check(
@@ -145,8 +241,8 @@ newest_and_order(_Config) ->
                 end
              || Stamp <- Complete
             ],
-            Newest =:= weir_log_rotation:newest(<<"a">>, Names) andalso
-                Order =:= weir_log_rotation:in_order(<<"a">>, Names)
+            Newest =:= weir_log_rotation:newest(<<"a">>, basic(), Names) andalso
+                Order =:= weir_log_rotation:in_order(<<"a">>, basic(), Names)
         end)
     ).
 
@@ -174,7 +270,7 @@ plan_agrees(_Config) ->
                 Excepted = [Name || {Index, {Name, _}} <- lists:enumerate(Files), lists:member(Index, Which)],
                 Keep = #{files => KeepFiles, bytes => KeepBytes, gzip => Gzip},
                 All = [{<<"a">>, 7}, {<<"a.log">>, 7}, {<<"foreign">>, 7} | Files],
-                Planned = weir_log_rotation:plan(<<"a">>, All, Keep, Excepted),
+                Planned = weir_log_rotation:plan(<<"a">>, basic(), All, Keep, Excepted),
                 lists:sort(Planned) =:= lists:sort(model(Files, KeepFiles, KeepBytes, Gzip, Excepted)) andalso
                     newest_first([Name || {compress, Name} <- Planned])
             end
@@ -220,19 +316,19 @@ plan_by_hand(_Config) ->
     %% The third may become small; the second fills the limit; so the first has no chance.
     ?assertEqual(
         [{compress, N3}, {delete, N1}],
-        weir_log_rotation:plan(<<"a">>, [{N1, 99}, {Gz2, 11}, {N3, 99}], Keep, []) -- [{delete, Gz2}]
+        weir_log_rotation:plan(<<"a">>, basic(), [{N1, 99}, {Gz2, 11}, {N3, 99}], Keep, []) -- [{delete, Gz2}]
     ),
     %% One that cannot be compressed counts as it is.
     ?assertEqual(
         [{delete, N3}, {delete, Gz2}],
-        weir_log_rotation:plan(<<"a">>, [{Gz2, 1}, {N3, 99}], Keep, [N3])
+        weir_log_rotation:plan(<<"a">>, basic(), [{Gz2, 1}, {N3, 99}], Keep, [N3])
     ).
 
 plan_limits(_Config) ->
     Files = [{named({N, 0}), 5} || N <- lists:seq(1, 10)],
     Deleted = fun(KeepFiles, KeepBytes) ->
         length(
-            weir_log_rotation:plan(<<"a">>, Files, #{files => KeepFiles, bytes => KeepBytes, gzip => false}, [])
+            weir_log_rotation:plan(<<"a">>, basic(), Files, #{files => KeepFiles, bytes => KeepBytes, gzip => false}, [])
         )
     end,
     ?assertEqual([0, 0, 1, 10], [Deleted(Limit, infinity) || Limit <- [infinity, 10, 9, 0]]),
