@@ -224,14 +224,17 @@ erase(Bases) ->
     _ = eraser(Bases),
     ok.
 
-%% It goes on when the application is stopped: whoever has the application's group leader is killed then.
+%% It goes on when the application is stopped. Whoever has the application's group leader is killed then, also before its
+%% first turn, so it is born with another one.
 eraser(Bases) ->
+    Own = group_leader(),
+    true = group_leader(whereis(init), self()),
     {_, Monitor} = spawn_opt(
         fun() ->
-            true = group_leader(whereis(init), self()),
             lists:foreach(fun weir_pool_call:forget/1, Bases),
             weir_pool_terms:erase_slots(Bases)
         end,
         [{priority, low}, {monitor, [{tag, erased}]}]
     ),
+    true = group_leader(Own, self()),
     Monitor.

@@ -31,6 +31,7 @@
     a_dead_holder_that_nobody_has_heard_of/1,
     pools_supervisor_killed/1,
     application_stopped/1,
+    application_stopped_on_a_busy_node/1,
     application_stopped_under_a_supervised_pool/1,
     restarts_scan_nobody/1,
     code_changes_under_a_pool_that_works/1,
@@ -80,6 +81,7 @@ all() ->
         a_dead_holder_that_nobody_has_heard_of,
         pools_supervisor_killed,
         application_stopped,
+        application_stopped_on_a_busy_node,
         application_stopped_under_a_supervised_pool,
         restarts_scan_nobody,
         code_changes_under_a_pool_that_works,
@@ -530,6 +532,23 @@ application_stopped(_Config) ->
     ok = application:start(weir_pool),
     ok = weir_pool:start(p, opts(2)),
     ok = weir_pool:stop(p).
+
+%% What erases has no turn until the application has been stopped.
+application_stopped_on_a_busy_node(_Config) ->
+    Spinners = [spawn(fun Spin() -> Spin() end) || _ <- lists:seq(1, 10 * erlang:system_info(schedulers))],
+    try
+        lists:foreach(
+            fun(_) ->
+                [ok = weir_pool:start(Name, opts(5)) || Name <- [p, q, r]],
+                ok = application:stop(weir_pool),
+                ok = application:start(weir_pool)
+            end,
+            lists:seq(1, 20)
+        )
+    after
+        [exit(Spinner, kill) || Spinner <- Spinners]
+    end,
+    nothing_left_soon().
 
 application_stopped_under_a_supervised_pool(_Config) ->
     Parent = start_parent({#{intensity => 0}, [weir_pool:child_spec(p, opts(2))]}),
