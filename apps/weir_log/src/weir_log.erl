@@ -77,7 +77,7 @@
 -type options() :: #{
     file := file:filename_all() | standard_io,
     ack => ack(),
-    newline => boolean(),
+    newline => boolean() | ended,
     frame => boolean(),
     window => pos_integer(),
     max_bytes => pos_integer() | infinity,
@@ -103,8 +103,9 @@
 %%     write to it too; where it is a socket, the system cannot open it: `enxio'.) With more than one shard, that name
 %%     with `.shard1', `.shard2' and so on. An existing file is appended to.</li>
 %% <li>`ack' (`written'): see {@link ack()}.</li>
-%% <li>`newline' (`false'): adds a newline to each entry. An incomplete last line, which a crash has left, is ended when
-%%     the file is opened (`ended_lines' of the file in info/1).</li>
+%% <li>`newline' (`false'): adds a newline to each entry. `ended': entries end with one already, and so does the text of
+%%     `tell'. An incomplete last line, which a crash has left, is ended when the file is opened (`ended_lines' of the
+%%     file in info/1).</li>
 %% <li>`frame' (`false'): puts length, CRC-32 and the time of the call in front of each entry, for fold/3
 %%     and merge/3; what a crash has torn at the end is cut when the log is opened. Not with `newline'.</li>
 %% <li>`window' (16; 1024 if `overload' is not `wait'): the most entries of one process that alog/2 lets wait. 1: each
@@ -117,8 +118,8 @@
 %%     `{error, timeout}'; the entry may still be written. From then on nobody waits for the log until its writer goes
 %%     on: who would have to gets `{error, {stuck, Log}}' at once, and the entry is dropped, and counted.</li>
 %% <li>`shards' (1, at most 256): writers and files. A process keeps to one of them. A disk that does not answer holds a
-%%     dirty IO thread of the runtime for each shard, and one for all logs: with several shards, start the node with
-%%     `+SDio' larger than 10 (the default) by as many.</li>
+%%     dirty IO thread of the runtime for each shard, one for all logs, and one while a `hook' is called: with several
+%%     shards, start the node with `+SDio' larger than 10 (the default) by as many.</li>
 %% <li>`rotate' (`#{}'): see {@link rotation()}.</li>
 %% <li>`check_ms' (1000): how often at most it is looked whether the file was moved away by others, milliseconds.</li>
 %% <li>`mode' (`default': as the umask has it): the mode of files that are new or empty when they are opened, `8#640'
@@ -192,7 +193,7 @@
 -type info() :: #{
     name := log(),
     ack := ack(),
-    format := raw | newline | frame,
+    format := raw | newline | lines | frame,
     window := pos_integer(),
     max_bytes := pos_integer() | infinity,
     shards := [shard_info()],
@@ -271,6 +272,8 @@ alog(Log, Entry) -> weir_log_client:alog(Log, Entry, none).
 alog(Log, Entry, Level) -> weir_log_client:alog(Log, Entry, Level).
 
 %% @doc Waits until everything that was sent to the log before is durable. Syncs that wait at the same time are one.
+%% Cost: a call, and what the disk takes. Of a log with several shards a message to each and a search of the caller's
+%% mailbox for each answer.
 -spec sync(log()) -> ok | {error, error()}.
 sync(Log) -> weir_log_client:ask_all(Log, sync).
 

@@ -14,7 +14,7 @@
     given :: map(),
     file :: file:filename_all(),
     ack :: weir_log:ack(),
-    format :: raw | newline | frame,
+    format :: weir_log_open:format(),
     window :: pos_integer(),
     max_bytes :: pos_integer() | infinity,
     overload :: weir_log:overload(),
@@ -40,7 +40,7 @@
     name :: weir_log:log(),
     id :: pos_integer(),
     ack :: weir_log:ack(),
-    format :: raw | newline | frame,
+    format :: weir_log_open:format(),
     window :: pos_integer(),
     %% Bytes that may wait in each shard.
     max_bytes :: pos_integer() | infinity,

@@ -198,15 +198,26 @@ drop(Name, Level) ->
 ask_all(Name, Request) ->
     case weir_log_terms:log(Name) of
         #log{timeout = Timeout} = Log ->
-            Asked = [{Writer, ask(Writer, Request)} || Writer <- weir_log_terms:writers(Log)],
-            Deadline = deadline(Timeout),
-            Answers = [answer(Question, Deadline) || Question <- Asked],
-            case [Error || {error, _} = Error <- Answers] of
-                [] -> ok;
-                [Error | _] -> Error
-            end;
+            ask_each(weir_log_terms:writers(Log), Request, Timeout);
         none ->
             {error, no_log}
+    end.
+
+%% A call, where one is enough: the runtime skips what is in the caller's mailbox already.
+ask_each([Writer], Request, Timeout) when is_pid(Writer) ->
+    try
+        gen_server:call(Writer, Request, Timeout)
+    catch
+        exit:{timeout, _} -> {error, timeout};
+        exit:_ -> {error, writer_down}
+    end;
+ask_each(Writers, Request, Timeout) ->
+    Asked = [{Writer, ask(Writer, Request)} || Writer <- Writers],
+    Deadline = deadline(Timeout),
+    Answers = [answer(Question, Deadline) || Question <- Asked],
+    case [Error || {error, _} = Error <- Answers] of
+        [] -> ok;
+        [Error | _] -> Error
     end.
 
 ask(none, _Request) -> none;
@@ -279,7 +290,7 @@ late(Alias, Log, Words) ->
 %% @doc An entry as it goes into the file, and its bytes. Raises `badarg' for what is no iodata.
 %%
 %% A binary that is a part of a much larger one is copied, since the message would hold all of that.
--spec final(raw | newline | frame, iodata()) -> {iodata(), Bytes :: non_neg_integer()}.
+-spec final(weir_log_open:format(), iodata()) -> {iodata(), Bytes :: non_neg_integer()}.
 final(raw, Entry) when is_binary(Entry), byte_size(Entry) =< ?HEAP_BINARY ->
     {Entry, byte_size(Entry)};
 final(raw, Entry) when is_binary(Entry) ->
@@ -294,6 +305,8 @@ final(newline, Entry) when is_binary(Entry), byte_size(Entry) =< ?APPEND ->
     {<<Entry/binary, $\n>>, byte_size(Entry) + 1};
 final(newline, Entry) ->
     bytes([Entry, $\n]);
+final(lines, Entry) ->
+    final(raw, Entry);
 final(frame, Entry) ->
     bytes(weir_log_frame:entry([<<(erlang:system_time(microsecond)):64>>, Entry])).
 

@@ -31,7 +31,7 @@
 %% What fails. {@link log/2} never raises, whatever the formatter does (weir_log_h_format) or the log answers, so logger
 %% does not remove the handler, and the caller does not see it. An event that is not in the file is counted by its
 %% level, by the log, also while the log is down. A failure is reported once, to the other handlers, or on standard
-%% error when there is none; its end, and the number of events that are missing, to all.
+%% error when there is none, and so is its end, to all; how many events of which levels are missing, the file tells.
 %%
 %% What does not come here. Events of the emulator and of other nodes come by way of OTP's logger_proxy, one process,
 %% which is the kernel's, so it does not wait; it drops by limits of its own as well (see `logger:set_proxy_config/1').

@@ -54,12 +54,16 @@ change(_SetOrUpdate, _Old, Given) ->
 -spec log_options(map(), #handle{}) -> weir_log:options().
 log_options(#{ack := Ack} = Options, #handle{words = Words}) ->
     %% External functions: one with an environment would have the writer killed when its module was loaded twice.
-    Own = #{tell => fun weir_log_h_format:lost/1, heal => true, words => Words},
+    Own = #{tell => fun weir_log_h_format:lost/1, heal => true, words => Words, newline => newline(Options)},
     Log = counted(maps:merge(maps:without([sync_on, rate], Options), Own)),
     case Ack of
         none -> maps:remove(ack, Log);
         _ -> Log
     end.
+
+%% What formatters make ends with a newline.
+newline(#{frame := true}) -> false;
+newline(_) -> ended.
 
 %% Nobody can be told that an event was refused: it is dropped, which is counted by level.
 counted(#{overload := reject} = Options) -> Options#{overload := {drop, fun erlang:is_atom/1}};

@@ -25,7 +25,8 @@
 %% Which file it is, whatever its name. (The same for all files on Windows, where a file that is open cannot be
 %% renamed.)
 
--type format() :: raw | newline | frame.
+-type format() :: raw | newline | lines | frame.
+%% `newline': entries are lines, and the log ends them. `lines': they end with a newline already.
 
 -type mode() :: 0..8#7777 | default.
 
@@ -44,7 +45,7 @@ open(Path, Format, Attributes, Dates, Last) ->
             Result =
                 case is_stream(Path) of
                     false when Format =:= frame -> open_framed(Path, Dates, Last);
-                    false when Format =:= newline -> open_lines(Path, Last);
+                    false when Format =:= newline; Format =:= lines -> open_lines(Path, Last);
                     _ -> open_file(Path, none, Last)
                 end,
             given(Attributes, Path, Result);

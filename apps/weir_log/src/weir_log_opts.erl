@@ -88,8 +88,8 @@ conf(#{file := standard_io, frame := Frame, rotate := Rotate, shards := Shards} 
         Shards > 1 -> {error, {bad_option, shards, Shards}};
         true -> conf(Opts#{file := "/dev/stdout"}, Given)
     end;
-conf(#{frame := true, newline := true}, _Given) ->
-    {error, {bad_option, newline, true}};
+conf(#{frame := true, newline := Newline}, _Given) when Newline =/= false ->
+    {error, {bad_option, newline, Newline}};
 conf(Opts, Given) ->
     {ok, #conf{
         given = Given,
@@ -128,11 +128,12 @@ default_window(#{}) -> ?WINDOW_WITHOUT_WAIT.
 
 format(#{frame := true}) -> frame;
 format(#{newline := true}) -> newline;
+format(#{newline := ended}) -> lines;
 format(#{}) -> raw.
 
 is_valid(file, File) -> File =:= standard_io orelse is_file(File);
 is_valid(ack, Ack) -> lists:member(Ack, [accepted, written, synced]);
-is_valid(newline, Newline) -> is_boolean(Newline);
+is_valid(newline, Newline) -> is_boolean(Newline) orelse Newline =:= ended;
 is_valid(frame, Frame) -> is_boolean(Frame);
 is_valid(window, Window) -> is_positive(Window);
 is_valid(max_bytes, infinity) -> true;

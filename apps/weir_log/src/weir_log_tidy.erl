@@ -116,7 +116,7 @@ info() -> gen_server:call(?MODULE, info, infinity).
 init([]) -> {ok, #state{}, 0}.
 
 %% @private
--spec handle_call(info, gen_server:from(), #state{}) -> {reply, map(), #state{}, 0}.
+-spec handle_call(term(), gen_server:from(), #state{}) -> {reply, map() | {error, {bad_call, term()}}, #state{}, 0}.
 handle_call(info, _From, State) ->
     #state{compressed = Compressed, deleted = Deleted, errors = Errors, last_error = LastError} = State,
     Info = #{
@@ -126,11 +126,13 @@ handle_call(info, _From, State) ->
         errors => Errors,
         last_error => LastError
     },
-    {reply, Info, State, 0}.
+    {reply, Info, State, 0};
+handle_call(Request, _From, State) ->
+    {reply, {error, {bad_call, Request}}, State, 0}.
 
 %% @private
--spec handle_cast(look, #state{}) -> {noreply, #state{}, 0}.
-handle_cast(look, State) -> {noreply, State, 0}.
+-spec handle_cast(term(), #state{}) -> {noreply, #state{}, 0}.
+handle_cast(_LookOrStray, State) -> {noreply, State, 0}.
 
 %% The time-out comes only when the mailbox is empty, so whoever calls waits for one round at most.
 %% @private
@@ -141,10 +143,8 @@ handle_info(timeout, State) ->
         Rows -> {noreply, lists:foldl(fun look/2, State, Rows), 0}
     end;
 handle_info({'DOWN', Monitor, process, _, _}, #state{runners = Runners} = State) ->
-    [Path] = [Path || {Path, Of} <- maps:to_list(Runners), Of =:= Monitor],
-    %% If there is still something to do, the hooks come after it.
-    Left = [Row || Row <- ets:match_object(?TABLE, {{hook, Path, '_'}, '_'}), is_done(Path)],
-    {noreply, hooks(Path, Left, State#state{runners = maps:remove(Path, Runners)}), 0};
+    Paths = [Path || {Path, Of} <- maps:to_list(Runners), Of =:= Monitor],
+    {noreply, lists:foldl(fun called/2, State, Paths), 0};
 handle_info(_Stray, State) ->
     {noreply, State, 0}.
 
@@ -173,6 +173,11 @@ hooks(Path, [_ | _] = Rows, #state{runners = Runners} = State) when not is_map_k
     State#state{runners = Runners#{Path => Monitor}};
 hooks(_Path, _Rows, State) ->
     State.
+
+%% If there is still something to do, the hooks come after it.
+called(Path, #state{runners = Runners} = State) ->
+    Left = [Row || Row <- ets:match_object(?TABLE, {{hook, Path, '_'}, '_'}), is_done(Path)],
+    hooks(Path, Left, State#state{runners = maps:remove(Path, Runners)}).
 
 run({{hook, _, Name} = Key, _}) ->
     %% Once, whoever else has found the row.

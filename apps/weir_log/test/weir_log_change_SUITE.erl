@@ -7,7 +7,7 @@
 -export([suite/0, all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2, end_per_testcase/2]).
 -export([
     what_callers_read/1, what_the_writer_reads/1, rotation/1, date_format/1, mode/1, survives_a_writer/1, refused/1, no_log/1,
-    nothing_is_lost/1, behind_a_handler/1
+    nothing_is_lost/1, keep_days/1, tell_and_report/1, behind_a_handler/1
 ]).
 
 suite() -> [{timetrap, {minutes, 2}}].
@@ -15,7 +15,7 @@ suite() -> [{timetrap, {minutes, 2}}].
 all() ->
     [
         what_callers_read, what_the_writer_reads, rotation, date_format, mode, survives_a_writer, refused, no_log,
-        nothing_is_lost, behind_a_handler
+        nothing_is_lost, keep_days, tell_and_report, behind_a_handler
     ].
 
 init_per_suite(Config) -> weir_log_test_lib:quiet(Config).
@@ -127,12 +127,79 @@ nothing_is_lost(Config) ->
     ok = weir_log:close(Log),
     weir_log_test_lib:in_order(10, Each, weir_log_test_lib:lines(Path)).
 
+%% At the next rotation, as at every opening.
+keep_days(Config) ->
+    {Log, Path} = weir_log_test_lib:open(log, Config, #{}),
+    Stamp = {erlang:system_time(second) - 2 * 86_400 - 60, 0},
+    Old = weir_log_rotation:name(iolist_to_binary(Path), weir_log_file_lib:basic(), Stamp),
+    ok = file:write_file(Old, "old"),
+    Rotate = fun() ->
+        ok = weir_log:log(Log, <<"x">>),
+        ok = weir_log:rotate(Log),
+        ok = weir_log_file_lib:tidied(Path),
+        filelib:is_file(Old)
+    end,
+    ok = weir_log:change(Log, #{rotate => #{keep_days => 3}}),
+    ?assert(Rotate()),
+    ok = weir_log:change(Log, #{rotate => #{keep_days => 2}}),
+    ?assertNot(Rotate()).
+
+%% The text about losses, and whether logger hears of a file that fails.
+tell_and_report(Config) ->
+    {Log, Path} = weir_log_test_lib:open(log, Config, #{
+        overload => {drop, error}, window => 1, report => false, file_module => weir_log_test_file
+    }),
+    ok = logger:add_handler(?MODULE, weir_log_h_test_tap, #{config => #{to => self()}}),
+    try
+        ok = logger:set_primary_config(level, notice),
+        ok = weir_log:change(Log, #{tell => fun(#{dropped := #{none := N}}) -> ["lost: ", integer_to_list(N)] end}),
+        [Writer] = weir_log_test_lib:writers(Log),
+        true = erlang:suspend_process(Writer),
+        [_ | Refused] = [weir_log:alog(Log, <<"x">>) || _ <- lists:seq(1, 4)],
+        ?assertEqual([{error, {dropped, Log}}], lists:usort(Refused)),
+        true = erlang:resume_process(Writer),
+        ok = weir_log_test_lib:eventually(fun() -> lists:member(<<"lost: 3">>, weir_log_test_lib:lines(Path)) end),
+        Fail = fun() ->
+            ok = weir_log_test_file:set(write, {error, enospc}),
+            {error, _} = weir_log:log(Log, <<"x">>),
+            ok = weir_log_test_file:set(write, ok),
+            ok = weir_log_test_lib:eventually(fun() -> weir_log:log(Log, <<"x">>) =:= ok end)
+        end,
+        ok = Fail(),
+        ok = weir_log:change(Log, #{report => true}),
+        receive
+            {tap, _} = Early -> ct:fail(Early)
+        after 0 -> ok
+        end,
+        %% The failure is over when there has been none for five seconds.
+        ok = Fail(),
+        receive
+            {tap, #{label := {weir_log, What}}} -> ?assert(lists:member(What, [failing, recovered]))
+        after 30_000 -> ct:fail(not_reported)
+        end
+    after
+        ok = logger:set_primary_config(level, none),
+        ok = logger:remove_handler(?MODULE)
+    end.
+
 behind_a_handler(Config) ->
     Path = weir_log_test_lib:path("handler", Config),
     ok = logger:add_handler(?MODULE, weir_log_h, #{config => #{file => Path}}),
     try
         ok = logger:update_handler_config(?MODULE, config, #{window => 5, rotate => #{max_bytes => 100}}),
         {ok, #{log := #{window := 5}}} = weir_log_h:info(?MODULE),
+        ok = logger:set_primary_config(level, notice),
+        [ok = logger:error("a line of some length") || _ <- lists:seq(1, 10)],
+        ok = weir_log_h:sync(?MODULE),
+        ?assertMatch([_, _, _ | _], filelib:wildcard(Path ++ "*")),
+        %% Of the others each is what the log has, too.
+        Options = #{timeout => 77, ack => synced, overload => {drop, error}, max_bytes => 1000},
+        ok = logger:update_handler_config(?MODULE, config, Options),
+        {ok, #{log := Info}} = weir_log_h:info(?MODULE),
+        ?assertEqual(Options, maps:with(maps:keys(Options), Info)),
+        #{syncs := Syncs} = Info,
+        ok = logger:error("synced"),
+        ?assertMatch({ok, #{log := #{syncs := Now}}} when Now > Syncs, weir_log_h:info(?MODULE)),
         ?assertEqual(
             {error, {bad_option, window, 0}}, logger:update_handler_config(?MODULE, config, #{window => 0})
         ),
@@ -145,7 +212,7 @@ behind_a_handler(Config) ->
         ok = weir_log_test_lib:kill(Sup),
         ok = weir_log_test_lib:eventually(fun() ->
             case {weir_log_registry:lookup(weir_log_h:name(?MODULE)), weir_log_h:info(?MODULE)} of
-                {{ok, Next}, {ok, #{log := #{window := 5, format := raw}}}} -> Next =/= Sup;
+                {{ok, Next}, {ok, #{log := #{window := 5, format := lines}}}} -> Next =/= Sup;
                 Other -> Other
             end
         end),
@@ -158,5 +225,6 @@ behind_a_handler(Config) ->
         ok = logger:set_handler_config(?MODULE, level, error),
         true = erlang:resume_process(Writer)
     after
+        ok = logger:set_primary_config(level, none),
         ok = logger:remove_handler(?MODULE)
     end.

@@ -7,7 +7,8 @@
 -export([suite/0, all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2, end_per_testcase/2]).
 -export([
     writer_killed/1, lost_are_counted/1, writers_killed_under_load/1, other_shards_go_on/1, restarted_without_file/1,
-    gate_killed/1, registry_killed/1, log_killed/1, too_many_crashes/1, entry_that_crashes/1
+    gate_killed/1, registry_killed/1, log_killed/1, too_many_crashes/1, entry_that_crashes/1,
+    strangers/1
 ]).
 
 suite() -> [{timetrap, {minutes, 2}}].
@@ -15,7 +16,8 @@ suite() -> [{timetrap, {minutes, 2}}].
 all() ->
     [
         writer_killed, lost_are_counted, writers_killed_under_load, other_shards_go_on, restarted_without_file,
-        gate_killed, registry_killed, log_killed, too_many_crashes, entry_that_crashes
+        gate_killed, registry_killed, log_killed, too_many_crashes, entry_that_crashes,
+        strangers
     ].
 
 init_per_suite(Config) -> weir_log_test_lib:quiet(Config).
@@ -186,6 +188,29 @@ too_many_crashes(Config) ->
     ok = weir_log_test_lib:eventually(fun() -> weir_log_test_lib:leftovers() =:= [] end).
 
 %% Not from here: a message that no client sends does no harm.
+%% What a process does not know is answered or dropped, by each of them.
+strangers(Config) ->
+    {Log, _} = open(Config, #{}),
+    ok = logger:add_handler(?MODULE, weir_log_h, #{config => #{file => weir_log_test_lib:path("handler", Config)}}),
+    try
+        {ok, Sup} = weir_log_registry:lookup(Log),
+        {gate, Gate, _, _} = lists:keyfind(gate, 1, supervisor:which_children(Sup)),
+        [Writer] = weir_log_test_lib:writers(Log),
+        Keeper = list_to_atom("weir_log_h_" ++ atom_to_list(?MODULE)),
+        [
+            begin
+                ?assertEqual({Process, {error, {bad_call, hello}}}, {Process, gen_server:call(Process, hello)}),
+                ok = gen_server:cast(Process, hello),
+                [Process ! Stray || Stray <- [hello, {make_ref(), x}, {'DOWN', make_ref(), process, self(), x}]],
+                _ = sys:get_state(Process)
+            end
+         || Process <- [whereis(weir_log_tidy), whereis(weir_log_registry), Gate, Writer, whereis(Keeper)]
+        ],
+        ?assert(lists:all(fun is_process_alive/1, [Gate, Writer, whereis(weir_log_tidy), whereis(weir_log_registry)]))
+    after
+        ok = logger:remove_handler(?MODULE)
+    end.
+
 entry_that_crashes(Config) ->
     {Log, Path} = open(Config, #{}),
     [Writer] = weir_log_test_lib:writers(Log),

@@ -36,6 +36,7 @@
     path_lost_at_rotation/1,
     streams/1,
     sync_fails/1,
+    closes_what_failed/1,
     sync_fails_at_rotation/1,
     descriptor_lost/1,
     clock_set_back/1,
@@ -81,6 +82,7 @@ all() ->
         path_lost_at_rotation,
         streams,
         sync_fails,
+        closes_what_failed,
         sync_fails_at_rotation,
         descriptor_lost,
         clock_set_back,
@@ -609,6 +611,18 @@ sync_fails(Config) ->
     ?assertEqual({error, {sync_failed, einval}}, weir_log_file:close(File4)),
     ?assertEqual({error, enoent}, file:read_file(Path)).
 
+%% The descriptor is given back, whatever became of the file.
+closes_what_failed(Config) ->
+    Path = path(closes_what_failed, Config),
+    File = write("one", open(Path)),
+    ?assertEqual(1, weir_log_file_lib:open_files(Path)),
+    %% As it is after a sync that failed. The value is a record; its state is the third element.
+    ok = element(3, File),
+    Failed = setelement(3, File, {failed, eio}),
+    ?assertMatch(#{state := failed}, weir_log_file:info(Failed)),
+    ?assertEqual({error, {sync_failed, eio}}, weir_log_file:close(Failed)),
+    ?assertEqual(0, weir_log_file_lib:open_files(Path)).
+
 sync_fails_at_rotation(Config) ->
     Path = path(sync_fails_at_rotation, Config),
     File1 = write("12345678", open(Path, #{rotate => #{max_bytes => 10}, check_ms => 100000})),
@@ -719,7 +733,21 @@ damage_is_set_aside(Config) ->
     <<Byte, Rest/binary>> = framed(["two"]),
     Damaged = <<(framed(["one"]))/binary, (Byte bxor 4), Rest/binary, (framed(["three"]))/binary>>,
     ok = file:write_file(Path, Damaged),
-    File = write(framed(["four"]), open(Path, #{format => frame})),
+    ok = logger:add_handler(?MODULE, weir_log_h_test_tap, #{config => #{to => self()}}),
+    File =
+        try
+            write(framed(["four"]), open(Path, #{format => frame}))
+        after
+            receive
+                {tap, #{label := {weir_log, set_aside}} = Report} ->
+                    Valid = byte_size(framed(["one"])),
+                    Behind = byte_size(Damaged) - Valid,
+                    ?assertMatch(#{path := Path, valid_bytes := Valid, behind_bytes := Behind}, Report),
+                    ?assertEqual([maps:get(name, Report)], weir_log_file_lib:rotated(Path))
+            after 30_000 -> ct:fail(not_logged)
+            end,
+            ok = logger:remove_handler(?MODULE)
+        end,
     ?assertEqual([Damaged], rotated(Path)),
     ?assertEqual([<<"four">>], entries(Path)),
     ?assertMatch(#{set_aside := 1, cut_bytes := 0}, weir_log_file:info(File)),

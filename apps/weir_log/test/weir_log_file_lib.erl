@@ -4,7 +4,7 @@
 
 -export([dir/2, path/2, start_tidy/0, stop_tidy/1, await/1, tidied/1]).
 -export([on_small_disk/3, while_forbidden/2, allow/1, append_only/1]).
--export([contents/1, rotated/1, basic/0, framed/1, read/1, entries/1]).
+-export([contents/1, rotated/1, basic/0, open_files/1, framed/1, read/1, entries/1]).
 
 -define(DEADLINE_MS, 30000).
 
@@ -120,6 +120,18 @@ rotated(Path) ->
 basic() ->
     {ok, Dates} = weir_log_rotation:dates(default),
     Dates.
+
+%% The descriptors of this operating system process that are open on a file.
+open_files(Path) ->
+    Dir = "/proc/" ++ os:getpid() ++ "/fd",
+    {ok, Fds} = file:list_dir(Dir),
+    length([Fd || Fd <- Fds, points_to(filename:join(Dir, Fd)) =:= iolist_to_binary(Path)]).
+
+points_to(Name) ->
+    case file:read_link(Name) of
+        {ok, Target} -> unicode:characters_to_binary(Target);
+        {error, _} -> none
+    end.
 
 framed(Entries) -> iolist_to_binary([weir_log_frame:entry(Entry) || Entry <- Entries]).
 

@@ -277,12 +277,6 @@ missing(Config) ->
 
 closes_when_the_function_fails(Config) ->
     Path = file(closes_when_the_function_fails, Config, framed(["one"])),
-    Before = open_files(Path),
+    Before = weir_log_file_lib:open_files(Path),
     ?assertError(mine, weir_log_frame:fold(fun(_, _) -> error(mine) end, [], Path)),
-    ?assertEqual(Before, open_files(Path)).
-
-%% The descriptors of this operating system process that are open on a file.
-open_files(Path) ->
-    Dir = "/proc/" ++ os:getpid() ++ "/fd",
-    {ok, Fds} = file:list_dir(Dir),
-    length([Fd || Fd <- Fds, file:read_link(filename:join(Dir, Fd)) =:= {ok, Path}]).
+    ?assertEqual(Before, weir_log_file_lib:open_files(Path)).

@@ -14,6 +14,7 @@
 -export([own_processes_do_not_wait/1, own_events_are_bounded/1, sync_fails/1, write_fails/1, write_fails_unseen/1]).
 -export([dropped_is_not_formatted/1]).
 -export([writer_killed/1, log_killed/1, keeper_killed/1, failure_is_told_once/1, full_disk_is_told_once/1]).
+-export([torn_line_is_ended/1, relative_file/1, containers_output/1]).
 -export([sys_config/1, node_stop_writes_everything/1]).
 %% Formatters and callbacks.
 -export([format/2, check_config/1, init/1, start_link_child/1, fail_to_format/1]).
@@ -66,6 +67,9 @@ all() ->
         write_fails,
         write_fails_unseen,
         dropped_is_not_formatted,
+        torn_line_is_ended,
+        relative_file,
+        containers_output,
         sys_config,
         node_stop_writes_everything
     ].
@@ -683,7 +687,57 @@ collect([What | More]) ->
     after 20_000 -> error({missing, What})
     end.
 
+%% ---------------------------------------------------------------- files
+
+%% What an earlier node was killed in stays a line of its own.
+torn_line_is_ended(Config) ->
+    ok = file:write_file(?config(file, Config), "half"),
+    ok = add(Config, #{}, formatter([msg, "\n"])),
+    logger:error("whole", test()),
+    ?assertEqual([<<"half">>, <<"whole">>], lines(Config)),
+    %% Nothing is added to a line that is whole.
+    ok = logger:remove_handler(?ID),
+    ok = add(Config, #{}, formatter([msg, "\n"])),
+    logger:error("next", test()),
+    ?assertEqual([<<"half">>, <<"whole">>, <<"next">>], lines(Config)).
+
+%% The node goes elsewhere, and the log is started again.
+relative_file(Config) ->
+    {ok, Cwd} = file:get_cwd(),
+    File = ?config(file, Config),
+    ok = file:set_cwd(filename:dirname(File)),
+    try
+        Handler = maps:merge(formatter([msg, "\n"]), #{config => #{file => filename:basename(File)}}),
+        ok = logger:add_handler(?ID, weir_log_h, Handler),
+        ok = file:set_cwd(Cwd),
+        logger:error("before", test()),
+        ok = logger:update_handler_config(?ID, config, #{sync_interval => 100}),
+        true = kill_log(?ID),
+        ok = until(fun() ->
+            logger:error("after", test()),
+            _ = weir_log_h:sync(?ID),
+            contains(read(Config), "after")
+        end),
+        ?assertMatch([<<"before">>, <<"after">> | _], read_lines(Config))
+    after
+        ok = file:set_cwd(Cwd)
+    end.
+
 %% ---------------------------------------------------------------- a node of its own
+
+%% All of it, and once, on the standard output of a node that ends in order.
+containers_output(Config) ->
+    File = filename:rootname(?config(file, Config)) ++ ".config",
+    Handler =
+        {handler, default, weir_log_h, #{
+            config => #{file => standard_io},
+            formatter => {logger_formatter, #{template => [level, " ", msg, "\n"]}}
+        }},
+    ok = file:write_file(File, io_lib:format("[{kernel, [{logger, [~0p]}]}].~n", [Handler])),
+    Paths = lists:join(" ", weir_log_test_lib:code_paths([weir_log_h, weir_server])),
+    Eval = "[logger:error([$a, $0 + N]) || N <- lists:seq(1, 9)], init:stop().",
+    Output = os:cmd(["erl -noinput -config ", File, " -pa ", Paths, " -eval '", Eval, "'"]),
+    ?assertEqual(lists:append(["error a" ++ [$0 + N, $\n] || N <- lists:seq(1, 9)]), Output).
 
 sys_config(Config) ->
     {Peer, _} = start_peer(Config),

@@ -214,6 +214,7 @@ parts_of_large_binaries(Config) ->
     Large = binary:copy(<<"x">>, 1_000_000),
     Half = binary:copy(<<"y">>, 500),
     Entries = [
+        binary:part(Large, 0, 64),
         binary:part(Large, 0, 100),
         [binary:part(Large, 7, 100), $\n],
         binary:part(Half, 0, 249),
@@ -221,7 +222,7 @@ parts_of_large_binaries(Config) ->
     ],
     [ok = weir_log:alog(Log, Entry) || Entry <- Entries],
     {messages, Messages} = process_info(Writer, messages),
-    ?assertEqual([100, 101, 249, 500], [binary:referenced_byte_size(element(4, Message)) || Message <- Messages]),
+    ?assertEqual([64, 100, 101, 249, 500], [binary:referenced_byte_size(element(4, Message)) || Message <- Messages]),
     true = erlang:resume_process(Writer).
 
 %% What a message takes is counted: very many of very few bytes are bounded, too.

@@ -49,7 +49,6 @@ leftovers() ->
 
 is_own({weir_log, _}) -> true;
 is_own({weir_log_writer, _, _}) -> true;
-is_own({weir_log_waker, _}) -> true;
 is_own(_) -> false.
 
 path(Name, Config) -> filename:join(proplists:get_value(dir, Config), Name).

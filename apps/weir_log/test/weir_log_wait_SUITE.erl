@@ -244,14 +244,28 @@ has_given_up(Pid) -> process_info(Pid, current_function) =:= {current_function, 
 %% What was in the mailbox before is not looked at, however long it is. What it costs is bounded by what a look at it
 %% all would cost, which is hundreds of times more.
 waits_with_a_long_mailbox(Config) ->
-    {Log, _} = open(Config, #{}),
+    Log = fun(Name) -> weir_log:log(Name, <<"x">>) end,
+    Alog = fun(Name) -> weir_log:alog(Name, <<"x">>) end,
+    [
+        long_mailbox(Opts, Call, Config)
+     || {Opts, Call} <- [
+            {#{}, Log},
+            {#{timeout => 5000}, Log},
+            {#{window => 1}, Alog},
+            {#{window => 1, timeout => 5000}, Alog},
+            {#{}, fun weir_log:sync/1}
+        ]
+    ].
+
+long_mailbox(Opts, Call, Config) ->
+    {Log, _} = open(Config, Opts),
     Reductions = fun(Before) ->
         [Answer] = finish(
             callers(1, fun(_) ->
                 [self() ! {stray, I} || I <- lists:seq(1, Before)],
-                ok = weir_log:log(Log, <<"x">>),
+                ok = Call(Log),
                 {_, Start} = erlang:process_info(self(), reductions),
-                [ok = weir_log:log(Log, <<"x">>) || _ <- lists:seq(1, 20)],
+                [ok = Call(Log) || _ <- lists:seq(1, 20)],
                 {_, End} = erlang:process_info(self(), reductions),
                 [receive {stray, I} -> ok end || I <- lists:seq(1, Before)],
                 End - Start
@@ -260,7 +274,9 @@ waits_with_a_long_mailbox(Config) ->
         {Used, []} = Answer,
         Used
     end,
-    Reductions(0) * 10 > Reductions(100_000) orelse ct:fail({Reductions(0), Reductions(100_000)}).
+    {Short, Long} = {Reductions(0), Reductions(100_000)},
+    Short * 10 > Long orelse ct:fail({Opts, Short, Long}),
+    ok = weir_log:close(Log).
 
 sync_times_out(Config) ->
     {Log, Writer} = frozen(Config, #{timeout => 20}),
