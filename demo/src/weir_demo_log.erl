@@ -1,7 +1,8 @@
 %% @doc Part of the demo: logs, beside OTP's own.
 %%
 %% First, many processes log through OTP's logger, at once, as when something fails: to a file of weir_log_h, and to one
-%% of logger_std_h as it is by default, which drops what is too much. What is in the files is counted.
+%% of logger_std_h as it is by default, which drops what is too much. What is in the files is counted. Then once more to
+%% a weir_log_h that may drop at the edge of a small window: what is missing in its file is what it has counted itself.
 %%
 %% Then a node of its own logs under load until it is killed ({@link weir_demo_log_kill}), through weir_log, and through
 %% disk_log.
@@ -20,6 +21,7 @@
 
 -define(SIZES, #{processes => 1_000, each => 100, callers => 200, earliest => 30_000, latest => 60_000}).
 -define(ID, weir_demo_log).
+-define(DROPPING, #{window => 4, overload => {drop, error}}).
 -define(DIR, "_build/demo_log").
 -define(DEADLINE_MS, 60_000).
 
@@ -60,19 +62,20 @@ join(#{rows := Rows, problems := Problems}, #{rows := MoreRows, problems := More
 %% ---------------------------------------------------------------- logger
 
 logger(Dir, #{processes := Processes, each := Each}) ->
-    Run = fun(Module) ->
-        Found = handler(Module, filename:join(Dir, Module), Processes, Each),
+    Run = fun(Name, Module, Options) ->
+        Found = handler(Module, Options#{file => filename:join(Dir, Name)}, Processes, Each),
         #{time := Time, account := #{found := InFile}} = Found,
-        ok = weir_demo_progress:note("~w: ~ts for ~ts events, ~ts in the file", [
-            Module,
+        ok = weir_demo_progress:note("~ts: ~ts for ~ts events, ~ts in the file", [
+            Name,
             weir_demo_table:milliseconds(Time),
             weir_demo_table:integer(Processes * Each),
             weir_demo_table:integer(InFile)
         ]),
         Found
     end,
-    #{time := PlainTime, account := #{found := PlainInFile} = PlainAccount} = Run(logger_std_h),
-    #{time := Time, account := #{found := InFile} = Account} = Run(weir_log_h),
+    #{time := PlainTime, account := #{found := PlainInFile} = PlainAccount} = Run("logger_std_h", logger_std_h, #{}),
+    #{time := Time, account := #{found := InFile} = Account} = Run("weir_log_h", weir_log_h, #{}),
+    #{account := #{found := Kept} = Dropping, counted := Counted} = Run("weir_log_h, dropping", weir_log_h, ?DROPPING),
     Events = weir_demo_table:integer(Processes * Each),
     #{
         rows => [
@@ -89,10 +92,27 @@ logger(Dir, #{processes := Processes, each := Each}) ->
                 value => weir_demo_table:rate(InFile, Time),
                 plain => weir_demo_table:rate(PlainInFile, PlainTime),
                 ratio => weir_demo_table:ratio(InFile * PlainTime, PlainInFile * Time)
+            },
+            #{
+                part => title(),
+                what => "weir_log_h that may drop, logger_std_h: missing in the file",
+                value => weir_demo_table:integer(Processes * Each - Kept),
+                plain => weir_demo_table:integer(Processes * Each - PlainInFile)
+            },
+            #{
+                part => title(),
+                what => "weir_log_h that may drop, logger_std_h: of these counted by it",
+                value => weir_demo_table:integer(Counted),
+                plain => "not told"
             }
         ],
-        problems => all_there(Account, Processes * Each) ++ nothing_wrong(PlainAccount)
+        problems =>
+            all_there(Account, Processes * Each) ++ nothing_wrong("logger_std_h", PlainAccount) ++
+                nothing_wrong("weir_log_h, dropping", Dropping) ++ all_counted(Kept + Counted, Processes * Each)
     }.
+
+all_counted(Events, Events) -> [];
+all_counted(Known, Events) -> [io_lib:format("weir_log_h: ~b events, ~b in the file or counted", [Events, Known])].
 
 %% Lines of the handler's own would be reports of losses.
 all_there(#{found := Found, skipped := 0, wrong := 0, others := 0}, Found) ->
@@ -100,32 +120,41 @@ all_there(#{found := Found, skipped := 0, wrong := 0, others := 0}, Found) ->
 all_there(Account, Events) ->
     [io_lib:format("weir_log_h: ~b events were logged, but in the file: ~ts", [Events, counts(Account)])].
 
-nothing_wrong(#{wrong := 0}) -> [];
-nothing_wrong(Account) -> [["logger_std_h: lines that nobody logged, or out of order: ", counts(Account)]].
+nothing_wrong(_Name, #{wrong := 0}) -> [];
+nothing_wrong(Name, Account) -> [[Name, ": lines that nobody logged, or out of order: ", counts(Account)]].
 
 counts(Account) ->
     io_lib:format("~0tp", [maps:with([found, skipped, wrong, others], Account)]).
 
-handler(Module, File, Processes, Each) ->
+handler(Module, #{file := File} = Options, Processes, Each) ->
     ok = logger:add_handler(?ID, Module, #{
-        config => #{file => File},
+        config => Options,
         filter_default => stop,
         filters => [{demo, {fun logger_filters:domain/2, {log, equal, [?MODULE]}}}],
         formatter => {logger_formatter, #{template => [time, " ", level, " ", msg, "\n"]}}
     }),
     ok = logger:set_module_level(?MODULE, notice),
     Start = erlang:monotonic_time(microsecond),
-    try
-        ok = all_end([element(2, spawn_monitor(fun() -> log(I, 1, Each) end)) || I <- lists:seq(1, Processes)])
-    after
-        %% What was logged is written when this has returned.
-        ok = logger:unset_module_level(?MODULE),
-        ok = logger:remove_handler(?ID)
-    end,
+    Counted =
+        try
+            ok = all_end([element(2, spawn_monitor(fun() -> log(I, 1, Each) end)) || I <- lists:seq(1, Processes)]),
+            counted(Module)
+        after
+            %% What was logged is written when this has returned.
+            ok = logger:unset_module_level(?MODULE),
+            ok = logger:remove_handler(?ID)
+        end,
     Time = erlang:monotonic_time(microsecond) - Start,
     {ok, Bytes} = file:read_file(File),
     {Account, Rest} = weir_demo_log_lines:add_lines(Bytes, weir_demo_log_lines:new()),
-    #{time => max(1, Time), account => with_rest(Rest, Account)}.
+    #{time => max(1, Time), account => with_rest(Rest, Account), counted => Counted}.
+
+counted(weir_log_h) ->
+    ok = weir_log_h:sync(?ID),
+    {ok, #{lost := Lost}} = weir_log_h:info(?ID),
+    lists:sum(maps:values(Lost));
+counted(logger_std_h) ->
+    unknown.
 
 with_rest(<<>>, Account) -> Account;
 with_rest(Rest, Account) -> weir_demo_log_lines:add(Rest, Account).

@@ -16,10 +16,12 @@ part(_) ->
         weir_demo_log:run(#{server => none, prefix => <<>>}, #{
             processes => 20, each => 50, callers => 10, earliest => 500, latest => 600
         }),
-    ?assertEqual(6, length(Rows)),
+    ?assertEqual(8, length(Rows)),
     ?assert(iolist_size(weir_demo_table:render(Rows)) > 0),
     ?assertEqual("1,000", figure(hd(Rows))),
-    ?assertEqual(["0", "0"], [figure(Row) || Row <- Rows, is_about(Row, "missing") orelse is_about(Row, "torn")]),
+    ?assertEqual(["0", "0"], [figure(Row) || Row <- Rows, is_about(Row, "of these missing") orelse is_about(Row, "torn")]),
+    [Missing] = [figure(Row) || Row <- Rows, is_about(Row, "missing in the file")],
+    ?assertEqual([Missing], [figure(Row) || Row <- Rows, is_about(Row, "counted by it")]),
     %% Nothing is left behind.
     ?assertEqual(Level, logger:get_primary_config()),
     ?assertNot(lists:keymember(weir_demo_log, 1, logger:get_module_level())),
