@@ -17,7 +17,8 @@
 %%   leaves behind which is killed while it writes; nothing that was acknowledged as written is in it. A machine that
 %%   loses power may leave it behind too, and then nothing that was acknowledged as synced is in it. It may be cut
 %%   off.</li>
-%% <li>`damaged': there is something else, such as an entry with a wrong checksum. There may be good entries behind it,
+%% <li>`damaged': there is something else, such as an entry with a wrong checksum; or the file is a compressed one, which
+%%   was whole when it was made, and is cut short. There may be good entries behind it,
 %%   which cannot be told from the payload of the bad one; nothing here looks for them, and whoever wants to repair the
 %%   file has it whole, as it is not cut but set aside (weir_log_open).</li>
 %% </ul>
@@ -58,6 +59,8 @@
 -define(SEARCHED_BYTES, 67108864).
 
 -record(scan, {
+    %% Of a compressed file, what it says of the size of its contents.
+    says = none :: none | non_neg_integer(),
     is_compressed = false :: boolean(),
     fd :: file:fd(),
     step :: fun((binary(), term()) -> term()),
@@ -96,7 +99,8 @@ fold(Fun, Acc, Path) when is_function(Fun, 2) ->
     case file:open(Path, [read, raw, binary | Compression]) of
         {ok, Fd} ->
             try
-                scan(<<>>, Acc, #scan{fd = Fd, step = Fun, is_compressed = Compression =/= []})
+                Says = says(Path, Compression),
+                scan(<<>>, Acc, #scan{fd = Fd, step = Fun, says = Says, is_compressed = Compression =/= []})
             after
                 file:close(Fd)
             end;
@@ -116,6 +120,25 @@ compression(Path) ->
     case filename:extension(filename:flatten(Path)) of
         Gz when Gz =:= ".gz"; Gz =:= <<".gz">> -> [compressed];
         _ -> []
+    end.
+
+%% Reading stops at the end of a file that is cut short, as at that of a whole one. The last four bytes of a whole one
+%% are its contents' size, modulo 2^32. What is not compressed, whatever its name, is read as it is.
+says(_Path, []) ->
+    none;
+says(Path, [compressed]) ->
+    case file:open(Path, [read, raw, binary]) of
+        {ok, Fd} ->
+            First = file:read(Fd, 2),
+            _ = file:position(Fd, {eof, -4}),
+            Last = file:read(Fd, 4),
+            _ = file:close(Fd),
+            case {First, Last} of
+                {{ok, <<31, 139>>}, {ok, <<Says:32/little>>}} -> Says;
+                _ -> none
+            end;
+        {error, _} ->
+            none
     end.
 
 %% Buffer begins where an entry does.
@@ -141,12 +164,20 @@ scan(Buffer, Acc, Scan) ->
 more(Buffer, Missing, Acc, #scan{fd = Fd} = Scan) ->
     case file:read(Fd, max(Missing, ?CHUNK_BYTES)) of
         {ok, Chunk} -> scan(<<Buffer/binary, Chunk/binary>>, Acc, Scan);
-        eof when Buffer =:= <<>> -> {ok, Acc, summary(clean, 0, Scan)};
-        eof -> {ok, Acc, summary(incomplete(Buffer), byte_size(Buffer), Scan)};
+        eof -> {ok, Acc, summary(tail(Buffer, Scan), byte_size(Buffer), Scan)};
         {error, Reason} when Scan#scan.is_compressed, Reason =:= data_error orelse Reason =:= eio ->
             {ok, Acc, summary(damaged, byte_size(Buffer), Scan)};
         {error, _} = Error -> Error
     end.
+
+tail(Buffer, #scan{says = Says, valid = Valid}) when
+    is_integer(Says), (Valid + byte_size(Buffer)) band 16#ffffffff =/= Says
+->
+    damaged;
+tail(<<>>, #scan{}) ->
+    clean;
+tail(Buffer, #scan{}) ->
+    incomplete(Buffer).
 
 %% One header in 256 that is overwritten by chance looks like that of an entry which is longer than the rest of the
 %% file.

@@ -20,6 +20,7 @@
     crosses_chunks/1,
     compressed/1,
     broken_compressed/1,
+    compressed_cut_short/1,
     missing/1,
     closes_when_the_function_fails/1
 ]).
@@ -42,6 +43,7 @@ all() ->
         crosses_chunks,
         compressed,
         broken_compressed,
+        compressed_cut_short,
         missing,
         closes_when_the_function_fails
     ].
@@ -267,8 +269,37 @@ broken_compressed(Config) ->
     Cut = named(broken_compressed, Config, "cut.gz", Before),
     case weir_log_frame:check(Cut) of
         {error, CutReason} -> ?assert(lists:member(CutReason, [eio, data_error]));
-        {ok, #{entries := Number}} -> ?assert(Number < 100000)
+        {ok, #{entries := Number, tail := CutTail}} -> ?assertEqual({true, damaged}, {Number < 100000, CutTail})
     end.
+
+%% Wherever it is cut, also between two entries: the contents are stored as they are here.
+compressed_cut_short(Config) ->
+    Entries = [<<N:64, "entry">> || N <- lists:seq(1, 20)],
+    Whole = stored(framed(Entries)),
+    Check = fun(Bytes) ->
+        weir_log_frame:check(named(compressed_cut_short, Config, "cut.gz", binary:part(Whole, 0, Bytes)))
+    end,
+    ?assertMatch({ok, #{tail := clean, entries := 20}}, Check(byte_size(Whole))),
+    %% Ten bytes are the header.
+    [
+        case Check(Bytes) of
+            {error, Reason} -> ?assert(lists:member(Reason, [eio, data_error]));
+            {ok, Summary} -> ?assertMatch({Bytes, #{tail := damaged}}, {Bytes, Summary})
+        end
+     || Bytes <- lists:seq(10, byte_size(Whole) - 1)
+    ],
+    ?assertMatch({error, {damaged, [_], _}}, merge_cut(Whole, Config)).
+
+merge_cut(Whole, Config) ->
+    Cut = named(compressed_cut_short, Config, "cut.gz", binary:part(Whole, 0, byte_size(Whole) div 2)),
+    weir_log:merge(fun(_, _, N) -> N + 1 end, 0, [Cut]).
+
+stored(Bytes) ->
+    Z = zlib:open(),
+    ok = zlib:deflateInit(Z, none, deflated, 31, 8, default),
+    Stored = iolist_to_binary(zlib:deflate(Z, Bytes, finish)),
+    ok = zlib:close(Z),
+    Stored.
 
 missing(Config) ->
     Path = filename:join(weir_log_file_lib:dir(missing, Config), "missing"),
