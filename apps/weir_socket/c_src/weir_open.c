@@ -42,10 +42,13 @@ static ERL_NIF_TERM own(ErlNifEnv *env, int fd, bool lent, int domain, enum weir
     return error ? weir_error(env, error) : weir_ok(env, term);
 }
 
-/* socket(2) in the network name space of this file. It is the thread's; nothing else runs in it meanwhile. */
+/*
+ * socket(2) in the network name space of this file. It is the thread's; nothing else runs in it meanwhile. A FIFO of
+ * that name, or a device, is not waited for.
+ */
 static int socket_in(const char *space, int domain, int kind)
 {
-    int error = 0, fd = -1, there = open(space, O_RDONLY | O_CLOEXEC), back;
+    int error = 0, fd = -1, there = open(space, O_RDONLY | O_CLOEXEC | O_NONBLOCK), back;
 
     if (there < 0) return -1;
     back = open("/proc/thread-self/ns/net", O_RDONLY | O_CLOEXEC);
@@ -75,7 +78,7 @@ static bool get_path(ErlNifEnv *env, ERL_NIF_TERM term, char *path, size_t size)
     return true;
 }
 
-ERL_NIF_TERM weir_open(ErlNifEnv *env, int argc, const ERL_NIF_TERM argv[])
+static ERL_NIF_TERM open_here(ErlNifEnv *env, int argc, const ERL_NIF_TERM argv[])
 {
     char space[PATH_MAX];
     int domain, fd, policy, kind = SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC;
@@ -90,6 +93,13 @@ ERL_NIF_TERM weir_open(ErlNifEnv *env, int argc, const ERL_NIF_TERM argv[])
     else if (get_path(env, argv[1], space, sizeof space)) fd = socket_in(space, domain, kind);
     else return enif_make_badarg(env);
     return fd < 0 ? weir_error(env, errno) : own(env, fd, false, domain, WEIR_OPEN, policy, NULL);
+}
+
+/* A file is not looked for on a normal scheduler: who has its file system decides how long that takes. */
+ERL_NIF_TERM weir_open(ErlNifEnv *env, int argc, const ERL_NIF_TERM argv[])
+{
+    if (argv[1] == weir_am_none) return open_here(env, argc, argv);
+    return enif_schedule_nif(env, "open", ERL_NIF_DIRTY_JOB_IO_BOUND, open_here, argc, argv);
 }
 
 static int get_int_option(int fd, int name)

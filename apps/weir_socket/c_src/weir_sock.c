@@ -106,12 +106,16 @@ struct weir_sock *weir_sock_new(ErlNifEnv *env, int fd, int domain, enum weir_st
     }
     /* The slot's reference; the one from above is the caller's. */
     enif_keep_resource(sock);
-    /* If the owner dies from here on, `down' waits for the lock, and then finds the monitor. */
+    /*
+     * If the owner dies from here on, `down' waits for the lock, and then finds the monitor; it takes that away, and
+     * gives the slot's reference back, so what was decided under the lock is not asked of the socket again.
+     */
     weir_lock(&sock->rx.lock);
-    sock->monitored = enif_monitor_process(env, sock, owner, &sock->monitor) == 0;
+    bool monitored = enif_monitor_process(env, sock, owner, &sock->monitor) == 0;
+    sock->monitored = monitored;
     weir_unlock(&sock->rx.lock);
-    *error = sock->monitored ? 0 : ESRCH;
-    if (sock->monitored) return sock;
+    *error = monitored ? 0 : ESRCH;
+    if (monitored) return sock;
 
     weir_pollset_leave(pollset, sock->slot);
     enif_release_resource(sock);

@@ -6,8 +6,8 @@
 #include <string.h>
 #include <sys/uio.h>
 
-/* Pieces of one message; one of more is put together first. And pieces in one system call. */
-#define MAX_PIECES 256
+/* Pieces in one system call: the kernel's IOV_MAX. A message of more is written with several. */
+#define MAX_PIECES 1024
 
 /* Bytes written from the queue before the poller looks at others. */
 #define FLUSH_BUDGET 1048576
@@ -25,6 +25,27 @@ static ssize_t write_some(int fd, struct iovec *pieces, size_t count)
         else written = sendmsg(fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
     } while (written < 0 && errno == EINTR);
     return written;
+}
+
+/*
+ * As write_some, of any number of pieces. If something was written it is counted, whatever ended it: who goes on meets
+ * an error again.
+ */
+static ssize_t write_pieces(int fd, struct iovec *pieces, size_t count)
+{
+    size_t all = 0;
+
+    while (count > 0) {
+        size_t some = count < MAX_PIECES ? count : MAX_PIECES, bytes = 0;
+        for (size_t i = 0; i < some; i++) bytes += pieces[i].iov_len;
+        ssize_t written = write_some(fd, pieces, some);
+        if (written < 0) return all > 0 ? (ssize_t)all : written;
+        all += (size_t)written;
+        if ((size_t)written < bytes) break;
+        pieces += some;
+        count -= some;
+    }
+    return (ssize_t)all;
 }
 
 static bool is_full(int error) { return error == EAGAIN || error == EWOULDBLOCK; }
@@ -147,7 +168,10 @@ void weir_tx_event(struct weir_call *call, struct weir_sock *sock)
 
 /* ---------------------------------------------------------------- a message */
 
-/* A message: its header, and its bytes as the term that they came in and as pieces. */
+/* Places for the pieces of a message on the stack; others are allocated. */
+#define FEW_PIECES 256
+
+/* A message: its header, and its bytes as the term that they came in and as pieces, of which the first is the header. */
 struct message {
     unsigned char header[4];
     size_t header_length, length;
@@ -156,61 +180,68 @@ struct message {
     /* It gets no header, whatever the option packet says. */
     bool raw;
     size_t count;
-    struct iovec pieces[MAX_PIECES + 1];
+    struct iovec *pieces;
+    struct iovec few[FEW_PIECES + 1];
 };
 
-/* Puts together a list of too many pieces. False: it is not a list of binaries, or there is no memory. */
-static bool flatten(ErlNifEnv *env, ERL_NIF_TERM list, ERL_NIF_TERM *flat)
+static void forget_pieces(struct message *message)
 {
-    ERL_NIF_TERM head, tail;
-    ErlNifBinary piece;
-    size_t total = 0;
-
-    for (tail = list; enif_get_list_cell(env, tail, &head, &tail);) {
-        if (!enif_inspect_binary(env, head, &piece)) return false;
-        total += piece.size;
-    }
-    if (!enif_is_empty_list(env, tail)) return false;
-    unsigned char *room = enif_make_new_binary(env, total, flat);
-    if (!room && total > 0) return false;
-    for (tail = list; enif_get_list_cell(env, tail, &head, &tail); room += piece.size) {
-        enif_inspect_binary(env, head, &piece);
-        if (piece.size) memcpy(room, piece.data, piece.size);
-    }
-    return true;
+    if (message->pieces != message->few) enif_free(message->pieces);
 }
 
-/* Takes data apart. pieces[0] is for the header. False: it is no binary and no list of binaries. */
+static void add_piece(struct message *message, const ErlNifBinary *piece)
+{
+    message->pieces[message->count++] = (struct iovec){piece->data, piece->size};
+    message->length += piece->size;
+}
+
+/* Takes data apart. False: it is no binary and no list of binaries, or there is no memory. */
 static bool take_apart(ErlNifEnv *env, ERL_NIF_TERM data, struct message *message)
 {
     ERL_NIF_TERM head, tail = data;
     ErlNifBinary piece;
+    unsigned length;
 
     message->count = 1;
     message->length = 0;
     message->data = data;
-    message->is_list = true;
-    if (enif_inspect_binary(env, data, &piece)) {
-        message->is_list = false;
-        message->pieces[message->count++] = (struct iovec){piece.data, piece.size};
-        message->length = piece.size;
+    message->pieces = message->few;
+    message->is_list = !enif_inspect_binary(env, data, &piece);
+    if (!message->is_list) {
+        add_piece(message, &piece);
         return true;
     }
+    if (!enif_get_list_length(env, data, &length)) return false;
+    if (length > FEW_PIECES) message->pieces = enif_alloc((length + 1) * sizeof(struct iovec));
+    if (!message->pieces) return false;
     while (enif_get_list_cell(env, tail, &head, &tail)) {
-        if (!enif_inspect_binary(env, head, &piece)) return false;
-        if (message->count > MAX_PIECES) return flatten(env, data, &head) && take_apart(env, head, message);
-        message->pieces[message->count++] = (struct iovec){piece.data, piece.size};
-        message->length += piece.size;
+        if (!enif_inspect_binary(env, head, &piece)) {
+            forget_pieces(message);
+            return false;
+        }
+        add_piece(message, &piece);
     }
-    return enif_is_empty_list(env, tail);
+    return true;
+}
+
+/* Puts the pieces of a list, without the first `skip' bytes, at the end of the queue. False: no memory. */
+static bool enqueue_list(ErlNifEnv *env, ErlNifIOQueue *queue, ERL_NIF_TERM list, size_t skip)
+{
+    while (!enif_is_empty_list(env, list)) {
+        ErlNifIOVec *pieces = NULL;
+        if (!enif_inspect_iovec(env, MAX_PIECES, list, &list, &pieces)) return false;
+        if (skip >= pieces->size) skip -= pieces->size;
+        else if (!enif_ioq_enqv(queue, pieces, skip)) return false;
+        else skip = 0;
+    }
+    return true;
 }
 
 /* Puts the message, without the first `skip' bytes, at the end of the queue. False: no memory. */
 static bool enqueue(ErlNifEnv *env, struct weir_sock *sock, const struct message *message, size_t skip)
 {
     ErlNifBinary header;
-    ErlNifIOVec *pieces = NULL;
-    ERL_NIF_TERM tail, list = message->is_list ? message->data : enif_make_list1(env, message->data);
+    ERL_NIF_TERM list = message->is_list ? message->data : enif_make_list1(env, message->data);
 
     if (!sock->tx.queue) sock->tx.queue = enif_ioq_create(ERL_NIF_IOQ_NORMAL);
     if (!sock->tx.queue) return false;
@@ -222,8 +253,7 @@ static bool enqueue(ErlNifEnv *env, struct weir_sock *sock, const struct message
     } else {
         skip -= message->header_length;
     }
-    if (message->length == 0) return true;
-    return enif_inspect_iovec(env, MAX_PIECES, list, &tail, &pieces) && enif_ioq_enqv(sock->tx.queue, pieces, skip);
+    return enqueue_list(env, sock->tx.queue, list, skip);
 }
 
 /* Queues the rest of a message, and tries once more. */
@@ -254,7 +284,7 @@ static ERL_NIF_TERM send_now(struct weir_call *call, struct weir_sock *sock, str
     if (weir_tx_queued(sock) == 0 && !sock->delivery.delay_send && total > 0) {
         size_t at = message->header_length ? 0 : 1;
         message->pieces[0] = (struct iovec){message->header, message->header_length};
-        written = write_some(sock->fd, message->pieces + at, message->count - at);
+        written = write_pieces(sock->fd, message->pieces + at, message->count - at);
         if (written < 0 && !is_full(errno)) {
             int error = errno;
             fail(call, sock, error);
@@ -298,6 +328,7 @@ ERL_NIF_TERM weir_tx_send(struct weir_call *call, struct weir_sock *sock, ERL_NI
     weir_lock(&sock->tx.lock);
     result = send_locked(call, sock, &message, ref);
     weir_unlock(&sock->tx.lock);
+    forget_pieces(&message);
     return result;
 }
 

@@ -37,7 +37,7 @@
     wrong_values/1, raw_options/1, unknown_to_get/1, buffers/1, statistics/1, statistics_of_a_listener/1, info/1
 ]).
 -export([
-    shapes_of_data/1, no_data/1, file_has_no_header/1,
+    shapes_of_data/1, parts_are_not_copied/1, no_data/1, file_has_no_header/1,
     send_not_connected/1, slow_reader/1, send_blocks/1, send_times_out/1,
     send_times_out_and_closes/1, killed_sender/1, many_senders/1, delay_send/1, large_both_ways/1
 ]).
@@ -114,7 +114,7 @@ cases() ->
         defaults, listener_defaults, set_and_get, set_when_opened, last_counts, first_counts, watermarks_together,
         kernel_sees_them, wrong_values,
         raw_options, unknown_to_get, buffers, statistics, statistics_of_a_listener, info,
-        shapes_of_data, no_data, file_has_no_header, send_not_connected, slow_reader, send_blocks, send_times_out,
+        shapes_of_data, parts_are_not_copied, no_data, file_has_no_header, send_not_connected, slow_reader, send_blocks, send_times_out,
         send_times_out_and_closes, killed_sender, many_senders, delay_send, large_both_ways,
         half_closed_by_us, half_closed_by_peer, shutdown_read, shutdown_errors, exit_on_close, exit_on_close_false,
         reset_passive, reset_active, reset_seen_by_send, options_after_the_end,
@@ -228,6 +228,7 @@ info(Config) -> weir_socket_cases_options:info(backend(Config)).
 
 % ---------------------------------------------------------------- weir_socket_cases_send
 
+parts_are_not_copied(Config) -> weir_socket_cases_send:parts_are_not_copied(backend(Config)).
 shapes_of_data(Config) -> weir_socket_cases_send:shapes_of_data(backend(Config)).
 no_data(Config) -> weir_socket_cases_send:no_data(backend(Config)).
 file_has_no_header(Config) -> weir_socket_cases_send:file_has_no_header(backend(Config)).

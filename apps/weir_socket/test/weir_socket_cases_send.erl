@@ -5,6 +5,7 @@
 
 -export([
     shapes_of_data/1,
+    parts_are_not_copied/1,
     no_data/1,
     file_has_no_header/1,
     send_not_connected/1,
@@ -96,6 +97,30 @@ shapes_of_data(B) ->
     _ = await(Sender),
     ok = gen_tcp:close(Peer),
     nothing().
+
+%% What waits in the queue are the sender's binaries, however many there are.
+parts_are_not_copied(B) ->
+    {Socket, Peer} = pair(B, [binary, {active, false}]),
+    Parts = parts(differs(B, many_large_parts)),
+    Part = binary:copy(<<"x">>, 1_000_000),
+    Before = erlang:memory(binary),
+    Sender = start(fun() -> ok = send(Socket, lists:duplicate(Parts, Part)), close(Socket) end),
+    {Bytes, Most} = length_all(Peer, 0, 0),
+    ?assertEqual(Parts * 1_000_000, Bytes),
+    ?assert(Most - Before < 100_000_000),
+    ok = await(Sender),
+    ok = gen_tcp:close(Peer),
+    nothing().
+
+parts(false) -> 300;
+parts(true) -> 3.
+
+%% How much it was, and the most memory that binaries took meanwhile.
+length_all(Peer, Bytes, Most) ->
+    case gen_tcp:recv(Peer, 0) of
+        {ok, Data} -> length_all(Peer, Bytes + byte_size(Data), max(Most, erlang:memory(binary)));
+        {error, closed} -> {Bytes, Most}
+    end.
 
 md5_all(Peer, Context) ->
     case gen_tcp:recv(Peer, 0) of

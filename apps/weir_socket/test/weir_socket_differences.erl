@@ -95,6 +95,8 @@ delivery() ->
 
 sending() ->
     [
+        {many_large_parts, [socket],
+            "A send of 300 binaries of 1 MB does not end within 30 seconds (OTP 25)."},
         {number_is_data, [{inet, from, 26}],
             "send takes a number from 0 to 255 for a byte (from OTP 26 or 27 on)."},
         {watermarks, [socket],

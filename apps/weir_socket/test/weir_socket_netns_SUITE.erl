@@ -2,14 +2,14 @@
 -module(weir_socket_netns_SUITE).
 
 -export([all/0, init_per_suite/1, end_per_suite/1]).
--export([same_port_twice/1, another_network/1, talks_inside/1, scheduler_comes_back/1, refused/1]).
+-export([no_space/1, same_port_twice/1, another_network/1, talks_inside/1, scheduler_comes_back/1, refused/1]).
 
 -include_lib("stdlib/include/assert.hrl").
 
 -define(LIB, weir_socket_test_lib).
 -define(LOCALHOST, {127, 0, 0, 1}).
 
-all() -> [same_port_twice, another_network, talks_inside, scheduler_comes_back, refused].
+all() -> [no_space, same_port_twice, another_network, talks_inside, scheduler_comes_back, refused].
 
 init_per_suite(Config) ->
     {ok, _} = application:ensure_all_started(weir_socket),
@@ -25,6 +25,15 @@ end_per_suite(Config) ->
     ?LIB:remove_tmp().
 
 %% ---------------------------------------------------------------- cases
+
+%% What is no name space is not waited for, even if it is a pipe that nobody writes to.
+no_space(_) ->
+    Fifo = ?LIB:tmp("fifo"),
+    "" = os:cmd("mkfifo " ++ Fifo),
+    [
+        ?assertEqual({Path, {error, Reason}}, {Path, weir_socket:listen(0, [{netns, Path}])})
+     || {Path, Reason} <- [{Fifo, einval}, {"/dev/null", einval}, {Fifo ++ "x", enoent}]
+    ].
 
 same_port_twice(Config) ->
     {ok, Here} = listen([]),
