@@ -33,7 +33,7 @@ extern ERL_NIF_TERM weir_am_dollar_inet;
 
 void weir_atoms_load(ErlNifEnv *env);
 
-/* The atom of an errno, as inet names it: econnrefused. One that is not known is {unknown, Number}. */
+/* The atom of an errno, as the runtime names it: econnrefused. One that it does not know is {unknown, Number}. */
 ERL_NIF_TERM weir_posix(ErlNifEnv *env, int error);
 
 /* {error, Posix}, {error, Reason}, {ok, Term}. */

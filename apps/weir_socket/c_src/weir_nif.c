@@ -160,6 +160,16 @@ NIF(nif_recv)
     return weir_rx_recv(&call, sock, length, argv[2]);
 }
 
+NIF(nif_recv_now)
+{
+    SOCK(sock);
+    CALL(call);
+    ErlNifUInt64 length;
+
+    if (!enif_get_uint64(env, argv[1], &length)) return enif_make_badarg(env);
+    return weir_rx_recv(&call, sock, length, 0);
+}
+
 NIF(nif_peek)
 {
     SOCK(sock);
@@ -461,6 +471,7 @@ static ErlNifFunc functions[] = {
     {"listen", 2, nif_listen, 0},
     {"accept", 2, nif_accept, 0},
     {"recv", 3, nif_recv, 0},
+    {"recv_now", 2, nif_recv_now, 0},
     {"peek", 2, nif_peek, 0},
     {"wait_more", 4, nif_wait_more, 0},
     {"consume", 5, nif_consume, 0},

@@ -41,7 +41,7 @@ struct weir_shared {
 };
 
 /* To be raised whenever a structure of weir_sock.h, weir_pollset.h, weir_wait.h or weir_delivery.h changes. */
-#define WEIR_LAYOUT 2
+#define WEIR_LAYOUT 3
 
 /* Sockets served in a turn: enough to share the calls among many, few enough that the last does not wait long. */
 #define WEIR_POLL_BATCH 64

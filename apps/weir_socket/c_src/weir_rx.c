@@ -313,10 +313,12 @@ void weir_rx_event(struct weir_call *call, struct weir_sock *sock, uint32_t even
 
 ERL_NIF_TERM weir_rx_set_active(struct weir_call *call, struct weir_sock *sock, ERL_NIF_TERM value)
 {
+    /* The peer has closed it, which its owner has still to be told; nobody has one that was closed here. */
+    bool to_be_told = sock->rx.ended && !sock->rx.told && sock->monitored;
     bool passive;
     int error;
 
-    if (sock->state == WEIR_FLUSHING || (sock->state == WEIR_CLOSED && !(sock->rx.ended && !sock->rx.told)))
+    if (sock->state == WEIR_FLUSHING || (sock->state == WEIR_CLOSED && !to_be_told))
         return weir_refusal(call->env, weir_am_closed);
     error = weir_delivery_set_active(call->env, &sock->delivery, value, &passive);
     if (error) return weir_error(call->env, error);
@@ -342,7 +344,7 @@ static ERL_NIF_TERM not_to_receive(ErlNifEnv *env, const struct weir_sock *sock)
     return sock->state == WEIR_CONNECTED ? 0 : weir_error(env, ENOTCONN);
 }
 
-/* Serves the caller at once, or puts it at the end of those who wait. rx is held. */
+/* Serves the caller at once, or puts it at the end of those who wait, if it has a reference. rx is held. */
 static ERL_NIF_TERM ask(struct weir_call *call, struct weir_sock *sock, enum weir_wait_kind kind, size_t need,
     ERL_NIF_TERM ref)
 {
@@ -356,6 +358,7 @@ static ERL_NIF_TERM ask(struct weir_call *call, struct weir_sock *sock, enum wei
         weir_waits_remove(&sock->rx.waits, &self);
     }
     if (result) return result;
+    if (!ref) return weir_refusal(call->env, weir_am_timeout);
     if (!weir_waits_add(&sock->rx.waits, call->env, kind, ref, need)) return weir_error(call->env, ENOMEM);
     return weir_am_wait;
 }
@@ -381,10 +384,11 @@ ERL_NIF_TERM weir_rx_recv(struct weir_call *call, struct weir_sock *sock, size_t
         result = weir_error(call->env, EINVAL);
     } else if (length > MAX_LENGTH) {
         result = weir_error(call->env, ENOMEM);
-    } else if (sock->delivery.decode) {
-        result = weir_am_decode;
     } else {
-        result = ask(call, sock, WEIR_WAIT_RECV, length, ref);
+        /* Who does not wait wants to know what the kernel has, also if no event has told of it yet. */
+        if (!ref) sock->rx.readable = true;
+        if (sock->delivery.decode) result = weir_am_decode;
+        else result = ask(call, sock, WEIR_WAIT_RECV, length, ref);
     }
     weir_unlock(&sock->rx.lock);
     weir_call_done(call);

@@ -29,7 +29,7 @@ void weir_rx_refuse(struct weir_call *call, struct weir_sock *sock);
  */
 ERL_NIF_TERM weir_rx_set_active(struct weir_call *call, struct weir_sock *sock, ERL_NIF_TERM value);
 
-/* Not held. The functions of weir_socket_nif of these names. */
+/* Not held. The functions of weir_socket_nif of these names; without a reference, recv_now. */
 ERL_NIF_TERM weir_rx_recv(struct weir_call *call, struct weir_sock *sock, size_t length, ERL_NIF_TERM ref);
 ERL_NIF_TERM weir_rx_peek(struct weir_call *call, struct weir_sock *sock);
 ERL_NIF_TERM weir_rx_wait_more(struct weir_call *call, struct weir_sock *sock, uint64_t seq, size_t least,

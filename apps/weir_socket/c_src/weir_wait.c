@@ -6,12 +6,16 @@
 /* A reference takes four words of an environment's first 200. */
 #define USES_BEFORE_CLEAR 32
 
+/* Places among which the dead are not looked for. */
+#define FEW 64
+
 void weir_waits_init(struct weir_waits *waits)
 {
     waits->first = NULL;
     waits->last = &waits->first;
     waits->spare = NULL;
     waits->count = 0;
+    waits->enough = FEW;
 }
 
 static void destroy(struct weir_wait *wait)
@@ -64,10 +68,31 @@ void weir_waits_push(struct weir_waits *waits, struct weir_wait *wait)
     waits->count++;
 }
 
+/* The link that leads to the place before which `at' leads, taken out. */
+static struct weir_wait *unlink_at(struct weir_waits *waits, struct weir_wait **at)
+{
+    struct weir_wait *wait = *at;
+    *at = wait->next;
+    if (waits->last == &wait->next) waits->last = at;
+    waits->count--;
+    return wait;
+}
+
+/* Takes out all that were processes and are dead. */
+static void sweep(struct weir_waits *waits, ErlNifEnv *env)
+{
+    for (struct weir_wait **at = &waits->first; *at;) {
+        if (!(*at)->answer && !enif_is_process_alive(env, &(*at)->pid)) discard(waits, unlink_at(waits, at));
+        else at = &(*at)->next;
+    }
+    waits->enough = waits->count > FEW / 2 ? 2 * waits->count : FEW;
+}
+
 bool weir_waits_add(struct weir_waits *waits, ErlNifEnv *env, enum weir_wait_kind kind, ERL_NIF_TERM ref, size_t need)
 {
-    struct weir_wait *wait = waits->spare;
+    if (waits->count >= waits->enough) sweep(waits, env);
 
+    struct weir_wait *wait = waits->spare;
     if (wait) {
         waits->spare = NULL;
     } else {
@@ -87,16 +112,6 @@ bool weir_waits_add(struct weir_waits *waits, ErlNifEnv *env, enum weir_wait_kin
     wait->ref = enif_make_copy(wait->env, ref);
     weir_waits_push(waits, wait);
     return true;
-}
-
-/* The link that leads to the place before which `at' leads, taken out. */
-static struct weir_wait *unlink_at(struct weir_waits *waits, struct weir_wait **at)
-{
-    struct weir_wait *wait = *at;
-    *at = wait->next;
-    if (waits->last == &wait->next) waits->last = at;
-    waits->count--;
-    return wait;
 }
 
 bool weir_waits_remove(struct weir_waits *waits, struct weir_wait *wait)

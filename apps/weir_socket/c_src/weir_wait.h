@@ -34,6 +34,8 @@ struct weir_waits {
     struct weir_wait *first, **last;
     struct weir_wait *spare;
     unsigned count;
+    /* When so many wait, the dead among them are taken out. */
+    unsigned enough;
 };
 
 struct weir_call;
@@ -46,7 +48,11 @@ void weir_waits_trim(struct weir_waits *waits);
 /* Frees all of it. Nobody is told. */
 void weir_waits_free(struct weir_waits *waits);
 
-/* Puts the calling process at the end of the list. False: no memory. */
+/*
+ * Puts the calling process at the end of the list. False: no memory. Places of processes that were killed are freed
+ * when the list is twice as long as it was after the last time: so it has as many places as alive processes twice over,
+ * and some, and each call pays for one look.
+ */
 bool weir_waits_add(struct weir_waits *waits, ErlNifEnv *env, enum weir_wait_kind kind, ERL_NIF_TERM ref, size_t need);
 
 /* Puts a place that its caller holds at the end of the list. It has to be taken out before the call returns. */

@@ -161,12 +161,14 @@ recv(Socket, Length) -> recv(Socket, Length, infinity).
 %% @doc The next packet of a passive socket; without packets, `Length' bytes, or with 0 those that are there.
 %%
 %% Several processes may wait, and are served in order. What is received when the time is over is not lost: the next
-%% call gets it. `closed': the other end has closed, and all that it sent was received, or the socket is closed here;
+%% call gets it. With the time-out 0 the kernel is asked, once: what it has is there, and so is the end of the stream. `closed': the other end has closed, and all that it sent was received, or the socket is closed here;
 %% `einval': the socket is active; `enomem': more than 64 MB; `emsgsize': the packet is longer than `packet_size'.
 %%
-%% Cost: 0.8 us without a system call.
+%% Cost: 0.8 us without a system call; with the time-out 0 always one.
 -spec recv(socket(), non_neg_integer(), timeout()) -> {ok, Packet} | {error, closed | timeout | inet:posix()} when
     Packet :: binary() | string() | term().
+recv(?SOCKET(Sock), Length, 0) when is_integer(Length), Length >= 0 ->
+    received(weir_socket_nif:recv_now(Sock, Length), Sock, 0);
 recv(?SOCKET(Sock), Length, Timeout) when is_integer(Length), Length >= 0, ?IS_TIMEOUT(Timeout) ->
     Ref = make_ref(),
     case weir_socket_nif:recv(Sock, Length, Ref) of

@@ -15,7 +15,7 @@
 -module(weir_socket_nif).
 
 -export([open/3, open_fd/2, dup/1, bind/2, connect/3, listen/2, accept/2]).
--export([recv/3, peek/2, wait_more/4, consume/5, expect/3, reject/2, cancel/2, send/3, send_raw/3]).
+-export([recv/3, recv_now/2, peek/2, wait_more/4, consume/5, expect/3, reject/2, cancel/2, send/3, send_raw/3]).
 -export([close/2, close_now/1, shutdown/2, hold/1, give/3, set/3, get/2]).
 -export([peername/1, sockname/1, fd/1, monitor/1, cancel_monitor/1, stat/1, info/1]).
 -export([priv_dir/0, pollsets/0, serve/1, resume/1, poll/1, pollset_info/1]).
@@ -96,6 +96,14 @@ accept(_Sock, _Ref) -> ?NOT_LOADED.
     | decode
     | {error, closed | posix()}.
 recv(_Sock, _Length, _Ref) -> ?NOT_LOADED.
+
+%% @doc The same, and never waits: `{error, timeout}' if there is nothing, or others wait. It asks the kernel, also if no
+%% event has told of something yet.
+-spec recv_now(sock(), Length :: non_neg_integer()) ->
+    {ok, binary() | [byte()] | nonempty_maybe_improper_list(byte(), binary())}
+    | decode
+    | {error, timeout | closed | posix()}.
+recv_now(_Sock, _Length) -> ?NOT_LOADED.
 
 %% @doc What is in the buffer, a number that stands for it, and what the decoder remembers: what was given to
 %% {@link consume/5}, at first 0.

@@ -115,6 +115,9 @@ opening_option({netns, Name}, _What, Opening) ->
         badarg -> badarg;
         Bytes -> Opening#{netns := Bytes}
     end;
+%% gen_tcp's own default, which programs that choose between its two say.
+opening_option({inet_backend, inet}, _What, Opening) ->
+    Opening;
 opening_option({backlog, N}, listen, Opening) when ?IS_UINT31(N) ->
     Opening#{backlog := N};
 opening_option({pollset, N}, _What, Opening) when is_integer(N), N >= 0 ->

@@ -17,7 +17,7 @@ suite() -> [{timetrap, {minutes, 2}}].
 all() ->
     [
         gen_tcp_takes_it, inet_takes_it, inet_listener, sendfile, monitors, cancelled_monitors, monitors_of_the_closed,
-        many_monitors, stats, infos, received_in_time_or_later, accepted_in_time_or_later, gone_answers_are_taken,
+        many_monitors, stats, infos, set_after_close, backend_of_gen_tcp, names_of_errors, received_without_waiting, received_in_time_or_later, accepted_in_time_or_later, gone_answers_are_taken,
         recv_closed_by_another, accept_closed_by_another, send_closed_by_another, send_times_out, send_timeout_closes,
         send_goes_on_when_there_is_room, shutdown_after_what_is_queued, shut_on_both_sides, close_waits, close_gives_up,
         close_gives_up_after_linger, close_drops_with_linger_zero,
@@ -38,6 +38,75 @@ end_per_suite(Config) -> lists:foreach(fun application:stop/1, lists:reverse(?co
 init_per_testcase(_Case, Config) -> Config.
 
 end_per_testcase(_Case, _Config) -> ok.
+
+%% The other end has closed it, of which the owner was not told, and then it was closed here: that is the end of it.
+set_after_close(_) ->
+    {Socket, Peer} = pair([binary, {active, false}]),
+    ok = gen_tcp:close(Peer),
+    {error, closed} = weir_socket:recv(Socket, 0),
+    ok = weir_socket:close(Socket),
+    [
+        ?assertEqual({Active, {error, einval}}, {Active, weir_socket:setopts(Socket, [{active, Active}])})
+     || Active <- [true, once, 1, false]
+    ],
+    nothing_at_all().
+
+%% The backend that is gen_tcp's default is no option of ours, and may be named; another one cannot be had.
+backend_of_gen_tcp(_) ->
+    {ok, Listener} = weir_socket:listen(0, [{inet_backend, inet}]),
+    {ok, Port} = weir_socket:port(Listener),
+    {ok, Socket} = weir_socket:connect({127, 0, 0, 1}, Port, [{inet_backend, inet}]),
+    ?assertEqual({error, {bad_option, inet_backend, socket}}, weir_socket:listen(0, [{inet_backend, socket}])),
+    [ok = weir_socket:close(Each) || Each <- [Socket, Listener]].
+
+%% As the runtime has them.
+names_of_errors(_) ->
+    {ok, Listener} = gen_tcp:listen(0, []),
+    {ok, Fd} = inet:getfd(Listener),
+    {ok, Socket} = weir_socket:listen(0, [{fd, Fd}, {pollset, 0}]),
+    %% A descriptor is in a set once.
+    ?assertEqual({error, eexist}, weir_socket:listen(0, [{fd, Fd}, {pollset, 0}])),
+    ?assertEqual({error, ebadf}, weir_socket:listen(0, [{fd, 16#7ffffff}])),
+    ok = weir_socket:close(Socket),
+    ok = gen_tcp:close(Listener).
+
+%% Who does not wait is told what the kernel has, though no poller has seen it: a connection pool asks so whether the
+%% other end is still there.
+received_without_waiting(_) ->
+    [
+        begin
+            {Socket, Peer} = pair([binary, {active, false}, {packet, Packet}]),
+            Set = maps:get(pollset, weir_socket:info(Socket)),
+            #{poller := Poller} = weir_socket_nif:pollset_info(Set),
+            true = erlang:suspend_process(Poller),
+            ?assertEqual({error, timeout}, weir_socket:recv(Socket, 0, 0)),
+            ok = gen_tcp:send(Peer, Packets),
+            ok = in_the_kernel(Socket),
+            [?assertEqual({Packet, {ok, Expected}}, {Packet, weir_socket:recv(Socket, 0, 0)}) || Expected <- Packeted],
+            ?assertEqual({error, timeout}, weir_socket:recv(Socket, 0, 0)),
+            ok = gen_tcp:close(Peer),
+            ok = in_the_kernel(Socket),
+            ?assertEqual({error, closed}, weir_socket:recv(Socket, 0, 0)),
+            true = erlang:resume_process(Poller),
+            ok = weir_socket:close(Socket)
+        end
+     || {Packet, Packets, Packeted} <- [
+            {raw, "ab", [<<"ab">>]},
+            {2, <<0, 2, "ab">>, [<<"ab">>]},
+            {line, "a\nb\n", [<<"a\n">>, <<"b\n">>]},
+            {tpkt, <<3, 0, 0, 6, "ab">>, [<<3, 0, 0, 6, "ab">>]}
+        ]
+    ].
+
+%% Returns when there is something to be read, or the end, as OTP's own socket on a duplicate sees it.
+in_the_kernel(Socket) ->
+    {ok, [{fd, Fd}]} = weir_socket:getopts(Socket, [fd]),
+    {ok, Duplicate} = socket:open(Fd, #{dup => true}),
+    case socket:recv(Duplicate, 0, [peek], ?DEADLINE) of
+        {ok, _} -> ok;
+        {error, closed} -> ok
+    end,
+    socket:close(Duplicate).
 
 %% ---------------------------------------------------------------- OTP's own functions
 

@@ -17,7 +17,8 @@
 
 all() ->
     [
-        cancel_takes_back, dead_receiver_loses_nothing, dead_acceptor_is_passed_over, owner_death_closes,
+        cancel_takes_back, dead_receiver_loses_nothing, dead_acceptor_is_passed_over, the_dead_are_not_kept,
+        owner_death_closes,
         owner_death_flushes, close_answers_all_who_wait, close_flushes, time_to_flush, close_now_drops, linger,
         hold_and_give, give_to_the_dead, monitors, random_deaths
     ].
@@ -68,10 +69,14 @@ dead_receiver_loses_nothing(_Config) ->
     ],
     close([A, B]).
 
-spawn_receiver(Sock, Length) ->
+spawn_receiver(Sock, Length) -> spawn_waiting(fun() -> recv_async(Sock, Length, make_ref()) end).
+
+spawn_acceptor(Listener) -> spawn_waiting(fun() -> ?NIF:accept(Listener, make_ref()) end).
+
+spawn_waiting(Ask) ->
     Self = self(),
     Pid = spawn(fun() ->
-        wait = recv_async(Sock, Length, make_ref()),
+        wait = Ask(),
         Self ! {waits, self()},
         receive
             never -> ok
@@ -80,6 +85,27 @@ spawn_receiver(Sock, Length) ->
     receive
         {waits, Pid} -> Pid
     end.
+
+%% Those that were killed while they waited, though nothing ever comes: as many places are kept as alive processes twice
+%% over, and some.
+the_dead_are_not_kept(_Config) ->
+    {A, B} = pair(),
+    {L, _} = listen(),
+    Alive = [spawn_receiver(B, 0) || _ <- lists:seq(1, 40)],
+    [kill(spawn_receiver(B, 0)) || _ <- lists:seq(1, 1000)],
+    #{receivers := Receivers} = ?NIF:info(B),
+    ?assert(Receivers >= 40),
+    ?assert(Receivers =< 2 * 41 + 1),
+    [kill(spawn_acceptor(L)) || _ <- lists:seq(1, 1000)],
+    #{acceptors := Acceptors} = ?NIF:info(L),
+    ?assert(Acceptors =< 64 + 1),
+    %% Who is alive is served, behind the others.
+    [kill(Pid) || Pid <- Alive],
+    Ref = make_ref(),
+    wait = recv_async(B, 0, Ref),
+    ok = send(A, <<"x">>),
+    ?assertEqual({ok, <<"x">>}, answer(Ref)),
+    close([A, B, L]).
 
 dead_acceptor_is_passed_over(_Config) ->
     {L, Port} = listen(),
