@@ -9,11 +9,12 @@
 -export([formatter_logs/1, report_callback_logs/1, primary_filter/1, odd_dictionary/1, whole_config/1]).
 -export([huge_events/1, many_callers/1, caller_killed/1]).
 -export([logger_sup_does_not_wait/1, node_sup_does_not_wait/1, nobody_waits_who_must_not/1]).
+-export([processes_of_the_node_do_not_wait/1]).
 -export([file_server_does_not_wait/1, removal_while_the_writer_hangs/1, node_stops_while_the_writer_hangs/1]).
 -export([new_code/1, drops_are_told_by_new_code/1]).
 -export([application_stopped/1, logger_sup_stopped/1]).
-%% A formatter and callbacks.
--export([format/2, log_and_format/1, change_message/2]).
+%% A formatter and callbacks, and what is called in another node.
+-export([format/2, log_and_format/1, change_message/2, make_log/1]).
 
 -import(weir_log_test_lib, [in_order/3, queue/1, call/4]).
 -import(weir_log_h_test_lib, [
@@ -37,6 +38,7 @@ all() ->
         logger_sup_does_not_wait,
         node_sup_does_not_wait,
         nobody_waits_who_must_not,
+        processes_of_the_node_do_not_wait,
         file_server_does_not_wait,
         removal_while_the_writer_hangs,
         node_stops_while_the_writer_hangs,
@@ -221,6 +223,50 @@ nobody_waits_who_must_not(Config) ->
     true = erlang:resume_process(Writer),
     ok = await_normal(May),
     ?assertEqual(lists:duplicate(5, <<"x">>), lines(Config)).
+
+%% The same with those processes themselves, in a node with distribution: each is made to log by its own hand.
+processes_of_the_node_do_not_wait(Config) ->
+    Peer = start_peer(["-sname", peer:random_name()]),
+    Call = fun(M, F, A) -> call(Peer, M, F, A) end,
+    try
+        Options = #{file => ?config(file, Config), ack => written, timeout => infinity},
+        ok = Call(logger, add_handler, [?ID, weir_log_h, (formatter([msg, "\n"]))#{config => Options}]),
+        ok = Call(error_logger, start, []),
+        Writer = Call(weir_log_h_test_lib, writer, [?ID]),
+        ok = Call(sys, suspend, [Writer]),
+        Caller = Call(erlang, spawn, [logger, error, ["x", test()]]),
+        Waits = fun() -> Call(erlang, process_info, [Caller, status]) =:= {status, waiting} end,
+        ok = until(Waits),
+        Made = [
+            application_controller, file_server_2, global_name_server, kernel_sup, logger, logger_proxy, logger_sup,
+            net_kernel, rex
+        ],
+        [{Name, ok} = {Name, Call(?MODULE, make_log, [Name])} || Name <- Made],
+        %% Others cannot be made to: they are known by their group leaders, as the ones above.
+        Whereis = fun(Name) -> Call(erlang, whereis, [Name]) end,
+        Leader = fun(Name) -> Call(erlang, process_info, [Whereis(Name), group_leader]) end,
+        Known = fun(Name) -> [Leader(logger_sup), Leader(init), {group_leader, Whereis(Name)}] end,
+        Others = [code_server, user, standard_error, error_logger, erl_signal_server, erl_prim_loader, init],
+        [{Name, true} = {Name, lists:member(Leader(Name), Known(Name))} || Name <- Others],
+        ?assert(Waits()),
+        ok = Call(sys, resume, [Writer]),
+        ok = until(fun() -> Call(erlang, process_info, [Caller, status]) =:= undefined end),
+        ok = Call(weir_log_h, sync, [?ID]),
+        ?assertEqual(lists:duplicate(1 + length(Made), <<"x">>), weir_log_h_test_lib:read_lines(Config))
+    after
+        peer:stop(Peer)
+    end.
+
+make_log(Name) ->
+    _ = sys:replace_state(
+        Name,
+        fun(State) ->
+            ok = logger:error("x", test()),
+            State
+        end,
+        15_000
+    ),
+    ok.
 
 %% It logs each message that it does not know, and renames what the writer rotates.
 file_server_does_not_wait(Config) ->
