@@ -217,7 +217,8 @@ check_opened(Kind, lines, Killed, [Left | _]) ->
     ?assert(Left =:= Ended orelse (not ends_lines(Kind) andalso Left =:= Killed)),
     ok.
 
-%% The handler does not end torn lines yet: once it does, this goes, and so does `glued' where it is not 0.
+%% The handler does not end torn lines yet, so a line of its is glued to each. Once it does, this goes, and no kind of
+%% log has glued lines.
 ends_lines(Kind) -> Kind =/= handler.
 
 glue(Kind, Kills) ->
