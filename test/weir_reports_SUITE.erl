@@ -1,5 +1,5 @@
-%% What Weir's applications report is seen out of the box: the default handler of a node without any configuration, whose
-%% filters stop what is of a domain that they do not know, lets it through.
+%% What Weir's applications report is seen out of the box: the default handler of a node without any configuration,
+%% whose filters stop what is of a domain that they do not know, lets it through.
 %%
 %% A node is started as OTP configures it. Beside its default handler it gets one with the same filters, on a file.
 -module(weir_reports_SUITE).
