@@ -7,7 +7,8 @@
 %% `blog' returns when the entry is in its cache of 64 KB, weir_log:log/2 when the write has returned.
 %%
 %% Syncs. weir_log with `ack => synced' beside `disk_log:blog' followed by `disk_log:sync', and one process that writes
-%% and syncs entry by entry, which is the most that a server without batches can do.
+%% and syncs entry by entry, which is the most that a server without batches can do. With two shards there are two
+%% syncs at a time, each for half of the callers.
 -module(weir_bench_log).
 
 -behaviour(weir_bench_part).
@@ -80,7 +81,11 @@ not_waiting(Rounds, Processes, Each, Title) ->
 
 synced(Rounds, Processes, Each, Alone) ->
     #{ours := Ours, peers := Peers} = weir_bench_rounds:compare(Rounds, #{
-        ours => [weir("weir_log:log/2, synced", log, #{ack => synced}, Processes, Each)],
+        ours => [
+            weir(lists:concat(["weir_log:log/2, synced, shards: ", Shards]), log, Options, Processes, Each)
+         || Shards <- [1, 2],
+            Options <- [#{ack => synced, shards => Shards}]
+        ],
         peers => [
             disk_log(
                 "disk_log:blog/2 and disk_log:sync/1",
@@ -94,7 +99,7 @@ synced(Rounds, Processes, Each, Alone) ->
             #{name => "one process, one fdatasync an entry", run => fun() -> alone(Alone) end}
         ]
     }),
-    [Weir] = [view(speed, Result) || Result <- Ours],
+    [Weir | _] = Weirs = [view(speed, Result) || Result <- Ours],
     [DiskLog, One] = [view(speed, Result) || Result <- Peers],
     Ratio = fun(Peer) -> weir_bench_rounds:ratio(higher, Weir, Peer) end,
     [
@@ -102,7 +107,7 @@ synced(Rounds, Processes, Each, Alone) ->
             title => io_lib:format("waiting until it is durable, ~b processes, ~b entries each", [Processes, Each]),
             unit => "entries a second",
             better => higher,
-            ours => [Weir],
+            ours => Weirs,
             peers => [DiskLog, One],
             notes => [
                 io_lib:format("~.1f times blog and sync, ~.1f times one by one", [Ratio(DiskLog), Ratio(One)]),

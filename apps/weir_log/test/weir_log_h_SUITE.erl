@@ -15,6 +15,7 @@
 -export([dropped_is_not_formatted/1]).
 -export([writer_killed/1, log_killed/1, keeper_killed/1, failure_is_told_once/1, full_disk_is_told_once/1]).
 -export([torn_line_is_ended/1, relative_file/1, containers_output/1]).
+-export([really_full_disk/1]).
 -export([sys_config/1, node_stop_writes_everything/1]).
 %% Formatters and callbacks.
 -export([format/2, check_config/1, init/1, start_link_child/1, fail_to_format/1]).
@@ -63,6 +64,7 @@ all() ->
         keeper_killed,
         failure_is_told_once,
         full_disk_is_told_once,
+        really_full_disk,
         sync_fails,
         write_fails,
         write_fails_unseen,
@@ -611,6 +613,50 @@ full_disk_is_told_once(Config) ->
     ?assertMatch([#{label := {weir_log, failing}, reason := enospc}, #{}], collect([failing, recovered])),
     ?assertEqual(no_more, receive {tap, Report} -> Report after 0 -> no_more end),
     ?assertEqual(60, numbers("([0-9]+) entries were not written", Config)).
+
+%% Small events fit where large ones do not. What is in the file and what is counted as lost are all, by level.
+really_full_disk(Config) ->
+    Dir = filename:dirname(?config(file, Config)),
+    weir_log_file_lib:on_small_disk(Dir, "64k", fun() -> really_full_disk_(Dir, Config) end).
+
+really_full_disk_(Dir, Config) ->
+    Ballast = filename:join(Dir, "ballast"),
+    ok = file:write_file(Ballast, binary:copy(<<"b">>, 32 * 1024)),
+    ok = logger:set_primary_config(level, info),
+    ok = logger:add_handler(weir_log_h_tap, weir_log_h_test_tap, #{config => #{to => self()}}),
+    ok = add(Config, #{ack => written, timeout => infinity}, formatter([level, " ", msg, "\n"])),
+    Logged = counters:new(2, []),
+    Error = fun() -> counters:add(Logged, 1, 1), logger:error(lists:duplicate(20 * 1024, $x), test()) end,
+    Info = fun() -> counters:add(Logged, 2, 1), logger:info(lists:duplicate(50, $x), test()) end,
+    ok = until(fun() ->
+        ok = Error(),
+        ok = Info(),
+        maps:get(error, lost(), 0) >= 5
+    end),
+    ok = until(fun() ->
+        ok = Error(),
+        state() =:= failing
+    end),
+    ok = file:delete(Ballast),
+    ok = until(fun() ->
+        ok = Info(),
+        state() =:= ok
+    end),
+    ?assertMatch([#{label := {weir_log, failing}, reason := enospc}, #{}], collect([failing, recovered])),
+    ?assertEqual(no_more, receive {tap, Report} -> Report after 0 -> no_more end),
+    Lost = lost(),
+    Told = fun() -> numbers("([0-9]+) entr(?:y was|ies were) not written", Config) end,
+    ok = until(fun() -> Told() =:= lists:sum(maps:values(Lost)) orelse {Told(), Lost} end),
+    Lines = lines(Config),
+    Of = fun(Level) -> length([Line || Line <- Lines, contains(Line, [Level, " xx"])]) end,
+    InFile = [Of("error"), Of("info")],
+    ?assert(lists:min(InFile) > 0),
+    Counted = [maps:get(Level, Lost, 0) || Level <- [error, info]],
+    All = [counters:get(Logged, Index) || Index <- [1, 2]],
+    ?assertEqual(All, lists:zipwith(fun erlang:'+'/2, InFile, Counted)),
+    ?assertEqual([], maps:keys(Lost) -- [error, info]),
+    ?assertEqual(Lost, lost()),
+    ok = logger:remove_handler(?ID).
 
 %% The sum of the numbers in the lines that match.
 numbers(Pattern, Config) ->

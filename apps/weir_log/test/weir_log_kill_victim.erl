@@ -1,12 +1,16 @@
 %% The node that weir_log_kill_SUITE kills. Its processes log as fast as they can, until that happens.
 -module(weir_log_kill_victim).
 
--export([main/1, padding/2]).
+-export([main/1, options/1, padding/2]).
 
-%% Of `erl -run'. How is the name of a case of the suite's.
+%% Files of some thousand entries, so that at most moments one was just begun or one is being compressed.
+-define(ROTATE, #{max_bytes => 200_000, gzip => true}).
+
+%% Of `erl -run'. How is the name of a kind of log, see options/1.
 main([File, How, Shards, Life, Callers, Port]) ->
     {ok, Socket} = gen_tcp:connect({127, 0, 0, 1}, list_to_integer(Port), [binary, {active, true}, {nodelay, true}]),
-    Log = open(list_to_atom(How), #{file => File, shards => list_to_integer(Shards)}),
+    {Kind, Options} = options(list_to_atom(How)),
+    Log = open(Kind, Options#{file => File, shards => list_to_integer(Shards)}),
     Teller = self(),
     [
         spawn_link(fun() -> log(Log, list_to_integer(Life), Caller, 1, Teller) end)
@@ -14,34 +18,36 @@ main([File, How, Shards, Life, Callers, Port]) ->
     ],
     tell(Socket).
 
+%% What logs, and its options but for the file and the shards. Entries that are not framed are lines.
+options(window) -> {alog, #{frame => true}};
+options(accepted) -> {log, #{ack => accepted, frame => true}};
+options(written) -> {log, #{ack => written, frame => true}};
+options(synced) -> {log, #{ack => synced, frame => true}};
+options(rotating_written) -> {log, #{ack => written, frame => true, rotate => ?ROTATE}};
+options(rotating_synced) -> {log, #{ack => synced, frame => true, rotate => ?ROTATE}};
+options(rotating_lines) -> {log, #{ack => written, newline => true, rotate => ?ROTATE}};
+options(lines_written) -> {log, #{ack => written, newline => true}};
+options(lines_synced) -> {log, #{ack => synced, newline => true}};
+options(handler_window) -> {handler, #{}};
+options(handler_written) -> {handler, #{ack => written}};
+options(handler_synced) -> {handler, #{ack => synced}}.
+
 %% Gives what logs the bytes of an entry, and has them acknowledged.
-open(window, Options) ->
-    Log = open_log(Options#{frame => true}),
-    fun(Life, Caller, N) -> weir_log:alog(Log, entry(Life, Caller, N)) end;
-open(lines_written, Options) ->
-    Log = open_log(Options#{ack => written, newline => true}),
-    fun(Life, Caller, N) -> weir_log:log(Log, line(Life, Caller, N)) end;
-open(lines_synced, Options) ->
-    Log = open_log(Options#{ack => synced, newline => true}),
-    fun(Life, Caller, N) -> weir_log:log(Log, line(Life, Caller, N)) end;
-open(handler_written, Options) -> open_handler(Options#{ack => written});
-open(handler_synced, Options) -> open_handler(Options#{ack => synced});
-open(handler_window, Options) -> open_handler(Options);
-open(Ack, Options) ->
-    Log = open_log(Options#{ack => Ack, frame => true}),
-    fun(Life, Caller, N) -> weir_log:log(Log, entry(Life, Caller, N)) end.
-
-open_log(Options) ->
-    {ok, _} = application:ensure_all_started(weir_log),
-    {ok, Log} = weir_log:open(?MODULE, Options),
-    Log.
-
-%% The only handler, as the one of a node's that it is made for.
-open_handler(Options) ->
+open(handler, Options) ->
+    %% The only handler, as the one of a node's that it is made for.
     ok = logger:remove_handler(default),
     Formatter = {logger_formatter, #{template => [msg, "\n"]}},
     ok = logger:add_handler(default, weir_log_h, #{config => Options, formatter => Formatter}),
-    fun(Life, Caller, N) -> logger:error("~ts", [line(Life, Caller, N)]) end.
+    fun(Life, Caller, N) -> logger:error("~ts", [line(Life, Caller, N)]) end;
+open(Function, Options) ->
+    {ok, _} = application:ensure_all_started(weir_log),
+    {ok, Log} = weir_log:open(?MODULE, Options),
+    Entry =
+        case Options of
+            #{frame := true} -> fun entry/3;
+            #{} -> fun line/3
+        end,
+    fun(Life, Caller, N) -> weir_log:Function(Log, Entry(Life, Caller, N)) end.
 
 log(Log, Life, Caller, N, Teller) ->
     ok = Log(Life, Caller, N),
