@@ -15,7 +15,10 @@
 /* Reads of at least so many bytes, and those that follow one, go into a binary which becomes the term. */
 #define LARGE 16384
 
-/* The buffer of a packet grows in steps, in case the peer has announced much and sends little. */
+/*
+ * The buffer of a packet doubles, from here on, when it is full: the peer may have announced much and send little. One
+ * read is no longer than that either, which is a fraction of a millisecond of copying in the kernel.
+ */
 #define GROWTH 1048576
 
 /* The longest recv: gen_tcp's. */
@@ -41,6 +44,18 @@ static bool may_trust_short_reads(const struct weir_sock *sock)
     return !sock->rx.hup && !sock->rx.urgent && sock->domain != AF_UNIX;
 }
 
+/* How long the buffer is to be: as long as it is if it has room worth a read. */
+static size_t room_for(const struct weir_sock *sock, const struct weir_view *view, size_t need)
+{
+    size_t usual = sock->delivery.framing.buffer;
+    size_t total = need >= LARGE ? need : view->have + (need > usual ? need : usual);
+    size_t most = view->have * 2 > GROWTH ? view->have * 2 : GROWTH;
+    size_t size = view->buffered ? sock->rx.buffer.binary.size - sock->rx.buffer.start : 0;
+
+    if (total > size && size >= view->have + LARGE) return size;
+    return total < most ? total : most;
+}
+
 /* What recv(2) returns. `need': so many bytes are wanted in all, 0: any number. */
 static ssize_t fill(struct weir_call *call, struct weir_sock *sock, struct weir_view *view, unsigned char *scratch,
     size_t need)
@@ -52,14 +67,12 @@ static ssize_t fill(struct weir_call *call, struct weir_sock *sock, struct weir_
         ask = need > usual ? need : usual;
         at = scratch;
     } else {
-        size_t total = need >= LARGE ? need : view->have + (need > usual ? need : usual);
-        size_t most = view->have * 2 > GROWTH ? view->have * 2 : GROWTH;
-        if (total > most) total = most;
+        size_t total = room_for(sock, view, need);
         if (!weir_view_reserve(sock, view, total)) {
             errno = ENOMEM;
             return -1;
         }
-        ask = total - view->have;
+        ask = total - view->have < GROWTH ? total - view->have : GROWTH;
         at = sock->rx.buffer.binary.data + sock->rx.buffer.end;
     }
 

@@ -19,6 +19,9 @@ bool weir_view_reserve(struct weir_sock *sock, struct weir_view *view, size_t to
     if (buffer->held && buffer->start + total <= buffer->binary.size) return true;
     if (buffer->held && total <= buffer->binary.size) {
         memmove(buffer->binary.data, view->at, view->have);
+    } else if (buffer->held && view->buffered && buffer->start == 0) {
+        /* The runtime moves the pages of a large binary, not its bytes. */
+        if (!enif_realloc_binary(&buffer->binary, total)) return false;
     } else {
         if (!enif_alloc_binary(total, &binary)) return false;
         if (view->have) memcpy(binary.data, view->at, view->have);
