@@ -147,10 +147,13 @@ the_guides_example(Config) ->
         end
      || _ <- [1, 2]
     ],
+    {ok, Writing} = weir_log:files(events),
+    %% Whoever tidies up takes a part that it finds for a leftover.
+    [ok = weir_log_file_lib:tidied(Each) || Each <- Writing],
     {ok, [{shard, [Oldest | _]} | _]} = weir_log:history(events),
     {ok, _} = weir_log_gzip:compress(Oldest),
     {ok, [{shard, Files}, {shard, _}]} = weir_log:history(events),
-    {ok, [Current, _]} = weir_log:files(events),
+    [Current, _] = Writing,
     ?assertMatch([_, _, _], Files),
     ?assertEqual({<<Oldest/binary, ".gz">>, Current}, {hd(Files), lists:last(Files)}),
     ?assertEqual({ok, 41}, run(["ok = weir_log:log", Read])).
