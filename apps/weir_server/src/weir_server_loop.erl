@@ -156,7 +156,8 @@ rest(Wait, #server{inbox = Inbox} = S, Count, State) ->
         true ->
             case weir_server_inbox:is_direct(Left) of
                 true -> wait(Wait, Looked#server{direct = true}, 0, State);
-                false -> wait(Wait, Looked, 0, State)
+                %% The bound is to be seen to, whatever is handled without being drained.
+                false -> wait(Wait, Looked, min(?SINCE_LOOK(Count), ?LOOK), State)
             end
     end.
 
@@ -233,9 +234,17 @@ arrived(Message, _HadToWait, Wait, #server{direct = true, parent = Parent, tag =
     end;
 arrived(Message, HadToWait, Wait, #server{infos = Infos, parent = Parent, tag = Tag} = S, Count, State) ->
     case weir_server_mailbox:class(Message, Parent, Tag) of
-        info when not Infos -> turn(Wait, counted(Count, S), [Message], 0, State);
+        info when not Infos, ?SINCE_LOOK(Count) < ?LOOK -> turn(Wait, S, [Message], Count, State);
+        info when not Infos -> info(Message, HadToWait, Wait, counted(Count, S), State);
         control -> handle(Message, Wait, S, [], Count, State);
         _ -> next([Message], HadToWait, Wait, counted(Count, S), State)
+    end.
+
+%% An info, which is not drained, but for a bound that what is behind it exceeds.
+info(Message, HadToWait, Wait, #server{inbox = Inbox} = S, State) ->
+    case weir_server_inbox:is_overrun(Inbox) of
+        true -> next([Message], HadToWait, Wait, S, State);
+        false -> turn(Wait, S, [Message], 0, State)
     end.
 
 next(First, HadToWait, Wait, #server{inbox = Inbox} = S, State) ->
