@@ -29,9 +29,11 @@
 %%
 %% A receiver may throw the request away: a callback that empties its mailbox (`receive _ -> flush() after 0') takes
 %% whatever is there. Whoever waits therefore looks now and then, at the receiver if it is on the same node: one that
-%% waits for a message, with none in its mailbox, has none of ours either, and is asked again. On another node it is
-%% asked again when the answer is overdue by ?LAST_PATIENCE_MS. What was asked twice may be answered twice; the second
-%% answer reaches nobody.
+%% waits for a message, with none in its mailbox, has none of ours either, and is asked again. A weir_server may have
+%% taken it out of the mailbox to answer it later, and wait in a callback: so it must be its loop that waits. On another
+%% node the receiver is asked again after waits of 50 ms, twice that, and so on, once one of ?LAST_PATIENCE_MS is over:
+%% 11 seconds after the request, and from then on every 5. What was asked twice may be answered twice; the second answer
+%% reaches nobody.
 %%
 %% A process that is suspended (sys:suspend/1) answers system messages at once and handles nothing else, so its
 %% acknowledgement means nothing. That it is suspended cannot be asked for without having its whole state copied, but
@@ -56,6 +58,9 @@
 %% How long an answer is waited for before it is asked whether the request is lost: first, and at most.
 -define(FIRST_PATIENCE_MS, 50).
 -define(LAST_PATIENCE_MS, 5000).
+
+%% The key in the process dictionary that tells a weir_server.
+-define(PUBLISHED, '$weir_server').
 
 %% @doc Sends a request and waits for its answer, for so many milliseconds.
 %%
@@ -99,10 +104,33 @@ more(Patience) -> min(2 * Patience, ?LAST_PATIENCE_MS).
 is_lost(To, Waited) ->
     case weir_flow_dest:is_local(To) of
         true ->
-            process_info(To, [status, message_queue_len]) =:= [{status, waiting}, {message_queue_len, 0}];
+            case process_info(To, [status, current_function, message_queue_len]) of
+                [{status, waiting}, {current_function, Where}, {message_queue_len, 0}] -> has_drained_none(Where, To);
+                _BusyOrDead -> false
+            end;
         false ->
             Waited =:= ?LAST_PATIENCE_MS
     end.
+
+%% Whether one that waits there has taken nothing out of its mailbox that it has not come to.
+has_drained_none({weir_server_loop, _Function, _Arity}, _To) -> true;
+has_drained_none({erlang, hibernate, _Arity}, _To) -> true;
+has_drained_none(_Where, To) -> not is_weir_server(To).
+
+%% Whether a process has in its dictionary what weir_server:info/1 reads. Before OTP 27 all of that is copied.
+-if(?OTP_RELEASE >= 27).
+is_weir_server(Pid) ->
+    case process_info(Pid, {dictionary, ?PUBLISHED}) of
+        {{dictionary, ?PUBLISHED}, Published} -> Published =/= undefined;
+        undefined -> false
+    end.
+-else.
+is_weir_server(Pid) ->
+    case process_info(Pid, dictionary) of
+        {dictionary, Dictionary} -> lists:keymember(?PUBLISHED, 1, Dictionary);
+        undefined -> false
+    end.
+-endif.
 
 %% @doc The request, with whom to answer.
 -spec request(weir_flow_dest:to(), {pid(), Tag :: term()}) -> ok.
