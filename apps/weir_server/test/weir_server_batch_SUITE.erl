@@ -660,17 +660,28 @@ gathered(Count) ->
 
 %% Where the runtime has no fault that makes it unsafe, and unless the user has chosen.
 off_the_heap(_) ->
-    Default = start(weir_server_probe_batch, []),
     Expected =
         case weir_server_otp:is_off_heap_safe() of
             true -> off_heap;
             false -> on_heap
         end,
-    ?assertEqual({message_queue_data, Expected}, process_info(Default, message_queue_data)),
-    stop(Default),
-    Chosen = start(weir_server_probe_batch, [{spawn_opt, [{message_queue_data, on_heap}]}]),
-    ?assertEqual({message_queue_data, on_heap}, process_info(Chosen, message_queue_data)),
-    stop(Chosen).
+    OnHeap = {spawn_opt, [{message_queue_data, on_heap}]},
+    [
+        begin
+            Pid = start(Mod, Options),
+            ?assertEqual({Mod, Options, {message_queue_data, Where}}, {Mod, Options, process_info(Pid,
+                message_queue_data)}),
+            stop(Pid)
+        end
+     || {Mod, Drained, Default} <- [
+            {weir_server_probe_batch, [], Expected},
+            {weir_server_probe_prio, [], Expected},
+            {weir_server_probe, [{max_queue, 10}], Expected},
+            %% What is not drained in any case is where the runtime has it.
+            {weir_server_probe, [], on_heap}
+        ],
+        {Options, Where} <- [{Drained, Default}, {[OnHeap | Drained], on_heap}]
+    ].
 
 %% A message that comes to an idle server has waited since it came, and not since the one before.
 idle_time_is_no_wait(_) ->
