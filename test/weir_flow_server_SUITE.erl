@@ -7,6 +7,7 @@
 -export([suite/0, all/0, init_per_suite/1, end_per_suite/1]).
 -export([window_holds_when_drained/1, window_holds_in_batches/1, acknowledged_after_what_was_sent/1]).
 -export([nothing_lost_in_a_callback/1, nothing_lost_while_lingering/1, request_thrown_away/1]).
+-export([own_timeout/1]).
 -export([limit_is_given_back/1, limit_and_bound/1, limit_waits/1, limit_ends_with_the_server/1]).
 
 -import(weir_flow_test_lib, [eventually/1, async/1, result/1, queue/1, kill/1]).
@@ -21,6 +22,7 @@ all() ->
     [
         window_holds_when_drained, window_holds_in_batches, acknowledged_after_what_was_sent,
         nothing_lost_in_a_callback, nothing_lost_while_lingering, request_thrown_away,
+        own_timeout,
         limit_is_given_back, limit_and_bound, limit_waits, limit_ends_with_the_server
     ].
 
@@ -197,6 +199,32 @@ request_thrown_away(_Config) ->
             kill(Pid)
         end
      || {Mod, Opts} <- probes(), Action <- [nothing, hibernate, 1_000_000]
+    ].
+
+%% A sender that never waits has its request behind the last message of the window, where it is the last thing that
+%% comes: the time-out that the receiver has asked for runs out all the same.
+own_timeout(_Config) ->
+    [
+        begin
+            {ok, Pid} = weir_server:start(Mod, #{tell => self()}, Opts),
+            weir_server_loop_lib:while_held(Pid, fun() ->
+                [gen_server:cast(Pid, pushed) || _ <- lists:seq(1, Before)],
+                Never = #{window => 4, timeout => 0},
+                Asks = fun(_, State) -> returned(Action, State) end,
+                ?assertEqual([ok, ok, ok], [weir_flow:cast(Pid, {do, N, Asks}, Never) || N <- [1, 2, 3]]),
+                ?assertEqual({error, timeout}, weir_flow:cast(Pid, {do, no, Asks}, Never)),
+                ?assertEqual(Before + 3 + 1, queue(Pid))
+            end),
+            Told = weir_server_loop_lib:events({info, timeout}),
+            ?assertEqual({Mod, Opts, [{cast, 1}, {cast, 2}, {cast, 3}]}, {Mod, Opts, Told}),
+            %% The watch, which has its answer, has ended.
+            eventually(fun() -> weir_flow:cast(Pid, last, #{window => 4, timeout => 0}) =:= ok end),
+            ?assertEqual([], weir_server_loop_lib:events({cast, last})),
+            ?assertEqual(0, asked_again(Pid)),
+            _ = weir_server_loop_lib:stop(Pid),
+            ok = weir_flow:forget(Pid)
+        end
+     || {Mod, Opts} <- probes(), Before <- [0, 64], Action <- [20, {timeout, 20, timeout}, {hibernate, 20, timeout}]
     ].
 
 returned(nothing, State) -> {noreply, State};
