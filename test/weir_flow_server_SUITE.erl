@@ -173,7 +173,8 @@ nothing_lost_while_lingering(_Config) ->
     ?assertEqual({[ok, ok], 0}, result(Sender)),
     ok = weir_server:stop(Pid).
 
-%% One that a callback has taken is, whatever the server does with its mailbox otherwise: when it waits again, or sleeps.
+%% One that a callback has taken is, whatever the server does with its mailbox otherwise: when it waits again, or
+%% sleeps.
 request_thrown_away(_Config) ->
     [
         begin

@@ -33,7 +33,8 @@ all() ->
         lingering_ends_with_with_state, lingering_ends_with_the_parent, lingering_and_acks, lingering_then_stop,
         lingering_code_change, mixed_replies,
         acks_after_the_batch, only_acks, ack_then_action, with_state_beside_the_batch, stop_with_acks,
-        system_message_in_a_drain, credits, credits_of_a_crash, counts, timeouts, become_plain, become_batch, loaded_anew,
+        system_message_in_a_drain, credits, credits_of_a_crash, counts, timeouts, become_plain, become_batch,
+        loaded_anew,
         off_the_heap, idle_time_is_no_wait, no_direct_mode,
         suspended
     ].

@@ -319,7 +319,8 @@ supervisor_shuts_down(_) ->
             {S, Mod, Options, {{returned, Expected}, []}},
             {S, Mod, Options, weir_server_same:run(S, fun(_) -> shut_down(S, Mod, Options, Time, Work) end)}
         )
-     || {S, Mod, Options} <- [{gen_server, weir_server_probe, []} | [{weir_server, M, O} || {M, O} <- plain() ++ batches()]],
+     || {S, Mod, Options} <-
+            [{gen_server, weir_server_probe, []}] ++ [{weir_server, M, O} || {M, O} <- plain() ++ batches()],
         {Time, Work, Expected} <- [
             {200, fun() -> receive after 50 -> ok end end, {killed, cut_off}},
             {infinity, fun() -> spin(50) end, {shutdown, lists:seq(1, 1000)}}
@@ -979,7 +980,7 @@ random_bounds(_) ->
         begin
             Bounded = [without([{cast, kill}], Round) || Round <- Rounds],
             Program = program(Bounded, End, none),
-            Options = [{max_queue, lists:max([requests(Round) || Round <- Bounded])}, {overload, Overload}],
+            Options = [{max_queue, lists:max([requests(Part) || Part <- [End | Bounded]])}, {overload, Overload}],
             Expected = run(gen_server, weir_server_probe, [], Program),
             Actual = run(weir_server, weir_server_probe, Options, Program),
             agree(Expected, Actual)
@@ -987,8 +988,10 @@ random_bounds(_) ->
     ),
     weir_server_loop_lib:check(Property, 100).
 
-%% The most calls and casts that wait in a round.
-requests(Round) -> ?FILLERS + lists:sum([count(Step) || Step <- Round]) + length([ends]).
+%% The most calls and casts that wait in a round, or before a time-out that runs out (times_out/2).
+requests({expires, _, Requests}) -> ?FILLERS + 5 + length([asks]) + with_states(Requests);
+requests(Round) when is_list(Round) -> ?FILLERS + lists:sum([count(Step) || Step <- Round]) + length([ends]);
+requests(_End) -> 0.
 
 count({casts, N}) -> N;
 count({Kind, _}) when Kind =:= cast; Kind =:= call -> 1;

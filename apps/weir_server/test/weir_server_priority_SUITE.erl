@@ -28,7 +28,8 @@ suite() -> weir_server_loop_lib:suite().
 
 all() ->
     [
-        highest_first, same_priority_in_order, every_kind, one_kind, overtakes_what_was_drained, all_is_drained_whatever_drain,
+        highest_first, same_priority_in_order, every_kind, one_kind, overtakes_what_was_drained,
+        all_is_drained_whatever_drain,
         waiting_is_told, state_is_told, drops, calls_are_not_dropped, bad_returns, raises, throws, raises_in_a_drain,
         raises_while_many_are_handled, system_messages_first, parent_exit_last, terminate_last, other_exits, acks,
         with_state,

@@ -7,7 +7,8 @@
 -export([all/0]).
 -export([
     order/1, bound_reject/1, bound_drop_newest/1, bound_drop_oldest/1, higher_takes_the_place/1,
-    free_ones_are_let_in/1, full_of_free_ones/1, free_ones_are_not_searched/1, above_all_others/1, last_is_last/1, free_ones_are_taken_out/1,
+    free_ones_are_let_in/1, full_of_free_ones/1, free_ones_are_not_searched/1, above_all_others/1, last_is_last/1,
+    free_ones_are_taken_out/1,
     out_takes_some/1, same_as_a_list/1
 ]).
 
@@ -17,7 +18,8 @@
 all() ->
     [
         order, bound_reject, bound_drop_newest, bound_drop_oldest, higher_takes_the_place, free_ones_are_let_in,
-        full_of_free_ones, free_ones_are_not_searched, above_all_others, last_is_last, free_ones_are_taken_out, out_takes_some, same_as_a_list
+        full_of_free_ones, free_ones_are_not_searched, above_all_others, last_is_last, free_ones_are_taken_out,
+        out_takes_some, same_as_a_list
     ].
 
 order(_) ->
