@@ -6,9 +6,11 @@
 
 -export([suite/0, all/0, init_per_suite/1, end_per_suite/1]).
 -export([window_holds_when_drained/1, window_holds_in_batches/1, acknowledged_after_what_was_sent/1]).
+-export([nothing_lost_in_a_callback/1, nothing_lost_while_lingering/1, request_thrown_away/1]).
+-export([own_timeout/1]).
 -export([limit_is_given_back/1, limit_and_bound/1, limit_waits/1, limit_ends_with_the_server/1]).
 
--import(weir_flow_test_lib, [eventually/1]).
+-import(weir_flow_test_lib, [eventually/1, async/1, result/1, queue/1, kill/1]).
 
 -define(SENDERS, 20).
 -define(CASTS, 200).
@@ -19,6 +21,8 @@ suite() -> [{timetrap, {minutes, 2}}].
 all() ->
     [
         window_holds_when_drained, window_holds_in_batches, acknowledged_after_what_was_sent,
+        nothing_lost_in_a_callback, nothing_lost_while_lingering, request_thrown_away,
+        own_timeout,
         limit_is_given_back, limit_and_bound, limit_waits, limit_ends_with_the_server
     ].
 
@@ -38,6 +42,25 @@ kinds() ->
         {weir_flow_server_batch, #{}},
         {weir_flow_server_batch, #{drain => 5}}
     ].
+
+%% The same for servers that do what a message says (weir_server_probe).
+probes() ->
+    [
+        {weir_server_probe, #{}},
+        {weir_server_probe, #{drain => 1000}},
+        {weir_server_probe, #{max_queue => 1000}},
+        {weir_server_probe_prio, #{}},
+        {weir_server_idioms, #{}}
+    ].
+
+probe(Mod, Opts) ->
+    {ok, Pid} = weir_server:start(Mod, #{tell => spawn_link(fun forget/0)}, Opts),
+    Pid.
+
+forget() ->
+    receive
+        _ -> forget()
+    end.
 
 start(Mod, Opts) ->
     {ok, Pid} = weir_server:start_link(Mod, self(), Opts),
@@ -108,6 +131,115 @@ acknowledged_after_what_was_sent(_Config) ->
     ].
 
 seen(Seen) when is_list(Seen) -> lists:reverse(Seen).
+
+%% A request that was drained is not lost, though the server, which waits in a callback, has nothing in its mailbox.
+nothing_lost_in_a_callback(_Config) ->
+    [
+        begin
+            Pid = start(Mod, Opts),
+            Held = hold(Pid),
+            [gen_server:cast(Pid, {a, N}) || N <- lists:seq(1, 64)],
+            Ref = make_ref(),
+            ok = gen_server:cast(Pid, {hold, self(), Ref}),
+            Sender = async(fun() ->
+                ok = weir_flow:cast(Pid, x, 2),
+                %% Long enough to look twice.
+                {error, timeout} = weir_flow:cast(Pid, y, #{window => 2, timeout => 300}),
+                Again = asked_again(Pid),
+                ok = weir_flow:cast(Pid, y, 2),
+                {Again, asked_again(Pid)}
+            end),
+            eventually(fun() -> queue(Pid) =:= 64 + 1 + 2 end),
+            ok = release(Held),
+            receive
+                {held, Ref} -> ok
+            end,
+            Left = queue(Pid),
+            eventually(fun() -> process_info(Pid, status) =:= {status, waiting} end),
+            ?assertEqual({Mod, Opts, false}, {Mod, Opts, weir_flow_ack:is_lost(Pid, 50)}),
+            %% That of the watch, which is started when the time is over.
+            eventually(fun() -> queue(Pid) > Left end),
+            ?assertEqual({Mod, Opts, Left + 1}, {Mod, Opts, queue(Pid)}),
+            ok = release({Pid, Ref}),
+            ?assertEqual({Mod, Opts, {0, 0}}, {Mod, Opts, result(Sender)}),
+            ok = weir_server:stop(Pid)
+        end
+     || {Mod, Opts} <- kinds()
+    ].
+
+nothing_lost_while_lingering(_Config) ->
+    Pid = start(weir_flow_server_batch, #{linger => 300_000}),
+    Sender = async(fun() -> {[weir_flow:cast(Pid, N, 2) || N <- [1, 2]], asked_again(Pid)} end),
+    ?assertEqual({[ok, ok], 0}, result(Sender)),
+    ok = weir_server:stop(Pid).
+
+%% One that a callback has taken is, whatever the server does with its mailbox otherwise: when it waits again, or
+%% sleeps.
+request_thrown_away(_Config) ->
+    [
+        begin
+            Pid = probe(Mod, Opts),
+            Ref = make_ref(),
+            Test = self(),
+            Flushes = fun(_, State) ->
+                Test ! {held, Ref},
+                receive
+                    Ref -> ok
+                end,
+                ok = flush(),
+                returned(Action, State)
+            end,
+            ok = gen_server:cast(Pid, {do, flushes, Flushes}),
+            receive
+                {held, Ref} -> ok
+            end,
+            Sender = async(fun() -> {[weir_flow:cast(Pid, N, 2) || N <- [1, 2]], asked_again(Pid)} end),
+            eventually(fun() -> queue(Pid) =:= 2 end),
+            ok = release({Pid, Ref}),
+            ?assertMatch({[ok, ok], Again} when Again > 0, result(Sender)),
+            kill(Pid)
+        end
+     || {Mod, Opts} <- probes(), Action <- [nothing, hibernate, 1_000_000]
+    ].
+
+%% A sender that never waits has its request behind the last message of the window, where it is the last thing that
+%% comes: the time-out that the receiver has asked for runs out all the same.
+own_timeout(_Config) ->
+    [
+        begin
+            {ok, Pid} = weir_server:start(Mod, #{tell => self()}, Opts),
+            weir_server_loop_lib:while_held(Pid, fun() ->
+                [gen_server:cast(Pid, pushed) || _ <- lists:seq(1, Before)],
+                Never = #{window => 4, timeout => 0},
+                Asks = fun(_, State) -> returned(Action, State) end,
+                ?assertEqual([ok, ok, ok], [weir_flow:cast(Pid, {do, N, Asks}, Never) || N <- [1, 2, 3]]),
+                ?assertEqual({error, timeout}, weir_flow:cast(Pid, {do, no, Asks}, Never)),
+                ?assertEqual(Before + 3 + 1, queue(Pid))
+            end),
+            Told = weir_server_loop_lib:events({info, timeout}),
+            ?assertEqual({Mod, Opts, [{cast, 1}, {cast, 2}, {cast, 3}]}, {Mod, Opts, Told}),
+            %% The watch, which has its answer, has ended.
+            eventually(fun() -> weir_flow:cast(Pid, last, #{window => 4, timeout => 0}) =:= ok end),
+            ?assertEqual([], weir_server_loop_lib:events({cast, last})),
+            ?assertEqual(0, asked_again(Pid)),
+            _ = weir_server_loop_lib:stop(Pid),
+            ok = weir_flow:forget(Pid)
+        end
+     || {Mod, Opts} <- probes(), Before <- [0, 64], Action <- [20, {timeout, 20, timeout}, {hibernate, 20, timeout}]
+    ].
+
+returned(nothing, State) -> {noreply, State};
+returned(Action, State) -> {noreply, State, Action}.
+
+flush() ->
+    receive
+        _ -> flush()
+    after 0 -> ok
+    end.
+
+asked_again(Pid) ->
+    #{Pid := #{asked_again := Again}} = weir_flow:windows(),
+    Again.
 
 %% ---------------------------------------------------------------- limits
 

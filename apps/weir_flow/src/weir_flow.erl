@@ -55,7 +55,8 @@
 %% is not bounded.
 %%
 %% A receiver that empties its mailbox in a callback (`receive _ -> flush() after 0') throws requests away. That is
-%% noticed, after 50 ms on the same node and 5 seconds on another, and it is asked again: `asked_again' counts that.
+%% noticed, after 50 ms on the same node, if it waits for a message then, and after 11 seconds on another, and it is
+%% asked again: `asked_again' counts that.
 %%
 %% A plain process that does not answer system messages never acknowledges: do not use this module for it.
 -module(weir_flow).

@@ -29,9 +29,11 @@
 %%
 %% A receiver may throw the request away: a callback that empties its mailbox (`receive _ -> flush() after 0') takes
 %% whatever is there. Whoever waits therefore looks now and then, at the receiver if it is on the same node: one that
-%% waits for a message, with none in its mailbox, has none of ours either, and is asked again. On another node it is
-%% asked again when the answer is overdue by ?LAST_PATIENCE_MS. What was asked twice may be answered twice; the second
-%% answer reaches nobody.
+%% waits for a message, with none in its mailbox, has none of ours either, and is asked again. A weir_server may have
+%% taken it out of the mailbox to answer it later, and wait in a callback: so it must be its loop that waits. On another
+%% node the receiver is asked again after waits of 50 ms, twice that, and so on, once one of ?LAST_PATIENCE_MS is over:
+%% 11 seconds after the request, and from then on every 5. What was asked twice may be answered twice; the second answer
+%% reaches nobody.
 %%
 %% A process that is suspended (sys:suspend/1) answers system messages at once and handles nothing else, so its
 %% acknowledgement means nothing. That it is suspended cannot be asked for without having its whole state copied, but
@@ -45,7 +47,9 @@
 -export([ask/2, start_watch/1, await_watch/2, is_lost/2, look/1, await_resume/2]).
 
 %% for spawn and for weir_flow_limits
--export([watch/3, request/2]).
+-export([watch/4, request/2]).
+
+-export_type([watch/0]).
 
 %% The tag of an answer to an alias is an improper list; so OTP has it.
 -dialyzer({no_improper_lists, [ask/2, ask/5]}).
@@ -56,6 +60,12 @@
 %% How long an answer is waited for before it is asked whether the request is lost: first, and at most.
 -define(FIRST_PATIENCE_MS, 50).
 -define(LAST_PATIENCE_MS, 5000).
+
+-opaque watch() :: {pid(), Again :: counters:counters_ref()}.
+%% The process, and how often it has asked again: nobody may be waiting when it ends.
+
+%% The key in the process dictionary that tells a weir_server.
+-define(PUBLISHED, '$weir_server').
 
 %% @doc Sends a request and waits for its answer, for so many milliseconds.
 %%
@@ -99,10 +109,33 @@ more(Patience) -> min(2 * Patience, ?LAST_PATIENCE_MS).
 is_lost(To, Waited) ->
     case weir_flow_dest:is_local(To) of
         true ->
-            process_info(To, [status, message_queue_len]) =:= [{status, waiting}, {message_queue_len, 0}];
+            case process_info(To, [status, current_function, message_queue_len]) of
+                [{status, waiting}, {current_function, Where}, {message_queue_len, 0}] -> has_drained_none(Where, To);
+                _BusyOrDead -> false
+            end;
         false ->
             Waited =:= ?LAST_PATIENCE_MS
     end.
+
+%% Whether one that waits there has taken nothing out of its mailbox that it has not come to.
+has_drained_none({weir_server_loop, _Function, _Arity}, _To) -> true;
+has_drained_none({erlang, hibernate, _Arity}, _To) -> true;
+has_drained_none(_Where, To) -> not is_weir_server(To).
+
+%% Whether a process has in its dictionary what weir_server:info/1 reads. Before OTP 27 all of that is copied.
+-if(?OTP_RELEASE >= 27).
+is_weir_server(Pid) ->
+    case process_info(Pid, {dictionary, ?PUBLISHED}) of
+        {{dictionary, ?PUBLISHED}, Published} -> Published =/= undefined;
+        undefined -> false
+    end.
+-else.
+is_weir_server(Pid) ->
+    case process_info(Pid, dictionary) of
+        {dictionary, Dictionary} -> lists:keymember(?PUBLISHED, 1, Dictionary);
+        undefined -> false
+    end.
+-endif.
 
 %% @doc The request, with whom to answer.
 -spec request(weir_flow_dest:to(), {pid(), Tag :: term()}) -> ok.
@@ -112,13 +145,14 @@ request(To, From) ->
 
 %% @doc Sends a request that another process waits for, which ends when it is answered or has no one to answer to or
 %% to be answered by. Cost: spawning it, a few microseconds; another round trip to it for a name on another node.
--spec start_watch(weir_flow_dest:to()) -> pid().
+-spec start_watch(weir_flow_dest:to()) -> watch().
 start_watch(To) ->
     Tag = make_ref(),
-    Watch = spawn(?MODULE, watch, [self(), To, Tag]),
+    Again = counters:new(1, [atomics]),
+    Watch = spawn(?MODULE, watch, [self(), To, Tag, Again]),
     ok = await_monitor(To, Watch),
     ok = request(To, {Watch, Tag}),
-    Watch.
+    {Watch, Again}.
 
 %% A pid that is dead stays dead, whenever it is monitored. But the process that has a name now may be gone, and the
 %% request with it, and another be there when the watch gets round to its monitor: so the request waits for that.
@@ -133,11 +167,11 @@ await_monitor({_Name, _Node}, Watch) ->
     end.
 
 %% @private
--spec watch(pid(), weir_flow_dest:to(), reference()) -> no_return().
-watch(Sender, To, Tag) ->
+-spec watch(pid(), weir_flow_dest:to(), reference(), counters:counters_ref()) -> no_return().
+watch(Sender, To, Tag, Again) ->
     SenderRef = monitor(process, Sender),
     ToRef = monitor(process, To),
-    watching(To, Tag, {SenderRef, ToRef}, ?FIRST_PATIENCE_MS, 0).
+    watching(To, Tag, {SenderRef, ToRef}, ?FIRST_PATIENCE_MS, Again).
 
 watching(To, Tag, {SenderRef, ToRef} = Refs, Patience, Again) ->
     receive
@@ -145,17 +179,18 @@ watching(To, Tag, {SenderRef, ToRef} = Refs, Patience, Again) ->
             _ = Ref ! {Ref, yes},
             watching(To, Tag, Refs, Patience, Again);
         {Tag, _Statistics} ->
-            exit({acked, Again});
+            exit({watched, acked});
         {'DOWN', SenderRef, process, _Sender, _Reason} ->
             exit(normal);
         {'DOWN', ToRef, process, _To, _Reason} ->
-            exit({noproc, Again})
+            exit({watched, noproc})
     after Patience ->
         case is_lost(To, Patience) of
             true ->
                 %% What the sender has sent was there before: it was taken out, or has had seconds to arrive.
+                ok = counters:add(Again, 1, 1),
                 ok = request(To, {self(), Tag}),
-                watching(To, Tag, Refs, more(Patience), Again + 1);
+                watching(To, Tag, Refs, more(Patience), Again);
             false ->
                 watching(To, Tag, Refs, more(Patience), Again)
         end
@@ -163,27 +198,27 @@ watching(To, Tag, {SenderRef, ToRef} = Refs, Patience, Again) ->
 
 %% @doc Waits for the end of a watch, for so many milliseconds. `ended': it is over, but whether it was answered is not
 %% known any more.
--spec await_watch(pid(), timeout()) -> {acked | noproc | ended | timeout, Again :: non_neg_integer()}.
-await_watch(Watch, 0) ->
+-spec await_watch(watch(), timeout()) -> {acked | noproc | ended | timeout, Again :: non_neg_integer()}.
+await_watch({Watch, Again}, 0) ->
     %% The news of a process that is dead already takes longer than no time.
     case is_process_alive(Watch) of
         true -> {timeout, 0};
-        false -> {ended, 0}
+        false -> {ended, counters:get(Again, 1)}
     end;
-await_watch(Watch, Left) ->
+await_watch({Watch, Again}, Left) ->
     Ref = monitor(process, Watch),
     receive
-        {'DOWN', Ref, process, _Watch, Reason} -> end_of_watch(Reason)
+        {'DOWN', Ref, process, _Watch, Reason} -> {end_of_watch(Reason), counters:get(Again, 1)}
     after Left ->
         _ = demonitor(Ref),
         receive
-            {'DOWN', Ref, process, _Watch, Reason} -> end_of_watch(Reason)
+            {'DOWN', Ref, process, _Watch, Reason} -> {end_of_watch(Reason), counters:get(Again, 1)}
         after 0 -> {timeout, 0}
         end
     end.
 
-end_of_watch({Outcome, Again}) when Outcome =:= acked; Outcome =:= noproc -> {Outcome, Again};
-end_of_watch(_NoprocOrKilled) -> {ended, 0}.
+end_of_watch({watched, Outcome}) -> Outcome;
+end_of_watch(_NoprocOrKilled) -> ended.
 
 %% @doc Whether a process of this node is suspended.
 %%

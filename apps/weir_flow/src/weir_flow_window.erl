@@ -7,7 +7,7 @@
 %%    new ------------> open ---------------------------------------> (asking) <--+         |
 %%     ^                                             time is over |    |          |         |
 %%     |                                                          v    | seen     | resumed |
-%%     |                                                 {watch, Pid}  |          |         |
+%%     |                                                 {watch, ...}  |          |         |
 %%     |                                                          |    v          |         |
 %%     |                                                          | suspended ----+         |
 %%     | noproc, from anywhere                                    | the watch has ended     |
@@ -36,7 +36,7 @@
 
 -type state() :: {Sent :: non_neg_integer(), #past{}}.
 
--type phase() :: new | open | suspended | {watch, pid()}.
+-type phase() :: new | open | suspended | {watch, weir_flow_ack:watch()}.
 
 %% An acknowledgement in so many is checked by a look at the receiver, and the first.
 -define(LOOK_EVERY, 16).
@@ -92,7 +92,7 @@ open(To, #past{phase = {watch, Watch}} = Past, Until) ->
     case weir_flow_ack:await_watch(Watch, weir_flow_time:left(Until)) of
         {acked, Again} -> acked(To, again(Again, Past), Until);
         {noproc, Again} -> gone(again(Again, Past));
-        {ended, _} -> ended(To, Past, Until);
+        {ended, Again} -> ended(To, again(Again, Past), Until);
         {timeout, _} -> timed_out(Past)
     end;
 open(To, #past{phase = suspended} = Past, Until) ->

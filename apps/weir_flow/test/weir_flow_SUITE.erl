@@ -30,6 +30,7 @@
     long_mailbox/1,
     receives_by_reference/1,
     request_thrown_away/1,
+    request_of_a_watch_thrown_away/1,
     bad_options_are_named/1,
     suspended/1,
     suspended_hibernating/1,
@@ -80,6 +81,7 @@ all() ->
         long_mailbox,
         receives_by_reference,
         request_thrown_away,
+        request_of_a_watch_thrown_away,
         bad_options_are_named,
         suspended,
         suspended_hibernating,
@@ -527,6 +529,27 @@ request_thrown_away(_Config) ->
     Sender ! flushed,
     ?assertMatch({ok, #{asked_again := Again, state := open}} when Again > 0, result(GivenUp)),
     ?assertEqual([2, 5], lists:sort(?RECEIVER:notes(Pid))),
+    ?RECEIVER:stop(Pid).
+
+%% Nobody waits for the watch, which is at its end when it is looked at: that it has asked again is known all the same.
+request_of_a_watch_thrown_away(_Config) ->
+    {ok, Pid} = ?RECEIVER:start(gen_server),
+    ok = ?RECEIVER:flush(Pid),
+    Test = self(),
+    Sender = async(fun() ->
+        Never = #{window => 2, timeout => 0},
+        Sent = weir_flow:cast(Pid, {note, 1}, Never),
+        Test ! sent,
+        eventually(fun() -> weir_flow_test_lib:stray() =:= [] end),
+        Result = weir_flow:cast(Pid, {note, 2}, Never),
+        {Sent, Result, maps:get(Pid, weir_flow:windows())}
+    end),
+    receive
+        sent -> ok
+    end,
+    ok = ?RECEIVER:release(Pid),
+    ?assertMatch({ok, ok, #{asked_again := Again, timeouts := 0}} when Again > 0, result(Sender)),
+    ?assertEqual([2], ?RECEIVER:notes(Pid)),
     ?RECEIVER:stop(Pid).
 
 bad_options_are_named(_Config) ->

@@ -25,6 +25,7 @@
     nothing_is_taken_off_what_is_in_the_mailbox/1,
     nothing_is_taken_off_a_suspended/1,
     nothing_is_taken_off_in_a_long_turn/1,
+    credits_and_request_thrown_away/1,
     keeper_killed/1,
     not_started/1,
     no_limit/1,
@@ -58,6 +59,7 @@ all() ->
         nothing_is_taken_off_what_is_in_the_mailbox,
         nothing_is_taken_off_a_suspended,
         nothing_is_taken_off_in_a_long_turn,
+        credits_and_request_thrown_away,
         keeper_killed,
         not_started,
         no_limit,
@@ -393,6 +395,27 @@ nothing_is_taken_off_in_a_long_turn(_Config) ->
     weir_flow:forget(Pid).
 
 %% ---------------------------------------------------------------- the keeper
+
+%% A callback takes whatever is in the mailbox: messages with their credits, and the request of the one that keeps the
+%% limits, which asks again.
+credits_and_request_thrown_away(_Config) ->
+    Pid = ?RECEIVER:start(5),
+    ok = ?RECEIVER:flush(Pid),
+    ?assertEqual([ok, ok, ok], result(async(fun() -> [cast(Pid, {note, N}, busy) || N <- [1, 2, 3]] end))),
+    eventually(fun() ->
+        ok = weir_flow_limits:look(),
+        weir_flow_test_lib:queue(Pid) =:= 3 + 1
+    end),
+    ?assertEqual(3, in_flight(Pid)),
+    ok = ?RECEIVER:release(Pid),
+    eventually(fun() ->
+        ok = weir_flow_limits:look(),
+        in_flight(Pid) =:= 0
+    end),
+    ?assertEqual(3, info(mended, Pid)),
+    ?assertEqual([ok, ok], result(async(fun() -> [cast(Pid, {note, N}, busy) || N <- [4, 5]] end))),
+    ?assertEqual([4, 5], ?RECEIVER:notes(Pid)),
+    kill(Pid).
 
 %% No limit is lost, and whoever dies meanwhile is found.
 keeper_killed(_Config) ->

@@ -13,6 +13,7 @@
     node_stopped_while_watched/1,
     node_stopped_and_started/1,
     timeout_and_what_is_left/1,
+    request_thrown_away/1,
     no_such_node/1,
     entries_of_nodes_that_are_gone/1,
     no_limit/1
@@ -35,6 +36,7 @@ all() ->
         node_stopped_while_watched,
         node_stopped_and_started,
         timeout_and_what_is_left,
+        request_thrown_away,
         no_such_node,
         entries_of_nodes_that_are_gone,
         no_limit
@@ -241,6 +243,32 @@ timeout_and_what_is_left(Config) ->
         end
      || {Name, Dest} <- dests(Config)
     ].
+
+%% Nothing is known of a mailbox on another node: a request that was lost there is overdue after eleven seconds.
+request_thrown_away(Config) ->
+    Pid = receiver(Config),
+    ok = ?RECEIVER:flush(Pid),
+    Test = self(),
+    Waiting = async(fun() ->
+        Results = [weir_flow:cast(Pid, {note, N}, 2) || N <- [1, 2]],
+        {Results, maps:get(Pid, weir_flow:windows())}
+    end),
+    %% Its watch asks.
+    GivenUp = async(fun() ->
+        ok = weir_flow:cast(Pid, {note, 3}, #{window => 2, timeout => 0}),
+        Test ! given_up,
+        Result = weir_flow:cast(Pid, {note, 4}, #{window => 2, timeout => ?LONG_MS}),
+        {Result, maps:get(Pid, weir_flow:windows())}
+    end),
+    receive
+        given_up -> ok
+    end,
+    eventually(fun() -> is_waiting(Waiting) andalso is_waiting(GivenUp) andalso queue(Config, Pid) =:= 4 end),
+    ok = ?RECEIVER:release(Pid),
+    ?assertMatch({[ok, ok], #{asked_again := Again, state := open}} when Again > 0, result(Waiting)),
+    ?assertMatch({ok, #{asked_again := Again, state := open}} when Again > 0, result(GivenUp)),
+    ?assertEqual([2, 4], lists:sort(?RECEIVER:notes(Pid))),
+    ?RECEIVER:stop(Pid).
 
 no_such_node(_Config) ->
     Dest = {weir_flow_nobody, list_to_atom("nowhere@" ++ net_adm:localhost())},

@@ -79,7 +79,7 @@ take_all() ->
 
 %% Watches that are still there.
 stray() ->
-    [Pid || Pid <- processes(), process_info(Pid, initial_call) =:= {initial_call, {weir_flow_ack, watch, 3}}].
+    [Pid || Pid <- processes(), process_info(Pid, initial_call) =:= {initial_call, {weir_flow_ack, watch, 4}}].
 
 quiet(Config) ->
     #{level := Level} = logger:get_primary_config(),

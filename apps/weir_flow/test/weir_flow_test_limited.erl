@@ -3,7 +3,7 @@
 %% were in its mailbox and its turn at most.
 -module(weir_flow_test_limited).
 
--export([start/1, notes/1, most/1, block/1, await_blocked/1, release/1]).
+-export([start/1, notes/1, most/1, block/1, flush/1, await_blocked/1, release/1]).
 -export([loop/3, system_continue/3, system_terminate/4, system_get_state/1]).
 
 -record(state, {notes = [], most = 0}).
@@ -22,6 +22,11 @@ init(Max) ->
 notes(Pid) -> ask(Pid, notes).
 
 most(Pid) -> ask(Pid, most).
+
+%% Like block/1; what has come by the time that it is released is lost.
+flush(Pid) ->
+    Pid ! {flush, self()},
+    await_blocked(Pid).
 
 %% In a turn, which goes on when it is released. `{block_at_end, Controller}' blocks it when it has handled all of a
 %% turn, and given nothing back.
@@ -80,6 +85,10 @@ handle({note, Note}, Credits, #state{notes = Notes} = State) ->
 handle({block, Controller}, Credits, State) ->
     wait(Controller),
     {Credits, State};
+handle({flush, Controller}, Credits, State) ->
+    wait(Controller),
+    flush(),
+    {Credits, State};
 handle({block_at_end, Controller}, Credits, State) ->
     {[{at_end, Controller} | Credits], State};
 handle({ask, notes, To, Ref}, Credits, State) ->
@@ -95,6 +104,12 @@ wait(Controller) ->
     Controller ! {blocked, self()},
     receive
         {release, Controller} -> ok
+    end.
+
+flush() ->
+    receive
+        _ -> flush()
+    after 0 -> ok
     end.
 
 give_back(Credits) ->

@@ -31,9 +31,10 @@
 %% <li>A module with `handle_batch/2' or a prioritise callback asks for all messages, so a `receive' in a callback does
 %%     not find what has been drained: do not wait there for what an earlier callback has asked for, and let the
 %%     callbacks pass over what is stale after `demonitor(Ref, [flush])' or a cancelled timer. So does a server with
-%%     `max_queue' while more than that wait.</li>
+%%     `max_queue' while more messages than that wait, of whatever kind.</li>
 %% <li>With priorities, system messages are ahead of everything; a stop, the parent's exit and weir_flow's requests are
-%%     behind everything that is there.</li>
+%%     behind everything that is there. What is sent after a stop is handled, too, if it is of a higher priority and
+%%     drained before the stop's turn, or in the same batch.</li>
 %% <li>Options may also be a map. One that is unknown or wrong is refused with `{error, {bad_option, Key, Value}}';
 %%     `gen_server' ignores the unknown. A name, module or option list of the wrong type is always `badarg'.</li>
 %% <li>`handle_call/3', `handle_cast/2' and `handle_info/2' are optional: a batch server needs none of them.</li>

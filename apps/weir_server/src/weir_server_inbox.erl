@@ -53,7 +53,8 @@
 %% interval at most. While a server is direct nobody reads a clock: what was waiting then counts from the drain on.
 -module(weir_server_inbox).
 
--export([new/3, remake/3, takes_batches/1, takes_infos/1, is_direct/1, is_empty/1, behind/1, to_list/1]).
+-export([new/3, remake/3, takes_batches/1, takes_infos/1, is_direct/1, is_empty/1, is_overrun/1, behind/1]).
+-export([to_list/1]).
 -export([backlog/2, next/4, look/3, all_handled/1, keep/3, take_for_sys/2, count/2]).
 -export([publish_first/1, publish/3, publish_left/1, unpublish/0, drained/0, info/1]).
 
@@ -225,6 +226,14 @@ is_direct(#inbox{}) -> false.
 -spec is_empty(inbox()) -> boolean().
 is_empty(#inbox{stays = {here, _}}) -> false;
 is_empty(#inbox{kept = Kept}) -> Kept =:= 0.
+
+%% @doc Whether an empty inbox has a bound, and the mailbox more than that.
+-spec is_overrun(inbox()) -> boolean().
+is_overrun(#inbox{order = none}) ->
+    false;
+is_overrun(#inbox{conf = #conf{max_queue = Max}}) ->
+    {message_queue_len, Length} = process_info(self(), message_queue_len),
+    Length >= Max.
 
 %% @doc How many are behind the message that is handled next, or behind the next batch, as of the last look.
 -spec behind(inbox()) -> non_neg_integer().

@@ -156,7 +156,8 @@ rest(Wait, #server{inbox = Inbox} = S, Count, State) ->
         true ->
             case weir_server_inbox:is_direct(Left) of
                 true -> wait(Wait, Looked#server{direct = true}, 0, State);
-                false -> wait(Wait, Looked, 0, State)
+                %% The bound is to be seen to, whatever is handled without being drained.
+                false -> wait(Wait, Looked, min(?SINCE_LOOK(Count), ?LOOK), State)
             end
     end.
 
@@ -233,9 +234,17 @@ arrived(Message, _HadToWait, Wait, #server{direct = true, parent = Parent, tag =
     end;
 arrived(Message, HadToWait, Wait, #server{infos = Infos, parent = Parent, tag = Tag} = S, Count, State) ->
     case weir_server_mailbox:class(Message, Parent, Tag) of
-        info when not Infos -> turn(Wait, counted(Count, S), [Message], 0, State);
+        info when not Infos, ?SINCE_LOOK(Count) < ?LOOK -> turn(Wait, S, [Message], Count, State);
+        info when not Infos -> info(Message, HadToWait, Wait, counted(Count, S), State);
         control -> handle(Message, Wait, S, [], Count, State);
         _ -> next([Message], HadToWait, Wait, counted(Count, S), State)
+    end.
+
+%% An info, which is not drained, but for a bound that what is behind it exceeds.
+info(Message, HadToWait, Wait, #server{inbox = Inbox} = S, State) ->
+    case weir_server_inbox:is_overrun(Inbox) of
+        true -> next([Message], HadToWait, Wait, S, State);
+        false -> turn(Wait, S, [Message], 0, State)
     end.
 
 next(First, HadToWait, Wait, #server{inbox = Inbox} = S, State) ->
@@ -387,7 +396,7 @@ handle(Message, _Wait, #server{mod = Mod, handle_info = HandleInfo} = S0, Chunk,
 %% A server without handle_info/2 logs what it was sent, as gen_server does. Only a missing callback is forgiven: an
 %% undef from deeper inside is a crash.
 default_info({raised, error, undef, [{Mod, handle_info, [Message, _], _} | _]} = Raised, Mod, Message, State) ->
-    case erlang:function_exported(Mod, handle_info, 2) of
+    case erlang:function_exported(Mod, handle_info, 2) orelse erlang:function_exported(Mod, handle_batch, 2) of
         true ->
             Raised;
         false ->
@@ -417,8 +426,23 @@ common_result({returned, {stop, Reason, NewState}}, From, Message, S, Chunk, _, 
     weir_server_report:stop(Reason, From, Message, S, Chunk, NewState);
 common_result({returned, Other}, From, Message, S, Chunk, _, State) ->
     weir_server_report:stop({bad_return_value, Other}, From, Message, S, Chunk, State);
-common_result({raised, Class, Reason, Stacktrace}, From, Message, S, Chunk, _, State) ->
-    weir_server_report:crash({Class, Reason, Stacktrace}, From, Message, S, Chunk, State).
+common_result({raised, Class, Reason, Stacktrace}, From, Message, #server{mod = Mod} = S, Chunk, Count, State) ->
+    case Class =:= error andalso Reason =:= undef andalso replaced_by_batches(Message, Stacktrace, S) of
+        false -> weir_server_report:crash({Class, Reason, Stacktrace}, From, Message, S, Chunk, State);
+        Counted -> turn(infinity, served(Mod, S, [Message | Chunk], Count - Counted, State), [], 0, State)
+    end.
+
+%% Whether a version with handle_batch/2 in place of the callback for this message was loaded since the last look; and
+%% as what the message was counted.
+replaced_by_batches({'$gen_call', _, _}, [{Mod, handle_call, [_, _, _], _} | _], S) -> is_replaced(?A_CALL, Mod, S);
+replaced_by_batches({'$gen_cast', _}, [{Mod, handle_cast, [_, _], _} | _], S) -> is_replaced(?A_CAST, Mod, S);
+replaced_by_batches(Message, [{Mod, handle_info, [Message, _], _} | _], S) -> is_replaced(?AN_INFO, Mod, S);
+replaced_by_batches(_Message, _Stacktrace, _S) -> false.
+
+is_replaced(Counted, Mod, #server{mod = Mod, batch = false}) ->
+    erlang:function_exported(Mod, handle_batch, 2) andalso Counted;
+is_replaced(_Counted, _Other, _S) ->
+    false.
 
 %% Another module serves from now on, what was drained included.
 become(Mod, Action, S, Chunk, Count, State) ->
@@ -447,14 +471,26 @@ served(Mod, S0, Chunk, Count, State) ->
 handle_batch(Chunk, #server{mod = Mod, parent = Parent, tag = Tag, inbox = Inbox} = S0, State) ->
     {Batch, Others, Kinds, Credits} = weir_server_batch:decode(Chunk, Parent, Tag),
     S = debug_batch(S0#server{inbox = weir_server_inbox:count(Kinds, Inbox)}, Batch),
-    Result = ?CALLED(Mod:handle_batch(Batch, State)),
-    lists:foreach(fun({Counter, N}) -> ok = atomics:sub(Counter, 1, N) end, Credits),
-    case Result of
-        {returned, Returned} -> batch_result(Returned, is_answered(Returned), Batch, S, Others, State);
+    case ?CALLED(Mod:handle_batch(Batch, State)) of
+        {returned, Returned} ->
+            ok = give_back(Credits),
+            batch_result(Returned, is_answered(Returned), Batch, S, Others, State);
         {raised, Class, Reason, Stacktrace} ->
-            Message = weir_server_batch:report_of(Batch),
-            weir_server_report:crash({Class, Reason, Stacktrace}, undefined, Message, S, Others, State)
+            case Class =:= error andalso Reason =:= undef andalso takes_no_batches(Stacktrace, Mod) of
+                true ->
+                    turn(infinity, served(Mod, S0, Chunk, 0, State), [], 0, State);
+                false ->
+                    ok = give_back(Credits),
+                    Message = weir_server_batch:report_of(Batch),
+                    weir_server_report:crash({Class, Reason, Stacktrace}, undefined, Message, S, Others, State)
+            end
     end.
+
+give_back(Credits) -> lists:foreach(fun({Counter, N}) -> ok = atomics:sub(Counter, 1, N) end, Credits).
+
+%% Whether a version without handle_batch/2 was loaded since the last look.
+takes_no_batches([{Mod, handle_batch, [_, _], _} | _], Mod) -> not erlang:function_exported(Mod, handle_batch, 2);
+takes_no_batches(_Stacktrace, _Mod) -> false.
 
 %% Whether it gives replies, and these are.
 is_answered({reply, Replies, _}) -> weir_server_batch:are_replies(Replies);

@@ -578,6 +578,7 @@ batch_bad_return(_) ->
                 Pid = batcher([]),
                 Ref = monitor(process, Pid),
                 weir_server:cast(Pid, {order, {bad, Bad}}),
+                ?assertEqual({terminated, Pid, {bad_return_value, Bad}}, next_of({terminated, Pid})),
                 ?assertEqual({'DOWN', Ref, process, Pid, {bad_return_value, Bad}}, next_of({'DOWN', Ref}))
             end
          || Bad <- [

@@ -12,6 +12,7 @@
     mixed_replies/1,
     acks_after_the_batch/1, only_acks/1, ack_then_action/1, with_state_beside_the_batch/1, stop_with_acks/1,
     system_message_in_a_drain/1, credits/1, credits_of_a_crash/1, counts/1, timeouts/1, become_plain/1, become_batch/1,
+    loaded_anew/1,
     no_direct_mode/1, off_the_heap/1, idle_time_is_no_wait/1, suspended/1
 ]).
 
@@ -20,6 +21,8 @@
 ]).
 
 -define(LONG, {linger, 60_000_000}).
+%% A module that is made here.
+-define(LOADED, weir_server_loaded).
 
 suite() -> weir_server_loop_lib:suite().
 
@@ -31,6 +34,7 @@ all() ->
         lingering_code_change, mixed_replies,
         acks_after_the_batch, only_acks, ack_then_action, with_state_beside_the_batch, stop_with_acks,
         system_message_in_a_drain, credits, credits_of_a_crash, counts, timeouts, become_plain, become_batch,
+        loaded_anew,
         off_the_heap, idle_time_is_no_wait, no_direct_mode,
         suspended
     ].
@@ -485,6 +489,114 @@ become_batch(_) ->
     Behind =:= [] andalso ?assertMatch({ack, _}, next()),
     stop(Pid).
 
+%% A version that is loaded, without a code change, may take batches, or take none any more: while the server is in a
+%% callback with messages behind it, while it waits, or while a time-out is pending. However a message is handed over,
+%% it is told in the same way.
+loaded_anew(_) ->
+    [
+        begin
+            load(Before),
+            Pid = start(?LOADED, Options),
+            Counter = atomics:new(1, []),
+            Early = early(When, Pid),
+            #{batches := Batches} = info(Pid),
+            loaded_anew(When, After, Pid, Counter),
+            Pid ! last,
+            Told = [{Kind, N} || N <- lists:seq(1, 30), Kind <- [cast, call, info, cast, info]],
+            {Answers, Events} = lists:partition(fun is_answer/1, events({info, last})),
+            Variant = {Before, After, Options, When},
+            ?assertEqual({Variant, Early ++ Told}, {Variant, Events}),
+            Asked = [{{called, N}, N} || N <- lists:seq(1, 30)] ++ [{{with, N}, N} || N <- lists:seq(1, 30)],
+            %% That of the last batch comes behind what is told of it.
+            #{handled := Handled, batches := Most} = settle(Pid),
+            Late = lists:filter(fun is_answer/1, weir_server_loop_lib:drain_events()),
+            ?assertEqual({Variant, Asked}, {Variant, lists:sort(Answers ++ Late)}),
+            OneMore = length(Early) + length([hold || When =:= busy]),
+            ?assertEqual({Variant, 60 + 60 + 60 + 1 + OneMore}, {Variant, lists:sum(maps:values(Handled))}),
+            ?assertEqual({Variant, 0}, {Variant, atomics:get(Counter, 1)}),
+            %% Until the next look messages are taken from the mailbox one by one, as long as there are callbacks.
+            After =/= plain andalso ?assert(Most > Batches, Variant),
+            stop(Pid)
+        end
+     || {Before, After} <- [{plain, batches}, {plain, both}, {batches, plain}, {both, plain}],
+        Options <- [[], [{drain, {1000, 1000}}], [{drain, {1, 3}}], [{max_queue, 1000}], [{batch_bytes, 1}]],
+        When <- [busy, idle, time_out]
+    ],
+    unload().
+
+is_answer({{_, _}, _}) -> true;
+is_answer(_) -> false.
+
+%% What the server does, and tells, before the other version is loaded.
+early(time_out, Pid) ->
+    gen_server:cast(Pid, {do, asks, fun(_, State) -> {noreply, State, 50} end}),
+    #{} = settle(Pid),
+    [{cast, asks}, {info, timeout}];
+early(_, _Pid) ->
+    [].
+
+loaded_anew(busy, After, Pid, Counter) ->
+    while_held(Pid, fun() ->
+        all_sorts(Pid, Counter),
+        load(After)
+    end);
+loaded_anew(idle, After, Pid, Counter) ->
+    load(After),
+    all_sorts(Pid, Counter);
+loaded_anew(time_out, After, Pid, Counter) ->
+    load(After),
+    until(fun() ->
+        #{handled := #{infos := Infos}} = info(Pid),
+        Infos =:= 1
+    end),
+    all_sorts(Pid, Counter).
+
+all_sorts(Pid, Counter) ->
+    [
+        begin
+            gen_server:cast(Pid, N),
+            ask(Pid, {called, N}, {call, N}),
+            ask(Pid, {with, N}, {with_state, fun(_) -> N end}),
+            Pid ! N,
+            ok = atomics:add(Counter, 1, 2),
+            Pid ! {'$weir_credit', Counter, {'$gen_cast', N}},
+            Pid ! {'$weir_credit', Counter, N}
+        end
+     || N <- lists:seq(1, 30)
+    ].
+
+%% weir_server_probe by another name, with its callbacks, or with batches of whose messages each is handled by these.
+load(Version) ->
+    Init = ["init(S) -> weir_server_probe:init(S)."],
+    Plain = [
+        "handle_call(R, F, S) -> weir_server_probe:handle_call(R, F, S).",
+        "handle_cast(R, S) -> weir_server_probe:handle_cast(R, S).",
+        "handle_info(I, S) -> weir_server_probe:handle_info(I, S)."
+    ],
+    Batches = ["handle_batch(B, S) -> weir_server_idioms:handle_batch(B, S)."],
+    Functions =
+        case Version of
+            plain -> Init ++ Plain;
+            batches -> Init ++ Batches;
+            both -> Init ++ Plain ++ Batches
+        end,
+    Head = [{attribute, 1, module, ?LOADED}, {attribute, 1, compile, export_all}],
+    {ok, ?LOADED, Binary} = compile:forms(Head ++ [form(Function) || Function <- Functions], [nowarn_export_all]),
+    _ = code:purge(?LOADED),
+    {module, ?LOADED} = code:load_binary(?LOADED, atom_to_list(?LOADED), Binary),
+    ok.
+
+form(Source) ->
+    {ok, Tokens, _} = erl_scan:string(Source),
+    {ok, Form} = erl_parse:parse_form(Tokens),
+    Form.
+
+unload() ->
+    _ = code:purge(?LOADED),
+    true = code:delete(?LOADED),
+    _ = code:purge(?LOADED),
+    ok.
+
 events_to_last() ->
     case next() of
         {batch, Batch} = Event ->
@@ -549,17 +661,28 @@ gathered(Count) ->
 
 %% Where the runtime has no fault that makes it unsafe, and unless the user has chosen.
 off_the_heap(_) ->
-    Default = start(weir_server_probe_batch, []),
     Expected =
         case weir_server_otp:is_off_heap_safe() of
             true -> off_heap;
             false -> on_heap
         end,
-    ?assertEqual({message_queue_data, Expected}, process_info(Default, message_queue_data)),
-    stop(Default),
-    Chosen = start(weir_server_probe_batch, [{spawn_opt, [{message_queue_data, on_heap}]}]),
-    ?assertEqual({message_queue_data, on_heap}, process_info(Chosen, message_queue_data)),
-    stop(Chosen).
+    OnHeap = {spawn_opt, [{message_queue_data, on_heap}]},
+    [
+        begin
+            Pid = start(Mod, Options),
+            ?assertEqual({Mod, Options, {message_queue_data, Where}}, {Mod, Options, process_info(Pid,
+                message_queue_data)}),
+            stop(Pid)
+        end
+     || {Mod, Drained, Default} <- [
+            {weir_server_probe_batch, [], Expected},
+            {weir_server_probe_prio, [], Expected},
+            {weir_server_probe, [{max_queue, 10}], Expected},
+            %% What is not drained in any case is where the runtime has it.
+            {weir_server_probe, [], on_heap}
+        ],
+        {Options, Where} <- [{Drained, Default}, {[OnHeap | Drained], on_heap}]
+    ].
 
 %% A message that comes to an idle server has waited since it came, and not since the one before.
 idle_time_is_no_wait(_) ->

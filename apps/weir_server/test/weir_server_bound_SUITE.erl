@@ -7,7 +7,8 @@
 -export([suite/0, all/0, init_per_suite/1, end_per_suite/1]).
 -export([
     so_many_and_one_more/1, which_one_goes/1, calls_are_answered/1, with_state_is_answered/1, named_server/1,
-    signals_stay/1, bounded_infos/1, acks_stay/1, priorities_and_bound/1, batches_and_bound/1, batch_bytes_and_bound/1,
+    signals_stay/1, bounded_infos/1, infos_in_front/1, infos_in_between/1, acks_stay/1, priorities_and_bound/1,
+    batches_and_bound/1, batch_bytes_and_bound/1,
     credits_are_given_back/1,
     room_again/1, suspended/1, code_change/1, become/1, floods/1, floods_of_batches/1, floods_with_priorities/1,
     senders/1
@@ -15,7 +16,7 @@
 
 -import(weir_server_loop_lib, [
     start/2, start/3, stop/1, hold/1, held/1, release/2, while_held/2, ask/3, info/1, mailbox/1, settle/1, events/1,
-    next/0
+    next/0, spin/1
 ]).
 
 -define(POLICIES, [reject, drop_newest, drop_oldest]).
@@ -25,7 +26,8 @@ suite() -> weir_server_loop_lib:suite().
 all() ->
     [
         so_many_and_one_more, which_one_goes, calls_are_answered, with_state_is_answered, named_server, signals_stay,
-        bounded_infos, acks_stay, priorities_and_bound, batches_and_bound, batch_bytes_and_bound,
+        bounded_infos, infos_in_front, infos_in_between, acks_stay, priorities_and_bound, batches_and_bound,
+        batch_bytes_and_bound,
         credits_are_given_back, room_again,
         suspended, code_change, become, floods, floods_of_batches, floods_with_priorities, senders
     ].
@@ -200,6 +202,57 @@ bounded_infos(_) ->
         end
      || {Policy, Left} <- [{reject, [6, 1, 2]}, {drop_newest, [6, 1, 2]}, {drop_oldest, [6, 4, 5]}]
     ].
+
+%% Infos are not drained, but do not keep the bound from what is behind them for long.
+infos_in_front(_) ->
+    [
+        begin
+            Pid = start(weir_server_probe, [{max_queue, 5}]),
+            while_held(Pid, fun() ->
+                [Pid ! {do, N, slow(Action)} || N <- lists:seq(1, 500)],
+                [send(Pid, calls, N) || N <- lists:seq(1, 50)]
+            end),
+            ?assertMatch(#{handled := #{infos := 500, calls := 5}, dropped := #{calls := 45}}, settle(Pid)),
+            Pid ! last,
+            Events = events({info, last}),
+            ?assertEqual({Action, 45}, {Action, refused_before({info, 64}, Events)}),
+            ?assertEqual(lists:seq(1, 500), [N || {info, N} <- Events]),
+            ?assertEqual(lists:seq(1, 5), [N || {call, N} <- Events]),
+            stop(Pid)
+        end
+     || Action <- [nothing, 0, 1_000_000, hibernate, {continue, nothing}]
+    ].
+
+infos_in_between(_) ->
+    Pid = start(weir_server_probe, [{max_queue, 5}]),
+    while_held(Pid, fun() ->
+        [
+            begin
+                [Pid ! {do, {N, I}, slow(nothing)} || I <- lists:seq(1, N rem 3)],
+                send(Pid, calls, N)
+            end
+         || N <- lists:seq(1, 300)
+        ]
+    end),
+    ?assertMatch(#{handled := #{infos := 300, calls := 5}, dropped := #{calls := 295}}, settle(Pid)),
+    Pid ! last,
+    Events = events({info, last}),
+    ?assertEqual(295, refused_before({info, {40, 1}}, Events)),
+    ?assertEqual([{N, I} || N <- lists:seq(1, 300), I <- lists:seq(1, N rem 3)], [N || {info, N} <- Events]),
+    stop(Pid).
+
+slow(Action) ->
+    fun(_, State) ->
+        spin(100),
+        case Action of
+            nothing -> {noreply, State};
+            _ -> {noreply, State, Action}
+        end
+    end.
+
+refused_before(Event, Events) ->
+    Before = lists:takewhile(fun(E) -> E =/= Event end, Events),
+    length([N || {{call, N}, {error, {overload, _}}} <- Before]).
 
 until_info() ->
     case next() of

@@ -533,6 +533,12 @@ replies_to_many(_) ->
 not_a_weir_server(_) ->
     {ok, Pid} = gen_server:start(?P, fun() -> {ok, #{}} end, []),
     ?assertEqual({error, not_weir_server}, weir_server:info(Pid)),
+    %% It is not even sent anything: a suspended one leaves all but system messages where it is.
+    ok = sys:suspend(Pid),
+    ?assertEqual({error, not_weir_server}, weir_server:info(Pid)),
+    ?assertEqual({message_queue_len, 0}, process_info(Pid, message_queue_len)),
+    ok = sys:resume(Pid),
+    ?assertEqual(#{}, sys:get_state(Pid)),
     {Client, Ref} = spawn_monitor(fun() -> weir_server:with_state(Pid, fun maps:size/1) end),
     weir_server_same:until(fun() -> sys:get_state(Pid) =/= #{} end),
     ok = gen_server:stop(Pid),

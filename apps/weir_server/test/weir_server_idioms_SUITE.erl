@@ -16,19 +16,25 @@
 
 -export([suite/0, all/0, groups/0, init_per_suite/1, end_per_suite/1]).
 -export([drains/1, waiting_counts_all/1]).
--export([stop_throws_nothing_away/1, stop_of_an_idle_server/1, stop_with_batches/1, kill_is_a_kill/1]).
+-export([
+    stop_throws_nothing_away/1, stop_of_an_idle_server/1, stop_with_batches/1, kill_is_a_kill/1,
+    supervisor_shuts_down/1
+]).
 -export([system_messages_of_a_suspended_server/1, end_of_a_suspended_server/1]).
 -export([
     timeout_behind_drained/1, timeout_and_requests_only/1, timeout_and_late_requests/1, timeout_of_nothing/1,
-    timeout_actions/1, hibernation/1, hibernation_after/1
+    timeout_starts_again/1, timeout_actions/1, hibernation/1, hibernation_after/1
 ]).
 -export([infos_while_casts_flood/1]).
 -export([
     awaits_down/1, awaits_exit/1, awaits_port/1, awaits_message/1, awaits_response/1, awaits_responses/1,
     awaits_socket/1, gives_socket_away/1,
-    flushes_monitor/1, flushes_timer/1, flushes_link/1, flushes_request/1, first_info_is_out/1
+    flushes_monitor/1, flushes_timer/1, flushes_link/1, flushes_request/1, flushes_alias/1, first_info_is_out/1
 ]).
--export([random_programs/1, random_programs_of_two/1, random_batches/1]).
+-export([random_programs/1, random_programs_of_two/1, random_batches/1, random_bounds/1]).
+
+%% the supervisor
+-export([init/1]).
 
 -import(weir_server_loop_lib, [hold/1, release/2, ask/3, mailbox/1, events/1, until/1, spin/1]).
 
@@ -52,18 +58,20 @@ all() ->
 
 groups() ->
     [
-        {ends, [], [stop_throws_nothing_away, stop_of_an_idle_server, stop_with_batches, kill_is_a_kill]},
+        {ends, [], [
+            stop_throws_nothing_away, stop_of_an_idle_server, stop_with_batches, kill_is_a_kill, supervisor_shuts_down
+        ]},
         {timeouts, [], [
             timeout_behind_drained, timeout_and_requests_only, timeout_and_late_requests, timeout_of_nothing,
-            timeout_actions, hibernation, hibernation_after
+            timeout_starts_again, timeout_actions, hibernation, hibernation_after
         ]},
         {suspended, [], [system_messages_of_a_suspended_server, end_of_a_suspended_server]},
         {idioms, [], [
             awaits_down, awaits_exit, awaits_port, awaits_message, awaits_response, awaits_responses,
             awaits_socket, gives_socket_away,
-            flushes_monitor, flushes_timer, flushes_link, flushes_request, first_info_is_out
+            flushes_monitor, flushes_timer, flushes_link, flushes_request, flushes_alias, first_info_is_out
         ]},
-        {random, [], [random_programs, random_programs_of_two, random_batches]}
+        {random, [], [random_programs, random_programs_of_two, random_batches, random_bounds]}
     ].
 
 init_per_suite(Config) -> weir_server_same:silence(Config).
@@ -242,11 +250,13 @@ stop_with_batches(_) ->
 ways() -> [stop, {stop, shutdown}, {stop, bad}, parent, {sys, normal}, {sys, shutdown}].
 
 %% Whoever stops a server waits for its end, so it is let go by another process, when the request is there.
-ends(Way, N, Late) ->
+ends(Way, N, Late) when is_integer(N) ->
+    fun(S, Pid) -> (ends(Way, fun() -> casts(Pid, N) end, Late))(S, Pid) end;
+ends(Way, Send, Late) ->
     fun(_, Pid) ->
         Held = hold(Pid),
         fill(Pid),
-        casts(Pid, N),
+        _ = Send(),
         Length = mailbox(Pid),
         spawn(fun() ->
             until_more_than(Length, Pid),
@@ -300,6 +310,48 @@ kill(behind_stop, Pid) ->
     ask(Pid, stopped, state),
     exit(Pid, shutdown),
     exit(Pid, kill).
+
+%% The time that a supervisor gives is the user's measure, as with gen_server: what takes longer is cut off, and all
+%% else is handled.
+supervisor_shuts_down(_) ->
+    [
+        ?assertEqual(
+            {S, Mod, Options, {{returned, Expected}, []}},
+            {S, Mod, Options, weir_server_same:run(S, fun(_) -> shut_down(S, Mod, Options, Time, Work) end)}
+        )
+     || {S, Mod, Options} <-
+            [{gen_server, weir_server_probe, []}] ++ [{weir_server, M, O} || {M, O} <- plain() ++ batches()],
+        {Time, Work, Expected} <- [
+            {200, fun() -> receive after 50 -> ok end end, {killed, cut_off}},
+            {infinity, fun() -> spin(50) end, {shutdown, lists:seq(1, 1000)}}
+        ]
+    ].
+
+shut_down(S, Mod, Options, Time, Work) ->
+    Start = {S, start_link, [Mod, #{tell => self(), trap_exit => true}, Options]},
+    {ok, Sup} = supervisor:start_link(?MODULE, #{id => server, start => Start, shutdown => Time}),
+    [{server, Pid, worker, _}] = supervisor:which_children(Sup),
+    Ref = monitor(process, Pid),
+    Held = hold(Pid),
+    times(1000, fun(N) ->
+        do(Pid, N, fun(_, State) ->
+            Work(),
+            {noreply, State}
+        end)
+    end),
+    release(Pid, Held),
+    ok = supervisor:terminate_child(Sup, server),
+    Reason = weir_server_loop_lib:down(Ref, Pid),
+    Events = weir_server_same:mailbox(),
+    true = unlink(Sup),
+    ok = gen_server:stop(Sup),
+    Told = [N || {cast, N} <- Events, is_integer(N)],
+    case lists:member({terminated, Pid, shutdown}, Events) of
+        true -> {Reason, Told};
+        false when length(Told) < 1000 -> {Reason, cut_off}
+    end.
+
+init(Child) -> {ok, {#{}, [Child]}}.
 
 %% ---------------------------------------------------------------- suspended
 
@@ -390,6 +442,22 @@ times_out(Action, Requests) ->
         end),
         comparable(S, with_states(Requests), events({info, timeout}))
     end.
+
+%% Whole: requests that come faster than the time-out keep it from running out for longer than it takes.
+timeout_starts_again(_) ->
+    Requests = [state, ack, with_state, state, ack, with_state, state, ack, with_state],
+    Variants = [
+        {weir_server_probe, []}, {weir_server_probe, [{drain, {1000, 1000}}]}, {weir_server_probe, [{max_queue, 1000}]},
+        {weir_server_idioms, []}
+    ],
+    same(Variants, [
+        {starts_again, fun(S, Pid) ->
+            backlog(Pid, fun() -> do(Pid, asks, returns(500)) end),
+            _ = [erlang:send_after(100 * I, self(), {ask, I}) || I <- lists:seq(1, length(Requests))],
+            _ = [receive {ask, I} -> request(S, Pid, Kind) end || {I, Kind} <- lists:enumerate(Requests)],
+            comparable(S, with_states(Requests), events({info, timeout}))
+        end}
+    ]).
 
 %% Nothing but requests is in the next chunk or batch.
 timeout_and_requests_only(_) ->
@@ -789,6 +857,31 @@ flushes_request(_) ->
         end
     ).
 
+%% What was sent to an alias before it was given up is flushed, and what is sent after that does not come.
+flushes_alias(_) ->
+    looks(
+        fun() -> {self(), erlang:alias()} end,
+        fun({_, Alias}) -> Alias ! {late, Alias} end,
+        fun({_, Alias}) ->
+            true = erlang:unalias(Alias),
+            Alias ! {too_late, Alias},
+            [receive {Late, Alias} -> flushed after 0 -> nothing end || Late <- [late, too_late]]
+        end
+    ),
+    looks(
+        fun() ->
+            P = spawn(fun() -> receive {exit, Reason} -> exit(Reason) end end),
+            {P, monitor(process, P, [{alias, explicit_unalias}])}
+        end,
+        fun({_, Ref}) -> Ref ! {late, Ref} end,
+        fun({P, Ref}) ->
+            true = erlang:unalias(Ref),
+            true = demonitor(Ref, [flush]),
+            P ! {exit, gone},
+            receive {late, Ref} -> flushed after 0 -> nothing end
+        end
+    ).
+
 %% The exception of OTP 25 to 27: the first info behind what was drained is in the private queue, where a receive does
 %% not find it; handle_info/2 is given it in its turn. With nothing drained ahead it is found there, too.
 first_info_is_out(_) ->
@@ -816,10 +909,10 @@ first_info_is_out(_) ->
 %% All is sent by one process: what it sees must be the same to the last detail.
 random_programs(_) ->
     Property = ?FORALL(
-        {Options, Rounds},
-        {random_options(), non_empty(list(list(step())))},
+        {Options, Rounds, End, Late},
+        {random_options(), non_empty(list(list(step()))), random_end(), oneof([late, none])},
         begin
-            Program = program(Rounds),
+            Program = program(Rounds, End, Late),
             Expected = run(gen_server, weir_server_probe, [], Program),
             Actual = run(weir_server, weir_server_probe, Options, Program),
             agree(Expected, Actual)
@@ -852,11 +945,11 @@ random_programs_of_two(_) ->
 %% callback is looked for in it.
 random_batches(_) ->
     Property = ?FORALL(
-        {Options, Linger, Rounds},
-        {random_options(), oneof([0, 500]), non_empty(list(list(step())))},
+        {Options, Linger, Rounds, End},
+        {random_options(), oneof([0, 500]), non_empty(list(list(step()))), random_end()},
         begin
             Program = fun(S, Pid) ->
-                Seen = (program([without([{cast, kill}], Round) || Round <- Rounds]))(S, Pid),
+                Seen = (program([without([{cast, kill}], Round) || Round <- Rounds], End, none))(S, Pid),
                 IsAnswer = fun(Event) -> tuple_size(Event) =:= 2 andalso is_tuple(element(1, Event)) end,
                 {Answers, Events} = lists:partition(IsAnswer, Seen),
                 {
@@ -874,6 +967,37 @@ random_batches(_) ->
     ),
     weir_server_loop_lib:check(Property, 100).
 
+%% As many calls and casts as are allowed, and infos, which do not count, but are seen: so all is drained, and nothing
+%% dropped. What a callback looks for has been sent in it.
+random_bounds(_) ->
+    Property = ?FORALL(
+        {Overload, Rounds, End},
+        {
+            oneof([reject, drop_oldest, drop_newest]),
+            non_empty(list(list(frequency([{4, step()}, {1, {infos, range(20, 60)}}])))),
+            random_end()
+        },
+        begin
+            Bounded = [without([{cast, kill}], Round) || Round <- Rounds],
+            Program = program(Bounded, End, none),
+            Options = [{max_queue, lists:max([requests(Part) || Part <- [End | Bounded]])}, {overload, Overload}],
+            Expected = run(gen_server, weir_server_probe, [], Program),
+            Actual = run(weir_server, weir_server_probe, Options, Program),
+            agree(Expected, Actual)
+        end
+    ),
+    weir_server_loop_lib:check(Property, 100).
+
+%% The most calls and casts that wait in a round, or before a time-out that runs out (times_out/2).
+requests({expires, _, Requests}) -> ?FILLERS + 5 + length([asks]) + with_states(Requests);
+requests(Round) when is_list(Round) -> ?FILLERS + lists:sum([count(Step) || Step <- Round]) + length([ends]);
+requests(_End) -> 0.
+
+count({casts, N}) -> N;
+count({Kind, _}) when Kind =:= cast; Kind =:= call -> 1;
+count(with_state) -> 1;
+count(_) -> 0.
+
 random_options() -> oneof(options() ++ [[{drain, {1, 2}}], [{drain, {16, 100}}], [{drain, 1}]]).
 
 step() ->
@@ -887,15 +1011,21 @@ step() ->
         {2, with_state},
         {2, {cast, monitor}},
         {2, {cast, link}},
+        {2, {cast, request}},
+        {2, {cast, timer}},
+        {1, {cast, port}},
         {1, {cast, kill}},
         {3, {cast, await}},
         {2, {cast, flush}}
     ]).
 
+%% What ends a program: a stop, with all of the last round before it; or a time-out that runs out.
+random_end() -> oneof([none, {expires, 20, list(oneof([state, ack, with_state]))} | ways()]).
+
 %% In each round the server is held while everything is sent, at last an info: it is ahead of the messages that come
 %% because a callback has asked for them, so those are in the mailbox until it is handled, and by then none is left.
 %% The acknowledgement comes when all has been answered, with batches as well.
-program(Rounds) ->
+program(Rounds, End, Late) ->
     fun(S, Pid) ->
         Events = [
             begin
@@ -904,8 +1034,16 @@ program(Rounds) ->
             end
          || Round <- Rounds
         ],
-        lists:append(Events)
+        lists:append(Events) ++ ended(End, Late, lists:last(Rounds), S, Pid)
     end.
+
+ended(none, _Late, _Round, _S, _Pid) ->
+    [];
+ended({expires, Time, Requests}, _Late, _Round, S, Pid) ->
+    (times_out(Time, Requests))(S, Pid);
+ended(Way, Late, Round, S, Pid) ->
+    {_Result, {Reason, Events}} = (ends(Way, fun() -> send_all(S, Pid, Round, last) end, Late))(S, Pid),
+    comparable(S, with_states(Round), Events) ++ [{'end', Reason}].
 
 %% Replies to calls and requests have the number of the step.
 send_all(S, Pid, Steps, Who) ->
@@ -918,6 +1056,7 @@ send(_, Pid, Id, {cast, Kind}) -> do(Pid, Id, does(Kind));
 send(_, Pid, Id, {info, Kind}) -> Pid ! {do, Id, does(Kind)};
 send(_, Pid, Id, {call, Kind}) -> ask(Pid, {Id, call}, {call, {do, Id, does(Kind)}});
 send(_, Pid, _Id, {casts, N}) -> casts(Pid, N);
+send(_, Pid, _Id, {infos, N}) -> times(N, fun(I) -> Pid ! I end);
 send(S, Pid, _Id, with_state) -> request(S, Pid, with_state);
 send(_, Pid, Id, Kind) -> ask(Pid, {Id, Kind}, Kind).
 
@@ -935,6 +1074,19 @@ does(link) ->
     fun(_, State) ->
         P = spawn_link(fun() -> receive {exit, Reason} -> exit(Reason) end end),
         {noreply, asked({link, P, P}, State)}
+    end;
+does(request) ->
+    fun(_, State) ->
+        {P, Request} = sends_request(),
+        {noreply, asked({request, P, Request}, State)}
+    end;
+%% It is started when it is to run out.
+does(timer) ->
+    fun(_, State) -> {noreply, asked({timer, none, make_ref()}, State)} end;
+does(port) ->
+    fun(_, State) ->
+        Port = open_port({spawn, "sh -c 'read line; exit 3'"}, [exit_status]),
+        {noreply, asked({port, none, Port}, State)}
     end;
 %% Those end whose message is not there yet.
 does(kill) ->
@@ -965,15 +1117,20 @@ ends(State) ->
     _ = [flushed(Asked) || Asked <- maps:get(asked, State, [])],
     maps:remove(asked, State).
 
-%% Ends it, and returns when its message is in the mailbox, behind what has been sent to the server.
-killed({_, P, Id} = Asked) ->
-    P ! {exit, gone},
+%% Has its message sent, if it is not there yet, and returns when it is in the mailbox, behind what has been sent to the
+%% server.
+killed({Kind, P, Id} = Asked) ->
+    is_in_mailbox(Id) orelse trigger(Kind, P, Id),
     until_in_mailbox(Id),
     Asked.
 
+trigger(request, P, _) -> P ! go;
+trigger(timer, none, Id) -> erlang:start_timer(0, self(), Id);
+trigger(port, none, Port) -> port_command(Port, "go\n");
+trigger(_, P, _) -> P ! {exit, gone}.
+
 until_in_mailbox(Id) ->
-    {messages, Messages} = process_info(self(), messages),
-    case lists:any(fun(Message) -> is_about(Id, Message) end, Messages) of
+    case is_in_mailbox(Id) of
         true ->
             ok;
         false ->
@@ -981,16 +1138,45 @@ until_in_mailbox(Id) ->
             until_in_mailbox(Id)
     end.
 
+is_in_mailbox(Id) ->
+    {messages, Messages} = process_info(self(), messages),
+    lists:any(fun(Message) -> is_about(Id, Message) end, Messages).
+
 is_about(Ref, {'DOWN', Ref, process, _, _}) -> true;
 is_about(Pid, {'EXIT', Pid, _}) -> true;
+is_about(Id, {timeout, _, Id}) -> true;
+is_about(Ref, {[alias | Ref], _}) -> true;
+is_about(Ref, {Ref, {answered, _}}) -> true;
 is_about(_, _) -> false.
 
 awaited({monitor, P, Ref}) -> receive {'DOWN', Ref, process, P, Reason} -> {down, Reason} after 0 -> lost end;
+awaited({request, _, Request}) ->
+    case gen_server:receive_response(Request, 0) of
+        timeout -> lost;
+        Response -> Response
+    end;
+awaited({timer, none, Id}) -> receive {timeout, _, Id} -> time_up after 0 -> lost end;
+awaited({port, none, Port}) ->
+    [
+        receive {Port, {exit_status, Status}} -> Status after 0 -> lost end,
+        receive {'EXIT', Port, Reason} -> Reason after 0 -> lost end
+    ];
 awaited({link, P, P}) -> receive {'EXIT', P, Reason} -> {exit, Reason} after 0 -> lost end.
 
 flushed({monitor, P, Ref}) ->
     P ! {exit, gone},
     demonitor(Ref, [flush]);
+%% Its answer may be there, and does not come from now on.
+flushed({request, P, Request}) ->
+    true = demonitor(Request, [flush]),
+    P ! go,
+    receive {[alias | Request], _} -> true after 0 -> true end;
+flushed({timer, none, Id}) ->
+    receive {timeout, _, Id} -> true after 0 -> true end;
+flushed({port, none, Port}) ->
+    true = unlink(Port),
+    receive {'EXIT', Port, _} -> true after 0 -> port_close(Port) end,
+    receive {Port, {exit_status, _}} -> true after 0 -> true end;
 flushed({link, P, P}) ->
     true = unlink(P),
     P ! {exit, gone},
@@ -998,11 +1184,12 @@ flushed({link, P, P}) ->
 
 two(S, Pid, First, Second) ->
     %% Its answers are sent to a process that is gone. What a callback asks for could come before the other's end.
-    Only = without([with_state, {cast, monitor}, {cast, link}], Second),
+    Asks = [{cast, Kind} || Kind <- [monitor, link, request, timer, port]],
+    Only = without([with_state | Asks], Second),
     Held = hold(Pid),
     fill(Pid),
     {Other, Ref} = spawn_monitor(fun() -> send_all(S, Pid, Only, two) end),
-    Own = without([{cast, monitor}, {cast, link}], First),
+    Own = without(Asks, First),
     send_all(S, Pid, Own, one),
     receive
         {'DOWN', Ref, process, Other, normal} -> ok

@@ -33,9 +33,12 @@ peer() ->
         host => Host,
         longnames => true,
         connection => standard_io,
+        %% A busy machine takes longer than the 15 seconds that are the default.
+        wait_boot => 60_000,
         args => ["-setcookie", atom_to_list(erlang:get_cookie()), "-pa" | code:get_path()]
     }),
-    true = net_kernel:connect_node(Node),
+    %% It fails while the other node takes too long to shake hands.
+    ok = weir_server_same:until(fun() -> net_kernel:connect_node(Node) end),
     {Peer, Node}.
 
 stop_peer({Peer, _}) ->

@@ -5,7 +5,7 @@
 
 -export([suite/0, all/0, init_per_suite/1, end_per_suite/1]).
 -export([
-    highest_first/1, same_priority_in_order/1, every_kind/1, overtakes_what_was_drained/1,
+    highest_first/1, same_priority_in_order/1, every_kind/1, one_kind/1, overtakes_what_was_drained/1,
     all_is_drained_whatever_drain/1,
     waiting_is_told/1, state_is_told/1, drops/1, calls_are_not_dropped/1, bad_returns/1, raises/1, throws/1,
     raises_in_a_drain/1, raises_while_many_are_handled/1, system_messages_first/1, parent_exit_last/1,
@@ -28,7 +28,8 @@ suite() -> weir_server_loop_lib:suite().
 
 all() ->
     [
-        highest_first, same_priority_in_order, every_kind, overtakes_what_was_drained, all_is_drained_whatever_drain,
+        highest_first, same_priority_in_order, every_kind, one_kind, overtakes_what_was_drained,
+        all_is_drained_whatever_drain,
         waiting_is_told, state_is_told, drops, calls_are_not_dropped, bad_returns, raises, throws, raises_in_a_drain,
         raises_while_many_are_handled, system_messages_first, parent_exit_last, terminate_last, other_exits, acks,
         with_state,
@@ -58,6 +59,25 @@ same_priority_in_order(_) ->
     while_held(Pid, fun() -> [cast(Pid, 1 bsl 70, N) || N <- lists:seq(1, 1000)] end),
     Pid ! last,
     ?assertEqual(lists:seq(1, 1000), [N || {cast, N} <- events({info, last})]),
+    stop(Pid).
+
+%% With priorities for casts alone, those behind an info can be put first as well.
+one_kind(_) ->
+    Pid = start(weir_server_probe_prio_casts, []),
+    while_held(Pid, fun() ->
+        Pid ! 1,
+        ask(Pid, {call, 2}, {call, 2}),
+        cast(Pid, 0, 3),
+        Pid ! 4,
+        cast(Pid, -1, 5),
+        cast(Pid, 1, 6)
+    end),
+    ?assertMatch(#{handled := #{calls := 1, casts := 4, infos := 2}}, settle(Pid)),
+    gen_server:cast(Pid, last),
+    ?assertEqual(
+        [{cast, 6}, {info, 1}, {call, 2}, {cast, 3}, {info, 4}, {cast, 5}],
+        [Event || {Kind, _} = Event <- events({cast, last}), is_atom(Kind)]
+    ),
     stop(Pid).
 
 %% Calls, casts and infos have one order among them.

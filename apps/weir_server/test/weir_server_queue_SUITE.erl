@@ -7,7 +7,8 @@
 -export([all/0]).
 -export([
     order/1, bound_reject/1, bound_drop_newest/1, bound_drop_oldest/1, higher_takes_the_place/1,
-    free_ones_are_let_in/1, full_of_free_ones/1, above_all_others/1, last_is_last/1, free_ones_are_taken_out/1,
+    free_ones_are_let_in/1, full_of_free_ones/1, free_ones_are_not_searched/1, above_all_others/1, last_is_last/1,
+    free_ones_are_taken_out/1,
     out_takes_some/1, same_as_a_list/1
 ]).
 
@@ -17,7 +18,8 @@
 all() ->
     [
         order, bound_reject, bound_drop_newest, bound_drop_oldest, higher_takes_the_place, free_ones_are_let_in,
-        full_of_free_ones, above_all_others, last_is_last, free_ones_are_taken_out, out_takes_some, same_as_a_list
+        full_of_free_ones, free_ones_are_not_searched, above_all_others, last_is_last, free_ones_are_taken_out,
+        out_takes_some, same_as_a_list
     ].
 
 order(_) ->
@@ -100,6 +102,42 @@ full_of_free_ones(_) ->
         end
      || Policy <- ?POLICIES
     ].
+
+%% What it takes to find the one that goes does not depend on how many there are that do not.
+free_ones_are_not_searched(_) ->
+    [
+        begin
+            [Few, Many] = [work(Free, Priority, Policy) || Free <- [1, 10_000]],
+            ?assert(Many < 3 * Few, {Policy, Priority, Few, Many})
+        end
+     || Policy <- ?POLICIES, Priority <- [0, -1]
+    ].
+
+%% The reductions of a thousand messages that come to a full queue, with so many free ones of that priority in it. The
+%% heap has room for all of it: a collection would count.
+work(Free, Priority, Policy) ->
+    {_, Ref} = spawn_opt(
+        fun() ->
+            Empty = ?Q:new(10, Policy),
+            Full = lists:foldl(fun(N, Q) -> element(2, {ok, _} = ?Q:in(N, Priority, free, Q)) end, Empty,
+                lists:seq(1, Free)),
+            Over = lists:foldl(fun in_full/2, Full, lists:seq(1, 10)),
+            {reductions, Before} = process_info(self(), reductions),
+            _ = lists:foldl(fun in_full/2, Over, lists:seq(1, 1000)),
+            {reductions, After} = process_info(self(), reductions),
+            exit({work, After - Before})
+        end,
+        [monitor, {min_heap_size, 4_000_000}]
+    ),
+    receive
+        {'DOWN', Ref, process, _, {work, Reductions}} -> Reductions
+    end.
+
+in_full(N, Queue) ->
+    case ?Q:in({bounded, N}, 0, bounded, Queue) of
+        {ok, With} -> With;
+        {dropped, _, Left} -> Left
+    end.
 
 above_all_others(_) ->
     Queue = fill([{a, 1000}, {b, 0}], ?Q:new(infinity, reject)),

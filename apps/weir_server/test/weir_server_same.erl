@@ -114,6 +114,8 @@ normal(Pid) when is_pid(Pid) ->
     pid;
 normal(Ref) when is_reference(Ref) ->
     ref;
+normal(Port) when is_port(Port) ->
+    port;
 normal(Fun) when is_function(Fun) ->
     {module, Mod} = erlang:fun_info(Fun, module),
     {arity, Arity} = erlang:fun_info(Fun, arity),
