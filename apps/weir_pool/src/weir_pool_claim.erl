@@ -14,8 +14,8 @@
 %% worker_pool (37, 42) and poolex (210) have all lost workers, or handed them to nobody, there. Here a claimer whose
 %% time is over does not leave: it tells the queue to cancel, and waits for the answer to its request, which always
 %% comes. The queue answers every request exactly once, with the grant, with a refusal, or with `timeout' for one that
-%% was cancelled or is late. So whoever gets a grant takes it, even if a moment late, and whoever gets anything else
-%% knows that no grant comes. If the queue dies instead, the monitor says so, behind any answer. Nothing is left in the
+%% was cancelled or is late. So whoever gets a grant takes it, even if a moment late (if so late that the queue has taken
+%% it back, it asks again), and whoever gets anything else knows that no grant comes. If the queue dies instead, the monitor says so, behind any answer. Nothing is left in the
 %% mailbox in any of these cases, and a claimer with a long mailbox does not search it.
 %%
 %% A claimer may be killed anywhere. Before the exchange, it has nothing. From the exchange to the release, its number
@@ -336,7 +336,7 @@ answered({granted, Pool, Slot, QueueWord, Pid}, {_, Holder, _}, _Pool, #wait{use
             ok = weir_pool_terms:count(Pool, ?WAITS),
             use(Use, Pool, Slot, Word, Pid);
         not_held ->
-            %% The worker has died, and the manager has seen it already.
+            %% The worker has died, and the manager has seen it already; or this process has not run for long.
             ask_later(Pool, Wait)
     end;
 answered(gone, _Claimer, Pool, Wait) ->
@@ -389,7 +389,15 @@ work(Fun, Left, Pool, Slot, Word, Worker) ->
             exit(Reason)
     after Left ->
         true = exit(Child, kill),
-        true = demonitor(Ref, [flush]),
+        case demonitor(Ref, [info]) of
+            true ->
+                ok;
+            false ->
+                %% It has just ended. By its reference the message is found; a flush would search the mailbox.
+                receive
+                    {'DOWN', Ref, process, Child, _Reason} -> ok
+                end
+        end,
         _ = disown(Pool, Slot, Word, overdue, self()),
         timed_out(Pool)
     end.
