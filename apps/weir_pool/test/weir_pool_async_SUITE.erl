@@ -273,7 +273,8 @@ reports_have_a_level_and_a_text() ->
     {ok, Worker, Ticket} = weir_pool:checkout(p, 0),
     ok = weir_pool:checkin(p, Ticket, fail),
     Replaced = io_lib:format(
-        "Pool p: the worker ~p in slot 1 was given up: its claimer gave it back as failed, claimed by ~p", [Worker, self()]
+        "Pool p: the worker ~p in slot 1 was given up: its claimer gave it back as failed, claimed by ~p",
+        [Worker, self()]
     ),
     ?assertEqual({warning, lists:flatten(Replaced)}, told_last()),
     ok = weir_pool:stop(p).
