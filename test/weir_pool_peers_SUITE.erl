@@ -39,7 +39,9 @@
     status_tells_available_overflow_and_monitors/1,
     a_pool_is_extended_and_shrunk_under_its_users/1,
     a_pool_whose_worker_cannot_start_says_why/1,
-    unknown_messages_are_dropped/1
+    unknown_messages_are_dropped/1,
+    a_pool_without_a_name/1,
+    poolboys_results_and_exits/1
 ]).
 %% pooler
 -export([
@@ -53,6 +55,9 @@
     the_member_of_a_consumer_that_crashed_is_replaced/1,
     a_member_may_be_returned_more_than_once/1,
     pools_come_and_go/1,
+    a_pool_that_is_removed_lets_those_who_work_finish/1,
+    a_pool_is_reconfigured_while_it_runs/1,
+    free_members_are_called/1,
     pools_of_the_environment/1,
     a_pool_in_another_supervision_tree/1,
     taking_from_several_pools/1,
@@ -78,6 +83,7 @@
     a_strategy_of_ones_own/1,
     no_such_pool_and_no_worker/1,
     broadcast_reaches_every_worker/1,
+    stats_of_one_pool_and_of_all/1,
     broadcall_asks_every_worker/1,
     send_request_is_answered_later/1,
     a_call_that_times_out_exits/1,
@@ -136,7 +142,9 @@ groups() ->
             status_tells_available_overflow_and_monitors,
             a_pool_is_extended_and_shrunk_under_its_users,
             a_pool_whose_worker_cannot_start_says_why,
-            unknown_messages_are_dropped
+            unknown_messages_are_dropped,
+            a_pool_without_a_name,
+            poolboys_results_and_exits
         ]},
         {pooler, [
             there_are_init_count_members_at_first,
@@ -149,6 +157,9 @@ groups() ->
             the_member_of_a_consumer_that_crashed_is_replaced,
             a_member_may_be_returned_more_than_once,
             pools_come_and_go,
+            a_pool_that_is_removed_lets_those_who_work_finish,
+            a_pool_is_reconfigured_while_it_runs,
+            free_members_are_called,
             pools_of_the_environment,
             a_pool_in_another_supervision_tree,
             taking_from_several_pools,
@@ -173,6 +184,7 @@ groups() ->
             a_strategy_of_ones_own,
             no_such_pool_and_no_worker,
             broadcast_reaches_every_worker,
+            stats_of_one_pool_and_of_all,
             broadcall_asks_every_worker,
             send_request_is_answered_later,
             a_call_that_times_out_exits,
@@ -659,6 +671,36 @@ unknown_messages_are_dropped(_) ->
     ?assertEqual(Worker, worker(Taken)),
     ?assertEqual(ok, give_back(Taken)).
 
+%% poolboy:start/1.
+a_pool_without_a_name(_) ->
+    [A, B] = Names = [make_ref(), make_ref()],
+    [ok = weir_pool:start(Name, opts(1, #{})) || Name <- Names],
+    ?assertEqual(lists:sort(Names), lists:sort(weir_pool:pools())),
+    {ok, Worker, Ticket} = weir_pool:checkout(A, 0),
+    ?assertEqual({error, busy}, weir_pool:checkout(A, 0)),
+    ?assertMatch({ok, Other} when Other =/= Worker, weir_pool:claim(B, fun(Pid) -> Pid end)),
+    ok = weir_pool:checkin(A, Ticket),
+    [ok = weir_pool:stop(Name) || Name <- Names].
+
+%% The helper module at the end of docs/migrating/poolboy.md, as it stands there.
+poolboys_results_and_exits(_) ->
+    Transaction = fun(Pool, Fun, Timeout) ->
+        case weir_pool:claim(Pool, Fun, Timeout) of
+            {ok, Result} -> Result;
+            {error, no_pool} -> exit({noproc, {?MODULE, transaction, [Pool, Fun, Timeout]}});
+            {error, Reason} -> exit({Reason, {?MODULE, transaction, [Pool, Fun, Timeout]}})
+        end
+    end,
+    Ping = fun(Worker) -> gen_server:call(Worker, ping) end,
+    ?assertExit({noproc, {?MODULE, transaction, [?POOL, Ping, 10]}}, Transaction(?POOL, Ping, 10)),
+    start(1),
+    ?assertEqual(pong, Transaction(?POOL, Ping, 5000)),
+    ?assertError(oops, Transaction(?POOL, fun(_) -> error(oops) end, 5000)),
+    Taken = take(),
+    ?assertExit({timeout, {?MODULE, transaction, [?POOL, Ping, 10]}}, Transaction(?POOL, Ping, 10)),
+    ok = give_back(Taken),
+    ?assertEqual(pong, Transaction(?POOL, Ping, 5000)).
+
 %% ---------------------------------------------------------------- pooler
 
 %% pooler's `init_count' and `max_count'; those above the first are culled after `max_age'.
@@ -761,6 +803,43 @@ pools_come_and_go(_) ->
     ?assertMatch(#{available := 2}, status()),
     ?assertEqual({error, no_pool}, weir_pool:stop(another)),
     ?assertEqual(ok, weir_pool:stop(?POOL)).
+
+%% rm_pool, softly.
+a_pool_that_is_removed_lets_those_who_work_finish(_) ->
+    start(2),
+    {User, Taken} = holder(),
+    Removing = weir_pool_life_lib:run(fun() -> weir_pool:drain(?POOL, 30000) end),
+    becomes({error, no_pool}, fun() -> weir_pool:pick(?POOL) end),
+    ?assertEqual(pong, gen_server:call(worker(Taken), ping)),
+    ?assertEqual(ok, run(User, fun() -> give_back(Taken) end)),
+    ?assertEqual(ok, weir_pool_life_lib:result(Removing)),
+    ?assertNot(is_process_alive(worker(Taken))),
+    ?assertEqual([], weir_pool:pools()).
+
+%% pool_reconfigure: the size.
+a_pool_is_reconfigured_while_it_runs(_) ->
+    start(2),
+    Old = workers(),
+    ok = weir_pool:resize(?POOL, 4),
+    All = take_all(4),
+    ?assertEqual([], Old -- workers()),
+    ok = weir_pool:resize(?POOL, 1),
+    %% Those who work are let finish.
+    [?assertEqual(pong, gen_server:call(worker(Taken), ping)) || Taken <- All],
+    [ok = give_back(Taken) || Taken <- All],
+    eventually(fun() -> length(weir_pool_life_lib:workers_alive()) =:= 1 end),
+    ok = give_back(take()).
+
+%% call_free_members, which here visits the others, too.
+free_members_are_called(_) ->
+    start(3, overflow(1)),
+    All = take_all(3),
+    {_, _} = Overflow = take(),
+    Workers = [Pid || Pid <- workers(), Pid =/= worker(Overflow)],
+    ?assertEqual({ok, Workers}, weir_pool:map(?POOL, fun(Pid) -> Pid end)),
+    [ok = give_back(Taken) || Taken <- [Overflow | All]],
+    ?assertEqual({ok, [pong, pong, pong]}, weir_pool:map(?POOL, fun(Pid) -> gen_server:call(Pid, ping) end)),
+    ?assertError(oops, weir_pool:map(?POOL, fun(_) -> error(oops) end)).
 
 pools_of_the_environment(_) ->
     ok = application:stop(weir_pool),
@@ -1078,6 +1157,17 @@ broadcast_reaches_every_worker(_) ->
 broadcall(Request, Timeout) ->
     {ok, Ids} = weir_pool:map(?POOL, fun(Worker) -> gen_server:send_request(Worker, Request) end),
     [gen_server:receive_response(Id, Timeout) || Id <- Ids].
+
+stats_of_one_pool_and_of_all(_) ->
+    start(2),
+    ok = weir_pool:start(another, opts(3, #{strategy => random})),
+    [{ok, _} = weir_pool:pick(?POOL) || _ <- lists:seq(1, 10)],
+    ?assertMatch({ok, #{name := ?POOL, size := 2, live := 2, picks := 10}}, weir_pool:info(?POOL)),
+    All = [weir_pool:info(Name) || Name <- weir_pool:pools()],
+    Sizes = [{Name, Size, Strategy} || {ok, #{name := Name, size := Size, strategy := Strategy}} <- All],
+    ?assertEqual(lists:sort([{?POOL, 2, round_robin}, {another, 3, random}]), lists:sort(Sizes)),
+    [?assertMatch({_, N} when N >= 0, process_info(Pid, message_queue_len)) || Pid <- workers()],
+    ?assertEqual({error, no_pool}, weir_pool:info(nosuch)).
 
 broadcall_asks_every_worker(_) ->
     start(19),

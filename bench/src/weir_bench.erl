@@ -21,6 +21,7 @@ benchmarks() ->
         {"requests", weir_bench_requests},
         {"strategies", weir_bench_strategies},
         {"restarts", weir_bench_restarts},
+        {"large", weir_bench_large},
         {"overload", weir_bench_overload},
         {"server", weir_bench_server},
         {"batch", weir_bench_batch},

@@ -7,7 +7,7 @@
 -export([ets_pool/1, poolboy/1, workers/1, pools_survive/1]).
 -export([exclusive/1, exclusive_notices/1, strangers_are_noticed/1]).
 -export([idle_processes/1, scan_is_noticed/1]).
--export([spread/1, storm/1, no_storm/1, overload/1, no_overload/1, hold_us/1]).
+-export([spread/1, storm/1, no_storm/1, large/1, overload/1, no_overload/1, hold_us/1]).
 
 -import(weir_bench_test_lib, [await/1]).
 
@@ -25,6 +25,7 @@ all() ->
         spread,
         storm,
         no_storm,
+        large,
         overload,
         no_overload,
         hold_us
@@ -183,6 +184,13 @@ outcome_of_storm(Rate) ->
     end),
     ok = weir_bench_idle:stop(Idle),
     Outcome.
+
+large(_) ->
+    Life = weir_bench_large:life(20),
+    ?assertEqual([claim, erased, pools, restart, start, stop], lists:sort(maps:keys(Life))),
+    ?assert(lists:all(fun(Ms) -> Ms > 0 end, maps:values(Life))),
+    ?assert(weir_bench_large:stops(3, 3) > 0),
+    ?assertEqual([], weir_pool:pools()).
 
 %% Ten callers, each of whom asks for 200 ms of work a second.
 overload(_) ->

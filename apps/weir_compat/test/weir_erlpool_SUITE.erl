@@ -11,7 +11,7 @@
 -export([
     round_robin/1, dead_workers/1, no_workers/1, sticky_pid/1, sticky_pid_after_add_worker/1, map/1, worker_ids/1,
     add_worker/1, add_worker_that_fails/1, add_workers_at_once/1, restart_pool/1, restart_that_fails/1, groups/1,
-    restart_group_that_fails/1, gives_up/1, killed_pool/1, restart_types/1, shutdown/1, of_weir_pool/1
+    restart_group_that_fails/1, gives_up/1, killed_pool/1, processes/1, restart_types/1, shutdown/1, of_weir_pool/1
 ]).
 -export([pools_of_the_environment/1, bad_pools_of_the_environment/1, clients_and_deaths/1]).
 
@@ -23,7 +23,7 @@ all() ->
         first_option_counts, worker_that_does_not_start, worker_start_results, stop_pool, any_name,
         round_robin, dead_workers, no_workers, sticky_pid, sticky_pid_after_add_worker, map, worker_ids,
         add_worker, add_worker_that_fails, add_workers_at_once, restart_pool, restart_that_fails, groups,
-        restart_group_that_fails, gives_up, killed_pool, restart_types, shutdown, of_weir_pool,
+        restart_group_that_fails, gives_up, killed_pool, processes, restart_types, shutdown, of_weir_pool,
         pools_of_the_environment, bad_pools_of_the_environment, clients_and_deaths
     ].
 
@@ -326,6 +326,26 @@ add_worker(_) ->
     %% those that were added are started again like the others
     weir_compat_test:kill(lists:last(Pids)),
     weir_compat_test:until(fun() -> length(pids(p) -- [lists:last(Pids)]) =:= 4 end).
+
+%% The tree that docs/migrating/erlpool.md shows, as observer walks it.
+processes(_) ->
+    ok = weir_erlpool:start_pool(mypool, [{size, 2}, ?WORKER]),
+    Children = fun(Sup) -> [{Id, Pid, Type} || {Id, Pid, Type, _} <- supervisor:which_children(Sup)] end,
+    Pools = whereis(weir_erlpool_sup),
+    ?assertMatch({_, Pools, supervisor}, lists:keyfind(Pools, 2, Children(weir_compat_sup))),
+    [{{weir_pool, mypool}, Manager, supervisor}] = Children(Pools),
+    ?assertEqual({weir_pool_manager, init, 1}, proc_lib:translate_initial_call(Manager)),
+    Below = Children(Manager),
+    Sups = [Sup || {_Id, Sup, supervisor} <- Below],
+    ?assertEqual([weir_pool_queue], [element(1, proc_lib:translate_initial_call(Pid)) || {_, Pid, worker} <- Below]),
+    ?assertEqual(
+        lists:duplicate(2, weir_pool_slot_sup), [element(1, proc_lib:translate_initial_call(Sup)) || Sup <- Sups]
+    ),
+    Workers = [Pid || Sup <- Sups, {_, Pid, _} <- Children(Sup)],
+    ?assertEqual(lists:sort(pids(mypool)), lists:sort(Workers)),
+    Shared = [Pid || {_, Pid, _} <- Children(weir_pool_sup)],
+    ?assertEqual(lists:sort([whereis(weir_pool_pools_sup), whereis(weir_pool_registry)]), lists:sort(Shared)),
+    ?assertEqual([], Children(weir_pool_pools_sup)).
 
 add_worker_that_fails(_) ->
     Args = [{size, 2}, {start_mfa, {weir_compat_test, fail_at, [3]}}, {args_include_worker_id, true}],

@@ -484,6 +484,9 @@ resize(Name, Size) -> resize(Name, Size, ?CHANGE_MS).
 %% released and has handled what was sent to it, or after `shutdown' milliseconds. In a pool without workers of its own,
 %% slots that have a name cannot be taken away. The size may be 0 there, and with `overflow'. One resize at a time.
 %%
+%% The time is the manager's to keep, here and in {@link replace/3}: one that is suspended (sys:suspend/1) says nothing
+%% before it is resumed.
+%%
 %% Cost: writes the main term, for which the runtime has every process of the node scanned.
 -spec resize(name(), 0 | size(), timeout()) ->
     ok | {error, change_error() | resizing | timeout | Refused | {start_failed, slot(), term()}} when
@@ -513,7 +516,8 @@ replace(Name, Slot, Timeout) ->
 %% is stopped, like by {@link stop/1}. `held_by_caller': the caller itself has claimed a worker; nothing is done.
 %%
 %% A worker is done when it answers a system message, as every OTP behaviour does after what came before. A process
-%% that does not is waited for until the timeout, or as long as `shutdown' says. Should the caller be killed, the pool
+%% that does not is waited for until the timeout, or as long as `shutdown' says. To stop takes its own time after the
+%% timeout: with `shutdown => infinity', as long as the slowest worker does. Should the caller be killed, the pool
 %% is drained and stopped all the same.
 -spec drain(name(), timeout()) ->
     ok | {error, change_error() | held_by_caller | {timeout, Busy :: pos_integer()}}.

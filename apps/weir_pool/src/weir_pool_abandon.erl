@@ -2,17 +2,17 @@
 %%
 %% Not a process: the manager holds the value and calls these functions.
 %%
-%% Claims cost no monitor. The manager looks at the words now and then ({@link look/2}: every second while the pool is
+%% Claims cost no monitor. The manager polls the words now and then ({@link poll/2}: every second while the pool is
 %% in use, and within milliseconds when somebody waits) and monitors the holders of the claims that it finds and did not
-%% know; so a claim that lasts for no longer than the time between two looks is never monitored, and the death of one
+%% know; so a claim that lasts for no longer than the time between two polls is never monitored, and the death of one
 %% who holds for longer is heard of at once. A holder that takes long to die keeps its claim for so long, and nobody
 %% waits for it but those who want that worker.
 %%
 %% A claim that was disowned (weir_pool_word) is ended when the claimer tells of it. One whose claimer was killed before
-%% it could is found at two looks, and then taken for a dead one's.
+%% it could is found at two polls, and then taken for a dead one's.
 -module(weir_pool_abandon).
 
--export([new/0, look/2, holder_down/4, abandon/4]).
+-export([new/0, poll/2, holder_down/4, abandon/4]).
 
 -export_type([holders/0]).
 
@@ -20,22 +20,22 @@
 
 -opaque holders() :: #{weir_pool:slot() => {weir_pool_word:claim(), Monitor :: reference()}}.
 
-%% @doc No claim is known.
+%% @doc The holders of a pool in which no claim is known.
 -spec new() -> holders().
 new() -> #{}.
 
-%% @doc Looks at all words. Gives how many are claimed.
+%% @doc Polls the words of all slots. Gives how many are claimed.
 %%
-%% Cost: 60 to 110 ns for each slot; for each claim that was not there at the last look another microsecond.
--spec look(holders(), weir_pool_slots:slots()) -> {Claimed :: non_neg_integer(), holders(), weir_pool_slots:slots()}.
-look(Holders, Slots) ->
+%% Cost: 60 to 110 ns for each slot; for each claim that was not there at the last poll another microsecond.
+-spec poll(holders(), weir_pool_slots:slots()) -> {Claimed :: non_neg_integer(), holders(), weir_pool_slots:slots()}.
+poll(Holders, Slots) ->
     Pool = weir_pool_slots:pool(Slots),
     %% Also those that the pool has given up, and that are still claimed.
-    look(lists:seq(1, weir_pool_terms:last_slot(Pool)), Pool, 0, Holders, Slots).
+    poll(lists:seq(1, weir_pool_terms:last_slot(Pool)), Pool, 0, Holders, Slots).
 
-look([], _Pool, Claimed, Holders, Slots) ->
+poll([], _Pool, Claimed, Holders, Slots) ->
     {Claimed, Holders, Slots};
-look([Slot | More], Pool, Claimed, Holders, Slots) ->
+poll([Slot | More], Pool, Claimed, Holders, Slots) ->
     Word = weir_pool_word:read(Pool, Slot),
     case weir_pool_word:state(Word) of
         State when State =:= taken; State =:= marked ->
@@ -43,20 +43,20 @@ look([Slot | More], Pool, Claimed, Holders, Slots) ->
             case {weir_pool_word:holder(Claim), Holders} of
                 {nobody, #{Slot := {Claim, _}}} ->
                     {Left, Abandoned} = abandon(Slot, Claim, #{why => dead}, {Holders, Slots}),
-                    look(More, Pool, Claimed, Left, Abandoned);
+                    poll(More, Pool, Claimed, Left, Abandoned);
                 {_Holder, #{Slot := {Claim, _Monitor}}} ->
-                    look(More, Pool, Claimed + 1, Holders, Slots);
+                    poll(More, Pool, Claimed + 1, Holders, Slots);
                 {nobody, _} ->
-                    look(More, Pool, Claimed + 1, (forget(Slot, Holders))#{Slot => {Claim, make_ref()}}, Slots);
+                    poll(More, Pool, Claimed + 1, (forget(Slot, Holders))#{Slot => {Claim, make_ref()}}, Slots);
                 {Holder, _} ->
                     Pid = weir_pool_holder:pid(Holder),
                     Monitor = erlang:monitor(process, Pid, [{tag, {holder_down, Slot, Claim}}]),
-                    look(More, Pool, Claimed + 1, (forget(Slot, Holders))#{Slot => {Claim, Monitor}}, Slots)
+                    poll(More, Pool, Claimed + 1, (forget(Slot, Holders))#{Slot => {Claim, Monitor}}, Slots)
             end;
         State ->
             %% For one who was killed between freeing the slot and saying so.
             _ = State =:= free andalso weir_pool_word:show(Pool, Slot),
-            look(More, Pool, Claimed, forget(Slot, Holders), Slots)
+            poll(More, Pool, Claimed, forget(Slot, Holders), Slots)
     end.
 
 forget(Slot, Holders) ->
@@ -99,5 +99,5 @@ abandoned(Slot, Why, Slots) ->
 
 probe(Slot, Ms, Why, Slots) ->
     IsIdle = fun(Worker) -> weir_pool_task:is_idle(Worker, Ms) end,
-    {_Task, Looking} = weir_pool_slots:look(Slot, {probed, Slot, Why}, IsIdle, Slots),
-    Looking.
+    {_Task, Probing} = weir_pool_slots:examine(Slot, {probed, Slot, Why}, IsIdle, Slots),
+    Probing.

@@ -16,11 +16,11 @@
 %%
 %% A process is in at most one call at a time, so its pid is the key. The call is wrapped in `try ... after': whatever
 %% it raises, 3 and 4 are made. What is left is a caller that is killed: in the call, nearly always, with a row and a
-%% count. The pool's manager looks at the rows about once a second ({@link look/2}) and monitors those callers that it
+%% count. The pool's manager polls the rows about once a second ({@link poll/2}) and monitors those callers that it
 %% finds there; whoever deletes the row of a dead one subtracts one.
 %%
 %% A caller that is killed between 1 and 2, or between 3 and 4, has a row without a count, and the word is then one too
-%% low. A word that is not 0, and the same at two looks in a row with no row of its slot at either, is therefore taken
+%% low. A word that is not 0, and the same at two polls in a row with no row of its slot at either, is therefore taken
 %% back to 0, by addition, so that a call which begins at that moment is not lost. In a slot that is never without calls
 %% for that long it stays one too low; its worker then gets one call more than others.
 %%
@@ -31,7 +31,7 @@
 
 -export([call/3, call_key/4]).
 -export([new_table/0, is_counted/1, calls/2]).
--export([new/0, look/2, caller_down/3, forget/1]).
+-export([new/0, poll/2, caller_down/3, forget/1]).
 
 -export_type([callers/0]).
 
@@ -131,17 +131,17 @@ leave(uncounted) ->
 
 %% ---------------------------------------------------------------- counting, in the manager
 
-%% @doc No caller is known.
+%% @doc The callers of a pool of which none is known.
 -spec new() -> callers().
 new() -> #callers{}.
 
-%% @doc Looks at the rows of a pool, so as to hear of callers that are killed, and takes words back to 0 that nobody
+%% @doc Polls the rows of a pool, so as to hear of callers that are killed, and takes words back to 0 that nobody
 %% will. Gives how many calls are under way, or in doubt.
 %%
 %% Cost: goes over the calls table, which has a row for each call under way in any pool (5 ms for 10,000 calls of this
 %% one), and reads a word of each slot. Nothing for a pool whose calls are not counted.
--spec look(#pool{}, callers()) -> {non_neg_integer(), callers()}.
-look(#pool{base = Base, limit = Limit} = Pool, #callers{monitors = Monitors, doubtful = Doubtful} = Callers) ->
+-spec poll(#pool{}, callers()) -> {non_neg_integer(), callers()}.
+poll(#pool{base = Base, limit = Limit} = Pool, #callers{monitors = Monitors, doubtful = Doubtful} = Callers) ->
     case is_counted(Pool) of
         true ->
             Rows = maps:from_list(rows(Base)),
@@ -189,7 +189,7 @@ caller_down(Caller, #pool{base = Base} = Pool, #callers{monitors = Monitors} = C
     end,
     Callers#callers{monitors = maps:remove(Caller, Monitors)}.
 
-%% @doc Deletes the rows of a pool that is gone for good: killed callers leave some that no manager looks at any more.
+%% @doc Deletes the rows of a pool that is gone for good: killed callers leave some that no manager polls any more.
 %%
 %% Cost: goes over the calls table.
 -spec forget(Base :: non_neg_integer()) -> ok.

@@ -44,7 +44,7 @@ cancel_timer(Timer) ->
 
 %% ---------------------------------------------------------------- resize
 
-%% @doc Another size, which is at least `Last'.
+%% @doc Gives the pool another size, which is at least `Last'.
 -spec resize(Size :: term(), timeout(), Last :: 0 | weir_pool:slot(), gen_server:from(), {change(), slots()}) ->
     {change(), slots()}.
 resize(_Size, _Timeout, _Last, From, {#resize{}, _} = Now) ->
@@ -140,7 +140,7 @@ undo(Reason, #resize{from = From, timer = Timer, begun = Begun}, Slots) ->
 
 %% ---------------------------------------------------------------- replace
 
-%% @doc Another worker in a slot.
+%% @doc Puts another worker in a slot.
 -spec replace(Slot :: term(), timeout(), Caller :: pid(), gen_server:from(), slots()) -> slots().
 replace(Slot, Timeout, Caller, From, Slots) ->
     case why_not(Slot, Caller, Slots) of

@@ -12,14 +12,14 @@
 
 -record(check, {
     what :: {fun((pid()) -> term()), IntervalMs :: pos_integer()} | none,
-    %% Slots that this round has still to look at, and the check under way.
+    %% Slots that this round has still to check, and the check under way.
     unchecked = [] :: [weir_pool:slot()],
     checker = none :: none | {pid(), weir_pool:slot()}
 }).
 
 -opaque check() :: #check{}.
 
-%% @doc Nothing is being checked.
+%% @doc The checks of a pool, of which none is under way.
 -spec new(#conf{}) -> check().
 new(#conf{check = What}) -> #check{what = What}.
 
@@ -50,8 +50,8 @@ next(#check{unchecked = [Slot | More], what = {Fun, Interval}} = Check, Slots) -
                 {ok, _} = timer:kill_after(Interval),
                 Fun(Worker)
             end,
-            {Checker, Looking} = weir_pool_slots:look(Slot, checked, InTime, Slots),
-            {Check#check{unchecked = More, checker = {Checker, Slot}}, Looking};
+            {Checker, Examining} = weir_pool_slots:examine(Slot, checked, InTime, Slots),
+            {Check#check{unchecked = More, checker = {Checker, Slot}}, Examining};
         false ->
             next(Check#check{unchecked = More}, Slots)
     end.
@@ -60,6 +60,6 @@ next(#check{unchecked = [Slot | More], what = {Fun, Interval}} = Check, Slots) -
 -spec checked({Checker :: pid(), Monitor :: reference()}, Exit :: term(), check(), weir_pool_slots:slots()) ->
     {check(), weir_pool_slots:slots()}.
 checked({Checker, Monitor}, Exit, #check{checker = {Checker, Slot}} = Check, Slots) ->
-    next(Check#check{checker = none}, weir_pool_slots:looked(Slot, Monitor, Exit, #{why => check}, Slots));
+    next(Check#check{checker = none}, weir_pool_slots:examined(Slot, Monitor, Exit, #{why => check}, Slots));
 checked(_Stray, _Exit, Check, Slots) ->
     {Check, Slots}.

@@ -14,9 +14,10 @@
 %% worker_pool (37, 42) and poolex (210) have all lost workers, or handed them to nobody, there. Here a claimer whose
 %% time is over does not leave: it tells the queue to cancel, and waits for the answer to its request, which always
 %% comes. The queue answers every request exactly once, with the grant, with a refusal, or with `timeout' for one that
-%% was cancelled or is late. So whoever gets a grant takes it, even if a moment late, and whoever gets anything else
-%% knows that no grant comes. If the queue dies instead, the monitor says so, behind any answer. Nothing is left in the
-%% mailbox in any of these cases, and a claimer with a long mailbox does not search it.
+%% was cancelled or is late. So whoever gets a grant takes it, even if a moment late, or asks again if that is so late
+%% that the queue has taken it back; and whoever gets anything else knows that no grant comes. If the queue dies
+%% instead, the monitor says so, behind any answer. Nothing is left in the mailbox in any of these cases, and a claimer
+%% with a long mailbox does not search it.
 %%
 %% A claimer may be killed anywhere. Before the exchange, it has nothing. From the exchange to the release, its number
 %% is in the word, and the manager learns that it is dead. Between the release and the look at the gate, the worker is
@@ -281,7 +282,7 @@ none_free(Pool, _Name, _Use, 0) ->
 none_free(#pool{limit = Limit}, Name, Use, Timeout) ->
     Asked = erlang:monotonic_time(),
     Wait = #wait{name = Name, use = Use, asked = Asked, deadline = deadline(Asked, Timeout)},
-    look_again(min(?YIELDS, ?READS div max(1, Limit)), Wait).
+    try_again(min(?YIELDS, ?READS div max(1, Limit)), Wait).
 
 %% Whoever raises the flag tells the manager, which takes it down when it has seen to it; should this process be killed
 %% in between, the queue tells the manager too, when somebody waits.
@@ -290,14 +291,14 @@ want_more(#pool{size = Size, limit = Limit} = Pool) when Limit > Size ->
 want_more(_Pool) ->
     ok.
 
-look_again(Yields, #wait{name = Name, use = Use} = Wait) ->
+try_again(Yields, #wait{name = Name, use = Use} = Wait) ->
     _ = Yields > 0 andalso erlang:yield(),
     Claimer = weir_pool_holder:claimer(),
     case weir_pool_terms:pool(Name) of
         #pool{gate = Gate} = Pool ->
             case atomics:get(Gate, ?GATE_MODE) =/= ?STARVING andalso find(Pool, Claimer) of
                 {ok, Slot, Word, Pid} -> use(Use, Pool, Slot, Word, Pid);
-                none when Yields > 1 -> look_again(Yields - 1, Wait);
+                none when Yields > 1 -> try_again(Yields - 1, Wait);
                 _NoneOrStarving -> ask(Pool, Claimer, Wait)
             end;
         undefined ->
@@ -336,7 +337,7 @@ answered({granted, Pool, Slot, QueueWord, Pid}, {_, Holder, _}, _Pool, #wait{use
             ok = weir_pool_terms:count(Pool, ?WAITS),
             use(Use, Pool, Slot, Word, Pid);
         not_held ->
-            %% The worker has died, and the manager has seen it already.
+            %% The worker has died, and the manager has seen it already; or this process has not run for long.
             ask_later(Pool, Wait)
     end;
 answered(gone, _Claimer, Pool, Wait) ->
@@ -352,7 +353,7 @@ ask_later(Pool, #wait{deadline = Deadline} = Wait) ->
             timed_out(Pool);
         _ ->
             receive
-            after ?PAUSE_MS -> look_again(0, Wait)
+            after ?PAUSE_MS -> try_again(0, Wait)
             end
     end.
 
@@ -389,7 +390,15 @@ work(Fun, Left, Pool, Slot, Word, Worker) ->
             exit(Reason)
     after Left ->
         true = exit(Child, kill),
-        true = demonitor(Ref, [flush]),
+        case demonitor(Ref, [info]) of
+            true ->
+                ok;
+            false ->
+                %% It has just ended. By its reference the message is found; a flush would search the mailbox.
+                receive
+                    {'DOWN', Ref, process, Child, _Reason} -> ok
+                end
+        end,
         _ = disown(Pool, Slot, Word, overdue, self()),
         timed_out(Pool)
     end.

@@ -58,7 +58,7 @@ new(Target, Interval, Limit) when Limit > Target -> #codel{target = Target, inte
 %% it.
 -spec offer(Waited :: integer(), Behind :: non_neg_integer(), Now :: integer(), codel()) -> {serve | drop, codel()}.
 offer(Waited, Behind, Now, #codel{step = Step} = Codel) ->
-    case look(Waited, Behind, Now, Codel) of
+    case judge(Waited, Behind, Now, Codel) of
         {false, Below} when Step =:= began -> {serve, begin_dropping(Now, Below)};
         {false, Below} -> {serve, Below#codel{dropping = false, step = done}};
         {true, Above} -> above(Step, Waited, Now, Above)
@@ -84,11 +84,11 @@ empty(Now, #codel{step = Step} = Codel) ->
         _ -> Below#codel{dropping = false, step = done}
     end.
 
-look(Waited, Behind, _Now, #codel{target = Target} = Codel) when Waited < Target; Behind =:= 0 ->
+judge(Waited, Behind, _Now, #codel{target = Target} = Codel) when Waited < Target; Behind =:= 0 ->
     {false, Codel#codel{first_above = below}};
-look(_Waited, _Behind, Now, #codel{first_above = below, interval = Interval} = Codel) ->
+judge(_Waited, _Behind, Now, #codel{first_above = below, interval = Interval} = Codel) ->
     {false, Codel#codel{first_above = Now + Interval}};
-look(_Waited, _Behind, Now, #codel{first_above = FirstAbove} = Codel) ->
+judge(_Waited, _Behind, Now, #codel{first_above = FirstAbove} = Codel) ->
     {Now >= FirstAbove, Codel}.
 
 drop_if_due(_Waited, Now, #codel{drop_next = DropNext, count = Count} = Codel) when Now >= DropNext ->

@@ -12,7 +12,7 @@
 %%
 %% == Ticks ==
 %%
-%% Claims send no messages, so the manager looks every second, and when weir_pool_queue tells that somebody waits for
+%% Claims send no messages, so the manager polls every second, and when weir_pool_queue tells that somebody waits for
 %% long, who holds what (weir_pool_abandon). A pool that nobody uses is left alone: when a tick finds nothing claimed
 %% and nobody waiting, the mode of the gate becomes UNWATCHED, and if it still is at the next tick, that was the last.
 %% The first claim that reads this mode changes it and tells the manager. A claimer may read the mode before it changes,
@@ -54,10 +54,10 @@
 
 -define(TICK_MS, 1000).
 
-%% When somebody waits, claims are looked at at once, but not again before so many milliseconds, and so many more for
-%% each slot, as a look takes a microsecond for each.
--define(MIN_LOOK_MS, 10).
--define(SLOTS_LOOKED_AT_IN_A_MS, 20).
+%% When somebody waits, claims are polled at once, but not again before so many milliseconds, and so many more for
+%% each slot, as a poll takes a microsecond for each.
+-define(MIN_POLL_MS, 10).
+-define(SLOTS_POLLED_IN_A_MS, 20).
 
 %% So much longer than the option says are the supervisors of workers waited for when the pool ends, milliseconds: one
 %% that is waiting for a worker's start function cannot stop before that returns.
@@ -84,7 +84,7 @@
     callers = weir_pool_call:new() :: weir_pool_call:callers(),
     is_ticking = false :: boolean(),
     %% Monotonic milliseconds; how many slots were claimed then.
-    last_look = erlang:monotonic_time(millisecond) :: integer(),
+    last_poll = erlang:monotonic_time(millisecond) :: integer(),
     claimed = 0 :: non_neg_integer()
 }).
 
@@ -248,14 +248,14 @@ handle_cast({start_failed, Slot, Sup, Reason}, #state{slots = Slots} = State) ->
     start_failed(weir_pool_slots:role(Sup, Slots), Slot, Sup, Reason, State);
 handle_cast(watch, State) ->
     {noreply, tick_later(State)};
-handle_cast(pressed, #state{last_look = Last, slots = Slots, phase = open} = State) ->
+handle_cast(pressed, #state{last_poll = Last, slots = Slots, phase = open} = State) ->
     #pool{limit = Limit} = weir_pool_slots:pool(Slots),
-    Looked =
-        case now_ms() - Last >= max(?MIN_LOOK_MS, Limit div ?SLOTS_LOOKED_AT_IN_A_MS) of
-            true -> look(State);
+    Polled =
+        case now_ms() - Last >= max(?MIN_POLL_MS, Limit div ?SLOTS_POLLED_IN_A_MS) of
+            true -> poll(State);
             false -> State
         end,
-    {noreply, grow_overflow(tick_later(Looked))};
+    {noreply, grow_overflow(tick_later(Polled))};
 handle_cast(grow, #state{phase = open} = State) ->
     {noreply, grow_overflow(State)};
 handle_cast(idle, State) ->
@@ -287,7 +287,7 @@ handle_info({{holder_down, Slot, Claim}, _Monitor, process, Holder, _Reason}, St
 handle_info({caller_down, _Monitor, process, Caller, _Reason}, #state{callers = Callers, slots = Slots} = State) ->
     {noreply, State#state{callers = weir_pool_call:caller_down(Caller, weir_pool_slots:pool(Slots), Callers)}};
 handle_info({{probed, Slot, Why}, Monitor, process, _Pid, Exit}, #state{slots = Slots} = State) ->
-    {noreply, State#state{slots = weir_pool_slots:looked(Slot, Monitor, Exit, Why, Slots)}};
+    {noreply, State#state{slots = weir_pool_slots:examined(Slot, Monitor, Exit, Why, Slots)}};
 handle_info({timeout, _Timer, {change, drain}}, #state{phase = {draining, From}, slots = Slots} = State) ->
     {noreply, drained({error, {timeout, weir_pool_slots:leaving(Slots)}}, From, State)};
 handle_info({timeout, Timer, {change, What}}, State) ->
@@ -300,7 +300,7 @@ handle_info(check_round, #state{check = Check, slots = Slots, phase = open} = St
 handle_info({checked, Monitor, process, Pid, Exit}, #state{check = Check, slots = Slots} = State) ->
     {noreply, checking(weir_pool_check:checked({Pid, Monitor}, Exit, Check, Slots), State)};
 handle_info(tick, State) ->
-    {noreply, tick(shrink_overflow(look(State#state{is_ticking = false})))};
+    {noreply, tick(shrink_overflow(poll(State#state{is_ticking = false})))};
 handle_info({application_down, _Monitor, process, _Sup, _Reason}, State) ->
     {stop, {shutdown, application_down}, State};
 handle_info(_Stray, State) ->
@@ -412,7 +412,7 @@ forget_before(Time, {Count, Times} = Restarts) ->
         _ -> Restarts
     end.
 
-%% ---------------------------------------------------------------- looking around
+%% ---------------------------------------------------------------- polling
 
 grow_overflow(#state{overflow = Overflow, slots = Slots} = State) ->
     State#state{slots = weir_pool_overflow:grow(now_ms(), Overflow, Slots)}.
@@ -423,11 +423,11 @@ shrink_overflow(#state{phase = open, overflow = Overflow, slots = Slots} = State
 shrink_overflow(State) ->
     State.
 
-look(#state{holders = Holders, slots = Slots, last_look = Last, claimed = Before} = State) ->
+poll(#state{holders = Holders, slots = Slots, last_poll = Last, claimed = Before} = State) ->
     Now = now_ms(),
     ok = weir_pool_terms:count(weir_pool_slots:pool(Slots), ?CLAIMED_MS, Before * (Now - Last)),
-    {Claimed, NewHolders, Looked} = weir_pool_abandon:look(Holders, Slots),
-    State#state{holders = NewHolders, slots = Looked, last_look = Now, claimed = Claimed}.
+    {Claimed, NewHolders, Polled} = weir_pool_abandon:poll(Holders, Slots),
+    State#state{holders = NewHolders, slots = Polled, last_poll = Now, claimed = Claimed}.
 
 tick_later(#state{is_ticking = true} = State) ->
     State;
@@ -437,7 +437,7 @@ tick_later(State) ->
 
 tick(#state{slots = Slots, callers = Callers, claimed = Claimed} = State) ->
     #pool{gate = Gate} = Pool = weir_pool_slots:pool(Slots),
-    {Calls, NewCallers} = weir_pool_call:look(Pool, Callers),
+    {Calls, NewCallers} = weir_pool_call:poll(Pool, Callers),
     Ticked = State#state{callers = NewCallers},
     case Claimed + Calls =:= 0 andalso atomics:compare_exchange(Gate, ?GATE_MODE, ?NOBODY_WAITS, ?UNWATCHED) of
         %% It was already, and nobody has used the pool since.

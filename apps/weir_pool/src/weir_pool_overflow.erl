@@ -29,7 +29,7 @@
 
 -opaque overflow() :: #overflow{}.
 
-%% @doc Nothing has been started.
+%% @doc The overflow of a pool in which no worker has been started for it.
 -spec new() -> overflow().
 new() -> #overflow{}.
 

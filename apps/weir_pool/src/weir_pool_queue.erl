@@ -44,8 +44,10 @@
 %%   none, or asks its successor, as of when it asked first.</li>
 %% <li>The one who waits dies: its monitor tells, and it is not served, or its slot, if not taken over, is made free
 %%   again. The worker never saw a claim, so it need not be replaced.</li>
-%% <li>The worker dies: its slot is vacant, and nothing can be taken over. Whoever tries asks again, and keeps its
-%%   place.</li>
+%% <li>The one who waits takes long to die, or gets no turn to run: after ?TICKS_TO_TAKE_OVER ticks the slot is made
+%%   free again. A tick is a turn of this process, so where turns are long in coming, everybody is given longer.</li>
+%% <li>The worker dies: its slot is vacant, and nothing can be taken over. Whoever tries that, or comes too late for
+%%   what it was granted, asks again, and keeps its place.</li>
 %% </ul>
 %%
 %% Requests carry the pool's Base, for they may come from those who knew a namesake of the pool; the answers carry the
@@ -72,6 +74,9 @@
 %% While anybody waits, or has not taken over what it was granted. Not below the patience, which the tick is to notice.
 -define(TICK_MS, 10).
 
+%% How many ticks whoever is granted a slot has to take it over.
+-define(TICKS_TO_TAKE_OVER, 5).
+
 %% Values of WAKE that are no slot.
 -define(ASLEEP, 0).
 -define(SEVERAL, -1).
@@ -94,7 +99,8 @@
 -record(grant, {
     slot :: weir_pool:slot(),
     word :: weir_pool_word:word(),
-    monitor :: reference()
+    monitor :: reference(),
+    ticks = 0 :: non_neg_integer()
 }).
 
 -record(state, {
@@ -189,7 +195,7 @@ handle_call(Request, _From, State) -> {reply, {error, {bad_call, Request}}, Stat
 %% @private
 -spec handle_cast(term(), #state{}) -> {noreply, #state{}}.
 handle_cast({ask, Key, Base, Waiter}, State) ->
-    case look(State) of
+    case refresh(State) of
         {open, #state{base = Base} = Open} ->
             {noreply, enter(Key, Waiter, Open)};
         {open, Open} ->
@@ -200,7 +206,7 @@ handle_cast({ask, Key, Base, Waiter}, State) ->
             {noreply, Closed}
     end;
 handle_cast(wake, State) ->
-    case look(State) of
+    case refresh(State) of
         {open, #state{pool = #pool{gate = Gate}} = Open} ->
             case atomics:exchange(Gate, ?GATE_WAKE, ?ASLEEP) of
                 ?ASLEEP -> {noreply, Open};
@@ -219,15 +225,15 @@ handle_cast({cancel, Key}, State) ->
             {noreply, State}
     end;
 handle_cast(closed, State) ->
-    {_, Looked} = look(State),
-    {noreply, Looked};
+    {_, Refreshed} = refresh(State),
+    {noreply, Refreshed};
 handle_cast(_Stray, State) ->
     {noreply, State}.
 
 %% @private
 -spec handle_info(term(), #state{}) -> {noreply, #state{}}.
 handle_info(tick, State) ->
-    case look(State#state{is_ticking = false}) of
+    case refresh(State#state{is_ticking = false}) of
         {open, #state{pool = #pool{gate = Gate}} = Open} ->
             ok = atomics:put(Gate, ?GATE_WAKE, ?ASLEEP),
             Served = settle(serve(taken_over(Open))),
@@ -273,7 +279,7 @@ format_status(Status) ->
 %% ---------------------------------------------------------------- those who wait
 
 %% The pool may have another shape, or be closed.
-look(#state{name = Name, base = Base} = State) ->
+refresh(#state{name = Name, base = Base} = State) ->
     case weir_pool_terms:pool(Name) of
         #pool{base = Base} = Pool -> {open, State#state{pool = Pool}};
         _ -> {closed, turn_away(State)}
@@ -479,14 +485,21 @@ longest(Ms, #state{longest = Longest, pool = #pool{gate = Gate}} = State) when M
 longest(_Ms, State) ->
     State.
 
-%% Forgets the grants that were taken over, or are over. The others are waited for.
+%% Forgets the grants that were taken over, or are over, and takes those back that have not been for long.
 taken_over(#state{pool = undefined} = State) ->
     State;
 taken_over(#state{grants = Grants, pool = Pool} = State) ->
-    IsOpen = fun(_Key, #grant{slot = Slot, word = Word, monitor = Monitor}) ->
-        weir_pool_word:is_claimed_by(Pool, Slot, Word) orelse not demonitor(Monitor, [flush])
+    IsOpen = fun(_Key, #grant{slot = Slot, word = Word, monitor = Monitor, ticks = Ticks} = Grant) ->
+        case weir_pool_word:is_claimed_by(Pool, Slot, Word) of
+            true when Ticks < ?TICKS_TO_TAKE_OVER ->
+                {true, Grant#grant{ticks = Ticks + 1}};
+            IsLate ->
+                true = demonitor(Monitor, [flush]),
+                _ = IsLate andalso free(Slot, Word, State),
+                false
+        end
     end,
-    State#state{grants = maps:filter(IsOpen, Grants)}.
+    State#state{grants = maps:filtermap(IsOpen, Grants)}.
 
 %% Wakes nobody: whoever calls this goes on to serve, or has nobody to serve.
 free(Slot, Word, #state{pool = Pool}) ->

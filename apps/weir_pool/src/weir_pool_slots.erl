@@ -7,7 +7,7 @@
 %% suffices.
 %%
 %% What waits for a slot to be nobody's is its `action'. It is carried out when the word is reserved or vacant and no
-%% task is looking at the worker; whoever makes the word so, or has looked, sees to that by act/2. There is one at most:
+%% task examines the worker; whoever makes the word so, or has examined it, sees to that by act/2. There is one at most:
 %% another takes its place, and whoever waits for the first is told.
 %%
 %% Every supervisor of a worker (weir_pool_slot_sup) has a role: it is that of a slot, a spare that is to take a slot
@@ -20,7 +20,7 @@
 -export([fill/3, worker_down/3, clear_stale/1]).
 -export([take_out/3, keep/2, act/2, released/2, renew/3, set_keep/3]).
 -export([replace/4, spare_started/3, no_replace/3, is_replacing/2, replace_timeout/3]).
--export([reserve/2, look/4, looked/5]).
+-export([reserve/2, examine/4, examined/5]).
 -export([worker/2, sup/2, action/2, filled/1, in_use/1, leaving/1, missing/3]).
 -export([connect/4, disconnect/2, member/2, dead/3]).
 
@@ -54,7 +54,7 @@
     monitor :: reference() | undefined,
     %% Whether it ever was: filling it is then a restart.
     filled = false :: boolean(),
-    %% The monitor of a task that looks at the worker, while the word is reserved for that.
+    %% The monitor of a task that examines the worker, while the word is reserved for that.
     task = none :: none | reference(),
     action = none :: action(),
     replace = none :: none | #replace{},
@@ -261,7 +261,7 @@ take_out(Slot, Action, #slots{pool = Pool} = Slots) ->
     Waiting = put_entry(Slot, (entry(Slot, CalledOff))#slot{action = Action}, CalledOff),
     case weir_pool_word:mark(Pool, Slot) of
         marked -> Waiting;
-        _ReservedOrVacant -> act_unless_looked_at(Slot, Waiting)
+        _ReservedOrVacant -> act_unless_examined(Slot, Waiting)
     end.
 
 %% @doc What the slot was to be taken out for is not done after all. Whoever has claimed it keeps it.
@@ -269,9 +269,9 @@ take_out(Slot, Action, #slots{pool = Pool} = Slots) ->
 keep(Slot, #slots{pool = Pool} = Slots) ->
     Entry = entry(Slot, Slots),
     ok = weir_pool_word:unmark(Pool, Slot),
-    act_unless_looked_at(Slot, put_entry(Slot, Entry#slot{action = none}, Slots)).
+    act_unless_examined(Slot, put_entry(Slot, Entry#slot{action = none}, Slots)).
 
-act_unless_looked_at(Slot, Slots) ->
+act_unless_examined(Slot, Slots) ->
     case entry(Slot, Slots) of
         #slot{task = none} -> act(Slot, Slots);
         %% Whatever is found out, the worker goes, and is given time to become idle.
@@ -368,7 +368,7 @@ spare_started(Slot, Worker, Slots) ->
     #slot{replace = Replace} = Entry = entry(Slot, Slots),
     take_out(Slot, swap, put_entry(Slot, Entry#slot{replace = Replace#replace{worker = Worker}}, Slots)).
 
-%% @doc Nothing comes of the replacement in a slot, if there is to be one: whoever asked for it is told why, and the old
+%% @doc Calls the replacement in a slot off, if there is to be one: whoever asked for it is told why, and the old
 %% worker stays.
 -spec no_replace(Reason :: term(), weir_pool:slot(), slots()) -> slots().
 no_replace(Reason, Slot, Slots) ->
@@ -400,34 +400,34 @@ replace_timeout(Slot, Timer, Slots) ->
         #slot{} -> Slots
     end.
 
-%% ---------------------------------------------------------------- looking at workers
+%% ---------------------------------------------------------------- examining workers
 
 %% @doc Takes a free slot out of use for a moment. `false': it was not free.
 -spec reserve(weir_pool:slot(), slots()) -> boolean().
 reserve(Slot, #slots{pool = Pool} = Slots) ->
     worker(Slot, Slots) =/= undefined andalso weir_pool_word:reserve(Pool, Slot) =:= ok.
 
-%% @doc Has a task look at the worker of a slot that the manager has reserved. Until it has ended, the slot stays out of
+%% @doc Has a task examine the worker of a slot that the manager has reserved. Until it has ended, the slot stays out of
 %% use.
--spec look(weir_pool:slot(), Tag :: term(), fun((pid()) -> term()), slots()) -> {Task :: pid(), slots()}.
-look(Slot, Tag, Look, Slots) ->
+-spec examine(weir_pool:slot(), Tag :: term(), fun((pid()) -> term()), slots()) -> {Task :: pid(), slots()}.
+examine(Slot, Tag, Examine, Slots) ->
     #slot{worker = Worker} = Entry = entry(Slot, Slots),
-    {Task, Monitor} = weir_pool_task:start(Tag, fun() -> Look(Worker) end),
+    {Task, Monitor} = weir_pool_task:start(Tag, fun() -> Examine(Worker) end),
     {Task, put_entry(Slot, Entry#slot{task = Monitor}, Slots)}.
 
 %% @doc The task with this monitor has ended: a worker that is good is put back into use, another one replaced. Nothing
-%% is done if the worker it looked at is in the slot no more.
--spec looked(weir_pool:slot(), Monitor :: reference(), Exit :: term(), Why :: map(), slots()) -> slots().
-looked(Slot, Monitor, Exit, Why, #slots{pool = Pool} = Slots) ->
+%% is done if the worker it examined is in the slot no more.
+-spec examined(weir_pool:slot(), Monitor :: reference(), Exit :: term(), Why :: map(), slots()) -> slots().
+examined(Slot, Monitor, Exit, Why, #slots{pool = Pool} = Slots) ->
     case entry(Slot, Slots) of
         #slot{task = Monitor} = Entry ->
-            Looked = put_entry(Slot, Entry#slot{task = none}, Slots),
+            Examined = put_entry(Slot, Entry#slot{task = none}, Slots),
             case Exit of
                 {done, Good} when Good =:= ok; Good =:= true ->
-                    act(Slot, Looked);
+                    act(Slot, Examined);
                 _ ->
                     _ = Why =:= #{why => check} andalso weir_pool_terms:count(Pool, ?CHECK_FAILURES),
-                    renew(Slot, Why, Looked)
+                    renew(Slot, Why, Examined)
             end;
         #slot{} ->
             Slots
@@ -481,7 +481,7 @@ monitored(Slot, Pid, Entry) ->
     Monitor = erlang:monitor(process, Pid, [{tag, {down, Slot}}]),
     Entry#slot{worker = Pid, monitor = Monitor, filled = true}.
 
-%% The entry without its worker, at whom nobody is looking any more.
+%% The entry without its worker, whom nobody examines any more.
 unmonitored(#slot{monitor = undefined} = Entry) ->
     Entry;
 unmonitored(#slot{monitor = Monitor} = Entry) ->

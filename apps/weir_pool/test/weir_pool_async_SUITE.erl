@@ -12,6 +12,7 @@
     a_start_that_hangs_is_replaced/1,
     backend_down/1,
     a_failed_start_waits/1,
+    reports_have_a_level_and_a_text/1,
     starts_that_fail_are_reported_less_and_less_often/1,
     delays/1,
     delays_are_spread/1,
@@ -49,6 +50,7 @@ all() ->
         a_start_that_hangs_is_replaced,
         backend_down,
         a_failed_start_waits,
+        reports_have_a_level_and_a_text,
         starts_that_fail_are_reported_less_and_less_often,
         delays,
         delays_are_spread,
@@ -238,6 +240,56 @@ in_a_row() ->
         {report, Report} ->
             ?assertMatch(#{weir_pool := start_failed, pool := p, slot := 1, reason := down}, Report),
             maps:get(in_a_row, Report)
+    end.
+
+%% What the default handler would write, and at which level.
+reports_have_a_level_and_a_text(Config) ->
+    ok = weir_pool_test_lib:loud(Config),
+    Told = fun
+        (#{level := Level, msg := {report, #{weir_pool := _} = Report}, meta := #{report_cb := Format}}, To) ->
+            {Text, Args} = Format(Report),
+            To ! {told, Level, lists:flatten(io_lib:format(Text, Args))},
+            stop;
+        (_Event, _To) ->
+            ignore
+    end,
+    ok = logger:add_primary_filter(?MODULE, {Told, self()}),
+    try
+        reports_have_a_level_and_a_text()
+    after
+        logger:remove_primary_filter(?MODULE),
+        weir_pool_test_lib:quiet([])
+    end.
+
+reports_have_a_level_and_a_text() ->
+    {Up, _Tries, Script} = backend(),
+    ok = weir_pool:start(p, async(script(1, Script))),
+    ?assertEqual(
+        {error, "Pool p: no worker could be started for slot 1, failed start number 1 in a row: down"}, told()
+    ),
+    atomics:put(Up, 1, 1),
+    settle(p, 1),
+    [Worker] = workers(p),
+    {ok, Worker, Ticket} = weir_pool:checkout(p, 0),
+    ok = weir_pool:checkin(p, Ticket, fail),
+    Replaced = io_lib:format(
+        "Pool p: the worker ~p in slot 1 was given up: its claimer gave it back as failed, claimed by ~p",
+        [Worker, self()]
+    ),
+    ?assertEqual({warning, lists:flatten(Replaced)}, told_last()),
+    ok = weir_pool:stop(p).
+
+told() ->
+    receive
+        {told, Level, Text} -> {Level, Text}
+    after 10000 -> error(not_told)
+    end.
+
+%% Behind all starts that failed.
+told_last() ->
+    case told() of
+        {error, _} -> told_last();
+        Other -> Other
     end.
 
 delays(_Config) ->

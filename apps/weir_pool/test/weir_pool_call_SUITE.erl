@@ -420,7 +420,7 @@ callers_killed_at_random_moments(_Config) ->
         Healed = looks(2, Pool, Callers),
         ?assertEqual([0, 0, 0], loads(Pool)),
         %% And nothing is corrected once it is right.
-        ?assertMatch({0, _}, weir_pool_call:look(Pool, looks(10, Pool, Healed))),
+        ?assertMatch({0, _}, weir_pool_call:poll(Pool, looks(10, Pool, Healed))),
         ?assertEqual([0, 0, 0], loads(Pool))
     end).
 
@@ -434,12 +434,12 @@ a_look_leaves_the_living_alone(_Config) ->
         Before = loads(Pool),
         ?assertEqual(10, lists:sum(Before)),
         Known = looks(10, Pool, weir_pool_call:new()),
-        ?assertMatch({10, _}, weir_pool_call:look(Pool, Known)),
+        ?assertMatch({10, _}, weir_pool_call:poll(Pool, Known)),
         ?assertEqual(Before, loads(Pool)),
         [gen_server:cast(Worker, answer) || Worker <- Workers],
         [?assertEqual({ok, answered}, result(Caller)) || Caller <- Callers],
         ?assertEqual([0, 0], loads(Pool)),
-        ?assertMatch({0, _}, weir_pool_call:look(Pool, Known)),
+        ?assertMatch({0, _}, weir_pool_call:poll(Pool, Known)),
         %% They are not monitored any more.
         ?assertEqual({monitors, []}, process_info(self(), monitors))
     end).
@@ -457,7 +457,7 @@ the_dead_are_heard_of_between_looks(_Config) ->
         [gen_server:cast(Worker, answer) || Worker <- Workers],
         [?assertEqual({ok, answered}, result(Caller)) || Caller <- lists:nthtail(5, Callers)],
         ?assertEqual([0, 0], loads(Pool)),
-        ?assertMatch({0, _}, weir_pool_call:look(Pool, Heard))
+        ?assertMatch({0, _}, weir_pool_call:poll(Pool, Heard))
     end).
 
 %% A row without a count: one is subtracted that was never added. It takes two looks without a row.
@@ -471,7 +471,7 @@ a_kill_before_the_count_heals(_Config) ->
         ?assertEqual([0, -1], loads(Pool)),
         Three = look(Pool, Two),
         ?assertEqual([0, 0], loads(Pool)),
-        ?assertMatch({0, _}, weir_pool_call:look(Pool, Three))
+        ?assertMatch({0, _}, weir_pool_call:poll(Pool, Three))
     end).
 
 %% The word is too low for as long as there are calls in the slot.
@@ -492,7 +492,7 @@ kills_beside_calls_that_go_on_heal_after_them(_Config) ->
 words_without_calls_heal(_Config) ->
     with_pool(least_loaded, 3, fun(Pool, _Workers) ->
         put_load(Pool, 2, 7),
-        {1, Known} = weir_pool_call:look(Pool, weir_pool_call:new()),
+        {1, Known} = weir_pool_call:poll(Pool, weir_pool_call:new()),
         ?assertEqual([0, 7, 0], loads(Pool)),
         _ = look(Pool, Known),
         ?assertEqual([0, 0, 0], loads(Pool))
@@ -622,7 +622,7 @@ strategies_that_do_not_count(_Config) ->
             ?assertEqual([], ets:tab2list(?TABLE)),
             put_load(Pool, 1, 3),
             Known = looks(3, Pool, weir_pool_call:new()),
-            ?assertEqual({0, Known}, weir_pool_call:look(Pool, Known)),
+            ?assertEqual({0, Known}, weir_pool_call:poll(Pool, Known)),
             ?assertEqual([3, 0], loads(Pool)),
             ?assertMatch({ok, #{calls := 0}}, weir_pool:info(f)),
             kill(Caller)
@@ -685,7 +685,7 @@ start_worker() ->
 look(#pool{base = Base} = Pool, Callers) ->
     Rows = case ets:whereis(?TABLE) of undefined -> []; Table -> ets:tab2list(Table) end,
     Dead = [Caller || {Caller, B, _} <- Rows, B =:= Base, not is_process_alive(Caller)],
-    {_UnderWay, Looked} = weir_pool_call:look(Pool, Callers),
+    {_UnderWay, Looked} = weir_pool_call:poll(Pool, Callers),
     hear(length(Dead), Pool, Looked).
 
 %% Of so many at least.

@@ -10,6 +10,7 @@
     refuses_when_none_is_free/1,
     options/1,
     what_is_wrong_is_said/1,
+    what_is_wrong_is_said_elsewhere/1,
     nested/1,
     exceptions_pass_through/1,
     first_slot_is_the_last/1,
@@ -45,6 +46,7 @@ all() ->
         refuses_when_none_is_free,
         options,
         what_is_wrong_is_said,
+        what_is_wrong_is_said_elsewhere,
         nested,
         exceptions_pass_through,
         first_slot_is_the_last,
@@ -230,6 +232,52 @@ what_is_wrong_is_said(_Config) ->
     said(fun() -> weir_pool:checkin(nosuch, Ticket, failed) end, 3, "neither ok nor fail"),
     ?assertEqual([taken], states()),
     ok = weir_pool:checkin(?POOL, Ticket).
+
+%% The same of picks, calls, changes and starts.
+what_is_wrong_is_said_elsewhere(_Config) ->
+    start(1),
+    [ok = weir_pool:start({?POOL, By}, maps:put(strategy, By, weir_pool_test_lib:opts(1))) || By <- [hash, direct]],
+    ByKey = [
+        {{?POOL, hash}, "a pool that picks by key: give one"},
+        {{?POOL, direct}, "a pool that picks by key: give one, the number of a slot"}
+    ],
+    [
+        said(fun() -> Do(Name) end, 1, Text)
+     || {Name, Text} <- ByKey,
+        Do <- [
+            fun weir_pool:pick/1,
+            fun weir_pool:pick_slot/1,
+            fun(Pool) -> weir_pool:call(Pool, ping) end,
+            fun(Pool) -> weir_pool:cast(Pool, ping) end
+        ]
+    ],
+    NoSlot = "not the number of a slot, from 1",
+    [
+        said(fun() -> Do({?POOL, direct}, Key) end, 2, NoSlot)
+     || Key <- [0, -1, a, 1.0],
+        Do <- [
+            fun weir_pool:pick/2,
+            fun weir_pool:pick_slot/2,
+            fun(Pool, K) -> weir_pool:call_key(Pool, K, ping) end,
+            fun(Pool, K) -> weir_pool:cast_key(Pool, K, ping) end
+        ]
+    ],
+    NoFun = "not a fun of one argument, the worker's pid",
+    [said(fun() -> weir_pool:map(?POOL, Fun) end, 2, NoFun) || Fun <- [a, fun() -> a end]],
+    OutOfRange = "not the number of a slot",
+    [said(fun() -> weir_pool:add_worker(?POOL, a, Slot) end, 3, OutOfRange) || Slot <- [0, a, 134217728]],
+    NoTime = "neither milliseconds nor infinity",
+    [
+        begin
+            said(fun() -> weir_pool:resize(?POOL, 1, Time) end, 3, NoTime),
+            said(fun() -> weir_pool:replace(?POOL, 1, Time) end, 3, NoTime),
+            said(fun() -> weir_pool:drain(?POOL, Time) end, 2, NoTime)
+        end
+     || Time <- [-1, soon, 4294967296]
+    ],
+    %% Of the function that checks them.
+    said(fun() -> weir_pool:start(other, 1) end, 1, "neither a map nor a keyword list of options"),
+    [ok = weir_pool:stop({?POOL, By}) || By <- [hash, direct]].
 
 %% Raises badarg, of which the shell says this, about that argument, and nothing about another.
 said(Do, Argument, Text) ->

@@ -436,6 +436,11 @@ registry_killed_and_a_pool_too(_Config) ->
     kill(manager(p)),
     await_down(Owner),
     ?assertMatch({ok, _}, weir_pool_registry:lookup(p)),
+    %% Its manager stays away: whoever asks it is told so.
+    ?assertEqual({error, no_pool}, weir_pool:resize(p, 1, 100)),
+    ?assertEqual({error, no_pool}, weir_pool:replace(p, 1, 100)),
+    ?assertEqual({error, no_pool}, weir_pool:drain(p, 100)),
+    ?assertEqual({error, no_pool}, weir_pool:add_worker(p, a)),
     ok = sys:resume(weir_pool_sup),
     nothing_left_soon().
 
