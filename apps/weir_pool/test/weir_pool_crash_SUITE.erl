@@ -570,7 +570,6 @@ restarts_scan_nobody(_Config) ->
     Idle = [spawn(fun() -> receive stop -> ok end end) || _ <- lists:seq(1, 50)],
     eventually(fun() -> lists:all(fun(P) -> process_info(P, status) =:= {status, waiting} end, Idle) end),
     Work = fun() -> lists:sum([R || P <- Idle, {reductions, R} <- [process_info(P, reductions)]]) end,
-    Cost = cost_of_looking(Work),
     Before = Work(),
     [
         begin
@@ -580,17 +579,21 @@ restarts_scan_nobody(_Config) ->
         end
      || _ <- lists:seq(1, 200)
     ],
-    ?assertEqual(Cost, Work() - Before),
-    %% The same measurement sees what closing a pool costs them.
+    %% Looking at a process may cost it some, and each scan would cost each of them one.
+    Restarts = Work() - Before,
+    ?assert(Restarts < 200 * length(Idle) div 4),
+    %% The same measurement sees what closing pools costs them.
     Between = Work(),
+    lists:foreach(
+        fun(_) ->
+            ok = weir_pool:stop(p),
+            ok = weir_pool:start(p, opts(1))
+        end,
+        lists:seq(1, 50)
+    ),
+    eventually(fun() -> Work() - Between > 50 * length(Idle) end),
     ok = weir_pool:stop(p),
-    eventually(fun() -> Work() - Between > 50 * Cost + 50 end),
     [P ! stop || P <- Idle].
-
-%% Looking at a process may cost it reductions of its own.
-cost_of_looking(Work) ->
-    First = Work(),
-    Work() - First.
 
 %% As a release handler does it, one module after the other and all at the same time, while the pool is in use.
 code_changes_under_a_pool_that_works(_Config) ->
