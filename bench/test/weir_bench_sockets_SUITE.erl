@@ -170,7 +170,11 @@ servers_echo(_) ->
     [
         begin
             Port = weir_bench_socket_server:start(Backend, Work, Mode),
-            ?assertMatch(#{bytes := _}, ?LOAD:run([{kind, Load}, {port, Port}, {conns, 3} | short()]))
+            try
+                ?assertMatch(#{bytes := _}, ?LOAD:run([{kind, Load}, {port, Port}, {conns, 3} | short()]))
+            catch
+                error:Reason -> ct:fail({Backend, Work, Mode, Reason})
+            end
         end
      || {Work, Load} <- [{echo, echo}, {bulk_echo, both}, {source, source}, {sink, sink}],
         Backend <- weir_bench_socket_server:backends(),

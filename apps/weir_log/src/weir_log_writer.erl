@@ -124,7 +124,7 @@ file_options(#boot{path = Path, conf = Conf}) ->
 handle_batch([{info, timeout}], State) ->
     rest(State);
 handle_batch(Batch, State) ->
-    rest(take(Batch, [], 0, 0, State)).
+    rest(take(Batch, Batch, [], 0, [], State)).
 
 %% What is due by now, and whether something is left to be done when nothing comes.
 rest(#state{words = Words} = State) ->
@@ -151,36 +151,37 @@ mend(Word, #state{idle = {Since, Before}, words = Words} = State) ->
 
 %% ---------------------------------------------------------------- taking in
 
-%% `Taken': the messages of the entries, and who waits for a sync, the latest first.
-take(Batch, Taken, Count, Bytes, State) when Bytes >= ?FLUSH_BYTES ->
-    take(Batch, [], 0, 0, flush(Taken, Count, Bytes, State));
-take([{info, {alog, _Level, Size, _Entry} = Message} | Batch], Taken, Count, Bytes, State) ->
-    take(Batch, [Message | Taken], Count + 1, Bytes + Size, State);
-take([{info, {counted, Window, _Level, Size, _Entry} = Message} | Batch], Taken, Count, Bytes, State) ->
+%% `Start': the batch from the first message on that is not written. Of what was taken in since then: the entries and
+%% the messages of those who wait for more than that, the latest first, and how many bytes it is.
+take(Batch, Start, Entries, Bytes, Waiting, State) when Bytes >= ?FLUSH_BYTES ->
+    take(Batch, Batch, [], 0, [], flush(Start, Entries, Bytes, Waiting, State));
+take([{info, {alog, _Level, Size, Entry}} | Batch], Start, Entries, Bytes, Waiting, State) ->
+    take(Batch, Start, [Entry | Entries], Bytes + Size, Waiting, State);
+take([{info, {counted, Window, _Level, Size, Entry}} | Batch], Start, Entries, Bytes, Waiting, State) ->
     ok = weir_log_window:taken_in(Window),
-    take(Batch, [Message | Taken], Count + 1, Bytes + Size, State);
-take([{info, {accepted, From, Level, Size, Entry}} | Batch], Taken, Count, Bytes, #state{trouble = none} = State) ->
+    take(Batch, Start, [Entry | Entries], Bytes + Size, Waiting, State);
+take([{info, {accepted, From, _, Size, Entry}} | Batch], Start, Entries, Bytes, Waiting, #state{trouble = none} = State) ->
     ok = answer_one(From, ok),
-    take(Batch, [{alog, Level, Size, Entry} | Taken], Count + 1, Bytes + Size, State);
-take([{info, {Ack, _From, _Level, Size, _Entry} = Message} | Batch], Taken, Count, Bytes, State) when
+    take(Batch, Start, [Entry | Entries], Bytes + Size, Waiting, State);
+take([{info, {Ack, _From, _Level, Size, Entry} = Message} | Batch], Start, Entries, Bytes, Waiting, State) when
     Ack =:= accepted; Ack =:= written; Ack =:= synced
 ->
-    take(Batch, [Message | Taken], Count + 1, Bytes + Size, State);
-take([{call, From, sync} | Batch], Taken, Count, Bytes, State) ->
-    take(Batch, [{sync, From} | Taken], Count, Bytes, State);
-take([{call, From, Request} | Batch], Taken, Count, Bytes, State) ->
-    {Answer, Called} = request(Request, flush(Taken, Count, Bytes, State)),
+    take(Batch, Start, [Entry | Entries], Bytes + Size, [Message | Waiting], State);
+take([{call, From, sync} | Batch], Start, Entries, Bytes, Waiting, State) ->
+    take(Batch, Start, Entries, Bytes, [{sync, From} | Waiting], State);
+take([{call, From, Request} | Batch], Start, Entries, Bytes, Waiting, State) ->
+    {Answer, Called} = request(Request, flush(Start, Entries, Bytes, Waiting, State)),
     ok = weir_server:reply(From, Answer),
-    take(Batch, [], 0, 0, Called);
-take([{info, sync_due} | Batch], Taken, Count, Bytes, State) ->
-    take(Batch, Taken, Count, Bytes, sync_due(State#state{sync_timer = false}));
-take([{info, look} | Batch], Taken, Count, Bytes, #state{words = Words} = State) ->
+    take(Batch, Batch, [], 0, [], Called);
+take([{info, sync_due} | Batch], Start, Entries, Bytes, Waiting, State) ->
+    take(Batch, Start, Entries, Bytes, Waiting, sync_due(State#state{sync_timer = false}));
+take([{info, look} | Batch], Start, Entries, Bytes, Waiting, #state{words = Words} = State) ->
     ok = looking(Words),
-    take(Batch, Taken, Count, Bytes, State);
-take([_Stray | Batch], Taken, Count, Bytes, State) ->
-    take(Batch, Taken, Count, Bytes, State);
-take([], Taken, Count, Bytes, State) ->
-    flush(Taken, Count, Bytes, State).
+    take(Batch, Start, Entries, Bytes, Waiting, State);
+take([_Stray | Batch], Start, Entries, Bytes, Waiting, State) ->
+    take(Batch, Start, Entries, Bytes, Waiting, State);
+take([], Start, Entries, Bytes, Waiting, State) ->
+    flush(Start, Entries, Bytes, Waiting, State).
 
 %% In this order: who finds that the writer has been told already was before this, and what it has set is cleared.
 looking(Words) ->
@@ -189,32 +190,41 @@ looking(Words) ->
 
 %% ---------------------------------------------------------------- writing
 
-flush([], 0, 0, State) ->
+flush(_Start, [], 0, [], State) ->
     State;
-flush(Taken, Count, Bytes, #state{words = Words} = State) ->
-    {Entries, Written, Synced} = sort(Taken, [], [], []),
-    {Result, Wrote} = write(Entries, Count, Bytes, State),
-    _ = Result =:= ok orelse lists:foreach(fun(Message) -> failed(Message, Words) end, Taken),
+flush(Start, Entries, Bytes, Waiting, #state{words = Words} = State) ->
+    Count = length(Entries),
+    {Result, Wrote} = write(lists:reverse(Entries), Count, Bytes, State),
+    ok = failed(Result, Count, Start, Words),
     ok = atomics:sub(Words, ?QUEUED, ?QUEUED_OF(Count, Bytes)),
+    {Written, Synced} = in_order(Waiting, [], []),
     ok = answer(Written, Result),
     sync(Result, Synced, Wrote#state{idle = none}).
 
-sort([{alog, _Level, _Size, Entry} | Taken], Entries, Written, Synced) ->
-    sort(Taken, [Entry | Entries], Written, Synced);
-sort([{synced, From, _Level, _Size, Entry} | Taken], Entries, Written, Synced) ->
-    sort(Taken, [Entry | Entries], Written, [From | Synced]);
-sort([{counted, _, _Level, _Size, Entry} | Taken], Entries, Written, Synced) ->
-    sort(Taken, [Entry | Entries], Written, Synced);
-sort([{_AcceptedOrWritten, From, _Level, _Size, Entry} | Taken], Entries, Written, Synced) ->
-    sort(Taken, [Entry | Entries], [From | Written], Synced);
-sort([{sync, From} | Taken], Entries, Written, Synced) ->
-    sort(Taken, Entries, Written, [From | Synced]);
-sort([], Entries, Written, Synced) ->
-    {Entries, Written, Synced}.
+in_order([{synced, From, _Level, _Size, _Entry} | Waiting], Written, Synced) ->
+    in_order(Waiting, Written, [From | Synced]);
+in_order([{sync, From} | Waiting], Written, Synced) ->
+    in_order(Waiting, Written, [From | Synced]);
+in_order([{_AcceptedOrWritten, From, _Level, _Size, _Entry} | Waiting], Written, Synced) ->
+    in_order(Waiting, [From | Written], Synced);
+in_order([], Written, Synced) ->
+    {Written, Synced}.
 
-failed({alog, Level, _, _}, Words) -> weir_log_drops:fail(Words, Level);
-failed({_, _, Level, _, _}, Words) -> weir_log_drops:fail(Words, Level);
-failed({sync, _}, _Words) -> ok.
+%% Counts the entries from here on, so many of them, by their levels.
+failed(ok, _Count, _Start, _Words) ->
+    ok;
+failed({error, _}, 0, _Start, _Words) ->
+    ok;
+failed(Error, Count, [{info, {alog, Level, _Size, _Entry}} | Start], Words) ->
+    ok = weir_log_drops:fail(Words, Level),
+    failed(Error, Count - 1, Start, Words);
+failed(Error, Count, [{info, {What, _Of, Level, _Size, _Entry}} | Start], Words) when
+    What =:= counted; What =:= accepted; What =:= written; What =:= synced
+->
+    ok = weir_log_drops:fail(Words, Level),
+    failed(Error, Count - 1, Start, Words);
+failed(Error, Count, [_NoEntry | Start], Words) ->
+    failed(Error, Count, Start, Words).
 
 answer(Waiting, Result) -> lists:foreach(fun(From) -> answer_one(From, Result) end, Waiting).
 
