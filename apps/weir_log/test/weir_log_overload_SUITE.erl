@@ -222,7 +222,10 @@ parts_of_large_binaries(Config) ->
     ],
     [ok = weir_log:alog(Log, Entry) || Entry <- Entries],
     {messages, Messages} = process_info(Writer, messages),
-    ?assertEqual([64, 100, 101, 249, 500], [binary:referenced_byte_size(element(4, Message)) || Message <- Messages]),
+    [Small | Others] = [binary:referenced_byte_size(element(4, Message)) || Message <- Messages],
+    %% OTP 27 gives bits of what is on the heap.
+    ?assert(lists:member(Small, [64, 8 * 64])),
+    ?assertEqual([100, 101, 249, 500], Others),
     true = erlang:resume_process(Writer).
 
 %% What a message takes is counted: very many of very few bytes are bounded, too.
