@@ -180,8 +180,8 @@ servers_echo(_) ->
         Mode <- modes(Backend)
     ].
 
-%% Those on OTP's module socket stood still for 10 seconds, on OTP 29 and a machine whose cores were busy: in four of 40
-%% runs of this case, and no other backend ever did.
+%% Those on OTP's module socket stood still for 10 seconds, on OTP 29 and a machine whose cores were busy: in three of 15
+%% runs of this case, and no other backend did.
 attempts(Backend) when Backend =:= socket; Backend =:= gen_tcp_socket -> 5;
 attempts(_Backend) -> 1.
 
