@@ -9,8 +9,8 @@
 %% <ul>
 %% <li>Requests of many processes are under way together; merle sent one after the other.</li>
 %% <li>A request that cannot be carried out makes its caller exit with `{Reason, {weir_merle, Function, Args}}',
-%%     `Reason' being `timeout' (after 5 seconds), `disconnected', `busy' or, for a get, `{undecodable, Bytes}' or what the
-%%     server said. merle had no result for these either: the caller crashed with a `case_clause' or the call's
+%%     `Reason' being `timeout' (after 5 seconds), `disconnected', `busy' or, for a get, `{undecodable, Bytes}' or what
+%%     the server said. merle had no result for these either: the caller crashed with a `case_clause' or the call's
 %%     time-out. An error as a value could not be told from a value that was stored.</li>
 %% <li>The late reply to a request that timed out is thrown away; merle gave it to the next caller.</li>
 %% <li>A lost connection is made again; merle went on with the closed socket.</li>

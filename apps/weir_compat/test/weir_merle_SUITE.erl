@@ -7,8 +7,8 @@
 -export([all/0, suite/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2, end_per_testcase/2]).
 -export([
     interface/1, set_and_getkey/1, add_and_replace/1, cas/1, getskey/1, delete/1, key_types/1, numbers_as_strings/1,
-    expiry/1, what_merle_stored/1, what_merle_reads/1, too_large/1, bad_keys/1, stats/1, version/1, flushall/1, verbosity/1,
-    many_callers/1
+    expiry/1, what_merle_stored/1, what_merle_reads/1, too_large/1, bad_keys/1, stats/1, version/1, flushall/1,
+    verbosity/1, many_callers/1
 ]).
 -export([
     connect_twice/1, connect_refused/1, connect_unknown_host/1, connect_default/1, disconnect/1,
@@ -53,8 +53,8 @@ interface(_) ->
     ?assertEqual(
         lists:sort([
             {connect, 0}, {connect, 2}, {disconnect, 0}, {set, 2}, {set, 4}, {add, 2}, {add, 4}, {replace, 2},
-            {replace, 4}, {cas, 3}, {cas, 5}, {getkey, 1}, {getskey, 1}, {delete, 1}, {delete, 2}, {stats, 0}, {stats, 1},
-            {version, 0}, {flushall, 0}, {flushall, 1}, {verbosity, 1}
+            {replace, 4}, {cas, 3}, {cas, 5}, {getkey, 1}, {getskey, 1}, {delete, 1}, {delete, 2}, {stats, 0},
+            {stats, 1}, {version, 0}, {flushall, 0}, {flushall, 1}, {verbosity, 1}
         ]),
         Exports
     ).
@@ -381,7 +381,11 @@ server_says(_) ->
                 [{expect, Request}, {send, [Oom, "\r\n"]}]
              || Request <- ["delete k\r\n", "flush_all\r\n", "verbosity 1\r\n", "version\r\n", "stats\r\n", "get k\r\n"]
             ]) ++
-            [{expect, ["set k 0 0 ", integer_to_list(byte_size(term_to_binary(v))), "\r\n", term_to_binary(v), "\r\n"]}] ++
+            [
+                {expect, [
+                    "set k 0 0 ", integer_to_list(byte_size(term_to_binary(v))), "\r\n", term_to_binary(v), "\r\n"
+                ]}
+            ] ++
             [{send, "CLIENT_ERROR bad data chunk\r\n"}, expect_closed],
         fun(_) ->
             ?assertEqual(Oom, weir_merle:delete(k)),

@@ -200,7 +200,8 @@ watching(To, Tag, {SenderRef, ToRef} = Refs, Patience, Again) ->
 %% known any more.
 -spec await_watch(watch(), timeout()) -> {acked | noproc | ended | timeout, Again :: non_neg_integer()}.
 await_watch({Watch, Again}, 0) ->
-    %% The news of a process that is dead already takes longer than no time.
+    %% The news of a process that is dead already takes longer than no time. In the sender; a watch has nothing to clean
+    %% up when it dies.
     case is_process_alive(Watch) of
         true -> {timeout, 0};
         false -> {ended, counters:get(Again, 1)}

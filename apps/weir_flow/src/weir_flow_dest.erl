@@ -31,7 +31,8 @@ process(_UndefinedOrPort) -> none.
 is_local(Pid) when is_pid(Pid) -> node(Pid) =:= node();
 is_local({_Name, _Node}) -> false.
 
-%% @doc Whether it is known, without asking another node, that nobody receives there.
+%% @doc Whether it is known, without asking another node, that nobody receives there. For the sender, which would wait
+%% for that receiver anyway.
 -spec is_gone(to()) -> boolean().
 is_gone(To) ->
     case is_local(To) of

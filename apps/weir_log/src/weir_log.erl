@@ -70,9 +70,9 @@
 %% another process. `hook' is called for each, with its name and then the arguments, once it is compressed if it is to
 %% be, in a process of its own; those of one file one after the other, and each for a minute at most. By default nothing
 %% of this happens. `date_format': what the renamed file's name gets behind a dot: `default' is UTC and a number,
-%% `20261121T120409Z-0000'; `"%Y-%m-%d"' is the local date, `2026-11-21', and `2026-11-21-0001' for the second one of that
-%% day. A format has `%Y', `%m' and `%d', and if wanted `%H', `%M' and `%S', each once, and shows 24 bytes at most. Files
-%% with names of another format are not seen by what keeps, compresses or lists files: change it on a new log.
+%% `20261121T120409Z-0000'; `"%Y-%m-%d"' is the local date, `2026-11-21', and `2026-11-21-0001' for the second one of
+%% that day. A format has `%Y', `%m' and `%d', and if wanted `%H', `%M' and `%S', each once, and shows 24 bytes at most.
+%% Files with names of another format are not seen by what keeps, compresses or lists files: change it on a new log.
 
 -type options() :: #{
     file := file:filename_all() | standard_io,
@@ -124,8 +124,8 @@
 %% <li>`check_ms' (1000): how often at most it is looked whether the file was moved away by others, milliseconds.</li>
 %% <li>`mode' (`default': as the umask has it): the mode of files that are new or empty when they are opened, `8#640'
 %%     for one; rotated and compressed ones keep it.</li>
-%% <li>`owner' (`default': the node's user): user and group of such files, as the numbers that `id' prints. Only root may
-%%     give files away; for another user the file cannot be opened then: `{error, {file, File, eperm}}'.</li>
+%% <li>`owner' (`default': the node's user): user and group of such files, as the numbers that `id' prints. Only root
+%%     may give files away; for another user the file cannot be opened then: `{error, {file, File, eperm}}'.</li>
 %% <li>`sync_interval' (`infinity'): what was written is synced so many milliseconds later at most, if nobody
 %%     has asked for it before.</li>
 %% <li>`tell' (`default'): the text of the entry that tells of losses: a function of {@link loss()}. It runs in the

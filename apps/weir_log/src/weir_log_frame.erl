@@ -17,10 +17,10 @@
 %%   leaves behind which is killed while it writes; nothing that was acknowledged as written is in it. A machine that
 %%   loses power may leave it behind too, and then nothing that was acknowledged as synced is in it. It may be cut
 %%   off.</li>
-%% <li>`damaged': there is something else, such as an entry with a wrong checksum; or the file is a compressed one, which
-%%   was whole when it was made, and is cut short. There may be good entries behind it,
-%%   which cannot be told from the payload of the bad one; nothing here looks for them, and whoever wants to repair the
-%%   file has it whole, as it is not cut but set aside (weir_log_open).</li>
+%% <li>`damaged': there is something else, such as an entry with a wrong checksum; or the file is a compressed one,
+%%   which was whole when it was made, and is cut short. There may be good entries behind it, which cannot be told from
+%%   the payload of the bad one; nothing here looks for them, and whoever wants to repair the file has it whole, as it
+%%   is not cut but set aside (weir_log_open).</li>
 %% </ul>
 -module(weir_log_frame).
 

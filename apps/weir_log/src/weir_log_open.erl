@@ -36,9 +36,10 @@
 
 %% @doc Opens a file. `Last' is the stamp of the newest rotated one. Cost: some system calls, and for a framed file the
 %% reading of all of it (weir_log_frame:check/1).
--spec open(
-    weir_log_path:path(), format(), {owner(), mode()}, weir_log_rotation:dates(), Last :: weir_log_rotation:stamp() | none
-) -> {ok, #opened{}} | {error, reason()}.
+-spec open(weir_log_path:path(), format(), {owner(), mode()}, weir_log_rotation:dates(), Last) ->
+    {ok, #opened{}} | {error, reason()}
+when
+    Last :: weir_log_rotation:stamp() | none.
 open(Path, Format, Attributes, Dates, Last) ->
     case weir_log_path:ensure_dir(Path) of
         ok ->

@@ -204,8 +204,9 @@ since(NowMs, Dates, Days) -> next(NowMs - Days * 86_400_000, Dates, none).
 %% Deleted are, besides what is over the limits: compressed files that are not complete (whoever made them is dead, as
 %% the one process that makes them is the one that asks), and files that are there in compressed form too (it was
 %% complete before it got its name).
--spec plan(Base :: binary(), dates(), [{Name :: binary(), Bytes :: non_neg_integer()}], keep(), Excepted :: [binary()]) ->
-    [action()].
+-spec plan(Base, dates(), [{Name, Bytes :: non_neg_integer()}], keep(), Excepted :: [Name]) -> [action()] when
+    Base :: binary(),
+    Name :: binary().
 plan(Base, Dates, Files, #{files := KeepFiles, bytes := KeepBytes, gzip := Gzip} = Keep, Excepted) ->
     Ours = [{Stamp, Form, Name, Bytes} || {Name, Bytes} <- Files, {ok, Stamp, Form} <- [parse(Base, Dates, Name)]],
     Compressed = maps:from_list([{Stamp, gz} || {Stamp, gz, _, _} <- Ours]),

@@ -2,11 +2,11 @@
 %% files, and deletes those that are over the limits (weir_log_rotation decides). So a rotation costs a writer a rename,
 %% however large the files and however many there are, and compression takes at most one scheduler.
 %%
-%% A log that asks writes a row `{Path, Retention, Ref}' into a table of the supervisor's, and wakes the process if there was
-%% no row. The process goes through the rows, does one file of each in turn, and deletes a row when there is nothing
-%% left to do for it, if it still has the same `Ref': if not, the log has asked again meanwhile, and the row stays. The
-%% process sleeps only when it has found the table empty, so whoever finds a row to change need not wake it. So neither
-%% the table nor the mailbox grows with the number of rotations.
+%% A log that asks writes a row `{Path, Retention, Ref}' into a table of the supervisor's, and wakes the process if
+%% there was no row. The process goes through the rows, does one file of each in turn, and deletes a row when there is
+%% nothing left to do for it, if it still has the same `Ref': if not, the log has asked again meanwhile, and the row
+%% stays. The process sleeps only when it has found the table empty, so whoever finds a row to change need not wake it.
+%% So neither the table nor the mailbox grows with the number of rotations.
 %%
 %% When the process is killed, the rows are still there and its successor goes on. What it had half done is defined by
 %% weir_log_gzip and is mended by the next look, which reads the directory afresh. Because it is the one process that

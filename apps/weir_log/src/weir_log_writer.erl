@@ -160,7 +160,10 @@ take([{info, {alog, _Level, Size, Entry}} | Batch], Start, Entries, Bytes, Waiti
 take([{info, {counted, Window, _Level, Size, Entry}} | Batch], Start, Entries, Bytes, Waiting, State) ->
     ok = weir_log_window:taken_in(Window),
     take(Batch, Start, [Entry | Entries], Bytes + Size, Waiting, State);
-take([{info, {accepted, From, _, Size, Entry}} | Batch], Start, Entries, Bytes, Waiting, #state{trouble = none} = State) ->
+take(
+    [{info, {accepted, From, _Level, Size, Entry}} | Batch], Start, Entries, Bytes, Waiting,
+    #state{trouble = none} = State
+) ->
     ok = answer_one(From, ok),
     take(Batch, Start, [Entry | Entries], Bytes + Size, Waiting, State);
 take([{info, {Ack, _From, _Level, Size, Entry} = Message} | Batch], Start, Entries, Bytes, Waiting, State) when

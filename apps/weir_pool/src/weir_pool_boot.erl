@@ -41,7 +41,8 @@ open(Name, Opts, Start) ->
             end
     end.
 
-%% So that a name that is taken is no error of a supervisor's child.
+%% So that a name that is taken is no error of a supervisor's child. Here and below it is the caller that asks, and
+%% waits for a manager that is just dying.
 is_taken(Name) ->
     case weir_pool_registry:lookup(Name) of
         {ok, {_, Manager, _, _, _}} -> is_process_alive(Manager);

@@ -132,7 +132,7 @@ give_back(#ticket{pool = #pool{manager = Manager} = Pool, slot = Slot, word = Wo
             ok -> release_if_alive(Pool, Slot, Word, Worker);
             fail -> disown(Pool, Slot, Word, failed, claimer(Word))
         end,
-    %% The words of a pool whose manager was killed say what they said then.
+    %% The words of a pool whose manager was killed say what they said then. The claimer asks, and it alone waits.
     case Released =/= not_held andalso is_process_alive(Manager) of
         true -> ok;
         false -> {error, not_held}
@@ -248,6 +248,7 @@ if_for_overflow(#pool{size = Size} = Pool, Slot) when Slot > Size ->
 if_for_overflow(_Pool, _Slot) ->
     ok.
 
+%% In the claimer: a worker that is just dying is waited for by who had it.
 release_if_alive(Pool, Slot, Word, Worker) ->
     case is_process_alive(Worker) of
         true ->

@@ -134,15 +134,15 @@ handshake(Socket, _Timeout) -> {ok, Socket}.
 -spec handshake(socket(), [term()], timeout()) -> {ok, socket()}.
 handshake(Socket, _Options, _Timeout) -> {ok, Socket}.
 
-%% @doc There is no handshake that could be paused.
+%% @doc Refuses with `not_supported': TCP has no handshake that could be paused.
 -spec handshake_continue(socket(), timeout()) -> no_return().
 handshake_continue(Socket, Timeout) -> error(not_supported, [Socket, Timeout]).
 
-%% @doc There is no handshake that could be paused.
+%% @doc Refuses with `not_supported', likewise.
 -spec handshake_continue(socket(), [term()], timeout()) -> no_return().
 handshake_continue(Socket, Options, Timeout) -> error(not_supported, [Socket, Options, Timeout]).
 
-%% @doc There is no handshake that could be paused.
+%% @doc Refuses with `not_supported', likewise.
 -spec handshake_cancel(socket()) -> no_return().
 handshake_cancel(Socket) -> error(not_supported, [Socket]).
 
