@@ -1,33 +1,42 @@
 # Every target first sets up what it needs (scripts/setup: silent when nothing is missing), then does its job.
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test asan fuzz check bench docs test-otp27 test-otp29 clean
+.PHONY: help build demo test elixir asan tsan fuzz check bench bench-report docs shell appup package package-check \
+    test-otp27 test-otp29 clean
 
 # make test SUITE=weir_pool CASE=restart; make bench BENCH=weir_pool,weir_server; make fuzz FUZZ_SECONDS=600
-export SUITE CASE BENCH FUZZ_SECONDS
+export SUITE CASE BENCH BENCH_ROUNDS FUZZ_SECONDS
 
 # A process for each of many callers at once needs a higher limit than the default; Ctrl-C ends the run.
 ERL := erl +P 400000 +Bd -noshell -pa _build/default/lib/*/ebin
 
 help: ## list the targets
-	@sed -nE 's/^([a-z0-9-]+):[^#]*## (.*)/make \1\t\2/p' Makefile | expand -t 18
+	@awk -F ':[^#]*## ' '/^[a-z0-9-]+:[^#]*## / {printf "make %-14s%s\n", $$1, $$2}' Makefile
 
-build: ## compile everything
+build: ## compile everything (WEIR_SOCKET_NO_NIF=1: weir_socket on gen_tcp, as where there is no epoll)
 	@scripts/setup build
 	rebar3 compile
 
-demo: ## the main job: every part on real input, beside plain OTP (MEMCACHED=host:port to use a server of yours)
-	@scripts/setup demo
+demo: ## the main job: every part on real input, beside plain OTP, in a minute, with a report as HTML
+	@scripts/setup $(if $(MEMCACHED),build,demo)
 	@rebar3 compile
-	@$(ERL) -eval 'weir_demo:main().'
+	@if [ -t 1 ]; then export WEIR_DEMO_TERMINAL=yes; fi; $(ERL) -eval 'weir_demo:main().'
 
 test: ## run the tests (SUITE=name for one suite, with CASE=name for one case of it)
 	@scripts/setup test
 	@scripts/test
 
+elixir: ## the tests of examples/elixir, and the Elixir of the guides
+	@scripts/setup elixir
+	@scripts/elixir
+
 asan: ## the suites of weir_socket on a NIF with AddressSanitizer and UndefinedBehaviorSanitizer (SUITE=, CASE=)
 	@scripts/setup asan
-	@scripts/asan
+	@scripts/sanitize asan
+
+tsan: ## the suites of weir_socket on a NIF with ThreadSanitizer (SUITE=, CASE=)
+	@scripts/setup tsan
+	@scripts/sanitize tsan
 
 fuzz: ## fuzz the packet framing of weir_socket (FUZZ_SECONDS=20)
 	@scripts/setup fuzz
@@ -37,14 +46,41 @@ check: ## warnings as errors, xref, dialyzer, declared against actual dependenci
 	@scripts/setup check
 	@scripts/check
 
-bench: ## run the benchmarks (BENCH=name,name for some of them)
+bench: ## run the benchmarks (BENCH=name,name for some of them), then what bench-report does
 	@scripts/setup bench
 	@rebar3 compile
 	@$(ERL) -eval 'weir_bench:main().'
 
-docs: ## the reference of every application, in its folder doc/
+bench-report: ## docs/benchmarks.md and its pictures, from the latest results of make bench on OTP 29 and 25
+	@scripts/setup build
+	@rebar3 compile
+	@$(ERL) -eval 'weir_bench_report:write(), halt().'
+
+docs: ## guides and reference as one site with search, in _build/site/, and the check of its links
 	@scripts/setup docs
-	@rebar3 edoc
+	@scripts/chunks _build/docs/chunks
+	@scripts/site _build/docs/chunks _build/docs _build/site
+	@echo "_build/site/index.html; with search: cd _build/site && /usr/bin/python3 -m http.server --bind 127.0.0.1"
+
+shell: ## a shell with all applications and their documentation: h(weir_pool).
+	@scripts/setup build shell
+	@rebar3 compile
+	@scripts/chunks _build/default/lib
+	@erl +P 400000 -pa _build/default/lib/*/ebin
+
+appup: ## write the .appup of each application anew, from its modules
+	@scripts/setup build
+	@rebar3 compile
+	@scripts/appup _build/default/lib
+
+package: ## a package of each application, as hex takes them, in _build/packages/
+	@scripts/setup package
+	@rm -rf _build/packages
+	@scripts/package _build/packages
+
+package-check: package ## each package alone, and as a dependency in releases of rebar3 and mix
+	@scripts/setup package-check
+	@scripts/package-check
 
 test-otp27: ## run the tests on OTP 27, in a root directory of Debian trixie (the first time takes minutes)
 	@scripts/setup root
@@ -55,4 +91,4 @@ test-otp29: ## run the tests on OTP 29, in a root directory of Debian forky (the
 	@scripts/otp-root 29 make test
 
 clean: ## remove what was built
-	rm -rf _build apps/*/doc demo/doc bench/doc
+	rm -rf _build examples/elixir/_build examples/elixir/tmp

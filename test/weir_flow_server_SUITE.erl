@@ -282,7 +282,8 @@ limit_and_bound(_Config) ->
             eventually(fun() -> in_flight(Pid) =:= 0 end),
             ok = weir_server:stop(Pid)
         end
-     || Mod <- [weir_flow_server_plain, weir_flow_server_prio, weir_flow_server_batch], Overload <- [reject, drop_oldest]
+     || Mod <- [weir_flow_server_plain, weir_flow_server_prio, weir_flow_server_batch],
+        Overload <- [reject, drop_oldest]
     ].
 
 %% Many short-lived senders: never more than the limit in the server, and all get through.

@@ -4,7 +4,7 @@
  *
  * The pattern has a prime period a little below 64 KB: byte p of a bulk transfer is pattern[p % PERIOD]. Writes of
  * 64 KB begin at another place of it each time, so bytes that are lost, doubled or reordered do not go unnoticed. The
- * Erlang servers make the same pattern (weir_bench_socket_server).
+ * Erlang servers make the same pattern (weir_kit_socket_server).
  */
 #ifndef WEIR_COMMON_H
 #define WEIR_COMMON_H

@@ -99,7 +99,7 @@ work_off(Server, Module, Argument, Options, Casts) ->
     Pid = weir_bench_servers:start(Server, Module, Argument, Options),
     Held = weir_bench_servers:hold(Pid),
     %% By a process of its own: sending a million messages costs reductions and heap that are not the measurer's.
-    _ = weir_bench_crowd:together(1, fun(_) -> cast(Casts, Pid) end),
+    _ = weir_kit_crowd:together(1, fun(_) -> cast(Casts, Pid) end),
     Start = erlang:monotonic_time(),
     ok = weir_bench_servers:release(Held),
     %% In a reversed batch the question comes before the casts that it was sent behind, so it is asked again.

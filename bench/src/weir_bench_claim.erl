@@ -79,7 +79,7 @@ contestant(Name, Processes, Claims, Pids, Loop) ->
     Each = Claims div Processes,
     Run = fun() ->
         Check = weir_bench_exclusive:new(Pids),
-        weir_bench_crowd:together(Processes, fun(_) -> Loop(Each, Check) end) / (Each * Processes)
+        weir_kit_crowd:together(Processes, fun(_) -> Loop(Each, Check) end) / (Each * Processes)
     end,
     #{name => Name, run => Run}.
 

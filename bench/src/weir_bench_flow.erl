@@ -65,7 +65,16 @@ floods(Rounds, #{senders := Senders, each := Each, windows := [First | _] = Wind
         }
      || {Title, Unit, Key} <- [{"all handled", "ms", time}, {"longest mailbox", "messages", longest}]
     ],
-    [Time#{notes => [time_target(First, Time)]}, Longest#{notes => [longest_target(First * Senders, Longest)]}].
+    [
+        Time#{notes => [time_target(First, Time)]},
+        Longest#{notes => [longest_target(First * Senders, Longest)], series => [series(hd(Ours)), series(Plain)]}
+    ].
+
+%% Of the round that took the middle time.
+series(#{name := Name, figures := Outcomes}) ->
+    Sorted = lists:sort(fun(#{time := One}, #{time := Other}) -> One =< Other end, Outcomes),
+    #{samples := Samples} = lists:nth((length(Sorted) + 1) div 2, Sorted),
+    {Name, Samples}.
 
 time_target(First, #{ours := [Ours | _], peers := [Plain]}) ->
     weir_bench_table:target(
@@ -89,14 +98,20 @@ view(Key, Result) -> weir_bench_rounds:view(fun(Outcome) -> maps:get(Key, Outcom
 flood(Senders, Each, Cast) ->
     Total = Senders * Each,
     {ok, Pid} = gen_server:start(weir_bench_gauge, [], []),
-    Sampler = weir_bench_sampler:start(?SAMPLE_MS, fun() -> queue_length(Pid) end),
+    Sampler = weir_kit_sampler:start(?SAMPLE_MS, fun() -> {erlang:monotonic_time(), queue_length(Pid)} end),
     Start = erlang:monotonic_time(),
-    _ = weir_bench_crowd:together(Senders, fun(_) -> cast(Each, Pid, Cast) end),
+    _ = weir_kit_crowd:together(Senders, fun(_) -> cast(Each, Pid, Cast) end),
     #{count := Total, longest := Longest} = gen_server:call(Pid, result, infinity),
-    Time = erlang:convert_time_unit(erlang:monotonic_time() - Start, native, microsecond),
-    Samples = weir_bench_sampler:stop(Sampler),
+    End = erlang:monotonic_time(),
+    Samples = [{ms(At - Start), Length} || {At, Length} <- weir_kit_sampler:stop(Sampler), At >= Start],
     ok = gen_server:stop(Pid),
-    #{time => Time / 1_000, longest => lists:max([Longest | Samples])}.
+    #{
+        time => ms(End - Start),
+        longest => lists:max([Longest | [Length || {_, Length} <- Samples]]),
+        samples => Samples
+    }.
+
+ms(Time) -> erlang:convert_time_unit(Time, native, microsecond) / 1_000.
 
 cast(0, _Pid, _Cast) ->
     ok;
@@ -137,7 +152,7 @@ median(#{figures := Figures}) -> weir_bench_rounds:median(Figures).
 bursts(Bursts, Cast) ->
     {ok, Pid} = gen_server:start(weir_bench_gauge, [], []),
     Sum = counters:new(1, []),
-    _ = weir_bench_crowd:together(1, fun(_) ->
+    _ = weir_kit_crowd:together(1, fun(_) ->
         lists:foreach(
             fun(_) ->
                 Start = erlang:monotonic_time(),

@@ -1,9 +1,9 @@
 %% @doc Benchmark: pools of many slots, and many pools.
 %%
 %% A pool of 10,000 or 30,000 slots is started and stopped. From the moment when its start is asked for until nothing
-%% of it is left to be erased, one process starts and stops pools of one slot, one claims from such a pool, and one kills
-%% the worker of another and waits for the next: the longest of each is told. Then a small pool is stopped, on a node
-%% without other pools and beside 3,000.
+%% of it is left to be erased, one process starts and stops pools of one slot, one claims from such a pool, and one
+%% kills the worker of another and waits for the next: the longest of each is told. Then a small pool is stopped, on a
+%% node without other pools and beside 3,000.
 %%
 %% The workers are trivial; with others, a pool takes what they take. Nothing is asserted: a target that is missed is
 %% told.

@@ -172,12 +172,12 @@ disk_log(Name, Write, Processes, Each) ->
 
 measure(#{writers := Writers, await := Await}, Log, Processes, Each) ->
     Entry = weir_bench_log_file:entry(),
-    Sampler = weir_bench_sampler:start(?SAMPLE_MS, fun() -> [size_of(Pid) || Pid <- Writers] end),
+    Sampler = weir_kit_sampler:start(?SAMPLE_MS, fun() -> [size_of(Pid) || Pid <- Writers] end),
     Start = erlang:monotonic_time(),
-    _ = weir_bench_crowd:together(Processes, fun(_) -> repeat(Each, Log, Entry) end),
+    _ = weir_kit_crowd:together(Processes, fun(_) -> repeat(Each, Log, Entry) end),
     ok = Await(),
     Time = erlang:monotonic_time() - Start,
-    Samples = weir_bench_sampler:stop(Sampler),
+    Samples = weir_kit_sampler:stop(Sampler),
     {Queues, Memories} = lists:unzip(lists:append(Samples)),
     #{speed => per_second(Processes * Each, Time), queue => lists:max(Queues), memory => lists:max(Memories) / 1_024}.
 

@@ -149,7 +149,7 @@ disk_log(Function, Processes, Each) ->
 
 measure(#{writers := [Logger], await := Await}, Log, Processes, Each) ->
     Start = erlang:monotonic_time(),
-    _ = weir_bench_crowd:together(Processes, fun(I) -> repeat(1, Each, I, Logger, Log) end, ?TIMEOUT),
+    _ = weir_kit_crowd:together(Processes, fun(I) -> repeat(1, Each, I, Logger, Log) end, ?TIMEOUT),
     ok = Await(),
     (erlang:monotonic_time() - Start) / erlang:convert_time_unit(1, second, native).
 

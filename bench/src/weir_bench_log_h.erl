@@ -120,7 +120,7 @@ run_handler(Module, Options, Sync, Processes, Each) ->
             formatter => {logger_formatter, #{template => [time, " ", level, " ", pid, " ", msg, "\n"]}}
         }),
         Start = erlang:monotonic_time(),
-        _ = weir_bench_crowd:together(Processes, fun(_) -> log(Each, text(prefix()), #{domain => [?MODULE]}) end),
+        _ = weir_kit_crowd:together(Processes, fun(_) -> log(Each, text(prefix()), #{domain => [?MODULE]}) end),
         Called = erlang:monotonic_time(),
         ok = await(Sync),
         Written = erlang:monotonic_time(),
@@ -146,7 +146,7 @@ run_lager(Lager, Threshold, Processes, Each) ->
     weir_bench_log_file:with(fun(File) ->
         ok = weir_bench_lager:start(Lager, File, Threshold),
         Start = erlang:monotonic_time(),
-        _ = weir_bench_crowd:together(Processes, fun(_) ->
+        _ = weir_kit_crowd:together(Processes, fun(_) ->
             weir_bench_lager:log(Lager, Each, text(weir_bench_lager:prefix()))
         end),
         Called = erlang:monotonic_time(),

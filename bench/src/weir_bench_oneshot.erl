@@ -1,6 +1,6 @@
 %% @doc Benchmark: N processes at once, each with one `set', through one connection.
 %%
-%% weir_memcached against the ancestors' design ({@link weir_bench_old_client}) on a draining server and on gen_server.
+%% weir_memcached against the ancestors' design ({@link weir_kit_old_client}) on a draining server and on gen_server.
 %% All are connected before time runs. Every reply is checked within the time; afterwards all values are read back.
 -module(weir_bench_oneshot).
 
@@ -24,15 +24,14 @@ title() ->
 -spec run(pos_integer()) -> [weir_bench_part:table()].
 run(Rounds) ->
     {ok, _} = application:ensure_all_started(weir_memcached),
-    Server = weir_bench_memcached:start(),
-    Address = weir_bench_memcached:address(Server),
-    Weir = [contestant(Size, Address) || Size <- [?SIZE | ?LARGER]],
+    Server = weir_kit_memcached:start(),
+    Weir = [contestant(Size, Server) || Size <- [?SIZE | ?LARGER]],
     Peers = [
-        #{name => "old design, draining server", run => fun() -> old(fun weir_bench_drain_server:start/2, Address) end},
-        #{name => "old design, gen_server", rounds => 1, run => fun() -> old(fun start_gen_server/2, Address) end}
+        #{name => "old design, draining server", run => fun() -> old(fun weir_bench_drain_server:start/2, Server) end},
+        #{name => "old design, gen_server", rounds => 1, run => fun() -> old(fun start_gen_server/2, Server) end}
     ],
     Results = weir_bench_rounds:run(Rounds, Weir ++ Peers),
-    ok = weir_bench_memcached:stop(Server),
+    ok = weir_kit_memcached:stop(Server),
     {[Ours | Larger], PeerResults} = lists:split(length(Weir), Results),
     Drain = hd(PeerResults),
     Largest = lists:last(Larger),
@@ -65,32 +64,30 @@ run(Rounds) ->
         }
     ].
 
-contestant(Size, Address) ->
-    #{name => lists:flatten(io_lib:format("weir_memcached, ~b", [Size])), run => fun() -> weir(Size, Address) end}.
+contestant(Size, Server) ->
+    #{name => lists:flatten(io_lib:format("weir_memcached, ~b", [Size])), run => fun() -> weir(Size, Server) end}.
 
-weir(Size, Address) ->
-    with_client(Address, fun() ->
+weir(Size, Server) ->
+    with_client(Server, fun() ->
         Run = run_name(),
-        Time = weir_bench_crowd:burst(Size, fun(I) -> ok = weir_memcached:set(?CLIENT, key(Run, I), value(Run, I)) end),
+        Time = weir_kit_crowd:burst(Size, fun(I) -> ok = weir_memcached:set(?CLIENT, key(Run, I), value(Run, I)) end),
         ok = verify(1, Size, Run),
         Time / 1.0e6
     end).
 
-old(Start, Address) ->
-    {ok, Pid} = Start(weir_bench_old_client, Address),
+old(Start, #{host := Host, port := Port} = Server) ->
+    {ok, Pid} = Start(weir_kit_old_client, {Host, Port}),
     Run = run_name(),
-    Time = weir_bench_crowd:burst(?SIZE, fun(I) -> ok = weir_bench_old_client:set(Pid, key(Run, I), value(Run, I)) end),
-    ok = weir_bench_old_client:stop(Pid),
-    ok = with_client(Address, fun() -> verify(1, ?SIZE, Run) end),
+    Time = weir_kit_crowd:burst(?SIZE, fun(I) -> ok = weir_kit_old_client:set(Pid, key(Run, I), value(Run, I)) end),
+    ok = weir_kit_old_client:stop(Pid),
+    ok = with_client(Server, fun() -> verify(1, ?SIZE, Run) end),
     Time / 1.0e6.
 
 start_gen_server(Module, Argument) ->
     gen_server:start(Module, Argument, []).
 
-with_client({Host, Port}, Fun) ->
-    ok = weir_bench_client:start(?CLIENT, #{
-        host => Host, port => Port, connections => 1, codec => raw, max_pending => 200_000, request_timeout => ?TIMEOUT
-    }),
+with_client(Server, Fun) ->
+    ok = weir_kit_client:start(?CLIENT, Server, #{max_pending => 200_000, request_timeout => ?TIMEOUT}),
     Result = Fun(),
     ok = weir_memcached:stop(?CLIENT),
     Result.

@@ -129,7 +129,7 @@ ratio(#{better := Better, ours := [Ours], peers := [Peer]}) -> weir_bench_rounds
 hold_us(Processes, HoldMs) ->
     Each = 20,
     Sum = counters:new(1, []),
-    _ = weir_bench_crowd:together(Processes, fun(_) ->
+    _ = weir_kit_crowd:together(Processes, fun(_) ->
         Start = erlang:monotonic_time(microsecond),
         lists:foreach(fun(_) -> wait(HoldMs) end, lists:seq(1, Each)),
         counters:add(Sum, 1, erlang:monotonic_time(microsecond) - Start)
@@ -150,7 +150,7 @@ load(#{callers := Callers, period_us := Period, warm_up_ms := WarmUp, measure_ms
         Outcome = outcome(Due, Check, Opts),
         true = ets:insert(Outcomes, {make_ref(), erlang:monotonic_time(microsecond), Outcome})
     end,
-    _ = weir_bench_crowd:together(Callers, fun(_) -> caller(Start + rand:uniform(Period), Period, To, Ask, Asked) end),
+    _ = weir_kit_crowd:together(Callers, fun(_) -> caller(Start + rand:uniform(Period), Period, To, Ask, Asked) end),
     ok = answered(Outcomes, counters:get(Asked, 1), erlang:monotonic_time(millisecond) + ?ANSWER_MS),
     All = ets:tab2list(Outcomes),
     true = ets:delete(Outcomes),

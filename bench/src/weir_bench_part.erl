@@ -13,6 +13,8 @@
     peers := [weir_bench_rounds:result()],
     %% Measured in the same rounds to understand the others; takes part in no ratio.
     beside => [weir_bench_rounds:result()],
+    %% What was sampled over time in one round: milliseconds since it began, and the sample, in the table's unit.
+    series => [{Name :: string(), [{Ms :: number(), number()}, ...]}],
     %% What the figures mean, how the peers are configured, which target there is: one line each.
     notes => [iodata()]
 }.

@@ -87,7 +87,7 @@ contestant(Name, Processes, Picks, Members, Block) ->
     Blocks = Picks div ?BLOCK div Processes,
     Total = Blocks * ?BLOCK * Processes,
     Set = maps:from_keys(Members, member),
-    Run = fun() -> weir_bench_crowd:together(Processes, fun(_) -> blocks(Blocks, Block, Set) end) / Total end,
+    Run = fun() -> weir_kit_crowd:together(Processes, fun(_) -> blocks(Blocks, Block, Set) end) / Total end,
     #{name => Name, run => Run}.
 
 ours(Name, How, Pool, Processes, Members) ->

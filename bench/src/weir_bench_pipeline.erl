@@ -25,13 +25,12 @@ title() ->
 -spec run(pos_integer()) -> [weir_bench_part:table()].
 run(Rounds) ->
     {ok, _} = application:ensure_all_started(weir_memcached),
-    Server = weir_bench_memcached:start(),
-    {Host, Port} = Address = weir_bench_memcached:address(Server),
-    ok = weir_bench_client:start(?CLIENT, #{host => Host, port => Port, connections => 1, codec => raw}),
+    #{host := Host, port := Port} = Server = weir_kit_memcached:start(),
+    ok = weir_kit_client:start(?CLIENT, Server, #{}),
     %% Both find all items stored, by the first round of sets.
-    Tables = [compare(Operation, Address, Rounds) || Operation <- [sets, gets]],
+    Tables = [compare(Operation, {Host, Port}, Rounds) || Operation <- [sets, gets]],
     ok = weir_memcached:stop(?CLIENT),
-    ok = weir_bench_memcached:stop(Server),
+    ok = weir_kit_memcached:stop(Server),
     Tables.
 
 compare(Operation, Address, Rounds) ->
@@ -59,13 +58,13 @@ compare(Operation, Address, Rounds) ->
     }.
 
 weir(Operation) ->
-    Time = weir_bench_crowd:together(?CALLERS, fun(I) -> caller(Operation, ?REQUESTS, key(I), value(I)) end),
+    Time = weir_kit_crowd:together(?CALLERS, fun(I) -> caller(Operation, ?REQUESTS, key(I), value(I)) end),
     ?CALLERS * ?REQUESTS * 1.0e9 / Time.
 
 %% The requests go along, as they are, and what comes back is as large as a reply.
 calls(Operation) ->
     {ok, Pid} = gen_server:start(weir_bench_echo, [], []),
-    Time = weir_bench_crowd:together(?CALLERS, fun(I) ->
+    Time = weir_kit_crowd:together(?CALLERS, fun(I) ->
         call(?REQUESTS, Pid, request(Operation, I), echoed(Operation, I))
     end),
     ok = gen_server:stop(Pid),

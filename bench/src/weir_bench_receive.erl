@@ -70,7 +70,7 @@ target(None, Most) ->
 ask(Server, Asks, Backlog) ->
     Pid = weir_bench_servers:start(Server, weir_bench_asker, [], []),
     Held = weir_bench_servers:hold(Pid),
-    _ = weir_bench_crowd:together(1, fun(_) ->
+    _ = weir_kit_crowd:together(1, fun(_) ->
         lists:foreach(fun(N) -> ok = gen_server:cast(Pid, {ask, N}) end, lists:seq(1, Asks)),
         lists:foreach(fun(N) -> ok = gen_server:cast(Pid, {other, N}) end, lists:seq(1, Backlog))
     end),

@@ -71,7 +71,7 @@ run(Rounds) ->
 contestant(Name, Request) ->
     Each = ?REQUESTS div ?CALLERS,
     Run = fun() ->
-        Each * ?CALLERS * 1.0e9 / weir_bench_crowd:together(?CALLERS, fun(_) -> requests(Each, Request) end)
+        Each * ?CALLERS * 1.0e9 / weir_kit_crowd:together(?CALLERS, fun(_) -> requests(Each, Request) end)
     end,
     #{name => lists:flatten(Name), run => Run}.
 

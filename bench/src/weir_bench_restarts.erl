@@ -159,7 +159,7 @@ storm(#{rate := Rate, ms := Ms, pickers := Pickers, idle := Idle}) ->
     Tally = counters:new(3, [write_concurrency]),
     Start = erlang:monotonic_time(),
     End = Start + erlang:convert_time_unit(Ms, millisecond, native),
-    Time = weir_bench_crowd:together(1 + Pickers, fun
+    Time = weir_kit_crowd:together(1 + Pickers, fun
         (1) -> killer(Rate, Start, End, 0, Tally);
         (I) -> picker(I, End, Tally, [])
     end),

@@ -80,7 +80,7 @@ bound(Where, Casts, Rounds) ->
         end,
     Send = fun(Server, Pid) ->
         Start = erlang:monotonic_time(),
-        _ = weir_bench_crowd:together(1, fun(_) ->
+        _ = weir_kit_crowd:together(1, fun(_) ->
             _ = process_flag(scheduler, Scheduler),
             cast(Casts, Server, Pid)
         end),
@@ -131,7 +131,7 @@ with_server(Server, Options, Run) ->
 calls(Callers, Calls) ->
     Each = Calls div Callers,
     fun(Server, Pid) ->
-        weir_bench_crowd:together(Callers, fun(_) -> call(Each, Server, Pid) end) / (Each * Callers)
+        weir_kit_crowd:together(Callers, fun(_) -> call(Each, Server, Pid) end) / (Each * Callers)
     end.
 
 call(0, _Server, _Pid) ->
@@ -145,7 +145,7 @@ casts(Senders, Casts) ->
     Total = Each * Senders,
     fun(Server, Pid) ->
         Start = erlang:monotonic_time(),
-        _ = weir_bench_crowd:together(Senders, fun(_) -> cast(Each, Server, Pid) end),
+        _ = weir_kit_crowd:together(Senders, fun(_) -> cast(Each, Server, Pid) end),
         Total = Server:call(Pid, count, infinity),
         since(Start) / Total
     end.
@@ -163,7 +163,7 @@ waiting_calls(Callers, Backlog) ->
         Held = weir_bench_servers:hold(Pid),
         Left = atomics:new(2, []),
         ok = atomics:put(Left, 1, Callers),
-        _ = weir_bench_crowd:together(Callers, fun(_) ->
+        _ = weir_kit_crowd:together(Callers, fun(_) ->
             Asked = [{N, gen_server:send_request(Pid, N)} || N <- lists:seq(1, Each)],
             case atomics:sub_get(Left, 1, 1) of
                 0 ->
@@ -180,7 +180,7 @@ waiting_calls(Callers, Backlog) ->
 waiting_casts(Backlog) ->
     fun(Server, Pid) ->
         Held = weir_bench_servers:hold(Pid),
-        _ = weir_bench_crowd:together(1, fun(_) -> cast(Backlog, Server, Pid) end),
+        _ = weir_kit_crowd:together(1, fun(_) -> cast(Backlog, Server, Pid) end),
         Start = erlang:monotonic_time(),
         ok = weir_bench_servers:release(Held),
         Backlog = Server:call(Pid, count, infinity),

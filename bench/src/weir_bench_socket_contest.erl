@@ -7,12 +7,12 @@
 
 -export_type([entrant/0]).
 
--type entrant() :: {weir_bench_socket_node:kind(), weir_bench_socket_server:mode()}.
+-type entrant() :: {weir_bench_socket_load:kind(), weir_kit_socket_server:mode()}.
 
 -define(MODE_NAMES, #{passive => "passive", true => "active true", once => "active once", n => "active N"}).
 
 %% @doc Its name in a table. What does not receive has no mode, nor have socket and C.
--spec name(entrant(), weir_bench_socket_server:work()) -> string().
+-spec name(entrant(), weir_kit_socket_server:work()) -> string().
 name({c, _}, _Work) -> "C, one thread, epoll";
 name({socket, _}, _Work) -> "socket";
 name({Kind, _}, source) -> backend(Kind);
@@ -23,12 +23,12 @@ backend(gen_tcp_socket) -> "gen_tcp on socket";
 backend(weir_socket) -> "weir_socket".
 
 %% @doc One for weir_bench_rounds: a server that does this work, and the load generator with these options.
--spec contestant(entrant(), weir_bench_socket_server:work(), [{atom(), term()}]) -> weir_bench_rounds:contestant().
+-spec contestant(entrant(), weir_kit_socket_server:work(), [{atom(), term()}]) -> weir_bench_rounds:contestant().
 contestant({Kind, Mode} = Entrant, Work, Options) ->
     Run = fun(#{port := Port, os_pid := OsPid}) ->
         weir_bench_socket_load:run([{port, Port}, {pid, OsPid} | Options])
     end,
-    #{name => name(Entrant, Work), run => fun() -> weir_bench_socket_node:with(Kind, Work, Mode, Run) end}.
+    #{name => name(Entrant, Work), run => fun() -> weir_bench_socket_load:with(Kind, Work, Mode, Run) end}.
 
 %% @doc One figure out of what was measured.
 -spec view(fun((Figures) -> number()), [weir_bench_rounds:result(Figures)]) -> [weir_bench_rounds:result()].
@@ -67,5 +67,5 @@ notes() ->
             "the load generator is in C, with one thread (~ts), and shares ~b cores with the server; nothing is bound",
             [weir_bench_socket_load:compiler(), erlang:system_info(logical_processors_available)]
         )
-        | weir_bench_socket_server:notes()
+        | weir_kit_socket_server:notes()
     ].

@@ -101,14 +101,14 @@ beside_gen_tcp(Ours, Peers) ->
 contestant({Kind, Mode} = Entrant, Sizes) ->
     #{
         name => weir_bench_socket_contest:name(Entrant, echo),
-        run => fun() -> weir_bench_socket_node:with(Kind, echo, Mode, fun(Server) -> measure(Server, Sizes) end) end
+        run => fun() -> weir_bench_socket_load:with(Kind, echo, Mode, fun(Server) -> measure(Server, Sizes) end) end
     }.
 
 measure(#{port := Port} = Server, #{idle := Idle} = Sizes) ->
     Without = speed(Server, Sizes),
-    {ResidentBefore, AllocatedBefore} = weir_bench_socket_node:memory(Server),
+    {ResidentBefore, AllocatedBefore} = weir_kit_socket_node:memory(Server),
     Held = weir_bench_socket_load:hold([{port, Port}, {conns, Idle}, {size, ?BYTES}, {sources, ?SOURCES}]),
-    {Resident, Allocated} = weir_bench_socket_node:memory(Server),
+    {Resident, Allocated} = weir_kit_socket_node:memory(Server),
     With = speed(Server, Sizes),
     Idle = weir_bench_socket_load:alive(Held),
     ok = weir_bench_socket_load:release(Held),

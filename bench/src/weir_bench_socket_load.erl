@@ -4,9 +4,9 @@
 %% Both end when their standard input, a pipe held by our port, is closed, or after their time: none outlives the node.
 -module(weir_bench_socket_load).
 
--export([run/1, hold/1, alive/1, release/1, start_server/1, stop_server/1, compiler/0]).
+-export([run/1, hold/1, alive/1, release/1, with/4, start_server/1, stop_server/1, compiler/0]).
 
--export_type([option/0, outcome/0, held/0, server/0]).
+-export_type([option/0, outcome/0, held/0, server/0, kind/0]).
 
 -define(OPEN_TIMEOUT, 60_000).
 %% Besides the time that it is told to run: opening connections, and its own patience with a server that is silent.
@@ -22,6 +22,9 @@
 %% A load generator that holds idle connections.
 
 -type server() :: #{port := inet:port_number(), os_pid := non_neg_integer(), program := port()}.
+
+-type kind() :: c | weir_kit_socket_server:backend().
+%% A server to be measured: the one in C, or one in a node of its own.
 
 %% @doc Runs the generator and gives what it measured. Fails if an answer was wrong, or nothing was transferred.
 -spec run([option()]) -> outcome().
@@ -58,6 +61,22 @@ alive(Port) ->
 %% @doc Closes them.
 -spec release(held()) -> ok.
 release(Port) -> close(Port).
+
+%% @doc Runs the function with a server, which is stopped afterwards. That in C has one mode.
+-spec with(kind(), weir_kit_socket_server:work(), weir_kit_socket_server:mode(), Fun) -> Result when
+    Fun :: fun((weir_kit_socket_node:server()) -> Result).
+with(c, Work, _Mode, Fun) ->
+    Server = start_server(c_kind(Work)),
+    try
+        Fun(maps:put(peer, none, maps:with([port, os_pid], Server)))
+    after
+        stop_server(Server)
+    end;
+with(Backend, Work, Mode, Fun) ->
+    weir_kit_socket_node:with(Backend, Work, Mode, Fun).
+
+c_kind(bulk_echo) -> echo;
+c_kind(Work) -> Work.
 
 %% @doc Starts the server in C, owned by the caller.
 -spec start_server(echo | source | sink) -> server().

@@ -101,7 +101,7 @@ spread(How, Pool, Picks) ->
     Indices = maps:from_list(lists:zip(Pids, lists:seq(1, Size))),
     Count = fun(Pid) -> counters:add(Counters, map_get(Pid, Indices), 1) end,
     Once = once(How, Pool, Count, weir_bench_exclusive:new(Pids)),
-    Time = weir_bench_crowd:together(1, fun(_) -> each(Picks, Once) end),
+    Time = weir_kit_crowd:together(1, fun(_) -> each(Picks, Once) end),
     Counts = [counters:get(Counters, Index) || Index <- lists:seq(1, Size)],
     Picks = lists:sum(Counts),
     Share = Picks / Size,
@@ -206,5 +206,5 @@ name(N) -> lists:concat([N, " client(s)"]).
 %% The mean of what the clients report, in nanoseconds.
 as_seen(N, Client) ->
     Sum = counters:new(1, [write_concurrency]),
-    _ = weir_bench_crowd:together(N, fun(I) -> counters:add(Sum, 1, Client(I)) end),
+    _ = weir_kit_crowd:together(N, fun(I) -> counters:add(Sum, 1, Client(I)) end),
     erlang:convert_time_unit(counters:get(Sum, 1), native, nanosecond) / N.

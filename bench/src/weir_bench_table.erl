@@ -1,7 +1,7 @@
 %% @doc A benchmark's table as text. Pure.
 -module(weir_bench_table).
 
--export([render/1, target/2]).
+-export([render/1, target/2, ratio/1, figure/1]).
 
 %% @doc One line for each contestant: median, least, greatest, rounds, and for ours how many times better than the best
 %% peer, if there is one.
@@ -35,11 +35,13 @@ ratio(_Better, _Result, []) -> "";
 ratio(Better, Result, Peers) ->
     ratio(weir_bench_rounds:ratio(Better, Result, weir_bench_rounds:best(Better, Peers))).
 
-ratio(Ratio) when Ratio >= 10 -> io_lib:format("~.1f", [Ratio]);
-ratio(Ratio) -> io_lib:format("~.2f", [Ratio]).
+%% @doc A ratio as text.
+-spec ratio(number()) -> iodata().
+ratio(Ratio) when Ratio >= 100 -> figure(Ratio);
+ratio(Ratio) when Ratio >= 10 -> io_lib:format("~.1f", [float(Ratio)]);
+ratio(Ratio) -> io_lib:format("~.2f", [float(Ratio)]).
 
-figure(Figure) when Figure >= 100 -> grouped(round(Figure));
+%% @doc A figure as text.
+-spec figure(number()) -> iodata().
+figure(Figure) when Figure >= 100 -> weir_kit:integer(round(Figure));
 figure(Figure) -> io_lib:format("~.1f", [float(Figure)]).
-
-grouped(N) when N < 1_000 -> integer_to_list(N);
-grouped(N) -> [grouped(N div 1_000), io_lib:format(",~3..0b", [N rem 1_000])].

@@ -10,48 +10,36 @@
 all() ->
     [old_client_on_gen_server, old_client_on_draining_server, drain_order, raw_loop, raw_loop_misses].
 
-init_per_suite(Config) ->
-    Self = self(),
-    %% The suite's processes come and go; memcached needs an owner that stays.
-    Owner = spawn(fun() ->
-        Server = weir_bench_memcached:start(),
-        Self ! {address, weir_bench_memcached:address(Server)},
-        receive
-            stop -> weir_bench_memcached:stop(Server)
-        end
-    end),
-    receive
-        {address, Address} -> [{owner, Owner}, {address, Address} | Config]
-    after 10_000 -> {skip, "memcached did not start"}
-    end.
+init_per_suite(Config) -> [{server, weir_kit_memcached:start()} | Config].
 
-end_per_suite(Config) ->
-    proplists:get_value(owner, Config) ! stop.
+end_per_suite(Config) -> weir_kit_memcached:stop(proplists:get_value(server, Config)).
 
 old_client_on_gen_server(Config) ->
-    {ok, Pid} = gen_server:start(weir_bench_old_client, address(Config), []),
+    {ok, Pid} = gen_server:start(weir_kit_old_client, address(Config), []),
     old_client(Pid).
 
 old_client_on_draining_server(Config) ->
-    {ok, Pid} = weir_bench_drain_server:start(weir_bench_old_client, address(Config)),
+    {ok, Pid} = weir_bench_drain_server:start(weir_kit_old_client, address(Config)),
     old_client(Pid).
 
 old_client(Pid) ->
-    ?assertEqual({error, not_found}, weir_bench_old_client:get(Pid, <<"none">>)),
+    ?assertEqual({error, not_found}, weir_kit_old_client:get(Pid, <<"none">>)),
     [
         begin
             Value = rand:bytes(Size),
-            ?assertEqual(ok, weir_bench_old_client:set(Pid, <<"k">>, Value)),
-            ?assertEqual({ok, Value}, weir_bench_old_client:get(Pid, <<"k">>))
+            ?assertEqual(ok, weir_kit_old_client:set(Pid, <<"k">>, Value)),
+            ?assertEqual({ok, Value}, weir_kit_old_client:get(Pid, <<"k">>))
         end
      || Size <- [0, 1, 100, 1_460, 100_000, 1_000_000]
     ],
-    _ = weir_bench_crowd:burst(500, fun(I) ->
+    ?assertEqual(ok, weir_kit_old_client:set(Pid, <<"k">>, <<"a\r\nEND\r\nb">>, 60)),
+    ?assertEqual({ok, <<"a\r\nEND\r\nb">>}, weir_kit_old_client:get(Pid, <<"k">>)),
+    _ = weir_kit_crowd:burst(500, fun(I) ->
         Key = integer_to_binary(I),
-        ok = weir_bench_old_client:set(Pid, Key, <<"value ", Key/binary>>),
-        {ok, <<"value ", Key/binary>>} = weir_bench_old_client:get(Pid, Key)
+        ok = weir_kit_old_client:set(Pid, Key, <<"value ", Key/binary>>),
+        {ok, <<"value ", Key/binary>>} = weir_kit_old_client:get(Pid, Key)
     end),
-    ok = weir_bench_old_client:stop(Pid).
+    ok = weir_kit_old_client:stop(Pid).
 
 drain_order(_) ->
     {ok, Pid} = weir_bench_drain_server:start(weir_bench_echo, []),
@@ -86,4 +74,5 @@ exchange(Format, Reply) ->
     }.
 
 address(Config) ->
-    proplists:get_value(address, Config).
+    #{host := Host, port := Port} = proplists:get_value(server, Config),
+    {Host, Port}.

@@ -9,7 +9,7 @@
 -export([idle_processes/1, scan_is_noticed/1]).
 -export([spread/1, storm/1, no_storm/1, large/1, overload/1, no_overload/1, hold_us/1]).
 
--import(weir_bench_test_lib, [await/1]).
+-import(weir_kit, [until/1]).
 
 all() ->
     [
@@ -58,12 +58,12 @@ poolboy(_) ->
             ?assertEqual(3, length(lists:usort(Pids))),
             Check = weir_bench_exclusive:new(Pids),
             Hold = fun(Pid) -> weir_bench_exclusive:hold(Pid, Check) end,
-            _ = weir_bench_crowd:together(10, fun(_) ->
+            _ = weir_kit_crowd:together(10, fun(_) ->
                 [ok = poolboy:transaction(Pool, Hold, infinity) || _ <- lists:seq(1, 100)]
             end),
             [?assertEqual(here, gen_server:call(Pid, here)) || Pid <- Pids],
             ok = weir_bench_pools:stop_poolboy(Pool),
-            await(fun() -> not lists:any(fun is_process_alive/1, Pids) end)
+            until(fun() -> not lists:any(fun is_process_alive/1, Pids) end)
         end
      || Strategy <- [lifo, fifo]
     ].
@@ -81,7 +81,7 @@ pools_survive(_) ->
         begin
             [Pid | _] = weir_bench_pools:pids(?FUNCTION_NAME),
             exit(Pid, kill),
-            await(fun() -> Pids = weir_bench_pools:pids(?FUNCTION_NAME), length(Pids -- [Pid]) =:= 2 end)
+            until(fun() -> Pids = weir_bench_pools:pids(?FUNCTION_NAME), length(Pids -- [Pid]) =:= 2 end)
         end
      || _ <- lists:seq(1, 50)
     ],
@@ -105,7 +105,7 @@ exclusive_notices(_) ->
     Shared = weir_bench_exclusive:new(Pids),
     ?assertError(
         {wrong_result, {error, {badmatch, _}, _}},
-        weir_bench_crowd:together(10, fun(_) ->
+        weir_kit_crowd:together(10, fun(_) ->
             ok = weir_bench_exclusive:enter(A, Shared),
             receive
             after 50 -> ok
@@ -129,14 +129,14 @@ idle_processes(_) ->
     ?assertEqual(Pids, weir_bench_idle:sample(5_000, Pids)),
     _ = weir_bench_idle:reductions(Sample),
     %% A scan on behalf of what ran before may still be under way.
-    await(fun() ->
+    until(fun() ->
         Before = weir_bench_idle:reductions(Sample),
         persistent_term:put({?MODULE, immediate}, self()),
         persistent_term:put({?MODULE, immediate}, undefined),
         weir_bench_idle:reductions(Sample) - Before < 2
     end),
     ok = weir_bench_idle:stop(Pids),
-    await(fun() -> not lists:any(fun is_process_alive/1, Pids) end).
+    until(fun() -> not lists:any(fun is_process_alive/1, Pids) end).
 
 %% The benchmark would see a pool that makes all processes be scanned.
 scan_is_noticed(_) ->
@@ -145,7 +145,7 @@ scan_is_noticed(_) ->
     Before = weir_bench_idle:reductions(Pids),
     persistent_term:put({?MODULE, compound}, {a}),
     persistent_term:put({?MODULE, compound}, {b}),
-    await(fun() -> weir_bench_idle:reductions(Pids) - Before >= 2 end),
+    until(fun() -> weir_bench_idle:reductions(Pids) - Before >= 2 end),
     ok = weir_bench_idle:stop(Pids).
 
 spread(_) ->

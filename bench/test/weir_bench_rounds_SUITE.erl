@@ -3,7 +3,7 @@
 -include_lib("stdlib/include/assert.hrl").
 
 -export([all/0]).
--export([median/1, quantile/1, ratio/1, best/1, interleaved/1, fewer_rounds/1, groups/1, failure_is_told/1]).
+-export([median/1, quantile/1, ratio/1, best/1, interleaved/1, fewer_rounds/1, groups/1]).
 -export([table/1, table_without_peers/1]).
 
 all() ->
@@ -15,7 +15,6 @@ all() ->
         interleaved,
         fewer_rounds,
         groups,
-        failure_is_told,
         table,
         table_without_peers
     ].
@@ -66,14 +65,6 @@ groups(_) ->
     }),
     ?assertEqual(["a", "b"], [Name || #{name := Name} <- Ours]),
     ?assertEqual(result("c", [2, 2]), weir_bench_rounds:view(fun(#{two := Two}) -> Two end, Peer)).
-
-failure_is_told(_) ->
-    Time = weir_bench_crowd:burst(100, fun(I) -> true = I > 0 end),
-    ?assert(Time > 0),
-    ?assertError(
-        {wrong_result, {error, {badmatch, false}, _}}, weir_bench_crowd:burst(10, fun(I) -> true = I =/= 7 end)
-    ),
-    ?assertError({wrong_result, {exit, oops, _}}, weir_bench_crowd:together(10, fun(_) -> exit(oops) end)).
 
 table(_) ->
     Text = lists:flatten(

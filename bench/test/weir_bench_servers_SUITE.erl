@@ -5,11 +5,11 @@
 
 -export([all/0]).
 -export([one_by_one/1, batches/1, peers_are_found_or_named/1, held/1, held_batches/1, stop_ends_a_held_server/1]).
--export([asker/1, gauge/1, sampler/1, sampler_ends_with_its_owner/1, slow_counts/1]).
+-export([asker/1, gauge/1, slow_counts/1]).
 -export([server_part/1, batch_part/1, receive_part/1, flow_part/1, flow_is_bounded/1]).
 -export([flood_part/1, flood_adds_up/1, flood_without_a_bound/1, parts_are_listed/1]).
 
--import(weir_bench_test_lib, [await/1]).
+-import(weir_kit, [until/1]).
 
 all() ->
     [
@@ -21,8 +21,6 @@ all() ->
         stop_ends_a_held_server,
         asker,
         gauge,
-        sampler,
-        sampler_ends_with_its_owner,
         slow_counts,
         server_part,
         batch_part,
@@ -129,25 +127,6 @@ gauge_result(Pid, Most) ->
     #{longest := Longest} = Result = gen_server:call(Pid, result),
     ?assert(Longest =:= Most - 1 orelse Longest =:= Most),
     Result#{longest := Most}.
-
-sampler(_) ->
-    Counter = counters:new(1, []),
-    Sampler = weir_bench_sampler:start(1, fun() ->
-        counters:add(Counter, 1, 1),
-        counters:get(Counter, 1)
-    end),
-    await(fun() -> counters:get(Counter, 1) >= 5 end),
-    Samples = weir_bench_sampler:stop(Sampler),
-    ?assertEqual(lists:seq(1, counters:get(Counter, 1)), Samples),
-    ?assertNot(is_process_alive(Sampler)),
-    ?assertError({sampler, noproc}, weir_bench_sampler:stop(Sampler)).
-
-sampler_ends_with_its_owner(_) ->
-    Self = self(),
-    _ = spawn(fun() -> Self ! {sampler, weir_bench_sampler:start(1, fun() -> ok end)} end),
-    receive
-        {sampler, Sampler} -> await(fun() -> not is_process_alive(Sampler) end)
-    end.
 
 slow_counts(_) ->
     Counters = counters:new(2, []),

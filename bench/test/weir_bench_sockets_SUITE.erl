@@ -11,7 +11,7 @@
 -export([servers_echo/1, servers_check_what_they_receive/1, nodes_end/1]).
 -export([echo_part/1, bulk_part/1, idle_part/1, paced_part/1]).
 
--import(weir_bench_test_lib, [await/2]).
+-import(weir_kit, [until/2]).
 
 -define(LOAD, weir_bench_socket_load).
 -define(TIMEOUT, 30_000).
@@ -39,7 +39,7 @@ all() ->
     ].
 
 %% Those that run in this node would be in the way of other suites, which count the sockets in it.
-end_per_testcase(_Case, _Config) -> weir_bench_socket_server:stop_all().
+end_per_testcase(_Case, _Config) -> weir_kit_socket_server:stop_all().
 
 %% Sizes around a segment and a buffer, and the largest; connections around what is opened at once.
 generator_checks_echo(_) ->
@@ -159,7 +159,7 @@ server_in_c(_) ->
             Outcome = ?LOAD:run([{kind, Load}, {port, Port}, {pid, OsPid}, {conns, 5} | short()]),
             ?assertMatch(#{bytes := _, cpu_us := _}, Outcome),
             ok = ?LOAD:stop_server(Server),
-            await(fun() -> not filelib:is_file(lists:concat(["/proc/", OsPid])) end, ?TIMEOUT)
+            until(fun() -> not filelib:is_file(lists:concat(["/proc/", OsPid])) end, ?TIMEOUT)
         end
      || {Kind, Load} <- [{echo, echo}, {echo, both}, {source, source}, {sink, sink}]
     ],
@@ -169,19 +169,19 @@ server_in_c(_) ->
 servers_echo(_) ->
     [
         begin
-            Port = weir_bench_socket_server:start(Backend, Work, Mode),
+            Port = weir_kit_socket_server:start(Backend, Work, Mode),
             case served(attempts(Backend), [{kind, Load}, {port, Port}, {conns, 3} | short()]) of
                 {ok, Outcome} -> ?assertMatch(#{bytes := _}, Outcome);
                 {error, Reason} -> ct:fail({Backend, Work, Mode, Reason})
             end
         end
      || {Work, Load} <- [{echo, echo}, {bulk_echo, both}, {source, source}, {sink, sink}],
-        Backend <- weir_bench_socket_server:backends(),
+        Backend <- weir_kit_socket_server:backends(),
         Mode <- modes(Backend)
     ].
 
-%% Those on OTP's module socket stood still for 10 seconds, on OTP 29 and a machine whose cores were busy: in three of 15
-%% runs of this case, and no other backend did.
+%% Those on OTP's module socket stood still for 10 seconds, on OTP 29 and a machine whose cores were busy: in three of
+%% 15 runs of this case, and no other backend did.
 attempts(Backend) when Backend =:= socket; Backend =:= gen_tcp_socket -> 5;
 attempts(_Backend) -> 1.
 
@@ -218,7 +218,7 @@ servers_check_what_they_receive(_) ->
             _ = [gen_tcp:close(Socket) || Socket <- [Right, Wrong]]
         end
      || Port <- [
-            weir_bench_socket_server:start(Backend, sink, Mode)
+            weir_kit_socket_server:start(Backend, sink, Mode)
          || {Backend, Modes} <- [{gen_tcp, [passive, n]}, {gen_tcp_socket, [passive, n]}, {socket, [passive]}],
             Mode <- Modes
         ]
@@ -228,7 +228,7 @@ servers_check_what_they_receive(_) ->
 nodes_end(_) ->
     Self = self(),
     Run = fun(Kind, Then) ->
-        weir_bench_socket_node:with(Kind, echo, passive, fun(#{os_pid := OsPid}) ->
+        weir_bench_socket_load:with(Kind, echo, passive, fun(#{os_pid := OsPid}) ->
             Self ! {os_pid, OsPid},
             Then()
         end)
@@ -245,7 +245,7 @@ nodes_end(_) ->
 
 await_gone() ->
     receive
-        {os_pid, OsPid} -> await(fun() -> not filelib:is_file(lists:concat(["/proc/", OsPid])) end, ?TIMEOUT)
+        {os_pid, OsPid} -> until(fun() -> not filelib:is_file(lists:concat(["/proc/", OsPid])) end, ?TIMEOUT)
     after 0 -> error(no_process)
     end.
 
@@ -285,7 +285,7 @@ rendered(Tables) ->
 
 short() -> [{warm, 0}, {ms, 50}].
 
-echo_port() -> weir_bench_socket_server:start(gen_tcp, bulk_echo, passive).
+echo_port() -> weir_kit_socket_server:start(gen_tcp, bulk_echo, passive).
 
 spoiling_port(Spoil) -> serving_port(fun(Socket) -> spoil(Socket, Spoil, 10, none) end).
 

@@ -49,8 +49,7 @@ request(#caller{client = Client, shared = Shared, model = Model} = Caller) ->
 judged(ok, Start, End, #caller{shared = Shared, answered = Answered, latency = Latency} = Caller) ->
     ok = weir_demo_crowd:succeeded(End div 1000, Shared),
     Caller#caller{answered = Answered + 1, latency = weir_demo_histogram:add(End - Start, Latency)};
-judged({failed, Reason}, _Start, End, #caller{shared = Shared, failed = Failed} = Caller) ->
-    ok = weir_demo_crowd:failed(End div 1000, Shared),
+judged({failed, Reason}, _Start, _End, #caller{failed = Failed} = Caller) ->
     receive
     after ?PAUSE_AFTER_FAILURE_MS -> ok
     end,

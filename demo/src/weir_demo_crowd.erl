@@ -5,8 +5,8 @@
 %% monitored, not linked; one that crashes is a wrong reply.
 -module(weir_demo_crowd).
 
--export([start/3, stop/1, done/1, set_era/2, watch_for_success/1, first_success/1, last_failure/1]).
--export([is_stopped/1, era/1, succeeded/2, failed/2]).
+-export([start/3, stop/1, done/1, set_era/2, watch_for_success/1, first_success/1]).
+-export([is_stopped/1, era/1, succeeded/2]).
 
 -export_type([crowd/0, shared/0, result/0]).
 
@@ -19,7 +19,6 @@
 -define(STOPPED, 1).
 -define(ERA, 2).
 -define(FIRST_SUCCESS, 3).
--define(LAST_FAILURE, 4).
 
 -record(crowd, {
     shared :: shared(),
@@ -29,8 +28,8 @@
 -opaque crowd() :: #crowd{}.
 
 -opaque shared() :: {atomics:atomics_ref(), Done :: counters:counters_ref()}.
-%% Whether to stop; the model's era; the times (monotonic, microseconds) of the first success since
-%% {@link watch_for_success/1} and of the last failure; and how many requests were answered.
+%% Whether to stop; the model's era; the time (monotonic, microseconds) of the first success since
+%% {@link watch_for_success/1}; and how many requests were answered.
 
 -type result() :: #{
     answered := non_neg_integer(),
@@ -45,7 +44,7 @@
 %% @doc Starts `N' callers on a client. They begin at once and go on until {@link stop/1}.
 -spec start(pos_integer(), weir_memcached:client(), Prefix :: binary()) -> crowd().
 start(N, Client, Prefix) ->
-    Shared = {atomics:new(4, [{signed, true}]), counters:new(1, [write_concurrency])},
+    Shared = {atomics:new(3, [{signed, true}]), counters:new(1, [write_concurrency])},
     Callers = [weir_demo_caller:start(Client, Prefix, I, Shared) || I <- lists:seq(1, N)],
     #crowd{shared = Shared, callers = maps:from_list(Callers)}.
 
@@ -111,11 +110,6 @@ watch_for_success(#crowd{shared = {Words, _}}) ->
 first_success(#crowd{shared = {Words, _}}) ->
     time(atomics:get(Words, ?FIRST_SUCCESS)).
 
-%% @doc When the last request failed.
--spec last_failure(crowd()) -> {ok, Microseconds :: integer()} | none.
-last_failure(#crowd{shared = {Words, _}}) ->
-    time(atomics:get(Words, ?LAST_FAILURE)).
-
 %% Monotonic time is negative at first and may be any number, but as good as never 0.
 time(0) -> none;
 time(Microseconds) -> {ok, Microseconds}.
@@ -145,8 +139,3 @@ succeeded(Time, {Words, Done}) ->
         _ ->
             ok
     end.
-
-%% @doc For callers: a request failed at this time (microseconds).
--spec failed(Microseconds :: integer(), shared()) -> ok.
-failed(Time, {Words, _}) ->
-    atomics:put(Words, ?LAST_FAILURE, Time).

@@ -1,11 +1,8 @@
-%% @doc Part of the demo: logs, beside OTP's own.
+%% @doc Section of the demo: many processes log through OTP's logger, at once, as when something fails.
 %%
-%% First, many processes log through OTP's logger, at once, as when something fails: to a file of weir_log_h, and to one
-%% of logger_std_h as it is by default, which drops what is too much. What is in the files is counted. Then once more to
-%% a weir_log_h that may drop at the edge of a small window: what is missing in its file is what it has counted itself.
-%%
-%% Then a node of its own logs under load until it is killed ({@link weir_demo_log_kill}), through weir_log, and through
-%% disk_log.
+%% To a file of weir_log_h, and to one of logger_std_h as it is by default, which drops what is too much. What is in the
+%% files is counted. Then once more to a weir_log_h that may drop at the edge of a small window: what is missing in its
+%% file is what it has counted itself.
 %%
 %% The events are of a domain that the node's other handlers leave alone, and pass whatever the primary level is,
 %% because this module has a level of its own meanwhile.
@@ -15,118 +12,118 @@
 
 -include_lib("kernel/include/logger.hrl").
 
--export([title/0, run/1, run/2]).
+-export([title/0, hurts/0, needs_memcached/0, run/1, run/2, in_dir/1]).
 
 -export_type([sizes/0]).
 
--define(SIZES, #{processes => 1_000, each => 100, callers => 200, earliest => 30_000, latest => 60_000}).
+-define(SIZES, #{processes => 1_000, each => 50}).
 -define(ID, weir_demo_log).
 -define(DROPPING, #{window => 4, overload => {drop, error}}).
--define(DIR, "_build/demo_log").
+-define(DIR, "_build/demo").
 -define(DEADLINE_MS, 60_000).
 
 -type sizes() :: #{
     processes := pos_integer(),
     %% Events of each process.
-    each := pos_integer(),
-    %% Processes of the node that is killed, when it has told of so many entries at the earliest, and at the latest.
-    callers := pos_integer(),
-    earliest := pos_integer(),
-    latest := pos_integer()
+    each := pos_integer()
 }.
 
-%% @doc The part's name.
+%% @doc The section's name.
 -spec title() -> string().
-title() ->
-    "Logs: 1,000 processes log 100 events each, and a node is killed while it logs".
+title() -> "1,000 processes log at once".
 
-%% @doc Runs both, each beside OTP's.
+%% @doc What hurts.
+-spec hurts() -> string().
+hurts() -> "When everything fails at once, OTP's file handler drops log events: those that would have told you why.".
+
+%% @doc False.
+-spec needs_memcached() -> boolean().
+needs_memcached() -> false.
+
+%% @doc Runs the same burst three times.
 -spec run(weir_demo_part:context()) -> weir_demo_part:outcome().
 run(Context) -> run(Context, ?SIZES).
 
 %% @doc Runs it in other sizes.
 -spec run(weir_demo_part:context(), sizes()) -> weir_demo_part:outcome().
-run(_Context, Sizes) ->
+run(_Context, Sizes) -> in_dir(fun(Dir) -> run_in(Dir, Sizes) end).
+
+%% @doc Runs the function with a directory of its own, which is deleted afterwards, and with weir_log running.
+-spec in_dir(fun((file:filename()) -> Result)) -> Result.
+in_dir(Fun) ->
     {ok, _} = application:ensure_all_started(weir_log),
-    Dir = filename:absname(filename:join(?DIR, os:getpid())),
+    Dir = filename:absname(filename:join([?DIR, "logs." ++ os:getpid()])),
     ok = filelib:ensure_dir(filename:join(Dir, "file")),
     try
-        join(logger(Dir, Sizes), kill(Dir, Sizes))
+        Fun(Dir)
     after
         ok = file:del_dir_r(Dir)
     end.
 
-join(#{rows := Rows, problems := Problems}, #{rows := MoreRows, problems := MoreProblems}) ->
-    #{rows => Rows ++ MoreRows, problems => Problems ++ MoreProblems}.
-
-%% ---------------------------------------------------------------- logger
-
-logger(Dir, #{processes := Processes, each := Each}) ->
+run_in(Dir, #{processes := Processes, each := Each}) ->
+    Events = Processes * Each,
     Run = fun(Name, Module, Options) ->
-        Found = handler(Module, Options#{file => filename:join(Dir, Name)}, Processes, Each),
-        #{time := Time, account := #{found := InFile}} = Found,
-        ok = weir_demo_progress:note("~ts: ~ts for ~ts events, ~ts in the file", [
-            Name,
-            weir_demo_table:milliseconds(Time),
-            weir_demo_table:integer(Processes * Each),
-            weir_demo_table:integer(InFile)
-        ]),
-        Found
+        Label = io_lib:format("~ts events to ~ts", [weir_kit:integer(Events), Name]),
+        Logged = counters:new(1, [write_concurrency]),
+        weir_demo_screen:watch(Label, Events, fun() -> counters:get(Logged, 1) end, fun() ->
+            handler(Module, Options#{file => filename:join(Dir, Name)}, Processes, Each, Logged)
+        end)
     end,
-    #{time := PlainTime, account := #{found := PlainInFile} = PlainAccount} = Run("logger_std_h", logger_std_h, #{}),
-    #{time := Time, account := #{found := InFile} = Account} = Run("weir_log_h", weir_log_h, #{}),
-    #{account := #{found := Kept} = Dropping, counted := Counted} = Run("weir_log_h, dropping", weir_log_h, ?DROPPING),
-    Events = weir_demo_table:integer(Processes * Each),
+    Plain = Run("logger_std_h", logger_std_h, #{}),
+    Weir = Run("weir_log_h", weir_log_h, #{}),
+    Dropping = Run("weir_log_h that may drop", weir_log_h, ?DROPPING),
     #{
-        rows => [
-            #{
-                part => title(),
-                what => ["weir_log_h, logger_std_h: in the file, of ", Events],
-                value => weir_demo_table:integer(InFile),
-                plain => weir_demo_table:integer(PlainInFile),
-                ratio => weir_demo_table:ratio(InFile, PlainInFile)
-            },
-            #{
-                part => title(),
-                what => "weir_log_h, logger_std_h: in the file, each second",
-                value => weir_demo_table:rate(InFile, Time),
-                plain => weir_demo_table:rate(PlainInFile, PlainTime),
-                ratio => weir_demo_table:ratio(InFile * PlainTime, PlainInFile * Time)
-            },
-            #{
-                part => title(),
-                what => "weir_log_h that may drop, logger_std_h: missing in the file",
-                value => weir_demo_table:integer(Processes * Each - Kept),
-                plain => weir_demo_table:integer(Processes * Each - PlainInFile)
-            },
-            #{
-                part => title(),
-                what => "weir_log_h that may drop, logger_std_h: of these counted by it",
-                value => weir_demo_table:integer(Counted),
-                plain => "not told"
-            }
+        said => [
+            ["Of ", weir_kit:integer(Events), " events at once weir_log_h had all in its file after "],
+            [weir_kit:seconds(maps:get(time, Weir)), "; logger_std_h had ", weir_kit:integer(found(Plain)), " of them."]
         ],
-        problems =>
-            all_there(Account, Processes * Each) ++ nothing_wrong("logger_std_h", PlainAccount) ++
-                nothing_wrong("weir_log_h, dropping", Dropping) ++ all_counted(Kept + Counted, Processes * Each)
+        promises => promises(Events, Weir, Dropping),
+        plots => [
+            #{
+                kind => bars,
+                title => ["In the file, of ", weir_kit:integer(Events), " events"],
+                bars => [
+                    #{name => Name, side => Side, value => found(Run1), text => weir_kit:integer(found(Run1))}
+                 || {Name, Side, Run1} <- [
+                        {"weir_log_h", weir, Weir},
+                        {"weir_log_h that may drop", other, Dropping},
+                        {"logger_std_h", plain, Plain}
+                    ]
+                ]
+            },
+            #{
+                kind => bars,
+                title => "Events that reached the file, each second",
+                bars => [
+                    #{name => Name, side => Side, value => round(found(Run1) * 1.0e6 / Us), text => Text}
+                 || {Name, Side, #{time := Us} = Run1} <- [{"weir_log_h", weir, Weir}, {"logger_std_h", plain, Plain}],
+                    Text <- [weir_kit:rate(found(Run1), Us)]
+                ]
+            }
+        ]
     }.
 
-all_counted(Events, Events) -> [];
-all_counted(Known, Events) -> [io_lib:format("weir_log_h: ~b events, ~b in the file or counted", [Events, Known])].
+found(#{account := #{found := Found}}) -> Found.
 
-%% Lines of the handler's own would be reports of losses.
-all_there(#{found := Found, skipped := 0, wrong := 0, others := 0}, Found) ->
-    [];
-all_there(Account, Events) ->
-    [io_lib:format("weir_log_h: ~b events were logged, but in the file: ~ts", [Events, counts(Account)])].
+%% Lines that are no events are the handler's own, reports of losses.
+promises(Events, #{account := Account}, #{account := #{found := Kept, wrong := Wrong}, counted := Counted}) ->
+    #{found := Found, skipped := Skipped, wrong := Disordered, others := Others} = Account,
+    [
+        {
+            io_lib:format("weir_log_h: ~ts of ~ts events there, ~b out of order, ~b other lines", [
+                weir_kit:integer(Found), weir_kit:integer(Events), Skipped + Disordered, Others
+            ]),
+            Found =:= Events andalso Skipped + Disordered + Others =:= 0
+        },
+        {
+            io_lib:format("weir_log_h that may drop: ~ts missing, ~ts counted by it", [
+                weir_kit:integer(Events - Kept), weir_kit:integer(Counted)
+            ]),
+            Kept + Counted =:= Events andalso Wrong =:= 0
+        }
+    ].
 
-nothing_wrong(_Name, #{wrong := 0}) -> [];
-nothing_wrong(Name, Account) -> [[Name, ": lines that nobody logged, or out of order: ", counts(Account)]].
-
-counts(Account) ->
-    io_lib:format("~0tp", [maps:with([found, skipped, wrong, others], Account)]).
-
-handler(Module, #{file := File} = Options, Processes, Each) ->
+handler(Module, #{file := File} = Options, Processes, Each, Logged) ->
     ok = logger:add_handler(?ID, Module, #{
         config => Options,
         filter_default => stop,
@@ -137,7 +134,7 @@ handler(Module, #{file := File} = Options, Processes, Each) ->
     Start = erlang:monotonic_time(microsecond),
     Counted =
         try
-            ok = all_end([element(2, spawn_monitor(fun() -> log(I, 1, Each) end)) || I <- lists:seq(1, Processes)]),
+            _ = weir_kit_crowd:together(Processes, fun(I) -> log(I, 1, Each, Logged) end, ?DEADLINE_MS),
             counted(Module)
         after
             %% What was logged is written when this has returned.
@@ -159,60 +156,9 @@ counted(logger_std_h) ->
 with_rest(<<>>, Account) -> Account;
 with_rest(Rest, Account) -> weir_demo_log_lines:add(Rest, Account).
 
-log(_Process, Number, Each) when Number > Each ->
+log(_Process, Number, Each, _Logged) when Number > Each ->
     ok;
-log(Process, Number, Each) ->
+log(Process, Number, Each, Logged) ->
     ?LOG_NOTICE("~ts", [weir_demo_log_lines:text(Process, Number)], #{domain => [?MODULE]}),
-    log(Process, Number + 1, Each).
-
-all_end(Monitors) ->
-    lists:foreach(
-        fun(Monitor) ->
-            receive
-                {'DOWN', Monitor, process, _, Reason} -> normal = Reason
-            after ?DEADLINE_MS -> error(processes_do_not_end)
-            end
-        end,
-        Monitors
-    ).
-
-%% ---------------------------------------------------------------- kill
-
-kill(Dir, #{callers := Callers, earliest := Earliest, latest := Latest}) ->
-    Moment = Earliest + rand:uniform(Latest - Earliest + 1) - 1,
-    Run = fun(Log) ->
-        Found = weir_demo_log_kill:run(Log, filename:join(Dir, Log), Callers, Moment),
-        #{acknowledged := Acknowledged, missing := Missing} = Found,
-        ok = weir_demo_progress:note("~w: killed after ~ts entries were acknowledged, ~ts of them are missing", [
-            Log, weir_demo_table:integer(Acknowledged), weir_demo_table:integer(Missing)
-        ]),
-        Found
-    end,
-    Plain = Run(disk_log),
-    Weir = Run(weir_log),
-    #{
-        rows => [
-            #{
-                part => title(),
-                what => ["weir_log, disk_log, node killed: ", What],
-                value => weir_demo_table:integer(maps:get(Key, Weir)),
-                plain => weir_demo_table:integer(maps:get(Key, Plain))
-            }
-         || {What, Key} <- [
-                {"acknowledged before", acknowledged},
-                {"of these missing", missing},
-                {"entries in the file", found},
-                {"bytes of a torn one left", torn}
-            ]
-        ],
-        problems => nothing_lost(Weir) ++ in_order(disk_log, Plain)
-    }.
-
-nothing_lost(#{missing := 0, torn := 0} = Weir) ->
-    in_order(weir_log, Weir);
-nothing_lost(#{acknowledged := Acknowledged, missing := Missing, torn := Torn} = Weir) ->
-    Text = "weir_log: of ~b acknowledged entries ~b are missing after a kill, and ~b torn bytes were left",
-    [io_lib:format(Text, [Acknowledged, Missing, Torn]) | in_order(weir_log, Weir)].
-
-in_order(_Log, #{wrong := 0}) -> [];
-in_order(Log, #{wrong := Wrong}) -> [io_lib:format("~w: ~b wrong entries after a kill", [Log, Wrong])].
+    counters:add(Logged, 1, 1),
+    log(Process, Number + 1, Each, Logged).

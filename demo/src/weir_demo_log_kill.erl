@@ -1,4 +1,5 @@
-%% @doc Kills a node that logs under load with SIGKILL, and looks what is in the file.
+%% @doc Section of the demo: a node that logs under load is killed with SIGKILL, through weir_log and through disk_log;
+%% then it is looked what is in the file.
 %%
 %% The node ({@link weir_demo_log_victim}) tells of each entry that was acknowledged over a socket; what the kernel had
 %% taken by the kill still arrives. Whatever has arrived was acknowledged before, so it should be in the file. Then the
@@ -7,11 +8,21 @@
 %% The node ends with the caller, which holds the other end of the socket.
 -module(weir_demo_log_kill).
 
--export([run/4]).
+-behaviour(weir_demo_part).
 
--export_type([found/0]).
+-export([title/0, hurts/0, needs_memcached/0, run/1, run/2, kill/5]).
 
+-export_type([sizes/0, found/0]).
+
+-define(SIZES, #{callers => 200, earliest => 20_000, latest => 40_000}).
 -define(TIMEOUT, 60_000).
+
+-type sizes() :: #{
+    %% Processes of the node that is killed, when it has told of so many entries at the earliest, and at the latest.
+    callers := pos_integer(),
+    earliest := pos_integer(),
+    latest := pos_integer()
+}.
 
 -type found() :: #{
     acknowledged := non_neg_integer(),
@@ -24,10 +35,73 @@
     torn := non_neg_integer()
 }.
 
-%% @doc Runs a node with so many processes, and kills it when it has told of `Moment' entries.
--spec run(weir_log | disk_log, file:filename(), Callers :: pos_integer(), Moment :: pos_integer()) -> found().
-run(Log, File, Callers, Moment) ->
-    Told = live(Log, File, Callers, Moment),
+%% @doc The section's name.
+-spec title() -> string().
+title() -> "A node is killed while it logs".
+
+%% @doc What hurts.
+-spec hurts() -> string().
+hurts() -> "An entry that was acknowledged and is gone after a crash is worse than one that was refused.".
+
+%% @doc False.
+-spec needs_memcached() -> boolean().
+needs_memcached() -> false.
+
+%% @doc Kills two nodes.
+-spec run(weir_demo_part:context()) -> weir_demo_part:outcome().
+run(Context) -> run(Context, ?SIZES).
+
+%% @doc The same in other sizes.
+-spec run(weir_demo_part:context(), sizes()) -> weir_demo_part:outcome().
+run(_Context, #{callers := Callers, earliest := Earliest, latest := Latest}) ->
+    Moment = Earliest + rand:uniform(Latest - Earliest + 1) - 1,
+    {Plain, Weir} = weir_demo_log:in_dir(fun(Dir) ->
+        Run = fun(Log) ->
+            Told = counters:new(1, []),
+            Label = [atom_to_list(Log), " until the kill"],
+            weir_demo_screen:watch(Label, Moment, fun() -> counters:get(Told, 1) end, fun() ->
+                kill(Log, filename:join(Dir, Log), Callers, Moment, Told)
+            end)
+        end,
+        {Run(disk_log), Run(weir_log)}
+    end),
+    #{acknowledged := Acknowledged, missing := Missing, torn := Torn, wrong := Wrong} = Weir,
+    Of = fun(#{acknowledged := All, missing := Gone}) ->
+        [weir_kit:integer(Gone), " of ", weir_kit:integer(All)]
+    end,
+    #{
+        said => [
+            ["Of the entries acknowledged before the kill, ", Of(Weir), " are missing with weir_log, "],
+            [Of(Plain), " with disk_log."]
+        ],
+        promises => [
+            {
+                io_lib:format("weir_log: ~ts of ~ts acknowledged entries missing, ~b wrong, ~b bytes torn", [
+                    weir_kit:integer(Missing), weir_kit:integer(Acknowledged), Wrong, Torn
+                ]),
+                Missing + Wrong + Torn =:= 0 andalso Acknowledged >= Moment
+            }
+        ],
+        plots => [
+            #{
+                kind => bars,
+                title => "Acknowledged entries that are missing",
+                bars => [
+                    #{name => Name, side => Side, value => maps:get(missing, Found), text => Of(Found)}
+                 || {Name, Side, Found} <- [{"weir_log", weir, Weir}, {"disk_log", plain, Plain}]
+                ]
+            }
+        ]
+    }.
+
+%% @doc Runs a node with so many processes, and kills it when it has told of `Moment' entries; `Told' counts them. Needs
+%% weir_log to run.
+-spec kill(weir_log | disk_log, file:filename(), Callers :: pos_integer(), Moment, counters:counters_ref()) ->
+    found()
+when
+    Moment :: pos_integer().
+kill(Log, File, Callers, Moment, Counter) ->
+    Told = live(Log, File, Callers, Moment, Counter),
     ok = open_again(Log, File),
     {#{found := Found, wrong := Wrong, others := Others} = Account, Torn} = read(Log, File),
     #{
@@ -39,13 +113,13 @@ run(Log, File, Callers, Moment) ->
     }.
 
 %% How many entries of each process were told.
-live(Log, File, Callers, Moment) ->
+live(Log, File, Callers, Moment, Counter) ->
     {ok, Listen} = gen_tcp:listen(0, [binary, {active, false}, {ip, {127, 0, 0, 1}}]),
     {ok, Number} = inet:port(Listen),
     Node = start([Log, File, Callers, Number]),
     {ok, Socket} = gen_tcp:accept(Listen, ?TIMEOUT),
     ok = gen_tcp:close(Listen),
-    {Rest, Some} = until(Moment, Socket, <<>>, #{}, 0),
+    {Rest, Some} = until(Moment, Socket, <<>>, #{}, Counter),
     {os_pid, Pid} = erlang:port_info(Node, os_pid),
     "" = os:cmd("kill -KILL " ++ integer_to_list(Pid)),
     Told = to_the_end(Socket, Rest, Some),
@@ -70,15 +144,19 @@ await_exit(Node) ->
     after ?TIMEOUT -> error(does_not_exit)
     end.
 
-until(Moment, _Socket, Rest, Told, Count) when Count >= Moment ->
-    {Rest, Told};
-until(Moment, Socket, Rest, Told, Count) ->
-    case gen_tcp:recv(Socket, 0, ?TIMEOUT) of
-        {ok, Bytes} ->
-            {Left, Now, More} = records(<<Rest/binary, Bytes/binary>>, Told, 0),
-            until(Moment, Socket, Left, Now, Count + More);
-        {error, Reason} ->
-            error({victim, Reason})
+until(Moment, Socket, Rest, Told, Counter) ->
+    case counters:get(Counter, 1) >= Moment of
+        true ->
+            {Rest, Told};
+        false ->
+            case gen_tcp:recv(Socket, 0, ?TIMEOUT) of
+                {ok, Bytes} ->
+                    {Left, Now, More} = records(<<Rest/binary, Bytes/binary>>, Told, 0),
+                    counters:add(Counter, 1, More),
+                    until(Moment, Socket, Left, Now, Counter);
+                {error, Reason} ->
+                    error({victim, Reason})
+            end
     end.
 
 %% The last record may be cut: it was not told.

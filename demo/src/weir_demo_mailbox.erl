@@ -1,4 +1,4 @@
-%% @doc Part of the demo: many senders cast to one server, faster than it can handle.
+%% @doc Section of the demo: many senders cast to one server, faster than it can handle.
 %%
 %% The server hashes some kilobytes for every message: work of some microseconds, as a server of some use has.
 %%
@@ -10,7 +10,7 @@
 
 -behaviour(weir_demo_part).
 
--export([title/0, run/1, run/2]).
+-export([title/0, hurts/0, needs_memcached/0, run/1, run/2]).
 
 -export_type([sizes/0]).
 
@@ -39,103 +39,158 @@
 }.
 
 -type figures() :: #{
-    %% Microseconds from the first cast until all have been handled or dropped.
-    time := pos_integer(),
-    %% The most messages that waited, in the mailbox or in the server.
-    waiting := non_neg_integer(),
-    %% The most memory of the server, in bytes.
-    memory := non_neg_integer(),
+    %% {Microseconds since the first cast, messages that wait in the mailbox or in the server, of these in its queue}.
+    samples := [{integer(), non_neg_integer(), non_neg_integer()}],
+    us := pos_integer(),
     readings := weir_demo_meter:readings(),
-    dropped := non_neg_integer(),
-    problems := [iodata()]
+    %% By the server's own count.
+    dropped := non_neg_integer()
 }.
 
-%% @doc The part's name.
+%% @doc The section's name.
 -spec title() -> string().
-title() ->
-    "Bounded senders: 500 processes, 160 casts each in 0.8 s, to one server".
+title() -> "500 senders, faster than one server".
+
+%% @doc What hurts.
+-spec hurts() -> string().
+hurts() -> "A cast never waits, so the mailbox of a busy gen_server grows for as long as memory lasts.".
+
+%% @doc False.
+-spec needs_memcached() -> boolean().
+needs_memcached() -> false.
 
 %% @doc Runs the same flood three times.
 -spec run(weir_demo_part:context()) -> weir_demo_part:outcome().
-run(_Context) -> run_sizes(?SIZES).
+run(Context) -> run(Context, ?SIZES).
 
 %% @doc Runs it in other sizes.
 -spec run(weir_demo_part:context(), sizes()) -> weir_demo_part:outcome().
-run(_Context, Sizes) -> run_sizes(Sizes).
-
-run_sizes(Sizes) ->
+run(_Context, #{senders := Senders, each := Each, window := Window, max_queue := MaxQueue} = Sizes) ->
     {ok, _} = application:ensure_all_started(weir_flow),
     Plain = plain(Sizes),
-    ok = note("a plain gen_server", Plain),
     Flow = flow(Sizes),
-    ok = note("through weir_flow", Flow),
     Bounded = bounded(Sizes),
-    ok = note("weir_server with max_queue", Bounded),
+    #{readings := #{received := Received, wrong := Wrong}, dropped := Dropped} = Bounded,
+    Sent = Senders * Each,
+    %% Each sender's window, and the message that is being handled.
+    Bound = Senders * Window + 1,
     #{
-        rows => rows(Plain, Flow, Bounded, Sizes),
-        problems => lists:append([Problems || #{problems := Problems} <- [Plain, Flow, Bounded]])
+        said => [
+            ["Of ", weir_kit:integer(Sent), " casts at most ", text(most(Plain)), " waited for a plain gen_server, "],
+            [text(most(Flow)), " for the same one through weir_flow. A weir_server with max_queue "],
+            [text(MaxQueue), " had ", text(in_queue(Bounded)), " in its queue, and dropped ", text(Dropped), "."]
+        ],
+        promises => [
+            {
+                io_lib:format("weir_flow, window ~b: ~ts waited, at most ~ts may", [
+                    Window, text(most(Flow)), weir_kit:integer(Bound)
+                ]),
+                most(Flow) =< Bound
+            },
+            arrived("weir_flow", Flow, Sent),
+            {
+                io_lib:format("weir_server, max_queue ~ts: ~ts were in its queue", [
+                    weir_kit:integer(MaxQueue), weir_kit:integer(in_queue(Bounded))
+                ]),
+                in_queue(Bounded) =< MaxQueue
+            },
+            {
+                io_lib:format("weir_server: ~ts handled + ~ts dropped = ~ts, ~b out of order", [
+                    weir_kit:integer(Received), weir_kit:integer(Dropped), weir_kit:integer(Received + Dropped), Wrong
+                ]),
+                Received + Dropped =:= Sent andalso Wrong =:= 0
+            }
+        ],
+        plots => [
+            #{
+                kind => lines,
+                title => "Mailbox over time",
+                x => "time in seconds",
+                y => "messages that wait",
+                series => [
+                    #{name => Name, side => Side, points => [{At / 1.0e6, N} || {At, N, _} <- Samples]}
+                 || {Name, Side, #{samples := Samples}} <- [
+                        {"plain gen_server", plain, Plain}, {"weir_flow", weir, Flow}, {"weir_server", other, Bounded}
+                    ]
+                ]
+            },
+            #{
+                kind => bars,
+                title => "The most that waited",
+                bars => [
+                    #{name => Name, side => Side, value => most(Figures), text => [text(most(Figures)), More]}
+                 || {Name, Side, Figures, More} <- [
+                        {"plain gen_server", plain, Plain, ""},
+                        {"weir_flow", weir, Flow, ""},
+                        {"weir_server", other, Bounded, [", ", text(in_queue(Bounded)), " of them in its queue"]}
+                    ]
+                ]
+            }
+        ]
     }.
 
-note(What, #{time := Time, waiting := Waiting}) ->
-    weir_demo_progress:note("~ts: ~ts, at most ~ts waited", [
-        What, weir_demo_table:milliseconds(Time), weir_demo_table:integer(Waiting)
-    ]).
+text(N) -> weir_kit:integer(N).
+
+most(#{samples := Samples}) -> lists:max([N || {_, N, _} <- Samples]).
+
+in_queue(#{samples := Samples}) -> lists:max([N || {_, _, N} <- Samples]).
+
+arrived(Name, #{readings := #{received := Received, skipped := Skipped, wrong := Wrong}}, Sent) ->
+    {
+        io_lib:format("~ts: ~ts of ~ts arrived, ~b out of order", [
+            Name, weir_kit:integer(Received), weir_kit:integer(Sent), Skipped + Wrong
+        ]),
+        Received =:= Sent andalso Skipped + Wrong =:= 0
+    }.
 
 -spec plain(sizes()) -> figures().
-plain(#{work := Work} = Sizes) ->
-    {ok, Pid} = gen_server:start(weir_demo_meter, Work, []),
-    Figures = flood(Pid, fun gen_server:cast/2, fun() -> mailbox(Pid) end, Sizes),
-    ok = gen_server:stop(Pid),
-    nothing_lost("plain gen_server", Figures, Sizes).
+plain(Sizes) -> through("a plain gen_server", fun gen_server:cast/2, Sizes).
 
 -spec flow(sizes()) -> figures().
-flow(#{window := Window, work := Work} = Sizes) ->
+flow(#{window := Window} = Sizes) ->
+    through("weir_flow", fun(To, Message) -> weir_flow:cast(To, Message, Window) end, Sizes).
+
+through(Name, Cast, #{work := Work} = Sizes) ->
     {ok, Pid} = gen_server:start(weir_demo_meter, Work, []),
-    Cast = fun(To, Message) -> weir_flow:cast(To, Message, Window) end,
-    Figures = flood(Pid, Cast, fun() -> mailbox(Pid) end, Sizes),
+    Figures = flood(Name, Pid, Cast, fun() -> {weir_kit_sampler:mailbox(Pid), 0} end, Sizes),
     ok = gen_server:stop(Pid),
-    nothing_lost("weir_flow", Figures, Sizes).
+    Figures.
 
 -spec bounded(sizes()) -> figures().
 bounded(#{max_queue := MaxQueue, work := Work} = Sizes) ->
     {ok, Pid} = weir_server:start(weir_demo_meter, Work, #{max_queue => MaxQueue}),
     Waiting = fun() ->
-        {ok, #{waiting := N}} = weir_server:info(Pid),
-        N
+        {ok, #{waiting := N, drained := Drained}} = weir_server:info(Pid),
+        {N, Drained}
     end,
-    Figures = flood(Pid, fun weir_server:cast/2, Waiting, Sizes),
-    {ok, #{handled := #{casts := Handled}, dropped := #{casts := Dropped}}} = weir_server:info(Pid),
+    Figures = flood("weir_server", Pid, fun weir_server:cast/2, Waiting, Sizes),
+    {ok, #{dropped := #{casts := Dropped}}} = weir_server:info(Pid),
     ok = weir_server:stop(Pid),
-    all_counted(Handled, Figures#{dropped => Dropped}, Sizes).
+    Figures#{dropped := Dropped}.
 
-mailbox(Pid) ->
-    {message_queue_len, Length} = process_info(Pid, message_queue_len),
-    Length.
-
-flood(Pid, Cast, Waiting, #{senders := Senders, each := Each, burst := Burst, pause_ms := PauseMs}) ->
-    Watcher = weir_demo_peak:start(fun() ->
-        {memory, Memory} = process_info(Pid, memory),
-        #{memory => Memory, waiting => Waiting()}
-    end),
-    Start = erlang:monotonic_time(microsecond),
-    Send = fun(I) ->
-        ok = pause(rand:uniform(PauseMs + 1) - 1),
-        send(1, Each, Burst, PauseMs, fun(Number) -> ok = Cast(Pid, {I, Number}) end)
-    end,
-    Monitors = [element(2, spawn_monitor(fun() -> Send(I) end)) || I <- lists:seq(1, Senders)],
-    lists:foreach(
-        fun(Monitor) ->
-            receive
-                {'DOWN', Monitor, process, _, Reason} -> normal = Reason
-            after ?DEADLINE_MS -> error(senders_do_not_end)
-            end
+flood(Name, Pid, Cast, Waiting, #{senders := Senders, each := Each, burst := Burst, pause_ms := PauseMs}) ->
+    Sent = counters:new(1, [write_concurrency]),
+    Label = io_lib:format("~ts casts through ~ts", [weir_kit:integer(Senders * Each), Name]),
+    Count = fun() -> counters:get(Sent, 1) end,
+    weir_demo_screen:watch(Label, Senders * Each, Count, fun() ->
+        Sampler = weir_kit_sampler:start(1, fun() -> {erlang:monotonic_time(microsecond), Waiting()} end),
+        Start = erlang:monotonic_time(microsecond),
+        Send = fun(I) ->
+            ok = pause(rand:uniform(PauseMs + 1) - 1),
+            send(1, Each, Burst, PauseMs, fun(Number) ->
+                ok = Cast(Pid, {I, Number}),
+                counters:add(Sent, 1, 1)
+            end)
         end,
-        Monitors
-    ),
-    Readings = readings(Pid, Start),
-    Time = erlang:monotonic_time(microsecond) - Start,
-    Peak = weir_demo_peak:stop(Watcher),
-    Peak#{time => max(1, Time), readings => Readings, dropped => 0, problems => []}.
+        _ = weir_kit_crowd:together(Senders, Send, ?DEADLINE_MS),
+        Readings = readings(Pid, Start),
+        Us = erlang:monotonic_time(microsecond) - Start,
+        Samples = [
+            {At - Start, N, InQueue}
+         || {At, {N, InQueue}} <- weir_kit_sampler:stop(Sampler), At >= Start
+        ],
+        #{samples => Samples, us => max(1, Us), readings => Readings, dropped => 0}
+    end).
 
 %% A bounded server may still be full, and refuse the question.
 readings(Pid, Start) ->
@@ -160,49 +215,3 @@ pause(Ms) ->
     receive
     after Ms -> ok
     end.
-
-nothing_lost(Name, #{readings := Readings} = Figures, #{senders := Senders, each := Each}) ->
-    case Readings of
-        #{received := Received, skipped := 0, wrong := 0} when Received =:= Senders * Each -> Figures;
-        _ -> Figures#{problems := [io_lib:format("~ts: ~b were sent, but: ~0tp", [Name, Senders * Each, Readings])]}
-    end.
-
-all_counted(Handled, Figures, #{senders := Senders, each := Each}) ->
-    #{readings := #{received := Received, wrong := Wrong} = Readings, dropped := Dropped} = Figures,
-    case {Received + Dropped, Wrong, Handled} of
-        {Sent, 0, Received} when Sent =:= Senders * Each ->
-            Figures;
-        _ ->
-            Text = "weir_server: ~b were sent, but it counts ~b handled and ~b dropped, and: ~0tp",
-            Figures#{problems := [io_lib:format(Text, [Senders * Each, Handled, Dropped, Readings])]}
-    end.
-
-rows(Plain, Flow, Bounded, #{window := Window, max_queue := MaxQueue}) ->
-    #{readings := #{received := Received}, dropped := Dropped} = Bounded,
-    ByFlow = io_lib:format("weir_flow, window ~b", [Window]),
-    ByServer = ["weir_server, max_queue ", weir_demo_table:integer(MaxQueue)],
-    side_by_side(ByFlow, Flow, Plain) ++
-        side_by_side(ByServer, Bounded, Plain) ++
-        [
-            row([ByServer, ": handled"], weir_demo_table:integer(Received)),
-            row([ByServer, ": dropped, by its own count"], weir_demo_table:integer(Dropped))
-        ].
-
-side_by_side(Name, Weir, Plain) ->
-    [
-        (row([Name, ": ", What], Text(Figure)))#{
-            plain => Text(PlainFigure), ratio => weir_demo_table:ratio(PlainFigure, Figure)
-        }
-     || {What, Key, Text} <- [
-            {"most messages waiting", waiting, fun weir_demo_table:integer/1},
-            {"most memory of the server", memory, fun kilobytes/1},
-            {"done after", time, fun weir_demo_table:milliseconds/1}
-        ],
-        #{Key := Figure} <- [Weir],
-        #{Key := PlainFigure} <- [Plain]
-    ].
-
-kilobytes(Bytes) -> [weir_demo_table:integer(round(Bytes / 1_024)), " KB"].
-
-row(What, Value) ->
-    #{part => title(), what => What, value => Value}.

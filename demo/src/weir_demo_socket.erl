@@ -1,134 +1,120 @@
-%% @doc Part of the demo: an echo server on gen_tcp and on weir_socket, and the mixed load on memcached through
-%% weir_socket.
+%% @doc Section of the demo: an echo server on gen_tcp and on weir_socket.
 %%
-%% The echo servers have a node of their own ({@link weir_demo_echo_server}); the clients, in this one, are the same
-%% program on gen_tcp for both ({@link weir_demo_echo_client}). They share the machine with the servers and need more of
-%% it, so the ratios are smaller than those of a server that has the machine for itself. The processor time is the
+%% Each echo server has a node of its own ({@link weir_kit_socket_node}); the clients, in this one, are the same program
+%% on gen_tcp for both ({@link weir_demo_echo_client}). They share the machine with the servers and need more of it, so
+%% the differences are smaller than those of servers that have the machine for themselves. The processor time is the
 %% server's alone, with what its schedulers spin while they wait for work. Rounds alternate between the two, and their
-%% medians are shown. A round in which one byte was wrong is a problem.
-%%
-%% Then the callers of {@link weir_demo_load} once more, with `transport => weir_socket'.
+%% medians are shown.
 -module(weir_demo_socket).
 
 -behaviour(weir_demo_part).
 
--export([title/0, run/1, run/2, judge/2]).
+-export([title/0, hurts/0, needs_memcached/0, run/1, run/2, judge/1]).
 
 -export_type([sizes/0]).
 
--define(SIZES, #{rounds => 3, connections => 64, warm_ms => 200, ms => 600, callers => 1_000, seconds => 3}).
+-define(SIZES, #{rounds => 3, connections => 64, warm_ms => 200, ms => 600}).
 
 %% Faults that are shown; all are counted.
--define(EXAMPLES, 3).
+-define(EXAMPLES, 2).
 
 -type sizes() :: #{
     rounds := pos_integer(),
     connections := pos_integer(),
     %% Milliseconds before the measurement of a round, and of the measurement.
     warm_ms := non_neg_integer(),
-    ms := pos_integer(),
-    %% Of the mixed load.
-    callers := pos_integer(),
-    seconds := pos_integer()
+    ms := pos_integer()
 }.
 
-%% @doc The part's name.
+%% @doc The section's name.
 -spec title() -> string().
-title() ->
-    "Sockets: echo on weir_socket and on gen_tcp; the mixed load through weir_socket".
+title() -> "An echo server on sockets of its own".
 
-%% @doc Runs both.
+%% @doc What hurts.
+-spec hurts() -> string().
+hurts() -> "gen_tcp asks the kernel about its sockets more often than it moves data with them.".
+
+%% @doc False.
+-spec needs_memcached() -> boolean().
+needs_memcached() -> false.
+
+%% @doc Runs the rounds.
 -spec run(weir_demo_part:context()) -> weir_demo_part:outcome().
 run(Context) -> run(Context, ?SIZES).
 
 %% @doc Runs it in other sizes.
 -spec run(weir_demo_part:context(), sizes()) -> weir_demo_part:outcome().
-run(Context, Sizes) ->
+run(_Context, #{rounds := Rounds, connections := Connections, warm_ms := WarmMs, ms := Ms} = Sizes) ->
+    Start = erlang:monotonic_time(millisecond),
+    Elapsed = fun() -> erlang:monotonic_time(millisecond) - Start end,
+    %% A node takes about a second to start.
+    Total = 2 * (1_000 + Rounds * (WarmMs + Ms)),
+    Label = io_lib:format("gen_tcp and weir_socket in turn, ~b connections", [Connections]),
+    Found = weir_demo_screen:watch(Label, Total, Elapsed, fun() -> rounds(Sizes) end),
+    #{rate := PlainRate, cpu_us := PlainCpu} = Plain = figures(gen_tcp, Found),
+    #{rate := Rate, cpu_us := Cpu} = Weir = figures(weir_socket, Found),
+    #{
+        said => [
+            io_lib:format("Over ~b connections ~ts messages a second came back from weir_socket, ", [
+                Connections, weir_kit:integer(Rate)
+            ]),
+            io_lib:format("~ts from gen_tcp; each took the server ~.1f and ~.1f microseconds of a core.", [
+                weir_kit:integer(PlainRate), Cpu, PlainCpu
+            ])
+        ],
+        promises => [judge([Round || {weir_socket, Round} <- Found])],
+        plots => [
+            #{
+                kind => bars,
+                title => "Messages of 64 bytes, there and back, each second",
+                bars => [
+                    #{name => Name, side => Side, value => Value, text => weir_kit:integer(Value)}
+                 || {Name, Side, #{rate := Value}} <- [{"weir_socket", weir, Weir}, {"gen_tcp", plain, Plain}]
+                ]
+            },
+            #{
+                kind => bars,
+                title => "The server's processor time for one",
+                bars => [
+                    #{name => Name, side => Side, value => Value, text => io_lib:format("~.1f us", [Value])}
+                 || {Name, Side, #{cpu_us := Value}} <- [{"weir_socket", weir, Weir}, {"gen_tcp", plain, Plain}]
+                ]
+            }
+        ]
+    }.
+
+rounds(#{rounds := Rounds} = Sizes) ->
     {ok, Started} = application:ensure_all_started(weir_socket),
-    Echo = echo(Sizes),
-    Load = load(Context, Sizes),
+    Servers = [{On, weir_kit_socket_node:start(On, echo, passive)} || On <- [gen_tcp, weir_socket]],
+    Found = [{On, round(Server, Sizes)} || _ <- lists:seq(1, Rounds), {On, Server} <- Servers],
+    lists:foreach(fun({_, Server}) -> ok = weir_kit_socket_node:stop(Server) end, Servers),
     ok = lists:foreach(fun application:stop/1, lists:reverse(Started)),
-    #{
-        rows => lists:append([Rows || #{rows := Rows} <- [Echo, Load]]),
-        problems => lists:append([Problems || #{problems := Problems} <- [Echo, Load]])
-    }.
-
-%% ---------------------------------------------------------------- echo
-
--spec echo(sizes()) -> weir_demo_part:outcome().
-echo(#{rounds := Rounds, connections := Connections} = Sizes) ->
-    Servers = weir_demo_echo_server:start([gen_tcp, weir_socket]),
-    Setting = maps:with([connections, warm_ms, ms], Sizes),
-    Found = [
-        {Transport, round(Transport, Servers, Setting)}
-     || _ <- lists:seq(1, Rounds), Transport <- [gen_tcp, weir_socket]
-    ],
-    ok = weir_demo_echo_server:stop(Servers),
-    #{
-        rows => rows(Connections, figures(gen_tcp, Found), figures(weir_socket, Found)),
-        problems => lists:append([judge(Transport, Round) || {Transport, Round} <- Found])
-    }.
-
-round(Transport, Servers, Setting) ->
-    Meter = fun() -> weir_demo_echo_server:cpu_ms(Servers) end,
-    Port = weir_demo_echo_server:port(Transport, Servers),
-    #{answered := Answered, us := Us} = Found = weir_demo_echo_client:run(Port, Setting, Meter),
-    weir_demo_progress:note("~ts: ~ts messages", [Transport, weir_demo_table:rate(Answered, Us)]),
     Found.
 
-%% @doc What was wrong in a round, in words: nothing if every message came back as it was sent. Pure.
--spec judge(weir_demo_echo_server:transport(), weir_demo_echo_client:found()) -> [iodata()].
-judge(Transport, #{faults := Faults}) ->
-    [
-        io_lib:format("echo on ~ts: ~b connections failed, such as ~0tp", [
-            Transport, length(Faults), lists:sublist(Faults, ?EXAMPLES)
-        ])
-     || Faults =/= []
-    ].
+round(#{port := Port} = Server, Sizes) ->
+    Setting = maps:with([connections, warm_ms, ms], Sizes),
+    weir_demo_echo_client:run(Port, Setting, fun() -> weir_kit_socket_node:cpu_ms(Server) end).
 
-%% Messages a second and nanoseconds of processor time for a message, the medians of all rounds; and what was wrong.
-figures(Transport, Found) ->
-    Rounds = [Round || {Of, Round} <- Found, Of =:= Transport],
+%% @doc Whether every message of some rounds came back as it was sent. Pure.
+-spec judge([weir_demo_echo_client:found()]) -> weir_demo_part:promise().
+judge(Rounds) ->
+    Answered = lists:sum([N || #{answered := N} <- Rounds]),
+    Faults = lists:append([Some || #{faults := Some} <- Rounds]),
+    Examples = [io_lib:format(", such as ~0tP", [lists:sublist(Faults, ?EXAMPLES), 20]) || Faults =/= []],
+    {
+        io_lib:format("weir_socket: ~ts messages compared, ~b connections with a fault~ts", [
+            weir_kit:integer(Answered), length(Faults), Examples
+        ]),
+        Answered > 0 andalso Faults =:= []
+    }.
+
+%% Messages a second and microseconds of processor time for a message, the medians of all rounds.
+figures(On, Found) ->
+    Rounds = [Round || {Of, Round} <- Found, Of =:= On],
     #{
         rate => median([round(Answered * 1.0e6 / Us) || #{answered := Answered, us := Us} <- Rounds]),
-        cpu_ns => median([Ms * 1_000_000 div max(1, Answered) || #{answered := Answered, metered := Ms} <- Rounds]),
-        faults => lists:sum([length(Faults) || #{faults := Faults} <- Rounds])
+        cpu_us => median([Ms * 1_000 / max(1, Answered) || #{answered := Answered, metered := Ms} <- Rounds])
     }.
 
 %% The lower one of the two in the middle, where there are two.
 median(Figures) -> lists:nth((length(Figures) + 1) div 2, lists:sort(Figures)).
-
-rows(Connections, #{rate := PlainRate, cpu_ns := PlainCpu, faults := PlainFaults}, Weir) ->
-    #{rate := Rate, cpu_ns := Cpu, faults := Faults} = Weir,
-    Name = io_lib:format("echo of 64 bytes, ~b connections", [Connections]),
-    [
-        (row([Name, ": messages"], rate(Rate)))#{
-            plain => rate(PlainRate), ratio => weir_demo_table:ratio(Rate, PlainRate)
-        },
-        (row([Name, ": server's CPU time for one"], microseconds(Cpu)))#{
-            plain => microseconds(PlainCpu), ratio => weir_demo_table:ratio(PlainCpu, Cpu)
-        },
-        (row([Name, ": connections with a wrong byte"], weir_demo_table:integer(Faults)))#{
-            plain => weir_demo_table:integer(PlainFaults)
-        }
-    ].
-
-rate(PerSecond) -> [weir_demo_table:integer(PerSecond), "/s"].
-
-microseconds(Ns) -> io_lib:format("~.1f us", [Ns / 1_000]).
-
-%% ---------------------------------------------------------------- the mixed load
-
-load(Context, #{callers := Callers, seconds := Seconds}) ->
-    #{rows := Rows} = Outcome = weir_demo_load:run(Context, #{
-        part => title(),
-        name => "mixed load through weir_socket",
-        keys => <<"socket:">>,
-        callers => Callers,
-        seconds => Seconds,
-        options => #{transport => weir_socket}
-    }),
-    Outcome#{rows := [Row#{what := ["mixed load: ", What]} || #{what := What} = Row <- Rows]}.
-
-row(What, Value) ->
-    #{part => title(), what => What, value => Value}.

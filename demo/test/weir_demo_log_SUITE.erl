@@ -10,41 +10,28 @@ all() ->
     [part, kill, right_lines, wrong_lines, missing_lines].
 
 part(_) ->
-    ok = weir_demo_progress:begin_run(),
     Level = logger:get_primary_config(),
-    #{rows := Rows, problems := []} =
-        weir_demo_log:run(#{server => none, prefix => <<>>}, #{
-            processes => 20, each => 50, callers => 10, earliest => 500, latest => 600
-        }),
-    ?assertEqual(8, length(Rows)),
-    ?assert(iolist_size(weir_demo_table:render(Rows)) > 0),
-    ?assertEqual("1,000", figure(hd(Rows))),
-    ?assertEqual(["0", "0"], [figure(Row) || Row <- Rows, is_about(Row, "of these missing") orelse is_about(Row, "torn")]),
-    [Missing] = [figure(Row) || Row <- Rows, is_about(Row, "missing in the file")],
-    ?assertEqual([Missing], [figure(Row) || Row <- Rows, is_about(Row, "counted by it")]),
+    #{said := Said, promises := Promises, plots := [_, _]} =
+        weir_demo_log:run(context(), #{processes => 20, each => 50}),
+    ?assertMatch({match, _}, re:run(Said, "^Of 1,000 events at once weir_log_h had all")),
+    ?assertMatch([{_, true}, {_, true}], Promises),
     %% Nothing is left behind.
     ?assertEqual(Level, logger:get_primary_config()),
     ?assertNot(lists:keymember(weir_demo_log, 1, logger:get_module_level())),
     ?assertNot(lists:member(weir_demo_log, logger:get_handler_ids())),
-    ?assertEqual([], filelib:wildcard("_build/demo_log/*")),
+    ?assertEqual([], filelib:wildcard("_build/demo/logs.*")),
     ok = application:stop(weir_log).
-
-figure(#{value := Value}) -> lists:flatten(io_lib:format("~ts", [Value])).
-
-is_about(#{what := What}, Word) -> string:find(lists:flatten([What]), Word) =/= nomatch.
 
 %% The node is killed no earlier than told; of weir_log nothing that was acknowledged is missing.
-kill(Config) ->
-    {ok, _} = application:ensure_all_started(weir_log),
-    {_, Dir} = lists:keyfind(priv_dir, 1, Config),
-    #{acknowledged := Acknowledged, missing := 0, found := Found, wrong := 0, torn := 0} =
-        weir_demo_log_kill:run(weir_log, filename:join(Dir, "weir_log"), 50, 2_000),
-    ?assert(Acknowledged >= 2_000),
-    ?assert(Found >= Acknowledged),
-    #{acknowledged := Plain, missing := Missing, found := InFile, wrong := 0} =
-        weir_demo_log_kill:run(disk_log, filename:join(Dir, "disk_log"), 50, 2_000),
-    ?assert(InFile >= Plain - Missing),
+kill(_) ->
+    #{said := Said, promises := [Promise], plots := [_]} =
+        weir_demo_log_kill:run(context(), #{callers => 50, earliest => 1_000, latest => 2_000}),
+    ?assertMatch({_, true}, Promise),
+    ?assertMatch({match, _}, re:run(Said, " 0 of [0-9,]+ are missing with weir_log")),
     ok = application:stop(weir_log).
+
+%% The sections use no memcached.
+context() -> #{server => none, prefix => <<>>}.
 
 right_lines(_) ->
     Lines = [["2026-11-21 notice: ", line(1, 1)], line(2, 1), line(1, 2), line(1, 3), line(2, 2)],

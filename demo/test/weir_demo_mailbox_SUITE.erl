@@ -4,40 +4,31 @@
 -include_lib("stdlib/include/assert.hrl").
 
 -export([all/0]).
--export([part/1, everything_fits/1, meter/1, meter_notices/1, peak/1, peak_ends_with_its_owner/1]).
+-export([part/1, everything_fits/1, meter/1, meter_notices/1]).
 
 all() ->
-    [part, everything_fits, meter, meter_notices, peak, peak_ends_with_its_owner].
+    [part, everything_fits, meter, meter_notices].
 
 part(_) ->
-    ok = weir_demo_progress:begin_run(),
-    #{rows := Rows, problems := []} =
+    #{promises := Promises, plots := [#{series := Series}, _]} =
         weir_demo_mailbox:run(context(), #{
             senders => 20, each => 500, burst => 500, pause_ms => 0, work => 100, window => 4, max_queue => 50
         }),
-    ?assertEqual(8, length(Rows)),
-    ?assert(iolist_size(weir_demo_table:render(Rows)) > 0),
-    [Flow | _] = [integer(Value) || #{what := What, value := Value} <- Rows, is_about(What, "waiting")],
-    ?assert(Flow =< 20 * 4),
-    [Handled] = [integer(Value) || #{what := What, value := Value} <- Rows, is_about(What, "handled")],
-    [Dropped] = [integer(Value) || #{what := What, value := Value} <- Rows, is_about(What, "dropped")],
-    ?assertEqual(20 * 500, Handled + Dropped).
+    ?assertEqual([true, true, true, true], [IsKept || {_, IsKept} <- Promises]),
+    [_, #{name := "weir_flow", points := Flow}, _] = Series,
+    ?assert(lists:max([N || {_, N} <- Flow]) =< 20 * 4 + 1).
 
 %% Where the bound is never met, nothing is dropped.
 everything_fits(_) ->
-    ok = weir_demo_progress:begin_run(),
-    #{rows := Rows, problems := []} =
+    #{said := Said, promises := Promises} =
         weir_demo_mailbox:run(context(), #{
             senders => 5, each => 20, burst => 6, pause_ms => 1, work => 0, window => 200, max_queue => 1_000
         }),
-    ?assertEqual([0], [integer(Value) || #{what := What, value := Value} <- Rows, is_about(What, "dropped")]).
+    ?assertEqual([true, true, true, true], [IsKept || {_, IsKept} <- Promises]),
+    ?assertMatch({match, _}, re:run(Said, " dropped 0\\.$")).
 
 %% The part uses no memcached.
 context() -> #{server => none, prefix => <<>>}.
-
-is_about(What, Word) -> string:find(lists:flatten([What]), Word) =/= nomatch.
-
-integer(Text) -> list_to_integer([Digit || Digit <- lists:flatten([Text]), Digit =/= $,]).
 
 meter(_) ->
     ?assertEqual(#{received => 4, skipped => 0, wrong => 0}, readings([{1, 1}, {2, 1}, {1, 2}, {2, 2}])).
@@ -53,27 +44,3 @@ readings(Messages) ->
     Readings = gen_server:call(Pid, readings),
     ok = gen_server:stop(Pid),
     Readings.
-
-%% Goes up to 5 and down again.
-peak(_) ->
-    Looks = counters:new(1, []),
-    Watcher = weir_demo_peak:start(fun() ->
-        counters:add(Looks, 1, 1),
-        case counters:get(Looks, 1) of
-            N when N =< 5 -> #{a => N, b => -N};
-            _ -> #{a => 0, b => -9}
-        end
-    end),
-    await(fun() -> counters:get(Looks, 1) > 6 end),
-    ?assertEqual(#{a => 5, b => -1}, weir_demo_peak:stop(Watcher)),
-    ?assertError({watcher, noproc}, weir_demo_peak:stop(Watcher)).
-
-peak_ends_with_its_owner(_) ->
-    Self = self(),
-    _ = spawn(fun() -> Self ! {watcher, weir_demo_peak:start(fun() -> #{} end)} end),
-    receive
-        {watcher, Watcher} -> await(fun() -> not is_process_alive(Watcher) end)
-    end.
-
-await(Condition) ->
-    ?assert(weir_demo_client:await(Condition, 10_000)).

@@ -4,6 +4,7 @@
 %% If one of them cannot be started, the others are stopped again and the start of the application fails with
 %% `{bad_pool, Name, Reason}', `Reason' being that of `start_pool/2', or with `{bad_pools, Term}' where there
 %% should be `{Name, Args}' or a list of these.
+%% @private
 -module(weir_compat_app).
 -behaviour(application).
 

@@ -3,6 +3,7 @@
 %%
 %% As erlpool's was, it is patient with pools that are killed: 1000 restarts within a second are too many. A pool
 %% that gives up by itself is no restart, see {@link start_pool/4}.
+%% @private
 -module(weir_compat_pools_sup).
 -behaviour(supervisor).
 

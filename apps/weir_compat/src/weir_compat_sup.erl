@@ -3,10 +3,11 @@
 %%   weir_compat_sup             owns the table of weir_gproc_pool
 %%    +- weir_erlpool_sup        the pools of weir_erlpool
 %%    +- weir_gproc_pool_sup     the pools of weir_gproc_pool
-%%    +- weir_gproc_pool_keeper  the names of their workers
+%%    +- weir_gproc_pool_registry  the names of their workers
 %% '''
 %% The pools of weir_erlpool are nowhere written down but in their supervisor. When that has given up, or was killed,
 %% one started in its place would know of none, so the application ends.
+%% @private
 -module(weir_compat_sup).
 -behaviour(supervisor).
 
@@ -24,13 +25,13 @@ start_link() ->
 %% @private
 -spec init([]) -> {ok, {supervisor:sup_flags(), [supervisor:child_spec()]}}.
 init([]) ->
-    ok = weir_gproc_pool_keeper:new_table(),
-    %% The keeper comes last, since it asks weir_gproc_pool_sup when it starts, and stops pools there.
+    ok = weir_gproc_pool_registry:new_table(),
+    %% The registry comes last, since it asks weir_gproc_pool_sup when it starts, and stops pools there.
     {ok,
         {#{strategy => one_for_one, intensity => 10, period => 10, auto_shutdown => any_significant}, [
             (pools(weir_erlpool_sup))#{restart => temporary, significant => true},
             pools(weir_gproc_pool_sup),
-            #{id => weir_gproc_pool_keeper, start => {weir_gproc_pool_keeper, start_link, []}}
+            #{id => weir_gproc_pool_registry, start => {weir_gproc_pool_registry, start_link, []}}
         ]}}.
 
 pools(Sup) ->

@@ -14,8 +14,8 @@
 %% How it is done. A pool is a pool of `weir_pool' with the name `{gproc_pool, Pool}', without workers of its own and
 %% with the strategy of the pool's type (`direct' for `claim'), under a supervisor of weir_compat's. Processes connect
 %% to, are picked and claimed from that pool. What it does not know, the slots' names and the counters of {@link log/1},
-%% is in the table `weir_gproc_pool', which callers read. {@link weir_gproc_pool_keeper} makes all changes but
-%% connecting and counting, one at a time, and tells what a crash leaves behind.
+%% is in the table `weir_gproc_pool', which callers read. One process makes all changes but connecting and counting, one
+%% at a time.
 %%
 %% The application weir_compat must have been started. Where it is not, {@link new/1}, {@link new/3}, {@link delete/1},
 %% {@link force_delete/1}, {@link add_worker/2}, {@link add_worker/3} and {@link remove_worker/2} exit with
@@ -347,10 +347,10 @@ with_vacant(Slot, Size, [{_Name, Slot} = Named | Names]) -> [Named | with_vacant
 with_vacant(Slot, Size, Names) when Slot =< Size -> [Slot | with_vacant(Slot + 1, Size, Names)];
 with_vacant(_Slot, _Size, []) -> [].
 
-%% Changes, made by the keeper
+%% Changes, made by the registry
 
 change(Request) ->
-    case weir_gproc_pool_keeper:call(Request) of
+    case weir_gproc_pool_registry:call(Request) of
         {ok, Result} -> Result;
         {error, Reason} -> error(Reason)
     end.

@@ -1,4 +1,4 @@
-%% The table of weir_gproc_pool. Rows are written by weir_gproc_pool_keeper alone, but for the count of a name's row,
+%% The table of weir_gproc_pool. Rows are written by weir_gproc_pool_registry alone, but for the count of a name's row,
 %% which is counted up in the process that calls weir_gproc_pool:log/1.
 
 -define(TABLE, weir_gproc_pool).

@@ -20,7 +20,7 @@
     killed_worker/1, disconnected_while_claimed/1, wrong_claims/1
 ]).
 -export([
-    killed_keeper/1, killed_keeper_meanwhile/1, killed_pool/1, stopped_application/1, clients_and_changes/1,
+    killed_registry/1, killed_registry_meanwhile/1, killed_pool/1, stopped_application/1, clients_and_changes/1,
     claims_and_deaths/1
 ]).
 
@@ -35,7 +35,8 @@ all() ->
         round_robin, random, hash, hash_of_vacant_slots, direct, nobody_connected, randomize, log, log_at_once,
         claim, claim_is_exclusive, claim_waits, claim_in_order, claim_raises, nested_claims, killed_claimer,
         killed_worker, disconnected_while_claimed, wrong_claims,
-        killed_keeper, killed_keeper_meanwhile, killed_pool, stopped_application, clients_and_changes, claims_and_deaths
+        killed_registry, killed_registry_meanwhile, killed_pool, stopped_application, clients_and_changes,
+        claims_and_deaths
     ].
 
 suite() ->
@@ -851,14 +852,14 @@ wrong_claims(_) ->
 %% Crashes
 
 %% Names, connections, claims and counters stay, and changes can be made.
-killed_keeper(_) ->
+killed_registry(_) ->
     [Pid, _] = pool(p, claim, [], [a, b]),
     [Other] = pool(q, round_robin, [], [x]),
     1 = weir_gproc_pool:log(weir_gproc_pool:worker_id(p, a)),
     First = hold(p),
     _ = held(First),
     Before = lists:sort(ets:tab2list(weir_gproc_pool)),
-    kill_keeper(),
+    kill_registry(),
     ?assertEqual(Before, lists:sort(ets:tab2list(weir_gproc_pool))),
     release(First),
     ?assertEqual(Other, weir_gproc_pool:pick_worker(q)),
@@ -871,27 +872,27 @@ killed_keeper(_) ->
     ?assertEqual(true, weir_gproc_pool:force_delete(p)),
     ?assertEqual(false, is_process_alive(Pid)).
 
-kill_keeper() ->
-    Old = whereis(weir_gproc_pool_keeper),
+kill_registry() ->
+    Old = whereis(weir_gproc_pool_registry),
     weir_compat_test:kill(Old),
-    weir_compat_test:until(fun() -> whereis(weir_gproc_pool_keeper) =/= undefined end),
+    weir_compat_test:until(fun() -> whereis(weir_gproc_pool_registry) =/= undefined end),
     %% one that answers has read what there is
-    true = weir_gproc_pool:force_delete({kill_keeper, none}),
+    true = weir_gproc_pool:force_delete({kill_registry, none}),
     ok.
 
-%% Killed at any moment of a change, the keeper leaves a table that says what the pool says. As often as the
+%% Killed at any moment of a change, the registry leaves a table that says what the pool says. As often as the
 %% application's supervisor puts up with, and then again.
-killed_keeper_meanwhile(_) ->
+killed_registry_meanwhile(_) ->
     [
         begin
-            lists:foreach(fun kill_keeper_meanwhile/1, lists:seq(1, 8)),
+            lists:foreach(fun kill_registry_meanwhile/1, lists:seq(1, 8)),
             ok = application:stop(weir_compat),
             ok = application:start(weir_compat)
         end
      || _ <- [1, 2, 3]
     ].
 
-kill_keeper_meanwhile(Round) ->
+kill_registry_meanwhile(Round) ->
     ok = weir_gproc_pool:new(p),
     Changer = fun Change(N) ->
         _ = raised(fun() -> weir_gproc_pool:add_worker(p, N) end),
@@ -901,7 +902,7 @@ kill_keeper_meanwhile(Round) ->
     end,
     Pid = spawn_link(fun() -> Changer(1) end),
     weir_compat_test:until(fun() -> length(weir_gproc_pool:worker_pool(p)) > Round end),
-    kill_keeper(),
+    kill_registry(),
     unlink(Pid),
     weir_compat_test:kill(Pid),
     %% whatever it had asked for is done

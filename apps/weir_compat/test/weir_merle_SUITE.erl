@@ -24,13 +24,13 @@ all() ->
     ].
 
 suite() ->
-    [{timetrap, {seconds, 60}}].
+    [{timetrap, {seconds, 180}}].
 
 init_per_suite(Config) ->
-    [{server, weir_memcached_test_server:start()} | weir_memcached_test:set_up(weir_compat, Config)].
+    [{server, weir_kit_memcached:start()} | weir_memcached_test:set_up(weir_compat, Config)].
 
 end_per_suite(Config) ->
-    weir_memcached_test_server:stop(?config(server, Config)),
+    weir_kit_memcached:stop(?config(server, Config)),
     weir_memcached_test:tear_down(Config).
 
 %% Each case begins without a connection, and ends its own.
@@ -165,7 +165,7 @@ numbers_as_strings(Config) ->
     ?assertEqual(undefined, weir_merle:getkey("k")).
 
 raw(Config, Command) ->
-    weir_memcached_test_server:raw(?config(server, Config), Command).
+    weir_kit_memcached:raw(?config(server, Config), Command).
 
 %% An item goes when its time has come.
 expiry(Config) ->
@@ -294,7 +294,7 @@ connect_twice(Config) ->
 
 %% A refused connection is an error with its reason, the caller lives, and nothing is left behind.
 connect_refused(_) ->
-    Port = weir_memcached_test_server:free_port(),
+    Port = weir_kit_memcached:free_port(),
     ?assertEqual({error, econnrefused}, weir_merle:connect({127, 0, 0, 1}, Port)),
     ?assertEqual({error, econnrefused}, weir_merle:connect("127.0.0.1", Port)),
     ?assertEqual(undefined, whereis(weir_merle)),
@@ -408,17 +408,17 @@ undecodable(Config) ->
 
 %% The server is killed and started again: the connection comes back by itself.
 reconnects(_) ->
-    #{host := Host, port := Port} = Server = weir_memcached_test_server:start(),
+    #{host := Host, port := Port} = Server = weir_kit_memcached:start(),
     {ok, Pid} = weir_merle:connect(Host, Port),
     ok = weir_merle:set("k", v),
-    ok = weir_memcached_test_server:kill(Server),
+    ok = weir_kit_memcached:kill(Server),
     weir_memcached_test:until(fun() -> attempt(fun() -> weir_merle:getkey("k") end) =:= disconnected end),
     ?assertExit({disconnected, _}, weir_merle:getkey("k")),
-    ok = weir_memcached_test_server:resume(Server),
+    ok = weir_kit_memcached:restart(Server),
     weir_memcached_test:until(fun() -> attempt(fun() -> weir_merle:set("k", w) end) =:= ok end),
     ?assertEqual(w, weir_merle:getkey("k")),
     ?assert(is_process_alive(Pid)),
-    weir_memcached_test_server:stop(Server).
+    weir_kit_memcached:stop(Server).
 
 with_script(Steps, Case) ->
     Script = weir_memcached_test_script:start(Steps),

@@ -37,14 +37,14 @@
 %%
 %% A process that is suspended (sys:suspend/1) answers system messages at once and handles nothing else, so its
 %% acknowledgement means nothing. That it is suspended cannot be asked for without having its whole state copied, but
-%% it can be seen, on the same node, from the function that it is in ({@link look/1}). One that was hibernating when
+%% it can be seen, on the same node, from the function that it is in ({@link status/1}). One that was hibernating when
 %% it was suspended goes back to hibernation at once, message or not, which the runtime refuses while there is one: it
 %% is found hibernating with messages in its mailbox, over and over. A server that hibernates after each message while
 %% its mailbox is full looks the same; a sender then waits as if it were suspended, until the mailbox is empty at one
 %% of its looks.
 -module(weir_flow_ack).
 
--export([ask/2, start_watch/1, await_watch/2, is_lost/2, look/1, await_resume/2]).
+-export([ask/2, start_watch/1, await_watch/2, is_lost/2, status/1, await_resume/2]).
 
 %% for spawn and for weir_flow_limits
 -export([watch/4, request/2]).
@@ -224,8 +224,8 @@ end_of_watch(_NoprocOrKilled) -> ended.
 %% @doc Whether a process of this node is suspended.
 %%
 %% Cost: about a microsecond; if it is running, it answers when it waits for a message or has used up its time slice.
--spec look(pid()) -> running | suspended | noproc.
-look(Pid) ->
+-spec status(pid()) -> running | suspended | noproc.
+status(Pid) ->
     case process_info(Pid, [current_function, message_queue_len]) of
         [{current_function, {sys, suspend_loop, _}}, _] -> suspended;
         [{current_function, {sys, suspend_loop_hib, _}}, _] -> suspended;
@@ -239,7 +239,7 @@ look(Pid) ->
 await_resume(Pid, Until) -> await_resume(Pid, Until, ?FIRST_PAUSE_MS).
 
 await_resume(Pid, Until, Pause) ->
-    case look(Pid) of
+    case status(Pid) of
         running ->
             resumed;
         noproc ->

@@ -9,9 +9,9 @@
 %% '''
 %%
 %% Word 1 has two parts: how many are in flight (the low 24 bits, with a sign), and above that how many were taken
-%% since weir_flow_limits looked last. Both are raised by the one addition that a take is; the receiver's subtraction
-%% changes the lower part only. weir_flow_limits says what the upper part is for. It takes it off at each look, so the
-%% word stays a small integer.
+%% since the last sample of weir_flow_limits. Both are raised by the one addition that a take is; the receiver's
+%% subtraction changes the lower part only. weir_flow_limits says what the upper part is for. It takes it off at each
+%% sample, so the word stays a small integer.
 %%
 %% The row is the process's, not its name's: a receiver that was restarted has new words, which begin at zero, and
 %% what its predecessor had not handled is counted in words that nobody reads any more.
@@ -21,7 +21,7 @@
 -module(weir_flow_limit).
 
 -export([new_table/0, take/1, take/2, envelope/2, count_busy/1, count_wait/1]).
--export([insert/2, delete/1, rows/0, row/1, look/1, take_off/2, info/1]).
+-export([insert/2, delete/1, rows/0, row/1, sample/1, take_off/2, info/1]).
 
 -include("weir_flow.hrl").
 
@@ -54,9 +54,10 @@
 %% Half of what the lower part has room for: senders add before they know that there is no room.
 
 %% @doc The table. For weir_flow_sup.
+%% One that has it already keeps it: an upgrade runs the init/1 of a supervisor again.
 -spec new_table() -> ok.
 new_table() ->
-    ?TABLE = ets:new(?TABLE, [named_table, public, {read_concurrency, true}]),
+    _ = ets:info(?TABLE, owner) =:= self() orelse ets:new(?TABLE, [named_table, public, {read_concurrency, true}]),
     ok.
 
 %% @doc Takes a credit for one message to a process. `full': there is none; the words are for the counting of that.
@@ -129,9 +130,9 @@ delete(Pid) ->
     true = ets:delete(?TABLE, Pid),
     ok.
 
-%% @doc weir_flow_limits: what is in flight, if nothing was taken since the last look. `taken': something was.
--spec look(words()) -> {in_flight, integer()} | taken.
-look(Words) ->
+%% @doc weir_flow_limits: what is in flight, if nothing was taken since the last sample. `taken': something was.
+-spec sample(words()) -> {in_flight, integer()} | taken.
+sample(Words) ->
     Word = atomics:get(Words, ?CREDITS),
     InFlight = ?IN_FLIGHT(Word),
     case Word - InFlight of

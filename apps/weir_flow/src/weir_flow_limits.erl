@@ -7,7 +7,7 @@
 %% and it would be for ever. So every second each count that is not zero is looked at:
 %%
 %% ```
-%%            something was taken since the last look, or nothing is in flight
+%%            something was taken since the last sample, or nothing is in flight
 %%      +-----------------------------------------------------------------------------+
 %%      v                                                                             |
 %%    moving --- nothing was taken: ask ---> {asked, 1} --- answered, still nothing: ask again ---> {asked, 2}
@@ -29,18 +29,18 @@
 
 -behaviour(gen_server).
 
--export([start_link/0, limit/2, look/0]).
+-export([start_link/0, limit/2, sample/0]).
 -export([init/1, handle_call/3, handle_cast/2, handle_info/2]).
 
 -include("weir_flow.hrl").
 
 -record(state, {
     monitors = #{} :: #{pid() => reference()},
-    %% Processes whose count is being looked at. `answered': at the next look it is decided.
+    %% Processes whose count is being looked at. `answered': at the next sample it is decided.
     asked = #{} :: #{pid() => {1..2, reference() | answered}}
 }).
 
--define(LOOK_MS, 1000).
+-define(SAMPLE_MS, 1000).
 
 %% @private
 -spec start_link() -> {ok, pid()} | ignore | {error, term()}.
@@ -57,14 +57,14 @@ limit(Pid, Max) ->
     end.
 
 %% @private Looks at all counts now, as it does every second. For tests.
--spec look() -> ok.
-look() -> gen_server:call(?MODULE, look, infinity).
+-spec sample() -> ok.
+sample() -> gen_server:call(?MODULE, sample, infinity).
 
 %% @private
 -spec init([]) -> {ok, #state{}}.
 init([]) ->
     Pids = [Pid || {Pid, _Words, _Max} <- weir_flow_limit:rows()],
-    ok = look_later(),
+    ok = sample_later(),
     {ok, lists:foldl(fun monitor_once/2, #state{}, Pids)}.
 
 %% @private
@@ -73,8 +73,8 @@ handle_call({limit, Pid, Max}, _From, State) ->
     %% In this order: if the process is dead, the news of that comes after the row.
     ok = weir_flow_limit:insert(Pid, Max),
     {reply, ok, monitor_once(Pid, State)};
-handle_call(look, _From, State) ->
-    {reply, ok, look(State)}.
+handle_call(sample, _From, State) ->
+    {reply, ok, sample(State)}.
 
 %% @private
 -spec handle_cast(term(), #state{}) -> {noreply, #state{}}.
@@ -82,9 +82,9 @@ handle_cast(_Unknown, State) -> {noreply, State}.
 
 %% @private
 -spec handle_info(term(), #state{}) -> {noreply, #state{}}.
-handle_info(look, State) ->
-    ok = look_later(),
-    {noreply, look(State)};
+handle_info(sample, State) ->
+    ok = sample_later(),
+    {noreply, sample(State)};
 handle_info({{?MODULE, Pid, Ref}, _Statistics}, #state{asked = Asked} = State) ->
     case Asked of
         #{Pid := {Times, Ref}} -> {noreply, State#state{asked = Asked#{Pid := {Times, answered}}}};
@@ -100,17 +100,17 @@ monitor_once(Pid, #state{monitors = Monitors} = State) when is_map_key(Pid, Moni
 monitor_once(Pid, #state{monitors = Monitors} = State) ->
     State#state{monitors = Monitors#{Pid => monitor(process, Pid)}}.
 
-look_later() ->
-    _ = erlang:send_after(?LOOK_MS, self(), look),
+sample_later() ->
+    _ = erlang:send_after(?SAMPLE_MS, self(), sample),
     ok.
 
-look(#state{asked = Asked} = State) ->
-    Looked = [{Pid, Next} || {Pid, Words, _} <- weir_flow_limit:rows(), Next <- look(Pid, Words, Asked)],
-    State#state{asked = maps:from_list(Looked)}.
+sample(#state{asked = Asked} = State) ->
+    Sampled = [{Pid, Next} || {Pid, Words, _} <- weir_flow_limit:rows(), Next <- sample(Pid, Words, Asked)],
+    State#state{asked = maps:from_list(Sampled)}.
 
 %% None or one: what is asked of the process from now on.
-look(Pid, Words, Asked) ->
-    case {weir_flow_limit:look(Words), Asked} of
+sample(Pid, Words, Asked) ->
+    case {weir_flow_limit:sample(Words), Asked} of
         {taken, _} -> [];
         {{in_flight, 0}, _} -> [];
         {{in_flight, InFlight}, #{Pid := Answer}} -> quiet(Answer, Pid, Words, InFlight);
@@ -121,10 +121,10 @@ quiet({1, answered}, Pid, _Words, _InFlight) ->
     ask(2, Pid);
 quiet({2, answered}, Pid, Words, InFlight) ->
     %% A suspended process answers and handles nothing.
-    _ = weir_flow_ack:look(Pid) =:= running andalso weir_flow_limit:take_off(Words, InFlight),
+    _ = weir_flow_ack:status(Pid) =:= running andalso weir_flow_limit:take_off(Words, InFlight),
     [];
 quiet({Times, _Ref} = Waiting, Pid, _Words, _InFlight) ->
-    case weir_flow_ack:is_lost(Pid, ?LOOK_MS) of
+    case weir_flow_ack:is_lost(Pid, ?SAMPLE_MS) of
         true -> ask(Times, Pid);
         false -> [Waiting]
     end.

@@ -24,10 +24,11 @@ check(Options) when is_map(Options) ->
         false -> ?BADARG([Options], #{1 => why_not(Options)})
     end;
 check([{_, _} | _] = Options) ->
-    try maps:from_list(Options) of
+    %% The first of a key counts, as in proplists and keywords.
+    try maps:from_list(lists:reverse(Options)) of
         Map -> check(Map)
     catch
-        error:badarg -> ?BADARG([Options], #{1 => "not a list of pairs"})
+        error:_ -> ?BADARG([Options], #{1 => "not a list of pairs"})
     end;
 check([]) ->
     check(#{});

@@ -120,7 +120,7 @@ ended(To, Past, Until) ->
 acked(_To, #past{unseen = Unseen} = Past, _Until) when Unseen > 0 ->
     opened(Past#past{unseen = Unseen - 1});
 acked(To, Past, Until) ->
-    case weir_flow_dest:is_local(To) andalso weir_flow_ack:look(To) of
+    case weir_flow_dest:is_local(To) andalso weir_flow_ack:status(To) of
         false -> opened(Past);
         running -> opened(Past#past{unseen = ?LOOK_EVERY - 1});
         suspended -> open(To, Past#past{phase = suspended}, Until);

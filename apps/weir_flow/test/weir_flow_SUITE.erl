@@ -567,6 +567,7 @@ bad_options_are_named(_Config) ->
     ],
     ?assertEqual("not an integer from 1 to 4000000", said(fun() -> weir_flow:limit(0) end)),
     ?assertEqual(ok, weir_flow:cast(self(), x, [{window, 3}, {timeout, 5}])),
+    ?assertEqual(ok, weir_flow:cast(self(), x, [{window, 3}, {window, wrong}])),
     receive
         {'$gen_cast', x} -> ok
     end.

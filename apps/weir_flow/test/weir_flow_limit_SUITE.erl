@@ -26,7 +26,7 @@
     nothing_is_taken_off_a_suspended/1,
     nothing_is_taken_off_in_a_long_turn/1,
     credits_and_request_thrown_away/1,
-    keeper_killed/1,
+    process_of_limits_killed/1,
     not_started/1,
     no_limit/1,
     misuse/1
@@ -60,7 +60,7 @@ all() ->
         nothing_is_taken_off_a_suspended,
         nothing_is_taken_off_in_a_long_turn,
         credits_and_request_thrown_away,
-        keeper_killed,
+        process_of_limits_killed,
         not_started,
         no_limit,
         misuse
@@ -281,7 +281,7 @@ lose(Pid, Count) ->
     ok.
 
 look(Pid) ->
-    ok = weir_flow_limits:look(),
+    ok = weir_flow_limits:sample(),
     %% What it has asked is answered before this, and the answer is there before the next look is asked for.
     _ = sys:get_status(Pid),
     ok.
@@ -290,7 +290,7 @@ sender_killed_after_taking(_Config) ->
     Pid = ?RECEIVER:start(5),
     ok = lose(Pid, 2),
     ?assertEqual(2, in_flight(Pid)),
-    %% The keeper's own clock does it.
+    %% Its own clock does it.
     eventually(fun() -> in_flight(Pid) =:= 0 end),
     ?assertEqual(2, info(mended, Pid)),
     ?assertEqual(
@@ -349,7 +349,7 @@ nothing_is_taken_off_what_is_in_the_mailbox(_Config) ->
     Pid = ?RECEIVER:start(4),
     ok = ?RECEIVER:block(Pid),
     [ok = cast(Pid, {note, N}, busy) || N <- [1, 2, 3]],
-    [ok = weir_flow_limits:look() || _ <- lists:seq(1, 20)],
+    [ok = weir_flow_limits:sample() || _ <- lists:seq(1, 20)],
     ?assertEqual(3, in_flight(Pid)),
     ?assertEqual(0, info(mended, Pid)),
     %% However often it has looked, there is one request.
@@ -379,13 +379,13 @@ nothing_is_taken_off_in_a_long_turn(_Config) ->
     ok = ?RECEIVER:block(Pid),
     ok = cast(Pid, {note, 1}, busy),
     %% The first look finds that something was taken, the second one asks.
-    [ok = weir_flow_limits:look() || _ <- [1, 2]],
+    [ok = weir_flow_limits:sample() || _ <- [1, 2]],
     ?assertEqual(2, weir_flow_test_lib:queue(Pid)),
     Pid ! {block_at_end, self()},
     ok = ?RECEIVER:release(Pid),
     ok = ?RECEIVER:await_blocked(Pid),
     ?assertEqual(0, weir_flow_test_lib:queue(Pid)),
-    [ok = weir_flow_limits:look() || _ <- lists:seq(1, 20)],
+    [ok = weir_flow_limits:sample() || _ <- lists:seq(1, 20)],
     ?assertEqual(1, in_flight(Pid)),
     ?assertEqual(0, info(mended, Pid)),
     ok = ?RECEIVER:release(Pid),
@@ -394,7 +394,7 @@ nothing_is_taken_off_in_a_long_turn(_Config) ->
     kill(Pid),
     weir_flow:forget(Pid).
 
-%% ---------------------------------------------------------------- the keeper
+%% ---------------------------------------------------------------- weir_flow_limits
 
 %% A callback takes whatever is in the mailbox: messages with their credits, and the request of the one that keeps the
 %% limits, which asks again.
@@ -403,13 +403,13 @@ credits_and_request_thrown_away(_Config) ->
     ok = ?RECEIVER:flush(Pid),
     ?assertEqual([ok, ok, ok], result(async(fun() -> [cast(Pid, {note, N}, busy) || N <- [1, 2, 3]] end))),
     eventually(fun() ->
-        ok = weir_flow_limits:look(),
+        ok = weir_flow_limits:sample(),
         weir_flow_test_lib:queue(Pid) =:= 3 + 1
     end),
     ?assertEqual(3, in_flight(Pid)),
     ok = ?RECEIVER:release(Pid),
     eventually(fun() ->
-        ok = weir_flow_limits:look(),
+        ok = weir_flow_limits:sample(),
         in_flight(Pid) =:= 0
     end),
     ?assertEqual(3, info(mended, Pid)),
@@ -418,7 +418,7 @@ credits_and_request_thrown_away(_Config) ->
     kill(Pid).
 
 %% No limit is lost, and whoever dies meanwhile is found.
-keeper_killed(_Config) ->
+process_of_limits_killed(_Config) ->
     [Stays, Dies] = [?RECEIVER:start(2) || _ <- [1, 2]],
     ok = ?RECEIVER:block(Stays),
     ok = cast(Stays, x, busy),

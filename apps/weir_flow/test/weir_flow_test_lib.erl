@@ -4,7 +4,7 @@
 -export([eventually/1, async/1, result/1, is_waiting/1, is_waiting/2, queue/1, kill/1]).
 -export([mailbox/0, stray/0, quiet/1, loud/1]).
 
--define(DEADLINE_MS, 20000).
+-define(DEADLINE_MS, 60000).
 -define(POLL_MS, 2).
 
 %% Polls until Condition() is true.

@@ -14,6 +14,8 @@
 %% are closed or the application stops; those of start_link/2 belong to a supervisor of the user's. The application
 %% weir_log must be running for both.
 %%
+%% Options are maps or keyword lists, and so is `rotate' in them.
+%%
 %% Order: entries of one process are in its file in the order in which it sent them. Nothing is said about those of
 %% different processes, unless one was answered before the other was sent.
 %%
@@ -23,7 +25,7 @@
 %% (use `term_to_binary/1' and `frame'), distributed and blocked logs.
 -module(weir_log).
 
--export([open/2, start_link/2, child_spec/2, close/1]).
+-export([open/2, start_link/2, child_spec/1, child_spec/2, close/1]).
 -export([log/2, log/3, alog/2, alog/3, sync/1, rotate/1, reopen/1, change/2]).
 -export([info/1, names/0, files/1, history/1, fold/3, merge/3]).
 
@@ -62,24 +64,26 @@
     gzip => boolean(),
     hook => fun((File :: binary()) -> term()) | {module(), Function :: atom(), Arguments :: [term()]} | none,
     date_format => default | unicode:chardata()
-}.
-%% A file that has, or would have, more than `max_bytes', or is of another hour or day (local time), is renamed, and a
-%% new one begun, before a write: `max_bytes' is for the file, but one write of more than that is one file. Of the
-%% renamed ones the oldest go when there are more than `keep_files' or they have more than `keep_bytes'; those that were
-%% rotated more than `keep_days' ago go when the file is opened or rotated the next time. `gzip': they are compressed by
-%% another process. `hook' is called for each, with its name and then the arguments, once it is compressed if it is to
-%% be, in a process of its own; those of one file one after the other, and each for a minute at most. By default nothing
-%% of this happens. `date_format': what the renamed file's name gets behind a dot: `default' is UTC and a number,
-%% `20261121T120409Z-0000'; `"%Y-%m-%d"' is the local date, `2026-11-21', and `2026-11-21-0001' for the second one of
-%% that day. A format has `%Y', `%m' and `%d', and if wanted `%H', `%M' and `%S', each once, and shows 24 bytes at most.
-%% Files with names of another format are not seen by what keeps, compresses or lists files: change it on a new log.
+}
+    | [{atom(), term()}].
+%% A file is renamed, and a new one begun, before a write when it has, or would have, more than `max_bytes', or is of
+%% another hour or day, as `interval' says (local time): `max_bytes' is for the file, but one write of more than that is
+%% one file. Of the renamed ones the oldest go when there are more than `keep_files' or they have more than
+%% `keep_bytes'; those that were rotated more than `keep_days' ago go when the file is opened or rotated the next time.
+%% `gzip': they are compressed by another process. `hook' is called for each, with its name and then the arguments, once
+%% it is compressed if it is to be, in a process of its own; those of one file one after the other, and each for a
+%% minute at most. By default nothing of this happens. `date_format': what the renamed file's name gets behind a dot:
+%% `default' is UTC and a number, `20261121T120409Z-0000'; `"%Y-%m-%d"' is the local date, `2026-11-21', and
+%% `2026-11-21-0001' for the second one of that day. A format has `%Y', `%m' and `%d', and if wanted `%H', `%M' and
+%% `%S', each once, and shows 24 bytes at most. Files with names of another format are not seen by what keeps,
+%% compresses or lists files: change it on a new log.
 
 -type options() :: #{
     file := file:filename_all() | standard_io,
     ack => ack(),
     newline => boolean() | ended,
     frame => boolean(),
-    window => pos_integer(),
+    window => pos_integer() | default,
     max_bytes => pos_integer() | infinity,
     overload => overload(),
     timeout => timeout(),
@@ -94,7 +98,8 @@
     heal => boolean(),
     words => none | [atomics:atomics_ref(), ...],
     file_module => module()
-}.
+}
+    | [{atom(), term()}].
 %% <ul>
 %% <li>`file': where to write. A relative name is made absolute at once, by the process that opens the log or makes the
 %%     child specification. `standard_io': the standard output of the node, without `frame', `rotate' and `shards'.
@@ -108,8 +113,8 @@
 %%     file in info/1).</li>
 %% <li>`frame' (`false'): puts length, CRC-32 and the time of the call in front of each entry, for fold/3
 %%     and merge/3; what a crash has torn at the end is cut when the log is opened. Not with `newline'.</li>
-%% <li>`window' (16; 1024 if `overload' is not `wait'): the most entries of one process that alog/2 lets wait. 1: each
-%%     waits until it is taken in.</li>
+%% <li>`window' (`default': 16; 1024 if `overload' is not `wait'): the most entries of one process that alog/2 lets
+%%     wait. 1: each waits until it is taken in.</li>
 %% <li>`max_bytes' (33,554,432): an entry of alog/2,3 that finds so many bytes waiting in the log is not simply let in;
 %%     shared equally among its shards; at most 68,719,476,736, or `infinity'. An entry counts with 128 bytes more than
 %%     it has, for its message.</li>
@@ -184,11 +189,12 @@
     atom() => term()
 }.
 %% `queue': the length of the writer's mailbox. `waiting_entries', `waiting_bytes': sent and not dealt with yet. `file':
-%% what weir_log_file says, or `busy' if the writer does not answer within a second. Counters since the log was
-%% opened: `entries' and `bytes' written, `writes', `syncs', `largest_batch'; `failed': entries that could not be
-%% written; `sync_failures'; `lost': with a writer that died, an upper bound, since some of them may be written;
-%% `unsent': counted by callers that were killed before they sent, or whose writer was dead; `rejected', `dropped',
-%% `waited': entries that met the cap. `lost_by_level': those dropped or failed. `stuck': nobody waits for it.
+%% what there is to say of the file, its `state', `size', `rotations' and more, or `busy' if the writer does not answer
+%% within a second. Counters since the log was opened: `entries' and `bytes' written, `writes', `syncs',
+%% `largest_batch'; `failed': entries that could not be written; `sync_failures'; `lost': with a writer that died, an
+%% upper bound, since some of them may be written; `unsent': counted by callers that were killed before they sent, or
+%% whose writer was dead; `rejected', `dropped', `waited': entries that met the cap. `lost_by_level': those dropped or
+%% failed. `stuck': nobody waits for it.
 
 -type info() :: #{
     name := log(),
@@ -222,11 +228,22 @@ start_link(Name, Opts) ->
         {error, Reason} -> {error, Reason}
     end.
 
+%% @doc As {@link child_spec/2}, with the log's name among the options: a supervisor of Elixir takes `{:weir_log, name:
+%% :audit, file: "audit.log"}' for a child. `{missing_option, name}': there is none.
+-spec child_spec(#{name := log(), atom() => term()} | [{atom(), term()}]) -> supervisor:child_spec().
+child_spec(Opts) ->
+    case weir_log_opts:to_map(Opts) of
+        {ok, #{name := Name} = Map} -> child_spec(Name, maps:remove(name, Map));
+        {ok, _} -> error({missing_option, name}, [Opts]);
+        error -> error(badarg, [Opts])
+    end.
+
 %% @doc A child specification for a log in a supervisor of the user's. Its id is `{weir_log, Name}'.
 -spec child_spec(log(), options()) -> supervisor:child_spec().
 child_spec(Name, Opts) ->
     Start = {?MODULE, start_link, [Name, weir_log_opts:absolute(Opts)]},
-    #{id => {?MODULE, Name}, start => Start, type => supervisor, shutdown => infinity}.
+    Modules = [weir_log_log_sup],
+    #{id => {?MODULE, Name}, start => Start, type => supervisor, shutdown => infinity, modules => Modules}.
 
 %% @doc Closes a log. Everything sent before is written and synced when this returns.
 %%
@@ -289,10 +306,13 @@ reopen(Log) -> weir_log_client:ask_all(Log, reopen).
 %% @doc Changes options of an open log; those that are not mentioned stay. `{cannot_change, Key}': not `file', `shards',
 %% `newline' and `frame'. Entries that are under way may be handled as before.
 %% Cost: every process of the node is scanned, and the files are opened anew if `rotate' or `check_ms' change.
--spec change(log(), #{atom() => term()}) ->
+-spec change(log(), #{atom() => term()} | [{atom(), term()}]) ->
     ok | {error, {bad_option, Key :: term(), Value :: term()} | {cannot_change, Key :: term()} | error()}.
-change(Log, Changes) when is_map(Changes) -> weir_log_info:change(Log, Changes);
-change(Log, Changes) -> error(badarg, [Log, Changes]).
+change(Log, Changes) ->
+    case weir_log_opts:to_map(Changes) of
+        {ok, Map} -> weir_log_info:change(Log, Map);
+        error -> error(badarg, [Log, Changes])
+    end.
 
 %% @doc What a log is doing and has done: see {@link info()}.
 %% Cost: a question to each writer; all else is read in the caller.

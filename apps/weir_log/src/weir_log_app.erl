@@ -1,6 +1,7 @@
 %% @doc The application. Its supervisor has what all logs share, unless a log handler has it running already
 %% (weir_log_node_sup), and the supervisor of the logs that `weir_log:open/2' opens. The two are independent: logs go on
 %% without the former, which cleans up after them. Logs are temporary: one that gives up is gone.
+%% @private
 -module(weir_log_app).
 -behaviour(application).
 -behaviour(supervisor).

@@ -19,6 +19,7 @@
 %% the time-out, once, and a node whose disk stands still goes on.
 %%
 %% A caller that is killed leaves nothing but, at the worst, the word too high, which the writer mends.
+%% @private
 -module(weir_log_client).
 
 -export([log/3, log/4, alog/3, offer/3, drop/2, ask_all/2, final/2, format_error/2]).
@@ -318,7 +319,7 @@ bytes(Entry) ->
     end.
 
 %% @private For the shell: what is wrong with an entry.
--spec format_error(term(), erlang:stacktrace()) -> #{general := unicode:chardata()}.
+-spec format_error(term(), erlang:stacktrace()) -> #{general := binary()}.
 format_error(badarg, [{_, _, [Entry], _} | _]) ->
     {Text, Shown} =
         case stranger(Entry) of
@@ -329,7 +330,8 @@ format_error(badarg, [{_, _, [Entry], _} | _]) ->
             none ->
                 {"an entry is iodata, and ~tp is an improper list", Entry}
         end,
-    #{general => io_lib:format(Text, [Shown])}.
+    %% Elixir takes a binary only.
+    #{general => unicode:characters_to_binary(io_lib:format(Text, [Shown]))}.
 
 %% The first element that is neither a byte, nor a binary, nor a list.
 stranger([First | Rest]) ->

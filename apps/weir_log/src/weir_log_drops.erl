@@ -7,6 +7,7 @@
 %%
 %% A loss is first counted and then its time is noted; so one that is just happening may be told with the time of the
 %% one before.
+%% @private
 -module(weir_log_drops).
 
 -export([drop/2, fail/2, is_new/1, by_level/1, entry/2, text/1, told/2]).

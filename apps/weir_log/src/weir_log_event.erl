@@ -15,6 +15,7 @@
 %% Each is told by a process of its own: a handler may send what it gets to this very log, and wait. That the log of a
 %% handler fails is told to the other handlers (weir_log_h knows the report by its metadata), and on standard error if
 %% there is no other.
+%% @private
 -module(weir_log_event).
 
 -export([failing/4, recovered/3, lost/3, ended/2]).

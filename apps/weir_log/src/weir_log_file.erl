@@ -37,7 +37,7 @@
 %%
 %% <b>Rotation</b> comes before the batch that would make the file longer than `max_bytes', or that is the first one of
 %% a new hour or day; so entries are never split over two files, and a batch that is longer than `max_bytes' has a file
-%% of its own. It is a sync, a rename and the opening of a new file; weir_log_tidy does the rest. If the new file
+%% of its own. It is a sync, a rename and the opening of a new file; weir_log_retention does the rest. If the new file
 %% cannot be opened, the old one gets its name back. A rotation that fails is counted and tried again after `retry_ms',
 %% and the file gets longer than it should meanwhile; no entry is refused for it. Killed between the rename and the
 %% opening, a node leaves a rotated file and no current one, which the next {@link open/1} makes.
@@ -48,6 +48,7 @@
 %% <b>Streams.</b> Standard output, devices and pipes are written to, and nothing else: they are not rotated, not
 %% truncated, and not looked at unless a write has failed. One that cannot be synced needs none: {@link sync/1} answers
 %% `ok'.
+%% @private
 -module(weir_log_file).
 
 -export([open/1, write/4, sync/1, rotate/2, reopen/1, close/1, info/1]).
@@ -71,7 +72,7 @@
     %% Whether they are compressed. Default: false.
     gzip => boolean(),
     %% What is called with the name of each, when it has been compressed if it is to be. Default: none.
-    hook => weir_log_tidy:hook() | none,
+    hook => weir_log_retention:hook() | none,
     %% How their names show the time: weir_log_rotation:dates/1.
     date_format => default | unicode:chardata()
 }.
@@ -101,9 +102,9 @@
     format :: weir_log_open:format(),
     max_bytes :: pos_integer() | infinity,
     interval :: weir_log_period:interval(),
-    retention :: weir_log_tidy:retention(),
+    retention :: weir_log_retention:retention(),
     dates :: weir_log_rotation:dates(),
-    hook :: weir_log_tidy:hook() | none,
+    hook :: weir_log_retention:hook() | none,
     attributes :: {weir_log_open:owner(), weir_log_open:mode()},
     check_ms :: non_neg_integer(),
     retry_ms :: non_neg_integer()
@@ -169,7 +170,7 @@
 
 %% ---------------------------------------------------------------- interface
 
-%% @doc Opens a log's file ({@link weir_log_open:open/5}), and asks for its rotated files to be tidied. Without room on
+%% @doc Opens a log's file ({@link weir_log_open:open/5}), and asks for its rotated files to be cleaned. Without room on
 %% the disk for what that takes the file is `degraded', as it is when there is no room for an entry.
 %% Cost: some system calls, a listing of the directory, and the reading of the whole file if it is framed.
 -spec open(opts()) -> {ok, file()} | {error, weir_log_open:reason()}.
@@ -197,7 +198,7 @@ open(#{path := Given, format := Format, rotate := Rotate, check_ms := CheckMs} =
             New = #file{conf = Conf, last = newest(Path, Dates)},
             case begin_file(New) of
                 {ok, File} ->
-                    ok = tidy(File),
+                    ok = clean(File),
                     {ok, File};
                 {error, Reason} when Reason =:= enospc; Reason =:= edquot ->
                     {ok, New#file{state = {degraded, Reason, none}, last_error = Reason}};
@@ -295,14 +296,14 @@ located(_NowMs, #file{state = {failed, Reason}} = File) ->
     {error, {sync_failed, Reason}, File};
 located(NowMs, #file{state = {degraded, Reason, Since}, conf = #conf{retry_ms = RetryMs}} = File) ->
     case is_over(NowMs, Since, RetryMs) of
-        true -> look(NowMs, File);
+        true -> check_path(NowMs, File);
         false -> {error, Reason, File}
     end;
 located(_NowMs, #file{stream = true} = File) ->
     {ok, File};
 located(NowMs, #file{checked = Checked, conf = #conf{check_ms = CheckMs}} = File) ->
     case is_over(NowMs, Checked, CheckMs) of
-        true -> look(NowMs, File#file{checked = NowMs});
+        true -> check_path(NowMs, File#file{checked = NowMs});
         false -> {ok, File}
     end.
 
@@ -310,9 +311,9 @@ located(NowMs, #file{checked = Checked, conf = #conf{check_ms = CheckMs}} = File
 is_over(_NowMs, none, _Ms) -> true;
 is_over(NowMs, Since, Ms) -> NowMs - Since >= Ms orelse NowMs < Since.
 
-look(NowMs, #file{fd = none} = File) ->
+check_path(NowMs, #file{fd = none} = File) ->
     begin_or_degrade(NowMs, File);
-look(NowMs, #file{identity = Identity, conf = #conf{path = Path}} = File) ->
+check_path(NowMs, #file{identity = Identity, conf = #conf{path = Path}} = File) ->
     case file:read_file_info(Path, [raw]) of
         {ok, #file_info{size = Size} = Info} ->
             case weir_log_open:identity(Info) of
@@ -482,12 +483,12 @@ cut_off(#file{fd = Fd, torn = Torn} = File) ->
 
 %% The file that a batch is to go to. A rotation that fails is no reason to refuse it, unless there is no file then.
 in_turn(Bytes, NowMs, #file{size = Size, due = Due} = File) ->
-    Looked = File#file{due = weir_log_period:look(NowMs, Size, Due)},
+    Looked = File#file{due = weir_log_period:update(NowMs, Size, Due)},
     case is_due(Bytes, NowMs, Looked) of
         true ->
             case turn(NowMs, Looked) of
                 {ok, #file{size = NewSize, due = New} = Turned} ->
-                    {ok, Turned#file{due = weir_log_period:look(NowMs, NewSize, New)}};
+                    {ok, Turned#file{due = weir_log_period:update(NowMs, NewSize, New)}};
                 {error, _, #file{state = ok} = Same} ->
                     {ok, Same};
                 {error, Reason, Lost} ->
@@ -520,8 +521,8 @@ turned(Name, NowMs, #file{fd = Fd, conf = #conf{path = Path, hook = Hook}} = Fil
     case begin_file(File) of
         {ok, Turned} ->
             _ = file:close(Fd),
-            ok = weir_log_tidy:hook(Path, Name, Hook),
-            ok = tidy(Turned),
+            ok = weir_log_retention:hook(Path, Name, Hook),
+            ok = clean(Turned),
             {ok, count(rotations, 1, Turned#file{rotation_failed = none})};
         {error, Reason} ->
             case weir_log_path:rename(Name, Path) of
@@ -536,7 +537,7 @@ turned(Name, NowMs, #file{fd = Fd, conf = #conf{path = Path, hook = Hook}} = Fil
 not_turned(Reason, NowMs, File) ->
     {error, Reason, count(rotation_errors, 1, File#file{rotation_failed = NowMs, last_error = Reason})}.
 
-tidy(#file{conf = #conf{path = Path, retention = Retention}}) -> weir_log_tidy:ask(Path, Retention).
+clean(#file{conf = #conf{path = Path, retention = Retention}}) -> weir_log_retention:ask(Path, Retention).
 
 %% ---------------------------------------------------------------- states
 

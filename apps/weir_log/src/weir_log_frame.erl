@@ -22,6 +22,7 @@
 %%   the payload of the bad one; nothing here looks for them, and whoever wants to repair the file has it whole, as it
 %%   is not cut but set aside (weir_log_open).</li>
 %% </ul>
+%% @private
 -module(weir_log_frame).
 
 -export([entry/1, max_payload/0, fold/3, check/1]).

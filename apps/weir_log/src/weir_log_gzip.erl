@@ -7,10 +7,12 @@
 %% '''
 %%
 %% What a kill at any moment, of the process or of the machine, leaves behind: before the rename, the original and
-%% perhaps a part, which weir_log_tidy deletes; after it, the original and a complete compressed file, and weir_log_tidy
-%% deletes the original. The entries are in one complete file at any time. An error leaves the original alone.
+%% perhaps a part, which weir_log_retention deletes; after it, the original and a complete compressed file, and
+%% weir_log_retention deletes the original. The entries are in one complete file at any time. An error leaves the
+%% original alone.
 %%
 %% The compressed file has the original's mode and times, so that programs which go by them see the age of the entries.
+%% @private
 -module(weir_log_gzip).
 
 -export([compress/1]).

@@ -23,7 +23,7 @@
 %% init, or themselves.
 %%
 %% What runs. logger_sup, a supervisor of the kernel that outlives all applications, has a child for each handler: a
-%% supervisor of one process, the keeper (weir_log_h_keeper), which has the log. So a handler in `sys.config' works
+%% supervisor of one process, the manager (weir_log_h_manager), which has the log. So a handler in `sys.config' works
 %% before any application is started, and until the last one has stopped; the application weir_log need not run. When
 %% the node or the handler is stopped, what was logged before is written and made durable first, for which there are
 %% five seconds.
@@ -63,8 +63,9 @@
     sync_interval => pos_integer() | infinity,
     %% All other keys are those of the log, except `newline': the formatter decides where lines end.
     atom() => term()
-}.
-%% The key `config' of a handler's configuration.
+}
+    | [{atom(), term()}].
+%% The key `config' of a handler's configuration: a map, or a keyword list, as are `rate' and `rotate' in it.
 
 -type info() :: #{
     %% `ok' if all files can be written; `failing'; `unknown' while a writer does not answer; `down' while the log does
@@ -88,8 +89,8 @@
 %% Where the handle of a handler is read by those who do not log.
 -define(TERM(Id), {?MODULE, Id}).
 
-%% What the names of keepers begin with.
--define(KEEPER, "weir_log_h_").
+%% What the names of managers begin with.
+-define(MANAGER, "weir_log_h_").
 
 %% @doc Starts the log of a handler that is being added.
 %%
@@ -117,7 +118,7 @@ start(#{id := Id} = Config, Options) ->
         init = whereis(init),
         controller = whereis(application_controller)
     }),
-    case start_keeper(Id, Handle, Options) of
+    case start_manager(Id, Handle, Options) of
         ok ->
             ok = persistent_term:put(?TERM(Id), Handle),
             {ok, Config#{config => Options#{?HANDLE => Handle}}};
@@ -130,7 +131,7 @@ configured(#{ack := Ack, sync_on := SyncOn, rate := Rate}, Handle) ->
     Rated = atomics:new(max(1, length(Rates)), []),
     Handle#handle{ack = Ack, sync_on = SyncOn, rates = maps:from_list(Rates), rated = Rated}.
 
-start_keeper(Id, Handle, Options) ->
+start_manager(Id, Handle, Options) ->
     Child = #{
         id => {?MODULE, Id},
         start => {weir_log_h_sup, start_link, []},
@@ -141,7 +142,7 @@ start_keeper(Id, Handle, Options) ->
     case supervisor:start_child(?SUPERVISOR, Child) of
         {ok, Sup} ->
             LogOptions = weir_log_opts:absolute(weir_log_h_config:log_options(Options, Handle)),
-            case weir_log_h_sup:start_keeper(Sup, keeper(Id), Handle, LogOptions) of
+            case weir_log_h_sup:start_manager(Sup, manager(Id), Handle, LogOptions) of
                 ok ->
                     ok;
                 {error, Reason} ->
@@ -166,7 +167,7 @@ changing_config(SetOrUpdate, #{id := Id, config := #{?HANDLE := Handle} = Old}, 
             {ok, NewConfig#{config => Old}};
         {ok, Options} ->
             Changed = configured(Options, Handle),
-            case weir_log_h_keeper:change(keeper(Id), Changed, weir_log_h_config:log_options(Options, Handle)) of
+            case weir_log_h_manager:change(manager(Id), Changed, weir_log_h_config:log_options(Options, Handle)) of
                 ok ->
                     ok = persistent_term:put(?TERM(Id), Changed),
                     {ok, NewConfig#{config => Options#{?HANDLE => Changed}}};
@@ -303,8 +304,8 @@ state(#{shards := Shards}) ->
         {[], false} -> ok
     end.
 
-%% The handle is filtered out of what logger:get_handler_config/1 gives. Nobody is asked for it: the keeper may wait for
-%% a disk.
+%% The handle is filtered out of what logger:get_handler_config/1 gives. Nobody is asked for it: the manager may wait
+%% for a disk.
 handle(Id) ->
     case persistent_term:get(?TERM(Id), none) of
         none -> error;
@@ -316,13 +317,13 @@ handle(Id) ->
 name(Id) -> {?MODULE, Id}.
 
 %% One atom for each handler, whose id is an atom too.
-keeper(Id) -> list_to_atom(?KEEPER ++ atom_to_list(Id)).
+manager(Id) -> list_to_atom(?MANAGER ++ atom_to_list(Id)).
 
-%% @private The handler whose keeper has this name, if one has.
+%% @private The handler whose manager has this name, if one has.
 -spec id(Name :: term()) -> {ok, logger:handler_id()} | error.
 id(Name) when is_atom(Name) ->
     case atom_to_list(Name) of
-        ?KEEPER ++ Id -> {ok, list_to_existing_atom(Id)};
+        ?MANAGER ++ Id -> {ok, list_to_existing_atom(Id)};
         _ -> error
     end;
 id(_) ->

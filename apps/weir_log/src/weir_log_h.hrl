@@ -1,4 +1,4 @@
-%% What the handler's callbacks find in its configuration, and its keeper knows too.
+%% What the handler's callbacks find in its configuration, and its manager knows too.
 
 -record(handle, {
     id :: logger:handler_id(),

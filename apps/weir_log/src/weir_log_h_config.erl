@@ -1,6 +1,7 @@
 %% @doc The options of a handler: which are its own, which are its log's, and what may change while it runs.
 %%
 %% A pure module: no process, no state.
+%% @private
 -module(weir_log_h_config).
 
 -export([check/1, change/3, log_options/2]).
@@ -13,14 +14,26 @@
 
 %% @doc Checks the handler's own options and fills in their defaults. Those of the log are checked when it is started.
 -spec check(term()) -> {ok, map()} | {error, {missing_option, file} | {bad_option, term(), term()}}.
-check(Given) when is_map(Given) ->
+check(Given) ->
+    case weir_log_opts:to_map(Given) of
+        {ok, #{rate := Rate} = Map} -> check_map(Map#{rate := to_map(Rate)});
+        {ok, Map} -> check_map(Map);
+        error -> {error, {bad_option, config, Given}}
+    end.
+
+%% What is neither a map nor a keyword list stays as it is, and is refused.
+to_map(Given) ->
+    case weir_log_opts:to_map(Given) of
+        {ok, Map} -> Map;
+        error -> Given
+    end.
+
+check_map(Given) ->
     case [{Key, Value} || {Key, Value} <- lists:sort(maps:to_list(Given)), not is_valid(Key, Value)] of
         [{Key, Value} | _] -> {error, {bad_option, Key, Value}};
         [] when not is_map_key(file, Given) -> {error, {missing_option, file}};
         [] -> {ok, maps:merge(?DEFAULTS, Given)}
-    end;
-check(Given) ->
-    {error, {bad_option, config, Given}}.
+    end.
 
 is_valid(ack, Ack) -> lists:member(Ack, [none, accepted, written, synced]);
 is_valid(sync_on, Level) -> lists:member(Level, ?LEVELS);
@@ -36,7 +49,13 @@ is_rate({Level, N}) -> lists:member(Level, ?LEVELS -- [none]) andalso is_integer
 %% back to the defaults, but for what may not change, which may be mentioned with its old value.
 -spec change(set | update, Old :: map(), Given :: term()) ->
     {ok, map()} | {error, {cannot_change, term()} | {bad_option, term(), term()}}.
-change(SetOrUpdate, Old, Given) when is_map(Given) ->
+change(SetOrUpdate, Old, Given) ->
+    case weir_log_opts:to_map(Given) of
+        {ok, Map} -> change_map(SetOrUpdate, Old, Map);
+        error -> {error, {bad_option, config, Given}}
+    end.
+
+change_map(SetOrUpdate, Old, Given) ->
     Base =
         case SetOrUpdate of
             update -> Old;
@@ -46,9 +65,7 @@ change(SetOrUpdate, Old, Given) when is_map(Given) ->
     case [Key || Key <- ?FIXED, maps:find(Key, New) =/= maps:find(Key, Old)] of
         [Key | _] -> {error, {cannot_change, Key}};
         [] -> check(New)
-    end;
-change(_SetOrUpdate, _Old, Given) ->
-    {error, {bad_option, config, Given}}.
+    end.
 
 %% @doc What the log is started with.
 -spec log_options(map(), #handle{}) -> weir_log:options().

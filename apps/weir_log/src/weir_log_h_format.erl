@@ -6,6 +6,7 @@
 %%
 %% So is an event that is logged while an event is formatted, by the formatter or by a report callback: formatted by
 %% these, it might lead to another one, and so on without end. That a process is formatting is in its dictionary.
+%% @private
 -module(weir_log_h_format).
 
 -export([entry/2, lost/1]).
@@ -29,7 +30,7 @@ entry(Event, Config) ->
     end.
 
 %% @doc The entry of a handler's log about what is not in it. For the option `tell' of weir_log; called by the writer,
-%% which has the handler's keeper among its ancestors.
+%% which has the handler's manager among its ancestors.
 -spec lost(weir_log:loss()) -> binary().
 lost(Loss) ->
     [Id] = [Id || Ancestor <- get('$ancestors'), {ok, Id} <- [weir_log_h:id(Ancestor)]],

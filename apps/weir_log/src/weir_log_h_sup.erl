@@ -1,12 +1,13 @@
-%% @doc The supervisor of one handler: of its keeper, which has the log.
+%% @doc The supervisor of one handler: of its manager, which has the log.
 %%
 %% A temporary child of logger_sup, whose own limit of restarts is one in five seconds, and takes the node with it. The
-%% keeper waits before it starts a log again, so it is restarted only if somebody kills it, or by a fault of its own. If
-%% that happens more than ten times in ten seconds, this supervisor ends, and the handler counts its events as lost.
+%% manager waits before it starts a log again, so it is restarted only if somebody kills it, or by a fault of its own.
+%% If that happens more than ten times in ten seconds, this supervisor ends, and the handler counts its events as lost.
+%% @private
 -module(weir_log_h_sup).
 -behaviour(supervisor).
 
--export([start_link/0, start_keeper/4]).
+-export([start_link/0, start_manager/4]).
 -export([init/1]).
 
 -include("weir_log_h.hrl").
@@ -21,14 +22,16 @@ start_link() ->
         {error, Reason} -> {error, Reason}
     end.
 
-%% @doc Starts the keeper, and with it the log.
--spec start_keeper(pid(), Keeper :: atom(), #handle{}, map()) -> ok | {error, term()}.
-start_keeper(Sup, Keeper, Handle, Options) ->
+%% @doc Starts the manager, and with it the log.
+-spec start_manager(pid(), Manager :: atom(), #handle{}, map()) -> ok | {error, term()}.
+start_manager(Sup, Manager, Handle, Options) ->
     Child = #{
-        id => keeper,
-        start => {weir_log_h_keeper, start_link, [Keeper, Handle, Options]},
-        %% More than the keeper gives to the last writes.
-        shutdown => 10_000
+        id => manager,
+        start => {weir_log_h_manager, start_link, [Manager, Handle, Options]},
+        %% More than the manager gives to the last writes.
+        shutdown => 10_000,
+        %% It answers as one, so that the release handler finds the log.
+        type => supervisor
     },
     case supervisor:start_child(Sup, Child) of
         {ok, _Pid} -> ok;

@@ -2,6 +2,7 @@
 %%
 %% Everything but the state of the files is read in the caller, and is there however busy a writer is. Of the
 %% counters, which change meanwhile, no two need to agree.
+%% @private
 -module(weir_log_info).
 
 -export([info/1, change/2]).

@@ -1,11 +1,12 @@
-%% @doc Supervisor of one log: a writer for each shard, then the gate.
+%% @doc Supervisor of one log: a writer for each shard, then the opener.
 %%
 %% The children are independent, and a writer that crashes is started again alone. The order matters at both ends: the
-%% gate opens the log when all writers have their files, and closes it, and has the writers write what they still have,
-%% before the first of them is asked to stop.
+%% opener opens the log when all writers have their files, and closes it, and has the writers write what they still
+%% have, before the first of them is asked to stop.
 %%
 %% The words that callers and writers count in are made here, and so outlive all of them; or given by who wants them to
 %% outlive the log.
+%% @private
 -module(weir_log_log_sup).
 -behaviour(supervisor).
 
@@ -18,10 +19,10 @@
 -define(INTENSITY, 10).
 -define(PERIOD, 10).
 
-%% Milliseconds that a writer is given to stop once the gate has had it write everything, and the gate before that. A
-%% disk may be slow, and what waits is bounded.
+%% Milliseconds that a writer is given to stop once the opener has had it write everything, and the opener before that.
+%% A disk may be slow, and what waits is bounded.
 -define(SHUTDOWN, 5000).
--define(GATE_SHUTDOWN, 60_000).
+-define(OPENER_SHUTDOWN, 60_000).
 
 %% @doc Starts a log's processes, linked to the caller. Returns when its files are open.
 %%
@@ -77,7 +78,7 @@ init({Name, Id, #conf{} = Conf}) ->
             ],
             Log = weir_log_terms:new(Name, Id, Conf, Shards),
             Flags = #{strategy => one_for_one, intensity => ?INTENSITY, period => ?PERIOD},
-            {ok, {Flags, [writer(Boot) || Boot <- Boots] ++ [gate(Log)]}};
+            {ok, {Flags, [writer(Boot) || Boot <- Boots] ++ [opener(Log)]}};
         {error, {already_open, _}} ->
             ignore
     end.
@@ -85,5 +86,5 @@ init({Name, Id, #conf{} = Conf}) ->
 writer(#boot{number = Number} = Boot) ->
     #{id => {writer, Number}, start => {weir_log_writer, start_link, [Boot]}, shutdown => ?SHUTDOWN}.
 
-gate(Log) ->
-    #{id => gate, start => {weir_log_gate, start_link, [Log]}, shutdown => ?GATE_SHUTDOWN}.
+opener(Log) ->
+    #{id => opener, start => {weir_log_opener, start_link, [Log]}, shutdown => ?OPENER_SHUTDOWN}.

@@ -10,6 +10,7 @@
 %%
 %% Crashes. The readers are linked to nobody and monitor the caller; if that dies, or raises out of its function, they
 %% end. A reader that dies ends the merge with an error.
+%% @private
 -module(weir_log_merge).
 
 -export([fold/3, merge/3, history/1]).

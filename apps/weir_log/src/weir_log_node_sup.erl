@@ -1,4 +1,4 @@
-%% @doc Supervisor of what all logs of a node share: the registry of their names, and the process that tidies up behind
+%% @doc Supervisor of what all logs of a node share: the registry of their names, and the process that cleans up behind
 %% their rotations. Owns the tables of both, so that these outlive the processes that write them.
 %%
 %% The first who needs it has it: weir_log_sup when the application is started, or logger_sup, a supervisor of the
@@ -10,6 +10,7 @@
 %% It loads all modules that a log needs, where that is not done by the release: a writer must not wait for the code
 %% server, which may wait for a log. (Of applications that are not loaded, when a handler comes before them, it knows
 %% none.)
+%% @private
 -module(weir_log_node_sup).
 -behaviour(supervisor).
 
@@ -50,11 +51,11 @@ ensure() ->
 init([]) ->
     ok = code:ensure_modules_loaded([calendar | modules()]),
     ok = weir_log_registry:new_table(),
-    ok = weir_log_tidy:new_table(),
+    ok = weir_log_retention:new_table(),
     {ok,
         {#{strategy => one_for_one, intensity => 10, period => 10}, [
             #{id => registry, start => {weir_log_registry, start_link, []}},
-            weir_log_tidy:child_spec()
+            weir_log_retention:child_spec()
         ]}}.
 
 modules() ->

@@ -10,6 +10,7 @@
 %%
 %% What is no regular file, or is standard output, is a stream: it is written to, and nothing else. Its size counts as
 %% 0, as if all that is written were gone at once.
+%% @private
 -module(weir_log_open).
 
 -export([open/5, identity/1]).

@@ -1,48 +1,20 @@
 %% @doc The options of a log, checked before anything is started.
 %%
 %% No process, no state.
+%% @private
 -module(weir_log_opts).
 
--export([check/1, change/2, absolute/1, paths/1]).
+-export([options/0, rotation/0, check/1, change/2, absolute/1, to_map/1, paths/1]).
+
+-type option() :: {Key :: atom(), Default :: term(), Is :: fun((term()) -> boolean())}.
 
 -include("weir_log.hrl").
-
--define(DEFAULTS, #{
-    ack => written,
-    newline => false,
-    frame => false,
-    max_bytes => 33_554_432,
-    overload => wait,
-    timeout => infinity,
-    shards => 1,
-    rotate => #{},
-    check_ms => 1000,
-    mode => default,
-    owner => default,
-    sync_interval => infinity,
-    tell => default,
-    report => true,
-    heal => false,
-    words => none,
-    file_module => weir_log_file
-}).
 
 -define(FIXED, [file, file_module, frame, heal, newline, shards, words]).
 
 %% Who does not wait at the edge should not meet it in a burst.
 -define(WINDOW, 16).
 -define(WINDOW_WITHOUT_WAIT, 1024).
-
--define(ROTATE, #{
-    max_bytes => infinity,
-    interval => none,
-    keep_files => infinity,
-    keep_bytes => infinity,
-    keep_days => infinity,
-    gzip => false,
-    hook => none,
-    date_format => default
-}).
 
 -define(MAX_SHARDS, 256).
 
@@ -52,26 +24,96 @@
 %% Milliseconds that a timer takes.
 -define(MAX_MS, 16#ffffffff).
 
-%% @doc Checks a map of options and fills in the defaults.
+%% @private
+%% Every option: its key, its default, and what says whether a value is one. weir_log:options() tells users of it, and
+%% the record #conf{} has a field for it.
+-spec options() -> [option()].
+options() ->
+    [
+        {file, mandatory, fun(V) -> V =:= standard_io orelse is_file(V) end},
+        {ack, written, one_of([accepted, written, synced])},
+        {newline, false, one_of([true, false, ended])},
+        {frame, false, fun is_boolean/1},
+        %% Which depends on `overload'.
+        {window, default, fun(V) -> V =:= default orelse is_positive(V) end},
+        {max_bytes, 33_554_432, fun(V) -> V =:= infinity orelse (is_positive(V) andalso V =< ?MAX_BYTES) end},
+        {overload, wait, fun is_overload/1},
+        {timeout, infinity, fun is_interval/1},
+        {shards, 1, fun(V) -> is_positive(V) andalso V =< ?MAX_SHARDS end},
+        {rotate, #{}, fun(V) -> is_map(V) andalso lists:all(fun is_rotate/1, maps:to_list(V)) end},
+        {check_ms, 1000, fun is_ms/1},
+        {mode, default, fun(V) -> V =:= default orelse (is_count(V) andalso V =< 8#7777) end},
+        {owner, default, fun is_owner/1},
+        {sync_interval, infinity, fun is_interval/1},
+        {tell, default, fun(V) -> V =:= default orelse is_function(V, 1) end},
+        {report, true, fun is_boolean/1},
+        {heal, false, fun is_boolean/1},
+        {words, none, fun(V) -> V =:= none orelse is_list(V) end},
+        {file_module, weir_log_file, fun(V) -> is_atom(V) andalso code:ensure_loaded(V) =:= {module, V} end}
+    ].
+
+%% @private
+%% The same of what is within `rotate'; weir_log:rotation() tells users of it.
+-spec rotation() -> [option()].
+rotation() ->
+    [
+        {max_bytes, infinity, fun is_limit/1},
+        {interval, none, one_of([none, hourly, daily])},
+        {keep_files, infinity, fun(V) -> V =:= infinity orelse is_count(V) end},
+        {keep_bytes, infinity, fun is_limit/1},
+        {keep_days, infinity, fun is_limit/1},
+        {gzip, false, fun is_boolean/1},
+        {hook, none, fun is_hook/1},
+        {date_format, default, fun(V) -> weir_log_rotation:dates(V) =/= error end}
+    ].
+
+%% @doc Checks a map or a keyword list of options and fills in the defaults.
 %%
 %% Of several mistakes, the one whose key comes first in the order of terms is reported; of `frame' and `newline'
-%% together, `newline'; a missing file last. An option within `rotate' is reported as `rotate' with the whole value. Not
-%% a map: `badarg'.
+%% together, `newline'; a missing file last. An option within `rotate' is reported as `rotate' with the whole value.
+%% Neither a map nor such a list: `badarg'.
 -spec check(weir_log:options()) ->
     {ok, #conf{}} | {error, {bad_option, Key :: term(), Value :: term()} | {missing_option, file}}.
-check(Opts) when is_map(Opts) ->
+check(Opts) ->
+    case to_map(Opts) of
+        {ok, Map} -> check_map(Map);
+        error -> error(badarg, [Opts])
+    end.
+
+check_map(Opts) ->
     case [{Key, Value} || {Key, Value} <- lists:sort(maps:to_list(Opts)), not is_valid(Key, Value)] of
         [{Key, Value} | _] -> {error, {bad_option, Key, Value}};
         [] when not is_map_key(file, Opts) -> {error, {missing_option, file}};
         [] ->
-            Given = maps:merge(?DEFAULTS, Opts),
+            Given = maps:merge(defaults(options()), Opts),
             conf(Given, Given)
+    end.
+
+%% @doc Options as a map: one, or what a keyword list says, of which the first of a key counts; so is `rotate' in them.
+-spec to_map(term()) -> {ok, map()} | error.
+to_map(#{rotate := [_ | _] = Rotate} = Opts) ->
+    case from_list(Rotate) of
+        {ok, Map} -> {ok, Opts#{rotate := Map}};
+        error -> {ok, Opts}
     end;
-check(Opts) ->
-    error(badarg, [Opts]).
+to_map(#{rotate := []} = Opts) -> {ok, Opts#{rotate := #{}}};
+to_map(Opts) when is_map(Opts) -> {ok, Opts};
+to_map(Opts) ->
+    case from_list(Opts) of
+        {ok, Map} -> to_map(Map);
+        error -> error
+    end.
+
+from_list([]) -> {ok, #{}};
+from_list([{Key, Value} | Rest]) when is_atom(Key) ->
+    case from_list(Rest) of
+        {ok, Map} -> {ok, Map#{Key => Value}};
+        error -> error
+    end;
+from_list(_) -> error.
 
 %% @doc The configuration with some options changed. What the files are and what is in them cannot be.
--spec change(weir_log:options(), #conf{}) ->
+-spec change(#{atom() => term()}, #conf{}) ->
     {ok, #conf{}} | {error, {bad_option, Key :: term(), Value :: term()} | {cannot_change, Key :: term()}}.
 change(Changes, #conf{given = Given}) ->
     Merged = maps:merge(Given, Changes),
@@ -79,6 +121,8 @@ change(Changes, #conf{given = Given}) ->
         [Key | _] -> {error, {cannot_change, Key}};
         [] -> check(Merged)
     end.
+
+defaults(Options) -> maps:from_list([{Key, Default} || {Key, Default, _Is} <- Options, Default =/= mandatory]).
 
 %% Standard output is one, belongs to others too, and cannot be read back.
 conf(#{file := standard_io, frame := Frame, rotate := Rotate, shards := Shards} = Opts, Given) ->
@@ -96,12 +140,12 @@ conf(Opts, Given) ->
         file = weir_log_path:absname(maps:get(file, Opts)),
         ack = maps:get(ack, Opts),
         format = format(Opts),
-        window = maps:get(window, Opts, default_window(Opts)),
+        window = window(Opts),
         max_bytes = maps:get(max_bytes, Opts),
         overload = maps:get(overload, Opts),
         timeout = maps:get(timeout, Opts),
         shards = maps:get(shards, Opts),
-        rotate = maps:merge(?ROTATE, maps:get(rotate, Opts)),
+        rotate = maps:merge(defaults(rotation()), maps:get(rotate, Opts)),
         check_ms = maps:get(check_ms, Opts),
         mode = maps:get(mode, Opts),
         owner = maps:get(owner, Opts),
@@ -115,63 +159,53 @@ conf(Opts, Given) ->
 
 %% @doc Makes the file's name absolute, for who is given the options again in another working directory.
 -spec absolute(weir_log:options()) -> weir_log:options().
-absolute(#{file := File} = Opts) ->
-    case is_file(File) of
-        true -> Opts#{file := weir_log_path:absname(File)};
-        false -> Opts
-    end;
 absolute(Opts) ->
-    Opts.
+    case to_map(Opts) of
+        {ok, #{file := File} = Map} ->
+            case is_file(File) of
+                true -> Map#{file := weir_log_path:absname(File)};
+                false -> Map
+            end;
+        _ ->
+            Opts
+    end.
 
-default_window(#{overload := wait}) -> ?WINDOW;
-default_window(#{}) -> ?WINDOW_WITHOUT_WAIT.
+window(#{window := Window}) when is_integer(Window) -> Window;
+window(#{overload := wait}) -> ?WINDOW;
+window(#{}) -> ?WINDOW_WITHOUT_WAIT.
 
 format(#{frame := true}) -> frame;
 format(#{newline := true}) -> newline;
 format(#{newline := ended}) -> lines;
 format(#{}) -> raw.
 
-is_valid(file, File) -> File =:= standard_io orelse is_file(File);
-is_valid(ack, Ack) -> lists:member(Ack, [accepted, written, synced]);
-is_valid(newline, Newline) -> is_boolean(Newline) orelse Newline =:= ended;
-is_valid(frame, Frame) -> is_boolean(Frame);
-is_valid(window, Window) -> is_positive(Window);
-is_valid(max_bytes, infinity) -> true;
-is_valid(max_bytes, Max) -> is_positive(Max) andalso Max =< ?MAX_BYTES;
-is_valid(overload, wait) -> true;
-is_valid(overload, reject) -> true;
-is_valid(overload, {drop, Fun}) when is_function(Fun, 1) -> true;
-is_valid(overload, {drop, Level}) -> lists:member(Level, ?LEVELS -- [none]);
-is_valid(timeout, infinity) -> true;
-is_valid(timeout, Ms) -> is_ms(Ms) andalso Ms > 0;
-is_valid(shards, Shards) -> is_positive(Shards) andalso Shards =< ?MAX_SHARDS;
-is_valid(rotate, Rotate) when is_map(Rotate) -> lists:all(fun is_rotate/1, maps:to_list(Rotate));
-is_valid(check_ms, Ms) -> is_ms(Ms);
-is_valid(mode, default) -> true;
-is_valid(mode, Mode) -> is_count(Mode) andalso Mode =< 8#7777;
-is_valid(owner, default) -> true;
-is_valid(owner, {Uid, Gid}) -> is_id(Uid) andalso is_id(Gid);
-is_valid(sync_interval, infinity) -> true;
-is_valid(sync_interval, Ms) -> is_ms(Ms) andalso Ms > 0;
-is_valid(tell, default) -> true;
-is_valid(tell, Fun) -> is_function(Fun, 1);
-is_valid(report, Report) -> is_boolean(Report);
-is_valid(heal, Heal) -> is_boolean(Heal);
-is_valid(words, Words) -> Words =:= none orelse is_list(Words);
-is_valid(file_module, Module) -> is_atom(Module) andalso code:ensure_loaded(Module) =:= {module, Module};
-is_valid(_Unknown, _Value) -> false.
+is_valid(Key, Value) -> is_valid(Key, Value, options()).
 
-is_rotate({max_bytes, Max}) -> Max =:= infinity orelse is_positive(Max);
-is_rotate({interval, Interval}) -> lists:member(Interval, [none, hourly, daily]);
-is_rotate({keep_files, Keep}) -> Keep =:= infinity orelse is_count(Keep);
-is_rotate({keep_bytes, Keep}) -> Keep =:= infinity orelse is_positive(Keep);
-is_rotate({keep_days, Keep}) -> Keep =:= infinity orelse is_positive(Keep);
-is_rotate({gzip, Gzip}) -> is_boolean(Gzip);
-is_rotate({hook, {Module, Function, Arguments}}) ->
-    is_atom(Module) andalso is_atom(Function) andalso is_list(Arguments);
-is_rotate({hook, Hook}) -> Hook =:= none orelse is_function(Hook, 1);
-is_rotate({date_format, Format}) -> weir_log_rotation:dates(Format) =/= error;
-is_rotate(_Unknown) -> false.
+is_valid(Key, Value, Options) ->
+    case lists:keyfind(Key, 1, Options) of
+        {Key, _Default, Is} -> Is(Value);
+        false -> false
+    end.
+
+one_of(Values) -> fun(Value) -> lists:member(Value, Values) end.
+
+is_overload(wait) -> true;
+is_overload(reject) -> true;
+is_overload({drop, Fun}) when is_function(Fun, 1) -> true;
+is_overload({drop, Level}) -> lists:member(Level, ?LEVELS -- [none]);
+is_overload(_) -> false.
+
+is_owner({Uid, Gid}) -> is_id(Uid) andalso is_id(Gid);
+is_owner(Owner) -> Owner =:= default.
+
+is_rotate({Key, Value}) -> is_valid(Key, Value, rotation()).
+
+is_limit(Limit) -> Limit =:= infinity orelse is_positive(Limit).
+
+is_interval(Interval) -> Interval =:= infinity orelse (is_ms(Interval) andalso Interval > 0).
+
+is_hook({Module, Function, Arguments}) -> is_atom(Module) andalso is_atom(Function) andalso is_list(Arguments);
+is_hook(Hook) -> Hook =:= none orelse is_function(Hook, 1).
 
 %% A binary, or a string of characters; not empty, and without a zero, which no file system takes.
 is_file(File) when is_binary(File) -> File =/= <<>> andalso binary:match(File, <<0>>) =:= nomatch;

@@ -9,6 +9,7 @@
 %% alone. These are the functions that the file server itself calls; they run in the caller, on a dirty scheduler.
 %%
 %% A file that was created or renamed is durable under its name only when its directory was synced ({@link sync_dir/1}).
+%% @private
 -module(weir_log_path).
 
 -export([absolute/1, absname/1, identity/1, ensure_dir/1, rename/2, set_aside/4, list/1, rotated/2, sync_dir/1]).

@@ -8,9 +8,10 @@
 %% and days at a quarter of an hour of UTC, so it is enough to look once a quarter.
 %%
 %% A pure policy, but that the zone is the machine's: no process, no clock. Times are system time in milliseconds.
+%% @private
 -module(weir_log_period).
 
--export([new/3, look/3, is_over/1, period/2, period/3, next_look/1]).
+-export([new/3, update/3, is_over/1, period/2, period/3, next_update/1]).
 
 -export_type([interval/0, due/0, period/0]).
 
@@ -24,7 +25,7 @@
     %% Of what is in the file; `none': there is nothing, or it is not known yet; `over': it is not the present one.
     period = none :: none | period() | over,
     %% When to look next.
-    look = none :: none | integer()
+    next = none :: none | integer()
 }).
 
 -opaque due() :: #due{}.
@@ -38,14 +39,14 @@ new(Interval, _Size, WrittenMs) -> #due{interval = Interval, period = period(Int
 
 %% @doc Looks at the clock, before something is written to a file that has this size. A file that is empty belongs to
 %% the present period. Cost: a comparison; once a quarter of an hour, like {@link period/2}.
--spec look(NowMs :: integer(), Size :: non_neg_integer(), due()) -> due().
-look(_NowMs, _Size, #due{interval = none} = Due) ->
+-spec update(NowMs :: integer(), Size :: non_neg_integer(), due()) -> due().
+update(_NowMs, _Size, #due{interval = none} = Due) ->
     Due;
-look(NowMs, Size, #due{look = Look, period = Period} = Due) when
-    is_integer(Look), NowMs < Look, Period =/= over orelse Size > 0
+update(NowMs, Size, #due{next = Next, period = Period} = Due) when
+    is_integer(Next), NowMs < Next, Period =/= over orelse Size > 0
 ->
     Due;
-look(NowMs, Size, #due{interval = Interval, period = Period} = Due) ->
+update(NowMs, Size, #due{interval = Interval, period = Period} = Due) ->
     Present = period(Interval, NowMs),
     New =
         if
@@ -54,9 +55,9 @@ look(NowMs, Size, #due{interval = Interval, period = Period} = Due) ->
             Present > Period -> over;
             true -> Period
         end,
-    Due#due{period = New, look = next_look(NowMs)}.
+    Due#due{period = New, next = next_update(NowMs)}.
 
-%% @doc Whether the file's period was over at the last look.
+%% @doc Whether the file's period was over at the last update.
 -spec is_over(due()) -> boolean().
 is_over(#due{period = Period}) -> Period =:= over.
 
@@ -77,8 +78,8 @@ period(daily, _Seconds, Local) -> floor_div(Local, 86400);
 period(hourly, Seconds, Local) -> Seconds - (Local - floor_div(Local, 3600) * 3600).
 
 %% @doc The time, after this one, at which another period may have begun.
--spec next_look(SystemMs :: integer()) -> integer().
-next_look(SystemMs) -> (floor_div(SystemMs, ?QUARTER_MS) + 1) * ?QUARTER_MS.
+-spec next_update(SystemMs :: integer()) -> integer().
+next_update(SystemMs) -> (floor_div(SystemMs, ?QUARTER_MS) + 1) * ?QUARTER_MS.
 
 floor_div(Number, Divisor) when Number >= 0 -> Number div Divisor;
 floor_div(Number, Divisor) -> -((Divisor - 1 - Number) div Divisor).

@@ -1,9 +1,9 @@
 %% @doc The names of logs: who holds one, and what is cleaned up when the holder is gone.
 %%
-%% Protocol. A log's supervisor registers its name and its files under an id of its own; the log's gate opens and closes
-%% it. All of this is calls to this process, which makes it the only writer of the table and of the main terms.
-%% Open and close carry the id, and one whose id is not that of the row is refused or does nothing: a gate that outlives
-%% its log cannot touch a namesake's.
+%% Protocol. A log's supervisor registers its name and its files under an id of its own; the log's opener opens and
+%% closes it. All of this is calls to this process, which makes it the only writer of the table and of the main terms.
+%% Open and close carry the id, and one whose id is not that of the row is refused or does nothing: an opener that
+%% outlives its log cannot touch a namesake's.
 %%
 %% This process monitors the supervisors. When one is gone its main term, its writer terms and its row are removed,
 %% the row last, since it is the only thing that tells that there is something to clean up. Who wants the name or a file
@@ -12,6 +12,7 @@
 %% Crashes. The table belongs to weir_log_node_sup and outlives this process. The next one monitors every row again, and
 %% a monitor of a dead process tells at once, so nothing is missed. Meanwhile logs work; one that is opened or closed
 %% then fails to, and its supervisor sees to the rest.
+%% @private
 -module(weir_log_registry).
 -behaviour(gen_server).
 
@@ -41,9 +42,11 @@ start_link() ->
     end.
 
 %% @doc Makes the table; it belongs to the caller.
+%% One that has it already keeps it: an upgrade runs the init/1 of a supervisor again.
 -spec new_table() -> ok.
 new_table() ->
-    ?TABLE = ets:new(?TABLE, [named_table, public, set, {keypos, #row.name}, {read_concurrency, true}]),
+    _ = ets:info(?TABLE, owner) =:= self() orelse
+        ets:new(?TABLE, [named_table, public, set, {keypos, #row.name}, {read_concurrency, true}]),
     ok.
 
 %% @doc Whether the registry runs, without which nothing can be opened.
@@ -114,7 +117,7 @@ row(Name) ->
         error:badarg -> {error, no_log}
     end.
 
-%% @doc All names that are held, in no particular order. Reads the table in the caller.
+%% @doc All names that are taken, in no particular order. Reads the table in the caller.
 -spec names() -> [weir_log:log()].
 names() ->
     try

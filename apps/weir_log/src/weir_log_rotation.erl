@@ -17,6 +17,7 @@
 %% disk add up to at most `keep_bytes', and of these the ones that were rotated in the last `keep_days'; there is no gap
 %% in what is kept. The file in use does not count. A file that is still to be compressed counts with no bytes, because
 %% its size is not known: it may fit as soon as it is compressed.
+%% @private
 -module(weir_log_rotation).
 
 -export([dates/1, name/3, parse/3, next/3, newest/3, in_order/3, max_suffix/0]).

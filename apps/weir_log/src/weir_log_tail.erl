@@ -3,6 +3,7 @@
 %% A call that fails may have written the first part of the batch: a disk that gets full takes what fits. The batch
 %% begins where the file ended before, so that part can be cut off again, which needs no room on the disk. It is
 %% certain to be the batch's only if nobody else writes to the file or truncates it.
+%% @private
 -module(weir_log_tail).
 
 -export([after_failure/3, cut_off/2]).

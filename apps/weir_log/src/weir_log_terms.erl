@@ -9,6 +9,7 @@
 %% started takes whatever is in the word for lost, and only then publishes its pid: who has read that pid adds
 %% afterwards. So the word never falls below what waits. It may be too high, by the entries of callers that were
 %% killed between adding and sending, or that sent to a writer that was dead: see weir_log_writer, which mends that.
+%% @private
 -module(weir_log_terms).
 
 -export([new/4, new_words/0, new_shard/3, open/1, close/2, log/1, is_open/2, erase_writers/2]).

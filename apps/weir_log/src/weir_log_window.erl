@@ -11,6 +11,7 @@
 %% instead, when it takes in an entry that carries it; two of a window do. The word is the process's own, so it is
 %% exact. It never falls, and there is a new one for a new writer, which knows nothing of what was sent to the one
 %% before.
+%% @private
 -module(weir_log_window).
 
 -export([take/2, stay/1, take/3, is_full/3, taken_in/1]).

@@ -34,6 +34,7 @@
 %% Mending. What a caller adds to the word and never sends, or sends to a dead writer, stays in it. A writer
 %% that has had no entry for ?IDLE_MS subtracts the least that it has seen in the word since. A caller that is held up
 %% for longer than that between adding and sending makes the word too low, by its entry; that is mended in the same way.
+%% @private
 -module(weir_log_writer).
 -behaviour(weir_server).
 

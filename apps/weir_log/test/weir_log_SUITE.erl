@@ -5,12 +5,13 @@
 
 -export([suite/0, all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2, end_per_testcase/2]).
 -export([
-    bad_options/1, limits_of_options/1, missing_file/1, frame_and_newline/1, not_a_map/1,
+    bad_options/1, limits_of_options/1, missing_file/1, frame_and_newline/1, keyword_lists/1,
     writes_as_given/1, newline/1, frame/1, misuse/1, appends/1, empty_entry/1, large_entry/1,
     no_log/1, open_twice/1, same_file/1, same_file_by_other_names/1,
     absolute_from_the_start/1, cannot_open/1, names_and_files/1, any_name/1,
     close_writes_all/1, close_refuses/1, reopened_by_name/1, application_stops/1, not_running/1,
-    supervised/1, linked/1, info/1, sync/1, sync_interval/1, rotate_and_reopen/1, order_of_requests/1,
+    supervised/1, supervised_by_name/1, linked/1, info/1, sync/1, sync_interval/1, rotate_and_reopen/1,
+    order_of_requests/1,
     fold_stops_at_torn/1, without_shared_processes/1, works_alone/1,
     standard_output/1, to_standard_output/0
 ]).
@@ -19,12 +20,13 @@ suite() -> [{timetrap, {minutes, 2}}].
 
 all() ->
     [
-        bad_options, limits_of_options, missing_file, frame_and_newline, not_a_map,
+        bad_options, limits_of_options, missing_file, frame_and_newline, keyword_lists,
         writes_as_given, newline, frame, misuse, appends, empty_entry, large_entry,
         no_log, open_twice, same_file, same_file_by_other_names,
         absolute_from_the_start, cannot_open, names_and_files, any_name,
         close_writes_all, close_refuses, reopened_by_name, application_stops, not_running,
-        supervised, linked, info, sync, sync_interval, rotate_and_reopen, order_of_requests, fold_stops_at_torn,
+        supervised, supervised_by_name,
+        linked, info, sync, sync_interval, rotate_and_reopen, order_of_requests, fold_stops_at_torn,
         without_shared_processes, standard_output
     ].
 
@@ -45,7 +47,8 @@ bad_options(Config) ->
         {overload, drop}, {overload, {drop, loud}}, {overload, {drop, none}}, {overload, {drop, fun() -> true end}},
         {shards, 0}, {shards, 257}, {check_ms, -1}, {check_ms, infinity}, {sync_interval, 0}, {report, 1},
         {tell, fun() -> "" end},
-        {rotate, []}, {rotate, #{max_bytes => 0}}, {rotate, #{interval => weekly}}, {rotate, #{keep_files => -1}},
+        {rotate, [gzip]}, {rotate, none}, {rotate, #{max_bytes => 0}}, {rotate, #{interval => weekly}},
+        {rotate, #{keep_files => -1}},
         {rotate, #{keep_bytes => 0}}, {rotate, #{gzip => 1}}, {rotate, #{size => 1}},
         {rotate, #{keep_days => 0}}, {rotate, #{hook => a}}, {rotate, #{hook => {a, b, c}}}, {mode, 8#10000},
         {rotate, #{date_format => "%Y"}}, {owner, root}, {owner, {0, -1}}, {owner, {16#ffffffff, 0}},
@@ -91,8 +94,26 @@ frame_and_newline(Config) ->
     Opts = #{file => path(Config), frame => true, newline => true},
     ?assertEqual({error, {bad_option, newline, true}}, weir_log:open(a, Opts)).
 
-not_a_map(Config) ->
-    ?assertError(badarg, weir_log:open(a, [{file, path(Config)}])).
+%% As Elixir writes options: keyword lists, of which the first of a key counts, and binaries.
+keyword_lists(Config) ->
+    Options = [{file, list_to_binary(path(Config))}, {newline, true}, {newline, 1}, {rotate, [{keep_files, 2}]}],
+    {ok, a} = weir_log:open(a, Options),
+    ok = weir_log:change(a, [{window, 5}, {rotate, [{keep_files, 1}, {date_format, <<"%Y-%m-%d">>}]}]),
+    ?assertMatch({ok, #{window := 5}}, weir_log:info(a)),
+    [begin ok = weir_log:log(a, Entry), ok = weir_log:rotate(a) end || Entry <- [<<"1">>, <<"2">>]],
+    ok = weir_log:log(a, <<"3">>),
+    ?assertEqual({ok, <<"3\n">>}, file:read_file(path(Config))),
+    ok = weir_log_test_lib:eventually(fun() -> length(filelib:wildcard(path(Config) ++ "*")) =:= 2 end),
+    ok = weir_log:close(a),
+    ?assertEqual({error, {cannot_change, file}}, change_open(a, Options, [{file, <<"other">>}])),
+    ?assertEqual({error, {bad_option, rotate, #{size => 1}}}, weir_log:open(b, [{rotate, [{size, 1}]} | Options])),
+    [?assertError(badarg, weir_log:open(b, Wrong)) || Wrong <- [a, [file], [{"file", "x"}], [{file, "x"} | a]]].
+
+change_open(Log, Options, Changes) ->
+    {ok, Log} = weir_log:open(Log, Options),
+    Result = weir_log:change(Log, Changes),
+    ok = weir_log:close(Log),
+    Result.
 
 %% ---------------------------------------------------------------- entries
 
@@ -351,6 +372,27 @@ supervised(Config) ->
     ok = proc_lib:stop(Sup, shutdown, infinity),
     ?assertEqual({error, no_log}, weir_log:log(a, <<"4">>)),
     ?assertEqual({ok, <<"123">>}, file:read_file(path(Config))).
+
+%% A child of a supervisor of Elixir's: {:weir_log, options}.
+supervised_by_name(Config) ->
+    [
+        begin
+            Spec = weir_log:child_spec(Options),
+            ?assertMatch(#{id := {weir_log, a}, start := {weir_log, start_link, [a, #{newline := true}]}}, Spec),
+            {ok, Sup} = supervisor:start_link(weir_log_test_sup, [Spec]),
+            unlink(Sup),
+            ok = weir_log:log(a, <<"1">>),
+            ok = proc_lib:stop(Sup, shutdown, infinity)
+        end
+     || Map <- [#{name => a, file => path(Config), newline => true}], Options <- [Map, maps:to_list(Map)]
+    ],
+    ?assertEqual({ok, <<"1\n1\n">>}, file:read_file(path(Config))),
+    ?assertError({missing_option, name}, weir_log:child_spec([{file, path(Config)}])),
+    ?assertError(badarg, weir_log:child_spec(a)),
+    %% As with child_spec/2, a relative name is that of here.
+    {ok, Cwd} = file:get_cwd(),
+    #{start := {_, _, [a, #{file := File}]}} = weir_log:child_spec([{name, a}, {file, <<"a.log">>}]),
+    ?assertEqual(filename:join(list_to_binary(Cwd), <<"a.log">>), File).
 
 linked(Config) ->
     _ = process_flag(trap_exit, true),

@@ -6,7 +6,8 @@
 
 -export([suite/0, all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2, end_per_testcase/2]).
 -export([
-    what_callers_read/1, what_the_writer_reads/1, rotation/1, date_format/1, mode/1, survives_a_writer/1, refused/1, no_log/1,
+    what_callers_read/1, what_the_writer_reads/1, rotation/1, date_format/1, mode/1, survives_a_writer/1, refused/1,
+    no_log/1,
     nothing_is_lost/1, keep_days/1, tell_and_report/1, behind_a_handler/1
 ]).
 
@@ -63,7 +64,7 @@ date_format(Config) ->
     ok = weir_log:close(Log),
     {Log, Path} = weir_log_test_lib:open(log, Config, Opts),
     lists:foreach(Rotate, [<<"3">>, <<"4">>]),
-    ok = weir_log_file_lib:tidied(Path),
+    ok = weir_log_file_lib:cleaned(Path),
     {ok, [{shard, Files}]} = weir_log:history(Log),
     %% The day may end meanwhile.
     ?assertMatch([_, _, _, _], Files),
@@ -136,7 +137,7 @@ keep_days(Config) ->
     Rotate = fun() ->
         ok = weir_log:log(Log, <<"x">>),
         ok = weir_log:rotate(Log),
-        ok = weir_log_file_lib:tidied(Path),
+        ok = weir_log_file_lib:cleaned(Path),
         filelib:is_file(Old)
     end,
     ok = weir_log:change(Log, #{rotate => #{keep_days => 3}}),

@@ -1,4 +1,4 @@
-%% Kills: of writers, callers, the gate, the registry, the whole log. Nobody hangs, nothing that was acknowledged is
+%% Kills: of writers, callers, the opener, the registry, the whole log. Nobody hangs, nothing that was acknowledged is
 %% missing, and what is lost is counted.
 -module(weir_log_crash_SUITE).
 
@@ -132,12 +132,12 @@ children(Log) ->
 gate_killed(Config) ->
     {Log, Path} = open(Config, #{}),
     {Sup, Children} = children(Log),
-    {gate, Gate, _, _} = lists:keyfind(gate, 1, Children),
-    weir_log_test_lib:kill(Gate),
+    {opener, Opener, _, _} = lists:keyfind(opener, 1, Children),
+    weir_log_test_lib:kill(Opener),
     ok = weir_log:log(Log, <<"a">>),
     ok = weir_log_test_lib:eventually(fun() ->
-        {gate, New, _, _} = lists:keyfind(gate, 1, supervisor:which_children(Sup)),
-        is_pid(New) andalso New =/= Gate
+        {opener, New, _, _} = lists:keyfind(opener, 1, supervisor:which_children(Sup)),
+        is_pid(New) andalso New =/= Opener
     end),
     ok = weir_log:alog(Log, <<"b">>),
     ok = weir_log:close(Log),
@@ -165,8 +165,8 @@ log_killed(Config) ->
     Crowd = weir_log_test_lib:crowd(5, fun(_) -> weir_log:log(Log, <<"x">>) end),
     ok = weir_log_test_lib:all_asleep(Crowd),
     {Sup, Children} = children(Log),
-    {gate, Gate, _, _} = lists:keyfind(gate, 1, Children),
-    [exit(Pid, kill) || Pid <- [Sup, Gate, Writer]],
+    {opener, Opener, _, _} = lists:keyfind(opener, 1, Children),
+    [exit(Pid, kill) || Pid <- [Sup, Opener, Writer]],
     ?assertEqual([{I, {error, writer_down}} || I <- lists:seq(1, 5)], weir_log_test_lib:await(Crowd)),
     ok = weir_log_test_lib:eventually(fun() -> weir_log_test_lib:leftovers() =:= [] end),
     ?assertEqual({error, no_log}, weir_log:log(Log, <<"a">>)),
@@ -194,9 +194,9 @@ strangers(Config) ->
     ok = logger:add_handler(?MODULE, weir_log_h, #{config => #{file => weir_log_test_lib:path("handler", Config)}}),
     try
         {ok, Sup} = weir_log_registry:lookup(Log),
-        {gate, Gate, _, _} = lists:keyfind(gate, 1, supervisor:which_children(Sup)),
+        {opener, Opener, _, _} = lists:keyfind(opener, 1, supervisor:which_children(Sup)),
         [Writer] = weir_log_test_lib:writers(Log),
-        Keeper = list_to_atom("weir_log_h_" ++ atom_to_list(?MODULE)),
+        Manager = list_to_atom("weir_log_h_" ++ atom_to_list(?MODULE)),
         [
             begin
                 ?assertEqual({Process, {error, {bad_call, hello}}}, {Process, gen_server:call(Process, hello)}),
@@ -204,9 +204,10 @@ strangers(Config) ->
                 [Process ! Stray || Stray <- [hello, {make_ref(), x}, {'DOWN', make_ref(), process, self(), x}]],
                 _ = sys:get_state(Process)
             end
-         || Process <- [whereis(weir_log_tidy), whereis(weir_log_registry), Gate, Writer, whereis(Keeper)]
+         || Process <- [whereis(weir_log_retention), whereis(weir_log_registry), Opener, Writer, whereis(Manager)]
         ],
-        ?assert(lists:all(fun is_process_alive/1, [Gate, Writer, whereis(weir_log_tidy), whereis(weir_log_registry)]))
+        Others = [whereis(Name) || Name <- [weir_log_retention, weir_log_registry]],
+        ?assert(lists:all(fun is_process_alive/1, [Opener, Writer | Others]))
     after
         ok = logger:remove_handler(?MODULE)
     end.

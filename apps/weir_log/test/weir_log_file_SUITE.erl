@@ -95,9 +95,9 @@ all() ->
         reopened_by_hand
     ].
 
-init_per_testcase(_Case, Config) -> [{keeper, weir_log_file_lib:start_tidy()} | Config].
+init_per_testcase(_Case, Config) -> [{retention, weir_log_file_lib:start_retention()} | Config].
 
-end_per_testcase(_Case, Config) -> weir_log_file_lib:stop_tidy(proplists:get_value(keeper, Config)).
+end_per_testcase(_Case, Config) -> weir_log_file_lib:stop_retention(proplists:get_value(retention, Config)).
 
 %% ---------------------------------------------------------------- helpers
 
@@ -185,7 +185,7 @@ name_length(Config) ->
     Longest = 255 - weir_log_rotation:max_suffix(),
     Named = fun(Length) -> filename:join(Dir, binary:copy(<<"a">>, Length)) end,
     {ok, File} = weir_log_file:rotate(?NOW, write("one", open(Named(Longest), #{rotate => #{gzip => true}}))),
-    weir_log_file_lib:tidied(Named(Longest)),
+    weir_log_file_lib:cleaned(Named(Longest)),
     ?assertEqual([<<"one">>], rotated(Named(Longest))),
     ok = weir_log_file:close(File),
     ?assertEqual({error, enametoolong}, weir_log_file:open(opts(Named(Longest + 1)))),
@@ -207,7 +207,7 @@ without_the_file_server(Config) ->
         {ok, File6} = weir_log_file:sync(write(framed(["four"]), File5)),
         {ok, File7} = weir_log_file:rotate(?NOW, File6),
         ok = weir_log_file:close(File7),
-        weir_log_file_lib:tidied(Path)
+        weir_log_file_lib:cleaned(Path)
     end),
     Result =
         receive
@@ -299,7 +299,7 @@ keeps_and_compresses(Config) ->
         open(Path, #{rotate => Rotate}),
         lists:seq(1, 20)
     ),
-    weir_log_file_lib:tidied(Path),
+    weir_log_file_lib:cleaned(Path),
     ?assertEqual([<<"000000017\n">>, <<"000000018\n">>, <<"000000019\n">>], rotated(Path)),
     ?assertEqual([<<".gz">>], lists:usort([filename:extension(Name) || Name <- weir_log_file_lib:rotated(Path)])),
     ok = weir_log_file:close(File).
@@ -331,7 +331,7 @@ nothing_is_lost(Config) ->
         ),
         #{errors := 0, rotation_errors := 0} = weir_log_file:info(File),
         ok = weir_log_file:close(File),
-        weir_log_file_lib:tidied(Path),
+        weir_log_file_lib:cleaned(Path),
         {ok, Names} = file:list_dir(Run),
         Found = [binary:split(contents(filename:join(Run, Name)), <<"\n">>, [global, trim]) || Name <- Names],
         lists:all(fun(Lines) -> Lines =:= lists:sort(Lines) end, Found) andalso

@@ -1,5 +1,5 @@
 %% A node that rotates all the time is killed at moments of chance. What it was told was written is there, whole, once
-%% and in order, and what it left behind is tidied up.
+%% and in order, and what it left behind is cleaned up.
 -module(weir_log_file_crash_SUITE).
 
 -include_lib("stdlib/include/assert.hrl").
@@ -13,9 +13,9 @@ all() -> [killed_while_rotating, killed_between_rename_and_open].
 -define(ROUNDS, 15).
 -define(MAX_BYTES, 3000).
 
-init_per_testcase(_Case, Config) -> [{keeper, weir_log_file_lib:start_tidy()} | Config].
+init_per_testcase(_Case, Config) -> [{retention, weir_log_file_lib:start_retention()} | Config].
 
-end_per_testcase(_Case, Config) -> weir_log_file_lib:stop_tidy(proplists:get_value(keeper, Config)).
+end_per_testcase(_Case, Config) -> weir_log_file_lib:stop_retention(proplists:get_value(retention, Config)).
 
 opts(Path) -> #{path => Path, format => frame, rotate => #{max_bytes => ?MAX_BYTES, gzip => true}, check_ms => 1000}.
 
@@ -39,10 +39,10 @@ round(Path, Acks, Written) ->
     receive
         {Port, {exit_status, _}} -> ok
     end,
-    %% Its log is opened and tidied by the next node.
+    %% Its log is opened and cleaned by the next node.
     {ok, File} = weir_log_file:open(opts(Path)),
     ok = weir_log_file:close(File),
-    weir_log_file_lib:tidied(Path),
+    weir_log_file_lib:cleaned(Path),
     Names = weir_log_file_lib:rotated(Path),
     ?assertEqual([], [Name || Name <- Names, filename:extension(Name) =/= <<".gz">>]),
     Found = lists:append([entries(Name) || Name <- Names ++ [Path]]),
@@ -71,8 +71,8 @@ node_of(Path, Acks, First) ->
 
 %% In the node that is killed: batches of one to five entries, each of which is acknowledged when it is written.
 main([Path, Acks, First]) ->
-    ok = weir_log_tidy:new_table(),
-    {ok, _} = weir_log_tidy:start_link(),
+    ok = weir_log_retention:new_table(),
+    {ok, _} = weir_log_retention:start_link(),
     {ok, File} = weir_log_file:open(opts(Path)),
     {ok, Fd} = file:open(Acks, [append, raw, binary]),
     write(list_to_integer(First), Fd, File).
@@ -94,5 +94,5 @@ killed_between_rename_and_open(Config) ->
     {ok, Written} = weir_log_file:write(weir_log_frame:entry(<<2:64>>), 16, 0, File),
     {ok, Rotated} = weir_log_file:rotate(0, Written),
     ok = weir_log_file:close(Rotated),
-    weir_log_file_lib:tidied(Path),
+    weir_log_file_lib:cleaned(Path),
     ?assertEqual([[1], [2]], [entries(Name) || Name <- weir_log_file_lib:rotated(Path)]).

@@ -2,11 +2,11 @@
 %% in files.
 -module(weir_log_file_lib).
 
--export([dir/2, path/2, start_tidy/0, stop_tidy/1, await/1, tidied/1]).
+-export([dir/2, path/2, start_retention/0, stop_retention/1, await/1, cleaned/1]).
 -export([on_small_disk/3, while_forbidden/2, allow/1, append_only/1]).
 -export([contents/1, rotated/1, basic/0, open_files/1, framed/1, read/1, entries/1]).
 
--define(DEADLINE_MS, 30000).
+-define(DEADLINE_MS, 120000).
 
 dir(Case, Config) ->
     Dir = filename:join(proplists:get_value(priv_dir, Config), atom_to_list(Case)),
@@ -16,40 +16,40 @@ dir(Case, Config) ->
 path(Case, Config) -> iolist_to_binary(filename:join(dir(Case, Config), "a.log")).
 
 %% The process and the table that the application's supervisor has otherwise.
-start_tidy() ->
+start_retention() ->
     ok = weir_log_test_lib:stop_all(),
     Test = self(),
-    {Keeper, _} = spawn_monitor(fun() ->
-        ok = weir_log_tidy:new_table(),
+    {Manager, _} = spawn_monitor(fun() ->
+        ok = weir_log_retention:new_table(),
         Test ! {self(), ready},
         receive
             stop -> ok
         end
     end),
     receive
-        {Keeper, ready} -> ok;
-        {'DOWN', _, process, Keeper, Reason} -> error(Reason)
+        {Manager, ready} -> ok;
+        {'DOWN', _, process, Manager, Reason} -> error(Reason)
     end,
-    {ok, Tidy} = weir_log_tidy:start_link(),
-    unlink(Tidy),
-    Keeper.
+    {ok, Cleaner} = weir_log_retention:start_link(),
+    unlink(Cleaner),
+    Manager.
 
-stop_tidy(Keeper) ->
-    case whereis(weir_log_tidy) of
+stop_retention(Manager) ->
+    case whereis(weir_log_retention) of
         undefined -> ok;
-        Tidy -> ok = weir_log_test_lib:kill(Tidy)
+        Cleaner -> ok = weir_log_test_lib:kill(Cleaner)
     end,
-    Ref = monitor(process, Keeper),
-    Keeper ! stop,
+    Ref = monitor(process, Manager),
+    Manager ! stop,
     receive
-        {'DOWN', Ref, process, Keeper, _} -> ok
+        {'DOWN', Ref, process, Manager, _} -> ok
     end.
 
 await(Condition) -> weir_log_test_lib:eventually(Condition, ?DEADLINE_MS).
 
-tidied(Path) ->
+cleaned(Path) ->
     {ok, Absolute} = weir_log_path:absolute(Path),
-    await(fun() -> weir_log_tidy:is_done(Absolute) end).
+    await(fun() -> weir_log_retention:is_done(Absolute) end).
 
 %% Calls the function with a small disk at Dir. Only root may make one, and not everywhere.
 on_small_disk(Dir, Size, Fun) ->

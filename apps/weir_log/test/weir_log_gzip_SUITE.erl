@@ -1,4 +1,4 @@
-%% Compression, and the process that tidies up: what they leave when they are killed or the disk is full, and what is
+%% Compression, and the process that cleans up: what they leave when they are killed or the disk is full, and what is
 %% kept.
 -module(weir_log_gzip_SUITE).
 
@@ -13,7 +13,7 @@
     missing_original/1,
     target_is_a_directory/1,
     disk_full/1,
-    tidies_what_is_asked/1,
+    cleans_what_is_asked/1,
     keeps_by_count_and_bytes/1,
     keeps_by_age/1,
     mode_of_files/1,
@@ -39,7 +39,7 @@ all() ->
         missing_original,
         target_is_a_directory,
         disk_full,
-        tidies_what_is_asked,
+        cleans_what_is_asked,
         keeps_by_count_and_bytes,
         keeps_by_age,
         mode_of_files,
@@ -59,10 +59,10 @@ all() ->
 -define(ALL, #{files => infinity, bytes => infinity, gzip => true}).
 
 init_per_testcase(without_the_process, Config) -> Config;
-init_per_testcase(_Case, Config) -> [{keeper, weir_log_file_lib:start_tidy()} | Config].
+init_per_testcase(_Case, Config) -> [{retention, weir_log_file_lib:start_retention()} | Config].
 
 end_per_testcase(without_the_process, _Config) -> ok;
-end_per_testcase(_Case, Config) -> weir_log_file_lib:stop_tidy(proplists:get_value(keeper, Config)).
+end_per_testcase(_Case, Config) -> weir_log_file_lib:stop_retention(proplists:get_value(retention, Config)).
 
 %% ---------------------------------------------------------------- helpers
 
@@ -85,15 +85,15 @@ base(Path, N) -> filename:basename(name(Path, N)).
 
 all_but(Limits) -> maps:merge(?ALL, Limits).
 
-tidy(Path, Keep) ->
+clean(Path, Keep) ->
     ok = ask(Path, Keep),
-    weir_log_file_lib:tidied(Path).
+    weir_log_file_lib:cleaned(Path).
 
-ask(Path, Keep) -> weir_log_tidy:ask(Path, {weir_log_file_lib:basic(), Keep, infinity}).
+ask(Path, Keep) -> weir_log_retention:ask(Path, {weir_log_file_lib:basic(), Keep, infinity}).
 
 %% Kills the process, and starts the next one as its supervisor does.
 kill() ->
-    Pid = whereis(weir_log_tidy),
+    Pid = whereis(weir_log_retention),
     Ref = monitor(process, Pid),
     exit(Pid, kill),
     receive
@@ -101,7 +101,7 @@ kill() ->
     end.
 
 restart() ->
-    {ok, Pid} = weir_log_tidy:start_link(),
+    {ok, Pid} = weir_log_retention:start_link(),
     unlink(Pid),
     ok.
 
@@ -156,23 +156,23 @@ disk_full(Config) ->
         ?assertEqual([base(Path, 1)], names(Path)),
         ?assert({ok, Noise} =:= file:read_file(Name)),
         %% The process gives it up, and applies the limits to what it is.
-        tidy(Path, all_but(#{bytes => 200000})),
+        clean(Path, all_but(#{bytes => 200000})),
         ?assertEqual([base(Path, 1)], names(Path)),
-        ?assertMatch(#{errors := 1, last_error := {Name, enospc}}, weir_log_tidy:info()),
-        tidy(Path, all_but(#{bytes => 199999})),
+        ?assertMatch(#{errors := 1, last_error := {Name, enospc}}, weir_log_retention:info()),
+        clean(Path, all_but(#{bytes => 199999})),
         ?assertEqual([], names(Path))
     end).
 
 %% ---------------------------------------------------------------- the process
 
-tidies_what_is_asked(Config) ->
-    Path = path(tidies_what_is_asked, Config),
+cleans_what_is_asked(Config) ->
+    Path = path(cleans_what_is_asked, Config),
     Contents = [write_text(Path, N) || N <- lists:seq(1, 5)],
-    tidy(Path, ?ALL),
+    clean(Path, ?ALL),
     Files = weir_log_file_lib:rotated(Path),
     ?assertEqual([<<(name(Path, N))/binary, ".gz">> || N <- lists:seq(1, 5)], Files),
     ?assertEqual(Contents, [weir_log_file_lib:contents(File) || File <- Files]),
-    ?assertMatch(#{pending := 0, compressed := 5, deleted := 0, errors := 0}, weir_log_tidy:info()).
+    ?assertMatch(#{pending := 0, compressed := 5, deleted := 0, errors := 0}, weir_log_retention:info()).
 
 write_text(Path, N) ->
     Text = text(N * 100),
@@ -183,7 +183,7 @@ keeps_by_count_and_bytes(Config) ->
     Path = path(keeps_by_count_and_bytes, Config),
     [write(name(Path, N), noise(100)) || N <- lists:seq(1, 10)],
     Kept = fun(Keep) ->
-        tidy(Path, maps:merge(#{files => infinity, bytes => infinity, gzip => false}, Keep)),
+        clean(Path, maps:merge(#{files => infinity, bytes => infinity, gzip => false}, Keep)),
         names(Path)
     end,
     Newest = fun(Number) -> [base(Path, N) || N <- lists:seq(11 - Number, 10)] end,
@@ -197,10 +197,10 @@ keeps_by_count_and_bytes(Config) ->
 compressed_size_counts(Config) ->
     Path = path(compressed_size_counts, Config),
     [write(name(Path, N), binary:copy(<<"x">>, 100000)) || N <- lists:seq(1, 4)],
-    tidy(Path, all_but(#{bytes => 10000})),
+    clean(Path, all_but(#{bytes => 10000})),
     ?assertEqual([<<(base(Path, N))/binary, ".gz">> || N <- lists:seq(1, 4)], names(Path)),
     [Size] = lists:usort([filelib:file_size(File) || File <- weir_log_file_lib:rotated(Path)]),
-    tidy(Path, all_but(#{bytes => 2 * Size})),
+    clean(Path, all_but(#{bytes => 2 * Size})),
     ?assertEqual([<<(base(Path, N))/binary, ".gz">> || N <- [3, 4]], names(Path)).
 
 %% What a node leaves that is killed at each moment of a compression.
@@ -212,7 +212,7 @@ leftovers(Config) ->
     write(Renamed, "two"),
     write(<<Renamed/binary, ".gz">>, zlib:gzip("two")),
     write(<<Deleted/binary, ".gz">>, zlib:gzip("three")),
-    tidy(Path, ?ALL),
+    clean(Path, ?ALL),
     Files = weir_log_file_lib:rotated(Path),
     ?assertEqual([<<Name/binary, ".gz">> || Name <- [Begun, Renamed, Deleted]], Files),
     ?assertEqual([<<"one">>, <<"two">>, <<"three">>], [weir_log_file_lib:contents(File) || File <- Files]),
@@ -227,7 +227,7 @@ foreign_files_stay(Config) ->
     ok = file:make_dir(name(Path, 1)),
     ok = file:make_symlink("nowhere", name(Path, 2)),
     Before = names(Path),
-    tidy(Path, all_but(#{files => 0})),
+    clean(Path, all_but(#{files => 0})),
     ?assertEqual(Before, names(Path)).
 
 %% Its successor finishes the work, and all entries are there.
@@ -237,11 +237,11 @@ killed_while_compressing(Config) ->
     write(name(Path, 1), Text),
     ok = ask(Path, ?ALL),
     Part = <<(name(Path, 1))/binary, ".gz.part">>,
-    weir_log_file_lib:await(fun() -> filelib:is_file(Part) orelse weir_log_tidy:is_done(Path) end),
+    weir_log_file_lib:await(fun() -> filelib:is_file(Part) orelse weir_log_retention:is_done(Path) end),
     kill(),
     ?assertEqual(1, length(weir_log_file_lib:rotated(Path))),
     restart(),
-    weir_log_file_lib:tidied(Path),
+    weir_log_file_lib:cleaned(Path),
     ?assertEqual([<<(base(Path, 1))/binary, ".gz">>], names(Path)),
     ?assert(Text =:= weir_log_file_lib:contents(<<(name(Path, 1))/binary, ".gz">>)).
 
@@ -260,7 +260,7 @@ killed_again_and_again(Config) ->
         end
      || _ <- lists:seq(1, 30)
     ],
-    weir_log_file_lib:tidied(Path),
+    weir_log_file_lib:cleaned(Path),
     Files = weir_log_file_lib:rotated(Path),
     ?assertEqual([<<(name(Path, N))/binary, ".gz">> || N <- lists:seq(1, 8)], Files),
     ?assert(Texts =:= [weir_log_file_lib:contents(File) || File <- Files]),
@@ -275,18 +275,18 @@ fails_and_goes_on(Config) ->
     [write(name(Path, N), "text") || N <- [1, 2, 3]],
     InTheWay = <<(name(Path, 3))/binary, ".gz.part">>,
     ok = file:make_dir(InTheWay),
-    tidy(Path, ?ALL),
-    ?assertMatch(#{compressed := 2, errors := 1}, weir_log_tidy:info()),
+    clean(Path, ?ALL),
+    ?assertMatch(#{compressed := 2, errors := 1}, weir_log_retention:info()),
     ?assertEqual({ok, <<"text">>}, file:read_file(name(Path, 3))),
     %% It is tried again when the log asks again.
     ok = file:del_dir(InTheWay),
-    tidy(Path, ?ALL),
-    ?assertMatch(#{compressed := 3, errors := 1}, weir_log_tidy:info()).
+    clean(Path, ?ALL),
+    ?assertMatch(#{compressed := 3, errors := 1}, weir_log_retention:info()).
 
 %% Nothing that is asked for while the process is at work is forgotten, and asking often costs no memory.
 asked_while_busy(Config) ->
     Path = path(asked_while_busy, Config),
-    ok = sys:suspend(weir_log_tidy),
+    ok = sys:suspend(weir_log_retention),
     [
         begin
             write(name(Path, N), "text"),
@@ -294,8 +294,9 @@ asked_while_busy(Config) ->
         end
      || N <- lists:seq(1, 50)
     ],
-    ?assertMatch({message_queue_len, Length} when Length =< 1, process_info(whereis(weir_log_tidy), message_queue_len)),
-    ok = sys:resume(weir_log_tidy),
+    {message_queue_len, Length} = process_info(whereis(weir_log_retention), message_queue_len),
+    ?assert(Length =< 1),
+    ok = sys:resume(weir_log_retention),
     [
         begin
             write(name(Path, N), "text"),
@@ -303,15 +304,15 @@ asked_while_busy(Config) ->
         end
      || N <- lists:seq(51, 100)
     ],
-    weir_log_file_lib:tidied(Path),
+    weir_log_file_lib:cleaned(Path),
     ?assertEqual([<<(name(Path, N))/binary, ".gz">> || N <- lists:seq(1, 100)], weir_log_file_lib:rotated(Path)).
 
 keeps_by_age(Config) ->
     Path = path(keeps_by_age, Config),
     Now = erlang:system_time(second),
     [write(name(Path, Now - Age), "text") || Age <- [3 * 86400 + 60, 3 * 86400 - 60, 60]],
-    ok = weir_log_tidy:ask(Path, {weir_log_file_lib:basic(), all_but(#{gzip => false}), 3}),
-    weir_log_file_lib:tidied(Path),
+    ok = weir_log_retention:ask(Path, {weir_log_file_lib:basic(), all_but(#{gzip => false}), 3}),
+    weir_log_file_lib:cleaned(Path),
     ?assertEqual([name(Path, Now - Age) || Age <- [3 * 86400 - 60, 60]], weir_log_file_lib:rotated(Path)).
 
 %% From the first byte on, and after a rotation and a compression.
@@ -347,13 +348,13 @@ owner_of_files(Config) ->
     ],
     ?assertEqual([{Owner, 8#640}, {Owner, 8#640}], Owners).
 
-%% A file with one rotated one that is tidied up.
+%% A file with one rotated one that is cleaned up.
 rotated(Path, Opts) ->
     All = maps:merge(#{path => Path, format => newline, rotate => #{}, check_ms => 0}, Opts),
     {ok, File} = weir_log_file:open(All),
     {ok, Written} = weir_log_file:write("one\n", 4, 0, File),
     {ok, Rotated} = weir_log_file:rotate(0, Written),
-    weir_log_file_lib:tidied(Path),
+    weir_log_file_lib:cleaned(Path),
     Rotated.
 
 %% In their order, with what there is then; one that crashes keeps nothing from the others.
@@ -392,7 +393,7 @@ hook_that_hangs(Config) ->
     end,
     ok = weir_log_file:close(rotated(Path, #{rotate => #{hook => Hangs}})),
     {_, Pid} = called(),
-    %% Another log is tidied up and has its hook called, and this one is tidied up.
+    %% Another log is cleaned up and has its hook called, and this one is cleaned up.
     Other = <<Path/binary, "b">>,
     Opts = #{rotate => #{gzip => true, hook => {?MODULE, tell, [Test]}}},
     ok = weir_log_file:close(rotated(Other, Opts)),
@@ -402,19 +403,19 @@ hook_that_hangs(Config) ->
     {_, Next} = called(),
     Next ! go.
 
-%% What was not tidied is, when the process is there and is asked again.
+%% What was not cleaned is, when the process is there and is asked again.
 without_the_process(Config) ->
     _ = application:stop(weir_log),
     Path = path(without_the_process, Config),
     ok = weir_log_file:close(rotated_only(Path)),
     ?assertEqual(<<"one\n">>, weir_log_file_lib:contents(name(Path, 0))),
-    Keeper = weir_log_file_lib:start_tidy(),
+    Manager = weir_log_file_lib:start_retention(),
     try
         ok = weir_log_file:close(rotated_only(Path)),
-        weir_log_file_lib:tidied(Path),
+        weir_log_file_lib:cleaned(Path),
         ?assertEqual([<<(name(Path, N))/binary, ".gz">> || N <- [0, 1]], weir_log_file_lib:rotated(Path))
     after
-        weir_log_file_lib:stop_tidy(Keeper)
+        weir_log_file_lib:stop_retention(Manager)
     end.
 
 rotated_only(Path) ->

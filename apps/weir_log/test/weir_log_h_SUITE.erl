@@ -8,12 +8,13 @@
 -export([same_bytes/1, same_bytes_of_supervision/1, level_and_filters/1, formatter_changes/1]).
 -export([the_guides_formatter/1, the_guides_dates/1]).
 -export([formatter_fails/1, formatter_gives_no_text/1, report_callback_fails/1]).
--export([wrong_options/1, wrong_options_leave_nothing/1, changes/1, refused_changes/1, handle_is_hidden/1]).
+-export([wrong_options/1, wrong_options_leave_nothing/1, keyword_lists/1]).
+-export([changes/1, refused_changes/1, handle_is_hidden/1]).
 -export([removal_writes_everything/1, added_again/1, acks/1, sync_on/1, rate/1, sync_and_info/1, no_handler/1]).
 -export([slow_disk_slows_callers/1, stuck_disk_stops_nobody/1, drops_by_level/1, refuses/1]).
 -export([own_processes_do_not_wait/1, own_events_are_bounded/1, sync_fails/1, write_fails/1, write_fails_unseen/1]).
 -export([dropped_is_not_formatted/1]).
--export([writer_killed/1, log_killed/1, keeper_killed/1, failure_is_told_once/1, full_disk_is_told_once/1]).
+-export([writer_killed/1, log_killed/1, manager_killed/1, failure_is_told_once/1, full_disk_is_told_once/1]).
 -export([torn_line_is_ended/1, relative_file/1, containers_output/1]).
 -export([really_full_disk/1]).
 -export([sys_config/1, node_stop_writes_everything/1]).
@@ -27,7 +28,7 @@
 ]).
 
 -define(ID, weir_log_h_test).
--define(KEEPER, weir_log_h_weir_log_h_test).
+-define(MANAGER, weir_log_h_weir_log_h_test).
 -define(STD, weir_log_h_std).
 
 all() ->
@@ -43,6 +44,7 @@ all() ->
         report_callback_fails,
         wrong_options,
         wrong_options_leave_nothing,
+        keyword_lists,
         changes,
         refused_changes,
         handle_is_hidden,
@@ -61,7 +63,7 @@ all() ->
         own_events_are_bounded,
         writer_killed,
         log_killed,
-        keeper_killed,
+        manager_killed,
         failure_is_told_once,
         full_disk_is_told_once,
         really_full_disk,
@@ -274,8 +276,24 @@ wrong_options_leave_nothing(Config) ->
         logger:add_handler(?ID, weir_log_h, #{config => #{file => filename:join(Blocker, "weir.log")}})
     ),
     ?assertEqual(Before, supervisor:which_children(logger_sup)),
-    ?assertEqual(undefined, whereis(?KEEPER)),
+    ?assertEqual(undefined, whereis(?MANAGER)),
     ?assertEqual({error, no_handler}, weir_log_h:info(?ID)).
+
+%% As Elixir writes options.
+keyword_lists(Config) ->
+    File = ?config(file, Config),
+    Options = [{file, list_to_binary(File)}, {rate, [{info, 3}]}, {rotate, [{keep_files, 2}]}],
+    ok = logger:add_handler(?ID, weir_log_h, #{config => Options}),
+    ?assertMatch({ok, #{config := #{rate := #{info := 3}, ack := none}}}, logger:get_handler_config(?ID)),
+    ok = logger:update_handler_config(?ID, config, [{ack, written}, {rate, [{info, 4}]}]),
+    ?assertMatch({ok, #{config := #{rate := #{info := 4}, ack := written}}}, logger:get_handler_config(?ID)),
+    ok = logger:set_handler_config(?ID, config, [{file, list_to_binary(File)}]),
+    ?assertMatch({ok, #{config := #{ack := none}}}, logger:get_handler_config(?ID)),
+    ok = logger:remove_handler(?ID),
+    ?assertEqual(
+        {error, {handler_not_added, {bad_option, rate, [info]}}},
+        logger:add_handler(?ID, weir_log_h, #{config => [{rate, [info]} | Options]})
+    ).
 
 changes(Config) ->
     ok = add(Config, #{}, only_of_test()),
@@ -331,7 +349,7 @@ removal_writes_everything(Config) ->
     ok = in_parallel(50, fun(I) -> [logger:error("~b ~b", [I, N], test()) || N <- lists:seq(1, 100)] end),
     ok = logger:remove_handler(?ID),
     in_order(50, 100, read_lines(Config)),
-    ?assertEqual(undefined, whereis(?KEEPER)),
+    ?assertEqual(undefined, whereis(?MANAGER)),
     logger:error("not there any more", test()),
     ?assertEqual(5_000, length(read_lines(Config))).
 
@@ -552,19 +570,19 @@ writer_killed(Config) ->
 
 log_killed(Config) ->
     ok = add(Config, #{}, #{}),
-    Keeper = whereis(?KEEPER),
+    Manager = whereis(?MANAGER),
     kill_log(?ID),
     %% Callers are not disturbed, whatever becomes of their events.
     ok = until(fun() -> is_written(Config, "after the log") end),
-    ?assertEqual(Keeper, whereis(?KEEPER)),
+    ?assertEqual(Manager, whereis(?MANAGER)),
     ok = until(fun() -> state() =:= ok end).
 
-keeper_killed(Config) ->
+manager_killed(Config) ->
     ok = add(Config, #{}, #{}),
-    Keeper = whereis(?KEEPER),
-    exit(Keeper, kill),
-    ok = until(fun() -> is_written(Config, "after the keeper") end),
-    ?assertNotEqual(Keeper, whereis(?KEEPER)),
+    Manager = whereis(?MANAGER),
+    exit(Manager, kill),
+    ok = until(fun() -> is_written(Config, "after the manager") end),
+    ?assertNotEqual(Manager, whereis(?MANAGER)),
     ok = logger:remove_handler(?ID).
 
 %% Many processes meet the end of the log; the other handler hears of it once, and what was lost is in the log that is

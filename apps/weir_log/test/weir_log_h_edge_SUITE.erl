@@ -24,7 +24,7 @@
 ]).
 
 -define(ID, weir_log_h_edge).
--define(KEEPER, weir_log_h_weir_log_h_edge).
+-define(MANAGER, weir_log_h_weir_log_h_edge).
 %% What the last writes are given when a handler or a node ends; and how much longer something may take than is
 %% promised: other programs may have the processors.
 -define(CLOSE_MS, 5_000).
@@ -304,7 +304,7 @@ removal_while_the_writer_hangs(Config) ->
     Waiting = callers(1, fun(_) -> [logger:error("x", test()) || _ <- lists:seq(1, 17)] end),
     ok = until(fun() -> all_wait(Waiting) end),
     ok = logger:remove_handler(?ID),
-    ?assertEqual(undefined, whereis(?KEEPER)),
+    ?assertEqual(undefined, whereis(?MANAGER)),
     ok = logger:error("nobody listens", test()),
     true = erlang:resume_process(Writer),
     ok = await_normal(Waiting),
@@ -450,6 +450,6 @@ logger_sup_stopped(Config) ->
 %% ---------------------------------------------------------------- help
 
 processes_of_handler() ->
-    [handler_sup(?ID), whereis(?KEEPER), writer(?ID) | weir_log_h_test_lib:linked(?ID)].
+    [handler_sup(?ID), whereis(?MANAGER), writer(?ID) | weir_log_h_test_lib:linked(?ID)].
 
 until(Condition) -> weir_log_test_lib:eventually(Condition, 60_000).

@@ -69,11 +69,11 @@ handler_sup(Id) ->
     {_, Sup, _, _} = lists:keyfind({weir_log_h, Id}, 1, supervisor:which_children(logger_sup)),
     Sup.
 
-keeper(Id) -> whereis(list_to_atom(lists:concat(["weir_log_h_", Id]))).
+manager(Id) -> whereis(list_to_atom(lists:concat(["weir_log_h_", Id]))).
 
-%% Those that the keeper is linked to beside its supervisor: the log's supervisor.
+%% Those that the manager is linked to beside its supervisor: the log's supervisor.
 linked(Id) ->
-    {links, Links} = process_info(keeper(Id), links),
+    {links, Links} = process_info(manager(Id), links),
     Sup = handler_sup(Id),
     lists:sort([Pid || Pid <- Links, is_pid(Pid), Pid =/= Sup]).
 

@@ -10,7 +10,7 @@
 %%     whole frame is set aside whole.
 %%   - Each line is an entry or the beginning of one, and there are no more of these than there were kills. A glued
 %%     line, the beginning of an entry with another entry behind it, is neither.
-%%   - Tidying up leaves the files that the log knows, and no others.
+%%   - Cleaning up leaves the files that the log knows, and no others.
 %%
 %% Few kills tear an entry: the kernel seldom breaks a write off. So the suite itself appends the beginning of one to a
 %% file that a kill has left whole: entries that nobody was told of may end anywhere.
@@ -132,7 +132,7 @@ life(File, How, Shards, Life, Kills, Check, Before) ->
     Killed = [tear(Format, Each, Bytes) || {Each, Bytes} <- lists:zip(files(File, Shards), Left)],
     Parts = filelib:wildcard(File ++ "*.part"),
     History = reopen(Kind, Options#{file => File, shards => Shards}, files(File, Shards)),
-    %% Tidying up has left nothing.
+    %% Cleaning up has left nothing.
     ?assertEqual(lists:sort(lists:append(History)), lists:sort(filelib:wildcard(File ++ "*"))),
     Opened = [[weir_log_file_lib:contents(Each) || Each <- Files] || Files <- History],
     [ok = check_opened(Format, Torn, lists:reverse(Now)) || {Torn, Now} <- lists:zip(Killed, Opened)],
@@ -191,7 +191,7 @@ reopen(handler, Options, Files) ->
     [[File] || File <- Files];
 reopen(_LogOrAlog, Options, Files) ->
     {ok, Log} = weir_log:open(?ID, Options),
-    [ok = weir_log_file_lib:tidied(File) || File <- Files],
+    [ok = weir_log_file_lib:cleaned(File) || File <- Files],
     {ok, History} = weir_log:history(Log),
     ok = weir_log:close(Log),
     [[unicode:characters_to_list(Path) || Path <- Paths] || {shard, Paths} <- History].

@@ -24,7 +24,7 @@
     days_of_23_and_25_hours/1,
     hour_that_comes_twice/1,
     clock_set_back/1,
-    looks_at_each_quarter/1,
+    updates_at_each_quarter/1,
     due/1,
     zone_of_the_machine/1
 ]).
@@ -52,7 +52,7 @@ all() ->
         days_of_23_and_25_hours,
         hour_that_comes_twice,
         clock_set_back,
-        looks_at_each_quarter,
+        updates_at_each_quarter,
         due,
         zone_of_the_machine
     ].
@@ -328,7 +328,8 @@ plan_limits(_Config) ->
     Files = [{named({N, 0}), 5} || N <- lists:seq(1, 10)],
     Deleted = fun(KeepFiles, KeepBytes) ->
         length(
-            weir_log_rotation:plan(<<"a">>, basic(), Files, #{files => KeepFiles, bytes => KeepBytes, gzip => false}, [])
+            weir_log_rotation:plan(<<"a">>, basic(), Files, #{files => KeepFiles, bytes => KeepBytes, gzip => false},
+                [])
         )
     end,
     ?assertEqual([0, 0, 1, 10], [Deleted(Limit, infinity) || Limit <- [infinity, 10, 9, 0]]),
@@ -397,18 +398,18 @@ clock_set_back(_Config) ->
     Due = weir_log_period:new(daily, 0, 0),
     Day = 86400000,
     Now = ?NOON * 1000,
-    Written = weir_log_period:look(Now, 0, Due),
-    Back = weir_log_period:look(Now - 3 * Day, 10, Written),
+    Written = weir_log_period:update(Now, 0, Due),
+    Back = weir_log_period:update(Now - 3 * Day, 10, Written),
     ?assertNot(weir_log_period:is_over(Back)),
-    Again = weir_log_period:look(Now, 10, Back),
+    Again = weir_log_period:update(Now, 10, Back),
     ?assertNot(weir_log_period:is_over(Again)),
-    ?assert(weir_log_period:is_over(weir_log_period:look(Now + Day, 10, Again))).
+    ?assert(weir_log_period:is_over(weir_log_period:update(Now + Day, 10, Again))).
 
-looks_at_each_quarter(_Config) ->
+updates_at_each_quarter(_Config) ->
     check(
         ?FORALL({Zone, Seconds}, {zone(), around()}, begin
-            Next = weir_log_period:next_look(Seconds * 1000) div 1000,
-            %% No period begins before the next look.
+            Next = weir_log_period:next_update(Seconds * 1000) div 1000,
+            %% No period begins before the next update.
             Next > Seconds andalso Next - Seconds =< 900 andalso
                 period(daily, Zone, Seconds) =:= period(daily, Zone, Next - 1) andalso
                 period(hourly, Zone, Seconds) =:= period(hourly, Zone, Next - 1)
@@ -419,18 +420,18 @@ due(_Config) ->
     Now = ?NOON * 1000,
     Hour = 3600000,
     %% Never without an interval, nor of an empty file.
-    ?assertNot(weir_log_period:is_over(weir_log_period:look(Now, 10, weir_log_period:new(none, 10, 0)))),
-    ?assertNot(weir_log_period:is_over(weir_log_period:look(Now, 0, weir_log_period:new(hourly, 0, 0)))),
+    ?assertNot(weir_log_period:is_over(weir_log_period:update(Now, 10, weir_log_period:new(none, 10, 0)))),
+    ?assertNot(weir_log_period:is_over(weir_log_period:update(Now, 0, weir_log_period:new(hourly, 0, 0)))),
     %% What was written last in another hour is over, and stays so until there is another file.
-    Over = weir_log_period:look(Now, 10, weir_log_period:new(hourly, 10, Now - 1)),
+    Over = weir_log_period:update(Now, 10, weir_log_period:new(hourly, 10, Now - 1)),
     ?assert(weir_log_period:is_over(Over)),
-    ?assert(weir_log_period:is_over(weir_log_period:look(Now + 1, 10, Over))),
+    ?assert(weir_log_period:is_over(weir_log_period:update(Now + 1, 10, Over))),
     %% A file that others have emptied belongs to the present.
-    ?assertNot(weir_log_period:is_over(weir_log_period:look(Now + 1, 0, Over))),
+    ?assertNot(weir_log_period:is_over(weir_log_period:update(Now + 1, 0, Over))),
     %% To the millisecond.
-    Begun = weir_log_period:look(Now, 10, weir_log_period:new(hourly, 10, Now)),
-    ?assertNot(weir_log_period:is_over(weir_log_period:look(Now + Hour - 1, 10, Begun))),
-    ?assert(weir_log_period:is_over(weir_log_period:look(Now + Hour, 10, Begun))).
+    Begun = weir_log_period:update(Now, 10, weir_log_period:new(hourly, 10, Now)),
+    ?assertNot(weir_log_period:is_over(weir_log_period:update(Now + Hour - 1, 10, Begun))),
+    ?assert(weir_log_period:is_over(weir_log_period:update(Now + Hour, 10, Begun))).
 
 %% The same with the real clock of a node in that zone.
 zone_of_the_machine(_Config) ->

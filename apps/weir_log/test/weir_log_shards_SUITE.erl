@@ -148,8 +148,8 @@ the_guides_example(Config) ->
      || _ <- [1, 2]
     ],
     {ok, Writing} = weir_log:files(events),
-    %% Whoever tidies up takes a part that it finds for a leftover.
-    [ok = weir_log_file_lib:tidied(Each) || Each <- Writing],
+    %% Whoever cleans up takes a part that it finds for a leftover.
+    [ok = weir_log_file_lib:cleaned(Each) || Each <- Writing],
     {ok, [{shard, [Oldest | _]} | _]} = weir_log:history(events),
     {ok, _} = weir_log_gzip:compress(Oldest),
     {ok, [{shard, Files}, {shard, _}]} = weir_log:history(events),

@@ -9,7 +9,7 @@
 -include_lib("stdlib/include/assert.hrl").
 -include("../src/weir_log.hrl").
 
--define(DEADLINE_MS, 20000).
+-define(DEADLINE_MS, 60000).
 -define(POLL_MS, 2).
 
 setup(Case, Config) ->

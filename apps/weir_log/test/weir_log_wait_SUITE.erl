@@ -137,7 +137,7 @@ everything_killed(Config) ->
 
 family(Log, Writer) ->
     {ok, Sup} = weir_log_registry:lookup(Log),
-    [Sup, Writer | [Pid || {gate, Pid, _, _} <- supervisor:which_children(Sup)]].
+    [Sup, Writer | [Pid || {opener, Pid, _, _} <- supervisor:which_children(Sup)]].
 
 application_stopped(Config) ->
     {Log, Writer} = open(Config, #{}),

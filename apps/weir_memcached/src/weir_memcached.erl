@@ -12,24 +12,7 @@
 %% {error, not_found} = weir_memcached:get(cache, <<"user:2">>).
 %% '''
 %%
-%% <h3>Options of a client</h3>
-%% <table>
-%% <tr><th>option</th><th>default</th><th>meaning</th></tr>
-%% <tr><td>`host'</td><td>`"localhost"'</td><td>a name, an IPv4 or IPv6 address, or `{local, Path}' for a Unix socket</td></tr>
-%% <tr><td>`port'</td><td>11211</td><td>not used with `{local, Path}'</td></tr>
-%% <tr><td>`connections'</td><td>4</td><td>how many connections, one process and one writer each</td></tr>
-%% <tr><td>`connect_timeout'</td><td>5000</td><td>milliseconds</td></tr>
-%% <tr><td>`request_timeout'</td><td>5000</td><td>milliseconds, or `infinity'; `timeout' with a request overrides it</td></tr>
-%% <tr><td>`stall_timeout'</td><td>10000</td><td>milliseconds, or `infinity': a connection on which requests are
-%%     unanswered and nothing was received for so long (at most twice as long) is taken for dead and made anew</td></tr>
-%% <tr><td>`reconnect'</td><td>`{100, 10000}'</td><td>milliseconds between attempts to connect, least and greatest;
-%%     doubled after each failure, and each wait is a random part between half and all of it</td></tr>
-%% <tr><td>`max_pending'</td><td>10000</td><td>requests that may be unanswered on one connection; beyond that
-%%     `{error, busy}'. A `get_many' or `set_many' counts as one</td></tr>
-%% <tr><td>`codec'</td><td>`term'</td><td>`term', `raw' or a module: see {@link weir_memcached_codec}</td></tr>
-%% <tr><td>`transport'</td><td>`gen_tcp'</td><td>a module with gen_tcp's `connect/4', `send/2', `close/1' and
-%%     `controlling_process/2', whose sockets `inet:setopts/2' accepts</td></tr>
-%% </table>
+%% Options are maps or keyword lists; those of a client: {@type options()}.
 %%
 %% <h3>Options of a request</h3>
 %% `ttl' (seconds, 0 is for ever, over 30 days it is a Unix time, 32 bits), `flags' (32 bits kept with the item),
@@ -38,20 +21,21 @@
 %%
 %% <h3>Errors</h3>
 %% The environment's failures are values of {@type error()}. A client that was never started makes every
-%% function exit with `{noproc, {weir_memcached, client, [Client]}}'. After `{error, timeout}' and `{error, disconnected}' a
-%% request may or may not have been carried out; after every other error it has had no effect, but that
+%% function exit with `{noproc, {weir_memcached, client, [Client]}}'. After `{error, timeout}' and `{error,
+%% disconnected}' a request may or may not have been carried out; after every other error it has had no effect, but that
 %% a `set' of a value that is too large removes the item that was there.
 %%
 %% <h3>Cost of a request</h3>
 %% Three persistent terms, one atomic and a look at the clock, one call (a monitor and two messages), no process
-%% but the connection, which also answers when the time is up. `get_many' and `set_many' are one call for all their keys.
+%% but the connection, which also answers when the time is up. `get_many' and `set_many' are one call for all their
+%% keys.
 %%
 %% <h3>When not to use it</h3>
 %% It speaks to one server: there is no distribution of keys over several. It does not speak the meta or
 %% the binary protocol, TLS or SASL.
 -module(weir_memcached).
 
--export([start_link/2, child_spec/2, stop/1, info/1]).
+-export([start_link/2, child_spec/1, child_spec/2, stop/1, info/1]).
 -export([
     get/2, get/3,
     gets/2, gets/3,
@@ -79,7 +63,7 @@
 -include("weir_memcached_config.hrl").
 
 -type client() :: atom().
--type host() :: inet:hostname() | inet:ip_address() | {local, file:name_all()}.
+-type host() :: inet:hostname() | binary() | inet:ip_address() | {local, file:name_all()}.
 -type options() :: #{
     host => host(),
     port => inet:port_number(),
@@ -91,7 +75,26 @@
     max_pending => pos_integer(),
     codec => weir_memcached_codec:codec(),
     transport => module()
-}.
+} | [{atom(), term()}].
+%% A map, or the same as a keyword list.
+%% <ul>
+%% <li>`host': a name (string, binary or atom), an IPv4 or IPv6 address, or `{local, Path}' for a Unix socket. Default
+%%     `"localhost"'.</li>
+%% <li>`port': not used with `{local, Path}'. Default 11211.</li>
+%% <li>`connections': how many connections, one process and one writer each. Default 4.</li>
+%% <li>`connect_timeout': milliseconds. Default 5000.</li>
+%% <li>`request_timeout': milliseconds, or `infinity'; `timeout' with a request overrides it. Default 5000.</li>
+%% <li>`stall_timeout': milliseconds, or `infinity': a connection on which requests are unanswered and nothing was
+%%     received for so long (at most twice as long) is taken for dead and made anew. Default 10000.</li>
+%% <li>`reconnect': milliseconds between attempts to connect, least and greatest; doubled after each failure, and each
+%%     wait is a random part between half and all of it. Default `{100, 10000}'.</li>
+%% <li>`max_pending': requests that may be unanswered on one connection; beyond that `{error, busy}'. A `get_many' or
+%%     `set_many' counts as one. Default 10000.</li>
+%% <li>`codec': `term', `raw' or a module, see {@link weir_memcached_codec}. Default `term'.</li>
+%% <li>`transport': a module with gen_tcp's `connect/4', `send/2', `close/1' and `controlling_process/2', whose sockets
+%%     `inet:setopts/2' accepts. Default `gen_tcp'.</li>
+%% </ul>
+
 -type key() :: binary() | string() | iodata().
 %% 1 to 250 bytes without spaces and control bytes.
 -type request_options() :: #{
@@ -100,7 +103,7 @@
     timeout => timeout(),
     codec => weir_memcached_codec:codec(),
     delay => non_neg_integer()
-}.
+} | [{atom(), term()}].
 
 -type error() ::
     not_found
@@ -136,10 +139,21 @@ start_link(Client, Options) ->
         {error, _} = Error -> Error
     end.
 
-%% @doc For a supervisor of yours. Elixir: `:weir_memcached.child_spec(:cache, %{port: 11211})'.
+%% @doc As {@link child_spec/2}, with the client's name among the options: a supervisor of Elixir takes
+%% `{:weir_memcached, name: :cache, host: "localhost"}' for a child. `{missing_option, name}': there is none.
+-spec child_spec(#{name := client(), atom() => term()} | [{atom(), term()}]) -> supervisor:child_spec().
+child_spec(Options) ->
+    case weir_memcached_config:to_map(Options) of
+        {ok, #{name := Client} = Map} -> child_spec(Client, maps:remove(name, Map));
+        {ok, _} -> error({missing_option, name}, [Options]);
+        error -> error(badarg, [Options])
+    end.
+
+%% @doc For a supervisor of yours. Its id is `{weir_memcached, Client}'.
 -spec child_spec(client(), options()) -> supervisor:child_spec().
 child_spec(Client, Options) ->
-    #{id => {?MODULE, Client}, start => {?MODULE, start_link, [Client, Options]}, type => supervisor}.
+    Start = {?MODULE, start_link, [Client, Options]},
+    #{id => {?MODULE, Client}, start => Start, type => supervisor, modules => [weir_memcached_sup]}.
 
 %% @doc Stops a client; requests under way get `{error, disconnected}'. A client under a supervisor of
 %% yours is better stopped there, which would otherwise start it again.
@@ -151,9 +165,19 @@ stop(Client) ->
         exit:noproc -> exit({noproc, {?MODULE, client, [Client]}})
     end.
 
-%% @doc The counters of {@link weir_memcached_counters:fields/0}, and for each connection its process, its
-%% phase (`waiting', `connecting' or `up'), how many requests are unanswered and, while it cannot connect, the
-%% reason why. Cost: one call for each connection.
+%% @doc What the client has counted, and under `connections' for each its process, its phase (`waiting', `connecting' or
+%% `up'), how many requests are unanswered and, while it cannot connect, the reason why. Cost: one call for each
+%% connection.
+%%
+%% <ul>
+%% <li>`requests': that a connection sent. `busy': refused because `max_pending' were unanswered.</li>
+%% <li>`timeouts': requests whose time was up before they were answered. `expired': those of them that were never
+%%   sent.</li>
+%% <li>`disconnected': requests that were sent and failed because their connection was lost.</li>
+%% <li>`connects', `connect_failures', `disconnects': connections made, attempts that failed, connections lost for
+%%   whatever reason.</li>
+%% <li>`garbage': connections closed because a reply could not be understood.</li>
+%% </ul>
 -spec info(client()) -> {ok, #{atom() => term()}}.
 info(Client) ->
     #config{pool = Pool, counters = Counters} = weir_memcached_ask:config(Client),
@@ -173,8 +197,8 @@ get(Client, Key) ->
 
 %% @doc The value of a key, or `{error, not_found}'. Options: `timeout', `codec'.
 -spec get(client(), key(), request_options()) -> {ok, Value :: term()} | {error, error()}.
-get(Client, Key, Options) ->
-    ok = weir_memcached_ask:check(Options, [timeout, codec]),
+get(Client, Key, Given) ->
+    Options = weir_memcached_ask:options(Given, [timeout, codec]),
     one_value(weir_memcached_ask:config(Client), Key, Options, fun(K) -> weir_memcached_request:values(get, [K]) end).
 
 %% @doc As {@link gets/3} without options.
@@ -184,10 +208,11 @@ gets(Client, Key) ->
 
 %% @doc The value of a key and the unique number of its present version, for {@link cas/5}. Options: `timeout', `codec'.
 -spec gets(client(), key(), request_options()) -> {ok, Value :: term(), Cas :: non_neg_integer()} | {error, error()}.
-gets(Client, Key, Options) ->
-    ok = weir_memcached_ask:check(Options, [timeout, codec]),
+gets(Client, Key, Given) ->
+    Options = weir_memcached_ask:options(Given, [timeout, codec]),
     Config = weir_memcached_ask:config(Client),
-    with_item(Config, Key, Options, fun(K) -> weir_memcached_request:values(gets, [K]) end, fun({_, Flags, Cas, Bytes}) ->
+    Request = fun(K) -> weir_memcached_request:values(gets, [K]) end,
+    with_item(Config, Key, Options, Request, fun({_, Flags, Cas, Bytes}) ->
         case weir_memcached_ask:decode(Config, Options, Bytes, Flags) of
             {ok, Value} -> {ok, Value, Cas};
             {error, _} = Error -> Error
@@ -201,8 +226,8 @@ gat(Client, Key, Ttl) ->
 
 %% @doc The value of a key, which is given a new time to live at the same time. Options: `timeout', `codec'.
 -spec gat(client(), key(), Ttl :: integer(), request_options()) -> {ok, Value :: term()} | {error, error()}.
-gat(Client, Key, Ttl, Options) when ?is_ttl(Ttl) ->
-    ok = weir_memcached_ask:check(Options, [timeout, codec]),
+gat(Client, Key, Ttl, Given) when ?is_ttl(Ttl) ->
+    Options = weir_memcached_ask:options(Given, [timeout, codec]),
     one_value(weir_memcached_ask:config(Client), Key, Options, fun(K) -> weir_memcached_request:gat(K, Ttl) end).
 
 %% @doc As {@link get_many/3} without options.
@@ -213,14 +238,15 @@ get_many(Client, Keys) ->
 %% @doc The values of many keys, in one request on one connection. Keys without an item are not in the
 %% result; the others are there as they were given. Options: `timeout', `codec'.
 -spec get_many(client(), [key()], request_options()) -> {ok, #{key() => Value :: term()}} | {error, error()}.
-get_many(Client, Keys, Options) when is_list(Keys) ->
-    ok = weir_memcached_ask:check(Options, [timeout, codec]),
+get_many(Client, Keys, Given) when is_list(Keys) ->
+    Options = weir_memcached_ask:options(Given, [timeout, codec]),
     Config = weir_memcached_ask:config(Client),
     case keys(Keys, []) of
         {ok, []} ->
             {ok, #{}};
         {ok, Bins} ->
-            case weir_memcached_reply:items(weir_memcached_ask:ask(Config, weir_memcached_request:values(get, Bins), Options)) of
+            Request = weir_memcached_request:values(get, Bins),
+            case weir_memcached_reply:items(weir_memcached_ask:ask(Config, Request, Options)) of
                 {ok, Items} -> weir_memcached_ask:decode_many(Config, Options, Items, lists:zip(Bins, Keys));
                 {error, _} = Error -> Error
             end;
@@ -268,12 +294,13 @@ cas(Client, Key, Value, Cas) ->
 %% @doc Stores a value if the item is still the version that {@link gets/3} gave, else `{error, exists}', or
 %% `{error, not_found}' if it is gone. Options: `ttl', `flags', `timeout', `codec'.
 -spec cas(client(), key(), Value :: term(), Cas :: non_neg_integer(), request_options()) -> ok | {error, error()}.
-cas(Client, Key, Value, Cas, Options) when is_integer(Cas), Cas >= 0, Cas =< ?MAX_COUNTER ->
-    ok = weir_memcached_ask:check(Options, [ttl, flags, timeout, codec]),
+cas(Client, Key, Value, Cas, Given) when is_integer(Cas), Cas >= 0, Cas =< ?MAX_COUNTER ->
+    Options = weir_memcached_ask:options(Given, [ttl, flags, timeout, codec]),
     Config = weir_memcached_ask:config(Client),
     with_key(Key, fun(K) ->
         {Data, Flags, Size} = weir_memcached_ask:encode(Config, Options, Value),
-        sized(Size, weir_memcached_ask:ask(Config, weir_memcached_request:cas(K, Data, Flags, weir_memcached_ask:ttl(Options), Cas, Size), Options))
+        Request = weir_memcached_request:cas(K, Data, Flags, weir_memcached_ask:ttl(Options), Cas, Size),
+        sized(Size, weir_memcached_ask:ask(Config, Request, Options))
     end).
 
 %% @doc As {@link append/4} without options.
@@ -309,8 +336,8 @@ set_many(Client, Items) ->
     ok | {error, error()}.
 set_many(Client, Items, Options) when is_map(Items) ->
     set_many(Client, maps:to_list(Items), Options);
-set_many(Client, Items, Options) when is_list(Items) ->
-    ok = weir_memcached_ask:check(Options, [ttl, flags, timeout, codec]),
+set_many(Client, Items, Given) when is_list(Items) ->
+    Options = weir_memcached_ask:options(Given, [ttl, flags, timeout, codec]),
     Config = weir_memcached_ask:config(Client),
     {Keys, Values} = lists:unzip(Items),
     case keys(Keys, []) of
@@ -392,10 +419,11 @@ flush_all(Client) ->
 
 %% @doc Makes all items expire, now or after `delay' seconds. Options: `delay', `timeout'.
 -spec flush_all(client(), request_options()) -> ok | {error, error()}.
-flush_all(Client, Options) ->
-    ok = weir_memcached_ask:check(Options, [delay, timeout]),
+flush_all(Client, Given) ->
+    Options = weir_memcached_ask:options(Given, [delay, timeout]),
     Delay = maps:get(delay, Options, 0),
-    weir_memcached_ask:ask(weir_memcached_ask:config(Client), weir_memcached_request:command({flush_all, Delay}), Options).
+    Request = weir_memcached_request:command({flush_all, Delay}),
+    weir_memcached_ask:ask(weir_memcached_ask:config(Client), Request, Options).
 
 %% @doc The server's general statistics.
 -spec stats(client()) -> {ok, #{Name :: binary() => Value :: binary()}} | {error, error()}.
@@ -412,12 +440,15 @@ stats(Client, Section) ->
 %% `reset' clears them and gives an empty map. Options: `timeout'.
 -spec stats(client(), Section :: binary() | string(), request_options()) ->
     {ok, #{Name :: binary() => Value :: binary()}} | {error, error()}.
-stats(Client, Section, Options) ->
-    ok = weir_memcached_ask:check(Options, [timeout]),
+stats(Client, Section, Given) ->
+    Options = weir_memcached_ask:options(Given, [timeout]),
     %% what a key may not contain a section may not either
     case weir_memcached_request:key(Section) of
-        {ok, Word} -> as_map(weir_memcached_ask:ask(weir_memcached_ask:config(Client), weir_memcached_request:command({stats, Word}), Options));
-        {error, _} -> error(badarg, [Client, Section, Options])
+        {ok, Word} ->
+            Request = weir_memcached_request:command({stats, Word}),
+            as_map(weir_memcached_ask:ask(weir_memcached_ask:config(Client), Request, Options));
+        {error, _} ->
+            error(badarg, [Client, Section, Options])
     end.
 
 as_map({ok, Stats}) -> {ok, maps:from_list(Stats)};
@@ -430,8 +461,8 @@ version(Client) ->
 
 %% @doc The server's version. Options: `timeout'.
 -spec version(client(), request_options()) -> {ok, binary()} | {error, error()}.
-version(Client, Options) ->
-    ok = weir_memcached_ask:check(Options, [timeout]),
+version(Client, Given) ->
+    Options = weir_memcached_ask:options(Given, [timeout]),
     weir_memcached_ask:ask(weir_memcached_ask:config(Client), weir_memcached_request:command(version), Options).
 
 %% @doc As {@link verbosity/3} without options.
@@ -441,18 +472,20 @@ verbosity(Client, Level) ->
 
 %% @doc How much the server writes to its log: 0, 1, 2 and so on, 32 bits. Options: `timeout'.
 -spec verbosity(client(), non_neg_integer(), request_options()) -> ok | {error, error()}.
-verbosity(Client, Level, Options) when is_integer(Level), Level >= 0, Level =< 16#FFFFFFFF ->
-    ok = weir_memcached_ask:check(Options, [timeout]),
-    weir_memcached_ask:ask(weir_memcached_ask:config(Client), weir_memcached_request:command({verbosity, Level}), Options).
+verbosity(Client, Level, Given) when is_integer(Level), Level >= 0, Level =< 16#FFFFFFFF ->
+    Options = weir_memcached_ask:options(Given, [timeout]),
+    Request = weir_memcached_request:command({verbosity, Level}),
+    weir_memcached_ask:ask(weir_memcached_ask:config(Client), Request, Options).
 
 %% What the operations have in common
 
-store(Op, Client, Key, Value, Options) ->
-    ok = weir_memcached_ask:check(Options, [ttl, flags, timeout, codec]),
+store(Op, Client, Key, Value, Given) ->
+    Options = weir_memcached_ask:options(Given, [ttl, flags, timeout, codec]),
     Config = weir_memcached_ask:config(Client),
     with_key(Key, fun(K) ->
         {Data, Flags, Size} = weir_memcached_ask:encode(Config, Options, Value),
-        sized(Size, weir_memcached_ask:ask(Config, weir_memcached_request:store(Op, K, Data, Flags, weir_memcached_ask:ttl(Options), Size), Options))
+        Request = weir_memcached_request:store(Op, K, Data, Flags, weir_memcached_ask:ttl(Options), Size),
+        sized(Size, weir_memcached_ask:ask(Config, Request, Options))
     end).
 
 concat(Op, Client, Key, Data, Options) ->
@@ -462,13 +495,15 @@ concat(Op, Client, Key, Data, Options) ->
 arithmetic(Op, Client, Key, N, Options) when is_integer(N), N >= 0, N =< ?MAX_COUNTER ->
     simple(Client, Key, Options, fun(K) -> weir_memcached_request:arithmetic(Op, K, N) end).
 
-simple(Client, Key, Options, Request) ->
-    ok = weir_memcached_ask:check(Options, [timeout]),
+simple(Client, Key, Given, Request) ->
+    Options = weir_memcached_ask:options(Given, [timeout]),
     Config = weir_memcached_ask:config(Client),
     with_key(Key, fun(K) -> weir_memcached_ask:ask(Config, Request(K), Options) end).
 
 one_value(Config, Key, Options, Request) ->
-    with_item(Config, Key, Options, Request, fun({_, Flags, _, Bytes}) -> weir_memcached_ask:decode(Config, Options, Bytes, Flags) end).
+    with_item(Config, Key, Options, Request, fun({_, Flags, _, Bytes}) ->
+        weir_memcached_ask:decode(Config, Options, Bytes, Flags)
+    end).
 
 with_item(Config, Key, Options, Request, Use) ->
     with_key(Key, fun(K) ->
@@ -479,11 +514,15 @@ with_item(Config, Key, Options, Request, Use) ->
         end
     end).
 
+%% Not as the last call: a process with this module's code on its stack keeps an upgrade from purging that, and with it
+%% the function, which then could not be called any more.
 with_key(Key, Use) ->
     case weir_memcached_request:key(Key) of
-        {ok, Bin} -> Use(Bin);
+        {ok, Bin} -> used(Use(Bin));
         {error, _} = Error -> Error
     end.
+
+used(Result) -> Result.
 
 keys([Key | Keys], Bins) ->
     case weir_memcached_request:key(Key) of

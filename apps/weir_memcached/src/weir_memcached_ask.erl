@@ -1,8 +1,9 @@
 %% @doc What all operations of {@link weir_memcached} do: find the client, check the options of a request,
 %% have the request answered by a connection that is up.
+%% @private
 -module(weir_memcached_ask).
 
--export([config/1, check/2, ttl/1, encode/3, decode/4, decode_many/4, ask/3]).
+-export([config/1, options/2, ttl/1, encode/3, decode/4, decode_many/4, ask/3]).
 
 -include("weir_memcached_config.hrl").
 
@@ -14,18 +15,24 @@ config(Client) ->
         Config -> Config
     end.
 
-%% @doc Checks that the options are among those allowed and of the right type; an error
-%% `{bad_option, Key, Value}' otherwise.
--spec check(weir_memcached:request_options(), [atom()]) -> ok.
-check(Options, _) when map_size(Options) =:= 0 ->
-    ok;
-check(Options, Allowed) ->
+%% @doc The options of a request as a map. An error `{bad_option, Key, Value}' if one is not among those allowed or of
+%% a wrong type, `{bad_option, options, Given}' if they are neither a map nor a keyword list.
+-spec options(weir_memcached:request_options(), [atom()]) -> #{atom() => term()}.
+options(Options, _) when map_size(Options) =:= 0 ->
+    Options;
+options(Given, Allowed) ->
+    Options =
+        case weir_memcached_config:to_map(Given) of
+            {ok, Map} -> Map;
+            error -> error({bad_option, options, Given})
+        end,
     maps:foreach(
         fun(Key, Value) ->
             lists:member(Key, Allowed) andalso is_valid(Key, Value) orelse error({bad_option, Key, Value})
         end,
         Options
-    ).
+    ),
+    Options.
 
 is_valid(timeout, V) -> V =:= infinity orelse (is_integer(V) andalso V >= 0 andalso V =< ?MAX_TIMEOUT);
 is_valid(ttl, V) -> ?is_ttl(V);
@@ -47,7 +54,8 @@ encode(#config{codec = Default}, Options, Value) ->
     {Data, Flags1, iolist_size(Data)}.
 
 %% @doc The value of bytes that were stored with these flags.
--spec decode(weir_memcached_config:config(), weir_memcached:request_options(), binary(), weir_memcached_codec:flags()) ->
+-spec decode(weir_memcached_config:config(), weir_memcached:request_options(), binary(),
+    weir_memcached_codec:flags()) ->
     {ok, term()} | {error, {undecodable, binary()}}.
 decode(#config{codec = Default}, Options, Bytes, Flags) ->
     weir_memcached_codec:decode(maps:get(codec, Options, Default), Bytes, Flags).

@@ -11,6 +11,7 @@
 %% If this process is killed the configuration stays published until its supervisor, which starts it
 %% again at once, publishes it again; if the supervisor is killed as well, until a client of this name
 %% is started. Requests find no pool then, and are answered `{error, disconnected}'.
+%% @private
 -module(weir_memcached_client).
 -behaviour(gen_server).
 
@@ -39,16 +40,16 @@ init(Config) ->
     %% so that terminate/2 runs
     process_flag(trap_exit, true),
     await_end(weir_memcached_config:fetch(Config#config.client)),
-    Own = Config#config{keeper = self()},
+    Own = Config#config{publisher = self()},
     ok = weir_memcached_config:publish(Own),
     {ok, ask(#state{config = Own})}.
 
 %% A process of this kind may still be there: that of a client of this name whose supervisor was killed. It
 %% is ending, and must have taken back what it published before anything else is published.
-await_end(#config{keeper = Keeper}) when is_pid(Keeper) ->
-    Monitor = monitor(process, Keeper),
+await_end(#config{publisher = Publisher}) when is_pid(Publisher) ->
+    Monitor = monitor(process, Publisher),
     receive
-        {'DOWN', Monitor, process, Keeper, _} -> ok
+        {'DOWN', Monitor, process, Publisher, _} -> ok
     end;
 await_end(undefined) ->
     ok.

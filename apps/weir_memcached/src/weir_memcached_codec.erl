@@ -26,12 +26,12 @@
 -type codec() :: term | raw | module().
 -type flags() :: 0..16#FFFFFFFF.
 
-%% Gives the bytes to store. `Flags' are those that the user asked for, or 0. An exception passes through
-%% to the caller; nothing has been sent then.
 -callback encode(Value :: term(), flags()) -> {iodata(), flags()}.
+%% Gives the bytes to store. The flags are those that the user asked for, or 0. An exception passes through to the
+%% caller; nothing has been sent then.
 
-%% Gives the value for bytes that were stored. An exception makes the result `{error, {undecodable, Bytes}}'.
 -callback decode(binary(), flags()) -> Value :: term().
+%% Gives the value for bytes that were stored. An exception makes the result `{error, {undecodable, Bytes}}'.
 
 %% @doc Encodes a value. With `raw', a value that is no iodata is an error `badarg'.
 -spec encode(codec(), term(), flags()) -> {iodata(), flags()}.

@@ -1,7 +1,8 @@
 %% @doc The options of a client: checked once, kept where every caller can read them.
+%% @private
 -module(weir_memcached_config).
 
--export([new/2, publish/1, fetch/1, withdraw/1]).
+-export([options/0, new/2, to_map/1, publish/1, fetch/1, withdraw/1]).
 
 -include("weir_memcached_config.hrl").
 
@@ -9,47 +10,81 @@
 
 -type config() :: #config{}.
 
-%% @doc Checks the options. The first that is unknown or of a wrong value is named.
--spec new(weir_memcached:client(), map()) -> {ok, config()} | {error, {bad_option, term(), term()}}.
-new(Client, Options) when is_atom(Client), is_map(Options) ->
-    Config = #config{client = Client, pool = {weir_memcached, Client}, counters = weir_memcached_counters:new()},
-    check(maps:to_list(Options), Config);
+%% @doc Every option: its key, its default, and what says whether a value is one. weir_memcached:options() tells users
+%% of it, and the record #config{} has a field of its name.
+-spec options() -> [{atom(), Default :: term(), fun((term()) -> boolean())}].
+options() ->
+    [
+        {host, "localhost", fun is_host/1},
+        {port, 11211, fun(Port) -> is_integer(Port) andalso Port >= 0 andalso Port =< 65535 end},
+        {connections, 4, fun is_positive/1},
+        {connect_timeout, 5000, fun is_time/1},
+        {request_timeout, 5000, fun is_timeout/1},
+        {stall_timeout, 10_000, fun is_timeout/1},
+        {reconnect, {100, 10_000}, fun is_backoff/1},
+        %% Requests of one connection that are not answered yet.
+        {max_pending, 10_000, fun is_positive/1},
+        {codec, term, fun is_atom/1},
+        {transport, gen_tcp, fun is_atom/1}
+    ].
+
+%% @doc Checks the options. The first, in the order of terms, that is unknown or of a wrong value is named.
+-spec new(weir_memcached:client(), weir_memcached:options()) -> {ok, config()} | {error, {bad_option, term(), term()}}.
 new(Client, Options) when is_atom(Client) ->
-    {error, {bad_option, options, Options}};
+    case to_map(Options) of
+        {ok, Map} ->
+            case [Option || Option <- lists:sort(maps:to_list(Map)), not is_valid(Option)] of
+                [] -> {ok, config(Client, Map)};
+                [{Key, Value} | _] -> {error, {bad_option, Key, Value}}
+            end;
+        error ->
+            {error, {bad_option, options, Options}}
+    end;
 new(Client, _) ->
     {error, {bad_option, client, Client}}.
 
-check([{Key, Value} | Rest], Config) ->
-    case option(Key, Value, Config) of
-        #config{} = Config1 -> check(Rest, Config1);
-        bad -> {error, {bad_option, Key, Value}}
-    end;
-check([], Config) ->
-    {ok, Config}.
+is_valid({Key, Value}) ->
+    case lists:keyfind(Key, 1, options()) of
+        {Key, _Default, Is} -> Is(Value);
+        false -> false
+    end.
 
--define(is_positive(V), (is_integer(V) andalso V > 0)).
--define(is_time(V), (?is_positive(V) andalso V =< ?MAX_TIMEOUT)).
--define(is_timeout(V), (V =:= infinity orelse ?is_time(V))).
+%% The fields of the record have the names of the options.
+config(Client, Options) ->
+    Own = #{client => Client, publisher => undefined, pool => {weir_memcached, Client},
+        counters => weir_memcached_counters:new()},
+    Defaults = maps:from_list([{Key, Default} || {Key, Default, _Is} <- options()]),
+    #{host := Host} = All = maps:merge(maps:merge(Defaults, Options), Own),
+    Config = All#{host := host(Host)},
+    list_to_tuple([config | [maps:get(Field, Config) || Field <- record_info(fields, config)]]).
 
-option(host, V, C) ->
-    case is_host(V) of
-        true -> C#config{host = V};
-        false -> bad
+%% Elixir's strings.
+host(Host) when is_binary(Host) -> unicode:characters_to_list(Host);
+host(Host) -> Host.
+
+%% @doc Options as a map: one, or what a keyword list says, of which the first of a key counts.
+-spec to_map(term()) -> {ok, map()} | error.
+to_map(Map) when is_map(Map) -> {ok, Map};
+to_map([]) -> {ok, #{}};
+to_map([{Key, Value} | Rest]) when is_atom(Key) ->
+    case to_map(Rest) of
+        {ok, Map} -> {ok, Map#{Key => Value}};
+        error -> error
     end;
-option(port, V, C) when is_integer(V), V >= 0, V =< 65535 -> C#config{port = V};
-option(transport, V, C) when is_atom(V) -> C#config{transport = V};
-option(connections, V, C) when ?is_positive(V) -> C#config{connections = V};
-option(connect_timeout, V, C) when ?is_time(V) -> C#config{connect_timeout = V};
-option(request_timeout, V, C) when ?is_timeout(V) -> C#config{request_timeout = V};
-option(stall_timeout, V, C) when ?is_timeout(V) -> C#config{stall_timeout = V};
-option(reconnect, {Min, Max} = V, C) when ?is_time(Min), ?is_time(Max), Min =< Max -> C#config{reconnect = V};
-option(max_pending, V, C) when ?is_positive(V) -> C#config{max_pending = V};
-option(codec, V, C) when is_atom(V) -> C#config{codec = V};
-option(_, _, _) ->
-    bad.
+to_map(_) -> error.
+
+is_positive(Value) -> is_integer(Value) andalso Value > 0.
+
+is_time(Value) -> is_positive(Value) andalso Value =< ?MAX_TIMEOUT.
+
+is_timeout(Value) -> Value =:= infinity orelse is_time(Value).
+
+is_backoff({Min, Max}) -> is_time(Min) andalso is_time(Max) andalso Min =< Max;
+is_backoff(_) -> false.
 
 is_host({local, Path}) -> is_binary(Path) orelse io_lib:printable_unicode_list(Path);
 is_host(Host) when is_tuple(Host) -> inet:is_ip_address(Host);
+is_host(Host) when is_binary(Host) -> is_host(host(Host));
 is_host(Host) -> Host =/= [] andalso (is_atom(Host) orelse io_lib:printable_unicode_list(Host)).
 
 %% @doc Makes the configuration readable for everybody. Called by the client's process alone.

@@ -10,19 +10,18 @@
 -record(config, {
     client :: weir_memcached:client(),
     %% who has published this
-    keeper :: undefined | pid(),
+    publisher :: undefined | pid(),
     pool :: {weir_memcached, weir_memcached:client()},
-    host = "localhost" :: weir_memcached:host(),
-    port = 11211 :: inet:port_number(),
-    transport = gen_tcp :: module(),
-    connections = 4 :: pos_integer(),
-    %% milliseconds
-    connect_timeout = 5000 :: pos_integer(),
-    request_timeout = 5000 :: timeout(),
-    stall_timeout = 10000 :: timeout(),
-    reconnect = {100, 10000} :: {Min :: pos_integer(), Max :: pos_integer()},
-    %% requests of one connection that are not answered yet
-    max_pending = 10000 :: pos_integer(),
-    codec = term :: weir_memcached_codec:codec(),
+    %% The options: weir_memcached_config:options/0.
+    host :: inet:hostname() | inet:ip_address() | {local, file:name_all()},
+    port :: inet:port_number(),
+    connections :: pos_integer(),
+    connect_timeout :: pos_integer(),
+    request_timeout :: timeout(),
+    stall_timeout :: timeout(),
+    reconnect :: {Min :: pos_integer(), Max :: pos_integer()},
+    max_pending :: pos_integer(),
+    codec :: weir_memcached_codec:codec(),
+    transport :: module(),
     counters :: weir_memcached_counters:counters()
 }).

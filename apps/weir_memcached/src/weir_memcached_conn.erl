@@ -39,6 +39,7 @@
 %%
 %% Cost of a request: one message in and one out; its share of a batch is one write, one look at the
 %% clock and one message to the writer, and of a received block one parse.
+%% @private
 -module(weir_memcached_conn).
 -behaviour(weir_server).
 

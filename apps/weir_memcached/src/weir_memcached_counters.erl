@@ -1,4 +1,5 @@
 %% @doc What a client counts. The connections do, a batch at a time; callers count nothing.
+%% @private
 -module(weir_memcached_counters).
 
 -export([new/0, add/3, read/1, fields/0]).
@@ -6,7 +7,8 @@
 -export_type([counters/0, name/0]).
 
 -type counters() :: counters:counters_ref().
--type name() :: requests | busy | timeouts | expired | disconnected | connects | connect_failures | disconnects | garbage.
+-type name() ::
+    requests | busy | timeouts | expired | disconnected | connects | connect_failures | disconnects | garbage.
 
 %% @doc The counters: name, index, kind, meaning.
 -spec fields() -> [{name(), pos_integer(), counter, string()}].

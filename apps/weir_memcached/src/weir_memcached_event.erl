@@ -4,10 +4,15 @@
 %% <table>
 %% <tr><th>event</th><th>level</th><th>measurements</th><th>metadata</th></tr>
 %% <tr><td>`[weir_memcached, connected]'</td><td>info</td><td></td><td>client, address</td></tr>
-%% <tr><td>`[weir_memcached, connect_failed]'</td><td>warning</td><td></td><td>client, address, reason; once, until a connection is made</td></tr>
-%% <tr><td>`[weir_memcached, disconnected]'</td><td>warning</td><td>failed: accepted requests that were answered `{error, disconnected}'</td><td>client, address, reason</td></tr>
-%% <tr><td>`[weir_memcached, stuck]'</td><td>error</td><td></td><td>client, address, pid; a connection process did not answer and was killed</td></tr>
+%% <tr><td>`[weir_memcached, connect_failed]'</td><td>warning</td><td></td>
+%%     <td>client, address, reason; once, until a connection is made</td></tr>
+%% <tr><td>`[weir_memcached, disconnected]'</td><td>warning</td>
+%%     <td>failed: accepted requests that were answered `{error, disconnected}'</td>
+%%     <td>client, address, reason</td></tr>
+%% <tr><td>`[weir_memcached, stuck]'</td><td>error</td><td></td>
+%%     <td>client, address, pid; a connection process did not answer and was killed</td></tr>
 %% </table>
+%% @private
 -module(weir_memcached_event).
 
 -export([connected/1, connect_failed/2, disconnected/3, stuck/2]).
@@ -59,6 +64,7 @@ format(#{label := {_, connected}, client := Client, address := Address}) ->
 format(#{label := {_, connect_failed}, client := Client, address := Address, reason := Reason}) ->
     {"memcached client ~tp: cannot connect to ~tp: ~tp; trying again", [Client, Address, Reason]};
 format(#{label := {_, disconnected}, client := Client, address := Address, reason := Reason, failed := Failed}) ->
-    {"memcached client ~tp: lost a connection to ~tp with ~b unanswered requests: ~tp", [Client, Address, Failed, Reason]};
+    {"memcached client ~tp: lost a connection to ~tp with ~b unanswered requests: ~tp",
+        [Client, Address, Failed, Reason]};
 format(#{label := {_, stuck}, client := Client, address := Address, pid := Pid}) ->
     {"memcached client ~tp: connection process ~tp to ~tp does not answer, replacing it", [Client, Pid, Address]}.

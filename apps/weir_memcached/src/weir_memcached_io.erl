@@ -18,10 +18,11 @@
 %% A write on a process of its own also keeps the search for the port's answer, which `gen_tcp:send' makes
 %% in its caller's mailbox on OTP 25, out of the connection's mailbox; and while one write is under way the
 %% requests for the next gather.
+%% @private
 -module(weir_memcached_io).
 
 -export([start_link/1, write/2]).
--export([init/2]).
+-export([init/2, loop/3, code_loaded/0]).
 
 -include("weir_memcached_config.hrl").
 
@@ -55,8 +56,12 @@ init(Conn, #config{transport = Transport} = Config) ->
             exit({shutdown, {connect, Reason}})
     end.
 
+%% @private
+-spec loop(pid(), module(), Socket :: term()) -> no_return().
 loop(Conn, Transport, Socket) ->
     receive
+        code_loaded ->
+            ?MODULE:loop(Conn, Transport, Socket);
         {write, Data} ->
             case Transport:send(Socket, Data) of
                 ok ->
@@ -66,6 +71,11 @@ loop(Conn, Transport, Socket) ->
                     exit({shutdown, {send, Reason}})
             end
     end.
+
+%% @private For the release handler: has all that wait in the old version of this module go on in the new one.
+-spec code_loaded() -> ok.
+code_loaded() ->
+    lists:foreach(fun(Io) -> Io ! code_loaded end, [P || P <- processes(), erlang:check_process_code(P, ?MODULE)]).
 
 connect(#config{host = {local, _} = Address} = Config) ->
     connect(Address, 0, [], Config);

@@ -12,6 +12,7 @@
 %% Pure: no process, no clock. Values are parts of the received binaries; whoever keeps one should copy it.
 %%
 %% Source of the formats: doc/protocol.txt of memcached 1.6.
+%% @private
 -module(weir_memcached_reply).
 
 -export([new/0, push/2, next/2, unasked/1, items/1]).

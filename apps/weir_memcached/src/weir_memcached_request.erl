@@ -5,6 +5,7 @@
 %% taken for another command.
 %%
 %% Source of the formats: doc/protocol.txt of memcached 1.6.
+%% @private
 -module(weir_memcached_request).
 
 -export([key/1, store/6, concat/3, cas/6, values/2, gat/2, delete/1, arithmetic/3, touch/2, command/1]).
@@ -69,7 +70,8 @@ name(prepend) -> <<"prepend ">>.
 -spec concat(append | prepend, binary(), iodata()) -> request().
 concat(Op, Key, Data) ->
     Size = iolist_size(Data),
-    {store, with_data(<<(name(Op))/binary, Key/binary, " 0 0 ", (integer_to_binary(Size))/binary, "\r\n">>, Data, Size)}.
+    Line = <<(name(Op))/binary, Key/binary, " 0 0 ", (integer_to_binary(Size))/binary, "\r\n">>,
+    {store, with_data(Line, Data, Size)}.
 
 %% @doc `cas': stores if the item is still the one that had this unique number.
 -spec cas(binary(), iodata(), weir_memcached_codec:flags(), ttl(), non_neg_integer(), Size :: non_neg_integer()) ->

@@ -4,6 +4,7 @@
 %%    +- weir_memcached_client     publishes the configuration
 %%    +- weir_pool                 one weir_memcached_conn in each slot
 %% '''
+%% @private
 -module(weir_memcached_sup).
 -behaviour(supervisor).
 
@@ -19,11 +20,11 @@ start_link(#config{client = Client} = Config) ->
 %% @private
 -spec init(weir_memcached_config:config()) -> {ok, {supervisor:sup_flags(), [supervisor:child_spec()]}}.
 init(#config{client = Client, pool = Pool, connections = Connections} = Config) ->
-    Keeper = #{id => client, start => {weir_memcached_client, start_link, [Config]}},
+    Process = #{id => client, start => {weir_memcached_client, start_link, [Config]}},
     %% A connection does not die when its server goes away: a crash is a fault of ours, and rare.
     Options = #{size => Connections, worker => {weir_memcached_conn, start_link, [Client]}},
     Conns = (weir_pool:child_spec(Pool, Options))#{start := {?MODULE, start_pool, [Pool, Options]}},
-    {ok, {#{strategy => rest_for_one, intensity => 3, period => 10}, [Keeper, Conns]}}.
+    {ok, {#{strategy => rest_for_one, intensity => 3, period => 10}, [Process, Conns]}}.
 
 %% @private A pool of this name that exists is that of a client whose supervisor was killed, since ours has the
 %% client's name: it is ending.

@@ -47,7 +47,12 @@ ttl() ->
 
 %% No digits at the beginning, so that it is never a number.
 value() ->
-    oneof([<<>>, <<"x\r\n">>, ?LET(Bytes, binary(), <<"v", Bytes/binary>>), ?LET(N, range(1, 5000), binary:copy(<<"v">>, N))]).
+    oneof([
+        <<>>,
+        <<"x\r\n">>,
+        ?LET(Bytes, binary(), <<"v", Bytes/binary>>),
+        ?LET(N, range(1, 5000), binary:copy(<<"v">>, N))
+    ]).
 
 %% Runs the commands, and returns those whose result was not the model's.
 differences(Client, Commands) ->

@@ -50,11 +50,13 @@ moments(Stream, At, Kinds, Parser) ->
             Moments
     end.
 
-%% One byte of a stream is changed, lost or added: the replies before that place are what they were, and nothing crashes.
+%% One byte of a stream is changed, lost or added: the replies before that place are what they were, and nothing
+%% crashes.
 prop_damage() ->
     ?FORALL(
         {Exchanges, Position, Damage, Sizes},
-        {?SUCHTHAT(Some, list(exchange()), iolist_size([rendered(One) || One <- Some]) > 0), non_neg_integer(), oneof([lost, {changed, byte()}, {added, byte()}]),
+        {?SUCHTHAT(Some, list(exchange()), iolist_size([rendered(One) || One <- Some]) > 0), non_neg_integer(),
+            oneof([lost, {changed, byte()}, {added, byte()}]),
             list(range(1, 50))},
         begin
             Stream = iolist_to_binary([rendered(Exchange) || Exchange <- Exchanges]),
@@ -268,7 +270,11 @@ word() ->
 key() ->
     oneof([
         <<"k">>, <<"kk">>,
-        ?LET(Bytes, non_empty(list(oneof([range($!, $~), range(128, 255)]))), binary:part(iolist_to_binary(Bytes), 0, min(250, length(Bytes)))),
+        ?LET(
+            Bytes,
+            non_empty(list(oneof([range($!, $~), range(128, 255)]))),
+            binary:part(iolist_to_binary(Bytes), 0, min(250, length(Bytes)))
+        ),
         ?LET(Byte, range($a, $z), binary:copy(<<Byte>>, 250))
     ]).
 
@@ -376,8 +382,8 @@ prop_get_many_lines() ->
         begin
             {{many, Kinds}, Bytes} = weir_memcached_request:values(get, Keys),
             Lines = binary:split(iolist_to_binary(Bytes), <<"\r\n">>, [global, trim]),
-            same(Keys, lists:append([KeysOfLine || {get, KeysOfLine} <- read_commands(iolist_to_binary(Bytes))])) andalso
-                same(Kinds, [{values, KeysOfLine} || {get, KeysOfLine} <- read_commands(iolist_to_binary(Bytes))]) andalso
+            Asked = [KeysOfLine || {get, KeysOfLine} <- read_commands(iolist_to_binary(Bytes))],
+            same(Keys, lists:append(Asked)) andalso same(Kinds, [{values, KeysOfLine} || KeysOfLine <- Asked]) andalso
                 lists:all(fun(Line) -> byte_size(Line) + 2 =< 2048 end, Lines)
         end
     ).

@@ -60,11 +60,11 @@ holds(Property, Tests) ->
 with_client(Options, Case) ->
     {ok, _} = application:ensure_all_started(weir_memcached),
     weir_memcached_test:quiet(),
-    Server = weir_memcached_test_server:start(),
-    Address = weir_memcached_test_server:options(Server),
+    Server = weir_kit_memcached:start(),
+    Address = weir_memcached_test:options(Server),
     {ok, _} = weir_memcached:start_link(prop, maps:merge(Address, Options#{codec => raw})),
     weir_memcached_test:up(prop),
     Case(prop),
     ok = weir_memcached:stop(prop),
-    weir_memcached_test_server:stop(Server),
+    weir_kit_memcached:stop(Server),
     weir_memcached_test:loud().

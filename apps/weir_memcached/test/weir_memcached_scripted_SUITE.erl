@@ -8,7 +8,8 @@
 
 -export([all/0, groups/0, suite/0, init_per_suite/1, end_per_suite/1]).
 -export([
-    one_byte_at_a_time/1, one_write_in_order/1, late_reply/1, late_replies_to_many/1, many_deadlines/1, expired_are_not_sent/1,
+    one_byte_at_a_time/1, one_write_in_order/1, late_reply/1, late_replies_to_many/1, many_deadlines/1,
+    expired_are_not_sent/1,
     bad_keys_are_not_sent/1, server_error/1, client_error/1, client_error_of_a_store/1, client_error_in_set_many/1,
     server_error_in_get_many/1
 ]).
@@ -47,7 +48,7 @@ groups() ->
     ].
 
 suite() ->
-    [{timetrap, {seconds, 60}}].
+    [{timetrap, {seconds, 180}}].
 
 init_per_suite(Config) -> weir_memcached_test:set_up(weir_memcached, Config).
 
@@ -150,7 +151,8 @@ exchanges(C) ->
         {fun() -> weir_memcached:verbosity(C, 1) end, "verbosity 1\r\n", "OK\r\n", ok},
         {fun() -> weir_memcached:version(C) end, "version\r\n", "VERSION 1.6.18 of today\r\n",
             {ok, <<"1.6.18 of today">>}},
-        {fun() -> weir_memcached:stats(C) end, "stats\r\n", "STAT a 1\r\nSTAT b two words\r\nSTAT c \r\nSTAT d\r\nEND\r\n",
+        {fun() -> weir_memcached:stats(C) end, "stats\r\n",
+            "STAT a 1\r\nSTAT b two words\r\nSTAT c \r\nSTAT d\r\nEND\r\n",
             {ok, #{<<"a">> => <<"1">>, <<"b">> => <<"two words">>, <<"c">> => <<>>, <<"d">> => <<>>}}},
         {fun() -> weir_memcached:stats(C, "reset") end, "stats reset\r\n", "RESET\r\n", {ok, #{}}},
         {fun() -> weir_memcached:get(C, K) end, "get k\r\n", "SERVER_ERROR out of memory\r\n",
@@ -301,7 +303,8 @@ many_deadlines(_) ->
          || N <- lists:seq(1, Requests div 3), Timeout <- [infinity, 500 + 7 * N, 16#FFFFFFFF]
         ],
         pending(C, Requests),
-        {Hurried, Patient} = lists:partition(fun({Timeout, _}) -> is_integer(Timeout) andalso Timeout < 10000 end, Callers),
+        IsHurried = fun({Timeout, _}) -> is_integer(Timeout) andalso Timeout < 10000 end,
+        {Hurried, Patient} = lists:partition(IsHurried, Callers),
         ?assertEqual([{error, timeout}], lists:usort([weir_memcached_test:answer(Caller) || {_, Caller} <- Hurried])),
         %% their places stay
         pending(C, Requests),
@@ -900,12 +903,12 @@ stuck_connection(_) ->
     with(C, [accept, accept, {expect, "get k\r\n"}, {send, value("k", "v")}], fun(_) ->
         weir_memcached_test:watch_log(C, {weir_memcached, stuck}),
         Connection = connection(C),
-        Keeper = child(C, client),
+        Client = child(C, client),
         ok = sys:suspend(Connection),
         Caller = queued(Connection, fun() -> weir_memcached:get(C, <<"k">>, #{timeout => 1}) end),
         %% what its timer says every few seconds
-        Keeper ! ask,
-        Keeper ! ask,
+        Client ! ask,
+        Client ! ask,
         ?assertEqual({error, disconnected}, weir_memcached_test:answer(Caller)),
         counted(C, connects, 2),
         weir_memcached_test:up(C),
@@ -918,11 +921,11 @@ stuck_connection(_) ->
 busy_is_not_stuck(_) ->
     C = ?FUNCTION_NAME,
     with(C, [{serve, 1, fun weir_memcached_test_script:answer_gets/1}], fun(_) ->
-        Keeper = child(C, client),
+        Client = child(C, client),
         Ask = fun() ->
-            Keeper ! ask,
+            Client ! ask,
             %% when this has been answered it has asked
-            sys:get_state(Keeper),
+            sys:get_state(Client),
             %% and when this has, so has its question
             weir_memcached_test:connections(C)
         end,

@@ -18,8 +18,7 @@
     set_many_partial/1, set_many_undone/1]).
 -export([
     many_callers/1, killed_callers/1, restart_under_load/1, started_before_the_server/1, under_a_supervisor/1,
-    stop_answers_everybody/1, bad_options/1, name_taken/1, unknown_client/1, info/1, several_clients/1,
-    server_dies_with_the_vm/1
+    stop_answers_everybody/1, bad_options/1, keyword_lists/1, name_taken/1, unknown_client/1, info/1, several_clients/1
 ]).
 
 all() ->
@@ -45,13 +44,12 @@ groups() ->
         ]},
         {life, [
             many_callers, killed_callers, restart_under_load, started_before_the_server, under_a_supervisor,
-            stop_answers_everybody, bad_options, name_taken, unknown_client, info, several_clients,
-            server_dies_with_the_vm
+            stop_answers_everybody, bad_options, keyword_lists, name_taken, unknown_client, info, several_clients
         ]}
     ].
 
 suite() ->
-    [{timetrap, {seconds, 60}}].
+    [{timetrap, {seconds, 180}}].
 
 init_per_suite(Config) -> weir_memcached_test:set_up(weir_memcached, Config).
 
@@ -74,21 +72,21 @@ init_per_group(_, Config) ->
 
 end_per_group(_, Config) ->
     #{host := Host} = Server = ?config(server, Config),
-    weir_memcached_test_server:stop(Server),
+    weir_kit_memcached:stop(Server),
     case Host of
         {local, Path} -> ok = file:delete(Path);
         _ -> ok
     end.
 
 with_server(Options, Config) ->
-    [{server, weir_memcached_test_server:start(Options)} | Config].
+    [{server, weir_kit_memcached:start(Options)} | Config].
 
 %% A client of the group's server, all its connections up, nothing stored. It ends with the case.
 client(Name, Config) ->
     client(Name, Config, #{}).
 
 client(Name, Config, Options) ->
-    Address = weir_memcached_test_server:options(?config(server, Config)),
+    Address = weir_memcached_test:options(?config(server, Config)),
     {ok, _} = weir_memcached:start_link(Name, maps:merge(Address, Options)),
     ok = weir_memcached_test:up(Name),
     ok = weir_memcached:flush_all(Name),
@@ -429,7 +427,10 @@ ttl_bounds(Config) ->
     Max = 16#7FFFFFFF,
     Min = -16#80000000,
     [?assertEqual(ok, weir_memcached:set(C, <<"k">>, v, #{ttl => Ttl})) || Ttl <- [Min, Max]],
-    [?assertError({bad_option, ttl, Ttl}, weir_memcached:set(C, <<"k">>, v, #{ttl => Ttl})) || Ttl <- [Min - 1, Max + 1]],
+    [
+        ?assertError({bad_option, ttl, Ttl}, weir_memcached:set(C, <<"k">>, v, #{ttl => Ttl}))
+     || Ttl <- [Min - 1, Max + 1]
+    ],
     [
         ?assertError({bad_option, ttl, Ttl}, weir_memcached:set_many(C, [{<<"k">>, v}], #{ttl => Ttl}))
      || Ttl <- [Min - 1, Max + 1]
@@ -537,13 +538,13 @@ append_over_the_item_limit(Config) ->
 
 %% A server may be configured for larger items.
 larger_items(_) ->
-    Server = weir_memcached_test_server:start(#{arguments => "-m 128 -I 8m"}),
+    Server = weir_kit_memcached:start(#{arguments => "-m 128 -I 8m"}),
     C = client(?FUNCTION_NAME, [{server, Server}], #{codec => raw}),
     Value = rand:bytes(7 bsl 20),
     ?assertEqual(ok, weir_memcached:set(C, <<"k">>, Value)),
     ?assertEqual({ok, Value}, weir_memcached:get(C, <<"k">>)),
     ok = weir_memcached:stop(C),
-    ok = weir_memcached_test_server:stop(Server).
+    ok = weir_kit_memcached:stop(Server).
 
 %% Thousands of keys are many lines to the server and one map to the caller; half of them are not there.
 get_many_thousands(Config) ->
@@ -627,7 +628,7 @@ killed_callers(Config) ->
 %% The server is killed under load and started again: requests fail meanwhile, fast, none with a wrong value, and
 %% the client comes back by itself.
 restart_under_load(_) ->
-    Server = weir_memcached_test_server:start(),
+    Server = weir_kit_memcached:start(),
     C = client(?FUNCTION_NAME, [{server, Server}], #{connections => 4, reconnect => {5, 50}}),
     Succeeded = counters:new(1, []),
     Failed = counters:new(1, []),
@@ -639,9 +640,9 @@ restart_under_load(_) ->
     grows(Succeeded),
     [
         begin
-            ok = weir_memcached_test_server:kill(Server),
+            ok = weir_kit_memcached:kill(Server),
             grows(Failed),
-            ok = weir_memcached_test_server:resume(Server),
+            ok = weir_kit_memcached:restart(Server),
             ok = weir_memcached_test:up(C),
             grows(Succeeded)
         end
@@ -660,7 +661,7 @@ restart_under_load(_) ->
     ?assert(Lost =< counters:get(Failed, 1)),
     ?assertEqual([0, 0, 0, 0], [Pending || #{pending := Pending} <- weir_memcached_test:connections(C)]),
     ok = weir_memcached:stop(C),
-    ok = weir_memcached_test_server:stop(Server).
+    ok = weir_kit_memcached:stop(Server).
 
 %% Writes and reads back its own key until told to stop; says what it has seen.
 load(C, Stop, N, Round, Succeeded, Failed, Seen) ->
@@ -692,16 +693,16 @@ grows(Counter) ->
 
 %% A client may be started before its server; it says so, and connects when the server is there.
 started_before_the_server(_) ->
-    Server = weir_memcached_test_server:start(),
-    ok = weir_memcached_test_server:kill(Server),
+    Server = weir_kit_memcached:start(),
+    ok = weir_kit_memcached:kill(Server),
     C = ?FUNCTION_NAME,
-    Address = weir_memcached_test_server:options(Server),
+    Address = weir_memcached_test:options(Server),
     weir_memcached_test:watch_log(C, {weir_memcached, connect_failed}),
     {ok, _} = weir_memcached:start_link(C, Address#{connections => 1, reconnect => {5, 20}}),
     ?assertEqual({error, disconnected}, weir_memcached:get(C, <<"k">>)),
     weir_memcached_test:until(fun() -> maps:get(connect_failures, weir_memcached_test:counters(C)) > 5 end),
     ?assertEqual({error, disconnected}, weir_memcached:set_many(C, [{<<"k">>, v}])),
-    ok = weir_memcached_test_server:resume(Server),
+    ok = weir_kit_memcached:restart(Server),
     ok = weir_memcached_test:up(C),
     ?assertEqual(ok, weir_memcached:set(C, <<"k">>, v)),
     weir_memcached_test:unwatch_log(C),
@@ -715,12 +716,12 @@ started_before_the_server(_) ->
     after 0 -> ok
     end,
     ok = weir_memcached:stop(C),
-    ok = weir_memcached_test_server:stop(Server).
+    ok = weir_kit_memcached:stop(Server).
 
 %% A client is a child like any other: started, restarted, and taken down by its supervisor.
 under_a_supervisor(Config) ->
     C = ?FUNCTION_NAME,
-    Spec = weir_memcached:child_spec(C, weir_memcached_test_server:options(?config(server, Config))),
+    Spec = weir_memcached:child_spec(C, weir_memcached_test:options(?config(server, Config))),
     ?assertMatch(#{type := supervisor}, Spec),
     {ok, Sup} = supervisor:start_link(weir_memcached_test_sup, [Spec]),
     ok = weir_memcached_test:up(C),
@@ -767,7 +768,7 @@ stop_answers_everybody(Config) ->
     %% one connection of the new client; memcached counts some of its own
     {ok, #{<<"curr_connections">> := Before}} = weir_memcached:stats(C),
     ok = weir_memcached:stop(C),
-    ?assertMatch(<<"VERSION ", _/binary>>, weir_memcached_test_server:raw(Server, "version\r\n")),
+    ?assertMatch(<<"VERSION ", _/binary>>, weir_kit_memcached:raw(Server, "version\r\n")),
     C = client(C, Config, #{connections => 1}),
     weir_memcached_test:until(fun() ->
         {ok, #{<<"curr_connections">> := Now}} = weir_memcached:stats(C),
@@ -781,7 +782,8 @@ copies(N, Items) ->
 bad_options(_) ->
     C = ?FUNCTION_NAME,
     Bad = [
-        {host, ""}, {host, 1}, {host, {1, 2, 3}}, {host, {local, 1}}, {host, {1, 2, 3, 256}}, {host, <<"localhost">>},
+        {host, ""}, {host, 1}, {host, {1, 2, 3}}, {host, {local, 1}}, {host, {1, 2, 3, 256}}, {host, <<>>},
+        {host, <<255>>},
         {port, -1}, {port, 65536}, {port, "11211"},
         {connections, 0}, {connections, 1.0}, {connections, all},
         {connect_timeout, 0}, {connect_timeout, infinity}, {connect_timeout, 16#100000000},
@@ -797,13 +799,34 @@ bad_options(_) ->
         ?assertEqual({error, {bad_option, Key, Value}}, weir_memcached:start_link(C, #{Key => Value}))
      || {Key, Value} <- Bad
     ],
-    ?assertEqual({error, {bad_option, options, [{port, 1}]}}, weir_memcached:start_link(C, [{port, 1}])),
+    [
+        ?assertEqual({error, {bad_option, options, Wrong}}, weir_memcached:start_link(C, Wrong))
+     || Wrong <- [none, [port]]
+    ],
     ?assertEqual({error, {bad_option, client, "name"}}, weir_memcached:start_link("name", #{})),
     ?assertEqual(undefined, whereis(C)).
 
+%% As Elixir writes options: keyword lists, of which the first of a key counts, and a binary for the host.
+keyword_lists(Config) ->
+    C = ?FUNCTION_NAME,
+    #{port := Port} = ?config(server, Config),
+    {ok, _} = weir_memcached:start_link(C, [{host, <<"127.0.0.1">>}, {port, Port}, {port, 1}, {connections, 1}]),
+    weir_memcached_test:until(fun() -> weir_memcached:set(C, <<"k">>, 1, [{ttl, 100}]) =:= ok end, 10_000),
+    ?assertEqual({ok, 1}, weir_memcached:get(C, <<"k">>, [{timeout, 1000}])),
+    ?assertEqual(ok, weir_memcached:delete(C, <<"k">>, [])),
+    ?assertError({bad_option, ttl, 1}, weir_memcached:get(C, <<"k">>, [{ttl, 1}])),
+    ?assertError({bad_option, options, [ttl]}, weir_memcached:get(C, <<"k">>, [ttl])),
+    ok = weir_memcached:stop(C),
+    %% A child of a supervisor of Elixir's: {:weir_memcached, options}.
+    Spec = weir_memcached:child_spec(C, #{port => Port}),
+    ?assertEqual(Spec, weir_memcached:child_spec([{name, C}, {port, Port}])),
+    ?assertEqual(Spec, weir_memcached:child_spec(#{name => C, port => Port})),
+    ?assertError({missing_option, name}, weir_memcached:child_spec([{port, Port}])),
+    ?assertError(badarg, weir_memcached:child_spec(C)).
+
 %% A name is one client's, and the client that has it is not disturbed by the attempt to start another.
 name_taken(Config) ->
-    Address = weir_memcached_test_server:options(?config(server, Config)),
+    Address = weir_memcached_test:options(?config(server, Config)),
     C = client(?FUNCTION_NAME, Config, #{codec => raw}),
     ?assertEqual({error, {already_started, whereis(C)}}, weir_memcached:start_link(C, Address)),
     ?assertMatch({error, {already_started, _}}, weir_memcached:start_link(kernel_sup, Address)),
@@ -854,9 +877,3 @@ several_clients(Config) ->
     ok = weir_memcached:stop(A),
     ?assertEqual(ok, weir_memcached:set(B, <<"k">>, v)),
     ?assertEqual({ok, v}, weir_memcached:get(B, <<"k">>)).
-
-%% Of the test server itself: it goes when whoever holds it is killed, as when the VM is.
-server_dies_with_the_vm(_) ->
-    #{holder := Holder, host := Host, port := Port} = weir_memcached_test_server:start(),
-    exit(Holder, kill),
-    weir_memcached_test:until(fun() -> gen_tcp:connect(Host, Port, []) =:= {error, econnrefused} end).

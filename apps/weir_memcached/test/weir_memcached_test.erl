@@ -1,7 +1,7 @@
 %% What the suites of the memcached client share: polling, callers, a look into a client, the log.
 -module(weir_memcached_test).
 
--export([set_up/2, tear_down/1, transport/0]).
+-export([set_up/2, tear_down/1, transport/0, options/1]).
 -export([until/1, until/2, in_parallel/1, caller/1, answer/1]).
 -export([up/1, connections/1, counters/1]).
 -export([watch_log/2, unwatch_log/1, quiet/0, loud/0, log/2]).
@@ -39,6 +39,11 @@ tear_down(Config) ->
 -spec transport() -> module().
 transport() ->
     persistent_term:get(?MODULE, gen_tcp).
+
+%% What a client of a memcached needs to be told.
+-spec options(weir_kit_memcached:server()) -> weir_memcached:options().
+options(Server) ->
+    (weir_kit_memcached:options(Server))#{transport => transport()}.
 
 %% Polls until a condition holds.
 -spec until(fun(() -> boolean())) -> ok.

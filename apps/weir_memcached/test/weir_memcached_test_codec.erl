@@ -9,5 +9,6 @@ encode({backwards, Bytes}, Flags) -> {lists:reverse(binary_to_list(Bytes)), Flag
 encode(Bytes, Flags) when is_binary(Bytes) -> {Bytes, Flags}.
 
 decode(Bytes, Flags) when Flags band 1 =:= 1 -> {compressed, Flags, zlib:unzip(Bytes)};
-decode(Bytes, Flags) when Flags band 2 =:= 2 -> {backwards, Flags, list_to_binary(lists:reverse(binary_to_list(Bytes)))};
+decode(Bytes, Flags) when Flags band 2 =:= 2 ->
+    {backwards, Flags, list_to_binary(lists:reverse(binary_to_list(Bytes)))};
 decode(Bytes, Flags) -> {plain, Flags, Bytes}.

@@ -1,5 +1,5 @@
-%% A transport that receives one byte at a time, whatever the server sends at once: every cut there is. It is the suite's
-%% transport with a buffer of one byte.
+%% A transport that receives one byte at a time, whatever the server sends at once: every cut there is. It is the
+%% suite's transport with a buffer of one byte.
 -module(weir_memcached_test_trickle).
 
 -export([connect/4, send/2, close/1, controlling_process/2]).

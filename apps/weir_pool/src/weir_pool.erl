@@ -4,10 +4,11 @@
 %% that connected itself. There are two ways to use one:
 %%
 %% <ul>
-%% <li>*Picking* ({@link pick/1}, {@link call/2}, ...) shares the workers. It chooses one without a message, a lock or a
-%%   process of the pool's, in tens of nanoseconds, for one caller as for thousands.</li>
-%% <li>*Claiming* ({@link claim/3}, {@link checkout/2}) gives a worker to one caller at a time. As long as one is free,
-%%   it takes an exchange of one word; only those for whom none is free talk to a process, and wait in its queue.</li>
+%% <li><em>Picking</em> ({@link pick/1}, {@link call/2}, ...) shares the workers. It chooses one without a message, a
+%%   lock or a process of the pool's, in tens of nanoseconds, for one caller as for thousands.</li>
+%% <li><em>Claiming</em> ({@link claim/3}, {@link checkout/2}) gives a worker to one caller at a time. As long as one is
+%%   free, it takes an exchange of one word; only those for whom none is free talk to a process, and wait in its
+%%   queue.</li>
 %% </ul>
 %%
 %% ```
@@ -39,7 +40,7 @@
 %% costs.
 -module(weir_pool).
 
--export([start/2, start_link/2, child_spec/2, stop/1]).
+-export([start/2, start_link/2, child_spec/1, child_spec/2, stop/1]).
 -export([pick/1, pick/2, pick_slot/1, pick_slot/2]).
 -export([call/2, call/3, call_key/3, call_key/4, cast/2, cast_key/3, broadcast/2, map/2]).
 -export([claim/2, claim/3, checkout/2, checkin/2, checkin/3, slot/1]).
@@ -184,7 +185,8 @@
 %% <li>`timeout': milliseconds that the claim may wait for a worker. Default 0.</li>
 %% <li>`covers': `wait' (default), or `work': the fun must be done by then too; then the time-out must be given. The fun
 %%   is run in a process of its own, which is killed at the deadline, or when the caller dies; at that moment the claim
-%%   is abandoned. Not for {@link checkout/2}.</li>
+%%   is abandoned. After a caller's death that process may run for a moment longer, so with `abandoned => free' it and
+%%   the next claimer may meet. Not for {@link checkout/2}.</li>
 %% </ul>
 
 -type claim_error() :: no_pool | no_worker | busy | timeout | {overload, overload()}.
@@ -231,6 +233,7 @@
 }.
 %% As it is now:
 %% <ul>
+%% <li>`name', `strategy': as the pool was started.</li>
 %% <li>`size', `limit': number of slots without and with those for overflow.</li>
 %% <li>`live', `vacant': filled slots of all, vacant ones of the first `size'.</li>
 %% <li>`claimed', `reserved': slots that are claimed, and those that the pool itself keeps out of use because they are
@@ -271,6 +274,17 @@ start(Name, Opts) -> weir_pool_boot:start(Name, Opts).
 %% The application weir_pool must be running, and stopping it stops the pool.
 -spec start_link(name(), opts()) -> {ok, pid()} | {error, start_error()}.
 start_link(Name, Opts) -> weir_pool_boot:start_link(Name, Opts).
+
+%% @doc Like {@link child_spec/2}, with the pool's name among the options: a supervisor of Elixir takes `{:weir_pool,
+%% name: :squares, size: 8, worker: {Square, :start_link, [[]]}}' for a child.
+-spec child_spec(#{name := name(), atom() => term()} | [{atom(), term()}]) -> supervisor:child_spec().
+child_spec(#{name := Name} = Opts) ->
+    child_spec(Name, maps:remove(name, Opts));
+child_spec(Opts) ->
+    case is_list(Opts) andalso lists:keytake(name, 1, Opts) of
+        {value, {name, Name}, Rest} -> child_spec(Name, Rest);
+        _ -> ?BADARG([Opts], #{1 => "not a map or a keyword list with the option name"})
+    end.
 
 %% @doc A child specification for a supervisor, with the id `{weir_pool, Name}'.
 %%
@@ -534,7 +548,7 @@ info(Name) ->
         undefined -> {error, no_pool}
     end.
 
-info_of(#pool{name = Name, size = Size, limit = Limit, strategy = Strategy, gate = Gate} = Pool) ->
+info_of(#pool{name = Name, size = Size, limit = Limit, strategy = Strategy, signals = Signals} = Pool) ->
     Live = weir_pool_terms:workers(Pool, Limit),
     %% Claims are counted in the words of slots that the pool has given up, too.
     Words = [weir_pool_word:read(Pool, Slot) || Slot <- lists:seq(1, weir_pool_terms:last_slot(Pool))],
@@ -556,9 +570,9 @@ info_of(#pool{name = Name, size = Size, limit = Limit, strategy = Strategy, gate
          || weir_pool_call:is_counted(Pool), Slot <- lists:seq(1, Limit)
         ]),
         claims => Claims + lists:sum([weir_pool_word:claims(Word) || Word <- Words]),
-        waiting => atomics:get(Gate, ?GATE_WAITING),
-        oldest_wait_ms => since(atomics:get(Gate, ?GATE_OLDEST)),
-        longest_wait_ms => atomics:get(Gate, ?GATE_LONGEST),
+        waiting => atomics:get(Signals, ?SIGNAL_WAITING),
+        oldest_wait_ms => since(atomics:get(Signals, ?SIGNAL_OLDEST)),
+        longest_wait_ms => atomics:get(Signals, ?SIGNAL_LONGEST),
         picks => max(0, Draws - Skips),
         start_error => start_error(Name)
     }.

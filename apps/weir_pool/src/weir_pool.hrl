@@ -38,15 +38,16 @@
 -define(STATE_WORD(First, Slot), (((Slot) - (First) + 1) * ?LINE_WORDS + 1)).
 -define(CALLS_WORD(First, Slot), (((Slot) - (First) + 1) * ?LINE_WORDS + 2)).
 
-%% Words of the gate: how claims, the queue of those who wait and the manager tell each other. weir_pool_queue says how.
--define(GATE_MODE, 1).
--define(GATE_WAKE, 2).
--define(GATE_WAITING, 3).
--define(GATE_OLDEST, 4).
--define(GATE_LONGEST, 5).
--define(GATE_GROW, 6).
--define(GATE_IDLE, 7).
--define(GATE_WORDS, 7).
+%% Words of the signals: how claims, the queue of those who wait and the manager tell each other. weir_pool_queue says
+%% how.
+-define(SIGNAL_MODE, 1).
+-define(SIGNAL_WAKE, 2).
+-define(SIGNAL_WAITING, 3).
+-define(SIGNAL_OLDEST, 4).
+-define(SIGNAL_LONGEST, 5).
+-define(SIGNAL_GROW, 6).
+-define(SIGNAL_IDLE, 7).
+-define(SIGNAL_WORDS, 7).
 
 %% Values of the mode. In an unwatched pool nobody has claimed anything, and the manager does not tick.
 -define(UNWATCHED, 0).
@@ -81,7 +82,7 @@
     %% Words of the slots, the segment with the highest slots first. A slot's words never move, so whoever holds an
     %% older version of this record still finds those of any slot it knows.
     segments :: [weir_pool_terms:segment()],
-    gate :: atomics:atomics_ref(),
+    signals :: atomics:atomics_ref(),
     manager :: pid(),
     queue :: pid(),
     max_queue :: non_neg_integer()

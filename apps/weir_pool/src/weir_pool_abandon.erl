@@ -10,6 +10,7 @@
 %%
 %% A claim that was disowned (weir_pool_word) is ended when the claimer tells of it. One whose claimer was killed before
 %% it could is found at two polls, and then taken for a dead one's.
+%% @private
 -module(weir_pool_abandon).
 
 -export([new/0, poll/2, holder_down/4, abandon/4]).
@@ -98,6 +99,6 @@ abandoned(Slot, Why, Slots) ->
     end.
 
 probe(Slot, Ms, Why, Slots) ->
-    IsIdle = fun(Worker) -> weir_pool_task:is_idle(Worker, Ms) end,
+    IsIdle = {weir_pool_task, is_idle, [Ms]},
     {_Task, Probing} = weir_pool_slots:examine(Slot, {probed, Slot, Why}, IsIdle, Slots),
     Probing.

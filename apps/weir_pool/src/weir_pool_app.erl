@@ -5,6 +5,7 @@
 %% A pool that gives up is not started again. One whose manager is killed is; managers run no code of the user's, so the
 %% intensity is for a bug that would otherwise spin. A pool of the environment that cannot be started makes the start of
 %% the application fail, with `{pool_not_started, Name, Reason}'.
+%% @private
 -module(weir_pool_app).
 -behaviour(application).
 -behaviour(supervisor).

@@ -7,9 +7,11 @@
 %% The caller dying at any point: under `start/2' the pool comes up, or ends, without it; under `start_link/2' the
 %% manager is its child and stops. A drain goes on to its end, since a pool that is drained and not stopped would be
 %% worse than one that is not: it is done by a process of its own.
+%% @private
 -module(weir_pool_boot).
 
 -export([start/2, start_link/2, stop/1, drain/2]).
+-export([drain_and_stop/3]).
 
 -include("weir_pool.hrl").
 
@@ -160,7 +162,7 @@ terminate_child(Parent, Id, _Manager) -> supervisor:terminate_child(Parent, Id).
     ok | {error, weir_pool:change_error() | held_by_caller | {timeout, pos_integer()}}.
 drain(Name, Timeout) when ?IS_TIMEOUT(Timeout) ->
     Caller = weir_pool_claim:caller(),
-    {_Task, Monitor} = weir_pool_task:start('DOWN', fun() -> drain_and_stop(Name, Timeout, Caller) end),
+    {_Task, Monitor} = weir_pool_task:start('DOWN', {?MODULE, drain_and_stop, [Name, Timeout, Caller]}),
     receive
         {'DOWN', Monitor, process, _, {done, Result}} -> Result;
         {'DOWN', Monitor, process, _, Reason} -> exit(Reason)
@@ -168,6 +170,9 @@ drain(Name, Timeout) when ?IS_TIMEOUT(Timeout) ->
 drain(Name, Timeout) ->
     ?BADARG([Name, Timeout], #{2 => "neither milliseconds nor infinity"}).
 
+%% @private
+-spec drain_and_stop(weir_pool:name(), timeout(), Caller :: pid()) ->
+    ok | {error, weir_pool:change_error() | held_by_caller | {timeout, pos_integer()}}.
 drain_and_stop(Name, Timeout, Caller) ->
     Row = weir_pool_registry:lookup(Name),
     case weir_pool_manager:call(Name, {drain, Timeout, Caller}) of

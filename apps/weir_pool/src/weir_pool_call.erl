@@ -27,6 +27,7 @@
 %% Words do not move when a pool is resized, nor when a worker is replaced; the calls of a worker that dies end by their
 %% exits. Rows are tied to the table of one run of the application. A call that is under way when the application is
 %% stopped finds no table to leave, and one that finds none to enter is not counted.
+%% @private
 -module(weir_pool_call).
 
 -export([call/3, call_key/4]).
@@ -83,9 +84,11 @@ call_picked({error, no_worker} = None, _Pool, _Request, _Timeout) ->
 %% ---------------------------------------------------------------- counting, in the caller
 
 %% @doc Makes the calls table; it belongs to the caller.
+%% One that has it already keeps it: an upgrade runs the init/1 of a supervisor again.
 -spec new_table() -> ok.
 new_table() ->
-    ?TABLE = ets:new(?TABLE, [named_table, public, set, {write_concurrency, true}]),
+    _ = ets:info(?TABLE, owner) =:= self() orelse
+        ets:new(?TABLE, [named_table, public, set, {write_concurrency, true}]),
     ok.
 
 %% @doc Whether calls of a pool are counted.
@@ -106,8 +109,8 @@ add(Pool, Slot, N) ->
     {First, Words, _} = weir_pool_terms:segment(Pool, Slot),
     atomics:add(Words, ?CALLS_WORD(First, Slot), N).
 
-enter(#pool{base = Base, gate = Gate} = Pool, Slot) ->
-    case atomics:get(Gate, ?GATE_MODE) of
+enter(#pool{base = Base, signals = Signals} = Pool, Slot) ->
+    case atomics:get(Signals, ?SIGNAL_MODE) of
         ?UNWATCHED -> weir_pool_manager:watch(Pool);
         _ -> ok
     end,

@@ -9,6 +9,7 @@
 %% publishes first: nobody picks or claims a slot any more by the time that it is taken out of use.
 %%
 %% What cannot end is refused: to replace a worker, or to drain a pool, whose worker the caller itself has claimed.
+%% @private
 -module(weir_pool_change).
 
 -export([resize/5, replace/5, drain/3, publish/2]).

@@ -2,9 +2,11 @@
 %%
 %% Not a process: the manager holds the value and calls these functions. A check may take time, and is made by a task,
 %% which is killed when its time is over; the manager gets `{checked, Monitor, process, Checker, Exit}'.
+%% @private
 -module(weir_pool_check).
 
 -export([new/1, begin_round/1, round/2, checked/4]).
+-export([in_time/3]).
 
 -export_type([check/0]).
 
@@ -40,16 +42,19 @@ round(Check, Slots) ->
     %% Not sent by begin_round/1: there is no check, or one is under way.
     {Check, Slots}.
 
+%% @private
+-spec in_time(Worker :: pid(), fun((pid()) -> term()), IntervalMs :: pos_integer()) -> term().
+in_time(Worker, Fun, Interval) ->
+    {ok, _} = timer:kill_after(Interval),
+    Fun(Worker).
+
 next(#check{unchecked = []} = Check, Slots) ->
     ok = begin_round(Check),
     {Check, Slots};
 next(#check{unchecked = [Slot | More], what = {Fun, Interval}} = Check, Slots) ->
     case weir_pool_slots:reserve(Slot, Slots) of
         true ->
-            InTime = fun(Worker) ->
-                {ok, _} = timer:kill_after(Interval),
-                Fun(Worker)
-            end,
+            InTime = {?MODULE, in_time, [Fun, Interval]},
             {Checker, Examining} = weir_pool_slots:examine(Slot, checked, InTime, Slots),
             {Check#check{unchecked = More, checker = {Checker, Slot}}, Examining};
         false ->

@@ -20,8 +20,8 @@
 %% with a long mailbox does not search it.
 %%
 %% A claimer may be killed anywhere. Before the exchange, it has nothing. From the exchange to the release, its number
-%% is in the word, and the manager learns that it is dead. Between the release and the look at the gate, the worker is
-%% free but nobody is told; the queue's next tick finds it. While it waits, the queue hears of its death.
+%% is in the word, and the manager learns that it is dead. Between the release and the look at the signals, the worker
+%% is free but nobody is told; the queue's next tick finds it. While it waits, the queue hears of its death.
 %%
 %% Dead workers. Between a worker's death and the moment when the manager has heard of it the word is free or taken as
 %% before. A release after a fun that returned puts it back without a look, so the next claimer may get it, and sees its
@@ -43,6 +43,7 @@
 %%
 %% Loading a new version of this module twice kills the processes that are inside a fun, or wait: the first version is
 %% then still on their stack. `code:soft_purge/1' tells whether there are any.
+%% @private
 -module(weir_pool_claim).
 
 -export([claim/3, checkout/2, checkin/3, slot/1, caller/0]).
@@ -150,8 +151,8 @@ slot(Ticket) -> ?BADARG([Ticket], #{1 => "not a ticket of checkout/2"}).
 
 take(Name, Use, Timeout) ->
     case weir_pool_terms:pool(Name) of
-        #pool{gate = Gate} = Pool ->
-            case atomics:get(Gate, ?GATE_MODE) of
+        #pool{signals = Signals} = Pool ->
+            case atomics:get(Signals, ?SIGNAL_MODE) of
                 ?STARVING ->
                     none_free(Pool, Name, Use, Timeout);
                 ?UNWATCHED ->
@@ -225,12 +226,12 @@ whereis_callee({via, Module, Name}) ->
     end;
 whereis_callee(Other) -> Other.
 
-release(#pool{gate = Gate} = Pool, Slot, Word) ->
+release(#pool{signals = Signals} = Pool, Slot, Word) ->
     case weir_pool_word:release(Pool, Slot, Word) of
         free ->
             ok = if_for_overflow(Pool, Slot),
             %% In this order: see weir_pool_queue.
-            case atomics:get(Gate, ?GATE_MODE) of
+            case atomics:get(Signals, ?SIGNAL_MODE) of
                 Mode when Mode =< ?NOBODY_WAITS -> free;
                 _ -> woken(Pool, Slot)
             end;
@@ -244,7 +245,7 @@ woken(Pool, Slot) ->
     free.
 
 if_for_overflow(#pool{size = Size} = Pool, Slot) when Slot > Size ->
-    weir_pool_manager:tell_once(Pool, ?GATE_IDLE, idle);
+    weir_pool_manager:tell_once(Pool, ?SIGNAL_IDLE, idle);
 if_for_overflow(_Pool, _Slot) ->
     ok.
 
@@ -288,7 +289,7 @@ none_free(#pool{limit = Limit}, Name, Use, Timeout) ->
 %% Whoever raises the flag tells the manager, which takes it down when it has seen to it; should this process be killed
 %% in between, the queue tells the manager too, when somebody waits.
 want_more(#pool{size = Size, limit = Limit} = Pool) when Limit > Size ->
-    weir_pool_manager:tell_once(Pool, ?GATE_GROW, grow);
+    weir_pool_manager:tell_once(Pool, ?SIGNAL_GROW, grow);
 want_more(_Pool) ->
     ok.
 
@@ -296,8 +297,8 @@ try_again(Yields, #wait{name = Name, use = Use} = Wait) ->
     _ = Yields > 0 andalso erlang:yield(),
     Claimer = weir_pool_holder:claimer(),
     case weir_pool_terms:pool(Name) of
-        #pool{gate = Gate} = Pool ->
-            case atomics:get(Gate, ?GATE_MODE) =/= ?STARVING andalso find(Pool, Claimer) of
+        #pool{signals = Signals} = Pool ->
+            case atomics:get(Signals, ?SIGNAL_MODE) =/= ?STARVING andalso find(Pool, Claimer) of
                 {ok, Slot, Word, Pid} -> use(Use, Pool, Slot, Word, Pid);
                 none when Yields > 1 -> try_again(Yields - 1, Wait);
                 _NoneOrStarving -> ask(Pool, Claimer, Wait)
@@ -306,9 +307,9 @@ try_again(Yields, #wait{name = Name, use = Use} = Wait) ->
             {error, no_pool}
     end.
 
-ask(#pool{gate = Gate, max_queue = MaxQueue} = Pool, Claimer, #wait{asked = Asked} = Wait) ->
+ask(#pool{signals = Signals, max_queue = MaxQueue} = Pool, Claimer, #wait{asked = Asked} = Wait) ->
     ok = want_more(Pool),
-    case atomics:get(Gate, ?GATE_WAITING) of
+    case atomics:get(Signals, ?SIGNAL_WAITING) of
         Waiting when Waiting >= MaxQueue ->
             ok = weir_pool_terms:count(Pool, ?OVERLOADS),
             {error, {overload, weir_pool_queue:overload(Pool, queue_full, Waiting, erlang:monotonic_time() - Asked)}};

@@ -22,6 +22,7 @@
 %%   whoever has waited longer than a limit (the controlled delay of B. Maurer, "Fail at Scale", ACM Queue 2015).
 %%   Without a limit it is the RFC's law and nothing else.</li>
 %% </ul>
+%% @private
 -module(weir_pool_codel).
 
 -export([new/3, offer/4, empty/2]).

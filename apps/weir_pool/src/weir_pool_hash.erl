@@ -13,6 +13,7 @@
 %% slot of a key.
 %%
 %% A pure module: no process, no state.
+%% @private
 -module(weir_pool_hash).
 
 -export([slot/2]).

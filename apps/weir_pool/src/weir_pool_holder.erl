@@ -10,6 +10,7 @@
 %%
 %% A process keeps its number in its dictionary, with its pid, should somebody copy a dictionary. One that is erased is
 %% made again, and is the same.
+%% @private
 -module(weir_pool_holder).
 
 -export([claimer/0, remember/2, id/1, pid/1]).

@@ -14,10 +14,10 @@
 %%
 %% Claims send no messages, so the manager polls every second, and when weir_pool_queue tells that somebody waits for
 %% long, who holds what (weir_pool_abandon). A pool that nobody uses is left alone: when a tick finds nothing claimed
-%% and nobody waiting, the mode of the gate becomes UNWATCHED, and if it still is at the next tick, that was the last.
-%% The first claim that reads this mode changes it and tells the manager. A claimer may read the mode before it changes,
-%% and claim only afterwards; the second tick is for those. One that is kept from running for a whole second just
-%% there, and is then killed while it holds the worker, is found when the pool is used the next time.
+%% and nobody waiting, the mode of the signals becomes UNWATCHED, and if it still is at the next tick, that was the
+%% last. The first claim that reads this mode changes it and tells the manager. A claimer may read the mode before it
+%% changes, and claim only afterwards; the second tick is for those. One that is kept from running for a whole second
+%% just there, and is then killed while it holds the worker, is found when the pool is used the next time.
 %%
 %% == Ends ==
 %%
@@ -25,6 +25,7 @@
 %% and gives the name back, in this order. It runs no code of the user's; should it be killed, the workers and the queue
 %% go with it by their links, and its supervisor starts the pool again. When the application weir_pool is stopped under
 %% a pool that belongs to another supervision tree the manager stops: nobody else is left to clean up.
+%% @private
 -module(weir_pool_manager).
 -behaviour(gen_server).
 
@@ -110,8 +111,8 @@ call(Name, Request) ->
 
 %% @doc Somebody is about to use a pool that was unwatched. One message, from whoever is the first.
 -spec watch(#pool{}) -> ok.
-watch(#pool{gate = Gate} = Pool) ->
-    case atomics:compare_exchange(Gate, ?GATE_MODE, ?UNWATCHED, ?NOBODY_WAITS) of
+watch(#pool{signals = Signals} = Pool) ->
+    case atomics:compare_exchange(Signals, ?SIGNAL_MODE, ?UNWATCHED, ?NOBODY_WAITS) of
         ok -> tell(Pool, watch);
         _Told -> ok
     end.
@@ -120,11 +121,11 @@ watch(#pool{gate = Gate} = Pool) ->
 -spec tell(#pool{}, news()) -> ok.
 tell(#pool{manager = Manager}, News) -> gen_server:cast(Manager, News).
 
-%% @doc Tells the manager something unless somebody has that it has not heard yet: a word of the gate is the flag of
+%% @doc Tells the manager something unless somebody has that it has not heard yet: a word of the signals is the flag of
 %% that, and the manager takes it down.
 -spec tell_once(#pool{}, Flag :: pos_integer(), news()) -> ok.
-tell_once(#pool{gate = Gate} = Pool, Flag, News) ->
-    case atomics:exchange(Gate, Flag, 1) of
+tell_once(#pool{signals = Signals} = Pool, Flag, News) ->
+    case atomics:exchange(Signals, Flag, 1) of
         0 -> tell(Pool, News);
         _ -> ok
     end.
@@ -149,8 +150,8 @@ init({Name, #conf{size = Size} = Conf, Parent, Opener}) ->
             State = #state{name = Name, conf = Conf, slots = Slots, phase = Phase, opener = Opener, check = Check},
             {ok, State, {continue, start}};
         {error, already_started} ->
-            %% Not an error of this process's start: its supervisor may be starting it again, in place of one after which
-            %% somebody else was quicker, and would try until it gives up, and with it all pools.
+            %% Not an error of this process's start: its supervisor may be starting it again, in place of one after
+            %% which somebody else was quicker, and would try until it gives up, and with it all pools.
             Opener ! {Opener, {error, already_started}},
             {ok, taken, {continue, taken}}
     end.
@@ -436,10 +437,10 @@ tick_later(State) ->
     State#state{is_ticking = true}.
 
 tick(#state{slots = Slots, callers = Callers, claimed = Claimed} = State) ->
-    #pool{gate = Gate} = Pool = weir_pool_slots:pool(Slots),
+    #pool{signals = Signals} = Pool = weir_pool_slots:pool(Slots),
     {Calls, NewCallers} = weir_pool_call:poll(Pool, Callers),
     Ticked = State#state{callers = NewCallers},
-    case Claimed + Calls =:= 0 andalso atomics:compare_exchange(Gate, ?GATE_MODE, ?NOBODY_WAITS, ?UNWATCHED) of
+    case Claimed + Calls =:= 0 andalso atomics:compare_exchange(Signals, ?SIGNAL_MODE, ?NOBODY_WAITS, ?UNWATCHED) of
         %% It was already, and nobody has used the pool since.
         ?UNWATCHED -> Ticked;
         _ -> tick_later(Ticked)

@@ -8,6 +8,7 @@
 %% from the others as can be: then the share of a vacant slot, which goes to others, is spread. The rule is
 %% gproc_pool's: the middle of the longest row of vacant slots, the row that goes over the end counting as one, and
 %% being preferred among equals.
+%% @private
 -module(weir_pool_members).
 
 -export([call/2, handle/4, place/3]).

@@ -2,38 +2,45 @@
 %% arguments.
 %%
 %% A pure module: no process, no state.
+%% @private
 -module(weir_pool_opts).
 
--export([check/1, intensity/2, claim/1, format_error/2]).
+-export([options/0, check/1, intensity/2, claim/1, format_error/2]).
 
 -include("weir_pool.hrl").
-
--define(DEFAULTS, #{
-    size => 0,
-    restart => permanent,
-    shutdown => 5000,
-    intensity => default,
-    period => 5,
-    pass_slot => false,
-    strategy => round_robin,
-    start => sync,
-    backoff => {100, 30_000},
-    queue => fifo,
-    max_queue => 10_000,
-    codel => off,
-    overflow => #{max => 0, linger => 0},
-    check => none,
-    abandoned => replace
-}).
 
 %% Whatever the workers talk to may go away and take all of them with it, twice within a period, without the pool
 %% giving up; the constant is for small pools.
 -define(DEFAULT_INTENSITY(Slots), (2 * (Slots) + 10)).
 
--define(STRATEGIES, [round_robin, random, hash, direct, least_loaded]).
-
 %% Of no use where processes connect themselves.
 -define(FOR_WORKERS, [pass_slot, restart, shutdown, intensity, period, start, overflow, check]).
+
+%% @private
+%% Every option: its key, its default, and what says whether a value is one. weir_pool:opts() tells users of it, and
+%% the record #conf{} has a field of its name.
+-spec options() -> [{atom(), Default :: term(), fun((term()) -> boolean())}].
+options() ->
+    [
+        {worker, mandatory, fun is_worker/1},
+        {size, 0, fun is_size/1},
+        {pass_slot, false, fun is_boolean/1},
+        {restart, permanent, one_of([permanent, transient, temporary])},
+        {shutdown, 5000, fun(V) -> V =:= brutal_kill orelse V =:= infinity orelse is_ms(V) end},
+        {intensity, default, fun is_count/1},
+        {period, 5, fun is_positive/1},
+        {start, sync, one_of([sync, async])},
+        {backoff, {100, 30_000}, fun is_backoff/1},
+        {check, none, fun is_check/1},
+        %% Unless a size is missing (with_size/1).
+        {auto_size, false, fun is_boolean/1},
+        {strategy, round_robin, fun is_strategy/1},
+        {queue, fifo, one_of([fifo, lifo])},
+        {max_queue, 10_000, fun is_count/1},
+        {codel, off, fun is_codel/1},
+        {overflow, #{max => 0, linger => 0}, fun is_overflow/1},
+        {abandoned, replace, fun is_abandoned/1}
+    ].
 
 %% @doc Checks a map or a keyword list of options and fills in the defaults.
 %%
@@ -82,14 +89,14 @@ check_map(Opts) ->
         {[], []} -> with_size(Opts)
     end.
 
-with_size(#{worker := {_, _, _}} = Opts) when not is_map_key(size, Opts) -> {error, {missing_option, size}};
-with_size(Opts) -> {ok, conf(Opts)}.
+with_size(#{size := _} = Opts) -> {ok, conf(Opts)};
+with_size(#{worker := none} = Opts) -> {ok, conf(maps:merge(#{auto_size => true}, Opts))};
+with_size(_Opts) -> {error, {missing_option, size}}.
 
 %% The fields of the record have the names of the options.
-conf(#{worker := Worker} = Opts) ->
-    AutoSize = Worker =:= none andalso not is_map_key(size, Opts),
+conf(Opts) ->
     #{codel := Codel, overflow := #{max := Max, linger := Linger}} =
-        All = maps:merge(maps:put(auto_size, AutoSize, ?DEFAULTS), Opts),
+        All = maps:merge(maps:from_list([{Key, Default} || {Key, Default, _} <- options()]), Opts),
     Conf = All#{codel := codel(Codel), overflow := {Max, Linger}},
     list_to_tuple([conf | [maps:get(Key, Conf) || Key <- record_info(fields, conf)]]).
 
@@ -101,30 +108,41 @@ intensity(#conf{intensity = Intensity}, _Size) -> Intensity.
 codel(off) -> off;
 codel(#{target := Target, interval := Interval}) -> {Target, Interval}.
 
-is_valid(size, Size) -> is_count(Size) andalso Size =< ?MAX_SIZE;
-is_valid(worker, none) -> true;
-is_valid(worker, {M, F, A}) -> is_atom(M) andalso is_atom(F) andalso is_proper_list(A);
-is_valid(pass_slot, PassSlot) -> is_boolean(PassSlot);
-is_valid(restart, Restart) -> lists:member(Restart, [permanent, transient, temporary]);
-is_valid(shutdown, Shutdown) -> Shutdown =:= brutal_kill orelse Shutdown =:= infinity orelse is_ms(Shutdown);
-is_valid(intensity, Intensity) -> is_count(Intensity);
-is_valid(period, Period) -> is_positive(Period);
-is_valid(strategy, Strategy) -> lists:member(Strategy, ?STRATEGIES) orelse is_strategy_module(Strategy);
-is_valid(start, Start) -> Start =:= sync orelse Start =:= async;
-is_valid(backoff, {Min, Max}) -> is_positive(Min) andalso is_positive(Max) andalso Min =< Max andalso is_ms(Max);
-is_valid(auto_size, AutoSize) -> is_boolean(AutoSize);
-is_valid(queue, Queue) -> Queue =:= fifo orelse Queue =:= lifo;
-is_valid(max_queue, Max) -> is_count(Max);
-is_valid(codel, off) -> true;
-is_valid(codel, #{target := Target, interval := Interval} = Codel) ->
+is_valid(Key, Value) ->
+    case lists:keyfind(Key, 1, options()) of
+        {Key, _Default, Is} -> Is(Value);
+        false -> false
+    end.
+
+one_of(Values) -> fun(Value) -> lists:member(Value, Values) end.
+
+is_worker(none) -> true;
+is_worker({M, F, A}) -> is_atom(M) andalso is_atom(F) andalso is_proper_list(A);
+is_worker(_) -> false.
+
+is_size(Size) -> is_count(Size) andalso Size =< ?MAX_SIZE.
+
+is_backoff({Min, Max}) -> is_positive(Min) andalso is_positive(Max) andalso Min =< Max andalso is_ms(Max);
+is_backoff(_) -> false.
+
+is_check({Fun, Interval}) -> is_function(Fun, 1) andalso is_positive(Interval) andalso is_ms(Interval);
+is_check(_) -> false.
+
+is_strategy(Strategy) ->
+    lists:member(Strategy, [round_robin, random, hash, direct, least_loaded]) orelse is_strategy_module(Strategy).
+
+is_codel(#{target := Target, interval := Interval} = Codel) ->
     map_size(Codel) =:= 2 andalso is_positive(Target) andalso is_ms(Interval) andalso Target < Interval;
-is_valid(overflow, #{max := Max, linger := Linger} = Overflow) ->
-    map_size(Overflow) =:= 2 andalso is_count(Max) andalso Max =< ?MAX_SIZE andalso is_ms(Linger);
-is_valid(check, {Fun, Interval}) -> is_function(Fun, 1) andalso is_positive(Interval) andalso is_ms(Interval);
-is_valid(abandoned, replace) -> true;
-is_valid(abandoned, free) -> true;
-is_valid(abandoned, {wait, Ms}) -> is_ms(Ms);
-is_valid(_Unknown, _Value) -> false.
+is_codel(Codel) ->
+    Codel =:= off.
+
+is_overflow(#{max := Max, linger := Linger} = Overflow) ->
+    map_size(Overflow) =:= 2 andalso is_size(Max) andalso is_ms(Linger);
+is_overflow(_) ->
+    false.
+
+is_abandoned({wait, Ms}) -> is_ms(Ms);
+is_abandoned(Abandoned) -> Abandoned =:= replace orelse Abandoned =:= free.
 
 %% Whether an option makes no sense beside another, which is named.
 contradicts(size, #{size := 0, worker := {_, _, _} = Worker} = Opts) ->

@@ -45,6 +45,7 @@
 %% the sum of multiples of two odd numbers, which spread evenly.
 %%
 %% After 2^32 draws on one scheduler its words repeat. They can be predicted, and are not for secrets.
+%% @private
 -module(weir_pool_pick).
 
 -export([next/1, key/2, next_slot/1, key_slot/2]).

@@ -11,7 +11,7 @@
 %%
 %% This process waits for nobody: of those who wait it learns by monitors that they are dead.
 %%
-%% == Words of the gate ==
+%% == Words of the signals ==
 %%
 %% <ul>
 %% <li>MODE. Written here, but for the step between the two values that mean that nobody waits: claimers take it from
@@ -54,6 +54,7 @@
 %% pool, because its slots may be more than the claimer knows of.
 %%
 %% Suspended (sys:suspend/1), this process keeps those who wait, also beyond their time.
+%% @private
 -module(weir_pool_queue).
 -behaviour(gen_server).
 
@@ -114,7 +115,7 @@
     waiters = gb_trees:empty() :: gb_trees:tree(key(), #waiter{}),
     codel = off :: weir_pool_codel:codel() | off,
     grants = #{} :: #{key() => #grant{}},
-    %% What the words of the gate say.
+    %% What the words of the signals say.
     mode = ?NOBODY_WAITS :: ?NOBODY_WAITS | ?SOMEBODY_WAITS | ?STARVING,
     waiting = 0 :: non_neg_integer(),
     oldest = 0 :: integer(),
@@ -150,23 +151,23 @@ closed(Queue) -> gen_server:cast(Queue, closed).
 
 %% @doc A slot, or several, may have become free. Cost: 28 ns when nobody waits.
 -spec wake(#pool{}) -> ok.
-wake(#pool{gate = Gate} = Pool) ->
-    case atomics:get(Gate, ?GATE_MODE) of
+wake(#pool{signals = Signals} = Pool) ->
+    case atomics:get(Signals, ?SIGNAL_MODE) of
         Mode when Mode =< ?NOBODY_WAITS -> ok;
         _ -> wake_for_several(Pool)
     end.
 
 %% @doc A slot was freed while somebody was waiting.
 -spec wake(#pool{}, weir_pool:slot()) -> ok.
-wake(#pool{gate = Gate, queue = Queue} = Pool, Slot) ->
-    case atomics:compare_exchange(Gate, ?GATE_WAKE, ?ASLEEP, Slot) of
+wake(#pool{signals = Signals, queue = Queue} = Pool, Slot) ->
+    case atomics:compare_exchange(Signals, ?SIGNAL_WAKE, ?ASLEEP, Slot) of
         ok -> gen_server:cast(Queue, wake);
         ?SEVERAL -> ok;
         _Another -> wake_for_several(Pool)
     end.
 
-wake_for_several(#pool{gate = Gate, queue = Queue}) ->
-    case atomics:exchange(Gate, ?GATE_WAKE, ?SEVERAL) of
+wake_for_several(#pool{signals = Signals, queue = Queue}) ->
+    case atomics:exchange(Signals, ?SIGNAL_WAKE, ?SEVERAL) of
         ?ASLEEP -> gen_server:cast(Queue, wake);
         _ -> ok
     end.
@@ -207,8 +208,8 @@ handle_cast({ask, Key, Base, Waiter}, State) ->
     end;
 handle_cast(wake, State) ->
     case refresh(State) of
-        {open, #state{pool = #pool{gate = Gate}} = Open} ->
-            case atomics:exchange(Gate, ?GATE_WAKE, ?ASLEEP) of
+        {open, #state{pool = #pool{signals = Signals}} = Open} ->
+            case atomics:exchange(Signals, ?SIGNAL_WAKE, ?ASLEEP) of
                 ?ASLEEP -> {noreply, Open};
                 ?SEVERAL -> {noreply, settle(serve(Open))};
                 Slot -> {noreply, settle(serve_slot(Slot, Open))}
@@ -234,8 +235,8 @@ handle_cast(_Stray, State) ->
 -spec handle_info(term(), #state{}) -> {noreply, #state{}}.
 handle_info(tick, State) ->
     case refresh(State#state{is_ticking = false}) of
-        {open, #state{pool = #pool{gate = Gate}} = Open} ->
-            ok = atomics:put(Gate, ?GATE_WAKE, ?ASLEEP),
+        {open, #state{pool = #pool{signals = Signals}} = Open} ->
+            ok = atomics:put(Signals, ?SIGNAL_WAKE, ?ASLEEP),
             Served = settle(serve(taken_over(Open))),
             ok = press(Served),
             {noreply, Served};
@@ -349,10 +350,10 @@ if_empty(#state{waiters = Waiters, codel = Codel} = State) ->
         _ -> State
     end.
 
-%% Tells the gate, and whoever reads it, how things are, and goes on ticking if needed.
+%% Tells the signals, and whoever reads it, how things are, and goes on ticking if needed.
 settle(#state{pool = undefined} = State) ->
     State;
-settle(#state{waiters = Waiters, pool = #pool{gate = Gate} = Pool, mode = Before} = State) ->
+settle(#state{waiters = Waiters, pool = #pool{signals = Signals} = Pool, mode = Before} = State) ->
     Waiting = gb_trees:size(Waiters),
     Oldest =
         case oldest(Waiters) of
@@ -360,21 +361,21 @@ settle(#state{waiters = Waiters, pool = #pool{gate = Gate} = Pool, mode = Before
             {{AskedAt, _}, _} -> ms(AskedAt)
         end,
     Mode = mode(next(State), Waiting),
-    ok = put_changed(Gate, ?GATE_WAITING, Waiting, State#state.waiting),
-    ok = put_changed(Gate, ?GATE_OLDEST, Oldest, State#state.oldest),
+    ok = put_changed(Signals, ?SIGNAL_WAITING, Waiting, State#state.waiting),
+    ok = put_changed(Signals, ?SIGNAL_OLDEST, Oldest, State#state.oldest),
     case Mode of
         Before ->
             ok;
         _ ->
-            case atomics:exchange(Gate, ?GATE_MODE, Mode) of
+            case atomics:exchange(Signals, ?SIGNAL_MODE, Mode) of
                 ?UNWATCHED -> weir_pool_manager:tell(Pool, watch);
                 _ -> ok
             end
     end,
     tick(State#state{mode = Mode, waiting = Waiting, oldest = Oldest}).
 
-put_changed(_Gate, _Word, Value, Value) -> ok;
-put_changed(Gate, Word, Value, _Was) -> atomics:put(Gate, Word, Value).
+put_changed(_Signals, _Word, Value, Value) -> ok;
+put_changed(Signals, Word, Value, _Was) -> atomics:put(Signals, Word, Value).
 
 mode(none, _Waiting) ->
     ?NOBODY_WAITS;
@@ -479,8 +480,8 @@ grant({AskedAt, _} = Key, #waiter{monitor = Monitor}, Slot, Word, Pid, Now, Stat
     Grant = #grant{slot = Slot, word = Word, monitor = Monitor},
     longest(ms(Now - AskedAt), State#state{grants = Grants#{Key => Grant}}).
 
-longest(Ms, #state{longest = Longest, pool = #pool{gate = Gate}} = State) when Ms > Longest ->
-    ok = atomics:put(Gate, ?GATE_LONGEST, Ms),
+longest(Ms, #state{longest = Longest, pool = #pool{signals = Signals}} = State) when Ms > Longest ->
+    ok = atomics:put(Signals, ?SIGNAL_LONGEST, Ms),
     State#state{longest = Ms};
 longest(_Ms, State) ->
     State.

@@ -15,6 +15,7 @@
 %% Crashes. The table belongs to weir_pool_sup and outlives this process. The next one monitors every holder again,
 %% and a monitor of a dead process tells at once, so nothing is missed. What is still to be erased is in the table, too.
 %% Meanwhile pools work and are picked from; a request waits for the next registry.
+%% @private
 -module(weir_pool_registry).
 -behaviour(gen_server).
 
@@ -63,9 +64,10 @@
 start_link() -> gen_server:start_link({local, ?MODULE}, ?MODULE, [], []).
 
 %% @doc Makes the names table; it belongs to the caller.
+%% One that has it already keeps it: an upgrade runs the init/1 of a supervisor again.
 -spec new_table() -> ok.
 new_table() ->
-    ?TABLE = ets:new(?TABLE, [named_table, public, set, {read_concurrency, true}]),
+    _ = ets:info(?TABLE, owner) =:= self() orelse ets:new(?TABLE, [named_table, public, set, {read_concurrency, true}]),
     ok.
 
 %% @doc Takes the name for the calling process, a pool's manager.
@@ -123,7 +125,7 @@ lookup(Name) ->
         error:badarg -> {error, no_pool}
     end.
 
-%% @doc All names that are held, in no particular order. Reads the table in the caller.
+%% @doc All names that are taken, in no particular order. Reads the table in the caller.
 -spec names() -> [weir_pool:name()].
 names() ->
     try
@@ -224,8 +226,8 @@ erase(Bases) ->
     _ = eraser(Bases),
     ok.
 
-%% It goes on when the application is stopped. Whoever has the application's group leader is killed then, also before its
-%% first turn, so it is born with another one.
+%% It goes on when the application is stopped. Whoever has the application's group leader is killed then, also before
+%% its first turn, so it is born with another one.
 eraser(Bases) ->
     Own = group_leader(),
     true = group_leader(whereis(init), self()),

@@ -2,6 +2,7 @@
 %%
 %% Reports are maps under the key `weir_pool', without a domain, so the default handler shows them. A logger may be
 %% stuck; nothing here is called by a process that serves many, except through {@link later/2}.
+%% @private
 -module(weir_pool_report).
 
 -export([log/2, later/2]).

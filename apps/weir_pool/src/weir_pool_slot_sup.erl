@@ -32,6 +32,7 @@
 %%
 %% It also reports the death of its worker, and why one was replaced: a logger that is stuck keeps only one slot
 %% waiting.
+%% @private
 -module(weir_pool_slot_sup).
 -behaviour(gen_server).
 
@@ -122,7 +123,7 @@ handle_cast({renew, Worker, Report}, #state{worker = Worker} = State) ->
 handle_cast(retire, #state{worker = undefined} = State) ->
     {stop, normal, State};
 handle_cast(retire, #state{worker = Worker, conf = #conf{shutdown = Shutdown}} = State) ->
-    _ = weir_pool_task:start(idle, fun() -> weir_pool_task:is_idle(Worker, patience(Shutdown)) end),
+    _ = weir_pool_task:start(idle, {weir_pool_task, is_idle, [Worker, patience(Shutdown)]}),
     {noreply, State#state{keep = false}};
 handle_cast(_Void, State) ->
     {noreply, State}.

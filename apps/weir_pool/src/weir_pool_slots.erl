@@ -13,6 +13,7 @@
 %% Every supervisor of a worker (weir_pool_slot_sup) has a role: it is that of a slot, a spare that is to take a slot
 %% over, or retired: in no slot any more, and about to end. Messages of one that has another role than the message is
 %% for are void, and so are those of monitors that are not the slot's.
+%% @private
 -module(weir_pool_slots).
 
 -export([new/3, conf/1, pool/1, pool_size/1, set_pool/2]).
@@ -407,12 +408,12 @@ replace_timeout(Slot, Timer, Slots) ->
 reserve(Slot, #slots{pool = Pool} = Slots) ->
     worker(Slot, Slots) =/= undefined andalso weir_pool_word:reserve(Pool, Slot) =:= ok.
 
-%% @doc Has a task examine the worker of a slot that the manager has reserved. Until it has ended, the slot stays out of
-%% use.
--spec examine(weir_pool:slot(), Tag :: term(), fun((pid()) -> term()), slots()) -> {Task :: pid(), slots()}.
-examine(Slot, Tag, Examine, Slots) ->
+%% @doc Has a task examine the worker of a slot that the manager has reserved: by a function whose first argument is the
+%% worker, and which has those given as well. Until it has ended, the slot stays out of use.
+-spec examine(weir_pool:slot(), Tag :: term(), {module(), atom(), [term()]}, slots()) -> {Task :: pid(), slots()}.
+examine(Slot, Tag, {Module, Function, Arguments}, Slots) ->
     #slot{worker = Worker} = Entry = entry(Slot, Slots),
-    {Task, Monitor} = weir_pool_task:start(Tag, fun() -> Examine(Worker) end),
+    {Task, Monitor} = weir_pool_task:start(Tag, {Module, Function, [Worker | Arguments]}),
     {Task, put_entry(Slot, Entry#slot{task = Monitor}, Slots)}.
 
 %% @doc The task with this monitor has ended: a worker that is good is put back into use, another one replaced. Nothing

@@ -56,6 +56,7 @@
 -type key() :: none | {key, Key :: term()}.
 
 -callback slot(view(), key()) -> weir_pool:slot().
+%% Chooses the slot of a pick; see above.
 
 %% @doc The number of slots that are picked from. Cost: none.
 -spec size(view()) -> weir_pool:size().

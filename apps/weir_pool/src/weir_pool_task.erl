@@ -2,19 +2,24 @@
 %%
 %% Nothing has to be agreed on: a task that is killed tells of it in the same way as one that is done, and one whose
 %% starter is gone tells nobody.
+%% @private
 -module(weir_pool_task).
 
 -export([start/2, is_idle/2]).
 -export([run/1]).
 
+-type mfa_to_call() :: {module(), Function :: atom(), Arguments :: [term()]}.
+
 %% @doc Starts a task. The caller gets `{Tag, Monitor, process, Pid, {done, Result}}', or another reason if the task has
 %% failed or was killed.
--spec start(Tag :: term(), fun(() -> Result :: term())) -> {pid(), Monitor :: reference()}.
-start(Tag, Fun) -> spawn_opt(?MODULE, run, [Fun], [{monitor, [{tag, Tag}]}]).
+%%
+%% Not a fun: one that an upgrade overtakes before it is called could not be called any more.
+-spec start(Tag :: term(), mfa_to_call()) -> {pid(), Monitor :: reference()}.
+start(Tag, MFA) -> spawn_opt(?MODULE, run, [MFA], [{monitor, [{tag, Tag}]}]).
 
 %% @private
--spec run(fun(() -> term())) -> no_return().
-run(Fun) -> exit({done, Fun()}).
+-spec run(mfa_to_call()) -> no_return().
+run({Module, Function, Arguments}) -> exit({done, apply(Module, Function, Arguments)}).
 
 %% @doc For a task: whether a process has handled what was sent to it; it is waited for at most so long. One that is
 %% dead has nothing left to do.

@@ -9,6 +9,7 @@
 %%
 %% The words of slots are in segments: a pool that grows beyond its arrays gets one more, and no word ever moves. A
 %% segment has a second array, the *map*, with one bit for each of its slots; weir_pool_word says what for.
+%% @private
 -module(weir_pool_terms).
 
 -export([new/4, reshape/3, pool/1, open/1, close/1]).
@@ -68,7 +69,7 @@ new(Name, Base, #conf{size = Size, overflow = {Overflow, _}, strategy = Strategy
         name = Name,
         limit = Limit,
         segments = [new_segment(1, ?ROOM(Limit))],
-        gate = atomics:new(?GATE_WORDS, [{signed, true}]),
+        signals = atomics:new(?SIGNAL_WORDS, [{signed, true}]),
         manager = self(),
         queue = Queue,
         max_queue = MaxQueue

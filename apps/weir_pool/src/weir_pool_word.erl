@@ -41,6 +41,7 @@
 %% meanwhile the searcher sets the bit again itself. A slot that is vacant or reserved needs no note: it is made free by
 %% the manager, who always sets the bit. A process that is killed between two of these steps leaves a free slot without
 %% its bit, which only searchers miss; the manager's next tick sets it.
+%% @private
 -module(weir_pool_word).
 
 -export([claim/3, claim_free/3, find/3, take_over/4, release/3, disown/3, drop/3, is_claimed_by/3]).

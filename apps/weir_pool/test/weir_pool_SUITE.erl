@@ -27,6 +27,7 @@
     stop_during_a_start_that_hangs/1,
     stop_waits_for_slow_workers_with_the_pool_closed/1,
     under_a_supervisor/1,
+    child_spec_with_name/1,
     stop_under_a_supervisor/1,
     stop_under_simple_one_for_one/1,
     stop_linked_to_a_plain_process/1,
@@ -70,6 +71,7 @@ all() ->
         stop_during_a_start_that_hangs,
         stop_waits_for_slow_workers_with_the_pool_closed,
         under_a_supervisor,
+        child_spec_with_name,
         stop_under_a_supervisor,
         stop_under_simple_one_for_one,
         stop_linked_to_a_plain_process,
@@ -86,7 +88,7 @@ end_per_suite(Config) -> weir_pool_test_lib:loud(Config).
 
 init_per_testcase(_Case, Config) -> weir_pool_test_lib:setup(Config).
 
-end_per_testcase(_Case, _Config) -> weir_pool_test_lib:teardown().
+end_per_testcase(_Case, Config) -> weir_pool_test_lib:teardown(Config).
 
 %% What was stopped, or could not start, is gone when whoever asked is told; slot terms are erased in the background.
 gone() ->
@@ -132,8 +134,8 @@ a_name_is_taken_once(_Config) ->
     exit(Parent, kill),
     ok = weir_pool:stop(p).
 
-%% Whose name is taken ends in order: the supervisor of all pools does not try again, as it would after somebody else was
-%% quicker to start a pool in place of one that was killed.
+%% Whose name is taken ends in order: the supervisor of all pools does not try again, as it would after somebody else
+%% was quicker to start a pool in place of one that was killed.
 a_manager_without_a_name_ends(_Config) ->
     ok = weir_pool:start(p, opts(2)),
     Sup = whereis(weir_pool_pools_sup),
@@ -370,6 +372,18 @@ under_a_supervisor(_Config) ->
     kill_manager(p),
     ?assert(settled(p, 2)),
     ?assertEqual(Before, Before -- workers(p)),
+    stop_parent(Parent),
+    nothing_left_soon().
+
+%% A child of a supervisor of Elixir's: {:weir_pool, options}.
+child_spec_with_name(_Config) ->
+    Opts = maps:to_list(opts(2)),
+    Spec = weir_pool:child_spec(p, Opts),
+    ?assertEqual(Spec, weir_pool:child_spec([{name, p} | Opts])),
+    ?assertEqual(weir_pool:child_spec({p, 1}, opts(2)), weir_pool:child_spec((opts(2))#{name => {p, 1}})),
+    [?assertError(badarg, weir_pool:child_spec(Wrong)) || Wrong <- [Opts, opts(2), p, [p], []]],
+    Parent = start_parent({#{}, [weir_pool:child_spec([{name, p} | Opts])]}),
+    ?assert(settled(p, 2)),
     stop_parent(Parent),
     nothing_left_soon().
 

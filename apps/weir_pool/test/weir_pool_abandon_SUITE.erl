@@ -110,7 +110,7 @@ end_per_suite(Config) -> weir_pool_test_lib:loud(Config).
 
 init_per_testcase(_Case, Config) -> weir_pool_test_lib:setup(Config).
 
-end_per_testcase(_Case, _Config) -> weir_pool_test_lib:teardown().
+end_per_testcase(_Case, Config) -> weir_pool_test_lib:teardown(Config).
 
 -define(ASYNC, #{start => async, backoff => {1, 4}}).
 
@@ -824,7 +824,7 @@ overflow_goes_though_a_releaser_was_killed(_Config) ->
     ok = weir_pool:start(p, pool(1, overflow(2, 0))),
     Claimers = [claimer(p) || _ <- [1, 2, 3]],
     eventually(fun() -> info(claimed_ms) > 3 * 1100 end),
-    ok = atomics:put((weir_pool_terms:pool(p))#pool.gate, ?GATE_IDLE, 1),
+    ok = atomics:put((weir_pool_terms:pool(p))#pool.signals, ?SIGNAL_IDLE, 1),
     [?assertEqual(ok, release(Claimer)) || Claimer <- Claimers],
     settle(p, 1),
     ok = weir_pool:stop(p).

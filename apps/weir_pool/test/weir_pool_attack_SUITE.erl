@@ -88,9 +88,9 @@ end_per_suite(Config) -> weir_pool_test_lib:loud(Config).
 
 init_per_testcase(_Case, Config) -> weir_pool_test_lib:setup(Config).
 
-end_per_testcase(_Case, _Config) ->
+end_per_testcase(_Case, Config) ->
     _ = weir_pool:stop(?POOL),
-    weir_pool_test_lib:teardown().
+    weir_pool_test_lib:teardown(Config).
 
 start(Size) -> start(Size, #{}).
 
@@ -400,14 +400,19 @@ is_dead_claimer_found_at_once() ->
 a_large_pool_starts_in_proportion(_Config) ->
     [Small, Large] = [
         begin
-            {Time, ok} = timer:tc(fun() -> start(Size) end),
+            Before = processor_time(),
+            start(Size),
+            Used = processor_time() - Before,
             ok = weir_pool:stop(?POOL),
-            Time
+            Used
         end
      || Size <- [1000, 10000]
     ],
-    ct:pal("us: start of 1,000 slots ~b, of 10,000 ~b", [Small, Large]),
-    ?assert(Large < 40 * Small + 1000000).
+    ct:pal("processor time, ms: start of 1,000 slots ~b, of 10,000 ~b", [Small, Large]),
+    ?assert(Large < 40 * Small + 1000).
+
+%% Of this node, milliseconds: what else runs on the machine is not in it.
+processor_time() -> element(1, erlang:statistics(runtime)).
 
 %% The first edition took 300 ms for each.
 a_small_pool_stops_beside_thousands(_Config) ->
@@ -741,24 +746,38 @@ idle_pools_do_nothing(_Config) ->
     Below = [Pid || Manager <- Managers, {_, Pid, _, _} <- supervisor:which_children(Manager)],
     ?assertEqual(3 * length(Managers), length(Below)),
     Processes = [whereis(weir_pool_registry), whereis(weir_pool_pools_sup) | Managers ++ Below],
-    %% They go to sleep after some seconds. To be looked at may cost a process some reductions, on a busy machine; a tick
-    %% would cost a manager some hundred, and each message of its own some twenty.
-    Reductions = fun() -> [element(2, process_info(Pid, reductions)) || Pid <- Processes] end,
-    eventually(
-        fun() ->
-            Before = Reductions(),
-            receive
-            after 2500 -> lists:max(lists:zipwith(fun erlang:'-'/2, Reductions(), Before)) < 15
-            end
-        end,
-        60000
-    ),
+    %% They go to sleep after some seconds.
+    ?assertEqual([], restless([{Pid, start} || Pid <- Processes], 24)),
     %% And are woken: a dead claimer is found.
     start(1),
     {Holder, Worker} = holder(),
     kill(Holder),
     await_down(Worker),
     [ok = weir_pool:stop(Name) || Name <- Names].
+
+%% Those that have received something in each of so many intervals, which are longer than any tick's, and what it was.
+%% That a receive timed out is traced too. Reductions would not tell: the runtime spends some on work of its own.
+restless([], _Times) ->
+    [];
+restless(Received, 0) ->
+    Received;
+restless(Received, Times) ->
+    Processes = lists:usort([Pid || {Pid, _Message} <- Received]),
+    [erlang:trace(Pid, true, ['receive']) || Pid <- Processes],
+    receive
+    after 2500 -> ok
+    end,
+    [erlang:trace(Pid, false, ['receive']) || Pid <- Processes],
+    Delivered = erlang:trace_delivered(all),
+    receive
+        {trace_delivered, all, Delivered} -> restless(received(), Times - 1)
+    end.
+
+received() ->
+    receive
+        {trace, Pid, 'receive', Message} -> [{Pid, Message} | received()]
+    after 0 -> []
+    end.
 
 use_once({never, _}) ->
     ok;

@@ -112,7 +112,7 @@ end_per_group(_Strategy, _Config) -> ok.
 
 init_per_testcase(_Case, Config) -> weir_pool_test_lib:setup(Config).
 
-end_per_testcase(_Case, _Config) -> weir_pool_test_lib:teardown().
+end_per_testcase(_Case, Config) -> weir_pool_test_lib:teardown(Config).
 
 %% ---------------------------------------------------------------- who gets them
 

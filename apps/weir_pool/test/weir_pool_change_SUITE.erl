@@ -132,19 +132,19 @@ end_per_suite(Config) -> weir_pool_test_lib:loud(Config).
 
 init_per_testcase(_Case, Config) -> weir_pool_test_lib:setup(Config).
 
-end_per_testcase(_Case, _Config) -> weir_pool_test_lib:teardown().
+end_per_testcase(_Case, Config) -> weir_pool_test_lib:teardown(Config).
 
 -define(ASYNC, #{start => async, backoff => {1, 4}}).
 
-%% A pool whose starts do what is wanted now: `gate', `start', or another result.
+%% A pool whose starts do what is wanted now: `signals', `start', or another result.
 switched(Size, Opts) ->
     Mode = ets:new(mode, [public]),
     true = ets:insert(Mode, {mode, start}),
-    Gate = gated(Size),
+    Signals = gated(Size),
     Script = fun(Slot) ->
         case ets:lookup_element(Mode, mode, 2) of
-            gate -> Gate(Slot);
-            {only, Slot, gate} -> Gate(Slot);
+            signals -> Signals(Slot);
+            {only, Slot, signals} -> Signals(Slot);
             {only, Slot, Result} -> Result;
             {only, _, _} -> start;
             Result -> Result
@@ -314,7 +314,7 @@ resize_with_a_start_that_hangs(_Config) ->
             ok = weir_pool:stop(p),
             all_gone()
         end
-     || {Hangs, N} <- [{gate, 2}, {{only, 3, gate}, 1}, {{only, 4, gate}, 1}]
+     || {Hangs, N} <- [{signals, 2}, {{only, 3, signals}, 1}, {{only, 4, signals}, 1}]
     ].
 
 %% Those whose start function did not want to start a worker, and those whose worker is not to be started again.
@@ -399,7 +399,7 @@ resize_over_a_start_for_overflow_that_fails(_Config) ->
     Begun = fun(Opts) ->
         Mode = switched(1, maps:merge(Overflow, Opts)),
         Claimer = claimer(p),
-        switch(Mode, gate),
+        switch(Mode, signals),
         {error, busy} = weir_pool:claim(p, fun(_) -> ok end),
         [{_, 2}] = Second = await_blocked(1),
         {Mode, Claimer, Second}
@@ -458,7 +458,7 @@ shrinking_leaves_no_surplus_workers(_Config) ->
 
 concurrent_resizes(_Config) ->
     Mode = switched(2, #{}),
-    switch(Mode, gate),
+    switch(Mode, signals),
     Resizer = run(fun() -> weir_pool:resize(p, 4) end),
     Blocked = await_blocked(2),
     ?assertEqual({error, resizing}, weir_pool:resize(p, 3)),
@@ -524,7 +524,7 @@ a_killed_manager_ends_every_change(_Config) ->
     Before = slots(p),
     Waiting = run(fun() -> weir_pool:replace(p, slot_of(Claimer)) end),
     eventually(fun() -> word(p, slot_of(Claimer)) =:= marked end),
-    switch(Mode, gate),
+    switch(Mode, signals),
     Starting = run(fun() -> weir_pool:replace(p, 3 - slot_of(Claimer)) end),
     Resizer = run(fun() -> weir_pool:resize(p, 5) end),
     Blocked = await_blocked(4),
@@ -675,7 +675,7 @@ replace_fails_when_the_worker_is_gone(_Config) ->
     [
         begin
             Mode = switched(2, Opts),
-            switch(Mode, gate),
+            switch(Mode, signals),
             Replacer = run(fun() -> weir_pool:replace(p, 1) end),
             Spare = await_blocked(1),
             kill(hd(slots(p))),
@@ -725,7 +725,7 @@ replace_times_out(_Config) ->
     settle(p, 1),
     ?assertEqual([worker_of(Claimer)], slots(p)),
     %% A start that hangs.
-    switch(Mode, gate),
+    switch(Mode, signals),
     ?assertEqual({error, timeout}, weir_pool:replace(p, 1, 50)),
     go(await_blocked(1), start),
     settle(p, 1),
@@ -851,7 +851,7 @@ replace_and_the_slot_is_not_kept(_Config) ->
     [
         begin
             Mode = switched(2, Opts),
-            switch(Mode, gate),
+            switch(Mode, signals),
             First = run(fun() -> weir_pool:replace(p, 2) end),
             Blocked = await_blocked(1),
             ok = weir_pool:resize(p, 1),
@@ -874,7 +874,7 @@ replace_and_the_slot_is_not_kept(_Config) ->
 
 replace_and_the_supervisor_of_the_spare_is_killed(_Config) ->
     Mode = switched(1, #{}),
-    switch(Mode, gate),
+    switch(Mode, signals),
     Replacer = run(fun() -> weir_pool:replace(p, 1) end),
     Blocked = await_blocked(1),
     [kill(Sup) || {Sup, 1} <- Blocked],
@@ -1038,7 +1038,7 @@ drain_waits_for_replaced_workers(_Config) ->
 
 drain_in_a_resize(_Config) ->
     Mode = switched(1, #{}),
-    switch(Mode, gate),
+    switch(Mode, signals),
     Resizer = run(fun() -> weir_pool:resize(p, 2) end),
     Resized = await_blocked(1),
     Replacer = run(fun() -> weir_pool:replace(p, 1) end),

@@ -72,7 +72,7 @@ end_per_suite(Config) -> weir_pool_test_lib:loud(Config).
 
 init_per_testcase(_Case, Config) -> weir_pool_claim_lib:set_up(Config).
 
-end_per_testcase(_Case, _Config) -> weir_pool_claim_lib:tear_down().
+end_per_testcase(_Case, Config) -> weir_pool_claim_lib:tear_down(Config).
 
 %% ---------------------------------------------------------------- claims
 

@@ -25,7 +25,7 @@
 ]).
 
 -import(weir_pool_claim_lib, [
-    start/1, start/2, pool/0, states/0, gate/1, waiting/0, counter/1, queue/0, manager/0, workers/0, eventually/1,
+    start/1, start/2, pool/0, states/0, signals/1, waiting/0, counter/1, queue/0, manager/0, workers/0, eventually/1,
     await_waiting/1, at_rest/0, no_messages/0, claimer/1, waiter/0, claimed/1, has_not_claimed/1, let_go/1,
     result/1, kill/1, hold_all/0, wait_in_order/1
 ]).
@@ -60,7 +60,7 @@ end_per_suite(Config) -> weir_pool_test_lib:loud(Config).
 
 init_per_testcase(_Case, Config) -> weir_pool_claim_lib:set_up(Config).
 
-end_per_testcase(_Case, _Config) -> weir_pool_claim_lib:tear_down().
+end_per_testcase(_Case, Config) -> weir_pool_claim_lib:tear_down(Config).
 
 %% ---------------------------------------------------------------- crashes
 
@@ -394,11 +394,11 @@ lost_wake_ups(_Config) ->
     Worker = claimed(First),
     %% Between setting WAKE and sending the message.
     [Second] = wait_in_order(1),
-    ok = atomics:put(Pool#pool.gate, ?GATE_WAKE, -1),
+    ok = atomics:put(Pool#pool.signals, ?SIGNAL_WAKE, -1),
     let_go(First),
     Worker = claimed(Second),
     %% Later wake-ups are sent again.
-    eventually(fun() -> gate(?GATE_WAKE) =:= 0 end),
+    eventually(fun() -> signals(?SIGNAL_WAKE) =:= 0 end),
     let_go(Second),
     at_rest(),
     %% A wake-up for nothing.

@@ -2,8 +2,8 @@
 %% them.
 -module(weir_pool_claim_lib).
 
--export([set_up/1, tear_down/0]).
--export([start/1, start/2, pool/0, states/0, gate/1, waiting/0, counter/1, queue/0, manager/0, workers/0]).
+-export([set_up/1, tear_down/1]).
+-export([start/1, start/2, pool/0, states/0, signals/1, waiting/0, counter/1, queue/0, manager/0, workers/0]).
 -export([claimer/1, waiter/0, hold_all/0, wait_in_order/1, claimed/1, has_not_claimed/1, let_go/1, kill/1, result/1]).
 -export([eventually/1, await_waiting/1, at_rest/0, no_messages/0]).
 
@@ -13,9 +13,9 @@
 %% For init_per_testcase and end_per_testcase.
 set_up(Config) -> weir_pool_test_lib:setup(Config).
 
-tear_down() ->
+tear_down(Config) ->
     _ = weir_pool:stop(?MODULE),
-    weir_pool_test_lib:teardown().
+    weir_pool_test_lib:teardown(Config).
 
 start(Size) -> start(Size, #{}).
 
@@ -28,9 +28,9 @@ states() -> [state(Slot) || Slot <- lists:seq(1, (pool())#pool.limit)].
 
 state(Slot) -> weir_pool_word:state(weir_pool_word:read(pool(), Slot)).
 
-gate(Word) -> atomics:get((pool())#pool.gate, Word).
+signals(Word) -> atomics:get((pool())#pool.signals, Word).
 
-waiting() -> gate(?GATE_WAITING).
+waiting() -> signals(?SIGNAL_WAITING).
 
 counter(Name) -> maps:get(Name, weir_pool_terms:counters(pool())).
 
@@ -56,7 +56,7 @@ await_waiting(N) ->
 at_rest() ->
     eventually(fun() ->
         manager() ! tick,
-        case {lists:usort(states()), waiting(), gate(?GATE_MODE), gate(?GATE_OLDEST)} of
+        case {lists:usort(states()), waiting(), signals(?SIGNAL_MODE), signals(?SIGNAL_OLDEST)} of
             {[free], 0, Mode, 0} when Mode =< ?NOBODY_WAITS -> true;
             Other -> Other
         end

@@ -18,7 +18,7 @@
 
 -define(POOL, weir_pool_claim_lib).
 
-suite() -> [{timetrap, {seconds, 60}}].
+suite() -> [{timetrap, {seconds, 180}}].
 
 all() ->
     [
@@ -32,7 +32,7 @@ all() ->
 
 init_per_testcase(_Case, Config) -> weir_pool_claim_lib:set_up(Config).
 
-end_per_testcase(_Case, _Config) -> weir_pool_claim_lib:tear_down().
+end_per_testcase(_Case, Config) -> weir_pool_claim_lib:tear_down(Config).
 
 %% ---------------------------------------------------------------- overflow
 

@@ -11,8 +11,8 @@
 %% let go: then nothing is claimed, nobody waits, and every slot has a worker of its own.
 %%
 %% CLAIM_SEQUENCES=n runs n sequences in each case; CLAIM_SLACK_MS=n says by how much a claim may outlive its time-out,
-%% 500 unless told, for machines that are busy with other things. The log tells by how much any did, and how many
-%% commands were run.
+%% 500 unless told, and beyond that only for as long as the machine did not run the node at all. The log tells by how
+%% much any did, and how many commands were run.
 -module(weir_pool_claims_prop_SUITE).
 
 -include_lib("stdlib/include/assert.hrl").

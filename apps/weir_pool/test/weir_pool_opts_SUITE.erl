@@ -242,7 +242,7 @@ pass_slot(_Config) ->
     ok = weir_pool:start(p, #{size => 2, worker => {weir_pool_life_worker, start_link, [this]}}),
     ?assertEqual([{1, this}, {2, this}], Knows()),
     ok = weir_pool:stop(p),
-    weir_pool_test_lib:teardown().
+    ok = weir_pool_test_lib:teardown([]).
 
 %% Lists say the same as maps, also within options. The first of a key counts.
 keyword_lists(_Config) ->
@@ -285,7 +285,7 @@ keyword_lists(_Config) ->
     ok = weir_pool:start(p, [{size, 2}, {worker, ?WORKER}, {overflow, [{max, 1}, {linger, 0}]}]),
     ?assertMatch({ok, #{size := 2, limit := 3, live := 2}}, weir_pool:info(p)),
     ok = weir_pool:stop(p),
-    weir_pool_test_lib:teardown().
+    ok = weir_pool_test_lib:teardown([]).
 
 %% Whether workers are to be started is for the user to say; then also how many. Said after what is wrong in itself.
 the_worker_is_mandatory(_Config) ->
@@ -322,7 +322,7 @@ workers_on_demand_alone(_Config) ->
     weir_pool_test_lib:eventually(fun() -> weir_pool:workers(p) =:= {ok, []} end),
     [weir_pool_test_lib:await_down(Pid) || Pid <- [First, Second]],
     ok = weir_pool:stop(p),
-    weir_pool_test_lib:teardown().
+    ok = weir_pool_test_lib:teardown([]).
 
 claim_options(_Config) ->
     [
@@ -370,4 +370,4 @@ more_restarts_than_intensity_end_the_pool(_Config) ->
     weir_pool_test_lib:kill(hd(weir_pool_test_lib:workers(p))),
     weir_pool_test_lib:eventually(fun() -> weir_pool:pools() =:= [] end),
     ?assertEqual(1 + 5, counters:get(Starts, 1)),
-    weir_pool_test_lib:teardown().
+    ok = weir_pool_test_lib:teardown([]).

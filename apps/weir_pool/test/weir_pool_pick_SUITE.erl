@@ -49,7 +49,7 @@ end_per_suite(Config) -> weir_pool_test_lib:loud(Config).
 
 init_per_testcase(_Case, Config) -> weir_pool_test_lib:setup(Config).
 
-end_per_testcase(_Case, _Config) -> weir_pool_test_lib:teardown().
+end_per_testcase(_Case, Config) -> weir_pool_test_lib:teardown(Config).
 
 no_pool_and_no_worker(_Config) ->
     start_with_holes(p, 5, [1, 2, 3, 4, 5]),
@@ -81,7 +81,9 @@ round_robin_with_holes_is_even(_Config) ->
             ?assertEqual({Holes, lists:duplicate(Live, 100)}, {Holes, maps:values(Counts)}),
             ok = weir_pool:stop(p)
         end
-     || Holes <- [[1], [4], [7], [1, 2], [6, 7], [1, 7], [2, 3, 4], [1, 3, 5, 7], [1, 2, 3, 4, 5, 6], [2, 3, 4, 5, 6, 7]]
+     || Holes <- [
+            [1], [4], [7], [1, 2], [6, 7], [1, 7], [2, 3, 4], [1, 3, 5, 7], [1, 2, 3, 4, 5, 6], [2, 3, 4, 5, 6, 7]
+        ]
     ].
 
 round_robin_from_many_processes_is_even(_Config) ->

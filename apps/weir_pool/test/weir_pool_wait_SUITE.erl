@@ -29,8 +29,9 @@
 ]).
 
 -import(weir_pool_claim_lib, [
-    start/1, start/2, pool/0, states/0, gate/1, counter/1, queue/0, workers/0, eventually/1,
-    await_waiting/1, at_rest/0, no_messages/0, claimer/1, waiter/0, claimed/1, has_not_claimed/1, let_go/1, result/1, kill/1,
+    start/1, start/2, pool/0, states/0, signals/1, counter/1, queue/0, workers/0, eventually/1,
+    await_waiting/1, at_rest/0, no_messages/0, claimer/1, waiter/0, claimed/1, has_not_claimed/1, let_go/1, result/1,
+    kill/1,
     hold_all/0, wait_in_order/1
 ]).
 
@@ -67,7 +68,7 @@ end_per_suite(Config) -> weir_pool_test_lib:loud(Config).
 
 init_per_testcase(_Case, Config) -> weir_pool_claim_lib:set_up(Config).
 
-end_per_testcase(_Case, _Config) -> weir_pool_claim_lib:tear_down().
+end_per_testcase(_Case, Config) -> weir_pool_claim_lib:tear_down(Config).
 
 %% ---------------------------------------------------------------- waiting
 
@@ -125,11 +126,11 @@ max_queue_in_the_queue(_Config) ->
     start(1, #{max_queue => 3}),
     [Holder] = hold_all(),
     Three = wait_in_order(3),
-    #pool{gate = Gate} = pool(),
-    ok = atomics:put(Gate, ?GATE_WAITING, 0),
+    #pool{signals = Signals} = pool(),
+    ok = atomics:put(Signals, ?SIGNAL_WAITING, 0),
     {error, {overload, #{pool := ?POOL, reason := queue_full, waiting := 3}}} =
         weir_pool:checkout(?POOL, #{timeout => infinity}),
-    ok = atomics:put(Gate, ?GATE_WAITING, 3),
+    ok = atomics:put(Signals, ?SIGNAL_WAITING, 3),
     served_in_order([Holder | Three]),
     no_messages().
 
@@ -145,8 +146,8 @@ newcomers_pass_for_a_while(_Config) ->
     start(1),
     [Holder] = hold_all(),
     [Waiter] = wait_in_order(1),
-    with_suspended_queue(fun(Gate) ->
-        atomics:put(Gate, ?GATE_MODE, ?SOMEBODY_WAITS),
+    with_suspended_queue(fun(Signals) ->
+        atomics:put(Signals, ?SIGNAL_MODE, ?SOMEBODY_WAITS),
         let_go(Holder),
         {ok, done} = weir_pool:claim(?POOL, fun(_) -> done end),
         ?assert(has_not_claimed(Waiter))
@@ -161,10 +162,10 @@ newcomers_wait_behind_the_starving(_Config) ->
     Began = now_ms(),
     [Waiter] = wait_in_order(1),
     Waits = now_ms(),
-    eventually(fun() -> gate(?GATE_MODE) =:= ?STARVING end),
-    Asked = gate(?GATE_OLDEST),
+    eventually(fun() -> signals(?SIGNAL_MODE) =:= ?STARVING end),
+    Asked = signals(?SIGNAL_OLDEST),
     ?assert(Asked >= Began andalso Asked =< Waits),
-    with_suspended_queue(fun(_Gate) ->
+    with_suspended_queue(fun(_Signals) ->
         let_go(Holder),
         ?assertEqual([free], states()),
         {error, busy} = weir_pool:claim(?POOL, fun(_) -> done end),
@@ -185,10 +186,10 @@ newcomers_wait_behind_the_starving(_Config) ->
     at_rest().
 
 with_suspended_queue(Fun) ->
-    #pool{gate = Gate} = pool(),
+    #pool{signals = Signals} = pool(),
     Queue = queue(),
     ok = sys:suspend(Queue),
-    _ = Fun(Gate),
+    _ = Fun(Signals),
     ok = sys:resume(Queue).
 
 deadline_passes(_Config) ->
@@ -288,8 +289,8 @@ next_served([#{pid := Pid, monitor := Monitor} = Next | More], Dropped) ->
         {'DOWN', Monitor, process, Pid, {result, Result}} -> next_served(More, [Result | Dropped])
     end.
 
-%% Otherwise the interval would go on as long as somebody has waited for too long once, and the next one who has would be
-%% refused at once.
+%% Otherwise the interval would go on as long as somebody has waited for too long once, and the next one who has would
+%% be refused at once.
 codel_hears_that_nobody_waits_any_more(_Config) ->
     [
         begin
@@ -360,7 +361,7 @@ await_workers(N) ->
     end).
 
 await_no_tick() ->
-    eventually(fun() -> gate(?GATE_MODE) =:= ?UNWATCHED end),
+    eventually(fun() -> signals(?SIGNAL_MODE) =:= ?UNWATCHED end),
     Unwatched = now_ms(),
     eventually(fun() -> now_ms() > Unwatched + 1500 end).
 
@@ -408,20 +409,24 @@ waits_for_the_first_worker(_Config) ->
 
 %% ---------------------------------------------------------------- races
 
-%% Whoever gets a worker enters itself in a table, and must not find anybody alive there.
+%% Whoever gets a worker enters itself in a table, and must not find anybody there who is alive and has a live claimer:
+%% a child that runs the fun of a claimer which was killed is itself killed a moment later, and with `free' another may
+%% have the worker by then.
 -define(HELD, weir_pool_claim_held).
 
 enter(Worker) ->
-    case ets:insert_new(?HELD, {Worker, self()}) of
+    Entry = {Worker, self(), weir_pool_claim:caller()},
+    case ets:insert_new(?HELD, Entry) of
         true ->
             ok;
         false ->
-            [{_, Other}] = ets:lookup(?HELD, Worker),
-            is_process_alive(Other) andalso ets:insert(?HELD, {violation, {Worker, self(), Other}}),
-            true = ets:insert(?HELD, {Worker, self()})
+            [{_, Other, Claimer}] = ets:lookup(?HELD, Worker),
+            is_process_alive(Claimer) andalso is_process_alive(Other) andalso
+                ets:insert(?HELD, {violation, {Worker, self(), Other}}),
+            true = ets:insert(?HELD, Entry)
     end.
 
-leave(Worker) -> true = ets:delete_object(?HELD, {Worker, self()}).
+leave(Worker) -> true = ets:delete_object(?HELD, {Worker, self(), weir_pool_claim:caller()}).
 
 with_table(Fun) ->
     ?HELD = ets:new(?HELD, [named_table, public, {write_concurrency, true}]),

@@ -82,7 +82,7 @@ init_per_suite(Config) ->
 
 end_per_suite(Config) ->
     ok = weir_pool_test_lib:loud(Config),
-    weir_pool_test_lib:teardown().
+    weir_pool_test_lib:teardown(Config).
 
 %% ---------------------------------------------------------------- pools that nobody else knows of
 

@@ -4,14 +4,14 @@
 %% A drop-in for `gen_server' of OTP 25 to 29: every function that it exports is here (but `wake_hib/6', which is its
 %% own business), with the same arguments, results, exit reasons, log reports and answers to `sys'. A module
 %% moves by changing one word, and `gen_server:call/2,3', `sys' and supervisors talk to a weir_server as they do to any
-%% server. What depends on the release of OTP is in {@link weir_server_otp}.
+%% server.
 %%
 %% What is new:
 %% <ul>
 %% <li>Where callbacks take longer than a few microseconds, because they work, wait, or search the mailbox in a receive
 %%     of their own, the server moves the calls and casts that have arrived from its mailbox into a private queue
 %%     between them, so that such a `receive' has little to search. Where callbacks are fast it takes messages one by
-%%     one, as `gen_server' does. The option `drain' bounds it: {@link weir_server_inbox}.</li>
+%%     one, as `gen_server' does. The option `drain' bounds it: see {@link option()}.</li>
 %% <li>A module that exports `handle_batch/2' gets what has arrived all at once.</li>
 %% <li>`prioritise_call/4', `prioritise_cast/3', `prioritise_info/3' order what waits, or drop it; the options
 %%     `max_queue' and `overload' bound it.</li>
@@ -39,8 +39,8 @@
 %%     `gen_server' ignores the unknown. A name, module or option list of the wrong type is always `badarg'.</li>
 %% <li>`handle_call/3', `handle_cast/2' and `handle_info/2' are optional: a batch server needs none of them.</li>
 %% <li>A report or a status of a server that has drained messages tells their number, and more if
-%%     `format_message_queue/2' is there: see {@link weir_server_report}.</li>
-%% <li>The process dictionary has one entry more, `'$weir_server'', for {@link info/1}.</li>
+%%     `format_message_queue/2' is there.</li>
+%% <li>The process dictionary has one entry more, `$weir_server', for {@link info/1}.</li>
 %% <li>Where the debug log of a module with `format_status/2' shows states, they have been through that function.</li>
 %% </ul>
 %%
@@ -84,7 +84,8 @@
 ]).
 
 -export_type([
-    from/0, reply_tag/0, message/0, action/0, backoff/0, status/0, format_status/0, info/0, overload/0,
+    from/0, reply_tag/0, message/0, result/0, result/1, action/0, backoff/0, status/0, format_status/0, info/0,
+    overload/0,
     request_id/0, request_id_collection/0, response/0, response_timeout/0,
     start_opt/0, enter_loop_opt/0, option/0, options/0,
     server_name/0, server_ref/0, start_ret/0, start_mon_ret/0
@@ -126,10 +127,11 @@
 -type enter_loop_opt() :: {hibernate_after, timeout()} | {debug, [sys:debug_option()]}.
 %% `gen_server''s options.
 
--type option() :: start_opt() | weir_server_opts:own_option().
+-type option() :: start_opt() | weir_server_opts:own_option() | {name, atom() | server_name()}.
 -type options() :: [option()] | #{atom() => term()}.
 %% A list as `gen_server' takes it, or a map with the same keys. What weir_server adds: {@link
-%% weir_server_opts:own_option()}.
+%% weir_server_opts:own_option()}, and `name', for the start functions without the argument Name, as Elixir's GenServer
+%% has it: an atom is a local name, and `nil' none.
 
 -type overload() :: {overload, #{server := Name :: term(), waiting := pos_integer(), max_queue := pos_integer()}}.
 %% The reply to a call that did not fit in is `{error, overload()}'. `server': its name, or its pid if it has none.
@@ -170,35 +172,61 @@
     | {stop, Reason :: term()}
     | {error, Reason :: term()}
     | ignore.
+%% As in gen_server, whose four results are the first and the last three. `backoff()' bounds how long the server waits
+%% before it hibernates; `NewMod' becomes the callback module.
+
 -callback handle_batch(Batch :: [message(), ...], State :: term()) -> result([{from(), Reply :: term()}]).
+%% All messages that have arrived, in their order, or by priority where there are prioritise callbacks. The replies are
+%% sent in the order of the list; a call that is in none of them is answered later, by {@link reply/2}, or not at all.
+
 -callback handle_call(Request :: term(), from(), State :: term()) -> result(Reply :: term()).
+%% As in gen_server.
+
 -callback handle_cast(Request :: term(), State :: term()) -> result().
+%% As in gen_server.
+
 -callback handle_info(Info :: timeout | term(), State :: term()) -> result().
+%% As in gen_server.
+
 -callback handle_continue(Continue :: term(), State :: term()) -> result().
+%% As in gen_server.
+
 -callback terminate(Reason :: normal | shutdown | {shutdown, term()} | term(), State :: term()) -> term().
+%% As in gen_server.
+
 -callback code_change(OldVsn :: term() | {down, term()}, State :: term(), Extra :: term()) ->
     {ok, NewState :: term()} | {error, Reason :: term()}.
--callback format_status(status()) -> status().
--callback format_status(normal | terminate, [PDict :: term() | (State :: term())]) -> Shown :: term().
+%% As in gen_server.
 
-%% The priority of a message, higher ones first, asked once, when it is drained; 0 without the callback. Waiting: how
-%% many messages are in the private queue. A cast or an info may be dropped; that is counted. An info does not count for
-%% `max_queue', unless its priority is given as `{bounded, Priority}'.
+-callback format_status(status()) -> status().
+%% As in gen_server.
+
+-callback format_status(normal | terminate, [PDict :: term() | (State :: term())]) -> Shown :: term().
+%% As in gen_server.
+
 -callback prioritise_call(Request :: term(), from(), Waiting :: non_neg_integer(), State :: term()) -> integer().
+%% The priority of a call, higher ones first, asked once, when it is drained; 0 without the callback. `Waiting': how
+%% many messages are in the private queue.
+
 -callback prioritise_cast(Request :: term(), Waiting :: non_neg_integer(), State :: term()) -> integer() | drop.
+%% The priority of a cast, as for a call, or `drop': it is not handled, and counted.
+
 -callback prioritise_info(Info :: term(), Waiting :: non_neg_integer(), State :: term()) ->
     integer() | {bounded, integer()} | drop.
+%% The priority of any other message, as for a cast. It counts for `max_queue' only with `{bounded, Priority}'.
 
-%% Before the server hibernates, and before it handles what has woken it.
 -callback handle_pre_hibernate(State :: term()) ->
     {hibernate, NewState :: term()} | {stop, Reason :: term(), NewState :: term()}.
+%% Called before the server hibernates.
+
 -callback handle_post_hibernate(State :: term()) ->
     {noreply, NewState :: term()}
     | {noreply, NewState :: term(), action()}
     | {stop, Reason :: term(), NewState :: term()}.
+%% Called when something has woken the server, before that is handled.
 
-%% What a status (normal) or a crash report (terminate) shows of the drained messages, the next one first.
 -callback format_message_queue(normal | terminate, Queue :: [message()]) -> Shown :: term().
+%% What a status (`normal') or a crash report (`terminate') shows of the drained messages, the next one first.
 
 -optional_callbacks([
     handle_batch/2,

@@ -15,9 +15,9 @@
     queue_data = default :: default | given
 }).
 
-%% How many messages are handled between two looks at the mailbox: so many callbacks may pass before one of a higher
-%% priority is met. A look takes the lock that senders take, so one for each message is dear.
--define(LOOK, 16).
+%% How many messages are handled between two polls of the mailbox: so many callbacks may pass before one of a higher
+%% priority is met. A poll takes the lock that senders take, so one for each message is dear.
+-define(POLL, 16).
 
 %% From how long a callback is slow, nanoseconds. Draining a message costs some 130 ns, which is too much beside less
 %% than this: see weir_server_inbox.

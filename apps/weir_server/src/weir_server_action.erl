@@ -1,6 +1,7 @@
 %% @doc What a callback may ask to be done next: weir_server:action().
 %%
 %% A pure module.
+%% @private
 -module(weir_server_action).
 
 -export([is_action/1, is_abs/1, start_timer/2]).

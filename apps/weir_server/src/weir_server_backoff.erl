@@ -6,6 +6,7 @@
 %% `{backoff, ...}'.
 %%
 %% A pure module.
+%% @private
 -module(weir_server_backoff).
 
 -export([new/1, delay/1, sleeps/2, wakes/2]).

@@ -2,6 +2,7 @@
 %% has it.
 %%
 %% A pure module.
+%% @private
 -module(weir_server_batch).
 
 -export([decode/3, message/1, encode/1, uncredited/1, are_replies/1, report_of/1]).

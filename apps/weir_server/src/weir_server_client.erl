@@ -4,6 +4,7 @@
 %% Fun}', whose answer is `Fun(State)', given when the request's turn comes. A gen_server takes that for an info: the
 %% caller waits in vain. info/1 reads what the server has published (weir_server_inbox); one that waits for
 %% a message has not published all, and is sent `{'$weir_publish', From, now}'.
+%% @private
 -module(weir_server_client).
 
 -export([mcall/1, with_state/2, info/1]).

@@ -2,7 +2,7 @@
 %% handled.
 %%
 %% Not a process: the loop holds the value. The loop asks for the next messages (next/4), handles them one by one or as
-%% a batch, and has the mailbox looked at in between (look/3). A look moves what is there when it begins, and does not
+%% a batch, and has the mailbox looked at in between (poll/3). A poll moves what is there when it begins, and does not
 %% run after what comes meanwhile. There is one for some callbacks, or for each batch: it takes the lock that senders
 %% take, and one after every callback made casts from a busy sender cost two to three times as much as with gen_server.
 %%
@@ -20,7 +20,7 @@
 %% wait than `max_queue' allows, since calls and casts cannot be bounded otherwise when an info is before them.
 %%
 %% Priority messages, which OTP has from 28 on, are ahead of all others in the mailbox, and nothing else tells them from
-%% those. So while anything drained is waiting, a look first puts a mark behind them, by a priority message of its own:
+%% those. So while anything drained is waiting, a poll first puts a mark behind them, by a priority message of its own:
 %% what comes before the mark is handed out next, but for the message that was put back.
 %%
 %% == How much is drained ==
@@ -28,11 +28,11 @@
 %% Draining a message costs some 30 ns, and another 100 or so because the garbage collector copies what it would have
 %% found dead. Where a callback takes less than 2 us, that is too much: such a server is *direct*, it takes messages
 %% from the mailbox one by one, as gen_server does. Where callbacks take long, because they work, wait or search the
-%% mailbox, draining costs little beside and keeps receives short. So then a look may take as long as the callbacks
-%% since the last look have taken, and drains as many messages as can be in that: a backlog of 100,000 casts is out of
+%% mailbox, draining costs little beside and keeps receives short. So then a poll may take as long as the callbacks
+%% since the last poll have taken, and drains as many messages as can be in that: a backlog of 100,000 casts is out of
 %% the mailbox after 3 ms of callbacks.
 %%
-%% `drain', {Min, Max}: Min messages are drained at each look in any case, so such a server is never direct, and the
+%% `drain', {Min, Max}: Min messages are drained at each poll in any case, so such a server is never direct, and the
 %% inbox holds no more than Max. With {1, 1} nothing is drained at all. By default (`auto') Min is 0, and Max infinite
 %% but for servers that keep messages off the heap (message_queue_data), since draining moves them onto it: there it is
 %% ?MAX_OFF_HEAP.
@@ -44,18 +44,19 @@
 %% == Kinds ==
 %%
 %% A *plain* inbox is a row of segments, each as it was drained. One is *ordered* if its server has prioritise callbacks
-%% or `max_queue' (weir_server_order): then as much as possible is drained at each look, whatever `drain' says.
+%% or `max_queue' (weir_server_order): then as much as possible is drained at each poll, whatever `drain' says.
 %%
 %% == How long they have waited ==
 %%
 %% The time at which a message came is not known. What is known is when the mailbox was last found empty, or emptied,
-%% before that (`since'): it came later. So the longest wait is told as an upper bound, which is too long by a look's
+%% before that (`since'): it came later. So the longest wait is told as an upper bound, which is too long by a poll's
 %% interval at most. While a server is direct nobody reads a clock: what was waiting then counts from the drain on.
+%% @private
 -module(weir_server_inbox).
 
 -export([new/3, remake/3, takes_batches/1, takes_infos/1, is_direct/1, is_empty/1, is_overrun/1, behind/1]).
 -export([to_list/1]).
--export([backlog/2, next/4, look/3, all_handled/1, keep/3, take_for_sys/2, count/2]).
+-export([backlog/2, next/4, poll/3, all_handled/1, keep/3, take_for_sys/2, count/2]).
 -export([publish_first/1, publish/3, publish_left/1, unpublish/0, drained/0, info/1]).
 
 -export_type([inbox/0]).
@@ -105,14 +106,14 @@
     max :: pos_integer() | infinity,
     %% The size of the next batch.
     limit :: pos_integer(),
-    %% When the mailbox was last looked at, and how long ?LOOK callbacks took before that. Time is
+    %% When the mailbox was last looked at, and how long ?POLL callbacks took before that. Time is
     %% os:perf_counter/0's, which costs a third of erlang:monotonic_time/0.
-    looked :: integer(),
+    polled :: integer(),
     took = ?LONG :: non_neg_integer(),
-    %% What ?LOOK slow callbacks take, and ?DRAIN_NS, in that time's unit.
+    %% What ?POLL slow callbacks take, and ?DRAIN_NS, in that time's unit.
     slow :: pos_integer(),
     price :: pos_integer(),
-    %% How many of those that were handed out were not handled at the last look, and since when one of them may have
+    %% How many of those that were handed out were not handled at the last poll, and since when one of them may have
     %% waited.
     out = 0 :: non_neg_integer(),
     out_since = 0 :: integer(),
@@ -150,9 +151,9 @@ new(Server, Mod, #conf{drain = Drain} = Conf) ->
         min = Min,
         max = Max,
         limit = max(1, Min),
-        slow = erlang:convert_time_unit(?LOOK * ?SLOW_CALLBACK_NS, nanosecond, perf_counter),
+        slow = erlang:convert_time_unit(?POLL * ?SLOW_CALLBACK_NS, nanosecond, perf_counter),
         price = max(1, erlang:convert_time_unit(?DRAIN_NS, nanosecond, perf_counter)),
-        looked = os:perf_counter(),
+        polled = os:perf_counter(),
         priority = weir_server_otp:priority_alias(),
         since = os:perf_counter(),
         stats = #stats{max_queue = Conf#conf.max_queue}
@@ -235,7 +236,7 @@ is_overrun(#inbox{conf = #conf{max_queue = Max}}) ->
     {message_queue_len, Length} = process_info(self(), message_queue_len),
     Length >= Max.
 
-%% @doc How many are behind the message that is handled next, or behind the next batch, as of the last look.
+%% @doc How many are behind the message that is handled next, or behind the next batch, as of the last poll.
 -spec behind(inbox()) -> non_neg_integer().
 behind(#inbox{batch = true, kept = Kept}) -> Kept;
 behind(#inbox{kept = Kept, out = Out, stays = {here, _}}) -> Kept + Out;
@@ -270,23 +271,23 @@ backlog(Took, Inbox) ->
         {message_queue_len, Length} when Length < ?FEW ->
             {later, Inbox};
         {message_queue_len, _} ->
-            %% As if as many had been handled as between two looks.
-            Before = Took * ?LOOK,
-            {drain, Inbox#inbox{looked = os:perf_counter() - Before, took = Before}}
+            %% As if as many had been handled as between two polls.
+            Before = Took * ?POLL,
+            {drain, Inbox#inbox{polled = os:perf_counter() - Before, took = Before}}
     end.
 
 %% How many of those that are in the mailbox may be drained.
 affordable(Given, Length, #inbox{min = Min} = Inbox) when Length =< Min ->
     {room(Given, Length, Inbox), Inbox};
-affordable(Given, Length, #inbox{min = Min, looked = Looked, took = Before, slow = Slow, price = Price} = Inbox) ->
+affordable(Given, Length, #inbox{min = Min, polled = Polled, took = Before, slow = Slow, price = Price} = Inbox) ->
     Now = os:perf_counter(),
-    Took = Now - Looked,
+    Took = Now - Polled,
     Affordable =
         case min(Before, Took) of
             Time when Time < Slow -> Min;
             Time -> max(Min, Time div Price)
         end,
-    {room(Given, min(Length, Affordable), Inbox), Inbox#inbox{looked = Now, took = Took}}.
+    {room(Given, min(Length, Affordable), Inbox), Inbox#inbox{polled = Now, took = Took}}.
 
 room(_Given, Wanted, #inbox{max = infinity}) -> Wanted;
 room(Given, Wanted, #inbox{max = Max, out = Out, kept = Kept}) -> max(0, min(Wanted, Max - Out - Kept - Given)).
@@ -332,11 +333,11 @@ has_batch_for(#inbox{server = {_, Parent, Tag}} = Inbox) ->
     not lists:all(fun(Message) -> weir_server_mailbox:is_for_loop(Message, Parent, Tag) end, to_list(Inbox)).
 
 %% @doc Looks at the mailbox while messages that were handed out are still to be handled. `Handled': how many of them
-%% have been since the last look. `Urgent': to be handled before the others.
--spec look(Handled :: non_neg_integer(), State :: term(), inbox()) ->
+%% have been since the last poll. `Urgent': to be handled before the others.
+-spec poll(Handled :: non_neg_integer(), State :: term(), inbox()) ->
     {ok, Urgent :: [Message :: term()], inbox()}
     | {raised, error | exit, Reason :: term(), erlang:stacktrace() | none, Message :: term(), inbox()}.
-look(Handled, State, #inbox{out = Out} = Inbox) ->
+poll(Handled, State, #inbox{out = Out} = Inbox) ->
     Now = os:perf_counter(),
     case drain([], Now, State, waited(Now, Inbox#inbox{out = max(0, Out - Handled)})) of
         {ok, Urgent, Drained} -> {ok, Urgent, out_ahead(length(Urgent), Drained)};
@@ -396,8 +397,8 @@ waited(Now, #inbox{out_since = Since, stats = Stats} = Inbox) ->
 
 drain(First, Now, State, Inbox) ->
     {message_queue_len, Length} = process_info(self(), message_queue_len),
-    {Urgent, Left, Looked} = urgent(Length, Inbox),
-    case move(First, length(First), Left, Now, State, Looked) of
+    {Urgent, Left, Polled} = urgent(Length, Inbox),
+    case move(First, length(First), Left, Now, State, Polled) of
         {ok, Moved} -> {ok, Urgent, Moved};
         Raised -> Raised
     end.
@@ -438,7 +439,7 @@ move(First, Given, Length, Now, State, #inbox{since = Since} = Inbox) ->
                     _ -> []
                 end,
             Before = Given + length(Stayed),
-            {Wanted, Looked} = wanted(Before, Length, Inbox),
+            {Wanted, Polled} = wanted(Before, Length, Inbox),
             {End, Count, Reversed} = weir_server_mailbox:take(Wanted, Which, Before, Stayed ++ First),
             %% It is the first in the mailbox.
             StaysNow =
@@ -448,8 +449,8 @@ move(First, Given, Length, Now, State, #inbox{since = Since} = Inbox) ->
                 end,
             Emptied =
                 case Wanted of
-                    Length when End =:= none -> Looked#inbox{since = Now, stays = StaysNow};
-                    _ -> Looked#inbox{stays = StaysNow}
+                    Length when End =:= none -> Polled#inbox{since = Now, stays = StaysNow};
+                    _ -> Polled#inbox{stays = StaysNow}
                 end,
             arrive(Since, Count, lists:reverse(Reversed), State, stays(End, Count, Emptied))
     end.
@@ -527,7 +528,7 @@ drained(#inbox{stats = #stats{drains = Drains} = Stats} = Inbox) ->
 
 %% ---------------------------------------------------------------- handing out
 
-%% What was drained at several looks makes one batch.
+%% What was drained at several polls makes one batch.
 hand_out(#inbox{batch = true, segments = [{Since, _, _} | _], rear = [_ | _], kept = Kept} = Inbox) ->
     hand_out(Inbox#inbox{segments = [{Since, Kept, to_list(Inbox)}], rear = []});
 hand_out(#inbox{segments = [{Since, Count, Messages} | Segments], rear = Rear, kept = Kept} = Inbox) ->
@@ -541,7 +542,7 @@ hand_out(#inbox{order = Order, batch = Batch, limit = Limit, kept = Kept} = Inbo
     Wanted =
         case Batch of
             true -> Limit;
-            false -> ?LOOK
+            false -> ?POLL
         end,
     {Since, Messages, Left} = weir_server_order:out(Wanted, Order),
     Count = min(Wanted, Kept),

@@ -12,6 +12,7 @@
 %% A process that fails gives up its name before the starter is answered: whoever tries again at once must not be told
 %% that it is already started. Killed at any step, or when the starter's time is up, it leaves nothing: names go with
 %% the process, and the starter hears of it from its link or monitor (proc_lib's doing).
+%% @private
 -module(weir_server_init).
 
 -export([start/4, start/5, init_it/6, enter_loop/5]).
@@ -20,10 +21,19 @@
 
 -type linkage() :: nolink | link | monitor.
 
-%% @doc Starts a server without a name. Bad options are found before a process is made.
+%% @doc Starts a server with the name that is among the options, if one is. Bad options are found before a process is
+%% made.
 -spec start(linkage(), module(), Args :: term(), weir_server:options()) -> term().
 start(Linkage, Mod, Args, Options) when is_atom(Mod) ->
-    checked(Options, fun(List) -> gen:start(weir_server, Linkage, Mod, Args, List) end);
+    case take_name(Options) of
+        {nil, Rest} -> checked(Rest, fun(List) -> gen:start(weir_server, Linkage, Mod, Args, List) end);
+        {Name, Rest} when is_atom(Name) -> start(Linkage, {local, Name}, Mod, Args, Rest);
+        {Name, Rest} ->
+            case is_name(Name) of
+                true -> start(Linkage, Name, Mod, Args, Rest);
+                false -> {error, {bad_option, name, Name}}
+            end
+    end;
 start(Linkage, Mod, Args, Options) ->
     error(badarg, [Linkage, Mod, Args, Options]).
 
@@ -38,10 +48,23 @@ start(Linkage, Name, Mod, Args, Options) ->
 %% gen passes all the options on to init_it/6 and heeds those that it knows.
 checked(Options, Start) ->
     case weir_server_opts:parse(Options) of
-        {ok, _, _} when is_map(Options) -> Start(maps:to_list(Options));
-        {ok, _, _} -> Start(Options);
+        %% Not as the last calls: with this module's code on its stack nobody purges that, and with it the function.
+        {ok, _, _} when is_map(Options) -> started(Start(maps:to_list(Options)));
+        {ok, _, _} -> started(Start(Options));
         {error, _} = Error -> Error
     end.
+
+take_name(#{name := Name} = Options) ->
+    {Name, maps:remove(name, Options)};
+take_name(Options) when is_list(Options) ->
+    case lists:keyfind(name, 1, Options) of
+        {name, Name} -> {Name, lists:keydelete(name, 1, Options)};
+        _ -> {nil, Options}
+    end;
+take_name(Options) ->
+    {nil, Options}.
+
+started(Result) -> Result.
 
 is_name({local, Name}) -> is_atom(Name);
 is_name({global, _}) -> true;

@@ -6,8 +6,8 @@
 %%    wait (time-out, hibernation)                 | | a message is left of the chunk      |
 %%              | message                          | +--------> handle one, or a batch ----+
 %%              |                            chunk |
-%%              +--> few in the mailbox: handle it | ?LOOK handled, or nothing left of the chunk
-%%              +--> many --> look at the mailbox -+
+%%              +--> few in the mailbox: handle it | ?POLL handled, or nothing left of the chunk
+%%              +--> many --> poll of the mailbox -+
 %% '''
 %% What was drained is in the inbox (weir_server_inbox), but for the *chunk* that is being worked off: messages in their
 %% order. What is for the loop itself (weir_server_mailbox) is met there in its turn.
@@ -16,7 +16,7 @@
 %% itself handles in between starts it again, as system messages do in gen_server.
 %%
 %% Most servers have fast callbacks, and for those draining only costs. So as long as callbacks are fast, or the mailbox
-%% is found short, messages are taken from it one by one, as gen_server does (*direct*), and every ?LOOK_DIRECT messages
+%% is found short, messages are taken from it one by one, as gen_server does (*direct*), and every ?POLL_DIRECT messages
 %% it is looked at how many there are. A server that takes batches, gives priorities or has a bound is never direct.
 %%
 %% What can stop a turn: a callback's exception or `{stop, ...}' goes to weir_server_report, which has `terminate/2'
@@ -24,8 +24,9 @@
 %% `{timeout, ...}' actions and are not needed any more may have sent their message: it has a tag that says so, and is
 %% dropped.
 %%
-%% Cost beyond gen_server's: direct, for every ?LOOK_DIRECT messages, two clocks and what is told of the counts.
-%% Drained, the length of the mailbox and as much for every ?LOOK, and four words on the heap for each message.
+%% Cost beyond gen_server's: direct, for every ?POLL_DIRECT messages, two clocks and what is told of the counts.
+%% Drained, the length of the mailbox and as much for every ?POLL, and four words on the heap for each message.
+%% @private
 -module(weir_server_loop).
 
 -export([enter/8]).
@@ -33,6 +34,7 @@
 %% for weir_server_system, and for proc_lib:hibernate
 -export([resume/5, changed/5]).
 -export([wake/3]).
+-export([code_loaded/0]).
 
 -include("weir_server.hrl").
 -include("weir_server_loop.hrl").
@@ -40,13 +42,13 @@
 %% Together with ?CALLED, calls that each message would take, which are felt beside what a cast takes.
 -compile({inline, [debug_in/2, debug_noreply/2, debug_out/4, reply/4]}).
 
-%% How many messages are handled between two looks at the mailbox while they are taken from it one by one.
--define(LOOK_DIRECT, 64).
+%% How many messages are handled between two polls of the mailbox while they are taken from it one by one.
+-define(POLL_DIRECT, 64).
 
 %% What changes with each message is in one small integer, so that it costs an addition, and no record is made anew
-%% before there is something to do. From the lowest bit: how many messages were handled since the last look (8 bits),
+%% before there is something to do. From the lowest bit: how many messages were handled since the last poll (8 bits),
 %% and how many of each kind since they were last counted in the inbox (16 bits each).
--define(SINCE_LOOK(Count), ((Count) band 16#ff)).
+-define(SINCE_POLL(Count), ((Count) band 16#ff)).
 -define(A_CALL, ((1 bsl 8) + 1)).
 -define(A_CAST, ((1 bsl 24) + 1)).
 -define(AN_INFO, ((1 bsl 40) + 1)).
@@ -74,13 +76,13 @@ enter(Parent, Name, Mod, HibernateAfter, #conf{backoff = Backoff} = Conf, State,
         debug = Debug,
         ?SERVED_BY(Mod, Inbox)
     },
-    %% The first look comes soon.
-    act(Action, Server, [], ?LOOK_DIRECT - ?LOOK, State).
+    %% The first poll comes soon.
+    act(Action, Server, [], ?POLL_DIRECT - ?POLL, State).
 
 %% ---------------------------------------------------------------- turns
 
 %% The next message of the chunk.
-turn(infinity, #server{batch = false} = S, [Message | Chunk], Count, State) when ?SINCE_LOOK(Count) < ?LOOK ->
+turn(infinity, #server{batch = false} = S, [Message | Chunk], Count, State) when ?SINCE_POLL(Count) < ?POLL ->
     handle(Message, infinity, S, Chunk, Count, State);
 turn(Wait, S, [], Count, State) ->
     rest(Wait, S, Count, State);
@@ -89,15 +91,15 @@ turn(Wait, #server{batch = true, parent = Parent, tag = Tag} = S, [Message | Mor
         true -> handle(Message, Wait, S, More, Count, State);
         false -> handle_batch(Chunk, counted(Count, ended(Wait, S)), State)
     end;
-turn(Wait, #server{parent = Parent, tag = Tag} = S, [Message | Chunk], Count, State) when ?SINCE_LOOK(Count) < ?LOOK ->
+turn(Wait, #server{parent = Parent, tag = Tag} = S, [Message | Chunk], Count, State) when ?SINCE_POLL(Count) < ?POLL ->
     case weir_server_mailbox:is_for_loop(Message, Parent, Tag) of
         true -> handle(Message, Wait, S, Chunk, Count, State);
         false -> handle(Message, infinity, ended(Wait, S), Chunk, Count, State)
     end;
 turn(Wait, S, Chunk, Count, State) ->
     #server{inbox = Inbox} = Counted = counted(Count, S),
-    case weir_server_inbox:look(?SINCE_LOOK(Count), State, Inbox) of
-        {ok, Urgent, Looked} -> turn(Wait, published(Counted#server{inbox = Looked}), Urgent ++ Chunk, 0, State);
+    case weir_server_inbox:poll(?SINCE_POLL(Count), State, Inbox) of
+        {ok, Urgent, Polled} -> turn(Wait, published(Counted#server{inbox = Polled}), Urgent ++ Chunk, 0, State);
         Raised -> raised(Raised, Counted, Chunk, State)
     end.
 
@@ -133,50 +135,50 @@ at_once(Kind, Message, S, Chunk, Count, State) ->
             handle_batch([Message | Chunk], counted(Count, S), State);
         false ->
             %% Nothing is looked at in between, however often that is asked for in a row.
-            handle(Message, infinity, counted(Count, S), Chunk, min(?SINCE_LOOK(Count), ?LOOK_DIRECT), State)
+            handle(Message, infinity, counted(Count, S), Chunk, min(?SINCE_POLL(Count), ?POLL_DIRECT), State)
     end.
 
 %% ---------------------------------------------------------------- nothing left of the chunk
 
-rest(Wait, #server{direct = true} = S, Count, State) when ?SINCE_LOOK(Count) < ?LOOK_DIRECT ->
+rest(Wait, #server{direct = true} = S, Count, State) when ?SINCE_POLL(Count) < ?POLL_DIRECT ->
     wait(Wait, S, Count, State);
 rest(Wait, #server{direct = true, measured = none} = S, Count, State) ->
     measure(0, Wait, S, Count, State);
 rest(Wait, #server{direct = true, measured = {Began, InARow}, slow = Slow} = S, Count, State) ->
     case os:perf_counter() - Began of
-        Took when Took < Slow -> wait(Wait, looked(S, Count, State), 0, State);
+        Took when Took < Slow -> wait(Wait, polled(S, Count, State), 0, State);
         _ when InARow + 1 < ?IN_A_ROW -> measure(InARow + 1, Wait, S, Count, State);
-        Took -> backlog(Took, Wait, looked(S, Count, State), State)
+        Took -> backlog(Took, Wait, polled(S, Count, State), State)
     end;
 rest(Wait, #server{inbox = Inbox} = S, Count, State) ->
-    Looked = #server{inbox = Left} = looked(S, Count, State),
+    Polled = #server{inbox = Left} = polled(S, Count, State),
     case weir_server_inbox:is_empty(Inbox) of
         false ->
-            next([], false, Wait, Looked, State);
+            next([], false, Wait, Polled, State);
         true ->
             case weir_server_inbox:is_direct(Left) of
-                true -> wait(Wait, Looked#server{direct = true}, 0, State);
+                true -> wait(Wait, Polled#server{direct = true}, 0, State);
                 %% The bound is to be seen to, whatever is handled without being drained.
-                false -> wait(Wait, Looked, min(?SINCE_LOOK(Count), ?LOOK), State)
+                false -> wait(Wait, Polled, min(?SINCE_POLL(Count), ?POLL), State)
             end
     end.
 
 %% The next callback is measured.
 measure(InARow, Wait, S, Count, State) ->
     Measured = S#server{measured = {os:perf_counter(), InARow}},
-    wait(Wait, Measured, ?KINDS(Count) + ?LOOK_DIRECT - 1, State).
+    wait(Wait, Measured, ?KINDS(Count) + ?POLL_DIRECT - 1, State).
 
 backlog(Took, Wait, #server{direct = true, inbox = Inbox} = S, State) ->
     case weir_server_inbox:backlog(Took, Inbox) of
-        {drain, Looked} -> next([], true, Wait, S#server{inbox = Looked}, State);
-        {later, Looked} -> wait(Wait, S#server{inbox = Looked}, 0, State)
+        {drain, Polled} -> next([], true, Wait, S#server{inbox = Polled}, State);
+        {later, Polled} -> wait(Wait, S#server{inbox = Polled}, 0, State)
     end;
 %% It takes batches now.
 backlog(_Took, Wait, S, State) ->
     rest(Wait, S, 0, State).
 
-%% What is done at each look: counts are told, and it is seen whether the callback module has begun to take batches.
-looked(#server{mod = Mod, batch = Batch} = S, Count, State) ->
+%% What is done at each poll: counts are told, and it is seen whether the callback module has begun to take batches.
+polled(#server{mod = Mod, batch = Batch} = S, Count, State) ->
     case erlang:function_exported(Mod, handle_batch, 2) of
         Batch ->
             #server{inbox = Inbox} = Counted = counted(Count, S#server{measured = none}),
@@ -234,7 +236,7 @@ arrived(Message, _HadToWait, Wait, #server{direct = true, parent = Parent, tag =
     end;
 arrived(Message, HadToWait, Wait, #server{infos = Infos, parent = Parent, tag = Tag} = S, Count, State) ->
     case weir_server_mailbox:class(Message, Parent, Tag) of
-        info when not Infos, ?SINCE_LOOK(Count) < ?LOOK -> turn(Wait, S, [Message], Count, State);
+        info when not Infos, ?SINCE_POLL(Count) < ?POLL -> turn(Wait, S, [Message], Count, State);
         info when not Infos -> info(Message, HadToWait, Wait, counted(Count, S), State);
         control -> handle(Message, Wait, S, [], Count, State);
         _ -> next([Message], HadToWait, Wait, counted(Count, S), State)
@@ -271,6 +273,15 @@ kinds(Count) -> {?KIND(Count, 8), ?KIND(Count, 24), ?KIND(Count, 40)}.
 -spec resume(wait(), #server{}, Chunk :: [term()], non_neg_integer(), State :: term()) -> no_return().
 resume(Wait, S, Chunk, Count, State) -> turn(Wait, S, Chunk, Count, State).
 
+%% @private For the release handler: has all servers that run the old version of this module go on in the new one. They
+%% are asked to publish their counts, and that answer goes to an alias that is none any more.
+-spec code_loaded() -> ok.
+code_loaded() ->
+    Alias = alias(),
+    true = unalias(Alias),
+    Old = [Pid || Pid <- processes(), erlang:check_process_code(Pid, ?MODULE)],
+    lists:foreach(fun(Pid) -> Pid ! ?PUBLISH_REQUEST({Alias, none}) end, Old).
+
 %% ---------------------------------------------------------------- hibernation
 
 %% With a back-off it is first waited, whether a message comes all the same.
@@ -294,7 +305,7 @@ sleep(Timed, S, Count, State) ->
 sleep_now(Timed, #server{backoff = Backoff} = S, Count, State) ->
     Awake = counted(Count, S),
     Asleep = Awake#server{backoff = weir_server_backoff:sleeps(erlang:monotonic_time(millisecond), Backoff)},
-    %% Nothing is drained, whatever was at the last look.
+    %% Nothing is drained, whatever was at the last poll.
     ok = weir_server_inbox:publish(0, {0, 0, 0}, Asleep#server.inbox),
     proc_lib:hibernate(?MODULE, wake, [Timed, Asleep, State]).
 
@@ -373,12 +384,13 @@ handle({'EXIT', Parent, Reason} = Message, _Wait, #server{parent = Parent} = S, 
 handle({system, From, Request}, Wait, S, Chunk, Count, State) ->
     %% Of no kind, but from the mailbox like others.
     weir_server_system:handle(Request, From, #suspended{
-        wait = Wait, server = published(counted(Count, S)), chunk = Chunk, count = ?SINCE_LOOK(Count) + 1, state = State
+        wait = Wait, server = published(counted(Count, S)), chunk = Chunk, count = ?SINCE_POLL(Count) + 1, state = State
     });
 handle(?PUBLISH_REQUEST(From), Wait, S, Chunk, Count, State) ->
     Published = published(counted(Count, S)),
     gen:reply(From, ok),
-    turn(Wait, Published, Chunk, ?SINCE_LOOK(Count) + 1, State);
+    %% In the newest version of this module (code_loaded/0).
+    ?MODULE:resume(Wait, Published, Chunk, ?SINCE_POLL(Count) + 1, State);
 handle(?WITH_STATE(From, Fun), Wait, S, Chunk, Count, State) ->
     gen:reply(From, Fun(State)),
     turn(Wait, S, Chunk, Count + ?A_CALL, State);
@@ -432,7 +444,7 @@ common_result({raised, Class, Reason, Stacktrace}, From, Message, #server{mod = 
         Counted -> turn(infinity, served(Mod, S, [Message | Chunk], Count - Counted, State), [], 0, State)
     end.
 
-%% Whether a version with handle_batch/2 in place of the callback for this message was loaded since the last look; and
+%% Whether a version with handle_batch/2 in place of the callback for this message was loaded since the last poll; and
 %% as what the message was counted.
 replaced_by_batches({'$gen_call', _, _}, [{Mod, handle_call, [_, _, _], _} | _], S) -> is_replaced(?A_CALL, Mod, S);
 replaced_by_batches({'$gen_cast', _}, [{Mod, handle_cast, [_, _], _} | _], S) -> is_replaced(?A_CAST, Mod, S);
@@ -488,7 +500,7 @@ handle_batch(Chunk, #server{mod = Mod, parent = Parent, tag = Tag, inbox = Inbox
 
 give_back(Credits) -> lists:foreach(fun({Counter, N}) -> ok = atomics:sub(Counter, 1, N) end, Credits).
 
-%% Whether a version without handle_batch/2 was loaded since the last look.
+%% Whether a version without handle_batch/2 was loaded since the last poll.
 takes_no_batches([{Mod, handle_batch, [_, _], _} | _], Mod) -> not erlang:function_exported(Mod, handle_batch, 2);
 takes_no_batches(_Stacktrace, _Mod) -> false.
 

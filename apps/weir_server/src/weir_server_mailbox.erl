@@ -6,6 +6,7 @@
 %% their turn. *Controls* are the loop's too, but end or stop it: system messages, the parent's exit signal, and the
 %% messages of the server's own timers. Everything else is an *info*, which an earlier callback may have asked for and a
 %% later one may look for: a monitor's, a port's, a socket's message, a reply.
+%% @private
 -module(weir_server_mailbox).
 
 -export([class/3, is_for_loop/3, is_for_sys/2, take/4, wait/1, put_back/2, take_urgent/2, give_to_sys/2]).

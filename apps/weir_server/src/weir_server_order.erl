@@ -10,6 +10,7 @@
 %% What ends the server, its parent's exit signal or a `terminate' of `sys', goes behind everything that is there, and
 %% so do weir_flow's requests for an acknowledgement, and the server's own timers. Other system messages go ahead of
 %% everything if there are priorities, so that a flood of urgent messages does not keep anybody from looking at it.
+%% @private
 -module(weir_server_order).
 
 -export([new/3, in/4, out/2, take_for_sys/2, len/1, has_priorities/1, to_list/1, dropped/1, shed/1]).

@@ -18,6 +18,7 @@
 %% <li>`multi_call' with something that is not a node: passed over in 25, `badarg' later. The release's own function
 %%     does it, so here as the release does it; so too for the request functions.</li>
 %% </ul>
+%% @private
 -module(weir_server_otp).
 
 -export([fail_start/3, add_label/1, is_off_heap_safe/0, priority_alias/0, send_first/2, dictionary/2]).

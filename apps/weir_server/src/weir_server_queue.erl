@@ -15,6 +15,7 @@
 %% number of its arrival, so that neither is searched for the other.
 %%
 %% A pure module. Cost: with one priority, some ten words for each message; with P priorities, up to P steps more.
+%% @private
 -module(weir_server_queue).
 
 -export([new/2, is_empty/1, len/1, bounded/1, in/4, in_last/2, out/2, take_free/2, to_list/1]).

@@ -18,6 +18,7 @@
 %% They are logged by this module: a level that is set for the module gen_server does not apply to them.
 %%
 %% A callback of these that raises an exception is reported as having crashed, in place of what it should have shown.
+%% @private
 -module(weir_server_report).
 
 -export([no_handle_info/2, stop/6, crash/6, about/5, exit_reason/3]).

@@ -2,6 +2,7 @@
 %%
 %% While one is handled, or the server is suspended, the loop is left, and everything that it worked on is in a
 %% `#suspended{}'. What was drained stays drained.
+%% @private
 -module(weir_server_system).
 
 -export([handle/3, continue/3, terminate/4, code_change/4, get_state/1, replace_state/2, format_status/2]).

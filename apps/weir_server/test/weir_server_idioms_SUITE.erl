@@ -38,7 +38,7 @@
 
 -import(weir_server_loop_lib, [hold/1, release/2, ask/3, mailbox/1, events/1, until/1, spin/1]).
 
--define(PATIENCE, 10_000).
+-define(PATIENCE, 60_000).
 %% Enough for a server without options: it looks at its mailbox after 64 messages, and again after each slow callback.
 -define(FILLERS, 150).
 

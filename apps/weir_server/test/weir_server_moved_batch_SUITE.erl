@@ -10,7 +10,8 @@
 
 -export([suite/0, all/0, init_per_suite/1, end_per_suite/1]).
 -export([
-    starts_with_and_without_name/1, init_says_no/1, init_fails/1, continues_after_init_and_batches/1, continues_chained/1,
+    starts_with_and_without_name/1, init_says_no/1, init_fails/1, continues_after_init_and_batches/1,
+    continues_chained/1,
     continue_stops/1, reached_by_every_name/1, infos_are_batched/1, many_casts/1, casts_of_a_list/1, in_order/1,
     the_other_way_round/1, never_more_than_the_most/1, options_in_any_order/1, calls_are_answered/1,
     collects_garbage/1, batch_stops/1, stopped_from_outside/1, terminate_is_optional/1, hibernates/1, status/1,

@@ -110,6 +110,9 @@ normal({'$weir_server', _}) ->
 %% In a status.
 normal({statistics, {_Start, {reductions, _}, In, Out}}) ->
     {statistics, In, Out};
+%% Of a report: eight frames, and how many of them the machinery has depends on where in its call the client was.
+normal({client_info, {Pid, {Name, [_ | _] = Stack}}}) ->
+    {client_info, {normal(Pid), {normal(Name), lists:sublist(normal_list(Stack), 2)}}};
 normal(Pid) when is_pid(Pid) ->
     pid;
 normal(Ref) when is_reference(Ref) ->

@@ -8,7 +8,8 @@
 -export([
     succeeds/1, fails/1, fails_with_error/1, names_taken/1, name_is_free_after_failure/1, times_out/1, options/1,
     spawn_options/1, misuse/1, enters/1, enters_with_action/1, enter_fails/1, enter_with_bad_action/1,
-    ancestors/1, initial_call/1, killed_in_init/1, started_by_gen/1, init_with_backoff/1, init_as_another/1
+    ancestors/1, initial_call/1, killed_in_init/1, started_by_gen/1, name_as_option/1,
+    init_with_backoff/1, init_as_another/1
 ]).
 
 -define(P, weir_server_puppet).
@@ -17,7 +18,7 @@ all() ->
     [
         succeeds, fails, fails_with_error, names_taken, name_is_free_after_failure, times_out, options,
         spawn_options, misuse, enters, enters_with_action, enter_fails, enter_with_bad_action,
-        ancestors, initial_call, killed_in_init, started_by_gen, init_with_backoff, init_as_another
+        ancestors, initial_call, killed_in_init, started_by_gen, name_as_option, init_with_backoff, init_as_another
     ].
 
 init_per_suite(Config) -> weir_server_same:silence(Config).
@@ -377,6 +378,38 @@ started_by_gen(_) ->
         gen:start(weir_server, nolink, {local, a_start_name}, ?P, fun() -> {ok, #{}} end, [{drain, 0}])
     ),
     ?assertEqual(undefined, whereis(a_start_name)).
+
+%% As Elixir's GenServer has it.
+name_as_option(_) ->
+    [
+        begin
+            Pid = pid(weir_server:F(?P, fun() -> {ok, #{}} end, Options)),
+            ?assertEqual(#{}, weir_server:call(Ref, state)),
+            ?assertEqual(
+                {error, {already_started, Pid}}, weir_server:F(?P, fun() -> {ok, #{}} end, #{name => Given})
+            ),
+            ?assertEqual(ok, weir_server:stop(Pid))
+        end
+     || F <- functions(),
+        {Given, Ref} <- [
+            {a_start_name, a_start_name},
+            {{local, a_start_name}, a_start_name},
+            {{global, {a, start}}, {global, {a, start}}},
+            {{via, global, {a, "via"}}, {via, global, {a, "via"}}}
+        ],
+        Options <- [[{max_queue, 5}, {name, Given}], #{name => Given, max_queue => 5}]
+    ],
+    {ok, Nameless} = weir_server:start(?P, fun() -> {ok, #{}} end, [{name, nil}]),
+    ?assertEqual([], process_info(Nameless, registered_name)),
+    ok = weir_server:stop(Nameless),
+    [
+        ?assertEqual({error, {bad_option, name, Bad}}, weir_server:start(?P, fun() -> {ok, #{}} end, [{name, Bad}]))
+     || Bad <- ["name", <<"name">>, {local, 1}, {a, b, c}, 1]
+    ],
+    ?assertEqual(
+        {error, {bad_option, name, b}},
+        weir_server:start({local, a_start_name}, ?P, fun() -> {ok, #{}} end, [{name, b}])
+    ).
 
 init_with_backoff(_) ->
     {ok, Pid} = weir_server:start(?P, fun() -> {ok, #{}, 60000, {backoff, 1000, 500, 2000}} end, []),

@@ -8,6 +8,8 @@
  */
 #include "weir_accept.h"
 
+#include "weir_close.h"
+
 #include <errno.h>
 #include <unistd.h>
 
@@ -58,7 +60,7 @@ static ERL_NIF_TERM adopt(struct weir_call *call, struct weir_sock *listener, in
     if (*error) {
         struct weir_call other;
         weir_call_init(&other, call->env);
-        weir_sock_close(&other, sock, weir_am_undefined, false, false);
+        weir_close(&other, sock, weir_am_undefined, false, false);
         term = 0;
     } else {
         atomic_fetch_add_explicit(&sock->pollset->accepted, 1, memory_order_relaxed);
@@ -120,6 +122,6 @@ ERL_NIF_TERM weir_accept(struct weir_call *call, struct weir_sock *sock, ERL_NIF
                 : weir_error(call->env, ENOMEM);
     }
     weir_unlock(&sock->rx.lock);
-    weir_call_done(call);
+    weir_sock_close_detached(call);
     return result;
 }

@@ -17,12 +17,12 @@
     X(active) X(mode) X(list) X(binary) X(packet) X(packet_size) X(header) X(line_delimiter) X(buffer) \
     X(exit_on_close) X(show_econnreset) X(high_watermark) X(low_watermark) X(send_timeout) X(send_timeout_close) \
     X(delay_send) X(raw) X(line) X(linger) X(recbuf) \
-    X(asn1) X(cdr) X(sunrm) X(fcgi) X(tpkt) X(http) X(httph) X(http_bin) X(httph_bin) X(ssl_tls) \
+    X(asn1) X(cdr) X(sunrm) X(fcgi) X(tpkt) X(http) X(httph) X(http_bin) X(httph_bin) \
     X(recv_cnt) X(recv_oct) X(recv_max) X(send_cnt) X(send_oct) X(send_max) X(send_pend) \
     X(state) X(owner) X(pollset) X(fd) X(domain) X(open) X(connecting) X(connected) X(listening) X(flushing) \
     X(receivers) X(acceptors) X(senders) X(buffered) X(readable) X(ended) X(counters) \
     X(sockets) X(slots) X(slots_made) X(poller) X(polls) X(empty_polls) X(events) X(resources) \
-    X(accepted) X(delivered) X(kicks) X(load)
+    X(accepted) X(delivered) X(wakes) X(load) X(done)
 
 #define X(name) extern ERL_NIF_TERM weir_am_##name;
 WEIR_ATOMS(X)

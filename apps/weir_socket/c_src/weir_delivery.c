@@ -42,7 +42,7 @@ static bool is_decoded(ERL_NIF_TERM packet)
 {
     return packet == weir_am_asn1 || packet == weir_am_cdr || packet == weir_am_sunrm || packet == weir_am_fcgi ||
         packet == weir_am_tpkt || packet == weir_am_http || packet == weir_am_httph || packet == weir_am_http_bin ||
-        packet == weir_am_httph_bin || packet == weir_am_ssl_tls;
+        packet == weir_am_httph_bin;
 }
 
 static int set_packet(ErlNifEnv *env, struct weir_delivery *delivery, ERL_NIF_TERM value)

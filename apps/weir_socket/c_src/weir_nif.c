@@ -6,9 +6,14 @@
 #include "weir_accept.h"
 #include "weir_addr.h"
 #include "weir_atoms.h"
+#include "weir_close.h"
+#include "weir_connect.h"
+#include "weir_halt.h"
 #include "weir_info.h"
 #include "weir_open.h"
 #include "weir_opt.h"
+#include "weir_owner.h"
+#include "weir_poll.h"
 #include "weir_rx.h"
 #include "weir_sock.h"
 #include "weir_tx.h"
@@ -21,7 +26,7 @@
 #define SOCK(sock) \
     struct weir_sock *sock = weir_sock_get(env, argv[0]); \
     (void)argc; \
-    if (!sock) return enif_make_badarg(env)
+    if (!sock) return weir_sock_none(env, argv[0])
 
 #define CALL(call) \
     struct weir_call call; \
@@ -54,7 +59,7 @@ NIF(nif_connect)
     int error = weir_addr_get(env, argv[1], &addr, &length);
 
     if (!enif_is_ref(env, argv[2])) return enif_make_badarg(env);
-    return error ? weir_error(env, error) : weir_sock_connect(&call, sock, &addr, length, argv[2]);
+    return error ? weir_error(env, error) : weir_connect(&call, sock, &addr, length, argv[2]);
 }
 
 static ERL_NIF_TERM name_of(ErlNifEnv *env, struct weir_sock *sock, int (*get)(int, struct sockaddr *, socklen_t *))
@@ -94,7 +99,7 @@ NIF(nif_listen)
     int backlog;
 
     if (!enif_get_int(env, argv[1], &backlog)) return enif_make_badarg(env);
-    return weir_sock_listen(sock, env, backlog);
+    return weir_listen(sock, env, backlog);
 }
 
 NIF(nif_accept)
@@ -109,7 +114,7 @@ NIF(nif_close_dirty)
 {
     SOCK(sock);
     CALL(call);
-    return weir_sock_close(&call, sock, argv[1], true, true);
+    return weir_close(&call, sock, argv[1], true, true);
 }
 
 NIF(nif_close)
@@ -117,7 +122,7 @@ NIF(nif_close)
     SOCK(sock);
     CALL(call);
     if (!enif_is_ref(env, argv[1])) return enif_make_badarg(env);
-    ERL_NIF_TERM result = weir_sock_close(&call, sock, argv[1], true, false);
+    ERL_NIF_TERM result = weir_close(&call, sock, argv[1], true, false);
     if (result != weir_am_again) return result;
     return enif_schedule_nif(env, "close", ERL_NIF_DIRTY_JOB_IO_BOUND, nif_close_dirty, argc, argv);
 }
@@ -126,7 +131,15 @@ NIF(nif_close_now)
 {
     SOCK(sock);
     CALL(call);
-    return weir_sock_close(&call, sock, weir_am_undefined, false, false);
+    return weir_close(&call, sock, weir_am_undefined, false, false);
+}
+
+NIF(nif_stop)
+{
+    SOCK(sock);
+    CALL(call);
+    if (argv[1] != weir_am_none && !enif_is_ref(env, argv[1])) return enif_make_badarg(env);
+    return weir_stop(&call, sock, argv[1] == weir_am_none ? 0 : argv[1]);
 }
 
 NIF(nif_shutdown)
@@ -139,13 +152,23 @@ NIF(nif_shutdown)
     else if (argv[1] == weir_am_write) how = SHUT_WR;
     else if (argv[1] == weir_am_read_write) how = SHUT_RDWR;
     else return enif_make_badarg(env);
-    return weir_sock_shutdown(&call, sock, how);
+    return weir_tx_shutdown(&call, sock, how);
 }
 
 NIF(nif_cancel)
 {
     SOCK(sock);
     return weir_sock_cancel(sock, env, argv[1]);
+}
+
+NIF(nif_ask_again)
+{
+    SOCK(sock);
+    CALL(call);
+    weir_lock(&sock->rx.lock);
+    weir_waits_answer_kind(&call, &sock->rx.waits, WEIR_WAIT_CONNECT, false, weir_am_again);
+    weir_unlock(&sock->rx.lock);
+    return weir_am_ok;
 }
 
 /* ---------------------------------------------------------------- data */
@@ -247,12 +270,12 @@ NIF(nif_send_raw)
 
 /* ---------------------------------------------------------------- ownership and options */
 
-/* Leaves to the poller what set and give have not done: bytes for a decoder, or more than one turn delivers. */
-static ERL_NIF_TERM or_ask(ErlNifEnv *env, struct weir_sock *sock, ERL_NIF_TERM result)
+/* Leaves to the poller what set and give have not done: bytes for a decoder, or more than one call delivers. */
+static ERL_NIF_TERM or_ask(struct weir_call *call, struct weir_sock *sock, ERL_NIF_TERM result)
 {
-    if (result != weir_am_decode && result != weir_am_resume) return result;
-    if (result == weir_am_resume) enif_consume_timeslice(env, 100);
-    weir_pollset_ask(env, sock->pollset, result, sock);
+    if (result != weir_am_resume) return result;
+    if (call->more) enif_consume_timeslice(call->env, 100);
+    weir_pollset_ask(call->env, sock->pollset, sock);
     return weir_am_ok;
 }
 
@@ -260,7 +283,7 @@ NIF(nif_hold)
 {
     SOCK(sock);
     CALL(call);
-    return weir_sock_hold(&call, sock);
+    return weir_owner_hold(&call, sock);
 }
 
 NIF(nif_give)
@@ -270,21 +293,17 @@ NIF(nif_give)
     ErlNifPid pid;
 
     if (!enif_get_local_pid(env, argv[1], &pid)) return enif_make_badarg(env);
-    return or_ask(env, sock, weir_sock_give(&call, sock, &pid, argv[2]));
+    return or_ask(&call, sock, weir_owner_give(&call, sock, &pid, argv[2]));
 }
 
-static ERL_NIF_TERM set_active(ErlNifEnv *env, struct weir_sock *sock, ERL_NIF_TERM value)
+static ERL_NIF_TERM set_active(struct weir_call *call, struct weir_sock *sock, ERL_NIF_TERM value)
 {
-    CALL(call);
     weir_lock(&sock->rx.lock);
-    ERL_NIF_TERM result = weir_rx_set_active(&call, sock, value);
+    ERL_NIF_TERM result = weir_rx_set_active(call, sock, value);
     weir_unlock(&sock->rx.lock);
-    weir_call_done(&call);
-    return result;
+    weir_sock_close_detached(call);
+    return or_ask(call, sock, result);
 }
-
-/* What is left of a socket that the peer has closed, or that has failed, until it is closed here: its own options. */
-static bool has_ended(const struct weir_sock *sock) { return sock->state == WEIR_CLOSED && sock->monitored; }
 
 NIF(nif_set)
 {
@@ -293,15 +312,16 @@ NIF(nif_set)
     ERL_NIF_TERM result;
     int error;
 
-    if (argv[1] == weir_am_active) return or_ask(env, sock, set_active(env, sock, argv[2]));
+    if (argv[1] == weir_am_active) return set_active(&call, sock, argv[2]);
     weir_lock(&sock->rx.lock);
     weir_lock(&sock->tx.lock);
-    if ((sock->fd < 0 && !has_ended(sock)) || sock->state == WEIR_FLUSHING) {
+    if ((sock->fd < 0 && !weir_sock_has_ended(sock)) || sock->state == WEIR_FLUSHING) {
         error = -1;
     } else {
         error = weir_delivery_set(env, &sock->delivery, argv[1], argv[2]);
-        if (error == WEIR_DELIVERY_OTHER && sock->fd >= 0)
-            error = weir_opt_set(env, sock->fd, sock->domain, argv[1], argv[2]);
+        if (error == WEIR_DELIVERY_OTHER)
+            error = sock->fd >= 0 ? weir_opt_set(env, sock->fd, sock->domain, argv[1], argv[2])
+                : weir_opt_set_ended(env, sock->domain, argv[1], argv[2]);
         if (error == WEIR_OPT_OTHER) error = EINVAL;
         if (!error && argv[1] == weir_am_recbuf) weir_delivery_follow(env, &sock->delivery, argv[2]);
     }
@@ -314,14 +334,14 @@ NIF(nif_set)
     /* What is in the buffer may be a packet now. */
     if (!error && argv[1] == weir_am_packet && weir_buffered(sock) > 0) {
         sock->rx.undecoded = true;
-        weir_rx_event(&call, sock, 0);
+        weir_rx_run(&call, sock);
     }
     weir_unlock(&sock->rx.lock);
-    weir_call_done(&call);
+    weir_sock_close_detached(&call);
     if (error < 0) return weir_refusal(env, weir_am_closed);
     if (error > 0) return weir_error(env, error);
-    result = call.more ? weir_am_resume : call.decode ? weir_am_decode : weir_am_ok;
-    return or_ask(env, sock, result);
+    result = call.more || call.decode ? weir_am_resume : weir_am_ok;
+    return or_ask(&call, sock, result);
 }
 
 NIF(nif_get)
@@ -333,7 +353,7 @@ NIF(nif_get)
     weir_lock(&sock->rx.lock);
     weir_lock(&sock->tx.lock);
     /* Who closes asks for the option linger while what is queued is written. */
-    if ((sock->fd < 0 && !has_ended(sock)) || (sock->state == WEIR_FLUSHING && argv[1] != weir_am_linger)) {
+    if ((sock->fd < 0 && !weir_sock_has_ended(sock)) || (sock->state == WEIR_FLUSHING && argv[1] != weir_am_linger)) {
         error = -1;
     } else {
         error = weir_delivery_get(env, &sock->delivery, argv[1], &value);
@@ -378,8 +398,10 @@ NIF(nif_stat)
 
 NIF(nif_info)
 {
-    SOCK(sock);
-    return weir_info(env, sock);
+    struct weir_sock *sock = weir_sock_get(env, argv[0]);
+    (void)argc;
+    if (sock) return weir_info(env, sock);
+    return enif_is_ref(env, argv[0]) ? weir_info_none(env) : enif_make_badarg(env);
 }
 
 /* ---------------------------------------------------------------- pollsets */
@@ -401,20 +423,27 @@ NIF(nif_serve)
 {
     struct weir_pollset *pollset = get_pollset(env, argv[0]);
     (void)argc;
-    return pollset ? weir_pollset_serve(env, pollset) : enif_make_badarg(env);
+    return pollset ? weir_poll_serve(env, pollset) : enif_make_badarg(env);
+}
+
+NIF(nif_retire)
+{
+    struct weir_pollset *pollset = get_pollset(env, argv[0]);
+    (void)argc;
+    return pollset ? weir_pollset_retire(pollset) : enif_make_badarg(env);
 }
 
 NIF(nif_resume)
 {
     SOCK(sock);
-    return weir_pollset_resume(env, sock);
+    return weir_poll_resume(env, sock);
 }
 
 NIF(nif_poll)
 {
     struct weir_pollset *pollset = get_pollset(env, argv[0]);
     (void)argc;
-    return pollset ? weir_pollset_poll(env, pollset) : enif_make_badarg(env);
+    return pollset ? weir_poll(env, pollset) : enif_make_badarg(env);
 }
 
 NIF(nif_pollset_info)
@@ -422,6 +451,27 @@ NIF(nif_pollset_info)
     struct weir_pollset *pollset = get_pollset(env, argv[0]);
     (void)argc;
     return pollset ? weir_pollset_info(env, pollset) : enif_make_badarg(env);
+}
+
+NIF(nif_survey)
+{
+    struct weir_pollset *pollset = get_pollset(env, argv[0]);
+    unsigned from;
+    (void)argc;
+
+    if (!pollset || !enif_get_uint(env, argv[1], &from)) return enif_make_badarg(env);
+    return weir_info_survey(env, pollset, from);
+}
+
+NIF(nif_members)
+{
+    struct weir_pollset *pollset = get_pollset(env, argv[0]);
+    unsigned from, most;
+    (void)argc;
+
+    if (!pollset || !enif_get_uint(env, argv[1], &from) || !enif_get_uint(env, argv[2], &most) || most == 0)
+        return enif_make_badarg(env);
+    return weir_info_members(env, pollset, from, most);
 }
 
 /* ---------------------------------------------------------------- the library */
@@ -438,9 +488,11 @@ static int load(ErlNifEnv *env, void **priv, ERL_NIF_TERM info)
 
     load_statics(env);
     if (!enif_get_uint(env, info, &count) || count == 0 || count > 4096) return 1;
-    if (!weir_sock_load(env) || !weir_watch_load(env)) return 2;
+    if (!weir_sock_load(env, weir_close_down) || !weir_watch_load(env)) return 2;
     *priv = weir_pollsets_load(count);
-    return *priv ? 0 : 3;
+    if (!*priv) return 3;
+    weir_halt_load(env);
+    return 0;
 }
 
 /* The sockets and the sets go on: a new version of the code takes them over. */
@@ -448,9 +500,10 @@ static int upgrade(ErlNifEnv *env, void **priv, void **old, ERL_NIF_TERM info)
 {
     (void)info;
     load_statics(env);
-    if (!weir_sock_load(env) || !weir_watch_load(env)) return 2;
+    if (!weir_sock_load(env, weir_close_down) || !weir_watch_load(env)) return 2;
     if (!weir_pollsets_upgrade(*old)) return 1;
     *priv = *old;
+    weir_halt_load(env);
     return 0;
 }
 
@@ -459,6 +512,7 @@ static void unload(ErlNifEnv *env, void *priv)
 {
     (void)env;
     (void)priv;
+    weir_halt_unload();
     weir_pollsets_unload();
 }
 
@@ -472,16 +526,18 @@ static ErlNifFunc functions[] = {
     {"accept", 2, nif_accept, 0},
     {"recv", 3, nif_recv, 0},
     {"recv_now", 2, nif_recv_now, 0},
-    {"peek", 2, nif_peek, 0},
+    {"peek", 1, nif_peek, 0},
     {"wait_more", 4, nif_wait_more, 0},
     {"consume", 5, nif_consume, 0},
     {"expect", 3, nif_expect, 0},
     {"reject", 2, nif_reject, 0},
     {"cancel", 2, nif_cancel, 0},
+    {"ask_again", 1, nif_ask_again, 0},
     {"send", 3, nif_send, 0},
     {"send_raw", 3, nif_send_raw, 0},
     {"close", 2, nif_close, 0},
     {"close_now", 1, nif_close_now, 0},
+    {"stop", 2, nif_stop, 0},
     {"shutdown", 2, nif_shutdown, 0},
     {"hold", 1, nif_hold, 0},
     {"give", 3, nif_give, 0},
@@ -496,9 +552,12 @@ static ErlNifFunc functions[] = {
     {"info", 1, nif_info, 0},
     {"pollsets", 0, nif_pollsets, 0},
     {"serve", 1, nif_serve, 0},
+    {"retire", 1, nif_retire, 0},
     {"poll", 1, nif_poll, 0},
     {"resume", 1, nif_resume, 0},
     {"pollset_info", 1, nif_pollset_info, 0},
+    {"survey", 2, nif_survey, 0},
+    {"members", 3, nif_members, 0},
 };
 
 ERL_NIF_INIT(weir_socket_nif, functions, load, NULL, upgrade, unload)

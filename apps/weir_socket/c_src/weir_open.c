@@ -1,7 +1,7 @@
 /* Making sockets. See weir_open.h. */
 #include "weir_open.h"
 
-#include "weir_sock.h"
+#include "weir_close.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -24,19 +24,18 @@ static ERL_NIF_TERM own(ErlNifEnv *env, int fd, bool lent, int domain, enum weir
         if (!lent) close(fd);
         return weir_error(env, error);
     }
-    sock->lent = lent;
     ERL_NIF_TERM term = enif_make_resource(env, sock);
-    if (state == WEIR_CONNECTED || state == WEIR_LISTENING) {
-        weir_lock(&sock->rx.lock);
-        weir_lock(&sock->tx.lock);
-        error = weir_sock_attach(sock);
-        weir_unlock(&sock->tx.lock);
-        weir_unlock(&sock->rx.lock);
-    }
+    /* Others know it by now: it has a slot, and its owner's end is watched. */
+    weir_lock(&sock->rx.lock);
+    weir_lock(&sock->tx.lock);
+    sock->lent = lent;
+    if (state == WEIR_CONNECTED || state == WEIR_LISTENING) error = weir_sock_attach(sock);
+    weir_unlock(&sock->tx.lock);
+    weir_unlock(&sock->rx.lock);
     if (error) {
         struct weir_call call;
         weir_call_init(&call, env);
-        weir_sock_close(&call, sock, weir_am_undefined, false, false);
+        weir_close(&call, sock, weir_am_undefined, false, false);
     }
     enif_release_resource(sock);
     return error ? weir_error(env, error) : weir_ok(env, term);
@@ -138,7 +137,7 @@ ERL_NIF_TERM weir_open_dup(ErlNifEnv *env, int argc, const ERL_NIF_TERM argv[])
     int fd = -1;
     (void)argc;
 
-    if (!sock) return enif_make_badarg(env);
+    if (!sock) return weir_sock_none(env, argv[0]);
     weir_lock(&sock->rx.lock);
     weir_lock(&sock->tx.lock);
     state = sock->state;

@@ -154,6 +154,24 @@ int weir_opt_set(ErlNifEnv *env, int fd, int domain, ERL_NIF_TERM key, ERL_NIF_T
     return WEIR_OPT_OTHER;
 }
 
+/* Whether gen_tcp says so when the kernel refuses the option; of the others it keeps silent. */
+static int is_refusal_told(const struct option *option)
+{
+    return option->kind == SERVICE || option->kind == DEVICE ||
+           (option->level == SOL_SOCKET && option->name == SO_PRIORITY) ||
+           (option->level == IPPROTO_IP && option->name == IP_TTL);
+}
+
+int weir_opt_set_ended(ErlNifEnv *env, int domain, ERL_NIF_TERM key, ERL_NIF_TERM value)
+{
+    int error = weir_opt_set(env, -1, domain, key, value);
+    const struct option *option = find(key);
+
+    if (error != EBADF)
+        return error;
+    return option != NULL && is_refusal_told(option) ? EINVAL : 0;
+}
+
 static int read_linger(ErlNifEnv *env, int fd, ERL_NIF_TERM *value)
 {
     struct linger linger;

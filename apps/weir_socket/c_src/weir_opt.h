@@ -28,7 +28,14 @@ void weir_opt_load(ErlNifEnv *env);
 /* 0, an errno (EINVAL for a value of a wrong type), or WEIR_OPT_OTHER. */
 int weir_opt_set(ErlNifEnv *env, int fd, int domain, ERL_NIF_TERM key, ERL_NIF_TERM value);
 
-/* The same. *value is set if and only if the result is 0. */
+/*
+ * What weir_opt_set is to say of a socket whose descriptor is closed because the peer has ended it: nothing of most
+ * options, as gen_tcp, so that `active' may be set together with one; EINVAL of priority, tos, tclass, ttl and
+ * bind_to_device.
+ */
+int weir_opt_set_ended(ErlNifEnv *env, int domain, ERL_NIF_TERM key, ERL_NIF_TERM value);
+
+/* The same as weir_opt_set. *value is set if and only if the result is 0. */
 int weir_opt_get(ErlNifEnv *env, int fd, int domain, ERL_NIF_TERM key, ERL_NIF_TERM *value);
 
 #endif

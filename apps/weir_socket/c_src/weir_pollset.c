@@ -10,19 +10,6 @@
 
 #define EVENTS (EPOLLIN | EPOLLPRI | EPOLLOUT | EPOLLRDHUP | EPOLLET)
 
-/* Bytes read in one poll: of one socket at most, and of all before each further one gets a single read. */
-#define SOCKET_BUDGET 262144
-#define POLL_BUDGET 1048576
-
-/* Bytes read in one poll that are much. */
-#define MUCH 16384
-
-/* Messages of one socket in one turn, at least. 64 of them are more than a turn has, but are below 2 ms as well. */
-#define LEAST_MESSAGES 32
-
-/* How many of the sockets of a turn may be such as have had one and had more to deliver. The others have an event. */
-#define LISTED_SHARE (WEIR_POLL_BATCH / 2)
-
 static struct weir_shared *shared;
 
 /* The set whose poller has last run in this thread, for the policy scheduler. -1: none has. */
@@ -110,8 +97,6 @@ struct weir_shared *weir_pollsets_load(unsigned wanted)
     return NULL;
 }
 
-static struct weir_sock *take_listed(struct weir_pollset *pollset);
-
 void weir_pollsets_unload(void)
 {
     if (--shared->users > 0) return;
@@ -121,7 +106,7 @@ void weir_pollsets_unload(void)
     struct weir_pollset **sets = shared->pollsets;
     atomic_fetch_add(&shared->live, 1);
     for (unsigned i = 0; i < count; i++) {
-        while (sets[i]->listed > 0) enif_release_resource(take_listed(sets[i]));
+        while (sets[i]->listed > 0) enif_release_resource(weir_pollset_take_listed(sets[i]));
         weir_pollset_release(sets[i]);
     }
     if (atomic_fetch_sub(&shared->live, 1) == 1) free_shared(shared);
@@ -129,7 +114,7 @@ void weir_pollsets_unload(void)
 
 /* ---------------------------------------------------------------- choosing */
 
-unsigned weir_pollsets_count(void) { return shared->count; }
+unsigned weir_pollsets_count(void) { return shared ? shared->count : 0; }
 
 struct weir_pollset *weir_pollset_number(unsigned number)
 {
@@ -157,10 +142,12 @@ static struct weir_pollset *least_loaded(void)
     return least;
 }
 
-void weir_pollset_lighten(struct weir_pollset *pollset)
+void weir_pollset_uncount(struct weir_pollset *pollset)
 {
     atomic_fetch_sub_explicit(&pollset->load, 1, memory_order_relaxed);
 }
+
+void weir_pollset_here(const struct weir_pollset *pollset) { here = (int)pollset->number; }
 
 bool weir_pollset_policy(ErlNifEnv *env, ERL_NIF_TERM term, int *policy)
 {
@@ -191,13 +178,13 @@ struct weir_pollset *weir_pollset_choose(int policy)
 
 /* ---------------------------------------------------------------- members */
 
-bool weir_pollset_enter(struct weir_pollset *pollset, struct weir_sock *sock, weir_slot_name *name)
+int weir_pollset_enter(struct weir_pollset *pollset, struct weir_sock *sock, weir_slot_name *name)
 {
     weir_lock(&pollset->lock);
-    bool entered = weir_slots_take(&pollset->slots, sock, name);
+    int error = pollset->retired ? ESHUTDOWN : weir_slots_take(&pollset->slots, sock, name) ? 0 : ENOMEM;
     weir_unlock(&pollset->lock);
-    if (entered) atomic_fetch_add_explicit(&pollset->sockets, 1, memory_order_relaxed);
-    return entered;
+    if (!error) atomic_fetch_add_explicit(&pollset->sockets, 1, memory_order_relaxed);
+    return error;
 }
 
 bool weir_pollset_leave(struct weir_pollset *pollset, weir_slot_name name)
@@ -220,16 +207,16 @@ void weir_pollset_remove(struct weir_pollset *pollset, int fd)
     epoll_ctl(pollset->epfd, EPOLL_CTL_DEL, fd, NULL);
 }
 
-void weir_pollset_kick(struct weir_pollset *pollset, int fd, weir_slot_name name)
+void weir_pollset_wake(struct weir_pollset *pollset, int fd, weir_slot_name name)
 {
     struct epoll_event event = {.events = EVENTS, .data.u64 = name};
-    atomic_fetch_add_explicit(&pollset->kicks, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&pollset->wakes, 1, memory_order_relaxed);
     epoll_ctl(pollset->epfd, EPOLL_CTL_MOD, fd, &event);
 }
 
-/* ---------------------------------------------------------------- polling */
+/* ---------------------------------------------------------------- its poller */
 
-void weir_pollset_ask(ErlNifEnv *env, struct weir_pollset *pollset, ERL_NIF_TERM what, struct weir_sock *sock)
+void weir_pollset_ask(ErlNifEnv *env, struct weir_pollset *pollset, struct weir_sock *sock)
 {
     ErlNifPid poller;
 
@@ -237,11 +224,10 @@ void weir_pollset_ask(ErlNifEnv *env, struct weir_pollset *pollset, ERL_NIF_TERM
     bool served = pollset->served;
     poller = pollset->poller;
     weir_unlock(&pollset->lock);
-    if (served) enif_send(env, &poller, NULL, enif_make_tuple2(env, what, enif_make_resource(env, sock)));
+    if (served) enif_send(env, &poller, NULL, enif_make_tuple2(env, weir_am_resume, enif_make_resource(env, sock)));
 }
 
-/* The slot's socket, with a reference; NULL: it is free. *made: how many slots there are. */
-static struct weir_sock *member_at(struct weir_pollset *pollset, uint32_t number, uint32_t *made)
+struct weir_sock *weir_pollset_member(struct weir_pollset *pollset, uint32_t number, uint32_t *made)
 {
     struct weir_sock *sock = NULL;
 
@@ -253,40 +239,18 @@ static struct weir_sock *member_at(struct weir_pollset *pollset, uint32_t number
     return sock;
 }
 
-/* The poller before may have died with messages of weir_pollset_ask. */
-static void look_at_members(ErlNifEnv *env, struct weir_pollset *pollset)
-{
-    uint32_t made = 1;
-
-    for (uint32_t i = 0; i < made; i++) {
-        struct weir_sock *sock = member_at(pollset, i, &made);
-        if (!sock) continue;
-        ERL_NIF_TERM what = weir_sock_unfinished(sock);
-        if (what) weir_pollset_ask(env, pollset, what, sock);
-        enif_release_resource(sock);
-    }
-}
-
-ERL_NIF_TERM weir_pollset_serve(ErlNifEnv *env, struct weir_pollset *pollset)
+ERL_NIF_TERM weir_pollset_retire(struct weir_pollset *pollset)
 {
     weir_lock(&pollset->lock);
-    enif_self(env, &pollset->poller);
-    pollset->served = true;
+    pollset->served = false;
+    pollset->retired = true;
     weir_unlock(&pollset->lock);
-    look_at_members(env, pollset);
-    return enif_make_int(env, pollset->epfd);
+    return weir_am_ok;
 }
 
-/* What is left of a turn: for how many sockets, what may be read and what may be delivered. */
-struct turn {
-    struct weir_call call;
-    int sockets, messages;
-    ptrdiff_t bytes;
-    ERL_NIF_TERM *decode;
-};
+/* ---------------------------------------------------------------- the list */
 
-/* Puts it at the end of the list, with its reference. */
-static void put_listed(struct weir_pollset *pollset, struct weir_sock *sock)
+void weir_pollset_list(struct weir_pollset *pollset, struct weir_sock *sock)
 {
     sock->listed = true;
     sock->events = 0;
@@ -296,139 +260,13 @@ static void put_listed(struct weir_pollset *pollset, struct weir_sock *sock)
     pollset->last_listed = sock;
 }
 
-/* The first of the list, which is not empty, with its reference. */
-static struct weir_sock *take_listed(struct weir_pollset *pollset)
+struct weir_sock *weir_pollset_take_listed(struct weir_pollset *pollset)
 {
     struct weir_sock *sock = pollset->first_listed;
     pollset->first_listed = sock->next_listed;
     pollset->listed--;
     sock->listed = false;
     return sock;
-}
-
-/*
- * Sockets of the events, each with a reference. NULL for one that is gone, and for one that is listed: that learns of
- * the event when its turn comes.
- */
-static void find_sockets(struct weir_pollset *pollset, const struct epoll_event *events, int found,
-    struct weir_sock **socks)
-{
-    weir_lock(&pollset->lock);
-    for (int i = 0; i < found; i++) {
-        socks[i] = weir_slots_find(&pollset->slots, events[i].data.u64);
-        if (socks[i] && socks[i]->listed) {
-            socks[i]->events |= events[i].events;
-            socks[i] = NULL;
-        }
-        if (socks[i]) enif_keep_resource(socks[i]);
-    }
-    weir_unlock(&pollset->lock);
-}
-
-/* `more': it was listed. Its events may be such as say nothing of receiving. */
-static void handle(struct turn *turn, struct weir_sock *sock, uint32_t events, bool more)
-{
-    struct weir_call *call = &turn->call;
-
-    call->decode = call->more = false;
-    if (events) weir_sock_event(call, sock, events);
-    if (more && !(events & ~(uint32_t)EPOLLOUT)) weir_sock_resume(call, sock);
-    if (call->decode)
-        *turn->decode = enif_make_list_cell(call->env, enif_make_resource(call->env, sock), *turn->decode);
-    if (call->more) put_listed(sock->pollset, sock);
-    else enif_release_resource(sock);
-}
-
-/* Its share of what is left is the same as that of those who come after it. */
-static void serve(struct turn *turn, struct weir_sock *sock, uint32_t events, bool more)
-{
-    int messages = turn->messages / turn->sockets--;
-    ptrdiff_t bytes = turn->bytes > 0 ? SOCKET_BUDGET : 1;
-
-    if (messages < LEAST_MESSAGES) messages = LEAST_MESSAGES;
-    turn->call.messages = messages;
-    turn->call.budget = bytes;
-    handle(turn, sock, events, more);
-    turn->messages -= messages - turn->call.messages;
-    turn->bytes -= bytes - turn->call.budget;
-}
-
-/*
- * Handles what one call of epoll_wait finds, and then some of those who had more to deliver than one turn allows, those
- * first who have waited longest. nothing, again or busy: see weir_socket_nif:poll/1.
- */
-static ERL_NIF_TERM poll_once(ErlNifEnv *env, struct weir_pollset *pollset, ERL_NIF_TERM *decode)
-{
-    struct epoll_event events[WEIR_POLL_BATCH];
-    struct weir_sock *socks[WEIR_POLL_BATCH];
-    struct turn turn = {.messages = WEIR_CALL_MESSAGES, .bytes = POLL_BUDGET, .decode = decode};
-    int listed = pollset->listed < LISTED_SHARE ? (int)pollset->listed : LISTED_SHARE;
-    int found = epoll_wait(pollset->epfd, events, WEIR_POLL_BATCH - listed, 0);
-
-    weir_count(&pollset->polls, 1);
-    if (found < 0) found = 0;
-    if (found + listed == 0) {
-        weir_count(&pollset->empty, 1);
-        return weir_am_nothing;
-    }
-    weir_count(&pollset->events, (unsigned)found);
-    bool alone = found == 1 && listed == 0 && events[0].data.u64 == pollset->last;
-    find_sockets(pollset, events, found, socks);
-    weir_call_init(&turn.call, env);
-    turn.call.build = pollset->env;
-    turn.call.scratch = true;
-    turn.sockets = found + listed;
-    for (int i = 0; i < found; i++) {
-        if (socks[i]) serve(&turn, socks[i], events[i].events, false);
-        else turn.sockets--;
-    }
-    for (; listed > 0; listed--) {
-        struct weir_sock *sock = take_listed(pollset);
-        serve(&turn, sock, sock->events, true);
-    }
-    weir_count(&pollset->delivered, turn.call.sent);
-    enif_clear_env(pollset->env);
-    if (found > 0) pollset->last = events[found - 1].data.u64;
-    return alone && POLL_BUDGET - turn.bytes < MUCH ? weir_am_again : weir_am_busy;
-}
-
-static bool is_poller(ErlNifEnv *env, struct weir_pollset *pollset)
-{
-    ErlNifPid self;
-
-    enif_self(env, &self);
-    weir_lock(&pollset->lock);
-    bool mine = pollset->served && enif_compare_pids(&self, &pollset->poller) == 0;
-    weir_unlock(&pollset->lock);
-    return mine;
-}
-
-ERL_NIF_TERM weir_pollset_resume(ErlNifEnv *env, struct weir_sock *sock)
-{
-    struct weir_pollset *pollset = sock->pollset;
-
-    if (!is_poller(env, pollset)) return weir_am_gone;
-    if (atomic_flag_test_and_set(&pollset->polling)) return weir_am_again;
-    if (!sock->listed) {
-        enif_keep_resource(sock);
-        put_listed(pollset, sock);
-    }
-    atomic_flag_clear(&pollset->polling);
-    return weir_am_ok;
-}
-
-ERL_NIF_TERM weir_pollset_poll(ErlNifEnv *env, struct weir_pollset *pollset)
-{
-    ERL_NIF_TERM decode = enif_make_list(env, 0), next;
-
-    if (!is_poller(env, pollset)) return weir_am_gone;
-    /* The one before may still be in its last call. */
-    if (atomic_flag_test_and_set(&pollset->polling)) return weir_am_again;
-    here = (int)pollset->number;
-    next = poll_once(env, pollset, &decode);
-    atomic_flag_clear(&pollset->polling);
-    if (enif_is_empty_list(env, decode)) return next;
-    return enif_make_tuple3(env, weir_am_decode, decode, next);
 }
 
 /* ---------------------------------------------------------------- information */
@@ -454,7 +292,7 @@ ERL_NIF_TERM weir_pollset_info(ErlNifEnv *env, struct weir_pollset *pollset)
     put(env, &map, weir_am_empty_polls, atomic_load(&pollset->empty));
     put(env, &map, weir_am_events, atomic_load(&pollset->events));
     put(env, &map, weir_am_delivered, atomic_load(&pollset->delivered));
-    put(env, &map, weir_am_kicks, atomic_load(&pollset->kicks));
+    put(env, &map, weir_am_wakes, atomic_load(&pollset->wakes));
     put(env, &map, weir_am_accepted, atomic_load(&pollset->accepted));
     put(env, &map, weir_am_resources, atomic_load(&shared->resources));
     return map;

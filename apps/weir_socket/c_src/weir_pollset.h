@@ -15,6 +15,7 @@
 #error "weir_socket is built on epoll: it needs Linux"
 #endif
 
+#include "weir_lock.h"
 #include "weir_slot.h"
 
 #include <erl_nif.h>
@@ -41,7 +42,7 @@ struct weir_shared {
 };
 
 /* To be raised whenever a structure of weir_sock.h, weir_pollset.h, weir_wait.h or weir_delivery.h changes. */
-#define WEIR_LAYOUT 3
+#define WEIR_LAYOUT 4
 
 /* Sockets served in a turn: enough to share the calls among many, few enough that the last does not wait long. */
 #define WEIR_POLL_BATCH 64
@@ -57,6 +58,8 @@ struct weir_pollset {
     struct weir_slots slots;
     ErlNifPid poller;
     bool served;
+    /* The application has ended: it takes no sockets before it is served again. */
+    bool retired;
     /* Somebody is in poll, and uses env. */
     atomic_flag polling;
     ErlNifEnv *env;
@@ -69,7 +72,7 @@ struct weir_pollset {
     atomic_uint sockets, load;
     /* Written by the poller only. */
     atomic_ullong polls, empty, events, delivered;
-    atomic_ullong kicks, accepted;
+    atomic_ullong wakes, accepted;
 };
 
 /* A counter that has one writer at a time; readers may see the value before. */
@@ -106,33 +109,33 @@ bool weir_pollset_policy(ErlNifEnv *env, ERL_NIF_TERM term, int *policy);
 /* It has counted one more already, so that sockets that are made at the same time see each other. */
 struct weir_pollset *weir_pollset_choose(int policy);
 
-/* A slot for a socket, and back. */
-bool weir_pollset_enter(struct weir_pollset *pollset, struct weir_sock *sock, weir_slot_name *name);
+/* A slot for a socket: 0, or an errno; ESHUTDOWN: the set is retired. And back. */
+int weir_pollset_enter(struct weir_pollset *pollset, struct weir_sock *sock, weir_slot_name *name);
 bool weir_pollset_leave(struct weir_pollset *pollset, weir_slot_name name);
 
+/* The socket of a slot, with a reference; NULL: it is free. *made: how many slots there are. */
+struct weir_sock *weir_pollset_member(struct weir_pollset *pollset, uint32_t number, uint32_t *made);
+
 /* One less that counts when a set is chosen. */
-void weir_pollset_lighten(struct weir_pollset *pollset);
+void weir_pollset_uncount(struct weir_pollset *pollset);
 
 /* 0 or an errno. */
 int weir_pollset_add(struct weir_pollset *pollset, int fd, weir_slot_name name);
 void weir_pollset_remove(struct weir_pollset *pollset, int fd);
-void weir_pollset_kick(struct weir_pollset *pollset, int fd, weir_slot_name name);
+void weir_pollset_wake(struct weir_pollset *pollset, int fd, weir_slot_name name);
 
-/* Sends {decode, Sock} or {resume, Sock} to the poller. No lock is held. */
-void weir_pollset_ask(ErlNifEnv *env, struct weir_pollset *pollset, ERL_NIF_TERM what, struct weir_sock *sock);
+/* Sends {resume, Sock} to the poller. No lock is held. */
+void weir_pollset_ask(ErlNifEnv *env, struct weir_pollset *pollset, struct weir_sock *sock);
 
-/* See weir_socket_nif:resume/1. */
-ERL_NIF_TERM weir_pollset_resume(ErlNifEnv *env, struct weir_sock *sock);
+/* The list of those that have more to deliver: at its end, and its first, with their references. For who is in poll. */
+void weir_pollset_list(struct weir_pollset *pollset, struct weir_sock *sock);
+struct weir_sock *weir_pollset_take_listed(struct weir_pollset *pollset);
 
-/*
- * The calling process is the set's poller from now on. What the one before has left undone is done again: all members
- * are looked at once more, and it is asked for what those need that have something to deliver. The caller gets
- * the descriptor of epoll.
- */
-ERL_NIF_TERM weir_pollset_serve(ErlNifEnv *env, struct weir_pollset *pollset);
+/* Its poller runs in this thread: the set of the policy `scheduler'. */
+void weir_pollset_here(const struct weir_pollset *pollset);
 
-/* See weir_socket_nif:poll/1. */
-ERL_NIF_TERM weir_pollset_poll(ErlNifEnv *env, struct weir_pollset *pollset);
+/* See weir_socket_nif:retire/1. */
+ERL_NIF_TERM weir_pollset_retire(struct weir_pollset *pollset);
 
 ERL_NIF_TERM weir_pollset_info(ErlNifEnv *env, struct weir_pollset *pollset);
 

@@ -1,7 +1,6 @@
 /* Receiving. See weir_rx.h. */
 #include "weir_rx.h"
 
-#include "weir_accept.h"
 #include "weir_tx.h"
 #include "weir_view.h"
 
@@ -122,7 +121,7 @@ static ERL_NIF_TERM hand_over(ErlNifEnv *env, struct weir_sock *sock, struct wei
     bool part = length < buffer->binary.size;
     term = enif_make_binary(env, &buffer->binary);
     if (part) term = enif_make_sub_binary(env, term, start, length);
-    buffer->held = false;
+    buffer->allocated = false;
     buffer->start = buffer->end = 0;
     sock->rx.seq += view->have;
     view->have = 0;
@@ -181,7 +180,7 @@ static ERL_NIF_TERM peeked(ErlNifEnv *env, ERL_NIF_TERM tag, struct weir_sock *s
 /* There is less than the first of those who wait wants. If that one is dead, what is there is for the next. */
 static enum served lacking(struct weir_call *call, struct weir_sock *sock, const struct weir_view *view)
 {
-    return view->have > 0 && weir_waits_bury(&sock->rx.waits, call->env) ? SERVED : MORE;
+    return view->have > 0 && weir_waits_drop_dead(&sock->rx.waits, call->env) ? SERVED : MORE;
 }
 
 /* One step with the bytes at hand. *need: for MORE, how many in all, or 0. */
@@ -227,33 +226,18 @@ static enum served serve(struct weir_call *call, struct weir_sock *sock, struct 
 
 /* ---------------------------------------------------------------- the end */
 
-/* {tcp_error, S, Reason} if there is one, and {tcp_closed, S}. */
-static void tell_end(struct weir_call *call, struct weir_sock *sock, int error)
-{
-    ERL_NIF_TERM term = weir_sock_term(call->build, sock);
-
-    sock->rx.told = true;
-    sock->delivery.active = WEIR_PASSIVE;
-    if (error)
-        weir_sock_tell(call, sock,
-            enif_make_tuple3(call->build, weir_am_tcp_error, term, weir_posix(call->build, error)));
-    weir_sock_tell(call, sock, enif_make_tuple2(call->build, weir_am_tcp_closed, term));
-}
-
 /*
- * The peer has ended (0), or receiving has failed. A packet that is too long is no failure of the connection: with
- * exit_on_close false one may still answer it. Where sending has found out that the peer has reset the connection, the
- * kernel says no more than that it has ended.
+ * The peer has ended (0), or receiving has failed: with exit_on_close false the socket stays open all the same, and one
+ * may still answer. Where sending has found out that the peer has reset the connection, the kernel says no more than
+ * that it has ended.
  */
 static void end(struct weir_call *call, struct weir_sock *sock, int error)
 {
-    bool failed = error != 0 && error != EMSGSIZE;
-
     if (error == 0 && sock->delivery.show_econnreset && weir_tx_was_reset(sock)) error = ECONNRESET;
     if (error == ECONNRESET && !sock->delivery.show_econnreset) error = 0;
     sock->rx.ended = true;
     sock->rx.readable = false;
-    if (sock->lent && (failed || sock->delivery.exit_on_close)) {
+    if (sock->lent && sock->delivery.exit_on_close) {
         weir_lock(&sock->tx.lock);
         weir_sock_withdraw(sock);
         weir_unlock(&sock->tx.lock);
@@ -261,14 +245,8 @@ static void end(struct weir_call *call, struct weir_sock *sock, int error)
     weir_view_release(sock);
     weir_waits_answer_all(call, &sock->rx.waits,
         error ? weir_error(call->build, error) : weir_refusal(call->build, weir_am_closed));
-    if (sock->delivery.active != WEIR_PASSIVE) tell_end(call, sock, error);
-    if (failed || sock->delivery.exit_on_close) weir_sock_end(call, sock);
-}
-
-void weir_rx_refuse(struct weir_call *call, struct weir_sock *sock)
-{
-    weir_waits_answer_all(call, &sock->rx.waits, weir_refusal(call->build, weir_am_closed));
-    weir_view_release(sock);
+    if (sock->delivery.active != WEIR_PASSIVE) weir_sock_tell_end(call, sock, error);
+    if (sock->delivery.exit_on_close) weir_sock_end(call, sock);
 }
 
 /* ---------------------------------------------------------------- the loop */
@@ -292,10 +270,10 @@ static void run(struct weir_call *call, struct weir_sock *sock)
         if (served == ENOUGH) call->more = true;
         if (served == DECODE) call->decode = true;
         /* The edge is used up: it takes a new one for what the decoder leaves in the kernel. */
-        if (served == DECODE && sock->rx.readable) weir_sock_kick(sock);
+        if (served == DECODE && sock->rx.readable) weir_sock_wake(sock);
         if (served != MORE || !sock->rx.readable) break;
         if (call->budget <= 0) {
-            weir_sock_kick(sock);
+            weir_sock_wake(sock);
             break;
         }
         got = fill(call, sock, &view, scratch, need);
@@ -315,13 +293,16 @@ static inline bool is_wanted(const struct weir_sock *sock)
     return sock->rx.waits.first || sock->delivery.active != WEIR_PASSIVE;
 }
 
-void weir_rx_event(struct weir_call *call, struct weir_sock *sock, uint32_t events)
+void weir_rx_note(struct weir_sock *sock, uint32_t events)
 {
-    if (events) sock->rx.readable = true;
+    sock->rx.readable = true;
     if (events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) sock->rx.hup = true;
     if (events & EPOLLPRI) sock->rx.urgent = true;
-    if (sock->state == WEIR_LISTENING) weir_accept_run(call, sock);
-    else if (sock->state == WEIR_CONNECTED && !sock->rx.ended && is_wanted(sock)) run(call, sock);
+}
+
+void weir_rx_run(struct weir_call *call, struct weir_sock *sock)
+{
+    if (sock->state == WEIR_CONNECTED && !sock->rx.ended && is_wanted(sock)) run(call, sock);
 }
 
 ERL_NIF_TERM weir_rx_set_active(struct weir_call *call, struct weir_sock *sock, ERL_NIF_TERM value)
@@ -337,14 +318,13 @@ ERL_NIF_TERM weir_rx_set_active(struct weir_call *call, struct weir_sock *sock, 
     if (error) return weir_error(call->env, error);
     if (passive) tell_passive(call, sock);
     if (sock->rx.ended) {
-        if (sock->delivery.active != WEIR_PASSIVE && !sock->rx.told) tell_end(call, sock, 0);
+        if (sock->delivery.active != WEIR_PASSIVE && !sock->rx.told) weir_sock_tell_end(call, sock, 0);
         return weir_am_ok;
     }
     if (sock->state != WEIR_CONNECTED) return weir_am_ok;
     if (weir_buffered(sock) > 0) sock->rx.undecoded = true;
     if (is_wanted(sock) && (sock->rx.readable || weir_buffered(sock) > 0)) run(call, sock);
-    if (call->more) return weir_am_resume;
-    return call->decode ? weir_am_decode : weir_am_ok;
+    return call->more || call->decode ? weir_am_resume : weir_am_ok;
 }
 
 /* ---------------------------------------------------------------- calls */
@@ -364,7 +344,7 @@ static ERL_NIF_TERM ask(struct weir_call *call, struct weir_sock *sock, enum wei
     ERL_NIF_TERM result = 0;
     struct weir_wait self = {.kind = kind, .need = need, .answer = &result};
 
-    weir_waits_bury(&sock->rx.waits, call->env);
+    weir_waits_drop_dead(&sock->rx.waits, call->env);
     if (!sock->rx.waits.first && (sock->rx.readable || weir_buffered(sock) > 0)) {
         weir_waits_push(&sock->rx.waits, &self);
         run(call, sock);
@@ -390,9 +370,9 @@ ERL_NIF_TERM weir_rx_recv(struct weir_call *call, struct weir_sock *sock, size_t
 
     weir_lock(&sock->rx.lock);
     result = not_to_receive(call->env, sock);
-    if (result) {
-    } else if (sock->delivery.active != WEIR_PASSIVE) {
+    if (sock->state == WEIR_CONNECTED && sock->delivery.active != WEIR_PASSIVE) {
         result = weir_error(call->env, EINVAL);
+    } else if (result) {
     } else if (length > 0 && (sock->delivery.decode || sock->delivery.framing.packet != WEIR_RAW)) {
         result = weir_error(call->env, EINVAL);
     } else if (length > MAX_LENGTH) {
@@ -404,7 +384,7 @@ ERL_NIF_TERM weir_rx_recv(struct weir_call *call, struct weir_sock *sock, size_t
         else result = ask(call, sock, WEIR_WAIT_RECV, length, ref);
     }
     weir_unlock(&sock->rx.lock);
-    weir_call_done(call);
+    weir_sock_close_detached(call);
     return result;
 }
 
@@ -437,7 +417,7 @@ ERL_NIF_TERM weir_rx_wait_more(struct weir_call *call, struct weir_sock *sock, u
         result = ask(call, sock, WEIR_WAIT_MORE, least > 0 ? least : weir_buffered(sock) + 1, ref);
     }
     weir_unlock(&sock->rx.lock);
-    weir_call_done(call);
+    weir_sock_close_detached(call);
     return result;
 }
 
@@ -492,6 +472,6 @@ ERL_NIF_TERM weir_rx_reject(struct weir_call *call, struct weir_sock *sock, uint
         result = weir_am_ok;
     }
     weir_unlock(&sock->rx.lock);
-    weir_call_done(call);
+    weir_sock_close_detached(call);
     return result;
 }

@@ -17,15 +17,15 @@
 
 /* What each of these needs: rx is held, or not, as said. */
 
-/* Held. What epoll says: events are EPOLLIN and so on; 0: only goes on with what there is. */
-void weir_rx_event(struct weir_call *call, struct weir_sock *sock, uint32_t events);
+/* Held. What epoll says: EPOLLIN and so on. */
+void weir_rx_note(struct weir_sock *sock, uint32_t events);
 
-/* Held. Who waits gets {error, closed}, and what is in the buffer is dropped. */
-void weir_rx_refuse(struct weir_call *call, struct weir_sock *sock);
+/* Held. Serves who waits, or the owner of an active socket, with what there is. */
+void weir_rx_run(struct weir_call *call, struct weir_sock *sock);
 
 /*
- * Held. The option active, and delivery of what is there already. The caller gets ok, an error, decode:
- * weir_socket_decode is to be told, or resume: there is more to deliver. Both are for weir_pollset_ask.
+ * Held. The option active, and delivery of what is there already. The caller gets ok, an error, or resume: there is
+ * more to deliver, or to decode, and the poller is to be asked (weir_pollset_ask).
  */
 ERL_NIF_TERM weir_rx_set_active(struct weir_call *call, struct weir_sock *sock, ERL_NIF_TERM value);
 

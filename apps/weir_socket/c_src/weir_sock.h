@@ -14,6 +14,7 @@
 #define WEIR_SOCK_H
 
 #include "weir_atoms.h"
+#include "weir_call.h"
 #include "weir_delivery.h"
 #include "weir_pollset.h"
 #include "weir_slot.h"
@@ -29,11 +30,11 @@
 
 enum weir_state { WEIR_OPEN, WEIR_CONNECTING, WEIR_CONNECTED, WEIR_LISTENING, WEIR_FLUSHING, WEIR_CLOSED };
 
-/* What was received and not yet delivered: bytes `start' to `end' of a binary. `held': there is one. */
+/* What was received and not yet delivered: bytes `start' to `end' of a binary. `allocated': there is one. */
 struct weir_buffer {
     ErlNifBinary binary;
     size_t start, end;
-    bool held;
+    bool allocated;
 };
 
 struct weir_rx {
@@ -86,12 +87,13 @@ struct weir_sock {
     bool attached;
     bool monitored;
     /* It counts in the load of its set: since it was made, until it listens or is closed. */
-    bool weighed;
+    bool counted;
     struct weir_delivery delivery;
     ErlNifPid owner;
     ErlNifMonitor monitor;
     /* rx. Who is to be told when it closes. */
     struct weir_watch *watches;
+    unsigned watch_count, watch_enough;
     /* Constant. The descriptor is somebody else's, who closes it. */
     bool lent;
     /* Constant. A reference. */
@@ -110,54 +112,26 @@ struct weir_sock {
     atomic_bool pending;
 };
 
-/*
- * What goes on in one call of a NIF or a callback: the environment of the process, the one that terms to be sent are
- * built in, how many bytes may still be read, and a descriptor that is to be closed as soon as no lock is held.
- */
-struct weir_call {
-    ErlNifEnv *env;
-    ErlNifEnv *build;
-    /* build is not the process's own and is to be emptied now and then; how much is in it. */
-    bool scratch;
-    unsigned built;
-    /* How many messages have been sent, and how many more may be for one socket. */
-    unsigned sent;
-    int messages;
-    ptrdiff_t budget;
-    struct weir_sock *corpse;
-    int corpse_fd;
-    bool corpse_attached;
-    /* The socket has bytes for a decoder, which is for the poller to call. */
-    bool decode;
-    /* The socket has more to deliver than one turn allows: weir_sock_resume. */
-    bool more;
-};
-
-/* Messages of one turn, or of one call: a fraction of a millisecond. An accepted connection counts for some. */
-#define WEIR_CALL_MESSAGES 1000
-#define WEIR_CALL_MESSAGES_PER_ACCEPT 20
-
-/* Reads of one socket in one turn of a caller. Bytes. */
-#define WEIR_CALL_BUDGET 65536
-
-int weir_sock_load(ErlNifEnv *env);
+/* down: what is called when an owner is dead. */
+int weir_sock_load(ErlNifEnv *env, ErlNifResourceDown *down);
 
 /* NULL: it is no socket. */
 struct weir_sock *weir_sock_get(ErlNifEnv *env, ERL_NIF_TERM term);
 
-void weir_call_init(struct weir_call *call, ErlNifEnv *env);
+/*
+ * The answer for a term that is no socket. A reference may be one of another node, or of a library or a node that is
+ * gone: {error, closed}. Anything else is badarg.
+ */
+ERL_NIF_TERM weir_sock_none(ErlNifEnv *env, ERL_NIF_TERM term);
 
-/* Sends a term of call->build. False: the process is dead. */
-bool weir_call_send(struct weir_call *call, const ErlNifPid *pid, ERL_NIF_TERM message);
-
-/* Empties the scratch environment now and then. No term in it is needed any more. */
-void weir_call_tidy(struct weir_call *call);
-
-/* Closes what was detached. No lock is held. May block if linger is set: see weir_sock_detach. */
-void weir_call_done(struct weir_call *call);
-
-static inline void weir_lock(pthread_mutex_t *lock) { pthread_mutex_lock(lock); }
-static inline void weir_unlock(pthread_mutex_t *lock) { pthread_mutex_unlock(lock); }
+/*
+ * The peer has closed it, or it has failed, which its owner has not been told by a message, and it was not closed here:
+ * its counters and its own options are there. rx is held.
+ */
+static inline bool weir_sock_has_ended(const struct weir_sock *sock)
+{
+    return sock->state == WEIR_CLOSED && sock->monitored && !sock->rx.told;
+}
 
 /*
  * A socket of a descriptor, which it takes over if it succeeds, owned by a process. NULL: *error is an errno; ESRCH:
@@ -167,17 +141,23 @@ struct weir_sock *weir_sock_new(ErlNifEnv *env, int fd, int domain, enum weir_st
     const ErlNifPid *owner, const struct weir_delivery *delivery, int *error);
 
 /* It does not count in the load of its set any more. rx and tx are held, or it is closed. */
-void weir_sock_lighten(struct weir_sock *sock);
+void weir_sock_uncount(struct weir_sock *sock);
 
 /* Adds it to epoll, once. rx and tx are held, or nobody else knows the socket. 0 or an errno. */
 int weir_sock_attach(struct weir_sock *sock);
 
 /* The poller will look at the socket again: events that hold now are reported once more. rx or tx is held. */
-void weir_sock_kick(struct weir_sock *sock);
+void weir_sock_wake(struct weir_sock *sock);
 
 /* Sends to the owner. {tcp, S, ...} and so on: S is the term of the socket. rx is held. */
 bool weir_sock_tell(struct weir_call *call, struct weir_sock *sock, ERL_NIF_TERM message);
 ERL_NIF_TERM weir_sock_term(ErlNifEnv *env, struct weir_sock *sock);
+
+/*
+ * Sends {tcp_error, S, Reason} to the owner if there is one, and {tcp_closed, S}. A socket that stays open stays
+ * active, and says no more. rx is held.
+ */
+void weir_sock_tell_end(struct weir_call *call, struct weir_sock *sock, int error);
 
 /*
  * Takes a descriptor that is lent out of epoll, before anybody is told that the socket is closed: whoever has lent it
@@ -187,34 +167,30 @@ void weir_sock_withdraw(struct weir_sock *sock);
 
 /*
  * Ends everything: who waits is refused, what is queued is dropped, the descriptor is taken away, to be closed by
- * weir_call_done. rx and tx are held. `linger': closing may block for as long as the option linger says; otherwise the
- * option is switched off first, unless it is for 0 seconds.
+ * weir_sock_close_detached. rx and tx are held. `linger': closing may block for as long as the option linger says;
+ * otherwise the option is switched off first, unless it is for 0 seconds.
  */
 void weir_sock_detach(struct weir_call *call, struct weir_sock *sock, bool linger);
 
 /* The same, when rx is held and tx is not. */
 void weir_sock_end(struct weir_call *call, struct weir_sock *sock);
 
-ERL_NIF_TERM weir_sock_close(struct weir_call *call, struct weir_sock *sock, ERL_NIF_TERM ref, bool flush, bool dirty);
-ERL_NIF_TERM weir_sock_shutdown(struct weir_call *call, struct weir_sock *sock, int how);
-ERL_NIF_TERM weir_sock_connect(struct weir_call *call, struct weir_sock *sock, const struct sockaddr_storage *addr,
-    socklen_t length, ERL_NIF_TERM ref);
-ERL_NIF_TERM weir_sock_listen(struct weir_sock *sock, ErlNifEnv *env, int backlog);
-ERL_NIF_TERM weir_sock_hold(struct weir_call *call, struct weir_sock *sock);
-ERL_NIF_TERM weir_sock_give(struct weir_call *call, struct weir_sock *sock, const ErlNifPid *pid, ERL_NIF_TERM active);
+/* Closes what was detached in this call. No lock is held. May block if linger is set: see weir_sock_detach. */
+void weir_sock_close_detached(struct weir_call *call);
+
 ERL_NIF_TERM weir_sock_cancel(struct weir_sock *sock, ErlNifEnv *env, ERL_NIF_TERM ref);
 
-/* What epoll says about the socket. Called by the poller, without a lock. */
-void weir_sock_event(struct weir_call *call, struct weir_sock *sock, uint32_t events);
+/* How many bytes are queued. tx is held. */
+static inline size_t weir_sock_queued(const struct weir_sock *sock)
+{
+    return sock->tx.queue ? enif_ioq_size(sock->tx.queue) : 0;
+}
 
-/* Goes on where call->more was said. Without a lock. */
-void weir_sock_resume(struct weir_call *call, struct weir_sock *sock);
+/* Frees the queue. tx is held. */
+void weir_sock_release_queue(struct weir_sock *sock);
 
-/*
- * What the poller is to be asked if it is active and has bytes in its buffer: decode, and then they count as not seen,
- * or resume. 0: it is not. Without a lock.
- */
-ERL_NIF_TERM weir_sock_unfinished(struct weir_sock *sock);
+/* Who waits to receive gets {error, closed}, and what is in the buffer is dropped. rx is held. */
+void weir_sock_refuse_receivers(struct weir_call *call, struct weir_sock *sock);
 
 /* The seconds of the option linger; -1: it is off. A lock is held. */
 int weir_sock_linger(const struct weir_sock *sock);

@@ -68,87 +68,64 @@ bool weir_tx_was_reset(struct weir_sock *sock)
     return reset;
 }
 
-/* Answers those of one kind, or of all but one, and leaves the others in their order. */
-static void answer_kind(struct weir_call *call, struct weir_sock *sock, enum weir_wait_kind kind, bool same,
-    ERL_NIF_TERM result)
-{
-    struct weir_waits *waits = &sock->tx.waits;
-
-    for (unsigned left = waits->count; left > 0; left--) {
-        struct weir_wait *first = waits->first;
-        if ((first->kind == kind) == same) {
-            weir_waits_answer(call, waits, result);
-        } else {
-            weir_waits_remove(waits, first);
-            weir_waits_push(waits, first);
-        }
-    }
-}
-
-void weir_tx_release(struct weir_sock *sock)
-{
-    if (sock->tx.queue) enif_ioq_destroy(sock->tx.queue);
-    sock->tx.queue = NULL;
-}
-
-void weir_tx_refuse_senders(struct weir_call *call, struct weir_sock *sock)
-{
-    answer_kind(call, sock, WEIR_WAIT_SEND, true, weir_refusal(call->build, weir_am_closed));
-}
-
-void weir_tx_drop(struct weir_call *call, struct weir_sock *sock)
-{
-    weir_tx_release(sock);
-    atomic_store(&sock->pending, false);
-    answer_kind(call, sock, WEIR_WAIT_CLOSE, false, weir_refusal(call->build, weir_am_closed));
-    answer_kind(call, sock, WEIR_WAIT_CLOSE, true, weir_am_ok);
-}
-
 /* Sending has failed for good: what is queued cannot be sent. Receiving finds out for itself. */
 static void fail(struct weir_call *call, struct weir_sock *sock, int error)
 {
     sock->tx.error = error;
-    weir_tx_release(sock);
+    weir_sock_release_queue(sock);
     atomic_store(&sock->pending, false);
-    answer_kind(call, sock, WEIR_WAIT_CLOSE, false, weir_refusal(call->build, weir_am_closed));
+    weir_waits_answer_kind(call, &sock->tx.waits, WEIR_WAIT_CLOSE, false, weir_refusal(call->build, weir_am_closed));
 }
 
 /* The queue is empty. */
 static void emptied(struct weir_sock *sock)
 {
     atomic_store(&sock->pending, false);
-    weir_tx_release(sock);
+    weir_sock_release_queue(sock);
     /* Who asked for it has gone on. If it fails, the peer has ended the connection already. */
     if (sock->tx.shutdown >= 0) shutdown(sock->fd, sock->tx.shutdown);
     sock->tx.shutdown = -1;
 }
 
-/* Writes from the queue until it is empty or the kernel is full. */
-static void flush(struct weir_call *call, struct weir_sock *sock)
+/* Writes from the queue until it is empty, or enough has been written; 0, or why it has ended before: an errno. */
+static int write_queued(struct weir_sock *sock)
 {
-    size_t left = weir_tx_queued(sock);
-    ptrdiff_t budget = FLUSH_BUDGET;
+    size_t left = weir_sock_queued(sock);
 
-    while (left > 0) {
+    for (ptrdiff_t budget = FLUSH_BUDGET; left > 0 && budget > 0;) {
         int count;
         struct iovec *pieces = (struct iovec *)enif_ioq_peek(sock->tx.queue, &count);
-        if (budget <= 0) {
-            weir_sock_kick(sock);
-            break;
-        }
         ssize_t written = write_some(sock->fd, pieces, (size_t)(count < MAX_PIECES ? count : MAX_PIECES));
-        if (written < 0) {
-            if (!is_full(errno)) {
-                fail(call, sock, errno);
-                return;
-            }
-            break;
-        }
+        if (written < 0) return errno;
         budget -= written;
         enif_ioq_deq(sock->tx.queue, (size_t)written, &left);
     }
-    if (left <= sock->delivery.low) answer_kind(call, sock, WEIR_WAIT_SEND, true, weir_am_retry);
+    return 0;
+}
+
+/* Writes from the queue until it is empty or the kernel is full. */
+static void flush(struct weir_call *call, struct weir_sock *sock)
+{
+    int error = write_queued(sock);
+    size_t left = weir_sock_queued(sock);
+
+    if (error && !is_full(error)) {
+        fail(call, sock, error);
+        return;
+    }
+    if (left > 0 && !error) weir_sock_wake(sock);
+    if (left <= sock->delivery.low) weir_waits_answer_kind(call, &sock->tx.waits, WEIR_WAIT_SEND, true, weir_am_retry);
     if (left == 0) emptied(sock);
+}
+
+bool weir_tx_write_queue(struct weir_sock *sock, bool *written)
+{
+    size_t before = weir_sock_queued(sock);
+
+    if (before == 0 || (sock->state != WEIR_CONNECTED && sock->state != WEIR_FLUSHING)) return false;
+    int error = write_queued(sock);
+    *written = weir_sock_queued(sock) < before;
+    return weir_sock_queued(sock) > 0 && (!error || is_full(error));
 }
 
 void weir_tx_event(struct weir_call *call, struct weir_sock *sock)
@@ -157,7 +134,7 @@ void weir_tx_event(struct weir_call *call, struct weir_sock *sock)
 
     weir_lock(&sock->tx.lock);
     if (sock->state == WEIR_CONNECTED || sock->state == WEIR_FLUSHING) flush(call, sock);
-    done = sock->state == WEIR_FLUSHING && weir_tx_queued(sock) == 0;
+    done = sock->state == WEIR_FLUSHING && weir_sock_queued(sock) == 0;
     weir_unlock(&sock->tx.lock);
     if (!done) return;
     /* Nothing is added to the queue in this state, and nobody else leaves it but by closing. */
@@ -171,7 +148,7 @@ void weir_tx_event(struct weir_call *call, struct weir_sock *sock)
 /* Places for the pieces of a message on the stack; others are allocated. */
 #define FEW_PIECES 256
 
-/* A message: its header, and its bytes as the term that they came in and as pieces, of which the first is the header. */
+/* A message: its header; its bytes as the term that they came in, and as pieces, of which the first is the header. */
 struct message {
     unsigned char header[4];
     size_t header_length, length;
@@ -260,7 +237,7 @@ static bool enqueue(ErlNifEnv *env, struct weir_sock *sock, const struct message
 static ERL_NIF_TERM queue_rest(struct weir_call *call, struct weir_sock *sock, const struct message *message,
     size_t written)
 {
-    bool first = weir_tx_queued(sock) == 0;
+    bool first = weir_sock_queued(sock) == 0;
 
     if (!enqueue(call->env, sock, message, written)) {
         /* Half of a message may be on its way: nothing sensible can follow it. */
@@ -269,19 +246,22 @@ static ERL_NIF_TERM queue_rest(struct weir_call *call, struct weir_sock *sock, c
     }
     if (first) {
         atomic_store(&sock->pending, true);
-        if (sock->delivery.delay_send) weir_sock_kick(sock);
+        if (sock->delivery.delay_send) weir_sock_wake(sock);
         else flush(call, sock);
     }
     return weir_am_ok;
 }
 
-/* Counts what is taken, and writes it if nothing is before it. */
+/* Counts the message, and writes it if nothing is before it. One that the kernel refuses counts, as in gen_tcp. */
 static ERL_NIF_TERM send_now(struct weir_call *call, struct weir_sock *sock, struct message *message)
 {
     size_t total = message->header_length + message->length;
     ssize_t written = 0;
 
-    if (weir_tx_queued(sock) == 0 && !sock->delivery.delay_send && total > 0) {
+    sock->tx.count++;
+    sock->tx.bytes += total;
+    if (total > sock->tx.longest) sock->tx.longest = total;
+    if (weir_sock_queued(sock) == 0 && !sock->delivery.delay_send && total > 0) {
         size_t at = message->header_length ? 0 : 1;
         message->pieces[0] = (struct iovec){message->header, message->header_length};
         written = write_pieces(sock->fd, message->pieces + at, message->count - at);
@@ -292,9 +272,6 @@ static ERL_NIF_TERM send_now(struct weir_call *call, struct weir_sock *sock, str
         }
         if (written < 0) written = 0;
     }
-    sock->tx.count++;
-    sock->tx.bytes += total;
-    if (total > sock->tx.longest) sock->tx.longest = total;
     return (size_t)written == total ? weir_am_ok : queue_rest(call, sock, message, (size_t)written);
 }
 
@@ -310,7 +287,7 @@ static ERL_NIF_TERM send_locked(struct weir_call *call, struct weir_sock *sock, 
     header = message->raw ? 0 : weir_frame_header(&sock->delivery.framing, message->length, message->header);
     if (header < 0) return weir_error(call->env, EMSGSIZE);
     message->header_length = (size_t)header;
-    if (weir_tx_queued(sock) >= sock->delivery.high && weir_tx_queued(sock) > 0) {
+    if (weir_sock_queued(sock) >= sock->delivery.high && weir_sock_queued(sock) > 0) {
         if (weir_waits_add(&sock->tx.waits, call->env, WEIR_WAIT_SEND, ref, 0)) return weir_am_wait;
         return weir_error(call->env, ENOMEM);
     }
@@ -334,10 +311,24 @@ ERL_NIF_TERM weir_tx_send(struct weir_call *call, struct weir_sock *sock, ERL_NI
 
 /* ---------------------------------------------------------------- shutdown */
 
-ERL_NIF_TERM weir_tx_shutdown(struct weir_call *call, struct weir_sock *sock, int how)
+/* At once, or by the poller when what is queued is written. tx is held. */
+static ERL_NIF_TERM shut_sending(struct weir_call *call, struct weir_sock *sock, int how)
 {
-    if (weir_tx_queued(sock) == 0) return shutdown(sock->fd, how) == 0 ? weir_am_ok : weir_error(call->env, errno);
+    if (weir_sock_queued(sock) == 0) return shutdown(sock->fd, how) == 0 ? weir_am_ok : weir_error(call->env, errno);
     /* Of both directions, if either call says so. */
     if (how > sock->tx.shutdown) sock->tx.shutdown = how;
     return weir_am_ok;
+}
+
+ERL_NIF_TERM weir_tx_shutdown(struct weir_call *call, struct weir_sock *sock, int how)
+{
+    ERL_NIF_TERM result;
+
+    weir_lock(&sock->tx.lock);
+    if (sock->state == WEIR_CLOSED || sock->state == WEIR_FLUSHING) result = weir_refusal(call->env, weir_am_closed);
+    else if (sock->state != WEIR_CONNECTED) result = weir_error(call->env, ENOTCONN);
+    else if (how != SHUT_RD) result = shut_sending(call, sock, how);
+    else result = shutdown(sock->fd, how) == 0 ? weir_am_ok : weir_error(call->env, errno);
+    weir_unlock(&sock->tx.lock);
+    return result;
 }

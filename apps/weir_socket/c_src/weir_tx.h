@@ -14,12 +14,7 @@
 
 #include "weir_sock.h"
 
-/* tx is held for all but weir_tx_send, weir_tx_was_reset, weir_tx_event and weir_tx_release. */
-
-static inline size_t weir_tx_queued(const struct weir_sock *sock)
-{
-    return sock->tx.queue ? enif_ioq_size(sock->tx.queue) : 0;
-}
+/* No lock of the socket is held, but where it is said. */
 
 /* weir_socket_nif:send/3; raw: send_raw/3. */
 ERL_NIF_TERM weir_tx_send(struct weir_call *call, struct weir_sock *sock, ERL_NIF_TERM data, ERL_NIF_TERM ref,
@@ -28,19 +23,16 @@ ERL_NIF_TERM weir_tx_send(struct weir_call *call, struct weir_sock *sock, ERL_NI
 /* Whether sending has failed because the peer reads no more. rx may be held. */
 bool weir_tx_was_reset(struct weir_sock *sock);
 
+/*
+ * At the end of the node: writes from the queue, and tells nobody. False: nothing is left, or it can not be written.
+ * *written: something was. tx is held.
+ */
+bool weir_tx_write_queue(struct weir_sock *sock, bool *written);
+
 /* The kernel takes more, or the connection has failed. */
 void weir_tx_event(struct weir_call *call, struct weir_sock *sock);
 
-/* shutdown(2): at once, or by the poller when what is queued is written. tx is held. */
+/* weir_socket_nif:shutdown/2. */
 ERL_NIF_TERM weir_tx_shutdown(struct weir_call *call, struct weir_sock *sock, int how);
-
-/* Senders that wait get {error, closed}; who waits for the end of the queue goes on waiting. */
-void weir_tx_refuse_senders(struct weir_call *call, struct weir_sock *sock);
-
-/* Drops the queue. Who waits for close gets ok, others {error, closed}. */
-void weir_tx_drop(struct weir_call *call, struct weir_sock *sock);
-
-/* Frees the queue. */
-void weir_tx_release(struct weir_sock *sock);
 
 #endif

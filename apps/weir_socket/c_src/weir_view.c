@@ -6,8 +6,8 @@
 void weir_view_release(struct weir_sock *sock)
 {
     struct weir_buffer *buffer = &sock->rx.buffer;
-    if (buffer->held) enif_release_binary(&buffer->binary);
-    buffer->held = false;
+    if (buffer->allocated) enif_release_binary(&buffer->binary);
+    buffer->allocated = false;
     buffer->start = buffer->end = 0;
 }
 
@@ -16,18 +16,18 @@ bool weir_view_reserve(struct weir_sock *sock, struct weir_view *view, size_t to
     struct weir_buffer *buffer = &sock->rx.buffer;
     ErlNifBinary binary;
 
-    if (buffer->held && buffer->start + total <= buffer->binary.size) return true;
-    if (buffer->held && total <= buffer->binary.size) {
+    if (buffer->allocated && buffer->start + total <= buffer->binary.size) return true;
+    if (buffer->allocated && total <= buffer->binary.size) {
         memmove(buffer->binary.data, view->at, view->have);
-    } else if (buffer->held && view->buffered && buffer->start == 0) {
+    } else if (buffer->allocated && view->buffered && buffer->start == 0) {
         /* The runtime moves the pages of a large binary, not its bytes. */
         if (!enif_realloc_binary(&buffer->binary, total)) return false;
     } else {
         if (!enif_alloc_binary(total, &binary)) return false;
         if (view->have) memcpy(binary.data, view->at, view->have);
-        if (buffer->held) enif_release_binary(&buffer->binary);
+        if (buffer->allocated) enif_release_binary(&buffer->binary);
         buffer->binary = binary;
-        buffer->held = true;
+        buffer->allocated = true;
     }
     buffer->start = 0;
     buffer->end = view->have;

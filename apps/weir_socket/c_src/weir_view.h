@@ -31,7 +31,7 @@ void weir_view_take(struct weir_sock *sock, struct weir_view *view, size_t lengt
 /* How many bytes are in the buffer. */
 static inline size_t weir_buffered(const struct weir_sock *sock)
 {
-    return sock->rx.buffer.held ? sock->rx.buffer.end - sock->rx.buffer.start : 0;
+    return sock->rx.buffer.allocated ? sock->rx.buffer.end - sock->rx.buffer.start : 0;
 }
 
 /* What is in the buffer. */

@@ -1,7 +1,7 @@
 /* Who waits. See weir_wait.h. */
 #include "weir_wait.h"
 
-#include "weir_sock.h"
+#include "weir_call.h"
 
 /* A reference takes four words of an environment's first 200. */
 #define USES_BEFORE_CLEAR 32
@@ -134,15 +134,15 @@ bool weir_waits_cancel(struct weir_waits *waits, ERL_NIF_TERM ref)
     return false;
 }
 
-bool weir_waits_bury(struct weir_waits *waits, ErlNifEnv *env)
+bool weir_waits_drop_dead(struct weir_waits *waits, ErlNifEnv *env)
 {
-    bool buried = false;
+    bool dropped = false;
 
     while (waits->first && !waits->first->answer && !enif_is_process_alive(env, &waits->first->pid)) {
         discard(waits, take_first(waits));
-        buried = true;
+        dropped = true;
     }
-    return buried;
+    return dropped;
 }
 
 bool weir_waits_answer(struct weir_call *call, struct weir_waits *waits, ERL_NIF_TERM result)
@@ -163,4 +163,18 @@ bool weir_waits_answer(struct weir_call *call, struct weir_waits *waits, ERL_NIF
 void weir_waits_answer_all(struct weir_call *call, struct weir_waits *waits, ERL_NIF_TERM result)
 {
     while (waits->first) weir_waits_answer(call, waits, result);
+}
+
+void weir_waits_answer_kind(struct weir_call *call, struct weir_waits *waits, enum weir_wait_kind kind, bool same,
+    ERL_NIF_TERM result)
+{
+    for (unsigned left = waits->count; left > 0; left--) {
+        struct weir_wait *first = waits->first;
+        if ((first->kind == kind) == same) {
+            weir_waits_answer(call, waits, result);
+        } else {
+            weir_waits_remove(waits, first);
+            weir_waits_push(waits, first);
+        }
+    }
 }

@@ -65,12 +65,14 @@ bool weir_waits_remove(struct weir_waits *waits, struct weir_wait *wait);
 bool weir_waits_cancel(struct weir_waits *waits, ERL_NIF_TERM ref);
 
 /* Takes out those at the front that were processes and are dead. True: there was one. */
-bool weir_waits_bury(struct weir_waits *waits, ErlNifEnv *env);
+bool weir_waits_drop_dead(struct weir_waits *waits, ErlNifEnv *env);
 
 /* Answers the first and takes it out. False: it was a process that is dead, so nobody has the answer. */
 bool weir_waits_answer(struct weir_call *call, struct weir_waits *waits, ERL_NIF_TERM result);
 
-/* Answers all of them the same. */
+/* Answers all of them the same; those of one kind, or of all kinds but one, and leaves the others in their order. */
 void weir_waits_answer_all(struct weir_call *call, struct weir_waits *waits, ERL_NIF_TERM result);
+void weir_waits_answer_kind(struct weir_call *call, struct weir_waits *waits, enum weir_wait_kind kind, bool same,
+    ERL_NIF_TERM result);
 
 #endif

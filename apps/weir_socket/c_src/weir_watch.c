@@ -6,8 +6,12 @@
 #include <errno.h>
 #include <string.h>
 
+/* Monitors among which the dead are not looked for. */
+#define FEW 64
+
 struct weir_watch {
-    struct weir_watch *next;
+    /* The next one, and the link that leads to this one. */
+    struct weir_watch *next, **at;
     /* Constant. */
     struct weir_sock *sock;
     ErlNifPid pid;
@@ -38,25 +42,34 @@ int weir_watch_load(ErlNifEnv *env)
 }
 
 /* Takes it out of the list; the list's reference is the caller's then. */
-static void unlist(struct weir_watch **place)
+static void unlist(struct weir_watch *watch)
 {
-    struct weir_watch *watch = *place;
-    *place = watch->next;
+    *watch->at = watch->next;
+    if (watch->next) watch->next->at = watch->at;
     watch->listed = false;
+    watch->sock->watch_count--;
 }
 
+/*
+ * Looked for when the list is twice as long as it was after the last time: so it has as many places as alive processes
+ * twice over, and some, and each new monitor pays for one look.
+ */
 static void drop_dead(ErlNifEnv *env, struct weir_sock *sock)
 {
-    struct weir_watch **place = &sock->watches;
-    while (*place) {
-        struct weir_watch *watch = *place;
+    struct weir_watch *next;
+    unsigned alive = 0;
+
+    if (sock->watch_count < sock->watch_enough) return;
+    for (struct weir_watch *watch = sock->watches; watch; watch = next) {
+        next = watch->next;
         if (enif_is_process_alive(env, &watch->pid)) {
-            place = &watch->next;
+            alive++;
         } else {
-            unlist(place);
+            unlist(watch);
             enif_release_resource(watch);
         }
     }
+    sock->watch_enough = alive > FEW / 2 ? 2 * alive : FEW;
 }
 
 ERL_NIF_TERM weir_watch_add(ErlNifEnv *env, struct weir_sock *sock)
@@ -76,8 +89,11 @@ ERL_NIF_TERM weir_watch_add(ErlNifEnv *env, struct weir_sock *sock)
     } else {
         drop_dead(env, sock);
         watch->next = sock->watches;
+        watch->at = &sock->watches;
+        if (watch->next) watch->next->at = &watch->next;
         watch->listed = true;
         sock->watches = watch;
+        sock->watch_count++;
         enif_keep_resource(watch);
         result = weir_ok(env, enif_make_resource(env, watch));
     }
@@ -96,25 +112,21 @@ ERL_NIF_TERM weir_watch_cancel(ErlNifEnv *env, ERL_NIF_TERM ref)
     watch = object;
     weir_lock(&watch->sock->rx.lock);
     listed = watch->listed;
-    if (listed) {
-        struct weir_watch **place = &watch->sock->watches;
-        while (*place != watch) place = &(*place)->next;
-        unlist(place);
-    }
+    if (listed) unlist(watch);
     weir_unlock(&watch->sock->rx.lock);
     /* The term that names it is on the caller's heap, so this is not the last reference. */
     if (listed) enif_release_resource(watch);
     return weir_bool(listed);
 }
 
-void weir_watch_tell(struct weir_call *call, struct weir_sock *sock)
+void weir_watch_tell(struct weir_call *call, struct weir_sock *sock, ERL_NIF_TERM term)
 {
     while (sock->watches) {
         struct weir_watch *watch = sock->watches;
-        unlist(&sock->watches);
+        unlist(watch);
         weir_call_send(call, &watch->pid,
-            enif_make_tuple5(call->build, am_down, enif_make_resource(call->build, watch), am_socket,
-                weir_sock_term(call->build, sock), weir_am_closed));
+            enif_make_tuple5(call->build, am_down, enif_make_resource(call->build, watch), am_socket, term,
+                weir_am_closed));
         /* This may be the last reference to the watch, but its reference to the socket is not: the caller has one. */
         enif_release_resource(watch);
     }

@@ -5,7 +5,7 @@
  * The reference is a resource of its own, which knows its socket; so it can be taken back with nothing but itself, and
  * no process keeps a table. A list of the socket, guarded by rx, has a reference to each; the resource has one to the
  * socket while it is in the list. A process that dies is not noticed: its place is taken out when the socket closes, or
- * when the next monitor is made.
+ * when monitors are made (now and then).
  */
 #ifndef WEIR_WATCH_H
 #define WEIR_WATCH_H
@@ -25,7 +25,7 @@ ERL_NIF_TERM weir_watch_add(ErlNifEnv *env, struct weir_sock *sock);
 /* true: nothing will be sent; false: it has been sent already, or this is no such reference. */
 ERL_NIF_TERM weir_watch_cancel(ErlNifEnv *env, ERL_NIF_TERM ref);
 
-/* Tells all of them. rx is held; the socket is closed. */
-void weir_watch_tell(struct weir_call *call, struct weir_sock *sock);
+/* Tells all of them that the socket of this term, which is of call->build, is closed. rx is held. */
+void weir_watch_tell(struct weir_call *call, struct weir_sock *sock, ERL_NIF_TERM term);
 
 #endif

@@ -7,7 +7,8 @@
 %% Options of a listener are weir_socket's, given as `socket_opts'. As with ranch's own transport, `backlog' is 1024,
 %% `nodelay' and `send_timeout_close' are true, and `send_timeout' is 30,000 ms, unless they are given; and those of
 %% {@link disallowed_listen_options/0}, `binary' and `list' are left out with a warning, for sockets are binary, passive
-%% and without packets when a protocol gets them. The option `port' says on which port to listen, 0 or none: any.
+%% and without packets when a protocol gets them; and so is what has not the form of an option. The option `port' says
+%% on which port to listen, 0 or none: any.
 %%
 %% The application weir_socket has to run. There is no TLS in this transport: `ranch_ssl' with
 %% `{cb_info, {weir_socket, tcp, tcp_closed, tcp_error, tcp_passive}}' has it.
@@ -75,15 +76,16 @@ listen(TransportOpts) ->
 
 defaults() -> [{backlog, 1024}, {nodelay, true}, {send_timeout, 30000}, {send_timeout_close, true}].
 
-is_disallowed(binary) -> true;
-is_disallowed(list) -> true;
-is_disallowed(Option) when is_tuple(Option) -> lists:member(element(1, Option), disallowed_listen_options());
-is_disallowed(_Option) -> false.
+is_disallowed({Key, _}) -> lists:member(Key, disallowed_listen_options());
+is_disallowed({raw, _, _, _}) -> false;
+%% `binary', `list', and what is no option.
+is_disallowed(Family) -> not lists:member(Family, [inet, inet6, local]).
 
 warn([], _Logger) ->
     ok;
 warn(Refused, Logger) ->
-    _ = Logger:warning("weir_ranch: options that a listener may not set are left out: ~0tp", [Refused]),
+    Format = "weir_ranch: options that a listener may not set, or that are none, are left out: ~0tp",
+    _ = Logger:warning(Format, [Refused]),
     ok.
 
 %% @doc The options that ranch sets itself.

@@ -5,6 +5,7 @@
 %%
 %% Names are looked up by `inet:getaddrs/3', so the node's resolver decides how, and `inet:getservbyname/2'. Those may
 %% send messages and wait; everything else here is pure.
+%% @private
 -module(weir_socket_addr).
 
 -export([family/1, family_of/1, hosts/3, service/1, make/3, from_map/1, any/1, to_inet/1]).
@@ -24,7 +25,8 @@
 %% `path'. What is left out is 0 or any.
 -type sockaddr() :: #{family := family(), atom() => term()}.
 
--type host() :: inet:socket_address() | inet:hostname().
+-type host() :: inet:socket_address() | inet:hostname() | binary().
+%% A name as an Elixir string too, which gen_tcp does not take.
 
 %% sun_path has 108 bytes; a file's name ends with a zero byte.
 -define(MAX_PATH, 107).
@@ -73,6 +75,12 @@ hosts(Tuple, Family, _Timeout) when is_tuple(Tuple) ->
     end;
 hosts(_Name, local, _Timeout) ->
     {error, eafnosupport};
+%% Elixir's strings.
+hosts(Name, Family, Timeout) when is_binary(Name) ->
+    case unicode:characters_to_list(Name) of
+        [_ | _] = Chars -> hosts(Chars, Family, Timeout);
+        _ -> {error, einval}
+    end;
 hosts(Name, Family, Timeout) when is_list(Name); is_atom(Name) ->
     case inet:getaddrs(Name, Family, Timeout) of
         {ok, []} -> {error, nxdomain};

@@ -10,6 +10,7 @@
 %%
 %% c_src/weir_bell.c is its other side. A node that has loaded another version of the application may run that version's
 %% driver for this module, so what the two say to each other must not change; a new meaning needs a new name.
+%% @private
 -module(weir_socket_bell).
 
 -export([open/1, arm/1]).

@@ -1,6 +1,6 @@
 %% @doc Packets that only `erlang:decode_packet/3' can find: http, httph, asn1, cdr, fcgi, tpkt, sunrm.
 %%
-%% The NIF keeps the bytes; this module looks at them ({@link weir_socket_nif:peek/2}), finds a packet, and takes it out
+%% The NIF keeps the bytes; this module looks at them ({@link weir_socket_nif:peek/1}), finds a packet, and takes it out
 %% ({@link weir_socket_nif:consume/5}). All that it knows is in the socket, so it may stop anywhere: whoever looks is
 %% told the number of the first byte, and takes bytes only if that is still the first. Of two processes that find the
 %% same packet one takes it; the other is told `stale', and looks again. So a process that is killed between looking and
@@ -14,9 +14,10 @@
 %%
 %% With http and http_bin, what follows a first line are headers, up to the empty line. The socket remembers which it
 %% is, whatever the option packet is set to meanwhile: programs set it again and again, and go to httph and back.
+%% @private
 -module(weir_socket_decode).
 
--export([recv/2, deliver/1]).
+-export([recv/2, look/2, deliver/2]).
 
 -include("weir_socket.hrl").
 
@@ -42,8 +43,11 @@
 recv(Sock, infinity) -> look(Sock, infinity);
 recv(Sock, Timeout) -> look(Sock, erlang:monotonic_time(millisecond) + Timeout).
 
+%% @private
+-spec look(weir_socket_nif:sock(), Deadline :: timeout()) ->
+    {ok, term()} | {error, closed | timeout | inet:posix()}.
 look(Sock, Deadline) ->
-    case weir_socket_nif:peek(Sock, make_ref()) of
+    case weir_socket_nif:peek(Sock) of
         {ok, Seq, Bytes, State} -> recv(Sock, Seq, Bytes, State, Deadline);
         {error, _} = Error -> Error
     end.
@@ -83,45 +87,50 @@ more(Sock, Ref, Deadline) ->
         end,
     case Answer of
         {more, Seq, Bytes, State} -> recv(Sock, Seq, Bytes, State, Deadline);
+        again -> ?MODULE:look(Sock, Deadline);
         {error, _} = Error -> Error
     end.
 
 time_left(infinity) -> infinity;
 time_left(Deadline) -> max(0, Deadline - erlang:monotonic_time(millisecond)).
 
-%% @doc Sends the owner of an active socket the packets that are there, until there are no more or it has become
-%% passive. For its poller.
--spec deliver(weir_socket_nif:sock()) -> ok.
-deliver(Sock) ->
-    case weir_socket_nif:peek(Sock, make_ref()) of
+%% @doc Sends the owner of an active socket the packets that are there, as many at most. `more': there are bytes behind
+%% them. `done': there are none, or they are no whole packet, or the socket has become passive. For its poller.
+%%
+%% Cost: the bytes that are there are copied once for each call; 1 us and more for a packet.
+-spec deliver(weir_socket_nif:sock(), Most :: pos_integer()) -> done | more.
+deliver(Sock, Most) ->
+    case weir_socket_nif:peek(Sock) of
         {ok, Seq, Bytes, State} ->
             case form(Sock) of
-                {ok, Form} -> deliver(Sock, Form, Seq, Bytes, State);
-                {error, _} -> ok
+                {ok, Form} -> deliver(Sock, Most, Form, Seq, Bytes, State);
+                {error, _} -> done
             end;
         {error, _} ->
-            ok
+            done
     end.
 
 %% The option packet has been changed meanwhile: these the NIF finds itself.
-deliver(_Sock, #form{type = Type}, _Seq, _Bytes, _State) when is_integer(Type); Type =:= raw; Type =:= line ->
-    ok;
-deliver(Sock, Form, Seq, Bytes, State) ->
+deliver(_Sock, _Most, #form{type = Type}, _Seq, _Bytes, _State) when is_integer(Type); Type =:= raw; Type =:= line ->
+    done;
+deliver(_Sock, 0, _Form, _Seq, Bytes, _State) when Bytes =/= <<>> ->
+    more;
+deliver(Sock, Most, Form, Seq, Bytes, State) ->
     case find(Form, Bytes, State) of
         {packet, Packet, Length, Next} ->
             case weir_socket_nif:consume(Sock, Seq, Length, {msg, message(Form, Sock, Packet)}, Next) of
                 ok ->
                     <<_:Length/binary, Rest/binary>> = Bytes,
-                    deliver(Sock, Form, Seq + Length, Rest, Next);
+                    deliver(Sock, Most - 1, Form, Seq + Length, Rest, Next);
                 _ ->
-                    ok
+                    done
             end;
         {more, Least} ->
             _ = weir_socket_nif:expect(Sock, Seq, Least),
-            ok;
+            done;
         wrong ->
             _ = weir_socket_nif:reject(Sock, Seq),
-            ok
+            done
     end.
 
 form(Sock) ->

@@ -9,9 +9,12 @@
 %%
 %% Connecting tries one address of the host after the other, with a new socket each, until one answers or the time is
 %% over. The time-out is for all of it, the look-up of the host's name included.
+%%
+%% Without the NIF all of this is the same but for the last step, which is {@link weir_socket_gen_tcp}'s.
+%% @private
 -module(weir_socket_open).
 
--export([listen/2, connect/4, connect/3]).
+-export([listen/2, connect/4, connect/3, fdopen/2]).
 
 -include("weir_socket.hrl").
 
@@ -36,12 +39,17 @@ start_listening(#{ifaddr := IfAddr, port := Preferred, active := Active, backlog
             0 -> bind_address(Family, IfAddr, Port);
             _ -> bind_address(Family, IfAddr, Preferred)
         end,
-    opened(open(Family, Opening), [
-        fun(Sock) -> configure(Sock, Opening) end,
-        fun(Sock) -> bind(Sock, Bind, Opening) end,
-        fun(Sock) -> weir_socket_nif:set(Sock, active, Active) end,
-        fun(Sock) -> weir_socket_nif:listen(Sock, Backlog) end
-    ]).
+    case weir_socket:backend() of
+        gen_tcp ->
+            weir_socket_gen_tcp:listen(Bind, Opening);
+        epoll ->
+            opened(open(Family, Opening), [
+                fun(Sock) -> configure(Sock, Opening) end,
+                fun(Sock) -> bind(Sock, Bind, Opening) end,
+                fun(Sock) -> weir_socket_nif:set(Sock, active, Active) end,
+                fun(Sock) -> weir_socket_nif:listen(Sock, Backlog) end
+            ])
+    end.
 
 %% @doc See {@link weir_socket:connect/4}.
 -spec connect(weir_socket_addr:host(), inet:port_number() | atom(), [weir_socket:connect_option()], timeout()) ->
@@ -73,8 +81,27 @@ connect(SockAddr, Options, Timeout) ->
         try_each([Address], Family, connect_from(Family, Opening), Opening, Deadline)
     end).
 
+%% @doc See {@link weir_socket:fdopen/2}.
+-spec fdopen(non_neg_integer(), [weir_socket:fdopen_option()]) -> {ok, weir_socket:socket()} | error().
+fdopen(Fd, Options) ->
+    ok = check_started(),
+    case weir_socket_opts:fdopen(Options) of
+        {ok, #{policy := Policy} = Opening} ->
+            case is_set(Policy) of
+                true -> adopt(weir_socket:backend(), Fd, family(Opening, []), Opening);
+                false -> {error, einval}
+            end;
+        badarg -> {error, einval};
+        {bad_option, _, _} = Refused -> {error, Refused}
+    end.
+
+adopt(gen_tcp, Fd, Family, Opening) ->
+    weir_socket_gen_tcp:fdopen(Fd, Family, Opening);
+adopt(epoll, Fd, Family, Opening) ->
+    opened(open(Family, Opening#{fd := Fd}), [fun(Sock) -> configure(Sock, Opening) end]).
+
 try_each([Address | Rest], Family, Bind, Opening, Deadline) ->
-    case try_one(Address, Family, Bind, Opening, Deadline) of
+    case try_one(weir_socket:backend(), Address, Family, Bind, Opening, Deadline) of
         {ok, _} = Ok -> Ok;
         %% What one may write but not mean: gen_tcp's connect exits.
         {error, einval} -> exit(badarg);
@@ -83,7 +110,9 @@ try_each([Address | Rest], Family, Bind, Opening, Deadline) ->
         {error, _} -> try_each(Rest, Family, Bind, Opening, Deadline)
     end.
 
-try_one(Address, Family, Bind, #{active := Active} = Opening, Deadline) ->
+try_one(gen_tcp, Address, _Family, Bind, Opening, Deadline) ->
+    weir_socket_gen_tcp:connect(Address, Bind, Opening, time_left(Deadline));
+try_one(epoll, Address, Family, Bind, #{active := Active} = Opening, Deadline) ->
     opened(open(Family, Opening), [
         fun(Sock) -> configure(Sock, Opening) end,
         fun(Sock) -> bind(Sock, Bind, Opening) end,
@@ -125,10 +154,22 @@ first_error(Sock, [Step | Rest]) ->
         {error, _} = Error -> Error
     end.
 
-open(_Family, #{fd := Fd, policy := Policy}) when is_integer(Fd) ->
-    weir_socket_nif:open_fd(Fd, Policy);
+open(Family, #{fd := Fd, policy := Policy}) when is_integer(Fd) ->
+    case weir_socket_nif:open_fd(Fd, Policy) of
+        {ok, Sock} -> of_family(Family, Sock);
+        {error, _} = Error -> Error
+    end;
 open(Family, #{netns := NetNs, policy := Policy}) ->
     weir_socket_nif:open(Family, NetNs, Policy).
+
+of_family(Family, Sock) ->
+    case weir_socket_nif:info(Sock) of
+        #{domain := Family} ->
+            {ok, Sock};
+        #{} ->
+            _ = weir_socket_nif:close_now(Sock),
+            {error, einval}
+    end.
 
 configure(Sock, #{settings := Settings}) -> weir_socket_settings:set(Sock, Settings).
 
@@ -161,18 +202,25 @@ with_port(Map, Port) -> Map#{port => Port}.
 family(#{family := undefined}, Addresses) -> weir_socket_addr:family(Addresses);
 family(#{family := Family}, _Addresses) -> Family.
 
-%% Without pollers nothing would ever happen to the socket, and whoever waits for it would wait for ever.
 with_opening(What, Options, Fun) ->
-    is_pid(whereis(weir_socket_sup)) orelse error({not_started, weir_socket}),
+    ok = check_started(),
     case weir_socket_opts:open(What, Options) of
         {ok, #{policy := Policy} = Opening} ->
             true = is_set(Policy) orelse exit(badarg),
-            Fun(Opening);
+            %% Not as the last call: with this module's code on its stack nobody purges that, and with it the function.
+            opened_with(Fun(Opening));
         badarg -> exit(badarg);
         {bad_option, _, _} = Refused -> {error, Refused}
     end.
 
-is_set(Set) when is_integer(Set) -> Set < weir_socket_nif:pollsets();
+opened_with(Result) -> Result.
+
+%% Without pollers nothing would ever happen to the socket, and whoever waits for it would wait for ever.
+check_started() ->
+    is_pid(whereis(weir_socket_sup)) orelse error({not_started, weir_socket}),
+    ok.
+
+is_set(Set) when is_integer(Set) -> Set < erlang:system_info(schedulers);
 is_set(_Policy) -> true.
 
 badarg_or({ok, Value}) -> Value;

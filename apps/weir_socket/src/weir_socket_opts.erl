@@ -16,9 +16,10 @@
 %% Options are set in the reverse of the order in which they are written, as inet sets them; so setopts of two that
 %% contradict each other has the effect of the first. listen and connect set one that is given twice only as it is given
 %% last. `active' is set when all others are: data that is there already is to be delivered as they say.
+%% @private
 -module(weir_socket_opts).
 
--export([open/2, to_set/1, to_get/1, constant/1]).
+-export([open/2, fdopen/1, to_set/1, to_get/1, constant/1]).
 
 -export_type([opening/0, bad_option/0, setting/0]).
 
@@ -54,8 +55,11 @@
 %% Where an option is given twice the last counts, except for `raw' ones, which are all set. Of the families the first
 %% counts, as for gen_tcp.
 -spec open(listen | connect, term()) -> {ok, opening()} | badarg | bad_option().
-open(What, Options) when is_list(Options) ->
-    opening(defaults(What) ++ Options, What, #{
+open(What, Options) when is_list(Options) -> opening(defaults(What) ++ Options, What, nothing_said());
+open(_What, _Options) -> badarg.
+
+nothing_said() ->
+    #{
         family => undefined,
         ifaddr => undefined,
         port => 0,
@@ -66,9 +70,22 @@ open(What, Options) when is_list(Options) ->
         %% The NIF's own default is binary.
         settings => [{mode, list}],
         active => true
-    });
-open(_What, _Options) ->
-    badarg.
+    }.
+
+%% @doc The options of a call of fdopen: a family, a pollset, and what setopts takes, in its way. `active' is among the
+%% settings, if it is given.
+-spec fdopen([term()]) -> {ok, opening()} | badarg | bad_option().
+fdopen(Options) ->
+    {Own, Others} = lists:partition(fun is_of_fdopen/1, Options),
+    case {opening(Own, fdopen, nothing_said()), to_set(Others)} of
+        {{ok, #{settings := Mode} = Opening}, {ok, Settings}} -> {ok, Opening#{settings := Mode ++ Settings}};
+        {{ok, _}, Wrong} -> Wrong;
+        {Wrong, _} -> Wrong
+    end.
+
+is_of_fdopen(Family) when Family =:= inet; Family =:= inet6; Family =:= local -> true;
+is_of_fdopen({Key, _}) -> lists:member(Key, [inet_backend, pollset, bind_policy]);
+is_of_fdopen(_) -> false.
 
 %% `active' is not a default that one can change: programs that rely on gen_tcp's would break.
 defaults(What) ->

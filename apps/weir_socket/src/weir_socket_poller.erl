@@ -22,6 +22,7 @@
 %% A poller may be killed at any time, and its bell closed. What the kernel has said to it in a turn is done in that
 %% turn, which a kill does not interrupt; the next poller of the set asks for the rest, and for packets that the dead
 %% one was to decode.
+%% @private
 -module(weir_socket_poller).
 -behaviour(gen_server).
 
@@ -45,6 +46,10 @@
 -define(LOOKS, 2).
 -define(MORE_LOOKS, 48).
 -define(SHORT_US, 50).
+
+%% Packets that are decoded between two looks, in all, and of each of the sockets (64 of them) at least: below 2 ms.
+-define(PACKETS, 256).
+-define(LEAST_PACKETS, 16).
 
 %% It tries so often to get a bell, with such pauses, in case the node has no descriptors left: so long that the
 %% supervisor, which counts restarts, does not give up.
@@ -99,19 +104,18 @@ handle_info(timeout, #state{bell = Bell, patience = Patience} = State) ->
     {noreply, State#state{empty = 0, patience = max(?LOOKS, Patience div 2), slept = erlang:monotonic_time()}};
 handle_info({Bell, ring}, #state{set = Set, bell = Bell} = State) ->
     next(weir_socket_nif:poll(Set), woken(State));
-handle_info({decode, Sock}, State) ->
-    ok = weir_socket_decode:deliver(Sock),
-    {noreply, State, 0};
-handle_info({resume, Sock} = Message, State) ->
-    _ = weir_socket_nif:resume(Sock) =:= again andalso (self() ! Message),
-    {noreply, State, 0};
+%% There is something to do now, however often nothing was found before.
+handle_info({resume, Sock}, State) ->
+    ok = resume(Sock),
+    {noreply, State#state{empty = 0}, 0};
 handle_info({'DOWN', _Monitor, port, Bell, Reason}, #state{bell = Bell} = State) ->
     {stop, {bell, Reason}, State};
 handle_info(_Other, State) ->
     {noreply, State, 0}.
 
 next({decode, Socks, Next}, State) ->
-    lists:foreach(fun weir_socket_decode:deliver/1, Socks),
+    Share = max(?LEAST_PACKETS, ?PACKETS div length(Socks)),
+    lists:foreach(fun(Sock) -> weir_socket_decode:deliver(Sock, Share) =:= more andalso resume(Sock) end, Socks),
     next(Next, State);
 next(again, State) ->
     look_again(State#state{empty = 0});
@@ -121,6 +125,11 @@ next(nothing, #state{empty = Empty} = State) ->
     look_again(State#state{empty = Empty + 1});
 next(gone, State) ->
     {noreply, State}.
+
+%% The socket is served in a later turn of the set. `again': the poller before is at its last one.
+resume(Sock) ->
+    _ = weir_socket_nif:resume(Sock) =:= again andalso (self() ! {resume, Sock}),
+    ok.
 
 %% Others first; and a message, if there is one.
 look_again(State) ->

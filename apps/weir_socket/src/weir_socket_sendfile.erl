@@ -3,6 +3,7 @@
 %%
 %% The file is somebody else's, who may be reading it: its position is put back. If the caller is killed in between it
 %% is not; the file is the caller's then, and closed. A time-out of the socket is for each piece.
+%% @private
 -module(weir_socket_sendfile).
 
 -export([send/4]).

@@ -2,6 +2,7 @@
 %%
 %% Each option is a call of the NIF of its own. Who sets several while data arrives may see some of it delivered with
 %% half of them set, as with gen_tcp; `active' comes last.
+%% @private
 -module(weir_socket_settings).
 
 -export([set/2, get/2]).

@@ -1,5 +1,7 @@
 %% @doc Top supervisor: a poller for each poll set. A poller that dies is started again, and finds in the kernel what it
-%% has not seen; sockets do not notice.
+%% has not seen; sockets do not notice. Without the NIF there are no poll sets; it runs nevertheless, for opening a
+%% socket fails where it does not.
+%% @private
 -module(weir_socket_sup).
 -behaviour(supervisor).
 

@@ -7,9 +7,14 @@
 %% socket. A socket that is closed meanwhile, by anybody, answers all who wait, with `{error, closed}'.
 %%
 %% A caller that is killed leaves its reference behind. The socket finds out when it comes to serve it.
+%%
+%% Those who receive or accept may wait for ever, in the code that they began in. So when a new version is loaded they
+%% are all answered `again', and call the new one, with what is left of their time ({@link code_loaded/0}).
+%% @private
 -module(weir_socket_wait).
 
 -export([cancel/2, send/4, close/2]).
+-export([since/1, left/2, code_loaded/0]).
 
 -include("weir_socket.hrl").
 
@@ -28,8 +33,24 @@ cancel(Sock, Ref) ->
 
 answer(Ref) ->
     receive
+        {Ref, again} -> {error, timeout};
         {Ref, Result} -> Result
     end.
+
+%% @doc When a wait begins, for {@link left/2}.
+-spec since(timeout()) -> integer() | none.
+since(infinity) -> none;
+since(_Timeout) -> erlang:monotonic_time(millisecond).
+
+%% @doc What is left of its time-out.
+-spec left(timeout(), Since :: integer() | none) -> timeout().
+left(infinity, none) -> infinity;
+left(Timeout, Since) -> max(0, Since + Timeout - erlang:monotonic_time(millisecond)).
+
+%% @private For the release handler: has all who wait to receive or to accept wait in the new version of this
+%% application.
+-spec code_loaded() -> ok.
+code_loaded() -> lists:foreach(fun weir_socket_nif:ask_again/1, weir_socket_overview:all()).
 
 %% @doc Sends when the queue has been above its high watermark: waits until it is at the low one, and tries again, for
 %% as long as the option send_timeout says, over all tries. Nothing of the data has been taken when the time is over;

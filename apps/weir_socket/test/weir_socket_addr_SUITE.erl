@@ -141,13 +141,15 @@ hosts(_) ->
     {error, eafnosupport} = weir_socket_addr:hosts("localhost", local, infinity),
     {error, einval} = weir_socket_addr:hosts({1, 2, 3, 400}, inet, infinity),
     {error, einval} = weir_socket_addr:hosts({1, 2, 3}, inet, infinity),
-    {error, einval} = weir_socket_addr:hosts(<<"localhost">>, inet, infinity),
+    [{error, einval} = weir_socket_addr:hosts(Wrong, inet, infinity) || Wrong <- [<<>>, <<255>>, <<"local host">>]],
+    {error, eafnosupport} = weir_socket_addr:hosts(<<"localhost">>, local, infinity),
     {error, einval} = weir_socket_addr:hosts("local host", inet, infinity).
 
 names(_) ->
     {ok, Addresses} = weir_socket_addr:hosts("localhost", inet, infinity),
     true = lists:member({127, 0, 0, 1}, Addresses),
     {ok, Addresses} = weir_socket_addr:hosts(localhost, inet, infinity),
+    {ok, Addresses} = weir_socket_addr:hosts(<<"localhost">>, inet, infinity),
     {ok, [{10, 1, 2, 3}]} = weir_socket_addr:hosts("10.1.2.3", inet, 1000),
     {ok, [{0, 0, 0, 0, 0, 0, 0, 1}]} = weir_socket_addr:hosts("::1", inet6, 1000).
 

@@ -17,14 +17,15 @@ suite() -> [{timetrap, {minutes, 2}}].
 all() ->
     [
         gen_tcp_takes_it, inet_takes_it, inet_listener, sendfile, monitors, cancelled_monitors, monitors_of_the_closed,
-        many_monitors, stats, infos, set_after_close, backend_of_gen_tcp, names_of_errors, received_without_waiting, received_in_time_or_later, accepted_in_time_or_later, gone_answers_are_taken,
+        many_monitors, stats, infos, set_after_close, backend_of_gen_tcp, names_of_errors, received_without_waiting,
+        received_in_time_or_later, accepted_in_time_or_later, gone_answers_are_taken,
         recv_closed_by_another, accept_closed_by_another, send_closed_by_another, send_times_out, send_timeout_closes,
         send_goes_on_when_there_is_room, shutdown_after_what_is_queued, shut_on_both_sides, close_waits, close_gives_up,
         close_gives_up_after_linger, close_drops_with_linger_zero,
         moves_what_was_sent, gives_back_what_was_sent, not_the_owner, owner_already, owners_elsewhere,
         several_addresses,
         connect_in_time, connect_leaves_nothing, sockaddrs, services, from_an_address, taken_descriptors, duplicates,
-        sets,
+        sets, handles_of_others, handles_of_the_past,
         arguments
     ].
 
@@ -711,6 +712,15 @@ arguments(_) ->
             fun() -> weir_socket:getstat(Socket, x) end
         ]
     ],
+    %% With an address in the form of a map as well.
+    {ok, {_, Port}} = inet:sockname(Peer),
+    [
+        begin
+            ?assertError(function_clause, weir_socket:connect({127, 0, 0, 1}, Port, [], Timeout)),
+            ?assertExit(badarg, weir_socket:connect(#{family => inet, addr => loopback, port => Port}, [], Timeout))
+        end
+     || Timeout <- [-1, 16#100000000, soon]
+    ],
     {receivers, 0} = weir_socket:socket_info(Socket, receivers),
     {error, enomem} = weir_socket:recv(Socket, 16#4000001, 0),
     {error, timeout} = weir_socket:recv(Socket, 16#4000000, 0),
@@ -762,3 +772,68 @@ read_until(Peer, End, Tail) ->
         End -> End;
         Other -> read_until(Peer, End, Other)
     end.
+
+%% A term that names a socket travels; the socket does not. What stands for none here is a closed socket.
+handles_of_others(_) ->
+    Paths = ["-pa" | [filename:absname(Dir) || Dir <- code:get_path(), Dir =/= "."]],
+    {ok, Peer, _Node} = peer:start_link(#{name => peer:random_name(), connection => standard_io, args => Paths}),
+    {ok, _} = peer:call(Peer, application, ensure_all_started, [weir_socket]),
+    {ok, Theirs} = peer:call(Peer, weir_socket, listen, [0, []]),
+    answers_closed(Theirs),
+    {ok, Ours} = weir_socket:listen(0, []),
+    ok = peer:call(Peer, ?MODULE, answers_closed, [Ours]),
+    %% It is open here all the same, and so is that which was sent there and back.
+    {ok, _} = weir_socket:sockname(peer:call(Peer, erlang, hd, [[Ours]])),
+    ok = weir_socket:close(Ours),
+    ok = peer:stop(Peer).
+
+%% It was written down, and nobody mentions the socket any more.
+handles_of_the_past(_) ->
+    Written = result(
+        start(fun() ->
+            {ok, Socket} = weir_socket:listen(0, []),
+            term_to_binary(Socket)
+        end),
+        ?DEADLINE
+    ),
+    poll(
+        fun() ->
+            true = erlang:garbage_collect(),
+            {'$inet', weir_socket, Sock} = binary_to_term(Written),
+            not maps:is_key(domain, weir_socket_nif:info(Sock))
+        end,
+        ?DEADLINE
+    ),
+    answers_closed(binary_to_term(Written)).
+
+answers_closed(Socket) ->
+    [
+        ?assertEqual({error, closed}, Result)
+     || Result <- [
+            weir_socket:send(Socket, "x"), weir_socket:send(Socket, <<"x">>),
+            weir_socket:recv(Socket, 0), weir_socket:recv(Socket, 0, 0), weir_socket:recv(Socket, 0, 10),
+            weir_socket:accept(Socket), weir_socket:accept(Socket, 0), weir_socket:shutdown(Socket, write),
+            weir_socket:controlling_process(Socket, self()), weir_socket:controlling_process(Socket, whereis(init)),
+            gen_tcp:recv(Socket, 0), weir_ranch:sendfile(Socket, ?FILE)
+        ]
+    ],
+    [
+        ?assertEqual({error, einval}, Result)
+     || Result <- [
+            weir_socket:setopts(Socket, [{active, true}]), weir_socket:setopts(Socket, [{nodelay, true}]),
+            weir_socket:getopts(Socket, [active, nodelay]), weir_socket:getopts(Socket, [fd]),
+            weir_socket:peername(Socket), weir_socket:sockname(Socket), weir_socket:port(Socket),
+            weir_socket:socknames(Socket), weir_socket:getstat(Socket), weir_socket:getstat(Socket, [recv_oct]),
+            weir_socket:dup_socket(Socket), weir_socket:which_packet_type(Socket), inet:peername(Socket)
+        ]
+    ],
+    ?assertEqual({error, enotsup}, weir_socket:unrecv(Socket, "x")),
+    ?assertEqual(#{states => [closed]}, weir_socket:info(Socket)),
+    ?assertEqual(undefined, weir_socket:socket_info(Socket, connected)),
+    "#Socket<" ++ _ = weir_socket:socket_to_list(Socket),
+    Ref = inet:monitor(Socket),
+    receive {'DOWN', Ref, socket, Socket, nosock} -> ok after ?DEADLINE -> error(not_told) end,
+    ?assertEqual(false, inet:cancel_monitor(Ref)),
+    ?assertEqual(ok, weir_socket:close(Socket)),
+    ?assertEqual(ok, gen_tcp:close(Socket)),
+    ok.

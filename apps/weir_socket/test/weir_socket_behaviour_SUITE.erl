@@ -1,6 +1,6 @@
 %% The behaviour of TCP sockets, tested three times: on gen_tcp with its inet backend, on gen_tcp with its socket
 %% backend, and on weir_socket. The cases are the same; where one of the three differs, weir_socket_differences says
-%% how.
+%% how. weir_socket_no_nif_SUITE runs them once more, on weir_socket without its NIF.
 %%
 %% The cases stand in modules of their own, a module for each subject (weir_socket_cases_*): what they share is in
 %% weir_socket_test_lib. This module is the table of contents.
@@ -11,7 +11,8 @@
 -export([
     talks/1, connect_refused/1, connect_times_out/1, accept_times_out/1, many_acceptors/1, accept_burst/1,
     killed_acceptor/1, close_while_accepting/1, listener_owner_dies/1, accepted_inherits/1, reuseport/1,
-    descriptor_of_a_listener/1, descriptor_of_a_connection/1, wrong_options/1, through_gen_tcp/1
+    descriptor_of_a_listener/1, descriptor_of_a_connection/1, adopted_connection/1, adopted_in_part/1,
+    connected_descriptor/1, wrong_options/1, through_gen_tcp/1
 ]).
 -export([
     addresses/1, inet6/1, local/1, names/1, source_address/1, address_in_use/1
@@ -34,16 +35,20 @@
 -export([
     defaults/1, listener_defaults/1, set_and_get/1, set_when_opened/1, last_counts/1, first_counts/1,
     watermarks_together/1, kernel_sees_them/1,
-    wrong_values/1, raw_options/1, unknown_to_get/1, buffers/1, statistics/1, statistics_of_a_listener/1, info/1
+    wrong_values/1, raw_options/1, unknown_to_get/1, buffers/1, statistics/1, statistics_of_a_listener/1, info/1,
+    states/1
 ]).
 -export([
     shapes_of_data/1, parts_are_not_copied/1, no_data/1, file_has_no_header/1,
-    send_not_connected/1, slow_reader/1, send_blocks/1, send_times_out/1,
-    send_times_out_and_closes/1, killed_sender/1, many_senders/1, delay_send/1, large_both_ways/1
+    send_not_connected/1, slow_reader/1, send_blocks/1, send_times_out/1, sent_again_after_a_time_out/1,
+    send_times_out_and_closes/1, failed_sends_are_counted/1, killed_sender/1, many_senders/1, delay_send/1,
+    large_both_ways/1
 ]).
 -export([
     half_closed_by_us/1, half_closed_by_peer/1, shutdown_read/1, shutdown_errors/1, exit_on_close/1,
     exit_on_close_false/1, reset_passive/1, reset_active/1, reset_seen_by_send/1, options_after_the_end/1,
+    kernel_options_after_the_end/1, told_of_the_end/1, active_after_the_end/1, open_after_a_reset/1,
+    data_before_a_reset/1, data_before_a_failed_send/1,
     linger_resets/1, linger_waits/1,
     close_writes_what_is_queued/1, close_while_receiving/1, close_while_sending/1, closed_twice/1,
     used_when_closed/1, send_to_closed/1, recv_times_out/1, recv_is_cut_short/1, receivers_in_order/1,
@@ -101,7 +106,8 @@ cases() ->
     [
         talks, connect_refused, connect_times_out, accept_times_out, many_acceptors, accept_burst, killed_acceptor,
         close_while_accepting, listener_owner_dies, accepted_inherits, reuseport, descriptor_of_a_listener,
-        descriptor_of_a_connection, wrong_options, through_gen_tcp,
+        descriptor_of_a_connection, adopted_connection, adopted_in_part, connected_descriptor, wrong_options,
+        through_gen_tcp,
         addresses, inet6, local, names, source_address, address_in_use,
         active_true, active_once, active_once_is_one_packet, active_n, active_n_adds_up, active_n_limits,
         active_n_reset, active_n_packets_of_one_read, active_n_at_start, changes_of_mode, recv_in_active_mode,
@@ -113,11 +119,15 @@ cases() ->
         line_delimiter, changes_of_type, http_then_body, recv_lengths, sizes_around_the_buffer, random_packets,
         defaults, listener_defaults, set_and_get, set_when_opened, last_counts, first_counts, watermarks_together,
         kernel_sees_them, wrong_values,
-        raw_options, unknown_to_get, buffers, statistics, statistics_of_a_listener, info,
-        shapes_of_data, parts_are_not_copied, no_data, file_has_no_header, send_not_connected, slow_reader, send_blocks, send_times_out,
-        send_times_out_and_closes, killed_sender, many_senders, delay_send, large_both_ways,
+        raw_options, unknown_to_get, buffers, statistics, statistics_of_a_listener, info, states,
+        shapes_of_data, parts_are_not_copied, no_data, file_has_no_header, send_not_connected, slow_reader, send_blocks,
+        send_times_out,
+        sent_again_after_a_time_out, send_times_out_and_closes, failed_sends_are_counted, killed_sender, many_senders,
+        delay_send, large_both_ways,
         half_closed_by_us, half_closed_by_peer, shutdown_read, shutdown_errors, exit_on_close, exit_on_close_false,
         reset_passive, reset_active, reset_seen_by_send, options_after_the_end,
+        kernel_options_after_the_end, told_of_the_end, active_after_the_end, open_after_a_reset, data_before_a_reset,
+        data_before_a_failed_send,
         linger_resets, linger_waits, close_writes_what_is_queued, close_while_receiving,
         close_while_sending, closed_twice, used_when_closed, send_to_closed, recv_times_out, recv_is_cut_short,
         receivers_in_order, killed_receiver,
@@ -144,6 +154,9 @@ accepted_inherits(Config) -> weir_socket_cases_connect:accepted_inherits(backend
 reuseport(Config) -> weir_socket_cases_connect:reuseport(backend(Config)).
 descriptor_of_a_listener(Config) -> weir_socket_cases_connect:descriptor_of_a_listener(backend(Config)).
 descriptor_of_a_connection(Config) -> weir_socket_cases_connect:descriptor_of_a_connection(backend(Config)).
+adopted_connection(Config) -> weir_socket_cases_connect:adopted_connection(backend(Config)).
+adopted_in_part(Config) -> weir_socket_cases_connect:adopted_in_part(backend(Config)).
+connected_descriptor(Config) -> weir_socket_cases_connect:connected_descriptor(backend(Config)).
 wrong_options(Config) -> weir_socket_cases_connect:wrong_options(backend(Config)).
 through_gen_tcp(Config) -> weir_socket_cases_connect:through_gen_tcp(backend(Config)).
 
@@ -225,6 +238,7 @@ buffers(Config) -> weir_socket_cases_options:buffers(backend(Config)).
 statistics(Config) -> weir_socket_cases_options:statistics(backend(Config)).
 statistics_of_a_listener(Config) -> weir_socket_cases_options:statistics_of_a_listener(backend(Config)).
 info(Config) -> weir_socket_cases_options:info(backend(Config)).
+states(Config) -> weir_socket_cases_options:states(backend(Config)).
 
 % ---------------------------------------------------------------- weir_socket_cases_send
 
@@ -236,7 +250,9 @@ send_not_connected(Config) -> weir_socket_cases_send:send_not_connected(backend(
 slow_reader(Config) -> weir_socket_cases_send:slow_reader(backend(Config)).
 send_blocks(Config) -> weir_socket_cases_send:send_blocks(backend(Config)).
 send_times_out(Config) -> weir_socket_cases_send:send_times_out(backend(Config)).
+sent_again_after_a_time_out(Config) -> weir_socket_cases_send:sent_again_after_a_time_out(backend(Config)).
 send_times_out_and_closes(Config) -> weir_socket_cases_send:send_times_out_and_closes(backend(Config)).
+failed_sends_are_counted(Config) -> weir_socket_cases_send:failed_sends_are_counted(backend(Config)).
 killed_sender(Config) -> weir_socket_cases_send:killed_sender(backend(Config)).
 many_senders(Config) -> weir_socket_cases_send:many_senders(backend(Config)).
 delay_send(Config) -> weir_socket_cases_send:delay_send(backend(Config)).
@@ -254,6 +270,12 @@ reset_passive(Config) -> weir_socket_cases_close:reset_passive(backend(Config)).
 reset_active(Config) -> weir_socket_cases_close:reset_active(backend(Config)).
 reset_seen_by_send(Config) -> weir_socket_cases_close:reset_seen_by_send(backend(Config)).
 options_after_the_end(Config) -> weir_socket_cases_close:options_after_the_end(backend(Config)).
+kernel_options_after_the_end(Config) -> weir_socket_cases_close:kernel_options_after_the_end(backend(Config)).
+told_of_the_end(Config) -> weir_socket_cases_close:told_of_the_end(backend(Config)).
+active_after_the_end(Config) -> weir_socket_cases_close:active_after_the_end(backend(Config)).
+open_after_a_reset(Config) -> weir_socket_cases_close:open_after_a_reset(backend(Config)).
+data_before_a_reset(Config) -> weir_socket_cases_close:data_before_a_reset(backend(Config)).
+data_before_a_failed_send(Config) -> weir_socket_cases_close:data_before_a_failed_send(backend(Config)).
 linger_resets(Config) -> weir_socket_cases_close:linger_resets(backend(Config)).
 linger_waits(Config) -> weir_socket_cases_close:linger_waits(backend(Config)).
 close_writes_what_is_queued(Config) -> weir_socket_cases_close:close_writes_what_is_queued(backend(Config)).

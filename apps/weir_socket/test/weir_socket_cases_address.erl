@@ -54,7 +54,7 @@ addresses(B) ->
      || How <- Bound, not (differs(B, sockaddr) andalso is_map(proplists:get_value(ifaddr, How)))
     ].
 
-connect_to(weir, Sockaddr, Opts) -> weir_socket:connect(Sockaddr, Opts);
+connect_to(Ours, Sockaddr, Opts) when Ours =:= weir; Ours =:= no_nif -> weir_socket:connect(Sockaddr, Opts);
 connect_to(B, #{addr := Address, port := Port} = Sockaddr, Opts) ->
     case differs(B, sockaddr) of
         true -> connect(B, Address, Port, Opts);

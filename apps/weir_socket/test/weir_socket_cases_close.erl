@@ -14,6 +14,12 @@
     reset_active/1,
     reset_seen_by_send/1,
     options_after_the_end/1,
+    kernel_options_after_the_end/1,
+    told_of_the_end/1,
+    active_after_the_end/1,
+    open_after_a_reset/1,
+    data_before_a_reset/1,
+    data_before_a_failed_send/1,
     linger_resets/1,
     linger_waits/1,
     close_writes_what_is_queued/1,
@@ -30,7 +36,8 @@
 
 -import(weir_socket_test_lib, [
     listen/2, accept/1, pair/2, send/2, recv/2, recv/3, close/1, shutdown/2, setopts/2, getopts/2, getopt/2, getstat/2,
-    next/0, nothing/0, start/1, await/1, waits/1, read_all/1, fill/1
+    peername/1, sockname/1, controlling_process/2, info/1,
+    next/0, nothing/0, start/1, await/1, waits/1, eventually/1, read_all/1, fill/1
 ]).
 -import(weir_socket_differences, [differs/2]).
 
@@ -214,6 +221,202 @@ after_the_end(B) ->
      || {Last, Reset, Reason} <- [{<<>>, false, closed}, {<<>>, true, closed}, {<<11>>, false, emsgsize}]
     ],
     ok.
+
+%% A passive socket: most of what the kernel could not be told any more is taken in silence, so that a program that sets
+%% an option together with `active' hears of the end.
+kernel_options_after_the_end(B) -> differs(B, options_after_the_end) orelse kernel_options(B).
+
+kernel_options(B) ->
+    {Socket, Peer} = pair(B, [binary, {active, false}]),
+    ok = gen_tcp:close(Peer),
+    {error, closed} = recv(Socket, 0),
+    [
+        ?assertEqual({Opt, ok}, {Opt, setopts(Socket, [Opt])})
+     || Opt <- [
+            {nodelay, true}, {keepalive, true}, {reuseaddr, true}, {linger, {false, 0}}, {recbuf, 10000},
+            {sndbuf, 10000}, {dontroute, false}, {broadcast, false}, {raw, 6, 1, <<1:32/native>>}
+        ]
+    ],
+    [
+        ?assertEqual({Opt, {error, einval}}, {Opt, setopts(Socket, [Opt])})
+     || Opt <- [{priority, 1}, {tos, 0}, {ttl, 33}, {nosuch, 1}, {nodelay, 7}]
+    ],
+    nothing(),
+    ok = setopts(Socket, [{nodelay, true}, {active, once}]),
+    {tcp_closed, Socket} = next(),
+    is_over(Socket),
+    nothing().
+
+%% Whose owner has been told of the end is closed, whatever ended it.
+told_of_the_end(B) -> differs(B, options_after_the_end) orelse told(B).
+
+told(B) ->
+    [
+        begin
+            {Socket, Peer} = pair(B, [binary, {active, Active}, {packet, 1}, {packet_size, 3}]),
+            End(Peer),
+            Error andalso begin {tcp_error, Socket, emsgsize} = next() end,
+            {tcp_closed, Socket} = next(),
+            is_over(Socket),
+            _ = gen_tcp:close(Peer)
+        end
+     || Active <- [true, once, 3],
+        {End, Error} <- [
+            {fun gen_tcp:close/1, false}, {fun reset/1, false}, {fun(Peer) -> ok = gen_tcp:send(Peer, <<4>>) end, true}
+        ]
+    ],
+    nothing().
+
+is_over(Socket) ->
+    [
+        ?assertEqual({Opt, {error, einval}}, {Opt, setopts(Socket, [Opt])})
+     || Opt <- [{nodelay, true}, {mode, list}, {packet, 2}, {active, true}, {active, false}, {exit_on_close, false}]
+    ],
+    [?assertEqual({Opt, {error, einval}}, {Opt, getopts(Socket, [Opt])}) || Opt <- [nodelay, mode, active]],
+    [
+        ?assertEqual({error, einval}, Result)
+     || Result <- [getstat(Socket, [recv_oct]), peername(Socket), sockname(Socket)]
+    ],
+    [
+        ?assertEqual({error, closed}, Result)
+     || Result <- [recv(Socket, 0), send(Socket, "x"), shutdown(Socket, write), controlling_process(Socket, self())]
+    ],
+    #{states := [closed]} = info(Socket),
+    ?assertEqual(ok, close(Socket)),
+    nothing().
+
+%% With {exit_on_close, false} the socket stays as active as it was, and its owner is told once.
+active_after_the_end(B) -> differs(B, active_after_the_end) orelse stays_active(B).
+
+stays_active(B) ->
+    [
+        begin
+            {Socket, Peer} = pair(B, [binary, {active, Active}, {exit_on_close, false}, {packet, 1}, {packet_size, 9}]),
+            case TooLong of
+                true -> ok = gen_tcp:send(Peer, <<10>>);
+                false -> ok = gen_tcp:shutdown(Peer, write)
+            end,
+            Active =:= false andalso begin {error, closed} = recv(Socket, 0) end,
+            TooLong andalso begin {tcp_error, Socket, emsgsize} = next() end,
+            Active =/= false andalso begin {tcp_closed, Socket} = next() end,
+            ?assertEqual({ok, [{active, Active}]}, getopts(Socket, [active])),
+            ok = setopts(Socket, [{active, true}]),
+            Active =:= false andalso begin {tcp_closed, Socket} = next() end,
+            [
+                begin
+                    ok = setopts(Socket, [{active, Other}]),
+                    ?assertEqual({ok, [{active, Other}]}, getopts(Socket, [active])),
+                    ?assertEqual({error, einval}, recv(Socket, 0))
+                end
+             || Other <- [once, 3, true]
+            ],
+            nothing(),
+            ok = setopts(Socket, [{active, 3}]),
+            ok = setopts(Socket, [{active, -3}]),
+            {tcp_passive, Socket} = next(),
+            ?assertEqual({ok, [{active, false}]}, getopts(Socket, [active])),
+            TooLong orelse ?assertEqual({error, closed}, recv(Socket, 0)),
+            ok = controlling_process(Socket, self()),
+            {ok, [{nodelay, _}]} = getopts(Socket, [nodelay]),
+            {ok, [{recv_oct, 0}]} = getstat(Socket, [recv_oct]),
+            ok = send(Socket, "abc"),
+            {ok, <<3, "abc">>} = gen_tcp:recv(Peer, 0),
+            ok = close(Socket),
+            _ = gen_tcp:close(Peer),
+            nothing()
+        end
+        %% A passive one that has met a packet that is too long is another matter: answered_when_too_large.
+     || Active <- [true, once, 5, false], TooLong <- [false | [true || Active =/= false]]
+    ],
+    ok.
+
+%% Nor does a reset close it then.
+open_after_a_reset(B) -> differs(B, active_after_the_end) orelse stays_open(B).
+
+stays_open(B) ->
+    [
+        begin
+            {Socket, Peer} = pair(B, [binary, {active, Active}, {exit_on_close, false}, {show_econnreset, Show}]),
+            reset(Peer),
+            case Active of
+                false ->
+                    Reason = case Show of true -> econnreset; false -> closed end,
+                    ?assertEqual({error, Reason}, recv(Socket, 0));
+                _ ->
+                    Show andalso begin {tcp_error, Socket, econnreset} = next() end,
+                    {tcp_closed, Socket} = next()
+            end,
+            ?assertEqual({ok, [{active, Active}]}, getopts(Socket, [active])),
+            ok = setopts(Socket, [{nodelay, true}]),
+            {ok, [{send_cnt, 0}]} = getstat(Socket, [send_cnt]),
+            {ok, _} = sockname(Socket),
+            ?assertEqual({error, enotconn}, peername(Socket)),
+            {error, _} = send(Socket, "x"),
+            %% Of gen_tcp's that was told to the owner too.
+            receive
+                {tcp_error, Socket, econnreset} when B =/= weir -> ok
+            after 0 -> ok
+            end,
+            _ = close(Socket),
+            nothing()
+        end
+     || Active <- [true, once, 3, false], Show <- [false, true]
+    ],
+    ok.
+
+%% The kernel keeps what had come before.
+data_before_a_reset(B) ->
+    [
+        begin
+            {Socket, Peer} = pair(B, [binary, {active, false}, {packet, 1}, {show_econnreset, Show}]),
+            ok = gen_tcp:send(Peer, <<1, "x", 1, "y", 1, "z">>),
+            Begun andalso begin {ok, <<"x">>} = recv(Socket, 0) end,
+            reset(Peer),
+            eventually(fun() -> peername(Socket) =:= {error, enotconn} end),
+            ok = setopts(Socket, [{active, Active}]),
+            [?assertEqual(Data, received(Socket, Active)) || Data <- ["x" || not Begun] ++ ["y", "z"]],
+            ended(Socket, Active, Show),
+            _ = close(Socket),
+            nothing()
+        end
+     || Show <- [false, true], Active <- [false, true, once, 10], Begun <- [false, true]
+    ],
+    ok.
+
+%% Also when a send has found out first.
+data_before_a_failed_send(B) -> differs(B, dropped_by_a_failed_send) orelse after_a_failed_send(B).
+
+after_a_failed_send(B) ->
+    [
+        begin
+            {Socket, Peer} = pair(B, [binary, {active, false}]),
+            ok = gen_tcp:send(Peer, "abc"),
+            reset(Peer),
+            {error, closed} = send_until_it_fails(Socket, "x"),
+            ok = setopts(Socket, [{active, Active}]),
+            ?assertEqual("abc", received(Socket, Active)),
+            ended(Socket, Active, false),
+            _ = close(Socket),
+            nothing()
+        end
+     || Active <- [false, true, once, 10]
+    ],
+    ok.
+
+received(Socket, false) ->
+    {ok, Data} = recv(Socket, 0),
+    binary_to_list(Data);
+received(Socket, Active) ->
+    {tcp, Socket, Data} = next(),
+    Active =:= once andalso setopts(Socket, [{active, once}]),
+    binary_to_list(Data).
+
+ended(Socket, false, Show) ->
+    Reason = case Show of true -> econnreset; false -> closed end,
+    ?assertEqual({error, Reason}, recv(Socket, 0));
+ended(Socket, _Active, Show) ->
+    Show andalso begin {tcp_error, Socket, econnreset} = next() end,
+    {tcp_closed, Socket} = next().
 
 reset_active(B) ->
     [

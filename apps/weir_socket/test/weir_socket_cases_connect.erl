@@ -17,14 +17,17 @@
     reuseport/1,
     descriptor_of_a_listener/1,
     descriptor_of_a_connection/1,
+    adopted_connection/1,
+    adopted_in_part/1,
+    connected_descriptor/1,
     wrong_options/1,
     through_gen_tcp/1
 ]).
 
 -import(weir_socket_test_lib, [
-    listen/2, listen/3, connect/4, connect/5, accept/1, accept/2, pair/2, pair/3, peer_opts/0, send/2, recv/2, close/1,
-    setopts/2, getopts/2, sockname/1, port/1, next/0, nothing/0, start/1, await/1, waits/1, eventually/1,
-    unused_port/0, talk/2
+    listen/2, listen/3, connect/4, connect/5, fdopen/3, accept/1, accept/2, pair/2, pair/3, peer_opts/0, send/2,
+    recv/2, close/1, setopts/2, getopts/2, getopt/2, peername/1, sockname/1, port/1, next/0, nothing/0, start/1,
+    await/1, waits/1, eventually/1, unused_port/0, talk/2
 ]).
 -import(weir_socket_differences, [differs/2]).
 
@@ -90,6 +93,8 @@ many_acceptors(B) ->
     [waits(Acceptor) || Acceptor <- Acceptors],
     Clients = [start(fun() -> ask_name(Port, I) end) || I <- lists:seq(1, 120)],
     ?assertEqual([ok || _ <- Clients], [await(Client) || Client <- Clients]),
+    %% gen_tcp says einval to one who is about to wait when the listener is closed.
+    [waits(Acceptor) || Acceptor <- Acceptors],
     ok = close(Listener),
     Served = [await(Acceptor) || Acceptor <- Acceptors],
     [?assertEqual({error, closed}, Last) || {_, Last} <- Served, not differs(B, einval_when_closed)],
@@ -276,6 +281,88 @@ descriptor_of_a_connection(B) ->
     left_open(B, Socket, Descriptor),
     ok = gen_tcp:close(Peer),
     ok = gen_tcp:close(Listener).
+
+%% A connection that something else has made. Its socket is passive and in list mode unless told otherwise, so nothing
+%% is delivered before its owner asks for it.
+adopted_connection(B) -> differs(B, adopted) orelse adopted(B).
+
+adopted(B) ->
+    {Descriptor, Peer, {Address, Port}} = connected(inet),
+    ok = gen_tcp:send(Peer, "early"),
+    {ok, Socket} = fdopen(B, Descriptor, []),
+    ?assertEqual({false, list}, {getopt(Socket, active), getopt(Socket, mode)}),
+    ?assertEqual({ok, {Address, Port}}, peername(Socket)),
+    nothing(),
+    ok = setopts(Socket, [{active, once}]),
+    {tcp, Socket, "early"} = next(),
+    ok = send(Socket, "x"),
+    {ok, <<"x">>} = gen_tcp:recv(Peer, 1),
+    left_open(B, Socket, Descriptor),
+    %% The connection goes on as long as that descriptor is open, and may be adopted again.
+    {ok, Again} = fdopen(B, Descriptor, [inet, binary, {packet, 1}, {active, true}, {active, false}]),
+    ok = gen_tcp:send(Peer, [1, $a, 1, $b]),
+    %% Of two settings the first counts, as in setopts.
+    {tcp, Again, <<"a">>} = next(),
+    {tcp, Again, <<"b">>} = next(),
+    ok = gen_tcp:close(Peer),
+    {tcp_closed, Again} = next(),
+    _ = close(Again),
+    {Other, Its, _} = connected(inet6),
+    ?assertEqual({error, einval}, fdopen(B, Other, [])),
+    {ok, Inet6} = fdopen(B, Other, [inet6, binary]),
+    talk(Inet6, Its),
+    ok = close(Inet6),
+    ok = gen_tcp:close(Its),
+    nothing().
+
+%% A descriptor that is not connected, and one that is none.
+adopted_in_part(B) -> differs(B, adopted) orelse in_part(B).
+
+in_part(B) ->
+    {ok, Made} = socket:open(inet, stream),
+    Descriptor = weir_socket_test_lib:descriptor(Made),
+    {ok, Socket} = fdopen(B, Descriptor, [binary]),
+    ?assertEqual({error, enotconn}, recv(Socket, 0)),
+    ?assertEqual({error, enotconn}, send(Socket, "x")),
+    ok = close(Socket),
+    ?assertEqual({error, ebadf}, fdopen(B, 16#7ffffff, [])),
+    [
+        ?assertEqual({Opts, {error, einval}}, {Opts, fdopen(B, Descriptor, Opts)})
+     || Opts <- [
+            [nosuch], [{nosuch, 1}], [{active, maybe_later}], [{packet, 9}], [{port, 3}], [{ip, ?LOOPBACK}],
+            [{fd, 3}], [{backlog, 3}], [inet6], [local]
+        ]
+    ],
+    {ok, Third} = fdopen(B, Descriptor, []),
+    left_open(B, Third, Descriptor).
+
+%% connect connects: what is connected already is refused, and left as it is.
+connected_descriptor(B) -> differs(B, adopted) orelse connected_already(B).
+
+connected_already(B) ->
+    {Descriptor, Peer, {Address, Port}} = connected(inet),
+    [
+        ?assertEqual({error, eisconn}, connect(B, Address, To, [binary, {active, false}, {fd, Descriptor}]))
+     || To <- [Port, 1]
+    ],
+    {Other, Its, _} = connected(inet6),
+    ?assertEqual(refused, refused(fun() -> connect(B, Address, Port, [{fd, Other}]) end)),
+    ?assertEqual({error, einval}, listen(B, [{fd, Other}])),
+    ?assertEqual({error, einval}, listen(B, [{fd, Descriptor}])),
+    [?assertEqual({error, timeout}, gen_tcp:recv(End, 0, 0)) || End <- [Peer, Its]],
+    [ok = gen_tcp:close(End) || End <- [Peer, Its]],
+    nothing().
+
+%% The descriptor of one end, the socket of the other, and its address.
+connected(Family) ->
+    Address = case Family of inet -> ?LOOPBACK; inet6 -> {0, 0, 0, 0, 0, 0, 0, 1} end,
+    {ok, Listener} = gen_tcp:listen(0, [Family, {ip, Address} | peer_opts()]),
+    {ok, Port} = inet:port(Listener),
+    {ok, Made} = socket:open(Family, stream),
+    ok = socket:connect(Made, #{family => Family, addr => Address, port => Port}),
+    {ok, Peer} = gen_tcp:accept(Listener),
+    ok = gen_tcp:close(Listener),
+    {weir_socket_test_lib:descriptor(Made), Peer, {Address, Port}}.
 
 %% gen_tcp leaves a descriptor that it was given open.
 left_open(B, Socket, Descriptor) ->

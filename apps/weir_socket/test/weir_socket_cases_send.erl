@@ -12,7 +12,9 @@
     slow_reader/1,
     send_blocks/1,
     send_times_out/1,
+    sent_again_after_a_time_out/1,
     send_times_out_and_closes/1,
+    failed_sends_are_counted/1,
     killed_sender/1,
     many_senders/1,
     delay_send/1,
@@ -103,7 +105,7 @@ parts_are_not_copied(B) ->
     {Socket, Peer} = pair(B, [binary, {active, false}]),
     Parts = parts(differs(B, many_large_parts)),
     Part = binary:copy(<<"x">>, 1_000_000),
-    Before = erlang:memory(binary),
+    Before = weir_socket_test_lib:memory(binary),
     Sender = start(fun() -> ok = send(Socket, lists:duplicate(Parts, Part)), close(Socket) end),
     {Bytes, Most} = length_all(Peer, 0, 0),
     ?assertEqual(Parts * 1_000_000, Bytes),
@@ -118,7 +120,7 @@ parts(true) -> 3.
 %% How much it was, and the most memory that binaries took meanwhile.
 length_all(Peer, Bytes, Most) ->
     case gen_tcp:recv(Peer, 0) of
-        {ok, Data} -> length_all(Peer, Bytes + byte_size(Data), max(Most, erlang:memory(binary)));
+        {ok, Data} -> length_all(Peer, Bytes + byte_size(Data), max(Most, weir_socket_test_lib:memory(binary)));
         {error, closed} -> {Bytes, Most}
     end.
 
@@ -238,6 +240,23 @@ send_times_out(B) ->
     ok = gen_tcp:close(Peer),
     nothing().
 
+%% Nothing of a packet that has timed out was taken, and no empty packet sends it later: it has to be sent again.
+sent_again_after_a_time_out(B) -> differs(B, sends_after_the_time_out) orelse sent_again(B).
+
+sent_again(B) ->
+    {Socket, Peer} = pair(B, [binary, {active, false}, {sndbuf, 50_000}, {send_timeout, 20}]),
+    Accepted = until_timeout(B, Socket, 0),
+    ok = setopts(Socket, [{send_timeout, infinity}]),
+    Reader = start(fun() -> read_all(Peer) end),
+    ok = gen_tcp:controlling_process(Peer, element(1, Reader)),
+    ok = send(Socket, <<>>),
+    ok = send(Socket, <<Accepted:32, 0:(996 * 8)>>),
+    ok = close(Socket),
+    Received = await(Reader),
+    ?assertEqual((Accepted + 1) * 1000, byte_size(Received)),
+    check_counted(Received, 0),
+    nothing().
+
 %% How many were accepted.
 until_timeout(B, Socket, I) ->
     case send(Socket, <<I:32, 0:(996 * 8)>>) of
@@ -275,13 +294,16 @@ killed_sender(B) ->
     [waits(Sender) || Sender <- Senders],
     [exit(Pid, kill) || {Pid, _} <- Senders],
     [{failed, killed} = await(Sender) || Sender <- Senders],
-    Last = start(fun() -> send(Socket, <<"last">>) end),
-    ok = inet:setopts(Peer, [{packet, 4}]),
-    <<"last">> = frames_until_last(Peer),
-    ok = await(Last),
+    differs(B, killed_in_a_packet) orelse sent_behind(Socket, Peer),
     ok = close(Socket),
     ok = gen_tcp:close(Peer),
     nothing().
+
+sent_behind(Socket, Peer) ->
+    Last = start(fun() -> send(Socket, <<"last">>) end),
+    ok = inet:setopts(Peer, [{packet, 4}]),
+    <<"last">> = frames_until_last(Peer),
+    ok = await(Last).
 
 send_for_ever(Socket) ->
     ok = send(Socket, binary:copy(<<"x">>, 1000)),
@@ -402,3 +424,25 @@ expect_active(Socket, Expected, Left) ->
             ok = setopts(Socket, [{active, 20}]),
             expect_active(Socket, Expected, Left)
     end.
+
+%% A packet that the kernel was asked to take counts, also if it did not; one that is refused before does not.
+failed_sends_are_counted(B) ->
+    [
+        begin
+            {Socket, Peer} = pair(B, [binary, {active, false}, {packet, Type}]),
+            ok = send(Socket, "abc"),
+            ok = shutdown(Socket, How),
+            differs(B, failed_sends_are_counted) orelse
+                begin
+                    {error, closed} = send(Socket, "defg"),
+                    Counted = {ok, [{send_cnt, 2}, {send_oct, 7 + 2 * Type}, {send_max, 4 + Type}]},
+                    ?assertEqual(Counted, getstat(Socket, [send_cnt, send_oct, send_max])),
+                    {error, _} = send(Socket, "hi"),
+                    ?assertEqual(Counted, getstat(Socket, [send_cnt, send_oct, send_max]))
+                end,
+            _ = close(Socket),
+            ok = gen_tcp:close(Peer)
+        end
+     || Type <- [0, 1], How <- [write, read_write]
+    ],
+    nothing().

@@ -4,6 +4,8 @@
 %% A difference of gen_tcp's is often an error that a later OTP mends: then the case asserts nothing of that one, or
 %% what holds either way. Those of weir_socket are exact.
 %%
+%% weir_socket without its NIF is held to all of `inet'.
+%%
 %% Some hold in a part of OTP's releases only. OTP 25, 27 and 29 were looked at: what was seen in 25 and not in 27 may
 %% hold in 26, and what was seen in 27 and not in 25 as well, so for 26 the cases assert neither.
 -module(weir_socket_differences).
@@ -28,6 +30,7 @@ differs(Backend, Topic) ->
 
 is_here({Backend, from, Release}, Backend) -> release() >= Release;
 is_here({Backend, until, Release}, Backend) -> release() =< Release;
+is_here(Where, no_nif) -> is_here(Where, inet);
 is_here(Where, Backend) -> Where =:= Backend.
 
 release() -> list_to_integer(erlang:system_info(otp_release)).
@@ -54,6 +57,9 @@ addresses() ->
     [
         {sockaddr, [socket],
             "Addresses in the form of maps cannot be connected to, nor be given as `ifaddr` (OTP 25)."},
+        {adopted, [socket],
+            "fdopen finds out the family by itself, recv fails or is `{error, closed}` if the descriptor is not "
+            "connected, and connect with `{fd, N}` goes on without a word if it is connected already."},
         {not_connected, [socket],
             "recv and send on a listening socket return `{error, closed}` or others, not `{error, enotconn}`."}
     ].
@@ -76,7 +82,9 @@ packets() ->
         {packets_after_raw, [socket],
             "When `packet` is changed from `raw` to 1, what has been received already is not looked at."},
         {{cut_short, 4}, [socket],
-            "A recv that times out with a part of a packet loses its place, with `packet` 4."}
+            "A recv that times out with a part of a packet loses its place, with `packet` 4."},
+        {killed_in_a_packet, [socket],
+            "A sender that is killed may leave a part of its packet behind, so that what follows is out of step."}
     ].
 
 delivery() ->
@@ -101,8 +109,12 @@ sending() ->
             "send takes a number from 0 to 255 for a byte (from OTP 26 or 27 on)."},
         {watermarks, [socket],
             "Nothing is queued: send waits until the kernel has all, and the watermarks mean nothing."},
+        {sends_after_the_time_out, [inet, socket],
+            "A packet whose send has timed out is sent nevertheless, or the rest of it is returned."},
         {send_timeout_with_rest, [socket],
             "A send that times out may return `{error, {timeout, Rest}}`, and Rest is not sent."},
+        {failed_sends_are_counted, [socket],
+            "A packet that the kernel refuses is not counted, and later on getstat knows no counters (OTP 29)."},
         {close_while_sending, [inet],
             "When the socket is closed, who waits in send gets `{error, einval}`, or `closed` five seconds later."}
     ].
@@ -112,6 +124,12 @@ closing() ->
         {send_after_shutdown, [inet, {socket, from, 26}],
             "A send after `shutdown(Socket, write)` closes the other direction too (with the socket backend from OTP "
             "26 or 27 on)."},
+        {dropped_by_a_failed_send, [inet, {socket, from, 26}],
+            "What has come before a reset is dropped when a send fails before it is read (with the socket backend from "
+            "OTP 26, 27, 28 or 29 on)."},
+        {active_after_the_end, [socket],
+            "With `{exit_on_close, false}` the socket is passive after `{tcp_closed, Socket}` (in OTP 25 getopts is an "
+            "error)."},
         {sends_when_closed, [socket],
             "After `{tcp_closed, Socket}` with `{exit_on_close, true}` send may return `ok`."},
         {reset_seen_by_send, [socket],

@@ -296,26 +296,42 @@ catch_all(Fun) ->
 lent_descriptor_leaves_its_set(_Config) ->
     [
         begin
-            {A, B} = pair(),
-            {ok, Fd} = ?NIF:fd(B),
-            %% It is in a set of its owner's too.
-            #{pollset := Own} = ?NIF:info(B),
-            1 = watchers(Fd),
-            {ok, Lent} = ?NIF:open_fd(Fd, (Own + 1) rem ?NIF:pollsets()),
-            2 = watchers(Fd),
+            {A, Lent, Lender, Fd} = lent(),
             End(A, Lent),
             poll(fun() -> maps:get(state, ?NIF:info(Lent)) =:= closed end, ?DEADLINE),
-            poll(fun() -> watchers(Fd) =:= 1 end, ?DEADLINE),
-            {ok, Fd} = ?NIF:fd(B),
-            close([A, B])
+            poll(fun() -> watchers(Fd) =:= 0 end, ?DEADLINE),
+            {ok, _} = socket:sockname(Lender),
+            ok = socket:close(Lender),
+            close([A])
         end
      || End <- [
             fun(_, Lent) -> close([Lent]) end,
             fun(_, Lent) -> ok = ?NIF:close_now(Lent) end,
-            fun(A, Lent) -> wait = recv_async(Lent, 0, make_ref()), close([A]) end
-        ],
-        ?NIF:pollsets() > 1
+            fun(A, Lent) -> wait = recv_async(Lent, 0, make_ref()), close([A]) end,
+            fun close_and_flush/2
+        ]
     ].
+
+%% A socket of a descriptor that somebody else has opened, which is in no other set, and the other end.
+lent() ->
+    {A, B} = pair(),
+    {ok, Open} = ?NIF:fd(B),
+    {ok, Lender} = socket:open(Open, #{dup => true}),
+    close([B]),
+    {ok, Fd} = socket:getopt(Lender, {otp, fd}),
+    0 = watchers(Fd),
+    {ok, Lent} = ?NIF:open_fd(Fd, default),
+    1 = watchers(Fd),
+    {A, Lent, Lender, Fd}.
+
+%% Returns when the one who has closed it is told that what was queued is written.
+close_and_flush(A, Lent) ->
+    Sent = fill(Lent),
+    Ref = make_ref(),
+    wait = ?NIF:close(Lent, Ref),
+    #{state := flushing} = ?NIF:info(Lent),
+    {ok, Sent} = recv(A, byte_size(Sent)),
+    ?assertEqual(ok, answer(Ref)).
 
 %% How many descriptors of epoll have it.
 watchers(Fd) ->
@@ -365,7 +381,8 @@ bad_arguments(_Config) ->
             {open, [inet, <<>>, default]},
             {open, [inet, none, 100000]},
             {open, [inet, none, "x"]},
-            {recv, [make_ref(), 0, Ref]},
+            {recv, [no_socket, 0, Ref]},
+            {info, [no_socket]},
             {recv, [A, -1, Ref]},
             {recv, [A, 0, ref]},
             {send, [A, "abc", Ref]},
@@ -378,6 +395,9 @@ bad_arguments(_Config) ->
             {consume, [A, 0, 0, msg, 0]}
         ]
     ],
+    %% It may have been a socket elsewhere or before.
+    ?assertEqual({error, closed}, ?NIF:recv(make_ref(), 0, Ref)),
+    ?assertEqual(#{state => closed, owner => undefined}, ?NIF:info(make_ref())),
     ?assertEqual({error, einval}, ?NIF:set(A, no_such_option, 1)),
     ?assertEqual({error, einval}, ?NIF:get(A, no_such_option)),
     ?assertEqual({error, einval}, ?NIF:set(A, packet, 3)),

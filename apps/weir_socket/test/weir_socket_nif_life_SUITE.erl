@@ -17,10 +17,13 @@
 
 all() ->
     [
-        cancel_takes_back, dead_receiver_loses_nothing, dead_acceptor_is_passed_over, the_dead_are_not_kept,
+        cancel_takes_back, dead_receiver_loses_nothing, dead_acceptor_is_passed_over, acceptors_die_while_served,
+        more_acceptors_than_a_turn_serves,
+        the_dead_are_not_kept, waiting_leaves_nothing,
+        the_dead_are_in_nobodys_way, states_that_refuse,
         owner_death_closes,
         owner_death_flushes, close_answers_all_who_wait, close_flushes, time_to_flush, close_now_drops, linger,
-        hold_and_give, give_to_the_dead, monitors, random_deaths
+        hold_and_give, give_to_the_dead, monitors, so_many_monitors, random_deaths
     ].
 
 init_per_suite(Config) -> weir_socket_nif_test_lib:begin_suite(Config).
@@ -106,6 +109,139 @@ the_dead_are_not_kept(_Config) ->
     ok = send(A, <<"x">>),
     ?assertEqual({ok, <<"x">>}, answer(Ref)),
     close([A, B, L]).
+
+%% All of them come at once, and a turn takes 50.
+more_acceptors_than_a_turn_serves(_Config) ->
+    {L, Port} = listen(),
+    #{pollset := Set} = ?NIF:info(L),
+    Poller = poller(Set),
+    true = erlang:suspend_process(Poller),
+    Refs = [make_ref() || _ <- lists:seq(1, 120)],
+    [wait = ?NIF:accept(L, Ref) || Ref <- Refs],
+    Peers = [element(2, {ok, _} = gen_tcp:connect({127, 0, 0, 1}, Port, [])) || _ <- Refs],
+    true = erlang:resume_process(Poller),
+    Socks = [element(2, {ok, _} = answer(Ref)) || Ref <- Refs],
+    ?assertEqual(120, length(lists:usort(Socks))),
+    [ok = gen_tcp:close(Peer) || Peer <- Peers],
+    close([L | Socks]).
+
+%% One that had waited for more than there is: neither for who comes later, nor for who waits behind it already.
+the_dead_are_in_nobodys_way(_Config) ->
+    {A, B} = pair(),
+    kill(spawn_receiver(B, 100)),
+    ok = send(A, <<"now">>),
+    weir_socket_test_lib:poll(fun() -> ?NIF:recv_now(B, 0) =:= {ok, <<"now">>} end),
+    kill(spawn_receiver(B, 100)),
+    ok = send(A, <<"later">>),
+    ?assertEqual({ok, <<"later">>}, recv(B, 0)),
+    Before = spawn_receiver(B, 100),
+    Ref = make_ref(),
+    wait = recv_async(B, 0, Ref),
+    kill(Before),
+    ok = send(A, <<"behind">>),
+    ?assertEqual({ok, <<"behind">>}, answer(Ref)),
+    close([A, B]).
+
+%% However often a process has waited, in vain or not, and on however many sockets: neither the reference that it waited
+%% for is kept, nor the place.
+waiting_leaves_nothing(_Config) ->
+    {A, B} = pair(),
+    InVain = fun(_) ->
+        Ref = make_ref(),
+        wait = recv_async(B, 0, Ref),
+        ok = ?NIF:cancel(B, Ref)
+    end,
+    Answered = fun(_) ->
+        Ref = make_ref(),
+        wait = recv_async(B, 0, Ref),
+        ok = send(A, <<"x">>),
+        {ok, <<"x">>} = answer(Ref)
+    end,
+    Once = fun(_) ->
+        {L, _} = listen(),
+        Ref = make_ref(),
+        wait = ?NIF:accept(L, Ref),
+        ok = ?NIF:cancel(L, Ref),
+        close([L])
+    end,
+    [
+        begin
+            lists:foreach(Wait, lists:seq(1, 100)),
+            true = erlang:garbage_collect(),
+            Before = weir_socket_test_lib:memory(),
+            lists:foreach(Wait, lists:seq(1, Times)),
+            %% The runtime gives memory back when it comes to it.
+            Grown = fun() -> true = erlang:garbage_collect(), weir_socket_test_lib:memory() - Before end,
+            poll(fun() -> Grown() < 3_000_000 orelse {Grown(), Times} end, ?DEADLINE)
+        end
+     || {Wait, Times} <- [{InVain, 300_000}, {Answered, 5_000}, {Once, 5_000}]
+    ],
+    close([A, B]).
+
+%% At any moment of it: before they are looked at, while their socket is made, and when it is theirs. Sockets, slots and
+%% descriptors are counted when the case is over.
+acceptors_die_while_served(_Config) ->
+    {L, Port} = listen(),
+    [
+        begin
+            Acceptors = [spawn(fun() -> accept(L), receive never -> ok end end) || _ <- lists:seq(1, 3)],
+            {ok, Peer} = gen_tcp:connect({127, 0, 0, 1}, Port, []),
+            [erlang:yield() || _ <- lists:seq(1, Turns rem 20)],
+            [kill(Acceptor) || Acceptor <- Acceptors],
+            ok = gen_tcp:close(Peer)
+        end
+     || Turns <- lists:seq(1, 300)
+    ],
+    close([L]).
+
+%% What connect and listen cannot be asked of.
+states_that_refuse(_Config) ->
+    {L, Port} = listen(),
+    Address = {inet, {127, 0, 0, 1}, Port},
+    ?assertEqual({error, einval}, ?NIF:connect(L, Address, make_ref())),
+    A = connect(Port),
+    ?assertEqual({error, eisconn}, ?NIF:connect(A, Address, make_ref())),
+    ?assertEqual({error, einval}, ?NIF:listen(A, 5)),
+    %% Another listens on the port that both had been given before.
+    [One, Other] = [
+        begin
+            {ok, Sock} = ?NIF:open(inet, none, default),
+            ok = ?NIF:set(Sock, reuseaddr, true),
+            Sock
+        end
+     || _ <- [1, 2]
+    ],
+    ok = ?NIF:bind(One, {inet, {127, 0, 0, 1}, 0}),
+    {ok, Taken} = ?NIF:sockname(One),
+    ok = ?NIF:bind(Other, Taken),
+    ok = ?NIF:listen(One, 5),
+    ?assertEqual({error, eaddrinuse}, ?NIF:listen(Other, 5)),
+    %% A connection that nobody answers.
+    {ok, Waiting} = ?NIF:open(inet, none, default),
+    {Full, FullPort, Clients} = full(),
+    Ref = make_ref(),
+    wait = ?NIF:connect(Waiting, {inet, {127, 0, 0, 1}, FullPort}, Ref),
+    ?assertMatch(#{state := connecting}, ?NIF:info(Waiting)),
+    ?assertEqual({error, ealready}, ?NIF:connect(Waiting, Address, make_ref())),
+    ?assertEqual({error, ealready}, ?NIF:dup(Waiting)),
+    ok = ?NIF:cancel(Waiting, Ref),
+    [ok = socket:close(Client) || Client <- Clients],
+    close([L, A, One, Other, Waiting, Full]).
+
+%% A listening socket whose queue the kernel lets nobody into any more.
+full() ->
+    {ok, Full} = ?NIF:open(inet, none, default),
+    ok = ?NIF:bind(Full, {inet, {127, 0, 0, 1}, 0}),
+    ok = ?NIF:listen(Full, 0),
+    {ok, {inet, _, Port}} = ?NIF:sockname(Full),
+    {Full, Port, fill_queue(Port, [])}.
+
+fill_queue(Port, Clients) ->
+    {ok, Client} = socket:open(inet, stream),
+    case socket:connect(Client, #{family => inet, addr => {127, 0, 0, 1}, port => Port}, 200) of
+        ok -> fill_queue(Port, [Client | Clients]);
+        {error, timeout} -> [Client | Clients]
+    end.
 
 dead_acceptor_is_passed_over(_Config) ->
     {L, Port} = listen(),
@@ -214,7 +350,7 @@ close_answers_all_who_wait(_Config) ->
             ?NIF:hold(B),
             ?NIF:give(B, self(), false),
             ?NIF:shutdown(B, write),
-            ?NIF:peek(B, make_ref()),
+            ?NIF:peek(B),
             ?NIF:wait_more(B, 0, 0, make_ref()),
             ?NIF:consume(B, 0, 0, none, 0),
             ?NIF:dup(B),
@@ -343,6 +479,18 @@ give_to_the_dead(_Config) ->
     close([A, B]).
 
 %% ---------------------------------------------------------------- monitors
+
+%% What another one costs does not grow with those there are; taking back neither. Those of the dead go.
+so_many_monitors(_Config) ->
+    {_, B} = Pair = pair(),
+    Monitors = [Monitor || _ <- lists:seq(1, 100_000), {ok, Monitor} <- [?NIF:monitor(B)]],
+    {Dead, Ref} = spawn_monitor(fun() -> [{ok, _} = ?NIF:monitor(B) || _ <- lists:seq(1, 100_000)] end),
+    {'DOWN', Ref, process, Dead, normal} = message(),
+    [true = ?NIF:cancel_monitor(Monitor) || Monitor <- Monitors],
+    {ok, Last} = ?NIF:monitor(B),
+    close(tuple_to_list(Pair)),
+    {'DOWN', Last, socket, _, closed} = message(),
+    no_message().
 
 monitors(_Config) ->
     {A, B} = pair(),

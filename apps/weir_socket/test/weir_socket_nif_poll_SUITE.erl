@@ -15,11 +15,19 @@
 -define(NIF, weir_socket_nif).
 -define(DEADLINE, 20_000).
 
+%% Where they are in the state of a poller.
+-define(EMPTY, 4).
+-define(PATIENCE, 5).
+-define(SLEPT, 6).
+
 all() ->
     [
-        pollers_killed, pollers_suspended, pollers_answer_system_messages, slots_are_used_again, flooders_take_turns,
-        more_flooders_than_a_turn_serves, listed_and_closed, opened_together, upgrade_and_purge, failed_load,
-        made_active_by_another, poller_killed_before_it_resumes
+        pollers_killed, pollers_suspended, pollers_answer_system_messages, idle_poller_loses_patience,
+        slots_are_used_again, flooders_take_turns, more_flooders_than_a_turn_serves, decoders_take_turns,
+        listed_and_closed, opened_together, upgrade_and_purge, waiting_through_an_upgrade,
+        connecting_through_an_upgrade, failed_load,
+        made_active_by_another,
+        made_active_as_the_poller_falls_asleep, poller_killed_before_it_resumes
     ].
 
 init_per_suite(Config) -> weir_socket_nif_test_lib:begin_suite(Config).
@@ -107,6 +115,27 @@ made_active_by_another(_Config) ->
     no_message(),
     close([A, B]).
 
+%% It has found nothing so often that it would sleep now. This process runs the poller's own code.
+made_active_as_the_poller_falls_asleep(_Config) ->
+    {Client, B} = Lines = lines_of_set_0(),
+    ok = ?NIF:set(B, active, false),
+    Awake = sys:get_state(poller(0)),
+    Drowsy = setelement(?EMPTY, Awake, element(?PATIENCE, Awake)),
+    S = socket(B),
+    by_hand(fun() ->
+        ok = gen_tcp:send(Client, binary:copy(<<"\n">>, 3000)),
+        poll(fun() -> unread(B) > 0 end, ?DEADLINE),
+        _ = ?NIF:poll(0),
+        ok = ?NIF:set(B, active, true),
+        [{tcp, S, <<"\n">>} = message() || _ <- lists:seq(1, 1000)],
+        {resume, B} = message(),
+        {noreply, Next, 0} = weir_socket_poller:handle_info({resume, B}, Drowsy),
+        {noreply, _, 0} = weir_socket_poller:handle_info(timeout, Next),
+        [{tcp, S, <<"\n">>} = message() || _ <- lists:seq(1, 1000)]
+    end),
+    [{tcp, S, <<"\n">>} = message() || _ <- lists:seq(1, 1000)],
+    close_lines([Lines]).
+
 poller_killed_before_it_resumes(_Config) ->
     {A, B} = full_of_lines(5000),
     Pollers = pollers(),
@@ -141,6 +170,37 @@ pollers_answer_system_messages(_Config) ->
     %% Another process that polls is turned away; so is one that has been replaced.
     ?assertEqual(gone, ?NIF:poll(0)),
     close([A, B]).
+
+%% A poller that has become patient, for the sake of one connection that answered at once, looks half as often in vain
+%% after each longer sleep.
+idle_poller_loses_patience(_Config) ->
+    {B, Peer} = weir_socket_test_lib:pair(weir, [binary, {active, false}, {pollset, 0}]),
+    Poller = poller(0),
+    %% The same socket as the last time is what keeps patience.
+    ping(Peer, B),
+    asleep(Poller),
+    _ = sys:replace_state(Poller, fun(State) -> setelement(?PATIENCE, State, 48) end),
+    [
+        begin
+            Slept = element(?SLEPT, asleep(Poller)),
+            ping(Peer, B),
+            poll(fun() -> element(?SLEPT, sys:get_state(Poller)) =/= Slept end, ?DEADLINE),
+            ?assertEqual(Patience, element(?PATIENCE, sys:get_state(Poller)))
+        end
+     || Patience <- [24, 12, 6, 3, 2, 2]
+    ],
+    ok = weir_socket:close(B),
+    ok = gen_tcp:close(Peer).
+
+ping(Peer, B) ->
+    ok = gen_tcp:send(Peer, "x"),
+    ?assertEqual({ok, <<"x">>}, weir_socket:recv(B, 1, ?DEADLINE)).
+
+%% The state of a poller that sleeps, and has for longer than what is a short sleep.
+asleep(Poller) ->
+    Short = erlang:convert_time_unit(10, millisecond, native),
+    poll(fun() -> erlang:monotonic_time() - element(?SLEPT, sys:get_state(Poller)) > Short end, ?DEADLINE),
+    sys:get_state(Poller).
 
 slots_are_used_again(_Config) ->
     {L, Port} = listen(),
@@ -207,6 +267,55 @@ more_flooders_than_a_turn_serves(_Config) ->
     close_lines([Asker | Flooders]).
 
 turns(N, Counts) -> lists:foldl(fun(_, Sum) -> turn(64 * 32, Sum) end, Counts, lists:seq(1, N)).
+
+%% Packets that the poller decodes. Clients have sent many: each turn delivers some of each, and what another connection
+%% has sent meanwhile. All come, in order, also when the owner of one wants nothing for a while. This process runs the
+%% poller's own code.
+decoders_take_turns(_Config) ->
+    [{_, Asks} = Asker | Flooders] = [lines_of_set_0() || _ <- lists:seq(1, 4)],
+    [{_, Paused} | _] = Flooders,
+    %% It may have been about to sleep.
+    State = setelement(?EMPTY, sys:get_state(poller(0)), 0),
+    by_hand(fun() ->
+        [ok = ?NIF:set(B, packet, asn1) || {_, B} <- Flooders],
+        [
+            begin
+                ok = gen_tcp:send(Client, [<<4, 2, I:16>> || I <- lists:seq(1, 3000)]),
+                poll(fun() -> unread(B) > 0 end, ?DEADLINE)
+            end
+         || {Client, B} <- Flooders
+        ],
+        First = poller_turn(State, 3, #{}),
+        send_lines(Asker, 1, 1),
+        #{Asks := 1} = Second = poller_turn(State, 4, First),
+        ?assertEqual(maps:map(fun(_, N) -> 2 * N end, First), maps:remove(Asks, Second)),
+        ok = ?NIF:set(Paused, active, false),
+        Third = poller_turn(State, 2, Second),
+        ok = ?NIF:set(Paused, active, true),
+        Third
+    end),
+    [
+        poll(fun() -> {ok, #{recv_cnt := Count}} = ?NIF:stat(B), Count =:= 3000 orelse Count end, ?DEADLINE)
+     || {_, B} <- Flooders
+    ],
+    close_lines([Asker | Flooders]).
+
+%% One turn of the poller, in which so many sockets send messages, a few hundred in all.
+poller_turn(State, Socks, Counts) ->
+    {noreply, _, 0} = weir_socket_poller:handle_info(timeout, State),
+    {message_queue_len, Messages} = process_info(self(), message_queue_len),
+    ?assert(Messages =< 300, Messages),
+    More = numbered(Messages, Counts),
+    ?assertEqual(Socks, length([B || {B, N} <- maps:to_list(More), N =/= maps:get(B, Counts, 0)])),
+    More.
+
+numbered(0, Counts) ->
+    Counts;
+numbered(Left, Counts) ->
+    {tcp, {'$inet', weir_socket, B}, Packet} = message(),
+    Number = maps:get(B, Counts, 0) + 1,
+    ?assert(Packet =:= <<4, 2, Number:16>> orelse Packet =:= <<"1\n">>, {Packet, Number}),
+    numbered(Left - 1, Counts#{B => Number}).
 
 %% Sockets that wait for their next turn when they are closed; and when their poller becomes another.
 listed_and_closed(_Config) ->
@@ -348,6 +457,69 @@ upgrade_and_purge(_Config) ->
     ],
     ?assertEqual(Pollers, pollers()),
     close([A, B]).
+
+%% Who waits to accept or to receive, with a time-out or without, with packets that Erlang decodes or others, goes on
+%% waiting in the new version, which leaves nobody in the old one.
+%% In a process of its own: with that its sockets go.
+waiting_through_an_upgrade(_Config) -> joined(spawn_link(fun waiting/0)).
+
+waiting() ->
+    Modules = [weir_socket, weir_socket_decode],
+    {ok, Listener} = weir_socket:listen(0, [binary, {active, false}]),
+    {ok, Port} = weir_socket:port(Listener),
+    Connect = fun(Packet) ->
+        {ok, Socket} = weir_socket:connect("localhost", Port, [binary, {packet, Packet}, {active, false}]),
+        {ok, Peer} = weir_socket:accept(Listener),
+        {Socket, Peer}
+    end,
+    Connected = [Connect(Packet) || Packet <- [2, line, http_bin]],
+    {_, Silent} = Connect(raw),
+    Self = self(),
+    Waiting = [spawn_link(fun() -> Self ! {self(), {Sock, weir_socket:recv(Sock, 0, Timeout)}} end)
+        || {Sock, _} <- Connected, Timeout <- [infinity, 60_000]],
+    Late = spawn_link(fun() -> Self ! {self(), weir_socket:recv(Silent, 0, 1000)} end),
+    Acceptor = spawn_link(fun() -> Self ! {self(), element(1, weir_socket:accept(Listener))} end),
+    Waits = fun(Pid) -> process_info(Pid, status) =:= {status, waiting} end,
+    [poll(fun() -> Waits(Pid) end, ?DEADLINE) || Pid <- [Late, Acceptor | Waiting]],
+    [
+        begin
+            [{module, Module} = code:load_file(Module) || Module <- Modules, code:soft_purge(Module)],
+            ok = weir_socket_wait:code_loaded(),
+            [poll(fun() -> code:soft_purge(Module) end, ?DEADLINE) || Module <- Modules]
+        end
+     || _ <- [1, 2]
+    ],
+    ?assertEqual({error, timeout}, answer_of(Late)),
+    %% Two packets each, as each has two readers.
+    Packets = [<<4:16, "ping", 4:16, "ping">>, <<"a line\nanother\n">>, <<"GET / HTTP/1.0\r\n\r\n">>],
+    [ok = weir_socket:send(Peer, Two) || {{_, Peer}, Two} <- lists:zip(Connected, Packets)],
+    [?assertMatch({_, {ok, _}}, answer_of(Pid)) || Pid <- Waiting],
+    {ok, _} = weir_socket:connect("localhost", Port, []),
+    ?assertEqual(ok, answer_of(Acceptor)).
+
+%% Who waits to connect is not told to do so again.
+connecting_through_an_upgrade(_Config) -> joined(spawn_link(fun connecting/0)).
+
+connecting() ->
+    {ok, Listener} = weir_socket:listen(0, [{backlog, 1}]),
+    {ok, Port} = weir_socket:port(Listener),
+    Self = self(),
+    Connecting = [
+        spawn_link(fun() -> Self ! {self(), element(1, weir_socket:connect("localhost", Port, [inet], 60_000))} end)
+     || _ <- lists:seq(1, 5)
+    ],
+    %% The kernel takes no more than two before they are accepted.
+    IsConnecting = fun(Sock) -> maps:get(state, ?NIF:info(Sock)) =:= connecting end,
+    poll(fun() -> lists:any(IsConnecting, weir_socket_overview:all()) end, ?DEADLINE),
+    ok = weir_socket_wait:code_loaded(),
+    [{ok, _} = weir_socket:accept(Listener, ?DEADLINE) || _ <- Connecting],
+    [?assertEqual(ok, answer_of(Pid)) || Pid <- Connecting].
+
+answer_of(Pid) ->
+    receive
+        {Pid, Answer} -> Answer
+    after ?DEADLINE -> error({no_answer, Pid, process_info(Pid)})
+    end.
 
 %% In a node of its own, of many schedulers, whose limit of descriptors is lowered.
 failed_load(_Config) ->

@@ -1,5 +1,7 @@
 %% One interface to three implementations of TCP: gen_tcp with its inet backend, gen_tcp with its socket backend, and
-%% weir_socket. Only listening and connecting need to be told which; after that the socket says it itself.
+%% weir_socket. Only listening and connecting need to be told which; after that the socket says it itself. A fourth is
+%% weir_socket built without its NIF, in a node of its own, where all sockets are gen_tcp's: weir_socket's functions are
+%% called there for all of them.
 %%
 %% The other end of a connection is always a socket of gen_tcp's inet backend, raw, binary and passive: what a case
 %% sends it and reads from it are bytes, so no framing of the implementation under test checks itself.
@@ -8,18 +10,18 @@
 %% counts of what is held.
 -module(weir_socket_test_lib).
 
--export([listen/2, listen/3, connect/4, connect/5, accept/1, accept/2, pair/2, pair/3, peer_opts/0]).
+-export([listen/2, listen/3, connect/4, connect/5, fdopen/3, accept/1, accept/2, pair/2, pair/3, peer_opts/0]).
 -export([send/2, recv/2, recv/3, close/1, shutdown/2, controlling_process/2]).
 -export([setopts/2, getopts/2, getopt/2, peername/1, sockname/1, port/1, getstat/1, getstat/2, info/1]).
 -export([next/0, nothing/0, nothing_at_all/0, start/1, await/1, await/2, result/2]).
 -export([eventually/1, eventually/2, poll/1, poll/2, waits/1, settle/1, read_all/1, read_all/2, talk/2]).
 -export([tmp/1, remove_tmp/0, source_dir/0, unused_port/0, fill/1, descriptor/1]).
--export([descriptors/0, socket_descriptors/0, pollset_infos/0, pollers/0, held/0, memory/0]).
+-export([descriptors/0, socket_descriptors/0, pollset_infos/0, pollers/0, held/0, memory/0, memory/1]).
 -export([with_descriptors/3]).
 
 -export_type([backend/0]).
 
--type backend() :: inet | socket | weir.
+-type backend() :: inet | socket | weir | no_nif.
 
 %% How long anything that is bound to happen may take where no other time is given, in milliseconds as all times here:
 %% long enough for a machine that is busy with other things.
@@ -32,21 +34,31 @@
 
 listen(Backend, Opts) -> listen(Backend, 0, Opts).
 
-listen(weir, Port, Opts) -> weir_socket:listen(Port, Opts);
+listen(Ours, Port, Opts) when Ours =:= weir; Ours =:= no_nif -> weir_socket:listen(Port, Opts);
 listen(Backend, Port, Opts) -> gen_tcp:listen(Port, [{inet_backend, Backend} | Opts]).
 
 connect(Backend, Address, Port, Opts) -> connect(Backend, Address, Port, Opts, ?DEADLINE).
 
-connect(weir, Address, Port, Opts, Timeout) -> weir_socket:connect(Address, Port, Opts, Timeout);
+connect(Ours, Address, Port, Opts, Timeout) when Ours =:= weir; Ours =:= no_nif ->
+    weir_socket:connect(Address, Port, Opts, Timeout);
 connect(Backend, Address, Port, Opts, Timeout) ->
     gen_tcp:connect(Address, Port, [{inet_backend, Backend} | Opts], Timeout).
 
+fdopen(Ours, Fd, Opts) when Ours =:= weir; Ours =:= no_nif -> weir_socket:fdopen(Fd, Opts);
+fdopen(Backend, Fd, Opts) -> gen_tcp:fdopen(Fd, [{inet_backend, Backend} | Opts]).
+
 %% gen_tcp's functions, and inet's.
 tcp({'$inet', weir_socket, _}) -> weir_socket;
-tcp(_Socket) -> gen_tcp.
+tcp(_Socket) -> ours_or(gen_tcp).
 
 inet({'$inet', weir_socket, _}) -> weir_socket;
-inet(_Socket) -> inet.
+inet(_Socket) -> ours_or(inet).
+
+ours_or(Module) ->
+    case weir_socket:backend() of
+        gen_tcp -> weir_socket;
+        epoll -> Module
+    end.
 
 accept(Listener) -> accept(Listener, ?DEADLINE).
 
@@ -309,9 +321,11 @@ held() ->
     }.
 
 %% The bytes that the runtime uses. It does not know when its allocators are turned off, as for the sanitizers.
-memory() ->
+memory() -> memory(total).
+
+memory(What) ->
     try
-        erlang:memory(total)
+        erlang:memory(What)
     catch
         error:notsup -> 0
     end.

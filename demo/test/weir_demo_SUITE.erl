@@ -1,0 +1,229 @@
+%% The demo as a whole: what it prints, its verdict, its report; and its sections in small sizes, which also fail when
+%% they should.
+-module(weir_demo_SUITE).
+
+-include_lib("stdlib/include/assert.hrl").
+
+-export([suite/0, all/0, end_per_testcase/2]).
+-export([lines_are_narrow/1, bars/1, verdicts/1, report/1, report_of_a_broken_promise/1, plots/1]).
+-export([oneshot/1, oneshot_with_a_slow_peer/1, recovery/1, recovery_of_others/1, whole_run/1, whole_run_without/1]).
+
+suite() -> [{timetrap, {minutes, 5}}].
+
+all() ->
+    [
+        lines_are_narrow,
+        bars,
+        verdicts,
+        report,
+        report_of_a_broken_promise,
+        plots,
+        oneshot,
+        oneshot_with_a_slow_peer,
+        recovery,
+        recovery_of_others,
+        whole_run,
+        whole_run_without
+    ].
+
+end_per_testcase(_Case, _Config) ->
+    _ = application:stop(weir_memcached),
+    ok.
+
+%% ---------------------------------------------------------------- text
+
+lines_are_narrow(_) ->
+    Text = lists:duplicate(30, "some words and a/word/that/is/not/short "),
+    [
+        begin
+            [Head | Tail] = Lines = weir_demo_screen:wrap("   x ", [Text, lists:duplicate(300, $y)], Width),
+            ?assert(lists:all(fun(Line) -> length(Line) =< Width end, Lines)),
+            ?assertEqual("   x some", string:slice(Head, 0, 9)),
+            ?assert(lists:all(fun(Line) -> lists:prefix("     ", Line) end, Tail))
+        end
+     || Width <- [30, 79]
+    ],
+    ?assertEqual(["a b"], weir_demo_screen:wrap("", "a b", 3)),
+    ?assertEqual(["a", "b"], weir_demo_screen:wrap("", "a b", 2)),
+    ?assertEqual(["- "], weir_demo_screen:wrap("- ", "", 79)),
+    %% Whatever a section says before it runs.
+    [?assert(length(Part:title()) < 70) || Part <- weir_demo:parts()],
+    [?assert(length(string:split(Part:hurts(), ". ", all)) =:= 1) || Part <- weir_demo:parts()].
+
+bars(_) ->
+    Bar = fun(Done) -> lists:flatten(io_lib:format("~ts", [weir_demo_screen:bar("x", Done, 10)])) end,
+    ?assertEqual("[........................]   0% x", Bar(0)),
+    ?assertEqual("[############............]  50% x", Bar(5)),
+    ?assertEqual("[########################] 100% x", Bar(10)),
+    ?assertEqual(Bar(10), Bar(11)).
+
+verdicts(_) ->
+    Outcome = fun(Kept) -> #{said => "", plots => [], promises => [{"a", true}, {"b", Kept}]} end,
+    ?assertEqual(
+        {true, "Weir kept all 4 promises in 12.0 s."}, weir_demo:verdict([Outcome(true), Outcome(true)], 12_000_000)
+    ),
+    ?assertEqual(
+        {false, "Weir BROKE 1 of 4 promises in 12.0 s."}, weir_demo:verdict([Outcome(true), Outcome(false)], 12_000_000)
+    ),
+    {true, Text} = weir_demo:verdict([Outcome(true), {left_out, "x"}, {left_out, "y"}], 59_900_000),
+    ?assertEqual("Weir kept all 2 promises in 59.9 s; 2 sections left out.", Text),
+    ?assert(length(Text) =< 80).
+
+%% ---------------------------------------------------------------- the report
+
+report(_) ->
+    Html = html([{"it holds", true}]),
+    ?assertEqual(nomatch, re:run(Html, "https?:|src=|href=|url\\(|@import")),
+    ?assertMatch({match, _}, re:run(Html, "prefers-color-scheme:dark")),
+    ?assertMatch({match, _}, re:run(Html, "name=\"viewport\"")),
+    ?assertMatch({match, _}, re:run(Html, "a &lt;b&gt; &amp; c")),
+    ?assertMatch({match, _}, re:run(Html, "Left out: no &quot;x&quot;\\.")),
+    ?assertEqual(nomatch, re:run(Html, "Broken: ")),
+    {_, []} = xmerl_scan:string(xml(Html), [{quiet, true}]).
+
+report_of_a_broken_promise(_) ->
+    ?assertMatch({match, _}, re:run(html([{"it holds", false}]), "Broken: it holds")).
+
+html(Promises) ->
+    Outcome = #{said => "a <b> & c", promises => Promises, plots => [lines([{0, 0}, {1.5, 20}]), bars_plot()]},
+    weir_demo_report:render(#{
+        verdict => "v",
+        is_kept => true,
+        about => "on a machine",
+        sections => [
+            #{title => "t", hurts => "h", outcome => Outcome},
+            #{title => "u", hurts => "h", outcome => {left_out, "no \"x\""}}
+        ]
+    }).
+
+%% What HTML allows to be left open or unnamed, closed and named.
+xml(Html) ->
+    Closed = re:replace(Html, "<(meta[^>]*)>", "<\\1/>", [global]),
+    Named = re:replace(Closed, "&#100..;", "x", [global]),
+    unicode:characters_to_list(re:replace(Named, "^<!DOCTYPE html>\n", "")).
+
+lines(Points) ->
+    #{
+        kind => lines,
+        title => "l",
+        x => "s",
+        y => "n",
+        series => [#{name => "one", side => weir, points => Points}, #{name => "none", side => plain, points => []}],
+        marks => [{1, "here"}]
+    }.
+
+bars_plot() ->
+    #{
+        kind => bars,
+        title => "b",
+        bars => [
+            #{name => "one", side => weir, value => 0, text => "0"},
+            #{name => "two", side => plain, value => 3, text => "3", open => true}
+        ]
+    }.
+
+%% Any number of points, also none, also all zero; and no more than can be seen.
+plots(_) ->
+    Points = fun(Plot) ->
+        Text = unicode:characters_to_binary(weir_demo_plot:render(Plot)),
+        case re:run(Text, "d=\"M([^\"]*)\"", [{capture, all_but_first, list}]) of
+            {match, [Steps]} -> length(string:split(Steps, "L", all));
+            nomatch -> 0
+        end
+    end,
+    ?assertEqual(0, Points(lines([]))),
+    ?assertEqual(1, Points(lines([{0, 0}]))),
+    ?assertEqual(2, Points(lines([{0, 0}, {0, 0}]))),
+    ?assert(Points(lines([{I / 100, I rem 7} || I <- lists:seq(0, 5_000)])) =< 210),
+    [?assertEqual(2, Points(lines([{0, 0}, {3, Most}]))) || Most <- [0.001, 1, 9.99, 10, 123_456, 7.0e9]].
+
+%% ---------------------------------------------------------------- the sections with memcached
+
+oneshot(_) ->
+    #{said := Said} = Outcome = with_memcached(fun(Context) ->
+        weir_demo_oneshot:run(Context, #{callers => 300, more => 500, plain_ms => 60_000})
+    end),
+    kept(Outcome, 2),
+    ?assertMatch({match, _}, re:run(Said, "^300 callers were answered in .* 500 in .*; a plain gen_server took ")).
+
+%% No figure is made of what it had not done.
+oneshot_with_a_slow_peer(_) ->
+    #{said := Said} = Outcome = with_memcached(fun(Context) ->
+        weir_demo_oneshot:run(Context, #{callers => 20_000, more => 300, plain_ms => 1})
+    end),
+    kept(Outcome, 2),
+    ?assertMatch({match, _}, re:run(Said, "a plain gen_server was stopped after .* of 20,000 answered\\.$")),
+    ?assertEqual(nomatch, re:run(Said, "times")).
+
+recovery(_) ->
+    Sizes = #{callers => 20, before_ms => 200, down_ms => 100, after_ms => 200},
+    Outcome = with_memcached(fun(Context) -> weir_demo_recovery:run(Context, Sizes) end),
+    #{plots := [#{marks := Marks}]} = Outcome,
+    kept(Outcome, 2),
+    ?assertMatch([{_, "killed"}, {_, "up"}], Marks).
+
+%% One that is not ours is loaded, and not killed.
+recovery_of_others(_) ->
+    Sizes = #{callers => 20, before_ms => 200, down_ms => 100, after_ms => 200},
+    Outcome = with_memcached(fun(#{server := Server} = Context) ->
+        weir_demo_recovery:run(Context#{server := Server#{holder := none}}, Sizes)
+    end),
+    kept(Outcome, 2).
+
+kept(#{said := Said, promises := Promises, plots := Plots}, Number) ->
+    ?assertEqual(Number, length(Promises)),
+    ?assertEqual([], [unicode:characters_to_list(What) || {What, false} <- Promises]),
+    ?assertMatch([_ | _], unicode:characters_to_list(Said)),
+    [?assertMatch([_ | _], unicode:characters_to_list(weir_demo_plot:render(Plot))) || Plot <- Plots].
+
+with_memcached(Fun) ->
+    {ok, _} = application:ensure_all_started(weir_memcached),
+    Server = weir_kit_memcached:start(),
+    try
+        Fun(#{server => Server, prefix => <<"test:">>})
+    after
+        ok = weir_kit_memcached:stop(Server)
+    end.
+
+%% ---------------------------------------------------------------- as it is started
+
+%% A whole run, in a node of its own, with a server of others: everything but the kill.
+whole_run(Config) ->
+    #{port := Port} = Server = weir_kit_memcached:start(),
+    {0, Text} = demo([{"MEMCACHED", "127.0.0.1:" ++ integer_to_list(Port)}, {"LC_ALL", "C"}], Config),
+    ok = weir_kit_memcached:stop(Server),
+    Lines = string:split(Text, "\n", all),
+    ?assertEqual([], [Line || Line <- Lines, length(Line) > 79]),
+    ?assertEqual([], [Line || Line <- Lines, string:find(Line, "BROKEN") =/= nomatch]),
+    ?assertMatch({match, _}, re:run(Text, "Weir kept all [0-9]+ promises in [0-9.]+ s\\.\n")),
+    ?assertMatch({match, _}, re:run(Text, "_build/demo/report\\.html\n$")),
+    ?assertEqual(nomatch, re:run(Text, "\e")),
+    {ok, Html} = file:read_file(filename:join([dir(Config), "_build", "demo", "report.html"])),
+    {_, []} = xmerl_scan:string(xml(Html), [{quiet, true}]),
+    ?assertEqual(["_build/demo/report.html"], filelib:wildcard("_build/demo/*", dir(Config))).
+
+%% An address where nobody answers is the user's mistake, and no section runs.
+whole_run_without(Config) ->
+    Port = integer_to_list(weir_kit_memcached:free_port()),
+    {1, Text} = demo([{"MEMCACHED", "127.0.0.1:" ++ Port}], Config),
+    ?assertMatch({match, _}, re:run(Text, "The demo cannot run: memcached at 127.0.0.1:" ++ Port)).
+
+dir(Config) -> proplists:get_value(priv_dir, Config).
+
+demo(Env, Config) ->
+    Paths = lists:append([["-pa", filename:absname(Path)] || Path <- code:get_path(), Path =/= "."]),
+    Port = open_port({spawn_executable, filename:join([code:root_dir(), "bin", "erl"])}, [
+        {args, ["+P", "400000", "-noshell" | Paths] ++ ["-eval", "weir_demo:main()."]},
+        {env, [{"WEIR_DEMO_TERMINAL", false} | Env]},
+        {cd, dir(Config)},
+        exit_status,
+        stderr_to_stdout,
+        hide
+    ]),
+    output(Port, []).
+
+output(Port, Text) ->
+    receive
+        {Port, {data, Data}} -> output(Port, [Text, Data]);
+        {Port, {exit_status, Status}} -> {Status, lists:flatten(Text)}
+    end.

@@ -1,0 +1,76 @@
+%% @doc Small things that the demo, the benchmarks and the tests need: waiting for a condition, the files
+%% of the repository, and figures as text.
+%%
+%% The text functions are pure.
+-module(weir_kit).
+
+-export([until/1, until/2, path/1]).
+-export([integer/1, milliseconds/1, seconds/1, rate/2, ratio/2, reasons/1]).
+
+-define(DEADLINE_MS, 60_000).
+-define(POLL_MS, 2).
+
+%% @doc Asks every two milliseconds until the answer is true. Fails with `{never, Condition}' after a minute.
+-spec until(fun(() -> boolean())) -> ok.
+until(Condition) -> until(Condition, ?DEADLINE_MS).
+
+%% @doc The same, with a time limit in milliseconds.
+-spec until(fun(() -> boolean()), Timeout :: non_neg_integer()) -> ok.
+until(Condition, Timeout) -> until_deadline(Condition, erlang:monotonic_time(millisecond) + Timeout).
+
+until_deadline(Condition, Deadline) ->
+    case Condition() of
+        true ->
+            ok;
+        false ->
+            erlang:monotonic_time(millisecond) < Deadline orelse error({never, Condition}),
+            %% Asking without a pause would take the core that the condition waits for.
+            receive
+            after ?POLL_MS -> until_deadline(Condition, Deadline)
+            end
+    end.
+
+%% @doc A file of the repository that this was compiled in.
+-spec path(file:filename()) -> file:filename().
+path(Name) -> filename:join(root(filename:absname(code:lib_dir(weir_kit))), Name).
+
+root("/") -> error(no_repository);
+root(Directory) ->
+    case filelib:is_file(filename:join(Directory, "CONTRIBUTING.md")) of
+        true -> Directory;
+        false -> root(filename:dirname(Directory))
+    end.
+
+%% @doc An integer with a comma between groups of three digits.
+-spec integer(integer()) -> iodata().
+integer(N) when N < 0 -> [$- | integer(-N)];
+integer(N) when N < 1_000 -> integer_to_list(N);
+integer(N) -> [integer(N div 1_000), io_lib:format(",~3..0b", [N rem 1_000])].
+
+%% @doc Microseconds, as milliseconds with their unit: whole ones, but for less than ten, which have one decimal.
+-spec milliseconds(Microseconds :: number()) -> iodata().
+milliseconds(Us) when Us < 10_000 -> io_lib:format("~.1f ms", [Us / 1_000]);
+milliseconds(Us) -> [integer(round(Us / 1_000)), " ms"].
+
+%% @doc Microseconds, as seconds with their unit: one decimal, and two below one second.
+-spec seconds(Microseconds :: number()) -> iodata().
+seconds(Us) when Us < 1_000_000 -> io_lib:format("~.2f s", [Us / 1.0e6]);
+seconds(Us) -> io_lib:format("~.1f s", [Us / 1.0e6]).
+
+%% @doc Events a second.
+-spec rate(Events :: non_neg_integer(), Microseconds :: pos_integer()) -> iodata().
+rate(Events, Us) -> [integer(round(Events * 1.0e6 / Us)), "/s"].
+
+%% @doc How many times larger the first is than the second; `"-"' when the second is zero.
+-spec ratio(number(), number()) -> iodata().
+ratio(_, B) when B == 0 -> "-";
+ratio(A, B) when A / B >= 10 -> [integer(round(A / B)), "x"];
+ratio(A, B) -> io_lib:format("~.1fx", [A / B]).
+
+%% @doc Counts by reason, in one line, the most frequent first; `"none"' when there are none.
+-spec reasons(#{Reason :: term() => pos_integer()}) -> iodata().
+reasons(Counts) when map_size(Counts) =:= 0 ->
+    "none";
+reasons(Counts) ->
+    Sorted = lists:reverse(lists:keysort(2, maps:to_list(Counts))),
+    lists:join(", ", [[integer(N), io_lib:format(" ~0tP", [Reason, 12])] || {Reason, N} <- Sorted]).

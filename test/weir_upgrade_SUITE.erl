@@ -1,0 +1,302 @@
+%% A running node is upgraded, and downgraded, by OTP's release handler with the .appup of each application, while every
+%% part is used: no request fails, nothing is lost, and nothing runs the old code afterwards.
+%%
+%% The version before is the last that git has a tag of with the same first two numbers, compiled here. Where there is
+%% none, it is this very source under an earlier version number. So that no module is the same in both, each is given
+%% a function that tells which it is of.
+-module(weir_upgrade_SUITE).
+
+-include_lib("common_test/include/ct.hrl").
+-include_lib("stdlib/include/assert.hrl").
+
+-export([suite/0, all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2, end_per_testcase/2]).
+-export([under_load/1, idle/1, refused/1, found/1]).
+
+-define(APPS, [weir_flow, weir_server, weir_pool, weir_log, weir_socket, weir_memcached, weir_compat]).
+-define(LOAD, weir_upgrade_load).
+%% The function that tells the version.
+-define(TELLS, '$weir_upgrade').
+
+suite() -> [{timetrap, {minutes, 5}}].
+
+all() -> [under_load, idle, refused, found].
+
+init_per_suite(Config) ->
+    Root = ?config(priv_dir, Config),
+    Now = version(lib(weir_pool)),
+    {Before, LibsBefore} = before(Now, Root),
+    Dirs = maps:from_list([{Now, libs(Root, Now, fun lib/1)}, {Before, libs(Root, Before, LibsBefore)}]),
+    [ok = release(Root, Version, maps:get(Version, Dirs)) || Version <- [Before, Now]],
+    Paths = [{path, [filename:join(Dir, "ebin") || Libs <- maps:values(Dirs), {_, _, Dir} <- Libs]}],
+    File = fun(Version) -> filename:join([Root, "releases", Version, "weir"]) end,
+    ok = systools:make_relup(File(Now), [File(Before)], [File(Before)], [
+        {outdir, filename:dirname(File(Now))} | Paths
+    ]),
+    ct:log("From ~s to ~s and back", [Before, Now]),
+    [{before, Before}, {now, Now}, {dirs, Dirs}, {root, Root} | Config].
+
+end_per_suite(_Config) -> ok.
+
+%% A node that runs the version before.
+init_per_testcase(_Case, Config) ->
+    Root = ?config(root, Config),
+    Dir = filename:join("/tmp", "weir_upgrade_" ++ os:getpid()),
+    _ = file:del_dir_r(Dir),
+    ok = filelib:ensure_path(Dir),
+    Releases = filename:join(Root, "releases"),
+    Before = ?config(before, Config),
+    _ = file:delete(filename:join(Releases, "RELEASES")),
+    Rel = fun(Version) -> filename:join([Releases, Version, "weir.rel"]) end,
+    ok = release_handler:create_RELEASES(Root, Releases, Rel(Before), folders(Before, Config)),
+    Memcached = memcached(filename:join(Dir, "memcached")),
+    {ok, Peer, _} = peer:start(#{
+        connection => standard_io,
+        args => [
+            "-boot", filename:join([Releases, Before, "start"]), "-sasl", "releases_dir", "\"" ++ Releases ++ "\"",
+            "-mode", "embedded", "-pa", filename:dirname(code:which(?MODULE))
+        ]
+    }),
+    ok = peer:call(Peer, logger, set_handler_config, [default, level, error]),
+    _ = [{module, Module} = peer:call(Peer, code, load_file, [Module]) || Module <- load_modules()],
+    Now = ?config(now, Config),
+    {ok, Now} = peer:call(Peer, release_handler, set_unpacked, [Rel(Now), folders(Now, Config)]),
+    [{dir, Dir}, {peer, Peer}, {memcached, Memcached} | Config].
+
+end_per_testcase(_Case, Config) ->
+    ok = peer:stop(?config(peer, Config)),
+    true = port_close(?config(memcached, Config)),
+    file:del_dir_r(?config(dir, Config)).
+
+%% As the release handler wants them.
+folders(Version, Config) ->
+    [{App, Vsn, filename:dirname(Dir)} || {App, Vsn, Dir} <- maps:get(Version, ?config(dirs, Config))].
+
+load_modules() -> [?LOAD, weir_upgrade_server, weir_upgrade_batch].
+
+%% ---------------------------------------------------------------- cases
+
+%% There and back, twice: whoever still ran the code of two versions ago would be in the way of the third change.
+under_load(Config) ->
+    {Before, Now} = {?config(before, Config), ?config(now, Config)},
+    ok = call(Config, ?LOAD, start, [?config(dir, Config)], 60_000),
+    Pids = call(Config, ?LOAD, pids, []),
+    ok = goes_on(Config),
+    [
+        begin
+            ok = install(Version, Config),
+            ok = goes_on(Config),
+            ok = runs(Version, Config),
+            ?assertEqual({1, 9, ok}, call(Config, ?LOAD, check_held, [])),
+            ?assertEqual(Pids, call(Config, ?LOAD, pids, []))
+        end
+     || Version <- [Now, Before, Now, Before]
+    ],
+    Counts = call(Config, ?LOAD, stop, [], 60_000),
+    ct:log("~p~n~p", [call(Config, ?LOAD, progress, []), Counts]),
+    [?assertEqual({Part, Sent}, {Part, Arrived}) || {Part, {Sent, Arrived}} <- maps:to_list(Counts)],
+    ?assertEqual([], call(Config, ?LOAD, faults, [])).
+
+%% Nobody sends anything, so nothing else brings those who wait into the new code: servers, what writes to memcached,
+%% who accepts and receives.
+idle(Config) ->
+    ok = call(Config, ?LOAD, start, [?config(dir, Config), []]),
+    [
+        begin
+            ok = install(Version, Config),
+            ok = runs(Version, Config)
+        end
+     || Version <- [?config(now, Config), ?config(before, Config), ?config(now, Config)]
+    ],
+    [?assertEqual(9, call(Config, gen_server, call, [Server, {square, 3}])) || Server <- [server_call, idle, asleep]],
+    ?assertEqual({error, not_found}, call(Config, weir_memcached, get, [cache, <<"nothing">>])),
+    %% Whoever waited to receive gets what is sent now.
+    #{} = call(Config, ?LOAD, stop, []).
+
+%% Who is still in the code of two versions ago is in the way, and is not killed; nothing has changed then.
+refused(Config) ->
+    {Before, Now} = {?config(before, Config), ?config(now, Config)},
+    ok = call(Config, ?LOAD, start, [?config(dir, Config), []]),
+    Claimer = call(Config, ?LOAD, claim_for_long, []),
+    ok = install(Now, Config),
+    ?assertEqual({error, {old_processes, weir_pool_claim}}, call(Config, release_handler, install_release, [Before])),
+    ?assertEqual(Now, call(Config, weir_pool, ?TELLS, [])),
+    ?assertEqual(ok, call(Config, ?LOAD, end_claim, [Claimer])),
+    ok = install(Before, Config),
+    ok = runs(Before, Config).
+
+%% Each process of a behaviour is found by the release handler, whoever has started it, and so would be changed.
+found(Config) ->
+    ok = call(Config, ?LOAD, start, [?config(dir, Config), []]),
+    Modules = [Module || {Module, _} <- modules(?config(before, Config), Config)],
+    Supervised = call(Config, release_handler_1, get_supervised_procs, []),
+    Found = [{Pid, Module} || {_, _, Pid, Of} <- Supervised, Module <- Of],
+    Processes = [
+        {Pid, Module}
+     || Pid <- call(Config, erlang, processes, []),
+        {Module, init, 1} <- [call(Config, proc_lib, translate_initial_call, [Pid]), supervisor(Pid, Config)],
+        lists:member(Module, Modules)
+    ],
+    [?assert(lists:keymember(Module, 2, Processes)) || Module <- [weir_log_writer, weir_pool_slot_sup, weir_pool_app]],
+    ?assertEqual([], Processes -- Found).
+
+%% The callback module of a supervisor, as if that were started with it.
+supervisor(Pid, Config) ->
+    case call(Config, proc_lib, initial_call, [Pid]) of
+        {supervisor, Module, ['Argument__1']} -> {Module, init, 1};
+        _ -> none
+    end.
+
+%% ---------------------------------------------------------------- steps
+
+install(Version, Config) ->
+    {ok, _, _} = call(Config, release_handler, install_release, [Version], 120_000),
+    ok.
+
+goes_on(Config) ->
+    Before = call(Config, ?LOAD, progress, []),
+    eventually(fun() ->
+        ?assertEqual([], call(Config, ?LOAD, faults, [])),
+        After = call(Config, ?LOAD, progress, []),
+        ?assertEqual([], [Part || {Part, N} <- maps:to_list(Before), maps:get(Part, After) < N + 20])
+    end).
+
+%% All modules are of that version, and no process runs another one.
+runs(Version, Config) ->
+    Modules = modules(Version, Config),
+    [
+        begin
+            ?assertEqual({Module, Version}, {Module, call(Config, Module, ?TELLS, [])}),
+            ?assertEqual(Ebin, filename:dirname(call(Config, code, which, [Module])))
+        end
+     || {Module, Ebin} <- Modules
+    ],
+    eventually(fun() ->
+        ?assertEqual([], [Module || {Module, _} <- Modules, not call(Config, code, soft_purge, [Module])])
+    end).
+
+call(Config, Module, Function, Arguments) -> call(Config, Module, Function, Arguments, 30_000).
+
+call(Config, Module, Function, Arguments, Timeout) ->
+    peer:call(?config(peer, Config), Module, Function, Arguments, Timeout).
+
+eventually(Check) -> eventually(Check, 600).
+
+eventually(Check, 0) -> Check(), ok;
+eventually(Check, Tries) ->
+    try Check() of
+        _ -> ok
+    catch
+        error:_ ->
+            receive
+            after 50 -> eventually(Check, Tries - 1)
+            end
+    end.
+
+%% ---------------------------------------------------------------- releases
+
+%% The version before, and where its applications are.
+before(Now, Root) ->
+    [Major, Minor | _] = string:split(Now, ".", all),
+    Line = lists:flatten([Major, ".", Minor]),
+    case git(["tag --list --sort=-v:refname 'v", Line, ".*'"]) of
+        [] ->
+            {Now ++ "-before", fun lib/1};
+        [Tag | _] ->
+            Dir = filename:join(Root, Tag),
+            ok = filelib:ensure_path(Dir),
+            [] = git(["archive ", Tag, " | tar -x -C '", Dir, "'"]),
+            Built = os:cmd(["cd '", Dir, "' && env -u ERL_LIBS TERM=dumb rebar3 compile 2>&1"]),
+            Libs = fun(App) -> filename:join([Dir, "_build", "default", "lib", atom_to_list(App)]) end,
+            filelib:is_dir(Libs(weir_pool)) orelse ct:fail(Built),
+            {
+                case Tag of
+                    "v" ++ Now -> Now ++ "-before";
+                    "v" ++ Tagged -> Tagged
+                end,
+                Libs
+            }
+    end.
+
+git(Arguments) ->
+    Source = proplists:get_value(source, ?MODULE:module_info(compile)),
+    Dir = filename:dirname(Source),
+    string:lexemes(os:cmd(lists:flatten(["git -C '", Dir, "' rev-parse >/dev/null 2>&1 && cd \"$(git -C '", Dir,
+        "' rev-parse --show-toplevel)\" && git ", Arguments])), "\n").
+
+lib(App) -> code:lib_dir(App).
+
+version(Lib) ->
+    {ok, [{application, _, Keys}]} = file:consult(app(Lib)),
+    proplists:get_value(vsn, Keys).
+
+app(Lib) ->
+    [File] = filelib:wildcard(filename:join([Lib, "ebin", "*.app"])),
+    File.
+
+%% The modules of Weir's applications, and where they are.
+modules(Version, Config) ->
+    [
+        {Module, filename:join(Dir, "ebin")}
+     || {App, _, Dir} <- maps:get(Version, ?config(dirs, Config)), lists:member(App, ?APPS),
+        {ok, [{application, _, Keys}]} <- [file:consult(app(Dir))],
+        Module <- proplists:get_value(modules, Keys)
+    ].
+
+%% Copies of the applications, of that version and in folders of their own; those of OTP where they are.
+libs(Root, Version, Lib) ->
+    [{App, proplists:get_value(vsn, keys(App)), code:lib_dir(App)} || App <- [kernel, stdlib, sasl]] ++
+        [{App, Version, copy(App, Lib(App), Root, Version)} || App <- ?APPS].
+
+keys(App) ->
+    _ = application:load(App),
+    {ok, Keys} = application:get_all_key(App),
+    Keys.
+
+copy(App, Lib, Root, Version) ->
+    Dir = filename:join([Root, "lib", lists:concat([App, "-", Version])]),
+    Ebin = filename:join(Dir, "ebin"),
+    ok = filelib:ensure_path(Ebin),
+    {ok, [{application, App, Keys}]} = file:consult(app(Lib)),
+    AppFile = io_lib:format("~tp.~n", [{application, App, lists:keystore(vsn, 1, Keys, {vsn, Version})}]),
+    ok = file:write_file(filename:join(Ebin, lists:concat([App, ".app"])), AppFile),
+    [{ok, _} = file:copy(File, filename:join(Ebin, filename:basename(File))) ||
+        File <- filelib:wildcard(filename:join([Lib, "ebin", "*.appup"]))],
+    [ok = file:write_file(filename:join(Ebin, lists:concat([Module, ".beam"])), telling(Lib, Module, Version)) ||
+        Module <- proplists:get_value(modules, Keys)],
+    Priv = filename:join(Dir, "priv"),
+    ok = filelib:ensure_path(Priv),
+    [{ok, _} = file:copy(File, filename:join(Priv, filename:basename(File))) ||
+        File <- filelib:wildcard(filename:join([Lib, "priv", "*.so"]))],
+    Dir.
+
+%% The module with one function more.
+telling(Lib, Module, Version) ->
+    Beam = filename:join([Lib, "ebin", atom_to_list(Module)]),
+    {ok, {Module, [{abstract_code, {raw_abstract_v1, Forms}}]}} = beam_lib:chunks(Beam, [abstract_code]),
+    {Attributes, Functions} = lists:splitwith(fun(Form) -> element(1, Form) =/= function end, Forms),
+    Body = {clause, 1, [], [], [{string, 1, Version}]},
+    More = [{attribute, 1, export, [{?TELLS, 0}]}],
+    Function = {function, 1, ?TELLS, 0, [Body]},
+    {ok, Module, Binary} = compile:forms(Attributes ++ More ++ [Function | Functions], [debug_info]),
+    Binary.
+
+release(Root, Version, Libs) ->
+    File = filename:join([Root, "releases", Version, "weir"]),
+    ok = filelib:ensure_dir(File),
+    Rel = {release, {"weir", Version}, {erts, erlang:system_info(version)}, [{App, Vsn} || {App, Vsn, _} <- Libs]},
+    ok = file:write_file(File ++ ".rel", io_lib:format("~tp.~n", [Rel])),
+    Path = [filename:join(Dir, "ebin") || {_, _, Dir} <- Libs],
+    {ok, _, _} = systools:make_script(File, [local, no_warn_sasl, silent, {path, Path}]),
+    {ok, _} = file:copy(File ++ ".boot", filename:join(filename:dirname(File), "start.boot")),
+    file:write_file(filename:join(filename:dirname(File), "sys.config"), "[].\n").
+
+%% At a socket of its own; ends when its port is closed.
+memcached(Path) ->
+    Program = os:find_executable("memcached", os:getenv("PATH") ++ ":/usr/bin:/usr/sbin"),
+    User = string:trim(os:cmd("id -un")),
+    Script = "\"$@\" & pid=$!; cat >/dev/null; kill $pid",
+    Port = open_port({spawn_executable, "/bin/sh"}, [
+        {args, ["-c", Script, "sh", Program, "-u", User, "-s", Path]}, stderr_to_stdout
+    ]),
+    ok = eventually(fun() -> {ok, _} = file:read_file_info(Path) end),
+    Port.

@@ -1,0 +1,289 @@
+%% What a node does while it is upgraded: users of every part of Weir, who count what they have asked for and what they
+%% got. It runs in the node that weir_upgrade_SUITE starts, and is no part of what is upgraded.
+-module(weir_upgrade_load).
+-behaviour(gen_server).
+
+-export([start/1, start/2, progress/0, faults/0, stop/0, pids/0, check_held/0]).
+-export([start_worker/0, start_server/1, init/1, handle_call/3, handle_cast/2]).
+-export([code_change/3, check/1]).
+-export([claim_for_long/0, end_claim/1]).
+
+-define(PARTS, [
+    pool_call, pool_counted, pool_claim, compat, flow_cast, flow_limit, server_call, server_batch, log_sync, log_async,
+    logger, memcached, echo_passive, echo_active, connects
+]).
+
+%% ---------------------------------------------------------------- a server like any other
+
+start_worker() -> gen_server:start_link(?MODULE, 0, []).
+
+start_server(Name) -> gen_server:start_link({local, Name}, ?MODULE, 0, []).
+
+init(Total) -> {ok, Total}.
+
+handle_call({square, N}, _From, Total) -> {reply, N * N, Total};
+handle_call(total, _From, Total) -> {reply, Total, Total}.
+
+handle_cast({add, N}, Total) -> {noreply, Total + N}.
+
+code_change(_OldVsn, Total, _Extra) -> {ok, Total}.
+
+check(Worker) -> is_integer(gen_server:call(Worker, total)).
+
+%% ---------------------------------------------------------------- the load
+
+%% Starts everything. `Dir': where its files are; there is a memcached at the socket `Dir/memcached'.
+start(Dir) -> start(Dir, ?PARTS).
+
+%% Starts everything, and users of some parts.
+start(Dir, Parts) ->
+    Starter = self(),
+    {Keeper, Ref} = spawn_monitor(fun() -> keeper(Dir, Parts, Starter) end),
+    receive
+        {Keeper, started} -> erlang:demonitor(Ref, [flush]), ok;
+        {'DOWN', Ref, process, Keeper, Reason} -> {error, Reason}
+    end.
+
+%% Owns what must live as long as the load.
+keeper(Dir, Parts, Starter) ->
+    true = register(?MODULE, self()),
+    ?MODULE = ets:new(?MODULE, [named_table, public]),
+    true = ets:insert(?MODULE, [{faults, []} | [{Part, 0} || Part <- ?PARTS]]),
+    %% Checks begin all the time: one that an upgrade made fail would have its worker replaced.
+    Checked = {fun ?MODULE:check/1, 100},
+    ok = weir_pool:start(squares, #{size => 4, worker => {?MODULE, start_worker, []}, check => Checked}),
+    ok = weir_pool:start(counted, #{size => 4, worker => {?MODULE, start_worker, []}, strategy => least_loaded}),
+    ok = weir_pool:start(claimed, #{size => 2, worker => {?MODULE, start_worker, []}}),
+    ok = weir_pool:start(held, #{size => 2, worker => {?MODULE, start_worker, []}}),
+    ok = weir_erlpool:start_pool(compat, [{size, 2}, {start_mfa, {?MODULE, start_worker, []}}]),
+    [{ok, _} = start_server(Name) || Name <- [flow_cast, flow_limit]],
+    ok = weir_flow:limit(whereis(flow_limit), 50),
+    {ok, _} = weir_upgrade_server:start_link(server_call, #{}),
+    {ok, _} = weir_upgrade_batch:start_link(server_batch),
+    {ok, audit} = weir_log:open(audit, #{file => filename:join(Dir, "audit.log"), newline => true}),
+    ok = logger:add_handler(weir, weir_log_h, #{
+        config => #{file => filename:join(Dir, "logger.log")},
+        level => notice,
+        filter_default => stop,
+        filters => [{ours, {fun logger_filters:domain/2, {log, sub, [weir_upgrade]}}}],
+        formatter => {logger_formatter, #{template => [msg, "\n"], single_line => true}}
+    }),
+    %% In a supervisor, as users have them, where the release handler finds them.
+    Squares = #{size => 1, worker => {?MODULE, start_worker, []}},
+    Memcached = #{host => {local, filename:join(Dir, "memcached")}, connections => 2},
+    [
+        {ok, _} = supervisor:start_child(kernel_safe_sup, Spec)
+     || Spec <- [
+            weir_pool:child_spec(supervised, Squares),
+            weir_log:child_spec(supervised, #{file => filename:join(Dir, "supervised.log")}),
+            weir_memcached:child_spec(cache, Memcached)
+        ]
+    ],
+    ok = until(fun() -> weir_memcached:set(cache, <<"up">>, true) =:= ok end),
+    Port = echo_server(),
+    {ok, Worker, Ticket} = weir_pool:checkout(held, #{}),
+    %% Who waits the whole time: a caller of a server that does not answer, a reader that is sent nothing, a hibernated
+    %% and an idle server.
+    {ok, Idle} = weir_socket:connect("localhost", Port, [binary, {packet, 4}, {active, false}]),
+    Reader = spawn_link(fun() -> {ok, <<"late">>} = weir_socket:recv(Idle, 0), receive never -> ok end end),
+    {ok, _} = weir_upgrade_server:start_link(idle, #{}),
+    {ok, _} = weir_upgrade_server:start_link(asleep, #{hibernate_after => 1}),
+    true = ets:insert(?MODULE, [{held, Worker, Ticket}, {idle, Idle, Reader}]),
+    Users = [
+        spawn_link(fun() -> user(Part, state(Part, Port, N), 1) end)
+     || Part <- Parts, N <- lists:seq(1, users(Part))
+    ],
+    Starter ! {self(), started},
+    keep(Users).
+
+keep(Users) ->
+    receive
+        {stop, From} ->
+            Refs = [monitor(process, User) || User <- Users],
+            [User ! stop || User <- Users],
+            [receive {'DOWN', Ref, process, _, _} -> ok end || Ref <- Refs],
+            From ! {self(), stopped},
+            keep([]);
+        {check_held, From} ->
+            [{held, Worker, Ticket}] = ets:lookup(?MODULE, held),
+            {ok, #{claimed := Claimed}} = weir_pool:info(held),
+            Answer = gen_server:call(Worker, {square, 3}),
+            In = weir_pool:checkin(held, Ticket),
+            {ok, NewWorker, NewTicket} = weir_pool:checkout(held, #{}),
+            true = ets:insert(?MODULE, {held, NewWorker, NewTicket}),
+            From ! {self(), {Claimed, Answer, In}},
+            keep(Users);
+        _Other ->
+            keep(Users)
+    end.
+
+%% More claimers than workers: most of them wait.
+users(pool_claim) -> 6;
+users(_Part) -> 2.
+
+%% What was done so far, by part.
+progress() -> maps:with(?PARTS, maps:from_list([Row || {_, _} = Row <- ets:tab2list(?MODULE)])).
+
+%% What went wrong, if anything did.
+faults() -> ets:lookup_element(?MODULE, faults, 2).
+
+%% The parts of it that the upgrade must leave in place.
+pids() ->
+    Names = [squares, counted, claimed, held, compat, {weir_memcached, cache}],
+    {[weir_pool:workers(Name) || Name <- Names],
+        [whereis(Name) || Name <- [server_call, server_batch, idle, asleep, weir_flow_limits, weir_log_registry]],
+        supervisor:which_children(weir_socket_sup)}.
+
+check_held() -> ask(check_held).
+
+%% Inside the fun of a claim, until it is told to go.
+claim_for_long() ->
+    Caller = self(),
+    Claimer = spawn(fun() ->
+        Claimed = weir_pool:claim(squares, fun(_) -> Caller ! {self(), in}, receive {go, From} -> From end end),
+        {ok, Asked} = Claimed,
+        Asked ! {self(), ok}
+    end),
+    receive
+        {Claimer, in} -> Claimer
+    end.
+
+%% What it was answered.
+end_claim(Claimer) ->
+    Claimer ! {go, self()},
+    receive
+        {Claimer, Answer} -> Answer
+    end.
+
+ask(What) ->
+    Ref = monitor(process, ?MODULE),
+    Keeper = whereis(?MODULE),
+    ?MODULE ! {What, self()},
+    receive
+        {Keeper, Answer} -> erlang:demonitor(Ref, [flush]), Answer;
+        {'DOWN', Ref, process, _, Reason} -> exit(Reason)
+    end.
+
+%% Stops the users, and compares what they have sent with what has arrived.
+stop() ->
+    stopped = ask(stop),
+    #{flow_cast := Cast, flow_limit := Limited, server_batch := Batched, log_sync := Sync, log_async := Async,
+        logger := Logged} = progress(),
+    ok = weir_log:sync(audit),
+    ok = weir_log_h:sync(weir),
+    {ok, [Audit]} = weir_log:files(audit),
+    {ok, [Log]} = weir_log:files(weir_log_h:name(weir)),
+    {ok, #{in_flight := InFlight}} = weir_flow:info(whereis(flow_limit)),
+    {idle, Idle, Reader} = hd(ets:lookup(?MODULE, idle)),
+    ok = weir_socket:send(Idle, <<"late">>),
+    ok = until(fun() -> process_info(Reader, current_function) =/= undefined andalso not in_recv(Reader) end),
+    #{
+        flow_cast => {Cast, gen_server:call(flow_cast, total)},
+        flow_limit => {Limited, gen_server:call(flow_limit, total)},
+        in_flight => {0, InFlight},
+        server_batch => {Batched, gen_server:call(server_batch, total)},
+        log => {Sync + Async, lines(Audit)},
+        logger => {Logged, lines(Log)}
+    }.
+
+in_recv(Pid) ->
+    {current_function, {Module, _, _}} = process_info(Pid, current_function),
+    Module =:= weir_socket.
+
+lines(File) ->
+    {ok, Text} = file:read_file(File),
+    length(binary:matches(Text, <<"\n">>)).
+
+user(Part, State, N) ->
+    receive
+        stop -> ok
+    %% All users together would leave the release handler next to nothing of two cores.
+    after 1 ->
+        try do(Part, State, N) of
+            ok -> _ = ets:update_counter(?MODULE, Part, 1), ok;
+            Other -> fault(Part, Other)
+        catch
+            Class:Reason:Stack -> fault(Part, {Class, Reason, Stack})
+        end,
+        user(Part, State, N + 1)
+    end.
+
+fault(Part, What) ->
+    true = ets:update_element(?MODULE, faults, {2, lists:sublist([{Part, What} | faults()], 5)}).
+
+do(pool_call, _, N) -> is({ok, N * N}, weir_pool:call(squares, {square, N}));
+do(pool_counted, _, N) -> is({ok, N * N}, weir_pool:call(counted, {square, N}));
+do(pool_claim, _, N) ->
+    Work = fun(Worker) -> gen_server:call(Worker, {square, N}) end,
+    is({ok, N * N}, weir_pool:claim(claimed, Work, #{timeout => 30_000}));
+do(compat, _, N) -> is(N * N, gen_server:call(weir_erlpool:pid(compat), {square, N}));
+do(flow_cast, _, _) -> weir_flow:cast(flow_cast, {add, 1}, 8);
+do(flow_limit, _, _) -> weir_flow:cast(whereis(flow_limit), {add, 1}, #{window => 8});
+do(server_call, _, N) -> is(N * N, gen_server:call(server_call, {square, N}));
+do(server_batch, _, N) when N rem 50 =:= 0 ->
+    ok = gen_server:cast(server_batch, {add, 1}),
+    true = is_integer(gen_server:call(server_batch, total)),
+    ok;
+do(server_batch, _, _) -> gen_server:cast(server_batch, {add, 1});
+do(log_sync, _, _) -> weir_log:log(audit, "one that waits");
+do(log_async, _, _) -> weir_log:alog(audit, "one that does not");
+do(logger, _, N) -> logger:notice("~b", [N], #{domain => [weir_upgrade]});
+do(memcached, _, N) ->
+    Key = list_to_binary(pid_to_list(self())),
+    ok = weir_memcached:set(cache, Key, N),
+    is({ok, N}, weir_memcached:get(cache, Key));
+do(echo_passive, Socket, N) ->
+    ok = weir_socket:send(Socket, <<N:64>>),
+    is({ok, <<N:64>>}, weir_socket:recv(Socket, 0));
+do(connects, Port, N) ->
+    Socket = state(echo_passive, Port, N),
+    ok = do(echo_passive, Socket, N),
+    weir_socket:close(Socket);
+do(echo_active, Socket, N) ->
+    ok = weir_socket:setopts(Socket, [{active, once}]),
+    ok = weir_socket:send(Socket, <<N:64>>),
+    receive
+        {tcp, Socket, <<N:64>>} -> ok;
+        {tcp_closed, Socket} -> closed
+    end.
+
+is(Same, Same) -> ok;
+is(_Expected, Other) -> Other.
+
+state(Part, Port, _) when Part =:= echo_passive; Part =:= echo_active ->
+    {ok, Socket} = weir_socket:connect("localhost", Port, [binary, {packet, 4}, {active, false}]),
+    Socket;
+state(_Part, Port, _) ->
+    Port.
+
+%% Its acceptor waits without a time-out, as ranch's do.
+echo_server() ->
+    {ok, Listener} = weir_socket:listen(0, [binary, {packet, 4}, {active, false}]),
+    {ok, Port} = weir_socket:port(Listener),
+    _ = spawn_link(fun() -> accept(Listener) end),
+    Port.
+
+accept(Listener) ->
+    {ok, Socket} = gen_tcp:accept(Listener),
+    Handler = spawn_link(fun() -> receive go -> echo(Socket) end end),
+    ok = weir_socket:controlling_process(Socket, Handler),
+    Handler ! go,
+    accept(Listener).
+
+echo(Socket) ->
+    case weir_socket:recv(Socket, 0) of
+        {ok, Data} ->
+            ok = weir_socket:send(Socket, Data),
+            echo(Socket);
+        {error, closed} ->
+            ok
+    end.
+
+until(Done) ->
+    case Done() of
+        true -> ok;
+        false ->
+            receive
+            after 10 -> until(Done)
+            end
+    end.
