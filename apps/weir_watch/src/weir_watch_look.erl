@@ -218,8 +218,8 @@ text(Term) -> unicode:characters_to_binary(io_lib:format("~0tp", [Term])).
 %% ---------------------------------------------------------------- who it is
 
 who(Pid) ->
-    case process_info(Pid, [registered_name, initial_call, total_heap_size, group_leader]) of
-        [{_, Name}, {_, Initial}, {_, Words}, {_, Leader}] ->
+    case process_info(Pid, [registered_name, initial_call, total_heap_size]) of
+        [{_, Name}, {_, Initial}, {_, Words}] ->
             Small = Words < ?SMALL_HEAP,
             Module =
                 case dictionary(Pid, '$initial_call', Small) of
@@ -237,7 +237,7 @@ who(Pid) ->
                         _ -> undefined
                     end,
                 application =>
-                    case application:get_application(Leader) of
+                    case application:get_application(Pid) of
                         {ok, Application} -> Application;
                         undefined -> application_of(Module)
                     end

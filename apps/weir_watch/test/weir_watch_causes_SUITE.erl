@@ -5,6 +5,7 @@
 -include_lib("stdlib/include/assert.hrl").
 
 -export([all/0, suite/0, init_per_suite/1, end_per_suite/1]).
+-export([diagnosed/2]).
 -export([forms/1, healthy/1, rules_in_order/1, every_cause_is_told/1, not_in_trouble/1, limits_of_trouble/1, limits_of_sockets/1]).
 
 -define(DEADLINE_MS, 60_000).
@@ -207,10 +208,14 @@ in_node(Fun, _) ->
         Me = self(),
         Ref = make_ref(),
         true = net_kernel:connect_node(Node),
-        _ = spawn(Node, fun() -> Me ! {Ref, Fun()} end),
+        _ = spawn(Node, fun() ->
+            %% What is logged there is not to be logged here.
+            true = group_leader(whereis(init), self()),
+            Me ! {Ref, Fun()}
+        end),
         receive
             {Ref, Result} -> Result
-        after 5 * ?DEADLINE_MS -> no_answer
+        after 3 * ?DEADLINE_MS -> no_answer
         end
     after
         _ = os:cmd("kill -KILL " ++ OsPid),
