@@ -1,5 +1,5 @@
-%% What weir_watch_parts asks of Weir's other applications: all that they count is described as a metric, whatever hangs,
-%% dies or is too many is left out, and said to be, and nothing is started for it.
+%% What weir_watch_parts asks of Weir's other applications: all that they count is described as a metric; what hangs,
+%% dies or is too many is left out, and said to be; and nothing is started for it.
 -module(weir_watch_parts_SUITE).
 
 -include_lib("stdlib/include/assert.hrl").
