@@ -3,7 +3,7 @@
 %%
 %% All is read when it is asked for, from what the runtime and the parts count anyway, so nothing that a program calls
 %% often gets slower by it. The parts and the diagnoses are those of the agent's newest snapshot; where the agent does
-%% not run, or does not answer within 100 milliseconds, the parts are asked ({@link weir_watch_parts}), which takes as
+%% not run, or does not answer within 100 milliseconds, the parts are asked (weir_watch_parts), which takes as
 %% long at most.
 %%
 %% There are at most 200 series, however many pools and logs there are: those whose names come first have series of
@@ -34,8 +34,8 @@
     help := binary()
 }.
 %% `name': that of the metric; a counter's series have `_total' behind it. `label': its only label, or `none'. `part'
-%% and `key': which figure it is, as {@link figures/0} and the telemetry events have it. A figure whose key ends in
-%% `_ms' or `_us' is in milliseconds or microseconds; the metric is in seconds.
+%% and `key': which event and which of its measurements has the figure for telemetry. One whose key ends in `_ms' or
+%% `_us' is in milliseconds or microseconds; the metric is in seconds.
 
 -type figures() :: [{Part :: atom(), Label :: atom(), [{Name :: term(), #{atom() => number()}}]}].
 %% Of each part, its rows: whom it is about (`none' where the part has no label), and the figures.

@@ -233,7 +233,7 @@ checked(Promtool, Dir, Figures) ->
     ?assertEqual({0, []}, failing(Promtool, ["tsdb create-blocks-from openmetrics ", File, " ", Blocks])).
 
 tool() ->
-    Unpacked = filename:join([filename:basedir(user_cache, "weir"), "peers", "prometheus", "promtool"]),
+    Unpacked = filename:join([filename:basedir(user_cache, "weir"), "peers", "promtool", "promtool"]),
     case filelib:is_regular(Unpacked) of
         true -> Unpacked;
         false -> os:find_executable("promtool")
