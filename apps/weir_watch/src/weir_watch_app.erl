@@ -1,5 +1,6 @@
-%% @doc The application: a supervisor with the agent and, if the environment has `{page, Options}', the page. What is in the
-%% environment is checked by those whom it concerns, and what they refuse makes the start fail with what they say.
+%% @doc The application: a supervisor with the agent and, if the environment has `{page, Options}', the page, and if it
+%% has `{telemetry, Options}', what emits telemetry events. What is in the environment is checked by those whom it
+%% concerns, and what they refuse makes the start fail with what they say.
 %% @private
 -module(weir_watch_app).
 -behaviour(application).
@@ -18,9 +19,9 @@ stop(_State) -> ok.
 %% @private
 -spec init([]) -> {ok, {supervisor:sup_flags(), [supervisor:child_spec()]}}.
 init([]) ->
-    Page =
-        case application:get_env(weir_watch, page) of
-            {ok, Options} -> [weir_watch_page:child_spec(Options)];
-            undefined -> []
-        end,
-    {ok, {#{strategy => one_for_one, intensity => 3, period => 60}, [weir_watch:child_spec([]) | Page]}}.
+    Wanted = [
+        Module:child_spec(Options)
+     || {Key, Module} <- [{page, weir_watch_page}, {telemetry, weir_watch_telemetry}],
+        {ok, Options} <- [application:get_env(weir_watch, Key)]
+    ],
+    {ok, {#{strategy => one_for_one, intensity => 3, period => 60}, [weir_watch:child_spec([]) | Wanted]}}.

@@ -1,0 +1,165 @@
+%% What weir_watch_parts asks of Weir's other applications: all that they count is described as a metric; what hangs,
+%% dies or is too many is left out, and said to be; and nothing is started for it.
+-module(weir_watch_parts_SUITE).
+
+-include_lib("stdlib/include/assert.hrl").
+
+-export([all/0, init_per_testcase/2, end_per_testcase/2]).
+-export([nothing_runs/1, described/1, fifty/1, suspended_writer/1, silent_are_asked_later/1, stopped_meanwhile/1]).
+-export([unnamed/1]).
+
+-define(APPS, [weir_memcached, weir_log, weir_flow, weir_pool, weir_server, weir_socket]).
+
+all() -> [nothing_runs, described, fifty, suspended_writer, silent_are_asked_later, stopped_meanwhile, unnamed].
+
+init_per_testcase(Case, Config) ->
+    stop(),
+    [{ok, _} = application:ensure_all_started(App) || App <- ?APPS, Case =/= nothing_runs],
+    Config.
+
+end_per_testcase(_Case, _Config) -> stop().
+
+stop() ->
+    _ = application:stop(weir_watch),
+    [_ = application:stop(App) || App <- ?APPS],
+    ok.
+
+nothing_runs(_Config) ->
+    Running = application:which_applications(),
+    None = #{pools => 0, logs => 0, servers => 0, clients => 0, sockets => 0},
+    ?assertEqual(
+        #{pools => [], logs => [], servers => [], clients => [], sockets => #{}, left_out => None},
+        weir_watch_parts:parts()
+    ),
+    ?assertEqual(Running, application:which_applications()).
+
+%% Every figure that a part tells has a description, and every description a figure.
+described(Config) ->
+    ok = weir_pool:start(squares, #{size => 2, worker => none}),
+    {ok, _} = weir_log:open(audit, #{file => file(Config, "audit.log"), shards => 2}),
+    {ok, _Client} = weir_memcached:start_link(cache, #{port => 1, connections => 2}),
+    {ok, Server} = weir_server:start_link({local, batches}, weir_flow_server_plain, [], [{max_queue, 100}]),
+    ok = weir_flow:limit(Server, 10),
+    {ok, Listener} = weir_socket:listen(0, []),
+    Described = [{Part, Key} || #{part := Part, key := Key} <- weir_watch_metrics:description(), is_part(Part)],
+    %% A busy machine may leave some out at first.
+    weir_kit:until(fun() -> told(weir_watch_parts:parts()) =:= lists:sort(Described) end, 60_000),
+    Parts = complete(),
+    ?assertMatch(#{pools := [#{name := squares, size := 2}, #{name := {weir_memcached, cache}}]}, Parts),
+    ?assertMatch(#{logs := [#{name := audit, shards := 2}], clients := [#{name := cache, connections := 2}]}, Parts),
+    ?assertMatch(#{servers := [#{name := batches, limit := 10, max_queue := 100, in_flight := 0}]}, Parts),
+    ok = weir_socket:close(Listener),
+    ok = weir_server:stop(Server),
+    ok = weir_memcached:stop(cache).
+
+is_part(Part) -> lists:member(Part, [pool, log, server, client, sockets]).
+
+told(#{pools := Pools, logs := Logs, servers := Servers, clients := Clients, sockets := Sockets}) ->
+    Of = [{pool, Pools}, {log, Logs}, {server, Servers}, {client, Clients}, {sockets, [Sockets]}],
+    lists:usort([{Part, Key} || {Part, Maps} <- Of, Map <- Maps, Key <- maps:keys(Map), Key =/= name]).
+
+%% With nothing left out, which on a busy machine may take a second try.
+complete() -> complete(weir_watch_parts:parts(), erlang:monotonic_time(second) + 60).
+
+complete(#{left_out := LeftOut} = Parts, Until) ->
+    case maps:values(LeftOut) of
+        [0, 0, 0, 0, 0] ->
+            Parts;
+        _ ->
+            true = erlang:monotonic_time(second) < Until,
+            complete(weir_watch_parts:parts(), Until)
+    end.
+
+fifty(_Config) ->
+    [ok = weir_pool:start(N, #{size => 1, worker => none}) || N <- lists:seq(1, 60)],
+    weir_kit:until(
+        fun() ->
+            #{pools := Pools, left_out := LeftOut} = weir_watch_parts:parts(),
+            [N || #{name := N} <- Pools] =:= lists:seq(1, 50) andalso LeftOut =:= #{
+                pools => 10, logs => 0, servers => 0, clients => 0, sockets => 0
+            }
+        end,
+        60_000
+    ),
+    {match, Found} = re:run(weir_watch_metrics:text(), "(?m)^weir_[^#]", [global, {capture, first, binary}]),
+    ?assert(length(Found) =< 200).
+
+%% A log whose writer does not answer is left out; the rest is there, and nobody waits for the writer.
+suspended_writer(Config) ->
+    ok = weir_pool:start(squares, #{size => 2, worker => none}),
+    Writer = suspended(Config),
+    Pools = fun() -> [Name || #{name := Name} <- maps:get(pools, weir_watch_parts:parts())] end,
+    weir_kit:until(fun() -> Pools() =:= [squares] end, 60_000),
+    Silent = <<"\nweir_watch_left_out{part=\"logs\"} 1\n">>,
+    weir_kit:until(fun() -> binary:match(iolist_to_binary(weir_watch_metrics:text()), Silent) =/= nomatch end, 60_000),
+    ?assertEqual(nomatch, binary:match(iolist_to_binary(weir_watch_metrics:text()), <<"weir_log_">>)),
+    ok = sys:resume(Writer),
+    #{logs := [#{name := audit}]} = complete().
+
+suspended(Config) ->
+    {ok, _} = weir_log:open(audit, #{file => file(Config, "audit.log")}),
+    {ok, #{shards := [#{writer := Writer}]}} = weir_log:info(audit),
+    ok = sys:suspend(Writer),
+    Writer.
+
+%% Who keeps what was asked does not fill the mailbox of one that hangs: it is asked once in ten seconds.
+silent_are_asked_later(Config) ->
+    Writer = suspended(Config),
+    Begin = erlang:monotonic_time(millisecond),
+    Asked = lists:foldl(
+        fun(_, Asked) ->
+            {#{logs := []}, Asked1} = weir_watch_parts:ask(Asked),
+            Asked1
+        end,
+        weir_watch_parts:new(),
+        lists:seq(1, 20)
+    ),
+    {message_queue_len, Length} = process_info(Writer, message_queue_len),
+    ?assert(Length =< 1 + (erlang:monotonic_time(millisecond) - Begin) div 10_000),
+    %% When the log is gone nothing is kept of it.
+    ok = sys:resume(Writer),
+    ok = weir_log:close(audit),
+    LeftOut = fun() -> maps:get(left_out, element(1, weir_watch_parts:ask(Asked))) end,
+    weir_kit:until(fun() -> maps:get(logs, LeftOut(), none) =:= 0 end, 60_000).
+
+%% Pools and logs that are opened and closed while they are asked.
+stopped_meanwhile(Config) ->
+    Churn = spawn_link(fun() -> churn(file(Config, "churn.log")) end),
+    [
+        begin
+            #{pools := Pools, logs := Logs, left_out := #{}} = weir_watch_parts:parts(),
+            ?assertEqual([], Pools -- [Pool || #{name := churn, size := 1} = Pool <- Pools]),
+            ?assertEqual([], Logs -- [Log || #{name := churn, entries := _} = Log <- Logs])
+        end
+     || _ <- lists:seq(1, 300)
+    ],
+    unlink(Churn),
+    Churn ! stop,
+    weir_kit:until(fun() -> not is_process_alive(Churn) end),
+    receive Message -> error({left, Message}) after 0 -> ok end.
+
+churn(File) ->
+    ok = weir_pool:start(churn, #{size => 1, worker => none}),
+    {ok, churn} = weir_log:open(churn, #{file => File}),
+    ok = weir_pool:stop(churn),
+    ok = weir_log:close(churn),
+    receive stop -> ok after 0 -> churn(File) end.
+
+%% Processes without a name, and pools that are called by one, show no process identifier.
+unnamed(_Config) ->
+    {ok, One} = weir_server:start_link(weir_flow_server_plain, [], []),
+    {ok, Two} = weir_server:start_link(weir_flow_server_plain, [], []),
+    [ok = weir_flow:limit(Pid, 10) || Pid <- [One, Two]],
+    ok = weir_pool:start({self(), pool}, #{size => 3, worker => none}),
+    weir_kit:until(
+        fun() ->
+            Text = iolist_to_binary(weir_watch_metrics:text()),
+            ?assertEqual(nomatch, re:run(Text, "<\\d+\\.\\d+\\.\\d+>")),
+            binary:match(Text, <<"\nweir_server_limit{server=\"unnamed\"} 20\n">>) =/= nomatch andalso
+                binary:match(Text, <<"\nweir_pool_size{pool=\"unnamed\"} 3\n">>) =/= nomatch
+        end,
+        60_000
+    ),
+    [ok = weir_server:stop(Pid) || Pid <- [One, Two]].
+
+file(Config, Name) -> filename:join(proplists:get_value(priv_dir, Config), Name).
