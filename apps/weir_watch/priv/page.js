@@ -2,7 +2,7 @@
 // set as text. All that is kept is bounded: the last snapshot, and the numbers of 300.
 "use strict";
 (() => {
-  const KEPT = 300, EVERY_MS = 1000, QUIET_MS = 6000, GIVE_UP_MS = 5000, GAP_S = 2.5, LINES = 6;
+  const KEPT = 300, DRAWN = 10, EVERY_MS = 1000, QUIET_MS = 6000, GIVE_UP_MS = 5000, GAP_S = 2.5, LINES = 6;
   const DASHES = [[], [8, 4], [2, 3], [10, 3, 2, 3], [5, 5], [12, 4]];
   const byId = (id) => document.getElementById(id);
   const token = new URLSearchParams(location.search).get("token");
@@ -437,7 +437,8 @@
   };
   const pointOf = (s) => ({
     at: s.at, run_queue: s.run_queue, schedulers: s.schedulers, memory: s.memory, input: s.input, output: s.output,
-    suspects: s.suspects.map(({ pid, name, label, module, queue, reductions }) => ({ pid, name, label, module, queue, reductions })),
+    suspects: s.suspects.slice(0, DRAWN)
+      .map(({ pid, name, label, module, queue, reductions }) => ({ pid, name, label, module, queue, reductions })),
   });
   const arrived = (s) => {
     // The node's clock was set back, or it is another node.
@@ -501,8 +502,7 @@
   const ask = async () => {
     try {
       const snapshot = await get("snapshot.json");
-      // At first, and after what was missed: a browser asks seldom for a page that nobody sees.
-      if (!caughtUp || last && snapshot.at - last.at > GAP_S * 1000) {
+      if (!caughtUp) {
         (await get("history.json")).forEach(keep);
         caughtUp = true;
       }
@@ -516,6 +516,9 @@
     }
     setTimeout(ask, EVERY_MS);
   };
+
+  // A browser lets a page that nobody sees ask seldom.
+  document.addEventListener("visibilitychange", () => { if (!document.hidden) caughtUp = false; });
 
   scheme();
   heads();

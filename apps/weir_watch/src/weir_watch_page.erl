@@ -14,7 +14,7 @@
 %% | `/' | the page |
 %% | `/snapshot.json' | the newest snapshot, by {@link weir_watch_json}; 503 while there is no agent |
 %% | `/history.json' | the numbers of the plots, of up to 5 minutes, the oldest first |
-%% | `/metrics' | {@link weir_watch_metrics:text/0} |
+%% | `/metrics' | {@link weir_watch_metrics:text/1}: OpenMetrics for who accepts that, or Prometheus' plain text |
 %%
 %% The process subscribes to the agent and keeps its last snapshot, and the numbers of 300, in a table that only it
 %% writes; OTP's httpd answers requests from that in processes of its own. So a slow browser holds up neither this
@@ -49,6 +49,8 @@
 %% The points of the history. The agent gives one a second.
 -define(KEPT, 300).
 -define(KEPT_MS, ?KEPT * 1000).
+%% The suspects of a point. The plots have 6 lines, and whose line it is need not be among the first 6 all the time.
+-define(DRAWN, 10).
 %% How long the address may be in use until the start fails: the httpd of a page that was killed ends a moment later.
 -define(TRIES, 20).
 -define(TRY_MS, 100).
@@ -219,7 +221,8 @@ again(State) ->
 
 %% What the plots draw of a snapshot.
 point(#{suspects := Suspects} = Snapshot) ->
-    Drawn = [maps:with([pid, name, label, module, queue, growth, reductions], Suspect) || Suspect <- Suspects],
+    First = lists:sublist(Suspects, ?DRAWN),
+    Drawn = [maps:with([pid, name, label, module, queue, growth, reductions], Suspect) || Suspect <- First],
     Plain = maps:with([at, run_queue, schedulers, memory, input, output], Snapshot),
     Plain#{suspects => Drawn}.
 
@@ -340,7 +343,7 @@ answer(Method, Path, Query, Headers, Table) when Method =:= "GET"; Method =:= "H
         {true, false} -> static(Path, Table);
         {true, true} ->
             case is_allowed(Query, Headers, Table) of
-                true -> content(Path, Table);
+                true -> content(Path, Headers, Table);
                 false -> refused()
             end
     end;
@@ -348,19 +351,25 @@ answer(_, _, _, _, _) ->
     {Code, Head, Body} = plain(405, "GET and HEAD only.\n"),
     {Code, [{allow, "GET, HEAD"} | Head], Body}.
 
-content("/", Table) ->
+content("/", _Headers, Table) ->
     static("/", Table);
-content("/snapshot.json", Table) ->
+content("/snapshot.json", _Headers, Table) ->
     case ets:lookup(Table, snapshot) of
         [{snapshot, Snapshot}] -> json(200, Snapshot);
         [] -> json(503, #{error => <<"no agent">>})
     end;
-content("/history.json", Table) ->
+content("/history.json", _Headers, Table) ->
     Points = lists:sort(ets:select(Table, [{{{point, '_'}, '$1', '$2'}, [], [{{'$1', '$2'}}]}])),
     {Newest, _} = lists:last([{0, none} | Points]),
     json(200, [Point || {At, Point} <- Points, At > Newest - ?KEPT_MS]);
-content("/metrics", _Table) ->
-    {200, [{content_type, "application/openmetrics-text; version=1.0.0; charset=utf-8"}], weir_watch_metrics:text()}.
+content("/metrics", Headers, _Table) ->
+    Accepted = [string:find(Accept, "application/openmetrics-text") || {"accept", Accept} <- Headers],
+    Format =
+        case lists:all(fun(Found) -> Found =:= nomatch end, Accepted) of
+            true -> plain;
+            false -> openmetrics
+        end,
+    {200, [{content_type, weir_watch_metrics:content_type(Format)}], weir_watch_metrics:text(Format)}.
 
 static(Path, Table) ->
     case ets:lookup(Table, {file, Path}) of

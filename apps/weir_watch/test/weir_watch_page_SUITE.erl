@@ -152,7 +152,7 @@ files(_Config) ->
         ?assertMatch({Path, {404, _, _}}, {Path, get(Page, Path)})
      || Path <- [
             "/page.html", "/uPlot.sha256", "/../ebin/weir_watch.app", "/..%2fsrc", "/%2e%2e/%2e%2e/etc/passwd",
-            "//", "/x"
+            "/x"
         ]
     ],
     %% Each file that the page names is there, and none is elsewhere.
@@ -328,7 +328,14 @@ history(_Config) ->
      || Snapshot <- Snapshots
     ],
     {200, _, Json} = get(Page, "/history.json"),
-    ?assertEqual(iolist_to_binary(weir_watch_json:encode(Points)), Json).
+    ?assertEqual(iolist_to_binary(weir_watch_json:encode(Points)), Json),
+    %% Of many suspects it has those that come first.
+    [#{suspects := [One | _]} | _] = Snapshots,
+    Many = [One#{queue := Queue} || Queue <- lists:seq(1, 40)],
+    ok = weir_watch_page_agent:tell(weir_watch_sample:snapshot(#{at => 4000, suspects => Many})),
+    {200, _, Longer} = get(Page, "/history.json"),
+    {match, Queues} = re:run(Longer, "\"queue\":([0-9]+)", [global, {capture, all_but_first, list}]),
+    ?assertEqual([integer_to_list(Queue) || Queue <- lists:seq(1, 10)], lists:append(lists:nthtail(6, Queues))).
 
 %% 300 points, and of 5 minutes: a thousand snapshots take no more than three hundred.
 bounded(_Config) ->
@@ -389,7 +396,10 @@ metrics(_Config) ->
     case code:ensure_loaded(weir_watch_metrics) of
         {module, _} ->
             {ok, Page} = weir_watch_page:start_link(#{port => 0}),
-            {200, #{"content-type" := "application/openmetrics-text" ++ _}, Text} = get(Page, "/metrics"),
+            {200, #{"content-type" := "text/plain; version=0.0.4" ++ _}, _} = get(Page, "/metrics"),
+            Accept = {"Accept", "application/openmetrics-text; version=1.0.0,text/plain;q=0.5"},
+            {200, #{"content-type" := Type}, Text} = request(Page, "GET", "/metrics", [Accept]),
+            ?assertMatch("application/openmetrics-text; version=1.0.0" ++ _, Type),
             ?assertMatch({match, _}, re:run(Text, "# EOF\n$"));
         {error, _} ->
             {skip, no_metrics}
