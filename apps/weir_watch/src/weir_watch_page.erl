@@ -12,7 +12,7 @@
 %% | path | what |
 %% |---|---|
 %% | `/' | the page |
-%% | `/snapshot.json' | the newest snapshot, by {@link weir_watch_json}; 503 while there is no agent |
+%% | `/snapshot.json' | the newest snapshot; 503 while there is no agent |
 %% | `/history.json' | the numbers of the plots, of up to 5 minutes, the oldest first |
 %% | `/metrics' | {@link weir_watch_metrics:text/1}: OpenMetrics for who accepts that, or Prometheus' plain text |
 %%
