@@ -1,7 +1,7 @@
 # Every target first sets up what it needs (scripts/setup: silent when nothing is missing), then does its job.
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test elixir asan tsan fuzz check bench bench-report docs shell appup package package-check \
+.PHONY: help build demo test elixir page-test asan tsan fuzz check bench bench-report docs shell appup package package-check \
     test-otp27 test-otp29 clean
 
 # make test SUITE=weir_pool CASE=restart; make bench BENCH=weir_pool,weir_server; make fuzz FUZZ_SECONDS=600
@@ -29,6 +29,11 @@ test: ## run the tests (SUITE=name for one suite, with CASE=name for one case of
 elixir: ## the tests of examples/elixir, and the Elixir of the guides
 	@scripts/setup elixir
 	@scripts/elixir
+
+page-test: ## the page of weir_watch in a headless Chromium (PICTURES=yes for new ones in docs/pictures)
+	@scripts/setup page-test
+	@rebar3 compile
+	@scripts/page-test
 
 asan: ## the suites of weir_socket on a NIF with AddressSanitizer and UndefinedBehaviorSanitizer (SUITE=, CASE=)
 	@scripts/setup asan
