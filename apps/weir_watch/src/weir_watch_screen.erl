@@ -93,7 +93,7 @@ page(Snapshot, #{rows := Rows, columns := Columns} = View) ->
             #{inspect := true} when Selected =/= none ->
                 inspection(Selected, Snapshot, View);
             _ ->
-                Chain = chain(Selected, Snapshot),
+                Chain = [Line || roomy(View), Line <- chain(Selected, Snapshot)],
                 %% The table has a third of the room at least.
                 Diagnoses = lists:sublist(diagnoses(Snapshot, Columns), max(1, Room * 2 div 3 - length(Chain))),
                 Space = max(2, Room - length(Diagnoses) - length(Chain)),
@@ -132,7 +132,7 @@ header(Snapshot, #{columns := Columns} = View) ->
 %% Where there is little room, the rows of the table are worth more than what is around them.
 roomy(#{rows := Rows}) -> Rows >= 16.
 
-message(#{message := Message}) -> [[{bad, Message}]];
+message(#{message := Message, columns := Columns}) -> wrapped(bad, "", Message, Columns);
 message(_View) -> [].
 
 diagnoses(#{diagnoses := []}, _Columns) ->
@@ -167,7 +167,7 @@ selected([], _View) ->
     none;
 selected([First | _] = Sorted, View) ->
     case [Suspect || #{pid := Pid} = Suspect <- Sorted, Pid =:= maps:get(selected, View, none)] of
-        [Suspect] -> Suspect;
+        [Suspect | _] -> Suspect;
         [] -> First
     end.
 
@@ -180,8 +180,10 @@ table(Sorted, Selected, Space, View) ->
         [{dim, ["  ", pad("mailbox", spark_width(View)), "  doing"]}],
     %% The selected one is always in sight.
     Index = length(lists:takewhile(fun(Suspect) -> Suspect =/= Selected end, Sorted)),
-    Shown = lists:sublist(lists:nthtail(max(0, Index - (Space - 3)), Sorted), max(1, Space - 2)),
-    [[], Head | [row(Suspect, Suspect =:= Selected, View) || Suspect <- Shown]].
+    Blank = [[] || roomy(View)],
+    Count = max(1, Space - 1 - length(Blank)),
+    Shown = lists:sublist(lists:nthtail(max(0, Index - Count + 1), Sorted), Count),
+    Blank ++ [Head | [row(Suspect, Suspect =:= Selected, View) || Suspect <- Shown]].
 
 columns() -> [{queue, "queue", 10}, {growth, "+/s", 8}, {core, "core", 6}, {waiters, "waiters", 8}].
 
