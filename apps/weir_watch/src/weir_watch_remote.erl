@@ -129,12 +129,14 @@ md5_there(Node, Module) ->
             end
     end.
 
+%% Which features of the language are on is a part of the MD5, and not of the forms.
 compiled_there(Node, Code) ->
     try
+        Meta = term_to_binary([{enabled_features, on(Node, erl_features, enabled, [])}]),
         {ok, [
             begin
                 {ok, {_, [{abstract_code, {_, Forms}}]}} = beam_lib:chunks(Beam, [abstract_code]),
-                {ok, Module, Compiled} = on(Node, compile, noenv_forms, [Forms, []]),
+                {ok, Module, Compiled} = on(Node, compile, noenv_forms, [Forms, [{extra_chunks, [{<<"Meta">>, Meta}]}]]),
                 {Module, File, Compiled}
             end
          || {Module, File, Beam} <- Code
