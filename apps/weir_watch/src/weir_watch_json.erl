@@ -1,5 +1,5 @@
-%% @doc Terms as JSON, for programs that read what weir_watch finds. Whatever the term, what comes out is JSON: no term is an error,
-%% and none is printed without a bound.
+%% @doc Terms as JSON, for programs that read what weir_watch finds. Whatever the term, what comes out is JSON: no term
+%% is an error, and none is printed without a bound.
 %%
 %% | Erlang | JSON |
 %% |---|---|

@@ -1,27 +1,29 @@
 %% @doc Attaches to a node that has nothing of Weir, and leaves it as it was.
 %%
-%% {@link attach/1} starts a process on the node, the guard, and sends it the modules of the agent. The guard loads them, starts
-%% one agent, and monitors the process that attached. When that process has detached, ended, or cannot be reached any more (its
-%% node was killed, the net is cut), the guard stops the agent, deletes and purges the modules that it loaded, and ends. No process,
-%% name, table, or module stays; what stays are atoms, and the modules of OTP that the node loaded meanwhile.
+%% {@link attach/1} starts a process on the node, the guard, and sends it the modules of the agent. The guard loads
+%% them, starts one agent, and monitors the process that attached. When that process has detached, ended, or cannot be
+%% reached any more (its node was killed, the net is cut), the guard stops the agent, deletes and purges the modules
+%% that it loaded, and ends. No process, name, table, or module stays; what stays are atoms, and the modules of OTP that
+%% the node loaded meanwhile.
 %%
-%% There is one guard on a node, by its name (`weir_watch_guard', which is local). It serves all who are attached, so two of them do not
-%% take the modules from each other: the last one's end removes them. One who comes while the guard removes them waits until
-%% it has, and begins anew.
+%% There is one guard on a node, by its name (`weir_watch_guard', which is local). It serves all who are attached, so
+%% two of them do not take the modules from each other: the last one's end removes them. One who comes while the guard
+%% removes them waits until it has, and begins anew.
 %%
-%% What the guard runs is no module: it is given as forms that OTP's `erl_eval' evaluates, so that it may purge the modules, and its
-%% code is the same on every OTP. It purges softly: a process that runs their code is never killed, but for the agent.
-%% A purge asks each process of the node whether it runs the code, which at a million processes takes a second or so of one core for each
-%% module; the node goes on meanwhile.
+%% What the guard runs is no module: it is given as forms that OTP's `erl_eval' evaluates, so that it may purge the
+%% modules, and its code is the same on every OTP. It purges softly: a process that runs their code is never killed, but
+%% for the agent. A purge asks each process of the node whether it runs the code, which at a million processes takes a
+%% second or so of one core for each module; the node goes on meanwhile.
 %%
-%% A node that has modules of these names is refused, unless they are the same ones (by MD5): then these are used, and stay. Where the
-%% node already runs weir_watch, its agent serves, and there is no guard.
+%% A node that has modules of these names is refused, unless they are the same ones (by MD5): then these are used, and
+%% stay. Where the node already runs weir_watch, its agent serves, and there is no guard.
 %%
-%% Compiled code loads on the OTP that it was compiled on, and some near it: not on an older one, nor, if it is from OTP 25, on 29. So
-%% a node of another OTP than the compiler's gets the code as forms (the `debug_info' of our modules), which its own compiler compiles
-%% there; where it has none, the compiled modules are tried if the node's OTP is newer.
+%% Compiled code loads on the OTP that it was compiled on, and some near it: not on an older one, nor, if it is from OTP
+%% 25, on 29. So a node of another OTP than the compiler's gets the code as forms (the `debug_info' of our modules),
+%% which its own compiler compiles there; where it has none, the compiled modules are tried if the node's OTP is newer.
 %%
-%% The guard's state is its own. When it is killed, the agent ends with its last subscriber, and the modules stay loaded.
+%% The guard's state is its own. When it is killed, the agent ends with its last subscriber, and the modules stay
+%% loaded.
 %% @private
 -module(weir_watch_remote).
 
@@ -52,8 +54,9 @@
 -define(TIMEOUT, 60_000).
 -define(TRIES, 5).
 
-%% @doc Connects to the node and starts an agent there. What to call then is {@link weir_watch_agent:subscribe/1}. The agent ends when
-%% the caller does; it may have ended already when another's end came in between, and then one attaches again.
+%% @doc Connects to the node and starts an agent there. What to call then is {@link weir_watch_agent:subscribe/1}. The
+%% agent ends when the caller does; it may have ended already when another's end came in between, and then one attaches
+%% again.
 -spec attach(node()) -> {ok, Agent :: pid(), handle()} | {error, reason()}.
 attach(Node) ->
     try
@@ -67,8 +70,8 @@ attach(Node) ->
         throw:Reason -> {error, Reason}
     end.
 
-%% @doc Ends what an attach/1 began. When it returns, nothing is left on the node, unless others are attached to it, or it is
-%% out of reach: then that is done when the node finds out.
+%% @doc Ends what an attach/1 began. When it returns, nothing is left on the node, unless others are attached to it, or
+%% it is out of reach: then that is done when the node finds out.
 -spec detach(handle()) -> ok.
 detach(none) ->
     ok;
@@ -91,20 +94,20 @@ code_for(Node) ->
     There = [{Module, Md5} || {Module, _, _} <- Own, Md5 <- md5_there(Node, Module)],
     Release = list_to_integer(on(Node, erlang, system_info, [otp_release])),
     Runs = There =/= [] orelse Release =:= ?OTP_RELEASE,
-    case differing(Own, There) of
+    case differing(Node, Own, There) of
         [] when Runs ->
             Own;
         Differing ->
             case {compiled_there(Node, Own), Differing} of
-                {{ok, Code}, _} -> check(Code, There);
+                {{ok, Code}, _} -> check(Node, Code, There);
                 {none, []} when Release > ?OTP_RELEASE -> Own;
                 {none, []} -> throw({no_compiler, Release});
                 {none, _} -> throw({other_modules, Differing})
             end
     end.
 
-check(Code, There) ->
-    case differing(Code, There) of
+check(Node, Code, There) ->
+    case differing(Node, Code, There) of
         [] -> Code;
         Differing -> throw({other_modules, Differing})
     end.
@@ -113,9 +116,9 @@ own(Module) ->
     {Module, Beam, _File} = code:get_object_code(Module),
     {Module, "sent by weir top", Beam}.
 
-differing(Code, There) -> [M || {M, Md5} <- md5s(Code), {Other, Md5There} <- There, M =:= Other, Md5 =/= Md5There].
-
-md5s(Code) -> [{Module, code:module_md5(Beam)} || {Module, _, Beam} <- Code].
+%% MD5s are the node's: another OTP may make another one of the same file.
+differing(Node, Code, There) ->
+    [M || {M, Md5} <- There, {Other, _, Beam} <- Code, M =:= Other, on(Node, code, module_md5, [Beam]) =/= Md5].
 
 %% None or one: of the module that is loaded, or would be.
 md5_there(Node, Module) ->
@@ -124,7 +127,7 @@ md5_there(Node, Module) ->
     catch
         throw:{failed, _} ->
             case on(Node, code, get_object_code, [Module]) of
-                {Module, Beam, _} -> [code:module_md5(Beam)];
+                {Module, Beam, _} -> [on(Node, code, module_md5, [Beam])];
                 error -> []
             end
     end.
@@ -132,11 +135,13 @@ md5_there(Node, Module) ->
 %% Which features of the language are on is a part of the MD5, and not of the forms.
 compiled_there(Node, Code) ->
     try
-        Meta = term_to_binary([{enabled_features, on(Node, erl_features, enabled, [])}]),
+        %% Encoded there: OTPs encode atoms differently.
+        Meta = on(Node, erlang, term_to_binary, [[{enabled_features, on(Node, erl_features, enabled, [])}]]),
         {ok, [
             begin
                 {ok, {_, [{abstract_code, {_, Forms}}]}} = beam_lib:chunks(Beam, [abstract_code]),
-                {ok, Module, Compiled} = on(Node, compile, noenv_forms, [Forms, [{extra_chunks, [{<<"Meta">>, Meta}]}]]),
+                Options = [{extra_chunks, [{<<"Meta">>, Meta}]}],
+                {ok, Module, Compiled} = on(Node, compile, noenv_forms, [Forms, Options]),
                 {Module, File, Compiled}
             end
          || {Module, File, Beam} <- Code
@@ -158,8 +163,8 @@ on(Node, Module, Function, Args) ->
 
 %% ---------------------------------------------------------------- the guard
 
-%% What the guard evaluates. `Attach' is the message of the one who started it, `Code' the modules. Its own state is the list of those
-%% attached, and the agent. It tells by a pid who is the guard, if it is not this process.
+%% What the guard evaluates. `Attach' is the message of the one who started it, `Code' the modules. Its own state is the
+%% list of those attached, and the agent. It tells by a pid who is the guard, if it is not this process.
 -define(GUARD,
     " {attach, Starter, Started, Md5s} = Attach,"
     " Md5 = fun(M) -> try erlang:get_module_info(M, md5) catch error:badarg -> none end end,"
@@ -225,7 +230,8 @@ on(Node, Module, Function, Args) ->
 start_guard(Node, Code) ->
     {ok, Tokens, _} = erl_scan:string(?GUARD),
     {ok, Forms} = erl_parse:parse_exprs(Tokens),
-    Attach = {attach, self(), make_ref(), md5s(Code)},
+    Md5s = [{Module, on(Node, code, module_md5, [Beam])} || {Module, _, Beam} <- Code],
+    Attach = {attach, self(), make_ref(), Md5s},
     Guard = spawn(Node, erl_eval, exprs, [Forms, [{'Attach', Attach}, {'Code', Code}]]),
     {Guard, Attach}.
 
@@ -295,7 +301,7 @@ explain(Node, Reason) -> io_lib:format("~ts: ~ts", [Node, explain(Reason)]).
 explain(not_distributed) ->
     "this node is not distributed, so it can reach no other. Start it with -sname or -name.";
 explain({no_host, Host}) ->
-    io_lib:format("the host ~ts is not known here. Is the name after the @ the one that the node was started with?", [Host]);
+    io_lib:format("the host ~ts is not known here. Is it the name with which the node was started?", [Host]);
 explain({no_epmd, Host}) ->
     io_lib:format(
         "epmd does not answer on ~ts (port 4369), so no distributed node runs there, or a firewall is in between. "
@@ -307,8 +313,8 @@ explain({no_name, []}) ->
 explain({no_name, Names}) ->
     io_lib:format("no node has that name there. These run: ~ts.", [lists:join(", ", Names)]);
 explain(refused) ->
-    "it runs, but did not let us in: the cookie is another (give it with --cookie, or in ~/.erlang.cookie), the node has a "
-    "long name and was given by its short one or the other way round, or a firewall closes its port.";
+    "it runs, but did not let us in: the cookie is another (give it with --cookie, or in ~/.erlang.cookie), "
+    "the node has a long name and was given by its short one or the other way round, or a firewall closes its port.";
 explain(disconnected) ->
     "the connection was lost.";
 explain(timeout) ->
@@ -317,13 +323,14 @@ explain(too_old) ->
     "it runs an OTP older than 25, which is the oldest that weir can look at.";
 explain({other_modules, Modules}) ->
     io_lib:format(
-        "it has another version of ~ts, which this weir does not replace. Use the weir of that version, or weir_watch:top() "
-        "in a shell of that node.",
+        "it has another version of ~ts, which this weir does not replace. "
+        "Use the weir of that version, or weir_watch:top() in a shell of that node.",
         [lists:join(", ", [atom_to_list(Module) || Module <- Modules])]
     );
 explain({no_compiler, Release}) ->
     io_lib:format(
-        "it runs OTP ~b, which does not load code compiled by OTP ~b as this weir was, and has no compiler. Build weir on OTP ~b.",
+        "it runs OTP ~b, which does not load code compiled by OTP ~b as this weir was, and has no compiler. "
+        "Build weir on OTP ~b.",
         [Release, ?OTP_RELEASE, Release]
     );
 explain({not_loaded, Reason}) ->

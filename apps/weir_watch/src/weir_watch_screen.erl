@@ -1,8 +1,9 @@
-%% @doc A second of a node drawn on a terminal, or told as text: functions of a snapshot and of how somebody wants to look at it.
+%% @doc A second of a node drawn on a terminal, or told as text: functions of a snapshot and of how somebody wants to
+%% look at it.
 %%
-%% Nothing that is drawn is wider than the terminal or longer; what comes from the node (names, labels, kinds of messages) cannot
-%% move the cursor, ring, or overwrite: control characters, and characters whose width terminals do not agree about, are
-%% drawn as `?'. Without colour the selected row has a mark, without UTF-8 the drawing is in ASCII.
+%% Nothing that is drawn is wider than the terminal or longer; what comes from the node (names, labels, kinds of
+%% messages) cannot move the cursor, ring, or overwrite: control characters, and characters whose width terminals do not
+%% agree about, are drawn as `?'. Without colour the selected row has a mark, without UTF-8 the drawing is in ASCII.
 %%
 %% No process and no state: nothing to leave behind.
 %% @private
@@ -25,9 +26,9 @@
     inspect => boolean(),
     message => iodata()
 }.
-%% How to draw: `color' and `unicode' say what the terminal can. `selected' is the suspect with the mark, the first if it is
-%% none of them; `pinned' ones are drawn first. `inspect' draws the selected one instead of the table, `help' the keys. `message' is a
-%% line in the header, such as that the node is gone.
+%% How to draw: `color' and `unicode' say what the terminal can. `selected' is the suspect with the mark, the first if
+%% it is none of them; `pinned' ones are drawn first. `inspect' draws the selected one instead of the table, `help' the
+%% keys. `message' is a line in the header, such as that the node is gone.
 
 %% A line is a list of these, before it is cut and coloured.
 -type piece() :: {plain | dim | bold | good | warn | bad | mark, unicode:chardata()}.
@@ -48,8 +49,8 @@
 -spec order(weir_watch:snapshot(), view()) -> [pid()].
 order(Snapshot, View) -> [Pid || #{pid := Pid} <- sorted(Snapshot, View)].
 
-%% @doc A full screen, to be written as it is (UTF-8 where the view has `unicode', ASCII otherwise): it begins in the upper left corner and
-%% leaves nothing of what was there.
+%% @doc A full screen, to be written as it is (UTF-8 where the view has `unicode', ASCII otherwise): it begins in the
+%% upper left corner and leaves nothing of what was there.
 -spec draw(weir_watch:snapshot() | undefined, view()) -> iodata().
 draw(Snapshot, #{columns := Columns, rows := Rows} = View) ->
     Lines =
@@ -71,7 +72,8 @@ report(#{diagnoses := Diagnoses} = Snapshot, View) ->
 
 told(Lines, View) -> [[utf8([safe(Text, View) || {_, Text} <- Line]), $\n] || Line <- Lines].
 
-told_of(#{summary := Summary, remedy := Remedy, page := Page, sketch := Sketch, chain := Chain} = Diagnosis, Snapshot) ->
+told_of(Diagnosis, Snapshot) ->
+    #{summary := Summary, remedy := Remedy, page := Page, sketch := Sketch, chain := Chain} = Diagnosis,
     [
         title(Diagnosis, Snapshot),
         [{plain, ["    ", Summary]}],
@@ -221,8 +223,9 @@ chain(#{pid := Pid, chain := Chain}, Snapshot) ->
 inspection(#{pid := Pid} = Suspect, #{diagnoses := Diagnoses, at := At} = Snapshot, #{columns := Columns} = View) ->
     #{
         name := Name, label := Label, module := Module, behaviour := Behaviour, application := Application,
-        supervisor := Supervisor, since := Since, queue := Queue, drained := Drained, growth := Growth, arrival := Arrival,
-        service := Service, until_million := Until, reductions := Reductions, core := Core, heap := Heap,
+        supervisor := Supervisor, since := Since, queue := Queue, drained := Drained, growth := Growth,
+        arrival := Arrival, service := Service, until_million := Until, reductions := Reductions,
+        core := Core, heap := Heap,
         states := States, waiters := Waiters, waiting := Waiting, queues := Queues
     } = Suspect,
     Of = fun(undefined) -> "none"; (Other) when is_pid(Other) -> who(Other, Snapshot); (Other) -> text(Other) end,
@@ -231,7 +234,8 @@ inspection(#{pid := Pid} = Suspect, #{diagnoses := Diagnoses, at := At} = Snapsh
     [[{bold, who(Pid, Name, Snapshot)}, {dim, [", for ", duration(max(0, At - Since))]}] | [
         [{dim, ["label ", Label]}] || Label =/= undefined
     ]] ++
-        Item("is", [text(Behaviour), " ", Of(Module), " of application ", Of(Application), ", supervisor ", Of(Supervisor)]) ++
+        Item("is", [text(Behaviour), " ", Of(Module), " of application ", Of(Application)]) ++
+        Item("supervisor", Of(Supervisor)) ++
         Item("mailbox", [number(Queue), " messages, ", number(Growth), "/s more", drained(Drained), until(Until)]) ++
         Item("", spark(Queues, max(0, Columns - 12), View)) ++
         Item("messages", ["arriving ", Rate(Arrival), ", handled ", Rate(Service)]) ++
@@ -249,8 +253,9 @@ inspection(#{pid := Pid} = Suspect, #{diagnoses := Diagnoses, at := At} = Snapsh
                 wrapped(plain, "  ", Summary, Columns) ++
                 wrapped(good, "  ", [Remedy, " (", Page, ")"], Columns) ++
                 [[{plain, ["    ", Row]}] || Row <- rows(Sketch)]
-         || #{pid := Its, summary := Summary, remedy := Remedy, page := Page, sketch := Sketch} = Diagnosis <- Diagnoses,
-            Its =:= Pid
+         || #{pid := Its, remedy := Remedy, page := Page} = Diagnosis <- Diagnoses,
+            Its =:= Pid,
+            #{summary := Summary, sketch := Sketch} <- [Diagnosis]
         ]).
 
 drained(0) -> "";
@@ -267,11 +272,13 @@ footer(#{cost := #{share := Share, memory := Memory}, limits := Limits}, View) -
     Keys =
         case View of
             #{inspect := true} -> "q quit  enter back  j k select  p pin  space pause  ? help";
-            _ -> ["q quit  s sort: ", text(maps:get(sort, View, queue)), "  j k select  enter inspect  p pin  space pause  ? help"]
+            _ ->
+                Sort = text(maps:get(sort, View, queue)),
+                ["q quit  s sort: ", Sort, "  j k select  enter inspect  p pin  space pause  ? help"]
         end,
     [[{warn, Limit}] || roomy(View), Limit <- lists:sublist(Limits, 1)] ++
         [
-            [{dim, io_lib:format("weir takes ~.2f % of a core and ~ts of the node.", [float(Share * 100), bytes(Memory)])}],
+            [{dim, ["weir takes ", io_lib:format("~.2f", [Share * 100.0]), " % of a core and ", bytes(Memory), " of the node."]}],
             [{dim, Keys}]
         ].
 

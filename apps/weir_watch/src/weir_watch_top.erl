@@ -1,11 +1,13 @@
 %% @doc The command `weir', and what `weir_watch:top()' shows in a shell.
 %%
-%% Three processes: one looks at the node (it attaches, subscribes, and hands on each {@type weir_watch:snapshot()}; when the node goes away it says so and
-%% tries again each second), one reads keys where there is no terminal of our own, and the caller draws. They are linked: when the caller ends, so do
-%% they, and the node's guard ({@link weir_watch_remote}) removes what was sent to it.
+%% Three processes: one looks at the node (it attaches, subscribes, and hands on each {@type weir_watch:snapshot()};
+%% when the node goes away it says so and tries again each second), one reads keys where there is no terminal of our
+%% own, and the caller draws. They are linked: when the caller ends, so do they, and the node's guard ({@link
+%% weir_watch_remote}) removes what was sent to it.
 %%
-%% The terminal of the command is set by a shell script that stays: it changes the terminal's mode and screen, tells its size when asked, and
-%% puts both back when it is told to or when this runtime ends, in whatever way. So it does on each OTP.
+%% The terminal of the command is set by a shell script that stays: it changes the terminal's mode and screen, tells its
+%% size when asked, and puts both back when it is told to or when this runtime ends, in whatever way. So it does on each
+%% OTP.
 %% @private
 -module(weir_watch_top).
 
@@ -28,7 +30,8 @@
 
 %% ---------------------------------------------------------------- the command
 
-%% @doc What the escript runs. Ends the runtime, with status 0, 1 when something is diagnosed, or 2 when it could not look.
+%% @doc What the escript runs. Ends the runtime, with status 0, 1 when something is diagnosed, or 2 when it could not
+%% look.
 -spec main([string()]) -> no_return().
 main(Args) ->
     ok = logger:set_primary_config(level, none),
@@ -248,8 +251,8 @@ full_screen(Node) ->
 -spec run() -> ok.
 run() -> run(#{}).
 
-%% @doc Draws each second, in a shell, until Enter alone (or q and Enter) is pressed; the other keys are followed by Enter too.
-%% `node' is the one to look at, if it is not the shell's.
+%% @doc Draws each second, in a shell, until Enter alone (or q and Enter) is pressed; the other keys are followed by
+%% Enter too. `node' is the one to look at, if it is not the shell's.
 -spec run(#{node => node()}) -> ok.
 run(Options) ->
     Device = group_leader(),
@@ -301,8 +304,8 @@ shown(Io, Node, View) ->
     stop_looker(Looker),
     0.
 
-loop(#{io := #{write := Write, measure := Measure, keys := Terminal, size := Script}, looker := Looker, node := Node, view := View} = State) ->
-    #{snapshot := Snapshot} = State,
+loop(#{io := Io, looker := Looker, node := Node, view := View, snapshot := Snapshot} = State) ->
+    #{write := Write, measure := Measure, keys := Terminal, size := Script} = Io,
     Write(weir_watch_screen:draw(Snapshot, View)),
     receive
         {Looker, snapshot, New} ->
