@@ -10,7 +10,7 @@
 -import(weir_compat_test, [until/1]).
 
 %% Generous: it is reached by failures alone.
--define(DEADLINE, 20_000).
+-define(DEADLINE, 60_000).
 -define(HOST, {127, 0, 0, 1}).
 
 suite() -> [{timetrap, {minutes, 2}}].

@@ -231,7 +231,7 @@ is_finished(Sender) ->
     Sender ! {finish, self()},
     receive
         {finished, Sender} -> true
-    after 20000 -> false
+    after 60_000 -> false
     end.
 
 messages(Sender) ->

@@ -37,7 +37,7 @@ block(Pid) ->
 await_blocked(Pid) ->
     receive
         {blocked, Pid} -> ok
-    after 10000 -> error(not_blocked)
+    after 60_000 -> error(not_blocked)
     end.
 
 release(Pid) ->
@@ -49,7 +49,7 @@ ask(Pid, What) ->
     Pid ! {ask, What, self(), Ref},
     receive
         {Ref, Answer} -> Answer
-    after 20000 -> error({no_answer, process_info(Pid)})
+    after 60_000 -> error({no_answer, process_info(Pid)})
     end.
 
 loop(Parent, Debug, State) ->

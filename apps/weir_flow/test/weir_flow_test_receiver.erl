@@ -26,7 +26,7 @@ notes(Pid) ->
     Pid ! {notes, self(), Ref},
     receive
         {Ref, Notes} -> Notes
-    after 10000 -> error(no_notes)
+    after 60_000 -> error(no_notes)
     end.
 
 %% Returns when it is blocked.
@@ -39,7 +39,7 @@ block(Pid, How) ->
     Pid ! {How, self()},
     receive
         {blocked, Pid} -> ok
-    after 10000 -> error(not_blocked)
+    after 60_000 -> error(not_blocked)
     end.
 
 release(Pid) ->
@@ -51,7 +51,7 @@ stop(Pid) ->
     exit(Pid, kill),
     receive
         {'DOWN', Ref, process, Pid, _} -> ok
-    after 10000 -> error(still_alive)
+    after 60_000 -> error(still_alive)
     end.
 
 init(server) -> {ok, []};

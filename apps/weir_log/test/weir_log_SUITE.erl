@@ -402,7 +402,7 @@ linked(Config) ->
     ok = weir_log:close(a),
     receive
         {'EXIT', Pid, Reason} -> ?assertEqual(shutdown, Reason)
-    after 10000 -> error(alive)
+    after 60_000 -> error(alive)
     end,
     ok = weir_log_test_file:set(open, {error, enospc}),
     Opts = #{file => path(Config), file_module => weir_log_test_file},

@@ -255,7 +255,7 @@ trouble_is_reported(Config) ->
 reported() ->
     receive
         {reported, Level} -> Level
-    after 20000 -> error(not_reported)
+    after 60_000 -> error(not_reported)
     end.
 
 %% A logger handler.
@@ -287,7 +287,7 @@ telemetry(Config) ->
 event() ->
     receive
         {[weir_log, Event], Measurements, Metadata} -> {Event, Measurements, Metadata}
-    after 20000 -> error(no_event)
+    after 60_000 -> error(no_event)
     end.
 
 %% A module of that name, which sends what it gets to this test.

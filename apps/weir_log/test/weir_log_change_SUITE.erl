@@ -176,7 +176,7 @@ tell_and_report(Config) ->
         ok = Fail(),
         receive
             {tap, #{label := {weir_log, What}}} -> ?assert(lists:member(What, [failing, recovered]))
-        after 30_000 -> ct:fail(not_reported)
+        after 60_000 -> ct:fail(not_reported)
         end
     after
         ok = logger:set_primary_config(level, none),

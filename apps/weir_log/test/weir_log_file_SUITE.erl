@@ -212,7 +212,7 @@ without_the_file_server(Config) ->
     Result =
         receive
             {'DOWN', Monitor, process, Pid, Reason} -> Reason
-        after 20000 -> {stuck, process_info(Pid, current_stacktrace)}
+        after 60_000 -> {stuck, process_info(Pid, current_stacktrace)}
         end,
     exit(Pid, kill),
     ok = sys:resume(file_server_2),
@@ -589,7 +589,7 @@ from(_Port, Bytes, Read) when byte_size(Read) >= Bytes -> Read;
 from(Port, Bytes, Read) ->
     receive
         {Port, {data, Data}} -> from(Port, Bytes, <<Read/binary, Data/binary>>)
-    after 10000 -> error({only, Read})
+    after 60_000 -> error({only, Read})
     end.
 
 names(Path) ->
@@ -744,7 +744,7 @@ damage_is_set_aside(Config) ->
                     Behind = byte_size(Damaged) - Valid,
                     ?assertMatch(#{path := Path, valid_bytes := Valid, behind_bytes := Behind}, Report),
                     ?assertEqual([maps:get(name, Report)], weir_log_file_lib:rotated(Path))
-            after 30_000 -> ct:fail(not_logged)
+            after 60_000 -> ct:fail(not_logged)
             end,
             ok = logger:remove_handler(?MODULE)
         end,

@@ -379,7 +379,7 @@ tell(File, Test) -> Test ! {hook, File, filelib:is_file(File)}.
 called() ->
     receive
         {hook, File, IsThere} -> {File, IsThere}
-    after 10000 -> error(not_called)
+    after 60_000 -> error(not_called)
     end.
 
 hook_that_hangs(Config) ->

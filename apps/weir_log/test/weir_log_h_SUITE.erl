@@ -748,7 +748,7 @@ collect([]) ->
 collect([What | More]) ->
     receive
         {tap, #{label := {weir_log, What}} = Report} -> [Report | collect(More)]
-    after 20_000 -> error({missing, What})
+    after 60_000 -> error({missing, What})
     end.
 
 %% ---------------------------------------------------------------- files

@@ -186,7 +186,7 @@ logger_sup_does_not_wait(Config) ->
     Test = self(),
     Other = #{config => #{file => ?config(file, Config) ++ ".other"}},
     _ = spawn(fun() -> Test ! {added, logger:add_handler(weir_log_h_other, weir_log_h, Other)} end),
-    Added = receive {added, Answer} -> Answer after 30_000 -> hangs end,
+    Added = receive {added, Answer} -> Answer after 60_000 -> hangs end,
     ok = logger:set_primary_config(level, ?config(primary_level, Config)),
     true = erlang:resume_process(Writer),
     ?assertEqual(ok, Added),

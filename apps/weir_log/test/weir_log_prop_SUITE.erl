@@ -225,7 +225,7 @@ stop_senders() ->
     [
         receive
             {stopped, Pid} -> ok
-        after 30000 -> error({hangs, process_info(Pid)})
+        after 60_000 -> error({hangs, process_info(Pid)})
         end
      || Pid <- Pids
     ],

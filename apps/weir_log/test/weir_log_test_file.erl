@@ -41,7 +41,7 @@ set(Function, What) ->
 await(Function) ->
     receive
         {blocked, Writer, Function} -> Writer
-    after 10000 -> error({not_blocked, Function})
+    after 60_000 -> error({not_blocked, Function})
     end.
 
 %% Lets a writer go, with what the function is to do: ok or {error, Reason}. Later calls do the same.

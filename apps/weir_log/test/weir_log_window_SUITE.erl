@@ -48,7 +48,7 @@ edge(Window, Config) ->
     true = erlang:resume_process(Writer),
     receive
         {'DOWN', Monitor, process, Caller, Reason} -> ?assertEqual(normal, Reason)
-    after 10000 -> error(waits)
+    after 60_000 -> error(waits)
     end,
     ok = weir_log:close(Log),
     ?assertEqual(3 * Window, length(weir_log_test_lib:lines(Path))).

@@ -7,7 +7,7 @@
 -export([watch_log/2, unwatch_log/1, quiet/0, loud/0, log/2]).
 
 %% Generous: it is reached by failures alone.
--define(DEADLINE, 20000).
+-define(DEADLINE, 60_000).
 
 %% For init_per_suite and end_per_suite: an application runs, and what was started for it is stopped again. In between
 %% the clients of the test servers have the transport of the configuration, so that one suite may run the cases of

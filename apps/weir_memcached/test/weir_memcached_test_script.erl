@@ -30,7 +30,7 @@
 -type server() :: #{pid := pid(), port := inet:port_number()}.
 
 %% Milliseconds; reached by failures alone.
--define(DEADLINE, 20000).
+-define(DEADLINE, 60_000).
 
 -spec start([step()]) -> server().
 start(Script) ->

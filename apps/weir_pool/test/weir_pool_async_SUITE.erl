@@ -282,7 +282,7 @@ reports_have_a_level_and_a_text() ->
 told() ->
     receive
         {told, Level, Text} -> {Level, Text}
-    after 10000 -> error(not_told)
+    after 60_000 -> error(not_told)
     end.
 
 %% Behind all starts that failed.

@@ -635,27 +635,26 @@ a_worker_for_overflow_lingers_as_long_as_it_is_told(_Config) ->
 a_worker_for_overflow_goes_when_it_is_returned(_Config) ->
     start(1, #{overflow => #{max => 1, linger => 0}}),
     {Holder, _} = holder(),
-    {ok, Worker, Ticket} = weir_pool:checkout(?POOL, #{timeout => 5000}),
-    Monitor = monitor(process, Worker),
-    ok = weir_pool:checkin(?POOL, Ticket),
     %% The first edition took a second, and more.
-    receive
-        {'DOWN', Monitor, process, Worker, _} -> ok
-    after 500 -> error(still_there)
-    end,
+    in_one_of(5, fun() ->
+        {ok, Worker, Ticket} = weir_pool:checkout(?POOL, #{timeout => 60_000}),
+        is_soon(fun() ->
+            ok = weir_pool:checkin(?POOL, Ticket),
+            await_down(Worker)
+        end)
+    end),
     Holder ! let_go.
 
 work_that_is_overdue_is_abandoned_at_once(_Config) ->
     start(1),
-    [Worker] = workers(),
-    Monitor = monitor(process, Worker),
     Hang = fun(W) -> gen_server:call(W, {run, fun() -> receive go -> ok end end}, infinity) end,
-    ?assertEqual({error, timeout}, weir_pool:claim(?POOL, Hang, #{timeout => 100, covers => work})),
     %% The first edition took 0.8 s.
-    receive
-        {'DOWN', Monitor, process, Worker, _} -> ok
-    after 400 -> error(still_there)
-    end,
+    in_one_of(5, fun() ->
+        ok = eventually(fun() -> info(live) =:= 1 end),
+        [Worker] = workers(),
+        ?assertEqual({error, timeout}, weir_pool:claim(?POOL, Hang, #{timeout => 100, covers => work})),
+        is_soon(fun() -> await_down(Worker) end)
+    end),
     ?assertError(badarg, weir_pool:claim(?POOL, fun ping/1, #{covers => work})).
 
 %% It would take 45 ms, a claim.

@@ -245,7 +245,7 @@ workers(Pool) ->
     end.
 
 %% There is no pool for a moment when its manager was killed.
-info(Pool) -> info(Pool, erlang:monotonic_time(millisecond) + 5000).
+info(Pool) -> info(Pool, erlang:monotonic_time(millisecond) + 60_000).
 
 info(Pool, Until) ->
     case weir_pool:info(Pool) of

@@ -41,7 +41,7 @@ await_blocked(N) ->
     [
         receive
             {blocked, Pid, Slot} -> {Pid, Slot}
-        after 10000 -> error({blocked, N})
+        after 60_000 -> error({blocked, N})
         end
      || _ <- lists:seq(1, N)
     ].
@@ -97,7 +97,7 @@ claimer(Name) ->
     end),
     receive
         {claimed, Pid, Worker, Slot} -> {Pid, Worker, Slot}
-    after 10000 -> error(no_claim)
+    after 60_000 -> error(no_claim)
     end.
 
 release({Pid, _Worker, _Slot}) ->

@@ -268,7 +268,7 @@ set_up() ->
 %% What is left when all pools are stopped.
 tear_down() ->
     [weir_pool:stop(Name) || Name <- ?NAMES],
-    Left = leftovers(erlang:monotonic_time(millisecond) + 5000),
+    Left = leftovers(erlang:monotonic_time(millisecond) + 60_000),
     ok = application:stop(weir_pool),
     true = ets:delete(?TABLE),
     Left.
@@ -283,7 +283,7 @@ leftovers(Until) ->
                 true ->
                     Left;
                 false ->
-                    erlang:yield(),
+                    timer:sleep(1),
                     leftovers(Until)
             end
     end.

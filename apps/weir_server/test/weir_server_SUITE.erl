@@ -725,13 +725,13 @@ integers_cast(Seen) ->
     [N || {cast, N} <- Seen, is_integer(N)].
 
 next() ->
-    receive Msg -> Msg after 5000 -> ct:fail(no_message) end.
+    receive Msg -> Msg after 60_000 -> ct:fail(no_message) end.
 
 %% The next message that begins as `Prefix' does.
 next_of(Prefix) when is_tuple(Prefix) ->
-    next_of(Prefix, erlang:monotonic_time(millisecond) + 5000, []);
+    next_of(Prefix, erlang:monotonic_time(millisecond) + 60_000, []);
 next_of(Msg) ->
-    receive Msg -> Msg after 5000 -> ct:fail({no_message, Msg}) end.
+    receive Msg -> Msg after 60_000 -> ct:fail({no_message, Msg}) end.
 
 next_of(Prefix, Deadline, Skipped) ->
     Size = tuple_size(Prefix),

@@ -265,7 +265,7 @@ mixed_replies(_) ->
     {later, Later} = receive {later, _} = L -> L end,
     [gen_server:reply(From, {later, N}) || {From, N} <- Later],
     [
-        ?assertEqual({N, answer_of(N)}, receive {{call, N}, A} -> {N, A} after 5000 -> {N, none} end)
+        ?assertEqual({N, answer_of(N)}, receive {{call, N}, A} -> {N, A} after 60_000 -> {N, none} end)
      || N <- lists:seq(1, 30)
     ],
     stop(Pid).

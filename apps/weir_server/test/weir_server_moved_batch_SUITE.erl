@@ -76,7 +76,7 @@ start(Callbacks, Options) ->
 ended(Pid) ->
     receive
         {'EXIT', Pid, Reason} -> Reason
-    after 10_000 -> ct:fail(lives)
+    after 60_000 -> ct:fail(lives)
     end.
 
 next() ->
@@ -84,7 +84,7 @@ next() ->
         {batch, Batch} -> Batch;
         {continued, _} = Event -> Event;
         {terminated, _} = Event -> Event
-    after 10_000 -> ct:fail(nothing)
+    after 60_000 -> ct:fail(nothing)
     end.
 
 %% All that is sent meanwhile is there at once.
@@ -220,7 +220,7 @@ the_other_way_round(_) ->
     at_once(Pid, fun() -> [weir_server:cast(Pid, N) || N <- [1, 2, 3]] end),
     receive
         {latest_first, Order} -> ?assertEqual([3, 2, 1], Order)
-    after 10_000 -> ct:fail(nothing)
+    after 60_000 -> ct:fail(nothing)
     end.
 
 never_more_than_the_most(_) ->

@@ -10,7 +10,7 @@
 
 -import(weir_socket_test_lib, [start/1, result/2, poll/2, nothing_at_all/0, unused_port/0, descriptors/0]).
 
--define(DEADLINE, 20_000).
+-define(DEADLINE, 60_000).
 
 suite() -> [{timetrap, {minutes, 2}}].
 

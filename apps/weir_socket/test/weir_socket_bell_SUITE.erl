@@ -188,7 +188,7 @@ datagram(Udp) ->
 rung(Bell) ->
     receive
         {Bell, ring} -> ok
-    after 20_000 -> error(not_rung)
+    after 60_000 -> error(not_rung)
     end.
 
 %% Not within a time in which it would.

@@ -13,7 +13,7 @@
 -import(weir_socket_test_lib, [poll/2, pollset_infos/0, pollers/0]).
 
 -define(NIF, weir_socket_nif).
--define(DEADLINE, 20_000).
+-define(DEADLINE, 60_000).
 
 %% Where they are in the state of a poller.
 -define(EMPTY, 4).

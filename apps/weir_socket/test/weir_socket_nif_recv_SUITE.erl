@@ -12,7 +12,7 @@
 -import(weir_socket_test_lib, [poll/2]).
 
 -define(NIF, weir_socket_nif).
--define(DEADLINE, 20_000).
+-define(DEADLINE, 60_000).
 
 all() ->
     [

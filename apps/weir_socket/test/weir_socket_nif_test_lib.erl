@@ -11,7 +11,7 @@
 -define(NIF, weir_socket_nif).
 
 %% How long anything that is bound to happen may take, in milliseconds.
--define(DEADLINE, 20_000).
+-define(DEADLINE, 60_000).
 
 %% ---------------------------------------------------------------- suites and cases
 

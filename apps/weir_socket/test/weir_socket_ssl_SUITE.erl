@@ -8,7 +8,7 @@
 
 -import(weir_socket_test_lib, [start/1, result/2]).
 
--define(DEADLINE, 30_000).
+-define(DEADLINE, 60_000).
 -define(TRANSPORT, {cb_info, {weir_socket, tcp, tcp_closed, tcp_error, tcp_passive}}).
 
 suite() -> [{timetrap, {minutes, 2}}].

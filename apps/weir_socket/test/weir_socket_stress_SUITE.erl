@@ -20,7 +20,7 @@
 -define(DEFAULT_SECONDS, 4).
 
 %% How long anything that is bound to happen may take, in milliseconds: who waits longer has been forgotten.
--define(DEADLINE, 30_000).
+-define(DEADLINE, 60_000).
 
 %% The same for a task, which may wait for others that wait themselves.
 -define(TASK_DEADLINE, 3 * ?DEADLINE).

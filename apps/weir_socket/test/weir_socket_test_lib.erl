@@ -25,7 +25,7 @@
 
 %% How long anything that is bound to happen may take where no other time is given, in milliseconds as all times here:
 %% long enough for a machine that is busy with other things.
--define(DEADLINE, 30_000).
+-define(DEADLINE, 60_000).
 
 %% Between two tries of poll/2.
 -define(PAUSE, 5).

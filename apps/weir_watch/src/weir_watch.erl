@@ -122,4 +122,93 @@
 -type cost() :: #{share := float(), memory := non_neg_integer(), mailbox := non_neg_integer()}.
 %% What the agent itself takes: its share of one core in the last minute, and its processes' memory in bytes.
 
+-define(LOOK_S, 5).
+
+%% @doc Starts the node's agent, as the application does.
+-spec start_link() -> {ok, pid()} | {error, term()}.
 start_link() -> weir_watch_agent:start_link().
+
+%% @doc The agent as a child of a supervisor of yours, for a node that does not start the application. There is one on a node.
+-spec child_spec(term()) -> supervisor:child_spec().
+child_spec(_) -> #{id => weir_watch_agent, start => {?MODULE, start_link, []}}.
+
+%% @doc What is wrong with this node. Where the agent runs the answer is what it knows, at once; where it does not, an agent looks for
+%% five seconds and is gone.
+-spec diagnose() -> [diagnosis()].
+diagnose() -> diagnose(#{}).
+
+%% @doc The same of another node, which need not have Weir, or with a number of seconds to look: `#{seconds => 10, node =>
+%% 'shop@host'}', also as a keyword list. Costs what the agent costs for so long. An error is `{error, Reason}', with a reason as from
+%% {@link weir_watch_remote:attach/1}; it is `badarg' for other options.
+-spec diagnose(node() | #{seconds => pos_integer(), node => node()} | [{atom(), term()}]) -> [diagnosis()] | {error, term()}.
+diagnose(Node) when is_atom(Node) ->
+    diagnose(#{node => Node});
+diagnose(Options) when is_list(Options) ->
+    diagnose(maps:from_list(Options));
+diagnose(Options) when is_map(Options) ->
+    case maps:without([seconds, node], Options) of
+        Unknown when map_size(Unknown) > 0 -> error({bad_option, hd(maps:keys(Unknown))}, [Options]);
+        _ -> ok
+    end,
+    Seconds = maps:get(seconds, Options, ?LOOK_S),
+    (is_integer(Seconds) andalso Seconds > 0) orelse error({bad_option, seconds}, [Options]),
+    case maps:get(node, Options, node()) of
+        Node when Node =/= node() ->
+            case weir_watch_remote:attach(Node) of
+                {ok, Agent, Handle} ->
+                    try
+                        diagnosed(Agent, Seconds)
+                    after
+                        ok = weir_watch_remote:detach(Handle)
+                    end;
+                {error, _} = Error ->
+                    Error
+            end;
+        _ ->
+            case known() of
+                none ->
+                    {ok, Agent} = weir_watch_agent:start(),
+                    Diagnoses = diagnosed(Agent, Seconds),
+                    ok = weir_watch_agent:stop(Agent),
+                    Diagnoses;
+                #{diagnoses := Diagnoses} when not is_map_key(seconds, Options) ->
+                    Diagnoses;
+                _ ->
+                    diagnosed(weir_watch_agent, Seconds)
+            end
+    end.
+
+known() ->
+    case whereis(weir_watch_agent) of
+        undefined -> none;
+        _ -> snapshot()
+    end.
+
+%% From a process of its own, so that no snapshot is left in the caller's mailbox.
+diagnosed(Agent, Seconds) ->
+    {Pid, Monitor} = spawn_monitor(fun() ->
+        ok = weir_watch_agent:subscribe(Agent),
+        exit({shutdown, {diagnoses, last(Seconds, [])}})
+    end),
+    receive
+        {'DOWN', Monitor, process, Pid, {shutdown, {diagnoses, Diagnoses}}} -> Diagnoses;
+        {'DOWN', Monitor, process, Pid, Reason} -> {error, Reason}
+    end.
+
+last(0, Diagnoses) ->
+    Diagnoses;
+last(Seconds, _) ->
+    receive
+        {weir_watch, Agent, #{diagnoses := Diagnoses}} ->
+            ok = weir_watch_agent:next(Agent),
+            last(Seconds - 1, Diagnoses)
+    after 10_000 -> []
+    end.
+
+%% @doc What the agent has told last; `none' in its first second. Fails with `noproc' where it does not run.
+-spec snapshot() -> snapshot() | none.
+snapshot() -> weir_watch_agent:snapshot(weir_watch_agent).
+
+%% @doc Each cause with its rule, its remedy, and the page about it, in the order in which the rules are tried.
+-spec causes() -> [{cause(), Rule :: binary(), Remedy :: binary(), Page :: binary()}].
+causes() -> weir_watch_causes:causes().

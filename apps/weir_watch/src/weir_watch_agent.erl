@@ -1,0 +1,740 @@
+%% @doc The agent: the process on the watched node that decides at whom to look, and tells what it found each second.
+%% ```
+%%                 turn (5 a second)                            sampled pids
+%%   agent --------------------------> scanner       agent ------------------> asker (one for each tick)
+%%         <--------------------------                     <------------------
+%%          long, busy, stuck, samples                     who is in a call to whom
+%%
+%%   agent ---- starts ----> looker (one for each suspect) ---- looked, each second ----> agent
+%%         ---- snapshot, each second ----> subscribers, once for each next/1
+%% '''
+%% The agent itself reads only what can be read from outside, and waits for none of these: an asker that has no answer after a
+%% second is killed, a scanner or looker that does not answer is a fact to be told. All are linked to it, so nothing is left when
+%% it dies, and it is the only one who keeps anything: killed and started again it has forgotten all, and finds what is still so.
+%%
+%% Suspects are those whose mailbox is long, for whom others wait in calls, who run all the time, or whom a suspect waits for; at most
+%% ?SUSPECTS, the worst first. Whoever has been none of that for ten seconds is dropped.
+%%
+%% It has a high priority and does a bounded amount of work at each tick. When its own mailbox or memory is larger than it may be, it
+%% stops, with a report.
+%% @private
+-module(weir_watch_agent).
+-behaviour(gen_server).
+
+-export([start_link/0, start/0, stop/1, subscribe/1, next/1, inspect/2, snapshot/1, modules/0]).
+-export([init/1, handle_call/3, handle_cast/2, handle_info/2, terminate/2]).
+
+-include_lib("kernel/include/logger.hrl").
+
+-define(TICK_MS, 200).
+-define(SECOND, 5).
+-define(SAMPLES, 60).
+%% Ticks for which it is remembered who waited for whom.
+-define(WINDOW, 15).
+%% Of these, that make somebody a suspect.
+-define(HITS, 4).
+-define(SUSPECTS, 20).
+-define(QUIET_S, 10).
+-define(LONG, 200).
+-define(NAMES, 500).
+%% Reductions in a tick of one who works all the time, at least.
+-define(HARD_WORK, 400_000).
+%% A collection, and a mailbox, of which the runtime is to tell.
+-define(LONG_GC_MS, 10).
+-define(EVENT_AT, 2000).
+-define(EVENT_UNTIL, 500).
+%% Growth of the memory of all processes that makes a burst, and how long until the next.
+-define(BURST_BYTES, 24_000_000).
+-define(BURST_S, 60).
+%% Collections of a suspect that are remembered, and for how long they count.
+-define(MOST_COLLECTIONS, 300).
+-define(COLLECTIONS_MS, 3000).
+-define(MAX_MAILBOX, 5000).
+-define(MAX_BYTES, 100_000_000).
+-define(PARTS_S, 2).
+
+-record(suspect, {
+    pid :: pid(),
+    looker :: pid(),
+    who = #{} :: map(),
+    seen_since :: integer(),
+    %% When it was last found to be in trouble or busy, by seconds.
+    noticed :: non_neg_integer(),
+    pinned = false :: boolean(),
+    %% Of this second, from outside.
+    queue = 0 :: non_neg_integer(),
+    reductions = 0 :: non_neg_integer(),
+    %% At the beginning of this second.
+    reductions0 = 0 :: non_neg_integer(),
+    rate = 0 :: non_neg_integer(),
+    %% Newest first, one a second.
+    queues = [] :: [non_neg_integer()],
+    %% The newest first.
+    looks = [] :: [weir_watch_look:look()],
+    looked :: integer(),
+    %% Since when it runs without a reduction.
+    stuck = none :: none | integer(),
+    hits = {0, 0} :: {Estimate :: non_neg_integer(), Sustained :: non_neg_integer()},
+    waiting = [] :: [pid()],
+    %% Collections, each with when it ended, in milliseconds. The newest first.
+    collections = [] :: [{integer(), non_neg_integer()}],
+    %% What the rules said a second ago, and since when.
+    verdict = none :: none | weir_watch:cause(),
+    since = 0 :: integer()
+}).
+
+-record(state, {
+    scanner :: pid(),
+    %% Since when it has had a turn.
+    turn = none :: none | integer(),
+    asker = none :: none | {pid(), reference(), integer()},
+    %% Newest first.
+    hits = [] :: [{non_neg_integer(), [{pid(), pid()}]}],
+    in_ets = [] :: [boolean()],
+    suspects = #{} :: #{pid() => #suspect{}},
+    node :: weir_watch_node:node_state(),
+    tick = 0 :: non_neg_integer(),
+    processes = 0 :: non_neg_integer(),
+    burst = none :: none | asked | going,
+    %% Tick at which a burst is allowed, and what memory has been at least since.
+    burst_from = 0 :: non_neg_integer(),
+    base = infinity :: non_neg_integer() | infinity,
+    parts = #{} :: map(),
+    asking_parts = none :: none | {pid(), reference()},
+    %% Microseconds of this second, and of the 60 before.
+    us = 0 :: non_neg_integer(),
+    spent = [] :: [non_neg_integer()],
+    subscribers = #{} :: #{pid() => {reference(), Wants :: boolean()}},
+    %% An agent that nobody is to find ends with its last subscriber.
+    alone :: boolean(),
+    events :: none | system_monitor | {session, term()},
+    node_trouble = none :: none | integer(),
+    limits = [] :: [binary()],
+    snapshot = none :: none | weir_watch:snapshot()
+}).
+
+%% @doc Starts the node's agent, registered by the name of this module.
+-spec start_link() -> {ok, pid()} | {error, term()}.
+start_link() -> gen_server:start_link({local, ?MODULE}, ?MODULE, registered, []).
+
+%% @doc Starts an agent without a name. It ends when its last subscriber has gone.
+-spec start() -> {ok, pid()} | {error, term()}.
+start() -> gen_server:start(?MODULE, alone, []).
+
+%% @doc Ends an agent.
+-spec stop(gen_server:server_ref()) -> ok.
+stop(Agent) -> gen_server:stop(Agent).
+
+%% @doc The caller gets `{weir_watch, Agent, Snapshot}' at the end of this second, and another for each {@link next/1}.
+-spec subscribe(gen_server:server_ref()) -> ok.
+subscribe(Agent) -> gen_server:call(Agent, {subscribe, self()}).
+
+%% @doc Asks for the next snapshot, so that who is slow gets fewer.
+-spec next(gen_server:server_ref()) -> ok.
+next(Agent) -> gen_server:cast(Agent, {next, self()}).
+
+%% @doc Looks at a process closely until it dies.
+-spec inspect(gen_server:server_ref(), pid()) -> ok.
+inspect(Agent, Pid) -> gen_server:cast(Agent, {inspect, Pid}).
+
+%% @doc The newest snapshot; `none' in the first second.
+-spec snapshot(gen_server:server_ref()) -> weir_watch:snapshot() | none.
+snapshot(Agent) -> gen_server:call(Agent, snapshot).
+
+%% @doc The modules that run on a watched node. They need kernel and stdlib.
+-spec modules() -> [module()].
+modules() ->
+    [?MODULE, weir_watch_scan, weir_watch_ask, weir_watch_look, weir_watch_node, weir_watch_causes, weir_watch_parts].
+
+%% ---------------------------------------------------------------- gen_server
+
+%% @private
+-spec init(registered | alone) -> {ok, #state{}}.
+init(How) ->
+    _ = process_flag(trap_exit, true),
+    _ = process_flag(priority, high),
+    _ = rand:seed(exsp),
+    {Events, Limits} = events(),
+    _ = erlang:send_after(?TICK_MS, self(), tick),
+    {ok, #state{
+        scanner = weir_watch_scan:start_link(), node = weir_watch_node:new(), alone = How =:= alone, events = Events, limits = Limits
+    }}.
+
+%% @private
+-spec handle_call(term(), gen_server:from(), #state{}) -> {reply, term(), #state{}}.
+handle_call({subscribe, Pid}, _From, #state{subscribers = Subscribers} = State) ->
+    Monitor =
+        case Subscribers of
+            #{Pid := {Old, _}} -> Old;
+            #{} -> monitor(process, Pid)
+        end,
+    {reply, ok, State#state{subscribers = Subscribers#{Pid => {Monitor, true}}}};
+handle_call(snapshot, _From, #state{snapshot = Snapshot} = State) ->
+    {reply, Snapshot, State};
+handle_call(_, _From, State) ->
+    {reply, {error, unknown_request}, State}.
+
+%% @private
+-spec handle_cast(term(), #state{}) -> {noreply, #state{}}.
+handle_cast({next, Pid}, #state{subscribers = Subscribers} = State) ->
+    case Subscribers of
+        #{Pid := {Monitor, _}} -> {noreply, State#state{subscribers = Subscribers#{Pid := {Monitor, true}}}};
+        #{} -> {noreply, State}
+    end;
+handle_cast({inspect, Pid}, State) when is_pid(Pid), node(Pid) =:= node() ->
+    #state{suspects = Suspects} = New = suspect(Pid, State),
+    case Suspects of
+        #{Pid := Suspect} -> {noreply, New#state{suspects = Suspects#{Pid := Suspect#suspect{pinned = true}}}};
+        #{} -> {noreply, New}
+    end;
+handle_cast(_, State) ->
+    {noreply, State}.
+
+%% @private
+-spec handle_info(term(), #state{}) -> {noreply, #state{}} | {stop, term(), #state{}}.
+handle_info(tick, State) ->
+    Begin = erlang:monotonic_time(),
+    _ = erlang:send_after(?TICK_MS, self(), tick),
+    New = tick(State),
+    Us = erlang:convert_time_unit(erlang:monotonic_time() - Begin, native, microsecond),
+    within_bounds(New#state{us = New#state.us + Us});
+handle_info({scan, Scanner, Result}, #state{scanner = Scanner} = State) ->
+    {noreply, scanned(Result, State)};
+handle_info({asked, Asker, Answers}, #state{asker = {Asker, Monitor, _}} = State) ->
+    true = demonitor(Monitor, [flush]),
+    {noreply, asked(Answers, State#state{asker = none})};
+handle_info({who, Looker, Who}, State) ->
+    {noreply, with_suspect_of(Looker, fun(Suspect) -> Suspect#suspect{who = Who} end, State)};
+handle_info({looked, Looker, Look}, State) ->
+    {noreply, looked(Looker, Look, State)};
+handle_info({monitor, Pid, long_message_queue, true}, State) when is_pid(Pid) ->
+    {noreply, suspect(Pid, State)};
+handle_info({monitor, Pid, long_gc, Info}, #state{suspects = Suspects} = State) ->
+    case Suspects of
+        #{Pid := #suspect{collections = Collections} = Suspect} ->
+            Last = lists:sublist([{now_ms(), proplists:get_value(timeout, Info, 0)} | Collections], ?MOST_COLLECTIONS),
+            {noreply, State#state{suspects = Suspects#{Pid := Suspect#suspect{collections = Last}}}};
+        #{} ->
+            {noreply, State}
+    end;
+handle_info({parts, Asker, Parts}, #state{asking_parts = {Asker, Monitor}} = State) ->
+    true = demonitor(Monitor, [flush]),
+    {noreply, State#state{parts = Parts, asking_parts = none}};
+handle_info({'DOWN', Monitor, process, Pid, _}, #state{subscribers = Subscribers} = State) ->
+    case State of
+        #state{asker = {Pid, Monitor, _}} -> {noreply, State#state{asker = none}};
+        #state{asking_parts = {Pid, Monitor}} -> {noreply, State#state{asking_parts = none}};
+        #state{} -> gone(State#state{subscribers = maps:remove(Pid, Subscribers)})
+    end;
+handle_info({'EXIT', Scanner, _}, #state{scanner = Scanner} = State) ->
+    {noreply, State#state{scanner = weir_watch_scan:start_link(), turn = none}};
+handle_info({'EXIT', Pid, Reason}, #state{suspects = Suspects} = State) ->
+    case [Suspect || {Suspect, #suspect{looker = Looker}} <- maps:to_list(Suspects), Looker =:= Pid] of
+        [Suspect] -> {noreply, State#state{suspects = maps:remove(Suspect, Suspects)}};
+        [] when Reason =:= shutdown -> {stop, shutdown, State};
+        [] -> {noreply, State}
+    end;
+handle_info(_, State) ->
+    {noreply, State}.
+
+%% @private
+-spec terminate(term(), #state{}) -> ok.
+terminate(_Reason, #state{events = Events}) ->
+    case Events of
+        {session, Session} ->
+            Trace = trace,
+            _ = Trace:session_destroy(Session);
+        system_monitor ->
+            _ = erlang:system_monitor(undefined);
+        none ->
+            none
+    end,
+    ok.
+
+gone(#state{alone = true, subscribers = Subscribers} = State) when map_size(Subscribers) =:= 0 -> {stop, normal, State};
+gone(State) -> {noreply, State}.
+
+%% ---------------------------------------------------------------- events
+
+%% The runtime tells of long collections, and from OTP 27 on of a long mailbox at once. Before OTP 28 a node has one system monitor, which is not taken
+%% from anybody.
+events() ->
+    Trace = trace,
+    _ = code:ensure_loaded(Trace),
+    Release = list_to_integer(erlang:system_info(otp_release)),
+    Queues = [{long_message_queue, {?EVENT_UNTIL, ?EVENT_AT}} || Release >= 27],
+    case erlang:function_exported(Trace, system, 3) of
+        true ->
+            Session = Trace:session_create(?MODULE, self(), []),
+            _ = [Trace:system(Session, Event, Limit) || {Event, Limit} <- [{long_gc, ?LONG_GC_MS} | Queues]],
+            {{session, Session}, []};
+        false ->
+            case erlang:system_monitor() of
+                undefined ->
+                    _ = erlang:system_monitor(self(), [{long_gc, ?LONG_GC_MS} | Queues]),
+                    {system_monitor, []};
+                _ ->
+                    {none, [
+                        <<"The node's system monitor is somebody else's: collections of garbage are not seen, and a process without ",
+                            "a name that is flooded is found a little later.">>
+                    ]}
+            end
+    end.
+
+%% ---------------------------------------------------------------- a tick
+
+tick(#state{tick = Tick} = State) ->
+    Read = read_suspects(turn(kill_late(State#state{tick = Tick + 1}))),
+    case Tick rem ?SECOND of
+        0 -> second(Read);
+        2 -> names(Read);
+        _ -> Read
+    end.
+
+now_ms() -> erlang:monotonic_time(millisecond).
+
+kill_late(#state{asker = {Asker, _, Since}} = State) ->
+    true = now_ms() - Since < 1000 orelse exit(Asker, kill),
+    State;
+kill_late(State) ->
+    State.
+
+
+turn(#state{turn = none, scanner = Scanner, burst = Burst} = State) ->
+    ok = weir_watch_scan:turn(Scanner, #{samples => ?SAMPLES, burst => Burst =:= asked}),
+    State#state{turn = now_ms(), burst = case Burst of asked -> going; _ -> Burst end};
+turn(State) ->
+    State.
+
+scanned(#{long := Long, worked := Worked, stuck := Stuck, running := Running, samples := Samples, us := Us} = Result, State) ->
+    #{processes := Processes, burst := Burst} = Result,
+    Busy = [Pid || {Pid, Reductions} <- Worked, Reductions >= ?HARD_WORK],
+    New = lists:foldl(
+        fun suspect/2,
+        State#state{turn = none, us = State#state.us + Us, processes = Processes},
+        lists:sublist([Pid || {Pid, _} <- Long], 10) ++ lists:sublist(Stuck, 5) ++ lists:sublist(Busy, 5)
+    ),
+    Going = case Burst of true -> going; false -> none end,
+    start_asker(Samples, Running, New#state{burst = case State#state.burst of asked -> asked; _ -> Going end}).
+
+start_asker(Samples, Running, #state{asker = none} = State) ->
+    try weir_watch_ask:start(Samples, Running) of
+        {Asker, Monitor} -> State#state{asker = {Asker, Monitor, now_ms()}}
+    catch
+        error:system_limit -> limit(<<"The node is at its limit of processes: calls are not sampled.">>, State)
+    end;
+start_asker(_Samples, _Running, State) ->
+    State.
+
+limit(Text, #state{limits = Limits} = State) -> State#state{limits = lists:usort([Text | Limits])}.
+
+asked(#{waiters := Waiters, running := Running, us := Us}, #state{hits = Hits, in_ets = InEts} = State) ->
+    Window = lists:sublist([{State#state.tick, Waiters} | Hits], ?WINDOW),
+    Counts = lists:foldl(
+        fun({Server, _}, Counts) -> maps:update_with(Server, fun(N) -> N + 1 end, 1, Counts) end,
+        #{},
+        lists:append([Pairs || {_, Pairs} <- Window])
+    ),
+    Servers = lists:sublist(
+        lists:reverse(lists:keysort(2, [Hit || {Pid, N} = Hit <- maps:to_list(Counts), N >= ?HITS, node(Pid) =:= node()])), 10
+    ),
+    Ets = [element(1, Function) =:= ets || Function <- Running],
+    lists:foldl(
+        fun({Server, _}, Acc) -> suspect(Server, Acc) end,
+        State#state{hits = Window, us = State#state.us + Us, in_ets = lists:sublist(Ets ++ InEts, 40)},
+        Servers
+    ).
+
+names(State) ->
+    Names = registered(),
+    case length(Names) > ?NAMES andalso State#state.tick rem (?SECOND * (length(Names) div ?NAMES)) =/= 0 of
+        true ->
+            State;
+        false ->
+            Long = [
+                Pid
+             || Name <- Names, Pid <- [whereis(Name)], is_pid(Pid),
+                {message_queue_len, Queue} <- [process_info(Pid, message_queue_len)], Queue >= ?LONG
+            ],
+            lists:foldl(fun suspect/2, State, lists:sublist(Long, 10))
+    end.
+
+%% Notices a process: a new suspect, or one more second for an old one. There is no room for a new one while all that are there are
+%% in trouble or were so a moment ago.
+suspect(Pid, #state{suspects = Suspects, tick = Tick} = State) ->
+    case Suspects of
+        #{Pid := Suspect} ->
+            State#state{suspects = Suspects#{Pid := Suspect#suspect{noticed = Tick}}};
+        #{} when Pid =:= self(); Pid =:= State#state.scanner ->
+            State;
+        #{} ->
+            Roomy = make_room(State),
+            case map_size(Roomy#state.suspects) < ?SUSPECTS of
+                true -> new_suspect(Pid, Roomy);
+                false -> Roomy
+            end
+    end.
+
+new_suspect(Pid, #state{suspects = Suspects, tick = Tick} = State) ->
+    try weir_watch_look:start_link(Pid) of
+        Looker ->
+            Reductions = case process_info(Pid, reductions) of {_, R} -> R; undefined -> 0 end,
+            Suspect = #suspect{
+                pid = Pid, looker = Looker, noticed = Tick, seen_since = erlang:system_time(millisecond), looked = now_ms(),
+                reductions = Reductions, reductions0 = Reductions
+            },
+            State#state{suspects = Suspects#{Pid => Suspect}}
+    catch
+        error:system_limit -> limit(<<"The node is at its limit of processes: suspects are not looked at.">>, State)
+    end.
+
+make_room(#state{suspects = Suspects, tick = Tick} = State) when map_size(Suspects) >= ?SUSPECTS ->
+    Idle = [
+        {Noticed, Pid}
+     || {Pid, #suspect{noticed = Noticed, verdict = none, pinned = false, queue = Queue}} <- maps:to_list(Suspects),
+        Noticed < Tick - ?SECOND, Queue < ?LONG
+    ],
+    case lists:sort(Idle) of
+        [{_, Pid} | _] -> drop(Pid, State);
+        [] -> State
+    end;
+make_room(State) ->
+    State.
+
+drop(Pid, #state{suspects = Suspects} = State) ->
+    #{Pid := #suspect{looker = Looker}} = Suspects,
+    true = unlink(Looker),
+    true = exit(Looker, kill),
+    State#state{suspects = maps:remove(Pid, Suspects)}.
+
+read_suspects(#state{suspects = Suspects} = State) ->
+    Now = now_ms(),
+    State#state{suspects = maps:filtermap(fun(Pid, Suspect) -> read_suspect(Pid, Suspect, Now) end, Suspects)}.
+
+read_suspect(Pid, #suspect{reductions = Before, stuck = Since} = Suspect, Now) ->
+    case process_info(Pid, [message_queue_len, reductions, status]) of
+        [{_, Queue}, {_, Reductions}, {_, Status}] ->
+            Stuck =
+                case Status of
+                    running when Reductions =:= Before, Since =:= none -> Now;
+                    running when Reductions =:= Before -> Since;
+                    _ -> none
+                end,
+            {true, Suspect#suspect{queue = Queue, reductions = Reductions, stuck = Stuck}};
+        undefined ->
+            true = unlink(Suspect#suspect.looker),
+            true = exit(Suspect#suspect.looker, kill),
+            false
+    end.
+
+looked(Looker, #{us := Us} = Look, State) ->
+    Add = fun(#suspect{looks = Looks} = Suspect) ->
+        Suspect#suspect{looks = lists:sublist([Look | Looks], 4), looked = now_ms()}
+    end,
+    with_suspect_of(Looker, Add, State#state{us = State#state.us + Us}).
+
+with_suspect_of(Looker, Change, #state{suspects = Suspects} = State) ->
+    case [Suspect || #suspect{looker = Pid} = Suspect <- maps:values(Suspects), Pid =:= Looker] of
+        [#suspect{pid = Pid} = Suspect] -> State#state{suspects = Suspects#{Pid := Change(Suspect)}};
+        [] -> State
+    end.
+
+within_bounds(State) ->
+    [{_, Mailbox}, {_, Heap}] = process_info(self(), [message_queue_len, total_heap_size]),
+    Bytes = Heap * erlang:system_info(wordsize),
+    if
+        Mailbox > ?MAX_MAILBOX; Bytes > ?MAX_BYTES ->
+            ?LOG_WARNING("weir_watch stops: ~b messages wait for it and it has ~b bytes; ~b and ~b are its limits.", [
+                Mailbox, Bytes, ?MAX_MAILBOX, ?MAX_BYTES
+            ]),
+            {stop, {shutdown, overloaded}, State};
+        true ->
+            {noreply, State}
+    end.
+
+%% ---------------------------------------------------------------- each second
+
+second(#state{node = Node0} = State) ->
+    {Facts, Node} = weir_watch_node:read(Node0),
+    Grown = burst(maps:get(processes, maps:get(memory, Facts)), State#state{node = Node}),
+    Rated = Grown#state{suspects = maps:map(fun(_, Suspect) -> rate(Suspect, Grown) end, Grown#state.suspects)},
+    Followed = follow(quiet(Rated)),
+    {Diagnoses, Judged} = judge(Facts, Followed),
+    Spent = lists:sublist([State#state.us | State#state.spent], 60),
+    Parts = ask_parts(Judged#state{us = 0, spent = Spent}),
+    publish(snapshot(Facts, Diagnoses, Parts), Parts).
+
+%% The memory of all processes grows, and nobody is known to be the reason.
+burst(Memory, #state{tick = Tick, base = Base, burst = none, burst_from = From} = State) when
+    is_integer(Base), Memory > Base + ?BURST_BYTES, Tick >= From
+->
+    State#state{burst = asked, burst_from = Tick + ?BURST_S * ?SECOND, base = Memory};
+burst(Memory, #state{base = Base, tick = Tick} = State) ->
+    %% Who grows slowly is found by the slices.
+    case Tick rem (10 * ?SECOND) < ?SECOND of
+        true -> State#state{base = Memory};
+        false -> State#state{base = min(Memory, Base)}
+    end.
+
+rate(#suspect{reductions = Reductions, reductions0 = Before, queue = Queue, queues = Queues, pid = Pid} = Suspect, State) ->
+    {Estimate, Sustained, Waiting} = waiters(Pid, State),
+    Noticed =
+        case Queue >= ?LONG orelse Sustained > 0 orelse Suspect#suspect.stuck =/= none of
+            true -> State#state.tick;
+            false -> Suspect#suspect.noticed
+        end,
+    Suspect#suspect{
+        rate = max(0, Reductions - Before), reductions0 = Reductions, queues = lists:sublist([Queue | Queues], 60),
+        hits = {Estimate, Sustained}, waiting = Waiting, noticed = Noticed
+    }.
+
+%% Each tick's samples are so many of all processes. They count as lasting if they lie one and a half seconds apart.
+waiters(Pid, #state{hits = Hits, processes = Processes}) ->
+    Mine = [{Tick, Waiter} || {Tick, Pairs} <- Hits, {Server, Waiter} <- Pairs, Server =:= Pid],
+    case Mine of
+        [] ->
+            {0, 0, []};
+        [{Last, _} | _] ->
+            Drawn = length(Hits) * min(Processes, ?SAMPLES),
+            Estimate = round(length(Mine) * Processes / max(Drawn, 1)),
+            {First, _} = lists:last(Mine),
+            Sustained = if Last - First >= 7, length(Mine) >= ?HITS -> max(1, Estimate); true -> 0 end,
+            {Estimate, Sustained, lists:sublist(lists:usort([Waiter || {_, Waiter} <- Mine]), 10)}
+    end.
+
+quiet(#state{suspects = Suspects, tick = Tick} = State) ->
+    Quiet = [
+        Pid
+     || {Pid, #suspect{noticed = Noticed, pinned = false, verdict = none}} <- maps:to_list(Suspects),
+        Noticed < Tick - ?QUIET_S * ?SECOND
+    ],
+    lists:foldl(fun drop/2, State, Quiet).
+
+%% Whom a suspect waits for becomes a suspect.
+follow(#state{suspects = Suspects} = State) ->
+    Called = [Callee || Suspect <- maps:values(Suspects), trouble(Suspect), Callee <- waits_for(Suspect)],
+    lists:foldl(fun suspect/2, State, lists:usort(Called)).
+
+trouble(#suspect{queue = Queue, hits = {_, Sustained}, noticed = _}) -> Queue >= ?LONG orelse Sustained > 0.
+
+waits_for(#suspect{looks = [#{monitors := Monitors, samples := Samples} | _]}) ->
+    InCall = [call || {waiting, [Function | _]} <- Samples, weir_watch_ask:is_call(Function)],
+    case length(InCall) * 2 >= length(Samples) of
+        true -> [Pid || Pid <- lists:sublist(Monitors, 1), node(Pid) =:= node()];
+        false -> []
+    end;
+waits_for(_) ->
+    [].
+
+chain(Pid, Suspects, Seen) ->
+    case Suspects of
+        #{Pid := Suspect} when length(Seen) < 10 ->
+            case waits_for(Suspect) of
+                [Next] ->
+                    case lists:member(Next, [Pid | Seen]) of
+                        true -> {[Next], true};
+                        false ->
+                            {More, Cycle} = chain(Next, Suspects, [Pid | Seen]),
+                            {[Next | More], Cycle}
+                    end;
+                [] -> {[], false}
+            end;
+        #{} ->
+            {[], false}
+    end.
+
+%% ---------------------------------------------------------------- verdicts
+
+judge(NodeFacts, #state{suspects = Suspects} = State) ->
+    Now = now_ms(),
+    First = maps:map(fun(Pid, _) -> facts(Pid, false, Now, State) end, Suspects),
+    Verdicts = maps:map(fun(_, Facts) -> weir_watch_causes:find(Facts) end, First),
+    %% Whoever is waited for by one in trouble is judged as if he were in trouble. If he is the reason, the other is none.
+    Roots = maps:from_list([
+        {Callee, {Pid, Verdict}}
+     || {Pid, {Cause, _}} <- maps:to_list(Verdicts), Cause =:= blocking orelse Cause =:= unsure,
+        Callee <- lists:sublist(maps:get(chain, maps:get(suspect, maps:get(Pid, First))), 1),
+        Verdict <- [root(Callee, Now, State)], Verdict =/= none
+    ]),
+    Innocent = [Pid || {Pid, _} <- maps:values(Roots)],
+    Final = maps:merge(maps:without(Innocent, Verdicts), maps:map(fun(_, {_, Verdict}) -> Verdict end, Roots)),
+    lists:foldl(
+        fun(Pid, {Diagnoses, Acc}) -> verdict(Pid, maps:get(Pid, Final, none), maps:get(Pid, First), Diagnoses, Acc) end,
+        node_verdict(NodeFacts, State),
+        maps:keys(First)
+    ).
+
+root(Pid, Now, #state{suspects = Suspects} = State) when is_map_key(Pid, Suspects) ->
+    case weir_watch_causes:find(facts(Pid, true, Now, State)) of
+        {Cause, _} = Verdict when Cause =/= blocking, Cause =/= unsure, Cause =/= flooded, Cause =/= backlog -> Verdict;
+        _ -> none
+    end;
+root(_Pid, _Now, _State) ->
+    none.
+
+%% What the rules say twice in a row is told; and what was told is told until they have said nothing twice.
+verdict(Pid, Verdict, #{suspect := Description}, Diagnoses, #state{suspects = Suspects} = State) ->
+    #{Pid := #suspect{verdict = Before, since = Since} = Suspect} = Suspects,
+    case Verdict of
+        none ->
+            {Diagnoses, State#state{suspects = Suspects#{Pid := Suspect#suspect{verdict = none}}}};
+        {Cause, _} when Before =:= none ->
+            New = Suspect#suspect{verdict = Cause, since = erlang:system_time(millisecond), noticed = State#state.tick},
+            {Diagnoses, State#state{suspects = Suspects#{Pid := New}}};
+        {Cause, _} ->
+            New = Suspect#suspect{verdict = Cause, noticed = State#state.tick},
+            Diagnosis = weir_watch_causes:diagnosis(Description, Verdict, Since),
+            {[Diagnosis | Diagnoses], State#state{suspects = Suspects#{Pid := New}}}
+    end.
+
+node_verdict(Facts, #state{node_trouble = Since} = State) ->
+    case weir_watch_causes:node_cause(Facts) of
+        none -> {[], State#state{node_trouble = none}};
+        _ when Since =:= none -> {[], State#state{node_trouble = erlang:system_time(millisecond)}};
+        Verdict -> {[weir_watch_causes:diagnosis(undefined, Verdict, Since)], State}
+    end.
+
+facts(Pid, Inherited, Now, #state{suspects = Suspects, in_ets = InEts} = State) ->
+    #{Pid := #suspect{looks = Looks, looked = Looked, stuck = Stuck, queues = Queues, hits = {_, Sustained}} = Suspect} = Suspects,
+    Description = #{queue := Queue, drained := Drained} = describe(Suspect, Now, State),
+    Newest = case Looks of [Look | _] -> Look; [] -> #{} end,
+    {_, Cycle} = chain(Pid, Suspects, []),
+    %% What was drained counts as what it is now.
+    Least = case lists:sublist(Queues, 3) of [_, _ | _] = Last -> lists:min(Last) + Drained; _ -> 0 end,
+    #{
+        suspect => Description,
+        shares => weir_watch_causes:shares(samples(Looks, 2), Queue + Drained),
+        queue => Least,
+        waiters => Sustained,
+        cycle => Cycle andalso length(Looks) >= 2,
+        inherited => Inherited,
+        distribution => lists:any(fun(#{distribution := Busy}) -> Busy end, Looks),
+        ports => maps:get(ports, Newest, []),
+        monitors => maps:get(monitors, Newest, []),
+        collecting => collecting(Suspect, Now),
+        in_ets => length([true || true <- InEts]),
+        silent => if Stuck =/= none, Now - Looked > 2000 -> Now - max(Stuck, Looked + 1000); true -> 0 end
+    }.
+
+%% The share of the last seconds.
+collecting(#suspect{collections = Collections}, Now) ->
+    lists:sum([Ms || {At, Ms} <- Collections, At > Now - ?COLLECTIONS_MS]) / ?COLLECTIONS_MS.
+
+samples(Looks, N) -> lists:append([Samples || #{samples := Samples} <- lists:sublist(Looks, N)]).
+
+describe(#suspect{pid = Pid, looks = Looks, who = Who, queues = Queues, queue = Queue} = Suspect, Now, State) ->
+    #suspect{rate = Rate, hits = {Estimate, _}, waiting = Waiting, seen_since = SeenSince, since = Since, verdict = Verdict} = Suspect,
+    Samples = samples(Looks, 4),
+    Newest = case Looks of [Look | _] -> Look; [] -> #{} end,
+    {Chain, _} = chain(Pid, State#state.suspects, []),
+    Growth = growth(Queues),
+    Messages = maps:get(messages, Newest, []),
+    #{
+        pid => Pid,
+        name => maps:get(name, Who, undefined),
+        label => maps:get(label, Who, undefined),
+        module => maps:get(module, Who, undefined),
+        behaviour => behaviour(Samples),
+        application => maps:get(application, Who, undefined),
+        supervisor => maps:get(supervisor, Who, undefined),
+        since => if Verdict =:= none -> SeenSince; true -> Since end,
+        queue => Queue,
+        queues => lists:reverse(Queues),
+        drained => maps:get(drained, Newest, 0),
+        growth => Growth,
+        arrival => whole(maps:get(arrival, Newest, unknown)),
+        service => whole(maps:get(service, Newest, unknown)),
+        until_million => if Growth > 0, Queue < 1_000_000 -> (1_000_000 - Queue) div Growth; true -> infinity end,
+        reductions => Rate,
+        core => core(Samples),
+        heap => maps:get(heap, Newest, 0),
+        doing => shares([Function || {_, [Function | _]} <- Samples]),
+        states => maps:from_list(shares([Status || {Status, _} <- Samples])),
+        messages => shares(Messages),
+        waiters => Estimate,
+        waiting => Waiting,
+        waits_for => case waits_for(Suspect) of [Callee] -> Callee; [] -> undefined end,
+        chain => Chain,
+        answers => Now - Suspect#suspect.looked < 3000
+    }.
+
+whole(unknown) -> unknown;
+whole(Rate) -> round(Rate).
+
+%% Over the last five seconds at most.
+growth(Queues) ->
+    case lists:sublist(Queues, 6) of
+        [Now, _ | _] = Last -> (Now - lists:last(Last)) div (length(Last) - 1);
+        _ -> 0
+    end.
+
+core([]) -> 0.0;
+core(Samples) -> length([1 || {State, _} <- Samples, lists:member(State, [running, runnable, garbage_collecting])]) / length(Samples).
+
+%% The most frequent ten, with their shares.
+shares([]) ->
+    [];
+shares(Things) ->
+    Counts = lists:foldl(fun(Thing, Acc) -> maps:update_with(Thing, fun(N) -> N + 1 end, 1, Acc) end, #{}, Things),
+    Sorted = lists:sublist(lists:reverse(lists:keysort(2, maps:to_list(Counts))), 10),
+    [{Thing, N / length(Things)} || {Thing, N} <- Sorted].
+
+behaviour(Samples) ->
+    Known = [Module || {_, Stack} <- lists:sublist(Samples, 3), {Module, _, _} <- Stack, is_behaviour(Module)],
+    case Known of
+        [weir_server_loop | _] -> weir_server;
+        [Module | _] -> Module;
+        [] -> process
+    end.
+
+is_behaviour(Module) -> lists:member(Module, [gen_server, gen_statem, gen_event, weir_server_loop, gen_batch_server, gen_server2]).
+
+%% ---------------------------------------------------------------- telling
+
+ask_parts(#state{asking_parts = none, tick = Tick} = State) when Tick rem (?PARTS_S * ?SECOND) < ?SECOND ->
+    Agent = self(),
+    try spawn_opt(fun() -> Agent ! {parts, self(), weir_watch_parts:parts()} end, [monitor]) of
+        Asking -> State#state{asking_parts = Asking}
+    catch
+        error:system_limit -> State
+    end;
+ask_parts(State) ->
+    State.
+
+snapshot(Facts, Diagnoses, #state{suspects = Suspects, spent = Spent, parts = Parts, limits = Limits} = State) ->
+    Now = now_ms(),
+    Described = [describe(Suspect, Now, State) || Suspect <- maps:values(Suspects)],
+    [{_, Mailbox}, {_, Words}] = process_info(self(), [message_queue_len, total_heap_size]),
+    (maps:remove(polling, Facts))#{
+        node => node(),
+        at => erlang:system_time(millisecond),
+        suspects => worst_first(Described, [Pid || #{pid := Pid} <- Diagnoses]),
+        diagnoses => lists:sort(fun(#{since := A}, #{since := B}) -> A =< B end, Diagnoses),
+        parts => maps:merge(#{pools => [], logs => [], servers => [], sockets => #{}}, Parts),
+        cost => #{
+            share => lists:sum(Spent) / (length(Spent) * 1_000_000),
+            %% The tuple of pids, and small processes.
+            memory => (Words + State#state.processes) * erlang:system_info(wordsize) + 10_000 * (map_size(Suspects) + 2),
+            mailbox => Mailbox
+        },
+        limits => Limits
+    }.
+
+worst_first(Described, Diagnosed) ->
+    Key = fun(#{pid := Pid, queue := Queue, drained := Drained, waiters := Waiters, core := Core}) ->
+        {lists:member(Pid, Diagnosed), Queue + Drained + Waiters, Core}
+    end,
+    [Suspect || {_, Suspect} <- lists:reverse(lists:keysort(1, [{Key(Suspect), Suspect} || Suspect <- Described]))].
+
+publish(Snapshot, #state{subscribers = Subscribers} = State) ->
+    Told = maps:map(
+        fun
+            (Pid, {Monitor, true}) ->
+                _ = erlang:send(Pid, {weir_watch, self(), Snapshot}, [noconnect, nosuspend]),
+                {Monitor, false};
+            (_Pid, Waits) ->
+                Waits
+        end,
+        Subscribers
+    ),
+    State#state{subscribers = Told, snapshot = Snapshot}.

@@ -1,0 +1,84 @@
+%% @doc A short-lived process that asks processes what only they can answer: each question is a signal, and its answer comes when the
+%% one who is asked has a turn. So the one who asks may wait, and is killed by the agent when it takes too long.
+%%
+%% It asks those that wait whom they monitor, and in which function they are: one in a call monitors its server. Those that run it
+%% asks only in which function they are.
+%% @private
+-module(weir_watch_ask).
+
+-export([start/2, is_call/1, is_loop/1]).
+
+-export_type([answers/0]).
+
+-define(QUESTION_US, 5).
+
+-type answers() :: #{asked := non_neg_integer(), waiters := [{Server :: pid(), Waiter :: pid()}], running := [weir_watch:call()],
+    us := non_neg_integer()}.
+
+%% @doc Asks. The caller gets `{asked, Asker, Answers}', or the 'DOWN' of the monitor.
+-spec start([pid()], [pid()]) -> {pid(), reference()}.
+start(Waiting, Running) ->
+    Agent = self(),
+    spawn_opt(fun() -> Agent ! {asked, self(), ask(Waiting, Running)} end, [monitor, {priority, high}]).
+
+ask(Waiting, Running) ->
+    Begin = erlang:monotonic_time(microsecond),
+    Waiters = [{Server, Pid} || Pid <- Waiting, Server <- servers(process_info(Pid, [current_function, monitors]))],
+    Functions = [Call || Pid <- Running, {_, Call} <- [process_info(Pid, current_function)], is_tuple(Call)],
+    %% One who runs answers at the end of his turn; waiting for that costs nothing.
+    Us = min(erlang:monotonic_time(microsecond) - Begin, ?QUESTION_US * (length(Waiting) + length(Running))),
+    #{asked => length(Waiting), waiters => Waiters, running => Functions, us => Us}.
+
+%% One who waits in a function of its own, and monitors one process, may well be in a call too.
+servers([{_, Function}, {_, Monitors}]) ->
+    Pids = [Pid || {process, Pid} <- Monitors, is_pid(Pid)] ++
+        [Pid || {process, {Name, Node}} <- Monitors, Node =:= node(), Pid <- [whereis(Name)], is_pid(Pid)],
+    case Pids of
+        [] -> [];
+        [_ | _] when length(Pids) > 20 -> [];
+        _ ->
+            case is_call(Function) orelse (length(Pids) =:= 1 andalso not is_loop(Function)) of
+                true -> lists:usort(Pids);
+                false -> []
+            end
+    end;
+servers(undefined) ->
+    [].
+
+%% @doc Whether a process that waits in this function waits for the answer of another.
+-spec is_call(weir_watch:call() | undefined | term()) -> boolean().
+is_call({gen, do_call, _}) -> true;
+is_call({gen, do_for_proc, _}) -> true;
+is_call({disk_log, monitor_request, _}) -> true;
+is_call({erpc, call, _}) -> true;
+is_call({rpc, _, _}) -> true;
+is_call({weir_pool_queue, _, _}) -> true;
+is_call({'Elixir.Task', await, _}) -> true;
+is_call({'Elixir.Task', await_receive, _}) -> true;
+is_call({gen_event, rpc, _}) -> true;
+is_call({io, wait_io_mon_reply, _}) -> true;
+is_call({io, execute_request, _}) -> true;
+is_call(_) -> false.
+
+%% @doc Whether a process that waits in this function has nothing to do: it is where its behaviour takes the next message.
+-spec is_loop(weir_watch:call() | undefined | term()) -> boolean().
+is_loop({gen_server, loop, _}) -> true;
+is_loop({gen_statem, loop_receive, _}) -> true;
+is_loop({gen_statem, loop_hibernate, _}) -> true;
+is_loop({gen_event, fetch_msg, _}) -> true;
+is_loop({gen_batch_server, loop_wait, _}) -> true;
+is_loop({gen_server2, loop, _}) -> true;
+is_loop({gen_server2, process_next_msg, _}) -> true;
+is_loop({weir_server_loop, _, _}) -> true;
+is_loop({weir_server_mailbox, _, _}) -> true;
+is_loop({weir_server_inbox, _, _}) -> true;
+is_loop({erlang, hibernate, 3}) -> true;
+is_loop({proc_lib, wake_up, _}) -> true;
+is_loop({disk_log, loop, _}) -> true;
+is_loop({code_server, loop, _}) -> true;
+is_loop({application_master, _, _}) -> true;
+is_loop({prim_socket, _, _}) -> true;
+is_loop({logger_std_h, file_ctrl_loop, _}) -> true;
+is_loop({user_drv, _, _}) -> true;
+is_loop({group, _, _}) -> true;
+is_loop(_) -> false.

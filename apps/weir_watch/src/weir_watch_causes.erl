@@ -1,0 +1,348 @@
+%% @doc The rules: why a process is in trouble. Pure functions over what the agent has observed, in the order in which they are tried;
+%% the first that holds is the cause. A cause that no rule gives is `unsure'.
+%%
+%% A process is in trouble when its mailbox was longer than 1,000 for two seconds, or at least five processes waited for it in calls for as long and
+%% it was not idle for most of the time; a process that idles while they wait is judged by the rules for pools and clients alone.
+%%
+%% Each sample of a process is of one class: what it did when it was looked at. The rules speak of the classes' shares:
+%% <dl>
+%% <dt>idle</dt><dd>waits where its behaviour takes the next message</dd>
+%% <dt>call</dt><dd>waits for the answer of another process</dd>
+%% <dt>socket, port, file, ets</dt><dd>receives from a socket; is held back by a port; reads or writes a file; is in a function of ets</dd>
+%% <dt>held</dt><dd>is suspended by the runtime: what it has sent to cannot take more</dd>
+%% <dt>wait</dt><dd>waits in a function of its own</dd>
+%% <dt>gc</dt><dd>collects garbage</dd>
+%% <dt>search</dt><dd>runs in a function in which it otherwise waits: it goes through its mailbox</dd>
+%% <dt>run</dt><dd>runs, or would if it had a scheduler</dd>
+%% </dl>
+%% @private
+-module(weir_watch_causes).
+
+-export([find/1, node_cause/1, diagnosis/3, causes/0, shares/2]).
+
+-export_type([facts/0, shares/0, evidence/0]).
+
+-define(LONG, 1000).
+-define(WAITERS, 5).
+
+-type class() :: idle | call | socket | port | file | ets | wait | held | gc | search | run.
+-type shares() :: #{class() => float()}.
+-type evidence() :: #{atom() => term()}.
+-type facts() :: #{
+    suspect := weir_watch:suspect(),
+    shares := shares(),
+    %% The least of the last two seconds.
+    queue := non_neg_integer(),
+    waiters := non_neg_integer(),
+    %% It waits for one who waits for it.
+    cycle := boolean(),
+    %% One who is in trouble waits for it most of the time.
+    inherited := boolean(),
+    %% Whether it was suspended while the distribution had something queued.
+    distribution := boolean(),
+    ports := [port()],
+    monitors := [pid()],
+    %% The share of its time that it collected garbage, in collections of ten milliseconds and more.
+    collecting := float(),
+    %% How many other processes were found running in ets.
+    in_ets := non_neg_integer(),
+    %% For how many milliseconds it has run without answering the runtime.
+    silent := non_neg_integer()
+}.
+
+%% @doc The classes' shares of samples of a process with a mailbox of such a length.
+-spec shares([weir_watch_look:sample()], non_neg_integer()) -> shares().
+shares([], _Queue) ->
+    #{};
+shares(Samples, Queue) ->
+    Waits = [Function || {waiting, [Function | _]} <- Samples, not weir_watch_ask:is_loop(Function)],
+    Classes = [class(Sample, Queue, Waits) || Sample <- Samples],
+    One = 1 / length(Samples),
+    lists:foldl(fun(Class, Shares) -> maps:update_with(Class, fun(Share) -> Share + One end, One, Shares) end, #{}, Classes).
+
+class({garbage_collecting, _}, _Queue, _Waits) -> gc;
+class({suspended, Stack}, _Queue, _Waits) -> case kind(Stack) of port -> port; _ -> held end;
+class({State, []}, _Queue, _Waits) -> if State =:= waiting -> wait; true -> run end;
+class({waiting, [Function | _] = Stack}, _Queue, _Waits) ->
+    case weir_watch_ask:is_loop(Function) of
+        true -> idle;
+        false ->
+            case kind(Stack) of
+                none -> case weir_watch_ask:is_call(Function) of true -> call; false -> wait end;
+                Kind -> Kind
+            end
+    end;
+class({_Runs, [Function | _] = Stack}, Queue, Waits) ->
+    Searches = Queue >= ?LONG andalso (receives(Function) orelse lists:member(Function, Waits)),
+    case kind(Stack) of
+        Kind when Kind =:= ets; Kind =:= file; Kind =:= port, not Searches -> Kind;
+        _ when Searches -> search;
+        _ -> run
+    end.
+
+%% By the function that it is in, or one of those that have called that.
+kind([{ets, _, _} | _]) -> ets;
+kind(Stack) -> first([area(Function) || Function <- lists:sublist(Stack, 4)]).
+
+first([none | More]) -> first(More);
+first([Area | _]) -> Area;
+first([]) -> none.
+
+area({prim_inet, Send, _}) when Send =:= send; Send =:= send_recv_reply -> port;
+area({erlang, port_command, _}) -> port;
+area({erts_internal, port_command, _}) -> port;
+area({prim_inet, Receive, _}) when Receive =:= recv; Receive =:= recv0; Receive =:= async_recv -> socket;
+area({gen_tcp, recv, _}) -> socket;
+area({gen_tcp_socket, recv, _}) -> socket;
+area({socket, recv, _}) -> socket;
+area({ssl, recv, _}) -> socket;
+area({weir_socket, recv, _}) -> socket;
+area({prim_file, _, _}) -> file;
+area({file, _, _}) -> file;
+area(_) -> none.
+
+%% Functions of OTP that receive one message that they have asked for.
+receives({gen, do_call, _}) -> true;
+receives({gen, receive_response, _}) -> true;
+receives({gen, do_receive_response, _}) -> true;
+receives({gen_server, receive_response, _}) -> true;
+receives({prim_inet, recv0, _}) -> true;
+receives({prim_inet, Send, _}) when Send =:= send; Send =:= send_recv_reply -> true;
+receives({prim_inet, accept0, _}) -> true;
+receives({inet, tcp_controlling_process, _}) -> true;
+receives({inet, tcp_sync_input, _}) -> true;
+receives({inet, tcp_close, _}) -> true;
+receives({disk_log, monitor_request, _}) -> true;
+receives({code_server, call, _}) -> true;
+receives({proc_lib, sync_start, _}) -> true;
+receives({proc_lib, sync_start_link, _}) -> true;
+receives({proc_lib, sync_start_monitor, _}) -> true;
+receives({erpc, call, _}) -> true;
+receives(_) -> false.
+
+%% ---------------------------------------------------------------- rules
+
+%% @doc The cause, and the figures that it was judged by; `none' for one who is not in trouble.
+-spec find(facts()) -> {weir_watch:cause(), evidence()} | none.
+find(#{suspect := Suspect, shares := Shares, queue := Queue, waiters := Waiters} = Facts) ->
+    Trouble = trouble(Facts),
+    Evidence = maps:merge(maps:with([queue, growth, waiters, core, reductions], Suspect), #{
+        collecting => round(maps:get(collecting, Facts) * 100) / 100,
+        least_queue => Queue, shares => maps:map(fun(_, Share) -> round(Share * 100) / 100 end, Shares)
+    }),
+    case [Cause || {Cause, Holds} <- rules(), Holds(Trouble, Facts)] of
+        [Cause | _] -> {Cause, Evidence};
+        [] when Trouble =:= hot, map_size(Shares) > 0 -> {unsure, Evidence};
+        [] when Waiters >= 0 -> none
+    end.
+
+%% `hot': its mailbox is long or others wait for it, and it does something; `idle': they wait, and it does nothing.
+trouble(#{queue := Queue}) when Queue >= ?LONG -> hot;
+trouble(#{inherited := true}) -> hot;
+trouble(#{waiters := Waiters, shares := Shares}) when Waiters >= ?WAITERS ->
+    case share(idle, Shares) > 0.4 of
+        true -> idle;
+        false -> hot
+    end;
+trouble(_) -> none.
+
+rules() ->
+    [
+        {deadlock, fun(_, #{cycle := Cycle, shares := S}) -> Cycle andalso share(call, S) > 0.9 end},
+        {nif, fun(_, #{silent := Silent}) -> Silent >= 1000 end},
+        {logger, fun(Trouble, F) -> Trouble =/= none andalso is_log(F) end},
+        {distribution, fun(Trouble, #{distribution := Busy, shares := S}) ->
+            Trouble =:= hot andalso Busy andalso share(port, S) + share(held, S) >= 0.3
+        end},
+        {port, fun(Trouble, #{shares := S, ports := Ports}) ->
+            Trouble =:= hot andalso share(port, S) + case Ports of [] -> 0; _ -> share(held, S) end >= 0.3
+        end},
+        {ets_lock, fun(Trouble, #{shares := S, in_ets := Others}) ->
+            Trouble =:= hot andalso share(ets, S) >= 0.15 andalso Others >= 3
+        end},
+        {nif, fun(Trouble, F) -> Trouble =:= hot andalso in_nif(F) end},
+        {gc, fun(Trouble, #{shares := S, collecting := Collecting}) ->
+            Trouble =:= hot andalso max(share(gc, S), Collecting) >= 0.3
+        end},
+        {small_pool, fun(Trouble, F) -> Trouble =:= idle andalso is_pool(F) end},
+        {shared_client, fun(Trouble, #{shares := S, ports := Ports}) ->
+            Trouble =:= hot andalso (share(socket, S) >= 0.4 orelse (Ports =/= [] andalso share(wait, S) >= 0.5)) orelse
+                Trouble =:= idle andalso Ports =/= [] andalso share(idle, S) >= 0.6
+        end},
+        {searching, fun(Trouble, #{shares := S}) -> Trouble =:= hot andalso share(search, S) >= 0.3 end},
+        {backlog, fun(Trouble, #{suspect := #{queue := Queue, reductions := Reductions, growth := Growth, waiters := Waiters}, shares := S}) ->
+            Trouble =:= hot andalso Queue >= ?LONG andalso Reductions < 20_000 andalso Growth < 100 andalso
+                Waiters < ?WAITERS andalso share(wait, S) + share(idle, S) >= 0.9
+        end},
+        {blocking, fun(Trouble, #{shares := S}) ->
+            Trouble =:= hot andalso share(call, S) + share(wait, S) + share(file, S) + share(socket, S) >= 0.5
+        end},
+        {flooded, fun(Trouble, F) -> Trouble =:= hot andalso is_flooded(F) end},
+        {busy, fun(Trouble, #{shares := S}) ->
+            Trouble =:= hot andalso share(run, S) + share(ets, S) + share(gc, S) + share(search, S) >= 0.6
+        end}
+    ].
+
+%% It runs all the time and does hardly a reduction: what it does is in C.
+in_nif(#{suspect := #{reductions := Reductions}, shares := S}) ->
+    Reductions < 200_000 andalso share(run, S) >= 0.6.
+
+is_log(#{suspect := #{module := Module, name := Name}}) ->
+    lists:member(Module, [
+        logger_olp, logger_server, logger_std_h, logger_disk_log_h, logger_proxy, logger_backend, disk_log, lager_event,
+        lager_sup, error_logger, weir_log_h, weir_log_writer
+    ]) orelse lists:member(Name, [logger, lager_event, error_logger, logger_proxy, user]).
+
+%% It knows those who wait, or says so by its name.
+is_pool(#{suspect := #{module := Module, waiting := Waiting}, monitors := Monitors}) ->
+    lists:any(fun(Pid) -> lists:member(Pid, Monitors) end, Waiting) orelse
+        string:find(string:lowercase(atom_to_list(Module)), "pool") =/= nomatch orelse Module =:= wpool_queue_manager.
+
+%% Messages come by the thousand, or one of them takes less than 100 microseconds; and few who send wait for an answer.
+is_flooded(#{suspect := #{growth := Growth, waiters := Waiters, queue := Queue, service := Service, core := Core}}) ->
+    Cheap = Service =/= unknown andalso Service * 0.0001 > Core,
+    Waiters * 10 < max(Queue, 1) andalso (Growth >= 1000 orelse (Cheap andalso Growth >= 200)).
+
+share(Class, Shares) -> maps:get(Class, Shares, 0.0).
+
+%% @doc A cause that is the node's: its poll thread is busy all the time with many sockets.
+-spec node_cause(map()) -> {sockets, evidence()} | none.
+node_cause(#{polling := Polling, ports := Ports}) when Polling >= 0.8, Ports >= 100 ->
+    {sockets, #{polling => round(Polling * 100) / 100, ports => Ports}};
+node_cause(_) ->
+    none.
+
+%% ---------------------------------------------------------------- in words
+
+%% @doc The diagnosis of a suspect, or of the node (`undefined'), for its cause.
+-spec diagnosis(weir_watch:suspect() | undefined, {weir_watch:cause(), evidence()}, integer()) -> weir_watch:diagnosis().
+diagnosis(Suspect, {Cause, Evidence}, Since) ->
+    {_, _, Remedy, Page} = lists:keyfind(Cause, 1, causes()),
+    {Pid, Name, Module, Chain} =
+        case Suspect of
+            #{pid := P, name := N, module := M, chain := C} -> {P, N, M, C};
+            undefined -> {undefined, undefined, undefined, []}
+        end,
+    #{
+        pid => Pid, name => Name, node => node(), cause => Cause,
+        summary => text("~ts ~ts", [called(Suspect), summary(Cause, Suspect, Evidence)]),
+        remedy => Remedy, page => Page, sketch => sketch(Cause, Module), evidence => Evidence, chain => Chain, since => Since
+    }.
+
+called(undefined) -> "This node";
+called(#{name := Name, module := Module, pid := Pid}) ->
+    case {Name, Module} of
+        {undefined, undefined} -> io_lib:format("~w", [Pid]);
+        {undefined, _} -> io_lib:format("~w, a process of ~tp,", [Pid, Module]);
+        {_, Module} when Module =:= undefined; Module =:= Name -> io_lib:format("~tp", [Name]);
+        {_, _} -> io_lib:format("~tp (~tp)", [Name, Module])
+    end.
+
+summary(sockets, _, #{polling := Polling, ports := Ports}) ->
+    io_lib:format("spends ~b % of a core on polling ~b ports.", [round(Polling * 100), Ports]);
+summary(Cause, Suspect, #{shares := Shares, collecting := Collecting}) ->
+    #{queue := Queue, drained := Drained, waiters := Waiters, growth := Growth, core := Core} = Suspect,
+    Percent = fun(Class) -> round(100 * share(Class, Shares)) end,
+    What =
+        case Cause of
+            busy -> io_lib:format("is busy with its own work, ~b % of its time", [round(100 * Core)]);
+            blocking -> io_lib:format("waits inside its callbacks, ~b % of its time",
+                [Percent(call) + Percent(wait) + Percent(file) + Percent(socket)]);
+            searching -> io_lib:format("goes through its mailbox in a receive, ~b % of its time", [Percent(search)]);
+            flooded -> io_lib:format("gets ~b messages a second more than it handles", [Growth]);
+            logger -> "writes the log of all processes";
+            shared_client -> "is the one client of a connection for all who wait";
+            small_pool -> "has no free worker for those who wait";
+            gc -> io_lib:format("collects garbage, ~b % of its time", [max(Percent(gc), round(100 * Collecting))]);
+            ets_lock -> io_lib:format("is in functions of ets, ~b % of its time, as are others", [Percent(ets)]);
+            port -> io_lib:format("is held back by a port that is busy, ~b % of its time", [Percent(port) + Percent(held)]);
+            distribution -> io_lib:format("is held back by a connection to another node, ~b % of its time", [Percent(port) + Percent(held)]);
+            nif -> "runs in native code and does not come back";
+            deadlock -> "waits for a process that waits for it";
+            backlog -> "does nothing, and its mailbox is long";
+            unsure -> "is in trouble, and no rule says why"
+        end,
+    io_lib:format("~ts: ~ts wait in its mailbox~ts.", [
+        What,
+        plural(Queue + Drained, "message"),
+        case Waiters of
+            0 -> "";
+            _ -> [", ", plural(Waiters, "process"), " for its answers"]
+        end
+    ]).
+
+plural(1, Word) -> ["1 ", Word];
+plural(N, Word) -> [integer_to_list(N), " ", Word, case Word of "process" -> "es"; _ -> "s" end].
+
+text(Format, Arguments) -> unicode:characters_to_binary(io_lib:format(Format, Arguments)).
+
+%% @doc Each cause: its rule in words, the remedy, and the page about it.
+-spec causes() -> [{weir_watch:cause(), Rule :: binary(), Remedy :: binary(), Page :: binary()}].
+causes() ->
+    [
+        {deadlock, <<"It waits in a call for a process that, directly or through others, waits in a call for it.">>,
+            <<"Let one of them cast, or answer later: a call may not go back up the way it came.">>,
+            <<"docs/guide/watch.md">>},
+        {nif, <<"It runs and has not answered the runtime for a second, or runs 60 % of its time with less than 200,000 reductions a second.">>,
+            <<"Let the native function run on a dirty scheduler, or in smaller steps.">>, <<"docs/guide/watch.md">>},
+        {distribution, <<"It is suspended 30 % of its time while a connection to another node has data queued.">>,
+            <<"Send less or smaller messages to that node, or raise the limit (+zdbbl); send from another process.">>,
+            <<"docs/guide/watch.md">>},
+        {port, <<"It is suspended by a port, or waits for one to take what it sends, 30 % of its time.">>,
+            <<"The reader is slow: give the sends a time-out, and each slow reader a process of its own.">>,
+            <<"docs/guide/socket.md">>},
+        {logger, <<"It is a process of logger, disk_log, lager or of a handler.">>,
+            <<"Log through weir_log_h: its callers format, one writer writes in batches, and what is dropped is counted.">>,
+            <<"docs/guide/log.md">>},
+        {ets_lock, <<"It is in functions of ets 15 % of its time, and so are three others that run.">>,
+            <<"Give the table write_concurrency or split it; read it with read_concurrency; keep counters in the counters module.">>,
+            <<"docs/guide/watch.md">>},
+        {gc, <<"It collects garbage 30 % of its time.">>,
+            <<"Make its heap smaller: keep what it holds in ets or in several processes, or give it a larger min_heap_size.">>,
+            <<"docs/guide/watch.md">>},
+        {small_pool, <<"Five processes or more wait for it in calls; it idles, and monitors those who wait or is known as a pool.">>,
+            <<"Make the pool larger, bound its queue, or claim in the caller with weir_pool.">>, <<"docs/guide/pool.md">>},
+        {shared_client, <<"It receives from a socket 40 % of its time, or has one and waits inside its callbacks, or idles with a socket while five processes or more wait for it.">>,
+            <<"Pipeline the requests, as weir_memcached does, or make a pool of connections.">>, <<"docs/guide/memcached.md">>},
+        {searching, <<"It runs 30 % of its time in a function in which it waits at other times, with more than 1,000 messages.">>,
+            <<"Drain the mailbox: make it a weir_server, whose receives have little to search.">>, <<"docs/guide/mailbox.md">>},
+        {backlog, <<"Its mailbox has more than 1,000 messages and does not grow; it waits 90 % of its time and does hardly a reduction.">>,
+            <<"It waits for something else than what is in its mailbox: find out for what, or add a clause that takes the messages.">>,
+            <<"docs/guide/mailbox.md">>},
+        {blocking, <<"It waits half of its time inside its callbacks: for another process, a file, or something of its own.">>,
+            <<"Take messages in batches, so that one wait serves many (weir_server), or give the waiting to a pool.">>,
+            <<"docs/guide/batches.md">>},
+        {flooded, <<"Its mailbox grows by 1,000 messages a second (200, where a message takes less than 100 microseconds), and few wait for answers.">>,
+            <<"Bound its senders: weir_flow's windows, or max_queue of a weir_server.">>, <<"docs/guide/flow.md">>},
+        {busy, <<"It runs, or wants to, 60 % of its time.">>,
+            <<"Spread its work over a weir_pool, or do it in the callers.">>, <<"docs/guide/pool.md">>},
+        {sockets, <<"The poll threads take 80 % of a core, with 100 ports or more.">>,
+            <<"Poll with one set for each scheduler: weir_socket; or start the node with +IOp and +IOt.">>, <<"docs/guide/socket.md">>},
+        {unsure, <<"It is in trouble, and none of these rules holds.">>,
+            <<"Look at it: where it is, and what its messages are.">>, <<"docs/guide/watch.md">>}
+    ].
+
+sketch(_Cause, undefined) -> <<>>;
+sketch(busy, M) ->
+    text("ok = weir_pool:start(~tp, #{size => erlang:system_info(schedulers), worker => {~tp, start_link, []}}),~n"
+        "{ok, Pid} = weir_pool:pick(~tp),~ngen_server:call(Pid, Request)", [M, M, M]);
+sketch(blocking, M) ->
+    text("-module(~tp).~n-behaviour(weir_server).~nhandle_batch(Batch, State) -> %% ask once for all of them", [M]);
+sketch(searching, M) ->
+    text("-module(~tp).~n-behaviour(weir_server).~nstart_link() -> weir_server:start_link({local, ~tp}, ~tp, [], [{drain, 500}]).", [M, M, M]);
+sketch(flooded, _) ->
+    <<"ok = weir_flow:cast(Server, Message, 8)  %% waits while 8 messages of this sender are in the mailbox">>;
+sketch(logger, _) ->
+    <<"{handler, default, weir_log_h, #{config => #{file => \"log/erlang.log\"}}}">>;
+sketch(small_pool, M) ->
+    text("weir_pool:claim(~tp, fun(Worker) -> work(Worker) end, #{timeout => 1000})", [M]);
+sketch(shared_client, _) ->
+    <<"{ok, _} = weir_memcached:start_link(cache, #{host => Host, connections => 4})">>;
+sketch(gc, M) ->
+    text("gen_server:start_link(~tp, [], [{spawn_opt, [{min_heap_size, 1_000_000}]}])", [M]);
+sketch(ets_lock, _) ->
+    <<"ets:new(Name, [public, {write_concurrency, auto}, {decentralized_counters, true}])">>;
+sketch(port, _) ->
+    <<"inet:setopts(Socket, [{send_timeout, 5000}, {send_timeout_close, true}])">>;
+sketch(_, _) ->
+    <<>>.

@@ -1,0 +1,261 @@
+%% @doc The process that looks at one suspect closely: a dozen times a second where it is, once a second what it has, once who
+%% it is. Each of these questions is a signal to the suspect, which answers when it has a turn; so this process may wait for as
+%% long as the suspect likes, and the agent, which waits for nobody, takes that silence for a fact about the suspect. The agent kills
+%% this process when it has lost interest. It copies no mailbox of more than ?FEW messages, and no dictionary of a large process.
+%%
+%% It tells the agent `{who, Looker, Who}' once and `{looked, Looker, Look}' each second, and dies with the agent or the suspect.
+%% @private
+-module(weir_watch_look).
+
+-export([start_link/1]).
+-export([dictionary/3]).
+
+-export_type([look/0, sample/0]).
+
+-define(SAMPLES, 12).
+-define(FIRST_SAMPLES, 4).
+-define(EVERY_MS, 80).
+%% Messages that are copied to see of what kind they are, the heap up to which that and the dictionary are, in words.
+-define(FEW, 100).
+-define(SMALL_HEAP, 1_000_000).
+%% How long the mailbox is read without a pause to see messages come and go.
+-define(RATES_US, 1000).
+-define(RATES_FROM, 20).
+%% What is told as the cost of a question that waited for its answer: what it takes without waiting.
+-define(QUESTION_US, 10).
+-define(MOST_US, 1500).
+
+-type sample() :: {State :: atom(), [weir_watch:call()]}.
+-type look() :: #{
+    samples := [sample()],
+    heap := non_neg_integer(),
+    drained := non_neg_integer(),
+    monitors := [pid()],
+    ports := [port()],
+    messages := [binary()],
+    collections := non_neg_integer(),
+    arrival := float() | unknown,
+    service := float() | unknown,
+    distribution := boolean(),
+    us := non_neg_integer()
+}.
+
+%% @doc Starts it for the calling agent. It is linked to the agent.
+-spec start_link(pid()) -> pid().
+start_link(Pid) ->
+    Agent = self(),
+    spawn_opt(fun() -> begin_with(Agent, Pid) end, [link, {priority, high}]).
+
+begin_with(Agent, Pid) ->
+    case who(Pid) of
+        undefined ->
+            ok;
+        Who ->
+            Agent ! {who, self(), Who},
+            tell(Agent, Pid, ?FIRST_SAMPLES)
+    end.
+
+tell(Agent, Pid, Number) ->
+    Begin = erlang:monotonic_time(microsecond),
+    Facts = facts(Pid),
+    Took = erlang:monotonic_time(microsecond) - Begin,
+    {Samples, Us} = sampled(Pid, Number, [], 0),
+    case Facts of
+        undefined ->
+            ok;
+        #{} ->
+            Agent ! {looked, self(), Facts#{samples => Samples, us => Us + min(Took, ?MOST_US)}},
+            tell(Agent, Pid, ?SAMPLES)
+    end.
+
+%% The state is read from outside, before the question changes it.
+sampled(_Pid, 0, Acc, Us) ->
+    {Acc, Us};
+sampled(Pid, N, Acc, Us) ->
+    Begin = erlang:monotonic_time(microsecond),
+    State = process_info(Pid, status),
+    Sample =
+        case State =/= undefined andalso process_info(Pid, [current_function, current_stacktrace]) of
+            [{_, Function}, {_, Stack}] -> [{element(2, State), calls(Function, Stack)}];
+            _ -> []
+        end,
+    Took = erlang:monotonic_time(microsecond) - Begin,
+    receive
+    after ?EVERY_MS -> sampled(Pid, N - 1, Sample ++ Acc, Us + min(Took, ?QUESTION_US))
+    end.
+
+calls(Function, Stack) ->
+    case [{M, F, if is_list(A) -> length(A); true -> A end} || {M, F, A, _} <- Stack] of
+        [Function | _] = Calls -> Calls;
+        Calls when is_tuple(Function) -> [Function | Calls];
+        Calls -> Calls
+    end.
+
+facts(Pid) ->
+    case process_info(Pid, [total_heap_size, garbage_collection, links, status, message_queue_len]) of
+        [{_, Words}, {_, Collection}, {_, Links}, {_, State}, {_, Queue}] ->
+            Small = Words < ?SMALL_HEAP,
+            {Arrival, Service} = rates(Pid, Queue),
+            #{
+                heap => Words * erlang:system_info(wordsize),
+                collections => proplists:get_value(minor_gcs, Collection, 0),
+                ports => lists:sublist([Port || Port <- Links, is_port(Port)], 10),
+                drained => drained(Pid, Small),
+                monitors => monitors(Pid, State),
+                messages => messages(Pid, Queue, Small),
+                arrival => Arrival,
+                service => Service,
+                distribution => State =:= suspended andalso is_distribution_busy()
+            };
+        undefined ->
+            undefined
+    end.
+
+%% Only of one that waits: a manager of many workers monitors each of them.
+monitors(Pid, waiting) ->
+    case process_info(Pid, monitors) of
+        {monitors, Monitors} ->
+            lists:sublist(
+                [P || {process, P} <- Monitors, is_pid(P)] ++
+                    [P || {process, {Name, Node}} <- Monitors, Node =:= node(), P <- [whereis(Name)], is_pid(P)],
+                20
+            );
+        undefined ->
+            []
+    end;
+monitors(_Pid, _State) ->
+    [].
+
+is_distribution_busy() ->
+    lists:any(
+        fun({_Node, Port}) -> is_port(Port) andalso erlang:port_info(Port, queue_size) > {queue_size, 0} end,
+        erlang:system_info(dist_ctrl)
+    ).
+
+drained(Pid, Small) ->
+    case dictionary(Pid, '$weir_server', Small) of
+        Published when is_tuple(Published), is_integer(element(1, Published)) -> element(1, Published);
+        _ -> 0
+    end.
+
+%% @doc An entry of the dictionary of a process, or `undefined'. Runtimes before 26.2 tell only the whole dictionary, so there
+%% that of a process with a large heap stays untold.
+-spec dictionary(pid(), term(), boolean()) -> term().
+dictionary(Pid, Key, Small) ->
+    try process_info(Pid, {dictionary, Key}) of
+        {{dictionary, Key}, Value} -> Value;
+        undefined -> undefined
+    catch
+        error:badarg when Small ->
+            case process_info(Pid, dictionary) of
+                {dictionary, Entries} -> proplists:get_value(Key, Entries);
+                undefined -> undefined
+            end;
+        error:badarg ->
+            undefined
+    end.
+
+%% The length of the mailbox is read again and again for a millisecond: each step up is a message that came, each step down one that
+%% was taken. That sends nothing to anybody. Too few steps say nothing.
+rates(Pid, Queue) when Queue >= ?RATES_FROM ->
+    Begin = erlang:monotonic_time(),
+    {Up, Down, End} = steps(Pid, Queue, 0, 0, Begin + erlang:convert_time_unit(?RATES_US, microsecond, native), 0),
+    Seconds = (End - Begin) / erlang:convert_time_unit(1, second, native),
+    if
+        Up + Down >= ?RATES_FROM -> {Up / Seconds, Down / Seconds};
+        true -> {unknown, unknown}
+    end;
+rates(_Pid, _Queue) ->
+    {unknown, unknown}.
+
+steps(Pid, Before, Up, Down, Deadline, 32) ->
+    case erlang:monotonic_time() of
+        Now when Now >= Deadline -> {Up, Down, Now};
+        _ -> steps(Pid, Before, Up, Down, Deadline, 0)
+    end;
+steps(Pid, Before, Up, Down, Deadline, N) ->
+    case process_info(Pid, message_queue_len) of
+        {_, Now} when Now >= Before -> steps(Pid, Now, Up + Now - Before, Down, Deadline, N + 1);
+        {_, Now} -> steps(Pid, Now, Up, Down + Before - Now, Deadline, N + 1);
+        undefined -> {Up, Down, Deadline}
+    end.
+
+messages(Pid, Queue, true) when Queue > 0, Queue =< ?FEW ->
+    case process_info(Pid, message_queue_len) of
+        {_, Still} when Still =< ?FEW ->
+            case process_info(Pid, messages) of
+                {messages, Messages} -> [kind(Message) || Message <- lists:sublist(Messages, ?FEW)];
+                undefined -> []
+            end;
+        _ ->
+            []
+    end;
+messages(_Pid, _Queue, _Small) ->
+    [].
+
+%% The shape of a message, never what it holds: the atoms at its head, and of what size it is.
+kind({'$gen_call', _, Request}) -> <<"call ", (shape(Request))/binary>>;
+kind({'$gen_cast', Request}) -> <<"cast ", (shape(Request))/binary>>;
+kind({system, _, _}) -> <<"system message">>;
+kind({notify, Event}) -> <<"event ", (shape(Event))/binary>>;
+kind({log, Level, _, _, _}) when is_atom(Level) -> <<"log ", (text(Level))/binary>>;
+kind(Message) -> shape(Message).
+
+shape(Term) when is_atom(Term) -> text(Term);
+shape(Term) when is_tuple(Term), tuple_size(Term) > 0, is_atom(element(1, Term)) ->
+    <<"{", (text(element(1, Term)))/binary, (binary:copy(<<",_">>, min(9, tuple_size(Term) - 1)))/binary, "}">>;
+shape(Term) when is_tuple(Term) -> <<"tuple">>;
+shape(Term) when is_binary(Term) -> <<"binary">>;
+shape(Term) when is_map(Term) -> <<"map">>;
+shape(Term) when is_list(Term) -> <<"list">>;
+shape(Term) when is_pid(Term) -> <<"pid">>;
+shape(Term) when is_reference(Term) -> <<"reference">>;
+shape(Term) when is_number(Term) -> <<"number">>;
+shape(_) -> <<"term">>.
+
+text(Term) -> unicode:characters_to_binary(io_lib:format("~0tp", [Term])).
+
+%% ---------------------------------------------------------------- who it is
+
+who(Pid) ->
+    case process_info(Pid, [registered_name, initial_call, total_heap_size, group_leader]) of
+        [{_, Name}, {_, Initial}, {_, Words}, {_, Leader}] ->
+            Small = Words < ?SMALL_HEAP,
+            Module =
+                case dictionary(Pid, '$initial_call', Small) of
+                    {M, _, _} -> M;
+                    _ when is_tuple(Initial), element(1, Initial) =/= proc_lib -> element(1, Initial);
+                    _ -> undefined
+                end,
+            #{
+                name => if is_atom(Name), Name =/= [] -> Name; true -> undefined end,
+                label => label(dictionary(Pid, '$process_label', Small)),
+                module => Module,
+                supervisor =>
+                    case dictionary(Pid, '$ancestors', Small) of
+                        [Parent | _] when is_pid(Parent); is_atom(Parent) -> Parent;
+                        _ -> undefined
+                    end,
+                application =>
+                    case application:get_application(Leader) of
+                        {ok, Application} -> Application;
+                        undefined -> application_of(Module)
+                    end
+            };
+        undefined ->
+            undefined
+    end.
+
+%% The leader of an application's processes is its master, which is itself none of them.
+application_of(undefined) -> undefined;
+application_of(Module) ->
+    case application:get_application(Module) of
+        {ok, Application} -> Application;
+        undefined -> undefined
+    end.
+
+label(undefined) -> undefined;
+label(Label) -> text_of(unicode:characters_to_binary(io_lib:format("~0tP", [Label, 10]))).
+
+text_of(Text) when byte_size(Text) > 60 -> <<(binary:part(Text, 0, 57))/binary, "...">>;
+text_of(Text) -> Text.

@@ -1,0 +1,218 @@
+%% Faults are injected into a node of their own, each in at least three forms (weir_watch_forms), and the agent there is to name the right process
+%% and cause. On a machine that tests for others (CI=true) one form of each cause runs, elsewhere all.
+-module(weir_watch_causes_SUITE).
+
+-include_lib("stdlib/include/assert.hrl").
+
+-export([all/0, suite/0, init_per_suite/1, end_per_suite/1]).
+-export([forms/1, healthy/1, rules_in_order/1, every_cause_is_told/1, not_in_trouble/1, limits_of_trouble/1, limits_of_sockets/1]).
+
+-define(DEADLINE_MS, 60_000).
+
+suite() -> [{timetrap, {minutes, 30}}].
+
+all() -> [rules_in_order, every_cause_is_told, not_in_trouble, limits_of_trouble, limits_of_sockets, forms, healthy].
+
+init_per_suite(Config) ->
+    Started = case is_alive() of true -> none; false -> distributed() end,
+    [{started, Started} | Config].
+
+end_per_suite(Config) ->
+    case proplists:get_value(started, Config) of
+        none -> ok;
+        _ -> net_kernel:stop()
+    end.
+
+distributed() ->
+    _ = os:cmd("epmd -daemon"),
+    {ok, _} = net_kernel:start(weir_watch_causes, #{name_domain => shortnames}),
+    distributed.
+
+%% ---------------------------------------------------------------- the rules by themselves
+
+suspect(Changes) ->
+    #{suspects := [Suspect | _]} = weir_watch_sample:snapshot(),
+    maps:merge(Suspect#{queue => 0, growth => 0, waiters => 0, waiting => [], service => unknown, core => 0.0, reductions => 1_000_000}, Changes).
+
+facts(Suspect, Shares) -> facts(Suspect, Shares, #{}).
+
+facts(Changes, Shares, More) ->
+    #{queue := Queue, waiters := Waiters} = Suspect = suspect(Changes),
+    maps:merge(
+        #{
+            suspect => Suspect, shares => Shares, queue => Queue, waiters => Waiters, cycle => false, inherited => false,
+            distribution => false, ports => [], monitors => [], in_ets => 0, collecting => 0.0, silent => 0
+        },
+        More
+    ).
+
+cause(Facts) ->
+    case weir_watch_causes:find(Facts) of
+        {Cause, Evidence} when is_map(Evidence) -> Cause;
+        none -> none
+    end.
+
+%% Each rule by an observation of its own, and by one that an earlier rule takes.
+rules_in_order(_Config) ->
+    Hot = #{queue => 5000},
+    Waited = #{waiters => 20},
+    ?assertEqual(busy, cause(facts(Waited, #{run => 1.0}))),
+    ?assertEqual(blocking, cause(facts(Waited, #{wait => 1.0}))),
+    ?assertEqual(shared_client, cause(facts(Waited, #{wait => 1.0}, #{ports => [p]}))),
+    ?assertEqual(shared_client, cause(facts(Waited, #{idle => 1.0}, #{ports => [p]}))),
+    ?assertEqual(searching, cause(facts(Hot, #{search => 0.4, wait => 0.6}))),
+    ?assertEqual(flooded, cause(facts(Hot#{growth => 1000}, #{run => 1.0}))),
+    ?assertEqual(busy, cause(facts(Hot#{growth => 999}, #{run => 1.0}))),
+    ?assertEqual(flooded, cause(facts(Hot#{growth => 200, service => 20_000, core => 1.0}, #{run => 1.0}))),
+    ?assertEqual(busy, cause(facts(Hot#{growth => 200, service => 5000, core => 1.0}, #{run => 1.0}))),
+    ?assertEqual(gc, cause(facts(Hot, #{run => 1.0}, #{collecting => 0.3}))),
+    ?assertEqual(logger, cause(facts(Hot#{module => logger_olp}, #{port => 1.0}))),
+    ?assertEqual(port, cause(facts(Hot, #{port => 0.3, run => 0.7}))),
+    ?assertEqual(distribution, cause(facts(Hot, #{held => 0.3, run => 0.7}, #{distribution => true}))),
+    ?assertEqual(ets_lock, cause(facts(Hot, #{ets => 0.2, run => 0.8}, #{in_ets => 3}))),
+    ?assertEqual(busy, cause(facts(Hot, #{ets => 0.2, run => 0.8}, #{in_ets => 2}))),
+    ?assertEqual(nif, cause(facts(Hot#{reductions => 100}, #{run => 1.0}))),
+    ?assertEqual(nif, cause(facts(#{}, #{}, #{silent => 1000}))),
+    ?assertEqual(none, cause(facts(#{}, #{}, #{silent => 999}))),
+    ?assertEqual(small_pool, cause(facts(Waited#{module => poolboy}, #{idle => 1.0}))),
+    ?assertEqual(small_pool, cause(facts(Waited#{waiting => [self()]}, #{idle => 1.0}, #{monitors => [self()]}))),
+    ?assertEqual(deadlock, cause(facts(#{}, #{call => 1.0}, #{cycle => true}))),
+    ?assertEqual(backlog, cause(facts(Hot#{reductions => 10}, #{wait => 1.0}))),
+    ?assertEqual(unsure, cause(facts(Hot, #{idle => 0.5, run => 0.5}))),
+    ok.
+
+every_cause_is_told(_Config) ->
+    {ok, Source} = file:read_file(proplists:get_value(source, weir_watch:module_info(compile))),
+    [_, Rest] = binary:split(Source, <<"-type cause() ::">>),
+    [Type, _] = binary:split(Rest, <<".\n">>),
+    Declared = [binary_to_atom(Name) || Name <- re:split(Type, "[\s\n|]+"), Name =/= <<>>],
+    Told = [Cause || {Cause, <<_/binary>>, <<_/binary>>, <<_/binary>>} <- weir_watch:causes()],
+    ?assertEqual(lists:sort(Declared), lists:sort(Told)),
+    [
+        begin
+            Evidence = #{shares => #{}, collecting => 0.0, polling => 0.9, ports => 200},
+            Diagnosis = weir_watch_causes:diagnosis(suspect(#{}), {Cause, Evidence}, 0),
+            #{summary := Summary, remedy := Remedy, page := Page} = Diagnosis,
+            [?assertEqual(Text, unicode:characters_to_binary(unicode:characters_to_list(Text))) || Text <- [Summary, Remedy, Page]]
+        end
+     || Cause <- Told
+    ].
+
+not_in_trouble(_Config) ->
+    [?assertEqual(none, cause(facts(#{queue => 999, waiters => 4}, #{Class => 1.0})))
+     || Class <- [idle, call, socket, port, file, ets, wait, held, gc, search, run]],
+    %% A server that keeps its callers waiting and does nothing may do so on purpose.
+    ?assertEqual(none, cause(facts(#{waiters => 1000, module => events}, #{idle => 1.0}))).
+
+limits_of_trouble(_Config) ->
+    ?assertEqual(none, cause(facts(#{queue => 999}, #{run => 1.0}))),
+    ?assertEqual(busy, cause(facts(#{queue => 1000}, #{run => 1.0}))),
+    ?assertEqual(none, cause(facts(#{waiters => 4}, #{run => 1.0}))),
+    ?assertEqual(busy, cause(facts(#{waiters => 5}, #{run => 1.0}))).
+
+limits_of_sockets(_Config) ->
+    ?assertMatch({sockets, _}, weir_watch_causes:node_cause(#{polling => 0.8, ports => 100})),
+    ?assertEqual(none, weir_watch_causes:node_cause(#{polling => 0.79, ports => 1000})),
+    ?assertEqual(none, weir_watch_causes:node_cause(#{polling => 1.0, ports => 99})).
+
+%% ---------------------------------------------------------------- faults
+
+forms(_Config) ->
+    Results = [{Form, Cause, diagnosed(Form, Cause)} || {Form, Cause} <- chosen()],
+    [ct:pal("~p, which is ~p: ~0tp", [Form, Cause, Result]) || {Form, Cause, Result} <- Results, Result =/= right],
+    Unsure = [Form || {Form, _, unsure} <- Results],
+    ?assertEqual([], [Result || {_, _, Found} = Result <- Results, Found =/= right, Found =/= unsure]),
+    ?assert(length(Unsure) * 20 =< max(20, length(Results)), Unsure).
+
+chosen() ->
+    All = weir_watch_forms:all(),
+    case os:getenv("CI") of
+        false -> All;
+        _ -> [hd([Form || {_, Cause} = Form <- All, Cause =:= Wanted]) || Wanted <- lists:usort([Cause || {_, Cause} <- All])]
+    end.
+
+diagnosed(Form, Cause) ->
+    in_node(fun() -> find(Form, Cause, []) end, #{}).
+
+%% In the node: until the right diagnosis is told; then what it is that is told two seconds later counts.
+find(Form, Cause, _) ->
+    Who = weir_watch_forms:start(Form),
+    ok = weir_watch_agent:subscribe(weir_watch_agent),
+    Deadline = erlang:monotonic_time(millisecond) + ?DEADLINE_MS,
+    Result = await(Who, Cause, Deadline, none),
+    _ = [os:cmd("kill -KILL " ++ Pid) || Pid <- [persistent_term:get(weir_watch_form_far, none)], Pid =/= none],
+    Result.
+
+await(Who, Cause, Deadline, Last) ->
+    receive
+        {weir_watch, Agent, #{diagnoses := Diagnoses, suspects := Suspects}} ->
+            Ours = [Diagnosis || #{pid := Pid} = Diagnosis <- Diagnoses, is_ours(Who, Pid, Suspects)],
+            Causes = lists:usort([C || #{cause := C} <- Ours]),
+            Now = erlang:monotonic_time(millisecond),
+            if
+                Causes =:= [Cause] ->
+                    right;
+                Now > Deadline ->
+                    case Causes of
+                        [unsure] -> unsure;
+                        _ -> {wrong, Causes, Last, [maps:with([pid, module, queue, waiters, doing, core, reductions], S) || S <- Suspects]}
+                    end;
+                true ->
+                    ok = weir_watch_agent:next(Agent),
+                    await(Who, Cause, Deadline, case Diagnoses of [] -> Last; _ -> Diagnoses end)
+            end
+    end.
+
+is_ours({any, Pids}, Pid, _) -> lists:member(Pid, Pids);
+is_ours({modules, Modules}, Pid, Suspects) ->
+    lists:any(fun(#{pid := P, module := Module}) -> P =:= Pid andalso lists:member(Module, Modules) end, Suspects);
+is_ours(Name, Pid, _) when is_atom(Name) -> whereis(Name) =:= Pid;
+is_ours(Who, Pid, _) -> Who =:= Pid.
+
+%% ---------------------------------------------------------------- a healthy node
+
+%% Servers, a pool, timers, sockets and a log with as much to do as half of two cores, and processes that come and go.
+healthy(_Config) ->
+    Seconds = case os:getenv("CI") of false -> 120; _ -> 20 end,
+    ?assertEqual([], in_node(fun() -> healthy_for(Seconds) end, #{})).
+
+healthy_for(Seconds) ->
+    ok = weir_watch_healthy:start(),
+    ok = weir_watch_agent:subscribe(weir_watch_agent),
+    told(Seconds, []).
+
+told(0, Diagnoses) ->
+    Diagnoses;
+told(Seconds, Diagnoses) ->
+    receive
+        {weir_watch, Agent, #{diagnoses := New}} ->
+            ok = weir_watch_agent:next(Agent),
+            told(Seconds - 1, New ++ Diagnoses)
+    end.
+
+%% ---------------------------------------------------------------- a node
+
+%% A node whose agent runs, which is gone afterwards, whatever it does.
+in_node(Fun, _) ->
+    {ok, Peer, Node} = peer:start(#{
+        name => peer:random_name(), connection => standard_io,
+        args => ["-setcookie", atom_to_list(erlang:get_cookie()), "-pa" | code:get_path()] ++ ["+S", "2:2"]
+    }),
+    OsPid = peer:call(Peer, os, getpid, []),
+    try
+        ok = peer:call(Peer, logger, set_handler_config, [default, level, none]),
+        _ = peer:call(Peer, filelib, ensure_dir, [filename:join(filename:basedir(user_cache, "weir_watch"), "x")]),
+        _ = peer:call(Peer, weir_watch_forms, agent, []),
+        %% The answer is sent by a process there: a peer's own call would be waited for on a busy node.
+        Me = self(),
+        Ref = make_ref(),
+        true = net_kernel:connect_node(Node),
+        _ = spawn(Node, fun() -> Me ! {Ref, Fun()} end),
+        receive
+            {Ref, Result} -> Result
+        after 5 * ?DEADLINE_MS -> no_answer
+        end
+    after
+        _ = os:cmd("kill -KILL " ++ OsPid),
+        try peer:stop(Peer) catch _:_ -> gone end
+    end.
