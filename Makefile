@@ -1,8 +1,8 @@
 # Every target first sets up what it needs (scripts/setup: silent when nothing is missing), then does its job.
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test elixir page-test asan tsan fuzz check bench bench-report docs shell appup package package-check \
-    test-otp27 test-otp29 clean
+.PHONY: help build demo test elixir page-test asan tsan fuzz check bench bench-report docs shell weir appup package \
+    package-check test-otp27 test-otp29 clean
 
 # make test SUITE=weir_pool CASE=restart; make bench BENCH=weir_pool,weir_server; make fuzz FUZZ_SECONDS=600
 export SUITE CASE BENCH BENCH_ROUNDS FUZZ_SECONDS
@@ -72,6 +72,11 @@ shell: ## a shell with all applications and their documentation: h(weir_pool).
 	@rebar3 compile
 	@scripts/chunks _build/default/lib
 	@erl +P 400000 -pa _build/default/lib/*/ebin
+
+weir: ## the command bin/weir, one file: bin/weir top NODE
+	@scripts/setup build
+	@rebar3 compile
+	@scripts/weir _build/default/lib bin/weir
 
 appup: ## write the .appup of each application anew, from its modules
 	@scripts/setup build

@@ -13,7 +13,7 @@
 -module(weir_watch).
 
 -export([start_link/0, child_spec/1]).
--export([diagnose/0, diagnose/1, snapshot/0, causes/0]).
+-export([diagnose/0, diagnose/1, snapshot/0, causes/0, top/0, page/1]).
 
 -export_type([snapshot/0, suspect/0, diagnosis/0, cause/0, cost/0, call/0]).
 
@@ -53,7 +53,7 @@
     output := non_neg_integer(),
     suspects := [suspect()],
     diagnoses := [diagnosis()],
-    parts := #{pools := [map()], logs := [map()], servers := [map()], sockets := map()},
+    parts := #{pools := [map()], logs := [map()], servers := [map()], clients := [map()], sockets := map(), left_out := map()},
     cost := cost(),
     limits := [binary()]
 }.
@@ -212,3 +212,12 @@ snapshot() -> weir_watch_agent:snapshot(weir_watch_agent).
 %% @doc Each cause with its rule, its remedy, and the page about it, in the order in which the rules are tried.
 -spec causes() -> [{cause(), Rule :: binary(), Remedy :: binary(), Page :: binary()}].
 causes() -> weir_watch_causes:causes().
+
+%% @doc Shows this node in the shell, as `bin/weir top' does of another, until a key or Enter ends it.
+-spec top() -> ok | {error, term()}.
+top() -> weir_watch_top:run(#{}).
+
+%% @doc Starts the page of this node, linked to the caller: `weir_watch:page(#{port => 8080})'. {@link weir_watch_page} has the
+%% options and errors. The application starts it too, if its environment has `{page, Options}'.
+-spec page(weir_watch_page:options()) -> {ok, pid()} | {error, term()}.
+page(Options) -> weir_watch_page:start_link(Options).

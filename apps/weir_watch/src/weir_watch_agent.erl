@@ -99,7 +99,7 @@
     %% Tick at which a burst is allowed, and what memory has been at least since.
     burst_from = 0 :: non_neg_integer(),
     base = infinity :: non_neg_integer() | infinity,
-    parts = #{} :: map(),
+    parts = {none, weir_watch_parts:new()} :: {weir_watch_parts:parts() | none, weir_watch_parts:asked()},
     asking_parts = none :: none | {pid(), reference()},
     %% Microseconds of this second, and of the 60 before.
     us = 0 :: non_neg_integer(),
@@ -691,9 +691,9 @@ is_behaviour(Module) -> lists:member(Module, [gen_server, gen_statem, gen_event,
 
 %% ---------------------------------------------------------------- telling
 
-ask_parts(#state{asking_parts = none, tick = Tick} = State) when Tick rem (?PARTS_S * ?SECOND) < ?SECOND ->
+ask_parts(#state{asking_parts = none, parts = {_, Asked}, tick = Tick} = State) when Tick rem (?PARTS_S * ?SECOND) < ?SECOND ->
     Agent = self(),
-    try spawn_opt(fun() -> Agent ! {parts, self(), weir_watch_parts:parts()} end, [monitor]) of
+    try spawn_opt(fun() -> Agent ! {parts, self(), weir_watch_parts:ask(Asked)} end, [monitor]) of
         Asking -> State#state{asking_parts = Asking}
     catch
         error:system_limit -> State
@@ -701,7 +701,7 @@ ask_parts(#state{asking_parts = none, tick = Tick} = State) when Tick rem (?PART
 ask_parts(State) ->
     State.
 
-snapshot(Facts, Diagnoses, #state{suspects = Suspects, spent = Spent, parts = Parts, limits = Limits} = State) ->
+snapshot(Facts, Diagnoses, #state{suspects = Suspects, spent = Spent, parts = {Parts, _}, limits = Limits} = State) ->
     Now = now_ms(),
     Described = [describe(Suspect, Now, State) || Suspect <- maps:values(Suspects)],
     [{_, Mailbox}, {_, Words}] = process_info(self(), [message_queue_len, total_heap_size]),
@@ -710,7 +710,7 @@ snapshot(Facts, Diagnoses, #state{suspects = Suspects, spent = Spent, parts = Pa
         at => erlang:system_time(millisecond),
         suspects => worst_first(Described, [Pid || #{pid := Pid} <- Diagnoses]),
         diagnoses => lists:sort(fun(#{since := A}, #{since := B}) -> A =< B end, Diagnoses),
-        parts => maps:merge(#{pools => [], logs => [], servers => [], sockets => #{}}, Parts),
+        parts => if Parts =:= none -> no_parts(); true -> Parts end,
         cost => #{
             share => lists:sum(Spent) / (length(Spent) * 1_000_000),
             %% The tuple of pids, and small processes.
@@ -719,6 +719,8 @@ snapshot(Facts, Diagnoses, #state{suspects = Suspects, spent = Spent, parts = Pa
         },
         limits => Limits
     }.
+
+no_parts() -> #{pools => [], logs => [], servers => [], clients => [], sockets => #{}, left_out => #{}}.
 
 worst_first(Described, Diagnosed) ->
     Key = fun(#{pid := Pid, queue := Queue, drained := Drained, waiters := Waiters, core := Core}) ->

@@ -26,8 +26,8 @@ snapshot(Changes) ->
                 evidence => #{core => 0.98, queue => 5123}, chain => [Other], since => Now - 30_000
             }],
             parts => #{
-                pools => [#{name => squares, size => 8, busy => 8, waiting => 12}], logs => [#{name => audit, bytes => 1000, max_bytes => 2000}],
-                servers => [], sockets => #{}
+                pools => [#{name => squares, size => 8, claimed => 8, waiting => 12}], logs => [#{name => audit, waiting_bytes => 1000, max_bytes => 2000}],
+                servers => [], clients => [], sockets => #{}, left_out => #{}
             },
             cost => #{share => 0.008, memory => 12_000_000, mailbox => 0},
             limits => [<<"The node's system monitor is somebody else's, so floods are found a little later.">>]

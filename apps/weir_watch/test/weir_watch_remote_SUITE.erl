@@ -1,0 +1,526 @@
+%% A node that has nothing of Weir is looked at, by the module and by the command, and has nothing of it afterwards,
+%% however that ended.
+-module(weir_watch_remote_SUITE).
+
+-include_lib("common_test/include/ct.hrl").
+-include_lib("stdlib/include/assert.hrl").
+
+-export([suite/0, all/0, groups/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2, end_per_testcase/2]).
+-export([
+    attach_and_detach/1,
+    killed/1,
+    two/1,
+    many_at_once/1,
+    one_after_the_other/1,
+    agent_gone/1,
+    foreign_module_loaded/1,
+    foreign_module_in_the_path/1,
+    same_modules_stay/1,
+    unreachable/1,
+    explained/1
+]).
+-export([usage/1, healthy/1, in_trouble/1, could_not_look/1, screen/1, gone_and_back/1]).
+-export([command_killed/1, terminal_killed/1]).
+-export([in_a_shell/1, keys/1]).
+
+-define(PATIENCE_MS, 60_000).
+
+suite() -> [{timetrap, {minutes, 5}}].
+
+all() -> [{group, module}, {group, command}, in_a_shell, keys].
+
+groups() ->
+    [
+        {module, [], [
+            attach_and_detach,
+            killed,
+            two,
+            many_at_once,
+            one_after_the_other,
+            agent_gone,
+            foreign_module_loaded,
+            foreign_module_in_the_path,
+            same_modules_stay,
+            unreachable,
+            explained
+        ]},
+        {command, [], [
+            usage, healthy, in_trouble, could_not_look, screen, gone_and_back, command_killed, terminal_killed
+        ]}
+    ].
+
+init_per_suite(Config0) ->
+    Weir = filename:join(?config(priv_dir, Config0), "weir"),
+    Ebin = filename:dirname(code:which(weir_watch_remote)),
+    Made = os:cmd(root("scripts/weir") ++ " " ++ filename:dirname(filename:dirname(Ebin)) ++ " " ++ Weir),
+    ?assert(filelib:is_regular(Weir), Made),
+    Config = [{weir, Weir} | Config0],
+    case is_alive() of
+        true ->
+            Config;
+        false ->
+            _ = os:cmd("epmd -daemon"),
+            {ok, _} = net_kernel:start(list_to_atom("weir_watch_" ++ os:getpid()), #{name_domain => shortnames}),
+            [{distribution, started} | Config]
+    end.
+
+end_per_suite(Config) -> proplists:is_defined(distribution, Config) andalso net_kernel:stop().
+
+init_per_testcase(_Case, Config) ->
+    {Peer, Node} = start_node(peer:random_name()),
+    [{peer, Peer}, {node, Node} | Config].
+
+end_per_testcase(_Case, Config) -> stop_node(?config(peer, Config)).
+
+start_node(Name) ->
+    Cookie = atom_to_list(erlang:get_cookie()),
+    {ok, Peer, Node} = peer:start(#{name => Name, connection => standard_io, args => ["-setcookie", Cookie]}),
+    {Peer, Node}.
+
+stop_node(Peer) -> try peer:stop(Peer) catch exit:_ -> ok end.
+
+%% ---------------------------------------------------------------- the module
+
+attach_and_detach(Config) ->
+    Node = ?config(node, Config),
+    Before = traces(Config),
+    {ok, Agent, Handle} = weir_watch_remote:attach(Node),
+    ?assertEqual(Node, node(Agent)),
+    ok = weir_watch_agent:subscribe(Agent),
+    ?assertMatch(#{node := Node, suspects := _}, snapshot(Agent)),
+    ?assertNotEqual(Before, traces(Config)),
+    ok = weir_watch_remote:detach(Handle),
+    ?assertEqual(Before, traces(Config)).
+
+%% The process that attached is killed.
+killed(Config) ->
+    Before = traces(Config),
+    {Pid, _Agent} = attached(?config(node, Config)),
+    exit(Pid, kill),
+    eventually(fun() -> traces(Config) =:= Before end).
+
+%% The first one's end leaves the second one what it needs.
+two(Config) ->
+    Node = ?config(node, Config),
+    Before = traces(Config),
+    {First, Agent} = attached(Node),
+    {ok, Agent, Handle} = weir_watch_remote:attach(Node),
+    ok = weir_watch_agent:subscribe(Agent),
+    exit(First, kill),
+    _ = [{snapshot(Agent), weir_watch_agent:next(Agent)} || _ <- [1, 2, 3]],
+    ok = weir_watch_remote:detach(Handle),
+    ?assertEqual(Before, traces(Config)).
+
+%% Each is given an agent, whoever came first, also while others end.
+many_at_once(Config) ->
+    Node = ?config(node, Config),
+    Before = traces(Config),
+    Workers = [
+        spawn_monitor(fun() ->
+            [
+                begin
+                    {ok, Agent, Handle} = weir_watch_remote:attach(Node),
+                    ?assertEqual(Node, node(Agent)),
+                    ok = weir_watch_remote:detach(Handle)
+                end
+             || _ <- lists:seq(1, 5)
+            ],
+            exit(done)
+        end)
+     || _ <- lists:seq(1, 8)
+    ],
+    [receive {'DOWN', Monitor, process, Pid, Reason} -> ?assertEqual(done, Reason) end || {Pid, Monitor} <- Workers],
+    eventually(fun() -> traces(Config) =:= Before end).
+
+one_after_the_other(Config) ->
+    Before = traces(Config),
+    [
+        begin
+            {ok, _, Handle} = weir_watch_remote:attach(?config(node, Config)),
+            ok = weir_watch_remote:detach(Handle)
+        end
+     || _ <- lists:seq(1, 10)
+    ],
+    ?assertEqual(Before, traces(Config)).
+
+%% An agent that has ended is no reason to leave something there; who attaches then gets another.
+agent_gone(Config) ->
+    Node = ?config(node, Config),
+    Before = traces(Config),
+    {ok, Agent, Handle} = weir_watch_remote:attach(Node),
+    Monitor = monitor(process, Agent),
+    exit(Agent, kill),
+    receive {'DOWN', Monitor, process, Agent, _} -> ok end,
+    eventually(fun() ->
+        {ok, Another, Second} = weir_watch_remote:attach(Node),
+        ok = weir_watch_remote:detach(Second),
+        Another =/= Agent
+    end),
+    ok = weir_watch_remote:detach(Handle),
+    ?assertEqual(Before, traces(Config)).
+
+foreign_module_loaded(Config) ->
+    {module, _} = call(Config, code, load_binary, [weir_watch_agent, "foreign", foreign()]),
+    refused(Config),
+    ?assertMatch({file, "foreign"}, call(Config, code, is_loaded, [weir_watch_agent])).
+
+foreign_module_in_the_path(Config) ->
+    Dir = filename:join(?config(priv_dir, Config), "foreign"),
+    ok = filelib:ensure_dir(filename:join(Dir, "x")),
+    ok = file:write_file(filename:join(Dir, "weir_watch_agent.beam"), foreign()),
+    true = call(Config, code, add_patha, [Dir]),
+    refused(Config).
+
+foreign() ->
+    Forms = [{attribute, 1, module, weir_watch_agent}, {attribute, 1, export, []}],
+    {ok, weir_watch_agent, Beam} = compile:forms(Forms),
+    Beam.
+
+refused(Config) ->
+    Node = ?config(node, Config),
+    Before = traces(Config),
+    ?assertEqual({error, {other_modules, [weir_watch_agent]}}, weir_watch_remote:attach(Node)),
+    ?assertEqual(Before, traces(Config)),
+    {2, Output} = weir(Config, ["top", atom_to_list(Node), "--once", "--seconds", "1"]),
+    ?assertNotEqual(nomatch, string:find(Output, "another version of weir_watch_agent")).
+
+%% What the node has itself is used, and stays.
+same_modules_stay(Config) ->
+    true = call(Config, code, add_patha, [filename:dirname(code:which(weir_watch_agent))]),
+    {module, weir_watch_agent} = call(Config, code, load_file, [weir_watch_agent]),
+    {ok, Agent, Handle} = weir_watch_remote:attach(?config(node, Config)),
+    ok = weir_watch_agent:subscribe(Agent),
+    #{} = snapshot(Agent),
+    ok = weir_watch_remote:detach(Handle),
+    ?assertMatch({file, _}, call(Config, code, is_loaded, [weir_watch_agent])),
+    ?assertEqual(undefined, call(Config, erlang, whereis, [weir_watch_guard])),
+    %% And its own agent serves.
+    {ok, _} = call(Config, application, ensure_all_started, [weir_watch]),
+    Own = call(Config, erlang, whereis, [weir_watch_agent]),
+    {ok, Own, None} = weir_watch_remote:attach(?config(node, Config)),
+    ok = weir_watch_remote:detach(None),
+    ?assertEqual(Own, call(Config, erlang, whereis, [weir_watch_agent])).
+
+unreachable(Config) ->
+    [_, Host] = string:split(atom_to_list(?config(node, Config)), "@"),
+    Named = fun(Name, At) -> list_to_atom(Name ++ "@" ++ At) end,
+    {error, {no_name, Names}} = weir_watch_remote:attach(Named("nobody", Host)),
+    ?assert(lists:member(hd(string:split(atom_to_list(?config(node, Config)), "@")), Names)),
+    ?assertEqual({error, {no_host, "nowhere-at-all"}}, weir_watch_remote:attach(Named("nobody", "nowhere-at-all"))),
+    stop_node(?config(peer, Config)),
+    {error, {no_name, _}} = weir_watch_remote:attach(?config(node, Config)),
+    ok.
+
+%% Each reason has words of its own.
+explained(_Config) ->
+    Reasons = [
+        not_distributed, {no_host, "h"}, {no_epmd, "h"}, {no_name, []}, {no_name, ["a", "b"]}, refused, disconnected,
+        timeout, too_old,
+        {other_modules, [m]}, {no_compiler, 25}, {not_loaded, x}, {no_agent, x}, {failed, x}
+    ],
+    Texts = [unicode:characters_to_list(weir_watch_remote:explain(a@h, Reason)) || Reason <- Reasons],
+    ?assertEqual(length(Reasons), length(lists:usort(Texts))).
+
+%% A process that is attached, and its agent.
+attached(Node) ->
+    Self = self(),
+    Pid = spawn(fun() ->
+        {ok, Agent, _} = weir_watch_remote:attach(Node),
+        ok = weir_watch_agent:subscribe(Agent),
+        Self ! {self(), Agent},
+        receive after infinity -> ok end
+    end),
+    receive {Pid, Agent} -> {Pid, Agent} after ?PATIENCE_MS -> ct:fail(not_attached) end.
+
+snapshot(Agent) ->
+    receive {weir_watch, Agent, Snapshot} -> Snapshot after ?PATIENCE_MS -> ct:fail(no_snapshot) end.
+
+%% What attaching could leave on the node: modules, also old ones; processes that run them or the guard; names; tables
+%% of theirs.
+traces(Config) ->
+    Modules = [weir_watch_guard | weir_watch_agent:modules()],
+    #{
+        loaded => [M || M <- Modules, call(Config, code, is_loaded, [M]) =/= false],
+        old => [M || M <- Modules, call(Config, erlang, check_old_code, [M])],
+        names => [Name || Name <- call(Config, erlang, registered, []), lists:prefix("weir", atom_to_list(Name))],
+        tables => [Table || Table <- call(Config, ets, all, []), lists:member(Table, Modules)],
+        tables_count => length(call(Config, ets, all, [])),
+        processes => [
+            Pid
+         || Pid <- call(Config, erlang, processes, []),
+            {initial_call, {erl_eval, _, _}} <- [call(Config, erlang, process_info, [Pid, initial_call])]
+        ] ++ [
+            Pid
+         || Pid <- call(Config, erlang, processes, []),
+            {dictionary, Dictionary} <- [call(Config, erlang, process_info, [Pid, dictionary])],
+            {M, _, _} <- [proplists:get_value('$initial_call', Dictionary)],
+            lists:member(M, Modules)
+        ]
+    }.
+
+call(Config, M, F, A) -> peer:call(?config(peer, Config), M, F, A).
+
+%% ---------------------------------------------------------------- the command
+
+usage(Config) ->
+    {0, Help} = weir(Config, ["help"]),
+    ?assertNotEqual(nomatch, string:find(Help, "weir top NODE")),
+    [
+        ?assertMatch({2, "weir: " ++ _}, weir(Config, Args), Args)
+     || Args <- [
+            ["top"], ["tap"], ["top", "--once"], ["top", "a@b@c"], ["top", "a@b", "c@d"],
+            ["top", "a@b", "--seconds", "no"], ["top", "a@b", "--cookie"], ["top", "a@b", "--other"]
+        ]
+    ].
+
+healthy(Config) ->
+    Before = traces(Config),
+    Node = atom_to_list(?config(node, Config)),
+    ?assertEqual({0, Node ++ ": nothing is wrong.\n"}, weir(Config, ["top", Node, "--seconds", "1"])),
+    ?assertEqual({0, "[]\n"}, weir(Config, ["top", Node, "--once", "--json", "--seconds", "1"])),
+    eventually(fun() -> traces(Config) =:= Before end).
+
+%% A process that has far more messages than it handles, and more each moment.
+in_trouble(Config) ->
+    Pid = flood(Config),
+    Node = atom_to_list(?config(node, Config)),
+    Name = "<0." ++ tl(string:find(string:slice(pid_to_list(Pid), 1), ".")),
+    eventually(fun() ->
+        case weir(Config, ["top", Node, "--json", "--seconds", "3"]) of
+            {1, "[" ++ _ = Json} -> string:find(Json, "\"pid\":\"" ++ Name ++ "\"") =/= nomatch;
+            {0, "[]\n"} -> false
+        end
+    end),
+    {1, Text} = weir(Config, ["top", Node, "--once"]),
+    ?assertNotEqual(nomatch, string:find(Text, Name)).
+
+flood(Config) ->
+    {ok, Tokens, _} = erl_scan:string(
+        "Sink = spawn(fun() -> (fun Loop() -> lists:seq(1, 100), Loop() end)() end),"
+        "spawn(fun() -> (fun Loop(0) -> ok; Loop(N) -> Sink ! {work, N},"
+        "    case N rem 100 of 0 -> receive after 1 -> Loop(N - 1) end; _ -> Loop(N - 1) end end)(5000000) end), Sink."
+    ),
+    {ok, Exprs} = erl_parse:parse_exprs(Tokens),
+    {value, Sink, _} = call(Config, erl_eval, exprs, [Exprs, []]),
+    Sink.
+
+could_not_look(Config) ->
+    Node = atom_to_list(?config(node, Config)),
+    [_, Host] = string:split(Node, "@"),
+    {2, "weir: " ++ _} = weir(Config, ["top", "nobody@" ++ Host, "--once"]),
+    {2, "weir: " ++ Cookie} = weir(Config, ["top", Node, "--once", "--cookie", "wrong"]),
+    ?assertNotEqual(nomatch, string:find(Cookie, "--cookie")),
+    %% Without a terminal it does not begin.
+    {2, "weir: " ++ Terminal} = weir(Config, ["top", Node]),
+    ?assertNotEqual(nomatch, string:find(Terminal, "--once")).
+
+screen(Config) ->
+    Before = traces(Config),
+    T = terminal(Config),
+    shows(T, "memory"),
+    mode(T, "raw"),
+    keys(T, "?"),
+    shows(T, "ctrl-C     quit"),
+    keys(T, "?"),
+    keys(T, "s"),
+    shows(T, "sort: core"),
+    keys(T, "\eOB\e[Ajkp"),
+    keys(T, " "),
+    shows(T, "PAUSED"),
+    keys(T, " "),
+    %% A line as wide as the terminal says that the new width is known.
+    true = port_command(T, "size 30 100\n"),
+    shows(T, lists:duplicate(100, $-)),
+    keys(T, [3]),
+    ?assertEqual(0, ended(T)),
+    mode(T, "sane"),
+    eventually(fun() -> traces(Config) =:= Before end).
+
+gone_and_back(Config) ->
+    Node = ?config(node, Config),
+    T = terminal(Config),
+    shows(T, "memory"),
+    stop_node(?config(peer, Config)),
+    shows(T, "Trying again."),
+    {Peer, Node} = start_node(hd(string:split(atom_to_list(Node), "@"))),
+    %% The message is gone from the screen: each begins in the corner, so what counts is the last one.
+    eventually(fun() ->
+        Last = lists:last(string:split(output(T), "\e[H", all)),
+        string:find(Last, "memory") =/= nomatch andalso string:find(Last, "Trying again.") =:= nomatch
+    end),
+    keys(T, "q"),
+    ?assertEqual(0, ended(T)),
+    eventually(fun() -> maps:get(loaded, traces([{peer, Peer}])) =:= [] end),
+    stop_node(Peer).
+
+%% kill -9 of what runs the command: the node is as before, and so is the terminal.
+command_killed(Config) ->
+    Before = traces(Config),
+    T = terminal(Config),
+    shows(T, "memory"),
+    ?assertNotEqual(Before, traces(Config)),
+    _ = os:cmd("kill -9 " ++ get({T, pid})),
+    _ = ended(T),
+    eventually(fun() -> traces(Config) =:= Before end),
+    eventually(fun() -> mode(T) =:= "sane" end).
+
+%% The terminal is closed.
+terminal_killed(Config) ->
+    Before = traces(Config),
+    T = terminal(Config),
+    shows(T, "memory"),
+    {os_pid, Python} = erlang:port_info(T, os_pid),
+    _ = os:cmd("kill -9 " ++ integer_to_list(Python)),
+    eventually(fun() -> traces(Config) =:= Before end).
+
+%% {Status, what it prints on either output}.
+weir(Config, Args) ->
+    Port = open_port({spawn_executable, ?config(weir, Config)}, [
+        {args, Args ++ cookie(Args)}, exit_status, stderr_to_stdout, {env, [{"ERL_FLAGS", false}]}
+    ]),
+    weir_output(Port, []).
+
+%% Where no other is asked for, this node's.
+cookie(["top" | Args]) ->
+    case lists:any(fun(Arg) -> lists:member(Arg, ["--cookie", "--other"]) end, Args) of
+        true -> [];
+        false -> ["--cookie", atom_to_list(erlang:get_cookie())]
+    end;
+cookie(_) ->
+    [].
+
+weir_output(Port, Acc) ->
+    receive
+        {Port, {data, Data}} -> weir_output(Port, [Acc, Data]);
+        {Port, {exit_status, Status}} -> {Status, lists:flatten(Acc)}
+    after ?PATIENCE_MS -> ct:fail({no_end, lists:flatten(Acc)})
+    end.
+
+terminal(Config) ->
+    Weir = [?config(weir, Config), "top", atom_to_list(?config(node, Config))],
+    Python = filename:join(root("apps/weir_watch/test"), "weir_watch_terminal.py"),
+    Port = open_port({spawn_executable, os:find_executable("python3")}, [
+        {line, 1_000_000},
+        {args, [Python | Weir] ++ cookie(tl(Weir))},
+        {env, [{"TERM", "xterm"}, {"NO_COLOR", "1"}, {"LC_ALL", "C"}, {"ERL_FLAGS", false}]}
+    ]),
+    receive {Port, {data, {eol, "pid " ++ Pid}}} -> put({Port, pid}, Pid) end,
+    Port.
+
+keys(Port, Keys) -> true = port_command(Port, ["keys ", binary:encode_hex(iolist_to_binary(Keys)), $\n]).
+
+%% Everything that was printed until now.
+output(Port) ->
+    receive
+        {Port, {data, {eol, "out " ++ Hex}}} ->
+            _ = put({Port, output}, [get_output(Port), binary:decode_hex(list_to_binary(Hex))]),
+            output(Port)
+    after 0 -> binary_to_list(iolist_to_binary(get_output(Port)))
+    end.
+
+get_output(Port) ->
+    case get({Port, output}) of
+        undefined -> [];
+        Output -> Output
+    end.
+
+%% Since the last look.
+shows(Port, Text) ->
+    eventually(fun() -> string:find(output(Port), Text) =/= nomatch end),
+    erase({Port, output}).
+
+mode(Port) ->
+    true = port_command(Port, "mode\n"),
+    receive {Port, {data, {eol, "mode " ++ Mode}}} -> Mode after ?PATIENCE_MS -> ct:fail(no_mode) end.
+
+mode(Port, Mode) -> ?assertEqual(Mode, mode(Port)).
+
+ended(Port) ->
+    receive
+        {Port, {data, {eol, "exit " ++ Status}}} -> list_to_integer(Status)
+    after ?PATIENCE_MS -> ct:fail({no_end, output(Port)})
+    end.
+
+%% ---------------------------------------------------------------- in a shell
+
+%% Its input and output is a process, as in a shell.
+in_a_shell(Config) ->
+    Self = self(),
+    Device = spawn_link(fun() -> device(Self, []) end),
+    Before = traces(Config),
+    Node = ?config(node, Config),
+    {Pid, Monitor} = spawn_monitor(fun() ->
+        true = group_leader(Device, self()),
+        exit(weir_watch_top:run(#{node => Node}))
+    end),
+    printed(Device, "memory"),
+    Device ! {line, "s\n"},
+    printed(Device, "sort: core"),
+    Device ! {line, "\n"},
+    receive
+        {'DOWN', Monitor, process, Pid, Reason} -> ?assertEqual(ok, Reason)
+    after ?PATIENCE_MS -> ct:fail(no_end)
+    end,
+    eventually(fun() -> traces(Config) =:= Before end).
+
+%% An io device with 30 rows and 90 columns that sends its owner what is printed.
+device(Owner, Waiting) ->
+    receive
+        {line, Line} ->
+            [{From, As}] = Waiting,
+            From ! {io_reply, As, Line},
+            device(Owner, []);
+        {io_request, From, As, {get_line, _, _}} ->
+            device(Owner, [{From, As}]);
+        {io_request, From, As, Request} ->
+            From ! {io_reply, As, asked(Request, Owner)},
+            device(Owner, Waiting)
+    end.
+
+asked({put_chars, unicode, Chars}, Owner) ->
+    Owner ! {printed, self(), unicode:characters_to_list(Chars)},
+    ok;
+asked({put_chars, unicode, M, F, A}, Owner) -> asked({put_chars, unicode, apply(M, F, A)}, Owner);
+asked({get_geometry, rows}, _) -> 30;
+asked({get_geometry, columns}, _) -> 90;
+asked(getopts, _) -> [{encoding, unicode}];
+asked(_, _) -> {error, request}.
+
+printed(Device, Text) ->
+    receive
+        {printed, Device, Chars} ->
+            case string:find(Chars, Text) of
+                nomatch -> printed(Device, Text);
+                _ -> ok
+            end
+    after ?PATIENCE_MS -> ct:fail({not_printed, Text})
+    end.
+
+keys(_Config) ->
+    ?assertEqual([down, up, quit], weir_watch_top:keys(<<"jkq">>)),
+    ?assertEqual([up, down, up, down], weir_watch_top:keys(<<"\e[A\e[B\eOA\eOB">>)),
+    ?assertEqual([pause], weir_watch_top:keys(<<"\e[1;5C ">>)),
+    ?assertEqual([back], weir_watch_top:keys(<<"\e">>)),
+    ?assertEqual([], weir_watch_top:keys(<<255, 0, "xyz", "\e[">>)),
+    ?assertEqual([inspect, inspect, quit], weir_watch_top:keys(<<"\ri", 3>>)).
+
+eventually(Holds) -> eventually(Holds, erlang:monotonic_time(millisecond) + ?PATIENCE_MS).
+
+eventually(Holds, Deadline) ->
+    case Holds() of
+        true ->
+            ok;
+        _ ->
+            ?assert(erlang:monotonic_time(millisecond) < Deadline),
+            receive after 50 -> eventually(Holds, Deadline) end
+    end.
+
+%% A file of the work tree: the suite may be compiled elsewhere.
+root(File) ->
+    Up = fun Up(Dir) ->
+        case filelib:is_regular(filename:join(Dir, "scripts/weir")) of
+            true -> filename:join(Dir, File);
+            false when Dir =/= "/" -> Up(filename:dirname(Dir))
+        end
+    end,
+    Up(filename:dirname(code:which(?MODULE))).
