@@ -214,7 +214,7 @@ snapshot() -> weir_watch_agent:snapshot(weir_watch_agent).
 causes() -> weir_watch_causes:causes().
 
 %% @doc Shows this node in the shell, as `bin/weir top' does of another, until a key or Enter ends it.
--spec top() -> ok | {error, term()}.
+-spec top() -> ok.
 top() -> weir_watch_top:run(#{}).
 
 %% @doc Starts the page of this node, linked to the caller: `weir_watch:page(#{port => 8080})'. {@link weir_watch_page} has the

@@ -133,34 +133,32 @@ chosen() ->
     end.
 
 diagnosed(Form, Cause) ->
-    in_node(fun() -> find(Form, Cause, []) end, #{}).
+    in_node(fun() -> find(Form, Cause) end).
 
-%% In the node: until the right diagnosis is told; then what it is that is told two seconds later counts.
-find(Form, Cause, _) ->
+%% In the node. Right is who is told three times with the right cause, while nobody is told with a wrong one.
+find(Form, Cause) ->
     Who = weir_watch_forms:start(Form),
     ok = weir_watch_agent:subscribe(weir_watch_agent),
     Deadline = erlang:monotonic_time(millisecond) + ?DEADLINE_MS,
-    Result = await(Who, Cause, Deadline, none),
+    Result = await(Who, Cause, Deadline, 3),
     _ = [os:cmd("kill -KILL " ++ Pid) || Pid <- [persistent_term:get(weir_watch_form_far, none)], Pid =/= none],
     Result.
 
-await(Who, Cause, Deadline, Last) ->
+await(_Who, _Cause, _Deadline, 0) ->
+    right;
+await(Who, Cause, Deadline, Times) ->
     receive
         {weir_watch, Agent, #{diagnoses := Diagnoses, suspects := Suspects}} ->
-            Ours = [Diagnosis || #{pid := Pid} = Diagnosis <- Diagnoses, is_ours(Who, Pid, Suspects)],
-            Causes = lists:usort([C || #{cause := C} <- Ours]),
-            Now = erlang:monotonic_time(millisecond),
+            ok = weir_watch_agent:next(Agent),
+            Wrong = [Diagnosis || #{cause := C} = Diagnosis <- Diagnoses, C =/= Cause, C =/= unsure],
+            Right = [Pid || #{pid := Pid, cause := C} <- Diagnoses, C =:= Cause, is_ours(Who, Pid, Suspects)],
+            Late = erlang:monotonic_time(millisecond) > Deadline,
             if
-                Causes =:= [Cause] ->
-                    right;
-                Now > Deadline ->
-                    case Causes of
-                        [unsure] -> unsure;
-                        _ -> {wrong, Causes, Last, [maps:with([pid, module, queue, waiters, doing, core, reductions], S) || S <- Suspects]}
-                    end;
-                true ->
-                    ok = weir_watch_agent:next(Agent),
-                    await(Who, Cause, Deadline, case Diagnoses of [] -> Last; _ -> Diagnoses end)
+                Wrong =/= [] -> {wrong, Wrong, Suspects};
+                Right =/= [] -> await(Who, Cause, Deadline, Times - 1);
+                Late, Diagnoses =/= [] -> unsure;
+                Late -> {nothing, Suspects};
+                true -> await(Who, Cause, Deadline, Times)
             end
     end.
 
@@ -175,7 +173,7 @@ is_ours(Who, Pid, _) -> Who =:= Pid.
 %% Servers, a pool, timers, sockets and a log with as much to do as half of two cores, and processes that come and go.
 healthy(_Config) ->
     Seconds = case os:getenv("CI") of false -> 120; _ -> 20 end,
-    ?assertEqual([], in_node(fun() -> healthy_for(Seconds) end, #{})).
+    ?assertEqual([], in_node(fun() -> healthy_for(Seconds) end)).
 
 healthy_for(Seconds) ->
     ok = weir_watch_healthy:start(),
@@ -194,7 +192,7 @@ told(Seconds, Diagnoses) ->
 %% ---------------------------------------------------------------- a node
 
 %% A node whose agent runs, which is gone afterwards, whatever it does.
-in_node(Fun, _) ->
+in_node(Fun) ->
     {ok, Peer, Node} = peer:start(#{
         name => peer:random_name(), connection => standard_io,
         args => ["-setcookie", atom_to_list(erlang:get_cookie()), "-pa" | code:get_path()] ++ ["+S", "2:2"]
