@@ -184,7 +184,7 @@ on(Node, Module, Function, Args) ->
     " End = fun(Agent, Loaded) ->"
     "     case Agent of"
     "         none -> ok;"
-    "         _ -> exit(Agent, shutdown), Gone(Agent, 5000)"
+    "         _ -> try proc_lib:stop(Agent, shutdown, 5000) catch _:_ -> ok end, Gone(Agent, 1000)"
     "     end,"
     "     Purge([M || {M, Was} <- Loaded, Md5(M) =:= Was, code:delete(M)], 100)"
     " end,"
