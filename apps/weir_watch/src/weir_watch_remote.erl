@@ -163,6 +163,7 @@ on(Node, Module, Function, Args) ->
 
 %% ---------------------------------------------------------------- the guard
 
+%% It ends the agent with a reason that its linked processes die of.
 %% What the guard evaluates. `Attach' is the message of the one who started it, `Code' the modules. Its own state is the
 %% list of those attached, and the agent. It tells by a pid who is the guard, if it is not this process.
 -define(GUARD,
@@ -183,7 +184,7 @@ on(Node, Module, Function, Args) ->
     " End = fun(Agent, Loaded) ->"
     "     case Agent of"
     "         none -> ok;"
-    "         _ -> Gone(spawn(weir_watch_agent, stop, [Agent]), 5000), Gone(Agent, 5000)"
+    "         _ -> try proc_lib:stop(Agent, shutdown, 5000) catch _:_ -> ok end, Gone(Agent, 1000)"
     "     end,"
     "     Purge([M || {M, Was} <- Loaded, Md5(M) =:= Was, code:delete(M)], 100)"
     " end,"
