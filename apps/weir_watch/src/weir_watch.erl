@@ -3,13 +3,13 @@
 %% {ok, _} = application:ensure_all_started(weir_watch).
 %% Diagnoses = weir_watch:diagnose().
 %% '''
-%% One process of the node, the agent ({@link weir_watch_agent}), looks at some hundreds of processes a second; at 1,000,000
-%% processes that takes some hundredth of a core. It sends no message to those it looks at, waits for none, and copies
-%% no mailbox that is long. What it finds is a {@type snapshot()} each second; its {@type diagnosis()}s name a process,
-%% the cause, the evidence in figures, and the remedy.
+%% One process of the node, the agent ({@link weir_watch_agent}), looks at some hundreds of processes a second; at
+%% 1,000,000 processes that takes some hundredth of a core. It sends no message to those it looks at, waits for none,
+%% and copies no mailbox that is long. What it finds is a {@type snapshot()} each second; its {@type diagnosis()}s
+%% name a process, the cause, the evidence in figures, and the remedy.
 %%
-%% `bin/weir top NODE' shows the same of a node that has nothing of Weir. The guide is `docs/guide/watch.md', with the rule of
-%% each cause.
+%% `bin/weir top NODE' shows the same of a node that has nothing of Weir. The guide is `docs/guide/watch.md', with the
+%% rule of each cause.
 -module(weir_watch).
 
 -export([start_link/0, child_spec/1]).
@@ -53,16 +53,18 @@
     output := non_neg_integer(),
     suspects := [suspect()],
     diagnoses := [diagnosis()],
-    parts := #{pools := [map()], logs := [map()], servers := [map()], clients := [map()], sockets := map(), left_out := map()},
+    parts := #{pools := [map()], logs := [map()], servers := [map()], clients := [map()], sockets := map(),
+        left_out := map()},
     cost := cost(),
     limits := [binary()]
 }.
-%% A second of a node. `at' is the system's time and `uptime' the node's age, both in milliseconds; `run_queue' the processes that
-%% wait for a scheduler; `schedulers' the share of this second that each scheduler worked, 0.0 to 1.0; `memory' in
-%% bytes, by the names of `erlang:memory/0'; `input' and `output' the bytes that ports received and sent in a second.
-%% `suspects' has the processes that are looked at closely, the worst first, and `diagnoses' what is wrong with some of them.
-%% `parts' has what Weir's own parts tell by their `info' functions, empty where they are not there. `limits' says in words what the
-%% agent cannot see or has given up, such as the node's system monitor being somebody else's.
+%% A second of a node. `at' is the system's time and `uptime' the node's age, both in milliseconds; `run_queue' the
+%% processes that wait for a scheduler; `schedulers' the share of this second that each scheduler worked, 0.0 to 1.0;
+%% `memory' in bytes, by the names of `erlang:memory/0'; `input' and `output' the bytes that ports received and sent
+%% in a second. `suspects' has the processes that are looked at closely, the worst first, and `diagnoses' what is
+%% wrong with some of them. `parts' has what Weir's own parts tell by their `info' functions, empty where they are not
+%% there. `limits' says in words what the agent cannot see or has given up, such as the node's system monitor being
+%% somebody else's.
 
 -type suspect() :: #{
     pid := pid(),
@@ -92,15 +94,17 @@
     chain := [pid()],
     answers := boolean()
 }.
-%% A process that is looked at. `behaviour' is `gen_server', `gen_statem', `gen_event', `supervisor', `weir_server' or `process'.
-%% `queue' is its mailbox now, and `queues' that of each of up to 60 seconds before, the oldest first; `drained' what a weir_server has taken
-%% out of it and not handled. `growth' is by how many messages a second both grow; `arrival' and `service' how many a second come and
-%% are handled, where the runtime tells (OTP 27 and later); `until_million' the seconds until there are a million. `reductions' is a second's;
-%% `core' the share of its time that it ran or wanted to run, 0.0 to 1.0; `heap' bytes. `doing' has the functions in which it was found, and `states'
-%% the states of `process_info(Pid, status)', each with its share of the samples. `messages' has the kinds of its
-%% messages, never their content, with their shares. `waiters' estimates how many processes are in a call to it, and `waiting' names some;
-%% `waits_for' is whom it is calling, `chain' that one, whom he is calling, and so on. `answers' is false while a
-%% question about it has had no answer for a second: it runs, and does not come to answer the runtime.
+%% A process that is looked at. `behaviour' is `gen_server', `gen_statem', `gen_event', `supervisor', `weir_server' or
+%% `process'. `queue' is its mailbox now, and `queues' that of each of up to 60 seconds before, the oldest first;
+%% `drained' what a weir_server has taken out of it and not handled. `growth' is by how many messages a second both
+%% grow; `arrival' and `service' how many a second come and are handled, where the runtime tells (OTP 27 and later);
+%% `until_million' the seconds until there are a million. `reductions' is a second's; `core' the share of its time
+%% that it ran or wanted to run, 0.0 to 1.0; `heap' bytes. `doing' has the functions in which it was found, and
+%% `states' the states of `process_info(Pid, status)', each with its share of the samples. `messages' has the kinds of
+%% its messages, never their content, with their shares. `waiters' estimates how many processes are in a call to it,
+%% and `waiting' names some; `waits_for' is whom it is calling, `chain' that one, whom he is calling, and so on.
+%% `answers' is false while a question about it has had no answer for a second: it runs, and does not come to answer
+%% the runtime.
 
 -type diagnosis() :: #{
     pid := pid() | undefined,
@@ -115,9 +119,10 @@
     chain := [pid()],
     since := integer()
 }.
-%% What is wrong with a process, or, where `pid' is `undefined', with the node. `summary' is one sentence with figures; `remedy' another; `page' the
-%% guide's page about it, such as `<<"docs/guide/pool.md">>'; `sketch' a few lines of code with the process' own module; `evidence' the figures
-%% that the cause's rule looked at; `chain' whom the process waits for; `since' the system's time in milliseconds.
+%% What is wrong with a process, or, where `pid' is `undefined', with the node. `summary' is one sentence with
+%% figures; `remedy' another; `page' the guide's page about it, such as `<<"docs/guide/pool.md">>'; `sketch' a few
+%% lines of code with the process' own module; `evidence' the figures that the cause's rule looked at; `chain' whom
+%% the process waits for; `since' the system's time in milliseconds.
 
 -type cost() :: #{share := float(), memory := non_neg_integer(), mailbox := non_neg_integer()}.
 %% What the agent itself takes: its share of one core in the last minute, and its processes' memory in bytes.
@@ -128,19 +133,21 @@
 -spec start_link() -> {ok, pid()} | {error, term()}.
 start_link() -> weir_watch_agent:start_link().
 
-%% @doc The agent as a child of a supervisor of yours, for a node that does not start the application. There is one on a node.
+%% @doc The agent as a child of a supervisor of yours, for a node that does not start the application. There is one on
+%% a node.
 -spec child_spec(term()) -> supervisor:child_spec().
 child_spec(_) -> #{id => weir_watch_agent, start => {?MODULE, start_link, []}}.
 
-%% @doc What is wrong with this node. Where the agent runs the answer is what it knows, at once; where it does not, an agent looks for
-%% five seconds and is gone.
+%% @doc What is wrong with this node. Where the agent runs the answer is what it knows, at once; where it does not, an
+%% agent looks for five seconds and is gone.
 -spec diagnose() -> [diagnosis()].
 diagnose() -> diagnose(#{}).
 
-%% @doc The same of another node, which need not have Weir, or with a number of seconds to look: `#{seconds => 10, node =>
-%% 'shop@host'}', also as a keyword list. Costs what the agent costs for so long. An error is `{error, Reason}', with a reason as from
-%% {@link weir_watch_remote:attach/1}; it is `badarg' for other options.
--spec diagnose(node() | #{seconds => pos_integer(), node => node()} | [{atom(), term()}]) -> [diagnosis()] | {error, term()}.
+%% @doc The same of another node, which need not have Weir, or with a number of seconds to look: `#{seconds => 10,
+%% node => 'shop@host'}', also as a keyword list. Costs what the agent costs for so long. An error is `{error,
+%% Reason}', with a reason as from {@link weir_watch_remote:attach/1}; it is `badarg' for other options.
+-spec diagnose(node() | #{seconds => pos_integer(), node => node()} | [{atom(), term()}]) -> [diagnosis()] | {error,
+    term()}.
 diagnose(Node) when is_atom(Node) ->
     diagnose(#{node => Node});
 diagnose(Options) when is_list(Options) ->
@@ -186,13 +193,17 @@ known() ->
 
 %% From a process of its own, so that no snapshot is left in the caller's mailbox.
 diagnosed(Agent, Seconds) ->
+    Caller = self(),
     {Pid, Monitor} = spawn_monitor(fun() ->
         ok = weir_watch_agent:subscribe(Agent),
-        exit({shutdown, {diagnoses, last(Seconds, [])}})
+        Caller ! {self(), last(Seconds, [])}
     end),
     receive
-        {'DOWN', Monitor, process, Pid, {shutdown, {diagnoses, Diagnoses}}} -> Diagnoses;
-        {'DOWN', Monitor, process, Pid, Reason} -> {error, Reason}
+        {Pid, Diagnoses} ->
+            true = demonitor(Monitor, [flush]),
+            Diagnoses;
+        {'DOWN', Monitor, process, Pid, Reason} ->
+            {error, Reason}
     end.
 
 last(0, Diagnoses) ->
@@ -217,7 +228,8 @@ causes() -> weir_watch_causes:causes().
 -spec top() -> ok.
 top() -> weir_watch_top:run(#{}).
 
-%% @doc Starts the page of this node, linked to the caller: `weir_watch:page(#{port => 8080})'. {@link weir_watch_page} has the
-%% options and errors. The application starts it too, if its environment has `{page, Options}'.
+%% @doc Starts the page of this node, linked to the caller: `weir_watch:page(#{port => 8080})'. {@link
+%% weir_watch_page} has the options and errors. The application starts it too, if its environment has `{page,
+%% Options}'.
 -spec page(weir_watch_page:options()) -> {ok, pid()} | {error, term()}.
 page(Options) -> weir_watch_page:start_link(Options).

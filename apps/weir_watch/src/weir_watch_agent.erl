@@ -8,15 +8,16 @@
 %%   agent ---- starts ----> looker (one for each suspect) ---- looked, each second ----> agent
 %%         ---- snapshot, each second ----> subscribers, once for each next/1
 %% '''
-%% The agent itself reads only what can be read from outside, and waits for none of these: an asker that has no answer after a
-%% second is killed, a scanner or looker that does not answer is a fact to be told. All are linked to it, so nothing is left when
-%% it dies, and it is the only one who keeps anything: killed and started again it has forgotten all, and finds what is still so.
+%% The agent itself reads only what can be read from outside, and waits for none of these: an asker that has no answer
+%% after a second is killed, a scanner or looker that does not answer is a fact to be told. All are linked to it, so
+%% nothing is left when it dies, and it is the only one who keeps anything: killed and started again it has forgotten
+%% all, and finds what is still so.
 %%
-%% Suspects are those whose mailbox is long, for whom others wait in calls, who run all the time, or whom a suspect waits for; at most
-%% ?SUSPECTS, the worst first. Whoever has been none of that for ten seconds is dropped.
+%% Suspects are those whose mailbox is long, for whom others wait in calls, who run all the time, or whom a suspect
+%% waits for; at most ?SUSPECTS, the worst first. Whoever has been none of that for ten seconds is dropped.
 %%
-%% It has a high priority and does a bounded amount of work at each tick. When its own mailbox or memory is larger than it may be, it
-%% stops, with a report.
+%% It has a high priority and does a bounded amount of work at each tick. When its own mailbox or memory is larger
+%% than it may be, it stops, with a report.
 %% @private
 -module(weir_watch_agent).
 -behaviour(gen_server).
@@ -157,7 +158,8 @@ init(How) ->
     {Events, Limits} = events(),
     _ = erlang:send_after(?TICK_MS, self(), tick),
     {ok, #state{
-        scanner = weir_watch_scan:start_link(), node = weir_watch_node:new(), alone = How =:= alone, events = Events, limits = Limits
+        scanner = weir_watch_scan:start_link(), node = weir_watch_node:new(), alone = How =:= alone, events = Events,
+            limits = Limits
     }}.
 
 %% @private
@@ -239,7 +241,9 @@ handle_info(_, State) ->
 
 %% @private
 -spec terminate(term(), #state{}) -> ok.
-terminate(_Reason, #state{events = Events}) ->
+terminate(_Reason, #state{events = Events, scanner = Scanner, suspects = Suspects}) ->
+    %% A link does not end a process when this one ends normally.
+    _ = [exit(Pid, kill) || Pid <- [Scanner | [Looker || #suspect{looker = Looker} <- maps:values(Suspects)]]],
     case Events of
         {session, Session} ->
             Trace = trace,
@@ -256,8 +260,8 @@ gone(State) -> {noreply, State}.
 
 %% ---------------------------------------------------------------- events
 
-%% The runtime tells of long collections, and from OTP 27 on of a long mailbox at once. Before OTP 28 a node has one system monitor, which is not taken
-%% from anybody.
+%% The runtime tells of long collections, and from OTP 27 on of a long mailbox at once. Before OTP 28 a node has one
+%% system monitor, which is not taken from anybody.
 events() ->
     Trace = trace,
     _ = code:ensure_loaded(Trace),
@@ -275,7 +279,8 @@ events() ->
                     {system_monitor, []};
                 _ ->
                     {none, [
-                        <<"The node's system monitor is somebody else's: collections of garbage are not seen, and a process without ",
+                        <<"The node's system monitor is somebody else's: collections of garbage are not seen, and a "
+                            "process without ",
                             "a name that is flooded is found a little later.">>
                     ]}
             end
@@ -306,7 +311,8 @@ turn(#state{turn = none, scanner = Scanner, burst = Burst} = State) ->
 turn(State) ->
     State.
 
-scanned(#{long := Long, worked := Worked, stuck := Stuck, running := Running, samples := Samples, us := Us} = Result, State) ->
+scanned(#{long := Long, worked := Worked, stuck := Stuck, running := Running, samples := Samples, us := Us} = Result,
+    State) ->
     #{processes := Processes, burst := Burst} = Result,
     Busy = [Pid || {Pid, Reductions} <- Worked, Reductions >= ?HARD_WORK],
     New = lists:foldl(
@@ -336,7 +342,8 @@ asked(#{waiters := Waiters, running := Running, us := Us}, #state{hits = Hits, i
         lists:append([Pairs || {_, Pairs} <- Window])
     ),
     Servers = lists:sublist(
-        lists:reverse(lists:keysort(2, [Hit || {Pid, N} = Hit <- maps:to_list(Counts), N >= ?HITS, node(Pid) =:= node()])), 10
+        lists:reverse(lists:keysort(2, [Hit || {Pid, N} = Hit <- maps:to_list(Counts), N >= ?HITS,
+            node(Pid) =:= node()])), 10
     ),
     Ets = [element(1, Function) =:= ets || Function <- Running],
     lists:foldl(
@@ -359,8 +366,8 @@ names(State) ->
             lists:foldl(fun suspect/2, State, lists:sublist(Long, 10))
     end.
 
-%% Notices a process: a new suspect, or one more second for an old one. There is no room for a new one while all that are there are
-%% in trouble or were so a moment ago.
+%% Notices a process: a new suspect, or one more second for an old one. There is no room for a new one while all that
+%% are there are in trouble or were so a moment ago.
 suspect(Pid, #state{suspects = Suspects, tick = Tick} = State) ->
     case Suspects of
         #{Pid := Suspect} ->
@@ -380,7 +387,8 @@ new_suspect(Pid, #state{suspects = Suspects, tick = Tick} = State) ->
         Looker ->
             Reductions = case process_info(Pid, reductions) of {_, R} -> R; undefined -> 0 end,
             Suspect = #suspect{
-                pid = Pid, looker = Looker, noticed = Tick, seen_since = erlang:system_time(millisecond), looked = now_ms(),
+                pid = Pid, looker = Looker, noticed = Tick, seen_since = erlang:system_time(millisecond),
+                    looked = now_ms(),
                 reductions = Reductions, reductions0 = Reductions
             },
             State#state{suspects = Suspects#{Pid => Suspect}}
@@ -476,7 +484,8 @@ burst(Memory, #state{base = Base, tick = Tick} = State) ->
         false -> State#state{base = min(Memory, Base)}
     end.
 
-rate(#suspect{reductions = Reductions, reductions0 = Before, queue = Queue, queues = Queues, pid = Pid} = Suspect, State) ->
+rate(#suspect{reductions = Reductions, reductions0 = Before, queue = Queue, queues = Queues, pid = Pid} = Suspect,
+    State) ->
     {Estimate, Sustained, Waiting} = waiters(Pid, State),
     Noticed =
         case Queue >= ?LONG orelse Sustained > 0 orelse Suspect#suspect.stuck =/= none of
@@ -549,7 +558,8 @@ judge(NodeFacts, #state{suspects = Suspects} = State) ->
     Now = now_ms(),
     First = maps:map(fun(Pid, _) -> facts(Pid, false, Now, State) end, Suspects),
     Verdicts = maps:map(fun(_, Facts) -> weir_watch_causes:find(Facts) end, First),
-    %% Whoever is waited for by one in trouble is judged as if he were in trouble. If he is the reason, the other is none.
+    %% Whoever is waited for by one in trouble is judged as if he were in trouble. If he is the reason, the other is
+    %% none.
     Roots = maps:from_list([
         {Callee, {Pid, Verdict}}
      || {Pid, {Cause, _}} <- maps:to_list(Verdicts), Cause =:= blocking orelse Cause =:= unsure,
@@ -559,7 +569,8 @@ judge(NodeFacts, #state{suspects = Suspects} = State) ->
     Innocent = [Pid || {Pid, _} <- maps:values(Roots)],
     Final = maps:merge(maps:without(Innocent, Verdicts), maps:map(fun(_, {_, Verdict}) -> Verdict end, Roots)),
     lists:foldl(
-        fun(Pid, {Diagnoses, Acc}) -> verdict(Pid, maps:get(Pid, Final, none), maps:get(Pid, First), Diagnoses, Acc) end,
+        fun(Pid, {Diagnoses, Acc}) -> verdict(Pid, maps:get(Pid, Final, none), maps:get(Pid, First), Diagnoses,
+            Acc) end,
         node_verdict(NodeFacts, State),
         maps:keys(First)
     ).
@@ -595,7 +606,8 @@ node_verdict(Facts, #state{node_trouble = Since} = State) ->
     end.
 
 facts(Pid, Inherited, Now, #state{suspects = Suspects, in_ets = InEts} = State) ->
-    #{Pid := #suspect{looks = Looks, looked = Looked, stuck = Stuck, queues = Queues, hits = {_, Sustained}} = Suspect} = Suspects,
+    #{Pid := #suspect{looks = Looks, looked = Looked, stuck = Stuck, queues = Queues, hits = {_,
+        Sustained}} = Suspect} = Suspects,
     Description = #{queue := Queue, drained := Drained} = describe(Suspect, Now, State),
     Newest = case Looks of [Look | _] -> Look; [] -> #{} end,
     {_, Cycle} = chain(Pid, Suspects, []),
@@ -623,7 +635,8 @@ collecting(#suspect{collections = Collections}, Now) ->
 samples(Looks, N) -> lists:append([Samples || #{samples := Samples} <- lists:sublist(Looks, N)]).
 
 describe(#suspect{pid = Pid, looks = Looks, who = Who, queues = Queues, queue = Queue} = Suspect, Now, State) ->
-    #suspect{rate = Rate, hits = {Estimate, _}, waiting = Waiting, seen_since = SeenSince, since = Since, verdict = Verdict} = Suspect,
+    #suspect{rate = Rate, hits = {Estimate, _}, waiting = Waiting, seen_since = SeenSince, since = Since,
+        verdict = Verdict} = Suspect,
     Samples = samples(Looks, 4),
     Newest = case Looks of [Look | _] -> Look; [] -> #{} end,
     {Chain, _} = chain(Pid, State#state.suspects, []),
@@ -669,7 +682,8 @@ growth(Queues) ->
     end.
 
 core([]) -> 0.0;
-core(Samples) -> length([1 || {State, _} <- Samples, lists:member(State, [running, runnable, garbage_collecting])]) / length(Samples).
+core(Samples) -> length([1 || {State, _} <- Samples, lists:member(State, [running, runnable,
+    garbage_collecting])]) / length(Samples).
 
 %% The most frequent ten, with their shares.
 shares([]) ->
@@ -687,11 +701,13 @@ behaviour(Samples) ->
         [] -> process
     end.
 
-is_behaviour(Module) -> lists:member(Module, [gen_server, gen_statem, gen_event, weir_server_loop, gen_batch_server, gen_server2]).
+is_behaviour(Module) -> lists:member(Module, [gen_server, gen_statem, gen_event, weir_server_loop, gen_batch_server,
+    gen_server2]).
 
 %% ---------------------------------------------------------------- telling
 
-ask_parts(#state{asking_parts = none, parts = {_, Asked}, tick = Tick} = State) when Tick rem (?PARTS_S * ?SECOND) < ?SECOND ->
+ask_parts(#state{asking_parts = none, parts = {_, Asked},
+    tick = Tick} = State) when Tick rem (?PARTS_S * ?SECOND) < ?SECOND ->
     Agent = self(),
     try spawn_opt(fun() -> Agent ! {parts, self(), weir_watch_parts:ask(Asked)} end, [monitor]) of
         Asking -> State#state{asking_parts = Asking}

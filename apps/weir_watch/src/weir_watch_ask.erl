@@ -1,8 +1,9 @@
-%% @doc A short-lived process that asks processes what only they can answer: each question is a signal, and its answer comes when the
-%% one who is asked has a turn. So the one who asks may wait, and is killed by the agent when it takes too long.
+%% @doc A short-lived process that asks processes what only they can answer: each question is a signal, and its answer
+%% comes when the one who is asked has a turn. So the one who asks may wait, and is killed by the agent when it takes
+%% too long.
 %%
-%% It asks those that wait whom they monitor, and in which function they are: one in a call monitors its server. Those that run it
-%% asks only in which function they are.
+%% It asks those that wait whom they monitor, and in which function they are: one in a call monitors its server. Those
+%% that run it asks only in which function they are.
 %% @private
 -module(weir_watch_ask).
 
@@ -12,7 +13,8 @@
 
 -define(QUESTION_US, 5).
 
--type answers() :: #{asked := non_neg_integer(), waiters := [{Server :: pid(), Waiter :: pid()}], running := [weir_watch:call()],
+-type answers() :: #{asked := non_neg_integer(), waiters := [{Server :: pid(), Waiter :: pid()}],
+    running := [weir_watch:call()],
     us := non_neg_integer()}.
 
 %% @doc Asks. The caller gets `{asked, Asker, Answers}', or the 'DOWN' of the monitor.
@@ -60,7 +62,8 @@ is_call({io, wait_io_mon_reply, _}) -> true;
 is_call({io, execute_request, _}) -> true;
 is_call(_) -> false.
 
-%% @doc Whether a process that waits in this function has nothing to do: it is where its behaviour takes the next message.
+%% @doc Whether a process that waits in this function has nothing to do: it is where its behaviour takes the next
+%% message.
 -spec is_loop(weir_watch:call() | undefined | term()) -> boolean().
 is_loop({gen_server, loop, _}) -> true;
 is_loop({gen_statem, loop_receive, _}) -> true;

@@ -1,14 +1,17 @@
-%% @doc The rules: why a process is in trouble. Pure functions over what the agent has observed, in the order in which they are tried;
-%% the first that holds is the cause. A cause that no rule gives is `unsure'.
+%% @doc The rules: why a process is in trouble. Pure functions over what the agent has observed, in the order in which
+%% they are tried; the first that holds is the cause. A cause that no rule gives is `unsure'.
 %%
-%% A process is in trouble when its mailbox was longer than 1,000 for two seconds, or at least five processes waited for it in calls for as long and
-%% it was not idle for most of the time; a process that idles while they wait is judged by the rules for pools and clients alone.
+%% A process is in trouble when its mailbox was longer than 1,000 for two seconds, or at least five processes waited
+%% for it in calls for as long and it was not idle for most of the time; a process that idles while they wait is
+%% judged by the rules for pools and clients alone.
 %%
-%% Each sample of a process is of one class: what it did when it was looked at. The rules speak of the classes' shares:
+%% Each sample of a process is of one class: what it did when it was looked at. The rules speak of the classes'
+%% shares:
 %% <dl>
 %% <dt>idle</dt><dd>waits where its behaviour takes the next message</dd>
 %% <dt>call</dt><dd>waits for the answer of another process</dd>
-%% <dt>socket, port, file, ets</dt><dd>receives from a socket; is held back by a port; reads or writes a file; is in a function of ets</dd>
+%% <dt>socket, port, file, ets</dt>
+%% <dd>receives from a socket; is held back by a port; reads or writes a file; is in a function of ets</dd>
 %% <dt>held</dt><dd>is suspended by the runtime: what it has sent to cannot take more</dd>
 %% <dt>wait</dt><dd>waits in a function of its own</dd>
 %% <dt>gc</dt><dd>collects garbage</dd>
@@ -58,7 +61,8 @@ shares(Samples, Queue) ->
     Waits = [Function || {waiting, [Function | _]} <- Samples, not weir_watch_ask:is_loop(Function)],
     Classes = [class(Sample, Queue, Waits) || Sample <- Samples],
     One = 1 / length(Samples),
-    lists:foldl(fun(Class, Shares) -> maps:update_with(Class, fun(Share) -> Share + One end, One, Shares) end, #{}, Classes).
+    lists:foldl(fun(Class, Shares) -> maps:update_with(Class, fun(Share) -> Share + One end, One, Shares) end, #{},
+        Classes).
 
 class({garbage_collecting, _}, _Queue, _Waits) -> gc;
 class({suspended, Stack}, _Queue, _Waits) -> case kind(Stack) of port -> port; _ -> held end;
@@ -170,7 +174,8 @@ rules() ->
                 Trouble =:= idle andalso Ports =/= [] andalso share(idle, S) >= 0.6
         end},
         {searching, fun(Trouble, #{shares := S}) -> Trouble =:= hot andalso share(search, S) >= 0.3 end},
-        {backlog, fun(Trouble, #{suspect := #{queue := Queue, reductions := Reductions, growth := Growth, waiters := Waiters}, shares := S}) ->
+        {backlog, fun(Trouble, #{suspect := #{queue := Queue, reductions := Reductions, growth := Growth,
+            waiters := Waiters}, shares := S}) ->
             Trouble =:= hot andalso Queue >= ?LONG andalso Reductions < 20_000 andalso Growth < 100 andalso
                 Waiters < ?WAITERS andalso share(wait, S) + share(idle, S) >= 0.9
         end},
@@ -215,7 +220,8 @@ node_cause(_) ->
 %% ---------------------------------------------------------------- in words
 
 %% @doc The diagnosis of a suspect, or of the node (`undefined'), for its cause.
--spec diagnosis(weir_watch:suspect() | undefined, {weir_watch:cause(), evidence()}, integer()) -> weir_watch:diagnosis().
+-spec diagnosis(weir_watch:suspect() | undefined, {weir_watch:cause(), evidence()}, integer()) ->
+    weir_watch:diagnosis().
 diagnosis(Suspect, {Cause, Evidence}, Since) ->
     {_, _, Remedy, Page} = lists:keyfind(Cause, 1, causes()),
     {Pid, Name, Module, Chain} =
@@ -226,7 +232,8 @@ diagnosis(Suspect, {Cause, Evidence}, Since) ->
     #{
         pid => Pid, name => Name, node => node(), cause => Cause,
         summary => text("~ts ~ts", [called(Suspect), summary(Cause, Suspect, Evidence)]),
-        remedy => Remedy, page => Page, sketch => sketch(Cause, Module), evidence => Evidence, chain => Chain, since => Since
+        remedy => Remedy, page => Page, sketch => sketch(Cause, Module), evidence => Evidence, chain => Chain,
+            since => Since
     }.
 
 called(undefined) -> "This node";
@@ -255,8 +262,10 @@ summary(Cause, Suspect, #{shares := Shares, collecting := Collecting}) ->
             small_pool -> "has no free worker for those who wait";
             gc -> io_lib:format("collects garbage, ~b % of its time", [max(Percent(gc), round(100 * Collecting))]);
             ets_lock -> io_lib:format("is in functions of ets, ~b % of its time, as are others", [Percent(ets)]);
-            port -> io_lib:format("is held back by a port that is busy, ~b % of its time", [Percent(port) + Percent(held)]);
-            distribution -> io_lib:format("is held back by a connection to another node, ~b % of its time", [Percent(port) + Percent(held)]);
+            port -> io_lib:format("is held back by a port that is busy, ~b % of its time",
+                [Percent(port) + Percent(held)]);
+            distribution -> io_lib:format("is held back by a connection to another node, ~b % of its "
+                "time", [Percent(port) + Percent(held)]);
             nif -> "runs in native code and does not come back";
             deadlock -> "waits for a process that waits for it";
             backlog -> "does nothing, and its mailbox is long";
@@ -283,7 +292,8 @@ causes() ->
         {deadlock, <<"It waits in a call for a process that, directly or through others, waits in a call for it.">>,
             <<"Let one of them cast, or answer later: a call may not go back up the way it came.">>,
             <<"docs/guide/watch.md">>},
-        {nif, <<"It runs and has not answered the runtime for a second, or runs 60 % of its time with less than 200,000 reductions a second.">>,
+        {nif, <<"It runs and has not answered the runtime for a second, or runs 60 % of its time with less than "
+            "200,000 reductions a second.">>,
             <<"Let the native function run on a dirty scheduler, or in smaller steps.">>, <<"docs/guide/watch.md">>},
         {distribution, <<"It is suspended 30 % of its time while a connection to another node has data queued.">>,
             <<"Send less or smaller messages to that node, or raise the limit (+zdbbl); send from another process.">>,
@@ -292,32 +302,46 @@ causes() ->
             <<"The reader is slow: give the sends a time-out, and each slow reader a process of its own.">>,
             <<"docs/guide/socket.md">>},
         {logger, <<"It is a process of logger, disk_log, lager or of a handler.">>,
-            <<"Log through weir_log_h: its callers format, one writer writes in batches, and what is dropped is counted.">>,
+            <<"Log through weir_log_h: its callers format, one writer writes in batches, and what is dropped is "
+                "counted.">>,
             <<"docs/guide/log.md">>},
         {ets_lock, <<"It is in functions of ets 15 % of its time, and so are three others that run.">>,
-            <<"Give the table write_concurrency or split it; read it with read_concurrency; keep counters in the counters module.">>,
+            <<"Give the table write_concurrency or split it; read it with read_concurrency; keep counters in the "
+                "counters module.">>,
             <<"docs/guide/watch.md">>},
         {gc, <<"It collects garbage 30 % of its time.">>,
-            <<"Make its heap smaller: keep what it holds in ets or in several processes, or give it a larger min_heap_size.">>,
+            <<"Make its heap smaller: keep what it holds in ets or in several processes, or give it a larger "
+                "min_heap_size.">>,
             <<"docs/guide/watch.md">>},
-        {small_pool, <<"Five processes or more wait for it in calls; it idles, and monitors those who wait or is known as a pool.">>,
-            <<"Make the pool larger, bound its queue, or claim in the caller with weir_pool.">>, <<"docs/guide/pool.md">>},
-        {shared_client, <<"It receives from a socket 40 % of its time, or has one and waits inside its callbacks, or idles with a socket while five processes or more wait for it.">>,
-            <<"Pipeline the requests, as weir_memcached does, or make a pool of connections.">>, <<"docs/guide/memcached.md">>},
-        {searching, <<"It runs 30 % of its time in a function in which it waits at other times, with more than 1,000 messages.">>,
-            <<"Drain the mailbox: make it a weir_server, whose receives have little to search.">>, <<"docs/guide/mailbox.md">>},
-        {backlog, <<"Its mailbox has more than 1,000 messages and does not grow; it waits 90 % of its time and does hardly a reduction.">>,
-            <<"It waits for something else than what is in its mailbox: find out for what, or add a clause that takes the messages.">>,
+        {small_pool, <<"Five processes or more wait for it in calls; it idles, and monitors those who wait or is "
+            "known as a pool.">>,
+            <<"Make the pool larger, bound its queue, or claim in the caller with "
+                "weir_pool.">>, <<"docs/guide/pool.md">>},
+        {shared_client, <<"It receives from a socket 40 % of its time, or has one and waits inside its callbacks, "
+            "or idles with a socket while five processes or more wait for it.">>,
+            <<"Pipeline the requests, as weir_memcached does, or make a pool of "
+                "connections.">>, <<"docs/guide/memcached.md">>},
+        {searching, <<"It runs 30 % of its time in a function in which it waits at other times, with more than "
+            "1,000 messages.">>,
+            <<"Drain the mailbox: make it a weir_server, whose receives have little to "
+                "search.">>, <<"docs/guide/mailbox.md">>},
+        {backlog, <<"Its mailbox has more than 1,000 messages and does not grow; it waits 90 % of its time and does "
+            "hardly a reduction.">>,
+            <<"It waits for something else than what is in its mailbox: find out for what, or add a clause that "
+                "takes the messages.">>,
             <<"docs/guide/mailbox.md">>},
-        {blocking, <<"It waits half of its time inside its callbacks: for another process, a file, or something of its own.">>,
+        {blocking, <<"It waits half of its time inside its callbacks: for another process, a file, or something of "
+            "its own.">>,
             <<"Take messages in batches, so that one wait serves many (weir_server), or give the waiting to a pool.">>,
             <<"docs/guide/batches.md">>},
-        {flooded, <<"Its mailbox grows by 1,000 messages a second (200, where a message takes less than 100 microseconds), and few wait for answers.">>,
+        {flooded, <<"Its mailbox grows by 1,000 messages a second (200, where a message takes less than 100 "
+            "microseconds), and few wait for answers.">>,
             <<"Bound its senders: weir_flow's windows, or max_queue of a weir_server.">>, <<"docs/guide/flow.md">>},
         {busy, <<"It runs, or wants to, 60 % of its time.">>,
             <<"Spread its work over a weir_pool, or do it in the callers.">>, <<"docs/guide/pool.md">>},
         {sockets, <<"The poll threads take 80 % of a core, with 100 ports or more.">>,
-            <<"Poll with one set for each scheduler: weir_socket; or start the node with +IOp and +IOt.">>, <<"docs/guide/socket.md">>},
+            <<"Poll with one set for each scheduler: weir_socket; or start the node with +IOp and "
+                "+IOt.">>, <<"docs/guide/socket.md">>},
         {unsure, <<"It is in trouble, and none of these rules holds.">>,
             <<"Look at it: where it is, and what its messages are.">>, <<"docs/guide/watch.md">>}
     ].
@@ -329,7 +353,8 @@ sketch(busy, M) ->
 sketch(blocking, M) ->
     text("-module(~tp).~n-behaviour(weir_server).~nhandle_batch(Batch, State) -> %% ask once for all of them", [M]);
 sketch(searching, M) ->
-    text("-module(~tp).~n-behaviour(weir_server).~nstart_link() -> weir_server:start_link({local, ~tp}, ~tp, [], [{drain, 500}]).", [M, M, M]);
+    text("-module(~tp).~n-behaviour(weir_server).~nstart_link() -> weir_server:start_link({local, ~tp}, ~tp, [], "
+        "[{drain, 500}]).", [M, M, M]);
 sketch(flooded, _) ->
     <<"ok = weir_flow:cast(Server, Message, 8)  %% waits while 8 messages of this sender are in the mailbox">>;
 sketch(logger, _) ->

@@ -1,9 +1,11 @@
-%% @doc The process that looks at one suspect closely: a dozen times a second where it is, once a second what it has, once who
-%% it is. Each of these questions is a signal to the suspect, which answers when it has a turn; so this process may wait for as
-%% long as the suspect likes, and the agent, which waits for nobody, takes that silence for a fact about the suspect. The agent kills
-%% this process when it has lost interest. It copies no mailbox of more than ?FEW messages, and no dictionary of a large process.
+%% @doc The process that looks at one suspect closely: a dozen times a second where it is, once a second what it has,
+%% once who it is. Each of these questions is a signal to the suspect, which answers when it has a turn; so this
+%% process may wait for as long as the suspect likes, and the agent, which waits for nobody, takes that silence for a
+%% fact about the suspect. The agent kills this process when it has lost interest. It copies no mailbox of more than
+%% ?FEW messages, and no dictionary of a large process.
 %%
-%% It tells the agent `{who, Looker, Who}' once and `{looked, Looker, Look}' each second, and dies with the agent or the suspect.
+%% It tells the agent `{who, Looker, Who}' once and `{looked, Looker, Look}' each second, and dies with the agent or
+%% the suspect.
 %% @private
 -module(weir_watch_look).
 
@@ -138,11 +140,12 @@ drained(Pid, Small) ->
         _ -> 0
     end.
 
-%% @doc An entry of the dictionary of a process, or `undefined'. Runtimes before 26.2 tell only the whole dictionary, so there
-%% that of a process with a large heap stays untold.
+%% @doc An entry of the dictionary of a process, or `undefined'. Runtimes before 26.2 tell only the whole dictionary,
+%% so there that of a process with a large heap stays untold.
 -spec dictionary(pid(), term(), boolean()) -> term().
 dictionary(Pid, Key, Small) ->
-    try process_info(Pid, {dictionary, Key}) of
+    %% Through apply/3, since older runtimes do not declare it.
+    try apply(erlang, process_info, [Pid, {dictionary, Key}]) of
         {{dictionary, Key}, Value} -> Value;
         undefined -> undefined
     catch
@@ -155,8 +158,8 @@ dictionary(Pid, Key, Small) ->
             undefined
     end.
 
-%% The length of the mailbox is read again and again for a millisecond: each step up is a message that came, each step down one that
-%% was taken. That sends nothing to anybody. Too few steps say nothing.
+%% The length of the mailbox is read again and again for a millisecond: each step up is a message that came, each step
+%% down one that was taken. That sends nothing to anybody. Too few steps say nothing.
 rates(Pid, Queue) when Queue >= ?RATES_FROM ->
     Begin = erlang:monotonic_time(),
     {Up, Down, End} = steps(Pid, Queue, 0, 0, Begin + erlang:convert_time_unit(?RATES_US, microsecond, native), 0),

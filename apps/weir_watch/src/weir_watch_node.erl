@@ -1,6 +1,6 @@
-%% @doc What is told of a node as a whole: a value that is read each second, and the difference to the one before. It reads what
-%% the runtime counts anyway, and turns nothing on but the schedulers' wall time, which it turns off by dying: the runtime ties it
-%% to the process that has turned it on. Costs some 200 microseconds.
+%% @doc What is told of a node as a whole: a value that is read each second, and the difference to the one before. It
+%% reads what the runtime counts anyway, and turns nothing on but the schedulers' wall time, which it turns off by
+%% dying: the runtime ties it to the process that has turned it on. Costs some 200 microseconds.
 %% @private
 -module(weir_watch_node).
 
@@ -26,11 +26,14 @@ new() ->
     _ = erlang:system_flag(scheduler_wall_time, true),
     Pollers = pollers(),
     {Input, Output} = io(),
-    #node{at = now_ns(), schedulers = schedulers(), input = Input, output = Output, pollers = Pollers, polled = polled(Pollers)}.
+    #node{at = now_ns(), schedulers = schedulers(), input = Input, output = Output, pollers = Pollers,
+        polled = polled(Pollers)}.
 
-%% @doc What has been since the last reading. `polling' is the share of a core that the poll threads took, where that is known.
+%% @doc What has been since the last reading. `polling' is the share of a core that the poll threads took, where that
+%% is known.
 -spec read(node_state()) -> {map(), node_state()}.
-read(#node{at = Before, schedulers = Schedulers, input = Input0, output = Output0, polled = Polled0, pollers = Pollers} = Node) ->
+read(#node{at = Before, schedulers = Schedulers, input = Input0, output = Output0, polled = Polled0,
+    pollers = Pollers} = Node) ->
     Now = now_ns(),
     Seconds = max(Now - Before, 1) / 1_000_000_000,
     New = schedulers(),

@@ -1,10 +1,12 @@
-%% @doc The process that goes over all processes of the node, a slice at a time, reading only what can be read from outside: the
-%% length of the mailbox, the reductions and the state. That sends no signal to anybody and waits for nobody.
+%% @doc The process that goes over all processes of the node, a slice at a time, reading only what can be read from
+%% outside: the length of the mailbox, the reductions and the state. That sends no signal to anybody and waits for
+%% nobody.
 %%
-%% The agent asks for a turn; the answer is one message. A turn reads a slice that takes some hundreds of microseconds, reads the
-%% slice before it again, so that what each process did in between is known, and names some processes chosen at random.
-%% The pids are a tuple, 8 bytes each, made anew after so long a time that making it takes a small share of a core.
-%% The agent is linked to this process and starts another when it dies; nothing else knows it.
+%% The agent asks for a turn; the answer is one message. A turn reads a slice that takes some hundreds of
+%% microseconds, reads the slice before it again, so that what each process did in between is known, and names some
+%% processes chosen at random. The pids are a tuple, 8 bytes each, made anew after so long a time that making it takes
+%% a small share of a core. The agent is linked to this process and starts another when it dies; nothing else knows
+%% it.
 %% @private
 -module(weir_watch_scan).
 
@@ -34,7 +36,8 @@
     us := non_neg_integer()
 }.
 %% `long' mailboxes; `worked', reductions since the turn before; `stuck' ran both times without a reduction in
-%% between; `running', some that ran; `samples', processes at random that wait; `burst', whether a burst goes on; `us', what it took.
+%% between; `running', some that ran; `samples', processes at random that wait; `burst', whether a burst goes on;
+%% `us', what it took.
 
 -record(scan, {
     pids = {} :: tuple(),

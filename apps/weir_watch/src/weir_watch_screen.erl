@@ -278,7 +278,8 @@ footer(#{cost := #{share := Share, memory := Memory}, limits := Limits}, View) -
         end,
     [[{warn, Limit}] || roomy(View), Limit <- lists:sublist(Limits, 1)] ++
         [
-            [{dim, ["weir takes ", io_lib:format("~.2f", [Share * 100.0]), " % of a core and ", bytes(Memory), " of the node."]}],
+            [{dim, ["weir takes ", io_lib:format("~.2f", [Share * 100.0]), " % of a core and ", bytes(Memory),
+                " of the node."]}],
             [{dim, Keys}]
         ].
 

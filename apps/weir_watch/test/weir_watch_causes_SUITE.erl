@@ -1,12 +1,14 @@
-%% Faults are injected into a node of their own, each in at least three forms (weir_watch_forms), and the agent there is to name the right process
-%% and cause. On a machine that tests for others (CI=true) one form of each cause runs, elsewhere all.
+%% Faults are injected into a node of their own, each in at least three forms (weir_watch_forms), and the agent there
+%% is to name the right process and cause. On a machine that tests for others (CI=true) one form of each cause runs,
+%% elsewhere all.
 -module(weir_watch_causes_SUITE).
 
 -include_lib("stdlib/include/assert.hrl").
 
 -export([all/0, suite/0, init_per_suite/1, end_per_suite/1]).
 -export([diagnosed/2]).
--export([forms/1, healthy/1, rules_in_order/1, every_cause_is_told/1, not_in_trouble/1, limits_of_trouble/1, limits_of_sockets/1]).
+-export([forms/1, healthy/1, rules_in_order/1, every_cause_is_told/1, not_in_trouble/1, limits_of_trouble/1,
+    limits_of_sockets/1]).
 
 -define(DEADLINE_MS, 60_000).
 
@@ -33,7 +35,8 @@ distributed() ->
 
 suspect(Changes) ->
     #{suspects := [Suspect | _]} = weir_watch_sample:snapshot(),
-    maps:merge(Suspect#{queue => 0, growth => 0, waiters => 0, waiting => [], service => unknown, core => 0.0, reductions => 1_000_000}, Changes).
+    maps:merge(Suspect#{queue => 0, growth => 0, waiters => 0, waiting => [], service => unknown, core => 0.0,
+        reductions => 1_000_000}, Changes).
 
 facts(Suspect, Shares) -> facts(Suspect, Shares, #{}).
 
@@ -41,7 +44,8 @@ facts(Changes, Shares, More) ->
     #{queue := Queue, waiters := Waiters} = Suspect = suspect(Changes),
     maps:merge(
         #{
-            suspect => Suspect, shares => Shares, queue => Queue, waiters => Waiters, cycle => false, inherited => false,
+            suspect => Suspect, shares => Shares, queue => Queue, waiters => Waiters, cycle => false,
+                inherited => false,
             distribution => false, ports => [], monitors => [], in_ets => 0, collecting => 0.0, silent => 0
         },
         More
@@ -94,7 +98,8 @@ every_cause_is_told(_Config) ->
             Evidence = #{shares => #{}, collecting => 0.0, polling => 0.9, ports => 200},
             Diagnosis = weir_watch_causes:diagnosis(suspect(#{}), {Cause, Evidence}, 0),
             #{summary := Summary, remedy := Remedy, page := Page} = Diagnosis,
-            [?assertEqual(Text, unicode:characters_to_binary(unicode:characters_to_list(Text))) || Text <- [Summary, Remedy, Page]]
+            [?assertEqual(Text, unicode:characters_to_binary(unicode:characters_to_list(Text))) || Text <- [Summary,
+                Remedy, Page]]
         end
      || Cause <- Told
     ].
@@ -129,7 +134,8 @@ chosen() ->
     All = weir_watch_forms:all(),
     case os:getenv("CI") of
         false -> All;
-        _ -> [hd([Form || {_, Cause} = Form <- All, Cause =:= Wanted]) || Wanted <- lists:usort([Cause || {_, Cause} <- All])]
+        _ -> [hd([Form || {_, Cause} = Form <- All, Cause =:= Wanted]) || Wanted <- lists:usort([Cause || {_,
+            Cause} <- All])]
     end.
 
 diagnosed(Form, Cause) ->

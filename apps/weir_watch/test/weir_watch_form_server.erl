@@ -1,4 +1,5 @@
-%% A gen_server that does in a call, and in a cast, what it is told when it starts: Fun :: fun((Request, State) -> NewState).
+%% A gen_server that does in a call, and in a cast, what it is told when it starts:
+%% Fun :: fun((Request, State) -> NewState).
 -module(weir_watch_form_server).
 -behaviour(gen_server).
 

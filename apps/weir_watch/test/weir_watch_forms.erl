@@ -1,5 +1,5 @@
-%% Faults, each in at least three forms, to be started on a node of their own. A form is started by start/1 and told by all/0: its name and
-%% the cause that is right. It returns the process that is at fault, as a pid or a name.
+%% Faults, each in at least three forms, to be started on a node of their own. A form is started by start/1 and told
+%% by all/0: its name and the cause that is right. It returns the process that is at fault, as a pid or a name.
 -module(weir_watch_forms).
 
 -export([all/0, start/1, spin/1, agent/0]).
@@ -49,7 +49,8 @@ hot({ok, Pid}) ->
 start(busy_server) -> hot(?SERVER:start(bank, fun none/0, fun(_, S) -> spin(300_000), S end)), bank;
 start(busy_statem) -> hot(?STATEM:start(fun none/0, fun(_, S) -> spin(300_000), S end));
 start(busy_sorter) ->
-    hot(?SERVER:start(fun() -> [I * 7919 rem 100_003 || I <- lists:seq(1, 2000)] end, fun(_, S) -> _ = lists:sort(S), S end));
+    hot(?SERVER:start(fun() -> [I * 7919 rem 100_003 || I <- lists:seq(1, 2000)] end, fun(_, S) -> _ = lists:sort(S),
+        S end));
 start(busy_callee) ->
     {ok, Callee} = ?SERVER:start(fun none/0, fun(_, S) -> spin(1_000_000), S end),
     _ = hot(?SERVER:start(fun none/0, fun(_, S) -> gen_server:call(Callee, work, infinity), S end)),
@@ -73,7 +74,8 @@ start(search_by_recv) ->
         {ok, Socket} = gen_tcp:connect({127, 0, 0, 1}, Port, [binary, {active, false}]),
         Socket
     end,
-    backlog(?SERVER:start(Connect, fun(_, S) -> ok = gen_tcp:send(S, <<"x">>), {ok, _} = gen_tcp:recv(S, 1), S end), 300_000);
+    backlog(?SERVER:start(Connect, fun(_, S) -> ok = gen_tcp:send(S, <<"x">>), {ok, _} = gen_tcp:recv(S, 1), S end),
+        300_000);
 start(search_by_start) ->
     Task = fun() -> proc_lib:start(proc_lib, init_ack, [{ok, self()}]) end,
     backlog(?SERVER:start(fun none/0, fun(_, S) -> _ = Task(), S end), 300_000);
@@ -87,18 +89,23 @@ start(events) ->
 start(plain_messages) ->
     Pid = spawn(fun() -> forever(fun() -> receive _ -> spin(3000) end end) end),
     flood(fun() -> Pid ! {add, 1} end, Pid);
-start(std_h) -> logging(logger_std_h, #{file => file("std_h"), sync_mode_qlen => 5, drop_mode_qlen => 100_000, flush_qlen => 100_000});
-start(disk_log_h) -> logging(logger_disk_log_h, #{file => file("disk_log_h"), sync_mode_qlen => 5, drop_mode_qlen => 100_000, flush_qlen => 100_000});
+start(std_h) -> logging(logger_std_h, #{file => file("std_h"), sync_mode_qlen => 5, drop_mode_qlen => 100_000,
+    flush_qlen => 100_000});
+start(disk_log_h) -> logging(logger_disk_log_h, #{file => file("disk_log_h"), sync_mode_qlen => 5,
+    drop_mode_qlen => 100_000, flush_qlen => 100_000});
 start(disk_log) ->
     {ok, Log} = disk_log:open([{name, forms}, {file, file("disk_log")}]),
-    _ = [spawn(fun() -> forever(fun() -> ok = disk_log:log(Log, {entry, lists:seq(1, 30)}) end) end) || _ <- lists:seq(1, 30)],
+    _ = [spawn(fun() -> forever(fun() -> ok = disk_log:log(Log, {entry, lists:seq(1,
+        30)}) end) end) || _ <- lists:seq(1, 30)],
     any_of([disk_log]);
 start(client_in_turn) ->
     Port = echo(20),
-    hot(?SERVER:start(connect(Port, false), fun(_, S) -> ok = gen_tcp:send(S, <<"x">>), {ok, _} = gen_tcp:recv(S, 1), S end));
+    hot(?SERVER:start(connect(Port, false), fun(_, S) -> ok = gen_tcp:send(S, <<"x">>), {ok, _} = gen_tcp:recv(S, 1),
+        S end));
 start(client_that_receives) ->
     Port = echo(20),
-    hot(?SERVER:start(connect(Port, true), fun(_, S) -> ok = gen_tcp:send(S, <<"x">>), receive {tcp, S, _} -> S end end));
+    hot(?SERVER:start(connect(Port, true), fun(_, S) -> ok = gen_tcp:send(S, <<"x">>), receive {tcp, S, _} ->
+        S end end));
 start(client_that_pipelines) ->
     Port = echo(300),
     {ok, Pid} = weir_watch_form_client:start(Port),
@@ -118,7 +125,8 @@ start(poolboy) ->
 start(weir_pool) ->
     {ok, _} = application:ensure_all_started(weir_pool),
     ok = weir_pool:start(small, #{size => 2, worker => {weir_watch_form_worker, start_link, [[]]}}),
-    _ = [spawn(fun() -> forever(fun() -> weir_pool:claim(small, fun(_) -> timer:sleep(50) end, #{timeout => infinity}) end) end)
+    _ = [spawn(fun() -> forever(fun() -> weir_pool:claim(small, fun(_) -> timer:sleep(50) end,
+        #{timeout => infinity}) end) end)
         || _ <- lists:seq(1, 30)],
     any_of([weir_pool_queue]);
 start(large_list) ->
@@ -133,11 +141,14 @@ start(collector) ->
     hot(?STATEM:start(fun() -> lists:seq(1, 3_000_000) end, fun(_, S) -> erlang:garbage_collect(), S end));
 start(ets_inserts) -> ets_form([set, public], fun(T, I) -> ets:insert(T, {I rem 100, I}) end);
 start(ets_counters) -> ets_form([set, public], fun(T, I) -> ets:update_counter(T, I rem 10, 1, {I rem 10, 0}) end);
-start(ets_lookups) -> ets_form([ordered_set, public], fun(T, I) -> ets:insert(T, {I rem 1000, I}), ets:lookup(T, I rem 1000) end);
+start(ets_lookups) -> ets_form([ordered_set, public], fun(T, I) -> ets:insert(T, {I rem 1000, I}), ets:lookup(T,
+    I rem 1000) end);
 start(slow_reader) ->
-    hot(?SERVER:start(connect(deaf_listener(), false), fun(_, S) -> _ = gen_tcp:send(S, binary:copy(<<"x">>, 100_000)), S end));
+    hot(?SERVER:start(connect(deaf_listener(), false), fun(_, S) -> _ = gen_tcp:send(S, binary:copy(<<"x">>,
+        100_000)), S end));
 start(slow_reader_of_statem) ->
-    hot(?STATEM:start(connect(deaf_listener(), false), fun(_, S) -> _ = gen_tcp:send(S, binary:copy(<<"x">>, 100_000)), S end));
+    hot(?STATEM:start(connect(deaf_listener(), false), fun(_, S) -> _ = gen_tcp:send(S, binary:copy(<<"x">>,
+        100_000)), S end));
 start(slow_program) ->
     Open = fun() -> open_port({spawn, "sleep 60"}, [binary, out]) end,
     hot(?SERVER:start(Open, fun(_, S) -> true = port_command(S, binary:copy(<<"x">>, 100_000)), S end));
@@ -154,13 +165,16 @@ start(nif_in_server) -> hot(?SERVER:start(fun block/0, fun(_, S) -> block(10_000
 start(nif_in_statem) -> hot(?STATEM:start(fun block/0, fun(_, S) -> block(10_000), S end));
 start(nif_alone) -> block(), spawn(fun() -> forever(fun() -> block(10_000) end) end);
 start(two_calls) ->
-    Start = fun() -> ?SERVER:start(fun none/0, fun(Other, S) when is_pid(Other) -> gen_server:call(Other, work, infinity), S end) end,
+    Start = fun() -> ?SERVER:start(fun none/0, fun(Other, S) when is_pid(Other) -> gen_server:call(Other, work,
+        infinity), S end) end,
     ring([Start(), Start()]);
 start(three_calls) ->
-    Start = fun() -> ?SERVER:start(fun none/0, fun(Other, S) when is_pid(Other) -> gen_server:call(Other, work, infinity), S end) end,
+    Start = fun() -> ?SERVER:start(fun none/0, fun(Other, S) when is_pid(Other) -> gen_server:call(Other, work,
+        infinity), S end) end,
     ring([Start(), Start(), Start()]);
 start(two_statems) ->
-    Start = fun() -> ?STATEM:start(fun none/0, fun(Other, S) when is_pid(Other) -> gen_server:call(Other, work, infinity), S end) end,
+    Start = fun() -> ?STATEM:start(fun none/0, fun(Other, S) when is_pid(Other) -> gen_server:call(Other, work,
+        infinity), S end) end,
     ring([Start(), Start()]);
 start(deaf) -> filled(spawn(fun() -> receive never -> ok end end));
 start(suspended) ->
@@ -198,7 +212,8 @@ flood(Send, Pid) ->
 logging(Module, Config) ->
     ok = logger:set_primary_config(level, all),
     ok = logger:add_handler(forms, Module, #{config => Config}),
-    _ = [spawn(fun() -> forever(fun() -> logger:log(notice, "~p", [lists:seq(1, 30)]) end) end) || _ <- lists:seq(1, 20)],
+    _ = [spawn(fun() -> forever(fun() -> logger:log(notice, "~p", [lists:seq(1, 30)]) end) end) || _ <- lists:seq(1,
+        20)],
     any_of([logger_olp, logger_std_h, logger_disk_log_h, disk_log]).
 
 any_of(Modules) -> {modules, Modules}.
@@ -244,7 +259,8 @@ ets_form(Options, Operation) ->
 
 %% A process of a node that does not read.
 far() ->
-    {ok, Peer, Node} = peer:start(#{name => peer:random_name(), connection => standard_io, args => ["-setcookie", atom_to_list(erlang:get_cookie())]}),
+    {ok, Peer, Node} = peer:start(#{name => peer:random_name(), connection => standard_io, args => ["-setcookie",
+        atom_to_list(erlang:get_cookie())]}),
     Far = erpc:call(Node, erlang, spawn, [timer, sleep, [infinity]]),
     OsPid = erpc:call(Node, os, getpid, []),
     _ = spawn(fun() -> monitor(process, Peer), receive after infinity -> ok end end),

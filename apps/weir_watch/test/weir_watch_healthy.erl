@@ -18,7 +18,8 @@ start() ->
     _ = [spawn(fun() -> client(Port) end) || _ <- lists:seq(1, 20)],
     _ = spawn(fun() -> every(10, fun() -> [spawn(fun() -> timer:sleep(100) end) || _ <- lists:seq(1, 20)] end) end),
     %% A batch of messages now and then, and a collection.
-    _ = spawn(fun() -> every(3000, fun() -> [gen_server:cast(hd(Servers), {put, I}) || I <- lists:seq(1, 3000)] end) end),
+    _ = spawn(fun() -> every(3000, fun() -> [gen_server:cast(hd(Servers), {put, I}) || I <- lists:seq(1,
+        3000)] end) end),
     _ = spawn(fun() -> every(2000, fun() -> _ = lists:sort(lists:seq(1, 300_000)) end) end),
     %% Keeps the table.
     _ = [ets:give_away(Table, hd(Servers), none)],

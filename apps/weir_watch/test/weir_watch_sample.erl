@@ -12,7 +12,8 @@ snapshot(Changes) ->
     Other = list_to_pid("<0.4712.0>"),
     maps:merge(
         #{
-            node => node(), otp => <<"29">>, at => Now, uptime => 3600_000, processes => 12_345, process_limit => 1_048_576,
+            node => node(), otp => <<"29">>, at => Now, uptime => 3600_000, processes => 12_345,
+                process_limit => 1_048_576,
             ports => 12, run_queue => 3, schedulers => [0.91, 0.42],
             memory => #{total => 812_000_000, processes => 512_000_000, binary => 40_000_000, ets => 20_000_000,
                 code => 30_000_000, atom => 1_000_000},
@@ -26,7 +27,8 @@ snapshot(Changes) ->
                 evidence => #{core => 0.98, queue => 5123}, chain => [Other], since => Now - 30_000
             }],
             parts => #{
-                pools => [#{name => squares, size => 8, claimed => 8, waiting => 12}], logs => [#{name => audit, waiting_bytes => 1000, max_bytes => 2000}],
+                pools => [#{name => squares, size => 8, claimed => 8, waiting => 12}], logs => [#{name => audit,
+                    waiting_bytes => 1000, max_bytes => 2000}],
                 servers => [], clients => [], sockets => #{}, left_out => #{}
             },
             cost => #{share => 0.008, memory => 12_000_000, mailbox => 0},
@@ -37,7 +39,8 @@ snapshot(Changes) ->
 
 suspect(Pid, WaitsFor, Now) ->
     #{
-        pid => Pid, name => bank, label => <<"{account, 1}">>, module => bank, behaviour => gen_server, application => shop,
+        pid => Pid, name => bank, label => <<"{account, 1}">>, module => bank, behaviour => gen_server,
+            application => shop,
         supervisor => shop_sup, since => Now - 30_000, queue => 5123, queues => [0, 10, 200, 1500, 5123], drained => 0,
         growth => 812, arrival => unknown, service => unknown, until_million => 1225, reductions => 23_000_000,
         core => 0.98, heap => 12_000_000, doing => [{{bank, interest, 2}, 0.75}, {{lists, map, 2}, 0.25}],
