@@ -230,7 +230,7 @@
       ["pid", text(s.pid)], ["label", text(s.label)], ["module", text(s.module)], ["behaviour", text(s.behaviour)],
       ["application", text(s.application)], ["supervisor", text(s.supervisor)],
       ["looked at for", duration((at - s.since) / 1000)], ["mailbox", whole(s.queue)], ["drained", text(s.drained)],
-      ["growth a second", text(s.growth)], ["arrive a second", text(s.arrival)], ["handled a second", text(s.service)],
+      ["growth a second", text(s.growth)], 
       ["a million in", million], ["reductions a second", text(s.reductions)], ["heap", bytes(s.heap)],
       ["waiters, about", text(s.waiters)], ["some of them", text(s.waiting)],
       ["answers", s.answers === false ? "no, not for a second" : "yes"],

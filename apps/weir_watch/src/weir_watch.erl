@@ -79,8 +79,6 @@
     queues := [non_neg_integer()],
     drained := non_neg_integer(),
     growth := integer(),
-    arrival := non_neg_integer() | unknown,
-    service := non_neg_integer() | unknown,
     until_million := non_neg_integer() | infinity,
     reductions := non_neg_integer(),
     core := float(),

@@ -28,6 +28,7 @@
 -include_lib("kernel/include/logger.hrl").
 
 -define(TICK_MS, 200).
+-define(TICKERS, 3).
 -define(SECOND, 5).
 -define(SAMPLES, 60).
 %% Ticks for which it is remembered who waited for whom.
@@ -37,7 +38,7 @@
 -define(SUSPECTS, 20).
 -define(QUIET_S, 10).
 -define(LONG, 200).
--define(NAMES, 500).
+-define(LATE_MS, 1000).
 %% Reductions in a tick of one who works all the time, at least.
 -define(HARD_WORK, 400_000).
 %% A collection, and a mailbox, of which the runtime is to tell.
@@ -53,6 +54,9 @@
 -define(MAX_MAILBOX, 5000).
 -define(MAX_BYTES, 100_000_000).
 -define(PARTS_S, 2).
+-define(LARGE_HEAP, 200_000_000).
+%% What reading the node's figures takes.
+-define(READ_US, 250).
 
 -record(suspect, {
     pid :: pid(),
@@ -62,7 +66,8 @@
     %% When it was last found to be in trouble or busy, by seconds.
     noticed :: non_neg_integer(),
     pinned = false :: boolean(),
-    %% Of this second, from outside.
+    %% What its looker has told last, and when.
+    status = none :: atom(),
     queue = 0 :: non_neg_integer(),
     reductions = 0 :: non_neg_integer(),
     %% At the beginning of this second.
@@ -72,9 +77,7 @@
     queues = [] :: [non_neg_integer()],
     %% The newest first.
     looks = [] :: [weir_watch_look:look()],
-    looked :: integer(),
-    %% Since when it runs without a reduction.
-    stuck = none :: none | integer(),
+    heard :: integer(),
     hits = {0, 0} :: {Estimate :: non_neg_integer(), Sustained :: non_neg_integer()},
     waiting = [] :: [pid()],
     %% Collections, each with when it ended, in milliseconds. The newest first.
@@ -85,15 +88,22 @@
 }).
 
 -record(state, {
+    tickers :: [pid()],
+    %% When the last tick was.
+    ticked = erlang:monotonic_time(millisecond) :: integer(),
     scanner :: pid(),
-    %% Since when it has had a turn.
+    %% Since when it has had a turn, and who finds out whom it waits for.
+    probe = none :: none | {pid(), reference()},
     turn = none :: none | integer(),
     asker = none :: none | {pid(), reference(), integer()},
     %% Newest first.
     hits = [] :: [{non_neg_integer(), [{pid(), pid()}]}],
     in_ets = [] :: [boolean()],
     suspects = #{} :: #{pid() => #suspect{}},
-    node :: weir_watch_node:node_state(),
+    %% Who reads what is told of the node, since when he is asked, and what he has told last.
+    reader :: pid(),
+    reading = none :: none | integer(),
+    facts = #{} :: map(),
     tick = 0 :: non_neg_integer(),
     processes = 0 :: non_neg_integer(),
     burst = none :: none | asked | going,
@@ -156,9 +166,10 @@ init(How) ->
     _ = process_flag(priority, high),
     _ = rand:seed(exsp),
     {Events, Limits} = events(),
-    _ = erlang:send_after(?TICK_MS, self(), tick),
+    Tickers = start_tickers(),
     {ok, #state{
-        scanner = weir_watch_scan:start_link(), node = weir_watch_node:new(), alone = How =:= alone, events = Events,
+        tickers = Tickers, scanner = weir_watch_scan:start_link(), reader = weir_watch_node:start_link(),
+            alone = How =:= alone, events = Events,
             limits = Limits
     }}.
 
@@ -194,17 +205,31 @@ handle_cast(_, State) ->
 
 %% @private
 -spec handle_info(term(), #state{}) -> {noreply, #state{}} | {stop, term(), #state{}}.
-handle_info(tick, State) ->
-    Begin = erlang:monotonic_time(),
-    _ = erlang:send_after(?TICK_MS, self(), tick),
-    New = tick(State),
-    Us = erlang:convert_time_unit(erlang:monotonic_time() - Begin, native, microsecond),
-    within_bounds(New#state{us = New#state.us + Us});
+handle_info(tick, #state{ticked = Last} = State) ->
+    %% The first of them counts.
+    case now_ms() of
+        Now when Now < Last + ?TICK_MS - ?TICK_MS div 4 -> {noreply, State};
+        Now ->
+            Begin = erlang:monotonic_time(),
+            New = tick(State#state{ticked = Now}),
+            Us = erlang:convert_time_unit(erlang:monotonic_time() - Begin, native, microsecond),
+            within_bounds(New#state{us = New#state.us + Us})
+    end;
 handle_info({scan, Scanner, Result}, #state{scanner = Scanner} = State) ->
     {noreply, scanned(Result, State)};
+handle_info({node, Reader, Facts}, #state{reader = Reader} = State) ->
+    {noreply, State#state{facts = Facts, reading = none, us = State#state.us + ?READ_US}};
 handle_info({asked, Asker, Answers}, #state{asker = {Asker, Monitor, _}} = State) ->
     true = demonitor(Monitor, [flush]),
     {noreply, asked(Answers, State#state{asker = none})};
+handle_info({state, Looker, {Status, Queue, Reductions}}, State) ->
+    Heard = fun(Suspect) ->
+        Suspect#suspect{status = Status, queue = Queue, reductions = Reductions, heard = now_ms()}
+    end,
+    {noreply, with_suspect_of(Looker, Heard, State)};
+handle_info({reads, Probe, Pid}, #state{probe = {Probe, Monitor}} = State) ->
+    true = demonitor(Monitor, [flush]),
+    {noreply, probed(Pid, State#state{probe = none})};
 handle_info({who, Looker, Who}, State) ->
     {noreply, with_suspect_of(Looker, fun(Suspect) -> Suspect#suspect{who = Who} end, State)};
 handle_info({looked, Looker, Look}, State) ->
@@ -226,10 +251,13 @@ handle_info({'DOWN', Monitor, process, Pid, _}, #state{subscribers = Subscribers
     case State of
         #state{asker = {Pid, Monitor, _}} -> {noreply, State#state{asker = none}};
         #state{asking_parts = {Pid, Monitor}} -> {noreply, State#state{asking_parts = none}};
+        #state{probe = {Pid, Monitor}} -> {noreply, State#state{probe = none}};
         #state{} -> gone(State#state{subscribers = maps:remove(Pid, Subscribers)})
     end;
 handle_info({'EXIT', Scanner, _}, #state{scanner = Scanner} = State) ->
     {noreply, State#state{scanner = weir_watch_scan:start_link(), turn = none}};
+handle_info({'EXIT', Reader, _}, #state{reader = Reader} = State) ->
+    {noreply, State#state{reader = weir_watch_node:start_link(), reading = none}};
 handle_info({'EXIT', Pid, Reason}, #state{suspects = Suspects} = State) ->
     case [Suspect || {Suspect, #suspect{looker = Looker}} <- maps:to_list(Suspects), Looker =:= Pid] of
         [Suspect] -> {noreply, State#state{suspects = maps:remove(Suspect, Suspects)}};
@@ -241,9 +269,10 @@ handle_info(_, State) ->
 
 %% @private
 -spec terminate(term(), #state{}) -> ok.
-terminate(_Reason, #state{events = Events, scanner = Scanner, suspects = Suspects}) ->
+terminate(_Reason, #state{events = Events, scanner = Scanner, suspects = Suspects} = State) ->
     %% A link does not end a process when this one ends normally.
-    _ = [exit(Pid, kill) || Pid <- [Scanner | [Looker || #suspect{looker = Looker} <- maps:values(Suspects)]]],
+    _ = [exit(Pid, kill) || Pid <- [Scanner,
+        State#state.reader | State#state.tickers ++ [Looker || #suspect{looker = Looker} <- maps:values(Suspects)]]],
     case Events of
         {session, Session} ->
             Trace = trace,
@@ -289,26 +318,64 @@ events() ->
 %% ---------------------------------------------------------------- a tick
 
 tick(#state{tick = Tick} = State) ->
-    Read = read_suspects(turn(kill_late(State#state{tick = Tick + 1}))),
+    Next = turn(kill_late(State#state{tick = Tick + 1})),
     case Tick rem ?SECOND of
-        0 -> second(Read);
-        2 -> names(Read);
-        _ -> Read
+        0 -> second(Next);
+        _ -> Next
     end.
 
 now_ms() -> erlang:monotonic_time(millisecond).
 
+%% A scheduler that native code keeps runs none of its timers, and nobody takes over what waits for it before another
+%% one looks for work. So there is a ticker on each of several schedulers, and the first tick counts.
+start_tickers() ->
+    Agent = self(),
+    [
+        spawn_opt(fun() -> ticker(Agent) end, [link, {priority, high}, {scheduler, Scheduler}])
+     || Scheduler <- lists:seq(1, min(?TICKERS, erlang:system_info(schedulers_online)))
+    ].
+
+ticker(Agent) ->
+    receive
+    after ?TICK_MS ->
+        Agent ! tick,
+        ticker(Agent)
+    end.
+
 kill_late(#state{asker = {Asker, _, Since}} = State) ->
-    true = now_ms() - Since < 1000 orelse exit(Asker, kill),
+    true = now_ms() - Since < ?LATE_MS orelse exit(Asker, kill),
     State;
 kill_late(State) ->
     State.
 
-
-turn(#state{turn = none, scanner = Scanner, burst = Burst} = State) ->
-    ok = weir_watch_scan:turn(Scanner, #{samples => ?SAMPLES, burst => Burst =:= asked}),
+%% The scanner waits for somebody who runs and does not come to an end. Whom, another process is to find out.
+turn(#state{turn = none, scanner = Scanner, burst = Burst, tick = Tick} = State) ->
+    Skip = [Pid || {Pid, Suspect} <- maps:to_list(State#state.suspects), silent(Suspect) > 0],
+    ok = weir_watch_scan:turn(Scanner, #{
+        samples => ?SAMPLES, burst => Burst =:= asked, names => Tick rem ?SECOND =:= 2, skip => Skip
+    }),
     State#state{turn = now_ms(), burst = case Burst of asked -> going; _ -> Burst end};
+turn(#state{turn = Since, probe = none, scanner = Scanner} = State) ->
+    Agent = self(),
+    case now_ms() - Since > ?LATE_MS of
+        true ->
+            try spawn_opt(fun() -> Agent ! {reads, self(), weir_watch_scan:reads(Scanner)} end, [monitor]) of
+                Probe -> State#state{probe = Probe}
+            catch
+                error:system_limit -> State
+            end;
+        false ->
+            State
+    end;
 turn(State) ->
+    State.
+
+%% The scanner is started anew, and leaves out whom it has waited for as long as he is silent.
+probed(Pid, #state{scanner = Scanner, turn = Since} = State) when is_pid(Pid), is_integer(Since) ->
+    true = unlink(Scanner),
+    true = exit(Scanner, kill),
+    suspect(Pid, State#state{scanner = weir_watch_scan:start_link(), turn = none, burst = none});
+probed(_Pid, State) ->
     State.
 
 scanned(#{long := Long, worked := Worked, stuck := Stuck, running := Running, samples := Samples, us := Us} = Result,
@@ -352,20 +419,6 @@ asked(#{waiters := Waiters, running := Running, us := Us}, #state{hits = Hits, i
         Servers
     ).
 
-names(State) ->
-    Names = registered(),
-    case length(Names) > ?NAMES andalso State#state.tick rem (?SECOND * (length(Names) div ?NAMES)) =/= 0 of
-        true ->
-            State;
-        false ->
-            Long = [
-                Pid
-             || Name <- Names, Pid <- [whereis(Name)], is_pid(Pid),
-                {message_queue_len, Queue} <- [process_info(Pid, message_queue_len)], Queue >= ?LONG
-            ],
-            lists:foldl(fun suspect/2, State, lists:sublist(Long, 10))
-    end.
-
 %% Notices a process: a new suspect, or one more second for an old one. There is no room for a new one while all that
 %% are there are in trouble or were so a moment ago.
 suspect(Pid, #state{suspects = Suspects, tick = Tick} = State) ->
@@ -385,11 +438,9 @@ suspect(Pid, #state{suspects = Suspects, tick = Tick} = State) ->
 new_suspect(Pid, #state{suspects = Suspects, tick = Tick} = State) ->
     try weir_watch_look:start_link(Pid) of
         Looker ->
-            Reductions = case process_info(Pid, reductions) of {_, R} -> R; undefined -> 0 end,
             Suspect = #suspect{
                 pid = Pid, looker = Looker, noticed = Tick, seen_since = erlang:system_time(millisecond),
-                    looked = now_ms(),
-                reductions = Reductions, reductions0 = Reductions
+                heard = now_ms()
             },
             State#state{suspects = Suspects#{Pid => Suspect}}
     catch
@@ -415,29 +466,9 @@ drop(Pid, #state{suspects = Suspects} = State) ->
     true = exit(Looker, kill),
     State#state{suspects = maps:remove(Pid, Suspects)}.
 
-read_suspects(#state{suspects = Suspects} = State) ->
-    Now = now_ms(),
-    State#state{suspects = maps:filtermap(fun(Pid, Suspect) -> read_suspect(Pid, Suspect, Now) end, Suspects)}.
-
-read_suspect(Pid, #suspect{reductions = Before, stuck = Since} = Suspect, Now) ->
-    case process_info(Pid, [message_queue_len, reductions, status]) of
-        [{_, Queue}, {_, Reductions}, {_, Status}] ->
-            Stuck =
-                case Status of
-                    running when Reductions =:= Before, Since =:= none -> Now;
-                    running when Reductions =:= Before -> Since;
-                    _ -> none
-                end,
-            {true, Suspect#suspect{queue = Queue, reductions = Reductions, stuck = Stuck}};
-        undefined ->
-            true = unlink(Suspect#suspect.looker),
-            true = exit(Suspect#suspect.looker, kill),
-            false
-    end.
-
 looked(Looker, #{us := Us} = Look, State) ->
     Add = fun(#suspect{looks = Looks} = Suspect) ->
-        Suspect#suspect{looks = lists:sublist([Look | Looks], 4), looked = now_ms()}
+        Suspect#suspect{looks = lists:sublist([Look | Looks], 4)}
     end,
     with_suspect_of(Looker, Add, State#state{us = State#state.us + Us}).
 
@@ -462,9 +493,9 @@ within_bounds(State) ->
 
 %% ---------------------------------------------------------------- each second
 
-second(#state{node = Node0} = State) ->
-    {Facts, Node} = weir_watch_node:read(Node0),
-    Grown = burst(maps:get(processes, maps:get(memory, Facts)), State#state{node = Node}),
+second(State) ->
+    Facts = maps:merge(weir_watch_node:at_once(), State#state.facts),
+    Grown = burst(maps:get(processes, maps:get(memory, Facts), none), read_node(State)),
     Rated = Grown#state{suspects = maps:map(fun(_, Suspect) -> rate(Suspect, Grown) end, Grown#state.suspects)},
     Followed = follow(quiet(Rated)),
     {Diagnoses, Judged} = judge(Facts, Followed),
@@ -472,7 +503,15 @@ second(#state{node = Node0} = State) ->
     Parts = ask_parts(Judged#state{us = 0, spent = Spent}),
     publish(snapshot(Facts, Diagnoses, Parts), Parts).
 
+read_node(#state{reading = none, reader = Reader} = State) ->
+    ok = weir_watch_node:ask(Reader),
+    State#state{reading = now_ms()};
+read_node(State) ->
+    State.
+
 %% The memory of all processes grows, and nobody is known to be the reason.
+burst(none, State) ->
+    State;
 burst(Memory, #state{tick = Tick, base = Base, burst = none, burst_from = From} = State) when
     is_integer(Base), Memory > Base + ?BURST_BYTES, Tick >= From
 ->
@@ -488,12 +527,13 @@ rate(#suspect{reductions = Reductions, reductions0 = Before, queue = Queue, queu
     State) ->
     {Estimate, Sustained, Waiting} = waiters(Pid, State),
     Noticed =
-        case Queue >= ?LONG orelse Sustained > 0 orelse Suspect#suspect.stuck =/= none of
+        case Queue >= ?LONG orelse Sustained > 0 orelse silent(Suspect) > 0 orelse kept(Suspect#suspect.looks) > 0.0 of
             true -> State#state.tick;
             false -> Suspect#suspect.noticed
         end,
     Suspect#suspect{
-        rate = max(0, Reductions - Before), reductions0 = Reductions, queues = lists:sublist([Queue | Queues], 60),
+        rate = case Before of 0 -> 0; _ -> max(0, Reductions - Before) end, reductions0 = Reductions,
+            queues = lists:sublist([Queue | Queues], 60),
         hits = {Estimate, Sustained}, waiting = Waiting, noticed = Noticed
     }.
 
@@ -606,9 +646,9 @@ node_verdict(Facts, #state{node_trouble = Since} = State) ->
     end.
 
 facts(Pid, Inherited, Now, #state{suspects = Suspects, in_ets = InEts} = State) ->
-    #{Pid := #suspect{looks = Looks, looked = Looked, stuck = Stuck, queues = Queues, hits = {_,
+    #{Pid := #suspect{looks = Looks, queues = Queues, hits = {_,
         Sustained}} = Suspect} = Suspects,
-    Description = #{queue := Queue, drained := Drained} = describe(Suspect, Now, State),
+    Description = #{queue := Queue, drained := Drained} = describe(Suspect, State),
     Newest = case Looks of [Look | _] -> Look; [] -> #{} end,
     {_, Cycle} = chain(Pid, Suspects, []),
     %% What was drained counts as what it is now.
@@ -624,17 +664,34 @@ facts(Pid, Inherited, Now, #state{suspects = Suspects, in_ets = InEts} = State) 
         ports => maps:get(ports, Newest, []),
         monitors => maps:get(monitors, Newest, []),
         collecting => collecting(Suspect, Now),
+        %% A collection keeps a process from answering too, and where these are not told of, nobody can say which it
+        %% was.
+        kept => case State#state.events of none -> 0.0; _ -> kept(Looks) end,
         in_ets => length([true || true <- InEts]),
-        silent => if Stuck =/= none, Now - Looked > 2000 -> Now - max(Stuck, Looked + 1000); true -> 0 end
+        silent => silent(Suspect)
     }.
+
+%% For how many milliseconds it has not answered, having run when it last did, or having never answered. A large heap
+%% may keep the runtime that long with a collection.
+silent(#suspect{heard = Heard, status = Status, looks = Looks}) when Status =:= running; Status =:= none ->
+    Large = case Looks of [#{heap := Heap} | _] -> Heap > ?LARGE_HEAP; [] -> false end,
+    case now_ms() - Heard of
+        Ms when Ms >= ?LATE_MS, not Large -> Ms;
+        _ -> 0
+    end;
+silent(#suspect{}) ->
+    0.
 
 %% The share of the last seconds.
 collecting(#suspect{collections = Collections}, Now) ->
     lists:sum([Ms || {At, Ms} <- Collections, At > Now - ?COLLECTIONS_MS]) / ?COLLECTIONS_MS.
 
+kept([#{kept := A}, #{kept := B} | _]) -> (A + B) / 2;
+kept(_) -> 0.0.
+
 samples(Looks, N) -> lists:append([Samples || #{samples := Samples} <- lists:sublist(Looks, N)]).
 
-describe(#suspect{pid = Pid, looks = Looks, who = Who, queues = Queues, queue = Queue} = Suspect, Now, State) ->
+describe(#suspect{pid = Pid, looks = Looks, who = Who, queues = Queues, queue = Queue} = Suspect, State) ->
     #suspect{rate = Rate, hits = {Estimate, _}, waiting = Waiting, seen_since = SeenSince, since = Since,
         verdict = Verdict} = Suspect,
     Samples = samples(Looks, 4),
@@ -655,8 +712,6 @@ describe(#suspect{pid = Pid, looks = Looks, who = Who, queues = Queues, queue = 
         queues => lists:reverse(Queues),
         drained => maps:get(drained, Newest, 0),
         growth => Growth,
-        arrival => whole(maps:get(arrival, Newest, unknown)),
-        service => whole(maps:get(service, Newest, unknown)),
         until_million => if Growth > 0, Queue < 1_000_000 -> (1_000_000 - Queue) div Growth; true -> infinity end,
         reductions => Rate,
         core => core(Samples),
@@ -668,11 +723,8 @@ describe(#suspect{pid = Pid, looks = Looks, who = Who, queues = Queues, queue = 
         waiting => Waiting,
         waits_for => case waits_for(Suspect) of [Callee] -> Callee; [] -> undefined end,
         chain => Chain,
-        answers => Now - Suspect#suspect.looked < 3000
+        answers => silent(Suspect) =:= 0
     }.
-
-whole(unknown) -> unknown;
-whole(Rate) -> round(Rate).
 
 %% Over the last five seconds at most.
 growth(Queues) ->
@@ -719,7 +771,7 @@ ask_parts(State) ->
 
 snapshot(Facts, Diagnoses, #state{suspects = Suspects, spent = Spent, parts = {Parts, _}, limits = Limits} = State) ->
     Now = now_ms(),
-    Described = [describe(Suspect, Now, State) || Suspect <- maps:values(Suspects)],
+    Described = [describe(Suspect, State) || Suspect <- maps:values(Suspects)],
     [{_, Mailbox}, {_, Words}] = process_info(self(), [message_queue_len, total_heap_size]),
     (maps:remove(polling, Facts))#{
         node => node(),
@@ -730,11 +782,15 @@ snapshot(Facts, Diagnoses, #state{suspects = Suspects, spent = Spent, parts = {P
         cost => #{
             share => lists:sum(Spent) / (length(Spent) * 1_000_000),
             %% The tuple of pids, and small processes.
-            memory => (Words + State#state.processes) * erlang:system_info(wordsize) + 10_000 * (map_size(Suspects) + 2),
+            memory =>
+                (Words + State#state.processes) * erlang:system_info(wordsize) + 10_000 * (map_size(Suspects) + 2),
             mailbox => Mailbox
         },
-        limits => Limits
+        limits => [stale() || Since <- [State#state.reading], Since =/= none, Now - Since > 2000] ++ Limits
     }.
+
+stale() ->
+    <<"A scheduler does not answer: the figures of memory, schedulers and input are old.">>.
 
 no_parts() -> #{pools => [], logs => [], servers => [], clients => [], sockets => #{}, left_out => #{}}.
 

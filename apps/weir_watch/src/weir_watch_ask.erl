@@ -25,11 +25,15 @@ start(Waiting, Running) ->
 
 ask(Waiting, Running) ->
     Begin = erlang:monotonic_time(microsecond),
-    Waiters = [{Server, Pid} || Pid <- Waiting, Server <- servers(process_info(Pid, [current_function, monitors]))],
+    Waiters = [{Server, Pid} || Pid <- Waiting, waits(Pid), Server <- servers(process_info(Pid,
+        [current_function, monitors]))],
     Functions = [Call || Pid <- Running, {_, Call} <- [process_info(Pid, current_function)], is_tuple(Call)],
     %% One who runs answers at the end of his turn; waiting for that costs nothing.
     Us = min(erlang:monotonic_time(microsecond) - Begin, ?QUESTION_US * (length(Waiting) + length(Running))),
     #{asked => length(Waiting), waiters => Waiters, running => Functions, us => Us}.
+
+%% Whom a process monitors is told as a list: it is not asked of one that runs, which may have very many.
+waits(Pid) -> process_info(Pid, status) =:= {status, waiting}.
 
 %% One who waits in a function of its own, and monitors one process, may well be in a call too.
 servers([{_, Function}, {_, Monitors}]) ->

@@ -47,6 +47,8 @@
     monitors := [pid()],
     %% The share of its time that it collected garbage, in collections of ten milliseconds and more.
     collecting := float(),
+    %% The share of samples before which it ran for twenty milliseconds without a break.
+    kept := float(),
     %% How many other processes were found running in ets.
     in_ets := non_neg_integer(),
     %% For how many milliseconds it has run without answering the runtime.
@@ -164,10 +166,11 @@ rules() ->
         {ets_lock, fun(Trouble, #{shares := S, in_ets := Others}) ->
             Trouble =:= hot andalso share(ets, S) >= 0.15 andalso Others >= 3
         end},
-        {nif, fun(Trouble, F) -> Trouble =:= hot andalso in_nif(F) end},
         {gc, fun(Trouble, #{shares := S, collecting := Collecting}) ->
             Trouble =:= hot andalso max(share(gc, S), Collecting) >= 0.3
         end},
+        {nif, fun(_, #{kept := Kept, collecting := Collecting}) -> Kept >= 0.3 andalso Collecting < 0.1 end},
+        {nif, fun(Trouble, F) -> Trouble =:= hot andalso in_nif(F) end},
         {small_pool, fun(Trouble, F) -> Trouble =:= idle andalso is_pool(F) end},
         {shared_client, fun(Trouble, #{shares := S, ports := Ports}) ->
             Trouble =:= hot andalso (share(socket, S) >= 0.4 orelse (Ports =/= [] andalso share(wait, S) >= 0.5)) orelse
@@ -203,10 +206,9 @@ is_pool(#{suspect := #{module := Module, waiting := Waiting}, monitors := Monito
     lists:any(fun(Pid) -> lists:member(Pid, Monitors) end, Waiting) orelse
         string:find(string:lowercase(atom_to_list(Module)), "pool") =/= nomatch orelse Module =:= wpool_queue_manager.
 
-%% Messages come by the thousand, or one of them takes less than 100 microseconds; and few who send wait for an answer.
-is_flooded(#{suspect := #{growth := Growth, waiters := Waiters, queue := Queue, service := Service, core := Core}}) ->
-    Cheap = Service =/= unknown andalso Service * 0.0001 > Core,
-    Waiters * 10 < max(Queue, 1) andalso (Growth >= 1000 orelse (Cheap andalso Growth >= 200)).
+%% Messages come faster than they are taken, and few who send them wait for an answer.
+is_flooded(#{suspect := #{growth := Growth, waiters := Waiters, queue := Queue}}) ->
+    Growth >= 1000 andalso Waiters * 10 < max(Queue, 1).
 
 share(Class, Shares) -> maps:get(Class, Shares, 0.0).
 
@@ -292,8 +294,9 @@ causes() ->
         {deadlock, <<"It waits in a call for a process that, directly or through others, waits in a call for it.">>,
             <<"Let one of them cast, or answer later: a call may not go back up the way it came.">>,
             <<"docs/guide/watch.md">>},
-        {nif, <<"It runs and has not answered the runtime for a second, or runs 60 % of its time with less than "
-            "200,000 reductions a second.">>,
+        {nif, <<"It has not answered the runtime for a second, having run; or it ran for 20 milliseconds without a "
+            "break before 30 % of the samples; or it runs 60 % of its time with less than 200,000 reductions a "
+                "second.">>,
             <<"Let the native function run on a dirty scheduler, or in smaller steps.">>, <<"docs/guide/watch.md">>},
         {distribution, <<"It is suspended 30 % of its time while a connection to another node has data queued.">>,
             <<"Send less or smaller messages to that node, or raise the limit (+zdbbl); send from another process.">>,
@@ -334,8 +337,8 @@ causes() ->
             "its own.">>,
             <<"Take messages in batches, so that one wait serves many (weir_server), or give the waiting to a pool.">>,
             <<"docs/guide/batches.md">>},
-        {flooded, <<"Its mailbox grows by 1,000 messages a second (200, where a message takes less than 100 "
-            "microseconds), and few wait for answers.">>,
+        {flooded, <<"Its mailbox grows by 1,000 messages a second or more, and few of those who send wait for "
+            "answers.">>,
             <<"Bound its senders: weir_flow's windows, or max_queue of a weir_server.">>, <<"docs/guide/flow.md">>},
         {busy, <<"It runs, or wants to, 60 % of its time.">>,
             <<"Spread its work over a weir_pool, or do it in the callers.">>, <<"docs/guide/pool.md">>},

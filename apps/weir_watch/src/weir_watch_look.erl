@@ -4,8 +4,8 @@
 %% fact about the suspect. The agent kills this process when it has lost interest. It copies no mailbox of more than
 %% ?FEW messages, and no dictionary of a large process.
 %%
-%% It tells the agent `{who, Looker, Who}' once and `{looked, Looker, Look}' each second, and dies with the agent or
-%% the suspect.
+%% It tells the agent `{who, Looker, Who}' once, `{state, Looker, State}' a dozen times a second and `{looked, Looker,
+%% Look}' each second, and dies with the agent or the suspect.
 %% @private
 -module(weir_watch_look).
 
@@ -17,27 +17,28 @@
 -define(SAMPLES, 12).
 -define(FIRST_SAMPLES, 4).
 -define(EVERY_MS, 80).
+%% A look at one who is slow to answer has fewer samples.
+-define(LOOK_MS, 1300).
 %% Messages that are copied to see of what kind they are, the heap up to which that and the dictionary are, in words.
 -define(FEW, 100).
 -define(SMALL_HEAP, 1_000_000).
-%% How long the mailbox is read without a pause to see messages come and go.
--define(RATES_US, 1000).
--define(RATES_FROM, 20).
 %% What is told as the cost of a question that waited for its answer: what it takes without waiting.
 -define(QUESTION_US, 10).
--define(MOST_US, 1500).
+-define(MOST_US, 100).
+%% Its state can be read from outside unless it runs, and it runs for a millisecond or so without a break.
+-define(KEPT_US, 20_000).
 
 -type sample() :: {State :: atom(), [weir_watch:call()]}.
 -type look() :: #{
     samples := [sample()],
+    %% The share of these before which it ran for so long without a break.
+    kept := float(),
     heap := non_neg_integer(),
     drained := non_neg_integer(),
     monitors := [pid()],
     ports := [port()],
     messages := [binary()],
     collections := non_neg_integer(),
-    arrival := float() | unknown,
-    service := float() | unknown,
     distribution := boolean(),
     us := non_neg_integer()
 }.
@@ -61,29 +62,39 @@ tell(Agent, Pid, Number) ->
     Begin = erlang:monotonic_time(microsecond),
     Facts = facts(Pid),
     Took = erlang:monotonic_time(microsecond) - Begin,
-    {Samples, Us} = sampled(Pid, Number, [], 0),
+    {Samples, Kept, Us} = sampled(Agent, Pid, Number, erlang:monotonic_time(millisecond) + ?LOOK_MS, {[], 0, 0}),
     case Facts of
         undefined ->
             ok;
         #{} ->
-            Agent ! {looked, self(), Facts#{samples => Samples, us => Us + min(Took, ?MOST_US)}},
+            Agent ! {looked, self(), Facts#{samples => Samples, kept => Kept / max(1, length(Samples)), us => Us + min(Took, ?MOST_US)}},
             tell(Agent, Pid, ?SAMPLES)
     end.
 
-%% The state is read from outside, before the question changes it.
-sampled(_Pid, 0, Acc, Us) ->
-    {Acc, Us};
-sampled(Pid, N, Acc, Us) ->
+%% The agent is told first what the suspect's state is, so that it knows in which one it has stopped to answer.
+sampled(_Agent, _Pid, 0, _Until, Acc) ->
+    Acc;
+sampled(Agent, Pid, N, Until, {Samples, Kept, Us}) ->
     Begin = erlang:monotonic_time(microsecond),
-    State = process_info(Pid, status),
+    Seen = process_info(Pid, [status, message_queue_len, reductions]),
+    Outside = erlang:monotonic_time(microsecond) - Begin,
     Sample =
-        case State =/= undefined andalso process_info(Pid, [current_function, current_stacktrace]) of
-            [{_, Function}, {_, Stack}] -> [{element(2, State), calls(Function, Stack)}];
-            _ -> []
+        case Seen of
+            [{_, State}, {_, Queue}, {_, Reductions}] ->
+                Agent ! {state, self(), {State, Queue, Reductions}},
+                case process_info(Pid, [current_function, current_stacktrace]) of
+                    [{_, Function}, {_, Stack}] -> [{State, calls(Function, Stack)}];
+                    undefined -> []
+                end;
+            undefined ->
+                []
         end,
     Took = erlang:monotonic_time(microsecond) - Begin,
     receive
-    after ?EVERY_MS -> sampled(Pid, N - 1, Sample ++ Acc, Us + min(Took, ?QUESTION_US))
+    after ?EVERY_MS ->
+        Keeps = if Outside >= ?KEPT_US -> 1; true -> 0 end,
+        Left = case erlang:monotonic_time(millisecond) of Now when Now >= Until -> 0; _ -> N - 1 end,
+        sampled(Agent, Pid, Left, Until, {Sample ++ Samples, Kept + Keeps, Us + min(Took, ?QUESTION_US)})
     end.
 
 calls(Function, Stack) ->
@@ -97,7 +108,6 @@ facts(Pid) ->
     case process_info(Pid, [total_heap_size, garbage_collection, links, status, message_queue_len]) of
         [{_, Words}, {_, Collection}, {_, Links}, {_, State}, {_, Queue}] ->
             Small = Words < ?SMALL_HEAP,
-            {Arrival, Service} = rates(Pid, Queue),
             #{
                 heap => Words * erlang:system_info(wordsize),
                 collections => proplists:get_value(minor_gcs, Collection, 0),
@@ -105,8 +115,6 @@ facts(Pid) ->
                 drained => drained(Pid, Small),
                 monitors => monitors(Pid, State),
                 messages => messages(Pid, Queue, Small),
-                arrival => Arrival,
-                service => Service,
                 distribution => State =:= suspended andalso is_distribution_busy()
             };
         undefined ->
@@ -156,31 +164,6 @@ dictionary(Pid, Key, Small) ->
             end;
         error:badarg ->
             undefined
-    end.
-
-%% The length of the mailbox is read again and again for a millisecond: each step up is a message that came, each step
-%% down one that was taken. That sends nothing to anybody. Too few steps say nothing.
-rates(Pid, Queue) when Queue >= ?RATES_FROM ->
-    Begin = erlang:monotonic_time(),
-    {Up, Down, End} = steps(Pid, Queue, 0, 0, Begin + erlang:convert_time_unit(?RATES_US, microsecond, native), 0),
-    Seconds = (End - Begin) / erlang:convert_time_unit(1, second, native),
-    if
-        Up + Down >= ?RATES_FROM -> {Up / Seconds, Down / Seconds};
-        true -> {unknown, unknown}
-    end;
-rates(_Pid, _Queue) ->
-    {unknown, unknown}.
-
-steps(Pid, Before, Up, Down, Deadline, 32) ->
-    case erlang:monotonic_time() of
-        Now when Now >= Deadline -> {Up, Down, Now};
-        _ -> steps(Pid, Before, Up, Down, Deadline, 0)
-    end;
-steps(Pid, Before, Up, Down, Deadline, N) ->
-    case process_info(Pid, message_queue_len) of
-        {_, Now} when Now >= Before -> steps(Pid, Now, Up + Now - Before, Down, Deadline, N + 1);
-        {_, Now} -> steps(Pid, Now, Up, Down + Before - Now, Deadline, N + 1);
-        undefined -> {Up, Down, Deadline}
     end.
 
 messages(Pid, Queue, true) when Queue > 0, Queue =< ?FEW ->

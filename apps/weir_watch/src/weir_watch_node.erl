@@ -1,12 +1,12 @@
-%% @doc What is told of a node as a whole: a value that is read each second, and the difference to the one before. It
-%% reads what the runtime counts anyway, and turns nothing on but the schedulers' wall time, which it turns off by
-%% dying: the runtime ties it to the process that has turned it on. Costs some 200 microseconds.
+%% @doc The process that reads what is told of a node as a whole. It reads what the runtime counts anyway; some of
+%% that, the memory and the schedulers' times, the runtime asks of each scheduler, so one that is blocked by native
+%% code keeps this process waiting, and not the agent, which is linked to it and asks it once a second for a message
+%% `{node, Pid, Facts}'. It turns nothing on but the schedulers' wall time, which it turns off by dying: the runtime
+%% ties it to the process that has turned it on. A reading costs some 200 microseconds.
 %% @private
 -module(weir_watch_node).
 
--export([new/0, read/1]).
-
--export_type([node_state/0]).
+-export([start_link/0, ask/1, at_once/0]).
 
 -record(node, {
     at :: integer(),
@@ -18,41 +18,71 @@
     polled :: non_neg_integer()
 }).
 
--opaque node_state() :: #node{}.
+%% @doc Starts it for the calling agent.
+-spec start_link() -> pid().
+start_link() ->
+    Agent = self(),
+    spawn_opt(fun() -> loop(Agent, new()) end, [link, {priority, high}]).
 
-%% @doc The first reading; the calling process turns the schedulers' wall time on.
--spec new() -> node_state().
-new() ->
-    _ = erlang:system_flag(scheduler_wall_time, true),
-    Pollers = pollers(),
-    {Input, Output} = io(),
-    #node{at = now_ns(), schedulers = schedulers(), input = Input, output = Output, pollers = Pollers,
-        polled = polled(Pollers)}.
+%% @doc Asks for a reading.
+-spec ask(pid()) -> ok.
+ask(Reader) ->
+    Reader ! read,
+    ok.
 
-%% @doc What has been since the last reading. `polling' is the share of a core that the poll threads took, where that
-%% is known.
--spec read(node_state()) -> {map(), node_state()}.
-read(#node{at = Before, schedulers = Schedulers, input = Input0, output = Output0, polled = Polled0,
-    pollers = Pollers} = Node) ->
-    Now = now_ns(),
-    Seconds = max(Now - Before, 1) / 1_000_000_000,
-    New = schedulers(),
-    {Input, Output} = io(),
-    Polled = polled(Pollers),
-    {#{
+loop(Agent, Node) ->
+    receive
+        read ->
+            {Facts, Next} = read(Node),
+            Agent ! {node, self(), Facts},
+            loop(Agent, Next);
+        _ ->
+            loop(Agent, Node)
+    end.
+
+%% @doc What can be read without waiting for anybody; the rest is empty.
+-spec at_once() -> map().
+at_once() ->
+    #{
         otp => list_to_binary(erlang:system_info(otp_release)),
         uptime => element(1, erlang:statistics(wall_clock)),
         processes => erlang:system_info(process_count),
         process_limit => erlang:system_info(process_limit),
         ports => erlang:system_info(port_count),
         run_queue => erlang:statistics(total_run_queue_lengths),
+        schedulers => [],
+        memory => #{},
+        input => 0,
+        output => 0,
+        polling => 0.0
+    }.
+
+new() ->
+    _ = erlang:system_flag(scheduler_wall_time, true),
+    Pollers = pollers(),
+    {Input, Output} = io(),
+    #node{
+        at = now_ns(), schedulers = schedulers(), input = Input, output = Output, pollers = Pollers,
+        polled = polled(Pollers)
+    }.
+
+%% What has been since the last reading. `polling' is the share of a core that the poll threads took, where that is
+%% known.
+read(#node{at = Before, schedulers = Schedulers, pollers = Pollers} = Node) ->
+    #node{input = Input0, output = Output0, polled = Polled0} = Node,
+    Now = now_ns(),
+    Seconds = max(Now - Before, 1) / 1_000_000_000,
+    New = schedulers(),
+    {Input, Output} = io(),
+    Polled = polled(Pollers),
+    Facts = #{
         schedulers => shares(Schedulers, New),
         memory => maps:from_list(erlang:memory([total, processes, binary, ets, code, atom])),
         input => round((Input - Input0) / Seconds),
         output => round((Output - Output0) / Seconds),
         polling => (Polled - Polled0) / 1_000_000_000 / Seconds
     },
-        Node#node{at = Now, schedulers = New, input = Input, output = Output, polled = Polled}}.
+    {Facts, Node#node{at = Now, schedulers = New, input = Input, output = Output, polled = Polled}}.
 
 now_ns() -> erlang:monotonic_time(nanosecond).
 

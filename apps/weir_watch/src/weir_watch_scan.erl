@@ -10,7 +10,8 @@
 %% @private
 -module(weir_watch_scan).
 
--export([start_link/0, turn/2, init/1]).
+-export([start_link/0, turn/2, reads/1, init/1]).
+
 
 -export_type([result/0, order/0]).
 
@@ -22,9 +23,13 @@
 %% Of a slice, at first and at least; how many processes are read between two looks at the clock.
 -define(STEP, 64).
 -define(LONG, 200).
+%% Reductions of one who runs both times.
+-define(HARDLY_ANY, 1000).
 -define(MOST_FOUND, 50).
+-define(NAMES, 500).
 
--type order() :: #{samples := non_neg_integer(), burst := boolean()}.
+-type order() :: #{samples := non_neg_integer(), burst := boolean(), names := boolean(), skip := [pid()]}.
+%% `names': the registered processes too. `skip': processes that do not answer.
 -type result() :: #{
     long := [{pid(), non_neg_integer()}],
     worked := [{pid(), non_neg_integer()}],
@@ -35,7 +40,7 @@
     burst := boolean(),
     us := non_neg_integer()
 }.
-%% `long' mailboxes; `worked', reductions since the turn before; `stuck' ran both times without a reduction in
+%% `long' mailboxes; `worked', reductions since the turn before; `stuck' ran both times with hardly a reduction in
 %% between; `running', some that ran; `samples', processes at random that wait; `burst', whether a burst goes on;
 %% `us', what it took.
 
@@ -61,6 +66,15 @@ turn(Scanner, Order) ->
     Scanner ! {turn, Order},
     ok.
 
+%% @doc The process that it is reading, if it waits for that one. Waits itself, for as long as it takes the scanner to
+%% answer.
+-spec reads(pid()) -> pid() | undefined.
+reads(Scanner) ->
+    case process_info(Scanner, dictionary) of
+        {dictionary, Entries} -> proplists:get_value(reads, Entries);
+        undefined -> undefined
+    end.
+
 %% @private
 -spec init(pid()) -> no_return().
 init(Agent) -> loop(Agent, #scan{refresh = erlang:monotonic_time()}).
@@ -70,6 +84,7 @@ loop(Agent, Scan) ->
         {turn, Order} ->
             Begin = erlang:monotonic_time(),
             {Result, Next} = take(Order, Begin, refreshed(Scan, Order, Begin)),
+            _ = erase(reads),
             Us = erlang:convert_time_unit(erlang:monotonic_time() - Begin, native, microsecond),
             Agent ! {scan, self(), Result#{us => Us}},
             loop(Agent, Next);
@@ -89,15 +104,17 @@ refreshed(#scan{refresh = At, burst = Burst} = Scan, #{burst := Asked}, Now) whe
 refreshed(Scan, _Order, _Now) ->
     Scan.
 
-take(#{samples := Samples}, Begin, #scan{pids = Pids, burst = Burst} = Scan) ->
+take(#{samples := Samples, names := Names, skip := Skip}, Begin, #scan{pids = Pids, burst = Burst} = Scan) ->
     Size = tuple_size(Pids),
     Us = if Burst > 0 -> ?BURST_US; true -> ?SLICE_US end,
     Deadline = Begin + erlang:convert_time_unit(Us, microsecond, native),
-    {Worked, Stuck} = again(Scan#scan.before, [], []),
+    {Worked, Stuck} = again([Seen || {Pid, _, _} = Seen <- Scan#scan.before, not lists:member(Pid, Skip)], [], []),
     %% What was read a moment ago counts as a part of this turn, a new list of pids does not.
-    {Slice, Next, Read} = slice(Pids, Scan#scan.next, Size, max(Deadline, erlang:monotonic_time()), [], 0),
+    Until = max(Deadline, erlang:monotonic_time()),
+    {Slice, Next, Read} = slice(Pids, Scan#scan.next, Size, Until, Skip, [], 0),
+    Named = if Names -> named(Skip); true -> [] end,
     Found = #{
-        long => most([{Pid, Queue} || {Pid, Queue, _, _} <- Slice, Queue >= ?LONG]),
+        long => most(Named ++ [{Pid, Queue} || {Pid, Queue, _, _} <- Slice, Queue >= ?LONG]),
         worked => most(Worked),
         stuck => lists:sublist(Stuck, ?MOST_FOUND),
         running => lists:sublist([Pid || {Pid, _, _, running} <- Slice, Pid =/= self()], 10),
@@ -109,28 +126,49 @@ take(#{samples := Samples}, Begin, #scan{pids = Pids, burst = Burst} = Scan) ->
     {Found, Scan#scan{next = Next, before = Before, burst = max(0, Burst - Read)}}.
 
 %% Until the time is over or all have been read once. Read is a multiple of ?STEP, or Size.
-slice(_Pids, Next, Size, _Deadline, Acc, Size) ->
+slice(_Pids, Next, Size, _Deadline, _Skip, Acc, Size) ->
     {Acc, Next, Size};
-slice(Pids, Next, Size, Deadline, Acc, Read) ->
+slice(Pids, Next, Size, Deadline, Skip, Acc, Read) ->
     case Read rem ?STEP =:= 0 andalso Read > 0 andalso erlang:monotonic_time() >= Deadline of
         true ->
             {Acc, Next, Read};
         false ->
             Pid = element(Next, Pids),
             After = if Next =:= Size -> 1; true -> Next + 1 end,
-            case process_info(Pid, [message_queue_len, reductions, status]) of
+            case read(Pid, Skip) of
                 [{_, Queue}, {_, Reductions}, {_, State}] ->
-                    slice(Pids, After, Size, Deadline, [{Pid, Queue, Reductions, State} | Acc], Read + 1);
+                    slice(Pids, After, Size, Deadline, Skip, [{Pid, Queue, Reductions, State} | Acc], Read + 1);
                 undefined ->
-                    slice(Pids, After, Size, Deadline, Acc, Read + 1)
+                    slice(Pids, After, Size, Deadline, Skip, Acc, Read + 1)
             end
     end.
 
+%% One who runs is waited for, until the end of its turn; one in native code for as long as that takes. So it is noted
+%% who is read, for the agent to find.
+read(Pid, Skip) ->
+    _ = put(reads, Pid),
+    case Skip =:= [] orelse not lists:member(Pid, Skip) of
+        true -> process_info(Pid, [message_queue_len, reductions, status]);
+        false -> undefined
+    end.
+
+%% All of them, where there are not too many; else some, chosen at random.
+named(Skip) ->
+    Names = registered(),
+    Some = max(1, length(Names) div ?NAMES),
+    [
+        {Pid, Queue}
+     || Name <- Names, Some =:= 1 orelse rand:uniform(Some) =:= 1, Pid <- [whereis(Name)], is_pid(Pid),
+        [{_, Queue} | _] <- [read(Pid, Skip)], Queue >= ?LONG
+    ].
+
 again([{Pid, Before, State} | More], Worked, Stuck) ->
+    _ = put(reads, Pid),
     case process_info(Pid, [reductions, status]) of
-        [{_, Before}, {_, running}] when State =:= running, Pid =/= self() -> again(More, Worked, [Pid | Stuck]);
-        [{_, Before}, _] -> again(More, Worked, Stuck);
-        [{_, Now}, _] -> again(More, [{Pid, Now - Before} | Worked], Stuck);
+        [{_, Now}, {_, running}] when State =:= running, Now < Before + ?HARDLY_ANY, Pid =/= self() ->
+            again(More, Worked, [Pid | Stuck]);
+        [{_, Now}, _] when Now > Before -> again(More, [{Pid, Now - Before} | Worked], Stuck);
+        [_, _] -> again(More, Worked, Stuck);
         undefined -> again(More, Worked, Stuck)
     end;
 again([], Worked, Stuck) ->
@@ -138,9 +176,6 @@ again([], Worked, Stuck) ->
 
 most(Found) -> lists:sublist(lists:reverse(lists:keysort(2, Found)), ?MOST_FOUND).
 
-%% Of those that wait. Where there are not many, each of them once.
-samples(Pids, Size, Number) when Size =< Number -> [Pid || Pid <- tuple_to_list(Pids), waits(Pid)];
-samples(Pids, Size, Number) ->
-    [Pid || _ <- lists:seq(1, Number), Pid <- [element(rand:uniform(Size), Pids)], waits(Pid)].
-
-waits(Pid) -> process_info(Pid, status) =:= {status, waiting}.
+%% Where there are not many, each of them once. Whether one waits is asked of those that are known to by this turn.
+samples(Pids, Size, Number) when Size =< Number -> [Pid || Pid <- tuple_to_list(Pids), Pid =/= self()];
+samples(Pids, Size, Number) -> [element(rand:uniform(Size), Pids) || _ <- lists:seq(1, Number)].

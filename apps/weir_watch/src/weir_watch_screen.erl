@@ -224,12 +224,11 @@ inspection(#{pid := Pid} = Suspect, #{diagnoses := Diagnoses, at := At} = Snapsh
     #{
         name := Name, label := Label, module := Module, behaviour := Behaviour, application := Application,
         supervisor := Supervisor, since := Since, queue := Queue, drained := Drained, growth := Growth,
-        arrival := Arrival, service := Service, until_million := Until, reductions := Reductions,
+        until_million := Until, reductions := Reductions,
         core := Core, heap := Heap,
         states := States, waiters := Waiters, waiting := Waiting, queues := Queues
     } = Suspect,
     Of = fun(undefined) -> "none"; (Other) when is_pid(Other) -> who(Other, Snapshot); (Other) -> text(Other) end,
-    Rate = fun(unknown) -> "unknown"; (N) -> [number(N), "/s"] end,
     Item = fun(Title, Value) -> wrapped(plain, pad(Title, 11), Value, Columns) end,
     [[{bold, who(Pid, Name, Snapshot)}, {dim, [", for ", duration(max(0, At - Since))]}] | [
         [{dim, ["label ", Label]}] || Label =/= undefined
@@ -238,8 +237,7 @@ inspection(#{pid := Pid} = Suspect, #{diagnoses := Diagnoses, at := At} = Snapsh
         Item("supervisor", Of(Supervisor)) ++
         Item("mailbox", [number(Queue), " messages, ", number(Growth), "/s more", drained(Drained), until(Until)]) ++
         Item("", spark(Queues, max(0, Columns - 12), View)) ++
-        Item("messages", ["arriving ", Rate(Arrival), ", handled ", Rate(Service)]) ++
-        Item("", shares(maps:get(messages, Suspect), fun(Kind) -> Kind end)) ++
+        Item("messages", shares(maps:get(messages, Suspect), fun(Kind) -> Kind end)) ++
         Item("works", [percent(Core), " of a core, ", number(Reductions), " reductions/s, heap ", bytes(Heap)]) ++
         Item("doing", [shares(maps:get(doing, Suspect), fun call/1), case Suspect of
             #{answers := false} -> " (does not answer the runtime)";

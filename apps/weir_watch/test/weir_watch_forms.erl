@@ -161,9 +161,9 @@ start(far_messages) ->
 start(far_statem) ->
     Far = far(),
     hot(?STATEM:start(fun none/0, fun(_, S) -> erlang:send(Far, binary:copy(<<"x">>, 100_000)), S end));
-start(nif_in_server) -> hot(?SERVER:start(fun block/0, fun(_, S) -> block(10_000), S end));
-start(nif_in_statem) -> hot(?STATEM:start(fun block/0, fun(_, S) -> block(10_000), S end));
-start(nif_alone) -> block(), spawn(fun() -> forever(fun() -> block(10_000) end) end);
+start(nif_in_server) -> hot(?SERVER:start(fun block/0, fun(_, S) -> block(500), S end));
+start(nif_in_statem) -> hot(?STATEM:start(fun block/0, fun(_, S) -> block(500), S end));
+start(nif_alone) -> block(), spawn(fun() -> forever(fun() -> block(500) end) end);
 start(two_calls) ->
     Start = fun() -> ?SERVER:start(fun none/0, fun(Other, S) when is_pid(Other) -> gen_server:call(Other, work,
         infinity), S end) end,
@@ -268,9 +268,12 @@ far() ->
     ok = persistent_term:put(weir_watch_form_far, OsPid),
     Far.
 
-%% A stand-in for native code that does not come back.
-block() -> erts_debug:set_internal_state(available_internal_state, true).
-block(Ms) -> erts_debug:set_internal_state(block, Ms).
+block() -> weir_watch_form_nif:load().
+
+%% A native function costs one reduction, so without the yield nobody else would ever have a turn there, nor timers.
+block(Ms) ->
+    Ms = weir_watch_form_nif:block(Ms),
+    erlang:yield().
 
 %% An agent that outlives who has started it.
 agent() ->
