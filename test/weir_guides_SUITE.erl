@@ -8,7 +8,7 @@
 
 -export([all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2, end_per_testcase/2]).
 -export([every_file_has_its_case/1]).
--export([batches/1, flow/1, log/1, mailbox/1, memcached/1, pool/1, socket/1]).
+-export([batches/1, flow/1, log/1, mailbox/1, memcached/1, pool/1, socket/1, watch/1]).
 -export([disk_log/1, erlpool/1, gen_batch_server/1, gen_server2/1, gen_socket/1, gen_tcp/1, gproc_pool/1, lager/1]).
 -export([logger_disk_log_h/1, logger_std_h/1, merle/1, poolboy/1, pooler/1, worker_pool/1]).
 
@@ -19,7 +19,7 @@
 
 all() -> [every_file_has_its_case | guides() ++ migrating()].
 
-guides() -> [batches, flow, log, mailbox, memcached, pool, socket].
+guides() -> [batches, flow, log, mailbox, memcached, pool, socket, watch].
 
 migrating() ->
     [
@@ -58,6 +58,27 @@ every_file_has_its_case(_Config) ->
     ].
 
 %% ---------------------------------------------------------------- the guides
+
+%% The rules are told as weir_watch:causes/0 has them.
+watch(_Config) ->
+    [Diagnose, Page, Configured, Token, Metrics, Telemetry] = guide(watch),
+    _ = evaluate(Diagnose),
+    %% Any port will do.
+    _ = evaluate(replace(replace(Page, "8080", "0"), "<<\"http://127.0.0.1:0/\">> =", "Address =")),
+    ok = weir_watch_page:stop(weir_watch_page),
+    _ = evaluate(replace(Token, "token =>", "port => 0, token =>")),
+    ok = weir_watch_page:stop(weir_watch_page),
+    Bound = evaluate(Metrics),
+    ?assertNotEqual(nomatch, string:find(element(2, bound('Body', Bound)), "# EOF")),
+    [[{weir_watch, [{page, #{port := 8080}}]}]] = terms(Configured),
+    [[{weir_watch, [{telemetry, #{interval := 10_000}}]}]] = terms(Telemetry),
+    ok = application:stop(weir_watch),
+    {ok, Text} = file:read_file(weir_kit:path("docs/guide/watch.md")),
+    [
+        ?assertNotEqual(nomatch, string:find(Text, unicode:characters_to_binary(Row)))
+     || {Cause, Rule, Remedy, _} <- weir_watch:causes(),
+        Row <- [io_lib:format("| `~s` | ~ts | ~ts |", [Cause, Rule, Remedy])]
+    ].
 
 batches(_Config) ->
     [Audit] = guide(batches),
