@@ -67,7 +67,8 @@ tell(Agent, Pid, Number) ->
         undefined ->
             ok;
         #{} ->
-            Agent ! {looked, self(), Facts#{samples => Samples, kept => Kept / max(1, length(Samples)), us => Us + min(Took, ?MOST_US)}},
+            Agent ! {looked, self(), Facts#{samples => Samples, kept => Kept / max(1, length(Samples)),
+                us => Us + min(Took, ?MOST_US)}},
             tell(Agent, Pid, ?SAMPLES)
     end.
 

@@ -1,4 +1,5 @@
-%% Native code that does not come back for a while, compiled when it is first needed. It keeps its scheduler, as a NIF should not.
+%% Native code that does not come back for a while, compiled when it is first needed. It keeps its scheduler, as a NIF
+%% should not.
 -module(weir_watch_form_nif).
 
 -export([load/0, block/1]).
