@@ -53,6 +53,8 @@
 -define(COLLECTIONS_MS, 3000).
 -define(MAX_MAILBOX, 5000).
 -define(MAX_BYTES, 100_000_000).
+%% Samples of processes that ran from which it can be said who is in ets.
+-define(KNOWN, 25).
 -define(PARTS_S, 2).
 -define(LARGE_HEAP, 200_000_000).
 %% What reading the node's figures takes.
@@ -98,7 +100,8 @@
     asker = none :: none | {pid(), reference(), integer()},
     %% Newest first.
     hits = [] :: [{non_neg_integer(), [{pid(), pid()}]}],
-    in_ets = [] :: [boolean()],
+    %% Who ran, and whether in ets.
+    in_ets = [] :: [{pid(), boolean()}],
     suspects = #{} :: #{pid() => #suspect{}},
     %% Who reads what is told of the node, since when he is asked, and what he has told last.
     reader :: pid(),
@@ -164,7 +167,8 @@ modules() ->
 init(How) ->
     _ = process_flag(trap_exit, true),
     _ = process_flag(priority, high),
-    _ = rand:seed(exsp),
+    %% Later the code server might have no turn to load them.
+    _ = code:ensure_modules_loaded(modules()),
     {Events, Limits} = events(),
     Tickers = start_tickers(),
     {ok, #state{
@@ -412,10 +416,10 @@ asked(#{waiters := Waiters, running := Running, us := Us}, #state{hits = Hits, i
         lists:reverse(lists:keysort(2, [Hit || {Pid, N} = Hit <- maps:to_list(Counts), N >= ?HITS,
             node(Pid) =:= node()])), 10
     ),
-    Ets = [element(1, Function) =:= ets || Function <- Running],
+    Ets = [{Pid, Module =:= ets} || {Pid, {Module, _, _}} <- Running],
     lists:foldl(
         fun({Server, _}, Acc) -> suspect(Server, Acc) end,
-        State#state{hits = Window, us = State#state.us + Us, in_ets = lists:sublist(Ets ++ InEts, 40)},
+        State#state{hits = Window, us = State#state.us + Us, in_ets = lists:sublist(Ets ++ InEts, 2 * ?KNOWN)},
         Servers
     ).
 
@@ -667,7 +671,11 @@ facts(Pid, Inherited, Now, #state{suspects = Suspects, in_ets = InEts} = State) 
         %% A collection keeps a process from answering too, and where these are not told of, nobody can say which it
         %% was.
         kept => case State#state.events of none -> 0.0; _ -> kept(Looks) end,
-        in_ets => length([true || true <- InEts]),
+        in_ets =>
+            case length(InEts) >= ?KNOWN of
+                true -> length(lists:usort([Other || {Other, true} <- InEts, Other =/= Pid]));
+                false -> unknown
+            end,
         silent => silent(Suspect)
     }.
 
@@ -675,8 +683,10 @@ facts(Pid, Inherited, Now, #state{suspects = Suspects, in_ets = InEts} = State) 
 %% may keep the runtime that long with a collection.
 silent(#suspect{heard = Heard, status = Status, looks = Looks}) when Status =:= running; Status =:= none ->
     Large = case Looks of [#{heap := Heap} | _] -> Heap > ?LARGE_HEAP; [] -> false end,
+    %% Nobody knows whether one who has never answered runs.
+    Late = case Status of running -> ?LATE_MS; none -> 5 * ?LATE_MS end,
     case now_ms() - Heard of
-        Ms when Ms >= ?LATE_MS, not Large -> Ms;
+        Ms when Ms >= Late, not Large -> Ms;
         _ -> 0
     end;
 silent(#suspect{}) ->

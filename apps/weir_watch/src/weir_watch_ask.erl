@@ -14,7 +14,7 @@
 -define(QUESTION_US, 5).
 
 -type answers() :: #{asked := non_neg_integer(), waiters := [{Server :: pid(), Waiter :: pid()}],
-    running := [weir_watch:call()],
+    running := [{pid(), weir_watch:call()}],
     us := non_neg_integer()}.
 
 %% @doc Asks. The caller gets `{asked, Asker, Answers}', or the 'DOWN' of the monitor.
@@ -27,7 +27,7 @@ ask(Waiting, Running) ->
     Begin = erlang:monotonic_time(microsecond),
     Waiters = [{Server, Pid} || Pid <- Waiting, waits(Pid), Server <- servers(process_info(Pid,
         [current_function, monitors]))],
-    Functions = [Call || Pid <- Running, {_, Call} <- [process_info(Pid, current_function)], is_tuple(Call)],
+    Functions = [{Pid, Call} || Pid <- Running, {_, Call} <- [process_info(Pid, current_function)], is_tuple(Call)],
     %% One who runs answers at the end of his turn; waiting for that costs nothing.
     Us = min(erlang:monotonic_time(microsecond) - Begin, ?QUESTION_US * (length(Waiting) + length(Running))),
     #{asked => length(Waiting), waiters => Waiters, running => Functions, us => Us}.
