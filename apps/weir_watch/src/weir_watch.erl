@@ -172,10 +172,9 @@ diagnose(Options) when is_map(Options) ->
         _ ->
             case known() of
                 none ->
+                    %% It ends when nobody listens any more.
                     {ok, Agent} = weir_watch_agent:start(),
-                    Diagnoses = diagnosed(Agent, Seconds),
-                    ok = weir_watch_agent:stop(Agent),
-                    Diagnoses;
+                    diagnosed(Agent, Seconds);
                 #{diagnoses := Diagnoses} when not is_map_key(seconds, Options) ->
                     Diagnoses;
                 _ ->

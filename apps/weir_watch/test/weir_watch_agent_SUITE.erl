@@ -1,0 +1,233 @@
+%% The agent as its subscribers see it, and what is left of it when it, or one of its processes, dies.
+-module(weir_watch_agent_SUITE).
+
+-include_lib("stdlib/include/assert.hrl").
+
+-export([all/0, suite/0, init_per_suite/1, end_per_suite/1]).
+-export([one_for_each_next/1, ends_with_its_last_subscriber/1, killed_leaves_nothing/1, stopped_leaves_nothing/1]).
+-export([scanner_killed/1, looker_killed/1, suspects_come_and_go/1, suspects_are_left_alone/1, inspected/1]).
+-export([monitor_of_another_stays/1, overloaded/1, diagnose_without_an_agent/1, wrong_options/1, application/1]).
+
+-define(DEADLINE_MS, 60_000).
+
+suite() -> [{timetrap, {minutes, 5}}].
+
+all() ->
+    [
+        one_for_each_next, ends_with_its_last_subscriber, killed_leaves_nothing, stopped_leaves_nothing, scanner_killed,
+        looker_killed, suspects_come_and_go, suspects_are_left_alone, inspected, monitor_of_another_stays, overloaded,
+        diagnose_without_an_agent, wrong_options, application
+    ].
+
+init_per_suite(Config) ->
+    #{level := Level} = logger:get_primary_config(),
+    ok = logger:set_primary_config(level, none),
+    [{level, Level} | Config].
+
+end_per_suite(Config) -> logger:set_primary_config(level, proplists:get_value(level, Config)).
+
+one_for_each_next(_Config) ->
+    Agent = subscribed(),
+    #{at := First} = receive {weir_watch, Agent, Snapshot} -> Snapshot after ?DEADLINE_MS -> error(no_snapshot) end,
+    %% Two more seconds are over, and nobody has asked for them.
+    eventually(fun() -> maps:get(at, weir_watch_agent:snapshot(Agent)) >= First + 2000 end),
+    ?assertEqual(none, receive {weir_watch, Agent, _} -> another after 0 -> none end),
+    [ok = weir_watch_agent:next(Agent) || _ <- [1, 2, 3]],
+    #{at := Second} = next(Agent),
+    ?assert(Second >= First + 2000),
+    %% Subscribing twice is subscribing once.
+    ok = weir_watch_agent:subscribe(Agent),
+    _ = next(Agent),
+    ok = weir_watch_agent:stop(Agent).
+
+ends_with_its_last_subscriber(_Config) ->
+    {ok, Agent} = weir_watch_agent:start(),
+    Subscribers = [spawn(fun() -> weir_watch_agent:subscribe(Agent), receive never -> ok end end) || _ <- [1, 2]],
+    eventually(fun() -> is_list(links(Agent)) andalso [] =:= Subscribers -- monitored(Agent) end),
+    Processes = links(Agent),
+    Monitor = monitor(process, Agent),
+    [First, Second] = Subscribers,
+    exit(First, kill),
+    eventually(fun() -> not lists:member(First, monitored(Agent)) end),
+    ?assert(is_process_alive(Agent)),
+    exit(Second, kill),
+    ?assertEqual(normal, receive {'DOWN', Monitor, _, _, Reason} -> Reason after ?DEADLINE_MS -> alive end),
+    gone(Processes).
+
+killed_leaves_nothing(_Config) ->
+    Agent = subscribed(),
+    _ = next(Agent),
+    Processes = links(Agent),
+    ?assert(length(Processes) >= 3),
+    exit(Agent, kill),
+    gone([Agent | Processes]).
+
+stopped_leaves_nothing(_Config) ->
+    Agent = subscribed(),
+    Busy = long_mailbox(),
+    eventually(fun() -> suspect(Busy, Agent) =/= none end),
+    Processes = links(Agent),
+    ok = weir_watch_agent:stop(Agent),
+    gone([Agent | Processes]),
+    exit(Busy, kill).
+
+scanner_killed(_Config) ->
+    Agent = subscribed(),
+    _ = next(Agent),
+    [Scanner] = [Pid || Pid <- links(Agent), {_, {weir_watch_scan, init, 1}} <- [process_info(Pid, initial_call)]],
+    exit(Scanner, kill),
+    Busy = long_mailbox(),
+    eventually(fun() -> suspect(Busy, Agent) =/= none end),
+    ok = weir_watch_agent:stop(Agent),
+    exit(Busy, kill).
+
+%% The suspect is forgotten, and found again.
+looker_killed(_Config) ->
+    Agent = subscribed(),
+    Before = links(Agent),
+    Busy = long_mailbox(),
+    eventually(fun() -> suspect(Busy, Agent) =/= none end),
+    Lookers = links(Agent) -- Before,
+    [exit(Looker, kill) || Looker <- Lookers],
+    gone(Lookers),
+    eventually(fun() -> suspect(Busy, Agent) =/= none end),
+    ok = weir_watch_agent:stop(Agent),
+    exit(Busy, kill).
+
+suspects_come_and_go(_Config) ->
+    Agent = subscribed(),
+    true = register(weir_watch_agent_suite_busy, Busy = long_mailbox()),
+    eventually(fun() ->
+        case suspect(Busy, Agent) of
+            #{name := weir_watch_agent_suite_busy, queue := 300, answers := true} -> true;
+            _ -> false
+        end
+    end),
+    exit(Busy, kill),
+    eventually(fun() -> suspect(Busy, Agent) =:= none end),
+    ok = weir_watch_agent:stop(Agent).
+
+%% No message, no exit: what is in its mailbox is what the test has sent.
+suspects_are_left_alone(_Config) ->
+    Agent = subscribed(),
+    Busy = long_mailbox(),
+    eventually(fun() ->
+        case suspect(Busy, Agent) of
+            #{doing := [_ | _], queues := Queues} -> length(Queues) >= 3;
+            _ -> false
+        end
+    end),
+    ?assertEqual({messages, lists:seq(1, 300)}, process_info(Busy, messages)),
+    ?assertEqual({links, []}, process_info(Busy, links)),
+    ?assertEqual({monitored_by, []}, process_info(Busy, monitored_by)),
+    ok = weir_watch_agent:stop(Agent),
+    exit(Busy, kill).
+
+inspected(_Config) ->
+    Agent = subscribed(),
+    Idle = spawn(fun() -> receive never -> ok end end),
+    ok = weir_watch_agent:inspect(Agent, Idle),
+    eventually(fun() ->
+        case suspect(Idle, Agent) of
+            #{doing := [_ | _], queue := 0} -> true;
+            _ -> false
+        end
+    end),
+    ok = weir_watch_agent:stop(Agent),
+    exit(Idle, kill).
+
+%% From OTP 28 on there is one for each session.
+monitor_of_another_stays(_Config) ->
+    Mine = spawn(fun() -> receive never -> ok end end),
+    Before = erlang:system_monitor(Mine, [busy_port]),
+    Agent = subscribed(),
+    #{limits := Limits} = next(Agent),
+    ?assertEqual({Mine, [busy_port]}, erlang:system_monitor()),
+    Sessions = erlang:function_exported(trace, system, 3),
+    ?assertEqual(Sessions, not lists:any(fun(Text) -> string:find(Text, "system monitor") =/= nomatch end, Limits)),
+    ok = weir_watch_agent:stop(Agent),
+    ?assertEqual({Mine, [busy_port]}, erlang:system_monitor()),
+    _ = erlang:system_monitor(Before),
+    exit(Mine, kill).
+
+%% 5,000 messages may wait for it.
+overloaded(_Config) ->
+    Agent = subscribed(),
+    _ = next(Agent),
+    Monitor = monitor(process, Agent),
+    true = erlang:suspend_process(Agent),
+    %% A tick is the first message, later than the one before by a whole tick.
+    eventually(fun() -> {message_queue_len, Queue} = process_info(Agent, message_queue_len), Queue >= 10 end),
+    [Agent ! nonsense || _ <- lists:seq(1, 5100)],
+    true = erlang:resume_process(Agent),
+    ?assertEqual({shutdown, overloaded}, receive {'DOWN', Monitor, _, _, Why} -> Why after ?DEADLINE_MS -> alive end).
+
+diagnose_without_an_agent(_Config) ->
+    undefined = whereis(weir_watch_agent),
+    ?assert(is_list(weir_watch:diagnose(#{seconds => 1}))),
+    ?assert(is_list(weir_watch:diagnose([{seconds, 1}]))),
+    ?assertEqual(none, receive {weir_watch, _, _} -> left after 0 -> none end),
+    ?assertEqual(undefined, whereis(weir_watch_agent)).
+
+wrong_options(_Config) ->
+    [?assertError({bad_option, _}, weir_watch:diagnose(Options))
+     || Options <- [#{second => 1}, #{seconds => 0}, [{seconds, "1"}], #{seconds => 1, nodes => []}]].
+
+application(_Config) ->
+    {ok, _} = application:ensure_all_started(weir_watch),
+    eventually(fun() -> is_map(weir_watch:snapshot()) end),
+    ?assert(is_list(weir_watch:diagnose())),
+    ok = application:stop(weir_watch),
+    ?assertEqual(undefined, whereis(weir_watch_agent)).
+
+%% ---------------------------------------------------------------- helpers
+
+subscribed() ->
+    {ok, Agent} = weir_watch_agent:start(),
+    ok = weir_watch_agent:subscribe(Agent),
+    Agent.
+
+next(Agent) ->
+    receive
+        {weir_watch, Agent, Snapshot} ->
+            ok = weir_watch_agent:next(Agent),
+            Snapshot
+    after ?DEADLINE_MS -> error(no_snapshot)
+    end.
+
+suspect(Pid, Agent) ->
+    case weir_watch_agent:snapshot(Agent) of
+        #{suspects := Suspects} ->
+            case [Suspect || #{pid := Suspected} = Suspect <- Suspects, Suspected =:= Pid] of
+                [Suspect] -> Suspect;
+                [] -> none
+            end;
+        none ->
+            none
+    end.
+
+long_mailbox() ->
+    Pid = spawn(fun() -> receive never -> ok end end),
+    [Pid ! I || I <- lists:seq(1, 300)],
+    Pid.
+
+links(Pid) ->
+    {links, Links} = process_info(Pid, links),
+    Links.
+
+monitored(Pid) ->
+    {monitors, Monitors} = process_info(Pid, monitors),
+    [Monitored || {process, Monitored} <- Monitors].
+
+gone(Pids) -> eventually(fun() -> not lists:any(fun is_process_alive/1, Pids) end).
+
+eventually(Condition) -> eventually(Condition, erlang:monotonic_time(millisecond) + ?DEADLINE_MS).
+
+eventually(Condition, Deadline) ->
+    case Condition() of
+        true ->
+            ok;
+        false ->
+            ?assert(erlang:monotonic_time(millisecond) < Deadline),
+            receive after 20 -> eventually(Condition, Deadline) end
+    end.
