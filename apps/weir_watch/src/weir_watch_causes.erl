@@ -313,7 +313,8 @@ causes() ->
             <<"Log through weir_log_h: its callers format, one writer writes in batches, and what is dropped is "
                 "counted.">>,
             <<"docs/guide/log.md">>},
-        {ets_lock, <<"It is in functions of ets in 5 % of the samples, and so are two others that run; it does less than 15,000,000 reductions a "
+        {ets_lock, <<"It is in functions of ets in 5 % of the samples, and so are two others that run; it does less "
+            "than 15,000,000 reductions a "
                 "second.">>,
             <<"Give the table write_concurrency or split it; read it with read_concurrency; keep counters in the "
                 "counters module.">>,
