@@ -3,7 +3,7 @@
 %% {ok, _} = application:ensure_all_started(weir_watch).
 %% Diagnoses = weir_watch:diagnose().
 %% '''
-%% One process of the node, the agent ({@link weir_watch_agent}), looks at some hundreds of processes a second; at
+%% One process of the node, the agent (`weir_watch_agent'), looks at some hundreds of processes a second; at
 %% 1,000,000 processes that takes some hundredth of a core. It sends no message to those it looks at, waits for none,
 %% and copies no mailbox that is long. What it finds is a {@type snapshot()} each second; its {@type diagnosis()}s
 %% name a process, the cause, the evidence in figures, and the remedy.
@@ -143,7 +143,7 @@ diagnose() -> diagnose(#{}).
 
 %% @doc The same of another node, which need not have Weir, or with a number of seconds to look: `#{seconds => 10,
 %% node => 'shop@host'}', also as a keyword list. Costs what the agent costs for so long. An error is `{error,
-%% Reason}', with a reason as from {@link weir_watch_remote:attach/1}; it is `badarg' for other options.
+%% Reason}', with a reason as from `bin/weir' prints; it is `badarg' for other options.
 -spec diagnose(node() | #{seconds => pos_integer(), node => node()} | [{atom(), term()}]) -> [diagnosis()] | {error,
     term()}.
 diagnose(Node) when is_atom(Node) ->

@@ -679,14 +679,14 @@ facts(Pid, Inherited, Now, #state{suspects = Suspects, in_ets = InEts} = State) 
         silent => silent(Suspect)
     }.
 
-%% For how many milliseconds it has not answered, having run when it last did, or having never answered. A large heap
+%% For how many milliseconds it has not answered, having run when it last did. A large heap
 %% may keep the runtime that long with a collection.
-silent(#suspect{heard = Heard, status = Status, looks = Looks}) when Status =:= running; Status =:= none ->
+silent(#suspect{heard = Heard, status = running, looks = Looks}) ->
     Large = case Looks of [#{heap := Heap} | _] -> Heap > ?LARGE_HEAP; [] -> false end,
-    %% Nobody knows whether one who has never answered runs.
-    Late = case Status of running -> ?LATE_MS; none -> 5 * ?LATE_MS end,
+    %% Nor can one answer who waits for his turn, behind others.
+    Turns = erlang:statistics(total_run_queue_lengths) div erlang:system_info(schedulers_online),
     case now_ms() - Heard of
-        Ms when Ms >= Late, not Large -> Ms;
+        Ms when Ms >= ?LATE_MS * (1 + 2 * Turns), not Large -> Ms;
         _ -> 0
     end;
 silent(#suspect{}) ->

@@ -169,7 +169,9 @@ rules() ->
         {gc, fun(Trouble, #{shares := S, collecting := Collecting}) ->
             Trouble =:= hot andalso max(share(gc, S), Collecting) >= 0.3
         end},
-        {nif, fun(_, #{kept := Kept, collecting := Collecting}) -> Kept >= 0.3 andalso Collecting < 0.1 end},
+        {nif, fun(_, #{kept := Kept, collecting := Collecting, shares := S}) ->
+            Kept >= 0.3 andalso Collecting < 0.1 andalso share(ets, S) < 0.05
+        end},
         {nif, fun(Trouble, F) -> Trouble =:= hot andalso in_nif(F) end},
         {small_pool, fun(Trouble, F) -> Trouble =:= idle andalso is_pool(F) end},
         {shared_client, fun(Trouble, #{shares := S, ports := Ports}) ->
@@ -186,8 +188,8 @@ rules() ->
             Trouble =:= hot andalso share(call, S) + share(wait, S) + share(file, S) + share(socket, S) >= 0.5
         end},
         {flooded, fun(Trouble, F) -> Trouble =:= hot andalso is_flooded(F) end},
-        {busy, fun(Trouble, #{shares := S, in_ets := Others} = F) ->
-            Trouble =:= hot andalso not (Others =:= unknown andalso is_slow_in_ets(F)) andalso
+        {busy, fun(Trouble, #{shares := S} = F) ->
+            Trouble =:= hot andalso not is_slow_in_ets(F) andalso
                 share(run, S) + share(ets, S) + share(gc, S) + share(search, S) >= 0.6
         end}
     ].

@@ -50,6 +50,7 @@ start_link(Pid) ->
     spawn_opt(fun() -> begin_with(Agent, Pid) end, [link, {priority, high}]).
 
 begin_with(Agent, Pid) ->
+    _ = told_state(Agent, Pid),
     case who(Pid) of
         undefined ->
             ok;
@@ -77,12 +78,11 @@ sampled(_Agent, _Pid, 0, _Until, Acc) ->
     Acc;
 sampled(Agent, Pid, N, Until, {Samples, Kept, Us}) ->
     Begin = erlang:monotonic_time(microsecond),
-    Seen = process_info(Pid, [status, message_queue_len, reductions]),
+    Seen = told_state(Agent, Pid),
     Outside = erlang:monotonic_time(microsecond) - Begin,
     Sample =
         case Seen of
-            [{_, State}, {_, Queue}, {_, Reductions}] ->
-                Agent ! {state, self(), {State, Queue, Reductions}},
+            [{_, State} | _] ->
                 case process_info(Pid, [current_function, current_stacktrace]) of
                     [{_, Function}, {_, Stack}] -> [{State, calls(Function, Stack)}];
                     undefined -> []
@@ -96,6 +96,15 @@ sampled(Agent, Pid, N, Until, {Samples, Kept, Us}) ->
         Keeps = if Outside >= ?KEPT_US -> 1; true -> 0 end,
         Left = case erlang:monotonic_time(millisecond) of Now when Now >= Until -> 0; _ -> N - 1 end,
         sampled(Agent, Pid, Left, Until, {Sample ++ Samples, Kept + Keeps, Us + min(Took, ?QUESTION_US)})
+    end.
+
+told_state(Agent, Pid) ->
+    case process_info(Pid, [status, message_queue_len, reductions]) of
+        [{_, State}, {_, Queue}, {_, Reductions}] = Seen ->
+            Agent ! {state, self(), {State, Queue, Reductions}},
+            Seen;
+        undefined ->
+            undefined
     end.
 
 calls(Function, Stack) ->

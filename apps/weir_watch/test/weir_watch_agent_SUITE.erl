@@ -96,7 +96,8 @@ looker_killed(_Config) ->
 
 suspects_come_and_go(_Config) ->
     Agent = subscribed(),
-    true = register(weir_watch_agent_suite_busy, Busy = long_mailbox()),
+    Busy = long_mailbox(),
+    true = register(weir_watch_agent_suite_busy, Busy),
     eventually(fun() ->
         case suspect(Busy, Agent) of
             #{name := weir_watch_agent_suite_busy, queue := 300, answers := true} -> true;
