@@ -142,10 +142,13 @@ child_spec(_) -> #{id => weir_watch_agent, start => {?MODULE, start_link, []}}.
 diagnose() -> diagnose(#{}).
 
 %% @doc The same of another node, which need not have Weir, or with a number of seconds to look: `#{seconds => 10,
-%% node => 'shop@host'}', also as a keyword list. Costs what the agent costs for so long. An error is `{error,
-%% Reason}', with a reason as from `bin/weir' prints; it is `badarg' for other options.
--spec diagnose(node() | #{seconds => pos_integer(), node => node()} | [{atom(), term()}]) -> [diagnosis()] | {error,
-    term()}.
+%% node => 'shop@host'}', also as a keyword list. Costs what the agent costs for so long. Other options raise
+%% `{bad_option, Key}'. A node that cannot be looked at is `{error, Reason}': `not_distributed' (this one is not),
+%% `refused' (not there, or another cookie), `disconnected', `timeout', `too_old', `{other_modules, Modules}' (it has
+%% others of these names), `{no_compiler, Release}' and a few that name what the node answered; `bin/weir' says them
+%% in words.
+-spec diagnose(node() | #{seconds => pos_integer(), node => node()} | [{atom(), term()}]) ->
+    [diagnosis()] | {error, term()}.
 diagnose(Node) when is_atom(Node) ->
     diagnose(#{node => Node});
 diagnose(Options) when is_list(Options) ->
