@@ -45,9 +45,11 @@
 -define(LONG_GC_MS, 10).
 -define(EVENT_AT, 2000).
 -define(EVENT_UNTIL, 500).
-%% Growth of the memory of all processes that makes a burst, and how long until the next.
+%% Growth of the memory of all processes that makes a burst; the microseconds that this takes for each process; and how
+%% many it may take, of which a two hundredth comes back each second.
 -define(BURST_BYTES, 24_000_000).
--define(BURST_S, 60).
+-define(BURST_US, 0.55).
+-define(CREDIT_US, 1_200_000).
 %% Collections of a suspect that are remembered, and for how long they count.
 -define(MOST_COLLECTIONS, 300).
 -define(COLLECTIONS_MS, 3000).
@@ -110,8 +112,8 @@
     tick = 0 :: non_neg_integer(),
     processes = 0 :: non_neg_integer(),
     burst = none :: none | asked | going,
-    %% Tick at which a burst is allowed, and what memory has been at least since.
-    burst_from = 0 :: non_neg_integer(),
+    %% Microseconds that bursts may take, and what memory has been at least.
+    credit = ?CREDIT_US :: non_neg_integer(),
     base = infinity :: non_neg_integer() | infinity,
     parts = {none, weir_watch_parts:new()} :: {weir_watch_parts:parts() | none, weir_watch_parts:asked()},
     asking_parts = none :: none | {pid(), reference()},
@@ -516,15 +518,18 @@ read_node(State) ->
 %% The memory of all processes grows, and nobody is known to be the reason.
 burst(none, State) ->
     State;
-burst(Memory, #state{tick = Tick, base = Base, burst = none, burst_from = From} = State) when
-    is_integer(Base), Memory > Base + ?BURST_BYTES, Tick >= From
-->
-    State#state{burst = asked, burst_from = Tick + ?BURST_S * ?SECOND, base = Memory};
-burst(Memory, #state{base = Base, tick = Tick} = State) ->
+burst(Memory, #state{base = Base, burst = none} = State) when is_integer(Base), Memory > Base + ?BURST_BYTES ->
+    Price = min(round(State#state.processes * ?BURST_US), ?CREDIT_US),
+    case State#state.credit of
+        Credit when Credit >= Price -> State#state{burst = asked, credit = Credit - Price, base = Memory};
+        Credit -> State#state{credit = Credit + ?CREDIT_US div 200}
+    end;
+burst(Memory, #state{base = Base, tick = Tick, credit = Credit} = State) ->
+    Richer = State#state{credit = min(?CREDIT_US, Credit + ?CREDIT_US div 200)},
     %% Who grows slowly is found by the slices.
     case Tick rem (10 * ?SECOND) < ?SECOND of
-        true -> State#state{base = Memory};
-        false -> State#state{base = min(Memory, Base)}
+        true -> Richer#state{base = Memory};
+        false -> Richer#state{base = min(Memory, Base)}
     end.
 
 rate(#suspect{reductions = Reductions, reductions0 = Before, queue = Queue, queues = Queues, pid = Pid} = Suspect,

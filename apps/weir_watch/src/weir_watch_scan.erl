@@ -22,6 +22,8 @@
 -define(REFRESH_MS, 1000).
 %% Of a slice, at first and at least; how many processes are read between two looks at the clock.
 -define(STEP, 64).
+%% Processes of which the pids take so much memory that garbage is collected at once.
+-define(LARGE, 50_000).
 -define(LONG, 200).
 %% Reductions of one who runs both times.
 -define(HARDLY_ANY, 1000).
@@ -94,13 +96,17 @@ loop(Agent, Scan) ->
 
 %% A burst reads the pids first, since what grows may be new.
 refreshed(#scan{refresh = At, burst = Burst} = Scan, #{burst := Asked}, Now) when Now >= At; Asked, Burst =:= 0 ->
+    Empty = Scan#scan{pids = {}, before = []},
+    %% There is one list of pids at a time.
+    Large = erlang:system_info(process_count) >= ?LARGE,
+    _ = Large andalso erlang:garbage_collect(),
     Pids = list_to_tuple(erlang:processes()),
-    true = tuple_size(Pids) < 50_000 orelse erlang:garbage_collect(),
+    _ = Large andalso erlang:garbage_collect(),
     Took = erlang:monotonic_time() - Now,
     Wait = max(round(Took / ?REFRESH_SHARE), erlang:convert_time_unit(?REFRESH_MS, millisecond, native)),
     Left = if Asked, Burst =:= 0 -> tuple_size(Pids); true -> min(Burst, tuple_size(Pids)) end,
-    Next = if Scan#scan.next > tuple_size(Pids) -> 1; true -> Scan#scan.next end,
-    Scan#scan{pids = Pids, next = Next, refresh = Now + Wait, burst = Left};
+    Next = if Empty#scan.next > tuple_size(Pids) -> 1; true -> Empty#scan.next end,
+    Empty#scan{pids = Pids, next = Next, refresh = Now + Wait, burst = Left};
 refreshed(Scan, _Order, _Now) ->
     Scan.
 

@@ -66,7 +66,17 @@ init_per_suite(Config0) ->
 
 end_per_suite(Config) -> proplists:is_defined(distribution, Config) andalso net_kernel:stop().
 
+init_per_testcase(Case, Config) when
+    Case =:= screen; Case =:= gone_and_back; Case =:= command_killed; Case =:= terminal_killed
+->
+    case os:cmd("python3 -c 'import pty; pty.openpty()' 2>&1") of
+        "" -> set_up(Config);
+        _ -> {skip, "this system gives out no pseudo-terminals"}
+    end;
 init_per_testcase(_Case, Config) ->
+    set_up(Config).
+
+set_up(Config) ->
     {Peer, Node} = start_node(peer:random_name()),
     [{peer, Peer}, {node, Node} | Config].
 
