@@ -16,7 +16,7 @@
 -export_type([result/0, order/0]).
 
 -define(SLICE_US, 450).
--define(BURST_US, 15_000).
+-define(BURST_US, 40_000).
 %% Of the pids read anew, by share of a core.
 -define(REFRESH_SHARE, 0.0025).
 -define(REFRESH_MS, 1000).
