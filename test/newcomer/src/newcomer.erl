@@ -75,7 +75,7 @@ serve(weir_watch) ->
     <<"http://127.0.0.1:", Port:5/binary, "/">> = weir_watch_page:address(Page),
     {ok, Client} = gen_tcp:connect(?LOCALHOST, binary_to_integer(Port), [binary, {active, false}]),
     ok = gen_tcp:send(Client, "GET /uPlot.min.css HTTP/1.0\r\nHost: localhost\r\n\r\n"),
-    {ok, <<"HTTP/1.1 200 OK", _/binary>>} = gen_tcp:recv(Client, 0),
+    {ok, <<"HTTP/1.0 200 OK", _/binary>>} = gen_tcp:recv(Client, 0),
     ok;
 serve(weir_compat) ->
     ok = weir_erlpool:start_pool(workers, [{size, 2}, {start_mfa, {gen_server, start_link, [?MODULE, [], []]}}]),
