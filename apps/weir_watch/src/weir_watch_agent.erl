@@ -1,17 +1,17 @@
 %% @doc The agent: the process on the watched node that decides at whom to look, and tells what it found each second.
 %% ```
-%%                 turn (5 a second)                            sampled pids
-%%   agent --------------------------> scanner       agent ------------------> asker (one for each tick)
-%%         <--------------------------                     <------------------
-%%          long, busy, stuck, samples                     who is in a call to whom
-%%
-%%   agent ---- starts ----> looker (one for each suspect) ---- looked, each second ----> agent
-%%         ---- snapshot, each second ----> subscribers, once for each next/1
+%%   tickers  -- tick, five times a second ------------------------> agent
+%%   scanner  <- turn --  -- long mailboxes, hard work, samples ---> agent
+%%   asker    <- samples  -- who is in a call to whom -------------> agent      one for each turn
+%%   looker   <- a suspect  -- its state, a dozen times a second --> agent      one for each suspect
+%%   reader   <- read ---  -- memory, schedulers, bytes -----------> agent      once a second
+%%   agent    -- snapshot, once a second, once for each next/1 ----> subscribers
 %% '''
-%% The agent itself reads only what can be read from outside, and waits for none of these: an asker that has no answer
-%% after a second is killed, a scanner or looker that does not answer is a fact to be told. All are linked to it, so
-%% nothing is left when it dies, and it is the only one who keeps anything: killed and started again it has forgotten
-%% all, and finds what is still so.
+%% The agent reads no other process itself, since one that runs answers only at the end of its turn, and one in native
+%% code when that comes back. So it waits for nobody: an asker that is late is killed; when the scanner is late, a
+%% probe finds out for whom it waits, who becomes a suspect, and the scanner is started anew and leaves him out; a
+%% looker that is silent is a finding. All of these are linked to the agent, so nothing is left when it dies, and only
+%% the agent keeps anything: started again it has forgotten all, and finds what is still so.
 %%
 %% Suspects are those whose mailbox is long, for whom others wait in calls, who run all the time, or whom a suspect
 %% waits for; at most ?SUSPECTS, the worst first. Whoever has been none of that for ten seconds is dropped.
@@ -264,10 +264,9 @@ handle_info({'EXIT', Scanner, _}, #state{scanner = Scanner} = State) ->
     {noreply, State#state{scanner = weir_watch_scan:start_link(), turn = none}};
 handle_info({'EXIT', Reader, _}, #state{reader = Reader} = State) ->
     {noreply, State#state{reader = weir_watch_node:start_link(), reading = none}};
-handle_info({'EXIT', Pid, Reason}, #state{suspects = Suspects} = State) ->
+handle_info({'EXIT', Pid, _}, #state{suspects = Suspects} = State) ->
     case [Suspect || {Suspect, #suspect{looker = Looker}} <- maps:to_list(Suspects), Looker =:= Pid] of
         [Suspect] -> {noreply, State#state{suspects = maps:remove(Suspect, Suspects)}};
-        [] when Reason =:= shutdown -> {stop, shutdown, State};
         [] -> {noreply, State}
     end;
 handle_info(_, State) ->
@@ -365,7 +364,7 @@ turn(#state{turn = Since, probe = none, scanner = Scanner} = State) ->
     Agent = self(),
     case now_ms() - Since > ?LATE_MS of
         true ->
-            try spawn_opt(fun() -> Agent ! {reads, self(), weir_watch_scan:reads(Scanner)} end, [monitor]) of
+            try spawn_opt(fun() -> Agent ! {reads, self(), weir_watch_scan:reads(Scanner)} end, [link, monitor]) of
                 Probe -> State#state{probe = Probe}
             catch
                 error:system_limit -> State
@@ -776,7 +775,7 @@ is_behaviour(Module) -> lists:member(Module, [gen_server, gen_statem, gen_event,
 ask_parts(#state{asking_parts = none, parts = {_, Asked},
     tick = Tick} = State) when Tick rem (?PARTS_S * ?SECOND) < ?SECOND ->
     Agent = self(),
-    try spawn_opt(fun() -> Agent ! {parts, self(), weir_watch_parts:ask(Asked)} end, [monitor]) of
+    try spawn_opt(fun() -> Agent ! {parts, self(), weir_watch_parts:ask(Asked)} end, [link, monitor]) of
         Asking -> State#state{asking_parts = Asking}
     catch
         error:system_limit -> State

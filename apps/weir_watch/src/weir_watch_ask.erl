@@ -21,7 +21,7 @@
 -spec start([pid()], [pid()]) -> {pid(), reference()}.
 start(Waiting, Running) ->
     Agent = self(),
-    spawn_opt(fun() -> Agent ! {asked, self(), ask(Waiting, Running)} end, [monitor, {priority, high}]).
+    spawn_opt(fun() -> Agent ! {asked, self(), ask(Waiting, Running)} end, [link, monitor, {priority, high}]).
 
 ask(Waiting, Running) ->
     Begin = erlang:monotonic_time(microsecond),
