@@ -572,7 +572,7 @@ follow(#state{suspects = Suspects} = State) ->
     Called = [Callee || Suspect <- maps:values(Suspects), trouble(Suspect), Callee <- waits_for(Suspect)],
     lists:foldl(fun suspect/2, State, lists:usort(Called)).
 
-trouble(#suspect{queue = Queue, hits = {_, Sustained}, noticed = _}) -> Queue >= ?LONG orelse Sustained > 0.
+trouble(#suspect{queue = Queue, hits = {_, Sustained}}) -> Queue >= ?LONG orelse Sustained > 0.
 
 waits_for(#suspect{looks = [#{monitors := Monitors, samples := Samples} | _]}) ->
     InCall = [call || {waiting, [Function | _]} <- Samples, weir_watch_ask:is_call(Function)],
