@@ -188,8 +188,8 @@ rules() ->
             Trouble =:= hot andalso share(call, S) + share(wait, S) + share(file, S) + share(socket, S) >= 0.5
         end},
         {flooded, fun(Trouble, F) -> Trouble =:= hot andalso is_flooded(F) end},
-        {busy, fun(Trouble, #{shares := S} = F) ->
-            Trouble =:= hot andalso not is_slow_in_ets(F) andalso
+        {busy, fun(Trouble, #{shares := S, suspect := #{reductions := Reductions}} = F) ->
+            Trouble =:= hot andalso Reductions >= 1_000_000 andalso not is_slow_in_ets(F) andalso
                 share(run, S) + share(ets, S) + share(gc, S) + share(search, S) >= 0.6
         end}
     ].
@@ -349,7 +349,7 @@ causes() ->
         {flooded, <<"Its mailbox grows by 1,000 messages a second or more, and few of those who send wait for "
             "answers.">>,
             <<"Bound its senders: weir_flow's windows, or max_queue of a weir_server.">>, <<"docs/guide/flow.md">>},
-        {busy, <<"It runs, or wants to, 60 % of its time.">>,
+        {busy, <<"It runs, or wants to, 60 % of its time, and does 1,000,000 reductions a second or more.">>,
             <<"Spread its work over a weir_pool, or do it in the callers.">>, <<"docs/guide/pool.md">>},
         {sockets, <<"The poll threads take 80 % of a core, with 100 ports or more.">>,
             <<"Poll with one set for each scheduler: weir_socket; or start the node with +IOp and "

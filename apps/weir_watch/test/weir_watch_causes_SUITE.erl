@@ -47,6 +47,7 @@ rules_in_order(_Config) ->
     Hot = #{queue => 5000},
     Waited = #{waiters => 20},
     ?assertEqual(busy, cause(facts(Waited, #{run => 1.0}))),
+    ?assertEqual(unsure, cause(facts(Waited#{reductions => 999_999}, #{run => 1.0}))),
     ?assertEqual(blocking, cause(facts(Waited, #{wait => 1.0}))),
     ?assertEqual(shared_client, cause(facts(Waited, #{wait => 1.0}, #{ports => [p]}))),
     ?assertEqual(shared_client, cause(facts(Waited, #{idle => 1.0}, #{ports => [p]}))),
