@@ -278,15 +278,7 @@ terminate(_Reason, #state{events = Events, scanner = Scanner, suspects = Suspect
     %% A link does not end a process when this one ends normally.
     _ = [exit(Pid, kill) || Pid <- [Scanner,
         State#state.reader | State#state.tickers ++ [Looker || #suspect{looker = Looker} <- maps:values(Suspects)]]],
-    case Events of
-        {session, Session} ->
-            Trace = trace,
-            _ = Trace:session_destroy(Session);
-        system_monitor ->
-            _ = erlang:system_monitor(undefined);
-        none ->
-            none
-    end,
+    _ = end_events(Events),
     ok.
 
 gone(#state{alone = true, subscribers = Subscribers} = State) when map_size(Subscribers) =:= 0 -> {stop, normal, State};
@@ -319,6 +311,18 @@ events() ->
                     ]}
             end
     end.
+
+%% Somebody may have taken the system monitor meanwhile.
+end_events({session, Session}) ->
+    Trace = trace,
+    Trace:session_destroy(Session);
+end_events(system_monitor) ->
+    case erlang:system_monitor() of
+        {Monitor, _} when Monitor =:= self() -> erlang:system_monitor(undefined);
+        _ -> others
+    end;
+end_events(none) ->
+    none.
 
 %% ---------------------------------------------------------------- a tick
 

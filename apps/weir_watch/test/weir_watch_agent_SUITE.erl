@@ -6,7 +6,8 @@
 -export([all/0, suite/0, init_per_suite/1, end_per_suite/1]).
 -export([one_for_each_next/1, ends_with_its_last_subscriber/1, killed_leaves_nothing/1, stopped_leaves_nothing/1]).
 -export([scanner_killed/1, looker_killed/1, suspects_come_and_go/1, suspects_are_left_alone/1, inspected/1]).
--export([monitor_of_another_stays/1, overloaded/1, diagnose_without_an_agent/1, wrong_options/1, application/1]).
+-export([monitor_of_another_stays/1, monitor_taken_meanwhile_stays/1, overloaded/1, diagnose_without_an_agent/1,
+    wrong_options/1, application/1]).
 
 -define(DEADLINE_MS, 60_000).
 
@@ -15,7 +16,8 @@ suite() -> [{timetrap, {minutes, 5}}].
 all() ->
     [
         one_for_each_next, ends_with_its_last_subscriber, killed_leaves_nothing, stopped_leaves_nothing, scanner_killed,
-        looker_killed, suspects_come_and_go, suspects_are_left_alone, inspected, monitor_of_another_stays, overloaded,
+        looker_killed, suspects_come_and_go, suspects_are_left_alone, inspected, monitor_of_another_stays,
+            monitor_taken_meanwhile_stays, overloaded,
         diagnose_without_an_agent, wrong_options, application
     ].
 
@@ -149,6 +151,18 @@ monitor_of_another_stays(_Config) ->
     ok = weir_watch_agent:stop(Agent),
     ?assertEqual({Mine, [busy_port]}, erlang:system_monitor()),
     _ = erlang:system_monitor(Before),
+    exit(Mine, kill).
+
+%% Before OTP 28, where one who takes the node's system monitor has it alone.
+monitor_taken_meanwhile_stays(_Config) ->
+    undefined = erlang:system_monitor(),
+    Agent = subscribed(),
+    _ = next(Agent),
+    Mine = spawn(fun() -> receive never -> ok end end),
+    _ = erlang:system_monitor(Mine, [busy_port]),
+    ok = weir_watch_agent:stop(Agent),
+    ?assertEqual({Mine, [busy_port]}, erlang:system_monitor()),
+    _ = erlang:system_monitor(undefined),
     exit(Mine, kill).
 
 %% 5,000 messages may wait for it.
