@@ -48,7 +48,7 @@
 %% Growth of the memory of all processes that makes a burst; the microseconds that this takes for each process; and how
 %% many it may take, of which a two hundredth comes back each second.
 -define(BURST_BYTES, 24_000_000).
--define(BURST_US, 0.55).
+-define(PROCESS_US, 0.55).
 -define(CREDIT_US, 1_200_000).
 %% Collections of a suspect that are remembered, and for how long they count.
 -define(MOST_COLLECTIONS, 300).
@@ -96,9 +96,9 @@
     %% When the last tick was.
     ticked = erlang:monotonic_time(millisecond) :: integer(),
     scanner :: pid(),
-    %% Since when it has had a turn, and who finds out whom it waits for.
-    probe = none :: none | {pid(), reference()},
+    %% Since when it has had a turn, and who finds out for whom it waits.
     turn = none :: none | integer(),
+    probe = none :: none | {pid(), reference()},
     asker = none :: none | {pid(), reference(), integer()},
     %% Newest first.
     hits = [] :: [{non_neg_integer(), [{pid(), pid()}]}],
@@ -274,10 +274,10 @@ handle_info(_, State) ->
 
 %% @private
 -spec terminate(term(), #state{}) -> ok.
-terminate(_Reason, #state{events = Events, scanner = Scanner, suspects = Suspects} = State) ->
+terminate(_Reason, #state{events = Events, scanner = Scanner, reader = Reader, tickers = Tickers} = State) ->
     %% A link does not end a process when this one ends normally.
-    _ = [exit(Pid, kill) || Pid <- [Scanner,
-        State#state.reader | State#state.tickers ++ [Looker || #suspect{looker = Looker} <- maps:values(Suspects)]]],
+    Lookers = [Looker || #suspect{looker = Looker} <- maps:values(State#state.suspects)],
+    _ = [exit(Pid, kill) || Pid <- [Scanner, Reader | Tickers ++ Lookers]],
     _ = end_events(Events),
     ok.
 
@@ -361,7 +361,7 @@ kill_late(State) ->
 turn(#state{turn = none, scanner = Scanner, burst = Burst, tick = Tick} = State) ->
     Skip = [Pid || {Pid, Suspect} <- maps:to_list(State#state.suspects), silent(Suspect) > 0],
     ok = weir_watch_scan:turn(Scanner, #{
-        samples => ?SAMPLES, burst => Burst =:= asked, names => Tick rem ?SECOND =:= 2, skip => Skip
+        long => ?LONG, samples => ?SAMPLES, burst => Burst =:= asked, names => Tick rem ?SECOND =:= 2, skip => Skip
     }),
     State#state{turn = now_ms(), burst = case Burst of asked -> going; _ -> Burst end};
 turn(#state{turn = Since, probe = none, scanner = Scanner} = State) ->
@@ -412,18 +412,11 @@ limit(Text, #state{limits = Limits} = State) -> State#state{limits = lists:usort
 
 asked(#{waiters := Waiters, running := Running, us := Us}, #state{hits = Hits, in_ets = InEts} = State) ->
     Window = lists:sublist([{State#state.tick, Waiters} | Hits], ?WINDOW),
-    Counts = lists:foldl(
-        fun({Server, _}, Counts) -> maps:update_with(Server, fun(N) -> N + 1 end, 1, Counts) end,
-        #{},
-        lists:append([Pairs || {_, Pairs} <- Window])
-    ),
-    Servers = lists:sublist(
-        lists:reverse(lists:keysort(2, [Hit || {Pid, N} = Hit <- maps:to_list(Counts), N >= ?HITS,
-            node(Pid) =:= node()])), 10
-    ),
+    Counts = counts([Server || {_, Pairs} <- Window, {Server, _} <- Pairs, node(Server) =:= node()]),
+    Servers = lists:sublist([Server || {Server, N} <- Counts, N >= ?HITS], 10),
     Ets = [{Pid, Module =:= ets} || {Pid, {Module, _, _}} <- Running],
     lists:foldl(
-        fun({Server, _}, Acc) -> suspect(Server, Acc) end,
+        fun suspect/2,
         State#state{hits = Window, us = State#state.us + Us, in_ets = lists:sublist(Ets ++ InEts, 2 * ?KNOWN)},
         Servers
     ).
@@ -507,10 +500,11 @@ second(State) ->
     Grown = burst(maps:get(processes, maps:get(memory, Facts), none), read_node(State)),
     Rated = Grown#state{suspects = maps:map(fun(_, Suspect) -> rate(Suspect, Grown) end, Grown#state.suspects)},
     Followed = follow(quiet(Rated)),
-    {Diagnoses, Judged} = judge(Facts, Followed),
+    Described = maps:map(fun(_, Suspect) -> describe(Suspect, Followed) end, Followed#state.suspects),
+    {Diagnoses, Judged} = judge(Facts, Described, Followed),
     Spent = lists:sublist([State#state.us | State#state.spent], 60),
     Parts = ask_parts(Judged#state{us = 0, spent = Spent}),
-    publish(snapshot(Facts, Diagnoses, Parts), Parts).
+    publish(snapshot(Facts, Described, Diagnoses, Parts), Parts).
 
 read_node(#state{reading = none, reader = Reader} = State) ->
     ok = weir_watch_node:ask(Reader),
@@ -521,18 +515,16 @@ read_node(State) ->
 %% The memory of all processes grows, and nobody is known to be the reason.
 burst(none, State) ->
     State;
-burst(Memory, #state{base = Base, burst = none} = State) when is_integer(Base), Memory > Base + ?BURST_BYTES ->
-    Price = min(round(State#state.processes * ?BURST_US), ?CREDIT_US),
-    case State#state.credit of
-        Credit when Credit >= Price -> State#state{burst = asked, credit = Credit - Price, base = Memory};
-        Credit -> State#state{credit = Credit + ?CREDIT_US div 200}
-    end;
-burst(Memory, #state{base = Base, tick = Tick, credit = Credit} = State) ->
-    Richer = State#state{credit = min(?CREDIT_US, Credit + ?CREDIT_US div 200)},
-    %% Who grows slowly is found by the slices.
-    case Tick rem (10 * ?SECOND) < ?SECOND of
-        true -> Richer#state{base = Memory};
-        false -> Richer#state{base = min(Memory, Base)}
+burst(Memory, #state{base = Base, tick = Tick, burst = Burst, credit = Before} = State) ->
+    Credit = min(?CREDIT_US, Before + ?CREDIT_US div 200),
+    Price = min(round(State#state.processes * ?PROCESS_US), ?CREDIT_US),
+    Grown = Burst =:= none andalso is_integer(Base) andalso Memory > Base + ?BURST_BYTES,
+    if
+        Grown, Credit >= Price -> State#state{burst = asked, credit = Credit - Price, base = Memory};
+        Grown -> State#state{credit = Credit};
+        %% Who grows slowly is found by the slices.
+        Tick rem (10 * ?SECOND) < ?SECOND -> State#state{credit = Credit, base = Memory};
+        true -> State#state{credit = Credit, base = min(Memory, Base)}
     end.
 
 rate(#suspect{reductions = Reductions, reductions0 = Before, queue = Queue, queues = Queues, pid = Pid} = Suspect,
@@ -606,37 +598,35 @@ chain(Pid, Suspects, Seen) ->
 
 %% ---------------------------------------------------------------- verdicts
 
-judge(NodeFacts, #state{suspects = Suspects} = State) ->
-    Now = now_ms(),
-    First = maps:map(fun(Pid, _) -> facts(Pid, false, Now, State) end, Suspects),
+judge(NodeFacts, Described, State) ->
+    First = maps:map(fun(Pid, Description) -> facts(Pid, Description, State) end, Described),
     Verdicts = maps:map(fun(_, Facts) -> weir_watch_causes:find(Facts) end, First),
     %% Whoever is waited for by one in trouble is judged as if he were in trouble. If he is the reason, the other is
     %% none.
     Roots = maps:from_list([
         {Callee, {Pid, Verdict}}
      || {Pid, {Cause, _}} <- maps:to_list(Verdicts), Cause =:= blocking orelse Cause =:= unsure,
-        Callee <- lists:sublist(maps:get(chain, maps:get(suspect, maps:get(Pid, First))), 1),
-        Verdict <- [root(Callee, Now, State)], Verdict =/= none
+        Callee <- lists:sublist(maps:get(chain, maps:get(Pid, Described)), 1),
+        #{Callee := Facts} <- [First], Verdict <- [root(Facts)], Verdict =/= none
     ]),
     Innocent = [Pid || {Pid, _} <- maps:values(Roots)],
     Final = maps:merge(maps:without(Innocent, Verdicts), maps:map(fun(_, {_, Verdict}) -> Verdict end, Roots)),
     lists:foldl(
-        fun(Pid, {Diagnoses, Acc}) -> verdict(Pid, maps:get(Pid, Final, none), maps:get(Pid, First), Diagnoses,
-            Acc) end,
+        fun({Pid, Description}, {Diagnoses, Acc}) ->
+            verdict(Pid, maps:get(Pid, Final, none), Description, Diagnoses, Acc)
+        end,
         node_verdict(NodeFacts, State),
-        maps:keys(First)
+        maps:to_list(Described)
     ).
 
-root(Pid, Now, #state{suspects = Suspects} = State) when is_map_key(Pid, Suspects) ->
-    case weir_watch_causes:find(facts(Pid, true, Now, State)) of
+root(Facts) ->
+    case weir_watch_causes:find(Facts#{inherited := true}) of
         {Cause, _} = Verdict when Cause =/= blocking, Cause =/= unsure, Cause =/= flooded, Cause =/= backlog -> Verdict;
         _ -> none
-    end;
-root(_Pid, _Now, _State) ->
-    none.
+    end.
 
-%% What the rules say twice in a row is told; and what was told is told until they have said nothing twice.
-verdict(Pid, Verdict, #{suspect := Description}, Diagnoses, #state{suspects = Suspects} = State) ->
+%% What the rules say twice in a row is told.
+verdict(Pid, Verdict, Description, Diagnoses, #state{suspects = Suspects} = State) ->
     #{Pid := #suspect{verdict = Before, since = Since} = Suspect} = Suspects,
     case Verdict of
         none ->
@@ -657,10 +647,9 @@ node_verdict(Facts, #state{node_trouble = Since} = State) ->
         Verdict -> {[weir_watch_causes:diagnosis(undefined, Verdict, Since)], State}
     end.
 
-facts(Pid, Inherited, Now, #state{suspects = Suspects, in_ets = InEts} = State) ->
-    #{Pid := #suspect{looks = Looks, queues = Queues, hits = {_,
-        Sustained}} = Suspect} = Suspects,
-    Description = #{queue := Queue, drained := Drained} = describe(Suspect, State),
+facts(Pid, Description, #state{suspects = Suspects, in_ets = InEts} = State) ->
+    #{Pid := #suspect{looks = Looks, queues = Queues, hits = {_, Sustained}} = Suspect} = Suspects,
+    #{queue := Queue, drained := Drained} = Description,
     Newest = case Looks of [Look | _] -> Look; [] -> #{} end,
     {_, Cycle} = chain(Pid, Suspects, []),
     %% What was drained counts as what it is now.
@@ -671,11 +660,11 @@ facts(Pid, Inherited, Now, #state{suspects = Suspects, in_ets = InEts} = State) 
         queue => Least,
         waiters => Sustained,
         cycle => Cycle andalso length(Looks) >= 2,
-        inherited => Inherited,
+        inherited => false,
         distribution => lists:any(fun(#{distribution := Busy}) -> Busy end, Looks),
         ports => maps:get(ports, Newest, []),
         monitors => maps:get(monitors, Newest, []),
-        collecting => collecting(Suspect, Now),
+        collecting => collecting(Suspect),
         %% A collection keeps a process from answering too, and where these are not told of, nobody can say which it
         %% was.
         kept => case State#state.events of none -> 0.0; _ -> kept(Looks) end,
@@ -701,8 +690,9 @@ silent(#suspect{}) ->
     0.
 
 %% The share of the last seconds.
-collecting(#suspect{collections = Collections}, Now) ->
-    lists:sum([Ms || {At, Ms} <- Collections, At > Now - ?COLLECTIONS_MS]) / ?COLLECTIONS_MS.
+collecting(#suspect{collections = Collections}) ->
+    From = now_ms() - ?COLLECTIONS_MS,
+    lists:sum([Ms || {At, Ms} <- Collections, At > From]) / ?COLLECTIONS_MS.
 
 kept([#{kept := A}, #{kept := B} | _]) -> (A + B) / 2;
 kept(_) -> 0.0.
@@ -756,12 +746,13 @@ core(Samples) -> length([1 || {State, _} <- Samples, lists:member(State, [runnin
     garbage_collecting])]) / length(Samples).
 
 %% The most frequent ten, with their shares.
-shares([]) ->
-    [];
 shares(Things) ->
+    [{Thing, N / length(Things)} || {Thing, N} <- lists:sublist(counts(Things), 10)].
+
+%% How many there are of each, the most frequent first.
+counts(Things) ->
     Counts = lists:foldl(fun(Thing, Acc) -> maps:update_with(Thing, fun(N) -> N + 1 end, 1, Acc) end, #{}, Things),
-    Sorted = lists:sublist(lists:reverse(lists:keysort(2, maps:to_list(Counts))), 10),
-    [{Thing, N / length(Things)} || {Thing, N} <- Sorted].
+    lists:reverse(lists:keysort(2, maps:to_list(Counts))).
 
 behaviour(Samples) ->
     Known = [Module || {_, Stack} <- lists:sublist(Samples, 3), {Module, _, _} <- Stack, is_behaviour(Module)],
@@ -787,24 +778,22 @@ ask_parts(#state{asking_parts = none, parts = {_, Asked},
 ask_parts(State) ->
     State.
 
-snapshot(Facts, Diagnoses, #state{suspects = Suspects, spent = Spent, parts = {Parts, _}, limits = Limits} = State) ->
-    Now = now_ms(),
-    Described = [describe(Suspect, State) || Suspect <- maps:values(Suspects)],
+snapshot(Facts, Described, Diagnoses, #state{spent = Spent, parts = {Parts, _}, limits = Limits} = State) ->
     [{_, Mailbox}, {_, Words}] = process_info(self(), [message_queue_len, total_heap_size]),
     (maps:remove(polling, Facts))#{
         node => node(),
         at => erlang:system_time(millisecond),
-        suspects => worst_first(Described, [Pid || #{pid := Pid} <- Diagnoses]),
+        suspects => worst_first(maps:values(Described), [Pid || #{pid := Pid} <- Diagnoses]),
         diagnoses => lists:sort(fun(#{since := A}, #{since := B}) -> A =< B end, Diagnoses),
         parts => if Parts =:= none -> no_parts(); true -> Parts end,
         cost => #{
             share => lists:sum(Spent) / (length(Spent) * 1_000_000),
             %% The tuple of pids, and small processes.
             memory =>
-                (Words + State#state.processes) * erlang:system_info(wordsize) + 10_000 * (map_size(Suspects) + 2),
+                (Words + State#state.processes) * erlang:system_info(wordsize) + 10_000 * (map_size(Described) + 2),
             mailbox => Mailbox
         },
-        limits => [stale() || Since <- [State#state.reading], Since =/= none, Now - Since > 2000] ++ Limits
+        limits => [stale() || Since <- [State#state.reading], Since =/= none, now_ms() - Since > 2000] ++ Limits
     }.
 
 stale() ->

@@ -7,15 +7,17 @@
 %% @private
 -module(weir_watch_ask).
 
--export([start/2, is_call/1, is_loop/1]).
+-export([start/2, monitored/1, is_call/1, is_loop/1]).
 
 -export_type([answers/0]).
 
 -define(QUESTION_US, 5).
 
--type answers() :: #{asked := non_neg_integer(), waiters := [{Server :: pid(), Waiter :: pid()}],
+-type answers() :: #{
+    waiters := [{Server :: pid(), Waiter :: pid()}],
     running := [{pid(), weir_watch:call()}],
-    us := non_neg_integer()}.
+    us := non_neg_integer()
+}.
 
 %% @doc Asks. The caller gets `{asked, Asker, Answers}', or the 'DOWN' of the monitor.
 -spec start([pid()], [pid()]) -> {pid(), reference()}.
@@ -30,26 +32,27 @@ ask(Waiting, Running) ->
     Functions = [{Pid, Call} || Pid <- Running, {_, Call} <- [process_info(Pid, current_function)], is_tuple(Call)],
     %% One who runs answers at the end of his turn; waiting for that costs nothing.
     Us = min(erlang:monotonic_time(microsecond) - Begin, ?QUESTION_US * (length(Waiting) + length(Running))),
-    #{asked => length(Waiting), waiters => Waiters, running => Functions, us => Us}.
+    #{waiters => Waiters, running => Functions, us => Us}.
 
 %% Whom a process monitors is told as a list: it is not asked of one that runs, which may have very many.
 waits(Pid) -> process_info(Pid, status) =:= {status, waiting}.
 
 %% One who waits in a function of its own, and monitors one process, may well be in a call too.
 servers([{_, Function}, {_, Monitors}]) ->
-    Pids = [Pid || {process, Pid} <- Monitors, is_pid(Pid)] ++
-        [Pid || {process, {Name, Node}} <- Monitors, Node =:= node(), Pid <- [whereis(Name)], is_pid(Pid)],
-    case Pids of
-        [] -> [];
-        [_ | _] when length(Pids) > 20 -> [];
-        _ ->
-            case is_call(Function) orelse (length(Pids) =:= 1 andalso not is_loop(Function)) of
-                true -> lists:usort(Pids);
-                false -> []
-            end
+    Pids = monitored(Monitors),
+    InCall = is_call(Function) orelse (length(Pids) =:= 1 andalso not is_loop(Function)),
+    case InCall andalso length(Pids) =< 20 of
+        true -> lists:usort(Pids);
+        false -> []
     end;
 servers(undefined) ->
     [].
+
+%% @doc The processes in what `process_info(Pid, monitors)' tells, those of this node also where they are known by name.
+-spec monitored([{process | port, term()}]) -> [pid()].
+monitored(Monitors) ->
+    [Pid || {process, Pid} <- Monitors, is_pid(Pid)] ++
+        [Pid || {process, {Name, Node}} <- Monitors, Node =:= node(), Pid <- [whereis(Name)], is_pid(Pid)].
 
 %% @doc Whether a process that waits in this function waits for the answer of another.
 -spec is_call(weir_watch:call() | undefined | term()) -> boolean().

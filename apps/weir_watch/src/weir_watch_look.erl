@@ -10,7 +10,6 @@
 -module(weir_watch_look).
 
 -export([start_link/1]).
--export([dictionary/3]).
 
 -export_type([look/0, sample/0]).
 
@@ -38,7 +37,6 @@
     monitors := [pid()],
     ports := [port()],
     messages := [binary()],
-    collections := non_neg_integer(),
     distribution := boolean(),
     us := non_neg_integer()
 }.
@@ -115,12 +113,11 @@ calls(Function, Stack) ->
     end.
 
 facts(Pid) ->
-    case process_info(Pid, [total_heap_size, garbage_collection, links, status, message_queue_len]) of
-        [{_, Words}, {_, Collection}, {_, Links}, {_, State}, {_, Queue}] ->
+    case process_info(Pid, [total_heap_size, links, status, message_queue_len]) of
+        [{_, Words}, {_, Links}, {_, State}, {_, Queue}] ->
             Small = Words < ?SMALL_HEAP,
             #{
                 heap => Words * erlang:system_info(wordsize),
-                collections => proplists:get_value(minor_gcs, Collection, 0),
                 ports => lists:sublist([Port || Port <- Links, is_port(Port)], 10),
                 drained => drained(Pid, Small),
                 monitors => monitors(Pid, State),
@@ -134,14 +131,8 @@ facts(Pid) ->
 %% Only of one that waits: a manager of many workers monitors each of them.
 monitors(Pid, waiting) ->
     case process_info(Pid, monitors) of
-        {monitors, Monitors} ->
-            lists:sublist(
-                [P || {process, P} <- Monitors, is_pid(P)] ++
-                    [P || {process, {Name, Node}} <- Monitors, Node =:= node(), P <- [whereis(Name)], is_pid(P)],
-                20
-            );
-        undefined ->
-            []
+        {monitors, Monitors} -> lists:sublist(weir_watch_ask:monitored(Monitors), 20);
+        undefined -> []
     end;
 monitors(_Pid, _State) ->
     [].
@@ -158,9 +149,8 @@ drained(Pid, Small) ->
         _ -> 0
     end.
 
-%% @doc An entry of the dictionary of a process, or `undefined'. Runtimes before 26.2 tell only the whole dictionary,
-%% so there that of a process with a large heap stays untold.
--spec dictionary(pid(), term(), boolean()) -> term().
+%% An entry of the dictionary of a process, or `undefined'. Runtimes before 26.2 tell only the whole dictionary, so
+%% there that of a process with a large heap stays untold.
 dictionary(Pid, Key, Small) ->
     %% Through apply/3, since older runtimes do not declare it.
     try apply(erlang, process_info, [Pid, {dictionary, Key}]) of

@@ -40,11 +40,6 @@
 -type figures() :: [{Part :: atom(), Label :: atom(), [{Name :: term(), #{atom() => number()}}]}].
 %% Of each part, its rows: whom it is about (`none' where the part has no label), and the figures.
 
--define(CAUSES, [
-    busy, blocking, searching, flooded, logger, shared_client, sockets, small_pool, gc, ets_lock, port, distribution,
-    nif, deadlock, backlog, unsure
-]).
-
 %% {Part, Label, [{Key, Name, Type, Unit, Help}]}. `largest' is a gauge of which the largest is taken where others are
 %% added up.
 -define(TABLE, [
@@ -323,7 +318,8 @@ watch(#{suspects := Suspects, diagnoses := Diagnoses, limits := BlindSpots, cost
                 mailbox => maps:get(mailbox, Cost)
             }}
         ],
-        diagnoses => [{Cause, #{count => length([same || Cause1 <- Found, Cause1 =:= Cause])}} || Cause <- ?CAUSES],
+        diagnoses => [{Cause, #{count => length([same || Cause1 <- Found, Cause1 =:= Cause])}} || {Cause, _, _,
+            _} <- weir_watch:causes()],
         schedulers => shares(Shares)
     }.
 

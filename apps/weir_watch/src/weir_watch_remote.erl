@@ -163,7 +163,6 @@ on(Node, Module, Function, Args) ->
 
 %% ---------------------------------------------------------------- the guard
 
-%% It ends the agent with a reason that its linked processes die of.
 %% What the guard evaluates. `Attach' is the message of the one who started it, `Code' the modules. Its own state is the
 %% list of those attached, and the agent. It tells by a pid who is the guard, if it is not this process.
 -define(GUARD,

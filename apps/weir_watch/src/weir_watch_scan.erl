@@ -1,6 +1,7 @@
-%% @doc The process that goes over all processes of the node, a slice at a time, reading only what can be read from
-%% outside: the length of the mailbox, the reductions and the state. That sends no signal to anybody and waits for
-%% nobody.
+%% @doc The process that goes over all processes of the node, a slice at a time, and reads the length of the mailbox,
+%% the reductions and the state: half a microsecond for one that does not run, and no signal. One that runs answers at
+%% the end of its turn, and one in native code when that comes back. So the process that is read is noted in the
+%% dictionary, for the agent to find out for whom this process waits.
 %%
 %% The agent asks for a turn; the answer is one message. A turn reads a slice that takes some hundreds of
 %% microseconds, reads the slice before it again, so that what each process did in between is known, and names some
@@ -12,7 +13,6 @@
 
 -export([start_link/0, turn/2, reads/1, init/1]).
 
-
 -export_type([result/0, order/0]).
 
 -define(SLICE_US, 450).
@@ -20,18 +20,23 @@
 %% Of the pids read anew, by share of a core.
 -define(REFRESH_SHARE, 0.0025).
 -define(REFRESH_MS, 1000).
-%% Of a slice, at first and at least; how many processes are read between two looks at the clock.
+%% How many processes are read between two looks at the clock.
 -define(STEP, 64).
 %% Processes of which the pids take so much memory that garbage is collected at once.
 -define(LARGE, 50_000).
--define(LONG, 200).
 %% Reductions of one who runs both times.
 -define(HARDLY_ANY, 1000).
 -define(MOST_FOUND, 50).
 -define(NAMES, 500).
 
--type order() :: #{samples := non_neg_integer(), burst := boolean(), names := boolean(), skip := [pid()]}.
-%% `names': the registered processes too. `skip': processes that do not answer.
+-type order() :: #{
+    long := pos_integer(),
+    samples := non_neg_integer(),
+    burst := boolean(),
+    names := boolean(),
+    skip := [pid()]
+}.
+%% `long': the mailboxes to be told of. `names': the registered processes too. `skip': processes that do not answer.
 -type result() :: #{
     long := [{pid(), non_neg_integer()}],
     worked := [{pid(), non_neg_integer()}],
@@ -43,7 +48,7 @@
     us := non_neg_integer()
 }.
 %% `long' mailboxes; `worked', reductions since the turn before; `stuck' ran both times with hardly a reduction in
-%% between; `running', some that ran; `samples', processes at random that wait; `burst', whether a burst goes on;
+%% between; `running', some that ran; `samples', processes at random; `burst', whether a burst goes on;
 %% `us', what it took.
 
 -record(scan, {
@@ -110,7 +115,8 @@ refreshed(#scan{refresh = At, burst = Burst} = Scan, #{burst := Asked}, Now) whe
 refreshed(Scan, _Order, _Now) ->
     Scan.
 
-take(#{samples := Samples, names := Names, skip := Skip}, Begin, #scan{pids = Pids, burst = Burst} = Scan) ->
+take(Order, Begin, #scan{pids = Pids, burst = Burst} = Scan) ->
+    #{long := Long, samples := Samples, names := Names, skip := Skip} = Order,
     Size = tuple_size(Pids),
     Us = if Burst > 0 -> ?BURST_US; true -> ?SLICE_US end,
     Deadline = Begin + erlang:convert_time_unit(Us, microsecond, native),
@@ -120,7 +126,8 @@ take(#{samples := Samples, names := Names, skip := Skip}, Begin, #scan{pids = Pi
     {Slice, Next, Read} = slice(Pids, Scan#scan.next, Size, Until, Skip, [], 0),
     Named = if Names -> named(Skip); true -> [] end,
     Found = #{
-        long => most(Named ++ [{Pid, Queue} || {Pid, Queue, _, _} <- Slice, Queue >= ?LONG]),
+        long => most([{Pid, Queue} || {Pid, Queue, _, _} <- Slice, Queue >= Long] ++ [Each || {_,
+            Queue} = Each <- Named, Queue >= Long]),
         worked => most(Worked),
         stuck => lists:sublist(Stuck, ?MOST_FOUND),
         running => lists:sublist([Pid || {Pid, _, _, running} <- Slice, Pid =/= self()], 10),
@@ -149,8 +156,6 @@ slice(Pids, Next, Size, Deadline, Skip, Acc, Read) ->
             end
     end.
 
-%% One who runs is waited for, until the end of its turn; one in native code for as long as that takes. So it is noted
-%% who is read, for the agent to find.
 read(Pid, Skip) ->
     _ = put(reads, Pid),
     case Skip =:= [] orelse not lists:member(Pid, Skip) of
@@ -165,7 +170,7 @@ named(Skip) ->
     [
         {Pid, Queue}
      || Name <- Names, Some =:= 1 orelse rand:uniform(Some) =:= 1, Pid <- [whereis(Name)], is_pid(Pid),
-        [{_, Queue} | _] <- [read(Pid, Skip)], Queue >= ?LONG
+        [{_, Queue} | _] <- [read(Pid, Skip)]
     ].
 
 again([{Pid, Before, State} | More], Worked, Stuck) ->
@@ -174,14 +179,13 @@ again([{Pid, Before, State} | More], Worked, Stuck) ->
         [{_, Now}, {_, running}] when State =:= running, Now < Before + ?HARDLY_ANY, Pid =/= self() ->
             again(More, Worked, [Pid | Stuck]);
         [{_, Now}, _] when Now > Before -> again(More, [{Pid, Now - Before} | Worked], Stuck);
-        [_, _] -> again(More, Worked, Stuck);
-        undefined -> again(More, Worked, Stuck)
+        _ -> again(More, Worked, Stuck)
     end;
 again([], Worked, Stuck) ->
     {Worked, Stuck}.
 
 most(Found) -> lists:sublist(lists:reverse(lists:keysort(2, Found)), ?MOST_FOUND).
 
-%% Where there are not many, each of them once. Whether one waits is asked of those that are known to by this turn.
+%% Where there are not many, each of them once.
 samples(Pids, Size, Number) when Size =< Number -> [Pid || Pid <- tuple_to_list(Pids), Pid =/= self()];
 samples(Pids, Size, Number) -> [element(rand:uniform(Size), Pids) || _ <- lists:seq(1, Number)].
