@@ -292,19 +292,7 @@ event() ->
 
 %% A module of that name, which sends what it gets to this test.
 load_telemetry() ->
-    Texts = [
-        "-module(telemetry).",
-        "-export([execute/3]).",
-        lists:concat(["execute(E, M, D) -> ", ?MODULE, " ! {E, M, D}, ok."])
-    ],
-    Forms = [
-        begin
-            {ok, Tokens, _} = erl_scan:string(Text),
-            {ok, Form} = erl_parse:parse_form(Tokens),
-            Form
-        end
-     || Text <- Texts
-    ],
-    {ok, telemetry, Beam} = compile:forms(Forms),
-    {module, telemetry} = code:load_binary(telemetry, "telemetry", Beam),
+    telemetry = weir_kit_sample:load(lists:concat([
+        "-module(telemetry).\n-export([execute/3]).\nexecute(E, M, D) -> ", ?MODULE, " ! {E, M, D}, ok.\n"
+    ])),
     ok.

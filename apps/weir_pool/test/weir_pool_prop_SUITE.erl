@@ -268,25 +268,12 @@ set_up() ->
 %% What is left when all pools are stopped.
 tear_down() ->
     [weir_pool:stop(Name) || Name <- ?NAMES],
-    Left = leftovers(erlang:monotonic_time(millisecond) + 60_000),
+    %% Processes of a killed pool may take a moment to follow it.
+    _ = eventually(fun() -> weir_pool_test_lib:leftovers() =:= [] end),
+    Left = weir_pool_test_lib:leftovers(),
     ok = application:stop(weir_pool),
     true = ets:delete(?TABLE),
     Left.
-
-%% Processes of a killed pool may take a moment to follow it.
-leftovers(Until) ->
-    case weir_pool_test_lib:leftovers() of
-        [] ->
-            [];
-        Left ->
-            case erlang:monotonic_time(millisecond) > Until of
-                true ->
-                    Left;
-                false ->
-                    timer:sleep(1),
-                    leftovers(Until)
-            end
-    end.
 
 %% Pickers that never stop, while pools are started, stopped, and lose processes of every kind. No pick fails otherwise
 %% than documented, and when it is over the pools are whole.

@@ -277,7 +277,9 @@ handle_info(_, State) ->
 terminate(_Reason, #state{events = Events, scanner = Scanner, reader = Reader, tickers = Tickers} = State) ->
     %% A link does not end a process when this one ends normally.
     Lookers = [Looker || #suspect{looker = Looker} <- maps:values(State#state.suspects)],
-    _ = [exit(Pid, kill) || Pid <- [Scanner, Reader | Tickers ++ Lookers]],
+    Under = [State#state.asker, State#state.probe, State#state.asking_parts],
+    Askers = [element(1, Asking) || Asking <- Under, Asking =/= none],
+    _ = [exit(Pid, kill) || Pid <- [Scanner, Reader | Tickers ++ Lookers ++ Askers]],
     _ = end_events(Events),
     ok.
 

@@ -9,6 +9,8 @@
 -export([monitor_of_another_stays/1, monitor_taken_meanwhile_stays/1, overloaded/1, diagnose_without_an_agent/1,
     wrong_options/1, application/1]).
 
+-import(weir_watch_test_lib, [eventually/1]).
+
 -define(DEADLINE_MS, 60_000).
 
 suite() -> [{timetrap, {minutes, 5}}].
@@ -235,14 +237,3 @@ monitored(Pid) ->
     [Monitored || {process, Monitored} <- Monitors].
 
 gone(Pids) -> eventually(fun() -> not lists:any(fun is_process_alive/1, Pids) end).
-
-eventually(Condition) -> eventually(Condition, erlang:monotonic_time(millisecond) + ?DEADLINE_MS).
-
-eventually(Condition, Deadline) ->
-    case Condition() of
-        true ->
-            ok;
-        false ->
-            ?assert(erlang:monotonic_time(millisecond) < Deadline),
-            receive after 20 -> eventually(Condition, Deadline) end
-    end.

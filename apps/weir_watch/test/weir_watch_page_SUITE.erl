@@ -13,6 +13,8 @@
 %% A supervisor.
 -export([init/1]).
 
+-import(weir_watch_test_lib, [eventually/1]).
+
 -define(TOKEN, <<"0123456789abcdef-._~">>).
 
 all() ->
@@ -465,15 +467,3 @@ parse(Answer) ->
 port(Address) ->
     #{port := Port} = uri_string:parse(binary_to_list(Address)),
     Port.
-
-eventually(Fun) -> eventually(Fun, erlang:monotonic_time(second) + 60).
-
-eventually(Fun, Deadline) ->
-    case Fun() of
-        false ->
-            erlang:monotonic_time(second) < Deadline orelse error(timeout),
-            timer:sleep(20),
-            eventually(Fun, Deadline);
-        Value ->
-            Value
-    end.

@@ -23,6 +23,8 @@
 -export([command_killed/1, terminal_killed/1]).
 -export([in_a_shell/1, keys/1]).
 
+-import(weir_watch_test_lib, [eventually/1]).
+
 -define(PATIENCE_MS, 60_000).
 
 suite() -> [{timetrap, {minutes, 5}}].
@@ -513,17 +515,6 @@ keys(_Config) ->
     ?assertEqual([back], weir_watch_top:keys(<<"\e">>)),
     ?assertEqual([], weir_watch_top:keys(<<255, 0, "xyz", "\e[">>)),
     ?assertEqual([inspect, inspect, quit], weir_watch_top:keys(<<"\ri", 3>>)).
-
-eventually(Holds) -> eventually(Holds, erlang:monotonic_time(millisecond) + ?PATIENCE_MS).
-
-eventually(Holds, Deadline) ->
-    case Holds() of
-        true ->
-            ok;
-        _ ->
-            ?assert(erlang:monotonic_time(millisecond) < Deadline),
-            receive after 50 -> eventually(Holds, Deadline) end
-    end.
 
 %% A file of the work tree: the suite may be compiled elsewhere.
 root(File) ->

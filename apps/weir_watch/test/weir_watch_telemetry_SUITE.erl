@@ -144,20 +144,9 @@ mailbox() ->
 %% By the process of the test case.
 load_telemetry() ->
     true = register(?MODULE, self()),
-    Texts = [
-        "-module(telemetry).",
-        "-export([execute/3]).",
-        lists:concat(["execute(E, M, D) -> tell(whereis(", ?MODULE, "), {E, M, D})."]),
-        "tell(undefined, _) -> ok;\ntell(Pid, Event) -> Pid ! Event, ok."
-    ],
-    Forms = [
-        begin
-            {ok, Tokens, _} = erl_scan:string(Text),
-            {ok, Form} = erl_parse:parse_form(Tokens),
-            Form
-        end
-     || Text <- Texts
-    ],
-    {ok, telemetry, Beam} = compile:forms(Forms),
-    {module, telemetry} = code:load_binary(telemetry, "telemetry", Beam),
+    telemetry = weir_kit_sample:load(lists:concat([
+        "-module(telemetry).\n-export([execute/3]).\n",
+        "execute(E, M, D) -> tell(whereis(", ?MODULE, "), {E, M, D}).\n",
+        "tell(undefined, _) -> ok;\ntell(Pid, Event) -> Pid ! Event, ok.\n"
+    ])),
     ok.
