@@ -5,7 +5,7 @@
     package-check test-otp27 test-otp29 clean
 
 # make test SUITE=weir_pool CASE=restart; make bench BENCH=weir_pool,weir_server; make fuzz FUZZ_SECONDS=600
-export SUITE CASE BENCH BENCH_ROUNDS FUZZ_SECONDS
+export SUITE CASE BENCH BENCH_ROUNDS FUZZ_SECONDS WATCH
 
 # A process for each of many callers at once needs a higher limit than the default; Ctrl-C ends the run.
 ERL := erl +P 400000 +Bd -noshell -pa _build/default/lib/*/ebin
@@ -17,7 +17,7 @@ build: ## compile everything (WEIR_SOCKET_NO_NIF=1: weir_socket on gen_tcp, as w
 	@scripts/setup build
 	rebar3 compile
 
-demo: ## the main job: every part on real input, beside plain OTP, in a minute, with a report as HTML
+demo: ## the main job: every part on real input, beside plain OTP, in a minute; WATCH=1 goes on, with a page
 	@scripts/setup $(if $(MEMCACHED),build,demo)
 	@rebar3 compile
 	@if [ -t 1 ]; then export WEIR_DEMO_TERMINAL=yes; fi; $(ERL) -eval 'weir_demo:main().'

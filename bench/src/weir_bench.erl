@@ -40,7 +40,8 @@ parts() ->
             {"socket_bulk", weir_bench_socket_bulk},
             {"socket_idle", weir_bench_socket_idle},
             {"socket_paced", weir_bench_socket_paced}
-        ]}
+        ]},
+        {weir_watch, [{"watch", weir_bench_watch}]}
     ].
 
 %% @doc All benchmarks by name, in that order.
@@ -128,7 +129,8 @@ about(Rounds) ->
         memcached => [weir_kit_memcached:program(), " ", lists:join(" ", weir_kit_memcached:arguments())],
         poolboy => ["poolboy ", weir_bench_pools:poolboy_version()],
         servers => weir_bench_servers:version(),
-        lager => weir_bench_lager:version()
+        lager => weir_bench_lager:version(),
+        watchers => weir_bench_watch:version()
     },
     (maps:map(fun(_, Text) -> unicode:characters_to_binary(Text) end, Texts))#{
         cores => erlang:system_info(logical_processors_available),
@@ -144,7 +146,8 @@ introduce(#{rounds := Rounds} = Run) ->
             {"~ts, load ~ts", [kernel, load]},
             {"Erlang/OTP ~ts, ERTS ~ts, ~b schedulers", [otp, erts, schedulers]},
             {"~ts; ~ts", [memcached, poolboy]},
-            {"~ts; ~ts", [servers, lager]}
+            {"~ts; ~ts", [servers, lager]},
+            {"~ts", [watchers]}
         ]
     ),
     io:format("~b interleaved rounds; ratio: how many times better than the best peer, by the medians~n", [Rounds]).

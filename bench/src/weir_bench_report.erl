@@ -72,7 +72,8 @@ machine(Results) ->
                 {"memcached", memcached},
                 {"poolboy", poolboy},
                 {"other servers", servers},
-                {"lager", lager}
+                {"lager", lager},
+                {"tools that look at a node", watchers}
             ]),
             none
         )
@@ -200,7 +201,8 @@ rows() ->
         {weir_flow, flow()},
         {weir_log, log()},
         {weir_socket, socket()},
-        {weir_memcached, memcached()}
+        {weir_memcached, memcached()},
+        {weir_watch, watch()}
     ].
 
 pool() ->
@@ -535,6 +537,26 @@ memcached() ->
             }
          || Operation <- ["sets", "gets"]
         ].
+
+watch() ->
+    Pass = {"recon:proc_count/2, one pass a minute", ["recon:proc_count/2, once a minute"]},
+    Screen = {"observer_cli, every 1.5 s", ["observer_cli, its list by mailbox, 1.5 s"]},
+    Asked = {"recon:proc_count/2, asked at once", ["recon:proc_count/2, asked at once"]},
+    Shown = {"observer_cli, its list by mailbox", ["observer_cli, its list by mailbox"]},
+    Ours = {"weir_watch", ["weir_watch"]},
+    Of = fun(Table, What, Who) -> #row{benchmark = "watch", table = Table, what = What, who = Who} end,
+    Calls = "a server for whom 1 % of the processes wait in calls: time until it is ",
+    Casts = "a server without a name that is flooded with casts: time until it is ",
+    [
+        Of("processor time", "looking at 1,000,000 idle processes: processor time", [
+            Ours, Screen, Pass, {"nothing looks", ["nothing"]}
+        ]),
+        Of("memory", "the same: memory, at most", [Ours, Screen, Pass]),
+        Of(Calls ++ "named", [Calls, "named"], [Ours, Shown, Asked]),
+        Of("a server for whom 1 % of the processes wait in calls: time until its", "the same: its cause is told", [Ours]),
+        Of(Casts ++ "named", [Casts, "named"], [Ours, Shown, Asked]),
+        Of("a server without a name that is flooded with casts: time until its", "the same: its cause is told", [Ours])
+    ].
 
 processes(1) -> "1 process";
 processes(N) -> lists:concat([N, " processes"]).

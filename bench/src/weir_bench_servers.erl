@@ -6,7 +6,7 @@
 %% gen_server2 emits no statistics: it does so only for a table of RabbitMQ's, which is not there.
 -module(weir_bench_servers).
 
--export([peers/1, version/0, start/4, stop/1, hold/1, release/1, held/1]).
+-export([peers/1, version/0, directory/0, start/4, stop/1, hold/1, release/1, held/1]).
 
 -export_type([peer/0, held/0]).
 
@@ -34,6 +34,8 @@ version() ->
             ?PACKAGE ++ " is not there: rows of gen_server2 and gen_batch_server are left out"
     end.
 
+%% @doc Where what comes from that package is.
+-spec directory() -> file:filename().
 directory() ->
     filename:join([filename:basedir(user_cache, "weir"), "peers", ?PACKAGE]).
 

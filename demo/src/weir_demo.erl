@@ -2,7 +2,8 @@
 %%
 %% `make demo' calls {@link main/0}. It starts a memcached of its own, or uses the one that `MEMCACHED=host:port' names;
 %% without one it leaves the sections out that need it, and says so. It ends with a verdict and a report with the plots
-%% of this run, `_build/demo/report.html'. Nothing else stays behind.
+%% of this run, `_build/demo/report.html'. Nothing else stays behind. With `WATCH=1' it goes on, with a page to look at
+%% ({@link weir_demo_watch}).
 %%
 %% Exit status: 0 if every promise was kept, 1 if one was not, or if the demo could not run, which it explains.
 -module(weir_demo).
@@ -77,6 +78,10 @@ run() ->
     io:format("~n"),
     weir_demo_screen:say(Verdict),
     weir_demo_screen:say("Its plots: " ?REPORT),
+    case os:getenv("WATCH", "") of
+        "" -> ok;
+        _ -> weir_demo_watch:look()
+    end,
     IsKept.
 
 server() ->

@@ -58,7 +58,8 @@
     cost := cost(),
     limits := [binary()]
 }.
-%% A second of a node. `at' is the system's time and `uptime' the node's age, both in milliseconds; `run_queue' the
+%% A second of a node; from OTP 27 on there is one more when the runtime tells of a long mailbox, with the new suspect
+%% and else what the one before has told. `at' is the system's time and `uptime' the node's age, both in milliseconds; `run_queue' the
 %% processes that wait for a scheduler; `schedulers' the share of this second that each scheduler worked, 0.0 to 1.0;
 %% `memory' in bytes, by the names of `erlang:memory/0'; `input' and `output' the bytes that ports received and sent
 %% in a second. `suspects' has the processes that are looked at closely, the worst first, and `diagnoses' what is
@@ -95,8 +96,7 @@
 %% A process that is looked at. `behaviour' is `gen_server', `gen_statem', `gen_event', `supervisor', `weir_server' or
 %% `process'. `queue' is its mailbox now, and `queues' that of each of up to 60 seconds before, the oldest first;
 %% `drained' what a weir_server has taken out of it and not handled. `growth' is by how many messages a second both
-%% grow; `arrival' and `service' how many a second come and are handled, where the runtime tells (OTP 27 and later);
-%% `until_million' the seconds until there are a million. `reductions' is a second's; `core' the share of its time
+%% grow; `until_million' the seconds until there are a million. `reductions' is a second's; `core' the share of its time
 %% that it ran or wanted to run, 0.0 to 1.0; `heap' bytes. `doing' has the functions in which it was found, and
 %% `states' the states of `process_info(Pid, status)', each with its share of the samples. `messages' has the kinds of
 %% its messages, never their content, with their shares. `waiters' estimates how many processes are in a call to it,
@@ -196,7 +196,7 @@ diagnosed(Agent, Seconds) ->
     Caller = self(),
     {Pid, Monitor} = spawn_monitor(fun() ->
         ok = weir_watch_agent:subscribe(Agent),
-        Caller ! {self(), last(Seconds, [])}
+        Caller ! {self(), last(erlang:monotonic_time(millisecond) + Seconds * 1000, [])}
     end),
     receive
         {Pid, Diagnoses} ->
@@ -206,14 +206,18 @@ diagnosed(Agent, Seconds) ->
             {error, Reason}
     end.
 
-last(0, Diagnoses) ->
-    Diagnoses;
-last(Seconds, _) ->
+%% What the last snapshot before that time has told, or the first after it.
+last(Until, Before) ->
     receive
         {weir_watch, Agent, #{diagnoses := Diagnoses}} ->
-            ok = weir_watch_agent:next(Agent),
-            last(Seconds - 1, Diagnoses)
-    after 10_000 -> []
+            case erlang:monotonic_time(millisecond) < Until of
+                true ->
+                    ok = weir_watch_agent:next(Agent),
+                    last(Until, Diagnoses);
+                false ->
+                    Diagnoses
+            end
+    after 10_000 -> Before
     end.
 
 %% @doc What the agent has told last; `none' in its first second. Fails with `noproc' where it does not run.

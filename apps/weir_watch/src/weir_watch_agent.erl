@@ -47,7 +47,7 @@
 -define(EVENT_UNTIL, 500).
 %% Growth of the memory of all processes that makes a burst; the microseconds that this takes for each process; and how
 %% many it may take, of which a two hundredth comes back each second.
--define(BURST_BYTES, 24_000_000).
+-define(BURST_BYTES, 16_000_000).
 -define(PROCESS_US, 0.55).
 -define(CREDIT_US, 1_200_000).
 %% Collections of a suspect that are remembered, and for how long they count.
@@ -105,6 +105,8 @@
     %% Who ran, and whether in ets.
     in_ets = [] :: [{pid(), boolean()}],
     suspects = #{} :: #{pid() => #suspect{}},
+    %% Suspects that the runtime has told of since the last snapshot.
+    news = [] :: [pid()],
     %% Who reads what is told of the node, since when he is asked, and what he has told last.
     reader :: pid(),
     reading = none :: none | integer(),
@@ -240,8 +242,13 @@ handle_info({who, Looker, Who}, State) ->
     {noreply, with_suspect_of(Looker, fun(Suspect) -> Suspect#suspect{who = Who} end, State)};
 handle_info({looked, Looker, Look}, State) ->
     {noreply, looked(Looker, Look, State)};
-handle_info({monitor, Pid, long_message_queue, true}, State) when is_pid(Pid) ->
-    {noreply, suspect(Pid, State)};
+handle_info({monitor, Pid, long_message_queue, true}, #state{suspects = Before} = State) when is_pid(Pid) ->
+    case suspect(Pid, State) of
+        #state{suspects = #{Pid := _}} = New when not is_map_key(Pid, Before) ->
+            {noreply, New#state{news = [Pid | New#state.news]}};
+        New ->
+            {noreply, New}
+    end;
 handle_info({monitor, Pid, long_gc, Info}, #state{suspects = Suspects} = State) ->
     case Suspects of
         #{Pid := #suspect{collections = Collections} = Suspect} ->
@@ -331,9 +338,16 @@ end_events(none) ->
 tick(#state{tick = Tick} = State) ->
     Next = turn(kill_late(State#state{tick = Tick + 1})),
     case Tick rem ?SECOND of
-        0 -> second(Next);
-        _ -> Next
+        0 -> second(Next#state{news = []});
+        _ -> tell_news(Next)
     end.
+
+%% Of whom the runtime has told is in a snapshot at the next tick, before anything is known but that he is there.
+tell_news(#state{news = [_ | _] = News, snapshot = #{suspects := Told} = Snapshot, suspects = Suspects} = State) ->
+    New = [describe(Suspect, State) || Pid <- News, #{Pid := Suspect} <- [Suspects]],
+    publish(Snapshot#{at := erlang:system_time(millisecond), suspects := New ++ Told}, State#state{news = []});
+tell_news(State) ->
+    State.
 
 now_ms() -> erlang:monotonic_time(millisecond).
 

@@ -131,7 +131,7 @@ chosen() ->
     end.
 
 diagnosed(Form, Cause) ->
-    in_node(find, [Form, Cause]).
+    weir_watch_test_lib:in_node([], ?MODULE, find, [Form, Cause]).
 
 %% In the node. Right is who is told three times with the right cause, while nobody is told with a wrong one.
 find(Form, Cause) ->
@@ -171,7 +171,7 @@ is_ours(Who, Pid, _) -> Who =:= Pid.
 %% Servers, a pool, timers, sockets and a log with as much to do as half of two cores, and processes that come and go.
 healthy(_Config) ->
     Seconds = case os:getenv("CI") of false -> 120; _ -> 20 end,
-    ?assertEqual([], in_node(healthy_for, [Seconds])).
+    ?assertEqual([], weir_watch_test_lib:in_node([], ?MODULE, healthy_for, [Seconds])).
 
 healthy_for(Seconds) ->
     ok = weir_watch_healthy:start(),
@@ -185,24 +185,4 @@ told(Seconds, Diagnoses) ->
         {weir_watch, Agent, #{diagnoses := New}} ->
             ok = weir_watch_agent:next(Agent),
             told(Seconds - 1, New ++ Diagnoses)
-    end.
-
-%% ---------------------------------------------------------------- a node
-
-%% Calls a function of this module in a node whose agent runs. The node is gone afterwards, whatever it does. Nothing
-%% but its standard input and output connects it, so that its own connections are no other's.
-in_node(Function, Arguments) ->
-    {ok, Peer, _Node} = peer:start(#{
-        name => peer:random_name(), connection => standard_io,
-        args => ["-setcookie", "weir_watch", "-connect_all", "false", "+S", "2:2", "-pa" | code:get_path()]
-    }),
-    OsPid = peer:call(Peer, os, getpid, []),
-    try
-        ok = peer:call(Peer, logger, set_handler_config, [default, level, none]),
-        ok = peer:call(Peer, filelib, ensure_dir, [filename:join(filename:basedir(user_cache, "weir_watch"), "x")]),
-        ok = peer:call(Peer, weir_watch_forms, agent, []),
-        peer:call(Peer, ?MODULE, Function, Arguments, 3 * ?DEADLINE_MS)
-    after
-        _ = os:cmd("kill -KILL " ++ OsPid),
-        try peer:stop(Peer) catch _:_ -> gone end
     end.

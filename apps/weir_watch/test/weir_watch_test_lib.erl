@@ -1,9 +1,10 @@
 %% What the suites of weir_watch share.
 -module(weir_watch_test_lib).
 
--export([eventually/1]).
+-export([eventually/1, in_node/4]).
 
 -define(DEADLINE_MS, 60_000).
+-define(CALL_MS, 4_000_000).
 
 %% Calls the function until it returns something else than false, which is returned; an error after a minute.
 eventually(Condition) -> eventually(Condition, erlang:monotonic_time(millisecond) + ?DEADLINE_MS).
@@ -15,4 +16,24 @@ eventually(Condition, Deadline) ->
             receive after 20 -> eventually(Condition, Deadline) end;
         Value ->
             Value
+    end.
+
+%% Calls a function in a node of its own, with two schedulers and these arguments, whose agent runs. The node is gone
+%% afterwards, whatever it does. Nothing but its standard input and output connects it, so that its own connections
+%% are no other's.
+in_node(Arguments, Module, Function, Values) ->
+    {ok, Peer, _Node} = peer:start(#{
+        name => peer:random_name(), connection => standard_io,
+        args => ["-setcookie", "weir_watch", "-connect_all", "false", "+S", "2:2"] ++ Arguments ++
+            ["-pa" | code:get_path()]
+    }),
+    OsPid = peer:call(Peer, os, getpid, []),
+    try
+        ok = peer:call(Peer, logger, set_handler_config, [default, level, none]),
+        ok = peer:call(Peer, filelib, ensure_dir, [filename:join(filename:basedir(user_cache, "weir_watch"), "x")]),
+        ok = peer:call(Peer, weir_watch_forms, agent, []),
+        peer:call(Peer, Module, Function, Values, ?CALL_MS)
+    after
+        _ = os:cmd("kill -KILL " ++ OsPid),
+        try peer:stop(Peer) catch _:_ -> gone end
     end.

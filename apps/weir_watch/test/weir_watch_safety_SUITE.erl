@@ -1,0 +1,123 @@
+%% The agent on nodes that are sick already: it goes on, within its limits, and makes nothing worse. Each case is a node
+%% of its own. On a machine that tests for others (CI=true) the sizes are a tenth.
+-module(weir_watch_safety_SUITE).
+
+-include_lib("stdlib/include/assert.hrl").
+
+-export([all/0, suite/0]).
+-export([long_mailbox/1, long_mailbox_that_is_worked_off/1, process_limit/1, processes_come_and_go/1, no_core_is_free/1]).
+-export([filled/1, worked_off/1, at_the_limit/0, come_and_go/1, all_busy/0]).
+
+-import(weir_watch_test_lib, [eventually/1, in_node/4]).
+
+-define(AGENT, weir_watch_agent).
+-define(MOST_BYTES, 100_000_000).
+
+suite() -> [{timetrap, {minutes, 10}}].
+
+all() -> [long_mailbox, long_mailbox_that_is_worked_off, process_limit, processes_come_and_go, no_core_is_free].
+
+scaled(Full) -> case os:getenv("CI") of false -> Full; _ -> Full div 10 end.
+
+%% Ten million messages for one who takes none: none of them is copied, and none is added.
+long_mailbox(_Config) -> ok = in_node([], ?MODULE, filled, [scaled(10_000_000)]).
+
+filled(Messages) ->
+    Pid = spawn(fun() -> receive never -> ok end end),
+    fill(Pid, Messages),
+    diagnosed(Pid, backlog),
+    ?assertEqual({message_queue_len, Messages}, process_info(Pid, message_queue_len)),
+    alive_and_small().
+
+%% Five million for one who works them off, and others who call it.
+long_mailbox_that_is_worked_off(_Config) -> ok = in_node([], ?MODULE, worked_off, [scaled(5_000_000)]).
+
+worked_off(Messages) ->
+    Pid = busy_server(100),
+    [gen_server:cast(Pid, I) || I <- lists:seq(1, Messages)],
+    diagnosed(Pid, busy),
+    alive_and_small().
+
+%% Not one process more can be started. The agent says so, and goes on when there is room again.
+process_limit(_Config) -> ok = in_node(["+P", "2048"], ?MODULE, at_the_limit, []).
+
+at_the_limit() ->
+    Agent = whereis(?AGENT),
+    eventually(fun() -> is_map(weir_watch:snapshot()) end),
+    Idle = to_the_limit([]),
+    eventually(fun() -> says_limit() end),
+    [exit(Pid, kill) || Pid <- Idle],
+    Pid = spawn(fun() -> receive never -> ok end end),
+    fill(Pid, 2000),
+    diagnosed(Pid, backlog),
+    ?assertEqual(Agent, whereis(?AGENT)),
+    alive_and_small().
+
+to_the_limit(Pids) ->
+    try spawn(fun() -> receive never -> ok end end) of
+        Pid -> to_the_limit([Pid | Pids])
+    catch
+        error:system_limit -> Pids
+    end.
+
+%% What its own helpers leave is taken at once, so that it has none.
+says_limit() ->
+    _ = to_the_limit([]),
+    #{limits := Limits} = weir_watch_agent:snapshot(?AGENT),
+    lists:any(fun(Text) -> string:find(Text, "limit of processes") =/= nomatch end, Limits).
+
+%% Ten thousand a second, each of which lives for a second: the hot one among them is found.
+processes_come_and_go(_Config) -> ok = in_node([], ?MODULE, come_and_go, [scaled(10_000)]).
+
+come_and_go(PerSecond) ->
+    Each = max(1, PerSecond div 100),
+    Spawner = spawn(fun() -> spawner(Each) end),
+    diagnosed(busy_server(300), busy),
+    true = is_process_alive(Spawner),
+    alive_and_small().
+
+spawner(Each) ->
+    _ = [spawn(fun() -> receive after 1000 -> ok end end) || _ <- lists:seq(1, Each)],
+    receive after 10 -> spawner(Each) end.
+
+%% Twenty processes want each of the two cores all the time; the hot one is one of them.
+no_core_is_free(_Config) -> ok = in_node([], ?MODULE, all_busy, []).
+
+all_busy() ->
+    _ = [spawn(fun spin/0) || _ <- lists:seq(1, 40)],
+    diagnosed(busy_server(300), busy),
+    alive_and_small().
+
+spin() ->
+    weir_watch_forms:spin(100_000),
+    spin().
+
+%% ---------------------------------------------------------------- helpers
+
+%% That many call it again and again.
+busy_server(Callers) ->
+    {ok, Pid} = weir_watch_form_server:start(fun() -> none end, fun(_, none) -> weir_watch_forms:spin(5000), none end),
+    _ = [spawn(fun() -> caller(Pid) end) || _ <- lists:seq(1, Callers)],
+    Pid.
+
+caller(Pid) ->
+    _ = gen_server:call(Pid, work, infinity),
+    caller(Pid).
+
+fill(Pid, Messages) -> lists:foreach(fun(I) -> Pid ! {'$gen_cast', I} end, lists:seq(1, Messages)).
+
+%% While it is being filled it is flooded.
+diagnosed(Pid, Cause) ->
+    eventually(fun() ->
+        case weir_watch:snapshot() of
+            none -> false;
+            #{diagnoses := Diagnoses} -> [] =/= [P || #{pid := P, cause := C} <- Diagnoses, P =:= Pid, C =:= Cause]
+        end
+    end).
+
+alive_and_small() ->
+    Agent = whereis(?AGENT),
+    {links, Links} = process_info(Agent, links),
+    Bytes = lists:sum([Bytes || Pid <- [Agent | Links], is_pid(Pid), {memory, Bytes} <- [process_info(Pid, memory)]]),
+    ?assert(Bytes < ?MOST_BYTES),
+    ok.

@@ -1,0 +1,38 @@
+%% What `WATCH=1 make demo' shows: the right diagnosis, a page, and nothing left afterwards.
+-module(weir_demo_watch_SUITE).
+
+-include_lib("stdlib/include/assert.hrl").
+
+-export([suite/0, all/0]).
+-export([looked_at/1]).
+
+-define(DEADLINE_MS, 60_000).
+
+suite() -> [{timetrap, {minutes, 5}}].
+
+all() -> [looked_at].
+
+looked_at(_) ->
+    Applications = [App || {App, _, _} <- application:which_applications()],
+    Watch = weir_demo_watch:start(0),
+    ok = weir_watch_agent:subscribe(weir_watch_agent),
+    Plain = whereis(plain_server),
+    ?assertEqual(flooded, cause(Plain, erlang:monotonic_time(millisecond) + ?DEADLINE_MS)),
+    #{address := Address} = Watch,
+    {ok, {{_, 200, _}, _, Json}} = httpc:request(binary_to_list(Address) ++ "snapshot.json"),
+    ?assertNotEqual(nomatch, string:find(Json, "plain_server")),
+    ok = weir_demo_watch:stop(Watch),
+    ?assertEqual(undefined, whereis(plain_server)),
+    ?assertEqual([], [App || {App, _, _} <- application:which_applications()] -- [inets | Applications]).
+
+%% Before its mailbox has grown for a while it may be told to be busy, which it is.
+cause(Pid, Deadline) ->
+    receive
+        {weir_watch, Agent, #{diagnoses := Diagnoses}} ->
+            ok = weir_watch_agent:next(Agent),
+            case [Cause || #{pid := P, cause := Cause} <- Diagnoses, P =:= Pid] of
+                [Cause] when Cause =/= busy -> Cause;
+                _ -> cause(Pid, Deadline)
+            end
+    after max(0, Deadline - erlang:monotonic_time(millisecond)) -> none
+    end.
