@@ -545,17 +545,18 @@ watch() ->
     Shown = {"observer_cli, its list by mailbox", ["observer_cli, its list by mailbox"]},
     Ours = {"weir_watch", ["weir_watch"]},
     Of = fun(Table, What, Who) -> #row{benchmark = "watch", table = Table, what = What, who = Who} end,
-    Calls = "a server for whom 1 % of the processes wait in calls: time until it is ",
-    Casts = "a server without a name that is flooded with casts: time until it is ",
+    Calls = "a server for whom 1 % of the processes wait in calls: time until it",
+    Casts = "a server without a name that is flooded with casts: time until it",
+    Cause = "the same: its cause is told",
     [
         Of("processor time", "looking at 1,000,000 idle processes: processor time", [
             Ours, Screen, Pass, {"nothing looks", ["nothing"]}
         ]),
         Of("memory", "the same: memory, at most", [Ours, Screen, Pass]),
-        Of(Calls ++ "named", [Calls, "named"], [Ours, Shown, Asked]),
-        Of("a server for whom 1 % of the processes wait in calls: time until its", "the same: its cause is told", [Ours]),
-        Of(Casts ++ "named", [Casts, "named"], [Ours, Shown, Asked]),
-        Of("a server without a name that is flooded with casts: time until its", "the same: its cause is told", [Ours])
+        Of(Calls ++ " is", [Calls, " is named"], [Ours, Shown, Asked]),
+        Of(Calls ++ "s", Cause, [Ours]),
+        Of(Casts ++ " is", [Casts, " is named"], [Ours, Shown, Asked]),
+        Of(Casts ++ "s", Cause, [Ours])
     ].
 
 processes(1) -> "1 process";

@@ -133,9 +133,10 @@ cost_tables(Costs, Processes) ->
 named_tables(Title, Fault, Results) ->
     Named = [weir_bench_rounds:view(fun({Ms, _}) -> Ms / 1000 end, Result) || Result <- Results],
     [Ours | _] = Results,
+    {Text, Limit} = goal(Fault),
     Diagnosed = weir_bench_rounds:view(fun({_, Ms}) -> Ms / 1000 end, Ours),
     [
-        table([Title, ": time until it is named"], "s", Named, [target(Text, Limit, Named) || {Text, Limit} <- [goal(Fault)]]),
+        table([Title, ": time until it is named"], "s", Named, [target(Text, Limit, Named)]),
         table([Title, ": time until its cause is told"], "s", [Diagnosed], [])
     ].
 

@@ -27,8 +27,8 @@ look() ->
     Watch = start(?PORT),
     io:format("~n"),
     weir_demo_screen:say([
-        "Now a plain gen_server, ", atom_to_list(?PLAIN), ", gets more casts than it can handle, beside a pool, a server"
-        " and a log of Weir. ",
+        "Now a plain gen_server, ", atom_to_list(?PLAIN), ", gets more casts than it can handle, beside a pool, a "
+        "server and a log of Weir. ",
         case Watch of
             #{address := none} -> "There is no page to look at, since OTP's application inets is not there.";
             #{address := Address} -> ["Look at it: ", Address]
@@ -78,7 +78,7 @@ start(Port) ->
             [loop(100, gate(Plain, Gate))] ++
             [loop(10, fun(N) -> weir_flow:cast(Bounded, {I, N}) end) || I <- lists:seq(1, 10)] ++
             [loop(20, fun(_) -> weir_pool:claim(demo_pool, fun(_) -> pause(5) end) end) || _ <- lists:seq(1, 20)] ++
-            [loop(50, fun(N) -> weir_log:log(demo_log, ["entry ", integer_to_list(N), "\n"]) end) || _ <- lists:seq(1, 10)],
+            [loop(50, fun(N) -> weir_log:log(demo_log, [integer_to_list(N), "\n"]) end) || _ <- lists:seq(1, 10)],
     #{
         address => Address,
         stops =>

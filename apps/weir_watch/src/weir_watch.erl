@@ -55,17 +55,20 @@
     diagnoses := [diagnosis()],
     parts := #{pools := [map()], logs := [map()], servers := [map()], clients := [map()], sockets := map(),
         left_out := map()},
+    delays := #{sum_us := non_neg_integer(), counts := [non_neg_integer()]},
     cost := cost(),
     limits := [binary()]
 }.
 %% A second of a node; from OTP 27 on there is one more when the runtime tells of a long mailbox, with the new suspect
-%% and else what the one before has told. `at' is the system's time and `uptime' the node's age, both in milliseconds; `run_queue' the
-%% processes that wait for a scheduler; `schedulers' the share of this second that each scheduler worked, 0.0 to 1.0;
-%% `memory' in bytes, by the names of `erlang:memory/0'; `input' and `output' the bytes that ports received and sent
-%% in a second. `suspects' has the processes that are looked at closely, the worst first, and `diagnoses' what is
-%% wrong with some of them. `parts' has what Weir's own parts tell by their `info' functions, empty where they are not
-%% there. `limits' says in words what the agent cannot see or has given up, such as the node's system monitor being
-%% somebody else's.
+%% and else what the one before has told. `at' is the system's time and `uptime' the node's age, both in milliseconds;
+%% `run_queue' the processes that wait for a scheduler; `schedulers' the share of this second that each scheduler
+%% worked, 0.0 to 1.0; `memory' in bytes, by the names of `erlang:memory/0'; `input' and `output' the bytes that ports
+%% received and sent in a second. `suspects' has the processes that are looked at closely, the worst first, and
+%% `diagnoses' what is wrong with some of them. `parts' has what Weir's own parts tell by their `info' functions,
+%% empty where they are not there. `delays' counts by how much a process that sleeps for 100 ms again and again has
+%% overslept since the agent began: how often by at most 2, 5, 10, 20, 50, 100, 200, 500, 1,000, 2,000 and 5,000 ms
+%% (and by more than the bound before), and by more. `limits' says in words what the agent cannot see or has given up,
+%% such as the node's system monitor being somebody else's.
 
 -type suspect() :: #{
     pid := pid(),

@@ -5,6 +5,7 @@
 %%   asker    <- samples  -- who is in a call to whom -------------> agent      one for each turn
 %%   looker   <- a suspect  -- its state, a dozen times a second --> agent      one for each suspect
 %%   reader   <- read ---  -- memory, schedulers, bytes -----------> agent      once a second
+%%   sleeper  -- by how much it overslept --> a histogram <- read -- agent
 %%   agent    -- snapshot, once a second, once for each next/1 ----> subscribers
 %% '''
 %% The agent reads no other process itself, since one that runs answers only at the end of its turn, and one in native
@@ -111,6 +112,8 @@
     reader :: pid(),
     reading = none :: none | integer(),
     facts = #{} :: map(),
+    sleeper :: pid(),
+    delays :: weir_watch_delay:delays(),
     tick = 0 :: non_neg_integer(),
     processes = 0 :: non_neg_integer(),
     burst = none :: none | asked | going,
@@ -162,7 +165,10 @@ snapshot(Agent) -> gen_server:call(Agent, snapshot).
 %% @doc The modules that run on a watched node. They need kernel and stdlib.
 -spec modules() -> [module()].
 modules() ->
-    [?MODULE, weir_watch_scan, weir_watch_ask, weir_watch_look, weir_watch_node, weir_watch_causes, weir_watch_parts].
+    [
+        ?MODULE, weir_watch_scan, weir_watch_ask, weir_watch_look, weir_watch_node, weir_watch_delay, weir_watch_causes,
+        weir_watch_parts
+    ].
 
 %% ---------------------------------------------------------------- gen_server
 
@@ -174,11 +180,11 @@ init(How) ->
     %% Later the code server might have no turn to load them.
     _ = code:ensure_modules_loaded(modules()),
     {Events, Limits} = events(),
-    Tickers = start_tickers(),
+    Delays = weir_watch_delay:new(),
     {ok, #state{
-        tickers = Tickers, scanner = weir_watch_scan:start_link(), reader = weir_watch_node:start_link(),
-            alone = How =:= alone, events = Events,
-            limits = Limits
+        tickers = start_tickers(), scanner = weir_watch_scan:start_link(), reader = weir_watch_node:start_link(),
+        sleeper = weir_watch_delay:start_link(Delays), delays = Delays, alone = How =:= alone, events = Events,
+        limits = Limits
     }}.
 
 %% @private
@@ -271,6 +277,8 @@ handle_info({'EXIT', Scanner, _}, #state{scanner = Scanner} = State) ->
     {noreply, State#state{scanner = weir_watch_scan:start_link(), turn = none}};
 handle_info({'EXIT', Reader, _}, #state{reader = Reader} = State) ->
     {noreply, State#state{reader = weir_watch_node:start_link(), reading = none}};
+handle_info({'EXIT', Sleeper, _}, #state{sleeper = Sleeper, delays = Delays} = State) ->
+    {noreply, State#state{sleeper = weir_watch_delay:start_link(Delays)}};
 handle_info({'EXIT', Pid, _}, #state{suspects = Suspects} = State) ->
     case [Suspect || {Suspect, #suspect{looker = Looker}} <- maps:to_list(Suspects), Looker =:= Pid] of
         [Suspect] -> {noreply, State#state{suspects = maps:remove(Suspect, Suspects)}};
@@ -281,12 +289,12 @@ handle_info(_, State) ->
 
 %% @private
 -spec terminate(term(), #state{}) -> ok.
-terminate(_Reason, #state{events = Events, scanner = Scanner, reader = Reader, tickers = Tickers} = State) ->
+terminate(_Reason, #state{events = Events, scanner = Scanner, reader = Reader, sleeper = Sleeper} = State) ->
     %% A link does not end a process when this one ends normally.
     Lookers = [Looker || #suspect{looker = Looker} <- maps:values(State#state.suspects)],
     Under = [State#state.asker, State#state.probe, State#state.asking_parts],
     Askers = [element(1, Asking) || Asking <- Under, Asking =/= none],
-    _ = [exit(Pid, kill) || Pid <- [Scanner, Reader | Tickers ++ Lookers ++ Askers]],
+    _ = [exit(Pid, kill) || Pid <- [Scanner, Reader, Sleeper | State#state.tickers ++ Lookers ++ Askers]],
     _ = end_events(Events),
     ok.
 
@@ -428,7 +436,9 @@ limit(Text, #state{limits = Limits} = State) -> State#state{limits = lists:usort
 
 asked(#{waiters := Waiters, running := Running, us := Us}, #state{hits = Hits, in_ets = InEts} = State) ->
     Window = lists:sublist([{State#state.tick, Waiters} | Hits], ?WINDOW),
-    Counts = counts([Server || {_, Pairs} <- Window, {Server, _} <- Pairs, node(Server) =:= node()]),
+    %% Each waiter once, however often it was drawn.
+    Different = lists:usort([Pair || {_, Pairs} <- Window, {Server, _} = Pair <- Pairs, node(Server) =:= node()]),
+    Counts = counts([Server || {Server, _} <- Different]),
     Servers = lists:sublist([Server || {Server, N} <- Counts, N >= ?HITS], 10),
     Ets = [{Pid, Module =:= ets} || {Pid, {Module, _, _}} <- Running],
     lists:foldl(
@@ -564,11 +574,12 @@ waiters(Pid, #state{hits = Hits, processes = Processes}) ->
         [] ->
             {0, 0, []};
         [{Last, _} | _] ->
+            Waiters = lists:usort([Waiter || {_, Waiter} <- Mine]),
             Drawn = length(Hits) * min(Processes, ?SAMPLES),
-            Estimate = round(length(Mine) * Processes / max(Drawn, 1)),
+            Estimate = weir_watch_ask:estimate(length(Mine), length(Waiters), Drawn, Processes),
             {First, _} = lists:last(Mine),
-            Sustained = if Last - First >= 7, length(Mine) >= ?HITS -> max(1, Estimate); true -> 0 end,
-            {Estimate, Sustained, lists:sublist(lists:usort([Waiter || {_, Waiter} <- Mine]), 10)}
+            Sustained = if Last - First >= 7, length(Waiters) >= ?HITS -> max(1, Estimate); true -> 0 end,
+            {Estimate, Sustained, lists:sublist(Waiters, 10)}
     end.
 
 quiet(#state{suspects = Suspects, tick = Tick} = State) ->
@@ -802,6 +813,7 @@ snapshot(Facts, Described, Diagnoses, #state{spent = Spent, parts = {Parts, _}, 
         suspects => worst_first(maps:values(Described), [Pid || #{pid := Pid} <- Diagnoses]),
         diagnoses => lists:sort(fun(#{since := A}, #{since := B}) -> A =< B end, Diagnoses),
         parts => if Parts =:= none -> no_parts(); true -> Parts end,
+        delays => delays(State),
         cost => #{
             share => lists:sum(Spent) / (length(Spent) * 1_000_000),
             %% The tuple of pids, and small processes.
@@ -811,6 +823,10 @@ snapshot(Facts, Described, Diagnoses, #state{spent = Spent, parts = {Parts, _}, 
         },
         limits => [stale() || Since <- [State#state.reading], Since =/= none, now_ms() - Since > 2000] ++ Limits
     }.
+
+delays(#state{delays = Delays}) ->
+    {SumUs, Counts} = weir_watch_delay:read(Delays),
+    #{sum_us => SumUs, counts => Counts}.
 
 stale() ->
     <<"A scheduler does not answer: the figures of memory, schedulers and input are old.">>.

@@ -7,7 +7,7 @@
 %% @private
 -module(weir_watch_ask).
 
--export([start/2, monitored/1, is_call/1, is_loop/1]).
+-export([start/2, estimate/4, monitored/1, is_call/1, is_loop/1]).
 
 -export_type([answers/0]).
 
@@ -47,6 +47,14 @@ servers([{_, Function}, {_, Monitors}]) ->
     end;
 servers(undefined) ->
     [].
+
+%% @doc How many wait for a server at a time, when so many of the drawn were found to wait for it, so many of them
+%% different ones. In a small node the same one may be drawn again and again: of those who are there, a draw of `Drawn'
+%% out of `Processes' finds all but e to the power of -Drawn/Processes.
+-spec estimate(Hits :: pos_integer(), Different :: pos_integer(), Drawn :: pos_integer(), Processes :: pos_integer()) ->
+    pos_integer().
+estimate(Hits, Different, Drawn, Processes) ->
+    max(1, round(min(Hits * Processes / Drawn, Different / (1 - math:exp(-Drawn / Processes))))).
 
 %% @doc The processes in what `process_info(Pid, monitors)' tells, those of this node also where they are known by name.
 -spec monitored([{process | port, term()}]) -> [pid()].

@@ -28,7 +28,7 @@
     part := atom(),
     key := atom(),
     name := binary(),
-    type := counter | gauge,
+    type := counter | gauge | histogram,
     unit := bytes | seconds | ratio | none,
     label := atom(),
     help := binary()
@@ -37,7 +37,8 @@
 %% and `key': which event and which of its measurements has the figure for telemetry. One whose key ends in `_ms' or
 %% `_us' is in milliseconds or microseconds; the metric is in seconds.
 
--type figures() :: [{Part :: atom(), Label :: atom(), [{Name :: term(), #{atom() => number()}}]}].
+-type figures() :: [{Part :: atom(), Label :: atom(), [{Name :: term(), #{atom() => figure()}}]}].
+-type figure() :: number() | weir_watch_delay:histogram().
 %% Of each part, its rows: whom it is about (`none' where the part has no label), and the figures.
 
 %% {Part, Label, [{Key, Name, Type, Unit, Help}]}. `largest' is a gauge of which the largest is taken where others are
@@ -69,6 +70,10 @@
     {schedulers, share, [
         {busy, "weir_node_scheduler_busy_ratio", gauge, ratio,
             "Share of the last second that schedulers worked: the least, the mean and the most of all."}
+    ]},
+    {delay, none, [
+        {delay_us, "weir_node_delay_seconds", histogram, seconds,
+            "By how much a process that sleeps for a tenth of a second again and again overslept."}
     ]},
     {watch, none, [
         {running, "weir_watch_agent_running", gauge, none, "1 if the agent runs and has answered, 0 if not."},
@@ -223,8 +228,8 @@ description() ->
      || {Part, Label, Metrics} <- ?TABLE, {Key, Name, Type, Unit, Help} <- Metrics
     ].
 
-exposed(counter) -> counter;
-exposed(_) -> gauge.
+exposed(largest) -> gauge;
+exposed(Type) -> Type.
 
 %% ---------------------------------------------------------------- the figures
 
@@ -263,7 +268,9 @@ figures(Snapshot) ->
 %% Nothing that has no description.
 only(Metrics, Rows) ->
     Keys = [Key || {Key, _, _, _, _} <- Metrics],
-    [{Name, maps:filter(fun(_, Value) -> is_number(Value) end, maps:with(Keys, Row))} || {Name, Row} <- Rows].
+    [{Name, maps:filter(fun(_, Value) -> is_figure(Value) end, maps:with(Keys, Row))} || {Name, Row} <- Rows].
+
+is_figure(Value) -> is_number(Value) orelse is_tuple(Value).
 
 left_out(Kind, #{left_out := LeftOut}) -> maps:from_list([{left_out, N} || #{Kind := N} <- [LeftOut]]);
 left_out(_Kind, _Parts) -> #{left_out => 0}.
@@ -303,7 +310,9 @@ memory(Memory) ->
 
 watch(none) ->
     #{watch => [{none, #{running => 0}}]};
-watch(#{suspects := Suspects, diagnoses := Diagnoses, limits := BlindSpots, cost := Cost, schedulers := Shares}) ->
+watch(#{suspects := Suspects, diagnoses := Diagnoses, limits := BlindSpots, cost := Cost, schedulers := Shares} =
+    Snapshot) ->
+    #{delays := #{sum_us := SumUs, counts := Counts}} = Snapshot,
     Queues = [Queue + Drained || #{queue := Queue, drained := Drained} <- Suspects],
     Found = [Cause || #{cause := Cause} <- Diagnoses],
     #{
@@ -320,7 +329,8 @@ watch(#{suspects := Suspects, diagnoses := Diagnoses, limits := BlindSpots, cost
         ],
         diagnoses => [{Cause, #{count => length([same || Cause1 <- Found, Cause1 =:= Cause])}} || {Cause, _, _,
             _} <- weir_watch:causes()],
-        schedulers => shares(Shares)
+        schedulers => shares(Shares),
+        delay => [{none, #{delay_us => {SumUs, Counts}}}]
     }.
 
 shares([]) ->
@@ -350,7 +360,12 @@ render(Format, Figures, Most) ->
     ],
     [Families, "# EOF\n"].
 
-series(Parts) -> lists:sum([map_size(Row) || Rows <- maps:values(Parts), {_, Row} <- Rows]).
+series(Parts) ->
+    lists:sum([width(Figure) || Rows <- maps:values(Parts), {_, Row} <- Rows, Figure <- maps:values(Row)]).
+
+%% A histogram has a sum and a count, too.
+width({_Sum, Counts}) -> length(Counts) + 2;
+width(_) -> 1.
 
 %% How many rows each part gets.
 share(Room, Costs, Many, Given) ->
@@ -411,8 +426,19 @@ family(Format, {Key, Base, Type, Unit, Help}, Label, Rows) ->
     [
         [["# HELP ", Name, $\s, Help, "\n# TYPE ", Name, $\s, atom_to_list(exposed(Type)), $\n] || Series =/= []],
         [["# UNIT ", Name, $\s, atom_to_list(Unit), $\n] || Series =/= [], Unit =/= none],
-        [[Sample, labels(Label, Value), $\s, number(Key, Number), $\n] || {Value, Number} <- Series]
+        [samples(Key, Sample, Label, Value, Number) || {Value, Number} <- Series]
     ].
+
+samples(_Key, Sample, none, _Value, {Sum, Counts}) ->
+    Bounds = [text_of(Us / 1000_000) || Us <- weir_watch_delay:bounds_us()] ++ ["+Inf"],
+    {Upto, Count} = lists:mapfoldl(fun(N, Before) -> {N + Before, N + Before} end, 0, Counts),
+    [
+        [[Sample, "_bucket{le=\"", Bound, "\"} ", text_of(N), $\n] || {Bound, N} <- lists:zip(Bounds, Upto)],
+        [Sample, "_sum ", text_of(Sum / 1000_000), $\n],
+        [Sample, "_count ", text_of(Count), $\n]
+    ];
+samples(Key, Sample, Label, Value, Number) ->
+    [Sample, labels(Label, Value), $\s, number(Key, Number), $\n].
 
 labels(none, _) -> [];
 labels(Label, Value) -> [${, atom_to_list(Label), "=\"", [escaped(Char) || <<Char>> <= Value], "\"}"].

@@ -123,7 +123,18 @@ subscribed(State) ->
     State.
 
 emit({Part, Label, Rows}) ->
-    lists:foreach(fun({Name, Row}) -> execute([weir, Part], Row, metadata(Label, Name)) end, Rows).
+    lists:foreach(fun({Name, Row}) -> execute([weir, Part], measurements(Row), metadata(Label, Name)) end, Rows).
+
+%% Of a histogram, the sum and how many there were.
+measurements(Row) ->
+    maps:fold(
+        fun
+            (Key, {Sum, Counts}, Acc) -> Acc#{Key => Sum, count => lists:sum(Counts)};
+            (Key, Figure, Acc) -> Acc#{Key => Figure}
+        end,
+        #{},
+        Row
+    ).
 
 metadata(none, _) -> #{};
 metadata(Label, Name) -> #{Label => Name}.

@@ -5,7 +5,9 @@
 
 -export([all/0, suite/0, init_per_suite/1, end_per_suite/1]).
 -export([one_for_each_next/1, ends_with_its_last_subscriber/1, killed_leaves_nothing/1, stopped_leaves_nothing/1]).
--export([scanner_killed/1, looker_killed/1, suspects_come_and_go/1, suspects_are_left_alone/1, inspected/1]).
+-export([delays/1, told_at_once/1, estimates/1]).
+-export([scanner_killed/1, sleeper_killed/1, looker_killed/1]).
+-export([suspects_come_and_go/1, suspects_are_left_alone/1, inspected/1]).
 -export([monitor_of_another_stays/1, monitor_taken_meanwhile_stays/1, overloaded/1, diagnose_without_an_agent/1,
     wrong_options/1, application/1]).
 
@@ -18,8 +20,8 @@ suite() -> [{timetrap, {minutes, 5}}].
 all() ->
     [
         one_for_each_next, ends_with_its_last_subscriber, killed_leaves_nothing, stopped_leaves_nothing, scanner_killed,
-        looker_killed, suspects_come_and_go, suspects_are_left_alone, inspected, monitor_of_another_stays,
-            monitor_taken_meanwhile_stays, overloaded,
+        sleeper_killed, delays, told_at_once, estimates, looker_killed, suspects_come_and_go, suspects_are_left_alone, inspected,
+        monitor_of_another_stays, monitor_taken_meanwhile_stays, overloaded,
         diagnose_without_an_agent, wrong_options, application
     ].
 
@@ -82,6 +84,49 @@ scanner_killed(_Config) ->
     exit(Scanner, kill),
     Busy = long_mailbox(),
     eventually(fun() -> suspect(Busy, Agent) =/= none end),
+    ok = weir_watch_agent:stop(Agent),
+    exit(Busy, kill).
+
+%% What was counted stays.
+sleeper_killed(_Config) ->
+    Agent = subscribed(),
+    Count = fun() -> #{delays := #{counts := Counts}} = next(Agent), lists:sum(Counts) end,
+    eventually(fun() -> Count() > 10 end),
+    [Sleeper] = [Pid || Pid <- links(Agent), {_, {weir_watch_delay, _, _}} <- [process_info(Pid, current_function)]],
+    exit(Sleeper, kill),
+    gone([Sleeper]),
+    Before = Count(),
+    ?assert(Before > 10),
+    eventually(fun() -> Count() > Before + 5 end),
+    ok = weir_watch_agent:stop(Agent).
+
+%% Each bound belongs to what it bounds.
+delays(_Config) ->
+    Delays = weir_watch_delay:new(),
+    Bounds = weir_watch_delay:bounds_us(),
+    ok = weir_watch_delay:note(-3, Delays),
+    [ok = weir_watch_delay:note(Us, Delays) || Bound <- Bounds, Us <- [Bound, Bound + 1]],
+    Sum = 2 * lists:sum(Bounds) + length(Bounds),
+    ?assertEqual({Sum, [2 || _ <- Bounds] ++ [1]}, weir_watch_delay:read(Delays)).
+
+%% One who was drawn seven times is one; and 1 % of very many are seen in part.
+estimates(_Config) ->
+    ?assertEqual(1, weir_watch_ask:estimate(7, 1, 900, 700)),
+    ?assertEqual(1, weir_watch_ask:estimate(15, 1, 900, 60)),
+    ?assertEqual(20, weir_watch_ask:estimate(300, 20, 900, 60)),
+    ?assertEqual(10_000, weir_watch_ask:estimate(9, 9, 900, 1_000_000)),
+    %% Many who each wait for a moment are few at a time.
+    ?assertEqual(1, weir_watch_ask:estimate(4, 4, 900, 300)).
+
+%% Of whom the runtime tells is in a snapshot of its own, before the second is over; and once in each of the next.
+told_at_once(_Config) ->
+    Agent = subscribed(),
+    Busy = spawn(fun() -> receive never -> ok end end),
+    Suspected = fun() -> #{suspects := Suspects} = next(Agent), [Pid || #{pid := Pid} <- Suspects, Pid =:= Busy] end,
+    [] = Suspected(),
+    Agent ! {monitor, Busy, long_message_queue, true},
+    ?assertEqual([Busy], Suspected()),
+    ?assertEqual([Busy], Suspected()),
     ok = weir_watch_agent:stop(Agent),
     exit(Busy, kill).
 

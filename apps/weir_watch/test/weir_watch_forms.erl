@@ -67,7 +67,7 @@ start(receiving_statem) ->
     end));
 start(search_for_reply) ->
     Helper = spawn(fun() -> forever(fun() -> receive {From, Tag} -> timer:sleep(1), From ! {answer, Tag} end end) end),
-    backlog(?SERVER:start(fun none/0, fun(_, S) -> Helper ! {self(), x}, receive {answer, x} -> S end end), 1_000_000);
+    backlog(?SERVER:start(fun none/0, fun(_, S) -> Helper ! {self(), x}, receive {answer, x} -> S end end), 600_000);
 start(search_by_recv) ->
     Port = echo(0),
     Connect = fun() ->

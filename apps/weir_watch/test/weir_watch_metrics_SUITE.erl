@@ -60,6 +60,13 @@ values(_Config) ->
     %% How many logs there are besides was not known.
     ?assertEqual(undefined, Value(<<"weir_watch_left_out">>, [{<<"part">>, <<"logs">>}])),
     ?assertEqual(3, Value(<<"weir_socket_open">>, [])),
+    %% The sample's, added up.
+    {_, histogram, seconds, _, Delays} = lists:keyfind(<<"weir_node_delay_seconds">>, 1, Families),
+    Upto = [900, 990, 998, 998, 999, 999, 999, 999, 999, 999, 999, 1000],
+    Bounds = [<<"0.002">>, <<"0.005">>, <<"0.01">>, <<"0.02">>, <<"0.05">>, <<"0.1">>, <<"0.2">>, <<"0.5">>, <<"1.0">>,
+        <<"2.0">>, <<"5.0">>, <<"+Inf">>],
+    Buckets = [{[{<<"le">>, Bound}], N} || {Bound, N} <- lists:zip(Bounds, Upto)],
+    ?assertEqual(Buckets ++ [{sum, 1.25}, {count, 1000}], Delays),
     ?assertEqual(nomatch, binary:match(text(weir_watch_metrics:figures(Snapshot)), <<"secret">>)),
     %% All causes that there are.
     {ok, Types} = file:read_file(proplists:get_value(source, weir_watch:module_info(compile))),
@@ -267,7 +274,7 @@ write(Dir, Name, Text) ->
 %% Each metric that the dashboard's expressions name is one of the description, and so is each label of its legends.
 dashboard(_Config) ->
     Known = maps:from_list([
-        {case Type of counter -> <<Name/binary, "_total">>; gauge -> Name end, atom_to_binary(Label)}
+        {exposed(Type, Name), case Type of histogram -> <<"le">>; _ -> atom_to_binary(Label) end}
      || #{name := Name, type := Type, label := Label} <- description()
     ]),
     [
@@ -282,6 +289,10 @@ dashboard(_Config) ->
     ],
     Places = [{X, Y} || #{<<"gridPos">> := #{<<"x">> := X, <<"y">> := Y}} <- panels()],
     ?assertEqual(length(panels()), length(lists:usort(Places))).
+
+exposed(counter, Name) -> <<Name/binary, "_total">>;
+exposed(gauge, Name) -> Name;
+exposed(histogram, Name) -> <<Name/binary, "_bucket">>.
 
 matches(Text, Pattern) ->
     case re:run(Text, Pattern, [global, {capture, first, binary}]) of
@@ -350,7 +361,8 @@ string(<<C, Rest/binary>>, Text) when C =/= $\\ -> string(Rest, <<Text/binary, C
 guide(_Config) ->
     Files = filelib:wildcard(weir_kit:path("docs/guide/watch*.md")),
     Texts = [Text || File <- Files, {ok, Text} <- [file:read_file(File)]],
-    Printed = lists:append([matches(Text, "(?m)^[|] `weir_[a-z_{}]+` [|] (gauge|counter) .*$") || Text <- Texts]),
+    Row = "(?m)^[|] `weir_[a-z_{}]+` [|] (gauge|counter|histogram) .*$",
+    Printed = lists:append([matches(Text, Row) || Text <- Texts]),
     Rows = [row(Metric) || Metric <- description()],
     ?assertEqual({[], []}, {Rows -- Printed, Printed -- Rows}).
 

@@ -27,13 +27,26 @@ families(Format, [<<"# HELP ", Line/binary>> | Lines], Family, Done) ->
     families(Format, Lines, {Name, none, none, Help, []}, closed(Family, Done));
 families(Format, [<<"# TYPE ", Line/binary>> | Lines], {Name, none, none, Help, []}, Done) ->
     [Name, Type] = binary:split(Line, <<" ">>),
-    lists:member(Type, [<<"counter">>, <<"gauge">>]) orelse error({type, Line}),
+    lists:member(Type, [<<"counter">>, <<"gauge">>, <<"histogram">>]) orelse error({type, Line}),
     families(Format, Lines, {Name, binary_to_atom(Type), none, Help, []}, Done);
 families(Format, [<<"# UNIT ", Line/binary>> | Lines], {Name, Type, none, Help, []}, Done) when Type =/= none ->
     [Name, Unit] = binary:split(Line, <<" ">>),
     Ending = case {Format, Type} of {plain, counter} -> <<"_", Unit/binary, "_total">>; _ -> <<"_", Unit/binary>> end,
     ends_with(Ending, Name) orelse error({unit, Line}),
     families(Format, Lines, {Name, Type, binary_to_atom(Unit), Help, []}, Done);
+families(Format, [<<C, _/binary>> = Line | Lines], {Name, histogram, Unit, Help, Series}, Done) when C =/= $# ->
+    {Sample, Labels, Value} = sample(Line),
+    Buckets = [N || {[{<<"le">>, _}], N} <- Series],
+    <<"_", Part/binary>> = string:prefix(Sample, Name),
+    Key =
+        case {Part, Labels, Series} of
+            %% They go up, and the last of them is all that there are.
+            {<<"bucket">>, [{<<"le">>, _}], _} when Buckets =:= []; Value >= hd(Buckets) -> Labels;
+            {<<"sum">>, [], [{[{<<"le">>, <<"+Inf">>}], _} | _]} -> sum;
+            {<<"count">>, [], [{sum, _}, {_, Value} | _]} -> count
+        end,
+    lists:keymember(Key, 1, Series) andalso error({twice, Line}),
+    families(Format, Lines, {Name, histogram, Unit, Help, [{Key, Value} | Series]}, Done);
 families(Format, [<<C, _/binary>> = Line | Lines], {Name, Type, Unit, Help, Series}, Done) when
     C =/= $#, Type =/= none
 ->

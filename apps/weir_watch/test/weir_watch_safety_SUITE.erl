@@ -5,7 +5,8 @@
 -include_lib("stdlib/include/assert.hrl").
 
 -export([all/0, suite/0]).
--export([long_mailbox/1, long_mailbox_that_is_worked_off/1, process_limit/1, processes_come_and_go/1, no_core_is_free/1]).
+-export([long_mailbox/1, long_mailbox_that_is_worked_off/1, process_limit/1, processes_come_and_go/1]).
+-export([no_core_is_free/1]).
 -export([filled/1, worked_off/1, at_the_limit/0, come_and_go/1, all_busy/0]).
 
 -import(weir_watch_test_lib, [eventually/1, in_node/4]).

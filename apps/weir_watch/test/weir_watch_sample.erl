@@ -31,6 +31,7 @@ snapshot(Changes) ->
                     waiting_bytes => 1000, max_bytes => 2000}],
                 servers => [], clients => [], sockets => #{}, left_out => #{}
             },
+            delays => #{sum_us => 1_250_000, counts => [900, 90, 8, 0, 1, 0, 0, 0, 0, 0, 0, 1]},
             cost => #{share => 0.008, memory => 12_000_000, mailbox => 0},
             limits => [<<"The node's system monitor is somebody else's, so floods are found a little later.">>]
         },
