@@ -13,6 +13,7 @@
 
 -define(INTERVAL_MS, 1500).
 -define(LINES, 50).
+-define(COLUMN, 11).
 -define(SAMPLE_MS, 20).
 -define(QUIET_MS, 2000).
 -define(TIMEOUT_MS, 120_000).
@@ -144,7 +145,9 @@ await(weir_watch, Pid, Begin) ->
     _ = heard(fun(#{suspects := Suspects}) -> [P || #{pid := P} <- Suspects, P =:= Pid] end, Begin),
     passed(Begin);
 await(observer_cli, Pid, Begin) ->
-    weir_bench_screen ! {find, list_to_binary(pid_to_list(Pid)), self()},
+    %% Its column has room for so much.
+    Text = string:slice(pid_to_list(Pid), 0, ?COLUMN),
+    weir_bench_screen ! {find, list_to_binary(Text), self()},
     receive found -> passed(Begin) after ?TIMEOUT_MS -> error(timeout) end;
 await(recon, Pid, Begin) ->
     in_time(Begin),
