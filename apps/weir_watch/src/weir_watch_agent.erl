@@ -46,9 +46,12 @@
 -define(LONG_GC_MS, 10).
 -define(EVENT_AT, 2000).
 -define(EVENT_UNTIL, 500).
-%% Growth of the memory of all processes that makes a burst; the microseconds that this takes for each process; and how
-%% many it may take, of which a two hundredth comes back each second.
--define(BURST_BYTES, 16_000_000).
+%% Growth of the memory of all processes in so many seconds that makes a burst, at least so much and this part of it;
+%% the microseconds that a burst takes for each process; and how many it may take, of which a two hundredth comes back
+%% each second.
+-define(BURST_BYTES, 8_000_000).
+-define(BURST_SHARE, 256).
+-define(LOWS, 10).
 -define(PROCESS_US, 0.55).
 -define(CREDIT_US, 1_200_000).
 %% Collections of a suspect that are remembered, and for how long they count.
@@ -117,9 +120,10 @@
     tick = 0 :: non_neg_integer(),
     processes = 0 :: non_neg_integer(),
     burst = none :: none | asked | going,
-    %% Microseconds that bursts may take, and what memory has been at least.
+    %% Microseconds that bursts may take, the last reading of the memory, and what it was in the seconds before.
     credit = ?CREDIT_US :: non_neg_integer(),
-    base = infinity :: non_neg_integer() | infinity,
+    memory = infinity :: non_neg_integer() | infinity,
+    lows = [] :: [non_neg_integer()],
     parts = {none, weir_watch_parts:new()} :: {weir_watch_parts:parts() | none, weir_watch_parts:asked()},
     asking_parts = none :: none | {pid(), reference()},
     %% Microseconds of this second, and of the 60 before.
@@ -538,19 +542,18 @@ read_node(#state{reading = none, reader = Reader} = State) ->
 read_node(State) ->
     State.
 
-%% The memory of all processes grows, and nobody is known to be the reason.
+%% The memory of all processes grows, and nobody is known to be the reason. What counts is the less of two readings in a
+%% row, since the scanner itself takes much for a moment when it reads the pids.
 burst(none, State) ->
     State;
-burst(Memory, #state{base = Base, tick = Tick, burst = Burst, credit = Before} = State) ->
+burst(Memory, #state{memory = Last, lows = Lows, burst = Burst, credit = Before} = State) ->
+    Low = min(Memory, Last),
     Credit = min(?CREDIT_US, Before + ?CREDIT_US div 200),
     Price = min(round(State#state.processes * ?PROCESS_US), ?CREDIT_US),
-    Grown = Burst =:= none andalso is_integer(Base) andalso Memory > Base + ?BURST_BYTES,
-    if
-        Grown, Credit >= Price -> State#state{burst = asked, credit = Credit - Price, base = Memory};
-        Grown -> State#state{credit = Credit};
-        %% Who grows slowly is found by the slices.
-        Tick rem (10 * ?SECOND) < ?SECOND -> State#state{credit = Credit, base = Memory};
-        true -> State#state{credit = Credit, base = min(Memory, Base)}
+    Base = lists:min([Low | Lows]),
+    case Burst =:= none andalso Credit >= Price andalso Low > Base + max(?BURST_BYTES, Base div ?BURST_SHARE) of
+        true -> State#state{memory = Memory, lows = [Low], credit = Credit - Price, burst = asked};
+        false -> State#state{memory = Memory, lows = lists:sublist([Low | Lows], ?LOWS), credit = Credit}
     end.
 
 rate(#suspect{reductions = Reductions, reductions0 = Before, queue = Queue, queues = Queues, pid = Pid} = Suspect,

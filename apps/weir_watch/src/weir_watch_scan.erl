@@ -16,10 +16,10 @@
 
 -export_type([result/0, order/0]).
 
--define(SLICE_US, 400).
+-define(SLICE_US, 250).
 -define(BURST_US, 40_000).
 %% Of the pids read anew, by share of a core.
--define(REFRESH_SHARE, 0.002).
+-define(REFRESH_SHARE, 0.0015).
 -define(REFRESH_MS, 1000).
 %% How many processes are read between two looks at the clock.
 -define(STEP, 64).

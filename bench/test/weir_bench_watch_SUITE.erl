@@ -1,0 +1,23 @@
+%% The benchmark of weir_watch in a small size: each tool finds the right process, and a wrong diagnosis would be seen.
+-module(weir_bench_watch_SUITE).
+
+-include_lib("stdlib/include/assert.hrl").
+
+-export([all/0, suite/0]).
+-export([part/1, wrong_cause/1]).
+
+suite() -> [{timetrap, {minutes, 10}}].
+
+all() -> [part, wrong_cause].
+
+part(_) ->
+    Tables = weir_bench_watch:run(1, #{processes => 2000, minute => 1000, some => 1000, settled => 1000}),
+    ?assertEqual(6, length(Tables)),
+    [?assert(is_list(unicode:characters_to_list(weir_bench_table:render(Table)))) || Table <- Tables],
+    ?assert(is_list(weir_bench_watch:version())).
+
+%% A server that is called is busy, and not flooded.
+wrong_cause(_) ->
+    ok = weir_bench_watch_node:start(weir_watch),
+    ?assertError({{wrong_result, busy, flooded}, _}, weir_bench_watch_node:named(weir_watch, {calls, 20}, flooded)),
+    ok = weir_bench_watch_node:stop(weir_watch).
