@@ -96,16 +96,16 @@
     chain := [pid()],
     answers := boolean()
 }.
-%% A process that is looked at. `behaviour' is `gen_server', `gen_statem', `gen_event', `supervisor', `weir_server' or
-%% `process'. `queue' is its mailbox now, and `queues' that of each of up to 60 seconds before, the oldest first;
-%% `drained' what a weir_server has taken out of it and not handled. `growth' is by how many messages a second both
-%% grow; `until_million' the seconds until there are a million. `reductions' is a second's; `core' the share of its time
-%% that it ran or wanted to run, 0.0 to 1.0; `heap' bytes. `doing' has the functions in which it was found, and
-%% `states' the states of `process_info(Pid, status)', each with its share of the samples. `messages' has the kinds of
-%% its messages, never their content, with their shares. `waiters' estimates how many processes are in a call to it,
-%% and `waiting' names some; `waits_for' is whom it is calling, `chain' that one, whom he is calling, and so on.
-%% `answers' is false while a question about it has had no answer for a second: it runs, and does not come to answer
-%% the runtime.
+%% A process that is looked at. `behaviour' is `gen_server', `gen_statem', `gen_event', `weir_server', `gen_server2',
+%% `gen_batch_server' or `process'. `queue' is its mailbox now; `drained' what a weir_server has taken out of it and
+%% not handled; `queues' both together in each of up to 60 seconds, the oldest first. `growth' is by how many messages
+%% a second both grow; `until_million' the seconds until there are a million. `reductions' is a second's; `core' the
+%% share of its time that it ran or wanted to run, 0.0 to 1.0; `heap' bytes. `doing' has the functions in which it was
+%% found, and `states' the states of `process_info(Pid, status)', each with its share of the samples. `messages' has
+%% the kinds of its messages, never their content, with their shares. `waiters' estimates how many processes are in a
+%% call to it, and `waiting' names some; `waits_for' is whom it is calling, `chain' that one, whom he is calling, and
+%% so on. `answers' is false while a question about it has had no answer for a second: it runs, and does not come to
+%% answer the runtime.
 
 -type diagnosis() :: #{
     pid := pid() | undefined,
@@ -129,6 +129,8 @@
 %% What the agent itself takes: its share of one core in the last minute, and its processes' memory in bytes.
 
 -define(LOOK_S, 5).
+%% A snapshot comes each second.
+-define(SILENCE_MS, 10_000).
 
 %% @doc Starts the node's agent, as the application does.
 -spec start_link() -> {ok, pid()} | {error, term()}.
@@ -147,9 +149,9 @@ diagnose() -> diagnose(#{}).
 %% @doc The same of another node, which need not have Weir, or with a number of seconds to look: `#{seconds => 10,
 %% node => 'shop@host'}', also as a keyword list. Costs what the agent costs for so long. Other options raise
 %% `{bad_option, Key}'. A node that cannot be looked at is `{error, Reason}': `not_distributed' (this one is not),
-%% `refused' (not there, or another cookie), `disconnected', `timeout', `too_old', `{other_modules, Modules}' (it has
-%% others of these names), `{no_compiler, Release}' and a few that name what the node answered; `bin/weir' says them
-%% in words.
+%% `refused' (not there, or another cookie), `disconnected', `timeout', `overloaded' (the agent has stopped, at one of
+%% its limits), `too_old', `{other_modules, Modules}' (it has others of these names), `{no_compiler, Release}' and a
+%% few that name what the node answered; `bin/weir' says them in words.
 -spec diagnose(node() | #{seconds => pos_integer(), node => node()} | [{atom(), term()}]) ->
     [diagnosis()] | {error, term()}.
 diagnose(Node) when is_atom(Node) ->
@@ -176,30 +178,36 @@ diagnose(Options) when is_map(Options) ->
                     Error
             end;
         _ ->
-            case known() of
-                none ->
+            case whereis(weir_watch_agent) of
+                undefined ->
                     %% It ends when nobody listens any more.
                     {ok, Agent} = weir_watch_agent:start(),
                     diagnosed(Agent, Seconds);
-                #{diagnoses := Diagnoses} when not is_map_key(seconds, Options) ->
-                    Diagnoses;
-                _ ->
-                    diagnosed(weir_watch_agent, Seconds)
+                Agent when is_map_key(seconds, Options) ->
+                    diagnosed(Agent, Seconds);
+                Agent ->
+                    case known(Agent) of
+                        #{diagnoses := Diagnoses} -> Diagnoses;
+                        none -> diagnosed(Agent, Seconds)
+                    end
             end
     end.
 
-known() ->
-    case whereis(weir_watch_agent) of
-        undefined -> none;
-        _ -> snapshot()
+%% `none' also of one that has died since.
+known(Agent) ->
+    try
+        weir_watch_agent:snapshot(Agent)
+    catch
+        exit:_ -> none
     end.
 
 %% From a process of its own, so that no snapshot is left in the caller's mailbox.
 diagnosed(Agent, Seconds) ->
     Caller = self(),
     {Pid, Monitor} = spawn_monitor(fun() ->
-        ok = weir_watch_agent:subscribe(Agent),
-        Caller ! {self(), last(erlang:monotonic_time(millisecond) + Seconds * 1000, [])}
+        Ended = monitor(process, Agent),
+        ok = subscribe(Agent),
+        Caller ! {self(), last(erlang:monotonic_time(millisecond) + Seconds * 1000, Ended)}
     end),
     receive
         {Pid, Diagnoses} ->
@@ -209,19 +217,34 @@ diagnosed(Agent, Seconds) ->
             {error, Reason}
     end.
 
-%% What the last snapshot before that time has told, or the first after it.
-last(Until, Before) ->
+subscribe(Agent) ->
+    try
+        weir_watch_agent:subscribe(Agent)
+    catch
+        exit:{Reason, _} -> ended(Reason)
+    end.
+
+%% What the first snapshot after that time has told.
+last(Until, Ended) ->
     receive
         {weir_watch, Agent, #{diagnoses := Diagnoses}} ->
             case erlang:monotonic_time(millisecond) < Until of
                 true ->
                     ok = weir_watch_agent:next(Agent),
-                    last(Until, Diagnoses);
+                    last(Until, Ended);
                 false ->
                     Diagnoses
-            end
-    after 10_000 -> Before
+            end;
+        {'DOWN', Ended, process, _, Reason} ->
+            ended(Reason)
+    after ?SILENCE_MS -> exit(timeout)
     end.
+
+-spec ended(term()) -> no_return().
+ended(noconnection) -> exit(disconnected);
+ended({nodedown, _}) -> exit(disconnected);
+ended({shutdown, overloaded}) -> exit(overloaded);
+ended(Reason) -> exit(Reason).
 
 %% @doc What the agent has told last; `none' in its first second. Fails with `noproc' where it does not run.
 -spec snapshot() -> snapshot() | none.

@@ -40,6 +40,7 @@
 -define(QUIET_S, 10).
 -define(LONG, 200).
 -define(LATE_MS, 1000).
+-define(NEVER_MS, 4000).
 %% Reductions in a tick of one who works all the time, at least.
 -define(HARD_WORK, 400_000).
 %% A collection, and a mailbox, of which the runtime is to tell.
@@ -73,7 +74,6 @@
     seen_since :: integer(),
     %% When it was last found to be in trouble or busy, by seconds.
     noticed :: non_neg_integer(),
-    pinned = false :: boolean(),
     %% What its looker has told last, and when.
     status = none :: atom(),
     queue = 0 :: non_neg_integer(),
@@ -99,7 +99,8 @@
     tickers :: [pid()],
     %% When the last tick was.
     ticked = erlang:monotonic_time(millisecond) :: integer(),
-    scanner :: pid(),
+    %% `none' where there was no room for a process.
+    scanner :: pid() | none,
     %% Since when it has had a turn, and who finds out for whom it waits.
     turn = none :: none | integer(),
     probe = none :: none | {pid(), reference()},
@@ -112,10 +113,10 @@
     %% Suspects that the runtime has told of since the last snapshot.
     news = [] :: [pid()],
     %% Who reads what is told of the node, since when he is asked, and what he has told last.
-    reader :: pid(),
+    reader :: pid() | none,
     reading = none :: none | integer(),
     facts = #{} :: map(),
-    sleeper :: pid(),
+    sleeper :: pid() | none,
     delays :: weir_watch_delay:delays(),
     tick = 0 :: non_neg_integer(),
     processes = 0 :: non_neg_integer(),
@@ -130,11 +131,14 @@
     us = 0 :: non_neg_integer(),
     spent = [] :: [non_neg_integer()],
     subscribers = #{} :: #{pid() => {reference(), Wants :: boolean()}},
+    %% At whom a subscriber wants to look.
+    pins = #{} :: #{Subscriber :: pid() => pid()},
     %% An agent that nobody is to find ends with its last subscriber.
     alone :: boolean(),
     events :: none | system_monitor | {session, term()},
     node_trouble = none :: none | integer(),
     limits = [] :: [binary()],
+    passing = #{} :: #{binary() => Tick :: non_neg_integer()},
     snapshot = none :: none | weir_watch:snapshot()
 }).
 
@@ -142,9 +146,9 @@
 -spec start_link() -> {ok, pid()} | {error, term()}.
 start_link() -> gen_server:start_link({local, ?MODULE}, ?MODULE, registered, []).
 
-%% @doc Starts an agent without a name. It ends when its last subscriber has gone.
+%% @doc Starts an agent without a name. It ends when its last subscriber has gone, and with the caller if it has none.
 -spec start() -> {ok, pid()} | {error, term()}.
-start() -> gen_server:start(?MODULE, alone, []).
+start() -> gen_server:start(?MODULE, {alone, self()}, []).
 
 %% @doc Ends an agent.
 -spec stop(gen_server:server_ref()) -> ok.
@@ -158,9 +162,9 @@ subscribe(Agent) -> gen_server:call(Agent, {subscribe, self()}).
 -spec next(gen_server:server_ref()) -> ok.
 next(Agent) -> gen_server:cast(Agent, {next, self()}).
 
-%% @doc Looks at a process closely until it dies.
+%% @doc Looks at a process closely for the calling subscriber, until that one asks for another or is gone.
 -spec inspect(gen_server:server_ref(), pid()) -> ok.
-inspect(Agent, Pid) -> gen_server:cast(Agent, {inspect, Pid}).
+inspect(Agent, Pid) -> gen_server:cast(Agent, {inspect, self(), Pid}).
 
 %% @doc The newest snapshot; `none' in the first second.
 -spec snapshot(gen_server:server_ref()) -> weir_watch:snapshot() | none.
@@ -177,19 +181,18 @@ modules() ->
 %% ---------------------------------------------------------------- gen_server
 
 %% @private
--spec init(registered | alone) -> {ok, #state{}}.
+-spec init(registered | {alone, pid()}) -> {ok, #state{}}.
 init(How) ->
+    _ = case How of {alone, Starter} -> monitor(process, Starter); registered -> none end,
     _ = process_flag(trap_exit, true),
     _ = process_flag(priority, high),
     %% Later the code server might have no turn to load them.
     _ = code:ensure_modules_loaded(modules()),
     {Events, Limits} = events(),
-    Delays = weir_watch_delay:new(),
-    {ok, #state{
-        tickers = start_tickers(), scanner = weir_watch_scan:start_link(), reader = weir_watch_node:start_link(),
-        sleeper = weir_watch_delay:start_link(Delays), delays = Delays, alone = How =:= alone, events = Events,
-        limits = Limits
-    }}.
+    {ok, with_helpers(#state{
+        tickers = start_tickers(), scanner = none, reader = none, sleeper = none, delays = weir_watch_delay:new(),
+        alone = How =/= registered, events = Events, limits = Limits
+    })}.
 
 %% @private
 -spec handle_call(term(), gen_server:from(), #state{}) -> {reply, term(), #state{}}.
@@ -212,12 +215,10 @@ handle_cast({next, Pid}, #state{subscribers = Subscribers} = State) ->
         #{Pid := {Monitor, _}} -> {noreply, State#state{subscribers = Subscribers#{Pid := {Monitor, true}}}};
         #{} -> {noreply, State}
     end;
-handle_cast({inspect, Pid}, State) when is_pid(Pid), node(Pid) =:= node() ->
-    #state{suspects = Suspects} = New = suspect(Pid, State),
-    case Suspects of
-        #{Pid := Suspect} -> {noreply, New#state{suspects = Suspects#{Pid := Suspect#suspect{pinned = true}}}};
-        #{} -> {noreply, New}
-    end;
+handle_cast({inspect, Subscriber, Pid}, #state{subscribers = Subscribers, pins = Pins} = State) when
+    is_map_key(Subscriber, Subscribers), is_pid(Pid), node(Pid) =:= node()
+->
+    {noreply, suspect(Pid, State#state{pins = Pins#{Subscriber => Pid}})};
 handle_cast(_, State) ->
     {noreply, State}.
 
@@ -275,14 +276,15 @@ handle_info({'DOWN', Monitor, process, Pid, _}, #state{subscribers = Subscribers
         #state{asker = {Pid, Monitor, _}} -> {noreply, State#state{asker = none}};
         #state{asking_parts = {Pid, Monitor}} -> {noreply, State#state{asking_parts = none}};
         #state{probe = {Pid, Monitor}} -> {noreply, State#state{probe = none}};
-        #state{} -> gone(State#state{subscribers = maps:remove(Pid, Subscribers)})
+        #state{pins = Pins} ->
+            gone(State#state{subscribers = maps:remove(Pid, Subscribers), pins = maps:remove(Pid, Pins)})
     end;
 handle_info({'EXIT', Scanner, _}, #state{scanner = Scanner} = State) ->
-    {noreply, State#state{scanner = weir_watch_scan:start_link(), turn = none}};
+    {noreply, State#state{scanner = none, turn = none}};
 handle_info({'EXIT', Reader, _}, #state{reader = Reader} = State) ->
-    {noreply, State#state{reader = weir_watch_node:start_link(), reading = none}};
-handle_info({'EXIT', Sleeper, _}, #state{sleeper = Sleeper, delays = Delays} = State) ->
-    {noreply, State#state{sleeper = weir_watch_delay:start_link(Delays)}};
+    {noreply, State#state{reader = none, reading = none}};
+handle_info({'EXIT', Sleeper, _}, #state{sleeper = Sleeper} = State) ->
+    {noreply, State#state{sleeper = none}};
 handle_info({'EXIT', Pid, _}, #state{suspects = Suspects} = State) ->
     case [Suspect || {Suspect, #suspect{looker = Looker}} <- maps:to_list(Suspects), Looker =:= Pid] of
         [Suspect] -> {noreply, State#state{suspects = maps:remove(Suspect, Suspects)}};
@@ -298,7 +300,7 @@ terminate(_Reason, #state{events = Events, scanner = Scanner, reader = Reader, s
     Lookers = [Looker || #suspect{looker = Looker} <- maps:values(State#state.suspects)],
     Under = [State#state.asker, State#state.probe, State#state.asking_parts],
     Askers = [element(1, Asking) || Asking <- Under, Asking =/= none],
-    _ = [exit(Pid, kill) || Pid <- [Scanner, Reader, Sleeper | State#state.tickers ++ Lookers ++ Askers]],
+    _ = [exit(Pid, kill) || Pid <- [Scanner, Reader, Sleeper | State#state.tickers ++ Lookers ++ Askers], is_pid(Pid)],
     _ = end_events(Events),
     ok.
 
@@ -324,14 +326,22 @@ events() ->
                 undefined ->
                     _ = erlang:system_monitor(self(), [{long_gc, ?LONG_GC_MS} | Queues]),
                     {system_monitor, []};
-                _ ->
-                    {none, [
-                        <<"The node's system monitor is somebody else's: collections of garbage are not seen, and a "
-                            "process without ",
-                            "a name that is flooded is found a little later.">>
-                    ]}
+                _ -> {none, [no_monitor()]}
             end
     end.
+
+no_monitor() ->
+    <<"The node's system monitor is somebody else's: collections of garbage are not seen, and a process without a name "
+        "that is flooded is found a little later.">>.
+
+%% Somebody may take it at any time.
+still_told(#state{events = system_monitor, limits = Limits} = State) ->
+    case erlang:system_monitor() of
+        {Monitor, _} when Monitor =:= self() -> State;
+        _ -> State#state{events = none, limits = [no_monitor() | Limits]}
+    end;
+still_told(State) ->
+    State.
 
 %% Somebody may have taken the system monitor meanwhile.
 end_events({session, Session}) ->
@@ -348,7 +358,7 @@ end_events(none) ->
 %% ---------------------------------------------------------------- a tick
 
 tick(#state{tick = Tick} = State) ->
-    Next = turn(kill_late(State#state{tick = Tick + 1})),
+    Next = turn(kill_late(with_helpers(State#state{tick = Tick + 1}))),
     case Tick rem ?SECOND of
         0 -> second(Next#state{news = []});
         _ -> tell_news(Next)
@@ -379,6 +389,23 @@ ticker(Agent) ->
         ticker(Agent)
     end.
 
+%% Those that are not there, or have died, are started. At the limit of processes they are started when there is room.
+with_helpers(#state{scanner = none} = State) ->
+    with_helpers(fun() -> State#state{scanner = weir_watch_scan:start_link(), turn = none, burst = none} end, State);
+with_helpers(#state{reader = none} = State) ->
+    with_helpers(fun() -> State#state{reader = weir_watch_node:start_link(), reading = none} end, State);
+with_helpers(#state{sleeper = none, delays = Delays} = State) ->
+    with_helpers(fun() -> State#state{sleeper = weir_watch_delay:start_link(Delays)} end, State);
+with_helpers(State) ->
+    State.
+
+with_helpers(Start, State) ->
+    try Start() of
+        Started -> with_helpers(Started)
+    catch
+        error:system_limit -> limit(<<"The node is at its limit of processes: not all is looked at.">>, State)
+    end.
+
 kill_late(#state{asker = {Asker, _, Since}} = State) ->
     true = now_ms() - Since < ?LATE_MS orelse exit(Asker, kill),
     State;
@@ -386,8 +413,11 @@ kill_late(State) ->
     State.
 
 %% The scanner waits for somebody who runs and does not come to an end. Whom, another process is to find out.
+turn(#state{scanner = none} = State) ->
+    State;
 turn(#state{turn = none, scanner = Scanner, burst = Burst, tick = Tick} = State) ->
-    Skip = [Pid || {Pid, Suspect} <- maps:to_list(State#state.suspects), silent(Suspect) > 0],
+    Now = now_ms(),
+    Skip = [Pid || {Pid, #suspect{heard = Heard}} <- maps:to_list(State#state.suspects), Now - Heard >= ?LATE_MS],
     ok = weir_watch_scan:turn(Scanner, #{
         long => ?LONG, samples => ?SAMPLES, burst => Burst =:= asked, names => Tick rem ?SECOND =:= 2, skip => Skip
     }),
@@ -408,10 +438,10 @@ turn(State) ->
     State.
 
 %% The scanner is started anew, and leaves out whom it has waited for as long as he is silent.
-probed(Pid, #state{scanner = Scanner, turn = Since} = State) when is_pid(Pid), is_integer(Since) ->
+probed(Pid, #state{scanner = Scanner, turn = Since} = State) when is_pid(Pid), is_pid(Scanner), is_integer(Since) ->
     true = unlink(Scanner),
     true = exit(Scanner, kill),
-    suspect(Pid, State#state{scanner = weir_watch_scan:start_link(), turn = none, burst = none});
+    suspect(Pid, State#state{scanner = none, turn = none});
 probed(_Pid, State) ->
     State.
 
@@ -436,10 +466,14 @@ start_asker(Samples, Running, #state{asker = none} = State) ->
 start_asker(_Samples, _Running, State) ->
     State.
 
-limit(Text, #state{limits = Limits} = State) -> State#state{limits = lists:usort([Text | Limits])}.
+%% Told for some seconds, since it may be over.
+limit(Text, #state{passing = Passing, tick = Tick} = State) -> State#state{passing = Passing#{Text => Tick}}.
+
+passing(#state{passing = Passing, tick = Tick}) ->
+    [Text || {Text, At} <- maps:to_list(Passing), At > Tick - ?QUIET_S * ?SECOND].
 
 asked(#{waiters := Waiters, running := Running, us := Us}, #state{hits = Hits, in_ets = InEts} = State) ->
-    Window = lists:sublist([{State#state.tick, Waiters} | Hits], ?WINDOW),
+    Window = [{State#state.tick, Waiters} | aged(Hits, State#state.tick)],
     %% Each waiter once, however often it was drawn.
     Different = lists:usort([Pair || {_, Pairs} <- Window, {Server, _} = Pair <- Pairs, node(Server) =:= node()]),
     Counts = counts([Server || {Server, _} <- Different]),
@@ -450,6 +484,8 @@ asked(#{waiters := Waiters, running := Running, us := Us}, #state{hits = Hits, i
         State#state{hits = Window, us = State#state.us + Us, in_ets = lists:sublist(Ets ++ InEts, 2 * ?KNOWN)},
         Servers
     ).
+
+aged(Hits, Now) -> [Hit || {Tick, _} = Hit <- Hits, Tick > Now - ?WINDOW].
 
 %% Notices a process: a new suspect, or one more second for an old one. There is no room for a new one while all that
 %% are there are in trouble or were so a moment ago.
@@ -482,8 +518,8 @@ new_suspect(Pid, #state{suspects = Suspects, tick = Tick} = State) ->
 make_room(#state{suspects = Suspects, tick = Tick} = State) when map_size(Suspects) >= ?SUSPECTS ->
     Idle = [
         {Noticed, Pid}
-     || {Pid, #suspect{noticed = Noticed, verdict = none, pinned = false, queue = Queue}} <- maps:to_list(Suspects),
-        Noticed < Tick - ?SECOND, Queue < ?LONG
+     || {Pid, #suspect{noticed = Noticed, verdict = none, queue = Queue}} <- maps:to_list(Suspects),
+        Noticed < Tick - ?SECOND, Queue < ?LONG, not is_pinned(Pid, State)
     ],
     case lists:sort(Idle) of
         [{_, Pid} | _] -> drop(Pid, State);
@@ -491,6 +527,8 @@ make_room(#state{suspects = Suspects, tick = Tick} = State) when map_size(Suspec
     end;
 make_room(State) ->
     State.
+
+is_pinned(Pid, #state{pins = Pins}) -> lists:member(Pid, maps:values(Pins)).
 
 drop(Pid, #state{suspects = Suspects} = State) ->
     #{Pid := #suspect{looker = Looker}} = Suspects,
@@ -525,7 +563,8 @@ within_bounds(State) ->
 
 %% ---------------------------------------------------------------- each second
 
-second(State) ->
+second(#state{hits = Hits, tick = Tick} = Before) ->
+    State = still_told(Before#state{hits = aged(Hits, Tick)}),
     Facts = maps:merge(weir_watch_node:at_once(), State#state.facts),
     Grown = burst(maps:get(processes, maps:get(memory, Facts), none), read_node(State)),
     Rated = Grown#state{suspects = maps:map(fun(_, Suspect) -> rate(Suspect, Grown) end, Grown#state.suspects)},
@@ -536,7 +575,7 @@ second(State) ->
     Parts = ask_parts(Judged#state{us = 0, spent = Spent}),
     publish(snapshot(Facts, Described, Diagnoses, Parts), Parts).
 
-read_node(#state{reading = none, reader = Reader} = State) ->
+read_node(#state{reading = none, reader = Reader} = State) when is_pid(Reader) ->
     ok = weir_watch_node:ask(Reader),
     State#state{reading = now_ms()};
 read_node(State) ->
@@ -566,7 +605,7 @@ rate(#suspect{reductions = Reductions, reductions0 = Before, queue = Queue, queu
         end,
     Suspect#suspect{
         rate = case Before of 0 -> 0; _ -> max(0, Reductions - Before) end, reductions0 = Reductions,
-            queues = lists:sublist([Queue | Queues], 60),
+            queues = lists:sublist([Queue + drained(Suspect) | Queues], 60),
         hits = {Estimate, Sustained}, waiting = Waiting, noticed = Noticed
     }.
 
@@ -588,8 +627,8 @@ waiters(Pid, #state{hits = Hits, processes = Processes}) ->
 quiet(#state{suspects = Suspects, tick = Tick} = State) ->
     Quiet = [
         Pid
-     || {Pid, #suspect{noticed = Noticed, pinned = false, verdict = none}} <- maps:to_list(Suspects),
-        Noticed < Tick - ?QUIET_S * ?SECOND
+     || {Pid, #suspect{noticed = Noticed, verdict = none}} <- maps:to_list(Suspects),
+        Noticed < Tick - ?QUIET_S * ?SECOND, not is_pinned(Pid, State)
     ],
     lists:foldl(fun drop/2, State, Quiet).
 
@@ -600,10 +639,10 @@ follow(#state{suspects = Suspects} = State) ->
 
 trouble(#suspect{queue = Queue, hits = {_, Sustained}}) -> Queue >= ?LONG orelse Sustained > 0.
 
-waits_for(#suspect{looks = [#{monitors := Monitors, samples := Samples} | _]}) ->
+waits_for(#suspect{looks = [#{callee := Callee, samples := Samples} | _]}) when node(Callee) =:= node() ->
     InCall = [call || {waiting, [Function | _]} <- Samples, weir_watch_ask:is_call(Function)],
     case length(InCall) * 2 >= length(Samples) of
-        true -> [Pid || Pid <- lists:sublist(Monitors, 1), node(Pid) =:= node()];
+        true -> [Callee];
         false -> []
     end;
 waits_for(_) ->
@@ -631,16 +670,16 @@ chain(Pid, Suspects, Seen) ->
 judge(NodeFacts, Described, State) ->
     First = maps:map(fun(Pid, Description) -> facts(Pid, Description, State) end, Described),
     Verdicts = maps:map(fun(_, Facts) -> weir_watch_causes:find(Facts) end, First),
-    %% Whoever is waited for by one in trouble is judged as if he were in trouble. If he is the reason, the other is
-    %% none.
-    Roots = maps:from_list([
-        {Callee, {Pid, Verdict}}
+    %% Whoever is waited for by one in trouble, directly or through others, is judged as if he were in trouble. If the
+    %% last of these that is the reason is found, those who wait for him are none.
+    Blamed = [
+        {Pid, Root}
      || {Pid, {Cause, _}} <- maps:to_list(Verdicts), Cause =:= blocking orelse Cause =:= unsure,
-        Callee <- lists:sublist(maps:get(chain, maps:get(Pid, Described)), 1),
-        #{Callee := Facts} <- [First], Verdict <- [root(Facts)], Verdict =/= none
-    ]),
-    Innocent = [Pid || {Pid, _} <- maps:values(Roots)],
-    Final = maps:merge(maps:without(Innocent, Verdicts), maps:map(fun(_, {_, Verdict}) -> Verdict end, Roots)),
+        Root <- lists:sublist(roots(maps:get(chain, maps:get(Pid, Described)), First), 1)
+    ],
+    Roots = maps:from_list([{Callee, Verdict} || {_, {Callee, Verdict}} <- Blamed]),
+    Innocent = [Pid || {Pid, _} <- Blamed],
+    Final = maps:merge(maps:without(Innocent, Verdicts), Roots),
     lists:foldl(
         fun({Pid, Description}, {Diagnoses, Acc}) ->
             verdict(Pid, maps:get(Pid, Final, none), Description, Diagnoses, Acc)
@@ -648,6 +687,12 @@ judge(NodeFacts, Described, State) ->
         node_verdict(NodeFacts, State),
         maps:to_list(Described)
     ).
+
+roots(Chain, Facts) ->
+    [
+        {Callee, Verdict}
+     || Callee <- lists:reverse(Chain), #{Callee := Its} <- [Facts], Verdict <- [root(Its)], Verdict =/= none
+    ].
 
 root(Facts) ->
     case weir_watch_causes:find(Facts#{inherited := true}) of
@@ -682,8 +727,7 @@ facts(Pid, Description, #state{suspects = Suspects, in_ets = InEts} = State) ->
     #{queue := Queue, drained := Drained} = Description,
     Newest = case Looks of [Look | _] -> Look; [] -> #{} end,
     {_, Cycle} = chain(Pid, Suspects, []),
-    %% What was drained counts as what it is now.
-    Least = case lists:sublist(Queues, 3) of [_, _ | _] = Last -> lists:min(Last) + Drained; _ -> 0 end,
+    Least = case lists:sublist(Queues, 3) of [_, _ | _] = Last -> lists:min(Last); _ -> 0 end,
     #{
         suspect => Description,
         shares => weir_watch_causes:shares(samples(Looks, 2), Queue + Drained),
@@ -703,21 +747,30 @@ facts(Pid, Description, #state{suspects = Suspects, in_ets = InEts} = State) ->
                 true -> length(lists:usort([Other || {Other, true} <- InEts, Other =/= Pid]));
                 false -> unknown
             end,
-        silent => silent(Suspect)
+        silent => silent(Suspect),
+        turns => turns()
     }.
 
-%% For how many milliseconds it has not answered, having run when it last did. A large heap
+%% For how many milliseconds it has not answered, having run when it last did, or having never answered. A large heap
 %% may keep the runtime that long with a collection.
 silent(#suspect{heard = Heard, status = running, looks = Looks}) ->
     Large = case Looks of [#{heap := Heap} | _] -> Heap > ?LARGE_HEAP; [] -> false end,
-    %% Nor can one answer who waits for his turn, behind others.
-    Turns = erlang:statistics(total_run_queue_lengths) div erlang:system_info(schedulers_online),
-    case now_ms() - Heard of
-        Ms when Ms >= ?LATE_MS * (1 + 2 * Turns), not Large -> Ms;
-        _ -> 0
-    end;
+    if Large -> 0; true -> late(Heard, ?LATE_MS) end;
+silent(#suspect{heard = Heard, status = none}) ->
+    late(Heard, ?NEVER_MS);
 silent(#suspect{}) ->
     0.
+
+%% Nor can one answer who waits for his turn, behind others.
+late(Heard, Ms) ->
+    Late = now_ms() - Heard,
+    case Late >= Ms andalso Late >= Ms * (1 + 2 * turns()) of
+        true -> Late;
+        false -> 0
+    end.
+
+%% How many wait for each scheduler.
+turns() -> erlang:statistics(total_run_queue_lengths) div erlang:system_info(schedulers_online).
 
 %% The share of the last seconds.
 collecting(#suspect{collections = Collections}) ->
@@ -748,7 +801,7 @@ describe(#suspect{pid = Pid, looks = Looks, who = Who, queues = Queues, queue = 
         since => if Verdict =:= none -> SeenSince; true -> Since end,
         queue => Queue,
         queues => lists:reverse(Queues),
-        drained => maps:get(drained, Newest, 0),
+        drained => drained(Suspect),
         growth => Growth,
         until_million => if Growth > 0, Queue < 1_000_000 -> (1_000_000 - Queue) div Growth; true -> infinity end,
         reductions => Rate,
@@ -763,6 +816,10 @@ describe(#suspect{pid = Pid, looks = Looks, who = Who, queues = Queues, queue = 
         chain => Chain,
         answers => silent(Suspect) =:= 0
     }.
+
+%% What a weir_server has taken out of its mailbox and not handled.
+drained(#suspect{looks = [#{drained := Drained} | _]}) -> Drained;
+drained(#suspect{}) -> 0.
 
 %% Over the last five seconds at most.
 growth(Queues) ->
@@ -824,7 +881,9 @@ snapshot(Facts, Described, Diagnoses, #state{spent = Spent, parts = {Parts, _}, 
                 (Words + State#state.processes) * erlang:system_info(wordsize) + 10_000 * (map_size(Described) + 2),
             mailbox => Mailbox
         },
-        limits => [stale() || Since <- [State#state.reading], Since =/= none, now_ms() - Since > 2000] ++ Limits
+        limits =>
+            [stale() || Since <- [State#state.reading], Since =/= none, now_ms() - Since > 2000] ++ passing(State) ++
+                Limits
     }.
 
 delays(#state{delays = Delays}) ->
@@ -846,8 +905,8 @@ publish(Snapshot, #state{subscribers = Subscribers} = State) ->
     Told = maps:map(
         fun
             (Pid, {Monitor, true}) ->
-                _ = erlang:send(Pid, {weir_watch, self(), Snapshot}, [noconnect, nosuspend]),
-                {Monitor, false};
+                %% One behind a busy connection gets the next.
+                {Monitor, erlang:send(Pid, {weir_watch, self(), Snapshot}, [noconnect, nosuspend]) =/= ok};
             (_Pid, Waits) ->
                 Waits
         end,

@@ -2,12 +2,13 @@
 %% comes when the one who is asked has a turn. So the one who asks may wait, and is killed by the agent when it takes
 %% too long.
 %%
-%% It asks those that wait whom they monitor, and in which function they are: one in a call monitors its server. Those
-%% that run it asks only in which function they are.
+%% It asks those that wait whom they monitor, and in which function they are: one in a call monitors its server. One
+%% that waits in a function of its own may wait for anything, and counts for nothing. Those that run it asks only in
+%% which function they are.
 %% @private
 -module(weir_watch_ask).
 
--export([start/2, estimate/4, monitored/1, is_call/1, is_loop/1]).
+-export([start/2, estimate/4, callee/1, monitored/1, is_call/1, is_loop/1]).
 
 -export_type([answers/0]).
 
@@ -23,7 +24,8 @@
 -spec start([pid()], [pid()]) -> {pid(), reference()}.
 start(Waiting, Running) ->
     Agent = self(),
-    spawn_opt(fun() -> Agent ! {asked, self(), ask(Waiting, Running)} end, [link, monitor, {priority, high}]).
+    Ask = fun() -> Agent ! {asked, self(), ask(Waiting, Running)} end,
+    spawn_opt(Ask, [link, monitor, {priority, high}, weir_watch_look:bounded()]).
 
 ask(Waiting, Running) ->
     Begin = erlang:monotonic_time(microsecond),
@@ -37,16 +39,24 @@ ask(Waiting, Running) ->
 %% Whom a process monitors is told as a list: it is not asked of one that runs, which may have very many.
 waits(Pid) -> process_info(Pid, status) =:= {status, waiting}.
 
-%% One who waits in a function of its own, and monitors one process, may well be in a call too.
 servers([{_, Function}, {_, Monitors}]) ->
-    Pids = monitored(Monitors),
-    InCall = is_call(Function) orelse (length(Pids) =:= 1 andalso not is_loop(Function)),
-    case InCall andalso length(Pids) =< 20 of
-        true -> lists:usort(Pids);
+    case is_call(Function) of
+        true -> [Server || {ok, Server} <- [callee(Monitors)]];
         false -> []
     end;
 servers(undefined) ->
     [].
+
+%% @doc Whom a process calls that is in a call and monitors this: the only one that it monitors. Of several nobody can
+%% tell which one it is.
+-spec callee([{process | port, term()}]) -> {ok, pid()} | error.
+callee([_] = Monitors) ->
+    case monitored(Monitors) of
+        [Server] -> {ok, Server};
+        [] -> error
+    end;
+callee(_) ->
+    error.
 
 %% @doc How many wait for a server at a time, when so many of the drawn were found to wait for it, so many of them
 %% different ones. In a small node the same one may be drawn again and again: of those who are there, a draw of `Drawn'
@@ -70,6 +80,8 @@ is_call({disk_log, monitor_request, _}) -> true;
 is_call({erpc, call, _}) -> true;
 is_call({rpc, _, _}) -> true;
 is_call({weir_pool_queue, _, _}) -> true;
+is_call({weir_log_client, _, _}) -> true;
+is_call({'Elixir.DBConnection.Holder', checkout_call, _}) -> true;
 is_call({'Elixir.Task', await, _}) -> true;
 is_call({'Elixir.Task', await_receive, _}) -> true;
 is_call({gen_event, rpc, _}) -> true;
@@ -81,6 +93,8 @@ is_call(_) -> false.
 %% message.
 -spec is_loop(weir_watch:call() | undefined | term()) -> boolean().
 is_loop({gen_server, loop, _}) -> true;
+%% From OTP 28 on it hibernates there.
+is_loop({gen_server, loop_hibernate, _}) -> true;
 is_loop({gen_statem, loop_receive, _}) -> true;
 is_loop({gen_statem, loop_hibernate, _}) -> true;
 is_loop({gen_event, fetch_msg, _}) -> true;

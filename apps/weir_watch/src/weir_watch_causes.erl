@@ -27,6 +27,8 @@
 
 -define(LONG, 1000).
 -define(WAITERS, 5).
+-define(TURNS, 2).
+-define(SERVES, 500).
 
 -type class() :: idle | call | socket | port | file | ets | wait | held | gc | search | run.
 -type shares() :: #{class() => float()}.
@@ -52,7 +54,9 @@
     %% How many other processes were found running in ets.
     in_ets := non_neg_integer() | unknown,
     %% For how many milliseconds it has run without answering the runtime.
-    silent := non_neg_integer()
+    silent := non_neg_integer(),
+    %% How many processes wait for each scheduler.
+    turns := non_neg_integer()
 }.
 
 %% @doc The classes' shares of samples of a process with a mailbox of such a length.
@@ -169,14 +173,14 @@ rules() ->
         {gc, fun(Trouble, #{shares := S, collecting := Collecting}) ->
             Trouble =:= hot andalso max(share(gc, S), Collecting) >= 0.3
         end},
-        {nif, fun(_, #{kept := Kept, collecting := Collecting, shares := S}) ->
-            Kept >= 0.3 andalso Collecting < 0.1 andalso share(ets, S) < 0.05
+        {nif, fun(_, #{kept := Kept, collecting := Collecting, shares := S, turns := Turns}) ->
+            Kept >= 0.3 andalso Collecting < 0.1 andalso share(ets, S) < 0.05 andalso Turns < ?TURNS
         end},
         {nif, fun(Trouble, F) -> Trouble =:= hot andalso in_nif(F) end},
-        {small_pool, fun(Trouble, F) -> Trouble =:= idle andalso is_pool(F) end},
-        {shared_client, fun(Trouble, #{shares := S, ports := Ports}) ->
+        {small_pool, fun(Trouble, F) -> Trouble =:= idle andalso serves(F) andalso is_pool(F) end},
+        {shared_client, fun(Trouble, #{shares := S, ports := Ports} = F) ->
             Trouble =:= hot andalso (share(socket, S) >= 0.4 orelse (Ports =/= [] andalso share(wait, S) >= 0.5)) orelse
-                Trouble =:= idle andalso Ports =/= [] andalso share(idle, S) >= 0.6
+                Trouble =:= idle andalso serves(F) andalso Ports =/= [] andalso share(idle, S) >= 0.6
         end},
         {searching, fun(Trouble, #{shares := S}) -> Trouble =:= hot andalso share(search, S) >= 0.3 end},
         {backlog, fun(Trouble, #{suspect := #{queue := Queue, reductions := Reductions, growth := Growth,
@@ -196,11 +200,16 @@ rules() ->
 
 %% A lock lets it do few reductions: with a table to itself it does some ten million a second and more.
 is_slow_in_ets(#{suspect := #{reductions := Reductions}, shares := S}) ->
-    share(ets, S) >= 0.05 andalso Reductions < 15_000_000.
+    share(ets, S) >= 0.05 andalso share(ets, S) + share(run, S) >= 0.5 andalso Reductions < 15_000_000.
 
-%% It runs all the time and does hardly a reduction: what it does is in C.
-in_nif(#{suspect := #{reductions := Reductions}, shares := S}) ->
-    Reductions < 200_000 andalso share(run, S) >= 0.6.
+%% It runs all the time and does hardly a reduction: what it does is in C. Who waits for his turn behind others does
+%% hardly one, either.
+in_nif(#{suspect := #{reductions := Reductions}, shares := S, turns := Turns}) ->
+    Reductions < 200_000 andalso share(run, S) >= 0.6 andalso Turns < ?TURNS.
+
+%% It does something for those who wait. Who keeps them waiting until there is something to tell does nothing; a
+%% question of its looker costs it a reduction or two.
+serves(#{suspect := #{reductions := Reductions}}) -> Reductions >= ?SERVES.
 
 is_log(#{suspect := #{module := Module, name := Name}}) ->
     lists:member(Module, [
@@ -301,23 +310,22 @@ causes() ->
         {deadlock, <<"It waits in a call for a process that, directly or through others, waits in a call for it.">>,
             <<"Let one of them cast, or answer later: a call may not go back up the way it came.">>,
             <<"docs/guide/watch.md">>},
-        {nif, <<"It has not answered the runtime for a second, having run; or it ran for 20 milliseconds without a "
-            "break before 30 % of the samples; or it runs 60 % of its time with less than 200,000 reductions a "
-                "second.">>,
+        {nif, <<"It has not answered the runtime for a second, having run, or for four since it was looked at first; "
+            "or, with fewer than two processes that wait for each scheduler, it ran for 20 milliseconds without a "
+            "break before 30 % of the samples, or runs 60 % of its time with less than 200,000 reductions a second.">>,
             <<"Let the native function run on a dirty scheduler, or in smaller steps.">>, <<"docs/guide/watch.md">>},
+        {logger, <<"It is a process of logger, disk_log, lager or of a handler.">>,
+            <<"Log through weir_log_h: its callers format, one writer writes in batches, and what is dropped is "
+                "counted.">>,
+            <<"docs/guide/log.md">>},
         {distribution, <<"It is suspended 30 % of its time while a connection to another node has data queued.">>,
             <<"Send less or smaller messages to that node, or raise the limit (+zdbbl); send from another process.">>,
             <<"docs/guide/watch.md">>},
         {port, <<"It is suspended by a port, or waits for one to take what it sends, 30 % of its time.">>,
             <<"The reader is slow: give the sends a time-out, and each slow reader a process of its own.">>,
             <<"docs/guide/socket.md">>},
-        {logger, <<"It is a process of logger, disk_log, lager or of a handler.">>,
-            <<"Log through weir_log_h: its callers format, one writer writes in batches, and what is dropped is "
-                "counted.">>,
-            <<"docs/guide/log.md">>},
-        {ets_lock, <<"It is in functions of ets in 5 % of the samples, and so are two others that run; it does less "
-            "than 15,000,000 reductions a "
-                "second.">>,
+        {ets_lock, <<"It runs half of its time, and is in functions of ets in 5 % of the samples, as are two others "
+            "that run; it does less than 15,000,000 reductions a second.">>,
             <<"Give the table write_concurrency or split it; read it with read_concurrency; keep counters in the "
                 "counters module.">>,
             <<"docs/guide/watch.md">>},
@@ -325,12 +333,13 @@ causes() ->
             <<"Make its heap smaller: keep what it holds in ets or in several processes, or give it a larger "
                 "min_heap_size.">>,
             <<"docs/guide/watch.md">>},
-        {small_pool, <<"Five processes or more wait for it in calls; it idles, and monitors those who wait or is "
-            "known as a pool.">>,
+        {small_pool, <<"Five processes or more wait for it in calls; it idles but for 500 reductions a second or more, "
+            "and monitors those who wait or is known as a pool.">>,
             <<"Make the pool larger, bound its queue, or claim in the caller with "
                 "weir_pool.">>, <<"docs/guide/pool.md">>},
         {shared_client, <<"It receives from a socket 40 % of its time, or has one and waits inside its callbacks, "
-            "or idles with a socket while five processes or more wait for it.">>,
+            "or, with a socket, idles but for 500 reductions a second or more while five processes or more wait for "
+            "it.">>,
             <<"Pipeline the requests, as weir_memcached does, or make a pool of "
                 "connections.">>, <<"docs/guide/memcached.md">>},
         {searching, <<"It runs 30 % of its time in a function in which it waits at other times, with more than "

@@ -9,7 +9,7 @@
 %% @private
 -module(weir_watch_look).
 
--export([start_link/1]).
+-export([start_link/1, bounded/0]).
 
 -export_type([look/0, sample/0]).
 
@@ -21,6 +21,9 @@
 %% Messages that are copied to see of what kind they are, the heap up to which that and the dictionary are, in words.
 -define(FEW, 100).
 -define(SMALL_HEAP, 1_000_000).
+-define(LONG_LIST, 1000).
+%% Words that one who asks may have.
+-define(MOST_WORDS, 8_000_000).
 %% What is told as the cost of a question that waited for its answer: what it takes without waiting.
 -define(QUESTION_US, 10).
 -define(MOST_US, 100).
@@ -35,6 +38,7 @@
     heap := non_neg_integer(),
     drained := non_neg_integer(),
     monitors := [pid()],
+    callee := pid() | undefined,
     ports := [port()],
     messages := [binary()],
     distribution := boolean(),
@@ -45,7 +49,11 @@
 -spec start_link(pid()) -> pid().
 start_link(Pid) ->
     Agent = self(),
-    spawn_opt(fun() -> begin_with(Agent, Pid) end, [link, {priority, high}]).
+    spawn_opt(fun() -> begin_with(Agent, Pid) end, [link, {priority, high}, bounded()]).
+
+%% @doc For `spawn_opt': what a process may take that asks others, whose answers may be long.
+-spec bounded() -> {max_heap_size, map()}.
+bounded() -> {max_heap_size, #{size => ?MOST_WORDS, kill => true, error_logger => false}}.
 
 begin_with(Agent, Pid) ->
     _ = told_state(Agent, Pid),
@@ -54,21 +62,23 @@ begin_with(Agent, Pid) ->
             ok;
         Who ->
             Agent ! {who, self(), Who},
-            tell(Agent, Pid, ?FIRST_SAMPLES)
+            tell(Agent, Pid, ?FIRST_SAMPLES, [links, monitors])
     end.
 
-tell(Agent, Pid, Number) ->
+%% `Lists' are those that it is asked for again: not one that was long, since the suspect makes all of it.
+tell(Agent, Pid, Number, Lists) ->
     Begin = erlang:monotonic_time(microsecond),
-    Facts = facts(Pid),
+    Facts = facts(Pid, Lists),
     Took = erlang:monotonic_time(microsecond) - Begin,
-    {Samples, Kept, Us} = sampled(Agent, Pid, Number, erlang:monotonic_time(millisecond) + ?LOOK_MS, {[], 0, 0}),
     case Facts of
         undefined ->
             ok;
-        #{} ->
-            Agent ! {looked, self(), Facts#{samples => Samples, kept => Kept / max(1, length(Samples)),
+        {Look, Short} ->
+            Until = erlang:monotonic_time(millisecond) + ?LOOK_MS,
+            {Samples, Kept, Us} = sampled(Agent, Pid, Number, Until, {[], 0, 0}),
+            Agent ! {looked, self(), Look#{samples => Samples, kept => Kept / max(1, length(Samples)),
                 us => Us + min(Took, ?MOST_US)}},
-            tell(Agent, Pid, ?SAMPLES)
+            tell(Agent, Pid, ?SAMPLES, Short)
     end.
 
 %% The agent is told first what the suspect's state is, so that it knows in which one it has stopped to answer.
@@ -112,30 +122,33 @@ calls(Function, Stack) ->
         Calls -> Calls
     end.
 
-facts(Pid) ->
-    case process_info(Pid, [total_heap_size, links, status, message_queue_len]) of
-        [{_, Words}, {_, Links}, {_, State}, {_, Queue}] ->
+facts(Pid, Lists) ->
+    case process_info(Pid, [total_heap_size, status, message_queue_len]) of
+        [{_, Words}, {_, State}, {_, Queue}] ->
             Small = Words < ?SMALL_HEAP,
-            #{
+            Links = list(Pid, links, Lists),
+            %% Only of one that waits: a manager of many workers monitors each of them.
+            Monitors = case State of waiting -> list(Pid, monitors, Lists); _ -> [] end,
+            Look = #{
                 heap => Words * erlang:system_info(wordsize),
                 ports => lists:sublist([Port || Port <- Links, is_port(Port)], 10),
                 drained => drained(Pid, Small),
-                monitors => monitors(Pid, State),
+                monitors => lists:sublist(weir_watch_ask:monitored(Monitors), 20),
+                callee => case weir_watch_ask:callee(Monitors) of {ok, Callee} -> Callee; error -> undefined end,
                 messages => messages(Pid, Queue, Small),
                 distribution => State =:= suspended andalso is_distribution_busy()
-            };
+            },
+            Long = [Item || {Item, List} <- [{links, Links}, {monitors, Monitors}], length(List) > ?LONG_LIST],
+            {Look, Lists -- Long};
         undefined ->
             undefined
     end.
 
-%% Only of one that waits: a manager of many workers monitors each of them.
-monitors(Pid, waiting) ->
-    case process_info(Pid, monitors) of
-        {monitors, Monitors} -> lists:sublist(weir_watch_ask:monitored(Monitors), 20);
-        undefined -> []
-    end;
-monitors(_Pid, _State) ->
-    [].
+list(Pid, Item, Lists) ->
+    case lists:member(Item, Lists) andalso process_info(Pid, Item) of
+        {Item, List} -> List;
+        _ -> []
+    end.
 
 is_distribution_busy() ->
     lists:any(

@@ -235,27 +235,33 @@ exposed(Type) -> Type.
 
 %% @private All figures now; waits for 200 milliseconds at most.
 -spec figures() -> figures().
-figures() -> figures(newest()).
-
-newest() ->
-    Until = erlang:monotonic_time(millisecond) + ?WAIT_MS,
-    Question = [{snapshot, fun weir_watch:snapshot/0} || whereis(weir_watch_agent) =/= undefined],
-    case weir_watch_parts:answers(Question, Until) of
-        #{snapshot := {ok, #{parts := _} = Snapshot}} -> Snapshot;
-        #{} -> none
+figures() ->
+    Running = [{snapshot, fun weir_watch:snapshot/0} || whereis(weir_watch_agent) =/= undefined],
+    Answers = asked(Running),
+    case Answers of
+        #{snapshot := {ok, #{parts := _} = Snapshot}} -> figures(Snapshot, Answers);
+        #{} -> figures(none, Answers)
     end.
 
 %% @private All figures with this snapshot, or without one.
 -spec figures(weir_watch:snapshot() | none) -> figures().
-figures(Snapshot) ->
+figures(Snapshot) -> figures(Snapshot, asked([])).
+
+%% What the schedulers have to tell takes as long as one of them is kept by native code.
+asked(More) ->
+    Until = erlang:monotonic_time(millisecond) + ?WAIT_MS,
+    Memory = fun() -> memory(erlang:memory()) end,
+    weir_watch_parts:answers([{node, fun node_figures/0}, {memory, Memory} | More], Until).
+
+figures(Snapshot, Answers) ->
     Parts =
         case Snapshot of
             #{parts := Known} -> Known;
             none -> weir_watch_parts:parts()
         end,
     Rows = maps:merge(watch(Snapshot), #{
-        node => [{none, node_figures()}],
-        memory => memory(erlang:memory()),
+        node => [{none, Figures} || #{node := {ok, Figures}} <- [Answers]],
+        memory => lists:append([Kinds || #{memory := {ok, Kinds}} <- [Answers]]),
         shown => [{Kind, left_out(Kind, Parts)} || Kind <- [pools, logs, servers, clients, sockets]],
         sockets => [{none, Sockets} || #{sockets := Sockets} <- [Parts], map_size(Sockets) > 0],
         pool => named(pools, Parts),

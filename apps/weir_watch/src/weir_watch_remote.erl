@@ -139,7 +139,7 @@ compiled_there(Node, Code) ->
         Meta = on(Node, erlang, term_to_binary, [[{enabled_features, on(Node, erl_features, enabled, [])}]]),
         {ok, [
             begin
-                {ok, {_, [{abstract_code, {_, Forms}}]}} = beam_lib:chunks(Beam, [abstract_code]),
+                Forms = forms(Beam),
                 Options = [{extra_chunks, [{<<"Meta">>, Meta}]}],
                 {ok, Module, Compiled} = on(Node, compile, noenv_forms, [Forms, Options]),
                 {Module, File, Compiled}
@@ -148,6 +148,13 @@ compiled_there(Node, Code) ->
         ]}
     catch
         throw:{failed, _} -> none
+    end.
+
+%% A release may have stripped them.
+forms(Beam) ->
+    case beam_lib:chunks(Beam, [abstract_code]) of
+        {ok, {_, [{abstract_code, {_, Forms}}]}} -> Forms;
+        _ -> throw({failed, no_forms})
     end.
 
 %% What the function returns on the node. Throws why not.

@@ -113,8 +113,8 @@ loop(Agent, Scan) ->
 %% that was not so just before.
 refreshed(#scan{refresh = At, burst = Burst, read = Read} = Scan, #{burst := Asked}, Now) ->
     if
-        Now >= At -> refresh(Scan, min(?MOST_SPARE, Scan#scan.spare + 1), Now);
         Asked, Burst =:= 0 -> (refresh(Scan, Scan#scan.spare, Now))#scan{burst = erlang:system_info(process_count)};
+        Now >= At -> refresh(Scan, min(?MOST_SPARE, Scan#scan.spare + 1), Now);
         Scan#scan.spare > 0, Now >= Read ->
             case erlang:system_info(process_count) - tuple_size(Scan#scan.pids) >= grown(Scan) of
                 true -> refresh(Scan, Scan#scan.spare - 1, Now);
@@ -172,7 +172,7 @@ take(Order, Begin, #scan{pids = Pids, burst = Burst} = Scan) ->
         worked => most(Worked),
         stuck => lists:sublist(Stuck, ?MOST_FOUND),
         running => lists:sublist([Pid || {Pid, _, _, running} <- Slice, Pid =/= self()], 10),
-        samples => samples(Pids, Size, Samples),
+        samples => samples(Pids, Size, Samples) -- Skip,
         processes => Size,
         burst => Burst > Read
     },

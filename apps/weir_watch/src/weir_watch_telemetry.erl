@@ -10,6 +10,7 @@
 %% <tr><td>`[weir, node]'</td><td>processes, run_queue, uptime_ms, ...</td><td></td></tr>
 %% <tr><td>`[weir, memory]'</td><td>bytes</td><td>kind</td></tr>
 %% <tr><td>`[weir, schedulers]'</td><td>busy</td><td>share: least, mean or most</td></tr>
+%% <tr><td>`[weir, delay]'</td><td>delay_us: the sum of all; count: how many these were</td><td></td></tr>
 %% <tr><td>`[weir, watch]'</td><td>running, suspects, cpu, ...</td><td></td></tr>
 %% <tr><td>`[weir, diagnoses]'</td><td>count</td><td>cause</td></tr>
 %% <tr><td>`[weir, shown]'</td><td>left_out</td><td>part</td></tr>

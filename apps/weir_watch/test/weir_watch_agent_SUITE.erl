@@ -5,7 +5,7 @@
 
 -export([all/0, suite/0, init_per_suite/1, end_per_suite/1]).
 -export([one_for_each_next/1, ends_with_its_last_subscriber/1, killed_leaves_nothing/1, stopped_leaves_nothing/1]).
--export([delays/1, told_at_once/1, estimates/1]).
+-export([delays/1, told_at_once/1, estimates/1, callees/1, idle_functions/1, agent_dies_meanwhile/1, diagnosed_at_once/1]).
 -export([scanner_killed/1, sleeper_killed/1, looker_killed/1]).
 -export([suspects_come_and_go/1, suspects_are_left_alone/1, inspected/1]).
 -export([monitor_of_another_stays/1, monitor_taken_meanwhile_stays/1, overloaded/1, diagnose_without_an_agent/1,
@@ -20,7 +20,9 @@ suite() -> [{timetrap, {minutes, 5}}].
 all() ->
     [
         one_for_each_next, ends_with_its_last_subscriber, killed_leaves_nothing, stopped_leaves_nothing, scanner_killed,
-        sleeper_killed, delays, told_at_once, estimates, looker_killed, suspects_come_and_go, suspects_are_left_alone, inspected,
+        sleeper_killed, delays, told_at_once, estimates, callees, idle_functions,
+        looker_killed, suspects_come_and_go, suspects_are_left_alone, inspected,
+        agent_dies_meanwhile, diagnosed_at_once,
         monitor_of_another_stays, monitor_taken_meanwhile_stays, overloaded,
         diagnose_without_an_agent, wrong_options, application
     ].
@@ -118,6 +120,39 @@ estimates(_Config) ->
     %% Many who each wait for a moment are few at a time.
     ?assertEqual(1, weir_watch_ask:estimate(4, 4, 900, 300)).
 
+%% Of several that it monitors nobody can tell whom it calls.
+callees(_Config) ->
+    Me = self(),
+    Name = {logger, node()},
+    ?assertEqual({ok, Me}, weir_watch_ask:callee([{process, Me}])),
+    ?assertEqual({ok, whereis(logger)}, weir_watch_ask:callee([{process, Name}])),
+    [?assertEqual(error, weir_watch_ask:callee(Monitors)) || Monitors <- [
+        [], [{process, Me}, {process, Name}], [{process, {logger, 'other@host'}}], [{port, hd(erlang:ports())}],
+        [{process, Me}, {process, {logger, 'other@host'}}]
+    ]].
+
+%% Where OTP's behaviours wait for the next message, awake or hibernating.
+idle_functions(_Config) ->
+    Init = fun() -> none end,
+    Work = fun(_, State) -> State end,
+    Options = [{hibernate_after, 1}],
+    Awake = [
+        element(2, weir_watch_form_server:start(Init, Work)), element(2, weir_watch_form_statem:start(Init, Work)),
+        element(2, gen_event:start()), element(2, weir_server:start(weir_watch_form_server, {Init, Work}, []))
+    ],
+    Asleep = [
+        element(2, gen_server:start(weir_watch_form_server, {Init, Work}, Options)),
+        element(2, gen_statem:start(weir_watch_form_statem, {Init, Work}, Options)),
+        element(2, gen_event:start(Options))
+    ],
+    Function = fun(Pid) -> element(2, process_info(Pid, current_function)) end,
+    eventually(fun() -> lists:all(fun weir_watch_ask:is_loop/1, [Function(Pid) || Pid <- Awake]) end),
+    Heap = fun(Pid) -> element(2, process_info(Pid, total_heap_size)) end,
+    %% One that hibernates has hardly a heap.
+    eventually(fun() -> lists:all(fun(Pid) -> Heap(Pid) < 233 end, Asleep) end),
+    [?assertEqual({Function(Pid), true}, {Function(Pid), weir_watch_ask:is_loop(Function(Pid))}) || Pid <- Asleep],
+    [exit(Pid, kill) || Pid <- Awake ++ Asleep].
+
 %% Of whom the runtime tells is in a snapshot of its own, before the second is over; and once in each of the next.
 told_at_once(_Config) ->
     Agent = subscribed(),
@@ -173,18 +208,55 @@ suspects_are_left_alone(_Config) ->
     ok = weir_watch_agent:stop(Agent),
     exit(Busy, kill).
 
+%% Until the subscriber asks for another, or is gone.
 inspected(_Config) ->
     Agent = subscribed(),
-    Idle = spawn(fun() -> receive never -> ok end end),
-    ok = weir_watch_agent:inspect(Agent, Idle),
-    eventually(fun() ->
-        case suspect(Idle, Agent) of
+    [First, Second] = [spawn(fun() -> receive never -> ok end end) || _ <- [1, 2]],
+    Looked = fun(Pid) -> eventually(fun() ->
+        case suspect(Pid, Agent) of
             #{doing := [_ | _], queue := 0} -> true;
             _ -> false
         end
+    end) end,
+    ok = weir_watch_agent:inspect(Agent, First),
+    Looked(First),
+    Other = spawn(fun() ->
+        ok = weir_watch_agent:subscribe(Agent),
+        ok = weir_watch_agent:inspect(Agent, First),
+        ok = weir_watch_agent:inspect(Agent, Second),
+        receive never -> ok end
     end),
+    Looked(Second),
+    exit(Other, kill),
+    eventually(fun() -> suspect(Second, Agent) =:= none end),
+    ?assertMatch(#{}, suspect(First, Agent)),
+    %% From one who has not subscribed it is nothing.
+    Stranger = spawn(fun() -> weir_watch_agent:inspect(Agent, Second) end),
+    gone([Stranger]),
+    _ = [next(Agent) || _ <- [1, 2]],
+    ?assertEqual(none, suspect(Second, Agent)),
     ok = weir_watch_agent:stop(Agent),
-    exit(Idle, kill).
+    [exit(Pid, kill) || Pid <- [First, Second]].
+
+%% Who diagnoses is told when the agent ends; one without a subscriber ends with who has started it.
+agent_dies_meanwhile(_Config) ->
+    {ok, _} = application:ensure_all_started(weir_watch),
+    Test = self(),
+    Asker = spawn(fun() -> Test ! {self(), weir_watch:diagnose(#{seconds => 60})} end),
+    Agent = whereis(weir_watch_agent),
+    eventually(fun() -> {monitored_by, Pids} = process_info(Agent, monitored_by), length(Pids) >= 1 end),
+    exit(Agent, kill),
+    ?assertEqual({error, killed}, receive {Asker, Answer} -> Answer after ?DEADLINE_MS -> none end),
+    ok = application:stop(weir_watch),
+    Starter = spawn(fun() -> Test ! {self(), weir_watch_agent:start()} end),
+    {ok, Alone} = receive {Starter, Started} -> Started after ?DEADLINE_MS -> none end,
+    gone([Alone]).
+
+%% In the first moment of an agent there is no snapshot, and that one is waited for.
+diagnosed_at_once(_Config) ->
+    {ok, _} = application:ensure_all_started(weir_watch),
+    ?assert(is_list(weir_watch:diagnose())),
+    ok = application:stop(weir_watch).
 
 %% From OTP 28 on there is one for each session.
 monitor_of_another_stays(_Config) ->
@@ -207,6 +279,12 @@ monitor_taken_meanwhile_stays(_Config) ->
     _ = next(Agent),
     Mine = spawn(fun() -> receive never -> ok end end),
     _ = erlang:system_monitor(Mine, [busy_port]),
+    %% It says so, where it had the same one.
+    Says = fun() ->
+        #{limits := Limits} = next(Agent),
+        lists:any(fun(Text) -> string:find(Text, "system monitor") =/= nomatch end, Limits)
+    end,
+    erlang:function_exported(trace, system, 3) orelse eventually(Says),
     ok = weir_watch_agent:stop(Agent),
     ?assertEqual({Mine, [busy_port]}, erlang:system_monitor()),
     _ = erlang:system_monitor(undefined),

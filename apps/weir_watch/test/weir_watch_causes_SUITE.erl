@@ -30,8 +30,8 @@ facts(Changes, Shares, More) ->
     maps:merge(
         #{
             suspect => Suspect, shares => Shares, queue => Queue, waiters => Waiters, cycle => false,
-                inherited => false,
-            distribution => false, ports => [], monitors => [], in_ets => 0, collecting => 0.0, kept => 0.0, silent => 0
+            inherited => false, distribution => false, ports => [], monitors => [], in_ets => 0, collecting => 0.0,
+            kept => 0.0, silent => 0, turns => 0
         },
         More
     ).
@@ -73,6 +73,18 @@ rules_in_order(_Config) ->
     ?assertEqual(none, cause(facts(#{}, #{}, #{silent => 999}))),
     ?assertEqual(small_pool, cause(facts(Waited#{module => poolboy}, #{idle => 1.0}))),
     ?assertEqual(small_pool, cause(facts(Waited#{waiting => [self()]}, #{idle => 1.0}, #{monitors => [self()]}))),
+    %% Who waits for his turn behind others does hardly a reduction, and answers late.
+    ?assertEqual(unsure, cause(facts(Hot#{reductions => 100}, #{run => 1.0}, #{turns => 2}))),
+    ?assertEqual(none, cause(facts(#{}, #{run => 1.0}, #{kept => 0.9, turns => 2}))),
+    ?assertEqual(nif, cause(facts(#{}, #{run => 1.0}, #{kept => 0.9, turns => 1}))),
+    %% One that waits nearly all of its time is not held up by a lock.
+    ?assertEqual(blocking, cause(facts(Slow, #{ets => 0.08, run => 0.41, call => 0.51}, #{in_ets => 2}))),
+    ?assertEqual(ets_lock, cause(facts(Slow, #{ets => 0.08, run => 0.42, call => 0.5}, #{in_ets => 2}))),
+    %% Nobody is served who waits until there is something to tell.
+    Idle = Waited#{module => my_pool, reductions => 499},
+    ?assertEqual(none, cause(facts(Idle, #{idle => 1.0}))),
+    ?assertEqual(none, cause(facts(Idle, #{idle => 1.0}, #{ports => [p]}))),
+    ?assertEqual(small_pool, cause(facts(Idle#{reductions => 500}, #{idle => 1.0}))),
     ?assertEqual(deadlock, cause(facts(#{}, #{call => 1.0}, #{cycle => true}))),
     ?assertEqual(backlog, cause(facts(Hot#{reductions => 10}, #{wait => 1.0}))),
     ?assertEqual(unsure, cause(facts(Hot, #{idle => 0.5, run => 0.5}))),

@@ -10,6 +10,7 @@
 all() ->
     [
         {busy_server, busy}, {busy_statem, busy}, {busy_sorter, busy}, {busy_callee, busy},
+        {busy_callee_of_many, busy}, {busy_root, busy}, {calls_and_monitors, blocking},
         {sleeping_server, blocking}, {calling_server, blocking}, {receiving_statem, blocking},
         {search_for_reply, searching}, {search_by_recv, searching}, {search_by_start, searching},
         {casts, flooded}, {events, flooded}, {plain_messages, flooded},
@@ -21,6 +22,7 @@ all() ->
         {slow_reader, port}, {slow_program, port}, {slow_reader_of_statem, port},
         {far_casts, distribution}, {far_messages, distribution}, {far_statem, distribution},
         {nif_in_server, nif}, {nif_in_statem, nif}, {nif_alone, nif},
+        {nif_for_long, nif},
         {two_calls, deadlock}, {three_calls, deadlock}, {two_statems, deadlock},
         {deaf, backlog}, {suspended, backlog}, {waits_for_nothing, backlog}
     ].
@@ -42,6 +44,8 @@ spin(N) -> spin(N - 1).
 
 none() -> none.
 
+calling(Callee) -> fun(_, State) -> _ = gen_server:call(Callee, work, infinity), State end.
+
 hot({ok, Pid}) ->
     _ = callers(20, Pid),
     Pid.
@@ -55,6 +59,22 @@ start(busy_callee) ->
     {ok, Callee} = ?SERVER:start(fun none/0, fun(_, S) -> spin(1_000_000), S end),
     _ = hot(?SERVER:start(fun none/0, fun(_, S) -> gen_server:call(Callee, work, infinity), S end)),
     Callee;
+start(busy_callee_of_many) ->
+    {ok, Callee} = ?SERVER:start(fun none/0, fun(_, S) -> spin(1_000_000), S end),
+    _ = [hot(?SERVER:start(fun none/0, calling(Callee))) || _ <- lists:seq(1, 4)],
+    Callee;
+start(busy_root) ->
+    {ok, Root} = ?SERVER:start(fun none/0, fun(_, S) -> spin(1_000_000), S end),
+    {ok, Between} = ?SERVER:start(fun none/0, calling(Root)),
+    _ = hot(?SERVER:start(fun none/0, calling(Between))),
+    Root;
+%% It monitors one who waits for it, and calls another.
+start(calls_and_monitors) ->
+    {ok, Slow} = ?SERVER:start(fun none/0, fun(_, S) -> timer:sleep(20), S end),
+    {ok, Pid} = ?SERVER:start(fun none/0, calling(Slow)),
+    [Client | _] = callers(20, Pid),
+    _ = sys:replace_state(Pid, fun(State) -> _ = monitor(process, Client), State end),
+    Pid;
 start(sleeping_server) -> hot(?SERVER:start(fun none/0, fun(_, S) -> timer:sleep(20), S end));
 start(calling_server) ->
     {ok, Callee} = ?SERVER:start(fun none/0, fun(_, S) -> timer:sleep(20), S end),
@@ -164,6 +184,7 @@ start(far_statem) ->
 start(nif_in_server) -> hot(?SERVER:start(fun block/0, fun(_, S) -> block(500), S end));
 start(nif_in_statem) -> hot(?STATEM:start(fun block/0, fun(_, S) -> block(500), S end));
 start(nif_alone) -> block(), spawn(fun() -> forever(fun() -> block(500) end) end);
+start(nif_for_long) -> block(), spawn(fun() -> block(30_000) end);
 start(two_calls) ->
     Start = fun() -> ?SERVER:start(fun none/0, fun(Other, S) when is_pid(Other) -> gen_server:call(Other, work,
         infinity), S end) end,

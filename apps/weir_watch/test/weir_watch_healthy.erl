@@ -21,9 +21,22 @@ start() ->
     _ = spawn(fun() -> every(3000, fun() -> [gen_server:cast(hd(Servers), {put, I}) || I <- lists:seq(1,
         3000)] end) end),
     _ = spawn(fun() -> every(2000, fun() -> _ = lists:sort(lists:seq(1, 300_000)) end) end),
+    %% Sessions that wait for something to come, and know when their room is gone; the room knows them as well.
+    Room = spawn(fun() -> room([]) end),
+    _ = [spawn(fun() -> session(Room) end) || _ <- lists:seq(1, 50)],
+    %% Workers that wait for a job in a call; the queue, in which there is none, knows them.
+    {ok, Jobs} = weir_watch_form_pool:start(0),
+    _ = [spawn(fun() -> weir_watch_form_pool:with(Jobs, fun(_) -> ok end) end) || _ <- lists:seq(1, 50)],
     %% Keeps the table.
     _ = [ets:give_away(Table, hd(Servers), none)],
     ok.
+
+room(Sessions) -> receive {join, Pid} -> room([monitor(process, Pid) | Sessions]) end.
+
+session(Room) ->
+    _ = monitor(process, Room),
+    Room ! {join, self()},
+    receive never -> ok end.
 
 work(_, State) ->
     weir_watch_forms:spin(2000),

@@ -47,6 +47,11 @@ at_the_limit() ->
     eventually(fun() -> is_map(weir_watch:snapshot()) end),
     Idle = to_the_limit([]),
     eventually(fun() -> says_limit() end),
+    %% None of its helpers can be started anew.
+    {links, Helpers} = process_info(Agent, links),
+    [exit(Helper, kill) || Helper <- Helpers, {_, {weir_watch_scan, _, _}} <- [process_info(Helper, initial_call)]],
+    _ = to_the_limit([]),
+    eventually(fun() -> says_limit() end),
     [exit(Pid, kill) || Pid <- Idle],
     Pid = spawn(fun() -> receive never -> ok end end),
     fill(Pid, 2000),
