@@ -21,7 +21,7 @@
 %% each ten milliseconds until so many wait.
 -define(CALL_US, 1000).
 -define(CAST_US, 20).
--define(CASTS, 400).
+-define(CASTS, 600).
 -define(MOST, 1_000_000).
 
 -type tool() :: weir_watch | observer_cli | recon | nothing.
@@ -56,8 +56,9 @@ start(observer_cli) ->
     _ = spawn(fun() ->
         true = register(weir_bench_observer, self()),
         true = group_leader(whereis(weir_bench_screen), self()),
-        %% Through apply/3, since it may not be there.
-        apply(observer_cli, start, [?INTERVAL_MS])
+        %% It may not be there.
+        ObserverCli = observer_cli,
+        ObserverCli:start(?INTERVAL_MS)
     end),
     ok;
 start(_) ->
@@ -81,7 +82,7 @@ stop(_) ->
 
 %% @doc One pass of a tool that is asked.
 -spec pass(recon) -> [pid()].
-pass(recon) -> [Pid || {Pid, _, _} <- apply(recon, proc_count, [message_queue_len, 10])].
+pass(Recon) -> [Pid || {Pid, _, _} <- Recon:proc_count(message_queue_len, 10)].
 
 %% @doc By how many bytes the node's memory grew at most beyond what it was, while a tool was started and ran for so
 %% long, or made a pass.
@@ -111,10 +112,14 @@ sample(Parent, Most) ->
 %% and, where the tool says why, how many until it did so rightly.
 -spec named(tool(), fault(), weir_watch:cause()) -> {Named :: float(), Diagnosed :: float() | none}.
 named(Tool, Fault, Cause) ->
-    {Result, Monitor} = spawn_monitor(fun() -> exit({named, named_here(Tool, Fault, Cause)}) end),
+    Caller = self(),
+    {Result, Monitor} = spawn_monitor(fun() -> Caller ! {self(), named_here(Tool, Fault, Cause)} end),
     receive
-        {'DOWN', Monitor, process, Result, {named, Times}} -> Times;
-        {'DOWN', Monitor, process, Result, Reason} -> error(Reason)
+        {Result, Times} ->
+            true = demonitor(Monitor, [flush]),
+            Times;
+        {'DOWN', Monitor, process, Result, Reason} ->
+            error(Reason)
     end.
 
 named_here(Tool, Fault, Cause) ->
@@ -122,11 +127,13 @@ named_here(Tool, Fault, Cause) ->
     Processes = erlang:system_info(process_count),
     Begin = erlang:monotonic_time(millisecond),
     Pid = begun(Fault),
-    Named = await(Tool, Pid, Begin),
-    Diagnosed = diagnosed(Tool, Pid, Cause, Begin),
-    true = exit(Pid, kill),
-    ok = as_before(Processes, Begin),
-    {Named, Diagnosed}.
+    try
+        Named = await(Tool, Pid, Begin),
+        {Named, diagnosed(Tool, Pid, Cause, Begin)}
+    after
+        true = exit(Pid, kill),
+        ok = as_before(Processes, Begin)
+    end.
 
 as_before(Processes, Begin) ->
     case erlang:system_info(process_count) =< Processes + 20 of

@@ -211,7 +211,7 @@
         put(cell.querySelector("span"), who(s));
         put(cell.querySelector("small"), [is(s.name) || is(s.label) ? s.pid : "", s.answers === false ? "does not answer" : ""].filter(Boolean).join(", "));
       } else if (column.key === "queues") {
-        const queues = [...(s.queues || []), s.queue].slice(-61), top = Math.max(1, ...queues);
+        const queues = [...(s.queues || []), s.queue + (s.drained || 0)].slice(-61), top = Math.max(1, ...queues);
         cell.firstChild.firstChild.setAttribute("points", queues.map((q, x) =>
           `${(x / Math.max(1, queues.length - 1) * 100).toFixed(1)},${(19 - q / top * 18).toFixed(1)}`).join(" "));
       } else put(cell, column.show(s));

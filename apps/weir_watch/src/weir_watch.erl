@@ -142,8 +142,8 @@ start_link() -> weir_watch_agent:start_link().
 child_spec(_) -> #{id => weir_watch_agent, start => {?MODULE, start_link, []}}.
 
 %% @doc What is wrong with this node. Where the agent runs the answer is what it knows, at once; where it does not, an
-%% agent looks for five seconds and is gone.
--spec diagnose() -> [diagnosis()].
+%% agent looks for five seconds and is gone. `{error, Reason}' if the agent ends meanwhile.
+-spec diagnose() -> [diagnosis()] | {error, term()}.
 diagnose() -> diagnose(#{}).
 
 %% @doc The same of another node, which need not have Weir, or with a number of seconds to look: `#{seconds => 10,

@@ -40,7 +40,6 @@
 -define(QUIET_S, 10).
 -define(LONG, 200).
 -define(LATE_MS, 1000).
--define(NEVER_MS, 4000).
 %% Reductions in a tick of one who works all the time, at least.
 -define(HARD_WORK, 400_000).
 %% A collection, and a mailbox, of which the runtime is to tell.
@@ -474,9 +473,8 @@ passing(#state{passing = Passing, tick = Tick}) ->
 
 asked(#{waiters := Waiters, running := Running, us := Us}, #state{hits = Hits, in_ets = InEts} = State) ->
     Window = [{State#state.tick, Waiters} | aged(Hits, State#state.tick)],
-    %% Each waiter once, however often it was drawn.
-    Different = lists:usort([Pair || {_, Pairs} <- Window, {Server, _} = Pair <- Pairs, node(Server) =:= node()]),
-    Counts = counts([Server || {Server, _} <- Different]),
+    %% One who was drawn again and again is enough to look closer: it may be in a deadlock.
+    Counts = counts([Server || {_, Pairs} <- Window, {Server, _} <- Pairs, node(Server) =:= node()]),
     Servers = lists:sublist([Server || {Server, N} <- Counts, N >= ?HITS], 10),
     Ets = [{Pid, Module =:= ets} || {Pid, {Module, _, _}} <- Running],
     lists:foldl(
@@ -605,7 +603,8 @@ rate(#suspect{reductions = Reductions, reductions0 = Before, queue = Queue, queu
         end,
     Suspect#suspect{
         rate = case Before of 0 -> 0; _ -> max(0, Reductions - Before) end, reductions0 = Reductions,
-            queues = lists:sublist([Queue + drained(Suspect) | Queues], 60),
+            %% What it has drained is known with the first look.
+            queues = [Queue + drained(Suspect) || Suspect#suspect.looks =/= []] ++ lists:sublist(Queues, 59),
         hits = {Estimate, Sustained}, waiting = Waiting, noticed = Noticed
     }.
 
@@ -751,23 +750,22 @@ facts(Pid, Description, #state{suspects = Suspects, in_ets = InEts} = State) ->
         turns => turns()
     }.
 
-%% For how many milliseconds it has not answered, having run when it last did, or having never answered. A large heap
-%% may keep the runtime that long with a collection.
+%% For how many milliseconds it has not answered, having run when it last did. One that never answered may wait behind
+%% another that runs. A large heap may keep the runtime that long with a collection; nor can one answer who waits for
+%% his turn, behind others.
 silent(#suspect{heard = Heard, status = running, looks = Looks}) ->
     Large = case Looks of [#{heap := Heap} | _] -> Heap > ?LARGE_HEAP; [] -> false end,
-    if Large -> 0; true -> late(Heard, ?LATE_MS) end;
-silent(#suspect{heard = Heard, status = none}) ->
-    late(Heard, ?NEVER_MS);
+    case now_ms() - Heard of
+        Late when Late >= ?LATE_MS, not Large ->
+            case Late >= ?LATE_MS * (1 + 2 * turns()) of
+                true -> Late;
+                false -> 0
+            end;
+        _ ->
+            0
+    end;
 silent(#suspect{}) ->
     0.
-
-%% Nor can one answer who waits for his turn, behind others.
-late(Heard, Ms) ->
-    Late = now_ms() - Heard,
-    case Late >= Ms andalso Late >= Ms * (1 + 2 * turns()) of
-        true -> Late;
-        false -> 0
-    end.
 
 %% How many wait for each scheduler.
 turns() -> erlang:statistics(total_run_queue_lengths) div erlang:system_info(schedulers_online).
@@ -803,7 +801,7 @@ describe(#suspect{pid = Pid, looks = Looks, who = Who, queues = Queues, queue = 
         queues => lists:reverse(Queues),
         drained => drained(Suspect),
         growth => Growth,
-        until_million => if Growth > 0, Queue < 1_000_000 -> (1_000_000 - Queue) div Growth; true -> infinity end,
+        until_million => until_million(Queue + drained(Suspect), Growth),
         reductions => Rate,
         core => core(Samples),
         heap => maps:get(heap, Newest, 0),
@@ -816,6 +814,9 @@ describe(#suspect{pid = Pid, looks = Looks, who = Who, queues = Queues, queue = 
         chain => Chain,
         answers => silent(Suspect) =:= 0
     }.
+
+until_million(Waiting, Growth) when Growth > 0, Waiting < 1_000_000 -> (1_000_000 - Waiting) div Growth;
+until_million(_Waiting, _Growth) -> infinity.
 
 %% What a weir_server has taken out of its mailbox and not handled.
 drained(#suspect{looks = [#{drained := Drained} | _]}) -> Drained;

@@ -80,6 +80,7 @@ is_call({disk_log, monitor_request, _}) -> true;
 is_call({erpc, call, _}) -> true;
 is_call({rpc, _, _}) -> true;
 is_call({weir_pool_queue, _, _}) -> true;
+is_call({weir_pool_claim, await, _}) -> true;
 is_call({weir_log_client, _, _}) -> true;
 is_call({'Elixir.DBConnection.Holder', checkout_call, _}) -> true;
 is_call({'Elixir.Task', await, _}) -> true;

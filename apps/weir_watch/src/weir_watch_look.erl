@@ -62,10 +62,10 @@ begin_with(Agent, Pid) ->
             ok;
         Who ->
             Agent ! {who, self(), Who},
-            tell(Agent, Pid, ?FIRST_SAMPLES, [links, monitors])
+            tell(Agent, Pid, ?FIRST_SAMPLES, #{})
     end.
 
-%% `Lists' are those that it is asked for again: not one that was long, since the suspect makes all of it.
+%% `Lists' are those that were long, and are not asked for again, since the suspect makes all of them.
 tell(Agent, Pid, Number, Lists) ->
     Begin = erlang:monotonic_time(microsecond),
     Facts = facts(Pid, Lists),
@@ -73,12 +73,12 @@ tell(Agent, Pid, Number, Lists) ->
     case Facts of
         undefined ->
             ok;
-        {Look, Short} ->
+        {Look, Long} ->
             Until = erlang:monotonic_time(millisecond) + ?LOOK_MS,
             {Samples, Kept, Us} = sampled(Agent, Pid, Number, Until, {[], 0, 0}),
             Agent ! {looked, self(), Look#{samples => Samples, kept => Kept / max(1, length(Samples)),
                 us => Us + min(Took, ?MOST_US)}},
-            tell(Agent, Pid, ?SAMPLES, Short)
+            tell(Agent, Pid, ?SAMPLES, Long)
     end.
 
 %% The agent is told first what the suspect's state is, so that it knows in which one it has stopped to answer.
@@ -133,21 +133,26 @@ facts(Pid, Lists) ->
                 heap => Words * erlang:system_info(wordsize),
                 ports => lists:sublist([Port || Port <- Links, is_port(Port)], 10),
                 drained => drained(Pid, Small),
-                monitors => lists:sublist(weir_watch_ask:monitored(Monitors), 20),
+                monitors => lists:sublist(weir_watch_ask:monitored(Monitors), ?LONG_LIST),
                 callee => case weir_watch_ask:callee(Monitors) of {ok, Callee} -> Callee; error -> undefined end,
                 messages => messages(Pid, Queue, Small),
                 distribution => State =:= suspended andalso is_distribution_busy()
             },
-            Long = [Item || {Item, List} <- [{links, Links}, {monitors, Monitors}], length(List) > ?LONG_LIST],
-            {Look, Lists -- Long};
+            {Look, maps:merge(Lists, maps:filter(fun(_, List) -> length(List) > ?LONG_LIST end, #{
+                links => Links, monitors => Monitors
+            }))};
         undefined ->
             undefined
     end.
 
 list(Pid, Item, Lists) ->
-    case lists:member(Item, Lists) andalso process_info(Pid, Item) of
-        {Item, List} -> List;
-        _ -> []
+    case Lists of
+        #{Item := Long} -> Long;
+        #{} ->
+            case process_info(Pid, Item) of
+                {Item, List} -> List;
+                undefined -> []
+            end
     end.
 
 is_distribution_busy() ->

@@ -5,7 +5,8 @@
 
 -export([all/0, suite/0, init_per_suite/1, end_per_suite/1]).
 -export([one_for_each_next/1, ends_with_its_last_subscriber/1, killed_leaves_nothing/1, stopped_leaves_nothing/1]).
--export([delays/1, told_at_once/1, estimates/1, callees/1, idle_functions/1, agent_dies_meanwhile/1, diagnosed_at_once/1]).
+-export([delays/1, told_at_once/1, estimates/1, callees/1, idle_functions/1]).
+-export([agent_dies_meanwhile/1, diagnosed_at_once/1]).
 -export([scanner_killed/1, sleeper_killed/1, looker_killed/1]).
 -export([suspects_come_and_go/1, suspects_are_left_alone/1, inspected/1]).
 -export([monitor_of_another_stays/1, monitor_taken_meanwhile_stays/1, overloaded/1, diagnose_without_an_agent/1,

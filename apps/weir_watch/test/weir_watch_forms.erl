@@ -22,7 +22,6 @@ all() ->
         {slow_reader, port}, {slow_program, port}, {slow_reader_of_statem, port},
         {far_casts, distribution}, {far_messages, distribution}, {far_statem, distribution},
         {nif_in_server, nif}, {nif_in_statem, nif}, {nif_alone, nif},
-        {nif_for_long, nif},
         {two_calls, deadlock}, {three_calls, deadlock}, {two_statems, deadlock},
         {deaf, backlog}, {suspended, backlog}, {waits_for_nothing, backlog}
     ].
@@ -86,8 +85,8 @@ start(receiving_statem) ->
         receive Ref when is_reference(Ref) -> S end
     end));
 start(search_for_reply) ->
-    Helper = spawn(fun() -> forever(fun() -> receive {From, Tag} -> timer:sleep(1), From ! {answer, Tag} end end) end),
-    backlog(?SERVER:start(fun none/0, fun(_, S) -> Helper ! {self(), x}, receive {answer, x} -> S end end), 600_000);
+    Helper = spawn(fun() -> forever(fun() -> receive {From, Tag} -> timer:sleep(2), From ! {answer, Tag} end end) end),
+    backlog(?SERVER:start(fun none/0, fun(_, S) -> Helper ! {self(), x}, receive {answer, x} -> S end end), 300_000);
 start(search_by_recv) ->
     Port = echo(0),
     Connect = fun() ->
@@ -184,7 +183,6 @@ start(far_statem) ->
 start(nif_in_server) -> hot(?SERVER:start(fun block/0, fun(_, S) -> block(500), S end));
 start(nif_in_statem) -> hot(?STATEM:start(fun block/0, fun(_, S) -> block(500), S end));
 start(nif_alone) -> block(), spawn(fun() -> forever(fun() -> block(500) end) end);
-start(nif_for_long) -> block(), spawn(fun() -> block(30_000) end);
 start(two_calls) ->
     Start = fun() -> ?SERVER:start(fun none/0, fun(Other, S) when is_pid(Other) -> gen_server:call(Other, work,
         infinity), S end) end,
