@@ -94,8 +94,8 @@ peak(Tool, Ms) ->
     Me = self(),
     Sampler = spawn_opt(fun() -> sample(Me, Before) end, [link, {priority, max}]),
     ok = start(Tool),
-    case Tool of
-        recon -> _ = pass(recon);
+    _ = case Tool of
+        recon -> pass(recon);
         _ -> receive after Ms -> ok end
     end,
     Sampler ! stop,
