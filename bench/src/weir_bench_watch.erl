@@ -20,6 +20,7 @@
 -define(SOME_MS, 20_000).
 -define(SETTLED_MS, 10_000).
 -define(CALL_MS, 600_000).
+-define(STEP_MS, 10).
 
 -type sizes() :: #{processes := pos_integer(), minute := pos_integer(), some := pos_integer(),
     settled := pos_integer()}.
@@ -93,16 +94,19 @@ cost(recon, Peer, OsPid, _Sizes) ->
     Peak = call(Peer, peak, [recon, 1]),
     Before = cpu_ms(OsPid),
     _ = call(Peer, pass, [recon]),
-    {100 * (cpu_ms(OsPid) - Before) / ?MINUTE_MS, Peak / 1_000_000};
+    {100 * spent(Before, OsPid) / ?MINUTE_MS, Peak / 1_000_000};
 cost(Tool, Peer, OsPid, #{minute := Minute, some := Some, settled := Settled}) ->
     Peak = call(Peer, peak, [Tool, Settled]),
     Ms = case Tool of weir_watch -> Minute; _ -> Some end,
     Begin = erlang:monotonic_time(millisecond),
     Before = cpu_ms(OsPid),
     receive after Ms -> ok end,
-    Share = 100 * (cpu_ms(OsPid) - Before) / (erlang:monotonic_time(millisecond) - Begin),
+    Share = 100 * spent(Before, OsPid) / (erlang:monotonic_time(millisecond) - Begin),
     ok = call(Peer, stop, [Tool]),
     {Share, Peak / 1_000_000}.
+
+%% Less than a step of the kernel's is not known, and a ratio needs more than nothing.
+spent(Before, OsPid) -> max(?STEP_MS, cpu_ms(OsPid) - Before).
 
 cpu_ms(OsPid) -> weir_kit_socket_node:cpu_ms(#{port => 0, os_pid => OsPid, peer => none}).
 

@@ -86,7 +86,7 @@ pass(Recon) -> [Pid || {Pid, _, _} <- Recon:proc_count(message_queue_len, 10)].
 
 %% @doc By how many bytes the node's memory grew at most beyond what it was, while a tool was started and ran for so
 %% long, or made a pass.
--spec peak(tool(), Ms :: pos_integer()) -> non_neg_integer().
+-spec peak(tool(), Ms :: pos_integer()) -> pos_integer().
 peak(Tool, Ms) ->
     %% What the tool before has left may still be being freed.
     receive after ?QUIET_MS -> ok end,
@@ -99,7 +99,7 @@ peak(Tool, Ms) ->
         _ -> receive after Ms -> ok end
     end,
     Sampler ! stop,
-    receive {peak, Sampler, Most} -> max(0, Most - Before) end.
+    receive {peak, Sampler, Most} -> max(1, Most - Before) end.
 
 sample(Parent, Most) ->
     New = max(Most, erlang:memory(total)),
@@ -143,7 +143,8 @@ as_before(Processes, Begin) ->
 
 in_time(Begin) -> passed(Begin) < ?TIMEOUT_MS orelse error(timeout).
 
-passed(Begin) -> float(erlang:monotonic_time(millisecond) - Begin).
+%% A millisecond at least, since it is compared.
+passed(Begin) -> float(max(1, erlang:monotonic_time(millisecond) - Begin)).
 
 listen(weir_watch) -> weir_watch_agent:subscribe(weir_watch_agent);
 listen(_) -> ok.

@@ -145,9 +145,10 @@ accept(Module, Listener, Work, Mode) ->
         {ok, Socket} ->
             _ = spawn(fun() -> accept(Module, Listener, Work, Mode) end),
             serve(Module, Socket, Work, Mode);
-        {error, Reason} when Reason =:= closed; Reason =:= einval ->
+        {error, Reason} when Reason =:= closed; Reason =:= einval; Reason =:= {invalid, select_sent} ->
             %% gen_tcp on socket in OTP 27 says so, seldom, of a listening socket that is open: the process that accepts
-            %% for it has crashed (`case_clause' of `select_sent'). The connection waits for the next to accept.
+            %% for it has crashed (`case_clause' of `select_sent'); OTP 29 gives that as the error. The connection waits
+            %% for the next to accept.
             case inet:sockname(Listener) of
                 {ok, _} -> accept(Module, Listener, Work, Mode);
                 {error, _} -> ok
