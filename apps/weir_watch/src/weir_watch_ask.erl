@@ -97,6 +97,8 @@ is_loop({gen_server, loop, _}) -> true;
 %% From OTP 28 on it hibernates there.
 is_loop({gen_server, loop_hibernate, _}) -> true;
 is_loop({gen_statem, loop_receive, _}) -> true;
+%% As that is called in OTP 29.
+is_loop({gen_statem, loop, _}) -> true;
 is_loop({gen_statem, loop_hibernate, _}) -> true;
 is_loop({gen_event, fetch_msg, _}) -> true;
 is_loop({gen_batch_server, loop_wait, _}) -> true;
