@@ -55,6 +55,7 @@
 -define(PROCESS_US, 0.55).
 -define(CREDIT_US, 1_200_000).
 %% Collections of a suspect that are remembered, and for how long they count.
+-define(MOST_WAITS, 50).
 -define(MOST_COLLECTIONS, 300).
 -define(COLLECTIONS_MS, 3000).
 -define(MAX_MAILBOX, 5000).
@@ -84,6 +85,8 @@
     queues = [] :: [non_neg_integer()],
     %% The newest first.
     looks = [] :: [weir_watch_look:look()],
+    %% Functions of its own in which it was ever seen to wait.
+    waits = [] :: [weir_watch:call()],
     heard :: integer(),
     hits = {0, 0} :: {Estimate :: non_neg_integer(), Sustained :: non_neg_integer()},
     waiting = [] :: [pid()],
@@ -534,9 +537,12 @@ drop(Pid, #state{suspects = Suspects} = State) ->
     true = exit(Looker, kill),
     State#state{suspects = maps:remove(Pid, Suspects)}.
 
-looked(Looker, #{us := Us} = Look, State) ->
-    Add = fun(#suspect{looks = Looks} = Suspect) ->
-        Suspect#suspect{looks = lists:sublist([Look | Looks], 4)}
+looked(Looker, #{us := Us, samples := Samples} = Look, State) ->
+    Add = fun(#suspect{looks = Looks, waits = Waits} = Suspect) ->
+        Suspect#suspect{
+            looks = lists:sublist([Look | Looks], 4),
+            waits = lists:sublist(lists:usort(weir_watch_causes:waits(Samples) ++ Waits), ?MOST_WAITS)
+        }
     end,
     with_suspect_of(Looker, Add, State#state{us = State#state.us + Us}).
 
@@ -729,7 +735,7 @@ facts(Pid, Description, #state{suspects = Suspects, in_ets = InEts} = State) ->
     Least = case lists:sublist(Queues, 3) of [_, _ | _] = Last -> lists:min(Last); _ -> 0 end,
     #{
         suspect => Description,
-        shares => weir_watch_causes:shares(samples(Looks, 2), Queue + Drained),
+        shares => weir_watch_causes:shares(samples(Looks, 2), Suspect#suspect.waits, Queue + Drained),
         queue => Least,
         waiters => Sustained,
         cycle => Cycle andalso length(Looks) >= 2,

@@ -21,7 +21,7 @@
 %% @private
 -module(weir_watch_causes).
 
--export([find/1, node_cause/1, diagnosis/3, causes/0, shares/2]).
+-export([find/1, node_cause/1, diagnosis/3, causes/0, waits/1, shares/3]).
 
 -export_type([facts/0, shares/0, evidence/0]).
 
@@ -59,12 +59,17 @@
     turns := non_neg_integer()
 }.
 
-%% @doc The classes' shares of samples of a process with a mailbox of such a length.
--spec shares([weir_watch_look:sample()], non_neg_integer()) -> shares().
-shares([], _Queue) ->
+%% @doc The functions of its own in which a process waits.
+-spec waits([weir_watch_look:sample()]) -> [weir_watch:call()].
+waits(Samples) ->
+    lists:usort([Function || {waiting, [Function | _]} <- Samples, not weir_watch_ask:is_loop(Function)]).
+
+%% @doc The classes' shares of samples of a process that was ever seen to wait in these functions, and has a mailbox of
+%% such a length.
+-spec shares([weir_watch_look:sample()], [weir_watch:call()], non_neg_integer()) -> shares().
+shares([], _Waits, _Queue) ->
     #{};
-shares(Samples, Queue) ->
-    Waits = [Function || {waiting, [Function | _]} <- Samples, not weir_watch_ask:is_loop(Function)],
+shares(Samples, Waits, Queue) ->
     Classes = [class(Sample, Queue, Waits) || Sample <- Samples],
     One = 1 / length(Samples),
     lists:foldl(fun(Class, Shares) -> maps:update_with(Class, fun(Share) -> Share + One end, One, Shares) end, #{},
@@ -202,9 +207,12 @@ rules() ->
 is_slow_in_ets(#{suspect := #{reductions := Reductions}, shares := S}) ->
     share(ets, S) >= 0.05 andalso share(ets, S) + share(run, S) >= 0.5 andalso Reductions < 15_000_000.
 
-%% It was seen in ets too seldom to say that a lock is what holds it up, and too often to say that it is not.
+%% It was seen in ets too seldom to say that a lock is what holds it up, and too often to say that it is not; or it does
+%% more than one who is held up should, but others are in ets as often.
 is_perhaps_in_ets(#{suspect := #{reductions := Reductions}, shares := S, in_ets := Others}) ->
-    share(ets, S) > 0.0 andalso Reductions < 15_000_000 andalso (share(ets, S) >= 0.05 orelse Others >= 2).
+    Often = share(ets, S) >= 0.05,
+    share(ets, S) > 0.0 andalso Reductions < 15_000_000 andalso (Often orelse Others >= 2) orelse
+        Often andalso Reductions < 30_000_000 andalso is_integer(Others) andalso Others >= 2.
 
 %% It runs all the time and does hardly a reduction: what it does is in C. Who waits for his turn behind others does
 %% hardly one, either.

@@ -85,8 +85,9 @@ start(receiving_statem) ->
         receive Ref when is_reference(Ref) -> S end
     end));
 start(search_for_reply) ->
-    Helper = spawn(fun() -> forever(fun() -> receive {From, Tag} -> timer:sleep(2), From ! {answer, Tag} end end) end),
-    backlog(?SERVER:start(fun none/0, fun(_, S) -> Helper ! {self(), x}, receive {answer, x} -> S end end), 300_000);
+    %% It answers somewhat later than the search takes: who never has to wait is not known to search.
+    Helper = spawn(fun() -> forever(fun() -> receive {From, Tag} -> timer:sleep(5), From ! {answer, Tag} end end) end),
+    backlog(?SERVER:start(fun none/0, fun(_, S) -> Helper ! {self(), x}, receive {answer, x} -> S end end), 500_000);
 start(search_by_recv) ->
     Port = echo(0),
     Connect = fun() ->
