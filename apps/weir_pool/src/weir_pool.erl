@@ -42,7 +42,7 @@
 
 -export([start/2, start_link/2, child_spec/1, child_spec/2, stop/1]).
 -export([pick/1, pick/2, pick_slot/1, pick_slot/2]).
--export([call/2, call/3, call_key/3, call_key/4, cast/2, cast_key/3, broadcast/2, map/2]).
+-export([call/2, call/3, call_within/4, call_key/3, call_key/4, cast/2, cast_key/3, broadcast/2, map/2]).
 -export([claim/2, claim/3, checkout/2, checkin/2, checkin/3, slot/1]).
 -export([add_worker/2, add_worker/3, remove_worker/2, added_workers/1, connect/2, disconnect/2]).
 -export([resize/2, resize/3, replace/2, replace/3, drain/2]).
@@ -359,6 +359,18 @@ call(Name, Request) -> call(Name, Request, 5000).
 %% pool finds calls whose caller was killed.
 -spec call(name(), Request :: term(), timeout()) -> {ok, Reply :: term()} | {error, no_pool | no_worker}.
 call(Name, Request, Timeout) -> weir_pool_call:call(Name, Request, Timeout).
+
+%% @doc Like {@link call/3}, but `{error, busy}' if the worker that the pool picks has `Room' calls under way already, for
+%% those who can have the request done elsewhere or refuse it. With `least_loaded' that is the worker with the fewest.
+%%
+%% Calls are counted with `least_loaded' and modules only; in other pools there is always room. Callers that look at the
+%% same moment may exceed it together. Cost: that of {@link call/3} and a read of a word.
+-spec call_within(name(), Request :: term(), timeout(), Room :: pos_integer() | infinity) ->
+    {ok, Reply :: term()} | {error, no_pool | no_worker | busy}.
+call_within(Name, Request, Timeout, Room) when Room =:= infinity; is_integer(Room), Room > 0 ->
+    weir_pool_call:call_within(Name, Request, Timeout, Room);
+call_within(Name, Request, Timeout, Room) ->
+    ?BADARG([Name, Request, Timeout, Room], #{4 => "neither a number of calls, from 1, nor infinity"}).
 
 %% @doc Like {@link call_key/4} with a timeout of 5000 milliseconds.
 -spec call_key(name(), Key :: term(), Request :: term()) -> {ok, Reply :: term()} | {error, no_pool | no_worker}.

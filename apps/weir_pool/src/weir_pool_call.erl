@@ -30,7 +30,7 @@
 %% @private
 -module(weir_pool_call).
 
--export([call/3, call_key/4]).
+-export([call/3, call_within/4, call_key/4]).
 -export([new_table/0, is_counted/1, calls/2]).
 -export([new/0, poll/2, caller_down/3, forget/1]).
 
@@ -56,6 +56,24 @@ call(Name, Request, Timeout) ->
         #pool{} = Pool -> call_picked(weir_pool_pick:next_in(Pool), Pool, Request, Timeout);
         undefined -> {error, no_pool}
     end.
+
+%% @doc Calls the next worker, unless it has so many calls under way.
+-spec call_within(weir_pool:name(), Request :: term(), timeout(), Room :: pos_integer() | infinity) ->
+    {ok, Reply :: term()} | {error, no_pool | no_worker | busy}.
+call_within(Name, Request, Timeout, Room) ->
+    case weir_pool_terms:pool(Name) of
+        #pool{} = Pool -> call_if_room(weir_pool_pick:next_in(Pool), Pool, Request, Timeout, Room);
+        undefined -> {error, no_pool}
+    end.
+
+%% `infinity' is more than any number.
+call_if_room({ok, Slot, _Pid} = Picked, Pool, Request, Timeout, Room) ->
+    case is_counted(Pool) andalso calls(Pool, Slot) >= Room of
+        true -> {error, busy};
+        false -> call_picked(Picked, Pool, Request, Timeout)
+    end;
+call_if_room({error, no_worker} = None, _Pool, _Request, _Timeout, _Room) ->
+    None.
 
 %% @doc Calls the worker of a key.
 -spec call_key(weir_pool:name(), Key :: term(), Request :: term(), timeout()) ->

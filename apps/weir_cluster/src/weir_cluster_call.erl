@@ -1,0 +1,347 @@
+%% @doc A request that leaves the node, in the process of the caller.
+%%
+%% ```
+%%            choose a node that was not tried <---------------------------+
+%%                 | no such: here, or an error                            |
+%%                 v                                                       |
+%%   window full, connection busy or gone ---------------------------------+  at most ?TRIES
+%%                 |                                                       |
+%%                 v  monitor an inbox with an alias, send                 |
+%%   reply | exit  |  not begun; 'DOWN' with shutdown or noproc -----------+
+%%                 |  'DOWN' with another reason: perhaps begun. If it is idempotent +
+%%                 v
+%%               caller
+%% '''
+%%
+%% A request that was sent goes elsewhere only when it is known that nobody has begun it, or when beginning it twice does
+%% no harm. The alias is that of the monitor and ends with it, so a reply that comes later reaches nobody. All tries
+%% together have the time-out, and the receive is all that waits: what is sent is sent by `nosuspend' and `noconnect'.
+%% @private
+-module(weir_cluster_call).
+
+-export([call/6, cast/4, multicall/4, send_request/4, wait/2, owners/3]).
+-export([deadline/1]).
+
+-export_type([where/0, sent/0]).
+
+-include("weir_cluster.hrl").
+
+-define(TRIES, 3).
+%% So often two nodes are drawn, before it is taken that there are no two.
+-define(DRAWS, 6).
+
+-type where() :: none | {key, term()}.
+
+%% Nodes that have not begun it, and why, the last first. This node is one of them.
+-type tried() :: [{node(), Why :: term()}].
+
+-record(sent, {
+    alias :: reference(),
+    target :: #target{}
+}).
+
+-opaque sent() :: #sent{}.
+
+%% @doc When a time-out that begins now is over, by this node's clock.
+-spec deadline(timeout()) -> integer() | infinity.
+deadline(infinity) -> infinity;
+deadline(Timeout) -> now_ms() + Timeout.
+
+%% @doc Has it done elsewhere, since this node has not, or, when only room is missing here, perhaps here all the same.
+-spec call(#conf{}, where(), Request :: term(), Deadline :: integer() | infinity, Idempotent :: boolean(), tried()) ->
+    {ok, term()} | {exit, term()} | {error, weir_cluster:call_error()}.
+call(Conf, Where, Request, Deadline, Idempotent, Tried) ->
+    case choose(Conf, Where, Tried) of
+        #target{node = Node} = Target ->
+            ok = count(Tried, Conf),
+            case request(Target, Where, Request, Deadline, Conf) of
+                {not_begun, Why} ->
+                    call(Conf, Where, Request, Deadline, Idempotent, [{Node, Why} | Tried]);
+                {perhaps_begun, Why} when Idempotent ->
+                    call(Conf, Where, Request, Deadline, Idempotent, [{Node, Why} | Tried]);
+                {perhaps_begun, Why} ->
+                    {exit, Why};
+                Result ->
+                    Result
+            end;
+        here ->
+            #conf{name = Name} = Conf,
+            case Where of
+                none -> weir_pool:call(Name, Request, left(Deadline));
+                {key, Key} -> weir_pool:call_key(Name, Key, Request, left(Deadline))
+            end;
+        nowhere ->
+            nowhere(Tried, Conf)
+    end.
+
+count([{Node, busy}], Conf) when Node =:= node() -> weir_cluster_view:count(spilled, Conf);
+count([{Node, _}], _Conf) when Node =:= node() -> ok;
+count([], _Conf) -> ok;
+count([_ | _], Conf) -> weir_cluster_view:count(retried, Conf).
+
+nowhere(Tried, #conf{name = Name} = Conf) ->
+    case [Node || {Node, Why} <- Tried, lists:member(Why, [busy, full, busy_connection])] of
+        [] ->
+            {error, no_worker};
+        [_ | _] ->
+            ok = weir_cluster_view:count(overloads, Conf),
+            {error, {overload, #{pool => Name, tried => lists:reverse(Tried)}}}
+    end.
+
+%% @doc Casts elsewhere, since this node has not.
+-spec cast(#conf{}, where(), Message :: term(), tried()) -> ok | {error, weir_cluster:call_error()}.
+cast(#conf{name = Name} = Conf, Where, Message, Tried) ->
+    case choose(Conf, Where, Tried) of
+        #target{node = Node} = Target ->
+            ok = count(Tried, Conf),
+            case submit(cast, Target, infinity, {Where, Message}, Conf) of
+                ok -> ok;
+                {not_begun, Why} -> cast(Conf, Where, Message, [{Node, Why} | Tried])
+            end;
+        here ->
+            case Where of
+                none -> weir_pool:cast(Name, Message);
+                {key, Key} -> weir_pool:cast_key(Name, Key, Message)
+            end;
+        nowhere ->
+            nowhere(Tried, Conf)
+    end.
+
+%% @doc Calls a worker of each of these nodes, at the same time.
+-spec multicall([#target{}], Request :: term(), Deadline :: integer() | infinity, #conf{}) ->
+    [{node(), {ok, term()} | {error, term()}}].
+multicall(Targets, Request, Deadline, Conf) ->
+    Sent = [{Node, send(Target, none, Request, Deadline, Conf)} || #target{node = Node} = Target <- Targets],
+    [{Node, answer(Result, Deadline)} || {Node, Result} <- Sent].
+
+answer({not_begun, Why}, _Deadline) -> {error, Why};
+answer(#sent{} = Sent, Deadline) ->
+    case wait(Sent, left(Deadline)) of
+        {ok, Reply} -> {ok, Reply};
+        timeout -> {error, timeout};
+        {_, Why} -> {error, Why}
+    end.
+
+%% @doc Sends a request elsewhere, since this node has not begun it.
+-spec send_request(#conf{}, Request :: term(), Deadline :: integer() | infinity, tried()) ->
+    sent() | {error, weir_cluster:call_error()}.
+send_request(Conf, Request, Deadline, Tried) ->
+    case choose(Conf, none, Tried) of
+        #target{node = Node} = Target ->
+            ok = count(Tried, Conf),
+            case send(Target, none, Request, Deadline, Conf) of
+                #sent{} = Sent -> Sent;
+                {not_begun, Why} -> send_request(Conf, Request, Deadline, [{Node, Why} | Tried])
+            end;
+        _ ->
+            nowhere(Tried, Conf)
+    end.
+
+%% ---------------------------------------------------------------- whom
+
+%% Of those who have a key, the first who was not tried.
+choose(_Conf, _Where, Tried) when length(Tried) > ?TRIES ->
+    nowhere;
+choose(#conf{name = Name} = Conf, {key, Key}, []) ->
+    Bucket = weir_cluster_keys:bucket(Key),
+    case weir_cluster_view:number_of_key(Name, Bucket) of
+        here -> here;
+        nobody -> next_owner(Conf, Bucket, []);
+        Number ->
+            case is_out(weir_cluster_view:target(Name, Number)) of
+                {no, Target} -> Target;
+                yes -> next_owner(Conf, Bucket, [])
+            end
+    end;
+choose(Conf, {key, Key}, Tried) ->
+    next_owner(Conf, weir_cluster_keys:bucket(Key), Tried);
+choose(#conf{policy = Policy} = Conf, none, Tried) ->
+    case candidates(Conf, Tried) of
+        [] ->
+            case Tried of
+                [_ | _] -> room_here(Tried);
+                [] -> nowhere
+            end;
+        Targets ->
+            Now = now_ms(),
+            Candidates = [
+                #{node => Node, zone => Zone, weight => Weight, load => weir_cluster_link:load(Now, Weight, Words)}
+             || #target{node = Node, zone = Zone, weight = Weight, words = Words} <- Targets
+            ],
+            case Policy:choose(load_here(Conf, Tried), Candidates) of
+                here -> room_here(Tried);
+                Node -> lists:keyfind(Node, #target.node, Targets)
+            end
+    end.
+
+%% This node has workers, but they are busy.
+room_here(Tried) ->
+    case lists:keyfind(node(), 1, Tried) of
+        {_, busy} -> here;
+        _ -> nowhere
+    end.
+
+%% The pool has just said that its workers have `room' calls each.
+load_here(#conf{room = Room} = Conf, Tried) ->
+    case lists:keyfind(node(), 1, Tried) of
+        {_, busy} -> max(Room, weir_cluster_view:load(Conf) / 1000);
+        _ -> none
+    end.
+
+%% The first in line who was not tried and is let in.
+next_owner(#conf{name = Name} = Conf, Bucket, Tried) ->
+    Targets = weir_cluster_view:targets(Name),
+    Left = [Node || Node <- owners(Bucket, ?TRIES, Conf), not lists:keymember(Node, 1, Tried)],
+    Found = fun
+        (Node) when Node =:= node() -> {no, here};
+        (Node) -> is_out(lists:keyfind(Node, #target.node, Targets))
+    end,
+    case [Owner || Node <- Left, {no, Owner} <- [Found(Node)]] of
+        [Owner | _] -> Owner;
+        [] -> nowhere
+    end.
+
+is_out(#target{words = Words} = Target) ->
+    case weir_cluster_link:share(Words) of
+        0 -> yes;
+        _ -> {no, Target}
+    end;
+is_out(_Gone) ->
+    yes.
+
+%% @doc The first so many nodes in line for a bucket.
+-spec owners(weir_cluster_keys:bucket(), Count :: pos_integer(), #conf{}) -> [node()].
+owners(Bucket, Count, #conf{name = Name} = Conf) ->
+    Weights = [{Node, Weight} || #target{node = Node, weight = Weight} <- weir_cluster_view:targets(Name)],
+    weir_cluster_keys:owners(Bucket, Count, weir_cluster_view:own_weight(Conf) ++ Weights).
+
+%% Two that are let in and were not tried, or one: of the same zone if there are such.
+candidates(Conf, Tried) ->
+    case drawn(near, Conf, Tried, ?DRAWS, []) of
+        [] -> drawn(all, Conf, Tried, ?DRAWS, []);
+        Near -> Near
+    end.
+
+drawn(_Which, _Conf, _Tried, 0, Drawn) ->
+    Drawn;
+drawn(_Which, _Conf, _Tried, _Draws, [_, _] = Drawn) ->
+    Drawn;
+drawn(Which, #conf{name = Name} = Conf, Tried, Draws, Drawn) ->
+    %% No state of the caller's: a generator of `rand' would be one.
+    Random = erlang:phash2({erlang:unique_integer(), Draws}, 1 bsl 31),
+    case weir_cluster_view:draw(Name, Which, Random) of
+        #target{node = Node, words = Words} = Target ->
+            Fits = not lists:keymember(Node, 1, Tried) andalso not lists:keymember(Node, #target.node, Drawn) andalso
+                weir_cluster_link:is_let_in(Random bsr 16, Words),
+            drawn(Which, Conf, Tried, Draws - 1, [Target || Fits] ++ Drawn);
+        none ->
+            Drawn
+    end.
+
+%% ---------------------------------------------------------------- to one of them
+
+request(Target, Where, Request, Deadline, Conf) ->
+    case send(Target, Where, Request, Deadline, Conf) of
+        #sent{} = Sent ->
+            case wait(Sent, left(Deadline)) of
+                timeout -> {exit, timeout};
+                Result -> Result
+            end;
+        Not ->
+            Not
+    end.
+
+%% Who has sent a request must wait for the answer, or give it up.
+send(Target, Where, Request, Deadline, Conf) ->
+    case submit(call, Target, Deadline, {Where, Request}, Conf) of
+        Alias when is_reference(Alias) -> #sent{alias = Alias, target = Target};
+        {not_begun, Why} -> {not_begun, Why}
+    end.
+
+submit(What, #target{inboxes = Inboxes, words = Words} = Target, Deadline, {Where, Request}, Conf) ->
+    #conf{window = Window} = Conf,
+    Index = erlang:system_info(scheduler_id) rem tuple_size(Inboxes) + 1,
+    case weir_cluster_link:reserve(Index, Window, Words) of
+        {ok, Sent} ->
+            Inbox = element(Index, Inboxes),
+            Ask = ask(Sent, Window, Target),
+            case What of
+                call ->
+                    Alias = erlang:monitor(process, Inbox, [{alias, reply_demonitor}]),
+                    Message = {weir_cluster, call, Ask, there(Deadline, Words), {Alias, Where, Request}},
+                    case sent(Inbox, Message, Words) of
+                        ok ->
+                            Alias;
+                        Not ->
+                            true = demonitor(Alias, [flush]),
+                            Not
+                    end;
+                cast ->
+                    sent(Inbox, {weir_cluster, cast, Ask, infinity, {Where, Request}}, Words)
+            end;
+        full ->
+            ok = weir_cluster_link:count(full, Words),
+            {not_begun, full}
+    end.
+
+sent(Inbox, Message, Words) ->
+    case erlang:send(Inbox, Message, [nosuspend, noconnect]) of
+        ok ->
+            weir_cluster_link:requested(Words);
+        _ ->
+            ok = weir_cluster_link:count(busy, Words),
+            {not_begun, busy_connection}
+    end.
+
+ask(Sent, Window, #target{agent = Agent}) when Sent rem (Window div 4) =:= 0 -> {Agent, Sent};
+ask(_Sent, _Window, _Target) -> none.
+
+there(infinity, _Words) -> infinity;
+there(Deadline, Words) -> Deadline + weir_cluster_link:offset(Words).
+
+%% @doc Waits for the answer. After `timeout' none comes any more.
+-spec wait(sent(), timeout()) ->
+    {ok, Reply :: term()} | {exit, term()} | {not_begun, term()} | {perhaps_begun, term()} | timeout.
+wait(#sent{alias = Alias, target = Target} = Sent, Timeout) ->
+    receive
+        {Alias, reply, _, _} = Answer -> answered(Answer, Target);
+        {Alias, exit, _} = Answer -> answered(Answer, Target);
+        {Alias, not_begun, _, _} = Answer -> answered(Answer, Target);
+        {'DOWN', Alias, process, _, _} = Answer -> answered(Answer, Target)
+    after Timeout ->
+        true = demonitor(Alias, [flush]),
+        %% It may have come just now.
+        receive
+            {Alias, reply, _, _} = Answer -> answered(Answer, Target);
+            {Alias, exit, _} = Answer -> answered(Answer, Target);
+            {Alias, not_begun, _, _} = Answer -> answered(Answer, Target)
+        after 0 ->
+            late(Sent)
+        end
+    end.
+
+late(#sent{target = #target{words = Words}}) ->
+    ok = weir_cluster_link:timed_out(Words),
+    timeout.
+
+answered({_Alias, reply, Reply, Load}, #target{words = Words}) ->
+    ok = weir_cluster_link:replied(Load, Words),
+    {ok, Reply};
+answered({_Alias, exit, Reason}, #target{words = Words}) ->
+    ok = weir_cluster_link:count(failed, Words),
+    {exit, Reason};
+answered({_Alias, not_begun, Why, Load}, #target{words = Words}) ->
+    ok = weir_cluster_link:count(refused, Words),
+    ok = weir_cluster_link:replied(Load, Words),
+    {not_begun, Why};
+answered({'DOWN', _Alias, process, _, Reason}, #target{words = Words}) when Reason =:= shutdown; Reason =:= noproc ->
+    ok = weir_cluster_link:count(refused, Words),
+    {not_begun, leaving};
+answered({'DOWN', _Alias, process, _, Reason}, #target{node = Node, words = Words}) ->
+    ok = weir_cluster_link:count(failed, Words),
+    {perhaps_begun, case Reason of noconnection -> {nodedown, Node}; _ -> Reason end}.
+
+left(infinity) -> infinity;
+left(Deadline) -> max(0, Deadline - now_ms()).
+
+now_ms() -> erlang:monotonic_time(millisecond).

@@ -1,0 +1,170 @@
+%% @doc Takes what other nodes ask of a pool of this node. There is one for each scheduler.
+%%
+%% ```
+%%   caller, other node        inbox              proxy              worker
+%%     |-- monitor, request ----->|-- spawns ------->|                  |
+%%     |                          |                  |-- weir_pool:call/3
+%%     |                          |                  |<---- reply ------|
+%%     |<------------- reply, load ------------------|
+%% '''
+%%
+%% The inbox itself waits for nobody: it starts a proxy for each call and goes on. The proxy calls a worker as any process
+%% of this node would, so the pool's strategy chooses, the call is counted in the pool, and a worker that dies ends the
+%% call. What the caller gets is one of
+%%
+%% ```
+%%   {Alias, reply, Reply, Load}
+%%   {Alias, exit, Reason}              the worker died in the call, or the proxy did
+%%   {Alias, not_begun, Why, Load}      nothing was done: leaving, busy, no_pool, no_worker
+%%   'DOWN' of its monitor              the inbox or the connection is gone
+%% '''
+%%
+%% or nothing, when its time is over: a request whose deadline has passed before it is taken up is not begun. Deadlines
+%% are in this node's time (weir_cluster_member tells how). `Alias' is that of the caller's monitor, so what comes too late
+%% reaches nobody.
+%%
+%% An inbox that is shut down begins nothing any more, waits for its proxies, and exits with `shutdown' then. So one whom
+%% his monitor tells of that, or of `noproc', knows that his request was not begun; with any other reason he does not.
+%% @private
+-module(weir_cluster_inbox).
+
+-behaviour(gen_server).
+
+-export([start_link/2, refuse/1, proxy/5]).
+-export([init/1, handle_call/3, handle_cast/2, handle_info/2, terminate/2]).
+
+-include("weir_cluster.hrl").
+
+-record(state, {
+    conf :: #conf{},
+    index :: pos_integer(),
+    %% At most so many calls under way.
+    max :: pos_integer(),
+    is_leaving = false :: boolean(),
+    calls = #{} :: #{Monitor :: reference() => Alias :: reference()}
+}).
+
+%% @doc Starts it.
+-spec start_link(Index :: pos_integer(), #conf{}) -> gen_server:start_ret().
+start_link(Index, Conf) -> gen_server:start_link(?MODULE, {Index, Conf}, []).
+
+%% @doc From now on it begins nothing. It waits for nobody, so this takes as long as what is in its mailbox.
+-spec refuse(pid()) -> ok.
+refuse(Inbox) -> gen_server:call(Inbox, refuse, infinity).
+
+%% @private
+-spec init({pos_integer(), #conf{}}) -> {ok, #state{}}.
+init({Index, #conf{name = Name, max_calls = MaxCalls} = Conf}) ->
+    _ = process_flag(message_queue_data, off_heap),
+    _ = process_flag(trap_exit, true),
+    ok = weir_cluster_view:put_inbox(Name, Index),
+    Inboxes = erlang:system_info(schedulers),
+    {ok, #state{conf = Conf, index = Index, max = max(1, MaxCalls div Inboxes)}}.
+
+%% @private
+-spec handle_call(term(), gen_server:from(), #state{}) -> {reply, term(), #state{}}.
+handle_call(refuse, _From, State) -> {reply, ok, State#state{is_leaving = true}};
+handle_call(Request, _From, State) -> {reply, {error, {unknown_call, Request}}, State}.
+
+%% @private
+-spec handle_cast(term(), #state{}) -> {noreply, #state{}}.
+handle_cast(_Message, State) -> {noreply, State}.
+
+%% @private
+-spec handle_info(term(), #state{}) -> {noreply, #state{}}.
+handle_info({weir_cluster, What, Ask, Deadline, Args}, #state{index = Index} = State) ->
+    _ = acknowledge(Ask, Index),
+    {noreply, request(What, Deadline, Args, State)};
+handle_info({ping, Member, Sent, Time}, #state{index = Index, conf = Conf} = State) ->
+    pong(Member, Index, Sent, Time, Conf),
+    {noreply, State};
+handle_info({'DOWN', Monitor, process, _Proxy, Reason}, #state{conf = Conf, calls = Calls} = State) ->
+    {Alias, Others} = maps:take(Monitor, Calls),
+    ok = weir_cluster_view:count(finished, Conf),
+    _ = Reason =:= normal orelse (Alias ! {Alias, exit, Reason}),
+    {noreply, State#state{calls = Others}};
+handle_info(_Message, State) ->
+    {noreply, State}.
+
+%% @private
+-spec terminate(term(), #state{}) -> ok.
+terminate(shutdown, State) -> finish(State#state{is_leaving = true});
+terminate(_Reason, _State) -> ok.
+
+finish(#state{calls = Calls} = State) ->
+    Wait = case map_size(Calls) of 0 -> 0; _ -> infinity end,
+    receive
+        Message ->
+            {noreply, Next} = handle_info(Message, State),
+            finish(Next)
+    after Wait -> ok
+    end.
+
+acknowledge(none, _Index) -> ok;
+acknowledge({Member, Sent}, Index) -> erlang:send(Member, {handled, node(), Index, Sent}, [nosuspend, noconnect]).
+
+pong(Member, Index, Sent, Time, Conf) ->
+    Pong = {pong, node(), Index, Sent, Time, erlang:monotonic_time(millisecond), weir_cluster_view:load(Conf)},
+    _ = erlang:send(Member, Pong, [nosuspend, noconnect]),
+    ok.
+
+request(call, _Deadline, {Alias, _, _}, #state{is_leaving = true, conf = Conf} = State) ->
+    not_begun(Alias, leaving, Conf),
+    State;
+request(call, _Deadline, {Alias, _, _}, #state{calls = Calls, max = Max, conf = Conf} = State) when
+    map_size(Calls) >= Max
+->
+    ok = weir_cluster_view:count(refused, Conf),
+    not_begun(Alias, busy, Conf),
+    State;
+request(call, Deadline, {Alias, Key, Request}, #state{conf = Conf, calls = Calls} = State) ->
+    case left(Deadline) of
+        0 ->
+            ok = weir_cluster_view:count(expired, Conf),
+            State;
+        _ ->
+            ok = weir_cluster_view:count(served, Conf),
+            {_, Monitor} = spawn_monitor(?MODULE, proxy, [Alias, Key, Request, Deadline, Conf]),
+            State#state{calls = Calls#{Monitor => Alias}}
+    end;
+request(cast, _Deadline, {Key, Message}, #state{conf = #conf{name = Name} = Conf} = State) ->
+    ok = weir_cluster_view:count(casts, Conf),
+    _ = case Key of
+        none -> weir_pool:cast(Name, Message);
+        {key, Term} -> weir_pool:cast_key(Name, Term, Message)
+    end,
+    State.
+
+%% @private
+%% Calls a worker for a caller of another node.
+-spec proxy(reference(), none | {key, term()}, term(), integer() | infinity, #conf{}) -> ok.
+proxy(Alias, Key, Request, Deadline, #conf{name = Name} = Conf) ->
+    try
+        case Key of
+            none -> weir_pool:call(Name, Request, left(Deadline));
+            {key, Term} -> weir_pool:call_key(Name, Term, Request, left(Deadline))
+        end
+    of
+        {ok, Reply} ->
+            Alias ! {Alias, reply, Reply, weir_cluster_view:load(Conf)},
+            ok;
+        {error, Why} ->
+            not_begun(Alias, Why, Conf)
+    catch
+        exit:{timeout, _} ->
+            %% Nor does the caller wait any longer.
+            ok;
+        exit:{noproc, _} ->
+            %% It was dead already.
+            not_begun(Alias, no_worker, Conf);
+        exit:{Reason, _} ->
+            Alias ! {Alias, exit, Reason},
+            ok
+    end.
+
+not_begun(Alias, Why, Conf) ->
+    Alias ! {Alias, not_begun, Why, weir_cluster_view:load(Conf)},
+    ok.
+
+left(infinity) -> infinity;
+left(Deadline) -> max(0, Deadline - erlang:monotonic_time(millisecond)).

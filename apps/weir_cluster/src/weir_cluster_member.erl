@@ -1,0 +1,387 @@
+%% @doc Speaks for a pool of this node to the other nodes, and writes what callers of this node read of them.
+%%
+%% pg carries one process for each node and pool: this one. Members tell each other what callers need:
+%%
+%% ```
+%%   here                                  there
+%%     |------- hello, inboxes, weight ----->|      to each that is in pg's group, to all when the weight changes,
+%%     |<------ welcome, the same -----------|      and again each half second while there is no answer
+%%     |------- leaving -------------------->|
+%%
+%%   here                                  inbox there
+%%     |------- ping, number, our time ----->|      each half second, to one after the other, and to those that have
+%%     |<------ pong, number, times, load ---|      not acknowledged all
+%%     |<------ handled, number -------------|      to a request that asked for it
+%% '''
+%%
+%% == Time ==
+%%
+%% Deadlines travel in the time of the node that they go to: half way between a ping and its pong our clock showed so
+%% much, and theirs so much. The pong that came quickest is the best; its error is half of the time that it took. A
+%% node that was frozen therefore knows, when it runs again, which of the requests in its mailbox are too late.
+%%
+%% == Who is in the view ==
+%%
+%% A node that has said hello, with a weight above 0, until its member is gone (which `nodedown' is to its monitor), or
+%% leaves. weir_cluster_link says which of them are let in. pg is only where members find each other: each reads the group
+%% every 100 ms and greets whom it does not know, so a pg that is started anew, and has forgotten all, is noticed by
+%% nobody. (It is not asked to tell of changes: before OTP 26.2 it fails when a process that it tells of changes, and that
+%% is in a group itself, ends; https://github.com/erlang/otp/issues/7625.)
+%%
+%% The member waits for no other node: it sends with `nosuspend', and what was not sent is sent again at the next half
+%% second.
+%% @private
+-module(weir_cluster_member).
+
+-behaviour(gen_server).
+
+-export([start_link/1, leave/2]).
+-export([init/1, handle_call/3, handle_cast/2, handle_info/2, handle_continue/2, terminate/2]).
+
+-include("weir_cluster.hrl").
+
+-define(SCOPE, weir_cluster).
+-define(TICK_MS, 100).
+%% Ticks to a ping.
+-define(PING, 5).
+%% No pong for so long: nothing is sent there.
+-define(SILENT_MS, 2000).
+-define(FIRST_SHARE, 100).
+-define(ALL, 1000).
+-define(RAISE_MS, 500).
+
+-type info() :: #{weight := non_neg_integer(), zone := term(), inboxes := [pid()]}.
+
+-record(other, {
+    number :: weir_cluster_view:place(),
+    monitor :: reference(),
+    target :: #target{},
+    state = new :: new | in | out,
+    %% When the last pong came, and when the share was raised.
+    heard :: integer(),
+    raised :: integer(),
+    %% The quickest pong lately, milliseconds.
+    quickest = infinity :: integer() | infinity,
+    %% Whom to ping next.
+    inbox = 1 :: pos_integer()
+}).
+
+-record(state, {
+    conf :: #conf{},
+    %% Members of other nodes, as pg knows them.
+    members = [] :: [pid()],
+    others = #{} :: #{node() => #other{}},
+    keys = weir_cluster_keys:new() :: weir_cluster_keys:keys(),
+    weight = 0 :: non_neg_integer(),
+    inboxes :: [pid()],
+    tick = 0 :: non_neg_integer(),
+    is_stale = false :: boolean(),
+    leaving = no :: no | {gen_server:from(), DeadlineMs :: integer() | infinity} | left
+}).
+
+%% @doc Starts it.
+-spec start_link(#conf{}) -> gen_server:start_ret().
+start_link(Conf) -> gen_server:start_link(?MODULE, Conf, []).
+
+%% @doc Leaves the cluster, and returns when what is under way is finished.
+-spec leave(pid(), timeout()) -> ok | {error, {timeout, pos_integer()} | leaving | no_pool}.
+leave(Member, Timeout) ->
+    try
+        gen_server:call(Member, {leave, Timeout}, infinity)
+    catch
+        exit:{Reason, _} when Reason =:= noproc; Reason =:= normal; Reason =:= shutdown -> {error, no_pool}
+    end.
+
+%% @private
+-spec init(#conf{}) -> {ok, #state{}, {continue, join}}.
+init(#conf{name = Name} = Conf) ->
+    _ = process_flag(trap_exit, true),
+    ok = weir_cluster_view:put_member(Name),
+    [ok = weir_cluster_view:delete_target(Name, Number) || {Number, _Former} <- weir_cluster_view:numbered(Name)],
+    ok = weir_cluster_view:forget_served(Conf),
+    State = write(weighed(#state{conf = Conf, inboxes = weir_cluster_view:inboxes(Name)})),
+    ok = weir_cluster_view:open(Conf),
+    _ = erlang:send_after(?TICK_MS, self(), tick),
+    {ok, State, {continue, join}}.
+
+%% @private
+-spec handle_continue(join, #state{}) -> {noreply, #state{}}.
+handle_continue(join, State) -> {noreply, greet(find(State))}.
+
+%% @private
+-spec handle_call(term(), gen_server:from(), #state{}) -> {reply, term(), #state{}} | {noreply, #state{}}.
+handle_call({leave, _Timeout}, _From, #state{leaving = {_, _}} = State) ->
+    {reply, {error, leaving}, State};
+handle_call({leave, Timeout}, From, State) ->
+    {noreply, leave_cluster(From, Timeout, State)};
+handle_call(Request, _From, State) ->
+    {reply, {error, {unknown_call, Request}}, State}.
+
+%% @private
+-spec handle_cast(term(), #state{}) -> {noreply, #state{}}.
+handle_cast(_Message, State) -> {noreply, State}.
+
+%% @private
+-spec handle_info(term(), #state{}) -> {noreply, #state{}}.
+handle_info({handled, Node, Inbox, Sent}, #state{others = Others} = State) ->
+    case Others of
+        #{Node := #other{target = #target{words = Words}}} -> ok = weir_cluster_link:handled(Inbox, Sent, Words);
+        #{} -> ok
+    end,
+    {noreply, State};
+handle_info({pong, Node, Inbox, Sent, Time, There, Load}, #state{others = Others} = State) ->
+    case Others of
+        #{Node := Other} ->
+            ok = weir_cluster_link:handled(Inbox, Sent, (Other#other.target)#target.words),
+            {noreply, State#state{others = Others#{Node := pong(Time, There, Load, Other)}}};
+        #{} ->
+            {noreply, State}
+    end;
+handle_info(tick, State) ->
+    _ = erlang:send_after(?TICK_MS, self(), tick),
+    {noreply, tick(State)};
+handle_info({hello, Member, Info}, State) ->
+    _ = send(Member, {welcome, self(), info(State)}),
+    {noreply, known(Member, Info, State)};
+handle_info({welcome, Member, Info}, State) ->
+    {noreply, known(Member, Info, State)};
+handle_info({leaving, Member}, State) ->
+    {noreply, gone(Member, State)};
+handle_info({'DOWN', _Monitor, process, Member, _Reason}, State) ->
+    {noreply, gone(Member, State)};
+handle_info(refresh, State) ->
+    {noreply, write(State)};
+handle_info(_Message, State) ->
+    {noreply, State}.
+
+%% @private
+-spec terminate(term(), #state{}) -> ok.
+terminate(Reason, #state{conf = #conf{name = Name}} = State) ->
+    tell_all({leaving, self()}, State),
+    %% One that fails is started again in a moment; callers go on with what they have.
+    case Reason of
+        shutdown -> weir_cluster_view:close(Name);
+        _ -> ok
+    end.
+
+%% ---------------------------------------------------------------- who is there
+
+info(#state{leaving = no, weight = Weight, conf = #conf{zone = Zone}, inboxes = Inboxes}) ->
+    #{weight => Weight, zone => Zone, inboxes => Inboxes};
+info(State) ->
+    info(State#state{leaving = no, weight = 0}).
+
+send(To, Message) -> erlang:send(To, Message, [nosuspend, noconnect]).
+
+tell_all(Message, #state{members = Members}) -> lists:foreach(fun(Member) -> send(Member, Message) end, Members).
+
+%% Who is in the group, with this one among them.
+find(#state{conf = #conf{name = Name, serve = Serve}, leaving = Leaving} = State) ->
+    try
+        _ = Serve andalso Leaving =:= no andalso not lists:member(self(), pg:get_local_members(?SCOPE, Name)) andalso
+            pg:join(?SCOPE, Name, self()),
+        State#state{members = [Pid || Pid <- pg:get_members(?SCOPE, Name), node(Pid) =/= node()]}
+    catch
+        %% pg is being started again.
+        error:badarg -> State;
+        exit:_ -> State
+    end.
+
+%% Those who have not answered yet.
+greet(#state{members = Members, others = Others} = State) ->
+    Known = [Member || #other{target = #target{member = Member}} <- maps:values(Others)],
+    Hello = {hello, self(), info(State)},
+    lists:foreach(fun(Member) -> send(Member, Hello) end, Members -- Known),
+    State.
+
+%% A node has told of itself, or of a change.
+-spec known(pid(), info(), #state{}) -> #state{}.
+known(Member, #{weight := Weight, inboxes := Inboxes}, State) when Weight =:= 0; Inboxes =:= [] ->
+    gone(Member, State);
+known(Member, #{weight := Weight, zone := Zone, inboxes := Inboxes}, #state{others = Others} = State) ->
+    Node = node(Member),
+    Tuple = list_to_tuple(Inboxes),
+    case Others of
+        #{Node := #other{target = #target{weight = Weight, zone = Zone, inboxes = Tuple, member = Member}}} ->
+            State;
+        #{Node := #other{target = #target{inboxes = Tuple, member = Member} = Target} = Other} ->
+            Changed = Other#other{target = Target#target{weight = Weight, zone = Zone, same_zone = near(Zone, State)}},
+            put_other(Node, Changed, State);
+        #{Node := #other{target = #target{member = Former}}} ->
+            known_anew(Member, Tuple, Weight, Zone, gone(Former, State));
+        #{} ->
+            known_anew(Member, Tuple, Weight, Zone, State)
+    end.
+
+known_anew(Member, Inboxes, Weight, Zone, #state{others = Others} = State) ->
+    Node = node(Member),
+    Numbers = maps:map(fun(_, #other{number = Number}) -> Number end, Others),
+    #{Node := Number} = weir_cluster_view:numbers_of([Node], Numbers, 1),
+    Now = now_ms(),
+    Other = #other{
+        number = Number,
+        monitor = erlang:monitor(process, Member),
+        heard = Now,
+        raised = Now,
+        target = #target{
+            node = Node, member = Member, inboxes = Inboxes, agent = self(), weight = Weight, zone = Zone,
+            words = weir_cluster_link:new(tuple_size(Inboxes)), same_zone = near(Zone, State)
+        }
+    },
+    put_other(Node, ping(Other), State).
+
+near(Zone, #state{conf = #conf{zone = Mine}}) -> Zone =:= Mine.
+
+put_other(Node, #other{number = Number, target = #target{weight = Weight} = Target} = Other, State) ->
+    #state{conf = #conf{name = Name}, others = Others, keys = Keys} = State,
+    ok = weir_cluster_view:put_target(Name, Number, Target),
+    stale(State#state{others = Others#{Node => Other}, keys = weir_cluster_keys:join(Node, Weight, Keys)}).
+
+gone(Member, #state{conf = #conf{name = Name}, others = Others, keys = Keys} = State) ->
+    Node = node(Member),
+    case Others of
+        #{Node := #other{number = Number, monitor = Monitor, target = #target{member = Member}}} ->
+            true = demonitor(Monitor, [flush]),
+            Left = write(State#state{others = maps:remove(Node, Others), keys = weir_cluster_keys:leave(Node, Keys)}),
+            ok = weir_cluster_view:delete_target(Name, Number),
+            Left;
+        #{} ->
+            State
+    end.
+
+%% Several changes at a time are written at once.
+stale(#state{is_stale = true} = State) -> State;
+stale(State) ->
+    self() ! refresh,
+    State#state{is_stale = true}.
+
+write(#state{conf = #conf{name = Name}, others = Others, keys = Keys} = State) ->
+    Targets = [{Number, Target} || #other{number = Number, target = Target} <- maps:values(Others)],
+    ok = weir_cluster_view:write(Name, lists:sort(Targets), Keys),
+    State#state{is_stale = false}.
+
+%% ---------------------------------------------------------------- pings
+
+pong(Time, There, Load, #other{target = #target{words = Words}, state = Before, quickest = Quickest} = Other) ->
+    Now = now_ms(),
+    ok = weir_cluster_link:set_load(Load, Words),
+    Took = Now - Time,
+    Quick =
+        case Took =< Quickest of
+            true ->
+                ok = weir_cluster_link:set_offset(There - (Time + Now) div 2, Words),
+                Took;
+            %% So that a path that has become longer is measured anew some time.
+            false ->
+                Quickest + 1
+        end,
+    let_in(Now, Before, Other#other{heard = Now, quickest = Quick}).
+
+let_in(_Now, new, #other{target = #target{words = Words}} = Other) ->
+    ok = weir_cluster_link:set_share(?ALL, Words),
+    Other#other{state = in};
+let_in(Now, _, #other{target = #target{words = Words}, raised = Raised} = Other) ->
+    case weir_cluster_link:share(Words) of
+        ?ALL ->
+            Other#other{state = in};
+        _ when Now - Raised < ?RAISE_MS ->
+            Other;
+        Share ->
+            ok = weir_cluster_link:set_share(min(?ALL, max(?FIRST_SHARE, 2 * Share)), Words),
+            Other#other{state = out, raised = Now}
+    end.
+
+ping(#other{target = #target{inboxes = Inboxes, words = Words}, inbox = Next} = Other) ->
+    Now = now_ms(),
+    [
+        send(element(I, Inboxes), {ping, self(), weir_cluster_link:sent(I, Words), Now})
+     || I <- lists:seq(1, tuple_size(Inboxes)), I =:= Next orelse weir_cluster_link:unhandled(I, Words) > 0
+    ],
+    Other#other{inbox = Next rem tuple_size(Inboxes) + 1}.
+
+%% A node that is silent gets nothing.
+heard(Now, #other{heard = Heard, target = #target{words = Words}} = Other) when Now - Heard > ?SILENT_MS ->
+    ok = weir_cluster_link:set_share(0, Words),
+    Other#other{state = case Other#other.state of new -> new; _ -> out end};
+heard(_Now, Other) ->
+    Other.
+
+tick(#state{tick = Tick, members = Before} = State) ->
+    #state{members = Members} = Ticked = find(left(State#state{tick = Tick + 1})),
+    case Tick rem ?PING of
+        0 ->
+            greet(weighed(pinged(said_again(Ticked))));
+        _ when Members =/= Before ->
+            greet(Ticked);
+        _ ->
+            _ = weight(Ticked),
+            Ticked
+    end.
+
+pinged(#state{others = Others} = State) ->
+    Now = now_ms(),
+    State#state{others = maps:map(fun(_Node, Other) -> ping(heard(Now, Other)) end, Others)}.
+
+%% It may not have been sent.
+said_again(#state{leaving = no} = State) -> State;
+said_again(State) ->
+    tell_all({leaving, self()}, State),
+    State.
+
+%% What this node weighs, which all others hear when it changes.
+weighed(#state{conf = Conf, weight = Before, keys = Keys} = State) ->
+    case weight(State) of
+        Before ->
+            State;
+        Weight ->
+            Changed = State#state{weight = Weight},
+            ok = weir_cluster_view:set_own_weight(Weight, Conf),
+            tell_all({hello, self(), info(Changed)}, Changed),
+            stale(Changed#state{keys = own(Weight, Keys)})
+    end.
+
+own(0, Keys) -> weir_cluster_keys:leave(node(), Keys);
+own(Weight, Keys) -> weir_cluster_keys:join(node(), Weight, Keys).
+
+%% And how much is under way in its pool, which is measured at the same time.
+weight(#state{conf = #conf{serve = false}}) -> 0;
+weight(#state{leaving = Leaving}) when Leaving =/= no -> 0;
+weight(#state{conf = #conf{name = Name, weight = Weight} = Conf}) ->
+    case weir_pool:info(Name) of
+        {ok, #{live := 0}} ->
+            ok = weir_cluster_view:measured(0, 0, Conf),
+            0;
+        {ok, #{calls := Calls, live := Live, size := Size}} ->
+            ok = weir_cluster_view:measured(Calls, Live, Conf),
+            case Weight of size -> max(1, Size); _ -> Weight end;
+        {error, no_pool} ->
+            0
+    end.
+
+%% ---------------------------------------------------------------- leaving
+
+leave_cluster(From, Timeout, #state{conf = #conf{name = Name, serve = Serve}, inboxes = Inboxes} = State) ->
+    _ = Serve andalso pg:leave(?SCOPE, Name, self()),
+    tell_all({leaving, self()}, State),
+    lists:foreach(fun weir_cluster_inbox:refuse/1, Inboxes),
+    Deadline = case Timeout of infinity -> infinity; _ -> now_ms() + Timeout end,
+    left(weighed(State#state{leaving = {From, Deadline}})).
+
+left(#state{leaving = {From, Deadline}, conf = Conf} = State) ->
+    case weir_cluster_view:served(Conf) of
+        0 ->
+            gen_server:reply(From, ok),
+            State#state{leaving = left};
+        Calls ->
+            case now_ms() >= Deadline of
+                true ->
+                    gen_server:reply(From, {error, {timeout, Calls}}),
+                    State#state{leaving = left};
+                false ->
+                    State
+            end
+    end;
+left(State) ->
+    State.
+
+now_ms() -> erlang:monotonic_time(millisecond).

@@ -1,0 +1,288 @@
+%% @doc The other nodes that serve a pool, as callers see them.
+%%
+%% The member of a pool writes rows of one table, and its inboxes one each; callers read them.
+%%
+%% ```
+%%   {Name, owner}   the supervisor that has published the pool
+%%   {Name, member}  the process that speaks for it
+%%   {Name, {inbox, I}}
+%%   {Name, view}    whom to draw from, and the table of keys
+%%   {Name, Number}  one node: a #target{}
+%% '''
+%%
+%% Nodes have numbers. Those to draw from are a binary of numbers of two bytes, each as often as its weight says, in
+%% sixteenths of the largest; so a draw reads no list, and copies nothing but references, however many nodes there are. A
+%% row is written before its number is in the view, and deleted after it is not; a number may belong to another node when
+%% it is free again, so one who has read the view just before may get that one.
+%%
+%% What never changes is a persistent term, `{weir_cluster, Name}': all that a call reads that stays on this node.
+%% @private
+-module(weir_cluster_view).
+
+-export([new_table/0, claim_name/1, owner/1, close/1]).
+-export([conf/1, open/1, write/3, put_target/3, delete_target/2, numbers_of/3]).
+-export([drawn/1, draw/3, targets/1, numbered/1, target/2, number_of_key/2]).
+-export([put_inbox/2, inboxes/1, put_member/1, member/1, own_weight/1, set_own_weight/2]).
+-export([load/1, served/1, forget_served/1, measured/3, count/2, counters/1, new_counters/0]).
+
+-export_type([place/0]).
+
+-include("weir_cluster.hrl").
+
+-define(TABLE, weir_cluster_views).
+-define(SIXTEEN, 16).
+
+%% This node is ?HERE in the table of keys.
+-define(HERE, 65535).
+-define(NOBODY, 0).
+
+-type place() :: 1..65534.
+
+%% Words of the node's own.
+-define(LOCAL, 1).
+-define(WEIGHT, 10).
+-define(LIVE, 11).
+-define(COUNTERS, [
+    {served, "calls of other nodes that were begun here"},
+    {finished, "calls of other nodes that were begun here and have ended"},
+    {casts, "casts of other nodes that came here"},
+    {refused, "calls of other nodes that were refused because too many were under way"},
+    {expired, "calls of other nodes that were not begun because their time was over"},
+    {spilled, "requests of this node that were sent to another one because there was no room here"},
+    {retried, "requests of this node that were sent to another one because one had not begun them"},
+    {overloads, "requests of this node for which there was no room anywhere"}
+]).
+
+%% @doc Makes the table; it belongs to the caller. One that has it already keeps it.
+-spec new_table() -> ok.
+new_table() ->
+    _ = ets:info(?TABLE, owner) =:= self() orelse
+        ets:new(?TABLE, [named_table, public, set, {read_concurrency, true}]),
+    ok.
+
+%% @doc The calling process publishes a pool, unless another does.
+-spec claim_name(weir_pool:name()) -> ok | {error, {already_started, pid()} | {not_started, weir_cluster}}.
+claim_name(Name) -> claim_name(Name, self()).
+
+claim_name(Name, Me) ->
+    Key = {Name, owner},
+    try ets:insert_new(?TABLE, {Key, Me}) orelse ets:lookup(?TABLE, Key) of
+        true ->
+            ok;
+        [{Key, Me}] ->
+            ok;
+        [{Key, Owner} = Row] ->
+            case is_process_alive(Owner) of
+                true ->
+                    {error, {already_started, Owner}};
+                false ->
+                    _ = ets:delete_object(?TABLE, Row),
+                    claim_name(Name, Me)
+            end;
+        [] ->
+            claim_name(Name, Me)
+    catch
+        error:badarg -> {error, {not_started, weir_cluster}}
+    end.
+
+%% @doc Who publishes a pool.
+-spec owner(weir_pool:name()) -> {ok, pid()} | error.
+owner(Name) ->
+    case lookup({Name, owner}) of
+        [{_, Owner}] -> {ok, Owner};
+        [] -> error
+    end.
+
+%% @doc What was given to the pool when it was published here.
+-spec conf(weir_pool:name()) -> #conf{} | undefined.
+conf(Name) -> persistent_term:get({weir_cluster, Name}, undefined).
+
+%% @doc Callers may use the pool.
+-spec open(#conf{}) -> ok.
+open(#conf{name = Name} = Conf) -> persistent_term:put({weir_cluster, Name}, Conf).
+
+%% @doc Callers may no longer use it. Cost: the runtime has every process of the node scanned.
+-spec close(weir_pool:name()) -> ok.
+close(Name) ->
+    _ = persistent_term:erase({weir_cluster, Name}),
+    _ = ets:select_delete(?TABLE, [{{{'$1', '_'}, '_'}, [{'=:=', '$1', {const, Name}}], [true]}]),
+    ok.
+
+%% @doc Writes a node's row.
+-spec put_target(weir_pool:name(), place(), #target{}) -> ok.
+put_target(Name, Number, Target) ->
+    true = ets:insert(?TABLE, {{Name, Number}, Target}),
+    ok.
+
+%% @doc Deletes a node's row.
+-spec delete_target(weir_pool:name(), place()) -> ok.
+delete_target(Name, Number) ->
+    true = ets:delete(?TABLE, {Name, Number}),
+    ok.
+
+%% @doc Writes whom to draw from, those of the same zone, and the table of keys.
+-spec write(weir_pool:name(), [{place(), #target{}}], weir_cluster_keys:keys()) -> ok.
+write(Name, Targets, Keys) ->
+    Numbers = maps:from_list([{node(), ?HERE} | [{Node, Number} || {Number, #target{node = Node}} <- Targets]]),
+    All = [{Number, Weight} || {Number, #target{weight = Weight}} <- Targets],
+    Near = [{Number, Weight} || {Number, #target{same_zone = true, weight = Weight}} <- Targets],
+    View = {drawn(All), drawn(Near), weir_cluster_keys:table(Numbers, Keys)},
+    true = ets:insert(?TABLE, {{Name, view}, View}),
+    ok.
+
+%% @private
+%% Numbers by weight, to draw from.
+-spec drawn([{place(), Weight :: pos_integer()}]) -> binary().
+drawn(Weights) ->
+    Largest = lists:max([1 | [Weight || {_, Weight} <- Weights]]),
+    << <<Number:16>> || {Number, Weight} <- Weights, _ <- lists:seq(1, max(1, ?SIXTEEN * Weight div Largest)) >>.
+
+%% @doc The numbers of some nodes: each keeps the one it has, others get the lowest that are free.
+-spec numbers_of([node()], #{node() => place()}, Next :: pos_integer()) -> #{node() => place()}.
+numbers_of([Node | Nodes], Numbers, Next) when is_map_key(Node, Numbers) ->
+    numbers_of(Nodes, Numbers, Next);
+numbers_of([Node | Nodes], Numbers, Next) ->
+    case lists:member(Next, maps:values(Numbers)) of
+        true -> numbers_of([Node | Nodes], Numbers, Next + 1);
+        false -> numbers_of(Nodes, Numbers#{Node => Next}, Next + 1)
+    end;
+numbers_of([], Numbers, _Next) ->
+    Numbers.
+
+%% @doc A node drawn at random by weight, of the same zone if it is to be and there is one, or any.
+-spec draw(weir_pool:name(), near | all, Random :: non_neg_integer()) -> #target{} | none.
+draw(Name, Which, Random) ->
+    case lookup({Name, view}) of
+        [{_, {_All, Near, _}}] when Which =:= near, Near =/= <<>> -> drawn_of(Name, Near, Random);
+        [{_, {All, _Near, _}}] when All =/= <<>> -> drawn_of(Name, All, Random);
+        _ -> none
+    end.
+
+drawn_of(Name, Numbers, Random) ->
+    Place = 2 * (Random rem (byte_size(Numbers) div 2)),
+    target(Name, (binary:at(Numbers, Place) bsl 8) bor binary:at(Numbers, Place + 1)).
+
+%% @doc All nodes.
+-spec targets(weir_pool:name()) -> [#target{}].
+targets(Name) -> [Target || {_Number, Target} <- numbered(Name)].
+
+%% @doc All nodes with their numbers. Cost: goes over the table.
+-spec numbered(weir_pool:name()) -> [{place(), #target{}}].
+numbered(Name) ->
+    try
+        ets:select(?TABLE, [{{{'$1', '$2'}, '$3'}, [{is_integer, '$2'}, {'=:=', '$1', {const, Name}}],
+            [{{'$2', '$3'}}]}])
+    catch
+        error:badarg -> []
+    end.
+
+%% @doc The node of a number.
+-spec target(weir_pool:name(), place()) -> #target{} | none.
+target(Name, Number) ->
+    case lookup({Name, Number}) of
+        [{_, Target}] -> Target;
+        [] -> none
+    end.
+
+%% The application may have been stopped just now.
+lookup(Key) ->
+    try
+        ets:lookup(?TABLE, Key)
+    catch
+        error:badarg -> []
+    end.
+
+%% @doc Whose a bucket is.
+-spec number_of_key(weir_pool:name(), weir_cluster_keys:bucket()) -> here | nobody | place().
+number_of_key(Name, Bucket) ->
+    try weir_cluster_keys:at(Bucket, element(3, ets:lookup_element(?TABLE, {Name, view}, 2))) of
+        ?HERE -> here;
+        ?NOBODY -> nobody;
+        Number -> Number
+    catch
+        error:badarg -> nobody
+    end.
+
+%% @doc The calling process is this inbox.
+-spec put_inbox(weir_pool:name(), Index :: pos_integer()) -> ok.
+put_inbox(Name, Index) ->
+    true = ets:insert(?TABLE, {{Name, {inbox, Index}}, self()}),
+    ok.
+
+%% @doc The inboxes in their order.
+-spec inboxes(weir_pool:name()) -> [pid()].
+inboxes(Name) ->
+    Rows = ets:select(?TABLE, [{{{'$1', {inbox, '$2'}}, '$3'}, [{'=:=', '$1', {const, Name}}], [{{'$2', '$3'}}]}]),
+    [Pid || {_Index, Pid} <- lists:sort(Rows)].
+
+%% @doc The calling process is the member.
+-spec put_member(weir_pool:name()) -> ok.
+put_member(Name) ->
+    true = ets:insert(?TABLE, {{Name, member}, self()}),
+    ok.
+
+%% @doc The member.
+-spec member(weir_pool:name()) -> {ok, pid()} | error.
+member(Name) ->
+    case lookup({Name, member}) of
+        [{_, Pid}] -> {ok, Pid};
+        [] -> error
+    end.
+
+%% @doc Calls under way for each worker here, in thousandths: those of this node as they were last measured, and those of
+%% others as they are now.
+-spec load(#conf{}) -> non_neg_integer().
+load(#conf{counters = Counters} = Conf) ->
+    1000 * max(0, atomics:get(Counters, ?LOCAL) + served(Conf)) div max(1, atomics:get(Counters, ?LIVE)).
+
+%% @doc Calls of other nodes that are under way. One that has just ended may still be counted.
+-spec served(#conf{}) -> non_neg_integer().
+served(#conf{counters = Counters}) ->
+    Finished = atomics:get(Counters, index(finished)),
+    atomics:get(Counters, index(served)) - Finished.
+
+%% @doc None is under way: those that were are no longer known to anybody.
+-spec forget_served(#conf{}) -> ok.
+forget_served(#conf{counters = Counters}) ->
+    atomics:put(Counters, index(finished), atomics:get(Counters, index(served))).
+
+%% @doc So many calls are under way in the pool, and so many workers live.
+-spec measured(Calls :: non_neg_integer(), Live :: non_neg_integer(), #conf{}) -> ok.
+measured(Calls, Live, #conf{counters = Counters} = Conf) ->
+    %% Those of other nodes are among them, if the pool counts.
+    ok = atomics:put(Counters, ?LOCAL, max(0, Calls - served(Conf))),
+    atomics:put(Counters, ?LIVE, Live).
+
+%% @doc This node and its weight, if it serves the pool.
+-spec own_weight(#conf{}) -> [{node(), pos_integer()}].
+own_weight(#conf{counters = Counters}) ->
+    case atomics:get(Counters, ?WEIGHT) of
+        0 -> [];
+        Weight -> [{node(), Weight}]
+    end.
+
+%% @doc Sets that.
+-spec set_own_weight(non_neg_integer(), #conf{}) -> ok.
+set_own_weight(Weight, #conf{counters = Counters}) -> atomics:put(Counters, ?WEIGHT, Weight).
+
+%% @doc All counters at 0.
+-spec new_counters() -> atomics:atomics_ref().
+new_counters() -> atomics:new(length(?COUNTERS) + 3, [{signed, true}]).
+
+%% @doc Adds one to a counter.
+-spec count(atom(), #conf{}) -> ok.
+count(Name, #conf{counters = Counters}) -> atomics:add(Counters, index(Name), 1).
+
+%% @doc All counters.
+-spec counters(#conf{}) -> #{atom() => non_neg_integer()}.
+counters(#conf{counters = Counters}) ->
+    maps:from_list([{Name, atomics:get(Counters, index(Name))} || {Name, _Help} <- ?COUNTERS]).
+
+index(served) -> 2;
+index(finished) -> 3;
+index(casts) -> 4;
+index(refused) -> 5;
+index(expired) -> 6;
+index(spilled) -> 7;
+index(retried) -> 8;
+index(overloads) -> 9.

@@ -1,0 +1,448 @@
+%% What the guide promises, on nodes of this machine that are all well.
+-module(weir_cluster_SUITE).
+-include_lib("stdlib/include/assert.hrl").
+
+-export([all/0, suite/0]).
+-export([local_first/1, spills/1, room_is_infinite/1, clients/1, keys_agree/1, keys_of_one_who_goes/1, weights/1,
+    casts/1, multicalls/1, requests/1, a_worker_dies/1, time_is_over/1, leaves/1, rolling_restart/1, zones/1,
+    policies/1, no_room_anywhere/1, most_calls/1, wrong_options/1, wrong_arguments/1, starts_and_stops/1,
+    without_application/1, pool_comes_and_goes/1, large_terms/1, embedded/1]).
+-export([choose/2]).
+-import(weir_cluster_test_lib, [cluster/1, cluster/2, stop/1, call/4, do/2, eventually/1, name/1]).
+
+suite() -> [{timetrap, {minutes, 5}}].
+
+all() ->
+    [local_first, spills, room_is_infinite, clients, keys_agree, keys_of_one_who_goes, weights, casts, multicalls,
+        requests, a_worker_dies, time_is_over, leaves, rolling_restart, zones, policies, no_room_anywhere, most_calls,
+        wrong_options, wrong_arguments, starts_and_stops, without_application, pool_comes_and_goes, large_terms,
+        embedded].
+
+with(Count, Test) -> with(Count, #{}, Test).
+
+with(Count, Opts, Test) ->
+    Cluster = cluster(Count, Opts),
+    try
+        Test(Cluster)
+    after
+        stop(Cluster)
+    end.
+
+%% So many calls at a time, and their results.
+at_once(Count, Call) ->
+    Me = self(),
+    Pids = [spawn(fun() -> Me ! {self(), try Call() catch exit:Reason -> {exit, Reason} end} end) || _ <- lists:seq(1, Count)],
+    [receive {Pid, Result} -> Result end || Pid <- Pids].
+
+info(One) ->
+    {ok, Info} = call(One, weir_cluster, info, [p]),
+    Info.
+
+sum(Key, #{nodes := Nodes}) -> lists:sum([maps:get(Key, Node) || Node <- Nodes]).
+
+%% A key of that node.
+key(One, Node) ->
+    do(One, fun() ->
+        hd([Key || Key <- lists:seq(1, 10_000), {ok, [Owner]} <- [weir_cluster:owners(p, Key, 1)], Owner =:= Node])
+    end).
+
+local_first(_Config) ->
+    with(2, fun([A | _]) ->
+        Answers = do(A, fun() -> [weir_cluster:call(p, node) || _ <- lists:seq(1, 1000)] end),
+        ?assertEqual([{ok, name(A)}], lists:usort(Answers)),
+        ?assertMatch(#{spilled := 0, retried := 0}, info(A)),
+        ?assertEqual(0, sum(requests, info(A)))
+    end).
+
+%% Two workers on each of three nodes, and room for two calls each.
+spills(_Config) ->
+    with(3, fun([A | _] = Cluster) ->
+        Answers = do(A, fun() -> at_once(12, fun() -> weir_cluster:call(p, {sleep, 500}) end) end),
+        Count = fun(One) -> length([x || {ok, Node} <- Answers, Node =:= name(One)]) end,
+        %% Elsewhere as evenly as what was last heard allows.
+        ?assertMatch([4, B, C] when B + C =:= 8 andalso B >= 2 andalso C >= 2, [Count(One) || One <- Cluster], Answers),
+        ?assertMatch(#{spilled := 8, retried := 0, overloads := 0}, info(A)),
+        ?assertEqual(8, lists:sum([maps:get(served, info(One)) || One <- tl(Cluster)]))
+    end).
+
+room_is_infinite(_Config) ->
+    with(2, #{cluster => #{room => infinity}}, fun([A | _]) ->
+        Answers = do(A, fun() -> at_once(20, fun() -> weir_cluster:call(p, {sleep, 10}) end) end),
+        ?assertEqual([{ok, name(A)}], lists:usort(Answers)),
+        ?assertMatch(#{spilled := 0}, info(A))
+    end).
+
+%% A node without workers.
+clients(_Config) ->
+    with(2, fun([A, B] = Servers) ->
+        Client = weir_cluster_test_lib:start(#{pool => #{size => 0}, cluster => #{serve => false}}),
+        try
+            ?assertEqual({error, no_worker}, call(Client, weir_cluster, call, [p, node])),
+            ?assertEqual({ok, []}, call(Client, weir_cluster, multicall, [p, node])),
+            ?assertEqual({ok, []}, call(Client, weir_cluster, owners, [p, key, 2])),
+            ok = weir_cluster_test_lib:connect([Client | Servers]),
+            ok = weir_cluster_test_lib:know([Client], 2),
+            Answers = do(Client, fun() -> [weir_cluster:call(p, node) || _ <- lists:seq(1, 100)] end),
+            ?assertEqual(lists:sort([{ok, name(A)}, {ok, name(B)}]), lists:usort(Answers)),
+            ?assertEqual([name(B)], [Node || #{node := Node} <- maps:get(nodes, info(A))]),
+            ?assertMatch(#{spilled := 0}, info(Client))
+        after
+            stop([Client])
+        end
+    end).
+
+keys_agree(_Config) ->
+    with(3, fun(Cluster) ->
+        Owners = fun() -> [weir_cluster:owners(p, Key, 3) || Key <- lists:seq(1, 300)] end,
+        [Lines, Lines, Lines] = [do(One, Owners) || One <- Cluster],
+        Called = [do(One, fun() -> [weir_cluster:call_key(p, Key, node) || Key <- lists:seq(1, 300)] end) || One <- Cluster],
+        ?assertEqual([[{ok, hd(Line)} || {ok, Line} <- Lines] || _ <- Cluster], Called),
+        [?assertEqual(3, length(lists:usort(Line))) || {ok, Line} <- Lines]
+    end).
+
+keys_of_one_who_goes(_Config) ->
+    with(3, fun([A, B, C]) ->
+        Owners = fun() -> [Node || Key <- lists:seq(1, 1000), {ok, [Node]} <- [weir_cluster:owners(p, Key, 1)]] end,
+        Called = fun() -> [Node || Key <- lists:seq(1, 1000), {ok, Node} <- [weir_cluster:call_key(p, Key, node)]] end,
+        Before = do(A, Owners),
+        ok = call(C, weir_cluster, leave, [p]),
+        ok = weir_cluster_test_lib:know([A, B], 1),
+        After = do(A, Owners),
+        ?assertEqual(After, do(B, Called)),
+        ?assertEqual([name(C)], lists:usort([Was || {Was, Is} <- lists:zip(Before, After), Was =/= Is])),
+        ok = call(C, weir_cluster, stop, [p]),
+        ok = call(C, weir_cluster, start, [p, #{}]),
+        ok = weir_cluster_test_lib:know([A, B], 2),
+        ?assertEqual(Before, do(A, Called))
+    end).
+
+%% A pool that grows gets more keys.
+weights(_Config) ->
+    with(2, fun([A, B]) ->
+        ok = call(B, weir_pool, resize, [p, 18]),
+        true = eventually(fun() -> [18] =:= [W || #{weight := W} <- maps:get(nodes, info(A))] end),
+        Owners = do(A, fun() -> [Node || Key <- lists:seq(1, 2000), {ok, [Node]} <- [weir_cluster:owners(p, Key, 1)]] end),
+        Share = length([x || Node <- Owners, Node =:= name(B)]) / 2000,
+        ?assert(Share > 0.85 andalso Share < 0.95, Share)
+    end).
+
+casts(_Config) ->
+    with(2, fun([A, B]) ->
+        Told = fun(Cast) -> Cast(self()), receive {told, Node} -> Node end end,
+        ?assertEqual(name(A), do(A, fun() -> Told(fun(Me) -> ok = weir_cluster:cast(p, {tell, Me, told}) end) end)),
+        Key = key(A, name(B)),
+        ?assertEqual(name(B), do(A, fun() -> Told(fun(Me) -> ok = weir_cluster:cast_key(p, Key, {tell, Me, told}) end) end)),
+        ok = call(A, weir_pool, stop, [p]),
+        ?assertEqual(name(B), do(A, fun() -> Told(fun(Me) -> ok = weir_cluster:cast(p, {tell, Me, told}) end) end)),
+        true = eventually(fun() -> maps:get(casts, info(B)) =:= 2 end)
+    end).
+
+%% Each node answers for itself.
+multicalls(_Config) ->
+    with(3, fun([A, B, C]) ->
+        All = [{name(One), {ok, name(One)}} || One <- [A, B, C]],
+        {ok, Answers} = call(A, weir_cluster, multicall, [p, node]),
+        ?assertEqual(lists:sort(All), lists:sort(Answers)),
+        %% Both workers of C are in the middle of something.
+        _ = do(C, fun() -> {ok, Workers} = weir_pool:workers(p), [gen_server:send_request(Pid, stuck) || {_, Pid} <- Workers] end),
+        {ok, Partial} = call(A, weir_cluster, multicall, [p, node, 500]),
+        ?assertEqual(lists:sort([{name(C), {error, timeout}} | lists:droplast(All)]), lists:sort(Partial)),
+        {ok, Late} = do(A, fun() -> R = weir_cluster:multicall(p, node, 0), 0 = element(2, process_info(self(), message_queue_len)), R end),
+        ?assertEqual(3, length(Late))
+    end).
+
+requests(_Config) ->
+    with(2, fun([A, B]) ->
+        ?assertEqual({reply, name(A)}, do(A, fun() ->
+            weir_cluster:receive_response(weir_cluster:send_request(p, node), 5000)
+        end)),
+        ok = call(A, weir_pool, stop, [p]),
+        Ids = fun(Request, Count) -> [weir_cluster:send_request(p, Request) || _ <- lists:seq(1, Count)] end,
+        ?assertEqual([{reply, name(B)}], lists:usort(do(A, fun() ->
+            [weir_cluster:receive_response(Id, 5000) || Id <- Ids(node, 100)]
+        end))),
+        ?assertEqual({error, asked_to}, do(A, fun() -> weir_cluster:receive_response(hd(Ids(die, 1)), 5000) end)),
+        ?assertEqual({timeout, 0}, do(A, fun() ->
+            Result = weir_cluster:receive_response(hd(Ids({sleep, 300}, 1)), 10),
+            %% What comes later reaches nobody.
+            {ok, _} = weir_cluster:call(p, {sleep, 600}),
+            {ok, _} = weir_cluster:call(p, {sleep, 600}),
+            {Result, element(2, process_info(self(), message_queue_len))}
+        end)),
+        ?assertEqual({error, no_pool}, do(A, fun() ->
+            weir_cluster:receive_response(weir_cluster:send_request(unknown, node), 5000)
+        end))
+    end).
+
+a_worker_dies(_Config) ->
+    with(2, fun([A, B]) ->
+        Key = key(A, name(B)),
+        Args = [p, Key, die, 1000],
+        ?assertEqual({exit, {asked_to, {weir_cluster, call_key, Args}}}, do(A, fun() ->
+            try apply(weir_cluster, call_key, Args) catch exit:Reason -> {exit, Reason} end
+        end)),
+        {ok, _} = call(A, weir_cluster, call_key, [p, Key, node])
+    end).
+
+%% Within the time, and nothing is left in the mailbox.
+time_is_over(_Config) ->
+    with(2, fun([A, B]) ->
+        Key = key(A, name(B)),
+        Args = [p, Key, {sleep, 300}, 50],
+        ?assertEqual({exit, {timeout, {weir_cluster, call_key, Args}}, 0}, do(A, fun() ->
+            Result = try apply(weir_cluster, call_key, Args) catch exit:Reason -> Reason end,
+            {ok, _} = weir_cluster:call_key(p, Key, {sleep, 600}),
+            {exit, Result, element(2, process_info(self(), message_queue_len))}
+        end)),
+        ?assertEqual(1, sum(timeouts, info(A)))
+    end).
+
+%% What is under way is finished, and nothing is begun after.
+leaves(_Config) ->
+    with(2, fun([A, B]) ->
+        Key = key(A, name(B)),
+        Calls = fun(Ms) ->
+            do(A, fun() ->
+                Group = group_leader(),
+                _ = [spawn(fun() -> group_leader(Group, self()), R = (catch weir_cluster:call_key(p, Key, {sleep, Ms}, 20_000)),
+                    ets:insert(weir_cluster_test_begun, {{result, N}, R}) end) || N <- lists:seq(1, 4)],
+                ok
+            end)
+        end,
+        Calls(1000),
+        true = eventually(fun() -> maps:get(served, info(B)) =:= 4 end),
+        ?assertMatch({error, {timeout, 4}}, call(B, weir_cluster, leave, [p, 0])),
+        ?assertEqual(ok, call(B, weir_cluster, leave, [p])),
+        ?assertEqual({ok, name(A)}, call(A, weir_cluster, call_key, [p, Key, node])),
+        true = eventually(fun() ->
+            Results = call(A, ets, tab2list, [weir_cluster_test_begun]),
+            Results =:= [] orelse length(Results) =:= 4 andalso
+                [{ok, name(B)}] =:= lists:usort([R || {_, R} <- Results])
+        end)
+    end).
+
+%% All nodes are restarted under load, one after the other, and no request fails.
+rolling_restart(_Config) ->
+    with(3, fun(Cluster) ->
+        ok = lists:foreach(fun(One) -> do(One, fun load/0) end, Cluster),
+        lists:foreach(fun(One) ->
+            ok = call(One, weir_cluster, leave, [p]),
+            ok = call(One, weir_cluster, stop, [p]),
+            ok = call(One, weir_pool, drain, [p, 60_000]),
+            ok = call(One, application, stop, [weir_cluster]),
+            ok = call(One, application, start, [weir_cluster]),
+            ok = call(One, weir_pool, start, [p, #{size => 2, strategy => least_loaded,
+                worker => {weir_cluster_test_worker, start_link, []}}]),
+            ok = call(One, weir_cluster, start, [p, #{}]),
+            ok = weir_cluster_test_lib:know(Cluster, 2)
+        end, Cluster),
+        lists:foreach(fun(One) ->
+            {Done, Failed} = do(One, fun() ->
+                loader ! {stop, self()},
+                receive {stopped, Results} -> Results end
+            end),
+            ?assertEqual([], Failed),
+            ?assert(Done > 100)
+        end, Cluster)
+    end).
+
+%% Calls by key until it is told to stop: so the calls of a node that has no pool go on elsewhere.
+load() ->
+    Me = self(),
+    spawn(fun() ->
+        true = register(loader, self()),
+        Me ! loading,
+        load(0, [])
+    end),
+    receive loading -> ok end.
+
+load(Done, Failed) ->
+    receive
+        {stop, From} -> From ! {stopped, {Done, Failed}}
+    after 0 ->
+        try weir_cluster:call_key(p, Done, node) of
+            {ok, _} -> load(Done + 1, Failed);
+            %% Between stop and start nothing is published on this node.
+            {error, no_pool} -> load(Done, Failed);
+            Error -> load(Done, [Error | Failed])
+        catch
+            exit:Reason -> load(Done, [Reason | Failed])
+        end
+    end.
+
+zones(_Config) ->
+    with(3, fun([A, B, C]) ->
+        lists:foreach(fun({One, Opts}) ->
+            ok = call(One, weir_cluster, stop, [p]),
+            ok = call(One, weir_cluster, start, [p, Opts])
+        end, [{A, #{zone => east, serve => false}}, {B, #{zone => east}}, {C, #{zone => west}}]),
+        ok = call(A, weir_pool, stop, [p]),
+        ok = weir_cluster_test_lib:know([A], 2),
+        Answers = do(A, fun() -> [weir_cluster:call(p, node) || _ <- lists:seq(1, 100)] end),
+        ?assertEqual([{ok, name(B)}], lists:usort(Answers)),
+        ok = call(B, weir_cluster, leave, [p]),
+        ?assertEqual({ok, name(C)}, call(A, weir_cluster, call, [p, node]))
+    end).
+
+%% The policy of this module: the last by name.
+choose(_Here, Candidates) -> lists:max([Node || #{node := Node} <- Candidates]).
+
+policies(_Config) ->
+    Client = #{pool => #{size => 0}, cluster => #{serve => false, policy => ?MODULE}},
+    with(2, fun(Servers) ->
+        One = weir_cluster_test_lib:start(Client),
+        try
+            ok = weir_cluster_test_lib:connect([One | Servers]),
+            ok = weir_cluster_test_lib:know([One], 2),
+            Answers = do(One, fun() -> [weir_cluster:call(p, node) || _ <- lists:seq(1, 50)] end),
+            Count = fun(Server) -> length([x || {ok, Node} <- Answers, Node =:= name(Server)]) end,
+            [First, Last] = lists:sort(fun(X, Y) -> name(X) < name(Y) end, Servers),
+            %% Six draws nearly always find two.
+            ?assert(Count(Last) > 40, {Count(First), Count(Last)})
+        after
+            stop([One])
+        end
+    end).
+
+%% Here is room for none more, and elsewhere as little: the requests stay.
+no_room_anywhere(_Config) ->
+    with(2, #{cluster => #{room => 1}, pool => #{size => 1}}, fun([A, B]) ->
+        Answers = do(A, fun() -> at_once(20, fun() -> weir_cluster:call(p, {sleep, 20}, 60_000) end) end),
+        ?assertEqual([ok], lists:usort([element(1, Answer) || Answer <- Answers])),
+        ?assertEqual(lists:sort([name(A), name(B)]), lists:usort([Node || {ok, Node} <- Answers]))
+    end).
+
+%% A node refuses what is too much for it, and says so.
+most_calls(_Config) ->
+    with(1, #{cluster => #{max_calls => 2}, pool => #{size => 4}}, fun([Server]) ->
+        Client = weir_cluster_test_lib:start(#{pool => #{size => 0}, cluster => #{serve => false}}),
+        try
+            ok = weir_cluster_test_lib:connect([Client, Server]),
+            ok = weir_cluster_test_lib:know([Client], 1),
+            Node = name(Server),
+            %% One for each of the two inboxes.
+            Answers = do(Client, fun() -> at_once(50, fun() -> weir_cluster:call(p, {sleep, 1000}) end) end),
+            Done = length([x || {ok, _} <- Answers]),
+            ?assert(Done >= 1 andalso Done =< 2, Done),
+            ?assertEqual([{error, {overload, #{pool => p, tried => [{Client_, no_pool} || Client_ <- [name(Client)]] ++ [{Node, busy}]}}}],
+                lists:usort(Answers) -- [{ok, Node}]),
+            ?assertEqual(50 - Done, maps:get(refused, info(Server))),
+            ?assertEqual(50 - Done, maps:get(overloads, info(Client)))
+        after
+            stop([Client])
+        end
+    end).
+
+wrong_options(_Config) ->
+    {ok, _} = application:ensure_all_started(weir_cluster),
+    [
+        ?assertEqual({error, {bad_option, Key, Value}}, weir_cluster:start(p, #{Key => Value}))
+     || {Key, Values} <- [
+            {serve, [yes]}, {room, [0, -1, 1.5, atom]}, {window, [15, infinity]}, {max_calls, [0, infinity]},
+            {weight, [0, none]}, {policy, [nowhere_to_be_found, lists, 1]}, {shutdown, [-1, brutal_kill]}, {rom, [2]}
+        ],
+        Value <- Values
+    ],
+    ?assertEqual({error, {bad_option, rom, 2}}, weir_cluster:start_link(p, [{rom, 2}])),
+    ?assertError(badarg, weir_cluster:start(p, nothing)),
+    [
+        begin
+            ok = weir_cluster:start(p, Opts),
+            ok = weir_cluster:stop(p)
+        end
+     || Opts <- [[{room, 1}], [{window, 16}], #{max_calls => 1}, [{shutdown, 0}], [{shutdown, infinity}], [{weight, 1}]]
+    ],
+    application:stop(weir_cluster).
+
+%% What the shell says names the argument.
+wrong_arguments(_Config) ->
+    {ok, _} = application:ensure_all_started(weir_cluster),
+    Wrong = [
+        {call, [p, node, -1], 3}, {call, [p, node, 1.5], 3}, {call, [p, node, #{timeout => x}], 3},
+        {call, [p, node, [{tmeout, 1}]], 3}, {call_key, [p, key, node, forever], 4}, {multicall, [p, node, -1], 3},
+        {send_request, [p, node, -1], 3}, {owners, [p, key, 0], 3}, {leave, [p, x], 2}
+    ],
+    [
+        try apply(weir_cluster, Function, Args) of
+            Result -> ?assertEqual(badarg, Result)
+        catch
+            error:badarg:Stack ->
+                Told = weir_cluster_opts:format_error(badarg, Stack),
+                ?assertEqual([Number], maps:keys(Told)),
+                ?assertMatch([_, _ | _], lists:flatten(maps:get(Number, Told)))
+        end
+     || {Function, Args, Number} <- Wrong
+    ],
+    [?assertEqual({error, no_pool}, apply(weir_cluster, Function, Args)) || {Function, Args} <- [
+        {call, [p, node]}, {call, [p, node, #{}]}, {call, [p, node, [{idempotent, true}]]}, {call_key, [p, key, node]},
+        {cast, [p, node]}, {cast_key, [p, key, node]}, {multicall, [p, node]}, {owners, [p, key, 1]}, {info, [p]},
+        {leave, [p]}, {stop, [p]}
+    ]],
+    application:stop(weir_cluster).
+
+%% Once for each name, again and again, and nothing is left.
+starts_and_stops(_Config) ->
+    {ok, _} = application:ensure_all_started(weir_cluster),
+    ok = weir_cluster:start(p, #{}),
+    ?assertMatch({error, {already_started, _}}, weir_cluster:start(p, #{})),
+    ?assertMatch({error, {already_started, _}}, weir_cluster:start_link(p, #{})),
+    ok = weir_cluster:start(1, #{}),
+    ok = weir_cluster:start(1.0, #{serve => false}),
+    {ok, _} = weir_cluster:info(1),
+    ok = weir_cluster:stop(1),
+    {ok, _} = weir_cluster:info(1.0),
+    ok = weir_cluster:stop(1.0),
+    ok = weir_cluster:stop(p),
+    ?assertEqual({error, no_pool}, weir_cluster:stop(p)),
+    Terms = fun() -> length([Key || {{weir_cluster, _} = Key, _} <- persistent_term:get()]) end,
+    Before = {Terms(), ets:info(weir_cluster_views, size), erlang:system_info(process_count)},
+    [begin ok = weir_cluster:start(p, #{}), ok = weir_cluster:stop(p) end || _ <- lists:seq(1, 100)],
+    true = eventually(fun() -> {Terms(), ets:info(weir_cluster_views, size), erlang:system_info(process_count)} =< Before end),
+    %% A supervisor of its own that is killed leaves nothing in the way.
+    {Pid, Monitor} = spawn_monitor(fun() -> {ok, _} = weir_cluster:start_link(p, #{}), receive never -> ok end end),
+    true = eventually(fun() -> weir_cluster:info(p) =/= {error, no_pool} end),
+    exit(Pid, kill),
+    receive {'DOWN', Monitor, process, Pid, killed} -> ok end,
+    true = eventually(fun() -> weir_cluster:start(p, #{}) =:= ok end),
+    application:stop(weir_cluster).
+
+without_application(_Config) ->
+    _ = application:stop(weir_cluster),
+    ?assertEqual({error, {not_started, weir_cluster}}, weir_cluster:start(p, #{})),
+    process_flag(trap_exit, true),
+    ?assertEqual({error, {not_started, weir_cluster}}, weir_cluster:start_link(p, #{})),
+    ?assertEqual({error, no_pool}, weir_cluster:call(p, node)),
+    ?assertEqual({error, no_pool}, weir_cluster:info(p)).
+
+%% The pool may come later, and go before.
+pool_comes_and_goes(_Config) ->
+    with(2, fun([A, B]) ->
+        ok = call(B, weir_pool, stop, [p]),
+        true = eventually(fun() -> maps:get(nodes, info(A)) =:= [] end),
+        ?assertEqual({ok, name(A)}, call(B, weir_cluster, call, [p, node])),
+        ok = call(B, weir_pool, start, [p, #{size => 1, worker => {weir_cluster_test_worker, start_link, []}}]),
+        ok = weir_cluster_test_lib:know([A], 1),
+        ?assertEqual({ok, name(B)}, call(B, weir_cluster, call, [p, node]))
+    end).
+
+large_terms(_Config) ->
+    with(2, fun([A, B]) ->
+        Key = key(A, name(B)),
+        ?assert(do(A, fun() ->
+            Term = {binary:copy(<<"x">>, 5_000_000), lists:seq(1, 100_000)},
+            lists:all(fun(_) -> weir_cluster:call_key(p, Key, {echo, Term}, 60_000) =:= {ok, Term} end, lists:seq(1, 3))
+        end))
+    end).
+
+%% In a supervisor of the user's, beside the pool.
+embedded(_Config) ->
+    {ok, _} = application:ensure_all_started(weir_cluster),
+    {ok, Supervisor} = weir_cluster_test_tree:start_link(),
+    ?assertEqual({ok, node()}, weir_cluster:call(embedded, node)),
+    ?assertEqual({ok, node()}, weir_cluster:call_key(embedded, key, node)),
+    unlink(Supervisor),
+    Monitor = monitor(process, Supervisor),
+    exit(Supervisor, shutdown),
+    receive {'DOWN', Monitor, process, Supervisor, shutdown} -> ok end,
+    ?assertEqual({error, no_pool}, weir_cluster:call(embedded, node)),
+    application:stop(weir_cluster).

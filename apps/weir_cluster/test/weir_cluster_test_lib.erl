@@ -1,0 +1,95 @@
+%% Nodes that are connected with each other and with nobody else: the tests talk to them through their standard input and
+%% output.
+-module(weir_cluster_test_lib).
+
+-export([cluster/1, cluster/2, stop/1, connect/1, disconnect/2, call/4, do/2, eventually/1, name/1, os/2, begun/1]).
+-export([start/1, know/2, in_node/1, table/0]).
+
+-define(DEADLINE_MS, 60_000).
+
+%% Starts so many nodes with a pool `p' of these options and publishes it; all know of all when it returns.
+cluster(Count) -> cluster(Count, #{}).
+
+cluster(Count, Opts) ->
+    Cluster = pmap(fun(_) -> start(Opts) end, lists:seq(1, Count)),
+    ok = connect(Cluster),
+    ok = know(Cluster, Count - 1),
+    Cluster.
+
+start(Opts) ->
+    {ok, Peer, Node} = peer:start(#{
+        name => peer:random_name(), connection => standard_io, wait_boot => 60_000,
+        args => ["-setcookie", "weir_cluster", "-connect_all", "false", "-kernel", "prevent_overlapping_partitions",
+            "false", "+S", "2:2", "-pa" | code:get_path()]
+    }),
+    One = #{peer => Peer, node => Node, os => call(#{peer => Peer}, os, getpid, [])},
+    ok = call(One, logger, set_primary_config, [level, none]),
+    {ok, _} = call(One, application, ensure_all_started, [weir_cluster]),
+    true = call(One, ?MODULE, table, []),
+    Pool = maps:merge(#{size => 2, strategy => least_loaded, worker => {weir_cluster_test_worker, start_link, []}},
+        maps:get(pool, Opts, #{})),
+    _ = maps:get(size, Pool) =:= 0 orelse (ok = call(One, weir_pool, start, [p, Pool])),
+    ok = call(One, weir_cluster, start, [p, maps:get(cluster, Opts, #{})]),
+    One.
+
+table() ->
+    Me = self(),
+    spawn(fun() ->
+        weir_cluster_test_begun = ets:new(weir_cluster_test_begun, [named_table, public]),
+        Me ! made,
+        receive never -> ok end
+    end),
+    receive made -> true end.
+
+%% How often requests were begun on these nodes.
+begun(Cluster) ->
+    lists:foldl(fun({Id, N}, Sum) -> maps:update_with(Id, fun(M) -> M + N end, N, Sum) end, #{},
+        lists:append([call(One, ets, tab2list, [weir_cluster_test_begun]) || One <- Cluster])).
+
+connect(Cluster) ->
+    _ = [true = call(A, net_kernel, connect_node, [name(B)]) || A <- Cluster, B <- Cluster, name(A) < name(B)],
+    ok.
+
+disconnect(A, B) -> call(A, erlang, disconnect_node, [name(B)]).
+
+%% All see so many others, and let them in.
+know(Cluster, Others) ->
+    lists:foreach(fun(One) ->
+        true = eventually(fun() ->
+            {ok, #{nodes := Nodes}} = call(One, weir_cluster, info, [p]),
+            length([in || #{share := 1.0} <- Nodes]) =:= Others
+        end)
+    end, Cluster).
+
+stop(Cluster) ->
+    pmap(fun(#{peer := Peer, os := Os}) ->
+        _ = os:cmd("kill -KILL " ++ Os),
+        try peer:stop(Peer) catch _:_ -> gone end
+    end, Cluster),
+    ok.
+
+name(#{node := Node}) -> Node.
+
+os(Signal, #{os := Os}) -> "" = os:cmd("kill -" ++ Signal ++ " " ++ Os).
+
+call(#{peer := Peer}, M, F, A) -> peer:call(Peer, M, F, A, 120_000).
+
+%% Runs a fun of a module that all have.
+do(One, Fun) -> call(One, ?MODULE, in_node, [Fun]).
+
+in_node(Fun) -> Fun().
+
+eventually(Condition) -> eventually(Condition, erlang:monotonic_time(millisecond) + ?DEADLINE_MS).
+
+eventually(Condition, Deadline) ->
+    case Condition() of
+        false ->
+            erlang:monotonic_time(millisecond) < Deadline orelse error({still, Condition}),
+            receive after 20 -> eventually(Condition, Deadline) end;
+        Value ->
+            Value
+    end.
+
+pmap(Fun, List) ->
+    Tasks = [spawn_monitor(fun() -> exit({done, Fun(X)}) end) || X <- List],
+    [receive {'DOWN', M, _, _, {done, R}} -> R; {'DOWN', M, _, _, Why} -> error(Why) end || {_, M} <- Tasks].
