@@ -392,7 +392,7 @@ info(Name) ->
         #conf{} = Conf ->
             Now = erlang:monotonic_time(millisecond),
             Nodes = [node_info(Now, Target) || Target <- weir_cluster_view:targets(Name)],
-            Counters = maps:remove(finished, weir_cluster_view:counters(Conf)),
+            Counters = weir_cluster_view:counters(Conf),
             {ok, Counters#{
                 name => Name, load => weir_cluster_view:load(Conf) / 1000, nodes => lists:sort(Nodes)
             }};

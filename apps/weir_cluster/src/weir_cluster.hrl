@@ -32,6 +32,8 @@
     %% The process that speaks for the pool there.
     member :: pid(),
     inboxes :: tuple(),
+    %% The process here that ends when they do.
+    monitor :: pid(),
     %% See weir_cluster_words.
     words :: atomics:atomics_ref(),
     weight :: pos_integer(),

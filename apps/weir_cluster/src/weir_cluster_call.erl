@@ -6,14 +6,14 @@
 %%                 v                                                       |
 %%   window full, connection busy or gone ---------------------------------+  at most ?TRIES
 %%                 |                                                       |
-%%                 v  monitor an inbox with an alias, send                 |
-%%   reply | exit  |  not begun; 'DOWN' with shutdown or noproc -----------+
+%%                 v  monitor with an alias, send to an inbox              |
+%%   reply | exit  |  not begun; 'DOWN' with shutdown ---------------------+
 %%                 |  'DOWN' with another reason: perhaps begun. If it is idempotent +
 %%                 v
 %%               caller
 %% '''
 %%
-%% A request that was sent goes elsewhere only when it is known that nobody has begun it, or when beginning it twice does
+%% What is monitored is a process of this node, weir_cluster_monitor, which ends when the inboxes do. A request that was sent goes elsewhere only when it is known that nobody has begun it, or when beginning it twice does
 %% no harm. The alias is that of the monitor and ends with it, so a reply that comes later reaches nobody. All tries
 %% together have the time-out, and the receive is all that waits: what is sent is sent by `nosuspend' and `noconnect'.
 %% @private
@@ -258,16 +258,18 @@ send(Target, Where, Request, Deadline, Conf) ->
         {not_begun, Why} -> {not_begun, Why}
     end.
 
-submit(What, #target{inboxes = Inboxes, words = Words} = Target, Deadline, {Where, Request}, Conf) ->
+submit(What, #target{inboxes = Inboxes, monitor = Monitor, words = Words} = Target, Deadline, {Where, Request}, Conf) ->
     #conf{window = Window} = Conf,
     Index = erlang:system_info(scheduler_id) rem tuple_size(Inboxes) + 1,
-    case weir_cluster_link:reserve(Index, Window, Words) of
+    case is_process_alive(Monitor) andalso weir_cluster_link:reserve(Index, Window, Words) of
+        false ->
+            {not_begun, gone};
         {ok, Sent} ->
             Inbox = element(Index, Inboxes),
             Ask = ask(Sent, Window, Target),
             case What of
                 call ->
-                    Alias = erlang:monitor(process, Inbox, [{alias, reply_demonitor}]),
+                    Alias = erlang:monitor(process, Monitor, [{alias, reply_demonitor}]),
                     Message = {weir_cluster, call, Ask, there(Deadline, Words), {Alias, Where, Request}},
                     case sent(Inbox, Message, Words) of
                         ok ->
@@ -307,22 +309,27 @@ wait(#sent{alias = Alias, target = Target} = Sent, Timeout) ->
         {Alias, reply, _, _} = Answer -> answered(Answer, Target);
         {Alias, exit, _} = Answer -> answered(Answer, Target);
         {Alias, not_begun, _, _} = Answer -> answered(Answer, Target);
-        {'DOWN', Alias, process, _, _} = Answer -> answered(Answer, Target)
+        %% Its alias is no more. An answer may have come before.
+        {'DOWN', Alias, process, _, Reason} -> last_answer(Sent, {down, Reason})
     after Timeout ->
         true = demonitor(Alias, [flush]),
-        %% It may have come just now.
-        receive
-            {Alias, reply, _, _} = Answer -> answered(Answer, Target);
-            {Alias, exit, _} = Answer -> answered(Answer, Target);
-            {Alias, not_begun, _, _} = Answer -> answered(Answer, Target)
-        after 0 ->
-            late(Sent)
-        end
+        last_answer(Sent, timeout)
     end.
 
-late(#sent{target = #target{words = Words}}) ->
-    ok = weir_cluster_link:timed_out(Words),
-    timeout.
+last_answer(#sent{alias = Alias, target = #target{words = Words} = Target}, Else) ->
+    receive
+        {Alias, reply, _, _} = Answer -> answered(Answer, Target);
+        {Alias, exit, _} = Answer -> answered(Answer, Target);
+        {Alias, not_begun, _, _} = Answer -> answered(Answer, Target)
+    after 0 ->
+        case Else of
+            {down, Reason} ->
+                ended(Reason, Target);
+            timeout ->
+                ok = weir_cluster_link:timed_out(Words),
+                timeout
+        end
+    end.
 
 answered({_Alias, reply, Reply, Load}, #target{words = Words}) ->
     ok = weir_cluster_link:replied(Load, Words),
@@ -333,13 +340,17 @@ answered({_Alias, exit, Reason}, #target{words = Words}) ->
 answered({_Alias, not_begun, Why, Load}, #target{words = Words}) ->
     ok = weir_cluster_link:count(refused, Words),
     ok = weir_cluster_link:replied(Load, Words),
-    {not_begun, Why};
-answered({'DOWN', _Alias, process, _, Reason}, #target{words = Words}) when Reason =:= shutdown; Reason =:= noproc ->
-    ok = weir_cluster_link:count(refused, Words),
-    {not_begun, leaving};
-answered({'DOWN', _Alias, process, _, Reason}, #target{node = Node, words = Words}) ->
-    ok = weir_cluster_link:count(failed, Words),
-    {perhaps_begun, case Reason of noconnection -> {nodedown, Node}; _ -> Reason end}.
+    {not_begun, Why}.
+
+ended(Reason, #target{node = Node, words = Words}) ->
+    case Reason =:= shutdown orelse Reason =:= noproc andalso weir_cluster_link:has_ended(Words) of
+        true ->
+            ok = weir_cluster_link:count(refused, Words),
+            {not_begun, leaving};
+        false ->
+            ok = weir_cluster_link:count(failed, Words),
+            {perhaps_begun, case Reason of noconnection -> {nodedown, Node}; _ -> Reason end}
+    end.
 
 left(infinity) -> infinity;
 left(Deadline) -> max(0, Deadline - now_ms()).

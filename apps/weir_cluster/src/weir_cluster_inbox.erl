@@ -16,15 +16,17 @@
 %%   {Alias, reply, Reply, Load}
 %%   {Alias, exit, Reason}              the worker died in the call, or the proxy did
 %%   {Alias, not_begun, Why, Load}      nothing was done: leaving, busy, no_pool, no_worker
-%%   'DOWN' of its monitor              the inbox or the connection is gone
+%%   'DOWN' of its monitor              the inboxes or the connection are gone
 %% '''
 %%
 %% or nothing, when its time is over: a request whose deadline has passed before it is taken up is not begun. Deadlines
 %% are in this node's time (weir_cluster_member tells how). `Alias' is that of the caller's monitor, so what comes too late
 %% reaches nobody.
 %%
-%% An inbox that is shut down begins nothing any more, waits for its proxies, and exits with `shutdown' then. So one whom
-%% his monitor tells of that, or of `noproc', knows that his request was not begun; with any other reason he does not.
+%% An inbox that is shut down begins nothing any more, waits for its proxies, and exits with `shutdown' then. So whoever
+%% hears of that and has no answer knows that his request was not begun; with any other reason he does not. For that the
+%% answer must be there before: messages of one connection are, but for those of more than 64 kB, which are sent in parts
+%% with others in between. So after a large reply an inbox stays for a second more.
 %% @private
 -module(weir_cluster_inbox).
 
@@ -35,12 +37,18 @@
 
 -include("weir_cluster.hrl").
 
+%% A reply is large whose bytes are more, and takes no longer to be sent.
+-define(LARGE, 50_000).
+-define(LARGE_MS, 1000).
+
 -record(state, {
     conf :: #conf{},
     index :: pos_integer(),
     %% At most so many calls under way.
     max :: pos_integer(),
     is_leaving = false :: boolean(),
+    %% When the last large reply was sent, at the latest.
+    large = none :: integer() | none,
     calls = #{} :: #{Monitor :: reference() => Alias :: reference()}
 }).
 
@@ -57,7 +65,8 @@ refuse(Inbox) -> gen_server:call(Inbox, refuse, infinity).
 init({Index, #conf{name = Name, max_calls = MaxCalls} = Conf}) ->
     _ = process_flag(message_queue_data, off_heap),
     _ = process_flag(trap_exit, true),
-    ok = weir_cluster_view:put_inbox(Name, Index),
+    ok = weir_cluster_view:put_process(Name, {inbox, Index}),
+    ok = weir_cluster_view:set_served(Index, 0, Conf),
     Inboxes = erlang:system_info(schedulers),
     {ok, #state{conf = Conf, index = Index, max = max(1, MaxCalls div Inboxes)}}.
 
@@ -78,11 +87,18 @@ handle_info({weir_cluster, What, Ask, Deadline, Args}, #state{index = Index} = S
 handle_info({ping, Member, Sent, Time}, #state{index = Index, conf = Conf} = State) ->
     pong(Member, Index, Sent, Time, Conf),
     {noreply, State};
-handle_info({'DOWN', Monitor, process, _Proxy, Reason}, #state{conf = Conf, calls = Calls} = State) ->
+handle_info({'DOWN', Monitor, process, _Proxy, Reason}, #state{conf = Conf, index = Index, calls = Calls} = State) ->
     {Alias, Others} = maps:take(Monitor, Calls),
-    ok = weir_cluster_view:count(finished, Conf),
-    _ = Reason =:= normal orelse (Alias ! {Alias, exit, Reason}),
-    {noreply, State#state{calls = Others}};
+    ok = weir_cluster_view:set_served(Index, map_size(Others), Conf),
+    case Reason of
+        normal ->
+            {noreply, State#state{calls = Others}};
+        large ->
+            {noreply, State#state{calls = Others, large = erlang:monotonic_time(millisecond)}};
+        _ ->
+            Alias ! {Alias, exit, Reason},
+            {noreply, State#state{calls = Others}}
+    end;
 handle_info(_Message, State) ->
     {noreply, State}.
 
@@ -91,8 +107,13 @@ handle_info(_Message, State) ->
 terminate(shutdown, State) -> finish(State#state{is_leaving = true});
 terminate(_Reason, _State) -> ok.
 
-finish(#state{calls = Calls} = State) ->
-    Wait = case map_size(Calls) of 0 -> 0; _ -> infinity end,
+finish(#state{calls = Calls, large = Large} = State) ->
+    Wait =
+        case map_size(Calls) of
+            0 when Large =:= none -> 0;
+            0 -> max(0, Large + ?LARGE_MS - erlang:monotonic_time(millisecond));
+            _ -> infinity
+        end,
     receive
         Message ->
             {noreply, Next} = handle_info(Message, State),
@@ -117,13 +138,14 @@ request(call, _Deadline, {Alias, _, _}, #state{calls = Calls, max = Max, conf = 
     ok = weir_cluster_view:count(refused, Conf),
     not_begun(Alias, busy, Conf),
     State;
-request(call, Deadline, {Alias, Key, Request}, #state{conf = Conf, calls = Calls} = State) ->
+request(call, Deadline, {Alias, Key, Request}, #state{conf = Conf, index = Index, calls = Calls} = State) ->
     case left(Deadline) of
         0 ->
             ok = weir_cluster_view:count(expired, Conf),
             State;
         _ ->
             ok = weir_cluster_view:count(served, Conf),
+            ok = weir_cluster_view:set_served(Index, map_size(Calls) + 1, Conf),
             {_, Monitor} = spawn_monitor(?MODULE, proxy, [Alias, Key, Request, Deadline, Conf]),
             State#state{calls = Calls#{Monitor => Alias}}
     end;
@@ -147,7 +169,10 @@ proxy(Alias, Key, Request, Deadline, #conf{name = Name} = Conf) ->
     of
         {ok, Reply} ->
             Alias ! {Alias, reply, Reply, weir_cluster_view:load(Conf)},
-            ok;
+            case erlang:external_size(Reply) > ?LARGE of
+                true -> exit(large);
+                false -> ok
+            end;
         {error, Why} ->
             not_begun(Alias, Why, Conf)
     catch

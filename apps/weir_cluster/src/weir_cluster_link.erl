@@ -6,6 +6,7 @@
 %%   time-outs     callers: how many there were since the last reply             callers
 %%   load, when    the member and callers, as it comes with every reply          callers
 %%   since         callers: requests sent since then                             callers
+%%   ended         weir_cluster_monitor: the node has shut down in order         callers
 %%   offset        the member: what that node's clock shows more than ours       callers
 %%   counters      callers                                                       info/1
 %%   sent(I)       callers: requests sent to inbox I                             callers, the member
@@ -33,7 +34,7 @@
 -export([new/1, is_let_in/2, share/1, set_share/2]).
 -export([reserve/3, handled/3, unhandled/2, sent/2]).
 -export([requested/1, replied/2, timed_out/1, load/3, set_load/2, offset/1, set_offset/2]).
--export([count/2, counters/1]).
+-export([set_ended/1, has_ended/1, count/2, counters/1]).
 
 -define(SHARE, 1).
 -define(TIMEOUTS_IN_A_ROW, 2).
@@ -41,6 +42,7 @@
 -define(LOAD_AT, 4).
 -define(OFFSET, 5).
 -define(SINCE, 6).
+-define(ENDED, 7).
 -define(COUNTER(I), (8 + (I))).
 -define(LINE_WORDS, 8).
 -define(SENT(Inbox), (((Inbox) + 2) * ?LINE_WORDS + 1)).
@@ -152,6 +154,14 @@ offset(Words) -> atomics:get(Words, ?OFFSET).
 %% @doc Sets that.
 -spec set_offset(integer(), atomics:atomics_ref()) -> ok.
 set_offset(Offset, Words) -> atomics:put(Words, ?OFFSET, Offset).
+
+%% @doc All inboxes have shut down.
+-spec set_ended(atomics:atomics_ref()) -> ok.
+set_ended(Words) -> atomics:put(Words, ?ENDED, 1).
+
+%% @doc Whether they have.
+-spec has_ended(atomics:atomics_ref()) -> boolean().
+has_ended(Words) -> atomics:get(Words, ?ENDED) =:= 1.
 
 %% @doc Adds one to a counter.
 -spec count(requests | refused | failed | timeouts | full | busy, atomics:atomics_ref()) -> ok.

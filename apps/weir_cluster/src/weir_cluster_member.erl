@@ -96,9 +96,8 @@ leave(Member, Timeout) ->
 -spec init(#conf{}) -> {ok, #state{}, {continue, join}}.
 init(#conf{name = Name} = Conf) ->
     _ = process_flag(trap_exit, true),
-    ok = weir_cluster_view:put_member(Name),
+    ok = weir_cluster_view:put_process(Name, member),
     [ok = weir_cluster_view:delete_target(Name, Number) || {Number, _Former} <- weir_cluster_view:numbered(Name)],
-    ok = weir_cluster_view:forget_served(Conf),
     State = write(weighed(#state{conf = Conf, inboxes = weir_cluster_view:inboxes(Name)})),
     ok = weir_cluster_view:open(Conf),
     _ = erlang:send_after(?TICK_MS, self(), tick),
@@ -156,13 +155,7 @@ handle_info(_Message, State) ->
 
 %% @private
 -spec terminate(term(), #state{}) -> ok.
-terminate(Reason, #state{conf = #conf{name = Name}} = State) ->
-    tell_all({leaving, self()}, State),
-    %% One that fails is started again in a moment; callers go on with what they have.
-    case Reason of
-        shutdown -> weir_cluster_view:close(Name);
-        _ -> ok
-    end.
+terminate(_Reason, State) -> tell_all({leaving, self()}, State).
 
 %% ---------------------------------------------------------------- who is there
 
@@ -218,6 +211,7 @@ known_anew(Member, Inboxes, Weight, Zone, #state{others = Others} = State) ->
     Numbers = maps:map(fun(_, #other{number = Number}) -> Number end, Others),
     #{Node := Number} = weir_cluster_view:numbers_of([Node], Numbers, 1),
     Now = now_ms(),
+    Words = weir_cluster_link:new(tuple_size(Inboxes)),
     Other = #other{
         number = Number,
         monitor = erlang:monitor(process, Member),
@@ -225,7 +219,7 @@ known_anew(Member, Inboxes, Weight, Zone, #state{others = Others} = State) ->
         raised = Now,
         target = #target{
             node = Node, member = Member, inboxes = Inboxes, agent = self(), weight = Weight, zone = Zone,
-            words = weir_cluster_link:new(tuple_size(Inboxes)), same_zone = near(Zone, State)
+            words = Words, monitor = weir_cluster_monitor:start(tuple_to_list(Inboxes), Words), same_zone = near(Zone, State)
         }
     },
     put_other(Node, ping(Other), State).

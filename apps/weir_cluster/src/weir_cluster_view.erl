@@ -4,8 +4,8 @@
 %%
 %% ```
 %%   {Name, owner}   the supervisor that has published the pool
-%%   {Name, member}  the process that speaks for it
-%%   {Name, {inbox, I}}
+%%   {Name, {process, keeper | member | {inbox, I}}}
+%%                   one of its children
 %%   {Name, view}    whom to draw from, and the table of keys
 %%   {Name, Number}  one node: a #target{}
 %% '''
@@ -22,8 +22,8 @@
 -export([new_table/0, claim_name/1, owner/1, close/1]).
 -export([conf/1, open/1, write/3, put_target/3, delete_target/2, numbers_of/3]).
 -export([drawn/1, draw/3, targets/1, numbered/1, target/2, number_of_key/2]).
--export([put_inbox/2, inboxes/1, put_member/1, member/1, own_weight/1, set_own_weight/2]).
--export([load/1, served/1, forget_served/1, measured/3, count/2, counters/1, new_counters/0]).
+-export([put_process/2, inboxes/1, member/1, own_weight/1, set_own_weight/2]).
+-export([load/1, served/1, set_served/3, measured/3, count/2, counters/1, new_counters/0]).
 
 -export_type([place/0]).
 
@@ -40,11 +40,13 @@
 
 %% Words of the node's own.
 -define(LOCAL, 1).
--define(WEIGHT, 10).
--define(LIVE, 11).
+-define(WEIGHT, 2).
+-define(LIVE, 3).
+-define(COUNTER(I), (3 + (I))).
+%% One for each inbox.
+-define(SERVED(I), (10 + (I))).
 -define(COUNTERS, [
     {served, "calls of other nodes that were begun here"},
-    {finished, "calls of other nodes that were begun here and have ended"},
     {casts, "casts of other nodes that came here"},
     {refused, "calls of other nodes that were refused because too many were under way"},
     {expired, "calls of other nodes that were not begun because their time was over"},
@@ -76,6 +78,8 @@ claim_name(Name, Me) ->
                 true ->
                     {error, {already_started, Owner}};
                 false ->
+                    %% It was killed. Its children are ending, and may still write.
+                    ok = ended(children(Name)),
                     _ = ets:delete_object(?TABLE, Row),
                     claim_name(Name, Me)
             end;
@@ -84,6 +88,13 @@ claim_name(Name, Me) ->
     catch
         error:badarg -> {error, {not_started, weir_cluster}}
     end.
+
+ended(Pids) ->
+    Monitors = [erlang:monitor(process, Pid) || Pid <- Pids],
+    lists:foreach(fun(Monitor) -> receive {'DOWN', Monitor, process, _, _} -> ok end end, Monitors).
+
+children(Name) ->
+    ets:select(?TABLE, [{{{'$1', {process, '_'}}, '$2'}, [{'=:=', '$1', {const, Name}}], ['$2']}]).
 
 %% @doc Who publishes a pool.
 -spec owner(weir_pool:name()) -> {ok, pid()} | error.
@@ -203,28 +214,24 @@ number_of_key(Name, Bucket) ->
         error:badarg -> nobody
     end.
 
-%% @doc The calling process is this inbox.
--spec put_inbox(weir_pool:name(), Index :: pos_integer()) -> ok.
-put_inbox(Name, Index) ->
-    true = ets:insert(?TABLE, {{Name, {inbox, Index}}, self()}),
+%% @doc The calling process is this child.
+-spec put_process(weir_pool:name(), keeper | member | {inbox, pos_integer()}) -> ok.
+put_process(Name, Role) ->
+    true = ets:insert(?TABLE, {{Name, {process, Role}}, self()}),
     ok.
 
 %% @doc The inboxes in their order.
 -spec inboxes(weir_pool:name()) -> [pid()].
 inboxes(Name) ->
-    Rows = ets:select(?TABLE, [{{{'$1', {inbox, '$2'}}, '$3'}, [{'=:=', '$1', {const, Name}}], [{{'$2', '$3'}}]}]),
+    Rows = ets:select(?TABLE, [
+        {{{'$1', {process, {inbox, '$2'}}}, '$3'}, [{'=:=', '$1', {const, Name}}], [{{'$2', '$3'}}]}
+    ]),
     [Pid || {_Index, Pid} <- lists:sort(Rows)].
-
-%% @doc The calling process is the member.
--spec put_member(weir_pool:name()) -> ok.
-put_member(Name) ->
-    true = ets:insert(?TABLE, {{Name, member}, self()}),
-    ok.
 
 %% @doc The member.
 -spec member(weir_pool:name()) -> {ok, pid()} | error.
 member(Name) ->
-    case lookup({Name, member}) of
+    case lookup({Name, {process, member}}) of
         [{_, Pid}] -> {ok, Pid};
         [] -> error
     end.
@@ -238,13 +245,12 @@ load(#conf{counters = Counters} = Conf) ->
 %% @doc Calls of other nodes that are under way. One that has just ended may still be counted.
 -spec served(#conf{}) -> non_neg_integer().
 served(#conf{counters = Counters}) ->
-    Finished = atomics:get(Counters, index(finished)),
-    atomics:get(Counters, index(served)) - Finished.
+    #{size := Size} = atomics:info(Counters),
+    lists:sum([atomics:get(Counters, Index) || Index <- lists:seq(?SERVED(1), Size)]).
 
-%% @doc None is under way: those that were are no longer known to anybody.
--spec forget_served(#conf{}) -> ok.
-forget_served(#conf{counters = Counters}) ->
-    atomics:put(Counters, index(finished), atomics:get(Counters, index(served))).
+%% @doc So many are under way in this inbox, which alone writes it.
+-spec set_served(Index :: pos_integer(), non_neg_integer(), #conf{}) -> ok.
+set_served(Index, Calls, #conf{counters = Counters}) -> atomics:put(Counters, ?SERVED(Index), Calls).
 
 %% @doc So many calls are under way in the pool, and so many workers live.
 -spec measured(Calls :: non_neg_integer(), Live :: non_neg_integer(), #conf{}) -> ok.
@@ -267,7 +273,7 @@ set_own_weight(Weight, #conf{counters = Counters}) -> atomics:put(Counters, ?WEI
 
 %% @doc All counters at 0.
 -spec new_counters() -> atomics:atomics_ref().
-new_counters() -> atomics:new(length(?COUNTERS) + 3, [{signed, true}]).
+new_counters() -> atomics:new(?SERVED(erlang:system_info(schedulers)), [{signed, true}]).
 
 %% @doc Adds one to a counter.
 -spec count(atom(), #conf{}) -> ok.
@@ -278,11 +284,10 @@ count(Name, #conf{counters = Counters}) -> atomics:add(Counters, index(Name), 1)
 counters(#conf{counters = Counters}) ->
     maps:from_list([{Name, atomics:get(Counters, index(Name))} || {Name, _Help} <- ?COUNTERS]).
 
-index(served) -> 2;
-index(finished) -> 3;
-index(casts) -> 4;
-index(refused) -> 5;
-index(expired) -> 6;
-index(spilled) -> 7;
-index(retried) -> 8;
-index(overloads) -> 9.
+index(served) -> ?COUNTER(1);
+index(casts) -> ?COUNTER(2);
+index(refused) -> ?COUNTER(3);
+index(expired) -> ?COUNTER(4);
+index(spilled) -> ?COUNTER(5);
+index(retried) -> ?COUNTER(6);
+index(overloads) -> ?COUNTER(7).

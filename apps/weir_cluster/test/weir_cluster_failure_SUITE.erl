@@ -1,0 +1,389 @@
+%% Nodes that are killed, frozen and cut off, and processes that are killed. Each node writes down what was begun there, and
+%% the callers what they were told; the two must agree.
+-module(weir_cluster_failure_SUITE).
+-include_lib("stdlib/include/assert.hrl").
+-include_lib("proper/include/proper.hrl").
+
+-export([all/0, suite/0, which_process/1]).
+-export([killed_node/1, frozen_node/1, window_of_a_frozen_node/1, busy_connection/1, split_and_heal/1,
+    killed_processes/1, killed_proxy/1, stopped_with_calls/1, stopped_too_soon/1, killed_callers/1, comes_and_goes/1,
+    random_schedules/1]).
+-import(weir_cluster_test_lib, [cluster/1, cluster/2, stop/1, call/4, do/2, eventually/1, name/1, os/2]).
+
+suite() -> [{timetrap, {minutes, 15}}].
+
+all() ->
+    [killed_node, frozen_node, window_of_a_frozen_node, busy_connection, split_and_heal, killed_processes, killed_proxy,
+        stopped_with_calls, stopped_too_soon, killed_callers, comes_and_goes, random_schedules].
+
+with(Count, Test) -> with(Count, #{}, Test).
+
+with(Count, Opts, Test) ->
+    Cluster = cluster(Count, Opts),
+    try
+        Test(Cluster)
+    after
+        stop(Cluster)
+    end.
+
+info(One) ->
+    {ok, Info} = call(One, weir_cluster, info, [p]),
+    Info.
+
+seen(One, Other) ->
+    case [Node || #{node := Name} = Node <- maps:get(nodes, info(One)), Name =:= name(Other)] of
+        [Node] -> Node;
+        [] -> gone
+    end.
+
+keys(One, Node, Count) ->
+    do(One, fun() ->
+        lists:sublist([Key || Key <- lists:seq(1, 10_000), {ok, [Owner]} <- [weir_cluster:owners(p, Key, 1)], Owner =:= Node],
+            Count)
+    end).
+
+result(Call) ->
+    try Call() catch exit:{Reason, {weir_cluster, _, _}} -> {exit, Reason}; exit:{Reason, _} -> {exit_here, Reason} end.
+
+%% Calls, each in a process of its own, that are under way when this returns; answers/1 waits for them.
+begin_calls(One, Requests, Opts) ->
+    do(One, fun() ->
+        Keeper = spawn(fun() -> keep(#{}, []) end),
+        _ = [
+            spawn(fun() -> Keeper ! {answer, Id, result(fun() -> weir_cluster:call_key(p, Key, {once, Id, Ms}, Opts) end)} end)
+         || {Id, Key, Ms} <- Requests
+        ],
+        Keeper
+    end).
+
+keep(Answers, Asked) ->
+    case [From || {From, Count} <- Asked, map_size(Answers) >= Count] of
+        [From] ->
+            From ! {answers, Answers};
+        [] ->
+            receive
+                {answer, Id, Answer} ->
+                    false = is_map_key(Id, Answers),
+                    keep(Answers#{Id => Answer}, Asked);
+                {ask, From, Count} ->
+                    keep(Answers, [{From, Count}])
+            end
+    end.
+
+answers(One, Keeper, Count) ->
+    do(One, fun() ->
+        Keeper ! {ask, self(), Count},
+        receive {answers, Answers} -> Answers end
+    end).
+
+begun_there(One, Count) ->
+    true = eventually(fun() -> map_size(weir_cluster_test_lib:begun([One])) >= Count end).
+
+%% What was under way is lost and said to be, unless it is idempotent; what comes later goes elsewhere.
+killed_node(_Config) ->
+    with(3, #{pool => #{size => 4}}, fun([A, B, C]) ->
+        [K1, K2, K3, K4] = keys(A, name(B), 4),
+        Once = begin_calls(A, [{1, K1, 60_000}, {2, K2, 60_000}], 120_000),
+        Twice = begin_calls(A, [{3, K3, 3000}, {4, K4, 3000}], #{timeout => 120_000, idempotent => true}),
+        true = eventually(fun() -> maps:get(served, info(B)) =:= 4 end),
+        os("KILL", B),
+        ?assertEqual(#{1 => {exit, {nodedown, name(B)}}, 2 => {exit, {nodedown, name(B)}}}, answers(A, Once, 2)),
+        #{3 := {ok, {3, Node3}}, 4 := {ok, {4, Node4}}} = answers(A, Twice, 2),
+        ?assertEqual([], [Node3, Node4] -- [name(A), name(C), name(A), name(C)]),
+        ?assertEqual(gone, seen(A, B)),
+        Results = do(A, fun() -> [weir_cluster:call_key(p, Key, node) || Key <- lists:seq(1, 500)] end),
+        ?assertEqual(lists:sort([{ok, name(A)}, {ok, name(C)}]), lists:usort(Results))
+    end).
+
+%% It is left out after a few time-outs, begins nothing of what is too late, and is let in again.
+frozen_node(_Config) ->
+    with(2, fun([A, B]) ->
+        Keys = keys(A, name(B), 50),
+        os("STOP", B),
+        Told = do(A, fun() ->
+            [{Key, result(fun() -> weir_cluster:call_key(p, Key, {once, Key, 0}, 200) end)} || Key <- Keys]
+        end),
+        {Late, Elsewhere} = lists:partition(fun({_, Result}) -> Result =:= {exit, timeout} end, Told),
+        %% Three in a row, or as many as fit into the two seconds without a pong.
+        ?assert(length(Late) >= 1 andalso length(Late) =< 10, Late),
+        ?assertEqual([], [Result || {Key, Result} <- Elsewhere, Result =/= {ok, {Key, name(A)}}]),
+        ?assertMatch(#{share := +0.0}, seen(A, B)),
+        os("CONT", B),
+        true = eventually(fun() -> maps:get(share, seen(A, B)) =:= 1.0 end),
+        true = eventually(fun() -> maps:get(expired, info(B)) =:= length(Late) end),
+        ?assertEqual(#{}, weir_cluster_test_lib:begun([B])),
+        ?assertEqual(length(Elsewhere), map_size(weir_cluster_test_lib:begun([A]))),
+        ?assertEqual({ok, name(B)}, call(A, weir_cluster, call_key, [p, hd(Keys), node]))
+    end).
+
+%% No more than a window is sent to each of its two inboxes; the rest goes to the next owner, and all are begun once.
+window_of_a_frozen_node(_Config) ->
+    with(2, #{cluster => #{window => 16}}, fun([A, B]) ->
+        [Key | _] = keys(A, name(B), 1),
+        os("STOP", B),
+        ?assertEqual([ok], do(A, fun() ->
+            lists:usort([weir_cluster:cast_key(p, Key, {begun, Id}) || Id <- lists:seq(1, 1000)])
+        end)),
+        #{requests := Sent, full := Full} = seen(A, B),
+        ?assert(Sent =< 32, Sent),
+        ?assertEqual(1000, Sent + Full),
+        os("CONT", B),
+        true = eventually(fun() -> map_size(weir_cluster_test_lib:begun([A, B])) =:= 1000 end),
+        ?assertEqual([1], lists:usort(maps:values(weir_cluster_test_lib:begun([A, B])))),
+        ?assertEqual(Sent, map_size(weir_cluster_test_lib:begun([B]))),
+        %% And there is room again.
+        true = eventually(fun() -> maps:get(share, seen(A, B)) =:= 1.0 end),
+        true = eventually(fun() ->
+            ok = call(A, weir_cluster, cast_key, [p, Key, {begun, again}]),
+            map_size(weir_cluster_test_lib:begun([B])) =:= Sent + 1
+        end)
+    end).
+
+%% A caller is not suspended, and what does not fit goes elsewhere.
+busy_connection(_Config) ->
+    with(2, fun([A, B]) ->
+        [Key | _] = keys(A, name(B), 1),
+        os("STOP", B),
+        Large = binary:copy(<<"x">>, 1_000_000),
+        ?assertEqual([ok], do(A, fun() ->
+            lists:usort([weir_cluster:cast_key(p, Key, {tell, self(), {Id, Large}}) || Id <- lists:seq(1, 100)])
+        end)),
+        #{busy := Busy, requests := Requests} = seen(A, B),
+        ?assert(Busy > 0),
+        ?assertEqual(100, Busy + Requests),
+        %% A call finds it busy, too, and is done here.
+        ?assertEqual({ok, name(A)}, call(A, weir_cluster, call_key, [p, Key, node, 10_000])),
+        os("CONT", B),
+        true = eventually(fun() -> call(A, weir_cluster, call_key, [p, Key, node]) =:= {ok, name(B)} end)
+    end).
+
+%% Each side goes on with what it has, and all is as before when they are connected again.
+split_and_heal(_Config) ->
+    with(3, fun([A, B, C] = Cluster) ->
+        Owners = fun() -> [Node || Key <- lists:seq(1, 300), {ok, [Node]} <- [weir_cluster:owners(p, Key, 1)]] end,
+        Before = do(A, Owners),
+        lists:foreach(
+            fun(Pairs) ->
+                [true = weir_cluster_test_lib:disconnect(X, Y) || {X, Y} <- Pairs],
+                Sees = fun(X) -> lists:sort([name(Y) || Y <- Cluster, Y =/= X, not lists:member({X, Y}, Pairs),
+                    not lists:member({Y, X}, Pairs)]) end,
+                [
+                    begin
+                        true = eventually(fun() -> Sees(X) =:= lists:sort([N || #{node := N} <- maps:get(nodes, info(X))]) end),
+                        Results = do(X, fun() -> [weir_cluster:call_key(p, Key, node) || Key <- lists:seq(1, 100)] end),
+                        ?assertEqual(lists:sort([{ok, N} || N <- [name(X) | Sees(X)]]), lists:usort(Results))
+                    end
+                 || X <- Cluster
+                ],
+                ok = weir_cluster_test_lib:connect(Cluster),
+                ok = weir_cluster_test_lib:know(Cluster, 2),
+                ?assertEqual([Before, Before, Before], [do(X, Owners) || X <- Cluster])
+            end,
+            [[{A, B}], [{A, B}, {A, C}], [{A, B}, {A, C}, {B, C}]]
+        )
+    end).
+
+%% Whatever is killed, all know of all again, and what was under way ends.
+killed_processes(_Config) ->
+    with(2, fun([A, B] = Cluster) ->
+        [Key | _] = keys(A, name(B), 1),
+        Rows = call(A, ets, info, [weir_cluster_views, size]),
+        [
+            begin
+                Id = {killed, Which},
+                Keeper = begin_calls(A, [{Id, Key, 500}], 60_000),
+                begun_there(B, N),
+                Pid = call(B, ?MODULE, which_process, [Which]),
+                Monitor = do(B, fun() -> M = monitor(process, Pid), exit(Pid, kill), receive {'DOWN', M, _, _, R} -> R end end),
+                ?assertEqual(killed, Monitor),
+                Answer = maps:get(Id, answers(A, Keeper, 1)),
+                ?assert(lists:member(element(1, Answer), [ok, exit]), Answer),
+                ok = weir_cluster_test_lib:know(Cluster, 1),
+                true = eventually(fun() ->
+                    do(A, fun() -> result(fun() -> weir_cluster:call_key(p, Key, node) end) =:= {ok, name(B)} end)
+                end),
+                ?assertEqual(N, lists:sum(maps:values(weir_cluster_test_lib:begun(Cluster))))
+            end
+         || {N, Which} <- lists:zip([1, 2, 3, 4], [member, inbox, pool, scope])
+        ],
+        ?assertEqual(Rows, call(A, ets, info, [weir_cluster_views, size])),
+        ?assertEqual(Rows, call(B, ets, info, [weir_cluster_views, size]))
+    end).
+
+which_process(member) -> {ok, Pid} = weir_cluster_view:member(p), Pid;
+which_process(inbox) -> hd(weir_cluster_view:inboxes(p));
+which_process(pool) -> {ok, Pid} = weir_cluster_view:owner(p), Pid;
+which_process(scope) -> whereis(weir_cluster);
+which_process(proxy) ->
+    hd([Pid || Pid <- processes(), {current_stacktrace, Stack} <- [process_info(Pid, current_stacktrace)],
+        lists:keymember(weir_cluster_inbox, 1, Stack), not lists:member(Pid, weir_cluster_view:inboxes(p))]).
+
+killed_proxy(_Config) ->
+    with(2, fun([A, B]) ->
+        [Key | _] = keys(A, name(B), 1),
+        Keeper = begin_calls(A, [{1, Key, 1000}], 60_000),
+        begun_there(B, 1),
+        true = do(B, fun() -> exit(which_process(proxy), kill) end),
+        ?assertEqual(#{1 => {exit, killed}}, answers(A, Keeper, 1)),
+        true = eventually(fun() -> call(B, weir_cluster, leave, [p, 0]) =:= ok end)
+    end).
+
+%% What is under way is finished first, and what comes meanwhile goes elsewhere.
+stopped_with_calls(_Config) ->
+    with(2, #{pool => #{size => 4}}, fun([A, B]) ->
+        Keys = keys(A, name(B), 20),
+        {First, Second} = lists:split(10, Keys),
+        Early = begin_calls(A, [{Key, Key, 300} || Key <- First], 60_000),
+        begun_there(B, 4),
+        Me = self(),
+        Stop = spawn_link(fun() -> Me ! {self(), call(B, weir_cluster, stop, [p])} end),
+        Late = begin_calls(A, [{Key, Key, 0} || Key <- Second], 60_000),
+        receive {Stop, Stopped} -> ?assertEqual(ok, Stopped) end,
+        Answers = maps:merge(answers(A, Early, 10), answers(A, Late, 10)),
+        ?assertEqual([ok], lists:usort([element(1, Answer) || Answer <- maps:values(Answers)])),
+        ?assertEqual([1], lists:usort(maps:values(weir_cluster_test_lib:begun([A, B])))),
+        ?assertEqual(20, map_size(weir_cluster_test_lib:begun([A, B])))
+    end).
+
+%% Who is not finished by then is told that it was lost, and it is not begun again.
+stopped_too_soon(_Config) ->
+    with(2, #{cluster => #{shutdown => 100}}, fun([A, B]) ->
+        [Key | _] = keys(A, name(B), 1),
+        Keeper = begin_calls(A, [{1, Key, 3000}], 60_000),
+        begun_there(B, 1),
+        ok = call(B, weir_cluster, stop, [p]),
+        ?assertEqual(#{1 => {exit, killed}}, answers(A, Keeper, 1)),
+        ?assertEqual(#{1 => 1}, weir_cluster_test_lib:begun([A, B]))
+    end).
+
+%% They leave nothing behind, here or there.
+killed_callers(_Config) ->
+    with(2, #{cluster => #{window => 16}}, fun([A, B]) ->
+        [Key | _] = keys(A, name(B), 1),
+        [
+            do(A, fun() ->
+                Pids = [spawn(fun() -> weir_cluster:call_key(p, Key, {sleep, 1}) end) || _ <- lists:seq(1, 8)],
+                erlang:yield(),
+                _ = [exit(Pid, kill) || Pid <- Pids],
+                ok
+            end)
+         || _ <- lists:seq(1, 50)
+        ],
+        true = eventually(fun() -> do(B, fun() -> weir_cluster_view:served(weir_cluster_view:conf(p)) =:= 0 end) end),
+        %% The windows are open: of so many callers at a time none is turned away.
+        true = eventually(fun() ->
+            do(A, fun() ->
+                [#{full := Before}] = maps:get(nodes, element(2, weir_cluster:info(p))),
+                Answers = [weir_cluster:call_key(p, Key, node) || _ <- lists:seq(1, 40)],
+                [#{full := After}] = maps:get(nodes, element(2, weir_cluster:info(p))),
+                Before =:= After andalso lists:usort(Answers) =:= [{ok, name(B)}]
+            end)
+        end)
+    end).
+
+comes_and_goes(_Config) ->
+    Times = case os:getenv("CI") of false -> 1000; _ -> 100 end,
+    with(2, fun([A, B] = Cluster) ->
+        Counts = fun() ->
+            [{length(call(One, erlang, processes, [])), call(One, ets, info, [weir_cluster_views, size]),
+                length([Key || {{weir_cluster, _} = Key, _} <- call(One, persistent_term, get, [])])} || One <- Cluster]
+        end,
+        Before = Counts(),
+        do(B, fun() -> lists:foreach(fun(N) ->
+            ok = weir_cluster:stop(p),
+            ok = weir_cluster:start(p, #{weight => N rem 7 + 1})
+        end, lists:seq(1, Times)) end),
+        ok = weir_cluster_test_lib:know(Cluster, 1),
+        ?assertMatch(#{weight := W} when W =:= Times rem 7 + 1, seen(A, B)),
+        true = eventually(fun() -> Counts() =:= Before end)
+    end).
+
+%% ---------------------------------------------------------------- random schedules
+
+%% Callers on each node go on while things happen. In the end, of each request: who got a reply had it begun once; who was
+%% told that it was not begun, never; all others at most once.
+random_schedules(_Config) ->
+    Runs = case os:getenv("CI") of false -> 20; _ -> 4 end,
+    ?assert(proper:quickcheck(?FORALL(Schedule, schedule(), try holds(Schedule) catch C:R:S -> ct:pal("~0p ~p", [Schedule, {C, R, S}]), false end), [{numtests, Runs}, {max_size, 12}, long_result])).
+
+schedule() ->
+    non_empty(list({oneof([freeze, split, kill_inbox, kill_member, kill_worker, stop, leave, nothing]), range(1, 3),
+        range(0, 400)})).
+
+holds(Schedule) ->
+    with(3, fun(Cluster) ->
+        Loads = [{One, do(One, fun begin_load/0)} || One <- Cluster],
+        ok = lists:foreach(fun({Action, I, Ms}) -> happen(Action, lists:nth(I, Cluster), Cluster, Ms) end, Schedule),
+        ok = weir_cluster_test_lib:connect(Cluster),
+        Told = lists:append([do(One, fun() -> end_load(Load) end) || {One, Load} <- Loads]),
+        ok = weir_cluster_test_lib:know(Cluster, 2),
+        %% What is begun is begun by now: callers are no more.
+        true = eventually(fun() -> lists:all(fun(One) ->
+            do(One, fun() -> weir_cluster_view:served(weir_cluster_view:conf(p)) =:= 0 end) end, Cluster) end),
+        Begun = weir_cluster_test_lib:begun(Cluster),
+        Wrong = [{Id, Result, maps:get(Id, Begun, 0)} || {Id, Result} <- Told, not agrees(Id, Result, maps:get(Id, Begun, 0))],
+        ?assertEqual([], Wrong),
+        ?assertEqual([], maps:keys(Begun) -- [Id || {Id, _} <- Told]),
+        ?assert(length(Told) > 10),
+        %% And keys are where they belong.
+        Owners = [do(One, fun() -> [weir_cluster:owners(p, Key, 3) || Key <- lists:seq(1, 100)] end) || One <- Cluster],
+        ?assertMatch([_], lists:usort(Owners)),
+        true
+    end).
+
+agrees(Id, {ok, {Id, _Node}}, 1) -> true;
+agrees(_Id, {error, _NotBegun}, 0) -> true;
+agrees(_Id, {exit, _}, Begun) -> Begun =< 1;
+agrees(_Id, {exit_here, _}, Begun) -> Begun =< 1;
+agrees(_Id, _Result, _Begun) -> false.
+
+happen(nothing, _One, _Cluster, Ms) -> pass(Ms);
+happen(freeze, One, _Cluster, Ms) ->
+    os("STOP", One),
+    pass(Ms * 5),
+    os("CONT", One);
+happen(split, One, Cluster, Ms) ->
+    _ = [weir_cluster_test_lib:disconnect(One, Other) || Other <- Cluster, Other =/= One],
+    pass(Ms),
+    ok = weir_cluster_test_lib:connect(Cluster);
+happen(kill_inbox, One, _Cluster, Ms) ->
+    _ = do(One, fun() -> [exit(Pid, kill) || Pid <- lists:sublist(weir_cluster_view:inboxes(p), 1)] end),
+    pass(Ms);
+happen(kill_member, One, _Cluster, Ms) ->
+    _ = do(One, fun() -> [exit(Pid, kill) || {ok, Pid} <- [weir_cluster_view:member(p)]] end),
+    pass(Ms);
+happen(kill_worker, One, _Cluster, Ms) ->
+    _ = do(One, fun() -> {ok, Workers} = weir_pool:workers(p), [exit(Pid, kill) || {_, Pid} <- Workers] end),
+    pass(Ms);
+happen(stop, One, _Cluster, Ms) ->
+    ok = call(One, weir_cluster, stop, [p]),
+    pass(Ms),
+    ok = call(One, weir_cluster, start, [p, #{}]);
+happen(leave, One, _Cluster, Ms) ->
+    ok = call(One, weir_cluster, leave, [p]),
+    pass(Ms),
+    ok = call(One, weir_cluster, stop, [p]),
+    ok = call(One, weir_cluster, start, [p, #{}]).
+
+pass(Ms) -> receive after Ms -> ok end.
+
+%% Four callers, some by key and some not.
+begin_load() ->
+    [spawn(fun() -> load(N, 1, []) end) || N <- lists:seq(1, 4)].
+
+load(N, I, Told) ->
+    receive
+        {stop, From} -> From ! {told, self(), Told}
+    after 0 ->
+        Id = {node(), N, I},
+        Result = result(fun() ->
+            case N rem 2 of
+                0 -> weir_cluster:call_key(p, Id, {once, Id, I rem 5}, 300);
+                1 -> weir_cluster:call(p, {once, Id, I rem 5}, 300)
+            end
+        end),
+        load(N, I + 1, [{Id, Result} | Told])
+    end.
+
+end_load(Pids) ->
+    lists:append([begin Pid ! {stop, self()}, receive {told, Pid, Told} -> Told end end || Pid <- Pids]).
