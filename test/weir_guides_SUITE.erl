@@ -8,7 +8,7 @@
 
 -export([all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2, end_per_testcase/2]).
 -export([every_file_has_its_case/1]).
--export([batches/1, flow/1, log/1, mailbox/1, memcached/1, pool/1, socket/1, watch/1]).
+-export([batches/1, cluster/1, flow/1, log/1, mailbox/1, memcached/1, pool/1, socket/1, watch/1]).
 -export([disk_log/1, erlpool/1, gen_batch_server/1, gen_server2/1, gen_socket/1, gen_tcp/1, gproc_pool/1, lager/1]).
 -export([logger_disk_log_h/1, logger_std_h/1, merle/1, poolboy/1, pooler/1, worker_pool/1]).
 
@@ -19,7 +19,7 @@
 
 all() -> [every_file_has_its_case | guides() ++ migrating()].
 
-guides() -> [batches, flow, log, mailbox, memcached, pool, socket, watch].
+guides() -> [batches, cluster, flow, log, mailbox, memcached, pool, socket, watch].
 
 migrating() ->
     [
@@ -58,6 +58,28 @@ every_file_has_its_case(_Config) ->
     ].
 
 %% ---------------------------------------------------------------- the guides
+
+%% On one node, which is none of a cluster.
+cluster(_Config) ->
+    [Start, Call, Supervisor, Client, ByKey, Owners, Idempotent, Leave] = guide(cluster),
+    lookup_server = worker(lookup_server),
+    _ = evaluate(Start),
+    Bindings = #{'Key' => 1, 'UserId' => 2},
+    [
+        ?assertEqual({ok, {answer, {lookup, Key}}}, bound('Answer', evaluate(Sample, Bindings)))
+     || {Key, Sample} <- [{1, Call}, {2, ByKey}, {1, Idempotent}]
+    ],
+    ?assertEqual({ok, node()}, bound('First', evaluate(Owners, Bindings))),
+    _ = evaluate(Leave),
+    ok = weir_cluster:stop(lookups),
+    _ = evaluate(Client),
+    ok = weir_cluster:stop(lookups),
+    ok = weir_pool:stop(lookups),
+    sample = load(Supervisor),
+    {ok, Sup} = supervisor:start_link(sample, []),
+    ?assertEqual({ok, {answer, {lookup, 1}}}, bound('Answer', evaluate(Call, Bindings))),
+    stop_supervisor(Sup),
+    ok = application:stop(weir_cluster).
 
 %% The rules are told as weir_watch:causes/0 has them.
 watch(_Config) ->

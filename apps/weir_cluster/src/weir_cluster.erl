@@ -5,30 +5,32 @@
 %% ok = weir_pool:start(lookups, #{size => 8, strategy => least_loaded, worker => {lookup_server, start_link, []}}),
 %% ok = weir_cluster:start(lookups, #{}),
 %%
-%% {ok, Answer} = weir_cluster:call(lookups, {lookup, Key}, 1000),          % here, or elsewhere if there is no room here
-%% {ok, Answer} = weir_cluster:call_key(lookups, Key, {lookup, Key}, 1000).  % where the key belongs
+%% %% Here, or elsewhere if there is no room here:
+%% {ok, Answer} = weir_cluster:call(lookups, {lookup, Key}, 1000).
+%% %% Where the key belongs:
+%% {ok, Answer} = weir_cluster:call_key(lookups, Key, {lookup, Key}, 1000).
 %% '''
 %%
 %% Each node that has a {@link weir_pool} publishes it under its name, and hears of the others through pg, in the scope
 %% `weir_cluster'. Whoever connects the nodes connects the pools. While the pool here has room, a call is
-%% {@link weir_pool:call/3} and 50 ns more, and nothing leaves the node. When it has none, the call goes to the lighter of
-%% two other nodes, one hop to a process that takes it to a worker there. A node without workers of its own, but with
-%% `serve => false', is a client: all its calls go elsewhere.
+%% {@link weir_pool:call/3} and 50 ns more, and nothing leaves the node. When it has none, the call goes to the
+%% lighter of two other nodes, one hop to a process that takes it to a worker there. A node without workers of its
+%% own, but with `serve => false', is a client: all its calls go elsewhere.
 %%
 %% Nothing here exists only once. When a network splits, each side goes on with the nodes that it has, and a key has an
 %% owner on each side. Where that must not be, use a consensus (ra, khepri) or a database.
 %%
 %% <ul>
-%% <li>A request is begun at most once, unless the caller says that it is idempotent. It is tried on another node only if it
-%%   is certain that it was not begun.</li>
+%% <li>A request is begun at most once, unless the caller says that it is idempotent. It is tried on another node only
+%%   if it is certain that it was not begun.</li>
 %% <li>Whoever waits gets an answer, an exit or an error by the time-out. A time-out travels with the request: what is
 %%   not begun by then is not begun any more.</li>
-%% <li>No caller is suspended by a busy connection. Such a connection, a full window or a node that does not answer makes
-%%   another node be chosen.</li>
+%% <li>No caller is suspended by a busy connection. Such a connection, a full window or a node that does not answer
+%%   makes another node be chosen.</li>
 %% </ul>
 %%
-%% Room is known in pools whose calls are counted: those with the strategy `least_loaded', or a module of yours. In others
-%% a call leaves the node only when there is no worker.
+%% Room is known in pools whose calls are counted: those with the strategy `least_loaded', or a module of yours. In
+%% others a call leaves the node only when there is no worker.
 %%
 %% All nodes run the same version of this application, or one with the same first two numbers.
 %% docs/guide/cluster.md shows uses, docs/internals/cluster.md how it works.
@@ -66,11 +68,11 @@
 %%   that it works at and one that waits. `infinity': calls stay wherever there is a worker.</li>
 %% <li>`window': at most so many requests of this node are on their way to, or in the mailbox of, one inbox of another
 %%   node, which has one for each scheduler; at least 16. Default 1000.</li>
-%% <li>`max_calls': at most so many calls of other nodes are under way here; others are refused, and go elsewhere. Default
-%%   10000.</li>
+%% <li>`max_calls': at most so many calls of other nodes are under way here; others are refused, and go elsewhere.
+%%   Default 10000.</li>
 %% <li>`zone': any term. Requests go to nodes of the same zone while there are such. Default `none'.</li>
-%% <li>`weight': how much this node gets in comparison with others; `size' (default): as the pool has slots. Keys belong to
-%%   nodes by weight, too.</li>
+%% <li>`weight': how much this node gets in comparison with others; `size' (default): as the pool has slots. Keys
+%%   belong to nodes by weight, too.</li>
 %% <li>`policy': a module that implements {@link weir_cluster_policy}.</li>
 %% <li>`shutdown': milliseconds that calls of other nodes have to be finished when the supervisor stops. Default
 %%   5000.</li>
@@ -95,8 +97,8 @@
 %% </ul>
 
 -type overload() :: #{pool := weir_pool:name(), tried := [{node(), busy | full | busy_connection | term()}]}.
-%% `busy': as many calls are under way there as may be; `full': so are requests of this node on their way there, or in its
-%% mailboxes; `busy_connection': the connection has no room, or is gone.
+%% `busy': as many calls are under way there as may be; `full': so are requests of this node on their way there, or in
+%% its mailboxes; `busy_connection': the connection has no room, or is gone.
 
 -opaque request_id() :: {here, gen_server:request_id()} | {there, weir_cluster_call:sent()} | {failed, term()}.
 
@@ -117,10 +119,12 @@
 %% Another node, as this one sees it:
 %% <ul>
 %% <li>`load': calls under way for each worker there; `unknown' if nothing was heard for a second.</li>
-%% <li>`share': how much it is let have of what it would get: 1.0, or less for a while after it has not answered, or 0.</li>
+%% <li>`share': how much it is let have of what it would get: 1.0, or less for a while after it has not answered, or
+%%   0.</li>
 %% <li>`requests': requests that were sent there. Of these, `refused' were not begun, `failed' ended with a worker, an
 %%   inbox or the connection, `timeouts' had no reply in time.</li>
-%% <li>`full', `busy': requests that were not sent there because the window was full, or the connection busy or gone.</li>
+%% <li>`full', `busy': requests that were not sent there because the window was full, or the connection busy or
+%%   gone.</li>
 %% <li>`clock_ms': how far its monotonic clock is ahead of this node's.</li>
 %% </ul>
 
@@ -141,14 +145,15 @@
 %% <li>`load': calls under way for each worker of this node.</li>
 %% <li>`served', `casts': what other nodes sent and was begun here. `refused', `expired': calls of theirs that were not,
 %%   because too many were under way, or their time was over.</li>
-%% <li>`spilled': requests of this node that left it because there was no room; `retried': that were sent to another node
-%%   because one had not begun them; `overloads': that found room nowhere.</li>
+%% <li>`spilled': requests of this node that left it because there was no room; `retried': that were sent to another
+%%   node because one had not begun them; `overloads': that found room nowhere.</li>
 %% </ul>
 
 %% @doc Publishes the pool of this name, which is started by itself, before or after, until {@link stop/1} or the end of
 %% the application.
 %%
-%% `{already_started, Pid}': it is published on this node; `{not_started, weir_cluster}': the application is not running.
+%% `{already_started, Pid}': it is published on this node; `{not_started, weir_cluster}': the application is not
+%% running.
 -spec start(weir_pool:name(), opts()) ->
     ok | {error, option_error() | {already_started, pid()} | {not_started, weir_cluster} | term()}.
 start(Name, Opts) ->
@@ -206,12 +211,12 @@ call(Name, Request) -> call(Name, Request, ?CALL_MS).
 
 %% @doc Calls a worker: one of this node while there is room, or else one of the node that the policy says.
 %%
-%% Exits are those of `gen_server:call/3', with `{weir_cluster, call, Args}' when the request had left the node: `timeout',
-%% the worker's reason if it dies in the call, `{nodedown, Node}' if the connection is lost. Then the request may have
-%% been begun.
+%% Exits are those of `gen_server:call/3', with `{weir_cluster, call, Args}' when the request had left the node:
+%% `timeout', the worker's reason if it dies in the call, `{nodedown, Node}' if the connection is lost. Then the
+%% request may have been begun.
 %%
-%% Cost: on this node that of {@link weir_pool:call_within/4} and a read of a persistent term. Elsewhere three reads of an
-%% ets table, a monitor, a message there and one back, and a process there.
+%% Cost: on this node that of {@link weir_pool:call_within/4} and a read of a persistent term. Elsewhere three reads
+%% of an ets table, a monitor, a message there and one back, and a process there.
 -spec call(weir_pool:name(), Request :: term(), call_opts()) -> {ok, Reply :: term()} | {error, call_error()}.
 call(Name, Request, Opts) ->
     {Timeout, Idempotent} = weir_cluster_opts:call(Opts, [Name, Request, Opts]),
@@ -294,7 +299,8 @@ cast_key(Name, Key, Message) ->
     end.
 
 %% @doc Like {@link multicall/3} with a time-out of 5000 milliseconds.
--spec multicall(weir_pool:name(), Request :: term()) -> {ok, [{node(), {ok, term()} | {error, term()}}]} | {error, no_pool}.
+-spec multicall(weir_pool:name(), Request :: term()) ->
+    {ok, [{node(), {ok, term()} | {error, term()}}]} | {error, no_pool}.
 multicall(Name, Request) -> multicall(Name, Request, ?CALL_MS).
 
 %% @doc Calls one worker of each node that serves, this one included, at the same time, and returns by the time-out with
@@ -372,8 +378,8 @@ receive_response({there, Sent}, Timeout) ->
 receive_response({failed, Reason}, _Timeout) ->
     {error, Reason}.
 
-%% @doc The nodes to which a key belongs, the first so many in line, for those who write to several. The first is that of
-%% {@link call_key/4}; when it is gone, the second is. Fewer if there are no more.
+%% @doc The nodes to which a key belongs, the first so many in line, for those who write to several. The first is that
+%% of {@link call_key/4}; when it is gone, the second is. Fewer if there are no more.
 %%
 %% Cost: reads all nodes, and hashes as often.
 -spec owners(weir_pool:name(), Key :: term(), Count :: pos_integer()) -> {ok, [node()]} | {error, no_pool}.

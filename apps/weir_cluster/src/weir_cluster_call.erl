@@ -13,9 +13,10 @@
 %%               caller
 %% '''
 %%
-%% What is monitored is a process of this node, weir_cluster_monitor, which ends when the inboxes do. A request that was sent goes elsewhere only when it is known that nobody has begun it, or when beginning it twice does
-%% no harm. The alias is that of the monitor and ends with it, so a reply that comes later reaches nobody. All tries
-%% together have the time-out, and the receive is all that waits: what is sent is sent by `nosuspend' and `noconnect'.
+%% What is monitored is a process of this node, weir_cluster_monitor, which ends when the inboxes do. A request that
+%% was sent goes elsewhere only when it is known that nobody has begun it, or when beginning it twice does no harm.
+%% The alias is that of the monitor and ends with it, so a reply that comes later reaches nobody. All tries together
+%% have the time-out, and the receive is all that waits: what is sent is sent by `nosuspend' and `noconnect'.
 %% @private
 -module(weir_cluster_call).
 

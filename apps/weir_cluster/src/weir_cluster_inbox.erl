@@ -8,9 +8,9 @@
 %%     |<------------- reply, load ------------------|
 %% '''
 %%
-%% The inbox itself waits for nobody: it starts a proxy for each call and goes on. The proxy calls a worker as any process
-%% of this node would, so the pool's strategy chooses, the call is counted in the pool, and a worker that dies ends the
-%% call. What the caller gets is one of
+%% The inbox itself waits for nobody: it starts a proxy for each call and goes on. The proxy calls a worker as any
+%% process of this node would, so the pool's strategy chooses, the call is counted in the pool, and a worker that dies
+%% ends the call. What the caller gets is one of
 %%
 %% ```
 %%   {Alias, reply, Reply, Load}
@@ -20,13 +20,13 @@
 %% '''
 %%
 %% or nothing, when its time is over: a request whose deadline has passed before it is taken up is not begun. Deadlines
-%% are in this node's time (weir_cluster_member tells how). `Alias' is that of the caller's monitor, so what comes too late
-%% reaches nobody.
+%% are in this node's time (weir_cluster_member tells how). `Alias' is that of the caller's monitor, so what comes too
+%% late reaches nobody.
 %%
 %% An inbox that is shut down begins nothing any more, waits for its proxies, and exits with `shutdown' then. So whoever
 %% hears of that and has no answer knows that his request was not begun; with any other reason he does not. For that the
-%% answer must be there before: messages of one connection are, but for those of more than 64 kB, which are sent in parts
-%% with others in between. So after a large reply an inbox stays for a second more.
+%% answer must be there before: messages of one connection are, but for those of more than 64 kB, which are sent in
+%% parts with others in between. So after a large reply an inbox stays for a second more.
 %% @private
 -module(weir_cluster_inbox).
 

@@ -2,14 +2,15 @@
 %%
 %% Keys are hashed into 16,384 buckets, and every node draws a number for each bucket: the lowest has it. A node that
 %% comes takes the buckets in which it draws the lowest, and no other bucket moves; one that goes gives each of its
-%% buckets to the next in line. The numbers follow from the names of bucket and node alone, so all nodes that know of the
-%% same nodes have the same table, whatever happened before. This is rendezvous hashing (D. Thaler and C. Ravishankar,
-%% "Using Name-Based Mappings to Increase Hit Rates", IEEE/ACM Transactions on Networking 6(1), 1998) with weights as in
-%% C. Schindelhauer and G. Schomaker, "Weighted Distributed Hash Tables", SPAA 2005: the number is `-ln(U) / Weight' for a
-%% uniform `U', so that a node of twice the weight has the lowest twice as often.
+%% buckets to the next in line. The numbers follow from the names of bucket and node alone, so all nodes that know of
+%% the same nodes have the same table, whatever happened before. This is rendezvous hashing (D. Thaler and C.
+%% Ravishankar, "Using Name-Based Mappings to Increase Hit Rates", IEEE/ACM Transactions on Networking 6(1), 1998)
+%% with weights as in C. Schindelhauer and G. Schomaker, "Weighted Distributed Hash Tables", SPAA 2005: the number is
+%% `-ln(U) / Weight' for a uniform `U', so that a node of twice the weight has the lowest twice as often.
 %%
-%% What is kept is the lowest number of each bucket and whose it is; so a node that comes costs a number for each bucket,
-%% 3 ms altogether, and one that goes a number of each other node for each of its buckets, which is about as much.
+%% What is kept is the lowest number of each bucket and whose it is; so a node that comes costs a number for each
+%% bucket, 3 ms altogether, and one that goes a number of each other node for each of its buckets, which is about as
+%% much.
 %%
 %% A pure module: no process, no state.
 %% @private
@@ -76,8 +77,8 @@ given(Bucket, Node, Others, [Lowest | More]) ->
 given(_Bucket, _Node, _Others, []) ->
     [].
 
-%% @doc The table that callers read: two bytes for each bucket, the number that this map has for its node, from 1; 0 where
-%% no node has it.
+%% @doc The table that callers read: two bytes for each bucket, the number that this map has for its node, from 1; 0
+%% where no node has it.
 -spec table(#{node() => 1..65535}, keys()) -> binary().
 table(Numbers, #keys{lowest = Lowest}) ->
     << <<(maps:get(Node, Numbers, 0)):16>> || {_, Node} <- Lowest >>.

@@ -1,4 +1,5 @@
-%% @doc What this node knows of another one that serves a pool: words that callers read and write without asking anybody.
+%% @doc What this node knows of another one that serves a pool: words that callers read and write without asking
+%% anybody.
 %%
 %% ```
 %%   word          written by                                                    read by
@@ -16,18 +17,19 @@
 %% == Window ==
 %%
 %% `sent - handled' is at most the window, for each inbox: so many requests of this node may be on their way and in the
-%% mailbox there. A caller that finds the window full sends nothing. The request that makes `sent' a multiple of a quarter
-%% of the window asks for an acknowledgement, and the inbox answers it when it gets to it, with the number that came with
-%% it. Mailboxes are in order, so what was sent before has been taken up. A caller that is killed between counting and
-%% sending leaves `sent' one too high, and one that should have asked does not ask: both are mended by the next
-%% acknowledgement, since numbers and not messages are counted, and by the pings of the member, which ask for one too.
-%% Callers that count and send at the same time may send in another order: by so many the window may be exceeded.
+%% mailbox there. A caller that finds the window full sends nothing. The request that makes `sent' a multiple of a
+%% quarter of the window asks for an acknowledgement, and the inbox answers it when it gets to it, with the number
+%% that came with it. Mailboxes are in order, so what was sent before has been taken up. A caller that is killed
+%% between counting and sending leaves `sent' one too high, and one that should have asked does not ask: both are
+%% mended by the next acknowledgement, since numbers and not messages are counted, and by the pings of the member,
+%% which ask for one too. Callers that count and send at the same time may send in another order: by so many the
+%% window may be exceeded.
 %%
 %% == Who is let in ==
 %%
-%% A node has a share of what it would get, in thousandths. It starts with 0, until its first pong. It is set to 0 by the
-%% caller who sees the third time-out in a row without a reply in between, or by the member when no pong has come for two
-%% seconds; each pong then doubles it, from a tenth on.
+%% A node has a share of what it would get, in thousandths. It starts with 0, until its first pong. It is set to 0 by
+%% the caller who sees the third time-out in a row without a reply in between, or by the member when no pong has come
+%% for two seconds; each pong then doubles it, from a tenth on.
 %% @private
 -module(weir_cluster_link).
 

@@ -23,10 +23,10 @@
 %% == Who is in the view ==
 %%
 %% A node that has said hello, with a weight above 0, until its member is gone (which `nodedown' is to its monitor), or
-%% leaves. weir_cluster_link says which of them are let in. pg is only where members find each other: each reads the group
-%% every 100 ms and greets whom it does not know, so a pg that is started anew, and has forgotten all, is noticed by
-%% nobody. (It is not asked to tell of changes: before OTP 26.2 it fails when a process that it tells of changes, and that
-%% is in a group itself, ends; https://github.com/erlang/otp/issues/7625.)
+%% leaves. weir_cluster_link says which of them are let in. pg is only where members find each other: each reads the
+%% group every 100 ms and greets whom it does not know, so a pg that is started anew, and has forgotten all, is
+%% noticed by nobody. (It is not asked to tell of changes: before OTP 26.2 it fails when a process that it tells of
+%% changes, and that is in a group itself, ends; https://github.com/erlang/otp/issues/7625.)
 %%
 %% The member waits for no other node: it sends with `nosuspend', and what was not sent is sent again at the next half
 %% second.
@@ -218,8 +218,15 @@ known_anew(Member, Inboxes, Weight, Zone, #state{others = Others} = State) ->
         heard = Now,
         raised = Now,
         target = #target{
-            node = Node, member = Member, inboxes = Inboxes, agent = self(), weight = Weight, zone = Zone,
-            words = Words, monitor = weir_cluster_monitor:start(tuple_to_list(Inboxes), Words), same_zone = near(Zone, State)
+            node = Node,
+            member = Member,
+            inboxes = Inboxes,
+            monitor = weir_cluster_monitor:start(tuple_to_list(Inboxes), Words),
+            words = Words,
+            weight = Weight,
+            zone = Zone,
+            same_zone = near(Zone, State),
+            agent = self()
         }
     },
     put_other(Node, ping(Other), State).

@@ -1,17 +1,17 @@
 %% @doc Monitors the inboxes of another node for all callers of this one, who monitor this process.
 %%
-%% A monitor of a process of another node is a message there and one more when it is not needed any longer, and whoever sets
-%% it is suspended while the connection is busy. So there is one process here for each node that serves a pool. Its exit
-%% tells callers who wait
+%% A monitor of a process of another node is a message there and one more when it is not needed any longer, and
+%% whoever sets it is suspended while the connection is busy. So there is one process here for each node that serves a
+%% pool. Its exit tells callers who wait
 %%
 %% ```
 %%   shutdown        all inboxes have shut down: what has no answer was not begun
 %%   any other       an inbox or the connection is lost: what has no answer may have been begun
 %% '''
 %%
-%% An inbox that shuts down has had all that it began answered, and replies come over the same connection before word of its
-%% end does, but for large ones, for which it waits (weir_cluster_inbox). A caller who comes so late that this process is
-%% gone finds out from a word whether the end was of the first kind (weir_cluster_link).
+%% An inbox that shuts down has had all that it began answered, and replies come over the same connection before word
+%% of its end does, but for large ones, for which it waits (weir_cluster_inbox). A caller who comes so late that this
+%% process is gone finds out from a word whether the end was of the first kind (weir_cluster_link).
 %%
 %% When the member of this node is gone who has started it, it stays for those callers who wait, which it asks for ten
 %% times a second, and ends then.

@@ -1,9 +1,9 @@
 %% @doc Which of the other nodes gets a request for which there is no room here.
 %%
 %% A policy sees two nodes, drawn at random by their weights from those that are let in, of the same zone if there are
-%% such; and says which of them it is to be, or that the request stays. A policy of your own is a module with `choose/2',
-%% given by the option `policy' of {@link weir_cluster:start_link/2}. It is called in the caller, for each request that
-%% finds no room, and must be pure and quick.
+%% such; and says which of them it is to be, or that the request stays. A policy of your own is a module with
+%% `choose/2', given by the option `policy' of {@link weir_cluster:start_link/2}. It is called in the caller, for each
+%% request that finds no room, and must be pure and quick.
 %%
 %% This one takes the lighter of the two (M. Mitzenmacher, "The Power of Two Choices in Randomized Load Balancing", IEEE
 %% TPDS 12(10), 2001), and keeps the request when both are known to be at least as loaded as this node.
@@ -22,8 +22,8 @@
 %% `load': calls under way for each worker; `unknown' if nothing was heard for more than a second.
 
 -callback choose(Here :: number() | none, [candidate(), ...]) -> node() | here.
-%% `Here': calls under way for each worker of this node; `none' if it has none, so that the request cannot stay. The list
-%% has one node or two.
+%% `Here': calls under way for each worker of this node; `none' if it has none, so that the request cannot stay. The
+%% list has one node or two.
 
 %% @doc The lighter.
 -spec choose(Here :: number() | none, [candidate(), ...]) -> node() | here.

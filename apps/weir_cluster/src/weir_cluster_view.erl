@@ -11,9 +11,9 @@
 %% '''
 %%
 %% Nodes have numbers. Those to draw from are a binary of numbers of two bytes, each as often as its weight says, in
-%% sixteenths of the largest; so a draw reads no list, and copies nothing but references, however many nodes there are. A
-%% row is written before its number is in the view, and deleted after it is not; a number may belong to another node when
-%% it is free again, so one who has read the view just before may get that one.
+%% sixteenths of the largest; so a draw reads no list, and copies nothing but references, however many nodes there
+%% are. A row is written before its number is in the view, and deleted after it is not; a number may belong to another
+%% node when it is free again, so one who has read the view just before may get that one.
 %%
 %% What never changes is a persistent term, `{weir_cluster, Name}': all that a call reads that stays on this node.
 %% @private
@@ -236,8 +236,8 @@ member(Name) ->
         [] -> error
     end.
 
-%% @doc Calls under way for each worker here, in thousandths: those of this node as they were last measured, and those of
-%% others as they are now.
+%% @doc Calls under way for each worker here, in thousandths: those of this node as they were last measured, and those
+%% of others as they are now.
 -spec load(#conf{}) -> non_neg_integer().
 load(#conf{counters = Counters} = Conf) ->
     1000 * max(0, atomics:get(Counters, ?LOCAL) + served(Conf)) div max(1, atomics:get(Counters, ?LIVE)).

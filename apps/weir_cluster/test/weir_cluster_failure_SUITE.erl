@@ -1,5 +1,5 @@
-%% Nodes that are killed, frozen and cut off, and processes that are killed. Each node writes down what was begun there, and
-%% the callers what they were told; the two must agree.
+%% Nodes that are killed, frozen and cut off, and processes that are killed. Each node writes down what was begun
+%% there, and the callers what they were told; the two must agree.
 -module(weir_cluster_failure_SUITE).
 -include_lib("stdlib/include/assert.hrl").
 -include_lib("proper/include/proper.hrl").
@@ -38,8 +38,8 @@ seen(One, Other) ->
 
 keys(One, Node, Count) ->
     do(One, fun() ->
-        lists:sublist([Key || Key <- lists:seq(1, 10_000), {ok, [Owner]} <- [weir_cluster:owners(p, Key, 1)], Owner =:= Node],
-            Count)
+        Owns = fun(Key) -> weir_cluster:owners(p, Key, 1) =:= {ok, [Node]} end,
+        lists:sublist(lists:filter(Owns, lists:seq(1, 10_000)), Count)
     end).
 
 result(Call) ->
@@ -49,10 +49,8 @@ result(Call) ->
 begin_calls(One, Requests, Opts) ->
     do(One, fun() ->
         Keeper = spawn(fun() -> keep(#{}, []) end),
-        _ = [
-            spawn(fun() -> Keeper ! {answer, Id, result(fun() -> weir_cluster:call_key(p, Key, {once, Id, Ms}, Opts) end)} end)
-         || {Id, Key, Ms} <- Requests
-        ],
+        Call = fun(Id, Key, Ms) -> result(fun() -> weir_cluster:call_key(p, Key, {once, Id, Ms}, Opts) end) end,
+        _ = [spawn(fun() -> Keeper ! {answer, Id, Call(Id, Key, Ms)} end) || {Id, Key, Ms} <- Requests],
         Keeper
     end).
 
@@ -169,7 +167,9 @@ split_and_heal(_Config) ->
                     not lists:member({Y, X}, Pairs)]) end,
                 [
                     begin
-                        true = eventually(fun() -> Sees(X) =:= lists:sort([N || #{node := N} <- maps:get(nodes, info(X))]) end),
+                        true = eventually(fun() ->
+                            Sees(X) =:= lists:sort([N || #{node := N} <- maps:get(nodes, info(X))])
+                        end),
                         Results = do(X, fun() -> [weir_cluster:call_key(p, Key, node) || Key <- lists:seq(1, 100)] end),
                         ?assertEqual(lists:sort([{ok, N} || N <- [name(X) | Sees(X)]]), lists:usort(Results))
                     end
@@ -194,8 +194,11 @@ killed_processes(_Config) ->
                 Keeper = begin_calls(A, [{Id, Key, 500}], 60_000),
                 begun_there(B, N),
                 Pid = call(B, ?MODULE, which_process, [Which]),
-                Monitor = do(B, fun() -> M = monitor(process, Pid), exit(Pid, kill), receive {'DOWN', M, _, _, R} -> R end end),
-                ?assertEqual(killed, Monitor),
+                ?assertEqual(killed, do(B, fun() ->
+                    Monitor = monitor(process, Pid),
+                    exit(Pid, kill),
+                    receive {'DOWN', Monitor, _, _, Reason} -> Reason end
+                end)),
                 Answer = maps:get(Id, answers(A, Keeper, 1)),
                 ?assert(lists:member(element(1, Answer), [ok, exit]), Answer),
                 ok = weir_cluster_test_lib:know(Cluster, 1),
@@ -300,11 +303,18 @@ comes_and_goes(_Config) ->
 
 %% ---------------------------------------------------------------- random schedules
 
-%% Callers on each node go on while things happen. In the end, of each request: who got a reply had it begun once; who was
-%% told that it was not begun, never; all others at most once.
+%% Callers on each node go on while things happen. In the end, of each request: who got a reply had it begun once; who
+%% was told that it was not begun, never; all others at most once.
 random_schedules(_Config) ->
     Runs = case os:getenv("CI") of false -> 20; _ -> 4 end,
-    ?assert(proper:quickcheck(?FORALL(Schedule, schedule(), try holds(Schedule) catch C:R:S -> ct:pal("~0p ~p", [Schedule, {C, R, S}]), false end), [{numtests, Runs}, {max_size, 12}, long_result])).
+    Property = ?FORALL(Schedule, schedule(), try
+        holds(Schedule)
+    catch
+        Class:Reason:Stack ->
+            ct:pal("~0p: ~p", [Schedule, {Class, Reason, Stack}]),
+            false
+    end),
+    ?assertEqual(true, proper:quickcheck(Property, [{numtests, Runs}, {max_size, 12}, noshrink])).
 
 schedule() ->
     non_empty(list({oneof([freeze, split, kill_inbox, kill_member, kill_worker, stop, leave, nothing]), range(1, 3),
@@ -321,8 +331,8 @@ holds(Schedule) ->
         true = eventually(fun() -> lists:all(fun(One) ->
             do(One, fun() -> weir_cluster_view:served(weir_cluster_view:conf(p)) =:= 0 end) end, Cluster) end),
         Begun = weir_cluster_test_lib:begun(Cluster),
-        Wrong = [{Id, Result, maps:get(Id, Begun, 0)} || {Id, Result} <- Told, not agrees(Id, Result, maps:get(Id, Begun, 0))],
-        ?assertEqual([], Wrong),
+        Times = [{Id, Result, maps:get(Id, Begun, 0)} || {Id, Result} <- Told],
+        ?assertEqual([], [Wrong || {Id, Result, N} = Wrong <- Times, not agrees(Id, Result, N)]),
         ?assertEqual([], maps:keys(Begun) -- [Id || {Id, _} <- Told]),
         ?assert(length(Told) > 10),
         %% And keys are where they belong.

@@ -1,5 +1,5 @@
-%% Nodes that are connected with each other and with nobody else: the tests talk to them through their standard input and
-%% output.
+%% Nodes that are connected with each other and with nobody else: the tests talk to them through their standard input
+%% and output.
 -module(weir_cluster_test_lib).
 
 -export([cluster/1, cluster/2, stop/1, connect/1, disconnect/2, call/4, do/2, eventually/1, name/1, os/2, begun/1]).

@@ -360,8 +360,9 @@ call(Name, Request) -> call(Name, Request, 5000).
 -spec call(name(), Request :: term(), timeout()) -> {ok, Reply :: term()} | {error, no_pool | no_worker}.
 call(Name, Request, Timeout) -> weir_pool_call:call(Name, Request, Timeout).
 
-%% @doc Like {@link call/3}, but `{error, busy}' if the worker that the pool picks has `Room' calls under way already, for
-%% those who can have the request done elsewhere or refuse it. With `least_loaded' that is the worker with the fewest.
+%% @doc Like {@link call/3}, but `{error, busy}' if the worker that the pool picks has `Room' calls under way already,
+%% for those who can have the request done elsewhere or refuse it. With `least_loaded' that is the worker with the
+%% fewest.
 %%
 %% Calls are counted with `least_loaded' and modules only; in other pools there is always room. Callers that look at the
 %% same moment may exceed it together. Cost: that of {@link call/3} and a read of a word.

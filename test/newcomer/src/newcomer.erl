@@ -77,6 +77,11 @@ serve(weir_watch) ->
     ok = gen_tcp:send(Client, "GET /uPlot.min.css HTTP/1.0\r\nHost: localhost\r\n\r\n"),
     {ok, <<"HTTP/1.0 200 OK", _/binary>>} = gen_tcp:recv(Client, 0),
     ok;
+serve(weir_cluster) ->
+    ok = weir_pool:start(workers, #{size => 2, worker => {gen_server, start_link, [?MODULE, [], []]}}),
+    ok = weir_cluster:start(workers, #{}),
+    {ok, nothing} = weir_cluster:call_key(workers, key, last),
+    ok;
 serve(weir_compat) ->
     ok = weir_erlpool:start_pool(workers, [{size, 2}, {start_mfa, {gen_server, start_link, [?MODULE, [], []]}}]),
     nothing = gen_server:call(weir_erlpool:pid(workers), last),
