@@ -37,11 +37,13 @@
 -module(weir_cluster).
 
 -export([start/2, stop/1, start_link/2, child_spec/2, leave/1, leave/2]).
+-export([pick/1, pick/2, claim/2, claim/3]).
 -export([call/2, call/3, call_key/3, call_key/4, cast/2, cast_key/3, multicall/2, multicall/3]).
 -export([send_request/2, send_request/3, receive_response/2]).
 -export([owners/3, info/1]).
 
--export_type([opts/0, option_error/0, call_opts/0, call_error/0, overload/0, request_id/0, info/0, node_info/0]).
+-export_type([opts/0, option_error/0, call_opts/0, call_error/0, claim_error/0, overload/0, request_id/0]).
+-export_type([info/0, node_info/0]).
 
 -include("weir_cluster.hrl").
 
@@ -95,6 +97,10 @@
 %% <li>`no_worker': no node has a worker for it. It was not begun.</li>
 %% <li>`overload': there are nodes with workers, but the three that were tried had no room. It was not begun.</li>
 %% </ul>
+
+-type claim_error() :: call_error() | weir_pool:claim_error().
+%% `timeout': no worker became free in time. The others are those of {@link call_error()}, or say why none was given
+%% by the pool of this node.
 
 -type overload() :: #{pool := weir_pool:name(), tried := [{node(), busy | full | busy_connection | term()}]}.
 %% `busy': as many calls are under way there as may be; `full': so are requests of this node on their way there, or in
@@ -204,6 +210,72 @@ leave(Name, Timeout) when ?IS_TIMEOUT(Timeout) ->
     end;
 leave(Name, Timeout) ->
     ?BADARG([Name, Timeout], #{2 => "neither milliseconds nor infinity"}).
+
+%% @doc Picks a worker: one of this node if there is any, or else one of another node, which is asked for it.
+%%
+%% Cost: that of {@link weir_pool:pick/1} and a read of a persistent term; elsewhere a message there and one back.
+-spec pick(weir_pool:name()) -> {ok, pid()} | {error, call_error() | timeout}.
+pick(Name) ->
+    case weir_cluster_view:conf(Name) of
+        #conf{} = Conf ->
+            case weir_pool:pick(Name) of
+                {ok, Pid} -> {ok, Pid};
+                {error, Why} -> pick(Conf, none, [{node(), Why}])
+            end;
+        undefined ->
+            {error, no_pool}
+    end.
+
+%% @doc Picks the worker of a key on the node of that key. Such a pid may be gone, or no longer be that of the key,
+%% when it is used; {@link call_key/4} is not so.
+-spec pick(weir_pool:name(), Key :: term()) -> {ok, pid()} | {error, call_error() | timeout}.
+pick(Name, Key) ->
+    case weir_cluster_view:conf(Name) of
+        #conf{} = Conf ->
+            case is_here(Name, Key) andalso weir_pool:pick(Name, Key) of
+                {ok, Pid} ->
+                    {ok, Pid};
+                NotHere ->
+                    Tried = case NotHere of false -> []; {error, Why} -> [{node(), Why}] end,
+                    pick(Conf, {key, Key}, Tried)
+            end;
+        undefined ->
+            {error, no_pool}
+    end.
+
+pick(Conf, Where, Tried) -> weir_cluster_call:pick(Conf, Where, weir_cluster_call:deadline(?CALL_MS), Tried).
+
+%% @doc Like {@link claim/3} with a time-out of 5000 milliseconds.
+-spec claim(weir_pool:name(), fun((pid()) -> Result)) -> {ok, Result} | {error, claim_error()}.
+claim(Name, Fun) -> claim(Name, Fun, ?CALL_MS).
+
+%% @doc Calls a function with a worker that nobody else has claimed: one of this node if one is free, or else one of
+%% another node that has one. When all are taken it waits, on this node if that has workers. The time-out is that of
+%% waiting; with 0 it is {@link weir_pool:claim/2}.
+%%
+%% It is as in {@link weir_pool:claim/3}. The worker of another node is held by a process there. When the claimer, his
+%% node or the connection is gone, or his node has not answered for 15 seconds, the claim is abandoned, and the pool's
+%% option `abandoned' says what becomes of the worker. With `free' and `wait' it is given to others while a claimer
+%% that was cut off may still use it; with `replace', the default, it is killed.
+%%
+%% Cost: on this node that of {@link weir_pool:claim/3}. Elsewhere a process here, one there, and three messages.
+-spec claim(weir_pool:name(), fun((pid()) -> Result), timeout()) -> {ok, Result} | {error, claim_error()}.
+claim(Name, Fun, Timeout) when is_function(Fun, 1), ?IS_TIMEOUT(Timeout) ->
+    case weir_cluster_view:conf(Name) of
+        #conf{} = Conf ->
+            case weir_pool:claim(Name, Fun, 0) of
+                {error, Why} when Timeout > 0 ->
+                    weir_cluster_call:claim(Conf, Fun, weir_cluster_call:deadline(Timeout), [{node(), Why}]);
+                Result ->
+                    Result
+            end;
+        undefined ->
+            {error, no_pool}
+    end;
+claim(Name, Fun, Timeout) when is_function(Fun, 1) ->
+    ?BADARG([Name, Fun, Timeout], #{3 => "neither milliseconds nor infinity"});
+claim(Name, Fun, Timeout) ->
+    ?BADARG([Name, Fun, Timeout], #{2 => "not a fun of one argument, the worker's pid"}).
 
 %% @doc Like {@link call/3} with a time-out of 5000 milliseconds.
 -spec call(weir_pool:name(), Request :: term()) -> {ok, Reply :: term()} | {error, call_error()}.

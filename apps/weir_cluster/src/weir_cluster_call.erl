@@ -20,7 +20,7 @@
 %% @private
 -module(weir_cluster_call).
 
--export([call/6, cast/4, multicall/4, send_request/4, wait/2, owners/3]).
+-export([call/6, pick/4, claim/4, cast/4, multicall/4, send_request/4, wait/2, request/5, owners/3]).
 -export([deadline/1]).
 
 -export_type([where/0, sent/0]).
@@ -55,7 +55,7 @@ call(Conf, Where, Request, Deadline, Idempotent, Tried) ->
     case choose(Conf, Where, Tried) of
         #target{node = Node} = Target ->
             ok = count(Tried, Conf),
-            case request(Target, Where, Request, Deadline, Conf) of
+            case request(call, Target, {Where, Request}, Deadline, Conf) of
                 {not_begun, Why} ->
                     call(Conf, Where, Request, Deadline, Idempotent, [{Node, Why} | Tried]);
                 {perhaps_begun, Why} when Idempotent ->
@@ -95,7 +95,7 @@ cast(#conf{name = Name} = Conf, Where, Message, Tried) ->
     case choose(Conf, Where, Tried) of
         #target{node = Node} = Target ->
             ok = count(Tried, Conf),
-            case submit(cast, Target, infinity, {Where, Message}, Conf) of
+            case send_cast(Target, {Where, Message}, Conf) of
                 ok -> ok;
                 {not_begun, Why} -> cast(Conf, Where, Message, [{Node, Why} | Tried])
             end;
@@ -108,11 +108,62 @@ cast(#conf{name = Name} = Conf, Where, Message, Tried) ->
             nowhere(Tried, Conf)
     end.
 
+send_cast(#target{words = Words} = Target, Message, Conf) ->
+    case reserved(Target, Conf) of
+        {ok, Inbox, Ask} -> sent(Inbox, {weir_cluster, cast, Ask, infinity, Message}, Words);
+        Not -> Not
+    end.
+
+%% @doc Picks a worker of another node, since this one has none.
+-spec pick(#conf{}, where(), Deadline :: integer() | infinity, tried()) ->
+    {ok, pid()} | {error, weir_cluster:call_error() | timeout}.
+pick(Conf, Where, Deadline, Tried) ->
+    case choose(Conf, Where, Tried) of
+        #target{node = Node} = Target ->
+            ok = count(Tried, Conf),
+            case request(pick, Target, {Where, none}, Deadline, Conf) of
+                {ok, Worker} -> {ok, Worker};
+                {exit, timeout} -> {error, timeout};
+                %% Nothing is done twice by picking again.
+                {_, Why} -> pick(Conf, Where, Deadline, [{Node, Why} | Tried])
+            end;
+        _ ->
+            nowhere(Tried, Conf)
+    end.
+
+%% @doc Claims a worker of another node, since none is free here. First of nodes that have one that is free, and then
+%% waits, here if this node has workers.
+-spec claim(#conf{}, fun((pid()) -> Result), Deadline :: integer() | infinity, tried()) ->
+    {ok, Result} | {error, weir_cluster:claim_error()}.
+claim(#conf{name = Name} = Conf, Fun, Deadline, [{_, Why}] = Here) ->
+    case claim(Conf, Fun, Deadline, at_once, Here) of
+        {error, {overload, _}} when Why =:= busy -> weir_pool:claim(Name, Fun, left(Deadline));
+        {error, {overload, _}} -> claim(Conf, Fun, Deadline, wait, Here);
+        Result -> Result
+    end.
+
+claim(#conf{name = Name} = Conf, Fun, Deadline, Wait, Tried) ->
+    case choose(Conf, none, Tried) of
+        #target{node = Node} = Target ->
+            ok = count(Tried, Conf),
+            case weir_cluster_claim:claim(Target, Fun, Deadline, Wait, Conf) of
+                {ok, Result} -> {ok, Result};
+                timeout -> {error, timeout};
+                {_, timeout} -> {error, timeout};
+                %% A worker that was claimed for nobody is given back.
+                {_, Why} -> claim(Conf, Fun, Deadline, Wait, [{Node, Why} | Tried])
+            end;
+        here ->
+            weir_pool:claim(Name, Fun, left(Deadline));
+        nowhere ->
+            nowhere(Tried, Conf)
+    end.
+
 %% @doc Calls a worker of each of these nodes, at the same time.
 -spec multicall([#target{}], Request :: term(), Deadline :: integer() | infinity, #conf{}) ->
     [{node(), {ok, term()} | {error, term()}}].
 multicall(Targets, Request, Deadline, Conf) ->
-    Sent = [{Node, send(Target, none, Request, Deadline, Conf)} || #target{node = Node} = Target <- Targets],
+    Sent = [{Node, send(call, Target, {none, Request}, Deadline, Conf)} || #target{node = Node} = Target <- Targets],
     [{Node, answer(Result, Deadline)} || {Node, Result} <- Sent].
 
 answer({not_begun, Why}, _Deadline) -> {error, Why};
@@ -130,7 +181,7 @@ send_request(Conf, Request, Deadline, Tried) ->
     case choose(Conf, none, Tried) of
         #target{node = Node} = Target ->
             ok = count(Tried, Conf),
-            case send(Target, none, Request, Deadline, Conf) of
+            case send(call, Target, {none, Request}, Deadline, Conf) of
                 #sent{} = Sent -> Sent;
                 {not_begun, Why} -> send_request(Conf, Request, Deadline, [{Node, Why} | Tried])
             end;
@@ -241,50 +292,50 @@ drawn(Which, #conf{name = Name} = Conf, Tried, Draws, Drawn) ->
 
 %% ---------------------------------------------------------------- to one of them
 
-request(Target, Where, Request, Deadline, Conf) ->
-    case send(Target, Where, Request, Deadline, Conf) of
+%% @doc Asks that node, and waits for its answer, for as long as it may take or longer.
+-spec request(call | pick | claim, #target{}, {where(), term()}, Deadline | {Deadline, Until :: Deadline}, #conf{}) ->
+    {ok, term()} | {exit, term()} | {not_begun, term()} | {perhaps_begun, term()} when
+    Deadline :: integer() | infinity.
+request(What, Target, Request, {Deadline, Until}, Conf) ->
+    case send(What, Target, Request, Deadline, Conf) of
         #sent{} = Sent ->
-            case wait(Sent, left(Deadline)) of
+            case wait(Sent, left(Until)) of
                 timeout -> {exit, timeout};
                 Result -> Result
             end;
         Not ->
             Not
-    end.
+    end;
+request(What, Target, Request, Deadline, Conf) ->
+    request(What, Target, Request, {Deadline, Deadline}, Conf).
 
 %% Who has sent a request must wait for the answer, or give it up.
-send(Target, Where, Request, Deadline, Conf) ->
-    case submit(call, Target, Deadline, {Where, Request}, Conf) of
-        Alias when is_reference(Alias) -> #sent{alias = Alias, target = Target};
-        {not_begun, Why} -> {not_begun, Why}
+send(What, #target{monitor = Monitor, words = Words} = Target, {Where, Request}, Deadline, Conf) ->
+    case reserved(Target, Conf) of
+        {ok, Inbox, Ask} ->
+            Alias = erlang:monitor(process, Monitor, [{alias, reply_demonitor}]),
+            case sent(Inbox, {weir_cluster, What, Ask, there(Deadline, Words), {Alias, Where, Request}}, Words) of
+                ok ->
+                    #sent{alias = Alias, target = Target};
+                Not ->
+                    true = demonitor(Alias, [flush]),
+                    Not
+            end;
+        Not ->
+            Not
     end.
 
-submit(What, #target{inboxes = Inboxes, monitor = Monitor, words = Words} = Target, Deadline, {Where, Request}, Conf) ->
-    #conf{window = Window} = Conf,
+%% The inbox of this scheduler, if its window has room.
+reserved(#target{inboxes = Inboxes, monitor = Monitor, words = Words} = Target, #conf{window = Window}) ->
     Index = erlang:system_info(scheduler_id) rem tuple_size(Inboxes) + 1,
     case is_process_alive(Monitor) andalso weir_cluster_link:reserve(Index, Window, Words) of
-        false ->
-            {not_begun, gone};
         {ok, Sent} ->
-            Inbox = element(Index, Inboxes),
-            Ask = ask(Sent, Window, Target),
-            case What of
-                call ->
-                    Alias = erlang:monitor(process, Monitor, [{alias, reply_demonitor}]),
-                    Message = {weir_cluster, call, Ask, there(Deadline, Words), {Alias, Where, Request}},
-                    case sent(Inbox, Message, Words) of
-                        ok ->
-                            Alias;
-                        Not ->
-                            true = demonitor(Alias, [flush]),
-                            Not
-                    end;
-                cast ->
-                    sent(Inbox, {weir_cluster, cast, Ask, infinity, {Where, Request}}, Words)
-            end;
+            {ok, element(Index, Inboxes), ask(Sent, Window, Target)};
         full ->
             ok = weir_cluster_link:count(full, Words),
-            {not_begun, full}
+            {not_begun, full};
+        false ->
+            {not_begun, gone}
     end.
 
 sent(Inbox, Message, Words) ->

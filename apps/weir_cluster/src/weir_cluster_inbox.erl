@@ -13,7 +13,7 @@
 %% ends the call. What the caller gets is one of
 %%
 %% ```
-%%   {Alias, reply, Reply, Load}
+%%   {Alias, reply, Reply, Load}        for `pick' the worker, for `claim' the worker and its holder
 %%   {Alias, exit, Reason}              the worker died in the call, or the proxy did
 %%   {Alias, not_begun, Why, Load}      nothing was done: leaving, busy, no_pool, no_worker
 %%   'DOWN' of its monitor              the inboxes or the connection are gone
@@ -32,7 +32,7 @@
 
 -behaviour(gen_server).
 
--export([start_link/2, refuse/1, proxy/5]).
+-export([start_link/2, refuse/1, proxy/5, left/1, not_begun/3]).
 -export([init/1, handle_call/3, handle_cast/2, handle_info/2, terminate/2]).
 
 -include("weir_cluster.hrl").
@@ -93,6 +93,8 @@ handle_info({'DOWN', Monitor, process, _Proxy, Reason}, #state{conf = Conf, inde
     case Reason of
         normal ->
             {noreply, State#state{calls = Others}};
+        abandoned ->
+            {noreply, State#state{calls = Others}};
         large ->
             {noreply, State#state{calls = Others, large = erlang:monotonic_time(millisecond)}};
         _ ->
@@ -129,16 +131,30 @@ pong(Member, Index, Sent, Time, Conf) ->
     _ = erlang:send(Member, Pong, [nosuspend, noconnect]),
     ok.
 
-request(call, _Deadline, {Alias, _, _}, #state{is_leaving = true, conf = Conf} = State) ->
+request(cast, _Deadline, {Key, Message}, #state{conf = #conf{name = Name} = Conf} = State) ->
+    ok = weir_cluster_view:count(casts, Conf),
+    _ = case Key of
+        none -> weir_pool:cast(Name, Message);
+        {key, Term} -> weir_pool:cast_key(Name, Term, Message)
+    end,
+    State;
+request(_What, _Deadline, {Alias, _, _}, #state{is_leaving = true, conf = Conf} = State) ->
     not_begun(Alias, leaving, Conf),
     State;
-request(call, _Deadline, {Alias, _, _}, #state{calls = Calls, max = Max, conf = Conf} = State) when
+request(pick, _Deadline, {Alias, Key, _}, #state{conf = #conf{name = Name} = Conf} = State) ->
+    Picked = case Key of none -> weir_pool:pick(Name); {key, Term} -> weir_pool:pick(Name, Term) end,
+    _ = case Picked of
+        {ok, Worker} -> Alias ! {Alias, reply, Worker, weir_cluster_view:load(Conf)};
+        {error, Why} -> not_begun(Alias, Why, Conf)
+    end,
+    State;
+request(_What, _Deadline, {Alias, _, _}, #state{calls = Calls, max = Max, conf = Conf} = State) when
     map_size(Calls) >= Max
 ->
     ok = weir_cluster_view:count(refused, Conf),
     not_begun(Alias, busy, Conf),
     State;
-request(call, Deadline, {Alias, Key, Request}, #state{conf = Conf, index = Index, calls = Calls} = State) ->
+request(What, Deadline, {Alias, Key, Request}, #state{conf = Conf, index = Index, calls = Calls} = State) ->
     case left(Deadline) of
         0 ->
             ok = weir_cluster_view:count(expired, Conf),
@@ -146,16 +162,13 @@ request(call, Deadline, {Alias, Key, Request}, #state{conf = Conf, index = Index
         _ ->
             ok = weir_cluster_view:count(served, Conf),
             ok = weir_cluster_view:set_served(Index, map_size(Calls) + 1, Conf),
-            {_, Monitor} = spawn_monitor(?MODULE, proxy, [Alias, Key, Request, Deadline, Conf]),
+            {_, Monitor} =
+                case What of
+                    call -> spawn_monitor(?MODULE, proxy, [Alias, Key, Request, Deadline, Conf]);
+                    claim -> spawn_monitor(weir_cluster_claim, holder, [Alias, Request, Deadline, Conf])
+                end,
             State#state{calls = Calls#{Monitor => Alias}}
-    end;
-request(cast, _Deadline, {Key, Message}, #state{conf = #conf{name = Name} = Conf} = State) ->
-    ok = weir_cluster_view:count(casts, Conf),
-    _ = case Key of
-        none -> weir_pool:cast(Name, Message);
-        {key, Term} -> weir_pool:cast_key(Name, Term, Message)
-    end,
-    State.
+    end.
 
 %% @private
 %% Calls a worker for a caller of another node.
@@ -187,9 +200,13 @@ proxy(Alias, Key, Request, Deadline, #conf{name = Name} = Conf) ->
             ok
     end.
 
+%% @doc Tells a caller that his request was not begun.
+-spec not_begun(reference(), Why :: term(), #conf{}) -> ok.
 not_begun(Alias, Why, Conf) ->
     Alias ! {Alias, not_begun, Why, weir_cluster_view:load(Conf)},
     ok.
 
+%% @doc Milliseconds until a deadline.
+-spec left(integer() | infinity) -> timeout().
 left(infinity) -> infinity;
 left(Deadline) -> max(0, Deadline - erlang:monotonic_time(millisecond)).

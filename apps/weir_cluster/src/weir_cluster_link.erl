@@ -35,7 +35,7 @@
 
 -export([new/1, is_let_in/2, share/1, set_share/2]).
 -export([reserve/3, handled/3, unhandled/2, sent/2]).
--export([requested/1, replied/2, timed_out/1, load/3, set_load/2, offset/1, set_offset/2]).
+-export([requested/1, replied/2, timed_out/1, load/3, set_load/3, requests/1, offset/1, set_offset/2]).
 -export([set_ended/1, has_ended/1, count/2, counters/1]).
 
 -define(SHARE, 1).
@@ -116,7 +116,7 @@ replied(Load, Words) ->
         0 -> ok;
         _ -> atomics:put(Words, ?TIMEOUTS_IN_A_ROW, 0)
     end,
-    set_load(Load, Words).
+    set_load(Load, 0, Words).
 
 %% @doc No reply came in time.
 -spec timed_out(atomics:atomics_ref()) -> ok.
@@ -127,11 +127,11 @@ timed_out(Words) ->
         _ -> ok
     end.
 
-%% @doc The load there is this, in thousandths.
--spec set_load(integer(), atomics:atomics_ref()) -> ok.
-set_load(Load, Words) ->
+%% @doc The load there is this, in thousandths, and it does not know of so many requests.
+-spec set_load(integer(), Since :: integer(), atomics:atomics_ref()) -> ok.
+set_load(Load, Since, Words) ->
     ok = atomics:put(Words, ?LOAD, Load),
-    ok = atomics:put(Words, ?SINCE, 0),
+    ok = atomics:put(Words, ?SINCE, Since),
     atomics:put(Words, ?LOAD_AT, erlang:monotonic_time(millisecond)).
 
 %% @doc Calls for each worker there, by what was last heard and what was sent since; so that many who choose at the same
@@ -142,6 +142,10 @@ load(Now, Weight, Words) ->
         true -> atomics:get(Words, ?LOAD) / 1000 + atomics:get(Words, ?SINCE) / Weight;
         false -> unknown
     end.
+
+%% @doc How many requests were sent.
+-spec requests(atomics:atomics_ref()) -> non_neg_integer().
+requests(Words) -> atomics:get(Words, ?COUNTER(index(requests))).
 
 %% @doc A request was sent.
 -spec requested(atomics:atomics_ref()) -> ok.

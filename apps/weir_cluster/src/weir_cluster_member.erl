@@ -62,6 +62,8 @@
     raised :: integer(),
     %% The quickest pong lately, milliseconds.
     quickest = infinity :: integer() | infinity,
+    %% How many requests had been sent when the last ping was.
+    pinged = 0 :: non_neg_integer(),
     %% Whom to ping next.
     inbox = 1 :: pos_integer()
 }).
@@ -144,6 +146,9 @@ handle_info({hello, Member, Info}, State) ->
     {noreply, known(Member, Info, State)};
 handle_info({welcome, Member, Info}, State) ->
     {noreply, known(Member, Info, State)};
+handle_info({are_you_there, From, Reference}, State) ->
+    _ = send(From, {here, Reference}),
+    {noreply, State};
 handle_info({leaving, Member}, State) ->
     {noreply, gone(Member, State)};
 handle_info({'DOWN', _Monitor, process, Member, _Reason}, State) ->
@@ -263,9 +268,10 @@ write(#state{conf = #conf{name = Name}, others = Others, keys = Keys} = State) -
 
 %% ---------------------------------------------------------------- pings
 
-pong(Time, There, Load, #other{target = #target{words = Words}, state = Before, quickest = Quickest} = Other) ->
+pong(Time, There, Load, #other{target = #target{words = Words}, pinged = Pinged} = Other) ->
+    #other{state = Before, quickest = Quickest} = Other,
     Now = now_ms(),
-    ok = weir_cluster_link:set_load(Load, Words),
+    ok = weir_cluster_link:set_load(Load, weir_cluster_link:requests(Words) - Pinged, Words),
     Took = Now - Time,
     Quick =
         case Took =< Quickest of
@@ -298,7 +304,7 @@ ping(#other{target = #target{inboxes = Inboxes, words = Words}, inbox = Next} = 
         send(element(I, Inboxes), {ping, self(), weir_cluster_link:sent(I, Words), Now})
      || I <- lists:seq(1, tuple_size(Inboxes)), I =:= Next orelse weir_cluster_link:unhandled(I, Words) > 0
     ],
-    Other#other{inbox = Next rem tuple_size(Inboxes) + 1}.
+    Other#other{inbox = Next rem tuple_size(Inboxes) + 1, pinged = weir_cluster_link:requests(Words)}.
 
 %% A node that is silent gets nothing.
 heard(Now, #other{heard = Heard, target = #target{words = Words}} = Other) when Now - Heard > ?SILENT_MS ->

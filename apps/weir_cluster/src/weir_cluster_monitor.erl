@@ -30,6 +30,8 @@ start(Inboxes, Words) -> proc_lib:spawn(?MODULE, init, [self(), Inboxes, Words])
 %% @private
 -spec init(pid(), [pid()], atomics:atomics_ref()) -> no_return().
 init(Member, Inboxes, Words) ->
+    %% It is none of the application's processes, which are killed when that is stopped.
+    true = group_leader(whereis(init), self()),
     Monitor = erlang:monitor(process, Member),
     loop(Monitor, maps:from_list([{erlang:monitor(process, Inbox), Inbox} || Inbox <- Inboxes]), Words, infinity).
 

@@ -7,14 +7,15 @@
 -export([all/0, suite/0, which_process/1]).
 -export([killed_node/1, frozen_node/1, window_of_a_frozen_node/1, busy_connection/1, split_and_heal/1,
     killed_processes/1, killed_proxy/1, stopped_with_calls/1, stopped_too_soon/1, killed_callers/1, comes_and_goes/1,
-    random_schedules/1]).
+    killed_claimer/1, frozen_claimer/1, random_schedules/1]).
 -import(weir_cluster_test_lib, [cluster/1, cluster/2, stop/1, call/4, do/2, eventually/1, name/1, os/2]).
 
 suite() -> [{timetrap, {minutes, 15}}].
 
 all() ->
     [killed_node, frozen_node, window_of_a_frozen_node, busy_connection, split_and_heal, killed_processes, killed_proxy,
-        stopped_with_calls, stopped_too_soon, killed_callers, comes_and_goes, random_schedules].
+        stopped_with_calls, stopped_too_soon, killed_callers, comes_and_goes, killed_claimer,
+        frozen_claimer, random_schedules].
 
 with(Count, Test) -> with(Count, #{}, Test).
 
@@ -299,6 +300,69 @@ comes_and_goes(_Config) ->
         ok = weir_cluster_test_lib:know(Cluster, 1),
         ?assertMatch(#{weight := W} when W =:= Times rem 7 + 1, seen(A, B)),
         true = eventually(fun() -> Counts() =:= Before end)
+    end).
+
+%% A claim of a worker of B by a process of A.
+claim_there(A) ->
+    do(A, fun() ->
+        Me = self(),
+        Claim = fun() ->
+            weir_cluster:claim(p, fun(Worker) ->
+                Me ! {self(), Worker},
+                receive never -> ok end
+            end)
+        end,
+        [First, Second, Third] = Pids = [
+            begin
+                Pid = spawn(Claim),
+                receive {Pid, Worker} -> {Pid, Worker} end
+            end
+         || _ <- lists:seq(1, 3)
+        ],
+        {[node(Worker) || {_, Worker} <- Pids], [First, Second], Third}
+    end).
+
+abandoned(One) ->
+    {ok, #{abandoned := Abandoned, claimed := Claimed}} = call(One, weir_pool, info, [p]),
+    {Abandoned, Claimed}.
+
+%% His worker is replaced, wherever it is.
+killed_claimer(_Config) ->
+    with(2, fun([A, B]) ->
+        {Nodes, _, {Claimer, Worker}} = claim_there(A),
+        ?assertEqual([name(A), name(A), name(B)], Nodes),
+        ?assertEqual({0, 1}, abandoned(B)),
+        true = call(A, erlang, exit, [Claimer, kill]),
+        true = eventually(fun() -> abandoned(B) =:= {1, 0} end),
+        ?assertNot(call(B, erlang, is_process_alive, [Worker]))
+    end).
+
+%% So is that of one whose node says nothing for a lease, or is cut off.
+frozen_claimer(_Config) ->
+    with(2, fun([A, B]) ->
+        {_, _, {_, Worker}} = claim_there(A),
+        os("STOP", A),
+        true = eventually(fun() -> abandoned(B) =:= {1, 0} end),
+        ?assertNot(call(B, erlang, is_process_alive, [Worker])),
+        os("CONT", A),
+        ok = weir_cluster_test_lib:know([A, B], 1),
+        {_, _, {_, Next}} = claim_there_again(A),
+        true = weir_cluster_test_lib:disconnect(A, B),
+        true = eventually(fun() -> abandoned(B) =:= {2, 0} end),
+        ?assertNot(call(B, erlang, is_process_alive, [Next]))
+    end).
+
+%% The two of A are taken still.
+claim_there_again(A) ->
+    do(A, fun() ->
+        Me = self(),
+        Pid = spawn(fun() ->
+            weir_cluster:claim(p, fun(Worker) ->
+                Me ! {self(), Worker},
+                receive never -> ok end
+            end)
+        end),
+        receive {Pid, Worker} -> {[], [], {Pid, Worker}} end
     end).
 
 %% ---------------------------------------------------------------- random schedules

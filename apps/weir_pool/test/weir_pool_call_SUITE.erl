@@ -28,6 +28,7 @@
     map_is_in_order/1,
     map_raises_what_the_fun_raises/1,
     no_call_waits_beside_an_idle_worker/1,
+    calls_only_while_there_is_room/1,
     calls_of_large_pools_are_spread/1
 ]).
 -export([
@@ -70,6 +71,7 @@ all() ->
         map_is_in_order,
         map_raises_what_the_fun_raises,
         no_call_waits_beside_an_idle_worker,
+        calls_only_while_there_is_room,
         calls_of_large_pools_are_spread,
         every_end_of_a_call_counts_it_off,
         callers_killed_at_random_moments,
@@ -323,6 +325,38 @@ no_call_waits_beside_an_idle_worker(_Config) ->
     {ok, 6} = weir_pool:broadcast(p, answer),
     [?assertEqual({ok, answered}, result(Caller)) || {Caller, _} <- First ++ More ++ Last],
     ?assertEqual(workers(p), answering(600)),
+    ok = weir_pool:stop(p).
+
+%% Up to so many calls of each worker.
+calls_only_while_there_is_room(_Config) ->
+    start(2, [{strategy, least_loaded}]),
+    Within = fun(Room) -> weir_pool:call_within(p, {echo, Room}, 5000, Room) end,
+    [?assertMatch({ok, {_, 1}}, Within(1)) || _ <- lists:seq(1, 100)],
+    One = blocked(),
+    [?assertMatch({ok, {_, 1}}, Within(1)) || _ <- lists:seq(1, 100)],
+    Two = blocked(),
+    ?assertEqual({error, busy}, Within(1)),
+    ?assertMatch({ok, {_, 2}}, Within(2)),
+    More = [blocked(), blocked()],
+    ?assertEqual({error, busy}, Within(2)),
+    ?assertMatch({ok, {_, 3}}, Within(3)),
+    ?assertMatch({ok, {_, infinity}}, Within(infinity)),
+    {ok, 2} = weir_pool:broadcast(p, answer),
+    [?assertEqual({ok, answered}, result(Caller)) || {Caller, _} <- [One, Two | More]],
+    ?assertMatch({ok, {_, 1}}, Within(1)),
+    ?assertMatch({ok, #{calls := 0}}, weir_pool:info(p)),
+    ok = weir_pool:stop(p),
+    ?assertEqual({error, no_pool}, Within(1)),
+    %% Whose calls are not counted have room for any number.
+    start(1, [{strategy, round_robin}]),
+    {Caller, _} = blocked(),
+    ?assertMatch({ok, {_, 1}}, Within(1)),
+    {ok, 1} = weir_pool:broadcast(p, answer),
+    ?assertEqual({ok, answered}, result(Caller)),
+    [?assertError(badarg, weir_pool:call_within(p, request, 5000, Wrong)) || Wrong <- [0, -1, 1.5, none]],
+    ok = weir_pool:stop(p),
+    ok = weir_pool:start(p, #{worker => none, strategy => least_loaded}),
+    ?assertEqual({error, no_worker}, Within(1)),
     ok = weir_pool:stop(p).
 
 %% A caller that waits for an answer, and who is to give it.

@@ -1,0 +1,137 @@
+%% @doc A claim of a worker of another node: the process here that asks for it and has it, and the one there that
+%% holds it.
+%%
+%% ```
+%%   claimer          claimant, this node        inbox, other node      holder, other node
+%%     |-- spawns ---------->|-- claim ----------------->|-- spawns ------------>|
+%%     |                     |                           |        weir_pool:checkout/2
+%%     |<--- worker ---------|<---- claimed, worker, holder ---------------------|
+%%   uses it                 |                                                   |   asks the member of this node
+%%     |--- release -------->|---- release, or abandon ------------------------->|   every third of the lease
+%%                           x                                     weir_pool:checkin/2, or it just ends
+%% '''
+%%
+%% The claimant lives for as long as the claim. A claimer whose time is over tells it, and it gives back what it may get
+%% later; nothing of that reaches the claimer, whose alias is gone. It monitors the claimer, and the holder monitors
+%% it. What ends the claim without a release is an abandoned claim, as it is in the pool: when the claimer dies, when
+%% his node or the connection is lost, or when the member of his node has not answered for a lease, as that of a
+%% frozen node does not. What becomes of the worker is said by the pool's option `abandoned'; with `replace' it is
+%% killed, so that one who was frozen and goes on finds nobody.
+%%
+%% The claimer is never suspended: it is the claimant who sends.
+%% @private
+-module(weir_cluster_claim).
+
+-export([claim/5]).
+-export([claimant/5, holder/4]).
+
+-include("weir_cluster.hrl").
+
+-define(LEASE_MS, 15_000).
+%% So long a claimant waits for word of a worker that nobody waits for any more.
+-define(LATE_MS, 10_000).
+
+%% @doc Claims a worker of that node and calls the function with it; `at_once': only one that is free.
+-spec claim(#target{}, fun((pid()) -> Result), Deadline :: integer() | infinity, at_once | wait, #conf{}) ->
+    {ok, Result} | {not_begun | perhaps_begun | exit, term()} | timeout.
+claim(Target, Fun, Deadline, Wait, Conf) ->
+    Alias = alias([reply]),
+    {Claimant, Monitor} = spawn_monitor(?MODULE, claimant, [{self(), Alias}, Target, Deadline, Wait, Conf]),
+    receive
+        {claimed, Alias, Worker} ->
+            true = demonitor(Monitor, [flush]),
+            used(Fun, Worker, Claimant);
+        {'DOWN', Monitor, process, Claimant, Reason} ->
+            _ = unalias(Alias),
+            case Reason of
+                {none, Why} -> Why;
+                _ -> {perhaps_begun, Reason}
+            end
+    after weir_cluster_inbox:left(Deadline) ->
+        true = demonitor(Monitor, [flush]),
+        _ = unalias(Alias),
+        receive
+            {claimed, Alias, Worker} ->
+                used(Fun, Worker, Claimant)
+        after 0 ->
+            Claimant ! release,
+            timeout
+        end
+    end.
+
+used(Fun, Worker, Claimant) ->
+    try Fun(Worker) of
+        Result ->
+            Claimant ! release,
+            {ok, Result}
+    catch
+        %% It is likely to be busy still.
+        exit:{timeout, {_, _, [Worker | _]}} = Reason:Stack ->
+            Claimant ! abandon,
+            erlang:raise(exit, Reason, Stack);
+        Class:Reason:Stack ->
+            Claimant ! release,
+            erlang:raise(Class, Reason, Stack)
+    end.
+
+%% @private
+%% Its exit reason tells the claimer why there is no worker.
+-spec claimant({pid(), reference()}, #target{}, integer() | infinity, at_once | wait, #conf{}) -> no_return().
+claimant({Claimer, Alias}, #target{agent = Member} = Target, Deadline, Wait, Conf) ->
+    Monitor = erlang:monitor(process, Claimer),
+    Until = case Deadline of infinity -> infinity; _ -> Deadline + ?LATE_MS end,
+    case weir_cluster_call:request(claim, Target, {none, {self(), Member, Wait}}, {Deadline, Until}, Conf) of
+        {ok, {Worker, Holder}} ->
+            Alias ! {claimed, Alias, Worker},
+            receive
+                release -> Holder ! {release, self()};
+                abandon -> ok;
+                {'DOWN', Monitor, process, Claimer, _} -> ok
+            end,
+            exit(normal);
+        None ->
+            exit({none, None})
+    end.
+
+%% @private
+%% Holds a worker for a claimant of another node.
+-spec holder(reference(), {Claimant :: pid(), Member :: pid(), at_once | wait}, Deadline, #conf{}) ->
+    ok | no_return() when
+    Deadline :: integer() | infinity.
+holder(Alias, {Claimant, Member, Wait}, Deadline, #conf{name = Name} = Conf) ->
+    Monitor = erlang:monitor(process, Claimant),
+    Timeout = case Wait of at_once -> 0; wait -> weir_cluster_inbox:left(Deadline) end,
+    case weir_pool:checkout(Name, Timeout) of
+        {ok, Worker, Ticket} ->
+            Alias ! {Alias, reply, {Worker, self()}, weir_cluster_view:load(Conf)},
+            held(Claimant, Monitor, Member, Ticket, Conf);
+        {error, Why} ->
+            weir_cluster_inbox:not_begun(Alias, Why, Conf)
+    end.
+
+held(Claimant, Monitor, Member, Ticket, #conf{name = Name} = Conf) ->
+    receive
+        {release, Claimant} ->
+            _ = weir_pool:checkin(Name, Ticket),
+            ok;
+        {'DOWN', Monitor, process, Claimant, _Reason} ->
+            exit(abandoned)
+    after ?LEASE_MS div 3 ->
+        asked(Claimant, Monitor, Member, Ticket, Conf)
+    end.
+
+%% Whether the node of the claimant still runs.
+asked(Claimant, Monitor, Member, Ticket, #conf{name = Name} = Conf) ->
+    Reference = make_ref(),
+    _ = erlang:send(Member, {are_you_there, self(), Reference}, [nosuspend, noconnect]),
+    receive
+        {here, Reference} ->
+            held(Claimant, Monitor, Member, Ticket, Conf);
+        {release, Claimant} ->
+            _ = weir_pool:checkin(Name, Ticket),
+            ok;
+        {'DOWN', Monitor, process, Claimant, _Reason} ->
+            exit(abandoned)
+    after ?LEASE_MS - ?LEASE_MS div 3 ->
+        exit(abandoned)
+    end.
