@@ -98,7 +98,7 @@ handle_info({'DOWN', Monitor, process, _Proxy, Reason}, #state{conf = Conf, inde
         large ->
             {noreply, State#state{calls = Others, large = erlang:monotonic_time(millisecond)}};
         _ ->
-            Alias ! {Alias, exit, Reason},
+            tell(Alias, {Alias, exit, Reason}),
             {noreply, State#state{calls = Others}}
     end;
 handle_info(_Message, State) ->
@@ -143,8 +143,8 @@ request(_What, _Deadline, {Alias, _, _}, #state{is_leaving = true, conf = Conf} 
     State;
 request(pick, _Deadline, {Alias, Key, _}, #state{conf = #conf{name = Name} = Conf} = State) ->
     Picked = case Key of none -> weir_pool:pick(Name); {key, Term} -> weir_pool:pick(Name, Term) end,
-    _ = case Picked of
-        {ok, Worker} -> Alias ! {Alias, reply, Worker, weir_cluster_view:load(Conf)};
+    case Picked of
+        {ok, Worker} -> tell(Alias, {Alias, reply, Worker, weir_cluster_view:load(Conf)});
         {error, Why} -> not_begun(Alias, Why, Conf)
     end,
     State;
@@ -202,9 +202,17 @@ proxy(Alias, Key, Request, Deadline, #conf{name = Name} = Conf) ->
 
 %% @doc Tells a caller that his request was not begun.
 -spec not_begun(reference(), Why :: term(), #conf{}) -> ok.
-not_begun(Alias, Why, Conf) ->
-    Alias ! {Alias, not_begun, Why, weir_cluster_view:load(Conf)},
-    ok.
+not_begun(Alias, Why, Conf) -> tell(Alias, {Alias, not_begun, Why, weir_cluster_view:load(Conf)}).
+
+%% While the connection is busy another process waits for it.
+tell(Alias, Message) ->
+    case erlang:send(Alias, Message, [nosuspend, noconnect]) of
+        nosuspend ->
+            _ = spawn(fun() -> Alias ! Message end),
+            ok;
+        _ ->
+            ok
+    end.
 
 %% @doc Milliseconds until a deadline.
 -spec left(integer() | infinity) -> timeout().

@@ -22,11 +22,11 @@
 %%
 %% == Who is in the view ==
 %%
-%% A node that has said hello, with a weight above 0, until its member is gone (which `nodedown' is to its monitor), or
-%% leaves. weir_cluster_link says which of them are let in. pg is only where members find each other: each reads the
-%% group every 100 ms and greets whom it does not know, so a pg that is started anew, and has forgotten all, is
-%% noticed by nobody. (It is not asked to tell of changes: before OTP 26.2 it fails when a process that it tells of
-%% changes, and that is in a group itself, ends; https://github.com/erlang/otp/issues/7625.)
+%% A node that has said hello, with a weight above 0, until its member is gone, which `nodedown' is too
+%% (weir_cluster_monitor), or leaves. weir_cluster_link says which of them are let in. pg is only where members find
+%% each other: each reads the group every 100 ms and greets whom it does not know, so a pg that is started anew, and
+%% has forgotten all, is noticed by nobody. (It is not asked to tell of changes: before OTP 26.2 it fails when a
+%% process that it tells of changes, and that is in a group itself, ends; https://github.com/erlang/otp/issues/7625.)
 %%
 %% The member waits for no other node: it sends with `nosuspend', and what was not sent is sent again at the next half
 %% second.
@@ -54,7 +54,6 @@
 
 -record(other, {
     number :: weir_cluster_view:place(),
-    monitor :: reference(),
     target :: #target{},
     state = new :: new | in | out,
     %% When the last pong came, and when the share was raised.
@@ -151,7 +150,7 @@ handle_info({are_you_there, From, Reference}, State) ->
     {noreply, State};
 handle_info({leaving, Member}, State) ->
     {noreply, gone(Member, State)};
-handle_info({'DOWN', _Monitor, process, Member, _Reason}, State) ->
+handle_info({gone, Member}, State) ->
     {noreply, gone(Member, State)};
 handle_info(refresh, State) ->
     {noreply, write(State)};
@@ -219,14 +218,13 @@ known_anew(Member, Inboxes, Weight, Zone, #state{others = Others} = State) ->
     Words = weir_cluster_link:new(tuple_size(Inboxes)),
     Other = #other{
         number = Number,
-        monitor = erlang:monitor(process, Member),
         heard = Now,
         raised = Now,
         target = #target{
             node = Node,
             member = Member,
             inboxes = Inboxes,
-            monitor = weir_cluster_monitor:start(tuple_to_list(Inboxes), Words),
+            monitor = weir_cluster_monitor:start(Member, tuple_to_list(Inboxes), Words),
             words = Words,
             weight = Weight,
             zone = Zone,
@@ -246,8 +244,7 @@ put_other(Node, #other{number = Number, target = #target{weight = Weight} = Targ
 gone(Member, #state{conf = #conf{name = Name}, others = Others, keys = Keys} = State) ->
     Node = node(Member),
     case Others of
-        #{Node := #other{number = Number, monitor = Monitor, target = #target{member = Member}}} ->
-            true = demonitor(Monitor, [flush]),
+        #{Node := #other{number = Number, target = #target{member = Member}}} ->
             Left = write(State#state{others = maps:remove(Node, Others), keys = weir_cluster_keys:leave(Node, Keys)}),
             ok = weir_cluster_view:delete_target(Name, Number),
             Left;

@@ -13,40 +13,69 @@
 %% of its end does, but for large ones, for which it waits (weir_cluster_inbox). A caller who comes so late that this
 %% process is gone finds out from a word whether the end was of the first kind (weir_cluster_link).
 %%
-%% When the member of this node is gone who has started it, it stays for those callers who wait, which it asks for ten
-%% times a second, and ends then.
+%% It monitors the member of that node, too, and tells the one of this node `{gone, Member}', which itself monitors
+%% nobody and is not suspended. When the member of this node is gone who has started it, it stays for those callers
+%% who wait, which it asks for ten times a second, and ends then.
 %% @private
 -module(weir_cluster_monitor).
 
--export([start/2]).
--export([init/3]).
+-export([start/3]).
+-export([init/4]).
 
 -define(ORPHAN_MS, 100).
 
+-record(state, {
+    %% Of this node and of the other, and their monitors.
+    here :: {pid(), reference()},
+    there :: {pid(), reference()},
+    inboxes :: #{reference() => pid()},
+    words :: atomics:atomics_ref(),
+    wait = infinity :: timeout()
+}).
+
 %% @doc Starts it for the calling member.
--spec start([pid()], atomics:atomics_ref()) -> pid().
-start(Inboxes, Words) -> proc_lib:spawn(?MODULE, init, [self(), Inboxes, Words]).
+-spec start(Member :: pid(), [pid()], atomics:atomics_ref()) -> pid().
+start(Member, Inboxes, Words) -> proc_lib:spawn(?MODULE, init, [self(), Member, Inboxes, Words]).
 
 %% @private
--spec init(pid(), [pid()], atomics:atomics_ref()) -> no_return().
-init(Member, Inboxes, Words) ->
+-spec init(pid(), pid(), [pid()], atomics:atomics_ref()) -> no_return().
+init(Here, There, Inboxes, Words) ->
     %% It is none of the application's processes, which are killed when that is stopped.
     true = group_leader(whereis(init), self()),
-    Monitor = erlang:monitor(process, Member),
-    loop(Monitor, maps:from_list([{erlang:monitor(process, Inbox), Inbox} || Inbox <- Inboxes]), Words, infinity).
+    loop(#state{
+        here = {Here, erlang:monitor(process, Here)},
+        there = {There, erlang:monitor(process, There)},
+        inboxes = maps:from_list([{erlang:monitor(process, Inbox), Inbox} || Inbox <- Inboxes]),
+        words = Words
+    }).
 
-loop(_Member, Inboxes, Words, _Wait) when map_size(Inboxes) =:= 0 ->
+loop(#state{inboxes = Inboxes, words = Words} = State) when map_size(Inboxes) =:= 0 ->
     ok = weir_cluster_link:set_ended(Words),
-    exit(shutdown);
-loop(Member, Inboxes, Words, Wait) ->
+    ended(shutdown, State);
+loop(#state{here = {_, Here}, there = {_, There}, inboxes = Inboxes, wait = Wait} = State) ->
     receive
-        {'DOWN', Member, process, _, _} -> loop(Member, Inboxes, Words, ?ORPHAN_MS);
-        {'DOWN', Monitor, process, _, shutdown} -> loop(Member, maps:remove(Monitor, Inboxes), Words, Wait);
-        {'DOWN', _, process, _, Reason} -> exit(Reason);
-        _ -> loop(Member, Inboxes, Words, Wait)
+        {'DOWN', Here, process, _, _} ->
+            loop(State#state{wait = ?ORPHAN_MS});
+        {'DOWN', There, process, _, _} ->
+            tell(State),
+            loop(State);
+        {'DOWN', Monitor, process, _, shutdown} ->
+            loop(State#state{inboxes = maps:remove(Monitor, Inboxes)});
+        {'DOWN', _, process, _, Reason} ->
+            ended(Reason, State);
+        _ ->
+            loop(State)
     after Wait ->
         case process_info(self(), monitored_by) of
             {monitored_by, []} -> exit(normal);
-            _ -> loop(Member, Inboxes, Words, Wait)
+            _ -> loop(State)
         end
     end.
+
+ended(Reason, State) ->
+    tell(State),
+    exit(Reason).
+
+tell(#state{here = {Here, _}, there = {There, _}}) ->
+    Here ! {gone, There},
+    ok.
