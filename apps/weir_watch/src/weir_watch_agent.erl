@@ -56,6 +56,8 @@
 -define(CREDIT_US, 1_200_000).
 %% Collections of a suspect that are remembered, and for how long they count.
 -define(MOST_WAITS, 50).
+%% A node that is given less of the time that it wants is not to blame for who waits.
+-define(STARVED, 0.7).
 -define(MOST_COLLECTIONS, 300).
 -define(COLLECTIONS_MS, 3000).
 -define(MAX_MAILBOX, 5000).
@@ -673,7 +675,8 @@ chain(Pid, Suspects, Seen) ->
 %% ---------------------------------------------------------------- verdicts
 
 judge(NodeFacts, Described, State) ->
-    First = maps:map(fun(Pid, Description) -> facts(Pid, Description, State) end, Described),
+    Starved = map_get(given, NodeFacts) < ?STARVED,
+    First = maps:map(fun(Pid, Description) -> (facts(Pid, Description, State))#{starved => Starved} end, Described),
     Verdicts = maps:map(fun(_, Facts) -> weir_watch_causes:find(Facts) end, First),
     %% Whoever is waited for by one in trouble, directly or through others, is judged as if he were in trouble. If the
     %% last of these that is the reason is found, those who wait for him are none.
@@ -874,7 +877,7 @@ ask_parts(State) ->
 
 snapshot(Facts, Described, Diagnoses, #state{spent = Spent, parts = {Parts, _}, limits = Limits} = State) ->
     [{_, Mailbox}, {_, Words}] = process_info(self(), [message_queue_len, total_heap_size]),
-    (maps:remove(polling, Facts))#{
+    (maps:without([polling, given], Facts))#{
         node => node(),
         at => erlang:system_time(millisecond),
         suspects => worst_first(maps:values(Described), [Pid || #{pid := Pid} <- Diagnoses]),
@@ -889,8 +892,8 @@ snapshot(Facts, Described, Diagnoses, #state{spent = Spent, parts = {Parts, _}, 
             mailbox => Mailbox
         },
         limits =>
-            [stale() || Since <- [State#state.reading], Since =/= none, now_ms() - Since > 2000] ++ passing(State) ++
-                Limits
+            [stale() || Since <- [State#state.reading], Since =/= none, now_ms() - Since > 2000] ++
+                [starved(Given) || #{given := Given} <- [Facts], Given < ?STARVED] ++ passing(State) ++ Limits
     }.
 
 delays(#state{delays = Delays}) ->
@@ -899,6 +902,11 @@ delays(#state{delays = Delays}) ->
 
 stale() ->
     <<"A scheduler does not answer: the figures of memory, schedulers and input are old.">>.
+
+starved(Given) ->
+    iolist_to_binary(io_lib:format("The machine gives this node ~b % of the processor time that it wants.", [
+        round(100 * Given)
+    ])).
 
 no_parts() -> #{pools => [], logs => [], servers => [], clients => [], sockets => #{}, left_out => #{}}.
 

@@ -13,6 +13,8 @@
     schedulers :: [{pos_integer(), integer(), integer()}],
     input :: non_neg_integer(),
     output :: non_neg_integer(),
+    %% Processor time, milliseconds.
+    runtime :: non_neg_integer(),
     %% The files in which Linux tells how long each poll thread has run, and how long that was.
     pollers :: [file:filename()],
     polled :: non_neg_integer()
@@ -54,7 +56,8 @@ at_once() ->
         memory => #{},
         input => 0,
         output => 0,
-        polling => 0.0
+        polling => 0.0,
+        given => 1.0
     }.
 
 new() ->
@@ -63,26 +66,35 @@ new() ->
     {Input, Output} = io(),
     #node{
         at = now_ns(), schedulers = schedulers(), input = Input, output = Output, pollers = Pollers,
-        polled = polled(Pollers)
+        polled = polled(Pollers), runtime = runtime()
     }.
 
 %% What has been since the last reading. `polling' is the share of a core that the poll threads took, where that is
-%% known.
+%% known; `given' the share of the time for which schedulers wanted to run that the machine has let them.
 read(#node{at = Before, schedulers = Schedulers, pollers = Pollers} = Node) ->
-    #node{input = Input0, output = Output0, polled = Polled0} = Node,
+    #node{input = Input0, output = Output0, polled = Polled0, runtime = Runtime0} = Node,
     Now = now_ns(),
     Seconds = max(Now - Before, 1) / 1_000_000_000,
     New = schedulers(),
     {Input, Output} = io(),
     Polled = polled(Pollers),
+    Runtime = runtime(),
+    Shares = shares(Schedulers, New),
     Facts = #{
-        schedulers => shares(Schedulers, New),
+        schedulers => Shares,
         memory => maps:from_list(erlang:memory([total, processes, binary, ets, code, atom])),
         input => round((Input - Input0) / Seconds),
         output => round((Output - Output0) / Seconds),
-        polling => (Polled - Polled0) / 1_000_000_000 / Seconds
+        polling => (Polled - Polled0) / 1_000_000_000 / Seconds,
+        given => given((Runtime - Runtime0) / 1000 / Seconds, lists:sum(Shares))
     },
-    {Facts, Node#node{at = Now, schedulers = New, input = Input, output = Output, polled = Polled}}.
+    {Facts, Node#node{at = Now, schedulers = New, input = Input, output = Output, polled = Polled, runtime = Runtime}}.
+
+runtime() -> element(1, erlang:statistics(runtime)).
+
+%% Of so few there is nothing to say.
+given(_Cores, Wanted) when Wanted < 0.2 -> 1.0;
+given(Cores, Wanted) -> min(1.0, Cores / Wanted).
 
 now_ns() -> erlang:monotonic_time(nanosecond).
 

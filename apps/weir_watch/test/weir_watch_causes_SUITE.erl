@@ -31,7 +31,7 @@ facts(Changes, Shares, More) ->
         #{
             suspect => Suspect, shares => Shares, queue => Queue, waiters => Waiters, cycle => false,
             inherited => false, distribution => false, ports => [], monitors => [], in_ets => 0, collecting => 0.0,
-            kept => 0.0, silent => 0, turns => 0
+            kept => 0.0, silent => 0, turns => 0, starved => false
         },
         More
     ).
@@ -94,6 +94,16 @@ rules_in_order(_Config) ->
     ?assertEqual(none, cause(facts(Idle, #{idle => 1.0}))),
     ?assertEqual(none, cause(facts(Idle, #{idle => 1.0}, #{ports => [p]}))),
     ?assertEqual(small_pool, cause(facts(Idle#{reductions => 500}, #{idle => 1.0}))),
+    %% A node that is given less than it wants keeps callers waiting, whose servers are not to blame.
+    Starved = #{starved => true},
+    ?assertEqual(none, cause(facts(Waited#{module => poolboy}, #{idle => 1.0}, Starved))),
+    ?assertEqual(none, cause(facts(Waited, #{idle => 1.0}, Starved#{ports => [p]}))),
+    ?assertEqual(none, cause(facts(Waited, #{run => 0.79, idle => 0.21}, Starved))),
+    ?assertEqual(busy, cause(facts(Waited, #{run => 0.8, idle => 0.2}, Starved))),
+    ?assertEqual(busy, cause(facts(Waited, #{run => 0.6, idle => 0.4}, #{}))),
+    ?assertEqual(busy, cause(facts(Hot, #{run => 0.6, idle => 0.4}, Starved))),
+    ?assertEqual(unsure, cause(facts(Hot, #{idle => 0.5, run => 0.5}, Starved))),
+    ?assertEqual(blocking, cause(facts(Waited, #{call => 0.6, idle => 0.4}, Starved))),
     ?assertEqual(deadlock, cause(facts(#{}, #{call => 1.0}, #{cycle => true}))),
     ?assertEqual(backlog, cause(facts(Hot#{reductions => 10}, #{wait => 1.0}))),
     ?assertEqual(unsure, cause(facts(Hot, #{idle => 0.5, run => 0.5}))),
