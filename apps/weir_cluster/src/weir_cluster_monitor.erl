@@ -49,6 +49,7 @@ init(Here, There, Inboxes, Words) ->
         words = Words
     }).
 
+-spec loop(#state{}) -> no_return().
 loop(#state{inboxes = Inboxes, words = Words} = State) when map_size(Inboxes) =:= 0 ->
     ok = weir_cluster_link:set_ended(Words),
     ended(shutdown, State);
@@ -72,6 +73,7 @@ loop(#state{here = {_, Here}, there = {_, There}, inboxes = Inboxes, wait = Wait
         end
     end.
 
+-spec ended(term(), #state{}) -> no_return().
 ended(Reason, State) ->
     tell(State),
     exit(Reason).

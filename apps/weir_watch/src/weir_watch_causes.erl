@@ -189,7 +189,9 @@ rules() ->
             Kept >= 0.3 andalso Collecting < 0.1 andalso share(ets, S) < 0.05 andalso Turns < ?TURNS
         end},
         {nif, fun(Trouble, F) -> Trouble =:= hot andalso in_nif(F) end},
-        {small_pool, fun(Trouble, F) -> Trouble =:= idle andalso serves(F) andalso is_pool(F) andalso not is_starved(F) end},
+        {small_pool, fun(Trouble, F) ->
+            Trouble =:= idle andalso serves(F) andalso is_pool(F) andalso not is_starved(F)
+        end},
         {shared_client, fun(Trouble, #{shares := S, ports := Ports} = F) ->
             Trouble =:= hot andalso (share(socket, S) >= 0.4 orelse (Ports =/= [] andalso share(wait, S) >= 0.5)) orelse
                 Trouble =:= idle andalso serves(F) andalso Ports =/= [] andalso share(idle, S) >= 0.6 andalso
