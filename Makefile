@@ -1,7 +1,7 @@
 # Every target first sets up what it needs (scripts/setup: silent when nothing is missing), then does its job.
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test elixir page-test asan tsan fuzz check bench bench-report docs shell weir appup package \
+.PHONY: help build demo cluster-demo test elixir page-test asan tsan fuzz check bench bench-report docs shell weir appup package \
     package-check test-otp27 test-otp29 clean
 
 # make test SUITE=weir_pool CASE=restart; make bench BENCH=weir_pool,weir_server; make fuzz FUZZ_SECONDS=600
@@ -21,6 +21,11 @@ demo: ## the main job: every part on real input, beside plain OTP, in a minute; 
 	@scripts/setup $(if $(MEMCACHED),build,demo)
 	@rebar3 compile
 	@if [ -t 1 ]; then export WEIR_DEMO_TERMINAL=yes; fi; $(ERL) -eval 'weir_demo:main().'
+
+cluster-demo: ## three nodes, a load, one of them killed and frozen before your eyes, in twenty seconds
+	@scripts/setup build
+	@rebar3 compile
+	@$(ERL) -eval 'weir_demo_cluster:main().'
 
 test: ## run the tests (SUITE=name for one suite, with CASE=name for one case of it)
 	@scripts/setup test

@@ -1,0 +1,18 @@
+%% What `make cluster-demo' shows: calls go on, and only those fail that were under way on a node that was lost or
+%% frozen.
+-module(weir_demo_cluster_SUITE).
+
+-include_lib("stdlib/include/assert.hrl").
+
+-export([suite/0, all/0]).
+-export([steps/1]).
+
+suite() -> [{timetrap, {minutes, 5}}].
+
+all() -> [steps].
+
+steps(_) ->
+    {Done, Failed, Lost} = weir_demo_cluster:run([nothing, kill, start, freeze, nothing, nothing, thaw, nothing]),
+    ?assert(Done > 100),
+    ?assertEqual([], [Why || {Why, _} <- Lost, Why =/= timeout, element(1, Why) =/= nodedown]),
+    ?assert(Failed < Done div 10, Lost).
