@@ -41,7 +41,8 @@ parts() ->
             {"socket_idle", weir_bench_socket_idle},
             {"socket_paced", weir_bench_socket_paced}
         ]},
-        {weir_watch, [{"watch", weir_bench_watch}]}
+        {weir_watch, [{"watch", weir_bench_watch}]},
+        {weir_cluster, [{"cluster", weir_bench_cluster}]}
     ].
 
 %% @doc All benchmarks by name, in that order.

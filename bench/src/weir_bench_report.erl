@@ -202,7 +202,8 @@ rows() ->
         {weir_log, log()},
         {weir_socket, socket()},
         {weir_memcached, memcached()},
-        {weir_watch, watch()}
+        {weir_watch, watch()},
+        {weir_cluster, cluster()}
     ].
 
 pool() ->
@@ -557,6 +558,27 @@ watch() ->
         Of(Calls ++ "s", Cause, [Ours]),
         Of(Casts ++ " is", [Casts, " is named"], [Ours, Shown, Asked]),
         Of(Casts ++ "s", Cause, [Ours])
+    ].
+
+cluster() ->
+    Ways = [
+        {"weir_cluster", ["weir_cluster"]},
+        {"pg:get_members/2, a random one, gen_server:call/3", ["pg, a random member"]},
+        {"erpc:call/5 to a random node", ["erpc, a random node"]}
+    ],
+    Global = {"a gen_server registered with global", ["global, one process"]},
+    Of = fun(Table, What, Who) -> #row{benchmark = "cluster", table = Table, what = What, who = Who} end,
+    Three = "16 callers, three nodes, of which one is ",
+    [
+        Of("a call that stays", "a call that stays on its node", [hd(Ways), {"weir_pool:call/3", ["weir_pool"]}]),
+        Of("the choice of one", "the choice of one of four nodes by key", lists:sublist(Ways, 2)),
+        Of("a call to another node", "a call to another node, one caller", Ways ++ [Global])
+    ] ++ [
+        Of("32 callers, " ++ Nodes, ["32 callers, ", Nodes, ", workers that have nothing to do"], Ways ++ [Global])
+     || Nodes <- ["one other node", "2 other nodes", "4 other nodes"]
+    ] ++ [
+        Of(Three ++ Trouble ++ ": " ++ Figure, [Three, Trouble, ": ", Figure], Ways)
+     || Trouble <- ["slow", "killed", "frozen"], Figure <- ["done", "failed", "99 of 100"]
     ].
 
 processes(1) -> "1 process";

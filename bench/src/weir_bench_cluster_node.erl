@@ -1,0 +1,156 @@
+%% @doc What {@link weir_bench_cluster} runs on its nodes: workers that are reachable in each of the compared ways, and
+%% callers.
+-module(weir_bench_cluster_node).
+
+-behaviour(gen_server).
+
+-export([serve/2, client/0, register_one/0, is_registered/0, nodes_seen/1, latency/2, load/4, choose_ns/2, here_ns/2]).
+-export([start_link/1, init/1, handle_call/3, handle_cast/2]).
+
+-define(POOL, bench).
+-define(GLOBAL, bench_global).
+
+-type way() :: weir_cluster | pg | erpc | global.
+
+%% @doc A pool whose workers take so many milliseconds for a call, published; its workers are in a group of pg, too.
+-spec serve(Workers :: pos_integer(), Ms :: non_neg_integer()) -> ok.
+serve(Workers, Ms) ->
+    {ok, _} = application:ensure_all_started(weir_cluster),
+    Worker = {?MODULE, start_link, [Ms]},
+    ok = weir_pool:start(?POOL, #{size => Workers, strategy => least_loaded, worker => Worker}),
+    ok = weir_cluster:start(?POOL, #{}),
+    ok = scope(),
+    {ok, Pids} = weir_pool:workers(?POOL),
+    pg:join(bench, ?POOL, [Pid || {_, Pid} <- Pids]).
+
+%% @doc Registers a worker for the whole cluster.
+-spec register_one() -> yes.
+register_one() ->
+    {ok, [{_, Pid} | _]} = weir_pool:workers(?POOL),
+    yes = global:register_name(?GLOBAL, Pid).
+
+%% @doc Whether this node knows of it.
+-spec is_registered() -> boolean().
+is_registered() -> is_pid(global:whereis_name(?GLOBAL)).
+
+%% @doc A node that calls.
+-spec client() -> ok.
+client() ->
+    {ok, _} = application:ensure_all_started(weir_cluster),
+    ok = weir_cluster:start(?POOL, #{serve => false}),
+    scope().
+
+scope() ->
+    Me = self(),
+    _ = spawn(fun() ->
+        {ok, _} = pg:start_link(bench),
+        Me ! started,
+        receive never -> ok end
+    end),
+    receive started -> ok end.
+
+%% @doc Whether so many nodes are seen, with so many workers.
+-spec nodes_seen({Nodes :: non_neg_integer(), Workers :: non_neg_integer()}) -> boolean().
+nodes_seen({Nodes, Workers}) ->
+    {ok, #{nodes := Seen}} = weir_cluster:info(?POOL),
+    length([in || #{share := 1.0} <- Seen]) =:= Nodes andalso length(pg:get_members(bench, ?POOL)) =:= Workers.
+
+%% ---------------------------------------------------------------- ways to call
+
+call(weir_cluster, Request, Timeout) ->
+    {ok, Reply} = weir_cluster:call(?POOL, Request, Timeout),
+    Reply;
+call(pg, Request, Timeout) ->
+    Pids = pg:get_members(bench, ?POOL),
+    gen_server:call(lists:nth(rand:uniform(length(Pids)), Pids), Request, Timeout);
+call(erpc, Request, Timeout) ->
+    Nodes = nodes(),
+    {ok, Reply} = erpc:call(lists:nth(rand:uniform(length(Nodes)), Nodes), weir_pool, call, [?POOL, Request, Timeout],
+        Timeout),
+    Reply;
+call(global, Request, Timeout) ->
+    gen_server:call({global, ?GLOBAL}, Request, Timeout).
+
+%% @doc The time of one of so many calls, one after the other, in microseconds.
+-spec latency(way(), Calls :: pos_integer()) -> float().
+latency(Way, Calls) ->
+    _ = [{echo, N} = call(Way, {echo, N}, 5000) || N <- lists:seq(1, 100)],
+    {Us, _} = timer:tc(fun() -> [{echo, N} = call(Way, {echo, N}, 5000) || N <- lists:seq(1, Calls)] end),
+    Us / Calls.
+
+%% @doc So many processes call for so many milliseconds: calls in a second, failed ones, and the times that 99 of 100,
+%% and all but one of 1000, did not exceed, in milliseconds. Failed ones count with the time that they took.
+-spec load(way(), Callers :: pos_integer(), Ms :: pos_integer(), Timeout :: pos_integer()) ->
+    {Rate :: float(), Failed :: non_neg_integer(), P99 :: float()}.
+load(Way, Callers, Ms, Timeout) ->
+    Until = erlang:monotonic_time(millisecond) + Ms,
+    Me = self(),
+    Pids = [spawn_link(fun() -> Me ! {self(), calls(Way, Timeout, Until, 0, 0, [])} end) || _ <- lists:seq(1, Callers)],
+    Results = [receive {Pid, Result} -> Result end || Pid <- Pids],
+    Done = lists:sum([N || {N, _, _} <- Results]),
+    Times = lists:sort(lists:append([T || {_, _, T} <- Results])),
+    P99 = lists:nth(max(1, ceil(0.99 * length(Times))), Times),
+    {1000 * Done / Ms, lists:sum([Failures || {_, Failures, _} <- Results]), P99 / 1000}.
+
+calls(Way, Timeout, Until, Done, Failed, Times) ->
+    Begin = erlang:monotonic_time(microsecond),
+    case Begin div 1000 >= Until of
+        true ->
+            {Done, Failed, Times};
+        false ->
+            Ok =
+                try call(Way, {echo, Begin}, Timeout) of
+                    {echo, Begin} -> true
+                catch
+                    _:_ -> false
+                end,
+            Took = erlang:monotonic_time(microsecond) - Begin,
+            case Ok of
+                true -> calls(Way, Timeout, Until, Done + 1, Failed, [Took | Times]);
+                false -> calls(Way, Timeout, Until, Done, Failed + 1, [Took | Times])
+            end
+    end.
+
+%% @doc What the choice of a node by key takes, in nanoseconds.
+-spec choose_ns(weir_cluster | pg, Times :: pos_integer()) -> float().
+choose_ns(weir_cluster, Times) ->
+    ns(fun(Key) -> weir_cluster_view:number_of_key(?POOL, weir_cluster_keys:bucket({user, Key})) end, Times);
+choose_ns(pg, Times) ->
+    ns(fun(Key) ->
+        Pids = pg:get_members(bench, ?POOL),
+        lists:nth(erlang:phash2({user, Key}, length(Pids)) + 1, Pids)
+    end, Times).
+
+%% @doc What a call takes that stays on this node, which has a pool, in nanoseconds.
+-spec here_ns(weir_cluster | weir_pool, Times :: pos_integer()) -> float().
+here_ns(Module, Times) -> ns(fun(N) -> {ok, {echo, N}} = Module:call(?POOL, {echo, N}, 5000) end, Times).
+
+ns(Fun, Times) ->
+    Again = fun
+        Again(0) -> ok;
+        Again(N) -> _ = Fun(N), Again(N - 1)
+    end,
+    ok = Again(Times div 10),
+    {Us, ok} = timer:tc(Again, [Times]),
+    1000 * Us / Times.
+
+%% ---------------------------------------------------------------- the workers
+
+%% @private
+-spec start_link(non_neg_integer()) -> gen_server:start_ret().
+start_link(Ms) -> gen_server:start_link(?MODULE, Ms, []).
+
+%% @private
+-spec init(non_neg_integer()) -> {ok, non_neg_integer()}.
+init(Ms) -> {ok, Ms}.
+
+%% @private
+-spec handle_call({echo, term()}, gen_server:from(), non_neg_integer()) -> {reply, term(), non_neg_integer()}.
+handle_call({echo, _} = Request, _From, 0) -> {reply, Request, 0};
+handle_call({echo, _} = Request, _From, Ms) ->
+    receive after Ms -> ok end,
+    {reply, Request, Ms}.
+
+%% @private
+-spec handle_cast(term(), non_neg_integer()) -> {noreply, non_neg_integer()}.
+handle_cast(_Message, Ms) -> {noreply, Ms}.
