@@ -1,4 +1,4 @@
-%% @private Owns the table of views, so that it survives those who write it, and supervises pg's scope and the pools
+%% @private Owns the table of views, so that it survives those who write it, and supervises who keeps pg's scope, and the pools
 %% that are published by weir_cluster:start/2.
 -module(weir_cluster_sup).
 
@@ -39,5 +39,5 @@ stop_pool(Id) ->
 -spec init([]) -> {ok, {supervisor:sup_flags(), [supervisor:child_spec()]}}.
 init([]) ->
     ok = weir_cluster_view:new_table(),
-    Scope = #{id => pg, start => {pg, start_link, [weir_cluster]}},
+    Scope = #{id => scope, start => {weir_cluster_scope, start_link, []}},
     {ok, {#{strategy => one_for_one, intensity => 10, period => 5}, [Scope]}}.
