@@ -34,6 +34,7 @@
     application_stopped_on_a_busy_node/1,
     application_stopped_under_a_supervised_pool/1,
     restarts_scan_nobody/1,
+    restarts_of_a_node/0,
     code_changes_under_a_pool_that_works/1,
     strays/1
 ]).
@@ -566,11 +567,19 @@ application_stopped_under_a_supervised_pool(_Config) ->
 
 %% A process that is scanned for a global collection does some work, which shows in its reductions.
 restarts_scan_nobody(_Config) ->
+    %% In a node of its own: what pools of other cases have left is collected in the background, for a minute and more
+    %% on a busy machine.
+    {ok, Peer, _} = peer:start_link(#{connection => standard_io, args => ["-pa" | code:get_path()]}),
+    ok = peer:call(Peer, logger, set_primary_config, [level, none]),
+    {ok, _} = peer:call(Peer, application, ensure_all_started, [weir_pool]),
+    ok = peer:call(Peer, ?MODULE, restarts_of_a_node, [], 150_000),
+    ok = peer:stop(Peer).
+
+restarts_of_a_node() ->
     ok = weir_pool:start(p, (opts(4))#{intensity => 1000}),
     Idle = [spawn(fun() -> receive stop -> ok end end) || _ <- lists:seq(1, 50)],
     eventually(fun() -> lists:all(fun(P) -> process_info(P, status) =:= {status, waiting} end, Idle) end),
     Work = fun() -> lists:sum([R || P <- Idle, {reductions, R} <- [process_info(P, reductions)]]) end,
-    %% What pools of other cases have left is collected in the background, for many seconds on a busy machine.
     ok = eventually(fun() -> rests(Work, 10) end),
     Before = Work(),
     [
@@ -594,8 +603,7 @@ restarts_scan_nobody(_Config) ->
         lists:seq(1, 50)
     ),
     eventually(fun() -> Work() - Between > 50 * length(Idle) end),
-    ok = weir_pool:stop(p),
-    [P ! stop || P <- Idle].
+    weir_pool:stop(p).
 
 %% Whether nothing was done from one reading to the next, so many times, 10 ms apart, but for what looking costs.
 rests(_Work, 0) ->
