@@ -23,8 +23,8 @@
 %% <ul>
 %% <li>A request is begun at most once, unless the caller says that it is idempotent. It is tried on another node only
 %%   if it is certain that it was not begun.</li>
-%% <li>Whoever waits gets an answer, an exit or an error by the time-out. A time-out travels with the request: what is
-%%   not begun by then is not begun any more.</li>
+%% <li>Whoever waits gets an answer, an exit or an error by the time-out. A time-out travels with the request: what no
+%%   worker was given by then is given to none.</li>
 %% <li>No caller is suspended by a busy connection. Such a connection, a full window or a node that does not answer
 %%   makes another node be chosen.</li>
 %% </ul>
@@ -144,7 +144,8 @@
     expired := non_neg_integer(),
     spilled := non_neg_integer(),
     retried := non_neg_integer(),
-    overloads := non_neg_integer()
+    overloads := non_neg_integer(),
+    bad_casts := non_neg_integer()
 }.
 %% The pool as this node sees it, and since it was published here:
 %% <ul>
@@ -153,6 +154,8 @@
 %%   because too many were under way, or their time was over.</li>
 %% <li>`spilled': requests of this node that left it because there was no room; `retried': that were sent to another
 %%   node because one had not begun them; `overloads': that found room nowhere.</li>
+%% <li>`bad_casts': casts of other nodes that came here and went nowhere, since the strategy failed, or needs a
+%%   key.</li>
 %% </ul>
 
 %% @doc Publishes the pool of this name, which is started by itself, before or after, until {@link stop/1} or the end of
@@ -405,7 +408,8 @@ left(Deadline) -> max(0, Deadline - erlang:monotonic_time(millisecond)).
 -spec send_request(weir_pool:name(), Request :: term()) -> request_id().
 send_request(Name, Request) -> send_request(Name, Request, ?CALL_MS).
 
-%% @doc Sends a request as {@link call/3} does, and returns. {@link receive_response/2} gives the answer. After the
+%% @doc Sends a request to a worker of this node if there is any, whatever it has to do, or else to another node, and
+%% returns. {@link receive_response/2} gives the answer. After the
 %% time-out it is not begun any more on another node. It is not tried elsewhere: if it was refused, the answer says so.
 -spec send_request(weir_pool:name(), Request :: term(), timeout()) -> request_id().
 send_request(Name, Request, Timeout) when ?IS_TIMEOUT(Timeout) ->

@@ -59,7 +59,7 @@ call(Conf, Where, Request, Deadline, Idempotent, Tried) ->
                 {not_begun, Why} ->
                     call(Conf, Where, Request, Deadline, Idempotent, [{Node, Why} | Tried]);
                 {perhaps_begun, Why} when Idempotent ->
-                    call(Conf, Where, Request, Deadline, Idempotent, [{Node, Why} | Tried]);
+                    call(Conf, Where, Request, Deadline, Idempotent, [{Node, {perhaps_begun, Why}} | Tried]);
                 {perhaps_begun, Why} ->
                     {exit, Why};
                 Result ->
@@ -72,7 +72,10 @@ call(Conf, Where, Request, Deadline, Idempotent, Tried) ->
                 {key, Key} -> weir_pool:call_key(Name, Key, Request, left(Deadline))
             end;
         nowhere ->
-            nowhere(Tried, Conf)
+            case [Why || {_, {perhaps_begun, Why}} <- Tried] of
+                [Why | _] -> {exit, Why};
+                [] -> nowhere(Tried, Conf)
+            end
     end.
 
 count([{Node, busy}], Conf) when Node =:= node() -> weir_cluster_view:count(spilled, Conf);
@@ -81,7 +84,7 @@ count([], _Conf) -> ok;
 count([_ | _], Conf) -> weir_cluster_view:count(retried, Conf).
 
 nowhere(Tried, #conf{name = Name} = Conf) ->
-    case [Node || {Node, Why} <- Tried, lists:member(Why, [busy, full, busy_connection])] of
+    case [Node || {Node, Why} <- Tried, not lists:member(Why, [no_worker, no_pool, leaving, gone, out])] of
         [] ->
             {error, no_worker};
         [_ | _] ->
@@ -124,6 +127,7 @@ pick(Conf, Where, Deadline, Tried) ->
             case request(pick, Target, {Where, none}, Deadline, Conf) of
                 {ok, Worker} -> {ok, Worker};
                 {exit, timeout} -> {error, timeout};
+                {exit, Why} -> exit({Why, {weir_cluster, pick, [Conf#conf.name]}});
                 %% Nothing is done twice by picking again.
                 {_, Why} -> pick(Conf, Where, Deadline, [{Node, Why} | Tried])
             end;
@@ -163,7 +167,14 @@ claim(#conf{name = Name} = Conf, Fun, Deadline, Wait, Tried) ->
 -spec multicall([#target{}], Request :: term(), Deadline :: integer() | infinity, #conf{}) ->
     [{node(), {ok, term()} | {error, term()}}].
 multicall(Targets, Request, Deadline, Conf) ->
-    Sent = [{Node, send(call, Target, {none, Request}, Deadline, Conf)} || #target{node = Node} = Target <- Targets],
+    %% One that is out, or was not heard of yet, is not asked: what its clock shows is not known.
+    Send = fun(#target{words = Words} = Target) ->
+        case weir_cluster_link:share(Words) of
+            0 -> {not_begun, out};
+            _ -> send(call, Target, {none, Request}, Deadline, Conf)
+        end
+    end,
+    Sent = [{Node, Send(Target)} || #target{node = Node} = Target <- Targets],
     [{Node, answer(Result, Deadline)} || {Node, Result} <- Sent].
 
 answer({not_begun, Why}, _Deadline) -> {error, Why};
@@ -270,8 +281,25 @@ owners(Bucket, Count, #conf{name = Name} = Conf) ->
 %% Two that are let in and were not tried, or one: of the same zone if there are such.
 candidates(Conf, Tried) ->
     case drawn(near, Conf, Tried, ?DRAWS, []) of
-        [] -> drawn(all, Conf, Tried, ?DRAWS, []);
-        Near -> Near
+        [] ->
+            case drawn(all, Conf, Tried, ?DRAWS, []) of
+                [] -> left_over(Conf, Tried);
+                Drawn -> Drawn
+            end;
+        Near ->
+            Near
+    end.
+
+%% Who was not drawn: light ones beside heavy ones, or those with a small share.
+left_over(#conf{name = Name}, Tried) ->
+    Left = [
+        Target
+     || #target{node = Node, words = Words} = Target <- weir_cluster_view:targets(Name),
+        not lists:keymember(Node, 1, Tried), weir_cluster_link:share(Words) > 0
+    ],
+    case Left of
+        [] -> [];
+        _ -> [lists:nth(erlang:phash2(erlang:unique_integer(), length(Left)) + 1, Left)]
     end.
 
 drawn(_Which, _Conf, _Tried, 0, Drawn) ->
@@ -327,7 +355,9 @@ send(What, #target{monitor = Monitor, words = Words} = Target, {Where, Request},
 
 %% The inbox of this scheduler, if its window has room.
 reserved(#target{inboxes = Inboxes, monitor = Monitor, words = Words} = Target, #conf{window = Window}) ->
-    Index = erlang:system_info(scheduler_id) rem tuple_size(Inboxes) + 1,
+    %% Not the same for the first schedulers of all nodes.
+    Size = tuple_size(Inboxes),
+    Index = (erlang:system_info(scheduler_id) + erlang:phash2(node(), Size)) rem Size + 1,
     case is_process_alive(Monitor) andalso weir_cluster_link:reserve(Index, Window, Words) of
         {ok, Sent} ->
             {ok, element(Index, Inboxes), ask(Sent, Window, Target)};
@@ -387,6 +417,7 @@ answered({_Alias, reply, Reply, Load}, #target{words = Words}) ->
     ok = weir_cluster_link:replied(Load, Words),
     {ok, Reply};
 answered({_Alias, exit, Reason}, #target{words = Words}) ->
+    ok = weir_cluster_link:answered(Words),
     ok = weir_cluster_link:count(failed, Words),
     {exit, Reason};
 answered({_Alias, not_begun, Why, Load}, #target{words = Words}) ->
@@ -405,6 +436,6 @@ ended(Reason, #target{node = Node, words = Words}) ->
     end.
 
 left(infinity) -> infinity;
-left(Deadline) -> max(0, Deadline - now_ms()).
+left(Deadline) -> min(?MAX_MS, max(0, Deadline - now_ms())).
 
 now_ms() -> erlang:monotonic_time(millisecond).

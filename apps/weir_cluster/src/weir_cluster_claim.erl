@@ -6,15 +6,15 @@
 %%     |-- spawns ---------->|-- claim ----------------->|-- spawns ------------>|
 %%     |                     |                           |        weir_pool:checkout/2
 %%     |<--- worker ---------|<---- claimed, worker, holder ---------------------|
-%%   uses it                 |                                                   |   asks the member of this node
-%%     |--- release -------->|---- release, or abandon ------------------------->|   every third of the lease
+%%   uses it                 |                                                   |      asks the claimant
+%%     |--- release -------->|---- release, or abandon ------------------------->|   every three seconds
 %%                           x                                     weir_pool:checkin/2, or it just ends
 %% '''
 %%
 %% The claimant lives for as long as the claim. A claimer whose time is over tells it, and it gives back what it may get
 %% later; nothing of that reaches the claimer, whose alias is gone. It monitors the claimer, and the holder monitors
 %% it. What ends the claim without a release is an abandoned claim, as it is in the pool: when the claimer dies, when
-%% his node or the connection is lost, or when the member of his node has not answered for a lease, as that of a
+%% his node or the connection is lost, or when the claimant has not answered for a lease, as that of a
 %% frozen node does not. What becomes of the worker is said by the pool's option `abandoned'; with `replace' it is
 %% killed, so that one who was frozen and goes on finds nobody.
 %%
@@ -27,7 +27,9 @@
 
 -include("weir_cluster.hrl").
 
--define(LEASE_MS, 15_000).
+%% The lease is five of these.
+-define(ASK_MS, 3000).
+-define(MOST_UNANSWERED, 4).
 %% So long a claimant waits for word of a worker that nobody waits for any more.
 -define(LATE_MS, 10_000).
 
@@ -77,61 +79,73 @@ used(Fun, Worker, Claimant) ->
 %% @private
 %% Its exit reason tells the claimer why there is no worker.
 -spec claimant({pid(), reference()}, #target{}, integer() | infinity, at_once | wait, #conf{}) -> no_return().
-claimant({Claimer, Alias}, #target{agent = Member} = Target, Deadline, Wait, Conf) ->
+claimant({Claimer, Alias}, Target, Deadline, Wait, Conf) ->
     Monitor = erlang:monitor(process, Claimer),
     Until = case Deadline of infinity -> infinity; _ -> Deadline + ?LATE_MS end,
-    case weir_cluster_call:request(claim, Target, {none, {self(), Member, Wait}}, {Deadline, Until}, Conf) of
+    case weir_cluster_call:request(claim, Target, {none, {self(), Wait}}, {Deadline, Until}, Conf) of
         {ok, {Worker, Holder}} ->
-            Alias ! {claimed, Alias, Worker},
             receive
-                release -> Holder ! {release, self()};
-                abandon -> ok;
-                {'DOWN', Monitor, process, Claimer, _} -> ok
+                %% The claimer has had nothing of it.
+                {'DOWN', Monitor, process, Claimer, _} -> Holder ! {release, self()}
+            after 0 ->
+                Alias ! {claimed, Alias, Worker},
+                claimed(Monitor, Holder)
             end,
             exit(normal);
         None ->
             exit({none, None})
     end.
 
+claimed(Monitor, Holder) ->
+    receive
+        release -> Holder ! {release, self()};
+        abandon -> abandoned;
+        {'DOWN', Monitor, process, _, _} -> abandoned;
+        are_you_there ->
+            Holder ! {here, self()},
+            claimed(Monitor, Holder)
+    end.
+
 %% @private
 %% Holds a worker for a claimant of another node.
--spec holder(reference(), {Claimant :: pid(), Member :: pid(), at_once | wait}, Deadline, #conf{}) ->
-    ok | no_return() when
+-spec holder(reference(), {Claimant :: pid(), at_once | wait}, Deadline, #conf{}) -> ok | no_return() when
     Deadline :: integer() | infinity.
-holder(Alias, {Claimant, Member, Wait}, Deadline, #conf{name = Name} = Conf) ->
+holder(Alias, {Claimant, Wait}, Deadline, #conf{name = Name} = Conf) ->
     Monitor = erlang:monitor(process, Claimant),
     Timeout = case Wait of at_once -> 0; wait -> weir_cluster_inbox:left(Deadline) end,
     case weir_pool:checkout(Name, Timeout) of
         {ok, Worker, Ticket} ->
-            Alias ! {Alias, reply, {Worker, self()}, weir_cluster_view:load(Conf)},
-            held(Claimant, Monitor, Member, Ticket, Conf);
+            receive
+                {'DOWN', Monitor, process, Claimant, _} ->
+                    checkin(Ticket, Conf)
+            after 0 ->
+                Alias ! {Alias, reply, {Worker, self()}, weir_cluster_view:load(Conf)},
+                held(Claimant, Monitor, Ticket, 0, Conf)
+            end;
         {error, Why} ->
             weir_cluster_inbox:not_begun(Alias, Why, Conf)
     end.
 
-held(Claimant, Monitor, Member, Ticket, #conf{name = Name} = Conf) ->
+%% `Unanswered' questions in a row were put to the claimant. They are counted, so that a holder whose own node stood
+%% still does not take that for silence.
+held(Claimant, Monitor, Ticket, Unanswered, Conf) ->
     receive
         {release, Claimant} ->
-            _ = weir_pool:checkin(Name, Ticket),
-            ok;
+            checkin(Ticket, Conf);
+        {here, Claimant} ->
+            held(Claimant, Monitor, Ticket, 0, Conf);
         {'DOWN', Monitor, process, Claimant, _Reason} ->
             exit(abandoned)
-    after ?LEASE_MS div 3 ->
-        asked(Claimant, Monitor, Member, Ticket, Conf)
+    after ?ASK_MS ->
+        case Unanswered of
+            ?MOST_UNANSWERED ->
+                exit(abandoned);
+            _ ->
+                _ = erlang:send(Claimant, are_you_there, [nosuspend, noconnect]),
+                held(Claimant, Monitor, Ticket, Unanswered + 1, Conf)
+        end
     end.
 
-%% Whether the node of the claimant still runs.
-asked(Claimant, Monitor, Member, Ticket, #conf{name = Name} = Conf) ->
-    Reference = make_ref(),
-    _ = erlang:send(Member, {are_you_there, self(), Reference}, [nosuspend, noconnect]),
-    receive
-        {here, Reference} ->
-            held(Claimant, Monitor, Member, Ticket, Conf);
-        {release, Claimant} ->
-            _ = weir_pool:checkin(Name, Ticket),
-            ok;
-        {'DOWN', Monitor, process, Claimant, _Reason} ->
-            exit(abandoned)
-    after ?LEASE_MS - ?LEASE_MS div 3 ->
-        exit(abandoned)
-    end.
+checkin(Ticket, #conf{name = Name}) ->
+    _ = weir_pool:checkin(Name, Ticket),
+    ok.

@@ -32,7 +32,7 @@
 
 -behaviour(gen_server).
 
--export([start_link/2, refuse/1, proxy/5, left/1, not_begun/3]).
+-export([start_link/2, refuse/1, proxy/4, left/1, not_begun/3]).
 -export([init/1, handle_call/3, handle_cast/2, handle_info/2, terminate/2]).
 
 -include("weir_cluster.hrl").
@@ -68,7 +68,9 @@ init({Index, #conf{name = Name, max_calls = MaxCalls} = Conf}) ->
     ok = weir_cluster_view:put_process(Name, {inbox, Index}),
     ok = weir_cluster_view:set_served(Index, 0, Conf),
     Inboxes = erlang:system_info(schedulers),
-    {ok, #state{conf = Conf, index = Index, max = max(1, MaxCalls div Inboxes)}}.
+    {ok, #state{
+        is_leaving = weir_cluster_view:has_left(Conf), conf = Conf, index = Index, max = max(1, MaxCalls div Inboxes)
+    }}.
 
 %% @private
 -spec handle_call(term(), gen_server:from(), #state{}) -> {reply, term(), #state{}}.
@@ -133,20 +135,19 @@ pong(Member, Index, Sent, Time, Conf) ->
 
 request(cast, _Deadline, {Key, Message}, #state{conf = #conf{name = Name} = Conf} = State) ->
     ok = weir_cluster_view:count(casts, Conf),
-    _ = case Key of
-        none -> weir_pool:cast(Name, Message);
-        {key, Term} -> weir_pool:cast_key(Name, Term, Message)
+    %% Casts of one process keep their order, so the inbox itself picks. A strategy that fails, or that needs a key and
+    %% has got none, is no reason for it to fail too.
+    _ = try
+        case Key of
+            none -> weir_pool:cast(Name, Message);
+            {key, Term} -> weir_pool:cast_key(Name, Term, Message)
+        end
+    catch
+        _:_ -> weir_cluster_view:count(bad_casts, Conf)
     end,
     State;
 request(_What, _Deadline, {Alias, _, _}, #state{is_leaving = true, conf = Conf} = State) ->
     not_begun(Alias, leaving, Conf),
-    State;
-request(pick, _Deadline, {Alias, Key, _}, #state{conf = #conf{name = Name} = Conf} = State) ->
-    Picked = case Key of none -> weir_pool:pick(Name); {key, Term} -> weir_pool:pick(Name, Term) end,
-    case Picked of
-        {ok, Worker} -> tell(Alias, {Alias, reply, Worker, weir_cluster_view:load(Conf)});
-        {error, Why} -> not_begun(Alias, Why, Conf)
-    end,
     State;
 request(_What, _Deadline, {Alias, _, _}, #state{calls = Calls, max = Max, conf = Conf} = State) when
     map_size(Calls) >= Max
@@ -164,20 +165,22 @@ request(What, Deadline, {Alias, Key, Request}, #state{conf = Conf, index = Index
             ok = weir_cluster_view:set_served(Index, map_size(Calls) + 1, Conf),
             {_, Monitor} =
                 case What of
-                    call -> spawn_monitor(?MODULE, proxy, [Alias, Key, Request, Deadline, Conf]);
-                    claim -> spawn_monitor(weir_cluster_claim, holder, [Alias, Request, Deadline, Conf])
+                    claim -> spawn_monitor(weir_cluster_claim, holder, [Alias, Request, Deadline, Conf]);
+                    _ -> spawn_monitor(?MODULE, proxy, [Alias, {What, Key, Request}, Deadline, Conf])
                 end,
             State#state{calls = Calls#{Monitor => Alias}}
     end.
 
 %% @private
-%% Calls a worker for a caller of another node.
--spec proxy(reference(), none | {key, term()}, term(), integer() | infinity, #conf{}) -> ok.
-proxy(Alias, Key, Request, Deadline, #conf{name = Name} = Conf) ->
+%% Calls or picks a worker for a caller of another node.
+-spec proxy(reference(), {call | pick, none | {key, term()}, term()}, integer() | infinity, #conf{}) -> ok.
+proxy(Alias, {What, Key, Request}, Deadline, #conf{name = Name} = Conf) ->
     try
-        case Key of
-            none -> weir_pool:call(Name, Request, left(Deadline));
-            {key, Term} -> weir_pool:call_key(Name, Term, Request, left(Deadline))
+        case {What, Key} of
+            {call, none} -> weir_pool:call(Name, Request, left(Deadline));
+            {call, {key, Term}} -> weir_pool:call_key(Name, Term, Request, left(Deadline));
+            {pick, none} -> weir_pool:pick(Name);
+            {pick, {key, Term}} -> weir_pool:pick(Name, Term)
         end
     of
         {ok, Reply} ->
@@ -189,13 +192,11 @@ proxy(Alias, Key, Request, Deadline, #conf{name = Name} = Conf) ->
         {error, Why} ->
             not_begun(Alias, Why, Conf)
     catch
-        exit:{timeout, _} ->
-            %% Nor does the caller wait any longer.
-            ok;
-        exit:{noproc, _} ->
-            %% It was dead already.
-            not_begun(Alias, no_worker, Conf);
+        %% Whatever it was, the worker may have begun: `noproc' and `timeout' are also what it may have ended with.
         exit:{Reason, _} ->
+            Alias ! {Alias, exit, Reason},
+            ok;
+        _:Reason ->
             Alias ! {Alias, exit, Reason},
             ok
     end.
@@ -217,4 +218,4 @@ tell(Alias, Message) ->
 %% @doc Milliseconds until a deadline.
 -spec left(integer() | infinity) -> timeout().
 left(infinity) -> infinity;
-left(Deadline) -> max(0, Deadline - erlang:monotonic_time(millisecond)).
+left(Deadline) -> min(?MAX_MS, max(0, Deadline - erlang:monotonic_time(millisecond))).

@@ -31,4 +31,7 @@ handle_cast(_Message, Name) -> {noreply, Name}.
 
 %% @private
 -spec terminate(term(), weir_pool:name()) -> ok.
-terminate(_Reason, Name) -> weir_cluster_view:close(Name).
+terminate(_Reason, Name) ->
+    %% When the supervisor was killed they are ending too, and may still write.
+    ok = weir_cluster_view:await_children(Name),
+    weir_cluster_view:close(Name).

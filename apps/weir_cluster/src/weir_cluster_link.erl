@@ -28,14 +28,14 @@
 %% == Who is let in ==
 %%
 %% A node has a share of what it would get, in thousandths. It starts with 0, until its first pong. It is set to 0 by
-%% the caller who sees the third time-out in a row without a reply in between, or by the member when no pong has come
-%% for two seconds; each pong then doubles it, from a tenth on.
+%% the caller who sees the third time-out, or a later one, in a row without a reply in between, or by the member when
+%% no pong has come for two seconds; each pong then doubles it, from a tenth on.
 %% @private
 -module(weir_cluster_link).
 
 -export([new/1, is_let_in/2, share/1, set_share/2]).
 -export([reserve/3, handled/3, unhandled/2, sent/2]).
--export([requested/1, replied/2, timed_out/1, load/3, set_load/3, requests/1, offset/1, set_offset/2]).
+-export([requested/1, replied/2, answered/1, timed_out/1, load/3, set_load/3, requests/1, offset/1, set_offset/2]).
 -export([set_ended/1, has_ended/1, count/2, counters/1]).
 
 -define(SHARE, 1).
@@ -112,19 +112,24 @@ sent(Inbox, Words) -> atomics:get(Words, ?SENT(Inbox)).
 %% @doc A reply came, and with it the load there, in thousandths of a call for each worker.
 -spec replied(Load :: integer(), atomics:atomics_ref()) -> ok.
 replied(Load, Words) ->
+    ok = answered(Words),
+    set_load(Load, 0, Words).
+
+%% @doc An answer came.
+-spec answered(atomics:atomics_ref()) -> ok.
+answered(Words) ->
     case atomics:get(Words, ?TIMEOUTS_IN_A_ROW) of
         0 -> ok;
         _ -> atomics:put(Words, ?TIMEOUTS_IN_A_ROW, 0)
-    end,
-    set_load(Load, 0, Words).
+    end.
 
 %% @doc No reply came in time.
 -spec timed_out(atomics:atomics_ref()) -> ok.
 timed_out(Words) ->
     count(timeouts, Words),
-    case atomics:add_get(Words, ?TIMEOUTS_IN_A_ROW, 1) of
-        ?MOST_TIMEOUTS -> set_share(0, Words);
-        _ -> ok
+    case atomics:add_get(Words, ?TIMEOUTS_IN_A_ROW, 1) >= ?MOST_TIMEOUTS of
+        true -> set_share(0, Words);
+        false -> ok
     end.
 
 %% @doc The load there is this, in thousandths, and it does not know of so many requests.

@@ -46,6 +46,8 @@
 -define(PING, 5).
 %% No pong for so long: nothing is sent there.
 -define(SILENT_MS, 2000).
+%% Half seconds that took so long were none.
+-define(LATE_MS, 1000).
 -define(FIRST_SHARE, 100).
 -define(ALL, 1000).
 -define(RAISE_MS, 500).
@@ -71,6 +73,11 @@
     conf :: #conf{},
     %% Members of other nodes, as pg knows them.
     members = [] :: [pid()],
+    clients = [] :: [pid()],
+    %% Who waits for pg.
+    joiner = none :: none | pid(),
+    %% When the last tick was.
+    ticked :: integer(),
     others = #{} :: #{node() => #other{}},
     keys = weir_cluster_keys:new() :: weir_cluster_keys:keys(),
     weight = 0 :: non_neg_integer(),
@@ -99,7 +106,10 @@ init(#conf{name = Name} = Conf) ->
     _ = process_flag(trap_exit, true),
     ok = weir_cluster_view:put_process(Name, member),
     [ok = weir_cluster_view:delete_target(Name, Number) || {Number, _Former} <- weir_cluster_view:numbered(Name)],
-    State = write(weighed(#state{conf = Conf, inboxes = weir_cluster_view:inboxes(Name)})),
+    Leaving = case weir_cluster_view:has_left(Conf) of true -> left; false -> no end,
+    State = write(weighed(#state{
+        conf = Conf, inboxes = weir_cluster_view:inboxes(Name), leaving = Leaving, ticked = now_ms()
+    })),
     ok = weir_cluster_view:open(Conf),
     _ = erlang:send_after(?TICK_MS, self(), tick),
     {ok, State, {continue, join}}.
@@ -145,9 +155,6 @@ handle_info({hello, Member, Info}, State) ->
     {noreply, known(Member, Info, State)};
 handle_info({welcome, Member, Info}, State) ->
     {noreply, known(Member, Info, State)};
-handle_info({are_you_there, From, Reference}, State) ->
-    _ = send(From, {here, Reference}),
-    {noreply, State};
 handle_info({leaving, Member}, State) ->
     {noreply, gone(Member, State)};
 handle_info({gone, Member}, State) ->
@@ -170,18 +177,37 @@ info(State) ->
 
 send(To, Message) -> erlang:send(To, Message, [nosuspend, noconnect]).
 
-tell_all(Message, #state{members = Members}) -> lists:foreach(fun(Member) -> send(Member, Message) end, Members).
+tell_all(Message, #state{members = Members, clients = Clients}) ->
+    lists:foreach(fun(Member) -> send(Member, Message) end, Members ++ Clients).
 
-%% Who is in the group, with this one among them.
-find(#state{conf = #conf{name = Name, serve = Serve}, leaving = Leaving} = State) ->
+%% Who serves the pool, and who is its client; this one is one of them. pg is a process that may wait for a
+%% connection, so another process asks it.
+find(#state{conf = #conf{name = Name}, joiner = Joiner} = State) ->
+    Me = self(),
+    Others = fun(Group) -> [Pid || Pid <- pg:get_members(?SCOPE, Group), node(Pid) =/= node()] end,
     try
-        _ = Serve andalso Leaving =:= no andalso not lists:member(self(), pg:get_local_members(?SCOPE, Name)) andalso
-            pg:join(?SCOPE, Name, self()),
-        State#state{members = [Pid || Pid <- pg:get_members(?SCOPE, Name), node(Pid) =/= node()]}
+        Group = group(State),
+        Joined = Group =:= none orelse lists:member(Me, pg:get_local_members(?SCOPE, Group)) orelse
+            is_pid(Joiner) andalso is_process_alive(Joiner),
+        Next = case Joined of
+            true -> Joiner;
+            false -> spawn(fun() -> pg(join, Group, Me) end)
+        end,
+        State#state{joiner = Next, members = Others(Name), clients = Others({?MODULE, client, Name})}
     catch
         %% pg is being started again.
-        error:badarg -> State;
-        exit:_ -> State
+        error:badarg -> State
+    end.
+
+group(#state{leaving = Leaving}) when Leaving =/= no -> none;
+group(#state{conf = #conf{name = Name, serve = true}}) -> Name;
+group(#state{conf = #conf{name = Name, serve = false}}) -> {?MODULE, client, Name}.
+
+pg(Function, Group, Member) ->
+    try
+        pg:Function(?SCOPE, Group, Member)
+    catch
+        exit:_ -> ok
     end.
 
 %% Those who have not answered yet.
@@ -244,7 +270,8 @@ put_other(Node, #other{number = Number, target = #target{weight = Weight} = Targ
 gone(Member, #state{conf = #conf{name = Name}, others = Others, keys = Keys} = State) ->
     Node = node(Member),
     case Others of
-        #{Node := #other{number = Number, target = #target{member = Member}}} ->
+        #{Node := #other{number = Number, target = #target{member = Member, monitor = Monitor}}} ->
+            Monitor ! retire,
             Left = write(State#state{others = maps:remove(Node, Others), keys = weir_cluster_keys:leave(Node, Keys)}),
             ok = weir_cluster_view:delete_target(Name, Number),
             Left;
@@ -314,7 +341,7 @@ tick(#state{tick = Tick, members = Before} = State) ->
     #state{members = Members} = Ticked = find(left(State#state{tick = Tick + 1})),
     case Tick rem ?PING of
         0 ->
-            greet(weighed(pinged(said_again(Ticked))));
+            (greet(weighed(pinged(said_again(Ticked)))))#state{ticked = now_ms()};
         _ when Members =/= Before ->
             greet(Ticked);
         _ ->
@@ -322,9 +349,22 @@ tick(#state{tick = Tick, members = Before} = State) ->
             Ticked
     end.
 
-pinged(#state{others = Others} = State) ->
+pinged(#state{others = Others, ticked = Ticked} = State) ->
     Now = now_ms(),
-    State#state{others = maps:map(fun(_Node, Other) -> ping(heard(Now, Other)) end, Others)}.
+    %% Whose monitor was killed is greeted anew.
+    Lost = [Member || #other{target = #target{member = Member, monitor = Monitor}} <- maps:values(Others),
+        not is_process_alive(Monitor)],
+    Left = lists:foldl(fun gone/2, State, Lost),
+    %% When this node itself stood still, what others have sent is read after this.
+    IsLate = Now - Ticked > ?LATE_MS,
+    Pinged = maps:map(
+        fun
+            (_Node, Other) when IsLate -> ping(Other);
+            (_Node, Other) -> ping(heard(Now, Other))
+        end,
+        Left#state.others
+    ),
+    Left#state{others = Pinged}.
 
 %% It may not have been sent.
 said_again(#state{leaving = no} = State) -> State;
@@ -364,11 +404,14 @@ weight(#state{conf = #conf{name = Name, weight = Weight} = Conf}) ->
 
 %% ---------------------------------------------------------------- leaving
 
-leave_cluster(From, Timeout, #state{conf = #conf{name = Name, serve = Serve}, inboxes = Inboxes} = State) ->
-    _ = Serve andalso pg:leave(?SCOPE, Name, self()),
+leave_cluster(From, Timeout, #state{conf = Conf, inboxes = Inboxes} = State) ->
+    Deadline = case Timeout of infinity -> infinity; _ -> now_ms() + Timeout end,
+    ok = weir_cluster_view:set_left(Conf),
     tell_all({leaving, self()}, State),
     lists:foreach(fun weir_cluster_inbox:refuse/1, Inboxes),
-    Deadline = case Timeout of infinity -> infinity; _ -> now_ms() + Timeout end,
+    Me = self(),
+    Group = group(State),
+    _ = spawn(fun() -> Group =:= none orelse pg(leave, Group, Me) end),
     left(weighed(State#state{leaving = {From, Deadline}})).
 
 left(#state{leaving = {From, Deadline}, conf = Conf} = State) ->

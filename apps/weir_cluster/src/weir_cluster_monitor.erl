@@ -57,6 +57,9 @@ loop(#state{here = {_, Here}, there = {_, There}, inboxes = Inboxes, wait = Wait
     receive
         {'DOWN', Here, process, _, _} ->
             loop(State#state{wait = ?ORPHAN_MS});
+        %% Of no use any more but to those who wait.
+        retire ->
+            loop(State#state{wait = ?ORPHAN_MS});
         {'DOWN', There, process, _, _} ->
             tell(State),
             loop(State);

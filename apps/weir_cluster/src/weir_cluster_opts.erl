@@ -17,7 +17,7 @@ options() ->
         {window, 1000, fun(V) -> is_positive(V) andalso V >= 16 end},
         {max_calls, 10_000, fun is_positive/1},
         {zone, none, fun(_) -> true end},
-        {weight, size, fun(V) -> V =:= size orelse is_positive(V) end},
+        {weight, size, fun(V) -> V =:= size orelse is_positive(V) andalso V =< 1_000_000 end},
         {policy, weir_cluster_policy, fun is_policy/1},
         {shutdown, 5000, fun(V) -> ?IS_TIMEOUT(V) end}
     ].

@@ -1,5 +1,5 @@
-%% @private Owns the table of views, so that it survives those who write it, and supervises who keeps pg's scope, and the pools
-%% that are published by weir_cluster:start/2.
+%% @private Owns the table of views, so that it survives those who write it, and supervises who keeps pg's scope, and
+%% the pools that are published by weir_cluster:start/2.
 -module(weir_cluster_sup).
 
 -behaviour(supervisor).

@@ -19,11 +19,11 @@
 %% @private
 -module(weir_cluster_view).
 
--export([new_table/0, claim_name/1, owner/1, close/1]).
+-export([new_table/0, claim_name/1, await_children/1, owner/1, close/1]).
 -export([conf/1, open/1, write/3, put_target/3, delete_target/2, numbers_of/3]).
 -export([drawn/1, draw/3, targets/1, numbered/1, target/2, number_of_key/2]).
 -export([put_process/2, inboxes/1, member/1, own_weight/1, set_own_weight/2]).
--export([load/1, served/1, set_served/3, measured/3, count/2, counters/1, new_counters/0]).
+-export([load/1, has_left/1, set_left/1, served/1, set_served/3, measured/3, count/2, counters/1, new_counters/0]).
 
 -export_type([place/0]).
 
@@ -44,7 +44,8 @@
 -define(LIVE, 3).
 -define(COUNTER(I), (3 + (I))).
 %% One for each inbox.
--define(SERVED(I), (10 + (I))).
+-define(LEFT, 12).
+-define(SERVED(I), (12 + (I))).
 -define(COUNTERS, [
     {served, "calls of other nodes that were begun here"},
     {casts, "casts of other nodes that came here"},
@@ -52,7 +53,8 @@
     {expired, "calls of other nodes that were not begun because their time was over"},
     {spilled, "requests of this node that were sent to another one because there was no room here"},
     {retried, "requests of this node that were sent to another one because one had not begun them"},
-    {overloads, "requests of this node for which there was no room anywhere"}
+    {overloads, "requests of this node for which there was no room anywhere"},
+    {bad_casts, "casts of other nodes for which the pool's strategy found no worker, but failed"}
 ]).
 
 %% @doc Makes the table; it belongs to the caller. One that has it already keeps it.
@@ -79,7 +81,7 @@ claim_name(Name, Me) ->
                     {error, {already_started, Owner}};
                 false ->
                     %% It was killed. Its children are ending, and may still write.
-                    ok = ended(children(Name)),
+                    ok = await_children(Name),
                     _ = ets:delete_object(?TABLE, Row),
                     claim_name(Name, Me)
             end;
@@ -89,8 +91,10 @@ claim_name(Name, Me) ->
         error:badarg -> {error, {not_started, weir_cluster}}
     end.
 
-ended(Pids) ->
-    Monitors = [erlang:monitor(process, Pid) || Pid <- Pids],
+%% @doc Returns when the other children have ended.
+-spec await_children(weir_pool:name()) -> ok.
+await_children(Name) ->
+    Monitors = [erlang:monitor(process, Pid) || Pid <- children(Name), Pid =/= self()],
     lists:foreach(fun(Monitor) -> receive {'DOWN', Monitor, process, _, _} -> ok end end, Monitors).
 
 children(Name) ->
@@ -271,6 +275,14 @@ own_weight(#conf{counters = Counters}) ->
 -spec set_own_weight(non_neg_integer(), #conf{}) -> ok.
 set_own_weight(Weight, #conf{counters = Counters}) -> atomics:put(Counters, ?WEIGHT, Weight).
 
+%% @doc Whether this node has left; those who are started again after that do not serve.
+-spec has_left(#conf{}) -> boolean().
+has_left(#conf{counters = Counters}) -> atomics:get(Counters, ?LEFT) =:= 1.
+
+%% @doc This node has left.
+-spec set_left(#conf{}) -> ok.
+set_left(#conf{counters = Counters}) -> atomics:put(Counters, ?LEFT, 1).
+
 %% @doc All counters at 0.
 -spec new_counters() -> atomics:atomics_ref().
 new_counters() -> atomics:new(?SERVED(erlang:system_info(schedulers)), [{signed, true}]).
@@ -290,4 +302,5 @@ index(refused) -> ?COUNTER(3);
 index(expired) -> ?COUNTER(4);
 index(spilled) -> ?COUNTER(5);
 index(retried) -> ?COUNTER(6);
-index(overloads) -> ?COUNTER(7).
+index(overloads) -> ?COUNTER(7);
+index(bad_casts) -> ?COUNTER(8).

@@ -7,7 +7,8 @@
 -export([all/0, suite/0, which_process/1]).
 -export([killed_node/1, frozen_node/1, window_of_a_frozen_node/1, busy_connection/1, split_and_heal/1,
     killed_processes/1, killed_proxy/1, stopped_with_calls/1, stopped_too_soon/1, killed_callers/1, comes_and_goes/1,
-    killed_claimer/1, frozen_claimer/1, random_schedules/1]).
+    killed_claimer/1, frozen_claimer/1, killed_monitor/1, killed_after_leaving/1, clients_hear/1,
+    pools_that_need_a_key/1, reasons_of_workers/1, claimers_killed_in_the_queue/1, random_schedules/1]).
 -import(weir_cluster_test_lib, [cluster/1, cluster/2, stop/1, call/4, do/2, eventually/1, name/1, os/2]).
 
 suite() -> [{timetrap, {minutes, 15}}].
@@ -15,7 +16,8 @@ suite() -> [{timetrap, {minutes, 15}}].
 all() ->
     [killed_node, frozen_node, window_of_a_frozen_node, busy_connection, split_and_heal, killed_processes, killed_proxy,
         stopped_with_calls, stopped_too_soon, killed_callers, comes_and_goes, killed_claimer,
-        frozen_claimer, random_schedules].
+        frozen_claimer, killed_monitor, killed_after_leaving, clients_hear, pools_that_need_a_key, reasons_of_workers,
+        claimers_killed_in_the_queue, random_schedules].
 
 with(Count, Test) -> with(Count, #{}, Test).
 
@@ -363,6 +365,140 @@ claim_there_again(A) ->
             end)
         end),
         receive {Pid, Worker} -> {[], [], {Pid, Worker}} end
+    end).
+
+%% Another one is found for that node.
+killed_monitor(_Config) ->
+    with(2, fun([A, B]) ->
+        [Key | _] = keys(A, name(B), 1),
+        true = do(A, fun() -> exit(hd(monitors()), kill) end),
+        true = eventually(fun() -> call(A, weir_cluster, call_key, [p, Key, node]) =:= {ok, name(B)} end),
+        %% When the pool of a node has no worker for a while, nothing of that is left.
+        [
+            begin
+                ok = call(B, weir_pool, stop, [p]),
+                true = eventually(fun() -> seen(A, B) =:= gone end),
+                ok = call(B, weir_pool, start, [p, #{size => 1, worker => {weir_cluster_test_worker, start_link, []}}]),
+                ok = weir_cluster_test_lib:know([A], 1)
+            end
+         || _ <- [1, 2, 3]
+        ],
+        true = eventually(fun() -> do(A, fun() -> length(monitors()) =:= 1 end) end)
+    end).
+
+monitors() ->
+    Of = fun(Pid) -> process_info(Pid, current_function) =:= {current_function, {weir_cluster_monitor, loop, 1}} end,
+    lists:filter(Of, processes()).
+
+%% Who has left does not come back because something is started again.
+killed_after_leaving(_Config) ->
+    with(2, fun([A, B]) ->
+        ok = call(B, weir_cluster, leave, [p]),
+        [
+            begin
+                Pid = call(B, ?MODULE, which_process, [Which]),
+                true = call(B, erlang, exit, [Pid, kill]),
+                true = eventually(fun() ->
+                    {ok, Member} = call(B, weir_cluster_view, member, [p]),
+                    Member =/= Pid andalso call(B, erlang, is_process_alive, [Member])
+                end),
+                ok = call(B, weir_cluster, leave, [p]),
+                ?assertEqual(gone, seen(A, B)),
+                Answers = do(A, fun() -> [weir_cluster:call_key(p, Key, node) || Key <- lists:seq(1, 100)] end),
+                ?assertEqual([{ok, name(A)}], lists:usort(Answers))
+            end
+         || Which <- [member, inbox]
+        ]
+    end).
+
+%% Clients are told who leaves, and how the others change.
+clients_hear(_Config) ->
+    with(2, fun([A, B] = Servers) ->
+        Client = weir_cluster_test_lib:start(#{pool => #{size => 0}, cluster => #{serve => false}}),
+        try
+            ok = weir_cluster_test_lib:connect([Client | Servers]),
+            ok = weir_cluster_test_lib:know([Client], 2),
+            ok = call(A, weir_pool, resize, [p, 5]),
+            true = eventually(fun() -> maps:get(weight, seen(Client, A)) =:= 5 end),
+            ok = call(B, weir_cluster, leave, [p]),
+            true = eventually(fun() -> seen(Client, B) =:= gone end),
+            ?assertEqual({ok, name(A)}, call(Client, weir_cluster, call, [p, node]))
+        after
+            stop([Client])
+        end
+    end).
+
+%% What cannot be picked without a key is the caller's mistake, and nobody else's.
+pools_that_need_a_key(_Config) ->
+    with(1, #{pool => #{strategy => hash}}, fun([Server]) ->
+        Client = weir_cluster_test_lib:start(#{pool => #{size => 0}, cluster => #{serve => false}}),
+        try
+            ok = weir_cluster_test_lib:connect([Client, Server]),
+            ok = weir_cluster_test_lib:know([Client], 1),
+            Inboxes = call(Server, weir_cluster_view, inboxes, [p]),
+            ?assertEqual({exit, badarg}, do(Client, fun() -> result(fun() -> weir_cluster:call(p, node) end) end)),
+            ?assertEqual({exit, badarg}, do(Client, fun() -> result(fun() -> weir_cluster:pick(p) end) end)),
+            _ = [ok = call(Client, weir_cluster, cast, [p, hello]) || _ <- lists:seq(1, 50)],
+            true = eventually(fun() -> maps:get(bad_casts, info(Server)) =:= 50 end),
+            ?assertEqual(Inboxes, call(Server, weir_cluster_view, inboxes, [p])),
+            ?assertEqual({ok, name(Server)}, call(Client, weir_cluster, call_key, [p, key, node]))
+        after
+            stop([Client])
+        end
+    end).
+
+%% A worker may end with any reason; nobody waits for ever for it, and it is not begun again.
+reasons_of_workers(_Config) ->
+    with(2, fun([A, B] = Cluster) ->
+        [Key | _] = keys(A, name(B), 1),
+        [
+            begin
+                ?assertEqual({exit, Reason}, do(A, fun() ->
+                    result(fun() -> weir_cluster:call_key(p, Key, {end_with, Reason}, infinity) end)
+                end)),
+                true = eventually(fun() ->
+                    {ok, #{live := Live}} = call(B, weir_pool, info, [p]),
+                    Live =:= 2
+                end),
+                ok = weir_cluster_test_lib:know(Cluster, 1)
+            end
+         || Reason <- [timeout, noproc, shutdown, killed, normal]
+        ],
+        ?assertEqual(5, lists:sum(maps:values(weir_cluster_test_lib:begun(Cluster))))
+    end).
+
+%% A worker that was waited for by somebody who is dead is not taken for abandoned.
+claimers_killed_in_the_queue(_Config) ->
+    with(1, fun([Server]) ->
+        Client = weir_cluster_test_lib:start(#{pool => #{size => 0}, cluster => #{serve => false}}),
+        try
+            ok = weir_cluster_test_lib:connect([Client, Server]),
+            ok = weir_cluster_test_lib:know([Client], 1),
+            Waiting = fun() -> {ok, #{waiting := N}} = call(Server, weir_pool, info, [p]), N end,
+            ok = do(Client, fun() ->
+                Me = self(),
+                Held = [spawn(fun() -> weir_cluster:claim(p, fun(_) -> Me ! held, receive release -> ok end end) end)
+                    || _ <- [1, 2]],
+                _ = [receive held -> ok end || _ <- Held],
+                Queue = fun() -> weir_cluster:claim(p, fun(_) -> ok end, 4_294_967_295) end,
+                Queued = [spawn(Queue) || _ <- lists:seq(1, 10)],
+                true = register(keeper, spawn(fun() ->
+                    receive kill -> ok end,
+                    Monitors = [monitor(process, Pid) || Pid <- Queued],
+                    _ = [exit(Pid, kill) || Pid <- Queued],
+                    _ = [receive {'DOWN', Monitor, _, _, _} -> ok end || Monitor <- Monitors],
+                    receive release -> _ = [Pid ! release || Pid <- Held] end
+                end)),
+                ok
+            end),
+            true = eventually(fun() -> Waiting() =:= 10 end),
+            kill = call(Client, erlang, send, [keeper, kill]),
+            release = call(Client, erlang, send, [keeper, release]),
+            true = eventually(fun() -> Waiting() =:= 0 end),
+            true = eventually(fun() -> abandoned(Server) =:= {0, 0} end)
+        after
+            stop([Client])
+        end
     end).
 
 %% ---------------------------------------------------------------- random schedules

@@ -18,6 +18,10 @@ handle_call({once, Id, Ms}, _From, State) ->
     _ = ets:update_counter(weir_cluster_test_begun, Id, 1, {Id, 0}),
     receive after Ms -> ok end,
     {reply, {Id, node()}, State};
+%% Whatever the reason, it was begun.
+handle_call({end_with, Reason}, _From, _State) ->
+    _ = ets:update_counter(weir_cluster_test_begun, Reason, 1, {Reason, 0}),
+    exit(Reason);
 handle_call(die, _From, State) -> {stop, asked_to, State};
 handle_call(stuck, _From, State) ->
     receive never -> ok end,
