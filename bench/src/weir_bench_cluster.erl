@@ -102,8 +102,8 @@ troubled_once(Trouble, Way, Ms) ->
     end).
 
 trouble(slow, _Node) -> ok;
-trouble(killed, Node) -> signal("KILL", Node);
-trouble(frozen, Node) -> signal("STOP", Node).
+trouble(killed, Node) -> weir_kit_nodes:signal("KILL", Node);
+trouble(frozen, Node) -> weir_kit_nodes:signal("STOP", Node).
 
 rate({Rate, 0, _P99}) -> Rate.
 
@@ -123,27 +123,21 @@ table(Title, Unit, Better, [Ours | Peers], Notes) ->
 with(Roles, Test) ->
     Nodes = [start(Role) || Role <- Roles],
     try
-        _ = [peer:call(A, net_kernel, connect_node, [B]) || #{peer := A} <- Nodes, #{name := B} <- Nodes],
+        ok = weir_kit_nodes:connect(Nodes),
         Test(Nodes)
     after
-        lists:foreach(fun stop/1, Nodes)
+        lists:foreach(fun weir_kit_nodes:kill/1, Nodes)
     end.
 
 start(Role) ->
-    {ok, Peer, Name} = peer:start(#{
-        name => peer:random_name(), connection => standard_io, wait_boot => 60_000,
-        args => ["-setcookie", "weir_bench", "-kernel", "prevent_overlapping_partitions", "false", "-pa" |
-            code:get_path()]
-    }),
-    ok = peer:call(Peer, logger, set_primary_config, [level, none]),
-    Node = #{peer => Peer, name => Name, os_pid => peer:call(Peer, os, getpid, [])},
+    Node = weir_kit_nodes:start(["-kernel", "prevent_overlapping_partitions", "false"]),
     ok = case Role of
         client -> call(Node, client, []);
         {serve, Args} -> call(Node, serve, Args)
     end,
     Node.
 
-call(#{peer := Peer}, Function, Args) -> peer:call(Peer, weir_bench_cluster_node, Function, Args, 600_000).
+call(Node, Function, Args) -> weir_kit_nodes:call(Node, weir_bench_cluster_node, Function, Args).
 
 seen(Nodes, What) -> until(fun() -> lists:all(fun(Node) -> call(Node, nodes_seen, [What]) end, Nodes) end).
 
@@ -153,16 +147,4 @@ until(Condition) ->
             ok;
         false ->
             receive after 20 -> until(Condition) end
-    end.
-
-signal(Signal, #{os_pid := OsPid}) ->
-    "" = os:cmd("kill -" ++ Signal ++ " " ++ OsPid),
-    ok.
-
-stop(#{peer := Peer} = Node) ->
-    _ = os:cmd("kill -KILL " ++ maps:get(os_pid, Node)),
-    try
-        peer:stop(Peer)
-    catch
-        _:_ -> ok
     end.

@@ -17,13 +17,6 @@
 -define(CALLERS, 24).
 -define(TIMEOUT_MS, 500).
 
--record(node, {
-    number :: pos_integer(),
-    peer :: pid(),
-    name :: node(),
-    os_pid :: string()
-}).
-
 -type step() :: nothing | kill | start | freeze | thaw | leave.
 
 %% @doc Shows it in twenty seconds.
@@ -44,7 +37,7 @@ main() ->
 -spec run([step()]) -> {Done :: non_neg_integer(), Failed :: non_neg_integer(), [{term(), pos_integer()}]}.
 run(Steps) ->
     Nodes = [node_of(Number) || Number <- [1, 2, 3]],
-    ok = connect(Nodes),
+    ok = weir_kit_nodes:connect(Nodes),
     try
         First = hd(Nodes),
         ok = call(First, load, [?CALLERS]),
@@ -54,7 +47,7 @@ run(Steps) ->
         Lost = [{Why, Count} || {{failed, Why}, Count} <- maps:to_list(Counts)],
         {lists:sum([Count || {{done, _}, Count} <- maps:to_list(Counts)]), lists:sum([N || {_, N} <- Lost]), Lost}
     after
-        lists:foreach(fun kill/1, Nodes)
+        lists:foreach(fun weir_kit_nodes:kill/1, Nodes)
     end.
 
 second(Step, {{Second, Before}, Nodes}) ->
@@ -68,24 +61,24 @@ second(Step, {{Second, Before}, Nodes}) ->
     io:format("  ~6b ~8b ~8b ~8b ~8b   ~s~n", [Second, Done(1), Done(2), Done(3), Failed, Text]),
     {{Second + 1, Now}, After}.
 
--spec step(step(), [#node{}]) -> {string(), [#node{}]}.
+-spec step(step(), [weir_kit_nodes:kit_node()]) -> {string(), [weir_kit_nodes:kit_node()]}.
 step(nothing, Nodes) ->
     {"", Nodes};
 step(kill, [First, Second, Third]) ->
-    kill(Third),
+    ok = weir_kit_nodes:kill(Third),
     {"node 3 was killed", [First, Second, Third]};
 step(start, [First, Second, _Killed]) ->
     Third = node_of(3),
-    ok = connect([First, Second, Third]),
+    ok = weir_kit_nodes:connect([First, Second, Third]),
     {"node 3 was started", [First, Second, Third]};
 step(freeze, [_, Second, _] = Nodes) ->
-    signal("STOP", Second),
+    ok = weir_kit_nodes:signal("STOP", Second),
     {"node 2 was frozen (SIGSTOP)", Nodes};
 step(thaw, [_, Second, _] = Nodes) ->
-    signal("CONT", Second),
+    ok = weir_kit_nodes:signal("CONT", Second),
     {"node 2 goes on (SIGCONT)", Nodes};
 step(leave, [_, _, Third] = Nodes) ->
-    ok = peer:call(Third#node.peer, weir_cluster, leave, [?POOL]),
+    ok = weir_kit_nodes:call(Third, weir_cluster, leave, [?POOL]),
     {"node 3 has left (weir_cluster:leave/1)", Nodes}.
 
 %% ---------------------------------------------------------------- the nodes
@@ -93,12 +86,7 @@ step(leave, [_, _, Third] = Nodes) ->
 prefix(Number) -> "weir" ++ integer_to_list(Number) ++ "-".
 
 node_of(Number) ->
-    {ok, Peer, Name} = peer:start(#{
-        name => peer:random_name(prefix(Number)), connection => standard_io, wait_boot => 60_000,
-        args => ["-setcookie", "weir_demo", "-connect_all", "false", "-pa" | code:get_path()]
-    }),
-    Node = #node{number = Number, peer = Peer, name = Name, os_pid = peer:call(Peer, os, getpid, [])},
-    ok = peer:call(Peer, logger, set_primary_config, [level, none]),
+    Node = weir_kit_nodes:start(prefix(Number), ["-connect_all", "false"]),
     ok = call(Node, publish, []),
     Node.
 
@@ -110,21 +98,7 @@ publish() ->
     ok = weir_pool:start(?POOL, #{size => ?WORKERS, strategy => least_loaded, worker => Worker}),
     weir_cluster:start(?POOL, #{}).
 
-connect(Nodes) ->
-    _ = [peer:call(A, net_kernel, connect_node, [B]) || #node{peer = A} <- Nodes, #node{name = B} <- Nodes],
-    ok.
-
-call(#node{peer = Peer}, Function, Args) -> peer:call(Peer, ?MODULE, Function, Args, 30_000).
-
-signal(Signal, #node{os_pid = OsPid}) -> "" = os:cmd("kill -" ++ Signal ++ " " ++ OsPid).
-
-kill(#node{peer = Peer, os_pid = OsPid}) ->
-    _ = os:cmd("kill -KILL " ++ OsPid),
-    try
-        peer:stop(Peer)
-    catch
-        _:_ -> ok
-    end.
+call(Node, Function, Args) -> weir_kit_nodes:call(Node, ?MODULE, Function, Args).
 
 %% ---------------------------------------------------------------- the load
 

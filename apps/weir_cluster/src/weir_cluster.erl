@@ -51,6 +51,9 @@
 -define(CALL_MS, 5000).
 -define(LEAVE_MS, 60_000).
 
+%% So often is looked whether what is under way is finished.
+-define(FINISHED_MS, 10).
+
 -type opts() :: #{
     serve => boolean(),
     room => pos_integer() | infinity,
@@ -199,20 +202,32 @@ child_spec(Name, Opts) ->
     #{id => {?MODULE, Name}, start => {?MODULE, start_link, [Name, Opts]}, type => supervisor}.
 
 %% @doc Like {@link leave/2} with a time-out of 60,000 milliseconds.
--spec leave(weir_pool:name()) -> ok | {error, no_pool | leaving | {timeout, pos_integer()}}.
+-spec leave(weir_pool:name()) -> ok | {error, no_pool | {timeout, pos_integer()}}.
 leave(Name) -> leave(Name, ?LEAVE_MS).
 
-%% @doc This node serves no others any more: they are told, nothing that comes is begun, and this returns when what was
-%% begun is finished. `{timeout, Calls}': so many are not, and go on. Calls of this node go on too, here and elsewhere.
-%% Before a node is stopped, this is for it not to be noticed.
--spec leave(weir_pool:name(), timeout()) -> ok | {error, no_pool | leaving | {timeout, pos_integer()}}.
+%% @doc Takes this node out: it serves no others any more. They are told, nothing that comes is begun, and this returns
+%% when what was begun is finished. `{timeout, Calls}': so many are not, and go on. Calls of this node go on too, here
+%% and elsewhere. Call it before a node is stopped, and nobody notices the stop.
+-spec leave(weir_pool:name(), timeout()) -> ok | {error, no_pool | {timeout, pos_integer()}}.
 leave(Name, Timeout) when ?IS_TIMEOUT(Timeout) ->
-    case weir_cluster_view:member(Name) of
-        {ok, Member} -> weir_cluster_member:leave(Member, Timeout);
-        error -> {error, no_pool}
+    case weir_cluster_view:conf(Name) of
+        #conf{} = Conf ->
+            Deadline = weir_cluster_call:deadline(Timeout),
+            ok = weir_cluster_here:set_left(Conf),
+            ok = weir_cluster_member:leave(Name),
+            finished(Conf, Deadline);
+        undefined ->
+            {error, no_pool}
     end;
 leave(Name, Timeout) ->
     ?BADARG([Name, Timeout], #{2 => "neither milliseconds nor infinity"}).
+
+finished(Conf, Deadline) ->
+    case {weir_cluster_here:served(Conf), weir_cluster_call:left(Deadline)} of
+        {0, _} -> ok;
+        {Calls, 0} -> {error, {timeout, Calls}};
+        {_, Left} -> receive after min(Left, ?FINISHED_MS) -> finished(Conf, Deadline) end
+    end.
 
 %% @doc Picks a worker: one of this node if there is any, or else one of another node, which is asked for it.
 %%
@@ -239,8 +254,7 @@ pick(Name, Key) ->
                 {ok, Pid} ->
                     {ok, Pid};
                 NotHere ->
-                    Tried = case NotHere of false -> []; {error, Why} -> [{node(), Why}] end,
-                    pick(Conf, {key, Key}, Tried)
+                    pick(Conf, {key, Key}, tried(NotHere))
             end;
         undefined ->
             {error, no_pool}
@@ -333,9 +347,8 @@ call_key(Name, Key, Request, Opts) ->
                 {ok, Reply} ->
                     {ok, Reply};
                 NotHere ->
-                    Tried = case NotHere of false -> []; {error, Why} -> [{node(), Why}] end,
                     Deadline = weir_cluster_call:deadline(Timeout),
-                    Result = weir_cluster_call:call(Conf, {key, Key}, Request, Deadline, Idempotent, Tried),
+                    Result = weir_cluster_call:call(Conf, {key, Key}, Request, Deadline, Idempotent, tried(NotHere)),
                     result(Result, call_key, [Name, Key, Request, Opts])
             end;
         undefined ->
@@ -343,6 +356,10 @@ call_key(Name, Key, Request, Opts) ->
     end.
 
 is_here(Name, Key) -> weir_cluster_view:number_of_key(Name, weir_cluster_keys:bucket(Key)) =:= here.
+
+%% A key of another node was not tried here.
+tried(false) -> [];
+tried({error, Why}) -> [{node(), Why}].
 
 %% @doc Casts to a worker: one of this node if there is any, whatever it has to do, or else one of another node.
 %%
@@ -366,8 +383,7 @@ cast_key(Name, Key, Message) ->
         #conf{} = Conf ->
             case is_here(Name, Key) andalso weir_pool:cast_key(Name, Key, Message) of
                 ok -> ok;
-                false -> weir_cluster_call:cast(Conf, {key, Key}, Message, []);
-                {error, Why} -> weir_cluster_call:cast(Conf, {key, Key}, Message, [{node(), Why}])
+                NotHere -> weir_cluster_call:cast(Conf, {key, Key}, Message, tried(NotHere))
             end;
         undefined ->
             {error, no_pool}
@@ -387,10 +403,10 @@ multicall(Name, Request, Timeout) when ?IS_TIMEOUT(Timeout) ->
     case weir_cluster_view:conf(Name) of
         #conf{} = Conf ->
             Deadline = weir_cluster_call:deadline(Timeout),
-            Own = [send_request_here(Name, Request) || [_] <- [weir_cluster_view:own_weight(Conf)]],
+            Own = [send_request_here(Name, Request) || [_] <- [weir_cluster_here:weight(Conf)]],
             Targets = weir_cluster_view:targets(Name),
             Others = weir_cluster_call:multicall(Targets, Request, Deadline, Conf),
-            {ok, [{node(), answer(receive_response(Id, left(Deadline)))} || Id <- Own] ++ Others};
+            {ok, [{node(), answer(receive_response(Id, weir_cluster_call:left(Deadline)))} || Id <- Own] ++ Others};
         undefined ->
             {error, no_pool}
     end;
@@ -401,16 +417,13 @@ answer({reply, Reply}) -> {ok, Reply};
 answer({error, Reason}) -> {error, Reason};
 answer(timeout) -> {error, timeout}.
 
-left(infinity) -> infinity;
-left(Deadline) -> max(0, Deadline - erlang:monotonic_time(millisecond)).
-
 %% @doc Like {@link send_request/3} with a time-out of 5000 milliseconds.
 -spec send_request(weir_pool:name(), Request :: term()) -> request_id().
 send_request(Name, Request) -> send_request(Name, Request, ?CALL_MS).
 
 %% @doc Sends a request to a worker of this node if there is any, whatever it has to do, or else to another node, and
-%% returns. {@link receive_response/2} gives the answer. After the
-%% time-out it is not begun any more on another node. It is not tried elsewhere: if it was refused, the answer says so.
+%% returns. {@link receive_response/2} gives the answer. After the time-out it is not begun any more on another node. It
+%% is not tried elsewhere: if it was refused, the answer says so.
 -spec send_request(weir_pool:name(), Request :: term(), timeout()) -> request_id().
 send_request(Name, Request, Timeout) when ?IS_TIMEOUT(Timeout) ->
     case weir_cluster_view:conf(Name) of
@@ -474,9 +487,9 @@ info(Name) ->
         #conf{} = Conf ->
             Now = erlang:monotonic_time(millisecond),
             Nodes = [node_info(Now, Target) || Target <- weir_cluster_view:targets(Name)],
-            Counters = weir_cluster_view:counters(Conf),
+            Counters = weir_cluster_here:counters(Conf),
             {ok, Counters#{
-                name => Name, load => weir_cluster_view:load(Conf) / 1000, nodes => lists:sort(Nodes)
+                name => Name, load => weir_cluster_here:load(Conf) / 1000, nodes => lists:sort(Nodes)
             }};
         undefined ->
             {error, no_pool}

@@ -34,7 +34,7 @@
     inboxes :: tuple(),
     %% The process here that ends when they do.
     monitor :: pid(),
-    %% See weir_cluster_words.
+    %% See weir_cluster_link.
     words :: atomics:atomics_ref(),
     weight :: pos_integer(),
     zone :: term(),

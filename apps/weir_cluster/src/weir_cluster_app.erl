@@ -1,4 +1,4 @@
-%% @private The application: pg's scope and the table of views. A pool is published in its user's own tree.
+%% @private The application: pg's scope, the table of views, and the pools of weir_cluster:start/2.
 -module(weir_cluster_app).
 
 -behaviour(application).

@@ -21,7 +21,7 @@
 -module(weir_cluster_call).
 
 -export([call/6, pick/4, claim/4, cast/4, multicall/4, send_request/4, wait/2, request/5, owners/3]).
--export([deadline/1]).
+-export([deadline/1, left/1]).
 
 -export_type([where/0, sent/0]).
 
@@ -47,6 +47,11 @@
 -spec deadline(timeout()) -> integer() | infinity.
 deadline(infinity) -> infinity;
 deadline(Timeout) -> now_ms() + Timeout.
+
+%% @doc Milliseconds until a deadline, as many as a `receive' can be given.
+-spec left(integer() | infinity) -> timeout().
+left(infinity) -> infinity;
+left(Deadline) -> min(?MAX_MS, max(0, Deadline - now_ms())).
 
 %% @doc Has it done elsewhere, since this node has not, or, when only room is missing here, perhaps here all the same.
 -spec call(#conf{}, where(), Request :: term(), Deadline :: integer() | infinity, Idempotent :: boolean(), tried()) ->
@@ -78,17 +83,17 @@ call(Conf, Where, Request, Deadline, Idempotent, Tried) ->
             end
     end.
 
-count([{Node, busy}], Conf) when Node =:= node() -> weir_cluster_view:count(spilled, Conf);
+count([{Node, busy}], Conf) when Node =:= node() -> weir_cluster_here:count(spilled, Conf);
 count([{Node, _}], _Conf) when Node =:= node() -> ok;
 count([], _Conf) -> ok;
-count([_ | _], Conf) -> weir_cluster_view:count(retried, Conf).
+count([_ | _], Conf) -> weir_cluster_here:count(retried, Conf).
 
 nowhere(Tried, #conf{name = Name} = Conf) ->
     case [Node || {Node, Why} <- Tried, not lists:member(Why, [no_worker, no_pool, leaving, gone, out])] of
         [] ->
             {error, no_worker};
         [_ | _] ->
-            ok = weir_cluster_view:count(overloads, Conf),
+            ok = weir_cluster_here:count(overloads, Conf),
             {error, {overload, #{pool => Name, tried => lists:reverse(Tried)}}}
     end.
 
@@ -135,8 +140,8 @@ pick(Conf, Where, Deadline, Tried) ->
             nowhere(Tried, Conf)
     end.
 
-%% @doc Claims a worker of another node, since none is free here. First of nodes that have one that is free, and then
-%% waits, here if this node has workers.
+%% @doc Claims a worker of another node, since none is free here: first of nodes that have a free one. Then it waits,
+%% here if this node has workers.
 -spec claim(#conf{}, fun((pid()) -> Result), Deadline :: integer() | infinity, tried()) ->
     {ok, Result} | {error, weir_cluster:claim_error()}.
 claim(#conf{name = Name} = Conf, Fun, Deadline, [{_, Why}] = Here) ->
@@ -168,10 +173,10 @@ claim(#conf{name = Name} = Conf, Fun, Deadline, Wait, Tried) ->
     [{node(), {ok, term()} | {error, term()}}].
 multicall(Targets, Request, Deadline, Conf) ->
     %% One that is out, or was not heard of yet, is not asked: what its clock shows is not known.
-    Send = fun(#target{words = Words} = Target) ->
-        case weir_cluster_link:share(Words) of
-            0 -> {not_begun, out};
-            _ -> send(call, Target, {none, Request}, Deadline, Conf)
+    Send = fun(Target) ->
+        case let_in(Target) of
+            [_] -> send(call, Target, {none, Request}, Deadline, Conf);
+            [] -> {not_begun, out}
         end
     end,
     Sent = [{Node, Send(Target)} || #target{node = Node} = Target <- Targets],
@@ -211,9 +216,9 @@ choose(#conf{name = Name} = Conf, {key, Key}, []) ->
         here -> here;
         nobody -> next_owner(Conf, Bucket, []);
         Number ->
-            case is_out(weir_cluster_view:target(Name, Number)) of
-                {no, Target} -> Target;
-                yes -> next_owner(Conf, Bucket, [])
+            case let_in(weir_cluster_view:target(Name, Number)) of
+                [Target] -> Target;
+                [] -> next_owner(Conf, Bucket, [])
             end
     end;
 choose(Conf, {key, Key}, Tried) ->
@@ -221,10 +226,7 @@ choose(Conf, {key, Key}, Tried) ->
 choose(#conf{policy = Policy} = Conf, none, Tried) ->
     case candidates(Conf, Tried) of
         [] ->
-            case Tried of
-                [_ | _] -> room_here(Tried);
-                [] -> nowhere
-            end;
+            room_here(Tried);
         Targets ->
             Now = now_ms(),
             Candidates = [
@@ -247,36 +249,35 @@ room_here(Tried) ->
 %% The pool has just said that its workers have `room' calls each.
 load_here(#conf{room = Room} = Conf, Tried) ->
     case lists:keyfind(node(), 1, Tried) of
-        {_, busy} -> max(Room, weir_cluster_view:load(Conf) / 1000);
+        {_, busy} -> max(Room, weir_cluster_here:load(Conf) / 1000);
         _ -> none
     end.
 
 %% The first in line who was not tried and is let in.
 next_owner(#conf{name = Name} = Conf, Bucket, Tried) ->
     Targets = weir_cluster_view:targets(Name),
-    Left = [Node || Node <- owners(Bucket, ?TRIES, Conf), not lists:keymember(Node, 1, Tried)],
+    Left = [Node || Node <- owners(Bucket, ?TRIES, Targets, Conf), not lists:keymember(Node, 1, Tried)],
     Found = fun
-        (Node) when Node =:= node() -> {no, here};
-        (Node) -> is_out(lists:keyfind(Node, #target.node, Targets))
+        (Node) when Node =:= node() -> [here];
+        (Node) -> let_in(lists:keyfind(Node, #target.node, Targets))
     end,
-    case [Owner || Node <- Left, {no, Owner} <- [Found(Node)]] of
+    case lists:flatmap(Found, Left) of
         [Owner | _] -> Owner;
         [] -> nowhere
     end.
 
-is_out(#target{words = Words} = Target) ->
-    case weir_cluster_link:share(Words) of
-        0 -> yes;
-        _ -> {no, Target}
-    end;
-is_out(_Gone) ->
-    yes.
+%% A node, unless it is left out or gone.
+let_in(#target{words = Words} = Target) -> [Target || weir_cluster_link:share(Words) > 0];
+let_in(_Gone) -> [].
 
 %% @doc The first so many nodes in line for a bucket.
 -spec owners(weir_cluster_keys:bucket(), Count :: pos_integer(), #conf{}) -> [node()].
 owners(Bucket, Count, #conf{name = Name} = Conf) ->
-    Weights = [{Node, Weight} || #target{node = Node, weight = Weight} <- weir_cluster_view:targets(Name)],
-    weir_cluster_keys:owners(Bucket, Count, weir_cluster_view:own_weight(Conf) ++ Weights).
+    owners(Bucket, Count, weir_cluster_view:targets(Name), Conf).
+
+owners(Bucket, Count, Targets, Conf) ->
+    Weights = [{Node, Weight} || #target{node = Node, weight = Weight} <- Targets],
+    weir_cluster_keys:owners(Bucket, Count, weir_cluster_here:weight(Conf) ++ Weights).
 
 %% Two that are let in and were not tried, or one: of the same zone if there are such.
 candidates(Conf, Tried) ->
@@ -294,8 +295,8 @@ candidates(Conf, Tried) ->
 left_over(#conf{name = Name}, Tried) ->
     Left = [
         Target
-     || #target{node = Node, words = Words} = Target <- weir_cluster_view:targets(Name),
-        not lists:keymember(Node, 1, Tried), weir_cluster_link:share(Words) > 0
+     || #target{node = Node} = Each <- weir_cluster_view:targets(Name), not lists:keymember(Node, 1, Tried),
+        Target <- let_in(Each)
     ],
     case Left of
         [] -> [];
@@ -434,8 +435,5 @@ ended(Reason, #target{node = Node, words = Words}) ->
             ok = weir_cluster_link:count(failed, Words),
             {perhaps_begun, case Reason of noconnection -> {nodedown, Node}; _ -> Reason end}
     end.
-
-left(infinity) -> infinity;
-left(Deadline) -> min(?MAX_MS, max(0, Deadline - now_ms())).
 
 now_ms() -> erlang:monotonic_time(millisecond).

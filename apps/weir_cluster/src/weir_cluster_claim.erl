@@ -49,7 +49,7 @@ claim(Target, Fun, Deadline, Wait, Conf) ->
                 {none, Why} -> Why;
                 _ -> {perhaps_begun, Reason}
             end
-    after weir_cluster_inbox:left(Deadline) ->
+    after weir_cluster_call:left(Deadline) ->
         true = demonitor(Monitor, [flush]),
         _ = unalias(Alias),
         receive
@@ -112,14 +112,14 @@ claimed(Monitor, Holder) ->
     Deadline :: integer() | infinity.
 holder(Alias, {Claimant, Wait}, Deadline, #conf{name = Name} = Conf) ->
     Monitor = erlang:monitor(process, Claimant),
-    Timeout = case Wait of at_once -> 0; wait -> weir_cluster_inbox:left(Deadline) end,
+    Timeout = case Wait of at_once -> 0; wait -> weir_cluster_call:left(Deadline) end,
     case weir_pool:checkout(Name, Timeout) of
         {ok, Worker, Ticket} ->
             receive
                 {'DOWN', Monitor, process, Claimant, _} ->
                     checkin(Ticket, Conf)
             after 0 ->
-                Alias ! {Alias, reply, {Worker, self()}, weir_cluster_view:load(Conf)},
+                Alias ! {Alias, reply, {Worker, self()}, weir_cluster_here:load(Conf)},
                 held(Claimant, Monitor, Ticket, 0, Conf)
             end;
         {error, Why} ->

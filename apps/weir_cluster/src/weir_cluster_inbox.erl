@@ -2,7 +2,7 @@
 %%
 %% ```
 %%   caller, other node        inbox              proxy              worker
-%%     |-- monitor, request ----->|-- spawns ------->|                  |
+%%     |-- request -------------->|-- spawns ------->|                  |
 %%     |                          |                  |-- weir_pool:call/3
 %%     |                          |                  |<---- reply ------|
 %%     |<------------- reply, load ------------------|
@@ -23,6 +23,10 @@
 %% are in this node's time (weir_cluster_member tells how). `Alias' is that of the caller's monitor, so what comes too
 %% late reaches nobody.
 %%
+%% When the node leaves, or its supervisor shuts the inboxes down one after the other, a word says so, and from then on
+%% no inbox begins anything. It counts a call before it reads that word, and who leaves writes the word before he reads
+%% the counts: so a call is either refused or waited for.
+%%
 %% An inbox that is shut down begins nothing any more, waits for its proxies, and exits with `shutdown' then. So whoever
 %% hears of that and has no answer knows that his request was not begun; with any other reason he does not. For that the
 %% answer must be there before: messages of one connection are, but for those of more than 64 kB, which are sent in
@@ -32,7 +36,7 @@
 
 -behaviour(gen_server).
 
--export([start_link/2, refuse/1, proxy/4, left/1, not_begun/3]).
+-export([start_link/2, proxy/4, not_begun/3]).
 -export([init/1, handle_call/3, handle_cast/2, handle_info/2, terminate/2]).
 
 -include("weir_cluster.hrl").
@@ -46,7 +50,6 @@
     index :: pos_integer(),
     %% At most so many calls under way.
     max :: pos_integer(),
-    is_leaving = false :: boolean(),
     %% When the last large reply was sent, at the latest.
     large = none :: integer() | none,
     calls = #{} :: #{Monitor :: reference() => Alias :: reference()}
@@ -56,25 +59,18 @@
 -spec start_link(Index :: pos_integer(), #conf{}) -> gen_server:start_ret().
 start_link(Index, Conf) -> gen_server:start_link(?MODULE, {Index, Conf}, []).
 
-%% @doc From now on it begins nothing. It waits for nobody, so this takes as long as what is in its mailbox.
--spec refuse(pid()) -> ok.
-refuse(Inbox) -> gen_server:call(Inbox, refuse, infinity).
-
 %% @private
 -spec init({pos_integer(), #conf{}}) -> {ok, #state{}}.
 init({Index, #conf{name = Name, max_calls = MaxCalls} = Conf}) ->
     _ = process_flag(message_queue_data, off_heap),
     _ = process_flag(trap_exit, true),
     ok = weir_cluster_view:put_process(Name, {inbox, Index}),
-    ok = weir_cluster_view:set_served(Index, 0, Conf),
+    ok = weir_cluster_here:set_served(Index, 0, Conf),
     Inboxes = erlang:system_info(schedulers),
-    {ok, #state{
-        is_leaving = weir_cluster_view:has_left(Conf), conf = Conf, index = Index, max = max(1, MaxCalls div Inboxes)
-    }}.
+    {ok, #state{conf = Conf, index = Index, max = max(1, MaxCalls div Inboxes)}}.
 
 %% @private
 -spec handle_call(term(), gen_server:from(), #state{}) -> {reply, term(), #state{}}.
-handle_call(refuse, _From, State) -> {reply, ok, State#state{is_leaving = true}};
 handle_call(Request, _From, State) -> {reply, {error, {unknown_call, Request}}, State}.
 
 %% @private
@@ -91,7 +87,7 @@ handle_info({ping, Member, Sent, Time}, #state{index = Index, conf = Conf} = Sta
     {noreply, State};
 handle_info({'DOWN', Monitor, process, _Proxy, Reason}, #state{conf = Conf, index = Index, calls = Calls} = State) ->
     {Alias, Others} = maps:take(Monitor, Calls),
-    ok = weir_cluster_view:set_served(Index, map_size(Others), Conf),
+    ok = weir_cluster_here:set_served(Index, map_size(Others), Conf),
     case Reason of
         normal ->
             {noreply, State#state{calls = Others}};
@@ -107,34 +103,41 @@ handle_info(_Message, State) ->
     {noreply, State}.
 
 %% @private
--spec terminate(term(), #state{}) -> ok.
-terminate(shutdown, State) -> finish(State#state{is_leaving = true});
+-spec terminate(term(), #state{}) -> ok | no_return().
+terminate(shutdown, #state{conf = Conf} = State) -> finish(weir_cluster_here:closing(Conf), State#state{max = 0});
 terminate(_Reason, _State) -> ok.
 
-finish(#state{calls = Calls, large = Large} = State) ->
+%% All inboxes have the same deadline, though they are shut down one after the other. Who still waits then hears that
+%% his call may have been begun.
+-spec finish(Deadline :: integer() | infinity, #state{}) -> ok | no_return().
+finish(Deadline, #state{calls = Calls, large = Large} = State) ->
     Wait =
         case map_size(Calls) of
             0 when Large =:= none -> 0;
             0 -> max(0, Large + ?LARGE_MS - erlang:monotonic_time(millisecond));
-            _ -> infinity
+            _ -> weir_cluster_call:left(Deadline)
         end,
     receive
         Message ->
             {noreply, Next} = handle_info(Message, State),
-            finish(Next)
-    after Wait -> ok
+            finish(Deadline, Next)
+    after Wait ->
+        case map_size(Calls) of
+            0 -> ok;
+            _ -> exit(killed)
+        end
     end.
 
 acknowledge(none, _Index) -> ok;
 acknowledge({Member, Sent}, Index) -> erlang:send(Member, {handled, node(), Index, Sent}, [nosuspend, noconnect]).
 
 pong(Member, Index, Sent, Time, Conf) ->
-    Pong = {pong, node(), Index, Sent, Time, erlang:monotonic_time(millisecond), weir_cluster_view:load(Conf)},
+    Pong = {pong, node(), Index, Sent, Time, erlang:monotonic_time(millisecond), weir_cluster_here:load(Conf)},
     _ = erlang:send(Member, Pong, [nosuspend, noconnect]),
     ok.
 
 request(cast, _Deadline, {Key, Message}, #state{conf = #conf{name = Name} = Conf} = State) ->
-    ok = weir_cluster_view:count(casts, Conf),
+    ok = weir_cluster_here:count(casts, Conf),
     %% Casts of one process keep their order, so the inbox itself picks. A strategy that fails, or that needs a key and
     %% has got none, is no reason for it to fail too.
     _ = try
@@ -143,33 +146,43 @@ request(cast, _Deadline, {Key, Message}, #state{conf = #conf{name = Name} = Conf
             {key, Term} -> weir_pool:cast_key(Name, Term, Message)
         end
     catch
-        _:_ -> weir_cluster_view:count(bad_casts, Conf)
+        _:_ -> weir_cluster_here:count(bad_casts, Conf)
     end,
     State;
-request(_What, _Deadline, {Alias, _, _}, #state{is_leaving = true, conf = Conf} = State) ->
+request(_What, _Deadline, {Alias, _, _}, #state{max = 0, conf = Conf} = State) ->
     not_begun(Alias, leaving, Conf),
     State;
 request(_What, _Deadline, {Alias, _, _}, #state{calls = Calls, max = Max, conf = Conf} = State) when
     map_size(Calls) >= Max
 ->
-    ok = weir_cluster_view:count(refused, Conf),
+    ok = weir_cluster_here:count(refused, Conf),
     not_begun(Alias, busy, Conf),
     State;
-request(What, Deadline, {Alias, Key, Request}, #state{conf = Conf, index = Index, calls = Calls} = State) ->
-    case left(Deadline) of
+request(What, Deadline, {Alias, _, _} = Args, #state{conf = Conf, index = Index, calls = Calls} = State) ->
+    case weir_cluster_call:left(Deadline) of
         0 ->
-            ok = weir_cluster_view:count(expired, Conf),
+            ok = weir_cluster_here:count(expired, Conf),
             State;
         _ ->
-            ok = weir_cluster_view:count(served, Conf),
-            ok = weir_cluster_view:set_served(Index, map_size(Calls) + 1, Conf),
-            {_, Monitor} =
-                case What of
-                    claim -> spawn_monitor(weir_cluster_claim, holder, [Alias, Request, Deadline, Conf]);
-                    _ -> spawn_monitor(?MODULE, proxy, [Alias, {What, Key, Request}, Deadline, Conf])
-                end,
-            State#state{calls = Calls#{Monitor => Alias}}
+            ok = weir_cluster_here:set_served(Index, map_size(Calls) + 1, Conf),
+            case weir_cluster_here:has_left(Conf) of
+                true ->
+                    ok = weir_cluster_here:set_served(Index, map_size(Calls), Conf),
+                    not_begun(Alias, leaving, Conf),
+                    State;
+                false ->
+                    ok = weir_cluster_here:count(served, Conf),
+                    State#state{calls = Calls#{begun(What, Deadline, Args, Conf) => Alias}}
+            end
     end.
+
+begun(What, Deadline, {Alias, Key, Request}, Conf) ->
+    {_, Monitor} =
+        case What of
+            claim -> spawn_monitor(weir_cluster_claim, holder, [Alias, Request, Deadline, Conf]);
+            _ -> spawn_monitor(?MODULE, proxy, [Alias, {What, Key, Request}, Deadline, Conf])
+        end,
+    Monitor.
 
 %% @private
 %% Calls or picks a worker for a caller of another node.
@@ -177,14 +190,14 @@ request(What, Deadline, {Alias, Key, Request}, #state{conf = Conf, index = Index
 proxy(Alias, {What, Key, Request}, Deadline, #conf{name = Name} = Conf) ->
     try
         case {What, Key} of
-            {call, none} -> weir_pool:call(Name, Request, left(Deadline));
-            {call, {key, Term}} -> weir_pool:call_key(Name, Term, Request, left(Deadline));
+            {call, none} -> weir_pool:call(Name, Request, weir_cluster_call:left(Deadline));
+            {call, {key, Term}} -> weir_pool:call_key(Name, Term, Request, weir_cluster_call:left(Deadline));
             {pick, none} -> weir_pool:pick(Name);
             {pick, {key, Term}} -> weir_pool:pick(Name, Term)
         end
     of
         {ok, Reply} ->
-            Alias ! {Alias, reply, Reply, weir_cluster_view:load(Conf)},
+            Alias ! {Alias, reply, Reply, weir_cluster_here:load(Conf)},
             case erlang:external_size(Reply) > ?LARGE of
                 true -> exit(large);
                 false -> ok
@@ -203,7 +216,7 @@ proxy(Alias, {What, Key, Request}, Deadline, #conf{name = Name} = Conf) ->
 
 %% @doc Tells a caller that his request was not begun.
 -spec not_begun(reference(), Why :: term(), #conf{}) -> ok.
-not_begun(Alias, Why, Conf) -> tell(Alias, {Alias, not_begun, Why, weir_cluster_view:load(Conf)}).
+not_begun(Alias, Why, Conf) -> tell(Alias, {Alias, not_begun, Why, weir_cluster_here:load(Conf)}).
 
 %% While the connection is busy another process waits for it.
 tell(Alias, Message) ->
@@ -214,8 +227,3 @@ tell(Alias, Message) ->
         _ ->
             ok
     end.
-
-%% @doc Milliseconds until a deadline.
--spec left(integer() | infinity) -> timeout().
-left(infinity) -> infinity;
-left(Deadline) -> min(?MAX_MS, max(0, Deadline - erlang:monotonic_time(millisecond))).

@@ -16,7 +16,7 @@
 %% @private
 -module(weir_cluster_keys).
 
--export([new/0, join/3, leave/2, nodes/1, table/2, bucket/1, at/2, owners/3]).
+-export([new/0, join/3, leave/2, table/2, bucket/1, at/2, owners/3]).
 
 -export_type([keys/0, bucket/0]).
 
@@ -35,10 +35,6 @@
 %% @doc Of no nodes.
 -spec new() -> keys().
 new() -> #keys{lowest = lists:duplicate(?BUCKETS, {infinite, none})}.
-
-%% @doc The nodes and their weights.
--spec nodes(keys()) -> #{node() => pos_integer()}.
-nodes(#keys{nodes = Nodes}) -> Nodes.
 
 %% @doc A node comes, or has another weight now.
 -spec join(node(), Weight :: pos_integer(), keys()) -> keys().

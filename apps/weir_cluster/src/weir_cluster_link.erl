@@ -55,14 +55,9 @@
 %% A load that is older is unknown.
 -define(LOAD_MS, 1000).
 
--define(COUNTERS, [
-    {requests, "requests that were sent there"},
-    {refused, "of these, those that were not begun there"},
-    {failed, "of these, those whose connection or worker was lost"},
-    {timeouts, "of these, those whose time was over before the reply came"},
-    {full, "requests that were not sent because the window was full"},
-    {busy, "requests that were not sent because the connection was busy or gone"}
-]).
+-define(COUNTERS, [requests, refused, failed, timeouts, full, busy]).
+
+-type counter() :: requests | refused | failed | timeouts | full | busy.
 
 %% @doc Nothing is known yet.
 -spec new(Inboxes :: pos_integer()) -> atomics:atomics_ref().
@@ -175,7 +170,7 @@ set_ended(Words) -> atomics:put(Words, ?ENDED, 1).
 has_ended(Words) -> atomics:get(Words, ?ENDED) =:= 1.
 
 %% @doc Adds one to a counter.
--spec count(requests | refused | failed | timeouts | full | busy, atomics:atomics_ref()) -> ok.
+-spec count(counter(), atomics:atomics_ref()) -> ok.
 count(Counter, Words) -> atomics:add(Words, ?COUNTER(index(Counter)), 1).
 
 index(requests) -> 1;
@@ -185,6 +180,7 @@ index(timeouts) -> 4;
 index(full) -> 5;
 index(busy) -> 6.
 
-%% @doc All counters.
--spec counters(atomics:atomics_ref()) -> #{atom() => non_neg_integer()}.
-counters(Words) -> maps:from_list([{Name, atomics:get(Words, ?COUNTER(index(Name)))} || {Name, _Help} <- ?COUNTERS]).
+%% @doc All counters; weir_cluster:info/1 tells what they count.
+-spec counters(atomics:atomics_ref()) -> #{counter() => non_neg_integer()}.
+counters(Words) ->
+    maps:from_list([{Counter, atomics:get(Words, ?COUNTER(index(Counter)))} || Counter <- ?COUNTERS]).

@@ -35,7 +35,7 @@
 
 -behaviour(gen_server).
 
--export([start_link/1, leave/2]).
+-export([start_link/1, leave/1]).
 -export([init/1, handle_call/3, handle_cast/2, handle_info/2, handle_continue/2, terminate/2]).
 
 -include("weir_cluster.hrl").
@@ -57,7 +57,8 @@
 -record(other, {
     number :: weir_cluster_view:place(),
     target :: #target{},
-    state = new :: new | in | out,
+    %% Until its first pong.
+    is_new = true :: boolean(),
     %% When the last pong came, and when the share was raised.
     heard :: integer(),
     raised :: integer(),
@@ -83,21 +84,26 @@
     weight = 0 :: non_neg_integer(),
     inboxes :: [pid()],
     tick = 0 :: non_neg_integer(),
-    is_stale = false :: boolean(),
-    leaving = no :: no | {gen_server:from(), DeadlineMs :: integer() | infinity} | left
+    is_stale = false :: boolean()
 }).
 
 %% @doc Starts it.
 -spec start_link(#conf{}) -> gen_server:start_ret().
 start_link(Conf) -> gen_server:start_link(?MODULE, Conf, []).
 
-%% @doc Leaves the cluster, and returns when what is under way is finished.
--spec leave(pid(), timeout()) -> ok | {error, {timeout, pos_integer()} | leaving | no_pool}.
-leave(Member, Timeout) ->
-    try
-        gen_server:call(Member, {leave, Timeout}, infinity)
-    catch
-        exit:{Reason, _} when Reason =:= noproc; Reason =:= normal; Reason =:= shutdown -> {error, no_pool}
+%% @doc Has the others told that this node has left, for which it waits for nobody. One that has just been killed tells
+%% them when it is started again.
+-spec leave(weir_pool:name()) -> ok.
+leave(Name) ->
+    case weir_cluster_view:member(Name) of
+        {ok, Member} ->
+            try
+                gen_server:call(Member, leave, infinity)
+            catch
+                exit:_ -> ok
+            end;
+        error ->
+            ok
     end.
 
 %% @private
@@ -106,10 +112,7 @@ init(#conf{name = Name} = Conf) ->
     _ = process_flag(trap_exit, true),
     ok = weir_cluster_view:put_process(Name, member),
     [ok = weir_cluster_view:delete_target(Name, Number) || {Number, _Former} <- weir_cluster_view:numbered(Name)],
-    Leaving = case weir_cluster_view:has_left(Conf) of true -> left; false -> no end,
-    State = write(weighed(#state{
-        conf = Conf, inboxes = weir_cluster_view:inboxes(Name), leaving = Leaving, ticked = now_ms()
-    })),
+    State = write(weighed(#state{conf = Conf, inboxes = weir_cluster_view:inboxes(Name), ticked = now_ms()})),
     ok = weir_cluster_view:open(Conf),
     _ = erlang:send_after(?TICK_MS, self(), tick),
     {ok, State, {continue, join}}.
@@ -119,11 +122,9 @@ init(#conf{name = Name} = Conf) ->
 handle_continue(join, State) -> {noreply, greet(find(State))}.
 
 %% @private
--spec handle_call(term(), gen_server:from(), #state{}) -> {reply, term(), #state{}} | {noreply, #state{}}.
-handle_call({leave, _Timeout}, _From, #state{leaving = {_, _}} = State) ->
-    {reply, {error, leaving}, State};
-handle_call({leave, Timeout}, From, State) ->
-    {noreply, leave_cluster(From, Timeout, State)};
+-spec handle_call(term(), gen_server:from(), #state{}) -> {reply, term(), #state{}}.
+handle_call(leave, _From, State) ->
+    {reply, ok, left(State)};
 handle_call(Request, _From, State) ->
     {reply, {error, {unknown_call, Request}}, State}.
 
@@ -166,14 +167,19 @@ handle_info(_Message, State) ->
 
 %% @private
 -spec terminate(term(), #state{}) -> ok.
-terminate(_Reason, State) -> tell_all({leaving, self()}, State).
+terminate(Reason, #state{conf = Conf, inboxes = Inboxes} = State) ->
+    %% The last child, and so the first that is shut down with its supervisor, or when an inbox has failed.
+    ok = case Reason =:= shutdown andalso lists:all(fun is_process_alive/1, Inboxes) of
+        true -> weir_cluster_here:set_closing(Conf);
+        false -> ok
+    end,
+    tell_all({leaving, self()}, State).
 
 %% ---------------------------------------------------------------- who is there
 
-info(#state{leaving = no, weight = Weight, conf = #conf{zone = Zone}, inboxes = Inboxes}) ->
-    #{weight => Weight, zone => Zone, inboxes => Inboxes};
-info(State) ->
-    info(State#state{leaving = no, weight = 0}).
+info(#state{weight = Weight, conf = #conf{zone = Zone} = Conf, inboxes = Inboxes}) ->
+    Served = case weir_cluster_here:has_left(Conf) of true -> 0; false -> Weight end,
+    #{weight => Served, zone => Zone, inboxes => Inboxes}.
 
 send(To, Message) -> erlang:send(To, Message, [nosuspend, noconnect]).
 
@@ -187,7 +193,7 @@ find(#state{conf = #conf{name = Name}, joiner = Joiner} = State) ->
     Others = fun(Group) -> [Pid || Pid <- pg:get_members(?SCOPE, Group), node(Pid) =/= node()] end,
     try
         Group = group(State),
-        Joined = Group =:= none orelse lists:member(Me, pg:get_local_members(?SCOPE, Group)) orelse
+        Joined = weir_cluster_here:has_left(State#state.conf) orelse lists:member(Me, pg:get_local_members(?SCOPE, Group)) orelse
             is_pid(Joiner) andalso is_process_alive(Joiner),
         Next = case Joined of
             true -> Joiner;
@@ -199,7 +205,6 @@ find(#state{conf = #conf{name = Name}, joiner = Joiner} = State) ->
         error:badarg -> State
     end.
 
-group(#state{leaving = Leaving}) when Leaving =/= no -> none;
 group(#state{conf = #conf{name = Name, serve = true}}) -> Name;
 group(#state{conf = #conf{name = Name, serve = false}}) -> {?MODULE, client, Name}.
 
@@ -238,8 +243,7 @@ known(Member, #{weight := Weight, zone := Zone, inboxes := Inboxes}, #state{othe
 
 known_anew(Member, Inboxes, Weight, Zone, #state{others = Others} = State) ->
     Node = node(Member),
-    Numbers = maps:map(fun(_, #other{number = Number}) -> Number end, Others),
-    #{Node := Number} = weir_cluster_view:numbers_of([Node], Numbers, 1),
+    Number = weir_cluster_view:free_number([Taken || #other{number = Taken} <- maps:values(Others)]),
     Now = now_ms(),
     Words = weir_cluster_link:new(tuple_size(Inboxes)),
     Other = #other{
@@ -293,7 +297,7 @@ write(#state{conf = #conf{name = Name}, others = Others, keys = Keys} = State) -
 %% ---------------------------------------------------------------- pings
 
 pong(Time, There, Load, #other{target = #target{words = Words}, pinged = Pinged} = Other) ->
-    #other{state = Before, quickest = Quickest} = Other,
+    #other{quickest = Quickest} = Other,
     Now = now_ms(),
     ok = weir_cluster_link:set_load(Load, weir_cluster_link:requests(Words) - Pinged, Words),
     Took = Now - Time,
@@ -306,20 +310,20 @@ pong(Time, There, Load, #other{target = #target{words = Words}, pinged = Pinged}
             false ->
                 Quickest + 1
         end,
-    let_in(Now, Before, Other#other{heard = Now, quickest = Quick}).
+    let_in(Now, Other#other{heard = Now, quickest = Quick}).
 
-let_in(_Now, new, #other{target = #target{words = Words}} = Other) ->
+let_in(_Now, #other{is_new = true, target = #target{words = Words}} = Other) ->
     ok = weir_cluster_link:set_share(?ALL, Words),
-    Other#other{state = in};
-let_in(Now, _, #other{target = #target{words = Words}, raised = Raised} = Other) ->
+    Other#other{is_new = false};
+let_in(Now, #other{target = #target{words = Words}, raised = Raised} = Other) ->
     case weir_cluster_link:share(Words) of
         ?ALL ->
-            Other#other{state = in};
+            Other;
         _ when Now - Raised < ?RAISE_MS ->
             Other;
         Share ->
             ok = weir_cluster_link:set_share(min(?ALL, max(?FIRST_SHARE, 2 * Share)), Words),
-            Other#other{state = out, raised = Now}
+            Other#other{raised = Now}
     end.
 
 ping(#other{target = #target{inboxes = Inboxes, words = Words}, inbox = Next} = Other) ->
@@ -333,12 +337,12 @@ ping(#other{target = #target{inboxes = Inboxes, words = Words}, inbox = Next} = 
 %% A node that is silent gets nothing.
 heard(Now, #other{heard = Heard, target = #target{words = Words}} = Other) when Now - Heard > ?SILENT_MS ->
     ok = weir_cluster_link:set_share(0, Words),
-    Other#other{state = case Other#other.state of new -> new; _ -> out end};
+    Other;
 heard(_Now, Other) ->
     Other.
 
 tick(#state{tick = Tick, members = Before} = State) ->
-    #state{members = Members} = Ticked = find(left(State#state{tick = Tick + 1})),
+    #state{members = Members} = Ticked = find(State#state{tick = Tick + 1}),
     case Tick rem ?PING of
         0 ->
             (greet(weighed(pinged(said_again(Ticked)))))#state{ticked = now_ms()};
@@ -367,9 +371,11 @@ pinged(#state{others = Others, ticked = Ticked} = State) ->
     Left#state{others = Pinged}.
 
 %% It may not have been sent.
-said_again(#state{leaving = no} = State) -> State;
-said_again(State) ->
-    tell_all({leaving, self()}, State),
+said_again(#state{conf = Conf} = State) ->
+    ok = case weir_cluster_here:has_left(Conf) of
+        true -> tell_all({leaving, self()}, State);
+        false -> ok
+    end,
     State.
 
 %% What this node weighs, which all others hear when it changes.
@@ -379,7 +385,7 @@ weighed(#state{conf = Conf, weight = Before, keys = Keys} = State) ->
             State;
         Weight ->
             Changed = State#state{weight = Weight},
-            ok = weir_cluster_view:set_own_weight(Weight, Conf),
+            ok = weir_cluster_here:set_weight(Weight, Conf),
             tell_all({hello, self(), info(Changed)}, Changed),
             stale(Changed#state{keys = own(Weight, Keys)})
     end.
@@ -389,46 +395,27 @@ own(Weight, Keys) -> weir_cluster_keys:join(node(), Weight, Keys).
 
 %% And how much is under way in its pool, which is measured at the same time.
 weight(#state{conf = #conf{serve = false}}) -> 0;
-weight(#state{leaving = Leaving}) when Leaving =/= no -> 0;
-weight(#state{conf = #conf{name = Name, weight = Weight} = Conf}) ->
+weight(#state{conf = #conf{name = Name} = Conf}) ->
     case weir_pool:info(Name) of
-        {ok, #{live := 0}} ->
-            ok = weir_cluster_view:measured(0, 0, Conf),
-            0;
         {ok, #{calls := Calls, live := Live, size := Size}} ->
-            ok = weir_cluster_view:measured(Calls, Live, Conf),
-            case Weight of size -> max(1, Size); _ -> Weight end;
+            ok = weir_cluster_here:measured(Calls, Live, Conf),
+            case weir_cluster_here:has_left(Conf) of
+                true -> 0;
+                false -> weight(Live, Size, Conf)
+            end;
         {error, no_pool} ->
             0
     end.
 
-%% ---------------------------------------------------------------- leaving
+weight(0, _Size, _Conf) -> 0;
+weight(_Live, Size, #conf{weight = size}) -> max(1, Size);
+weight(_Live, _Size, #conf{weight = Weight}) -> Weight.
 
-leave_cluster(From, Timeout, #state{conf = Conf, inboxes = Inboxes} = State) ->
-    Deadline = case Timeout of infinity -> infinity; _ -> now_ms() + Timeout end,
-    ok = weir_cluster_view:set_left(Conf),
+left(State) ->
     tell_all({leaving, self()}, State),
-    lists:foreach(fun weir_cluster_inbox:refuse/1, Inboxes),
     Me = self(),
     Group = group(State),
-    _ = spawn(fun() -> Group =:= none orelse pg(leave, Group, Me) end),
-    left(weighed(State#state{leaving = {From, Deadline}})).
-
-left(#state{leaving = {From, Deadline}, conf = Conf} = State) ->
-    case weir_cluster_view:served(Conf) of
-        0 ->
-            gen_server:reply(From, ok),
-            State#state{leaving = left};
-        Calls ->
-            case now_ms() >= Deadline of
-                true ->
-                    gen_server:reply(From, {error, {timeout, Calls}}),
-                    State#state{leaving = left};
-                false ->
-                    State
-            end
-    end;
-left(State) ->
-    State.
+    _ = spawn(fun() -> pg(leave, Group, Me) end),
+    weighed(State).
 
 now_ms() -> erlang:monotonic_time(millisecond).

@@ -42,7 +42,7 @@ check_map(Name, Opts) ->
             {error, {bad_option, Key, Value}};
         [] ->
             All = maps:merge(maps:from_list([{Key, Default} || {Key, Default, _} <- options()]), Opts),
-            Fields = All#{name => Name, counters => weir_cluster_view:new_counters()},
+            Fields = All#{name => Name, counters => weir_cluster_here:new()},
             {ok, list_to_tuple([conf | [maps:get(Field, Fields) || Field <- record_info(fields, conf)]])}
     end.
 

@@ -20,10 +20,9 @@
 -module(weir_cluster_view).
 
 -export([new_table/0, claim_name/1, await_children/1, owner/1, close/1]).
--export([conf/1, open/1, write/3, put_target/3, delete_target/2, numbers_of/3]).
+-export([conf/1, open/1, write/3, put_target/3, delete_target/2, free_number/1]).
 -export([drawn/1, draw/3, targets/1, numbered/1, target/2, number_of_key/2]).
--export([put_process/2, inboxes/1, member/1, own_weight/1, set_own_weight/2]).
--export([load/1, has_left/1, set_left/1, served/1, set_served/3, measured/3, count/2, counters/1, new_counters/0]).
+-export([put_process/2, inboxes/1, member/1]).
 
 -export_type([place/0]).
 
@@ -38,25 +37,6 @@
 
 -type place() :: 1..65534.
 
-%% Words of the node's own.
--define(LOCAL, 1).
--define(WEIGHT, 2).
--define(LIVE, 3).
--define(COUNTER(I), (3 + (I))).
-%% One for each inbox.
--define(LEFT, 12).
--define(SERVED(I), (12 + (I))).
--define(COUNTERS, [
-    {served, "calls of other nodes that were begun here"},
-    {casts, "casts of other nodes that came here"},
-    {refused, "calls of other nodes that were refused because too many were under way"},
-    {expired, "calls of other nodes that were not begun because their time was over"},
-    {spilled, "requests of this node that were sent to another one because there was no room here"},
-    {retried, "requests of this node that were sent to another one because one had not begun them"},
-    {overloads, "requests of this node for which there was no room anywhere"},
-    {bad_casts, "casts of other nodes for which the pool's strategy found no worker, but failed"}
-]).
-
 %% @doc Makes the table; it belongs to the caller. One that has it already keeps it.
 -spec new_table() -> ok.
 new_table() ->
@@ -66,9 +46,8 @@ new_table() ->
 
 %% @doc The calling process publishes a pool, unless another does.
 -spec claim_name(weir_pool:name()) -> ok | {error, {already_started, pid()} | {not_started, weir_cluster}}.
-claim_name(Name) -> claim_name(Name, self()).
-
-claim_name(Name, Me) ->
+claim_name(Name) ->
+    Me = self(),
     Key = {Name, owner},
     try ets:insert_new(?TABLE, {Key, Me}) orelse ets:lookup(?TABLE, Key) of
         true ->
@@ -83,10 +62,10 @@ claim_name(Name, Me) ->
                     %% It was killed. Its children are ending, and may still write.
                     ok = await_children(Name),
                     _ = ets:delete_object(?TABLE, Row),
-                    claim_name(Name, Me)
+                    claim_name(Name)
             end;
         [] ->
-            claim_name(Name, Me)
+            claim_name(Name)
     catch
         error:badarg -> {error, {not_started, weir_cluster}}
     end.
@@ -152,17 +131,12 @@ drawn(Weights) ->
     Largest = lists:max([1 | [Weight || {_, Weight} <- Weights]]),
     << <<Number:16>> || {Number, Weight} <- Weights, _ <- lists:seq(1, max(1, ?SIXTEEN * Weight div Largest)) >>.
 
-%% @doc The numbers of some nodes: each keeps the one it has, others get the lowest that are free.
--spec numbers_of([node()], #{node() => place()}, Next :: pos_integer()) -> #{node() => place()}.
-numbers_of([Node | Nodes], Numbers, Next) when is_map_key(Node, Numbers) ->
-    numbers_of(Nodes, Numbers, Next);
-numbers_of([Node | Nodes], Numbers, Next) ->
-    case lists:member(Next, maps:values(Numbers)) of
-        true -> numbers_of([Node | Nodes], Numbers, Next + 1);
-        false -> numbers_of(Nodes, Numbers#{Node => Next}, Next + 1)
-    end;
-numbers_of([], Numbers, _Next) ->
-    Numbers.
+%% @doc The lowest number that no other node has.
+-spec free_number([place()]) -> place().
+free_number(Numbers) -> free_number(1, lists:sort(Numbers)).
+
+free_number(Number, [Number | More]) -> free_number(Number + 1, More);
+free_number(Number, _More) -> Number.
 
 %% @doc A node drawn at random by weight, of the same zone if it is to be and there is one, or any.
 -spec draw(weir_pool:name(), near | all, Random :: non_neg_integer()) -> #target{} | none.
@@ -239,68 +213,3 @@ member(Name) ->
         [{_, Pid}] -> {ok, Pid};
         [] -> error
     end.
-
-%% @doc Calls under way for each worker here, in thousandths: those of this node as they were last measured, and those
-%% of others as they are now.
--spec load(#conf{}) -> non_neg_integer().
-load(#conf{counters = Counters} = Conf) ->
-    1000 * max(0, atomics:get(Counters, ?LOCAL) + served(Conf)) div max(1, atomics:get(Counters, ?LIVE)).
-
-%% @doc Calls of other nodes that are under way. One that has just ended may still be counted.
--spec served(#conf{}) -> non_neg_integer().
-served(#conf{counters = Counters}) ->
-    #{size := Size} = atomics:info(Counters),
-    lists:sum([atomics:get(Counters, Index) || Index <- lists:seq(?SERVED(1), Size)]).
-
-%% @doc So many are under way in this inbox, which alone writes it.
--spec set_served(Index :: pos_integer(), non_neg_integer(), #conf{}) -> ok.
-set_served(Index, Calls, #conf{counters = Counters}) -> atomics:put(Counters, ?SERVED(Index), Calls).
-
-%% @doc So many calls are under way in the pool, and so many workers live.
--spec measured(Calls :: non_neg_integer(), Live :: non_neg_integer(), #conf{}) -> ok.
-measured(Calls, Live, #conf{counters = Counters} = Conf) ->
-    %% Those of other nodes are among them, if the pool counts.
-    ok = atomics:put(Counters, ?LOCAL, max(0, Calls - served(Conf))),
-    atomics:put(Counters, ?LIVE, Live).
-
-%% @doc This node and its weight, if it serves the pool.
--spec own_weight(#conf{}) -> [{node(), pos_integer()}].
-own_weight(#conf{counters = Counters}) ->
-    case atomics:get(Counters, ?WEIGHT) of
-        0 -> [];
-        Weight -> [{node(), Weight}]
-    end.
-
-%% @doc Sets that.
--spec set_own_weight(non_neg_integer(), #conf{}) -> ok.
-set_own_weight(Weight, #conf{counters = Counters}) -> atomics:put(Counters, ?WEIGHT, Weight).
-
-%% @doc Whether this node has left; those who are started again after that do not serve.
--spec has_left(#conf{}) -> boolean().
-has_left(#conf{counters = Counters}) -> atomics:get(Counters, ?LEFT) =:= 1.
-
-%% @doc This node has left.
--spec set_left(#conf{}) -> ok.
-set_left(#conf{counters = Counters}) -> atomics:put(Counters, ?LEFT, 1).
-
-%% @doc All counters at 0.
--spec new_counters() -> atomics:atomics_ref().
-new_counters() -> atomics:new(?SERVED(erlang:system_info(schedulers)), [{signed, true}]).
-
-%% @doc Adds one to a counter.
--spec count(atom(), #conf{}) -> ok.
-count(Name, #conf{counters = Counters}) -> atomics:add(Counters, index(Name), 1).
-
-%% @doc All counters.
--spec counters(#conf{}) -> #{atom() => non_neg_integer()}.
-counters(#conf{counters = Counters}) ->
-    maps:from_list([{Name, atomics:get(Counters, index(Name))} || {Name, _Help} <- ?COUNTERS]).
-
-index(served) -> ?COUNTER(1);
-index(casts) -> ?COUNTER(2);
-index(refused) -> ?COUNTER(3);
-index(expired) -> ?COUNTER(4);
-index(spilled) -> ?COUNTER(5);
-index(retried) -> ?COUNTER(6);
-index(overloads) -> ?COUNTER(7);
-index(bad_casts) -> ?COUNTER(8).

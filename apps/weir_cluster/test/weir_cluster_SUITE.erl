@@ -10,7 +10,7 @@
     starts_and_stops/1,
     without_application/1, pool_comes_and_goes/1, large_terms/1, embedded/1]).
 -export([choose/2]).
--import(weir_cluster_test_lib, [cluster/1, cluster/2, stop/1, call/4, do/2, eventually/1, name/1]).
+-import(weir_cluster_test_lib, [with/2, with/3, info/1, stop/1, call/4, do/2, eventually/1, name/1]).
 
 suite() -> [{timetrap, {minutes, 5}}].
 
@@ -21,26 +21,12 @@ all() ->
         wrong_options, wrong_arguments, starts_and_stops, without_application, pool_comes_and_goes, large_terms,
         embedded].
 
-with(Count, Test) -> with(Count, #{}, Test).
-
-with(Count, Opts, Test) ->
-    Cluster = cluster(Count, Opts),
-    try
-        Test(Cluster)
-    after
-        stop(Cluster)
-    end.
-
 %% So many calls at a time, and their results.
 at_once(Count, Call) ->
     Me = self(),
     Told = fun() -> Me ! {self(), try Call() catch exit:Reason -> {exit, Reason} end} end,
     Pids = [spawn(Told) || _ <- lists:seq(1, Count)],
     [receive {Pid, Result} -> Result end || Pid <- Pids].
-
-info(One) ->
-    {ok, Info} = call(One, weir_cluster, info, [p]),
-    Info.
 
 sum(Key, #{nodes := Nodes}) -> lists:sum([maps:get(Key, Node) || Node <- Nodes]).
 

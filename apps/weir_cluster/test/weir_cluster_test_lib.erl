@@ -2,14 +2,12 @@
 %% and output.
 -module(weir_cluster_test_lib).
 
--export([cluster/1, cluster/2, stop/1, connect/1, disconnect/2, call/4, do/2, eventually/1, name/1, os/2, begun/1]).
+-export([with/2, with/3, info/1, stop/1, connect/1, disconnect/2, call/4, do/2, eventually/1, name/1, os/2, begun/1]).
 -export([start/1, know/2, in_node/1, table/0]).
 
 -define(DEADLINE_MS, 60_000).
 
 %% Starts so many nodes with a pool `p' of these options and publishes it; all know of all when it returns.
-cluster(Count) -> cluster(Count, #{}).
-
 cluster(Count, Opts) ->
     Cluster = pmap(fun(_) -> start(Opts) end, lists:seq(1, Count)),
     ok = connect(Cluster),
@@ -17,13 +15,9 @@ cluster(Count, Opts) ->
     Cluster.
 
 start(Opts) ->
-    {ok, Peer, Node} = peer:start(#{
-        name => peer:random_name(), connection => standard_io, wait_boot => 60_000,
-        args => ["-setcookie", "weir_cluster", "-connect_all", "false", "-kernel", "prevent_overlapping_partitions",
-            "false", "+S", "2:2", "-pa" | code:get_path()]
-    }),
-    One = #{peer => Peer, node => Node, os => call(#{peer => Peer}, os, getpid, [])},
-    ok = call(One, logger, set_primary_config, [level, none]),
+    One = weir_kit_nodes:start([
+        "-connect_all", "false", "-kernel", "prevent_overlapping_partitions", "false", "+S", "2:2"
+    ]),
     {ok, _} = call(One, application, ensure_all_started, [weir_cluster]),
     true = call(One, ?MODULE, table, []),
     Pool = maps:merge(#{size => 2, strategy => least_loaded, worker => {weir_cluster_test_worker, start_link, []}},
@@ -46,8 +40,10 @@ begun(Cluster) ->
     lists:foldl(fun({Id, N}, Sum) -> maps:update_with(Id, fun(M) -> M + N end, N, Sum) end, #{},
         lists:append([call(One, ets, tab2list, [weir_cluster_test_begun]) || One <- Cluster])).
 
+%% Two that connect to each other at the same time, or just after a connection was lost, may have to try again.
 connect(Cluster) ->
-    _ = [true = call(A, net_kernel, connect_node, [name(B)]) || A <- Cluster, B <- Cluster, name(A) < name(B)],
+    _ = [true = eventually(fun() -> call(A, net_kernel, connect_node, [name(B)]) end)
+        || A <- Cluster, B <- Cluster, name(A) < name(B)],
     ok.
 
 disconnect(A, B) -> call(A, erlang, disconnect_node, [name(B)]).
@@ -62,17 +58,29 @@ know(Cluster, Others) ->
     end, Cluster).
 
 stop(Cluster) ->
-    pmap(fun(#{peer := Peer, os := Os}) ->
-        _ = os:cmd("kill -KILL " ++ Os),
-        try peer:stop(Peer) catch _:_ -> gone end
-    end, Cluster),
+    _ = pmap(fun weir_kit_nodes:kill/1, Cluster),
     ok.
 
-name(#{node := Node}) -> Node.
+name(#{name := Name}) -> Name.
 
-os(Signal, #{os := Os}) -> "" = os:cmd("kill -" ++ Signal ++ " " ++ Os).
+os(Signal, One) -> ok = weir_kit_nodes:signal(Signal, One).
 
-call(#{peer := Peer}, M, F, A) -> peer:call(Peer, M, F, A, 120_000).
+call(One, M, F, A) -> weir_kit_nodes:call(One, M, F, A).
+
+%% Runs a test with a cluster that is gone afterwards.
+with(Count, Test) -> with(Count, #{}, Test).
+
+with(Count, Opts, Test) ->
+    Cluster = cluster(Count, Opts),
+    try
+        Test(Cluster)
+    after
+        stop(Cluster)
+    end.
+
+info(One) ->
+    {ok, Info} = call(One, weir_cluster, info, [p]),
+    Info.
 
 %% Runs a fun of a module that all have.
 do(One, Fun) -> call(One, ?MODULE, in_node, [Fun]).

@@ -55,11 +55,12 @@
 -define(PROCESS_US, 0.55).
 -define(CREDIT_US, 1_200_000).
 %% Collections of a suspect that are remembered, and for how long they count.
--define(MOST_WAITS, 50).
-%% A node that is given less of the time that it wants is not to blame for who waits.
--define(STARVED, 0.7).
 -define(MOST_COLLECTIONS, 300).
 -define(COLLECTIONS_MS, 3000).
+%% Functions in which a suspect was seen to wait that are remembered.
+-define(MOST_WAITS, 50).
+%% Nobody is to blame for who waits on a node that is given less of the processor time that it wants.
+-define(STARVED, 0.7).
 -define(MAX_MAILBOX, 5000).
 -define(MAX_BYTES, 100_000_000).
 %% Samples of processes that ran from which it can be said who is in ets.

@@ -1,0 +1,118 @@
+%% @doc What a node counts and knows of its own part of a published pool: atomics, one reference for each publication.
+%%
+%% ```
+%%   word          written by                                                       read by
+%%   local         the member: calls of this node that are under way                inboxes and proxies, callers
+%%   weight        the member: what this node weighs, 0 while it does not serve     callers
+%%   live          the member: how many workers live                                inboxes and proxies, callers
+%%   left          who leaves, the member that is shut down: nothing is begun       the member, inboxes
+%%   closing       the member that is shut down: until when inboxes wait            inboxes that are shut down
+%%   counters      inboxes and callers                                              info/1
+%%   served(I)     inbox I: calls of other nodes that are under way in it           the member, inboxes and proxies
+%% '''
+%%
+%% They outlive the processes that write them, but not the publication.
+%% @private
+-module(weir_cluster_here).
+
+-export([new/0, load/1, measured/3, served/1, set_served/3]).
+-export([weight/1, set_weight/2, has_left/1, set_left/1, closing/1, set_closing/1]).
+-export([count/2, counters/1]).
+
+-export_type([counter/0]).
+
+-include("weir_cluster.hrl").
+
+-define(LOCAL, 1).
+-define(WEIGHT, 2).
+-define(LIVE, 3).
+-define(LEFT, 4).
+-define(CLOSING, 5).
+-define(COUNTER(I), (5 + (I))).
+-define(SERVED(Inbox), (13 + (Inbox))).
+
+-define(COUNTERS, [served, casts, refused, expired, spilled, retried, overloads, bad_casts]).
+
+-type counter() :: served | casts | refused | expired | spilled | retried | overloads | bad_casts.
+
+%% @doc All at 0.
+-spec new() -> atomics:atomics_ref().
+new() -> atomics:new(?SERVED(erlang:system_info(schedulers)), [{signed, true}]).
+
+%% @doc Calls under way for each worker here, in thousandths: those of this node as they were last measured, and those
+%% of others as they are now.
+-spec load(#conf{}) -> non_neg_integer().
+load(#conf{counters = Words} = Conf) ->
+    1000 * max(0, atomics:get(Words, ?LOCAL) + served(Conf)) div max(1, atomics:get(Words, ?LIVE)).
+
+%% @doc So many calls are under way in the pool, and so many workers live.
+-spec measured(Calls :: non_neg_integer(), Live :: non_neg_integer(), #conf{}) -> ok.
+measured(Calls, Live, #conf{counters = Words} = Conf) ->
+    %% Those of other nodes are among them, if the pool counts.
+    ok = atomics:put(Words, ?LOCAL, max(0, Calls - served(Conf))),
+    atomics:put(Words, ?LIVE, Live).
+
+%% @doc Calls of other nodes that are under way. One that has just ended may still be counted.
+-spec served(#conf{}) -> non_neg_integer().
+served(#conf{counters = Words}) ->
+    #{size := Size} = atomics:info(Words),
+    lists:sum([atomics:get(Words, Index) || Index <- lists:seq(?SERVED(1), Size)]).
+
+%% @doc So many are under way in this inbox.
+-spec set_served(Inbox :: pos_integer(), non_neg_integer(), #conf{}) -> ok.
+set_served(Inbox, Calls, #conf{counters = Words}) -> atomics:put(Words, ?SERVED(Inbox), Calls).
+
+%% @doc This node and its weight, if it serves the pool.
+-spec weight(#conf{}) -> [{node(), pos_integer()}].
+weight(#conf{counters = Words}) ->
+    case atomics:get(Words, ?WEIGHT) of
+        0 -> [];
+        Weight -> [{node(), Weight}]
+    end.
+
+%% @doc Sets that.
+-spec set_weight(non_neg_integer(), #conf{}) -> ok.
+set_weight(Weight, #conf{counters = Words}) -> atomics:put(Words, ?WEIGHT, Weight).
+
+%% @doc Whether this node has left: from then on it begins nothing for others.
+-spec has_left(#conf{}) -> boolean().
+has_left(#conf{counters = Words}) -> atomics:get(Words, ?LEFT) =:= 1.
+
+%% @doc This node has left.
+-spec set_left(#conf{}) -> ok.
+set_left(#conf{counters = Words}) -> atomics:put(Words, ?LEFT, 1).
+
+%% @doc Until when inboxes that are shut down wait for calls.
+-spec closing(#conf{}) -> integer() | infinity.
+closing(#conf{counters = Words}) ->
+    case atomics:get(Words, ?CLOSING) of
+        0 -> infinity;
+        Deadline -> Deadline
+    end.
+
+%% @doc This node leaves, and its inboxes wait for as long as its supervisor lets each of them.
+-spec set_closing(#conf{}) -> ok.
+set_closing(#conf{counters = Words, shutdown = Shutdown} = Conf) ->
+    ok = case weir_cluster_call:deadline(Shutdown) of
+        infinity -> ok;
+        Deadline -> atomics:put(Words, ?CLOSING, Deadline)
+    end,
+    set_left(Conf).
+
+%% @doc Adds one to a counter.
+-spec count(counter(), #conf{}) -> ok.
+count(Counter, #conf{counters = Words}) -> atomics:add(Words, ?COUNTER(index(Counter)), 1).
+
+%% @doc All counters; weir_cluster:info/1 tells what they count.
+-spec counters(#conf{}) -> #{counter() => non_neg_integer()}.
+counters(#conf{counters = Words}) ->
+    maps:from_list([{Counter, atomics:get(Words, ?COUNTER(index(Counter)))} || Counter <- ?COUNTERS]).
+
+index(served) -> 1;
+index(casts) -> 2;
+index(refused) -> 3;
+index(expired) -> 4;
+index(spilled) -> 5;
+index(retried) -> 6;
+index(overloads) -> 7;
+index(bad_casts) -> 8.
