@@ -1,5 +1,5 @@
-%% @doc Nodes of this machine that are connected with each other and with nobody else: who has started them talks to them
-%% through their standard input and output, and can freeze and kill them.
+%% @doc Nodes of this machine that are connected with each other and with nobody else: who has started them talks to
+%% them through their standard input and output, and can freeze and kill them.
 -module(weir_kit_nodes).
 
 -export([start/1, start/2, call/4, connect/1, signal/2, kill/1]).
@@ -14,7 +14,8 @@
 -spec start(Args :: [string()]) -> kit_node().
 start(Args) -> start("peer", Args).
 
-%% @doc Starts a node whose name begins so, with these arguments of `erl' and the code path of this one. It logs nothing.
+%% @doc Starts a node whose name begins so, with these arguments of `erl' and the code path of this one. It logs
+%% nothing.
 -spec start(Prefix :: string(), Args :: [string()]) -> kit_node().
 start(Prefix, Args) ->
     {ok, Peer, Name} = peer:start(#{

@@ -79,8 +79,8 @@
 %% <li>`weight': how much this node gets in comparison with others; `size' (default): as the pool has slots. Keys
 %%   belong to nodes by weight, too.</li>
 %% <li>`policy': a module that implements {@link weir_cluster_policy}.</li>
-%% <li>`shutdown': milliseconds that calls of other nodes have to be finished when the supervisor stops. Default
-%%   5000.</li>
+%% <li>`shutdown': milliseconds that calls of other nodes have to be finished when the supervisor stops, all of them
+%%   together; after that they are told that they may have been begun. Default 5000.</li>
 %% </ul>
 
 -type option_error() :: {bad_option, Key :: term(), Value :: term()}.

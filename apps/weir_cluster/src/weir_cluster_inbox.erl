@@ -50,6 +50,7 @@
     index :: pos_integer(),
     %% At most so many calls under way.
     max :: pos_integer(),
+    is_closing = false :: boolean(),
     %% When the last large reply was sent, at the latest.
     large = none :: integer() | none,
     calls = #{} :: #{Monitor :: reference() => Alias :: reference()}
@@ -104,7 +105,7 @@ handle_info(_Message, State) ->
 
 %% @private
 -spec terminate(term(), #state{}) -> ok | no_return().
-terminate(shutdown, #state{conf = Conf} = State) -> finish(weir_cluster_here:closing(Conf), State#state{max = 0});
+terminate(shutdown, #state{conf = Conf} = State) -> finish(weir_cluster_here:closing(Conf), State#state{is_closing = true});
 terminate(_Reason, _State) -> ok.
 
 %% All inboxes have the same deadline, though they are shut down one after the other. Who still waits then hears that
@@ -149,7 +150,7 @@ request(cast, _Deadline, {Key, Message}, #state{conf = #conf{name = Name} = Conf
         _:_ -> weir_cluster_here:count(bad_casts, Conf)
     end,
     State;
-request(_What, _Deadline, {Alias, _, _}, #state{max = 0, conf = Conf} = State) ->
+request(_What, _Deadline, {Alias, _, _}, #state{is_closing = true, conf = Conf} = State) ->
     not_begun(Alias, leaving, Conf),
     State;
 request(_What, _Deadline, {Alias, _, _}, #state{calls = Calls, max = Max, conf = Conf} = State) when

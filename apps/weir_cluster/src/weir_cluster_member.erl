@@ -188,12 +188,12 @@ tell_all(Message, #state{members = Members, clients = Clients}) ->
 
 %% Who serves the pool, and who is its client; this one is one of them. pg is a process that may wait for a
 %% connection, so another process asks it.
-find(#state{conf = #conf{name = Name}, joiner = Joiner} = State) ->
+find(#state{conf = #conf{name = Name} = Conf, joiner = Joiner} = State) ->
     Me = self(),
     Others = fun(Group) -> [Pid || Pid <- pg:get_members(?SCOPE, Group), node(Pid) =/= node()] end,
     try
         Group = group(State),
-        Joined = weir_cluster_here:has_left(State#state.conf) orelse lists:member(Me, pg:get_local_members(?SCOPE, Group)) orelse
+        Joined = weir_cluster_here:has_left(Conf) orelse lists:member(Me, pg:get_local_members(?SCOPE, Group)) orelse
             is_pid(Joiner) andalso is_process_alive(Joiner),
         Next = case Joined of
             true -> Joiner;
