@@ -105,7 +105,8 @@ handle_info(_Message, State) ->
 
 %% @private
 -spec terminate(term(), #state{}) -> ok | no_return().
-terminate(shutdown, #state{conf = Conf} = State) -> finish(weir_cluster_here:closing(Conf), State#state{is_closing = true});
+terminate(shutdown, #state{conf = Conf} = State) ->
+    finish(weir_cluster_here:closing(Conf), State#state{is_closing = true});
 terminate(_Reason, _State) -> ok.
 
 %% All inboxes have the same deadline, though they are shut down one after the other. Who still waits then hears that
