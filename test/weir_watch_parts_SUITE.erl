@@ -6,11 +6,12 @@
 
 -export([all/0, init_per_testcase/2, end_per_testcase/2]).
 -export([nothing_runs/1, described/1, fifty/1, suspended_writer/1, silent_are_asked_later/1, stopped_meanwhile/1]).
--export([unnamed/1]).
+-export([unnamed/1, spans_nodes/1]).
 
--define(APPS, [weir_memcached, weir_log, weir_flow, weir_pool, weir_server, weir_socket]).
+-define(APPS, [weir_memcached, weir_cluster, weir_log, weir_flow, weir_pool, weir_server, weir_socket]).
 
-all() -> [nothing_runs, described, fifty, suspended_writer, silent_are_asked_later, stopped_meanwhile, unnamed].
+all() ->
+    [nothing_runs, described, fifty, suspended_writer, silent_are_asked_later, stopped_meanwhile, unnamed, spans_nodes].
 
 init_per_testcase(Case, Config) ->
     stop(),
@@ -26,9 +27,9 @@ stop() ->
 
 nothing_runs(_Config) ->
     Running = application:which_applications(),
-    None = #{pools => 0, logs => 0, servers => 0, clients => 0, sockets => 0},
+    None = #{pools => 0, clusters => 0, logs => 0, servers => 0, clients => 0, sockets => 0},
     ?assertEqual(
-        #{pools => [], logs => [], servers => [], clients => [], sockets => #{}, left_out => None},
+        #{pools => [], clusters => [], logs => [], servers => [], clients => [], sockets => #{}, left_out => None},
         weir_watch_parts:parts()
     ),
     ?assertEqual(Running, application:which_applications()).
@@ -36,6 +37,7 @@ nothing_runs(_Config) ->
 %% Every figure that a part tells has a description, and every description a figure.
 described(Config) ->
     ok = weir_pool:start(squares, #{size => 2, worker => none}),
+    ok = weir_cluster:start(squares, #{}),
     {ok, _} = weir_log:open(audit, #{file => file(Config, "audit.log"), shards => 2}),
     {ok, _Client} = weir_memcached:start_link(cache, #{port => 1, connections => 2}),
     {ok, Server} = weir_server:start_link({local, batches}, weir_flow_server_plain, [], [{max_queue, 100}]),
@@ -46,24 +48,27 @@ described(Config) ->
     weir_kit:until(fun() -> told(weir_watch_parts:parts()) =:= lists:sort(Described) end, 60_000),
     Parts = complete(),
     ?assertMatch(#{pools := [#{name := squares, size := 2}, #{name := {weir_memcached, cache}}]}, Parts),
+    ?assertMatch(#{clusters := [#{name := squares, nodes := 0, let_in := 0, others := []}]}, Parts),
     ?assertMatch(#{logs := [#{name := audit, shards := 2}], clients := [#{name := cache, connections := 2}]}, Parts),
     ?assertMatch(#{servers := [#{name := batches, limit := 10, max_queue := 100, in_flight := 0}]}, Parts),
     ok = weir_socket:close(Listener),
     ok = weir_server:stop(Server),
     ok = weir_memcached:stop(cache).
 
-is_part(Part) -> lists:member(Part, [pool, log, server, client, sockets]).
+is_part(Part) -> lists:member(Part, [pool, cluster, log, server, client, sockets]).
 
-told(#{pools := Pools, logs := Logs, servers := Servers, clients := Clients, sockets := Sockets}) ->
-    Of = [{pool, Pools}, {log, Logs}, {server, Servers}, {client, Clients}, {sockets, [Sockets]}],
-    lists:usort([{Part, Key} || {Part, Maps} <- Of, Map <- Maps, Key <- maps:keys(Map), Key =/= name]).
+told(#{pools := Pools, clusters := Clusters, logs := Logs, servers := Servers, clients := Clients} = Parts) ->
+    #{sockets := Sockets} = Parts,
+    Of = [{pool, Pools}, {cluster, Clusters}, {log, Logs}, {server, Servers}, {client, Clients}, {sockets, [Sockets]}],
+    lists:usort([{Part, Key} || {Part, Maps} <- Of, Map <- Maps, Key <- maps:keys(Map),
+        Key =/= name, Key =/= others]).
 
 %% With nothing left out, which on a busy machine may take a second try.
 complete() -> complete(weir_watch_parts:parts(), erlang:monotonic_time(second) + 60).
 
 complete(#{left_out := LeftOut} = Parts, Until) ->
     case maps:values(LeftOut) of
-        [0, 0, 0, 0, 0] ->
+        [0, 0, 0, 0, 0, 0] ->
             Parts;
         _ ->
             true = erlang:monotonic_time(second) < Until,
@@ -76,7 +81,7 @@ fifty(_Config) ->
         fun() ->
             #{pools := Pools, left_out := LeftOut} = weir_watch_parts:parts(),
             [N || #{name := N} <- Pools] =:= lists:seq(1, 50) andalso LeftOut =:= #{
-                pools => 10, logs => 0, servers => 0, clients => 0, sockets => 0
+                pools => 10, clusters => 0, logs => 0, servers => 0, clients => 0, sockets => 0
             }
         end,
         60_000
@@ -163,3 +168,26 @@ unnamed(_Config) ->
     [ok = weir_server:stop(Pid) || Pid <- [One, Two]].
 
 file(Config, Name) -> filename:join(proplists:get_value(priv_dir, Config), Name).
+
+%% What each other node of a pool got is told, and its sum is a metric.
+spans_nodes(_Config) ->
+    Nodes = [A, #{name := B} = Serving] = [weir_kit_nodes:start([]) || _ <- [1, 2]],
+    try
+        [{ok, _} = weir_kit_nodes:call(Node, application, ensure_all_started, [weir_cluster]) || Node <- Nodes],
+        Pool = #{size => 2, worker => {gen_event, start_link, []}},
+        ok = weir_kit_nodes:call(Serving, weir_pool, start, [squares, Pool]),
+        ok = weir_kit_nodes:call(Serving, weir_cluster, start, [squares, #{}]),
+        ok = weir_kit_nodes:call(A, weir_cluster, start, [squares, #{serve => false}]),
+        ok = weir_kit_nodes:connect(Nodes),
+        Told = fun() -> hd(maps:get(clusters, weir_kit_nodes:call(A, weir_watch_parts, parts, []))) end,
+        weir_kit:until(fun() -> maps:get(let_in, Told()) =:= 1 end, 60_000),
+        [ok = weir_kit_nodes:call(A, weir_cluster, cast, [squares, hello]) || _ <- lists:seq(1, 10)],
+        ?assertMatch(
+            #{name := squares, nodes := 1, requests := 10, served := 0, others := [#{node := B, requests := 10}]},
+            Told()
+        ),
+        Text = iolist_to_binary(weir_kit_nodes:call(A, weir_watch_metrics, text, [])),
+        ?assertNotEqual(nomatch, binary:match(Text, <<"\nweir_cluster_requests{pool=\"squares\"} 10\n">>))
+    after
+        lists:foreach(fun weir_kit_nodes:kill/1, Nodes)
+    end.

@@ -42,7 +42,7 @@ parts() ->
             {"socket_paced", weir_bench_socket_paced}
         ]},
         {weir_watch, [{"watch", weir_bench_watch}]},
-        {weir_cluster, [{"cluster", weir_bench_cluster}]}
+        {weir_cluster, [{"cluster", weir_bench_cluster}, {"cluster_policy", weir_bench_cluster_policy}]}
     ].
 
 %% @doc All benchmarks by name, in that order.

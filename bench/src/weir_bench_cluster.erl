@@ -12,7 +12,14 @@
 -define(CALLERS, 32).
 -define(WORKERS, 4).
 
--type sizes() :: #{calls := pos_integer(), ms := pos_integer(), nodes := [pos_integer()]}.
+-type sizes() :: #{
+    calls := pos_integer(),
+    ms := pos_integer(),
+    %% How many nodes serve one that calls.
+    nodes := [pos_integer()],
+    %% How many nodes only know each other.
+    members := pos_integer()
+}.
 
 %% @doc The benchmark's name.
 -spec title() -> string().
@@ -20,13 +27,14 @@ title() -> "cluster: calls to pools on several nodes".
 
 %% @doc Runs it.
 -spec run(pos_integer()) -> [weir_bench_part:table()].
-run(Rounds) -> run(Rounds, #{calls => 5000, ms => 2000, nodes => [1, 2, 4]}).
+run(Rounds) -> run(Rounds, #{calls => 5000, ms => 2000, nodes => [1, 2, 4, 8], members => 100}).
 
 %% @doc The same in other sizes.
 -spec run(pos_integer(), sizes()) -> [weir_bench_part:table()].
 run(Rounds, #{nodes := Counts} = Sizes) ->
     here(Rounds, Sizes) ++ lists:append([elsewhere(Rounds, Count, Sizes) || Count <- Counts]) ++
-        lists:append([troubled(Rounds, Trouble, Sizes) || Trouble <- [slow, killed, frozen]]).
+        lists:append([troubled(Rounds, Trouble, Sizes) || Trouble <- [slow, killed, frozen]]) ++
+        lists:append([converged(Rounds, Count) || Count <- Counts, Count > 1]) ++ members(Rounds, Sizes).
 
 %% What stays on the node, and the choice by key among three other nodes.
 here(Rounds, #{calls := Calls}) ->
@@ -65,10 +73,20 @@ elsewhere(Rounds, Count, #{calls := Calls, ms := Ms}) ->
             ])
          || Count =:= 1
         ],
+        Sent = [
+            weir_bench_rounds:run(Rounds, [
+                #{name => name(Way), run => fun() -> call(Client, sent, [Way, Calls]) end} || Way <- Ways
+            ])
+         || Count =:= 1
+        ],
         Rates = weir_bench_rounds:run(Rounds, [
             #{name => name(Way), run => fun() -> rate(call(Client, load, [Way, ?CALLERS, Ms, 5000])) end} || Way <- Ways
         ]),
         [table("a call to another node, one caller", "us", lower, Each, []) || Each <- Latency] ++
+            [
+                table(["a call to another node: ", What], What, lower, view(N, Each), [])
+             || Each <- Sent, {N, What} <- [{1, "bytes"}, {2, "messages"}]
+            ] ++
             [table([weir_kit:integer(?CALLERS), " callers, ", others(Count)], "calls/s", higher, Rates, [])]
     end).
 
@@ -80,14 +98,15 @@ troubled(Rounds, Trouble, #{ms := Ms}) ->
         #{name => name(Way), run => fun() -> troubled_once(Trouble, Way, Ms) end} || Way <- Ways
     ]),
     Title = ["16 callers, three nodes, of which one is ", atom_to_list(Trouble)],
-    View = fun(N) -> [weir_bench_rounds:view(fun(Figures) -> element(N, Figures) end, Each) || Each <- Results] end,
     %% Of none there is no ratio.
-    #{peers := Peers} = Failed = table([Title, ": failed"], "calls", lower, View(2), []),
+    #{peers := Peers} = Failed = table([Title, ": failed"], "calls", lower, view(2, Results), []),
     [
-        table([Title, ": done"], "calls/s", higher, View(1), []),
+        table([Title, ": done"], "calls/s", higher, view(1, Results), []),
         Failed#{peers := [], beside => Peers},
-        table([Title, ": 99 of 100 took at most"], "ms", lower, View(3), [])
+        table([Title, ": 99 of 100 took at most"], "ms", lower, view(3, Results), [])
     ].
+
+view(N, Results) -> [weir_bench_rounds:view(fun(Figures) -> element(N, Figures) end, Each) || Each <- Results].
 
 troubled_once(Trouble, Way, Ms) ->
     Slow = case Trouble of slow -> 10; _ -> 1 end,
@@ -104,6 +123,92 @@ troubled_once(Trouble, Way, Ms) ->
 trouble(slow, _Node) -> ok;
 trouble(killed, Node) -> weir_kit_nodes:signal("KILL", Node);
 trouble(frozen, Node) -> weir_kit_nodes:signal("STOP", Node).
+
+%% From the moment in which nodes are connected, or one of them is killed, until all see it.
+converged(Rounds, Count) ->
+    Ways = [weir_cluster, pg],
+    Once = fun(Way) ->
+        Nodes = [start({serve, [?WORKERS, 0]}) || _ <- lists:seq(1, Count)],
+        try
+            Joined = seen_ms(fun() -> weir_kit_nodes:connect(Nodes) end, Way, Nodes, Count - 1),
+            {Left, [Last]} = lists:split(Count - 1, Nodes),
+            {Joined, seen_ms(fun() -> weir_kit_nodes:signal("KILL", Last) end, Way, Left, Count - 2)}
+        after
+            lists:foreach(fun weir_kit_nodes:kill/1, Nodes)
+        end
+    end,
+    Results = weir_bench_rounds:run(Rounds, [#{name => name(Way), run => fun() -> Once(Way) end} || Way <- Ways]),
+    Nodes = [weir_kit:integer(Count), " nodes"],
+    [
+        table([Nodes, " are connected: each calls the others after"], "ms", lower, view(1, Results), []),
+        table([Nodes, ", one of which is killed: none calls it after"], "ms", lower, view(2, Results), [])
+    ].
+
+seen_ms(Event, Way, Nodes, Others) ->
+    Me = self(),
+    Waiting = [spawn_link(fun() -> Me ! {self(), call(Node, await, [Way, Others, ?WORKERS])} end) || Node <- Nodes],
+    Begin = erlang:monotonic_time(microsecond),
+    _ = Event(),
+    _ = [receive {Pid, ok} -> ok end || Pid <- Waiting],
+    (erlang:monotonic_time(microsecond) - Begin) / 1000.
+
+%% Nodes that know each other and do nothing: what it takes of a core to know of so many others, and what is sent.
+members(Rounds, #{members := Count, ms := Ms}) ->
+    Args = ["-kernel", "prevent_overlapping_partitions", "false", "-connect_all", "false", "+S", "1:1", "+A", "1"],
+    Nodes = [weir_kit_nodes:start(Args) || _ <- lists:seq(1, Count)],
+    try
+        _ = [ok = call(Node, join, []) || Node <- Nodes],
+        ok = weir_kit_nodes:connect(Nodes),
+        ok = until(fun() -> lists:all(fun(Node) -> length(call(Node, connected, [])) =:= Count - 1 end, Nodes) end),
+        Without = idle(Rounds, Nodes, Ms),
+        {Us, ok} = timer:tc(fun() ->
+            _ = [ok = call(Node, publish, []) || Node <- Nodes],
+            until(fun() -> lists:all(fun(Node) -> call(Node, members, []) =:= Count - 1 end, Nodes) end)
+        end),
+        With = idle(Rounds, Nodes, Ms),
+        Title = [weir_kit:integer(Count), " nodes that do nothing, "],
+        Note = io_lib:format("published on all, one after the other, and known to all: ~.1f s", [Us / 1.0e6]),
+        [
+            idle_table([Title, "each: processor time"], "us/s", 1, With, Without, [Note]),
+            idle_table([Title, "each: sent"], "bytes/s", 2, With, Without, [])
+        ]
+    after
+        lists:foreach(fun weir_kit_nodes:kill/1, Nodes)
+    end.
+
+%% What nodes do without it is no contest.
+idle_table(Title, Unit, N, With, Without, Notes) ->
+    [Ours, Beside] = view(N, [
+        #{name => "weir_cluster", figures => With}, #{name => "pg alone", figures => Without}
+    ]),
+    #{title => Title, unit => Unit, better => lower, ours => [Ours], peers => [], beside => [Beside], notes => Notes}.
+
+%% Of one node, in the mean: processor time in microseconds and bytes sent, for each second.
+idle(Rounds, Nodes, Ms) ->
+    [
+        begin
+            Before = {cpu_us(Nodes), sent_bytes(Nodes)},
+            receive after Ms -> ok end,
+            Seconds = length(Nodes) * Ms / 1000,
+            {Us, Bytes} = Before,
+            {(cpu_us(Nodes) - Us) / Seconds, (sent_bytes(Nodes) - Bytes) / Seconds}
+        end
+     || _ <- lists:seq(1, Rounds)
+    ].
+
+%% User and system time, in hundredths of a second.
+cpu_us(Nodes) ->
+    lists:sum([
+        begin
+            {ok, Stat} = file:read_file(["/proc/", OsPid, "/stat"]),
+            [_, After] = binary:split(Stat, <<") ">>),
+            Fields = binary:split(After, <<" ">>, [global]),
+            10_000 * (binary_to_integer(lists:nth(12, Fields)) + binary_to_integer(lists:nth(13, Fields)))
+        end
+     || #{os_pid := OsPid} <- Nodes
+    ]).
+
+sent_bytes(Nodes) -> lists:sum([call(Node, sent_bytes, []) || Node <- Nodes]).
 
 rate({Rate, 0, _P99}) -> Rate.
 

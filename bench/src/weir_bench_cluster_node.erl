@@ -5,6 +5,7 @@
 -behaviour(gen_server).
 
 -export([serve/2, client/0, register_one/0, is_registered/0, nodes_seen/1, latency/2, load/4, choose_ns/2, here_ns/2]).
+-export([sent/2, await/3, join/0, publish/0, connected/0, members/0, sent_bytes/0]).
 -export([start_link/1, init/1, handle_call/3, handle_cast/2]).
 
 -define(POOL, bench).
@@ -52,8 +53,7 @@ scope() ->
 %% @doc Whether so many nodes are seen, with so many workers.
 -spec nodes_seen({Nodes :: non_neg_integer(), Workers :: non_neg_integer()}) -> boolean().
 nodes_seen({Nodes, Workers}) ->
-    {ok, #{nodes := Seen}} = weir_cluster:info(?POOL),
-    length([in || #{share := 1.0} <- Seen]) =:= Nodes andalso length(pg:get_members(bench, ?POOL)) =:= Workers.
+    members() =:= Nodes andalso length(pg:get_members(bench, ?POOL)) =:= Workers.
 
 %% ---------------------------------------------------------------- ways to call
 
@@ -77,6 +77,61 @@ latency(Way, Calls) ->
     _ = [{echo, N} = call(Way, {echo, N}, 5000) || N <- lists:seq(1, 100)],
     {Us, _} = timer:tc(fun() -> [{echo, N} = call(Way, {echo, N}, 5000) || N <- lists:seq(1, Calls)] end),
     Us / Calls.
+
+%% @doc What a call costs on the connections of this node, to and fro, in the mean of so many, one after the other.
+-spec sent(way(), Calls :: pos_integer()) -> {Bytes :: float(), Messages :: float()}.
+sent(Way, Calls) ->
+    {Bytes, Messages} = carried(),
+    _ = latency(Way, Calls),
+    {BytesThen, MessagesThen} = carried(),
+    {(BytesThen - Bytes) / (Calls + 100), (MessagesThen - Messages) / (Calls + 100)}.
+
+carried() ->
+    Stats = [inet:getstat(Port, [recv_oct, send_oct, recv_cnt, send_cnt])
+        || {_Node, Port} <- erlang:system_info(dist_ctrl), is_port(Port)],
+    Sum = fun(Keys) -> lists:sum([proplists:get_value(Key, Stat) || {ok, Stat} <- Stats, Key <- Keys]) end,
+    {Sum([recv_oct, send_oct]), Sum([recv_cnt, send_cnt])}.
+
+%% @doc Returns when so many other nodes are seen, with so many workers each.
+-spec await(weir_cluster | pg, Others :: non_neg_integer(), Workers :: pos_integer()) -> ok.
+await(Way, Others, Workers) ->
+    Seen = case Way of
+        weir_cluster -> members() =:= Others;
+        pg -> length(pg:get_members(bench, ?POOL)) =:= (Others + 1) * Workers
+    end,
+    case Seen of
+        true -> ok;
+        false -> receive after 5 -> await(Way, Others, Workers) end
+    end.
+
+%% @doc A node that does nothing: first a member of a group of pg, then one with a pool.
+-spec join() -> ok.
+join() ->
+    {ok, _} = application:ensure_all_started(weir_cluster),
+    ok = scope(),
+    pg:join(bench, ?POOL, whereis(init)).
+
+%% @doc Publishes a pool of one worker.
+-spec publish() -> ok.
+publish() ->
+    ok = weir_pool:start(?POOL, #{size => 1, worker => {?MODULE, start_link, [0]}}),
+    weir_cluster:start(?POOL, #{}).
+
+%% @doc Nodes that this one is connected to.
+-spec connected() -> [node()].
+connected() -> nodes().
+
+%% @doc How many other nodes are let in.
+-spec members() -> non_neg_integer().
+members() ->
+    {ok, #{nodes := Seen}} = weir_cluster:info(?POOL),
+    length([in || #{share := 1.0} <- Seen]).
+
+%% @doc What this node has sent to others.
+-spec sent_bytes() -> non_neg_integer().
+sent_bytes() ->
+    Stats = [inet:getstat(Port, [send_oct]) || {_Node, Port} <- erlang:system_info(dist_ctrl), is_port(Port)],
+    lists:sum([Bytes || {ok, [{send_oct, Bytes}]} <- Stats]).
 
 %% @doc So many processes call for so many milliseconds: calls in a second, failed ones, and the times that 99 of 100,
 %% and all but one of 1000, did not exceed, in milliseconds. Failed ones count with the time that they took.

@@ -572,13 +572,33 @@ cluster() ->
     [
         Of("a call that stays", "a call that stays on its node", [hd(Ways), {"weir_pool:call/3", ["weir_pool"]}]),
         Of("the choice of one", "the choice of one of four nodes by key", lists:sublist(Ways, 2)),
-        Of("a call to another node", "a call to another node, one caller", Ways ++ [Global])
+        Of("a call to another node, one", "a call to another node, one caller", Ways ++ [Global]),
+        Of("a call to another node: bytes", "the same: on the wire, to and fro", Ways ++ [Global]),
+        Of("a call to another node: messages", "the same: messages, to and fro", Ways ++ [Global])
     ] ++ [
         Of("32 callers, " ++ Nodes, ["32 callers, ", Nodes, ", workers that have nothing to do"], Ways ++ [Global])
-     || Nodes <- ["one other node", "2 other nodes", "4 other nodes"]
+     || Nodes <- ["one other node", "2 other nodes", "4 other nodes", "8 other nodes"]
     ] ++ [
         Of(Three ++ Trouble ++ ": " ++ Figure, [Three, Trouble, ": ", Figure], Ways)
      || Trouble <- ["slow", "killed", "frozen"], Figure <- ["done", "failed", "99 of 100"]
+    ] ++ [
+        Of(Nodes ++ Event, Nodes ++ What, lists:sublist(Ways, 2))
+     || Nodes <- ["2 nodes", "4 nodes", "8 nodes"],
+        {Event, What} <- [
+            {" are connected", " are connected: each calls the others after"},
+            {", one of which", ", one of which is killed: none calls it after"}
+        ]
+    ] ++ [
+        Of("100 nodes that do nothing, each: " ++ Figure, "100 nodes that do nothing, each: " ++ Figure, [
+            {"with a pool", ["weir_cluster"]}, {"connected, in one group of pg", ["pg alone"]}
+        ])
+     || Figure <- ["processor time", "sent"]
+    ] ++ [
+        (Of(Title, ["simulated: ", Title, " for a worker"], [
+            {"weir_cluster", ["weir_cluster"]}, {"a node at random", ["a random one"]}
+        ]))#row{benchmark = "cluster_policy"}
+     || Nodes <- ["4", "32", "1000"], Busy <- ["70", "90"],
+        Title <- [Nodes ++ " nodes of 4 workers, " ++ Busy ++ " % busy: 99 of 100 wait at most"]
     ].
 
 processes(1) -> "1 process";

@@ -36,7 +36,7 @@
 %% docs/guide/cluster.md shows uses, docs/internals/cluster.md how it works.
 -module(weir_cluster).
 
--export([start/2, stop/1, start_link/2, child_spec/2, leave/1, leave/2]).
+-export([start/2, stop/1, start_link/2, child_spec/2, pools/0, leave/1, leave/2]).
 -export([pick/1, pick/2, claim/2, claim/3]).
 -export([call/2, call/3, call_key/3, call_key/4, cast/2, cast_key/3, multicall/2, multicall/3]).
 -export([send_request/2, send_request/3, receive_response/2]).
@@ -200,6 +200,10 @@ started(Name, ignore) ->
 -spec child_spec(weir_pool:name(), opts()) -> supervisor:child_spec().
 child_spec(Name, Opts) ->
     #{id => {?MODULE, Name}, start => {?MODULE, start_link, [Name, Opts]}, type => supervisor}.
+
+%% @doc The pools that are published here, in any order. Cost: goes over a table of a few rows for each pool and node.
+-spec pools() -> [weir_pool:name()].
+pools() -> weir_cluster_view:owned().
 
 %% @doc Like {@link leave/2} with a time-out of 60,000 milliseconds.
 -spec leave(weir_pool:name()) -> ok | {error, no_pool | {timeout, pos_integer()}}.

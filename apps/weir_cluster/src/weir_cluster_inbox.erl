@@ -15,7 +15,7 @@
 %% ```
 %%   {Alias, reply, Reply, Load}        for `pick' the worker, for `claim' the worker and its holder
 %%   {Alias, exit, Reason}              the worker died in the call, or the proxy did
-%%   {Alias, not_begun, Why, Load}      nothing was done: leaving, busy, no_pool, no_worker
+%%   {Alias, not_begun, Why, Load}      nothing was done: leaving, busy, no_room, no_pool, no_worker
 %%   'DOWN' of its monitor              the inboxes or the connection are gone
 %% '''
 %%
@@ -160,6 +160,16 @@ request(_What, _Deadline, {Alias, _, _}, #state{calls = Calls, max = Max, conf =
     ok = weir_cluster_here:count(refused, Conf),
     not_begun(Alias, busy, Conf),
     State;
+%% A call that may as well go to another node.
+request(call_within, Deadline, {Alias, _, _} = Args, #state{conf = #conf{room = Room} = Conf} = State) ->
+    case Room =/= infinity andalso weir_cluster_here:load(Conf) >= 1000 * Room of
+        true ->
+            ok = weir_cluster_here:count(refused, Conf),
+            not_begun(Alias, no_room, Conf),
+            State;
+        false ->
+            request(call, Deadline, Args, State)
+    end;
 request(What, Deadline, {Alias, _, _} = Args, #state{conf = Conf, index = Index, calls = Calls} = State) ->
     case weir_cluster_call:left(Deadline) of
         0 ->

@@ -6,7 +6,7 @@
 %%   {Name, owner}   the supervisor that has published the pool
 %%   {Name, {process, keeper | member | {inbox, I}}}
 %%                   one of its children
-%%   {Name, view}    whom to draw from, and the table of keys
+%%   {Name, view}    whom to draw from, the table of keys, and how many nodes there are
 %%   {Name, Number}  one node: a #target{}
 %% '''
 %%
@@ -19,9 +19,9 @@
 %% @private
 -module(weir_cluster_view).
 
--export([new_table/0, claim_name/1, await_children/1, owner/1, close/1]).
+-export([new_table/0, claim_name/1, await_children/1, owner/1, owned/0, close/1]).
 -export([conf/1, open/1, write/3, put_target/3, delete_target/2, free_number/1]).
--export([drawn/1, draw/3, targets/1, numbered/1, target/2, number_of_key/2]).
+-export([drawn/1, draw/3, size/1, targets/1, numbered/1, target/2, number_of_key/2]).
 -export([put_process/2, inboxes/1, member/1]).
 
 -export_type([place/0]).
@@ -87,6 +87,15 @@ owner(Name) ->
         [] -> error
     end.
 
+%% @doc Pools that are published here. Cost: goes over the table.
+-spec owned() -> [weir_pool:name()].
+owned() ->
+    try
+        ets:select(?TABLE, [{{{'$1', owner}, '_'}, [], ['$1']}])
+    catch
+        error:badarg -> []
+    end.
+
 %% @doc What was given to the pool when it was published here.
 -spec conf(weir_pool:name()) -> #conf{} | undefined.
 conf(Name) -> persistent_term:get({weir_cluster, Name}, undefined).
@@ -120,7 +129,7 @@ write(Name, Targets, Keys) ->
     Numbers = maps:from_list([{node(), ?HERE} | [{Node, Number} || {Number, #target{node = Node}} <- Targets]]),
     All = [{Number, Weight} || {Number, #target{weight = Weight}} <- Targets],
     Near = [{Number, Weight} || {Number, #target{same_zone = true, weight = Weight}} <- Targets],
-    View = {drawn(All), drawn(Near), weir_cluster_keys:table(Numbers, Keys)},
+    View = {drawn(All), drawn(Near), weir_cluster_keys:table(Numbers, Keys), length(Targets)},
     true = ets:insert(?TABLE, {{Name, view}, View}),
     ok.
 
@@ -142,14 +151,22 @@ free_number(Number, _More) -> Number.
 -spec draw(weir_pool:name(), near | all, Random :: non_neg_integer()) -> #target{} | none.
 draw(Name, Which, Random) ->
     case lookup({Name, view}) of
-        [{_, {_All, Near, _}}] when Which =:= near, Near =/= <<>> -> drawn_of(Name, Near, Random);
-        [{_, {All, _Near, _}}] when All =/= <<>> -> drawn_of(Name, All, Random);
+        [{_, {_All, Near, _, _}}] when Which =:= near, Near =/= <<>> -> drawn_of(Name, Near, Random);
+        [{_, {All, _Near, _, _}}] when All =/= <<>> -> drawn_of(Name, All, Random);
         _ -> none
     end.
 
 drawn_of(Name, Numbers, Random) ->
     Place = 2 * (Random rem (byte_size(Numbers) div 2)),
     target(Name, (binary:at(Numbers, Place) bsl 8) bor binary:at(Numbers, Place + 1)).
+
+%% @doc How many other nodes there are.
+-spec size(weir_pool:name()) -> non_neg_integer().
+size(Name) ->
+    case lookup({Name, view}) of
+        [{_, {_, _, _, Size}}] -> Size;
+        [] -> 0
+    end.
 
 %% @doc All nodes.
 -spec targets(weir_pool:name()) -> [#target{}].

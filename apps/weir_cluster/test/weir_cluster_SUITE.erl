@@ -8,7 +8,7 @@
     policies/1, no_room_anywhere/1, most_calls/1, picks/1,
     claims_here_first/1, claims_are_exclusive/1, claims_wait/1, claims_that_fail/1, wrong_options/1, wrong_arguments/1,
     starts_and_stops/1,
-    without_application/1, pool_comes_and_goes/1, large_terms/1, embedded/1]).
+    without_application/1, pool_comes_and_goes/1, no_room/1, large_terms/1, embedded/1]).
 -export([choose/2]).
 -import(weir_cluster_test_lib, [with/2, with/3, info/1, stop/1, call/4, do/2, eventually/1, name/1]).
 
@@ -18,7 +18,8 @@ all() ->
     [local_first, spills, room_is_infinite, clients, keys_agree, keys_of_one_who_goes, weights, casts, multicalls,
         requests, a_worker_dies, time_is_over, leaves, rolling_restart, zones, policies, no_room_anywhere, most_calls,
         picks, claims_here_first, claims_are_exclusive, claims_wait, claims_that_fail,
-        wrong_options, wrong_arguments, starts_and_stops, without_application, pool_comes_and_goes, large_terms,
+        wrong_options, wrong_arguments, starts_and_stops, without_application, pool_comes_and_goes, no_room,
+        large_terms,
         embedded].
 
 %% So many calls at a time, and their results.
@@ -545,6 +546,50 @@ pool_comes_and_goes(_Config) ->
         ok = weir_cluster_test_lib:know([A], 1),
         ?assertEqual({ok, name(B)}, call(B, weir_cluster, call, [p, node]))
     end).
+
+%% A call that another node could take is refused where all workers have as many as `room' says, and not at one less;
+%% and when all are so full, it is begun all the same.
+no_room(_Config) ->
+    with(2, #{pool => #{size => 2}, cluster => #{room => 2}}, fun([A, B]) ->
+        Client = weir_cluster_test_lib:start(#{pool => #{size => 0}, cluster => #{serve => false}}),
+        try
+            ok = weir_cluster_test_lib:connect([Client, A, B]),
+            ok = weir_cluster_test_lib:know([Client], 2),
+            Fill = fun(Node, Count) ->
+                do(Node, fun() ->
+                    [spawn(fun() -> weir_pool:call(p, {sleep, 60_000}, infinity) end) || _ <- lists:seq(1, Count)]
+                end)
+            end,
+            Load = fun(Node) -> do(Node, fun() -> weir_cluster_here:load(weir_cluster_view:conf(p)) end) end,
+            _ = Fill(B, 3),
+            true = eventually(fun() -> Load(B) =:= 1500 end),
+            _ = do(B, fun ask_within/0),
+            true = eventually(fun() -> Load(B) =:= 2000 end),
+            ?assertMatch(#{served := 1, refused := 0}, info(B)),
+            ?assertMatch({_, not_begun, no_room, 2000}, do(B, fun() ->
+                Alias = ask_within(),
+                receive Answer when element(1, Answer) =:= Alias -> Answer end
+            end)),
+            ?assertMatch(#{served := 1, refused := 1}, info(B)),
+            ?assertEqual([{ok, name(A)}], do(Client, fun() ->
+                lists:usort([weir_cluster:call(p, node) || _ <- lists:seq(1, 50)])
+            end)),
+            _ = Fill(A, 4),
+            true = eventually(fun() -> Load(A) =:= 2000 end),
+            ?assertEqual({exit, timeout}, do(Client, fun() ->
+                try weir_cluster:call(p, node, 500) catch exit:{Why, _} -> {exit, Why} end
+            end)),
+            ?assertEqual(1 + 50 + 1, lists:sum([maps:get(served, info(One)) || One <- [A, B]]))
+        after
+            stop([Client])
+        end
+    end).
+
+ask_within() ->
+    [Inbox | _] = weir_cluster_view:inboxes(p),
+    Alias = monitor(process, Inbox, [{alias, reply_demonitor}]),
+    Inbox ! {weir_cluster, call_within, none, infinity, {Alias, none, node}},
+    Alias.
 
 large_terms(_Config) ->
     with(2, fun([A, B]) ->

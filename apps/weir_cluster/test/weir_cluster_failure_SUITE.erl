@@ -8,6 +8,7 @@
 -export([killed_node/1, frozen_node/1, window_of_a_frozen_node/1, busy_connection/1, split_and_heal/1,
     killed_processes/1, killed_proxy/1, stopped_with_calls/1, stopped_too_soon/1, stopped_at_once/1,
     leaves_after_a_kill/1, killed_callers/1, comes_and_goes/1, killed_claimer/1, frozen_claimer/1, killed_monitor/1,
+    split_by_global/1, eight_nodes/1, over_tls/1,
     killed_after_leaving/1, clients_hear/1, pools_that_need_a_key/1, reasons_of_workers/1,
     claimers_killed_in_the_queue/1, random_schedules/1]).
 -import(weir_cluster_test_lib, [with/2, with/3, info/1, stop/1, call/4, do/2, eventually/1, name/1, os/2]).
@@ -15,7 +16,8 @@
 suite() -> [{timetrap, {minutes, 15}}].
 
 all() ->
-    [killed_node, frozen_node, window_of_a_frozen_node, busy_connection, split_and_heal, killed_processes, killed_proxy,
+    [killed_node, frozen_node, window_of_a_frozen_node, busy_connection, split_and_heal, split_by_global,
+        eight_nodes, over_tls, killed_processes, killed_proxy,
         stopped_with_calls, stopped_too_soon, stopped_at_once, leaves_after_a_kill, killed_callers, comes_and_goes,
         killed_claimer, frozen_claimer, killed_monitor, killed_after_leaving, clients_hear, pools_that_need_a_key,
         reasons_of_workers, claimers_killed_in_the_queue, random_schedules].
@@ -173,6 +175,85 @@ split_and_heal(_Config) ->
         )
     end).
 
+%% With prevent_overlapping_partitions, as OTP has it by default, global cuts more connections than those that were
+%% lost: what is left goes on, and all is as before when all are connected again.
+split_by_global(_Config) ->
+    with(4, #{args => []}, fun([A, B | _] = Cluster) ->
+        true = weir_cluster_test_lib:disconnect(A, B),
+        [
+            begin
+                true = eventually(fun() ->
+                    Connected = lists:sort(call(One, erlang, nodes, [])),
+                    Connected =:= lists:sort([Node || #{node := Node} <- maps:get(nodes, info(One))])
+                end),
+                Results = do(One, fun() -> [weir_cluster:call_key(p, Key, node) || Key <- lists:seq(1, 100)] end),
+                ?assertEqual([], [Failed || {error, _} = Failed <- Results])
+            end
+         || One <- Cluster
+        ],
+        %% It may still be cutting when they are connected.
+        true = eventually(fun() ->
+            ok = weir_cluster_test_lib:connect(Cluster),
+            lists:all(fun(One) -> length([in || #{share := 1.0} <- maps:get(nodes, info(One))]) =:= 3 end, Cluster)
+        end)
+    end).
+
+%% One after the other of eight is killed, frozen or leaves: those that are left agree on whose a key is.
+eight_nodes(_Config) ->
+    with(8, fun(Cluster) ->
+        agree(Cluster),
+        [Killed, Frozen, Leaving | Left] = Cluster,
+        os("KILL", Killed),
+        os("STOP", Frozen),
+        ok = call(Leaving, weir_cluster, leave, [p]),
+        true = eventually(fun() ->
+            lists:all(fun(One) ->
+                [in, in, in, in] =:= [in || #{share := 1.0} <- maps:get(nodes, info(One))]
+            end, Left)
+        end),
+        Served = [
+            do(One, fun() -> [weir_cluster:call_key(p, Key, node) || Key <- lists:seq(1, 200)] end) || One <- Left
+        ],
+        [Answers] = lists:usort(Served),
+        ?assertEqual(lists:sort([{ok, name(One)} || One <- Left]), lists:usort(Answers)),
+        os("CONT", Frozen),
+        ok = weir_cluster_test_lib:know([Frozen], 5),
+        agree([Frozen | Left])
+    end).
+
+agree(Cluster) ->
+    true = eventually(fun() ->
+        Owners = [do(One, fun() -> [weir_cluster:owners(p, Key, 3) || Key <- lists:seq(1, 200)] end) || One <- Cluster],
+        length(lists:usort(Owners)) =:= 1 andalso
+            length(lists:usort(lists:append([Nodes || {ok, Nodes} <- hd(Owners)]))) =:= length(Cluster)
+    end).
+
+%% The connections of nodes may be encrypted.
+over_tls(Config) ->
+    case code:which(ssl) of
+        non_existing ->
+            {skip, "no ssl here"};
+        _ ->
+            {ok, _} = application:ensure_all_started(public_key),
+            #{server_config := [{cert, Cert}, {key, {Type, Key}} | _]} = public_key:pkix_test_data(#{
+                server_chain => #{root => [], intermediates => [], peer => []},
+                client_chain => #{root => [], intermediates => [], peer => []}
+            }),
+            File = filename:join(proplists:get_value(priv_dir, Config), "node.pem"),
+            Pem = public_key:pem_encode([{'Certificate', Cert, not_encrypted}, {Type, Key, not_encrypted}]),
+            ok = file:write_file(File, Pem),
+            Optfile = filename:join(proplists:get_value(priv_dir, Config), "ssl_dist.config"),
+            Text = io_lib:format("[{server, [{certfile, ~p}]}, {client, [{verify, verify_none}]}].~n", [File]),
+            ok = file:write_file(Optfile, Text),
+            Args = ["-proto_dist", "inet_tls", "-ssl_dist_optfile", Optfile],
+            with(2, #{args => Args}, fun([A, B]) ->
+                [Key1 | _] = keys(A, name(B), 1),
+                ?assertEqual({ok, name(B)}, call(A, weir_cluster, call_key, [p, Key1, node])),
+                os("KILL", B),
+                true = eventually(fun() -> seen(A, B) =:= gone end)
+            end)
+    end.
+
 %% Whatever is killed, all know of all again, and what was under way ends.
 killed_processes(_Config) ->
     with(2, fun([A, B] = Cluster) ->
@@ -317,7 +398,7 @@ killed_callers(_Config) ->
     end).
 
 comes_and_goes(_Config) ->
-    Times = case os:getenv("CI") of false -> 1000; _ -> 100 end,
+    Times = case os:getenv("CI") of false -> 10_000; _ -> 100 end,
     with(2, fun([A, B] = Cluster) ->
         Counts = fun() ->
             [{length(call(One, erlang, processes, [])), call(One, ets, info, [weir_cluster_views, size]),

@@ -15,9 +15,8 @@ cluster(Count, Opts) ->
     Cluster.
 
 start(Opts) ->
-    One = weir_kit_nodes:start([
-        "-connect_all", "false", "-kernel", "prevent_overlapping_partitions", "false", "+S", "2:2"
-    ]),
+    Args = maps:get(args, Opts, ["-connect_all", "false", "-kernel", "prevent_overlapping_partitions", "false"]),
+    One = weir_kit_nodes:start(["+S", "2:2" | Args]),
     {ok, _} = call(One, application, ensure_all_started, [weir_cluster]),
     true = call(One, ?MODULE, table, []),
     Pool = maps:merge(#{size => 2, strategy => least_loaded, worker => {weir_cluster_test_worker, start_link, []}},

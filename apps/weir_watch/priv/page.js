@@ -402,8 +402,9 @@
   // Weir's own parts
 
   const parted = (parts) => {
-    const groups = ["pools", "servers", "logs", "clients", "sockets"].map((name) => {
-      const value = parts[name];
+    spans(parts.clusters || []);
+    const groups = ["pools", "clusters", "servers", "logs", "clients", "sockets"].map((name) => {
+      const value = name === "clusters" ? (parts.clusters || []).map(({ others, ...row }) => row) : parts[name];
       return { name, rows: Array.isArray(value) ? value : value && Object.keys(value).length ? [value] : [] };
     }).filter(({ rows }) => rows.length);
     show(byId("parts"), groups.length > 0);
@@ -412,6 +413,55 @@
         make("table", { class: "plain" }, make("caption", {}, name), make("thead", {}, make("tr")), make("tbody"))),
       (card, { rows }) => grid(card.firstChild, rows));
   };
+  // Pools that span nodes: lines from this node to the others, as thick as what it sends there.
+  let sent = new Map();
+  const spans = (clusters) => {
+    const now = new Map();
+    const pictures = clusters.filter(({ others }) => others && others.length).map(({ name, served, others }) => {
+      const rate = (key, total) => {
+        now.set(key, total);
+        const before = sent.get(key);
+        return before === undefined || last.at <= before.at || total < before.total ? null :
+          (total - before.total) * 1000 / (last.at - before.at);
+      };
+      const pool = text(name);
+      const rows = others.map((other) => ({ ...other, rate: rate(`${pool} ${other.node}`, other.requests) }));
+      return { pool, rows, served: rate(`${pool} `, served), most: Math.max(1, ...rows.map((row) => row.rate || 0)) };
+    });
+    sent = new Map([...now].map(([key, total]) => {
+      const before = sent.get(key);
+      // A snapshot may have the figures of the one before.
+      return [key, before && before.at === last.at ? before : { total, at: last.at }];
+    }));
+    keyed(byId("clusters"), pictures, ({ pool }) => pool,
+      ({ pool }) => make("figure", { class: "card" },
+        make("figcaption", {}, make("h3", {}, pool), make("span", {}, "requests from this node to others, a second")),
+        make("div", { class: "fan" }, make("p", {}, make("b"), make("small")),
+          make("div", {}, svg("svg", { preserveAspectRatio: "none", "aria-hidden": "true" })), make("ul"))),
+      (figure, { rows, served, most }) => {
+        const [hub, between, list] = figure.lastChild.children, lines = between.firstChild;
+        put(hub.firstChild, last.node);
+        put(hub.lastChild, `serves ${rated(served)} of theirs`);
+        const box = `0 0 100 ${rows.length * 100}`;
+        if (lines.getAttribute("viewBox") !== box) lines.setAttribute("viewBox", box);
+        keyed(lines, rows.map((row, i) => [row, i]), ([row]) => row.node, () => svg("path", {}), (path, [row, i]) => {
+          const [from, to] = [rows.length * 50, i * 100 + 50];
+          path.setAttribute("d", `M 0 ${from} C 50 ${from} 50 ${to} 100 ${to}`);
+          path.setAttribute("stroke-width", (1 + 7 * (row.rate || 0) / most).toFixed(1));
+          path.setAttribute("class", row.share === 0 ? "out" : row.share < 1 ? "partly" : "");
+        });
+        keyed(list, rows, ({ node }) => node, () => make("li", {}, make("b"), make("span"), make("small")), (item, row) => {
+          put(item.children[0], row.node);
+          put(item.children[1], rated(row.rate));
+          put(item.children[2], [`load ${typeof row.load === "number" ? row.load.toFixed(1) : row.load}`,
+            row.share === 0 ? "left out" : row.share < 1 ? `let in for ${percent(row.share)}` : "",
+            ...["refused", "failed", "timeouts", "full", "busy"].filter((key) => row[key]).map((key) => `${whole(row[key])} ${words(key)}`),
+          ].filter(Boolean).join(", "));
+        });
+      });
+  };
+  const rated = (rate) => rate === null ? "–" : `${short(rate)}/s`;
+
   const grid = (element, rows) => {
     const named = (key) => key === "name" ? 0 : key === "pid" ? 1 : 2;
     const keys = [...new Set(rows.flatMap(Object.keys))].sort((a, b) => named(a) - named(b));

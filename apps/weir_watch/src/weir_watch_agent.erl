@@ -909,7 +909,8 @@ starved(Given) ->
         round(100 * Given)
     ])).
 
-no_parts() -> #{pools => [], logs => [], servers => [], clients => [], sockets => #{}, left_out => #{}}.
+no_parts() ->
+    #{pools => [], clusters => [], logs => [], servers => [], clients => [], sockets => #{}, left_out => #{}}.
 
 worst_first(Described, Diagnosed) ->
     Key = fun(#{pid := Pid, queue := Queue, drained := Drained, waiters := Waiters, core := Core}) ->

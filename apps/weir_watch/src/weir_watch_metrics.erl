@@ -120,6 +120,27 @@
         {restarts, "weir_pool_restarts", counter, none, "Workers that took the slot of another one."},
         {start_failures, "weir_pool_start_failures", counter, none, "Worker starts that failed."}
     ]},
+    {cluster, pool, [
+        {nodes, "weir_cluster_nodes", gauge, none, "Other nodes that serve the pool."},
+        {let_in, "weir_cluster_nodes_let_in", gauge, none, "Those of them to which anything is sent."},
+        {requests, "weir_cluster_requests", gauge, none, "Requests sent to them, since each is known."},
+        {failed, "weir_cluster_failed", gauge, none, "Of these, those whose connection or worker was lost."},
+        {timeouts, "weir_cluster_timeouts", gauge, none,
+            "Of these, those whose time was over before the reply came."},
+        {full, "weir_cluster_full", gauge, none, "Requests not sent to them because the window was full."},
+        {busy, "weir_cluster_busy", gauge, none, "Requests not sent to them because the connection was busy or gone."},
+        {served, "weir_cluster_served", counter, none, "Calls of other nodes that were begun here."},
+        {casts, "weir_cluster_casts", counter, none, "Casts of other nodes that came here."},
+        {bad_casts, "weir_cluster_bad_casts", counter, none, "Those of them for which the strategy found no worker."},
+        {refused, "weir_cluster_refused", counter, none,
+            "Calls of other nodes refused because too many were under way."},
+        {expired, "weir_cluster_expired", counter, none,
+            "Calls of other nodes not begun because their time was over."},
+        {spilled, "weir_cluster_spilled", counter, none, "Requests that left this node because it had no room."},
+        {retried, "weir_cluster_retried", counter, none,
+            "Requests sent to another node because one had not begun them."},
+        {overloads, "weir_cluster_overloads", counter, none, "Requests for which there was no room anywhere."}
+    ]},
     {log, log, [
         {waiting_entries, "weir_log_waiting_entries", gauge, none, "Entries that wait to be written."},
         {waiting_bytes, "weir_log_waiting_bytes", gauge, bytes, "What they take."},
@@ -190,7 +211,7 @@
 ]).
 
 %% Of which there may be any number: the part of each, and what the parts call it.
--define(MANY, [{pool, pools}, {log, logs}, {server, servers}, {client, clients}]).
+-define(MANY, [{pool, pools}, {cluster, clusters}, {log, logs}, {server, servers}, {client, clients}]).
 
 %% ---------------------------------------------------------------- for programs
 
@@ -262,9 +283,10 @@ figures(Snapshot, Answers) ->
     Rows = maps:merge(watch(Snapshot), #{
         node => [{none, Figures} || #{node := {ok, Figures}} <- [Answers]],
         memory => lists:append([Kinds || #{memory := {ok, Kinds}} <- [Answers]]),
-        shown => [{Kind, left_out(Kind, Parts)} || Kind <- [pools, logs, servers, clients, sockets]],
+        shown => [{Kind, left_out(Kind, Parts)} || Kind <- [pools, clusters, logs, servers, clients, sockets]],
         sockets => [{none, Sockets} || #{sockets := Sockets} <- [Parts], map_size(Sockets) > 0],
         pool => named(pools, Parts),
+        cluster => named(clusters, Parts),
         log => named(logs, Parts),
         server => named(servers, Parts),
         client => named(clients, Parts)

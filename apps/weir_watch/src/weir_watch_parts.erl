@@ -1,5 +1,5 @@
-%% @doc What Weir's other applications tell of themselves on this node: pools, logs, servers with a limit, clients of
-%% memcached and sockets, asked by their `info' functions.
+%% @doc What Weir's other applications tell of themselves on this node: pools, those of them that span nodes, logs,
+%% servers with a limit, clients of memcached and sockets, asked by their `info' functions.
 %%
 %% An application is asked if it runs; none is loaded or started for it, and none is declared as a dependency. Each
 %% question is put by a process of its own, which is killed after 100 milliseconds together with all others of that
@@ -29,14 +29,17 @@
 
 -type parts() :: #{
     pools := [map()],
+    clusters := [map()],
     logs := [map()],
     servers := [map()],
     clients := [map()],
     sockets := map(),
-    left_out := #{pools | logs | servers | clients | sockets => non_neg_integer()}
+    left_out := #{pools | clusters | logs | servers | clients | sockets => non_neg_integer()}
 }.
 %% Each map has the `name' of what it is about, whatever term that is, and figures: integers under the names that the
-%% part's `info' gives them. `pools': those of `weir_pool:info/1'. `logs': the sums of `weir_log:info/1';
+%% part's `info' gives them. `pools': those of `weir_pool:info/1'. `clusters': pools that span nodes, with the figures
+%% of `weir_cluster:info/1', the number of other `nodes', how many of these are `let_in', the sums of what is counted
+%% for each of them, and under `others' what is counted for the first 50 by name. `logs': the sums of `weir_log:info/1';
 %% `waiting_entries', `waiting_bytes', `queue' and `max_bytes' of all shards together; how many `shards' there are and
 %% how many are `stuck'. `servers': processes that have a limit of weir_flow, with the figures of `weir_flow:info/1' and
 %% `weir_server:info/1'; `name' is the registered one or `undefined'. `clients': those of `weir_memcached:info/1', with
@@ -63,11 +66,13 @@ ask(Asked) ->
     Until = now_ms() + ?WAIT_MS,
     Lists = put_due(lists(), Until, Asked),
     {Pools, MorePools} = list(pools, Lists),
+    {Clusters, MoreClusters} = list(clusters, Lists),
     {Clients, MoreClients} = list(clients, Lists),
     {Logs, MoreLogs} = list(logs, Lists),
     {Servers, MoreServers} = list(servers, Lists),
     Infos = put_due(
         [{{pools, Name}, fun() -> pool(Name) end} || Name <- Pools] ++
+            [{{clusters, Name}, fun() -> cluster(Name) end} || Name <- Clusters] ++
             [{{logs, Name}, fun() -> log(Name) end} || Name <- Logs] ++
             [{{clients, Name}, fun() -> client(Name) end} || Name <- Clients] ++
             [{{servers, Pid}, fun() -> server(Pid) end} || {Pid, _} <- Servers],
@@ -83,6 +88,7 @@ ask(Asked) ->
     Limited = [{Limit, answer_to({servers, Pid}, Infos)} || {Pid, Limit} <- Servers],
     Parts = #{
         pools => Of(pools, Pools),
+        clusters => Of(clusters, Clusters),
         logs => Of(logs, Logs),
         clients => Of(clients, Clients),
         servers => [maps:merge(Limit, Info) || {Limit, {ok, Info}} <- Limited],
@@ -91,7 +97,8 @@ ask(Asked) ->
     Silent = fun(Kind, More) -> More + length([none || {{K, _}, {_, none}} <- maps:to_list(Infos), K =:= Kind]) end,
     LeftOut = [
         {Kind, Silent(Kind, More)}
-     || {Kind, More} <- [{pools, MorePools}, {logs, MoreLogs}, {servers, MoreServers}, {clients, MoreClients}],
+     || {Kind, More} <- [{pools, MorePools}, {clusters, MoreClusters}, {logs, MoreLogs}, {servers, MoreServers},
+            {clients, MoreClients}],
         More =/= unknown
     ],
     NoSockets = length([none || #{sockets := {_, none}} <- [Lists]]),
@@ -116,6 +123,7 @@ lists() ->
         {Kind, fun() -> List() end}
      || {Kind, Sup, List} <- [
             {pools, weir_pool_sup, fun pools/0},
+            {clusters, weir_cluster_sup, fun clusters/0},
             {clients, weir_pool_sup, fun clients/0},
             {logs, weir_log_sup, fun logs/0},
             {servers, weir_flow_sup, fun servers/0},
@@ -125,6 +133,8 @@ lists() ->
     ].
 
 pools() -> first(call(weir_pool, pools, [])).
+
+clusters() -> first(call(weir_cluster, pools, [])).
 
 %% A client has no list of its own, and a pool whose name tells of it.
 clients() ->
@@ -146,6 +156,22 @@ first(Names) -> {lists:sublist(lists:sort(Names), ?MOST), max(0, length(Names) -
 pool(Name) ->
     {ok, Info} = call(weir_pool, info, [Name]),
     named(Name, figures(Info)).
+
+cluster(Name) ->
+    {ok, #{nodes := Nodes} = Info} = call(weir_cluster, info, [Name]),
+    Sums = [
+        {Key, lists:sum([maps:get(Key, Node) || Node <- Nodes])}
+     || Key <- [requests, failed, timeouts, full, busy]
+    ],
+    Others = [
+        maps:with([node, weight, load, share, requests, refused, failed, timeouts, full, busy], Node)
+     || Node <- lists:sublist(Nodes, ?MOST)
+    ],
+    %% `refused' is what this node has refused, and no sum of what others have.
+    Figures = maps:merge(figures(Info), maps:from_list(Sums)),
+    named(Name, Figures#{
+        nodes => length(Nodes), let_in => length([in || #{share := Share} <- Nodes, Share > 0]), others => Others
+    }).
 
 log(Name) ->
     {ok, #{shards := Shards} = Info} = call(weir_log, info, [Name]),

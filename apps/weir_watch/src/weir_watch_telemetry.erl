@@ -15,6 +15,7 @@
 %% <tr><td>`[weir, diagnoses]'</td><td>count</td><td>cause</td></tr>
 %% <tr><td>`[weir, shown]'</td><td>left_out</td><td>part</td></tr>
 %% <tr><td>`[weir, pool]'</td><td>as `weir_pool:info/1' has them</td><td>pool: its name</td></tr>
+%% <tr><td>`[weir, cluster]'</td><td>as `weir_cluster:info/1' has them</td><td>pool: its name</td></tr>
 %% <tr><td>`[weir, log]'</td><td>as `weir_log:info/1' has them</td><td>log: its name</td></tr>
 %% <tr><td>`[weir, server]'</td><td>as `weir_flow:info/1' and `weir_server:info/1' have them</td>
 %%     <td>server: its name, or `undefined'</td></tr>
@@ -24,8 +25,8 @@
 %%     <td>state: began or ended; cause, pid, name, summary, remedy, page</td></tr>
 %% </table>
 %%
-%% The measurements are the keys of {@link weir_watch_metrics:description/0}. One event for each pool, log, server and
-%% client, of the first fifty each.
+%% The measurements are the keys of {@link weir_watch_metrics:description/0}. One event for each pool, cluster, log,
+%% server and client, of the first fifty each.
 %%
 %% One process, which runs the handlers: those that take long make its events fewer, and keep nobody else waiting. It
 %% subscribes to the agent, and to the next one when that has ended; what was wrong then is taken to be so until a

@@ -383,7 +383,8 @@ read(Figures) -> weir_watch_openmetrics:read(openmetrics, text(Figures)).
 
 %% The sample's, with these rows in place of its parts'.
 with(Rows) ->
-    Snapshot = weir_watch_sample:snapshot(#{parts => #{pools => [], logs => [], servers => [], sockets => #{}}}),
+    None = #{pools => [], clusters => [], logs => [], servers => [], sockets => #{}},
+    Snapshot = weir_watch_sample:snapshot(#{parts => None}),
     [{Part, Label, proplists:get_value(Part, Rows, Own)} || {Part, Label, Own} <- weir_watch_metrics:figures(Snapshot)].
 
 %% Every figure that there is, so many times where there may be many.
@@ -391,6 +392,6 @@ everything(N) ->
     Row = fun(Part) -> maps:from_list([{Key, 1} || #{part := P, key := Key} <- description(), P =:= Part]) end,
     Many = [
         {Part, [{list_to_atom(atom_to_list(Part) ++ integer_to_list(I)), Row(Part)} || I <- lists:seq(1, N)]}
-     || Part <- [pool, log, server, client]
+     || Part <- [pool, cluster, log, server, client]
     ],
     with([{sockets, [{none, Row(sockets)}]} | Many]).

@@ -125,6 +125,17 @@ snapshot(Ago) ->
                 #{name => squares, size => 8, busy => 8, waiting => 12, claimed => 120_431},
                 #{name => mail, size => 2, busy => 0, waiting => 0, claimed => 77}
             ],
+            clusters => [#{
+                name => squares, nodes => 3, let_in => 2, requests => T * 900, served => T * 120, spilled => T * 850,
+                others => [
+                    #{node => 'shop@app1.example', weight => 8, load => 1.25, share => 1.0, requests => T * 600,
+                        refused => 3, failed => 0, timeouts => 0, full => 0, busy => 0},
+                    #{node => 'shop@app2.example', weight => 8, load => 0.5, share => 0.4, requests => T * 300,
+                        refused => 0, failed => 0, timeouts => 7, full => 0, busy => 0},
+                    #{node => 'shop@app3.example', weight => 8, load => unknown, share => 0.0, requests => 4000,
+                        refused => 0, failed => 4, timeouts => 3, full => 0, busy => 12}
+                ]
+            }],
             servers => [#{name => search, pid => Pid(502), drained => 480, batches => 40_221}],
             logs => [#{name => audit, bytes => 1_400_000, max_bytes => 10_000_000, written => 512_000, dropped => 0}],
             sockets => #{open => 412, pollers => 4, received_bytes => 812_000_000}
