@@ -13,8 +13,8 @@
 %%
 %% Each node that has a {@link weir_pool} publishes it under its name, and hears of the others through pg, in the scope
 %% `weir_cluster'. Whoever connects the nodes connects the pools. While the pool here has room, a call is
-%% {@link weir_pool:call/3} and 50 ns more, and nothing leaves the node. When it has none, the call goes to the
-%% lighter of two other nodes, one hop to a process that takes it to a worker there. A node without workers of its
+%% {@link weir_pool:call/3} and two reads of words more, and nothing leaves the node. When it has none, the call goes to
+%% the lighter of two other nodes, one hop to a process that takes it to a worker there. A node without workers of its
 %% own, but with `serve => false', is a client: all its calls go elsewhere.
 %%
 %% Nothing here exists only once. When a network splits, each side goes on with the nodes that it has, and a key has an
@@ -154,7 +154,8 @@
 %% <ul>
 %% <li>`load': calls under way for each worker of this node.</li>
 %% <li>`served', `casts': what other nodes sent and was begun here. `refused', `expired': calls of theirs that were not,
-%%   because too many were under way, or their time was over.</li>
+%%   because too many were under way or there was no room while another node was left to try, or their time was
+%%   over.</li>
 %% <li>`spilled': requests of this node that left it because there was no room; `retried': that were sent to another
 %%   node because one had not begun them; `overloads': that found room nowhere.</li>
 %% <li>`bad_casts': casts of other nodes that came here and went nowhere, since the strategy failed, or needs a

@@ -133,7 +133,7 @@
         {casts, "weir_cluster_casts", counter, none, "Casts of other nodes that came here."},
         {bad_casts, "weir_cluster_bad_casts", counter, none, "Those of them for which the strategy found no worker."},
         {refused, "weir_cluster_refused", counter, none,
-            "Calls of other nodes refused because too many were under way."},
+            "Calls of other nodes refused because there was no room, or too many were under way."},
         {expired, "weir_cluster_expired", counter, none,
             "Calls of other nodes not begun because their time was over."},
         {spilled, "weir_cluster_spilled", counter, none, "Requests that left this node because it had no room."},
