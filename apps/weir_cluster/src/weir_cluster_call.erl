@@ -440,7 +440,7 @@ wait(#sent{alias = Alias, target = Target} = Sent, Timeout) ->
         {'DOWN', Alias, process, _, Reason} -> last_answer(Sent, {down, Reason})
     after Timeout ->
         true = demonitor(Alias, [flush]),
-        last_answer(Sent, timeout)
+        last_answer(Sent, {timeout, Timeout})
     end.
 
 last_answer(#sent{alias = Alias, target = #target{words = Words} = Target}, Else) ->
@@ -452,7 +452,10 @@ last_answer(#sent{alias = Alias, target = #target{words = Words} = Target}, Else
         case Else of
             {down, Reason} ->
                 ended(Reason, Target);
-            timeout ->
+            %% It was given no time, which says nothing of the node.
+            {timeout, 0} ->
+                timeout;
+            {timeout, _} ->
                 ok = weir_cluster_link:timed_out(Words),
                 timeout
         end

@@ -48,8 +48,6 @@
 -record(state, {
     conf :: #conf{},
     index :: pos_integer(),
-    %% At most so many calls under way.
-    max :: pos_integer(),
     is_closing = false :: boolean(),
     %% When the last large reply was sent, at the latest.
     large = none :: integer() | none,
@@ -62,13 +60,12 @@ start_link(Index, Conf) -> gen_server:start_link(?MODULE, {Index, Conf}, []).
 
 %% @private
 -spec init({pos_integer(), #conf{}}) -> {ok, #state{}}.
-init({Index, #conf{name = Name, max_calls = MaxCalls} = Conf}) ->
+init({Index, #conf{name = Name} = Conf}) ->
     _ = process_flag(message_queue_data, off_heap),
     _ = process_flag(trap_exit, true),
     ok = weir_cluster_view:put_process(Name, {inbox, Index}),
     ok = weir_cluster_here:set_served(Index, 0, Conf),
-    Inboxes = erlang:system_info(schedulers),
-    {ok, #state{conf = Conf, index = Index, max = max(1, MaxCalls div Inboxes)}}.
+    {ok, #state{conf = Conf, index = Index}}.
 
 %% @private
 -spec handle_call(term(), gen_server:from(), #state{}) -> {reply, term(), #state{}}.
@@ -154,12 +151,6 @@ request(cast, _Deadline, {Key, Message}, #state{conf = #conf{name = Name} = Conf
 request(_What, _Deadline, {Alias, _, _}, #state{is_closing = true, conf = Conf} = State) ->
     not_begun(Alias, leaving, Conf),
     State;
-request(_What, _Deadline, {Alias, _, _}, #state{calls = Calls, max = Max, conf = Conf} = State) when
-    map_size(Calls) >= Max
-->
-    ok = weir_cluster_here:count(refused, Conf),
-    not_begun(Alias, busy, Conf),
-    State;
 %% A call that may as well go to another node.
 request(call_within, Deadline, {Alias, _, _} = Args, #state{conf = #conf{room = Room} = Conf} = State) ->
     case Room =/= infinity andalso weir_cluster_here:load(Conf) >= 1000 * Room of
@@ -177,14 +168,29 @@ request(What, Deadline, {Alias, _, _} = Args, #state{conf = Conf, index = Index,
             State;
         _ ->
             ok = weir_cluster_here:set_served(Index, map_size(Calls) + 1, Conf),
-            case weir_cluster_here:has_left(Conf) of
+            case may_begin(Conf) of
                 true ->
-                    ok = weir_cluster_here:set_served(Index, map_size(Calls), Conf),
-                    not_begun(Alias, leaving, Conf),
-                    State;
-                false ->
                     ok = weir_cluster_here:count(served, Conf),
-                    State#state{calls = Calls#{begun(What, Deadline, Args, Conf) => Alias}}
+                    State#state{calls = Calls#{begun(What, Deadline, Args, Conf) => Alias}};
+                {false, Why} ->
+                    ok = weir_cluster_here:set_served(Index, map_size(Calls), Conf),
+                    not_begun(Alias, Why, Conf),
+                    State
+            end
+    end.
+
+%% The call is among those that are counted. Two inboxes that count at the same moment may both refuse.
+may_begin(#conf{max_calls = Max} = Conf) ->
+    case weir_cluster_here:has_left(Conf) of
+        true ->
+            {false, leaving};
+        false ->
+            case weir_cluster_here:served(Conf) > Max of
+                true ->
+                    ok = weir_cluster_here:count(refused, Conf),
+                    {false, busy};
+                false ->
+                    true
             end
     end.
 

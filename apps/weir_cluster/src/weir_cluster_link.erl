@@ -4,7 +4,7 @@
 %% ```
 %%   word          written by                                                    read by
 %%   share         the member here; a caller sets it to 0                        callers
-%%   time-outs     callers: how many there were since the last reply             callers
+%%   time-outs     callers, the member: how many since the last reply or pong    callers
 %%   load, when    the member and callers, as it comes with every reply          callers
 %%   since         callers: requests sent since then                             callers
 %%   ended         weir_cluster_monitor: the node has shut down in order         callers
@@ -28,8 +28,9 @@
 %% == Who is let in ==
 %%
 %% A node has a share of what it would get, in thousandths. It starts with 0, until its first pong. It is set to 0 by
-%% the caller who sees the third time-out, or a later one, in a row without a reply in between, or by the member when
-%% no pong has come for two seconds; each pong then doubles it, from a tenth on.
+%% the caller who sees the third time-out, or a later one, in a row without a reply or a pong in between, or by the
+%% member when no pong has come for two seconds; each pong then doubles it, from a tenth on. So a node whose workers are
+%% slow, but that answers, is left to its load.
 %% @private
 -module(weir_cluster_link).
 

@@ -183,8 +183,10 @@ info(#state{weight = Weight, conf = #conf{zone = Zone} = Conf, inboxes = Inboxes
 
 send(To, Message) -> erlang:send(To, Message, [nosuspend, noconnect]).
 
-tell_all(Message, #state{members = Members, clients = Clients}) ->
-    lists:foreach(fun(Member) -> send(Member, Message) end, Members ++ Clients).
+%% Those whom pg knows, and those who have said hello, of whom pg may not know yet.
+tell_all(Message, #state{members = Members, clients = Clients, others = Others}) ->
+    Heard = [Member || #other{target = #target{member = Member}} <- maps:values(Others)],
+    lists:foreach(fun(Member) -> send(Member, Message) end, lists:usort(Heard ++ Members ++ Clients)).
 
 %% Who serves the pool, and who is its client; this one is one of them. pg is a process that may wait for a
 %% connection, so another process asks it.
@@ -299,6 +301,7 @@ write(#state{conf = #conf{name = Name}, others = Others, keys = Keys} = State) -
 pong(Time, There, Load, #other{target = #target{words = Words}, pinged = Pinged} = Other) ->
     #other{quickest = Quickest} = Other,
     Now = now_ms(),
+    ok = weir_cluster_link:answered(Words),
     ok = weir_cluster_link:set_load(Load, weir_cluster_link:requests(Words) - Pinged, Words),
     Took = Now - Time,
     Quick =

@@ -513,7 +513,7 @@ killed_after_leaving(_Config) ->
                     Member =/= Pid andalso call(B, erlang, is_process_alive, [Member])
                 end),
                 ok = call(B, weir_cluster, leave, [p]),
-                ?assertEqual(gone, seen(A, B)),
+                true = eventually(fun() -> seen(A, B) =:= gone end),
                 Answers = do(A, fun() -> [weir_cluster:call_key(p, Key, node) || Key <- lists:seq(1, 100)] end),
                 ?assertEqual([{ok, name(A)}], lists:usort(Answers))
             end
