@@ -35,7 +35,9 @@
 
 %% @doc Starts it for the calling member.
 -spec start(Member :: pid(), [pid()], atomics:atomics_ref()) -> pid().
-start(Member, Inboxes, Words) -> proc_lib:spawn(?MODULE, init, [self(), Member, Inboxes, Words]).
+start(Member, Inboxes, Words) ->
+    %% Its exit reason is what it has to say: proc_lib would log it as a crash.
+    spawn(?MODULE, init, [self(), Member, Inboxes, Words]).
 
 %% @private
 -spec init(pid(), pid(), [pid()], atomics:atomics_ref()) -> no_return().

@@ -4,11 +4,11 @@
 -include_lib("stdlib/include/assert.hrl").
 -include_lib("proper/include/proper.hrl").
 
--export([all/0, suite/0, which_process/1]).
+-export([all/0, suite/0, which_process/1, log/2]).
 -export([killed_node/1, frozen_node/1, window_of_a_frozen_node/1, busy_connection/1, split_and_heal/1,
     killed_processes/1, killed_proxy/1, stopped_with_calls/1, stopped_too_soon/1, stopped_at_once/1,
     leaves_after_a_kill/1, killed_callers/1, comes_and_goes/1, killed_claimer/1, frozen_claimer/1, killed_monitor/1,
-    split_by_global/1, eight_nodes/1, over_tls/1,
+    split_by_global/1, nothing_is_logged/1, eight_nodes/1, over_tls/1,
     killed_after_leaving/1, clients_hear/1, pools_that_need_a_key/1, reasons_of_workers/1,
     claimers_killed_in_the_queue/1, random_schedules/1]).
 -import(weir_cluster_test_lib, [with/2, with/3, info/1, stop/1, call/4, do/2, eventually/1, name/1, os/2]).
@@ -17,7 +17,7 @@ suite() -> [{timetrap, {minutes, 15}}].
 
 all() ->
     [killed_node, frozen_node, window_of_a_frozen_node, busy_connection, split_and_heal, split_by_global,
-        eight_nodes, over_tls, killed_processes, killed_proxy,
+        nothing_is_logged, eight_nodes, over_tls, killed_processes, killed_proxy,
         stopped_with_calls, stopped_too_soon, stopped_at_once, leaves_after_a_kill, killed_callers, comes_and_goes,
         killed_claimer, frozen_claimer, killed_monitor, killed_after_leaving, clients_hear, pools_that_need_a_key,
         reasons_of_workers, claimers_killed_in_the_queue, random_schedules].
@@ -197,6 +197,23 @@ split_by_global(_Config) ->
             lists:all(fun(One) -> length([in || #{share := 1.0} <- maps:get(nodes, info(One))]) =:= 3 end, Cluster)
         end)
     end).
+
+%% A node that goes down, or is stopped, is no crash of this one: nothing is logged.
+nothing_is_logged(_Config) ->
+    with(3, fun([A, B, C]) ->
+        ok = do(A, fun() ->
+            ok = logger:add_handler(?MODULE, ?MODULE, #{}),
+            logger:set_primary_config(level, warning)
+        end),
+        os("KILL", B),
+        ok = call(C, weir_cluster, stop, [p]),
+        true = eventually(fun() -> maps:get(nodes, info(A)) =:= [] andalso do(A, fun monitors/0) =:= [] end),
+        ?assertEqual([], call(A, ets, lookup, [weir_cluster_test_begun, logged]))
+    end).
+
+%% A handler of logger.
+log(Event, _Config) ->
+    ets:insert(weir_cluster_test_begun, {logged, Event}).
 
 %% One after the other of eight is killed, frozen or leaves: those that are left agree on whose a key is.
 eight_nodes(_Config) ->
