@@ -4,8 +4,8 @@
 %% what was heard some time ago. Requests come at random (Poisson), are worked at for 10 ms in the mean (exponential),
 %% and wait in their node for one of four workers, first come, first served. A client knows the load of a node from its
 %% last pong, each half second, and from the last reply; and how many requests it has sent since. A node whose workers
-%% have two requests each says so, and the client tries another one; the third takes the request as it is. What a try
-%% takes is not simulated.
+%% have two requests each, where the client expects fewer, says so, and the client tries another one; the third takes
+%% the request as it is. What a try takes is not simulated.
 %%
 %% Beside it are the same without that, a node at random, and the least loaded of all by what is true at the moment,
 %% which nobody can have.
@@ -96,10 +96,14 @@ arrivals(Requests, Before, Between, Sim) ->
 try_to_send(Tries, Now, Client, #sim{policy = Policy, under = Under, replies = Replies} = Sim) ->
     Node = chosen(Now, Client, Sim),
     #{Node := Calls} = Under,
-    case Policy =:= weir_cluster andalso Tries > 1 andalso Calls >= ?ROOM * ?WORKERS of
+    Expects = Policy =:= weir_cluster andalso Tries > 1 andalso expects_room(known(Now, Client, Node, Sim)),
+    case Expects andalso Calls >= ?ROOM * ?WORKERS of
         true -> try_to_send(Tries - 1, Now, Client, Sim#sim{replies = Replies#{{Client, Node} => {Calls, Now, 0}}});
         false -> sent(Now, Client, Node, Sim)
     end.
+
+expects_room(unknown) -> true;
+expects_room(Load) -> Load < ?ROOM.
 
 exponential(Mean) -> -Mean * math:log(rand:uniform_real()).
 

@@ -13,9 +13,11 @@
 %%               caller
 %% '''
 %%
-%% What a caller knows of loads is as old as his last word from there. So a call without a key is refused by a node
-%% whose workers have no room, and goes to the next, except when there is no next or it is the last try: that one takes
-%% it as it is. Simulated, 99 of 100 then wait half as long from some thirty nodes on (weir_bench_cluster_policy).
+%% What a caller knows of loads is as old as his last word from there. So a call without a key that expects room is
+%% refused by a node whose workers have none, and goes to the next, except when there is no next or it is the last try:
+%% that one takes it as it is. Simulated, 99 of 100 then wait half as long from some thirty nodes on
+%% (weir_bench_cluster_policy). Who knows that there is no room, and chose that node all the same, is not refused: the
+%% others are as full.
 %%
 %% What is monitored is a process of this node, weir_cluster_monitor, which ends when the inboxes do. A request that
 %% was sent goes elsewhere only when it is known that nobody has begun it, or when beginning it twice does no harm.
@@ -238,7 +240,7 @@ choose(Conf, Where, Tried) ->
         Else -> Else
     end.
 
-%% `last': there is no other one, or this is the last try.
+%% `more': it is to be refused there if there is no room.
 choice(_Conf, _Where, Tried) when length(Tried) > ?TRIES ->
     nowhere;
 choice(Conf, {key, _} = Where, Tried) ->
@@ -257,16 +259,22 @@ choice(#conf{policy = Policy} = Conf, none, Tried) ->
              || #target{node = Node, zone = Zone, weight = Weight, words = Words} <- Targets
             ],
             case Policy:choose(load_here(Conf, Tried), Candidates) of
-                here -> room_here(Tried);
-                Node -> {lists:keyfind(Node, #target.node, Targets), more(Conf, Tried)}
+                here ->
+                    room_here(Tried);
+                Node ->
+                    IsLast = is_last(Tried, Conf) orelse are_full(Candidates, Conf),
+                    {lists:keyfind(Node, #target.node, Targets), case IsLast of true -> last; false -> more end}
             end
     end.
 
-more(#conf{name = Name}, Tried) ->
-    case length(lists:keydelete(node(), 1, Tried)) + 1 of
-        ?TRIES -> last;
-        Tries -> case weir_cluster_view:size(Name) of Tries -> last; _ -> more end
-    end.
+is_last(Tried, #conf{name = Name}) ->
+    Tries = length(lists:keydelete(node(), 1, Tried)) + 1,
+    Tries =:= ?TRIES orelse weir_cluster_view:size(Name) =< Tries.
+
+%% Of one there is nothing to compare it with: it may be the only one that was drawn.
+are_full([_], _Conf) -> false;
+are_full(Candidates, #conf{room = Room}) ->
+    lists:all(fun(#{load := Load}) -> is_number(Load) andalso Load >= Room end, Candidates).
 
 %% Of those who have a key, the first who was not tried.
 owner(#conf{name = Name} = Conf, {key, Key}, []) ->

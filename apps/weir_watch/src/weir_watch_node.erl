@@ -17,7 +17,7 @@
     runtime :: non_neg_integer(),
     %% The files in which Linux tells how long each poll thread has run, and how long that was.
     pollers :: [file:filename()],
-    polled :: non_neg_integer()
+    polled :: [non_neg_integer()]
 }).
 
 %% @doc Starts it for the calling agent.
@@ -69,8 +69,8 @@ new() ->
         polled = polled(Pollers), runtime = runtime()
     }.
 
-%% What has been since the last reading. `polling' is the share of a core that the poll threads took, where that is
-%% known; `given' the share of the time for which schedulers wanted to run that the machine has let them.
+%% What has been since the last reading. `polling' is the share of a core that the busiest poll thread took, where that
+%% is known; `given' the share of the time for which schedulers wanted to run that the machine has let them.
 read(#node{at = Before, schedulers = Schedulers, pollers = Pollers} = Node) ->
     #node{input = Input0, output = Output0, polled = Polled0, runtime = Runtime0} = Node,
     Now = now_ns(),
@@ -85,7 +85,7 @@ read(#node{at = Before, schedulers = Schedulers, pollers = Pollers} = Node) ->
         memory => maps:from_list(erlang:memory([total, processes, binary, ets, code, atom])),
         input => round((Input - Input0) / Seconds),
         output => round((Output - Output0) / Seconds),
-        polling => (Polled - Polled0) / 1_000_000_000 / Seconds,
+        polling => lists:max([0 | lists:zipwith(fun erlang:'-'/2, Polled, Polled0)]) / 1_000_000_000 / Seconds,
         given => given((Runtime - Runtime0) / 1000 / Seconds, lists:sum(Shares))
     },
     {Facts, Node#node{at = Now, schedulers = New, input = Input, output = Output, polled = Polled, runtime = Runtime}}.
@@ -133,10 +133,13 @@ pollers() ->
 is_poller(Name) -> binary:match(Name, <<"poll">>) =/= nomatch.
 
 polled(Pollers) ->
-    lists:sum([
-        binary_to_integer(hd(binary:split(Text, <<" ">>)))
-     || File <- Pollers, {ok, Text} <- [contents(File)]
-    ]).
+    [
+        case contents(File) of
+            {ok, Text} -> binary_to_integer(hd(binary:split(Text, <<" ">>)));
+            {error, _} -> 0
+        end
+     || File <- Pollers
+    ].
 
 %% Not by the file server, and not by file:read_file/1, which asks how long the file is.
 contents(File) ->
