@@ -252,10 +252,12 @@ over_tls(Config) ->
             {skip, "no ssl here"};
         _ ->
             {ok, _} = application:ensure_all_started(public_key),
-            #{server_config := [{cert, Cert}, {key, {Type, Key}} | _]} = public_key:pkix_test_data(#{
-                server_chain => #{root => [], intermediates => [], peer => []},
-                client_chain => #{root => [], intermediates => [], peer => []}
-            }),
+            %% The defaults are of a kind that TLS 1.3 refuses.
+            Kind = [{digest, sha256}, {key, {rsa, 2048, 65537}}],
+            Chain = #{root => Kind, intermediates => [], peer => Kind},
+            #{server_config := Server} = public_key:pkix_test_data(#{server_chain => Chain, client_chain => Chain}),
+            Cert = proplists:get_value(cert, Server),
+            {Type, Key} = proplists:get_value(key, Server),
             File = filename:join(proplists:get_value(priv_dir, Config), "node.pem"),
             Pem = public_key:pem_encode([{'Certificate', Cert, not_encrypted}, {Type, Key, not_encrypted}]),
             ok = file:write_file(File, Pem),
