@@ -124,33 +124,41 @@ trouble(slow, _Node) -> ok;
 trouble(killed, Node) -> weir_kit_nodes:signal("KILL", Node);
 trouble(frozen, Node) -> weir_kit_nodes:signal("STOP", Node).
 
-%% From the moment in which nodes are connected, or one of them is killed, until all see it.
+%% From the moment in which nodes are connected, or one of them is killed, until all see it; of both in the same nodes.
 converged(Rounds, Count) ->
-    Ways = [weir_cluster, pg],
-    Once = fun(Way) ->
+    Once = fun() ->
         Nodes = [start({serve, [?WORKERS, 0]}) || _ <- lists:seq(1, Count)],
         try
-            Joined = seen_ms(fun() -> weir_kit_nodes:connect(Nodes) end, Way, Nodes, Count - 1),
+            Joined = seen_ms(fun() -> weir_kit_nodes:connect(Nodes) end, Nodes, Count - 1),
             {Left, [Last]} = lists:split(Count - 1, Nodes),
-            {Joined, seen_ms(fun() -> weir_kit_nodes:signal("KILL", Last) end, Way, Left, Count - 2)}
+            {Joined, seen_ms(fun() -> weir_kit_nodes:signal("KILL", Last) end, Left, Count - 2)}
         after
             lists:foreach(fun weir_kit_nodes:kill/1, Nodes)
         end
     end,
-    Results = weir_bench_rounds:run(Rounds, [#{name => name(Way), run => fun() -> Once(Way) end} || Way <- Ways]),
+    [#{figures := Both}] = weir_bench_rounds:run(Rounds, [#{name => "both", run => Once}]),
+    View = fun(N) ->
+        [
+            #{name => name(Way), figures => [maps:get(Way, element(N, Figures)) || Figures <- Both]}
+         || Way <- [weir_cluster, pg]
+        ]
+    end,
     Nodes = [weir_kit:integer(Count), " nodes"],
     [
-        table([Nodes, " are connected: each calls the others after"], "ms", lower, view(1, Results), []),
-        table([Nodes, ", one of which is killed: none calls it after"], "ms", lower, view(2, Results), [])
+        table([Nodes, " are connected: each calls the others after"], "ms", lower, View(1), []),
+        table([Nodes, ", one of which is killed: none calls it after"], "ms", lower, View(2), [])
     ].
 
-seen_ms(Event, Way, Nodes, Others) ->
+seen_ms(Event, Nodes, Others) ->
     Me = self(),
-    Waiting = [spawn_link(fun() -> Me ! {self(), call(Node, await, [Way, Others, ?WORKERS])} end) || Node <- Nodes],
     Begin = erlang:monotonic_time(microsecond),
+    Wait = fun(Way, Node) ->
+        ok = call(Node, await, [Way, Others, ?WORKERS]),
+        Me ! {self(), (erlang:monotonic_time(microsecond) - Begin) / 1000}
+    end,
+    Waiting = [{Way, [spawn_link(fun() -> Wait(Way, Node) end) || Node <- Nodes]} || Way <- [weir_cluster, pg]],
     _ = Event(),
-    _ = [receive {Pid, ok} -> ok end || Pid <- Waiting],
-    (erlang:monotonic_time(microsecond) - Begin) / 1000.
+    maps:from_list([{Way, lists:max([receive {Pid, Ms} -> Ms end || Pid <- Pids])} || {Way, Pids} <- Waiting]).
 
 %% Nodes that know each other and do nothing: what it takes of a core to know of so many others, and what is sent.
 members(Rounds, #{members := Count, ms := Ms}) ->
