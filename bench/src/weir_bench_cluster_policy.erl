@@ -3,9 +3,10 @@
 %% As many nodes call as serve, none of them has room, and each request goes elsewhere: the worst case for a choice by
 %% what was heard some time ago. Requests come at random (Poisson), are worked at for 10 ms in the mean (exponential),
 %% and wait in their node for one of four workers, first come, first served. A client knows the load of a node from its
-%% last pong, each half second, and from the last reply; and how many requests it has sent since. A node whose workers
-%% have two requests each, where the client expects fewer, says so, and the client tries another one; the third takes
-%% the request as it is. What a try takes is not simulated.
+%% last pong, each half second for twenty nodes, and from the last reply; and how many requests it has sent since. A
+%% node whose workers have two requests each, where the client expects fewer, says so, and the client tries another
+%% one; the third takes the request as it is. What a try takes is not simulated, nor that a node which gets requests is
+%% pinged more often than others.
 %%
 %% Beside it are the same without that, a node at random, and the least loaded of all by what is true at the moment,
 %% which nobody can have.
@@ -22,6 +23,8 @@
 %% Pongs are told in ten turns, each for a tenth of the clients.
 -define(TURNS, 10).
 -define(TURN_MS, 50.0).
+%% So many nodes are pinged each half second.
+-define(PINGED, 20).
 
 -type policy() :: weir_cluster | heard | random | least.
 
@@ -33,8 +36,9 @@
     free :: #{pos_integer() => [float()]},
     %% The loads that were told in each turn, and when.
     told = #{} :: #{non_neg_integer() => {float(), #{pos_integer() => non_neg_integer()}}},
-    %% Of a client and a node: the load in the last reply, or pong, when it came, and what was sent since.
-    replies = #{} :: #{{pos_integer(), pos_integer()} => {non_neg_integer(), float(), non_neg_integer()}},
+    %% Of a client and a node: the load in the last reply, or pong, when it came, until when it is known, and what was
+    %% sent since.
+    replies = #{} :: #{{pos_integer(), pos_integer()} => {non_neg_integer(), float(), float(), non_neg_integer()}},
     done = gb_sets:new() :: gb_sets:set({float(), reference(), pos_integer(), pos_integer()}),
     turn = 0 :: non_neg_integer(),
     waits = [] :: [float()]
@@ -98,9 +102,11 @@ try_to_send(Tries, Now, Client, #sim{policy = Policy, under = Under, replies = R
     #{Node := Calls} = Under,
     Expects = Policy =:= weir_cluster andalso Tries > 1 andalso expects_room(known(Now, Client, Node, Sim)),
     case Expects andalso Calls >= ?ROOM * ?WORKERS of
-        true -> try_to_send(Tries - 1, Now, Client, Sim#sim{replies = Replies#{{Client, Node} => {Calls, Now, 0}}});
+        true -> try_to_send(Tries - 1, Now, Client, Sim#sim{replies = Replies#{{Client, Node} => replied(Calls, Now)}});
         false -> sent(Now, Client, Node, Sim)
     end.
+
+replied(Calls, Now) -> {Calls, Now, Now + 1000, 0}.
 
 expects_room(unknown) -> true;
 expects_room(Load) -> Load < ?ROOM.
@@ -109,7 +115,7 @@ exponential(Mean) -> -Mean * math:log(rand:uniform_real()).
 
 %% Whose turn it was is told the loads of then.
 turns(Now, #sim{turn = Turn, told = Told} = Sim) ->
-    At = Turn * ?TURN_MS,
+    At = Turn * ?TURN_MS * half_seconds(Sim),
     case At =< Now of
         true ->
             #sim{under = Under} = Then = finished(At, Sim),
@@ -118,12 +124,15 @@ turns(Now, #sim{turn = Turn, told = Told} = Sim) ->
             Sim
     end.
 
+%% Until each node was pinged.
+half_seconds(#sim{nodes = Count}) -> (Count + ?PINGED - 1) div ?PINGED.
+
 finished(Now, #sim{done = Done, under = Under, replies = Replies} = Sim) ->
     case gb_sets:is_empty(Done) orelse gb_sets:take_smallest(Done) of
         {{At, _, Client, Node}, Others} when At =< Now ->
             #{Node := Calls} = Under,
             Heard = case is_heard(Sim) of
-                true -> Replies#{{Client, Node} => {Calls - 1, At, 0}};
+                true -> Replies#{{Client, Node} => replied(Calls - 1, At)};
                 false -> Replies
             end,
             finished(Now, Sim#sim{done = Others, under = Under#{Node := Calls - 1}, replies = Heard});
@@ -151,16 +160,17 @@ chosen(Now, Client, #sim{nodes = Count} = Sim) ->
 
 known(Now, Client, Node, Sim) ->
     case heard(Client, Node, Sim) of
-        {Calls, At, Since} when Now - At =< 1000 -> (Calls + Since) / ?WORKERS;
+        {Calls, _, Until, Since} when Now =< Until -> (Calls + Since) / ?WORKERS;
         _ -> unknown
     end.
 
 %% By the last pong or the last reply, whichever came later.
-heard(Client, Node, #sim{told = Told, replies = Replies}) ->
+heard(Client, Node, #sim{told = Told, replies = Replies} = Sim) ->
     Replied = maps:get({Client, Node}, Replies, none),
     case {Told, Replied} of
-        {#{Client rem ?TURNS := {Pong, _}}, {_, At, _}} when At > Pong -> Replied;
-        {#{Client rem ?TURNS := {Pong, #{Node := Calls}}}, _} -> {Calls, Pong, 0};
+        {#{Client rem ?TURNS := {Pong, _}}, {_, At, _, _}} when At > Pong -> Replied;
+        {#{Client rem ?TURNS := {Pong, #{Node := Calls}}}, _} ->
+            {Calls, Pong, Pong + (half_seconds(Sim) + 1) * ?TURNS * ?TURN_MS, 0};
         _ -> Replied
     end.
 
@@ -169,7 +179,7 @@ sent(Now, Client, Node, #sim{under = Under, free = Free, done = Done, replies = 
     Begin = max(Now, Earliest),
     End = Begin + exponential(?SERVICE_MS),
     Counted = case is_heard(Sim) andalso heard(Client, Node, Sim) of
-        {Calls, At, Since} -> Replies#{{Client, Node} => {Calls, At, Since + 1}};
+        {Calls, At, Until, Since} -> Replies#{{Client, Node} => {Calls, At, Until, Since + 1}};
         _ -> Replies
     end,
     Sim#sim{

@@ -18,12 +18,16 @@
 %% frozen node does not. What becomes of the worker is said by the pool's option `abandoned'; with `replace' it is
 %% killed, so that one who was frozen and goes on finds nobody.
 %%
+%% Who waits cannot hear of an end, so two links bring it while the holder is in the pool's queue: that of the holder to
+%% the claimant, and that of the claimant to a process which monitors the claimer. So the place of a claimer who died is
+%% free at once.
+%%
 %% The claimer is never suspended: it is the claimant who sends.
 %% @private
 -module(weir_cluster_claim).
 
 -export([claim/5]).
--export([claimant/5, holder/4]).
+-export([claimant/5, watch/1, holder/4]).
 
 -include("weir_cluster.hrl").
 
@@ -81,8 +85,12 @@ used(Fun, Worker, Claimant) ->
 -spec claimant({pid(), reference()}, #target{}, integer() | infinity, at_once | wait, #conf{}) -> no_return().
 claimant({Claimer, Alias}, Target, Deadline, Wait, Conf) ->
     Monitor = erlang:monitor(process, Claimer),
+    Watch = spawn_link(?MODULE, watch, [Claimer]),
     Until = case Deadline of infinity -> infinity; _ -> Deadline + ?LATE_MS end,
-    case weir_cluster_call:request(claim, Target, {none, {self(), Wait}}, {Deadline, Until}, Conf) of
+    Answer = weir_cluster_call:request(claim, Target, {none, {self(), Wait}}, {Deadline, Until}, Conf),
+    true = unlink(Watch),
+    true = exit(Watch, kill),
+    case Answer of
         {ok, {Worker, Holder}} ->
             receive
                 %% The claimer has had nothing of it.
@@ -94,6 +102,14 @@ claimant({Claimer, Alias}, Target, Deadline, Wait, Conf) ->
             exit(normal);
         None ->
             exit({none, None})
+    end.
+
+%% @private
+-spec watch(Claimer :: pid()) -> no_return().
+watch(Claimer) ->
+    Monitor = erlang:monitor(process, Claimer),
+    receive
+        {'DOWN', Monitor, process, Claimer, _} -> exit(abandoned)
     end.
 
 claimed(Monitor, Holder) ->
@@ -113,7 +129,10 @@ claimed(Monitor, Holder) ->
 holder(Alias, {Claimant, Wait}, Deadline, #conf{name = Name} = Conf) ->
     Monitor = erlang:monitor(process, Claimant),
     Timeout = case Wait of at_once -> 0; wait -> weir_cluster_call:left(Deadline) end,
-    case weir_pool:checkout(Name, Timeout) of
+    true = link(Claimant),
+    CheckedOut = weir_pool:checkout(Name, Timeout),
+    true = unlink(Claimant),
+    case CheckedOut of
         {ok, Worker, Ticket} ->
             receive
                 {'DOWN', Monitor, process, Claimant, _} ->

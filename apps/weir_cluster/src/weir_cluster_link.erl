@@ -5,7 +5,8 @@
 %%   word          written by                                                    read by
 %%   share         the member here; a caller sets it to 0                        callers
 %%   time-outs     callers, the member: how many since the last reply or pong    callers
-%%   load, when    the member and callers, as it comes with every reply          callers
+%%   load, until   the member and callers, as it comes with every reply, and      callers
+%%                 until when it is known
 %%   since         callers: requests sent since then                             callers
 %%   ended         weir_cluster_monitor: the node has shut down in order         callers
 %%   offset        the member: what that node's clock shows more than ours       callers
@@ -29,20 +30,20 @@
 %%
 %% A node has a share of what it would get, in thousandths. It starts with 0, until its first pong. It is set to 0 by
 %% the caller who sees the third time-out, or a later one, in a row without a reply or a pong in between, or by the
-%% member when no pong has come for two seconds; each pong then doubles it, from a tenth on. So a node whose workers are
+%% member when four pings in a row had no pong; each pong then doubles it, from a tenth on. So a node whose workers are
 %% slow, but that answers, is left to its load.
 %% @private
 -module(weir_cluster_link).
 
 -export([new/1, is_let_in/2, share/1, set_share/2]).
 -export([reserve/3, handled/3, unhandled/2, sent/2]).
--export([requested/1, replied/2, answered/1, timed_out/1, load/3, set_load/3, requests/1, offset/1, set_offset/2]).
+-export([requested/1, replied/2, answered/1, timed_out/1, load/3, set_load/4, requests/1, offset/1, set_offset/2]).
 -export([set_ended/1, has_ended/1, count/2, counters/1]).
 
 -define(SHARE, 1).
 -define(TIMEOUTS_IN_A_ROW, 2).
 -define(LOAD, 3).
--define(LOAD_AT, 4).
+-define(LOAD_UNTIL, 4).
 -define(OFFSET, 5).
 -define(SINCE, 6).
 -define(ENDED, 7).
@@ -53,7 +54,7 @@
 
 -define(MOST_TIMEOUTS, 3).
 -define(ALL, 1000).
-%% A load that is older is unknown.
+%% A load that came with a reply is unknown after so long.
 -define(LOAD_MS, 1000).
 
 -define(COUNTERS, [requests, refused, failed, timeouts, full, busy]).
@@ -62,7 +63,11 @@
 
 %% @doc Nothing is known yet.
 -spec new(Inboxes :: pos_integer()) -> atomics:atomics_ref().
-new(Inboxes) -> atomics:new((Inboxes + 4) * ?LINE_WORDS, [{signed, true}]).
+new(Inboxes) ->
+    Words = atomics:new((Inboxes + 4) * ?LINE_WORDS, [{signed, true}]),
+    %% Its clock may show less than 0.
+    ok = atomics:put(Words, ?LOAD_UNTIL, erlang:monotonic_time(millisecond) - 1),
+    Words.
 
 %% @doc Whether the node is let in, for a number that is drawn at random.
 -spec is_let_in(non_neg_integer(), atomics:atomics_ref()) -> boolean().
@@ -109,7 +114,7 @@ sent(Inbox, Words) -> atomics:get(Words, ?SENT(Inbox)).
 -spec replied(Load :: integer(), atomics:atomics_ref()) -> ok.
 replied(Load, Words) ->
     ok = answered(Words),
-    set_load(Load, 0, Words).
+    set_load(Load, 0, erlang:monotonic_time(millisecond) + ?LOAD_MS, Words).
 
 %% @doc An answer came.
 -spec answered(atomics:atomics_ref()) -> ok.
@@ -128,18 +133,18 @@ timed_out(Words) ->
         false -> ok
     end.
 
-%% @doc The load there is this, in thousandths, and it does not know of so many requests.
--spec set_load(integer(), Since :: integer(), atomics:atomics_ref()) -> ok.
-set_load(Load, Since, Words) ->
+%% @doc The load there is this, in thousandths, until then, and it does not know of so many requests.
+-spec set_load(integer(), Since :: integer(), UntilMs :: integer(), atomics:atomics_ref()) -> ok.
+set_load(Load, Since, Until, Words) ->
     ok = atomics:put(Words, ?LOAD, Load),
     ok = atomics:put(Words, ?SINCE, Since),
-    atomics:put(Words, ?LOAD_AT, erlang:monotonic_time(millisecond)).
+    atomics:put(Words, ?LOAD_UNTIL, Until).
 
 %% @doc Calls for each worker there, by what was last heard and what was sent since; so that many who choose at the same
 %% time do not all choose the same node.
 -spec load(NowMs :: integer(), Weight :: pos_integer(), atomics:atomics_ref()) -> float() | unknown.
 load(Now, Weight, Words) ->
-    case Now - atomics:get(Words, ?LOAD_AT) =< ?LOAD_MS of
+    case Now =< atomics:get(Words, ?LOAD_UNTIL) of
         true -> atomics:get(Words, ?LOAD) / 1000 + atomics:get(Words, ?SINCE) / Weight;
         false -> unknown
     end.

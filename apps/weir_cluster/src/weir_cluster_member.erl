@@ -9,10 +9,15 @@
 %%     |------- leaving -------------------->|
 %%
 %%   here                                  inbox there
-%%     |------- ping, number, our time ----->|      each half second, to one after the other, and to those that have
-%%     |<------ pong, number, times, load ---|      not acknowledged all
+%%     |------- ping, number, our time ----->|      to one after the other, and to those that have not acknowledged all
+%%     |<------ pong, number, times, load ---|
 %%     |<------ handled, number -------------|      to a request that asked for it
 %% '''
+%%
+%% A node is pinged each half second when it has been sent anything since the last ping, when it has not answered that
+%% one, or when it does not get its whole share. Of the others twenty are, in turn: so with twenty nodes all are, and
+%% with a hundred one that is not used is every two and a half seconds. A node therefore takes part in 160 messages a
+%% second for these, however many nodes there are.
 %%
 %% == Time ==
 %%
@@ -44,10 +49,11 @@
 -define(TICK_MS, 100).
 %% Ticks to a ping.
 -define(PING, 5).
-%% No pong for so long: nothing is sent there.
--define(SILENT_MS, 2000).
-%% Half seconds that took so long were none.
--define(LATE_MS, 1000).
+-define(PING_MS, (?PING * ?TICK_MS)).
+%% So many of those that are not used are pinged at a time.
+-define(PINGED, 20).
+%% So many pings without a pong: nothing is sent there.
+-define(SILENT, 4).
 -define(FIRST_SHARE, 100).
 -define(ALL, 1000).
 -define(RAISE_MS, 500).
@@ -59,8 +65,9 @@
     target :: #target{},
     %% Until its first pong.
     is_new = true :: boolean(),
-    %% When the last pong came, and when the share was raised.
-    heard :: integer(),
+    %% Pings since the last pong.
+    unanswered = 0 :: non_neg_integer(),
+    %% When the share was raised.
     raised :: integer(),
     %% The quickest pong lately, milliseconds.
     quickest = infinity :: integer() | infinity,
@@ -77,8 +84,6 @@
     clients = [] :: [pid()],
     %% Who waits for pg.
     joiner = none :: none | pid(),
-    %% When the last tick was.
-    ticked :: integer(),
     others = #{} :: #{node() => #other{}},
     keys = weir_cluster_keys:new() :: weir_cluster_keys:keys(),
     weight = 0 :: non_neg_integer(),
@@ -112,7 +117,7 @@ init(#conf{name = Name} = Conf) ->
     _ = process_flag(trap_exit, true),
     ok = weir_cluster_view:put_process(Name, member),
     [ok = weir_cluster_view:delete_target(Name, Number) || {Number, _Former} <- weir_cluster_view:numbered(Name)],
-    State = write(weighed(#state{conf = Conf, inboxes = weir_cluster_view:inboxes(Name), ticked = now_ms()})),
+    State = write(weighed(#state{conf = Conf, inboxes = weir_cluster_view:inboxes(Name)})),
     ok = weir_cluster_view:open(Conf),
     _ = erlang:send_after(?TICK_MS, self(), tick),
     {ok, State, {continue, join}}.
@@ -144,7 +149,7 @@ handle_info({pong, Node, Inbox, Sent, Time, There, Load}, #state{others = Others
     case Others of
         #{Node := Other} ->
             ok = weir_cluster_link:handled(Inbox, Sent, (Other#other.target)#target.words),
-            {noreply, State#state{others = Others#{Node := pong(Time, There, Load, Other)}}};
+            {noreply, State#state{others = Others#{Node := pong(Time, There, Load, turns(Others), Other)}}};
         #{} ->
             {noreply, State}
     end;
@@ -246,12 +251,10 @@ known(Member, #{weight := Weight, zone := Zone, inboxes := Inboxes}, #state{othe
 known_anew(Member, Inboxes, Weight, Zone, #state{others = Others} = State) ->
     Node = node(Member),
     Number = weir_cluster_view:free_number([Taken || #other{number = Taken} <- maps:values(Others)]),
-    Now = now_ms(),
     Words = weir_cluster_link:new(tuple_size(Inboxes)),
     Other = #other{
         number = Number,
-        heard = Now,
-        raised = Now,
+        raised = now_ms(),
         target = #target{
             node = Node,
             member = Member,
@@ -298,11 +301,15 @@ write(#state{conf = #conf{name = Name}, others = Others, keys = Keys} = State) -
 
 %% ---------------------------------------------------------------- pings
 
-pong(Time, There, Load, #other{target = #target{words = Words}, pinged = Pinged} = Other) ->
+%% How many half seconds it takes until each of the others was pinged.
+turns(Others) -> (map_size(Others) + ?PINGED - 1) div ?PINGED.
+
+pong(Time, There, Load, Turns, #other{target = #target{words = Words}, pinged = Pinged} = Other) ->
     #other{quickest = Quickest} = Other,
     Now = now_ms(),
     ok = weir_cluster_link:answered(Words),
-    ok = weir_cluster_link:set_load(Load, weir_cluster_link:requests(Words) - Pinged, Words),
+    Until = Now + (Turns + 1) * ?PING_MS,
+    ok = weir_cluster_link:set_load(Load, weir_cluster_link:requests(Words) - Pinged, Until, Words),
     Took = Now - Time,
     Quick =
         case Took =< Quickest of
@@ -313,7 +320,7 @@ pong(Time, There, Load, #other{target = #target{words = Words}, pinged = Pinged}
             false ->
                 Quickest + 1
         end,
-    let_in(Now, Other#other{heard = Now, quickest = Quick}).
+    let_in(Now, Other#other{unanswered = 0, quickest = Quick}).
 
 let_in(_Now, #other{is_new = true, target = #target{words = Words}} = Other) ->
     ok = weir_cluster_link:set_share(?ALL, Words),
@@ -329,26 +336,36 @@ let_in(Now, #other{target = #target{words = Words}, raised = Raised} = Other) ->
             Other#other{raised = Now}
     end.
 
-ping(#other{target = #target{inboxes = Inboxes, words = Words}, inbox = Next} = Other) ->
+is_due(Half, Turns, #other{number = Number, unanswered = Unanswered, pinged = Pinged, target = Target}) ->
+    #target{inboxes = Inboxes, words = Words} = Target,
+    Number rem Turns =:= Half rem Turns orelse Unanswered > 0 orelse weir_cluster_link:share(Words) < ?ALL orelse
+        weir_cluster_link:requests(Words) > Pinged orelse
+        lists:any(fun(I) -> weir_cluster_link:unhandled(I, Words) > 0 end, lists:seq(1, tuple_size(Inboxes))).
+
+ping(#other{target = #target{inboxes = Inboxes, words = Words}, unanswered = Unanswered, inbox = Next} = Other) ->
     Now = now_ms(),
     [
         send(element(I, Inboxes), {ping, self(), weir_cluster_link:sent(I, Words), Now})
      || I <- lists:seq(1, tuple_size(Inboxes)), I =:= Next orelse weir_cluster_link:unhandled(I, Words) > 0
     ],
-    Other#other{inbox = Next rem tuple_size(Inboxes) + 1, pinged = weir_cluster_link:requests(Words)}.
+    Other#other{
+        unanswered = Unanswered + 1,
+        inbox = Next rem tuple_size(Inboxes) + 1,
+        pinged = weir_cluster_link:requests(Words)
+    }.
 
-%% A node that is silent gets nothing.
-heard(Now, #other{heard = Heard, target = #target{words = Words}} = Other) when Now - Heard > ?SILENT_MS ->
-    ok = weir_cluster_link:set_share(0, Words),
-    Other;
-heard(_Now, Other) ->
-    Other.
+%% A node that is silent gets nothing. Pings are counted and not the time, since after this node itself stood still it
+%% has yet to read what others have answered.
+heard(#other{unanswered = Unanswered, target = #target{words = Words}}) when Unanswered >= ?SILENT ->
+    weir_cluster_link:set_share(0, Words);
+heard(_Other) ->
+    ok.
 
 tick(#state{tick = Tick, members = Before} = State) ->
     #state{members = Members} = Ticked = find(State#state{tick = Tick + 1}),
     case Tick rem ?PING of
         0 ->
-            (greet(weighed(pinged(said_again(Ticked)))))#state{ticked = now_ms()};
+            greet(weighed(pinged(said_again(Ticked))));
         _ when Members =/= Before ->
             greet(Ticked);
         _ ->
@@ -356,22 +373,20 @@ tick(#state{tick = Tick, members = Before} = State) ->
             Ticked
     end.
 
-pinged(#state{others = Others, ticked = Ticked} = State) ->
-    Now = now_ms(),
+pinged(#state{others = Others, tick = Tick} = State) ->
     %% Whose monitor was killed is greeted anew.
     Lost = [Member || #other{target = #target{member = Member, monitor = Monitor}} <- maps:values(Others),
         not is_process_alive(Monitor)],
-    Left = lists:foldl(fun gone/2, State, Lost),
-    %% When this node itself stood still, what others have sent is read after this.
-    IsLate = Now - Ticked > ?LATE_MS,
-    Pinged = maps:map(
-        fun
-            (_Node, Other) when IsLate -> ping(Other);
-            (_Node, Other) -> ping(heard(Now, Other))
-        end,
-        Left#state.others
-    ),
-    Left#state{others = Pinged}.
+    #state{others = Present} = Left = lists:foldl(fun gone/2, State, Lost),
+    Turns = turns(Present),
+    Next = fun(_Node, Other) ->
+        ok = heard(Other),
+        case is_due(Tick div ?PING, Turns, Other) of
+            true -> ping(Other);
+            false -> Other
+        end
+    end,
+    Left#state{others = maps:map(Next, Present)}.
 
 %% It may not have been sent.
 said_again(#state{conf = Conf} = State) ->

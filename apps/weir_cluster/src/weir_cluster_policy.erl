@@ -19,7 +19,8 @@
     weight := pos_integer(),
     load := number() | unknown
 }.
-%% `load': calls under way for each worker; `unknown' if nothing was heard for more than a second.
+%% `load': calls under way for each worker; `unknown' if nothing was heard for more than a second, or in
+%% a cluster of more than twenty nodes for longer than their pings take, which is a second for forty.
 
 -callback choose(Here :: number() | none, [candidate(), ...]) -> node() | here.
 %% `Here': calls under way for each worker of this node; `none' if it has none, so that the request cannot stay. The

@@ -8,7 +8,7 @@
 -export([killed_node/1, frozen_node/1, window_of_a_frozen_node/1, busy_connection/1, split_and_heal/1,
     killed_processes/1, killed_proxy/1, stopped_with_calls/1, stopped_too_soon/1, stopped_at_once/1,
     leaves_after_a_kill/1, killed_callers/1, comes_and_goes/1, killed_claimer/1, frozen_claimer/1, killed_monitor/1,
-    split_by_global/1, nothing_is_logged/1, eight_nodes/1, over_tls/1,
+    split_by_global/1, nothing_is_logged/1, eight_nodes/1, many_nodes/1, over_tls/1,
     killed_after_leaving/1, clients_hear/1, pools_that_need_a_key/1, reasons_of_workers/1,
     claimers_killed_in_the_queue/1, random_schedules/1]).
 -import(weir_cluster_test_lib, [with/2, with/3, info/1, stop/1, call/4, do/2, eventually/1, name/1, os/2]).
@@ -17,7 +17,7 @@ suite() -> [{timetrap, {minutes, 15}}].
 
 all() ->
     [killed_node, frozen_node, window_of_a_frozen_node, busy_connection, split_and_heal, split_by_global,
-        nothing_is_logged, eight_nodes, over_tls, killed_processes, killed_proxy,
+        nothing_is_logged, eight_nodes, many_nodes, over_tls, killed_processes, killed_proxy,
         stopped_with_calls, stopped_too_soon, stopped_at_once, leaves_after_a_kill, killed_callers, comes_and_goes,
         killed_claimer, frozen_claimer, killed_monitor, killed_after_leaving, clients_hear, pools_that_need_a_key,
         reasons_of_workers, claimers_killed_in_the_queue, random_schedules].
@@ -237,6 +237,47 @@ eight_nodes(_Config) ->
         ok = weir_cluster_test_lib:know([Frozen], 5),
         agree([Frozen | Left])
     end).
+
+%% Of more than twenty nodes those that are not used are pinged in turn, and are left out all the same when they do not
+%% answer.
+many_nodes(_Config) ->
+    with(22, fun([A, Used, Idle | _]) ->
+        true = eventually(fun() -> in(A) =:= 21 end),
+        [Key] = keys(A, name(Used), 1),
+        %% A node that answers late is pinged again before its turn.
+        true = eventually(fun() ->
+            Pings = do(A, fun() -> pings(Key, name(Used), 6) end),
+            Unused = [maps:get(Node, Pings, 0) || #{node := Node} <- maps:get(nodes, info(A)), Node =/= name(Used)],
+            lists:all(fun(Count) -> Count >= 2 andalso Count =< 4 end, Unused)
+        end),
+        os("STOP", Idle),
+        true = eventually(fun() -> in(A) =:= 20 end),
+        ?assertMatch(#{share := 0.0}, seen(A, Idle)),
+        os("CONT", Idle),
+        true = eventually(fun() -> in(A) =:= 21 end)
+    end).
+
+in(One) -> length([in || #{share := 1.0} <- maps:get(nodes, info(One))]).
+
+%% How many pings each node was sent while this one, which is called again and again, was sent so many.
+pings(Key, Node, Count) ->
+    {ok, Member} = weir_cluster_view:member(p),
+    1 = erlang:trace(Member, true, [send]),
+    try
+        pings(Key, Node, Count, #{})
+    after
+        erlang:trace(Member, false, [send])
+    end.
+
+pings(_Key, Node, Count, Pings) when map_get(Node, Pings) >= Count -> Pings;
+pings(Key, Node, Count, Pings) ->
+    {ok, Node} = weir_cluster:call_key(p, Key, node),
+    receive
+        {trace, _Member, send, {ping, _, _, _}, Inbox} ->
+            Add = fun(Sent) -> Sent + 1 end,
+            pings(Key, Node, Count, maps:update_with(node(Inbox), Add, 1, Pings))
+    after 20 -> pings(Key, Node, Count, Pings)
+    end.
 
 agree(Cluster) ->
     true = eventually(fun() ->
@@ -596,7 +637,7 @@ reasons_of_workers(_Config) ->
         ?assertEqual(5, lists:sum(maps:values(weir_cluster_test_lib:begun(Cluster))))
     end).
 
-%% A worker that was waited for by somebody who is dead is not taken for abandoned.
+%% Who died has no place in the queue of another node, and no worker is taken for abandoned.
 claimers_killed_in_the_queue(_Config) ->
     with(1, fun([Server]) ->
         Client = weir_cluster_test_lib:start(#{pool => #{size => 0}, cluster => #{serve => false}}),
@@ -622,8 +663,10 @@ claimers_killed_in_the_queue(_Config) ->
             end),
             true = eventually(fun() -> Waiting() =:= 10 end),
             kill = call(Client, erlang, send, [keeper, kill]),
-            release = call(Client, erlang, send, [keeper, release]),
             true = eventually(fun() -> Waiting() =:= 0 end),
+            %% Those two are still held.
+            {0, 2} = abandoned(Server),
+            release = call(Client, erlang, send, [keeper, release]),
             true = eventually(fun() -> abandoned(Server) =:= {0, 0} end)
         after
             stop([Client])
