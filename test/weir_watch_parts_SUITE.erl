@@ -171,7 +171,7 @@ file(Config, Name) -> filename:join(proplists:get_value(priv_dir, Config), Name)
 
 %% What each other node of a pool got is told, and its sum is a metric.
 spans_nodes(_Config) ->
-    Nodes = [A, #{name := B} = Serving] = [weir_kit_nodes:start([]) || _ <- [1, 2]],
+    Nodes = [#{name := Client} = A, #{name := B} = Serving] = [weir_kit_nodes:start([]) || _ <- [1, 2]],
     try
         [{ok, _} = weir_kit_nodes:call(Node, application, ensure_all_started, [weir_cluster]) || Node <- Nodes],
         Pool = #{size => 2, worker => {gen_event, start_link, []}},
@@ -183,9 +183,13 @@ spans_nodes(_Config) ->
         weir_kit:until(fun() -> maps:get(let_in, Told()) =:= 1 end, 60_000),
         [ok = weir_kit_nodes:call(A, weir_cluster, cast, [squares, hello]) || _ <- lists:seq(1, 10)],
         ?assertMatch(
-            #{name := squares, nodes := 1, requests := 10, served := 0, others := [#{node := B, requests := 10}]},
+            #{name := squares, nodes := 1, requests := 10, served := 0,
+                others := [#{node := B, requests := 10, received := 0}]},
             Told()
         ),
+        %% And from the other side.
+        ToldThere = fun() -> hd(maps:get(clusters, weir_kit_nodes:call(Serving, weir_watch_parts, parts, []))) end,
+        weir_kit:until(fun() -> maps:get(others, ToldThere()) =:= [#{node => Client, received => 10}] end, 60_000),
         Text = iolist_to_binary(weir_kit_nodes:call(A, weir_watch_metrics, text, [])),
         ?assertNotEqual(nomatch, binary:match(Text, <<"\nweir_cluster_requests{pool=\"squares\"} 10\n">>))
     after

@@ -2,13 +2,14 @@
 %% them through their standard input and output, and can freeze and kill them.
 -module(weir_kit_nodes).
 
--export([start/1, start/2, call/4, connect/1, signal/2, kill/1]).
+-export([start/1, start/2, start_in/2, call/4, connect/1, signal/2, kill/1]).
 
 -export_type([kit_node/0]).
 
 -define(CALL_MS, 600_000).
 
--type kit_node() :: #{peer := pid(), name := node(), os_pid := string()}.
+-type kit_node() :: #{peer := pid(), name := node(), os_pid := string(), copy => file:filename()}.
+%% `copy': of the code, deleted with the node.
 
 %% @doc As {@link start/2}, with any name.
 -spec start(Args :: [string()]) -> kit_node().
@@ -18,9 +19,30 @@ start(Args) -> start("peer", Args).
 %% nothing.
 -spec start(Prefix :: string(), Args :: [string()]) -> kit_node().
 start(Prefix, Args) ->
-    {ok, Peer, Name} = peer:start(#{
-        name => peer:random_name(Prefix), connection => standard_io, wait_boot => 60_000,
-        args => ["-setcookie", "weir_kit"] ++ Args ++ ["-pa" | code:get_path()]
+    started(#{name => peer:random_name(Prefix), args => Args ++ ["-pa" | code:get_path()]}).
+
+%% @doc Starts a node in a root directory of scripts/otp-root, with the OTP there and a copy of the code here. Only root
+%% may.
+-spec start_in(Root :: file:filename(), Args :: [string()]) -> kit_node().
+start_in(Root, Args) ->
+    Name = peer:random_name(),
+    Dirs = [Dir || Dir <- code:get_path(), string:prefix(Dir, code:lib_dir()) =:= nomatch, filelib:is_dir(Dir)],
+    Copies = [filename:join(["/tmp", Name, integer_to_list(N)]) || N <- lists:seq(1, length(Dirs))],
+    lists:foreach(fun({Dir, Copy}) ->
+        [{ok, _} = file:copy(Beam, filename:join(made(Root ++ Copy), filename:basename(Beam)))
+            || Beam <- filelib:wildcard(filename:join(Dir, "*.{beam,app}"))]
+    end, lists:zip(Dirs, Copies)),
+    Exec = {os:find_executable("chroot"), [Root, "/usr/bin/erl"]},
+    Started = started(#{name => Name, exec => Exec, args => Args ++ ["-pa" | Copies]}),
+    Started#{copy => filename:join([Root ++ "/tmp", Name])}.
+
+made(Dir) ->
+    ok = filelib:ensure_dir(filename:join(Dir, "file")),
+    Dir.
+
+started(#{args := Args} = Options) ->
+    {ok, Peer, Name} = peer:start(Options#{
+        connection => standard_io, wait_boot => 60_000, args => ["-setcookie", "weir_kit" | Args]
     }),
     ok = peer:call(Peer, logger, set_primary_config, [level, none]),
     #{peer => Peer, name => Name, os_pid => peer:call(Peer, os, getpid, [])}.
@@ -43,8 +65,9 @@ signal(Signal, #{os_pid := OsPid}) ->
 
 %% @doc Kills a node, which may be frozen, or dead already.
 -spec kill(kit_node()) -> ok.
-kill(#{peer := Peer, os_pid := OsPid}) ->
+kill(#{peer := Peer, os_pid := OsPid} = Started) ->
     _ = os:cmd("kill -KILL " ++ OsPid),
+    _ = [file:del_dir_r(Copy) || #{copy := Copy} <- [Started]],
     try
         peer:stop(Peer)
     catch

@@ -127,7 +127,7 @@
 }.
 %% Another node, as this one sees it:
 %% <ul>
-%% <li>`load': calls under way for each worker there; `unknown' if nothing was heard for a second.</li>
+%% <li>`load': calls under way for each worker there, as {@link weir_cluster_policy} has it.</li>
 %% <li>`share': how much it is let have of what it would get: 1.0, or less for a while after it has not answered, or
 %%   0.</li>
 %% <li>`requests': requests that were sent there. Of these, `refused' were not begun, `failed' ended with a worker, an
@@ -140,6 +140,7 @@
 -type info() :: #{
     name := weir_pool:name(),
     nodes := [node_info()],
+    received := #{node() => non_neg_integer()},
     load := float(),
     served := non_neg_integer(),
     casts := non_neg_integer(),
@@ -152,6 +153,8 @@
 }.
 %% The pool as this node sees it, and since it was published here:
 %% <ul>
+%% <li>`received': requests that nodes which are connected have sent here, clients too, as each said with its last
+%%   ping.</li>
 %% <li>`load': calls under way for each worker of this node.</li>
 %% <li>`served', `casts': what other nodes sent and was begun here. `refused', `expired': calls of theirs that were not,
 %%   because too many were under way or there was no room while another node was left to try, or their time was
@@ -494,7 +497,10 @@ info(Name) ->
             Nodes = [node_info(Now, Target) || Target <- weir_cluster_view:targets(Name)],
             Counters = weir_cluster_here:counters(Conf),
             {ok, Counters#{
-                name => Name, load => weir_cluster_here:load(Conf) / 1000, nodes => lists:sort(Nodes)
+                name => Name,
+                load => weir_cluster_here:load(Conf) / 1000,
+                nodes => lists:sort(Nodes),
+                received => weir_cluster_view:received(Name)
             }};
         undefined ->
             {error, no_pool}

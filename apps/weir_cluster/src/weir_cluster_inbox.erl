@@ -80,8 +80,9 @@ handle_cast(_Message, State) -> {noreply, State}.
 handle_info({weir_cluster, What, Ask, Deadline, Args}, #state{index = Index} = State) ->
     _ = acknowledge(Ask, Index),
     {noreply, request(What, Deadline, Args, State)};
-handle_info({ping, Member, Sent, Time}, #state{index = Index, conf = Conf} = State) ->
+handle_info({ping, Member, Sent, Requests, Time}, #state{index = Index, conf = #conf{name = Name} = Conf} = State) ->
     pong(Member, Index, Sent, Time, Conf),
+    ok = weir_cluster_view:put_received(Name, node(Member), Requests),
     {noreply, State};
 handle_info({'DOWN', Monitor, process, _Proxy, Reason}, #state{conf = Conf, index = Index, calls = Calls} = State) ->
     {Alias, Others} = maps:take(Monitor, Calls),

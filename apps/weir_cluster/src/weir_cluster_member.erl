@@ -9,7 +9,7 @@
 %%     |------- leaving -------------------->|
 %%
 %%   here                                  inbox there
-%%     |------- ping, number, our time ----->|      to one after the other, and to those that have not acknowledged all
+%%     |------- ping, numbers, our time ---->|      to one after the other, and to those that have not acknowledged all
 %%     |<------ pong, number, times, load ---|
 %%     |<------ handled, number -------------|      to a request that asked for it
 %% '''
@@ -344,14 +344,15 @@ is_due(Half, Turns, #other{number = Number, unanswered = Unanswered, pinged = Pi
 
 ping(#other{target = #target{inboxes = Inboxes, words = Words}, unanswered = Unanswered, inbox = Next} = Other) ->
     Now = now_ms(),
+    Requests = weir_cluster_link:requests(Words),
     [
-        send(element(I, Inboxes), {ping, self(), weir_cluster_link:sent(I, Words), Now})
+        send(element(I, Inboxes), {ping, self(), weir_cluster_link:sent(I, Words), Requests, Now})
      || I <- lists:seq(1, tuple_size(Inboxes)), I =:= Next orelse weir_cluster_link:unhandled(I, Words) > 0
     ],
     Other#other{
         unanswered = Unanswered + 1,
         inbox = Next rem tuple_size(Inboxes) + 1,
-        pinged = weir_cluster_link:requests(Words)
+        pinged = Requests
     }.
 
 %% A node that is silent gets nothing. Pings are counted and not the time, since after this node itself stood still it
@@ -373,7 +374,8 @@ tick(#state{tick = Tick, members = Before} = State) ->
             Ticked
     end.
 
-pinged(#state{others = Others, tick = Tick} = State) ->
+pinged(#state{conf = #conf{name = Name}, others = Others, tick = Tick} = State) ->
+    ok = weir_cluster_view:forget_received(Name, nodes(connected)),
     %% Whose monitor was killed is greeted anew.
     Lost = [Member || #other{target = #target{member = Member, monitor = Monitor}} <- maps:values(Others),
         not is_process_alive(Monitor)],

@@ -8,6 +8,9 @@
 %%                   one of its children
 %%   {Name, view}    whom to draw from, the table of keys, and how many nodes there are
 %%   {Name, Number}  one node: a #target{}
+%%   {Name, {received, Node}}
+%%                   how many requests that node has sent here, as it said with its last ping: written by the inboxes,
+%%                   deleted by the member when the node is not connected any more
 %% '''
 %%
 %% Nodes have numbers. Those to draw from are a binary of numbers of two bytes, each as often as its weight says, in
@@ -23,6 +26,7 @@
 -export([conf/1, open/1, write/3, put_target/3, delete_target/2, free_number/1]).
 -export([drawn/1, draw/3, size/1, targets/1, numbered/1, target/2, number_of_key/2]).
 -export([put_process/2, inboxes/1, member/1]).
+-export([put_received/3, received/1, forget_received/2]).
 
 -export_type([place/0]).
 
@@ -222,6 +226,28 @@ inboxes(Name) ->
         {{{'$1', {process, {inbox, '$2'}}}, '$3'}, [{'=:=', '$1', {const, Name}}], [{{'$2', '$3'}}]}
     ]),
     [Pid || {_Index, Pid} <- lists:sort(Rows)].
+
+%% @doc That node has sent so many requests here.
+-spec put_received(weir_pool:name(), node(), Requests :: non_neg_integer()) -> ok.
+put_received(Name, Node, Requests) ->
+    true = ets:insert(?TABLE, {{Name, {received, Node}}, Requests}),
+    ok.
+
+%% @doc What each node has sent here. Cost: goes over the table.
+-spec received(weir_pool:name()) -> #{node() => non_neg_integer()}.
+received(Name) ->
+    try
+        Pattern = {{{'$1', {received, '$2'}}, '$3'}, [{'=:=', '$1', {const, Name}}], [{{'$2', '$3'}}]},
+        maps:from_list(ets:select(?TABLE, [Pattern]))
+    catch
+        error:badarg -> #{}
+    end.
+
+%% @doc What others than these have sent is of no interest any more.
+-spec forget_received(weir_pool:name(), [node()]) -> ok.
+forget_received(Name, Connected) ->
+    Gone = maps:keys(maps:without(Connected, received(Name))),
+    lists:foreach(fun(Node) -> ets:delete(?TABLE, {Name, {received, Node}}) end, Gone).
 
 %% @doc The member.
 -spec member(weir_pool:name()) -> {ok, pid()} | error.

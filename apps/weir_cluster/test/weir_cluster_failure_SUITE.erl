@@ -259,7 +259,8 @@ many_nodes(_Config) ->
 
 in(One) -> length([in || #{share := 1.0} <- maps:get(nodes, info(One))]).
 
-%% How many pings each node was sent while this one, which is called again and again, was sent so many.
+%% How often each node was pinged while this one, which is called again and again, was pinged so often. Several inboxes
+%% of a node are pinged at the same time.
 pings(Key, Node, Count) ->
     {ok, Member} = weir_cluster_view:member(p),
     1 = erlang:trace(Member, true, [send]),
@@ -269,14 +270,15 @@ pings(Key, Node, Count) ->
         erlang:trace(Member, false, [send])
     end.
 
-pings(_Key, Node, Count, Pings) when map_get(Node, Pings) >= Count -> Pings;
-pings(Key, Node, Count, Pings) ->
+pings(_Key, Node, Count, Times) when length(map_get(Node, Times)) >= Count ->
+    maps:map(fun(_, Each) -> length(Each) end, Times);
+pings(Key, Node, Count, Times) ->
     {ok, Node} = weir_cluster:call_key(p, Key, node),
     receive
-        {trace, _Member, send, {ping, _, _, _}, Inbox} ->
-            Add = fun(Sent) -> Sent + 1 end,
-            pings(Key, Node, Count, maps:update_with(node(Inbox), Add, 1, Pings))
-    after 20 -> pings(Key, Node, Count, Pings)
+        {trace, _Member, send, {ping, _, _, _, Time}, Inbox} ->
+            Add = fun(Each) -> lists:usort([Time | Each]) end,
+            pings(Key, Node, Count, maps:update_with(node(Inbox), Add, [Time], Times))
+    after 20 -> pings(Key, Node, Count, Times)
     end.
 
 agree(Cluster) ->

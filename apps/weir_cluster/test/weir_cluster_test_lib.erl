@@ -3,7 +3,7 @@
 -module(weir_cluster_test_lib).
 
 -export([with/2, with/3, info/1, stop/1, connect/1, disconnect/2, call/4, do/2, eventually/1, name/1, os/2, begun/1]).
--export([start/1, know/2, in_node/1, table/0]).
+-export([start/1, publish/2, know/2, in_node/1, table/0]).
 
 -define(DEADLINE_MS, 60_000).
 
@@ -16,7 +16,9 @@ cluster(Count, Opts) ->
 
 start(Opts) ->
     Args = maps:get(args, Opts, ["-connect_all", "false", "-kernel", "prevent_overlapping_partitions", "false"]),
-    One = weir_kit_nodes:start(["+S", "2:2" | Args]),
+    publish(weir_kit_nodes:start(["+S", "2:2" | Args]), Opts).
+
+publish(One, Opts) ->
     {ok, _} = call(One, application, ensure_all_started, [weir_cluster]),
     true = call(One, ?MODULE, table, []),
     Pool = maps:merge(#{size => 2, strategy => least_loaded, worker => {weir_cluster_test_worker, start_link, []}},

@@ -413,7 +413,8 @@
         make("table", { class: "plain" }, make("caption", {}, name), make("thead", {}, make("tr")), make("tbody"))),
       (card, { rows }) => grid(card.firstChild, rows));
   };
-  // Pools that span nodes: lines from this node to the others, as thick as what it sends there.
+  // Pools that span nodes: a line from this node to each other for what it sends there, one for what comes from there, as
+  // thick as that is much.
   let sent = new Map();
   const spans = (clusters) => {
     const now = new Map();
@@ -425,8 +426,13 @@
           (total - before.total) * 1000 / (last.at - before.at);
       };
       const pool = text(name);
-      const rows = others.map((other) => ({ ...other, rate: rate(`${pool} ${other.node}`, other.requests) }));
-      return { pool, rows, served: rate(`${pool} `, served), most: Math.max(1, ...rows.map((row) => row.rate || 0)) };
+      const rows = others.map((other) => ({
+        ...other,
+        to: other.requests === undefined ? undefined : rate(`${pool} to ${other.node}`, other.requests),
+        from: rate(`${pool} from ${other.node}`, other.received)
+      }));
+      const most = Math.max(1, ...rows.flatMap((row) => [row.to || 0, row.from || 0]));
+      return { pool, rows, served: rate(pool, served), most };
     });
     sent = new Map([...now].map(([key, total]) => {
       const before = sent.get(key);
@@ -435,7 +441,7 @@
     }));
     keyed(byId("clusters"), pictures, ({ pool }) => pool,
       ({ pool }) => make("figure", { class: "card" },
-        make("figcaption", {}, make("h3", {}, pool), make("span", {}, "requests from this node to others, a second")),
+        make("figcaption", {}, make("h3", {}, pool), make("span", {}, "requests to other nodes and from them, a second")),
         make("div", { class: "fan" }, make("p", {}, make("b"), make("small")),
           make("div", {}, svg("svg", { preserveAspectRatio: "none", "aria-hidden": "true" })), make("ul"))),
       (figure, { rows, served, most }) => {
@@ -444,16 +450,22 @@
         put(hub.lastChild, `serves ${rated(served)} of theirs`);
         const box = `0 0 100 ${rows.length * 100}`;
         if (lines.getAttribute("viewBox") !== box) lines.setAttribute("viewBox", box);
-        keyed(lines, rows.map((row, i) => [row, i]), ([row]) => row.node, () => svg("path", {}), (path, [row, i]) => {
-          const [from, to] = [rows.length * 50, i * 100 + 50];
-          path.setAttribute("d", `M 0 ${from} C 50 ${from} 50 ${to} 100 ${to}`);
-          path.setAttribute("stroke-width", (1 + 7 * (row.rate || 0) / most).toFixed(1));
-          path.setAttribute("class", row.share === 0 ? "out" : row.share < 1 ? "partly" : "");
+        const drawn = rows.flatMap((row, i) => [
+          row.to === undefined ? [] : { key: `to ${row.node}`, i, rate: row.to, shift: -10,
+            kind: row.share === 0 ? "out" : row.share < 1 ? "partly" : "" },
+          row.received ? { key: `from ${row.node}`, i, rate: row.from, shift: 10, kind: "from" } : []
+        ].flat());
+        keyed(lines, drawn, ({ key }) => key, () => svg("path", {}), (path, { i, rate, shift, kind }) => {
+          const [here, there] = [rows.length * 50 + shift, i * 100 + 50 + shift];
+          path.setAttribute("d", `M 0 ${here} C 50 ${here} 50 ${there} 100 ${there}`);
+          path.setAttribute("stroke-width", (1 + 7 * (rate || 0) / most).toFixed(1));
+          path.setAttribute("class", kind);
         });
         keyed(list, rows, ({ node }) => node, () => make("li", {}, make("b"), make("span"), make("small")), (item, row) => {
           put(item.children[0], row.node);
-          put(item.children[1], rated(row.rate));
-          put(item.children[2], [`load ${typeof row.load === "number" ? row.load.toFixed(1) : row.load}`,
+          put(item.children[1], [row.to === undefined ? "" : `to it ${rated(row.to)}`,
+            row.received ? `from it ${rated(row.from)}` : ""].filter(Boolean).join(", "));
+          put(item.children[2], [row.weight === undefined ? "serves nobody" : `load ${typeof row.load === "number" ? row.load.toFixed(1) : row.load}`,
             row.share === 0 ? "left out" : row.share < 1 ? `let in for ${percent(row.share)}` : "",
             ...["refused", "failed", "timeouts", "full", "busy"].filter((key) => row[key]).map((key) => `${whole(row[key])} ${words(key)}`),
           ].filter(Boolean).join(", "));

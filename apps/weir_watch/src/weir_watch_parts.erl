@@ -39,7 +39,8 @@
 %% Each map has the `name' of what it is about, whatever term that is, and figures: integers under the names that the
 %% part's `info' gives them. `pools': those of `weir_pool:info/1'. `clusters': pools that span nodes, with the figures
 %% of `weir_cluster:info/1', the number of other `nodes', how many of these are `let_in', the sums of what is counted
-%% for each of them, and under `others' what is counted for the first 50 by name. `logs': the sums of `weir_log:info/1';
+%% for each of them, and under `others' what is counted for the first 50 by name, and what they and the first 50 clients
+%% have sent here. `logs': the sums of `weir_log:info/1';
 %% `waiting_entries', `waiting_bytes', `queue' and `max_bytes' of all shards together; how many `shards' there are and
 %% how many are `stuck'. `servers': processes that have a limit of weir_flow, with the figures of `weir_flow:info/1' and
 %% `weir_server:info/1'; `name' is the registered one or `undefined'. `clients': those of `weir_memcached:info/1', with
@@ -158,15 +159,18 @@ pool(Name) ->
     named(Name, figures(Info)).
 
 cluster(Name) ->
-    {ok, #{nodes := Nodes} = Info} = call(weir_cluster, info, [Name]),
+    {ok, #{nodes := Nodes, received := Received} = Info} = call(weir_cluster, info, [Name]),
     Sums = [
         {Key, lists:sum([maps:get(Key, Node) || Node <- Nodes])}
      || Key <- [requests, failed, timeouts, full, busy]
     ],
-    Others = [
+    Servers = [
         maps:with([node, weight, load, share, requests, refused, failed, timeouts, full, busy], Node)
      || Node <- lists:sublist(Nodes, ?MOST)
     ],
+    Clients = lists:sort(maps:keys(Received) -- [Node || #{node := Node} <- Nodes]),
+    Others = [Server#{received => maps:get(Node, Received, 0)} || #{node := Node} = Server <- Servers] ++
+        [#{node => Node, received => maps:get(Node, Received)} || Node <- lists:sublist(Clients, ?MOST)],
     %% `refused' is what this node has refused, and no sum of what others have.
     Figures = maps:merge(figures(Info), maps:from_list(Sums)),
     named(Name, Figures#{

@@ -129,11 +129,12 @@ snapshot(Ago) ->
                 name => squares, nodes => 3, let_in => 2, requests => T * 900, served => T * 120, spilled => T * 850,
                 others => [
                     #{node => 'shop@app1.example', weight => 8, load => 1.25, share => 1.0, requests => T * 600,
-                        refused => 3, failed => 0, timeouts => 0, full => 0, busy => 0},
+                        received => T * 300, refused => 3, failed => 0, timeouts => 0, full => 0, busy => 0},
                     #{node => 'shop@app2.example', weight => 8, load => 0.5, share => 0.4, requests => T * 300,
-                        refused => 0, failed => 0, timeouts => 7, full => 0, busy => 0},
+                        received => 0, refused => 0, failed => 0, timeouts => 7, full => 0, busy => 0},
                     #{node => 'shop@app3.example', weight => 8, load => unknown, share => 0.0, requests => 4000,
-                        refused => 0, failed => 4, timeouts => 3, full => 0, busy => 12}
+                        received => 0, refused => 0, failed => 4, timeouts => 3, full => 0, busy => 12},
+                    #{node => 'web@app4.example', received => T * 60}
                 ]
             }],
             servers => [#{name => search, pid => Pid(502), drained => 480, batches => 40_221}],
