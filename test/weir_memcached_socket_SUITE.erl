@@ -183,7 +183,7 @@ received(Socket) ->
 %% A look behind the interface: the third of a connection's `link'.
 socket(C) ->
     [#{pid := Connection}] = weir_memcached_test:connections(C),
-    {state, _Config, Link, _Backoff, _Failure} = sys:get_state(Connection),
+    {state, _Config, _Slot, _WasUsed, _IsLarge, Link, _Backoff, _Failure} = sys:get_state(Connection),
     {'$inet', weir_socket, _} = element(3, Link).
 
 %% ---------------------------------------------------------------- weir_memcached_server_SUITE

@@ -26,9 +26,9 @@
 %% a `set' of a value that is too large removes the item that was there.
 %%
 %% <h3>Cost of a request</h3>
-%% Three persistent terms, one atomic and a look at the clock, one call (a monitor and two messages), no process
-%% but the connection, which also answers when the time is up. `get_many' and `set_many' are one call for all their
-%% keys.
+%% Four persistent terms, the words of two connections and a look at the clock, one call (a monitor and two messages),
+%% no process but the connection, which also answers when the time is up. `get_many' and `set_many' are one call for all
+%% their keys.
 %%
 %% <h3>When not to use it</h3>
 %% It speaks to one server: there is no distribution of keys over several. It does not speak the meta or
@@ -73,6 +73,8 @@
     stall_timeout => timeout(),
     reconnect => {Min :: pos_integer(), Max :: pos_integer()},
     max_pending => pos_integer(),
+    max_pending_bytes => pos_integer(),
+    max_term => pos_integer(),
     codec => weir_memcached_codec:codec(),
     transport => module()
 } | [{atom(), term()}].
@@ -82,14 +84,20 @@
 %%     `"localhost"'.</li>
 %% <li>`port': not used with `{local, Path}'. Default 11211.</li>
 %% <li>`connections': how many connections, one process and one writer each. Default 4.</li>
-%% <li>`connect_timeout': milliseconds. Default 5000.</li>
+%% <li>`connect_timeout': milliseconds, once the name is looked up; all addresses of the name share it, IPv4 first.
+%%     Default 5000.</li>
 %% <li>`request_timeout': milliseconds, or `infinity'; `timeout' with a request overrides it. Default 5000.</li>
-%% <li>`stall_timeout': milliseconds, or `infinity': a connection on which requests are unanswered and nothing was
-%%     received for so long (at most twice as long) is taken for dead and made anew. Default 10000.</li>
+%% <li>`stall_timeout': milliseconds, or `infinity': a connection on which requests are unanswered, no reply was
+%%     completed and less than 64 kB of one were received for so long (at most twice as long) is taken for dead and made
+%%     anew. Requests that are larger than 64 kB have as much more time for each 64 kB. Default 10000.</li>
 %% <li>`reconnect': milliseconds between attempts to connect, least and greatest; doubled after each failure, and each
 %%     wait is a random part between half and all of it. Default `{100, 10000}'.</li>
 %% <li>`max_pending': requests that may be unanswered on one connection; beyond that `{error, busy}'. A `get_many' or
 %%     `set_many' counts as one. Default 10000.</li>
+%% <li>`max_pending_bytes': bytes of requests that may wait to be written on one connection; beyond that `{error,
+%%     busy}'. A request that is larger is taken when nothing else waits. Default 67108864.</li>
+%% <li>`max_term': bytes of memory that a value which the codec `term' decodes may take; beyond that `{error,
+%%     {undecodable, Bytes}}'. Default 67108864.</li>
 %% <li>`codec': `term', `raw' or a module, see {@link weir_memcached_codec}. Default `term'.</li>
 %% <li>`transport': a module with gen_tcp's `connect/4', `send/2', `close/1' and `controlling_process/2', whose sockets
 %%     `inet:setopts/2' accepts. Default `gen_tcp'.</li>
@@ -117,13 +125,16 @@
     | {undecodable, binary()}
     | {client_error, Text :: binary()}
     | {server_error, Text :: binary()}
-    | {partial, #{key() => error()}}.
+    | {partial, #{key() => error()}}
+    | {partial, #{key() => Value :: term()}, #{key() => error()}}.
 %% `not_found': no such item. `not_stored': the condition of `add', `replace', `append' or `prepend' did
-%% not hold. `exists': the item of a `cas' has changed. `timeout': no answer in time. `busy':
-%% `max_pending' requests are unanswered. `disconnected': no connection is up, or the one used was lost.
+%% not hold. `exists': the item of a `cas' has changed. `timeout': no answer in time. `busy': every connection that was
+%% asked, four at most, has `max_pending' or `max_pending_bytes'; nothing was sent. `disconnected': no connection is up,
+%% or the one used was lost.
 %% `bad_key': a key that memcached cannot take; nothing was sent. `too_large': a value of so many bytes is
 %% above the server's item limit. `undecodable': the codec failed on what was stored. `client_error',
-%% `server_error': what the server said. `partial': some items of a `set_many' failed, and why.
+%% `server_error': what the server said. `partial': some items of a `set_many' failed, and why; of a `get_many', first
+%% the values that were read.
 
 -define(MAX_COUNTER, 16#FFFFFFFFFFFFFFFF).
 
@@ -159,18 +170,30 @@ child_spec(Client, Options) ->
 %% yours is better stopped there, which would otherwise start it again.
 -spec stop(client()) -> ok.
 stop(Client) ->
-    try
-        gen_server:stop(Client)
-    catch
-        exit:noproc -> exit({noproc, {?MODULE, client, [Client]}})
+    case whereis(Client) of
+        undefined ->
+            exit({noproc, {?MODULE, client, [Client]}});
+        Pid ->
+            Monitor = monitor(process, Pid),
+            %% Somebody else may be stopping it.
+            try
+                gen_server:stop(Pid)
+            catch
+                exit:_ -> ok
+            end,
+            receive
+                {'DOWN', Monitor, process, Pid, _} -> ok
+            end
     end.
 
-%% @doc What the client has counted, and under `connections' for each its process, its phase (`waiting', `connecting' or
-%% `up'), how many requests are unanswered and, while it cannot connect, the reason why. Cost: one call for each
-%% connection.
+%% @doc What the client has counted, and under `connections' for each its process, its phase (`waiting', `connecting',
+%% `up', or `silent': up, and three requests in a row had no answer in their time), how many requests are unanswered
+%% and, while it cannot connect, the reason why. One that does not answer within a second has the phase `stuck' and no
+%% number. Cost: one call for each connection, all at the same time.
 %%
 %% <ul>
-%% <li>`requests': that a connection sent. `busy': refused because `max_pending' were unanswered.</li>
+%% <li>`requests': that a connection sent. `busy': refused by one because `max_pending' were unanswered, or
+%%   `max_pending_bytes' waited.</li>
 %% <li>`timeouts': requests whose time was up before they were answered. `expired': those of them that were never
 %%   sent.</li>
 %% <li>`disconnected': requests that were sent and failed because their connection was lost.</li>
@@ -183,7 +206,7 @@ info(Client) ->
     #config{pool = Pool, counters = Counters} = weir_memcached_ask:config(Client),
     Conns =
         case weir_pool:workers(Pool) of
-            {ok, Workers} -> [Info || {_Slot, Conn} <- Workers, #{} = Info <- [weir_memcached_conn:info(Conn)]];
+            {ok, Workers} -> weir_memcached_conn:infos([Conn || {_Slot, Conn} <- Workers]);
             {error, no_pool} -> []
         end,
     {ok, (weir_memcached_counters:read(Counters))#{connections => Conns}}.
@@ -236,7 +259,8 @@ get_many(Client, Keys) ->
     get_many(Client, Keys, #{}).
 
 %% @doc The values of many keys, in one request on one connection. Keys without an item are not in the
-%% result; the others are there as they were given. Options: `timeout', `codec'.
+%% result; the others are there as they were given. If some cannot be decoded:
+%% `{error, {partial, Values, #{Key => Reason}}}'. Options: `timeout', `codec'.
 -spec get_many(client(), [key()], request_options()) -> {ok, #{key() => Value :: term()}} | {error, error()}.
 get_many(Client, Keys, Given) when is_list(Keys) ->
     Options = weir_memcached_ask:options(Given, [timeout, codec]),
@@ -308,8 +332,9 @@ cas(Client, Key, Value, Cas, Given) when is_integer(Cas), Cas >= 0, Cas =< ?MAX_
 append(Client, Key, Data) ->
     append(Client, Key, Data, #{}).
 
-%% @doc Adds bytes behind those of an item, as they are: no codec takes part. `{error, not_stored}' if
-%% there is no item. Options: `timeout'.
+%% @doc Adds bytes behind those of an item, as they are. `{error, not_stored}' if there is no item. Bytes behind a term,
+%% or behind what a codec of yours has made, would be lost when that is read; so with any other codec than `raw' this is
+%% an error `{bad_option, codec, Codec}'. Options: `timeout', `codec'.
 -spec append(client(), key(), iodata(), request_options()) -> ok | {error, error()}.
 append(Client, Key, Data, Options) ->
     concat(append, Client, Key, Data, Options).
@@ -488,9 +513,15 @@ store(Op, Client, Key, Value, Given) ->
         sized(Size, weir_memcached_ask:ask(Config, Request, Options))
     end).
 
-concat(Op, Client, Key, Data, Options) ->
+concat(Op, Client, Key, Data, Given) ->
+    Options = weir_memcached_ask:options(Given, [timeout, codec]),
+    #config{codec = Default} = Config = weir_memcached_ask:config(Client),
+    Codec = maps:get(codec, Options, Default),
+    Codec =:= raw orelse error({bad_option, codec, Codec}, [Client, Key, Data, Given]),
     Size = iolist_size(Data),
-    sized(Size, simple(Client, Key, Options, fun(K) -> weir_memcached_request:concat(Op, K, Data) end)).
+    with_key(Key, fun(K) ->
+        sized(Size, weir_memcached_ask:ask(Config, weir_memcached_request:concat(Op, K, Data), Options))
+    end).
 
 arithmetic(Op, Client, Key, N, Options) when is_integer(N), N >= 0, N =< ?MAX_COUNTER ->
     simple(Client, Key, Options, fun(K) -> weir_memcached_request:arithmetic(Op, K, N) end).

@@ -57,70 +57,65 @@ encode(#config{codec = Default}, Options, Value) ->
 -spec decode(weir_memcached_config:config(), weir_memcached:request_options(), binary(),
     weir_memcached_codec:flags()) ->
     {ok, term()} | {error, {undecodable, binary()}}.
-decode(#config{codec = Default}, Options, Bytes, Flags) ->
-    weir_memcached_codec:decode(maps:get(codec, Options, Default), Bytes, Flags).
+decode(#config{codec = Default, max_term = MaxTerm}, Options, Bytes, Flags) ->
+    weir_memcached_codec:decode(maps:get(codec, Options, Default), Bytes, Flags, MaxTerm).
 
 %% @doc The values of items under the keys as they were given. One key may have been given in several
-%% forms, such as `<<"k">>' and `"k"'. The first failure stands for all.
+%% forms, such as `<<"k">>' and `"k"'.
 -spec decode_many(
     weir_memcached_config:config(),
     weir_memcached:request_options(),
     [weir_memcached_reply:item()],
     [{binary(), weir_memcached:key()}]
-) -> {ok, #{weir_memcached:key() => term()}} | {error, {undecodable, binary()}}.
+) ->
+    {ok, #{weir_memcached:key() => term()}}
+    | {error, {partial, #{weir_memcached:key() => term()}, #{weir_memcached:key() => {undecodable, binary()}}}}.
 decode_many(Config, Options, Items, Given) ->
     Names = lists:foldl(fun({Bin, Key}, Acc) -> Acc#{Bin => [Key | maps:get(Bin, Acc, [])]} end, #{}, Given),
-    decode_many(Config, Options, Items, Names, #{}).
-
-decode_many(Config, Options, [{Bin, Flags, _, Bytes} | Items], Names, Values) ->
-    case decode(Config, Options, Bytes, Flags) of
-        {ok, Value} ->
-            Named = maps:from_keys(maps:get(Bin, Names), Value),
-            decode_many(Config, Options, Items, Names, maps:merge(Values, Named));
-        {error, _} = Error ->
-            Error
-    end;
-decode_many(_, _, [], _, Values) ->
-    {ok, Values}.
-
-%% @doc Has a request answered by whichever connection is up. A request that was not sent may be tried on
-%% another one; one that may have been sent is never repeated.
--spec ask(weir_memcached_config:config(), weir_memcached_request:request(), weir_memcached:request_options()) ->
-    weir_memcached_reply:reply() | {error, busy | timeout | disconnected}.
-ask(#config{pool = Pool, request_timeout = Default}, Request, Options) ->
-    Deadline = deadline(maps:get(timeout, Options, Default)),
-    Answer =
-        case weir_pool:pick(Pool) of
-            {ok, Conn} ->
-                case weir_memcached_conn:request(Conn, Request, Deadline) of
-                    down -> ask_first(others(Pool, Conn), Request, Deadline);
-                    Reply -> Reply
-                end;
-            {error, _} ->
-                down
-        end,
-    case Answer of
-        Lost when Lost =:= down; Lost =:= gone -> {error, disconnected};
-        _ -> Answer
+    Decoded = [
+        {Key, decode(Config, Options, Bytes, Flags)}
+     || {Bin, Flags, _, Bytes} <- Items, Key <- maps:get(Bin, Names)
+    ],
+    Values = maps:from_list([{Key, Value} || {Key, {ok, Value}} <- Decoded]),
+    case [{Key, Reason} || {Key, {error, Reason}} <- Decoded] of
+        [] -> {ok, Values};
+        Failed -> {error, {partial, Values, maps:from_list(Failed)}}
     end.
 
-%% Not by picking again: while many callers pick, turns bring some of them back to a connection that is down.
-ask_first([Conn | Conns], Request, Deadline) ->
-    case weir_memcached_conn:request(Conn, Request, Deadline) of
-        down -> ask_first(Conns, Request, Deadline);
-        Reply -> Reply
-    end;
-ask_first([], _, _) ->
-    down.
+%% @doc Has a request answered by the lighter of two connections. A request that was not sent, because that connection
+%% is down or has too many already, is tried on others; one that may have been sent is never repeated.
+-spec ask(weir_memcached_config:config(), weir_memcached_request:request(), weir_memcached:request_options()) ->
+    weir_memcached_reply:reply() | {error, busy | timeout | disconnected}.
+ask(#config{request_timeout = Default, connections = Connections, max_pending = Max, load = Load} = Config, Request,
+    Options) ->
+    Deadline = deadline(maps:get(timeout, Options, Default)),
+    Slot = weir_memcached_load:choose(Connections, Load),
+    case ask_at(Slot, Request, Deadline, Config) of
+        Reason when Reason =:= down; Reason =:= busy ->
+            ask_first(weir_memcached_load:others(Slot, Max, Connections, Load), Reason, Request, Deadline, Config);
+        Answer ->
+            Answer
+    end.
 
-%% Those behind it come first, so that not all take the same one.
-others(Pool, Conn) ->
-    case weir_pool:workers(Pool) of
-        {ok, Workers} ->
-            {Before, From} = lists:splitwith(fun(Other) -> Other =/= Conn end, [Pid || {_Slot, Pid} <- Workers]),
-            lists:delete(Conn, From) ++ Before;
-        {error, no_pool} ->
-            []
+ask_first([Slot | Slots], _Reason, Request, Deadline, Config) ->
+    case ask_at(Slot, Request, Deadline, Config) of
+        Reason when Reason =:= down; Reason =:= busy -> ask_first(Slots, Reason, Request, Deadline, Config);
+        Answer -> Answer
+    end;
+ask_first([], busy, _, _, _) ->
+    {error, busy};
+ask_first([], down, _, _, _) ->
+    {error, disconnected}.
+
+ask_at(Slot, Request, Deadline, #config{pool = Pool}) ->
+    case weir_pool:pick(Pool, Slot) of
+        {ok, Conn} ->
+            case weir_memcached_conn:request(Conn, Request, Deadline) of
+                gone -> {error, disconnected};
+                Answer -> Answer
+            end;
+        {error, _} ->
+            down
     end.
 
 deadline(infinity) -> infinity;

@@ -1,8 +1,9 @@
 %% @doc How values become bytes and bytes become values again.
 %%
-%% Two codecs are built in. `term' (the default) takes any term: `term_to_binary/1', and back with the
-%% `safe' option, so what somebody else put into the cache cannot create atoms. `raw' takes iodata and
-%% gives binaries.
+%% Two codecs are built in. `term' (the default) takes any term but those with funs: `term_to_binary/1', and back with
+%% the `safe' option, so what somebody else put into the cache cannot create atoms. Nor can it take more memory than the
+%% client's option `max_term' says, compressed or not, or bring a fun: such bytes are not decoded. `raw' takes iodata
+%% and gives binaries.
 %%
 %% A codec of one's own is a module with the two callbacks below. They run in the caller, so a slow one
 %% delays nobody else. It may use the 32 bits of flags that memcached keeps with every item, for
@@ -19,7 +20,7 @@
 %% '''
 -module(weir_memcached_codec).
 
--export([encode/3, decode/3]).
+-export([encode/3, decode/4, is_codec/1]).
 
 -export_type([codec/0, flags/0]).
 
@@ -46,18 +47,38 @@ encode(raw, Value, _) ->
 encode(Module, Value, Flags) ->
     Module:encode(Value, Flags).
 
-%% @doc Decodes what was stored. The result holds on to nothing of a larger binary that `Bytes' is a part of.
--spec decode(codec(), binary(), flags()) -> {ok, term()} | {error, {undecodable, binary()}}.
-decode(raw, Bytes, _) ->
-    {ok, binary:copy(Bytes)};
-decode(Codec, Bytes, Flags) ->
-    %% copied first: a decoded term may refer to parts of its input
-    Own = binary:copy(Bytes),
+%% @doc Decodes what was stored, to a term of at most so many bytes if the codec is `term'. The result holds on to
+%% nothing of a larger binary that `Bytes' is a part of. An error `{bad_option, codec, Codec}' if there is no such
+%% module.
+-spec decode(codec(), binary(), flags(), MaxTerm :: pos_integer()) -> {ok, term()} | {error, {undecodable, binary()}}.
+decode(Codec, Bytes, Flags, MaxTerm) ->
+    %% First: a decoded term may refer to parts of its input.
+    Own = own(Bytes),
     try
-        {ok, decode_own(Codec, Own, Flags)}
+        {ok, decode_own(Codec, Own, Flags, MaxTerm)}
     catch
-        _:_ -> {error, {undecodable, Own}}
+        error:undef:Stack ->
+            is_codec(Codec) orelse erlang:raise(error, {bad_option, codec, Codec}, Stack),
+            {error, {undecodable, Own}};
+        _:_ ->
+            {error, {undecodable, Own}}
     end.
 
-decode_own(term, Bytes, _) -> binary_to_term(Bytes, [safe]);
-decode_own(Module, Bytes, Flags) -> Module:decode(Bytes, Flags).
+decode_own(raw, Bytes, _, _) -> Bytes;
+decode_own(term, Bytes, _, MaxTerm) -> weir_memcached_term:decode(Bytes, MaxTerm);
+decode_own(Module, Bytes, Flags, _) -> Module:decode(Bytes, Flags).
+
+own(Bytes) ->
+    case binary:referenced_byte_size(Bytes) - byte_size(Bytes) > byte_size(Bytes) div 8 of
+        true -> binary:copy(Bytes);
+        false -> Bytes
+    end.
+
+%% @private
+%% Whether there is such a codec. Cost: that of loading the module, the first time.
+-spec is_codec(term()) -> boolean().
+is_codec(Codec) when Codec =:= term; Codec =:= raw -> true;
+is_codec(Module) when is_atom(Module) ->
+    code:ensure_loaded(Module) =:= {module, Module} andalso erlang:function_exported(Module, encode, 2) andalso
+        erlang:function_exported(Module, decode, 2);
+is_codec(_) -> false.

@@ -24,7 +24,9 @@ options() ->
         {reconnect, {100, 10_000}, fun is_backoff/1},
         %% Requests of one connection that are not answered yet.
         {max_pending, 10_000, fun is_positive/1},
-        {codec, term, fun is_atom/1},
+        {max_pending_bytes, 64 bsl 20, fun is_positive/1},
+        {max_term, 64 bsl 20, fun is_positive/1},
+        {codec, term, fun weir_memcached_codec:is_codec/1},
         {transport, gen_tcp, fun is_atom/1}
     ].
 
@@ -51,11 +53,16 @@ is_valid({Key, Value}) ->
 
 %% The fields of the record have the names of the options.
 config(Client, Options) ->
-    Own = #{client => Client, publisher => undefined, pool => {weir_memcached, Client},
-        counters => weir_memcached_counters:new()},
     Defaults = maps:from_list([{Key, Default} || {Key, Default, _Is} <- options()]),
-    #{host := Host} = All = maps:merge(maps:merge(Defaults, Options), Own),
-    Config = All#{host := host(Host)},
+    #{host := Host, connections := Connections} = All = maps:merge(Defaults, Options),
+    Config = All#{
+        host := host(Host),
+        client => Client,
+        publisher => undefined,
+        pool => {weir_memcached, Client},
+        counters => weir_memcached_counters:new(),
+        load => weir_memcached_load:new(Connections)
+    },
     list_to_tuple([config | [maps:get(Field, Config) || Field <- record_info(fields, config)]]).
 
 %% Elixir's strings.

@@ -21,7 +21,10 @@
     stall_timeout :: timeout(),
     reconnect :: {Min :: pos_integer(), Max :: pos_integer()},
     max_pending :: pos_integer(),
+    max_pending_bytes :: pos_integer(),
+    max_term :: pos_integer(),
     codec :: weir_memcached_codec:codec(),
     transport :: module(),
-    counters :: weir_memcached_counters:counters()
+    counters :: weir_memcached_counters:counters(),
+    load :: weir_memcached_load:load()
 }).

@@ -66,34 +66,61 @@ loop(Conn, Transport, Socket) ->
             case Transport:send(Socket, Data) of
                 ok ->
                     Conn ! {self(), written},
+                    ok = forget(Data),
                     loop(Conn, Transport, Socket);
                 {error, Reason} ->
                     exit({shutdown, {send, Reason}})
             end
     end.
 
+%% Large values come in pieces of their own, and would be kept for as long as this small heap has room. Nothing is left
+%% in it now, so to collect it costs little.
+forget([_]) -> ok;
+forget([_ | _]) ->
+    true = erlang:garbage_collect(),
+    ok.
+
 %% @private For the release handler: has all that wait in the old version of this module go on in the new one.
 -spec code_loaded() -> ok.
 code_loaded() ->
     lists:foreach(fun(Io) -> Io ! code_loaded end, [P || P <- processes(), erlang:check_process_code(P, ?MODULE)]).
 
-connect(#config{host = {local, _} = Address} = Config) ->
-    connect(Address, 0, [], Config);
-connect(#config{host = Host, port = Port} = Config) when tuple_size(Host) =:= 8 ->
-    connect(Host, Port, [inet6], Config);
-connect(#config{host = Host, port = Port} = Config) ->
-    case connect(Host, Port, [inet], Config) of
-        {error, Reason} when Reason =:= nxdomain; Reason =:= eafnosupport ->
-            %% a name that has an IPv6 address alone
-            connect(Host, Port, [inet6], Config);
+connect(#config{connect_timeout = Timeout} = Config) ->
+    Deadline = erlang:monotonic_time(millisecond) + Timeout,
+    case addresses(Config) of
+        {ok, Addresses} -> connect_first(Addresses, Deadline, Config);
+        {error, _} = Error -> Error
+    end.
+
+%% A name may have several addresses, of both families, and not be at all of them. Each has its part of the time that is
+%% left; the reason is that of the first.
+connect_first([Address | Others], Deadline, #config{transport = Transport} = Config) ->
+    Left = max(1, Deadline - erlang:monotonic_time(millisecond)) div (length(Others) + 1),
+    {Host, Port, Options} = destination(Address, Config),
+    case Transport:connect(Host, Port, [binary, {packet, raw}, {active, false}, {buffer, ?BUFFER} | Options], Left) of
+        {error, _} = Error when Others =/= [] ->
+            case connect_first(Others, Deadline, Config) of
+                {error, _} -> Error;
+                Connected -> Connected
+            end;
         Result ->
             Result
     end.
 
-connect(Address, Port, Family, #config{transport = Transport, connect_timeout = Timeout}) ->
-    Options = [binary, {packet, raw}, {active, false}, {nodelay, true}, {buffer, ?BUFFER}],
-    Transport:connect(Address, Port, Family ++ tcp_options(Address, Options), Timeout).
+addresses(#config{host = Host}) when is_tuple(Host) ->
+    {ok, [Host]};
+addresses(#config{host = Name}) ->
+    Found = [inet:getaddrs(Name, Family) || Family <- [inet, inet6]],
+    case [Address || {ok, Addresses} <- Found, Address <- Addresses, not is_mapped(Address)] of
+        [] -> hd(Found);
+        Addresses -> {ok, Addresses}
+    end.
 
-%% a local socket has no Nagle algorithm to switch off
-tcp_options({local, _}, Options) -> [local | lists:keydelete(nodelay, 1, Options)];
-tcp_options(_, Options) -> Options.
+%% An address of the one family, written as one of the other.
+is_mapped({0, 0, 0, 0, 0, 16#FFFF, _, _}) -> true;
+is_mapped(_) -> false.
+
+%% A local socket has no Nagle algorithm to switch off.
+destination({local, _} = Path, _) -> {Path, 0, [local]};
+destination(Address, #config{port = Port}) when tuple_size(Address) =:= 8 -> {Address, Port, [inet6, {nodelay, true}]};
+destination(Address, #config{port = Port}) -> {Address, Port, [inet, {nodelay, true}]}.

@@ -47,6 +47,12 @@
 -define(MAX_LINE, 4096).
 %% The greatest item that a server can be configured for (memcached's -I): 1 GiB.
 -define(MAX_VALUE, 1 bsl 30).
+%% All lines of a statistic together. memcached's own are shorter than 2 MB.
+-define(MAX_STATS, 4 bsl 20).
+%% A value that is larger does not keep the bytes behind it: they are copied.
+-define(LARGE, 65536).
+-define(MAX_FLAGS, 16#FFFFFFFF).
+-define(MAX_NUMBER, 16#FFFFFFFFFFFFFFFF).
 %% How much of an unexpected line is shown.
 -define(SHOWN, 80).
 
@@ -61,6 +67,8 @@
     header :: undefined | {binary(), non_neg_integer(), non_neg_integer() | undefined, non_neg_integer()},
     keys :: undefined | [binary()],
     items = [] :: [term()],
+    %% bytes of the statistics read
+    read = 0 :: non_neg_integer(),
     %% of a {many, _}: what is still due, what was read
     due :: undefined | [kind()],
     replies = [] :: [reply()]
@@ -150,7 +158,7 @@ simple(_, Line) -> failure(Line).
 
 number(Line) ->
     case integer(Line, none) of
-        {N, <<>>} -> {ok, N};
+        {N, <<>>} when N =< ?MAX_NUMBER -> {ok, N};
         _ -> garbage
     end.
 
@@ -198,7 +206,7 @@ header(_, []) ->
 
 numbers(Numbers) ->
     case integer(Numbers, none) of
-        {Flags, <<" ", Rest/binary>>} ->
+        {Flags, <<" ", Rest/binary>>} when Flags =< ?MAX_FLAGS ->
             case integer(Rest, none) of
                 {Bytes, <<>>} -> {Flags, Bytes, undefined};
                 {Bytes, <<" ", Rest1/binary>>} -> with_cas(Flags, Bytes, integer(Rest1, none));
@@ -208,19 +216,22 @@ numbers(Numbers) ->
             garbage
     end.
 
-with_cas(Flags, Bytes, {Cas, <<>>}) -> {Flags, Bytes, Cas};
+with_cas(Flags, Bytes, {Cas, <<>>}) when Cas =< ?MAX_NUMBER -> {Flags, Bytes, Cas};
 with_cas(_, _, _) -> garbage.
 
 value(#parser{buffer = Buffer, header = {Key, Flags, Cas, Bytes}} = P) ->
     case Buffer of
         <<Value:Bytes/binary, "\r\n", Rest/binary>> ->
             Items = [{Key, Flags, Cas, Value} | P#parser.items],
-            values((unparsed(Rest, P))#parser{header = undefined, items = Items});
+            values((unparsed(behind(Bytes, Rest), P))#parser{header = undefined, items = Items});
         _ when P#parser.size < Bytes + 2 ->
             {more, P#parser{need = Bytes + 2}};
         <<_:Bytes/binary, Other/binary>> ->
             garbage({values, [Key]}, Other)
     end.
+
+behind(Bytes, Rest) when Bytes > ?LARGE -> binary:copy(Rest);
+behind(_, Rest) -> Rest.
 
 %% Statistics: STAT lines and END, or one word
 
@@ -228,13 +239,16 @@ stats(#parser{buffer = Buffer} = P) ->
     case line(Buffer) of
         {<<"END">>, Rest} ->
             {reply, {ok, lists:reverse(P#parser.items)}, rest(Rest, P)};
+        {<<"STAT ", _/binary>> = Line, _} when P#parser.read + byte_size(Line) > ?MAX_STATS ->
+            garbage(stats, Line);
         {<<"STAT ", Stat/binary>>, Rest} ->
             Item =
                 case binary:split(Stat, <<" ">>) of
                     [Name, Value] -> {binary:copy(Name), binary:copy(Value)};
                     [Name] -> {binary:copy(Name), <<>>}
                 end,
-            stats((unparsed(Rest, P))#parser{items = [Item | P#parser.items]});
+            Read = P#parser.read + byte_size(Stat) + 7,
+            stats((unparsed(Rest, P))#parser{items = [Item | P#parser.items], read = Read});
         {<<"RESET">>, Rest} when P#parser.items =:= [] ->
             {reply, {ok, []}, rest(Rest, P)};
         {Line, Rest} ->
@@ -301,4 +315,4 @@ unparsed(Rest, P) ->
     P#parser{buffer = Rest, size = byte_size(Rest), need = 0}.
 
 rest(Rest, P) ->
-    P#parser{buffer = Rest, size = byte_size(Rest), need = 0, header = undefined, keys = undefined, items = []}.
+    (unparsed(Rest, P))#parser{header = undefined, keys = undefined, items = [], read = 0}.

@@ -22,7 +22,13 @@ start_link(#config{client = Client} = Config) ->
 init(#config{client = Client, pool = Pool, connections = Connections} = Config) ->
     Process = #{id => client, start => {weir_memcached_client, start_link, [Config]}},
     %% A connection does not die when its server goes away: a crash is a fault of ours, and rare.
-    Options = #{size => Connections, worker => {weir_memcached_conn, start_link, [Client]}},
+    Options = #{
+        size => Connections,
+        worker => {weir_memcached_conn, start_link, [Client]},
+        pass_slot => true,
+        %% Callers choose by weir_memcached_load.
+        strategy => direct
+    },
     Conns = (weir_pool:child_spec(Pool, Options))#{start := {?MODULE, start_pool, [Pool, Options]}},
     {ok, {#{strategy => rest_for_one, intensity => 3, period => 10}, [Process, Conns]}}.
 

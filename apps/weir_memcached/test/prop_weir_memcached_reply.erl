@@ -424,8 +424,8 @@ prop_codec() ->
 
 round_trip(Codec, Value, Flags) ->
     {Data, Flags} = weir_memcached_codec:encode(Codec, Value, Flags),
-    weir_memcached_codec:decode(Codec, iolist_to_binary(Data), Flags).
+    weir_memcached_codec:decode(Codec, iolist_to_binary(Data), Flags, 1 bsl 30).
 
 round_trip(Codec, Value, Flags, Set) ->
     {Data, _} = weir_memcached_codec:encode(Codec, Value, Flags),
-    weir_memcached_codec:decode(Codec, iolist_to_binary(Data), Set).
+    weir_memcached_codec:decode(Codec, iolist_to_binary(Data), Set, 1 bsl 30).

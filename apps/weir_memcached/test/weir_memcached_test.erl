@@ -99,7 +99,7 @@ connections(Client) ->
         {ok, #{connections := Connections}} = weir_memcached:info(Client),
         Connections
     catch
-        _:_ -> []
+        exit:{noproc, {weir_memcached, client, [Client]}} -> []
     end.
 
 -spec counters(weir_memcached:client()) -> map().

@@ -1,0 +1,408 @@
+%% What strangers did to the client: servers that fall silent, say too much or too little, or take their time, and items
+%% that others wrote.
+-module(weir_memcached_attack_SUITE).
+
+-include_lib("stdlib/include/assert.hrl").
+
+-export([all/0, suite/0, init_per_suite/1, end_per_suite/1]).
+-export([
+    bomb/1, undecodable_key/1, append_to_a_term/1, no_such_codec/1, silent_connection/1, silent_is_let_in_again/1,
+    busy_one_of_two/1, many_down/1, endless_stats/1, a_byte_now_and_then/1, large_set_on_a_slow_link/1,
+    large_value_on_a_slow_link/1, bytes_that_wait/1, forgets_what_was_large/1, idle_is_small/1, info_beside_a_stuck_one/1,
+    stopped_by_two/1, other_family/1, numbers_too_large/1, words/1
+]).
+-import(weir_memcached_scripted_SUITE, [with/4]).
+
+suite() -> [{timetrap, {minutes, 3}}].
+
+all() ->
+    [
+        bomb, undecodable_key, append_to_a_term, no_such_codec, silent_connection, silent_is_let_in_again,
+        busy_one_of_two, many_down, endless_stats, a_byte_now_and_then, large_set_on_a_slow_link,
+        large_value_on_a_slow_link, bytes_that_wait, forgets_what_was_large, idle_is_small, info_beside_a_stuck_one,
+        stopped_by_two, other_family, numbers_too_large, words
+    ].
+
+init_per_suite(Config) -> weir_memcached_test:set_up(weir_memcached, Config).
+
+end_per_suite(Config) -> weir_memcached_test:tear_down(Config).
+
+value(Key, Value) ->
+    ["VALUE ", Key, " 0 ", integer_to_list(iolist_size(Value)), "\r\n", Value, "\r\n"].
+
+serve(N, Handler) -> [{serve, N, Handler}].
+
+connections(C) -> weir_memcached_test:connections(C).
+
+phases(C) -> lists:sort([Phase || #{phase := Phase} <- connections(C)]).
+
+silent(Socket) ->
+    case gen_tcp:recv(Socket, 0) of
+        {ok, _} -> silent(Socket);
+        {error, _} -> ok
+    end.
+
+%% ---------------------------------------------------------------- items
+
+%% One item that asks for gigabytes is an error for who reads it, and for nobody else.
+bomb(_) ->
+    C = ?FUNCTION_NAME,
+    Bomb = term_to_binary(lists:duplicate(10_000_000, []), [{compressed, 9}]),
+    Small = term_to_binary(lists:duplicate(1000, [])),
+    Script = [
+        accept,
+        {expect, "get k\r\n"}, {send, [value("k", Bomb), "END\r\n"]},
+        {expect, "get k\r\n"}, {send, [value("k", Small), "END\r\n"]},
+        {expect, "get k\r\n"}, {send, [value("k", term_to_binary(fun lists:map/2)), "END\r\n"]}
+    ],
+    with(C, #{codec => term, max_term => 16_000}, Script, fun(_) ->
+        ?assertEqual({error, {undecodable, Bomb}}, weir_memcached:get(C, <<"k">>)),
+        ?assertEqual({ok, lists:duplicate(1000, [])}, weir_memcached:get(C, <<"k">>)),
+        ?assertMatch({error, {undecodable, _}}, weir_memcached:get(C, <<"k">>))
+    end).
+
+%% The others are there, and it is named.
+undecodable_key(_) ->
+    C = ?FUNCTION_NAME,
+    Script = [
+        accept,
+        {expect, "get a b c\r\n"},
+        {send, [value("a", term_to_binary(1)), value("b", "no term"), value("c", term_to_binary(3)), "END\r\n"]}
+    ],
+    with(C, #{codec => term}, Script, fun(_) ->
+        ?assertEqual(
+            {error, {partial, #{<<"a">> => 1, "c" => 3}, #{<<"b">> => {undecodable, <<"no term">>}}}},
+            weir_memcached:get_many(C, [<<"a">>, <<"b">>, "c"])
+        )
+    end).
+
+%% Bytes behind a term would be lost without a word.
+append_to_a_term(_) ->
+    C = ?FUNCTION_NAME,
+    Script = [accept, {expect, "append k 0 0 1\r\nx\r\nprepend k 0 0 1\r\nx\r\n"}, {send, "STORED\r\nSTORED\r\n"}],
+    with(C, #{codec => term}, Script, fun(_) ->
+        [
+            ?assertError({bad_option, codec, Codec}, Append(Options))
+         || Append <- [
+                fun(Options) -> weir_memcached:append(C, <<"k">>, <<"x">>, Options) end,
+                fun(Options) -> weir_memcached:prepend(C, <<"k">>, <<"x">>, Options) end
+            ],
+            {Codec, Options} <- [{term, #{}}, {weir_memcached_test_codec, [{codec, weir_memcached_test_codec}]}]
+        ],
+        Raw = #{codec => raw},
+        Callers = [
+            weir_memcached_test:caller(fun() -> weir_memcached:append(C, <<"k">>, <<"x">>, Raw) end)
+        ],
+        weir_memcached_test:until(fun() -> [1] =:= [Pending || #{pending := Pending} <- connections(C)] end),
+        ?assertEqual(ok, weir_memcached:prepend(C, <<"k">>, <<"x">>, Raw)),
+        ?assertEqual([ok], [weir_memcached_test:answer(Caller) || Caller <- Callers])
+    end).
+
+no_such_codec(_) ->
+    C = ?FUNCTION_NAME,
+    ?assertEqual({error, {bad_option, codec, no_such}}, weir_memcached:start_link(C, #{codec => no_such})),
+    ?assertEqual({error, {bad_option, codec, lists}}, weir_memcached:start_link(C, #{codec => lists})),
+    Script = [accept, {expect, "get k\r\n"}, {send, [value("k", "v"), "END\r\n"]}],
+    with(C, #{}, Script, fun(_) ->
+        ?assertError({bad_option, codec, no_such}, weir_memcached:get(C, <<"k">>, #{codec => no_such}))
+    end).
+
+%% ---------------------------------------------------------------- connections
+
+%% One of several that says nothing takes hardly a request: those that wait for it keep others away.
+silent_connection(_) ->
+    C = ?FUNCTION_NAME,
+    First = atomics:new(1, []),
+    Handler = fun(Socket) ->
+        case atomics:add_get(First, 1, 1) of
+            1 -> silent(Socket);
+            _ -> weir_memcached_test_script:answer_gets(Socket)
+        end
+    end,
+    with(C, #{connections => 4}, serve(4, Handler), fun(_) ->
+        Get = fun(_) -> weir_memcached:get(C, <<"k">>, #{timeout => 100}) end,
+        Results = lists:map(Get, lists:seq(1, 1000)),
+        Failed = [Result || Result <- Results, Result =/= {ok, <<"k">>}],
+        ?assertEqual([], Failed -- lists:duplicate(3, {error, timeout}))
+    end).
+
+%% After three time-outs without an answer it is told, and after an answer it is not.
+silent_is_let_in_again(_) ->
+    C = ?FUNCTION_NAME,
+    Script = [accept, {expect, lists:duplicate(3, "get k\r\n")}, {wait, silent},
+        {send, lists:duplicate(3, [value("k", "v"), "END\r\n"])}],
+    with(C, #{}, Script, fun(Server) ->
+        Get = fun() -> weir_memcached:get(C, <<"k">>, #{timeout => 5}) end,
+        ?assertEqual([{error, timeout}, {error, timeout}], [Get(), Get()]),
+        ?assertEqual([up], phases(C)),
+        ?assertEqual({error, timeout}, Get()),
+        ?assertEqual([silent], phases(C)),
+        weir_memcached_test_script:release(Server, silent),
+        weir_memcached_test:until(fun() -> phases(C) =:= [up] end)
+    end).
+
+%% What one connection has no room for goes to another one.
+busy_one_of_two(_) ->
+    C = ?FUNCTION_NAME,
+    with(C, #{connections => 2, max_pending => 2}, serve(2, fun silent/1), fun(_) ->
+        Callers = [
+            begin
+                Caller = weir_memcached_test:caller(fun() -> weir_memcached:get(C, <<"k">>, #{timeout => 1000}) end),
+                weir_memcached_test:until(fun() -> lists:sum([P || #{pending := P} <- connections(C)]) =:= N end),
+                Caller
+            end
+         || N <- [1, 2, 3, 4]
+        ],
+        ?assertEqual({error, busy}, weir_memcached:get(C, <<"k">>)),
+        ?assertEqual([{error, timeout}], lists:usort([weir_memcached_test:answer(Caller) || Caller <- Callers]))
+    end).
+
+%% A thousand connections that are down are not asked one after the other.
+many_down(_) ->
+    C = ?FUNCTION_NAME,
+    {ok, Listener} = gen_tcp:listen(0, [{ip, {127, 0, 0, 1}}]),
+    {ok, Port} = inet:port(Listener),
+    ok = gen_tcp:close(Listener),
+    Options = #{host => {127, 0, 0, 1}, port => Port, connections => 1000, reconnect => {60_000, 60_000}},
+    {ok, _} = weir_memcached:start_link(C, Options),
+    Get = fun() -> weir_memcached:get(C, <<"k">>) end,
+    ?assertEqual({error, disconnected}, Get()),
+    ?assert(reductions(Get) < 100_000),
+    ok = weir_memcached:stop(C).
+
+reductions(Fun) ->
+    {reductions, Before} = process_info(self(), reductions),
+    _ = Fun(),
+    {reductions, After} = process_info(self(), reductions),
+    After - Before.
+
+%% ---------------------------------------------------------------- servers that take their time
+
+endless_stats(_) ->
+    C = ?FUNCTION_NAME,
+    with(C, #{}, serve(2, fun endless/1), fun(_) ->
+        ?assertEqual({error, disconnected}, weir_memcached:stats(C, "items", #{timeout => infinity})),
+        ?assertMatch(#{garbage := 1}, weir_memcached_test:counters(C)),
+        weir_memcached_test:up(C)
+    end).
+
+endless(Socket) ->
+    _ = gen_tcp:recv(Socket, 0),
+    Lines = lists:duplicate(100, ["STAT ", lists:duplicate(500, $n), " 1\r\n"]),
+    until_closed(Socket, Lines, 0).
+
+until_closed(Socket, Bytes, Pause) ->
+    case gen_tcp:send(Socket, Bytes) of
+        ok ->
+            receive after Pause -> until_closed(Socket, Bytes, Pause) end;
+        {error, _} ->
+            ok
+    end.
+
+%% Such a connection is as good as dead.
+a_byte_now_and_then(_) ->
+    C = ?FUNCTION_NAME,
+    Handler = fun(Socket) ->
+        _ = gen_tcp:recv(Socket, 0),
+        _ = gen_tcp:send(Socket, "VALUE k 0 1000000\r\n"),
+        until_closed(Socket, "x", 2)
+    end,
+    with(C, #{stall_timeout => 100}, serve(2, Handler), fun(_) ->
+        ?assertEqual({error, disconnected}, weir_memcached:get(C, <<"k">>, #{timeout => infinity}))
+    end).
+
+%% It gets through, however long that takes.
+large_set_on_a_slow_link(_) ->
+    C = ?FUNCTION_NAME,
+    Size = 6_000_000,
+    Value = binary:copy(<<"v">>, Size),
+    Handler = fun(Socket) ->
+        Read = read_slowly(Socket, Size + byte_size(<<"set k 0 0 6000000\r\n\r\n">>)),
+        <<"set k 0 0 6000000\r\n", Value:Size/binary, "\r\n">> = iolist_to_binary(Read),
+        ok = gen_tcp:send(Socket, "STORED\r\n"),
+        silent(Socket)
+    end,
+    with(C, #{stall_timeout => 60}, serve(1, Handler), fun(_) ->
+        ?assertEqual(ok, weir_memcached:set(C, <<"k">>, Value, #{timeout => infinity}))
+    end).
+
+read_slowly(_, 0) -> [];
+read_slowly(Socket, Left) ->
+    {ok, Bytes} = gen_tcp:recv(Socket, min(Left, 65536)),
+    receive after 5 -> [Bytes | read_slowly(Socket, Left - byte_size(Bytes))] end.
+
+large_value_on_a_slow_link(_) ->
+    C = ?FUNCTION_NAME,
+    Part = binary:copy(<<"v">>, 100_000),
+    Handler = fun(Socket) ->
+        {ok, _} = gen_tcp:recv(Socket, 0),
+        ok = gen_tcp:send(Socket, "VALUE k 0 2000000\r\n"),
+        _ = [receive after 20 -> ok = gen_tcp:send(Socket, Part) end || _ <- lists:seq(1, 20)],
+        ok = gen_tcp:send(Socket, "\r\nEND\r\n"),
+        silent(Socket)
+    end,
+    with(C, #{stall_timeout => 300}, serve(1, Handler), fun(_) ->
+        {ok, Value} = weir_memcached:get(C, <<"k">>, #{timeout => infinity}),
+        ?assertEqual(2_000_000, byte_size(Value))
+    end).
+
+%% ---------------------------------------------------------------- memory
+
+%% Requests that wait are bounded in bytes, too; one that is larger than the bound is taken alone.
+bytes_that_wait(_) ->
+    C = ?FUNCTION_NAME,
+    Size = 16 bsl 20,
+    Value = binary:copy(<<"x">>, Size),
+    Line = ["set k 0 0 ", integer_to_list(Size), "\r\n", Value, "\r\n"],
+    Script = [accept, {wait, refused}, {expect, Line}, {send, "STORED\r\n"}, {expect, Line}, {send, "STORED\r\n"},
+        {expect, "get k\r\n"}, {send, [value("k", "v"), "END\r\n"]}],
+    Set = fun() -> weir_memcached:set(C, <<"k">>, Value, #{timeout => infinity}) end,
+    with(C, #{max_pending_bytes => Size + 100}, Script, fun(Server) ->
+        %% The first is taken by the driver, the second blocks.
+        Callers = [
+            begin
+                Caller = weir_memcached_test:caller(Set),
+                weir_memcached_test:until(fun() -> maps:get(requests, weir_memcached_test:counters(C)) =:= N end),
+                Caller
+            end
+         || N <- [1, 2]
+        ],
+        ?assertEqual({error, busy}, Set()),
+        ?assertEqual({error, busy}, weir_memcached:set(C, <<"k">>, binary:copy(<<"y">>, 2000))),
+        ?assertMatch(#{busy := 2, requests := 2}, weir_memcached_test:counters(C)),
+        weir_memcached_test_script:release(Server, refused),
+        ?assertEqual([ok, ok], [weir_memcached_test:answer(Caller) || Caller <- Callers]),
+        ?assertEqual({ok, <<"v">>}, weir_memcached:get(C, <<"k">>))
+    end).
+
+%% Neither the connection nor its writer keeps a value that was answered.
+forgets_what_was_large(_) ->
+    C = ?FUNCTION_NAME,
+    Value = binary:copy(<<"x">>, 20 bsl 20),
+    Size = integer_to_list(byte_size(Value)),
+    Script = [accept, {expect, "get k\r\n"}, {send, [value("k", Value), "END\r\n"]},
+        {expect, ["set k 0 0 ", Size, "\r\n", Value, "\r\n"]}, {send, "STORED\r\n"}],
+    with(C, #{}, Script, fun(_) ->
+        [#{pid := Connection}] = connections(C),
+        {links, Links} = process_info(Connection, links),
+        Get = weir_memcached_test:caller(fun() ->
+            {ok, Got} = weir_memcached:get(C, <<"k">>),
+            byte_size(Got)
+        end),
+        ?assertEqual(byte_size(Value), weir_memcached_test:answer(Get)),
+        ?assertEqual(ok, weir_memcached:set(C, <<"k">>, Value)),
+        weir_memcached_test:until(fun() ->
+            lists:sum([binaries(Pid) || Pid <- [Connection | Links], is_pid(Pid)]) < 1_000_000
+        end)
+    end).
+
+binaries(Pid) ->
+    case process_info(Pid, binary) of
+        {binary, Binaries} -> lists:sum([Size || {_, Size, _} <- Binaries]);
+        undefined -> 0
+    end.
+
+%% A connection that has had thousands of requests at a time takes little when they are done.
+idle_is_small(_) ->
+    C = ?FUNCTION_NAME,
+    with(C, #{}, serve(1, fun weir_memcached_test_script:answer_gets/1), fun(_) ->
+        [#{pid := Connection}] = connections(C),
+        Get = fun() -> [weir_memcached:get(C, <<"k">>) || _ <- lists:seq(1, 10)] end,
+        _ = weir_memcached_test:in_parallel(lists:duplicate(500, Get)),
+        weir_memcached_test:until(fun() -> {memory, Bytes} = process_info(Connection, memory), Bytes < 50_000 end)
+    end).
+
+%% ---------------------------------------------------------------- the client
+
+info_beside_a_stuck_one(_) ->
+    C = ?FUNCTION_NAME,
+    with(C, #{connections => 2}, serve(2, fun weir_memcached_test_script:answer_gets/1), fun(_) ->
+        [#{pid := Stuck}, #{pid := Other}] = connections(C),
+        ok = sys:suspend(Stuck),
+        ?assertMatch([#{pid := Stuck, phase := stuck}, #{pid := Other, phase := up}], connections(C)),
+        ok = sys:resume(Stuck)
+    end).
+
+stopped_by_two(_) ->
+    C = ?FUNCTION_NAME,
+    [
+        begin
+            {ok, Pid} = weir_memcached:start_link(C, #{connections => 2, port => 1}),
+            unlink(Pid),
+            Stop = fun() -> try weir_memcached:stop(C) catch exit:{noproc, _} -> noproc end end,
+            Results = weir_memcached_test:in_parallel(lists:duplicate(10, Stop)),
+            ?assertEqual([], Results -- lists:duplicate(10, ok) -- lists:duplicate(9, noproc)),
+            ?assertEqual(undefined, whereis(C))
+        end
+     || _ <- lists:seq(1, 20)
+    ].
+
+%% A name that has addresses of both families, and a server at one of them only.
+other_family(_) ->
+    case gen_tcp:listen(0, [inet6, {ip, {0, 0, 0, 0, 0, 0, 0, 1}}, {ipv6_v6only, true}]) of
+        {ok, Listener} ->
+            C = ?FUNCTION_NAME,
+            {ok, Port} = inet:port(Listener),
+            case [Family || Family <- [inet, inet6], {ok, _} <- [inet:getaddrs("localhost", Family)]] of
+                [inet, inet6] ->
+                    Options = #{host => "localhost", port => Port, connections => 1},
+                    {ok, _} = weir_memcached:start_link(C, Options),
+                    weir_memcached_test:up(C),
+                    ok = weir_memcached:stop(C);
+                _ ->
+                    {skip, "localhost has no addresses of both families here"}
+            end;
+        {error, _} ->
+            {skip, "no IPv6 here"}
+    end.
+
+%% A server that says more than 64 bits is not understood.
+numbers_too_large(_) ->
+    C = ?FUNCTION_NAME,
+    Largest = integer_to_list(16#FFFFFFFFFFFFFFFF),
+    More = integer_to_list(16#FFFFFFFFFFFFFFFF + 1),
+    Good = [
+        {"incr k 1\r\n", [Largest, "\r\n"], fun() -> weir_memcached:incr(C, <<"k">>, 1) end},
+        {"gets k\r\n", ["VALUE k 4294967295 1 ", Largest, "\r\nv\r\nEND\r\n"],
+            fun() -> weir_memcached:gets(C, <<"k">>) end}
+    ],
+    Bad = [
+        {"incr k 1\r\n", [More, "\r\n"], fun() -> weir_memcached:incr(C, <<"k">>, 1) end},
+        {"gets k\r\n", ["VALUE k 0 1 ", More, "\r\nv\r\nEND\r\n"], fun() -> weir_memcached:gets(C, <<"k">>) end},
+        {"gets k\r\n", "VALUE k 4294967296 1 1\r\nv\r\nEND\r\n", fun() -> weir_memcached:gets(C, <<"k">>) end}
+    ],
+    Script = [accept | lists:append([[{expect, Request}, {send, Reply}] || {Request, Reply, _} <- Good])] ++
+        lists:append([[{expect, Request}, {send, Reply}, expect_closed, accept] || {Request, Reply, _} <- Bad]),
+    with(C, #{}, Script, fun(_) ->
+        ?assertEqual(
+            [{ok, 16#FFFFFFFFFFFFFFFF}, {ok, <<"v">>, 16#FFFFFFFFFFFFFFFF}], [Ask() || {_, _, Ask} <- Good]
+        ),
+        lists:foreach(fun({_, _, Ask}) ->
+            weir_memcached_test:up(C),
+            ?assertEqual({error, disconnected}, Ask())
+        end, Bad),
+        weir_memcached_test:up(C),
+        ?assertMatch(#{garbage := 3}, weir_memcached_test:counters(C))
+    end).
+
+%% What callers choose by.
+words(_) ->
+    Chosen = fun(Load, N) -> lists:usort([weir_memcached_load:choose(N, Load) || _ <- lists:seq(1, 500)]) end,
+    Load = weir_memcached_load:new(4),
+    ?assertEqual([], weir_memcached_load:others(1, 10, 4, Load)),
+    %% The only one that is up; then the better of those that are.
+    ok = weir_memcached_load:up(3, 7, false, Load),
+    ?assertEqual([3], Chosen(Load, 4)),
+    ?assertEqual([3], weir_memcached_load:others(1, 10, 4, Load)),
+    ok = weir_memcached_load:up(2, 0, true, Load),
+    ?assertEqual([3], Chosen(Load, 4)),
+    ok = weir_memcached_load:up(1, 9, false, Load),
+    ?assertEqual([1, 3], Chosen(Load, 4)),
+    ?assertEqual([3, 1, 2], weir_memcached_load:others(4, 10, 4, Load)),
+    ?assertEqual([3, 2], weir_memcached_load:others(1, 9, 4, Load)),
+    %% Each is drawn with each other.
+    _ = [ok = weir_memcached_load:up(Slot, 5, false, Load) || Slot <- [1, 2, 3, 4]],
+    ?assertEqual([1, 2, 3, 4], Chosen(Load, 4)),
+    _ = [ok = weir_memcached_load:down(Slot, Load) || Slot <- [1, 2, 3, 4]],
+    ?assertMatch([_], Chosen(Load, 4)),
+    ?assertEqual([1], Chosen(weir_memcached_load:new(1), 1)).
