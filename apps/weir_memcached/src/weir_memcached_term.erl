@@ -1,10 +1,10 @@
 %% @doc Terms from bytes that somebody else may have written: bounded before anything of them is made.
 %%
-%% `binary_to_term/2' with `safe' creates no atoms, but it takes the memory that the bytes ask for: 39 kB of a compressed
-%% list of empty lists ask for hundreds of megabytes. So the bytes are read twice. The first time nothing is made: each
-%% part of the external term format says how many more follow it and how much memory it takes, so one number is what
-%% is still to come and another what was taken, whatever the depth. Bytes that ask for more than they may, or that hold
-%% a fun, are not read again.
+%% `binary_to_term/2' with `safe' creates no atoms, but it takes the memory that the bytes ask for: 39 kB of a
+%% compressed list of empty lists ask for hundreds of megabytes. So the bytes are read twice. The first time nothing is
+%% made: each part of the external term format says how many more follow it and how much memory it takes, so one number
+%% is what is still to come and another what was taken, whatever the depth. Bytes that ask for more than they may, or
+%% that hold a fun, are not read again.
 %%
 %% A term that was compressed is inflated in pieces, up to the size that it declares, which may not be above the limit
 %% either.
@@ -61,8 +61,7 @@ inflated({More, Output}, Z, Size, Inflated) ->
         finished -> error(badarg)
     end.
 
-%% So many parts are to come, and so many bytes may still be taken. What does not look like a term is left to
-%% binary_to_term.
+%% So many parts are to come, and so many bytes may still be taken.
 weigh(_, _, Left) when Left < 0 -> too_large;
 weigh(_, 0, Left) -> Left;
 weigh(<<97, _, Parts/binary>>, N, Left) -> weigh(Parts, N - 1, Left);
@@ -84,7 +83,7 @@ weigh(<<70, _:64, Parts/binary>>, N, Left) -> weigh(Parts, N - 1, Left - 2 * ?WO
 weigh(<<99, _:31/binary, Parts/binary>>, N, Left) -> weigh(Parts, N - 1, Left - 2 * ?WORD);
 weigh(<<110, Size, _, _:Size/binary, Parts/binary>>, N, Left) -> weigh(Parts, N - 1, Left - 2 * ?WORD - Size);
 weigh(<<111, Size:32, _, _:Size/binary, Parts/binary>>, N, Left) -> weigh(Parts, N - 1, Left - 2 * ?WORD - Size);
-%% Identifiers: the node, an atom, comes first, so the rest of each is taken for granted until that was read.
+%% Identifiers: the node, an atom, comes first.
 weigh(<<88, Parts/binary>>, N, Left) -> identifier(Parts, 12, N, Left);
 weigh(<<103, Parts/binary>>, N, Left) -> identifier(Parts, 9, N, Left);
 weigh(<<89, Parts/binary>>, N, Left) -> identifier(Parts, 8, N, Left);
