@@ -153,6 +153,7 @@
 }.
 %% The pool as this node sees it, and since it was published here:
 %% <ul>
+%% <li>`nodes': the other nodes, by name.</li>
 %% <li>`received': requests that nodes which are connected have sent here, clients too, as each said with its last
 %%   ping.</li>
 %% <li>`load': calls under way for each worker of this node.</li>
@@ -494,12 +495,12 @@ info(Name) ->
     case weir_cluster_view:conf(Name) of
         #conf{} = Conf ->
             Now = erlang:monotonic_time(millisecond),
-            Nodes = [node_info(Now, Target) || Target <- weir_cluster_view:targets(Name)],
+            Targets = lists:keysort(#target.node, weir_cluster_view:targets(Name)),
             Counters = weir_cluster_here:counters(Conf),
             {ok, Counters#{
                 name => Name,
                 load => weir_cluster_here:load(Conf) / 1000,
-                nodes => lists:sort(Nodes),
+                nodes => [node_info(Now, Target) || Target <- Targets],
                 received => weir_cluster_view:received(Name)
             }};
         undefined ->

@@ -79,6 +79,7 @@ clients(_Config) ->
             Answers = do(Client, fun() -> [weir_cluster:call(p, node) || _ <- lists:seq(1, 100)] end),
             ?assertEqual(lists:sort([{ok, name(A)}, {ok, name(B)}]), lists:usort(Answers)),
             ?assertEqual([name(B)], [Node || #{node := Node} <- maps:get(nodes, info(A))]),
+            ?assertEqual([name(A), name(B)], [Node || #{node := Node} <- maps:get(nodes, info(Client))]),
             ?assertMatch(#{spilled := 0}, info(Client)),
             %% Each is told what it was sent, and forgets who is not connected.
             Sent = fun() -> [maps:get(name(Client), maps:get(received, info(One)), none) || One <- Servers] end,
