@@ -411,6 +411,7 @@ reserved(#target{inboxes = Inboxes, monitor = Monitor, words = Words} = Target, 
     %% Not the same for the first schedulers of all nodes.
     Size = tuple_size(Inboxes),
     Index = (erlang:system_info(scheduler_id) + erlang:phash2(node(), Size)) rem Size + 1,
+    %% The monitor is a process of this node that does nothing but wait, so that asking it takes no time.
     case is_process_alive(Monitor) andalso weir_cluster_link:reserve(Index, Window, Words) of
         {ok, Sent} ->
             {ok, element(Index, Inboxes), ask(Sent, Window, Target)};

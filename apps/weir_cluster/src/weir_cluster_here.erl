@@ -58,7 +58,7 @@ served(#conf{counters = Words}) ->
     #{size := Size} = atomics:info(Words),
     lists:sum([atomics:get(Words, Index) || Index <- lists:seq(?SERVED(1), Size)]).
 
-%% @doc So many are under way in this inbox.
+%% @doc Writes how many calls of other nodes are under way in an inbox.
 -spec set_served(Inbox :: pos_integer(), non_neg_integer(), #conf{}) -> ok.
 set_served(Inbox, Calls, #conf{counters = Words}) -> atomics:put(Words, ?SERVED(Inbox), Calls).
 
@@ -70,7 +70,7 @@ weight(#conf{counters = Words}) ->
         Weight -> [{node(), Weight}]
     end.
 
-%% @doc Sets that.
+%% @doc Writes this node's weight; 0 when it does not serve the pool.
 -spec set_weight(non_neg_integer(), #conf{}) -> ok.
 set_weight(Weight, #conf{counters = Words}) -> atomics:put(Words, ?WEIGHT, Weight).
 
@@ -78,7 +78,7 @@ set_weight(Weight, #conf{counters = Words}) -> atomics:put(Words, ?WEIGHT, Weigh
 -spec has_left(#conf{}) -> boolean().
 has_left(#conf{counters = Words}) -> atomics:get(Words, ?LEFT) =:= 1.
 
-%% @doc This node has left.
+%% @doc Writes that this node has left.
 -spec set_left(#conf{}) -> ok.
 set_left(#conf{counters = Words}) -> atomics:put(Words, ?LEFT, 1).
 

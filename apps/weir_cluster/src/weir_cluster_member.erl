@@ -194,7 +194,7 @@ tell_all(Message, #state{members = Members, clients = Clients, others = Others})
     lists:foreach(fun(Member) -> send(Member, Message) end, lists:usort(Heard ++ Members ++ Clients)).
 
 %% Who serves the pool, and who is its client; this one is one of them. pg is a process that may wait for a
-%% connection, so another process asks it.
+%% connection, so another process asks it, which does nothing else.
 find(#state{conf = #conf{name = Name} = Conf, joiner = Joiner} = State) ->
     Me = self(),
     Others = fun(Group) -> [Pid || Pid <- pg:get_members(?SCOPE, Group), node(Pid) =/= node()] end,
@@ -376,7 +376,7 @@ tick(#state{tick = Tick, members = Before} = State) ->
 
 pinged(#state{conf = #conf{name = Name}, others = Others, tick = Tick} = State) ->
     ok = weir_cluster_view:forget_received(Name, nodes(connected)),
-    %% Whose monitor was killed is greeted anew.
+    %% Whose monitor was killed is greeted anew. Monitors do nothing but wait: asking them takes no time.
     Lost = [Member || #other{target = #target{member = Member, monitor = Monitor}} <- maps:values(Others),
         not is_process_alive(Monitor)],
     #state{others = Present} = Left = lists:foldl(fun gone/2, State, Lost),

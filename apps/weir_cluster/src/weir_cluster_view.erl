@@ -59,6 +59,7 @@ claim_name(Name) ->
         [{Key, Me}] ->
             ok;
         [{Key, Owner} = Row] ->
+            %% A supervisor of ours with little to free: a dying one is gone at once.
             case is_process_alive(Owner) of
                 true ->
                     {error, {already_started, Owner}};
@@ -227,7 +228,7 @@ inboxes(Name) ->
     ]),
     [Pid || {_Index, Pid} <- lists:sort(Rows)].
 
-%% @doc That node has sent so many requests here.
+%% @doc Writes how many requests a node says it has sent here.
 -spec put_received(weir_pool:name(), node(), Requests :: non_neg_integer()) -> ok.
 put_received(Name, Node, Requests) ->
     true = ets:insert(?TABLE, {{Name, {received, Node}}, Requests}),
