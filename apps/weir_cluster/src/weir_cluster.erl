@@ -123,6 +123,7 @@
     timeouts := non_neg_integer(),
     full := non_neg_integer(),
     busy := non_neg_integer(),
+    round_trip_ms := non_neg_integer() | unknown,
     clock_ms := integer()
 }.
 %% Another node, as this one sees it:
@@ -134,6 +135,8 @@
 %%   inbox or the connection, `timeouts' had no reply in time.</li>
 %% <li>`full', `busy': requests that were not sent there because the window was full, or the connection busy or
 %%   gone.</li>
+%% <li>`round_trip_ms': how long it took to answer the last question that it has answered, the time in its inbox's mailbox
+%%   among it; `unknown' before the first.</li>
 %% <li>`clock_ms': how far its monotonic clock is ahead of this node's.</li>
 %% </ul>
 
@@ -514,5 +517,6 @@ node_info(Now, #target{node = Node, weight = Weight, zone = Zone, words = Words}
         zone => Zone,
         load => weir_cluster_link:load(Now, Weight, Words),
         share => weir_cluster_link:share(Words) / 1000,
+        round_trip_ms => weir_cluster_link:round_trip(Words),
         clock_ms => weir_cluster_link:offset(Words)
     }.

@@ -10,6 +10,7 @@
 %%   since         callers: requests sent since then                             callers
 %%   ended         weir_cluster_monitor: the node has shut down in order         callers
 %%   offset        the member: what that node's clock shows more than ours       callers
+%%   round trip    the member: how long the last pong took                       info/1
 %%   counters      callers                                                       info/1
 %%   sent(I)       callers: requests sent to inbox I                             callers, the member
 %%   handled(I)    the member: of these, as many as inbox I has taken up         callers
@@ -37,7 +38,8 @@
 
 -export([new/1, is_let_in/2, share/1, set_share/2]).
 -export([reserve/3, handled/3, unhandled/2, sent/2]).
--export([requested/1, replied/2, answered/1, timed_out/1, load/3, set_load/4, requests/1, offset/1, set_offset/2]).
+-export([requested/1, replied/2, answered/1, timed_out/1, load/3, set_load/4, requests/1, offset/1, set_offset/2,
+    round_trip/1, set_round_trip/2]).
 -export([set_ended/1, has_ended/1, count/2, counters/1]).
 
 -define(SHARE, 1).
@@ -47,6 +49,7 @@
 -define(OFFSET, 5).
 -define(SINCE, 6).
 -define(ENDED, 7).
+-define(ROUND_TRIP, 8).
 -define(COUNTER(I), (8 + (I))).
 -define(LINE_WORDS, 8).
 -define(SENT(Inbox), (((Inbox) + 2) * ?LINE_WORDS + 1)).
@@ -67,6 +70,7 @@ new(Inboxes) ->
     Words = atomics:new((Inboxes + 4) * ?LINE_WORDS, [{signed, true}]),
     %% Its clock may show less than 0.
     ok = atomics:put(Words, ?LOAD_UNTIL, erlang:monotonic_time(millisecond) - 1),
+    ok = atomics:put(Words, ?ROUND_TRIP, -1),
     Words.
 
 %% @doc Whether the node is let in, for a number that is drawn at random.
@@ -163,9 +167,21 @@ requested(Words) ->
 -spec offset(atomics:atomics_ref()) -> integer().
 offset(Words) -> atomics:get(Words, ?OFFSET).
 
-%% @doc Sets that.
+%% @doc Writes what the clock there shows more than ours.
 -spec set_offset(integer(), atomics:atomics_ref()) -> ok.
 set_offset(Offset, Words) -> atomics:put(Words, ?OFFSET, Offset).
+
+%% @doc Milliseconds from the last ping that was answered to its pong, the time in the mailbox there among them.
+-spec round_trip(atomics:atomics_ref()) -> non_neg_integer() | unknown.
+round_trip(Words) ->
+    case atomics:get(Words, ?ROUND_TRIP) of
+        -1 -> unknown;
+        Ms -> Ms
+    end.
+
+%% @doc Writes how long the last pong took.
+-spec set_round_trip(Ms :: non_neg_integer(), atomics:atomics_ref()) -> ok.
+set_round_trip(Ms, Words) -> atomics:put(Words, ?ROUND_TRIP, Ms).
 
 %% @doc All inboxes have shut down.
 -spec set_ended(atomics:atomics_ref()) -> ok.

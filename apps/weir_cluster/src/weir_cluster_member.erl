@@ -311,6 +311,7 @@ pong(Time, There, Load, Turns, #other{target = #target{words = Words}, pinged = 
     Until = Now + (Turns + 1) * ?PING_MS,
     ok = weir_cluster_link:set_load(Load, weir_cluster_link:requests(Words) - Pinged, Until, Words),
     Took = Now - Time,
+    ok = weir_cluster_link:set_round_trip(Took, Words),
     Quick =
         case Took =< Quickest of
             true ->

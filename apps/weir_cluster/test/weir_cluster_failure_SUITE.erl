@@ -5,7 +5,7 @@
 -include_lib("proper/include/proper.hrl").
 
 -export([all/0, suite/0, which_process/1, log/2]).
--export([killed_node/1, frozen_node/1, window_of_a_frozen_node/1, busy_connection/1, split_and_heal/1,
+-export([killed_node/1, frozen_node/1, heard_in_one_direction/1, window_of_a_frozen_node/1, busy_connection/1, split_and_heal/1,
     killed_processes/1, killed_proxy/1, stopped_with_calls/1, stopped_too_soon/1, stopped_at_once/1,
     leaves_after_a_kill/1, killed_callers/1, comes_and_goes/1, killed_claimer/1, frozen_claimer/1, killed_monitor/1,
     split_by_global/1, nothing_is_logged/1, eight_nodes/1, many_nodes/1, over_tls/1,
@@ -16,8 +16,8 @@
 suite() -> [{timetrap, {minutes, 15}}].
 
 all() ->
-    [killed_node, frozen_node, window_of_a_frozen_node, busy_connection, split_and_heal, split_by_global,
-        nothing_is_logged, eight_nodes, many_nodes, over_tls, killed_processes, killed_proxy,
+    [killed_node, frozen_node, heard_in_one_direction, window_of_a_frozen_node, busy_connection, split_and_heal,
+        split_by_global, nothing_is_logged, eight_nodes, many_nodes, over_tls, killed_processes, killed_proxy,
         stopped_with_calls, stopped_too_soon, stopped_at_once, leaves_after_a_kill, killed_callers, comes_and_goes,
         killed_claimer, frozen_claimer, killed_monitor, killed_after_leaving, clients_hear, pools_that_need_a_key,
         reasons_of_workers, claimers_killed_in_the_queue, random_schedules].
@@ -105,6 +105,44 @@ frozen_node(_Config) ->
         ?assertEqual(length(Elsewhere), map_size(weir_cluster_test_lib:begun([A]))),
         ?assertEqual({ok, name(B)}, call(A, weir_cluster, call_key, [p, hd(Keys), node]))
     end).
+
+%% One node does not read what the other one says, which hears it well. Each leaves the other out; what was begun was
+%% begun once, and the replies that are read in the end reach nobody.
+heard_in_one_direction(_Config) ->
+    with(2, fun([A, B]) ->
+        Keys = keys(A, name(B), 50),
+        Reads = fun(Active) ->
+            {_, Connection} = lists:keyfind(name(B), 1, erlang:system_info(dist_ctrl)),
+            ok = inet:setopts(Connection, [{active, Active}])
+        end,
+        Calls = fun() ->
+            true = register(caller, self()),
+            ok = Reads(false),
+            Answers = [{Key, result(fun() -> weir_cluster:call_key(p, Key, {once, Key, 0}, 200) end)} || Key <- Keys],
+            true = eventually(fun() -> is_left_out(name(B)) end),
+            receive read -> ok = Reads(true) end,
+            true = eventually(fun() -> not is_left_out(name(B)) end),
+            {Answers, process_info(self(), messages)}
+        end,
+        Heard = fun() ->
+            true = eventually(fun() -> maps:get(share, seen(B, A)) =:= +0.0 end),
+            call(A, erlang, send, [caller, read])
+        end,
+        [{Told, Mailbox}, read] = weir_cluster_test_lib:pmap(fun(Part) -> Part() end, [fun() -> do(A, Calls) end, Heard]),
+        ?assertEqual({messages, []}, Mailbox),
+        {Late, Elsewhere} = lists:partition(fun({_, Result}) -> Result =:= {exit, timeout} end, Told),
+        ?assert(length(Late) >= 1 andalso length(Late) =< 10, Late),
+        ?assertEqual([], [Result || {Key, Result} <- Elsewhere, Result =/= {ok, {Key, name(A)}}]),
+        true = eventually(fun() -> {maps:get(share, seen(A, B)), maps:get(share, seen(B, A))} =:= {1.0, 1.0} end),
+        Begun = weir_cluster_test_lib:begun([A, B]),
+        ?assertEqual([1], lists:usort(maps:values(Begun))),
+        ?assertEqual(length(Elsewhere), map_size(weir_cluster_test_lib:begun([A]))),
+        ?assertEqual({ok, name(B)}, call(A, weir_cluster, call_key, [p, hd(Keys), node]))
+    end).
+
+is_left_out(Node) ->
+    {ok, #{nodes := Nodes}} = weir_cluster:info(p),
+    [left_out || #{node := Name, share := +0.0} <- Nodes, Name =:= Node] =/= [].
 
 %% No more than a window is sent to each of its two inboxes; the rest goes to the next owner, and all are begun once.
 window_of_a_frozen_node(_Config) ->
