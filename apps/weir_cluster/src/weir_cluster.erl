@@ -135,8 +135,8 @@
 %%   inbox or the connection, `timeouts' had no reply in time.</li>
 %% <li>`full', `busy': requests that were not sent there because the window was full, or the connection busy or
 %%   gone.</li>
-%% <li>`round_trip_ms': how long it took to answer the last question that it has answered, the time in its inbox's mailbox
-%%   among it; `unknown' before the first.</li>
+%% <li>`round_trip_ms': from the last ping that it has answered to the answer, the time in its inbox's mailbox
+%%   included; `unknown' before the first.</li>
 %% <li>`clock_ms': how far its monotonic clock is ahead of this node's.</li>
 %% </ul>
 

@@ -84,7 +84,8 @@ clients(_Config) ->
             ?assertMatch(#{spilled := 0}, info(Client)),
             [?assert(Ms >= 0 andalso Ms < 60_000) || #{round_trip_ms := Ms} <- maps:get(nodes, info(Client))],
             %% Each is told what it was sent, and forgets who is not connected.
-            Told = fun() -> [{name(One), maps:get(name(Client), maps:get(received, info(One)), none)} || One <- Servers] end,
+            Received = fun(One) -> maps:get(name(Client), maps:get(received, info(One)), none) end,
+            Told = fun() -> [{name(One), Received(One)} || One <- Servers] end,
             Sent = fun() -> [{Node, N} || #{node := Node, requests := N} <- maps:get(nodes, info(Client))] end,
             true = eventually(fun() -> lists:sort(Told()) =:= Sent() end),
             stop([Client]),

@@ -5,8 +5,8 @@
 -include_lib("proper/include/proper.hrl").
 
 -export([all/0, suite/0, which_process/1, log/2]).
--export([killed_node/1, frozen_node/1, heard_in_one_direction/1, window_of_a_frozen_node/1, busy_connection/1, split_and_heal/1,
-    killed_processes/1, killed_proxy/1, stopped_with_calls/1, stopped_too_soon/1, stopped_at_once/1,
+-export([killed_node/1, frozen_node/1, heard_in_one_direction/1, window_of_a_frozen_node/1, busy_connection/1,
+    split_and_heal/1, killed_processes/1, killed_proxy/1, stopped_with_calls/1, stopped_too_soon/1, stopped_at_once/1,
     leaves_after_a_kill/1, killed_callers/1, comes_and_goes/1, killed_claimer/1, frozen_claimer/1, killed_monitor/1,
     split_by_global/1, nothing_is_logged/1, eight_nodes/1, many_nodes/1, over_tls/1,
     killed_after_leaving/1, clients_hear/1, pools_that_need_a_key/1, reasons_of_workers/1,
@@ -128,7 +128,8 @@ heard_in_one_direction(_Config) ->
             true = eventually(fun() -> maps:get(share, seen(B, A)) =:= +0.0 end),
             call(A, erlang, send, [caller, read])
         end,
-        [{Told, Mailbox}, read] = weir_cluster_test_lib:pmap(fun(Part) -> Part() end, [fun() -> do(A, Calls) end, Heard]),
+        Parts = [fun() -> do(A, Calls) end, Heard],
+        [{Told, Mailbox}, read] = weir_cluster_test_lib:pmap(fun(Part) -> Part() end, Parts),
         ?assertEqual({messages, []}, Mailbox),
         {Late, Elsewhere} = lists:partition(fun({_, Result}) -> Result =:= {exit, timeout} end, Told),
         ?assert(length(Late) >= 1 andalso length(Late) =< 10, Late),
