@@ -175,7 +175,7 @@ mailbox(_Config) ->
     [ok = gen_server:stop(Pid) || Pid <- [Server, Prioritised, meter]].
 
 memcached(Config) ->
-    [ChildSpec, Incr, Update] = guide(memcached),
+    [ChildSpec, Compress, Incr, Update] = guide(memcached),
     sample = load(with_server(ChildSpec, Config)),
     {ok, Sup} = supervisor:start_link(sample, []),
     connected(cache),
@@ -184,7 +184,15 @@ memcached(Config) ->
     sample = load(Update),
     ok = sample:update(<<"n">>, fun(N) -> N + 1 end),
     {ok, 2} = weir_memcached:get(cache, <<"n">>),
-    stop_supervisor(Sup).
+    stop_supervisor(Sup),
+    _ = evaluate(with_server(Compress, Config)),
+    connected(cache),
+    Large = lists:duplicate(10_000, large),
+    ok = weir_memcached:set(cache, <<"large">>, Large),
+    {ok, Large} = weir_memcached:get(cache, <<"large">>),
+    {ok, Kept} = weir_memcached:get(cache, <<"large">>, #{codec => raw}),
+    ?assertEqual(term_to_binary(Large), Kept),
+    ok = weir_memcached:stop(cache).
 
 pool(_Config) ->
     [Pick, Claim, ChildSpec, Environment, Connect, Change] = guide(pool),

@@ -76,6 +76,7 @@
     max_pending_bytes => pos_integer(),
     max_term => pos_integer(),
     codec => weir_memcached_codec:codec(),
+    compress => off | {Above :: pos_integer(), Flag :: pos_integer()},
     transport => module()
 } | [{atom(), term()}].
 %% A map, or the same as a keyword list.
@@ -99,6 +100,10 @@
 %% <li>`max_term': bytes of memory that a value which the codec `term' decodes may take; beyond that `{error,
 %%     {undecodable, Bytes}}'. Default 67108864.</li>
 %% <li>`codec': `term', `raw' or a module, see {@link weir_memcached_codec}. Default `term'.</li>
+%% <li>`compress': `off', or `{Above, Flag}': what the codec has made of a value is kept compressed (zlib) if it is more
+%%     than so many bytes and becomes smaller, and this bit of the flags, a power of two, says so. Items with the bit
+%%     are inflated, to at most `max_term' bytes. Clients of other languages understand it with their bit, 8 for
+%%     pylibmc, 2 for dalli. With it nothing can be appended. Default `off'.</li>
 %% <li>`transport': a module with gen_tcp's `connect/4', `send/2', `close/1' and `controlling_process/2', whose sockets
 %%     `inet:setopts/2' accepts. Default `gen_tcp'.</li>
 %% </ul>
@@ -515,9 +520,10 @@ store(Op, Client, Key, Value, Given) ->
 
 concat(Op, Client, Key, Data, Given) ->
     Options = weir_memcached_ask:options(Given, [timeout, codec]),
-    #config{codec = Default} = Config = weir_memcached_ask:config(Client),
+    #config{codec = Default, compress = Compress} = Config = weir_memcached_ask:config(Client),
     Codec = maps:get(codec, Options, Default),
     Codec =:= raw orelse error({bad_option, codec, Codec}, [Client, Key, Data, Given]),
+    Compress =:= off orelse error({bad_option, compress, Compress}, [Client, Key, Data, Given]),
     Size = iolist_size(Data),
     with_key(Key, fun(K) ->
         sized(Size, weir_memcached_ask:ask(Config, weir_memcached_request:concat(Op, K, Data), Options))

@@ -48,17 +48,25 @@ ttl(Options) ->
 %% @doc The bytes of a value, their flags, and how many they are.
 -spec encode(weir_memcached_config:config(), weir_memcached:request_options(), term()) ->
     {iodata(), weir_memcached_codec:flags(), non_neg_integer()}.
-encode(#config{codec = Default}, Options, Value) ->
-    Flags = maps:get(flags, Options, 0),
-    {Data, Flags1} = weir_memcached_codec:encode(maps:get(codec, Options, Default), Value, Flags),
+encode(#config{codec = Default, compress = Compress}, Options, Value) ->
+    {Encoded, Flags} =
+        weir_memcached_codec:encode(maps:get(codec, Options, Default), Value, maps:get(flags, Options, 0)),
+    {Data, Flags1} = weir_memcached_zip:deflate(Encoded, Flags, Compress),
     {Data, Flags1, iolist_size(Data)}.
 
 %% @doc The value of bytes that were stored with these flags.
 -spec decode(weir_memcached_config:config(), weir_memcached:request_options(), binary(),
     weir_memcached_codec:flags()) ->
     {ok, term()} | {error, {undecodable, binary()}}.
-decode(#config{codec = Default, max_term = MaxTerm}, Options, Bytes, Flags) ->
-    weir_memcached_codec:decode(maps:get(codec, Options, Default), Bytes, Flags, MaxTerm).
+decode(#config{codec = Default, max_term = MaxTerm, compress = Compress}, Options, Stored, Flags) ->
+    try weir_memcached_zip:inflate(Stored, Flags, Compress, MaxTerm) of
+        {ok, Bytes, Flags1} ->
+            weir_memcached_codec:decode(maps:get(codec, Options, Default), Bytes, Flags1, MaxTerm);
+        too_large ->
+            {error, {undecodable, binary:copy(Stored)}}
+    catch
+        error:_ -> {error, {undecodable, binary:copy(Stored)}}
+    end.
 
 %% @doc The values of items under the keys as they were given. One key may have been given in several
 %% forms, such as `<<"k">>' and `"k"'.

@@ -27,6 +27,7 @@ options() ->
         {max_pending_bytes, 64 bsl 20, fun is_positive/1},
         {max_term, 64 bsl 20, fun is_positive/1},
         {codec, term, fun weir_memcached_codec:is_codec/1},
+        {compress, off, fun is_compress/1},
         {transport, gen_tcp, fun is_atom/1}
     ].
 
@@ -85,6 +86,10 @@ is_positive(Value) -> is_integer(Value) andalso Value > 0.
 is_time(Value) -> is_positive(Value) andalso Value =< ?MAX_TIMEOUT.
 
 is_timeout(Value) -> Value =:= infinity orelse is_time(Value).
+
+is_compress({Above, Flag}) ->
+    is_positive(Above) andalso is_positive(Flag) andalso Flag =< 16#80000000 andalso Flag band (Flag - 1) =:= 0;
+is_compress(Value) -> Value =:= off.
 
 is_backoff({Min, Max}) -> is_time(Min) andalso is_time(Max) andalso Min =< Max;
 is_backoff(_) -> false.

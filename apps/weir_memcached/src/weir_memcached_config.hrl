@@ -24,6 +24,7 @@
     max_pending_bytes :: pos_integer(),
     max_term :: pos_integer(),
     codec :: weir_memcached_codec:codec(),
+    compress :: weir_memcached_zip:compress(),
     transport :: module(),
     counters :: weir_memcached_counters:counters(),
     load :: weir_memcached_load:load()

@@ -44,21 +44,9 @@ checked(Parts, Max) ->
     end.
 
 inflated(Compressed, Size) ->
-    Z = zlib:open(),
-    try
-        ok = zlib:inflateInit(Z),
-        inflated(zlib:safeInflate(Z, Compressed), Z, Size, [])
-    after
-        zlib:close(Z)
-    end.
-
-inflated({More, Output}, Z, Size, Inflated) ->
-    Left = Size - iolist_size(Output),
-    case More of
-        _ when Left < 0 -> error(badarg);
-        continue -> inflated(zlib:safeInflate(Z, []), Z, Left, [Inflated | Output]);
-        finished when Left =:= 0 -> iolist_to_binary([Inflated | Output]);
-        finished -> error(badarg)
+    case weir_memcached_zip:inflate(Compressed, Size) of
+        {ok, Parts} when byte_size(Parts) =:= Size -> Parts;
+        _ -> error(badarg)
     end.
 
 %% So many parts are to come, and so many bytes may still be taken.
