@@ -211,7 +211,8 @@ time_is_over(_Config) ->
             {ok, _} = weir_cluster:call_key(p, Key, {sleep, 600}),
             {exit, Result, element(2, process_info(self(), message_queue_len))}
         end)),
-        ?assertEqual(1, sum(timeouts, info(A)))
+        %% On a busy machine the time may be over before the first is sent.
+        ?assertEqual(1, sum(requests, info(A)) - sum(timeouts, info(A)))
     end).
 
 %% What is under way is finished, and nothing is begun after.
