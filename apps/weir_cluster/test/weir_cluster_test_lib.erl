@@ -5,7 +5,7 @@
 -export([with/2, with/3, info/1, stop/1, connect/1, disconnect/2, call/4, do/2, eventually/1, name/1, os/2, begun/1]).
 -export([start/1, publish/2, know/2, in_node/1, table/0, pmap/2]).
 
--define(DEADLINE_MS, 60_000).
+-define(DEADLINE_MS, 180_000).
 
 %% Starts so many nodes with a pool `p' of these options and publishes it; all know of all when it returns.
 cluster(Count, Opts) ->
