@@ -66,11 +66,6 @@ answers(One, Keeper, Count) ->
         receive {answers, Answers} -> Answers end
     end).
 
-%% Those who do something `until_told'.
-tell_workers(One) ->
-    {ok, Workers} = call(One, weir_pool, workers, [p]),
-    lists:foreach(fun({_, Pid}) -> call(One, erlang, send, [Pid, told]) end, Workers).
-
 begun_there(One, Count) ->
     true = eventually(fun() -> map_size(weir_cluster_test_lib:begun([One])) >= Count end).
 
@@ -502,7 +497,7 @@ stopped_at_once(_Config) ->
         end),
         ?assertMatch([leaving | _], lists:reverse(lists:usort(Answer))),
         ?assertEqual([], Answer -- [gone, leaving, leaving]),
-        ok = tell_workers(B),
+        ok = weir_cluster_test_lib:tell_workers(B),
         ?assertEqual(#{1 => {ok, {1, name(B)}}}, answers(A, Keeper, 1)),
         ?assertEqual(#{1 => 1}, weir_cluster_test_lib:begun([A, B]))
     end).

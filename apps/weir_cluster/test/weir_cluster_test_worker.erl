@@ -13,6 +13,9 @@ handle_call({echo, Term}, _From, State) -> {reply, Term, State};
 handle_call({sleep, Ms}, _From, State) ->
     receive after Ms -> ok end,
     {reply, node(), State};
+handle_call(until_told, _From, State) ->
+    receive told -> ok end,
+    {reply, node(), State};
 %% Writes down that it was begun.
 handle_call({once, Id, How}, _From, State) ->
     _ = ets:update_counter(weir_cluster_test_begun, Id, 1, {Id, 0}),
