@@ -4,7 +4,7 @@
 
 -export([all/0, suite/0]).
 -export([local_first/1, spills/1, room_is_infinite/1, clients/1, keys_agree/1, keys_of_one_who_goes/1, weights/1,
-    casts/1, multicalls/1, requests/1, a_worker_dies/1, time_is_over/1, leaves/1, rolling_restart/1, zones/1,
+    casts/1, multicalls/1, requests/1, a_worker_dies/1, time_is_over/1, leaves/1, rolling_restart/1, nodes_are_replaced/1, zones/1,
     policies/1, no_room_anywhere/1, most_calls/1, picks/1,
     claims_here_first/1, claims_are_exclusive/1, claims_wait/1, claims_that_fail/1, wrong_options/1, wrong_arguments/1,
     starts_and_stops/1,
@@ -16,7 +16,7 @@ suite() -> [{timetrap, {minutes, 15}}].
 
 all() ->
     [local_first, spills, room_is_infinite, clients, keys_agree, keys_of_one_who_goes, weights, casts, multicalls,
-        requests, a_worker_dies, time_is_over, leaves, rolling_restart, zones, policies, no_room_anywhere, most_calls,
+        requests, a_worker_dies, time_is_over, leaves, rolling_restart, nodes_are_replaced, zones, policies, no_room_anywhere, most_calls,
         picks, claims_here_first, claims_are_exclusive, claims_wait, claims_that_fail,
         wrong_options, wrong_arguments, starts_and_stops, without_application, pool_comes_and_goes, no_room,
         large_terms,
@@ -253,37 +253,63 @@ rolling_restart(_Config) ->
             ok = call(One, weir_cluster, start, [p, #{}]),
             ok = weir_cluster_test_lib:know(Cluster, 2)
         end, Cluster),
-        lists:foreach(fun(One) ->
-            {Done, Failed} = do(One, fun() ->
-                loader ! {stop, self()},
-                receive {stopped, Results} -> Results end
-            end),
-            ?assertEqual([], Failed),
-            ?assert(Done > 100)
-        end, Cluster)
+        lists:foreach(fun loaded/1, Cluster)
     end).
 
-%% Calls by key until it is told to stop: so the calls of a node that has no pool go on elsewhere.
+%% One node after the other leaves and is stopped when another has come for it, under load: no request fails.
+nodes_are_replaced(_Config) ->
+    with(1, #{pool => #{size => 0}, cluster => #{serve => false}}, fun([Client]) ->
+        with(2, fun(Former) ->
+            with(2, fun(Next) ->
+                ok = weir_cluster_test_lib:connect([Client | Former]),
+                ok = weir_cluster_test_lib:know([Client], 2),
+                ok = do(Client, fun load/0),
+                lists:foreach(fun({Old, New}) ->
+                    ok = weir_cluster_test_lib:connect([Client, New]),
+                    ok = weir_cluster_test_lib:know([Client], 3),
+                    ok = call(Old, weir_cluster, leave, [p]),
+                    ok = call(Old, init, stop, []),
+                    true = eventually(fun() -> not lists:member(name(Old), call(Client, erlang, nodes, [])) end)
+                end, lists:zip(Former, Next)),
+                ok = loaded(Client)
+            end)
+        end)
+    end).
+
+%% Eight call by key until they are told to stop: so the calls of a node that has no pool go on elsewhere.
 load() ->
     Me = self(),
     spawn(fun() ->
         true = register(loader, self()),
+        Callers = [spawn_link(fun() -> load(1000 * N, 0, []) end) || N <- lists:seq(1, 8)],
         Me ! loading,
-        load(0, [])
+        receive {stop, From} -> ok end,
+        _ = [Caller ! {stop, self()} || Caller <- Callers],
+        {Done, Failed} = lists:unzip([receive {Caller, Result} -> Result end || Caller <- Callers]),
+        From ! {stopped, {lists:sum(Done), lists:append(Failed)}}
     end),
     receive loading -> ok end.
 
-load(Done, Failed) ->
+%% All were done.
+loaded(One) ->
+    {Done, Failed} = do(One, fun() ->
+        loader ! {stop, self()},
+        receive {stopped, Results} -> Results end
+    end),
+    ?assertEqual([], Failed),
+    ?assert(Done > 100).
+
+load(Key, Done, Failed) ->
     receive
-        {stop, From} -> From ! {stopped, {Done, Failed}}
+        {stop, From} -> From ! {self(), {Done, Failed}}
     after 0 ->
-        try weir_cluster:call_key(p, Done, node, 60_000) of
-            {ok, _} -> load(Done + 1, Failed);
+        try weir_cluster:call_key(p, Key, node, 60_000) of
+            {ok, _} -> load(Key + 1, Done + 1, Failed);
             %% Between stop and start nothing is published on this node.
-            {error, no_pool} -> load(Done, Failed);
-            Error -> load(Done, [Error | Failed])
+            {error, no_pool} -> load(Key, Done, Failed);
+            Error -> load(Key, Done, [Error | Failed])
         catch
-            exit:Reason -> load(Done, [Reason | Failed])
+            exit:Reason -> load(Key, Done, [Reason | Failed])
         end
     end.
 

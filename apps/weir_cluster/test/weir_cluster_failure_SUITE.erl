@@ -770,7 +770,8 @@ claimers_killed_in_the_queue(_Config) ->
 random_schedules(_Config) ->
     Runs = case os:getenv("CI") of false -> 20; _ -> 4 end,
     Property = ?FORALL(Schedule, schedule(), holds(Schedule)),
-    ?assert(proper:quickcheck(Property, [{numtests, Runs}, {start_size, 12}, {max_size, 12}, {to_file, user}])).
+    Options = [{numtests, Runs}, {start_size, 12}, {max_size, 12}, {max_shrinks, 20}, {to_file, user}],
+    ?assert(proper:quickcheck(Property, Options)).
 
 schedule() ->
     Action = oneof([freeze, split, kill_inbox, kill_member, kill_worker, pool, resize, stop, leave, nothing]),
