@@ -226,7 +226,7 @@ leave(Name, Timeout) when ?IS_TIMEOUT(Timeout) ->
         #conf{} = Conf ->
             Deadline = weir_cluster_call:deadline(Timeout),
             ok = weir_cluster_here:set_left(Conf),
-            ok = weir_cluster_member:leave(Name),
+            ok = weir_cluster_member:leave(Name, weir_cluster_call:left(Deadline)),
             finished(Conf, Deadline);
         undefined ->
             {error, no_pool}

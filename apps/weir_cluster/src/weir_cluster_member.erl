@@ -40,7 +40,7 @@
 
 -behaviour(gen_server).
 
--export([start_link/1, leave/1]).
+-export([start_link/1, leave/2]).
 -export([init/1, handle_call/3, handle_cast/2, handle_info/2, handle_continue/2, terminate/2]).
 
 -include("weir_cluster.hrl").
@@ -97,13 +97,13 @@
 start_link(Conf) -> gen_server:start_link(?MODULE, Conf, []).
 
 %% @doc Has the others told that this node has left, for which it waits for nobody. One that has just been killed tells
-%% them when it is started again.
--spec leave(weir_pool:name()) -> ok.
-leave(Name) ->
+%% them when it is started again, and one that has no turn in time as soon as it has.
+-spec leave(weir_pool:name(), timeout()) -> ok.
+leave(Name, Timeout) ->
     case weir_cluster_view:member(Name) of
         {ok, Member} ->
             try
-                gen_server:call(Member, leave, infinity)
+                gen_server:call(Member, leave, Timeout)
             catch
                 exit:_ -> ok
             end;

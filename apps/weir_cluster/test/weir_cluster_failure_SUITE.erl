@@ -7,7 +7,8 @@
 -export([all/0, suite/0, which_process/1, log/2]).
 -export([killed_node/1, frozen_node/1, heard_in_one_direction/1, window_of_a_frozen_node/1, busy_connection/1,
     split_and_heal/1, killed_processes/1, killed_proxy/1, stopped_with_calls/1, stopped_too_soon/1, stopped_at_once/1,
-    leaves_after_a_kill/1, killed_callers/1, comes_and_goes/1, killed_claimer/1, frozen_claimer/1, killed_monitor/1,
+    leaves_after_a_kill/1, leaves_in_time/1, killed_callers/1, comes_and_goes/1, killed_claimer/1, frozen_claimer/1,
+    killed_monitor/1,
     split_by_global/1, nothing_is_logged/1, eight_nodes/1, many_nodes/1, over_tls/1,
     killed_after_leaving/1, clients_hear/1, pools_that_need_a_key/1, reasons_of_workers/1,
     claimers_killed_in_the_queue/1, random_schedules/1]).
@@ -18,7 +19,8 @@ suite() -> [{timetrap, {minutes, 15}}].
 all() ->
     [killed_node, frozen_node, heard_in_one_direction, window_of_a_frozen_node, busy_connection, split_and_heal,
         split_by_global, nothing_is_logged, eight_nodes, many_nodes, over_tls, killed_processes, killed_proxy,
-        stopped_with_calls, stopped_too_soon, stopped_at_once, leaves_after_a_kill, killed_callers, comes_and_goes,
+        stopped_with_calls, stopped_too_soon, stopped_at_once, leaves_after_a_kill, leaves_in_time, killed_callers,
+        comes_and_goes,
         killed_claimer, frozen_claimer, killed_monitor, killed_after_leaving, clients_hear, pools_that_need_a_key,
         reasons_of_workers, claimers_killed_in_the_queue, random_schedules].
 
@@ -281,7 +283,8 @@ goes_on(One) ->
     end),
     Call = fun(Key) -> result(fun() -> weir_cluster:call_key(p, Key, node, 60_000) end) end,
     IsTold = fun({ok, _}) -> true; ({exit, {nodedown, _}}) -> true; (_) -> false end,
-    ?assertEqual([], [Result || Result <- do(One, fun() -> lists:map(Call, lists:seq(1, 100)) end), not IsTold(Result)]).
+    Results = do(One, fun() -> lists:map(Call, lists:seq(1, 100)) end),
+    ?assertEqual([], [Result || Result <- Results, not IsTold(Result)]).
 
 %% A node that goes down, or is stopped, is no crash of this one: nothing is logged.
 nothing_is_logged(_Config) ->
@@ -519,6 +522,19 @@ leaves_after_a_kill(_Config) ->
             end
          || _ <- lists:seq(1, 5), Which <- [member, inbox]
         ]
+    end).
+
+%% Who leaves waits for nobody longer than he may, and the others hear of it when they can.
+leaves_in_time(_Config) ->
+    with(2, fun([A, B]) ->
+        {ok, Member} = call(B, weir_cluster_view, member, [p]),
+        ok = call(B, sys, suspend, [Member]),
+        ?assertEqual(ok, call(B, weir_cluster, leave, [p, 100])),
+        ?assertNotEqual(gone, seen(A, B)),
+        [Key | _] = keys(A, name(B), 1),
+        ?assertEqual({ok, name(A)}, call(A, weir_cluster, call_key, [p, Key, node, 60_000])),
+        ok = call(B, sys, resume, [Member]),
+        true = eventually(fun() -> seen(A, B) =:= gone end)
     end).
 
 %% They leave nothing behind, here or there.
@@ -796,7 +812,8 @@ holds(Schedule) ->
         Sizes = [{name(One), pool_size(One)} || One <- Cluster],
         true = eventually(fun() ->
             Seen = fun(One) -> [{Node, Weight} || #{node := Node, weight := Weight} <- maps:get(nodes, info(One))] end,
-            lists:all(fun(One) -> lists:sort(Seen(One)) =:= lists:sort(lists:keydelete(name(One), 1, Sizes)) end, Cluster)
+            Others = fun(One) -> lists:sort(lists:keydelete(name(One), 1, Sizes)) end,
+            lists:all(fun(One) -> lists:sort(Seen(One)) =:= Others(One) end, Cluster)
         end),
         %% And keys are where they belong, for each node the same: a node whose workers were killed just now weighs
         %% nothing until it has measured again, and the others hear of that a little later.
