@@ -4,8 +4,8 @@
 
 -export([all/0, suite/0]).
 -export([local_first/1, spills/1, room_is_infinite/1, clients/1, keys_agree/1, keys_of_one_who_goes/1, weights/1,
-    casts/1, multicalls/1, requests/1, a_worker_dies/1, time_is_over/1, leaves/1, rolling_restart/1, nodes_are_replaced/1,
-    zones/1, policies/1, no_room_anywhere/1, most_calls/1, picks/1,
+    casts/1, multicalls/1, requests/1, a_worker_dies/1, time_is_over/1, leaves/1, rolling_restart/1,
+    nodes_are_replaced/1, zones/1, policies/1, no_room_anywhere/1, most_calls/1, picks/1,
     claims_here_first/1, claims_are_exclusive/1, claims_wait/1, claims_that_fail/1, wrong_options/1, wrong_arguments/1,
     starts_and_stops/1,
     without_application/1, pool_comes_and_goes/1, no_room/1, large_terms/1, embedded/1]).
@@ -16,8 +16,8 @@ suite() -> [{timetrap, {minutes, 15}}].
 
 all() ->
     [local_first, spills, room_is_infinite, clients, keys_agree, keys_of_one_who_goes, weights, casts, multicalls,
-        requests, a_worker_dies, time_is_over, leaves, rolling_restart, nodes_are_replaced, zones, policies, no_room_anywhere,
-        most_calls, picks, claims_here_first, claims_are_exclusive, claims_wait, claims_that_fail,
+        requests, a_worker_dies, time_is_over, leaves, rolling_restart, nodes_are_replaced, zones, policies,
+        no_room_anywhere, most_calls, picks, claims_here_first, claims_are_exclusive, claims_wait, claims_that_fail,
         wrong_options, wrong_arguments, starts_and_stops, without_application, pool_comes_and_goes, no_room,
         large_terms,
         embedded].

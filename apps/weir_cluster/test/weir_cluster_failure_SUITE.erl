@@ -8,7 +8,7 @@
 -export([killed_node/1, frozen_node/1, heard_in_one_direction/1, window_of_a_frozen_node/1, busy_connection/1,
     split_and_heal/1, killed_processes/1, killed_proxy/1, stopped_with_calls/1, stopped_too_soon/1, stopped_at_once/1,
     leaves_after_a_kill/1, leaves_in_time/1, killed_callers/1, comes_and_goes/1, killed_claimer/1, frozen_claimer/1,
-    killed_monitor/1,
+    killed_monitor/1, answers_of_the_past/1,
     split_by_global/1, nothing_is_logged/1, eight_nodes/1, many_nodes/1, over_tls/1,
     killed_after_leaving/1, clients_hear/1, pools_that_need_a_key/1, reasons_of_workers/1,
     claimers_killed_in_the_queue/1, random_schedules/1]).
@@ -21,7 +21,8 @@ all() ->
         split_by_global, nothing_is_logged, eight_nodes, many_nodes, over_tls, killed_processes, killed_proxy,
         stopped_with_calls, stopped_too_soon, stopped_at_once, leaves_after_a_kill, leaves_in_time, killed_callers,
         comes_and_goes,
-        killed_claimer, frozen_claimer, killed_monitor, killed_after_leaving, clients_hear, pools_that_need_a_key,
+        killed_claimer, frozen_claimer, killed_monitor, answers_of_the_past, killed_after_leaving, clients_hear,
+        pools_that_need_a_key,
         reasons_of_workers, claimers_killed_in_the_queue, random_schedules].
 
 seen(One, Other) ->
@@ -659,6 +660,34 @@ killed_monitor(_Config) ->
          || _ <- [1, 2, 3]
         ],
         true = eventually(fun() -> do(A, fun() -> length(monitors()) =:= 1 end) end)
+    end).
+
+%% What was asked before a connection was lost, and is answered after there is another one, says nothing of what was
+%% sent since: the window is no larger.
+answers_of_the_past(_Config) ->
+    with(2, #{cluster => #{window => 16}}, fun([A, B]) ->
+        [Key | _] = keys(A, name(B), 1),
+        Cast = fun(Count) ->
+            do(A, fun() -> [ok = weir_cluster:cast_key(p, Key, {begun, Id}) || Id <- lists:seq(1, Count)] end),
+            maps:get(requests, seen(A, B))
+        end,
+        true = eventually(fun() -> Cast(10) > 400 end),
+        Inboxes = call(B, weir_cluster_view, inboxes, [p]),
+        _ = [ok = call(B, sys, suspend, [Inbox]) || Inbox <- Inboxes],
+        IsAsked = fun(Inbox) -> call(B, erlang, process_info, [Inbox, message_queue_len]) >= {message_queue_len, 1} end,
+        true = eventually(fun() -> lists:all(IsAsked, Inboxes) end),
+        true = weir_cluster_test_lib:disconnect(A, B),
+        true = eventually(fun() -> seen(A, B) =:= gone end),
+        ok = weir_cluster_test_lib:connect([A, B]),
+        true = eventually(fun() -> seen(A, B) =/= gone end),
+        _ = [ok = call(B, sys, resume, [Inbox]) || Inbox <- Inboxes],
+        ok = weir_cluster_test_lib:know([A, B], 1),
+        Member = unheard(A, B),
+        os("STOP", B),
+        Sent = Cast(1000),
+        ?assert(Sent =< 32, Sent),
+        os("CONT", B),
+        ok = call(A, sys, resume, [Member])
     end).
 
 monitors() ->
