@@ -8,7 +8,7 @@
 -export([killed_node/1, frozen_node/1, heard_in_one_direction/1, window_of_a_frozen_node/1, busy_connection/1,
     split_and_heal/1, killed_processes/1, killed_proxy/1, stopped_with_calls/1, stopped_too_soon/1, stopped_at_once/1,
     leaves_after_a_kill/1, leaves_in_time/1, killed_callers/1, comes_and_goes/1, killed_claimer/1, frozen_claimer/1,
-    killed_monitor/1, answers_of_the_past/1,
+    killed_monitor/1, killed_member/1, answers_of_the_past/1,
     split_by_global/1, nothing_is_logged/1, eight_nodes/1, many_nodes/1, over_tls/1,
     killed_after_leaving/1, clients_hear/1, pools_that_need_a_key/1, reasons_of_workers/1,
     claimers_killed_in_the_queue/1, random_schedules/1]).
@@ -21,8 +21,8 @@ all() ->
         split_by_global, nothing_is_logged, eight_nodes, many_nodes, over_tls, killed_processes, killed_proxy,
         stopped_with_calls, stopped_too_soon, stopped_at_once, leaves_after_a_kill, leaves_in_time, killed_callers,
         comes_and_goes,
-        killed_claimer, frozen_claimer, killed_monitor, answers_of_the_past, killed_after_leaving, clients_hear,
-        pools_that_need_a_key,
+        killed_claimer, frozen_claimer, killed_monitor, killed_member, answers_of_the_past, killed_after_leaving,
+        clients_hear, pools_that_need_a_key,
         reasons_of_workers, claimers_killed_in_the_queue, random_schedules].
 
 seen(One, Other) ->
@@ -660,6 +660,35 @@ killed_monitor(_Config) ->
          || _ <- [1, 2, 3]
         ],
         true = eventually(fun() -> do(A, fun() -> length(monitors()) =:= 1 end) end)
+    end).
+
+%% Callers go on with the nodes that the former one knew.
+killed_member(_Config) ->
+    with(1, fun([Server]) ->
+        Client = weir_cluster_test_lib:start(#{pool => #{size => 0}, cluster => #{serve => false}}),
+        try
+            ok = weir_cluster_test_lib:connect([Client, Server]),
+            ok = weir_cluster_test_lib:know([Client], 1),
+            Answers = do(Client, fun() ->
+                lists:append([
+                    begin
+                        {ok, Member} = weir_cluster_view:member(p),
+                        true = exit(Member, kill),
+                        [result(fun() -> weir_cluster:call(p, node, 60_000) end) || _ <- lists:seq(1, 200)]
+                    end
+                 || _ <- lists:seq(1, 5)
+                ])
+            end),
+            ?assertEqual([{ok, name(Server)}], lists:usort(Answers)),
+            %% The new one hears of what changes, and of who goes.
+            ok = call(Server, weir_pool, resize, [p, 7]),
+            true = eventually(fun() -> maps:get(weight, seen(Client, Server)) =:= 7 end),
+            true = eventually(fun() -> do(Client, fun() -> length(monitors()) =:= 1 end) end),
+            os("KILL", Server),
+            true = eventually(fun() -> seen(Client, Server) =:= gone end)
+        after
+            stop([Client])
+        end
     end).
 
 %% What was asked before a connection was lost, and is answered after there is another one, says nothing of what was
