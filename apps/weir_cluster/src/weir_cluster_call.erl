@@ -116,13 +116,23 @@ count([], _Conf) -> ok;
 count([_ | _], Conf) -> weir_cluster_here:count(retried, Conf).
 
 nowhere(Tried, #conf{name = Name} = Conf) ->
-    case [Node || {Node, Why} <- Tried, not lists:member(Why, [no_worker, no_pool, leaving, gone, out])] of
+    Silent = silent(Tried, Name),
+    case Silent ++ [Node || {Node, Why} <- Tried, not lists:member(Why, [no_worker, no_pool, leaving, gone])] of
         [] ->
             {error, no_worker};
         [_ | _] ->
             ok = weir_cluster_here:count(overloads, Conf),
-            {error, {overload, #{pool => Name, tried => lists:reverse(Tried)}}}
+            {error, {overload, #{pool => Name, tried => lists:reverse(Tried, Silent)}}}
     end.
+
+%% Those who do not answer: whether they have a worker is not known.
+silent(Tried, Name) ->
+    Silent = [
+        {Node, out}
+     || #target{node = Node, words = Words} <- weir_cluster_view:targets(Name),
+        weir_cluster_link:share(Words) =:= 0, not lists:keymember(Node, 1, Tried)
+    ],
+    lists:sublist(lists:sort(Silent), ?TRIES).
 
 %% @doc Casts elsewhere, since this node has not.
 -spec cast(#conf{}, where(), Message :: term(), tried()) -> ok | {error, weir_cluster:call_error()}.

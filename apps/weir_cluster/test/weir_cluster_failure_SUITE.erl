@@ -5,7 +5,8 @@
 -include_lib("proper/include/proper.hrl").
 
 -export([all/0, suite/0, which_process/1, log/2]).
--export([killed_node/1, frozen_node/1, heard_in_one_direction/1, window_of_a_frozen_node/1, busy_connection/1,
+-export([killed_node/1, frozen_node/1, all_are_silent/1, heard_in_one_direction/1,
+    window_of_a_frozen_node/1, busy_connection/1,
     split_and_heal/1, killed_processes/1, killed_proxy/1, stopped_with_calls/1, stopped_too_soon/1, stopped_at_once/1,
     leaves_after_a_kill/1, leaves_in_time/1, killed_callers/1, comes_and_goes/1, killed_claimer/1, frozen_claimer/1,
     killed_monitor/1, killed_member/1, answers_of_the_past/1,
@@ -17,7 +18,8 @@
 suite() -> [{timetrap, {minutes, 15}}].
 
 all() ->
-    [killed_node, frozen_node, heard_in_one_direction, window_of_a_frozen_node, busy_connection, split_and_heal,
+    [killed_node, frozen_node, all_are_silent, heard_in_one_direction, window_of_a_frozen_node, busy_connection,
+        split_and_heal,
         split_by_global, nothing_is_logged, eight_nodes, many_nodes, over_tls, killed_processes, killed_proxy,
         stopped_with_calls, stopped_too_soon, stopped_at_once, leaves_after_a_kill, leaves_in_time, killed_callers,
         comes_and_goes,
@@ -107,6 +109,26 @@ frozen_node(_Config) ->
         ?assertEqual(#{}, weir_cluster_test_lib:begun([B])),
         ?assertEqual(length(Elsewhere), map_size(weir_cluster_test_lib:begun([A]))),
         gets(A, B, hd(Keys))
+    end).
+
+%% Of nodes that do not answer nobody says that they have no workers.
+all_are_silent(_Config) ->
+    with(1, fun([Server]) ->
+        Client = weir_cluster_test_lib:start(#{pool => #{size => 0}, cluster => #{serve => false}}),
+        try
+            ok = weir_cluster_test_lib:connect([Client, Server]),
+            ok = weir_cluster_test_lib:know([Client], 1),
+            os("STOP", Server),
+            true = eventually(fun() -> maps:get(share, seen(Client, Server)) == 0 end),
+            Overload = #{pool => p, tried => [{name(Client), no_pool}, {name(Server), out}]},
+            ?assertEqual({error, {overload, Overload}}, call(Client, weir_cluster, call, [p, node, 60_000])),
+            ByKey = #{pool => p, tried => [{name(Server), out}]},
+            ?assertEqual({error, {overload, ByKey}}, call(Client, weir_cluster, call_key, [p, key, node, 60_000])),
+            os("KILL", Server),
+            true = eventually(fun() -> call(Client, weir_cluster, call, [p, node, 60_000]) =:= {error, no_worker} end)
+        after
+            stop([Client])
+        end
     end).
 
 %% Of one that does not answer only the first few are lost: they have little time, so that this does not take long.
