@@ -285,7 +285,7 @@ load() ->
         true = register(loader, self()),
         Callers = [spawn_link(fun() -> load(1000 * N, 0, []) end) || N <- lists:seq(1, 8)],
         Me ! loading,
-        receive {stop, From} -> ok end,
+        From = receive {stop, Asker} -> Asker end,
         _ = [Caller ! {stop, self()} || Caller <- Callers],
         {Done, Failed} = lists:unzip([receive {Caller, Result} -> Result end || Caller <- Callers]),
         From ! {stopped, {lists:sum(Done), lists:append(Failed)}}
