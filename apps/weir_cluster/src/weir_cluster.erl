@@ -13,9 +13,9 @@
 %%
 %% Each node that has a {@link weir_pool} publishes it under its name, and hears of the others through pg, in the scope
 %% `weir_cluster'. Whoever connects the nodes connects the pools. While the pool here has room, a call is
-%% {@link weir_pool:call/3} and two reads of words more, and nothing leaves the node. When it has none, the call goes to
-%% the lighter of two other nodes, one hop to a process that takes it to a worker there. A node without workers of its
-%% own, but with `serve => false', is a client: all its calls go elsewhere.
+%% {@link weir_pool:call/3} and a read of a persistent term more, and nothing leaves the node. When it has none, the
+%% call goes to the lighter of two other nodes, one hop to a process that takes it to a worker there. A node without
+%% workers of its own, but with `serve => false', is a client: all its calls go elsewhere.
 %%
 %% Nothing here exists only once. When a network splits, each side goes on with the nodes that it has, and a key has an
 %% owner on each side. Where that must not be, use a consensus (ra, khepri) or a database.
