@@ -36,6 +36,8 @@
 -define(TRIES, 3).
 %% So often two nodes are drawn, before it is taken that there are no two.
 -define(DRAWS, 6).
+%% So long a node may take to say whether one of its workers is free, while others may be.
+-define(AT_ONCE_MS, 1000).
 
 -type where() :: none | {key, term()}.
 
@@ -192,11 +194,13 @@ claim(#conf{name = Name} = Conf, Fun, Deadline, Wait, Tried) ->
     case choose(Conf, none, Tried) of
         #target{node = Node} = Target ->
             ok = count(Tried, Conf),
-            case weir_cluster_claim:claim(Target, Fun, Deadline, Wait, Conf) of
+            Until = case Wait of at_once -> min(Deadline, deadline(?AT_ONCE_MS)); wait -> Deadline end,
+            case weir_cluster_claim:claim(Target, Fun, Until, Wait, Conf) of
                 {ok, Result} -> {ok, Result};
-                timeout -> {error, timeout};
-                {_, timeout} -> {error, timeout};
+                timeout when Until =:= Deadline -> {error, timeout};
+                {_, timeout} when Until =:= Deadline -> {error, timeout};
                 %% A worker that was claimed for nobody is given back.
+                timeout -> claim(Conf, Fun, Deadline, Wait, [{Node, timeout} | Tried]);
                 {_, Why} -> claim(Conf, Fun, Deadline, Wait, [{Node, Why} | Tried])
             end;
         here ->

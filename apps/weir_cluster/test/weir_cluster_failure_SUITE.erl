@@ -12,7 +12,7 @@
     killed_monitor/1, killed_member/1, answers_of_the_past/1,
     split_by_global/1, nothing_is_logged/1, eight_nodes/1, many_nodes/1, over_tls/1,
     killed_after_leaving/1, clients_hear/1, pools_that_need_a_key/1, reasons_of_workers/1,
-    claimers_killed_in_the_queue/1, random_schedules/1]).
+    claimers_killed_in_the_queue/1, claims_beside_a_frozen_node/1, random_schedules/1]).
 -import(weir_cluster_test_lib, [with/2, with/3, info/1, stop/1, call/4, do/2, eventually/1, name/1, os/2]).
 
 suite() -> [{timetrap, {minutes, 15}}].
@@ -25,7 +25,7 @@ all() ->
         comes_and_goes,
         killed_claimer, frozen_claimer, killed_monitor, killed_member, answers_of_the_past, killed_after_leaving,
         clients_hear, pools_that_need_a_key,
-        reasons_of_workers, claimers_killed_in_the_queue, random_schedules].
+        reasons_of_workers, claimers_killed_in_the_queue, claims_beside_a_frozen_node, random_schedules].
 
 seen(One, Other) ->
     case [Node || #{node := Name} = Node <- maps:get(nodes, info(One)), Name =:= name(Other)] of
@@ -856,6 +856,30 @@ claimers_killed_in_the_queue(_Config) ->
         after
             stop([Client])
         end
+    end).
+
+%% Who asks a node that does not answer whether a worker is free there has one of this node when that is free.
+claims_beside_a_frozen_node(_Config) ->
+    with(2, fun([A, B]) ->
+        Member = unheard(A, B),
+        os("STOP", B),
+        ?assertEqual({ok, name(A)}, do(A, fun() ->
+            Me = self(),
+            Claim = fun() -> weir_cluster:claim(p, fun(_) -> Me ! claimed, receive release -> ok end end, 60_000) end,
+            Claimers = [spawn(Claim) || _ <- [1, 2]],
+            _ = [receive claimed -> ok end || _ <- Claimers],
+            _ = spawn(fun() ->
+                true = weir_cluster_test_lib:eventually(fun() ->
+                    {ok, #{nodes := [#{requests := Requests}]}} = weir_cluster:info(p),
+                    Requests > 0
+                end),
+                _ = [Claimer ! release || Claimer <- Claimers]
+            end),
+            weir_cluster:claim(p, fun node/1, infinity)
+        end)),
+        os("CONT", B),
+        ok = call(A, sys, resume, [Member]),
+        true = eventually(fun() -> abandoned(B) =:= {0, 0} end)
     end).
 
 %% ---------------------------------------------------------------- random schedules
