@@ -117,7 +117,11 @@ calls(Pool, Slot) ->
 
 add(Pool, Slot, N) ->
     {First, Words, _} = weir_pool_terms:segment(Pool, Slot),
-    atomics:add_get(Words, ?CALLS_WORD(First, Slot), N).
+    atomics:add(Words, ?CALLS_WORD(First, Slot), N).
+
+one_more(Pool, Slot) ->
+    {First, Words, _} = weir_pool_terms:segment(Pool, Slot),
+    atomics:add_get(Words, ?CALLS_WORD(First, Slot), 1).
 
 %% `infinity' is more than any number.
 enter(#pool{base = Base, signals = Signals} = Pool, Slot, Room) ->
@@ -128,7 +132,7 @@ enter(#pool{base = Base, signals = Signals} = Pool, Slot, Room) ->
     try ets:insert(?TABLE, {self(), Base, Slot}) of
         true ->
             Entry = {Pool, Slot},
-            case add(Pool, Slot, 1) > Room of
+            case one_more(Pool, Slot) > Room of
                 true -> ok = leave(Entry), busy;
                 false -> Entry
             end
@@ -137,7 +141,7 @@ enter(#pool{base = Base, signals = Signals} = Pool, Slot, Room) ->
     end.
 
 leave({Pool, Slot}) ->
-    _ = add(Pool, Slot, -1),
+    ok = add(Pool, Slot, -1),
     try ets:delete(?TABLE, self()) of
         true -> ok
     catch
