@@ -7,6 +7,8 @@
 -export_type([kit_node/0]).
 
 -define(CALL_MS, 600_000).
+%% Two dozen that start at the same time on a busy machine take their time.
+-define(BOOT_MS, 300_000).
 
 -type kit_node() :: #{peer := pid(), name := node(), os_pid := string(), copy => file:filename()}.
 %% `copy': of the code, deleted with the node.
@@ -42,10 +44,10 @@ made(Dir) ->
 
 started(#{args := Args} = Options) ->
     {ok, Peer, Name} = peer:start(Options#{
-        connection => standard_io, wait_boot => 60_000, args => ["-setcookie", "weir_kit" | Args]
+        connection => standard_io, wait_boot => ?BOOT_MS, args => ["-setcookie", "weir_kit" | Args]
     }),
-    ok = peer:call(Peer, logger, set_primary_config, [level, none]),
-    #{peer => Peer, name => Name, os_pid => peer:call(Peer, os, getpid, [])}.
+    ok = peer:call(Peer, logger, set_primary_config, [level, none], ?CALL_MS),
+    #{peer => Peer, name => Name, os_pid => peer:call(Peer, os, getpid, [], ?CALL_MS)}.
 
 %% @doc Calls a function there, which may take ten minutes.
 -spec call(kit_node(), module(), Function :: atom(), Args :: [term()]) -> term().

@@ -13,9 +13,9 @@
 %%
 %% Each node that has a {@link weir_pool} publishes it under its name, and hears of the others through pg, in the scope
 %% `weir_cluster'. Whoever connects the nodes connects the pools. While the pool here has room, a call is
-%% {@link weir_pool:call/3} and two reads of words more, and nothing leaves the node. When it has none, the call goes to
-%% the lighter of two other nodes, one hop to a process that takes it to a worker there. A node without workers of its
-%% own, but with `serve => false', is a client: all its calls go elsewhere.
+%% {@link weir_pool:call/3} and a read of a persistent term more, and nothing leaves the node. When it has none, the
+%% call goes to the lighter of two other nodes, one hop to a process that takes it to a worker there. A node without
+%% workers of its own, but with `serve => false', is a client: all its calls go elsewhere.
 %%
 %% Nothing here exists only once. When a network splits, each side goes on with the nodes that it has, and a key has an
 %% owner on each side. Where that must not be, use a consensus (ra, khepri) or a database.
@@ -98,16 +98,18 @@
 %% <ul>
 %% <li>`no_pool': no pool of this name is published on this node.</li>
 %% <li>`no_worker': no node has a worker for it. It was not begun.</li>
-%% <li>`overload': there are nodes with workers, but the three that were tried had no room. It was not begun.</li>
+%% <li>`overload': there are nodes with workers, but the three that were tried had no room, or do not answer. It was not
+%%   begun.</li>
 %% </ul>
 
 -type claim_error() :: call_error() | weir_pool:claim_error().
 %% `timeout': no worker became free in time. The others are those of {@link call_error()}, or say why none was given
 %% by the pool of this node.
 
--type overload() :: #{pool := weir_pool:name(), tried := [{node(), busy | full | busy_connection | term()}]}.
+-type overload() :: #{pool := weir_pool:name(), tried := [{node(), busy | full | busy_connection | out | term()}]}.
 %% `busy': as many calls are under way there as may be; `full': so are requests of this node on their way there, or in
-%% its mailboxes; `busy_connection': the connection has no room, or is gone.
+%% its mailboxes; `busy_connection': the connection has no room, or is gone; `out': it does not answer, so nothing was
+%% sent there.
 
 -opaque request_id() :: {here, gen_server:request_id()} | {there, weir_cluster_call:sent()} | {failed, term()}.
 
@@ -219,14 +221,15 @@ leave(Name) -> leave(Name, ?LEAVE_MS).
 
 %% @doc Takes this node out: it serves no others any more. They are told, nothing that comes is begun, and this returns
 %% when what was begun is finished. `{timeout, Calls}': so many are not, and go on. Calls of this node go on too, here
-%% and elsewhere. Call it before a node is stopped, and nobody notices the stop.
+%% and elsewhere. Call it before a node is stopped with `init:stop/0', as SIGTERM does, and nobody notices the stop. One
+%% that is halted or killed at once loses what others had sent before they heard of it.
 -spec leave(weir_pool:name(), timeout()) -> ok | {error, no_pool | {timeout, pos_integer()}}.
 leave(Name, Timeout) when ?IS_TIMEOUT(Timeout) ->
     case weir_cluster_view:conf(Name) of
         #conf{} = Conf ->
             Deadline = weir_cluster_call:deadline(Timeout),
             ok = weir_cluster_here:set_left(Conf),
-            ok = weir_cluster_member:leave(Name),
+            ok = weir_cluster_member:leave(Name, weir_cluster_call:left(Deadline)),
             finished(Conf, Deadline);
         undefined ->
             {error, no_pool}

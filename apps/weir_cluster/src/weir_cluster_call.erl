@@ -36,6 +36,8 @@
 -define(TRIES, 3).
 %% So often two nodes are drawn, before it is taken that there are no two.
 -define(DRAWS, 6).
+%% So long a node may take to say whether one of its workers is free, while others may be.
+-define(AT_ONCE_MS, 1000).
 
 -type where() :: none | {key, term()}.
 
@@ -116,13 +118,23 @@ count([], _Conf) -> ok;
 count([_ | _], Conf) -> weir_cluster_here:count(retried, Conf).
 
 nowhere(Tried, #conf{name = Name} = Conf) ->
-    case [Node || {Node, Why} <- Tried, not lists:member(Why, [no_worker, no_pool, leaving, gone, out])] of
+    Silent = silent(Tried, Name),
+    case Silent ++ [Node || {Node, Why} <- Tried, not lists:member(Why, [no_worker, no_pool, leaving, gone])] of
         [] ->
             {error, no_worker};
         [_ | _] ->
             ok = weir_cluster_here:count(overloads, Conf),
-            {error, {overload, #{pool => Name, tried => lists:reverse(Tried)}}}
+            {error, {overload, #{pool => Name, tried => lists:reverse(Tried, Silent)}}}
     end.
+
+%% Those who do not answer: whether they have a worker is not known.
+silent(Tried, Name) ->
+    Silent = [
+        {Node, out}
+     || #target{node = Node, words = Words} <- weir_cluster_view:targets(Name),
+        weir_cluster_link:share(Words) =:= 0, not lists:keymember(Node, 1, Tried)
+    ],
+    lists:sublist(lists:sort(Silent), ?TRIES).
 
 %% @doc Casts elsewhere, since this node has not.
 -spec cast(#conf{}, where(), Message :: term(), tried()) -> ok | {error, weir_cluster:call_error()}.
@@ -182,11 +194,13 @@ claim(#conf{name = Name} = Conf, Fun, Deadline, Wait, Tried) ->
     case choose(Conf, none, Tried) of
         #target{node = Node} = Target ->
             ok = count(Tried, Conf),
-            case weir_cluster_claim:claim(Target, Fun, Deadline, Wait, Conf) of
+            Until = case Wait of at_once -> min(Deadline, deadline(?AT_ONCE_MS)); wait -> Deadline end,
+            case weir_cluster_claim:claim(Target, Fun, Until, Wait, Conf) of
                 {ok, Result} -> {ok, Result};
-                timeout -> {error, timeout};
-                {_, timeout} -> {error, timeout};
+                timeout when Until =:= Deadline -> {error, timeout};
+                {_, timeout} when Until =:= Deadline -> {error, timeout};
                 %% A worker that was claimed for nobody is given back.
+                timeout -> claim(Conf, Fun, Deadline, Wait, [{Node, timeout} | Tried]);
                 {_, Why} -> claim(Conf, Fun, Deadline, Wait, [{Node, Why} | Tried])
             end;
         here ->

@@ -14,7 +14,7 @@
 %%
 %% ```
 %%   {Alias, reply, Reply, Load}        for `pick' the worker, for `claim' the worker and its holder
-%%   {Alias, exit, Reason}              the worker died in the call, or the proxy did
+%%   {Alias, exit, Reason}              the worker died in the call, or the proxy did, or the strategy failed
 %%   {Alias, not_begun, Why, Load}      nothing was done: leaving, busy, no_room, no_pool, no_worker
 %%   'DOWN' of its monitor              the inboxes or the connection are gone
 %% '''
@@ -225,10 +225,16 @@ proxy(Alias, {What, Key, Request}, Deadline, #conf{name = Name} = Conf) ->
             not_begun(Alias, Why, Conf)
     catch
         %% Whatever it was, the worker may have begun: `noproc' and `timeout' are also what it may have ended with.
-        exit:{Reason, _} ->
-            Alias ! {Alias, exit, Reason},
+        exit:{Reason, _} -> ended(Reason, Alias, Deadline);
+        _:Reason -> ended(Reason, Alias, Deadline)
+    end.
+
+%% A caller whose time is over knows that himself, and counts it as what it is.
+ended(Reason, Alias, Deadline) ->
+    case Reason =:= timeout andalso weir_cluster_call:left(Deadline) =:= 0 of
+        true ->
             ok;
-        _:Reason ->
+        false ->
             Alias ! {Alias, exit, Reason},
             ok
     end.

@@ -12,7 +12,7 @@
 %%   offset        the member: what that node's clock shows more than ours       callers
 %%   round trip    the member: how long the last pong took                       info/1
 %%   counters      callers                                                       info/1
-%%   sent(I)       callers: requests sent to inbox I                             callers, the member
+%%   sent(I)       callers: requests sent to inbox I, from some number on        callers, the member
 %%   handled(I)    the member: of these, as many as inbox I has taken up         callers
 %% '''
 %%
@@ -25,7 +25,8 @@
 %% between counting and sending leaves `sent' one too high, and one that should have asked does not ask: both are
 %% mended by the next acknowledgement, since numbers and not messages are counted, and by the pings of the member,
 %% which ask for one too. Callers that count and send at the same time may send in another order: by so many the
-%% window may be exceeded.
+%% window may be exceeded. A node that was gone and is there again has other words, whose numbers begin above those of
+%% before: what it was asked then, and answers now, opens no window.
 %%
 %% == Who is let in ==
 %%
@@ -71,6 +72,13 @@ new(Inboxes) ->
     %% Its clock may show less than 0.
     ok = atomics:put(Words, ?LOAD_UNTIL, erlang:monotonic_time(millisecond) - 1),
     ok = atomics:put(Words, ?ROUND_TRIP, -1),
+    %% Above all numbers that the same node, if it was known before, may still answer: no inbox is sent a request each
+    %% nanosecond.
+    First = erlang:monotonic_time(nanosecond),
+    ok = lists:foreach(fun(Inbox) ->
+        ok = atomics:put(Words, ?SENT(Inbox), First),
+        atomics:put(Words, ?HANDLED(Inbox), First)
+    end, lists:seq(1, Inboxes)),
     Words.
 
 %% @doc Whether the node is let in, for a number that is drawn at random.
@@ -110,7 +118,7 @@ handled(Inbox, Sent, Words) ->
 -spec unhandled(Inbox :: pos_integer(), atomics:atomics_ref()) -> integer().
 unhandled(Inbox, Words) -> atomics:get(Words, ?SENT(Inbox)) - atomics:get(Words, ?HANDLED(Inbox)).
 
-%% @doc How many requests were sent to an inbox.
+%% @doc The number of the last request that was sent to an inbox.
 -spec sent(Inbox :: pos_integer(), atomics:atomics_ref()) -> integer().
 sent(Inbox, Words) -> atomics:get(Words, ?SENT(Inbox)).
 

@@ -40,7 +40,7 @@
 
 -behaviour(gen_server).
 
--export([start_link/1, leave/1]).
+-export([start_link/1, leave/2]).
 -export([init/1, handle_call/3, handle_cast/2, handle_info/2, handle_continue/2, terminate/2]).
 
 -include("weir_cluster.hrl").
@@ -97,13 +97,13 @@
 start_link(Conf) -> gen_server:start_link(?MODULE, Conf, []).
 
 %% @doc Has the others told that this node has left, for which it waits for nobody. One that has just been killed tells
-%% them when it is started again.
--spec leave(weir_pool:name()) -> ok.
-leave(Name) ->
+%% them when it is started again, and one that has no turn in time as soon as it has.
+-spec leave(weir_pool:name(), timeout()) -> ok.
+leave(Name, Timeout) ->
     case weir_cluster_view:member(Name) of
         {ok, Member} ->
             try
-                gen_server:call(Member, leave, infinity)
+                gen_server:call(Member, leave, Timeout)
             catch
                 exit:_ -> ok
             end;
@@ -116,15 +116,19 @@ leave(Name) ->
 init(#conf{name = Name} = Conf) ->
     _ = process_flag(trap_exit, true),
     ok = weir_cluster_view:put_process(Name, member),
-    [ok = weir_cluster_view:delete_target(Name, Number) || {Number, _Former} <- weir_cluster_view:numbered(Name)],
-    State = write(weighed(#state{conf = Conf, inboxes = weir_cluster_view:inboxes(Name)})),
+    New = #state{conf = Conf, inboxes = weir_cluster_view:inboxes(Name)},
+    State = write(weighed(lists:foldl(fun adopted/2, New, weir_cluster_view:numbered(Name)))),
     ok = weir_cluster_view:open(Conf),
     _ = erlang:send_after(?TICK_MS, self(), tick),
     {ok, State, {continue, join}}.
 
 %% @private
 -spec handle_continue(join, #state{}) -> {noreply, #state{}}.
-handle_continue(join, State) -> {noreply, greet(find(State))}.
+handle_continue(join, State) ->
+    #state{members = Members} = Found = find(State),
+    %% Those whom the former member knew may have changed since.
+    ok = say_hello(lists:usort(Members ++ known_members(Found)), Found),
+    {noreply, Found}.
 
 %% @private
 -spec handle_call(term(), gen_server:from(), #state{}) -> {reply, term(), #state{}}.
@@ -189,9 +193,10 @@ info(#state{weight = Weight, conf = #conf{zone = Zone} = Conf, inboxes = Inboxes
 send(To, Message) -> erlang:send(To, Message, [nosuspend, noconnect]).
 
 %% Those whom pg knows, and those who have said hello, of whom pg may not know yet.
-tell_all(Message, #state{members = Members, clients = Clients, others = Others}) ->
-    Heard = [Member || #other{target = #target{member = Member}} <- maps:values(Others)],
-    lists:foreach(fun(Member) -> send(Member, Message) end, lists:usort(Heard ++ Members ++ Clients)).
+tell_all(Message, #state{members = Members, clients = Clients} = State) ->
+    lists:foreach(fun(Member) -> send(Member, Message) end, lists:usort(known_members(State) ++ Members ++ Clients)).
+
+known_members(#state{others = Others}) -> [Member || #other{target = #target{member = Member}} <- maps:values(Others)].
 
 %% Who serves the pool, and who is its client; this one is one of them. pg is a process that may wait for a
 %% connection, so another process asks it, which does nothing else.
@@ -223,11 +228,13 @@ pg(Function, Group, Member) ->
     end.
 
 %% Those who have not answered yet.
-greet(#state{members = Members, others = Others} = State) ->
-    Known = [Member || #other{target = #target{member = Member}} <- maps:values(Others)],
-    Hello = {hello, self(), info(State)},
-    lists:foreach(fun(Member) -> send(Member, Hello) end, Members -- Known),
+greet(#state{members = Members} = State) ->
+    ok = say_hello(Members -- known_members(State), State),
     State.
+
+say_hello(Members, State) ->
+    Hello = {hello, self(), info(State)},
+    lists:foreach(fun(Member) -> send(Member, Hello) end, Members).
 
 %% A node has told of itself, or of a change.
 -spec known(pid(), info(), #state{}) -> #state{}.
@@ -252,22 +259,25 @@ known_anew(Member, Inboxes, Weight, Zone, #state{others = Others} = State) ->
     Node = node(Member),
     Number = weir_cluster_view:free_number([Taken || #other{number = Taken} <- maps:values(Others)]),
     Words = weir_cluster_link:new(tuple_size(Inboxes)),
-    Other = #other{
-        number = Number,
-        raised = now_ms(),
-        target = #target{
-            node = Node,
-            member = Member,
-            inboxes = Inboxes,
-            monitor = weir_cluster_monitor:start(Member, tuple_to_list(Inboxes), Words),
-            words = Words,
-            weight = Weight,
-            zone = Zone,
-            same_zone = near(Zone, State),
-            agent = self()
-        }
+    Target = #target{
+        node = Node,
+        member = Member,
+        inboxes = Inboxes,
+        monitor = weir_cluster_monitor:start(Member, tuple_to_list(Inboxes), Words),
+        words = Words,
+        weight = Weight,
+        zone = Zone,
+        same_zone = near(Zone, State),
+        agent = self()
     },
-    put_other(Node, ping(Other), State).
+    put_other(Node, ping(#other{number = Number, raised = now_ms(), target = Target}), State).
+
+%% One that the former member knew: callers go on as if nothing had happened.
+adopted({Number, #target{node = Node, member = Member, inboxes = Inboxes, words = Words} = Former}, State) ->
+    Monitor = weir_cluster_monitor:start(Member, tuple_to_list(Inboxes), Words),
+    IsNew = weir_cluster_link:round_trip(Words) =:= unknown,
+    Target = Former#target{monitor = Monitor, agent = self()},
+    put_other(Node, #other{number = Number, is_new = IsNew, raised = now_ms(), target = Target}, State).
 
 near(Zone, #state{conf = #conf{zone = Mine}}) -> Zone =:= Mine.
 

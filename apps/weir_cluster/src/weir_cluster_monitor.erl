@@ -15,7 +15,8 @@
 %%
 %% It monitors the member of that node, too, and tells the one of this node `{gone, Member}', which itself monitors
 %% nobody and is not suspended. When the member of this node is gone who has started it, it stays for those callers
-%% who wait, which it asks for ten times a second, and ends then.
+%% who wait, for whom it looks ten times a second, and ends when ten times in a row there was none: a caller may have
+%% found it just before, and not monitor it yet.
 %% @private
 -module(weir_cluster_monitor).
 
@@ -23,6 +24,7 @@
 -export([init/4]).
 
 -define(ORPHAN_MS, 100).
+-define(UNUSED, 10).
 
 -record(state, {
     %% Of this node and of the other, and their monitors.
@@ -30,7 +32,9 @@
     there :: {pid(), reference()},
     inboxes :: #{reference() => pid()},
     words :: atomics:atomics_ref(),
-    wait = infinity :: timeout()
+    wait = infinity :: timeout(),
+    %% So often in a row nobody waited.
+    unused = 0 :: non_neg_integer()
 }).
 
 %% @doc Starts it for the calling member.
@@ -55,7 +59,7 @@ init(Here, There, Inboxes, Words) ->
 loop(#state{inboxes = Inboxes, words = Words} = State) when map_size(Inboxes) =:= 0 ->
     ok = weir_cluster_link:set_ended(Words),
     ended(shutdown, State);
-loop(#state{here = {_, Here}, there = {_, There}, inboxes = Inboxes, wait = Wait} = State) ->
+loop(#state{here = {_, Here}, there = {_, There}, inboxes = Inboxes, wait = Wait, unused = Unused} = State) ->
     receive
         {'DOWN', Here, process, _, _} ->
             loop(State#state{wait = ?ORPHAN_MS});
@@ -73,8 +77,9 @@ loop(#state{here = {_, Here}, there = {_, There}, inboxes = Inboxes, wait = Wait
             loop(State)
     after Wait ->
         case process_info(self(), monitored_by) of
-            {monitored_by, []} -> exit(normal);
-            _ -> loop(State)
+            {monitored_by, []} when Unused >= ?UNUSED -> exit(normal);
+            {monitored_by, []} -> loop(State#state{unused = Unused + 1});
+            _ -> loop(State#state{unused = 0})
         end
     end.
 

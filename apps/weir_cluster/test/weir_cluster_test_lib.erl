@@ -3,9 +3,9 @@
 -module(weir_cluster_test_lib).
 
 -export([with/2, with/3, info/1, stop/1, connect/1, disconnect/2, call/4, do/2, eventually/1, name/1, os/2, begun/1]).
--export([start/1, publish/2, know/2, in_node/1, table/0, pmap/2]).
+-export([start/1, publish/2, know/2, in_node/1, table/0, pmap/2, tell_workers/1]).
 
--define(DEADLINE_MS, 60_000).
+-define(DEADLINE_MS, 180_000).
 
 %% Starts so many nodes with a pool `p' of these options and publishes it; all know of all when it returns.
 cluster(Count, Opts) ->
@@ -87,6 +87,11 @@ info(One) ->
 do(One, Fun) -> call(One, ?MODULE, in_node, [Fun]).
 
 in_node(Fun) -> Fun().
+
+%% Those who do something `until_told': once each.
+tell_workers(One) ->
+    {ok, Workers} = call(One, weir_pool, workers, [p]),
+    lists:foreach(fun({_, Pid}) -> call(One, erlang, send, [Pid, told]) end, Workers).
 
 eventually(Condition) -> eventually(Condition, erlang:monotonic_time(millisecond) + ?DEADLINE_MS).
 

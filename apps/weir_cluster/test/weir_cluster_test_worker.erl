@@ -13,10 +13,16 @@ handle_call({echo, Term}, _From, State) -> {reply, Term, State};
 handle_call({sleep, Ms}, _From, State) ->
     receive after Ms -> ok end,
     {reply, node(), State};
+handle_call(until_told, _From, State) ->
+    receive told -> ok end,
+    {reply, node(), State};
 %% Writes down that it was begun.
-handle_call({once, Id, Ms}, _From, State) ->
+handle_call({once, Id, How}, _From, State) ->
     _ = ets:update_counter(weir_cluster_test_begun, Id, 1, {Id, 0}),
-    receive after Ms -> ok end,
+    _ = case How of
+        until_told -> receive told -> ok end;
+        Ms -> receive after Ms -> ok end
+    end,
     {reply, {Id, node()}, State};
 %% Whatever the reason, it was begun.
 handle_call({end_with, Reason}, _From, _State) ->

@@ -364,8 +364,8 @@ call(Name, Request, Timeout) -> weir_pool_call:call(Name, Request, Timeout).
 %% for those who can have the request done elsewhere or refuse it. With `least_loaded' that is the worker with the
 %% fewest.
 %%
-%% Calls are counted with `least_loaded' and modules only; in other pools there is always room. Callers that look at the
-%% same moment may exceed it together. Cost: that of {@link call/3} and a read of a word.
+%% Calls are counted with `least_loaded' and modules only; in other pools there is always room. Of callers that come at
+%% the same moment one may be told `busy' because of another one who is. Cost: that of {@link call/3}.
 -spec call_within(name(), Request :: term(), timeout(), Room :: pos_integer() | infinity) ->
     {ok, Reply :: term()} | {error, no_pool | no_worker | busy}.
 call_within(Name, Request, Timeout, Room) when Room =:= infinity; is_integer(Room), Room > 0 ->

@@ -53,7 +53,7 @@
     {ok, Reply :: term()} | {error, no_pool | no_worker}.
 call(Name, Request, Timeout) ->
     case weir_pool_terms:pool(Name) of
-        #pool{} = Pool -> call_picked(weir_pool_pick:next_in(Pool), Pool, Request, Timeout);
+        #pool{} = Pool -> call_picked(weir_pool_pick:next_in(Pool), Pool, Request, Timeout, infinity);
         undefined -> {error, no_pool}
     end.
 
@@ -62,41 +62,33 @@ call(Name, Request, Timeout) ->
     {ok, Reply :: term()} | {error, no_pool | no_worker | busy}.
 call_within(Name, Request, Timeout, Room) ->
     case weir_pool_terms:pool(Name) of
-        #pool{} = Pool -> call_if_room(weir_pool_pick:next_in(Pool), Pool, Request, Timeout, Room);
+        #pool{} = Pool -> call_picked(weir_pool_pick:next_in(Pool), Pool, Request, Timeout, Room);
         undefined -> {error, no_pool}
     end.
-
-%% `infinity' is more than any number.
-call_if_room({ok, Slot, _Pid} = Picked, Pool, Request, Timeout, Room) ->
-    case is_counted(Pool) andalso calls(Pool, Slot) >= Room of
-        true -> {error, busy};
-        false -> call_picked(Picked, Pool, Request, Timeout)
-    end;
-call_if_room({error, no_worker} = None, _Pool, _Request, _Timeout, _Room) ->
-    None.
 
 %% @doc Calls the worker of a key.
 -spec call_key(weir_pool:name(), Key :: term(), Request :: term(), timeout()) ->
     {ok, Reply :: term()} | {error, no_pool | no_worker}.
 call_key(Name, Key, Request, Timeout) ->
     case weir_pool_terms:pool(Name) of
-        #pool{} = Pool -> call_picked(weir_pool_pick:key_in(Pool, Key), Pool, Request, Timeout);
+        #pool{} = Pool -> call_picked(weir_pool_pick:key_in(Pool, Key), Pool, Request, Timeout, infinity);
         undefined -> {error, no_pool}
     end.
 
-call_picked({ok, Slot, Pid}, Pool, Request, Timeout) ->
-    case is_counted(Pool) of
-        true ->
-            Entry = enter(Pool, Slot),
+call_picked({ok, Slot, Pid}, Pool, Request, Timeout, Room) ->
+    case is_counted(Pool) andalso enter(Pool, Slot, Room) of
+        busy ->
+            {error, busy};
+        false ->
+            {ok, gen_server:call(Pid, Request, Timeout)};
+        Entry ->
             try
                 {ok, gen_server:call(Pid, Request, Timeout)}
             after
                 leave(Entry)
-            end;
-        false ->
-            {ok, gen_server:call(Pid, Request, Timeout)}
+            end
     end;
-call_picked({error, no_worker} = None, _Pool, _Request, _Timeout) ->
+call_picked({error, no_worker} = None, _Pool, _Request, _Timeout, _Room) ->
     None.
 
 %% ---------------------------------------------------------------- counting, in the caller
@@ -127,15 +119,23 @@ add(Pool, Slot, N) ->
     {First, Words, _} = weir_pool_terms:segment(Pool, Slot),
     atomics:add(Words, ?CALLS_WORD(First, Slot), N).
 
-enter(#pool{base = Base, signals = Signals} = Pool, Slot) ->
+one_more(Pool, Slot) ->
+    {First, Words, _} = weir_pool_terms:segment(Pool, Slot),
+    atomics:add_get(Words, ?CALLS_WORD(First, Slot), 1).
+
+%% `infinity' is more than any number.
+enter(#pool{base = Base, signals = Signals} = Pool, Slot, Room) ->
     case atomics:get(Signals, ?SIGNAL_MODE) of
         ?UNWATCHED -> weir_pool_manager:watch(Pool);
         _ -> ok
     end,
     try ets:insert(?TABLE, {self(), Base, Slot}) of
         true ->
-            ok = add(Pool, Slot, 1),
-            {Pool, Slot}
+            Entry = {Pool, Slot},
+            case one_more(Pool, Slot) > Room of
+                true -> ok = leave(Entry), busy;
+                false -> Entry
+            end
     catch
         error:badarg -> uncounted
     end.

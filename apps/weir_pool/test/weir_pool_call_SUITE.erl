@@ -345,6 +345,17 @@ calls_only_while_there_is_room(_Config) ->
     [?assertEqual({ok, answered}, result(Caller)) || {Caller, _} <- [One, Two | More]],
     ?assertMatch({ok, {_, 1}}, Within(1)),
     ?assertMatch({ok, #{calls := 0}}, weir_pool:info(p)),
+    %% However many ask at the same moment.
+    Test = self(),
+    Many = [element(1, spawn_monitor(fun() ->
+        exit({result, weir_pool:call_within(p, {wait, Test}, infinity, 3)})
+    end)) || _ <- lists:seq(1, 500)],
+    {Busy, Waiting} = told(length(Many), 0, 0),
+    ?assert(Waiting =< 6, Waiting),
+    ?assertEqual(500, Busy + Waiting),
+    {ok, 2} = weir_pool:broadcast(p, answer),
+    _ = [receive {'DOWN', _, process, _, {result, {ok, answered}}} -> ok end || _ <- lists:seq(1, Waiting)],
+    ?assertMatch({ok, #{calls := 0}}, weir_pool:info(p)),
     ok = weir_pool:stop(p),
     ?assertEqual({error, no_pool}, Within(1)),
     %% Whose calls are not counted have room for any number.
@@ -358,6 +369,13 @@ calls_only_while_there_is_room(_Config) ->
     ok = weir_pool:start(p, #{worker => none, strategy => least_loaded}),
     ?assertEqual({error, no_worker}, Within(1)),
     ok = weir_pool:stop(p).
+
+told(0, Busy, Waiting) -> {Busy, Waiting};
+told(Left, Busy, Waiting) ->
+    receive
+        {waiting, _Worker} -> told(Left - 1, Busy, Waiting + 1);
+        {'DOWN', _, process, _, {result, {error, busy}}} -> told(Left - 1, Busy + 1, Waiting)
+    end.
 
 %% A caller that waits for an answer, and who is to give it.
 blocked() ->
