@@ -1,0 +1,73 @@
+%% @doc The application: a table in which the servers of this node are known. Its supervisor owns that and has no
+%% children; servers are started where they are needed, under supervisors of their users.
+%% @private
+-module(weir_memcached_server_app).
+-behaviour(application).
+-behaviour(supervisor).
+
+-export([start/2, stop/1, init/1]).
+-export([is_running/0, enter/2, find/1, servers/0]).
+
+-include("weir_memcached_server.hrl").
+
+-define(TABLE, weir_memcached_server).
+
+%% @private
+-spec start(application:start_type(), term()) -> {ok, pid()} | {error, term()}.
+start(_Type, _Args) ->
+    case supervisor:start_link({local, ?MODULE}, ?MODULE, []) of
+        {ok, Pid} -> {ok, Pid};
+        ignore -> {error, ignore};
+        {error, Reason} -> {error, Reason}
+    end.
+
+%% @private
+-spec stop(term()) -> ok.
+stop(_State) -> ok.
+
+%% @private
+-spec init([]) -> {ok, {supervisor:sup_flags(), []}}.
+init([]) ->
+    %% An upgrade runs this again.
+    is_running() orelse ets:new(?TABLE, [set, public, named_table, {read_concurrency, true}]),
+    {ok, {#{strategy => one_for_one}, []}}.
+
+%% @doc Whether servers can be started.
+-spec is_running() -> boolean().
+is_running() -> ets:whereis(?TABLE) =/= undefined.
+
+%% @doc Makes a server known, by its supervisor. What is left of servers that were killed is removed.
+-spec enter(pid(), #cache{}) -> ok.
+enter(Sup, Cache) ->
+    Gone = [Pid || Pid <- ets:select(?TABLE, [{{'$1', '_'}, [], ['$1']}]), not is_there(Pid)],
+    lists:foreach(fun(Pid) -> ets:delete(?TABLE, Pid) end, Gone),
+    true = ets:insert(?TABLE, {Sup, Cache}),
+    ok.
+
+%% @doc The constants of a server, by its supervisor.
+-spec find(pid()) -> #cache{} | none.
+find(Sup) ->
+    try ets:lookup(?TABLE, Sup) of
+        [{Sup, Cache}] ->
+            case is_there(Sup) of
+                true -> Cache;
+                false -> none
+            end;
+        [] ->
+            none
+    catch
+        %% The application does not run.
+        error:badarg -> none
+    end.
+
+%% @doc The supervisors of all servers.
+-spec servers() -> [pid()].
+servers() ->
+    try ets:select(?TABLE, [{{'$1', '_'}, [], ['$1']}]) of
+        Sups -> [Sup || Sup <- Sups, is_there(Sup)]
+    catch
+        error:badarg -> []
+    end.
+
+%% Does not wait for a process that is ending, as is_process_alive/1 would.
+is_there(Pid) -> process_info(Pid, message_queue_len) =/= undefined.

@@ -1,0 +1,124 @@
+%% @doc Owns a server's listening socket. If it is started again it takes the port that it had.
+%%
+%% A Unix socket's file that an earlier server has left behind, and where nobody listens, is removed; its own is removed
+%% when it ends.
+%% @private
+-module(weir_memcached_server_listener).
+-behaviour(gen_server).
+
+-export([start_link/1, socket/1, address/1]).
+-export([init/1, handle_call/3, handle_cast/2, handle_info/2, terminate/2, code_change/3]).
+
+-export_type([address/0]).
+
+-include_lib("kernel/include/file.hrl").
+-include("weir_memcached_server.hrl").
+
+%% What is read at once from a socket, which is also what a connection can have in its mailbox, times ?ACTIVE there.
+-define(BUFFER, 16_384).
+
+-type address() :: {inet:ip_address(), inet:port_number()} | {local, file:name_all()}.
+
+-record(listener, {
+    socket :: weir_socket:socket(),
+    address :: address()
+}).
+
+%% @doc Opens the socket. The error is `{listen, Address, Reason}'.
+-spec start_link(#cache{}) -> gen_server:start_ret().
+start_link(Cache) -> gen_server:start_link(?MODULE, Cache, []).
+
+%% @doc The listening socket.
+-spec socket(#cache{}) -> weir_socket:socket().
+socket(#cache{shared = Shared}) -> ets:lookup_element(Shared, listener, 2).
+
+%% @doc Where it listens.
+-spec address(#cache{}) -> address().
+address(#cache{shared = Shared}) -> ets:lookup_element(Shared, listener, 3).
+
+%% @private
+-spec init(#cache{}) -> {ok, #listener{}} | {stop, {listen, address(), term()}}.
+init(#cache{shared = Shared, conf = Conf}) ->
+    process_flag(trap_exit, true),
+    Address =
+        case {ets:lookup(Shared, listener), Conf} of
+            {[{listener, _, Before}], _} -> Before;
+            {[], #{path := undefined, ip := Ip, port := Port}} -> {Ip, Port};
+            {[], #{path := Path}} -> {local, Path}
+        end,
+    ok = remove_stale(Address),
+    case listen(Address, Conf) of
+        {ok, Socket} ->
+            Bound = bound(Address, Socket, Conf),
+            true = ets:insert(Shared, {listener, Socket, Bound}),
+            {ok, #listener{socket = Socket, address = Bound}};
+        {error, Reason} ->
+            {stop, {listen, Address, Reason}}
+    end.
+
+listen(Address, #{backlog := Backlog, send_timeout := SendTimeout}) ->
+    {Port, Where} = where(Address),
+    weir_socket:listen(Port, Where ++ [
+        binary,
+        {active, false},
+        {packet, raw},
+        {buffer, ?BUFFER},
+        {backlog, Backlog},
+        {send_timeout, SendTimeout},
+        {send_timeout_close, true}
+    ]).
+
+where({local, _} = Address) -> {0, [{ifaddr, Address}]};
+where({Ip, Port}) -> {Port, [family(Ip), {ip, Ip}, {reuseaddr, true}, {nodelay, true}]}.
+
+family(Ip) when tuple_size(Ip) =:= 8 -> inet6;
+family(_Ip) -> inet.
+
+bound({local, Path} = Address, _Socket, #{mode := Mode}) ->
+    ok = file:change_mode(Path, Mode),
+    Address;
+bound({Ip, _}, Socket, _Conf) ->
+    {ok, Port} = weir_socket:port(Socket),
+    {Ip, Port}.
+
+remove_stale({local, Path} = Address) ->
+    case {file:read_link_info(Path, [raw]), gen_tcp:connect(Address, 0, [local])} of
+        {_, {ok, Socket}} ->
+            gen_tcp:close(Socket);
+        %% A socket is neither a file nor a folder. Anything else that is there is not ours to remove.
+        {{ok, #file_info{type = other}}, {error, econnrefused}} ->
+            _ = file:delete(Path, [raw]),
+            ok;
+        {_, {error, _}} ->
+            ok
+    end;
+remove_stale(_Address) ->
+    ok.
+
+%% @private
+-spec handle_call(term(), gen_server:from(), #listener{}) -> {reply, {error, unknown_call}, #listener{}}.
+handle_call(_, _, Listener) -> {reply, {error, unknown_call}, Listener}.
+
+%% @private
+-spec handle_cast(term(), #listener{}) -> {noreply, #listener{}}.
+handle_cast(_, Listener) -> {noreply, Listener}.
+
+%% @private
+-spec handle_info(term(), #listener{}) -> {noreply, #listener{}}.
+handle_info(_, Listener) -> {noreply, Listener}.
+
+%% @private
+-spec terminate(term(), #listener{}) -> ok.
+terminate(_Reason, #listener{socket = Socket, address = Address}) ->
+    ok = weir_socket:close(Socket),
+    case Address of
+        {local, Path} ->
+            _ = file:delete(Path, [raw]),
+            ok;
+        _ ->
+            ok
+    end.
+
+%% @private
+-spec code_change(term(), #listener{}, term()) -> {ok, #listener{}}.
+code_change(_OldVsn, Listener, _Extra) -> {ok, Listener}.

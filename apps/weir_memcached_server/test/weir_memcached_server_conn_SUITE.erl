@@ -1,0 +1,672 @@
+%% Connections and the processes of a server: limits, clients that do not behave and others beside them, kills, the life
+%% of a server.
+-module(weir_memcached_server_conn_SUITE).
+
+-include_lib("common_test/include/ct.hrl").
+-include_lib("stdlib/include/assert.hrl").
+-include("../src/weir_memcached_server.hrl").
+
+-export([suite/0, all/0, init_per_suite/1, end_per_suite/1, end_per_testcase/2]).
+-export([max_connections/1, one_more_at_once/1, idle_timeout/1, idle_when_active/1, slow_readers/1, send_timeout/1]).
+-export([floods/1, garbage/1, half_closed/1, many_silent/1, small_when_idle/1]).
+-export([killed_connections/1, killed_while_receiving/1, killed_beside_others/1, killed_acceptors/1,
+    killed_between_accept_and_handover/1, killed_listener/1, killed_conns/1]).
+-export([options/1, not_started/1, addresses/1, unix_socket/1, address_taken/1, name_taken/1, under_a_supervisor/1]).
+-export([stop_by_several/1, noproc/1, servers/1, info/1, sys/1, upgraded/1, status_tells_no_secrets/1,
+    one_answer_for_a_block/1]).
+
+-import(weir_memcached_server_test, [start/0, start/1, connect/1, connect/2, ask/2, send/2, recv/2, closed/1, until/1]).
+
+-define(SILENT, 10_000).
+
+suite() -> [{timetrap, {minutes, 5}}].
+
+all() ->
+    [
+        max_connections, one_more_at_once, idle_timeout, idle_when_active, slow_readers, send_timeout, floods, garbage,
+        half_closed, many_silent, small_when_idle, killed_connections, killed_while_receiving, killed_beside_others,
+        killed_acceptors, killed_between_accept_and_handover, killed_listener, killed_conns, options, not_started,
+        addresses, unix_socket, address_taken, name_taken, under_a_supervisor, stop_by_several, noproc, servers, info,
+        sys, upgraded, status_tells_no_secrets, one_answer_for_a_block
+    ].
+
+init_per_suite(Config) -> weir_memcached_server_test:set_up(Config).
+
+end_per_suite(Config) -> weir_memcached_server_test:tear_down(Config).
+
+end_per_testcase(_Case, _Config) -> weir_memcached_server_test:stop_all().
+
+%% ---------------------------------------------------------------- limits
+
+max_connections(_Config) ->
+    Server = start(#{max_connections => 10}),
+    Sockets = [connect(Server) || _ <- lists:seq(1, 10)],
+    [?assertEqual(<<>>, ask(Socket, "")) || Socket <- Sockets],
+    ?assertEqual(<<"ERROR Too many open connections\r\n">>, closed(connect(Server))),
+    #{connections := 10, total_connections := 10, rejected_connections := 1} = weir_memcached_server:info(Server),
+    [?assertEqual(<<>>, ask(Socket, "")) || Socket <- Sockets],
+    %% As soon as one has gone there is room for another.
+    ok = gen_tcp:close(hd(Sockets)),
+    until(fun() -> maps:get(connections, weir_memcached_server:info(Server)) =:= 9 end),
+    ?assertEqual(<<>>, ask(connect(Server), "")),
+    ?assertEqual(<<"ERROR Too many open connections\r\n">>, closed(connect(Server))).
+
+%% The limit is exact, however many come at the same time.
+one_more_at_once(_Config) ->
+    Server = start(#{max_connections => 20}),
+    Answers = weir_memcached_server_test:in_parallel([
+        fun() ->
+            Socket = connect(Server),
+            ok = gen_tcp:send(Socket, "mn\r\n"),
+            case gen_tcp:recv(Socket, 0, 60_000) of
+                {ok, <<"MN\r\n">>} ->
+                    %% Until all have been answered.
+                    until(fun() ->
+                        #{total_connections := Taken, rejected_connections := Refused} =
+                            weir_memcached_server:info(Server),
+                        Taken + Refused =:= 200
+                    end),
+                    taken;
+                {ok, <<"ERROR Too many", _/binary>>} -> refused;
+                {error, closed} -> refused;
+                {error, econnreset} -> refused
+            end
+        end
+     || _ <- lists:seq(1, 200)
+    ]),
+    ?assertEqual(20, length([taken || taken <- Answers])).
+
+idle_timeout(_Config) ->
+    Server = start(#{idle_timeout => 50}),
+    Socket = connect(Server),
+    ?assertEqual(<<>>, closed(Socket)),
+    #{idle_kicks := 1} = weir_memcached_server:info(Server).
+
+%% Who asks more often is not idle.
+idle_when_active(_Config) ->
+    Server = start(#{idle_timeout => 2_000}),
+    Socket = connect(Server),
+    End = erlang:monotonic_time(millisecond) + 3_000,
+    (fun Loop() ->
+        ?assertEqual(<<>>, ask(Socket, "")),
+        receive after 20 -> ok end,
+        erlang:monotonic_time(millisecond) < End andalso Loop()
+    end)(),
+    #{idle_kicks := 0} = weir_memcached_server:info(Server).
+
+%% ---------------------------------------------------------------- clients that do not behave, and a bystander
+
+%% Asks all the time, and checks every answer, while the function runs. It has been answered at least as often as that.
+with_bystander(Server, AtLeast, Fun) ->
+    Answered = counters:new(1, []),
+    {Pid, Monitor} = spawn_monitor(fun() -> bystander(connect(Server), 0, Answered) end),
+    Result = Fun(),
+    until(fun() -> counters:get(Answered, 1) >= AtLeast end),
+    Pid ! stop,
+    receive {'DOWN', Monitor, process, Pid, Reason} -> ?assertEqual(normal, Reason) end,
+    Result.
+
+bystander(Socket, N, Answered) ->
+    Value = integer_to_binary(N),
+    Size = integer_to_binary(byte_size(Value)),
+    Answer = ask(Socket, ["set bystander 0 0 ", Size, "\r\n", Value, "\r\nget bystander\r\n"]),
+    Answer = <<"STORED\r\nVALUE bystander 0 ", Size/binary, "\r\n", Value/binary, "\r\nEND\r\n">>,
+    counters:add(Answered, 1, 1),
+    receive
+        stop -> ok
+    after 0 -> bystander(Socket, N + 1, Answered)
+    end.
+
+%% They ask for hundreds of megabytes and take nothing: what each holds is bounded.
+slow_readers(_Config) ->
+    Server = start(#{memory => 64 bsl 20}),
+    Socket = connect(Server),
+    <<"STORED\r\n">> = ask(Socket, ["set large 0 0 1000000\r\n", binary:copy(<<"x">>, 1_000_000), "\r\n"]),
+    with_bystander(Server, 200, fun() ->
+        Before = erlang:memory(binary),
+        Slow = [connect(Server, [{recbuf, 4_096}, {buffer, 1_024}, {linger, {true, 0}}]) || _ <- lists:seq(1, 20)],
+        [ok = gen_tcp:send(Each, lists:duplicate(30, "get large\r\n")) || Each <- Slow],
+        until(fun() -> length([Conn || Conn <- conns(Server), in_send(Conn)]) >= 20 end),
+        %% One value is shared by all that send it; other binaries are short.
+        ?assert(erlang:memory(binary) - Before < 20 * 1_000_000),
+        %% One that reads after all gets everything.
+        [First | Rest] = Slow,
+        One = iolist_to_binary(["VALUE large 0 1000000\r\n", binary:copy(<<"x">>, 1_000_000), "\r\nEND\r\n"]),
+        [?assert(One =:= recv(First, byte_size(One))) || _ <- lists:seq(1, 30)],
+        [ok = gen_tcp:close(Each) || Each <- Rest]
+    end),
+    until(fun() -> maps:get(connections, weir_memcached_server:info(Server)) =:= 2 end).
+
+in_send(Conn) ->
+    {current_function, {M, F, _}} = process_info(Conn, current_function),
+    M =:= weir_socket_wait orelse M =:= weir_socket orelse (M =:= prim_inet andalso F =:= send).
+
+send_timeout(_Config) ->
+    Server = start(#{send_timeout => 100}),
+    <<"STORED\r\n">> = ask(connect(Server), ["set large 0 0 1000000\r\n", binary:copy(<<"x">>, 1_000_000), "\r\n"]),
+    Socket = connect(Server, [{recbuf, 4_096}]),
+    send(Socket, lists:duplicate(100, "get large\r\n")),
+    until(fun() -> maps:get(slow_kicks, weir_memcached_server:info(Server)) =:= 1 end),
+    ?assert(byte_size(closed(Socket)) < 100 * 1_000_000).
+
+%% They send without an end and read nothing.
+floods(_Config) ->
+    Server = start(#{send_timeout => 60_000}),
+    with_bystander(Server, 300, fun() ->
+        %% What a client that is killed has not sent would be sent for as long as the server waits for it to read.
+        Floods = [spawn_monitor(fun() -> flood(connect(Server, [{linger, {true, 0}}]), Request) end)
+            || Request <- flood_requests(), _ <- [1, 2, 3]],
+        receive after 1_000 -> ok end,
+        [?assertEqual(true, message_queue(Conn) =< 12, {message_queue(Conn), Conn}) || Conn <- conns(Server)],
+        ?assert(lists:sum([memory(Conn) || Conn <- conns(Server)]) < 20_000_000),
+        [exit(Pid, kill) || {Pid, _} <- Floods],
+        [receive {'DOWN', Monitor, process, Pid, _} -> ok end || {Pid, Monitor} <- Floods]
+    end),
+    until(fun() -> maps:get(connections, weir_memcached_server:info(Server)) =< 1 end).
+
+flood_requests() ->
+    [
+        binary:copy(<<"get bystander\r\n">>, 5_000),
+        iolist_to_binary([["set flood", integer_to_list(N), " 0 0 100 noreply\r\n", binary:copy(<<"x">>, 100), "\r\n"]
+            || N <- lists:seq(1, 1_000)]),
+        binary:copy(<<"x\r\n">>, 20_000),
+        iolist_to_binary(["set flood 0 0 1000000\r\n", binary:copy(<<"x">>, 1_000_000), "\r\n"])
+    ].
+
+flood(Socket, Request) ->
+    case gen_tcp:send(Socket, Request) of
+        ok -> flood(Socket, Request);
+        {error, _} -> ok
+    end.
+
+message_queue(Pid) ->
+    case process_info(Pid, message_queue_len) of
+        {message_queue_len, N} -> N;
+        undefined -> 0
+    end.
+
+memory(Pid) ->
+    case process_info(Pid, [memory, binary]) of
+        [{memory, Bytes}, {binary, Binaries}] -> Bytes + lists:sum([Size || {_, Size, _} <- Binaries]);
+        undefined -> 0
+    end.
+
+garbage(_Config) ->
+    Server = start(),
+    _ = rand:seed(exsss, 1),
+    with_bystander(Server, 200, fun() ->
+        [
+            begin
+                Socket = connect(Server),
+                _ = gen_tcp:send(Socket, rand:bytes(rand:uniform(5_000))),
+                _ = case rand:uniform(3) of 1 -> gen_tcp:shutdown(Socket, write); _ -> ok end,
+                ok = gen_tcp:close(Socket)
+            end
+         || _ <- lists:seq(1, 500)
+        ]
+    end),
+    until(fun() -> maps:get(connections, weir_memcached_server:info(Server)) =:= 0 end).
+
+%% A client that has said that it will send no more is served no more.
+half_closed(_Config) ->
+    Server = start(),
+    Socket = connect(Server),
+    send(Socket, "mn\r\nset k 0 0 1"),
+    <<"MN\r\n">> = recv(Socket, 4),
+    ok = gen_tcp:shutdown(Socket, write),
+    ?assertEqual(<<>>, closed(Socket)),
+    until(fun() -> maps:get(connections, weir_memcached_server:info(Server)) =:= 0 end).
+
+%% Ten thousand that say nothing, in a node of their own.
+many_silent(_Config) ->
+    case descriptors() of
+        Limit when Limit < ?SILENT + 500 ->
+            {skip, "too few descriptors"};
+        _ ->
+            Server = start(#{max_connections => ?SILENT + 10, backlog => 4_096}),
+            Port = weir_memcached_server:port(Server),
+            {ok, Peer, _} = peer:start(#{name => peer:random_name(), connection => standard_io,
+                args => ["-pa" | code:get_path()]}),
+            with_bystander(Server, 500, fun() ->
+                ok = peer:call(Peer, erlang, apply, [fun hold_many/2, [Port, ?SILENT]], 120_000),
+                until(fun() -> maps:get(connections, weir_memcached_server:info(Server)) >= ?SILENT end)
+            end),
+            until(fun() -> maps:get(connections, weir_memcached_server:info(Server)) =:= ?SILENT end),
+            peer:stop(Peer),
+            until(fun() -> maps:get(connections, weir_memcached_server:info(Server)) =:= 0 end)
+    end.
+
+descriptors() ->
+    case string:to_integer(os:cmd("ulimit -n")) of
+        {Limit, _} when is_integer(Limit) -> Limit;
+        {error, _} -> 1 bsl 20
+    end.
+
+%% Runs in the peer; some process has to go on that owns them. From three addresses, each of which has 28,000 ports.
+hold_many(Port, Count) ->
+    Self = self(),
+    {Pid, Monitor} = spawn_monitor(fun() ->
+        Sockets = [
+            begin
+                {ok, Socket} = gen_tcp:connect({127, 0, 0, 1}, Port, [{ip, {127, 0, 0, 1 + N rem 3}}, {active, false}],
+                    60_000),
+                Socket
+            end
+         || N <- lists:seq(1, Count)
+        ],
+        Self ! {self(), ok},
+        receive stop -> Sockets end
+    end),
+    receive
+        {Pid, ok} -> ok;
+        {'DOWN', Monitor, process, Pid, Reason} -> {error, Reason}
+    end.
+
+%% A connection that has worked and is silent takes some kilobytes: its process, and a share of what its socket is made
+%% of.
+small_when_idle(_Config) ->
+    Server = start(),
+    Value = binary:copy(<<"x">>, 5_000),
+    Sockets = [connect(Server) || _ <- lists:seq(1, 100)],
+    [_ = ask(Socket, [["set k 0 0 5000\r\n", Value, "\r\nget k\r\n"] || _ <- lists:seq(1, 20)]) || Socket <- Sockets],
+    _ = ask(hd(Sockets), [
+        "set l 0 0 1000000\r\n", binary:copy(<<"x">>, 1_000_000), "\r\nget l\r\nget l\r\n", "delete l\r\n"
+    ]),
+    Memory = fun() -> lists:max([element(2, process_info(Conn, memory)) || Conn <- conns(Server)]) end,
+    until(fun() -> Memory() < 4_000 end),
+    ct:pal("~b bytes", [Memory()]),
+    until(fun() -> lists:all(fun(Conn) -> process_info(Conn, binary) =:= {binary, []} end, conns(Server)) end),
+    [?assertEqual(<<>>, ask(Socket, "")) || Socket <- Sockets].
+
+%% ---------------------------------------------------------------- killed
+
+killed_connections(_Config) ->
+    Server = start(),
+    Socket = connect(Server),
+    Others = [connect(Server) || _ <- lists:seq(1, 50)],
+    [_ = ask(Other, "") || Other <- Others],
+    _ = ask(Socket, "set k 0 0 1\r\nx\r\n"),
+    Kept = conn_of(Socket, Server),
+    [exit(Conn, kill) || Conn <- conns(Server), Conn =/= Kept],
+    [?assertEqual(<<>>, closed(Other)) || Other <- Others],
+    ?assertEqual(<<"VALUE k 0 1\r\nx\r\nEND\r\n">>, ask(Socket, "get k\r\n")),
+    until(fun() -> maps:get(connections, weir_memcached_server:info(Server)) =:= 1 end).
+
+%% The one whose last answer is another's.
+conn_of(Socket, Server) ->
+    {ok, Port} = inet:port(Socket),
+    hd([Conn || Conn <- conns(Server), peer_port(Conn) =:= Port]).
+
+peer_port(Conn) ->
+    Socket = element(5, sys:get_state(Conn)),
+    {ok, {_, Port}} = weir_socket:peername(Socket),
+    Port.
+
+%% What it has taken for data to come is given back.
+killed_while_receiving(_Config) ->
+    Server = start(),
+    Sockets = [connect(Server) || _ <- lists:seq(1, 10)],
+    [send(Socket, "set k 0 0 500000\r\nxxx") || Socket <- Sockets],
+    until(fun() -> maps:get(bytes, weir_memcached_server:info(Server)) > 5_000_000 end),
+    {Killed, Closed} = lists:split(5, Sockets),
+    Conns = [conn_of(Socket, Server) || Socket <- Killed],
+    [exit(Conn, kill) || Conn <- Conns],
+    [ok = gen_tcp:close(Socket) || Socket <- Closed],
+    until(fun() -> maps:get(bytes, weir_memcached_server:info(Server)) =:= 0 end),
+    weir_memcached_server_test:exact(Server).
+
+%% Killed at any step of large and small requests, two hundred of them: others notice nothing; nothing stays held; and
+%% what is counted is wrong by one item for each that was killed, at most.
+killed_beside_others(_Config) ->
+    Server = start(#{memory => 32 bsl 20}),
+    Large = binary:copy(<<"x">>, 300_000),
+    Requests = ["set large 0 0 300000\r\n", Large, "\r\nget large\r\nset small 0 0 1\r\nx\r\nincr n 1\r\n"],
+    Killed = with_bystander(Server, 100, fun() ->
+        %% That of the bystander, which is the first.
+        until(fun() -> conns(Server) =/= [] end),
+        [Spared] = conns(Server),
+        Clients = [spawn_monitor(fun() -> reconnecting(Server, Requests) end) || _ <- lists:seq(1, 4)],
+        Killed = kill_some(200, Spared, Server),
+        [exit(Pid, kill) || {Pid, _} <- Clients],
+        [receive {'DOWN', Monitor, process, Pid, _} -> ok end || {Pid, Monitor} <- Clients],
+        until(fun() -> maps:get(connections, weir_memcached_server:info(Server)) =:= 1 end),
+        Killed
+    end),
+    ?assertEqual(200, Killed),
+    #{cmd_set := Sets} = weir_memcached_server:info(Server),
+    ?assert(Sets > 200),
+    until(fun() -> maps:get(connections, weir_memcached_server:info(Server)) =:= 0 end),
+    #cache{shared = Shared} = Cache = weir_memcached_server_app:find(Server),
+    ?assertEqual([], [Held || {Pid, _} = Held <- ets:tab2list(Shared), is_pid(Pid)]),
+    Sum = lists:sum([Cost || #item{cost = Cost} <- weir_memcached_server_test:items(Server)]),
+    ?assert(abs(weir_memcached_server_memory:bytes(Cache) - Sum) =< 200 * 301_000).
+
+%% Connects anew whenever its connection ends.
+reconnecting(Server, Requests) ->
+    Socket = connect(Server, [{linger, {true, 0}}]),
+    until_killed(Socket, Requests),
+    ok = gen_tcp:close(Socket),
+    reconnecting(Server, Requests).
+
+until_killed(Socket, Requests) ->
+    case gen_tcp:send(Socket, [Requests, "mn\r\n"]) of
+        ok ->
+            case received(Socket, <<>>) of
+                ok -> until_killed(Socket, Requests);
+                ended -> ok
+            end;
+        {error, _} ->
+            ok
+    end.
+
+received(Socket, Before) ->
+    case gen_tcp:recv(Socket, 0) of
+        {ok, More} ->
+            Last = <<Before/binary, More/binary>>,
+            Size = byte_size(Last),
+            case Size >= 4 andalso binary_part(Last, Size - 4, 4) =:= <<"MN\r\n">> of
+                true -> ok;
+                false -> received(Socket, binary_part(Last, max(0, Size - 3), min(3, Size)))
+            end;
+        {error, _} ->
+            ended
+    end.
+
+%% Any but that one.
+kill_some(0, _Spared, _Server) -> 0;
+kill_some(N, Spared, Server) ->
+    %% After some bytes have come, so that they get somewhere.
+    #{bytes_read := Read} = weir_memcached_server:info(Server),
+    until(fun() ->
+        maps:get(bytes_read, weir_memcached_server:info(Server)) > Read + 100_000 andalso
+            conns(Server) -- [Spared] =/= []
+    end),
+    [Victim | _] = lists:sort(fun(_, _) -> rand:uniform(2) =:= 1 end, conns(Server) -- [Spared]),
+    %% Some reductions of ours, not the same each time.
+    _ = lists:seq(1, N rem 50 * 200),
+    exit(Victim, kill),
+    1 + kill_some(N - 1, Spared, Server).
+
+killed_acceptors(_Config) ->
+    Server = start(),
+    Socket = connect(Server),
+    _ = ask(Socket, "set k 0 0 1\r\nx\r\n"),
+    exit(child(Server, {acceptor, 1}), kill),
+    ?assertEqual(<<>>, closed(Socket)),
+    until(fun() -> answers(Server) end),
+    ?assertEqual(<<"VALUE k 0 1\r\nx\r\nEND\r\n">>, ask(connect(Server), "get k\r\n")).
+
+answers(Server) ->
+    case gen_tcp:connect({127, 0, 0, 1}, weir_memcached_server:port(Server), [binary, {active, false}]) of
+        {ok, Socket} ->
+            _ = gen_tcp:send(Socket, "mn\r\n"),
+            Answer = gen_tcp:recv(Socket, 0, 1_000),
+            gen_tcp:close(Socket),
+            Answer =:= {ok, <<"MN\r\n">>};
+        {error, _} ->
+            false
+    end.
+
+%% A process that was started for a connection, and got none, ends by itself; until then it counts for nothing.
+killed_between_accept_and_handover(_Config) ->
+    Server = start(#{max_connections => 1}),
+    {ok, Orphan} = weir_memcached_server_conns:start_conn(weir_memcached_server_app:find(Server)),
+    Monitor = monitor(process, Orphan),
+    ?assertEqual(<<>>, ask(connect(Server), "")),
+    receive {'DOWN', Monitor, process, Orphan, Reason} -> ?assertEqual(normal, Reason) end.
+
+killed_listener(_Config) ->
+    Server = start(),
+    Port = weir_memcached_server:port(Server),
+    exit(child(Server, listener), kill),
+    until(fun() -> answers(Server) end),
+    ?assertEqual(Port, weir_memcached_server:port(Server)).
+
+killed_conns(_Config) ->
+    Server = start(),
+    Socket = connect(Server),
+    _ = ask(Socket, ""),
+    exit(child(Server, conns), kill),
+    ?assertEqual(<<>>, closed(Socket)),
+    until(fun() -> answers(Server) end).
+
+child(Server, Id) ->
+    {Id, Pid, _, _} = lists:keyfind(Id, 1, supervisor:which_children(Server)),
+    Pid.
+
+conns(Server) -> [Pid || {_, Pid, _, _} <- supervisor:which_children(child(Server, conns)), is_pid(Pid)].
+
+%% ---------------------------------------------------------------- the life of a server
+
+options(_Config) ->
+    [
+        ?assertEqual({error, {bad_option, Key, Value}}, weir_memcached_server:start_link(Options))
+     || {Options, Key, Value} <- [
+            {#{prot => 1}, prot, 1}, {[{port, -1}], port, -1}, {#{port => 65_536}, port, 65_536},
+                {#{ip => "localhost"}, ip, "localhost"},
+            {#{path => ""}, path, ""}, {#{mode => 8#1000}, mode, 8#1000},
+                {#{memory => (1 bsl 20) - 1}, memory, (1 bsl 20) - 1},
+            {#{max_item => 1023}, max_item, 1023}, {#{memory => 1 bsl 20, max_item => (1 bsl 19) + 1}, max_item,
+                (1 bsl 19) + 1},
+            {#{max_connections => 0}, max_connections, 0}, {#{backlog => 0}, backlog, 0}, {#{evict => 1}, evict, 1},
+            {#{auth => []}, auth, []}, {#{auth => [{"a", "b"}]}, auth, [{"a", "b"}]},
+                {#{auth => [{<<"a b">>, <<"c">>}]}, auth, [{<<"a b">>, <<"c">>}]},
+            {#{tls => []}, tls, []}, {#{idle_timeout => 0}, idle_timeout, 0}, {#{send_timeout => -1}, send_timeout, -1},
+            {#{flush => yes}, flush, yes}, {#{debug => 1}, debug, 1}, {#{name => "a"}, name, "a"},
+                {nonsense, options, nonsense},
+            {#{b => 1, a => 2}, a, 2}
+        ]
+    ],
+    Good = [
+        #{memory => 1 bsl 20}, #{memory => 1 bsl 20, max_item => 1 bsl 19}, #{max_item => 1024}, [{port, 0}, {port, x}],
+            [],
+        #{idle_timeout => infinity, send_timeout => 1}
+    ],
+    [
+        begin
+            {ok, Server} = weir_memcached_server:start_link(Options),
+            ok = weir_memcached_server:stop(Server)
+        end
+     || Options <- Good
+    ].
+
+not_started(_Config) ->
+    ok = application:stop(weir_memcached_server),
+    ?assertEqual({error, {not_started, weir_memcached_server}}, weir_memcached_server:start_link(#{})),
+    ?assertEqual([], weir_memcached_server:servers()),
+    ?assertExit({noproc, {weir_memcached_server, info, _}}, weir_memcached_server:info(self())),
+    ok = application:start(weir_memcached_server).
+
+addresses(_Config) ->
+    Server = start(#{ip => {127, 0, 0, 2}}),
+    ?assertEqual(<<>>, ask(connect({{127, 0, 0, 2}, weir_memcached_server:port(Server)}), "")),
+    case weir_memcached_server:start_link(#{ip => {0, 0, 0, 0, 0, 0, 0, 1}}) of
+        {ok, Six} ->
+            ?assertEqual(<<>>, ask(connect({{0, 0, 0, 0, 0, 0, 0, 1}, weir_memcached_server:port(Six)}, [inet6]), ""));
+        {error, {listen, _, Reason}} ->
+            %% A machine without it.
+            ?assert(lists:member(Reason, [eaddrnotavail, eafnosupport]))
+    end.
+
+unix_socket(Config) ->
+    %% The path of such a socket is a hundred bytes long at most.
+    Path = "/tmp/weir_memcached_server_" ++ os:getpid(),
+    _ = ?config(priv_dir, Config),
+    Server = start(#{path => Path, mode => 8#640}),
+    ?assertEqual(Path, weir_memcached_server:port(Server)),
+    {ok, Info} = file:read_file_info(Path),
+    ?assertEqual(8#640, element(8, Info) band 8#777),
+    Socket = connect({{local, Path}, 0}, [local]),
+    ?assertEqual(<<"STORED\r\n">>, ask(Socket, "set k 0 0 1\r\nx\r\n")),
+    %% Somebody listens there.
+    process_flag(trap_exit, true),
+    ?assertEqual({error, {listen, {local, Path}, eaddrinuse}}, weir_memcached_server:start_link(#{path => Path})),
+    ok = weir_memcached_server:stop(Server),
+    ?assertNot(filelib:is_file(Path)),
+    %% One that was killed leaves its file behind, which is no obstacle.
+    {ok, Killed} = weir_memcached_server:start_link(#{path => list_to_binary(Path)}),
+    Listener = child(Killed, listener),
+    Monitor = monitor(process, Listener),
+    exit(Killed, kill),
+    exit(Listener, kill),
+    receive {'DOWN', Monitor, process, Listener, _} -> ok end,
+    {ok, Next} = weir_memcached_server:start_link(#{path => Path}),
+    ?assertEqual(<<>>, ask(connect({{local, Path}, 0}, [local]), "")),
+    ok = weir_memcached_server:stop(Next),
+    %% What is no socket is left alone.
+    ok = file:write_file(Path, "precious"),
+    ?assertMatch({error, {listen, {local, Path}, eaddrinuse}}, weir_memcached_server:start_link(#{path => Path})),
+    ?assertEqual({ok, <<"precious">>}, file:read_file(Path)),
+    ok = file:delete(Path).
+
+address_taken(_Config) ->
+    process_flag(trap_exit, true),
+    Port = weir_memcached_server:port(start()),
+    ?assertEqual({error, {listen, {{127, 0, 0, 1}, Port}, eaddrinuse}},
+        weir_memcached_server:start_link(#{port => Port})).
+
+name_taken(_Config) ->
+    {ok, Pid} = weir_memcached_server:start_link(#{name => ?MODULE}),
+    ?assertEqual({error, {already_started, Pid}}, weir_memcached_server:start_link(#{name => ?MODULE})),
+    ?assert(is_integer(weir_memcached_server:port(?MODULE))),
+    ok = weir_memcached_server:stop(?MODULE),
+    ?assertEqual(undefined, whereis(?MODULE)).
+
+under_a_supervisor(_Config) ->
+    [
+        begin
+            {ok, Sup} = supervisor:start_link(weir_memcached_server_test_sup,
+                [weir_memcached_server:child_spec(Options)]),
+            [Server] = weir_memcached_server:servers(),
+            ?assertEqual(<<>>, ask(connect(Server), "")),
+            ok = gen_server:stop(Sup),
+            ?assertEqual([], weir_memcached_server:servers())
+        end
+     || Options <- [#{}, [{port, 0}], #{name => ?MODULE}]
+    ],
+    #{id := {weir_memcached_server, cache}} = weir_memcached_server:child_spec([{name, cache}]),
+    ?assertError(badarg, weir_memcached_server:child_spec(nonsense)).
+
+stop_by_several(_Config) ->
+    Server = start(),
+    ?assertEqual(
+        [ok || _ <- lists:seq(1, 20)],
+        weir_memcached_server_test:in_parallel([
+            fun() ->
+                try
+                    weir_memcached_server:stop(Server)
+                catch
+                    exit:{noproc, _} -> ok
+                end
+            end
+         || _ <- lists:seq(1, 20)
+        ])
+    ).
+
+noproc(_Config) ->
+    Server = start(),
+    ok = weir_memcached_server:stop(Server),
+    [
+        ?assertExit({noproc, {weir_memcached_server, Function, [Server | Args]}},
+            apply(weir_memcached_server, Function, [Server | Args]))
+     || {Function, Args} <- [{info, []}, {port, []}, {advance, [1]}]
+    ],
+    [?assertExit({noproc, _}, weir_memcached_server:Function(no_such_server)) || Function <- [info, port, stop]].
+
+%% Those that were killed are none.
+servers(_Config) ->
+    ?assertEqual([], weir_memcached_server:servers()),
+    [A, B] = [start(), start()],
+    ?assertEqual(lists:sort([A, B]), lists:sort(weir_memcached_server:servers())),
+    Monitor = monitor(process, A),
+    exit(A, kill),
+    receive {'DOWN', Monitor, process, A, killed} -> ok end,
+    ?assertEqual([B], weir_memcached_server:servers()),
+    C = start(),
+    ?assertEqual(lists:sort([B, C]), lists:sort(weir_memcached_server:servers())).
+
+%% Every counter is told, and is a number.
+info(_Config) ->
+    Server = start(),
+    Socket = connect(Server),
+    _ = ask(Socket, "set k 0 0 1\r\nx\r\nget k\r\nget z\r\n"),
+    Info = weir_memcached_server:info(Server),
+    #{items := 1, connections := 1, get_hits := 1, get_misses := 1, memory := 67_108_864, bytes_read := Read,
+        bytes_written := Written} = Info,
+    ?assert(Read > 20 andalso Written > 20),
+    ?assert(lists:all(fun is_integer/1, maps:values(Info))),
+    Counters = [Name || {Name, _, counter, [_ | _]} <- weir_memcached_server_counts:fields()],
+    ?assertEqual([], Counters -- maps:keys(Info)),
+    ?assertEqual(length(Counters),
+        length(lists:usort([Index || {_, Index, _, _} <- weir_memcached_server_counts:fields()]))).
+
+%% The processes answer as OTP's do.
+sys(_Config) ->
+    Server = start(),
+    Socket = connect(Server),
+    _ = ask(Socket, ""),
+    Processes = [child(Server, keeper), child(Server, listener) | conns(Server)],
+    [
+        begin
+            {status, Pid, _, _} = sys:get_status(Pid),
+            ok = sys:suspend(Pid),
+            Module = hd([M || {initial_call, {M, _, _}} <- [proc_lib_call(Pid)]]),
+            ok = sys:change_code(Pid, Module, undefined, []),
+            ok = sys:resume(Pid),
+            {error, unknown_call} = gen_server:call(Pid, nonsense),
+            ok = gen_server:cast(Pid, nonsense),
+            Pid ! nonsense
+        end
+     || Pid <- Processes
+    ],
+    ?assertEqual(<<"STORED\r\n">>, ask(Socket, "set k 0 0 1\r\nx\r\n")).
+
+%% An upgrade, which runs init/1 of supervisors again, leaves connections and items as they are; and what is started
+%% anew afterwards finds them.
+upgraded(_Config) ->
+    Server = start(),
+    Socket = connect(Server),
+    ?assertEqual(<<"STORED\r\n">>, ask(Socket, "set k 0 0 1\r\nx\r\n")),
+    [
+        begin
+            ok = sys:suspend(Pid),
+            ok = sys:change_code(Pid, Module, undefined, []),
+            ok = sys:resume(Pid)
+        end
+     || {Pid, Module} <- [
+            {whereis(weir_memcached_server_app), weir_memcached_server_app},
+            {Server, weir_memcached_server_sup},
+            {child(Server, conns), weir_memcached_server_conns}
+            | [{Conn, weir_memcached_server_conn} || Conn <- conns(Server)]
+        ]
+    ],
+    ?assertEqual(<<"VALUE k 0 1\r\nx\r\nEND\r\n">>, ask(Socket, "get k\r\n")),
+    ?assertEqual(<<"VALUE k 0 1\r\nx\r\nEND\r\n">>, ask(connect(Server), "get k\r\n")),
+    exit(child(Server, keeper), kill),
+    ?assertEqual(<<>>, closed(Socket)),
+    until(fun() -> answers(Server) end),
+    ?assertEqual(<<"VALUE k 0 1\r\nx\r\nEND\r\n">>, ask(connect(Server), "get k\r\n")).
+
+proc_lib_call(Pid) ->
+    {M, init, _} = proc_lib:translate_initial_call(Pid),
+    {initial_call, {M, init, 1}}.
+
+status_tells_no_secrets(_Config) ->
+    Server = start(#{auth => [{<<"ada">>, <<"secret">>}]}),
+    Socket = connect(Server),
+    send(Socket, "set k 0 0 10\r\nada secr"),
+    until(fun() -> maps:get(bytes_read, weir_memcached_server:info(Server)) =:= 22 end),
+    Told = iolist_to_binary(io_lib:format("~p", [sys:get_status(hd(conns(Server)))])),
+    ?assertEqual(nomatch, string:find(Told, "secr")).
+
+%% The commands of a block are answered by one send.
+one_answer_for_a_block(_Config) ->
+    Server = start(),
+    Socket = connect(Server, [{packet, raw}]),
+    _ = ask(Socket, ""),
+    [Conn] = conns(Server),
+    Wire = element(5, sys:get_state(Conn)),
+    {ok, [{send_cnt, Before}]} = weir_socket:getstat(Wire, [send_cnt]),
+    _ = ask(Socket, [lists:duplicate(100, "set k 0 0 1\r\nx\r\nget k\r\n")]),
+    {ok, [{send_cnt, After}]} = weir_socket:getstat(Wire, [send_cnt]),
+    ?assert(After - Before < 10, After - Before).

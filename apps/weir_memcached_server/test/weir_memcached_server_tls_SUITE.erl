@@ -1,0 +1,128 @@
+%% A server with TLS, on a listening socket of weir_socket's.
+-module(weir_memcached_server_tls_SUITE).
+
+-include_lib("common_test/include/ct.hrl").
+-include_lib("stdlib/include/assert.hrl").
+
+-export([all/0, init_per_suite/1, end_per_suite/1, end_per_testcase/2]).
+-export([commands/1, large_values/1, plain_clients/1, silent_handshakes/1, client_certificates/1, with_authentication/1,
+    ended_by_either/1]).
+
+-import(weir_memcached_server_test, [start/1, connect/1, closed/1, until/1]).
+
+-define(DEADLINE, 60_000).
+
+all() -> [commands, large_values, plain_clients, silent_handshakes, client_certificates, with_authentication,
+    ended_by_either].
+
+init_per_suite(Config) ->
+    {ok, Started} = application:ensure_all_started(ssl),
+    %% Handshakes that fail are told by both ends.
+    ok = logger:set_module_level(ssl_logger, none),
+    Key = [{digest, sha256}, {key, {namedCurve, secp256r1}}],
+    #{server_config := Server, client_config := Client} = public_key:pkix_test_data(#{
+        server_chain => #{root => Key, intermediates => [], peer => Key},
+        client_chain => #{root => Key, intermediates => [], peer => Key}
+    }),
+    weir_memcached_server_test:set_up([
+        {ssl, Started}, {server, [{log_level, none} | Server]}, {client, [{log_level, none} | Client]} | Config
+    ]).
+
+end_per_suite(Config) ->
+    weir_memcached_server_test:tear_down(Config),
+    [ok = application:stop(App) || App <- lists:reverse(?config(ssl, Config))],
+    ok.
+
+end_per_testcase(_Case, _Config) -> weir_memcached_server_test:stop_all().
+
+connect_tls(Server, Options) ->
+    ssl:connect({127, 0, 0, 1}, weir_memcached_server:port(Server),
+        [binary, {active, false}, {verify, verify_none}, {log_level, none} | Options], ?DEADLINE).
+
+ask_tls(Socket, Request) ->
+    ok = ssl:send(Socket, [Request, "mn\r\n"]),
+    until_end(Socket, <<>>).
+
+until_end(Socket, Before) ->
+    {ok, Data} = ssl:recv(Socket, 0, ?DEADLINE),
+    All = <<Before/binary, Data/binary>>,
+    case binary:longest_common_suffix([All, <<"MN\r\n">>]) of
+        4 -> binary_part(All, 0, byte_size(All) - 4);
+        _ -> until_end(Socket, All)
+    end.
+
+commands(Config) ->
+    Server = start(#{tls => ?config(server, Config)}),
+    {ok, Socket} = connect_tls(Server, []),
+    ?assertEqual(<<"STORED\r\nVALUE k 0 5\r\nhello\r\nEND\r\n">>, ask_tls(Socket, "set k 0 0 5\r\nhello\r\nget k\r\n")),
+    %% More blocks than are read ahead.
+    [?assertEqual(<<>>, ask_tls(Socket, "")) || _ <- lists:seq(1, 50)],
+    #{connections := 1, handshake_errors := 0} = weir_memcached_server:info(Server).
+
+large_values(Config) ->
+    Server = start(#{tls => ?config(server, Config)}),
+    {ok, Socket} = connect_tls(Server, []),
+    Value = rand:bytes(1_000_000),
+    ?assertEqual(<<"STORED\r\n">>, ask_tls(Socket, ["set k 0 0 1000000\r\n", Value, "\r\n"])),
+    One = <<"VALUE k 0 1000000\r\n", Value/binary, "\r\nEND\r\n">>,
+    ?assert(<<One/binary, One/binary>> =:= ask_tls(Socket, "get k\r\nget k\r\n")).
+
+%% Who speaks no TLS is closed, and harms nobody.
+plain_clients(Config) ->
+    Server = start(#{tls => ?config(server, Config)}),
+    {ok, Socket} = connect_tls(Server, []),
+    [
+        begin
+            Plain = connect(Server),
+            ok = gen_tcp:send(Plain, "get k\r\n"),
+            ?assertEqual(nomatch, binary:match(closed(Plain), <<"END">>)),
+            ?assertEqual(<<>>, ask_tls(Socket, ""))
+        end
+     || _ <- lists:seq(1, 5)
+    ],
+    until(fun() -> maps:get(handshake_errors, weir_memcached_server:info(Server)) =:= 5 end),
+    until(fun() -> maps:get(connections, weir_memcached_server:info(Server)) =:= 1 end).
+
+%% Connections that never begin with it do not delay those that do.
+silent_handshakes(Config) ->
+    Server = start(#{tls => ?config(server, Config)}),
+    Silent = [connect(Server) || _ <- lists:seq(1, 100)],
+    {ok, Socket} = connect_tls(Server, []),
+    ?assertEqual(<<>>, ask_tls(Socket, "")),
+    [ok = gen_tcp:close(Each) || Each <- Silent],
+    until(fun() -> maps:get(connections, weir_memcached_server:info(Server)) =:= 1 end).
+
+client_certificates(Config) ->
+    Server = start(#{tls => ?config(server, Config) ++ [{verify, verify_peer}, {fail_if_no_peer_cert, true}]}),
+    {ok, Socket} = connect_tls(Server, ?config(client, Config)),
+    ?assertEqual(<<>>, ask_tls(Socket, "")),
+    %% With TLS 1.3 the client hears of it after its own part is done.
+    Refused =
+        case connect_tls(Server, []) of
+            {error, _} -> true;
+            {ok, Other} -> element(1, ssl:recv(Other, 0, ?DEADLINE)) =:= error
+        end,
+    ?assert(Refused).
+
+with_authentication(Config) ->
+    Server = start(#{tls => ?config(server, Config), auth => [{<<"ada">>, <<"secret">>}]}),
+    {ok, Socket} = connect_tls(Server, []),
+    ok = ssl:send(Socket, "get k\r\nset k 0 0 10\r\nada secret\r\n"),
+    ?assertEqual(<<"CLIENT_ERROR unauthenticated\r\nSTORED\r\n">>, recv_all(Socket, 38)).
+
+recv_all(Socket, Size) ->
+    {ok, Data} = ssl:recv(Socket, Size, ?DEADLINE),
+    Data.
+
+ended_by_either(Config) ->
+    Server = start(#{tls => ?config(server, Config), idle_timeout => 300}),
+    {ok, One} = connect_tls(Server, []),
+    ok = ssl:close(One),
+    {ok, Two} = connect_tls(Server, []),
+    ok = ssl:send(Two, "mn\r\nquit\r\n"),
+    ?assertEqual(<<"MN\r\n">>, recv_all(Two, 4)),
+    ?assertEqual({error, closed}, ssl:recv(Two, 0, ?DEADLINE)),
+    {ok, Three} = connect_tls(Server, []),
+    ?assertEqual({error, closed}, ssl:recv(Three, 0, ?DEADLINE)),
+    until(fun() -> maps:get(connections, weir_memcached_server:info(Server)) =:= 0 end),
+    #{idle_kicks := 1} = weir_memcached_server:info(Server).
