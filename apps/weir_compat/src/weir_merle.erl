@@ -65,6 +65,8 @@ connect(Host, Port) ->
         connections => 1,
         connect_timeout => ?TIMEOUT,
         request_timeout => ?TIMEOUT,
+        %% merle asked its server nothing of its own.
+        protocol => text,
         codec => term
     },
     case weir_memcached:start_link(?CLIENT, Options) of

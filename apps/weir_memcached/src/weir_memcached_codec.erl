@@ -1,9 +1,10 @@
 %% @doc How values become bytes and bytes become values again.
 %%
-%% Two codecs are built in. `term' (the default) takes any term but those with funs: `term_to_binary/1', and back with
+%% Three codecs are built in. `term' (the default) takes any term but those with funs: `term_to_binary/1', and back with
 %% the `safe' option, so what somebody else put into the cache cannot create atoms. Nor can it take more memory than the
 %% client's option `max_term' says, compressed or not, or bring a fun: such bytes are not decoded. `raw' takes iodata
-%% and gives binaries.
+%% and gives binaries. `json', on OTP 27 and later, takes what `json:encode/1' takes, and gives what `json:decode/1'
+%% gives: strings are binaries; a byte of it may become eight bytes of a term, and so many are counted for `max_term'.
 %%
 %% A codec of one's own is a module with the two callbacks below. They run in the caller, so a slow one
 %% delays nobody else. It may use the 32 bits of flags that memcached keeps with every item, for
@@ -24,7 +25,7 @@
 
 -export_type([codec/0, flags/0]).
 
--type codec() :: term | raw | module().
+-type codec() :: term | raw | json | module().
 -type flags() :: 0..16#FFFFFFFF.
 
 -callback encode(Value :: term(), flags()) -> {iodata(), flags()}.
@@ -44,6 +45,8 @@ encode(raw, Value, Flags) when is_list(Value) ->
     {iolist_to_binary(Value), Flags};
 encode(raw, Value, _) ->
     error(badarg, [Value]);
+encode(json, Value, Flags) ->
+    {json(encode, Value), Flags};
 encode(Module, Value, Flags) ->
     Module:encode(Value, Flags).
 
@@ -66,7 +69,11 @@ decode(Codec, Bytes, Flags, MaxTerm) ->
 
 decode_own(raw, Bytes, _, _) -> Bytes;
 decode_own(term, Bytes, _, MaxTerm) -> weir_memcached_term:decode(Bytes, MaxTerm);
+decode_own(json, Bytes, _, MaxTerm) when 8 * byte_size(Bytes) =< MaxTerm -> json(decode, Bytes);
 decode_own(Module, Bytes, Flags, _) -> Module:decode(Bytes, Flags).
+
+%% Of OTP, but not of the oldest release that this compiles on.
+json(Function, Argument) -> apply(json, Function, [Argument]).
 
 own(Bytes) ->
     case binary:referenced_byte_size(Bytes) - byte_size(Bytes) > byte_size(Bytes) div 8 of
@@ -78,6 +85,7 @@ own(Bytes) ->
 %% Whether there is such a codec. Cost: that of loading the module, the first time.
 -spec is_codec(term()) -> boolean().
 is_codec(Codec) when Codec =:= term; Codec =:= raw -> true;
+is_codec(json) -> code:ensure_loaded(json) =:= {module, json};
 is_codec(Module) when is_atom(Module) ->
     code:ensure_loaded(Module) =:= {module, Module} andalso erlang:function_exported(Module, encode, 2) andalso
         erlang:function_exported(Module, decode, 2);

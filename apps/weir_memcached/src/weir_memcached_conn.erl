@@ -52,7 +52,7 @@
 -module(weir_memcached_conn).
 -behaviour(weir_server).
 
--export([start_link/2, request/3, infos/1, ask/2]).
+-export([start_link/3, request/3, no_reply/3, send/3, answer/1, answer/2, either/2, forget/1, infos/1, ask/3, all/1]).
 -export([init/1, handle_batch/2, terminate/2, format_status/1]).
 
 -include("weir_memcached_config.hrl").
@@ -79,22 +79,35 @@
 %% Milliseconds between two looks for requests whose time is up; so much later than asked they may be answered.
 -define(SWEEP_PAUSE, 10).
 
+-define(IS_REQUEST(How), How =:= request orelse How =:= no_reply).
+
+%% Keys asked for and keys found in one number, so that counting them makes no garbage: a block answers less than 2^30.
+-define(FOUND(Asked, Hits), (((Asked) bsl 30) + (Hits))).
+-define(ASKED(Found), ((Found) bsr 30)).
+-define(HITS(Found), ((Found) band (1 bsl 30 - 1))).
+
 -type deadline() :: integer() | infinity.
 %% Milliseconds of `erlang:monotonic_time/1'. Every integer is less than `infinity' in the order of terms.
--type queued() :: {weir_server:from(), deadline(), weir_memcached_request:request()}.
--type flight() :: {weir_server:from() | answered, deadline(), weir_memcached_reply:kind()}.
-%% `answered': its time was up.
+-type queued() :: {weir_server:from() | no_reply, deadline(), weir_memcached_request:request()}.
+-type flight() :: {weir_server:from() | answered | no_reply, deadline(), weir_memcached_reply:kind()}.
+%% `answered': its time was up. `no_reply': nobody waits for it.
+
+%% One write: how many bytes, when it was given to the writer (microseconds), and the requests.
+-record(write, {
+    bytes = 0 :: non_neg_integer(),
+    at = 0 :: integer(),
+    flights = [] :: [flight()]
+}).
 
 %% What lives as long as one connection does.
 -record(link, {
+    protocol :: weir_memcached_load:protocol(),
     io :: pid(),
     socket :: term(),
     parser = weir_memcached_reply:new() :: weir_memcached_reply:parser(),
-    %% in flight, the oldest first: the rest of one write, then one list for each later write
-    front = [] :: [flight()],
-    writes = queue:new() :: queue:queue({Bytes :: non_neg_integer(), [flight()]}),
-    %% of the write that front is the rest of
-    front_bytes = 0 :: non_neg_integer(),
+    %% in flight, the oldest first: the rest of one write, then each later write
+    front = #write{} :: #write{},
+    writes = queue:new() :: queue:queue(#write{}),
     %% a write is under way
     writing = false :: boolean(),
     %% accepted, not written, the newest first
@@ -120,6 +133,7 @@
 
 -record(state, {
     config :: weir_memcached_config:config(),
+    server :: weir_memcached_config:server(),
     slot :: weir_pool:slot(),
     %% whether there may be garbage, and whether the heap was made large
     was_used = false :: boolean(),
@@ -131,22 +145,71 @@
     failure = none :: none | {failed, Reason :: term()}
 }).
 
-%% @doc Starts the connection of a slot of a client. It connects in its own time, and again whenever it has to.
--spec start_link(weir_pool:slot(), weir_memcached:client()) -> weir_server:start_ret().
-start_link(Slot, Client) ->
-    weir_server:start_link(?MODULE, {Slot, Client}, []).
+%% @doc Starts the connection of a slot of a client's server. It connects in its own time, and again whenever it has to.
+-spec start_link(weir_pool:slot(), weir_memcached:client(), weir_memcached_config:server()) ->
+    weir_server:start_ret().
+start_link(Slot, Client, Server) ->
+    weir_server:start_link(?MODULE, {Slot, Client, Server}, []).
 
-%% @doc Has a request answered, by its deadline. `down': this connection has no server; `busy': it has too many
-%% requests already; nothing was sent. `gone': the connection process died; the request may have been sent.
+-type answer() :: weir_memcached_reply:reply() | {error, timeout | disconnected} | refusal().
+-type refusal() :: down | busy | {speaks, weir_memcached_load:protocol()} | gone.
+%% `down': this connection has no server; `busy': it has too many requests already; `speaks': its server does not
+%% understand the protocol of the request; nothing was sent. `gone': the connection process died; the request may have
+%% been sent.
+
+%% @doc Has a request answered, by its deadline.
 -spec request(pid(), weir_memcached_request:request(), deadline()) ->
-    weir_memcached_reply:reply() | {error, timeout | disconnected} | down | busy | gone.
+    answer().
 request(Conn, Request, Deadline) ->
+    called(Conn, {request, Deadline, Request}).
+
+%% @doc Has a request sent whose reply nobody waits for: `ok' when the connection has taken it.
+-spec no_reply(pid(), weir_memcached_request:request(), deadline()) -> ok | refusal().
+no_reply(Conn, Request, Deadline) ->
+    called(Conn, {no_reply, Deadline, Request}).
+
+called(Conn, Message) ->
     try
-        weir_server:call(Conn, {request, Deadline, Request}, infinity)
+        weir_server:call(Conn, Message, infinity)
     catch
         exit:{noproc, _} -> down;
         exit:{_, {weir_server, call, _}} -> gone
     end.
+
+%% @doc As {@link request/3}, in two parts: others can be asked meanwhile.
+-spec send(pid(), weir_memcached_request:request(), deadline()) -> gen_server:request_id().
+send(Conn, Request, Deadline) ->
+    gen_server:send_request(Conn, {request, Deadline, Request}).
+
+%% @doc The answer to what was sent.
+-spec answer(gen_server:request_id()) -> answer().
+answer(Id) ->
+    answered(gen_server:receive_response(Id, infinity)).
+
+%% @doc The answer, if it comes within so many milliseconds; it is still to come else.
+-spec answer(gen_server:request_id(), Ms :: pos_integer()) -> answer() | timeout.
+answer(Id, Ms) ->
+    case gen_server:wait_response(Id, Ms) of
+        timeout -> timeout;
+        Response -> answered(Response)
+    end.
+
+%% @doc The answer that comes first; the other one is still to come.
+-spec either(gen_server:request_id(), gen_server:request_id()) -> {first | second, answer()}.
+either(First, Second) ->
+    Ids = gen_server:reqids_add(Second, second, gen_server:reqids_add(First, first, gen_server:reqids_new())),
+    {Response, Which, _} = gen_server:wait_response(Ids, infinity, true),
+    {Which, answered(Response)}.
+
+%% @doc The answer is not wanted any more, and comes to nobody.
+-spec forget(gen_server:request_id()) -> ok.
+forget(Id) ->
+    _ = gen_server:receive_response(Id, 0),
+    ok.
+
+answered({reply, Answer}) -> Answer;
+answered({error, {noproc, _}}) -> down;
+answered({error, _}) -> gone.
 
 %% @doc What connections are doing, and why the last attempt to connect failed, until one succeeds; `stuck' is one that
 %% has not answered within a second. Those whose process has just ended are left out. Cost: one request each, answered
@@ -154,6 +217,7 @@ request(Conn, Request, Deadline) ->
 -spec infos([pid()]) ->
     [#{
         pid := pid(),
+        server => weir_memcached:server_name(),
         phase := waiting | connecting | up | silent | stuck,
         pending => non_neg_integer(),
         reason => term()
@@ -167,17 +231,26 @@ told(_, {reply, Info}) -> [Info];
 told(Conn, timeout) -> [#{pid => Conn, phase => stuck}];
 told(_, {error, _}) -> [].
 
-%% @doc Asks whether it comes back to its mailbox, without waiting; the answer is to come, labelled with the connection.
--spec ask(pid(), gen_server:request_id_collection()) -> gen_server:request_id_collection().
-ask(Conn, Asked) ->
-    gen_server:send_request(Conn, are_you_there, Conn, Asked).
+%% @doc Asks whether it comes back to its mailbox, without waiting; the answer is to come, with this label.
+-spec ask(pid(), Label :: term(), gen_server:request_id_collection()) -> gen_server:request_id_collection().
+ask(Conn, Label, Asked) ->
+    gen_server:send_request(Conn, are_you_there, Label, Asked).
+
+%% @doc The connections of servers.
+-spec all([weir_memcached_config:server()]) -> [{weir_memcached_config:server(), pid()}].
+all(Servers) ->
+    [
+        {Server, Conn}
+     || #server{pool = Pool} = Server <- Servers, {ok, Workers} <- [weir_pool:workers(Pool)], {_Slot, Conn} <- Workers
+    ].
 
 %% @private
--spec init({weir_pool:slot(), weir_memcached:client()}) -> {ok, #state{}}.
-init({Slot, Client}) ->
+-spec init({weir_pool:slot(), weir_memcached:client(), weir_memcached_config:server()}) -> {ok, #state{}}.
+init({Slot, Client, Server}) ->
     process_flag(trap_exit, true),
     #config{reconnect = {Backoff, _}} = Config = weir_memcached_config:fetch(Client),
-    {ok, tell(#state{config = Config, slot = Slot, phase = connecting(Config), backoff = Backoff})}.
+    Phase = connecting(Server, Config),
+    {ok, tell(#state{config = Config, server = Server, slot = Slot, phase = Phase, backoff = Backoff})}.
 
 %% @private
 -spec handle_batch([weir_server:message()], #state{}) -> {reply, [{weir_server:from(), term()}], #state{}}.
@@ -186,23 +259,15 @@ handle_batch(Batch, State) ->
     {Replies1, State2} = flush(Replies, State1),
     {reply, lists:reverse(Replies1), tell(grow(arm(State2)))}.
 
-messages([{call, From, {request, Deadline, Request}} | Batch], Replies, #state{phase = #link{} = L} = State) ->
-    {_Kind, Data} = Request,
-    Bytes = iolist_size(Data),
-    case has_room(Bytes, L, State#state.config) of
-        true ->
-            L1 = L#link{
-                queued = [{From, Deadline, Request} | L#link.queued],
-                queued_bytes = L#link.queued_bytes + Bytes,
-                pending = L#link.pending + 1,
-                earliest = min(Deadline, L#link.earliest)
-            },
-            messages(Batch, Replies, State#state{phase = L1});
-        false ->
-            count(busy, 1, State),
-            messages(Batch, [{From, busy} | Replies], State)
-    end;
-messages([{call, From, {request, _, _}} | Batch], Replies, State) ->
+messages([{call, _, {How, _, {_, _}}} | _] = Batch, Replies, #state{phase = #link{} = L} = State) when
+    ?IS_REQUEST(How)
+->
+    #link{queued = Queued, queued_bytes = Bytes, pending = Pending, earliest = Earliest} = L,
+    {Batch1, Replies1, Queued1, Bytes1, Pending1, Earliest1} =
+        accept(Batch, Replies, Queued, Bytes, Pending, Earliest, State),
+    L1 = L#link{queued = Queued1, queued_bytes = Bytes1, pending = Pending1, earliest = Earliest1},
+    messages(Batch1, Replies1, State#state{phase = L1});
+messages([{call, From, {How, _, {_, _}}} | Batch], Replies, State) when ?IS_REQUEST(How) ->
     messages(Batch, [{From, down} | Replies], State);
 messages([{call, From, info} | Batch], Replies, State) ->
     messages(Batch, [{From, summary(State)} | Replies], State);
@@ -217,17 +282,25 @@ messages([_ | Batch], Replies, State) ->
 messages([], Replies, State) ->
     {Replies, State}.
 
-message({tcp, Socket, Data}, Replies, #state{phase = #link{socket = Socket} = L} = State) ->
+message({Tag, Socket, Data}, Replies, #state{phase = #link{socket = Socket} = L} = State) when
+    Tag =:= tcp; Tag =:= ssl
+->
     Parser = weir_memcached_reply:push(Data, L#link.parser),
     L1 = L#link{parser = Parser, received = L#link.received + byte_size(Data)},
     received(Replies, State#state{phase = L1, was_used = true});
 message({Io, written}, Replies, #state{phase = #link{io = Io} = L} = State) ->
     {Replies, State#state{phase = L#link{writing = false, written_bytes = 0}}};
-message({tcp_passive, Socket}, Replies, #state{phase = #link{socket = Socket}} = State) ->
+message({Tag, Socket}, Replies, #state{phase = #link{socket = Socket}} = State) when
+    Tag =:= tcp_passive; Tag =:= ssl_passive
+->
     activate(Replies, State);
-message({tcp_closed, Socket}, Replies, #state{phase = #link{socket = Socket}} = State) ->
+message({Tag, Socket}, Replies, #state{phase = #link{socket = Socket}} = State) when
+    Tag =:= tcp_closed; Tag =:= ssl_closed
+->
     lose(closed, Replies, State);
-message({tcp_error, Socket, Reason}, Replies, #state{phase = #link{socket = Socket}} = State) ->
+message({Tag, Socket, Reason}, Replies, #state{phase = #link{socket = Socket}} = State) when
+    Tag =:= tcp_error; Tag =:= ssl_error
+->
     lose(Reason, Replies, State);
 message({'EXIT', Io, Reason}, Replies, #state{phase = #link{io = Io}} = State) ->
     lose(reason(Reason), Replies, State);
@@ -235,12 +308,12 @@ message({timeout, Timer, deadline}, Replies, #state{phase = #link{deadline_timer
     deadline(Replies, State);
 message({timeout, Timer, stalled}, Replies, #state{phase = #link{stall_timer = Timer}} = State) ->
     stalled(Replies, State);
-message({Io, connected, Socket}, Replies, #state{phase = {connecting, Io}} = State) ->
-    connected(Io, Socket, Replies, State);
+message({Io, connected, Socket, Protocol}, Replies, #state{phase = {connecting, Io}} = State) ->
+    connected(#link{io = Io, socket = Socket, protocol = Protocol}, Replies, State);
 message({'EXIT', Io, Reason}, Replies, #state{phase = {connecting, Io}} = State) ->
     {Replies, connect_failed(reason(Reason), State)};
 message({timeout, Timer, reconnect}, Replies, #state{phase = {waiting, Timer}} = State) ->
-    {Replies, State#state{phase = connecting(State#state.config)}};
+    {Replies, State#state{phase = connecting(State#state.server, State#state.config)}};
 %% what is left of a connection that is no more
 message(_, Replies, State) ->
     {Replies, State}.
@@ -248,16 +321,55 @@ message(_, Replies, State) ->
 reason({shutdown, {_, Reason}}) -> Reason;
 reason(Reason) -> Reason.
 
+%% Requests that come one after the other are taken in one go: the record is copied once for them.
+accept([{call, From, {How, Deadline, {_, _} = Request}} | Batch], Replies, Queued, Bytes, Pending, Earliest, State) when
+    ?IS_REQUEST(How)
+->
+    {Kind, Data} = Request,
+    #state{config = Config, phase = #link{protocol = Protocol, written_bytes = Written}} = State,
+    Size = iolist_size(Data),
+    HasRoom = has_room(Size, Pending, Bytes + Written, Config),
+    IsSpoken = is_spoken(Protocol, Kind),
+    if
+        HasRoom, IsSpoken, How =:= request ->
+            Queued1 = [{From, Deadline, Request} | Queued],
+            accept(Batch, Replies, Queued1, Bytes + Size, Pending + 1, min(Deadline, Earliest), State);
+        HasRoom, IsSpoken ->
+            %% Nobody waits for the reply: it is answered when it is taken.
+            Queued1 = [{no_reply, Deadline, Request} | Queued],
+            Replies1 = [{From, ok} | Replies],
+            accept(Batch, Replies1, Queued1, Bytes + Size, Pending + 1, min(Deadline, Earliest), State);
+        HasRoom ->
+            accept(Batch, [{From, {speaks, Protocol}} | Replies], Queued, Bytes, Pending, Earliest, State);
+        true ->
+            count(busy, 1, State),
+            accept(Batch, [{From, busy} | Replies], Queued, Bytes, Pending, Earliest, State)
+    end;
+accept(Batch, Replies, Queued, Bytes, Pending, Earliest, _) ->
+    {Batch, Replies, Queued, Bytes, Pending, Earliest}.
+
+%% Text is understood by those who understand meta.
+is_spoken(Protocol, {many, [Kind | _]}) -> is_spoken(Protocol, Kind);
+is_spoken(binary, Kind) -> is_binary_protocol(Kind);
+is_spoken(meta, Kind) -> not is_binary_protocol(Kind);
+is_spoken(text, {mg, _, _}) -> false;
+is_spoken(text, {meta, _, _}) -> false;
+is_spoken(text, {quiet, _}) -> false;
+is_spoken(text, debug) -> false;
+is_spoken(text, Kind) -> not is_binary_protocol(Kind).
+
+is_binary_protocol({binary, _, _}) -> true;
+is_binary_protocol(_) -> false.
+
 %% One that is larger than what may be pending is taken alone.
-has_room(Bytes, #link{pending = Pending, queued_bytes = Queued, written_bytes = Written}, Config) ->
-    #config{max_pending = MaxPending, max_pending_bytes = MaxBytes} = Config,
-    Pending < MaxPending andalso (Queued + Written + Bytes =< MaxBytes orelse Queued + Written =:= 0).
+has_room(Size, Pending, Waiting, #config{max_pending = MaxPending, max_pending_bytes = MaxBytes}) ->
+    Pending < MaxPending andalso (Waiting + Size =< MaxBytes orelse Waiting =:= 0).
 
 %% What callers choose by.
-tell(#state{config = #config{load = Load}, slot = Slot, phase = #link{pending = Pending} = L} = State) ->
+tell(#state{server = #server{load = Load}, slot = Slot, phase = #link{pending = Pending} = L} = State) ->
     ok = weir_memcached_load:up(Slot, Pending, is_silent(L), Load),
     State;
-tell(#state{config = #config{load = Load}, slot = Slot} = State) ->
+tell(#state{server = #server{load = Load}, slot = Slot} = State) ->
     ok = weir_memcached_load:down(Slot, Load),
     State.
 
@@ -283,23 +395,26 @@ rest(State) ->
 
 %% Connecting
 
-connecting(Config) ->
-    {connecting, weir_memcached_io:start_link(Config)}.
+connecting(Server, Config) ->
+    {connecting, weir_memcached_io:start_link(Server, Config)}.
 
-connected(Io, Socket, Replies, #state{config = Config} = State) ->
+connected(#link{protocol = Protocol} = L, Replies, #state{config = Config, server = Server} = State) ->
     count(connects, 1, State),
-    weir_memcached_event:connected(Config),
-    activate(Replies, State#state{phase = #link{io = Io, socket = Socket}, failure = none}).
+    weir_memcached_event:connected(Server, Config),
+    ok = weir_memcached_load:speaks(Protocol, Server#server.load),
+    activate(Replies, State#state{phase = L, failure = none}).
 
 activate(Replies, #state{phase = #link{socket = Socket}} = State) ->
-    case inet:setopts(Socket, [{active, ?ACTIVE}]) of
+    case weir_memcached_io:activate(Socket, ?ACTIVE) of
         ok -> {Replies, State};
         {error, _} -> lose(closed, Replies, State)
     end.
 
 connect_failed(Reason, State) ->
     count(connect_failures, 1, State),
-    _ = State#state.failure =:= none andalso weir_memcached_event:connect_failed(State#state.config, Reason),
+    _ =
+        State#state.failure =:= none andalso
+            weir_memcached_event:connect_failed(State#state.server, State#state.config, Reason),
     wait(State#state{failure = {failed, Reason}}).
 
 %% Waits between half the back-off and all of it, so that the connections of many nodes do not come back at once.
@@ -310,28 +425,31 @@ wait(#state{config = #config{reconnect = {_, Max}}, backoff = Backoff} = State) 
 
 %% Losing a connection
 
-lose(Reason, Replies, #state{config = #config{transport = Transport} = Config, phase = L} = State) ->
-    #link{io = Io, socket = Socket, front = Front, writes = Writes, queued = Queued} = L,
+lose(Reason, Replies, #state{config = Config, server = Server, slot = Slot, phase = L} = State) ->
+    #link{io = Io, socket = Socket, queued = Queued} = L,
     unlink(Io),
     exit(Io, kill),
-    close(Transport, Socket),
+    ok = weir_memcached_io:close(Config#config.transport, Socket),
     _ = cancel(L#link.stall_timer),
     _ = cancel(L#link.deadline_timer),
-    Flights = lists:append([Front | [Written || {_, Written} <- queue:to_list(Writes)]]),
+    Flights = lists:append([Flights || #write{flights = Flights} <- writes(L)]),
     InFlight = [From || {From, _, _} <- Flights, From =/= answered],
     Failed = length(InFlight),
     count(disconnects, 1, State),
     count(disconnected, Failed, State),
-    weir_memcached_event:disconnected(Config, Reason, Failed),
+    weir_memcached_event:disconnected(Server, Config, Reason, Failed),
+    ok = weir_memcached_load:down(Slot, Server#server.load),
+    ok = weir_memcached_load:gone(Config#config.connections, Server#server.load),
     Unsent = [{From, down} || {From, _, _} <- Queued],
     Sent = [{From, {error, disconnected}} || From <- InFlight],
-    {Unsent ++ Sent ++ Replies, wait(State#state{was_used = true})}.
+    {all_answered(Unsent ++ Sent, Replies, State), wait(State#state{was_used = true})}.
 
-%% What the driver has not written must not be waited for: the server may never take it.
-close(Transport, Socket) ->
-    _ = inet:setopts(Socket, [{linger, {true, 0}}]),
-    _ = Transport:close(Socket),
-    ok.
+writes(#link{front = Front, writes = Writes}) -> [Front | queue:to_list(Writes)].
+
+%% Who did not want to know is not told that a request failed: it is counted.
+all_answered(Answers, Replies, State) ->
+    count(unacknowledged, length([failed || {no_reply, _} <- Answers]), State),
+    [Answer || {From, _} = Answer <- Answers, From =/= no_reply] ++ Replies.
 
 cancel(undefined) -> ok;
 cancel(Timer) -> erlang:cancel_timer(Timer, [{async, true}, {info, false}]).
@@ -345,9 +463,9 @@ watch(#link{stall_timer = undefined} = L, #config{stall_timeout = Timeout}) when
 watch(L, _) ->
     L.
 
-stalled(Replies, #state{config = Config, phase = #link{front = Front, writes = Writes, quiet = Quiet} = L} = State) ->
-    #link{received = Received, answered = Answered} = L,
-    Idle = Front =:= [] andalso queue:is_empty(Writes),
+stalled(Replies, #state{config = Config, phase = #link{quiet = Quiet} = L} = State) ->
+    #link{received = Received, answered = Answered, front = Front, writes = Writes} = L,
+    Idle = Front#write.flights =:= [] andalso queue:is_empty(Writes),
     L1 = L#link{stall_timer = undefined},
     if
         Idle -> {Replies, State#state{phase = L1#link{quiet = 0}}};
@@ -359,8 +477,7 @@ stalled(Replies, #state{config = Config, phase = #link{front = Front, writes = W
             end
     end.
 
-in_flight_bytes(#link{front = Front, front_bytes = FrontBytes, writes = Writes}) ->
-    lists:sum([Bytes || {Bytes, _} <- [{FrontBytes, Front} | queue:to_list(Writes)]]).
+in_flight_bytes(L) -> lists:sum([Bytes || #write{bytes = Bytes} <- writes(L)]).
 
 %% Deadlines. The timer is set for the earliest there may be; when it fires, whoever's time is up is answered, and the
 %% earliest of the others is looked for. With one time-out for all requests that is one walk over the pending ones in
@@ -374,25 +491,24 @@ arm(#state{phase = #link{earliest = Earliest, armed = Armed} = L} = State) when 
 arm(State) ->
     State.
 
-deadline(Replies, #state{phase = #link{front = Front, writes = Writes, queued = Queued} = L} = State) ->
+deadline(Replies, #state{phase = #link{queued = Queued} = L} = State) ->
     Now = erlang:monotonic_time(millisecond),
-    {Front1, Late1, Earliest1} = overdue(Front, Now, [], [], infinity),
-    {Writes1, Late2, Earliest2} = lists:foldl(
-        fun({Bytes, Write}, {Swept, Late, Earliest}) ->
-            {Write1, LateNow, EarliestNow} = overdue(Write, Now, [], Late, Earliest),
-            {queue:in({Bytes, Write1}, Swept), LateNow, EarliestNow}
+    {[Front | Writes], {Late1, Earliest1}} = lists:mapfoldl(
+        fun(#write{flights = Flights} = Write, {Late, Earliest}) ->
+            {Flights1, LateNow, EarliestNow} = overdue(Flights, Now, [], Late, Earliest),
+            {Write#write{flights = Flights1}, {LateNow, EarliestNow}}
         end,
-        {queue:new(), Late1, Earliest1},
-        queue:to_list(Writes)
+        {[], infinity},
+        writes(L)
     ),
     {Waiting, Expired} = lists:partition(fun({_, Deadline, _}) -> Deadline > Now end, Queued),
-    Earliest = lists:foldl(fun({_, Deadline, _}, E) -> min(Deadline, E) end, Earliest2, Waiting),
-    Late = [From || {From, _, _} <- Expired] ++ Late2,
+    Earliest = lists:foldl(fun({_, Deadline, _}, E) -> min(Deadline, E) end, Earliest1, Waiting),
+    Late = [From || {From, _, _} <- Expired] ++ Late1,
     count(timeouts, length(Late), State),
     count(expired, length(Expired), State),
     L1 = L#link{
-        front = Front1,
-        writes = Writes1,
+        front = Front,
+        writes = queue:from_list(Writes),
         queued = Waiting,
         queued_bytes = lists:sum([iolist_size(Data) || {_, _, {_, Data}} <- Waiting]),
         pending = L#link.pending - length(Expired),
@@ -401,7 +517,7 @@ deadline(Replies, #state{phase = #link{front = Front, writes = Writes, queued = 
         armed = infinity,
         deadline_timer = undefined
     },
-    {[{From, {error, timeout}} || From <- Late] ++ Replies, State#state{phase = L1}}.
+    {all_answered([{From, {error, timeout}} || From <- Late], Replies, State), State#state{phase = L1}}.
 
 overdue([{From, Deadline, Kind} | Flights], Now, Swept, Late, Earliest) when Deadline =< Now ->
     overdue(Flights, Now, [{answered, infinity, Kind} | Swept], [From | Late], Earliest);
@@ -413,21 +529,22 @@ overdue([], _, Swept, Late, Earliest) ->
 %% Writing
 
 flush(Replies, #state{config = Config, phase = #link{writing = false, queued = [_ | _] = Queued} = L} = State) ->
-    Now = erlang:monotonic_time(millisecond),
-    {Flights, Data, Expired} = take(Queued, Now, [], [], []),
+    At = erlang:monotonic_time(microsecond),
+    {Flights, Data, Expired} = take(Queued, erlang:convert_time_unit(At, microsecond, millisecond), [], [], []),
     N = length(Expired),
     count(timeouts, N, State),
     count(expired, N, State),
     Bytes = L#link.queued_bytes,
     L1 = L#link{queued = [], queued_bytes = 0, pending = L#link.pending - N},
-    Replies1 = [{From, {error, timeout}} || From <- Expired] ++ Replies,
+    Replies1 = all_answered([{From, {error, timeout}} || From <- Expired], Replies, State),
     case Flights of
         [] ->
             {Replies1, State#state{phase = L1}};
         _ ->
             count(requests, length(Flights), State),
             weir_memcached_io:write(L#link.io, join(Data, [])),
-            L2 = L1#link{writing = true, written_bytes = Bytes, writes = queue:in({Bytes, Flights}, L#link.writes)},
+            Write = #write{bytes = Bytes, at = At, flights = Flights},
+            L2 = L1#link{writing = true, written_bytes = Bytes, writes = queue:in(Write, L#link.writes)},
             {Replies1, State#state{phase = watch(L2, Config)}}
     end;
 flush(Replies, State) ->
@@ -451,14 +568,15 @@ joined(Run) -> iolist_to_binary(lists:reverse(Run)).
 
 %% Reading
 
-received(Replies, #state{phase = #link{parser = Parser, front = Front, writes = Writes} = L} = State) ->
-    #link{front_bytes = Bytes} = L,
-    {Result, Replies1, Done, Parser1, {Bytes1, Front1}, Writes1} =
-        replies({Bytes, Front}, Writes, Parser, Replies, 0),
-    L1 = L#link{
-        parser = Parser1, front = Front1, front_bytes = Bytes1, writes = Writes1, pending = L#link.pending - Done
-    },
+received(Replies, #state{server = Server, phase = L} = State) ->
+    #link{parser = Parser, front = Front, writes = Writes} = L,
+    Now = erlang:monotonic_time(microsecond),
+    {Result, Replies1, Done, Found, Parser1, Front1, Writes1} =
+        writes(Front, Writes, Parser, Replies, 0, 0, {Now, Server}),
+    L1 = L#link{parser = Parser1, front = Front1, writes = Writes1, pending = L#link.pending - Done},
     State1 = proven(Done, State#state{phase = L1}),
+    count(hits, ?HITS(Found), State),
+    count(misses, ?ASKED(Found) - ?HITS(Found), State),
     case Result of
         more ->
             {Replies1, State1};
@@ -469,40 +587,71 @@ received(Replies, #state{phase = #link{parser = Parser, front = Front, writes = 
             lose(Reason, Replies1, State1)
     end.
 
-replies({Bytes, [{From, _, Kind} | Flights]} = Front, Writes, Parser, Replies, Done) ->
-    Front1 = {Bytes, Flights},
+%% One write after the other. Those requests of one that are answered by the same block took about the same time.
+writes(#write{at = At, flights = Flights} = Front, Writes, Parser, Replies, Done, Found, {Now, Server} = Block) ->
+    {Result, Left, Parser1, Replies1, N, Found1} = replies(Flights, Parser, Replies, 0, Found, Server),
+    _ = N > 0 andalso weir_memcached_latency:add(max(0, Now - At), N, Server#server.latency),
+    case Result =:= all andalso queue:out(Writes) of
+        {{value, Front1}, Writes1} ->
+            writes(Front1, Writes1, Parser1, Replies1, Done + N, Found1, Block);
+        {empty, _} ->
+            None =
+                case weir_memcached_reply:unasked(Parser1) of
+                    none -> more;
+                    Garbage -> {garbage, Garbage}
+                end,
+            {None, Replies1, Done + N, Found1, Parser1, #write{}, Writes};
+        false ->
+            {Result, Replies1, Done + N, Found1, Parser1, Front#write{flights = Left}, Writes}
+    end.
+
+replies([{From, _, Kind} | Flights] = Left, Parser, Replies, N, Found, Server) ->
     case weir_memcached_reply:next(Kind, Parser) of
         {reply, Reply, Parser1} ->
             case rejection(Kind, Reply) of
                 none ->
-                    replies(Front1, Writes, Parser1, answer(From, Reply, Replies), Done + 1);
+                    Replies1 = answer(From, Reply, Replies, Server),
+                    replies(Flights, Parser1, Replies1, N + 1, Found + found(Kind, Reply), Server);
                 Rejection ->
-                    Replies1 = answer(From, believed(Reply), Replies),
-                    {{refused, Rejection}, Replies1, Done + 1, Parser1, Front1, Writes}
+                    Replies1 = answer(From, believed(Reply), Replies, Server),
+                    {{refused, Rejection}, Flights, Parser1, Replies1, N + 1, Found}
             end;
         {more, Parser1} ->
-            {more, Replies, Done, Parser1, Front, Writes};
+            {more, Left, Parser1, Replies, N, Found};
         {garbage, Garbage} ->
-            {{garbage, Garbage}, Replies, Done, Parser, Front, Writes}
+            {{garbage, Garbage}, Left, Parser, Replies, N, Found}
     end;
-replies({_, []}, Writes, Parser, Replies, Done) ->
-    case queue:out(Writes) of
-        {{value, Front}, Writes1} ->
-            replies(Front, Writes1, Parser, Replies, Done);
-        {empty, _} ->
-            case weir_memcached_reply:unasked(Parser) of
-                none -> {more, Replies, Done, Parser, {0, []}, Writes};
-                Garbage -> {{garbage, Garbage}, Replies, Done, Parser, {0, []}, Writes}
-            end
-    end.
+replies([], Parser, Replies, N, Found, _) ->
+    {all, [], Parser, Replies, N, Found}.
 
-answer(answered, _, Replies) -> Replies;
-answer(From, Reply, Replies) -> [{From, Reply} | Replies].
+answer(answered, _, Replies, _) -> Replies;
+answer(no_reply, Reply, Replies, #server{counters = Counters}) ->
+    _ = is_tuple(Reply) andalso element(1, Reply) =:= error andalso
+        weir_memcached_counters:add(Counters, unacknowledged, 1),
+    Replies;
+answer(From, Reply, Replies, _) -> [{From, Reply} | Replies].
+
+%% Keys that were asked for, and those that were there.
+found(store, _) -> 0;
+found({values, [_]}, {ok, Items}) -> ?FOUND(1, length(Items));
+found({values, Keys}, {ok, Items}) -> ?FOUND(length(Keys), length(Items));
+found({mg, _, _}, {ok, Items}) -> ?FOUND(1, length(Items));
+found({quiet, Keys}, {ok, Items}) -> ?FOUND(length(Keys), length(Items));
+found({binary, get, _}, {ok, Items}) -> ?FOUND(1, length(Items));
+found({binary, {quiet, Keys}, _}, {ok, Items}) -> ?FOUND(length(Keys), length(Items));
+found({many, [{values, _} | _] = Kinds}, {ok, Replies}) -> lists:sum(lists:zipwith(fun found/2, Kinds, Replies));
+%% A place that is kept for who computes the value is no hit.
+found({meta, item, _}, {ok, <<>>, Tokens}) when is_map_key(leased, Tokens); is_map_key(won, Tokens) -> ?FOUND(1, 0);
+found({meta, item, _}, {ok, _, _}) -> ?FOUND(1, 1);
+found({meta, item, _}, {error, not_found}) -> ?FOUND(1, 0);
+found(_, _) -> 0.
 
 %% A server that rejects the line of a storage command may take the data that follows for commands, and
 %% answer those. Then the replies after this one belong to nobody.
 rejection(store, {error, {client_error, Text}}) -> Text;
+rejection({meta, store, _}, {error, {client_error, Text}}) -> Text;
 rejection({many, [store | _]}, {ok, Replies}) -> first_rejection(Replies);
+rejection({many, [{meta, store, _} | _]}, {ok, Replies}) -> first_rejection(Replies);
 rejection(_, _) -> none.
 
 first_rejection([{error, {client_error, Text}} | _]) -> Text;
@@ -525,12 +674,12 @@ proven(_, #state{config = #config{reconnect = {Min, _}}, phase = L} = State) ->
     State#state{backoff = Min, phase = L#link{timeouts = 0, answered = true}}.
 
 count(_, 0, _) -> ok;
-count(Name, N, #state{config = #config{counters = Counters}}) -> weir_memcached_counters:add(Counters, Name, N).
+count(Name, N, #state{server = #server{counters = Counters}}) -> weir_memcached_counters:add(Counters, Name, N).
 
 %% @private
 -spec terminate(term(), #state{}) -> ok.
 terminate(_, #state{config = #config{transport = Transport}, phase = #link{socket = Socket}}) ->
-    close(Transport, Socket);
+    weir_memcached_io:close(Transport, Socket);
 terminate(_, _) ->
     ok.
 
@@ -539,7 +688,9 @@ terminate(_, _) ->
 format_status(#{state := State} = Status) ->
     Status#{state := summary(State)}.
 
-summary(#state{phase = #link{pending = Pending} = L}) ->
-    #{pid => self(), phase => case is_silent(L) of true -> silent; false -> up end, pending => Pending};
-summary(#state{phase = {Phase, _}, failure = none}) -> #{pid => self(), phase => Phase, pending => 0};
+summary(#state{server = #server{name = Name}, phase = #link{pending = Pending} = L}) ->
+    Phase = case is_silent(L) of true -> silent; false -> up end,
+    #{pid => self(), server => Name, phase => Phase, pending => Pending};
+summary(#state{server = #server{name = Name}, phase = {Phase, _}, failure = none}) ->
+    #{pid => self(), server => Name, phase => Phase, pending => 0};
 summary(#state{failure = {failed, Reason}} = State) -> (summary(State#state{failure = none}))#{reason => Reason}.

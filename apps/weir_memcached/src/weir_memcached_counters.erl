@@ -1,4 +1,5 @@
-%% @doc What a client counts. The connections do, a batch at a time; callers count nothing.
+%% @doc What a client counts of a server. The connections do, a batch at a time; callers only
+%% what is rare: fetches that are no hits, hedges, copies that could not be made.
 %% @private
 -module(weir_memcached_counters).
 
@@ -8,7 +9,23 @@
 
 -type counters() :: counters:counters_ref().
 -type name() ::
-    requests | busy | timeouts | expired | disconnected | connects | connect_failures | disconnects | garbage.
+    requests
+    | busy
+    | timeouts
+    | expired
+    | disconnected
+    | connects
+    | connect_failures
+    | disconnects
+    | garbage
+    | hits
+    | misses
+    | unacknowledged
+    | computed
+    | shared
+    | stale
+    | hedged
+    | hedges_won.
 
 %% @doc The counters: name, index, kind, meaning.
 -spec fields() -> [{name(), pos_integer(), counter, string()}].
@@ -24,7 +41,15 @@ fields() ->
             {connects, "connections made"},
             {connect_failures, "attempts to connect that failed"},
             {disconnects, "connections lost, for whatever reason"},
-            {garbage, "connections closed because a reply could not be understood"}
+            {garbage, "connections closed because a reply could not be understood"},
+            {hits, "keys asked for that had an item"},
+            {misses, "keys asked for that had none"},
+            {unacknowledged, "requests without a reply (no_reply) that failed"},
+            {computed, "functions that a fetch has run"},
+            {shared, "fetches that waited for another process of the node"},
+            {stale, "fetches that took a stale value"},
+            {hedged, "gets of which a second server or connection was asked"},
+            {hedges_won, "those of them that it answered"}
         ]
     ].
 
@@ -36,7 +61,15 @@ index(disconnected) -> 5;
 index(connects) -> 6;
 index(connect_failures) -> 7;
 index(disconnects) -> 8;
-index(garbage) -> 9.
+index(garbage) -> 9;
+index(hits) -> 10;
+index(misses) -> 11;
+index(unacknowledged) -> 12;
+index(computed) -> 13;
+index(shared) -> 14;
+index(stale) -> 15;
+index(hedged) -> 16;
+index(hedges_won) -> 17.
 
 %% @doc New counters, all 0.
 -spec new() -> counters().

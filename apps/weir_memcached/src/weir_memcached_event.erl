@@ -15,33 +15,35 @@
 %% @private
 -module(weir_memcached_event).
 
--export([connected/1, connect_failed/2, disconnected/3, stuck/2]).
+-export([connected/2, connect_failed/3, disconnected/4, stuck/3]).
 -export([format/1]).
 
 -include_lib("kernel/include/logger.hrl").
 -include("weir_memcached_config.hrl").
 
 %% @doc A connection was made, for the first time or again.
--spec connected(weir_memcached_config:config()) -> ok.
-connected(Config) ->
-    emit(info, connected, #{}, metadata(Config)).
+-spec connected(weir_memcached_config:server(), weir_memcached_config:config()) -> ok.
+connected(Server, Config) ->
+    emit(info, connected, #{}, metadata(Server, Config)).
 
 %% @doc The first attempt to connect, or the first after a loss, failed.
--spec connect_failed(weir_memcached_config:config(), Reason :: term()) -> ok.
-connect_failed(Config, Reason) ->
-    emit(warning, connect_failed, #{}, (metadata(Config))#{reason => Reason}).
+-spec connect_failed(weir_memcached_config:server(), weir_memcached_config:config(), Reason :: term()) -> ok.
+connect_failed(Server, Config, Reason) ->
+    emit(warning, connect_failed, #{}, (metadata(Server, Config))#{reason => Reason}).
 
 %% @doc A connection was lost, and so many requests with it.
--spec disconnected(weir_memcached_config:config(), Reason :: term(), non_neg_integer()) -> ok.
-disconnected(Config, Reason, Failed) ->
-    emit(warning, disconnected, #{failed => Failed}, (metadata(Config))#{reason => Reason}).
+-spec disconnected(weir_memcached_config:server(), weir_memcached_config:config(), Reason :: term(),
+    non_neg_integer()) ->
+    ok.
+disconnected(Server, Config, Reason, Failed) ->
+    emit(warning, disconnected, #{failed => Failed}, (metadata(Server, Config))#{reason => Reason}).
 
 %% @doc A connection process did not come back to its mailbox and is killed.
--spec stuck(weir_memcached_config:config(), pid()) -> ok.
-stuck(Config, Conn) ->
-    emit(error, stuck, #{}, (metadata(Config))#{pid => Conn}).
+-spec stuck(weir_memcached_config:server(), weir_memcached_config:config(), pid()) -> ok.
+stuck(Server, Config, Conn) ->
+    emit(error, stuck, #{}, (metadata(Server, Config))#{pid => Conn}).
 
-metadata(#config{client = Client, host = Host, port = Port}) ->
+metadata(#server{host = Host, port = Port}, #config{client = Client}) ->
     #{client => Client, address => {Host, Port}}.
 
 emit(Level, Event, Measurements, Metadata) ->

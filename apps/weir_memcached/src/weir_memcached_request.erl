@@ -1,107 +1,130 @@
-%% @doc Requests as memcached's text protocol writes them.
+%% @doc Requests as memcached's text protocol writes them, and the operations that all protocols have.
 %%
-%% Pure, and run by the caller: a connection only passes the bytes on. A key that the protocol cannot
-%% carry is found here, so that it never reaches the wire, where a space or a line end in it would be
-%% taken for another command.
+%% Pure, and run by the caller: a connection only passes the bytes on.
 %%
 %% Source of the formats: doc/protocol.txt of memcached 1.6.
 %% @private
 -module(weir_memcached_request).
 
--export([key/1, store/6, concat/3, cas/6, values/2, gat/2, delete/1, arithmetic/3, touch/2, command/1]).
+-export([encode/2, with_data/3]).
 
--export_type([request/0, key/0, ttl/0]).
+-export_type([request/0, operation/0, wire_key/0, ttl/0]).
 
 -type request() :: {weir_memcached_reply:kind(), iodata()}.
 %% What reply is due, and the bytes to send.
--type key() :: binary() | string() | iodata().
 -type ttl() :: integer().
 %% Seconds; 0: for ever; over 2,592,000 (30 days): a Unix time; negative: expired at once.
+-type wire_key() :: binary() | {base64, binary()}.
+%% A key as it is on the wire. The second is for keys of any bytes, which only the meta protocol can carry.
 
--define(MAX_KEY, 250).
+-type operation() ::
+    {get | gets, wire_key()}
+    | {gat, wire_key(), ttl()}
+    | {get_many, [wire_key(), ...]}
+    | {set | add | replace, wire_key(), iodata(), weir_memcached_codec:flags(), ttl(), Size :: non_neg_integer()}
+    | {cas, wire_key(), iodata(), weir_memcached_codec:flags(), ttl(), Unique :: non_neg_integer(),
+        Size :: non_neg_integer()}
+    | {set_many, [{wire_key(), iodata(), weir_memcached_codec:flags(), Size :: non_neg_integer()}, ...], ttl()}
+    | {append | prepend, wire_key(), iodata()}
+    | {delete, wire_key()}
+    | {incr | decr, wire_key(), non_neg_integer()}
+    | {touch, wire_key(), ttl()}
+    | version
+    | stats
+    | {stats, binary()}
+    | {flush_all, non_neg_integer()}
+    | {verbosity, non_neg_integer()}
+    | weir_memcached_meta:operation().
+
 %% Up to so many bytes a value is copied into one binary with its command; above it is passed by reference.
 -define(COPY_BELOW, 1024).
 %% memcached 1.6 closes a connection on lines over 2048 bytes that are not a get, and treats long gets specially.
 -define(MAX_GET_LINE, 2000).
 
-%% @doc Checks a key: 1 to 250 bytes, none of them a space or a control byte. Cost: one look at each byte.
--spec key(term()) -> {ok, binary()} | {error, {bad_key, term()}}.
-key(Key) when is_binary(Key) ->
-    case byte_size(Key) =< ?MAX_KEY andalso Key =/= <<>> andalso printable(Key) of
-        true -> {ok, Key};
-        false -> {error, {bad_key, Key}}
+%% @doc An operation in the protocol of a server; `unsupported' if that has no words for it.
+-spec encode(weir_memcached_load:protocol(), operation()) -> request() | unsupported.
+encode(meta, Operation) -> weir_memcached_meta:encode(Operation);
+encode(text, Operation) -> text(Operation);
+encode(binary, Operation) -> weir_memcached_binary:encode(Operation).
+
+text({get, Key}) when is_binary(Key) ->
+    {{values, [Key]}, <<"get ", Key/binary, "\r\n">>};
+text({set, Key, Data, Flags, Ttl, Size}) when is_binary(Key) ->
+    {store, store(<<"set ">>, Key, Data, Flags, Ttl, Size, <<>>)};
+text({add, Key, Data, Flags, Ttl, Size}) when is_binary(Key) ->
+    {store, store(<<"add ">>, Key, Data, Flags, Ttl, Size, <<>>)};
+text({replace, Key, Data, Flags, Ttl, Size}) when is_binary(Key) ->
+    {store, store(<<"replace ">>, Key, Data, Flags, Ttl, Size, <<>>)};
+text({cas, Key, Data, Flags, Ttl, Unique, Size}) when is_binary(Key) ->
+    {store, store(<<"cas ">>, Key, Data, Flags, Ttl, Size, <<" ", (integer_to_binary(Unique))/binary>>)};
+%% The item keeps its flags and its time to live.
+text({append, Key, Data}) when is_binary(Key) ->
+    {store, store(<<"append ">>, Key, Data, 0, 0, iolist_size(Data), <<>>)};
+text({prepend, Key, Data}) when is_binary(Key) ->
+    {store, store(<<"prepend ">>, Key, Data, 0, 0, iolist_size(Data), <<>>)};
+text({gets, Key}) when is_binary(Key) ->
+    {{values, [Key]}, <<"gets ", Key/binary, "\r\n">>};
+text({gat, Key, Ttl}) when is_binary(Key) ->
+    {{values, [Key]}, <<"gat ", (integer_to_binary(Ttl))/binary, " ", Key/binary, "\r\n">>};
+text({get_many, Keys}) ->
+    case lists:all(fun is_binary/1, Keys) of
+        true ->
+            Groups = groups(Keys, 0, [], []),
+            {{many, [{values, Group} || Group <- Groups]}, [line(Group) || Group <- Groups]};
+        false ->
+            unsupported
     end;
-key(Key) when is_list(Key) ->
-    try iolist_to_binary(Key) of
-        Bin ->
-            case key(Bin) of
-                {ok, _} = Ok -> Ok;
-                {error, _} -> {error, {bad_key, Key}}
-            end
-    catch
-        error:badarg -> {error, {bad_key, Key}}
+text({set_many, Items, Ttl}) ->
+    case lists:all(fun({Key, _, _, _}) -> is_binary(Key) end, Items) of
+        true ->
+            Lines = [store(<<"set ">>, Key, Data, Flags, Ttl, Size, <<>>) || {Key, Data, Flags, Size} <- Items],
+            {{many, [store || _ <- Items]}, Lines};
+        false ->
+            unsupported
     end;
-key(Key) ->
-    {error, {bad_key, Key}}.
+%% Without a second argument a server may take this key for the option of that name, and not answer.
+text({delete, <<"noreply">>}) ->
+    {delete, <<"delete noreply 0\r\n">>};
+text({delete, Key}) when is_binary(Key) ->
+    {delete, <<"delete ", Key/binary, "\r\n">>};
+text({incr, Key, N}) when is_binary(Key) ->
+    {number, <<"incr ", Key/binary, " ", (integer_to_binary(N))/binary, "\r\n">>};
+text({decr, Key, N}) when is_binary(Key) ->
+    {number, <<"decr ", Key/binary, " ", (integer_to_binary(N))/binary, "\r\n">>};
+text({touch, Key, Ttl}) when is_binary(Key) ->
+    {touch, <<"touch ", Key/binary, " ", (integer_to_binary(Ttl))/binary, "\r\n">>};
+%% Without time and state of the item.
+text({peek, Key}) ->
+    text({get, Key});
+text(version) -> {version, <<"version\r\n">>};
+text(stats) -> {stats, <<"stats\r\n">>};
+text({stats, Section}) -> {stats, <<"stats ", Section/binary, "\r\n">>};
+text({flush_all, 0}) -> {ok, <<"flush_all\r\n">>};
+text({flush_all, Delay}) -> {ok, <<"flush_all ", (integer_to_binary(Delay))/binary, "\r\n">>};
+text({verbosity, Level}) -> {ok, <<"verbosity ", (integer_to_binary(Level))/binary, "\r\n">>};
+text(_) -> unsupported.
 
-printable(<<Byte, Rest/binary>>) when Byte > $\s, Byte =/= 127 -> printable(Rest);
-printable(<<>>) -> true;
-printable(_) -> false.
+%% The common case in one piece.
+store(Name, Key, Data, 0, 0, Size, <<>>) when Size < ?COPY_BELOW, is_binary(Data) ->
+    <<Name/binary, Key/binary, " 0 0 ", (integer_to_binary(Size))/binary, "\r\n", Data/binary, "\r\n">>;
+store(Name, Key, Data, Flags, Ttl, Size, Unique) ->
+    with_data(
+        <<Name/binary, Key/binary, " ", (integer_to_binary(Flags))/binary, " ", (integer_to_binary(Ttl))/binary, " ",
+            (integer_to_binary(Size))/binary, Unique/binary, "\r\n">>,
+        Data,
+        Size
+    ).
 
-%% @doc `set', `add' or `replace'.
--spec store(set | add | replace, binary(), iodata(), weir_memcached_codec:flags(), ttl(), Size :: non_neg_integer()) ->
-    request().
-store(Op, Key, Data, Flags, Ttl, Size) ->
-    {store,
-        with_data(
-            <<(name(Op))/binary, Key/binary, " ", (integer_to_binary(Flags))/binary, " ",
-                (integer_to_binary(Ttl))/binary, " ", (integer_to_binary(Size))/binary, "\r\n">>,
-            Data,
-            Size
-        )}.
-
-name(set) -> <<"set ">>;
-name(add) -> <<"add ">>;
-name(replace) -> <<"replace ">>;
-name(append) -> <<"append ">>;
-name(prepend) -> <<"prepend ">>.
-
-%% @doc `append' or `prepend': the item keeps its flags and its time to live.
--spec concat(append | prepend, binary(), iodata()) -> request().
-concat(Op, Key, Data) ->
-    Size = iolist_size(Data),
-    Line = <<(name(Op))/binary, Key/binary, " 0 0 ", (integer_to_binary(Size))/binary, "\r\n">>,
-    {store, with_data(Line, Data, Size)}.
-
-%% @doc `cas': stores if the item is still the one that had this unique number.
--spec cas(binary(), iodata(), weir_memcached_codec:flags(), ttl(), non_neg_integer(), Size :: non_neg_integer()) ->
-    request().
-cas(Key, Data, Flags, Ttl, Unique, Size) ->
-    {store,
-        with_data(
-            <<"cas ", Key/binary, " ", (integer_to_binary(Flags))/binary, " ", (integer_to_binary(Ttl))/binary, " ",
-                (integer_to_binary(Size))/binary, " ", (integer_to_binary(Unique))/binary, "\r\n">>,
-            Data,
-            Size
-        )}.
-
+%% @doc A line and the data that follow it.
+-spec with_data(Line :: binary(), iodata(), Size :: non_neg_integer()) -> iodata().
 with_data(Line, Data, Size) when Size < ?COPY_BELOW, is_binary(Data) ->
     <<Line/binary, Data/binary, "\r\n">>;
 with_data(Line, Data, _) ->
     [Line, Data, <<"\r\n">>].
 
-%% @doc `get' or `gets' of any number of keys, in as many lines as it takes.
--spec values(get | gets, [binary(), ...]) -> request().
-values(get, [Key]) ->
-    {{values, [Key]}, <<"get ", Key/binary, "\r\n">>};
-values(gets, [Key]) ->
-    {{values, [Key]}, <<"gets ", Key/binary, "\r\n">>};
-values(Op, Keys) ->
-    Groups = groups(Keys, 0, [], []),
-    {{many, [{values, Group} || Group <- Groups]}, [line(Op, Group) || Group <- Groups]}.
-
-line(Op, Keys) ->
-    [atom_to_binary(Op), [[$\s, Key] || Key <- Keys], <<"\r\n">>].
+%% A get of any number of keys, in as many lines as it takes.
+line(Keys) ->
+    [<<"get">>, [[$\s, Key] || Key <- Keys], <<"\r\n">>].
 
 groups([Key | Keys], Size, [_ | _] = Group, Groups) when Size + byte_size(Key) >= ?MAX_GET_LINE ->
     groups(Keys, byte_size(Key) + 1, [Key], [lists:reverse(Group) | Groups]);
@@ -109,36 +132,3 @@ groups([Key | Keys], Size, Group, Groups) ->
     groups(Keys, Size + byte_size(Key) + 1, [Key | Group], Groups);
 groups([], _, Group, Groups) ->
     lists:reverse(Groups, [lists:reverse(Group)]).
-
-%% @doc `gat': get and touch.
--spec gat(binary(), ttl()) -> request().
-gat(Key, Ttl) ->
-    {{values, [Key]}, <<"gat ", (integer_to_binary(Ttl))/binary, " ", Key/binary, "\r\n">>}.
-
-%% @doc `delete'.
--spec delete(binary()) -> request().
-%% Without a second argument a server may take this key for the option of that name, and not answer.
-delete(<<"noreply">>) ->
-    {delete, <<"delete noreply 0\r\n">>};
-delete(Key) ->
-    {delete, <<"delete ", Key/binary, "\r\n">>}.
-
-%% @doc `incr' or `decr'.
--spec arithmetic(incr | decr, binary(), non_neg_integer()) -> request().
-arithmetic(incr, Key, N) -> {number, <<"incr ", Key/binary, " ", (integer_to_binary(N))/binary, "\r\n">>};
-arithmetic(decr, Key, N) -> {number, <<"decr ", Key/binary, " ", (integer_to_binary(N))/binary, "\r\n">>}.
-
-%% @doc `touch': a new time to live.
--spec touch(binary(), ttl()) -> request().
-touch(Key, Ttl) ->
-    {touch, <<"touch ", Key/binary, " ", (integer_to_binary(Ttl))/binary, "\r\n">>}.
-
-%% @doc A command about the server rather than a key.
--spec command(version | stats | {stats, binary()} | {flush_all, non_neg_integer()} | {verbosity, non_neg_integer()}) ->
-    request().
-command(version) -> {version, <<"version\r\n">>};
-command(stats) -> {stats, <<"stats\r\n">>};
-command({stats, Section}) -> {stats, <<"stats ", Section/binary, "\r\n">>};
-command({flush_all, 0}) -> {ok, <<"flush_all\r\n">>};
-command({flush_all, Delay}) -> {ok, <<"flush_all ", (integer_to_binary(Delay))/binary, "\r\n">>};
-command({verbosity, Level}) -> {ok, <<"verbosity ", (integer_to_binary(Level))/binary, "\r\n">>}.

@@ -6,7 +6,8 @@
 
 -export([
     prop_replies_in_pieces/0, prop_replies_byte_by_byte/0, prop_damage/0, prop_any_bytes/0, prop_longest_line/0,
-    prop_requests/0, prop_get_many_lines/0, prop_keys/0, prop_codec/0
+    prop_requests/0, prop_get_many_lines/0, prop_keys/0, prop_naming/0, prop_codec/0,
+    prop_opaque/0, prop_meta_requests/0, prop_versions/0
 ]).
 
 %% Replies
@@ -100,7 +101,7 @@ binaries(_) -> [].
 prop_longest_line() ->
     ?FORALL(
         Kind,
-        simple_kind(),
+        text_kind(),
         begin
             Push = fun(N) -> weir_memcached_reply:push(binary:copy(<<"x">>, N), weir_memcached_reply:new()) end,
             {more, _} = weir_memcached_reply:next(Kind, Push(4096)),
@@ -172,7 +173,9 @@ simple_exchange() ->
         {1, version_exchange()},
         {1, stats_exchange()},
         {4, values_exchange()},
-        {1, ?LET({Kind, {Reply, Bytes}}, {simple_kind(), failure()}, {Kind, Reply, Bytes})}
+        {6, meta_exchange()},
+        {6, binary_exchange()},
+        {1, ?LET({Kind, {Reply, Bytes}}, {one_kind(), failure()}, {Kind, Reply, Bytes})}
     ]).
 
 word(Kind, Words) ->
@@ -226,6 +229,271 @@ rendered_item({Key, Flags, Cas, Value}) ->
     Numbers = [integer_to_list(Flags), " ", integer_to_list(byte_size(Value)), Unique],
     ["VALUE ", Key, " ", Numbers, "\r\n", Value, "\r\n"].
 
+%% The meta protocol: tokens in whatever order, some that a client does not know, and the opaque number of the request.
+
+meta_exchange() ->
+    ?LET(
+        {Key, Opaque, Exchange},
+        {key(), opaque(), oneof([coded(), meta_number(), meta_item(), mg(), quiet(), debug()])},
+        Exchange(Key, Opaque)
+    ).
+
+opaque() -> ?LET(N, range(0, 9999), <<"O", (integer_to_binary(N))/binary>>).
+
+coded() ->
+    ?LET(
+        {{Want, Code, Reply}, Others},
+        {oneof([
+            exactly({store, "HD", ok}), exactly({store, "NS", {error, not_stored}}),
+            exactly({store, "EX", {error, exists}}), exactly({store, "NF", {error, not_found}}),
+            exactly({delete, "HD", ok}), exactly({delete, "NF", {error, not_found}}),
+            exactly({delete, "EX", {error, exists}}), exactly({touch, "HD", ok}),
+            exactly({touch, "EN", {error, not_found}}), exactly({number, "NF", {error, not_found}}),
+            exactly({item, "EN", {error, not_found}})
+        ]), list(other_token())},
+        fun(_, Opaque) -> {{meta, Want, Opaque}, Reply, [Code, tokens([Opaque | Others]), "\r\n"]} end
+    ).
+
+meta_number() ->
+    ?LET(
+        {N, Others},
+        {range(0, 16#FFFFFFFFFFFFFFFF), list(other_token())},
+        fun(_, Opaque) ->
+            {{meta, number, Opaque}, {ok, N}, meta_value(integer_to_binary(N), Others ++ [Opaque])}
+        end
+    ).
+
+meta_item() ->
+    ?LET(
+        {Value, Known, Others},
+        {value(), list(known_token()), list(other_token())},
+        fun(_, Opaque) ->
+            Tokens = [Text || {Text, _} <- Known],
+            Expected = maps:from_list([{opaque, Opaque} | [Pair || {_, Pair} <- Known]]),
+            {{meta, item, Opaque}, {ok, Value, Expected}, meta_value(Value, Others ++ Tokens ++ [Opaque])}
+        end
+    ).
+
+known_token() ->
+    oneof([
+        {<<"W">>, {won, true}}, {<<"X">>, {stale, true}}, {<<"Z">>, {leased, true}}, {<<"h0">>, {hit_before, false}},
+        {<<"h1">>, {hit_before, true}}, {<<"t-1">>, {ttl, infinity}},
+        ?LET({{Letter, Name}, N}, {oneof([{"f", flags}, {"c", cas}, {"t", ttl}, {"l", last_access}, {"s", size}]),
+            range(0, 16#FFFFFFFF)}, {iolist_to_binary([Letter, integer_to_list(N)]), {Name, N}})
+    ]).
+
+%% One that says nothing to a client.
+other_token() ->
+    oneof([<<"k">>, <<"kkey">>, <<"b">>, <<"y1">>, <<"Lpath/">>]).
+
+tokens(Tokens) -> [[" ", Token] || Token <- Tokens].
+
+meta_value(Value, Tokens) ->
+    ["VA ", integer_to_list(byte_size(Value)), tokens(Tokens), "\r\n", Value, "\r\n"].
+
+mg() ->
+    oneof([
+        ?LET({Flags, Cas, Value}, item(), fun(Key, Opaque) ->
+            Tokens = [number_token("f", Flags)] ++ [number_token("c", Cas) || Cas =/= undefined] ++ [Opaque],
+            {{mg, Key, Opaque}, {ok, [{Key, Flags, Cas, Value}]}, meta_value(Value, Tokens)}
+        end),
+        fun(Key, Opaque) -> {{mg, Key, Opaque}, {ok, []}, ["EN", tokens([Opaque]), "\r\n"]} end,
+        %% Somebody computes it.
+        fun(Key, Opaque) -> {{mg, Key, Opaque}, {ok, []}, meta_value(<<>>, [<<"f0">>, Opaque, <<"Z">>])} end
+    ]).
+
+number_token(Letter, N) -> iolist_to_binary([Letter, integer_to_list(N)]).
+
+quiet() ->
+    ?LET(
+        {Asked, Failure},
+        {non_empty(list({oneof([key(), exactly({base64, <<"AAA=">>})]), oneof([missing, leased, item()])})),
+            frequency([{5, none}, {1, failure()}])},
+        fun(_, _) ->
+            Numbered = lists:zip(lists:seq(1, length(Asked)), Asked),
+            Lines = [
+                case Answer of
+                    missing -> [];
+                    leased -> meta_value(<<>>, [<<"f0">>, number_token("O", I), <<"Z">>]);
+                    {Flags, _, Value} -> meta_value(Value, [number_token("f", Flags), number_token("O", I)])
+                end
+             || {I, {_, Answer}} <- Numbered
+            ],
+            Items = [{Key, Flags, undefined, Value} || {Key, {Flags, _, Value}} <- Asked],
+            Kind = {quiet, [{I, Key} || {I, {Key, _}} <- Numbered]},
+            case Failure of
+                none -> {Kind, {ok, Items}, [Lines, "MN\r\n"]};
+                {Reply, Line} -> {Kind, Reply, [Line, Lines, "MN\r\n"]}
+            end
+        end
+    ).
+
+debug() ->
+    oneof([
+        fun(Key, _) ->
+            {debug, {ok, #{<<"exp">> => <<"-1">>, <<"la">> => <<"3">>}}, ["ME ", Key, " exp=-1 la=3\r\n"]}
+        end,
+        fun(_, _) -> {debug, {error, not_found}, "EN\r\n"} end
+    ]).
+
+%% The binary protocol: 24 bytes, and what they announce. An oracle of its own: fields by their places.
+
+binary_exchange() ->
+    ?LET(
+        {Opaque, Exchange},
+        {range(1000, 16#FFFF), oneof([binary_status(), binary_get(), binary_number(), binary_many(), binary_stats()])},
+        Exchange(Opaque)
+    ).
+
+packet(Status, Opaque, Cas, Extras, Key, Value) ->
+    Total = byte_size(Extras) + byte_size(Key) + byte_size(Value),
+    [16#81, 0, <<(byte_size(Key)):16>>, byte_size(Extras), 0, <<Status:16, Total:32, Opaque:32, Cas:64>>, Extras, Key,
+        Value].
+
+binary_status() ->
+    ?LET(
+        {{Want, Status, Reply}, Text},
+        {oneof([exactly(Each) || Each <- [
+            {set, 0, ok}, {set, 2, {error, exists}}, {add, 0, ok}, {add, 2, {error, not_stored}}, {replace, 0, ok},
+            {replace, 1, {error, not_stored}}, {cas, 2, {error, exists}}, {cas, 1, {error, not_found}}, {cas, 0, ok},
+            {concat, 5, {error, not_stored}}, {concat, 0, ok}, {delete, 0, ok}, {delete, 1, {error, not_found}},
+            {touch, 0, ok}, {touch, 1, {error, not_found}}, {number, 1, {error, not_found}}, {ok, 0, ok},
+            {set, 3, {error, {server_error, <<"object too large for cache">>}}}, {set, 16#82, server_error},
+            {get, 16#20, client_error}, {set, 4, client_error}, {get, 1, {ok, []}}
+        ]]), text()},
+        fun(Opaque) ->
+            Expected = case Reply of
+                server_error -> {error, {server_error, Text}};
+                client_error -> {error, {client_error, Text}};
+                _ -> Reply
+            end,
+            {{binary, Want, Opaque}, Expected, packet(Status, Opaque, 0, <<>>, <<>>, Text)}
+        end
+    ).
+
+binary_get() ->
+    ?LET({Flags, Cas, Value}, {range(0, 16#FFFFFFFF), range(0, 16#FFFFFFFFFFFFFFFF), value()}, fun(Opaque) ->
+        {{binary, get, Opaque}, {ok, [{<<>>, Flags, Cas, Value}]}, packet(0, Opaque, Cas, <<Flags:32>>, <<>>, Value)}
+    end).
+
+binary_number() ->
+    ?LET(N, range(0, 16#FFFFFFFFFFFFFFFF), fun(Opaque) ->
+        {{binary, number, Opaque}, {ok, N}, packet(0, Opaque, 7, <<>>, <<>>, <<N:64>>)}
+    end).
+
+binary_many() ->
+    ?LET(
+        Asked,
+        non_empty(list({key(), oneof([missing, {range(0, 16#FFFFFFFF), value()}])})),
+        fun(Opaque) ->
+            Numbered = lists:zip(lists:seq(1, length(Asked)), Asked),
+            Hits = [packet(0, I, 1, <<Flags:32>>, <<>>, Value) || {I, {_, {Flags, Value}}} <- Numbered],
+            Kind = {binary, {quiet, [{I, Key} || {I, {Key, _}} <- Numbered]}, Opaque},
+            Items = [{Key, Flags, undefined, Value} || {Key, {Flags, Value}} <- Asked],
+            {Kind, {ok, Items}, [Hits, packet(0, Opaque, 0, <<>>, <<>>, <<>>)]}
+        end
+    ).
+
+binary_stats() ->
+    ?LET(
+        Stats,
+        list({word(), text()}),
+        fun(Opaque) ->
+            Lines = [packet(0, Opaque, 0, <<>>, Name, Value) || {Name, Value} <- Stats],
+            {{binary, stats, Opaque}, {ok, Stats}, [Lines, packet(0, Opaque, 0, <<>>, <<>>, <<>>)]}
+        end
+    ).
+
+%% A reply with the opaque number of another request is nobody's.
+prop_opaque() ->
+    ?FORALL(
+        {Key, One, Other, Exchange},
+        {key(), opaque(), opaque(), oneof([coded(), meta_number(), meta_item(), mg()])},
+        ?IMPLIES(One =/= Other, begin
+            {Kind, _, _} = Exchange(Key, One),
+            {_, _, Bytes} = Exchange(Key, Other),
+            Parser = weir_memcached_reply:push(iolist_to_binary(Bytes), weir_memcached_reply:new()),
+            case weir_memcached_reply:next(Kind, Parser) of
+                {garbage, _} -> true;
+                Result -> same(garbage, Result)
+            end
+        end)
+    ).
+
+%% What is asked by the meta protocol is read, by a reader that knows words and base64 only, as what was to be asked.
+prop_meta_requests() ->
+    ?FORALL(
+        {Key, Value, Flags, Ttl, N},
+        {non_empty(binary()), value(), range(0, 16#FFFFFFFF), ttl(), range(1, 16#FFFFFFFFFFFFFFFF)},
+        begin
+            Wire = {base64, base64:encode(Key)},
+            Size = byte_size(Value),
+            Both = [{<<"b">>, <<>>}],
+            Timed = [{Letter, integer_to_binary(I)} || {Letter, I} <- [{<<"T">>, Ttl}, {<<"F">>, Flags}], I =/= 0],
+            Number = integer_to_binary(N),
+            Expected = [
+                {{get, Wire}, {mg, Key, none, [{<<"v">>, <<>>}, {<<"f">>, <<>>} | Both]}},
+                {{gets, Wire}, {mg, Key, none, [{<<"v">>, <<>>}, {<<"f">>, <<>>}, {<<"c">>, <<>>} | Both]}},
+                {{gat, Wire, Ttl},
+                    {mg, Key, none, [{<<"v">>, <<>>}, {<<"f">>, <<>>}, {<<"T">>, integer_to_binary(Ttl)} | Both]}},
+                {{touch, Wire, Ttl}, {mg, Key, none, [{<<"T">>, integer_to_binary(Ttl)} | Both]}},
+                {{set, Wire, Value, Flags, Ttl, Size}, {ms, Key, Value, Timed ++ Both}},
+                {{add, Wire, Value, Flags, Ttl, Size}, {ms, Key, Value, [{<<"M">>, <<"E">>} | Timed ++ Both]}},
+                {{replace, Wire, Value, Flags, Ttl, Size}, {ms, Key, Value, [{<<"M">>, <<"R">>} | Timed ++ Both]}},
+                {{cas, Wire, Value, Flags, Ttl, N, Size}, {ms, Key, Value, [{<<"C">>, Number} | Timed ++ Both]}},
+                {{put, Wire, Value, Flags, Ttl, N, Size}, {ms, Key, Value, [{<<"C">>, Number} | Timed ++ Both]}},
+                {{append, Wire, Value}, {ms, Key, Value, [{<<"M">>, <<"A">>} | Both]}},
+                {{prepend, Wire, Value}, {ms, Key, Value, [{<<"M">>, <<"P">>} | Both]}},
+                {{delete, Wire}, {md, Key, none, Both}},
+                {{invalidate, Wire, Ttl}, {md, Key, none, [{<<"I">>, <<>>}, {<<"T">>, integer_to_binary(Ttl)} | Both]}},
+                {{release, Wire, N, missing}, {md, Key, none, [{<<"C">>, Number} | Both]}},
+                {{release, Wire, N, stale}, {md, Key, none, [{<<"C">>, Number}, {<<"I">>, <<>>} | Both]}},
+                {{incr, Wire, N}, {ma, Key, none, [{<<"D">>, Number}, {<<"v">>, <<>>} | Both]}},
+                {{decr, Wire, N}, {ma, Key, none, [{<<"D">>, Number}, {<<"M">>, <<"D">>}, {<<"v">>, <<>>} | Both]}}
+            ],
+            lists:all(
+                fun({Operation, {Command, K, Data, Tokens}}) ->
+                    {_, Bytes} = weir_memcached_request:encode(meta, Operation),
+                    {Command1, K1, Data1, Tokens1} = read_meta(iolist_to_binary(Bytes)),
+                    {Opaques, Others} = lists:partition(fun({Letter, _}) -> Letter =:= <<"O">> end, Tokens1),
+                    same(unsupported, weir_memcached_request:encode(text, Operation)) andalso
+                        same({Command, K, Data, lists:sort(Tokens)}, {Command1, K1, Data1, lists:sort(Others)}) andalso
+                        same(1, length(Opaques))
+                end,
+                Expected
+            )
+        end
+    ).
+
+read_meta(Bytes) ->
+    [Line, Rest] = binary:split(Bytes, <<"\r\n">>),
+    [Command, Encoded | Words] = binary:split(Line, <<" ">>, [global]),
+    {Data, Tokens} =
+        case Command of
+            <<"ms">> ->
+                Size = binary_to_integer(hd(Words)),
+                <<Value:Size/binary, "\r\n">> = Rest,
+                {Value, tl(Words)};
+            _ ->
+                <<>> = Rest,
+                {none, Words}
+        end,
+    Pairs = [{Letter, Value} || <<Letter:1/binary, Value/binary>> <- Tokens],
+    {binary_to_atom(Command), base64:decode(Encoded), Data, Pairs}.
+
+%% Which versions speak it.
+prop_versions() ->
+    ?FORALL(
+        {Major, Minor, Patch, More},
+        {range(0, 3), range(0, 8), range(0, 50), oneof([<<>>, <<"-1">>, <<"_beta1">>, <<".7">>])},
+        begin
+            Version = iolist_to_binary([lists:join(".", [integer_to_list(N) || N <- [Major, Minor, Patch]]), More]),
+            same({Major, Minor, Patch} >= {1, 6, 10}, weir_memcached_meta:is_spoken_by(Version)) andalso
+                same(false, weir_memcached_meta:is_spoken_by(<<"mcrouter ", Version/binary>>)) andalso
+                same(false, weir_memcached_meta:is_spoken_by(<<>>))
+        end
+    ).
+
 failure() ->
     ?LET(
         {Word, Text},
@@ -244,7 +512,21 @@ kind() ->
     frequency([{6, simple_kind()}, {1, ?LET(Kinds, list(simple_kind()), {many, Kinds})}]).
 
 simple_kind() ->
-    oneof([store, delete, touch, ok, number, version, stats, ?LET(Keys, non_empty(list(key())), {values, Keys})]).
+    oneof([text_kind(), {binary, oneof([get, set, number, stats, {quiet, [{1, <<"k">>}]}]), range(0, 16#FFFF)}]).
+
+%% In lines.
+text_kind() ->
+    oneof([
+        one_kind(),
+        ?LET(Keys, non_empty(list(key())), {quiet, lists:zip(lists:seq(1, length(Keys)), Keys)})
+    ]).
+
+%% Of which an error is the whole reply.
+one_kind() ->
+    oneof([
+        store, delete, touch, ok, number, version, stats, debug, ?LET(Keys, non_empty(list(key())), {values, Keys}),
+        {mg, key(), opaque()}, {meta, oneof([store, delete, touch, number, item]), opaque()}
+    ]).
 
 value() ->
     ?LET(Parts, list(oneof([binary(), fragment()])), iolist_to_binary(Parts)).
@@ -254,6 +536,8 @@ fragment() ->
     oneof([
         <<"\r\n">>, <<"\r">>, <<"\n">>, <<"END\r\n">>, <<"END">>, <<"STORED\r\n">>, <<"VALUE ">>, <<"VALUE k 0 1\r\n">>,
         <<"VALUE k 0 3 7\r\n">>, <<"k">>, <<" ">>, <<"0">>, <<"7\r\n">>, <<"STAT a 1\r\n">>, <<"STAT a\r\n">>,
+        <<16#81, 0:184>>, <<16#81>>, <<16#81, 0:56, 0:8, 0:24, 5:8, 0:96>>, <<"VA 1 f0 O1\r\n">>, <<"HD\r\n">>,
+        <<"EN\r\n">>, <<"MN\r\n">>,
         <<"ERROR\r\n">>, <<"SERVER_ERROR x\r\n">>, <<"CLIENT_ERROR \r\n">>, <<"VERSION 1\r\n">>, <<"NOT_FOUND\r\n">>
     ]).
 
@@ -315,19 +599,17 @@ request() ->
 ttl() ->
     oneof([0, range(-16#80000000, 16#7FFFFFFF)]).
 
-encoded({Op, Key, _, _, Value}) when Op =:= append; Op =:= prepend -> weir_memcached_request:concat(Op, Key, Value);
-encoded({Op, Key, Flags, Ttl, Value}) -> weir_memcached_request:store(Op, Key, Value, Flags, Ttl, byte_size(Value));
-encoded({cas, Key, Flags, Ttl, Value, Cas}) ->
-    weir_memcached_request:cas(Key, Value, Flags, Ttl, Cas, byte_size(Value));
-encoded({gat, Ttl, [Key]}) -> weir_memcached_request:gat(Key, Ttl);
-encoded({Op, Keys}) when Op =:= get; Op =:= gets -> weir_memcached_request:values(Op, Keys);
-encoded({delete, Key}) -> weir_memcached_request:delete(Key);
-encoded({Op, Key, N}) when Op =:= incr; Op =:= decr -> weir_memcached_request:arithmetic(Op, Key, N);
-encoded({touch, Key, Ttl}) -> weir_memcached_request:touch(Key, Ttl);
-encoded({stats}) -> weir_memcached_request:command(stats);
-encoded({version}) -> weir_memcached_request:command(version);
-encoded({flush_all}) -> weir_memcached_request:command({flush_all, 0});
-encoded({Command, Argument}) -> weir_memcached_request:command({Command, Argument}).
+encoded(Request) -> weir_memcached_request:encode(text, operation(Request)).
+
+operation({Op, Key, _, _, Value}) when Op =:= append; Op =:= prepend -> {Op, Key, Value};
+operation({Op, Key, Flags, Ttl, Value}) -> {Op, Key, Value, Flags, Ttl, byte_size(Value)};
+operation({cas, Key, Flags, Ttl, Value, Cas}) -> {cas, Key, Value, Flags, Ttl, Cas, byte_size(Value)};
+operation({gat, Ttl, [Key]}) -> {gat, Key, Ttl};
+operation({Op, [Key]}) when Op =:= get; Op =:= gets -> {Op, Key};
+operation({stats}) -> stats;
+operation({version}) -> version;
+operation({flush_all}) -> {flush_all, 0};
+operation(Same) -> Same.
 
 due(Request) ->
     case element(1, Request) of
@@ -380,7 +662,7 @@ prop_get_many_lines() ->
         Keys,
         ?LET(N, range(2, 300), vector(N, key())),
         begin
-            {{many, Kinds}, Bytes} = weir_memcached_request:values(get, Keys),
+            {{many, Kinds}, Bytes} = weir_memcached_request:encode(text, {get_many, Keys}),
             Lines = binary:split(iolist_to_binary(Bytes), <<"\r\n">>, [global, trim]),
             Asked = [KeysOfLine || {get, KeysOfLine} <- read_commands(iolist_to_binary(Bytes))],
             same(Keys, lists:append(Asked)) andalso same(Kinds, [{values, KeysOfLine} || KeysOfLine <- Asked]) andalso
@@ -401,8 +683,34 @@ prop_keys() ->
         begin
             Good = byte_size(Key) >= 1 andalso byte_size(Key) =< 250 andalso
                 lists:all(fun(Byte) -> Byte > 32 andalso Byte =/= 127 end, binary_to_list(Key)),
-            Expected = case Good of true -> {ok, Key}; false -> {error, {bad_key, Key}} end,
-            same(Expected, weir_memcached_request:key(Key))
+            Expected = case Good of true -> {ok, Key, Key}; false -> {error, {bad_key, Key}} end,
+            same(Expected, weir_memcached_key:wire(Key, {<<>>, false, false}))
+        end
+    ).
+
+%% What stands for a key on the wire: itself behind the namespace, base64 of that, or its hash, whichever is the first
+%% that is allowed and can be sent. An oracle of lists.
+prop_naming() ->
+    ?FORALL(
+        {Key, Namespace, HashLong, TakeAny},
+        {oneof([binary(), key(), ?LET(N, range(140, 260), binary:copy(<<"k">>, N)),
+            ?LET(N, range(140, 260), binary:copy(<<" ">>, N))]), oneof([<<>>, <<"app:">>, binary:copy(<<"n">>, 100)]),
+            boolean(), boolean()},
+        begin
+            Named = binary_to_list(Namespace) ++ binary_to_list(Key),
+            IsText = lists:all(fun(Byte) -> Byte > 32 andalso Byte =/= 127 end, Named),
+            Encoded = base64:encode(list_to_binary(Named)),
+            Expected =
+                if
+                    Key =:= <<>> -> {error, {bad_key, Key}};
+                    IsText, length(Named) =< 250 -> {ok, Key, list_to_binary(Named)};
+                    not IsText, TakeAny, byte_size(Encoded) =< 250 -> {ok, Key, {base64, Encoded}};
+                    HashLong, IsText; HashLong, TakeAny ->
+                        Hash = [io_lib:format("~2.16.0B", [Byte]) || <<Byte>> <= crypto:hash(sha256, Key)],
+                        {ok, Key, iolist_to_binary([Namespace, "sha256:", Hash])};
+                    true -> {error, {bad_key, Key}}
+                end,
+            same(Expected, weir_memcached_key:wire(Key, {Namespace, HashLong, TakeAny}))
         end
     ).
 

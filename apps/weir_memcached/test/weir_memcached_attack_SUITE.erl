@@ -404,5 +404,8 @@ words(_) ->
     _ = [ok = weir_memcached_load:up(Slot, 5, false, Load) || Slot <- [1, 2, 3, 4]],
     ?assertEqual([1, 2, 3, 4], Chosen(Load, 4)),
     _ = [ok = weir_memcached_load:down(Slot, Load) || Slot <- [1, 2, 3, 4]],
-    ?assertMatch([_], Chosen(Load, 4)),
-    ?assertEqual([1], Chosen(weir_memcached_load:new(1), 1)).
+    ?assertEqual([down], Chosen(Load, 4)),
+    One = weir_memcached_load:new(1),
+    ?assertEqual([down], Chosen(One, 1)),
+    ok = weir_memcached_load:up(1, 7, true, One),
+    ?assertEqual([1], Chosen(One, 1)).

@@ -4,13 +4,13 @@
 -export([all/0, suite/0]).
 -export([
     replies_in_pieces/1, replies_byte_by_byte/1, damage/1, any_bytes/1, longest_line/1, requests/1,
-    get_many_lines/1, keys/1, codec/1, one_caller/1, many_callers/1
+    get_many_lines/1, keys/1, naming/1, codec/1, opaque/1, meta_requests/1, versions/1, one_caller/1, many_callers/1
 ]).
 
 all() ->
     [
         replies_in_pieces, replies_byte_by_byte, damage, any_bytes, longest_line, requests, get_many_lines, keys,
-        codec, one_caller, many_callers
+        naming, codec, opaque, meta_requests, versions, one_caller, many_callers
     ].
 
 suite() ->
@@ -21,6 +21,18 @@ replies_in_pieces(_) -> holds(prop_weir_memcached_reply:prop_replies_in_pieces()
 
 %% A reply comes with its last byte.
 replies_byte_by_byte(_) -> holds(prop_weir_memcached_reply:prop_replies_byte_by_byte(), 300).
+
+%% A reply to another request is not taken for one's own.
+opaque(_) -> holds(prop_weir_memcached_reply:prop_opaque(), 500).
+
+%% The meta protocol's requests say what they are to say.
+meta_requests(_) -> holds(prop_weir_memcached_reply:prop_meta_requests(), 200).
+
+%% It is spoken to those who understand it.
+versions(_) -> holds(prop_weir_memcached_reply:prop_versions(), 500).
+
+%% Keys on the wire.
+naming(_) -> holds(prop_weir_memcached_reply:prop_naming(), 1000).
 
 %% A damaged stream does not change what came before the damage.
 damage(_) -> holds(prop_weir_memcached_reply:prop_damage(), 1000).

@@ -20,7 +20,8 @@
     never_reads/1, stop_while_writer_blocks/1, stop_while_connecting/1, backoff/1
 ]).
 -export([
-    kill_writer/1, kill_connection/1, kill_client_process/1, kill_pool/1, kill_supervisor/1, stuck_connection/1,
+    kill_writer/1, kill_connection/1, kill_client_process/1, kill_pool/1, kill_servers/1, kill_supervisor/1,
+    stuck_connection/1,
     busy_is_not_stuck/1,    one_connection_of_two_down/1
 ]).
 %% For the suite of another transport.
@@ -43,7 +44,8 @@ groups() ->
             stop_while_writer_blocks, stop_while_connecting, backoff
         ]},
         {kills, [
-            kill_writer, kill_connection, kill_client_process, kill_pool, kill_supervisor, stuck_connection,
+            kill_writer, kill_connection, kill_client_process, kill_pool, kill_servers, kill_supervisor,
+            stuck_connection,
             busy_is_not_stuck, one_connection_of_two_down
         ]}
     ].
@@ -444,7 +446,7 @@ client_error_in_set_many(_) ->
 server_error_in_get_many(_) ->
     C = ?FUNCTION_NAME,
     Keys = [<<N, (binary:copy(<<"k">>, 249))/binary>> || N <- lists:seq($a, $z)],
-    {{many, Kinds}, Request} = weir_memcached_request:values(get, Keys),
+    {{many, Kinds}, Request} = weir_memcached_request:encode(text, {get_many, Keys}),
     ?assert(length(Kinds) > 2),
     Script = [
         accept,
@@ -677,7 +679,8 @@ queued_go_to_another_connection(_) ->
                 {blocked, Pid} -> Pid
             end,
         %% as if the other one were down, until it says something itself
-        ok = weir_memcached_load:down(2, (weir_memcached_config:fetch(C))#config.load),
+        [#server{load = Load}] = weir_memcached_route:all((weir_memcached_config:fetch(C))#config.servers),
+        ok = weir_memcached_load:down(2, Load),
         Gets = [get(C, <<"k">>) || _ <- lists:seq(1, 50)],
         weir_memcached_test:until(fun() ->
             [#{pending := Waiting}] = weir_memcached_conn:infos([Connection]),
@@ -691,7 +694,8 @@ queued_go_to_another_connection(_) ->
 
 %% As blocked_writer/1, on a certain connection: which one a client picks is not for a test to know.
 blocking_set(C, Connection, N) ->
-    Request = weir_memcached_request:store(set, <<"large">>, binary:copy(<<"x">>, ?LARGE), 0, 0, ?LARGE),
+    Large = {set, <<"large">>, binary:copy(<<"x">>, ?LARGE), 0, 0, ?LARGE},
+    Request = weir_memcached_request:encode(text, Large),
     Caller = weir_memcached_test:caller(fun() -> weir_memcached_conn:request(Connection, Request, infinity) end),
     counted(C, requests, N),
     Caller.
@@ -882,7 +886,7 @@ backoff(_) ->
 
 %% The only look behind the interface: the times themselves are not for a test to measure.
 present_backoff(C) ->
-    {state, _Config, _Slot, _WasUsed, _IsLarge, _Phase, Backoff, _} = sys:get_state(connection(C)),
+    {state, _Config, _Server, _Slot, _WasUsed, _IsLarge, _Phase, Backoff, _} = sys:get_state(connection(C)),
     Backoff.
 
 %% Kills
@@ -941,9 +945,13 @@ busy_is_not_stuck(_) ->
 %% The pool is killed, and the connections with it.
 kill_pool(_) ->
     killed(?FUNCTION_NAME, fun(C) ->
-        [Pool] = [Pid || {Id, Pid, _, _} <- supervisor:which_children(C), Id =/= client],
+        [{_, Pool, _, _}] = supervisor:which_children(child(C, servers)),
         exit(Pool, kill)
     end).
+
+%% And so the supervisor of all pools.
+kill_servers(_) ->
+    killed(?FUNCTION_NAME, fun(C) -> exit(child(C, servers), kill) end).
 
 %% The client's supervisor is killed, under one of a user's.
 kill_supervisor(_) ->
@@ -1020,7 +1028,7 @@ writers(C) ->
         Pid <- Links,
         is_pid(Pid),
         {dictionary, Dictionary} <- [process_info(Pid, dictionary)],
-        lists:keyfind('$initial_call', 1, Dictionary) =:= {'$initial_call', {weir_memcached_io, init, 2}}
+        lists:keyfind('$initial_call', 1, Dictionary) =:= {'$initial_call', {weir_memcached_io, init, 3}}
     ].
 
 %% While one of two connections is down, a request that meets it goes to the other.

@@ -22,7 +22,7 @@
 ]).
 
 all() ->
-    [{group, tcp}, {group, local}, {group, inet6}, {group, values}, {group, limits}, {group, life}].
+    [{group, tcp}, {group, local}, {group, inet6}, {group, binary}, {group, values}, {group, limits}, {group, life}].
 
 %% Every operation, over each kind of address; the rest over one.
 groups() ->
@@ -34,6 +34,8 @@ groups() ->
         {tcp, Operations},
         {local, Operations},
         {inet6, Operations},
+        {binary, Operations ++ [expiry, flush_with_delay, flags, keys, item_limit, larger_items, get_many_thousands,
+            get_many_mixed_keys, set_many_partial, many_callers, killed_callers, restart_under_load]},
         {values, [
             expiry, flush_with_delay, flags, codec_term, codec_raw, codec_module, codec_per_request, keys, bad_keys,
             bad_arguments, ttl_bounds, timeout_bounds, request_options
@@ -67,6 +69,8 @@ init_per_group(local, Config) ->
     %% not in the log directory: a socket's path may have 107 bytes
     Path = filename:join("/tmp", "weir_memcached." ++ os:getpid()),
     with_server(#{host => {local, Path}}, Config);
+init_per_group(binary, Config) ->
+    [{options, #{protocol => binary}} | with_server(#{}, Config)];
 init_per_group(_, Config) ->
     with_server(#{}, Config).
 
@@ -87,7 +91,8 @@ client(Name, Config) ->
 
 client(Name, Config, Options) ->
     Address = weir_memcached_test:options(?config(server, Config)),
-    {ok, _} = weir_memcached:start_link(Name, maps:merge(Address, Options)),
+    Protocol = proplists:get_value(options, Config, #{}),
+    {ok, _} = weir_memcached:start_link(Name, maps:merge(maps:merge(Address, Protocol), Options)),
     ok = weir_memcached_test:up(Name),
     ok = weir_memcached:flush_all(Name),
     Name.
@@ -205,8 +210,14 @@ server_commands(Config) ->
     ?assertMatch({ok, #{<<"items:1:number">> := _}}, weir_memcached:stats(C, "items")),
     ?assertEqual({ok, #{}}, weir_memcached:stats(C, "reset")),
     ?assertEqual({error, {client_error, <<"ERROR">>}}, weir_memcached:stats(C, "nonsense")),
-    [?assertEqual(ok, weir_memcached:verbosity(C, Level)) || Level <- [1, 2, 16#FFFFFFFF, 0]],
-    ?assertEqual(ok, weir_memcached:verbosity(C, 0, #{timeout => 4000})),
+    %% memcached has no words for it in its binary protocol.
+    Said =
+        case proplists:get_value(options, Config) of
+            #{protocol := binary} -> {error, unsupported};
+            undefined -> ok
+        end,
+    [?assertEqual(Said, weir_memcached:verbosity(C, Level)) || Level <- [1, 2, 16#FFFFFFFF, 0]],
+    ?assertEqual(Said, weir_memcached:verbosity(C, 0, #{timeout => 4000})),
     ?assertEqual(ok, weir_memcached:flush_all(C, #{timeout => 4000})),
     ?assertEqual({error, not_found}, weir_memcached:get(C, <<"k">>)).
 
@@ -308,8 +319,11 @@ codec_term(Config) ->
             ok = weir_memcached:set(C, <<"u">>, Bytes, #{codec => raw}),
             ?assertEqual({error, {undecodable, Bytes}}, weir_memcached:get(C, <<"u">>))
         end
-     || Bytes <- [<<>>, <<131>>, <<"plain">>]
-    ].
+     || Bytes <- [<<131>>, <<"plain">>]
+    ],
+    %% What keeps a place for a value.
+    ok = weir_memcached:set(C, <<"u">>, <<>>, #{codec => raw}),
+    ?assertEqual({error, not_found}, weir_memcached:get(C, <<"u">>)).
 
 %% The codec `raw' takes iodata and gives binaries.
 codec_raw(Config) ->
@@ -415,8 +429,7 @@ bad_arguments(Config) ->
         fun() -> weir_memcached:set_many(C, [not_a_pair]) end,
         fun() -> weir_memcached:verbosity(C, -1) end,
         fun() -> weir_memcached:verbosity(C, 16#100000000) end,
-        fun() -> weir_memcached:stats(C, "two words") end,
-        fun() -> weir_memcached:stats(C, "") end
+        fun() -> weir_memcached:stats(C, "two words") end
     ],
     [?assertError(_, Misuse()) || Misuse <- Misuses],
     ?assertMatch(#{disconnects := 0}, weir_memcached_test:counters(C)).
@@ -862,9 +875,11 @@ info(Config) ->
     [ok = weir_memcached:set(C, integer_to_binary(N), N) || N <- lists:seq(1, 9)],
     {ok, #{connections := Connections} = Info} = weir_memcached:info(C),
     ?assertEqual(
-        lists:sort([connections | [Name || {Name, _, _, _} <- weir_memcached_counters:fields()]]),
+        lists:sort([connections, servers | [Name || {Name, _, _, _} <- weir_memcached_counters:fields()]]),
         lists:sort(maps:keys(Info))
     ),
+    #{servers := Servers} = Info,
+    ?assertEqual(maps:without([connections, servers], Info), maps:remove(latency, hd(maps:values(Servers)))),
     ?assertMatch(#{requests := 10, connects := 3, disconnects := 0, connect_failures := 0, expired := 0}, Info),
     ?assertMatch([#{phase := up, pending := 0, pid := _}, #{phase := up}, #{phase := up}], Connections),
     ?assertEqual(3, length(lists:usort([Pid || #{pid := Pid} <- Connections]))).

@@ -105,7 +105,7 @@ connections(Client) ->
 -spec counters(weir_memcached:client()) -> map().
 counters(Client) ->
     {ok, Info} = weir_memcached:info(Client),
-    maps:remove(connections, Info).
+    maps:without([connections, servers], Info).
 
 %% Has the reports with a label sent to this process as {logged, Id, Report}.
 -spec watch_log(Id :: atom(), Label :: term()) -> ok.

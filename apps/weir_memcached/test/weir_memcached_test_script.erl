@@ -51,7 +51,8 @@ start(Script) ->
 
 -spec options(server()) -> weir_memcached:options().
 options(#{port := Port}) ->
-    #{host => {127, 0, 0, 1}, port => Port, transport => weir_memcached_test:transport()}.
+    %% A script begins with what a caller asks for.
+    #{host => {127, 0, 0, 1}, port => Port, protocol => text, transport => weir_memcached_test:transport()}.
 
 -spec stop(server()) -> ok.
 stop(#{pid := Pid}) ->

@@ -1,0 +1,158 @@
+%% @doc Copies of items on more than one server, and gets that ask a second one when the first takes long.
+%%
+%% The owner of a key decides, and answers. What it has done is then done at the next owners on the ring, `replicas'
+%% together, by requests whose replies nobody waits for: what was set is set there, what was deleted, touched or made
+%% stale likewise. What depends on the item as it was (`add', `cas', `incr', `append' and so on) is deleted there, since
+%% copies may differ; so a copy is at worst older than the owner's item by what is under way, or not there.
+%%
+%% ```
+%%   hedged get      owner                                      second
+%%   asked           at once                                    after the delay, if there is no answer
+%%   a hit           its value                                  its value
+%%   no item         not_found                                  is not believed: the owner's answer is waited for
+%%   an error        the second's answer is waited for, if it was asked    the owner's answer is waited for
+%% '''
+%% With one copy a second connection of the same server is asked: that helps where one is behind a large value, or lost.
+%% An answer that comes too late goes to an alias that is no more.
+%% @private
+-module(weir_memcached_replicas).
+
+-export([follow/4, follow_many/4, get/5]).
+
+-include("weir_memcached_config.hrl").
+
+%% @doc Has an operation that the owner has carried out followed by the other owners.
+-spec follow(weir_memcached_config:config(), Key :: binary(), weir_memcached_request:operation(),
+    Deadline :: timeout()) ->
+    ok.
+follow(#config{replicas = Replicas} = Config, Key, Operation, Timeout) ->
+    case following(Operation) of
+        none ->
+            ok;
+        Following ->
+            [_ | Others] = weir_memcached_route:owners(Key, Replicas, Config),
+            lists:foreach(fun(Server) -> tell(Server, Following, 1, Timeout, Config) end, Others)
+    end.
+
+tell(#server{counters = Counters} = Server, Operation, N, Timeout, Config) ->
+    case weir_memcached_ask:ask_server(Server, Operation, Config, #{timeout => Timeout, no_reply => true}) of
+        ok -> ok;
+        {error, _} -> weir_memcached_counters:add(Counters, unacknowledged, N)
+    end.
+
+following({set, _, _, _, _, _} = Operation) -> Operation;
+following({put, Key, Data, Flags, Ttl, _, Size}) -> {set, Key, Data, Flags, Ttl, Size};
+following({delete, _} = Operation) -> Operation;
+following({touch, _, _} = Operation) -> Operation;
+following({invalidate, _, _} = Operation) -> Operation;
+following({gat, Key, Ttl}) -> {touch, Key, Ttl};
+following({Operation, Key, _, _, _, _}) when Operation =:= add; Operation =:= replace -> {delete, Key};
+following({cas, Key, _, _, _, _, _}) -> {delete, Key};
+following({Operation, Key, _}) when
+    Operation =:= append; Operation =:= prepend; Operation =:= incr; Operation =:= decr
+->
+    {delete, Key};
+following(_) -> none.
+
+%% @doc Has many items that the owners have stored followed. `Make' makes the operation of those of one server.
+-spec follow_many(weir_memcached_config:config(), [{Key :: binary(), Each}], Make, Timeout :: timeout()) -> ok when
+    Make :: fun(([Each]) -> weir_memcached_request:operation()), Each :: term().
+follow_many(#config{replicas = Replicas} = Config, Keys, Make, Timeout) ->
+    Ranked = [
+        {Server, Each}
+     || {Key, Each} <- Keys, Server <- tl(weir_memcached_route:owners(Key, Replicas, Config))
+    ],
+    ByServer = lists:foldr(
+        fun({#server{name = Name} = Server, Each}, Acc) ->
+            {_, Some} = maps:get(Name, Acc, {Server, []}),
+            Acc#{Name => {Server, [Each | Some]}}
+        end,
+        #{},
+        Ranked
+    ),
+    maps:foreach(fun(_, {Server, Some}) -> tell(Server, Make(Some), length(Some), Timeout, Config) end, ByServer).
+
+%% @doc A get of which another one is asked, too, if there is no answer after so many milliseconds.
+-spec get(weir_memcached_config:config(), Key :: binary(), weir_memcached_request:operation(),
+    Timeout :: timeout(), p95 | pos_integer()) -> weir_memcached_reply:reply() | {error, timeout | disconnected | busy}.
+get(#config{replicas = Replicas} = Config, Key, Operation, Timeout, Hedge) ->
+    Owner = weir_memcached_route:owner(Key, Config),
+    Deadline = weir_memcached_ask:deadline(Timeout),
+    case delay(Hedge, Owner) of
+        unknown ->
+            weir_memcached_ask:ask(Config, Key, Operation, #{timeout => Timeout});
+        Delay ->
+            case weir_memcached_ask:send(Owner, Operation, Deadline, any, Config) of
+                {sent, Slot, Id} ->
+                    case weir_memcached_conn:answer(Id, Delay) of
+                        timeout ->
+                            {Other, Which} =
+                                case weir_memcached_route:owners(Key, max(2, Replicas), Config) of
+                                    [_, Next | _] when Replicas > 1 -> {Next, any};
+                                    _ -> {Owner, {but, Slot}}
+                                end,
+                            count(hedged, Owner),
+                            either(Id, weir_memcached_ask:send(Other, Operation, Deadline, Which, Config), Owner);
+                        Answer ->
+                            first(Answer, Key, Operation, Timeout, Config)
+                    end;
+                refused ->
+                    weir_memcached_ask:ask(Config, Key, Operation, #{timeout => Timeout})
+            end
+    end.
+
+%% Nothing was sent if it was refused, or the connection went down: then it is asked as any other get.
+first(Answer, Key, Operation, Timeout, Config) ->
+    case Answer of
+        gone -> {error, disconnected};
+        Refusal when Refusal =:= down; Refusal =:= busy; element(1, Refusal) =:= speaks ->
+            weir_memcached_ask:ask(Config, Key, Operation, #{timeout => Timeout});
+        Reply -> Reply
+    end.
+
+delay(p95, #server{latency = Latency}) ->
+    case weir_memcached_latency:percentile(95, Latency) of
+        unknown -> unknown;
+        Us -> Us div 1000 + 1
+    end;
+delay(Ms, _) ->
+    Ms.
+
+either(First, refused, _) ->
+    settled(weir_memcached_conn:answer(First));
+either(First, {sent, _, Second}, Owner) ->
+    case weir_memcached_conn:either(First, Second) of
+        {first, Answer} ->
+            case is_useful(Answer) of
+                true ->
+                    ok = weir_memcached_conn:forget(Second),
+                    Answer;
+                false ->
+                    Other = settled(weir_memcached_conn:answer(Second)),
+                    case Other of
+                        {ok, [_]} -> won(Other, Owner);
+                        _ -> settled(Answer)
+                    end
+            end;
+        {second, {ok, [_]} = Answer} ->
+            ok = weir_memcached_conn:forget(First),
+            won(Answer, Owner);
+        {second, _} ->
+            settled(weir_memcached_conn:answer(First))
+    end.
+
+is_useful({ok, _}) -> true;
+is_useful({error, {Said, _}}) when Said =:= client_error; Said =:= server_error -> true;
+is_useful(_) -> false.
+
+won(Answer, Owner) ->
+    count(hedges_won, Owner),
+    Answer.
+
+settled(gone) -> {error, disconnected};
+settled(down) -> {error, disconnected};
+settled(busy) -> {error, busy};
+settled({speaks, _}) -> {error, disconnected};
+settled(Answer) -> Answer.
+
+count(Name, #server{counters = Counters}) -> weir_memcached_counters:add(Counters, Name, 1).

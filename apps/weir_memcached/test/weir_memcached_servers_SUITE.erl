@@ -1,0 +1,740 @@
+%% Several servers that share the keys: who has which, what becomes of the keys of one that is gone, frozen or back, and
+%% servers that come and go at run time. Three real memcacheds, which each case finds empty and running.
+-module(weir_memcached_servers_SUITE).
+
+-include_lib("stdlib/include/assert.hrl").
+-include("../src/weir_memcached_config.hrl").
+
+-export([all/0, suite/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2, end_per_testcase/2]).
+-export([
+    options/1, bad_servers/1, contradictions/1, each_key_has_its_server/1, as_others_do/1, many/1, many_of_one_form/1,
+    many_with_one_down/1, many_refused/1, refuse/1, next/1, next_of_next/1, gutter/1, gutter_gone_too/1, frozen/1,
+    silent_server/1, comes_back_slowly/1, comes_back_at_once/1, shares_of_who_returns/1, server_commands/1, await/1,
+    await_at_start/1, add_and_remove/1, weights_change/1, change_refused/1, new_server_is_down/1,
+    one_change_at_a_time/1,
+    client_process_killed/1, killed_in_a_change/1, left_and_back/1, waits_for_answers/1, stopped_in_a_change/1,
+    pools_of_servers/1, no_wrong_values/1, hashing_costs_nothing_with_one/1
+]).
+
+suite() -> [{timetrap, {minutes, 4}}].
+
+all() ->
+    [
+        options, bad_servers, contradictions, each_key_has_its_server, as_others_do, many, many_of_one_form,
+        many_with_one_down, many_refused, refuse, next, next_of_next, gutter, gutter_gone_too, frozen, silent_server,
+        comes_back_slowly, comes_back_at_once, shares_of_who_returns, server_commands, await, await_at_start,
+        add_and_remove, weights_change, change_refused, new_server_is_down, one_change_at_a_time, client_process_killed,
+        killed_in_a_change, left_and_back, waits_for_answers, stopped_in_a_change, pools_of_servers, no_wrong_values,
+        hashing_costs_nothing_with_one
+    ].
+
+init_per_suite(Config) ->
+    Servers = [weir_kit_memcached:start() || _ <- [1, 2, 3, 4]],
+    [{servers, Servers} | weir_memcached_test:set_up(weir_memcached, Config)].
+
+end_per_suite(Config) ->
+    _ = [weir_kit_memcached:stop(Server) || Server <- proplists:get_value(servers, Config)],
+    weir_memcached_test:tear_down(Config).
+
+init_per_testcase(_, Config) ->
+    Servers = proplists:get_value(servers, Config),
+    [<<"OK\r\n">> = weir_kit_memcached:raw(Server, <<"flush_all\r\n">>) || Server <- Servers],
+    Config.
+
+end_per_testcase(Case, Config) ->
+    _ = whereis(Case) =/= undefined andalso try weir_memcached:stop(Case) catch exit:_ -> ok end,
+    [ok = weir_kit_memcached:restart(Server) || Server <- proplists:get_value(servers, Config)].
+
+%% The first N servers, as options; and a client of them, with this name.
+servers(N, Config) -> lists:sublist(proplists:get_value(servers, Config), N).
+
+address(Server) -> weir_kit_memcached:options(Server).
+
+name(#{port := Port}) -> iolist_to_binary(["127.0.0.1:", integer_to_list(Port)]).
+
+client(Name, N, Config) -> client(Name, N, #{}, Config).
+
+client(Name, N, Options, Config) ->
+    Defaults = #{
+        servers => [address(Server) || Server <- servers(N, Config)],
+        connections => 1,
+        codec => raw,
+        reconnect => {1, 20},
+        transport => weir_memcached_test:transport()
+    },
+    {ok, _} = weir_memcached:start_link(Name, maps:merge(Defaults, Options)),
+    ok = weir_memcached:await(Name, 60_000),
+    Name.
+
+keys(N) -> [integer_to_binary(I) || I <- lists:seq(1, N)].
+
+%% The keys that are this server's.
+keys_of(Server, C) ->
+    Name = name(Server),
+    [Key || Key <- keys(200), weir_memcached:server_of(C, Key) =:= {ok, Name}].
+
+%% What a server has of a key, asked without any client.
+has(Server, Key) ->
+    case weir_kit_memcached:raw(Server, ["get ", Key, "\r\n"]) of
+        <<"END\r\n">> -> false;
+        <<"VALUE ", _/binary>> -> true
+    end.
+
+until(Condition) -> weir_memcached_test:until(Condition).
+
+signal(Signal, Server) ->
+    Socket = connect(Server),
+    ok = gen_tcp:send(Socket, "stats\r\n"),
+    {match, [Pid]} = re:run(received(Socket, <<>>), "STAT pid ([0-9]+)", [{capture, all_but_first, list}]),
+    ok = gen_tcp:close(Socket),
+    signal_pid(Signal, Pid).
+
+signal_pid(Signal, Pid) ->
+    "" = os:cmd("kill -" ++ Signal ++ " " ++ Pid),
+    Pid.
+
+connect(#{host := Host, port := Port}) ->
+    {ok, Socket} = gen_tcp:connect(Host, Port, [binary, {active, false}]),
+    Socket.
+
+received(Socket, Data) ->
+    case binary:match(Data, <<"END\r\n">>) of
+        nomatch ->
+            {ok, More} = gen_tcp:recv(Socket, 0, 60_000),
+            received(Socket, <<Data/binary, More/binary>>);
+        _ ->
+            Data
+    end.
+
+gone(Server, C) ->
+    ok = weir_kit_memcached:kill(Server),
+    is_gone(name(Server), C).
+
+is_gone(Name, C) ->
+    #config{connections = Connections} = Config = weir_memcached_config:fetch(C),
+    #server{load = Load} = weir_memcached_route:named(Name, Config),
+    until(fun() -> weir_memcached_load:is_dead(Connections, Load) end).
+
+%% ---------------------------------------------------------------- options
+
+options(Config) ->
+    C = ?FUNCTION_NAME,
+    [#{port := P1}, #{port := P2}] = servers(2, Config),
+    Given = [
+        #{host => "localhost", port => P1}, [{host, <<"127.0.0.1">>}, {port, P2}, {weight, 3}], #{host => {1, 2, 3, 4}},
+        #{host => {0, 0, 0, 0, 0, 0, 0, 1}, port => 7}, #{host => {local, "/tmp/none"}}, [{host, localhost}]
+    ],
+    {ok, _} = weir_memcached:start_link(C, [{servers, Given}]),
+    Port = fun(P) -> integer_to_binary(P) end,
+    ?assertEqual(
+        [<<"localhost:", (Port(P1))/binary>>, <<"127.0.0.1:", (Port(P2))/binary>>, <<"1.2.3.4:11211">>, <<"[::1]:7">>,
+            <<"/tmp/none">>, <<"localhost:11211">>],
+        weir_memcached:servers(C)
+    ),
+    ok = weir_memcached:stop(C),
+    {ok, _} = weir_memcached:start_link(C, #{host => "127.0.0.1", port => P1}),
+    ?assertEqual([<<"127.0.0.1:", (Port(P1))/binary>>], weir_memcached:servers(C)).
+
+bad_servers(_) ->
+    C = ?FUNCTION_NAME,
+    Good = #{host => "localhost"},
+    [
+        ?assertEqual({error, {bad_option, servers, Bad}}, weir_memcached:start_link(C, #{servers => Bad}))
+     || Bad <- [
+            x, [x], [Good, Good], [Good, [{host, <<"localhost">>}, {weight, 2}]], [#{port => 1}],
+            [Good#{weight => 0}], [Good#{weight => 1.5}], [Good#{port => 65536}], [Good#{x => 1}], [#{host => ""}]
+        ]
+    ],
+    [
+        ?assertEqual({error, {bad_option, Key, Bad}}, weir_memcached:start_link(C, #{Key => Bad}))
+     || {Key, Bad} <- [
+            {distribution, modulo}, {failover, last}, {gutter, [x]}, {gutter_ttl, 0}, {return_over, -1},
+            {return_over, infinity}, {await, -1}, {await, infinity}
+        ]
+    ].
+
+contradictions(_) ->
+    C = ?FUNCTION_NAME,
+    A = #{host => "a"},
+    B = #{host => "b"},
+    [
+        ?assertEqual({error, {contradicting_options, One, Other}}, weir_memcached:start_link(C, Options))
+     || {Options, One, Other} <- [
+            {#{servers => [A], host => "b"}, servers, {host, "b"}},
+            {#{servers => [A], port => 1}, servers, {port, 1}},
+            {#{servers => [A], failover => gutter}, {failover, gutter}, {gutter, []}},
+            {#{servers => [A], gutter => [B]}, {gutter, [B]}, {failover, refuse}},
+            {#{servers => [A, B], failover => gutter, gutter => [A]}, servers, {gutter, [A]}},
+            {#{servers => [A, B#{weight => 2}], distribution => jump}, {distribution, jump}, {weight, 2}}
+        ]
+    ].
+
+%% ---------------------------------------------------------------- who has which key
+
+each_key_has_its_server(Config) ->
+    Servers = servers(3, Config),
+    lists:foreach(
+        fun(Distribution) ->
+            C = client(?FUNCTION_NAME, 3, #{distribution => Distribution}, Config),
+            [ok = weir_memcached:set(C, Key, Key) || Key <- keys(100)],
+            [?assertEqual({ok, Key}, weir_memcached:get(C, Key)) || Key <- keys(100)],
+            [
+                ?assertEqual({ok, name(Server)} =:= weir_memcached:server_of(C, Key), has(Server, Key))
+             || Server <- Servers, Key <- keys(100)
+            ],
+            [?assert(length(keys_of(Server, C)) > 20) || Server <- Servers],
+            ok = weir_memcached:flush_all(C),
+            [?assertEqual({error, not_found}, weir_memcached:get(C, Key)) || Key <- keys(100)],
+            ok = weir_memcached:stop(C)
+        end,
+        [ketama, {ketama, unweighted}, rendezvous, jump]
+    ).
+
+%% A key's server does not depend on the namespace, or on what stands for the key on the wire.
+as_others_do(Config) ->
+    Plain = client(?FUNCTION_NAME, 3, Config),
+    Owners = [weir_memcached:server_of(Plain, Key) || Key <- keys(100)],
+    ok = weir_memcached:stop(Plain),
+    Other = client(?FUNCTION_NAME, 3, #{namespace => <<"app:">>, binary_keys => true}, Config),
+    ?assertEqual(Owners, [weir_memcached:server_of(Other, Key) || Key <- keys(100)]),
+    ?assertEqual({error, {bad_key, an_atom}}, weir_memcached:server_of(Other, an_atom)).
+
+many(Config) ->
+    C = client(?FUNCTION_NAME, 3, Config),
+    ?assertEqual(ok, weir_memcached:set_many(C, [{Key, Key} || Key <- keys(1000)])),
+    ?assertEqual({ok, maps:from_list([{Key, Key} || Key <- keys(1000)])}, weir_memcached:get_many(C, keys(1200))),
+    ?assertEqual({ok, #{}}, weir_memcached:get_many(C, [<<"x">>, <<"y">>, <<"z">>])),
+    {ok, #{servers := Each, requests := Requests}} = weir_memcached:info(C),
+    ?assertEqual(Requests, lists:sum([N || #{requests := N} <- maps:values(Each)])),
+    [?assertMatch(#{requests := N} when N >= 2 andalso N =< 3, One) || One <- maps:values(Each)].
+
+many_of_one_form(Config) ->
+    C = client(?FUNCTION_NAME, 3, #{binary_keys => true}, Config),
+    Keys = [<<0, (integer_to_binary(N))/binary>> || N <- lists:seq(1, 50)] ++ keys(50),
+    ok = weir_memcached:set_many(C, maps:from_list([{Key, Key} || Key <- Keys])),
+    Lists = [binary_to_list(Key) || Key <- Keys],
+    Expected = maps:from_list([{Key, iolist_to_binary(Key)} || Key <- Keys ++ Lists]),
+    ?assertEqual({ok, Expected}, weir_memcached:get_many(C, Keys ++ Lists)).
+
+%% The values of the others, and the reason for each key of that one.
+many_with_one_down(Config) ->
+    C = client(?FUNCTION_NAME, 3, Config),
+    [_, Down, _] = servers(3, Config),
+    Items = maps:from_list([{Key, Key} || Key <- keys(200)]),
+    ok = weir_memcached:set_many(C, Items),
+    Lost = keys_of(Down, C),
+    gone(Down, C),
+    Failed = maps:from_list([{Key, disconnected} || Key <- Lost]),
+    ?assertEqual({error, {partial, maps:without(Lost, Items), Failed}}, weir_memcached:get_many(C, keys(200))),
+    ?assertEqual({error, {partial, Failed}}, weir_memcached:set_many(C, Items)),
+    ?assertEqual({error, disconnected}, weir_memcached:get_many(C, Lost)),
+    ?assertEqual({error, disconnected}, weir_memcached:set_many(C, [{hd(Lost), <<>>}])).
+
+%% What one connection has no room for another one of the same server takes, also when several are asked at once.
+many_refused(Config) ->
+    C = client(?FUNCTION_NAME, 3, #{connections => 3, max_pending => 1, request_timeout => infinity}, Config),
+    Items = maps:from_list([{Key, Key} || Key <- keys(100)]),
+    ok = weir_memcached:set_many(C, Items),
+    Results = weir_memcached_test:in_parallel([
+        fun() -> [weir_memcached:get_many(C, keys(100)) || _ <- lists:seq(1, 30)] end || _ <- lists:seq(1, 8)
+    ]),
+    [
+        case Result of
+            {ok, Values} -> ?assertEqual(Items, Values);
+            {error, busy} -> ok;
+            {error, {partial, Values, Failed}} ->
+                ?assertEqual([busy], lists:usort(maps:values(Failed))),
+                ?assertEqual(Items, maps:merge(Values, maps:with(maps:keys(Failed), Items)))
+        end
+     || Result <- lists:append(Results)
+    ].
+
+%% ---------------------------------------------------------------- one that is gone
+
+refuse(Config) ->
+    C = client(?FUNCTION_NAME, 3, Config),
+    [Down | Others] = servers(3, Config),
+    gone(Down, C),
+    [?assertEqual({error, disconnected}, weir_memcached:set(C, Key, Key)) || Key <- keys_of(Down, C)],
+    [?assertEqual(ok, weir_memcached:set(C, Key, Key)) || Other <- Others, Key <- keys_of(Other, C)],
+    ok = weir_kit_memcached:restart(Down),
+    ok = weir_memcached:await(C, 60_000),
+    [?assertEqual(ok, weir_memcached:set(C, Key, Key)) || Key <- keys(200)].
+
+%% All its keys are asked of others, each of one, and each of the same.
+next(Config) ->
+    C = client(?FUNCTION_NAME, 3, #{failover => next}, Config),
+    [Down | Others] = servers(3, Config),
+    Keys = keys_of(Down, C),
+    gone(Down, C),
+    [?assertEqual(ok, weir_memcached:set(C, Key, Key)) || Key <- Keys],
+    [?assertEqual({ok, Key}, weir_memcached:get(C, Key)) || Key <- Keys],
+    [?assertEqual([true], [true || Other <- Others, has(Other, Key)]) || Key <- Keys],
+    [?assert(lists:any(fun(Key) -> has(Other, Key) end, Keys)) || Other <- Others],
+    Items = maps:from_list([{Key, Key} || Key <- Keys]),
+    ?assertEqual({ok, Items}, weir_memcached:get_many(C, Keys)),
+    ?assertEqual(ok, weir_memcached:set_many(C, Items)),
+    ?assertEqual(ok, weir_memcached:delete(C, hd(Keys))),
+    ?assertEqual(ok, weir_memcached:set(C, hd(Keys), <<"again">>, #{no_reply => true})).
+
+next_of_next(Config) ->
+    C = client(?FUNCTION_NAME, 3, #{failover => next}, Config),
+    [One, Two, Three] = servers(3, Config),
+    [gone(Down, C) || Down <- [One, Two]],
+    [?assertEqual(ok, weir_memcached:set(C, Key, Key)) || Key <- keys(50)],
+    [?assert(has(Three, Key)) || Key <- keys(50)],
+    gone(Three, C),
+    [?assertEqual({error, disconnected}, weir_memcached:get(C, Key)) || Key <- keys(10)],
+    ?assertEqual({error, disconnected}, weir_memcached:get_many(C, [hd(keys_of(One, C))])).
+
+%% Items are there for so many seconds at most, whatever time they were given, and the server has none of them.
+gutter(Config) ->
+    [Down, Other, _, Gutter] = servers(4, Config),
+    C = client(?FUNCTION_NAME, 2, #{failover => gutter, gutter => [address(Gutter)], gutter_ttl => 500}, Config),
+    Keys = [One, Two, Three, Four, Five, Six | _] = keys_of(Down, C),
+    gone(Down, C),
+    ok = weir_memcached:set(C, One, <<"1">>),
+    ok = weir_memcached:add(C, Two, <<"1">>, #{ttl => 100_000}),
+    ok = weir_memcached:set(C, Three, <<"1">>, #{ttl => 100}),
+    ok = weir_memcached:set(C, Four, <<"1">>, #{ttl => -1}),
+    ok = weir_memcached:set_many(C, [{Five, <<"1">>}], #{ttl => 2_000_000_000}),
+    {ok, six} = weir_memcached:fetch(C, Six, fun() -> {ok, six} end, #{codec => term}),
+    [
+        begin
+            ?assert(has(Gutter, Key)),
+            ?assertNot(has(Other, Key)),
+            {ok, #{ttl := Ttl}} = weir_memcached:item(C, Key, #{codec => raw}),
+            ?assert(Ttl =< Most andalso Ttl > Most - 60)
+        end
+     || {Key, Most} <- [{One, 500}, {Two, 500}, {Three, 100}, {Five, 500}, {Six, 500}]
+    ],
+    ?assertEqual({error, not_found}, weir_memcached:get(C, Four)),
+    ok = weir_memcached:touch(C, One, 0),
+    {ok, <<"1">>} = weir_memcached:gat(C, Two, 3000),
+    [
+        ?assertMatch({ok, #{ttl := Ttl}} when Ttl > 400 andalso Ttl =< 500, weir_memcached:item(C, Key))
+     || Key <- [One, Two]
+    ],
+    %% Keys of others are where they were, for as long as they like.
+    [Key | _] = keys_of(Other, C),
+    ok = weir_memcached:set(C, Key, Key, #{ttl => 10_000}),
+    ?assertMatch({ok, #{ttl := Ttl}} when Ttl > 9000, weir_memcached:item(C, Key)),
+    ?assertEqual([name(Down), name(Other)], weir_memcached:servers(C)),
+    ?assert(length(Keys) > 10).
+
+gutter_gone_too(Config) ->
+    [Down, _, Gutter, Gutter2] = servers(4, Config),
+    C = client(?FUNCTION_NAME, 2, #{failover => gutter, gutter => [address(G) || G <- [Gutter, Gutter2]]}, Config),
+    Keys = keys_of(Down, C),
+    gone(Down, C),
+    gone(Gutter, C),
+    [?assertEqual(ok, weir_memcached:set(C, Key, Key)) || Key <- Keys],
+    [?assert(has(Gutter2, Key)) || Key <- Keys],
+    gone(Gutter2, C),
+    [?assertEqual({error, disconnected}, weir_memcached:set(C, Key, Key)) || Key <- Keys].
+
+%% One that is stopped takes connections and says nothing. After some time-outs its keys are asked of others; it is
+%% probed all the time, and has its keys again when it goes on.
+frozen(Config) ->
+    Options = #{
+        failover => next, request_timeout => 60, stall_timeout => 300, return_over => 0, connect_timeout => 300
+    },
+    C = client(?FUNCTION_NAME, 3, Options, Config),
+    [Frozen | _] = servers(3, Config),
+    Keys = [Key | _] = keys_of(Frozen, C),
+    Pid = signal("STOP", Frozen),
+    until(fun() -> weir_memcached:set(C, Key, <<"1">>) =:= ok end),
+    [until(fun() -> weir_memcached:set(C, K, <<"2">>) =:= ok end) || K <- Keys],
+    %% Also when all its connections have been given up, and made anew in vain.
+    until(fun() -> maps:get(connect_failures, weir_memcached_test:counters(C)) >= 3 end),
+    until(fun() -> weir_memcached:get_many(C, Keys) =:= {ok, maps:from_list([{K, <<"2">>} || K <- Keys])} end),
+    _ = signal_pid("CONT", Pid),
+    until(fun() -> weir_memcached:set(C, Key, <<"3">>), has(Frozen, Key) end).
+
+%% With `refuse' they time out; nothing else is done.
+silent_server(Config) ->
+    C = client(?FUNCTION_NAME, 2, #{request_timeout => 60, stall_timeout => infinity}, Config),
+    [Frozen, Other] = servers(2, Config),
+    [Key | _] = keys_of(Frozen, C),
+    [OtherKey | _] = keys_of(Other, C),
+    Pid = signal("STOP", Frozen),
+    [?assertEqual({error, timeout}, weir_memcached:get(C, Key)) || _ <- lists:seq(1, 5)],
+    Phases = [Phase || #{server := S, phase := Phase} <- weir_memcached_test:connections(C), S =:= name(Frozen)],
+    ?assertEqual([silent], Phases),
+    until(fun() -> weir_memcached:set(C, OtherKey, <<>>) =:= ok end),
+    _ = signal_pid("CONT", Pid),
+    until(fun() -> weir_memcached:get(C, Key) =:= {error, not_found} end).
+
+%% Some keys first, then more and more; none goes back and forth.
+comes_back_slowly(Config) ->
+    C = client(?FUNCTION_NAME, 2, #{failover => next, return_over => 1500}, Config),
+    [Down, Other] = servers(2, Config),
+    Keys = keys_of(Down, C),
+    gone(Down, C),
+    ok = weir_kit_memcached:restart(Down),
+    ok = weir_memcached:await(C, 60_000),
+    Where = fun(Key) ->
+        ok = weir_memcached:set(C, Key, <<>>),
+        Is = has(Down, Key),
+        _ = weir_kit_memcached:raw(Down, ["delete ", Key, "\r\n"]),
+        Is
+    end,
+    Rounds = (fun Round(Before) ->
+        Now = [Key || Key <- Keys, Where(Key)],
+        case length(Now) =:= length(Keys) of
+            true -> [Now | Before];
+            false -> Round([Now | Before])
+        end
+    end)([]),
+    %% The newest first: each has what the one before had.
+    _ = lists:foldl(fun(Before, Now) -> ?assertEqual([], Before -- Now), Before end, hd(Rounds), tl(Rounds)),
+    ?assert(has(Other, hd(Keys)) orelse length(Rounds) >= 1).
+
+comes_back_at_once(Config) ->
+    C = client(?FUNCTION_NAME, 2, #{failover => next, return_over => 0}, Config),
+    [Down, _] = servers(2, Config),
+    Keys = keys_of(Down, C),
+    gone(Down, C),
+    ok = weir_kit_memcached:restart(Down),
+    ok = weir_memcached:await(C, 60_000),
+    [ok = weir_memcached:set(C, Key, <<>>) || Key <- Keys],
+    [?assert(has(Down, Key)) || Key <- Keys].
+
+%% The policy itself, without a clock that runs: of a server that came back a moment ago, and one that never was gone.
+shares_of_who_returns(_) ->
+    Load = weir_memcached_load:new(2),
+    Server = #server{
+        name = <<"s">>, host = "s", port = 1, weight = 1, pool = {weir_memcached, c, <<"s">>},
+        counters = weir_memcached_counters:new(), latency = weir_memcached_latency:new(), load = Load
+    },
+    {ok, Config} = weir_memcached_config:new(c, #{failover => next, return_over => 16#FFFFFFFF}),
+    Has = fun(C) -> length([Key || Key <- keys(1000), weir_memcached_route:has_all(Key, Server, C)]) end,
+    ok = weir_memcached_load:speaks(text, Load),
+    ok = weir_memcached_load:up(1, 0, false, Load),
+    ?assertEqual(1000, Has(Config)),
+    %% One of two connections lost: not gone.
+    ok = weir_memcached_load:up(2, 0, false, Load),
+    ok = weir_memcached_load:down(1, Load),
+    ok = weir_memcached_load:gone(2, Load),
+    ok = weir_memcached_load:speaks(meta, Load),
+    ?assertEqual({never, meta}, {weir_memcached_load:returned(Load), weir_memcached_load:protocol(Load)}),
+    ?assertEqual(1000, Has(Config)),
+    %% Both, and one is back.
+    ok = weir_memcached_load:down(2, Load),
+    ok = weir_memcached_load:gone(2, Load),
+    ok = weir_memcached_load:speaks(text, Load),
+    ?assertMatch(N when N < 2, Has(Config)),
+    ?assertEqual(1000, Has(Config#config{return_over = 0})),
+    ?assertEqual(1000, Has(Config#config{failover = refuse})),
+    receive after 20 -> ok end,
+    Ago = weir_memcached_load:returned(Load),
+    ?assert(Ago >= 20),
+    Half = Has(Config#config{return_over = 2 * weir_memcached_load:returned(Load)}),
+    ?assert(Half > 300).
+
+%% ---------------------------------------------------------------- commands about servers
+
+server_commands(Config) ->
+    C = client(?FUNCTION_NAME, 2, Config),
+    [One, Two] = servers(2, Config),
+    ?assertError({missing_option, server}, weir_memcached:version(C)),
+    ?assertError({missing_option, server}, weir_memcached:stats(C)),
+    ?assertError({bad_option, server, <<"x">>}, weir_memcached:version(C, #{server => <<"x">>})),
+    {ok, Version} = weir_memcached:version(C, #{server => name(Two)}),
+    ?assert(is_binary(Version)),
+    [
+        begin
+            Port = integer_to_binary(maps:get(port, Server)),
+            Of = #{server => name(Server)},
+            ?assertMatch({ok, #{<<"tcpport">> := Port}}, weir_memcached:stats(C, "settings", Of)),
+            ?assertMatch({ok, #{<<"pid">> := _}}, weir_memcached:stats(C, <<>>, #{server => name(Server)}))
+        end
+     || Server <- [One, Two]
+    ],
+    [ok = weir_memcached:set(C, Key, Key) || Key <- keys(200)],
+    ok = weir_memcached:flush_all(C, #{server => name(One)}),
+    ?assertEqual([], [Key || Key <- keys_of(One, C), has(One, Key)]),
+    ?assertEqual(keys_of(Two, C), [Key || Key <- keys_of(Two, C), has(Two, Key)]),
+    ok = weir_memcached:verbosity(C, 0),
+    gone(Two, C),
+    ?assertEqual({error, disconnected}, weir_memcached:flush_all(C)).
+
+await(Config) ->
+    C = client(?FUNCTION_NAME, 2, Config),
+    [_, Two] = servers(2, Config),
+    gone(Two, C),
+    ?assertEqual({error, {not_connected, [name(Two)]}}, weir_memcached:await(C, 0)),
+    ?assertEqual({error, {not_connected, [name(Two)]}}, weir_memcached:await(C, 30)),
+    Waiting = weir_memcached_test:caller(fun() -> weir_memcached:await(C, infinity) end),
+    ok = weir_kit_memcached:restart(Two),
+    ?assertEqual(ok, weir_memcached_test:answer(Waiting)),
+    ?assertError(function_clause, weir_memcached:await(C, -1)),
+    ?assertExit({noproc, _}, weir_memcached:await(no_such_client, 0)).
+
+%% The first request finds a connection; and where there is none the start does not fail.
+await_at_start(Config) ->
+    C = ?FUNCTION_NAME,
+    Servers = [address(Server) || Server <- servers(3, Config)],
+    {ok, _} = weir_memcached:start_link(C, #{servers => Servers, await => 60_000}),
+    [?assertEqual(ok, weir_memcached:set(C, Key, 1)) || Key <- keys(50)],
+    ok = weir_memcached:stop(C),
+    Nobody = #{host => {127, 0, 0, 1}, port => weir_kit_memcached:free_port()},
+    {ok, _} = weir_memcached:start_link(C, Nobody#{await => 20}),
+    ?assertEqual({error, disconnected}, weir_memcached:get(C, <<"k">>)).
+
+%% ---------------------------------------------------------------- servers that come and go
+
+%% No request fails, and only as many keys move as have to.
+add_and_remove(Config) ->
+    C = client(?FUNCTION_NAME, 2, Config),
+    Addresses = [address(Server) || Server <- servers(3, Config)],
+    Stop = atomics:new(1, []),
+    Load = fun Load(N) ->
+        case atomics:get(Stop, 1) of
+            1 -> N;
+            0 ->
+                Key = integer_to_binary(rand:uniform(200)),
+                ok = weir_memcached:set(C, Key, Key),
+                case weir_memcached:get(C, Key) of
+                    {ok, Key} -> ok;
+                    %% Another server's now.
+                    {error, not_found} -> ok
+                end,
+                Load(N + 1)
+        end
+    end,
+    Callers = [weir_memcached_test:caller(fun() -> Load(0) end) || _ <- lists:seq(1, 10)],
+    Owners = fun() -> maps:from_list([{Key, element(2, weir_memcached:server_of(C, Key))} || Key <- keys(200)]) end,
+    Before = Owners(),
+    ok = weir_memcached:set_servers(C, Addresses),
+    With = Owners(),
+    [_, _, Third] = weir_memcached:servers(C),
+    Moved = [New || {Key, New} <- maps:to_list(With), maps:get(Key, Before) =/= New],
+    ?assertEqual([Third], lists:usort(Moved)),
+    ok = weir_memcached:set_servers(C, lists:sublist(Addresses, 2)),
+    ?assertEqual(Before, Owners()),
+    ok = weir_memcached:set_servers(C, tl(Addresses)),
+    ?assertEqual(tl([name(Server) || Server <- servers(3, Config)]), weir_memcached:servers(C)),
+    atomics:put(Stop, 1, 1),
+    ?assert(lists:sum([weir_memcached_test:answer(Caller) || Caller <- Callers]) > 0),
+    %% What has left is closed.
+    until(fun() -> length(pools(C)) =:= 2 end),
+    ?assertMatch(#{disconnected := 0}, weir_memcached_test:counters(C)).
+
+pools(C) -> [Name || {weir_memcached, Client, Name} <- weir_pool:pools(), Client =:= C].
+
+weights_change(Config) ->
+    C = client(?FUNCTION_NAME, 2, Config),
+    [One, Two] = [address(Server) || Server <- servers(2, Config)],
+    Share = fun() -> length(keys_of(hd(servers(2, Config)), C)) end,
+    Even = Share(),
+    Conns = lists:sort([Pid || #{pid := Pid} <- weir_memcached_test:connections(C)]),
+    ok = weir_memcached:set_servers(C, [One#{weight => 9}, Two]),
+    ?assert(Share() > Even),
+    ?assertEqual(Conns, lists:sort([Pid || #{pid := Pid} <- weir_memcached_test:connections(C)])).
+
+change_refused(Config) ->
+    C = client(?FUNCTION_NAME, 2, #{distribution => jump}, Config),
+    Before = weir_memcached:servers(C),
+    [
+        ?assertEqual({error, Reason}, weir_memcached:set_servers(C, Bad))
+     || {Bad, Reason} <- [
+            {[], {bad_option, servers, []}},
+            {x, {bad_option, servers, x}},
+            {[#{port => 1}], {bad_option, servers, [#{port => 1}]}},
+            {[#{host => "a", weight => 2}], {contradicting_options, {distribution, jump}, {weight, 2}}}
+        ]
+    ],
+    ?assertEqual(Before, weir_memcached:servers(C)),
+    ?assertExit({noproc, _}, weir_memcached:set_servers(no_such_client, [#{host => "a"}])).
+
+%% It is one of them after connect_timeout, and refuses its keys.
+new_server_is_down(Config) ->
+    C = client(?FUNCTION_NAME, 1, #{connect_timeout => 50}, Config),
+    Port = weir_kit_memcached:free_port(),
+    ok = weir_memcached:set_servers(C, [address(hd(servers(1, Config))), #{host => "127.0.0.1", port => Port}]),
+    ?assertEqual([ok, {error, disconnected}], lists:usort([weir_memcached:set(C, Key, Key) || Key <- keys(200)])).
+
+one_change_at_a_time(Config) ->
+    C = client(?FUNCTION_NAME, 1, #{connect_timeout => 60_000}, Config),
+    [One, Two] = [address(Server) || Server <- servers(2, Config)],
+    Port = weir_kit_memcached:free_port(),
+    First = weir_memcached_test:caller(fun() ->
+        weir_memcached:set_servers(C, [One, #{host => "127.0.0.1", port => Port}])
+    end),
+    until(fun() -> length(pools(C)) =:= 2 end),
+    ?assertEqual({error, changing}, weir_memcached:set_servers(C, [One, Two])),
+    ?assertEqual(1, length(weir_memcached:servers(C))),
+    exit(element(1, First), kill),
+    ok = weir_memcached:stop(C).
+
+%% The servers are those that were set last.
+client_process_killed(Config) ->
+    C = client(?FUNCTION_NAME, 1, Config),
+    ok = weir_memcached:set_servers(C, [address(Server) || Server <- servers(3, Config)]),
+    Names = weir_memcached:servers(C),
+    kill(child(C, client)),
+    until(fun() -> weir_memcached:servers(C) =:= Names andalso length(pools(C)) =:= 3 end),
+    ok = weir_memcached:await(C, 60_000),
+    [until(fun() -> weir_memcached:set(C, Key, Key) =:= ok end) || Key <- keys(50)],
+    kill(child(C, servers)),
+    ok = weir_memcached:await(C, 60_000),
+    until(fun() -> length(pools(C)) =:= 3 end),
+    [until(fun() -> weir_memcached:set(C, Key, Key) =:= ok end) || Key <- keys(50)].
+
+child(C, Id) ->
+    {Id, Pid, _, _} = lists:keyfind(Id, 1, supervisor:which_children(C)),
+    Pid.
+
+kill(Pid) ->
+    Monitor = monitor(process, Pid),
+    exit(Pid, kill),
+    receive {'DOWN', Monitor, _, _, _} -> ok end.
+
+%% Who asked for the change is told; the servers are those of before.
+killed_in_a_change(Config) ->
+    C = client(?FUNCTION_NAME, 1, #{connect_timeout => 60_000}, Config),
+    One = address(hd(servers(1, Config))),
+    Port = weir_kit_memcached:free_port(),
+    {Asking, Monitor} = spawn_monitor(fun() ->
+        weir_memcached:set_servers(C, [One, #{host => "127.0.0.1", port => Port}])
+    end),
+    until(fun() -> length(pools(C)) =:= 2 end),
+    kill(child(C, client)),
+    receive {'DOWN', Monitor, process, Asking, Reason} -> ?assertMatch({killed, _}, Reason) end,
+    until(fun() -> is_pid(child(C, servers)) andalso length(pools(C)) =:= 1 end),
+    until(fun() -> weir_memcached:set(C, <<"k">>, <<>>) =:= ok end),
+    ok = weir_memcached:set_servers(C, [address(Server) || Server <- servers(2, Config)]),
+    ?assertEqual(2, length(weir_memcached:servers(C))).
+
+%% One that comes back while it is being left keeps its connections.
+left_and_back(Config) ->
+    C = client(?FUNCTION_NAME, 2, Config),
+    [One, Two] = [address(Server) || Server <- servers(2, Config)],
+    Conns = lists:sort([Pid || #{pid := Pid} <- weir_memcached_test:connections(C)]),
+    ok = weir_memcached:set_servers(C, [One]),
+    ?assertEqual(2, length(pools(C))),
+    ok = weir_memcached:set_servers(C, [One, Two]),
+    ?assertEqual(Conns, lists:sort([Pid || #{pid := Pid} <- weir_memcached_test:connections(C)])),
+    %% Longer than an old server is kept.
+    receive after 1500 -> ok end,
+    ?assertEqual(2, length(pools(C))),
+    [ok = weir_memcached:set(C, Key, Key) || Key <- keys(50)].
+
+%% What was asked of a server that has left is answered.
+waits_for_answers(Config) ->
+    Script = [accept, {expect, "get k\r\n"}, {tell, asked}, {wait, go}, {send, "VALUE k 0 1\r\nv\r\nEND\r\n"}],
+    Server = weir_memcached_test_script:start(Script),
+    C = ?FUNCTION_NAME,
+    #{port := Port} = Server,
+    Old = #{host => {127, 0, 0, 1}, port => Port},
+    Options = #{servers => [Old], connections => 1, codec => raw, protocol => text, request_timeout => infinity},
+    {ok, _} = weir_memcached:start_link(C, Options#{await => 60_000}),
+    Caller = weir_memcached_test:caller(fun() -> weir_memcached:get(C, <<"k">>) end),
+    weir_memcached_test_script:reached(Server, asked),
+    ok = weir_memcached:set_servers(C, [address(hd(servers(1, Config)))]),
+    receive after 1500 -> ok end,
+    ?assertEqual(2, length(pools(C))),
+    weir_memcached_test_script:release(Server, go),
+    ?assertEqual({ok, <<"v">>}, weir_memcached_test:answer(Caller)),
+    until(fun() -> length(pools(C)) =:= 1 end),
+    ok = weir_memcached_test_script:stop(Server).
+
+%% The client can be stopped whatever it is about.
+stopped_in_a_change(Config) ->
+    C = ?FUNCTION_NAME,
+    [
+        begin
+            _ = client(C, 1, #{connect_timeout => 60_000}, Config),
+            One = address(hd(servers(1, Config))),
+            Port = weir_kit_memcached:free_port(),
+            {_, Monitor} = spawn_monitor(fun() ->
+                weir_memcached:set_servers(C, [One, #{host => "127.0.0.1", port => Port}])
+            end),
+            receive after Ms -> ok end,
+            ok = weir_memcached:stop(C),
+            receive {'DOWN', Monitor, _, _, Reason} -> ?assertMatch({Why, _} when is_atom(Why), Reason) end,
+            ?assertEqual([], pools(C))
+        end
+     || Ms <- [0, 1, 2, 5, 20]
+    ].
+
+%% The pools have names by which people and weir_watch know whose they are.
+pools_of_servers(Config) ->
+    C = client(?FUNCTION_NAME, 2, Config),
+    ?assertEqual(lists:sort([name(Server) || Server <- servers(2, Config)]), lists:sort(pools(C))).
+
+%% ---------------------------------------------------------------- all at once
+
+%% Servers are killed, frozen, added and removed under load: no reply is that of another key, whatever the policy.
+no_wrong_values(Config) ->
+    Servers = servers(4, Config),
+    Addresses = [address(Server) || Server <- Servers],
+    lists:foreach(
+        fun(Options) ->
+            C = client(?FUNCTION_NAME, 3, maps:merge(#{
+                request_timeout => 200, stall_timeout => 500, connections => 2, connect_timeout => 500,
+                return_over => 300
+            }, Options), Config),
+            Stop = atomics:new(1, []),
+            Load = fun Load(Good) ->
+                case atomics:get(Stop, 1) of
+                    1 -> Good;
+                    0 ->
+                        Keys = [integer_to_binary(rand:uniform(500)) || _ <- lists:seq(1, 5)],
+                        Value = fun(Key) -> <<Key/binary, ":", (binary:copy(<<"x">>, rand:uniform(500)))/binary>> end,
+                        _ = weir_memcached:set(C, hd(Keys), Value(hd(Keys))),
+                        _ = weir_memcached:set_many(C, [{Key, Value(Key)} || Key <- Keys]),
+                        One = case weir_memcached:get(C, hd(Keys)) of {ok, V} -> #{hd(Keys) => V}; _ -> #{} end,
+                        Many =
+                            case weir_memcached:get_many(C, Keys) of
+                                {ok, Values} -> Values;
+                                {error, {partial, Values, _}} -> Values;
+                                {error, _} -> #{}
+                            end,
+                        Got = maps:to_list(One) ++ maps:to_list(Many),
+                        [true = is_of(Key, V) || {Key, V} <- Got],
+                        Load(Good + length(Got))
+                end
+            end,
+            Callers = [weir_memcached_test:caller(fun() -> Load(0) end) || _ <- lists:seq(1, 8)],
+            lists:foreach(
+                fun(_) ->
+                    Server = lists:nth(rand:uniform(3), Servers),
+                    case rand:uniform(3) of
+                        1 ->
+                            ok = weir_kit_memcached:kill(Server),
+                            receive after 30 -> ok end,
+                            ok = weir_kit_memcached:restart(Server);
+                        2 ->
+                            Pid = signal("STOP", Server),
+                            receive after 100 -> ok end,
+                            _ = signal_pid("CONT", Pid);
+                        3 ->
+                            Some = lists:sublist(Addresses, 1 + rand:uniform(3)),
+                            ok = weir_memcached:set_servers(C, Some)
+                    end
+                end,
+                lists:seq(1, 15)
+            ),
+            atomics:put(Stop, 1, 1),
+            ?assert(lists:sum([weir_memcached_test:answer(Caller) || Caller <- Callers]) > 0),
+            ?assertMatch(#{garbage := 0}, weir_memcached_test:counters(C)),
+            ok = weir_memcached:stop(C)
+        end,
+        [#{failover => refuse}, #{failover => next, distribution => rendezvous}]
+    ).
+
+is_of(Key, Value) ->
+    Size = byte_size(Key),
+    case Value of
+        <<Key:Size/binary, ":", _/binary>> -> true;
+        _ -> {wrong, Key, Value}
+    end.
+
+%% One server: its ring is not asked.
+hashing_costs_nothing_with_one(Config) ->
+    C = client(?FUNCTION_NAME, 1, Config),
+    #config{servers = Servers} = weir_memcached_config:fetch(C),
+    {servers, one, {_}} = Servers,
+    ok = weir_memcached:set(C, <<"k">>, <<>>).
