@@ -42,7 +42,8 @@
 -export([send_request/2, send_request/3, receive_response/2]).
 -export([owners/3, info/1]).
 
--export_type([opts/0, option_error/0, call_opts/0, call_error/0, claim_error/0, overload/0, request_id/0]).
+-export_type([opts/0, option_error/0, call_opts/0, call_error/0, claim_error/0, leave_error/0, overload/0]).
+-export_type([request_id/0]).
 -export_type([info/0, node_info/0]).
 
 -include("weir_cluster.hrl").
@@ -50,9 +51,6 @@
 %% How long a request may take where nothing is said, and how long leaving may, milliseconds.
 -define(CALL_MS, 5000).
 -define(LEAVE_MS, 60_000).
-
-%% So often is looked whether what is under way is finished.
--define(FINISHED_MS, 10).
 
 -type opts() :: #{
     serve => boolean(),
@@ -71,7 +69,7 @@
 %%   while the pool is there and has a live worker.</li>
 %% <li>`room': a call stays on this node while the worker that the pool picks has fewer calls under way. Default 2: one
 %%   that it works at and one that waits. `infinity': calls stay wherever there is a worker.</li>
-%% <li>`window': at most so many requests of this node are on their way to, or in the mailbox of, one inbox of another
+%% <li>`window': at most so many requests of this node are on their way to, or in the mailbox of, one intake of another
 %%   node, which has one for each scheduler; at least 16. Default 1000.</li>
 %% <li>`max_calls': at most so many calls of other nodes are under way here; others are refused, and go elsewhere.
 %%   Default 10000.</li>
@@ -90,7 +88,7 @@
 %% The time-out alone, in milliseconds, or a map or a keyword list:
 %% <ul>
 %% <li>`timeout': default 5000.</li>
-%% <li>`idempotent': the request may be begun twice. So when a node or an inbox is lost to which it was sent it is
+%% <li>`idempotent': the request may be begun twice. So when a node or an intake is lost to which it was sent it is
 %%   sent to another. Default `false'.</li>
 %% </ul>
 
@@ -105,6 +103,11 @@
 -type claim_error() :: call_error() | weir_pool:claim_error().
 %% `timeout': no worker became free in time. The others are those of {@link call_error()}, or say why none was given
 %% by the pool of this node.
+
+-type leave_error() :: no_pool | {timeout, Calls :: pos_integer()} | {unheard, [node()]}.
+%% `timeout': so many calls of other nodes are under way still, and go on. `unheard': all calls are finished, but these
+%% nodes have not said that they send no more, as one that is frozen does not, or this one has had no turn: what they
+%% had sent may be lost if this node is halted.
 
 -type overload() :: #{pool := weir_pool:name(), tried := [{node(), busy | full | busy_connection | out | term()}]}.
 %% `busy': as many calls are under way there as may be; `full': so are requests of this node on their way there, or in
@@ -134,10 +137,10 @@
 %% <li>`share': how much it is let have of what it would get: 1.0, or less for a while after it has not answered, or
 %%   0.</li>
 %% <li>`requests': requests that were sent there. Of these, `refused' were not begun, `failed' ended with a worker, an
-%%   inbox or the connection, `timeouts' had no reply in time.</li>
+%%   intake or the connection, `timeouts' had no reply in time.</li>
 %% <li>`full', `busy': requests that were not sent there because the window was full, or the connection busy or
 %%   gone.</li>
-%% <li>`round_trip_ms': from the last ping that it has answered to the answer, the time in its inbox's mailbox
+%% <li>`round_trip_ms': from the last ping that it has answered to the answer, the time in its intake's mailbox
 %%   included; `unknown' before the first.</li>
 %% <li>`clock_ms': how far its monotonic clock is ahead of this node's.</li>
 %% </ul>
@@ -216,33 +219,24 @@ child_spec(Name, Opts) ->
 pools() -> weir_cluster_view:owned().
 
 %% @doc Like {@link leave/2} with a time-out of 60,000 milliseconds.
--spec leave(weir_pool:name()) -> ok | {error, no_pool | {timeout, pos_integer()}}.
+-spec leave(weir_pool:name()) -> ok | {error, leave_error()}.
 leave(Name) -> leave(Name, ?LEAVE_MS).
 
 %% @doc Takes this node out: it serves no others any more. They are told, nothing that comes is begun, and this returns
-%% when what was begun is finished. `{timeout, Calls}': so many are not, and go on. Calls of this node go on too, here
-%% and elsewhere. Call it before a node is stopped with `init:stop/0', as SIGTERM does, and nobody notices the stop. One
-%% that is halted or killed at once loses what others had sent before they heard of it.
--spec leave(weir_pool:name(), timeout()) -> ok | {error, no_pool | {timeout, pos_integer()}}.
+%% when all others have said that they send no more, what was begun is finished, and answers and refusals have arrived.
+%% After `ok' nobody notices that the node is stopped, or halted. Calls of this node go on, here and elsewhere.
+%%
+%% Cost: two messages to each other node and two back, and as many to each intake of this one.
+-spec leave(weir_pool:name(), timeout()) -> ok | {error, leave_error()}.
 leave(Name, Timeout) when ?IS_TIMEOUT(Timeout) ->
     case weir_cluster_view:conf(Name) of
         #conf{} = Conf ->
-            Deadline = weir_cluster_call:deadline(Timeout),
-            ok = weir_cluster_here:set_left(Conf),
-            ok = weir_cluster_member:leave(Name, weir_cluster_call:left(Deadline)),
-            finished(Conf, Deadline);
+            weir_cluster_leave:leave(Conf, weir_cluster_call:deadline(Timeout));
         undefined ->
             {error, no_pool}
     end;
 leave(Name, Timeout) ->
     ?BADARG([Name, Timeout], #{2 => "neither milliseconds nor infinity"}).
-
-finished(Conf, Deadline) ->
-    case {weir_cluster_here:served(Conf), weir_cluster_call:left(Deadline)} of
-        {0, _} -> ok;
-        {Calls, 0} -> {error, {timeout, Calls}};
-        {_, Left} -> receive after min(Left, ?FINISHED_MS) -> finished(Conf, Deadline) end
-    end.
 
 %% @doc Picks a worker: one of this node if there is any, or else one of another node, which is asked for it.
 %%
@@ -265,7 +259,7 @@ pick(Name) ->
 pick(Name, Key) ->
     case weir_cluster_view:conf(Name) of
         #conf{} = Conf ->
-            case is_here(Name, Key) andalso weir_pool:pick(Name, Key) of
+            case is_here(Key, Conf) andalso weir_pool:pick(Name, Key) of
                 {ok, Pid} ->
                     {ok, Pid};
                 NotHere ->
@@ -322,13 +316,18 @@ call(Name, Request) -> call(Name, Request, ?CALL_MS).
 %% Cost: on this node that of {@link weir_pool:call_within/4} and a read of a persistent term. Elsewhere three reads
 %% of an ets table, a monitor, a message there and one back, and a process there.
 -spec call(weir_pool:name(), Request :: term(), call_opts()) -> {ok, Reply :: term()} | {error, call_error()}.
+call(Name, Request, Timeout) when ?IS_TIMEOUT(Timeout) ->
+    call(Name, Request, Timeout, false, Timeout);
 call(Name, Request, Opts) ->
     {Timeout, Idempotent} = weir_cluster_opts:call(Opts, [Name, Request, Opts]),
+    call(Name, Request, Timeout, Idempotent, Opts).
+
+call(Name, Request, Timeout, Idempotent, Opts) ->
     case weir_cluster_view:conf(Name) of
         #conf{room = Room} = Conf ->
             case weir_pool:call_within(Name, Request, Timeout, Room) of
-                {ok, Reply} ->
-                    {ok, Reply};
+                {ok, _} = Answer ->
+                    Answer;
                 {error, Why} ->
                     Deadline = weir_cluster_call:deadline(Timeout),
                     Result = weir_cluster_call:call(Conf, none, Request, Deadline, Idempotent, [{node(), Why}]),
@@ -351,14 +350,15 @@ call_key(Name, Key, Request) -> call_key(Name, Key, Request, ?CALL_MS).
 %% of that node move. If it cannot be reached, or is left out because it does not answer, the next owner gets the
 %% request ({@link owners/3}); so for a while both may be asked. Errors and exits are those of {@link call/3}.
 %%
-%% Cost: a hash of the key and two reads of an ets table more than {@link call/3}.
+%% Cost: a hash of the key and a read of a word more than {@link call/3} on this node; elsewhere twice that, and a read
+%% of an ets table in place of three.
 -spec call_key(weir_pool:name(), Key :: term(), Request :: term(), call_opts()) ->
     {ok, Reply :: term()} | {error, call_error()}.
 call_key(Name, Key, Request, Opts) ->
     {Timeout, Idempotent} = weir_cluster_opts:call(Opts, [Name, Key, Request, Opts]),
     case weir_cluster_view:conf(Name) of
         #conf{} = Conf ->
-            case is_here(Name, Key) andalso weir_pool:call_key(Name, Key, Request, Timeout) of
+            case is_here(Key, Conf) andalso weir_pool:call_key(Name, Key, Request, Timeout) of
                 {ok, Reply} ->
                     {ok, Reply};
                 NotHere ->
@@ -370,7 +370,7 @@ call_key(Name, Key, Request, Opts) ->
             {error, no_pool}
     end.
 
-is_here(Name, Key) -> weir_cluster_view:number_of_key(Name, weir_cluster_keys:bucket(Key)) =:= here.
+is_here(Key, Conf) -> weir_cluster_view:number_of_key(weir_cluster_keys:bucket(Key), Conf) =:= here.
 
 %% A key of another node was not tried here.
 tried(false) -> [];
@@ -396,7 +396,7 @@ cast(Name, Message) ->
 cast_key(Name, Key, Message) ->
     case weir_cluster_view:conf(Name) of
         #conf{} = Conf ->
-            case is_here(Name, Key) andalso weir_pool:cast_key(Name, Key, Message) of
+            case is_here(Key, Conf) andalso weir_pool:cast_key(Name, Key, Message) of
                 ok -> ok;
                 NotHere -> weir_cluster_call:cast(Conf, {key, Key}, Message, tried(NotHere))
             end;

@@ -23,7 +23,9 @@
     weight :: size | pos_integer(),
     policy :: module(),
     shutdown :: timeout(),
-    counters :: atomics:atomics_ref()
+    counters :: atomics:atomics_ref(),
+    %% Whose each bucket of keys is.
+    keys :: weir_cluster_keys:table()
 }).
 
 %% Another node that serves the pool: a row of the table of views.
@@ -31,7 +33,7 @@
     node :: node(),
     %% The process that speaks for the pool there.
     member :: pid(),
-    inboxes :: tuple(),
+    intakes :: tuple(),
     %% The process here that ends when they do.
     monitor :: pid(),
     %% See weir_cluster_link.

@@ -6,7 +6,7 @@
 %%                 v                                                       |
 %%   window full, connection busy or gone ---------------------------------+  at most ?TRIES
 %%                 |                                                       |
-%%                 v  monitor with an alias, send to an inbox              |
+%%                 v  monitor with an alias, send to an intake             |
 %%   reply | exit  |  not begun; 'DOWN' with shutdown ---------------------+
 %%                 |  'DOWN' with another reason: perhaps begun. If it is idempotent +
 %%                 v
@@ -19,7 +19,7 @@
 %% (weir_bench_cluster_policy). Who knows that there is no room, and chose that node all the same, is not refused: the
 %% others are as full.
 %%
-%% What is monitored is a process of this node, weir_cluster_monitor, which ends when the inboxes do. A request that
+%% What is monitored is a process of this node, weir_cluster_monitor, which ends when the intakes do. A request that
 %% was sent goes elsewhere only when it is known that nobody has begun it, or when beginning it twice does no harm.
 %% The alias is that of the monitor and ends with it, so a reply that comes later reaches nobody. All tries together
 %% have the time-out, and the receive is all that waits: what is sent is sent by `nosuspend' and `noconnect'.
@@ -74,7 +74,11 @@ call(Conf, Where, Request, Deadline, Idempotent, Tried) ->
             #conf{name = Name} = Conf,
             case Where of
                 none -> weir_pool:call(Name, Request, left(Deadline));
-                {key, Key} -> weir_pool:call_key(Name, Key, Request, left(Deadline))
+                {key, Key} ->
+                    case weir_pool:call_key(Name, Key, Request, left(Deadline)) of
+                        {ok, _} = Answer -> Answer;
+                        {error, Why} -> call(Conf, Where, Request, Deadline, Idempotent, [{node(), Why} | Tried])
+                    end
             end;
         nowhere ->
             case {without_room(Tried, Conf), [Why || {_, {perhaps_begun, Why}} <- Tried]} of
@@ -148,8 +152,13 @@ cast(#conf{name = Name} = Conf, Where, Message, Tried) ->
             end;
         here ->
             case Where of
-                none -> weir_pool:cast(Name, Message);
-                {key, Key} -> weir_pool:cast_key(Name, Key, Message)
+                none ->
+                    weir_pool:cast(Name, Message);
+                {key, Key} ->
+                    case weir_pool:cast_key(Name, Key, Message) of
+                        ok -> ok;
+                        {error, Why} -> cast(Conf, Where, Message, [{node(), Why} | Tried])
+                    end
             end;
         nowhere ->
             nowhere(Tried, Conf)
@@ -157,7 +166,7 @@ cast(#conf{name = Name} = Conf, Where, Message, Tried) ->
 
 send_cast(#target{words = Words} = Target, Message, Conf) ->
     case reserved(Target, Conf) of
-        {ok, Inbox, Ask} -> sent(Inbox, {weir_cluster, cast, Ask, infinity, Message}, Words);
+        {ok, Intake, Ask} -> sent(Intake, {weir_cluster, cast, Ask, infinity, Message}, Words);
         Not -> Not
     end.
 
@@ -174,6 +183,13 @@ pick(Conf, Where, Deadline, Tried) ->
                 {exit, Why} -> exit({Why, {weir_cluster, pick, [Conf#conf.name]}});
                 %% Nothing is done twice by picking again.
                 {_, Why} -> pick(Conf, Where, Deadline, [{Node, Why} | Tried])
+            end;
+        %% The key is of this node by now. Without one, this node has none.
+        here when Where =/= none ->
+            {key, Key} = Where,
+            case weir_pool:pick(Conf#conf.name, Key) of
+                {ok, Worker} -> {ok, Worker};
+                {error, Why} -> pick(Conf, Where, Deadline, [{node(), Why} | Tried])
             end;
         _ ->
             nowhere(Tried, Conf)
@@ -277,8 +293,14 @@ choice(#conf{policy = Policy} = Conf, none, Tried) ->
                     room_here(Tried);
                 Node ->
                     IsLast = is_last(Tried, Conf) orelse are_full(Candidates, Conf),
-                    {lists:keyfind(Node, #target.node, Targets), case IsLast of true -> last; false -> more end}
+                    {chosen(Node, Targets, Policy), case IsLast of true -> last; false -> more end}
             end
+    end.
+
+chosen(Node, Targets, Policy) ->
+    case lists:keyfind(Node, #target.node, Targets) of
+        #target{} = Target -> Target;
+        false -> error({bad_choice, Policy, Node})
     end.
 
 is_last(Tried, #conf{name = Name}) ->
@@ -293,7 +315,7 @@ are_full(Candidates, #conf{room = Room}) ->
 %% Of those who have a key, the first who was not tried.
 owner(#conf{name = Name} = Conf, {key, Key}, []) ->
     Bucket = weir_cluster_keys:bucket(Key),
-    case weir_cluster_view:number_of_key(Name, Bucket) of
+    case weir_cluster_view:number_of_key(Bucket, Conf) of
         here -> here;
         nobody -> next_owner(Conf, Bucket, []);
         Number ->
@@ -329,7 +351,16 @@ next_owner(#conf{name = Name} = Conf, Bucket, Tried) ->
     end,
     case lists:flatmap(Found, Left) of
         [Owner | _] -> Owner;
+        [] when Targets =:= [] -> alone(Tried, Conf);
         [] -> nowhere
+    end.
+
+%% Who has left, and is alone now, has keys no more, but workers still.
+alone(Tried, #conf{name = Name} = Conf) ->
+    IsLeft = weir_cluster_here:has_left(Conf) andalso not lists:keymember(node(), 1, Tried),
+    case IsLeft andalso weir_pool:info(Name) of
+        {ok, #{live := Live}} when Live > 0 -> here;
+        _ -> nowhere
     end.
 
 %% A node, unless it is left out or gone.
@@ -391,12 +422,19 @@ drawn(Which, #conf{name = Name} = Conf, Tried, Draws, Drawn) ->
 -spec request(What, #target{}, {where(), term()}, Deadline | {Deadline, Until :: Deadline}, #conf{}) ->
     {ok, term()} | {exit, term()} | {not_begun, term()} | {perhaps_begun, term()} when
     What :: call | call_within | pick | claim, Deadline :: integer() | infinity.
-request(What, Target, Request, {Deadline, Until}, Conf) ->
-    case send(What, Target, Request, Deadline, Conf) of
-        #sent{} = Sent ->
-            case wait(Sent, left(Until)) of
-                timeout -> {exit, timeout};
-                Result -> Result
+request(What, #target{monitor = Monitor} = Target, Request, {Deadline, Until}, Conf) ->
+    case reserved(Target, Conf) of
+        {ok, Intake, Ask} ->
+            %% Made here and not in a record, so that wait/3 looks at no message that came before.
+            Alias = erlang:monitor(process, Monitor, [{alias, reply_demonitor}]),
+            case asked(Alias, What, Ask, Request, Deadline, Intake, Target) of
+                ok ->
+                    case wait(Alias, Target, left(Until)) of
+                        timeout -> {exit, timeout};
+                        Result -> Result
+                    end;
+                Not ->
+                    Not
             end;
         Not ->
             Not
@@ -405,39 +443,46 @@ request(What, Target, Request, Deadline, Conf) ->
     request(What, Target, Request, {Deadline, Deadline}, Conf).
 
 %% Who has sent a request must wait for the answer, or give it up.
-send(What, #target{monitor = Monitor, words = Words} = Target, {Where, Request}, Deadline, Conf) ->
+send(What, #target{monitor = Monitor} = Target, Request, Deadline, Conf) ->
     case reserved(Target, Conf) of
-        {ok, Inbox, Ask} ->
+        {ok, Intake, Ask} ->
             Alias = erlang:monitor(process, Monitor, [{alias, reply_demonitor}]),
-            case sent(Inbox, {weir_cluster, What, Ask, there(Deadline, Words), {Alias, Where, Request}}, Words) of
-                ok ->
-                    #sent{alias = Alias, target = Target};
-                Not ->
-                    true = demonitor(Alias, [flush]),
-                    Not
+            case asked(Alias, What, Ask, Request, Deadline, Intake, Target) of
+                ok -> #sent{alias = Alias, target = Target};
+                Not -> Not
             end;
         Not ->
             Not
     end.
 
-%% The inbox of this scheduler, if its window has room.
-reserved(#target{inboxes = Inboxes, monitor = Monitor, words = Words} = Target, #conf{window = Window}) ->
+asked(Alias, What, Ask, {Where, Request}, Deadline, Intake, #target{words = Words}) ->
+    case sent(Intake, {weir_cluster, What, Ask, there(Deadline, Words), {Alias, Where, Request}}, Words) of
+        ok ->
+            ok;
+        Not ->
+            true = demonitor(Alias, [flush]),
+            Not
+    end.
+
+%% The intake of this scheduler, if its window has room.
+reserved(#target{intakes = Intakes, monitor = Monitor, words = Words} = Target, #conf{window = Window}) ->
     %% Not the same for the first schedulers of all nodes.
-    Size = tuple_size(Inboxes),
+    Size = tuple_size(Intakes),
     Index = (erlang:system_info(scheduler_id) + erlang:phash2(node(), Size)) rem Size + 1,
-    %% The monitor is a process of this node that does nothing but wait, so that asking it takes no time.
+    %% The monitor, a process of this node that does nothing but wait, says in a word that it ends; one that was killed
+    %% does not.
     case is_process_alive(Monitor) andalso weir_cluster_link:reserve(Index, Window, Words) of
         {ok, Sent} ->
-            {ok, element(Index, Inboxes), ask(Sent, Window, Target)};
+            {ok, element(Index, Intakes), ask(Sent, Window, Target)};
         full ->
             ok = weir_cluster_link:count(full, Words),
             {not_begun, full};
-        false ->
+        _ ->
             {not_begun, gone}
     end.
 
-sent(Inbox, Message, Words) ->
-    case erlang:send(Inbox, Message, [nosuspend, noconnect]) of
+sent(Intake, Message, Words) ->
+    case erlang:send(Intake, Message, [nosuspend, noconnect]) of
         ok ->
             weir_cluster_link:requested(Words);
         _ ->
@@ -454,19 +499,21 @@ there(Deadline, Words) -> Deadline + weir_cluster_link:offset(Words).
 %% @doc Waits for the answer. After `timeout' none comes any more.
 -spec wait(sent(), timeout()) ->
     {ok, Reply :: term()} | {exit, term()} | {not_begun, term()} | {perhaps_begun, term()} | timeout.
-wait(#sent{alias = Alias, target = Target} = Sent, Timeout) ->
+wait(#sent{alias = Alias, target = Target}, Timeout) -> wait(Alias, Target, Timeout).
+
+wait(Alias, Target, Timeout) ->
     receive
         {Alias, reply, _, _} = Answer -> answered(Answer, Target);
         {Alias, exit, _} = Answer -> answered(Answer, Target);
         {Alias, not_begun, _, _} = Answer -> answered(Answer, Target);
         %% Its alias is no more. An answer may have come before.
-        {'DOWN', Alias, process, _, Reason} -> last_answer(Sent, {down, Reason})
+        {'DOWN', Alias, process, _, Reason} -> last_answer(Alias, Target, {down, Reason})
     after Timeout ->
         true = demonitor(Alias, [flush]),
-        last_answer(Sent, {timeout, Timeout})
+        last_answer(Alias, Target, {timeout, Timeout})
     end.
 
-last_answer(#sent{alias = Alias, target = #target{words = Words} = Target}, Else) ->
+last_answer(Alias, Target, Else) ->
     receive
         {Alias, reply, _, _} = Answer -> answered(Answer, Target);
         {Alias, exit, _} = Answer -> answered(Answer, Target);
@@ -479,9 +526,16 @@ last_answer(#sent{alias = Alias, target = #target{words = Words} = Target}, Else
             {timeout, 0} ->
                 timeout;
             {timeout, _} ->
-                ok = weir_cluster_link:timed_out(Words),
+                ok = timed_out(Target),
                 timeout
         end
+    end.
+
+%% Whoever leaves a node out has it asked at once whether it is there.
+timed_out(#target{node = Node, words = Words, agent = Agent}) ->
+    case weir_cluster_link:timed_out(Words) of
+        left_out -> Agent ! {left_out, Node}, ok;
+        ok -> ok
     end.
 
 answered({_Alias, reply, Reply, Load}, #target{words = Words}) ->
@@ -496,14 +550,13 @@ answered({_Alias, not_begun, Why, Load}, #target{words = Words}) ->
     ok = weir_cluster_link:replied(Load, Words),
     {not_begun, Why}.
 
+%% The monitor may have ended before it heard of being monitored.
+ended(noproc, #target{words = Words} = Target) -> ended(weir_cluster_link:how_ended(Words), Target);
+ended(shutdown, #target{words = Words}) ->
+    ok = weir_cluster_link:count(refused, Words),
+    {not_begun, leaving};
 ended(Reason, #target{node = Node, words = Words}) ->
-    case Reason =:= shutdown orelse Reason =:= noproc andalso weir_cluster_link:has_ended(Words) of
-        true ->
-            ok = weir_cluster_link:count(refused, Words),
-            {not_begun, leaving};
-        false ->
-            ok = weir_cluster_link:count(failed, Words),
-            {perhaps_begun, case Reason of noconnection -> {nodedown, Node}; _ -> Reason end}
-    end.
+    ok = weir_cluster_link:count(failed, Words),
+    {perhaps_begun, case Reason of noconnection -> {nodedown, Node}; _ -> Reason end}.
 
 now_ms() -> erlang:monotonic_time(millisecond).

@@ -2,7 +2,7 @@
 %% holds it.
 %%
 %% ```
-%%   claimer          claimant, this node        inbox, other node      holder, other node
+%%   claimer          claimant, this node        intake, other node      holder, other node
 %%     |-- spawns ---------->|-- claim ----------------->|-- spawns ------------>|
 %%     |                     |                           |        weir_pool:checkout/2
 %%     |<--- worker ---------|<---- claimed, worker, holder ---------------------|
@@ -142,7 +142,7 @@ holder(Alias, {Claimant, Wait}, Deadline, #conf{name = Name} = Conf) ->
                 held(Claimant, Monitor, Ticket, 0, Conf)
             end;
         {error, Why} ->
-            weir_cluster_inbox:not_begun(Alias, Why, Conf)
+            weir_cluster_intake:not_begun(Alias, Why, Conf)
     end.
 
 %% `Unanswered' questions in a row were put to the claimant. They are counted, so that a holder whose own node stood

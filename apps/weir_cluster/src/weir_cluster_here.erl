@@ -2,20 +2,23 @@
 %%
 %% ```
 %%   word          written by                                                       read by
-%%   local         the member: calls of this node that are under way                inboxes and proxies, callers
+%%   local         the member: calls of this node that are under way                intakes and proxies, callers
 %%   weight        the member: what this node weighs, 0 while it does not serve     callers
-%%   live          the member: how many workers live                                inboxes and proxies, callers
-%%   left          who leaves, the member that is shut down: nothing is begun       the member, inboxes
-%%   closing       the member that is shut down: until when inboxes wait            inboxes that are shut down
-%%   counters      inboxes and callers                                              info/1
-%%   served(I)     inbox I: calls of other nodes that are under way in it           the member, inboxes and proxies
+%%   live          the member: how many workers live                                intakes and proxies, callers
+%%   left          who leaves, the member that is shut down: nothing is begun       the member, intakes
+%%   closing       the member that is shut down: until when intakes wait            intakes that are shut down
+%%   counters      intakes and callers                                              info/1
+%%   served(I)     intake I: calls of other nodes that are under way in it           the member, intakes and proxies
 %% '''
 %%
 %% They outlive the processes that write them, but not the publication.
+%%
+%% Cost: what reads served(I), a word of each scheduler, takes some nanoseconds for each, and some tens for one that
+%% another core has just written. A call of another node does it twice: when it is begun and when it is answered.
 %% @private
 -module(weir_cluster_here).
 
--export([new/0, load/1, measured/3, served/1, set_served/3]).
+-export([new/0, load/1, load/2, measured/3, served/1, set_served/3]).
 -export([weight/1, set_weight/2, has_left/1, set_left/1, closing/1, set_closing/1]).
 -export([count/2, counters/1]).
 
@@ -29,7 +32,7 @@
 -define(LEFT, 4).
 -define(CLOSING, 5).
 -define(COUNTER(I), (5 + (I))).
--define(SERVED(Inbox), (13 + (Inbox))).
+-define(SERVED(Intake), (13 + (Intake))).
 
 -define(COUNTERS, [served, casts, refused, expired, spilled, retried, overloads, bad_casts]).
 
@@ -42,8 +45,12 @@ new() -> atomics:new(?SERVED(erlang:system_info(schedulers)), [{signed, true}]).
 %% @doc Calls under way for each worker here, in thousandths: those of this node as they were last measured, and those
 %% of others as they are now.
 -spec load(#conf{}) -> non_neg_integer().
-load(#conf{counters = Words} = Conf) ->
-    1000 * max(0, atomics:get(Words, ?LOCAL) + served(Conf)) div max(1, atomics:get(Words, ?LIVE)).
+load(Conf) -> load(served(Conf), Conf).
+
+%% @doc The same, if so many calls of other nodes are under way.
+-spec load(Served :: non_neg_integer(), #conf{}) -> non_neg_integer().
+load(Served, #conf{counters = Words}) ->
+    1000 * max(0, atomics:get(Words, ?LOCAL) + Served) div max(1, atomics:get(Words, ?LIVE)).
 
 %% @doc So many calls are under way in the pool, and so many workers live.
 -spec measured(Calls :: non_neg_integer(), Live :: non_neg_integer(), #conf{}) -> ok.
@@ -54,13 +61,14 @@ measured(Calls, Live, #conf{counters = Words} = Conf) ->
 
 %% @doc Calls of other nodes that are under way. One that has just ended may still be counted.
 -spec served(#conf{}) -> non_neg_integer().
-served(#conf{counters = Words}) ->
-    #{size := Size} = atomics:info(Words),
-    lists:sum([atomics:get(Words, Index) || Index <- lists:seq(?SERVED(1), Size)]).
+served(#conf{counters = Words}) -> served(?SERVED(erlang:system_info(schedulers)), Words, 0).
 
-%% @doc Writes how many calls of other nodes are under way in an inbox.
--spec set_served(Inbox :: pos_integer(), non_neg_integer(), #conf{}) -> ok.
-set_served(Inbox, Calls, #conf{counters = Words}) -> atomics:put(Words, ?SERVED(Inbox), Calls).
+served(?SERVED(0), _Words, Sum) -> Sum;
+served(Index, Words, Sum) -> served(Index - 1, Words, Sum + atomics:get(Words, Index)).
+
+%% @doc Writes how many calls of other nodes are under way in an intake.
+-spec set_served(Intake :: pos_integer(), non_neg_integer(), #conf{}) -> ok.
+set_served(Intake, Calls, #conf{counters = Words}) -> atomics:put(Words, ?SERVED(Intake), Calls).
 
 %% @doc This node and its weight, if it serves the pool.
 -spec weight(#conf{}) -> [{node(), pos_integer()}].
@@ -82,7 +90,7 @@ has_left(#conf{counters = Words}) -> atomics:get(Words, ?LEFT) =:= 1.
 -spec set_left(#conf{}) -> ok.
 set_left(#conf{counters = Words}) -> atomics:put(Words, ?LEFT, 1).
 
-%% @doc Until when inboxes that are shut down wait for calls.
+%% @doc Until when intakes that are shut down wait for calls.
 -spec closing(#conf{}) -> integer() | infinity.
 closing(#conf{counters = Words}) ->
     case atomics:get(Words, ?CLOSING) of
@@ -90,7 +98,7 @@ closing(#conf{counters = Words}) ->
         Deadline -> Deadline
     end.
 
-%% @doc This node leaves, and its inboxes wait for as long as its supervisor lets each of them.
+%% @doc This node leaves, and its intakes wait for as long as its supervisor lets each of them.
 -spec set_closing(#conf{}) -> ok.
 set_closing(#conf{counters = Words, shutdown = Shutdown} = Conf) ->
     ok = case weir_cluster_call:deadline(Shutdown) of

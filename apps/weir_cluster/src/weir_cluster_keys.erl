@@ -12,13 +12,15 @@
 %% bucket, 3 ms altogether, and one that goes a number of each other node for each of its buckets, which is about as
 %% much.
 %%
-%% A pure module: no process, no state.
+%% What callers read is a table of words, one for each bucket, each with a number that stands for a node: so a read
+%% copies nothing. It belongs to whoever writes it; while it is written anew each bucket is what it was or what it will
+%% be.
 %% @private
 -module(weir_cluster_keys).
 
--export([new/0, join/3, leave/2, table/2, bucket/1, at/2, owners/3]).
+-export([new/0, join/3, leave/2, new_table/0, write/3, bucket/1, at/2, owners/3]).
 
--export_type([keys/0, bucket/0]).
+-export_type([keys/0, table/0, bucket/0]).
 
 -define(BUCKETS, 16384).
 
@@ -31,6 +33,8 @@
 }).
 
 -opaque keys() :: #keys{}.
+
+-type table() :: atomics:atomics_ref().
 
 %% @doc Of no nodes.
 -spec new() -> keys().
@@ -73,19 +77,27 @@ given(Bucket, Node, Others, [Lowest | More]) ->
 given(_Bucket, _Node, _Others, []) ->
     [].
 
-%% @doc The table that callers read: two bytes for each bucket, the number that this map has for its node, from 1; 0
-%% where no node has it.
--spec table(#{node() => 1..65535}, keys()) -> binary().
-table(Numbers, #keys{lowest = Lowest}) ->
-    << <<(maps:get(Node, Numbers, 0)):16>> || {_, Node} <- Lowest >>.
+%% @doc A table in which nobody has a bucket: 0. 128 kB.
+-spec new_table() -> table().
+new_table() -> atomics:new(?BUCKETS, [{signed, false}]).
+
+%% @doc Writes for each bucket the number that this map has for its node, or 0.
+-spec write(#{node() => pos_integer()}, keys(), table()) -> ok.
+write(Numbers, #keys{lowest = Lowest}, Table) -> write(1, Numbers, Lowest, Table).
+
+write(Index, Numbers, [{_, Node} | More], Table) ->
+    ok = atomics:put(Table, Index, maps:get(Node, Numbers, 0)),
+    write(Index + 1, Numbers, More, Table);
+write(_Index, _Numbers, [], _Table) ->
+    ok.
 
 %% @doc The bucket of a key. Cost: one `erlang:phash2/2', which reads the whole key.
 -spec bucket(Key :: term()) -> bucket().
 bucket(Key) -> erlang:phash2(Key, ?BUCKETS).
 
 %% @doc What the table has for a bucket.
--spec at(bucket(), Table :: binary()) -> 0..65535.
-at(Bucket, Table) -> (binary:at(Table, 2 * Bucket) bsl 8) bor binary:at(Table, 2 * Bucket + 1).
+-spec at(bucket(), table()) -> non_neg_integer().
+at(Bucket, Table) -> atomics:get(Table, Bucket + 1).
 
 %% @doc The first so many nodes in line for a bucket. Cost: a number for each node.
 -spec owners(bucket(), Count :: pos_integer(), [{node(), Weight :: pos_integer()}]) -> [node()].

@@ -8,19 +8,23 @@
 %%   load, until   the member and callers, as it comes with every reply, and      callers
 %%                 until when it is known
 %%   since         callers: requests sent since then                             callers
-%%   ended         weir_cluster_monitor: the node has shut down in order         callers
+%%   ended         weir_cluster_monitor: how all intakes, or one, or the           callers
+%%                 connection have ended
+%%   gone          the member, weir_cluster_monitor: nothing is sent there         callers
+%%                 any more
 %%   offset        the member: what that node's clock shows more than ours       callers
 %%   round trip    the member: how long the last pong took                       info/1
 %%   counters      callers                                                       info/1
-%%   sent(I)       callers: requests sent to inbox I, from some number on        callers, the member
-%%   handled(I)    the member: of these, as many as inbox I has taken up         callers
+%%   first         the member: the number that sent(I) begins with               the member
+%%   sent(I)       callers: requests sent to intake I, from that number on        callers, the member
+%%   handled(I)    the member: of these, as many as intake I has taken up         callers
 %% '''
 %%
 %% == Window ==
 %%
-%% `sent - handled' is at most the window, for each inbox: so many requests of this node may be on their way and in the
+%% `sent - handled' is at most the window, for each intake: so many requests of this node may be on their way and in the
 %% mailbox there. A caller that finds the window full sends nothing. The request that makes `sent' a multiple of a
-%% quarter of the window asks for an acknowledgement, and the inbox answers it when it gets to it, with the number
+%% quarter of the window asks for an acknowledgement, and the intake answers it when it gets to it, with the number
 %% that came with it. Mailboxes are in order, so what was sent before has been taken up. A caller that is killed
 %% between counting and sending leaves `sent' one too high, and one that should have asked does not ask: both are
 %% mended by the next acknowledgement, since numbers and not messages are counted, and by the pings of the member,
@@ -28,20 +32,28 @@
 %% window may be exceeded. A node that was gone and is there again has other words, whose numbers begin above those of
 %% before: what it was asked then, and answers now, opens no window.
 %%
+%% == Nothing is sent any more ==
+%%
+%% A caller counts a request in `sent', reads `gone', and then sends it and counts it among the requests or, if it was
+%% not sent, the busy ones. The member writes `gone' before it adds these up: so when the sums are equal, all that
+%% callers of this node will ever have sent there is on its way. A caller that is killed in between leaves them unequal
+%% for good.
+%%
 %% == Who is let in ==
 %%
 %% A node has a share of what it would get, in thousandths. It starts with 0, until its first pong. It is set to 0 by
-%% the caller who sees the third time-out, or a later one, in a row without a reply or a pong in between, or by the
-%% member when four pings in a row had no pong; each pong then doubles it, from a tenth on. So a node whose workers are
-%% slow, but that answers, is left to its load.
+%% the caller who sees the third time-out, or a later one, in a row without a reply or a pong in between. He has the
+%% member ping it at once; so a node whose workers are slow, but that answers, has all again after a round trip, and is
+%% left to its load. The member sets it to 0 when four pings in a row had no pong. Of a node that was so silent, or
+%% that took longer for a pong than from one ping to the next, each pong doubles the share, from a tenth on.
 %% @private
 -module(weir_cluster_link).
 
 -export([new/1, is_let_in/2, share/1, set_share/2]).
--export([reserve/3, handled/3, unhandled/2, sent/2]).
+-export([reserve/3, handled/3, unhandled/2, sent/2, set_gone/1, is_sent/2]).
 -export([requested/1, replied/2, answered/1, timed_out/1, load/3, set_load/4, requests/1, offset/1, set_offset/2,
     round_trip/1, set_round_trip/2]).
--export([set_ended/1, has_ended/1, count/2, counters/1]).
+-export([set_ended/2, how_ended/1, count/2, counters/1]).
 
 -define(SHARE, 1).
 -define(TIMEOUTS_IN_A_ROW, 2).
@@ -52,9 +64,11 @@
 -define(ENDED, 7).
 -define(ROUND_TRIP, 8).
 -define(COUNTER(I), (8 + (I))).
+-define(GONE, 15).
+-define(FIRST, 16).
 -define(LINE_WORDS, 8).
--define(SENT(Inbox), (((Inbox) + 2) * ?LINE_WORDS + 1)).
--define(HANDLED(Inbox), (((Inbox) + 2) * ?LINE_WORDS + 2)).
+-define(SENT(Intake), (((Intake) + 2) * ?LINE_WORDS + 1)).
+-define(HANDLED(Intake), (((Intake) + 2) * ?LINE_WORDS + 2)).
 
 -define(MOST_TIMEOUTS, 3).
 -define(ALL, 1000).
@@ -66,19 +80,20 @@
 -type counter() :: requests | refused | failed | timeouts | full | busy.
 
 %% @doc Nothing is known yet.
--spec new(Inboxes :: pos_integer()) -> atomics:atomics_ref().
-new(Inboxes) ->
-    Words = atomics:new((Inboxes + 4) * ?LINE_WORDS, [{signed, true}]),
+-spec new(Intakes :: pos_integer()) -> atomics:atomics_ref().
+new(Intakes) ->
+    Words = atomics:new((Intakes + 4) * ?LINE_WORDS, [{signed, true}]),
     %% Its clock may show less than 0.
     ok = atomics:put(Words, ?LOAD_UNTIL, erlang:monotonic_time(millisecond) - 1),
     ok = atomics:put(Words, ?ROUND_TRIP, -1),
-    %% Above all numbers that the same node, if it was known before, may still answer: no inbox is sent a request each
+    %% Above all numbers that the same node, if it was known before, may still answer: no intake is sent a request each
     %% nanosecond.
     First = erlang:monotonic_time(nanosecond),
-    ok = lists:foreach(fun(Inbox) ->
-        ok = atomics:put(Words, ?SENT(Inbox), First),
-        atomics:put(Words, ?HANDLED(Inbox), First)
-    end, lists:seq(1, Inboxes)),
+    ok = atomics:put(Words, ?FIRST, First),
+    ok = lists:foreach(fun(Intake) ->
+        ok = atomics:put(Words, ?SENT(Intake), First),
+        atomics:put(Words, ?HANDLED(Intake), First)
+    end, lists:seq(1, Intakes)),
     Words.
 
 %% @doc Whether the node is let in, for a number that is drawn at random.
@@ -93,34 +108,50 @@ share(Words) -> atomics:get(Words, ?SHARE).
 -spec set_share(0..?ALL, atomics:atomics_ref()) -> ok.
 set_share(Share, Words) -> atomics:put(Words, ?SHARE, Share).
 
-%% @doc Counts a request, if the window has room for it.
--spec reserve(Inbox :: pos_integer(), Window :: pos_integer(), atomics:atomics_ref()) -> {ok, pos_integer()} | full.
-reserve(Inbox, Window, Words) ->
-    Sent = atomics:add_get(Words, ?SENT(Inbox), 1),
-    case Sent - atomics:get(Words, ?HANDLED(Inbox)) > Window of
-        true ->
-            ok = atomics:sub(Words, ?SENT(Inbox), 1),
-            full;
+%% @doc Counts a request, if the window has room for it. It must be sent then, and counted.
+-spec reserve(Intake :: pos_integer(), Window :: pos_integer(), atomics:atomics_ref()) ->
+    {ok, pos_integer()} | full | gone.
+reserve(Intake, Window, Words) ->
+    Sent = atomics:add_get(Words, ?SENT(Intake), 1),
+    case Sent - atomics:get(Words, ?HANDLED(Intake)) > Window of
+        true -> not_sent(full, Intake, Words);
         false ->
-            {ok, Sent}
+            case atomics:get(Words, ?GONE) of
+                0 -> {ok, Sent};
+                _ -> not_sent(gone, Intake, Words)
+            end
     end.
 
-%% @doc The inbox has taken up all that were sent up to this one.
--spec handled(Inbox :: pos_integer(), Sent :: integer(), atomics:atomics_ref()) -> ok.
-handled(Inbox, Sent, Words) ->
+not_sent(Why, Intake, Words) ->
+    ok = atomics:sub(Words, ?SENT(Intake), 1),
+    Why.
+
+%% @doc Nothing is sent there any more, but what callers were sending just now.
+-spec set_gone(atomics:atomics_ref()) -> ok.
+set_gone(Words) -> atomics:put(Words, ?GONE, 1).
+
+%% @doc Whether they have sent it, once the node is gone.
+-spec is_sent(Intakes :: pos_integer(), atomics:atomics_ref()) -> boolean().
+is_sent(Intakes, Words) ->
+    Reserved = lists:sum([sent(Intake, Words) || Intake <- lists:seq(1, Intakes)]),
+    Reserved - Intakes * atomics:get(Words, ?FIRST) =:= requests(Words) + atomics:get(Words, ?COUNTER(index(busy))).
+
+%% @doc The intake has taken up all that were sent up to this one.
+-spec handled(Intake :: pos_integer(), Sent :: integer(), atomics:atomics_ref()) -> ok.
+handled(Intake, Sent, Words) ->
     %% Only the member writes it.
-    case atomics:get(Words, ?HANDLED(Inbox)) of
-        Handled when Handled < Sent -> atomics:put(Words, ?HANDLED(Inbox), Sent);
+    case atomics:get(Words, ?HANDLED(Intake)) of
+        Handled when Handled < Sent -> atomics:put(Words, ?HANDLED(Intake), Sent);
         _ -> ok
     end.
 
-%% @doc How many requests are on their way to an inbox or in its mailbox.
--spec unhandled(Inbox :: pos_integer(), atomics:atomics_ref()) -> integer().
-unhandled(Inbox, Words) -> atomics:get(Words, ?SENT(Inbox)) - atomics:get(Words, ?HANDLED(Inbox)).
+%% @doc How many requests are on their way to an intake or in its mailbox.
+-spec unhandled(Intake :: pos_integer(), atomics:atomics_ref()) -> integer().
+unhandled(Intake, Words) -> atomics:get(Words, ?SENT(Intake)) - atomics:get(Words, ?HANDLED(Intake)).
 
-%% @doc The number of the last request that was sent to an inbox.
--spec sent(Inbox :: pos_integer(), atomics:atomics_ref()) -> integer().
-sent(Inbox, Words) -> atomics:get(Words, ?SENT(Inbox)).
+%% @doc The number of the last request that was sent to an intake.
+-spec sent(Intake :: pos_integer(), atomics:atomics_ref()) -> integer().
+sent(Intake, Words) -> atomics:get(Words, ?SENT(Intake)).
 
 %% @doc A reply came, and with it the load there, in thousandths of a call for each worker.
 -spec replied(Load :: integer(), atomics:atomics_ref()) -> ok.
@@ -136,13 +167,13 @@ answered(Words) ->
         _ -> atomics:put(Words, ?TIMEOUTS_IN_A_ROW, 0)
     end.
 
-%% @doc No reply came in time.
--spec timed_out(atomics:atomics_ref()) -> ok.
+%% @doc No reply came in time. `left_out': nothing is sent there any more since this one.
+-spec timed_out(atomics:atomics_ref()) -> ok | left_out.
 timed_out(Words) ->
-    count(timeouts, Words),
-    case atomics:add_get(Words, ?TIMEOUTS_IN_A_ROW, 1) >= ?MOST_TIMEOUTS of
-        true -> set_share(0, Words);
-        false -> ok
+    ok = count(timeouts, Words),
+    case atomics:add_get(Words, ?TIMEOUTS_IN_A_ROW, 1) >= ?MOST_TIMEOUTS andalso atomics:exchange(Words, ?SHARE, 0) of
+        Share when is_integer(Share), Share > 0 -> left_out;
+        _ -> ok
     end.
 
 %% @doc The load there is this, in thousandths, until then, and it does not know of so many requests.
@@ -191,13 +222,20 @@ round_trip(Words) ->
 -spec set_round_trip(Ms :: non_neg_integer(), atomics:atomics_ref()) -> ok.
 set_round_trip(Ms, Words) -> atomics:put(Words, ?ROUND_TRIP, Ms).
 
-%% @doc All inboxes have shut down.
--spec set_ended(atomics:atomics_ref()) -> ok.
-set_ended(Words) -> atomics:put(Words, ?ENDED, 1).
+%% @doc All intakes have shut down, or an intake or the connection is lost. Nothing is sent there any more.
+-spec set_ended(Reason :: term(), atomics:atomics_ref()) -> ok.
+set_ended(Reason, Words) ->
+    ok = atomics:put(Words, ?ENDED, case Reason of shutdown -> 1; noconnection -> 2; _ -> 0 end),
+    set_gone(Words).
 
-%% @doc Whether they have.
--spec has_ended(atomics:atomics_ref()) -> boolean().
-has_ended(Words) -> atomics:get(Words, ?ENDED) =:= 1.
+%% @doc How they have ended; `killed' stands for all other reasons.
+-spec how_ended(atomics:atomics_ref()) -> shutdown | noconnection | killed.
+how_ended(Words) ->
+    case atomics:get(Words, ?ENDED) of
+        1 -> shutdown;
+        2 -> noconnection;
+        0 -> killed
+    end.
 
 %% @doc Adds one to a counter.
 -spec count(counter(), atomics:atomics_ref()) -> ok.

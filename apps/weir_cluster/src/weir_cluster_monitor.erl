@@ -1,17 +1,17 @@
-%% @doc Monitors the inboxes of another node for all callers of this one, who monitor this process.
+%% @doc Monitors the intakes of another node for all callers of this one, who monitor this process.
 %%
 %% A monitor of a process of another node is a message there and one more when it is not needed any longer, and
 %% whoever sets it is suspended while the connection is busy. So there is one process here for each node that serves a
 %% pool. Its exit tells callers who wait
 %%
 %% ```
-%%   shutdown        all inboxes have shut down: what has no answer was not begun
-%%   any other       an inbox or the connection is lost: what has no answer may have been begun
+%%   shutdown        all intakes have shut down: what has no answer was not begun
+%%   any other       an intake or the connection is lost: what has no answer may have been begun
 %% '''
 %%
-%% An inbox that shuts down has had all that it began answered, and replies come over the same connection before word
-%% of its end does, but for large ones, for which it waits (weir_cluster_inbox). A caller who comes so late that this
-%% process is gone finds out from a word whether the end was of the first kind (weir_cluster_link).
+%% An intake that shuts down has had all that it began answered, and replies come over the same connection before word
+%% of its end does, but for large ones, for which it waits (weir_cluster_intake). Before it exits it says so in words
+%% (weir_cluster_link): that nothing is to be sent any more, and why, for a caller who monitors it too late.
 %%
 %% It monitors the member of that node, too, and tells the one of this node `{gone, Member}', which itself monitors
 %% nobody and is not suspended. When the member of this node is gone who has started it, it stays for those callers
@@ -30,7 +30,7 @@
     %% Of this node and of the other, and their monitors.
     here :: {pid(), reference()},
     there :: {pid(), reference()},
-    inboxes :: #{reference() => pid()},
+    intakes :: #{reference() => pid()},
     words :: atomics:atomics_ref(),
     wait = infinity :: timeout(),
     %% So often in a row nobody waited.
@@ -39,27 +39,26 @@
 
 %% @doc Starts it for the calling member.
 -spec start(Member :: pid(), [pid()], atomics:atomics_ref()) -> pid().
-start(Member, Inboxes, Words) ->
+start(Member, Intakes, Words) ->
     %% Its exit reason is what it has to say: proc_lib would log it as a crash.
-    spawn(?MODULE, init, [self(), Member, Inboxes, Words]).
+    spawn(?MODULE, init, [self(), Member, Intakes, Words]).
 
 %% @private
 -spec init(pid(), pid(), [pid()], atomics:atomics_ref()) -> no_return().
-init(Here, There, Inboxes, Words) ->
+init(Here, There, Intakes, Words) ->
     %% It is none of the application's processes, which are killed when that is stopped.
     true = group_leader(whereis(init), self()),
     loop(#state{
         here = {Here, erlang:monitor(process, Here)},
         there = {There, erlang:monitor(process, There)},
-        inboxes = maps:from_list([{erlang:monitor(process, Inbox), Inbox} || Inbox <- Inboxes]),
+        intakes = maps:from_list([{erlang:monitor(process, Intake), Intake} || Intake <- Intakes]),
         words = Words
     }).
 
 -spec loop(#state{}) -> no_return().
-loop(#state{inboxes = Inboxes, words = Words} = State) when map_size(Inboxes) =:= 0 ->
-    ok = weir_cluster_link:set_ended(Words),
+loop(#state{intakes = Intakes} = State) when map_size(Intakes) =:= 0 ->
     ended(shutdown, State);
-loop(#state{here = {_, Here}, there = {_, There}, inboxes = Inboxes, wait = Wait, unused = Unused} = State) ->
+loop(#state{here = {_, Here}, there = {_, There}, intakes = Intakes, wait = Wait, unused = Unused} = State) ->
     receive
         {'DOWN', Here, process, _, _} ->
             loop(State#state{wait = ?ORPHAN_MS});
@@ -70,7 +69,7 @@ loop(#state{here = {_, Here}, there = {_, There}, inboxes = Inboxes, wait = Wait
             tell(State),
             loop(State);
         {'DOWN', Monitor, process, _, shutdown} ->
-            loop(State#state{inboxes = maps:remove(Monitor, Inboxes)});
+            loop(State#state{intakes = maps:remove(Monitor, Intakes)});
         {'DOWN', _, process, _, Reason} ->
             ended(Reason, State);
         _ ->
@@ -84,7 +83,8 @@ loop(#state{here = {_, Here}, there = {_, There}, inboxes = Inboxes, wait = Wait
     end.
 
 -spec ended(term(), #state{}) -> no_return().
-ended(Reason, State) ->
+ended(Reason, #state{words = Words} = State) ->
+    ok = weir_cluster_link:set_ended(Reason, Words),
     tell(State),
     exit(Reason).
 

@@ -42,7 +42,7 @@ check_map(Name, Opts) ->
             {error, {bad_option, Key, Value}};
         [] ->
             All = maps:merge(maps:from_list([{Key, Default} || {Key, Default, _} <- options()]), Opts),
-            Fields = All#{name => Name, counters => weir_cluster_here:new()},
+            Fields = All#{name => Name, counters => weir_cluster_here:new(), keys => weir_cluster_keys:new_table()},
             {ok, list_to_tuple([conf | [maps:get(Field, Fields) || Field <- record_info(fields, conf)]])}
     end.
 

@@ -3,7 +3,8 @@
 %% A policy sees two nodes, drawn at random by their weights from those that are let in, of the same zone if there are
 %% such; and says which of them it is to be, or that the request stays. A policy of your own is a module with
 %% `choose/2', given by the option `policy' of {@link weir_cluster:start_link/2}. It is called in the caller, for each
-%% request that finds no room, and must be pure and quick.
+%% request that finds no room, and must be pure and quick. If it returns anything else the caller fails with
+%% `{bad_choice, Module, Returned}', and nothing was sent.
 %%
 %% This one takes the lighter of the two (M. Mitzenmacher, "The Power of Two Choices in Randomized Load Balancing", IEEE
 %% TPDS 12(10), 2001), and keeps the request when both are known to be at least as loaded as this node.

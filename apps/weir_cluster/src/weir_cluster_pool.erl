@@ -1,5 +1,5 @@
-%% @private Supervises what publishes one pool on this node: its keeper, its inboxes, and the member that speaks for it.
-%% When an inbox fails the member begins anew, so that no member names an inbox that is gone.
+%% @private Supervises what publishes one pool on this node: its cleaner, its intakes, and the member that speaks for
+%% it. When an intake fails the member begins anew, so that no member names an intake that is gone.
 -module(weir_cluster_pool).
 
 -behaviour(supervisor).
@@ -24,7 +24,7 @@ init(#conf{name = Name, serve = Serve, shutdown = Shutdown} = Conf) ->
 flags() -> #{strategy => rest_for_one, intensity => 10, period => 5}.
 
 children(Serve, Shutdown, Conf) ->
-    [#{id => keeper, start => {weir_cluster_keeper, start_link, [Conf]}}] ++ [
-        #{id => {inbox, I}, start => {weir_cluster_inbox, start_link, [I, Conf]}, shutdown => Shutdown}
+    [#{id => cleaner, start => {weir_cluster_cleaner, start_link, [Conf]}}] ++ [
+        #{id => {intake, I}, start => {weir_cluster_intake, start_link, [I, Conf]}, shutdown => Shutdown}
      || Serve, I <- lists:seq(1, erlang:system_info(schedulers))
     ] ++ [#{id => member, start => {weir_cluster_member, start_link, [Conf]}}].

@@ -1,15 +1,15 @@
 %% @doc The other nodes that serve a pool, as callers see them.
 %%
-%% The member of a pool writes rows of one table, and its inboxes one each; callers read them.
+%% The member of a pool writes rows of one table, and its intakes one each; callers read them.
 %%
 %% ```
 %%   {Name, owner}   the supervisor that has published the pool
-%%   {Name, {process, keeper | member | {inbox, I}}}
+%%   {Name, {process, cleaner | member | {intake, I}}}
 %%                   one of its children
-%%   {Name, view}    whom to draw from, the table of keys, and how many nodes there are
+%%   {Name, view}    whom to draw from, and how many nodes there are
 %%   {Name, Number}  one node: a #target{}
 %%   {Name, {received, Node}}
-%%                   how many requests that node has sent here, as it said with its last ping: written by the inboxes,
+%%                   how many requests that node has sent here, as it said with its last ping: written by the intakes,
 %%                   deleted by the member when the node is not connected any more
 %% '''
 %%
@@ -18,14 +18,15 @@
 %% are. A row is written before its number is in the view, and deleted after it is not; a number may belong to another
 %% node when it is free again, so one who has read the view just before may get that one.
 %%
-%% What never changes is a persistent term, `{weir_cluster, Name}': all that a call reads that stays on this node.
+%% What never changes is a persistent term, `{weir_cluster, Name}': all that a call reads that stays on this node, and
+%% the reference of the words that say whose a key is (weir_cluster_keys).
 %% @private
 -module(weir_cluster_view).
 
 -export([new_table/0, claim_name/1, await_children/1, owner/1, owned/0, close/1]).
 -export([conf/1, open/1, write/3, put_target/3, delete_target/2, free_number/1]).
 -export([drawn/1, draw/3, size/1, targets/1, numbered/1, target/2, number_of_key/2]).
--export([put_process/2, inboxes/1, member/1]).
+-export([put_process/2, intakes/1, member/1]).
 -export([put_received/3, received/1, forget_received/2]).
 
 -export_type([place/0]).
@@ -128,15 +129,15 @@ delete_target(Name, Number) ->
     true = ets:delete(?TABLE, {Name, Number}),
     ok.
 
-%% @doc Writes whom to draw from, those of the same zone, and the table of keys.
--spec write(weir_pool:name(), [{place(), #target{}}], weir_cluster_keys:keys()) -> ok.
-write(Name, Targets, Keys) ->
+%% @doc Writes whom to draw from, those of the same zone, and whose the keys are.
+-spec write(#conf{}, [{place(), #target{}}], weir_cluster_keys:keys()) -> ok.
+write(#conf{name = Name, keys = Table}, Targets, Keys) ->
     Numbers = maps:from_list([{node(), ?HERE} | [{Node, Number} || {Number, #target{node = Node}} <- Targets]]),
     All = [{Number, Weight} || {Number, #target{weight = Weight}} <- Targets],
     Near = [{Number, Weight} || {Number, #target{same_zone = true, weight = Weight}} <- Targets],
-    View = {drawn(All), drawn(Near), weir_cluster_keys:table(Numbers, Keys), length(Targets)},
+    View = {drawn(All), drawn(Near), length(Targets)},
     true = ets:insert(?TABLE, {{Name, view}, View}),
-    ok.
+    weir_cluster_keys:write(Numbers, Keys, Table).
 
 %% @private
 %% Numbers by weight, to draw from.
@@ -156,8 +157,8 @@ free_number(Number, _More) -> Number.
 -spec draw(weir_pool:name(), near | all, Random :: non_neg_integer()) -> #target{} | none.
 draw(Name, Which, Random) ->
     case lookup({Name, view}) of
-        [{_, {_All, Near, _, _}}] when Which =:= near, Near =/= <<>> -> drawn_of(Name, Near, Random);
-        [{_, {All, _Near, _, _}}] when All =/= <<>> -> drawn_of(Name, All, Random);
+        [{_, {_All, Near, _}}] when Which =:= near, Near =/= <<>> -> drawn_of(Name, Near, Random);
+        [{_, {All, _Near, _}}] when All =/= <<>> -> drawn_of(Name, All, Random);
         _ -> none
     end.
 
@@ -169,7 +170,7 @@ drawn_of(Name, Numbers, Random) ->
 -spec size(weir_pool:name()) -> non_neg_integer().
 size(Name) ->
     case lookup({Name, view}) of
-        [{_, {_, _, _, Size}}] -> Size;
+        [{_, {_, _, Size}}] -> Size;
         [] -> 0
     end.
 
@@ -204,27 +205,25 @@ lookup(Key) ->
     end.
 
 %% @doc Whose a bucket is.
--spec number_of_key(weir_pool:name(), weir_cluster_keys:bucket()) -> here | nobody | place().
-number_of_key(Name, Bucket) ->
-    try weir_cluster_keys:at(Bucket, element(3, ets:lookup_element(?TABLE, {Name, view}, 2))) of
+-spec number_of_key(weir_cluster_keys:bucket(), #conf{}) -> here | nobody | place().
+number_of_key(Bucket, #conf{keys = Table}) ->
+    case weir_cluster_keys:at(Bucket, Table) of
         ?HERE -> here;
         ?NOBODY -> nobody;
         Number -> Number
-    catch
-        error:badarg -> nobody
     end.
 
 %% @doc The calling process is this child.
--spec put_process(weir_pool:name(), keeper | member | {inbox, pos_integer()}) -> ok.
+-spec put_process(weir_pool:name(), cleaner | member | {intake, pos_integer()}) -> ok.
 put_process(Name, Role) ->
     true = ets:insert(?TABLE, {{Name, {process, Role}}, self()}),
     ok.
 
-%% @doc The inboxes in their order.
--spec inboxes(weir_pool:name()) -> [pid()].
-inboxes(Name) ->
+%% @doc The intakes in their order.
+-spec intakes(weir_pool:name()) -> [pid()].
+intakes(Name) ->
     Rows = ets:select(?TABLE, [
-        {{{'$1', {process, {inbox, '$2'}}}, '$3'}, [{'=:=', '$1', {const, Name}}], [{{'$2', '$3'}}]}
+        {{{'$1', {process, {intake, '$2'}}}, '$3'}, [{'=:=', '$1', {const, Name}}], [{{'$2', '$3'}}]}
     ]),
     [Pid || {_Index, Pid} <- lists:sort(Rows)].
 

@@ -4,8 +4,8 @@
 
 -export([all/0, suite/0]).
 -export([local_first/1, spills/1, room_is_infinite/1, clients/1, keys_agree/1, keys_of_one_who_goes/1, weights/1,
-    casts/1, multicalls/1, requests/1, a_worker_dies/1, time_is_over/1, leaves/1, rolling_restart/1,
-    nodes_are_replaced/1, zones/1, policies/1, no_room_anywhere/1, most_calls/1, picks/1,
+    casts/1, multicalls/1, requests/1, a_worker_dies/1, time_is_over/1, leaves/1, names/1, long_mailboxes/1,
+    rolling_restart/1, nodes_are_replaced/1, zones/1, policies/1, no_room_anywhere/1, most_calls/1, picks/1,
     claims_here_first/1, claims_are_exclusive/1, claims_wait/1, claims_that_fail/1, wrong_options/1, wrong_arguments/1,
     starts_and_stops/1,
     without_application/1, pool_comes_and_goes/1, no_room/1, large_terms/1, embedded/1]).
@@ -16,8 +16,9 @@ suite() -> [{timetrap, {minutes, 15}}].
 
 all() ->
     [local_first, spills, room_is_infinite, clients, keys_agree, keys_of_one_who_goes, weights, casts, multicalls,
-        requests, a_worker_dies, time_is_over, leaves, rolling_restart, nodes_are_replaced, zones, policies,
-        no_room_anywhere, most_calls, picks, claims_here_first, claims_are_exclusive, claims_wait, claims_that_fail,
+        requests, a_worker_dies, time_is_over, leaves, names, long_mailboxes, rolling_restart, nodes_are_replaced,
+        zones, policies, no_room_anywhere, most_calls, picks, claims_here_first, claims_are_exclusive, claims_wait,
+        claims_that_fail,
         wrong_options, wrong_arguments, starts_and_stops, without_application, pool_comes_and_goes, no_room,
         large_terms,
         embedded].
@@ -50,7 +51,7 @@ spills(_Config) ->
     with(3, fun([A | _] = Cluster) ->
         Answers = do(A, fun() -> at_once(12, fun() -> weir_cluster:call(p, {sleep, 2000}, 60_000) end) end),
         Count = fun(One) -> length([x || {ok, Node} <- Answers, Node =:= name(One)]) end,
-        %% Elsewhere evenly, since who has no room refuses; two inboxes may begin one at the same moment.
+        %% Elsewhere evenly, since who has no room refuses; two intakes may begin one at the same moment.
         ?assertMatch([4, B, C] when B + C =:= 8, [Count(One) || One <- Cluster], Answers),
         ?assertMatch([_, B, C] when abs(B - C) =< 2, [Count(One) || One <- Cluster], Answers),
         Others = [info(One) || One <- tl(Cluster)],
@@ -155,7 +156,7 @@ multicalls(_Config) ->
             {ok, Workers} = weir_pool:workers(p),
             [gen_server:send_request(Pid, stuck) || {_, Pid} <- Workers]
         end),
-        {ok, Partial} = call(A, weir_cluster, multicall, [p, node, 5000]),
+        {ok, Partial} = call(A, weir_cluster, multicall, [p, node, 3000]),
         ?assertEqual(lists:sort([{name(C), {error, timeout}} | lists:droplast(All)]), lists:sort(Partial)),
         {{ok, Late}, 0} = do(A, fun() ->
             Result = weir_cluster:multicall(p, node, 0),
@@ -237,7 +238,82 @@ leaves(_Config) ->
         true = eventually(fun() ->
             Results = call(A, ets, tab2list, [weir_cluster_test_begun]),
             length(Results) =:= 4 andalso [{ok, name(B)}] =:= lists:usort([Result || {_, Result} <- Results])
-        end)
+        end),
+        %% Who has left is told of the next one, also when pg has long known that it does not serve.
+        true = eventually(fun() -> [] =:= [Pid || Pid <- call(A, pg, get_members, [weir_cluster, {serve, p}]),
+            node(Pid) =:= name(B)] end),
+        ?assertMatch(#{nodes := [_]}, info(B)),
+        %% When all have left, each has its own workers still.
+        ?assertEqual(ok, call(A, weir_cluster, leave, [p])),
+        ?assertMatch(#{nodes := []}, info(B)),
+        lists:foreach(fun(One) ->
+            ?assertEqual({ok, name(One)}, call(One, weir_cluster, call, [p, node])),
+            ?assertEqual({ok, name(One)}, call(One, weir_cluster, call_key, [p, Key, node])),
+            {ok, Worker} = call(One, weir_cluster, pick, [p, Key]),
+            ?assertEqual(name(One), node(Worker)),
+            ?assertEqual(name(One), do(One, fun() ->
+                ok = weir_cluster:cast_key(p, Key, {tell, self(), told}),
+                receive {told, Node} -> Node end
+            end)),
+            ok = call(One, weir_pool, stop, [p]),
+            ?assertEqual({error, no_worker}, call(One, weir_cluster, call_key, [p, Key, node]))
+        end, [A, B])
+    end).
+
+%% A name may be any term, and no pool is taken for another one, or for the clients of another one.
+names(_Config) ->
+    with(2, fun([A, B] = Servers) ->
+        Client = weir_cluster_test_lib:start(#{pool => #{size => 0}, cluster => #{serve => false}}),
+        try
+            ok = weir_cluster_test_lib:connect([Client | Servers]),
+            ok = weir_cluster_test_lib:know([Client], 2),
+            Names = [<<"name">>, "name", '_', '$1', {'$1', '_'}, 1, 1.0, [], #{p => 1}, {client, p}, {serve, p},
+                {weir_cluster_member, client, p}],
+            Pool = #{size => 3, strategy => least_loaded, worker => {weir_cluster_test_worker, start_link, []}},
+            Publish = fun() ->
+                [begin ok = weir_pool:start(Name, Pool), ok = weir_cluster:start(Name, []) end || Name <- Names]
+            end,
+            _ = [do(One, Publish) || One <- Servers],
+            Seen = fun(Name) ->
+                {ok, #{nodes := Nodes}} = weir_cluster:info(Name),
+                [{Node, Weight} || #{node := Node, weight := Weight, share := 1.0} <- Nodes]
+            end,
+            true = eventually(fun() ->
+                [[{name(B), 3}]] =:= lists:usort(do(A, fun() -> lists:map(Seen, Names) end))
+            end),
+            Answers = do(A, fun() -> [weir_cluster:multicall(Name, node) || Name <- Names] end),
+            ?assertEqual([{ok, [{name(One), {ok, name(One)}} || One <- Servers]}], lists:usort(Answers)),
+            ?assertEqual([{name(B), 2}], do(A, fun() -> Seen(p) end)),
+            ?assertEqual(lists:sort([{name(One), 2} || One <- Servers]), do(Client, fun() -> Seen(p) end)),
+            _ = [ok = call(A, weir_cluster, stop, [Name]) || Name <- Names],
+            ?assertEqual([p], call(A, weir_cluster, pools, [])),
+            ?assertEqual([{name(B), 2}], do(A, fun() -> Seen(p) end))
+        after
+            stop([Client])
+        end
+    end).
+
+%% Who has many messages does not look at them when it waits for an answer: each would be a reduction.
+long_mailboxes(_Config) ->
+    with(2, fun([A, B]) ->
+        Key = key(A, name(B)),
+        Messages = 100_000,
+        Calls = fun() ->
+            _ = [self() ! {message, N} || N <- lists:seq(1, Messages)],
+            [
+                begin
+                    {reductions, Before} = process_info(self(), reductions),
+                    {ok, _} = Call(),
+                    {reductions, After} = process_info(self(), reductions),
+                    After - Before
+                end
+             || Call <- [
+                    fun() -> weir_cluster:call_key(p, Key, node) end,
+                    fun() -> weir_cluster:pick(p, Key) end
+                ]
+            ]
+        end,
+        ?assertEqual([], [Reductions || Reductions <- do(A, Calls), Reductions > Messages div 2])
     end).
 
 %% All nodes are restarted under load, one after the other, and no request fails.
@@ -329,8 +405,12 @@ zones(_Config) ->
         ?assertEqual({ok, name(C)}, call(A, weir_cluster, call, [p, node]))
     end).
 
-%% The policy of this module: the last by name.
-choose(_Here, Candidates) -> lists:max([Node || #{node := Node} <- Candidates]).
+%% The policy of this module: the last by name, or one that was not asked for.
+choose(_Here, Candidates) ->
+    case persistent_term:get(?MODULE, none) of
+        none -> lists:max([Node || #{node := Node} <- Candidates]);
+        Other -> Other
+    end.
 
 policies(_Config) ->
     Client = #{pool => #{size => 0}, cluster => #{serve => false, policy => ?MODULE}},
@@ -343,7 +423,12 @@ policies(_Config) ->
             Count = fun(Server) -> length([x || {ok, Node} <- Answers, Node =:= name(Server)]) end,
             [First, Last] = lists:sort(fun(X, Y) -> name(X) < name(Y) end, Servers),
             %% Six draws nearly always find two.
-            ?assert(Count(Last) > 40, {Count(First), Count(Last)})
+            ?assert(Count(Last) > 40, {Count(First), Count(Last)}),
+            %% One that returns what is no candidate is named.
+            ?assertEqual({bad_choice, ?MODULE, nowhere}, do(One, fun() ->
+                ok = persistent_term:put(?MODULE, nowhere),
+                try weir_cluster:call(p, node) catch error:Reason -> Reason end
+            end))
         after
             stop([One])
         end
@@ -365,7 +450,7 @@ most_calls(_Config) ->
             ok = weir_cluster_test_lib:connect([Client, Server]),
             ok = weir_cluster_test_lib:know([Client], 1),
             Node = name(Server),
-            %% However they came in, to one of its two inboxes or to both.
+            %% However they came in, to one of its two intakes or to both.
             Begun = do(Client, fun() ->
                 [weir_cluster:send_request(p, until_told, 180_000) || _ <- [1, 2, 3]]
             end),
@@ -393,7 +478,9 @@ picks(_Config) ->
         ?assertEqual(name(B), do(A, fun() -> Node(weir_cluster:pick(p)) end)),
         ok = call(B, weir_pool, stop, [p]),
         ?assertEqual({error, no_worker}, call(A, weir_cluster, pick, [p])),
-        ?assertEqual({error, no_worker}, call(A, weir_cluster, pick, [p, Key]))
+        %% Of keys nobody has a worker either, whether this node is the next in line still or not any more.
+        [?assertEqual({error, no_worker}, call(A, weir_cluster, Function, [p, Key | Args]))
+            || {Function, Args} <- [{pick, []}, {call_key, [node]}]]
     end).
 
 %% Claims until it is told, and says of whom.
@@ -624,7 +711,7 @@ no_room(_Config) ->
             _ = Fill(A, 4),
             true = eventually(fun() -> Load(A) =:= 2000 end),
             ?assertEqual({exit, timeout}, do(Client, fun() ->
-                try weir_cluster:call(p, node, 5000) catch exit:{Why, _} -> {exit, Why} end
+                try weir_cluster:call(p, node, 3000) catch exit:{Why, _} -> {exit, Why} end
             end)),
             ?assertEqual(1 + 50 + 1, lists:sum([maps:get(served, info(One)) || One <- [A, B]]))
         after
@@ -633,9 +720,9 @@ no_room(_Config) ->
     end).
 
 ask_within() ->
-    [Inbox | _] = weir_cluster_view:inboxes(p),
-    Alias = monitor(process, Inbox, [{alias, reply_demonitor}]),
-    Inbox ! {weir_cluster, call_within, none, infinity, {Alias, none, node}},
+    [Intake | _] = weir_cluster_view:intakes(p),
+    Alias = monitor(process, Intake, [{alias, reply_demonitor}]),
+    Intake ! {weir_cluster, call_within, none, infinity, {Alias, none, node}},
     Alias.
 
 large_terms(_Config) ->

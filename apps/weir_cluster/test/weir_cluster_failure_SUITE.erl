@@ -2,17 +2,19 @@
 %% there, and the callers what they were told; the two must agree.
 -module(weir_cluster_failure_SUITE).
 -include_lib("stdlib/include/assert.hrl").
--include_lib("proper/include/proper.hrl").
+-include("../src/weir_cluster.hrl").
 
 -export([all/0, suite/0, which_process/1, log/2]).
 -export([killed_node/1, frozen_node/1, all_are_silent/1, heard_in_one_direction/1,
     window_of_a_frozen_node/1, busy_connection/1,
     split_and_heal/1, killed_processes/1, killed_proxy/1, stopped_with_calls/1, stopped_too_soon/1, stopped_at_once/1,
-    leaves_after_a_kill/1, leaves_in_time/1, killed_callers/1, comes_and_goes/1, killed_claimer/1, frozen_claimer/1,
+    leaves_after_a_kill/1, leaves_in_time/1, halted_after_leaving/1,
+    killed_callers/1, comes_and_goes/1, killed_claimer/1, frozen_claimer/1,
+    slow_workers/1, let_in_slowly/1, ended_monitor/1, restarts_are_silent/1, scope_that_fails/1,
     killed_monitor/1, killed_member/1, answers_of_the_past/1,
     split_by_global/1, nothing_is_logged/1, eight_nodes/1, many_nodes/1, over_tls/1,
     killed_after_leaving/1, clients_hear/1, pools_that_need_a_key/1, reasons_of_workers/1,
-    claimers_killed_in_the_queue/1, claims_beside_a_frozen_node/1, random_schedules/1]).
+    claimers_killed_in_the_queue/1, claims_beside_a_frozen_node/1]).
 -import(weir_cluster_test_lib, [with/2, with/3, info/1, stop/1, call/4, do/2, eventually/1, name/1, os/2]).
 
 suite() -> [{timetrap, {minutes, 15}}].
@@ -21,11 +23,13 @@ all() ->
     [killed_node, frozen_node, all_are_silent, heard_in_one_direction, window_of_a_frozen_node, busy_connection,
         split_and_heal,
         split_by_global, nothing_is_logged, eight_nodes, many_nodes, over_tls, killed_processes, killed_proxy,
-        stopped_with_calls, stopped_too_soon, stopped_at_once, leaves_after_a_kill, leaves_in_time, killed_callers,
+        stopped_with_calls, stopped_too_soon, stopped_at_once, leaves_after_a_kill, leaves_in_time,
+        halted_after_leaving, killed_callers,
         comes_and_goes,
-        killed_claimer, frozen_claimer, killed_monitor, killed_member, answers_of_the_past, killed_after_leaving,
+        killed_claimer, frozen_claimer, slow_workers, let_in_slowly, ended_monitor, restarts_are_silent,
+        scope_that_fails, killed_monitor, killed_member, answers_of_the_past, killed_after_leaving,
         clients_hear, pools_that_need_a_key,
-        reasons_of_workers, claimers_killed_in_the_queue, claims_beside_a_frozen_node, random_schedules].
+        reasons_of_workers, claimers_killed_in_the_queue, claims_beside_a_frozen_node].
 
 seen(One, Other) ->
     case [Node || #{node := Name} = Node <- maps:get(nodes, info(One)), Name =:= name(Other)] of
@@ -79,16 +83,24 @@ killed_node(_Config) ->
     with(3, #{pool => #{size => 4}}, fun([A, B, C]) ->
         [K1, K2, K3, K4] = keys(A, name(B), 4),
         Once = begin_calls(A, [{1, K1, 60_000}, {2, K2, 60_000}], 120_000),
-        Twice = begin_calls(A, [{3, K3, 3000}, {4, K4, 3000}], #{timeout => 120_000, idempotent => true}),
+        Twice = begin_calls(A, [{3, K3, until_told}, {4, K4, until_told}],
+            #{timeout => 120_000, idempotent => true}),
         true = eventually(fun() -> maps:get(served, info(B)) =:= 4 end),
         os("KILL", B),
         ?assertEqual(#{1 => {exit, {nodedown, name(B)}}, 2 => {exit, {nodedown, name(B)}}}, answers(A, Once, 2)),
+        Teller = spawn_link(fun() -> keep_telling([A, C]) end),
         #{3 := {ok, {3, Node3}}, 4 := {ok, {4, Node4}}} = answers(A, Twice, 2),
+        true = unlink(Teller),
+        true = exit(Teller, kill),
         ?assertEqual([], [Node3, Node4] -- [name(A), name(C), name(A), name(C)]),
         ?assertEqual(gone, seen(A, B)),
         Results = do(A, fun() -> [weir_cluster:call_key(p, Key, node) || Key <- lists:seq(1, 500)] end),
         ?assertEqual(lists:sort([{ok, name(A)}, {ok, name(C)}]), lists:usort(Results))
     end).
+
+keep_telling(Cluster) ->
+    lists:foreach(fun weir_cluster_test_lib:tell_workers/1, Cluster),
+    receive after 50 -> keep_telling(Cluster) end.
 
 %% It is left out after a few time-outs, begins nothing of what is too late, and is let in again.
 frozen_node(_Config) ->
@@ -184,7 +196,7 @@ is_left_out(Node) ->
     {ok, #{nodes := Nodes}} = weir_cluster:info(p),
     [left_out || #{node := Name, share := +0.0} <- Nodes, Name =:= Node] =/= [].
 
-%% No more than a window is sent to each of its two inboxes; the rest goes to the next owner, and all are begun once.
+%% No more than a window is sent to each of its two intakes; the rest goes to the next owner, and all are begun once.
 window_of_a_frozen_node(_Config) ->
     with(2, #{cluster => #{window => 16}}, fun([A, B]) ->
         [Key | _] = keys(A, name(B), 1),
@@ -333,7 +345,10 @@ eight_nodes(_Config) ->
         [Killed, Frozen, Leaving | Left] = Cluster,
         os("KILL", Killed),
         os("STOP", Frozen),
-        ok = call(Leaving, weir_cluster, leave, [p]),
+        %% All others tell, if they have a turn in that time.
+        true = eventually(fun() ->
+            {error, {unheard, [name(Frozen)]}} =:= call(Leaving, weir_cluster, leave, [p, 1000])
+        end),
         true = eventually(fun() ->
             lists:all(fun(One) ->
                 [in, in, in, in] =:= [in || #{share := 1.0} <- maps:get(nodes, info(One))]
@@ -371,7 +386,7 @@ many_nodes(_Config) ->
 
 in(One) -> length([in || #{share := 1.0} <- maps:get(nodes, info(One))]).
 
-%% How often each node was pinged while this one, which is called again and again, was pinged so often. Several inboxes
+%% How often each node was pinged while this one, which is called again and again, was pinged so often. Several intakes
 %% of a node are pinged at the same time.
 pings(Key, Node, Count) ->
     {ok, Member} = weir_cluster_view:member(p),
@@ -387,9 +402,9 @@ pings(_Key, Node, Count, Times) when length(map_get(Node, Times)) >= Count ->
 pings(Key, Node, Count, Times) ->
     {ok, Node} = weir_cluster:call_key(p, Key, node),
     receive
-        {trace, _Member, send, {ping, _, _, _, Time}, Inbox} ->
+        {trace, _Member, send, {ping, _, _, _, Time}, Intake} ->
             Add = fun(Each) -> lists:usort([Time | Each]) end,
-            pings(Key, Node, Count, maps:update_with(node(Inbox), Add, [Time], Times))
+            pings(Key, Node, Count, maps:update_with(node(Intake), Add, [Time], Times))
     after 20 -> pings(Key, Node, Count, Times)
     end.
 
@@ -452,19 +467,19 @@ killed_processes(_Config) ->
                 end),
                 ?assertEqual(N, lists:sum(maps:values(weir_cluster_test_lib:begun(Cluster))))
             end
-         || {N, Which} <- lists:zip([1, 2, 3, 4], [member, inbox, pool, scope])
+         || {N, Which} <- lists:zip([1, 2, 3, 4], [member, intake, pool, scope])
         ],
         ?assertEqual(Rows, call(A, ets, info, [weir_cluster_views, size])),
         ?assertEqual(Rows, call(B, ets, info, [weir_cluster_views, size]))
     end).
 
 which_process(member) -> {ok, Pid} = weir_cluster_view:member(p), Pid;
-which_process(inbox) -> hd(weir_cluster_view:inboxes(p));
+which_process(intake) -> hd(weir_cluster_view:intakes(p));
 which_process(pool) -> {ok, Pid} = weir_cluster_view:owner(p), Pid;
 which_process(scope) -> whereis(weir_cluster);
 which_process(proxy) ->
     hd([Pid || Pid <- processes(), {current_stacktrace, Stack} <- [process_info(Pid, current_stacktrace)],
-        lists:keymember(weir_cluster_inbox, 1, Stack), not lists:member(Pid, weir_cluster_view:inboxes(p))]).
+        lists:keymember(weir_cluster_intake, 1, Stack), not lists:member(Pid, weir_cluster_view:intakes(p))]).
 
 killed_proxy(_Config) ->
     with(2, fun([A, B]) ->
@@ -473,7 +488,7 @@ killed_proxy(_Config) ->
         begun_there(B, 1),
         true = do(B, fun() -> exit(which_process(proxy), kill) end),
         ?assertEqual(#{1 => {exit, killed}}, answers(A, Keeper, 1)),
-        true = eventually(fun() -> call(B, weir_cluster, leave, [p, 0]) =:= ok end)
+        true = eventually(fun() -> call(B, weir_cluster, leave, [p]) =:= ok end)
     end).
 
 %% What is under way is finished first, and what comes meanwhile goes elsewhere.
@@ -504,22 +519,22 @@ stopped_too_soon(_Config) ->
         ?assertEqual(#{1 => 1}, weir_cluster_test_lib:begun([A, B]))
     end).
 
-%% Inboxes are shut down one after the other: while the last waits for a call, the first already refuses.
+%% Intakes are shut down one after the other: while the last waits for a call, the first already refuses.
 stopped_at_once(_Config) ->
     with(2, #{cluster => #{shutdown => 60_000}}, fun([A, B]) ->
         [Key | _] = keys(A, name(B), 1),
         Keeper = begin_calls(A, [{1, Key, until_told}], 120_000),
         begun_there(B, 1),
         Answer = do(B, fun() ->
-            Inboxes = weir_cluster_view:inboxes(p),
+            Intakes = weir_cluster_view:intakes(p),
             Conf = weir_cluster_view:conf(p),
             _ = spawn(fun() -> ok = weir_cluster:stop(p) end),
             true = weir_cluster_test_lib:eventually(fun() -> weir_cluster_here:has_left(Conf) end),
             [begin
-                Alias = monitor(process, Inbox, [{alias, reply_demonitor}]),
-                Inbox ! {weir_cluster, call, none, infinity, {Alias, none, node}},
+                Alias = monitor(process, Intake, [{alias, reply_demonitor}]),
+                Intake ! {weir_cluster, call, none, infinity, {Alias, none, node}},
                 receive {Alias, not_begun, Why, _} -> Why; {'DOWN', Alias, _, _, _} -> gone end
-            end || Inbox <- Inboxes]
+            end || Intake <- Intakes]
         end),
         ?assertMatch([leaving | _], lists:reverse(lists:usort(Answer))),
         ?assertEqual([], Answer -- [gone, leaving, leaving]),
@@ -543,7 +558,7 @@ leaves_after_a_kill(_Config) ->
                 ok = call(B, weir_cluster, start, [p, #{}]),
                 ok = weir_cluster_test_lib:know([A, B], 1)
             end
-         || _ <- lists:seq(1, 5), Which <- [member, inbox]
+         || _ <- lists:seq(1, 5), Which <- [member, intake]
         ]
     end).
 
@@ -552,13 +567,68 @@ leaves_in_time(_Config) ->
     with(2, fun([A, B]) ->
         {ok, Member} = call(B, weir_cluster_view, member, [p]),
         ok = call(B, sys, suspend, [Member]),
-        ?assertEqual(ok, call(B, weir_cluster, leave, [p, 100])),
+        ?assertEqual({error, {unheard, [name(B)]}}, call(B, weir_cluster, leave, [p, 100])),
         ?assertNotEqual(gone, seen(A, B)),
         [Key | _] = keys(A, name(B), 1),
         ?assertEqual({ok, name(A)}, call(A, weir_cluster, call_key, [p, Key, node, 60_000])),
         ok = call(B, sys, resume, [Member]),
         true = eventually(fun() -> seen(A, B) =:= gone end)
     end).
+
+%% Who has left may be halted, or killed, at that moment: nothing that was sent to it is lost. Forty callers of a
+%% client, and eight of a node that serves too, go on while four others leave, one after the other.
+halted_after_leaving(_Config) ->
+    with(6, fun([Client, Stays | Leaving]) ->
+        ok = call(Client, weir_cluster, stop, [p]),
+        ok = call(Client, weir_pool, stop, [p]),
+        ok = call(Client, weir_cluster, start, [p, #{serve => false}]),
+        ok = weir_cluster_test_lib:know([Client], 5),
+        Loads = [{One, do(One, fun() -> begin_calling(Count) end)} || {One, Count} <- [{Client, 40}, {Stays, 8}]],
+        lists:foreach(fun({One, How}) ->
+            Done = [do(Caller, fun() -> done(Load) end) || {Caller, Load} <- Loads],
+            true = eventually(fun() ->
+                Now = [do(Caller, fun() -> done(Load) end) || {Caller, Load} <- Loads],
+                lists:all(fun({Before, After}) -> After > Before + 1000 end, lists:zip(Done, Now))
+            end),
+            case How of
+                halt ->
+                    _ = try do(One, fun() -> ok = weir_cluster:leave(p), erlang:halt(0) end) catch _:_ -> halted end;
+                kill ->
+                    ok = call(One, weir_cluster, leave, [p]),
+                    os("KILL", One)
+            end,
+            true = eventually(fun() -> seen(Client, One) =:= gone andalso seen(Stays, One) =:= gone end)
+        end, lists:zip(Leaving, [halt, kill, halt, halt])),
+        [?assertEqual([], do(Caller, fun() -> end_calling(Load) end)) || {Caller, Load} <- Loads]
+    end).
+
+%% So many call, by key and not, until they are told to end, and say what has failed; how many were done is counted.
+begin_calling(Count) ->
+    Done = counters:new(1, [write_concurrency]),
+    {Done, [spawn(fun() -> calling(N, 1, Done, []) end) || N <- lists:seq(1, Count)]}.
+
+done({Done, _Callers}) -> counters:get(Done, 1).
+
+end_calling({_Done, Callers}) ->
+    Monitors = [begin Monitor = monitor(process, Pid), Pid ! stop, Monitor end || Pid <- Callers],
+    lists:append([receive {'DOWN', Monitor, _, _, {failed, Failed}} -> Failed end || Monitor <- Monitors]).
+
+calling(N, I, Done, Failed) ->
+    receive
+        stop -> exit({failed, Failed})
+    after 0 ->
+        Call = case N rem 2 of
+            0 -> fun() -> weir_cluster:call_key(p, {N, I}, node, 60_000) end;
+            1 -> fun() -> weir_cluster:call(p, node, 60_000) end
+        end,
+        case result(Call) of
+            {ok, _} ->
+                ok = counters:add(Done, 1, 1),
+                calling(N, I + 1, Done, Failed);
+            Else ->
+                calling(N, I + 1, Done, [Else | Failed])
+        end
+    end.
 
 %% They leave nothing behind, here or there.
 killed_callers(_Config) ->
@@ -665,6 +735,155 @@ claim_there_again(A) ->
         receive {Pid, Worker} -> {[], [], {Pid, Worker}} end
     end).
 
+%% Workers that answer nobody in time are not a node that does not answer: it is asked, and has all that it had when it
+%% has answered. On a busy machine that may take too long.
+slow_workers(_Config) ->
+    with(2, fun([A, B]) ->
+        [Key | _] = keys(A, name(B), 1),
+        _ = do(B, fun() ->
+            {ok, Workers} = weir_pool:workers(p),
+            [gen_server:send_request(Pid, stuck) || {_, Pid} <- Workers]
+        end),
+        true = eventually(fun() ->
+            true = eventually(fun() -> maps:get(share, seen(A, B)) =:= 1.0 end),
+            [1000] =:= do(A, fun() ->
+                shares(fun() ->
+                    true = weir_cluster_test_lib:eventually(fun() ->
+                        _ = result(fun() -> weir_cluster:call_key(p, Key, node, 20) end),
+                        process_info(self(), message_queue_len) =/= {message_queue_len, 0}
+                    end)
+                end, 1)
+            end)
+        end)
+    end).
+
+%% One that was silent has a tenth of what it had, and then twice as much each time.
+let_in_slowly(_Config) ->
+    with(2, fun([A, B]) ->
+        true = eventually(fun() ->
+            Shares = do(A, fun() ->
+                shares(fun() ->
+                    os("STOP", B),
+                    true = weir_cluster_test_lib:eventually(fun() -> is_left_out(name(B)) end),
+                    os("CONT", B)
+                end, 5)
+            end),
+            true = eventually(fun() -> maps:get(share, seen(A, B)) =:= 1.0 end),
+            Shares =:= [100, 200, 400, 800, 1000]
+        end)
+    end).
+
+%% The first so many shares above 0 that the member of this node gives to another one after this was done.
+shares(Do, Count) ->
+    {ok, Member} = weir_cluster_view:member(p),
+    1 = erlang:trace(Member, true, [call]),
+    1 = erlang:trace_pattern({weir_cluster_link, set_share, 2}, true),
+    try
+        Do(),
+        shares(Count)
+    after
+        erlang:trace_pattern({weir_cluster_link, set_share, 2}, false),
+        erlang:trace(Member, false, [call])
+    end.
+
+shares(0) -> [];
+shares(Count) ->
+    receive
+        {trace, _, call, {weir_cluster_link, set_share, [0, _]}} -> shares(Count);
+        {trace, _, call, {weir_cluster_link, set_share, [Share, _]}} -> [Share | shares(Count - 1)]
+    end.
+
+%% Nothing is sent to a node whose monitor has ended, was killed, or is about to end, and nothing is counted.
+ended_monitor(_Config) ->
+    with(2, fun([A, B]) ->
+        {Results, Counts} = do(A, fun() ->
+            [Target] = weir_cluster_view:targets(p),
+            {Ended, Monitor} = spawn_monitor(fun() -> ok end),
+            receive {'DOWN', Monitor, process, Ended, _} -> ok end,
+            Killed = Target#target{monitor = Ended},
+            Words = weir_cluster_link:new(tuple_size(Target#target.intakes)),
+            ok = weir_cluster_link:set_ended(noconnection, Words),
+            Conf = weir_cluster_view:conf(p),
+            Request = fun(To) -> weir_cluster_call:request(call, To, {none, node}, infinity, Conf) end,
+            {ok, #{nodes := [Before]}} = weir_cluster:info(p),
+            Answers = [Request(To) || _ <- lists:seq(1, 10), To <- [Killed, Target#target{words = Words}]],
+            {ok, #{nodes := [After]}} = weir_cluster:info(p),
+            0 = weir_cluster_link:requests(Words),
+            {message_queue_len, 0} = process_info(self(), message_queue_len),
+            {Answers, [maps:with([requests, refused, failed, full, busy], Each) || Each <- [Before, After]]}
+        end),
+        ?assertEqual([{not_begun, gone}], lists:usort(Results)),
+        ?assertMatch([_], lists:usort(Counts)),
+        ?assertNotEqual(gone, seen(A, B))
+    end).
+
+%% Other nodes hear nothing of workers that are started again, and pg knows one process of each node.
+restarts_are_silent(_Config) ->
+    with(2, fun([A, B]) ->
+        Groups = fun() -> [lists:sort(call(One, pg, get_members, [weir_cluster, {serve, p}])) || One <- [A, B]] end,
+        true = eventually(fun() -> [2, 2] =:= [length(Members) || Members <- Groups()] end),
+        Before = Groups(),
+        Said = do(B, fun() ->
+            {ok, Member} = weir_cluster_view:member(p),
+            Speakers = [Member, whereis(weir_cluster) | weir_cluster_view:intakes(p)],
+            _ = [1 = erlang:trace(Pid, true, [send]) || Pid <- Speakers],
+            lists:foreach(fun restart_a_worker/1, [1, 2, 3]),
+            Sent = sent(3, []),
+            _ = [erlang:trace(Pid, false, [send]) || Pid <- Speakers],
+            lists:usort([element(1, Message) || Message <- Sent])
+        end),
+        ?assertEqual([ping, pong], Said),
+        ?assertEqual(Before, Groups()),
+        ?assertMatch([[_, _], [_, _]], Before)
+    end).
+
+restart_a_worker(_) ->
+    {ok, [{Slot, Pid} | _]} = weir_pool:workers(p),
+    exit(Pid, kill),
+    true = weir_cluster_test_lib:eventually(fun() ->
+        {ok, Workers} = weir_pool:workers(p),
+        lists:keymember(Slot, 1, Workers) andalso not lists:member({Slot, Pid}, Workers)
+    end).
+
+%% What was sent until so many pings were, and after that.
+sent(0, Messages) ->
+    Messages;
+sent(Pings, Messages) ->
+    receive
+        {trace, _Pid, send, {ping, _, _, _, _} = Message, _To} -> sent(Pings - 1, [Message | Messages]);
+        {trace, _Pid, send, Message, _To} -> sent(Pings, [Message | Messages])
+    end.
+
+%% A scope that cannot be started is tried again, and no more often for that there are two reasons, its result and its
+%% exit.
+scope_that_fails(_Config) ->
+    with(1, fun([A]) ->
+        Timers = do(A, fun() ->
+            ok = application:stop(weir_cluster),
+            %% pg has a table of that name.
+            Table = ets:new(weir_cluster, [named_table]),
+            ok = application:start(weir_cluster),
+            Scope = whereis(weir_cluster_scope),
+            1 = erlang:trace(Scope, true, ['receive']),
+            receive {trace, Scope, 'receive', {'EXIT', _, _}} -> ok end,
+            ok = sys:suspend(Scope),
+            1 = erlang:trace(Scope, false, ['receive']),
+            Waiting = fun() ->
+                {messages, Messages} = process_info(Scope, messages),
+                length(Messages) - length([exit || {'EXIT', _, _} <- Messages])
+            end,
+            true = weir_cluster_test_lib:eventually(fun() -> Waiting() > 0 end),
+            %% As long as a second one may take.
+            receive after 1000 -> ok end,
+            Count = Waiting(),
+            true = ets:delete(Table),
+            ok = sys:resume(Scope),
+            true = weir_cluster_test_lib:eventually(fun() -> is_pid(whereis(weir_cluster)) end),
+            Count
+        end),
+        ?assertEqual(1, Timers)
+    end).
+
 %% Another one is found for that node.
 killed_monitor(_Config) ->
     with(2, fun([A, B]) ->
@@ -723,15 +942,24 @@ answers_of_the_past(_Config) ->
             maps:get(requests, seen(A, B))
         end,
         true = eventually(fun() -> Cast(10) > 400 end),
-        Inboxes = call(B, weir_cluster_view, inboxes, [p]),
-        _ = [ok = call(B, sys, suspend, [Inbox]) || Inbox <- Inboxes],
-        IsAsked = fun(Inbox) -> call(B, erlang, process_info, [Inbox, message_queue_len]) >= {message_queue_len, 1} end,
-        true = eventually(fun() -> lists:all(IsAsked, Inboxes) end),
+        Intakes = call(B, weir_cluster_view, intakes, [p]),
+        _ = [ok = call(B, sys, suspend, [Intake]) || Intake <- Intakes],
+        Length = fun(Intake) -> element(2, call(B, erlang, process_info, [Intake, message_queue_len])) end,
+        IsAsked = fun(Intake) -> Length(Intake) >= 1 end,
+        true = eventually(fun() -> lists:all(IsAsked, Intakes) end),
         true = weir_cluster_test_lib:disconnect(A, B),
         true = eventually(fun() -> seen(A, B) =:= gone end),
         ok = weir_cluster_test_lib:connect([A, B]),
         true = eventually(fun() -> seen(A, B) =/= gone end),
-        _ = [ok = call(B, sys, resume, [Inbox]) || Inbox <- Inboxes],
+        %% Nor is it an answer of the node as it is now.
+        {ok, Hears} = call(A, weir_cluster_view, member, [p]),
+        _ = do(A, fun() ->
+            Number = erlang:monotonic_time(nanosecond) - 60_000_000_000,
+            Hears ! {pong, name(B), 1, Number, erlang:monotonic_time(millisecond) - 60_000, 0, 0},
+            sys:get_state(Hears)
+        end),
+        ?assertMatch(#{share := Share, round_trip_ms := unknown, clock_ms := 0} when Share == 0, seen(A, B)),
+        _ = [ok = call(B, sys, resume, [Intake]) || Intake <- Intakes],
         ok = weir_cluster_test_lib:know([A, B], 1),
         Member = unheard(A, B),
         os("STOP", B),
@@ -762,7 +990,7 @@ killed_after_leaving(_Config) ->
                 Answers = do(A, fun() -> [weir_cluster:call_key(p, Key, node) || Key <- lists:seq(1, 100)] end),
                 ?assertEqual([{ok, name(A)}], lists:usort(Answers))
             end
-         || Which <- [member, inbox]
+         || Which <- [member, intake]
         ]
     end).
 
@@ -790,12 +1018,12 @@ pools_that_need_a_key(_Config) ->
         try
             ok = weir_cluster_test_lib:connect([Client, Server]),
             ok = weir_cluster_test_lib:know([Client], 1),
-            Inboxes = call(Server, weir_cluster_view, inboxes, [p]),
+            Intakes = call(Server, weir_cluster_view, intakes, [p]),
             ?assertEqual({exit, badarg}, do(Client, fun() -> result(fun() -> weir_cluster:call(p, node) end) end)),
             ?assertEqual({exit, badarg}, do(Client, fun() -> result(fun() -> weir_cluster:pick(p) end) end)),
             _ = [ok = call(Client, weir_cluster, cast, [p, hello]) || _ <- lists:seq(1, 50)],
             true = eventually(fun() -> maps:get(bad_casts, info(Server)) =:= 50 end),
-            ?assertEqual(Inboxes, call(Server, weir_cluster_view, inboxes, [p])),
+            ?assertEqual(Intakes, call(Server, weir_cluster_view, intakes, [p])),
             ?assertEqual({ok, name(Server)}, call(Client, weir_cluster, call_key, [p, key, node]))
         after
             stop([Client])
@@ -881,126 +1109,3 @@ claims_beside_a_frozen_node(_Config) ->
         ok = call(A, sys, resume, [Member]),
         true = eventually(fun() -> abandoned(B) =:= {0, 0} end)
     end).
-
-%% ---------------------------------------------------------------- random schedules
-
-%% Callers on each node go on while things happen. In the end, of each request: who got a reply had it begun once; who
-%% was told that it was not begun, never; all others at most once. No caller has an answer left in its mailbox: none
-%% came twice, and none after the time-out.
-random_schedules(_Config) ->
-    Runs = case os:getenv("CI") of false -> 20; _ -> 4 end,
-    Property = ?FORALL(Schedule, schedule(), holds(Schedule)),
-    Options = [{numtests, Runs}, {start_size, 12}, {max_size, 12}, {max_shrinks, 20}, {to_file, user}],
-    ?assert(proper:quickcheck(Property, Options)).
-
-schedule() ->
-    Action = oneof([freeze, split, kill_inbox, kill_member, kill_worker, pool, resize, stop, leave, nothing]),
-    non_empty(list({Action, range(1, 3), range(0, 400)})).
-
-holds(Schedule) ->
-    with(3, fun(Cluster) ->
-        Loads = [{One, do(One, fun begin_load/0)} || One <- Cluster],
-        ok = lists:foreach(fun({Action, I, Ms}) -> happen(Action, lists:nth(I, Cluster), Cluster, Ms) end, Schedule),
-        ok = weir_cluster_test_lib:connect(Cluster),
-        Told = lists:append([do(One, fun() -> end_load(Load) end) || {One, Load} <- Loads]),
-        ok = weir_cluster_test_lib:know(Cluster, 2),
-        %% What is begun is begun by now: callers are no more.
-        true = eventually(fun() -> lists:all(fun(One) ->
-            do(One, fun() -> weir_cluster_here:served(weir_cluster_view:conf(p)) =:= 0 end) end, Cluster) end),
-        Begun = weir_cluster_test_lib:begun(Cluster),
-        Times = [{Id, Result, maps:get(Id, Begun, 0)} || {Id, Result} <- Told],
-        ?assertEqual([], [Wrong || {Id, Result, N} = Wrong <- Times, not agrees(Id, Result, N)]),
-        ?assertEqual([], maps:keys(Begun) -- [Id || {Id, _} <- Told]),
-        ?assert(length(Told) > 10),
-        %% All know how large the pool of each is by now.
-        Sizes = [{name(One), pool_size(One)} || One <- Cluster],
-        true = eventually(fun() ->
-            Seen = fun(One) -> [{Node, Weight} || #{node := Node, weight := Weight} <- maps:get(nodes, info(One))] end,
-            Others = fun(One) -> lists:sort(lists:keydelete(name(One), 1, Sizes)) end,
-            lists:all(fun(One) -> lists:sort(Seen(One)) =:= Others(One) end, Cluster)
-        end),
-        %% And keys are where they belong, for each node the same: a node whose workers were killed just now weighs
-        %% nothing until it has measured again, and the others hear of that a little later.
-        true = eventually(fun() ->
-            Owners = [do(One, fun() -> [weir_cluster:owners(p, Key, 3) || Key <- lists:seq(1, 100)] end)
-                || One <- Cluster],
-            length(lists:usort(Owners)) =:= 1 andalso [3] =:= lists:usort([length(Nodes) || {ok, Nodes} <- hd(Owners)])
-        end)
-    end).
-
-pool_size(One) ->
-    {ok, #{size := Size}} = call(One, weir_pool, info, [p]),
-    Size.
-
-agrees(Id, {ok, {Id, _Node}}, 1) -> true;
-agrees(_Id, {error, _NotBegun}, 0) -> true;
-agrees(_Id, {exit, _}, Begun) -> Begun =< 1;
-agrees(_Id, {exit_here, _}, Begun) -> Begun =< 1;
-agrees(_Id, _Result, _Begun) -> false.
-
-happen(nothing, _One, _Cluster, Ms) -> pass(Ms);
-happen(freeze, One, _Cluster, Ms) ->
-    os("STOP", One),
-    pass(Ms * 5),
-    os("CONT", One);
-happen(split, One, Cluster, Ms) ->
-    _ = [weir_cluster_test_lib:disconnect(One, Other) || Other <- Cluster, Other =/= One],
-    pass(Ms),
-    ok = weir_cluster_test_lib:connect(Cluster);
-happen(kill_inbox, One, _Cluster, Ms) ->
-    _ = do(One, fun() -> [exit(Pid, kill) || Pid <- lists:sublist(weir_cluster_view:inboxes(p), 1)] end),
-    pass(Ms);
-happen(kill_member, One, _Cluster, Ms) ->
-    _ = do(One, fun() -> [exit(Pid, kill) || {ok, Pid} <- [weir_cluster_view:member(p)]] end),
-    pass(Ms);
-happen(kill_worker, One, _Cluster, Ms) ->
-    _ = do(One, fun() -> {ok, Workers} = weir_pool:workers(p), [exit(Pid, kill) || {_, Pid} <- Workers] end),
-    pass(Ms);
-happen(resize, One, _Cluster, Ms) ->
-    ok = call(One, weir_pool, resize, [p, 1 + Ms rem 5]),
-    pass(Ms);
-%% Its pool comes back with another size.
-happen(pool, One, _Cluster, Ms) ->
-    ok = call(One, weir_pool, stop, [p]),
-    pass(Ms),
-    Pool = #{size => 1 + Ms rem 5, strategy => least_loaded, worker => {weir_cluster_test_worker, start_link, []}},
-    ok = call(One, weir_pool, start, [p, Pool]);
-happen(stop, One, _Cluster, Ms) ->
-    ok = call(One, weir_cluster, stop, [p]),
-    pass(Ms),
-    ok = call(One, weir_cluster, start, [p, #{}]);
-happen(leave, One, _Cluster, Ms) ->
-    ok = call(One, weir_cluster, leave, [p]),
-    pass(Ms),
-    ok = call(One, weir_cluster, stop, [p]),
-    ok = call(One, weir_cluster, start, [p, #{}]).
-
-pass(Ms) -> receive after Ms -> ok end.
-
-%% Four callers, some by key and some not.
-begin_load() ->
-    [spawn(fun() -> load(N, 1, []) end) || N <- lists:seq(1, 4)].
-
-load(N, I, Told) ->
-    receive
-        stop ->
-            {message_queue_len, 0} = process_info(self(), message_queue_len),
-            exit({told, Told});
-        Late ->
-            exit({late, Late})
-    after 0 ->
-        Id = {node(), N, I},
-        Result = result(fun() ->
-            case N rem 2 of
-                0 -> weir_cluster:call_key(p, Id, {once, Id, I rem 5}, 300);
-                1 -> weir_cluster:call(p, {once, Id, I rem 5}, 300)
-            end
-        end),
-        %% Who is told at once would ask a hundred thousand times.
-        _ = [pass(1) || {error, _} <- [Result]],
-        load(N, I + 1, [{Id, Result} | Told])
-    end.
-
-end_load(Pids) ->
-    Monitors = [begin Monitor = monitor(process, Pid), Pid ! stop, Monitor end || Pid <- Pids],
-    lists:append([receive {'DOWN', Monitor, _, _, End} -> {told, Told} = End, Told end || Monitor <- Monitors]).

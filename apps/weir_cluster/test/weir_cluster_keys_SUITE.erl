@@ -19,8 +19,9 @@ name(I) -> list_to_atom("node" ++ integer_to_list(I) ++ "@host").
 owners(Keys) ->
     Nodes = [name(I) || I <- lists:seq(1, 40)],
     Numbers = maps:from_list(lists:zip(Nodes, lists:seq(1, length(Nodes)))),
-    Table = weir_cluster_keys:table(Numbers, Keys),
-    ?assertEqual(2 * ?BUCKETS, byte_size(Table)),
+    Table = weir_cluster_keys:new_table(),
+    ok = weir_cluster_keys:write(Numbers, Keys, Table),
+    ?assertMatch(#{size := ?BUCKETS}, atomics:info(Table)),
     Names = list_to_tuple([nobody | Nodes]),
     [element(weir_cluster_keys:at(Bucket, Table) + 1, Names) || Bucket <- lists:seq(0, ?BUCKETS - 1)].
 
@@ -80,7 +81,8 @@ owners_in_line(_Config) ->
 %% Nodes without a number are nobody.
 tables(_Config) ->
     Keys = of_nodes([{name(1), 1}, {name(2), 1}]),
-    Table = weir_cluster_keys:table(#{name(1) => 65535}, Keys),
+    Table = weir_cluster_keys:new_table(),
+    ok = weir_cluster_keys:write(#{name(1) => 65535}, Keys, Table),
     Numbers = [weir_cluster_keys:at(Bucket, Table) || Bucket <- lists:seq(0, ?BUCKETS - 1)],
     ?assertEqual([0, 65535], lists:usort(Numbers)),
     Buckets = [weir_cluster_keys:bucket({key, N}) || N <- lists:seq(1, 10_000)],

@@ -1,30 +1,45 @@
-%% Nodes of several releases of OTP in one cluster: those for which there are root directories (scripts/otp-root makes
-%% them), and that OTP allows to be connected.
+%% Nodes of several releases of OTP in one cluster: this one, and those for which there are root directories
+%% (scripts/otp-root makes them).
 -module(weir_cluster_releases_SUITE).
 
 -include_lib("eunit/include/eunit.hrl").
 
 -export([all/0, suite/0]).
--export([this_and_27/1, both_newer/1, two_of_each/1, too_far_apart/1]).
+-export([this_and_29/1, two_of_each/1, clients_of_another_release/1, comes_and_goes/1, these_and_27/1]).
 -import(weir_cluster_test_lib, [stop/1, call/4, do/2, eventually/1, name/1, know/2]).
 
 suite() -> [{timetrap, {minutes, 10}}].
 
-all() -> [this_and_27, both_newer, two_of_each, too_far_apart].
+all() -> [this_and_29, two_of_each, clients_of_another_release, comes_and_goes, these_and_27].
 
-this_and_27(_Config) ->
-    case erlang:system_info(otp_release) of
-        "25" -> together([here, "27"]);
-        Release -> {skip, "not that of the newer root directories, but " ++ Release}
-    end.
+%% OTP says that 25 and 29 are too far apart, and pg of 25 fails again and again: members greet each other without it.
+this_and_29(_Config) -> lists:last([together(Releases) || Releases <- [[here, "29"], ["29", here]]]).
 
-both_newer(_Config) -> together(["27", "29"]).
+two_of_each(_Config) -> together([here, "29", here, "29"]).
 
-two_of_each(_Config) -> together(["27", "29", "27", "29"]).
+these_and_27(_Config) -> together([here, "27", "29"]).
 
-%% Nodes of OTP 25 and 29, of which OTP says that they are too far apart: pg of 25 fails again and again. Those who know
-%% each other go on, nothing else fails, and when the newer one is gone all is as before.
-too_far_apart(_Config) ->
+%% A node without workers uses one of another release, and hears of its end in time: who leaves waits for it.
+clients_of_another_release(_Config) ->
+    lists:foreach(fun(Releases) ->
+        with(Releases, fun([Client, Server, Other] = Cluster) ->
+            ok = call(Client, weir_cluster, stop, [p]),
+            ok = call(Client, weir_pool, stop, [p]),
+            ok = call(Client, weir_cluster, start, [p, #{serve => false}]),
+            ok = weir_kit_nodes:connect(Cluster),
+            ok = know([Client], 2),
+            Answers = do(Client, fun() -> [weir_cluster:call(p, node, 60_000) || _ <- lists:seq(1, 200)] end),
+            ?assertEqual(names([Server, Other]), lists:usort(Answers)),
+            ?assertEqual(ok, call(Server, weir_cluster, leave, [p])),
+            ok = know([Client], 1),
+            ok = weir_kit_nodes:kill(Server),
+            After = do(Client, fun() -> [weir_cluster:call(p, node, 60_000) || _ <- lists:seq(1, 200)] end),
+            ?assertEqual(names([Other]), lists:usort(After))
+        end)
+    end, [[here, "29", "29"], ["29", here, here]]).
+
+%% What pg of OTP 25 suffers is noticed by nobody, and it is there again when the newer node is gone.
+comes_and_goes(_Config) ->
     case erlang:system_info(otp_release) of
         "25" -> with([here, here, "29"], fun go_on/1);
         Release -> {skip, "not OTP 25 here, but " ++ Release}
@@ -34,23 +49,26 @@ go_on([A, B, Newer] = Cluster) ->
     Old = [A, B],
     ok = weir_kit_nodes:connect(Old),
     ok = know(Old, 1),
-    Processes = fun(One) -> do(One, fun() -> {weir_cluster_view:member(p), weir_cluster_view:inboxes(p)} end) end,
+    Processes = fun(One) -> do(One, fun() -> {weir_cluster_view:member(p), weir_cluster_view:intakes(p)} end) end,
     Before = [Processes(One) || One <- Cluster],
     ok = weir_kit_nodes:connect(Cluster),
     Pgs = fun() -> [call(One, erlang, whereis, [weir_cluster]) || One <- Old] end,
     true = eventually(fun() -> Pgs() =:= [undefined, undefined] end),
-    Names = fun(Some) -> lists:sort([{ok, name(One)} || One <- Some]) end,
-    Answers = [[call(One, weir_cluster, call_key, [p, Key, node, 60_000]) || Key <- lists:seq(1, 50)] || One <- Old],
-    ?assertMatch([_], lists:usort(Answers)),
-    ?assertEqual(Names(Old), lists:usort(lists:append(Answers))),
-    ?assertEqual({ok, name(Newer)}, call(Newer, weir_cluster, call, [p, node, 60_000])),
-    ?assertEqual(Before, [Processes(One) || One <- Cluster]),
-    ok = weir_kit_nodes:kill(Newer),
-    true = eventually(fun() -> not lists:member(undefined, Pgs()) end),
-    %% They find who is new again.
+    ok = know(Cluster, 2),
+    %% One of the old ones is published anew meanwhile.
     ok = call(B, weir_cluster, stop, [p]),
+    ok = know([A, Newer], 1),
     ok = call(B, weir_cluster, start, [p, #{}]),
+    ok = know(Cluster, 2),
+    Unchanged = fun([OfA, _OfB, OfNewer]) -> [OfA, OfNewer] end,
+    ?assertEqual(Unchanged(Before), Unchanged([Processes(One) || One <- Cluster])),
+    ok = weir_kit_nodes:kill(Newer),
+    ok = know(Old, 1),
+    true = eventually(fun() -> not lists:member(undefined, Pgs()) end),
+    true = eventually(fun() -> length(call(A, pg, get_members, [weir_cluster, {serve, p}])) =:= 2 end),
     ok = know(Old, 1).
+
+names(Some) -> lists:sort([{ok, name(One)} || One <- Some]).
 
 together(Releases) -> with(Releases, fun agree/1).
 
@@ -80,7 +98,7 @@ start(Release) ->
 agree([A | _] = Cluster) ->
     ok = weir_kit_nodes:connect(Cluster),
     ok = know(Cluster, length(Cluster) - 1),
-    Names = lists:sort([{ok, name(One)} || One <- Cluster]),
+    Names = names(Cluster),
     Owners = [[call(One, weir_cluster, owners, [p, Key, 4]) || Key <- lists:seq(1, 50)] || One <- Cluster],
     ?assertMatch([_], lists:usort(Owners)),
     Answers = [[call(One, weir_cluster, call_key, [p, Key, node]) || Key <- lists:seq(1, 50)] || One <- Cluster],

@@ -1,7 +1,7 @@
 %% @doc Takes what a published pool has left away, when it is published no longer. The first child of its supervisor, so
 %% the last that is stopped; those behind it may be started again without callers noticing.
 %% @private
--module(weir_cluster_keeper).
+-module(weir_cluster_cleaner).
 
 -behaviour(gen_server).
 
@@ -18,7 +18,7 @@ start_link(#conf{name = Name}) -> gen_server:start_link(?MODULE, Name, []).
 -spec init(weir_pool:name()) -> {ok, weir_pool:name()}.
 init(Name) ->
     _ = process_flag(trap_exit, true),
-    ok = weir_cluster_view:put_process(Name, keeper),
+    ok = weir_cluster_view:put_process(Name, cleaner),
     {ok, Name}.
 
 %% @private

@@ -1,14 +1,14 @@
 %% @doc Takes what other nodes ask of a pool of this node. There is one for each scheduler.
 %%
 %% ```
-%%   caller, other node        inbox              proxy              worker
+%%   caller, other node       intake              proxy              worker
 %%     |-- request -------------->|-- spawns ------->|                  |
 %%     |                          |                  |-- weir_pool:call/3
 %%     |                          |                  |<---- reply ------|
 %%     |<------------- reply, load ------------------|
 %% '''
 %%
-%% The inbox itself waits for nobody: it starts a proxy for each call and goes on. The proxy calls a worker as any
+%% The intake itself waits for nobody: it starts a proxy for each call and goes on. The proxy calls a worker as any
 %% process of this node would, so the pool's strategy chooses, the call is counted in the pool, and a worker that dies
 %% ends the call. What the caller gets is one of
 %%
@@ -16,23 +16,23 @@
 %%   {Alias, reply, Reply, Load}        for `pick' the worker, for `claim' the worker and its holder
 %%   {Alias, exit, Reason}              the worker died in the call, or the proxy did, or the strategy failed
 %%   {Alias, not_begun, Why, Load}      nothing was done: leaving, busy, no_room, no_pool, no_worker
-%%   'DOWN' of its monitor              the inboxes or the connection are gone
+%%   'DOWN' of its monitor              the intakes or the connection are gone
 %% '''
 %%
 %% or nothing, when its time is over: a request whose deadline has passed before it is taken up is not begun. Deadlines
 %% are in this node's time (weir_cluster_member tells how). `Alias' is that of the caller's monitor, so what comes too
 %% late reaches nobody.
 %%
-%% When the node leaves, or its supervisor shuts the inboxes down one after the other, a word says so, and from then on
-%% no inbox begins anything. It counts a call before it reads that word, and who leaves writes the word before he reads
+%% When the node leaves, or its supervisor shuts the intakes down one after the other, a word says so, and from then on
+%% no intake begins anything. It counts a call before it reads that word, and who leaves writes the word before he reads
 %% the counts: so a call is either refused or waited for.
 %%
-%% An inbox that is shut down begins nothing any more, waits for its proxies, and exits with `shutdown' then. So whoever
+%% An intake that is shut down begins nothing any more, waits for its proxies, and exits with `shutdown' then. So who
 %% hears of that and has no answer knows that his request was not begun; with any other reason he does not. For that the
 %% answer must be there before: messages of one connection are, but for those of more than 64 kB, which are sent in
-%% parts with others in between. So after a large reply an inbox stays for a second more.
+%% parts with others in between. So after a large reply an intake stays for a second more.
 %% @private
--module(weir_cluster_inbox).
+-module(weir_cluster_intake).
 
 -behaviour(gen_server).
 
@@ -63,12 +63,13 @@ start_link(Index, Conf) -> gen_server:start_link(?MODULE, {Index, Conf}, []).
 init({Index, #conf{name = Name} = Conf}) ->
     _ = process_flag(message_queue_data, off_heap),
     _ = process_flag(trap_exit, true),
-    ok = weir_cluster_view:put_process(Name, {inbox, Index}),
+    ok = weir_cluster_view:put_process(Name, {intake, Index}),
     ok = weir_cluster_here:set_served(Index, 0, Conf),
     {ok, #state{conf = Conf, index = Index}}.
 
 %% @private
 -spec handle_call(term(), gen_server:from(), #state{}) -> {reply, term(), #state{}}.
+handle_call(taken_up, _From, State) -> {reply, ok, State};
 handle_call(Request, _From, State) -> {reply, {error, {unknown_call, Request}}, State}.
 
 %% @private
@@ -95,8 +96,7 @@ handle_info({'DOWN', Monitor, process, _Proxy, Reason}, #state{conf = Conf, inde
         large ->
             {noreply, State#state{calls = Others, large = erlang:monotonic_time(millisecond)}};
         _ ->
-            tell(Alias, {Alias, exit, Reason}),
-            {noreply, State#state{calls = Others}}
+            {noreply, told(Alias, {Alias, exit, Reason}, State#state{calls = Others})}
     end;
 handle_info(_Message, State) ->
     {noreply, State}.
@@ -107,7 +107,7 @@ terminate(shutdown, #state{conf = Conf} = State) ->
     finish(weir_cluster_here:closing(Conf), State#state{is_closing = true});
 terminate(_Reason, _State) -> ok.
 
-%% All inboxes have the same deadline, though they are shut down one after the other. Who still waits then hears that
+%% All intakes have the same deadline, though they are shut down one after the other. Who still waits then hears that
 %% his call may have been begun.
 -spec finish(Deadline :: integer() | infinity, #state{}) -> ok | no_return().
 finish(Deadline, #state{calls = Calls, large = Large} = State) ->
@@ -138,7 +138,7 @@ pong(Member, Index, Sent, Time, Conf) ->
 
 request(cast, _Deadline, {Key, Message}, #state{conf = #conf{name = Name} = Conf} = State) ->
     ok = weir_cluster_here:count(casts, Conf),
-    %% Casts of one process keep their order, so the inbox itself picks. A strategy that fails, or that needs a key and
+    %% Casts of one process keep their order, so the intake itself picks. A strategy that fails, or that needs a key and
     %% has got none, is no reason for it to fail too.
     _ = try
         case Key of
@@ -149,19 +149,8 @@ request(cast, _Deadline, {Key, Message}, #state{conf = #conf{name = Name} = Conf
         _:_ -> weir_cluster_here:count(bad_casts, Conf)
     end,
     State;
-request(_What, _Deadline, {Alias, _, _}, #state{is_closing = true, conf = Conf} = State) ->
-    not_begun(Alias, leaving, Conf),
-    State;
-%% A call that may as well go to another node.
-request(call_within, Deadline, {Alias, _, _} = Args, #state{conf = #conf{room = Room} = Conf} = State) ->
-    case Room =/= infinity andalso weir_cluster_here:load(Conf) >= 1000 * Room of
-        true ->
-            ok = weir_cluster_here:count(refused, Conf),
-            not_begun(Alias, no_room, Conf),
-            State;
-        false ->
-            request(call, Deadline, Args, State)
-    end;
+request(_What, _Deadline, {Alias, _, _}, #state{is_closing = true} = State) ->
+    refused(Alias, leaving, State);
 request(What, Deadline, {Alias, _, _} = Args, #state{conf = Conf, index = Index, calls = Calls} = State) ->
     case weir_cluster_call:left(Deadline) of
         0 ->
@@ -169,37 +158,41 @@ request(What, Deadline, {Alias, _, _} = Args, #state{conf = Conf, index = Index,
             State;
         _ ->
             ok = weir_cluster_here:set_served(Index, map_size(Calls) + 1, Conf),
-            case may_begin(Conf) of
+            case may_begin(What, Conf) of
                 true ->
                     ok = weir_cluster_here:count(served, Conf),
                     State#state{calls = Calls#{begun(What, Deadline, Args, Conf) => Alias}};
                 {false, Why} ->
                     ok = weir_cluster_here:set_served(Index, map_size(Calls), Conf),
-                    not_begun(Alias, Why, Conf),
-                    State
+                    refused(Alias, Why, State)
             end
     end.
 
-%% The call is among those that are counted. Two inboxes that count at the same moment may both refuse.
-may_begin(#conf{max_calls = Max} = Conf) ->
+%% The call is among those that are counted. Two intakes that count at the same moment may both refuse.
+may_begin(What, #conf{max_calls = Max, room = Room} = Conf) ->
     case weir_cluster_here:has_left(Conf) of
         true ->
             {false, leaving};
         false ->
-            case weir_cluster_here:served(Conf) > Max of
-                true ->
-                    ok = weir_cluster_here:count(refused, Conf),
-                    {false, busy};
-                false ->
-                    true
+            Served = weir_cluster_here:served(Conf),
+            %% `call_within' is a call that may as well go to another node. An atom is more than any number.
+            case What =:= call_within andalso weir_cluster_here:load(Served - 1, Conf) div 1000 >= Room of
+                true -> too_much(no_room, Conf);
+                false when Served > Max -> too_much(busy, Conf);
+                false -> true
             end
     end.
+
+too_much(Why, Conf) ->
+    ok = weir_cluster_here:count(refused, Conf),
+    {false, Why}.
 
 begun(What, Deadline, {Alias, Key, Request}, Conf) ->
     {_, Monitor} =
         case What of
             claim -> spawn_monitor(weir_cluster_claim, holder, [Alias, Request, Deadline, Conf]);
-            _ -> spawn_monitor(?MODULE, proxy, [Alias, {What, Key, Request}, Deadline, Conf])
+            pick -> spawn_monitor(?MODULE, proxy, [Alias, {pick, Key, Request}, Deadline, Conf]);
+            _ -> spawn_monitor(?MODULE, proxy, [Alias, {call, Key, Request}, Deadline, Conf])
         end,
     Monitor.
 
@@ -239,16 +232,23 @@ ended(Reason, Alias, Deadline) ->
             ok
     end.
 
-%% @doc Tells a caller that his request was not begun.
+%% @doc Tells a caller that his request was not begun. Whoever calls this waits while the connection is busy.
 -spec not_begun(reference(), Why :: term(), #conf{}) -> ok.
-not_begun(Alias, Why, Conf) -> tell(Alias, {Alias, not_begun, Why, weir_cluster_here:load(Conf)}).
+not_begun(Alias, Why, Conf) ->
+    Alias ! not_begun_for(Alias, Why, Conf),
+    ok.
 
-%% While the connection is busy another process waits for it.
-tell(Alias, Message) ->
+not_begun_for(Alias, Why, Conf) -> {Alias, not_begun, Why, weir_cluster_here:load(Conf)}.
+
+refused(Alias, Why, #state{conf = Conf} = State) -> told(Alias, not_begun_for(Alias, Why, Conf), State).
+
+%% While the connection is busy another process waits for it, which counts as a call: who leaves waits for it, too.
+told(Alias, Message, #state{conf = Conf, index = Index, calls = Calls} = State) ->
     case erlang:send(Alias, Message, [nosuspend, noconnect]) of
         nosuspend ->
-            _ = spawn(fun() -> Alias ! Message end),
-            ok;
+            {_, Monitor} = spawn_monitor(fun() -> Alias ! Message end),
+            ok = weir_cluster_here:set_served(Index, map_size(Calls) + 1, Conf),
+            State#state{calls = Calls#{Monitor => Alias}};
         _ ->
-            ok
+            State
     end.
