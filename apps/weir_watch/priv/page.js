@@ -404,8 +404,9 @@
   const parted = (parts) => {
     spans(parts.clusters || []);
     const groups = ["pools", "clusters", "servers", "logs", "clients", "sockets"].map((name) => {
-      const value = name === "clusters" ? (parts.clusters || []).map(({ others, ...row }) => row) : parts[name];
-      return { name, rows: Array.isArray(value) ? value : value && Object.keys(value).length ? [value] : [] };
+      const value = parts[name];
+      const rows = Array.isArray(value) ? value : value && Object.keys(value).length ? [value] : [];
+      return { name, rows: rows.map(({ others, by_server, ...row }) => row) };
     }).filter(({ rows }) => rows.length);
     show(byId("parts"), groups.length > 0);
     keyed(byId("tables"), groups, ({ name }) => name,

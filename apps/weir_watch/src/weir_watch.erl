@@ -4,8 +4,8 @@
 %% Diagnoses = weir_watch:diagnose().
 %% '''
 %% One process of the node, the agent (`weir_watch_agent'), looks at some hundreds of processes a second; at
-%% 1,000,000 processes that takes some hundredth of a core. It sends no message to those it looks at, waits for none,
-%% and copies no mailbox that is long. What it finds is a {@type snapshot()} each second; its {@type diagnosis()}s
+%% 1,000,000 processes that takes less than a hundredth of a core. It sends no message to those it looks at, waits for
+%% none, and copies no mailbox that is long. What it finds is a {@type snapshot()} each second; its {@type diagnosis()}s
 %% name a process, the cause, the evidence in figures, and the remedy.
 %%
 %% `bin/weir top NODE' shows the same of a node that has nothing of Weir. The guide is `docs/guide/watch.md', with the
@@ -13,9 +13,10 @@
 -module(weir_watch).
 
 -export([start_link/0, child_spec/1]).
--export([diagnose/0, diagnose/1, snapshot/0, causes/0, top/0, page/1]).
+-export([diagnose/0, diagnose/1, look/0, look/1, snapshot/0, causes/0, top/0, page/1]).
+-export([look_for/3]).
 
--export_type([snapshot/0, suspect/0, diagnosis/0, cause/0, cost/0, call/0]).
+-export_type([options/0, look_error/0, snapshot/0, suspect/0, diagnosis/0, cause/0, cost/0, call/0]).
 
 -type cause() ::
     busy
@@ -42,6 +43,7 @@
     node := node(),
     otp := binary(),
     at := integer(),
+    watched := non_neg_integer(),
     uptime := non_neg_integer(),
     processes := non_neg_integer(),
     process_limit := pos_integer(),
@@ -54,19 +56,20 @@
     suspects := [suspect()],
     diagnoses := [diagnosis()],
     parts := #{pools := [map()], clusters := [map()], logs := [map()], servers := [map()], clients := [map()],
-        sockets := map(),
+        caches := [map()], sockets := map(),
         left_out := map()},
     delays := #{sum_us := non_neg_integer(), counts := [non_neg_integer()]},
     cost := cost(),
     limits := [binary()]
 }.
 %% A second of a node; from OTP 27 on there is one more when the runtime tells of a long mailbox, with the new suspect
-%% and else what the one before has told. `at' is the system's time and `uptime' the node's age, both in milliseconds;
-%% `run_queue' the processes that wait for a scheduler; `schedulers' the share of this second that each scheduler
-%% worked, 0.0 to 1.0; `memory' in bytes, by the names of `erlang:memory/0'; `input' and `output' the bytes that ports
-%% received and sent in a second. `suspects' has the processes that are looked at closely, the worst first, and
-%% `diagnoses' what is wrong with some of them. `parts' has what Weir's own parts tell by their `info' functions,
-%% empty where they are not there. `delays' counts by how much a process that sleeps for 100 ms again and again has
+%% and else what the one before has told. `at' is the system's time, `watched' for how long the agent has looked, and
+%% `uptime' the node's age, all in milliseconds; `run_queue' the processes that wait for a scheduler; `schedulers' the
+%% share of this second that each scheduler worked, 0.0 to 1.0; `memory' in bytes, by the names of `erlang:memory/0';
+%% `input' and `output' the bytes that ports received and sent in a second. `suspects' has the processes that are looked
+%% at closely, the worst first, and `diagnoses' what is wrong with some of them. `parts' has what Weir's own parts tell
+%% by their `info' functions, empty where they are not there. `delays' counts by how much a process that sleeps for 100
+%% ms again and again has
 %% overslept since the agent began: how often by at most 2, 5, 10, 20, 50, 100, 200, 500, 1,000, 2,000 and 5,000 ms
 %% (and by more than the bound before), and by more. `limits' says in words what the agent cannot see or has given up,
 %% such as the node's system monitor being somebody else's.
@@ -127,127 +130,168 @@
 %% the process waits for; `since' the system's time in milliseconds.
 
 -type cost() :: #{share := float(), memory := non_neg_integer(), mailbox := non_neg_integer()}.
-%% What the agent itself takes: its share of one core in the last minute, and its processes' memory in bytes.
+%% What the agent itself takes: its share of one core in the last minute, and its processes' memory in bytes. Both are
+%% estimates: the share is the time for which its processes were at work, times the share of the processor time that
+%% the machine has given to the node.
 
--define(LOOK_S, 5).
-%% A snapshot comes each second.
--define(SILENCE_MS, 10_000).
+%% What the slowest rules need.
+-define(LOOK_MS, 10_000).
+%% A snapshot comes each second, but from a node that hardly has a turn.
+-define(SILENCE_MS, 60_000).
+
+-type options() :: #{seconds => pos_integer(), node => node()} | [{seconds, pos_integer()} | {node, node()}].
+%% `seconds' (10): for how long to look. `node' (this one): where.
+
+-type look_error() ::
+    weir_watch_remote:reason()
+    | overloaded
+    | system_limit
+    | noproc
+    | term().
+%% Why there is no answer: one of those that `bin/weir' says in words, for another node; `overloaded', the agent has
+%% stopped at one of its limits; `system_limit', there is no room for another process; `noproc', the agent has just
+%% ended; what else it ended with.
 
 %% @doc Starts the node's agent, as the application does.
 -spec start_link() -> {ok, pid()} | {error, term()}.
 start_link() -> weir_watch_agent:start_link().
 
 %% @doc The agent as a child of a supervisor of yours, for a node that does not start the application. There is one on
-%% a node.
+%% a node. It is transient: at its limits it ends with `{shutdown, overloaded}' and stays away; when it crashes that
+%% counts for your supervisor, which the application's own never lets happen.
 -spec child_spec(term()) -> supervisor:child_spec().
-child_spec(_) -> #{id => weir_watch_agent, start => {?MODULE, start_link, []}}.
+child_spec(_) ->
+    #{
+        id => weir_watch_agent, start => {?MODULE, start_link, []}, restart => transient, modules => [weir_watch_agent]
+    }.
 
-%% @doc What is wrong with this node. Where the agent runs the answer is what it knows, at once; where it does not, an
-%% agent looks for five seconds and is gone. `{error, Reason}' if the agent ends meanwhile.
--spec diagnose() -> [diagnosis()] | {error, term()}.
+%% @doc What is wrong with this node: the diagnoses of {@link look/0}.
+-spec diagnose() -> [diagnosis()] | {error, look_error()}.
 diagnose() -> diagnose(#{}).
 
-%% @doc The same of another node, which need not have Weir, or with a number of seconds to look: `#{seconds => 10,
-%% node => 'shop@host'}', also as a keyword list. Costs what the agent costs for so long. Other options raise
-%% `{bad_option, Key}'. A node that cannot be looked at is `{error, Reason}': `not_distributed' (this one is not),
-%% `refused' (not there, or another cookie), `disconnected', `timeout', `overloaded' (the agent has stopped, at one of
-%% its limits), `too_old', `{other_modules, Modules}' (it has others of these names), `{no_compiler, Release}' and a
-%% few that name what the node answered; `bin/weir' says them in words.
--spec diagnose(node() | #{seconds => pos_integer(), node => node()} | [{atom(), term()}]) ->
-    [diagnosis()] | {error, term()}.
-diagnose(Node) when is_atom(Node) ->
-    diagnose(#{node => Node});
-diagnose(Options) when is_list(Options) ->
-    diagnose(maps:from_list(Options));
-diagnose(Options) when is_map(Options) ->
-    case maps:without([seconds, node], Options) of
-        Unknown when map_size(Unknown) > 0 -> error({bad_option, hd(maps:keys(Unknown))}, [Options]);
-        _ -> ok
-    end,
-    Seconds = maps:get(seconds, Options, ?LOOK_S),
-    (is_integer(Seconds) andalso Seconds > 0) orelse error({bad_option, seconds}, [Options]),
-    case maps:get(node, Options, node()) of
-        Node when Node =/= node() ->
-            case weir_watch_remote:attach(Node) of
-                {ok, Agent, Handle} ->
-                    try
-                        diagnosed(Agent, Seconds)
-                    after
-                        ok = weir_watch_remote:detach(Handle)
-                    end;
-                {error, _} = Error ->
-                    Error
+%% @doc The same of another node, which need not have Weir, or with a number of seconds to look: the diagnoses of
+%% {@link look/1}. No diagnosis means that nothing was found in that time; whether something kept the agent from
+%% looking, only look/1 tells.
+-spec diagnose(node() | options()) -> [diagnosis()] | {error, look_error()}.
+diagnose(Options) ->
+    case look(Options) of
+        #{diagnoses := Diagnoses} -> Diagnoses;
+        {error, _} = Error -> Error
+    end.
+
+%% @doc What an agent tells of this node: `diagnoses', `suspects', `limits' and the rest. Where the application runs the
+%% answer is what its agent knows, at once, or when that has looked for ten seconds; where it does not, an agent looks
+%% for ten seconds and is gone. Costs what the agent costs for so long.
+-spec look() -> snapshot() | {error, look_error()}.
+look() -> look(#{}).
+
+%% @doc The same of another node, which need not have Weir, or with a number of seconds to look: `#{seconds => 30,
+%% node => 'shop@host'}', also as a keyword list; an atom is a node. What is no option raises `{bad_option, Key,
+%% Value}', and so does a name that no node can have. When the time is over, the next snapshot is the answer. On
+%% another node the agent is removed before this returns, which may take as long as the node takes to look for
+%% processes that run it: some seconds where there are a million, a minute at most. When the caller is killed, nothing
+%% is left either.
+-spec look(node() | options()) -> snapshot() | {error, look_error()}.
+look(Given) ->
+    Options = options(Given),
+    Ms = case Options of #{seconds := Seconds} -> Seconds * 1000; #{} -> ?LOOK_MS end,
+    case {maps:get(node, Options, node()), whereis(weir_watch_agent)} of
+        {Node, _} when Node =/= node() -> look_at(Node, Ms);
+        {_, undefined} -> look_alone(Ms);
+        {_, Agent} when is_map_key(seconds, Options) -> looked(Agent, Ms);
+        {_, Agent} -> known(Agent)
+    end.
+
+options(Node) when is_atom(Node) ->
+    options(#{node => Node});
+options(Options) when is_map(Options) ->
+    case lists:filter(fun is_wrong/1, lists:sort(maps:to_list(Options))) of
+        [] -> Options;
+        [{Key, Value} | _] -> error({bad_option, Key, Value})
+    end;
+options(Options) ->
+    %% The first of a key counts, as in proplists and keywords.
+    try maps:from_list(lists:reverse(Options)) of
+        Map -> options(Map)
+    catch
+        error:_ -> error({bad_option, options, Options})
+    end.
+
+is_wrong({seconds, Seconds}) -> not (is_integer(Seconds) andalso Seconds > 0);
+is_wrong({node, Node}) -> Node =/= node() andalso not weir_watch_remote:is_name(Node);
+is_wrong(_) -> true.
+
+look_at(Node, Ms) ->
+    case weir_watch_remote:attach(Node) of
+        {ok, Agent, Handle} ->
+            try
+                looked(Agent, Ms)
+            after
+                ok = weir_watch_remote:detach(Handle)
             end;
-        _ ->
-            case whereis(weir_watch_agent) of
-                undefined ->
-                    %% It ends when nobody listens any more.
-                    {ok, Agent} = weir_watch_agent:start(),
-                    diagnosed(Agent, Seconds);
-                Agent when is_map_key(seconds, Options) ->
-                    diagnosed(Agent, Seconds);
-                Agent ->
-                    case known(Agent) of
-                        #{diagnoses := Diagnoses} -> Diagnoses;
-                        none -> diagnosed(Agent, Seconds)
-                    end
-            end
+        {error, _} = Error ->
+            Error
     end.
 
-%% `none' also of one that has died since.
+%% An agent that ends when nobody listens any more.
+look_alone(Ms) ->
+    case weir_watch_agent:start() of
+        {ok, Agent} -> looked(Agent, Ms);
+        {error, _} = Error -> Error
+    end.
+
+%% What it has told, if it has looked for long enough; it may have died since.
 known(Agent) ->
-    try
-        weir_watch_agent:snapshot(Agent)
+    try weir_watch_agent:snapshot(Agent) of
+        #{watched := Watched} = Snapshot when Watched >= ?LOOK_MS -> Snapshot;
+        #{watched := Watched} -> looked(Agent, ?LOOK_MS - Watched);
+        none -> looked(Agent, ?LOOK_MS)
     catch
-        exit:_ -> none
+        exit:_ -> looked(Agent, ?LOOK_MS)
     end.
 
-%% From a process of its own, so that no snapshot is left in the caller's mailbox.
-diagnosed(Agent, Seconds) ->
+%% By a process of its own, so that no snapshot is left in the caller's mailbox: its answer is what it ends with.
+looked(Agent, Ms) ->
     Caller = self(),
-    {Pid, Monitor} = spawn_monitor(fun() ->
-        Ended = monitor(process, Agent),
-        ok = subscribe(Agent),
-        Caller ! {self(), last(erlang:monotonic_time(millisecond) + Seconds * 1000, Ended)}
-    end),
+    {Pid, Monitor} = spawn_monitor(?MODULE, look_for, [Caller, Agent, Ms]),
     receive
-        {Pid, Diagnoses} ->
-            true = demonitor(Monitor, [flush]),
-            Diagnoses;
-        {'DOWN', Monitor, process, Pid, Reason} ->
-            {error, Reason}
+        {'DOWN', Monitor, process, Pid, {looked, Snapshot}} -> Snapshot;
+        {'DOWN', Monitor, process, Pid, Reason} -> {error, Reason}
     end.
 
-subscribe(Agent) ->
-    try
-        weir_watch_agent:subscribe(Agent)
-    catch
-        exit:{Reason, _} -> ended(Reason)
-    end.
+%% @private
+-spec look_for(Caller :: pid(), Agent :: pid(), Ms :: non_neg_integer()) -> no_return().
+look_for(Caller, Agent, Ms) ->
+    _ = monitor(process, Caller),
+    Ended = monitor(process, Agent),
+    ok = weir_watch_agent:subscribe(Agent),
+    exit(last(erlang:monotonic_time(millisecond) + Ms, Ended)).
 
-%% What the first snapshot after that time has told.
+%% The first snapshot after that time.
 last(Until, Ended) ->
     receive
-        {weir_watch, Agent, #{diagnoses := Diagnoses}} ->
+        {weir_watch, Agent, Snapshot} ->
             case erlang:monotonic_time(millisecond) < Until of
                 true ->
                     ok = weir_watch_agent:next(Agent),
                     last(Until, Ended);
                 false ->
-                    Diagnoses
+                    {looked, Snapshot}
             end;
+        {'DOWN', Ended, process, _, noconnection} ->
+            disconnected;
+        {'DOWN', Ended, process, _, {shutdown, overloaded}} ->
+            overloaded;
         {'DOWN', Ended, process, _, Reason} ->
-            ended(Reason)
-    after ?SILENCE_MS -> exit(timeout)
+            Reason;
+        %% The caller is gone.
+        {'DOWN', _, process, _, _} ->
+            normal
+    after ?SILENCE_MS -> timeout
     end.
 
--spec ended(term()) -> no_return().
-ended(noconnection) -> exit(disconnected);
-ended({nodedown, _}) -> exit(disconnected);
-ended({shutdown, overloaded}) -> exit(overloaded);
-ended(Reason) -> exit(Reason).
-
-%% @doc What the agent has told last; `none' in its first second. Fails with `noproc' where it does not run.
+%% @doc What the agent has told last; `none' in its first second. Exits with `noproc' where it does not run, and with
+%% `timeout' when it has had no turn for five seconds.
 -spec snapshot() -> snapshot() | none.
 snapshot() -> weir_watch_agent:snapshot(weir_watch_agent).
 

@@ -15,7 +15,8 @@
 %% the agent keeps anything: started again it has forgotten all, and finds what is still so.
 %%
 %% Suspects are those whose mailbox is long, for whom others wait in calls, who run all the time, or whom a suspect
-%% waits for; at most ?SUSPECTS, the worst first. Whoever has been none of that for ten seconds is dropped.
+%% waits for; at most ?SUSPECTS, the worst first, and ?INSPECTED more that somebody inspects. Whoever has been none of
+%% that for ten seconds is dropped.
 %%
 %% It has a high priority and does a bounded amount of work at each tick. When its own mailbox or memory is larger
 %% than it may be, it stops, with a report.
@@ -25,6 +26,7 @@
 
 -export([start_link/0, start/0, stop/1, subscribe/1, next/1, inspect/2, snapshot/1, modules/0]).
 -export([init/1, handle_call/3, handle_cast/2, handle_info/2, terminate/2]).
+-export([ticker/1]).
 
 -include_lib("kernel/include/logger.hrl").
 
@@ -37,6 +39,8 @@
 %% Of these, that make somebody a suspect.
 -define(HITS, 4).
 -define(SUSPECTS, 20).
+%% Beyond these, processes that somebody inspects.
+-define(INSPECTED, 10).
 -define(QUIET_S, 10).
 -define(LONG, 200).
 -define(LATE_MS, 1000).
@@ -101,11 +105,13 @@
 }).
 
 -record(state, {
-    tickers :: [pid()],
+    %% One on each of the first schedulers; those that are not there are started at the next tick.
+    tickers = #{} :: #{Scheduler :: pos_integer() => pid()},
+    began = erlang:monotonic_time(millisecond) :: integer(),
     %% When the last tick was.
     ticked = erlang:monotonic_time(millisecond) :: integer(),
     %% `none' where there was no room for a process.
-    scanner :: pid() | none,
+    scanner = none :: pid() | none,
     %% Since when it has had a turn, and who finds out for whom it waits.
     turn = none :: none | integer(),
     probe = none :: none | {pid(), reference()},
@@ -118,10 +124,10 @@
     %% Suspects that the runtime has told of since the last snapshot.
     news = [] :: [pid()],
     %% Who reads what is told of the node, since when he is asked, and what he has told last.
-    reader :: pid() | none,
+    reader = none :: pid() | none,
     reading = none :: none | integer(),
     facts = #{} :: map(),
-    sleeper :: pid() | none,
+    sleeper = none :: pid() | none,
     delays :: weir_watch_delay:delays(),
     tick = 0 :: non_neg_integer(),
     processes = 0 :: non_neg_integer(),
@@ -142,7 +148,6 @@
     alone :: boolean(),
     events :: none | system_monitor | {session, term()},
     node_trouble = none :: none | integer(),
-    limits = [] :: [binary()],
     passing = #{} :: #{binary() => Tick :: non_neg_integer()},
     snapshot = none :: none | weir_watch:snapshot()
 }).
@@ -153,15 +158,21 @@ start_link() -> gen_server:start_link({local, ?MODULE}, ?MODULE, registered, [])
 
 %% @doc Starts an agent without a name. It ends when its last subscriber has gone, and with the caller if it has none.
 -spec start() -> {ok, pid()} | {error, term()}.
-start() -> gen_server:start(?MODULE, {alone, self()}, []).
+start() ->
+    try
+        gen_server:start(?MODULE, {alone, self()}, [])
+    catch
+        error:system_limit -> {error, system_limit}
+    end.
 
 %% @doc Ends an agent.
 -spec stop(gen_server:server_ref()) -> ok.
 stop(Agent) -> gen_server:stop(Agent).
 
 %% @doc The caller gets `{weir_watch, Agent, Snapshot}' at the end of this second, and another for each {@link next/1}.
+%% Waits for nothing: whether there is such an agent, and when it ends, a monitor tells.
 -spec subscribe(gen_server:server_ref()) -> ok.
-subscribe(Agent) -> gen_server:call(Agent, {subscribe, self()}).
+subscribe(Agent) -> gen_server:cast(Agent, {subscribe, self()}).
 
 %% @doc Asks for the next snapshot, so that who is slow gets fewer.
 -spec next(gen_server:server_ref()) -> ok.
@@ -193,21 +204,10 @@ init(How) ->
     _ = process_flag(priority, high),
     %% Later the code server might have no turn to load them.
     _ = code:ensure_modules_loaded(modules()),
-    {Events, Limits} = events(),
-    {ok, with_helpers(#state{
-        tickers = start_tickers(), scanner = none, reader = none, sleeper = none, delays = weir_watch_delay:new(),
-        alone = How =/= registered, events = Events, limits = Limits
-    })}.
+    {ok, with_helpers(#state{delays = weir_watch_delay:new(), alone = How =/= registered, events = events()})}.
 
 %% @private
 -spec handle_call(term(), gen_server:from(), #state{}) -> {reply, term(), #state{}}.
-handle_call({subscribe, Pid}, _From, #state{subscribers = Subscribers} = State) ->
-    Monitor =
-        case Subscribers of
-            #{Pid := {Old, _}} -> Old;
-            #{} -> monitor(process, Pid)
-        end,
-    {reply, ok, State#state{subscribers = Subscribers#{Pid => {Monitor, true}}}};
 handle_call(snapshot, _From, #state{snapshot = Snapshot} = State) ->
     {reply, Snapshot, State};
 handle_call(_, _From, State) ->
@@ -215,6 +215,13 @@ handle_call(_, _From, State) ->
 
 %% @private
 -spec handle_cast(term(), #state{}) -> {noreply, #state{}}.
+handle_cast({subscribe, Pid}, #state{subscribers = Subscribers} = State) ->
+    Monitor =
+        case Subscribers of
+            #{Pid := {Old, _}} -> Old;
+            #{} -> monitor(process, Pid)
+        end,
+    {noreply, State#state{subscribers = Subscribers#{Pid => {Monitor, true}}}};
 handle_cast({next, Pid}, #state{subscribers = Subscribers} = State) ->
     case Subscribers of
         #{Pid := {Monitor, _}} -> {noreply, State#state{subscribers = Subscribers#{Pid := {Monitor, true}}}};
@@ -292,8 +299,12 @@ handle_info({'EXIT', Sleeper, _}, #state{sleeper = Sleeper} = State) ->
     {noreply, State#state{sleeper = none}};
 handle_info({'EXIT', Pid, _}, #state{suspects = Suspects} = State) ->
     case [Suspect || {Suspect, #suspect{looker = Looker}} <- maps:to_list(Suspects), Looker =:= Pid] of
-        [Suspect] -> {noreply, State#state{suspects = maps:remove(Suspect, Suspects)}};
-        [] -> {noreply, State}
+        [Suspect] ->
+            {noreply, State#state{suspects = maps:remove(Suspect, Suspects)}};
+        [] ->
+            %% Whoever else is linked: a ticker that has died, without which there may be no tick to start another.
+            Tickers = maps:filter(fun(_, Ticker) -> Ticker =/= Pid end, State#state.tickers),
+            {noreply, with_helpers(State#state{tickers = Tickers})}
     end;
 handle_info(_, State) ->
     {noreply, State}.
@@ -305,7 +316,8 @@ terminate(_Reason, #state{events = Events, scanner = Scanner, reader = Reader, s
     Lookers = [Looker || #suspect{looker = Looker} <- maps:values(State#state.suspects)],
     Under = [State#state.asker, State#state.probe, State#state.asking_parts],
     Askers = [element(1, Asking) || Asking <- Under, Asking =/= none],
-    _ = [exit(Pid, kill) || Pid <- [Scanner, Reader, Sleeper | State#state.tickers ++ Lookers ++ Askers], is_pid(Pid)],
+    Tickers = maps:values(State#state.tickers),
+    _ = [exit(Pid, kill) || Pid <- [Scanner, Reader, Sleeper | Tickers ++ Lookers ++ Askers], is_pid(Pid)],
     _ = end_events(Events),
     ok.
 
@@ -319,32 +331,46 @@ gone(State) -> {noreply, State}.
 events() ->
     Trace = trace,
     _ = code:ensure_loaded(Trace),
-    Release = list_to_integer(erlang:system_info(otp_release)),
-    Queues = [{long_message_queue, {?EVENT_UNTIL, ?EVENT_AT}} || Release >= 27],
     case erlang:function_exported(Trace, system, 3) of
         true ->
             Session = Trace:session_create(?MODULE, self(), []),
-            _ = [Trace:system(Session, Event, Limit) || {Event, Limit} <- [{long_gc, ?LONG_GC_MS} | Queues]],
-            {{session, Session}, []};
+            _ = [Trace:system(Session, Event, Limit) || {Event, Limit} <- told()],
+            {session, Session};
         false ->
-            case erlang:system_monitor() of
+            take_monitor()
+    end.
+
+told() ->
+    Release = list_to_integer(erlang:system_info(otp_release)),
+    [{long_gc, ?LONG_GC_MS} | [{long_message_queue, {?EVENT_UNTIL, ?EVENT_AT}} || Release >= 27]].
+
+take_monitor() ->
+    case erlang:system_monitor() of
+        undefined ->
+            case erlang:system_monitor(self(), told()) of
                 undefined ->
-                    _ = erlang:system_monitor(self(), [{long_gc, ?LONG_GC_MS} | Queues]),
-                    {system_monitor, []};
-                _ -> {none, [no_monitor()]}
-            end
+                    system_monitor;
+                %% Somebody has taken it in between.
+                Others ->
+                    _ = erlang:system_monitor(Others),
+                    none
+            end;
+        _ ->
+            none
     end.
 
 no_monitor() ->
     <<"The node's system monitor is somebody else's: collections of garbage are not seen, and a process without a name "
         "that is flooded is found a little later.">>.
 
-%% Somebody may take it at any time.
-still_told(#state{events = system_monitor, limits = Limits} = State) ->
+%% Somebody may take it at any time, or give it back.
+still_told(#state{events = system_monitor} = State) ->
     case erlang:system_monitor() of
         {Monitor, _} when Monitor =:= self() -> State;
-        _ -> State#state{events = none, limits = [no_monitor() | Limits]}
+        _ -> State#state{events = take_monitor()}
     end;
+still_told(#state{events = none} = State) ->
+    State#state{events = take_monitor()};
 still_told(State) ->
     State.
 
@@ -378,37 +404,47 @@ tell_news(State) ->
 
 now_ms() -> erlang:monotonic_time(millisecond).
 
-%% A scheduler that native code keeps runs none of its timers, and nobody takes over what waits for it before another
-%% one looks for work. So there is a ticker on each of several schedulers, and the first tick counts.
-start_tickers() ->
-    Agent = self(),
-    [
-        spawn_opt(fun() -> ticker(Agent) end, [link, {priority, high}, {scheduler, Scheduler}])
-     || Scheduler <- lists:seq(1, min(?TICKERS, erlang:system_info(schedulers_online)))
-    ].
-
+%% @private A scheduler that native code keeps runs none of its timers, and nobody takes over what waits for it before
+%% another one looks for work. So there is a ticker on each of several schedulers, and the first tick counts.
+-spec ticker(pid()) -> no_return().
 ticker(Agent) ->
     receive
     after ?TICK_MS ->
         Agent ! tick,
-        ticker(Agent)
+        ?MODULE:ticker(Agent)
     end.
 
 %% Those that are not there, or have died, are started. At the limit of processes they are started when there is room.
-with_helpers(#state{scanner = none} = State) ->
+with_helpers(#state{tickers = Tickers} = State) ->
+    case lists:seq(1, min(?TICKERS, erlang:system_info(schedulers_online))) -- maps:keys(Tickers) of
+        [Scheduler | _] ->
+            with_helpers(fun() -> State#state{tickers = Tickers#{Scheduler => start_ticker(Scheduler)}} end, State);
+        [] ->
+            with_others(State)
+    end.
+
+%% The option `scheduler' is not in the type of spawn_opt's options.
+-dialyzer({no_return, [with_helpers/1, start_ticker/1]}).
+start_ticker(Scheduler) ->
+    spawn_opt(?MODULE, ticker, [self()], [link, {priority, high}, {scheduler, Scheduler}]).
+
+with_others(#state{scanner = none} = State) ->
     with_helpers(fun() -> State#state{scanner = weir_watch_scan:start_link(), turn = none, burst = none} end, State);
-with_helpers(#state{reader = none} = State) ->
+with_others(#state{reader = none} = State) ->
     with_helpers(fun() -> State#state{reader = weir_watch_node:start_link(), reading = none} end, State);
-with_helpers(#state{sleeper = none, delays = Delays} = State) ->
+with_others(#state{sleeper = none, delays = Delays} = State) ->
     with_helpers(fun() -> State#state{sleeper = weir_watch_delay:start_link(Delays)} end, State);
-with_helpers(State) ->
+with_others(State) ->
     State.
 
 with_helpers(Start, State) ->
     try Start() of
         Started -> with_helpers(Started)
     catch
-        error:system_limit -> limit(<<"The node is at its limit of processes: not all is looked at.">>, State)
+        error:system_limit ->
+            %% Who tries again has no ticker, perhaps.
+            _ = [erlang:send_after(?TICK_MS, self(), tick) || map_size(State#state.tickers) =:= 0],
+            limit(<<"The node is at its limit of processes: not all is looked at.">>, State)
     end.
 
 kill_late(#state{asker = {Asker, _, Since}} = State) ->
@@ -492,7 +528,7 @@ asked(#{waiters := Waiters, running := Running, us := Us}, #state{hits = Hits, i
 aged(Hits, Now) -> [Hit || {Tick, _} = Hit <- Hits, Tick > Now - ?WINDOW].
 
 %% Notices a process: a new suspect, or one more second for an old one. There is no room for a new one while all that
-%% are there are in trouble or were so a moment ago.
+%% are there are in trouble or were so a moment ago, but for some whom somebody inspects.
 suspect(Pid, #state{suspects = Suspects, tick = Tick} = State) ->
     case Suspects of
         #{Pid := Suspect} ->
@@ -501,9 +537,10 @@ suspect(Pid, #state{suspects = Suspects, tick = Tick} = State) ->
             State;
         #{} ->
             Roomy = make_room(State),
-            case map_size(Roomy#state.suspects) < ?SUSPECTS of
+            Room = ?SUSPECTS + case is_pinned(Pid, Roomy) of true -> ?INSPECTED; false -> 0 end,
+            case map_size(Roomy#state.suspects) < Room of
                 true -> new_suspect(Pid, Roomy);
-                false -> Roomy
+                false -> limit(<<"More processes stand out than can be looked at: some are left out.">>, Roomy)
             end
     end.
 
@@ -578,7 +615,9 @@ second(#state{hits = Hits, tick = Tick} = Before) ->
     Followed = follow(quiet(Rated)),
     Described = maps:map(fun(_, Suspect) -> describe(Suspect, Followed) end, Followed#state.suspects),
     {Diagnoses, Judged} = judge(Facts, Described, Followed),
-    Spent = lists:sublist([State#state.us | State#state.spent], 60),
+    %% That is the time for which it was at work, whether its schedulers had a processor or waited for one.
+    Us = round(State#state.us * map_get(given, Facts)),
+    Spent = lists:sublist([Us | State#state.spent], 60),
     Parts = ask_parts(Judged#state{us = 0, spent = Spent}),
     publish(snapshot(Facts, Described, Diagnoses, Parts), Parts).
 
@@ -876,11 +915,12 @@ ask_parts(#state{asking_parts = none, parts = {_, Asked},
 ask_parts(State) ->
     State.
 
-snapshot(Facts, Described, Diagnoses, #state{spent = Spent, parts = {Parts, _}, limits = Limits} = State) ->
+snapshot(Facts, Described, Diagnoses, #state{spent = Spent, parts = {Parts, _}} = State) ->
     [{_, Mailbox}, {_, Words}] = process_info(self(), [message_queue_len, total_heap_size]),
     (maps:without([polling, given], Facts))#{
         node => node(),
         at => erlang:system_time(millisecond),
+        watched => now_ms() - State#state.began,
         suspects => worst_first(maps:values(Described), [Pid || #{pid := Pid} <- Diagnoses]),
         diagnoses => lists:sort(fun(#{since := A}, #{since := B}) -> A =< B end, Diagnoses),
         parts => if Parts =:= none -> no_parts(); true -> Parts end,
@@ -894,7 +934,8 @@ snapshot(Facts, Described, Diagnoses, #state{spent = Spent, parts = {Parts, _}, 
         },
         limits =>
             [stale() || Since <- [State#state.reading], Since =/= none, now_ms() - Since > 2000] ++
-                [starved(Given) || #{given := Given} <- [Facts], Given < ?STARVED] ++ passing(State) ++ Limits
+                [starved(Given) || #{given := Given} <- [Facts], Given < ?STARVED] ++ passing(State) ++
+                [no_monitor() || State#state.events =:= none]
     }.
 
 delays(#state{delays = Delays}) ->
@@ -910,7 +951,8 @@ starved(Given) ->
     ])).
 
 no_parts() ->
-    #{pools => [], clusters => [], logs => [], servers => [], clients => [], sockets => #{}, left_out => #{}}.
+    #{pools => [], clusters => [], logs => [], servers => [], clients => [], caches => [], sockets => #{},
+        left_out => #{}}.
 
 worst_first(Described, Diagnosed) ->
     Key = fun(#{pid := Pid, queue := Queue, drained := Drained, waiters := Waiters, core := Core}) ->

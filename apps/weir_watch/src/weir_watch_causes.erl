@@ -29,6 +29,10 @@
 -define(WAITERS, 5).
 -define(TURNS, 2).
 -define(SERVES, 500).
+%% For how long one is silent who is in native code; where the machine gives little, a scheduler may stand still so
+%% long.
+-define(SILENT_MS, 1000).
+-define(SILENT_STARVED_MS, 3000).
 
 -type class() :: idle | call | socket | port | file | ets | wait | held | gc | search | run.
 -type shares() :: #{class() => float()}.
@@ -141,7 +145,7 @@ receives(_) -> false.
 
 %% @doc The cause, and the figures that it was judged by; `none' for one who is not in trouble.
 -spec find(facts()) -> {weir_watch:cause(), evidence()} | none.
-find(#{suspect := Suspect, shares := Shares, queue := Queue, waiters := Waiters} = Facts) ->
+find(#{suspect := Suspect, shares := Shares, queue := Queue} = Facts) ->
     Trouble = trouble(Facts),
     Evidence = maps:merge(maps:with([queue, growth, waiters, core, reductions], Suspect), #{
         collecting => round(maps:get(collecting, Facts) * 100) / 100,
@@ -154,7 +158,7 @@ find(#{suspect := Suspect, shares := Shares, queue := Queue, waiters := Waiters}
                 true -> none;
                 false -> {unsure, Evidence}
             end;
-        [] when Waiters >= 0 ->
+        [] ->
             none
     end.
 
@@ -171,7 +175,9 @@ trouble(_) -> none.
 rules() ->
     [
         {deadlock, fun(_, #{cycle := Cycle, shares := S}) -> Cycle andalso share(call, S) > 0.9 end},
-        {nif, fun(_, #{silent := Silent}) -> Silent >= 1000 end},
+        {nif, fun(_, #{silent := Silent, starved := Starved}) ->
+            Silent >= case Starved of true -> ?SILENT_STARVED_MS; false -> ?SILENT_MS end
+        end},
         {logger, fun(Trouble, F) -> Trouble =/= none andalso is_log(F) end},
         {distribution, fun(Trouble, #{distribution := Busy, shares := S}) ->
             Trouble =:= hot andalso Busy andalso share(port, S) + share(held, S) >= 0.3
@@ -185,8 +191,8 @@ rules() ->
         {gc, fun(Trouble, #{shares := S, collecting := Collecting} = F) ->
             Trouble =:= hot andalso max(share(gc, S), Collecting) >= 0.3 andalso not is_flooded(F)
         end},
-        {nif, fun(_, #{kept := Kept, collecting := Collecting, shares := S, turns := Turns}) ->
-            Kept >= 0.3 andalso Collecting < 0.1 andalso share(ets, S) < 0.05 andalso Turns < ?TURNS
+        {nif, fun(_, #{kept := Kept, collecting := Collecting, shares := S, turns := Turns, starved := Starved}) ->
+            not Starved andalso Kept >= 0.3 andalso Collecting < 0.1 andalso share(ets, S) < 0.05 andalso Turns < ?TURNS
         end},
         {nif, fun(Trouble, F) -> Trouble =:= hot andalso in_nif(F) end},
         {small_pool, fun(Trouble, F) ->
@@ -203,8 +209,10 @@ rules() ->
             Trouble =:= hot andalso Queue >= ?LONG andalso Reductions < 20_000 andalso Growth < 100 andalso
                 Waiters < ?WAITERS andalso share(wait, S) + share(idle, S) >= 0.9
         end},
-        {blocking, fun(Trouble, #{shares := S}) ->
-            Trouble =:= hot andalso share(call, S) + share(wait, S) + share(file, S) + share(socket, S) >= 0.5
+        {blocking, fun(Trouble, #{shares := S} = F) ->
+            %% A file is read and written by threads, which a starved node has no processor for either.
+            File = case is_starved(F) of true -> 0.0; false -> share(file, S) end,
+            Trouble =:= hot andalso share(call, S) + share(wait, S) + File + share(socket, S) >= 0.5
         end},
         {flooded, fun(Trouble, F) -> Trouble =:= hot andalso is_flooded(F) end},
         {busy, fun(Trouble, #{shares := S, suspect := #{reductions := Reductions}} = F) ->
@@ -231,9 +239,9 @@ is_perhaps_in_ets(#{suspect := #{reductions := Reductions}, shares := S, in_ets 
         Often andalso Reductions < 30_000_000 andalso is_integer(Others) andalso Others >= 2.
 
 %% It runs all the time and does hardly a reduction: what it does is in C. Who waits for his turn behind others does
-%% hardly one, either.
-in_nif(#{suspect := #{reductions := Reductions}, shares := S, turns := Turns}) ->
-    Reductions < 200_000 andalso share(run, S) >= 0.6 andalso Turns < ?TURNS.
+%% hardly one, either, nor does one whose scheduler the machine keeps waiting.
+in_nif(#{suspect := #{reductions := Reductions}, shares := S, turns := Turns, starved := Starved}) ->
+    not Starved andalso Reductions < 200_000 andalso share(run, S) >= 0.6 andalso Turns < ?TURNS.
 
 %% It does something for those who wait. Who keeps them waiting until there is something to tell does nothing; a
 %% question of its looker costs it a reduction or two.
@@ -242,7 +250,7 @@ serves(#{suspect := #{reductions := Reductions}}) -> Reductions >= ?SERVES.
 is_log(#{suspect := #{module := Module, name := Name}}) ->
     lists:member(Module, [
         logger_olp, logger_server, logger_std_h, logger_disk_log_h, logger_proxy, logger_backend, disk_log, lager_event,
-        lager_sup, error_logger, weir_log_h, weir_log_writer
+        lager_sup, error_logger, weir_log_writer
     ]) orelse lists:member(Name, [logger, lager_event, error_logger, logger_proxy, user]).
 
 %% It knows those who wait, or says so by its name.
@@ -269,7 +277,7 @@ node_cause(_) ->
 -spec diagnosis(weir_watch:suspect() | undefined, {weir_watch:cause(), evidence()}, integer()) ->
     weir_watch:diagnosis().
 diagnosis(Suspect, {Cause, Evidence}, Since) ->
-    {_, _, Remedy, Page} = lists:keyfind(Cause, 1, causes()),
+    {_, _, Usual, Page} = lists:keyfind(Cause, 1, causes()),
     {Pid, Name, Module, Chain} =
         case Suspect of
             #{pid := P, name := N, module := M, chain := C} -> {P, N, M, C};
@@ -278,9 +286,21 @@ diagnosis(Suspect, {Cause, Evidence}, Since) ->
     #{
         pid => Pid, name => Name, node => node(), cause => Cause,
         summary => text("~ts ~ts", [called(Suspect), summary(Cause, Suspect, Evidence)]),
-        remedy => Remedy, page => Page, sketch => sketch(Cause, Module), evidence => Evidence, chain => Chain,
-            since => Since
+        remedy => remedy(Cause, Module, Usual), page => Page, sketch => sketch(Cause, Module), evidence => Evidence,
+        chain => Chain, since => Since
     }.
+
+%% Where Weir's own part is what the others are advised to use, something else is to be done.
+remedy(logger, weir_log_writer, _) ->
+    <<"Its callers wait for the disk: open the log with ack => written where an entry need not survive the machine, or "
+        "with more shards; weir_log:info/1 tells how many entries each write and each sync is for.">>;
+remedy(shared_client, weir_memcached_conn, _) ->
+    <<"It pipelines already: the server or the way to it is slow (weir_memcached:info/1 tells), or there are too few "
+        "connections.">>;
+remedy(small_pool, weir_pool_queue, _) ->
+    <<"Make the pool larger, or bound its queue; weir_pool:info/1 tells how many wait.">>;
+remedy(_Cause, _Module, Usual) ->
+    Usual.
 
 called(undefined) -> "This node";
 called(#{name := Name, module := Module, pid := Pid}) ->
@@ -338,9 +358,10 @@ causes() ->
         {deadlock, <<"It waits in a call for a process that, directly or through others, waits in a call for it.">>,
             <<"Let one of them cast, or answer later: a call may not go back up the way it came.">>,
             <<"docs/guide/watch.md">>},
-        {nif, <<"It has not answered the runtime for a second, having run; "
-            "or, with fewer than two processes that wait for each scheduler, it ran for 20 milliseconds without a "
-            "break before 30 % of the samples, or runs 60 % of its time with less than 200,000 reductions a second.">>,
+        {nif, <<"It has not answered the runtime for a second, having run, or for three on a node that gets too little "
+            "processor time; or, on one that gets enough, with fewer than two processes that wait for each scheduler, "
+            "it ran for 20 milliseconds without a break before 30 % of the samples, or runs 60 % of its time with less "
+            "than 200,000 reductions a second.">>,
             <<"Let the native function run on a dirty scheduler, or in smaller steps.">>, <<"docs/guide/watch.md">>},
         {logger, <<"It is a process of logger, disk_log, lager or of a handler.">>,
             <<"Log through weir_log_h: its callers format, one writer writes in batches, and what is dropped is "
@@ -406,6 +427,8 @@ sketch(searching, M) ->
         "[{drain, 500}]).", [M, M, M]);
 sketch(flooded, _) ->
     <<"ok = weir_flow:cast(Server, Message, 8)  %% waits while 8 messages of this sender are in the mailbox">>;
+sketch(logger, weir_log_writer) ->
+    <<"{ok, Log} = weir_log:open(Log, #{file => File, ack => written, shards => 4})">>;
 sketch(logger, _) ->
     <<"{handler, default, weir_log_h, #{config => #{file => \"log/erlang.log\"}}}">>;
 sketch(small_pool, M) ->

@@ -9,6 +9,7 @@
 -module(weir_watch_delay).
 
 -export([new/0, start_link/1, read/1, bounds_us/0, note/2]).
+-export([loop/1]).
 
 -export_type([delays/0, histogram/0]).
 
@@ -30,15 +31,17 @@ new() -> counters:new(?SUM, []).
 
 %% @doc Starts the process that fills it, linked to the caller.
 -spec start_link(delays()) -> pid().
-start_link(Delays) -> spawn_link(fun() -> loop(Delays) end).
+start_link(Delays) -> spawn_link(?MODULE, loop, [Delays]).
 
+%% @private Called by its full name, so that it comes into the code of another version.
+-spec loop(delays()) -> no_return().
 loop(Delays) ->
     Begin = erlang:monotonic_time(microsecond),
     receive
     after ?SLEEP_MS -> ok
     end,
     note(erlang:monotonic_time(microsecond) - Begin - 1000 * ?SLEEP_MS, Delays),
-    loop(Delays).
+    ?MODULE:loop(Delays).
 
 %% @doc Counts one delay, in microseconds.
 -spec note(integer(), delays()) -> ok.

@@ -10,6 +10,7 @@
 -module(weir_watch_look).
 
 -export([start_link/1, bounded/0]).
+-export([init/2, tell/4]).
 
 -export_type([look/0, sample/0]).
 
@@ -47,15 +48,15 @@
 
 %% @doc Starts it for the calling agent. It is linked to the agent.
 -spec start_link(pid()) -> pid().
-start_link(Pid) ->
-    Agent = self(),
-    spawn_opt(fun() -> begin_with(Agent, Pid) end, [link, {priority, high}, bounded()]).
+start_link(Pid) -> spawn_opt(?MODULE, init, [self(), Pid], [link, {priority, high}, bounded()]).
 
 %% @doc For `spawn_opt': what a process may take that asks others, whose answers may be long.
 -spec bounded() -> {max_heap_size, map()}.
 bounded() -> {max_heap_size, #{size => ?MOST_WORDS, kill => true, error_logger => false}}.
 
-begin_with(Agent, Pid) ->
+%% @private
+-spec init(pid(), pid()) -> ok.
+init(Agent, Pid) ->
     _ = told_state(Agent, Pid),
     case who(Pid) of
         undefined ->
@@ -65,7 +66,9 @@ begin_with(Agent, Pid) ->
             tell(Agent, Pid, ?FIRST_SAMPLES, #{})
     end.
 
-%% `Lists' are those that were long, and are not asked for again, since the suspect makes all of them.
+%% @private Called by its full name, so that it comes into the code of another version. `Lists' are those that were
+%% long, and are not asked for again, since the suspect makes all of them.
+-spec tell(pid(), pid(), pos_integer(), #{links | monitors => list()}) -> ok.
 tell(Agent, Pid, Number, Lists) ->
     Begin = erlang:monotonic_time(microsecond),
     Facts = facts(Pid, Lists),
@@ -78,7 +81,7 @@ tell(Agent, Pid, Number, Lists) ->
             {Samples, Kept, Us} = sampled(Agent, Pid, Number, Until, {[], 0, 0}),
             Agent ! {looked, self(), Look#{samples => Samples, kept => Kept / max(1, length(Samples)),
                 us => Us + min(Took, ?MOST_US)}},
-            tell(Agent, Pid, ?SAMPLES, Long)
+            ?MODULE:tell(Agent, Pid, ?SAMPLES, Long)
     end.
 
 %% The agent is told first what the suspect's state is, so that it knows in which one it has stopped to answer.

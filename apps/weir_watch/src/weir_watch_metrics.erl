@@ -38,7 +38,8 @@
 %% `_us' is in milliseconds or microseconds; the metric is in seconds.
 
 -type figures() :: [{Part :: atom(), Label :: atom(), [{Name :: term(), #{atom() => figure()}}]}].
--type figure() :: number() | weir_watch_delay:histogram().
+-type figure() :: number() | histogram().
+-type histogram() :: #{sum_us := non_neg_integer(), bounds_us := [pos_integer()], counts := [non_neg_integer()]}.
 %% Of each part, its rows: whom it is about (`none' where the part has no label), and the figures.
 
 %% {Part, Label, [{Key, Name, Type, Unit, Help}]}. `largest' is a gauge of which the largest is taken where others are
@@ -185,6 +186,7 @@
         {batches, "weir_server_batches", counter, none, "Batches handled."}
     ]},
     {client, client, [
+        {servers, "weir_memcached_servers", gauge, none, "Servers that a client has."},
         {connections, "weir_memcached_connections", gauge, none, "Connections, whether they are up or not."},
         {up, "weir_memcached_connections_up", gauge, none, "Connections that are up."},
         {pending, "weir_memcached_pending", gauge, none, "Requests that are not answered yet."},
@@ -196,7 +198,40 @@
         {connects, "weir_memcached_connects", counter, none, "Connections made."},
         {connect_failures, "weir_memcached_connect_failures", counter, none, "Attempts to connect that failed."},
         {disconnects, "weir_memcached_disconnects", counter, none, "Connections lost."},
-        {garbage, "weir_memcached_garbage", counter, none, "Connections closed because of a reply that made no sense."}
+        {garbage, "weir_memcached_garbage", counter, none, "Connections closed because of a reply that made no sense."},
+        {hits, "weir_memcached_hits", counter, none, "Keys asked for that had an item."},
+        {misses, "weir_memcached_misses", counter, none, "Keys asked for that had none."},
+        {unacknowledged, "weir_memcached_unacknowledged", counter, none,
+            "Requests that nobody waited for and that failed."},
+        {computed, "weir_memcached_computed", counter, none, "Functions that a fetch has run."},
+        {shared, "weir_memcached_shared", counter, none, "Fetches that waited for another process of the node."},
+        {stale, "weir_memcached_stale", counter, none, "Fetches that took a stale value."},
+        {hedged, "weir_memcached_hedged", counter, none, "Gets of which a second server or connection was asked."},
+        {hedges_won, "weir_memcached_hedges_won", counter, none, "Those of them that it answered."}
+    ]},
+    {client_server, server, [
+        {requests, "weir_memcached_by_server_requests", counter, none, "Requests sent to this server."},
+        {timeouts, "weir_memcached_by_server_timeouts", counter, none,
+            "Requests to it whose time was up before they were answered."},
+        {hits, "weir_memcached_by_server_hits", counter, none, "Keys asked for that had an item there."},
+        {misses, "weir_memcached_by_server_misses", counter, none, "Keys asked for that had none there."},
+        {latency_us, "weir_memcached_by_server_latency_seconds", histogram, seconds,
+            "From the write of a request to its reply."}
+    ]},
+    {cache, cache, [
+        {items, "weir_memcached_server_items", gauge, none, "Items, with expired ones that were not found yet."},
+        {bytes, "weir_memcached_server_bytes", gauge, bytes, "What they take, with what is held for data to come."},
+        {memory, "weir_memcached_server_memory_bytes", gauge, bytes, "What they may take."},
+        {connections, "weir_memcached_server_connections", gauge, none, "Connections that are open."},
+        {get_hits, "weir_memcached_server_hits", counter, none, "Keys asked for that were found."},
+        {get_misses, "weir_memcached_server_misses", counter, none, "Keys asked for that were not."},
+        {cmd_set, "weir_memcached_server_sets", counter, none, "Items that came to be stored."},
+        {store_no_memory, "weir_memcached_server_no_memory", counter, none,
+            "Those of them for which there was no room."},
+        {evictions, "weir_memcached_server_evictions", counter, none, "Items that went to make room."},
+        {rejected_connections, "weir_memcached_server_rejected", counter, none,
+            "Connections refused because there were too many."},
+        {slow_kicks, "weir_memcached_server_slow_kicks", counter, none, "Connections closed because they did not read."}
     ]},
     {sockets, none, [
         {sockets, "weir_socket_open", gauge, none, "Open sockets of weir_socket."},
@@ -211,7 +246,10 @@
 ]).
 
 %% Of which there may be any number: the part of each, and what the parts call it.
--define(MANY, [{pool, pools}, {cluster, clusters}, {log, logs}, {server, servers}, {client, clients}]).
+-define(MANY, [
+    {pool, pools}, {cluster, clusters}, {log, logs}, {server, servers}, {client, clients},
+    {client_server, client_servers}, {cache, caches}
+]).
 
 %% ---------------------------------------------------------------- for programs
 
@@ -283,13 +321,15 @@ figures(Snapshot, Answers) ->
     Rows = maps:merge(watch(Snapshot), #{
         node => [{none, Figures} || #{node := {ok, Figures}} <- [Answers]],
         memory => lists:append([Kinds || #{memory := {ok, Kinds}} <- [Answers]]),
-        shown => [{Kind, left_out(Kind, Parts)} || Kind <- [pools, clusters, logs, servers, clients, sockets]],
+        shown => [{Kind, left_out(Kind, Parts)} || Kind <- [sockets | [Kind || {_, Kind} <- ?MANY]]],
         sockets => [{none, Sockets} || #{sockets := Sockets} <- [Parts], map_size(Sockets) > 0],
         pool => named(pools, Parts),
         cluster => named(clusters, Parts),
         log => named(logs, Parts),
         server => named(servers, Parts),
-        client => named(clients, Parts)
+        client => named(clients, Parts),
+        client_server => client_servers(Parts),
+        cache => named(caches, Parts)
     }),
     [{Part, Label, only(Metrics, maps:get(Part, Rows, []))} || {Part, Label, Metrics} <- ?TABLE].
 
@@ -298,12 +338,21 @@ only(Metrics, Rows) ->
     Keys = [Key || {Key, _, _, _, _} <- Metrics],
     [{Name, maps:filter(fun(_, Value) -> is_figure(Value) end, maps:with(Keys, Row))} || {Name, Row} <- Rows].
 
-is_figure(Value) -> is_number(Value) orelse is_tuple(Value).
+is_figure(Value) -> is_number(Value) orelse is_map(Value).
 
+left_out(client_servers, Parts) ->
+    #{left_out => lists:sum([N - length(Rows) || #{servers := N, by_server := Rows} <- maps:get(clients, Parts, [])])};
 left_out(Kind, #{left_out := LeftOut}) -> maps:from_list([{left_out, N} || #{Kind := N} <- [LeftOut]]);
 left_out(_Kind, _Parts) -> #{left_out => 0}.
 
 named(Kind, Parts) -> [{maps:get(name, Info, undefined), Info} || Info <- maps:get(Kind, Parts, [])].
+
+%% Named after the client, too: two clients may have the same server.
+client_servers(Parts) ->
+    [
+        {<<(label(Client))/binary, " ", (label(Server))/binary>>, Row}
+     || {Client, #{by_server := Rows}} <- named(clients, Parts), #{name := Server} = Row <- Rows
+    ].
 
 node_figures() ->
     {{input, Input}, {output, Output}} = erlang:statistics(io),
@@ -340,7 +389,7 @@ watch(none) ->
     #{watch => [{none, #{running => 0}}]};
 watch(#{suspects := Suspects, diagnoses := Diagnoses, limits := BlindSpots, cost := Cost, schedulers := Shares} =
     Snapshot) ->
-    #{delays := #{sum_us := SumUs, counts := Counts}} = Snapshot,
+    #{delays := Delays} = Snapshot,
     Queues = [Queue + Drained || #{queue := Queue, drained := Drained} <- Suspects],
     Found = [Cause || #{cause := Cause} <- Diagnoses],
     #{
@@ -358,7 +407,7 @@ watch(#{suspects := Suspects, diagnoses := Diagnoses, limits := BlindSpots, cost
         diagnoses => [{Cause, #{count => length([same || Cause1 <- Found, Cause1 =:= Cause])}} || {Cause, _, _,
             _} <- weir_watch:causes()],
         schedulers => shares(Shares),
-        delay => [{none, #{delay_us => {SumUs, Counts}}}]
+        delay => [{none, #{delay_us => Delays#{bounds_us => weir_watch_delay:bounds_us()}}}]
     }.
 
 shares([]) ->
@@ -376,8 +425,9 @@ render(Format, Figures, Most) ->
     #{shown := Kinds} = Merged = maps:from_list([{Part, merged(Part, Rows)} || {Part, _, Rows} <- Figures]),
     All = Merged#{shown := [{Kind, Row#{summed => 0}} || {Kind, Row} <- Kinds]},
     Many = maps:with([Part || {Part, _} <- ?MANY], All),
-    Room = Most - series(maps:without(maps:keys(Many), All)),
-    Costs = maps:map(fun(_, Rows) -> map_size(lists:foldl(fun maps:merge/2, #{}, [Row || {_, Row} <- Rows])) end, Many),
+    Others = maps:values(maps:without(maps:keys(Many), All)),
+    Room = Most - lists:sum([series(Row) || Rows <- Others, {_, Row} <- Rows]),
+    Costs = maps:map(fun(_, Rows) -> series(lists:foldl(fun maps:merge/2, #{}, [Row || {_, Row} <- Rows])) end, Many),
     Given = share(Room, Costs, Many, maps:map(fun(_, _) -> 0 end, Many)),
     Fitted = maps:map(fun(Part, Rows) -> fit(Part, maps:get(Part, Given), Rows) end, Many),
     Shown = [{Kind, shown(Kind, Row, Many, Given)} || {Kind, Row} <- maps:get(shown, All)],
@@ -388,11 +438,10 @@ render(Format, Figures, Most) ->
     ],
     [Families, "# EOF\n"].
 
-series(Parts) ->
-    lists:sum([width(Figure) || Rows <- maps:values(Parts), {_, Row} <- Rows, Figure <- maps:values(Row)]).
+series(Row) -> lists:sum([width(Figure) || Figure <- maps:values(Row)]).
 
 %% A histogram has a sum and a count, too.
-width({_Sum, Counts}) -> length(Counts) + 2;
+width(#{counts := Counts}) -> length(Counts) + 2;
 width(_) -> 1.
 
 %% How many rows each part gets.
@@ -439,6 +488,11 @@ add([{Key, Value} | Row], Largest, Sums) ->
     Sum =
         case {Sums, lists:member(Key, Largest)} of
             {#{Key := Other}, true} -> max(Value, Other);
+            {#{Key := #{sum_us := SumUs, counts := Counts} = Other}, false} ->
+                Other#{
+                    sum_us := SumUs + maps:get(sum_us, Value),
+                    counts := lists:zipwith(fun erlang:'+'/2, Counts, maps:get(counts, Value))
+                };
             {#{Key := Other}, false} -> Value + Other;
             {#{}, _} -> Value
         end,
@@ -457,19 +511,26 @@ family(Format, {Key, Base, Type, Unit, Help}, Label, Rows) ->
         [samples(Key, Sample, Label, Value, Number) || {Value, Number} <- Series]
     ].
 
-samples(_Key, Sample, none, _Value, {Sum, Counts}) ->
-    Bounds = [text_of(Us / 1000_000) || Us <- weir_watch_delay:bounds_us()] ++ ["+Inf"],
+samples(_Key, Sample, Label, Value, #{sum_us := Sum, bounds_us := BoundsUs, counts := Counts}) ->
+    Labels = labels(Label, Value),
+    Bounds = [text_of(Us / 1000_000) || Us <- BoundsUs] ++ [<<"+Inf">>],
     {Upto, Count} = lists:mapfoldl(fun(N, Before) -> {N + Before, N + Before} end, 0, Counts),
     [
-        [[Sample, "_bucket{le=\"", Bound, "\"} ", text_of(N), $\n] || {Bound, N} <- lists:zip(Bounds, Upto)],
-        [Sample, "_sum ", text_of(Sum / 1000_000), $\n],
-        [Sample, "_count ", text_of(Count), $\n]
+        [
+            [Sample, "_bucket", braces(Labels ++ labels(le, Bound)), $\s, text_of(N), $\n]
+         || {Bound, N} <- lists:zip(Bounds, Upto)
+        ],
+        [Sample, "_sum", braces(Labels), $\s, text_of(Sum / 1000_000), $\n],
+        [Sample, "_count", braces(Labels), $\s, text_of(Count), $\n]
     ];
 samples(Key, Sample, Label, Value, Number) ->
-    [Sample, labels(Label, Value), $\s, number(Key, Number), $\n].
+    [Sample, braces(labels(Label, Value)), $\s, number(Key, Number), $\n].
+
+braces([]) -> [];
+braces(Labels) -> [${, lists:join($,, Labels), $}].
 
 labels(none, _) -> [];
-labels(Label, Value) -> [${, atom_to_list(Label), "=\"", [escaped(Char) || <<Char>> <= Value], "\"}"].
+labels(Label, Value) -> [[atom_to_list(Label), "=\"", [escaped(Char) || <<Char>> <= Value], $"]].
 
 escaped($\\) -> "\\\\";
 escaped($") -> "\\\"";

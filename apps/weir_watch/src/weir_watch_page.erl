@@ -24,7 +24,7 @@
 -behaviour(gen_server).
 
 -export([start_link/1, child_spec/1, address/1, stop/1]).
--export([init/1, handle_call/3, handle_cast/2, handle_info/2, terminate/2]).
+-export([init/1, handle_call/3, handle_cast/2, handle_info/2, terminate/2, code_change/3]).
 -export([do/1, response_default_headers/0]).
 
 -export_type([options/0, start_error/0]).
@@ -55,6 +55,8 @@
 -define(TRIES, 20).
 -define(TRY_MS, 100).
 -define(RETRY_MS, 1000).
+%% How long httpd has to end, less than this process has.
+-define(STOP_MS, 3000).
 
 -record(state, {
     table :: ets:table(),
@@ -167,8 +169,9 @@ init(#{ip := Ip, port := Wanted} = Options) ->
     end.
 
 %% @private
--spec handle_call(term(), gen_server:from(), #state{}) -> {reply, binary(), #state{}}.
-handle_call(address, _From, #state{address = Address} = State) -> {reply, Address, State}.
+-spec handle_call(term(), gen_server:from(), #state{}) -> {reply, binary() | {error, {bad_call, term()}}, #state{}}.
+handle_call(address, _From, #state{address = Address} = State) -> {reply, Address, State};
+handle_call(Request, _From, State) -> {reply, {error, {bad_call, Request}}, State}.
 
 %% @private
 -spec handle_cast(term(), #state{}) -> {noreply, #state{}}.
@@ -198,26 +201,26 @@ terminate(_Reason, #state{httpd = Httpd}) ->
     exit(Httpd, shutdown),
     receive
         {'DOWN', Monitor, process, _, _} -> ok
+    after ?STOP_MS ->
+        true = exit(Httpd, kill),
+        ok
     end.
+
+%% @private With another version come other files.
+-spec code_change(term(), #state{}, term()) -> {ok, #state{}}.
+code_change(_OldVsn, #state{table = Table} = State, _Extra) ->
+    true = ets:insert(Table, files()),
+    {ok, State}.
 
 subscribe(State) ->
     case whereis(weir_watch_agent) of
         undefined ->
-            again(State);
+            _ = erlang:send_after(?RETRY_MS, self(), subscribe),
+            State;
         Agent ->
-            Monitor = monitor(process, Agent),
-            try weir_watch_agent:subscribe(Agent) of
-                ok -> State#state{agent = Monitor}
-            catch
-                exit:_ ->
-                    true = demonitor(Monitor, [flush]),
-                    again(State)
-            end
+            ok = weir_watch_agent:subscribe(Agent),
+            State#state{agent = monitor(process, Agent)}
     end.
-
-again(State) ->
-    _ = erlang:send_after(?RETRY_MS, self(), subscribe),
-    State.
 
 %% What the plots draw of a snapshot.
 point(#{suspects := Suspects} = Snapshot) ->

@@ -33,8 +33,9 @@
     logs := [map()],
     servers := [map()],
     clients := [map()],
+    caches := [map()],
     sockets := map(),
-    left_out := #{pools | clusters | logs | servers | clients | sockets => non_neg_integer()}
+    left_out := #{pools | clusters | logs | servers | clients | caches | sockets => non_neg_integer()}
 }.
 %% Each map has the `name' of what it is about, whatever term that is, and figures: integers under the names that the
 %% part's `info' gives them. `pools': those of `weir_pool:info/1'. `clusters': pools that span nodes, with the figures
@@ -44,9 +45,10 @@
 %% `waiting_entries', `waiting_bytes', `queue' and `max_bytes' of all shards together; how many `shards' there are and
 %% how many are `stuck'. `servers': processes that have a limit of weir_flow, with the figures of `weir_flow:info/1' and
 %% `weir_server:info/1'; `name' is the registered one or `undefined'. `clients': those of `weir_memcached:info/1', with
-%% the number of `connections', of those that are `up', and of requests `pending'. `sockets': those of
-%% `weir_socket:info/0', empty where it does not run. `left_out': how many there are besides, which were not asked or
-%% did not answer; a kind is missing there while it is not known how many there are.
+%% the numbers of `servers', of `connections', of those that are `up', and of requests `pending', and `by_server' some
+%% figures of the first 50 by name. `caches': some of `weir_memcached_server:info/1'; `name' is the registered one or
+%% `undefined'. `sockets': those of `weir_socket:info/0', empty where it does not run. `left_out': how many there are
+%% besides, which were not asked or did not answer; a kind is missing there while it is not known how many there are.
 
 -opaque asked() :: #{term() => {Next :: integer(), Answer :: {ok, term()} | none}}.
 %% When each question is to be put again, and what was answered.
@@ -71,11 +73,13 @@ ask(Asked) ->
     {Clients, MoreClients} = list(clients, Lists),
     {Logs, MoreLogs} = list(logs, Lists),
     {Servers, MoreServers} = list(servers, Lists),
+    {Caches, MoreCaches} = list(caches, Lists),
     Infos = put_due(
         [{{pools, Name}, fun() -> pool(Name) end} || Name <- Pools] ++
             [{{clusters, Name}, fun() -> cluster(Name) end} || Name <- Clusters] ++
             [{{logs, Name}, fun() -> log(Name) end} || Name <- Logs] ++
             [{{clients, Name}, fun() -> client(Name) end} || Name <- Clients] ++
+            [{{caches, Pid}, fun() -> cache(Pid) end} || Pid <- Caches] ++
             [{{servers, Pid}, fun() -> server(Pid) end} || {Pid, _} <- Servers],
         Until,
         Asked
@@ -92,6 +96,7 @@ ask(Asked) ->
         clusters => Of(clusters, Clusters),
         logs => Of(logs, Logs),
         clients => Of(clients, Clients),
+        caches => Of(caches, Caches),
         servers => [maps:merge(Limit, Info) || {Limit, {ok, Info}} <- Limited],
         sockets => Sockets
     },
@@ -99,7 +104,7 @@ ask(Asked) ->
     LeftOut = [
         {Kind, Silent(Kind, More)}
      || {Kind, More} <- [{pools, MorePools}, {clusters, MoreClusters}, {logs, MoreLogs}, {servers, MoreServers},
-            {clients, MoreClients}],
+            {clients, MoreClients}, {caches, MoreCaches}],
         More =/= unknown
     ],
     NoSockets = length([none || #{sockets := {_, none}} <- [Lists]]),
@@ -128,6 +133,7 @@ lists() ->
             {clients, weir_pool_sup, fun clients/0},
             {logs, weir_log_sup, fun logs/0},
             {servers, weir_flow_sup, fun servers/0},
+            {caches, weir_memcached_server_app, fun caches/0},
             {sockets, weir_socket_sup, fun sockets/0}
         ],
         whereis(Sup) =/= undefined
@@ -137,10 +143,10 @@ pools() -> first(call(weir_pool, pools, [])).
 
 clusters() -> first(call(weir_cluster, pools, [])).
 
-%% A client has no list of its own, and a pool whose name tells of it.
+%% A client has no list of its own, and for each of its servers a pool whose name tells of it.
 clients() ->
     case erlang:function_exported(weir_memcached, info, 1) of
-        true -> first([Client || {weir_memcached, Client} <- call(weir_pool, pools, [])]);
+        true -> first(lists:usort([Client || {weir_memcached, Client, _Server} <- call(weir_pool, pools, [])]));
         false -> {[], 0}
     end.
 
@@ -150,9 +156,13 @@ servers() ->
     {ok, Limits} = call(weir_flow, info, []),
     first(maps:to_list(Limits)).
 
+caches() -> first(call(weir_memcached_server, servers, [])).
+
 sockets() -> figures(call(weir_socket, info, [])).
 
-first(Names) -> {lists:sublist(lists:sort(Names), ?MOST), max(0, length(Names) - ?MOST)}.
+first(Names) -> {first_of(Names), max(0, length(Names) - ?MOST)}.
+
+first_of(Names) -> lists:sublist(lists:sort(Names), ?MOST).
 
 pool(Name) ->
     {ok, Info} = call(weir_pool, info, [Name]),
@@ -187,20 +197,35 @@ log(Name) ->
     named(Name, maps:merge(maps:remove(window, figures(Info)), maps:from_list(MaxBytes ++ Sums ++ Counts))).
 
 client(Name) ->
-    {ok, #{connections := Connections} = Info} = call(weir_memcached, info, [Name]),
+    {ok, #{connections := Connections, servers := Servers} = Info} = call(weir_memcached, info, [Name]),
     named(Name, (figures(Info))#{
+        by_server => [by_server(Server, maps:get(Server, Servers)) || Server <- first_of(maps:keys(Servers))],
+        servers => map_size(Servers),
         connections => length(Connections),
         up => length([up || #{phase := up} <- Connections]),
         pending => lists:sum([Pending || #{pending := Pending} <- Connections])
     }).
 
+by_server(Server, #{latency := Latency} = Counts) ->
+    (maps:with([requests, timeouts, hits, misses], Counts))#{name => Server, latency_us => Latency}.
+
+cache(Pid) ->
+    Keys = [
+        items, bytes, memory, connections, get_hits, get_misses, cmd_set, store_no_memory, evictions,
+            rejected_connections,
+        slow_kicks
+    ],
+    named(registered(Pid), maps:with(Keys, call(weir_memcached_server, info, [Pid]))).
+
+registered(Pid) ->
+    case process_info(Pid, registered_name) of
+        {registered_name, Registered} -> Registered;
+        _ -> undefined
+    end.
+
 %% A process with a limit need not be a weir_server.
 server(Pid) ->
-    Name =
-        case process_info(Pid, registered_name) of
-            {registered_name, Registered} -> Registered;
-            _ -> undefined
-        end,
+    Name = registered(Pid),
     case erlang:function_exported(weir_server, info, 1) andalso call(weir_server, info, [Pid]) of
         {ok, Info} -> named(Name, maps:merge(figures(Info), sums(Info, [handled, dropped, shed])));
         _ -> named(Name, #{})

@@ -27,7 +27,7 @@
 %% @private
 -module(weir_watch_remote).
 
--export([attach/1, detach/1, connect/1, explain/2]).
+-export([attach/1, detach/1, connect/1, is_name/1, explain/2, carry/1]).
 
 -export_type([handle/0, reason/0]).
 
@@ -70,8 +70,8 @@ attach(Node) ->
         throw:Reason -> {error, Reason}
     end.
 
-%% @doc Ends what an attach/1 began. When it returns, nothing is left on the node, unless others are attached to it, or
-%% it is out of reach: then that is done when the node finds out.
+%% @doc Ends what an attach/1 began. When it returns, nothing is left on the node, unless others are attached to it, it
+%% has taken longer than a minute, or it is out of reach: then that is done when the node finds out.
 -spec detach(handle()) -> ok.
 detach(none) ->
     ok;
@@ -113,8 +113,20 @@ check(Node, Code, There) ->
     end.
 
 own(Module) ->
-    {Module, Beam, _File} = code:get_object_code(Module),
+    Beam =
+        case persistent_term:get(?MODULE, #{}) of
+            #{Module := Carried} ->
+                Carried;
+            #{} ->
+                {Module, Code, _File} = code:get_object_code(Module),
+                Code
+        end,
     {Module, "sent by weir top", Beam}.
+
+%% @doc The command's modules, as they were compiled when it was made: it has them in no path, and on another OTP runs
+%% what that has compiled of them.
+-spec carry(#{module() => binary()}) -> ok.
+carry(Beams) -> persistent_term:put(?MODULE, Beams).
 
 %% MD5s are the node's: another OTP may make another one of the same file.
 differing(Node, Code, There) ->
@@ -269,6 +281,15 @@ ask({Guard, {attach, _, Tag, _} = Attach}, Code, Tries) ->
     end.
 
 %% ---------------------------------------------------------------- the connection
+
+%% @doc Whether a node may have that name: `name@host', of which neither is empty.
+-spec is_name(term()) -> boolean().
+is_name(Node) ->
+    is_atom(Node) andalso
+        case string:split(atom_to_list(Node), "@", all) of
+            [[_ | _], [_ | _]] -> true;
+            _ -> false
+        end.
 
 %% @doc Connects to the node, as a hidden one if this node was started so, or says why that cannot be.
 -spec connect(node()) -> ok | {error, reason()}.

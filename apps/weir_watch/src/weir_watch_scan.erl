@@ -12,7 +12,7 @@
 %% @private
 -module(weir_watch_scan).
 
--export([start_link/0, turn/2, reads/1, init/1]).
+-export([start_link/0, turn/2, reads/1, init/1, loop/2]).
 
 -export_type([result/0, order/0]).
 
@@ -96,6 +96,8 @@ init(Agent) ->
     Now = erlang:monotonic_time(),
     loop(Agent, #scan{refresh = Now, read = Now}).
 
+%% @private Called by its full name, so that it comes into the code of another version.
+-spec loop(pid(), #scan{}) -> no_return().
 loop(Agent, Scan) ->
     receive
         {turn, Order} ->
@@ -104,9 +106,9 @@ loop(Agent, Scan) ->
             _ = erase(reads),
             Us = erlang:convert_time_unit(erlang:monotonic_time() - Begin, native, microsecond),
             Agent ! {scan, self(), Result#{us => Us}},
-            loop(Agent, Next);
+            ?MODULE:loop(Agent, Next);
         _ ->
-            loop(Agent, Scan)
+            ?MODULE:loop(Agent, Scan)
     end.
 
 %% A burst reads the pids first, since what grows may be new; and so does who finds that there are many more now, if

@@ -65,10 +65,16 @@ draw(Snapshot, #{columns := Columns, rows := Rows} = View) ->
 
 %% @doc The diagnoses in words, for a file or a terminal that only prints.
 -spec report(weir_watch:snapshot(), #{unicode => boolean()}) -> iodata().
-report(#{node := Node, diagnoses := []}, View) ->
-    told([[{plain, [text(Node), ": nothing is wrong."]}]], View);
+report(#{node := Node, diagnoses := [], watched := Watched} = Snapshot, View) ->
+    told([[{plain, [text(Node), ": nothing was found in ", duration(Watched), "."]}] | below(Snapshot)], View);
 report(#{diagnoses := Diagnoses} = Snapshot, View) ->
-    lists:join($\n, [told(told_of(Diagnosis, Snapshot), View) || Diagnosis <- Diagnoses]).
+    [[[told(told_of(Diagnosis, Snapshot), View), $\n] || Diagnosis <- Diagnoses], told(below(Snapshot), View)].
+
+%% What kept the agent from finding more, and what it took.
+below(#{limits := Limits} = Snapshot) -> [[{plain, Limit}] || Limit <- Limits] ++ [[{plain, taken(Snapshot)}]].
+
+taken(#{cost := #{share := Share, memory := Memory}}) ->
+    ["weir takes ", io_lib:format("~.2f", [Share * 100.0]), " % of a core and ", bytes(Memory), " of the node."].
 
 told(Lines, View) -> [[utf8([safe(Text, View) || {_, Text} <- Line]), $\n] || Line <- Lines].
 
@@ -266,7 +272,7 @@ shares(Pairs, Print) -> lists:join(", ", [[Print(What), " ", percent(Share)] || 
 
 %% ---------------------------------------------------------------- the foot, and the keys
 
-footer(#{cost := #{share := Share, memory := Memory}, limits := Limits}, View) ->
+footer(#{limits := Limits} = Snapshot, View) ->
     Keys =
         case View of
             #{inspect := true} -> "q quit  enter back  j k select  p pin  space pause  ? help";
@@ -276,8 +282,7 @@ footer(#{cost := #{share := Share, memory := Memory}, limits := Limits}, View) -
         end,
     [[{warn, Limit}] || roomy(View), Limit <- lists:sublist(Limits, 1)] ++
         [
-            [{dim, ["weir takes ", io_lib:format("~.2f", [Share * 100.0]), " % of a core and ", bytes(Memory),
-                " of the node."]}],
+            [{dim, taken(Snapshot)}],
             [{dim, Keys}]
         ].
 

@@ -20,13 +20,15 @@
 %% <tr><td>`[weir, server]'</td><td>as `weir_flow:info/1' and `weir_server:info/1' have them</td>
 %%     <td>server: its name, or `undefined'</td></tr>
 %% <tr><td>`[weir, client]'</td><td>as `weir_memcached:info/1' has them</td><td>client: its name</td></tr>
+%% <tr><td>`[weir, client_server]'</td><td>the same of one of its servers; latency_us: the sum of all; count: how many
+%%     these were</td><td>server: the names of the client and of the server</td></tr>
 %% <tr><td>`[weir, sockets]'</td><td>as `weir_socket:info/0' has them</td><td></td></tr>
 %% <tr><td>`[weir, watch, diagnosis]'</td><td>duration_ms: for how long it has been so</td>
 %%     <td>state: began or ended; cause, pid, name, summary, remedy, page</td></tr>
 %% </table>
 %%
 %% The measurements are the keys of {@link weir_watch_metrics:description/0}. One event for each pool, cluster, log,
-%% server and client, of the first fifty each.
+%% server, client and server of a client, of the first fifty each.
 %%
 %% One process, which runs the handlers: those that take long make its events fewer, and keep nobody else waiting. It
 %% subscribes to the agent, and to the next one when that has ended; what was wrong then is taken to be so until a
@@ -115,11 +117,8 @@ subscribed(#state{agent = none} = State) ->
         undefined ->
             State;
         Agent ->
-            try weir_watch_agent:subscribe(Agent) of
-                ok -> State#state{agent = {Agent, monitor(process, Agent)}}
-            catch
-                exit:_BusyOrDead -> State
-            end
+            ok = weir_watch_agent:subscribe(Agent),
+            State#state{agent = {Agent, monitor(process, Agent)}}
     end;
 subscribed(State) ->
     State.
@@ -131,7 +130,7 @@ emit({Part, Label, Rows}) ->
 measurements(Row) ->
     maps:fold(
         fun
-            (Key, {Sum, Counts}, Acc) -> Acc#{Key => Sum, count => lists:sum(Counts)};
+            (Key, #{sum_us := Sum, counts := Counts}, Acc) -> Acc#{Key => Sum, count => lists:sum(Counts)};
             (Key, Figure, Acc) -> Acc#{Key => Figure}
         end,
         #{},

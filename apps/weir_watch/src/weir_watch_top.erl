@@ -70,13 +70,13 @@ usage() ->
     "sends there it takes away again.\n"
     "\n"
     "  --once             looks for some seconds and prints what is wrong\n"
-    "  --seconds N        so many instead of 5\n"
-    "  --json             prints it as a JSON array\n"
+    "  --seconds N        so many instead of 10\n"
+    "  --json             prints it as JSON: an object with diagnoses, limits, and more\n"
     "  --cookie C         the node's cookie, instead of that in ~/.erlang.cookie\n"
     "  --sname N, --name N\n"
     "                     a name of our own, instead of one that is made up\n"
     "\n"
-    "Exit status: 0 nothing is wrong, 1 something is, 2 could not look.\n".
+    "Exit status: 0 nothing was found, 1 something was, 2 could not look.\n".
 
 options(["--once" | Rest], Options) -> options(Rest, Options#{once => true});
 options(["--json" | Rest], Options) -> options(Rest, Options#{once => true, json => true});
@@ -130,12 +130,14 @@ made_up(Host) -> list_to_atom("weir_" ++ os:getpid() ++ "@" ++ Host).
 
 once(#{node := Node} = Options) ->
     Looker = start_looker(Node),
-    Seconds = maps:get(seconds, Options, 5),
+    Seconds = maps:get(seconds, Options, 10),
     Snapshot = last(Looker, Node, erlang:monotonic_time(millisecond) + Seconds * 1000),
     #{diagnoses := Diagnoses} = Snapshot,
     _ =
         case Options of
-            #{json := true} -> print([weir_watch_json:encode(Diagnoses, Node), $\n]);
+            #{json := true} ->
+                Told = maps:with([node, otp, at, watched, diagnoses, limits, cost], Snapshot),
+                print([weir_watch_json:encode(Told, Node), $\n]);
             #{} -> print(weir_watch_screen:report(Snapshot, #{unicode => unicode()}))
         end,
     ok = stop_looker(Looker),
@@ -186,8 +188,7 @@ look(Owner, Node) ->
     case weir_watch_remote:attach(Node) of
         {ok, Agent, Handle} ->
             Monitor = monitor(process, Agent),
-            %% It may end, or be out of reach, before it answers; then the monitor says so.
-            _ = try weir_watch_agent:subscribe(Agent) catch exit:_ -> gone end,
+            ok = weir_watch_agent:subscribe(Agent),
             End = looking(Owner, Agent, Monitor),
             ok = weir_watch_remote:detach(Handle),
             again(Owner, Node, End);
@@ -203,7 +204,7 @@ looking(Owner, Agent, Monitor) ->
             ok = weir_watch_agent:next(Agent),
             looking(Owner, Agent, Monitor);
         {inspect, Pid} ->
-            _ = try weir_watch_agent:inspect(Agent, Pid) catch exit:_ -> gone end,
+            ok = weir_watch_agent:inspect(Agent, Pid),
             looking(Owner, Agent, Monitor);
         {weir_watch, Agent, Snapshot} ->
             Owner ! {self(), snapshot, Snapshot},

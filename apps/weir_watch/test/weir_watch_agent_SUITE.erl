@@ -3,16 +3,17 @@
 
 -include_lib("stdlib/include/assert.hrl").
 
--export([all/0, suite/0, init_per_suite/1, end_per_suite/1]).
+-export([all/0, groups/0, suite/0, init_per_suite/1, end_per_suite/1]).
 -export([one_for_each_next/1, ends_with_its_last_subscriber/1, killed_leaves_nothing/1, stopped_leaves_nothing/1]).
 -export([delays/1, told_at_once/1, estimates/1, callees/1, idle_functions/1]).
--export([agent_dies_meanwhile/1, diagnosed_at_once/1]).
--export([scanner_killed/1, sleeper_killed/1, looker_killed/1]).
--export([suspects_come_and_go/1, suspects_are_left_alone/1, inspected/1]).
--export([monitor_of_another_stays/1, monitor_taken_meanwhile_stays/1, overloaded/1, diagnose_without_an_agent/1,
-    wrong_options/1, application/1]).
+-export([agent_dies_meanwhile/1, who_it_is/1, shapes_not_contents/1, waits_for_whom/1]).
+-export([scanner_killed/1, sleeper_killed/1, looker_killed/1, tickers_killed/1]).
+-export([suspects_come_and_go/1, suspects_are_left_alone/1, inspected/1, inspected_beside_many/1]).
+-export([monitor_of_another_stays/1, monitor_taken_meanwhile_stays/1, monitor_is_free_again/1, overloaded/1]).
+-export([diagnose_without_an_agent/1, asker_killed/1, busy_agent/1, wrong_options/1, application/1]).
+-export([never_ends_the_node/1, all_die/0, ends_at_its_limits/1]).
 
--import(weir_watch_test_lib, [eventually/1]).
+-import(weir_watch_test_lib, [eventually/1, in_plain_node/4]).
 
 -define(DEADLINE_MS, 60_000).
 
@@ -20,13 +21,19 @@ suite() -> [{timetrap, {minutes, 5}}].
 
 all() ->
     [
-        one_for_each_next, ends_with_its_last_subscriber, killed_leaves_nothing, stopped_leaves_nothing, scanner_killed,
-        sleeper_killed, delays, told_at_once, estimates, callees, idle_functions,
-        looker_killed, suspects_come_and_go, suspects_are_left_alone, inspected,
-        agent_dies_meanwhile, diagnosed_at_once,
-        monitor_of_another_stays, monitor_taken_meanwhile_stays, overloaded,
-        diagnose_without_an_agent, wrong_options, application
+        {group, side_by_side}, ends_with_its_last_subscriber, killed_leaves_nothing, stopped_leaves_nothing,
+        scanner_killed, sleeper_killed, delays, told_at_once, estimates, callees, idle_functions,
+        looker_killed, tickers_killed, suspects_come_and_go, suspects_are_left_alone, agent_dies_meanwhile,
+        monitor_of_another_stays, monitor_taken_meanwhile_stays, monitor_is_free_again, overloaded,
+        diagnose_without_an_agent, asker_killed, busy_agent, wrong_options, ends_at_its_limits
     ].
+
+%% Those that take long and do little: each waits for an agent of its own.
+groups() ->
+    [{side_by_side, [parallel], [
+        inspected, inspected_beside_many, application, never_ends_the_node, one_for_each_next, who_it_is,
+        shapes_not_contents, waits_for_whom
+    ]}].
 
 init_per_suite(Config) ->
     #{level := Level} = logger:get_primary_config(),
@@ -179,6 +186,21 @@ looker_killed(_Config) ->
     ok = weir_watch_agent:stop(Agent),
     exit(Busy, kill).
 
+%% Without them there is no tick at which another could be started.
+tickers_killed(_Config) ->
+    Agent = subscribed(),
+    #{at := Before} = next(Agent),
+    Tickers = fun() ->
+        [Pid || Pid <- links(Agent), {_, {weir_watch_agent, ticker, 1}} <- [process_info(Pid, initial_call)]]
+    end,
+    Killed = Tickers(),
+    ?assertMatch([_ | _], Killed),
+    [exit(Ticker, kill) || Ticker <- Killed],
+    gone(Killed),
+    eventually(fun() -> length(Tickers()) =:= length(Killed) end),
+    ?assert(lists:all(fun(_) -> maps:get(at, next(Agent)) > Before end, [1, 2, 3])),
+    ok = weir_watch_agent:stop(Agent).
+
 suspects_come_and_go(_Config) ->
     Agent = subscribed(),
     Busy = long_mailbox(),
@@ -239,6 +261,94 @@ inspected(_Config) ->
     ok = weir_watch_agent:stop(Agent),
     [exit(Pid, kill) || Pid <- [First, Second]].
 
+%% Of processes as they are in a node.
+who_it_is(_Config) ->
+    Agent = subscribed(),
+    Global = whereis(global_name_server),
+    ok = weir_watch_agent:inspect(Agent, Global),
+    ?assertMatch(
+        #{name := global_name_server, module := global, application := kernel, supervisor := kernel_sup,
+            behaviour := gen_server, label := undefined, waits_for := undefined, chain := [],
+            until_million := infinity},
+        looked_at(Global, Agent)
+    ),
+    Labelled = spawn(fun() -> put('$process_label', {account, 1}), receive never -> ok end end),
+    ok = weir_watch_agent:inspect(Agent, Labelled),
+    ?assertMatch(
+        #{name := undefined, behaviour := process, supervisor := undefined, label := <<"{account,1}">>},
+        looked_at(Labelled, Agent)
+    ),
+    ok = weir_watch_agent:stop(Agent),
+    exit(Labelled, kill).
+
+%% Fifty messages that each hold a secret: they are told by kind, and the secret is nowhere.
+shapes_not_contents(_Config) ->
+    Agent = subscribed(),
+    Secret = <<"hunter2-hunter2">>,
+    Pid = spawn(fun() -> receive never -> ok end end),
+    Each = [
+        {'$gen_call', {self(), make_ref()}, {get, Secret}}, {'$gen_cast', {put, Secret, Secret}}, Secret,
+        #{Secret => Secret}, [Secret], {Secret, key}, {system, {self(), make_ref()}, {debug, Secret}},
+        {notify, {add, Secret}}, {log, error, Secret, [Secret], #{}}, {tcp, port, Secret}
+    ],
+    [Pid ! Message || _ <- lists:seq(1, 5), Message <- Each],
+    ok = weir_watch_agent:inspect(Agent, Pid),
+    Told = fun() ->
+        case suspect(Pid, Agent) of #{messages := [_ | _] = Messages} -> Messages; _ -> false end
+    end,
+    Messages = eventually(Told),
+    ?assertEqual(
+        lists:sort([
+            <<"call {get,_}">>, <<"cast {put,_,_}">>, <<"binary">>, <<"map">>, <<"list">>, <<"tuple">>,
+            <<"system message">>, <<"event {add,_}">>, <<"log error">>, <<"{tcp,_,_}">>
+        ]),
+        lists:sort([Kind || {Kind, Share} <- Messages, abs(Share - 0.1) < 0.001])
+    ),
+    [
+        begin
+            Snapshot = weir_watch_agent:snapshot(Agent),
+            ?assertEqual(nomatch, binary:match(term_to_binary(Snapshot), Secret))
+        end
+     || _ <- [next(Agent), next(Agent)]
+    ],
+    ok = weir_watch_agent:stop(Agent),
+    exit(Pid, kill).
+
+waits_for_whom(_Config) ->
+    Agent = subscribed(),
+    {ok, Slow} = weir_watch_form_server:start(fun() -> none end, fun(_, S) -> receive never -> S end end),
+    Caller = spawn(fun() -> gen_server:call(Slow, work, infinity) end),
+    ok = weir_watch_agent:inspect(Agent, Caller),
+    eventually(fun() ->
+        case suspect(Caller, Agent) of
+            #{waits_for := Slow, chain := [Slow]} -> true;
+            _ -> false
+        end
+    end),
+    ok = weir_watch_agent:stop(Agent),
+    [exit(Pid, kill) || Pid <- [Caller, Slow]].
+
+looked_at(Pid, Agent) ->
+    eventually(fun() -> case suspect(Pid, Agent) of #{doing := [_ | _]} = Suspect -> Suspect; _ -> false end end).
+
+%% Twenty are in trouble: who is inspected is looked at all the same, and who is not is missed in words.
+inspected_beside_many(_Config) ->
+    Agent = subscribed(),
+    Many = [long_mailbox() || _ <- lists:seq(1, 21)],
+    Says = fun() ->
+        #{limits := Limits, suspects := Suspects} = next(Agent),
+        length(Suspects) =:= 20 andalso
+            lists:any(fun(Text) -> string:find(Text, "left out") =/= nomatch end, Limits)
+    end,
+    eventually(Says),
+    Quiet = spawn(fun() -> receive never -> ok end end),
+    ok = weir_watch_agent:inspect(Agent, Quiet),
+    eventually(fun() -> is_map(suspect(Quiet, Agent)) end),
+    #{suspects := All} = next(Agent),
+    ?assertEqual(21, length(All)),
+    ok = weir_watch_agent:stop(Agent),
+    [exit(Pid, kill) || Pid <- [Quiet | Many]].
+
 %% Who diagnoses is told when the agent ends; one without a subscriber ends with who has started it.
 agent_dies_meanwhile(_Config) ->
     {ok, _} = application:ensure_all_started(weir_watch),
@@ -252,12 +362,6 @@ agent_dies_meanwhile(_Config) ->
     Starter = spawn(fun() -> Test ! {self(), weir_watch_agent:start()} end),
     {ok, Alone} = receive {Starter, Started} -> Started after ?DEADLINE_MS -> none end,
     gone([Alone]).
-
-%% In the first moment of an agent there is no snapshot, and that one is waited for.
-diagnosed_at_once(_Config) ->
-    {ok, _} = application:ensure_all_started(weir_watch),
-    ?assert(is_list(weir_watch:diagnose())),
-    ok = application:stop(weir_watch).
 
 %% From OTP 28 on there is one for each session.
 monitor_of_another_stays(_Config) ->
@@ -291,17 +395,39 @@ monitor_taken_meanwhile_stays(_Config) ->
     _ = erlang:system_monitor(undefined),
     exit(Mine, kill).
 
+%% Who found it taken takes it when it is free; from OTP 28 on there is one for each session.
+monitor_is_free_again(_Config) ->
+    Mine = spawn(fun() -> receive never -> ok end end),
+    undefined = erlang:system_monitor(Mine, [busy_port]),
+    Agent = subscribed(),
+    _ = next(Agent),
+    exit(Mine, kill),
+    Says = fun() ->
+        #{limits := Limits} = next(Agent),
+        lists:any(fun(Text) -> string:find(Text, "system monitor") =/= nomatch end, Limits)
+    end,
+    eventually(fun() -> not Says() end),
+    case erlang:function_exported(trace, system, 3) of
+        true -> ?assertEqual(undefined, erlang:system_monitor());
+        false -> ?assertMatch({Agent, _}, erlang:system_monitor())
+    end,
+    ok = weir_watch_agent:stop(Agent),
+    eventually(fun() -> erlang:system_monitor() =:= undefined end).
+
 %% 5,000 messages may wait for it.
 overloaded(_Config) ->
     Agent = subscribed(),
     _ = next(Agent),
+    ?assertEqual({shutdown, overloaded}, overload(Agent)).
+
+overload(Agent) ->
     Monitor = monitor(process, Agent),
     true = erlang:suspend_process(Agent),
     %% A tick is the first message, later than the one before by a whole tick.
     eventually(fun() -> {message_queue_len, Queue} = process_info(Agent, message_queue_len), Queue >= 10 end),
     [Agent ! nonsense || _ <- lists:seq(1, 5100)],
     true = erlang:resume_process(Agent),
-    ?assertEqual({shutdown, overloaded}, receive {'DOWN', Monitor, _, _, Why} -> Why after ?DEADLINE_MS -> alive end).
+    receive {'DOWN', Monitor, _, _, Why} -> Why after ?DEADLINE_MS -> alive end.
 
 diagnose_without_an_agent(_Config) ->
     undefined = whereis(weir_watch_agent),
@@ -310,14 +436,56 @@ diagnose_without_an_agent(_Config) ->
     ?assertEqual(none, receive {weir_watch, _, _} -> left after 0 -> none end),
     ?assertEqual(undefined, whereis(weir_watch_agent)).
 
-wrong_options(_Config) ->
-    [?assertError({bad_option, _}, weir_watch:diagnose(Options))
-     || Options <- [#{second => 1}, #{seconds => 0}, [{seconds, "1"}], #{seconds => 1, nodes => []}]].
+%% An hour is asked for, and who asks is killed: nobody looks any more.
+asker_killed(_Config) ->
+    undefined = whereis(weir_watch_agent),
+    Asker = spawn(fun() -> weir_watch:diagnose(#{seconds => 3600}) end),
+    [Agent] = eventually(fun() ->
+        Agents = [Pid || Pid <- processes(), proc_lib:translate_initial_call(Pid) =:= {weir_watch_agent, init, 1}],
+        length(Agents) =:= 1 andalso monitored(hd(Agents)) -- [Asker] =/= [] andalso Agents
+    end),
+    Helpers = monitored(Agent) -- [Asker],
+    Linked = links(Agent),
+    exit(Asker, kill),
+    gone([Agent | Helpers ++ Linked]).
 
+%% An agent that has no turn keeps nobody who subscribes waiting, and is waited for when it looks.
+busy_agent(_Config) ->
+    {ok, Agent} = weir_watch_agent:start_link(),
+    true = erlang:suspend_process(Agent),
+    ok = weir_watch_agent:subscribe(Agent),
+    Test = self(),
+    Asker = spawn_link(fun() -> Test ! {self(), weir_watch:look([{seconds, 1}])} end),
+    eventually(fun() -> {message_queue_len, Queue} = process_info(Agent, message_queue_len), Queue >= 2 end),
+    true = erlang:resume_process(Agent),
+    #{watched := Watched, limits := _} = receive {Asker, Snapshot} -> Snapshot after ?DEADLINE_MS -> none end,
+    ?assert(Watched >= 1000),
+    _ = next(Agent),
+    ok = weir_watch_agent:stop(Agent).
+
+%% What is wrong with it, and the value, before anything is done.
+wrong_options(_Config) ->
+    Wrong = [
+        {#{second => 1}, second, 1}, {#{seconds => 0}, seconds, 0}, {[{seconds, "1"}], seconds, "1"},
+        {#{seconds => 1, nodes => []}, nodes, []}, {shop, node, shop}, {undefined, node, undefined},
+        {a@b@c, node, a@b@c}, {'@b', node, '@b'}, {'a@', node, 'a@'}, {#{node => "shop@db1"}, node, "shop@db1"},
+        {#{node => undefined, seconds => 1}, node, undefined}, {[{node, shop}], node, shop},
+        {[bad], options, [bad]}, {[{seconds, 1} | bad], options, [{seconds, 1} | bad]}, {"shop", options, "shop"},
+        {<<"shop@db1">>, options, <<"shop@db1">>}, {1, options, 1}
+    ],
+    [
+        ?assertError({bad_option, Key, Value}, weir_watch:Function(Options), Options)
+     || {Options, Key, Value} <- Wrong, Function <- [diagnose, look]
+    ],
+    ?assertEqual({error, not_distributed}, weir_watch:diagnose('shop@db1')),
+    %% The first of a key counts.
+    ?assert(is_list(weir_watch:diagnose([{seconds, 1}, {seconds, no}]))).
+
+%% In the first moment of an agent there is no snapshot, and that one is waited for.
 application(_Config) ->
     {ok, _} = application:ensure_all_started(weir_watch),
-    eventually(fun() -> is_map(weir_watch:snapshot()) end),
     ?assert(is_list(weir_watch:diagnose())),
+    eventually(fun() -> is_map(weir_watch:snapshot()) end),
     ok = application:stop(weir_watch),
     ?assertEqual(undefined, whereis(weir_watch_agent)).
 
@@ -358,6 +526,60 @@ links(Pid) ->
 
 monitored(Pid) ->
     {monitors, Monitors} = process_info(Pid, monitors),
-    [Monitored || {process, Monitored} <- Monitors].
+    [Monitored || {process, Monitored} <- Monitors, is_pid(Monitored)].
 
 gone(Pids) -> eventually(fun() -> not lists:any(fun is_process_alive/1, Pids) end).
+
+%% ---------------------------------------------------------------- the application
+
+%% As a release starts it: permanent, so that its end would be the node's. Each of its processes is killed as often as
+%% a supervisor would bear with once.
+never_ends_the_node(_Config) -> ok = in_plain_node([], ?MODULE, all_die, []).
+
+all_die() ->
+    ok = application:load(weir_watch),
+    ok = application:set_env(weir_watch, page, #{port => 0}),
+    ok = application:set_env(weir_watch, telemetry, #{}),
+    ok = application:start(weir_watch, permanent),
+    Ids = [weir_watch_agent, weir_watch_page, weir_watch_telemetry],
+    lists:foreach(fun(_) -> [exit(there(Id), kill) || Id <- Ids] end, [1, 2, 3]),
+    exit(there(weir_watch_keeper), kill),
+    _ = [there(Id) || Id <- Ids],
+    %% One that cannot be started is tried again.
+    exit(whereis(weir_watch_agent), kill),
+    eventually(fun() -> whereis(weir_watch_agent) =:= undefined end),
+    true = register(weir_watch_agent, self()),
+    Keeper = there(weir_watch_keeper),
+    1 = erlang:trace(Keeper, true, ['receive']),
+    [receive {trace, Keeper, 'receive', look} -> ok end || _ <- lists:seq(1, 6)],
+    1 = erlang:trace(Keeper, false, ['receive']),
+    true = unregister(weir_watch_agent),
+    eventually(fun() -> is_pid(whereis(weir_watch_agent)) end),
+    #{watched := _} = weir_watch:look(#{seconds => 1}),
+    ?assert(lists:keymember(weir_watch, 1, application:which_applications())),
+    ok.
+
+there(Id) ->
+    eventually(fun() ->
+        case lists:keyfind(Id, 1, supervisor:which_children(weir_watch_sup)) of
+            {Id, Pid, _, _} when is_pid(Pid) -> is_process_alive(Pid) andalso Pid;
+            _ -> false
+        end
+    end).
+
+%% At its limits the agent stops, and is not started again.
+ends_at_its_limits(_Config) ->
+    {ok, _} = application:ensure_all_started(weir_watch),
+    Keeper = there(weir_watch_keeper),
+    %% It has seen it.
+    eventually(fun() -> lists:member(weir_watch_agent, monitored_names(Keeper)) end),
+    ?assertEqual({shutdown, overloaded}, overload(whereis(weir_watch_agent))),
+    %% Twice it has looked since.
+    _ = [Keeper ! look || _ <- [1, 2]],
+    _ = sys:get_state(Keeper),
+    ?assertEqual(undefined, whereis(weir_watch_agent)),
+    ?assertMatch([{weir_watch_keeper, _, _, _}], supervisor:which_children(weir_watch_sup)),
+    ok = application:stop(weir_watch).
+
+monitored_names(Pid) ->
+    [Name || Monitored <- monitored(Pid), {registered_name, Name} <- [process_info(Monitored, registered_name)]].

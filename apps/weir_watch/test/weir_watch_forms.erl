@@ -1,5 +1,5 @@
-%% Faults, each in at least three forms, to be started on a node of their own. A form is started by start/1 and told
-%% by all/0: its name and the cause that is right. It returns the process that is at fault, as a pid or a name.
+%% Faults, three or more of each cause but `sockets', to be started on a node of their own. A form is started by start/1
+%% and told by all/0: its name and the cause that is right. It returns the process that is at fault, as a pid or a name.
 -module(weir_watch_forms).
 
 -export([all/0, start/1, spin/1, agent/0]).
@@ -10,12 +10,13 @@
 all() ->
     [
         {busy_server, busy}, {busy_statem, busy}, {busy_sorter, busy}, {busy_callee, busy},
-        {busy_callee_of_many, busy}, {busy_root, busy}, {calls_and_monitors, blocking},
+        {busy_callee_of_many, busy}, {busy_root, busy}, {weir_flow_bounded, busy}, {calls_and_monitors, blocking},
         {sleeping_server, blocking}, {calling_server, blocking}, {receiving_statem, blocking},
         {search_for_reply, searching}, {search_by_recv, searching}, {search_by_start, searching},
         {casts, flooded}, {events, flooded}, {plain_messages, flooded},
-        {std_h, logger}, {disk_log, logger}, {disk_log_h, logger},
+        {std_h, logger}, {disk_log, logger}, {disk_log_h, logger}, {weir_log_synced, logger},
         {client_in_turn, shared_client}, {client_that_pipelines, shared_client}, {client_that_receives, shared_client},
+        {weir_memcached_slow, shared_client},
         {own_pool, small_pool}, {poolboy, small_pool}, {weir_pool, small_pool},
         {large_list, gc}, {large_map, gc}, {collector, gc},
         {ets_inserts, ets_lock}, {ets_counters, ets_lock}, {ets_lookups, ets_lock},
@@ -67,6 +68,12 @@ start(busy_root) ->
     {ok, Between} = ?SERVER:start(fun none/0, calling(Root)),
     _ = hot(?SERVER:start(fun none/0, calling(Between))),
     Root;
+%% Its mailbox is kept short: the senders wait.
+start(weir_flow_bounded) ->
+    {ok, _} = application:ensure_all_started(weir_flow),
+    {ok, Pid} = ?SERVER:start(fun none/0, fun(_, S) -> spin(100_000), S end),
+    _ = [spawn(fun() -> forever(fun() -> weir_flow:cast(Pid, work, 8) end) end) || _ <- lists:seq(1, 60)],
+    Pid;
 %% It monitors one who waits for it, and calls another.
 start(calls_and_monitors) ->
     {ok, Slow} = ?SERVER:start(fun none/0, fun(_, S) -> timer:sleep(20), S end),
@@ -118,6 +125,11 @@ start(disk_log) ->
     _ = [spawn(fun() -> forever(fun() -> ok = disk_log:log(Log, {entry, lists:seq(1,
         30)}) end) end) || _ <- lists:seq(1, 30)],
     any_of([disk_log]);
+start(weir_log_synced) ->
+    {ok, _} = application:ensure_all_started(weir_log),
+    {ok, _} = weir_log:open(forms, #{file => file("weir_log"), ack => synced}),
+    _ = [spawn(fun() -> forever(fun() -> weir_log:log(forms, "entry") end) end) || _ <- lists:seq(1, 60)],
+    any_of([weir_log_writer]);
 start(client_in_turn) ->
     Port = echo(20),
     hot(?SERVER:start(connect(Port, false), fun(_, S) -> ok = gen_tcp:send(S, <<"x">>), {ok, _} = gen_tcp:recv(S, 1),
@@ -130,6 +142,30 @@ start(client_that_pipelines) ->
     Port = echo(300),
     {ok, Pid} = weir_watch_form_client:start(Port),
     hot({ok, Pid});
+%% Its client pipelines; between it and the server is one that lets a packet through each 20 milliseconds.
+start(weir_memcached_slow) ->
+    [{ok, _} = application:ensure_all_started(App) || App <- [weir_memcached, weir_memcached_server]],
+    Me = self(),
+    _ = spawn(fun() ->
+        {ok, Server} = weir_memcached_server:start_link(#{}),
+        Through = connect(weir_memcached_server:port(Server), false),
+        Port = listener(fun(Socket) ->
+            Behind = Through(),
+            forever(fun() ->
+                {ok, Bytes} = gen_tcp:recv(Socket, 0),
+                timer:sleep(20),
+                ok = gen_tcp:send(Behind, Bytes),
+                {ok, Answer} = gen_tcp:recv(Behind, 0),
+                ok = gen_tcp:send(Socket, Answer)
+            end)
+        end),
+        {ok, _} = weir_memcached:start_link(cache, #{host => {127, 0, 0, 1}, port => Port, connections => 1}),
+        Me ! up,
+        timer:sleep(infinity)
+    end),
+    receive up -> ok end,
+    _ = [spawn(fun() -> forever(fun() -> weir_memcached:get(cache, <<"key">>) end) end) || _ <- lists:seq(1, 60)],
+    any_of([weir_memcached_conn]);
 start(own_pool) ->
     {ok, Pool} = weir_watch_form_pool:start(2),
     _ = [spawn(fun() -> forever(fun() -> weir_watch_form_pool:with(Pool, fun(_) -> timer:sleep(50) end) end) end)

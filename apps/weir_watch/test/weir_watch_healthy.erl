@@ -29,7 +29,87 @@ start() ->
     _ = [spawn(fun() -> weir_watch_form_pool:with(Jobs, fun(_) -> ok end) end) || _ <- lists:seq(1, 50)],
     %% Keeps the table.
     _ = [ets:give_away(Table, hd(Servers), none)],
+    ok = others(),
+    ok = weirs().
+
+%% A log, a state machine, and connections with TLS.
+others() ->
+    ok = logger:set_primary_config(level, notice),
+    ok = logger:add_handler(healthy, logger_std_h, #{config => #{file => file("logger")}}),
+    _ = [spawn(fun() -> every(20, fun() -> logger:notice("~p is well", [self()]) end) end) || _ <- lists:seq(1, 10)],
+    {ok, Machine} = weir_watch_form_statem:start(fun() -> none end, fun work/2),
+    _ = [spawn(fun() -> every(10, fun() -> gen_statem:call(Machine, work) end) end) || _ <- lists:seq(1, 10)],
+    {ok, _} = application:ensure_all_started(ssl),
+    Key = [{digest, sha256}, {key, {namedCurve, secp256r1}}],
+    Chain = #{root => Key, intermediates => [], peer => Key},
+    #{server_config := Server} = public_key:pkix_test_data(#{server_chain => Chain, client_chain => Chain}),
+    Port = told_by(fun(Tell) ->
+        {ok, Listener} = ssl:listen(0, [binary, {active, false}, {ip, {127, 0, 0, 1}} | Server]),
+        {ok, {_, Port}} = ssl:sockname(Listener),
+        Tell(Port),
+        accept_ssl(Listener)
+    end),
+    _ = [spawn(fun() -> client_ssl(Port) end) || _ <- lists:seq(1, 5)],
     ok.
+
+accept_ssl(Listener) ->
+    {ok, Accepted} = ssl:transport_accept(Listener),
+    Pid = spawn(fun() ->
+        receive go -> ok end,
+        {ok, Socket} = ssl:handshake(Accepted),
+        echo_ssl(Socket)
+    end),
+    ok = ssl:controlling_process(Accepted, Pid),
+    Pid ! go,
+    accept_ssl(Listener).
+
+echo_ssl(Socket) ->
+    {ok, Bytes} = ssl:recv(Socket, 0),
+    ok = ssl:send(Socket, Bytes),
+    echo_ssl(Socket).
+
+client_ssl(Port) ->
+    {ok, Socket} = ssl:connect({127, 0, 0, 1}, Port, [binary, {active, false}, {verify, verify_none}]),
+    every(20, fun() ->
+        ok = ssl:send(Socket, <<"ping">>),
+        {ok, _} = ssl:recv(Socket, 4)
+    end).
+
+%% Weir's own parts.
+weirs() ->
+    [{ok, _} = application:ensure_all_started(App) || App <- [weir_pool, weir_server, weir_flow, weir_log,
+        weir_memcached, weir_memcached_server]],
+    ok = weir_pool:start(healthy, #{size => 8, worker => {weir_watch_form_worker, start_link, [[]]}}),
+    ok = persistent_term:put(weir_watch_form_worker, fun() -> ?SERVER:start(fun() -> none end, fun work/2) end),
+    _ = [spawn(fun() -> every(20, fun() -> {ok, _} = weir_pool:claim(healthy, fun(_) -> timer:sleep(2) end,
+        #{timeout => infinity}) end) end) || _ <- lists:seq(1, 20)],
+    {ok, Server} = weir_server:start(?SERVER, {fun() -> none end, fun work/2}, []),
+    _ = [spawn(fun() -> every(10, fun() -> gen_server:call(Server, work) end) end) || _ <- lists:seq(1, 10)],
+    _ = [spawn(fun() -> every(10, fun() -> weir_flow:cast(Server, work, 8) end) end) || _ <- lists:seq(1, 10)],
+    {ok, _} = weir_log:open(healthy, #{file => file("weir_log"), newline => true}),
+    _ = [spawn(fun() -> every(10, fun() -> weir_log:log(healthy, "written") end) end) || _ <- lists:seq(1, 10)],
+    _ = [spawn(fun() -> every(10, fun() -> weir_log:alog(healthy, "soon") end) end) || _ <- lists:seq(1, 10)],
+    up = told_by(fun(Tell) ->
+        {ok, Memcached} = weir_memcached_server:start_link(#{}),
+        {ok, _} = weir_memcached:start_link(healthy, #{
+            host => {127, 0, 0, 1}, port => weir_memcached_server:port(Memcached), connections => 2
+        }),
+        Tell(up),
+        timer:sleep(infinity)
+    end),
+    _ = [spawn(fun() -> every(10, fun() ->
+        _ = weir_memcached:set(healthy, <<"key">>, I),
+        _ = weir_memcached:get(healthy, <<"key">>)
+    end) end) || I <- lists:seq(1, 20)],
+    ok.
+
+%% What a new process tells, which goes on.
+told_by(Fun) ->
+    Me = self(),
+    Pid = spawn(fun() -> Fun(fun(What) -> Me ! {self(), What} end) end),
+    receive {Pid, What} -> What end.
+
+file(Name) -> filename:join(filename:basedir(user_cache, "weir_watch"), "healthy_" ++ Name ++ os:getpid()).
 
 room(Sessions) -> receive {join, Pid} -> room([monitor(process, Pid) | Sessions]) end.
 

@@ -5,12 +5,13 @@
 -include_lib("stdlib/include/assert.hrl").
 
 -export([all/0, init_per_suite/1, end_per_suite/1]).
--export([format/1, values/1, bound/1, shares/1, names/1, long_names/1, silent_agent/1, answers/1]).
+-export([format/1, values/1, bound/1, histograms/1, shares/1, names/1, long_names/1, silent_agent/1, answers/1]).
 -export([promtool/1, dashboard/1, guide/1]).
 
 -define(MOST, 200).
 
-all() -> [format, values, bound, shares, names, long_names, silent_agent, answers, promtool, dashboard, guide].
+all() -> [format, values, bound, histograms, shares, names, long_names, silent_agent, answers, promtool, dashboard,
+    guide].
 
 init_per_suite(Config) ->
     _ = application:stop(weir_watch),
@@ -43,7 +44,11 @@ values(_Config) ->
     #{diagnoses := [Diagnosis]} = Sample = weir_watch_sample:snapshot(),
     Snapshot = Sample#{diagnoses := [Diagnosis, Diagnosis#{cause := gc}, Diagnosis#{pid := self()}], parts := #{
         pools => [#{name => squares, claimed_ms => 1500, longest_wait_ms => 20, secret => 7, size => unknown}],
-        logs => [], servers => [], sockets => #{sockets => 3}, left_out => #{pools => 2}
+        logs => [], servers => [], sockets => #{sockets => 3}, left_out => #{pools => 2},
+        clients => [#{name => cache, servers => 5, by_server => [
+            #{name => <<"a:11211">>, hits => 3, latency_us => latency(20_000, [1, 2, 4])},
+            #{name => <<"b:11211">>, hits => 0, latency_us => latency(100, [1, 0, 0])}
+        ]}]
     }},
     Families = read(weir_watch_metrics:figures(Snapshot)),
     Value = fun(Name, Labels) -> proplists:get_value(Labels, element(5, lists:keyfind(Name, 1, Families))) end,
@@ -61,12 +66,22 @@ values(_Config) ->
     ?assertEqual(undefined, Value(<<"weir_watch_left_out">>, [{<<"part">>, <<"logs">>}])),
     ?assertEqual(3, Value(<<"weir_socket_open">>, [])),
     %% The sample's, added up.
+    %% A client's servers, each with a histogram of its own.
+    Answered = <<"weir_memcached_by_server_latency_seconds">>,
+    A = {<<"server">>, <<"cache a:11211">>},
+    ?assertEqual(3, Value(<<"weir_memcached_by_server_hits">>, [A])),
+    ?assertEqual(1, Value(Answered, [{<<"le">>, <<"0.001">>}, A])),
+    ?assertEqual(3, Value(Answered, [{<<"le">>, <<"0.002">>}, A])),
+    ?assertEqual(7, Value(Answered, [{<<"le">>, <<"+Inf">>}, A])),
+    ?assertEqual(0.02, Value(Answered, {sum, [A]})),
+    ?assertEqual(1, Value(Answered, {count, [{<<"server">>, <<"cache b:11211">>}]})),
+    ?assertEqual(3, Value(<<"weir_watch_left_out">>, [{<<"part">>, <<"client_servers">>}])),
     {_, histogram, seconds, _, Delays} = lists:keyfind(<<"weir_node_delay_seconds">>, 1, Families),
     Upto = [900, 990, 998, 998, 999, 999, 999, 999, 999, 999, 999, 1000],
     Bounds = [<<"0.002">>, <<"0.005">>, <<"0.01">>, <<"0.02">>, <<"0.05">>, <<"0.1">>, <<"0.2">>, <<"0.5">>, <<"1.0">>,
         <<"2.0">>, <<"5.0">>, <<"+Inf">>],
     Buckets = [{[{<<"le">>, Bound}], N} || {Bound, N} <- lists:zip(Bounds, Upto)],
-    ?assertEqual(Buckets ++ [{sum, 1.25}, {count, 1000}], Delays),
+    ?assertEqual(Buckets ++ [{{sum, []}, 1.25}, {{count, []}, 1000}], Delays),
     ?assertEqual(nomatch, binary:match(text(weir_watch_metrics:figures(Snapshot)), <<"secret">>)),
     %% All causes that there are.
     {ok, Types} = file:read_file(proplists:get_value(source, weir_watch:module_info(compile))),
@@ -74,7 +89,23 @@ values(_Config) ->
     Told = [Cause || {[{_, Cause}], _} <- element(5, lists:keyfind(<<"weir_watch_diagnoses">>, 1, Families))],
     ?assertEqual(lists:sort(Told), lists:sort(re:split(string:trim(Causes), "[|\\s]+"))).
 
+latency(SumUs, Counts) -> #{sum_us => SumUs, bounds_us => [1000, 2000], counts => Counts}.
+
 %% ---------------------------------------------------------------- at most 200
+
+%% Servers of clients that have no series of their own have one histogram together.
+histograms(_Config) ->
+    Row = #{latency_us => latency(1000, [1, 2, 4])},
+    Rows = [{<<"cache ", (integer_to_binary(I))/binary>>, Row} || I <- lists:seq(100, 199)],
+    Families = read(with([{client_server, Rows}])),
+    ?assert(weir_watch_openmetrics:series(Families) =< ?MOST),
+    {_, histogram, _, _, Series} = lists:keyfind(<<"weir_memcached_by_server_latency_seconds">>, 1, Families),
+    Shown = length([N || {{count, _}, N} <- Series]),
+    Other = {<<"server">>, <<"other">>},
+    Of = fun(Key) -> proplists:get_value(Key, Series) end,
+    ?assertEqual(7 * (100 - Shown + 1), Of({count, [Other]})),
+    ?assertEqual(3 * (100 - Shown + 1), Of([{<<"le">>, <<"0.002">>}, Other])),
+    ?assertEqual(700, lists:sum([N || {{count, _}, N} <- Series])).
 
 bound(_Config) ->
     Fixed = weir_watch_openmetrics:series(read(with([]))),
@@ -389,9 +420,12 @@ with(Rows) ->
 
 %% Every figure that there is, so many times where there may be many.
 everything(N) ->
-    Row = fun(Part) -> maps:from_list([{Key, 1} || #{part := P, key := Key} <- description(), P =:= Part]) end,
+    Figure = fun(histogram) -> latency(1000, [1, 2, 4]); (_) -> 1 end,
+    Row = fun(Part) ->
+        maps:from_list([{Key, Figure(Type)} || #{part := P, key := Key, type := Type} <- description(), P =:= Part])
+    end,
     Many = [
         {Part, [{list_to_atom(atom_to_list(Part) ++ integer_to_list(I)), Row(Part)} || I <- lists:seq(1, N)]}
-     || Part <- [pool, cluster, log, server, client]
+     || Part <- [pool, cluster, log, server, client, client_server, cache]
     ],
     with([{sockets, [{none, Row(sockets)}]} | Many]).

@@ -36,14 +36,22 @@ families(Format, [<<"# UNIT ", Line/binary>> | Lines], {Name, Type, none, Help, 
     families(Format, Lines, {Name, Type, binary_to_atom(Unit), Help, []}, Done);
 families(Format, [<<C, _/binary>> = Line | Lines], {Name, histogram, Unit, Help, Series}, Done) when C =/= $# ->
     {Sample, Labels, Value} = sample(Line),
-    Buckets = [N || {[{<<"le">>, _}], N} <- Series],
     <<"_", Part/binary>> = string:prefix(Sample, Name),
+    Of = fun(All) -> lists:keydelete(<<"le">>, 1, All) end,
+    Le = fun(All) -> proplists:get_value(<<"le">>, All) end,
     Key =
-        case {Part, Labels, Series} of
-            %% They go up, and the last of them is all that there are.
-            {<<"bucket">>, [{<<"le">>, _}], _} when Buckets =:= []; Value >= hd(Buckets) -> Labels;
-            {<<"sum">>, [], [{[{<<"le">>, <<"+Inf">>}], _} | _]} -> sum;
-            {<<"count">>, [], [{sum, _}, {_, Value} | _]} -> count
+        case {Part, Le(Labels), Series} of
+            %% A histogram begins. Its buckets go up, and the last of them is all that there are.
+            {<<"bucket">>, <<_/binary>>, [{{count, _}, _} | _]} -> Labels;
+            {<<"bucket">>, <<_/binary>>, []} -> Labels;
+            {<<"bucket">>, <<_/binary>>, [{Last, Before} | _]} when Value >= Before ->
+                true = Of(Last) =:= Of(Labels),
+                Labels;
+            {<<"sum">>, undefined, [{[_ | _] = Last, _} | _]} ->
+                {<<"+Inf">>, Labels} = {Le(Last), Of(Last)},
+                {sum, Labels};
+            {<<"count">>, undefined, [{{sum, Labels}, _}, {_, Value} | _]} ->
+                {count, Labels}
         end,
     lists:keymember(Key, 1, Series) andalso error({twice, Line}),
     families(Format, Lines, {Name, histogram, Unit, Help, [{Key, Value} | Series]}, Done);

@@ -7,7 +7,7 @@
 -export([
     options/1, without_inets/1, address/1, ipv6/1, taken_port/1, killed/1, files/1, vendored/1, headers/1, methods/1,
     hosts/1, token/1, elsewhere/1, snapshot/1, history/1, bounded/1, agent_comes_and_goes/1, slow_agent/1, metrics/1,
-    supervised/1, many_clients/1
+    supervised/1, many_clients/1, unknown_call/1, stopped_while_httpd_hangs/1
 ]).
 
 %% A supervisor.
@@ -21,7 +21,7 @@ all() ->
     [
         options, without_inets, address, ipv6, taken_port, killed, files, vendored, headers, methods,
         hosts, token, elsewhere, snapshot, history, bounded, agent_comes_and_goes, slow_agent, metrics,
-        supervised, many_clients
+        supervised, many_clients, unknown_call, stopped_while_httpd_hangs
     ].
 
 init_per_suite(Config) ->
@@ -426,6 +426,25 @@ many_clients(_Config) ->
     ok = weir_watch_page_agent:tell(weir_watch_sample:snapshot(#{at => 1000})),
     [gen_tcp:close(Socket) || Socket <- Sockets],
     eventually(fun() -> element(1, get(Page, "/snapshot.json")) =:= 200 end).
+
+%% It is answered, and the history stays.
+unknown_call(_Config) ->
+    {ok, _} = weir_watch_page_agent:start(),
+    {ok, Page} = weir_watch_page:start_link(#{port => 0}),
+    ok = weir_watch_page_agent:tell(weir_watch_sample:snapshot(#{at => 1000})),
+    ?assertEqual({error, {bad_call, what}}, gen_server:call(Page, what)),
+    ok = gen_server:cast(Page, what),
+    Page ! what,
+    ?assertEqual([1], seconds(Page)).
+
+%% Its end is waited for only so long.
+stopped_while_httpd_hangs(_Config) ->
+    {ok, Page} = weir_watch_page:start_link(#{port => 0}),
+    {links, Links} = process_info(Page, links),
+    [Httpd] = [Pid || Pid <- Links, is_pid(Pid), Pid =/= self()],
+    true = erlang:suspend_process(Httpd),
+    ok = gen_server:stop(Page, shutdown, 60_000),
+    eventually(fun() -> not is_process_alive(Httpd) end).
 
 %% A client of HTTP
 

@@ -41,24 +41,24 @@ kill() ->
 %% Returns when each subscriber has had the snapshot and asked for another. Waits for the first subscriber.
 tell(Snapshot) -> gen_server:call(weir_watch_agent, {tell, Snapshot}, 60_000).
 
-subscribe(Agent) -> gen_server:call(Agent, subscribe).
+subscribe(Agent) -> gen_server:cast(Agent, {subscribe, self()}).
 
 next(Agent) -> gen_server:cast(Agent, {next, self()}).
 
 init([]) -> {ok, {none, none}}.
 
 %% {Subscriber, who has told a snapshot and waits}. There is one page.
-handle_call(subscribe, {Pid, _}, {_, none}) ->
-    {reply, ok, {Pid, none}};
-handle_call(subscribe, {Pid, _}, {_, {Snapshot, _} = Told}) ->
-    Pid ! {weir_watch, self(), Snapshot},
-    {reply, ok, {Pid, Told}};
 handle_call({tell, Snapshot}, From, {none, none}) ->
     {noreply, {none, {Snapshot, From}}};
 handle_call({tell, Snapshot}, From, {Pid, none}) ->
     Pid ! {weir_watch, self(), Snapshot},
     {noreply, {Pid, {Snapshot, From}}}.
 
+handle_cast({subscribe, Pid}, {_, none}) ->
+    {noreply, {Pid, none}};
+handle_cast({subscribe, Pid}, {_, {Snapshot, _} = Told}) ->
+    Pid ! {weir_watch, self(), Snapshot},
+    {noreply, {Pid, Told}};
 handle_cast({next, Pid}, {Pid, {_, From}}) ->
     gen_server:reply(From, ok),
     {noreply, {Pid, none}}.

@@ -12,7 +12,7 @@ snapshot(Changes) ->
     Other = list_to_pid("<0.4712.0>"),
     maps:merge(
         #{
-            node => node(), otp => <<"29">>, at => Now, uptime => 3600_000, processes => 12_345,
+            node => node(), otp => <<"29">>, at => Now, watched => 60_000, uptime => 3600_000, processes => 12_345,
                 process_limit => 1_048_576,
             ports => 12, run_queue => 3, schedulers => [0.91, 0.42],
             memory => #{total => 812_000_000, processes => 512_000_000, binary => 40_000_000, ets => 20_000_000,

@@ -1,7 +1,8 @@
 %% What the suites of weir_watch share.
 -module(weir_watch_test_lib).
 
--export([eventually/1, in_node/4]).
+-export([eventually/1, in_node/4, in_plain_node/4]).
+-export([with_agent/3]).
 
 -define(DEADLINE_MS, 60_000).
 -define(CALL_MS, 4_000_000).
@@ -22,6 +23,14 @@ eventually(Condition, Deadline) ->
 %% afterwards, whatever it does. Nothing but its standard input and output connects it, so that its own connections
 %% are no other's.
 in_node(Arguments, Module, Function, Values) ->
+    in_plain_node(Arguments, ?MODULE, with_agent, [Module, Function, Values]).
+
+with_agent(Module, Function, Values) ->
+    ok = weir_watch_forms:agent(),
+    apply(Module, Function, Values).
+
+%% The same, without an agent.
+in_plain_node(Arguments, Module, Function, Values) ->
     {ok, Peer, _Node} = peer:start(#{
         name => peer:random_name(), connection => standard_io,
         args => ["-setcookie", "weir_watch", "-connect_all", "false", "+S", "2:2"] ++ Arguments ++
@@ -31,7 +40,6 @@ in_node(Arguments, Module, Function, Values) ->
     try
         ok = peer:call(Peer, logger, set_handler_config, [default, level, none]),
         ok = peer:call(Peer, filelib, ensure_dir, [filename:join(filename:basedir(user_cache, "weir_watch"), "x")]),
-        ok = peer:call(Peer, weir_watch_forms, agent, []),
         peer:call(Peer, Module, Function, Values, ?CALL_MS)
     after
         _ = os:cmd("kill -KILL " ++ OsPid),
