@@ -1,7 +1,7 @@
 # Every target first sets up what it needs (scripts/setup: silent when nothing is missing), then does its job.
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo cluster-demo test elixir page-test asan tsan fuzz check bench bench-report docs shell weir appup package \
+.PHONY: help build demo cluster-demo test elixir page-test top-pictures asan tsan fuzz check bench bench-report docs shell weir watch-forms appup package \
     package-check test-otp27 test-otp29 clean
 
 # make test SUITE=weir_pool CASE=restart; make bench BENCH=weir_pool,weir_server; make fuzz FUZZ_SECONDS=600
@@ -39,6 +39,11 @@ page-test: ## the page of weir_watch in a headless Chromium (PICTURES=yes for ne
 	@scripts/setup page-test
 	@rebar3 compile
 	@scripts/page-test
+
+top-pictures: ## pictures of weir top in a terminal (tmux), for docs/pictures
+	@$(MAKE) -s weir
+	@scripts/setup top-pictures
+	@scripts/top-pictures
 
 asan: ## the suites of weir_socket on a NIF with AddressSanitizer and UndefinedBehaviorSanitizer (SUITE=, CASE=)
 	@scripts/setup asan
@@ -82,6 +87,11 @@ weir: ## the command bin/weir, one file: bin/weir top NODE
 	@scripts/setup build
 	@rebar3 compile
 	@scripts/weir _build/default/lib bin/weir
+
+watch-forms: ## what weir_watch says of each injected fault, on this OTP, into docs/internals/watch.md (ten minutes)
+	@scripts/setup test
+	@status=0; env -u CI WEIR_WATCH_RESULTS=$(CURDIR)/_build/watch_forms.terms SUITE=weir_watch_causes_SUITE CASE=forms \
+	    scripts/test || status=1; scripts/watch-forms _build/watch_forms.terms docs/internals/watch.md; exit $$status
 
 appup: ## write the .appup of each application anew, from its modules
 	@scripts/setup build

@@ -8,9 +8,10 @@
 
 -export([all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2, end_per_testcase/2]).
 -export([every_file_has_its_case/1]).
--export([batches/1, cluster/1, flow/1, log/1, mailbox/1, memcached/1, pool/1, socket/1, watch/1]).
--export([disk_log/1, erlpool/1, gen_batch_server/1, gen_server2/1, gen_socket/1, gen_tcp/1, gproc_pool/1, lager/1]).
--export([logger_disk_log_h/1, logger_std_h/1, merle/1, poolboy/1, pooler/1, worker_pool/1]).
+-export([batches/1, cluster/1, flow/1, log/1, mailbox/1, memcached/1, memcached_server/1, pool/1, socket/1, watch/1]).
+-export([disk_log/1, erlmc/1, erlpool/1, gen_batch_server/1, gen_server2/1, gen_socket/1, gen_tcp/1, gproc_pool/1,
+    lager/1]).
+-export([logger_disk_log_h/1, logger_std_h/1, mcd/1, merle/1, poolboy/1, pooler/1, worker_pool/1]).
 
 -import(weir_kit_sample, [replace/3, load/1, load/2, evaluate/1, evaluate/2, evaluate/3, terms/1, handler/2]).
 -import(weir_kit_sample, [transcript/2, parses/1]).
@@ -19,12 +20,12 @@
 
 all() -> [every_file_has_its_case | guides() ++ migrating()].
 
-guides() -> [batches, cluster, flow, log, mailbox, memcached, pool, socket, watch].
+guides() -> [batches, cluster, flow, log, mailbox, memcached, memcached_server, pool, socket, watch].
 
 migrating() ->
     [
-        disk_log, erlpool, gen_batch_server, gen_server2, gen_socket, gen_tcp, gproc_pool, lager,
-        logger_disk_log_h, logger_std_h, merle, poolboy, pooler, worker_pool
+        disk_log, erlmc, erlpool, gen_batch_server, gen_server2, gen_socket, gen_tcp, gproc_pool, lager,
+        logger_disk_log_h, logger_std_h, mcd, merle, poolboy, pooler, worker_pool
     ].
 
 init_per_suite(Config) ->
@@ -175,24 +176,85 @@ mailbox(_Config) ->
     [ok = gen_server:stop(Pid) || Pid <- [Server, Prioritised, meter]].
 
 memcached(Config) ->
-    [ChildSpec, Compress, Incr, Update] = guide(memcached),
+    [ChildSpec, Fetch, Load, Shared, Change, Hedge, Tls, Compress, Item, Incr, Update] = guide(memcached),
     sample = load(with_server(ChildSpec, Config)),
     {ok, Sup} = supervisor:start_link(sample, []),
     connected(cache),
+    Loading = #{load_user => fun(N) -> {user, N} end},
+    ?assertEqual({ok, {user, 1}}, bound('User', evaluate(Fetch, #{}, Loading))),
+    database = load("-module(database). -export([read/2]).\nread(user, Given) -> Given."),
+    sample = load(Load),
+    Cached = fun(Given) -> weir_memcached:fetch(cache, term_to_key(Given), fun() -> sample:load(Given) end) end,
+    ?assertEqual(
+        [{ok, one}, {ok, two}, {error, not_found}, {error, down}],
+        [Cached(Given) || Given <- [{ok, one}, {ok, two, 1000}, none, {error, down}]]
+    ),
+    ?assertMatch({ok, #{ttl := Ttl}} when Ttl > 900, weir_memcached:item(cache, term_to_key({ok, two, 1000}))),
+    ?assertMatch({ok, Seconds} when Seconds =< 300, bound('Seconds', evaluate(Item))),
     _ = evaluate(Incr),
     ok = weir_memcached:set(cache, <<"n">>, 1),
     sample = load(Update),
     ok = sample:update(<<"n">>, fun(N) -> N + 1 end),
     {ok, 2} = weir_memcached:get(cache, <<"n">>),
     stop_supervisor(Sup),
+    %% The two names are those of one machine, which its addresses tell apart.
+    #{port := Port} = ?config(memcached, Config),
+    Here = fun(Sample) ->
+        Named = lists:foldl(fun({Name, Host}, S) -> replace(S, Name, Host) end, Sample, [
+            {"\"cache-1.example\"", "\"127.0.0.1\", port => " ++ integer_to_list(Port)},
+            {"\"cache-2.example\"", "\"localhost\", port => " ++ integer_to_list(Port)},
+            {"\"cache-3.example\"", "{127,0,0,1}, port => " ++ integer_to_list(Port)}
+        ]),
+        Named
+    end,
+    _ = evaluate(Here(Shared)),
+    ok = weir_memcached:await(shared, 60_000),
+    ok = weir_memcached:set(shared, <<"user:1">>, ada),
+    ?assertEqual({ok, ada}, bound('Value', evaluate(Hedge))),
+    _ = evaluate(replace(Here(Change), "{127,0,0,1}", "\"localhost\"")),
+    ok = weir_memcached:stop(shared),
+    %% Nobody is there who speaks TLS: what is wrong with the options would be told.
+    ok = file:write_file("ca.pem", ""),
+    _ = evaluate(replace(with_server(Tls, Config), "11212", Port)),
+    ?assertEqual({error, disconnected}, weir_memcached:get(remote, <<"k">>)),
+    ok = weir_memcached:stop(remote),
     _ = evaluate(with_server(Compress, Config)),
-    connected(cache),
+    connected(zipped),
     Large = lists:duplicate(10_000, large),
-    ok = weir_memcached:set(cache, <<"large">>, Large),
-    {ok, Large} = weir_memcached:get(cache, <<"large">>),
-    {ok, Kept} = weir_memcached:get(cache, <<"large">>, #{codec => raw}),
+    ok = weir_memcached:set(zipped, <<"large">>, Large),
+    {ok, Large} = weir_memcached:get(zipped, <<"large">>),
+    {ok, Kept} = weir_memcached:get(zipped, <<"large">>, #{codec => raw}),
     ?assertEqual(term_to_binary(Large), Kept),
-    ok = weir_memcached:stop(cache).
+    ok = weir_memcached:stop(zipped).
+
+%% As Common Test runs a suite: each case, and what begins it, in a process that ends with a reason.
+memcached_server(_Config) ->
+    [Suite, ChildSpec] = guide(memcached_server),
+    users_SUITE = load(Suite),
+    Config = users_SUITE:init_per_suite([]),
+    [
+        begin
+            {Pid, Monitor} = spawn_monitor(fun() ->
+                Given = users_SUITE:init_per_testcase(Case, Config),
+                _ = users_SUITE:Case(Given),
+                _ = users_SUITE:end_per_testcase(Case, Given),
+                exit(done)
+            end),
+            receive {'DOWN', Monitor, process, Pid, Reason} -> ?assertEqual(done, Reason) end
+        end
+     || Case <- users_SUITE:all()
+    ],
+    weir_kit:until(fun() -> weir_memcached_server:servers() =:= [] end, 60_000),
+    sample = load(replace(ChildSpec, "port => 11211", "port => 0")),
+    {ok, Sup} = supervisor:start_link(sample, []),
+    [Server] = weir_memcached_server:servers(),
+    #{memory := 256_000_000} = weir_memcached_server:info(Server),
+    stop_supervisor(Sup),
+    users_SUITE:end_per_suite(Config),
+    %% It has stopped what it has started.
+    ?assertNot(lists:keymember(weir_memcached_server, 1, application:which_applications())).
+
+term_to_key(Term) -> base64:encode(erlang:md5(term_to_binary(Term))).
 
 pool(_Config) ->
     [Pick, Claim, ChildSpec, Environment, Connect, Change] = guide(pool),
@@ -428,6 +490,24 @@ merle(Config) ->
     [Sample] = migrating(merle),
     #{port := Port} = ?config(memcached, Config),
     _ = evaluate(replace(Sample, "11211", Port)).
+
+erlmc(Config) ->
+    [ChildSpec, Sample] = migrating(erlmc),
+    sample = load(with_server(ChildSpec, Config)),
+    {ok, Sup} = supervisor:start_link(sample, []),
+    connected(cache),
+    _ = evaluate(Sample),
+    stop_supervisor(Sup).
+
+mcd(Config) ->
+    [ChildSpec, Key] = migrating(mcd),
+    sample = load(with_server(ChildSpec, Config)),
+    {ok, Sup} = supervisor:start_link(sample, []),
+    connected(mainCluster),
+    sample = load(Key),
+    ok = weir_memcached:set(mainCluster, sample:mcd_key({user, 1}), ada),
+    {ok, ada} = weir_memcached:get(mainCluster, sample:mcd_key({user, 1})),
+    stop_supervisor(Sup).
 
 poolboy(_Config) ->
     [Before, After, Transaction] = migrating(poolboy),

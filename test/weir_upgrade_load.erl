@@ -10,7 +10,7 @@
 
 -define(PARTS, [
     pool_call, pool_counted, pool_claim, compat, flow_cast, flow_limit, server_call, server_batch, log_sync, log_async,
-    logger, memcached, echo_passive, echo_active, connects
+    logger, memcached, echo_passive, echo_active, connects, cluster, watch
 ]).
 
 %% ---------------------------------------------------------------- a server like any other
@@ -76,9 +76,12 @@ keeper(Dir, Parts, Starter) ->
      || Spec <- [
             weir_pool:child_spec(supervised, Squares),
             weir_log:child_spec(supervised, #{file => filename:join(Dir, "supervised.log")}),
-            weir_memcached:child_spec(cache, Memcached)
+            weir_memcached:child_spec(cache, Memcached),
+            weir_watch_page:child_spec(#{port => 0}),
+            weir_watch_telemetry:child_spec(#{})
         ]
     ],
+    ok = weir_cluster:start(counted, #{}),
     ok = until(fun() -> weir_memcached:set(cache, <<"up">>, true) =:= ok end),
     Port = echo_server(),
     {ok, Worker, Ticket} = weir_pool:checkout(held, #{}),
@@ -129,9 +132,11 @@ faults() -> ets:lookup_element(?MODULE, faults, 2).
 
 %% The parts of it that the upgrade must leave in place.
 pids() ->
-    Names = [squares, counted, claimed, held, compat, {weir_memcached, cache}],
+    [Cache] = [Name || {weir_memcached, cache, _Server} = Name <- weir_pool:pools()],
+    Names = [squares, counted, claimed, held, compat, Cache],
     {[weir_pool:workers(Name) || Name <- Names],
-        [whereis(Name) || Name <- [server_call, server_batch, idle, asleep, weir_flow_limits, weir_log_registry]],
+        [whereis(Name) || Name <- [server_call, server_batch, idle, asleep, weir_flow_limits, weir_log_registry,
+            weir_watch_agent, weir_watch_page]],
         supervisor:which_children(weir_socket_sup)}.
 
 check_held() -> ask(check_held).
@@ -216,6 +221,11 @@ do(pool_counted, _, N) -> is({ok, N * N}, weir_pool:call(counted, {square, N}));
 do(pool_claim, _, N) ->
     Work = fun(Worker) -> gen_server:call(Worker, {square, N}) end,
     is({ok, N * N}, weir_pool:claim(claimed, Work, #{timeout => 30_000}));
+do(cluster, _, N) -> is({ok, N * N}, weir_cluster:call(counted, {square, N}));
+do(watch, _, _) ->
+    %% None in its first second.
+    Snapshot = weir_watch:snapshot(),
+    is(true, is_map(Snapshot) orelse Snapshot =:= none);
 do(compat, _, N) -> is(N * N, gen_server:call(weir_erlpool:pid(compat), {square, N}));
 do(flow_cast, _, _) -> weir_flow:cast(flow_cast, {add, 1}, 8);
 do(flow_limit, _, _) -> weir_flow:cast(whereis(flow_limit), {add, 1}, #{window => 8});

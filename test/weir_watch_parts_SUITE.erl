@@ -8,7 +8,8 @@
 -export([nothing_runs/1, described/1, fifty/1, suspended_writer/1, silent_are_asked_later/1, stopped_meanwhile/1]).
 -export([unnamed/1, spans_nodes/1]).
 
--define(APPS, [weir_memcached, weir_cluster, weir_log, weir_flow, weir_pool, weir_server, weir_socket]).
+-define(APPS, [weir_memcached_server, weir_memcached, weir_cluster, weir_log, weir_flow, weir_pool, weir_server,
+    weir_socket]).
 
 all() ->
     [nothing_runs, described, fifty, suspended_writer, silent_are_asked_later, stopped_meanwhile, unnamed, spans_nodes].
@@ -27,9 +28,10 @@ stop() ->
 
 nothing_runs(_Config) ->
     Running = application:which_applications(),
-    None = #{pools => 0, clusters => 0, logs => 0, servers => 0, clients => 0, sockets => 0},
+    None = #{pools => 0, clusters => 0, logs => 0, servers => 0, clients => 0, caches => 0, sockets => 0},
     ?assertEqual(
-        #{pools => [], clusters => [], logs => [], servers => [], clients => [], sockets => #{}, left_out => None},
+        #{pools => [], clusters => [], logs => [], servers => [], clients => [], caches => [], sockets => #{},
+            left_out => None},
         weir_watch_parts:parts()
     ),
     ?assertEqual(Running, application:which_applications()).
@@ -43,32 +45,35 @@ described(Config) ->
     {ok, Server} = weir_server:start_link({local, batches}, weir_flow_server_plain, [], [{max_queue, 100}]),
     ok = weir_flow:limit(Server, 10),
     {ok, Listener} = weir_socket:listen(0, []),
+    {ok, Cache} = weir_memcached_server:start_link(#{name => sessions}),
     Described = [{Part, Key} || #{part := Part, key := Key} <- weir_watch_metrics:description(), is_part(Part)],
     %% A busy machine may leave some out at first.
     weir_kit:until(fun() -> told(weir_watch_parts:parts()) =:= lists:sort(Described) end, 60_000),
     Parts = complete(),
-    ?assertMatch(#{pools := [#{name := squares, size := 2}, #{name := {weir_memcached, cache}}]}, Parts),
+    ?assertMatch(#{pools := [#{name := squares, size := 2}, #{name := {weir_memcached, cache, _}}]}, Parts),
     ?assertMatch(#{clusters := [#{name := squares, nodes := 0, let_in := 0, others := []}]}, Parts),
     ?assertMatch(#{logs := [#{name := audit, shards := 2}], clients := [#{name := cache, connections := 2}]}, Parts),
     ?assertMatch(#{servers := [#{name := batches, limit := 10, max_queue := 100, in_flight := 0}]}, Parts),
+    ?assertMatch(#{caches := [#{name := sessions, items := 0, memory := 67_108_864}]}, Parts),
+    ok = weir_memcached_server:stop(Cache),
     ok = weir_socket:close(Listener),
     ok = weir_server:stop(Server),
     ok = weir_memcached:stop(cache).
 
-is_part(Part) -> lists:member(Part, [pool, cluster, log, server, client, sockets]).
+is_part(Part) -> lists:member(Part, [pool, cluster, log, server, client, client_server, cache, sockets]).
 
 told(#{pools := Pools, clusters := Clusters, logs := Logs, servers := Servers, clients := Clients} = Parts) ->
-    #{sockets := Sockets} = Parts,
-    Of = [{pool, Pools}, {cluster, Clusters}, {log, Logs}, {server, Servers}, {client, Clients}, {sockets, [Sockets]}],
-    lists:usort([{Part, Key} || {Part, Maps} <- Of, Map <- Maps, Key <- maps:keys(Map),
-        Key =/= name, Key =/= others]).
+    #{sockets := Sockets, caches := Caches} = Parts,
+    Of = [{pool, Pools}, {cluster, Clusters}, {log, Logs}, {server, Servers}, {client, Clients}, {sockets, [Sockets]},
+        {cache, Caches}, {client_server, lists:append([Each || #{by_server := Each} <- Clients])}],
+    lists:usort([{Part, Key} || {Part, Maps} <- Of, Map <- Maps, Key <- maps:keys(Map) -- [name, others, by_server]]).
 
 %% With nothing left out, which on a busy machine may take a second try.
 complete() -> complete(weir_watch_parts:parts(), erlang:monotonic_time(second) + 60).
 
 complete(#{left_out := LeftOut} = Parts, Until) ->
     case maps:values(LeftOut) of
-        [0, 0, 0, 0, 0, 0] ->
+        [0, 0, 0, 0, 0, 0, 0] ->
             Parts;
         _ ->
             true = erlang:monotonic_time(second) < Until,
@@ -81,7 +86,7 @@ fifty(_Config) ->
         fun() ->
             #{pools := Pools, left_out := LeftOut} = weir_watch_parts:parts(),
             [N || #{name := N} <- Pools] =:= lists:seq(1, 50) andalso LeftOut =:= #{
-                pools => 10, clusters => 0, logs => 0, servers => 0, clients => 0, sockets => 0
+                pools => 10, clusters => 0, logs => 0, servers => 0, clients => 0, caches => 0, sockets => 0
             }
         end,
         60_000

@@ -41,8 +41,15 @@ parts() ->
             {"socket_idle", weir_bench_socket_idle},
             {"socket_paced", weir_bench_socket_paced}
         ]},
+        {weir_memcached_server, [
+            {"memcached_server", weir_bench_memcached_server}, {"memcached_hits", weir_bench_memcached_hits}
+        ]},
         {weir_watch, [{"watch", weir_bench_watch}]},
-        {weir_cluster, [{"cluster", weir_bench_cluster}, {"cluster_policy", weir_bench_cluster_policy}]}
+        {weir_cluster, [
+            {"cluster", weir_bench_cluster},
+            {"cluster_policy", weir_bench_cluster_policy},
+            {"cluster_keys", weir_bench_cluster_keys}
+        ]}
     ].
 
 %% @doc All benchmarks by name, in that order.
@@ -86,11 +93,13 @@ run({Name, Module}, #{rounds := Rounds} = Run) ->
     [Part] = [Part || {Part, Benchmarks} <- parts(), lists:keymember(Name, 1, Benchmarks)],
     weir_bench_results:add(Run, Part, Name, Tables).
 
-%% Those of sockets need programs in C that use epoll.
+%% Those of sockets, and of the memcached server, need programs in C that use epoll.
 chosen("") ->
-    [Each || {Name, _} = Each <- benchmarks(), os:type() =:= {unix, linux} orelse not lists:prefix("socket", Name)];
+    [Each || {Name, _} = Each <- benchmarks(), os:type() =:= {unix, linux} orelse not needs_linux(Name)];
 chosen(Names) ->
     [benchmark(string:trim(Name)) || Name <- string:lexemes(Names, ",")].
+
+needs_linux(Name) -> lists:prefix("socket", Name) orelse lists:prefix("memcached_", Name).
 
 benchmark(Name) ->
     case lists:keyfind(Name, 1, benchmarks()) of

@@ -5,6 +5,9 @@
 %% and memcached another; the client's callers need more than one core, which on a machine with two they have to share
 %% with memcached. How much of the time is the callers' own shows a third figure: the same callers in the same loop on
 %% a gen_server that answers at once.
+%%
+%% And 16 processes that get 100 keys at a time: what it costs to read and hand on so many values, beside the bare loop,
+%% which counts their bytes.
 -module(weir_bench_pipeline).
 
 -behaviour(weir_bench_part).
@@ -13,6 +16,9 @@
 
 -define(CALLERS, 1_000).
 -define(REQUESTS, 200).
+-define(MANY_CALLERS, 16).
+-define(MANY_REQUESTS, 500).
+-define(KEYS, 100).
 -define(VALUE_SIZE, 100).
 -define(CLIENT, weir_bench_pipeline_client).
 
@@ -27,11 +33,12 @@ run(Rounds) ->
     {ok, _} = application:ensure_all_started(weir_memcached),
     #{host := Host, port := Port} = Server = weir_kit_memcached:start(),
     ok = weir_kit_client:start(?CLIENT, Server, #{}),
-    %% Both find all items stored, by the first round of sets.
+    %% All others find the items stored, by the first round of sets.
     Tables = [compare(Operation, {Host, Port}, Rounds) || Operation <- [sets, gets]],
+    Many = many({Host, Port}, Rounds),
     ok = weir_memcached:stop(?CLIENT),
     ok = weir_kit_memcached:stop(Server),
-    Tables.
+    Tables ++ [Many].
 
 compare(Operation, Address, Rounds) ->
     Raw = [
@@ -39,7 +46,7 @@ compare(Operation, Address, Rounds) ->
             name => weir_bench_raw:describe(Arrangement),
             run => fun() -> weir_bench_raw:run(Address, {?CALLERS * ?REQUESTS, exchange(Operation)}, Arrangement) end
         }
-     || Arrangement <- weir_bench_raw:arrangements()
+     || Arrangement <- weir_bench_raw:arrangements(?CALLERS)
     ],
     Call = #{name => "1,000 callers of a gen_server that answers at once", run => fun() -> calls(Operation) end},
     [Ours, Beside | Peers] = weir_bench_rounds:run(Rounds, [
@@ -56,6 +63,46 @@ compare(Operation, Address, Rounds) ->
         beside => [Beside],
         notes => [weir_bench_table:target(["0.5 of the ceiling, ", maps:get(name, Best)], Ratio >= 0.5)]
     }.
+
+many(Address, Rounds) ->
+    N = ?MANY_CALLERS * ?MANY_REQUESTS,
+    Raw = [
+        #{
+            name => weir_bench_raw:describe(Arrangement),
+            run => fun() -> weir_bench_raw:run(Address, {N, exchange(get_many, ?MANY_CALLERS)}, Arrangement) end
+        }
+     || Arrangement <- weir_bench_raw:arrangements(?MANY_CALLERS)
+    ],
+    [Ours | Peers] = weir_bench_rounds:run(Rounds, [#{name => "weir_memcached", run => fun weir_many/0} | Raw]),
+    Best = weir_bench_rounds:best(higher, Peers),
+    Ratio = weir_bench_rounds:ratio(higher, Ours, Best),
+    #{
+        title => "get_many of 100 keys, 16 callers",
+        unit => "requests/s",
+        better => higher,
+        ours => [Ours],
+        peers => Peers,
+        notes => [weir_bench_table:target(["0.8 of the ceiling, ", maps:get(name, Best)], Ratio >= 0.8)]
+    }.
+
+weir_many() ->
+    Time = weir_kit_crowd:together(?MANY_CALLERS, fun(I) ->
+        many(?MANY_REQUESTS, keys(I), maps:from_list([{key(J), value(J)} || J <- numbers(I)]))
+    end),
+    ?MANY_CALLERS * ?MANY_REQUESTS * 1.0e9 / Time.
+
+many(0, _Keys, _Items) ->
+    ok;
+many(N, Keys, Items) ->
+    {ok, Items} = weir_memcached:get_many(?CLIENT, Keys),
+    many(N - 1, Keys, Items).
+
+keys(I) -> [key(J) || J <- numbers(I)].
+
+%% Those of a caller, of the keys that the callers of the other tables have stored.
+numbers(I) ->
+    First = (I - 1) * 60,
+    lists:seq(First + 1, First + ?KEYS).
 
 weir(Operation) ->
     Time = weir_kit_crowd:together(?CALLERS, fun(I) -> caller(Operation, ?REQUESTS, key(I), value(I)) end),
@@ -88,9 +135,11 @@ caller(gets, N, Key, Value) ->
     {ok, Value} = weir_memcached:get(?CLIENT, Key),
     caller(gets, N - 1, Key, Value).
 
-exchange(Operation) ->
-    [Request | _] = Requests = [request(Operation, I) || I <- lists:seq(1, ?CALLERS)],
-    Reply = reply(Operation, ?CALLERS),
+exchange(Operation) -> exchange(Operation, ?CALLERS).
+
+exchange(Operation, Callers) ->
+    [Request | _] = Requests = [request(Operation, I) || I <- lists:seq(1, Callers)],
+    Reply = reply(Operation, Callers),
     #{
         requests => iolist_to_binary(Requests),
         request_size => byte_size(Request),
@@ -101,13 +150,19 @@ exchange(Operation) ->
 request(sets, I) ->
     <<"set ", (key(I))/binary, " 0 0 ", (integer_to_binary(?VALUE_SIZE))/binary, "\r\n", (value(I))/binary, "\r\n">>;
 request(gets, I) ->
-    <<"get ", (key(I))/binary, "\r\n">>.
+    <<"get ", (key(I))/binary, "\r\n">>;
+request(get_many, I) ->
+    iolist_to_binary(["get", [[$\s, Key] || Key <- keys(I)], "\r\n"]).
 
 reply(sets, _I) ->
     <<"STORED\r\n">>;
 reply(gets, I) ->
-    Size = integer_to_binary(?VALUE_SIZE),
-    <<"VALUE ", (key(I))/binary, " 0 ", Size/binary, "\r\n", (value(I))/binary, "\r\nEND\r\n">>.
+    iolist_to_binary([found(I), "END\r\n"]);
+reply(get_many, I) ->
+    iolist_to_binary([[found(J) || J <- numbers(I)], "END\r\n"]).
+
+found(I) ->
+    ["VALUE ", key(I), " 0 ", integer_to_binary(?VALUE_SIZE), "\r\n", value(I), "\r\n"].
 
 %% All of one size.
 key(I) ->

@@ -5,7 +5,7 @@
 %% has another size, and the sum at the end shows it; the last bytes are compared too.
 -module(weir_bench_raw).
 
--export([run/3, arrangements/0, describe/1]).
+-export([run/3, arrangements/1, describe/1]).
 
 -export_type([arrangement/0, exchange/0]).
 
@@ -28,17 +28,17 @@
     reply_end := binary()
 }.
 
-%% @doc What is tried: all of the window answered before the next is sent; the window refilled by halves, by quarters,
-%% and with whatever was answered.
--spec arrangements() -> [arrangement()].
-arrangements() ->
+%% @doc What is tried with so many requests in flight, a multiple of four: all of the window answered before the next
+%% is sent; the window refilled by halves, by quarters, and with whatever was answered.
+-spec arrangements(Window :: pos_integer()) -> [arrangement()].
+arrangements(Window) ->
     [
-        #{window => 1_000, refill => 1_000, mode => active},
-        #{window => 1_000, refill => 500, mode => active},
-        #{window => 1_000, refill => 250, mode => active},
-        #{window => 1_000, refill => 1, mode => active},
-        #{window => 1_000, refill => 250, mode => passive},
-        #{window => 1_000, refill => 1, mode => passive}
+        #{window => Window, refill => Window, mode => active},
+        #{window => Window, refill => Window div 2, mode => active},
+        #{window => Window, refill => Window div 4, mode => active},
+        #{window => Window, refill => 1, mode => active},
+        #{window => Window, refill => Window div 4, mode => passive},
+        #{window => Window, refill => 1, mode => passive}
     ].
 
 %% @doc An arrangement in words.

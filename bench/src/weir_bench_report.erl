@@ -202,6 +202,7 @@ rows() ->
         {weir_log, log()},
         {weir_socket, socket()},
         {weir_memcached, memcached()},
+        {weir_memcached_server, memcached_server()},
         {weir_watch, watch()},
         {weir_cluster, cluster()}
     ].
@@ -533,10 +534,51 @@ memcached() ->
                 who = [
                     {"weir_memcached", ["weir_memcached"]},
                     {"the ceiling: a loop on gen_tcp without callers",
-                        lists:map(fun weir_bench_raw:describe/1, weir_bench_raw:arrangements())}
+                        lists:map(fun weir_bench_raw:describe/1, weir_bench_raw:arrangements(1_000))}
                 ]
             }
          || Operation <- ["sets", "gets"]
+        ] ++
+        [
+            #row{
+                benchmark = "pipeline",
+                table = "get_many of 100 keys, 16 callers",
+                what = "16 callers, one connection, `get_many` of 100 keys",
+                who = [
+                    {"weir_memcached", ["weir_memcached"]},
+                    {"the ceiling: a loop on gen_tcp that reads no value",
+                        lists:map(fun weir_bench_raw:describe/1, weir_bench_raw:arrangements(16))}
+                ]
+            }
+        ].
+
+memcached_server() ->
+    Who = [{Name, [Name]} || Name <- ["weir_memcached_server", "memcached"]],
+    [
+        #row{
+            benchmark = "memcached_server",
+            table = lists:concat([Work, " of 100 bytes, ", Count, " connections, ", Times,
+                " at a time: requests for each"]),
+            what = [Work, ", ", connections(Count), ", ", Times, " at a time: for each second of a core"],
+            who = Who
+        }
+     || {Count, Times} <- [{64, "one"}, {64, "50"}, {1_000, "one"}, {10_000, "one"}], Work <- ["get", "set"]
+    ] ++
+        [
+            #row{
+                benchmark = "memcached_server",
+                table = "resident memory",
+                what = "memory of each of 10,000 idle connections",
+                who = Who
+            },
+            #row{benchmark = "memcached_hits", table = "hits, Zipf, 300000", what =
+                "hits of keys in Zipf's distribution", who = Who},
+            #row{
+                benchmark = "memcached_hits",
+                table = "hits, Zipf, and",
+                what = "the same, and each fourth is a key that comes once",
+                who = Who
+            }
         ].
 
 watch() ->
@@ -570,7 +612,8 @@ cluster() ->
     Of = fun(Table, What, Who) -> #row{benchmark = "cluster", table = Table, what = What, who = Who} end,
     Three = "16 callers, three nodes, of which one is ",
     [
-        Of("a call that stays", "a call that stays on its node", [hd(Ways), {"weir_pool:call/3", ["weir_pool"]}]),
+        Of("a call that stays on", "a call that stays on its node", [hd(Ways), {"weir_pool:call/3", ["weir_pool"]}]),
+        Of("a call that stays, and", "what it takes more than weir_pool:call/3", [hd(Ways)]),
         Of("the choice of one", "the choice of one of four nodes by key", lists:sublist(Ways, 2)),
         Of("a call to another node, one", "a call to another node, one caller", Ways ++ [Global]),
         Of("a call to another node: bytes", "the same: on the wire, to and fro", Ways ++ [Global]),
@@ -579,13 +622,14 @@ cluster() ->
         Of("32 callers, " ++ Nodes, ["32 callers, ", Nodes, ", workers that have nothing to do"], Ways ++ [Global])
      || Nodes <- ["one other node", "2 other nodes", "4 other nodes", "8 other nodes"]
     ] ++ [
-        Of(Three ++ Trouble ++ ": " ++ Figure, [Three, Trouble, ": ", Figure], Ways)
-     || Trouble <- ["slow", "killed", "frozen"], Figure <- ["done", "failed", "99 of 100"]
+        Of(Three ++ Trouble ++ ": " ++ Figure, [Three, Trouble, ": ", Figure], Ways ++ [Global])
+     || Trouble <- ["slow", "killed", "frozen"], Figure <- ["done", "failed", "50 of 100", "99 of 100"]
     ] ++ [
         Of(Nodes ++ Event, Nodes ++ What, lists:sublist(Ways, 2))
      || Nodes <- ["2 nodes", "4 nodes", "8 nodes"],
         {Event, What} <- [
             {" are connected", " are connected: each calls the others after"},
+            {", split", ", split in two and connected again: each calls the others after"},
             {", one of which", ", one of which is killed: none calls it after"}
         ]
     ] ++ [

@@ -1,22 +1,24 @@
-%% @doc The load generator and the server in C of the socket benchmarks (bench/c_src), run as programs of the operating
-%% system.
+%% @doc The load generators and the server in C of the benchmarks of sockets and of memcached servers (bench/c_src), run
+%% as programs of the operating system.
 %%
 %% Both end when their standard input, a pipe held by our port, is closed, or after their time: none outlives the node.
 -module(weir_bench_socket_load).
 
--export([run/1, hold/1, alive/1, release/1, with/4, start_server/1, stop_server/1, compiler/0]).
+-export([run/1, run/2, hold/1, hold/2, alive/1, release/1, with/4, start_server/1, stop_server/1, compiler/0]).
 
--export_type([option/0, outcome/0, held/0, server/0, kind/0]).
+-export_type([program/0, option/0, outcome/0, held/0, server/0, kind/0]).
 
 -define(OPEN_TIMEOUT, 60_000).
 %% Besides the time that it is told to run: opening connections, and its own patience with a server that is silent.
 -define(EXTRA_TIMEOUT, 60_000).
 
+-type program() :: weir_load | weir_memcached_load.
+
 -type option() :: {atom(), atom() | non_neg_integer()}.
-%% An option of weir_load; its source says which there are.
+%% An option of the program; its source says which there are.
 
 -type outcome() :: #{Key :: atom() => non_neg_integer()}.
-%% conns, size, us, requests, bytes, p50_ns, p99_ns, max_ns, cpu_us, own_cpu_us: see the source of weir_load.
+%% us, requests, cpu_us, own_cpu_us, and of weir_load conns, size, bytes, p50_ns, p99_ns, max_ns: see its source.
 
 -opaque held() :: port().
 %% A load generator that holds idle connections.
@@ -26,26 +28,36 @@
 -type kind() :: c | weir_kit_socket_server:backend().
 %% A server to be measured: the one in C, or one in a node of its own.
 
-%% @doc Runs the generator and gives what it measured. Fails if an answer was wrong, or nothing was transferred.
+%% @doc Runs weir_load.
 -spec run([option()]) -> outcome().
-run(Options) ->
-    Port = open("weir_load", Options),
+run(Options) -> run(weir_load, Options).
+
+%% @doc Runs a generator and gives what it measured. Fails if an answer was wrong, or nothing was answered.
+-spec run(program(), [option()]) -> outcome().
+run(Program, Options) ->
+    Port = open(Program, Options),
     Line = line(Port, proplists:get_value(ms, Options, 0) + ?EXTRA_TIMEOUT),
     ok = close(Port),
     case string:lexemes(Line, " ") of
         ["ok" | Pairs] ->
-            #{bytes := Bytes} = Outcome = maps:from_list([pair(Pair) || Pair <- Pairs]),
-            Bytes > 0 orelse error({wrong_result, nothing_transferred, Options}),
+            Outcome = maps:from_list([pair(Pair) || Pair <- Pairs]),
+            %% weir_load counts no requests where data goes one way only.
+            maps:get(bytes, Outcome, maps:get(requests, Outcome)) > 0 orelse
+                error({wrong_result, nothing_transferred, Options}),
             Outcome;
         _ ->
             error({wrong_result, Line, Options})
     end.
 
+%% @doc Holds connections of weir_load.
+-spec hold([option()]) -> held().
+hold(Options) -> hold(weir_load, Options).
+
 %% @doc Opens idle connections (option `conns'), each of which has made a request when this returns. They are closed by
 %% {@link release/1}, or when the caller ends.
--spec hold([option()]) -> held().
-hold(Options) ->
-    Port = open("weir_load", [{kind, idle} | Options]),
+-spec hold(program(), [option()]) -> held().
+hold(Program, Options) ->
+    Port = open(Program, [{kind, idle} | Options]),
     ok = expect(Port, lists:concat(["idle conns=", proplists:get_value(conns, Options)])),
     Port.
 
@@ -81,7 +93,7 @@ c_kind(Work) -> Work.
 %% @doc Starts the server in C, owned by the caller.
 -spec start_server(echo | source | sink) -> server().
 start_server(Kind) ->
-    Program = open("weir_echo", [{kind, Kind}]),
+    Program = open(weir_echo, [{kind, Kind}]),
     {os_pid, OsPid} = erlang:port_info(Program, os_pid),
     case line(Program, ?OPEN_TIMEOUT) of
         "port=" ++ Number -> #{port => list_to_integer(Number), os_pid => OsPid, program => Program};
@@ -107,7 +119,7 @@ open(Name, Options) ->
 %% rebar3 builds the programs beside its folder lib (bench/c_src/Makefile).
 program(Name) ->
     Ebin = filename:dirname(code:which(?MODULE)),
-    Path = filename:join([Ebin, "..", "..", "..", "bench_c", Name]),
+    Path = filename:join([Ebin, "..", "..", "..", "bench_c", atom_to_list(Name)]),
     filelib:is_regular(Path) orelse error({not_built, Path}),
     Path.
 

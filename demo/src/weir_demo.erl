@@ -1,9 +1,9 @@
 %% @doc Weir's main job: every section on real input, beside what OTP has for it, in one run of less than a minute.
 %%
-%% `make demo' calls {@link main/0}. It starts a memcached of its own, or uses the one that `MEMCACHED=host:port' names;
-%% without one it leaves the sections out that need it, and says so. It ends with a verdict and a report with the plots
-%% of this run, `_build/demo/report.html'. Nothing else stays behind. With `WATCH=1' it goes on, with a page to look at
-%% ({@link weir_demo_watch}).
+%% `make demo' calls {@link main/0}. It starts a memcached of its own, which is weir_memcached_server in a node of its
+%% own where none is installed, or uses the one that `MEMCACHED=host:port' names. It ends with a verdict and a report
+%% with the plots of this run, `_build/demo/report.html'. Nothing else stays behind. With `WATCH=1' it goes on, with a
+%% page to look at ({@link weir_demo_watch}).
 %%
 %% Exit status: 0 if every promise was kept, 1 if one was not, or if the demo could not run, which it explains.
 -module(weir_demo).
@@ -67,7 +67,7 @@ run() ->
     Context = #{server => Server, prefix => prefix()},
     Parts = lists:zip(lists:seq(1, length(parts())), parts()),
     Sections = [section(I, Part, Context) || {I, Part} <- Parts],
-    Server =:= none orelse weir_kit_memcached:stop(Server),
+    ok = weir_kit_memcached:stop(Server),
     Us = erlang:monotonic_time(microsecond) - Start,
     {IsKept, Verdict} = verdict([Outcome || #{outcome := Outcome} <- Sections], Us),
     ok = filelib:ensure_dir(?REPORT),
@@ -93,8 +93,6 @@ server() ->
                     false -> "the memcached that MEMCACHED names"
                 end,
             {Server, [Whose, " (", weir_kit_memcached:version(Server), ")"]};
-        {error, no_memcached = Reason} ->
-            {none, ["without memcached (", weir_kit_memcached:explain(Reason), ")"]};
         {error, Reason} ->
             exit({cannot_run, weir_kit_memcached:explain(Reason)})
     end.
@@ -112,36 +110,25 @@ about() ->
         erlang:system_info(system_architecture)
     ]).
 
-section(I, Part, #{server := Server} = Context) ->
+section(I, Part, Context) ->
     weir_demo_screen:title(I, Part:title()),
     weir_demo_screen:say("   ", Part:hurts()),
-    Section = #{title => Part:title(), hurts => Part:hurts()},
-    case Server =:= none andalso Part:needs_memcached() of
-        true ->
-            Why = weir_kit_memcached:explain(no_memcached),
-            weir_demo_screen:say("   ", ["Left out: ", Why, "."]),
-            Section#{outcome => {left_out, Why}};
-        false ->
-            #{said := Said, promises := Promises} = Outcome = Part:run(Context),
-            weir_demo_screen:say("   ", Said),
-            lists:foreach(fun weir_demo_screen:promise/1, Promises),
-            Section#{outcome => Outcome}
-    end.
+    #{said := Said, promises := Promises} = Outcome = Part:run(Context),
+    weir_demo_screen:say("   ", Said),
+    lists:foreach(fun weir_demo_screen:promise/1, Promises),
+    #{title => Part:title(), hurts => Part:hurts(), outcome => Outcome}.
 
 %% @doc Whether all promises were kept, and one line of less than 80 columns that says so. Pure.
--spec verdict([weir_demo_part:outcome() | {left_out, iodata()}], Microseconds :: non_neg_integer()) ->
-    {boolean(), string()}.
+-spec verdict([weir_demo_part:outcome()], Microseconds :: non_neg_integer()) -> {boolean(), string()}.
 verdict(Outcomes, Us) ->
     Promises = [IsKept || #{promises := Some} <- Outcomes, {_, IsKept} <- Some],
-    LeftOut = length([left_out || {left_out, _} <- Outcomes]),
     Broken = length([broken || false <- Promises]),
     Kept =
         case Broken of
             0 -> io_lib:format("Weir kept all ~b promises", [length(Promises)]);
             _ -> io_lib:format("Weir BROKE ~b of ~b promises", [Broken, length(Promises)])
         end,
-    Missing = [io_lib:format("; ~b sections left out", [LeftOut]) || LeftOut > 0],
-    Text = [Kept, " in ", weir_kit:seconds(Us), Missing, "."],
+    Text = [Kept, " in ", weir_kit:seconds(Us), "."],
     {Broken =:= 0, unicode:characters_to_list(Text)}.
 
 %% Another one for each run, so that a key of one run is never another's.

@@ -12,7 +12,7 @@
 
 -include_lib("kernel/include/logger.hrl").
 
--export([title/0, hurts/0, needs_memcached/0, run/1, run/2, in_dir/1]).
+-export([title/0, hurts/0, run/1, run/2, in_dir/1]).
 
 -export_type([sizes/0]).
 
@@ -35,10 +35,6 @@ title() -> "1,000 processes log at once".
 %% @doc What hurts.
 -spec hurts() -> string().
 hurts() -> "When everything fails at once, OTP's file handler drops log events: those that would have told you why.".
-
-%% @doc False.
--spec needs_memcached() -> boolean().
-needs_memcached() -> false.
 
 %% @doc Runs the same burst three times.
 -spec run(weir_demo_part:context()) -> weir_demo_part:outcome().

@@ -10,7 +10,7 @@
 
 -behaviour(weir_demo_part).
 
--export([title/0, hurts/0, needs_memcached/0, run/1, run/2, kill/5]).
+-export([title/0, hurts/0, run/1, run/2, kill/5]).
 
 -export_type([sizes/0, found/0]).
 
@@ -42,10 +42,6 @@ title() -> "A node is killed while it logs".
 %% @doc What hurts.
 -spec hurts() -> string().
 hurts() -> "An entry that was acknowledged and is gone after a crash is worse than one that was refused.".
-
-%% @doc False.
--spec needs_memcached() -> boolean().
-needs_memcached() -> false.
 
 %% @doc Kills two nodes.
 -spec run(weir_demo_part:context()) -> weir_demo_part:outcome().

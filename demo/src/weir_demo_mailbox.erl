@@ -10,7 +10,7 @@
 
 -behaviour(weir_demo_part).
 
--export([title/0, hurts/0, needs_memcached/0, run/1, run/2]).
+-export([title/0, hurts/0, run/1, run/2]).
 
 -export_type([sizes/0]).
 
@@ -54,10 +54,6 @@ title() -> "500 senders, faster than one server".
 %% @doc What hurts.
 -spec hurts() -> string().
 hurts() -> "A cast never waits, so the mailbox of a busy gen_server grows for as long as memory lasts.".
-
-%% @doc False.
--spec needs_memcached() -> boolean().
-needs_memcached() -> false.
 
 %% @doc Runs the same flood three times.
 -spec run(weir_demo_part:context()) -> weir_demo_part:outcome().

@@ -8,7 +8,7 @@
 
 -behaviour(weir_demo_part).
 
--export([title/0, hurts/0, needs_memcached/0, run/1, run/2]).
+-export([title/0, hurts/0, run/1, run/2]).
 
 -export_type([sizes/0]).
 
@@ -56,10 +56,6 @@ title() -> "25,000 callers at once, one connection to memcached".
 hurts() ->
     "A client that waits for each reply inside a callback looks through all calls that wait behind it, so twice as many"
     " callers take four times as long.".
-
-%% @doc True.
--spec needs_memcached() -> boolean().
-needs_memcached() -> true.
 
 %% @doc Runs both.
 -spec run(weir_demo_part:context()) -> weir_demo_part:outcome().

@@ -12,7 +12,7 @@
 -export_type([context/0, promise/0, outcome/0]).
 
 -type context() :: #{
-    server := weir_kit_memcached:server() | none,
+    server := weir_kit_memcached:server(),
     %% Starts every key of this run, so that nothing of another run can be mistaken for ours.
     prefix := binary()
 }.
@@ -33,9 +33,6 @@
 
 -callback hurts() -> string().
 %% What hurts without Weir, in one sentence. Pure.
-
--callback needs_memcached() -> boolean().
-%% Whether the section is left out where there is no memcached. Pure.
 
 -callback run(Context :: context()) -> outcome().
 %% Does the work in the calling process, which does not trap exits. May take seconds.

@@ -8,7 +8,7 @@
 
 -behaviour(weir_demo_part).
 
--export([title/0, hurts/0, needs_memcached/0, run/1, run/2]).
+-export([title/0, hurts/0, run/1, run/2]).
 
 -export_type([sizes/0]).
 
@@ -35,10 +35,6 @@ title() -> "1,000 callers, and memcached is killed".
 -spec hurts() -> string().
 hurts() ->
     "When a cache dies its callers should get errors: no wrong value, no dead client, no wait without end.".
-
-%% @doc True.
--spec needs_memcached() -> boolean().
-needs_memcached() -> true.
 
 %% @doc Runs the load; kills and restarts a memcached that is ours.
 -spec run(weir_demo_part:context()) -> weir_demo_part:outcome().

@@ -9,8 +9,7 @@
 -type section() :: #{
     title := iodata(),
     hurts := iodata(),
-    %% `left_out' with the reason, where it did not run.
-    outcome := weir_demo_part:outcome() | {left_out, iodata()}
+    outcome := weir_demo_part:outcome()
 }.
 
 -type run() :: #{
@@ -79,8 +78,6 @@ section(#{title := Title, hurts := Hurts, outcome := Outcome}) ->
         "</section>\n"
     ].
 
-body({left_out, Why}) ->
-    ["<p>Left out: ", escape(Why), ".</p>\n"];
 body(#{said := Said, promises := Promises, plots := Plots}) ->
     [
         ["<p>", escape(Said), "</p>\n<ul>", lists:map(fun promise/1, Promises), "</ul>\n"],

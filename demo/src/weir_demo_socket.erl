@@ -9,7 +9,7 @@
 
 -behaviour(weir_demo_part).
 
--export([title/0, hurts/0, needs_memcached/0, run/1, run/2, judge/1]).
+-export([title/0, hurts/0, run/1, run/2, judge/1]).
 
 -export_type([sizes/0]).
 
@@ -33,10 +33,6 @@ title() -> "An echo server on sockets of its own".
 %% @doc What hurts.
 -spec hurts() -> string().
 hurts() -> "gen_tcp asks the kernel about its sockets more often than it moves data with them.".
-
-%% @doc False.
--spec needs_memcached() -> boolean().
-needs_memcached() -> false.
 
 %% @doc Runs the rounds.
 -spec run(weir_demo_part:context()) -> weir_demo_part:outcome().

@@ -64,10 +64,7 @@ verdicts(_) ->
     ),
     ?assertEqual(
         {false, "Weir BROKE 1 of 4 promises in 12.0 s."}, weir_demo:verdict([Outcome(true), Outcome(false)], 12_000_000)
-    ),
-    {true, Text} = weir_demo:verdict([Outcome(true), {left_out, "x"}, {left_out, "y"}], 59_900_000),
-    ?assertEqual("Weir kept all 2 promises in 59.9 s; 2 sections left out.", Text),
-    ?assert(length(Text) =< 80).
+    ).
 
 %% ---------------------------------------------------------------- the report
 
@@ -77,7 +74,6 @@ report(_) ->
     ?assertMatch({match, _}, re:run(Html, "prefers-color-scheme:dark")),
     ?assertMatch({match, _}, re:run(Html, "name=\"viewport\"")),
     ?assertMatch({match, _}, re:run(Html, "a &lt;b&gt; &amp; c")),
-    ?assertMatch({match, _}, re:run(Html, "Left out: no &quot;x&quot;\\.")),
     ?assertEqual(nomatch, re:run(Html, "Broken: ")),
     {_, []} = xmerl_scan:string(xml(Html), [{quiet, true}]).
 
@@ -90,10 +86,7 @@ html(Promises) ->
         verdict => "v",
         is_kept => true,
         about => "on a machine",
-        sections => [
-            #{title => "t", hurts => "h", outcome => Outcome},
-            #{title => "u", hurts => "h", outcome => {left_out, "no \"x\""}}
-        ]
+        sections => [#{title => "t", hurts => "h", outcome => Outcome}]
     }).
 
 %% What HTML allows to be left open or unnamed, closed and named.

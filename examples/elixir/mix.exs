@@ -25,8 +25,12 @@ defmodule Shop.MixProject do
   #
   #     {:weir_memcached, "~> 0.1.0"}
   defp deps do
-    for part <- [:weir_pool, :weir_server, :weir_flow, :weir_log, :weir_socket, :weir_memcached] do
-      {part, path: "../../apps/#{part}"}
-    end
+    parts =
+      for part <- [:weir_pool, :weir_server, :weir_flow, :weir_log, :weir_socket, :weir_memcached] do
+        {part, path: "../../apps/#{part}"}
+      end
+
+    # A memcached for the tests.
+    [{:weir_memcached_server, path: "../../apps/weir_memcached_server", only: :test} | parts]
   end
 end

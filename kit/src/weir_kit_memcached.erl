@@ -1,6 +1,8 @@
 %% @doc A memcached for the demo, the benchmarks and the tests: one of our own on a free loopback port, an IPv6 one or a
 %% Unix socket; or one that runs already, which is never killed.
 %%
+%% Our own is the program memcached; where that is not installed, weir_memcached_server in a node of its own.
+%%
 %% Our own never outlives this node, even if that is killed: a shell script runs it, whose standard input is a pipe held
 %% by our port; when a line arrives there, or the pipe closes, the script kills it with SIGKILL. The port has a process
 %% of its own, so it lives until {@link stop/1} or the end of the node, whoever started it.
@@ -11,7 +13,7 @@
 -module(weir_kit_memcached).
 
 -export([start/0, start/1, open/1, stop/1, kill/1, restart/1, is_ours/1]).
--export([options/1, version/1, probe/1, raw/2, explain/1, program/0, arguments/0, free_port/0]).
+-export([options/1, version/1, os_pid/1, probe/1, raw/2, explain/1, program/0, arguments/0, free_port/0]).
 
 -export_type([server/0, options/0, reason/0]).
 
@@ -20,6 +22,12 @@
 -define(LAST_PORT, 31_999).
 %% How often another port is tried when the chosen one was taken in between.
 -define(ATTEMPTS, 5).
+
+%% There is room for all that a run stores.
+-define(ARGUMENTS, ["-m", "512", "-c", "1024"]).
+
+%% Its schedulers sleep as soon as there is nothing to do: others need the cores.
+-define(NO_SPINNING, ["+sbwt", "none", "+sbwtdcpu", "none", "+sbwtdio", "none"]).
 
 -define(READY_TIMEOUT, 20_000).
 -define(CALL_TIMEOUT, 60_000).
@@ -43,20 +51,24 @@
     %% The process that runs it; `none' for one that is not ours.
     holder := pid() | none,
     host := inet:ip_address() | inet:hostname() | {local, file:name_all()},
-    port := inet:port_number()
+    port := inet:port_number(),
+    probe => answer | tcp
 }.
 
 -type options() :: #{
     %% A loopback address (127.0.0.1 if none is given) or {local, Path}.
     host => inet:ip_address() | {local, file:name_all()},
     %% More of memcached's command line, with blanks in between.
-    arguments => string()
+    arguments => string(),
+    %% When it is ready: when it answers (the default), or takes connections, for one that answers not everybody.
+    probe => answer | tcp,
+    %% `embedded': weir_memcached_server, also where memcached is installed.
+    program => installed | embedded
 }.
 
 -type reason() ::
-    no_memcached
     %% It ended at once, with this status and these words.
-    | {exited, Status :: non_neg_integer(), Output :: binary()}
+    {exited, Status :: non_neg_integer(), Output :: binary()}
     %% It did not answer in time.
     | {no_answer, server(), term()}
     | {bad_address, string()}.
@@ -101,15 +113,24 @@ answering(Server) ->
     end.
 
 start_own(Options) ->
-    case find_program() of
-        false -> {error, no_memcached};
-        Program -> start_own(Program, maps:merge(#{host => {127, 0, 0, 1}, arguments => ""}, Options), ?ATTEMPTS)
-    end.
+    Program = program_for(maps:get(program, Options, installed), find_program()),
+    start_own(Program, maps:merge(#{host => {127, 0, 0, 1}, arguments => ""}, Options), ?ATTEMPTS).
+
+%% Its command line, as far as it is the same for each address.
+program_for(installed, Program) when Program =/= false -> [Program | arguments()];
+program_for(_, _) -> embedded() ++ ?ARGUMENTS.
+
+%% The shell command erl becomes the runtime, so what is killed is that.
+embedded() ->
+    Paths = [filename:dirname(code:which(Module)) || Module <- [weir_memcached_server, weir_socket]],
+    [filename:join([code:root_dir(), "bin", "erl"]), "+P", "400000", "+Q", "400000", "+Bd" | ?NO_SPINNING] ++
+        ["-noinput", "-pa" | Paths] ++
+        ["-eval", "weir_memcached_server_main:main(init:get_plain_arguments()).", "-extra"].
 
 start_own(Program, #{host := Host, arguments := Arguments} = Options, Attempts) ->
     Port = port_for(Host),
-    Line = [Program | listen(Host, Port)] ++ arguments() ++ string:lexemes(Arguments, " "),
-    Server = #{holder => none, host => Host, port => Port},
+    Line = Program ++ listen(Host, Port) ++ string:lexemes(Arguments, " "),
+    Server = #{holder => none, host => Host, port => Port, probe => maps:get(probe, Options, answer)},
     Holder = spawn(fun() -> hold(Line, Server, none) end),
     case ask(Holder, start) of
         ok ->
@@ -134,11 +155,10 @@ port_for(Host) -> free_port(Host).
 listen({local, Path}, _) -> ["-a", "0777", "-s", unicode:characters_to_list(Path)];
 listen(Host, Port) -> ["-U", "0", "-l", inet:ntoa(Host), "-p", integer_to_list(Port)].
 
-%% @doc The options with which our own runs, without its address. There is room for all that a run stores, and as root
-%% it wants to be told as whom it runs.
+%% @doc The options with which memcached runs, without its address. As root it wants to be told as whom it runs.
 -spec arguments() -> [string()].
 arguments() ->
-    ["-m", "512", "-c", "1024"] ++ [Argument || string:trim(os:cmd("id -u")) =:= "0", Argument <- ["-u", "nobody"]].
+    ?ARGUMENTS ++ [Argument || string:trim(os:cmd("id -u")) =:= "0", Argument <- ["-u", "nobody"]].
 
 %% @doc What the program says of its version, or that it is not installed.
 -spec program() -> string().
@@ -195,8 +215,28 @@ version(Server) ->
         {error, _} -> "unknown"
     end.
 
+%% @doc The number of its process, as it tells it.
+-spec os_pid(server()) -> pos_integer().
+os_pid(#{host := Host, port := Port}) ->
+    {ok, Socket} = gen_tcp:connect(Host, Port, [binary, {active, false}, {packet, line}], ?PROBE_TIMEOUT),
+    ok = gen_tcp:send(Socket, "stats\r\n"),
+    Pid = pid_line(Socket),
+    ok = gen_tcp:close(Socket),
+    Pid.
+
+pid_line(Socket) ->
+    case gen_tcp:recv(Socket, 0, ?PROBE_TIMEOUT) of
+        {ok, <<"STAT pid ", Pid/binary>>} -> binary_to_integer(string:trim(Pid));
+        {ok, <<"STAT ", _/binary>>} -> pid_line(Socket)
+    end.
+
 %% @doc Whether it answers now, on a new connection.
 -spec probe(server()) -> ok | {error, term()}.
+probe(#{probe := tcp, host := Host, port := Port}) ->
+    case gen_tcp:connect(Host, Port, [], ?PROBE_TIMEOUT) of
+        {ok, Socket} -> gen_tcp:close(Socket);
+        {error, Reason} -> {error, Reason}
+    end;
 probe(Server) ->
     case ask_version(Server) of
         {ok, _} -> ok;
@@ -232,7 +272,6 @@ line(#{host := Host, port := Port}, Command) ->
 
 %% @doc Why there is none, in words for a person.
 -spec explain(reason()) -> iodata().
-explain(no_memcached) -> "memcached is not installed";
 explain({exited, Status, Output}) -> io_lib:format("memcached ended at once, status ~b: ~ts", [Status, Output]);
 explain({no_answer, #{host := Host, port := Port}, Reason}) ->
     io_lib:format("memcached at ~ts:~b does not answer: ~tp", [host_text(Host), Port, Reason]);

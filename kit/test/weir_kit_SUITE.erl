@@ -6,7 +6,8 @@
 -export([suite/0, all/0]).
 -export([figures/1, reasons/1, until/1, crowd/1, crowd_in_steps/1]).
 -export([sampler/1, sampler_ends_with_its_owner/1, mailbox/1]).
--export([memcached_is_killed_and_restarted/1, memcached_of_others/1, bad_address/1, memcached_ends_with_the_node/1]).
+-export([memcached_is_killed_and_restarted/1, embedded_memcached/1, memcached_of_others/1, bad_address/1,
+    memcached_ends_with_the_node/1]).
 
 suite() -> [{timetrap, {minutes, 3}}].
 
@@ -20,7 +21,7 @@ all() ->
         sampler,
         sampler_ends_with_its_owner,
         mailbox,
-        memcached_is_killed_and_restarted,
+        memcached_is_killed_and_restarted, embedded_memcached,
         memcached_of_others,
         bad_address,
         memcached_ends_with_the_node
@@ -106,10 +107,18 @@ mailbox(_) ->
 
 %% ---------------------------------------------------------------- memcached
 
-memcached_is_killed_and_restarted(_) ->
-    Server = weir_kit_memcached:start(),
+memcached_is_killed_and_restarted(_) -> killed_and_restarted(weir_kit_memcached:start()).
+
+%% Where none is installed.
+embedded_memcached(_) ->
+    Server = weir_kit_memcached:start(#{program => embedded}),
+    ?assertMatch({match, _}, re:run(weir_kit_memcached:version(Server), "-weir$")),
+    killed_and_restarted(Server).
+
+killed_and_restarted(Server) ->
     ?assert(weir_kit_memcached:is_ours(Server)),
     ?assertNotEqual("unknown", weir_kit_memcached:version(Server)),
+    ?assert(weir_kit_memcached:os_pid(Server) > 0),
     ?assertEqual(<<"STORED\r\n">>, weir_kit_memcached:raw(Server, <<"set k 0 0 1\r\nv\r\n">>)),
     ok = weir_kit_memcached:kill(Server),
     ?assertEqual({error, econnrefused}, weir_kit_memcached:probe(Server)),

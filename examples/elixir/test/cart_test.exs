@@ -4,8 +4,6 @@ defmodule Shop.CartTest do
   alias Shop.Cart
 
   describe "with a memcached" do
-    @describetag :memcached
-
     setup do
       eventually(fn -> match?({:ok, _}, :weir_memcached.version(:carts)) end)
       :ok

@@ -10,16 +10,36 @@ defmodule Shop.DocsTest do
     for [block] <- Regex.scan(~r/^```elixir\n(.*?)^```/ms, text, capture: :all_but_first), do: block
   end
 
+  defp test?(block), do: block =~ "use ExUnit.Case"
+
   for file <- Path.wildcard("#{@root}/docs/guide/*.md"), File.read!(file) =~ "```elixir" do
     # One block after the other, with the variables of those before. Those of a file run in a process of their own, to
     # which what they start is linked, and in a folder of their own.
     @tag :tmp_dir
     test "docs/guide/#{Path.basename(file)}", %{tmp_dir: dir} do
       File.cd!(dir, fn ->
-        Task.async(fn -> Enum.reduce(blocks(unquote(file)), [], &elem(Code.eval_string(&1, &2), 1)) end)
+        {tests, samples} = Enum.split_with(blocks(unquote(file)), &test?/1)
+
+        Task.async(fn -> Enum.reduce(samples, [], &elem(Code.eval_string(&1, &2), 1)) end)
         |> Task.await(60_000)
+
+        Enum.each(tests, &passes!/1)
       end)
     end
+  end
+
+  # A test of a guide runs in a node of its own, with the applications of this one.
+  defp passes!(block) do
+    File.write!("guide_test.exs", block)
+
+    apps =
+      Enum.map([:weir_memcached, :weir_memcached_server], &"{:ok, _} = Application.ensure_all_started(#{inspect(&1)})")
+
+    code = Enum.join(apps ++ ["ExUnit.start()"], "; ")
+    paths = Enum.flat_map(:code.get_path(), &["-pa", List.to_string(&1)])
+    {output, status} = System.cmd("elixir", paths ++ ["-e", code, "-r", "guide_test.exs"], stderr_to_stdout: true)
+    assert status == 0, output
+    assert output =~ ~r/[1-9][0-9]* tests?, 0 failures/, output
   end
 
   test "what cannot run here, since it belongs into other projects, is Elixir at least" do

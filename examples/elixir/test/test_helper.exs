@@ -24,25 +24,13 @@ defmodule Shop.Test do
     pid = spawn(fn -> start.(wait) end)
     receive(do: ({:held, held} -> {pid, fn -> send(held, :go_on) end}))
   end
-
-  @doc "A memcached of the tests' own, which ends with this node. `nil`: there is none on this machine."
-  def start_memcached do
-    with memcached when memcached != nil <- System.find_executable("memcached") do
-      {:ok, socket} = :gen_tcp.listen(0, ip: :loopback)
-      {:ok, port} = :inet.port(socket)
-      :ok = :gen_tcp.close(socket)
-      # The shell reads until this node is gone. memcached does not run as root unless told to.
-      script = "#{memcached} -l 127.0.0.1 -p #{port} -U 0 -u $(id -un) & trap 'kill $!' EXIT; read -r _"
-      Port.open({:spawn_executable, "/bin/sh"}, args: ["-c", script])
-      eventually(fn -> match?({:ok, _}, :gen_tcp.connect(~c"localhost", port, [])) end)
-      port
-    end
-  end
 end
 
-memcached = Shop.Test.start_memcached()
-if memcached, do: Application.put_env(:shop, :memcached, host: "localhost", port: memcached)
-unless memcached, do: IO.puts("There is no memcached: the tests that need one are left out.")
+# A memcached for the tests, which ends with this node.
+{:ok, _} = Application.ensure_all_started(:weir_memcached_server)
+{:ok, server} = :weir_memcached_server.start_link(port: 0)
+port = :weir_memcached_server.port(server)
+Application.put_env(:shop, :memcached, host: "localhost", port: port)
 
 File.rm_rf!(Application.fetch_env!(:shop, :log_dir))
 {:ok, _} = Application.ensure_all_started(:shop)
@@ -52,4 +40,4 @@ for id <- [:default, Logger], id in :logger.get_handler_ids() do
   :ok = :logger.set_handler_config(id, :level, :critical)
 end
 
-ExUnit.start(exclude: if(memcached, do: [], else: [:memcached]))
+ExUnit.start()

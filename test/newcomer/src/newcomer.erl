@@ -62,12 +62,20 @@ serve(weir_memcached) ->
     {ok, Port} = inet:port(Listener),
     _ = spawn_link(fun() ->
         {ok, Socket} = gen_tcp:accept(Listener),
+        {ok, <<"version\r\n">>} = gen_tcp:recv(Socket, 0),
+        ok = gen_tcp:send(Socket, "VERSION 1.4.0\r\n"),
         {ok, <<"get hello\r\n">>} = gen_tcp:recv(Socket, 0),
         ok = gen_tcp:send(Socket, "END\r\n"),
         receive never -> ok end
     end),
     {ok, _} = weir_memcached:start_link(cache, #{host => ?LOCALHOST, port => Port, connections => 1}),
     {error, not_found} = get_once_connected(cache, <<"hello">>),
+    ok;
+serve(weir_memcached_server) ->
+    {ok, Server} = weir_memcached_server:start_link(#{}),
+    {ok, Socket} = gen_tcp:connect(?LOCALHOST, weir_memcached_server:port(Server), [binary, {active, false}]),
+    ok = gen_tcp:send(Socket, "set k 0 0 5\r\nhello\r\n"),
+    {ok, <<"STORED\r\n">>} = gen_tcp:recv(Socket, 0),
     ok;
 serve(weir_watch) ->
     true = is_list(weir_watch:diagnose(#{seconds => 1})),

@@ -1,0 +1,34 @@
+%% The benchmarks of the memcached server, in small sizes: every answer is right, and every table has both contestants.
+-module(weir_bench_memcached_SUITE).
+
+-include_lib("stdlib/include/assert.hrl").
+
+-export([all/0]).
+-export([server_part/1, hits_part/1]).
+
+all() -> [server_part, hits_part].
+
+server_part(_Config) ->
+    Tables = weir_bench_memcached_server:run(1, #{
+        loads => [{2, 1}, {2, 5}], idle => 50, silence => 0, warm => 0, ms => 50
+    }),
+    ?assertEqual(9, length(Tables)),
+    complete(Tables).
+
+hits_part(_Config) ->
+    Tables = weir_bench_memcached_hits:run(1, #{keys => 1_000, gets => 4_000, megabytes => 8}),
+    ?assertEqual(2, length(Tables)),
+    complete(Tables),
+    %% There is room for all, and each key is missed once at most.
+    [?assert(Hits > 50) || #{ours := [#{figures := [Hits]}]} <- Tables].
+
+complete(Tables) ->
+    [
+        begin
+            ?assertMatch({["weir_memcached_server"], ["memcached"]}, {names(Ours), names(Peers)}),
+            ?assert(is_list(unicode:characters_to_list(weir_bench_table:render(Table))))
+        end
+     || #{ours := Ours, peers := Peers} = Table <- Tables
+    ].
+
+names(Results) -> [Name || #{name := Name} <- Results].
