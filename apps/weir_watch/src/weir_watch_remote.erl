@@ -48,7 +48,7 @@
     | {not_loaded, term()}
     | {no_agent, term()}
     | {failed, term()}.
-%% Why a node cannot be looked at; {@link explain/2} says it in words.
+%% Why a node cannot be looked at; `explain/2' says it in words.
 
 %% Loading waits for the node's code server, and an end before us for its purge.
 -define(TIMEOUT, 60_000).
