@@ -171,22 +171,37 @@ destination(Address, #server{port = Port}) -> {Address, Port, [inet, {nodelay, t
 secure(Connected, _, _, #config{tls = off}) ->
     {ok, Connected};
 secure({_, Socket}, Server, Deadline, #config{tls = Options}) ->
-    case ssl:connect(Socket, tls_options(Options, Server), left(Deadline)) of
-        {ok, Secured} -> {ok, {ssl, Secured}};
-        {error, _} = Error -> Error
+    case tls_options(Options, Server) of
+        {ok, All} ->
+            case ssl:connect(Socket, All, left(Deadline)) of
+                {ok, Secured} -> {ok, {ssl, Secured}};
+                {error, _} = Error -> Error
+            end;
+        {error, _} = Error ->
+            Error
     end.
 
 %% Whoever the server is has to be shown, unless the user says otherwise. Before OTP 26 ssl itself asks for nothing.
 tls_options(Options, Server) ->
     Has = fun(Key) -> lists:keymember(Key, 1, Options) end,
     Verify = [{verify, verify_peer} || not Has(verify)],
-    Trusted = [{cacerts, public_key:cacerts_get()} || Verify =/= [], not Has(cacerts), not Has(cacertfile)],
     Match = [
         {customize_hostname_check, [{match_fun, public_key:pkix_verify_hostname_match_fun(https)}]}
      || not Has(customize_hostname_check)
     ],
     Name = [{server_name_indication, Host} || Host <- name(Server), not Has(server_name_indication)],
-    Options ++ Name ++ Match ++ Verify ++ Trusted.
+    All = Options ++ Name ++ Match ++ Verify,
+    case Verify =/= [] andalso not Has(cacerts) andalso not Has(cacertfile) of
+        true -> believing_the_machine(All);
+        false -> {ok, All}
+    end.
+
+believing_the_machine(Options) ->
+    try public_key:cacerts_get() of
+        Authorities -> {ok, [{cacerts, Authorities} | Options]}
+    catch
+        error:Reason -> {error, {no_cacerts, Reason}}
+    end.
 
 name(#server{host = Host}) when is_list(Host) -> [Host];
 name(#server{host = Host}) when is_atom(Host) -> [atom_to_list(Host)];

@@ -6,7 +6,7 @@
 
 -export([all/0, suite/0, init_per_suite/1, end_per_suite/1]).
 -export([
-    bomb/1, undecodable_key/1, append_to_a_term/1, no_such_codec/1, silent_connection/1, silent_is_let_in_again/1,
+    bomb/1, undecodable_key/1, append_to_a_term/1, no_such_codec/1, json/1, silent_connection/1, silent_is_let_in_again/1,
     busy_one_of_two/1, many_down/1, endless_stats/1, a_byte_now_and_then/1, large_set_on_a_slow_link/1,
     large_value_on_a_slow_link/1, bytes_that_wait/1, forgets_what_was_large/1, idle_is_small/1,
     info_beside_a_stuck_one/1, stopped_by_two/1, other_family/1, numbers_too_large/1, words/1
@@ -17,7 +17,7 @@ suite() -> [{timetrap, {minutes, 3}}].
 
 all() ->
     [
-        bomb, undecodable_key, append_to_a_term, no_such_codec, silent_connection, silent_is_let_in_again,
+        bomb, undecodable_key, append_to_a_term, no_such_codec, json, silent_connection, silent_is_let_in_again,
         busy_one_of_two, many_down, endless_stats, a_byte_now_and_then, large_set_on_a_slow_link,
         large_value_on_a_slow_link, bytes_that_wait, forgets_what_was_large, idle_is_small, info_beside_a_stuck_one,
         stopped_by_two, other_family, numbers_too_large, words
@@ -106,6 +106,30 @@ no_such_codec(_) ->
     with(C, #{}, Script, fun(_) ->
         ?assertError({bad_option, codec, no_such}, weir_memcached:get(C, <<"k">>, #{codec => no_such}))
     end).
+
+%% Where OTP has JSON, what it reads is bounded as terms are; where it has not, there is no such codec.
+json(_) ->
+    C = ?FUNCTION_NAME,
+    Long = binary:copy(<<"1">>, 1001),
+    Script = [
+        accept, {expect, "set k 0 0 18\r\n{\"a\":[1,null,\"b\"]}\r\n"}, {send, "STORED\r\n"},
+        {expect, "get k\r\n"}, {send, [value("k", "{\"a\":[1,null,\"b\"]}"), "END\r\n"]},
+        {expect, "get k\r\n"}, {send, [value("k", "{\"a\":"), "END\r\n"]},
+        {expect, "get k\r\n"}, {send, [value("k", Long), "END\r\n"]}
+    ],
+    case code:which(json) of
+        non_existing ->
+            ?assertEqual({error, {bad_option, codec, json}}, weir_memcached:start_link(C, #{codec => json}));
+        _ ->
+            with(C, #{codec => json, max_term => 8000}, Script, fun(_) ->
+                Value = #{<<"a">> => [1, null, <<"b">>]},
+                ?assertError(_, weir_memcached:set(C, <<"k">>, #{<<"a">> => self()})),
+                ?assertEqual(ok, weir_memcached:set(C, <<"k">>, Value)),
+                ?assertEqual({ok, Value}, weir_memcached:get(C, <<"k">>)),
+                ?assertEqual({error, {undecodable, <<"{\"a\":">>}}, weir_memcached:get(C, <<"k">>)),
+                ?assertEqual({error, {undecodable, Long}}, weir_memcached:get(C, <<"k">>))
+            end)
+    end.
 
 %% ---------------------------------------------------------------- connections
 

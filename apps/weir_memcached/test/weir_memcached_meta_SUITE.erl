@@ -78,8 +78,22 @@ debug(Config) ->
     ?assertEqual({error, not_found}, weir_memcached:debug(C, <<"k">>)),
     [ok = weir_memcached:set(C, Key, 1) || Key <- [<<"k">>, <<0, 1>>]],
     ?assertMatch({ok, #{<<"exp">> := <<"-1">>, <<"cas">> := _}}, weir_memcached:debug(C, <<"k">>)),
-    ?assertMatch({ok, #{<<"exp">> := <<"-1">>}}, weir_memcached:debug(C, <<0, 1>>, #{timeout => 5000})),
+    %% memcached 1.6.45 does not find such a key, whoever asks.
+    Found = weir_memcached:debug(C, <<0, 1>>, #{timeout => 5000}),
+    case raw("me AAE= b\r\n", Config) of
+        <<"ME ", _/binary>> -> ?assertMatch({ok, #{<<"exp">> := <<"-1">>}}, Found);
+        <<"EN\r\n">> -> ?assertEqual({error, not_found}, Found)
+    end,
     ok = weir_memcached:stop(C).
+
+%% What the server says, asked without the client.
+raw(Line, Config) ->
+    #{host := Host, port := Port} = weir_memcached_test:options(proplists:get_value(server, Config)),
+    {ok, Socket} = gen_tcp:connect(Host, Port, [binary, {active, false}, {packet, line}]),
+    ok = gen_tcp:send(Socket, Line),
+    {ok, Answer} = gen_tcp:recv(Socket, 0),
+    ok = gen_tcp:close(Socket),
+    Answer.
 
 %% Every operation on keys that text cannot carry, and on one that it can, in the same client.
 binary_keys(Config) ->

@@ -254,11 +254,11 @@ tls(Config) ->
         ok = weir_memcached:stop(C)
     end).
 
-%% The certificate is for a name, and the server is asked by it.
+%% The certificate is for a name, and the server is asked by it. What the alert is called differs between releases.
 tls_of_a_name(Config) ->
     with_tls(Config, fun(Server, _) ->
         C = start(?FUNCTION_NAME, Server, #{host => {127, 0, 0, 1}, tls => trusted(Config)}),
-        ?assertMatch({tls_alert, {handshake_failure, _}}, reason(C)),
+        ?assertMatch({tls_alert, {Alert, _}} when Alert =:= handshake_failure; Alert =:= bad_certificate, reason(C)),
         ok = weir_memcached:stop(C),
         Named = [{server_name_indication, "localhost"} | trusted(Config)],
         C = start(?FUNCTION_NAME, Server, #{host => {127, 0, 0, 1}, tls => Named}),
@@ -267,11 +267,16 @@ tls_of_a_name(Config) ->
         ok = weir_memcached:stop(C)
     end).
 
-%% Nobody is believed who cannot show who it is, unless the user says so.
+%% Nobody is believed who cannot show who it is, unless the user says so. A machine may have no authorities to believe.
 tls_refused(Config) ->
     with_tls(Config, fun(Server, _) ->
         C = start(?FUNCTION_NAME, Server, #{tls => []}),
-        ?assertMatch({tls_alert, {unknown_ca, _}}, reason(C)),
+        Reason = reason(C),
+        try public_key:cacerts_get() of
+            _ -> ?assertMatch({tls_alert, {unknown_ca, _}}, Reason)
+        catch
+            error:NoAuthorities -> ?assertEqual({no_cacerts, NoAuthorities}, Reason)
+        end,
         ok = weir_memcached:stop(C),
         C = start(?FUNCTION_NAME, Server, #{tls => [{verify, verify_none}]}),
         up(C),
@@ -328,7 +333,9 @@ tls_lost(Config) ->
 tls_blocked(Config) ->
     with_tls(Config, fun(Server, _) ->
         C = start(?FUNCTION_NAME, Server, #{tls => trusted(Config), codec => raw, stall_timeout => 50}),
-        up(C),
+        weir_memcached_test:until(fun() ->
+            [up, up] =:= [Phase || #{phase := Phase} <- weir_memcached_test:connections(C)]
+        end),
         {ok, #{<<"pid">> := Pid}} = weir_memcached:stats(C),
         "" = os:cmd("kill -STOP " ++ binary_to_list(Pid)),
         Large = binary:copy(<<"x">>, 1_000_000),
