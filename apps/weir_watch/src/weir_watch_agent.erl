@@ -917,7 +917,7 @@ ask_parts(State) ->
 
 snapshot(Facts, Described, Diagnoses, #state{spent = Spent, parts = {Parts, _}} = State) ->
     [{_, Mailbox}, {_, Words}] = process_info(self(), [message_queue_len, total_heap_size]),
-    (maps:without([polling, given], Facts))#{
+    (maps:without([polling, sockets, given], Facts))#{
         node => node(),
         at => erlang:system_time(millisecond),
         watched => now_ms() - State#state.began,

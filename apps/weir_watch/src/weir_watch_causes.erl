@@ -266,8 +266,8 @@ share(Class, Shares) -> maps:get(Class, Shares, 0.0).
 
 %% @doc A cause that is the node's: a poll thread is busy all the time with many sockets.
 -spec node_cause(map()) -> {sockets, evidence()} | none.
-node_cause(#{polling := Polling, ports := Ports}) when Polling >= 0.8, Ports >= 100 ->
-    {sockets, #{polling => round(Polling * 100) / 100, ports => Ports}};
+node_cause(#{polling := Polling, ports := Ports, sockets := Sockets}) when Polling >= 0.8, Ports + Sockets >= 100 ->
+    {sockets, #{polling => round(Polling * 100) / 100, ports => Ports + Sockets}};
 node_cause(_) ->
     none.
 
@@ -312,7 +312,7 @@ called(#{name := Name, module := Module, pid := Pid}) ->
     end.
 
 summary(sockets, _, #{polling := Polling, ports := Ports}) ->
-    io_lib:format("has a poll thread that is busy for ~b % of the time, and ~b ports.", [round(Polling * 100), Ports]);
+    io_lib:format("has a poll thread that is busy for ~b % of the time, and ~b ports and sockets.", [round(Polling * 100), Ports]);
 summary(Cause, Suspect, #{shares := Shares, collecting := Collecting}) ->
     #{queue := Queue, drained := Drained, waiters := Waiters, growth := Growth, core := Core} = Suspect,
     Percent = fun(Class) -> round(100 * share(Class, Shares)) end,
@@ -409,7 +409,7 @@ causes() ->
             <<"Bound its senders: weir_flow's windows, or max_queue of a weir_server.">>, <<"docs/guide/flow.md">>},
         {busy, <<"It runs, or wants to, 60 % of its time, and does 1,000,000 reductions a second or more.">>,
             <<"Spread its work over a weir_pool, or do it in the callers.">>, <<"docs/guide/pool.md">>},
-        {sockets, <<"A poll thread is busy for 80 % of the time, with 100 ports or more.">>,
+        {sockets, <<"A poll thread is busy for 80 % of the time, with 100 ports and sockets or more.">>,
             <<"Poll with one set for each scheduler: weir_socket; or start the node with +IOp and "
                 "+IOt.">>, <<"docs/guide/socket.md">>},
         {unsure, <<"It is in trouble, and none of these rules holds.">>,

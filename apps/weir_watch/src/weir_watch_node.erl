@@ -68,6 +68,7 @@ at_once() ->
         input => 0,
         output => 0,
         polling => 0.0,
+        sockets => 0,
         given => 1.0
     }.
 
@@ -83,7 +84,7 @@ new() ->
     }.
 
 %% What has been since the last reading. `polling' is the share of a core that the busiest poll thread took, where that
-%% is known; `given' the share of the time for which schedulers wanted to run that the machine has let them: Linux tells
+%% is known; `sockets' those of OTP's module `socket', which are no ports; `given' the share of the time for which schedulers wanted to run that the machine has let them: Linux tells
 %% for how long each has run and waited. Elsewhere it is their processor time as a share of the time in which they had
 %% work; one that spins while it has none adds to the former, so that less is seen than is so.
 read(#node{at = Before, schedulers = Schedulers, pollers = Pollers, threads = Threads} = Node) ->
@@ -102,6 +103,7 @@ read(#node{at = Before, schedulers = Schedulers, pollers = Pollers, threads = Th
         input => round((Input - Input0) / Seconds),
         output => round((Output - Output0) / Seconds),
         polling => lists:max([0 | lists:zipwith(fun erlang:'-'/2, Polled, Polled0)]) / 1_000_000_000 / Seconds,
+        sockets => sockets(),
         given =>
             case Threads of
                 [] -> given((Runtime - Runtime0) / 1000 / Seconds, lists:sum(Shares));
@@ -111,6 +113,15 @@ read(#node{at = Before, schedulers = Schedulers, pollers = Pollers, threads = Th
     {Facts, Node#node{
         at = Now, schedulers = New, input = Input, output = Output, polled = Polled, runtime = Runtime, waited = Both
     }}.
+
+%% Who has none has not loaded it. Some two microseconds.
+sockets() ->
+    try erlang:module_loaded(socket) andalso socket:number_of() of
+        false -> 0;
+        Sockets -> Sockets
+    catch
+        error:_ -> 0
+    end.
 
 runtime() -> element(1, erlang:statistics(runtime)).
 

@@ -1,11 +1,13 @@
-%% Faults, three or more of each cause but `sockets', to be started on a node of their own. A form is started by start/1
-%% and told by all/0: its name and the cause that is right. It returns the process that is at fault, as a pid or a name.
+%% Faults, three or more of each cause, to be started on a node of their own. A form is started by start/1 and told by
+%% all/0: its name and the cause that is right. It returns the process that is at fault, as a pid or a name, or `node'
+%% if that is the node. The node of a form of `sockets' has the library of weir_watch_form_poll.
 -module(weir_watch_forms).
 
 -export([all/0, start/1, spin/1, agent/0]).
 
 -define(SERVER, weir_watch_form_server).
 -define(STATEM, weir_watch_form_statem).
+-define(SOCKETS, 150).
 
 all() ->
     [
@@ -24,7 +26,8 @@ all() ->
         {far_casts, distribution}, {far_messages, distribution}, {far_statem, distribution},
         {nif_in_server, nif}, {nif_in_statem, nif}, {nif_alone, nif},
         {two_calls, deadlock}, {three_calls, deadlock}, {two_statems, deadlock},
-        {deaf, backlog}, {suspended, backlog}, {waits_for_nothing, backlog}
+        {deaf, backlog}, {suspended, backlog}, {waits_for_nothing, backlog},
+        {tcp_active, sockets}, {tcp_passive, sockets}, {tcp_of_socket, sockets}, {udp, sockets}
     ].
 
 %% However long it takes until he waits.
@@ -240,6 +243,34 @@ start(two_statems) ->
     Start = fun() -> ?STATEM:start(fun none/0, fun(Other, S) when is_pid(Other) -> gen_server:call(Other, work,
         infinity), S end) end,
     ring([Start(), Start()]);
+start(tcp_active) ->
+    Next = fun(Socket) ->
+        ok = inet:setopts(Socket, [{active, once}]),
+        receive {tcp, Socket, Bytes} -> ok = gen_tcp:send(Socket, Bytes) end
+    end,
+    echoes(Next, []);
+start(tcp_passive) -> echoes(fun echo_once/1, []);
+start(tcp_of_socket) -> echoes(fun echo_once/1, [{inet_backend, socket}]);
+start(udp) ->
+    Open = fun() ->
+        {ok, Socket} = gen_udp:open(0, [binary, {active, false}, {ip, {127, 0, 0, 1}}]),
+        Socket
+    end,
+    _ = [
+        spawn(fun() ->
+            {Here, There} = {Open(), Open()},
+            {ok, {Ip, Port}} = inet:sockname(There),
+            ok = gen_udp:send(Here, Ip, Port, <<"x">>),
+            forever(fun() ->
+                {ok, {From, FromPort, Bytes}} = gen_udp:recv(There, 0),
+                ok = gen_udp:send(There, From, FromPort, Bytes),
+                {ok, {_, _, Bytes}} = gen_udp:recv(Here, 0),
+                ok = gen_udp:send(Here, Ip, Port, Bytes)
+            end)
+        end)
+     || _ <- lists:seq(1, ?SOCKETS)
+    ],
+    node;
 start(deaf) -> filled(spawn(fun() -> receive never -> ok end end));
 start(suspended) ->
     {ok, Pid} = ?SERVER:start(fun none/0, fun(_, S) -> S end),
@@ -297,6 +328,36 @@ echo(Ms) ->
         Ms =:= 0 orelse timer:sleep(Ms),
         ok = gen_tcp:send(Socket, Bytes)
     end) end).
+
+echo_once(Socket) ->
+    {ok, Bytes} = gen_tcp:recv(Socket, 0),
+    ok = gen_tcp:send(Socket, Bytes).
+
+%% A byte goes to and fro on each of many connections.
+echoes(Next, Backend) ->
+    Me = self(),
+    _ = spawn(fun() ->
+        {ok, Listener} = gen_tcp:listen(0, Backend ++ [binary, {active, false}, {ip, {127, 0, 0, 1}},
+            {backlog, ?SOCKETS}]),
+        {ok, Port} = inet:port(Listener),
+        Me ! {port, Port},
+        forever(fun() ->
+            {ok, Socket} = gen_tcp:accept(Listener),
+            Pid = spawn(fun() -> receive go -> forever(fun() -> Next(Socket) end) end end),
+            ok = gen_tcp:controlling_process(Socket, Pid),
+            Pid ! go
+        end)
+    end),
+    Port = receive {port, Of} -> Of end,
+    _ = [
+        spawn(fun() ->
+            {ok, Socket} = gen_tcp:connect({127, 0, 0, 1}, Port, Backend ++ [binary, {active, false}]),
+            ok = gen_tcp:send(Socket, <<"x">>),
+            forever(fun() -> Next(Socket) end)
+        end)
+     || _ <- lists:seq(1, ?SOCKETS)
+    ],
+    node.
 
 deaf_listener() -> listener(fun(_Socket) -> timer:sleep(infinity) end).
 
