@@ -429,10 +429,13 @@ set_servers(Client, Servers) ->
 -spec server_of(client(), key()) -> {ok, server_name()} | {error, {bad_key, term()}}.
 server_of(Client, Key) ->
     Config = weir_memcached_ask:config(Client),
-    weir_memcached_ask:with_key(Key, Config, fun(Bytes, _) ->
-        #server{name = Name} = weir_memcached_route:owner(Bytes, Config),
-        {ok, Name}
-    end).
+    case weir_memcached_ask:key(Key, Config) of
+        {ok, Bytes, _} ->
+            #server{name = Name} = weir_memcached_route:owner(Bytes, Config),
+            {ok, Name};
+        {error, _} = Error ->
+            Error
+    end.
 
 %% Computing what is not there
 
@@ -603,11 +606,14 @@ cas(Client, Key, Value, Cas) ->
 cas(Client, Key, Value, Cas, Given) when is_integer(Cas), Cas >= 0, Cas =< ?MAX_COUNTER ->
     Options = weir_memcached_ask:options(Given, [ttl, flags, timeout, codec]),
     Config = weir_memcached_ask:config(Client),
-    weir_memcached_ask:with_key(Key, Config, fun(Bytes, Wire) ->
-        {Data, Flags, Size} = weir_memcached_ask:encode(Config, Options, Value),
-        Operation = {cas, Wire, Data, Flags, weir_memcached_ask:ttl(Options), Cas, Size},
-        sized(Size, weir_memcached_ask:ask(Config, Bytes, Operation, Options))
-    end).
+    case weir_memcached_ask:key(Key, Config) of
+        {ok, Bytes, Wire} ->
+            {Data, Flags, Size} = weir_memcached_ask:encode(Config, Options, Value),
+            Operation = {cas, Wire, Data, Flags, weir_memcached_ask:ttl(Options), Cas, Size},
+            sized(Size, weir_memcached_ask:ask(Config, Bytes, Operation, Options));
+        {error, _} = Error ->
+            Error
+    end.
 
 %% @doc As {@link append/4} without options.
 -spec append(client(), key(), iodata()) -> ok | {error, error()}.
@@ -740,19 +746,17 @@ item(Client, Key) ->
 item(Client, Key, Given) ->
     Options = weir_memcached_ask:options(Given, [timeout, codec]),
     Config = weir_memcached_ask:config(Client),
-    weir_memcached_ask:with_key(Key, Config, fun(Bytes, Wire) ->
-        case weir_memcached_ask:ask(Config, Bytes, {item, Wire}, Options) of
-            {ok, <<>>, #{leased := true}} ->
-                {error, not_found};
-            {ok, Data, Tokens} ->
-                case weir_memcached_ask:decode(Config, Options, Data, maps:get(flags, Tokens, 0)) of
-                    {ok, Value} -> {ok, known(Value, Tokens)};
-                    {error, _} = Error -> Error
-                end;
-            {error, _} = Error ->
-                Error
-        end
-    end).
+    case ask_of_key(Config, Key, fun(Wire) -> {item, Wire} end, Options) of
+        {ok, <<>>, #{leased := true}} ->
+            {error, not_found};
+        {ok, Data, Tokens} ->
+            case weir_memcached_ask:decode(Config, Options, Data, maps:get(flags, Tokens, 0)) of
+                {ok, Value} -> {ok, known(Value, Tokens)};
+                {error, _} = Error -> Error
+            end;
+        {error, _} = Error ->
+            Error
+    end.
 
 %% Whoever sees a stale item first has won, and does not want it here.
 known(Value, Tokens) ->
@@ -875,11 +879,14 @@ server(_, #config{servers = Servers}) ->
 store(Op, Client, Key, Value, Given) ->
     Options = weir_memcached_ask:options(Given, [ttl, flags, timeout, codec, no_reply]),
     Config = weir_memcached_ask:config(Client),
-    weir_memcached_ask:with_key(Key, Config, fun(Bytes, Wire) ->
-        {Data, Flags, Size} = weir_memcached_ask:encode(Config, Options, Value),
-        Operation = {Op, Wire, Data, Flags, weir_memcached_ask:ttl(Options), Size},
-        sized(Size, weir_memcached_ask:ask(Config, Bytes, Operation, Options))
-    end).
+    case weir_memcached_ask:key(Key, Config) of
+        {ok, Bytes, Wire} ->
+            {Data, Flags, Size} = weir_memcached_ask:encode(Config, Options, Value),
+            Operation = {Op, Wire, Data, Flags, weir_memcached_ask:ttl(Options), Size},
+            sized(Size, weir_memcached_ask:ask(Config, Bytes, Operation, Options));
+        {error, _} = Error ->
+            Error
+    end.
 
 concat(Op, Client, Key, Data, Given) ->
     Options = weir_memcached_ask:options(Given, [timeout, codec, no_reply]),
@@ -888,19 +895,20 @@ concat(Op, Client, Key, Data, Given) ->
     Codec =:= raw orelse error({bad_option, codec, Codec}, [Client, Key, Data, Given]),
     Compress =:= off orelse error({bad_option, compress, Compress}, [Client, Key, Data, Given]),
     Size = iolist_size(Data),
-    weir_memcached_ask:with_key(Key, Config, fun(Bytes, Wire) ->
-        sized(Size, weir_memcached_ask:ask(Config, Bytes, {Op, Wire, Data}, Options))
-    end).
+    sized(Size, ask_of_key(Config, Key, fun(Wire) -> {Op, Wire, Data} end, Options)).
 
 arithmetic(Op, Client, Key, N, Given) when is_integer(N), N >= 0, N =< ?MAX_COUNTER ->
     simple(Client, Key, Given, [timeout], fun(Wire) -> {Op, Wire, N} end).
 
 simple(Client, Key, Given, Allowed, Operation) ->
     Options = weir_memcached_ask:options(Given, Allowed),
-    Config = weir_memcached_ask:config(Client),
-    weir_memcached_ask:with_key(Key, Config, fun(Bytes, Wire) ->
-        weir_memcached_ask:ask(Config, Bytes, Operation(Wire), Options)
-    end).
+    ask_of_key(weir_memcached_ask:config(Client), Key, Operation, Options).
+
+ask_of_key(Config, Key, Operation, Options) ->
+    case weir_memcached_ask:key(Key, Config) of
+        {ok, Bytes, Wire} -> weir_memcached_ask:ask(Config, Bytes, Operation(Wire), Options);
+        {error, _} = Error -> Error
+    end.
 
 one_value(Config, Key, Options, Operation) ->
     with_item(Config, Key, Options, Operation, fun({_, Flags, _, Bytes}) ->
@@ -908,13 +916,16 @@ one_value(Config, Key, Options, Operation) ->
     end).
 
 with_item(Config, Key, Options, Operation, Use) ->
-    weir_memcached_ask:with_key(Key, Config, fun(Bytes, Wire) ->
-        case get_or_hedge(Config, Bytes, Operation(Wire), Options) of
-            {ok, [Item]} -> Use(Item);
-            {ok, []} -> {error, not_found};
-            {error, _} = Error -> Error
-        end
-    end).
+    case weir_memcached_ask:key(Key, Config) of
+        {ok, Bytes, Wire} ->
+            case get_or_hedge(Config, Bytes, Operation(Wire), Options) of
+                {ok, [Item]} -> Use(Item);
+                {ok, []} -> {error, not_found};
+                {error, _} = Error -> Error
+            end;
+        {error, _} = Error ->
+            Error
+    end.
 
 get_or_hedge(#config{request_timeout = Default} = Config, Bytes, Operation, #{hedge := Hedge} = Options) when
     Hedge =/= off
@@ -924,8 +935,8 @@ get_or_hedge(Config, Bytes, Operation, Options) ->
     weir_memcached_ask:ask(Config, Bytes, Operation, Options).
 
 %% All keys, each with what belongs to it, or the first that is bad.
-keys([{Key, Rest} | Others], #config{naming = Naming} = Config, Keys) ->
-    case weir_memcached_key:wire(Key, Naming) of
+keys([{Key, Rest} | Others], Config, Keys) ->
+    case weir_memcached_ask:key(Key, Config) of
         {ok, Bytes, Wire} -> keys(Others, Config, [{Bytes, {Key, Wire, Rest}} | Keys]);
         {error, _} = Error -> Error
     end;

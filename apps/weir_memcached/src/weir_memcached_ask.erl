@@ -7,7 +7,7 @@
 %% @private
 -module(weir_memcached_ask).
 
--export([config/1, options/2, ttl/1, with_key/3]).
+-export([config/1, options/2, ttl/1, key/2]).
 -export([ask/4, ask_each/4, ask_server/4, ask_servers/3, send/5, deadline/1, encode/3, decode/4]).
 
 -include("weir_memcached_config.hrl").
@@ -55,19 +55,13 @@ is_valid(server, V) -> is_binary(V).
 ttl(Options) ->
     maps:get(ttl, Options, 0).
 
-%% @doc Calls a function with the bytes of a key and what stands for them on the wire, if the key is good.
+%% @doc The bytes of a key and what stands for them on the wire, if the key is good.
 %%
-%% Not as the last call: a process with this module's code on its stack keeps an upgrade from purging that, and with it
-%% the function, which then could not be called any more.
--spec with_key(weir_memcached:key(), weir_memcached_config:config(), Use) -> Result | {error, {bad_key, term()}} when
-    Use :: fun((binary(), weir_memcached_request:wire_key()) -> Result), Result :: term().
-with_key(Key, #config{naming = Naming}, Use) ->
-    case weir_memcached_key:wire(Key, Naming) of
-        {ok, Bytes, Wire} -> used(Use(Bytes, Wire));
-        {error, _} = Error -> Error
-    end.
-
-used(Result) -> Result.
+%% It calls no function with them: one of its caller could be purged in an upgrade while this module runs, since a
+%% process that only refers to it does not keep it.
+-spec key(weir_memcached:key(), weir_memcached_config:config()) ->
+    {ok, binary(), weir_memcached_request:wire_key()} | {error, {bad_key, term()}}.
+key(Key, #config{naming = Naming}) -> weir_memcached_key:wire(Key, Naming).
 
 %% @doc Has an operation on a key answered by the server whose key it is, and followed by those that have copies.
 -spec ask(weir_memcached_config:config(), Key :: binary(), weir_memcached_request:operation(),

@@ -94,12 +94,16 @@ fetch(Config, Key, Function, Given) ->
             error({contradicting_options, {negative_ttl, Seconds}, {codec, Codec}});
         #{} ->
             Until = erlang:monotonic_time(millisecond) + maps:get(wait, Options),
-            weir_memcached_ask:with_key(Key, Config, fun(Bytes, Wire) ->
-                Want = #want{
-                    config = Config, bytes = Bytes, wire = Wire, function = Function, options = Options, until = Until
-                },
-                decoded(peek(Want), Want)
-            end)
+            case weir_memcached_ask:key(Key, Config) of
+                {ok, Bytes, Wire} ->
+                    Want = #want{
+                        config = Config, bytes = Bytes, wire = Wire, function = Function, options = Options,
+                        until = Until
+                    },
+                    decoded(peek(Want), Want);
+                {error, _} = Error ->
+                    Error
+            end
     end.
 
 decoded({ok, {value, Bytes, Flags}}, #want{config = Config, options = Options}) ->

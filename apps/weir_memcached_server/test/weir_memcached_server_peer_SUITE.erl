@@ -11,6 +11,8 @@
 
 %% Most of them wait for a node to start, or for seconds to go by. Those that take longest begin.
 -define(AT_ONCE, 10).
+%% A test ends its server with SIGINT, which is ignored by whom a shell has started in the background.
+-define(WITH_SIGINT, ["-e", "$SIG{INT} = 'DEFAULT'; exec @ARGV"]).
 -define(LONGEST, ["item_size_max", "idle-timeout", "chunked-items", "getset", "cas", "issue_14"]).
 
 suite() -> [{timetrap, {minutes, 10}}].
@@ -93,7 +95,7 @@ run_some(Queue, Perl, Dir) ->
             [];
         {_, Name} = First ->
             case ets:take(Queue, First) of
-                [_] -> [{Name, run(Perl, ["t/" ++ Name ++ ".t"], Dir)} | run_some(Queue, Perl, Dir)];
+                [_] -> [{Name, run(Perl, ?WITH_SIGINT ++ [Perl, "t/" ++ Name ++ ".t"], Dir)} | run_some(Queue, Perl, Dir)];
                 [] -> run_some(Queue, Perl, Dir)
             end
     end.
