@@ -183,10 +183,8 @@ received(Socket) ->
 %% A look behind the interface: a connection's state has it in its link.
 socket(C) ->
     [#{pid := Connection}] = weir_memcached_test:connections(C),
-    [Socket] = [
-        Field
-     || Link <- tuple_to_list(sys:get_state(Connection)), is_tuple(Link), {'$inet', weir_socket, _} = Field <- tuple_to_list(Link)
-    ],
+    Links = [Link || Link <- tuple_to_list(sys:get_state(Connection)), is_tuple(Link)],
+    [Socket] = [Field || Link <- Links, {'$inet', weir_socket, _} = Field <- tuple_to_list(Link)],
     Socket.
 
 %% ---------------------------------------------------------------- weir_memcached_server_SUITE

@@ -312,7 +312,8 @@ called(#{name := Name, module := Module, pid := Pid}) ->
     end.
 
 summary(sockets, _, #{polling := Polling, ports := Ports}) ->
-    io_lib:format("has a poll thread that is busy for ~b % of the time, and ~b ports and sockets.", [round(Polling * 100), Ports]);
+    io_lib:format("has a poll thread that is busy for ~b % of the time, and ~b ports and sockets.",
+        [round(Polling * 100), Ports]);
 summary(Cause, Suspect, #{shares := Shares, collecting := Collecting}) ->
     #{queue := Queue, drained := Drained, waiters := Waiters, growth := Growth, core := Core} = Suspect,
     Percent = fun(Class) -> round(100 * share(Class, Shares)) end,

@@ -84,9 +84,10 @@ new() ->
     }.
 
 %% What has been since the last reading. `polling' is the share of a core that the busiest poll thread took, where that
-%% is known; `sockets' those of OTP's module `socket', which are no ports; `given' the share of the time for which schedulers wanted to run that the machine has let them: Linux tells
-%% for how long each has run and waited. Elsewhere it is their processor time as a share of the time in which they had
-%% work; one that spins while it has none adds to the former, so that less is seen than is so.
+%% is known; `sockets' how many OTP's module `socket' has, which are no ports; `given' the share of the time for which
+%% schedulers wanted to run that the machine has let them. Linux tells for how long each has run and waited. Elsewhere
+%% it is their processor time as a share of the time in which they had work; one that spins while it has none adds to
+%% the former, so that less is seen than is so.
 read(#node{at = Before, schedulers = Schedulers, pollers = Pollers, threads = Threads} = Node) ->
     #node{input = Input0, output = Output0, polled = Polled0, runtime = Runtime0, waited = {Ran0, Waited0}} = Node,
     Now = now_ns(),

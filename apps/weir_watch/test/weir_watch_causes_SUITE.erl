@@ -1,6 +1,6 @@
 %% Faults are injected into a node of their own, in three forms or more of each cause (weir_watch_forms), and the agent
-%% there is to name the right process and cause. On a machine that tests for others (CI=true) one form of each cause runs,
-%% elsewhere all, or those of WEIR_WATCH_FORMS=name,name. `make watch-forms' keeps what all are told in a table.
+%% there is to name the right process and cause. On a machine that tests for others (CI=true) one form of each cause
+%% runs, elsewhere all, or those of WEIR_WATCH_FORMS=name,name. `make watch-forms' keeps what all are told in a table.
 -module(weir_watch_causes_SUITE).
 
 -include_lib("stdlib/include/assert.hrl").

@@ -252,21 +252,21 @@ start(tcp_active) ->
 start(tcp_passive) -> echoes(fun echo_once/1, []);
 start(tcp_of_socket) -> echoes(fun echo_once/1, [{inet_backend, socket}]);
 start(udp) ->
-    Open = fun() ->
-        {ok, Socket} = gen_udp:open(0, [binary, {active, false}, {ip, {127, 0, 0, 1}}]),
-        Socket
+    Open = fun() -> gen_udp:open(0, [binary, {active, false}, {ip, {127, 0, 0, 1}}]) end,
+    Echo = fun(Socket) ->
+        {ok, {Ip, Port, Bytes}} = gen_udp:recv(Socket, 0),
+        ok = gen_udp:send(Socket, Ip, Port, Bytes)
     end,
     _ = [
         spawn(fun() ->
-            {Here, There} = {Open(), Open()},
-            {ok, {Ip, Port}} = inet:sockname(There),
-            ok = gen_udp:send(Here, Ip, Port, <<"x">>),
-            forever(fun() ->
-                {ok, {From, FromPort, Bytes}} = gen_udp:recv(There, 0),
-                ok = gen_udp:send(There, From, FromPort, Bytes),
-                {ok, {_, _, Bytes}} = gen_udp:recv(Here, 0),
-                ok = gen_udp:send(Here, Ip, Port, Bytes)
-            end)
+            {ok, Socket} = Open(),
+            {ok, Port} = inet:port(Socket),
+            _ = spawn_link(fun() ->
+                {ok, Other} = Open(),
+                ok = gen_udp:send(Other, {127, 0, 0, 1}, Port, <<"x">>),
+                forever(fun() -> Echo(Other) end)
+            end),
+            forever(fun() -> Echo(Socket) end)
         end)
      || _ <- lists:seq(1, ?SOCKETS)
     ],
