@@ -3,7 +3,7 @@
 %% if that is the node. The node of a form of `sockets' has the library of weir_watch_form_poll.
 -module(weir_watch_forms).
 
--export([all/0, start/1, spin/1, agent/0]).
+-export([all/0, start/1, spin/1, agent/0, echo/1]).
 
 -define(SERVER, weir_watch_form_server).
 -define(STATEM, weir_watch_form_statem).
@@ -335,20 +335,7 @@ echo_once(Socket) ->
 
 %% A byte goes to and fro on each of many connections.
 echoes(Next, Backend) ->
-    Me = self(),
-    _ = spawn(fun() ->
-        {ok, Listener} = gen_tcp:listen(0, Backend ++ [binary, {active, false}, {ip, {127, 0, 0, 1}},
-            {backlog, ?SOCKETS}]),
-        {ok, Port} = inet:port(Listener),
-        Me ! {port, Port},
-        forever(fun() ->
-            {ok, Socket} = gen_tcp:accept(Listener),
-            Pid = spawn(fun() -> receive go -> forever(fun() -> Next(Socket) end) end end),
-            ok = gen_tcp:controlling_process(Socket, Pid),
-            Pid ! go
-        end)
-    end),
-    Port = receive {port, Of} -> Of end,
+    Port = listener(Backend, fun(Socket) -> forever(fun() -> Next(Socket) end) end),
     _ = [
         spawn(fun() ->
             {ok, Socket} = gen_tcp:connect({127, 0, 0, 1}, Port, Backend ++ [binary, {active, false}]),
@@ -361,14 +348,22 @@ echoes(Next, Backend) ->
 
 deaf_listener() -> listener(fun(_Socket) -> timer:sleep(infinity) end).
 
-listener(Serve) ->
+listener(Serve) -> listener([], Serve).
+
+%% The port of one that serves each connection in a process of its own.
+listener(Options, Serve) ->
     Me = self(),
     _ = spawn(fun() ->
-        {ok, Listener} = gen_tcp:listen(0, [binary, {active, false}, {ip, {127, 0, 0, 1}}]),
+        {ok, Listener} = gen_tcp:listen(0, Options ++ [binary, {active, false}, {ip, {127, 0, 0, 1}},
+            {backlog, ?SOCKETS}]),
         {ok, Port} = inet:port(Listener),
         Me ! {port, Port},
-        {ok, Socket} = gen_tcp:accept(Listener),
-        Serve(Socket)
+        forever(fun() ->
+            {ok, Socket} = gen_tcp:accept(Listener),
+            Pid = spawn(fun() -> receive go -> Serve(Socket) end end),
+            ok = gen_tcp:controlling_process(Socket, Pid),
+            Pid ! go
+        end)
     end),
     receive {port, Port} -> Port end.
 

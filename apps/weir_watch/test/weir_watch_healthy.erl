@@ -9,7 +9,7 @@ start() ->
     Servers = [element(2, ?SERVER:start(fun() -> #{} end, fun work/2)) || _ <- lists:seq(1, 10)],
     {ok, Pool} = weir_watch_form_pool:start(16),
     Table = ets:new(healthy, [public, {write_concurrency, true}]),
-    Port = listener(),
+    Port = weir_watch_forms:echo(0),
     _ = [spawn(fun() -> every(10, fun() -> gen_server:call(any(Servers), {get, I}) end) end) || I <- lists:seq(1, 200)],
     _ = [spawn(fun() -> every(5, fun() -> gen_server:cast(any(Servers), {put, I}) end) end) || I <- lists:seq(1, 100)],
     _ = [spawn(fun() -> every(50, fun() -> weir_watch_form_pool:with(Pool, fun(_) -> timer:sleep(5) end) end) end)
@@ -128,28 +128,6 @@ every(Ms, Fun) ->
     timer:sleep(rand:uniform(2 * Ms)),
     _ = Fun(),
     every(Ms, Fun).
-
-listener() ->
-    Me = self(),
-    _ = spawn(fun() ->
-        {ok, Listener} = gen_tcp:listen(0, [binary, {active, false}, {ip, {127, 0, 0, 1}}, {backlog, 100}]),
-        {ok, Port} = inet:port(Listener),
-        Me ! {port, Port},
-        accept(Listener)
-    end),
-    receive {port, Port} -> Port end.
-
-accept(Listener) ->
-    {ok, Socket} = gen_tcp:accept(Listener),
-    Pid = spawn(fun() -> receive go -> echo(Socket) end end),
-    ok = gen_tcp:controlling_process(Socket, Pid),
-    Pid ! go,
-    accept(Listener).
-
-echo(Socket) ->
-    {ok, Bytes} = gen_tcp:recv(Socket, 0),
-    ok = gen_tcp:send(Socket, Bytes),
-    echo(Socket).
 
 client(Port) ->
     {ok, Socket} = gen_tcp:connect({127, 0, 0, 1}, Port, [binary, {active, false}]),
