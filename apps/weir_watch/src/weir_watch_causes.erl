@@ -29,6 +29,7 @@
 -define(WAITERS, 5).
 -define(TURNS, 2).
 -define(SERVES, 500).
+-define(PROMPT, 50_000).
 %% For how long one is silent who is in native code; where the machine gives little, a scheduler may stand still so
 %% long.
 -define(SILENT_MS, 1000).
@@ -200,8 +201,8 @@ rules() ->
         end},
         {shared_client, fun(Trouble, #{shares := S, ports := Ports} = F) ->
             Trouble =:= hot andalso (share(socket, S) >= 0.4 orelse (Ports =/= [] andalso share(wait, S) >= 0.5)) orelse
-                Trouble =:= idle andalso serves(F) andalso Ports =/= [] andalso share(idle, S) >= 0.6 andalso
-                    not is_starved(F)
+                Trouble =:= idle andalso serves(F) andalso not is_prompt(F) andalso Ports =/= [] andalso
+                    share(idle, S) >= 0.6 andalso not is_starved(F)
         end},
         {searching, fun(Trouble, #{shares := S}) -> Trouble =:= hot andalso share(search, S) >= 0.3 end},
         {backlog, fun(Trouble, #{queue := Queue, suspect := Suspect, shares := S}) ->
@@ -246,6 +247,10 @@ in_nif(#{suspect := #{reductions := Reductions}, shares := S, turns := Turns, st
 %% It does something for those who wait. Who keeps them waiting until there is something to tell does nothing; a
 %% question of its looker costs it a reduction or two.
 serves(#{suspect := #{reductions := Reductions}}) -> Reductions >= ?SERVES.
+
+%% It does so much for each who waits that he does not wait long: a request takes a client some hundred reductions, so
+%% that is some five hundred a second, and two milliseconds.
+is_prompt(#{suspect := #{reductions := Reductions}, waiters := Waiters}) -> Reductions > ?PROMPT * Waiters.
 
 is_log(#{suspect := #{module := Module, name := Name}}) ->
     lists:member(Module, [
@@ -389,7 +394,7 @@ causes() ->
                 "weir_pool.">>, <<"docs/guide/pool.md">>},
         {shared_client, <<"It receives from a socket 40 % of its time, or has one and waits inside its callbacks, "
             "or, with a socket, idles but for 500 reductions a second or more while five processes or more wait for "
-            "it.">>,
+            "it, with at most 50,000 a second for each.">>,
             <<"Pipeline the requests, as weir_memcached does, or make a pool of "
                 "connections.">>, <<"docs/guide/memcached.md">>},
         {searching, <<"It runs 30 % of its time in a function in which it waits at other times, with more than "

@@ -58,6 +58,8 @@ rules_in_order(_Config) ->
     ?assertEqual(blocking, cause(facts(Waited, #{wait => 1.0}))),
     ?assertEqual(shared_client, cause(facts(Waited, #{wait => 1.0}, #{ports => [p]}))),
     ?assertEqual(shared_client, cause(facts(Waited, #{idle => 1.0}, #{ports => [p]}))),
+    %% A client that pipelines has several who wait at any time; what it does for each tells whether they wait long.
+    ?assertEqual(none, cause(facts(Waited#{reductions => 1_000_001}, #{idle => 1.0}, #{ports => [p]}))),
     ?assertEqual(searching, cause(facts(Hot, #{search => 0.4, wait => 0.6}))),
     ?assertEqual(flooded, cause(facts(Hot#{growth => 1000}, #{run => 1.0}))),
     ?assertEqual(busy, cause(facts(Hot#{growth => 999}, #{run => 1.0}))),
