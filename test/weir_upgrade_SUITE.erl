@@ -10,7 +10,7 @@
 -include_lib("stdlib/include/assert.hrl").
 
 -export([suite/0, all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2, end_per_testcase/2]).
--export([under_load/1, idle/1, refused/1, found/1]).
+-export([under_load/1, idle/1, refused/1, found/1, purged_while_asked/1]).
 
 -define(APPS, [
     weir_flow, weir_server, weir_pool, weir_log, weir_socket, weir_memcached, weir_compat, weir_cluster, weir_watch
@@ -21,7 +21,7 @@
 
 suite() -> [{timetrap, {minutes, 5}}].
 
-all() -> [under_load, idle, refused, found].
+all() -> [under_load, idle, refused, found, purged_while_asked].
 
 init_per_suite(Config) ->
     Root = ?config(priv_dir, Config),
@@ -143,6 +143,32 @@ found(Config) ->
     ],
     [?assert(lists:keymember(Module, 2, Processes)) || Module <- [weir_log_writer, weir_pool_slot_sup, weir_pool_app]],
     ?assertEqual([], Processes -- Found).
+
+%% A process that only refers to functions of an old version does not keep it from being purged; so no request needs one
+%% of its own after it has waited. Of all the modules that a request goes through one is replaced while it waits.
+purged_while_asked(Config) ->
+    ok = call(Config, ?LOAD, start, [?config(dir, Config), []]),
+    Files = fun(Module) ->
+        [
+            filename:join(Ebin, Module)
+         || Version <- [?config(before, Config), ?config(now, Config)],
+            {Same, Ebin} <- modules(Version, Config),
+            Same =:= Module
+        ]
+    end,
+    Modules = [
+        Module
+     || {Module, Ebin} <- modules(?config(now, Config), Config),
+        string:find(Ebin, "weir_memcached-") =/= nomatch,
+        %% Those of processes that wait, which the release handler has go on in the new version.
+        not lists:member(Module, [weir_memcached_io, weir_memcached_conn])
+    ],
+    ?assert(lists:member(weir_memcached_flight, Modules)),
+    Outcomes = lists:append([
+        call(Config, ?LOAD, purged_while_asked, [Module, Files(Module)], 60_000)
+     || Module <- Modules
+    ]),
+    ?assertEqual([], [Outcome || {_, _, {Why, _}} = Outcome <- Outcomes, Why =/= answered]).
 
 %% The callback module of a supervisor, as if that were started with it.
 supervisor(Pid, Config) ->

@@ -6,7 +6,7 @@
 -export([start/1, start/2, progress/0, faults/0, stop/0, pids/0, check_held/0]).
 -export([start_worker/0, start_server/1, init/1, handle_call/3, handle_cast/2]).
 -export([code_change/3, check/1]).
--export([claim_for_long/0, end_claim/1]).
+-export([claim_for_long/0, end_claim/1, purged_while_asked/2]).
 
 -define(PARTS, [
     pool_call, pool_counted, pool_claim, compat, flow_cast, flow_limit, server_call, server_batch, log_sync, log_async,
@@ -152,6 +152,65 @@ claim_for_long() ->
     receive
         {Claimer, in} -> Claimer
     end.
+
+%% What requests of memcached are answered, by name, whose caller waits while `Module' is loaded from another file and
+%% the version before is purged.
+%%
+%% The purger looks at one process after the other, and no function of that version can be called meanwhile. Many
+%% processes make that take so long that the caller comes to its next call of one, and is looked at after that.
+purged_while_asked(Module, Files) ->
+    Crowd = [spawn(fun() -> receive go -> ok end end) || _ <- lists:seq(1, 8000)],
+    ok = weir_memcached:set(cache, <<"one">>, 1),
+    ok = weir_memcached:set(cache, <<"two">>, <<"2">>, #{codec => raw}),
+    Answers = [
+        {Name, Module, purged_while_asked(Request, Module, File)}
+     || {{Name, Request}, N} <- lists:zip(requests(), lists:seq(1, length(requests()))),
+        File <- [lists:nth(N rem 2 + 1, Files)]
+    ],
+    [exit(Pid, kill) || Pid <- Crowd],
+    Answers.
+
+purged_while_asked(Request, Module, File) ->
+    [Cache] = [Name || {weir_memcached, cache, _Server} = Name <- weir_pool:pools()],
+    {ok, Workers} = weir_pool:workers(Cache),
+    Conns = [Conn || {_Slot, Conn} <- Workers],
+    [ok = sys:suspend(Conn) || Conn <- Conns],
+    {Caller, Ref} = spawn_monitor(fun() -> exit({answered, Request()}) end),
+    ok = until(fun() -> process_info(Caller, status) =:= {status, waiting} end),
+    {module, Module} = code:load_abs(File),
+    _ = spawn(fun() -> [ok = sys:resume(Conn) || Conn <- Conns] end),
+    ok = purged(Module),
+    receive
+        {'DOWN', Ref, process, Caller, Outcome} -> Outcome
+    end.
+
+purged(Module) ->
+    case code:soft_purge(Module) of
+        true -> ok;
+        false -> purged(Module)
+    end.
+
+requests() ->
+    Fun = fun() -> {ok, 3} end,
+    [
+        {get, fun() -> weir_memcached:get(cache, <<"one">>) end},
+        {hedged_get, fun() -> weir_memcached:get(cache, <<"one">>, #{hedge => 1000}) end},
+        {gets, fun() -> weir_memcached:gets(cache, <<"one">>) end},
+        {gat, fun() -> weir_memcached:gat(cache, <<"one">>, 60) end},
+        {get_many, fun() -> weir_memcached:get_many(cache, [<<"one">>, <<"three">>]) end},
+        {item, fun() -> weir_memcached:item(cache, <<"one">>) end},
+        {set, fun() -> weir_memcached:set(cache, <<"one">>, 1) end},
+        {add, fun() -> weir_memcached:add(cache, <<"one">>, 1) end},
+        {append, fun() -> weir_memcached:append(cache, <<"two">>, <<"0">>, #{codec => raw}) end},
+        {incr, fun() -> weir_memcached:incr(cache, <<"two">>, 1) end},
+        {touch, fun() -> weir_memcached:touch(cache, <<"one">>, 60) end},
+        {set_many, fun() -> weir_memcached:set_many(cache, #{<<"one">> => 1, <<"four">> => 4}) end},
+        {delete, fun() -> weir_memcached:delete(cache, <<"nothing">>) end},
+        {fetch, fun() -> weir_memcached:fetch(cache, <<"one">>, Fun) end},
+        {fetch_nothing, fun() -> weir_memcached:fetch(cache, make_key(), Fun) end}
+    ].
+
+make_key() -> integer_to_binary(erlang:unique_integer([positive])).
 
 %% What it was answered.
 end_claim(Claimer) ->

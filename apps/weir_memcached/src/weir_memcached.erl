@@ -494,12 +494,15 @@ gets(Client, Key) ->
 gets(Client, Key, Given) ->
     Options = weir_memcached_ask:options(Given, [timeout, codec]),
     Config = weir_memcached_ask:config(Client),
-    with_item(Config, Key, Options, fun(Wire) -> {gets, Wire} end, fun({_, Flags, Cas, Bytes}) ->
-        case weir_memcached_ask:decode(Config, Options, Bytes, Flags) of
-            {ok, Value} -> {ok, Value, Cas};
-            {error, _} = Error -> Error
-        end
-    end).
+    case one_item(Config, Key, Options, fun(Wire) -> {gets, Wire} end) of
+        {ok, {_, Flags, Cas, Bytes}} ->
+            case weir_memcached_ask:decode(Config, Options, Bytes, Flags) of
+                {ok, Value} -> {ok, Value, Cas};
+                {error, _} = Error -> Error
+            end;
+        {error, _} = Error ->
+            Error
+    end.
 
 %% @doc As {@link gat/4} without options.
 -spec gat(client(), key(), Ttl :: integer()) -> {ok, Value :: term()} | {error, error()}.
@@ -911,15 +914,16 @@ ask_of_key(Config, Key, Operation, Options) ->
     end.
 
 one_value(Config, Key, Options, Operation) ->
-    with_item(Config, Key, Options, Operation, fun({_, Flags, _, Bytes}) ->
-        weir_memcached_ask:decode(Config, Options, Bytes, Flags)
-    end).
+    case one_item(Config, Key, Options, Operation) of
+        {ok, {_, Flags, _, Bytes}} -> weir_memcached_ask:decode(Config, Options, Bytes, Flags);
+        {error, _} = Error -> Error
+    end.
 
-with_item(Config, Key, Options, Operation, Use) ->
+one_item(Config, Key, Options, Operation) ->
     case weir_memcached_ask:key(Key, Config) of
         {ok, Bytes, Wire} ->
             case get_or_hedge(Config, Bytes, Operation(Wire), Options) of
-                {ok, [Item]} -> Use(Item);
+                {ok, [Item]} -> {ok, Item};
                 {ok, []} -> {error, not_found};
                 {error, _} = Error -> Error
             end;

@@ -46,33 +46,46 @@
 %% line; a value that is to be sent after its line comes by itself.
 -spec command(char(), Args :: [binary()], weir_memcached_server_clock:time(), #cache{}) ->
     silent | binary() | {value, Head :: binary(), Value :: binary()}.
-command($g, Args, Now, Cache) -> checked(Args, <<"CLIENT_ERROR options flags are too long">>, fun(Key, Tokens) ->
-    case flags(Key, Tokens, Now, Cache) of
-        {ok, Flags} -> get(Flags, Tokens, Now, Cache);
-        {error, Error} -> Error
-    end
-end);
-command($d, Args, Now, Cache) -> checked(Args, ?TOO_MANY, fun(Key, Tokens) ->
-    case flags(Key, Tokens, Now, Cache) of
-        {ok, Flags} -> delete(Flags, Tokens, Now, Cache);
-        {error, _} -> <<"CLIENT_ERROR invalid or duplicate flag">>
-    end
-end);
-command($a, Args, Now, Cache) -> checked(Args, ?TOO_MANY, fun(Key, Tokens) ->
-    case flags(Key, Tokens, Now, Cache) of
-        {ok, Flags} -> arithmetic(Flags, Tokens, Now, Cache);
-        {error, _} -> <<"CLIENT_ERROR invalid or duplicate flag">>
-    end
-end);
+command($g, Args, Now, Cache) ->
+    case checked(Args, <<"CLIENT_ERROR options flags are too long">>) of
+        {Key, Tokens} ->
+            case flags(Key, Tokens, Now, Cache) of
+                {ok, Flags} -> get(Flags, Tokens, Now, Cache);
+                {error, Error} -> Error
+            end;
+        Error ->
+            Error
+    end;
+command($d, Args, Now, Cache) ->
+    case checked_flags(Args, Now, Cache) of
+        {#flags{} = Flags, Tokens} -> delete(Flags, Tokens, Now, Cache);
+        Error -> Error
+    end;
+command($a, Args, Now, Cache) ->
+    case checked_flags(Args, Now, Cache) of
+        {#flags{} = Flags, Tokens} -> arithmetic(Flags, Tokens, Now, Cache);
+        Error -> Error
+    end;
 command($e, Args, Now, Cache) ->
     debug(Args, Now, Cache);
 command(_, _Args, _Now, _Cache) ->
     <<"ERROR">>.
 
-checked([], _TooMany, _Fun) -> <<"ERROR">>;
-checked([Key | _], _TooMany, _Fun) when byte_size(Key) > ?MAX_KEY -> ?BAD_LINE;
-checked([_ | Tokens], TooMany, _Fun) when length(Tokens) >= ?MAX_FLAGS -> TooMany;
-checked([Key | Tokens], _TooMany, Fun) -> Fun(Key, Tokens).
+checked_flags(Args, Now, Cache) ->
+    case checked(Args, ?TOO_MANY) of
+        {Key, Tokens} ->
+            case flags(Key, Tokens, Now, Cache) of
+                {ok, Flags} -> {Flags, Tokens};
+                {error, _} -> <<"CLIENT_ERROR invalid or duplicate flag">>
+            end;
+        Error ->
+            Error
+    end.
+
+checked([], _TooMany) -> <<"ERROR">>;
+checked([Key | _], _TooMany) when byte_size(Key) > ?MAX_KEY -> ?BAD_LINE;
+checked([_ | Tokens], TooMany) when length(Tokens) >= ?MAX_FLAGS -> TooMany;
+checked([Key | Tokens], _TooMany) -> {Key, Tokens}.
 
 %% ---------------------------------------------------------------- flags
 
