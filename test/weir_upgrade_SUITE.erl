@@ -13,7 +13,8 @@
 -export([under_load/1, idle/1, refused/1, found/1, purged_while_asked/1]).
 
 -define(APPS, [
-    weir_flow, weir_server, weir_pool, weir_log, weir_socket, weir_memcached, weir_compat, weir_cluster, weir_watch
+    weir_flow, weir_server, weir_pool, weir_log, weir_socket, weir_memcached, weir_compat, weir_cluster, weir_watch,
+    weir_memcached_server
 ]).
 -define(LOAD, weir_upgrade_load).
 %% The function that tells the version.

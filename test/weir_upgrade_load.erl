@@ -10,7 +10,7 @@
 
 -define(PARTS, [
     pool_call, pool_counted, pool_claim, compat, flow_cast, flow_limit, server_call, server_batch, log_sync, log_async,
-    logger, memcached, echo_passive, echo_active, connects, cluster, watch
+    logger, memcached, memcached_server, echo_passive, echo_active, connects, cluster, watch
 ]).
 
 %% ---------------------------------------------------------------- a server like any other
@@ -77,6 +77,7 @@ keeper(Dir, Parts, Starter) ->
             weir_pool:child_spec(supervised, Squares),
             weir_log:child_spec(supervised, #{file => filename:join(Dir, "supervised.log")}),
             weir_memcached:child_spec(cache, Memcached),
+            weir_memcached_server:child_spec(#{path => served(Dir)}),
             weir_watch_page:child_spec(#{port => 0}),
             weir_watch_telemetry:child_spec(#{})
         ]
@@ -84,6 +85,7 @@ keeper(Dir, Parts, Starter) ->
     ok = weir_cluster:start(counted, #{}),
     ok = until(fun() -> weir_memcached:set(cache, <<"up">>, true) =:= ok end),
     Port = echo_server(),
+    Where = #{echo => Port, served => served(Dir)},
     {ok, Worker, Ticket} = weir_pool:checkout(held, #{}),
     %% Who waits the whole time: a caller of a server that does not answer, a reader that is sent nothing, a hibernated
     %% and an idle server.
@@ -93,8 +95,8 @@ keeper(Dir, Parts, Starter) ->
     {ok, _} = weir_upgrade_server:start_link(asleep, #{hibernate_after => 1}),
     true = ets:insert(?MODULE, [{held, Worker, Ticket}, {idle, Idle, Reader}]),
     Users = [
-        spawn_link(fun() -> user(Part, state(Part, Port, N), 1) end)
-     || Part <- Parts, N <- lists:seq(1, users(Part))
+        spawn_link(fun() -> user(Part, state(Part, Where), 1) end)
+     || Part <- Parts, _ <- lists:seq(1, users(Part))
     ],
     Starter ! {self(), started},
     keep(Users).
@@ -301,11 +303,21 @@ do(memcached, _, N) ->
     Key = list_to_binary(pid_to_list(self())),
     ok = weir_memcached:set(cache, Key, N),
     is({ok, N}, weir_memcached:get(cache, Key));
+do(memcached_server, Socket, N) ->
+    %% As many answers as there are commands, of both protocols, in one write.
+    Key = list_to_binary(pid_to_list(self())),
+    ok = gen_tcp:send(Socket, [
+        "set ", Key, " 0 0 1\r\n0\r\nma ", Key, " D", integer_to_binary(N), " v\r\nmg ", Key, " v\r\nmd ", Key, "\r\n"
+    ]),
+    Digits = integer_to_binary(N),
+    Value = [integer_to_binary(byte_size(Digits)), "\r\n", Digits, "\r\n"],
+    Expected = iolist_to_binary(["STORED\r\nVA ", Value, "VA ", Value, "HD\r\n"]),
+    is({ok, Expected}, gen_tcp:recv(Socket, byte_size(Expected), 10_000));
 do(echo_passive, Socket, N) ->
     ok = weir_socket:send(Socket, <<N:64>>),
     is({ok, <<N:64>>}, weir_socket:recv(Socket, 0));
-do(connects, Port, N) ->
-    Socket = state(echo_passive, Port, N),
+do(connects, Where, N) ->
+    Socket = state(echo_passive, Where),
     ok = do(echo_passive, Socket, N),
     weir_socket:close(Socket);
 do(echo_active, Socket, N) ->
@@ -319,11 +331,17 @@ do(echo_active, Socket, N) ->
 is(Same, Same) -> ok;
 is(_Expected, Other) -> Other.
 
-state(Part, Port, _) when Part =:= echo_passive; Part =:= echo_active ->
+state(Part, #{echo := Port}) when Part =:= echo_passive; Part =:= echo_active ->
     {ok, Socket} = weir_socket:connect("localhost", Port, [binary, {packet, 4}, {active, false}]),
     Socket;
-state(_Part, Port, _) ->
-    Port.
+state(memcached_server, #{served := Path}) ->
+    {ok, Socket} = gen_tcp:connect({local, Path}, 0, [binary, {active, false}]),
+    Socket;
+state(_Part, Where) ->
+    Where.
+
+%% Where the memcached of our own is.
+served(Dir) -> filename:join(Dir, "served").
 
 %% Its acceptor waits without a time-out, as ranch's do.
 echo_server() ->
