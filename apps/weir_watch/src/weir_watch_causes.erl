@@ -422,30 +422,58 @@ causes() ->
             <<"Look at it: where it is, and what its messages are.">>, <<"docs/guide/watch.md">>}
     ].
 
-sketch(_Cause, undefined) -> <<>>;
+%% Code with the module of the suspect's own process, or a word in its place where that is not known.
+sketch(Cause, undefined) -> sketch(Cause, your_module);
 sketch(busy, M) ->
     text("ok = weir_pool:start(~tp, #{size => erlang:system_info(schedulers), worker => {~tp, start_link, []}}),~n"
         "{ok, Pid} = weir_pool:pick(~tp),~ngen_server:call(Pid, Request)", [M, M, M]);
 sketch(blocking, M) ->
-    text("-module(~tp).~n-behaviour(weir_server).~nhandle_batch(Batch, State) -> %% ask once for all of them", [M]);
+    text("-module(~tp).~n-behaviour(weir_server).~n"
+        "handle_batch(Batch, State) ->~n"
+        "    Answers = ask_once_for([Request || {call, _, Request} <- Batch]),~n"
+        "    {reply, lists:zip([From || {call, From, _} <- Batch], Answers), State}.", [M]);
 sketch(searching, M) ->
     text("-module(~tp).~n-behaviour(weir_server).~nstart_link() -> weir_server:start_link({local, ~tp}, ~tp, [], "
         "[{drain, 500}]).", [M, M, M]);
-sketch(flooded, _) ->
-    <<"ok = weir_flow:cast(Server, Message, 8)  %% waits while 8 messages of this sender are in the mailbox">>;
+sketch(flooded, M) ->
+    text("%% in place of gen_server:cast(~tp, Message): waits while 8 messages of this sender are in the mailbox~n"
+        "ok = weir_flow:cast(~tp, Message, 8)", [M, M]);
 sketch(logger, weir_log_writer) ->
     <<"{ok, Log} = weir_log:open(Log, #{file => File, ack => written, shards => 4})">>;
-sketch(logger, _) ->
-    <<"{handler, default, weir_log_h, #{config => #{file => \"log/erlang.log\"}}}">>;
+sketch(logger, M) ->
+    text("%% in sys.config, in place of the handler that ~tp is of~n"
+        "{kernel, [{logger, [{handler, default, weir_log_h, #{config => #{file => \"log/erlang.log\"}}}]}]}", [M]);
 sketch(small_pool, M) ->
     text("weir_pool:claim(~tp, fun(Worker) -> work(Worker) end, #{timeout => 1000})", [M]);
-sketch(shared_client, _) ->
+sketch(shared_client, weir_memcached_conn) ->
     <<"{ok, _} = weir_memcached:start_link(cache, #{host => Host, connections => 4})">>;
+sketch(shared_client, M) ->
+    text("ok = weir_pool:start(~tp, #{size => 4, worker => {~tp, start_link, []}}),  %% a connection each~n"
+        "{ok, Client} = weir_pool:pick(~tp),~ngen_server:call(Client, Request)", [M, M, M]);
 sketch(gc, M) ->
     text("gen_server:start_link(~tp, [], [{spawn_opt, [{min_heap_size, 1_000_000}]}])", [M]);
-sketch(ets_lock, _) ->
-    <<"ets:new(Name, [public, {write_concurrency, auto}, {decentralized_counters, true}])">>;
-sketch(port, _) ->
-    <<"inet:setopts(Socket, [{send_timeout, 5000}, {send_timeout_close, true}])">>;
-sketch(_, _) ->
+sketch(ets_lock, M) ->
+    text("%% the table in which ~tp waits for a lock~n"
+        "ets:new(Name, [public, {write_concurrency, auto}, {decentralized_counters, true}])", [M]);
+sketch(port, M) ->
+    text("%% the socket to which ~tp sends~n"
+        "inet:setopts(Socket, [{send_timeout, 5000}, {send_timeout_close, true}])", [M]);
+sketch(distribution, M) ->
+    text("%% where ~tp sends to the other node: it goes on, and does without that node for a while~n"
+        "case erlang:send(To, Message, [nosuspend]) of ok -> ok; nosuspend -> {error, busy} end", [M]);
+sketch(nif, M) ->
+    text("/* in the C of what ~tp calls */~n"
+        "static ErlNifFunc functions[] = {{\"name\", 1, name, ERL_NIF_DIRTY_JOB_CPU_BOUND}};", [M]);
+sketch(deadlock, M) ->
+    text("-module(~tp).~n"
+        "handle_call(Request, From, State) ->~n"
+        "    gen_server:cast(Other, {answer, From, Request}),  %% Other does gen_server:reply(From, Answer)~n"
+        "    {noreply, State}.", [M]);
+sketch(backlog, M) ->
+    text("-module(~tp).~n"
+        "answer_to(Ref) -> receive {Ref, Answer} -> {ok, Answer} after 5000 -> {error, timeout} end.~n"
+        "handle_info(_Unexpected, State) -> {noreply, State}.", [M]);
+sketch(sockets, _) ->
+    <<"{ok, Listener} = weir_socket:listen(Port, Options)  %% in place of gen_tcp:listen; or: erl +IOp 4 +IOt 4">>;
+sketch(unsure, _) ->
     <<>>.

@@ -231,7 +231,9 @@ who(Pid) ->
             Module =
                 case dictionary(Pid, '$initial_call', Small) of
                     {M, _, _} -> M;
-                    _ when is_tuple(Initial), element(1, Initial) =/= proc_lib -> element(1, Initial);
+                    %% One that was started with a fun began in erlang:apply/2, whatever it runs.
+                    _ when is_tuple(Initial), element(1, Initial) =/= proc_lib, element(1, Initial) =/= erlang ->
+                        element(1, Initial);
                     _ -> undefined
                 end,
             #{

@@ -275,7 +275,8 @@ who_it_is(_Config) ->
     Labelled = spawn(fun() -> put('$process_label', {account, 1}), receive never -> ok end end),
     ok = weir_watch_agent:inspect(Agent, Labelled),
     ?assertMatch(
-        #{name := undefined, behaviour := process, supervisor := undefined, label := <<"{account,1}">>},
+        #{name := undefined, module := undefined, behaviour := process, supervisor := undefined,
+            label := <<"{account,1}">>},
         looked_at(Labelled, Agent)
     ),
     ok = weir_watch_agent:stop(Agent),

@@ -7,7 +7,7 @@
 
 -export([all/0, suite/0]).
 -export([diagnosed/2, find/2, healthy_for/1]).
--export([forms/1, healthy/1, rules_in_order/1, every_cause_is_told/1, remedies_of_our_own/1]).
+-export([forms/1, healthy/1, rules_in_order/1, every_cause_is_told/1, every_sketch/1, remedies_of_our_own/1]).
 -export([not_in_trouble/1, limits_of_trouble/1, limits_of_sockets/1]).
 
 -define(DEADLINE_MS, 60_000).
@@ -19,8 +19,8 @@ suite() -> [{timetrap, {minutes, 90}}].
 
 all() ->
     [
-        rules_in_order, every_cause_is_told, remedies_of_our_own, not_in_trouble, limits_of_trouble, limits_of_sockets,
-        forms, healthy
+        rules_in_order, every_cause_is_told, every_sketch, remedies_of_our_own, not_in_trouble, limits_of_trouble,
+        limits_of_sockets, forms, healthy
     ].
 
 %% ---------------------------------------------------------------- the rules by themselves
@@ -135,12 +135,69 @@ every_cause_is_told(_Config) ->
         begin
             Evidence = #{shares => #{}, collecting => 0.0, polling => 0.9, ports => 200},
             Diagnosis = weir_watch_causes:diagnosis(suspect(#{}), {Cause, Evidence}, 0),
-            #{summary := Summary, remedy := Remedy, page := Page} = Diagnosis,
+            #{summary := Summary, remedy := Remedy, page := Page, sketch := Sketch} = Diagnosis,
             [?assertEqual(Text, unicode:characters_to_binary(unicode:characters_to_list(Text))) || Text <- [Summary,
-                Remedy, Page]]
+                Remedy, Page, Sketch]]
         end
      || Cause <- Told
     ].
+
+%% All but unsure; with the suspect's module, where a suspect has one. What is Erlang is read as such, and what it calls
+%% of Weir is there.
+every_sketch(_Config) ->
+    Evidence = #{shares => #{}, collecting => 0.0, polling => 0.9, ports => 200},
+    Of = fun(Cause, Module) ->
+        #{sketch := Sketch} = weir_watch_causes:diagnosis(suspect(#{module => Module}), {Cause, Evidence}, 0),
+        Sketch
+    end,
+    Causes = [Cause || {Cause, _, _, _} <- weir_watch:causes(), Cause =/= unsure],
+    ?assertEqual(<<>>, Of(unsure, tariffs)),
+    Sketches = [
+        {Cause, Module, Of(Cause, Module)}
+     || Cause <- Causes, Module <- [tariffs, 'Elixir.Shop.Tariffs', undefined]
+    ] ++ [{Cause, none, Of(Cause, Module)} || {Cause, Module} <- [{logger, weir_log_writer},
+        {shared_client, weir_memcached_conn}]],
+    lists:foreach(
+        fun({Cause, Module, Sketch}) ->
+            Named = Module =:= none orelse Cause =:= sockets orelse
+                string:find(Sketch, atom_to_list(case Module of undefined -> your_module; _ -> Module end)) =/= nomatch,
+            ?assert(Named, {Cause, Module, Sketch}),
+            ?assert(length(string:split(Sketch, "\n", all)) =< 6, Sketch),
+            Cause =:= nif orelse lists:foreach(fun is_there/1, called(parsed(Sketch)))
+        end,
+        Sketches
+    ),
+    #{sketch := OfNode} = weir_watch_causes:diagnosis(undefined, {sockets, Evidence}, 0),
+    ?assertEqual(Of(sockets, undefined), OfNode).
+
+%% Forms of a module, or expressions.
+parsed(Sketch) ->
+    Text = unicode:characters_to_list(Sketch),
+    {ok, Tokens, _} = erl_scan:string(case lists:suffix(".", Text) of true -> Text; false -> Text ++ "\n." end),
+    case Tokens of
+        [{'-', _} | _] -> parsed_forms(Tokens, [], []);
+        _ ->
+            {ok, Expressions} = erl_parse:parse_exprs(Tokens),
+            Expressions
+    end.
+
+parsed_forms([{dot, _} = Dot | Tokens], Form, Forms) ->
+    {ok, Parsed} = erl_parse:parse_form(lists:reverse([Dot | Form])),
+    parsed_forms(Tokens, [], [Parsed | Forms]);
+parsed_forms([Token | Tokens], Form, Forms) ->
+    parsed_forms(Tokens, [Token | Form], Forms);
+parsed_forms([], [], Forms) ->
+    lists:reverse(Forms).
+
+called({call, _, {remote, _, {atom, _, Module}, {atom, _, Function}}, Args}) ->
+    [{Module, Function, length(Args)} | called(Args)];
+called(Tree) when is_tuple(Tree) -> called(tuple_to_list(Tree));
+called([Tree | Trees]) -> called(Tree) ++ called(Trees);
+called(_) -> [].
+
+is_there({Module, Function, Arity}) ->
+    {module, Module} = code:ensure_loaded(Module),
+    ?assert(erlang:function_exported(Module, Function, Arity), {Module, Function, Arity}).
 
 %% Nobody is advised to use what he uses.
 remedies_of_our_own(_Config) ->
