@@ -907,13 +907,22 @@ is_behaviour(Module) -> lists:member(Module, [gen_server, gen_statem, gen_event,
 ask_parts(#state{asking_parts = none, parts = {_, Asked},
     tick = Tick} = State) when Tick rem (?PARTS_S * ?SECOND) < ?SECOND ->
     Agent = self(),
-    try spawn_opt(fun() -> Agent ! {parts, self(), weir_watch_parts:ask(Asked)} end, [link, monitor]) of
+    Spared = spared(State),
+    try spawn_opt(fun() -> Agent ! {parts, self(), weir_watch_parts:ask(Asked, Spared)} end, [link, monitor]) of
         Asking -> State#state{asking_parts = Asking}
     catch
         error:system_limit -> State
     end;
 ask_parts(State) ->
     State.
+
+%% Suspects that are in trouble or silent. One that only works hard, as a log's writer may all day, is asked.
+spared(#state{suspects = Suspects}) ->
+    [
+        Pid
+     || {Pid, #suspect{verdict = Verdict, heard = Heard}} <- maps:to_list(Suspects),
+        Verdict =/= none orelse now_ms() - Heard >= ?LATE_MS
+    ].
 
 snapshot(Facts, Described, Diagnoses, #state{spent = Spent, parts = {Parts, _}} = State) ->
     [{_, Mailbox}, {_, Words}] = process_info(self(), [message_queue_len, total_heap_size]),
