@@ -9,11 +9,11 @@
 -export([
     options/1, bad_servers/1, contradictions/1, each_key_has_its_server/1, as_others_do/1, many/1, many_of_one_form/1,
     many_with_one_down/1, many_refused/1, refuse/1, next/1, next_of_next/1, gutter/1, gutter_gone_too/1, frozen/1,
-    silent_server/1, comes_back_without_a_stampede/1, comes_back_slowly/1, comes_back_at_once/1,
-    shares_of_who_returns/1, server_commands/1, await/1, await_at_start/1, add_and_remove/1, weights_change/1,
-    change_refused/1, new_server_is_down/1, one_change_at_a_time/1, client_process_killed/1,
-    killed_in_a_change/1, left_and_back/1, waits_for_answers/1, stopped_in_a_change/1, pools_of_servers/1, no_wrong_values/1,
-    full_and_slow/1, hashing_costs_nothing_with_one/1
+    silent_server/1, stopped_with_large_values/1, comes_back_without_a_stampede/1, comes_back_slowly/1,
+    comes_back_at_once/1, shares_of_who_returns/1, server_commands/1, await/1, await_at_start/1, add_and_remove/1,
+    weights_change/1, change_refused/1, new_server_is_down/1, one_change_at_a_time/1, client_process_killed/1,
+    killed_in_a_change/1, left_and_back/1, waits_for_answers/1, stopped_in_a_change/1, pools_of_servers/1,
+    no_wrong_values/1, full_and_slow/1, hashing_costs_nothing_with_one/1
 ]).
 
 suite() -> [{timetrap, {minutes, 4}}].
@@ -22,10 +22,11 @@ all() ->
     [
         options, bad_servers, contradictions, each_key_has_its_server, as_others_do, many, many_of_one_form,
         many_with_one_down, many_refused, refuse, next, next_of_next, gutter, gutter_gone_too, frozen, silent_server,
-        comes_back_without_a_stampede, comes_back_slowly, comes_back_at_once, shares_of_who_returns, server_commands,
-        await, await_at_start, add_and_remove, weights_change, change_refused, new_server_is_down, one_change_at_a_time,
-        client_process_killed, killed_in_a_change, left_and_back, waits_for_answers, stopped_in_a_change,
-        pools_of_servers, no_wrong_values, full_and_slow, hashing_costs_nothing_with_one
+        stopped_with_large_values, comes_back_without_a_stampede, comes_back_slowly, comes_back_at_once,
+        shares_of_who_returns, server_commands, await, await_at_start, add_and_remove, weights_change, change_refused,
+        new_server_is_down, one_change_at_a_time, client_process_killed, killed_in_a_change, left_and_back,
+        waits_for_answers, stopped_in_a_change, pools_of_servers, no_wrong_values, full_and_slow,
+        hashing_costs_nothing_with_one
     ].
 
 init_per_suite(Config) ->
@@ -368,6 +369,40 @@ silent_server(Config) ->
     until(fun() -> weir_memcached:set(C, OtherKey, <<>>) =:= ok end),
     _ = signal_pid("CONT", Pid),
     until(fun() -> weir_memcached:get(C, Key) =:= {error, not_found} end).
+
+%% A server that is stopped while large values are on their way to it: what waits for it is bounded, and given back when
+%% the connections are given up, while it still is stopped. How much is under way does not put that off: with more time
+%% for all of it these would be believed in for minutes.
+stopped_with_large_values(Config) ->
+    Most = 16 bsl 20,
+    C = client(?FUNCTION_NAME, 1, #{
+        connections => 2, max_pending_bytes => Most, request_timeout => 200, stall_timeout => 300,
+        connect_timeout => 500
+    }, Config),
+    [Stopped] = servers(1, Config),
+    Size = 300_000,
+    Set = fun() -> weir_memcached:set(C, <<"k">>, binary:copy(<<"x">>, Size)) end,
+    ?assertEqual(ok, Set()),
+    true = erlang:garbage_collect(),
+    Before = erlang:memory(binary),
+    Pid = signal("STOP", Stopped),
+    Load = fun Load(Results) ->
+        case maps:get(disconnects, weir_memcached_test:counters(C)) of
+            N when N >= 2 -> Results;
+            _ -> Load(lists:usort([Set() | Results]))
+        end
+    end,
+    {Results, Peak} = weir_memcached_test:with_peak(binary, fun() ->
+        weir_memcached_test:in_parallel(lists:duplicate(200, fun() -> Load([]) end))
+    end),
+    ct:pal("at most ~b MB", [Peak bsr 20]),
+    %% It was under way, and more was refused: what two connections hold, written and waiting, and what callers hold.
+    ?assert(lists:member({error, busy}, lists:append(Results))),
+    ?assert(Peak > Most),
+    ?assert(Peak < 4 * Most + 2 * 200 * Size),
+    until(fun() -> erlang:memory(binary) < Before + (4 bsl 20) end),
+    _ = signal_pid("CONT", Pid),
+    until(fun() -> Set() =:= ok end).
 
 %% It is tried again without a request, and has its keys when it has answered. At first it gets hardly any: they are
 %% asked of the other one, which has their items, so nothing is computed anew.
