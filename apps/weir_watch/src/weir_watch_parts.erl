@@ -10,10 +10,11 @@
 %% times as long, and its answer is used till then; one that got no answer is put again after ten seconds. So no
 %% question takes more than a hundredth of a core, and a process that hangs finds few in its mailbox when it goes on.
 %%
-%% Some answers come from processes: a log's writer, a client's connections, and a server that is idle get a message, but
-%% for those that are to be spared and those with a long mailbox: their log or client is left out, and of their server is
-%% told what it has published. All else is read from tables and atomics. If the one who asks dies, those that ask for it end by themselves, after 5
-%% seconds at most. Needs kernel and stdlib only, and runs on watched nodes.
+%% Some answers come from processes: a log's writer, a client's connections, and a server that is idle get a message,
+%% but for those that are to be spared and those with a long mailbox: their log or client is left out, and of their
+%% server is told what it has published. All else is read from tables and atomics. If the one who asks dies, those
+%% that ask for it end by themselves, after 5 seconds at most. Needs kernel and stdlib only, and runs on watched
+%% nodes.
 %% @private
 -module(weir_watch_parts).
 
@@ -66,7 +67,8 @@ parts() ->
 -spec new() -> asked().
 new() -> #{}.
 
-%% @doc What all parts say now, or said lately, without a message to these processes. Waits for 100 milliseconds at most.
+%% @doc What all parts say now, or said lately, without a message to these processes. Waits for 100 milliseconds at
+%% most.
 -spec ask(asked(), Spared :: [pid()]) -> {parts(), asked()}.
 ask(Asked, Spared) ->
     Until = now_ms() + ?WAIT_MS,

@@ -5,8 +5,8 @@
 -include_lib("stdlib/include/assert.hrl").
 
 -export([all/0, init_per_suite/1, end_per_suite/1]).
--export([format/1, values/1, bound/1, histograms/1, shares/1, names/1, long_names/1, silent_agent/1, answers/1, spared/1]).
--export([promtool/1, dashboard/1, guide/1]).
+-export([format/1, values/1, bound/1, histograms/1, shares/1, names/1, long_names/1]).
+-export([silent_agent/1, answers/1, spared/1, promtool/1, dashboard/1, guide/1]).
 
 -define(MOST, 200).
 
