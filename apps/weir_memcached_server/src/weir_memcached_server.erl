@@ -120,11 +120,11 @@ child_spec(Options) ->
     end.
 
 %% @doc Stops a server: its connections are closed, its items are gone. One under a supervisor of yours is better
-%% stopped there, which would otherwise start it again.
+%% stopped there, which would otherwise start it again. What is no server of this module's exits with `noproc'.
 -spec stop(server()) -> ok.
 stop(Server) ->
-    case pid(Server) of
-        undefined ->
+    case server(pid(Server)) of
+        none ->
             exit({noproc, {?MODULE, stop, [Server]}});
         Pid ->
             Monitor = monitor(process, Pid),
@@ -194,3 +194,17 @@ cache(Server, Function, Args) ->
 
 pid(Server) when is_pid(Server) -> Server;
 pid(Server) when is_atom(Server) -> whereis(Server).
+
+%% By what it was started as: the application may have been stopped since, and know it no more.
+server(Pid) when is_pid(Pid), node(Pid) =:= node() ->
+    case process_info(Pid, dictionary) of
+        {dictionary, Dictionary} ->
+            case lists:keyfind('$initial_call', 1, Dictionary) of
+                {_, {supervisor, weir_memcached_server_sup, 1}} -> Pid;
+                _ -> none
+            end;
+        undefined ->
+            none
+    end;
+server(_) ->
+    none.

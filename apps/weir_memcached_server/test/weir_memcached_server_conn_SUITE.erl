@@ -12,7 +12,7 @@
 -export([killed_connections/1, killed_while_receiving/1, killed_beside_others/1, killed_acceptors/1,
     killed_between_accept_and_handover/1, killed_listener/1, killed_conns/1]).
 -export([options/1, not_started/1, addresses/1, unix_socket/1, address_taken/1, name_taken/1, under_a_supervisor/1]).
--export([stop_by_several/1, noproc/1, servers/1, info/1, sys/1, upgraded/1, status_tells_no_secrets/1,
+-export([stop_by_several/1, stops_no_stranger/1, noproc/1, servers/1, info/1, sys/1, upgraded/1, status_tells_no_secrets/1,
     one_answer_for_a_block/1]).
 
 -import(weir_memcached_server_test, [start/0, start/1, connect/1, connect/2, ask/2, send/2, recv/2, closed/1, until/1]).
@@ -26,7 +26,7 @@ all() ->
         max_connections, one_more_at_once, idle_timeout, idle_when_active, slow_readers, send_timeout, floods, garbage,
         half_closed, many_silent, small_when_idle, killed_connections, killed_while_receiving, killed_beside_others,
         killed_acceptors, killed_between_accept_and_handover, killed_listener, killed_conns, options, not_started,
-        addresses, unix_socket, address_taken, name_taken, under_a_supervisor, stop_by_several, noproc, servers, info,
+        addresses, unix_socket, address_taken, name_taken, under_a_supervisor, stop_by_several, stops_no_stranger, noproc, servers, info,
         sys, upgraded, status_tells_no_secrets, one_answer_for_a_block
     ].
 
@@ -562,6 +562,22 @@ stop_by_several(_Config) ->
          || _ <- lists:seq(1, 20)
         ])
     ).
+
+%% Whatever it is, by its pid and by its name.
+stops_no_stranger(_Config) ->
+    {ok, Sup} = supervisor:start_link({local, ?MODULE}, weir_memcached_server_test_sup, []),
+    Plain = spawn_link(fun() -> receive stop -> ok end end),
+    Gone = spawn(fun() -> ok end),
+    until(fun() -> not is_process_alive(Gone) end),
+    Server = start(),
+    [
+        ?assertExit({noproc, {weir_memcached_server, stop, [Stranger]}}, weir_memcached_server:stop(Stranger))
+     || Stranger <- [Sup, ?MODULE, Plain, Gone, child(Server, conns), child(Server, keeper), whereis(kernel_sup),
+            kernel_sup, whereis(weir_memcached_server_app)]
+    ],
+    [?assert(is_process_alive(Pid)) || Pid <- [Sup, Plain, child(Server, conns), child(Server, keeper)]],
+    Plain ! stop,
+    ok = gen_server:stop(Sup).
 
 noproc(_Config) ->
     Server = start(),
