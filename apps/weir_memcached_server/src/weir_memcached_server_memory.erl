@@ -157,12 +157,13 @@ visit([#item{key = Key, seen = Seen} = Item | Items], #cache{table = Table} = Ca
             end
     end.
 
-%% @doc Takes room for data that this process is going to receive; the keeper gives it back if the process dies.
--spec hold(#cache{}, pos_integer(), weir_memcached_server_clock:time()) -> ok | full.
+%% @doc Takes room for data that this process is going to receive, in addition to what it holds; the keeper gives it back
+%% if the process dies.
+-spec hold(#cache{}, non_neg_integer(), weir_memcached_server_clock:time()) -> ok | full.
 hold(#cache{shared = Shared} = Cache, Bytes, Now) ->
     case take(Cache, Bytes, Now) of
         ok ->
-            true = ets:insert(Shared, {self(), Bytes}),
+            _ = ets:update_counter(Shared, self(), {2, Bytes}, {self(), 0}),
             ok;
         full ->
             full

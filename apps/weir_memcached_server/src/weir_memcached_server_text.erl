@@ -20,7 +20,8 @@
 %% mistake, is cut into words first, and told what memcached 1.6.18 tells it.
 %%
 %% What is not complete is bounded: a line by 2048 bytes, one of `get' by a megabyte, data by the limit of an item. Room
-%% for what is longer than ?HOLD is taken in the memory of the items before it is received.
+%% for what is longer than ?HOLD is taken in the memory of the items: for data before it is received, for a line as it
+%% grows.
 %% @private
 -module(weir_memcached_server_text).
 
@@ -377,8 +378,10 @@ long(Data, Begin, #text{cache = Cache} = Text) ->
             line(Line, <<>>, {0, []}, Text#text{mode = line});
         nomatch when byte_size(Line) > ?MAX_GET ->
             close(<<"CLIENT_ERROR line too long\r\n">>, {0, []}, Text);
-        nomatch when byte_size(Line) > ?HOLD, byte_size(Begin) =< ?HOLD ->
-            case weir_memcached_server_memory:hold(Cache, ?MAX_GET, Text#text.now) of
+        nomatch when byte_size(Line) > ?HOLD ->
+            %% What has come, and not what may come: a few that begin such a line must not push out all items.
+            More = byte_size(Line) - case byte_size(Begin) > ?HOLD of true -> byte_size(Begin); false -> 0 end,
+            case weir_memcached_server_memory:hold(Cache, More, Text#text.now) of
                 ok -> {<<>>, wait, Text#text{mode = {long, Line}}};
                 full -> close(<<"SERVER_ERROR out of memory reading request\r\n">>, {0, []}, Text)
             end;

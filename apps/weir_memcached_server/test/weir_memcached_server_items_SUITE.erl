@@ -8,9 +8,9 @@
 -export([increments/1, appends/1, swaps/1, adds/1, leases/1, touches/1, reads_see_whole_items/1, storm/1]).
 -export([died_between/1, killed_writers/1, killed_storm/1, suspended_writer/1]).
 -export([memory_is_what_is_counted/1, small_memory/1, large_among_small/1, all_are_wanted/1, those_asked_for_stay/1]).
--export([without_eviction/1, held_memory/1, crawler/1, crawler_rests/1, keeper_starts_anew/1]).
+-export([without_eviction/1, held_memory/1, lines_evict_nothing/1, crawler/1, crawler_rests/1, keeper_starts_anew/1]).
 
--import(weir_memcached_server_test, [start/0, start/1, feed/2, items/1, in_parallel/1, until/1, exact/1]).
+-import(weir_memcached_server_test, [start/0, start/1, feed/2, feed_in/3, items/1, in_parallel/1, until/1, exact/1]).
 
 -define(WRITERS, 8).
 -define(KEYS, 200).
@@ -21,7 +21,7 @@ all() ->
     [
         increments, appends, swaps, adds, leases, touches, reads_see_whole_items, storm, died_between, killed_writers,
         killed_storm, suspended_writer, memory_is_what_is_counted, small_memory, large_among_small, all_are_wanted,
-        those_asked_for_stay, without_eviction, held_memory, crawler, crawler_rests, keeper_starts_anew
+        those_asked_for_stay, without_eviction, held_memory, lines_evict_nothing, crawler, crawler_rests, keeper_starts_anew
     ].
 
 init_per_suite(Config) -> weir_memcached_server_test:set_up(Config).
@@ -493,6 +493,28 @@ held_memory(_Config) ->
     until(fun() -> weir_memcached_server_memory:bytes(Cache) =:= 0 end),
     ?assertMatch(<<"STORED\r\nMN\r\n">>, feed(Server,
         ["add k 0 0 900000\r\n", binary:copy(<<"x">>, 900_000), "\r\nmn\r\n"])),
+    exact(Server).
+
+%% Lines of get that are longer than 64 KB and have no end hold what they are long, and not what they may become.
+lines_evict_nothing(_Config) ->
+    Server = start(#{memory => 16 bsl 20}),
+    Cache = weir_memcached_server_app:find(Server),
+    Value = binary:copy(<<"x">>, 2_000),
+    _ = feed(Server, [["set ", integer_to_list(N), " 0 0 2000\r\n", Value, "\r\n"] || N <- lists:seq(1, 5_000)]),
+    Before = weir_memcached_server_memory:bytes(Cache),
+    Line = iolist_to_binary(["get ", binary:copy(<<"a ">>, 40_000)]),
+    Readers = [
+        spawn_monitor(fun() ->
+            ok = weir_memcached_server_keeper:connected(Cache),
+            _ = feed_in(Server, Line, lists:seq(10_000, byte_size(Line) - 1, 10_000)),
+            receive stop -> ok end
+        end)
+     || _ <- lists:seq(1, 20)
+    ],
+    until(fun() -> weir_memcached_server_memory:bytes(Cache) =:= Before + 20 * byte_size(Line) end),
+    #{items := 5_000, evictions := 0} = weir_memcached_server:info(Server),
+    [exit(Pid, kill) || {Pid, _} <- Readers],
+    until(fun() -> weir_memcached_server_memory:bytes(Cache) =:= Before end),
     exact(Server).
 
 %% ---------------------------------------------------------------- the crawler

@@ -230,9 +230,13 @@ long_gets(_Config) ->
     ?assertEqual(Before, weir_memcached_server_memory:bytes(Cache)),
     %% This process has begun a line and not ended it.
     _ = Cut(70_000),
-    ?assertEqual(Before + 1_048_576, weir_memcached_server_memory:bytes(Cache)),
-    ?assertEqual(1_048_576, weir_memcached_server_memory:release(Cache)),
-    ok = weir_memcached_server_memory:give(Cache, 1_048_576),
+    ?assertEqual(Before + 70_000, weir_memcached_server_memory:bytes(Cache)),
+    ?assertEqual(70_000, weir_memcached_server_memory:release(Cache)),
+    ok = weir_memcached_server_memory:give(Cache, 70_000),
+    _ = Cut(345_678),
+    ?assertEqual(345_678, weir_memcached_server_memory:release(Cache)),
+    ok = weir_memcached_server_memory:give(Cache, 345_678),
+    ?assertEqual(Before, weir_memcached_server_memory:bytes(Cache)),
     Longer = iolist_to_binary(["get ", binary:copy(<<"k ">>, 600_000)]),
     ?assertEqual(
         <<"CLIENT_ERROR line too long\r\n<closed>">>,
