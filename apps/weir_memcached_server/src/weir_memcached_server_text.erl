@@ -221,6 +221,7 @@ quick_set(Key, Flags, Ttl, Size, NoReply, Next, Tail, Parts, #text{cache = Cache
     case Next of
         <<Value:Size/binary, "\r\n", Rest/binary>> when Size < ?QUICK ->
             Result = weir_memcached_server_items:set(Key, Flags, Exp, binary:copy(Value), Now, Cache),
+            _ = Result =:= no_memory andalso weir_memcached_server_items:delete(Cache, Key, Now),
             case NoReply of
                 true -> line(Rest, Tail, Parts, Text);
                 false -> line(Rest, stored_word(Result, Tail), Parts, Text)
@@ -262,11 +263,14 @@ held(Request, Size, Next, Tail, Parts, #text{cache = Cache, now = Now} = Text) w
 held(Request, Size, Next, Tail, Parts, Text) ->
     data(Next, Request, Size, Size + 2, {<<>>, []}, Tail, Parts, Text).
 
-%% What was there is gone rather than stale, as with memcached.
-refused(Error, #request{mode = Mode, key = Key, meta = Meta} = Request, Size, Next, Tail, Parts, Text) ->
-    #text{cache = Cache, now = Now} = Text,
-    _ = (Mode =:= set orelse Meta =/= none) andalso weir_memcached_server_items:delete(Cache, Key, Now),
+refused(Error, Request, Size, Next, Tail, Parts, Text) ->
+    ok = not_stale(Request, Text),
     swallow(Next, Size + 2, error_tail(Error, Request, Tail), Parts, Text).
+
+%% After a refusal what was there is gone rather than stale, as with memcached.
+not_stale(#request{mode = Mode, key = Key, meta = Meta}, #text{cache = Cache, now = Now}) ->
+    _ = (Mode =:= set orelse Meta =/= none) andalso weir_memcached_server_items:delete(Cache, Key, Now),
+    ok.
 
 error_line(Error, Request, Next, Tail, Parts, Text) ->
     line(Next, error_tail(Error, Request, Tail), Parts, Text).
@@ -334,6 +338,7 @@ stored(Request, Value, Have, Next, Tail, Parts, #text{cache = Cache, now = Now} 
     #request{mode = Mode, key = Key, flags = Flags, exp = Exp, bits = Bits} = Request,
     Item = weir_memcached_server_items:new(Key, Flags, Exp, Bits, Value, Now),
     Result = weir_memcached_server_items:store(Mode, Item, Have, Now, Cache),
+    _ = Result =:= no_memory andalso not_stale(Request, Text),
     line(Next, stored_tail(Result, Request, Tail), Parts, Text).
 
 stored_tail(Result, #request{meta = none, noreply = NoReply}, Tail) ->

@@ -8,7 +8,7 @@
 -export([increments/1, appends/1, swaps/1, adds/1, leases/1, touches/1, reads_see_whole_items/1, storm/1]).
 -export([died_between/1, killed_writers/1, killed_storm/1, suspended_writer/1]).
 -export([memory_is_what_is_counted/1, small_memory/1, large_among_small/1, all_are_wanted/1, those_asked_for_stay/1]).
--export([without_eviction/1, held_memory/1, lines_evict_nothing/1, crawler/1, crawler_rests/1, keeper_starts_anew/1]).
+-export([without_eviction/1, refused_is_not_stale/1, held_memory/1, lines_evict_nothing/1, crawler/1, crawler_rests/1, keeper_starts_anew/1]).
 
 -import(weir_memcached_server_test, [start/0, start/1, feed/2, feed_in/3, items/1, in_parallel/1, until/1, exact/1]).
 
@@ -21,7 +21,7 @@ all() ->
     [
         increments, appends, swaps, adds, leases, touches, reads_see_whole_items, storm, died_between, killed_writers,
         killed_storm, suspended_writer, memory_is_what_is_counted, small_memory, large_among_small, all_are_wanted,
-        those_asked_for_stay, without_eviction, held_memory, lines_evict_nothing, crawler, crawler_rests, keeper_starts_anew
+        those_asked_for_stay, without_eviction, refused_is_not_stale, held_memory, lines_evict_nothing, crawler, crawler_rests, keeper_starts_anew
     ].
 
 init_per_suite(Config) -> weir_memcached_server_test:set_up(Config).
@@ -450,6 +450,46 @@ without_eviction(_Config) ->
     ?assertEqual(<<"STORED\r\n">>, Set("more", 9_000)),
     ?assertEqual(<<"HD\r\n">>, feed(Server, "mg 3\r\n")),
     exact(Server).
+
+%% A value that is not stored as the memory is full takes the old one with it, with set and with ms; with others that is
+%% as it was.
+refused_is_not_stale(_Config) ->
+    Refused = <<"SERVER_ERROR out of memory storing object\r\n">>,
+    Data = fun(Size) -> [binary:copy(<<"x">>, Size), "\r\n"] end,
+    [
+        begin
+            Server = start(#{memory => 1 bsl 20, evict => false}),
+            ?assertEqual(<<"STORED\r\n">>, feed(Server, "set k 0 0 3\r\nold\r\n")),
+            full(Server, 0),
+            ?assertEqual({Request, Refused}, {Request, feed(Server, [Request, Data(Size)])}),
+            ?assertEqual({Request, After}, {Request, feed(Server, "get k\r\n")}),
+            exact(Server),
+            ok = weir_memcached_server:stop(Server)
+        end
+     || Old <- [<<"VALUE k 0 3\r\nold\r\nEND\r\n">>],
+        {Request, Size, After} <- [
+            {"set k 0 0 500\r\n", 500, <<"END\r\n">>},
+            {"set k 0 0 5000\r\n", 5_000, <<"END\r\n">>},
+            {"set k 0 0 100000\r\n", 100_000, <<"END\r\n">>},
+            {"ms k 500\r\n", 500, <<"END\r\n">>},
+            {"ms k 5000 MA\r\n", 5_000, <<"END\r\n">>},
+            {"replace k 0 0 5000\r\n", 5_000, Old},
+            {"append k 0 0 5000\r\n", 5_000, Old},
+            {"cas k 0 0 5000 1\r\n", 5_000, Old}
+        ]
+    ],
+    Server = start(#{memory => 1 bsl 20, evict => false}),
+    _ = feed(Server, "set k 0 0 3\r\nold\r\n"),
+    full(Server, 0),
+    ?assertEqual(<<"END\r\n">>, feed(Server, ["set k 0 0 500 noreply\r\n", Data(500), "get k\r\n"])).
+
+%% Until there is no room for 200 bytes.
+full(Server, N) ->
+    Set = ["set fill", integer_to_list(N), " 0 0 200\r\n", binary:copy(<<"x">>, 200), "\r\n"],
+    case feed(Server, Set) of
+        <<"STORED\r\n">> -> full(Server, N + 1);
+        <<"SERVER_ERROR out of memory storing object\r\n">> -> ok
+    end.
 
 %% Data of more than 64 KB has its room before it comes; without it, nothing is left of it.
 held_memory(_Config) ->
