@@ -196,9 +196,20 @@ now_ms() -> erlang:monotonic_time(millisecond).
 -spec code_change(term(), #conn{}, term()) -> {ok, #conn{}}.
 code_change(_OldVsn, Conn, _Extra) -> {ok, Conn}.
 
-%% @private Without what the client has sent, which may be long, or a password.
+%% @private Without what the client has sent, which may be long, or a password. gen_server wants every key that it has
+%% given, and no other.
 -spec format_status(gen_server:format_status()) -> gen_server:format_status().
-format_status(#{state := #conn{transport = Transport, socket = Socket}} = Status) ->
-    maps:without([message, log], Status#{state := #{transport => Transport, socket => Socket}});
-format_status(Status) ->
-    Status.
+format_status(Status) -> maps:map(fun status/2, Status).
+
+status(state, #conn{transport = Transport, socket = Socket}) -> #{transport => Transport, socket => Socket};
+status(message, Message) -> message(Message);
+status(log, _Events) -> [];
+%% The arguments of a call that has failed.
+status(reason, {Reason, [_ | _] = Stack}) -> {Reason, [without_args(Call) || Call <- Stack]};
+status(_Key, Value) -> Value.
+
+message({Tag, _Socket, Data}) when is_binary(Data) -> {Tag, {bytes, byte_size(Data)}};
+message(Message) -> Message.
+
+without_args({M, F, Args, Location}) when is_list(Args) -> {M, F, length(Args), Location};
+without_args(Call) -> Call.

@@ -12,8 +12,9 @@
 -export([killed_connections/1, killed_while_receiving/1, killed_beside_others/1, killed_acceptors/1,
     killed_between_accept_and_handover/1, killed_listener/1, killed_conns/1]).
 -export([options/1, not_started/1, addresses/1, unix_socket/1, address_taken/1, name_taken/1, under_a_supervisor/1]).
--export([stop_by_several/1, stops_no_stranger/1, noproc/1, servers/1, info/1, sys/1, upgraded/1, status_tells_no_secrets/1,
+-export([stop_by_several/1, stops_no_stranger/1, noproc/1, servers/1, info/1, sys/1, upgraded/1, status_tells_no_secrets/1, crash_tells_no_secrets/1,
     one_answer_for_a_block/1]).
+-export([log/2]).
 
 -import(weir_memcached_server_test, [start/0, start/1, connect/1, connect/2, ask/2, send/2, recv/2, closed/1, until/1]).
 
@@ -27,7 +28,7 @@ all() ->
         half_closed, many_silent, small_when_idle, killed_connections, killed_while_receiving, killed_beside_others,
         killed_acceptors, killed_between_accept_and_handover, killed_listener, killed_conns, options, not_started,
         addresses, unix_socket, address_taken, name_taken, under_a_supervisor, stop_by_several, stops_no_stranger, noproc, servers, info,
-        sys, upgraded, status_tells_no_secrets, one_answer_for_a_block
+        sys, upgraded, status_tells_no_secrets, crash_tells_no_secrets, one_answer_for_a_block
     ].
 
 init_per_suite(Config) -> weir_memcached_server_test:set_up(Config).
@@ -672,8 +673,61 @@ status_tells_no_secrets(_Config) ->
     Socket = connect(Server),
     send(Socket, "set k 0 0 10\r\nada secr"),
     until(fun() -> maps:get(bytes_read, weir_memcached_server:info(Server)) =:= 22 end),
-    Told = iolist_to_binary(io_lib:format("~p", [sys:get_status(hd(conns(Server)))])),
-    ?assertEqual(nomatch, string:find(Told, "secr")).
+    Conn = hd(conns(Server)),
+    Status = sys:get_status(Conn),
+    ?assertEqual(nomatch, string:find(printed(Status), "secr")),
+    %% It is told nevertheless what this is.
+    ?assertNotEqual(nomatch, string:find(printed(Status), "transport => weir_socket")),
+    ?assertEqual(nomatch, string:find(printed(Status), "unknown keys")),
+    %% With the log of sys, where messages are kept; the process itself tells nothing of them, and sys does.
+    ok = sys:log(Conn, true),
+    send(Socket, "e"),
+    until(fun() -> maps:get(bytes_read, weir_memcached_server:info(Server)) =:= 23 end),
+    {status, Conn, _, [_Dictionary, running, _Parent, _Debug, Own]} = sys:get_status(Conn),
+    ?assertEqual(nomatch, string:find(printed(Own), "secr")).
+
+printed(Term) -> unicode:characters_to_list(io_lib:format("~p", [Term])).
+
+%% Nor do the reports of one that has crashed.
+crash_tells_no_secrets(_Config) ->
+    Server = start(#{auth => [{<<"ada">>, <<"secret">>}]}),
+    Socket = connect(Server),
+    send(Socket, "set k 0 0 10\r\nada sec"),
+    until(fun() -> maps:get(bytes_read, weir_memcached_server:info(Server)) =:= 21 end),
+    [Conn] = conns(Server),
+    %% With something in its state that makes it crash at the next message, before that is given to anybody.
+    _ = sys:replace_state(Conn, fun(State) -> setelement(2, State, no_cache) end),
+    Self = self(),
+    ok = logger:add_handler(?MODULE, ?MODULE, #{config => #{to => Self}}),
+    Monitor = monitor(process, Conn),
+    send(Socket, "ret\r\n"),
+    receive {'DOWN', Monitor, process, Conn, Reason} -> ?assertNotEqual(normal, Reason) end,
+    Reports = reports(Conn, []),
+    ok = logger:remove_handler(?MODULE),
+    [
+        begin
+            ?assertEqual(nomatch, string:find(Report, Secret), Report),
+            ?assertEqual(nomatch, string:find(Report, "unknown keys"), Report)
+        end
+     || Report <- Reports, Secret <- ["sec", "ret\r\n", "ret\\r"]
+    ],
+    ?assert(lists:any(fun(Report) -> string:find(Report, "bytes,5") =/= nomatch end, Reports), Reports).
+
+%% That of gen_server and that of proc_lib.
+reports(Conn, [_, _] = Reports) -> _ = Conn, Reports;
+reports(Conn, Reports) ->
+    receive
+        {log, #{meta := #{pid := Conn}} = Event} -> reports(Conn, [formatted(Event) | Reports]);
+        {log, _} -> reports(Conn, Reports)
+    end.
+
+formatted(Event) ->
+    unicode:characters_to_list([
+        logger_formatter:format(Event, #{single_line => false}), io_lib:format("~p", [maps:get(msg, Event)])
+    ]).
+
+%% @private The callback of logger.
+log(Event, #{config := #{to := Pid}}) -> Pid ! {log, Event}.
 
 %% The commands of a block are answered by one send.
 one_answer_for_a_block(_Config) ->
