@@ -45,7 +45,7 @@ run(Options, Others) ->
     _ = [{ok, _} = application:ensure_all_started(ssl) || #{tls := [_ | _]} <- [Options]],
     case weir_memcached_server:start_link(Options) of
         {ok, Server} ->
-            _ = [ok = file:write_file(File, [os:getpid(), $\n]) || #{pid_file := File} <- [Others]],
+            write_pid(Others),
             receive
                 %% The node is being stopped.
                 {'EXIT', Server, shutdown} ->
@@ -61,6 +61,17 @@ run(Options, Others) ->
             complain(io_lib:format("cannot start: ~tp", [Reason])),
             halt(?USAGE)
     end.
+
+write_pid(#{pid_file := File}) ->
+    case file:write_file(File, [os:getpid(), $\n]) of
+        ok ->
+            ok;
+        {error, Reason} ->
+            complain(io_lib:format("could not open the pid file ~ts for writing: ~ts", [File, file:format_error(Reason)])),
+            halt(1)
+    end;
+write_pid(_Others) ->
+    ok.
 
 address({local, Path}) -> Path;
 address({Ip, Port}) -> io_lib:format("~s:~b", [inet:ntoa(Ip), Port]).
