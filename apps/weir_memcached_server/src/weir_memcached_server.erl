@@ -31,6 +31,8 @@
 
 -include("weir_memcached_server.hrl").
 
+-define(MAX_ADVANCE, 16#7FFFFFFF).
+
 -type server() :: pid() | atom().
 %% What `start_link/1' returns, or the option `name'.
 
@@ -57,7 +59,7 @@
 %% <li>`name': under which the server is registered. Default: none.</li>
 %% <li>`port': 0 is one that is free, see {@link port/1}. Default 0.</li>
 %% <li>`ip': the address to listen at. Default `{127, 0, 0, 1}': this machine only.</li>
-%% <li>`path': of a Unix socket, in place of address and port. Default: none.</li>
+%% <li>`path': of a Unix socket, in place of address and port: a file's, of 107 bytes at most. Default: none.</li>
 %% <li>`mode': of that socket's file. Default `8#700': for this user only.</li>
 %% <li>`memory': bytes that the items may take in the node, with all that belongs to them. Default 67108864, at least
 %%     1048576.</li>
@@ -79,11 +81,11 @@
 
 -type error() ::
     {bad_option, Key :: term(), Value :: term()}
-    | {not_started, weir_memcached_server}
+    | {not_started, weir_memcached_server | weir_socket}
     | {already_started, pid()}
     | {listen, weir_memcached_server_listener:address(), inet:posix() | term()}
     | {auth_file, file:name_all(), file:posix() | {malformed, Line :: pos_integer()}}.
-%% `bad_option': unknown, or a value that is none. `not_started': the application does not run. `already_started': the
+%% `bad_option': unknown, or a value that is none. `not_started': that application does not run. `already_started': the
 %% name is taken. `listen': the address is not to be had. `auth_file': it cannot be read, or that line is not
 %% `USER:PASSWORD'.
 
@@ -172,9 +174,9 @@ info(Server) ->
     weir_memcached_server_stats:info(weir_memcached_server_clock:now(Cache), Cache).
 
 %% @doc Moves a server's clock on by so many seconds, for tests of what expires; items and delayed flushes see the later
-%% time at once. Cost: one atomic addition.
--spec advance(server(), non_neg_integer()) -> ok.
-advance(Server, Seconds) when is_integer(Seconds), Seconds >= 0 ->
+%% time at once. At most 68 years, 2147483647 seconds, at a time. Cost: one atomic addition.
+-spec advance(server(), 0..16#7FFFFFFF) -> ok.
+advance(Server, Seconds) when is_integer(Seconds), Seconds >= 0, Seconds =< ?MAX_ADVANCE ->
     weir_memcached_server_clock:advance(cache(Server, advance, [Server, Seconds]), Seconds).
 
 %% @doc The servers of this node. Cost: some microseconds.

@@ -503,12 +503,14 @@ about(Answer) -> re:replace(re:replace(Answer, "l[01]\r", "l0\r", [{return, bina
 advance(_Config) ->
     Server = start(),
     _ = feed(Server, "set k 0 10 1\r\nx\r\n"),
-    ?assertError(function_clause, weir_memcached_server:advance(Server, -1)),
+    [?assertError(function_clause, weir_memcached_server:advance(Server, N)) || N <- [-1, 1 bsl 31, 1 bsl 63]],
     ok = weir_memcached_server:advance(Server, 0),
     ?assertEqual(<<"HD\r\n">>, feed(Server, "mg k\r\n")),
     ok = weir_memcached_server:advance(Server, 11),
     ?assertEqual(<<"EN\r\n">>, feed(Server, "mg k\r\n")),
-    #{get_expired := 1} = weir_memcached_server:info(Server).
+    #{get_expired := 1} = weir_memcached_server:info(Server),
+    ok = weir_memcached_server:advance(Server, (1 bsl 31) - 1),
+    ?assertEqual(<<"STORED\r\nHD\r\n">>, feed(Server, "set k 0 10 1\r\nx\r\nmg k\r\n")).
 
 debugtime(_Config) ->
     Server = start(#{debug => true}),
