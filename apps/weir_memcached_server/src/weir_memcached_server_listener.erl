@@ -24,7 +24,7 @@
     address :: address()
 }).
 
-%% @doc Opens the socket. The error is `{listen, Address, Reason}'.
+%% @doc Opens the socket. The error is `{listen, Address, Reason}', or `{not_started, weir_socket}'.
 -spec start_link(#cache{}) -> gen_server:start_ret().
 start_link(Cache) -> gen_server:start_link(?MODULE, Cache, []).
 
@@ -37,7 +37,7 @@ socket(#cache{shared = Shared}) -> ets:lookup_element(Shared, listener, 2).
 address(#cache{shared = Shared}) -> ets:lookup_element(Shared, listener, 3).
 
 %% @private
--spec init(#cache{}) -> {ok, #listener{}} | {stop, {listen, address(), term()}}.
+-spec init(#cache{}) -> {ok, #listener{}} | {stop, {listen, address(), term()} | {not_started, weir_socket}}.
 init(#cache{shared = Shared, conf = Conf}) ->
     process_flag(trap_exit, true),
     Address =
@@ -52,13 +52,15 @@ init(#cache{shared = Shared, conf = Conf}) ->
             Bound = bound(Address, Socket, Conf),
             true = ets:insert(Shared, {listener, Socket, Bound}),
             {ok, #listener{socket = Socket, address = Bound}};
+        {error, {not_started, _} = Reason} ->
+            {stop, Reason};
         {error, Reason} ->
             {stop, {listen, Address, Reason}}
     end.
 
 listen(Address, #{backlog := Backlog, send_timeout := SendTimeout}) ->
     {Port, Where} = where(Address),
-    weir_socket:listen(Port, Where ++ [
+    Options = Where ++ [
         binary,
         {active, false},
         {packet, raw},
@@ -66,7 +68,12 @@ listen(Address, #{backlog := Backlog, send_timeout := SendTimeout}) ->
         {backlog, Backlog},
         {send_timeout, SendTimeout},
         {send_timeout_close, true}
-    ]).
+    ],
+    try
+        weir_socket:listen(Port, Options)
+    catch
+        error:{not_started, weir_socket} = Reason -> {error, Reason}
+    end.
 
 where({local, _} = Address) -> {0, [{ifaddr, Address}]};
 where({Ip, Port}) -> {Port, [family(Ip), {ip, Ip}, {reuseaddr, true}, {nodelay, true}]}.

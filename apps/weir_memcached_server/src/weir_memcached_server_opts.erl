@@ -16,6 +16,10 @@
 -define(MOST_ITEM, (1 bsl 30)).
 -define(LEAST_MEMORY, (1 bsl 20)).
 -define(MAX_TIMEOUT, 16#7FFFFFFF).
+%% What listen(2) takes, and what a Unix socket's address has room for, without the 0 at its end (104 bytes on macOS and
+%% the BSDs, 108 on Linux).
+-define(MAX_BACKLOG, 16#7FFFFFFF).
+-define(MAX_SOCKET_PATH, 107).
 
 %% @doc Every option: its key, its default, and what says whether a value is one. weir_memcached_server:options() tells
 %% users of it.
@@ -25,13 +29,13 @@ options() ->
         {name, undefined, fun is_atom/1},
         {port, 0, fun(Port) -> is_integer(Port) andalso Port >= 0 andalso Port =< 65535 end},
         {ip, {127, 0, 0, 1}, fun inet:is_ip_address/1},
-        {path, undefined, fun is_path/1},
+        {path, undefined, fun is_socket_path/1},
         {mode, 8#700, fun(Mode) -> is_integer(Mode) andalso Mode >= 0 andalso Mode =< 8#777 end},
         {memory, 64 bsl 20, fun(Bytes) -> is_integer(Bytes) andalso Bytes >= ?LEAST_MEMORY end},
         {max_item, default, fun(B) -> is_integer(B) andalso B >= ?LEAST_ITEM andalso B =< ?MOST_ITEM end},
         {evict, true, fun is_boolean/1},
         {max_connections, 1024, fun is_positive/1},
-        {backlog, 1024, fun is_positive/1},
+        {backlog, 1024, fun(N) -> is_positive(N) andalso N =< ?MAX_BACKLOG end},
         {auth, none, fun is_auth/1},
         {tls, none, fun is_tls/1},
         {idle_timeout, infinity, fun is_timeout/1},
@@ -85,8 +89,19 @@ is_positive(Value) -> is_integer(Value) andalso Value > 0.
 is_timeout(Value) -> Value =:= infinity orelse (is_positive(Value) andalso Value =< ?MAX_TIMEOUT).
 
 is_path(undefined) -> true;
-is_path(Path) when is_binary(Path) -> Path =/= <<>>;
+is_path(Path) when is_binary(Path) -> Path =/= <<>> andalso binary:match(Path, <<0>>) =:= nomatch;
 is_path(Path) -> Path =/= [] andalso io_lib:printable_unicode_list(Path).
+
+is_socket_path(undefined) ->
+    true;
+is_socket_path(Path) when is_binary(Path) ->
+    is_path(Path) andalso byte_size(Path) =< ?MAX_SOCKET_PATH;
+is_socket_path(Path) ->
+    is_path(Path) andalso
+        case unicode:characters_to_binary(Path, unicode, file:native_name_encoding()) of
+            Bytes when is_binary(Bytes) -> is_socket_path(Bytes);
+            _ -> false
+        end.
 
 is_auth(none) -> true;
 is_auth({file, File}) -> is_path(File) andalso File =/= undefined;

@@ -13,7 +13,7 @@
     killed_between_accept_and_handover/1, killed_listener/1, killed_conns/1]).
 -export([options/1, not_started/1, addresses/1, unix_socket/1, address_taken/1, name_taken/1, under_a_supervisor/1]).
 -export([stop_by_several/1, stops_no_stranger/1, noproc/1, servers/1, info/1, sys/1, upgraded/1, status_tells_no_secrets/1, crash_tells_no_secrets/1,
-    one_answer_for_a_block/1]).
+    one_answer_for_a_block/1, pid_file/1]).
 -export([log/2]).
 
 -import(weir_memcached_server_test, [start/0, start/1, connect/1, connect/2, ask/2, send/2, recv/2, closed/1, until/1]).
@@ -28,7 +28,8 @@ all() ->
         half_closed, many_silent, small_when_idle, killed_connections, killed_while_receiving, killed_beside_others,
         killed_acceptors, killed_between_accept_and_handover, killed_listener, killed_conns, options, not_started,
         addresses, unix_socket, address_taken, name_taken, under_a_supervisor, stop_by_several, stops_no_stranger, noproc, servers, info,
-        sys, upgraded, status_tells_no_secrets, crash_tells_no_secrets, one_answer_for_a_block
+        sys, upgraded, status_tells_no_secrets, crash_tells_no_secrets, one_answer_for_a_block,
+        pid_file
     ].
 
 init_per_suite(Config) -> weir_memcached_server_test:set_up(Config).
@@ -455,13 +456,19 @@ options(_Config) ->
             {#{tls => []}, tls, []}, {#{idle_timeout => 0}, idle_timeout, 0}, {#{send_timeout => -1}, send_timeout, -1},
             {#{flush => yes}, flush, yes}, {#{debug => 1}, debug, 1}, {#{name => "a"}, name, "a"},
                 {nonsense, options, nonsense},
+            {#{path => lists:duplicate(108, $p)}, path, lists:duplicate(108, $p)},
+            {#{path => binary:copy(<<"p">>, 108)}, path, binary:copy(<<"p">>, 108)},
+            {#{path => lists:duplicate(54, 228)}, path, lists:duplicate(54, 228)},
+            {#{path => <<0, "abstract">>}, path, <<0, "abstract">>}, {#{path => <<"a", 0>>}, path, <<"a", 0>>},
+            {#{auth => {file, <<"a", 0>>}}, auth, {file, <<"a", 0>>}},
+            {#{backlog => 1 bsl 31}, backlog, 1 bsl 31}, {#{backlog => 1 bsl 40}, backlog, 1 bsl 40},
             {#{b => 1, a => 2}, a, 2}
         ]
     ],
     Good = [
         #{memory => 1 bsl 20}, #{memory => 1 bsl 20, max_item => 1 bsl 19}, #{max_item => 1024}, [{port, 0}, {port, x}],
             [],
-        #{idle_timeout => infinity, send_timeout => 1}
+        #{idle_timeout => infinity, send_timeout => 1}, #{backlog => (1 bsl 31) - 1}
     ],
     [
         begin
@@ -476,7 +483,16 @@ not_started(_Config) ->
     ?assertEqual({error, {not_started, weir_memcached_server}}, weir_memcached_server:start_link(#{})),
     ?assertEqual([], weir_memcached_server:servers()),
     ?assertExit({noproc, {weir_memcached_server, info, _}}, weir_memcached_server:info(self())),
-    ok = application:start(weir_memcached_server).
+    ok = application:start(weir_memcached_server),
+    case weir_socket:backend() of
+        epoll ->
+            process_flag(trap_exit, true),
+            ok = application:stop(weir_socket),
+            ?assertEqual({error, {not_started, weir_socket}}, weir_memcached_server:start_link(#{})),
+            ok = application:start(weir_socket);
+        gen_tcp ->
+            ok
+    end.
 
 addresses(_Config) ->
     Server = start(#{ip => {127, 0, 0, 2}}),
@@ -490,7 +506,8 @@ addresses(_Config) ->
     end.
 
 unix_socket(Config) ->
-    %% The path of such a socket is a hundred bytes long at most.
+    %% The path of such a socket is 107 bytes long at most.
+    {unix, linux} =:= os:type() andalso longest_path(),
     Path = "/tmp/weir_memcached_server_" ++ os:getpid(),
     _ = ?config(priv_dir, Config),
     Server = start(#{path => Path, mode => 8#640}),
@@ -519,6 +536,13 @@ unix_socket(Config) ->
     ?assertMatch({error, {listen, {local, Path}, eaddrinuse}}, weir_memcached_server:start_link(#{path => Path})),
     ?assertEqual({ok, <<"precious">>}, file:read_file(Path)),
     ok = file:delete(Path).
+
+longest_path() ->
+    Begin = "/tmp/weir_memcached_server_" ++ os:getpid() ++ "_",
+    Path = Begin ++ lists:duplicate(107 - length(Begin), $p),
+    Server = start(#{path => Path}),
+    ?assertEqual(<<>>, ask(connect({{local, Path}, 0}, [local]), "")),
+    ok = weir_memcached_server:stop(Server).
 
 address_taken(_Config) ->
     process_flag(trap_exit, true),
@@ -740,3 +764,22 @@ one_answer_for_a_block(_Config) ->
     _ = ask(Socket, [lists:duplicate(100, "set k 0 0 1\r\nx\r\nget k\r\n")]),
     {ok, [{send_cnt, After}]} = weir_socket:getstat(Wire, [send_cnt]),
     ?assert(After - Before < 10, After - Before).
+
+%% As a program: what cannot be written is told, and no more than that.
+pid_file(Config) ->
+    Dir = ?config(priv_dir, Config),
+    File = filename:join([Dir, "none", "pid"]),
+    Program = open_port({spawn_executable, os:find_executable("erl")}, [
+        stderr_to_stdout, exit_status, binary, {cd, Dir},
+        {args, ["-noinput", "-pa"] ++ code:get_path() ++ [
+            "-eval", "weir_memcached_server_main:main(init:get_plain_arguments()).", "-extra", "-p", "-1", "-P", File
+        ]}
+    ]),
+    ?assertEqual({1, "memcached: could not open the pid file " ++ File ++ " for writing: no such file or directory\n"},
+        told(Program, <<>>)).
+
+told(Program, Before) ->
+    receive
+        {Program, {data, More}} -> told(Program, <<Before/binary, More/binary>>);
+        {Program, {exit_status, Status}} -> {Status, unicode:characters_to_list(Before)}
+    end.
