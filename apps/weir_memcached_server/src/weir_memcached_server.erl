@@ -85,7 +85,7 @@
     | {already_started, pid()}
     | {listen, weir_memcached_server_listener:address(), inet:posix() | term()}
     | {auth_file, file:name_all(), file:posix() | {malformed, Line :: pos_integer()}}.
-%% `bad_option': unknown, or a value that is none. `not_started': that application does not run. `already_started': the
+%% `bad_option': unknown, or a value that is none; for `tls', the value is what ssl says of it, or `{not_started, ssl}'. `not_started': that application does not run. `already_started': the
 %% name is taken. `listen': the address is not to be had. `auth_file': it cannot be read, or that line is not
 %% `USER:PASSWORD'.
 
@@ -99,9 +99,10 @@ maybe_start({error, _} = Error, _IsRunning) ->
 maybe_start({ok, _Conf}, false) ->
     {error, {not_started, ?MODULE}};
 maybe_start({ok, #{auth := Auth} = Conf}, true) ->
-    case weir_memcached_server_auth:users(Auth) of
-        {ok, Users} -> started(weir_memcached_server_sup:start_link(Conf, Users));
-        {error, _} = Error -> Error
+    case {weir_memcached_server_auth:users(Auth), weir_memcached_server_tls:check(Conf)} of
+        {{ok, Users}, ok} -> started(weir_memcached_server_sup:start_link(Conf, Users));
+        {{error, _} = Error, _} -> Error;
+        {_, {error, Reason}} -> {error, {bad_option, tls, Reason}}
     end.
 
 started({error, {shutdown, {failed_to_start_child, _Id, Reason}}}) -> {error, Reason};

@@ -114,21 +114,12 @@ handle_info(_, Conn) ->
 handshake(#conn{cache = #cache{conf = #{tls := none}}} = Conn) ->
     activate(Conn);
 handshake(#conn{cache = #cache{conf = #{tls := Options}} = Cache, socket = Socket} = Conn) ->
-    case (tls()):handshake(Socket, transport() ++ Options, ?HANDSHAKE) of
+    case weir_memcached_server_tls:handshake(Socket, Options, ?HANDSHAKE) of
         {ok, Secure} ->
             activate(Conn#conn{transport = ssl, socket = Secure});
         {error, _} ->
             weir_memcached_server_counts:add(Cache, handshake_errors),
             close(Conn)
-    end.
-
-%% No dependency: who has no TLS needs no ssl. The module's name is a variable, so that nobody takes it for one.
-tls() -> ssl.
-
-transport() ->
-    case weir_socket:backend() of
-        epoll -> [{cb_info, {weir_socket, tcp, tcp_closed, tcp_error, tcp_passive}}];
-        gen_tcp -> []
     end.
 
 activate(#conn{transport = Transport, socket = Socket} = Conn) ->

@@ -6,14 +6,14 @@
 
 -export([all/0, init_per_suite/1, end_per_suite/1, end_per_testcase/2]).
 -export([commands/1, large_values/1, plain_clients/1, silent_handshakes/1, client_certificates/1, with_authentication/1,
-    ended_by_either/1]).
+    ended_by_either/1, broken_options/1, without_ssl/1]).
 
 -import(weir_memcached_server_test, [start/1, connect/1, closed/1, until/1]).
 
 -define(DEADLINE, 60_000).
 
 all() -> [commands, large_values, plain_clients, silent_handshakes, client_certificates, with_authentication,
-    ended_by_either].
+    ended_by_either, broken_options, without_ssl].
 
 init_per_suite(Config) ->
     {ok, Started} = application:ensure_all_started(ssl),
@@ -126,3 +126,30 @@ ended_by_either(Config) ->
     ?assertEqual({error, closed}, ssl:recv(Three, 0, ?DEADLINE)),
     until(fun() -> maps:get(connections, weir_memcached_server:info(Server)) =:= 0 end),
     #{idle_kicks := 1} = weir_memcached_server:info(Server).
+
+%% What ssl does not take is told when the server is started, and not by each connection.
+broken_options(Config) ->
+    Good = ?config(server, Config),
+    Broken = filename:join(?config(priv_dir, Config), "broken.pem"),
+    ok = file:write_file(Broken, "no key"),
+    Files = [{certfile, "/nonexistent"}, {keyfile, "/x"}],
+    ?assertMatch({error, {bad_option, tls, {certfile, "/nonexistent", _}}},
+        weir_memcached_server:start_link(#{tls => [{log_level, none} | Files]})),
+    [
+        ?assertMatch({error, {bad_option, tls, _}}, weir_memcached_server:start_link(#{tls => Options}))
+     || Options <- [
+            Files, [{log_level, none}, {certfile, Broken}, {keyfile, Broken}], [foo], [foo | Good],
+            [{versions, [nonsense]} | Good], [{cacertfile, "/nonexistent"}, {verify, verify_peer}
+                | lists:keydelete(cacerts, 1, Good)]
+        ]
+    ],
+    ?assertEqual([], weir_memcached_server:servers()),
+    %% These are right, and nothing is said in trying them.
+    [_ = start(#{tls => Options}) || Options <- [Good, [{verify, verify_peer}, {fail_if_no_peer_cert, true} | Good],
+        [{versions, ['tlsv1.2']} | Good]]].
+
+without_ssl(Config) ->
+    ok = application:stop(ssl),
+    Result = weir_memcached_server:start_link(#{tls => ?config(server, Config)}),
+    ok = application:start(ssl),
+    ?assertEqual({error, {bad_option, tls, {not_started, ssl}}}, Result).
