@@ -18,7 +18,8 @@
 %% ok = weir_memcached_server:stop(Server).
 %% '''
 %%
-%% The application `weir_memcached_server' has to run.
+%% The application `weir_memcached_server' has to run. When it is stopped its servers are, too; a supervisor that would
+%% start one again is better stopped before.
 %%
 %% <h3>When not to use it</h3>
 %% Not as a cache for production: memcached is faster and has been there for twenty years. Items do not survive the
@@ -107,6 +108,7 @@ maybe_start({ok, #{auth := Auth} = Conf}, true) ->
 
 started({error, {shutdown, {failed_to_start_child, _Id, Reason}}}) -> {error, Reason};
 started({error, Reason}) -> {error, Reason};
+started(ignore) -> {error, {not_started, ?MODULE}};
 started({ok, Pid}) -> {ok, Pid}.
 
 %% @doc For a supervisor of yours; one of Elixir takes `{:weir_memcached_server, port: 11211}' for a child. Its id is

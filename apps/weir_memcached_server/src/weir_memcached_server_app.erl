@@ -1,11 +1,12 @@
 %% @doc The application: a table in which the servers of this node are known. Its supervisor owns that and has no
-%% children; servers are started where they are needed, under supervisors of their users.
+%% children; servers are started where they are needed, under supervisors of their users. When the application is stopped
+%% they are stopped: nobody could ask for them any more.
 %% @private
 -module(weir_memcached_server_app).
 -behaviour(application).
 -behaviour(supervisor).
 
--export([start/2, stop/1, init/1]).
+-export([start/2, prep_stop/1, stop/1, init/1]).
 -export([is_running/0, enter/2, find/1, servers/0]).
 
 -include("weir_memcached_server.hrl").
@@ -19,6 +20,22 @@ start(_Type, _Args) ->
         {ok, Pid} -> {ok, Pid};
         ignore -> {error, ignore};
         {error, Reason} -> {error, Reason}
+    end.
+
+%% @private The table goes first, so that none is started meanwhile.
+-spec prep_stop(term()) -> term().
+prep_stop(State) ->
+    Servers = servers(),
+    true = ets:delete(?TABLE),
+    lists:foreach(fun stop_server/1, Servers),
+    State.
+
+%% One that ends by itself meanwhile has ended.
+stop_server(Server) ->
+    try
+        weir_memcached_server:stop(Server)
+    catch
+        exit:{noproc, _} -> ok
     end.
 
 %% @private
@@ -37,12 +54,16 @@ init([]) ->
 is_running() -> ets:whereis(?TABLE) =/= undefined.
 
 %% @doc Makes a server known, by its supervisor. What is left of servers that were killed is removed.
--spec enter(pid(), #cache{}) -> ok.
+-spec enter(pid(), #cache{}) -> ok | not_started.
 enter(Sup, Cache) ->
-    Gone = [Pid || Pid <- ets:select(?TABLE, [{{'$1', '_'}, [], ['$1']}]), not is_there(Pid)],
-    lists:foreach(fun(Pid) -> ets:delete(?TABLE, Pid) end, Gone),
-    true = ets:insert(?TABLE, {Sup, Cache}),
-    ok.
+    try
+        Gone = [Pid || Pid <- ets:select(?TABLE, [{{'$1', '_'}, [], ['$1']}]), not is_there(Pid)],
+        lists:foreach(fun(Pid) -> ets:delete(?TABLE, Pid) end, Gone),
+        true = ets:insert(?TABLE, {Sup, Cache}),
+        ok
+    catch
+        error:badarg -> not_started
+    end.
 
 %% @doc The constants of a server, by its supervisor.
 -spec find(pid()) -> #cache{} | none.

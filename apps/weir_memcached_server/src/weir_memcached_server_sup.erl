@@ -17,7 +17,7 @@
 
 -define(ACCEPTORS, 2).
 
-%% @doc Starts a server; it accepts connections when this returns.
+%% @doc Starts a server; it accepts connections when this returns. `ignore': the application has just been stopped.
 -spec start_link(weir_memcached_server_opts:conf(), none | weir_memcached_server_auth:users()) ->
     supervisor:startlink_ret().
 start_link(#{name := undefined} = Conf, Users) ->
@@ -27,9 +27,21 @@ start_link(#{name := Name} = Conf, Users) ->
 
 %% @private
 -spec init({weir_memcached_server_opts:conf(), none | weir_memcached_server_auth:users()}) ->
-    {ok, {supervisor:sup_flags(), [supervisor:child_spec()]}}.
+    {ok, {supervisor:sup_flags(), [supervisor:child_spec()]}} | ignore.
 init({Conf, Users}) ->
-    Cache = cache(weir_memcached_server_app:find(self()), Conf, Users),
+    %% An upgrade runs this again: what there is stays.
+    case weir_memcached_server_app:find(self()) of
+        #cache{} = Cache ->
+            children(Cache);
+        none ->
+            Cache = new(Conf, Users),
+            case weir_memcached_server_app:enter(self(), Cache) of
+                ok -> children(Cache);
+                not_started -> ignore
+            end
+    end.
+
+children(Cache) ->
     Child = fun(Id, Module) -> #{id => Id, start => {Module, start_link, [Cache]}} end,
     Conns = Child(conns, weir_memcached_server_conns),
     Acceptors = [
@@ -43,11 +55,8 @@ init({Conf, Users}) ->
         | Acceptors
     ]}}.
 
-%% An upgrade runs init/1 again: what there is stays.
-cache(#cache{} = Cache, _Conf, _Users) ->
-    Cache;
-cache(none, Conf, Users) ->
-    Cache = #cache{
+new(Conf, Users) ->
+    #cache{
         table = weir_memcached_server_items:new_table(),
         shared = ets:new(weir_memcached_server_shared, [set, public, {read_concurrency, true}]),
         words = atomics:new(?WORDS, []),
@@ -57,6 +66,4 @@ cache(none, Conf, Users) ->
         epoch = erlang:monotonic_time(second),
         started = erlang:system_time(second),
         conf = Conf
-    },
-    ok = weir_memcached_server_app:enter(self(), Cache),
-    Cache.
+    }.

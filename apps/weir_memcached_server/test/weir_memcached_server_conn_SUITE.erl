@@ -11,7 +11,7 @@
 -export([floods/1, garbage/1, half_closed/1, many_silent/1, small_when_idle/1]).
 -export([killed_connections/1, killed_while_receiving/1, killed_beside_others/1, killed_acceptors/1,
     killed_between_accept_and_handover/1, killed_listener/1, killed_conns/1]).
--export([options/1, not_started/1, addresses/1, unix_socket/1, address_taken/1, name_taken/1, under_a_supervisor/1]).
+-export([options/1, not_started/1, application_stopped/1, addresses/1, unix_socket/1, address_taken/1, name_taken/1, under_a_supervisor/1]).
 -export([stop_by_several/1, stops_no_stranger/1, noproc/1, servers/1, info/1, sys/1, upgraded/1, status_tells_no_secrets/1, crash_tells_no_secrets/1,
     one_answer_for_a_block/1, pid_file/1]).
 -export([log/2]).
@@ -26,7 +26,7 @@ all() ->
     [
         max_connections, one_more_at_once, idle_timeout, idle_when_active, slow_readers, send_timeout, floods, garbage,
         half_closed, many_silent, small_when_idle, killed_connections, killed_while_receiving, killed_beside_others,
-        killed_acceptors, killed_between_accept_and_handover, killed_listener, killed_conns, options, not_started,
+        killed_acceptors, killed_between_accept_and_handover, killed_listener, killed_conns, options, not_started, application_stopped,
         addresses, unix_socket, address_taken, name_taken, under_a_supervisor, stop_by_several, stops_no_stranger, noproc, servers, info,
         sys, upgraded, status_tells_no_secrets, crash_tells_no_secrets, one_answer_for_a_block,
         pid_file
@@ -493,6 +493,22 @@ not_started(_Config) ->
         gen_tcp ->
             ok
     end.
+
+%% No server is left that nobody can ask for, and its port is free.
+application_stopped(_Config) ->
+    Servers = [start(), start(#{name => ?MODULE})],
+    Port = weir_memcached_server:port(?MODULE),
+    Socket = connect(?MODULE),
+    ?assertEqual(<<>>, ask(Socket, "")),
+    Monitors = [monitor(process, Server) || Server <- Servers],
+    ok = application:stop(weir_memcached_server),
+    %% They have ended when this returns.
+    [receive {'DOWN', Monitor, process, _, Reason} -> ?assertEqual(normal, Reason) after 0 -> ct:fail(left) end
+        || Monitor <- Monitors],
+    ?assertEqual(<<>>, closed(Socket)),
+    ok = application:start(weir_memcached_server),
+    ?assertEqual([], weir_memcached_server:servers()),
+    ?assertEqual(Port, weir_memcached_server:port(start(#{port => Port}))).
 
 addresses(_Config) ->
     Server = start(#{ip => {127, 0, 0, 2}}),
