@@ -19,9 +19,9 @@ suite() -> [{timetrap, {minutes, 3}}].
 all() ->
     [
         bomb, undecodable_key, append_to_a_term, no_such_codec, json, silent_connection, silent_is_let_in_again,
-        busy_one_of_two, many_down, endless_stats, endless_stats_time_out, a_byte_now_and_then, large_set_on_a_slow_link,
-        large_value_on_a_slow_link, bytes_that_wait, forgets_what_was_large, idle_is_small, info_beside_a_stuck_one,
-        stopped_by_two, other_family, numbers_too_large, words
+        busy_one_of_two, many_down, endless_stats, endless_stats_time_out, a_byte_now_and_then,
+        large_set_on_a_slow_link, large_value_on_a_slow_link, bytes_that_wait, forgets_what_was_large, idle_is_small,
+        info_beside_a_stuck_one, stopped_by_two, other_family, numbers_too_large, words
     ].
 
 init_per_suite(Config) -> weir_memcached_test:set_up(weir_memcached, Config).

@@ -41,7 +41,7 @@ accept(Listener, N, #{host := Host, port := Port} = Server, Hold) ->
         {ok, Other} ->
             Ways = [{Client, Other, to_server}, {Other, Client, to_client}],
             _ = [
-                spawn_link(fun() -> pass(From, To, fun(Bytes) -> Hold(N, Way, Bytes) end) end)
+                spawn_link(fun() -> pass(From, To, Way, fun(Bytes) -> Hold(N, Way, Bytes) end) end)
              || {From, To, Way} <- Ways
             ],
             accept(Listener, N + 1, Server, Hold);
@@ -50,14 +50,17 @@ accept(Listener, N, #{host := Host, port := Port} = Server, Hold) ->
             accept(Listener, N, Server, Hold)
     end.
 
-%% The sockets are the accepting process's, so they outlive this one.
-pass(From, To, Hold) ->
+%% The sockets are the accepting process's, so they outlive this one. A server is told of the end after the last bytes
+%% for it, and closes when it has answered them.
+pass(From, To, Way, Hold) ->
     case gen_tcp:recv(From, 0) of
         {ok, Bytes} ->
             _ = Hold(Bytes),
             _ = gen_tcp:send(To, Bytes),
-            pass(From, To, Hold);
-        {error, _} ->
-            gen_tcp:close(To),
+            pass(From, To, Way, Hold);
+        {error, _} when Way =:= to_server ->
+            gen_tcp:shutdown(To, write);
+        {error, _} when Way =:= to_client ->
+            ok = gen_tcp:close(To),
             gen_tcp:close(From)
     end.

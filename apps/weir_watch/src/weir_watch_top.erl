@@ -27,6 +27,9 @@
 -define(SORTS, [queue, core, growth, waiters]).
 %% How long the end waits until the node is as it was; its guard goes on without us.
 -define(END_MS, 10_000).
+%% How long a node may take until there is a snapshot, and between two.
+-define(ATTACH_MS, 300_000).
+-define(SILENCE_MS, 60_000).
 
 %% ---------------------------------------------------------------- the command
 
@@ -131,7 +134,7 @@ made_up(Host) -> list_to_atom("weir_" ++ os:getpid() ++ "@" ++ Host).
 once(#{node := Node} = Options) ->
     Looker = start_looker(Node),
     Seconds = maps:get(seconds, Options, 10),
-    Snapshot = last(Looker, Node, erlang:monotonic_time(millisecond) + Seconds * 1000),
+    Snapshot = first(Looker, Node, Seconds),
     #{diagnoses := Diagnoses} = Snapshot,
     _ =
         case Options of
@@ -144,6 +147,19 @@ once(#{node := Node} = Options) ->
     case Diagnoses of
         [] -> 0;
         _ -> 1
+    end.
+
+%% The time is that of looking: a node that has to compile what it is sent takes some for that, too. How long it may take
+%% for each step, attach/1 knows.
+first(Looker, Node, Seconds) ->
+    receive
+        {Looker, snapshot, _} ->
+            Looker ! next,
+            last(Looker, Node, erlang:monotonic_time(millisecond) + Seconds * 1000);
+        {Looker, unreachable, Reason} ->
+            throw({failed, weir_watch_remote:explain(Node, Reason)})
+    after ?ATTACH_MS ->
+        throw({failed, weir_watch_remote:explain(Node, timeout)})
     end.
 
 %% The first snapshot after the deadline.
@@ -159,7 +175,7 @@ last(Looker, Node, Deadline) ->
             end;
         {Looker, unreachable, Reason} ->
             throw({failed, weir_watch_remote:explain(Node, Reason)})
-    after ?END_MS + max(0, Deadline - erlang:monotonic_time(millisecond)) ->
+    after ?SILENCE_MS ->
         throw({failed, weir_watch_remote:explain(Node, timeout)})
     end.
 

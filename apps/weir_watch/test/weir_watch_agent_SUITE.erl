@@ -10,11 +10,11 @@
 -export([scanner_killed/1, sleeper_killed/1, looker_killed/1, tickers_killed/1]).
 -export([suspects_come_and_go/1, suspects_are_left_alone/1, inspected/1, inspected_beside_many/1]).
 -export([monitor_of_another_stays/1, monitor_taken_meanwhile_stays/1, monitor_is_free_again/1, overloaded/1]).
--export([too_much_memory/1, too_many_processes/1, log/2]).
+-export([too_much_memory/1, too_many_processes/1, log/2, memory_grows/1, burst/1]).
 -export([diagnose_without_an_agent/1, asker_killed/1, busy_agent/1, wrong_options/1, application/1]).
 -export([never_ends_the_node/1, all_die/0, ends_at_its_limits/1]).
 
--import(weir_watch_test_lib, [eventually/1, in_plain_node/4]).
+-import(weir_watch_test_lib, [eventually/1, in_node/4, in_plain_node/4]).
 
 -define(DEADLINE_MS, 60_000).
 
@@ -26,8 +26,8 @@ all() ->
         scanner_killed, sleeper_killed, delays, told_at_once, estimates, callees, idle_functions,
         looker_killed, tickers_killed, suspects_come_and_go, suspects_are_left_alone, agent_dies_meanwhile,
         monitor_of_another_stays, monitor_taken_meanwhile_stays, monitor_is_free_again, overloaded,
-        too_much_memory, too_many_processes, diagnose_without_an_agent, asker_killed, busy_agent, wrong_options,
-        ends_at_its_limits
+        too_much_memory, too_many_processes, memory_grows, diagnose_without_an_agent, asker_killed, busy_agent,
+        wrong_options, ends_at_its_limits
     ].
 
 %% Those that take long and do little: each waits for an agent of its own.
@@ -474,6 +474,48 @@ ended_overloaded(Monitor) ->
     receive
         {'DOWN', Monitor, _, _, Why} -> ?assertEqual({shutdown, overloaded}, Why)
     after ?DEADLINE_MS -> error(alive)
+    end.
+
+%% Among 40,000 processes, for which the slices take 16 seconds, one without a name fills its own mailbox: all are read
+%% at once, and it is found by that. If a slice was there before, another one does the same.
+memory_grows(_Config) -> ok = in_node([], ?MODULE, burst, [40_000]).
+
+burst(Idle) ->
+    _ = [spawn(fun() -> receive never -> ok end end) || _ <- lists:seq(1, Idle)],
+    Agent = whereis(weir_watch_agent),
+    Counted = fun() ->
+        case weir_watch_agent:snapshot(Agent) of
+            #{memory := #{processes := _}, processes := Processes} -> Processes > Idle;
+            _ -> false
+        end
+    end,
+    eventually(Counted),
+    1 = erlang:trace(Agent, true, [send, 'receive']),
+    true = eventually(fun() -> floods_itself() =:= burst end),
+    ok.
+
+%% By what it is found.
+floods_itself() ->
+    Pid = spawn(fun() ->
+        [self() ! lists:seq(N, N + 100) || N <- lists:seq(1, 20_000)],
+        receive never -> ok end
+    end),
+    How = found(Pid, false),
+    exit(Pid, kill),
+    How.
+
+found(Pid, Bursts) ->
+    receive
+        {trace, _, send, {turn, #{burst := true}}, _} -> found(Pid, true);
+        {trace, _, 'receive', {scan, _, #{long := Long, burst := GoesOn}}} ->
+            case lists:keymember(Pid, 1, Long) of
+                true when Bursts -> burst;
+                true -> slice;
+                false -> found(Pid, Bursts andalso GoesOn)
+            end;
+        {trace, _, _, _} -> found(Pid, Bursts);
+        {trace, _, _, _, _} -> found(Pid, Bursts)
+    after ?DEADLINE_MS -> error(not_found)
     end.
 
 %% The figures of the one warning that the agent logs meanwhile.

@@ -17,6 +17,7 @@
     foreign_module_in_the_path/1,
     same_modules_stay/1,
     unreachable/1,
+    another_release/1,
     explained/1
 ]).
 -export([usage/1, made_elsewhere/1, healthy/1, limits_are_told/1, in_trouble/1, could_not_look/1, screen/1]).
@@ -44,6 +45,7 @@ groups() ->
             foreign_module_in_the_path,
             same_modules_stay,
             unreachable,
+            another_release,
             explained
         ]},
         {command, [], [
@@ -223,6 +225,49 @@ unreachable(Config) ->
     stop_node(?config(peer, Config)),
     {error, {no_name, _}} = weir_watch_remote:attach(?config(node, Config)),
     ok.
+
+%% A node of each other release of OTP that there is a root directory of (scripts/otp-root makes them), with nothing of
+%% Weir in it: by the module, by the function and by the command, and then it has nothing of Weir again.
+another_release(Config) ->
+    Here = erlang:system_info(otp_release),
+    Roots = filelib:wildcard(filename:join(filename:basedir(user_cache, "weir"), "otp[0-9][0-9]")),
+    Others = [{lists:nthtail(length(Root) - 2, Root), Root} || Root <- Roots],
+    case {[Other || {Release, Root} = Other <- Others, Release =/= Here, has_erl(Root)], os:cmd("id -u")} of
+        {[], _} -> {skip, "no root directory of another release"};
+        {Some, "0\n"} -> lists:foreach(fun({Release, Root}) -> looked_at_in(Root, Release, Config) end, Some);
+        _ -> {skip, "only root may enter the root directories"}
+    end.
+
+has_erl(Root) -> filelib:is_regular(Root ++ "/usr/bin/erl").
+
+looked_at_in(Root, Release, Config) ->
+    {ok, Peer, Node} = peer:start(#{
+        name => peer:random_name(), connection => standard_io, wait_boot => ?PATIENCE_MS,
+        exec => {os:find_executable("chroot"), [Root, "/usr/bin/erl"]},
+        args => ["-setcookie", atom_to_list(erlang:get_cookie())]
+    }),
+    There = [{peer, Peer}, {node, Node} | Config],
+    Otp = list_to_binary(Release),
+    try
+        Release = call(There, erlang, system_info, [otp_release]),
+        Before = traces(There),
+        {ok, Agent, Handle} = weir_watch_remote:attach(Node),
+        ok = weir_watch_agent:subscribe(Agent),
+        ?assertMatch(#{node := Node, otp := Otp, suspects := _}, snapshot(Agent)),
+        ?assertNotEqual(Before, traces(There)),
+        ok = weir_watch_remote:detach(Handle),
+        ?assertEqual(Before, traces(There)),
+        ?assertMatch(#{node := Node, otp := Otp}, weir_watch:look(#{node => Node, seconds => 1})),
+        ?assertEqual(Before, traces(There)),
+        %% By the command, while others wait for the node's processors.
+        _ = flood(There),
+        {Status, Json} = weir(There, ["top", atom_to_list(Node), "--json", "--seconds", "3"]),
+        ?assert(Status =:= 0 orelse Status =:= 1, Json),
+        ?assertNotEqual(nomatch, string:find(Json, "\"otp\":\"" ++ Release ++ "\"")),
+        eventually(fun() -> traces(There) =:= Before end)
+    after
+        stop_node(Peer)
+    end.
 
 %% Each reason has words of its own.
 explained(_Config) ->
