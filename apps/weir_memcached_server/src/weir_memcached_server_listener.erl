@@ -1,5 +1,8 @@
 %% @doc Owns a server's listening socket. If it is started again it takes the port that it had.
 %%
+%% When an address is in use it tries again for ?PATIENCE: a server that was killed may not have let go of it yet, and its
+%% supervisor starts the next one at once.
+%%
 %% A Unix socket's file that an earlier server has left behind, and where nobody listens, is removed; its own is removed
 %% when it ends.
 %% @private
@@ -16,6 +19,10 @@
 
 %% What is read at once from a socket, which is also what a connection can have in its mailbox, times ?ACTIVE there.
 -define(BUFFER, 16_384).
+
+%% Milliseconds: for how long it tries again, and between two tries.
+-define(PATIENCE, 1_000).
+-define(PAUSE, 20).
 
 -type address() :: {inet:ip_address(), inet:port_number()} | {local, file:name_all()}.
 
@@ -46,8 +53,7 @@ init(#cache{shared = Shared, conf = Conf}) ->
             {[], #{path := undefined, ip := Ip, port := Port}} -> {Ip, Port};
             {[], #{path := Path}} -> {local, Path}
         end,
-    ok = remove_stale(Address),
-    case listen(Address, Conf) of
+    case listen_within(?PATIENCE, Address, Conf) of
         {ok, Socket} ->
             Bound = bound(Address, Socket, Conf),
             true = ets:insert(Shared, {listener, Socket, Bound}),
@@ -56,6 +62,17 @@ init(#cache{shared = Shared, conf = Conf}) ->
             {stop, Reason};
         {error, Reason} ->
             {stop, {listen, Address, Reason}}
+    end.
+
+listen_within(Left, Address, Conf) ->
+    ok = remove_stale(Address),
+    case listen(Address, Conf) of
+        {error, eaddrinuse} when Left > 0 ->
+            receive
+            after ?PAUSE -> listen_within(Left - ?PAUSE, Address, Conf)
+            end;
+        Result ->
+            Result
     end.
 
 listen(Address, #{backlog := Backlog, send_timeout := SendTimeout}) ->
@@ -117,14 +134,12 @@ handle_info(_, Listener) -> {noreply, Listener}.
 %% @private
 -spec terminate(term(), #listener{}) -> ok.
 terminate(_Reason, #listener{socket = Socket, address = Address}) ->
-    ok = weir_socket:close(Socket),
-    case Address of
-        {local, Path} ->
-            _ = file:delete(Path, [raw]),
-            ok;
-        _ ->
-            ok
-    end.
+    %% In this order: after the socket, the file might be the next one's.
+    _ = case Address of
+        {local, Path} -> file:delete(Path, [raw]);
+        _ -> ok
+    end,
+    ok = weir_socket:close(Socket).
 
 %% @private
 -spec code_change(term(), #listener{}, term()) -> {ok, #listener{}}.

@@ -11,9 +11,10 @@
 -export([floods/1, garbage/1, half_closed/1, many_silent/1, small_when_idle/1]).
 -export([killed_connections/1, killed_while_receiving/1, killed_beside_others/1, killed_acceptors/1,
     killed_between_accept_and_handover/1, killed_listener/1, killed_conns/1]).
--export([options/1, not_started/1, application_stopped/1, addresses/1, unix_socket/1, address_taken/1, name_taken/1, under_a_supervisor/1]).
--export([stop_by_several/1, stops_no_stranger/1, noproc/1, servers/1, info/1, sys/1, upgraded/1, status_tells_no_secrets/1, crash_tells_no_secrets/1,
-    one_answer_for_a_block/1, pid_file/1]).
+-export([options/1, not_started/1, application_stopped/1, addresses/1, unix_socket/1, address_taken/1,
+    address_let_go/1, killed_under_a_supervisor/1, name_taken/1, under_a_supervisor/1]).
+-export([stop_by_several/1, stops_no_stranger/1, noproc/1, servers/1, info/1, sys/1, upgraded/1,
+    status_tells_no_secrets/1, crash_tells_no_secrets/1, one_answer_for_a_block/1, pid_file/1]).
 -export([log/2]).
 
 -import(weir_memcached_server_test, [start/0, start/1, connect/1, connect/2, ask/2, send/2, recv/2, closed/1, until/1]).
@@ -26,12 +27,13 @@ suite() -> [{timetrap, {minutes, 5}}].
 
 all() ->
     [
-        max_connections, one_more_at_once, idle_timeout, idle_when_active, slow_readers, send_timeout, floods, garbage,
-        half_closed, many_silent, small_when_idle, killed_connections, killed_while_receiving, killed_beside_others,
-        killed_acceptors, killed_between_accept_and_handover, killed_listener, killed_conns, options, not_started, application_stopped,
-        addresses, unix_socket, address_taken, name_taken, under_a_supervisor, stop_by_several, stops_no_stranger, noproc, servers, info,
-        sys, upgraded, status_tells_no_secrets, crash_tells_no_secrets, one_answer_for_a_block,
-        pid_file
+        max_connections, one_more_at_once, idle_timeout, idle_when_active, slow_readers, send_timeout, floods,
+        garbage, half_closed, many_silent, small_when_idle, killed_connections, killed_while_receiving,
+        killed_beside_others, killed_acceptors, killed_between_accept_and_handover, killed_listener,
+        killed_conns, options, not_started, application_stopped, addresses, unix_socket, address_taken,
+        address_let_go, killed_under_a_supervisor, name_taken, under_a_supervisor, stop_by_several,
+        stops_no_stranger, noproc, servers, info, sys, upgraded, status_tells_no_secrets,
+        crash_tells_no_secrets, one_answer_for_a_block, pid_file
     ].
 
 init_per_suite(Config) -> weir_memcached_server_test:set_up(Config).
@@ -583,6 +585,78 @@ address_taken(_Config) ->
     Port = weir_memcached_server:port(start()),
     ?assertEqual({error, {listen, {{127, 0, 0, 1}, Port}, eaddrinuse}},
         weir_memcached_server:start_link(#{port => Port})).
+
+%% One that holds the address a little longer, as a server does that was killed.
+address_let_go(_Config) ->
+    Path = "/tmp/weir_memcached_server_" ++ os:getpid() ++ "_let_go",
+    [
+        begin
+            First = start(Options),
+            Listener = child(First, listener),
+            Next = case weir_memcached_server:port(First) of Path -> #{path => Path}; Port -> #{port => Port} end,
+            %% It closes its socket when it goes on.
+            true = erlang:suspend_process(Listener),
+            exit(First, kill),
+            Self = self(),
+            Starter = spawn_link(fun() ->
+                Result = weir_memcached_server:start_link(Next),
+                Self ! {self(), Result},
+                receive stop -> ok end
+            end),
+            %% It has found the address in use.
+            until(fun() -> process_info(Starter, current_function) =/= undefined andalso waits(Starter) end),
+            true = erlang:resume_process(Listener),
+            receive {Starter, Result} -> ?assertMatch({ok, _}, Result) end,
+            {ok, Server} = Result,
+            Address = case Next of #{path := _} -> {{local, Path}, 0}; _ -> Server end,
+            ?assertEqual(<<>>, ask(connect(Address, [local || is_map_key(path, Next)]), "")),
+            ok = weir_memcached_server:stop(Server),
+            Starter ! stop
+        end
+     || Options <- [#{}, #{path => Path}]
+    ].
+
+%% Its listener is in the pause between two tries.
+waits(Starter) ->
+    {links, Links} = process_info(Starter, links),
+    Processes = [Pid || Pid <- Links, is_pid(Pid), Pid =/= self()],
+    lists:any(
+        fun(Pid) ->
+            process_info(Pid, current_function) =:=
+                {current_function, {weir_memcached_server_listener, listen_within, 3}}
+        end,
+        Processes ++ [Linked || Pid <- Processes, {links, L} <- [process_info(Pid, links)], Linked <- L, is_pid(Linked)]
+    ).
+
+%% Each time its supervisor starts it again, at the same port, at the first try.
+killed_under_a_supervisor(_Config) ->
+    Port = free_port(),
+    Kills = 20,
+    {ok, Sup} = supervisor:start_link(weir_memcached_server_test_sup, {#{intensity => Kills, period => 3_600},
+        [weir_memcached_server:child_spec(#{port => Port})]}),
+    lists:foldl(
+        fun(_, Before) ->
+            exit(Before, kill),
+            until(fun() ->
+                case supervisor:which_children(Sup) of
+                    [{_, Pid, _, _}] when is_pid(Pid) -> Pid =/= Before;
+                    _ -> false
+                end
+            end),
+            [{_, Server, _, _}] = supervisor:which_children(Sup),
+            ?assertEqual(Port, weir_memcached_server:port(Server)),
+            Server
+        end,
+        hd(weir_memcached_server:servers()),
+        lists:seq(1, Kills)
+    ),
+    ok = gen_server:stop(Sup).
+
+free_port() ->
+    Server = start(),
+    Port = weir_memcached_server:port(Server),
+    ok = weir_memcached_server:stop(Server),
+    Port.
 
 name_taken(_Config) ->
     {ok, Pid} = weir_memcached_server:start_link(#{name => ?MODULE}),
