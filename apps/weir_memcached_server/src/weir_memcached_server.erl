@@ -86,9 +86,9 @@
     | {already_started, pid()}
     | {listen, weir_memcached_server_listener:address(), inet:posix() | term()}
     | {auth_file, file:name_all(), file:posix() | {malformed, Line :: pos_integer()}}.
-%% `bad_option': unknown, or a value that is none; for `tls', the value is what ssl says of it, or `{not_started, ssl}'. `not_started': that application does not run. `already_started': the
-%% name is taken. `listen': the address is not to be had. `auth_file': it cannot be read, or that line is not
-%% `USER:PASSWORD'.
+%% `bad_option': unknown, or a value that is none; for `tls', with what ssl says of it in place of the value, or with
+%% `{not_started, ssl}'. `not_started': that application does not run. `already_started': the name is taken.
+%% `listen': the address is not to be had. `auth_file': it cannot be read, or that line is not `USER:PASSWORD'.
 
 %% @doc Starts a server, linked to the caller; it accepts connections when this returns. Cost: some milliseconds.
 -spec start_link(options()) -> {ok, pid()} | {error, error()}.

@@ -1,6 +1,6 @@
 %% @doc The application: a table in which the servers of this node are known. Its supervisor owns that and has no
-%% children; servers are started where they are needed, under supervisors of their users. When the application is stopped
-%% they are stopped: nobody could ask for them any more.
+%% children; servers are started where they are needed, under supervisors of their users. When the application is
+%% stopped they are, too: nobody could ask for them any more.
 %% @private
 -module(weir_memcached_server_app).
 -behaviour(application).

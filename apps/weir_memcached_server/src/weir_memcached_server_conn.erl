@@ -37,7 +37,7 @@
 -record(conn, {
     cache :: #cache{},
     text :: weir_memcached_server_text:text(),
-    transport = weir_socket :: weir_socket | ssl,
+    transport = weir_memcached_server_wire :: weir_memcached_server_wire | ssl,
     socket = none :: none | weir_socket:socket() | term(),
     heap = small :: small | large,
     %% Whether the timer of silence runs, and whether something has come since.

@@ -1,7 +1,7 @@
 %% @doc Owns a server's listening socket. If it is started again it takes the port that it had.
 %%
-%% When an address is in use it tries again for ?PATIENCE: a server that was killed may not have let go of it yet, and its
-%% supervisor starts the next one at once.
+%% When an address is in use it tries again for ?PATIENCE: a server that was killed may not have let go of it yet, and
+%% its supervisor starts the next one at once.
 %%
 %% A Unix socket's file that an earlier server has left behind, and where nobody listens, is removed; its own is removed
 %% when it ends.
@@ -83,8 +83,8 @@ listen(Address, #{backlog := Backlog, send_timeout := SendTimeout}) ->
         {packet, raw},
         {buffer, ?BUFFER},
         {backlog, Backlog},
-        {send_timeout, SendTimeout},
-        {send_timeout_close, true}
+        %% weir_memcached_server_wire closes it.
+        {send_timeout, SendTimeout}
     ],
     try
         weir_socket:listen(Port, Options)

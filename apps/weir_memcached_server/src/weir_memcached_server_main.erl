@@ -67,7 +67,9 @@ write_pid(#{pid_file := File}) ->
         ok ->
             ok;
         {error, Reason} ->
-            complain(io_lib:format("could not open the pid file ~ts for writing: ~ts", [File, file:format_error(Reason)])),
+            complain(io_lib:format("could not open the pid file ~ts for writing: ~ts", [
+                File, file:format_error(Reason)
+            ])),
             halt(1)
     end;
 write_pid(_Others) ->

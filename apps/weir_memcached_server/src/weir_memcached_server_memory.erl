@@ -157,8 +157,8 @@ visit([#item{key = Key, seen = Seen} = Item | Items], #cache{table = Table} = Ca
             end
     end.
 
-%% @doc Takes room for data that this process is going to receive, in addition to what it holds; the keeper gives it back
-%% if the process dies.
+%% @doc Takes room for data that this process is going to receive, in addition to what it holds; the keeper gives it
+%% back if the process dies.
 -spec hold(#cache{}, non_neg_integer(), weir_memcached_server_clock:time()) -> ok | full.
 hold(#cache{shared = Shared} = Cache, Bytes, Now) ->
     case take(Cache, Bytes, Now) of

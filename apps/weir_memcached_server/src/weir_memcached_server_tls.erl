@@ -8,6 +8,7 @@
 
 %% Milliseconds; it takes some.
 -define(TRIAL, 10_000).
+-define(TRANSPORT, {cb_info, {weir_memcached_server_wire, tcp, tcp_closed, tcp_error, tcp_passive}}).
 
 %% @doc Whether connections can be served with the options of a server: a handshake with a client that goes at once. ssl
 %% looks at its options, and reads the files that they name, before it waits for the client. Cost: some milliseconds.
@@ -49,15 +50,9 @@ trial(_, _, _Options) ->
 %% @doc The handshake of a connection.
 -spec handshake(weir_socket:socket(), [term()], timeout()) -> {ok, Secure :: term()} | {error, term()}.
 handshake(Socket, Options, Timeout) ->
-    case (tls()):handshake(Socket, transport() ++ Options, Timeout) of
+    case (tls()):handshake(Socket, [?TRANSPORT | Options], Timeout) of
         {ok, Secure} -> {ok, Secure};
         {error, Reason} -> {error, Reason}
-    end.
-
-transport() ->
-    case weir_socket:backend() of
-        epoll -> [{cb_info, {weir_socket, tcp, tcp_closed, tcp_error, tcp_passive}}];
-        gen_tcp -> []
     end.
 
 %% The module's name is a variable, so that nobody takes it for a dependency.
