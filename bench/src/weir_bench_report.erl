@@ -567,6 +567,12 @@ memcached_server() ->
         [
             #row{
                 benchmark = "memcached_server",
+                table = "memcaslap at its usual settings",
+                what = "memcaslap at its usual settings, on the same cores",
+                who = Who
+            },
+            #row{
+                benchmark = "memcached_server",
                 table = "resident memory",
                 what = "memory of each of 10,000 idle connections",
                 who = Who

@@ -180,15 +180,17 @@ with_memcached(Fun) ->
 
 %% ---------------------------------------------------------------- as it is started
 
-%% A whole run, in a node of its own, with a server of others: everything but the kill.
+%% A whole run, in a node of its own, where no memcached is installed: every section with a server of our own, which is
+%% killed, too.
 whole_run(Config) ->
-    #{port := Port} = Server = weir_kit_memcached:start(),
-    {0, Text} = demo([{"MEMCACHED", "127.0.0.1:" ++ integer_to_list(Port)}, {"LC_ALL", "C"}], Config),
-    ok = weir_kit_memcached:stop(Server),
+    {0, Text} = demo([{"MEMCACHED", ""}, {"LC_ALL", "C"}], none_installed(Config), Config),
+    Words = string:join(string:lexemes(Text, " \n"), " "),
     Lines = string:split(Text, "\n", all),
     ?assertEqual([], [Line || Line <- Lines, length(Line) > 79]),
     ?assertEqual([], [Line || Line <- Lines, string:find(Line, "BROKEN") =/= nomatch]),
+    ?assertMatch({match, _}, re:run(Words, "a memcached of its own \\([0-9.]+-weir\\)")),
     ?assertMatch({match, _}, re:run(Text, "Weir kept all [0-9]+ promises in [0-9.]+ s\\.\n")),
+    ?assertMatch({match, _}, re:run(Words, "killed and started again, memcached had answered the first")),
     ?assertMatch({match, _}, re:run(Text, "_build/demo/report\\.html\n$")),
     ?assertEqual(nomatch, re:run(Text, "\e")),
     {ok, Html} = file:read_file(filename:join([dir(Config), "_build", "demo", "report.html"])),
@@ -198,15 +200,31 @@ whole_run(Config) ->
 %% An address where nobody answers is the user's mistake, and no section runs.
 whole_run_without(Config) ->
     Port = integer_to_list(weir_kit_memcached:free_port()),
-    {1, Text} = demo([{"MEMCACHED", "127.0.0.1:" ++ Port}], Config),
+    {1, Text} = demo([{"MEMCACHED", "127.0.0.1:" ++ Port}], "", Config),
     ?assertMatch({match, _}, re:run(Text, "The demo cannot run: memcached at 127.0.0.1:" ++ Port)).
+
+%% An expression for the node of a demo, after which it finds no memcached, wherever one is installed: there is another
+%% weir_kit_memcached before the one that is tested, the same but for where it looks.
+none_installed(Config) ->
+    Module = weir_kit_memcached,
+    {ok, {Module, [{abstract_code, {_, Forms}}]}} = beam_lib:chunks(code:which(Module), [abstract_code]),
+    {[{function, At, Name, 0, _}], Others} = lists:partition(
+        fun(Form) -> element(1, Form) =:= function andalso element(3, Form) =:= find_program end, Forms
+    ),
+    {Before, After} = lists:splitwith(fun(Form) -> element(1, Form) =/= eof end, Others),
+    None = {function, At, Name, 0, [{clause, At, [], [], [{atom, At, false}]}]},
+    {ok, Module, Code} = compile:forms(Before ++ [None | After]),
+    Dir = filename:join(dir(Config), "none_installed"),
+    ok = filelib:ensure_path(Dir),
+    ok = file:write_file(filename:join(Dir, atom_to_list(Module) ++ ".beam"), Code),
+    io_lib:format("true = code:add_patha(~p), ", [Dir]).
 
 dir(Config) -> proplists:get_value(priv_dir, Config).
 
-demo(Env, Config) ->
+demo(Env, First, Config) ->
     Paths = lists:append([["-pa", filename:absname(Path)] || Path <- code:get_path(), Path =/= "."]),
     Port = open_port({spawn_executable, filename:join([code:root_dir(), "bin", "erl"])}, [
-        {args, ["+P", "400000", "-noshell" | Paths] ++ ["-eval", "weir_demo:main()."]},
+        {args, ["+P", "400000", "-noshell" | Paths] ++ ["-eval", lists:flatten([First, "weir_demo:main()."])]},
         {env, [{"WEIR_DEMO_TERMINAL", false} | Env]},
         {cd, dir(Config)},
         exit_status,

@@ -24,9 +24,10 @@
 %% a wrong value, is an error `{bad_option, Key, Value}'.
 %%
 %% <h3>Cost of a request</h3>
-%% Four persistent terms, the words of two connections and a look at the clock, one call (a monitor and two messages),
-%% no process but the connection, which also answers when the time is up. `get_many' and `set_many' are one call for all
-%% their keys that are one server's. With several servers a key is hashed, in less than a microsecond.
+%% Three persistent terms, the words of two connections and one of their server, a look at the clock, one call (a
+%% monitor and two messages), no process but the connection, which also answers when the time is up. `get_many' and
+%% `set_many' are one call for all their keys that are one server's. With several servers a key is hashed, in less than
+%% a microsecond.
 %%
 %% <h3>When not to use it</h3>
 %% It keeps nothing that the servers do not: who needs a value that is surely there, or the newest, wants a database.

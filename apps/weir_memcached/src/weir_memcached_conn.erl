@@ -40,8 +40,9 @@
 %% their monitors.
 %%
 %% A connection is closed when `stall_timeout' has passed without progress: no reply was completed, and less than
-%% ?PROGRESS bytes came of one. A write is given one time-out more for each ?PROGRESS bytes of it, since nobody
-%% here sees how much of it has left the node.
+%% ?PROGRESS bytes came of one. A large request is given one time-out more for each ?PROGRESS bytes of it, since nobody
+%% here sees how much of it has left the node. What else is under way gives no more time: the server answers one request
+%% after the other.
 %%
 %% What is big is not kept: once in the seconds between two questions of {@link weir_memcached_client} a connection that
 %% was used is collected, and its heap made small again when few requests are pending.
@@ -92,9 +93,10 @@
 -type flight() :: {weir_server:from() | answered | no_reply, deadline(), weir_memcached_reply:kind()}.
 %% `answered': its time was up. `no_reply': nobody waits for it.
 
-%% One write: how many bytes, when it was given to the writer (microseconds), and the requests.
+%% One write: how many bytes its largest request has (0 if all are small), when it was given to the writer
+%% (microseconds), and the requests.
 -record(write, {
-    bytes = 0 :: non_neg_integer(),
+    largest = 0 :: non_neg_integer(),
     at = 0 :: integer(),
     flights = [] :: [flight()]
 }).
@@ -471,13 +473,15 @@ stalled(Replies, #state{config = Config, phase = #link{quiet = Quiet} = L} = Sta
         Idle -> {Replies, State#state{phase = L1#link{quiet = 0}}};
         Answered; Received >= ?PROGRESS -> {Replies, State#state{phase = watch(L1#link{quiet = 0}, Config)}};
         true ->
-            case Quiet < in_flight_bytes(L) div ?PROGRESS of
+            case Quiet < due_bytes(writes(L)) div ?PROGRESS of
                 true -> {Replies, State#state{phase = watch(L1#link{quiet = Quiet + 1}, Config)}};
                 false -> lose(stalled, Replies, State)
             end
     end.
 
-in_flight_bytes(L) -> lists:sum([Bytes || #write{bytes = Bytes} <- writes(L)]).
+%% As many bytes may have to leave the node before the next reply can come.
+due_bytes([#write{flights = []} | Writes]) -> due_bytes(Writes);
+due_bytes([#write{largest = Largest} | _]) -> Largest.
 
 %% Deadlines. The timer is set for the earliest there may be; when it fires, whoever's time is up is answered, and the
 %% earliest of the others is looked for. With one time-out for all requests that is one walk over the pending ones in
@@ -543,7 +547,7 @@ flush(Replies, #state{config = Config, phase = #link{writing = false, queued = [
         _ ->
             count(requests, length(Flights), State),
             weir_memcached_io:write(L#link.io, join(Data, [])),
-            Write = #write{bytes = Bytes, at = At, flights = Flights},
+            Write = #write{largest = largest(Data, 0), at = At, flights = Flights},
             L2 = L1#link{writing = true, written_bytes = Bytes, writes = queue:in(Write, L#link.writes)},
             {Replies1, State#state{phase = watch(L2, Config)}}
     end;
@@ -557,6 +561,11 @@ take([{From, _, _} | Queued], Now, Flights, Out, Expired) ->
     take(Queued, Now, Flights, Out, [From | Expired]);
 take([], _, Flights, Out, Expired) ->
     {Flights, Out, Expired}.
+
+%% What is one binary is small.
+largest([Small | Data], Most) when is_binary(Small) -> largest(Data, Most);
+largest([Large | Data], Most) -> largest(Data, max(iolist_size(Large), Most));
+largest([], Most) -> Most.
 
 %% Requests that fit into one binary each are joined into one; larger ones are passed by reference. The driver
 %% writes at most 16 pieces with one system call, and each piece would be copied into the writer's heap.

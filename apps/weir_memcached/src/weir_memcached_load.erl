@@ -12,7 +12,8 @@
 %% another one by the pool.
 %%
 %% A connection that was left out has unanswered requests, whose places it keeps: when an answer comes after all it is
-%% let in again, and when none does it is closed after `stall_timeout'. So nothing has to be sent to try it.
+%% let in again, and when none does it is closed after `stall_timeout' and made anew. So nothing has to be sent to try
+%% it. With `stall_timeout => infinity' it is left out until an answer comes or the connection ends.
 %%
 %% And two words for the server: which protocol it speaks, which a connection finds out before it is up; and when it
 %% came back after it was gone, which is when all its connections were down that had been up. Several connections may

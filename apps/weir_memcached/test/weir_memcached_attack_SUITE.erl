@@ -7,9 +7,10 @@
 -export([all/0, suite/0, init_per_suite/1, end_per_suite/1]).
 -export([
     bomb/1, undecodable_key/1, append_to_a_term/1, no_such_codec/1, json/1, silent_connection/1,
-    silent_is_let_in_again/1, busy_one_of_two/1, many_down/1, endless_stats/1, a_byte_now_and_then/1,
-    large_set_on_a_slow_link/1, large_value_on_a_slow_link/1, bytes_that_wait/1, forgets_what_was_large/1,
-    idle_is_small/1, info_beside_a_stuck_one/1, stopped_by_two/1, other_family/1, numbers_too_large/1, words/1
+    silent_is_let_in_again/1, busy_one_of_two/1, many_down/1, endless_stats/1, endless_stats_time_out/1,
+    a_byte_now_and_then/1, large_set_on_a_slow_link/1, large_value_on_a_slow_link/1, bytes_that_wait/1,
+    forgets_what_was_large/1, idle_is_small/1, info_beside_a_stuck_one/1, stopped_by_two/1, other_family/1,
+    numbers_too_large/1, words/1
 ]).
 -import(weir_memcached_scripted_SUITE, [with/4]).
 
@@ -18,9 +19,9 @@ suite() -> [{timetrap, {minutes, 3}}].
 all() ->
     [
         bomb, undecodable_key, append_to_a_term, no_such_codec, json, silent_connection, silent_is_let_in_again,
-        busy_one_of_two, many_down, endless_stats, a_byte_now_and_then, large_set_on_a_slow_link,
-        large_value_on_a_slow_link, bytes_that_wait, forgets_what_was_large, idle_is_small, info_beside_a_stuck_one,
-        stopped_by_two, other_family, numbers_too_large, words
+        busy_one_of_two, many_down, endless_stats, endless_stats_time_out, a_byte_now_and_then,
+        large_set_on_a_slow_link, large_value_on_a_slow_link, bytes_that_wait, forgets_what_was_large, idle_is_small,
+        info_beside_a_stuck_one, stopped_by_two, other_family, numbers_too_large, words
     ].
 
 init_per_suite(Config) -> weir_memcached_test:set_up(weir_memcached, Config).
@@ -202,18 +203,37 @@ reductions(Fun) ->
 
 %% ---------------------------------------------------------------- servers that take their time
 
+%% What has no end is cut off, and takes some megabytes until then.
 endless_stats(_) ->
     C = ?FUNCTION_NAME,
-    with(C, #{}, serve(2, fun endless/1), fun(_) ->
-        ?assertEqual({error, disconnected}, weir_memcached:stats(C, "items", #{timeout => infinity})),
+    Lines = lists:duplicate(100, ["STAT ", lists:duplicate(500, $n), " 1\r\n"]),
+    with(C, #{}, serve(2, fun(Socket) -> endless(Socket, Lines, 0) end), fun(_) ->
+        {Result, Peak} = weir_memcached_test:with_peak(total, fun() ->
+            weir_memcached:stats(C, "items", #{timeout => infinity})
+        end),
+        ?assertEqual({error, disconnected}, Result),
+        ?assertMatch(Bytes when Bytes < 64 bsl 20, Peak),
         ?assertMatch(#{garbage := 1}, weir_memcached_test:counters(C)),
         weir_memcached_test:up(C)
     end).
 
-endless(Socket) ->
+%% One that is far from being cut off (that takes a minute at least) is answered when its time is up, whatever comes.
+endless_stats_time_out(_) ->
+    C = ?FUNCTION_NAME,
+    Line = ["STAT ", lists:duplicate(300, $n), " 1\r\n"],
+    with(C, #{}, serve(1, fun(Socket) -> endless(Socket, Line, 5) end), fun(_) ->
+        Before = erlang:monotonic_time(millisecond),
+        ?assertEqual({error, timeout}, weir_memcached:stats(C, "items", #{timeout => 100})),
+        Took = erlang:monotonic_time(millisecond) - Before,
+        ?assert(Took >= 100 andalso Took < 20_000),
+        %% Its place is kept: the next one has no answer of this one's.
+        ?assertEqual({error, timeout}, weir_memcached:get(C, <<"k">>, #{timeout => 20})),
+        ?assertMatch(#{garbage := 0, timeouts := 2, disconnects := 0}, weir_memcached_test:counters(C))
+    end).
+
+endless(Socket, Lines, Pause) ->
     _ = gen_tcp:recv(Socket, 0),
-    Lines = lists:duplicate(100, ["STAT ", lists:duplicate(500, $n), " 1\r\n"]),
-    until_closed(Socket, Lines, 0).
+    until_closed(Socket, Lines, Pause).
 
 until_closed(Socket, Bytes, Pause) ->
     case gen_tcp:send(Socket, Bytes) of

@@ -18,6 +18,8 @@
 -import(weir_memcached_server_test, [start/0, start/1, connect/1, connect/2, ask/2, send/2, recv/2, closed/1, until/1]).
 
 -define(SILENT, 10_000).
+%% Milliseconds that no bystander waits for an answer, on a machine as busy as may be: a third of the default send_timeout.
+-define(BYSTANDER, 10_000).
 
 suite() -> [{timetrap, {minutes, 5}}].
 
@@ -96,25 +98,35 @@ idle_when_active(_Config) ->
 
 %% ---------------------------------------------------------------- clients that do not behave, and a bystander
 
-%% Asks all the time, and checks every answer, while the function runs. It has been answered at least as often as that.
-with_bystander(Server, AtLeast, Fun) ->
+%% Asks all the time, and checks every answer, while the function runs. That gets one which waits until there are so many
+%% answers more: a bystander is served while others do not behave, not after them. And it never waits for as long as the
+%% server takes until it gives up a client that does not read.
+with_bystander(Server, Fun) ->
     Answered = counters:new(1, []),
-    {Pid, Monitor} = spawn_monitor(fun() -> bystander(connect(Server), 0, Answered) end),
-    Result = Fun(),
-    until(fun() -> counters:get(Answered, 1) >= AtLeast end),
+    {Pid, Monitor} = spawn_monitor(fun() -> exit({longest, bystander(connect(Server), 0, Answered, 0)}) end),
+    Result = Fun(fun(More) ->
+        Before = counters:get(Answered, 1),
+        until(fun() -> counters:get(Answered, 1) >= Before + More end)
+    end),
     Pid ! stop,
-    receive {'DOWN', Monitor, process, Pid, Reason} -> ?assertEqual(normal, Reason) end,
+    Reason = receive {'DOWN', Monitor, process, Pid, R} -> R end,
+    ?assertMatch({longest, _}, Reason),
+    {longest, Longest} = Reason,
+    ct:pal("~b answers, the longest wait ~b ms", [counters:get(Answered, 1), Longest]),
+    ?assert(Longest < ?BYSTANDER, Longest),
     Result.
 
-bystander(Socket, N, Answered) ->
+bystander(Socket, N, Answered, Longest) ->
     Value = integer_to_binary(N),
     Size = integer_to_binary(byte_size(Value)),
+    Begin = erlang:monotonic_time(millisecond),
     Answer = ask(Socket, ["set bystander 0 0 ", Size, "\r\n", Value, "\r\nget bystander\r\n"]),
+    Ms = erlang:monotonic_time(millisecond) - Begin,
     Answer = <<"STORED\r\nVALUE bystander 0 ", Size/binary, "\r\n", Value/binary, "\r\nEND\r\n">>,
     counters:add(Answered, 1, 1),
     receive
-        stop -> ok
-    after 0 -> bystander(Socket, N + 1, Answered)
+        stop -> max(Ms, Longest)
+    after 0 -> bystander(Socket, N + 1, Answered, max(Ms, Longest))
     end.
 
 %% They ask for hundreds of megabytes and take nothing: what each holds is bounded.
@@ -122,13 +134,14 @@ slow_readers(_Config) ->
     Server = start(#{memory => 64 bsl 20}),
     Socket = connect(Server),
     <<"STORED\r\n">> = ask(Socket, ["set large 0 0 1000000\r\n", binary:copy(<<"x">>, 1_000_000), "\r\n"]),
-    with_bystander(Server, 200, fun() ->
+    with_bystander(Server, fun(Answered) ->
         Before = erlang:memory(binary),
         Slow = [connect(Server, [{recbuf, 4_096}, {buffer, 1_024}, {linger, {true, 0}}]) || _ <- lists:seq(1, 20)],
         [ok = gen_tcp:send(Each, lists:duplicate(30, "get large\r\n")) || Each <- Slow],
         until(fun() -> length([Conn || Conn <- conns(Server), in_send(Conn)]) >= 20 end),
         %% One value is shared by all that send it; other binaries are short.
         ?assert(erlang:memory(binary) - Before < 20 * 1_000_000),
+        Answered(200),
         %% One that reads after all gets everything.
         [First | Rest] = Slow,
         One = iolist_to_binary(["VALUE large 0 1000000\r\n", binary:copy(<<"x">>, 1_000_000), "\r\nEND\r\n"]),
@@ -152,11 +165,13 @@ send_timeout(_Config) ->
 %% They send without an end and read nothing.
 floods(_Config) ->
     Server = start(#{send_timeout => 60_000}),
-    with_bystander(Server, 300, fun() ->
+    with_bystander(Server, fun(Answered) ->
         %% What a client that is killed has not sent would be sent for as long as the server waits for it to read.
         Floods = [spawn_monitor(fun() -> flood(connect(Server, [{linger, {true, 0}}]), Request) end)
             || Request <- flood_requests(), _ <- [1, 2, 3]],
+        until(fun() -> length(conns(Server)) > length(Floods) end),
         receive after 1_000 -> ok end,
+        Answered(300),
         [?assertEqual(true, message_queue(Conn) =< 12, {message_queue(Conn), Conn}) || Conn <- conns(Server)],
         ?assert(lists:sum([memory(Conn) || Conn <- conns(Server)]) < 20_000_000),
         [exit(Pid, kill) || {Pid, _} <- Floods],
@@ -194,7 +209,7 @@ memory(Pid) ->
 garbage(_Config) ->
     Server = start(),
     _ = rand:seed(exsss, 1),
-    with_bystander(Server, 200, fun() ->
+    with_bystander(Server, fun(Answered) ->
         [
             begin
                 Socket = connect(Server),
@@ -203,7 +218,8 @@ garbage(_Config) ->
                 ok = gen_tcp:close(Socket)
             end
          || _ <- lists:seq(1, 500)
-        ]
+        ],
+        Answered(200)
     end),
     until(fun() -> maps:get(connections, weir_memcached_server:info(Server)) =:= 0 end).
 
@@ -227,9 +243,10 @@ many_silent(_Config) ->
             Port = weir_memcached_server:port(Server),
             {ok, Peer, _} = peer:start(#{name => peer:random_name(), connection => standard_io,
                 args => ["-pa" | code:get_path()]}),
-            with_bystander(Server, 500, fun() ->
+            with_bystander(Server, fun(Answered) ->
                 ok = peer:call(Peer, erlang, apply, [fun hold_many/2, [Port, ?SILENT]], 120_000),
-                until(fun() -> maps:get(connections, weir_memcached_server:info(Server)) >= ?SILENT end)
+                until(fun() -> maps:get(connections, weir_memcached_server:info(Server)) >= ?SILENT end),
+                Answered(500)
             end),
             until(fun() -> maps:get(connections, weir_memcached_server:info(Server)) =:= ?SILENT end),
             peer:stop(Peer),
@@ -321,12 +338,13 @@ killed_beside_others(_Config) ->
     Server = start(#{memory => 32 bsl 20}),
     Large = binary:copy(<<"x">>, 300_000),
     Requests = ["set large 0 0 300000\r\n", Large, "\r\nget large\r\nset small 0 0 1\r\nx\r\nincr n 1\r\n"],
-    Killed = with_bystander(Server, 100, fun() ->
+    Killed = with_bystander(Server, fun(Answered) ->
         %% That of the bystander, which is the first.
         until(fun() -> conns(Server) =/= [] end),
         [Spared] = conns(Server),
         Clients = [spawn_monitor(fun() -> reconnecting(Server, Requests) end) || _ <- lists:seq(1, 4)],
         Killed = kill_some(200, Spared, Server),
+        Answered(100),
         [exit(Pid, kill) || {Pid, _} <- Clients],
         [receive {'DOWN', Monitor, process, Pid, _} -> ok end || {Pid, Monitor} <- Clients],
         until(fun() -> maps:get(connections, weir_memcached_server:info(Server)) =:= 1 end),

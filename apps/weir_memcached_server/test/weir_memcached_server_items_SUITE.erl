@@ -8,12 +8,17 @@
 -export([increments/1, appends/1, swaps/1, adds/1, leases/1, touches/1, reads_see_whole_items/1, storm/1]).
 -export([died_between/1, killed_writers/1, killed_storm/1, suspended_writer/1]).
 -export([memory_is_what_is_counted/1, small_memory/1, large_among_small/1, all_are_wanted/1, those_asked_for_stay/1]).
--export([without_eviction/1, held_memory/1, crawler/1, crawler_rests/1, keeper_starts_anew/1]).
+-export([without_eviction/1, held_memory/1, crawler/1, crawler_rests/1, many_expire/1, keeper_starts_anew/1]).
 
 -import(weir_memcached_server_test, [start/0, start/1, feed/2, items/1, in_parallel/1, until/1, exact/1]).
 
 -define(WRITERS, 8).
 -define(KEYS, 200).
+-define(EXPIRE, 200_000).
+-define(STAY, 1_000).
+%% Buckets that the keeper goes through before it does what has come meanwhile, and far more items than are in them.
+-define(STEP, 500).
+-define(STEP_ITEMS, 4_000).
 
 suite() -> [{timetrap, {minutes, 5}}].
 
@@ -21,7 +26,7 @@ all() ->
     [
         increments, appends, swaps, adds, leases, touches, reads_see_whole_items, storm, died_between, killed_writers,
         killed_storm, suspended_writer, memory_is_what_is_counted, small_memory, large_among_small, all_are_wanted,
-        those_asked_for_stay, without_eviction, held_memory, crawler, crawler_rests, keeper_starts_anew
+        those_asked_for_stay, without_eviction, held_memory, crawler, crawler_rests, many_expire, keeper_starts_anew
     ].
 
 init_per_suite(Config) -> weir_memcached_server_test:set_up(Config).
@@ -526,6 +531,94 @@ crawler_rests(_Config) ->
     Before = Runs(),
     _ = feed(Server, "touch s 1000\r\n"),
     until(fun() -> Runs() > Before end).
+
+%% Two hundred thousand that expire in the same second are removed in small steps, between which the keeper does what has
+%% come; who asks meanwhile is answered, and rightly.
+many_expire(_Config) ->
+    Server = start(#{memory => 256 bsl 20}),
+    _ = feed(Server, [stored("s", N, "0") || N <- lists:seq(1, ?STAY)]),
+    [_ = feed(Server, [stored("e", From + N, "100") || N <- lists:seq(1, 1_000)])
+        || From <- lists:seq(0, ?EXPIRE - 1, 1_000)],
+    ?assertMatch(#{items := ?EXPIRE + ?STAY}, weir_memcached_server:info(Server)),
+    Over = counters:new(1, []),
+    Asked = counters:new(1, []),
+    {Reader, Monitor} = spawn_monitor(fun() ->
+        exit({answered, reader(weir_memcached_server_test:connect(Server), Over, Asked, {0, 0})})
+    end),
+    until(fun() -> counters:get(Asked, 1) >= 50 end),
+    Keeper = child(Server, keeper),
+    Steps = traced(Keeper, fun() ->
+        ok = weir_memcached_server:advance(Server, 101),
+        counters:add(Over, 1, 1),
+        until(fun() -> maps:get(items, weir_memcached_server:info(Server)) =:= ?STAY end)
+    end),
+    Reader ! stop,
+    Answered = receive {'DOWN', Monitor, process, Reader, Reason} -> Reason end,
+    ?assertMatch({answered, {_, _}}, Answered),
+    {answered, {Before, After}} = Answered,
+    {Buckets, Items} = lists:unzip(Steps),
+    ct:pal("~b answers before and ~b after; ~b steps, ~b buckets and ~b items in one at most",
+        [Before, After, length(Steps), lists:max(Buckets), lists:max(Items)]),
+    ?assert(Before >= 50 andalso After >= 50, Answered),
+    ?assert(lists:sum(Items) > ?EXPIRE div 2),
+    ?assert(lists:max(Buckets) =< ?STEP, lists:max(Buckets)),
+    ?assert(lists:max(Items) =< ?STEP_ITEMS, lists:max(Items)),
+    exact(Server).
+
+stored(Kind, N, Exp) ->
+    Value = integer_to_list(N),
+    ["set ", Kind, Value, " 0 ", Exp, " ", integer_to_list(length(Value)), " noreply\r\n", Value, "\r\n"].
+
+%% Counts answers to what was asked before and after those expired. One that is asked for afterwards is not there, one
+%% that was answered before then is; one that stays always is.
+reader(Socket, Over, Asked, {Before, After}) ->
+    [Stays, Expires] = [integer_to_binary(rand:uniform(Most)) || Most <- [?STAY, ?EXPIRE]],
+    IsOver = counters:get(Over, 1) =:= 1,
+    Answer = weir_memcached_server_test:ask(Socket, ["mg s", Stays, " v\r\nmg e", Expires, " v\r\n"]),
+    There = [value(Stays), value(Expires)],
+    Gone = [value(Stays), <<"EN\r\n">>],
+    case {iolist_to_binary(There), iolist_to_binary(Gone)} of
+        {Answer, _} when not IsOver -> ok;
+        {_, Answer} when IsOver -> ok;
+        %% Over since when is not known while the clock is set.
+        {_, Answer} -> until(fun() -> counters:get(Over, 1) =:= 1 end)
+    end,
+    counters:add(Asked, 1, 1),
+    Counts = case IsOver of false -> {Before + 1, After}; true -> {Before, After + 1} end,
+    receive
+        stop -> Counts
+    after 0 -> reader(Socket, Over, Asked, Counts)
+    end.
+
+value(Value) -> ["VA ", integer_to_binary(byte_size(Value)), "\r\n", Value, "\r\n"].
+
+%% What the keeper does in each step while the function runs: buckets that it goes through, and items that it removes.
+traced(Keeper, Fun) ->
+    {Tracer, Monitor} = spawn_monitor(fun() -> exit({steps, steps({0, 0}, [])}) end),
+    Traced = [
+        {{weir_memcached_server_keeper, handle_info, 2}, true},
+        {{weir_memcached_server_items, reclaim, 3}, true},
+        {{weir_memcached_server_counts, add, 2}, [{['_', crawler_reclaimed], [], []}]}
+    ],
+    [1 = erlang:trace_pattern(Function, Spec, []) || {Function, Spec} <- Traced],
+    1 = erlang:trace(Keeper, true, [call, arity, {tracer, Tracer}]),
+    try
+        Fun(),
+        1 = erlang:trace(Keeper, false, [call, arity]),
+        Delivered = erlang:trace_delivered(Keeper),
+        receive {trace_delivered, Keeper, Delivered} -> Tracer ! stop end,
+        receive {'DOWN', Monitor, process, Tracer, {steps, Steps}} -> Steps end
+    after
+        [erlang:trace_pattern(Function, false, []) || {Function, _} <- Traced]
+    end.
+
+steps({Buckets, Items} = Step, Steps) ->
+    receive
+        {trace, _, call, {_, handle_info, 2}} -> steps({0, 0}, [Step | Steps]);
+        {trace, _, call, {_, reclaim, 3}} -> steps({Buckets + 1, Items}, Steps);
+        {trace, _, call, {_, add, 2}} -> steps({Buckets, Items + 1}, Steps);
+        stop -> [Step | Steps]
+    end.
 
 %% Items outlive the processes of their server, which takes the same port again.
 keeper_starts_anew(_Config) ->

@@ -4,9 +4,10 @@
 %% Diagnoses = weir_watch:diagnose().
 %% '''
 %% One process of the node, the agent (`weir_watch_agent'), looks at some hundreds of processes a second; at
-%% 1,000,000 processes that takes less than a hundredth of a core. It sends no message to those it looks at, waits for
-%% none, and copies no mailbox that is long. What it finds is a {@type snapshot()} each second; its {@type diagnosis()}s
-%% name a process, the cause, the evidence in figures, and the remedy.
+%% 1,000,000 processes that takes less than a hundredth of a core. It looks at them without a message, waits for
+%% none, and copies no mailbox that is long; only processes of Weir's own, if they are in no trouble, are asked what
+%% they count. What it finds is a {@type snapshot()} each second; its {@type diagnosis()}s name a process, the cause,
+%% the evidence in figures, and the remedy.
 %%
 %% `bin/weir top NODE' shows the same of a node that has nothing of Weir. The guide is `docs/guide/watch.md', with the
 %% rule of each cause.

@@ -131,6 +131,8 @@
     delays :: weir_watch_delay:delays(),
     tick = 0 :: non_neg_integer(),
     processes = 0 :: non_neg_integer(),
+    %% What the scanner takes.
+    scanner_bytes = 0 :: non_neg_integer(),
     burst = none :: none | asked | going,
     %% Microseconds that bursts may take, the last reading of the memory, and what it was in the seconds before.
     credit = ?CREDIT_US :: non_neg_integer(),
@@ -291,6 +293,8 @@ handle_info({'DOWN', Monitor, process, Pid, _}, #state{subscribers = Subscribers
         #state{pins = Pins} ->
             gone(State#state{subscribers = maps:remove(Pid, Subscribers), pins = maps:remove(Pid, Pins)})
     end;
+handle_info({'EXIT', Scanner, {shutdown, {too_large, Bytes}}}, #state{scanner = Scanner} = State) ->
+    overloaded(0, Bytes, State#state{scanner = none});
 handle_info({'EXIT', Scanner, _}, #state{scanner = Scanner} = State) ->
     {noreply, State#state{scanner = none, turn = none}};
 handle_info({'EXIT', Reader, _}, #state{reader = Reader} = State) ->
@@ -460,7 +464,8 @@ turn(#state{turn = none, scanner = Scanner, burst = Burst, tick = Tick} = State)
     Now = now_ms(),
     Skip = [Pid || {Pid, #suspect{heard = Heard}} <- maps:to_list(State#state.suspects), Now - Heard >= ?LATE_MS],
     ok = weir_watch_scan:turn(Scanner, #{
-        long => ?LONG, samples => ?SAMPLES, burst => Burst =:= asked, names => Tick rem ?SECOND =:= 2, skip => Skip
+        long => ?LONG, samples => ?SAMPLES, burst => Burst =:= asked, names => Tick rem ?SECOND =:= 2, skip => Skip,
+        bytes => ?MAX_BYTES
     }),
     State#state{turn = now_ms(), burst = case Burst of asked -> going; _ -> Burst end};
 turn(#state{turn = Since, probe = none, scanner = Scanner} = State) ->
@@ -488,11 +493,11 @@ probed(_Pid, State) ->
 
 scanned(#{long := Long, worked := Worked, stuck := Stuck, running := Running, samples := Samples, us := Us} = Result,
     State) ->
-    #{processes := Processes, burst := Burst} = Result,
+    #{processes := Processes, burst := Burst, bytes := Bytes} = Result,
     Busy = [Pid || {Pid, Reductions} <- Worked, Reductions >= ?HARD_WORK],
     New = lists:foldl(
         fun suspect/2,
-        State#state{turn = none, us = State#state.us + Us, processes = Processes},
+        State#state{turn = none, us = State#state.us + Us, processes = Processes, scanner_bytes = Bytes},
         lists:sublist([Pid || {Pid, _} <- Long], 10) ++ lists:sublist(Stuck, 5) ++ lists:sublist(Busy, 5)
     ),
     Going = case Burst of true -> going; false -> none end,
@@ -592,18 +597,19 @@ with_suspect_of(Looker, Change, #state{suspects = Suspects} = State) ->
         [] -> State
     end.
 
-within_bounds(State) ->
+%% Of the others that it has started, each has a heap that is bounded, or a small one.
+within_bounds(#state{scanner_bytes = Scanner} = State) ->
     [{_, Mailbox}, {_, Heap}] = process_info(self(), [message_queue_len, total_heap_size]),
-    Bytes = Heap * erlang:system_info(wordsize),
-    if
-        Mailbox > ?MAX_MAILBOX; Bytes > ?MAX_BYTES ->
-            ?LOG_WARNING("weir_watch stops: ~b messages wait for it and it has ~b bytes; ~b and ~b are its limits.", [
-                Mailbox, Bytes, ?MAX_MAILBOX, ?MAX_BYTES
-            ]),
-            {stop, {shutdown, overloaded}, State};
-        true ->
-            {noreply, State}
+    case Heap * erlang:system_info(wordsize) + Scanner of
+        Bytes when Mailbox > ?MAX_MAILBOX; Bytes > ?MAX_BYTES -> overloaded(Mailbox, Bytes, State);
+        _ -> {noreply, State}
     end.
+
+overloaded(Mailbox, Bytes, State) ->
+    ?LOG_WARNING("weir_watch stops: ~b messages wait for it and it needs ~b bytes; ~b and ~b are its limits.", [
+        Mailbox, Bytes, ?MAX_MAILBOX, ?MAX_BYTES
+    ]),
+    {stop, {shutdown, overloaded}, State}.
 
 %% ---------------------------------------------------------------- each second
 
@@ -907,13 +913,22 @@ is_behaviour(Module) -> lists:member(Module, [gen_server, gen_statem, gen_event,
 ask_parts(#state{asking_parts = none, parts = {_, Asked},
     tick = Tick} = State) when Tick rem (?PARTS_S * ?SECOND) < ?SECOND ->
     Agent = self(),
-    try spawn_opt(fun() -> Agent ! {parts, self(), weir_watch_parts:ask(Asked)} end, [link, monitor]) of
+    Spared = spared(State),
+    try spawn_opt(fun() -> Agent ! {parts, self(), weir_watch_parts:ask(Asked, Spared)} end, [link, monitor]) of
         Asking -> State#state{asking_parts = Asking}
     catch
         error:system_limit -> State
     end;
 ask_parts(State) ->
     State.
+
+%% Suspects that are in trouble or silent. One that only works hard, as a log's writer may all day, is asked.
+spared(#state{suspects = Suspects}) ->
+    [
+        Pid
+     || {Pid, #suspect{verdict = Verdict, heard = Heard}} <- maps:to_list(Suspects),
+        Verdict =/= none orelse now_ms() - Heard >= ?LATE_MS
+    ].
 
 snapshot(Facts, Described, Diagnoses, #state{spent = Spent, parts = {Parts, _}} = State) ->
     [{_, Mailbox}, {_, Words}] = process_info(self(), [message_queue_len, total_heap_size]),
@@ -927,9 +942,9 @@ snapshot(Facts, Described, Diagnoses, #state{spent = Spent, parts = {Parts, _}} 
         delays => delays(State),
         cost => #{
             share => lists:sum(Spent) / (length(Spent) * 1_000_000),
-            %% The tuple of pids, and small processes.
+            %% The agent, the scanner, and small processes.
             memory =>
-                (Words + State#state.processes) * erlang:system_info(wordsize) + 10_000 * (map_size(Described) + 2),
+                Words * erlang:system_info(wordsize) + State#state.scanner_bytes + 10_000 * (map_size(Described) + 2),
             mailbox => Mailbox
         },
         limits =>

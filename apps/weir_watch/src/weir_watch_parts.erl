@@ -10,13 +10,15 @@
 %% times as long, and its answer is used till then; one that got no answer is put again after ten seconds. So no
 %% question takes more than a hundredth of a core, and a process that hangs finds few in its mailbox when it goes on.
 %%
-%% Some answers come from processes: a log's writer, a client's connections, and a server that is idle get a message.
-%% All else is read from tables and atomics. If the one who asks dies, those that ask for it end by themselves, after 5
-%% seconds at most. Needs kernel and stdlib only, and runs on watched nodes.
+%% Some answers come from processes: a log's writer, a client's connections, and a server that is idle get a message,
+%% but for those that are to be spared and those with a long mailbox: their log or client is left out, and of their
+%% server is told what it has published. All else is read from tables and atomics. If the one who asks dies, those
+%% that ask for it end by themselves, after 5 seconds at most. Needs kernel and stdlib only, and runs on watched
+%% nodes.
 %% @private
 -module(weir_watch_parts).
 
--export([parts/0, new/0, ask/1, answers/2]).
+-export([parts/0, new/0, ask/2, answers/2]).
 -export([answer/2]).
 
 -export_type([parts/0, asked/0]).
@@ -26,6 +28,8 @@
 -define(WAIT_MS, 100).
 -define(SILENT_MS, 10_000).
 -define(HEAP_WORDS, 1_000_000).
+%% Who has so many messages has enough of them.
+-define(LONG, 1000).
 
 -type parts() :: #{
     pools := [map()],
@@ -56,16 +60,17 @@
 %% @doc What all parts say now. Waits for 100 milliseconds at most.
 -spec parts() -> parts().
 parts() ->
-    {Parts, _} = ask(new()),
+    {Parts, _} = ask(new(), []),
     Parts.
 
 %% @doc Nothing was asked yet.
 -spec new() -> asked().
 new() -> #{}.
 
-%% @doc What all parts say now, or said lately. Waits for 100 milliseconds at most.
--spec ask(asked()) -> {parts(), asked()}.
-ask(Asked) ->
+%% @doc What all parts say now, or said lately, without a message to these processes. Waits for 100 milliseconds at
+%% most.
+-spec ask(asked(), Spared :: [pid()]) -> {parts(), asked()}.
+ask(Asked, Spared) ->
     Until = now_ms() + ?WAIT_MS,
     Lists = put_due(lists(), Until, Asked),
     {Pools, MorePools} = list(pools, Lists),
@@ -77,10 +82,10 @@ ask(Asked) ->
     Infos = put_due(
         [{{pools, Name}, fun() -> pool(Name) end} || Name <- Pools] ++
             [{{clusters, Name}, fun() -> cluster(Name) end} || Name <- Clusters] ++
-            [{{logs, Name}, fun() -> log(Name) end} || Name <- Logs] ++
-            [{{clients, Name}, fun() -> client(Name) end} || Name <- Clients] ++
+            [{{logs, Name}, fun() -> log(Name, Spared) end} || Name <- Logs] ++
+            [{{clients, Name}, fun() -> client(Name, Spared) end} || Name <- Clients] ++
             [{{caches, Pid}, fun() -> cache(Pid) end} || Pid <- Caches] ++
-            [{{servers, Pid}, fun() -> server(Pid) end} || {Pid, _} <- Servers],
+            [{{servers, Pid}, fun() -> server(Pid, Spared) end} || {Pid, _} <- Servers],
         Until,
         Asked
     ),
@@ -187,7 +192,8 @@ cluster(Name) ->
         nodes => length(Nodes), let_in => length([in || #{share := Share} <- Nodes, Share > 0]), others => Others
     }).
 
-log(Name) ->
+log(Name, Spared) ->
+    ok = may_be_asked(call(weir_log_terms, writers, [call(weir_log_terms, log, [Name])]), Spared),
     {ok, #{shards := Shards} = Info} = call(weir_log, info, [Name]),
     Sum = fun(Key) -> lists:sum([maps:get(Key, Shard) || Shard <- Shards]) end,
     %% That of one shard, and `infinity' is no figure.
@@ -196,7 +202,10 @@ log(Name) ->
     Counts = [{shards, length(Shards)}, {stuck, length([stuck || #{stuck := true} <- Shards])}],
     named(Name, maps:merge(maps:remove(window, figures(Info)), maps:from_list(MaxBytes ++ Sums ++ Counts))).
 
-client(Name) ->
+client(Name, Spared) ->
+    Pools = [Pool || {weir_memcached, Client, _} = Pool <- call(weir_pool, pools, []), Client =:= Name],
+    Workers = [Workers || Pool <- Pools, {ok, Workers} <- [call(weir_pool, workers, [Pool])]],
+    ok = may_be_asked([Pid || {_Slot, Pid} <- lists:append(Workers)], Spared),
     {ok, #{connections := Connections, servers := Servers} = Info} = call(weir_memcached, info, [Name]),
     named(Name, (figures(Info))#{
         by_server => [by_server(Server, maps:get(Server, Servers)) || Server <- first_of(maps:keys(Servers))],
@@ -223,10 +232,23 @@ registered(Pid) ->
         _ -> undefined
     end.
 
+%% Raises where one of them is not to get a message.
+may_be_asked(Pids, Spared) ->
+    [] = [Pid || Pid <- Pids, is_pid(Pid), lists:member(Pid, Spared) orelse has_many(Pid)],
+    ok.
+
+has_many(Pid) ->
+    case process_info(Pid, message_queue_len) of
+        {message_queue_len, Queue} -> Queue >= ?LONG;
+        undefined -> false
+    end.
+
 %% A process with a limit need not be a weir_server.
-server(Pid) ->
+server(Pid, Spared) ->
     Name = registered(Pid),
-    case erlang:function_exported(weir_server, info, 1) andalso call(weir_server, info, [Pid]) of
+    %% The latter reads what it has published, and asks only one that is idle to publish first.
+    Reads = case lists:member(Pid, Spared) of true -> weir_server_inbox; false -> weir_server end,
+    case erlang:function_exported(Reads, info, 1) andalso call(Reads, info, [Pid]) of
         {ok, Info} -> named(Name, maps:merge(figures(Info), sums(Info, [handled, dropped, shed])));
         _ -> named(Name, #{})
     end.

@@ -27,8 +27,10 @@
 -define(GROWN, 500).
 -define(GROWN_SHARE, 200).
 -define(MOST_SPARE, 3).
-%% Processes of which the pids take so much memory that another process reads them.
+%% Processes of which the pids take so much memory that another process reads them. How many bytes for each that takes:
+%% the list and the tuple, and the tuple moved here beside the one before.
 -define(LARGE, 50_000).
+-define(READ_BYTES, 40).
 %% Reductions of one who runs both times.
 -define(HARDLY_ANY, 1000).
 -define(MOST_FOUND, 50).
@@ -39,9 +41,11 @@
     samples := non_neg_integer(),
     burst := boolean(),
     names := boolean(),
-    skip := [pid()]
+    skip := [pid()],
+    bytes := pos_integer()
 }.
 %% `long': the mailboxes to be told of. `names': the registered processes too. `skip': processes that do not answer.
+%% `bytes': the memory that it may take; it ends with `{shutdown, {too_large, Bytes}}' before it takes more.
 -type result() :: #{
     long := [{pid(), non_neg_integer()}],
     worked := [{pid(), non_neg_integer()}],
@@ -50,11 +54,12 @@
     samples := [pid()],
     processes := non_neg_integer(),
     burst := boolean(),
+    bytes := non_neg_integer(),
     us := non_neg_integer()
 }.
 %% `long' mailboxes; `worked', reductions since the turn before; `stuck' ran both times with hardly a reduction in
 %% between; `running', some that ran; `samples', processes at random; `burst', whether a burst goes on;
-%% `us', what it took.
+%% `bytes', its memory; `us', what it took.
 
 -record(scan, {
     pids = {} :: tuple(),
@@ -105,7 +110,8 @@ loop(Agent, Scan) ->
             {Result, Next} = take(Order, Begin, refreshed(Scan, Order, Begin)),
             _ = erase(reads),
             Us = erlang:convert_time_unit(erlang:monotonic_time() - Begin, native, microsecond),
-            Agent ! {scan, self(), Result#{us => Us}},
+            {total_heap_size, Words} = process_info(self(), total_heap_size),
+            Agent ! {scan, self(), Result#{us => Us, bytes => Words * erlang:system_info(wordsize)}},
             ?MODULE:loop(Agent, Next);
         _ ->
             ?MODULE:loop(Agent, Scan)
@@ -113,13 +119,14 @@ loop(Agent, Scan) ->
 
 %% A burst reads the pids first, since what grows may be new; and so does who finds that there are many more now, if
 %% that was not so just before.
-refreshed(#scan{refresh = At, burst = Burst, read = Read} = Scan, #{burst := Asked}, Now) ->
+refreshed(#scan{refresh = At, burst = Burst, read = Read} = Scan, #{burst := Asked, bytes := Most}, Now) ->
     if
-        Asked, Burst =:= 0 -> (refresh(Scan, Scan#scan.spare, Now))#scan{burst = erlang:system_info(process_count)};
-        Now >= At -> refresh(Scan, min(?MOST_SPARE, Scan#scan.spare + 1), Now);
+        Asked, Burst =:= 0 ->
+            (refresh(Scan, Scan#scan.spare, Most, Now))#scan{burst = erlang:system_info(process_count)};
+        Now >= At -> refresh(Scan, min(?MOST_SPARE, Scan#scan.spare + 1), Most, Now);
         Scan#scan.spare > 0, Now >= Read ->
             case erlang:system_info(process_count) - tuple_size(Scan#scan.pids) >= grown(Scan) of
-                true -> refresh(Scan, Scan#scan.spare - 1, Now);
+                true -> refresh(Scan, Scan#scan.spare - 1, Most, Now);
                 false -> Scan
             end;
         true -> Scan
@@ -127,9 +134,11 @@ refreshed(#scan{refresh = At, burst = Burst, read = Read} = Scan, #{burst := Ask
 
 grown(#scan{pids = Pids}) -> max(?GROWN, tuple_size(Pids) div ?GROWN_SHARE).
 
-refresh(Scan, Spare, Now) ->
+refresh(Scan, Spare, Most, Now) ->
     Empty = Scan#scan{pids = {}, before = []},
-    Pids = pids(erlang:system_info(process_count)),
+    Number = erlang:system_info(process_count),
+    _ = ?READ_BYTES * Number =< Most orelse exit({shutdown, {too_large, ?READ_BYTES * Number}}),
+    Pids = pids(Number),
     Second = erlang:convert_time_unit(?REFRESH_MS, millisecond, native),
     Wait = max(round((erlang:monotonic_time() - Now) / ?REFRESH_SHARE), Second),
     Next = if Empty#scan.next > tuple_size(Pids) -> 1; true -> Empty#scan.next end,

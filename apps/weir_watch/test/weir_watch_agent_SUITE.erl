@@ -10,6 +10,7 @@
 -export([scanner_killed/1, sleeper_killed/1, looker_killed/1, tickers_killed/1]).
 -export([suspects_come_and_go/1, suspects_are_left_alone/1, inspected/1, inspected_beside_many/1]).
 -export([monitor_of_another_stays/1, monitor_taken_meanwhile_stays/1, monitor_is_free_again/1, overloaded/1]).
+-export([too_much_memory/1, too_many_processes/1, log/2]).
 -export([diagnose_without_an_agent/1, asker_killed/1, busy_agent/1, wrong_options/1, application/1]).
 -export([never_ends_the_node/1, all_die/0, ends_at_its_limits/1]).
 
@@ -25,7 +26,8 @@ all() ->
         scanner_killed, sleeper_killed, delays, told_at_once, estimates, callees, idle_functions,
         looker_killed, tickers_killed, suspects_come_and_go, suspects_are_left_alone, agent_dies_meanwhile,
         monitor_of_another_stays, monitor_taken_meanwhile_stays, monitor_is_free_again, overloaded,
-        diagnose_without_an_agent, asker_killed, busy_agent, wrong_options, ends_at_its_limits
+        too_much_memory, too_many_processes, diagnose_without_an_agent, asker_killed, busy_agent, wrong_options,
+        ends_at_its_limits
     ].
 
 %% Those that take long and do little: each waits for an agent of its own.
@@ -429,6 +431,68 @@ overload(Agent) ->
     [Agent ! nonsense || _ <- lists:seq(1, 5100)],
     true = erlang:resume_process(Agent),
     receive {'DOWN', Monitor, _, _, Why} -> Why after ?DEADLINE_MS -> alive end.
+
+%% 100 MB may be its own; it says so, and why it stops.
+too_much_memory(_Config) ->
+    Agent = subscribed(),
+    _ = next(Agent),
+    Monitor = monitor(process, Agent),
+    Warned = warned(fun() ->
+        _ = sys:replace_state(Agent, fun(State) -> put(?MODULE, lists:seq(1, 6_300_000)), State end, ?DEADLINE_MS),
+        ended_overloaded(Monitor)
+    end),
+    ?assertMatch([_, Bytes, _, 100_000_000] when Bytes > 100_000_000, Warned).
+
+%% The scanner's is counted, too. It does not take what it would not be given, and ends the agent.
+too_many_processes(_Config) ->
+    Number = erlang:system_info(process_count),
+    Order = #{long => 200, samples => 1, burst => false, names => false, skip => []},
+    Enough = weir_watch_scan:start_link(),
+    ok = weir_watch_scan:turn(Enough, Order#{bytes => 100 * Number}),
+    receive {scan, Enough, #{bytes := Taken}} -> ?assert(Taken > 0) after ?DEADLINE_MS -> error(no_turn) end,
+    true = unlink(Enough),
+    exit(Enough, kill),
+    Short = weir_watch_scan:start_link(),
+    true = unlink(Short),
+    Ended = monitor(process, Short),
+    ok = weir_watch_scan:turn(Short, Order#{bytes => 10 * Number}),
+    receive
+        {'DOWN', Ended, _, _, {shutdown, {too_large, Bytes}}} -> ?assert(Bytes > 10 * Number)
+    after ?DEADLINE_MS -> error(alive)
+    end,
+    Agent = subscribed(),
+    _ = next(Agent),
+    Monitor = monitor(process, Agent),
+    [Scanner] = [Pid || Pid <- links(Agent), {_, {weir_watch_scan, init, 1}} <- [process_info(Pid, initial_call)]],
+    Warned = warned(fun() ->
+        exit(Scanner, {shutdown, {too_large, 123_456_789}}),
+        ended_overloaded(Monitor)
+    end),
+    ?assertMatch([_, 123_456_789, _, 100_000_000], Warned).
+
+ended_overloaded(Monitor) ->
+    receive
+        {'DOWN', Monitor, _, _, Why} -> ?assertEqual({shutdown, overloaded}, Why)
+    after ?DEADLINE_MS -> error(alive)
+    end.
+
+%% The figures of the one warning that the agent logs meanwhile.
+warned(Does) ->
+    ok = logger:add_handler(?MODULE, ?MODULE, #{config => #{tell => self()}}),
+    ok = logger:set_primary_config(level, warning),
+    try
+        Does()
+    after
+        ok = logger:set_primary_config(level, none),
+        ok = logger:remove_handler(?MODULE)
+    end,
+    receive {warned, Figures} -> Figures after ?DEADLINE_MS -> error(no_warning) end.
+
+%% As a handler of logger.
+log(#{level := warning, msg := {"weir_watch stops: " ++ _, Figures}}, #{config := #{tell := Test}}) ->
+    Test ! {warned, Figures};
+log(_, _) ->
+    ok.
 
 diagnose_without_an_agent(_Config) ->
     undefined = whereis(weir_watch_agent),

@@ -5,13 +5,13 @@
 -include_lib("stdlib/include/assert.hrl").
 
 -export([all/0, init_per_suite/1, end_per_suite/1]).
--export([format/1, values/1, bound/1, histograms/1, shares/1, names/1, long_names/1, silent_agent/1, answers/1]).
--export([promtool/1, dashboard/1, guide/1]).
+-export([format/1, values/1, bound/1, histograms/1, shares/1, names/1, long_names/1]).
+-export([silent_agent/1, answers/1, spared/1, promtool/1, dashboard/1, guide/1]).
 
 -define(MOST, 200).
 
-all() -> [format, values, bound, histograms, shares, names, long_names, silent_agent, answers, promtool, dashboard,
-    guide].
+all() -> [format, values, bound, histograms, shares, names, long_names, silent_agent, answers, spared, promtool,
+    dashboard, guide].
 
 init_per_suite(Config) ->
     _ = application:stop(weir_watch),
@@ -238,6 +238,60 @@ answers(_Config) ->
     Forever = fun() -> receive after infinity -> ok end end,
     ?assertEqual(#{hangs => none}, weir_watch_parts:answers([{hangs, Forever}], Now)),
     receive Message -> error({left, Message}) after 0 -> ok end.
+
+%% No message goes to one who is to be spared, nor to one whose mailbox is long, and his log or client is left out; else
+%% each of them gets one.
+spared(Config) ->
+    [{ok, _} = application:ensure_all_started(Application) || Application <- [weir_log, weir_flow, weir_memcached]],
+    File = filename:join(proplists:get_value(priv_dir, Config), "spared.log"),
+    {ok, Log} = weir_log:open(?MODULE, #{file => File}),
+    {ok, #{shards := [#{writer := Writer}]}} = weir_log:info(Log),
+    {ok, Client} = weir_memcached:start_link(?MODULE, #{host => {127, 0, 0, 1}, port => 1}),
+    {ok, #{connections := [#{pid := Connection} | _] = Connections}} = weir_memcached:info(?MODULE),
+    {ok, Server} = weir_server:start(weir_watch_form_server, {fun() -> none end, fun(_, S) -> S end}, []),
+    ok = weir_flow:limit(Server, 10),
+    Processes = [Writer, Server | [Pid || #{pid := Pid} <- Connections]],
+    %% What has not answered in time is not there, either.
+    weir_kit:until(fun() ->
+        {Parts, Asked} = told([], Processes),
+        ?assertEqual([], Asked -- Processes),
+        is_match(#{logs => 1, clients => 1, servers => 1}, Parts) andalso [Writer, Server, Connection] -- Asked =:= []
+    end),
+    weir_kit:until(fun() ->
+        {#{left_out := LeftOut} = Parts, Asked} = told(Processes, Processes),
+        ?assertEqual([], Asked),
+        is_match(#{logs => 0, clients => 0, servers => 1}, Parts) andalso
+            maps:with([logs, clients], LeftOut) =:= #{logs => 1, clients => 1}
+    end),
+    %% Its mailbox is long: without being told of it.
+    true = erlang:suspend_process(Writer),
+    [Writer ! {?MODULE, N} || N <- lists:seq(1, 1000)],
+    {#{logs := []}, Others} = told([], Processes),
+    ?assertNot(lists:member(Writer, Others)),
+    exit(Writer, kill),
+    true = unlink(Client),
+    exit(Client, shutdown),
+    exit(Server, kill).
+
+is_match(Numbers, Parts) -> maps:map(fun(Kind, _) -> length(maps:get(Kind, Parts)) end, Numbers) =:= Numbers.
+
+%% What the parts tell, and who of these has got a message for it.
+told(Spared, Processes) ->
+    [1 = erlang:trace(Pid, true, ['receive']) || Pid <- Processes],
+    {Parts, _} = weir_watch_parts:ask(weir_watch_parts:new(), Spared),
+    [1 = erlang:trace(Pid, false, ['receive']) || Pid <- Processes],
+    Delivered = erlang:trace_delivered(all),
+    receive {trace_delivered, all, Delivered} -> ok end,
+    {Parts, lists:usort(asked_by_us())}.
+
+%% A connection that cannot connect hears of that, too.
+asked_by_us() ->
+    receive
+        {trace, Pid, 'receive', {'$gen_call', _, _}} -> [Pid | asked_by_us()];
+        {trace, Pid, 'receive', {'$weir_publish', _, _}} -> [Pid | asked_by_us()];
+        {trace, _, 'receive', _} -> asked_by_us()
+    after 0 -> []
+    end.
 
 %% ---------------------------------------------------------------- Prometheus' own tool
 

@@ -21,7 +21,7 @@
 ]).
 -export([usage/1, made_elsewhere/1, healthy/1, limits_are_told/1, in_trouble/1, could_not_look/1, screen/1]).
 -export([gone_and_back/1, command_killed/1, terminal_killed/1]).
--export([in_a_shell/1, keys/1]).
+-export([in_a_shell/1, of_its_own_node/1, keys/1]).
 
 -import(weir_watch_test_lib, [eventually/1]).
 
@@ -29,7 +29,7 @@
 
 suite() -> [{timetrap, {minutes, 5}}].
 
-all() -> [{group, module}, {group, command}, in_a_shell, keys].
+all() -> [{group, module}, {group, command}, in_a_shell, of_its_own_node, keys].
 
 groups() ->
     [
@@ -505,14 +505,28 @@ ended(Port) ->
 
 %% Its input and output is a process, as in a shell.
 in_a_shell(Config) ->
+    Before = traces(Config),
+    in_a_shell(fun() -> weir_watch_top:run(#{node => ?config(node, Config)}) end, atom_to_list(?config(node, Config))),
+    eventually(fun() -> traces(Config) =:= Before end).
+
+%% Where its agent does not run, one is there for as long as it is looked at.
+of_its_own_node(_Config) ->
+    undefined = whereis(weir_watch_agent),
+    Agents = fun() ->
+        [Pid || Pid <- processes(), proc_lib:translate_initial_call(Pid) =:= {weir_watch_agent, init, 1}]
+    end,
+    [] = Agents(),
+    in_a_shell(fun weir_watch:top/0, atom_to_list(node())),
+    eventually(fun() -> {whereis(weir_watch_guard), Agents()} =:= {undefined, []} end).
+
+in_a_shell(Top, Node) ->
     Self = self(),
     Device = spawn_link(fun() -> device(Self, []) end),
-    Before = traces(Config),
-    Node = ?config(node, Config),
     {Pid, Monitor} = spawn_monitor(fun() ->
         true = group_leader(Device, self()),
-        exit(weir_watch_top:run(#{node => Node}))
+        exit(Top())
     end),
+    printed(Device, Node),
     printed(Device, "memory"),
     Device ! {line, "s\n"},
     printed(Device, "sort: core"),
@@ -520,8 +534,7 @@ in_a_shell(Config) ->
     receive
         {'DOWN', Monitor, process, Pid, Reason} -> ?assertEqual(ok, Reason)
     after ?PATIENCE_MS -> ct:fail(no_end)
-    end,
-    eventually(fun() -> traces(Config) =:= Before end).
+    end.
 
 %% An io device with 30 rows and 90 columns that sends its owner what is printed.
 device(Owner, Waiting) ->
