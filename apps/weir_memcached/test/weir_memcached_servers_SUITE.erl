@@ -143,7 +143,7 @@ bad_servers(_) ->
     [
         ?assertEqual({error, {bad_option, servers, Bad}}, weir_memcached:start_link(C, #{servers => Bad}))
      || Bad <- [
-            x, [x], [Good, Good], [Good, [{host, <<"localhost">>}, {weight, 2}]], [#{port => 1}],
+            x, [], [x], [Good, Good], [Good, [{host, <<"localhost">>}, {weight, 2}]], [#{port => 1}],
             [Good#{weight => 0}], [Good#{weight => 1.5}], [Good#{port => 65536}], [Good#{x => 1}], [#{host => ""}]
         ]
     ],
@@ -167,6 +167,8 @@ contradictions(_) ->
             {#{servers => [A], failover => gutter}, {failover, gutter}, {gutter, []}},
             {#{servers => [A], gutter => [B]}, {gutter, [B]}, {failover, refuse}},
             {#{servers => [A, B], failover => gutter, gutter => [A]}, servers, {gutter, [A]}},
+            {#{host => "a", failover => gutter, gutter => [A]}, servers, {gutter, [A]}},
+            {#{failover => gutter, gutter => [#{host => "localhost"}]}, servers, {gutter, [#{host => "localhost"}]}},
             {#{servers => [A, B#{weight => 2}], distribution => jump}, {distribution, jump}, {weight, 2}}
         ]
     ].
@@ -368,7 +370,16 @@ gutter(Config) ->
     ok = weir_memcached:set(C, Key, Key, #{ttl => 10_000}),
     ?assertMatch({ok, #{ttl := Ttl}} when Ttl > 9000, weir_memcached:item(C, Key)),
     ?assertEqual([name(Down), name(Other)], weir_memcached:servers(C)),
-    ?assert(length(Keys) > 10).
+    ?assert(length(Keys) > 10),
+    %% What is stale does not live longer either.
+    ok = weir_memcached:invalidate(C, One, #{ttl => 100_000}),
+    ?assertMatch({ok, #{ttl := Ttl, stale := true}} when Ttl > 400 andalso Ttl =< 500, weir_memcached:item(C, One)),
+    %% One that stands in is none of those that share the keys.
+    ?assertEqual(
+        {error, {contradicting_options, servers, {gutter, [name(Gutter)]}}},
+        weir_memcached:set_servers(C, [address(Other), address(Gutter)])
+    ),
+    ?assertEqual([name(Down), name(Other)], weir_memcached:servers(C)).
 
 gutter_gone_too(Config) ->
     [Down, _, Gutter, Gutter2] = servers(4, Config),
