@@ -29,7 +29,7 @@ start_link(#{name := Name} = Conf, Users) ->
 -spec init({weir_memcached_server_opts:conf(), none | weir_memcached_server_auth:users()}) ->
     {ok, {supervisor:sup_flags(), [supervisor:child_spec()]}}.
 init({Conf, Users}) ->
-    Cache = cache(weir_memcached_server_app:find(self()), Conf, Users),
+    Cache = weir_memcached_server_app:enter(self(), cache(weir_memcached_server_app:find(self()), Conf, Users)),
     Child = fun(Id, Module) -> #{id => Id, start => {Module, start_link, [Cache]}} end,
     Conns = Child(conns, weir_memcached_server_conns),
     Acceptors = [
@@ -47,7 +47,7 @@ init({Conf, Users}) ->
 cache(#cache{} = Cache, _Conf, _Users) ->
     Cache;
 cache(none, Conf, Users) ->
-    Cache = #cache{
+    #cache{
         table = weir_memcached_server_items:new_table(),
         shared = ets:new(weir_memcached_server_shared, [set, public, {read_concurrency, true}]),
         words = atomics:new(?WORDS, []),
@@ -57,6 +57,4 @@ cache(none, Conf, Users) ->
         epoch = erlang:monotonic_time(second),
         started = erlang:system_time(second),
         conf = Conf
-    },
-    ok = weir_memcached_server_app:enter(self(), Cache),
-    Cache.
+    }.
