@@ -17,7 +17,7 @@
 
 -export_type([sizes/0]).
 
--define(SIZES, #{loads => [{64, 1}, {64, 50}, {1_000, 1}, {10_000, 1}], idle => 10_000, silence => 8_000, warm => 300,
+-define(SIZES, #{loads => [{64, 1}, {64, 50}, {1_000, 1}, {10_000, 1}], idle => 10_000, silence => 15_000, warm => 300,
     ms => 1_200, memcaslap => 3}).
 -define(BYTES, 100).
 %% Addresses from which connections come: 28,000 ports each.
@@ -40,8 +40,9 @@
     memcaslap := non_neg_integer()
 }.
 %% Connections, and the requests that each sends in one write before it waits for their answers; idle connections;
-%% milliseconds for which they are silent, after some of which ours give back what they do not need; milliseconds
-%% before and of a measurement; and seconds of a run of memcaslap, or none of it for 0.
+%% milliseconds for which they are silent, in some of which ours give back what they do not need, and the runtime what is
+%% free, a segment a second; milliseconds before and of a measurement; and seconds of a run of memcaslap, or none of it
+%% for 0.
 
 %% @doc The benchmark's name.
 -spec title() -> string().

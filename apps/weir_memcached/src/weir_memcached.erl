@@ -236,12 +236,14 @@
 %% <li>`negative_ttl': seconds for which it is remembered that there is no such thing; with the codecs `term' and
 %%     `json'. Default 0: not at all.</li>
 %% <li>`early': about how many seconds before it expires an item is computed anew, by one who happens to ask, so that
-%%     nobody ever waits for an item that is asked for often. It should be some times as long as the function takes.
-%%     Default 0: not before.</li>
+%%     nobody ever waits for an item that is asked for often: the more often, the earlier; ten times as early when it is
+%%     asked for some ten thousand times in that time. It should be some times as long as the function takes. A
+%%     function that gives an error then is no harm: the value there is is good still. Default 0: not before.</li>
 %% <li>`stale': what others get while an item that was invalidated is computed: `serve', the old value; `wait', the new
 %%     one. Default `serve'.</li>
 %% <li>`lease': seconds in which the function should be through; after that another node may begin. Default 10.</li>
-%% <li>`wait': milliseconds to wait for another process that computes, at most. Default 5000.</li>
+%% <li>`wait': milliseconds to wait for another process that computes, at most. Default: two seconds more than `lease',
+%%     so that whoever waits for a node that was killed goes on in its place.</li>
 %% <li>`timeout', `codec', `flags': as of a request.</li>
 %% </ul>
 
@@ -325,10 +327,11 @@ child_spec(Client, Options) ->
 %% yours is better stopped there, which would otherwise start it again.
 -spec stop(client()) -> ok.
 stop(Client) ->
-    case whereis(Client) of
-        undefined ->
+    Pid = whereis(Client),
+    case is_pid(Pid) andalso is_client(Pid) of
+        false ->
             exit({noproc, {?MODULE, client, [Client]}});
-        Pid ->
+        true ->
             Monitor = monitor(process, Pid),
             %% Somebody else may be stopping it.
             try
@@ -339,6 +342,15 @@ stop(Client) ->
             receive
                 {'DOWN', Monitor, process, Pid, _} -> ok
             end
+    end.
+
+%% Not some other process of that name. One that is ending says no more what it was.
+is_client(Pid) ->
+    case process_info(Pid, dictionary) of
+        {dictionary, Dictionary} ->
+            lists:member({'$initial_call', {supervisor, weir_memcached_sup, 1}}, Dictionary);
+        undefined ->
+            true
     end.
 
 %% @doc What the client has counted, all servers together; under `servers' the same of each, by its name, with a
@@ -684,7 +696,13 @@ copy(_, _, _, #config{replicas = 1}, _) ->
     ok;
 copy(Encoded, Failed, Make, #config{request_timeout = Default} = Config, Options) ->
     Stored = [One || {_, {Key, _, _}} = One <- Encoded, not is_map_key(Key, Failed)],
-    weir_memcached_replicas:follow_many(Config, Stored, Make, maps:get(timeout, Options, Default)).
+    Timeout = maps:get(timeout, Options, Default),
+    %% What was there before is gone from the owner.
+    _ = [
+        ok = weir_memcached_replicas:follow(Config, Bytes, {delete, Wire}, ok, Timeout)
+     || {Bytes, {Key, Wire, _}} <- Encoded, #{Key := {too_large, _}} <- [Failed]
+    ],
+    weir_memcached_replicas:follow_many(Config, Stored, Make, Timeout).
 
 failures(Some, {ok, Replies}) ->
     [
@@ -754,6 +772,7 @@ item(Client, Key, Given) ->
         {ok, <<>>, #{leased := true}} ->
             {error, not_found};
         {ok, Data, Tokens} ->
+            ok = give_back(Tokens, Config, Key, Options),
             case weir_memcached_ask:decode(Config, Options, Data, maps:get(flags, Tokens, 0)) of
                 {ok, Value} -> {ok, known(Value, Tokens)};
                 {error, _} = Error -> Error
@@ -762,12 +781,18 @@ item(Client, Key, Given) ->
             Error
     end.
 
-%% Whoever sees a stale item first has won, and does not want it here.
+%% Whoever sees a stale item first has won, and does not want it here: the next one may.
+give_back(#{won := true, stale := true, cas := Cas}, Config, Key, Options) ->
+    _ = ask_of_key(Config, Key, fun(Wire) -> {release, Wire, Cas, stale} end, maps:with([timeout], Options)),
+    ok;
+give_back(_, _, _, _) ->
+    ok.
+
 known(Value, Tokens) ->
     (maps:without([opaque, won], Tokens))#{
         value => Value,
         stale => is_map_key(stale, Tokens),
-        leased => is_map_key(leased, Tokens) orelse is_map_key(won, Tokens)
+        leased => is_map_key(leased, Tokens)
     }.
 
 %% @doc As {@link invalidate/3} without options.

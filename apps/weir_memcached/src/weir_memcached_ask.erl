@@ -45,7 +45,7 @@ is_valid(timeout, V) -> V =:= infinity orelse (is_integer(V) andalso V >= 0 anda
 is_valid(ttl, V) -> ?is_ttl(V);
 is_valid(flags, V) -> is_integer(V) andalso V >= 0 andalso V =< 16#FFFFFFFF;
 is_valid(delay, V) -> ?is_ttl(V) andalso V >= 0;
-is_valid(codec, V) -> is_atom(V);
+is_valid(codec, V) -> weir_memcached_codec:is_codec(V);
 is_valid(no_reply, V) -> is_boolean(V);
 is_valid(hedge, V) -> V =:= off orelse V =:= p95 orelse (is_integer(V) andalso V > 0 andalso V =< ?MAX_TIMEOUT);
 is_valid(server, V) -> is_binary(V).
@@ -70,10 +70,7 @@ ask(#config{replicas = 1} = Config, Key, Operation, Options) ->
     ask_owner(Config, Key, Operation, Options);
 ask(#config{request_timeout = Default} = Config, Key, Operation, Options) ->
     Answer = ask_owner(Config, Key, Operation, Options),
-    case Answer of
-        {error, _} -> ok;
-        _ -> weir_memcached_replicas:follow(Config, Key, Operation, maps:get(timeout, Options, Default))
-    end,
+    ok = weir_memcached_replicas:follow(Config, Key, Operation, Answer, maps:get(timeout, Options, Default)),
     Answer.
 
 ask_owner(#config{request_timeout = Default} = Config, Key, Operation, Options) ->
@@ -114,7 +111,8 @@ brief({Store, Key, Data, Flags, Ttl, Size}, Most) ->
     {Store, Key, Data, Flags, brief_ttl(Ttl, Most), Size};
 brief({Store, Key, Data, Flags, Ttl, Unique, Size}, Most) ->
     {Store, Key, Data, Flags, brief_ttl(Ttl, Most), Unique, Size};
-brief({Touch, Key, Ttl}, Most) when Touch =:= gat; Touch =:= touch -> {Touch, Key, brief_ttl(Ttl, Most)};
+brief({Touch, Key, Ttl}, Most) when Touch =:= gat; Touch =:= touch; Touch =:= invalidate ->
+    {Touch, Key, brief_ttl(Ttl, Most)};
 brief({set_many, Items, Ttl}, Most) -> {set_many, Items, brief_ttl(Ttl, Most)};
 brief(Operation, _) -> Operation.
 

@@ -210,8 +210,9 @@ now_ms() -> erlang:monotonic_time(millisecond).
 
 %% @private
 -spec terminate(term(), #state{}) -> ok.
-terminate(_, #state{config = Config}) ->
-    weir_memcached_config:withdraw(Config).
+terminate(_, #state{config = #config{flights = Flights} = Config}) ->
+    ok = weir_memcached_config:withdraw(Config),
+    weir_memcached_flight:stop(Flights).
 
 %% @private The password is in the configuration.
 -spec format_status(gen_server:format_status()) -> gen_server:format_status().

@@ -18,7 +18,7 @@ options() ->
     [
         {host, "localhost", fun is_host/1},
         {port, 11211, fun is_port_number/1},
-        {servers, [], fun is_servers/1},
+        {servers, [], fun(Value) -> Value =/= [] andalso is_servers(Value) end},
         {distribution, ketama, fun is_distribution/1},
         {failover, refuse, fun(Value) -> lists:member(Value, [refuse, next, gutter]) end},
         {gutter, [], fun is_servers/1},
@@ -51,7 +51,7 @@ options() ->
 %% @doc Checks the options. The first, in the order of terms, that is unknown or of a wrong value is named, or two that
 %% contradict each other.
 -spec new(weir_memcached:client(), weir_memcached:options()) -> {ok, config()} | {error, error()}.
-new(Client, Options) when is_atom(Client) ->
+new(Client, Options) when is_atom(Client), Client =/= undefined ->
     case to_map(Options) of
         {ok, Map} ->
             case [Option || Option <- lists:sort(maps:to_list(Map)), not is_valid(Option)] of
@@ -83,24 +83,26 @@ contradiction(#{gutter := [_ | _] = Gutter} = Map) when
     not is_map_key(failover, Map); map_get(failover, Map) =/= gutter
 ->
     {contradicting_options, {gutter, Gutter}, {failover, maps:get(failover, Map, refuse)}};
-contradiction(#{gutter := [_ | _] = Gutter, servers := Servers}) ->
-    case is_servers(Servers ++ Gutter) of
+contradiction(#{gutter := [_ | _] = Gutter} = Map) ->
+    case is_servers(given(Map) ++ Gutter) of
         true -> none;
         false -> {contradicting_options, servers, {gutter, Gutter}}
     end;
 contradiction(_) -> none.
 
+given(#{servers := Servers}) -> Servers;
+given(Map) -> [maps:with([host, port], maps:merge(#{host => "localhost"}, Map))].
+
 config(Client, Options, none) ->
     Defaults = maps:from_list([{Key, Default} || {Key, Default, _Is} <- options()]),
-    #{host := Host, port := Port, servers := Given, gutter := Gutter, distribution := Distribution} = All =
+    #{gutter := Gutter, distribution := Distribution} = All =
         maps:merge(Defaults, Options),
     #{connections := Connections, namespace := Namespace, hash_long_keys := HashLong, binary_keys := Any} = All,
     Protocol = case All of #{auth := {sasl, _, _}} -> binary; #{protocol := P} -> P end,
-    Servers = case Given of [] -> [#{host => Host, port => Port}]; _ -> Given end,
     New = fun(Each) ->
         weir_memcached_route:new(Distribution, [server(Server, Client, Connections) || Server <- Each])
     end,
-    case {New(Servers), Gutter =:= [] orelse New(Gutter)} of
+    case {New(given(Options)), Gutter =:= [] orelse New(Gutter)} of
         {{ok, Shared}, StandIns} when StandIns =:= true; element(1, StandIns) =:= ok ->
             Config = All#{
                 client => Client,
@@ -129,9 +131,15 @@ with_servers(#config{client = Client, connections = Connections, distribution = 
         true ->
             Known = weir_memcached_route:all(Config#config.servers) ++ Left,
             Servers = [known(server(Each, Client, Connections), Known) || Each <- Given],
-            case weir_memcached_route:new(Distribution, Servers) of
-                {ok, Shared} -> {ok, Config#config{servers = Shared}};
-                {error, _} = Error -> Error
+            Gutter = [Name || #server{name = Name} <- weir_memcached_route:all(Config#config.gutter)],
+            case [Name || #server{name = Name} <- Servers, lists:member(Name, Gutter)] of
+                [] ->
+                    case weir_memcached_route:new(Distribution, Servers) of
+                        {ok, Shared} -> {ok, Config#config{servers = Shared}};
+                        {error, _} = Error -> Error
+                    end;
+                Both ->
+                    {error, {contradicting_options, servers, {gutter, Both}}}
             end;
         false ->
             {error, {bad_option, servers, Given}}

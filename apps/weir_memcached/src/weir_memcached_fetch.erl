@@ -11,8 +11,8 @@
 %%             another node has won           its stale value, or lease again, until it is a hit or `wait' is over
 %% '''
 %% What the server holds for one that has won is an item without bytes that expires after `lease' seconds, or a stale
-%% one. Who has won and fails gives it back, and the next one wins; who is killed cannot, and the next one wins when
-%% that item expires.
+%% one. Who has won and fails gives it back, and the next one wins. Who is killed cannot: one of its node that waits for
+%% it goes on with what it had won; without one, the next of all nodes wins when that item expires.
 %%
 %% A server that cannot be asked is no reason to fail: the function is run, by one process of the node, and its value is
 %% not stored. So is it with servers that speak text only, where the value is stored: there nodes know nothing of each
@@ -31,6 +31,8 @@
 %% Milliseconds between two looks at what another node computes: doubled, each a random part between half and all.
 -define(FIRST_PAUSE, 10).
 -define(LONGEST_PAUSE, 200).
+%% By how much those who wait outlast a lease.
+-define(LEASE_WAIT_MS, 2000).
 %% More would be a Unix time.
 -define(MOST_SECONDS, 2_592_000).
 
@@ -65,7 +67,10 @@ options(Given) ->
         end,
         Map
     ),
-    maps:merge(maps:from_list([{Key, Default} || {Key, Default, _} <- Table, Default =/= none]), Map).
+    All = maps:merge(maps:from_list([{Key, Default} || {Key, Default, _} <- Table, Default =/= none]), Map),
+    %% Whoever waits for another node that was killed goes on after that.
+    #{lease := Lease} = All,
+    maps:merge(#{wait => min(1000 * Lease + ?LEASE_WAIT_MS, ?MAX_TIMEOUT)}, All).
 
 table() ->
     Seconds = fun(Value) -> is_integer(Value) andalso Value >= 0 andalso Value =< ?MOST_SECONDS end,
@@ -77,9 +82,9 @@ table() ->
         {early, 0, Seconds},
         {lease, 10, fun(Value) -> Seconds(Value) andalso Value > 0 end},
         {stale, serve, fun(Value) -> Value =:= serve orelse Value =:= wait end},
-        {wait, 5000, Time},
+        {wait, none, Time},
         {timeout, none, fun(Value) -> Value =:= infinity orelse Time(Value) end},
-        {codec, none, fun is_atom/1},
+        {codec, none, fun weir_memcached_codec:is_codec/1},
         {flags, none, fun(Value) -> is_integer(Value) andalso Value >= 0 andalso Value =< 16#FFFFFFFF end}
     ].
 
@@ -163,11 +168,12 @@ soon_over(Early, #{ttl := Left}, Hit, Want) when Early > 0, is_integer(Left) ->
         Drawn when Left < Drawn ->
             Refresh = fun() ->
                 case ask({lease, Want#want.wire, lease_seconds(Want), min(Drawn + 1, ?MOST_SECONDS)}, Want) of
-                    {ok, Value, #{won := true} = Tokens} -> compute({won, Value, Tokens}, Want);
+                    {ok, Value, #{won := true} = Tokens} -> compute({early, Value, Tokens}, Want);
                     _ -> Hit
                 end
             end,
             case weir_memcached_flight:lead(flight(Want), flights(Want), Refresh) of
+                {led, {error, _}} -> Hit;
                 {led, Outcome} -> Outcome;
                 taken -> Hit
             end;
@@ -179,9 +185,10 @@ soon_over(_, _, Hit, _) ->
 
 %% ---------------------------------------------------------------- one for all
 
-%% Whoever waits for another one of the node looks again if that one is dead.
+%% Whoever waits for another one of the node takes its place if that one is killed.
 together(Fun, #want{until = Until} = Want) ->
-    case weir_memcached_flight:run(flight(Want), flights(Want), Fun, Until) of
+    Heir = fun(Won) -> compute(Won, Want) end,
+    case weir_memcached_flight:run(flight(Want), flights(Want), Fun, Heir, Until) of
         {led, Outcome} ->
             Outcome;
         {shared, {ok, Outcome}} ->
@@ -192,7 +199,9 @@ together(Fun, #want{until = Until} = Want) ->
         again ->
             peek(Want);
         timeout ->
-            {error, timeout}
+            {error, timeout};
+        stopped ->
+            {error, disconnected}
     end.
 
 %% Nobody else can compute what was won here.
@@ -202,7 +211,8 @@ alone(Fun, Want) ->
         taken -> Fun()
     end.
 
-flight(#want{bytes = Bytes, options = Options}) -> {Bytes, maps:get(codec, Options, default)}.
+flight(#want{bytes = Bytes, config = #config{codec = Default}, options = Options}) ->
+    {Bytes, maps:get(codec, Options, Default)}.
 
 flights(#want{config = #config{flights = Flights}}) -> Flights.
 
@@ -243,10 +253,12 @@ lease_seconds(#want{options = #{lease := Seconds}}) -> Seconds.
 
 %% ---------------------------------------------------------------- computing
 
-%% `{won, Value, Tokens}': what is there, which nobody else may replace; `plainly': stored whatever is there;
-%% `unstored'.
+%% `{won, Value, Tokens}': what is there, which nobody else may replace; `{early, Value, Tokens}': an item that is good
+%% still, and stays as it is if it cannot be computed now; `plainly': stored whatever is there; `unstored'.
 compute(How, #want{function = Function} = Want) ->
     count(computed, Want),
+    _ = is_tuple(How) andalso element(1, How) =:= won andalso
+        weir_memcached_flight:hold(flight(Want), flights(Want), How),
     try
         stored(Function(), How, Want)
     catch
@@ -257,8 +269,10 @@ compute(How, #want{function = Function} = Want) ->
 
 stored({ok, Value}, How, Want) ->
     store(Value, #{}, How, Want);
-stored({ok, Value, Options}, How, Want) when is_map(Options) ->
-    store(Value, maps:with([ttl], Options), How, Want);
+stored({ok, Value, Options}, How, Want) when Options =:= #{} ->
+    store(Value, Options, How, Want);
+stored({ok, Value, #{ttl := Ttl} = Options}, How, Want) when map_size(Options) =:= 1, ?is_ttl(Ttl), Ttl >= 0 ->
+    store(Value, Options, How, Want);
 stored(not_found, How, #want{options = #{negative_ttl := 0}} = Want) ->
     ok = release(How, Want),
     {ok, none};
@@ -281,7 +295,8 @@ store(Value, Own, How, #want{config = Config, options = Options} = Want) ->
 %% Items that were stored together shall not expire together.
 sooner(Ttl, Jitter) ->
     case Ttl * Jitter div 100 of
-        Most when Most > 0, Ttl =< ?MOST_SECONDS -> Ttl - rand:uniform(Most + 1) + 1;
+        %% Not down to 0, which is for ever.
+        Most when Most > 0, Ttl =< ?MOST_SECONDS -> max(1, Ttl - rand:uniform(Most + 1) + 1);
         _ -> Ttl
     end.
 
@@ -291,7 +306,7 @@ put(_, _, _, unstored, _) ->
 put(Bytes, Flags, Ttl, plainly, #want{wire = Wire} = Want) ->
     _ = ask({set, Wire, Bytes, Flags, Ttl, byte_size(Bytes)}, Want),
     ok;
-put(Bytes, Flags, Ttl, {won, _, #{cas := Cas}}, #want{wire = Wire} = Want) ->
+put(Bytes, Flags, Ttl, {_, _, #{cas := Cas}}, #want{wire = Wire} = Want) ->
     _ = ask({put, Wire, Bytes, Flags, Ttl, Cas, byte_size(Bytes)}, Want),
     ok.
 

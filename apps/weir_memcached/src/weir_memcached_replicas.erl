@@ -1,9 +1,10 @@
 %% @doc Copies of items on more than one server, and gets that ask a second one when the first takes long.
 %%
 %% The owner of a key decides, and answers. What it has done is then done at the next owners on the ring, `replicas'
-%% together, by requests whose replies nobody waits for: what was set is set there, what was deleted, touched or made
-%% stale likewise. What depends on the item as it was (`add', `cas', `incr', `append' and so on) is deleted there, since
-%% copies may differ; so a copy is at worst older than the owner's item by what is under way, or not there.
+%% together, by requests whose replies nobody waits for: what was stored is set there, what was deleted, touched or made
+%% stale likewise. What has become of the item as it was (`incr', `decr', `append', `prepend') is deleted there, since
+%% copies may differ; and so is what was too large, which is gone from the owner. So a copy is at worst older than the
+%% owner's item by what is under way, or not there.
 %%
 %% ```
 %%   hedged get      owner                                      second
@@ -17,16 +18,16 @@
 %% @private
 -module(weir_memcached_replicas).
 
--export([follow/4, follow_many/4, get/5]).
+-export([follow/5, follow_many/4, get/5]).
 
 -include("weir_memcached_config.hrl").
 
-%% @doc Has an operation that the owner has carried out followed by the other owners.
--spec follow(weir_memcached_config:config(), Key :: binary(), weir_memcached_request:operation(),
+%% @doc Has an operation that the owner has answered followed by the other owners.
+-spec follow(weir_memcached_config:config(), Key :: binary(), weir_memcached_request:operation(), Answer :: term(),
     Deadline :: timeout()) ->
     ok.
-follow(#config{replicas = Replicas} = Config, Key, Operation, Timeout) ->
-    case following(Operation) of
+follow(#config{replicas = Replicas} = Config, Key, Operation, Answer, Timeout) ->
+    case following(Operation, Answer) of
         none ->
             ok;
         Following ->
@@ -40,14 +41,19 @@ tell(#server{counters = Counters} = Server, Operation, N, Timeout, Config) ->
         {error, _} -> weir_memcached_counters:add(Counters, unacknowledged, N)
     end.
 
+following({set, Key, _, _, _, _}, {error, {server_error, <<"object too large for cache">>}}) -> {delete, Key};
+following(_, {error, _}) -> none;
+following(Operation, _) -> following(Operation).
+
 following({set, _, _, _, _, _} = Operation) -> Operation;
 following({put, Key, Data, Flags, Ttl, _, Size}) -> {set, Key, Data, Flags, Ttl, Size};
 following({delete, _} = Operation) -> Operation;
 following({touch, _, _} = Operation) -> Operation;
 following({invalidate, _, _} = Operation) -> Operation;
 following({gat, Key, Ttl}) -> {touch, Key, Ttl};
-following({Operation, Key, _, _, _, _}) when Operation =:= add; Operation =:= replace -> {delete, Key};
-following({cas, Key, _, _, _, _, _}) -> {delete, Key};
+following({Operation, Key, Data, Flags, Ttl, Size}) when Operation =:= add; Operation =:= replace ->
+    {set, Key, Data, Flags, Ttl, Size};
+following({cas, Key, Data, Flags, Ttl, _, Size}) -> {set, Key, Data, Flags, Ttl, Size};
 following({Operation, Key, _}) when
     Operation =:= append; Operation =:= prepend; Operation =:= incr; Operation =:= decr
 ->

@@ -103,9 +103,9 @@ no_such_codec(_) ->
     C = ?FUNCTION_NAME,
     ?assertEqual({error, {bad_option, codec, no_such}}, weir_memcached:start_link(C, #{codec => no_such})),
     ?assertEqual({error, {bad_option, codec, lists}}, weir_memcached:start_link(C, #{codec => lists})),
-    Script = [accept, {expect, "get k\r\n"}, {send, [value("k", "v"), "END\r\n"]}],
-    with(C, #{}, Script, fun(_) ->
-        ?assertError({bad_option, codec, no_such}, weir_memcached:get(C, <<"k">>, #{codec => no_such}))
+    with(C, #{}, [accept], fun(_) ->
+        ?assertError({bad_option, codec, no_such}, weir_memcached:get(C, <<"k">>, #{codec => no_such})),
+        ?assertError({bad_option, codec, no_such}, weir_memcached:set(C, <<"k">>, 1, #{codec => no_such}))
     end).
 
 %% Where OTP has JSON, what it reads is bounded as terms are; where it has not, there is no such codec.

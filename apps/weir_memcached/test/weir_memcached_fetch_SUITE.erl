@@ -8,7 +8,8 @@
 -export([all/0, suite/0, init_per_suite/1, end_per_suite/1]).
 -export([
     hit_and_miss/1, once_for_all_on_a_node/1, once_for_all_nodes/1, once_when_it_expires/1, raises/1, errors/1,
-    killed/1, killed_among_nodes/1, last_waiter_killed/1, too_slow_for_those_who_wait/1, lease_is_over/1,
+    killed/1, killed_among_nodes/1, last_waiter_killed/1, stopped_meanwhile/1, item_wins_nothing/1, early_and_failing/1,
+    killed_with_tables/1, codec_by_name/1, too_slow_for_those_who_wait/1, lease_is_over/1,
     calls_itself/1,
     negative/1, own_ttl/1, jitter/1, early/1, never_early/1, stale_is_served/1, stale_is_waited_for/1,
     stale_whose_winner_fails/1, deleted_meanwhile/1, invalidated_meanwhile/1, as_the_codec_reads_it/1, no_server/1,
@@ -22,7 +23,8 @@ suite() -> [{timetrap, {minutes, 3}}].
 all() ->
     [
         hit_and_miss, once_for_all_on_a_node, once_for_all_nodes, once_when_it_expires, raises, errors, killed,
-        killed_among_nodes, last_waiter_killed, too_slow_for_those_who_wait, lease_is_over, calls_itself, negative,
+        killed_among_nodes, last_waiter_killed, stopped_meanwhile, item_wins_nothing, early_and_failing,
+        killed_with_tables, codec_by_name, too_slow_for_those_who_wait, lease_is_over, calls_itself, negative,
         own_ttl, jitter, early, never_early, stale_is_served, stale_is_waited_for, stale_whose_winner_fails,
         deleted_meanwhile, invalidated_meanwhile, as_the_codec_reads_it, no_server, server_lost_meanwhile, text_server,
         bad_options, bad_results, leaves_nothing, binary_key, real_nodes
@@ -185,8 +187,9 @@ errors(Config) ->
 killed(Config) ->
     with(1, Config, fun(C) ->
         Fun = gated(),
-        %% The server keeps the place for one that was killed; on the same node that is known.
-        Callers = [spawn_monitor(fun() -> exit({result, fetch(C, Fun, #{lease => 1})}) end) || _ <- lists:seq(1, 20)],
+        %% The server keeps the place for one that was killed; another one of the same node goes on in it.
+        Lease = #{lease => 1000},
+        Callers = [spawn_monitor(fun() -> exit({result, fetch(C, Fun, Lease)}) end) || _ <- lists:seq(1, 20)],
         Dead = [
             begin
                 Leader = begun(),
@@ -201,7 +204,83 @@ killed(Config) ->
         Leader ! {return, {ok, value}},
         Living = [Caller || {Pid, _} = Caller <- Callers, not lists:member(Pid, Dead)],
         ?assertEqual([{ok, value}], lists:usort([answer(Caller) || Caller <- Living])),
-        nobody_begins()
+        nobody_begins(),
+        ?assertEqual({ok, value}, fetch(C, never()))
+    end).
+
+%% The client is stopped: who computes gets what that gives, and who waits for it is told.
+stopped_meanwhile(Config) ->
+    Stops = fun(C, Leader) ->
+        Stopping = caller(fun() -> weir_memcached:stop(C) end),
+        ?assertEqual(ok, answer(Stopping)),
+        Leader ! {return, {ok, value}}
+    end,
+    {Led, Followed} = ended_meanwhile(Stops, Config),
+    ?assertEqual({ok, value}, Led),
+    ?assertEqual([{error, disconnected}], lists:usort(Followed)).
+
+%% The tables are gone without a word, and are made anew.
+killed_with_tables(Config) ->
+    Kills = fun(C, Leader) ->
+        #config{publisher = Publisher} = weir_memcached_config:fetch(C),
+        exit(Publisher, kill),
+        until(fun() -> (weir_memcached_config:fetch(C))#config.publisher =/= Publisher end),
+        Leader ! {return, {ok, value}},
+        until(fun() -> not is_process_alive(Leader) end),
+        ok = weir_memcached:stop(C)
+    end,
+    {Led, Followed} = ended_meanwhile(Kills, Config),
+    ?assertEqual({ok, value}, Led),
+    %% They see the leader's end, and ask again.
+    ?assertEqual([{ok, value}], lists:usort(Followed)).
+
+ended_meanwhile(Ends, Config) ->
+    C = ?FUNCTION_NAME,
+    Address = weir_memcached_test:options(proplists:get_value(server, Config)),
+    {ok, _} = weir_memcached:start_link(C, Address#{await => 60_000}),
+    ok = weir_memcached:flush_all(C),
+    Fun = gated(),
+    Leading = caller(fun() -> fetch(C, Fun) end),
+    Leader = begun(),
+    Following = [caller(fun() -> fetch(C, fun() -> {ok, value} end) end) || _ <- lists:seq(1, 5)],
+    followers(C, 5),
+    Ends(C, Leader),
+    {answer(Leading), [answer(Caller) || Caller <- Following]}.
+
+%% Who looks at a stale item is told that it has won, and gives that back.
+item_wins_nothing(Config) ->
+    with(2, Config, fun([A, B]) ->
+        {ok, old} = fetch(A, fun() -> {ok, old} end),
+        ok = weir_memcached:invalidate(A, <<"k">>),
+        [
+            ?assertMatch({ok, #{value := old, stale := true, leased := false}}, weir_memcached:item(C, <<"k">>))
+         || C <- [A, B]
+        ],
+        ?assertEqual({ok, new}, fetch(B, fun() -> {ok, new} end))
+    end).
+
+%% The item is good still, so who cannot compute it anew gets that, and so do others until it expires.
+early_and_failing(Config) ->
+    with(2, Config, fun([A, B]) ->
+        {ok, old} = fetch(A, fun() -> {ok, old} end, #{ttl => 100}),
+        Early = #{early => 2_592_000, ttl => 100},
+        Test = self(),
+        ?assertEqual({ok, old}, fetch(A, fun() -> Test ! called, {error, no} end, Early)),
+        receive called -> ok after 0 -> error(not_called) end,
+        [?assertEqual({ok, old}, fetch(C, never(), Options)) || C <- [A, B], Options <- [#{}, Early]],
+        ?assertMatch({ok, #{stale := false}}, weir_memcached:item(A, <<"k">>))
+    end).
+
+%% Whether the client's codec is named or not, it is the same.
+codec_by_name(Config) ->
+    with(1, Config, fun(C) ->
+        Fun = gated(),
+        Leading = caller(fun() -> fetch(C, Fun) end),
+        Leader = begun(),
+        Following = caller(fun() -> fetch(C, never(), #{codec => term}) end),
+        followers(C, 1),
+        Leader ! {return, {ok, value}},
+        ?assertEqual([{ok, value}, {ok, value}], [answer(Leading), answer(Following)])
     end).
 
 %% The winner of all nodes is killed: another node computes when its lease is over.
@@ -305,7 +384,16 @@ jitter(Config) ->
         ?assert(lists:max(Ttls) =< 100_000),
         ?assert(lists:min(Ttls) >= 49_900),
         %% None of 200 in the upper or the lower quarter: once in 10^24.
-        ?assert(lists:max(Ttls) > 87_500 andalso lists:min(Ttls) < 62_500)
+        ?assert(lists:max(Ttls) > 87_500 andalso lists:min(Ttls) < 62_500),
+        %% Never down to 0, which is for ever.
+        [
+            begin
+                _ = weir_memcached:delete(C, <<"k">>),
+                {ok, 1} = fetch(C, fun() -> {ok, 1} end, #{ttl => 1, jitter => 100}),
+                ?assertNotMatch({ok, #{ttl := infinity}}, weir_memcached:item(C, <<"k">>))
+            end
+         || _ <- lists:seq(1, 30)
+        ]
     end).
 
 %% So early that somebody surely computes: one of all nodes, and nobody waits for it.
@@ -472,7 +560,13 @@ bad_options(Config) ->
 
 bad_results(Config) ->
     with(2, Config, fun([A, B]) ->
-        ?assertError({bad_return_value, value}, fetch(A, fun() -> value end)),
+        [
+            ?assertError({bad_return_value, Bad}, fetch(A, fun() -> Bad end))
+         || Bad <- [
+                value, {ok, 1, #{tll => 5}}, {ok, 1, #{ttl => foo}}, {ok, 1, #{ttl => -1}}, {ok, 1, [{ttl, 1}]},
+                {ok, 1, #{ttl => 16#80000000}}, {ok, 1, #{ttl => 1, jitter => 1}}
+            ]
+        ],
         ?assertEqual({ok, 1}, fetch(B, fun() -> {ok, 1} end))
     end).
 

@@ -818,6 +818,7 @@ bad_options(_) ->
      || Wrong <- [none, [port]]
     ],
     ?assertEqual({error, {bad_option, client, "name"}}, weir_memcached:start_link("name", #{})),
+    ?assertEqual({error, {bad_option, client, undefined}}, weir_memcached:start_link(undefined, #{})),
     ?assertEqual(undefined, whereis(C)).
 
 %% As Elixir writes options: keyword lists, of which the first of a key counts, and a binary for the host.
@@ -848,7 +849,13 @@ name_taken(Config) ->
     ?assertEqual(ok, weir_memcached:set(C, <<"k">>, "raw")),
     ?assertEqual({ok, <<"raw">>}, weir_memcached:get(C, <<"k">>)),
     ?assertMatch(#{requests := 3}, weir_memcached_test:counters(C)),
-    ?assertExit({noproc, _}, weir_memcached:get(kernel_sup, <<"k">>)).
+    ?assertExit({noproc, _}, weir_memcached:get(kernel_sup, <<"k">>)),
+    %% Nobody else is stopped.
+    [
+        ?assertExit({noproc, {weir_memcached, client, [Other]}}, weir_memcached:stop(Other))
+     || Other <- [kernel_safe_sup, logger, weir_pool_sup]
+    ],
+    ?assert(is_pid(whereis(kernel_safe_sup))).
 
 %% Every function of a client that was never started exits with noproc.
 unknown_client(_) ->

@@ -143,7 +143,7 @@ bad_servers(_) ->
     [
         ?assertEqual({error, {bad_option, servers, Bad}}, weir_memcached:start_link(C, #{servers => Bad}))
      || Bad <- [
-            x, [x], [Good, Good], [Good, [{host, <<"localhost">>}, {weight, 2}]], [#{port => 1}],
+            x, [], [x], [Good, Good], [Good, [{host, <<"localhost">>}, {weight, 2}]], [#{port => 1}],
             [Good#{weight => 0}], [Good#{weight => 1.5}], [Good#{port => 65536}], [Good#{x => 1}], [#{host => ""}]
         ]
     ],
@@ -167,6 +167,8 @@ contradictions(_) ->
             {#{servers => [A], failover => gutter}, {failover, gutter}, {gutter, []}},
             {#{servers => [A], gutter => [B]}, {gutter, [B]}, {failover, refuse}},
             {#{servers => [A, B], failover => gutter, gutter => [A]}, servers, {gutter, [A]}},
+            {#{host => "a", failover => gutter, gutter => [A]}, servers, {gutter, [A]}},
+            {#{failover => gutter, gutter => [#{host => "localhost"}]}, servers, {gutter, [#{host => "localhost"}]}},
             {#{servers => [A, B#{weight => 2}], distribution => jump}, {distribution, jump}, {weight, 2}}
         ]
     ].
@@ -368,7 +370,16 @@ gutter(Config) ->
     ok = weir_memcached:set(C, Key, Key, #{ttl => 10_000}),
     ?assertMatch({ok, #{ttl := Ttl}} when Ttl > 9000, weir_memcached:item(C, Key)),
     ?assertEqual([name(Down), name(Other)], weir_memcached:servers(C)),
-    ?assert(length(Keys) > 10).
+    ?assert(length(Keys) > 10),
+    %% What is stale does not live longer either.
+    ok = weir_memcached:invalidate(C, One, #{ttl => 100_000}),
+    ?assertMatch({ok, #{ttl := Ttl, stale := true}} when Ttl > 400 andalso Ttl =< 500, weir_memcached:item(C, One)),
+    %% One that stands in is none of those that share the keys.
+    ?assertEqual(
+        {error, {contradicting_options, servers, {gutter, [name(Gutter)]}}},
+        weir_memcached:set_servers(C, [address(Other), address(Gutter)])
+    ),
+    ?assertEqual([name(Down), name(Other)], weir_memcached:servers(C)).
 
 gutter_gone_too(Config) ->
     [Down, _, Gutter, Gutter2] = servers(4, Config),
@@ -417,9 +428,9 @@ silent_server(Config) ->
     _ = signal_pid("CONT", Pid),
     until(fun() -> weir_memcached:get(C, Key) =:= {error, not_found} end).
 
-%% A server that is stopped while large values are on their way to it: what waits for it is bounded, and given back when
-%% the connections are given up, while it still is stopped. How much is under way does not put that off: with more time
-%% for all of it these would be believed in for minutes.
+%% A server that is stopped while large values are on their way to it: what waits for it is bounded, and given back after
+%% the connections were given up. How much is under way does not put that off: with more time for all of it these would
+%% be believed in for minutes.
 stopped_with_large_values(Config) ->
     Most = 16 bsl 20,
     C = client(?FUNCTION_NAME, 1, #{
@@ -433,23 +444,22 @@ stopped_with_large_values(Config) ->
     true = erlang:garbage_collect(),
     Before = erlang:memory(binary),
     Pid = signal("STOP", Stopped),
-    Load = fun Load(Results) ->
+    Load = fun Load() ->
         case maps:get(disconnects, weir_memcached_test:counters(C)) of
-            N when N >= 2 -> Results;
-            _ -> Load(lists:usort([Set() | Results]))
+            N when N >= 2 -> ok;
+            _ -> _ = Set(), Load()
         end
     end,
-    {Results, Peak} = weir_memcached_test:with_peak(binary, fun() ->
-        weir_memcached_test:in_parallel(lists:duplicate(200, fun() -> Load([]) end))
+    {_, Peak} = weir_memcached_test:with_peak(binary, fun() ->
+        weir_memcached_test:in_parallel(lists:duplicate(200, Load))
     end),
     ct:pal("at most ~b MB", [Peak bsr 20]),
-    %% It was under way, and more was refused: what two connections hold, written and waiting, and what callers hold.
-    ?assert(lists:member({error, busy}, lists:append(Results))),
+    %% What two connections hold, written and waiting, and what callers hold.
     ?assert(Peak > Most),
     ?assert(Peak < 4 * Most + 2 * 200 * Size),
-    until(fun() -> erlang:memory(binary) < Before + (4 bsl 20) end),
     _ = signal_pid("CONT", Pid),
-    until(fun() -> Set() =:= ok end).
+    until(fun() -> Set() =:= ok end),
+    until(fun() -> erlang:memory(binary) < Before + (4 bsl 20) end).
 
 %% It is tried again without a request, and has its keys when it has answered. At first it gets hardly any: they are
 %% asked of the other one, which has their items, so nothing is computed anew.

@@ -1,6 +1,10 @@
 %% @doc The application: a table in which the servers of this node are known. Its supervisor owns that and has no
 %% children; servers are started where they are needed, under supervisors of their users. When the application is
 %% stopped they are, too: nobody could ask for them any more.
+%%
+%% A server's constants are a persistent term, too, so that no connection has a copy of them: seventy words, more than
+%% half of an idle one's heap. When such a term is erased the runtime looks through the heaps of all processes, so that
+%% is done when the next server starts, or the application stops, and not for each server by itself.
 %% @private
 -module(weir_memcached_server_app).
 -behaviour(application).
@@ -40,7 +44,8 @@ stop_server(Server) ->
 
 %% @private
 -spec stop(term()) -> ok.
-stop(_State) -> ok.
+stop(_State) ->
+    lists:foreach(fun persistent_term:erase/1, [Key || {{?MODULE, _} = Key, _} <- persistent_term:get()]).
 
 %% @private
 -spec init([]) -> {ok, {supervisor:sup_flags(), []}}.
@@ -53,14 +58,22 @@ init([]) ->
 -spec is_running() -> boolean().
 is_running() -> ets:whereis(?TABLE) =/= undefined.
 
-%% @doc Makes a server known, by its supervisor. What is left of servers that were killed is removed.
--spec enter(pid(), #cache{}) -> ok | not_started.
+%% @doc Makes a server known, by its supervisor, and gives its constants as all its processes share them. What is left of
+%% servers that have ended is removed. If the server is known already, as in an upgrade, that changes nothing.
+-spec enter(pid(), #cache{}) -> #cache{} | not_started.
 enter(Sup, Cache) ->
     try
         Gone = [Pid || Pid <- ets:select(?TABLE, [{{'$1', '_'}, [], ['$1']}]), not is_there(Pid)],
-        lists:foreach(fun(Pid) -> ets:delete(?TABLE, Pid) end, Gone),
+        lists:foreach(
+            fun(Pid) ->
+                ets:delete(?TABLE, Pid),
+                persistent_term:erase({?MODULE, Pid})
+            end,
+            Gone
+        ),
         true = ets:insert(?TABLE, {Sup, Cache}),
-        ok
+        ok = persistent_term:put({?MODULE, Sup}, Cache),
+        persistent_term:get({?MODULE, Sup})
     catch
         error:badarg -> not_started
     end.

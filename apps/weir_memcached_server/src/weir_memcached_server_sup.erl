@@ -29,16 +29,9 @@ start_link(#{name := Name} = Conf, Users) ->
 -spec init({weir_memcached_server_opts:conf(), none | weir_memcached_server_auth:users()}) ->
     {ok, {supervisor:sup_flags(), [supervisor:child_spec()]}} | ignore.
 init({Conf, Users}) ->
-    %% An upgrade runs this again: what there is stays.
-    case weir_memcached_server_app:find(self()) of
-        #cache{} = Cache ->
-            children(Cache);
-        none ->
-            Cache = new(Conf, Users),
-            case weir_memcached_server_app:enter(self(), Cache) of
-                ok -> children(Cache);
-                not_started -> ignore
-            end
+    case weir_memcached_server_app:enter(self(), cache(weir_memcached_server_app:find(self()), Conf, Users)) of
+        #cache{} = Cache -> children(Cache);
+        not_started -> ignore
     end.
 
 children(Cache) ->
@@ -55,7 +48,10 @@ children(Cache) ->
         | Acceptors
     ]}}.
 
-new(Conf, Users) ->
+%% An upgrade runs init/1 again: what there is stays.
+cache(#cache{} = Cache, _Conf, _Users) ->
+    Cache;
+cache(none, Conf, Users) ->
     #cache{
         table = weir_memcached_server_items:new_table(),
         shared = ets:new(weir_memcached_server_shared, [set, public, {read_concurrency, true}]),

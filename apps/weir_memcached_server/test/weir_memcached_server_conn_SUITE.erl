@@ -325,7 +325,10 @@ small_when_idle(_Config) ->
     ]),
     Memory = fun() -> lists:max([element(2, process_info(Conn, memory)) || Conn <- conns(Server)]) end,
     until(fun() -> Memory() < 4_000 end),
-    ct:pal("~b bytes", [Memory()]),
+    %% The constants of the server are not in it, which are seventy words.
+    Heap = fun() -> lists:max([element(2, process_info(Conn, total_heap_size)) || Conn <- conns(Server)]) end,
+    ct:pal("~b bytes, ~b words of heap", [Memory(), Heap()]),
+    ?assert(Heap() =< 100, Heap()),
     until(fun() -> lists:all(fun(Conn) -> process_info(Conn, binary) =:= {binary, []} end, conns(Server)) end),
     [?assertEqual(<<>>, ask(Socket, "")) || Socket <- Sockets].
 
@@ -761,7 +764,19 @@ servers(_Config) ->
     receive {'DOWN', Monitor, process, A, killed} -> ok end,
     ?assertEqual([B], weir_memcached_server:servers()),
     C = start(),
-    ?assertEqual(lists:sort([B, C]), lists:sort(weir_memcached_server:servers())).
+    ?assertEqual(lists:sort([B, C]), lists:sort(weir_memcached_server:servers())),
+    %% Nor is anything left of them when another one has started, or the application has stopped.
+    ?assertEqual(lists:sort([B, C]), lists:sort(shared())),
+    [ok = weir_memcached_server:stop(Server) || Server <- [B, C]],
+    D = start(),
+    ?assertEqual([D], shared()),
+    ok = weir_memcached_server:stop(D),
+    ok = application:stop(weir_memcached_server),
+    ?assertEqual([], shared()),
+    ok = application:start(weir_memcached_server).
+
+%% Those whose constants are persistent terms.
+shared() -> [Server || {{weir_memcached_server_app, Server}, _} <- persistent_term:get()].
 
 %% Every counter is told, and is a number.
 info(_Config) ->

@@ -403,7 +403,7 @@
 
   const parted = (parts) => {
     spans(parts.clusters || []);
-    const groups = ["pools", "clusters", "servers", "logs", "clients", "sockets"].map((name) => {
+    const groups = ["pools", "clusters", "servers", "logs", "clients", "caches", "sockets"].map((name) => {
       const value = parts[name];
       const rows = Array.isArray(value) ? value : value && Object.keys(value).length ? [value] : [];
       return { name, rows: rows.map(({ others, by_server, ...row }) => row) };

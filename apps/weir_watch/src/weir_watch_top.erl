@@ -149,8 +149,8 @@ once(#{node := Node} = Options) ->
         _ -> 1
     end.
 
-%% The time is that of looking: a node that has to compile what it is sent takes some for that, too. How long it may take
-%% for each step, attach/1 knows.
+%% The time is that of looking: a node that has to compile what it is sent takes some for that, too. How long it may
+%% take for each step, attach/1 knows.
 first(Looker, Node, Seconds) ->
     receive
         {Looker, snapshot, _} ->

@@ -139,6 +139,14 @@ snapshot(Ago) ->
             }],
             servers => [#{name => search, pid => Pid(502), drained => 480, batches => 40_221}],
             logs => [#{name => audit, bytes => 1_400_000, max_bytes => 10_000_000, written => 512_000, dropped => 0}],
+            clients => [#{
+                name => sessions, servers => 3, connections => 12, up => 11, pending => 7, requests => T * 2100,
+                hits => T * 1800, misses => T * 90, timeouts => 2,
+                by_server => [#{name => <<"cache1:11211">>, requests => T * 700, hits => T * 600, misses => T * 30,
+                    timeouts => 0}]
+            }],
+            caches => [#{name => local_cache, items => 40_112, bytes => 61_000_000, memory => 64_000_000,
+                connections => 3, get_hits => T * 400, get_misses => T * 20, evictions => 0}],
             sockets => #{open => 412, pollers => 4, received_bytes => 812_000_000}
         }
     }.
