@@ -58,7 +58,7 @@ init([]) ->
 -spec is_running() -> boolean().
 is_running() -> ets:whereis(?TABLE) =/= undefined.
 
-%% @doc Makes a server known, by its supervisor, and gives its constants as all its processes share them. What is left of
+%% @doc Makes a server known, by its supervisor, and gives its constants as its processes share them. What is left of
 %% servers that have ended is removed. If the server is known already, as in an upgrade, that changes nothing.
 -spec enter(pid(), #cache{}) -> #cache{} | not_started.
 enter(Sup, Cache) ->

@@ -173,7 +173,7 @@ send_timeout(_Config) ->
 reads_slowly(_Config) ->
     Server = start(#{memory => 128 bsl 20, max_item => 16 bsl 20, send_timeout => 2_000}),
     <<"STORED\r\n">> = ask(connect(Server), ["set large 0 0 8000000\r\n", binary:copy(<<"x">>, 8_000_000), "\r\n"]),
-    Socket = connect(Server, [{recbuf, 4_096}, {buffer, 4_096}]),
+    Socket = connect(Server, [{recbuf, 65_536}, {buffer, 4_096}]),
     send(Socket, ["get large\r\nget large\r\nmn\r\n"]),
     _ = process_flag(priority, high),
     Slow = slowly(Socket, erlang:monotonic_time(millisecond) + 7_000, 0),

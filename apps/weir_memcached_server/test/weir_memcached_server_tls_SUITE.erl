@@ -6,14 +6,14 @@
 
 -export([all/0, init_per_suite/1, end_per_suite/1, end_per_testcase/2]).
 -export([commands/1, large_values/1, plain_clients/1, silent_handshakes/1, client_certificates/1, with_authentication/1,
-    ended_by_either/1, broken_options/1, without_ssl/1]).
+    ended_by_either/1, slow_readers/1, broken_options/1, without_ssl/1]).
 
 -import(weir_memcached_server_test, [start/1, connect/1, closed/1, until/1]).
 
 -define(DEADLINE, 60_000).
 
 all() -> [commands, large_values, plain_clients, silent_handshakes, client_certificates, with_authentication,
-    ended_by_either, broken_options, without_ssl].
+    ended_by_either, slow_readers, broken_options, without_ssl].
 
 init_per_suite(Config) ->
     {ok, Started} = application:ensure_all_started(ssl),
@@ -126,6 +126,42 @@ ended_by_either(Config) ->
     ?assertEqual({error, closed}, ssl:recv(Three, 0, ?DEADLINE)),
     until(fun() -> maps:get(connections, weir_memcached_server:info(Server)) =:= 0 end),
     #{idle_kicks := 1} = weir_memcached_server:info(Server).
+
+%% One that takes nothing is closed; one that takes something is not, however long the whole takes.
+slow_readers(Config) ->
+    Server = start(#{tls => ?config(server, Config), send_timeout => 2_000, memory => 128 bsl 20,
+        max_item => 16 bsl 20}),
+    {ok, Socket} = connect_tls(Server, []),
+    <<"STORED\r\n">> = ask_tls(Socket, ["set large 0 0 8000000\r\n", binary:copy(<<"x">>, 8_000_000), "\r\n"]),
+    [{ok, Slow}, {ok, Silent}] = [connect_tls(Server, [{recbuf, 65_536}]) || _ <- [1, 2]],
+    [ok = ssl:send(Each, "get large\r\nget large\r\nmn\r\n") || Each <- [Slow, Silent]],
+    _ = process_flag(priority, high),
+    Taken = slowly(Slow, fun() -> maps:get(connections, weir_memcached_server:info(Server)) =:= 2 end, 0),
+    _ = process_flag(priority, normal),
+    ok = ssl:setopts(Slow, [{recbuf, 1_000_000}, {buffer, 1_000_000}]),
+    Answer = byte_size(<<"VALUE large 0 8000000\r\n\r\nEND\r\n">>) + 8_000_000,
+    Rest = recv_all(Slow, 2 * Answer + 4 - Taken),
+    ?assertEqual(<<"END\r\nMN\r\n">>, binary_part(Rest, byte_size(Rest), -9)),
+    ?assertMatch({error, _}, until_error(Silent)).
+
+until_error(Socket) ->
+    case ssl:recv(Socket, 0, ?DEADLINE) of
+        {ok, _} -> until_error(Socket);
+        Error -> Error
+    end.
+
+%% Some hundreds of kilobytes in a second, until a condition holds: ssl reads a hundred blocks ahead, and none until
+%% these have been taken.
+slowly(Socket, Done, Size) ->
+    Data = recv_all(Socket, 2_000),
+    case Done() of
+        true ->
+            Size + byte_size(Data);
+        false ->
+            receive
+            after 4 -> slowly(Socket, Done, Size + byte_size(Data))
+            end
+    end.
 
 %% What ssl does not take is told when the server is started, and not by each connection.
 broken_options(Config) ->
