@@ -64,18 +64,19 @@
 %% <li>`mode': of that socket's file. Default `8#700': for this user only.</li>
 %% <li>`memory': bytes that the items may take in the node, with all that belongs to them. Default 67108864, at least
 %%     1048576.</li>
-%% <li>`max_item': bytes of an item as memcached counts them, which is its key, its value and some 60. Half of `memory'
-%%     at most. Default 1048576, or that half.</li>
-%% <li>`evict': `false' refuses new items when the memory is full, instead of dropping others. Default `true'.</li>
+%% <li>`max_item': bytes of an item as memcached counts them, which is its key, its value and some 60. From 1024 to
+%%     1073741824, and half of `memory' at most. Default 1048576, or that half.</li>
+%% <li>`evict': `false' refuses new items when the memory is full, instead of dropping others; a `set' that is refused
+%%     deletes what was there. Default `true'.</li>
 %% <li>`max_connections': one more is told so and closed. Default 1024.</li>
 %% <li>`backlog': connections that may wait in the kernel until they are accepted. Default 1024.</li>
 %% <li>`auth': who may connect, in a list or in a file with lines of `USER:PASSWORD', as for memcached's option -Y.
 %%     Default `none': everybody.</li>
-%% <li>`tls': the options of `ssl:handshake/3' for a server, such as `certfile' and `keyfile'; ssl has to run. Default
-%%     `none': no TLS.</li>
+%% <li>`tls': the options of `ssl:handshake/3' for a server, such as `certfile' and `keyfile'; ssl has to run. A
+%%     handshake that takes more than 10 seconds fails. Default `none': no TLS.</li>
 %% <li>`idle_timeout': milliseconds of silence after which a connection is closed. Default `infinity'.</li>
-%% <li>`send_timeout': milliseconds after which a connection is closed that does not take its answers. Default
-%%     30000.</li>
+%% <li>`send_timeout': milliseconds after which, or twice that at most, a connection is closed that has taken nothing of
+%%     its answers meanwhile. Default 30000.</li>
 %% <li>`flush': `false' refuses flush_all. Default `true'.</li>
 %% <li>`debug': `true' allows `debugtime SECONDS', which is {@link advance/2} for clients. Default `false'.</li>
 %% </ul>

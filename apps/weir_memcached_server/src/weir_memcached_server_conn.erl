@@ -1,7 +1,7 @@
 %% @doc A connection: reads, carries out what was read ({@link weir_memcached_server_text}), and writes one answer for
 %% all commands of a block. It serves one client and nobody else, and so may wait for it: while it writes it does not
 %% read, and what comes stays in the kernel, but for ?ACTIVE blocks. One that takes nothing for `send_timeout' is
-%% closed.
+%% closed ({@link weir_memcached_server_wire}).
 %%
 %% ```
 %%   started --the socket is handed over--> counted by the keeper --TLS, if there is any--> open
