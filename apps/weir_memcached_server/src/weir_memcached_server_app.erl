@@ -1,9 +1,9 @@
 %% @doc The application: a table in which the servers of this node are known. Its supervisor owns that and has no
 %% children; servers are started where they are needed, under supervisors of their users.
 %%
-%% A server's constants are a persistent term, too, so that no connection has a copy of them: seventy words, more than half
-%% of an idle one's heap. When such a term is erased the runtime looks through the heaps of all processes, so that is done
-%% when the next server starts, or the application stops, and not for each server by itself.
+%% A server's constants are a persistent term, too, so that no connection has a copy of them: seventy words, more than
+%% half of an idle one's heap. When such a term is erased the runtime looks through the heaps of all processes, so
+%% that is done when the next server starts, or the application stops, and not for each server by itself.
 %% @private
 -module(weir_memcached_server_app).
 -behaviour(application).
@@ -41,8 +41,8 @@ init([]) ->
 -spec is_running() -> boolean().
 is_running() -> ets:whereis(?TABLE) =/= undefined.
 
-%% @doc Makes a server known, by its supervisor, and gives its constants as all its processes share them. What is left of
-%% servers that have ended is removed. If the server is known already, as in an upgrade, that changes nothing.
+%% @doc Makes a server known, by its supervisor, and gives its constants as all its processes share them. What is left
+%% of servers that have ended is removed. If the server is known already, as in an upgrade, that changes nothing.
 -spec enter(pid(), #cache{}) -> #cache{}.
 enter(Sup, Cache) ->
     Gone = [Pid || Pid <- ets:select(?TABLE, [{{'$1', '_'}, [], ['$1']}]), not is_there(Pid)],
