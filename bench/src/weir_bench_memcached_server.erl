@@ -6,9 +6,10 @@
 %% does for it: so it does not matter how many threads each has, or who else wants the cores. The generator
 %% (bench/c_src/weir_memcached_load.c) compares every byte of every answer.
 %%
-%% Beside that of our own, a generator of others asks both in the same rounds where it is installed: memcaslap of Debian's
-%% libmemcached-tools. Nothing but the server and the time is said to it, so it does what it usually does: one thread,
-%% 16 connections, one request at a time on each, nine gets for each set, keys of 64 bytes, values of 1,024.
+%% Beside that of our own, a generator of others asks both in the same rounds where it is installed: memcaslap of
+%% Debian's libmemcached-tools. Nothing but the server and the time is said to it, so it does what it usually does:
+%% one thread, 16 connections, one request at a time on each, nine gets for each set, keys of 64 bytes, values of
+%% 1,024.
 -module(weir_bench_memcached_server).
 
 -behaviour(weir_bench_part).
@@ -40,9 +41,9 @@
     memcaslap := non_neg_integer()
 }.
 %% Connections, and the requests that each sends in one write before it waits for their answers; idle connections;
-%% milliseconds for which they are silent, in some of which ours give back what they do not need, and the runtime what is
-%% free, a segment a second; milliseconds before and of a measurement; and seconds of a run of memcaslap, or none of it
-%% for 0.
+%% milliseconds for which they are silent, in some of which ours give back what they do not need, and the runtime what
+%% is free, a segment a second; milliseconds before and of a measurement; and seconds of a run of memcaslap, or none
+%% of it for 0.
 
 %% @doc The benchmark's name.
 -spec title() -> string().

@@ -95,8 +95,10 @@ landed({Key, Ref}, Outcome, {Leaders, Followers}) ->
 -spec hold(Key :: term(), flights(), term()) -> ok.
 hold(Key, {Leaders, _}, Held) ->
     case lookup(Leaders, Key) of
-        [{_, Self, Ref, _}] when Self =:= self() -> replace(Leaders, {Key, Self, Ref}, {Self, Ref, {const, {held, Held}}});
-        _ -> false
+        [{_, Self, Ref, _}] when Self =:= self() ->
+            replace(Leaders, {Key, Self, Ref}, {Self, Ref, {const, {held, Held}}});
+        _ ->
+            false
     end,
     ok.
 

@@ -428,9 +428,9 @@ silent_server(Config) ->
     _ = signal_pid("CONT", Pid),
     until(fun() -> weir_memcached:get(C, Key) =:= {error, not_found} end).
 
-%% A server that is stopped while large values are on their way to it: what waits for it is bounded, and given back after
-%% the connections were given up. How much is under way does not put that off: with more time for all of it these would
-%% be believed in for minutes.
+%% A server that is stopped while large values are on their way to it: what waits for it is bounded, and given back
+%% after the connections were given up. How much is under way does not put that off: with more time for all of it
+%% these would be believed in for minutes.
 stopped_with_large_values(Config) ->
     Most = 16 bsl 20,
     C = client(?FUNCTION_NAME, 1, #{

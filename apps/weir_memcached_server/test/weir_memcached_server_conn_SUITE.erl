@@ -21,7 +21,8 @@
 -import(weir_memcached_server_test, [start/0, start/1, connect/1, connect/2, ask/2, send/2, recv/2, closed/1, until/1]).
 
 -define(SILENT, 10_000).
-%% Milliseconds that no bystander waits for an answer, on a machine as busy as may be: a third of the default send_timeout.
+%% Milliseconds that no bystander waits for an answer, on a machine as busy as may be: a third of the default
+%% send_timeout.
 -define(BYSTANDER, 10_000).
 
 suite() -> [{timetrap, {minutes, 5}}].
@@ -104,9 +105,9 @@ idle_when_active(_Config) ->
 
 %% ---------------------------------------------------------------- clients that do not behave, and a bystander
 
-%% Asks all the time, and checks every answer, while the function runs. That gets one which waits until there are so many
-%% answers more: a bystander is served while others do not behave, not after them. And it never waits for as long as the
-%% server takes until it gives up a client that does not read.
+%% Asks all the time, and checks every answer, while the function runs. That gets one which waits until there are so
+%% many answers more: a bystander is served while others do not behave, not after them. And it never waits for as long
+%% as the server takes until it gives up a client that does not read.
 with_bystander(Server, Fun) ->
     Answered = counters:new(1, []),
     {Pid, Monitor} = spawn_monitor(fun() -> exit({longest, bystander(connect(Server), 0, Answered, 0)}) end),

@@ -596,8 +596,8 @@ crawler_rests(_Config) ->
     _ = feed(Server, "touch s 1000\r\n"),
     until(fun() -> Runs() > Before end).
 
-%% Two hundred thousand that expire in the same second are removed in small steps, between which the keeper does what has
-%% come; who asks meanwhile is answered, and rightly.
+%% Two hundred thousand that expire in the same second are removed in small steps, between which the keeper does what
+%% has come; who asks meanwhile is answered, and rightly.
 many_expire(_Config) ->
     Server = start(#{memory => 256 bsl 20}),
     _ = feed(Server, [stored("s", N, "0") || N <- lists:seq(1, ?STAY)]),
