@@ -447,17 +447,25 @@ stopped_with_large_values(Config) ->
     Load = fun Load() ->
         case maps:get(disconnects, weir_memcached_test:counters(C)) of
             N when N >= 2 -> ok;
-            _ -> _ = Set(), Load()
+            _ ->
+                _ = Set(),
+                %% Nothing of the callers, as far as that can be.
+                true = erlang:garbage_collect(),
+                Load()
         end
     end,
-    {_, Peak} = weir_memcached_test:with_peak(binary, fun() ->
-        weir_memcached_test:in_parallel(lists:duplicate(200, Load))
-    end),
+    {_, Peak} =
+        try
+            weir_memcached_test:with_peak(binary, fun() ->
+                weir_memcached_test:in_parallel(lists:duplicate(200, Load))
+            end)
+        after
+            signal_pid("CONT", Pid)
+        end,
     ct:pal("at most ~b MB", [Peak bsr 20]),
-    %% What two connections hold, written and waiting, and what callers hold.
+    %% What two connections hold, written, waiting and not collected yet, and what callers hold.
     ?assert(Peak > Most),
-    ?assert(Peak < 4 * Most + 2 * 200 * Size),
-    _ = signal_pid("CONT", Pid),
+    ?assert(Peak < 6 * Most + 2 * 200 * Size, Peak),
     until(fun() -> Set() =:= ok end),
     until(fun() -> erlang:memory(binary) < Before + (4 bsl 20) end).
 

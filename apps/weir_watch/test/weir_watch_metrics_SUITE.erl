@@ -242,7 +242,11 @@ answers(_Config) ->
 %% No message goes to one who is to be spared, nor to one whose mailbox is long, and his log or client is left out; else
 %% each of them gets one.
 spared(Config) ->
-    [{ok, _} = application:ensure_all_started(Application) || Application <- [weir_log, weir_flow, weir_memcached]],
+    %% The pool by itself, too: another suite may have stopped it, beside a client that it left running.
+    [
+        {ok, _} = application:ensure_all_started(Application)
+     || Application <- [weir_log, weir_flow, weir_pool, weir_memcached]
+    ],
     File = filename:join(proplists:get_value(priv_dir, Config), "spared.log"),
     {ok, Log} = weir_log:open(?MODULE, #{file => File}),
     {ok, #{shards := [#{writer := Writer}]}} = weir_log:info(Log),
