@@ -118,7 +118,7 @@ silent_are_asked_later(Config) ->
     Begin = erlang:monotonic_time(millisecond),
     Asked = lists:foldl(
         fun(_, Asked) ->
-            {#{logs := []}, Asked1} = weir_watch_parts:ask(Asked),
+            {#{logs := []}, Asked1} = weir_watch_parts:ask(Asked, []),
             Asked1
         end,
         weir_watch_parts:new(),
@@ -129,7 +129,7 @@ silent_are_asked_later(Config) ->
     %% When the log is gone nothing is kept of it.
     ok = sys:resume(Writer),
     ok = weir_log:close(audit),
-    LeftOut = fun() -> maps:get(left_out, element(1, weir_watch_parts:ask(Asked))) end,
+    LeftOut = fun() -> maps:get(left_out, element(1, weir_watch_parts:ask(Asked, []))) end,
     weir_kit:until(fun() -> maps:get(logs, LeftOut(), none) =:= 0 end, 60_000).
 
 %% Pools and logs that are opened and closed while they are asked.
