@@ -13,7 +13,7 @@
 -module(weir_kit_memcached).
 
 -export([start/0, start/1, open/1, stop/1, kill/1, restart/1, is_ours/1]).
--export([options/1, version/1, os_pid/1, probe/1, raw/2, explain/1, program/0, arguments/0, free_port/0]).
+-export([options/1, version/1, os_pid/1, stat/2, probe/1, raw/2, explain/1, program/0, arguments/0, free_port/0]).
 
 -export_type([server/0, options/0, reason/0]).
 
@@ -32,6 +32,8 @@
 -define(READY_TIMEOUT, 20_000).
 -define(CALL_TIMEOUT, 60_000).
 -define(PROBE_TIMEOUT, 5_000).
+%% One that is busy with others answers late.
+-define(STAT_TIMEOUT, 60_000).
 -define(RETRY_MS, 2).
 
 -define(SCRIPT,
@@ -217,17 +219,22 @@ version(Server) ->
 
 %% @doc The number of its process, as it tells it.
 -spec os_pid(server()) -> pos_integer().
-os_pid(#{host := Host, port := Port}) ->
-    {ok, Socket} = gen_tcp:connect(Host, Port, [binary, {active, false}, {packet, line}], ?PROBE_TIMEOUT),
-    ok = gen_tcp:send(Socket, "stats\r\n"),
-    Pid = pid_line(Socket),
-    ok = gen_tcp:close(Socket),
-    Pid.
+os_pid(Server) -> stat(Server, <<"pid">>).
 
-pid_line(Socket) ->
-    case gen_tcp:recv(Socket, 0, ?PROBE_TIMEOUT) of
-        {ok, <<"STAT pid ", Pid/binary>>} -> binary_to_integer(string:trim(Pid));
-        {ok, <<"STAT ", _/binary>>} -> pid_line(Socket)
+%% @doc A number of its general statistics, asked without any client. Fails if there is none of this name.
+-spec stat(server(), Name :: binary()) -> non_neg_integer().
+stat(#{host := Host, port := Port}, Name) ->
+    {ok, Socket} = gen_tcp:connect(Host, Port, [binary, {active, false}, {packet, line}], ?STAT_TIMEOUT),
+    ok = gen_tcp:send(Socket, "stats\r\n"),
+    Number = stat_line(Socket, Name),
+    ok = gen_tcp:close(Socket),
+    Number.
+
+stat_line(Socket, Name) ->
+    {ok, <<"STAT ", Line/binary>>} = gen_tcp:recv(Socket, 0, ?STAT_TIMEOUT),
+    case string:lexemes(string:trim(Line), " ") of
+        [Name, Number] -> binary_to_integer(Number);
+        _ -> stat_line(Socket, Name)
     end.
 
 %% @doc Whether it answers now, on a new connection.

@@ -268,8 +268,7 @@ log(_Event, _Config) ->
 
 %% Where there is telemetry it gets every event, also of a log that does not report.
 telemetry(Config) ->
-    true = register(?MODULE, self()),
-    ok = load_telemetry(),
+    ok = weir_kit_telemetry:load(),
     try
         {Log, Path} = open(Config, #{report => false}),
         ok = weir_log_test_file:set(write, {error, enospc}),
@@ -280,19 +279,8 @@ telemetry(Config) ->
         ?assertEqual({lost, #{dropped => 0, failed => 1, lost => 0}, #{log => Log, path => Path}}, event()),
         ?assertEqual({recovered, #{}, #{log => Log, path => Path}}, event())
     after
-        true = code:delete(telemetry),
-        _ = code:purge(telemetry)
+        weir_kit_telemetry:unload()
     end.
 
-event() ->
-    receive
-        {[weir_log, Event], Measurements, Metadata} -> {Event, Measurements, Metadata}
-    after 60_000 -> error(no_event)
-    end.
+event() -> weir_kit_telemetry:event(weir_log).
 
-%% A module of that name, which sends what it gets to this test.
-load_telemetry() ->
-    telemetry = weir_kit_sample:load(lists:concat([
-        "-module(telemetry).\n-export([execute/3]).\nexecute(E, M, D) -> ", ?MODULE, " ! {E, M, D}, ok.\n"
-    ])),
-    ok.

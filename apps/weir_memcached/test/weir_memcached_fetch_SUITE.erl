@@ -638,18 +638,7 @@ real_nodes(Config) ->
     end.
 
 %% Seconds of the server's clock, by which items expire.
-uptime(#{host := Host, port := Port}) ->
-    {ok, Socket} = gen_tcp:connect(Host, Port, [binary, {active, false}, {packet, line}]),
-    ok = gen_tcp:send(Socket, <<"stats\r\n">>),
-    Uptime = uptime_line(Socket),
-    ok = gen_tcp:close(Socket),
-    Uptime.
-
-uptime_line(Socket) ->
-    case gen_tcp:recv(Socket, 0, 60_000) of
-        {ok, <<"STAT uptime ", Uptime/binary>>} -> binary_to_integer(string:trim(Uptime));
-        {ok, <<"STAT ", _/binary>>} -> uptime_line(Socket)
-    end.
+uptime(Server) -> weir_kit_memcached:stat(Server, <<"uptime">>).
 
 %% Starts a client that stays.
 start(Name, Options) ->

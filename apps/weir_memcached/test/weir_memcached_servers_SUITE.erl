@@ -85,28 +85,11 @@ has(Server, Key) ->
 until(Condition) -> weir_memcached_test:until(Condition).
 
 signal(Signal, Server) ->
-    Socket = connect(Server),
-    ok = gen_tcp:send(Socket, "stats\r\n"),
-    {match, [Pid]} = re:run(received(Socket, <<>>), "STAT pid ([0-9]+)", [{capture, all_but_first, list}]),
-    ok = gen_tcp:close(Socket),
-    signal_pid(Signal, Pid).
+    signal_pid(Signal, weir_kit_memcached:os_pid(Server)).
 
 signal_pid(Signal, Pid) ->
-    "" = os:cmd("kill -" ++ Signal ++ " " ++ Pid),
+    "" = os:cmd("kill -" ++ Signal ++ " " ++ integer_to_list(Pid)),
     Pid.
-
-connect(#{host := Host, port := Port}) ->
-    {ok, Socket} = gen_tcp:connect(Host, Port, [binary, {active, false}]),
-    Socket.
-
-received(Socket, Data) ->
-    case binary:match(Data, <<"END\r\n">>) of
-        nomatch ->
-            {ok, More} = gen_tcp:recv(Socket, 0, 60_000),
-            received(Socket, <<Data/binary, More/binary>>);
-        _ ->
-            Data
-    end.
 
 gone(Server, C) ->
     ok = weir_kit_memcached:kill(Server),
@@ -892,8 +875,8 @@ full_and_slow(_) ->
     [ok = weir_kit_memcached:stop(Server) || Server <- Full].
 
 %% Sets a hundred keys without any client.
-fill(Server, Most, Size) ->
-    Socket = connect(Server),
+fill(#{host := Host, port := Port}, Most, Size) ->
+    {ok, Socket} = gen_tcp:connect(Host, Port, [binary, {active, false}]),
     _ = [
         begin
             Key = integer_to_binary(rand:uniform(Most)),
@@ -907,14 +890,7 @@ fill(Server, Most, Size) ->
     {ok, _} = gen_tcp:recv(Socket, 0, 60_000),
     gen_tcp:close(Socket).
 
-evictions(Servers) -> lists:sum([stat("evictions", Server) || Server <- Servers]).
-
-stat(Name, Server) ->
-    Socket = connect(Server),
-    ok = gen_tcp:send(Socket, "stats\r\n"),
-    {match, [N]} = re:run(received(Socket, <<>>), "STAT " ++ Name ++ " ([0-9]+)", [{capture, all_but_first, binary}]),
-    ok = gen_tcp:close(Socket),
-    binary_to_integer(N).
+evictions(Servers) -> lists:sum([weir_kit_memcached:stat(Server, <<"evictions">>) || Server <- Servers]).
 
 %% Writes and reads some of so many keys, with values of at most so many bytes: how many values were read, each of which
 %% was that of its key.
@@ -1084,10 +1060,7 @@ info_beside_the_dying(Config) ->
 
 %% Where there is telemetry it gets every event.
 telemetry(Config) ->
-    true = register(?MODULE, self()),
-    telemetry = weir_kit_sample:load(lists:concat([
-        "-module(telemetry).\n-export([execute/3]).\nexecute(E, M, D) -> ", ?MODULE, " ! {E, M, D}, ok.\n"
-    ])),
+    ok = weir_kit_telemetry:load(),
     try
         [#{host := Host, port := Port} = Server] = servers(1, Config),
         C = client(?FUNCTION_NAME, 1, Config),
@@ -1109,15 +1082,10 @@ telemetry(Config) ->
         ?assertEqual({stuck, #{}, Of#{pid => Conn}}, event()),
         ?assertEqual({connected, #{}, Of}, event())
     after
-        true = code:delete(telemetry),
-        _ = code:purge(telemetry)
+        weir_kit_telemetry:unload()
     end.
 
-event() ->
-    receive
-        {[weir_memcached, Event], Measurements, Metadata} -> {Event, Measurements, Metadata}
-    after 60_000 -> error(no_event)
-    end.
+event() -> weir_kit_telemetry:event(weir_memcached).
 
 %% One server: its ring is not asked.
 hashing_costs_nothing_with_one(Config) ->

@@ -10,15 +10,13 @@ all() -> [figures, diagnoses, nothing_without_telemetry, options, application, a
 
 init_per_testcase(Case, Config) ->
     _ = application:stop(weir_watch),
-    Case =:= nothing_without_telemetry orelse load_telemetry(),
+    Case =:= nothing_without_telemetry orelse weir_kit_telemetry:load(),
     Config.
 
 end_per_testcase(_Case, _Config) ->
     _ = application:stop(weir_watch),
     ok = application:unset_env(weir_watch, telemetry),
-    _ = code:delete(telemetry),
-    _ = code:purge(telemetry),
-    ok.
+    weir_kit_telemetry:unload().
 
 %% Each figure under its key, and nothing that has no description.
 figures(_Config) ->
@@ -73,7 +71,7 @@ nothing_without_telemetry(_Config) ->
     weir_kit:until(fun() -> element(2, process_info(Poller, reductions)) > Before + 1000 end, 60_000),
     ?assertEqual([], mailbox()),
     %% What is loaded later is seen.
-    load_telemetry(),
+    ok = weir_kit_telemetry:load(),
     _ = event([weir, node]),
     stop(Poller).
 
@@ -140,13 +138,3 @@ mailbox() ->
         Message -> [Message | mailbox()]
     after 0 -> []
     end.
-
-%% By the process of the test case.
-load_telemetry() ->
-    true = register(?MODULE, self()),
-    telemetry = weir_kit_sample:load(lists:concat([
-        "-module(telemetry).\n-export([execute/3]).\n",
-        "execute(E, M, D) -> tell(whereis(", ?MODULE, "), {E, M, D}).\n",
-        "tell(undefined, _) -> ok;\ntell(Pid, Event) -> Pid ! Event, ok.\n"
-    ])),
-    ok.
