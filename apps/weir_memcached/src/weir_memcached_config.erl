@@ -18,7 +18,7 @@ options() ->
     [
         {host, "localhost", fun is_host/1},
         {port, 11211, fun is_port_number/1},
-        {servers, [], fun(Value) -> Value =/= [] andalso is_servers(Value) end},
+        {servers, [], fun is_shared/1},
         {distribution, ketama, fun is_distribution/1},
         {failover, refuse, fun(Value) -> lists:member(Value, [refuse, next, gutter]) end},
         {gutter, [], fun is_servers/1},
@@ -95,8 +95,7 @@ given(Map) -> [maps:with([host, port], maps:merge(#{host => "localhost"}, Map))]
 
 config(Client, Options, none) ->
     Defaults = maps:from_list([{Key, Default} || {Key, Default, _Is} <- options()]),
-    #{gutter := Gutter, distribution := Distribution} = All =
-        maps:merge(Defaults, Options),
+    #{gutter := Gutter, distribution := Distribution} = All = maps:merge(Defaults, Options),
     #{connections := Connections, namespace := Namespace, hash_long_keys := HashLong, binary_keys := Any} = All,
     Protocol = case All of #{auth := {sasl, _, _}} -> binary; #{protocol := P} -> P end,
     New = fun(Each) ->
@@ -126,23 +125,25 @@ config(_, _, Contradiction) ->
 %% @doc The same client with other servers. Those that it has already, by address, and those of `Left', which it has
 %% just left, are kept as they are, with another weight if that is another.
 -spec with_servers(config(), Left :: [server()], term()) -> {ok, config()} | {error, error()}.
-with_servers(#config{client = Client, connections = Connections, distribution = Distribution} = Config, Left, Given) ->
-    case is_servers(Given) andalso Given =/= [] of
+with_servers(#config{client = Client, connections = Connections} = Config, Left, Given) ->
+    case is_shared(Given) of
         true ->
             Known = weir_memcached_route:all(Config#config.servers) ++ Left,
-            Servers = [known(server(Each, Client, Connections), Known) || Each <- Given],
-            Gutter = [Name || #server{name = Name} <- weir_memcached_route:all(Config#config.gutter)],
-            case [Name || #server{name = Name} <- Servers, lists:member(Name, Gutter)] of
-                [] ->
-                    case weir_memcached_route:new(Distribution, Servers) of
-                        {ok, Shared} -> {ok, Config#config{servers = Shared}};
-                        {error, _} = Error -> Error
-                    end;
-                Both ->
-                    {error, {contradicting_options, servers, {gutter, Both}}}
-            end;
+            shared([known(server(Each, Client, Connections), Known) || Each <- Given], Config);
         false ->
             {error, {bad_option, servers, Given}}
+    end.
+
+shared(Servers, #config{gutter = Gutter, distribution = Distribution} = Config) ->
+    StandIns = [Name || #server{name = Name} <- weir_memcached_route:all(Gutter)],
+    case [Name || #server{name = Name} <- Servers, lists:member(Name, StandIns)] of
+        [] ->
+            case weir_memcached_route:new(Distribution, Servers) of
+                {ok, Shared} -> {ok, Config#config{servers = Shared}};
+                {error, _} = Error -> Error
+            end;
+        Both ->
+            {error, {contradicting_options, servers, {gutter, Both}}}
     end.
 
 known(#server{name = Name, weight = Weight} = New, Known) ->
@@ -207,6 +208,8 @@ is_host({local, Path}) -> is_binary(Path) orelse io_lib:printable_unicode_list(P
 is_host(Host) when is_tuple(Host) -> inet:is_ip_address(Host);
 is_host(Host) when is_binary(Host) -> is_host(host(Host));
 is_host(Host) -> Host =/= [] andalso (is_atom(Host) orelse io_lib:printable_unicode_list(Host)).
+
+is_shared(Servers) -> Servers =/= [] andalso is_servers(Servers).
 
 %% None twice: the second would have no keys.
 is_servers(Servers) when is_list(Servers) ->

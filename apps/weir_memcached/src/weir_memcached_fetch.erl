@@ -92,10 +92,9 @@ table() ->
 -spec fetch(weir_memcached_config:config(), weir_memcached:key(), fun(() -> term()), weir_memcached:fetch_options()) ->
     {ok, Value :: term()} | {error, term()}.
 fetch(Config, Key, Function, Given) ->
-    Options = options(Given),
-    Codec = maps:get(codec, Options, Config#config.codec),
+    Options = maps:merge(#{codec => Config#config.codec}, options(Given)),
     case Options of
-        #{negative_ttl := Seconds} when Seconds > 0, Codec =/= term, Codec =/= json ->
+        #{negative_ttl := Seconds, codec := Codec} when Seconds > 0, Codec =/= term, Codec =/= json ->
             error({contradicting_options, {negative_ttl, Seconds}, {codec, Codec}});
         #{} ->
             Until = erlang:monotonic_time(millisecond) + maps:get(wait, Options),
@@ -151,11 +150,8 @@ seen(_, #{stale := true}) -> stale;
 seen(_, _) -> hit.
 
 %% An item without bytes says that there is no such thing, with codecs that make some bytes of every value.
-data(<<>>, Flags, #want{config = #config{codec = Default}, options = Options}) ->
-    case maps:get(codec, Options, Default) of
-        Codec when Codec =:= term; Codec =:= json -> none;
-        _ -> {value, <<>>, Flags}
-    end;
+data(<<>>, _, #want{options = #{codec := Codec}}) when Codec =:= term; Codec =:= json ->
+    none;
 data(Value, Flags, _) ->
     {value, Value, Flags}.
 
@@ -196,12 +192,12 @@ together(Fun, #want{until = Until} = Want) ->
             Outcome;
         {shared, {raised, Class, Reason}} ->
             {error, {raised, Class, Reason}};
+        {shared, stopped} ->
+            {error, disconnected};
         again ->
             peek(Want);
         timeout ->
-            {error, timeout};
-        stopped ->
-            {error, disconnected}
+            {error, timeout}
     end.
 
 %% Nobody else can compute what was won here.
@@ -211,8 +207,7 @@ alone(Fun, Want) ->
         taken -> Fun()
     end.
 
-flight(#want{bytes = Bytes, config = #config{codec = Default}, options = Options}) ->
-    {Bytes, maps:get(codec, Options, Default)}.
+flight(#want{bytes = Bytes, options = #{codec := Codec}}) -> {Bytes, Codec}.
 
 flights(#want{config = #config{flights = Flights}}) -> Flights.
 
@@ -257,8 +252,7 @@ lease_seconds(#want{options = #{lease := Seconds}}) -> Seconds.
 %% still, and stays as it is if it cannot be computed now; `plainly': stored whatever is there; `unstored'.
 compute(How, #want{function = Function} = Want) ->
     count(computed, Want),
-    _ = is_tuple(How) andalso element(1, How) =:= won andalso
-        weir_memcached_flight:hold(flight(Want), flights(Want), How),
+    ok = hold(How, Want),
     try
         stored(Function(), How, Want)
     catch
@@ -266,6 +260,10 @@ compute(How, #want{function = Function} = Want) ->
             ok = release(How, Want),
             erlang:raise(Class, Reason, Stack)
     end.
+
+%% For who takes this process' place if it is killed.
+hold({won, _, _} = Won, Want) -> weir_memcached_flight:hold(flight(Want), flights(Want), Won);
+hold(_, _) -> ok.
 
 stored({ok, Value}, How, Want) ->
     store(Value, #{}, How, Want);

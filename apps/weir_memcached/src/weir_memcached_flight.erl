@@ -25,7 +25,8 @@
 
 -opaque flights() :: {Leaders :: ets:table(), Followers :: ets:table()}.
 
--type outcome() :: {ok, term()} | {raised, error | exit | throw, Reason :: term()}.
+-type outcome() :: {ok, term()} | {raised, error | exit | throw, Reason :: term()} | stopped.
+%% `stopped': the owner of the tables has ended, and nobody will answer.
 
 %% @doc Tables without rows, owned by the caller.
 -spec new() -> flights().
@@ -35,13 +36,13 @@ new() ->
 
 %% @doc Runs the function, or waits for whoever runs it already for this key. `{led, Result}': it was run here; what it
 %% raises is raised. `{shared, Outcome}': another process ran it. `again': that one has just ended. `timeout': the time
-%% is over (milliseconds of `erlang:monotonic_time/1'). `stopped': the owner of the tables ends.
+%% is over (milliseconds of `erlang:monotonic_time/1').
 %%
 %% `Heir' is run in the function's place, with what the leader held ({@link hold/3}), if that was killed.
 %%
 %% Cost: four operations on tables.
 -spec run(Key :: term(), flights(), fun(() -> Result), Heir :: fun((Held :: term()) -> Result), Until :: integer()) ->
-    {led, Result} | {shared, outcome()} | again | timeout | stopped.
+    {led, Result} | {shared, outcome()} | again | timeout.
 run(Key, {Leaders, _} = Flights, Fun, Heir, Until) ->
     case lead(Key, Flights, Fun) of
         {led, _} = Led ->
@@ -132,8 +133,6 @@ follow({Key, Leader, Ref} = Row, {Leaders, Followers}, Until) ->
             error:badarg -> ended
         end,
     receive
-        {Alias, stopped} ->
-            stopped;
         {Alias, Outcome} ->
             {shared, Outcome};
         {'DOWN', Alias, process, _, _} ->
@@ -143,7 +142,6 @@ follow({Key, Leader, Ref} = Row, {Leaders, Followers}, Until) ->
         _ = demonitor(Alias, [flush]),
         forget(Followers, Own),
         receive
-            {Alias, stopped} -> stopped;
             {Alias, Outcome} -> {shared, Outcome}
         after 0 ->
             case Left of

@@ -18,6 +18,7 @@
 -define(BAD_LINE, <<"CLIENT_ERROR bad command line format">>).
 -define(BAD_TOKEN, <<"CLIENT_ERROR bad token in command line format">>).
 -define(BAD_OPAQUE, <<"CLIENT_ERROR opaque token too long">>).
+-define(BAD_FLAG, <<"CLIENT_ERROR invalid or duplicate flag">>).
 -define(TOO_MANY, <<"CLIENT_ERROR options flags too long">>).
 
 -type tokens() :: [binary()].
@@ -47,23 +48,21 @@
 -spec command(char(), Args :: [binary()], weir_memcached_server_clock:time(), #cache{}) ->
     silent | binary() | {value, Head :: binary(), Value :: binary()}.
 command($g, Args, Now, Cache) ->
-    case checked(Args, <<"CLIENT_ERROR options flags are too long">>) of
-        {Key, Tokens} ->
-            case flags(Key, Tokens, Now, Cache) of
-                {ok, Flags} -> get(Flags, Tokens, Now, Cache);
-                {error, Error} -> Error
-            end;
-        Error ->
-            Error
+    case checked(Args, <<"CLIENT_ERROR options flags are too long">>, Now, Cache) of
+        {ok, Flags, Tokens} -> get(Flags, Tokens, Now, Cache);
+        {bad_flag, Error} -> Error;
+        Error -> Error
     end;
 command($d, Args, Now, Cache) ->
-    case checked_flags(Args, Now, Cache) of
-        {#flags{} = Flags, Tokens} -> delete(Flags, Tokens, Now, Cache);
+    case checked(Args, ?TOO_MANY, Now, Cache) of
+        {ok, Flags, Tokens} -> delete(Flags, Tokens, Now, Cache);
+        {bad_flag, _} -> ?BAD_FLAG;
         Error -> Error
     end;
 command($a, Args, Now, Cache) ->
-    case checked_flags(Args, Now, Cache) of
-        {#flags{} = Flags, Tokens} -> arithmetic(Flags, Tokens, Now, Cache);
+    case checked(Args, ?TOO_MANY, Now, Cache) of
+        {ok, Flags, Tokens} -> arithmetic(Flags, Tokens, Now, Cache);
+        {bad_flag, _} -> ?BAD_FLAG;
         Error -> Error
     end;
 command($e, Args, Now, Cache) ->
@@ -71,21 +70,14 @@ command($e, Args, Now, Cache) ->
 command(_, _Args, _Now, _Cache) ->
     <<"ERROR">>.
 
-checked_flags(Args, Now, Cache) ->
-    case checked(Args, ?TOO_MANY) of
-        {Key, Tokens} ->
-            case flags(Key, Tokens, Now, Cache) of
-                {ok, Flags} -> {Flags, Tokens};
-                {error, _} -> <<"CLIENT_ERROR invalid or duplicate flag">>
-            end;
-        Error ->
-            Error
+checked([], _TooMany, _Now, _Cache) -> <<"ERROR">>;
+checked([Key | _], _TooMany, _Now, _Cache) when byte_size(Key) > ?MAX_KEY -> ?BAD_LINE;
+checked([_ | Tokens], TooMany, _Now, _Cache) when length(Tokens) >= ?MAX_FLAGS -> TooMany;
+checked([Key | Tokens], _TooMany, Now, Cache) ->
+    case flags(Key, Tokens, Now, Cache) of
+        {ok, Flags} -> {ok, Flags, Tokens};
+        {error, Error} -> {bad_flag, Error}
     end.
-
-checked([], _TooMany) -> <<"ERROR">>;
-checked([Key | _], _TooMany) when byte_size(Key) > ?MAX_KEY -> ?BAD_LINE;
-checked([_ | Tokens], TooMany) when length(Tokens) >= ?MAX_FLAGS -> TooMany;
-checked([Key | Tokens], _TooMany) -> {Key, Tokens}.
 
 %% ---------------------------------------------------------------- flags
 

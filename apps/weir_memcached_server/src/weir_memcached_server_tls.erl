@@ -49,11 +49,7 @@ trial(_, _, _Options) ->
 
 %% @doc The handshake of a connection.
 -spec handshake(weir_socket:socket(), [term()], timeout()) -> {ok, Secure :: term()} | {error, term()}.
-handshake(Socket, Options, Timeout) ->
-    case (tls()):handshake(Socket, [?TRANSPORT | Options], Timeout) of
-        {ok, Secure} -> {ok, Secure};
-        {error, Reason} -> {error, Reason}
-    end.
+handshake(Socket, Options, Timeout) -> (tls()):handshake(Socket, [?TRANSPORT | Options], Timeout).
 
 %% The module's name is a variable, so that nobody takes it for a dependency.
 tls() -> ssl.
