@@ -553,11 +553,14 @@ growing_over_an_overflow_start_that_fails(_Config) ->
         receive
             {starting, Pid} -> Pid
         end,
-    Resize = spawn_monitor(fun() -> exit(weir_pool:resize(?POOL, 2)) end),
+    Manager = weir_pool_test_lib:manager(?POOL),
+    {Resizer, Monitor} = spawn_monitor(fun() -> exit(weir_pool:resize(?POOL, 2)) end),
+    %% It has asked, and waits for the answer.
+    Waits = [{monitors, [{process, Manager}]}, {status, waiting}],
+    eventually(fun() -> process_info(Resizer, [monitors, status]) =:= Waits end),
     Holder ! let_go,
-    _ = sys:get_state(weir_pool_test_lib:manager(?POOL)),
+    _ = sys:get_state(Manager),
     ForOverflow ! {go, {error, refused}},
-    {_, Monitor} = Resize,
     receive
         {'DOWN', Monitor, process, _, Result} -> ?assertEqual({error, {start_failed, 2, refused}}, Result)
     end,
