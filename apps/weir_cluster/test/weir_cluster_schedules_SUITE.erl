@@ -23,6 +23,7 @@
 -define(LONG_MS, 60_000).
 %% More are more than a supervisor allows.
 -define(KILLS, 6).
+-define(KEYS, lists:seq(1, 200)).
 
 -record(model, {
     frozen = [] :: [pos_integer()],
@@ -342,15 +343,24 @@ size_of(Slot) ->
     {ok, #{size := Size}} = call(node_of(Slot), weir_pool, info, [p]),
     Size.
 
-%% All workers live and nobody has one; the others weigh what they are; nothing is under way.
+%% All workers live and nobody has one; the others weigh what they are, and the table of keys, which is written after that
+%% is known, is by these weights; nothing is under way.
 is_whole(Weights) ->
     {ok, #{size := Size, live := Live, claimed := Claimed}} = weir_pool:info(p),
     {ok, #{nodes := Nodes}} = weir_cluster:info(p),
     Others = maps:remove(node(), Weights),
     Live =:= Size andalso Claimed =:= 0 andalso
         Others =:= maps:from_list([{Node, Weight} || #{node := Node, weight := Weight} <- Nodes]) andalso
-        weir_cluster_here:served(weir_cluster_view:conf(p)) =:= 0 andalso lists:all(fun is_taken_up/1,
-            weir_cluster_view:targets(p)).
+        weir_cluster_here:served(weir_cluster_view:conf(p)) =:= 0 andalso
+        lists:all(fun is_taken_up/1, weir_cluster_view:targets(p)) andalso lists:all(fun is_of_owner/1, ?KEYS).
+
+is_of_owner(Key) ->
+    {ok, [Owner]} = weir_cluster:owners(p, Key, 1),
+    case weir_cluster_view:number_of_key(weir_cluster_keys:bucket(Key), weir_cluster_view:conf(p)) of
+        here -> Owner =:= node();
+        nobody -> false;
+        Number -> [Owner] =:= [Node || #target{node = Node} <- [weir_cluster_view:target(p, Number)]]
+    end.
 
 is_taken_up(#target{intakes = Intakes, words = Words}) ->
     lists:all(fun(Intake) -> weir_cluster_link:unhandled(Intake, Words) =:= 0 end, lists:seq(1, tuple_size(Intakes))).
@@ -358,13 +368,13 @@ is_taken_up(#target{intakes = Intakes, words = Words}) ->
 %% Whose keys are whose follows from the weights alone; when these change, a key moves only to a node that weighs more
 %% than it did, or from one that weighs less.
 keys(Cluster, Weights) ->
-    Owners = fun() -> [Nodes || Key <- lists:seq(1, 200), {ok, Nodes} <- [weir_cluster:owners(p, Key, 3)]] end,
+    Owners = fun() -> [Nodes || Key <- ?KEYS, {ok, Nodes} <- [weir_cluster:owners(p, Key, 3)]] end,
     [Here | There] = [do(One, Owners) || One <- Cluster],
     Call = fun(Key) -> weir_cluster:call_key(p, Key, {do, {0, Key}, 0}) end,
-    Called = do(hd(Cluster), fun() -> [Node || Key <- lists:seq(1, 200), {ok, {_, Node}} <- [Call(Key)]] end),
+    Called = do(hd(Cluster), fun() -> [Node || Key <- ?KEYS, {ok, {_, Node}} <- [Call(Key)]] end),
     First = [hd(Nodes) || Nodes <- Here],
     Moved = [{Before, Weights, Key, From, To} || {{owners, Before}, Was} <- ets:tab2list(?MODULE),
-        {Key, From, To} <- lists:zip3(lists:seq(1, 200), Was, First), From =/= To,
+        {Key, From, To} <- lists:zip3(?KEYS, Was, First), From =/= To,
         maps:get(To, Weights) =< maps:get(To, Before, 0),
         maps:get(From, Weights, 0) >= maps:get(From, Before)],
     true = ets:insert(?MODULE, {{owners, Weights}, First}),
