@@ -1,0 +1,55 @@
+%% weir_memcached_server where weir_socket was built without its NIF, so that its sockets are gen_tcp's: the cases of the
+%% server's own suites in which the transport matters, in another node that has that build in its code path.
+-module(weir_memcached_server_gen_tcp_SUITE).
+
+-include_lib("common_test/include/ct.hrl").
+-include_lib("stdlib/include/assert.hrl").
+
+-export([suite/0, all/0, init_per_suite/1, end_per_suite/1]).
+-export([built_without_nif/1, connections/1, tls/1]).
+-export([run/3]).
+
+%% Milliseconds, of one suite.
+-define(DEADLINE, 300_000).
+
+suite() -> [{timetrap, {minutes, 10}}].
+
+all() -> [built_without_nif, connections, tls].
+
+init_per_suite(Config) ->
+    Ebin = weir_socket_no_nif_SUITE:build(filename:join(?config(priv_dir, Config), "project")),
+    [{peer, weir_socket_no_nif_SUITE:start_peer([Ebin | weir_socket_no_nif_SUITE:code_path()])} | Config].
+
+end_per_suite(Config) -> peer:stop(?config(peer, Config)).
+
+built_without_nif(Config) ->
+    ?assertEqual(gen_tcp, peer:call(?config(peer, Config), weir_socket, backend, [])).
+
+connections(Config) ->
+    passes(Config, weir_memcached_server_conn_SUITE, [
+        max_connections, idle_timeout, slow_readers, send_timeout, reads_slowly, floods, half_closed,
+        killed_connections, killed_acceptors, killed_listener, addresses, unix_socket, address_taken, address_let_go
+    ]).
+
+tls(Config) -> passes(Config, weir_memcached_server_tls_SUITE, weir_memcached_server_tls_SUITE:all()).
+
+passes(Config, Suite, Cases) ->
+    ?assertEqual([], peer:call(?config(peer, Config), ?MODULE, run, [Suite, Cases, Config], ?DEADLINE)).
+
+%% In the other node: what failed.
+run(Suite, Cases, Config) ->
+    Known = Suite:init_per_suite(Config),
+    Failed = [
+        {Case, Failure}
+     || Case <- Cases, Failure <- [outcome(Suite, Case, Known)], _ <- [Suite:end_per_testcase(Case, Known)],
+        Failure =/= ok
+    ],
+    _ = Suite:end_per_suite(Known),
+    Failed.
+
+outcome(Suite, Case, Known) ->
+    try Suite:Case(Known) of
+        _ -> ok
+    catch
+        Class:Reason:Stack -> {Class, Reason, Stack}
+    end.
