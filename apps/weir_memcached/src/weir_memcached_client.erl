@@ -15,6 +15,9 @@
 %%   publish   from now on callers know the new servers, and whoever asked is answered
 %%   drain     old servers are kept until nobody waits for them, or ?DRAIN_MS is over; a task stops their pools
 %% '''
+%% A server that comes back while it is drained is as it was; when its pool is being stopped, the task that adds it waits
+%% for that first.
+%%
 %% Tasks, because it is the supervisor that starts and stops pools, and that may be stopping this process.
 %%
 %% If this process is killed the configuration stays published until its supervisor, which starts it
@@ -29,7 +32,7 @@
 
 -export([start_link/1, set_servers/2]).
 -export([init/1, handle_call/3, handle_cast/2, handle_info/2, terminate/2, format_status/1]).
--export([add/3]).
+-export([add/4]).
 
 -include("weir_memcached_config.hrl").
 
@@ -52,7 +55,9 @@
     asked = gen_server:reqids_new() :: gen_server:request_id_collection(),
     change = none :: change(),
     %% old servers that have been left, and when
-    drained = [] :: [{weir_memcached_config:server(), Since :: integer()}]
+    drained = [] :: [{weir_memcached_config:server(), Since :: integer()}],
+    %% tasks that stop the pools of others
+    removing = [] :: [pid()]
 }).
 
 %% @doc Starts the process and publishes the configuration.
@@ -86,12 +91,15 @@ init(#config{supervisor = Supervisor} = Config) ->
 %% A process of this kind may still be there: that of a client of this name whose supervisor was killed. It
 %% is ending, and must have taken back what it published before anything else is published.
 await_end(#config{publisher = Publisher}) when is_pid(Publisher) ->
-    Monitor = monitor(process, Publisher),
-    receive
-        {'DOWN', Monitor, process, Publisher, _} -> ok
-    end;
+    await(Publisher);
 await_end(undefined) ->
     ok.
+
+await(Pid) ->
+    Monitor = monitor(process, Pid),
+    receive
+        {'DOWN', Monitor, process, Pid, _} -> ok
+    end.
 
 %% @private
 -spec handle_call(term(), gen_server:from(), #state{}) -> {reply, {error, term()}, #state{}} | {noreply, #state{}}.
@@ -100,7 +108,7 @@ handle_call({set_servers, Given}, From, #state{change = none, config = Config, d
         {ok, New} ->
             Supervisor = Config#config.supervisor,
             Added = [Server || Server <- servers(New), not is_known(Server, State)],
-            {_, Task} = spawn_monitor(?MODULE, add, [Supervisor, Added, New]),
+            {_, Task} = spawn_monitor(?MODULE, add, [Supervisor, Added, New, State#state.removing]),
             {noreply, State#state{change = {adding, From, New, Task}}};
         {error, _} = Error ->
             {reply, Error, State}
@@ -136,16 +144,21 @@ handle_info(connect, State) ->
     {noreply, connect(State)};
 handle_info(drain, State) ->
     {noreply, drain([], State)};
-handle_info(Message, #state{asked = Asked} = State) ->
+handle_info(Message, #state{asked = Asked, removing = Removing} = State) ->
     case gen_server:check_response(Message, Asked, true) of
         {_Answer, _Conn, Asked1} -> {noreply, State#state{asked = Asked1}};
         %% the answer to a question that was given up, or the end of a task
-        _ -> {noreply, State}
+        _ -> {noreply, State#state{removing = ended(Message, Removing)}}
     end.
 
+ended({'DOWN', _, process, Task, _}, Removing) -> lists:delete(Task, Removing);
+ended(_, Removing) -> Removing.
+
 %% @private What is to be told is what the task ends with.
--spec add(Supervisor :: pid(), [weir_memcached_config:server()], weir_memcached_config:config()) -> no_return().
-add(Supervisor, Servers, Config) ->
+-spec add(Supervisor :: pid(), [weir_memcached_config:server()], weir_memcached_config:config(), Before :: [pid()]) ->
+    no_return().
+add(Supervisor, Servers, Config, Before) ->
+    lists:foreach(fun await/1, Before),
     exit({added, [weir_memcached_sup:add(Supervisor, Server, Config) || Server <- Servers]}).
 
 ask(#state{config = Config, drained = Drained} = State) ->
@@ -194,13 +207,21 @@ changed(From, New, #state{config = Old, drained = Drained} = State) ->
 drain(Left, #state{config = Config, drained = Drained} = State) ->
     Now = now_ms(),
     All = [{Server, Now} || Server <- Left] ++ Drained,
-    {Ready, Waiting} = lists:partition(fun(Each) -> is_ready(Each, Now, Config) end, All),
-    _ = [
-        spawn(fun() -> weir_memcached_sup:remove(Config#config.supervisor, Name) end)
+    Back = coming(State#state.change),
+    {Ready, Waiting} = lists:partition(
+        fun({#server{name = Name}, _} = Each) -> not lists:member(Name, Back) andalso is_ready(Each, Now, Config) end,
+        All
+    ),
+    Tasks = [
+        spawn_monitor(fun() -> weir_memcached_sup:remove(Config#config.supervisor, Name) end)
      || {#server{name = Name}, _} <- Ready
     ],
     _ = Waiting =:= [] orelse erlang:send_after(?ASKED_MS, self(), drain),
-    State#state{drained = Waiting}.
+    State#state{drained = Waiting, removing = [Task || {Task, _} <- Tasks] ++ State#state.removing}.
+
+%% The servers that there will be.
+coming(none) -> [];
+coming({_, _, New, _}) -> [Name || #server{name = Name} <- servers(New)].
 
 is_ready({#server{load = Load}, Since}, Now, #config{connections = Connections}) ->
     Now - Since >= ?DRAIN_MS orelse

@@ -145,7 +145,7 @@ silent_connection(_) ->
         end
     end,
     with(C, #{connections => 4}, serve(4, Handler), fun(_) ->
-        Get = fun(_) -> weir_memcached:get(C, <<"k">>, #{timeout => 100}) end,
+        Get = fun(_) -> weir_memcached:get(C, <<"k">>, #{timeout => 1000}) end,
         Results = lists:map(Get, lists:seq(1, 1000)),
         Failed = [Result || Result <- Results, Result =/= {ok, <<"k">>}],
         ?assertEqual([], Failed -- lists:duplicate(3, {error, timeout}))
@@ -157,7 +157,8 @@ silent_is_let_in_again(_) ->
     Script = [accept, {expect, lists:duplicate(3, "get k\r\n")}, {wait, silent},
         {send, lists:duplicate(3, [value("k", "v"), "END\r\n"])}],
     with(C, #{}, Script, fun(Server) ->
-        Get = fun() -> weir_memcached:get(C, <<"k">>, #{timeout => 5}) end,
+        %% What is late before it is sent is no time-out of the server.
+        Get = fun() -> weir_memcached:get(C, <<"k">>, #{timeout => 500}) end,
         ?assertEqual([{error, timeout}, {error, timeout}], [Get(), Get()]),
         ?assertEqual([up], phases(C)),
         ?assertEqual({error, timeout}, Get()),
@@ -281,11 +282,11 @@ large_value_on_a_slow_link(_) ->
     Handler = fun(Socket) ->
         {ok, _} = gen_tcp:recv(Socket, 0),
         ok = gen_tcp:send(Socket, "VALUE k 0 2000000\r\n"),
-        _ = [receive after 20 -> ok = gen_tcp:send(Socket, Part) end || _ <- lists:seq(1, 20)],
+        _ = [receive after 150 -> ok = gen_tcp:send(Socket, Part) end || _ <- lists:seq(1, 20)],
         ok = gen_tcp:send(Socket, "\r\nEND\r\n"),
         silent(Socket)
     end,
-    with(C, #{stall_timeout => 300}, serve(1, Handler), fun(_) ->
+    with(C, #{stall_timeout => 2000}, serve(1, Handler), fun(_) ->
         {ok, Value} = weir_memcached:get(C, <<"k">>, #{timeout => infinity}),
         ?assertEqual(2_000_000, byte_size(Value))
     end).

@@ -289,7 +289,7 @@ killed_among_nodes(Config) ->
         Fun = gated(),
         {Winner, _} = spawn_monitor(fun() -> fetch(A, Fun, #{lease => 1}) end),
         Winner = begun(),
-        Other = caller(fun() -> fetch(B, fun() -> {ok, value} end, #{lease => 1}) end),
+        Other = caller(fun() -> fetch(B, fun() -> {ok, value} end) end),
         exit(Winner, kill),
         ?assertEqual({ok, value}, answer(Other)),
         ?assertEqual({ok, value}, fetch(A, never()))
@@ -330,7 +330,7 @@ lease_is_over(Config) ->
         Fun = gated(),
         Leading = caller(fun() -> fetch(A, Fun, #{lease => 1}) end),
         Leader = begun(),
-        ?assertEqual({ok, newer}, fetch(B, fun() -> {ok, newer} end, #{lease => 1})),
+        ?assertEqual({ok, newer}, fetch(B, fun() -> {ok, newer} end)),
         Leader ! {return, {ok, older}},
         ?assertEqual({ok, older}, answer(Leading)),
         ?assertEqual({ok, newer}, weir_memcached:get(A, <<"k">>))

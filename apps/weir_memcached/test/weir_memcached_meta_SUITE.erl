@@ -260,7 +260,7 @@ no_reply_fails(_) ->
         end,
         ?assertEqual(ok, Delete(<<"a">>, infinity)),
         Failed(1),
-        ?assertEqual(ok, Delete(<<"b">>, 20)),
+        ?assertEqual(ok, Delete(<<"b">>, 1000)),
         Failed(2),
         weir_memcached_test_script:release(Server, late),
         ?assertEqual(ok, Delete(<<"c">>, infinity)),
@@ -328,7 +328,9 @@ versions_on_the_wire(_) ->
         begin
             Script = [accept, {expect, "version\r\n"}] ++ Steps ++ [accept, {expect, "version\r\n"}, {wait, seen}],
             Server = weir_memcached_test_script:start(Script),
-            Options = (weir_memcached_test_script:options(Server))#{protocol => auto, connect_timeout => 300},
+            Options = (weir_memcached_test_script:options(Server))#{
+                protocol => auto, connect_timeout => case Expected of timeout -> 300; _ -> 60_000 end
+            },
             {ok, _} = weir_memcached:start_link(C, Options#{connections => 1, reconnect => {1, 1}}),
             Reason = fun() -> [maps:get(reason, Conn, none) || Conn <- weir_memcached_test:connections(C)] end,
             weir_memcached_test:until(fun() -> Reason() =:= [Expected] end),

@@ -231,15 +231,19 @@ silent() -> fun(_) -> ok end.
 closes() -> fun gen_tcp:close/1.
 
 %% Tells that it was asked, and waits until it is told to go on.
-gated(Then) ->
+gated(Then) -> gated(it, Then).
+
+gated(Who, Then) ->
     Test = self(),
     fun(Socket) ->
-        Test ! {asked, self()},
+        Test ! {asked, Who, self()},
         receive go -> Then(Socket) end
     end.
 
-asked() ->
-    receive {asked, Pid} -> Pid
+asked() -> asked(it).
+
+asked(Who) ->
+    receive {asked, Who, Pid} -> Pid
     after 60_000 -> error(not_asked)
     end.
 
@@ -289,13 +293,13 @@ error_of_a_copy(_) ->
 
 owner_lost(_) ->
     C = ?FUNCTION_NAME,
-    with(C, gated(closes()), gated(says(<<"copy">>)), fun() ->
+    with(C, gated(owner, closes()), gated(copy, says(<<"copy">>)), fun() ->
         Caller = weir_memcached_test:caller(fun() -> get(C, 1) end),
-        First = asked(),
-        Second = asked(),
-        First ! go,
+        Owner = asked(owner),
+        Copy = asked(copy),
+        Owner ! go,
         until(fun() -> maps:get(disconnects, weir_memcached_test:counters(C)) =:= 1 end),
-        Second ! go,
+        Copy ! go,
         ?assertEqual({ok, <<"copy">>}, weir_memcached_test:answer(Caller))
     end).
 

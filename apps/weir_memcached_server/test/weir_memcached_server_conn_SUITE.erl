@@ -173,12 +173,12 @@ send_timeout(_Config) ->
 %% As long as it takes something it is not closed, however long the whole takes. The kernel has megabytes of room here,
 %% and does not ask for more before a third of it is free.
 reads_slowly(_Config) ->
-    Server = start(#{memory => 128 bsl 20, max_item => 16 bsl 20, send_timeout => 2_000}),
+    Server = start(#{memory => 128 bsl 20, max_item => 16 bsl 20, send_timeout => 4_000}),
     <<"STORED\r\n">> = ask(connect(Server), ["set large 0 0 8000000\r\n", binary:copy(<<"x">>, 8_000_000), "\r\n"]),
     Socket = connect(Server, [{recbuf, 65_536}, {buffer, 4_096}]),
     send(Socket, ["get large\r\nget large\r\nmn\r\n"]),
     _ = process_flag(priority, high),
-    Slow = slowly(Socket, erlang:monotonic_time(millisecond) + 7_000, 0),
+    Slow = slowly(Socket, erlang:monotonic_time(millisecond) + 10_000, 0),
     _ = process_flag(priority, normal),
     ok = inet:setopts(Socket, [{recbuf, 1_000_000}, {buffer, 1_000_000}]),
     Answer = byte_size(<<"VALUE large 0 8000000\r\n\r\nEND\r\n">>) + 8_000_000,
@@ -562,8 +562,8 @@ application_stopped(_Config) ->
     Monitors = [monitor(process, Server) || Server <- Servers],
     ok = application:stop(weir_memcached_server),
     %% They have ended when this returns.
-    [receive {'DOWN', Monitor, process, _, Reason} -> ?assertEqual(normal, Reason) after 0 -> ct:fail(left) end
-        || Monitor <- Monitors],
+    ?assertNot(lists:any(fun is_process_alive/1, Servers)),
+    [receive {'DOWN', Monitor, process, _, Reason} -> ?assertEqual(normal, Reason) end || Monitor <- Monitors],
     ?assertEqual(<<>>, closed(Socket)),
     ok = application:start(weir_memcached_server),
     ?assertEqual([], weir_memcached_server:servers()),
@@ -789,10 +789,11 @@ info(_Config) ->
     Server = start(),
     Socket = connect(Server),
     _ = ask(Socket, "set k 0 0 1\r\nx\r\nget k\r\nget z\r\n"),
+    %% What is written is counted afterwards.
+    until(fun() -> maps:get(bytes_written, weir_memcached_server:info(Server)) > 20 end),
     Info = weir_memcached_server:info(Server),
-    #{items := 1, connections := 1, get_hits := 1, get_misses := 1, memory := 67_108_864, bytes_read := Read,
-        bytes_written := Written} = Info,
-    ?assert(Read > 20 andalso Written > 20),
+    #{items := 1, connections := 1, get_hits := 1, get_misses := 1, memory := 67_108_864, bytes_read := Read} = Info,
+    ?assert(Read > 20),
     ?assert(lists:all(fun is_integer/1, maps:values(Info))),
     Counters = [Name || {Name, _, counter, [_ | _]} <- weir_memcached_server_counts:fields()],
     ?assertEqual([], Counters -- maps:keys(Info)),
