@@ -48,9 +48,10 @@ init_per_suite(Config0) ->
         true ->
             Config;
         false ->
+            %% It goes to the background, and may take a moment until it listens.
             _ = os:cmd("epmd -daemon"),
             Name = list_to_atom("weir_flow_" ++ os:getpid()),
-            {ok, _} = net_kernel:start(Name, #{name_domain => shortnames}),
+            eventually(fun() -> element(1, net_kernel:start(Name, #{name_domain => shortnames})) =:= ok end),
             [{distribution, started} | Config]
     end.
 

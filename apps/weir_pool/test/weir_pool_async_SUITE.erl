@@ -159,7 +159,8 @@ backend_down(_Config) ->
             [exit(Pid, kill) || Pid <- workers(p)],
             Seen = counters:get(Tries, 1),
             eventually(fun() -> counters:get(Tries, 1) > Seen + 20 end),
-            ?assertEqual({error, no_worker}, weir_pool:pick(p)),
+            %% Two slots may have failed so often before the manager has heard that the third has lost its worker.
+            eventually(fun() -> weir_pool:pick(p) =:= {error, no_worker} end),
             atomics:put(Up, 1, 1),
             settle(p, 3)
         end
@@ -224,23 +225,36 @@ report_starts_that_fail() ->
     ?assertEqual(counters:get(Tries, 1) - 1, Failures),
     Due = [N || N <- [1 bsl I || I <- lists:seq(0, 20)], N =< Failures],
     ?assertEqual(Due, lists:sort([in_a_row() || _ <- Due])),
-    %% Nothing else was told of before the next thing that is, and another row begins.
+    %% Nothing else is told of before the next thing that is, and another row begins. Each report has a process of its
+    %% own, which may overtake that of another.
+    receive
+        {report, Other} -> error({reported, Other})
+    after 100 -> ok
+    end,
     atomics:put(Up, 1, 0),
     [Worker] = workers(p),
     kill(Worker),
     receive
-        {report, Report} -> ?assertMatch(#{weir_pool := worker_down, pool := p, slot := 1, worker := Worker}, Report)
+        {report, #{weir_pool := worker_down} = Down} -> ?assertMatch(#{pool := p, slot := 1, worker := Worker}, Down)
     end,
-    ?assertEqual([1, 2, 4], lists:sort([in_a_row() || _ <- [1, 2, 4]])),
+    [
+        receive
+            {report, #{in_a_row := N} = Failed} -> ?assert(is_failed_start(Failed))
+        end
+     || N <- [1, 2, 4]
+    ],
     ok = weir_pool:stop(p).
 
 %% The next report, which must be of a start that failed.
 in_a_row() ->
     receive
         {report, Report} ->
-            ?assertMatch(#{weir_pool := start_failed, pool := p, slot := 1, reason := down}, Report),
+            ?assert(is_failed_start(Report)),
             maps:get(in_a_row, Report)
     end.
+
+is_failed_start(#{weir_pool := start_failed, pool := p, slot := 1, reason := down}) -> true;
+is_failed_start(Other) -> {reported, Other}.
 
 %% What the default handler would write, and at which level.
 reports_have_a_level_and_a_text(Config) ->
@@ -264,9 +278,7 @@ reports_have_a_level_and_a_text(Config) ->
 reports_have_a_level_and_a_text() ->
     {Up, _Tries, Script} = backend(),
     ok = weir_pool:start(p, async(script(1, Script))),
-    ?assertEqual(
-        {error, "Pool p: no worker could be started for slot 1, failed start number 1 in a row: down"}, told()
-    ),
+    ok = told(error, "Pool p: no worker could be started for slot 1, failed start number 1 in a row: down"),
     atomics:put(Up, 1, 1),
     settle(p, 1),
     [Worker] = workers(p),
@@ -276,20 +288,14 @@ reports_have_a_level_and_a_text() ->
         "Pool p: the worker ~p in slot 1 was given up: its claimer gave it back as failed, claimed by ~p",
         [Worker, self()]
     ),
-    ?assertEqual({warning, lists:flatten(Replaced)}, told_last()),
+    ok = told(warning, lists:flatten(Replaced)),
     ok = weir_pool:stop(p).
 
-told() ->
+%% Among others: each report has a process of its own, which may overtake that of another.
+told(Level, Text) ->
     receive
-        {told, Level, Text} -> {Level, Text}
-    after 60_000 -> error(not_told)
-    end.
-
-%% Behind all starts that failed.
-told_last() ->
-    case told() of
-        {error, _} -> told_last();
-        Other -> Other
+        {told, Level, Text} -> ok
+    after 60_000 -> error({not_told, Text, process_info(self(), messages)})
     end.
 
 delays(_Config) ->

@@ -545,12 +545,13 @@ a_failed_worker_is_replaced_when_others_want_the_slot(_Config) ->
         {Pid, Monitor} = spawn_monitor(fun() -> exit({result, weir_pool:replace(?POOL, 1, Timeout)}) end),
         eventually(fun() -> states() =:= [marked] orelse not is_process_alive(Pid) end),
         ok = sys:suspend(manager()),
-        case is_process_alive(Pid) of
+        IsLate = fun() ->
+            {messages, Messages} = process_info(manager(), messages),
+            [late || {timeout, _, {change, _}} <- Messages] =:= [late]
+        end,
+        eventually(fun() -> IsLate() orelse not is_process_alive(Pid) end),
+        case IsLate() of
             true ->
-                eventually(fun() ->
-                    {messages, Messages} = process_info(manager(), messages),
-                    [late || {timeout, _, {change, _}} <- Messages] =:= [late]
-                end),
                 Test ! {replacing, #{pid => Pid, monitor => Monitor}};
             false ->
                 ok = sys:resume(manager()),
@@ -660,7 +661,7 @@ work_too_long(_Config) ->
             never -> ok
         end
     end,
-    {error, timeout} = weir_pool:claim(?POOL, ForEver, ?WORK(20)),
+    {error, timeout} = weir_pool:claim(?POOL, ForEver, ?WORK(2000)),
     receive
         {working, Child, Worker} -> weir_pool_test_lib:await_down(Child)
     end,

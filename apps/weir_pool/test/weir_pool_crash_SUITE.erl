@@ -457,7 +457,8 @@ requests_wait_for_the_next_registry(_Config) ->
     eventually(fun() -> process_info(Starter, status) =:= {status, waiting} end),
     ok = sys:resume(weir_pool_sup),
     ?assertEqual(ok, result(Starter)),
-    eventually(fun() -> [manager(p), manager(q)] -- Before =/= [] andalso settled(p, 2) andalso settled(q, 2) end),
+    %% The registry knows both again when both are settled.
+    eventually(fun() -> settled(p, 2) andalso settled(q, 2) andalso [manager(p), manager(q)] -- Before =/= [] end),
     ?assertEqual(Before, Before -- [manager(p), manager(q)]),
     stop_parent(Parent),
     ok = weir_pool:stop(p),

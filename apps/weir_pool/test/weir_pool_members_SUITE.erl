@@ -675,10 +675,11 @@ come_and_go(Name, Times) ->
     ok = weir_pool:disconnect(p, Name),
     come_and_go(Name, Times - 1).
 
-%% Every process has one claimer at a time, also one that has come and gone meanwhile.
+%% Every process has one claimer at a time, also one that has come and gone meanwhile. Whoever asks wants to know of at
+%% least one claim.
 claim_until_told(Claimed) ->
     receive
-        stop -> exit({claimed, Claimed})
+        stop when Claimed > 0 -> exit({claimed, Claimed})
     after 0 -> ok
     end,
     Claim = fun(Pid) ->

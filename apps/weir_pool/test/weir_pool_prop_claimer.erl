@@ -28,7 +28,7 @@
 %%   {{report, _}, Report}            of a pool, to the logger
 %%   {abandonings, N}                 claims at most that the first pool may have had to end
 %%   {overdue, Ms}                    by which claims have outlived their time-outs, at most
-%%   {stalled, Ms}                    for which the node as a whole has stood still, at most: the machine did not run it
+%%   {stalled, Ms}                    for which a scheduler has stood still, at most: the machine did not run it
 -module(weir_pool_prop_claimer).
 
 -export([open/0, close/0, log_to_table/0, log_no_more/0]).
@@ -52,8 +52,11 @@ open() ->
     ?TABLE = ets:new(?TABLE, [named_table, public, set]),
     Silent = spawn_link(fun silent/0),
     true = ets:insert(?TABLE, [{abandonings, 0}, {overdue, 0}, {stalled, 0}, {silent, Silent}]),
-    Clock = spawn_opt(fun() -> clock(erlang:monotonic_time(millisecond)) end, [link, {priority, high}]),
-    true = ets:insert(?TABLE, {clock, Clock}),
+    Clocks = [
+        spawn_opt(fun() -> clock(now_ms()) end, [link, {priority, high}, {scheduler, Scheduler}])
+     || Scheduler <- lists:seq(1, erlang:system_info(schedulers_online))
+    ],
+    true = ets:insert(?TABLE, {clocks, Clocks}),
     ok.
 
 close() ->
@@ -62,20 +65,23 @@ close() ->
             true = unlink(Pid),
             true = exit(Pid, kill)
         end
-     || Pid <- [silent_process(), ets:lookup_element(?TABLE, clock, 2)]
+     || Pid <- [silent_process() | ets:lookup_element(?TABLE, clocks, 2)]
     ],
     true = ets:delete(?TABLE),
     ok.
 
-%% Knows how long a process that is always let run first has to wait for its turn.
+%% Knows how long a process that is always let run first has to wait for its turn, on the scheduler it is on.
 clock(Last) ->
     receive
     after ?CLOCK_MS ->
-        Now = erlang:monotonic_time(millisecond),
-        Stalled = Now - Last - ?CLOCK_MS,
-        _ = Stalled > ets:lookup_element(?TABLE, stalled, 2) andalso ets:insert(?TABLE, {stalled, Stalled}),
+        Now = now_ms(),
+        ok = keep_most(stalled, Now - Last - ?CLOCK_MS),
         clock(Now)
     end.
+
+keep_most(What, Ms) ->
+    _ = ets:select_replace(?TABLE, [{{What, '$1'}, [{'<', '$1', Ms}], [{{What, Ms}}]}]),
+    ok.
 
 %% Never answers.
 silent() ->
@@ -143,13 +149,13 @@ may_be_abandoned(N) -> ets:update_counter(?TABLE, abandonings, N).
 check_deadline(_Asked, infinity, _What) ->
     ok;
 check_deadline(Asked, Timeout, What) ->
-    Overdue = erlang:monotonic_time(millisecond) - Asked - Timeout,
-    _ = ets:select_replace(?TABLE, [{{overdue, '$1'}, [{'<', '$1', Overdue}], [{{overdue, Overdue}}]}]),
+    Overdue = now_ms() - Asked - Timeout,
+    ok = keep_most(overdue, Overdue),
     _ = Overdue > slack_ms() andalso Overdue > slack_ms() + stalled() andalso
         violation({overdue, What, Timeout, Overdue}),
     ok.
 
-%% The clock has its turn first.
+%% The clocks have their turns first.
 stalled() ->
     receive
     after 5 * ?CLOCK_MS -> ets:lookup_element(?TABLE, stalled, 2)
