@@ -144,7 +144,7 @@ nothing_lost_in_a_callback(_Config) ->
             Sender = async(fun() ->
                 ok = weir_flow:cast(Pid, x, 2),
                 %% Long enough to look twice.
-                {error, timeout} = weir_flow:cast(Pid, y, #{window => 2, timeout => 300}),
+                {error, timeout} = weir_flow:cast(Pid, y, #{window => 2, timeout => 3000}),
                 Again = asked_again(Pid),
                 ok = weir_flow:cast(Pid, y, 2),
                 {Again, asked_again(Pid)}

@@ -54,6 +54,7 @@ init_per_testcase(_Case, Config) ->
     Memcached = memcached(filename:join(Dir, "memcached")),
     {ok, Peer, _} = peer:start(#{
         connection => standard_io,
+        wait_boot => 60_000,
         args => [
             "-boot", filename:join([Releases, Before, "start"]), "-sasl", "releases_dir", "\"" ++ Releases ++ "\"",
             "-mode", "embedded", "-pa", filename:dirname(code:which(?MODULE))

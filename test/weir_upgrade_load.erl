@@ -51,7 +51,7 @@ keeper(Dir, Parts, Starter) ->
     true = ets:insert(?MODULE, [{faults, []} | [{Part, 0} || Part <- ?PARTS]]),
     %% Checks begin all the time: one that an upgrade made fail would have its worker replaced. So would one that a busy
     %% machine gives no turn within the time.
-    Checked = {fun ?MODULE:check/1, 1000},
+    Checked = {fun ?MODULE:check/1, 5000},
     ok = weir_pool:start(squares, #{size => 4, worker => {?MODULE, start_worker, []}, check => Checked}),
     ok = weir_pool:start(counted, #{size => 4, worker => {?MODULE, start_worker, []}, strategy => least_loaded}),
     ok = weir_pool:start(claimed, #{size => 2, worker => {?MODULE, start_worker, []}}),

@@ -194,19 +194,19 @@ large(_) ->
 
 %% Ten callers, each of whom asks for 200 ms of work a second.
 overload(_) ->
-    #{answered := Answered, served := Served, refused := Refused, timed_out := TimedOut} = Outcome = load(10, 100),
+    #{answered := Answered, served := Served, refused := Refused, timed_out := TimedOut} = Outcome = load(10, 100, 500),
     ?assert(abs(Answered - Served - Refused - TimedOut) < 0.001),
     ?assert(Served > 0 andalso Refused + TimedOut > 0),
     #{p50 := Half, p99 := Most, longest := Longest} = Outcome,
     ?assert(Half =< Most andalso Most =< Longest).
 
 no_overload(_) ->
-    #{answered := Answered, served := Served} = load(1, 1_000),
+    #{answered := Answered, served := Served} = load(1, 1_000, 5_000),
     ?assertEqual(Answered, Served),
-    %% Ten a second, but for those on either side of the half second that counts.
+    %% Ten a second, but for those on either side of the time that counts: on a busy machine they may be many.
     ?assert(Served >= 6 andalso Served =< 14).
 
-load(Callers, TimeoutMs) ->
+load(Callers, TimeoutMs, MeasureMs) ->
     ok = weir_bench_pools:start_weir(overload, #{size => 1}),
     Outcome = weir_bench_overload:load(#{
         pool => overload,
@@ -215,7 +215,7 @@ load(Callers, TimeoutMs) ->
         hold_ms => 20,
         timeout_ms => TimeoutMs,
         warm_up_ms => 200,
-        measure_ms => 500
+        measure_ms => MeasureMs
     }),
     ok = weir_bench_pools:stop_weir(overload),
     Outcome.

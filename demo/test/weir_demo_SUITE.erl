@@ -149,7 +149,7 @@ oneshot_with_a_slow_peer(_) ->
     ?assertEqual(nomatch, re:run(Said, "times")).
 
 recovery(_) ->
-    Sizes = #{callers => 20, before_ms => 200, down_ms => 100, after_ms => 200},
+    Sizes = #{callers => 20, before_ms => 200, down_ms => 100, after_ms => 2000},
     Outcome = with_memcached(fun(Context) -> weir_demo_recovery:run(Context, Sizes) end),
     #{plots := [#{marks := Marks}]} = Outcome,
     kept(Outcome, 2),

@@ -14,7 +14,7 @@ part(_) ->
     Before = is_socket_running(),
     #{said := Said, promises := [{_, true}], plots := [_, _]} =
         weir_demo_socket:run(#{server => none, prefix => <<>>}, #{
-            rounds => 1, connections => 3, warm_ms => 10, ms => 100
+            rounds => 1, connections => 3, warm_ms => 10, ms => 2000
         }),
     ?assertMatch({match, _}, re:run(Said, "^Over 3 connections [0-9,]+ messages a second")),
     %% Nothing is left behind.

@@ -26,13 +26,14 @@ end_per_testcase(_Case, Config) -> weir_log_test_lib:teardown(Config).
 
 what_callers_read(Config) ->
     {Log, _} = weir_log_test_lib:open(log, Config, #{}),
-    ok = weir_log:change(Log, #{window => 3, max_bytes => 1000, overload => reject, timeout => 77, ack => synced}),
+    ok = weir_log:change(Log, #{window => 3, max_bytes => 1000, overload => reject, timeout => 77_000, ack => synced}),
     ?assertMatch(
-        #{window := 3, max_bytes := 1000, overload := reject, timeout := 77, ack := synced}, weir_log_test_lib:info(Log)
+        #{window := 3, max_bytes := 1000, overload := reject, timeout := 77_000, ack := synced},
+        weir_log_test_lib:info(Log)
     ),
     %% What is not mentioned stays; the default of the window is not that of another policy.
     ok = weir_log:change(Log, #{overload => wait}),
-    ?assertMatch(#{window := 3, overload := wait, timeout := 77}, weir_log_test_lib:info(Log)),
+    ?assertMatch(#{window := 3, overload := wait, timeout := 77_000}, weir_log_test_lib:info(Log)),
     ok = weir_log:log(Log, <<"x">>),
     ?assertMatch(#{syncs := 1}, weir_log_test_lib:info(Log)).
 
@@ -200,7 +201,7 @@ behind_a_handler(Config) ->
         ),
         ?assertMatch([_, _, _ | _], filelib:wildcard(Path ++ "*")),
         %% Of the others each is what the log has, too.
-        Options = #{timeout => 77, ack => synced, overload => {drop, error}, max_bytes => 1000},
+        Options = #{timeout => 77_000, ack => synced, overload => {drop, error}, max_bytes => 1000},
         ok = logger:update_handler_config(?MODULE, config, Options),
         {ok, #{log := Info}} = weir_log_h:info(?MODULE),
         ?assertEqual(Options, maps:with(maps:keys(Options), Info)),

@@ -47,7 +47,10 @@ writer_killed(Config) ->
     ok = new_writer(Log, Writer),
     ok = weir_log:log(Log, <<"y">>),
     ok = weir_log:close(Log),
-    ?assertEqual([<<"y">>, <<"weir_log: 20 entries were lost with the writer">>], weir_log_test_lib:lines(Path)).
+    ?assertEqual(
+        {[<<"weir_log: 20 entries were lost with the writer">>], [<<"y">>]},
+        weir_log_test_lib:told(weir_log_test_lib:lines(Path))
+    ).
 
 lost_are_counted(Config) ->
     {Log, _} = open(Config, #{window => 1000}),
@@ -112,7 +115,13 @@ restarted_without_file(Config) ->
     ?assertEqual({error, eacces}, weir_log:log(Log, <<"a">>)),
     ?assertEqual({error, eacces}, weir_log:sync(Log)),
     ?assertEqual({error, eacces}, weir_log:reopen(Log)),
-    ?assertMatch(#{file := #{state := closed, last_error := eacces}, failed := 1}, weir_log_test_lib:shard(Log)),
+    %% One that does not answer in time is said to be busy.
+    ok = weir_log_test_lib:eventually(fun() ->
+        case weir_log_test_lib:shard(Log) of
+            #{file := #{state := closed, last_error := eacces}, failed := 1} -> true;
+            Other -> Other
+        end
+    end),
     ok = weir_log_test_file:set(open, ok),
     ok = weir_log_test_lib:eventually(fun() -> weir_log:log(Log, <<"b">>) =:= ok end),
     ok = weir_log_test_file:set(open, {error, eacces}),

@@ -137,7 +137,7 @@ whole_config(Config) ->
 
 %% Each is more than may wait, and is let in when it is alone.
 huge_events(Config) ->
-    ok = add(Config, #{max_bytes => 1_000_000, window => 2}, formatter([msg, "\n"])),
+    ok = add(Config, #{max_bytes => 1_000_000, window => 2, timeout => infinity}, formatter([msg, "\n"])),
     Size = 16 * 1024 * 1024,
     Texts = [binary:copy(<<Letter>>, Size) || Letter <- "abc"],
     ok = in_parallel(3, fun(I) -> logger:error("~ts", [lists:nth(I, Texts)], test()) end),
@@ -148,7 +148,7 @@ huge_events(Config) ->
 
 %% All of them wait at the edges of their windows, or for the cap, and none loses anything or its order.
 many_callers(Config) ->
-    ok = add(Config, #{max_bytes => 100_000, window => 4}, formatter([msg, "\n"])),
+    ok = add(Config, #{max_bytes => 100_000, window => 4, timeout => infinity}, formatter([msg, "\n"])),
     Writer = writer(?ID),
     true = erlang:suspend_process(Writer),
     {Number, Each} = {10_000, 5},

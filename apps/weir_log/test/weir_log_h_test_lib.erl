@@ -103,7 +103,9 @@ kill_log(Id) -> exit(log_sup(Id), kill).
 %% A node that finds Weir's modules and those of the tests.
 start_peer(Args) ->
     Paths = weir_log_test_lib:code_paths([weir_log_h, weir_server, ?MODULE]),
-    {ok, Peer, _} = peer:start(#{connection => standard_io, args => Args ++ ["-pa" | Paths]}),
+    {ok, Peer, _} = peer:start(#{
+        connection => standard_io, wait_boot => 60_000, args => Args ++ ["-pa" | Paths]
+    }),
     Peer.
 
 %% ---------------------------------------------------------------- callers

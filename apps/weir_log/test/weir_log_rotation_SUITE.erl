@@ -437,6 +437,7 @@ due(_Config) ->
 zone_of_the_machine(_Config) ->
     {ok, Peer, _Node} = peer:start_link(#{
         connection => standard_io,
+        wait_boot => 60_000,
         env => [{"TZ", "CET-1CEST,M3.5.0,M10.5.0/3"}],
         args => ["-pa" | weir_log_test_lib:code_paths([weir_log_period, ?MODULE])]
     }),

@@ -3,7 +3,7 @@
 -module(weir_log_test_lib).
 
 -export([setup/2, teardown/1, stop_all/0, leftovers/0, quiet/1, loud/1, code_paths/1, call/4]).
--export([path/2, open/3, lines/1, in_order/3, blocked/2, writers/1, words/1, info/1, shard/1]).
+-export([path/2, open/3, lines/1, told/1, in_order/3, blocked/2, writers/1, words/1, info/1, shard/1]).
 -export([eventually/1, eventually/2, kill/1, await_down/1, queue/1, crowd/2, await/1, asleep/1, all_asleep/1]).
 
 -include_lib("stdlib/include/assert.hrl").
@@ -62,6 +62,13 @@ open(Name, Config, Opts) ->
 lines(Path) ->
     {ok, Bin} = file:read_file(Path),
     binary:split(Bin, <<"\n">>, [global, trim]).
+
+%% Of some lines those in which the log tells of losses, and the others. The log tells a second after a loss: what is
+%% before that in the file depends on how busy the machine is.
+told(Lines) -> lists:partition(fun is_told/1, Lines).
+
+is_told(<<"weir_log:", _/binary>>) -> true;
+is_told(_) -> false.
 
 %% The lines `Caller Number' are those of so many callers with so many numbers each, each there once and the numbers of
 %% each caller in their order.

@@ -690,7 +690,7 @@ idle_time_is_no_wait(_) ->
     gen_server:cast(Pid, one),
     {batch, [{cast, one}]} = next(),
     #{longest_wait_us := Before} = settle(Pid),
-    Idle = 10 * Before + 200_000,
+    Idle = 10 * Before + 2_000_000,
     Began = erlang:monotonic_time(microsecond),
     ok = until(fun() -> erlang:monotonic_time(microsecond) - Began > Idle end),
     gen_server:cast(Pid, two),

@@ -495,7 +495,13 @@ remote_mcall(Config) ->
 
 remote_info(Config) ->
     remote(Config, weir_server, fun(Pid, Node) ->
-        [?assertMatch({ok, #{waiting := 0}}, weir_server:info(Server)) || Server <- [Pid, {a_remote_name, Node}]],
+        [
+            weir_server_same:until(fun() ->
+                {ok, #{waiting := Waiting}} = weir_server:info(Server),
+                Waiting =:= 0
+            end)
+         || Server <- [Pid, {a_remote_name, Node}]
+        ],
         ?assertEqual({error, noproc}, weir_server:info({nobody, Node})),
         ?assertEqual({error, not_weir_server}, weir_server:info({kernel_sup, Node})),
         ?assertEqual({error, {nodedown, 'no@127.0.0.1'}}, weir_server:info({nobody, 'no@127.0.0.1'}))

@@ -181,7 +181,7 @@ stopped(_) ->
             Self = self(),
             Terminate = fun(_, _) -> receive {go, Self} -> ok end end,
             ending(S, ?P, #{terminate => Terminate}, fun(_, Pid) ->
-                Result = try S:stop(Pid, normal, 1) catch Class:Reason -> {Class, Reason} end,
+                Result = try S:stop(Pid, normal, 1000) catch Class:Reason -> {Class, Reason} end,
                 Pid ! {go, Self},
                 Result
             end)

@@ -209,14 +209,14 @@ woken_by_system_message(_) ->
 
 woken_by_timer(_) ->
     Pid = start(?MOD, []),
-    gen_server:cast(Pid, {do, sleep, fun(_, State) -> {noreply, State, {hibernate, 5, late}} end}),
+    gen_server:cast(Pid, {do, sleep, fun(_, State) -> {noreply, State, {hibernate, 1000, late}} end}),
     ?assertEqual([{cast, sleep}, pre_hibernate, post_hibernate], events({info, late})),
     stop(Pid).
 
 %% Whatever is done first, the time-out is a time-out then.
 post_continue_and_timer(_) ->
     Pid = start(?MOD, #{post => fun(State) -> {noreply, State, {continue, go}} end}, []),
-    gen_server:cast(Pid, {do, sleep, fun(_, State) -> {noreply, State, {hibernate, 5, late}} end}),
+    gen_server:cast(Pid, {do, sleep, fun(_, State) -> {noreply, State, {hibernate, 1000, late}} end}),
     ?assertEqual([{cast, sleep}, pre_hibernate, post_hibernate, {continue, go}], events({info, late})),
     stop(Pid).
 
@@ -240,7 +240,7 @@ post_continue_and_priorities(_) ->
 
 post_become_and_timer(_) ->
     Pid = start(?MOD, #{post => fun(State) -> {become, weir_server_probe_batch, State} end}, []),
-    gen_server:cast(Pid, {do, sleep, fun(_, State) -> {noreply, State, {hibernate, 5, late}} end}),
+    gen_server:cast(Pid, {do, sleep, fun(_, State) -> {noreply, State, {hibernate, 1000, late}} end}),
     ?assertEqual([{cast, sleep}, pre_hibernate, post_hibernate], events({batch, [{info, late}]})),
     stop(Pid).
 
@@ -427,7 +427,7 @@ no_backoff(_) ->
 %% it at last.
 backoff_grows(_) ->
     Pid = sleepy({backoff, 1, 1, ?HOUR}),
-    ?assert(met_waiting(Pid, 12)),
+    ?assert(met_waiting(Pid, 17)),
     stop(Pid).
 
 met_waiting(_Pid, 0) ->

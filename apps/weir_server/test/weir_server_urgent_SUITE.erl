@@ -54,7 +54,7 @@ urgent(Messages, Besides) ->
     ?assert(length(Before) =< 16),
     ?assertEqual(Messages, lists:sublist(Rest, length(Messages))),
     ?assertEqual(lists:seq(1, 100) ++ [late], Before ++ lists:nthtail(length(Messages), Rest)),
-    {ok, #{handled := #{infos := Infos, casts := 103}}} = weir_server:info(Pid),
+    #{handled := #{infos := Infos, casts := 103}} = weir_server_loop_lib:settle(Pid),
     ?assertEqual(length(Messages), Infos),
     ok = weir_server:stop(Pid).
 
