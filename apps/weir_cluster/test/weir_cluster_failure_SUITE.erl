@@ -88,19 +88,15 @@ killed_node(_Config) ->
         true = eventually(fun() -> maps:get(served, info(B)) =:= 4 end),
         os("KILL", B),
         ?assertEqual(#{1 => {exit, {nodedown, name(B)}}, 2 => {exit, {nodedown, name(B)}}}, answers(A, Once, 2)),
-        Teller = spawn_link(fun() -> keep_telling([A, C]) end),
+        Teller = spawn_link(fun() -> weir_cluster_test_lib:keep_telling([A, C]) end),
         #{3 := {ok, {3, Node3}}, 4 := {ok, {4, Node4}}} = answers(A, Twice, 2),
         true = unlink(Teller),
         true = exit(Teller, kill),
         ?assertEqual([], [Node3, Node4] -- [name(A), name(C), name(A), name(C)]),
-        ?assertEqual(gone, seen(A, B)),
+        true = eventually(fun() -> seen(A, B) =:= gone end),
         Results = do(A, fun() -> [weir_cluster:call_key(p, Key, node) || Key <- lists:seq(1, 500)] end),
         ?assertEqual(lists:sort([{ok, name(A)}, {ok, name(C)}]), lists:usort(Results))
     end).
-
-keep_telling(Cluster) ->
-    lists:foreach(fun weir_cluster_test_lib:tell_workers/1, Cluster),
-    receive after 50 -> keep_telling(Cluster) end.
 
 %% It is left out after a few time-outs, begins nothing of what is too late, and is let in again.
 frozen_node(_Config) ->
@@ -115,6 +111,8 @@ frozen_node(_Config) ->
         ?assert(length(Late) >= 1 andalso length(Late) =< 10, Late),
         ?assertEqual([], [Result || {Key, Result} <- Elsewhere, Result =/= {ok, {Key, name(A)}}]),
         ?assertMatch(#{share := +0.0}, seen(A, B)),
+        %% So that all are too late there, too: A knows only roughly what B's clock shows.
+        receive after 1000 -> ok end,
         os("CONT", B),
         true = eventually(fun() -> maps:get(share, seen(A, B)) =:= 1.0 end),
         true = eventually(fun() -> maps:get(expired, info(B)) =:= length(Late) end),
@@ -400,7 +398,7 @@ pings(Key, Node, Count) ->
 pings(_Key, Node, Count, Times) when length(map_get(Node, Times)) >= Count ->
     maps:map(fun(_, Each) -> length(Each) end, Times);
 pings(Key, Node, Count, Times) ->
-    {ok, Node} = weir_cluster:call_key(p, Key, node),
+    _ = result(fun() -> weir_cluster:call_key(p, Key, node) end),
     receive
         {trace, _Member, send, {ping, _, _, _, Time}, Intake} ->
             Add = fun(Each) -> lists:usort([Time | Each]) end,
@@ -662,13 +660,19 @@ comes_and_goes(_Config) ->
             [{length(call(One, erlang, processes, [])), call(One, ets, info, [weir_cluster_views, size]),
                 length([Key || {{weir_cluster, _} = Key, _} <- call(One, persistent_term, get, [])])} || One <- Cluster]
         end,
-        Before = Counts(),
+        Before = eventually(fun() ->
+            Once = Counts(),
+            receive after 100 -> ok end,
+            Counts() =:= Once andalso Once
+        end),
         do(B, fun() -> lists:foreach(fun(N) ->
             ok = weir_cluster:stop(p),
             ok = weir_cluster:start(p, #{weight => N rem 7 + 1})
         end, lists:seq(1, Times)) end),
         ok = weir_cluster_test_lib:know(Cluster, 1),
-        ?assertMatch(#{weight := W} when W =:= Times rem 7 + 1, seen(A, B)),
+        true = eventually(fun() ->
+            case seen(A, B) of #{weight := Weight} -> Weight =:= Times rem 7 + 1; gone -> false end
+        end),
         true = eventually(fun() -> Counts() =:= Before end)
     end).
 
@@ -677,10 +681,10 @@ claim_there(A) ->
     do(A, fun() ->
         Me = self(),
         Claim = fun() ->
-            weir_cluster:claim(p, fun(Worker) ->
+            weir_cluster_test_lib:claim(fun(Worker) ->
                 Me ! {self(), Worker},
                 receive never -> ok end
-            end, 60_000)
+            end)
         end,
         [First, Second, Third] = Pids = [
             begin
@@ -701,10 +705,11 @@ killed_claimer(_Config) ->
     with(2, fun([A, B]) ->
         {Nodes, _, {Claimer, Worker}} = claim_there(A),
         ?assertEqual([name(A), name(A), name(B)], Nodes),
-        ?assertEqual({0, 1}, abandoned(B)),
+        %% What came too late, and was claimed again, is given back.
+        true = eventually(fun() -> abandoned(B) =:= {0, 1} end),
         true = call(A, erlang, exit, [Claimer, kill]),
         true = eventually(fun() -> abandoned(B) =:= {1, 0} end),
-        ?assertNot(call(B, erlang, is_process_alive, [Worker]))
+        true = eventually(fun() -> not call(B, erlang, is_process_alive, [Worker]) end)
     end).
 
 %% So is that of one whose node says nothing for a lease, or is cut off.
@@ -713,13 +718,13 @@ frozen_claimer(_Config) ->
         {_, _, {_, Worker}} = claim_there(A),
         os("STOP", A),
         true = eventually(fun() -> abandoned(B) =:= {1, 0} end),
-        ?assertNot(call(B, erlang, is_process_alive, [Worker])),
+        true = eventually(fun() -> not call(B, erlang, is_process_alive, [Worker]) end),
         os("CONT", A),
         ok = weir_cluster_test_lib:know([A, B], 1),
         {_, _, {_, Next}} = claim_there_again(A),
         true = weir_cluster_test_lib:disconnect(A, B),
         true = eventually(fun() -> abandoned(B) =:= {2, 0} end),
-        ?assertNot(call(B, erlang, is_process_alive, [Next]))
+        true = eventually(fun() -> not call(B, erlang, is_process_alive, [Next]) end)
     end).
 
 %% The two of A are taken still.
@@ -727,10 +732,10 @@ claim_there_again(A) ->
     do(A, fun() ->
         Me = self(),
         Pid = spawn(fun() ->
-            weir_cluster:claim(p, fun(Worker) ->
+            weir_cluster_test_lib:claim(fun(Worker) ->
                 Me ! {self(), Worker},
                 receive never -> ok end
-            end, 60_000)
+            end)
         end),
         receive {Pid, Worker} -> {[], [], {Pid, Worker}} end
     end).
@@ -832,7 +837,7 @@ restarts_are_silent(_Config) ->
             _ = [erlang:trace(Pid, false, [send]) || Pid <- Speakers],
             lists:usort([element(1, Message) || Message <- Sent])
         end),
-        ?assertEqual([ping, pong], Said),
+        ?assertEqual([], Said -- [ping, pong]),
         ?assertEqual(Before, Groups()),
         ?assertMatch([[_, _], [_, _]], Before)
     end).
@@ -1039,10 +1044,7 @@ reasons_of_workers(_Config) ->
                 ?assertEqual({exit, Reason}, do(A, fun() ->
                     result(fun() -> weir_cluster:call_key(p, Key, {end_with, Reason}, infinity) end)
                 end)),
-                true = eventually(fun() ->
-                    {ok, #{live := Live}} = call(B, weir_pool, info, [p]),
-                    Live =:= 2
-                end),
+                weir_cluster_test_lib:all_live(B),
                 ok = weir_cluster_test_lib:know(Cluster, 1)
             end
          || Reason <- [timeout, noproc, shutdown, killed, normal]

@@ -333,8 +333,10 @@ settled() ->
     ok = weir_cluster_test_lib:know(Cluster, length(?SLOTS) - 1),
     Sizes = maps:from_list([{Slot, size_of(Slot)} || Slot <- ?SLOTS]),
     Weights = maps:from_list([{name(node_of(Slot)), Size} || {Slot, Size} <- maps:to_list(Sizes)]),
-    IsWhole = fun(One) -> do(One, fun() -> is_whole(Weights) end) end,
-    true = eventually(fun() -> lists:all(IsWhole, Cluster) end),
+    true = eventually(fun() ->
+        Members = maps:from_list([{name(One), do(One, fun live_member/0)} || One <- Cluster]),
+        lists:all(fun(One) -> do(One, fun() -> is_whole(Weights, Members) end) end, Cluster)
+    end),
     Sizes.
 
 has_left() -> weir_cluster_here:has_left(weir_cluster_view:conf(p)).
@@ -343,24 +345,22 @@ size_of(Slot) ->
     {ok, #{size := Size}} = call(node_of(Slot), weir_pool, info, [p]),
     Size.
 
-%% All workers live and nobody has one; the others weigh what they are, and the table of keys, which is written after that
-%% is known, is by these weights; nothing is under way.
-is_whole(Weights) ->
+live_member() -> [Pid || {ok, Pid} <- [weir_cluster_view:member(p)], is_process_alive(Pid)].
+
+%% All workers live and nobody has one; this node and the others weigh what they are, and of those the members are known
+%% that are there now; the table of keys, which is written after that is known, is by these weights; nothing is under
+%% way.
+is_whole(Weights, Members) ->
     {ok, #{size := Size, live := Live, claimed := Claimed}} = weir_pool:info(p),
     {ok, #{nodes := Nodes}} = weir_cluster:info(p),
-    Others = maps:remove(node(), Weights),
-    Live =:= Size andalso Claimed =:= 0 andalso
+    Conf = weir_cluster_view:conf(p),
+    Targets = weir_cluster_view:targets(p),
+    {Own, Others} = maps:take(node(), Weights),
+    Live =:= Size andalso Claimed =:= 0 andalso weir_cluster_here:weight(Conf) =:= [{node(), Own}] andalso
         Others =:= maps:from_list([{Node, Weight} || #{node := Node, weight := Weight} <- Nodes]) andalso
-        weir_cluster_here:served(weir_cluster_view:conf(p)) =:= 0 andalso
-        lists:all(fun is_taken_up/1, weir_cluster_view:targets(p)) andalso lists:all(fun is_of_owner/1, ?KEYS).
-
-is_of_owner(Key) ->
-    {ok, [Owner]} = weir_cluster:owners(p, Key, 1),
-    case weir_cluster_view:number_of_key(weir_cluster_keys:bucket(Key), weir_cluster_view:conf(p)) of
-        here -> Owner =:= node();
-        nobody -> false;
-        Number -> [Owner] =:= [Node || #target{node = Node} <- [weir_cluster_view:target(p, Number)]]
-    end.
+        lists:all(fun(#target{node = Node, member = Pid}) -> maps:get(Node, Members, []) =:= [Pid] end, Targets) andalso
+        weir_cluster_here:served(Conf) =:= 0 andalso
+        lists:all(fun is_taken_up/1, Targets) andalso lists:all(fun weir_cluster_test_lib:is_of_owner/1, ?KEYS).
 
 is_taken_up(#target{intakes = Intakes, words = Words}) ->
     lists:all(fun(Intake) -> weir_cluster_link:unhandled(Intake, Words) =:= 0 end, lists:seq(1, tuple_size(Intakes))).

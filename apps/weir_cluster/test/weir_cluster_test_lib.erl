@@ -1,9 +1,11 @@
 %% Nodes that are connected with each other and with nobody else: the tests talk to them through their standard input
 %% and output.
 -module(weir_cluster_test_lib).
+-include("../src/weir_cluster.hrl").
 
 -export([with/2, with/3, info/1, stop/1, connect/1, disconnect/2, call/4, do/2, eventually/1, name/1, os/2, begun/1]).
--export([start/1, publish/2, know/2, in_node/1, table/0, pmap/2, tell_workers/1]).
+-export([start/1, publish/2, know/2, is_of_owner/1, in_node/1, table/0, pmap/2, tell_workers/1, keep_telling/1]).
+-export([all_live/1, claim/1]).
 
 -define(DEADLINE_MS, 180_000).
 
@@ -49,14 +51,31 @@ connect(Cluster) ->
 
 disconnect(A, B) -> call(A, erlang, disconnect_node, [name(B)]).
 
-%% All see so many others, and let them in.
+%% All see so many others, and let them in; the table of keys, which is written after that is known, is by them.
 know(Cluster, Others) ->
     lists:foreach(fun(One) ->
         true = eventually(fun() ->
             {ok, #{nodes := Nodes}} = call(One, weir_cluster, info, [p]),
-            length([in || #{share := 1.0} <- Nodes]) =:= Others
+            length([in || #{share := 1.0} <- Nodes]) =:= Others andalso
+                do(One, fun() -> lists:all(fun is_of_owner/1, lists:seq(1, 200)) end)
         end)
     end, Cluster).
+
+%% On this node the table has for a key the first in line for it.
+is_of_owner(Key) ->
+    case weir_cluster:owners(p, Key, 1) of
+        {ok, Owners} -> Owners =:= in_table(Key, weir_cluster_view:conf(p));
+        {error, no_pool} -> false
+    end.
+
+in_table(Key, #conf{} = Conf) ->
+    case weir_cluster_view:number_of_key(weir_cluster_keys:bucket(Key), Conf) of
+        here -> [node()];
+        nobody -> [];
+        Number -> case weir_cluster_view:target(p, Number) of #target{node = Node} -> [Node]; none -> none end
+    end;
+in_table(_Key, undefined) ->
+    none.
 
 stop(Cluster) ->
     _ = pmap(fun weir_kit_nodes:kill/1, Cluster),
@@ -92,6 +111,28 @@ in_node(Fun) -> Fun().
 tell_workers(One) ->
     {ok, Workers} = call(One, weir_pool, workers, [p]),
     lists:foreach(fun({_, Pid}) -> call(One, erlang, send, [Pid, told]) end, Workers).
+
+%% Again and again, since one may not have begun yet.
+keep_telling(Cluster) ->
+    lists:foreach(fun tell_workers/1, Cluster),
+    receive after 50 -> keep_telling(Cluster) end.
+
+%% Waits until both workers live: one that has died is in its slot for a moment more.
+all_live(One) ->
+    true = eventually(fun() ->
+        do(One, fun() ->
+            {ok, Workers} = weir_pool:workers(p),
+            length(Workers) =:= 2 andalso lists:all(fun({_, Pid}) -> is_process_alive(Pid) end, Workers)
+        end)
+    end).
+
+%% Claims a worker on this node, wherever there is one. A node that has not said within a second that one is free there
+%% is not asked again by the same claim: so that has little time, and is made again.
+claim(Fun) ->
+    case weir_cluster:claim(p, Fun, 3000) of
+        {error, timeout} -> claim(Fun);
+        Result -> Result
+    end.
 
 eventually(Condition) -> eventually(Condition, erlang:monotonic_time(millisecond) + ?DEADLINE_MS).
 

@@ -28,12 +28,15 @@ moves(B) ->
         begin
             {Socket, Peer} = pair(B, Side, [binary, {active, Active}]),
             New = start(fun() ->
+                %% A move sets the option to what it was before.
+                receive go -> ok end,
                 setopts_if(Active =:= false, Socket),
                 receive
                     {tcp, Socket, Data} -> Data
                 end
             end),
             ok = controlling_process(Socket, element(1, New)),
+            element(1, New) ! go,
             ok = gen_tcp:send(Peer, "to the new one"),
             ?assertEqual(<<"to the new one">>, await(New)),
             %% It is gone, and the socket with it.
