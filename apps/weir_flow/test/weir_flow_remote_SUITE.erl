@@ -67,7 +67,7 @@ end_per_testcase(_Case, Config) ->
     eventually(fun() -> weir_flow_test_lib:stray() =:= [] end).
 
 start_peer(Name) ->
-    {ok, Peer, Node} = peer:start(#{name => Name, connection => standard_io}),
+    {ok, Peer, Node} = peer:start(#{name => Name, connection => standard_io, wait_boot => 60_000}),
     ok = peer:call(Peer, code, add_pathsa, [[filename:dirname(code:which(M)) || M <- [weir_flow, ?RECEIVER]]]),
     {Peer, Node}.
 

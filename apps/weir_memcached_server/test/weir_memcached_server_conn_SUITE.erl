@@ -281,7 +281,7 @@ many_silent(_Config) ->
         _ ->
             Server = start(#{max_connections => ?SILENT + 10, backlog => 4_096}),
             Port = weir_memcached_server:port(Server),
-            {ok, Peer, _} = peer:start(#{name => peer:random_name(), connection => standard_io,
+            {ok, Peer, _} = peer:start(#{name => peer:random_name(), connection => standard_io, wait_boot => 60_000,
                 args => ["-pa" | code:get_path()]}),
             with_bystander(Server, fun(Answered) ->
                 ok = peer:call(Peer, erlang, apply, [fun hold_many/2, [Port, ?SILENT]], 120_000),

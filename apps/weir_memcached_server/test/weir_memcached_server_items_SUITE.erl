@@ -324,7 +324,7 @@ child(Server, Id) ->
 %% What is counted is what the runtime says that it has taken, to within five percent on both sides; in a node where
 %% nothing else happens.
 memory_is_what_is_counted(_Config) ->
-    {ok, Peer, _} = peer:start(#{name => peer:random_name(), connection => standard_io,
+    {ok, Peer, _} = peer:start(#{name => peer:random_name(), connection => standard_io, wait_boot => 60_000,
         args => ["-pa" | code:get_path()]}),
     [
         begin

@@ -420,7 +420,8 @@ checkin_from_another_node(_Config) ->
     Args = ["-setcookie", atom_to_list(erlang:get_cookie()) | Paths],
     Host = lists:last(string:split(atom_to_list(node()), "@")),
     {ok, Peer, Node} = peer:start(#{
-        name => peer:random_name(), host => Host, longnames => true, connection => standard_io, args => Args
+        name => peer:random_name(), host => Host, longnames => true, connection => standard_io,
+        wait_boot => 60_000, args => Args
     }),
     try
         true = net_kernel:connect_node(Node),

@@ -570,7 +570,9 @@ application_stopped_under_a_supervised_pool(_Config) ->
 restarts_scan_nobody(_Config) ->
     %% In a node of its own: what pools of other cases have left is collected in the background, for a minute and more
     %% on a busy machine.
-    {ok, Peer, _} = peer:start_link(#{connection => standard_io, args => ["-pa" | code:get_path()]}),
+    {ok, Peer, _} = peer:start_link(#{
+        connection => standard_io, wait_boot => 60_000, args => ["-pa" | code:get_path()]
+    }),
     ok = peer:call(Peer, logger, set_primary_config, [level, none]),
     {ok, _} = peer:call(Peer, application, ensure_all_started, [weir_pool]),
     ok = peer:call(Peer, ?MODULE, restarts_of_a_node, [], 150_000),

@@ -1236,7 +1236,7 @@ parts(Pid) ->
 %% In a node that has started very many processes: where numbers end and serials go up, and where serials end.
 pools_work_among_high_pids(_Config) ->
     {ok, Peer, _Node} = peer:start_link(#{
-        connection => standard_io,
+        connection => standard_io, wait_boot => 60_000,
         args => ["-pa" | code:get_path()]
     }),
     try

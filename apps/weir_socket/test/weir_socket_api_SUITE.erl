@@ -776,7 +776,9 @@ read_until(Peer, End, Tail) ->
 %% A term that names a socket travels; the socket does not. What stands for none here is a closed socket.
 handles_of_others(_) ->
     Paths = ["-pa" | [filename:absname(Dir) || Dir <- code:get_path(), Dir =/= "."]],
-    {ok, Peer, _Node} = peer:start_link(#{name => peer:random_name(), connection => standard_io, args => Paths}),
+    {ok, Peer, _Node} = peer:start_link(#{
+        name => peer:random_name(), connection => standard_io, wait_boot => 60_000, args => Paths
+    }),
     {ok, _} = peer:call(Peer, application, ensure_all_started, [weir_socket]),
     {ok, Theirs} = peer:call(Peer, weir_socket, listen, [0, []]),
     answers_closed(Theirs),

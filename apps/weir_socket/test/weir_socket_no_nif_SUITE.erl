@@ -318,7 +318,7 @@ code_path() ->
 start_peer(Path) ->
     {ok, Peer, _Node} = peer:start(#{
         name => peer:random_name(),
-        connection => standard_io,
+        connection => standard_io, wait_boot => 60_000,
         args => ["-kernel", "logger_level", "none", "-pa" | Path]
     }),
     Peer.

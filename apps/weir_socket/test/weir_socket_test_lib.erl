@@ -293,7 +293,7 @@ with_descriptors(Limit, Flags, {Module, Function}) ->
     Script = lists:concat(["ulimit -n ", Limit, "; exec erl \"$@\""]),
     {ok, Peer, _Node} = peer:start_link(#{
         name => peer:random_name(),
-        connection => standard_io,
+        connection => standard_io, wait_boot => 60_000,
         exec => {os:find_executable("sh"), ["-c", Script, "sh"]},
         args => Flags ++ ["-pa" | [filename:absname(Dir) || Dir <- code:get_path(), Dir =/= "."]]
     }),

@@ -70,7 +70,7 @@ options(_Config) ->
 
 without_inets(_Config) ->
     Ebin = filename:dirname(code:which(weir_watch_page)),
-    {ok, Peer, _} = peer:start(#{connection => standard_io, args => ["-pa", Ebin]}),
+    {ok, Peer, _} = peer:start(#{connection => standard_io, wait_boot => 60_000, args => ["-pa", Ebin]}),
     true = peer:call(Peer, code, del_path, [inets]),
     {error, {no_inets, Remedy}} = peer:call(Peer, weir_watch_page, start_link, [#{port => 0}]),
     ?assertMatch({match, _}, re:run(Remedy, "add it to the release")),

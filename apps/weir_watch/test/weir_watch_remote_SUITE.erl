@@ -89,7 +89,9 @@ end_per_testcase(_Case, Config) -> stop_node(?config(peer, Config)).
 
 start_node(Name) ->
     Cookie = atom_to_list(erlang:get_cookie()),
-    {ok, Peer, Node} = peer:start(#{name => Name, connection => standard_io, args => ["-setcookie", Cookie]}),
+    {ok, Peer, Node} = peer:start(#{
+        name => Name, connection => standard_io, wait_boot => 60_000, args => ["-setcookie", Cookie]
+    }),
     {Peer, Node}.
 
 stop_node(Peer) -> try peer:stop(Peer) catch exit:_ -> ok end.

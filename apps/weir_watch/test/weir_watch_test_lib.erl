@@ -32,7 +32,7 @@ with_agent(Module, Function, Values) ->
 %% The same, without an agent.
 in_plain_node(Arguments, Module, Function, Values) ->
     {ok, Peer, _Node} = peer:start(#{
-        name => peer:random_name(), connection => standard_io,
+        name => peer:random_name(), connection => standard_io, wait_boot => 60_000,
         args => ["-setcookie", "weir_watch", "-connect_all", "false", "+S", "2:2"] ++ Arguments ++
             ["-pa" | code:get_path()]
     }),
