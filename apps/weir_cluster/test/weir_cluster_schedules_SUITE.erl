@@ -345,11 +345,15 @@ size_of(Slot) ->
     {ok, #{size := Size}} = call(node_of(Slot), weir_pool, info, [p]),
     Size.
 
-live_member() -> [Pid || {ok, Pid} <- [weir_cluster_view:member(p)], is_process_alive(Pid)].
+%% And its intakes.
+live_member() ->
+    Intakes = weir_cluster_view:intakes(p),
+    [{Pid, list_to_tuple(Intakes)} || {ok, Pid} <- [weir_cluster_view:member(p)],
+        lists:all(fun is_process_alive/1, [Pid | Intakes])].
 
-%% All workers live and nobody has one; this node and the others weigh what they are, and of those the members are known
-%% that are there now; the table of keys, which is written after that is known, is by these weights; nothing is under
-%% way.
+%% All workers live and nobody has one; this node and the others weigh what they are, and of those the members and
+%% intakes are known that are there now, and monitored by a process that lives: that one was killed is seen by the next
+%% round of pings. The table of keys, which is written after that is known, is by these weights; nothing is under way.
 is_whole(Weights, Members) ->
     {ok, #{size := Size, live := Live, claimed := Claimed}} = weir_pool:info(p),
     {ok, #{nodes := Nodes}} = weir_cluster:info(p),
@@ -358,9 +362,12 @@ is_whole(Weights, Members) ->
     {Own, Others} = maps:take(node(), Weights),
     Live =:= Size andalso Claimed =:= 0 andalso weir_cluster_here:weight(Conf) =:= [{node(), Own}] andalso
         Others =:= maps:from_list([{Node, Weight} || #{node := Node, weight := Weight} <- Nodes]) andalso
-        lists:all(fun(#target{node = Node, member = Pid}) -> maps:get(Node, Members, []) =:= [Pid] end, Targets) andalso
+        lists:all(fun(Target) -> is_known(Target, Members) end, Targets) andalso
         weir_cluster_here:served(Conf) =:= 0 andalso
         lists:all(fun is_taken_up/1, Targets) andalso lists:all(fun weir_cluster_test_lib:is_of_owner/1, ?KEYS).
+
+is_known(#target{node = Node, member = Member, intakes = Intakes, monitor = Monitor}, Members) ->
+    maps:get(Node, Members, []) =:= [{Member, Intakes}] andalso is_process_alive(Monitor).
 
 is_taken_up(#target{intakes = Intakes, words = Words}) ->
     lists:all(fun(Intake) -> weir_cluster_link:unhandled(Intake, Words) =:= 0 end, lists:seq(1, tuple_size(Intakes))).
