@@ -1,5 +1,5 @@
-%% weir_memcached_server where weir_socket was built without its NIF, so that its sockets are gen_tcp's: the cases of the
-%% server's own suites in which the transport matters, in another node that has that build in its code path.
+%% weir_memcached_server where weir_socket was built without its NIF, so that its sockets are gen_tcp's: the cases of
+%% the server's own suites in which the transport matters, in another node that has that build in its code path.
 -module(weir_memcached_server_gen_tcp_SUITE).
 
 -include_lib("common_test/include/ct.hrl").

@@ -15,8 +15,8 @@
 %%   publish   from now on callers know the new servers, and whoever asked is answered
 %%   drain     old servers are kept until nobody waits for them, or ?DRAIN_MS is over; a task stops their pools
 %% '''
-%% A server that comes back while it is drained is as it was; when its pool is being stopped, the task that adds it waits
-%% for that first.
+%% A server that comes back while it is drained is as it was; when its pool is being stopped, the task that adds it
+%% waits for that first.
 %%
 %% Tasks, because it is the supervisor that starts and stops pools, and that may be stopping this process.
 %%
