@@ -291,8 +291,10 @@ start(Slot) ->
     true = ets:insert(?MODULE, {{node, Slot}, One}),
     ok.
 
+%% However many die in how short a time, the pool does not give up.
 pool_of(Slot, Size) ->
-    #{size => Size, strategy => least_loaded, worker => {weir_cluster_test_clerk, start_link, [file(Slot)]}}.
+    Worker = {weir_cluster_test_clerk, start_link, [file(Slot)]},
+    #{size => Size, strategy => least_loaded, worker => Worker, intensity => 1000}.
 
 %% ---------------------------------------------------------------- before and after
 
