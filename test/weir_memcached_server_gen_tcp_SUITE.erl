@@ -7,10 +7,9 @@
 
 -export([suite/0, all/0, init_per_suite/1, end_per_suite/1]).
 -export([built_without_nif/1, connections/1, tls/1]).
--export([run/3]).
 
-%% Milliseconds, of one suite.
--define(DEADLINE, 300_000).
+%% Milliseconds.
+-define(DEADLINE, 120_000).
 
 suite() -> [{timetrap, {minutes, 10}}].
 
@@ -34,22 +33,9 @@ connections(Config) ->
 tls(Config) -> passes(Config, weir_memcached_server_tls_SUITE, weir_memcached_server_tls_SUITE:all()).
 
 passes(Config, Suite, Cases) ->
-    ?assertEqual([], peer:call(?config(peer, Config), ?MODULE, run, [Suite, Cases, Config], ?DEADLINE)).
-
-%% In the other node: what failed.
-run(Suite, Cases, Config) ->
-    Known = Suite:init_per_suite(Config),
-    Failed = [
-        {Case, Failure}
-     || Case <- Cases, Failure <- [outcome(Suite, Case, Known)], _ <- [Suite:end_per_testcase(Case, Known)],
-        Failure =/= ok
-    ],
-    _ = Suite:end_per_suite(Known),
-    Failed.
-
-outcome(Suite, Case, Known) ->
-    try Suite:Case(Known) of
-        _ -> ok
-    catch
-        Class:Reason:Stack -> {Class, Reason, Stack}
-    end.
+    Peer = ?config(peer, Config),
+    Known = peer:call(Peer, Suite, init_per_suite, [Config], ?DEADLINE),
+    Calls = lists:append([[{Case, [Known]}, {end_per_testcase, [Case, Known]}] || Case <- Cases]),
+    ?assertEqual([], weir_socket_no_nif_SUITE:failed(Config, Suite, Calls)),
+    _ = peer:call(Peer, Suite, end_per_suite, [Known], ?DEADLINE),
+    ok.

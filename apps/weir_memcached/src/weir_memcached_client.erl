@@ -174,6 +174,8 @@ replace(Server, Conn, Config) ->
 servers(#config{servers = Servers, gutter = Gutter}) ->
     weir_memcached_route:all(Servers) ++ weir_memcached_route:all(Gutter).
 
+names(Config) -> [Name || #server{name = Name} <- servers(Config)].
+
 is_known(#server{name = Name}, #state{config = Config, drained = Drained}) ->
     lists:keymember(Name, #server.name, servers(Config) ++ [Server || {Server, _} <- Drained]).
 
@@ -198,7 +200,7 @@ connect(State) ->
 changed(From, New, #state{config = Old, drained = Drained} = State) ->
     ok = weir_memcached_config:publish(New),
     gen_server:reply(From, ok),
-    Names = [Name || #server{name = Name} <- servers(New)],
+    Names = names(New),
     Left = [Server || #server{name = Name} = Server <- servers(Old), not lists:member(Name, Names)],
     Kept = [Each || {#server{name = Name}, _} = Each <- Drained, not lists:member(Name, Names)],
     drain(Left, State#state{config = New, change = none, drained = Kept}).
@@ -207,9 +209,9 @@ changed(From, New, #state{config = Old, drained = Drained} = State) ->
 drain(Left, #state{config = Config, drained = Drained} = State) ->
     Now = now_ms(),
     All = [{Server, Now} || Server <- Left] ++ Drained,
-    Back = coming(State#state.change),
+    Coming = coming(State#state.change),
     {Ready, Waiting} = lists:partition(
-        fun({#server{name = Name}, _} = Each) -> not lists:member(Name, Back) andalso is_ready(Each, Now, Config) end,
+        fun({#server{name = Name}, _} = Each) -> not lists:member(Name, Coming) andalso is_ready(Each, Now, Config) end,
         All
     ),
     Tasks = [
@@ -221,7 +223,7 @@ drain(Left, #state{config = Config, drained = Drained} = State) ->
 
 %% The servers that there will be.
 coming(none) -> [];
-coming({_, _, New, _}) -> [Name || #server{name = Name} <- servers(New)].
+coming({_, _, New, _}) -> names(New).
 
 is_ready({#server{load = Load}, Since}, Now, #config{connections = Connections}) ->
     Now - Since >= ?DRAIN_MS orelse
@@ -241,7 +243,7 @@ format_status(#{state := #state{config = Config, change = Change, drained = Drai
     Status#{
         state := #{
             client => Config#config.client,
-            servers => [Name || #server{name = Name} <- servers(Config)],
+            servers => names(Config),
             changing => Change =/= none,
             drained => [Name || {#server{name = Name}, _} <- Drained]
         }
