@@ -546,10 +546,7 @@ a_failed_worker_is_replaced_when_others_want_the_slot(_Config) ->
         {Pid, Monitor} = spawn_monitor(fun() -> exit({result, weir_pool:replace(?POOL, 1, Timeout)}) end),
         eventually(fun() -> states() =:= [marked] orelse not is_process_alive(Pid) end),
         ok = sys:suspend(manager()),
-        IsLate = fun() ->
-            {messages, Messages} = process_info(manager(), messages),
-            [late || {timeout, _, {change, _}} <- Messages] =:= [late]
-        end,
+        IsLate = fun() -> weir_pool_test_lib:has_late_change(manager()) end,
         eventually(fun() -> IsLate() orelse not is_process_alive(Pid) end),
         case IsLate() of
             true ->

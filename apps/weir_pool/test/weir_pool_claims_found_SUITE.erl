@@ -90,16 +90,12 @@ replacement_has_timed_out_before(Do, Timeout) ->
     Replacer = weir_pool_life_lib:run(fun() -> weir_pool:replace(?POOL, 1, Timeout) end),
     eventually(fun() -> weir_pool_life_lib:word(?POOL, 1) =:= marked orelse not is_process_alive(Replacer) end),
     ok = sys:suspend(Manager),
-    eventually(fun() -> has_timed_out(Manager) orelse not is_process_alive(Replacer) end),
-    IsBefore = has_timed_out(Manager),
+    eventually(fun() -> weir_pool_test_lib:has_late_change(Manager) orelse not is_process_alive(Replacer) end),
+    IsBefore = weir_pool_test_lib:has_late_change(Manager),
     _ = IsBefore andalso Do(),
     ok = sys:resume(Manager),
     ?assertEqual({error, timeout}, weir_pool_life_lib:result(Replacer)),
     IsBefore orelse replacement_has_timed_out_before(Do, 2 * Timeout).
-
-has_timed_out(Manager) ->
-    {messages, Messages} = process_info(Manager, messages),
-    lists:any(fun(M) -> is_tuple(M) andalso element(1, M) =:= timeout end, Messages).
 
 is_replaced(Worker) ->
     eventually(fun() ->

@@ -2,7 +2,7 @@
 -module(weir_pool_test_lib).
 
 -export([eventually/1, eventually/2, kill/1, kill_manager/1, await_down/1]).
--export([manager/1, queue/1, slots/1, workers/1, settled/2, report_to/1]).
+-export([manager/1, queue/1, slots/1, workers/1, settled/2, report_to/1, has_late_change/1]).
 -export([leftovers/0, start_parent/1, quiet/1, loud/1]).
 -export([setup/0, setup/1, teardown/1, opts/1, script/2, blocked_after/1, await_blocked/0, start_blocked/2,
     start_with_holes/3, stop_parent/1]).
@@ -17,6 +17,11 @@
 %% A pool of ten thousand slots leaves as many terms, and each waits for all schedulers to be erased.
 -define(DEADLINE_MS, 60000).
 -define(POLL_MS, 2).
+
+%% Whether the time of a change is over of which a suspended manager has not heard.
+has_late_change(Manager) ->
+    {messages, Messages} = process_info(Manager, messages),
+    [late || {timeout, _, {change, _}} <- Messages] =:= [late].
 
 %% Polls until Condition() is true.
 eventually(Condition) -> eventually(Condition, ?DEADLINE_MS).
