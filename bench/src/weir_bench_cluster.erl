@@ -139,7 +139,7 @@ trouble(frozen, Node) -> weir_kit_nodes:signal("STOP", Node).
 %% killed, until all see it; of both ways in the same nodes.
 converged(Rounds, Count) ->
     Once = fun() ->
-        Nodes = [start({serve, [?WORKERS, 0]}) || _ <- lists:seq(1, Count)],
+        Nodes = started(lists:duplicate(Count, {serve, [?WORKERS, 0]})),
         try
             Connect = fun() -> weir_kit_nodes:connect(Nodes) end,
             Joined = seen_ms(Connect, Nodes, Count - 1),
@@ -260,13 +260,16 @@ table(Title, Unit, Better, [Ours | Peers], Notes) ->
 %% ---------------------------------------------------------------- the nodes
 
 with(Roles, Test) ->
-    Nodes = [start(Role) || Role <- Roles],
+    Nodes = started(Roles),
     try
         ok = weir_kit_nodes:connect(Nodes),
         Test(Nodes)
     after
         lists:foreach(fun weir_kit_nodes:kill/1, Nodes)
     end.
+
+%% All at the same time: most of it is the boot of a node, which waits.
+started(Roles) -> weir_kit:in_parallel([fun() -> start(Role) end || Role <- Roles]).
 
 start(Role) ->
     Node = weir_kit_nodes:start(["-kernel", "prevent_overlapping_partitions", "false"]),

@@ -1,10 +1,10 @@
-%% @doc Small things that the demo, the benchmarks and the tests need: waiting for a condition, the files
-%% of the repository, and figures as text.
+%% @doc Small things that the demo, the benchmarks and the tests need: waiting for a condition, doing things at the same
+%% time, how much continuous integration does, the files of the repository, and figures as text.
 %%
 %% The text functions are pure.
 -module(weir_kit).
 
--export([until/1, until/2, path/1]).
+-export([until/1, until/2, in_parallel/1, in_ci/2, path/1]).
 -export([integer/1, milliseconds/1, seconds/1, rate/2, ratio/2, reasons/1]).
 
 -define(DEADLINE_MS, 60_000).
@@ -28,6 +28,32 @@ until_deadline(Condition, Deadline) ->
             receive
             after ?POLL_MS -> until_deadline(Condition, Deadline)
             end
+    end.
+
+%% @doc Calls functions in processes of their own, all at once, and returns their results in order. Who crashes is the
+%% caller's crash, `{crashed, Reason}'.
+-spec in_parallel([fun(() -> Result)]) -> [Result].
+in_parallel(Functions) ->
+    Me = self(),
+    Callers = [spawn_monitor(fun() -> Me ! {self(), Function()} end) || Function <- Functions],
+    [
+        receive
+            {Pid, Result} ->
+                true = demonitor(Monitor, [flush]),
+                Result;
+            {'DOWN', Monitor, process, Pid, Crash} ->
+                error({crashed, Crash})
+        end
+     || {Pid, Monitor} <- Callers
+    ].
+
+%% @doc The first where the environment variable CI is set, as continuous integration has it, which runs all tests on
+%% two releases; else the second.
+-spec in_ci(Value, Value) -> Value.
+in_ci(InCi, Else) ->
+    case os:getenv("CI") of
+        false -> Else;
+        _ -> InCi
     end.
 
 %% @doc A file of the repository that this was compiled in.

@@ -46,12 +46,13 @@ started(#{args := Args} = Options) ->
     {ok, Peer, Name} = peer:start(Options#{
         connection => standard_io, wait_boot => ?BOOT_MS, args => ["-setcookie", "weir_kit" | Args]
     }),
-    ok = peer:call(Peer, logger, set_primary_config, [level, none], ?CALL_MS),
-    #{peer => Peer, name => Name, os_pid => peer:call(Peer, os, getpid, [], ?CALL_MS)}.
+    ok = call(Peer, logger, set_primary_config, [level, none]),
+    #{peer => Peer, name => Name, os_pid => call(Peer, os, getpid, [])}.
 
-%% @doc Calls a function there, which may take ten minutes.
--spec call(kit_node(), module(), Function :: atom(), Args :: [term()]) -> term().
-call(#{peer := Peer}, Module, Function, Args) -> peer:call(Peer, Module, Function, Args, ?CALL_MS).
+%% @doc Calls a function there, or in the node of a peer, which may take ten minutes.
+-spec call(kit_node() | (Peer :: pid()), module(), Function :: atom(), Args :: [term()]) -> term().
+call(#{peer := Peer}, Module, Function, Args) -> call(Peer, Module, Function, Args);
+call(Peer, Module, Function, Args) -> peer:call(Peer, Module, Function, Args, ?CALL_MS).
 
 %% @doc Connects each with each. One that cannot be reached is left alone.
 -spec connect([kit_node()]) -> ok.
