@@ -11,7 +11,7 @@ suite() -> [{timetrap, {minutes, 10}}].
 all() -> [part, wrong_cause].
 
 part(_) ->
-    Tables = weir_bench_watch:run(1, #{processes => 2000, minute => 1000, some => 1000, settled => 1000}),
+    Tables = weir_bench_watch:run(1, #{processes => 2000, minute => 200, some => 200, settled => 200}),
     ?assertEqual(6, length(Tables)),
     [?assert(is_list(unicode:characters_to_list(weir_bench_table:render(Table)))) || Table <- Tables],
     ?assert(is_list(weir_bench_watch:version())).

@@ -105,12 +105,13 @@
 %% `gen_batch_server' or `process'. `queue' is its mailbox now; `drained' what a weir_server has taken out of it and
 %% not handled; `queues' both together in each of up to 60 seconds, the oldest first. `growth' is by how many messages
 %% a second both grow; `until_million' the seconds until there are a million. `reductions' is a second's; `core' the
-%% share of its time that it ran or wanted to run, 0.0 to 1.0; `heap' bytes. `doing' has the functions in which it was
-%% found, and `states' the states of `process_info(Pid, status)', each with its share of the samples. `messages' has
-%% the kinds of its messages, never their content, with their shares. `waiters' estimates how many processes are in a
-%% call to it, and `waiting' names some; `waits_for' is whom it is calling, `chain' that one, whom he is calling, and
-%% so on. `answers' is false while a question about it has had no answer for a second: it runs, and does not come to
-%% answer the runtime.
+%% share of its time that it ran or wanted to run, 0.0 to 1.0; `heap' bytes, of one with more than 1,000 messages
+%% those of the heap's youngest part, since the runtime would go through all messages to tell more. `doing' has the
+%% functions in which it was found, and `states' the states of `process_info(Pid, status)', each with its share of the
+%% samples. `messages' has the kinds of its messages, never their content, with their shares. `waiters' estimates how
+%% many processes are in a call to it, and `waiting' names some; `waits_for' is whom it is calling, `chain' that one,
+%% whom he is calling, and so on. `answers' is false while a question about it has had no answer for a second: it runs,
+%% and does not come to answer the runtime.
 
 -type diagnosis() :: #{
     pid := pid() | undefined,

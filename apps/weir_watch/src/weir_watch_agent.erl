@@ -28,12 +28,10 @@
 -export([init/1, handle_call/3, handle_cast/2, handle_info/2, terminate/2]).
 -export([ticker/1]).
 
--include_lib("kernel/include/logger.hrl").
-
 -define(TICK_MS, 200).
 -define(TICKERS, 3).
 -define(SECOND, 5).
--define(SAMPLES, 60).
+-define(SAMPLES, 80).
 %% Ticks for which it is remembered who waited for whom.
 -define(WINDOW, 15).
 %% Of these, that make somebody a suspect.
@@ -63,20 +61,22 @@
 -define(COLLECTIONS_MS, 3000).
 %% Functions in which a suspect was seen to wait that are remembered.
 -define(MOST_WAITS, 50).
-%% Nobody is to blame for who waits on a node that is given less of the processor time that it wants.
--define(STARVED, 0.7).
 -define(MAX_MAILBOX, 5000).
 -define(MAX_BYTES, 100_000_000).
 %% Samples of processes that ran from which it can be said who is in ets.
 -define(KNOWN, 25).
 -define(PARTS_S, 2).
 -define(LARGE_HEAP, 200_000_000).
+%% What a message takes at least that waits, and may be a part of the heap.
+-define(MESSAGE_BYTES, 100).
 %% What reading the node's figures takes.
 -define(READ_US, 250).
 
 -record(suspect, {
     pid :: pid(),
     looker :: pid(),
+    %% Whether that asks for what may be long.
+    asked = all :: all | none,
     who = #{} :: map(),
     seen_since :: integer(),
     %% When it was last found to be in trouble or busy, by seconds.
@@ -121,7 +121,7 @@
     %% Who ran, and whether in ets.
     in_ets = [] :: [{pid(), boolean()}],
     suspects = #{} :: #{pid() => #suspect{}},
-    %% Suspects that the runtime has told of since the last snapshot.
+    %% New suspects that are told of at the next tick.
     news = [] :: [pid()],
     %% Who reads what is told of the node, since when he is asked, and what he has told last.
     reader = none :: pid() | none,
@@ -130,6 +130,10 @@
     sleeper = none :: pid() | none,
     delays :: weir_watch_delay:delays(),
     tick = 0 :: non_neg_integer(),
+    %% When the last second ended, and how many milliseconds each of the last 60 took: five ticks may be late. The
+    %% newest first.
+    second = erlang:monotonic_time(millisecond) :: integer(),
+    lasted = [] :: [pos_integer()],
     processes = 0 :: non_neg_integer(),
     %% What the scanner takes.
     scanner_bytes = 0 :: non_neg_integer(),
@@ -192,8 +196,8 @@ snapshot(Agent) -> gen_server:call(Agent, snapshot).
 -spec modules() -> [module()].
 modules() ->
     [
-        ?MODULE, weir_watch_scan, weir_watch_ask, weir_watch_look, weir_watch_node, weir_watch_delay, weir_watch_causes,
-        weir_watch_parts
+        ?MODULE, weir_watch_scan, weir_watch_pids, weir_watch_ask, weir_watch_look, weir_watch_node, weir_watch_delay,
+        weir_watch_causes, weir_watch_parts
     ].
 
 %% ---------------------------------------------------------------- gen_server
@@ -267,13 +271,8 @@ handle_info({who, Looker, Who}, State) ->
     {noreply, with_suspect_of(Looker, fun(Suspect) -> Suspect#suspect{who = Who} end, State)};
 handle_info({looked, Looker, Look}, State) ->
     {noreply, looked(Looker, Look, State)};
-handle_info({monitor, Pid, long_message_queue, true}, #state{suspects = Before} = State) when is_pid(Pid) ->
-    case suspect(Pid, State) of
-        #state{suspects = #{Pid := _}} = New when not is_map_key(Pid, Before) ->
-            {noreply, New#state{news = [Pid | New#state.news]}};
-        New ->
-            {noreply, New}
-    end;
+handle_info({monitor, Pid, long_message_queue, true}, State) when is_pid(Pid) ->
+    {noreply, at_once(Pid, State)};
 handle_info({monitor, Pid, long_gc, Info}, #state{suspects = Suspects} = State) ->
     case Suspects of
         #{Pid := #suspect{collections = Collections} = Suspect} ->
@@ -301,12 +300,17 @@ handle_info({'EXIT', Reader, _}, #state{reader = Reader} = State) ->
     {noreply, State#state{reader = none, reading = none}};
 handle_info({'EXIT', Sleeper, _}, #state{sleeper = Sleeper} = State) ->
     {noreply, State#state{sleeper = none}};
-handle_info({'EXIT', Pid, _}, #state{suspects = Suspects} = State) ->
-    case [Suspect || {Suspect, #suspect{looker = Looker}} <- maps:to_list(Suspects), Looker =:= Pid] of
-        [Suspect] ->
-            {noreply, State#state{suspects = maps:remove(Suspect, Suspects)}};
+handle_info({'EXIT', Pid, Reason}, #state{suspects = Suspects} = State) ->
+    case [Suspect || #suspect{looker = Looker} = Suspect <- maps:values(Suspects), Looker =:= Pid] of
+        %% By the runtime, perhaps: an answer was longer than it may be.
+        [#suspect{pid = Of, asked = all} = Suspect] when Reason =:= killed ->
+            Again = fun(Looker) -> Suspect#suspect{looker = Looker, asked = none, heard = now_ms()} end,
+            {noreply, with_looker(Of, none, Again, State)};
+        [#suspect{pid = Of}] ->
+            {noreply, State#state{suspects = maps:remove(Of, Suspects)}};
         [] ->
-            %% Whoever else is linked: a ticker that has died, without which there may be no tick to start another.
+            %% Whoever else is linked: one that was ended for good or a moment ago, or a ticker that has died, without
+            %% which there may be no tick to start another.
             Tickers = maps:filter(fun(_, Ticker) -> Ticker =/= Pid end, State#state.tickers),
             {noreply, with_helpers(State#state{tickers = Tickers})}
     end;
@@ -399,7 +403,8 @@ tick(#state{tick = Tick} = State) ->
         _ -> tell_news(Next)
     end.
 
-%% Of whom the runtime has told is in a snapshot at the next tick, before anything is known but that he is there.
+%% Who is new, and told of by the runtime or waited for by many, is in a snapshot at the next tick, before anything is
+%% known but that he is there.
 tell_news(#state{news = [_ | _] = News, snapshot = #{suspects := Told} = Snapshot, suspects = Suspects} = State) ->
     New = [describe(Suspect, State) || Pid <- News, #{Pid := Suspect} <- [Suspects]],
     publish(Snapshot#{at := erlang:system_time(millisecond), suspects := New ++ Told}, State#state{news = []});
@@ -485,7 +490,6 @@ turn(State) ->
 
 %% The scanner is started anew, and leaves out whom it has waited for as long as he is silent.
 probed(Pid, #state{scanner = Scanner, turn = Since} = State) when is_pid(Pid), is_pid(Scanner), is_integer(Since) ->
-    true = unlink(Scanner),
     true = exit(Scanner, kill),
     suspect(Pid, State#state{scanner = none, turn = none});
 probed(_Pid, State) ->
@@ -497,8 +501,13 @@ scanned(#{long := Long, worked := Worked, stuck := Stuck, running := Running, sa
     Busy = [Pid || {Pid, Reductions} <- Worked, Reductions >= ?HARD_WORK],
     New = lists:foldl(
         fun suspect/2,
-        State#state{turn = none, us = State#state.us + Us, processes = Processes, scanner_bytes = Bytes},
-        lists:sublist([Pid || {Pid, _} <- Long], 10) ++ lists:sublist(Stuck, 5) ++ lists:sublist(Busy, 5)
+        State#state{
+            turn = none, us = State#state.us + Us, scanner_bytes = Bytes,
+            %% None while the scanner has no room for the process that has the pids.
+            processes = case Processes of 0 -> State#state.processes; _ -> Processes end
+        },
+        %% One more than there is room for, so that it is told that some are left out.
+        lists:sublist([Pid || {Pid, _} <- Long], ?SUSPECTS + 1) ++ lists:sublist(Stuck, 5) ++ lists:sublist(Busy, 5)
     ),
     Going = case Burst of true -> going; false -> none end,
     start_asker(Samples, Running, New#state{burst = case State#state.burst of asked -> asked; _ -> Going end}).
@@ -525,7 +534,7 @@ asked(#{waiters := Waiters, running := Running, us := Us}, #state{hits = Hits, i
     Servers = lists:sublist([Server || {Server, N} <- Counts, N >= ?HITS], 10),
     Ets = [{Pid, Module =:= ets} || {Pid, {Module, _, _}} <- Running],
     lists:foldl(
-        fun suspect/2,
+        fun at_once/2,
         State#state{hits = Window, us = State#state.us + Us, in_ets = lists:sublist(Ets ++ InEts, 2 * ?KNOWN)},
         Servers
     ).
@@ -549,16 +558,28 @@ suspect(Pid, #state{suspects = Suspects, tick = Tick} = State) ->
             end
     end.
 
-new_suspect(Pid, #state{suspects = Suspects, tick = Tick} = State) ->
-    try weir_watch_look:start_link(Pid) of
-        Looker ->
-            Suspect = #suspect{
-                pid = Pid, looker = Looker, noticed = Tick, seen_since = erlang:system_time(millisecond),
-                heard = now_ms()
-            },
-            State#state{suspects = Suspects#{Pid => Suspect}}
+%% The same of one who is told of at the next tick if he is new.
+at_once(Pid, #state{suspects = Before, news = News} = State) ->
+    case suspect(Pid, State) of
+        #state{suspects = #{Pid := _}} = New when not is_map_key(Pid, Before) -> New#state{news = [Pid | News]};
+        New -> New
+    end.
+
+new_suspect(Pid, #state{tick = Tick} = State) ->
+    New = fun(Looker) ->
+        #suspect{
+            pid = Pid, looker = Looker, noticed = Tick, seen_since = erlang:system_time(millisecond), heard = now_ms()
+        }
+    end,
+    with_looker(Pid, all, New, State).
+
+with_looker(Pid, Asked, Suspect, #state{suspects = Suspects} = State) ->
+    try weir_watch_look:start_link(Pid, Asked) of
+        Looker -> State#state{suspects = Suspects#{Pid => Suspect(Looker)}}
     catch
-        error:system_limit -> limit(<<"The node is at its limit of processes: suspects are not looked at.">>, State)
+        error:system_limit ->
+            limit(<<"The node is at its limit of processes: suspects are not looked at.">>,
+                State#state{suspects = maps:remove(Pid, Suspects)})
     end.
 
 make_room(#state{suspects = Suspects, tick = Tick} = State) when map_size(Suspects) >= ?SUSPECTS ->
@@ -578,7 +599,6 @@ is_pinned(Pid, #state{pins = Pins}) -> lists:member(Pid, maps:values(Pins)).
 
 drop(Pid, #state{suspects = Suspects} = State) ->
     #{Pid := #suspect{looker = Looker}} = Suspects,
-    true = unlink(Looker),
     true = exit(Looker, kill),
     State#state{suspects = maps:remove(Pid, Suspects)}.
 
@@ -605,16 +625,22 @@ within_bounds(#state{scanner_bytes = Scanner} = State) ->
         _ -> {noreply, State}
     end.
 
+%% The report is another process': it stops on a node whose log hangs, too.
 overloaded(Mailbox, Bytes, State) ->
-    ?LOG_WARNING("weir_watch stops: ~b messages wait for it and it needs ~b bytes; ~b and ~b are its limits.", [
-        Mailbox, Bytes, ?MAX_MAILBOX, ?MAX_BYTES
-    ]),
+    Report = [
+        "weir_watch stops: ~b messages wait for it and it needs ~b bytes; ~b and ~b are its limits.",
+        [Mailbox, Bytes, ?MAX_MAILBOX, ?MAX_BYTES]
+    ],
+    _ = try spawn(logger, warning, Report) catch error:system_limit -> apply(logger, warning, Report) end,
     {stop, {shutdown, overloaded}, State}.
 
 %% ---------------------------------------------------------------- each second
 
-second(#state{hits = Hits, tick = Tick} = Before) ->
-    State = still_told(Before#state{hits = aged(Hits, Tick)}),
+second(#state{hits = Hits, tick = Tick, second = Last, lasted = Lasted} = Before) ->
+    Now = now_ms(),
+    State = still_told(Before#state{
+        hits = aged(Hits, Tick), second = Now, lasted = lists:sublist([max(1, Now - Last) | Lasted], 60)
+    }),
     Facts = maps:merge(weir_watch_node:at_once(), State#state.facts),
     Grown = burst(maps:get(processes, maps:get(memory, Facts), none), read_node(State)),
     Rated = Grown#state{suspects = maps:map(fun(_, Suspect) -> rate(Suspect, Grown) end, Grown#state.suspects)},
@@ -656,7 +682,8 @@ rate(#suspect{reductions = Reductions, reductions0 = Before, queue = Queue, queu
             false -> Suspect#suspect.noticed
         end,
     Suspect#suspect{
-        rate = case Before of 0 -> 0; _ -> max(0, Reductions - Before) end, reductions0 = Reductions,
+        rate = case Before of 0 -> 0; _ -> max(0, Reductions - Before) * 1000 div hd(State#state.lasted) end,
+            reductions0 = Reductions,
             %% What it has drained is known with the first look.
             queues = [Queue + drained(Suspect) || Suspect#suspect.looks =/= []] ++ lists:sublist(Queues, 59),
         hits = {Estimate, Sustained}, waiting = Waiting, noticed = Noticed
@@ -701,13 +728,14 @@ waits_for(#suspect{looks = [#{callee := Callee, samples := Samples} | _]}) when 
 waits_for(_) ->
     [].
 
+%% Those for whom it waits, and whether it is one of them: who waits in front of a cycle is not.
 chain(Pid, Suspects, Seen) ->
     case Suspects of
         #{Pid := Suspect} when length(Seen) < 10 ->
             case waits_for(Suspect) of
                 [Next] ->
                     case lists:member(Next, [Pid | Seen]) of
-                        true -> {[Next], true};
+                        true -> {[Next], Next =:= lists:last([Pid | Seen])};
                         false ->
                             {More, Cycle} = chain(Next, Suspects, [Pid | Seen]),
                             {[Next | More], Cycle}
@@ -721,8 +749,8 @@ chain(Pid, Suspects, Seen) ->
 %% ---------------------------------------------------------------- verdicts
 
 judge(NodeFacts, Described, State) ->
-    Starved = map_get(given, NodeFacts) < ?STARVED,
-    First = maps:map(fun(Pid, Description) -> (facts(Pid, Description, State))#{starved => Starved} end, Described),
+    Given = map_get(given, NodeFacts),
+    First = maps:map(fun(Pid, Description) -> (facts(Pid, Description, State))#{given => Given} end, Described),
     Verdicts = maps:map(fun(_, Facts) -> weir_watch_causes:find(Facts) end, First),
     %% Whoever is waited for by one in trouble, directly or through others, is judged as if he were in trouble. If the
     %% last of these that is the reason is found, those who wait for him are none.
@@ -745,14 +773,9 @@ judge(NodeFacts, Described, State) ->
 roots(Chain, Facts) ->
     [
         {Callee, Verdict}
-     || Callee <- lists:reverse(Chain), #{Callee := Its} <- [Facts], Verdict <- [root(Its)], Verdict =/= none
+     || Callee <- lists:reverse(Chain), #{Callee := Its} <- [Facts], Verdict <- [weir_watch_causes:root(Its)],
+        Verdict =/= none
     ].
-
-root(Facts) ->
-    case weir_watch_causes:find(Facts#{inherited := true}) of
-        {Cause, _} = Verdict when Cause =/= blocking, Cause =/= unsure, Cause =/= flooded, Cause =/= backlog -> Verdict;
-        _ -> none
-    end.
 
 %% What the rules say twice in a row is told.
 verdict(Pid, Verdict, Description, Diagnoses, #state{suspects = Suspects} = State) ->
@@ -780,11 +803,14 @@ facts(Pid, Description, #state{suspects = Suspects, in_ets = InEts} = State) ->
     #{Pid := #suspect{looks = Looks, queues = Queues, hits = {_, Sustained}} = Suspect} = Suspects,
     #{queue := Queue, drained := Drained} = Description,
     Newest = case Looks of [Look | _] -> Look; [] -> #{} end,
+    Shares = fun(Samples) -> weir_watch_causes:shares(Samples, Suspect#suspect.waits, Queue + Drained) end,
+    Lately = samples(Looks, 4),
     {_, Cycle} = chain(Pid, Suspects, []),
     Least = case lists:sublist(Queues, 3) of [_, _ | _] = Last -> lists:min(Last); _ -> 0 end,
     #{
         suspect => Description,
-        shares => weir_watch_causes:shares(samples(Looks, 2), Suspect#suspect.waits, Queue + Drained),
+        shares => Shares(samples(Looks, 2)),
+        lately_in_ets => {maps:get(ets, Shares(Lately), 0.0), length(Lately)},
         queue => Least,
         waiters => Sustained,
         cycle => Cycle andalso length(Looks) >= 2,
@@ -808,8 +834,8 @@ facts(Pid, Description, #state{suspects = Suspects, in_ets = InEts} = State) ->
 %% For how many milliseconds it has not answered, having run when it last did. One that never answered may wait behind
 %% another that runs. A large heap may keep the runtime that long with a collection; nor can one answer who waits for
 %% his turn, behind others.
-silent(#suspect{heard = Heard, status = running, looks = Looks}) ->
-    Large = case Looks of [#{heap := Heap} | _] -> Heap > ?LARGE_HEAP; [] -> false end,
+silent(#suspect{heard = Heard, status = running, looks = Looks, queue = Queue}) ->
+    Large = case Looks of [#{heap := Heap} | _] -> Heap + ?MESSAGE_BYTES * Queue > ?LARGE_HEAP; [] -> false end,
     case now_ms() - Heard of
         Late when Late >= ?LATE_MS, not Large ->
             case Late >= ?LATE_MS * (1 + 2 * turns()) of
@@ -841,7 +867,7 @@ describe(#suspect{pid = Pid, looks = Looks, who = Who, queues = Queues, queue = 
     Samples = samples(Looks, 4),
     Newest = case Looks of [Look | _] -> Look; [] -> #{} end,
     {Chain, _} = chain(Pid, State#state.suspects, []),
-    Growth = growth(Queues),
+    Growth = growth(Queues, State#state.lasted),
     Messages = maps:get(messages, Newest, []),
     #{
         pid => Pid,
@@ -877,10 +903,11 @@ until_million(_Waiting, _Growth) -> infinity.
 drained(#suspect{looks = [#{drained := Drained} | _]}) -> Drained;
 drained(#suspect{}) -> 0.
 
-%% Over the last five seconds at most.
-growth(Queues) ->
+%% In a second, over the last five at most.
+growth(Queues, Lasted) ->
     case lists:sublist(Queues, 6) of
-        [Now, _ | _] = Last -> (Now - lists:last(Last)) div (length(Last) - 1);
+        [Now, _ | _] = Last ->
+            (Now - lists:last(Last)) * 1000 div lists:sum(lists:sublist(Lasted, length(Last) - 1));
         _ -> 0
     end.
 
@@ -941,7 +968,7 @@ snapshot(Facts, Described, Diagnoses, #state{spent = Spent, parts = {Parts, _}} 
         parts => if Parts =:= none -> no_parts(); true -> Parts end,
         delays => delays(State),
         cost => #{
-            share => lists:sum(Spent) / (length(Spent) * 1_000_000),
+            share => lists:sum(Spent) / (lists:sum(State#state.lasted) * 1000),
             %% The agent, the scanner, and small processes.
             memory =>
                 Words * erlang:system_info(wordsize) + State#state.scanner_bytes + 10_000 * (map_size(Described) + 2),
@@ -949,7 +976,8 @@ snapshot(Facts, Described, Diagnoses, #state{spent = Spent, parts = {Parts, _}} 
         },
         limits =>
             [stale() || Since <- [State#state.reading], Since =/= none, now_ms() - Since > 2000] ++
-                [starved(Given) || #{given := Given} <- [Facts], Given < ?STARVED] ++ passing(State) ++
+                [starved(Given) || #{given := Given} <- [Facts], weir_watch_causes:is_too_little(Given)] ++
+                passing(State) ++
                 [no_monitor() || State#state.events =:= none]
     }.
 

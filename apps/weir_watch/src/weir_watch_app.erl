@@ -30,10 +30,9 @@ start(_Type, _Args) ->
 
 start_all([]) -> ok;
 start_all([#{id := Id} = Spec | Specs]) ->
-    case supervisor:start_child(?SUP, Spec) of
+    case weir_watch_keeper:start_child(?SUP, Spec) of
         {ok, _} -> start_all(Specs);
-        %% Without the options, of which one may be a token.
-        {error, {Reason, _Child}} -> {error, {Id, Reason}}
+        {error, Reason} -> {error, {Id, Reason}}
     end.
 
 %% @private

@@ -2,13 +2,13 @@
 %% comes when the one who is asked has a turn. So the one who asks may wait, and is killed by the agent when it takes
 %% too long.
 %%
-%% It asks those that wait whom they monitor, and in which function they are: one in a call monitors its server. One
-%% that waits in a function of its own may wait for anything, and counts for nothing. Those that run it asks only in
-%% which function they are.
+%% It asks those that wait in which function they are, and those that are in a call whom they monitor: their server.
+%% One that waits in a function of its own may wait for anything, and counts for nothing. Those that run it asks only
+%% in which function they are.
 %% @private
 -module(weir_watch_ask).
 
--export([start/2, estimate/4, callee/1, monitored/1, is_call/1, is_loop/1]).
+-export([start/2, estimate/4, called/1, callee/1, monitored/1, is_call/1, is_loop/1]).
 
 -export_type([answers/0]).
 
@@ -29,23 +29,32 @@ start(Waiting, Running) ->
 
 ask(Waiting, Running) ->
     Begin = erlang:monotonic_time(microsecond),
-    Waiters = [{Server, Pid} || Pid <- Waiting, waits(Pid), Server <- servers(process_info(Pid,
-        [current_function, monitors]))],
+    Waiters = [{Server, Pid} || Pid <- Waiting, calls(Pid), {ok, Server} <- [called(Pid)]],
     Functions = [{Pid, Call} || Pid <- Running, {_, Call} <- [process_info(Pid, current_function)], is_tuple(Call)],
     %% One who runs answers at the end of his turn; waiting for that costs nothing.
     Us = min(erlang:monotonic_time(microsecond) - Begin, ?QUESTION_US * (length(Waiting) + length(Running))),
     #{waiters => Waiters, running => Functions, us => Us}.
 
-%% Whom a process monitors is told as a list: it is not asked of one that runs, which may have very many.
-waits(Pid) -> process_info(Pid, status) =:= {status, waiting}.
+%% Whom a process monitors is told as a list, which may be very long: it is asked only of one that waits in a call.
+calls(Pid) ->
+    process_info(Pid, status) =:= {status, waiting} andalso
+        case process_info(Pid, current_function) of
+            {_, Function} -> is_call(Function);
+            undefined -> false
+        end.
 
-servers([{_, Function}, {_, Monitors}]) ->
-    case is_call(Function) of
-        true -> [Server || {ok, Server} <- [callee(Monitors)]];
-        false -> []
-    end;
-servers(undefined) ->
-    [].
+%% @doc Whom a process calls; `error': nobody can tell, `none': it is not in a call at that moment.
+-spec called(pid()) -> {ok, pid()} | error | none.
+called(Pid) ->
+    case process_info(Pid, [current_function, monitors]) of
+        [{_, Function}, {_, Monitors}] ->
+            case is_call(Function) of
+                true -> callee(Monitors);
+                false -> none
+            end;
+        undefined ->
+            none
+    end.
 
 %% @doc Whom a process calls that is in a call and monitors this: the only one that it monitors. Of several nobody can
 %% tell which one it is.
@@ -60,9 +69,11 @@ callee(_) ->
 
 %% @doc How many wait for a server at a time, when so many of the drawn were found to wait for it, so many of them
 %% different ones. In a small node the same one may be drawn again and again: of those who are there, a draw of `Drawn'
-%% out of `Processes' finds all but e to the power of -Drawn/Processes.
--spec estimate(Hits :: pos_integer(), Different :: pos_integer(), Drawn :: pos_integer(), Processes :: pos_integer()) ->
-    pos_integer().
+%% out of `Processes' finds all but e to the power of -Drawn/Processes. Where nothing was drawn, it is as many.
+-spec estimate(Hits :: pos_integer(), Different :: pos_integer(), Drawn :: non_neg_integer(),
+    Processes :: non_neg_integer()) -> pos_integer().
+estimate(_Hits, Different, 0, _Processes) ->
+    Different;
 estimate(Hits, Different, Drawn, Processes) ->
     max(1, round(min(Hits * Processes / Drawn, Different / (1 - math:exp(-Drawn / Processes))))).
 
@@ -79,7 +90,6 @@ is_call({gen, do_for_proc, _}) -> true;
 is_call({disk_log, monitor_request, _}) -> true;
 is_call({erpc, call, _}) -> true;
 is_call({rpc, _, _}) -> true;
-is_call({weir_pool_queue, _, _}) -> true;
 is_call({weir_pool_claim, await, _}) -> true;
 is_call({weir_log_client, _, _}) -> true;
 is_call({weir_flow_ack, ask, _}) -> true;
@@ -108,7 +118,6 @@ is_loop({gen_server2, loop, _}) -> true;
 is_loop({gen_server2, process_next_msg, _}) -> true;
 is_loop({weir_server_loop, _, _}) -> true;
 is_loop({weir_server_mailbox, _, _}) -> true;
-is_loop({weir_server_inbox, _, _}) -> true;
 is_loop({erlang, hibernate, 3}) -> true;
 is_loop({proc_lib, wake_up, _}) -> true;
 is_loop({disk_log, loop, _}) -> true;

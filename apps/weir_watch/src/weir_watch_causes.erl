@@ -3,7 +3,7 @@
 %%
 %% A process is in trouble when its mailbox was longer than 1,000 for two seconds, or at least five processes waited
 %% for it in calls for as long and it was not idle for most of the time; a process that idles while they wait is
-%% judged by the rules for pools and clients alone.
+%% judged by the rules for pools and clients alone, and a log that idles for a fifth of the time is in no trouble.
 %%
 %% Each sample of a process is of one class: what it did when it was looked at. The rules speak of the classes'
 %% shares:
@@ -21,7 +21,7 @@
 %% @private
 -module(weir_watch_causes).
 
--export([find/1, node_cause/1, diagnosis/3, causes/0, waits/1, shares/3]).
+-export([find/1, root/1, is_too_little/1, node_cause/1, diagnosis/3, causes/0, waits/1, shares/3]).
 
 -export_type([facts/0, shares/0, evidence/0]).
 
@@ -30,10 +30,16 @@
 -define(TURNS, 2).
 -define(SERVES, 500).
 -define(PROMPT, 50_000).
+%% So many samples without it tell that one who is in ets for a tenth of the time is not: one of 60 is wrong.
+-define(SURE, 40).
 %% For how long one is silent who is in native code; where the machine gives little, a scheduler may stand still so
 %% long.
 -define(SILENT_MS, 1000).
 -define(SILENT_STARVED_MS, 3000).
+%% Nobody is told for that alone that others wait for him, who is given less than the second; below the first it takes
+%% more to be told.
+-define(STARVED, 0.7).
+-define(STARVING, 0.5).
 
 -type class() :: idle | call | socket | port | file | ets | wait | held | gc | search | run.
 -type shares() :: #{class() => float()}.
@@ -56,14 +62,16 @@
     collecting := float(),
     %% The share of samples before which it ran for twenty milliseconds without a break.
     kept := float(),
-    %% How many other processes were found running in ets.
+    %% How many other processes were found running in ets; and in which share of its last samples, and of how many, it
+    %% was itself.
     in_ets := non_neg_integer() | unknown,
+    lately_in_ets := {float(), Samples :: non_neg_integer()},
     %% For how many milliseconds it has run without answering the runtime.
     silent := non_neg_integer(),
     %% How many processes wait for each scheduler.
     turns := non_neg_integer(),
-    %% The machine gives the node less of its processors' time than it wants.
-    starved := boolean()
+    %% Of the processors' time that it wants, what the machine gives the node.
+    given := float()
 }.
 
 %% @doc The functions of its own in which a process waits.
@@ -163,21 +171,34 @@ find(#{suspect := Suspect, shares := Shares, queue := Queue} = Facts) ->
             none
     end.
 
+%% @doc The cause in one for whom somebody waits who is in trouble, if it is the reason: `none' if it is not. One that
+%% runs most of the time is the reason, whether it is known why or not; one that waits itself is none.
+-spec root(facts()) -> {weir_watch:cause(), evidence()} | none.
+root(#{shares := Shares} = Facts) ->
+    case find(Facts#{inherited := true}) of
+        {unsure, _} = Verdict -> case share(run, Shares) >= 0.5 of true -> Verdict; false -> none end;
+        {Cause, _} = Verdict when Cause =/= blocking, Cause =/= flooded, Cause =/= backlog -> Verdict;
+        _ -> none
+    end.
+
 %% `hot': its mailbox is long or others wait for it, and it does something; `idle': they wait, and it does nothing.
 trouble(#{queue := Queue}) when Queue >= ?LONG -> hot;
 trouble(#{inherited := true}) -> hot;
-trouble(#{waiters := Waiters, shares := Shares}) when Waiters >= ?WAITERS ->
-    case share(idle, Shares) > 0.4 of
-        true -> idle;
-        false -> hot
+trouble(#{waiters := Waiters, shares := Shares, given := Given} = Facts) when
+    Waiters >= ?WAITERS, Given >= ?STARVING
+->
+    %% A log writes for all who wait at once, so some always wait: it is in trouble when it can do no more.
+    case {share(idle, Shares), is_log(Facts)} of
+        {Idle, true} -> if Idle > 0.2 -> none; true -> hot end;
+        {Idle, false} -> if Idle > 0.4 -> idle; true -> hot end
     end;
 trouble(_) -> none.
 
 rules() ->
     [
         {deadlock, fun(_, #{cycle := Cycle, shares := S}) -> Cycle andalso share(call, S) > 0.9 end},
-        {nif, fun(_, #{silent := Silent, starved := Starved}) ->
-            Silent >= case Starved of true -> ?SILENT_STARVED_MS; false -> ?SILENT_MS end
+        {nif, fun(_, #{silent := Silent, given := Given}) ->
+            Silent >= case is_too_little(Given) of true -> ?SILENT_STARVED_MS; false -> ?SILENT_MS end
         end},
         {logger, fun(Trouble, F) -> Trouble =/= none andalso is_log(F) end},
         {distribution, fun(Trouble, #{distribution := Busy, shares := S}) ->
@@ -192,8 +213,9 @@ rules() ->
         {gc, fun(Trouble, #{shares := S, collecting := Collecting} = F) ->
             Trouble =:= hot andalso max(share(gc, S), Collecting) >= 0.3 andalso not is_flooded(F)
         end},
-        {nif, fun(_, #{kept := Kept, collecting := Collecting, shares := S, turns := Turns, starved := Starved}) ->
-            not Starved andalso Kept >= 0.3 andalso Collecting < 0.1 andalso share(ets, S) < 0.05 andalso Turns < ?TURNS
+        {nif, fun(_, #{kept := Kept, collecting := Collecting, shares := S, turns := Turns, given := Given}) ->
+            not is_too_little(Given) andalso Kept >= 0.3 andalso Collecting < 0.1 andalso share(ets, S) < 0.05 andalso
+                Turns < ?TURNS
         end},
         {nif, fun(Trouble, F) -> Trouble =:= hot andalso in_nif(F) end},
         {small_pool, fun(Trouble, F) ->
@@ -224,25 +246,37 @@ rules() ->
         end}
     ].
 
+%% @doc Whether a node that is given so much of the processors' time that it wants keeps others waiting for that alone.
+-spec is_too_little(Given :: float()) -> boolean().
+is_too_little(Given) -> Given < ?STARVED.
+
 %% Others wait for it, and its node does not get the processors' time that it wants: that may be all.
-is_starved(#{starved := Starved, queue := Queue, inherited := Inherited}) ->
-    Starved andalso Queue < ?LONG andalso not Inherited.
+is_starved(#{given := Given, queue := Queue, inherited := Inherited}) ->
+    is_too_little(Given) andalso Queue < ?LONG andalso not Inherited.
 
 %% A lock lets it do few reductions: with a table to itself it does some ten million a second and more.
 is_slow_in_ets(#{suspect := #{reductions := Reductions}, shares := S}) ->
     share(ets, S) >= 0.05 andalso share(ets, S) + share(run, S) >= 0.5 andalso Reductions < 15_000_000.
 
-%% It was seen in ets too seldom to say that a lock is what holds it up, and too often to say that it is not; or it does
-%% more than one who is held up should, but others are in ets as often.
-is_perhaps_in_ets(#{suspect := #{reductions := Reductions}, shares := S, in_ets := Others}) ->
-    Often = share(ets, S) >= 0.05,
-    share(ets, S) > 0.0 andalso Reductions < 15_000_000 andalso (Often orelse Others >= 2) orelse
-        Often andalso Reductions < 30_000_000 andalso is_integer(Others) andalso Others >= 2.
+%% It was seen in ets too seldom to say that a lock is what holds it up, and too often to say that it is not; or it was
+%% never, but has not been looked at often, or got little to run with; or it does more than one who is held up should,
+%% but others are in ets as often.
+is_perhaps_in_ets(#{suspect := #{reductions := Reductions}, shares := S, in_ets := Others} = F) ->
+    #{lately_in_ets := {Lately, Samples}} = F,
+    Share = share(ets, S),
+    InEts = is_integer(Others) andalso Others >= 2,
+    if
+        Reductions >= 30_000_000 -> false;
+        Reductions >= 15_000_000 -> InEts andalso Share >= 0.05;
+        Share >= 0.05 -> true;
+        Lately > 0.0 -> InEts orelse Others =:= unknown;
+        true -> InEts andalso (Samples < ?SURE orelse is_starved(F))
+    end.
 
 %% It runs all the time and does hardly a reduction: what it does is in C. Who waits for his turn behind others does
 %% hardly one, either, nor does one whose scheduler the machine keeps waiting.
-in_nif(#{suspect := #{reductions := Reductions}, shares := S, turns := Turns, starved := Starved}) ->
-    not Starved andalso Reductions < 200_000 andalso share(run, S) >= 0.6 andalso Turns < ?TURNS.
+in_nif(#{suspect := #{reductions := Reductions}, shares := S, turns := Turns, given := Given}) ->
+    not is_too_little(Given) andalso Reductions < 200_000 andalso share(run, S) >= 0.6 andalso Turns < ?TURNS.
 
 %% It does something for those who wait. Who keeps them waiting until there is something to tell does nothing; a
 %% question of its looker costs it a reduction or two.
@@ -366,10 +400,11 @@ causes() ->
             <<"docs/guide/watch.md">>},
         {nif, <<"It has not answered the runtime for a second, having run, or for three on a node that gets too little "
             "processor time; or, on one that gets enough, with fewer than two processes that wait for each scheduler, "
-            "it ran for 20 milliseconds without a break before 30 % of the samples, or runs 60 % of its time with less "
-            "than 200,000 reductions a second.">>,
+            "it ran for 20 milliseconds without a break before 30 % of the samples, or, if it is in trouble, runs 60 % "
+            "of its time with less than 200,000 reductions a second.">>,
             <<"Let the native function run on a dirty scheduler, or in smaller steps.">>, <<"docs/guide/watch.md">>},
-        {logger, <<"It is a process of logger, disk_log, lager or of a handler.">>,
+        {logger, <<"It is a process of logger, disk_log, lager or of a handler; if its mailbox is short, it idles for "
+            "a fifth of its time at most.">>,
             <<"Log through weir_log_h: its callers format, one writer writes in batches, and what is dropped is "
                 "counted.">>,
             <<"docs/guide/log.md">>},
@@ -392,9 +427,9 @@ causes() ->
             "and monitors those who wait or is known as a pool.">>,
             <<"Make the pool larger, bound its queue, or claim in the caller with "
                 "weir_pool.">>, <<"docs/guide/pool.md">>},
-        {shared_client, <<"It receives from a socket 40 % of its time, or has one and waits inside its callbacks, "
-            "or, with a socket, idles but for 500 reductions a second or more while five processes or more wait for "
-            "it, with at most 50,000 a second for each.">>,
+        {shared_client, <<"It receives from a socket 40 % of its time, or has a port, as a socket is one, and waits "
+            "inside its callbacks, or, with a port, idles but for 500 reductions a second or more while five processes "
+            "or more wait for it, with at most 50,000 a second for each.">>,
             <<"Pipeline the requests, as weir_memcached does, or make a pool of "
                 "connections.">>, <<"docs/guide/memcached.md">>},
         {searching, <<"It runs 30 % of its time in a function in which it waits at other times, with more than "
@@ -413,7 +448,8 @@ causes() ->
         {flooded, <<"Its mailbox grows by 1,000 messages a second or more, and few of those who send wait for "
             "answers.">>,
             <<"Bound its senders: weir_flow's windows, or max_queue of a weir_server.">>, <<"docs/guide/flow.md">>},
-        {busy, <<"It runs, or wants to, 60 % of its time, and does 1,000,000 reductions a second or more.">>,
+        {busy, <<"It runs, or wants to, 60 % of its time, and does 1,000,000 reductions a second or more; it does not "
+            "look as if a lock of ets held it up.">>,
             <<"Spread its work over a weir_pool, or do it in the callers.">>, <<"docs/guide/pool.md">>},
         {sockets, <<"A poll thread is busy for 80 % of the time, with 100 ports and sockets or more.">>,
             <<"Poll with one set for each scheduler: weir_socket; or start the node with +IOp and "

@@ -13,7 +13,7 @@
 
 -include_lib("kernel/include/logger.hrl").
 
--export([start_link/2]).
+-export([start_link/2, start_child/2]).
 -export([init/1, handle_call/3, handle_cast/2, handle_info/2]).
 
 -define(LOOK_MS, 1000).
@@ -37,6 +37,24 @@
 %% @doc Starts it for a supervisor, which must be the one that starts it, and the specifications of its other children.
 -spec start_link(atom(), [supervisor:child_spec()]) -> {ok, pid()} | {error, term()}.
 start_link(Supervisor, Specs) -> gen_server:start_link(?MODULE, {Supervisor, Specs}, []).
+
+%% @doc Starts a child of the supervisor. One that is there already is started: at the start of the application this
+%% process and the one who starts that may both do it.
+-spec start_child(atom(), supervisor:child_spec()) -> {ok, pid()} | {error, term()}.
+start_child(Supervisor, Spec) ->
+    case supervisor:start_child(Supervisor, Spec) of
+        {ok, Pid} when is_pid(Pid) ->
+            {ok, Pid};
+        %% From some OTP on also where somebody else has its name.
+        {error, {already_started, Pid} = Reason} ->
+            case lists:keymember(Pid, 2, supervisor:which_children(Supervisor)) of
+                true -> {ok, Pid};
+                false -> {error, Reason}
+            end;
+        %% Without the options, of which one may be a token.
+        {error, {Reason, _Child}} ->
+            {error, Reason}
+    end.
 
 %% @private
 -spec init({atom(), [supervisor:child_spec()]}) -> {ok, #state{}}.
@@ -83,11 +101,10 @@ seen(_Pid, Part) -> Part.
 missing(Supervisor, #part{next = Next, spec = #{id := Id} = Spec} = Part) ->
     case now_ms() >= Next of
         true ->
-            case supervisor:start_child(Supervisor, Spec) of
+            case start_child(Supervisor, Spec) of
                 {ok, Pid} ->
                     seen(Pid, Part);
-                %% Without the options, of which one may be a token.
-                {error, {Reason, _Child}} ->
+                {error, Reason} ->
                     Again = died(Part),
                     ?LOG_WARNING("~tp does not start, and is tried again after ~b s: ~0tp", [
                         Id, wait_ms(Again) div 1000, Reason

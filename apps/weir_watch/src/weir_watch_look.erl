@@ -2,26 +2,30 @@
 %% once who it is. Each of these questions is a signal to the suspect, which answers when it has a turn; so this
 %% process may wait for as long as the suspect likes, and the agent, which waits for nobody, takes that silence for a
 %% fact about the suspect. The agent kills this process when it has lost interest. It copies no mailbox of more than
-%% ?FEW messages, and no dictionary of a large process.
+%% ?FEW messages, and no dictionary of a large process. Nor does it ask for `total_heap_size' or `memory' where the
+%% mailbox is long: the runtime goes through all of it for that, ten milliseconds for a million messages and more, in
+%% which the suspect does nothing.
 %%
 %% It tells the agent `{who, Looker, Who}' once, `{state, Looker, State}' a dozen times a second and `{looked, Looker,
 %% Look}' each second, and dies with the agent or the suspect.
 %% @private
 -module(weir_watch_look).
 
--export([start_link/1, bounded/0]).
--export([init/2, tell/4]).
+-export([start_link/2, bounded/0]).
+-export([init/3, tell/4]).
 
--export_type([look/0, sample/0]).
+-export_type([look/0, sample/0, lists/0]).
 
 -define(SAMPLES, 12).
 -define(FIRST_SAMPLES, 4).
 -define(EVERY_MS, 80).
 %% A look at one who is slow to answer has fewer samples.
 -define(LOOK_MS, 1300).
-%% Messages that are copied to see of what kind they are, the heap up to which that and the dictionary are, in words.
+%% Messages that are copied to see of what kind they are, the heap up to which that and the dictionary are, in words,
+%% and the messages up to which it is asked how large all of it is.
 -define(FEW, 100).
 -define(SMALL_HEAP, 1_000_000).
+-define(SHORT, 1000).
 -define(LONG_LIST, 1000).
 %% Words that one who asks may have.
 -define(MOST_WORDS, 8_000_000).
@@ -39,36 +43,42 @@
     heap := non_neg_integer(),
     drained := non_neg_integer(),
     monitors := [pid()],
-    callee := pid() | undefined,
+    %% Whom it called when it was first found in a call; `undefined': nobody can tell, `unknown': it was in none.
+    callee := pid() | undefined | unknown,
     ports := [port()],
     messages := [binary()],
     distribution := boolean(),
     us := non_neg_integer()
 }.
 
-%% @doc Starts it for the calling agent. It is linked to the agent.
--spec start_link(pid()) -> pid().
-start_link(Pid) -> spawn_opt(?MODULE, init, [self(), Pid], [link, {priority, high}, bounded()]).
+-type lists() :: #{links | monitors | dictionary => list()}.
+%% What may be long, and is not asked for any more, with what it was.
+
+%% @doc Starts it for the calling agent. It is linked to the agent. `none': it asks for nothing that may be long.
+-spec start_link(pid(), all | none) -> pid().
+start_link(Pid, Asked) ->
+    Lists = case Asked of all -> #{}; none -> #{links => [], monitors => [], dictionary => []} end,
+    spawn_opt(?MODULE, init, [self(), Pid, Lists], [link, {priority, high}, bounded()]).
 
 %% @doc For `spawn_opt': what a process may take that asks others, whose answers may be long.
 -spec bounded() -> {max_heap_size, map()}.
 bounded() -> {max_heap_size, #{size => ?MOST_WORDS, kill => true, error_logger => false}}.
 
 %% @private
--spec init(pid(), pid()) -> ok.
-init(Agent, Pid) ->
+-spec init(pid(), pid(), lists()) -> ok.
+init(Agent, Pid, Lists) ->
     _ = told_state(Agent, Pid),
-    case who(Pid) of
+    case who(Pid, Lists) of
         undefined ->
             ok;
         Who ->
             Agent ! {who, self(), Who},
-            tell(Agent, Pid, ?FIRST_SAMPLES, #{})
+            tell(Agent, Pid, ?FIRST_SAMPLES, Lists)
     end.
 
 %% @private Called by its full name, so that it comes into the code of another version. `Lists' are those that were
 %% long, and are not asked for again, since the suspect makes all of them.
--spec tell(pid(), pid(), pos_integer(), #{links | monitors => list()}) -> ok.
+-spec tell(pid(), pid(), pos_integer(), lists()) -> ok.
 tell(Agent, Pid, Number, Lists) ->
     Begin = erlang:monotonic_time(microsecond),
     Facts = facts(Pid, Lists),
@@ -78,16 +88,17 @@ tell(Agent, Pid, Number, Lists) ->
             ok;
         {Look, Long} ->
             Until = erlang:monotonic_time(millisecond) + ?LOOK_MS,
-            {Samples, Kept, Us} = sampled(Agent, Pid, Number, Until, {[], 0, 0}),
-            Agent ! {looked, self(), Look#{samples => Samples, kept => Kept / max(1, length(Samples)),
-                us => Us + min(Took, ?MOST_US)}},
+            Unknown = case Long of #{monitors := _} -> undefined; #{} -> unknown end,
+            {Samples, Called, Kept, Us} = sampled(Agent, Pid, Number, Until, {[], Unknown, 0, 0}),
+            Agent ! {looked, self(), Look#{samples => Samples, callee => Called,
+                kept => Kept / max(1, length(Samples)), us => Us + min(Took, ?MOST_US)}},
             ?MODULE:tell(Agent, Pid, ?SAMPLES, Long)
     end.
 
 %% The agent is told first what the suspect's state is, so that it knows in which one it has stopped to answer.
 sampled(_Agent, _Pid, 0, _Until, Acc) ->
     Acc;
-sampled(Agent, Pid, N, Until, {Samples, Kept, Us}) ->
+sampled(Agent, Pid, N, Until, {Samples, Before, Kept, Us}) ->
     Begin = erlang:monotonic_time(microsecond),
     Seen = told_state(Agent, Pid),
     Outside = erlang:monotonic_time(microsecond) - Begin,
@@ -101,13 +112,24 @@ sampled(Agent, Pid, N, Until, {Samples, Kept, Us}) ->
             undefined ->
                 []
         end,
+    Called = called(Pid, Sample, Before),
     Took = erlang:monotonic_time(microsecond) - Begin,
     receive
     after ?EVERY_MS ->
         Keeps = if Outside >= ?KEPT_US -> 1; true -> 0 end,
         Left = case erlang:monotonic_time(millisecond) of Now when Now >= Until -> 0; _ -> N - 1 end,
-        sampled(Agent, Pid, Left, Until, {Sample ++ Samples, Kept + Keeps, Us + min(Took, ?QUESTION_US)})
+        sampled(Agent, Pid, Left, Until, {Sample ++ Samples, Called, Kept + Keeps, Us + min(Took, ?QUESTION_US)})
     end.
+
+%% Asked once in a look, of one that is in a call: at other moments it may monitor one for whom it does not wait.
+called(Pid, [{waiting, [Function | _]}], unknown) ->
+    case weir_watch_ask:is_call(Function) andalso weir_watch_ask:called(Pid) of
+        {ok, Callee} -> Callee;
+        error -> undefined;
+        _ -> unknown
+    end;
+called(_Pid, _Sample, Known) ->
+    Known.
 
 told_state(Agent, Pid) ->
     case process_info(Pid, [status, message_queue_len, reductions]) of
@@ -126,9 +148,10 @@ calls(Function, Stack) ->
     end.
 
 facts(Pid, Lists) ->
-    case process_info(Pid, [total_heap_size, status, message_queue_len]) of
-        [{_, Words}, {_, State}, {_, Queue}] ->
-            Small = Words < ?SMALL_HEAP,
+    case process_info(Pid, [status, message_queue_len]) of
+        [{_, State}, {_, Queue}] ->
+            Words = heap(Pid, Queue),
+            Small = Words < ?SMALL_HEAP andalso not is_map_key(dictionary, Lists),
             Links = list(Pid, links, Lists),
             %% Only of one that waits: a manager of many workers monitors each of them.
             Monitors = case State of waiting -> list(Pid, monitors, Lists); _ -> [] end,
@@ -137,7 +160,6 @@ facts(Pid, Lists) ->
                 ports => lists:sublist([Port || Port <- Links, is_port(Port)], 10),
                 drained => drained(Pid, Small),
                 monitors => lists:sublist(weir_watch_ask:monitored(Monitors), ?LONG_LIST),
-                callee => case weir_watch_ask:callee(Monitors) of {ok, Callee} -> Callee; error -> undefined end,
                 messages => messages(Pid, Queue, Small),
                 distribution => State =:= suspended andalso is_distribution_busy()
             },
@@ -146,6 +168,13 @@ facts(Pid, Lists) ->
             }))};
         undefined ->
             undefined
+    end.
+
+%% In words. Of one with a long mailbox it is the youngest part: the messages are a part of the whole.
+heap(Pid, Queue) ->
+    case process_info(Pid, if Queue =< ?SHORT -> total_heap_size; true -> heap_size end) of
+        {_, Words} -> Words;
+        undefined -> 0
     end.
 
 list(Pid, Item, Lists) ->
@@ -187,9 +216,11 @@ dictionary(Pid, Key, Small) ->
             undefined
     end.
 
+%% What is kept off the heap is a part of `memory' alone.
 messages(Pid, Queue, true) when Queue > 0, Queue =< ?FEW ->
-    case process_info(Pid, message_queue_len) of
-        {_, Still} when Still =< ?FEW ->
+    Most = ?SMALL_HEAP * erlang:system_info(wordsize),
+    case process_info(Pid, [message_queue_len, memory]) of
+        [{_, Still}, {_, Bytes}] when Still =< ?FEW, Bytes < Most ->
             case process_info(Pid, messages) of
                 {messages, Messages} -> [kind(Message) || Message <- lists:sublist(Messages, ?FEW)];
                 undefined -> []
@@ -224,10 +255,10 @@ text(Term) -> unicode:characters_to_binary(io_lib:format("~0tp", [Term])).
 
 %% ---------------------------------------------------------------- who it is
 
-who(Pid) ->
-    case process_info(Pid, [registered_name, initial_call, total_heap_size]) of
-        [{_, Name}, {_, Initial}, {_, Words}] ->
-            Small = Words < ?SMALL_HEAP,
+who(Pid, Lists) ->
+    case process_info(Pid, [registered_name, initial_call, message_queue_len]) of
+        [{_, Name}, {_, Initial}, {_, Queue}] ->
+            Small = heap(Pid, Queue) < ?SMALL_HEAP andalso not is_map_key(dictionary, Lists),
             Module =
                 case dictionary(Pid, '$initial_call', Small) of
                     {M, _, _} -> M;

@@ -2,9 +2,9 @@
 %% as Prometheus and others take it.
 %%
 %% All is read when it is asked for, from what the runtime and the parts count anyway, so nothing that a program calls
-%% often gets slower by it. The parts and the diagnoses are those of the agent's newest snapshot; where the agent does
-%% not run, or does not answer within 100 milliseconds, the parts are asked (weir_watch_parts), which takes as
-%% long at most.
+%% often gets slower by it. The parts and the diagnoses are those of the agent's newest snapshot; where there is no
+%% agent the parts are asked (weir_watch_parts), which takes 100 milliseconds at most. An agent that does not answer
+%% for so long does not tell who is in trouble: then nobody is asked, and the parts are left out.
 %%
 %% There are at most 200 series, however many pools and logs there are: those whose names come first have series of
 %% their own, and the others are added up under the name `other'; `weir_watch_summed' says how many these are. No label
@@ -296,15 +296,17 @@ exposed(Type) -> Type.
 -spec figures() -> figures().
 figures() ->
     Running = [{snapshot, fun weir_watch:snapshot/0} || whereis(weir_watch_agent) =/= undefined],
-    Answers = asked(Running),
-    case Answers of
-        #{snapshot := {ok, #{parts := _} = Snapshot}} -> figures(Snapshot, Answers);
-        #{} -> figures(none, Answers)
+    case asked(Running) of
+        #{snapshot := {ok, #{parts := Parts} = Snapshot}} = Answers -> figures(Snapshot, Parts, Answers);
+        %% Who is in trouble it does not say, so that nobody is asked.
+        #{snapshot := _} = Answers -> figures(none, #{left_out => #{}}, Answers);
+        Answers -> figures(none, weir_watch_parts:parts(), Answers)
     end.
 
-%% @private All figures with this snapshot, or without one.
+%% @private All figures with this snapshot, or without an agent.
 -spec figures(weir_watch:snapshot() | none) -> figures().
-figures(Snapshot) -> figures(Snapshot, asked([])).
+figures(none) -> figures(none, weir_watch_parts:parts(), asked([]));
+figures(#{parts := Parts} = Snapshot) -> figures(Snapshot, Parts, asked([])).
 
 %% What the schedulers have to tell takes as long as one of them is kept by native code.
 asked(More) ->
@@ -312,12 +314,7 @@ asked(More) ->
     Memory = fun() -> memory(erlang:memory()) end,
     weir_watch_parts:answers([{node, fun node_figures/0}, {memory, Memory} | More], Until).
 
-figures(Snapshot, Answers) ->
-    Parts =
-        case Snapshot of
-            #{parts := Known} -> Known;
-            none -> weir_watch_parts:parts()
-        end,
+figures(Snapshot, Parts, Answers) ->
     Rows = maps:merge(watch(Snapshot), #{
         node => [{none, Figures} || #{node := {ok, Figures}} <- [Answers]],
         memory => lists:append([Kinds || #{memory := {ok, Kinds}} <- [Answers]]),
@@ -340,8 +337,8 @@ only(Metrics, Rows) ->
 
 is_figure(Value) -> is_number(Value) orelse is_map(Value).
 
-left_out(client_servers, Parts) ->
-    #{left_out => lists:sum([N - length(Rows) || #{servers := N, by_server := Rows} <- maps:get(clients, Parts, [])])};
+left_out(client_servers, #{clients := Clients}) ->
+    #{left_out => lists:sum([N - length(Rows) || #{servers := N, by_server := Rows} <- Clients])};
 left_out(Kind, #{left_out := LeftOut}) -> maps:from_list([{left_out, N} || #{Kind := N} <- [LeftOut]]);
 left_out(_Kind, _Parts) -> #{left_out => 0}.
 
@@ -367,7 +364,7 @@ node_figures() ->
         atom_limit => erlang:system_info(atom_limit),
         ets_tables => erlang:system_info(ets_count),
         nodes => length(nodes(connected)),
-        uptime_ms => element(1, erlang:statistics(wall_clock)),
+        uptime_ms => weir_watch_node:uptime_ms(),
         cpu_ms => element(1, erlang:statistics(runtime)),
         reductions => element(1, erlang:statistics(reductions)),
         context_switches => element(1, erlang:statistics(context_switches)),

@@ -6,7 +6,7 @@
 %% @private
 -module(weir_watch_node).
 
--export([start_link/0, ask/1, at_once/0]).
+-export([start_link/0, ask/1, at_once/0, uptime_ms/0]).
 -export([init/1, loop/2]).
 
 -record(node, {
@@ -14,7 +14,7 @@
     schedulers :: [{pos_integer(), integer(), integer()}],
     input :: non_neg_integer(),
     output :: non_neg_integer(),
-    %% Processor time, milliseconds.
+    %% Processor time, milliseconds; 0 where the threads tell.
     runtime :: non_neg_integer(),
     %% The files in which Linux tells how long each poll thread has run, and how long that was.
     pollers :: [file:filename()],
@@ -58,7 +58,7 @@ loop(Agent, Node) ->
 at_once() ->
     #{
         otp => list_to_binary(erlang:system_info(otp_release)),
-        uptime => element(1, erlang:statistics(wall_clock)),
+        uptime => uptime_ms(),
         processes => erlang:system_info(process_count),
         process_limit => erlang:system_info(process_limit),
         ports => erlang:system_info(port_count),
@@ -72,6 +72,11 @@ at_once() ->
         given => 1.0
     }.
 
+%% @doc The age of the node. Of `statistics(wall_clock)' each question changes what the next one who asks is told.
+-spec uptime_ms() -> non_neg_integer().
+uptime_ms() ->
+    erlang:convert_time_unit(erlang:monotonic_time() - erlang:system_info(start_time), native, millisecond).
+
 new() ->
     _ = erlang:system_flag(scheduler_wall_time, true),
     Tasks = tasks(),
@@ -80,7 +85,7 @@ new() ->
     {Input, Output} = io(),
     #node{
         at = now_ns(), schedulers = schedulers(), input = Input, output = Output, pollers = Pollers,
-        polled = polled(Pollers), runtime = runtime(), threads = Threads, waited = waited(Threads)
+        polled = polled(Pollers), runtime = runtime(Threads), threads = Threads, waited = waited(Threads)
     }.
 
 %% What has been since the last reading. `polling' is the share of a core that the busiest poll thread took, where that
@@ -95,7 +100,7 @@ read(#node{at = Before, schedulers = Schedulers, pollers = Pollers, threads = Th
     New = schedulers(),
     {Input, Output} = io(),
     Polled = polled(Pollers),
-    Runtime = runtime(),
+    Runtime = runtime(Threads),
     {Ran, Waited} = Both = waited(Threads),
     Shares = shares(Schedulers, New),
     Facts = #{
@@ -124,7 +129,9 @@ sockets() ->
         error:_ -> 0
     end.
 
-runtime() -> element(1, erlang:statistics(runtime)).
+%% Asked only where the threads do not tell: each question changes what the next one who asks is told, whoever he is.
+runtime([]) -> element(1, erlang:statistics(runtime));
+runtime(_Threads) -> 0.
 
 %% Of so few there is nothing to say.
 given(_Cores, Wanted) when Wanted < 0.2 -> 1.0;

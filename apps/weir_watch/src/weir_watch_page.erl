@@ -61,7 +61,8 @@
 -record(state, {
     table :: ets:table(),
     httpd :: pid(),
-    address :: binary(),
+    ip :: inet:ip_address(),
+    port :: inet:port_number(),
     agent :: reference() | undefined,
     points = 0 :: non_neg_integer()
 }).
@@ -161,16 +162,16 @@ init(#{ip := Ip, port := Wanted} = Options) ->
     process_flag(trap_exit, true),
     Table = ets:new(?MODULE, [protected, {read_concurrency, true}]),
     true = ets:insert(Table, [{loopback, is_loopback(Ip)}, {token, maps:get(token, Options, none)} | files()]),
-    case start_httpd(Ip, Wanted, Table, ?TRIES) of
+    case start_httpd(Ip, Wanted, Table) of
         {ok, Httpd, Port} ->
-            {ok, subscribe(#state{table = Table, httpd = Httpd, address = address(Ip, Port)})};
+            {ok, subscribe(#state{table = Table, httpd = Httpd, ip = Ip, port = Port})};
         {error, Reason} ->
             {stop, Reason}
     end.
 
 %% @private
 -spec handle_call(term(), gen_server:from(), #state{}) -> {reply, binary() | {error, {bad_call, term()}}, #state{}}.
-handle_call(address, _From, #state{address = Address} = State) -> {reply, Address, State};
+handle_call(address, _From, #state{ip = Ip, port = Port} = State) -> {reply, address(Ip, Port), State};
 handle_call(Request, _From, State) -> {reply, {error, {bad_call, Request}}, State}.
 
 %% @private
@@ -196,11 +197,14 @@ handle_info(_, State) ->
 
 %% @private
 -spec terminate(term(), #state{}) -> ok.
-terminate(_Reason, #state{httpd = Httpd}) ->
+terminate(_Reason, #state{httpd = Httpd, ip = Ip, port = Port}) ->
     Monitor = monitor(process, Httpd),
     exit(Httpd, shutdown),
     receive
-        {'DOWN', Monitor, process, _, _} -> ok
+        {'DOWN', Monitor, process, _, _} ->
+            %% The runtime closes the socket of a process that has ended a moment later.
+            _ = free_port(Ip, Port, ?TRIES div 2),
+            ok
     after ?STOP_MS ->
         true = exit(Httpd, kill),
         ok
@@ -231,8 +235,8 @@ point(#{suspects := Suspects} = Snapshot) ->
 
 %% httpd
 
-start_httpd(Ip, Wanted, Table, Tries) ->
-    case free_port(Ip, Wanted) of
+start_httpd(Ip, Wanted, Table) ->
+    case free_port(Ip, Wanted, ?TRIES) of
         {ok, Port} ->
             {ok, Httpd} = inets:start(httpd, config(Ip, Port, Table), stand_alone),
             %% It has logged what its child failed of.
@@ -240,20 +244,20 @@ start_httpd(Ip, Wanted, Table, Tries) ->
                 [_] -> {ok, Httpd, Port};
                 [] -> {error, {httpd, not_started}}
             end;
-        {error, eaddrinuse} when Tries > 0 ->
-            timer:sleep(?TRY_MS),
-            start_httpd(Ip, Wanted, Table, Tries - 1);
         {error, Reason} ->
             {error, {listen, Reason}}
     end.
 
 %% httpd does not tell the port that it has found, and fails with many words.
-free_port(Ip, Wanted) ->
+free_port(Ip, Wanted, Tries) ->
     case gen_tcp:listen(Wanted, [{ip, Ip}, {reuseaddr, true}, family(Ip)]) of
         {ok, Listener} ->
             Port = inet:port(Listener),
             ok = gen_tcp:close(Listener),
             Port;
+        {error, eaddrinuse} when Tries > 0 ->
+            timer:sleep(?TRY_MS),
+            free_port(Ip, Wanted, Tries - 1);
         Error ->
             Error
     end.

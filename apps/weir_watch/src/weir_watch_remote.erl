@@ -76,15 +76,16 @@ attach(Node) ->
 detach(none) ->
     ok;
 detach({Guard, Tag}) ->
-    Monitor = monitor(process, Guard),
-    Guard ! {detach, Tag, self(), Monitor},
+    %% An alias: what is late is not left in the caller's mailbox.
+    Monitor = monitor(process, Guard, [{alias, demonitor}]),
+    Guard ! {detach, Tag, Monitor, Monitor},
     receive
         {Monitor, detached} -> ok;
         {'DOWN', Monitor, process, Guard, _} -> ok
     after ?TIMEOUT -> ok
     end,
     true = demonitor(Monitor, [flush]),
-    ok.
+    receive {Monitor, detached} -> ok after 0 -> ok end.
 
 %% ---------------------------------------------------------------- the code
 
@@ -182,10 +183,11 @@ on(Node, Module, Function, Args) ->
 
 %% ---------------------------------------------------------------- the guard
 
-%% What the guard evaluates. `Attach' is the message of the one who started it, `Code' the modules. Its own state is the
+%% What the guard evaluates. `Tag' and `Started' are an alias of the one who asks: an answer that comes too late is not
+%% left in a mailbox. `Attach' is the message of the one who started it, `Code' the modules. Its own state is the
 %% list of those attached, and the agent. It tells by a pid who is the guard, if it is not this process.
 -define(GUARD,
-    " {attach, Starter, Started, Md5s} = Attach,"
+    " {attach, _, Started, Md5s} = Attach,"
     " Md5 = fun(M) -> try erlang:get_module_info(M, md5) catch error:badarg -> none end end,"
     " Purge = fun Purge(Modules, Pause) ->"
     "     Left = [M || M <- Modules, not code:soft_purge(M)],"
@@ -214,12 +216,12 @@ on(Node, Module, Function, Args) ->
     "             case Start(Agent) of"
     "                 {ok, A} ->"
     "                     Agent =:= A orelse monitor(process, A),"
-    "                     Pid ! {Tag, {ok, A}},"
+    "                     Tag ! {Tag, {ok, A}},"
     "                     Serve([{Tag, monitor(process, Pid)} | Attached], A, Loaded);"
-    "                 {error, Why} -> Pid ! {Tag, {error, {no_agent, Why}}}, Without(Attached, none)"
+    "                 {error, Why} -> Tag ! {Tag, {error, {no_agent, Why}}}, Without(Attached, none)"
     "             end;"
-    "         {attach, Pid, Tag, Others} ->"
-    "             Pid ! {Tag, {error, {other_modules, [M || {M, _} <- Others -- Md5s]}}},"
+    "         {attach, _, Tag, Others} ->"
+    "             Tag ! {Tag, {error, {other_modules, [M || {M, _} <- Others -- Md5s]}}},"
     "             Serve(Attached, Agent, Loaded);"
     "         {detach, Tag, Pid, Request} ->"
     "             case lists:keytake(Tag, 1, Attached) of"
@@ -239,9 +241,9 @@ on(Node, Module, Function, Args) ->
     "         New = [Each || {M, _, _} = Each <- Code, Md5(M) =:= none, code:which(M) =:= non_existing],"
     "         case code:atomic_load(New) of"
     "             ok -> self() ! Attach, Serve([], none, [{M, Md5(M)} || {M, _, _} <- New]);"
-    "             {error, Refused} -> Starter ! {Started, {error, {not_loaded, Refused}}}"
+    "             {error, Refused} -> Started ! {Started, {error, {not_loaded, Refused}}}"
     "         end"
-    " catch error:badarg -> Starter ! {Started, whereis(weir_watch_guard)}"
+    " catch error:badarg -> Started ! {Started, whereis(weir_watch_guard)}"
     " end."
 ).
 
@@ -250,7 +252,7 @@ start_guard(Node, Code) ->
     {ok, Tokens, _} = erl_scan:string(?GUARD),
     {ok, Forms} = erl_parse:parse_exprs(Tokens),
     Md5s = [{Module, on(Node, code, module_md5, [Beam])} || {Module, _, Beam} <- Code],
-    Attach = {attach, self(), make_ref(), Md5s},
+    Attach = {attach, self(), alias(), Md5s},
     Guard = spawn(Node, erl_eval, exprs, [Forms, [{'Attach', Attach}, {'Code', Code}]]),
     {Guard, Attach}.
 
@@ -264,20 +266,22 @@ ask({Guard, {attach, _, Tag, _} = Attach}, Code, Tries) ->
             {'DOWN', Monitor, process, Guard, Reason} when Tries =:= 0 -> {error, {no_agent, Reason}};
             {'DOWN', Monitor, process, Guard, _} -> undefined
         after ?TIMEOUT ->
-            Guard ! {detach, Tag, self(), Tag},
+            Guard ! {detach, Tag, Tag, Tag},
             {error, timeout}
         end,
     true = demonitor(Monitor, [flush]),
     case Result of
-        {ok, Agent} ->
-            {ok, Agent, {Guard, Tag}};
-        {error, _} = Error ->
-            Error;
-        undefined ->
-            ask(start_guard(node(Guard), Code), Code, Tries - 1);
         Other when is_pid(Other) ->
             Other ! Attach,
-            ask({Other, Attach}, Code, Tries)
+            ask({Other, Attach}, Code, Tries);
+        _ ->
+            _ = unalias(Tag),
+            receive {Tag, _} -> ok after 0 -> ok end,
+            case Result of
+                {ok, Agent} -> {ok, Agent, {Guard, Tag}};
+                {error, _} -> Result;
+                undefined -> ask(start_guard(node(Guard), Code), Code, Tries - 1)
+            end
     end.
 
 %% ---------------------------------------------------------------- the connection

@@ -5,7 +5,7 @@
 %%
 %% The agent asks for a turn; the answer is one message. A turn reads a slice that takes some hundreds of
 %% microseconds, reads the slice before it again, so that what each process did in between is known, and names some
-%% processes chosen at random. The pids are a tuple, 8 bytes each, made anew after so long a time that making it takes
+%% processes chosen at random. The pids are weir_watch_pids', read anew after so long a time that reading them takes
 %% a small share of a core, and at once when there are many more processes: those who wait for a server that has become
 %% slow may all be new. The agent is linked to this process and starts another when it dies; nothing else knows
 %% it.
@@ -27,10 +27,6 @@
 -define(GROWN, 500).
 -define(GROWN_SHARE, 200).
 -define(MOST_SPARE, 3).
-%% Processes of which the pids take so much memory that another process reads them. How many bytes for each that takes:
-%% the list and the tuple, and the tuple moved here beside the one before.
--define(LARGE, 50_000).
--define(READ_BYTES, 40).
 %% Reductions of one who runs both times.
 -define(HARDLY_ANY, 1000).
 -define(MOST_FOUND, 50).
@@ -59,12 +55,16 @@
 }.
 %% `long' mailboxes; `worked', reductions since the turn before; `stuck' ran both times with hardly a reduction in
 %% between; `running', some that ran; `samples', processes at random; `burst', whether a burst goes on;
-%% `bytes', its memory; `us', what it took.
+%% `bytes', its memory and that of the pids; `us', what it took.
 
 -record(scan, {
-    pids = {} :: tuple(),
-    %% The next to be read.
-    next = 1 :: pos_integer(),
+    %% The process that has the pids, how many, and what it takes; none where it could not be started.
+    pids = none :: pid() | none,
+    size = 0 :: non_neg_integer(),
+    pids_bytes = 0 :: non_neg_integer(),
+    %% Those that it has dealt out and that are not read yet, and how many were.
+    ahead = [] :: [pid()],
+    done = 0 :: non_neg_integer(),
     %% When the pids are to be read again, in native time.
     refresh :: integer(),
     %% What the turn before has read.
@@ -106,76 +106,65 @@ init(Agent) ->
 loop(Agent, Scan) ->
     receive
         {turn, Order} ->
+            {Took, Ready} = refreshed(Scan, Order, erlang:monotonic_time()),
             Begin = erlang:monotonic_time(),
-            {Result, Next} = take(Order, Begin, refreshed(Scan, Order, Begin)),
+            {Result, Next} = take(Order, Begin, Ready),
             _ = erase(reads),
-            Us = erlang:convert_time_unit(erlang:monotonic_time() - Begin, native, microsecond),
+            Us = erlang:convert_time_unit(Took + erlang:monotonic_time() - Begin, native, microsecond),
             {total_heap_size, Words} = process_info(self(), total_heap_size),
-            Agent ! {scan, self(), Result#{us => Us, bytes => Words * erlang:system_info(wordsize)}},
+            Bytes = Words * erlang:system_info(wordsize) + Next#scan.pids_bytes,
+            Agent ! {scan, self(), Result#{us => Us, bytes => Bytes}},
             ?MODULE:loop(Agent, Next);
         _ ->
             ?MODULE:loop(Agent, Scan)
     end.
 
 %% A burst reads the pids first, since what grows may be new; and so does who finds that there are many more now, if
-%% that was not so just before.
+%% that was not so just before. With the time that it took to read them: to wait for the end of who had them takes none.
 refreshed(#scan{refresh = At, burst = Burst, read = Read} = Scan, #{burst := Asked, bytes := Most}, Now) ->
     if
         Asked, Burst =:= 0 ->
-            (refresh(Scan, Scan#scan.spare, Most, Now))#scan{burst = erlang:system_info(process_count)};
+            {Took, Ready} = refresh(Scan, Scan#scan.spare, Most, Now),
+            {Took, Ready#scan{burst = erlang:system_info(process_count)}};
         Now >= At -> refresh(Scan, min(?MOST_SPARE, Scan#scan.spare + 1), Most, Now);
         Scan#scan.spare > 0, Now >= Read ->
-            case erlang:system_info(process_count) - tuple_size(Scan#scan.pids) >= grown(Scan) of
+            case erlang:system_info(process_count) - Scan#scan.size >= grown(Scan) of
                 true -> refresh(Scan, Scan#scan.spare - 1, Most, Now);
-                false -> Scan
+                false -> {0, Scan}
             end;
-        true -> Scan
+        true -> {0, Scan}
     end.
 
-grown(#scan{pids = Pids}) -> max(?GROWN, tuple_size(Pids) div ?GROWN_SHARE).
+grown(#scan{size = Size}) -> max(?GROWN, Size div ?GROWN_SHARE).
 
-refresh(Scan, Spare, Most, Now) ->
-    Empty = Scan#scan{pids = {}, before = []},
+%% Those before go first: both together might take too much.
+refresh(#scan{pids = Pids, done = Done} = Scan, Spare, Most, Now) ->
     Number = erlang:system_info(process_count),
-    _ = ?READ_BYTES * Number =< Most orelse exit({shutdown, {too_large, ?READ_BYTES * Number}}),
-    Pids = pids(Number),
-    Second = erlang:convert_time_unit(?REFRESH_MS, millisecond, native),
-    Wait = max(round((erlang:monotonic_time() - Now) / ?REFRESH_SHARE), Second),
-    Next = if Empty#scan.next > tuple_size(Pids) -> 1; true -> Empty#scan.next end,
-    Empty#scan{pids = Pids, next = Next, refresh = Now + Wait, read = Now + Second, spare = Spare}.
-
-pids(Number) when Number < ?LARGE ->
-    list_to_tuple(erlang:processes());
-%% Another process reads them. Its heap is as large from the start as the list and the tuple together, so no collection
-%% copies them, and it is gone before the tuple is moved to this one's heap. With a million processes that takes 37 to
-%% 45 MB in place of 56 to 99 (OTP 25).
-pids(Number) ->
-    true = erlang:garbage_collect(),
-    Scanner = self(),
-    Read = fun() -> Scanner ! {pids, self(), list_to_tuple(erlang:processes())} end,
-    try spawn_opt(Read, [link, monitor, {priority, high}, {min_heap_size, 3 * Number + ?STEP}]) of
-        {Reader, Monitor} ->
-            receive
-                {'DOWN', Monitor, process, Reader, _} -> ok
-            end,
-            receive
-                {pids, Reader, Pids} ->
-                    true = erlang:garbage_collect(),
-                    Pids
-            end
+    Bytes = weir_watch_pids:bytes(Number),
+    _ = Bytes =< Most orelse exit({shutdown, {too_large, Bytes}}),
+    _ = Pids =:= none orelse weir_watch_pids:stop(Pids),
+    Without = Scan#scan{pids = none, size = 0, pids_bytes = 0, ahead = [], before = []},
+    try weir_watch_pids:start_link(Number, Done) of
+        {Next, Size, Took, Taken} ->
+            Second = erlang:convert_time_unit(?REFRESH_MS, millisecond, native),
+            Wait = max(round(Took / ?REFRESH_SHARE), Second),
+            {Took, Without#scan{
+                pids = Next, size = Size, pids_bytes = Taken, done = Done rem Size,
+                refresh = Now + Wait, read = Now + Second, spare = Spare
+            }}
     catch
-        error:system_limit -> list_to_tuple(erlang:processes())
+        %% The next turn tries again.
+        error:system_limit -> {0, Without#scan{refresh = Now}}
     end.
 
-take(Order, Begin, #scan{pids = Pids, burst = Burst} = Scan) ->
-    #{long := Long, samples := Samples, names := Names, skip := Skip} = Order,
-    Size = tuple_size(Pids),
+take(Order, Begin, #scan{pids = Pids, size = Size, done = Done, burst = Burst} = Scan) ->
+    #{long := Long, samples := Samples, names := Names, skip := Others} = Order,
+    Skip = [Pids | Others],
     Us = if Burst > 0 -> ?BURST_US; true -> ?SLICE_US end,
     Deadline = Begin + erlang:convert_time_unit(Us, microsecond, native),
     {Worked, Stuck} = again([Seen || {Pid, _, _} = Seen <- Scan#scan.before, not lists:member(Pid, Skip)], [], []),
-    %% What was read a moment ago counts as a part of this turn, a new list of pids does not.
-    Until = max(Deadline, erlang:monotonic_time()),
-    {Slice, Next, Read} = slice(Pids, Scan#scan.next, Size, Until, Skip, [], 0),
+    %% What was read a moment ago counts as a part of this turn.
+    {Slice, Ahead, Read} = slice(Scan#scan.ahead, Scan, Deadline, Skip, [], 0),
     Named = if Names -> named(Skip); true -> [] end,
     Found = #{
         long => most([{Pid, Queue} || {Pid, Queue, _, _} <- Slice, Queue >= Long] ++ [Each || {_,
@@ -183,36 +172,36 @@ take(Order, Begin, #scan{pids = Pids, burst = Burst} = Scan) ->
         worked => most(Worked),
         stuck => lists:sublist(Stuck, ?MOST_FOUND),
         running => lists:sublist([Pid || {Pid, _, _, running} <- Slice, Pid =/= self()], 10),
-        samples => samples(Pids, Size, Samples) -- Skip,
+        samples => samples(Pids, Samples) -- [self() | Skip],
         processes => Size,
         burst => Burst > Read
     },
     Before = if Burst > 0 -> []; true -> [{Pid, Reductions, State} || {Pid, _, Reductions, State} <- Slice] end,
-    {Found, Scan#scan{next = Next, before = Before, burst = max(0, Burst - Read)}}.
+    {Found, Scan#scan{ahead = Ahead, done = Done + Read, before = Before, burst = max(0, Burst - Read)}}.
 
-%% Until the time is over or all have been read once. Read is a multiple of ?STEP, or Size.
-slice(_Pids, Next, Size, _Deadline, _Skip, Acc, Size) ->
-    {Acc, Next, Size};
-slice(Pids, Next, Size, Deadline, Skip, Acc, Read) ->
+%% Until the time is over or all have been read once. Read is a multiple of ?STEP, or the number of all.
+slice(Ahead, #scan{size = Size}, _Deadline, _Skip, Acc, Size) ->
+    {Acc, Ahead, Size};
+slice([], #scan{pids = Pids} = Scan, Deadline, Skip, Acc, Read) ->
+    slice(weir_watch_pids:next(Pids), Scan, Deadline, Skip, Acc, Read);
+slice([Pid | More] = Ahead, Scan, Deadline, Skip, Acc, Read) ->
     case Read rem ?STEP =:= 0 andalso Read > 0 andalso erlang:monotonic_time() >= Deadline of
         true ->
-            {Acc, Next, Read};
+            {Acc, Ahead, Read};
         false ->
-            Pid = element(Next, Pids),
-            After = if Next =:= Size -> 1; true -> Next + 1 end,
             case read(Pid, Skip) of
                 [{_, Queue}, {_, Reductions}, {_, State}] ->
-                    slice(Pids, After, Size, Deadline, Skip, [{Pid, Queue, Reductions, State} | Acc], Read + 1);
+                    slice(More, Scan, Deadline, Skip, [{Pid, Queue, Reductions, State} | Acc], Read + 1);
                 undefined ->
-                    slice(Pids, After, Size, Deadline, Skip, Acc, Read + 1)
+                    slice(More, Scan, Deadline, Skip, Acc, Read + 1)
             end
     end.
 
 read(Pid, Skip) ->
     _ = put(reads, Pid),
-    case Skip =:= [] orelse not lists:member(Pid, Skip) of
-        true -> process_info(Pid, [message_queue_len, reductions, status]);
-        false -> undefined
+    case lists:member(Pid, Skip) of
+        false -> process_info(Pid, [message_queue_len, reductions, status]);
+        true -> undefined
     end.
 
 %% All of them, where there are not too many; else some, chosen at random.
@@ -238,6 +227,5 @@ again([], Worked, Stuck) ->
 
 most(Found) -> lists:sublist(lists:reverse(lists:keysort(2, Found)), ?MOST_FOUND).
 
-%% Where there are not many, each of them once.
-samples(Pids, Size, Number) when Size =< Number -> [Pid || Pid <- tuple_to_list(Pids), Pid =/= self()];
-samples(Pids, Size, Number) -> [element(rand:uniform(Size), Pids) || _ <- lists:seq(1, Number)].
+samples(none, _Number) -> [];
+samples(Pids, Number) -> weir_watch_pids:samples(Pids, Number).

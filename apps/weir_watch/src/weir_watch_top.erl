@@ -2,8 +2,8 @@
 %%
 %% Three processes: one looks at the node (it attaches, subscribes, and hands on each {@type weir_watch:snapshot()};
 %% when the node goes away it says so and tries again each second), one reads keys where there is no terminal of our
-%% own, and the caller draws. They are linked: when the caller ends, so do they, and the node's guard ({@link
-%% weir_watch_remote}) removes what was sent to it.
+%% own, and one draws: the command's own, or in a shell one for that. They are linked: when the caller ends, so do
+%% they, and the node's guard ({@link weir_watch_remote}) removes what was sent to it.
 %%
 %% The terminal of the command is set by a shell script that stays: it changes the terminal's mode and screen, tells its
 %% size when asked, and puts both back when it is told to or when this runtime ends, in whatever way. So it does on each
@@ -11,7 +11,7 @@
 %% @private
 -module(weir_watch_top).
 
--export([main/1, run/0, run/1, keys/1]).
+-export([main/1, run/1, keys/1]).
 
 %% Sh reads requests from descriptor 3 and answers on 4; 0 and 1 are the terminal.
 -define(TERMINAL,
@@ -264,14 +264,21 @@ full_screen(Node) ->
             end
     end.
 
-%% @doc The same in a shell, of its own node: `run(#{})'.
--spec run() -> ok.
-run() -> run(#{}).
-
 %% @doc Draws each second, in a shell, until Enter alone (or q and Enter) is pressed; the other keys are followed by
-%% Enter too. `node' is the one to look at, if it is not the shell's.
+%% Enter too. `node' is the one to look at, if it is not the shell's. It is drawn by a process of its own, so that
+%% nothing is left in the caller's mailbox.
 -spec run(#{node => node()}) -> ok.
 run(Options) ->
+    {Pid, Monitor} = spawn_opt(fun() -> run_here(Options) end, [link, monitor]),
+    receive
+        {'DOWN', Monitor, process, Pid, Reason} ->
+            true = unlink(Pid),
+            %% Of a caller that traps exits.
+            receive {'EXIT', Pid, _} -> ok after 0 -> ok end,
+            if Reason =:= normal -> ok; true -> exit(Reason) end
+    end.
+
+run_here(Options) ->
     Device = group_leader(),
     Self = self(),
     Reader = spawn_link(fun() -> read_lines(Device, Self) end),

@@ -6,12 +6,12 @@
 
 -export([all/0, init_per_suite/1, end_per_suite/1]).
 -export([format/1, values/1, bound/1, histograms/1, shares/1, names/1, long_names/1]).
--export([silent_agent/1, answers/1, spared/1, promtool/1, dashboard/1, guide/1]).
+-export([silent_agent/1, others_statistics/1, answers/1, spared/1, promtool/1, dashboard/1, guide/1]).
 
 -define(MOST, 200).
 
-all() -> [format, values, bound, histograms, shares, names, long_names, silent_agent, answers, spared, promtool,
-    dashboard, guide].
+all() -> [format, values, bound, histograms, shares, names, long_names, silent_agent, others_statistics, answers,
+    spared, promtool, dashboard, guide].
 
 init_per_suite(Config) ->
     _ = application:stop(weir_watch),
@@ -197,8 +197,16 @@ long_names(_Config) ->
 
 %% ---------------------------------------------------------------- what hangs or dies
 
-%% An agent that does not answer keeps nobody waiting.
+%% An agent that does not answer keeps nobody waiting. Who is in trouble nobody knows then: no part is asked.
 silent_agent(_Config) ->
+    {ok, _} = application:ensure_all_started(weir_flow),
+    {ok, Server} = weir_server:start(weir_watch_form_server, {fun() -> none end, fun(_, S) -> S end}, []),
+    ok = weir_flow:limit(Server, 10),
+    Limits = fun() ->
+        Text = weir_watch_metrics:text(),
+        lists:keyfind(<<"weir_server_limit">>, 1, weir_watch_openmetrics:read(openmetrics, Text))
+    end,
+    weir_kit:until(fun() -> Limits() =/= false end),
     Silent = spawn(fun() -> receive stop -> ok end end),
     true = register(weir_watch_agent, Silent),
     Families = weir_watch_openmetrics:read(openmetrics, weir_watch_metrics:text()),
@@ -206,7 +214,19 @@ silent_agent(_Config) ->
     true = unregister(weir_watch_agent),
     Silent ! stop,
     ?assertMatch({_, _, _, _, [{[], 0}]}, lists:keyfind(<<"weir_watch_agent_running">>, 1, Families)),
-    ?assertEqual(false, lists:keyfind(<<"weir_watch_diagnoses">>, 1, Families)).
+    [
+        ?assertEqual(false, lists:keyfind(Name, 1, Families))
+     || Name <- [<<"weir_watch_diagnoses">>, <<"weir_server_limit">>, <<"weir_watch_left_out">>]
+    ],
+    exit(Server, kill).
+
+%% What is told of the time since the last question is told of that since the last question of others.
+others_statistics(_Config) ->
+    {Before, _} = erlang:statistics(wall_clock),
+    #{uptime := _} = weir_watch_node:at_once(),
+    _ = weir_watch_metrics:text(),
+    {Now, Since} = erlang:statistics(wall_clock),
+    ?assertEqual(Now - Before, Since).
 
 answers(_Config) ->
     Test = self(),
@@ -474,7 +494,15 @@ read(Figures) -> weir_watch_openmetrics:read(openmetrics, text(Figures)).
 with(Rows) ->
     None = #{pools => [], clusters => [], logs => [], servers => [], sockets => #{}},
     Snapshot = weir_watch_sample:snapshot(#{parts => None}),
-    [{Part, Label, proplists:get_value(Part, Rows, Own)} || {Part, Label, Own} <- weir_watch_metrics:figures(Snapshot)].
+    [{Part, Label, proplists:get_value(Part, Rows, Own)} || {Part, Label, Own} <- figures(Snapshot)].
+
+%% With what the schedulers tell, who may be late.
+figures(Snapshot) ->
+    Figures = weir_watch_metrics:figures(Snapshot),
+    case [Part || {Part, _, []} <- Figures, lists:member(Part, [node, memory])] of
+        [] -> Figures;
+        _ -> figures(Snapshot)
+    end.
 
 %% Every figure that there is, so many times where there may be many.
 everything(N) ->

@@ -71,8 +71,8 @@ options(_Config) ->
 without_inets(_Config) ->
     Ebin = filename:dirname(code:which(weir_watch_page)),
     {ok, Peer, _} = peer:start(#{connection => standard_io, wait_boot => 60_000, args => ["-pa", Ebin]}),
-    true = peer:call(Peer, code, del_path, [inets]),
-    {error, {no_inets, Remedy}} = peer:call(Peer, weir_watch_page, start_link, [#{port => 0}]),
+    true = weir_kit_nodes:call(Peer, code, del_path, [inets]),
+    {error, {no_inets, Remedy}} = weir_kit_nodes:call(Peer, weir_watch_page, start_link, [#{port => 0}]),
     ?assertMatch({match, _}, re:run(Remedy, "add it to the release")),
     ok = peer:stop(Peer).
 
@@ -118,19 +118,24 @@ killed(_Config) ->
     {ok, First} = supervisor:start_child(?MODULE, weir_watch_page:child_spec(#{port => Port})),
     exit(First, kill),
     Second = eventually(fun() -> other(First) end),
-    ?assertMatch({200, _, _}, get(Second, "/")),
     {links, Links} = process_info(Second, links),
     [Httpd] = [Link || Link <- Links, is_pid(Link), Link =/= whereis(?MODULE)],
     exit(Httpd, kill),
     Third = eventually(fun() -> other(Second) end),
-    ?assertMatch({200, _, _}, get(Third, "/")),
     ?assertEqual(Port, port(weir_watch_page:address(Third))),
     gen_server:stop(?MODULE).
 
+%% One that answers: the first to come may find the port in use for too long.
 other(Before) ->
     case whereis(weir_watch_page) of
-        Pid when is_pid(Pid), Pid =/= Before -> Pid;
-        _ -> false
+        Pid when is_pid(Pid), Pid =/= Before ->
+            try get(Pid, "/") of
+                {200, _, _} -> Pid
+            catch
+                exit:_ -> false
+            end;
+        _ ->
+            false
     end.
 
 init([]) -> {ok, {#{intensity => 10, period => 60}, []}}.

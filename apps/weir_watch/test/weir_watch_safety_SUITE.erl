@@ -6,10 +6,10 @@
 
 -export([all/0, suite/0]).
 -export([long_mailbox/1, long_mailbox_that_is_worked_off/1, process_limit/1, processes_come_and_go/1]).
--export([no_core_is_free/1]).
--export([filled/1, worked_off/1, at_the_limit/0, come_and_go/1, all_busy/0]).
+-export([no_core_is_free/1, never_gone_through/1]).
+-export([filled/1, worked_off/1, at_the_limit/0, come_and_go/1, all_busy/0, asked/0]).
 
--import(weir_watch_test_lib, [eventually/1, in_node/4]).
+-import(weir_watch_test_lib, [eventually/1, in_node/4, snapshot/0, says/2]).
 
 -define(AGENT, weir_watch_agent).
 -define(MOST_BYTES, 100_000_000).
@@ -18,9 +18,13 @@
 
 suite() -> [{timetrap, {minutes, 10}}].
 
-all() -> [long_mailbox, long_mailbox_that_is_worked_off, process_limit, processes_come_and_go, no_core_is_free].
+all() ->
+    [
+        long_mailbox, long_mailbox_that_is_worked_off, process_limit, processes_come_and_go, no_core_is_free,
+        never_gone_through
+    ].
 
-scaled(Full) -> case os:getenv("CI") of false -> Full; _ -> Full div 10 end.
+scaled(Full) -> weir_kit:in_ci(Full div 10, Full).
 
 %% Ten million messages for one who takes none: none of them is copied, and none is added.
 long_mailbox(_Config) -> ok = in_node([], ?MODULE, filled, [scaled(10_000_000)]).
@@ -46,7 +50,7 @@ process_limit(_Config) -> ok = in_node(["+P", "2048"], ?MODULE, at_the_limit, []
 
 at_the_limit() ->
     Agent = whereis(?AGENT),
-    eventually(fun snapshot/0),
+    eventually(fun weir_watch_test_lib:snapshot/0),
     Idle = to_the_limit([]),
     eventually(fun() -> says_limit() end),
     %% None of its helpers can be started anew.
@@ -73,8 +77,13 @@ to_the_limit(Pids) ->
 %% What its own helpers leave is taken at once, so that it has none.
 says_limit() ->
     _ = to_the_limit([]),
-    #{limits := Limits} = weir_watch_agent:snapshot(?AGENT),
-    lists:any(fun(Text) -> string:find(Text, "limit of processes") =/= nomatch end, Limits).
+    case snapshot() of
+        false -> false;
+        Snapshot -> says(Snapshot, "limit of processes")
+    end.
+
+%% A mailbox of more than 1,000: of a shorter one nothing is told on a node that the machine gives too little.
+-define(CALLERS, 1500).
 
 %% Ten thousand a second, each of which lives for a second: the hot one among them is found.
 processes_come_and_go(_Config) -> ok = in_node([], ?MODULE, come_and_go, [scaled(10_000)]).
@@ -82,7 +91,7 @@ processes_come_and_go(_Config) -> ok = in_node([], ?MODULE, come_and_go, [scaled
 come_and_go(PerSecond) ->
     Each = max(1, PerSecond div 100),
     Spawner = spawn(fun() -> spawner(Each) end),
-    diagnosed(busy_server(300), busy),
+    diagnosed(busy_server(?CALLERS), busy),
     true = is_process_alive(Spawner),
     alive_and_small().
 
@@ -95,12 +104,45 @@ no_core_is_free(_Config) -> ok = in_node([], ?MODULE, all_busy, []).
 
 all_busy() ->
     _ = [spawn(fun spin/0) || _ <- lists:seq(1, 40)],
-    diagnosed(busy_server(300), busy),
+    diagnosed(busy_server(?CALLERS), busy),
     alive_and_small().
 
 spin() ->
     weir_watch_forms:spin(100_000),
     spin().
+
+%% For the size of all of a process the runtime goes through its mailbox, and keeps it from going on meanwhile: that is
+%% not asked where the mailbox is long. Nor are a few messages copied that are large, also where they are off the heap.
+never_gone_through(_Config) -> ok = in_node([], ?MODULE, asked, []).
+
+asked() ->
+    Agent = whereis(?AGENT),
+    eventually(fun weir_watch_test_lib:snapshot/0),
+    1 = erlang:trace(Agent, true, [call, set_on_spawn]),
+    1 = erlang:trace_pattern({erlang, process_info, 2}, true, []),
+    Idles = fun() -> receive never -> ok end end,
+    Long = spawn(Idles),
+    %% It has no looker before all messages are there.
+    true = erlang:suspend_process(Agent),
+    fill(Long, 2000),
+    true = erlang:resume_process(Agent),
+    diagnosed(Long, backlog),
+    ?assertEqual({[heap_size], []}, {asked_of(Long, [heap_size]), asked_of(Long, [total_heap_size, memory, messages])}),
+    Large = spawn_opt(Idles, [{message_queue_data, off_heap}]),
+    Large ! lists:seq(1, 2_000_000),
+    ok = weir_watch_agent:subscribe(Agent),
+    ok = weir_watch_agent:inspect(Agent, Large),
+    eventually(fun() ->
+        [] =/= [Pid || #{pid := Pid, doing := [_ | _]} <- maps:get(suspects, snapshot()), Pid =:= Large]
+    end),
+    ?assertEqual({[memory], []}, {asked_of(Large, [memory]), asked_of(Large, [messages])}),
+    ok.
+
+%% Which of these that process was asked for by those whom the agent has started since.
+asked_of(Pid, Items) ->
+    {messages, Messages} = process_info(self(), messages),
+    Asked = [Asks || {trace, _, call, {erlang, process_info, [Of, Asks]}} <- Messages, Of =:= Pid],
+    [Item || Item <- Items, lists:member(Item, lists:flatten(Asked))].
 
 %% ---------------------------------------------------------------- helpers
 
@@ -130,16 +172,7 @@ alive_and_small() ->
     {links, Links} = process_info(Agent, links),
     Bytes = lists:sum([Bytes || Pid <- [Agent | Links], is_pid(Pid), {memory, Bytes} <- [process_info(Pid, memory)]]),
     ?assert(Bytes < ?MOST_BYTES),
-    #{cost := #{share := Share, memory := Told}} = eventually(fun snapshot/0),
+    #{cost := #{share := Share, memory := Told}} = eventually(fun weir_watch_test_lib:snapshot/0),
     ?assert(Share < ?MOST_SHARE, Share),
     ?assert(Told < ?MOST_BYTES),
     ok.
-
-%% An agent that gets no turn for seconds, on a machine that is busy with others, is asked again.
-snapshot() ->
-    try weir_watch:snapshot() of
-        none -> false;
-        Snapshot -> Snapshot
-    catch
-        exit:{timeout, _} -> false
-    end.

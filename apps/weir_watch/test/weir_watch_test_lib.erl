@@ -1,7 +1,7 @@
 %% What the suites of weir_watch share.
 -module(weir_watch_test_lib).
 
--export([eventually/1, in_node/4, in_plain_node/4]).
+-export([eventually/1, in_node/4, in_plain_node/4, snapshot/0, snapshot/1, says/2]).
 -export([with_agent/3]).
 
 -define(DEADLINE_MS, 60_000).
@@ -18,6 +18,23 @@ eventually(Condition, Deadline) ->
         Value ->
             Value
     end.
+
+%% The snapshot of the agent, or of one that is asked. One that gets no turn for seconds, on a machine that is busy with
+%% others, is to be asked again.
+snapshot() -> told(fun weir_watch:snapshot/0).
+
+snapshot(Agent) -> told(fun() -> weir_watch_agent:snapshot(Agent) end).
+
+told(Ask) ->
+    try Ask() of
+        none -> false;
+        Snapshot -> Snapshot
+    catch
+        exit:{timeout, _} -> false
+    end.
+
+%% Whether a snapshot says so of what the agent cannot see.
+says(#{limits := Limits}, Words) -> lists:any(fun(Limit) -> string:find(Limit, Words) =/= nomatch end, Limits).
 
 %% Calls a function in a node of its own, with two schedulers and these arguments, whose agent runs. The node is gone
 %% afterwards, whatever it does. Nothing but its standard input and output connects it, so that its own connections
@@ -36,10 +53,11 @@ in_plain_node(Arguments, Module, Function, Values) ->
         args => ["-setcookie", "weir_watch", "-connect_all", "false", "+S", "2:2"] ++ Arguments ++
             ["-pa" | code:get_path()]
     }),
-    OsPid = peer:call(Peer, os, getpid, []),
+    OsPid = weir_kit_nodes:call(Peer, os, getpid, []),
     try
-        ok = peer:call(Peer, logger, set_handler_config, [default, level, none]),
-        ok = peer:call(Peer, filelib, ensure_dir, [filename:join(filename:basedir(user_cache, "weir_watch"), "x")]),
+        ok = weir_kit_nodes:call(Peer, logger, set_handler_config, [default, level, none]),
+        Cache = filename:join(filename:basedir(user_cache, "weir_watch"), "x"),
+        ok = weir_kit_nodes:call(Peer, filelib, ensure_dir, [Cache]),
         peer:call(Peer, Module, Function, Values, ?CALL_MS)
     after
         _ = os:cmd("kill -KILL " ++ OsPid),
