@@ -19,9 +19,11 @@
 %% <h3>Errors</h3>
 %% The environment's failures are values of {@type error()}. A client that was never started makes every
 %% function exit with `{noproc, {weir_memcached, client, [Client]}}'. After `{error, timeout}' and `{error,
-%% disconnected}' a request may or may not have been carried out; after every other error it has had no effect, but that
-%% a `set' of a value that is too large removes the item that was there. An option that a function does not know, or of
-%% a wrong value, is an error `{bad_option, Key, Value}'.
+%% disconnected}' a request may or may not have been carried out; after every other error it has had no effect, with
+%% three exceptions. A `set' that the server refuses, since the value is too large or it has no memory (`{server_error,
+%% _}'), removes the item that was there. Of a `set_many' that is `partial' the keys that are not named are stored. A
+%% `gat' that is `undecodable' has set the new time. An option that a function does not know, or of a wrong value, is an
+%% error `{bad_option, Key, Value}'.
 %%
 %% <h3>Cost of a request</h3>
 %% Three persistent terms, the words of two connections and one of their server, a look at the clock, one call (a
@@ -114,7 +116,7 @@
 %%     added and removed at the end of the list, without weights. Default `ketama'.</li>
 %% <li>`failover': what becomes of the keys of a server that is gone, or lets requests time out. `refuse': `{error,
 %%     disconnected}'; `next': they are asked of the next server; `gutter': of one of the servers of the option
-%%     `gutter', which keep items for `gutter_ttl' seconds at most (default 10). Default `refuse'.</li>
+%%     `gutter', which keep items for `gutter_ttl' seconds at most (default 10, at most 30 days). Default `refuse'.</li>
 %% <li>`return_over': milliseconds in which the keys of a server that was gone go back to it, some after the other, so
 %%     that what it does not know is not computed all at once. Default 10000.</li>
 %% <li>`replicas': on how many servers an item is kept, its owner and those that follow on the ring. A write is answered
@@ -122,8 +124,9 @@
 %%     what fails). Reads go to the owner: see `hedge', and `failover => next', which asks the first copy when the owner
 %%     is gone. Default 1.</li>
 %% <li>`connections': how many to each server, one process and one writer each. Default 4.</li>
-%% <li>`connect_timeout': milliseconds, once the name is looked up, until a connection is up; all addresses of the name
-%%     share it, IPv4 first. Default 5000.</li>
+%% <li>`connect_timeout': milliseconds until a connection is up, the look-up of the name included; all addresses of the
+%%     name share what that has left, IPv4 first. The look-up itself is not cut off: where it takes as long, the reason
+%%     is `timeout', and an address as `host' helps. Default 5000.</li>
 %% <li>`request_timeout': milliseconds, or `infinity'; `timeout' with a request overrides it. Default 5000.</li>
 %% <li>`stall_timeout': milliseconds, or `infinity': a connection on which requests are unanswered, no reply was
 %%     completed and less than 64 kB of one were received for so long (at most twice as long) is taken for dead and made
@@ -173,7 +176,8 @@
 %% One that is not known or has a wrong value; two that cannot both be.
 
 -type key() :: binary() | string() | iodata().
-%% 1 to 250 bytes without spaces and control bytes, unless the options `hash_long_keys' and `binary_keys' allow more.
+%% 1 to 250 bytes with the `namespace', without spaces and control bytes, unless the options `hash_long_keys' and
+%% `binary_keys' allow more.
 -type request_options() :: #{
     ttl => integer(),
     flags => weir_memcached_codec:flags(),
@@ -230,7 +234,8 @@
     flags => weir_memcached_codec:flags()
 } | [{atom(), term()}].
 %% <ul>
-%% <li>`ttl': seconds; 0 is for ever. Default 0.</li>
+%% <li>`ttl': seconds; 0 is for ever, over 30 days (2,592,000) it is a Unix time, so that 60 days in seconds were over
+%%     in 1970 and nothing is kept; as is that which the function gives. Default 0.</li>
 %% <li>`jitter': by how many percent of it, at most, an item expires sooner, by chance, so that not all that was stored
 %%     together expires together. Default 0.</li>
 %% <li>`negative_ttl': seconds for which it is remembered that there is no such thing; with the codecs `term' and
@@ -290,7 +295,8 @@
 
 %% @doc Starts a client and registers its supervisor as `Client'. Does not wait for a connection, unless the option
 %% `await' says so: requests are answered `{error, disconnected}' until there is one. Errors: {@type start_error()},
-%% `{already_started, Pid}'.
+%% `{already_started, Pid}', and `{shutdown, {failed_to_start_child, _, _}}' with `{not_started, weir_pool}' in it where
+%% the application weir_memcached does not run.
 -spec start_link(client(), options()) -> supervisor:startlink_ret() | {error, start_error()}.
 start_link(Client, Options) ->
     case weir_memcached_config:new(Client, Options) of
@@ -431,10 +437,11 @@ servers(Client) ->
 %% @doc Gives the client other servers, as the option `servers' does. Those that stay, by their address, keep their
 %% connections. Returns when the new ones are asked: when each has a connection, or could not be connected to within
 %% `connect_timeout'. Those that have left answer what they were asked before, and are closed then. Errors: `changing':
-%% another change is under way; those of {@link start_link/2}, and then nothing has changed.
+%% another change is under way; those of {@link start_link/2}, and why a server's connections could not be started: then
+%% nothing has changed. Exits as `gen_server:call/3' does if the client ends meanwhile.
 %%
 %% Cost: the configuration that all callers read is replaced, for which the runtime scans all processes of the node.
--spec set_servers(client(), [server()]) -> ok | {error, changing | start_error()}.
+-spec set_servers(client(), [server()]) -> ok | {error, changing | start_error() | term()}.
 set_servers(Client, Servers) ->
     weir_memcached_client:set_servers(weir_memcached_ask:config(Client), Servers).
 
@@ -551,13 +558,13 @@ get_many(Client, Keys, Given) when is_list(Keys) ->
     end.
 
 %% If nothing was read the reason is told once.
-values([{Some, Answer}], Config, Options) ->
+values([{Some, Answer, _}], Config, Options) ->
     case weir_memcached_reply:items(Answer) of
         {error, _} = Error -> Error;
         Items -> told(values(Items, Some, Config, Options, {[], []}))
     end;
 values(Answers, Config, Options) ->
-    Add = fun({Some, Answer}, Acc) -> values(weir_memcached_reply:items(Answer), Some, Config, Options, Acc) end,
+    Add = fun({Some, Answer, _}, Acc) -> values(weir_memcached_reply:items(Answer), Some, Config, Options, Acc) end,
     told(lists:foldl(Add, {[], []}, Answers)).
 
 told({Values, []}) -> {ok, maps:from_list(Values)};
@@ -676,16 +683,17 @@ set_many(Client, Items, Given) when is_list(Items) ->
 
 set_all(Named, Config, Options) ->
     Encoded = [
-        {Bytes, {Key, Wire, weir_memcached_ask:encode(Config, Options, Value)}} || {Bytes, {Key, Wire, Value}} <- Named
+        {Bytes, {Key, Wire, weir_memcached_ask:encode(Config, Options, Value), Bytes}}
+     || {Bytes, {Key, Wire, Value}} <- Named
     ],
     Ttl = weir_memcached_ask:ttl(Options),
-    Make = fun(Some) -> {set_many, [{Wire, Data, Flags, Size} || {_, Wire, {Data, Flags, Size}} <- Some], Ttl} end,
+    Make = fun(Some) -> {set_many, [{Wire, Data, Flags, Size} || {_, Wire, {Data, Flags, Size}, _} <- Some], Ttl} end,
     case weir_memcached_ask:ask_each(Encoded, Make, Config, Options) of
-        [{_, {error, _} = Error}] ->
+        [{_, {error, _} = Error, _}] ->
             Error;
         Answers ->
-            Failed = maps:from_list(lists:append([failures(Some, Answer) || {Some, Answer} <- Answers])),
-            ok = copy(Encoded, Failed, Make, Config, Options),
+            Failed = maps:from_list(lists:append([failures(Some, Answer) || {Some, Answer, _} <- Answers])),
+            ok = copy(Answers, Failed, Make, Config, Options),
             case map_size(Failed) of
                 0 -> ok;
                 _ -> {error, {partial, Failed}}
@@ -694,23 +702,24 @@ set_all(Named, Config, Options) ->
 
 copy(_, _, _, #config{replicas = 1}, _) ->
     ok;
-copy(Encoded, Failed, Make, #config{request_timeout = Default} = Config, Options) ->
-    Stored = [One || {_, {Key, _, _}} = One <- Encoded, not is_map_key(Key, Failed)],
+copy(Answers, Failed, Make, #config{request_timeout = Default} = Config, Options) ->
+    All = [{Bytes, Each, By} || {Some, _, By} <- Answers, {_, _, _, Bytes} = Each <- Some],
+    Stored = [One || {_, {Key, _, _, _}, _} = One <- All, not is_map_key(Key, Failed)],
     Timeout = maps:get(timeout, Options, Default),
     %% What was there before is gone from the owner.
     _ = [
-        ok = weir_memcached_replicas:follow(Config, Bytes, {delete, Wire}, ok, Timeout)
-     || {Bytes, {Key, Wire, _}} <- Encoded, #{Key := {too_large, _}} <- [Failed]
+        ok = weir_memcached_replicas:follow(Config, Bytes, {delete, Wire}, ok, By, Timeout)
+     || {Bytes, {Key, Wire, _, _}, By} <- All, #{Key := {Why, _}} <- [Failed], Why =/= client_error
     ],
     weir_memcached_replicas:follow_many(Config, Stored, Make, Timeout).
 
 failures(Some, {ok, Replies}) ->
     [
         {Key, Reason}
-     || {{Key, _, {_, _, Size}}, Reply} <- lists:zip(Some, Replies), {error, Reason} <- [sized(Size, Reply)]
+     || {{Key, _, {_, _, Size}, _}, Reply} <- lists:zip(Some, Replies), {error, Reason} <- [sized(Size, Reply)]
     ];
 failures(Some, {error, Reason}) ->
-    [{Key, Reason} || {Key, _, _} <- Some].
+    [{Key, Reason} || {Key, _, _, _} <- Some].
 
 %% @doc As {@link incr/4} without options.
 -spec incr(client(), key(), non_neg_integer()) -> {ok, non_neg_integer()} | {error, error()}.

@@ -8,7 +8,7 @@
 -module(weir_memcached_ask).
 
 -export([config/1, options/2, ttl/1, key/2]).
--export([ask/4, ask_each/4, ask_server/4, ask_servers/3, send/5, deadline/1, encode/3, decode/4]).
+-export([ask/4, ask_each/4, ask_server/4, ask_servers/3, tell/5, send/5, deadline/1, encode/3, decode/4]).
 
 -include("weir_memcached_config.hrl").
 
@@ -67,12 +67,16 @@ key(Key, #config{naming = Naming}) -> weir_memcached_key:wire(Key, Naming).
 -spec ask(weir_memcached_config:config(), Key :: binary(), weir_memcached_request:operation(),
     weir_memcached:request_options()) -> reply() | ok.
 ask(#config{replicas = 1} = Config, Key, Operation, Options) ->
-    ask_owner(Config, Key, Operation, Options);
+    {_, Answer} = ask_owner(Config, Key, Operation, Options),
+    answer(Answer);
 ask(#config{request_timeout = Default} = Config, Key, Operation, Options) ->
-    Answer = ask_owner(Config, Key, Operation, Options),
-    ok = weir_memcached_replicas:follow(Config, Key, Operation, Answer, maps:get(timeout, Options, Default)),
-    Answer.
+    {By, Answer} = ask_owner(Config, Key, Operation, Options),
+    Known = case Answer =:= ok andalso how(Options) of no_reply -> taken; _ -> answer(Answer) end,
+    Timeout = maps:get(timeout, Options, Default),
+    ok = weir_memcached_replicas:follow(Config, Key, Operation, Known, By, Timeout),
+    answer(Answer).
 
+%% Who has answered, and what; `down' only if nothing was sent to anybody.
 ask_owner(#config{request_timeout = Default} = Config, Key, Operation, Options) ->
     Deadline = deadline(maps:get(timeout, Options, Default)),
     How = how(Options),
@@ -81,12 +85,12 @@ ask_owner(#config{request_timeout = Default} = Config, Key, Operation, Options) 
         true ->
             case ask_one(Owner, How, Operation, Deadline, Config) of
                 down -> stand_in(Key, How, Operation, Deadline, Config);
-                Answer -> Answer
+                Answer -> {Owner, Answer}
             end;
         false ->
             case stand_in(Key, How, Operation, Deadline, Config) of
-                {error, disconnected} -> answer(ask_one(Owner, How, Operation, Deadline, Config));
-                Answer -> Answer
+                {none, down} -> {Owner, ask_one(Owner, How, Operation, Deadline, Config)};
+                Answered -> Answered
             end
     end.
 
@@ -100,10 +104,10 @@ stand_in(Key, How, Operation, Deadline, Config) ->
 first_up([Server | Servers], How, Operation, Deadline, Config) ->
     case ask_one(Server, How, Operation, Deadline, Config) of
         down -> first_up(Servers, How, Operation, Deadline, Config);
-        Answer -> Answer
+        Answer -> {Server, Answer}
     end;
 first_up([], _, _, _, _) ->
-    {error, disconnected}.
+    {none, down}.
 
 %% What a stand-in keeps only for a short time: the server whose key it is may come back, and nobody would delete it
 %% here.
@@ -121,9 +125,9 @@ brief_ttl(0, Most) -> Most;
 brief_ttl(Ttl, Most) -> min(Ttl, Most).
 
 %% @doc Has operations answered that go to several servers, all at the same time. `Make' makes the operation of the keys
-%% that are asked of one.
+%% that are asked of one. Each answer with the keys that it is about, and the server that was asked.
 -spec ask_each([{Key :: binary(), Each}], Make, weir_memcached_config:config(), weir_memcached:request_options()) ->
-    [{[Each], reply()}] when
+    [{[Each], reply(), weir_memcached_config:server()}] when
     Make :: fun(([Each]) -> weir_memcached_request:operation()), Each :: term().
 ask_each(Keys, Make, #config{request_timeout = Default} = Config, Options) ->
     ask_each(Keys, Make, Config, deadline(maps:get(timeout, Options, Default)), again).
@@ -137,14 +141,14 @@ ask_each(Keys, Make, Config, Deadline, Again) ->
     Answers =
         case Parts of
             [{Some, Server, Operation}] ->
-                [{Some, ask_one(Server, request, Operation, Deadline, Config)}];
+                [{Some, ask_one(Server, request, Operation, Deadline, Config), Server}];
             _ ->
                 Sent = [
                     {Some, Server, Operation, send(Server, Operation, Deadline, any, Config)}
                  || {Some, Server, Operation} <- Parts
                 ],
                 [
-                    {Some, collect(Request, Server, Operation, Deadline, Config)}
+                    {Some, collect(Request, Server, Operation, Deadline, Config), Server}
                  || {Some, Server, Operation, Request} <- Sent
                 ]
         end,
@@ -153,9 +157,9 @@ ask_each(Keys, Make, Config, Deadline, Again) ->
             down when Again =:= again, Config#config.failover =/= refuse ->
                 ask_each(Some, Make, Config, Deadline, no_more);
             _ ->
-                [{[Each || {_, Each} <- Some], answer(Answer)}]
+                [{[Each || {_, Each} <- Some], answer(Answer), Server}]
         end
-     || {Some, Answer} <- Answers
+     || {Some, Answer, Server} <- Answers
     ]).
 
 with_stand_in(true, Operation, #config{failover = gutter, gutter_ttl = Most}) -> brief(Operation, Most);
@@ -217,20 +221,32 @@ ask_servers(Operation, #config{servers = Servers} = Config, Options) ->
 answer(down) -> {error, disconnected};
 answer(Answer) -> Answer.
 
+%% @doc Has an operation carried out by a server, whose reply nobody waits for, on the connection of this slot; on
+%% another one if that is down or silent, or has too many requests.
+-spec tell(weir_memcached_config:server(), weir_pool:slot(), weir_memcached_request:operation(), timeout(),
+    weir_memcached_config:config()) -> ok | {error, busy | disconnected | unsupported}.
+tell(#server{load = Load} = Server, Slot, Operation, Timeout, Config) ->
+    Which =
+        case weir_memcached_load:is_silent(Slot, Load) of
+            true -> choose(Load, Config);
+            false -> Slot
+        end,
+    answer(ask_from(Which, Server, no_reply, Operation, deadline(Timeout), Config)).
+
 %% One server: the lighter of two connections, then others.
-ask_one(#server{load = Load} = Server, How, Operation, Deadline, #config{connections = Connections} = Config) ->
-    case choose(Load, Config) of
-        down ->
-            down;
-        Slot ->
-            Protocol = weir_memcached_load:protocol(Load),
-            case ask_at(Slot, How, Protocol, Operation, Deadline, Server) of
-                Reason when Reason =:= down; Reason =:= busy ->
-                    Others = weir_memcached_load:others(Slot, Config#config.max_pending, Connections, Load),
-                    ask_first(Others, Reason, How, Protocol, Operation, Deadline, Server);
-                Answer ->
-                    Answer
-            end
+ask_one(#server{load = Load} = Server, How, Operation, Deadline, Config) ->
+    ask_from(choose(Load, Config), Server, How, Operation, Deadline, Config).
+
+ask_from(down, _, _, _, _, _) ->
+    down;
+ask_from(Slot, #server{load = Load} = Server, How, Operation, Deadline, #config{connections = Connections} = Config) ->
+    Protocol = weir_memcached_load:protocol(Load),
+    case ask_at(Slot, How, Protocol, Operation, Deadline, Server) of
+        Reason when Reason =:= down; Reason =:= busy ->
+            Others = weir_memcached_load:others(Slot, Config#config.max_pending, Connections, Load),
+            ask_first(Others, Reason, How, Protocol, Operation, Deadline, Server);
+        Answer ->
+            Answer
     end.
 
 %% A server that lets requests time out is as good as gone where another one can stand in.

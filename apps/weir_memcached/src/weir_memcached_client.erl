@@ -56,6 +56,8 @@
     change = none :: change(),
     %% old servers that have been left, and when
     drained = [] :: [{weir_memcached_config:server(), Since :: integer()}],
+    %% for the next look at these
+    drain = none :: none | reference(),
     %% tasks that stop the pools of others
     removing = [] :: [pid()]
 }).
@@ -168,8 +170,8 @@ ask(#state{config = Config, drained = Drained} = State) ->
     State#state{asked = lists:foldl(Ask, gen_server:reqids_new(), weir_memcached_conn:all(Servers))}.
 
 replace(Server, Conn, Config) ->
-    weir_memcached_event:stuck(Server, Config, Conn),
-    exit(Conn, kill).
+    exit(Conn, kill),
+    weir_memcached_event:stuck(Server, Config, Conn).
 
 servers(#config{servers = Servers, gutter = Gutter}) ->
     weir_memcached_route:all(Servers) ++ weir_memcached_route:all(Gutter).
@@ -206,7 +208,8 @@ changed(From, New, #state{config = Old, drained = Drained} = State) ->
     drain(Left, State#state{config = New, change = none, drained = Kept}).
 
 %% Stops old servers that nobody waits for any more.
-drain(Left, #state{config = Config, drained = Drained} = State) ->
+drain(Left, #state{config = Config, drained = Drained, drain = Before} = State) ->
+    _ = Before =:= none orelse erlang:cancel_timer(Before),
     Now = now_ms(),
     All = [{Server, Now} || Server <- Left] ++ Drained,
     Coming = coming(State#state.change),
@@ -218,8 +221,8 @@ drain(Left, #state{config = Config, drained = Drained} = State) ->
         spawn_monitor(fun() -> weir_memcached_sup:remove(Config#config.supervisor, Name) end)
      || {#server{name = Name}, _} <- Ready
     ],
-    _ = Waiting =:= [] orelse erlang:send_after(?ASKED_MS, self(), drain),
-    State#state{drained = Waiting, removing = [Task || {Task, _} <- Tasks] ++ State#state.removing}.
+    Timer = case Waiting of [] -> none; _ -> erlang:send_after(?ASKED_MS, self(), drain) end,
+    State#state{drained = Waiting, drain = Timer, removing = [Task || {Task, _} <- Tasks] ++ State#state.removing}.
 
 %% The servers that there will be.
 coming(none) -> [];

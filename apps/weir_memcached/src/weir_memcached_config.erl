@@ -22,7 +22,7 @@ options() ->
         {distribution, ketama, fun is_distribution/1},
         {failover, refuse, fun(Value) -> lists:member(Value, [refuse, next, gutter]) end},
         {gutter, [], fun is_servers/1},
-        {gutter_ttl, 10, fun is_positive/1},
+        {gutter_ttl, 10, fun(Value) -> is_positive(Value) andalso Value =< ?MOST_SECONDS end},
         {return_over, 10_000, fun(Value) -> Value =:= 0 orelse is_time(Value) end},
         {replicas, 1, fun is_positive/1},
         {connections, 4, fun is_positive/1},

@@ -5,6 +5,9 @@
 %% time to live would be a wrong one.
 -define(is_ttl(V), (is_integer(V) andalso V >= -16#80000000 andalso V =< 16#7FFFFFFF)).
 
+%% Thirty days: a greater time to live would be a Unix time.
+-define(MOST_SECONDS, 2_592_000).
+
 %% One server of a client.
 -record(server, {
     %% Its address in one word, such as `<<"cache-1:11211">>': for people, and to tell servers apart.

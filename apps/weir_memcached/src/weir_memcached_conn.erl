@@ -144,7 +144,9 @@
     %% milliseconds before the next attempt, without jitter
     backoff :: pos_integer(),
     %% why the server cannot be reached, which has been reported; until it is reached
-    failure = none :: none | {failed, Reason :: term()}
+    failure = none :: none | {failed, Reason :: term()},
+    %% who tells of the last event
+    teller = none :: none | pid()
 }).
 
 %% @doc Starts the connection of a slot of a client's server. It connects in its own time, and again whenever it has to.
@@ -402,9 +404,9 @@ connecting(Server, Config) ->
 
 connected(#link{protocol = Protocol} = L, Replies, #state{config = Config, server = Server} = State) ->
     count(connects, 1, State),
-    weir_memcached_event:connected(Server, Config),
+    Teller = weir_memcached_event:connected(Server, Config, State#state.teller),
     ok = weir_memcached_load:speaks(Protocol, Server#server.load),
-    activate(Replies, State#state{phase = L, failure = none}).
+    activate(Replies, State#state{phase = L, failure = none, teller = Teller}).
 
 activate(Replies, #state{phase = #link{socket = Socket}} = State) ->
     case weir_memcached_io:activate(Socket, ?ACTIVE) of
@@ -412,12 +414,14 @@ activate(Replies, #state{phase = #link{socket = Socket}} = State) ->
         {error, _} -> lose(closed, Replies, State)
     end.
 
-connect_failed(Reason, State) ->
+connect_failed(Reason, #state{server = Server, config = Config, failure = Failure, teller = Before} = State) ->
     count(connect_failures, 1, State),
-    _ =
-        State#state.failure =:= none andalso
-            weir_memcached_event:connect_failed(State#state.server, State#state.config, Reason),
-    wait(State#state{failure = {failed, Reason}}).
+    Teller =
+        case Failure of
+            none -> weir_memcached_event:connect_failed(Server, Config, Reason, Before);
+            _ -> Before
+        end,
+    wait(State#state{failure = {failed, Reason}, teller = Teller}).
 
 %% Waits between half the back-off and all of it, so that the connections of many nodes do not come back at once.
 wait(#state{config = #config{reconnect = {_, Max}}, backoff = Backoff} = State) ->
@@ -439,12 +443,12 @@ lose(Reason, Replies, #state{config = Config, server = Server, slot = Slot, phas
     Failed = length(InFlight),
     count(disconnects, 1, State),
     count(disconnected, Failed, State),
-    weir_memcached_event:disconnected(Server, Config, Reason, Failed),
+    Teller = weir_memcached_event:disconnected(Server, Config, Reason, Failed, State#state.teller),
     ok = weir_memcached_load:down(Slot, Server#server.load),
     ok = weir_memcached_load:gone(Config#config.connections, Server#server.load),
     Unsent = [{From, down} || {From, _, _} <- Queued],
     Sent = [{From, {error, disconnected}} || From <- InFlight],
-    {all_answered(Unsent ++ Sent, Replies, State), wait(State#state{was_used = true})}.
+    {all_answered(Unsent ++ Sent, Replies, State), wait(State#state{was_used = true, teller = Teller})}.
 
 writes(#link{front = Front, writes = Writes}) -> [Front | queue:to_list(Writes)].
 

@@ -1,6 +1,9 @@
 %% @doc The rare events of a connection: each is one log report, and one telemetry event where the
 %% `telemetry' application is loaded.
 %%
+%% Handlers of both are other people's code, and may take long: they run in a process of their own for each event, while
+%% callers wait for those whose events these are. The events of a connection come one after the other.
+%%
 %% <table>
 %% <tr><th>event</th><th>level</th><th>measurements</th><th>metadata</th></tr>
 %% <tr><td>`[weir_memcached, connected]'</td><td>info</td><td></td><td>client, address</td></tr>
@@ -15,38 +18,53 @@
 %% @private
 -module(weir_memcached_event).
 
--export([connected/2, connect_failed/3, disconnected/4, stuck/3]).
--export([format/1]).
+-export([connected/3, connect_failed/4, disconnected/5, stuck/3]).
+-export([tell/5, format/1]).
 
 -include_lib("kernel/include/logger.hrl").
 -include("weir_memcached_config.hrl").
 
+%% The process that tells of an event, if there is any, or was any.
+-type teller() :: none | pid().
+
 %% @doc A connection was made, for the first time or again.
--spec connected(weir_memcached_config:server(), weir_memcached_config:config()) -> ok.
-connected(Server, Config) ->
-    emit(info, connected, #{}, metadata(Server, Config)).
+-spec connected(weir_memcached_config:server(), weir_memcached_config:config(), Before :: teller()) -> pid().
+connected(Server, Config, Before) ->
+    emit(Before, info, connected, #{}, metadata(Server, Config)).
 
 %% @doc The first attempt to connect, or the first after a loss, failed.
--spec connect_failed(weir_memcached_config:server(), weir_memcached_config:config(), Reason :: term()) -> ok.
-connect_failed(Server, Config, Reason) ->
-    emit(warning, connect_failed, #{}, (metadata(Server, Config))#{reason => Reason}).
+-spec connect_failed(weir_memcached_config:server(), weir_memcached_config:config(), Reason :: term(),
+    Before :: teller()) ->
+    pid().
+connect_failed(Server, Config, Reason, Before) ->
+    emit(Before, warning, connect_failed, #{}, (metadata(Server, Config))#{reason => Reason}).
 
 %% @doc A connection was lost, and so many requests with it.
 -spec disconnected(weir_memcached_config:server(), weir_memcached_config:config(), Reason :: term(),
-    non_neg_integer()) ->
-    ok.
-disconnected(Server, Config, Reason, Failed) ->
-    emit(warning, disconnected, #{failed => Failed}, (metadata(Server, Config))#{reason => Reason}).
+    non_neg_integer(), Before :: teller()) ->
+    pid().
+disconnected(Server, Config, Reason, Failed, Before) ->
+    emit(Before, warning, disconnected, #{failed => Failed}, (metadata(Server, Config))#{reason => Reason}).
 
 %% @doc A connection process did not come back to its mailbox and is killed.
--spec stuck(weir_memcached_config:server(), weir_memcached_config:config(), pid()) -> ok.
+-spec stuck(weir_memcached_config:server(), weir_memcached_config:config(), pid()) -> pid().
 stuck(Server, Config, Conn) ->
-    emit(error, stuck, #{}, (metadata(Server, Config))#{pid => Conn}).
+    emit(none, error, stuck, #{}, (metadata(Server, Config))#{pid => Conn}).
 
 metadata(#server{host = Host, port = Port}, #config{client = Client}) ->
     #{client => Client, address => {Host, Port}}.
 
-emit(Level, Event, Measurements, Metadata) ->
+emit(Before, Level, Event, Measurements, Metadata) ->
+    spawn(?MODULE, tell, [Before, Level, Event, Measurements, Metadata]).
+
+%% @private Who told of the event before has ended then.
+-spec tell(Before :: teller(), logger:level(), Event :: atom(), map(), map()) -> ok.
+tell(Before, Level, Event, Measurements, Metadata) when is_pid(Before) ->
+    Monitor = monitor(process, Before),
+    receive
+        {'DOWN', Monitor, process, Before, _} -> tell(none, Level, Event, Measurements, Metadata)
+    end;
+tell(none, Level, Event, Measurements, Metadata) ->
     Report = maps:merge(Metadata, Measurements),
     %% Without a domain: the default handler stops those that it does not know.
     ?LOG(Level, Report#{label => {weir_memcached, Event}}, #{report_cb => fun ?MODULE:format/1}),

@@ -33,8 +33,6 @@
 -define(LONGEST_PAUSE, 200).
 %% By how much those who wait outlast a lease.
 -define(LEASE_WAIT_MS, 2000).
-%% More would be a Unix time.
--define(MOST_SECONDS, 2_592_000).
 
 -record(want, {
     config :: weir_memcached_config:config(),
@@ -164,7 +162,10 @@ soon_over(Early, #{ttl := Left}, Hit, Want) when Early > 0, is_integer(Left) ->
         Drawn when Left < Drawn ->
             Refresh = fun() ->
                 case ask({lease, Want#want.wire, lease_seconds(Want), min(Drawn + 1, ?MOST_SECONDS)}, Want) of
-                    {ok, Value, #{won := true} = Tokens} -> compute({early, Value, Tokens}, Want);
+                    {ok, Value, #{won := true} = Tokens} ->
+                        %% It may be gone, or stale, since it was seen: then nobody has it.
+                        How = case Value =:= <<>> orelse is_map_key(stale, Tokens) of true -> won; false -> early end,
+                        compute({How, Value, Tokens}, Want);
                     _ -> Hit
                 end
             end,
@@ -239,9 +240,12 @@ lease(Pause, #want{wire = Wire, until = Until, options = #{stale := Stale}} = Wa
                             lease(min(2 * Pause, ?LONGEST_PAUSE), Want)
                     end
             end;
-        %% A server that cannot keep a place, or cannot be asked any more.
+        %% A server that has no leases after all.
+        {error, unsupported} ->
+            compute(plainly, Want);
+        %% One that cannot keep a place, or cannot be asked any more: somebody else may have it.
         {error, _} ->
-            compute(plainly, Want)
+            compute(unstored, Want)
     end.
 
 lease_seconds(#want{options = #{lease := Seconds}}) -> Seconds.

@@ -32,7 +32,8 @@
 -spec new() -> flights().
 new() ->
     Options = [public, {write_concurrency, true}, {read_concurrency, true}],
-    {ets:new(?MODULE, [set | Options]), ets:new(?MODULE, [bag | Options])}.
+    %% A row of a follower is there once; in a bag each new one would be compared with all of the same leader.
+    {ets:new(?MODULE, [set | Options]), ets:new(?MODULE, [duplicate_bag | Options])}.
 
 %% @doc Runs the function, or waits for whoever runs it already for this key. `{led, Result}': it was run here; what it
 %% raises is raised. `{shared, Outcome}': another process ran it. `again': that one has just ended. `timeout': the time

@@ -1,9 +1,9 @@
 %% @doc Requests and replies of memcached's meta protocol: a command for each kind of thing, with flags that say what is
 %% wanted and what is to come back.
 %%
-%% Every request has an opaque number, which its reply repeats: so a reply that belongs to another request is seen even
-%% where both would look alike. Many items are asked for in quiet mode: only hits are answered, and `mn' ends it. Keys
-%% of any bytes are sent as base64. Pure.
+%% Every request has an opaque number, which its reply repeats (but for misses up to 1.6.14): so a reply that belongs to
+%% another request is seen even where both would look alike. Many items are asked for in quiet mode: only hits are
+%% answered, and `mn' ends it. Keys of any bytes are sent as base64. Pure.
 %%
 %% Source of the formats: doc/protocol.txt of memcached 1.6. The size in the line of `ms' is there since 1.6.10, so
 %% servers before that are spoken to in text.

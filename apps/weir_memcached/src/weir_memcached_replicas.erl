@@ -2,9 +2,14 @@
 %%
 %% The owner of a key decides, and answers. What it has done is then done at the next owners on the ring, `replicas'
 %% together, by requests whose replies nobody waits for: what was stored is set there, what was deleted, touched or made
-%% stale likewise. What has become of the item as it was (`incr', `decr', `append', `prepend') is deleted there, since
-%% copies may differ; and so is what was too large, which is gone from the owner. So a copy is at worst older than the
-%% owner's item by what is under way, or not there.
+%% stale likewise. Deleted there is what has become of the item as it was (`incr', `decr', `append', `prepend'), since
+%% copies may differ; what a server has removed because it could not store the new; what it did not have when it was to
+%% delete it; and what it may have stored or not (`add', `replace' with `no_reply'). A server that has answered in the
+%% owner's place is left out.
+%%
+%% All that is about a key goes to a copy by the same connection, as long as that is up and not busy, so what one caller
+%% does is done there in that order. Callers overtake each other after the owner's answer: a copy may be the one's where
+%% the owner has the other's; and after a time-out or a loss of the connection it is as it was, whatever the owner has.
 %%
 %% ```
 %%   hedged get      owner                                      second
@@ -18,30 +23,42 @@
 %% @private
 -module(weir_memcached_replicas).
 
--export([follow/5, follow_many/4, get/5]).
+-export([follow/6, follow_many/4, get/5]).
 
 -include("weir_memcached_config.hrl").
 
-%% @doc Has an operation that the owner has answered followed by the other owners.
--spec follow(weir_memcached_config:config(), Key :: binary(), weir_memcached_request:operation(), Answer :: term(),
-    Deadline :: timeout()) ->
+%% @doc Has an operation that was answered followed by the owners but for the first, and for the one that has answered.
+%% `taken': the answer is not waited for.
+-spec follow(weir_memcached_config:config(), Key :: binary(), weir_memcached_request:operation(),
+    Answer :: taken | term(), By :: none | weir_memcached_config:server(), Timeout :: timeout()) ->
     ok.
-follow(#config{replicas = Replicas} = Config, Key, Operation, Answer, Timeout) ->
+follow(Config, Key, Operation, Answer, By, Timeout) ->
     case following(Operation, Answer) of
         none ->
             ok;
         Following ->
-            [_ | Others] = weir_memcached_route:owners(Key, Replicas, Config),
-            lists:foreach(fun(Server) -> tell(Server, Following, 1, Timeout, Config) end, Others)
+            Slot = slot(Key, Config),
+            lists:foreach(
+                fun(Server) -> tell(Server, Slot, Following, 1, Timeout, Config) end, others(Key, By, Config)
+            )
     end.
 
-tell(#server{counters = Counters} = Server, Operation, N, Timeout, Config) ->
-    case weir_memcached_ask:ask_server(Server, Operation, Config, #{timeout => Timeout, no_reply => true}) of
+others(Key, By, #config{replicas = Replicas} = Config) ->
+    tl(weir_memcached_route:owners(Key, Replicas, Config)) -- [By].
+
+slot(Key, #config{connections = Connections}) -> erlang:phash2(Key, Connections) + 1.
+
+tell(#server{counters = Counters} = Server, Slot, Operation, N, Timeout, Config) ->
+    case weir_memcached_ask:tell(Server, Slot, Operation, Timeout, Config) of
         ok -> ok;
         {error, _} -> weir_memcached_counters:add(Counters, unacknowledged, N)
     end.
 
-following({set, Key, _, _, _, _}, {error, {server_error, <<"object too large for cache">>}}) -> {delete, Key};
+following({Op, Key, _, _, _, _}, taken) when Op =:= add; Op =:= replace -> {delete, Key};
+following({set, Key, _, _, _, _}, {error, {server_error, _}}) -> {delete, Key};
+following({put, Key, _, _, _, _, _}, {error, {server_error, _}}) -> {delete, Key};
+following({delete, _} = Operation, {error, not_found}) -> Operation;
+following({invalidate, Key, _}, {error, not_found}) -> {delete, Key};
 following(_, {error, _}) -> none;
 following(Operation, _) -> following(Operation).
 
@@ -60,23 +77,28 @@ following({Operation, Key, _}) when
     {delete, Key};
 following(_) -> none.
 
-%% @doc Has many items that the owners have stored followed. `Make' makes the operation of those of one server.
--spec follow_many(weir_memcached_config:config(), [{Key :: binary(), Each}], Make, Timeout :: timeout()) -> ok when
+%% @doc Has many items that were stored followed, each as by {@link follow/6}. `Make' makes the operation of those of
+%% one connection.
+-spec follow_many(weir_memcached_config:config(), [{Key :: binary(), Each, By :: weir_memcached_config:server()}], Make,
+    Timeout :: timeout()) -> ok when
     Make :: fun(([Each]) -> weir_memcached_request:operation()), Each :: term().
-follow_many(#config{replicas = Replicas} = Config, Keys, Make, Timeout) ->
-    Ranked = [
-        {Server, Each}
-     || {Key, Each} <- Keys, Server <- tl(weir_memcached_route:owners(Key, Replicas, Config))
+follow_many(Config, Keys, Make, Timeout) ->
+    Following = [
+        {Server, slot(Key, Config), Each}
+     || {Key, Each, By} <- Keys, Server <- others(Key, By, Config)
     ],
-    ByServer = lists:foldr(
-        fun({#server{name = Name} = Server, Each}, Acc) ->
-            {_, Some} = maps:get(Name, Acc, {Server, []}),
-            Acc#{Name => {Server, [Each | Some]}}
+    ByConnection = lists:foldr(
+        fun({#server{name = Name} = Server, Slot, Each}, Acc) ->
+            {_, Some} = maps:get({Name, Slot}, Acc, {Server, []}),
+            Acc#{{Name, Slot} => {Server, [Each | Some]}}
         end,
         #{},
-        Ranked
+        Following
     ),
-    maps:foreach(fun(_, {Server, Some}) -> tell(Server, Make(Some), length(Some), Timeout, Config) end, ByServer).
+    maps:foreach(
+        fun({_, Slot}, {Server, Some}) -> tell(Server, Slot, Make(Some), length(Some), Timeout, Config) end,
+        ByConnection
+    ).
 
 %% @doc A get of which another one is asked, too, if there is no answer after so many milliseconds.
 -spec get(weir_memcached_config:config(), Key :: binary(), weir_memcached_request:operation(),
@@ -84,8 +106,8 @@ follow_many(#config{replicas = Replicas} = Config, Keys, Make, Timeout) ->
 get(#config{replicas = Replicas} = Config, Key, Operation, Timeout, Hedge) ->
     Owner = weir_memcached_route:owner(Key, Config),
     Deadline = weir_memcached_ask:deadline(Timeout),
-    case delay(Hedge, Owner) of
-        unknown ->
+    case weir_memcached_route:has_all(Key, Owner, Config) andalso delay(Hedge, Owner) of
+        No when No =:= false; No =:= unknown ->
             weir_memcached_ask:ask(Config, Key, Operation, #{timeout => Timeout});
         Delay ->
             case weir_memcached_ask:send(Owner, Operation, Deadline, any, Config) of

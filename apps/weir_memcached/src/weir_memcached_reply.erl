@@ -330,8 +330,8 @@ mg_line(Line, Key, Opaque) ->
                 {Flags, Cas, true} -> {value, {{Key, Flags, Cas, Bytes}, Bytes}};
                 garbage -> other
             end;
-        {miss, Tokens} ->
-            case is_of(Opaque, Tokens) of
+        {miss, _} = Miss ->
+            case is_of(Opaque, Miss) of
                 true -> miss;
                 false -> other
             end;
@@ -354,7 +354,10 @@ item_tokens(#{opaque := Opaque, flags := Flags} = Tokens, Opaque) when Flags =< 
 item_tokens(_, _) ->
     garbage.
 
-is_of(Opaque, Tokens) ->
+%% Up to memcached 1.6.14 a miss repeats nothing of the request: its place says whose it is.
+is_of(_, {miss, <<>>}) ->
+    true;
+is_of(Opaque, {_, Tokens}) ->
     Size = byte_size(Opaque),
     case Tokens of
         <<" ", Opaque:Size/binary>> -> true;
@@ -407,8 +410,8 @@ meta(Want, Opaque, #parser{buffer = Buffer} = P) ->
                         _ ->
                             garbage(Want, Line)
                     end;
-                {Code, Tokens} when is_binary(Tokens) ->
-                    case {coded(Want, Code), is_of(Opaque, Tokens)} of
+                {Code, Tokens} = Coded when is_binary(Tokens) ->
+                    case {coded(Want, Code), is_of(Opaque, Coded)} of
                         {Reply, true} when Reply =/= garbage -> {reply, Reply, rest(Rest, P)};
                         _ -> garbage(Want, Line)
                     end;

@@ -57,7 +57,7 @@
 %% @private
 -module(weir_memcached_ring).
 
--export([new/2, owner/2, owners/3, size/1]).
+-export([new/2, owner/2, owners/3]).
 
 -export_type([ring/0, distribution/0, server/0, index/0, error/0]).
 
@@ -98,7 +98,6 @@
 
 %% The table has two bytes for each bucket: the server that has it.
 -record(buckets, {
-    size :: pos_integer(),
     table :: binary(),
     servers :: [{index(), name(), Weight :: pos_integer()}]
 }).
@@ -174,7 +173,6 @@ ring({ketama, unweighted}, Servers) ->
     continuum(one_at_a_time, Points, length(Servers));
 ring(rendezvous, Servers) ->
     #buckets{
-        size = length(Servers),
         table = << <<(lowest(Bucket, Servers)):16>> || Bucket <- lists:seq(0, ?BUCKETS - 1) >>,
         servers = Servers
     };
@@ -332,10 +330,3 @@ row(Key, New, Size, Row) ->
     end,
     {First, Last} = lists:split(Before, Row),
     row(Key, New + 1, Size, First ++ [New | Last]).
-
-%% @doc How many servers the ring has.
--spec size(ring()) -> pos_integer().
-size(one) -> 1;
-size(#continuum{size = Size}) -> Size;
-size(#buckets{size = Size}) -> Size;
-size(#jump{size = Size}) -> Size.

@@ -15,7 +15,7 @@ prop_many_callers(Client) ->
         ?LET(N, range(2, 12), vector(N, list(command()))),
         begin
             Callers = [fun() -> differences(Client, Commands) end || Commands <- Scripts],
-            equals([], lists:append(weir_memcached_test:in_parallel(Callers)))
+            equals([], lists:append(weir_kit:in_parallel(Callers)))
         end
     ).
 

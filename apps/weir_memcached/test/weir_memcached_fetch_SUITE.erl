@@ -9,6 +9,7 @@
 -export([
     hit_and_miss/1, once_for_all_on_a_node/1, once_for_all_nodes/1, once_when_it_expires/1, raises/1, errors/1,
     killed/1, killed_among_nodes/1, last_waiter_killed/1, stopped_meanwhile/1, item_wins_nothing/1, early_and_failing/1,
+    early_and_too_late/1, not_told_who_computes/1,
     killed_with_tables/1, codec_by_name/1, too_slow_for_those_who_wait/1, lease_is_over/1,
     calls_itself/1,
     negative/1, own_ttl/1, jitter/1, early/1, never_early/1, stale_is_served/1, stale_is_waited_for/1,
@@ -24,6 +25,7 @@ all() ->
     [
         hit_and_miss, once_for_all_on_a_node, once_for_all_nodes, once_when_it_expires, raises, errors, killed,
         killed_among_nodes, last_waiter_killed, stopped_meanwhile, item_wins_nothing, early_and_failing,
+        early_and_too_late, not_told_who_computes,
         killed_with_tables, codec_by_name, too_slow_for_those_who_wait, lease_is_over, calls_itself, negative,
         own_ttl, jitter, early, never_early, stale_is_served, stale_is_waited_for, stale_whose_winner_fails,
         deleted_meanwhile, invalidated_meanwhile, as_the_codec_reads_it, no_server, server_lost_meanwhile, text_server,
@@ -124,7 +126,7 @@ once_for_all_on_a_node(Config) ->
 once_for_all_nodes(Config) ->
     with(4, Config, fun(Clients) ->
         Fun = gated(),
-        Callers = [caller(fun() -> fetch(C, Fun) end) || _ <- lists:seq(1, 250), C <- Clients],
+        Callers = [caller(fun() -> fetch(C, Fun, #{lease => 1000}) end) || _ <- lists:seq(1, 250), C <- Clients],
         Leader = begun(),
         [followers(C, 249) || C <- Clients],
         Leader ! {return, {ok, value}},
@@ -150,7 +152,7 @@ once_when_it_expires(Config) ->
                 {ok, N} -> [N | Seen]
             end
         end,
-        Seen = weir_memcached_test:in_parallel([fun() -> Loop(C, []) end || _ <- lists:seq(1, 25), C <- Clients]),
+        Seen = weir_kit:in_parallel([fun() -> Loop(C, []) end || _ <- lists:seq(1, 25), C <- Clients]),
         ?assertEqual(lists:seq(1, atomics:get(Runs, 2)), lists:usort(lists:append(Seen)))
     end).
 
@@ -270,6 +272,44 @@ early_and_failing(Config) ->
         [?assertEqual({ok, old}, fetch(C, never(), Options)) || C <- [A, B], Options <- [#{}, Early]],
         ?assertMatch({ok, #{stale := false}}, weir_memcached:item(A, <<"k">>))
     end).
+
+%% The item is gone when its refresh is asked for: what is won then is nobody's yet, and is given back as that.
+early_and_too_late(Config) ->
+    Server = proplists:get_value(server, Config),
+    Once = once(fun() -> <<"DELETED\r\n">> = weir_kit_memcached:raw(Server, <<"delete k\r\n">>) end),
+    with_proxy(Once, Config, fun(C) ->
+        ok = weir_memcached:set(C, <<"k">>, old, #{ttl => 100}),
+        Failing = #{early => 2_592_000, lease => 1000},
+        ?assertEqual({ok, old}, fetch(C, fun() -> {error, no} end, Failing)),
+        ?assertEqual({ok, new}, fetch(C, fun() -> {ok, new} end, #{lease => 1000, wait => 2000}))
+    end).
+
+%% Whoever computes without knowing whether another one does replaces nothing.
+not_told_who_computes(Config) ->
+    Server = proplists:get_value(server, Config),
+    Test = self(),
+    Once = once(fun() -> Test ! {held, self()}, receive go -> ok end end),
+    with_proxy(Once, Config, fun(C) ->
+        Fun = fun() ->
+            <<"STORED\r\n">> = weir_kit_memcached:raw(Server, <<"set k 0 0 3\r\nnew\r\n">>),
+            receive {held, Pid} -> Pid ! go after 60_000 -> error(not_held) end,
+            {ok, <<"old">>}
+        end,
+        ?assertEqual({ok, <<"old">>}, fetch(C, Fun, #{codec => raw, timeout => 3000})),
+        ?assertEqual({ok, <<"new">>}, weir_memcached:get(C, <<"k">>, #{codec => raw, timeout => infinity}))
+    end).
+
+%% A client of a server that is asked for a lease only after the function has run.
+with_proxy(Before, Config, Case) ->
+    Proxy = weir_memcached_test_proxy:start(proplists:get_value(server, Config), fun(_, Way, Bytes) ->
+        Way =:= to_server andalso binary:match(Bytes, <<" N">>) =/= nomatch andalso Before()
+    end),
+    with(1, #{}, [{server, Proxy} | Config], Case),
+    ok = weir_memcached_test_proxy:stop(Proxy).
+
+once(Fun) ->
+    Times = atomics:new(1, []),
+    fun() -> atomics:add_get(Times, 1, 1) =:= 1 andalso Fun() end.
 
 %% Whether the client's codec is named or not, it is the same.
 codec_by_name(Config) ->
@@ -615,13 +655,13 @@ binary_key(Config) ->
 real_nodes(Config) ->
     Server = proplists:get_value(server, Config),
     <<"STORED\r\n">> = weir_kit_memcached:raw(Server, <<"set real_runs 0 0 1\r\n0\r\n">>),
-    Nodes = [weir_kit_nodes:start([]) || _ <- lists:seq(1, 4)],
+    Nodes = weir_kit:in_parallel([fun() -> weir_kit_nodes:start([]) end || _ <- lists:seq(1, 4)]),
     Options = (weir_kit_memcached:options(Server))#{await => 60_000, request_timeout => infinity},
-    Enough = 5,
+    Enough = weir_kit:in_ci(3, 5),
     try
         [ok = weir_kit_nodes:call(Node, ?MODULE, start, [real, Options]) || Node <- Nodes],
         Before = uptime(Server),
-        Computed = weir_memcached_test:in_parallel([
+        Computed = weir_kit:in_parallel([
             fun() -> weir_kit_nodes:call(Node, ?MODULE, many, [real, <<"real_nodes">>, 250, Enough]) end
          || Node <- Nodes
         ]),
@@ -659,5 +699,5 @@ many(Client, Key, N, Enough) ->
             {ok, _} -> ok
         end
     end,
-    _ = weir_memcached_test:in_parallel(lists:duplicate(N, Loop)),
+    _ = weir_kit:in_parallel(lists:duplicate(N, Loop)),
     maps:get(computed, counters(Client)).

@@ -8,7 +8,7 @@
 -export([
     item/1, invalidate/1, debug/1, binary_keys/1, many_binary_keys/1, binary_and_long/1, text_server/1,
     replaced_by_an_older_one/1, namespace/1, long_keys/1, no_reply/1, no_reply_fails/1, no_reply_is_bounded/1,
-    empty_items/1, a_lease_is_no_value/1, versions_on_the_wire/1, hits_and_misses/1, latency/1
+    empty_items/1, a_lease_is_no_value/1, versions_on_the_wire/1, misses_of_1_6_14/1, hits_and_misses/1, latency/1
 ]).
 -import(weir_memcached_scripted_SUITE, [with/4]).
 
@@ -18,7 +18,7 @@ all() ->
     [
         item, invalidate, debug, binary_keys, many_binary_keys, binary_and_long, text_server, replaced_by_an_older_one,
         namespace, long_keys, no_reply, no_reply_fails, no_reply_is_bounded, empty_items, a_lease_is_no_value,
-        versions_on_the_wire, hits_and_misses, latency
+        versions_on_the_wire, misses_of_1_6_14, hits_and_misses, latency
     ].
 
 init_per_suite(Config) -> [{server, weir_kit_memcached:start()} | weir_memcached_test:set_up(weir_memcached, Config)].
@@ -260,7 +260,7 @@ no_reply_fails(_) ->
         end,
         ?assertEqual(ok, Delete(<<"a">>, infinity)),
         Failed(1),
-        ?assertEqual(ok, Delete(<<"b">>, 1000)),
+        ?assertEqual(ok, Delete(<<"b">>, 3000)),
         Failed(2),
         weir_memcached_test_script:release(Server, late),
         ?assertEqual(ok, Delete(<<"c">>, infinity)),
@@ -347,6 +347,34 @@ versions_on_the_wire(_) ->
         ]
     ].
 
+%% Up to that one a server repeats nothing of a request that finds no item.
+misses_of_1_6_14(_) ->
+    C = ?FUNCTION_NAME,
+    Server = weir_memcached_test_script:start([{serve, 1, fun(Socket) -> without_items("1.6.14", Socket) end}]),
+    Options = (weir_memcached_test_script:options(Server))#{protocol => auto, connections => 1, binary_keys => true},
+    {ok, _} = weir_memcached:start_link(C, Options#{await => 60_000}),
+    ?assertEqual({error, not_found}, weir_memcached:item(C, <<"k">>)),
+    ?assertEqual({error, not_found}, weir_memcached:get(C, <<0>>)),
+    ?assertEqual({error, not_found}, weir_memcached:gat(C, <<0>>, 1)),
+    ?assertEqual({error, not_found}, weir_memcached:touch(C, <<0>>, 1)),
+    ?assertEqual({error, not_found}, weir_memcached:debug(C, <<0>>)),
+    ?assertMatch(#{disconnects := 0, garbage := 0, misses := 3}, weir_memcached_test:counters(C)),
+    ok = weir_memcached:stop(C),
+    ok = weir_memcached_test_script:stop(Server).
+
+without_items(Version, Socket) ->
+    ok = inet:setopts(Socket, [{packet, line}]),
+    case gen_tcp:recv(Socket, 0) of
+        {ok, <<"version\r\n">>} ->
+            ok = gen_tcp:send(Socket, ["VERSION ", Version, "\r\n"]),
+            without_items(Version, Socket);
+        {ok, <<"m", _/binary>>} ->
+            ok = gen_tcp:send(Socket, "EN\r\n"),
+            without_items(Version, Socket);
+        {error, closed} ->
+            ok
+    end.
+
 hits_and_misses(Config) ->
     C = client(?FUNCTION_NAME, Config, #{binary_keys => true}),
     Keys = [<<"a">>, <<"b">>, <<0>>, <<1>>],
@@ -362,7 +390,7 @@ hits_and_misses(Config) ->
 %% Every request that was answered is in the histogram, once, also when nobody waits for it any more.
 latency(Config) ->
     C = client(?FUNCTION_NAME, Config, #{connections => 2}),
-    _ = weir_memcached_test:in_parallel([
+    _ = weir_kit:in_parallel([
         fun() -> [ok = weir_memcached:set(C, <<"k">>, N) || _ <- lists:seq(1, 100)] end || N <- lists:seq(1, 20)
     ]),
     {ok, #{servers := Servers, requests := Requests}} = weir_memcached:info(C),

@@ -17,10 +17,10 @@ suite() ->
     [{timetrap, {seconds, 120}}].
 
 %% Replies do not depend on how their bytes are cut.
-replies_in_pieces(_) -> holds(prop_weir_memcached_reply:prop_replies_in_pieces(), 1000).
+replies_in_pieces(_) -> holds(prop_weir_memcached_reply:prop_replies_in_pieces(), fewer_in_ci(1000)).
 
 %% A reply comes with its last byte.
-replies_byte_by_byte(_) -> holds(prop_weir_memcached_reply:prop_replies_byte_by_byte(), 300).
+replies_byte_by_byte(_) -> holds(prop_weir_memcached_reply:prop_replies_byte_by_byte(), fewer_in_ci(300)).
 
 %% A reply to another request is not taken for one's own.
 opaque(_) -> holds(prop_weir_memcached_reply:prop_opaque(), 500).
@@ -35,7 +35,7 @@ versions(_) -> holds(prop_weir_memcached_reply:prop_versions(), 500).
 naming(_) -> holds(prop_weir_memcached_reply:prop_naming(), 1000).
 
 %% A damaged stream does not change what came before the damage.
-damage(_) -> holds(prop_weir_memcached_reply:prop_damage(), 1000).
+damage(_) -> holds(prop_weir_memcached_reply:prop_damage(), fewer_in_ci(1000)).
 
 %% Any bytes are understood or refused.
 any_bytes(_) -> holds(prop_weir_memcached_reply:prop_any_bytes(), 2000).
@@ -62,6 +62,9 @@ one_caller(_) ->
 %% Up to a dozen callers at once, on three connections.
 many_callers(_) ->
     with_client(#{connections => 3}, fun(C) -> holds(prop_weir_memcached:prop_many_callers(C), 100) end).
+
+%% Of those that take longest.
+fewer_in_ci(Tests) -> weir_kit:in_ci(Tests div 3, Tests).
 
 holds(Property, Tests) ->
     case proper:quickcheck(Property, [{numtests, Tests}, quiet, long_result]) of

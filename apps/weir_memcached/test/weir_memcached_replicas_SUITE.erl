@@ -6,18 +6,21 @@
 -export([all/0, suite/0, init_per_suite/1, end_per_suite/1, end_per_testcase/2]).
 -export([
     copies/1, as_many_as_there_are/1, what_follows_what/1, many/1, copy_is_down/1, owner_is_gone/1, fetched/1,
-    options/1,
+    copy_stands_in/1, gone_from_the_owner/1, refused_without_a_reply/1, by_one_connection/1, options/1,
     hedge_wins/1, hedge_loses/1, miss_of_a_copy/1, error_of_a_copy/1, owner_lost/1, both_fail/1, quick_enough/1,
-    another_connection/1, no_other_connection/1, percentile/1, late_answers/1
+    no_memory/1, returning_owner_is_not_hedged/1, another_connection/1,
+    no_other_connection/1, percentile/1, late_answers/1
 ]).
 
 suite() -> [{timetrap, {minutes, 3}}].
 
 all() ->
     [
-        copies, as_many_as_there_are, what_follows_what, many, copy_is_down, owner_is_gone, fetched, options,
+        copies, as_many_as_there_are, what_follows_what, many, copy_is_down, owner_is_gone, fetched, copy_stands_in,
+        gone_from_the_owner, refused_without_a_reply, by_one_connection, options,
         hedge_wins,
-        hedge_loses, miss_of_a_copy, error_of_a_copy, owner_lost, both_fail, quick_enough, another_connection,
+        hedge_loses, miss_of_a_copy, error_of_a_copy, owner_lost, both_fail, quick_enough, no_memory,
+        returning_owner_is_not_hedged, another_connection,
         no_other_connection, percentile, late_answers
     ].
 
@@ -174,6 +177,81 @@ fetched(Config) ->
     Bytes = term_to_binary(v),
     until(fun() -> values(<<"k">>, Config) =:= [Bytes, Bytes] end).
 
+%% Where a copy answers in the owner's place nothing follows: it would be done to what was just stored.
+copy_stands_in(Config) ->
+    C = client(?FUNCTION_NAME, #{failover => next}, Config),
+    K = <<"k">>,
+    Down = owner(C, K, Config),
+    ok = weir_kit_memcached:kill(Down),
+    until(fun() -> {error, {not_connected, [name(Down)]}} =:= weir_memcached:await(C, 0) end),
+    ?assertEqual(ok, weir_memcached:set(C, K, <<"0">>)),
+    ?assertEqual({ok, 1}, weir_memcached:incr(C, K, 1)),
+    ?assertEqual({ok, <<"1">>}, weir_memcached:get(C, K)),
+    Living = [Server || Server <- servers(Config), Server =/= Down],
+    Sets = fun() -> lists:sum([weir_kit_memcached:stat(Server, <<"cmd_set">>) || Server <- Living]) end,
+    {ok, <<"1">>, Cas} = weir_memcached:gets(C, K),
+    Before = Sets(),
+    ?assertEqual(ok, weir_memcached:cas(C, K, <<"2">>, Cas)),
+    ?assertEqual(ok, weir_memcached:set_many(C, [{K, <<"3">>}])),
+    ?assertEqual({ok, <<"3">>}, weir_memcached:get(C, K)),
+    ?assertEqual(Before + 2, Sets()).
+
+%% An owner that was restarted has nothing to delete: the copy is deleted all the same.
+gone_from_the_owner(Config) ->
+    C = client(?FUNCTION_NAME, #{}, Config),
+    K = <<"k">>,
+    [
+        begin
+            ok = weir_memcached:set(C, K, <<"old">>),
+            until(fun() -> values(K, Config) =:= [<<"old">>, <<"old">>] end),
+            <<"DELETED\r\n">> = weir_kit_memcached:raw(owner(C, K, Config), <<"delete k\r\n">>),
+            ?assertEqual({error, not_found}, Gone(C, K)),
+            until(fun() -> values(K, Config) =:= [] end)
+        end
+     || Gone <- [fun weir_memcached:delete/2, fun weir_memcached:invalidate/2]
+    ].
+
+%% Whether the owner stores it is not known: so the copy has nothing.
+refused_without_a_reply(Config) ->
+    C = client(?FUNCTION_NAME, #{}, Config),
+    Owner = owner(C, <<"k">>, Config),
+    <<"STORED\r\n">> = weir_kit_memcached:raw(Owner, <<"set k 0 0 3\r\nold\r\n">>),
+    ok = weir_memcached:add(C, <<"k">>, <<"new">>, #{no_reply => true}),
+    all_answered(C),
+    ?assertEqual([<<"old">>], values(<<"k">>, Config)),
+    <<"DELETED\r\n">> = weir_kit_memcached:raw(Owner, <<"delete k\r\n">>),
+    ok = weir_memcached:replace(C, <<"k">>, <<"new">>, #{no_reply => true}),
+    all_answered(C),
+    ?assertEqual([], values(<<"k">>, Config)).
+
+all_answered(C) ->
+    until(fun() -> lists:all(fun(#{pending := N}) -> N =:= 0 end, weir_memcached_test:connections(C)) end).
+
+%% So what one caller does is done on the copy in that order.
+by_one_connection(Config) ->
+    C = ?FUNCTION_NAME,
+    Test = self(),
+    Proxies = [
+        weir_memcached_test_proxy:start(Server, fun(N, Way, Bytes) ->
+            Way =:= to_server andalso binary:match(Bytes, <<" k">>) =/= nomatch andalso (Test ! {asked, I, N})
+        end)
+     || {I, Server} <- lists:zip([1, 2], lists:sublist(servers(Config), 2))
+    ],
+    {ok, _} = weir_memcached:start_link(C, #{
+        servers => [maps:with([host, port], Proxy) || Proxy <- Proxies], replicas => 2, connections => 4, codec => raw
+    }),
+    ok = weir_memcached_test:up(C),
+    Own = fun(Proxy) -> {ok, name(Proxy)} =:= weir_memcached:server_of(C, <<"k">>) end,
+    [Owner] = [I || {I, Proxy} <- lists:zip([1, 2], Proxies), Own(Proxy)],
+    [ok = weir_memcached:set(C, <<"k">>, integer_to_binary(N)) || N <- lists:seq(1, 20)],
+    [ok = weir_memcached:set_many(C, [{<<"k">>, <<"v">>}, {<<"other">>, <<"v">>}]) || _ <- lists:seq(1, 5)],
+    ok = weir_memcached:delete(C, <<"k">>),
+    all_answered(C),
+    Asked = fun Asked() -> receive {asked, I, N} -> [{I, N} | Asked()] after 0 -> [] end end,
+    ?assertMatch([_], lists:usort([N || {I, N} <- Asked(), I =/= Owner])),
+    ok = weir_memcached:stop(C),
+    [ok = weir_memcached_test_proxy:stop(Proxy) || Proxy <- Proxies].
+
 options(_) ->
     ?assertEqual({error, {bad_option, replicas, 0}}, weir_memcached:start_link(?FUNCTION_NAME, #{replicas => 0})),
     {ok, _} = weir_memcached:start_link(?FUNCTION_NAME, #{port => 1}),
@@ -208,13 +286,13 @@ with(C, Owner, Copy, Case) ->
     true = ets:delete(Handlers),
     ok.
 
-%% Waits for a get, and does then what the table says for its port.
+%% Waits for a request, and does then what the table says for its port.
 first(Socket) ->
     case gen_tcp:recv(Socket, 0) of
-        {ok, <<"get k\r\n">>} ->
+        {ok, Request} ->
             {ok, Port} = inet:port(Socket),
             [{_, Do}] = ets:lookup(persistent_term:get(?MODULE), Port),
-            _ = Do(Socket),
+            _ = case Request of <<"get k\r\n">> -> Do(Socket); _ -> Do({Socket, Request}) end,
             first(Socket);
         {error, _} ->
             ok
@@ -326,6 +404,28 @@ quick_enough(_) ->
         [?assertEqual({ok, <<"owner">>}, get(C, 60_000)) || _ <- lists:seq(1, 20)],
         ?assertMatch(#{hedged := 0}, weir_memcached_test:counters(C))
     end).
+
+%% A server that has no memory for a value removes what was there.
+no_memory(_) ->
+    C = ?FUNCTION_NAME,
+    Test = self(),
+    Refuses = fun({Socket, <<"set k ", _/binary>>}) -> gen_tcp:send(Socket, "SERVER_ERROR out of memory\r\n") end,
+    Tells = fun({_, Request}) -> Test ! {told, Request} end,
+    with(C, Refuses, Tells, fun() ->
+        ?assertEqual({error, {server_error, <<"out of memory">>}}, weir_memcached:set(C, <<"k">>, <<"v">>)),
+        receive {told, Request} -> ?assertEqual(<<"delete k\r\n">>, Request) after 60_000 -> error(not_told) end
+    end).
+
+%% A server that has just come back is not asked for a key that is not its own again.
+returning_owner_is_not_hedged(Config) ->
+    C = client(?FUNCTION_NAME, #{failover => next, return_over => 3_600_000}, Config),
+    Owner = owner(C, <<"k">>, Config),
+    ok = weir_kit_memcached:kill(Owner),
+    until(fun() -> {error, {not_connected, [name(Owner)]}} =:= weir_memcached:await(C, 0) end),
+    ok = weir_memcached:set(C, <<"k">>, <<"v">>),
+    ok = weir_kit_memcached:restart(Owner),
+    ok = weir_memcached:await(C, 60_000),
+    ?assertEqual({ok, <<"v">>}, get(C, 60_000)).
 
 %% One server: the other one of two connections.
 another_connection(_) ->

@@ -17,8 +17,11 @@
 -export([
     garbage/1, unasked/1, more_than_asked/1, close_in_mid_reply/1, abort_in_mid_reply/1, close_with_requests_queued/1,
     queued_go_to_another_connection/1, max_pending/1, flood_is_refused/1, stall/1, idle_is_not_stalled/1,
-    never_reads/1, stop_while_writer_blocks/1, stop_while_connecting/1, backoff/1
+    never_reads/1, stop_while_writer_blocks/1, stop_while_connecting/1, backoff/1,
+    slow_handler/1
 ]).
+%% logger's callback
+-export([log/2]).
 -export([
     kill_writer/1, kill_connection/1, kill_client_process/1, kill_pool/1, kill_servers/1, kill_supervisor/1,
     stuck_connection/1,
@@ -41,7 +44,7 @@ groups() ->
         {failures, [
             garbage, unasked, more_than_asked, close_in_mid_reply, abort_in_mid_reply, close_with_requests_queued,
             queued_go_to_another_connection, max_pending, flood_is_refused, stall, idle_is_not_stalled, never_reads,
-            stop_while_writer_blocks, stop_while_connecting, backoff
+            stop_while_writer_blocks, stop_while_connecting, backoff, slow_handler
         ]},
         {kills, [
             kill_writer, kill_connection, kill_client_process, kill_pool, kill_servers, kill_supervisor,
@@ -206,7 +209,7 @@ late_reply(_) ->
         {send, value("last", "LAST")}
     ],
     with(C, Script, fun(Server) ->
-        ?assertEqual({error, timeout}, weir_memcached:get(C, <<"late">>, #{timeout => 1000})),
+        ?assertEqual({error, timeout}, weir_memcached:get(C, <<"late">>, #{timeout => 3000})),
         pending(C, 1),
         Next = get(C, <<"next">>),
         pending(C, 2),
@@ -222,7 +225,7 @@ late_reply(_) ->
 late_replies_to_many(_) ->
     C = ?FUNCTION_NAME,
     with(C, #{connections => 2}, [{serve, 2, fun late_answers/1}], fun(_) ->
-        Results = weir_memcached_test:in_parallel([fun() -> hurried(C, N, 15, []) end || N <- lists:seq(1, 100)]),
+        Results = weir_kit:in_parallel([fun() -> hurried(C, N, 15, []) end || N <- lists:seq(1, 100)]),
         ?assertEqual([ok, timeout], lists:usort(lists:append(Results))),
         pending(C, 0),
         ?assertMatch(#{disconnects := 0, garbage := 0, busy := 0}, weir_memcached_test:counters(C))
@@ -525,12 +528,38 @@ text(Report) ->
     {Format, Arguments} = weir_memcached_event:format(Report),
     io_lib:format(Format, Arguments).
 
-%% The log handler runs in the process that logs, so what was reported before an answer is here.
+%% What was reported: at least one, which may be still to come.
 reports(Id) ->
     receive
-        {logged, Id, Report} -> [Report | reports(Id)]
+        {logged, Id, Report} -> [Report | more_reports(Id)]
+    after 60_000 -> error(no_report)
+    end.
+
+more_reports(Id) ->
+    receive
+        {logged, Id, Report} -> [Report | more_reports(Id)]
     after 0 -> []
     end.
+
+%% Whoever handles the reports may take as long as he likes.
+slow_handler(_) ->
+    C = ?FUNCTION_NAME,
+    ok = logger:add_handler(C, ?MODULE, #{level => all, config => self()}),
+    with(C, [accept, {expect, "get k\r\n"}, close, accept, {expect, "get k\r\n"}, {send, value("k", "v")}], fun(_) ->
+        ?assertEqual({error, disconnected}, weir_memcached:get(C, <<"k">>, #{timeout => infinity})),
+        counted(C, connects, 2),
+        weir_memcached_test:up(C),
+        ?assertEqual({ok, <<"v">>}, weir_memcached:get(C, <<"k">>)),
+        receive {logging, Pid} -> Pid ! go after 60_000 -> error(not_logged) end
+    end),
+    ok = logger:remove_handler(C).
+
+%% logger's callback
+log(#{msg := {report, #{label := {weir_memcached, disconnected}, client := slow_handler}}}, #{config := Test}) ->
+    Test ! {logging, self()},
+    receive go -> ok end;
+log(_, _) ->
+    ok.
 
 %% Bytes that nobody has asked for are garbage too.
 unasked(_) ->
@@ -683,8 +712,7 @@ queued_go_to_another_connection(_) ->
         ok = weir_memcached_load:down(2, Load),
         Gets = [get(C, <<"k">>) || _ <- lists:seq(1, 50)],
         weir_memcached_test:until(fun() ->
-            [#{pending := Waiting}] = weir_memcached_conn:infos([Connection]),
-            Waiting =:= 52
+            52 =:= lists:sum([Waiting || #{pending := Waiting} <- weir_memcached_conn:infos([Connection])])
         end),
         [#{phase := up}] = weir_memcached_conn:infos([Other]),
         Server ! close,
@@ -740,7 +768,7 @@ flood_is_refused(_) ->
     with(C, #{max_pending => 10}, Script, fun(Server) ->
         Accepted = [get(C, <<"k">>) || _ <- lists:seq(1, 10)],
         pending(C, 10),
-        Flood = weir_memcached_test:in_parallel([
+        Flood = weir_kit:in_parallel([
             fun() -> lists:usort([weir_memcached:get(C, <<"k">>) || _ <- lists:seq(1, 20)]) end
          || _ <- lists:seq(1, 500)
         ]),
@@ -764,7 +792,7 @@ stall(_) ->
         {expect, "get k\r\n"},
         {send, value("k", "v")}
     ],
-    with(C, #{stall_timeout => 1000}, Script, fun(_) ->
+    with(C, #{stall_timeout => 3000}, Script, fun(_) ->
         weir_memcached_test:watch_log(C, {weir_memcached, disconnected}),
         ?assertEqual({error, disconnected}, weir_memcached:get(C, <<"k">>, #{timeout => infinity})),
         counted(C, connects, 2),
@@ -779,7 +807,7 @@ stall(_) ->
 %% twice, is the clock.
 idle_is_not_stalled(_) ->
     C = ?FUNCTION_NAME,
-    Options = #{stall_timeout => 1000},
+    Options = #{stall_timeout => 3000},
     with(C, Options, [accept, {expect, "get k\r\n"}, {send, value("k", "v")}], fun(_) ->
         ?assertEqual({ok, <<"v">>}, weir_memcached:get(C, <<"k">>)),
         Stalled = lists:append(lists:duplicate(2, [accept, {expect, "get k\r\n"}, expect_closed])),
@@ -886,7 +914,7 @@ backoff(_) ->
 
 %% The only look behind the interface: the times themselves are not for a test to measure.
 present_backoff(C) ->
-    {state, _Config, _Server, _Slot, _WasUsed, _IsLarge, _Phase, Backoff, _} = sys:get_state(connection(C)),
+    {state, _Config, _Server, _Slot, _WasUsed, _IsLarge, _Phase, Backoff, _, _} = sys:get_state(connection(C)),
     Backoff.
 
 %% Kills
@@ -937,7 +965,7 @@ busy_is_not_stuck(_) ->
         end,
         Get = fun() -> [weir_memcached:get(C, <<"k">>) || _ <- lists:seq(1, 300)] end,
         %% not for seconds: each of these sets the timer of the next
-        [_ | Results] = weir_memcached_test:in_parallel([fun() -> [Ask() || _ <- lists:seq(1, 20)] end, Get, Get, Get]),
+        [_ | Results] = weir_kit:in_parallel([fun() -> [Ask() || _ <- lists:seq(1, 20)] end, Get, Get, Get]),
         ?assertEqual([{ok, <<"k">>}], lists:usort(lists:append(Results))),
         ?assertMatch(#{connects := 1}, weir_memcached_test:counters(C))
     end).
@@ -955,7 +983,11 @@ kill_servers(_) ->
 
 %% The client's supervisor is killed, under one of a user's.
 kill_supervisor(_) ->
-    killed(?FUNCTION_NAME, fun(C) -> exit(whereis(C), kill) end).
+    killed(?FUNCTION_NAME, fun(C) ->
+        Killed = whereis(C),
+        exit(Killed, kill),
+        weir_memcached_test:until(fun() -> is_pid(whereis(C)) andalso whereis(C) =/= Killed end)
+    end).
 
 %% Kills something under load, and again: callers see failures at most, and then their own values again.
 killed(C, Kill) ->

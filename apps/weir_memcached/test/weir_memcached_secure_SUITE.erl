@@ -245,7 +245,7 @@ tls(Config) ->
         up(C),
         works(C),
         Keys = [integer_to_binary(N) || N <- lists:seq(1, 500)],
-        _ = weir_memcached_test:in_parallel([
+        _ = weir_kit:in_parallel([
             fun() -> [ok = weir_memcached:set(C, Key, {I, Key}) || Key <- Keys] end || I <- lists:seq(1, 10)
         ]),
         {ok, Values} = weir_memcached:get_many(C, Keys),
@@ -346,7 +346,7 @@ tls_blocked(Config) ->
         Pid = pid_of_server(C),
         "" = os:cmd("kill -STOP " ++ binary_to_list(Pid)),
         Large = binary:copy(<<"x">>, 1_000_000),
-        _ = weir_memcached_test:in_parallel([
+        _ = weir_kit:in_parallel([
             fun() -> weir_memcached:set(C, <<"k">>, Large, #{timeout => 100}) end || _ <- lists:seq(1, 12)
         ]),
         weir_memcached_test:until(fun() -> maps:get(disconnects, weir_memcached_test:counters(C)) >= 2 end),

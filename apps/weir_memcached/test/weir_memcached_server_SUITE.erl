@@ -250,7 +250,7 @@ large_values_among_small(Config) ->
             ]
         end
     end,
-    Results = weir_memcached_test:in_parallel([Caller(N) || N <- lists:seq(1, 8)]),
+    Results = weir_kit:in_parallel([Caller(N) || N <- lists:seq(1, 8)]),
     ?assertEqual([lists:seq(1, 6) || _ <- lists:seq(1, 8)], Results).
 
 size_of(N, Round) when (N + Round) rem 2 =:= 0 -> 300000 + 50000 * N;
@@ -606,7 +606,7 @@ many_callers(Config) ->
     Caller = fun(N) ->
         fun() -> lists:sum([own_value(C, N, Round) || Round <- lists:seq(1, 20)]) end
     end,
-    Results = weir_memcached_test:in_parallel([Caller(N) || N <- lists:seq(1, 500)]),
+    Results = weir_kit:in_parallel([Caller(N) || N <- lists:seq(1, 500)]),
     ?assertEqual([20 || _ <- lists:seq(1, 500)], Results),
     %% three requests a round, and one to empty the cache
     ?assertMatch(#{requests := 30001, busy := 0, timeouts := 0, disconnected := 0}, weir_memcached_test:counters(C)).
@@ -635,7 +635,7 @@ killed_callers(Config) ->
         ]
     end,
     Caller = fun(N) -> fun() -> lists:sum([own_value(C, N, Round) || Round <- lists:seq(1, 50)]) end end,
-    [_ | Results] = weir_memcached_test:in_parallel([Killer | [Caller(N) || N <- lists:seq(1, 5)]]),
+    [_ | Results] = weir_kit:in_parallel([Killer | [Caller(N) || N <- lists:seq(1, 5)]]),
     ?assertEqual([50, 50, 50, 50, 50], Results),
     ?assertMatch(#{disconnects := 0, garbage := 0}, weir_memcached_test:counters(C)).
 
@@ -723,7 +723,7 @@ started_before_the_server(_) ->
     %% one report, however many attempts
     receive
         {logged, C, Report} -> ?assertMatch(#{client := C, reason := econnrefused}, Report)
-    after 0 -> ct:fail(no_report)
+    after 60_000 -> ct:fail(no_report)
     end,
     receive
         {logged, C, More} -> ct:fail({reported_again, More})
@@ -829,8 +829,8 @@ keyword_lists(Config) ->
     C = ?FUNCTION_NAME,
     #{port := Port} = ?config(server, Config),
     {ok, _} = weir_memcached:start_link(C, [{host, <<"127.0.0.1">>}, {port, Port}, {port, 1}, {connections, 1}]),
-    weir_memcached_test:until(fun() -> weir_memcached:set(C, <<"k">>, 1, [{ttl, 100}]) =:= ok end, 10_000),
-    ?assertEqual({ok, 1}, weir_memcached:get(C, <<"k">>, [{timeout, 1000}])),
+    weir_memcached_test:until(fun() -> weir_memcached:set(C, <<"k">>, 1, [{ttl, 100}]) =:= ok end),
+    ?assertEqual({ok, 1}, weir_memcached:get(C, <<"k">>, [{timeout, 60_000}])),
     ?assertEqual(ok, weir_memcached:delete(C, <<"k">>, [])),
     ?assertError({bad_option, ttl, 1}, weir_memcached:get(C, <<"k">>, [{ttl, 1}])),
     ?assertError({bad_option, options, [ttl]}, weir_memcached:get(C, <<"k">>, [ttl])),

@@ -61,14 +61,14 @@ other_reference() -> binary_to_term(<<131, 90, 3:16, 119, 3, "a@b", 1:32, 2:32, 
 
 %% What asked for gigabytes.
 bombs(_) ->
-    Max = 64 bsl 20,
-    Nils = term_to_binary(lists:duplicate(10_000_000, []), [{compressed, 9}]),
+    Max = 16 bsl 20,
+    Nils = term_to_binary(lists:duplicate(2_500_000, []), [{compressed, 9}]),
     ?assert(byte_size(Nils) < 20_000),
     Bombs = [
         Nils,
-        term_to_binary(lists:duplicate(5_000_000, [])),
-        term_to_binary(lists:duplicate(5_000_000, {}), [compressed]),
-        term_to_binary(lists:duplicate(5_000_000, 1)),
+        term_to_binary(lists:duplicate(1_250_000, [])),
+        term_to_binary(lists:duplicate(1_250_000, {}), [compressed]),
+        term_to_binary(lists:duplicate(1_250_000, 1)),
         term_to_binary(binary:copy(<<0>>, Max), [compressed]),
         %% Sizes alone.
         <<131, 108, 16#FFFFFFFF:32, 106>>,
@@ -78,7 +78,7 @@ bombs(_) ->
     ],
     lists:foreach(fun(Bomb) ->
         %% Whoever tries has little memory: the bytes, and what they inflate to.
-        ?assertEqual(refused, with_heap_of(4 bsl 20, fun() ->
+        ?assertEqual(refused, with_heap_of(1 bsl 20, fun() ->
             true = refused(Bomb, Max),
             refused
         end))

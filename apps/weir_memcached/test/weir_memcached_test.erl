@@ -2,7 +2,7 @@
 -module(weir_memcached_test).
 
 -export([set_up/2, tear_down/1, transport/0, options/1]).
--export([until/1, until/2, in_parallel/1, caller/1, answer/1]).
+-export([until/1, until/2, caller/1, answer/1]).
 -export([up/1, connections/1, counters/1]).
 -export([with_peak/2]).
 -export([watch_log/2, unwatch_log/1, quiet/0, loud/0, log/2]).
@@ -66,12 +66,6 @@ poll(Condition, Deadline) ->
             end
     end.
 
-%% Runs functions in processes of their own, all at once, and returns their results in order. A crash is
-%% the caller's crash.
--spec in_parallel([fun(() -> Result)]) -> [Result].
-in_parallel(Functions) ->
-    [answer(Caller) || Caller <- [caller(Function) || Function <- Functions]].
-
 %% A process that calls a function; answer/1 waits for its result.
 -spec caller(fun(() -> term())) -> {pid(), reference()}.
 caller(Function) ->
@@ -93,12 +87,16 @@ up(Client) ->
         Connections =/= [] andalso lists:all(fun(#{phase := Phase}) -> Phase =:= up end, Connections)
     end).
 
-%% What the connections of a client are doing; [] while it is starting again.
+%% What the connections of a client are doing, when each has told that within the time it has; [] while it is starting
+%% again.
 -spec connections(weir_memcached:client()) -> [map()].
 connections(Client) ->
     try
         {ok, #{connections := Connections}} = weir_memcached:info(Client),
-        Connections
+        case [Pid || #{pid := Pid, phase := stuck} <- Connections] of
+            [] -> Connections;
+            _ -> connections(Client)
+        end
     catch
         exit:{noproc, {weir_memcached, client, [Client]}} -> []
     end.
