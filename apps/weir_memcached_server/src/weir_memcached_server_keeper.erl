@@ -8,7 +8,8 @@
 %% them is the last.
 %%
 %% When this process dies, its supervisor starts everything anew, but for the tables. So there are no connections when
-%% it starts, and it adds up what the items take: what connections that were killed may have left in the count is gone.
+%% it starts, and it adds up what stands in the rows as their cost, which is what their removal gives back: what
+%% connections that were killed may have left in the count is gone.
 %% @private
 -module(weir_memcached_server_keeper).
 -behaviour(gen_server).
@@ -46,7 +47,7 @@ init(#cache{table = Table, shared = Shared, words = Words} = Cache) ->
     true = ets:insert(Shared, {keeper, self()}),
     _ = ets:select_delete(Shared, [{{'$1', '_'}, [{is_pid, '$1'}], [true]}]),
     ok = atomics:put(Words, ?CONNECTIONS, 0),
-    Sum = ets:foldl(fun(Item, Bytes) -> Bytes + weir_memcached_server_memory:cost(Item, Cache) end, 0, Table),
+    Sum = ets:foldl(fun(#item{cost = Cost}, Bytes) -> Bytes + Cost end, 0, Table),
     ok = atomics:put(Words, ?BYTES, Sum),
     {ok, rest(#keeper{cache = Cache})}.
 

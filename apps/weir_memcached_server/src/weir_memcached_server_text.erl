@@ -49,6 +49,7 @@
 -define(PIECE, 4_096).
 %% As many bytes as a user and a password take at most.
 -define(MAX_AUTH, 2_048).
+-define(BAD_LINE, <<"CLIENT_ERROR bad command line format">>).
 
 -record(request, {
     mode :: weir_memcached_server_items:mode(),
@@ -60,6 +61,9 @@
     meta = none :: none | weir_memcached_server_meta:tokens()
 }).
 
+-type keys() :: [binary()] | binary().
+%% Words, or the rest of a line that they are cut from.
+
 -type pieces() :: {Last :: binary(), [binary()]}.
 
 -record(text, {
@@ -70,7 +74,7 @@
         | {long, binary()}
         | {data, #request{}, Size :: non_neg_integer(), Left :: pos_integer(), pieces()}
         | {swallow, pos_integer()}
-        | {keys, get | gets | {get | gets, Exp :: non_neg_integer()}, [binary()]}
+        | {keys, get | gets | {get | gets, Exp :: non_neg_integer()}, keys()}
         | {lines, weir_memcached_server_stats:lines()},
     %% Received, and not complete; or, in {keys, _, _} and {lines, _}, not looked at.
     rest = <<>> :: binary()
@@ -235,7 +239,7 @@ quick_set(Key, Flags, Ttl, Size, NoReply, Next, Tail, Parts, #text{cache = Cache
 
 %% A line has announced so many bytes of data.
 announced(#request{meta = none} = Request, Size, Next, Tail, Parts, Text) when Size > ?MAX_DATA ->
-    error_line(<<"CLIENT_ERROR bad command line format">>, Request, Next, Tail, Parts, Text);
+    error_line(?BAD_LINE, Request, Next, Tail, Parts, Text);
 announced(#request{key = Key} = Request, Size, Next, Tail, Parts, #text{cache = Cache} = Text) ->
     #cache{conf = #{max_item := Max}} = Cache,
     case weir_memcached_server_items:item_size(byte_size(Key), Request#request.flags, Size) > Max of
@@ -378,9 +382,8 @@ is_get(_, _Spaces) -> false.
 long(Data, Begin, #text{cache = Cache} = Text) ->
     Line = <<Begin/binary, Data/binary>>,
     case binary:match(Data, <<"\n">>) of
-        {_, 1} ->
-            ok = weir_memcached_server_memory:give(Cache, weir_memcached_server_memory:release(Cache)),
-            line(Line, <<>>, {0, []}, Text#text{mode = line});
+        {At, 1} ->
+            long_get(Line, byte_size(Begin) + At, Text#text{mode = line});
         nomatch when byte_size(Line) > ?MAX_GET ->
             close(<<"CLIENT_ERROR line too long\r\n">>, {0, []}, Text);
         nomatch when byte_size(Line) > ?HOLD ->
@@ -393,6 +396,62 @@ long(Data, Begin, #text{cache = Cache} = Text) ->
         nomatch ->
             {<<>>, wait, Text#text{mode = {long, Line}}}
     end.
+
+%% The line ends at that place. It is cut word by word, and what it holds is given back behind the last one: a list of
+%% its words would take some thirty times as much.
+long_get(Bin, At, Text) ->
+    <<Whole:At/binary, "\n", Next/binary>> = Bin,
+    Line =
+        case binary:split(Whole, <<0>>) of
+            [Before, _] -> Before;
+            [_] -> binary_part(Bin, 0, line_end(Bin, At))
+        end,
+    {Command, Keys} = next_word(Line),
+    Kind = case Command of <<"get">> -> get; <<"gets">> -> gets end,
+    case next_word(Keys) of
+        none ->
+            ok = give_back(Text),
+            command([Command], Next, <<>>, {0, []}, Text);
+        {_, _} ->
+            case are_keys(Keys) of
+                true ->
+                    keys(Keys, Kind, Next, <<>>, {0, []}, Text);
+                false ->
+                    ok = get_before(Keys, Kind, Text),
+                    ok = give_back(Text),
+                    reply(?BAD_LINE, [], Next, <<>>, {0, []}, Text)
+            end
+    end.
+
+next_word(<<" ", Line/binary>>) ->
+    next_word(Line);
+next_word(<<>>) ->
+    none;
+next_word(Line) ->
+    Size = word_size(Line, 0),
+    <<Word:Size/binary, Rest/binary>> = Line,
+    {Word, Rest}.
+
+word_size(<<C, Line/binary>>, Size) when C =/= $\s -> word_size(Line, Size + 1);
+word_size(_, Size) -> Size.
+
+are_keys(Line) ->
+    case next_word(Line) of
+        {Key, Rest} -> byte_size(Key) =< ?MAX_KEY andalso are_keys(Rest);
+        none -> true
+    end.
+
+get_before(Line, Kind, Text) ->
+    case next_word(Line) of
+        {Key, Rest} when byte_size(Key) =< ?MAX_KEY ->
+            _ = get_item(Kind, Key, Text),
+            get_before(Rest, Kind, Text);
+        _ ->
+            ok
+    end.
+
+give_back(#text{cache = Cache}) ->
+    weir_memcached_server_memory:give(Cache, weir_memcached_server_memory:release(Cache)).
 
 %% The words of the first line, and what comes behind it. C sees nothing behind a byte 0.
 words(Bin) -> words(Bin, Bin, 0, 0, []).
@@ -521,12 +580,24 @@ get_keys(Keys, Kind, Next, Tail, Parts, Text) ->
             keys(Keys, Kind, Next, Tail, Parts, Text);
         {Before, _} ->
             _ = [get_item(Kind, Key, Text) || Key <- Before],
-            reply(<<"CLIENT_ERROR bad command line format">>, [], Next, Tail, Parts, Text)
+            reply(?BAD_LINE, [], Next, Tail, Parts, Text)
     end.
 
 keys([], _Kind, Next, Tail, Parts, Text) ->
     line(Next, <<Tail/binary, "END\r\n">>, Parts, Text);
 keys([Key | Keys] = All, Kind, Next, Tail, Parts, Text) ->
+    key(Key, Keys, All, Kind, Next, Tail, Parts, Text);
+%% A long line.
+keys(Line, Kind, Next, Tail, Parts, Text) ->
+    case next_word(Line) of
+        {Key, Rest} ->
+            key(Key, Rest, Line, Kind, Next, Tail, Parts, Text);
+        none ->
+            ok = give_back(Text),
+            keys([], Kind, Next, Tail, Parts, Text)
+    end.
+
+key(Key, Keys, All, Kind, Next, Tail, Parts, Text) ->
     case is_long(Tail, Parts) of
         true ->
             {answer(Tail, Parts), more, Text#text{mode = {keys, Kind, All}, rest = Next}};
@@ -577,7 +648,7 @@ storage(Mode, [Key | Args], Next, Tail, Parts, #text{cache = Cache, now = Now} =
             Exp = weir_memcached_server_clock:expiry(Ttl, Now, Cache),
             announced(Request#request{mode = Mode1, flags = Flags, exp = Exp}, Size, Next, Tail, Parts, Text);
         _ ->
-            error_line(<<"CLIENT_ERROR bad command line format">>, Request, Next, Tail, Parts, Text)
+            error_line(?BAD_LINE, Request, Next, Tail, Parts, Text)
     end.
 
 numbers(Mode, [Flags, Ttl, Size | More]) ->
@@ -598,7 +669,7 @@ numbers(Mode, [Flags, Ttl, Size | More]) ->
 arithmetic(Direction, [Key, Delta | _], #text{cache = Cache, now = Now}) ->
     case {byte_size(Key) =< ?MAX_KEY, weir_memcached_server_number:unsigned(Delta)} of
         {false, _} ->
-            <<"CLIENT_ERROR bad command line format">>;
+            ?BAD_LINE;
         {true, error} ->
             <<"CLIENT_ERROR invalid numeric delta argument">>;
         {true, {ok, By}} ->
@@ -631,7 +702,7 @@ misses(decr) -> decr_misses.
 touch([Key, Ttl | _], #text{cache = Cache, now = Now}) ->
     case {byte_size(Key) =< ?MAX_KEY, weir_memcached_server_number:signed32(Ttl)} of
         {false, _} ->
-            <<"CLIENT_ERROR bad command line format">>;
+            ?BAD_LINE;
         {true, error} ->
             <<"CLIENT_ERROR invalid exptime argument">>;
         {true, {ok, Seconds}} ->
@@ -651,7 +722,7 @@ delete([Key | Args], #text{cache = Cache, now = Now}) ->
         false ->
             <<"CLIENT_ERROR bad command line format.  Usage: delete <key> [noreply]">>;
         true when byte_size(Key) > ?MAX_KEY ->
-            <<"CLIENT_ERROR bad command line format">>;
+            ?BAD_LINE;
         true ->
             case weir_memcached_server_items:delete(Cache, Key, Now) of
                 true ->
@@ -694,7 +765,7 @@ flush_time([Ttl | _]) -> weir_memcached_server_number:signed32(Ttl).
 verbosity([Level | _]) ->
     case weir_memcached_server_number:unsigned32(Level) of
         {ok, _} -> <<"OK">>;
-        error -> <<"CLIENT_ERROR bad command line format">>
+        error -> ?BAD_LINE
     end.
 
 memlimit([Megabytes | _]) ->
@@ -710,7 +781,7 @@ automove(Level) ->
     case weir_memcached_server_number:unsigned32(Level) of
         {ok, 0} -> <<"OK">>;
         {ok, _} -> <<"ERROR">>;
-        error -> <<"CLIENT_ERROR bad command line format">>
+        error -> ?BAD_LINE
     end.
 
 debugtime(Seconds, #text{cache = Cache} = Text) ->

@@ -6,7 +6,8 @@
 -include_lib("stdlib/include/assert.hrl").
 -include("../src/weir_memcached_server.hrl").
 
--export([suite/0, all/0, init_per_suite/1, end_per_suite/1, end_per_testcase/2]).
+-export([suite/0, all/0, groups/0, init_per_suite/1, end_per_suite/1, init_per_group/2, end_per_group/2,
+    end_per_testcase/2]).
 -export([max_connections/1, one_more_at_once/1, idle_timeout/1, idle_when_active/1, slow_readers/1, send_timeout/1,
     reads_slowly/1]).
 -export([floods/1, garbage/1, half_closed/1, many_silent/1, small_when_idle/1]).
@@ -29,21 +30,28 @@ suite() -> [{timetrap, {minutes, 5}}].
 
 all() ->
     [
-        max_connections, one_more_at_once, idle_timeout, idle_when_active, slow_readers, send_timeout, reads_slowly,
-        floods,
-        garbage, half_closed, many_silent, small_when_idle, killed_connections, killed_while_receiving,
-        killed_beside_others, killed_acceptors, killed_between_accept_and_handover, killed_listener,
-        killed_conns, options, not_started, application_stopped, addresses, unix_socket, address_taken,
+        {group, waiting}, max_connections, one_more_at_once, idle_timeout, slow_readers, send_timeout, floods, garbage,
+        half_closed, many_silent, killed_connections, killed_while_receiving, killed_beside_others, killed_acceptors,
+        killed_listener, killed_conns, options, not_started, application_stopped, addresses, unix_socket, address_taken,
         address_let_go, killed_under_a_supervisor, name_taken, under_a_supervisor, stop_by_several,
         stops_no_stranger, noproc, servers, info, sys, upgraded, status_tells_no_secrets,
         crash_tells_no_secrets, one_answer_for_a_block, pid_file
     ].
 
+%% These wait for seconds to go by.
+groups() ->
+    [{waiting, [parallel], [idle_when_active, reads_slowly, small_when_idle, killed_between_accept_and_handover]}].
+
 init_per_suite(Config) -> weir_memcached_server_test:set_up(Config).
 
 end_per_suite(Config) -> weir_memcached_server_test:tear_down(Config).
 
-end_per_testcase(_Case, _Config) -> weir_memcached_server_test:stop_all().
+init_per_group(_Group, Config) -> [{beside_others, true} | Config].
+
+end_per_group(_Group, _Config) -> weir_memcached_server_test:stop_all().
+
+end_per_testcase(_Case, Config) ->
+    proplists:is_defined(beside_others, Config) orelse weir_memcached_server_test:stop_all().
 
 %% ---------------------------------------------------------------- limits
 
@@ -63,7 +71,7 @@ max_connections(_Config) ->
 %% The limit is exact, however many come at the same time.
 one_more_at_once(_Config) ->
     Server = start(#{max_connections => 20}),
-    Answers = weir_memcached_server_test:in_parallel([
+    Answers = weir_kit:in_parallel([
         fun() ->
             Socket = connect(Server),
             ok = gen_tcp:send(Socket, "mn\r\n"),
@@ -93,9 +101,9 @@ idle_timeout(_Config) ->
 
 %% Who asks more often is not idle.
 idle_when_active(_Config) ->
-    Server = start(#{idle_timeout => 2_000}),
+    Server = start(#{idle_timeout => 5_000}),
     Socket = connect(Server),
-    End = erlang:monotonic_time(millisecond) + 3_000,
+    End = erlang:monotonic_time(millisecond) + 7_000,
     (fun Loop() ->
         ?assertEqual(<<>>, ask(Socket, "")),
         receive after 20 -> ok end,
@@ -722,7 +730,7 @@ stop_by_several(_Config) ->
     Server = start(),
     ?assertEqual(
         [ok || _ <- lists:seq(1, 20)],
-        weir_memcached_server_test:in_parallel([
+        weir_kit:in_parallel([
             fun() ->
                 try
                     weir_memcached_server:stop(Server)

@@ -49,7 +49,7 @@ memcached_tests(Config) ->
     end.
 
 %% Those that take longest, half of the time of all, are left out where CI=true.
-left_out() -> case os:getenv("CI") of false -> []; _ -> lists:sublist(?LONGEST, 3) end.
+left_out() -> weir_kit:in_ci(lists:sublist(?LONGEST, 3), []).
 
 known(File) ->
     {ok, Text} = file:read_file(File),
@@ -89,7 +89,7 @@ program() ->
 run_all(Names, Perl, Dir) ->
     Queue = ets:new(queue, [ordered_set, public]),
     true = ets:insert(Queue, [{{not lists:member(Name, ?LONGEST), Name}} || Name <- Names]),
-    lists:append(weir_memcached_server_test:in_parallel([fun() -> run_some(Queue, Perl, Dir) end
+    lists:append(weir_kit:in_parallel([fun() -> run_some(Queue, Perl, Dir) end
         || _ <- lists:seq(1, ?AT_ONCE)])).
 
 run_some(Queue, Perl, Dir) ->

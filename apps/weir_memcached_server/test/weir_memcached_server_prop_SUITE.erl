@@ -31,7 +31,7 @@ sequential(_Config) ->
         ok = stop(),
         ?WHENFAIL(ct:pal("~p~n~p~n~p", [History, State, Result]), Result =:= ok)
     end),
-    ?assert(proper:quickcheck(Property, [{numtests, 150}, {max_size, 60}, quiet])).
+    ?assert(proper:quickcheck(Property, [{numtests, fewer_in_ci(150)}, {max_size, 60}, quiet])).
 
 parallel(_Config) ->
     Property = ?FORALL(Commands, parallel_commands(?MODULE), begin
@@ -40,7 +40,9 @@ parallel(_Config) ->
         ok = stop(),
         ?WHENFAIL(ct:pal("~p~n~p~n~p", [Sequential, Parallel, Result]), Result =:= ok)
     end),
-    ?assert(proper:quickcheck(Property, [{numtests, 100}, {max_size, 30}, quiet])).
+    ?assert(proper:quickcheck(Property, [{numtests, fewer_in_ci(100)}, {max_size, 30}, quiet])).
+
+fewer_in_ci(Tests) -> weir_kit:in_ci(Tests div 2, Tests).
 
 start() ->
     {ok, Server} = weir_memcached_server:start_link(#{name => ?SERVER}),

@@ -3,7 +3,7 @@
 
 -export([set_up/1, tear_down/1, stop_all/0, start/0, start/1, connect/1, connect/2, ask/2, ask/3, send/2, recv/2,
     closed/1]).
--export([feed/2, feed_in/3, items/1, until/1, in_parallel/1, exact/1]).
+-export([feed/2, feed_in/3, items/1, until/1, exact/1]).
 
 -include("../src/weir_memcached_server.hrl").
 
@@ -125,18 +125,6 @@ poll(Condition, Deadline) ->
             after 2 -> poll(Condition, Deadline)
             end
     end.
-
-%% Runs functions in processes of their own, all at once, and returns their results in order.
--spec in_parallel([fun(() -> Result)]) -> [Result].
-in_parallel(Functions) ->
-    Callers = [spawn_monitor(fun() -> exit({result, Function()}) end) || Function <- Functions],
-    [
-        receive
-            {'DOWN', Monitor, process, Pid, {result, Result}} -> Result;
-            {'DOWN', Monitor, process, Pid, Crash} -> error({crashed, Crash})
-        end
-     || {Pid, Monitor} <- Callers
-    ].
 
 %% With nothing under way, each row has its own cost, by what it is made of, and what is counted is the sum of them.
 -spec exact(pid()) -> ok.

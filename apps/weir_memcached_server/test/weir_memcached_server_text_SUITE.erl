@@ -7,7 +7,8 @@
 -include("../src/weir_memcached_server.hrl").
 
 -export([all/0, init_per_suite/1, end_per_suite/1, end_per_testcase/2]).
--export([commands/1, cut_anywhere/1, numbers/1, numbers_in_text/1, keys/1, lines/1, long_gets/1, item_limit/1,
+-export([commands/1, cut_anywhere/1, numbers/1, numbers_in_text/1, keys/1, lines/1, long_gets/1, long_gets_are_cut/1,
+    item_limit/1,
     small_item_limit/1]).
 -export([values_in_pieces/1, own_binaries/1, bounded_answers/1, meta_leases/1, meta_stale/1, base64/1]).
 -export([time_to_live/1, thirty_days/1, flush_with_delay/1, flush_refused/1, seen/1, advance/1]).
@@ -17,7 +18,8 @@
 
 all() ->
     [
-        commands, cut_anywhere, numbers, numbers_in_text, keys, lines, long_gets, item_limit, small_item_limit,
+        commands, cut_anywhere, numbers, numbers_in_text, keys, lines, long_gets, long_gets_are_cut, item_limit,
+        small_item_limit,
         values_in_pieces, own_binaries, bounded_answers, meta_leases, meta_stale, base64, time_to_live, thirty_days,
         flush_with_delay, flush_refused, seen, advance, authentication, authentication_file, binary_protocol, dumps,
             stats,
@@ -242,6 +244,59 @@ long_gets(_Config) ->
         <<"CLIENT_ERROR line too long\r\n<closed>">>,
         feed_in(Server, Longer, lists:seq(100_000, byte_size(Longer) - 1, 100_000))
     ).
+
+%% A long line takes its bytes and not a word of the heap for each key, and is counted until its last key is answered.
+long_gets_are_cut(_Config) ->
+    Server = start(),
+    Keys = 100_000,
+    ?assertEqual(<<"STORED\r\n">>, feed(Server, "set a 0 0 1\r\nx\r\n")),
+    Cache = weir_memcached_server_app:find(Server),
+    Before = weir_memcached_server_memory:bytes(Cache),
+    Line = binary:copy(<<"a ">>, Keys),
+    Bytes = fun() -> weir_memcached_server_memory:bytes(Cache) - Before end,
+    Continue = fun
+        Continue({Answer, wait, Text}, Sent) -> {iolist_size(Answer) + Sent, Text};
+        Continue({Answer, more, Text}, Sent) ->
+            ?assert(Bytes() >= byte_size(Line)),
+            Continue(weir_memcached_server_text:continue(Text), iolist_size(Answer) + Sent)
+    end,
+    {Pid, Monitor} = spawn_opt(
+        fun() ->
+            %% In pieces, as they come from a socket.
+            Text1 = lists:foldl(
+                fun(Piece, Text) ->
+                    {<<>>, wait, More} = weir_memcached_server_text:feed(Piece, Text),
+                    More
+                end,
+                weir_memcached_server_text:new(Cache),
+                [<<"get ">> | [binary_part(Line, At, 10_000) || At <- lists:seq(0, byte_size(Line) - 1, 10_000)]]
+            ),
+            {Sent, Text2} = Continue(weir_memcached_server_text:feed(<<"\r\nget a\r\n">>, Text1), 0),
+            {<<"MN\r\n">>, wait, _} = weir_memcached_server_text:feed(<<"mn\r\n">>, Text2),
+            exit({sent, Sent})
+        end,
+        [monitor, {max_heap_size, #{size => 4 * Keys, kill => true, error_logger => false}}]
+    ),
+    One = byte_size(<<"VALUE a 0 1\r\nx\r\n">>),
+    receive
+        {'DOWN', Monitor, process, Pid, Reason} -> ?assertEqual({sent, Keys * One + 5 + One + 5}, Reason)
+    end,
+    ?assertEqual(0, Bytes()),
+    %% A key that is too long, a line without keys, one that a byte 0 ends.
+    Spaces = binary:copy(<<" ">>, 3_000),
+    lists:foreach(
+        fun({Given, Expected}) ->
+            Whole = iolist_to_binary(["get ", Spaces, Given]),
+            ?assertEqual(iolist_to_binary([Expected, "MN\r\n"]), feed_in(Server, [Whole, "mn\r\n"], [3_000]))
+        end,
+        [
+            {["a ", binary:copy(<<"x">>, 251), " a\r\n"], "CLIENT_ERROR bad command line format\r\n"},
+            {["a ", binary:copy(<<"x">>, 250), " a\n"], ["VALUE a 0 1\r\nx\r\nVALUE a 0 1\r\nx\r\n", "END\r\n"]},
+            {"\r\n", "ERROR\r\n"},
+            {[" a", 0, " a\r\n"], "VALUE a 0 1\r\nx\r\nEND\r\n"}
+        ]
+    ),
+    ?assertEqual(0, Bytes()).
 
 item_limit(_Config) ->
     Server = start(),

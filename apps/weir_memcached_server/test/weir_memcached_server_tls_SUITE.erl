@@ -138,7 +138,9 @@ slow_readers(Config) ->
     {ok, Silent} = connect_tls(Server, [{recbuf, 4_096}, {buffer, 4_096}]),
     ok = ssl:send(Silent, "get large\r\nget large\r\nmn\r\n"),
     Answer = byte_size(<<"VALUE large 0 8000000\r\n\r\nEND\r\n">>) + 8_000_000,
-    ?assertEqual(2 * Answer, byte_size(ask_tls(Socket, "get large\r\nget large\r\n"))),
+    ok = ssl:send(Socket, "get large\r\nget large\r\n"),
+    ?assertEqual(2 * Answer, byte_size(recv_all(Socket, 2 * Answer))),
+    ?assertEqual(<<>>, ask_tls(Socket, "")),
     until(fun() -> maps:get(connections, weir_memcached_server:info(Server)) =:= 1 end),
     ?assertMatch({error, _}, until_error(Silent)).
 
