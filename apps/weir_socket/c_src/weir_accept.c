@@ -41,8 +41,8 @@ static ERL_NIF_TERM adopt(struct weir_call *call, struct weir_sock *listener, in
 {
     inherit_priority(listener, fd);
 
-    struct weir_sock *sock = weir_sock_new(call->env, fd, listener->domain, WEIR_CONNECTED, listener->policy, owner,
-        &listener->delivery, error);
+    struct weir_sock *sock = weir_sock_new(call->env, fd, false, listener->domain, WEIR_CONNECTED, listener->policy,
+        owner, &listener->delivery, error);
 
     if (!sock) {
         /* The connection has the listener's option linger, and the listener's lock is held. */

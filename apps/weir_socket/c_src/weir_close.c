@@ -35,7 +35,7 @@ static void begin_close(struct weir_call *call, struct weir_sock *sock)
     weir_sock_refuse_receivers(call, sock);
     if (!flushing) return;
     sock->state = WEIR_FLUSHING;
-    if (sock->domain != AF_UNIX) limit_flushing(sock->fd);
+    if (sock->domain != AF_UNIX && !sock->lent) limit_flushing(sock->fd);
     weir_waits_answer_kind(call, &sock->tx.waits, WEIR_WAIT_SEND, true, weir_refusal(call->build, weir_am_closed));
 }
 

@@ -7,7 +7,11 @@
 
 #include "weir_sock.h"
 
-/* What is queued is written for so long, unless the user has said less. Milliseconds; weir_socket_wait has the same. */
+/*
+ * What is queued is written for so long, unless the user has said less. Milliseconds; weir_socket_wait has the same.
+ * Where nobody waits it is how long a TCP peer may take nothing, which is for the kernel to find out: it starts anew
+ * when the peer takes some. A peer that is local decides itself, and so does that of a descriptor that is lent.
+ */
 #define WEIR_FLUSH_MS 180000
 
 /* The owner is dead. For weir_sock_load. */

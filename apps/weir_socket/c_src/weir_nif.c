@@ -32,6 +32,15 @@
     struct weir_call call; \
     weir_call_init(&call, env)
 
+/* Leaves to the poller what a call has not done: bytes for a decoder, or more than one call delivers. */
+static ERL_NIF_TERM or_ask(struct weir_call *call, struct weir_sock *sock, ERL_NIF_TERM result)
+{
+    if (!call->more && !call->decode) return result;
+    if (call->more) enif_consume_timeslice(call->env, 100);
+    weir_pollset_ask(call->env, sock->pollset, sock);
+    return result;
+}
+
 /* ---------------------------------------------------------------- addresses */
 
 NIF(nif_bind)
@@ -158,7 +167,19 @@ NIF(nif_shutdown)
 NIF(nif_cancel)
 {
     SOCK(sock);
-    return weir_sock_cancel(sock, env, argv[1]);
+    CALL(call);
+
+    weir_lock(&sock->rx.lock);
+    bool found = weir_waits_cancel(&sock->rx.waits, argv[1]);
+    /* What was too little for this one may be enough for those behind it, or for the owner. */
+    if (found) weir_rx_run(&call, sock);
+    weir_unlock(&sock->rx.lock);
+    weir_sock_close_detached(&call);
+    if (found) return or_ask(&call, sock, weir_am_ok);
+    weir_lock(&sock->tx.lock);
+    found = weir_waits_cancel(&sock->tx.waits, argv[1]);
+    weir_unlock(&sock->tx.lock);
+    return found ? weir_am_ok : weir_am_gone;
 }
 
 NIF(nif_ask_again)
@@ -180,7 +201,7 @@ NIF(nif_recv)
     ErlNifUInt64 length;
 
     if (!enif_get_uint64(env, argv[1], &length) || !enif_is_ref(env, argv[2])) return enif_make_badarg(env);
-    return weir_rx_recv(&call, sock, length, argv[2]);
+    return or_ask(&call, sock, weir_rx_recv(&call, sock, length, argv[2]));
 }
 
 NIF(nif_recv_now)
@@ -190,7 +211,7 @@ NIF(nif_recv_now)
     ErlNifUInt64 length;
 
     if (!enif_get_uint64(env, argv[1], &length)) return enif_make_badarg(env);
-    return weir_rx_recv(&call, sock, length, 0);
+    return or_ask(&call, sock, weir_rx_recv(&call, sock, length, 0));
 }
 
 NIF(nif_peek)
@@ -208,7 +229,7 @@ NIF(nif_wait_more)
 
     if (!enif_get_uint64(env, argv[1], &seq) || !enif_get_uint64(env, argv[2], &least) || !enif_is_ref(env, argv[3]))
         return enif_make_badarg(env);
-    return weir_rx_wait_more(&call, sock, seq, least, argv[3]);
+    return or_ask(&call, sock, weir_rx_wait_more(&call, sock, seq, least, argv[3]));
 }
 
 NIF(nif_consume)
@@ -229,7 +250,7 @@ NIF(nif_consume)
             return enif_make_badarg(env);
         message = parts[1];
     }
-    return weir_rx_consume(&call, sock, seq, length, message, decoder);
+    return or_ask(&call, sock, weir_rx_consume(&call, sock, seq, length, message, decoder));
 }
 
 NIF(nif_expect)
@@ -270,15 +291,6 @@ NIF(nif_send_raw)
 
 /* ---------------------------------------------------------------- ownership and options */
 
-/* Leaves to the poller what set and give have not done: bytes for a decoder, or more than one call delivers. */
-static ERL_NIF_TERM or_ask(struct weir_call *call, struct weir_sock *sock, ERL_NIF_TERM result)
-{
-    if (result != weir_am_resume) return result;
-    if (call->more) enif_consume_timeslice(call->env, 100);
-    weir_pollset_ask(call->env, sock->pollset, sock);
-    return weir_am_ok;
-}
-
 NIF(nif_hold)
 {
     SOCK(sock);
@@ -309,7 +321,6 @@ NIF(nif_set)
 {
     SOCK(sock);
     CALL(call);
-    ERL_NIF_TERM result;
     int error;
 
     if (argv[1] == weir_am_active) return set_active(&call, sock, argv[2]);
@@ -340,8 +351,7 @@ NIF(nif_set)
     weir_sock_close_detached(&call);
     if (error < 0) return weir_refusal(env, weir_am_closed);
     if (error > 0) return weir_error(env, error);
-    result = call.more || call.decode ? weir_am_resume : weir_am_ok;
-    return or_ask(&call, sock, result);
+    return or_ask(&call, sock, weir_am_ok);
 }
 
 NIF(nif_get)
@@ -358,7 +368,7 @@ NIF(nif_get)
     } else {
         error = weir_delivery_get(env, &sock->delivery, argv[1], &value);
         if (error == WEIR_DELIVERY_OTHER && sock->fd < 0) error = EBADF;
-        if (error == WEIR_DELIVERY_OTHER) error = weir_opt_get(env, sock->fd, sock->domain, argv[1], &value);
+        if (error == WEIR_DELIVERY_OTHER) error = weir_opt_get(env, sock->fd, argv[1], &value);
         if (error == WEIR_OPT_OTHER) error = EINVAL;
     }
     weir_unlock(&sock->tx.lock);
@@ -388,12 +398,6 @@ NIF(nif_cancel_monitor)
 {
     (void)argc;
     return weir_watch_cancel(env, argv[0]);
-}
-
-NIF(nif_stat)
-{
-    SOCK(sock);
-    return weir_ok(env, weir_info_stat(env, sock));
 }
 
 NIF(nif_info)
@@ -548,7 +552,6 @@ static ErlNifFunc functions[] = {
     {"fd", 1, nif_fd, 0},
     {"monitor", 1, nif_monitor, 0},
     {"cancel_monitor", 1, nif_cancel_monitor, 0},
-    {"stat", 1, nif_stat, 0},
     {"info", 1, nif_info, 0},
     {"pollsets", 0, nif_pollsets, 0},
     {"serve", 1, nif_serve, 0},

@@ -19,7 +19,7 @@ static ERL_NIF_TERM own(ErlNifEnv *env, int fd, bool lent, int domain, enum weir
     int error = 0;
 
     enif_self(env, &self);
-    struct weir_sock *sock = weir_sock_new(env, fd, domain, state, policy, &self, delivery, &error);
+    struct weir_sock *sock = weir_sock_new(env, fd, lent, domain, state, policy, &self, delivery, &error);
     if (!sock) {
         if (!lent) close(fd);
         return weir_error(env, error);
@@ -28,7 +28,6 @@ static ERL_NIF_TERM own(ErlNifEnv *env, int fd, bool lent, int domain, enum weir
     /* Others know it by now: it has a slot, and its owner's end is watched. */
     weir_lock(&sock->rx.lock);
     weir_lock(&sock->tx.lock);
-    sock->lent = lent;
     if (state == WEIR_CONNECTED || state == WEIR_LISTENING) error = weir_sock_attach(sock);
     weir_unlock(&sock->tx.lock);
     weir_unlock(&sock->rx.lock);

@@ -225,14 +225,13 @@ static int read_raw(ErlNifEnv *env, int fd, int level, int name, ERL_NIF_TERM sp
     return 0;
 }
 
-int weir_opt_get(ErlNifEnv *env, int fd, int domain, ERL_NIF_TERM key, ERL_NIF_TERM *value)
+int weir_opt_get(ErlNifEnv *env, int fd, ERL_NIF_TERM key, ERL_NIF_TERM *value)
 {
     const struct option *option = find(key);
     const ERL_NIF_TERM *parts;
     int level, name, number = 0;
     socklen_t size = sizeof(number);
 
-    (void)domain;
     if (option == NULL)
         return get_raw(env, key, 4, &parts, &level, &name) ? read_raw(env, fd, level, name, parts[3], value)
                                                            : WEIR_OPT_OTHER;

@@ -36,6 +36,6 @@ int weir_opt_set(ErlNifEnv *env, int fd, int domain, ERL_NIF_TERM key, ERL_NIF_T
 int weir_opt_set_ended(ErlNifEnv *env, int domain, ERL_NIF_TERM key, ERL_NIF_TERM value);
 
 /* The same as weir_opt_set. *value is set if and only if the result is 0. */
-int weir_opt_get(ErlNifEnv *env, int fd, int domain, ERL_NIF_TERM key, ERL_NIF_TERM *value);
+int weir_opt_get(ErlNifEnv *env, int fd, ERL_NIF_TERM key, ERL_NIF_TERM *value);
 
 #endif

@@ -63,12 +63,15 @@ static void go_on(struct weir_call *call, struct weir_sock *sock)
     weir_sock_close_detached(call);
 }
 
-/* Whether it is active and has bytes in its buffer, which count as not seen by a decoder from now on. */
+/*
+ * Whether it is active and there is something for its owner, in its buffer or in the kernel. What is in the buffer
+ * counts as not seen by a decoder from now on.
+ */
 static bool unfinished(struct weir_sock *sock)
 {
     weir_lock(&sock->rx.lock);
-    bool result =
-        sock->state == WEIR_CONNECTED && sock->delivery.active != WEIR_PASSIVE && weir_buffered(sock) > 0;
+    bool result = sock->state == WEIR_CONNECTED && sock->delivery.active != WEIR_PASSIVE &&
+        (weir_buffered(sock) > 0 || sock->rx.readable);
     if (result) sock->rx.undecoded = true;
     weir_unlock(&sock->rx.lock);
     return result;

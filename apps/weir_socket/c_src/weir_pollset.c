@@ -105,10 +105,7 @@ void weir_pollsets_unload(void)
     unsigned count = shared->count;
     struct weir_pollset **sets = shared->pollsets;
     atomic_fetch_add(&shared->live, 1);
-    for (unsigned i = 0; i < count; i++) {
-        while (sets[i]->listed > 0) enif_release_resource(weir_pollset_take_listed(sets[i]));
-        weir_pollset_release(sets[i]);
-    }
+    for (unsigned i = 0; i < count; i++) weir_pollset_release(sets[i]);
     if (atomic_fetch_sub(&shared->live, 1) == 1) free_shared(shared);
 }
 

@@ -72,6 +72,8 @@ static ssize_t fill(struct weir_call *call, struct weir_sock *sock, struct weir_
             return -1;
         }
         ask = total - view->have < GROWTH ? total - view->have : GROWTH;
+        /* The turn is over but for one read, which is to be a usual one. */
+        if (call->budget < (ptrdiff_t)usual && ask > usual) ask = usual;
         at = sock->rx.buffer.binary.data + sock->rx.buffer.end;
     }
 
@@ -195,7 +197,8 @@ static enum served serve(struct weir_call *call, struct weir_sock *sock, struct 
     if (first && first->kind == WEIR_WAIT_MORE) {
         if (view->have < first->need) return lacking(call, sock, view);
         ERL_NIF_TERM more = peeked(call->build, first->answer ? weir_am_ok : weir_am_more, sock, view->at, view->have);
-        weir_waits_answer(call, &sock->rx.waits, more);
+        /* If it is dead nobody has seen them; if not, it looks after what it leaves (weir_rx_consume). */
+        if (!weir_waits_answer(call, &sock->rx.waits, more)) sock->rx.undecoded = true;
         return SERVED;
     }
     if (sock->delivery.decode) {
@@ -324,7 +327,7 @@ ERL_NIF_TERM weir_rx_set_active(struct weir_call *call, struct weir_sock *sock, 
     if (sock->state != WEIR_CONNECTED) return weir_am_ok;
     if (weir_buffered(sock) > 0) sock->rx.undecoded = true;
     if (is_wanted(sock) && (sock->rx.readable || weir_buffered(sock) > 0)) run(call, sock);
-    return call->more || call->decode ? weir_am_resume : weir_am_ok;
+    return weir_am_ok;
 }
 
 /* ---------------------------------------------------------------- calls */
@@ -337,15 +340,19 @@ static ERL_NIF_TERM not_to_receive(ErlNifEnv *env, const struct weir_sock *sock)
     return sock->state == WEIR_CONNECTED ? 0 : weir_error(env, ENOTCONN);
 }
 
-/* Serves the caller at once, or puts it at the end of those who wait, if it has a reference. rx is held. */
+/*
+ * Serves the caller at once, or puts it at the end of those who wait, if it has a reference. What came for one that is
+ * dead may be for those behind it. rx is held.
+ */
 static ERL_NIF_TERM ask(struct weir_call *call, struct weir_sock *sock, enum weir_wait_kind kind, size_t need,
     ERL_NIF_TERM ref)
 {
     ERL_NIF_TERM result = 0;
     struct weir_wait self = {.kind = kind, .need = need, .answer = &result};
 
-    weir_waits_drop_dead(&sock->rx.waits, call->env);
-    if (!sock->rx.waits.first && (sock->rx.readable || weir_buffered(sock) > 0)) {
+    bool moved = weir_waits_drop_dead(&sock->rx.waits, call->env);
+
+    if ((moved || !sock->rx.waits.first) && (sock->rx.readable || weir_buffered(sock) > 0)) {
         weir_waits_push(&sock->rx.waits, &self);
         run(call, sock);
         weir_waits_remove(&sock->rx.waits, &self);
@@ -441,6 +448,9 @@ ERL_NIF_TERM weir_rx_consume(struct weir_call *call, struct weir_sock *sock, uin
                 if (weir_delivery_count(&sock->delivery)) tell_passive(call, sock);
             }
             result = message && sock->delivery.active == WEIR_PASSIVE ? weir_am_none : weir_am_ok;
+            /* It was a receiver that has decoded: the rest is for the owner. */
+            if (!message && sock->delivery.active != WEIR_PASSIVE && view.have > 0)
+                call->decode = sock->rx.undecoded = true;
         }
     }
     weir_unlock(&sock->rx.lock);

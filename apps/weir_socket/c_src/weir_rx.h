@@ -24,8 +24,8 @@ void weir_rx_note(struct weir_sock *sock, uint32_t events);
 void weir_rx_run(struct weir_call *call, struct weir_sock *sock);
 
 /*
- * Held. The option active, and delivery of what is there already. The caller gets ok, an error, or resume: there is
- * more to deliver, or to decode, and the poller is to be asked (weir_pollset_ask).
+ * Held. The option active, and delivery of what is there already. If there is more to deliver, or to decode, the call
+ * says so, and the poller is to be asked (weir_pollset_ask); so it is after the functions below.
  */
 ERL_NIF_TERM weir_rx_set_active(struct weir_call *call, struct weir_sock *sock, ERL_NIF_TERM value);
 

@@ -44,7 +44,7 @@ ERL_NIF_TERM weir_sock_none(ErlNifEnv *env, ERL_NIF_TERM term)
     return enif_is_ref(env, term) ? weir_refusal(env, weir_am_closed) : enif_make_badarg(env);
 }
 
-struct weir_sock *weir_sock_new(ErlNifEnv *env, int fd, int domain, enum weir_state state, int policy,
+struct weir_sock *weir_sock_new(ErlNifEnv *env, int fd, bool lent, int domain, enum weir_state state, int policy,
     const ErlNifPid *owner, const struct weir_delivery *delivery, int *error)
 {
     struct weir_sock *sock = enif_alloc_resource(type, sizeof *sock);
@@ -61,6 +61,7 @@ struct weir_sock *weir_sock_new(ErlNifEnv *env, int fd, int domain, enum weir_st
     atomic_init(&sock->pending, false);
     sock->tx.shutdown = -1;
     sock->fd = fd;
+    sock->lent = lent;
     sock->domain = domain;
     sock->state = state;
     sock->owner = *owner;
@@ -187,7 +188,8 @@ static void drop_queue(struct weir_call *call, struct weir_sock *sock)
 void weir_sock_detach(struct weir_call *call, struct weir_sock *sock, bool linger)
 {
     if (sock->state == WEIR_CLOSED) return;
-    if (!linger) weir_sock_no_linger(sock->fd);
+    /* One that is lent is not closed here, and goes on elsewhere with its options. */
+    if (!linger && !sock->lent) weir_sock_no_linger(sock->fd);
     weir_sock_withdraw(sock);
     sock->state = WEIR_CLOSED;
     call->closed = sock;
@@ -220,19 +222,4 @@ void weir_sock_close_detached(struct weir_call *call)
         if (!sock->lent) close(call->closed_fd);
     }
     enif_release_resource(sock);
-}
-
-/* ---------------------------------------------------------------- who waits */
-
-ERL_NIF_TERM weir_sock_cancel(struct weir_sock *sock, ErlNifEnv *env, ERL_NIF_TERM ref)
-{
-    bool found;
-    (void)env;
-
-    weir_lock(&sock->rx.lock);
-    weir_lock(&sock->tx.lock);
-    found = weir_waits_cancel(&sock->rx.waits, ref) || weir_waits_cancel(&sock->tx.waits, ref);
-    weir_unlock(&sock->tx.lock);
-    weir_unlock(&sock->rx.lock);
-    return found ? weir_am_ok : weir_am_gone;
 }

@@ -134,10 +134,11 @@ static inline bool weir_sock_has_ended(const struct weir_sock *sock)
 }
 
 /*
- * A socket of a descriptor, which it takes over if it succeeds, owned by a process. NULL: *error is an errno; ESRCH:
- * the owner is dead. It belongs to a slot; the caller has a reference too, and gives it back by enif_release_resource.
+ * A socket of a descriptor, which it takes over if it succeeds, unless it is lent, owned by a process. NULL: *error is
+ * an errno; ESRCH: the owner is dead. It belongs to a slot; the caller has a reference too, and gives it back by
+ * enif_release_resource.
  */
-struct weir_sock *weir_sock_new(ErlNifEnv *env, int fd, int domain, enum weir_state state, int policy,
+struct weir_sock *weir_sock_new(ErlNifEnv *env, int fd, bool lent, int domain, enum weir_state state, int policy,
     const ErlNifPid *owner, const struct weir_delivery *delivery, int *error);
 
 /* It does not count in the load of its set any more. rx and tx are held, or it is closed. */
@@ -177,8 +178,6 @@ void weir_sock_end(struct weir_call *call, struct weir_sock *sock);
 
 /* Closes what was detached in this call. No lock is held. May block if linger is set: see weir_sock_detach. */
 void weir_sock_close_detached(struct weir_call *call);
-
-ERL_NIF_TERM weir_sock_cancel(struct weir_sock *sock, ErlNifEnv *env, ERL_NIF_TERM ref);
 
 /* How many bytes are queued. tx is held. */
 static inline size_t weir_sock_queued(const struct weir_sock *sock)

@@ -87,6 +87,17 @@ static void emptied(struct weir_sock *sock)
     sock->tx.shutdown = -1;
 }
 
+/* Writes once, not more than so many bytes: as many pieces as have no more in all, or the beginning of the first. */
+static ssize_t write_within(int fd, struct iovec *pieces, size_t count, size_t most)
+{
+    struct iovec first = *pieces;
+    size_t some = 1, bytes = first.iov_len;
+
+    while (some < count && some < MAX_PIECES && bytes + pieces[some].iov_len <= most) bytes += pieces[some++].iov_len;
+    if (first.iov_len > most) first.iov_len = most;
+    return some > 1 ? write_some(fd, pieces, some) : write_some(fd, &first, 1);
+}
+
 /* Writes from the queue until it is empty, or enough has been written; 0, or why it has ended before: an errno. */
 static int write_queued(struct weir_sock *sock)
 {
@@ -95,7 +106,7 @@ static int write_queued(struct weir_sock *sock)
     for (ptrdiff_t budget = FLUSH_BUDGET; left > 0 && budget > 0;) {
         int count;
         struct iovec *pieces = (struct iovec *)enif_ioq_peek(sock->tx.queue, &count);
-        ssize_t written = write_some(sock->fd, pieces, (size_t)(count < MAX_PIECES ? count : MAX_PIECES));
+        ssize_t written = write_within(sock->fd, pieces, (size_t)count, (size_t)budget);
         if (written < 0) return errno;
         budget -= written;
         enif_ioq_deq(sock->tx.queue, (size_t)written, &left);
@@ -201,12 +212,16 @@ static bool take_apart(ErlNifEnv *env, ERL_NIF_TERM data, struct message *messag
     return true;
 }
 
-/* Puts the pieces of a list, without the first `skip' bytes, at the end of the queue. False: no memory. */
-static bool enqueue_list(ErlNifEnv *env, ErlNifIOQueue *queue, ERL_NIF_TERM list, size_t skip)
+/*
+ * Puts the pieces of a list, without the first `skip' bytes, at the end of the queue. All at once: the queue has no
+ * room in advance, so each time that pieces are added, those that are there are moved. False: no memory.
+ */
+static bool enqueue_list(ErlNifEnv *env, ErlNifIOQueue *queue, ERL_NIF_TERM list, size_t count, size_t skip)
 {
+    if (count > MAX_PIECES) enif_consume_timeslice(env, 100);
     while (!enif_is_empty_list(env, list)) {
         ErlNifIOVec *pieces = NULL;
-        if (!enif_inspect_iovec(env, MAX_PIECES, list, &list, &pieces)) return false;
+        if (!enif_inspect_iovec(env, count, list, &list, &pieces)) return false;
         if (skip >= pieces->size) skip -= pieces->size;
         else if (!enif_ioq_enqv(queue, pieces, skip)) return false;
         else skip = 0;
@@ -230,7 +245,7 @@ static bool enqueue(ErlNifEnv *env, struct weir_sock *sock, const struct message
     } else {
         skip -= message->header_length;
     }
-    return enqueue_list(env, sock->tx.queue, list, skip);
+    return enqueue_list(env, sock->tx.queue, list, message->count, skip);
 }
 
 /* Queues the rest of a message, and tries once more. */

@@ -40,11 +40,19 @@ load() ->
 
 open_loaded(Epoll) ->
     try open_port({spawn_driver, ?DRIVER}, []) of
-        Bell ->
-            _ = port_control(Bell, ?WATCH, <<Epoll:32/native>>),
-            {ok, Bell}
+        Bell -> watch(Bell, Epoll)
     catch
         error:Reason -> {error, Reason}
+    end.
+
+watch(Bell, Epoll) ->
+    try
+        _ = port_control(Bell, ?WATCH, <<Epoll:32/native>>),
+        {ok, Bell}
+    catch
+        error:Reason ->
+            true = port_close(Bell),
+            {error, Reason}
     end.
 
 %% @doc `{Bell, ring}' will come, once, as soon as the set has something to say: at once if it has. Fails with `badarg'

@@ -6,7 +6,8 @@
 %% is found dead when its turn comes, and nothing is lost but what was sent to it already.
 %%
 %% A socket belongs to the process that made or accepted it, and is closed when that dies; what is queued by then is
-%% still written, and the kernel gives up after 180 seconds without progress, or after `user_timeout' if that is less.
+%% still written, and the kernel gives up after 180 seconds without progress, or after `user_timeout' if that is less;
+%% on a local socket, and on a descriptor of somebody else's, it does not give up before the peer ends.
 %% Functions may be called by any process, at any time; on a socket that is closed they return `{error, closed}', and so
 %% they do for a reference that stands for no socket in this node, because it is of another one, or the library that
 %% made it was unloaded.
@@ -24,7 +25,7 @@
 -export([recv/3, recv_now/2, peek/1, wait_more/4, consume/5, expect/3, reject/2, cancel/2, ask_again/1]).
 -export([send/3, send_raw/3]).
 -export([close/2, close_now/1, stop/2, shutdown/2, hold/1, give/3, set/3, get/2]).
--export([peername/1, sockname/1, fd/1, monitor/1, cancel_monitor/1, stat/1, info/1]).
+-export([peername/1, sockname/1, fd/1, monitor/1, cancel_monitor/1, info/1]).
 -export([priv_dir/0, pollsets/0, serve/1, retire/1, resume/1, poll/1, pollset_info/1, survey/2, members/3]).
 
 %% In each function itself: then dialyzer takes it for what it is.
@@ -229,10 +230,6 @@ monitor(_Sock) -> ?NOT_LOADED.
 %% @doc `true': no message will come. `false': it was sent, or this is no such reference.
 -spec cancel_monitor(term()) -> boolean().
 cancel_monitor(_Ref) -> ?NOT_LOADED.
-
-%% @doc Packets, bytes and the longest packet in both directions, and the bytes in the queue.
--spec stat(sock()) -> {ok, #{atom() => non_neg_integer()}} | {error, closed}.
-stat(_Sock) -> ?NOT_LOADED.
 
 %% @doc What it is and does, also when it is closed. `owner' is `undefined' when that has nothing more to ask it.
 -spec info(sock()) -> #{atom() => term()}.

@@ -20,14 +20,17 @@ all() ->
         many_monitors, stats, infos, set_after_close, backend_of_gen_tcp, names_of_errors, received_without_waiting,
         received_in_time_or_later, accepted_in_time_or_later, gone_answers_are_taken,
         recv_closed_by_another, accept_closed_by_another, send_closed_by_another, send_times_out, send_timeout_closes,
-        send_goes_on_when_there_is_room, shutdown_after_what_is_queued, shut_on_both_sides, close_waits, close_gives_up,
-        close_gives_up_after_linger, close_drops_with_linger_zero,
+        send_goes_on_when_there_is_room, shutdown_after_what_is_queued, shut_on_both_sides, close_waits,
+        {group, gives_up}, close_drops_with_linger_zero,
         moves_what_was_sent, gives_back_what_was_sent, not_the_owner, owner_already, owners_elsewhere,
         several_addresses,
         connect_in_time, connect_leaves_nothing, sockaddrs, services, from_an_address, taken_descriptors, duplicates,
         sets, handles_of_others, handles_of_the_past,
         arguments
     ].
+
+%% Each waits for seconds.
+groups() -> [{gives_up, [parallel], [close_gives_up, close_gives_up_after_linger]}].
 
 init_per_suite(Config) ->
     {ok, Started} = application:ensure_all_started(weir_socket),

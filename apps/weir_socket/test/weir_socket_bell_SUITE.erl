@@ -126,15 +126,19 @@ no_descriptors_here() ->
     Supervisor = whereis(weir_socket_sup),
     %% Loads the code that is needed later, which takes descriptors too.
     ok = talks(),
+    ok = sys:suspend(Supervisor),
+    ok = sys:resume(Supervisor),
     Self = self(),
     Hoarder = spawn_link(fun() -> hoard(Self, []) end),
     receive {Hoarder, full} -> ok end,
+    ok = sys:suspend(Supervisor),
     Pollers = ?LIB:pollers(),
     [exit(Pid, kill) || Pid <- Pollers],
-    %% What the dead ones' bells had is taken as well.
+    %% What the dead ones' bells had is taken as well, before there are others.
     ?LIB:eventually(fun() -> [] =:= [Port || Port <- erlang:ports(), is_bell(Port)] end),
     Hoarder ! again,
     receive {Hoarder, full} -> ok end,
+    ok = sys:resume(Supervisor),
     ?assertNotEqual(undefined, whereis(weir_socket_sup)),
     Hoarder ! {give_back, Self},
     receive {Hoarder, given_back} -> ok end,

@@ -185,8 +185,7 @@ names(B) ->
 source_address(B) ->
     {ok, Listener} = gen_tcp:listen(0, peer_opts()),
     {ok, Port} = inet:port(Listener),
-    {Bound, Free} = unused_port(),
-    ok = socket:close(Bound),
+    Free = free_port(),
     [
         begin
             {ok, Socket} = connect(B, ?LOOPBACK, Port, Opts),
@@ -208,6 +207,17 @@ source_address(B) ->
     {error, eaddrnotavail} = connect(B, ?LOOPBACK, Port, [{ip, {192, 0, 2, 1}}]),
     {error, eaddrnotavail} = listen(B, [{ip, {192, 0, 2, 1}}]),
     ok = gen_tcp:close(Listener).
+
+%% Outside of those that Linux chooses from for others, so that none of them takes it meanwhile.
+free_port() ->
+    Port = 20_000 + rand:uniform(9_999),
+    case gen_tcp:listen(Port, [{ip, ?LOOPBACK}]) of
+        {ok, Listener} ->
+            ok = gen_tcp:close(Listener),
+            Port;
+        {error, eaddrinuse} ->
+            free_port()
+    end.
 
 address_in_use(B) ->
     {ok, Listener} = listen(B, [{ip, ?LOOPBACK}]),

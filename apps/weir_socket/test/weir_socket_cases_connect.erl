@@ -65,7 +65,7 @@ connect_times_out(B) ->
     nothing().
 
 fill(Port, Filling) when length(Filling) < 50 ->
-    case gen_tcp:connect(?LOOPBACK, Port, [], 200) of
+    case gen_tcp:connect(?LOOPBACK, Port, [], 2000) of
         {ok, Socket} -> fill(Port, [Socket | Filling]);
         {error, timeout} -> Filling
     end.

@@ -103,6 +103,8 @@ shapes_of_data(B) ->
 %% What waits in the queue are the sender's binaries, however many there are.
 parts_are_not_copied(B) ->
     {Socket, Peer} = pair(B, [binary, {active, false}]),
+    %% The memory is looked at each time that something is received.
+    ok = inet:setopts(Peer, [{buffer, 65536}]),
     Parts = parts(differs(B, many_large_parts)),
     Part = binary:copy(<<"x">>, 1_000_000),
     Before = weir_socket_test_lib:memory(binary),

@@ -67,14 +67,9 @@ node_halts_without_flushing(_) ->
 
 %% A node that halts does not wait for ever for who reads nothing; gen_tcp's does.
 reader_that_takes_nothing(_) ->
-    [
-        begin
-            {Socket, Node} = sender(weir_socket, How, []),
-            ended(Node),
-            ok = gen_tcp:close(Socket)
-        end
-     || How <- [halts, stops]
-    ].
+    Senders = [sender(weir_socket, How, []) || How <- [halts, stops]],
+    [ended(Node) || {_, Node} <- Senders],
+    [ok = gen_tcp:close(Socket) || {Socket, _} <- Senders].
 
 nothing_lingers(_) ->
     [?assert(received_after(weir_socket, How, [{linger, {true, 0}}]) < ?SIZE) || How <- [halts, stops]].

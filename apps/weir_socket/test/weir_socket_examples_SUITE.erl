@@ -19,21 +19,21 @@ suite() -> [{timetrap, {minutes, 5}}].
 %% ---------------------------------------------------------------- cases
 
 echo(_Config) ->
+    Servers = [server(Tcp) || Tcp <- ["weir_socket", "gen_tcp"]],
+    Clients = [
+        {Tcp, open("echo_client", [Tcp, Port, "5", "200" | Bytes])}
+     || {_, Port} <- Servers,
+        Tcp <- ["weir_socket", "gen_tcp"],
+        Bytes <- [[], ["20000"]]
+    ],
     [
         begin
-            {Server, Port} = server(ServerTcp),
-            [
-                begin
-                    {0, Output} = run("echo_client", [ClientTcp, Port, "5", "200" | Bytes]),
-                    ?assertMatch({match, _}, re:run(Output, ["^", ClientTcp, ": 1000 messages of "]))
-                end
-             || ClientTcp <- ["weir_socket", "gen_tcp"],
-                Bytes <- [[], ["20000"]]
-            ],
-            ok = stop(Server)
+            {0, Output} = await_end(Client, <<>>),
+            ?assertMatch({match, _}, re:run(Output, ["^", Tcp, ": 1000 messages of "]))
         end
-     || ServerTcp <- ["weir_socket", "gen_tcp"]
+     || {Tcp, Client} <- Clients
     ],
+    [ok = stop(Server) || {Server, _} <- Servers],
     ok.
 
 client_without_server(_Config) ->
@@ -43,12 +43,16 @@ client_without_server(_Config) ->
     socket:close(Bound).
 
 usage(_Config) ->
-    [
-        ?assertMatch({{2, <<"usage: ", _/binary>>}, _}, {run(Name, Args), {Name, Args}})
+    Programs = [
+        {open(Name, Args), {Name, Args}}
      || {Name, Args} <- [
             {"echo_server", ["no_tcp"]}, {"echo_server", ["gen_tcp", "0", "more"]}, {"echo_client", []},
             {"echo_client", ["no_tcp", "1"]}
         ]
+    ],
+    [
+        ?assertMatch({{2, <<"usage: ", _/binary>>}, _}, {await_end(Program, <<>>), What})
+     || {Program, What} <- Programs
     ],
     ok.
 

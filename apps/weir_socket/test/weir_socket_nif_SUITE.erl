@@ -37,7 +37,7 @@ watermarks(_Config) ->
     {A, B} = pair(),
     _ = fill(A),
     %% What is queued, and one more than that: the mark itself is too much.
-    {ok, #{send_pend := Pending}} = ?NIF:stat(A),
+    #{send_pend := Pending} = ?NIF:info(A),
     ok = ?NIF:set(A, high_watermark, Pending + 1),
     ok = ?NIF:set(A, low_watermark, 100),
     ?assertEqual(ok, ?NIF:send(A, <<"x">>, make_ref())),
@@ -297,10 +297,13 @@ lent_descriptor_leaves_its_set(_Config) ->
     [
         begin
             {A, Lent, Lender, Fd} = lent(),
+            ok = ?NIF:set(Lent, linger, {true, 5}),
             End(A, Lent),
             poll(fun() -> maps:get(state, ?NIF:info(Lent)) =:= closed end, ?DEADLINE),
             poll(fun() -> watchers(Fd) =:= 0 end, ?DEADLINE),
             {ok, _} = socket:sockname(Lender),
+            ?assertEqual({ok, #{onoff => true, linger => 5}}, socket:getopt(Lender, {socket, linger})),
+            ok = socket:setopt(Lender, {socket, linger}, #{onoff => false, linger => 0}),
             ok = socket:close(Lender),
             close([A])
         end

@@ -302,7 +302,7 @@ owner_death_flushes(_Config) ->
     Owner = spawn(fun() ->
         A = connect(Port),
         ok = send(A, Data),
-        {ok, #{send_pend := Pending}} = ?NIF:stat(A),
+        #{send_pend := Pending} = ?NIF:info(A),
         Self ! {pending, Pending, A},
         receive
             never -> ok

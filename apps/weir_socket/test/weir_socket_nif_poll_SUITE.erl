@@ -27,7 +27,7 @@ all() ->
         listed_and_closed, opened_together, upgrade_and_purge, waiting_through_an_upgrade,
         connecting_through_an_upgrade, failed_load,
         made_active_by_another,
-        made_active_as_the_poller_falls_asleep, poller_killed_before_it_resumes
+        made_active_as_the_poller_falls_asleep, poller_killed_before_it_resumes, poller_killed_before_it_reads_on
     ].
 
 init_per_suite(Config) -> weir_socket_nif_test_lib:begin_suite(Config).
@@ -144,6 +144,23 @@ poller_killed_before_it_resumes(_Config) ->
     [exit(Pid, kill) || Pid <- Pollers],
     S = socket(B),
     [?assertEqual({tcp, S, <<"\n">>}, message()) || _ <- lists:seq(1, 5000)],
+    close([A, B]).
+
+%% What it was to go on with is all in the kernel: a read is as long as one call's messages.
+poller_killed_before_it_reads_on(_Config) ->
+    {A, B} = pair(),
+    Packet = <<0:(9 * 8)>>,
+    ok = ?NIF:set(B, packet, 1),
+    ok = ?NIF:set(B, buffer, 1000 * 10),
+    ok = send(A, binary:copy(<<9, Packet/binary>>, 3000)),
+    poll(fun() -> unread(B) >= 3000 * 10 andalso maps:get(readable, ?NIF:info(B)) end, ?DEADLINE),
+    Pollers = pollers(),
+    [true = erlang:suspend_process(Pid) || Pid <- Pollers],
+    ok = ?NIF:set(B, active, true),
+    ?assertMatch(#{buffered := 0, readable := true}, ?NIF:info(B)),
+    [exit(Pid, kill) || Pid <- Pollers],
+    S = socket(B),
+    [?assertEqual({tcp, S, Packet}, message()) || _ <- lists:seq(1, 3000)],
     close([A, B]).
 
 %% A pair of which the other end has so many lines in the kernel, and knows.
@@ -296,7 +313,7 @@ decoders_take_turns(_Config) ->
         Third
     end),
     [
-        poll(fun() -> {ok, #{recv_cnt := Count}} = ?NIF:stat(B), Count =:= 3000 orelse Count end, ?DEADLINE)
+        poll(fun() -> #{counters := #{recv_cnt := Count}} = ?NIF:info(B), Count =:= 3000 orelse Count end, ?DEADLINE)
      || {_, B} <- Flooders
     ],
     close_lines([Asker | Flooders]).
@@ -328,7 +345,7 @@ listed_and_closed(_Config) ->
         turn(1000, Counts)
     end),
     [
-        poll(fun() -> {ok, #{recv_cnt := Count}} = ?NIF:stat(B), Count =:= 3000 orelse Count end, ?DEADLINE)
+        poll(fun() -> #{counters := #{recv_cnt := Count}} = ?NIF:info(B), Count =:= 3000 orelse Count end, ?DEADLINE)
      || {_, B} <- Others
     ],
     close_lines(Others).

@@ -7,7 +7,7 @@
 
 -import(weir_socket_nif_test_lib, [
     socket/1, pair/0, close/1, recv/2, recv_async/3, send/2, send_waiting/2, spawn_sender/2, answer/1, data/1,
-    message/0, messages/1, no_message/0, joined/1, frame/2
+    message/0, messages/1, no_message/0, joined/1, kill/1, frame/2
 ]).
 -import(weir_socket_test_lib, [poll/2]).
 
@@ -16,9 +16,11 @@
 
 all() ->
     [
-        raw_lengths, receivers_in_order, packets_in_pieces, large_packets, packet_too_large, lines, lists_and_headers,
+        raw_lengths, receivers_in_order, receiver_in_front_gives_up, receiver_in_front_is_killed,
+        packets_in_pieces, large_packets, packet_too_large, lines, lists_and_headers,
         active_modes, active_counts, active_once_leaves_the_rest, many_small_packets_in_active_mode,
-        closed_by_peer_active, closed_by_peer_passive, closed_by_peer_half, reset_by_peer, decoding, decoding_active
+        closed_by_peer_active, closed_by_peer_passive, closed_by_peer_half, reset_by_peer, decoding, decoding_active,
+        decoding_receiver_killed, decoding_receiver_before_the_owner
     ].
 
 init_per_suite(Config) -> weir_socket_nif_test_lib:begin_suite(Config).
@@ -72,6 +74,51 @@ receivers_in_order(_Config) ->
     ?assertEqual({ok, <<"cc">>}, answer(Ref3)),
     ?assertEqual({ok, <<"dd">>}, answer(Ref5)),
     close([A, B]).
+
+%% What is too little for it is enough for the next one, and for the owner.
+receiver_in_front_gives_up(_Config) ->
+    {A, B} = pair(),
+    [Long, Short, Last] = [make_ref() || _ <- lists:seq(1, 3)],
+    wait = recv_async(B, 1000, Long),
+    wait = recv_async(B, 10, Short),
+    ok = send(A, <<0:(50 * 8)>>),
+    buffered(B, 50),
+    ok = ?NIF:cancel(B, Long),
+    ?assertEqual({ok, <<0:(10 * 8)>>}, answer(Short)),
+    wait = recv_async(B, 1000, Last),
+    ok = ?NIF:set(B, active, true),
+    no_message(),
+    ok = ?NIF:cancel(B, Last),
+    ?assertEqual(<<0:(40 * 8)>>, data(B)),
+    no_message(),
+    close([A, B]).
+
+%% The next who asks finds out.
+receiver_in_front_is_killed(_Config) ->
+    {A, B} = pair(),
+    [Short, Next] = [make_ref() || _ <- lists:seq(1, 2)],
+    Killed = receiver(fun() -> wait = recv_async(B, 1000, make_ref()) end),
+    wait = recv_async(B, 10, Short),
+    ok = send(A, <<0:(50 * 8)>>),
+    buffered(B, 50),
+    kill(Killed),
+    ?assertEqual({ok, <<0:(20 * 8)>>}, recv_async(B, 20, Next)),
+    ?assertEqual({ok, <<0:(10 * 8)>>}, answer(Short)),
+    close([A, B]).
+
+%% A process that waits.
+receiver(Wait) ->
+    Self = self(),
+    Pid = spawn(fun() ->
+        Wait(),
+        Self ! {waits, self()},
+        receive never -> ok end
+    end),
+    receive
+        {waits, Pid} -> Pid
+    end.
+
+buffered(Sock, Bytes) -> poll(fun() -> maps:get(buffered, ?NIF:info(Sock)) =:= Bytes end, ?DEADLINE).
 
 %% Every way in which short packets can be cut in two, and byte by byte.
 packets_in_pieces(_Config) ->
@@ -391,3 +438,36 @@ decoding_active(_Config) ->
     {http, S, http_eoh} = message(),
     close([A]),
     ?assertEqual({tcp_closed, S}, message()).
+
+%% What comes next is the owner's.
+decoding_receiver_killed(_Config) ->
+    {A, B} = pair(),
+    S = socket(B),
+    ok = ?NIF:set(B, packet, http_bin),
+    Killed = receiver(fun() ->
+        {ok, At, <<>>, 0} = ?NIF:peek(B),
+        wait = ?NIF:wait_more(B, At, 0, make_ref())
+    end),
+    kill(Killed),
+    ok = ?NIF:set(B, active, once),
+    ok = send(A, <<"GET / HTTP/1.1\r\n">>),
+    ?assertMatch({http, S, {http_request, 'GET', _, _}}, message()),
+    close([A, B]).
+
+%% Who has waited gets the first packet, and the owner the second, which came with it.
+decoding_receiver_before_the_owner(_Config) ->
+    {A, B} = pair(),
+    S = socket(B),
+    Ref = make_ref(),
+    First = <<"GET /1 HTTP/1.1\r\n">>,
+    Second = <<"GET /2 HTTP/1.1\r\n">>,
+    ok = ?NIF:set(B, packet, http_bin),
+    {ok, At, <<>>, 0} = ?NIF:peek(B),
+    wait = ?NIF:wait_more(B, At, 0, Ref),
+    ok = ?NIF:set(B, active, true),
+    ok = send(A, [First, Second]),
+    ?assertEqual({more, At, <<First/binary, Second/binary>>, 0}, answer(Ref)),
+    no_message(),
+    ok = ?NIF:consume(B, At, byte_size(First), none, 0),
+    ?assertMatch({http, S, {http_request, 'GET', {abs_path, <<"/2">>}, _}}, message()),
+    close([A, B]).

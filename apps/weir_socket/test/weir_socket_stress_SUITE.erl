@@ -17,8 +17,6 @@
 
 -define(LOCALHOST, {127, 0, 0, 1}).
 
--define(DEFAULT_SECONDS, 4).
-
 %% How long anything that is bound to happen may take, in milliseconds: who waits longer has been forgotten.
 -define(DEADLINE, 60_000).
 
@@ -46,7 +44,7 @@ suite() -> [{timetrap, {seconds, 3 * seconds() + 120}}].
 
 seconds() ->
     case os:getenv("WEIR_STRESS_SECONDS") of
-        false -> ?DEFAULT_SECONDS;
+        false -> weir_kit:in_ci(2, 4);
         Seconds -> list_to_integer(Seconds)
     end.
 
