@@ -15,6 +15,9 @@
 %%      +---------- what is left is nobody's: take it off <--- answered, still nothing, not suspended --+
 %% '''
 %%
+%% A process of its own asks, and looks whether the receiver is suspended: one that is in a long NIF keeps that process
+%% waiting and not this one.
+%%
 %% The first answer comes when all that was sent before is taken out of the mailbox; the second one when the receiver
 %% has also come to the end of the turn in which it took it, and has given back the credits of that turn. What is then
 %% left was not sent. It is taken off by an exchange that fails if anything was taken or given back meanwhile.
@@ -31,13 +34,14 @@
 
 -export([start_link/0, limit/2, sample/0]).
 -export([init/1, handle_call/3, handle_cast/2, handle_info/2]).
+-export([ask/1, await/2]).
 
 -include("weir_flow.hrl").
 
 -record(state, {
     monitors = #{} :: #{pid() => reference()},
-    %% Processes whose count is being looked at. `answered': at the next sample it is decided.
-    asked = #{} :: #{pid() => {1..2, reference() | answered}}
+    %% Processes whose count is being looked at, and who asks them. `answered': at the next sample it is decided.
+    asked = #{} :: #{pid() => {1..2, {pid(), Monitor :: reference()} | answered}}
 }).
 
 -define(SAMPLE_MS, 1000).
@@ -85,10 +89,15 @@ handle_cast(_Unknown, State) -> {noreply, State}.
 handle_info(sample, State) ->
     ok = sample_later(),
     {noreply, sample(State)};
-handle_info({{?MODULE, Pid, Ref}, _Statistics}, #state{asked = Asked} = State) ->
+handle_info({{asked, Pid}, Monitor, process, _Asker, Status}, #state{asked = Asked} = State) ->
     case Asked of
-        #{Pid := {Times, Ref}} -> {noreply, State#state{asked = Asked#{Pid := {Times, answered}}}};
-        #{} -> {noreply, State}
+        #{Pid := {Times, {_, Monitor}}} when Status =:= running ->
+            {noreply, State#state{asked = Asked#{Pid := {Times, answered}}}};
+        %% A suspended process answers and handles nothing.
+        #{Pid := {_, {_, Monitor}}} ->
+            {noreply, State#state{asked = maps:remove(Pid, Asked)}};
+        #{} ->
+            {noreply, State}
     end;
 handle_info({'DOWN', _Ref, process, Pid, _Reason}, #state{monitors = Monitors, asked = Asked} = State) ->
     ok = weir_flow_limit:delete(Pid),
@@ -110,26 +119,49 @@ sample(#state{asked = Asked} = State) ->
 
 %% None or one: what is asked of the process from now on.
 sample(Pid, Words, Asked) ->
-    case {weir_flow_limit:sample(Words), Asked} of
-        {taken, _} -> [];
-        {{in_flight, 0}, _} -> [];
-        {{in_flight, InFlight}, #{Pid := Answer}} -> quiet(Answer, Pid, Words, InFlight);
-        {{in_flight, _}, #{}} -> ask(1, Pid)
+    Before = maps:get(Pid, Asked, none),
+    case weir_flow_limit:sample(Words) of
+        {in_flight, InFlight} when InFlight =/= 0 ->
+            quiet(Before, Pid, Words, InFlight);
+        _MovesOrNone ->
+            ok = stop(Before),
+            []
     end.
 
+quiet(none, Pid, _Words, _InFlight) ->
+    [{1, start_asking(Pid)}];
 quiet({1, answered}, Pid, _Words, _InFlight) ->
-    ask(2, Pid);
-quiet({2, answered}, Pid, Words, InFlight) ->
-    %% A suspended process answers and handles nothing.
-    _ = weir_flow_ack:status(Pid) =:= running andalso weir_flow_limit:take_off(Words, InFlight),
+    [{2, start_asking(Pid)}];
+quiet({2, answered}, _Pid, Words, InFlight) ->
+    _ = weir_flow_limit:take_off(Words, InFlight),
     [];
-quiet({Times, _Ref} = Waiting, Pid, _Words, _InFlight) ->
-    case weir_flow_ack:is_lost(Pid, ?SAMPLE_MS) of
-        true -> ask(Times, Pid);
-        false -> [Waiting]
-    end.
+quiet(Asking, _Pid, _Words, _InFlight) ->
+    [Asking].
 
-ask(Times, Pid) ->
-    Ref = make_ref(),
-    ok = weir_flow_ack:request(Pid, {self(), {?MODULE, Pid, Ref}}),
-    [{Times, Ref}].
+start_asking(Pid) -> spawn_opt(?MODULE, ask, [Pid], [{monitor, [{tag, {asked, Pid}}]}]).
+
+stop({_Times, {Asker, Monitor}}) ->
+    true = demonitor(Monitor, [flush]),
+    true = exit(Asker, kill),
+    ok;
+stop(_NoneOrAnswered) ->
+    ok.
+
+%% @private Asks a receiver, and ends with what it was doing when it had answered.
+-spec ask(pid()) -> no_return().
+ask(Pid) ->
+    _ = monitor(process, Pid),
+    Tag = make_ref(),
+    ok = weir_flow_ack:request(Pid, {self(), Tag}),
+    await(Pid, Tag).
+
+%% @private In the newest version of this module, since it may be long.
+-spec await(pid(), Tag :: reference()) -> no_return().
+await(Pid, Tag) ->
+    receive
+        {Tag, _Statistics} -> exit(weir_flow_ack:status(Pid));
+        {'DOWN', _, process, Pid, _} -> exit(noproc)
+    after ?SAMPLE_MS ->
+        _ = weir_flow_ack:is_lost(Pid, ?SAMPLE_MS) andalso weir_flow_ack:request(Pid, {self(), Tag}),
+        ?MODULE:await(Pid, Tag)
+    end.

@@ -323,7 +323,7 @@ timeout_and_what_is_left(_Config) ->
     {ok, Pid} = ?RECEIVER:start(gen_server),
     ok = ?RECEIVER:block(Pid),
     Test = self(),
-    How = #{window => 4, timeout => 1},
+    How = #{window => 4, timeout => 50},
     Sender = async(fun() ->
         [ok, ok, ok] = [weir_flow:cast(Pid, {note, N}, How) || N <- [1, 2, 3]],
         {error, timeout} = weir_flow:cast(Pid, {note, no}, How),
@@ -349,7 +349,7 @@ one_watch_however_often(_Config) ->
     ok = ?RECEIVER:block(Pid),
     Sender = async(fun() ->
         [ok, ok, ok] = [weir_flow:cast(Pid, x, 4) || _ <- [1, 2, 3]],
-        Tries = [weir_flow:cast(Pid, x, #{window => 4, timeout => N rem 3}) || N <- lists:seq(1, 30)],
+        Tries = [weir_flow:cast(Pid, x, #{window => 4, timeout => 20 * (N rem 3)}) || N <- lists:seq(1, 30)],
         {Tries, queue(Pid), length(weir_flow_test_lib:stray())}
     end),
     ?assertEqual({lists:duplicate(30, {error, timeout}), 5, 1}, result(Sender)),
@@ -427,7 +427,7 @@ sender_killed_while_watched(_Config) ->
     Test = self(),
     Sender = async(fun() ->
         ok = weir_flow:cast(Pid, {note, 1}, 2),
-        {error, timeout} = weir_flow:cast(Pid, x, #{window => 2, timeout => 1}),
+        {error, timeout} = weir_flow:cast(Pid, x, #{window => 2, timeout => 50}),
         Test ! watched,
         receive
             never -> ok
@@ -511,7 +511,7 @@ request_thrown_away(_Config) ->
     end),
     GivenUp = async(fun() ->
         ok = weir_flow:cast(Pid, {note, 3}, 2),
-        {error, timeout} = weir_flow:cast(Pid, {note, 4}, #{window => 2, timeout => 1}),
+        {error, timeout} = weir_flow:cast(Pid, {note, 4}, #{window => 2, timeout => 50}),
         Test ! given_up,
         receive
             flushed ->
@@ -716,7 +716,7 @@ handle(_Config) ->
     ok = ?RECEIVER:block(Pid),
     Test = self(),
     Sender = async(fun() ->
-        Flow0 = weir_flow:new(Pid, #{window => 3, timeout => 1}),
+        Flow0 = weir_flow:new(Pid, #{window => 3, timeout => 50}),
         {ok, #{unacknowledged := full, state := new, waits := 0}} = weir_flow:info(Flow0),
         {ok, Flow1} = weir_flow:cast_with(Flow0, {note, 1}),
         {ok, Flow2} = weir_flow:send_with(Flow1, {note, 2}),

@@ -173,7 +173,7 @@ random_sequences(_Config) ->
         end
     ),
     %% CI runs it on two releases.
-    Tests = case os:getenv("CI") of false -> 100; _ -> 50 end,
+    Tests = weir_kit:in_ci(50, 100),
     ?assert(proper:quickcheck(Property, [{numtests, Tests}, {max_size, 100}, quiet])).
 
 %% No steps: casters that never rest, and changes as fast as they can be made.

@@ -3,7 +3,7 @@
 
 -include_lib("stdlib/include/assert.hrl").
 
--export([suite/0, all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2, end_per_testcase/2]).
+-export([suite/0, all/0, groups/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2, end_per_testcase/2]).
 -export([
     bound/1,
     killed_while_waiting/1,
@@ -26,20 +26,25 @@
 
 suite() -> [{timetrap, {minutes, 3}}].
 
-all() ->
+all() -> [{group, at_the_same_time}].
+
+%% Each has a node of its own, and one waits for eleven seconds.
+groups() ->
     [
-        bound,
-        killed_while_waiting,
-        restart_under_a_name,
-        nobody_has_the_name,
-        node_stopped_while_waiting,
-        node_stopped_while_watched,
-        node_stopped_and_started,
-        timeout_and_what_is_left,
-        request_thrown_away,
-        no_such_node,
-        entries_of_nodes_that_are_gone,
-        no_limit
+        {at_the_same_time, [parallel], [
+            bound,
+            killed_while_waiting,
+            restart_under_a_name,
+            nobody_has_the_name,
+            node_stopped_while_waiting,
+            node_stopped_while_watched,
+            node_stopped_and_started,
+            timeout_and_what_is_left,
+            request_thrown_away,
+            no_such_node,
+            entries_of_nodes_that_are_gone,
+            no_limit
+        ]}
     ].
 
 init_per_suite(Config0) ->
@@ -64,11 +69,13 @@ init_per_testcase(_Case, Config) -> [{peer, start_peer(peer:random_name())} | Co
 end_per_testcase(_Case, Config) ->
     {Peer, _Node} = proplists:get_value(peer, Config),
     stop_peer(Peer),
+    %% Those of other cases end, too.
     eventually(fun() -> weir_flow_test_lib:stray() =:= [] end).
 
 start_peer(Name) ->
-    {ok, Peer, Node} = peer:start(#{name => Name, connection => standard_io, wait_boot => 60_000}),
-    ok = peer:call(Peer, code, add_pathsa, [[filename:dirname(code:which(M)) || M <- [weir_flow, ?RECEIVER]]]),
+    {ok, Peer, Node} = peer:start(#{name => Name, connection => standard_io, wait_boot => 300_000}),
+    Dirs = [filename:dirname(code:which(M)) || M <- [weir_flow, ?RECEIVER]],
+    ok = weir_kit_nodes:call(Peer, code, add_pathsa, [Dirs]),
     {Peer, Node}.
 
 stop_peer(Peer) ->
@@ -83,12 +90,12 @@ receiver(Config) -> receiver(Config, none).
 
 receiver(Config, Name) ->
     {Peer, _} = proplists:get_value(peer, Config),
-    {ok, Pid} = peer:call(Peer, ?RECEIVER, start, [gen_server, Name]),
+    {ok, Pid} = weir_kit_nodes:call(Peer, ?RECEIVER, start, [gen_server, Name]),
     Pid.
 
 queue(Config, Pid) ->
     {Peer, _} = proplists:get_value(peer, Config),
-    {message_queue_len, Length} = peer:call(Peer, erlang, process_info, [Pid, message_queue_len]),
+    {message_queue_len, Length} = weir_kit_nodes:call(Peer, erlang, process_info, [Pid, message_queue_len]),
     Length.
 
 dests(Config) ->
@@ -208,7 +215,7 @@ node_stopped_and_started(Config) ->
         {error, noproc} = weir_flow:cast(Dest, x, 2),
         [Name, _Host] = string:split(atom_to_list(Node), "@"),
         {Again, Node} = start_peer(Name),
-        {ok, Pid} = peer:call(Again, ?RECEIVER, start, [gen_server, {local, weir_flow_far}]),
+        {ok, Pid} = weir_kit_nodes:call(Again, ?RECEIVER, start, [gen_server, {local, weir_flow_far}]),
         Results = [weir_flow:cast(Dest, {note, N}, 3) || N <- lists:seq(1, 10)],
         Notes = ?RECEIVER:notes(Pid),
         stop_peer(Again),

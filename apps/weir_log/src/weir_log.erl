@@ -207,7 +207,13 @@
 }.
 %% `max_bytes' is that of one shard. Beside these, the sums over the shards of the counters.
 
+%% As long as its supervisor waits for a writer.
+-define(CLOSE_MS, 60_000).
+
 %% @doc Opens a log under a name, and waits until its files are open.
+%%
+%% One log is opened after the other, so one on a disk that does not answer keeps others waiting, but not those that
+%% supervisors of yours start ({@link child_spec/2}).
 -spec open(log(), options()) -> {ok, log()} | {error, open_error()}.
 open(Name, Opts) ->
     case weir_log_opts:check(Opts) of
@@ -245,16 +251,20 @@ child_spec(Name, Opts) ->
     Modules = [weir_log_log_sup],
     #{id => {?MODULE, Name}, start => Start, type => supervisor, shutdown => infinity, modules => Modules}.
 
-%% @doc Closes a log. Everything sent before is written and synced when this returns.
+%% @doc Closes a log. Everything sent before is written and synced when this returns `ok'. Any other error than `no_log'
+%% is that of the {@link sync/1} with which it begins, which waits as long as the option `timeout' says, for a minute at
+%% most: the log is closed, and what was sent last may be lost.
 %%
 %% A supervisor of the user's sees its child exit with `shutdown', and restarts it if that is what it was told.
--spec close(log()) -> ok | {error, no_log}.
+-spec close(log()) -> ok | {error, error()}.
 close(Name) ->
     case weir_log_registry:lookup(Name) of
         {ok, Sup} ->
+            Synced = weir_log_client:ask_all(Name, sync, ?CLOSE_MS),
             try
                 ok = proc_lib:stop(Sup, shutdown, infinity),
-                weir_log_registry:settled()
+                ok = weir_log_registry:settled(),
+                Synced
             catch
                 exit:_ -> {error, no_log}
             end;
@@ -304,7 +314,7 @@ rotate(Log) -> weir_log_client:ask_all(Log, rotate).
 reopen(Log) -> weir_log_client:ask_all(Log, reopen).
 
 %% @doc Changes options of an open log; those that are not mentioned stay. `{cannot_change, Key}': not `file', `shards',
-%% `newline' and `frame'. Entries that are under way may be handled as before.
+%% `newline', `frame' and `heal'. Entries that are under way may be handled as before.
 %% Cost: every process of the node is scanned, and the files are opened anew if `rotate' or `check_ms' change.
 -spec change(log(), #{atom() => term()} | [{atom(), term()}]) ->
     ok | {error, {bad_option, Key :: term(), Value :: term()} | {cannot_change, Key :: term()} | error()}.

@@ -22,12 +22,15 @@
 %% @private
 -module(weir_log_client).
 
--export([log/3, log/4, alog/3, offer/3, drop/2, ask_all/2, final/2, format_error/2]).
+-export([log/3, log/4, alog/3, offer/3, drop/2, ask_all/2, ask_all/3, final/2, max_framed/0, format_error/2]).
 
 -include("weir_log.hrl").
 
 %% Bytes of an entry to which a newline is added by copying it.
 -define(APPEND, 512).
+
+%% The time of the call, in the frame before the entry.
+-define(TIME_BYTES, 8).
 
 %% The bytes of a binary that is copied into the message, whatever it refers to.
 -define(HEAP_BINARY, 64).
@@ -196,10 +199,16 @@ drop(Name, Level) ->
 %% @doc Asks the writers of all shards before it waits for the first answer. The first error, if there is one. See
 %% {@link weir_log:sync/1}, {@link weir_log:rotate/1}, {@link weir_log:reopen/1}.
 -spec ask_all(weir_log:log(), sync | rotate | reopen | {change, #conf{}}) -> ok | {error, weir_log:error()}.
-ask_all(Name, Request) ->
+ask_all(Name, Request) -> ask_all(Name, Request, infinity).
+
+%% @doc The same, for so many milliseconds at most, whatever the log was opened with.
+-spec ask_all(weir_log:log(), sync | rotate | reopen | {change, #conf{}}, timeout()) ->
+    ok | {error, weir_log:error()}.
+ask_all(Name, Request, Most) ->
     case weir_log_terms:log(Name) of
         #log{timeout = Timeout} = Log ->
-            ask_each(weir_log_terms:writers(Log), Request, Timeout);
+            %% An atom is greater than any number.
+            ask_each(weir_log_terms:writers(Log), Request, min(Timeout, Most));
         none ->
             {error, no_log}
     end.
@@ -249,7 +258,8 @@ tell(Writer, Message) ->
     ok.
 
 %% Sends an entry that is counted already, and waits for its answer.
-wait(_Ack, _Log, _Words, none, _Level, _Bytes, _Entry) ->
+wait(_Ack, _Log, Words, none, _Level, Bytes, _Entry) ->
+    ok = atomics:sub(Words, ?QUEUED, ?QUEUED_OF(1, Bytes)),
     {error, no_log};
 wait(Ack, #log{timeout = infinity}, _Words, Writer, Level, Bytes, Entry) ->
     Monitor = erlang:monitor(process, Writer),
@@ -309,7 +319,11 @@ final(newline, Entry) ->
 final(lines, Entry) ->
     final(raw, Entry);
 final(frame, Entry) ->
-    bytes(weir_log_frame:entry([<<(erlang:system_time(microsecond)):64>>, Entry])).
+    bytes(weir_log_frame:entry([<<(erlang:system_time(microsecond)):?TIME_BYTES/unit:8>>, Entry])).
+
+%% @doc How many bytes an entry of a log with `frame' may have, beside its time.
+-spec max_framed() -> pos_integer().
+max_framed() -> weir_log_frame:max_payload() - ?TIME_BYTES.
 
 bytes(Entry) ->
     try iolist_to_binary(Entry) of

@@ -61,7 +61,8 @@
     timeout => timeout(),
     %% What was written is synced so many milliseconds later at most. Default: 5000.
     sync_interval => pos_integer() | infinity,
-    %% All other keys are those of the log, except `newline': the formatter decides where lines end.
+    %% All other keys are those of the log, except `newline', since the formatter decides where lines end, `heal', which
+    %% is on, and `tell' and `words', which are the handler's.
     atom() => term()
 }
     | [{atom(), term()}].

@@ -6,6 +6,8 @@
 %%
 %% So is an event that is logged while an event is formatted, by the formatter or by a report callback: formatted by
 %% these, it might lead to another one, and so on without end. That a process is formatting is in its dictionary.
+%%
+%% Of a framed log an entry has at most 16 MB: of what is longer the rest is cut off, and it ends with `...'.
 %% @private
 -module(weir_log_h_format).
 
@@ -13,12 +15,16 @@
 
 -define(DEFAULT, {logger_formatter, #{}}).
 
+-define(CUT, "...").
+
 %% The key in the process dictionary, there while the process formats.
 -define(FORMATTING, '$weir_log_h_formatting').
 
 %% @doc The bytes of an event. Cost: the formatter's, and one copy.
 -spec entry(logger:log_event(), logger:handler_config()) -> binary().
-entry(Event, Config) ->
+entry(Event, Config) -> cut(whole(Event, Config), Config).
+
+whole(Event, Config) ->
     case put(?FORMATTING, true) of
         undefined ->
             %% Nothing that is called here raises.
@@ -27,6 +33,21 @@ entry(Event, Config) ->
             Entry;
         true ->
             raw(Event)
+    end.
+
+cut(Entry, #{config := #{frame := true}}) ->
+    case weir_log_client:max_framed() of
+        Most when byte_size(Entry) =< Most -> Entry;
+        Most -> <<(characters(binary:part(Entry, 0, Most - length(?CUT))))/binary, ?CUT>>
+    end;
+cut(Entry, _Config) ->
+    Entry.
+
+%% Without a part of one at the end.
+characters(Text) ->
+    case unicode:characters_to_binary(Text) of
+        {incomplete, Characters, _Part} -> Characters;
+        Characters -> Characters
     end.
 
 %% @doc The entry of a handler's log about what is not in it. For the option `tell' of weir_log; called by the writer,

@@ -49,7 +49,8 @@ ensure() ->
 %% @private
 -spec init([]) -> {ok, {supervisor:sup_flags(), [supervisor:child_spec()]}}.
 init([]) ->
-    ok = code:ensure_modules_loaded([calendar | modules()]),
+    %% The last two are what weir_server asks the version of the runtime with, before OTP 27.
+    ok = code:ensure_modules_loaded([calendar, string, unicode_util | modules()]),
     ok = weir_log_registry:new_table(),
     ok = weir_log_retention:new_table(),
     {ok,

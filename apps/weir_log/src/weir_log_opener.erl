@@ -4,10 +4,10 @@
 %% request that waits behind every entry sent before it, so that these are written, synced and answered. All writers are
 %% asked before the first answer is waited for.
 %%
-%% A crash or a kill of the opener leaves the log open; the next opener opens it again, which changes nothing. If the
-%% whole log is killed the registry erases the terms, and what the writers had not written is lost, as after a kill of a
-%% writer. An entry of a caller that had read the main term just before it was erased may come after the request to
-%% close: it is refused with `{error, no_log}', and counted if nobody waits for the answer.
+%% A crash or a kill of the opener leaves the log open, and the next opener leaves it as it is: its options may have
+%% been changed. If the whole log is killed the registry erases the terms, and what the writers had not written is
+%% lost, as after a kill of a writer. An entry of a caller that had read the main term just before it was erased may
+%% come after the request to close: it is refused with `{error, no_log}', and counted if nobody waits for the answer.
 %% @private
 -module(weir_log_opener).
 -behaviour(gen_server).
@@ -27,9 +27,9 @@ start_link(Log) ->
 
 %% @private
 -spec init(#log{}) -> {ok, #log{}}.
-init(#log{} = Log) ->
+init(#log{name = Name, id = Id} = Log) ->
     _ = process_flag(trap_exit, true),
-    ok = weir_log_registry:open(Log),
+    _ = weir_log_terms:is_open(Name, Id) orelse (ok = weir_log_registry:open(Log)),
     {ok, Log}.
 
 %% @private

@@ -87,13 +87,12 @@ is_open(Name, Id) ->
 erase_writers(Id, Shards) ->
     lists:foreach(fun(Shard) -> persistent_term:erase(?WRITER_KEY(Id, Shard)) end, lists:seq(1, Shards)).
 
-%% @doc Makes the calling process the writer of a shard, and says how many entries were waiting for the one before it.
--spec publish(#shard{}) -> Lost :: non_neg_integer().
+%% @doc Makes the calling process the writer of a shard, and counts the entries that waited for the one before it.
+-spec publish(#shard{}) -> ok.
 publish(#shard{key = Key, words = Words}) ->
     Lost = ?QUEUED_ENTRIES(atomics:exchange(Words, ?QUEUED, 0)),
     ok = atomics:add(Words, ?LOST, max(0, Lost)),
-    ok = persistent_term:put(Key, self()),
-    max(0, Lost).
+    persistent_term:put(Key, self()).
 
 %% @doc The writer of a shard; it may be dead.
 -spec writer(#shard{}) -> pid() | none.

@@ -7,12 +7,12 @@
 %%   {Ack, {To, Ref}, Level, Bytes, Entry}    To, a process or an alias, waits for {Ref, ok | {error, Reason}}
 %% '''
 %% Ack says when it is answered: `accepted' when the writer has taken it in, `written' when the write has returned,
-%% `synced' when fdatasync has returned. While the file is in trouble `accepted' is answered as `written' is, so that
-%% trouble is told to those who can be told. Requests to rotate, reopen, change, close, and for information are calls,
-%% and are handled in their place: entries before them are written first. A call to sync waits as a `synced' entry does.
-%% `look' says only that there is something to see: that entries are dropped or refused, or that somebody has waited too
-%% long. A batch is what weir_server hands over; more than ?FLUSH_BYTES of it are written with several writes, and
-%% synced several times if need be, since a write may rotate the file and a sync is for one file.
+%% `synced' when fdatasync has returned. While the file is in trouble, or closed, `accepted' is answered as `written'
+%% is, so that this is told to those who can be told. Requests to rotate, reopen, change, close, and for information are
+%% calls, and are handled in their place: entries before them are written first. A call to sync waits as a `synced'
+%% entry does. `look' says only that there is something to see: that entries are dropped or refused, or that somebody
+%% has waited too long. A batch is what weir_server hands over; more than ?FLUSH_BYTES of it are written with several
+%% writes, and synced several times if need be, since a write may rotate the file and a sync is for one file.
 %%
 %% After each write the word of what waits is lowered, then answers are sent. So at any moment an entry is counted as
 %% waiting or is in the file, or in `failed', and whoever has `ok' for `written' is in the file.
@@ -81,7 +81,7 @@
 %% @doc Starts the writer of a shard, and opens its file.
 -spec start_link(#boot{}) -> {ok, pid()} | {error, term()}.
 start_link(Boot) ->
-    Options = #{drain => ?BATCH, spawn_opt => [{message_queue_data, off_heap}, {min_heap_size, ?HEAP_WORDS}]},
+    Options = #{drain => ?BATCH, spawn_opt => [{min_heap_size, ?HEAP_WORDS}]},
     case weir_server:start_link(?MODULE, Boot, Options) of
         {ok, Pid} -> {ok, Pid};
         {error, Reason} -> {error, Reason}
@@ -97,7 +97,7 @@ init(#boot{name = Name, id = Id, path = Path, shard = #shard{words = Words} = Sh
         {{error, Reason}, false} ->
             {stop, {shutdown, {file, Path, Reason}}};
         {Opened, _} ->
-            _ = weir_log_terms:publish(Shard),
+            ok = weir_log_terms:publish(Shard),
             ok = looking(Words),
             {ok, look(opened(Opened, State)), ?IDLE_MS}
     end.
@@ -163,7 +163,7 @@ take([{info, {counted, Window, _Level, Size, Entry}} | Batch], Start, Entries, B
     take(Batch, Start, [Entry | Entries], Bytes + Size, Waiting, State);
 take(
     [{info, {accepted, From, _Level, Size, Entry}} | Batch], Start, Entries, Bytes, Waiting,
-    #state{trouble = none} = State
+    #state{trouble = none, file = {open, _}} = State
 ) ->
     ok = answer_one(From, ok),
     take(Batch, Start, [Entry | Entries], Bytes + Size, Waiting, State);
@@ -214,13 +214,18 @@ in_order([{_AcceptedOrWritten, From, _Level, _Size, _Entry} | Waiting], Written,
 in_order([], Written, Synced) ->
     {Written, Synced}.
 
-%% Counts the entries from here on, so many of them, by their levels.
+%% Counts the entries from here on, so many of them, by their levels. Who waits and is told that there is no log counts
+%% his entry himself.
 failed(ok, _Count, _Start, _Words) ->
     ok;
 failed({error, _}, 0, _Start, _Words) ->
     ok;
 failed(Error, Count, [{info, {alog, Level, _Size, _Entry}} | Start], Words) ->
     ok = weir_log_drops:fail(Words, Level),
+    failed(Error, Count - 1, Start, Words);
+failed({error, no_log} = Error, Count, [{info, {Ack, _From, _Level, _Size, _Entry}} | Start], Words) when
+    Ack =:= accepted; Ack =:= written; Ack =:= synced
+->
     failed(Error, Count - 1, Start, Words);
 failed(Error, Count, [{info, {What, _Of, Level, _Size, _Entry}} | Start], Words) when
     What =:= counted; What =:= accepted; What =:= written; What =:= synced

@@ -314,10 +314,14 @@ close_writes_all(Config) ->
         Length =:= 5010 orelse Length
     end),
     Closing = weir_log_test_lib:crowd(1, fun(_) -> weir_log:close(Log) end),
-    ok = weir_log_test_lib:eventually(fun() -> weir_log_terms:log(Log) =:= none end),
-    ?assertEqual({error, no_log}, weir_log:log(Log, <<"late">>)),
+    %% It asks for a sync first.
+    ok = weir_log_test_lib:eventually(fun() ->
+        Length = weir_log_test_lib:queue(Writer),
+        Length =:= 5011 orelse Length
+    end),
     ok = weir_log_test_file:go(Writer, ok),
     ?assertEqual([{1, ok}], weir_log_test_lib:await(Closing)),
+    ?assertEqual({error, no_log}, weir_log:log(Log, <<"late">>)),
     ?assertEqual([{I, ok} || I <- lists:seq(1, 10)], weir_log_test_lib:await(Waiting)),
     {Numbers, Rest} = lists:split(5001, weir_log_test_lib:lines(path(Config))),
     ?assertEqual([<<"first">> | [integer_to_binary(I) || I <- lists:seq(1, 5000)]], Numbers),

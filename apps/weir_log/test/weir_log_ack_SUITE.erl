@@ -7,7 +7,8 @@
 -export([suite/0, all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2, end_per_testcase/2]).
 -export([
     accepted/1, written/1, synced/1, one_write_for_all/1, one_sync_for_all/1, write_fails_its_batch/1, no_level/1,
-    sync_fails_its_batch/1, accepted_waits_in_trouble/1, failed_are_told/1, told_by_the_probe/1, tell_function/1,
+    sync_fails_its_batch/1, close_tells/1, accepted_waits_in_trouble/1, failed_are_told/1, told_by_the_probe/1,
+    tell_function/1,
     large_batches/1,
     trouble_is_reported/1, telemetry/1
 ]).
@@ -20,7 +21,7 @@ suite() -> [{timetrap, {minutes, 2}}].
 all() ->
     [
         accepted, written, synced, one_write_for_all, one_sync_for_all, write_fails_its_batch, no_level,
-        sync_fails_its_batch, accepted_waits_in_trouble, failed_are_told, told_by_the_probe, tell_function,
+        sync_fails_its_batch, close_tells, accepted_waits_in_trouble, failed_are_told, told_by_the_probe, tell_function,
         large_batches,
         trouble_is_reported, telemetry
     ].
@@ -121,7 +122,7 @@ write_fails_its_batch(Config) ->
     %% All that were waiting fail; the one that was in hand does, too.
     ok = weir_log_test_file:go(Writer, {error, enospc}),
     ?assertEqual(all({error, enospc}), weir_log_test_lib:await(First)),
-    ok = weir_log_test_file:set(write, ok),
+    [ok = weir_log_test_file:set(Function, ok) || Function <- [write, sync]],
     ?assertEqual(all(ok), weir_log_test_lib:await(log_all(Log))),
     ?assertMatch(#{failed := ?CALLERS + 1, waiting_bytes := 0}, weir_log_test_lib:shard(Log)),
     ok = weir_log:close(Log),
@@ -142,6 +143,14 @@ sync_fails_its_batch(Config) ->
     ?assertEqual({error, eio}, weir_log:sync(Log)),
     ok = weir_log_test_file:set(sync, ok),
     ?assertEqual(ok, weir_log:log(Log, <<"after">>)).
+
+%% Who closes hears that the disk has not taken what was sent last; the log is closed all the same.
+close_tells(Config) ->
+    {Log, _} = open(Config, #{}),
+    ok = weir_log:alog(Log, <<"a">>),
+    ok = weir_log_test_file:set(sync, {error, eio}),
+    ?assertEqual({error, eio}, weir_log:close(Log)),
+    ?assertEqual({error, no_log}, weir_log:close(Log)).
 
 accepted_waits_in_trouble(Config) ->
     {Log, _} = open(Config, #{ack => accepted}),

@@ -3,12 +3,13 @@
 -module(weir_log_crash_SUITE).
 
 -include_lib("stdlib/include/assert.hrl").
+-include("../src/weir_log.hrl").
 
 -export([suite/0, all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2, end_per_testcase/2]).
 -export([
     writer_killed/1, lost_are_counted/1, writers_killed_under_load/1, other_shards_go_on/1, restarted_without_file/1,
     gate_killed/1, registry_killed/1, log_killed/1, too_many_crashes/1, entry_that_crashes/1,
-    strangers/1
+    strangers/1, no_writer/1, off_the_heap/1
 ]).
 
 suite() -> [{timetrap, {minutes, 2}}].
@@ -17,7 +18,7 @@ all() ->
     [
         writer_killed, lost_are_counted, writers_killed_under_load, other_shards_go_on, restarted_without_file,
         gate_killed, registry_killed, log_killed, too_many_crashes, entry_that_crashes,
-        strangers
+        strangers, no_writer, off_the_heap
     ].
 
 init_per_suite(Config) -> weir_log_test_lib:quiet(Config).
@@ -32,6 +33,21 @@ new_writer(Log, Old) ->
         [Writer | _] = weir_log_test_lib:writers(Log),
         Writer =/= Old andalso is_process_alive(Writer)
     end).
+
+%% Where the runtime has no fault that lets such a process miss a message.
+off_the_heap(Config) ->
+    {Log, _} = open(Config, #{}),
+    [Writer] = weir_log_test_lib:writers(Log),
+    {message_queue_data, Where} = process_info(Writer, message_queue_data),
+    ?assertEqual(weir_server_otp:is_off_heap_safe(), Where =:= off_heap).
+
+%% Who has found the log, and no writer any more, is told, and nothing waits.
+no_writer(Config) ->
+    {Log, _} = open(Config, #{}),
+    #log{id = Id} = weir_log_terms:log(Log),
+    ok = weir_log_terms:erase_writers(Id, 1),
+    ?assertEqual({error, no_log}, weir_log:log(Log, <<"x">>)),
+    ?assertMatch(#{waiting_entries := 0, waiting_bytes := 0}, weir_log_test_lib:shard(Log)).
 
 %% Those who wait are told, and the next entry is written.
 writer_killed(Config) ->

@@ -103,7 +103,6 @@ end_per_testcase(_Case, Config) -> weir_log_file_lib:stop_retention(proplists:ge
 
 -define(NOW, 1795262400000).
 -define(HOUR, 3600000).
--define(FILES, 2000).
 
 open(Path) -> open(Path, #{}).
 
@@ -337,7 +336,8 @@ nothing_is_lost(Config) ->
         lists:all(fun(Lines) -> Lines =:= lists:sort(Lines) end, Found) andalso
             lists:sort(lists:append(Found)) =:= lists:sort(Written)
     end),
-    ?assert(proper:quickcheck(Property, [{numtests, 150}, quiet])).
+    Tests = weir_kit:in_ci(75, 150),
+    ?assert(proper:quickcheck(Property, [{numtests, Tests}, quiet])).
 
 step({write, Length, Later}, _Path, _Opts, {File, Now, Written, N}) ->
     Line = iolist_to_binary([io_lib:format("~6..0B", [N]), binary:copy(<<"x">>, Length)]),
@@ -757,8 +757,10 @@ damage_is_set_aside(Config) ->
 good_entries_are_not_cut(Config) ->
     _ = rand:seed(exsss, 16),
     Path = path(good_entries_are_not_cut, Config),
-    Wrong = [N || N <- lists:seq(1, ?FILES), not is_kept(damaged(), Path)],
+    Wrong = [N || N <- lists:seq(1, files()), not is_kept(damaged(), Path)],
     ?assertEqual([], Wrong).
+
+files() -> weir_kit:in_ci(500, 2000).
 
 damaged() ->
     Frames = [framed([rand:bytes(64 + rand:uniform(936))]) || _ <- lists:seq(1, 100)],
@@ -783,7 +785,7 @@ text_is_not_cut(Config) ->
     _ = rand:seed(exsss, 16),
     Path = path(text_is_not_cut, Config),
     Text = fun() -> << <<(lists:nth(rand:uniform(8), "etaoin \n"))>> || _ <- lists:seq(1, rand:uniform(200)) >> end,
-    ?assertEqual([], [N || N <- lists:seq(1, ?FILES), not is_kept({[], Text(), true}, Path)]).
+    ?assertEqual([], [N || N <- lists:seq(1, files()), not is_kept({[], Text(), true}, Path)]).
 
 reopened_by_hand(Config) ->
     Path = path(reopened_by_hand, Config),

@@ -5,9 +5,9 @@
 -include_lib("common_test/include/ct.hrl").
 -include_lib("stdlib/include/assert.hrl").
 
--export([all/0, suite/0, init_per_testcase/2, end_per_testcase/2]).
+-export([all/0, groups/0, suite/0, init_per_testcase/2, end_per_testcase/2]).
 -export([formatter_logs/1, report_callback_logs/1, primary_filter/1, odd_dictionary/1, whole_config/1]).
--export([huge_events/1, many_callers/1, caller_killed/1]).
+-export([huge_events/1, huge_frames/1, closing/1, many_callers/1, caller_killed/1]).
 -export([logger_sup_does_not_wait/1, node_sup_does_not_wait/1, nobody_waits_who_must_not/1]).
 -export([processes_of_the_node_do_not_wait/1]).
 -export([file_server_does_not_wait/1, removal_while_the_writer_hangs/1, node_stops_while_the_writer_hangs/1]).
@@ -38,6 +38,8 @@ all() ->
         odd_dictionary,
         whole_config,
         huge_events,
+        huge_frames,
+        closing,
         many_callers,
         caller_killed,
         logger_sup_does_not_wait,
@@ -46,13 +48,20 @@ all() ->
         processes_of_the_node_do_not_wait,
         file_server_does_not_wait,
         removal_while_the_writer_hangs,
-        node_stops_while_the_writer_hangs,
-        node_stops_by_default_while_the_writer_hangs,
-        supervisor_restarts_while_the_writer_hangs,
+        {group, other_node},
         new_code,
         drops_are_told_by_new_code,
         application_stopped,
         logger_sup_stopped
+    ].
+
+%% Each waits for a time-out in a node of its own.
+groups() ->
+    [
+        {other_node, [parallel], [
+            node_stops_while_the_writer_hangs, node_stops_by_default_while_the_writer_hangs,
+            supervisor_restarts_while_the_writer_hangs
+        ]}
     ].
 
 suite() -> [{timetrap, {minutes, 5}}].
@@ -73,6 +82,8 @@ formatter_logs(Config) ->
     [Inner1, <<"error">>, Inner2, <<"error">>] = lines(Config),
     [?assert(contains(Inner, "formatter")) || Inner <- [Inner1, Inner2]].
 
+format(#{meta := #{text := Text}}, _Config) ->
+    Text;
 format(#{level := Level}, _Config) ->
     ok = logger:warning("from the ~ts", ["formatter"], test()),
     [atom_to_list(Level), $\n].
@@ -138,7 +149,7 @@ whole_config(Config) ->
 %% Each is more than may wait, and is let in when it is alone.
 huge_events(Config) ->
     ok = add(Config, #{max_bytes => 1_000_000, window => 2, timeout => infinity}, formatter([msg, "\n"])),
-    Size = 16 * 1024 * 1024,
+    Size = 4 * 1024 * 1024,
     Texts = [binary:copy(<<Letter>>, Size) || Letter <- "abc"],
     ok = in_parallel(3, fun(I) -> logger:error("~ts", [lists:nth(I, Texts)], test()) end),
     logger:error("small", test()),
@@ -146,12 +157,35 @@ huge_events(Config) ->
     ?assertEqual(<<"small">>, lists:last(Lines)),
     ?assert(lists:sort(Texts) =:= lists:sort(lists:droplast(Lines))).
 
+%% What is more than a frame can have is cut between two characters, and the handler stays.
+huge_frames(Config) ->
+    Formatter = {?MODULE, #{}},
+    ok = add(Config, #{frame => true, timeout => infinity}, (only_of_test())#{formatter => Formatter}),
+    Most = weir_log_frame:max_payload() - 8,
+    Texts = [binary:copy(<<"a">>, Most), binary:copy(<<"a">>, Most + 1), binary:copy(<<"ä"/utf8>>, Most)],
+    ok = in_process(fun() -> [logger:error("huge", (test())#{text => Text}) || Text <- Texts] end),
+    ok = weir_log_h:sync(?ID),
+    {ok, Read, _} = weir_log:fold(fun(_, Entry, Acc) -> [Entry | Acc] end, [], ?config(file, Config)),
+    [Whole, Cut, Wide] = lists:reverse(Read),
+    ?assert(Whole =:= hd(Texts)),
+    ?assert(Cut =:= <<(binary:copy(<<"a">>, Most - 3))/binary, "...">>),
+    ?assert(Wide =:= <<(binary:copy(<<"ä"/utf8>>, (Most - 3) div 2))/binary, "...">>),
+    ?assertMatch({ok, #{lost := Lost}} when Lost =:= #{}, weir_log_h:info(?ID)).
+
+%% Who has found the log just before it was closed counts its event, once.
+closing(Config) ->
+    ok = add(Config, #{ack => written}, formatter([msg, "\n"])),
+    ok = gen_server:call(writer(?ID), close),
+    logger:error("late", test()),
+    ?assertEqual({error, no_log}, weir_log_client:log(accepted, weir_log_h:name(?ID), <<"later">>, error)),
+    ?assertMatch({ok, #{lost := #{error := 1}}}, weir_log_h:info(?ID)).
+
 %% All of them wait at the edges of their windows, or for the cap, and none loses anything or its order.
 many_callers(Config) ->
-    ok = add(Config, #{max_bytes => 100_000, window => 4, timeout => infinity}, formatter([msg, "\n"])),
+    {Number, Each} = {weir_kit:in_ci(3_000, 10_000), 5},
+    ok = add(Config, #{max_bytes => 10 * Number, window => 4, timeout => infinity}, formatter([msg, "\n"])),
     Writer = writer(?ID),
     true = erlang:suspend_process(Writer),
-    {Number, Each} = {10_000, 5},
     Callers = callers(Number, fun(I) -> [logger:error("~b ~b", [I, N], test()) || N <- lists:seq(1, Each)] end),
     ok = until(fun() -> all_wait(Callers) end),
     ?assert(queue(Writer) =< 4 * Number),

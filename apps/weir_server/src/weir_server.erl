@@ -411,8 +411,8 @@ mcall(Requests) when is_list(Requests) ->
 %%
 %% The state stays as it is, and only the result is copied to the caller. A function that raises an
 %% exception does so in the caller, and the server goes on. Waits as long as it takes, and exits as
-%% {@link call/3} does.
--spec with_state(server_ref(), fun((State :: term()) -> Result)) -> Result.
+%% {@link call/3} does. A server with `max_queue' that has no room refuses it as a call: `{error, {overload, _}}'.
+-spec with_state(server_ref(), fun((State :: term()) -> Result)) -> Result | {error, {overload, map()}}.
 with_state(Server, Fun) when is_function(Fun, 1) ->
     weir_server_client:with_state(Server, Fun).
 

@@ -1,9 +1,10 @@
 %% @doc What a client of a weir_server can ask for beyond what gen_server's clients can.
 %%
 %% On the wire it is ordinary calls, and for with_state/2 one with a label of its own: `{'$weir_with_state', From,
-%% Fun}', whose answer is `Fun(State)', given when the request's turn comes. A gen_server takes that for an info: the
-%% caller waits in vain. info/1 reads what the server has published (weir_server_inbox); one that waits for
-%% a message has not published all, and is sent `{'$weir_publish', From, now}'.
+%% Fun}', whose answer is given when the request's turn comes: `{ok, Fun(State)}', or `{raised, Class, Reason,
+%% Stacktrace}'. A gen_server takes that for an info: the caller waits in vain. info/1 reads what the server has
+%% published (weir_server_inbox); one that waits for a message has not published all, and is sent `{'$weir_publish',
+%% From, now}'.
 %% @private
 -module(weir_server_client).
 
@@ -89,19 +90,11 @@ node_of({_Name, Node}) -> Node;
 node_of(Pid) -> node(Pid).
 
 %% @doc See {@link weir_server:with_state/2}.
-%%
-%% The function is sent in another one, which keeps its exceptions from the server.
--spec with_state(weir_server:server_ref(), fun((State :: term()) -> Result)) -> Result.
+-spec with_state(weir_server:server_ref(), fun((State :: term()) -> Result)) -> Result | {error, {overload, map()}}.
 with_state(Server, Fun) ->
-    Guarded = fun(State) ->
-        try
-            {ok, Fun(State)}
-        catch
-            Class:Raised:Stacktrace -> {raised, Class, Raised, Stacktrace}
-        end
-    end,
-    case call(Server, '$weir_with_state', Guarded, infinity, {weir_server, with_state, [Server, Fun]}) of
+    case call(Server, '$weir_with_state', Fun, infinity, {weir_server, with_state, [Server, Fun]}) of
         {ok, Result} -> Result;
+        {error, {overload, _}} = Refused -> Refused;
         {raised, Class, Raised, Stacktrace} -> erlang:raise(Class, Raised, Stacktrace)
     end.
 
@@ -136,7 +129,8 @@ info_there(Remote) ->
     try
         erpc:call(Node, ?MODULE, info, [There], ?THERE_MS)
     catch
-        error:{erpc, _} -> {error, {nodedown, Node}}
+        error:{erpc, _} -> {error, {nodedown, Node}};
+        error:{exception, undef, [{?MODULE, info, _, _} | _]} -> {error, {nodedown, Node}}
     end.
 
 call(Server, Label, Request, Timeout, MFA) ->

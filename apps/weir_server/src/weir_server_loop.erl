@@ -88,7 +88,8 @@ turn(Wait, S, [], Count, State) ->
     rest(Wait, S, Count, State);
 turn(Wait, #server{batch = true, parent = Parent, tag = Tag} = S, [Message | More] = Chunk, Count, State) ->
     case weir_server_mailbox:is_for_loop(Message, Parent, Tag) of
-        true -> handle(Message, Wait, S, More, Count, State);
+        %% Those that are for the loop are not polled after, however many there are: they would exceed their 8 bits.
+        true -> handle(Message, Wait, counted(Count, S), More, 0, State);
         false -> handle_batch(Chunk, counted(Count, ended(Wait, S)), State)
     end;
 turn(Wait, #server{parent = Parent, tag = Tag} = S, [Message | Chunk], Count, State) when ?SINCE_POLL(Count) < ?POLL ->
@@ -392,7 +393,7 @@ handle(?PUBLISH_REQUEST(From), Wait, S, Chunk, Count, State) ->
     %% In the newest version of this module (code_loaded/0).
     ?MODULE:resume(Wait, Published, Chunk, ?SINCE_POLL(Count) + 1, State);
 handle(?WITH_STATE(From, Fun), Wait, S, Chunk, Count, State) ->
-    gen:reply(From, Fun(State)),
+    gen:reply(From, guarded(Fun, State)),
     turn(Wait, S, Chunk, Count + ?A_CALL, State);
 handle({timeout, Timer, Tag}, Wait, #server{tag = Tag} = S, Chunk, Count, State) ->
     case Wait of
@@ -404,6 +405,14 @@ handle(Message, _Wait, #server{mod = Mod, handle_info = HandleInfo} = S0, Chunk,
     S = debug_in(S0, Message),
     Result = default_info(?CALLED(HandleInfo(Message, State)), Mod, Message, State),
     common_result(Result, undefined, Message, S, Chunk, Count + ?AN_INFO, State).
+
+%% The function may be of a module that this node has not, or in another version.
+guarded(Fun, State) ->
+    try
+        {ok, Fun(State)}
+    catch
+        Class:Reason:Stacktrace -> {raised, Class, Reason, Stacktrace}
+    end.
 
 %% A server without handle_info/2 logs what it was sent, as gen_server does. Only a missing callback is forgiven: an
 %% undef from deeper inside is a crash.

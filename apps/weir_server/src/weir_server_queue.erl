@@ -18,7 +18,7 @@
 %% @private
 -module(weir_server_queue).
 
--export([new/2, is_empty/1, len/1, bounded/1, in/4, in_last/2, out/2, take_free/2, to_list/1]).
+-export([new/2, len/1, bounded/1, in/4, in_last/2, out/2, take_free/2, to_list/1]).
 
 -export_type([queue/1, max/0, policy/0, priority/0]).
 
@@ -47,10 +47,6 @@
 %% @doc An empty queue.
 -spec new(max(), policy()) -> queue(_).
 new(Max, Policy) -> #queue{max = Max, policy = Policy}.
-
-%% @doc Whether nothing is in it.
--spec is_empty(queue(_)) -> boolean().
-is_empty(#queue{len = Len}) -> Len =:= 0.
 
 %% @doc How many are in it.
 -spec len(queue(_)) -> non_neg_integer().

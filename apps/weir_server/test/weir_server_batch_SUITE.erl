@@ -10,7 +10,8 @@
     lingering_ends_with_with_state/1, lingering_ends_with_the_parent/1, lingering_and_acks/1, lingering_then_stop/1,
     lingering_code_change/1,
     mixed_replies/1,
-    acks_after_the_batch/1, only_acks/1, ack_then_action/1, with_state_beside_the_batch/1, stop_with_acks/1,
+    acks_after_the_batch/1, only_acks/1, many_acks/1, ack_then_action/1, with_state_beside_the_batch/1,
+    stop_with_acks/1,
     system_message_in_a_drain/1, credits/1, credits_of_a_crash/1, counts/1, timeouts/1, become_plain/1, become_batch/1,
     loaded_anew/1,
     no_direct_mode/1, off_the_heap/1, idle_time_is_no_wait/1, suspended/1
@@ -32,7 +33,7 @@ all() ->
         lingers_below_a_millisecond, enough_do_not_linger, lingering_gathers, lingering_ends_with_system_messages,
         lingering_ends_with_with_state, lingering_ends_with_the_parent, lingering_and_acks, lingering_then_stop,
         lingering_code_change, mixed_replies,
-        acks_after_the_batch, only_acks, ack_then_action, with_state_beside_the_batch, stop_with_acks,
+        acks_after_the_batch, only_acks, many_acks, ack_then_action, with_state_beside_the_batch, stop_with_acks,
         system_message_in_a_drain, credits, credits_of_a_crash, counts, timeouts, become_plain, become_batch,
         loaded_anew,
         off_the_heap, idle_time_is_no_wait, no_direct_mode,
@@ -196,7 +197,7 @@ lingering_ends_with_with_state(_) ->
     casts(Pid, 1, 3),
     ok = until(fun() -> drained(Pid) =:= 3 end),
     ask(Pid, with, {with_state, fun(_) -> seen end}),
-    ?assertEqual([{batch, [{cast, 1}, {cast, 2}, {cast, 3}]}, {with, seen}], [next(), next()]),
+    ?assertEqual([{batch, [{cast, 1}, {cast, 2}, {cast, 3}]}, {with, {ok, seen}}], [next(), next()]),
     stop(Pid).
 
 %% What was there before is handled.
@@ -305,6 +306,14 @@ only_acks(_) ->
     ?assertMatch(#{handled := #{calls := 0, casts := 1, infos := 0}}, settle(Pid)),
     stop(Pid).
 
+%% More in one batch than the loop counts between two polls.
+many_acks(_) ->
+    Pid = start(weir_server_probe_batch, [{drain, {1000, 1000}}]),
+    while_held(Pid, fun() -> [ask(Pid, N, ack) || N <- lists:seq(1, 300)] end),
+    [{N, _} = next() || N <- lists:seq(1, 300)],
+    ?assertMatch(#{handled := #{calls := 0, casts := 1, infos := 0}}, settle(Pid)),
+    stop(Pid).
+
 %% What the callback asked for is not forgotten over it; a continuation comes first.
 ack_then_action(_) ->
     Pid = start(weir_server_probe_batch, []),
@@ -313,7 +322,9 @@ ack_then_action(_) ->
         ask(Pid, ack, ack),
         ask(Pid, with, {with_state, fun(_) -> seen end})
     end),
-    ?assertMatch([{batch, [{cast, one}]}, {continue, go}, {ack, _}, {with, seen}], [next() || _ <- lists:seq(1, 4)]),
+    ?assertMatch(
+        [{batch, [{cast, one}]}, {continue, go}, {ack, _}, {with, {ok, seen}}], [next() || _ <- lists:seq(1, 4)]
+    ),
     while_held(Pid, fun() ->
         gen_server:cast(Pid, {do, one, fun(_, State) -> {noreply, State, hibernate} end}),
         ask(Pid, ack, ack)
@@ -331,7 +342,7 @@ ack_then_action(_) ->
         ask(Pid, state, state)
     end),
     ?assertMatch(
-        [{batch, [{cast, one}]}, {ack, _}, {with, seen}, {state, _}, {batch, [{info, late}]}],
+        [{batch, [{cast, one}]}, {ack, _}, {with, {ok, seen}}, {state, _}, {batch, [{info, late}]}],
         [next() || _ <- lists:seq(1, 5)]
     ),
     stop(Pid).
@@ -349,7 +360,7 @@ with_state_beside_the_batch(_) ->
         ask(Pid, with3, Here)
     end),
     ?assertMatch(
-        [{with1, no}, {state, _}, {batch, [{cast, one}, {cast, two}]}, {with2, yes}, {with3, yes}],
+        [{with1, {ok, no}}, {state, _}, {batch, [{cast, one}, {cast, two}]}, {with2, {ok, yes}}, {with3, {ok, yes}}],
         [next() || _ <- lists:seq(1, 5)]
     ),
     ?assertError(oops, weir_server_loop_lib:with_state(Pid, fun(_) -> error(oops) end)),
@@ -463,7 +474,7 @@ become_plain(_) ->
         casts(Pid, 3, 100)
     end),
     Pid ! last,
-    [{batch, [{cast, change}, {cast, 1}, {cast, 2}]}, {ack, _}, {with, ok} | Rest] = events({info, last}),
+    [{batch, [{cast, change}, {cast, 1}, {cast, 2}]}, {ack, _}, {with, {ok, ok}} | Rest] = events({info, last}),
     ?assertEqual([{cast, N} || N <- lists:seq(3, 100)], Rest),
     ?assertMatch(#{handled := #{casts := 102, calls := 1, infos := 1}}, settle(Pid)),
     stop(Pid).
@@ -493,20 +504,22 @@ become_batch(_) ->
 %% callback with messages behind it, while it waits, or while a time-out is pending. However a message is handed over,
 %% it is told in the same way.
 loaded_anew(_) ->
+    Versions = maps:from_list([{Version, compiled(Version)} || Version <- [plain, batches, both]]),
+    Load = fun(Version) -> load(maps:get(Version, Versions)) end,
     [
         begin
-            load(Before),
+            Load(Before),
             Pid = start(?LOADED, Options),
             Counter = atomics:new(1, []),
             Early = early(When, Pid),
             #{batches := Batches} = info(Pid),
-            loaded_anew(When, After, Pid, Counter),
+            loaded_anew(When, fun() -> Load(After) end, Pid, Counter),
             Pid ! last,
             Told = [{Kind, N} || N <- lists:seq(1, 30), Kind <- [cast, call, info, cast, info]],
             {Answers, Events} = lists:partition(fun is_answer/1, events({info, last})),
             Variant = {Before, After, Options, When},
             ?assertEqual({Variant, Early ++ Told}, {Variant, Events}),
-            Asked = [{{called, N}, N} || N <- lists:seq(1, 30)] ++ [{{with, N}, N} || N <- lists:seq(1, 30)],
+            Asked = [{{called, N}, N} || N <- lists:seq(1, 30)] ++ [{{with, N}, {ok, N}} || N <- lists:seq(1, 30)],
             %% That of the last batch comes behind what is told of it.
             #{handled := Handled, batches := Most} = settle(Pid),
             Late = lists:filter(fun is_answer/1, weir_server_loop_lib:drain_events()),
@@ -535,16 +548,16 @@ early(time_out, Pid) ->
 early(_, _Pid) ->
     [].
 
-loaded_anew(busy, After, Pid, Counter) ->
+loaded_anew(busy, Load, Pid, Counter) ->
     while_held(Pid, fun() ->
         all_sorts(Pid, Counter),
-        load(After)
+        Load()
     end);
-loaded_anew(idle, After, Pid, Counter) ->
-    load(After),
+loaded_anew(idle, Load, Pid, Counter) ->
+    Load(),
     all_sorts(Pid, Counter);
-loaded_anew(time_out, After, Pid, Counter) ->
-    load(After),
+loaded_anew(time_out, Load, Pid, Counter) ->
+    Load(),
     until(fun() ->
         #{handled := #{infos := Infos}} = info(Pid),
         Infos =:= 1
@@ -566,7 +579,7 @@ all_sorts(Pid, Counter) ->
     ].
 
 %% weir_server_probe by another name, with its callbacks, or with batches of whose messages each is handled by these.
-load(Version) ->
+compiled(Version) ->
     Init = ["init(S) -> weir_server_probe:init(S)."],
     Plain = [
         "handle_call(R, F, S) -> weir_server_probe:handle_call(R, F, S).",
@@ -582,6 +595,9 @@ load(Version) ->
         end,
     Head = [{attribute, 1, module, ?LOADED}, {attribute, 1, compile, export_all}],
     {ok, ?LOADED, Binary} = compile:forms(Head ++ [form(Function) || Function <- Functions], [nowarn_export_all]),
+    Binary.
+
+load(Binary) ->
     _ = code:purge(?LOADED),
     {module, ?LOADED} = code:load_binary(?LOADED, atom_to_list(?LOADED), Binary),
     ok.

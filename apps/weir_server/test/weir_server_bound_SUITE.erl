@@ -6,7 +6,8 @@
 
 -export([suite/0, all/0, init_per_suite/1, end_per_suite/1]).
 -export([
-    so_many_and_one_more/1, which_one_goes/1, calls_are_answered/1, with_state_is_answered/1, named_server/1,
+    so_many_and_one_more/1, which_one_goes/1, calls_are_answered/1, with_state_is_answered/1, with_state_is_refused/1,
+    named_server/1,
     signals_stay/1, bounded_infos/1, infos_in_front/1, infos_in_between/1, acks_stay/1, priorities_and_bound/1,
     batches_and_bound/1, batch_bytes_and_bound/1,
     credits_are_given_back/1,
@@ -25,7 +26,8 @@ suite() -> weir_server_loop_lib:suite().
 
 all() ->
     [
-        so_many_and_one_more, which_one_goes, calls_are_answered, with_state_is_answered, named_server, signals_stay,
+        so_many_and_one_more, which_one_goes, calls_are_answered, with_state_is_answered, with_state_is_refused,
+        named_server, signals_stay,
         bounded_infos, infos_in_front, infos_in_between, acks_stay, priorities_and_bound, batches_and_bound,
         batch_bytes_and_bound,
         credits_are_given_back, room_again,
@@ -103,9 +105,22 @@ with_state_is_answered(_) ->
     settle(Pid),
     Pid ! last,
     ?assertMatch(
-        [{1, 1}, {2, {error, {overload, #{max_queue := 1}}}}], lists:keysort(1, events({info, last}))
+        [{1, {ok, 1}}, {2, {error, {overload, #{max_queue := 1}}}}], lists:keysort(1, events({info, last}))
     ),
     ?assertMatch(#{handled := #{calls := 1}, dropped := #{calls := 1}}, info(Pid)),
+    stop(Pid).
+
+%% As a call is.
+with_state_is_refused(_) ->
+    Pid = start(weir_server_probe, [{max_queue, 1}]),
+    Self = self(),
+    while_held(Pid, fun() ->
+        _ = send(Pid, casts, 1),
+        _ = spawn(fun() -> Self ! {told, weir_server:with_state(Pid, fun(_) -> done end)} end),
+        weir_server_same:until(fun() -> process_info(Pid, message_queue_len) =:= {message_queue_len, 2} end)
+    end),
+    ?assertMatch({error, {overload, #{server := Pid, max_queue := 1}}}, receive {told, Told} -> Told end),
+    ?assertEqual(done, weir_server:with_state(Pid, fun(_) -> done end)),
     stop(Pid).
 
 named_server(_) ->

@@ -15,7 +15,7 @@
 -export([
     with_state/1, with_state_in_turn/1, with_state_raises/1, with_state_exits/1,
     mcall/1, mcall_fails/1, mcall_is_concurrent/1, mcall_misuse/1, remote_mcall/1, remote_info/1,
-    info/1, replies_to_many/1, not_a_weir_server/1
+    remote_builds/1, info/1, replies_to_many/1, not_a_weir_server/1
 ]).
 
 %% run on the other node
@@ -35,7 +35,8 @@ all() ->
 groups() ->
     [{nodes, [
         remote_calls, remote_casts, remote_requests,
-        multi_calls, multi_call_times_out, multi_call_bad_nodes, remote_mcall, remote_info
+        multi_calls, multi_call_times_out, multi_call_bad_nodes, remote_mcall, remote_info,
+        remote_builds
     ]}].
 
 init_per_suite(Config) -> weir_server_same:silence(Config).
@@ -506,6 +507,21 @@ remote_info(Config) ->
         ?assertEqual({error, not_weir_server}, weir_server:info({kernel_sup, Node})),
         ?assertEqual({error, {nodedown, 'no@127.0.0.1'}}, weir_server:info({nobody, 'no@127.0.0.1'}))
     end).
+
+%% A node that has another build of the client's module, without the functions of this one, and not the module of the
+%% function that it is sent.
+remote_builds(_) ->
+    {Peer, Node} = Other = weir_server_nodes:peer(),
+    {ok, Client, Stub} = compile:forms([{attribute, 1, module, weir_server_client}]),
+    {module, Client} = peer:call(Peer, code, load_binary, [Client, "stub", Stub]),
+    remote([{peer, Other}], weir_server, fun(Pid, _) ->
+        ?assertEqual(0, weir_server:with_state(Pid, fun maps:size/1)),
+        ?assertError(undef, weir_server:with_state(Pid, fun not_there:size/1)),
+        ?assertEqual(#{}, weir_server:call(Pid, state)),
+        %% As if it had no weir_server.
+        ?assertEqual({error, {nodedown, Node}}, weir_server:info(Pid))
+    end),
+    weir_server_nodes:stop_peer(Other).
 
 info(_) ->
     Pid = server(weir_server),

@@ -321,7 +321,7 @@ with_state_in_place(_) ->
                 ask(Pid, state, state),
                 Pid ! last
             end),
-            [{cast, before}, {with, yes}, {cast, later}, {state, Answer}] = events({info, last}),
+            [{cast, before}, {with, {ok, yes}}, {cast, later}, {state, Answer}] = events({info, last}),
             %% Some releases answer `{ok, State}' themselves, others leave that to `sys'.
             ?assertMatch(#{here := too_late}, case Answer of {ok, State} -> State; State -> State end),
             ?assertMatch(#{handled := #{calls := 1}}, settle(Pid)),

@@ -41,6 +41,8 @@
 -define(PATIENCE, 60_000).
 %% Enough for a server without options: it looks at its mailbox after 64 messages, and again after each slow callback.
 -define(FILLERS, 150).
+%% Of a server that has nothing to do by then, milliseconds. It is waited for a thousand times.
+-define(TIME_OUT, 5).
 
 suite() -> weir_server_loop_lib:suite().
 
@@ -92,13 +94,15 @@ priorities() -> [{weir_server_probe_prio, Options} || Options <- [[], [{max_queu
 %% Runs each `{Name, fun(gen_server | weir_server, Pid)}' with gen_server and all variants.
 same(Variants, Programs) -> same(Variants, [], Programs).
 
-%% With options that gen_server has, too.
+%% With options that gen_server has, too. It has none of the others, so what it does with a module is seen once.
 same(Variants, Common, Programs) ->
     Differing = [
         {Name, Variant, {gen_server, Expected}, {weir_server, Actual}}
      || {Name, Program} <- Programs,
-        {Mod, Options} = Variant <- Variants,
+        Mod <- lists:usort([Mod || {Mod, _} <- Variants]),
         Expected <- [run(gen_server, Mod, Common, Program)],
+        {Same, Options} = Variant <- Variants,
+        Same =:= Mod,
         Actual <- [run(weir_server, Mod, Common ++ Options, Program)],
         Expected =/= Actual orelse is_error(Actual)
     ],
@@ -423,12 +427,12 @@ with_states(Requests) -> length([x || with_state <- Requests]).
 
 %% The time-out is asked for by the last callback, with requests behind it that are none of the callbacks' business.
 timeout_behind_drained(_) ->
-    same(plain() ++ batches(), [{{20, Requests}, times_out(20, Requests)} || Requests <- followers()]).
+    same(plain() ++ batches(), [{{?TIME_OUT, Requests}, times_out(?TIME_OUT, Requests)} || Requests <- followers()]).
 
 timeout_actions(_) ->
     same(plain() ++ batches(), [
         {{Action, Requests}, Program(Action, Requests)}
-     || Action <- [{timeout, 20, timeout}, {hibernate, 20, timeout}],
+     || Action <- [{timeout, ?TIME_OUT, timeout}, {hibernate, ?TIME_OUT, timeout}],
         Requests <- followers(),
         Program <- [fun times_out/2, fun times_out_with_requests_only/2, fun times_out_with_late_requests/2]
     ]).
@@ -461,28 +465,30 @@ timeout_starts_again_with(Slowest) ->
         {weir_server_probe, []}, {weir_server_probe, [{drain, {1000, 1000}}]}, {weir_server_probe, [{max_queue, 1000}]},
         {weir_server_idioms, []}
     ],
-    same(Variants, [
-        {starts_again, fun(S, Pid) ->
-            backlog(Pid, fun() -> do(Pid, asks, returns(500)) end),
-            _ = [erlang:send_after(100 * I, self(), {ask, I}) || I <- lists:seq(1, length(Requests))],
-            _ = lists:foldl(
-                fun({I, Kind}, Last) ->
-                    receive {ask, I} -> request(S, Pid, Kind) end,
-                    Now = erlang:monotonic_time(millisecond),
-                    atomics:put(Slowest, 1, max(Now - Last, atomics:get(Slowest, 1))),
-                    Now
-                end,
-                erlang:monotonic_time(millisecond),
-                lists:enumerate(Requests)
-            ),
-            comparable(S, with_states(Requests), events({info, timeout}))
-        end}
-    ]).
+    Program = fun(S, Pid) ->
+        backlog(Pid, fun() -> do(Pid, asks, returns(500)) end),
+        _ = [erlang:send_after(100 * I, self(), {ask, I}) || I <- lists:seq(1, length(Requests))],
+        _ = lists:foldl(
+            fun({I, Kind}, Last) ->
+                receive {ask, I} -> request(S, Pid, Kind) end,
+                Now = erlang:monotonic_time(millisecond),
+                atomics:put(Slowest, 1, max(Now - Last, atomics:get(Slowest, 1))),
+                Now
+            end,
+            erlang:monotonic_time(millisecond),
+            lists:enumerate(Requests)
+        ),
+        comparable(S, with_states(Requests), events({info, timeout}))
+    end,
+    %% They wait most of the time, so all at the same time.
+    Running = [spawn_monitor(fun() -> same([Variant], [{starts_again, Program}]) end) || Variant <- Variants],
+    Ends = [receive {'DOWN', Ref, process, Pid, Reason} -> Reason end || {Pid, Ref} <- Running],
+    ?assertEqual([normal], lists:usort(Ends)).
 
 %% Nothing but requests is in the next chunk or batch.
 timeout_and_requests_only(_) ->
     same(plain() ++ batches(), [
-        {{20, Requests}, times_out_with_requests_only(20, Requests)} || Requests <- followers()
+        {{?TIME_OUT, Requests}, times_out_with_requests_only(?TIME_OUT, Requests)} || Requests <- followers()
     ]).
 
 times_out_with_requests_only(Action, Requests) ->
@@ -504,7 +510,7 @@ times_out_with_requests_only(Action, Requests) ->
 %% The requests come while it waits, or shortly after: whether before the time-out or behind it is not known.
 timeout_and_late_requests(_) ->
     same(plain() ++ batches(), [
-        {{20, Requests}, times_out_with_late_requests(20, Requests)} || Requests <- followers()
+        {{?TIME_OUT, Requests}, times_out_with_late_requests(?TIME_OUT, Requests)} || Requests <- followers()
     ]).
 
 times_out_with_late_requests(Action, Requests) ->
@@ -561,7 +567,7 @@ hibernation(_) ->
     ]).
 
 hibernation_after(_) ->
-    same(plain() ++ batches(), [{hibernate_after, 20}], [
+    same(plain() ++ batches(), [{hibernate_after, ?TIME_OUT}], [
         {Requests, fun(S, Pid) ->
             backlog(Pid, fun() ->
                 casts(Pid, 3),
@@ -1040,7 +1046,7 @@ step() ->
     ]).
 
 %% What ends a program: a stop, with all of the last round before it; or a time-out that runs out.
-random_end() -> oneof([none, {expires, 20, list(oneof([state, ack, with_state]))} | ways()]).
+random_end() -> oneof([none, {expires, ?TIME_OUT, list(oneof([state, ack, with_state]))} | ways()]).
 
 %% In each round the server is held while everything is sent, at last an info: it is ahead of the messages that come
 %% because a callback has asked for them, so those are in the mailbox until it is handled, and by then none is left.

@@ -208,8 +208,10 @@ raised(Class, Reason, Stack) ->
     _ = drain_events(),
     false.
 
+%% CI runs them on two releases, half as many on each.
 check(Property, Tests) ->
-    case proper:quickcheck(Property, [{numtests, Tests}, quiet, long_result]) of
+    Times = weir_kit:in_ci(Tests div 2, Tests),
+    case proper:quickcheck(Property, [{numtests, Times}, quiet, long_result]) of
         true -> ok;
         Counterexample -> ct:fail(Counterexample)
     end.

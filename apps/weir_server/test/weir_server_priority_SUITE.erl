@@ -367,7 +367,7 @@ with_state(_) ->
     end),
     settle(Pid),
     Pid ! last,
-    ?assertEqual([{cast, high}, {with, ok}, {cast, same}, {cast, low}], events({info, last})),
+    ?assertEqual([{cast, high}, {with, {ok, ok}}, {cast, same}, {cast, low}], events({info, last})),
     stop(Pid).
 
 %% ---------------------------------------------------------------- changes

@@ -86,26 +86,33 @@ same_order(Sent, Events) ->
 
 %% What was sent before an acknowledgement was asked for must have been handled before it is given.
 misplaced(Kinds, Sent, Flat) ->
-    [
-        Item
-     || {Kind, _} = Item <- Sent,
-        lists:member(Kind, Kinds),
-        Earlier <- [[M || {message, M} <- lists:takewhile(fun(S) -> S =/= Item end, Sent)]],
-        Done <- [[M || {message, M} <- lists:takewhile(fun(E) -> E =/= Item end, Flat)]],
-        Earlier -- Done =/= []
-    ].
+    %% The first place of each. What has none is behind everything: an atom is larger than any number.
+    Places = maps:from_list(lists:reverse([{Item, Place} || {Place, Item} <- lists:enumerate(Flat)])),
+    Place = fun(Item) -> maps:get(Item, Places, never) end,
+    {Misplaced, _} = lists:foldl(
+        fun
+            ({message, _} = Message, {Found, Latest}) ->
+                {Found, max(Latest, Place(Message))};
+            ({Kind, _} = Item, {Found, Latest}) ->
+                {[Item || lists:member(Kind, Kinds), Latest >= Place(Item)] ++ Found, Latest}
+        end,
+        {[], 0},
+        Sent
+    ),
+    Misplaced.
 
 %% A batch has only messages that were sent in a row, but for what is no message: that has its place among the batches,
 %% and is at most behind the rest of the one that it was sent into.
 misplaced_in_batches(Sent, Events) ->
-    misplaced([ack, system], Sent, flat_all(Events)) ++
+    Flats = [flat(Event) || Event <- Events],
+    misplaced([ack, system], Sent, lists:append(Flats)) ++
         [
             Item
          || {Kind, _} = Item <- Sent,
             Kind =/= message,
             First <- [[M || {message, M} <- tl(lists:dropwhile(fun(S) -> S =/= Item end, Sent))]],
             First =/= [],
-            began_before(Item, hd(First), [flat(Event) || Event <- Events])
+            began_before(Item, hd(First), Flats)
         ].
 
 %% Whether a batch before this item begins with what was sent behind it.
