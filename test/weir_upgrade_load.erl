@@ -10,7 +10,7 @@
 
 -define(PARTS, [
     pool_call, pool_counted, pool_claim, compat, flow_cast, flow_limit, server_call, server_batch, log_sync, log_async,
-    logger, memcached, memcached_server, echo_passive, echo_active, connects, cluster, watch
+    logger, memcached, memcached_server, served_connects, echo_passive, echo_active, connects, cluster, watch
 ]).
 
 %% ---------------------------------------------------------------- a server like any other
@@ -314,6 +314,10 @@ do(memcached_server, Socket, N) ->
     Value = [integer_to_binary(byte_size(Digits)), "\r\n", Digits, "\r\n"],
     Expected = iolist_to_binary(["STORED\r\nVA ", Value, "VA ", Value, "HD\r\n"]),
     is({ok, Expected}, gen_tcp:recv(Socket, byte_size(Expected), 10_000));
+do(served_connects, Where, N) ->
+    Socket = state(memcached_server, Where),
+    ok = do(memcached_server, Socket, N),
+    gen_tcp:close(Socket);
 do(echo_passive, Socket, N) ->
     ok = weir_socket:send(Socket, <<N:64>>),
     is({ok, <<N:64>>}, weir_socket:recv(Socket, 0));
@@ -372,6 +376,6 @@ until(Done) ->
         true -> ok;
         false ->
             receive
-            after 10 -> until(Done)
+            after 1 -> until(Done)
             end
     end.

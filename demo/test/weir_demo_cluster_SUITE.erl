@@ -12,7 +12,7 @@ suite() -> [{timetrap, {minutes, 5}}].
 all() -> [steps].
 
 steps(_) ->
-    {Done, Failed, Lost} = weir_demo_cluster:run([nothing, kill, start, freeze, nothing, nothing, thaw, nothing]),
+    {Done, Failed, Lost} = weir_demo_cluster:run([nothing, kill, start, freeze, nothing, thaw]),
     ?assert(Done > 100),
     IsLost = fun(timeout) -> true; ({nodedown, _}) -> true; (_) -> false end,
     ?assertEqual([], [Why || {Why, _} <- Lost, not IsLost(Why)]),

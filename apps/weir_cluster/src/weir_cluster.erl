@@ -224,7 +224,8 @@ leave(Name) -> leave(Name, ?LEAVE_MS).
 
 %% @doc Takes this node out: it serves no others any more. They are told, nothing that comes is begun, and this returns
 %% when all others have said that they send no more, what was begun is finished, and answers and refusals have arrived.
-%% After `ok' nobody notices that the node is stopped, or halted. Calls of this node go on, here and elsewhere.
+%% After `ok' nobody notices that the node is stopped, or halted. Calls of this node go on, here and elsewhere. Also
+%% after an error the node has left: it serves again when it is published anew, by {@link stop/1} and {@link start/2}.
 %%
 %% Cost: two messages to each other node and two back, and as many to each intake of this one.
 -spec leave(weir_pool:name(), timeout()) -> ok | {error, leave_error()}.
@@ -410,8 +411,8 @@ cast_key(Name, Key, Message) ->
 multicall(Name, Request) -> multicall(Name, Request, ?CALL_MS).
 
 %% @doc Calls one worker of each node that serves, this one included, at the same time, and returns by the time-out with
-%% what each has said: `{ok, Reply}', or `{error, Reason}' with `timeout', the reason of a worker's death, or one of
-%% {@link call/3}'s, such as `no_worker'.
+%% what each has said: `{ok, Reply}', or `{error, Reason}' with `timeout', the reason of a worker's death, or why it was
+%% not begun: `no_worker', `no_pool', `out', `full', `busy_connection', `gone', `busy' or `leaving'.
 -spec multicall(weir_pool:name(), Request :: term(), timeout()) ->
     {ok, [{node(), {ok, term()} | {error, term()}}]} | {error, no_pool}.
 multicall(Name, Request, Timeout) when ?IS_TIMEOUT(Timeout) ->
@@ -466,7 +467,7 @@ send_request_here(Name, Request) ->
     end.
 
 %% @doc Waits for the answer to a request. After `timeout' none comes any more. `{error, Reason}' is the reason of the
-%% worker's death, `{nodedown, Node}', or one of {@link call/3}'s errors.
+%% worker's death, `{nodedown, Node}', or why it was not begun, as of {@link multicall/3}.
 -spec receive_response(request_id(), timeout()) -> {reply, term()} | {error, term()} | timeout.
 receive_response({here, Id}, Timeout) ->
     case gen_server:receive_response(Id, Timeout) of

@@ -70,7 +70,7 @@ served(Index, Words, Sum) -> served(Index - 1, Words, Sum + atomics:get(Words, I
 -spec set_served(Intake :: pos_integer(), non_neg_integer(), #conf{}) -> ok.
 set_served(Intake, Calls, #conf{counters = Words}) -> atomics:put(Words, ?SERVED(Intake), Calls).
 
-%% @doc This node and its weight, if it serves the pool.
+%% @doc Tells the name of this node, with its weight, if it serves the pool.
 -spec weight(#conf{}) -> [{node(), pos_integer()}].
 weight(#conf{counters = Words}) ->
     case atomics:get(Words, ?WEIGHT) of
@@ -98,7 +98,7 @@ closing(#conf{counters = Words}) ->
         Deadline -> Deadline
     end.
 
-%% @doc This node leaves, and its intakes wait for as long as its supervisor lets each of them.
+%% @doc Writes that this node leaves, and until when its intakes wait: as long as its supervisor lets each of them.
 -spec set_closing(#conf{}) -> ok.
 set_closing(#conf{counters = Words, shutdown = Shutdown} = Conf) ->
     ok = case weir_cluster_call:deadline(Shutdown) of

@@ -31,6 +31,10 @@
 %% hears of that and has no answer knows that his request was not begun; with any other reason he does not. For that the
 %% answer must be there before: messages of one connection are, but for those of more than 64 kB, which are sent in
 %% parts with others in between. So after a large reply an intake stays for a second more.
+%%
+%% One that is shut down though the node has not left, because another one has failed, waits for nobody: the sooner
+%% it is there again, the sooner the node serves. If any of what it has begun may be without an answer it exits with
+%% `killed'.
 %% @private
 -module(weir_cluster_intake).
 
@@ -61,7 +65,6 @@ start_link(Index, Conf) -> gen_server:start_link(?MODULE, {Index, Conf}, []).
 %% @private
 -spec init({pos_integer(), #conf{}}) -> {ok, #state{}}.
 init({Index, #conf{name = Name} = Conf}) ->
-    _ = process_flag(message_queue_data, off_heap),
     _ = process_flag(trap_exit, true),
     ok = weir_cluster_view:put_process(Name, {intake, Index}),
     ok = weir_cluster_here:set_served(Index, 0, Conf),
@@ -103,8 +106,12 @@ handle_info(_Message, State) ->
 
 %% @private
 -spec terminate(term(), #state{}) -> ok | no_return().
-terminate(shutdown, #state{conf = Conf} = State) ->
-    finish(weir_cluster_here:closing(Conf), State#state{is_closing = true});
+terminate(shutdown, #state{conf = Conf, calls = Calls, large = Large} = State) ->
+    case weir_cluster_here:has_left(Conf) of
+        true -> finish(weir_cluster_here:closing(Conf), State#state{is_closing = true});
+        false when map_size(Calls) =:= 0, Large =:= none -> ok;
+        false -> exit(killed)
+    end;
 terminate(_Reason, _State) -> ok.
 
 %% All intakes have the same deadline, though they are shut down one after the other. Who still waits then hears that

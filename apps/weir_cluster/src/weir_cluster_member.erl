@@ -201,9 +201,10 @@ handle_info(_Message, State) ->
 
 %% @private
 -spec terminate(term(), #state{}) -> ok.
-terminate(Reason, #state{conf = Conf, intakes = Intakes} = State) ->
-    %% The last child, and so the first that is shut down with its supervisor, or when an intake has failed.
-    ok = case Reason =:= shutdown andalso lists:all(fun is_process_alive/1, Intakes) of
+terminate(Reason, #state{conf = #conf{name = Name} = Conf, intakes = Intakes} = State) ->
+    %% The last child, and so the first that is shut down with its supervisor, or when one before it has failed.
+    Before = [weir_cluster_view:cleaner(Name) | Intakes],
+    ok = case Reason =:= shutdown andalso lists:all(fun is_process_alive/1, Before) of
         true -> weir_cluster_here:set_closing(Conf);
         false -> ok
     end,

@@ -21,7 +21,7 @@
 -module(weir_cluster_monitor).
 
 -export([start/3]).
--export([init/4]).
+-export([init/4, loop/1, code_loaded/0]).
 
 -define(ORPHAN_MS, 100).
 -define(UNUSED, 10).
@@ -55,6 +55,7 @@ init(Here, There, Intakes, Words) ->
         words = Words
     }).
 
+%% @private
 -spec loop(#state{}) -> no_return().
 loop(#state{intakes = Intakes} = State) when map_size(Intakes) =:= 0 ->
     ended(shutdown, State);
@@ -73,7 +74,8 @@ loop(#state{here = {_, Here}, there = {_, There}, intakes = Intakes, wait = Wait
         {'DOWN', _, process, _, Reason} ->
             ended(Reason, State);
         _ ->
-            loop(State)
+            %% In the newest version of this module (code_loaded/0).
+            ?MODULE:loop(State)
     after Wait ->
         case process_info(self(), monitored_by) of
             {monitored_by, []} when Unused >= ?UNUSED -> exit(normal);
@@ -87,6 +89,11 @@ ended(Reason, #state{words = Words} = State) ->
     ok = weir_cluster_link:set_ended(Reason, Words),
     tell(State),
     exit(Reason).
+
+%% @private For the release handler: has all that wait in the old version of this module go on in the new one.
+-spec code_loaded() -> ok.
+code_loaded() ->
+    lists:foreach(fun(Old) -> Old ! code_loaded end, [P || P <- processes(), erlang:check_process_code(P, ?MODULE)]).
 
 tell(#state{here = {Here, _}, there = {There, _}}) ->
     Here ! {gone, There},

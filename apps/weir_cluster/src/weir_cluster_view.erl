@@ -26,7 +26,7 @@
 -export([new_table/0, claim_name/1, await_children/1, owner/1, owned/0, close/1]).
 -export([conf/1, open/1, write/3, put_target/3, delete_target/2, free_number/1]).
 -export([drawn/1, draw/3, size/1, targets/1, numbered/1, target/2, number_of_key/2]).
--export([put_process/2, intakes/1, member/1]).
+-export([put_process/2, cleaner/1, intakes/1, member/1]).
 -export([put_received/3, received/1, forget_received/2]).
 
 -export_type([place/0]).
@@ -218,6 +218,10 @@ number_of_key(Bucket, #conf{keys = Table}) ->
 put_process(Name, Role) ->
     true = ets:insert(?TABLE, {{Name, {process, Role}}, self()}),
     ok.
+
+%% @doc The cleaner, which may be dead.
+-spec cleaner(weir_pool:name()) -> pid().
+cleaner(Name) -> ets:lookup_element(?TABLE, {Name, {process, cleaner}}, 2).
 
 %% @doc The intakes in their order.
 -spec intakes(weir_pool:name()) -> [pid()].

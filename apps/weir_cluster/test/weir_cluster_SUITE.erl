@@ -2,7 +2,7 @@
 -module(weir_cluster_SUITE).
 -include_lib("stdlib/include/assert.hrl").
 
--export([all/0, suite/0]).
+-export([all/0, groups/0, suite/0]).
 -export([local_first/1, spills/1, room_is_infinite/1, clients/1, keys_agree/1, keys_of_one_who_goes/1, weights/1,
     casts/1, multicalls/1, requests/1, a_worker_dies/1, time_is_over/1, leaves/1, names/1, long_mailboxes/1,
     rolling_restart/1, nodes_are_replaced/1, zones/1, policies/1, no_room_anywhere/1, most_calls/1, picks/1,
@@ -15,13 +15,16 @@
 suite() -> [{timetrap, {minutes, 15}}].
 
 all() ->
-    [local_first, spills, room_is_infinite, clients, keys_agree, keys_of_one_who_goes, weights, casts, multicalls,
-        requests, a_worker_dies, time_is_over, leaves, names, long_mailboxes, rolling_restart, nodes_are_replaced,
+    [{group, side_by_side}, local_first, spills, room_is_infinite, clients, keys_agree, keys_of_one_who_goes, weights,
+        casts, requests, a_worker_dies, leaves, names, long_mailboxes, rolling_restart, nodes_are_replaced,
         zones, policies, no_room_anywhere, most_calls, picks, claims_here_first, claims_are_exclusive, claims_wait,
         claims_that_fail,
-        wrong_options, wrong_arguments, starts_and_stops, without_application, pool_comes_and_goes, no_room,
+        wrong_options, wrong_arguments, starts_and_stops, without_application, pool_comes_and_goes,
         large_terms,
         embedded].
+
+%% Those that wait until a time is over, on nodes of their own.
+groups() -> [{side_by_side, [parallel], [multicalls, time_is_over, no_room]}].
 
 %% So many calls at a time, and their results.
 at_once(Count, Call) ->
@@ -49,7 +52,15 @@ local_first(_Config) ->
 %% Two workers on each of three nodes, and room for two calls each.
 spills(_Config) ->
     with(3, fun([A | _] = Cluster) ->
-        Answers = do(A, fun() -> at_once(12, fun() -> weir_cluster:call(p, {sleep, 2000}, 60_000) end) end),
+        Calls = fun() -> do(A, fun() -> at_once(12, fun() -> weir_cluster:call(p, until_told, 180_000) end) end) end,
+        %% None is answered before all are under way.
+        Tell = fun() ->
+            UnderWay = fun(One) -> {ok, #{calls := N}} = call(One, weir_pool, info, [p]), N end,
+            true = eventually(fun() -> 12 =:= lists:sum([UnderWay(One) || One <- Cluster]) end),
+            spawn(fun() -> weir_cluster_test_lib:keep_telling(Cluster) end)
+        end,
+        [Answers, Teller] = weir_kit:in_parallel([Calls, Tell]),
+        true = exit(Teller, kill),
         Count = fun(One) -> length([x || {ok, Node} <- Answers, Node =:= name(One)]) end,
         %% Elsewhere evenly, since who has no room refuses; two intakes may begin one at the same moment.
         ?assertMatch([4, B, C] when B + C =:= 8, [Count(One) || One <- Cluster], Answers),
@@ -189,7 +200,9 @@ requests(_Config) ->
             [weir_cluster:receive_response(Id, 0) || Id <- Ids({sleep, 10_000}, 10)]
         end)),
         ?assertEqual(timeout, Gone),
-        ?assertMatch(#{nodes := [#{share := 1.0, timeouts := 1}]}, info(A)),
+        %% One that got no turn for long is given less for a while.
+        true = eventually(fun() -> #{nodes := [#{share := Share}]} = info(A), Share =:= 1.0 end),
+        ?assertMatch(#{nodes := [#{timeouts := 1}]}, info(A)),
         ?assertEqual({error, no_pool}, do(A, fun() ->
             weir_cluster:receive_response(weir_cluster:send_request(unknown, node), 5000)
         end))
@@ -521,7 +534,7 @@ claims_here_first(_Config) ->
         {Nodes, Busy, Results, Left} = do(A, fun() ->
             Claims = [claimer() || _ <- lists:seq(1, 4)],
             Refused = {weir_cluster:claim(p, fun(_) -> error(not_free) end, 0),
-                weir_cluster:claim(p, fun(_) -> error(not_free) end, 100)},
+                weir_cluster:claim(p, fun(_) -> error(not_free) end, 3000)},
             {[node(Worker) || {_, {has, Worker}} <- Claims], Refused, [released(Claim) || Claim <- Claims],
                 process_info(self(), message_queue_len)}
         end),
@@ -701,7 +714,7 @@ no_room(_Config) ->
             ok = weir_cluster_test_lib:know([Client], 2),
             Fill = fun(Node, Count) ->
                 do(Node, fun() ->
-                    [spawn(fun() -> weir_pool:call(p, {sleep, 60_000}, infinity) end) || _ <- lists:seq(1, Count)]
+                    [spawn(fun() -> weir_pool:call(p, {sleep, 600_000}, infinity) end) || _ <- lists:seq(1, Count)]
                 end)
             end,
             Load = fun(Node) -> do(Node, fun() -> weir_cluster_here:load(weir_cluster_view:conf(p)) end) end,

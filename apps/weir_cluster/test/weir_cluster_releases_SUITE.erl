@@ -77,7 +77,7 @@ with(Releases, Test) ->
     Missing = [Release || Release <- Releases, not Is(Release)],
     case {Missing, os:cmd("id -u")} of
         {[], "0\n"} ->
-            Cluster = [start(Release) || Release <- Releases],
+            Cluster = weir_kit:in_parallel([fun() -> start(Release) end || Release <- Releases]),
             try Test(Cluster) after stop(Cluster) end;
         {[], _} -> {skip, "only root may enter the root directories"};
         _ -> {skip, "no root directory of OTP " ++ lists:join(", ", Missing)}

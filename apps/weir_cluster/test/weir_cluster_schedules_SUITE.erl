@@ -46,7 +46,7 @@ suite() -> [{timetrap, {minutes, 30}}].
 all() -> [random_schedules].
 
 random_schedules(Config) ->
-    {Tests, Most} = case os:getenv("CI") of false -> {60, 40}; _ -> {12, 25} end,
+    {Tests, Most} = weir_kit:in_ci({12, 25}, {60, 40}),
     ?MODULE = ets:new(?MODULE, [named_table, public]),
     true = ets:insert(?MODULE, {dir, proplists:get_value(priv_dir, Config)}),
     Property = ?FORALL(
@@ -301,15 +301,16 @@ pool_of(Slot, Size) ->
 %% Nodes that have served well are used again.
 set_up() ->
     true = ets:match_delete(?MODULE, {{batch, '_'}, '_', '_', '_', '_', '_'}),
-    _ = weir_cluster_test_lib:pmap(fun(Slot) ->
-        ok = file:write_file(file(Slot), <<>>),
-        case ets:member(?MODULE, {node, Slot}) of
-            true -> ok = grow(Slot, ?SIZE);
-            false -> ok = start(Slot)
-        end
-    end, ?SLOTS),
+    _ = weir_kit:in_parallel([fun() -> set_up(Slot) end || Slot <- ?SLOTS]),
     _ = settled(),
     ok.
+
+set_up(Slot) ->
+    ok = file:write_file(file(Slot), <<>>),
+    case ets:member(?MODULE, {node, Slot}) of
+        true -> ok = grow(Slot, ?SIZE);
+        false -> ok = start(Slot)
+    end.
 
 tear_down() ->
     stop(ets:match_object(?MODULE, {{node, '_'}, '_'})),

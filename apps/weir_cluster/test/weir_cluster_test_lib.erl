@@ -4,14 +4,14 @@
 -include("../src/weir_cluster.hrl").
 
 -export([with/2, with/3, info/1, stop/1, connect/1, disconnect/2, call/4, do/2, eventually/1, name/1, os/2, begun/1]).
--export([start/1, publish/2, know/2, is_of_owner/1, in_node/1, table/0, pmap/2, tell_workers/1, keep_telling/1]).
+-export([start/1, publish/2, know/2, is_of_owner/1, in_node/1, table/0, tell_workers/1, keep_telling/1]).
 -export([all_live/1, claim/1]).
 
 -define(DEADLINE_MS, 180_000).
 
 %% Starts so many nodes with a pool `p' of these options and publishes it; all know of all when it returns.
 cluster(Count, Opts) ->
-    Cluster = pmap(fun(_) -> start(Opts) end, lists:seq(1, Count)),
+    Cluster = weir_kit:in_parallel([fun() -> start(Opts) end || _ <- lists:seq(1, Count)]),
     ok = connect(Cluster),
     ok = know(Cluster, Count - 1),
     Cluster.
@@ -45,21 +45,30 @@ begun(Cluster) ->
 
 %% Two that connect to each other at the same time, or just after a connection was lost, may have to try again.
 connect(Cluster) ->
-    _ = [true = eventually(fun() -> call(A, net_kernel, connect_node, [name(B)]) end)
-        || A <- Cluster, B <- Cluster, name(A) < name(B)],
+    _ = weir_kit:in_parallel([
+        fun() ->
+            [true = eventually(fun() -> call(A, net_kernel, connect_node, [name(B)]) end)
+                || B <- Cluster, name(A) < name(B)]
+        end
+     || A <- Cluster
+    ]),
     ok.
 
 disconnect(A, B) -> call(A, erlang, disconnect_node, [name(B)]).
 
-%% All see so many others, and let them in; the table of keys, which is written after that is known, is by them.
+%% All see so many others, and let them in; the table of keys, which is written after that is known, is by them. A pool
+%% that was killed is not there until it has been started again.
 know(Cluster, Others) ->
-    lists:foreach(fun(One) ->
-        true = eventually(fun() ->
-            {ok, #{nodes := Nodes}} = call(One, weir_cluster, info, [p]),
+    lists:foreach(fun(One) -> true = eventually(fun() -> knows(One, Others) end) end, Cluster).
+
+knows(One, Others) ->
+    case call(One, weir_cluster, info, [p]) of
+        {ok, #{nodes := Nodes}} ->
             length([in || #{share := 1.0} <- Nodes]) =:= Others andalso
-                do(One, fun() -> lists:all(fun is_of_owner/1, lists:seq(1, 200)) end)
-        end)
-    end, Cluster).
+                do(One, fun() -> lists:all(fun is_of_owner/1, lists:seq(1, 200)) end);
+        {error, no_pool} ->
+            false
+    end.
 
 %% On this node the table has for a key the first in line for it.
 is_of_owner(Key) ->
@@ -78,7 +87,7 @@ in_table(_Key, undefined) ->
     none.
 
 stop(Cluster) ->
-    _ = pmap(fun weir_kit_nodes:kill/1, Cluster),
+    _ = weir_kit:in_parallel([fun() -> weir_kit_nodes:kill(One) end || One <- Cluster]),
     ok.
 
 name(#{name := Name}) -> Name.
@@ -144,7 +153,3 @@ eventually(Condition, Deadline) ->
         Value ->
             Value
     end.
-
-pmap(Fun, List) ->
-    Tasks = [spawn_monitor(fun() -> exit({done, Fun(X)}) end) || X <- List],
-    [receive {'DOWN', M, _, _, {done, R}} -> R; {'DOWN', M, _, _, Why} -> error(Why) end || {_, M} <- Tasks].

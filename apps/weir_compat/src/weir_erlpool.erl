@@ -225,12 +225,14 @@ pool_size(Name) ->
 %% @doc Starts one worker more, with the next id, and returns when it is picked. Until the pool is restarted.
 %%
 %% Cost: that of {@link weir_pool:resize/2}; the runtime scans every process of the node.
-%% `resizing': a {@link weir_pool:resize/2} of this pool is under way.
+%% `resizing': a {@link weir_pool:resize/2} of this pool is under way. `timeout': the worker was not there within a
+%% minute, and was stopped again.
 -spec add_worker(weir_pool:name()) ->
     ok
     | {error,
         not_found
         | resizing
+        | timeout
         | {start_failed, Id :: pos_integer(), Reason :: term()}
         | {pool_down, Reason :: term()}}.
 add_worker(Name) ->

@@ -49,9 +49,9 @@ interface(_) ->
 %% gen_socket's users started its application, and nothing else.
 comes_with_weir_compat(_) ->
     with_node(code:get_path(), fun(Peer) ->
-        {ok, Started} = peer:call(Peer, application, ensure_all_started, [weir_compat]),
+        {ok, Started} = weir_kit_nodes:call(Peer, application, ensure_all_started, [weir_compat]),
         ?assert(lists:member(weir_socket, Started)),
-        {ok, Listener} = peer:call(Peer, weir_gen_socket, listen, [0, []]),
+        {ok, Listener} = weir_kit_nodes:call(Peer, weir_gen_socket, listen, [0, []]),
         ?assertMatch({'$inet', weir_socket, _}, Listener)
     end).
 
@@ -60,18 +60,18 @@ without_weir_socket(_) ->
     Lib = code:lib_dir(weir_socket),
     Others = [Dir || Dir <- code:get_path(), not lists:prefix(Lib ++ "/", Dir)],
     with_node(Others, fun(Peer) ->
-        ?assertEqual(non_existing, peer:call(Peer, code, which, [weir_socket])),
-        {ok, Started} = peer:call(Peer, application, ensure_all_started, [weir_compat]),
+        ?assertEqual(non_existing, weir_kit_nodes:call(Peer, code, which, [weir_socket])),
+        {ok, Started} = weir_kit_nodes:call(Peer, application, ensure_all_started, [weir_compat]),
         ?assertNot(lists:member(weir_socket, Started)),
         Pool = [{size, 1}, {start_mfa, {weir_compat_test, start_link, []}}],
-        ok = peer:call(Peer, weir_erlpool, start_pool, [p, Pool]),
-        ?assert(is_pid(peer:call(Peer, weir_erlpool, pid, [p])))
+        ok = weir_kit_nodes:call(Peer, weir_erlpool, start_pool, [p, Pool]),
+        ?assert(is_pid(weir_kit_nodes:call(Peer, weir_erlpool, pid, [p])))
     end).
 
 not_started(_) ->
     with_node(code:get_path(), fun(Peer) ->
-        ?assertError({not_started, weir_socket}, peer:call(Peer, weir_gen_socket, listen, [0, []])),
-        ?assertError({not_started, weir_socket}, peer:call(Peer, weir_gen_socket, connect, [?HOST, 1, []]))
+        ?assertError({not_started, weir_socket}, weir_kit_nodes:call(Peer, weir_gen_socket, listen, [0, []])),
+        ?assertError({not_started, weir_socket}, weir_kit_nodes:call(Peer, weir_gen_socket, connect, [?HOST, 1, []]))
     end).
 
 with_node(Path, Fun) ->

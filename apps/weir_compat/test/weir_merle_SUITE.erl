@@ -279,7 +279,7 @@ many_callers(Config) ->
             ]
         end
     end,
-    Results = weir_memcached_test:in_parallel([Caller(N) || N <- lists:seq(1, 300)]),
+    Results = weir_kit:in_parallel([Caller(N) || N <- lists:seq(1, 300)]),
     ?assertEqual([true], lists:usort(lists:append(Results))).
 
 %% The connection

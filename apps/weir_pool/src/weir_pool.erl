@@ -118,9 +118,10 @@
 %% <li>`backoff': with `async', and in any pool for workers for overflow, milliseconds before a failed start is tried
 %%   again: the first number, doubled each time up to the second, each shortened by a random part of up to a half.
 %%   Default `{100, 30000}'.</li>
-%% <li>`check': a function that is called with the pid of every idle worker every so many milliseconds, in a process of
-%%   its own that may take as long. The worker is replaced unless it returns `ok' or `true'; it cannot be claimed
-%%   meanwhile. Default: none.</li>
+%% <li>`check': a function that is called with the pid of every idle worker, one after the other, in a process of its
+%%   own that is killed when it takes longer than the interval in milliseconds; so long after the last one the first is
+%%   checked again. The worker is replaced unless it returns `ok' or `true'; it cannot be claimed meanwhile. Where each
+%%   check hangs, a round takes the interval for each worker. Default: none.</li>
 %% <li>`auto_size': whether {@link add_worker/2} enlarges the pool when it is full. Default: `true' if no `size' is
 %%   given.</li>
 %% </ul>
@@ -137,7 +138,7 @@
 %%   wait for more than `target', one is refused with `{error, {overload, _}}', and more and more often until waiting is
 %%   below `target' again (RFC 8289); meanwhile whoever has waited for twice the target is refused too, since that law
 %%   alone takes seconds against a real overload. Choose as `target' what a caller may wait when all is well, and as
-%%   `interval' how long a burst may last. Not with `lifo'. Default `off'.</li>
+%%   `interval', which must be greater, how long a burst may last. Not with `lifo'. Default `off'.</li>
 %% <li>`overflow': up to `max' workers more while others wait, or find none free; they go when nobody has claimed them
 %%   for `linger' milliseconds, 0: when they are released and nobody waits. Picks do not use them. Default: none.</li>
 %% <li>`abandoned': what becomes of a worker whose claimer died, or left it busy ({@link claim/3}). `replace' (default):

@@ -39,7 +39,9 @@ open(Name, Opts, Start) ->
             Opener = alias([reply]),
             case Start(Name, Conf, Opener) of
                 {ok, Manager} -> await_open(Manager, Opener);
-                {error, Reason} -> {error, {pool_down, Reason}}
+                {error, Reason} ->
+                    true = unalias(Opener),
+                    {error, {pool_down, Reason}}
             end
     end.
 

@@ -127,17 +127,20 @@ checkin(Name, Ticket, How) when is_record(Ticket, ticket) ->
 checkin(Name, Ticket, How) ->
     ?BADARG([Name, Ticket, How], #{2 => "not a ticket of checkout/2"}).
 
-give_back(#ticket{pool = #pool{manager = Manager} = Pool, slot = Slot, word = Word, worker = Worker}, How) ->
-    Released =
-        case How of
-            ok -> release_if_alive(Pool, Slot, Word, Worker);
-            fail -> disown(Pool, Slot, Word, failed, claimer(Word))
-        end,
+give_back(#ticket{pool = #pool{manager = Manager}} = Ticket, How) ->
     %% The words of a pool whose manager was killed say what they said then. The claimer asks, and it alone waits.
-    case Released =/= not_held andalso is_process_alive(Manager) of
+    try give_back_word(Ticket, How) =/= not_held andalso is_process_alive(Manager) of
         true -> ok;
         false -> {error, not_held}
+    catch
+        %% The ticket has been on another node, and nothing of this one has kept the atomics of a pool that is gone.
+        error:badarg -> {error, not_held}
     end.
+
+give_back_word(#ticket{pool = Pool, slot = Slot, word = Word, worker = Worker}, ok) ->
+    release_if_alive(Pool, Slot, Word, Worker);
+give_back_word(#ticket{pool = Pool, slot = Slot, word = Word}, fail) ->
+    disown(Pool, Slot, Word, failed, claimer(Word)).
 
 %% Any process may give back what another has claimed.
 claimer(Word) -> weir_pool_holder:pid(weir_pool_word:holder(weir_pool_word:claim_of(Word))).

@@ -343,7 +343,11 @@ started(Slot, Slot, Sup, Worker, IsRestart, #state{slots = Slots} = State) ->
     end;
 started({spare, _} = Role, _Slot, Sup, Worker, _IsRestart, State) ->
     {noreply, change(fun(Now) -> weir_pool_change:started(Role, Sup, Worker, Now) end, State)};
-started(_Retired, _Slot, _Sup, _Worker, _IsRestart, State) ->
+started(none, _Slot, _Sup, Worker, _IsRestart, State) ->
+    %% Its supervisor has been killed (weir_pool_slots:stop_start/2), and the link need not have ended it.
+    true = exit(Worker, kill),
+    {noreply, State};
+started(retired, _Slot, _Sup, _Worker, _IsRestart, State) ->
     {noreply, State}.
 
 start_failed(Role, Slot, Sup, Reason, #state{name = Name, slots = Slots, failed_in_a_row = InARow} = State) ->

@@ -5,8 +5,10 @@
 %%
 %% Whoever frees such a slot tells the manager (weir_pool_claim), which stops the worker at once, or starts a timer if
 %% it may linger. Every claim changes the word; so when a timer fires nothing has to have been noted for it to be seen
-%% whether the worker was idle all the time. A worker that was just started, or freed while others wait, is for those
-%% who wanted it, and is given some time however short it may linger.
+%% whether the worker was idle all the time. (Claims are counted in six bits: 64 of them, or a multiple, look like none,
+%% and a worker that is free just then goes though it was in use. Whoever needs one has another started.) A worker that
+%% was just started, or freed while others wait, is for those who wanted it, and is given some time however short it may
+%% linger.
 %% @private
 -module(weir_pool_overflow).
 

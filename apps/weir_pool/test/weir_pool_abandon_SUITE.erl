@@ -365,8 +365,10 @@ other_failures_release(_Config) ->
 temporary_workers_are_replaced_too(_Config) ->
     ok = weir_pool:start(p, pool(2, #{restart => temporary})),
     Claimer = claimer(p),
+    Worker = worker_of(Claimer),
     kill_claimer(Claimer),
     abandoned(1),
+    await_down(Worker),
     settle(p, 2),
     kill(hd(workers(p))),
     eventually(fun() -> length(workers(p)) =:= 1 end),
@@ -418,9 +420,11 @@ abandoned_in_a_slot_that_is_given_up(_Config) ->
             case First of
                 given_up ->
                     ok = weir_pool:resize(p, 1),
-                    kill_claimer(Goes);
+                    kill_claimer(Goes),
+                    manager(p) ! tick;
                 abandoned ->
                     kill_claimer(Goes),
+                    manager(p) ! tick,
                     abandoned(1),
                     ok = weir_pool:resize(p, 1)
             end,
@@ -645,13 +649,15 @@ a_claim_of_a_call_by_name_is_abandoned_too(_Config) ->
     lists:foreach(
         fun({N, {Name, Register}}) ->
             settle(p, 1),
+            [Old] = workers(p),
             Claim = fun(Worker) ->
                 yes = Register(Worker),
                 busy(Worker),
                 gen_server:call(Name, ping, 1)
             end,
             ?assertExit({timeout, {gen_server, call, [Name, ping, 1]}}, weir_pool:claim(p, Claim)),
-            abandoned(N)
+            abandoned(N),
+            await_down(Old)
         end,
         lists:enumerate([
             {?MODULE, fun register_locally/1},
@@ -812,9 +818,9 @@ overflow_goes_after_a_long_claim_was_abandoned(_Config) ->
         begin
             ok = weir_pool:start(p, pool(1, (overflow(2, 0))#{abandoned => Abandoned})),
             Claimers = [claimer(p) || _ <- [1, 2, 3]],
-            %% Longer ago than the pool keeps them in any case, for those who wanted them.
-            eventually(fun() -> info(claimed_ms) > 3 * 1100 end),
+            claimed_for_long(),
             [kill_claimer(Claimer) || Claimer <- Claimers],
+            manager(p) ! tick,
             abandoned(3),
             settle(p, 1),
             ok = weir_pool:stop(p)
@@ -822,11 +828,19 @@ overflow_goes_after_a_long_claim_was_abandoned(_Config) ->
      || Abandoned <- [{wait, 1000}, free, replace]
     ].
 
+%% For longer than the pool keeps three workers in any case, for those who wanted them. It reckons at its ticks.
+claimed_for_long() ->
+    manager(p) ! tick,
+    receive
+    after 1200 -> manager(p) ! tick
+    end,
+    eventually(fun() -> info(claimed_ms) > 3 * 1100 end).
+
 %% It had set the flag, and was killed when it was about to tell the manager.
 overflow_goes_though_a_releaser_was_killed(_Config) ->
     ok = weir_pool:start(p, pool(1, overflow(2, 0))),
     Claimers = [claimer(p) || _ <- [1, 2, 3]],
-    eventually(fun() -> info(claimed_ms) > 3 * 1100 end),
+    claimed_for_long(),
     ok = atomics:put((weir_pool_terms:pool(p))#pool.signals, ?SIGNAL_IDLE, 1),
     [?assertEqual(ok, release(Claimer)) || Claimer <- Claimers],
     settle(p, 1),
@@ -958,6 +972,9 @@ claimed_workers_are_not_checked(_Config) ->
     Claimer = claimer(p),
     [Other] = slots(p) -- [worker_of(Claimer)],
     [?assertEqual(Other, check_round(fun() -> ok end)) || _ <- [1, 2, 3]],
+    %% The manager has heard of the last round.
+    eventually(fun() -> info(reserved) =:= 0 end),
+    _ = sys:get_state(manager(p)),
     ok = release(Claimer),
     ?assertEqual(slots(p), [answer(Next(), fun() -> ok end) || Next <- [fun first_check/0, fun next_check/0]]),
     ?assertMatch({ok, #{check_failures := 0, restarts := 0}}, weir_pool:info(p)),
@@ -1066,8 +1083,8 @@ strays(_Config) ->
             stray,
             idle,
             grow,
-            {started, 1, Stranger, self(), true},
-            {started, 9, Stranger, self(), false},
+            {started, 1, Stranger, Stranger, true},
+            {started, 9, Stranger, Stranger, false},
             {start_failed, 1, Stranger, no},
             {start_failed, 9, Stranger, no}
         ]

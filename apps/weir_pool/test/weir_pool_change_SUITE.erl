@@ -14,6 +14,7 @@
     resize_lets_workers_finish/1,
     resize_fails/1,
     resize_with_a_start_that_hangs/1,
+    changes_whose_time_is_over_before_they_hear_of_the_worker/1,
     vacant_slots_stay_vacant_in_a_resize/1,
     keys_move_minimally/1,
     words_beyond_the_first_segment/1,
@@ -81,6 +82,7 @@ all() ->
         resize_lets_workers_finish,
         resize_fails,
         resize_with_a_start_that_hangs,
+        changes_whose_time_is_over_before_they_hear_of_the_worker,
         vacant_slots_stay_vacant_in_a_resize,
         keys_move_minimally,
         words_beyond_the_first_segment,
@@ -445,6 +447,8 @@ shrinking_leaves_no_surplus_workers(_Config) ->
             ok = weir_pool:resize(p, 1),
             ?assertMatch({ok, #{size := 1, limit := 3, live := 3, claimed := 3}}, weir_pool:info(p)),
             [End(Claimer) || Claimer <- Claimers],
+            %% Does not wait for the manager's own tick, this time.
+            manager(p) ! tick,
             settle(p, 1),
             %% There is room for others.
             More = [claimer(p) || _ <- [1, 2, 3]],
@@ -722,6 +726,32 @@ replace_waits_for_the_claim(_Config) ->
     ].
 
 %% The old worker stays, and so does its claim.
+%% Nor does the worker remain that ignores its supervisor's end.
+changes_whose_time_is_over_before_they_hear_of_the_worker(_Config) ->
+    [
+        begin
+            switch(switched(1, #{}), signals),
+            Manager = manager(p),
+            Changer = run(Change),
+            Blocked = await_blocked(1),
+            ok = sys:suspend(Manager),
+            eventually(fun() -> weir_pool_test_lib:has_late_change(Manager) end),
+            go(Blocked, stubborn),
+            eventually(fun() -> length(news_of_workers(Manager)) =:= 1 end),
+            [Worker] = news_of_workers(Manager),
+            ok = sys:resume(Manager),
+            ?assertEqual({error, timeout}, result(Changer)),
+            ok = await_down(Worker),
+            settle(p, 1),
+            ok = weir_pool:stop(p)
+        end
+     || Change <- [fun() -> weir_pool:resize(p, 2, 5000) end, fun() -> weir_pool:replace(p, 1, 5000) end]
+    ].
+
+news_of_workers(Manager) ->
+    {messages, Messages} = process_info(Manager, messages),
+    [Worker || {'$gen_cast', {started, _, _, Worker, _}} <- Messages].
+
 replace_times_out(_Config) ->
     Mode = switched(1, #{}),
     Claimer = claimer(p),
@@ -985,17 +1015,19 @@ drain_times_out(_Config) ->
     [First, Second | _] = slots(p),
     busy(First),
     busy(Second),
-    ?assertEqual({error, {timeout, 2}}, weir_pool:drain(p, 5000)),
+    %% Less than the five seconds of `shutdown', for which a worker is waited for at most.
+    Drainer = run(fun() -> weir_pool:drain(p, 3000) end),
+    %% A claim, in another pool at the same time.
+    ok = weir_pool:start(q, pool(3)),
+    Claimer = claimer(q),
+    ?assertEqual({error, {timeout, 1}}, weir_pool:drain(q, 3000)),
+    ?assertEqual({error, not_held}, release(Claimer)),
+    ?assertEqual({error, {timeout, 2}}, result(Drainer)),
     all_gone(),
     %% No OTP behaviour, so who knows.
     ok = weir_pool:start(p, #{size => 2, worker => {weir_pool_life_worker, start_plain, []}}),
     ?assertEqual({error, {timeout, 2}}, weir_pool:drain(p, 1)),
     all_gone(),
-    %% A claim.
-    ok = weir_pool:start(p, pool(3)),
-    Claimer = claimer(p),
-    ?assertEqual({error, {timeout, 1}}, weir_pool:drain(p, 5000)),
-    ?assertEqual({error, not_held}, release(Claimer)),
     ?assertEqual([], messages_of_pools()).
 
 drain_and_the_claimer_dies(_Config) ->

@@ -32,8 +32,8 @@
 -export([raise/2]).
 
 -import(weir_pool_claim_lib, [
-    start/1, start/2, manager/0, states/0, waiting/0, counter/1, workers/0, eventually/1, at_rest/0, no_messages/0,
-    claimer/1, claimed/1, let_go/1, result/1, hold_all/0
+    start/1, start/2, manager/0, states/0, waiting/0, counter/1, workers/0, eventually/1, at_rest/0, nobody_waits/0,
+    no_messages/0, claimer/1, claimed/1, let_go/1, result/1, hold_all/0
 ]).
 
 -define(POOL, weir_pool_claim_lib).
@@ -370,6 +370,7 @@ tickets(_Config) ->
     ?assertEqual([1, 2], lists:sort([weir_pool:slot(TicketA), weir_pool:slot(TicketB)])),
     {error, busy} = weir_pool:checkout(?POOL, #{}),
     {error, timeout} = weir_pool:checkout(?POOL, #{timeout => 1}),
+    nobody_waits(),
     ok = weir_pool:checkin(?POOL, TicketA),
     {error, not_held} = weir_pool:checkin(?POOL, TicketA),
     {error, not_held} = weir_pool:checkin(other, TicketB),
@@ -456,6 +457,21 @@ checkin_from_another_node(_Config) ->
         end),
         ?assertEqual(ok, There([?POOL, Ticket3])),
         ?assertEqual([free], states()),
+        %% A pool that is gone, and of which only the other node has a ticket: its atomics are gone as well.
+        ok = weir_pool:start(gone, weir_pool_test_lib:opts(1)),
+        {Pid, Monitor} = spawn_monitor(fun() ->
+            {ok, _, Ticket} = weir_pool:checkout(gone, 0),
+            exit({result, erpc:call(Node, persistent_term, put, [gone, Ticket])})
+        end),
+        ?assertEqual(ok, result(#{pid => Pid, monitor => Monitor})),
+        ok = weir_pool:stop(gone),
+        _ = [garbage_collect(Process) || Process <- processes()],
+        [
+            ?assertEqual(
+                {error, not_held}, erpc:call(Node, fun() -> weir_pool:checkin(gone, persistent_term:get(gone), How) end)
+            )
+         || How <- [ok, fail]
+        ],
         no_messages()
     after
         peer:stop(Peer),
@@ -497,6 +513,7 @@ a_failed_worker_is_replaced(_Config) ->
             ?assertEqual(ok, weir_pool:checkin(?POOL, Ticket2, ok)),
             ?assertEqual([1, 1], [counter(Counter) || Counter <- [abandoned, restarts]]),
             %% By another process.
+            nobody_waits(),
             {ok, Third, Ticket3} = weir_pool:checkout(?POOL, 0),
             {Pid, Monitor} = spawn_monitor(fun() -> exit({result, weir_pool:checkin(?POOL, Ticket3, fail)}) end),
             ?assertEqual(ok, result(#{pid => Pid, monitor => Monitor})),

@@ -5,7 +5,7 @@
 -export([set_up/1, tear_down/1]).
 -export([start/1, start/2, pool/0, states/0, signals/1, waiting/0, counter/1, queue/0, manager/0, workers/0]).
 -export([claimer/1, waiter/0, hold_all/0, wait_in_order/1, claimed/1, has_not_claimed/1, let_go/1, kill/1, result/1]).
--export([eventually/1, await_waiting/1, at_rest/0, no_messages/0]).
+-export([eventually/1, await_waiting/1, at_rest/0, nobody_waits/0, no_messages/0]).
 
 -include_lib("stdlib/include/assert.hrl").
 -include("../src/weir_pool.hrl").
@@ -58,6 +58,15 @@ at_rest() ->
         manager() ! tick,
         case {lists:usort(states()), waiting(), signals(?SIGNAL_MODE), signals(?SIGNAL_OLDEST)} of
             {[free], 0, Mode, 0} when Mode =< ?NOBODY_WAITS -> true;
+            Other -> Other
+        end
+    end).
+
+%% The queue is done with those who have waited: a worker that is given back can be had at once.
+nobody_waits() ->
+    eventually(fun() ->
+        case {waiting(), signals(?SIGNAL_MODE)} of
+            {0, Mode} when Mode =< ?NOBODY_WAITS -> true;
             Other -> Other
         end
     end).

@@ -329,7 +329,7 @@ is_busy(_) -> true.
 %% ---------------------------------------------------------------- the property
 
 holds(Opts) ->
-    Usual = case os:getenv("CI") of false -> ?SEQUENCES; _ -> ?SEQUENCES div 2 end,
+    Usual = weir_kit:in_ci(?SEQUENCES div 2, ?SEQUENCES),
     Sequences = list_to_integer(os:getenv("CLAIM_SEQUENCES", integer_to_list(Usual))),
     Kind =
         case Opts of

@@ -207,7 +207,7 @@ claims_at_once_and_after_a_wait(_Config) ->
     ?assertEqual({ok, done}, result(Waiter)),
     ?assertMatch(#{claims := 1004, waits := 1, overloads := 1}, info()),
     %% Also those that are not ended as they should be.
-    {ok, _, Ticket} = weir_pool:checkout(f, 0),
+    {ok, _, Ticket} = weir_pool:checkout(f, 5000),
     ok = weir_pool:checkin(f, Ticket, fail),
     ?assertExit(mine, weir_pool:claim(f, fun(_) -> exit(mine) end)),
     ?assertMatch(#{claims := 1006}, info()),

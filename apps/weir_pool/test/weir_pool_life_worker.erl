@@ -19,6 +19,7 @@ start_script(Slot, Script) -> scripted(Script(Slot)).
 
 scripted(start) -> start_link();
 scripted(plain) -> start_plain();
+scripted(stubborn) -> weir_pool_test_worker:start_stubborn();
 scripted({dying, Reason}) -> start_dying(Reason);
 scripted(Other) -> Other.
 

@@ -290,6 +290,8 @@ a_death_that_the_manager_has_not_heard_of(_Config) ->
     ok = sys:resume(manager(p)),
     receive {ran, C, Result} -> ?assertEqual({ok, 1}, Result) end,
     ?assertEqual(ok, result(Remover)),
+    %% It clears what the dead have left when it has answered.
+    _ = sys:get_state(manager(p)),
     ?assertEqual([C, undefined], slots(p)),
     ok = weir_pool:stop(p),
     stop(C).

@@ -266,7 +266,9 @@ random_sequences(_Config) ->
             )
         end
     ),
-    ?assert(proper:quickcheck(Property, [{numtests, 150}, {max_size, 60}, quiet])).
+    %% CI runs it on two releases.
+    Tests = weir_kit:in_ci(75, 150),
+    ?assert(proper:quickcheck(Property, [{numtests, Tests}, {max_size, 60}, quiet])).
 
 set_up() ->
     ?TABLE = ets:new(?TABLE, [named_table, public, bag]),

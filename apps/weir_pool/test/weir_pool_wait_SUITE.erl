@@ -346,7 +346,9 @@ overflow_workers_come(_Config) ->
     {error, timeout} = weir_pool:claim(?POOL, fun(W) -> W end, #{timeout => 20}),
     [let_go(Claimer) || Claimer <- [Holder | Waiters]],
     await_workers(1),
+    ok = weir_pool:stop(?POOL),
     %% One that does not wait asks for more as well, for the next.
+    start(1, #{overflow => #{max => 2, linger => 60000}}),
     [Again] = hold_all(),
     {error, busy} = weir_pool:claim(?POOL, fun(W) -> W end),
     await_workers(2),
@@ -392,6 +394,8 @@ overflow_workers_go_whatever_becomes_of_claimers(_Config) ->
             _ = [true = erlang:suspend_process(Worker) || Worker <- Workers, Busy],
             [let_go(Holder) || Holder <- Holders],
             [ok = kill(Waiter) || Waiter <- Waiters],
+            %% Does not wait for the manager's own tick, this time.
+            manager() ! tick,
             eventually(fun() -> counter(abandoned) =:= 2 end),
             _ = Busy andalso await_no_tick(),
             _ = [true = erlang:resume_process(Worker) || Worker <- Workers, Busy],
