@@ -48,14 +48,6 @@
 -define(LONG_GC_MS, 10).
 -define(EVENT_AT, 2000).
 -define(EVENT_UNTIL, 500).
-%% Growth of the memory of all processes in so many seconds that makes a burst, at least so much and this part of it;
-%% the microseconds that a burst takes for each process; and how many it may take, of which a two hundredth comes back
-%% each second.
--define(BURST_BYTES, 8_000_000).
--define(BURST_SHARE, 256).
--define(LOWS, 10).
--define(PROCESS_US, 0.55).
--define(CREDIT_US, 1_200_000).
 %% Collections of a suspect that are remembered, and for how long they count.
 -define(MOST_COLLECTIONS, 300).
 -define(COLLECTIONS_MS, 3000).
@@ -138,10 +130,7 @@
     %% What the scanner takes.
     scanner_bytes = 0 :: non_neg_integer(),
     burst = none :: none | asked | going,
-    %% Microseconds that bursts may take, the last reading of the memory, and what it was in the seconds before.
-    credit = ?CREDIT_US :: non_neg_integer(),
-    memory = infinity :: non_neg_integer() | infinity,
-    lows = [] :: [non_neg_integer()],
+    growth = weir_watch_growth:new() :: weir_watch_growth:growth(),
     parts = {none, weir_watch_parts:new()} :: {weir_watch_parts:parts() | none, weir_watch_parts:asked()},
     asking_parts = none :: none | {pid(), reference()},
     %% Microseconds of this second, and of the 60 before.
@@ -196,8 +185,8 @@ snapshot(Agent) -> gen_server:call(Agent, snapshot).
 -spec modules() -> [module()].
 modules() ->
     [
-        ?MODULE, weir_watch_scan, weir_watch_pids, weir_watch_ask, weir_watch_look, weir_watch_node, weir_watch_delay,
-        weir_watch_causes, weir_watch_parts
+        ?MODULE, weir_watch_scan, weir_watch_pids, weir_watch_growth, weir_watch_ask, weir_watch_look, weir_watch_node,
+        weir_watch_delay, weir_watch_causes, weir_watch_parts
     ].
 
 %% ---------------------------------------------------------------- gen_server
@@ -659,18 +648,12 @@ read_node(#state{reading = none, reader = Reader} = State) when is_pid(Reader) -
 read_node(State) ->
     State.
 
-%% The memory of all processes grows, and nobody is known to be the reason. What counts is the less of two readings in a
-%% row, since the scanner itself takes much for a moment when it reads the pids.
 burst(none, State) ->
     State;
-burst(Memory, #state{memory = Last, lows = Lows, burst = Burst, credit = Before} = State) ->
-    Low = min(Memory, Last),
-    Credit = min(?CREDIT_US, Before + ?CREDIT_US div 200),
-    Price = min(round(State#state.processes * ?PROCESS_US), ?CREDIT_US),
-    Base = lists:min([Low | Lows]),
-    case Burst =:= none andalso Credit >= Price andalso Low > Base + max(?BURST_BYTES, Base div ?BURST_SHARE) of
-        true -> State#state{memory = Memory, lows = [Low], credit = Credit - Price, burst = asked};
-        false -> State#state{memory = Memory, lows = lists:sublist([Low | Lows], ?LOWS), credit = Credit}
+burst(Memory, #state{growth = Growth, burst = Burst, processes = Processes} = State) ->
+    case weir_watch_growth:second(Memory, Processes, Burst =/= none, Growth) of
+        {true, Next} -> State#state{growth = Next, burst = asked};
+        {false, Next} -> State#state{growth = Next}
     end.
 
 rate(#suspect{reductions = Reductions, reductions0 = Before, queue = Queue, queues = Queues, pid = Pid} = Suspect,
