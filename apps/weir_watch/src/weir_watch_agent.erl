@@ -45,7 +45,7 @@
 %% Reductions in a tick of one who works all the time, at least.
 -define(HARD_WORK, 400_000).
 %% A collection, and a mailbox, of which the runtime is to tell.
--define(LONG_GC_MS, 10).
+-define(LONG_GC_MS, 5).
 -define(EVENT_AT, 2000).
 -define(EVENT_UNTIL, 500).
 %% Collections of a suspect that are remembered, and for how long they count.
@@ -89,8 +89,9 @@
     heard :: integer(),
     hits = {0, 0} :: {Estimate :: non_neg_integer(), Sustained :: non_neg_integer()},
     waiting = [] :: [pid()],
-    %% Collections, each with when it ended, in milliseconds. The newest first.
+    %% Collections, each with when it ended, in milliseconds. The newest first. And since when they are noted.
     collections = [] :: [{integer(), non_neg_integer()}],
+    collections_since :: integer(),
     %% What the rules said a second ago, and since when.
     verdict = none :: none | weir_watch:cause(),
     since = 0 :: integer()
@@ -557,7 +558,8 @@ at_once(Pid, #state{suspects = Before, news = News} = State) ->
 new_suspect(Pid, #state{tick = Tick} = State) ->
     New = fun(Looker) ->
         #suspect{
-            pid = Pid, looker = Looker, noticed = Tick, seen_since = erlang:system_time(millisecond), heard = now_ms()
+            pid = Pid, looker = Looker, noticed = Tick, seen_since = erlang:system_time(millisecond), heard = now_ms(),
+            collections_since = now_ms()
         }
     end,
     with_looker(Pid, all, New, State).
@@ -834,10 +836,11 @@ silent(#suspect{}) ->
 %% How many wait for each scheduler.
 turns() -> erlang:statistics(total_run_queue_lengths) div erlang:system_info(schedulers_online).
 
-%% The share of the last seconds.
-collecting(#suspect{collections = Collections}) ->
-    From = now_ms() - ?COLLECTIONS_MS,
-    lists:sum([Ms || {At, Ms} <- Collections, At > From]) / ?COLLECTIONS_MS.
+%% The share of the last seconds, or of those since its collections are noted.
+collecting(#suspect{collections = Collections, collections_since = Since}) ->
+    Now = now_ms(),
+    Noted = max(1000, min(?COLLECTIONS_MS, Now - Since)),
+    lists:sum([Ms || {At, Ms} <- Collections, At > Now - Noted]) / Noted.
 
 kept([#{kept := A}, #{kept := B} | _]) -> (A + B) / 2;
 kept(_) -> 0.0.

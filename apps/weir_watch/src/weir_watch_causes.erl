@@ -259,18 +259,16 @@ is_slow_in_ets(#{suspect := #{reductions := Reductions}, shares := S}) ->
     share(ets, S) >= 0.05 andalso share(ets, S) + share(run, S) >= 0.5 andalso Reductions < 15_000_000.
 
 %% It was seen in ets too seldom to say that a lock is what holds it up, and too often to say that it is not; or it was
-%% never, but has not been looked at often, or got little to run with; or it does more than one who is held up should,
-%% but others are in ets as often.
+%% never, but has not been looked at often, or got little to run with, while others are in ets; or it does more than one
+%% who is held up should, but others are in ets as well, or nobody knows yet: who runs beside it is known soon.
 is_perhaps_in_ets(#{suspect := #{reductions := Reductions}, shares := S, in_ets := Others} = F) ->
     #{lately_in_ets := {Lately, Samples}} = F,
-    Share = share(ets, S),
-    InEts = is_integer(Others) andalso Others >= 2,
+    Contended = case Others of unknown -> Samples < ?SURE; _ -> Others >= 1 end,
     if
         Reductions >= 30_000_000 -> false;
-        Reductions >= 15_000_000 -> InEts andalso Share >= 0.05;
-        Share >= 0.05 -> true;
-        Lately > 0.0 -> InEts orelse Others =:= unknown;
-        true -> InEts andalso (Samples < ?SURE orelse is_starved(F))
+        Lately > 0.0 -> Contended orelse Reductions < 15_000_000 andalso share(ets, S) >= 0.05;
+        Others =:= unknown -> false;
+        true -> Contended andalso (Samples < ?SURE orelse is_starved(F))
     end.
 
 %% It runs all the time and does hardly a reduction: what it does is in C. Who waits for his turn behind others does
@@ -286,11 +284,18 @@ serves(#{suspect := #{reductions := Reductions}}) -> Reductions >= ?SERVES.
 %% that is some five hundred a second, and two milliseconds.
 is_prompt(#{suspect := #{reductions := Reductions}, waiters := Waiters}) -> Reductions > ?PROMPT * Waiters.
 
-is_log(#{suspect := #{module := Module, name := Name}}) ->
+%% By its module, or where that is not known, since its heap is large, by its name or application.
+is_log(#{suspect := #{module := Module, name := Name, application := Application}}) ->
     lists:member(Module, [
         logger_olp, logger_server, logger_std_h, logger_disk_log_h, logger_proxy, logger_backend, disk_log, lager_event,
         lager_sup, error_logger, weir_log_writer
-    ]) orelse lists:member(Name, [logger, lager_event, error_logger, logger_proxy, user]).
+    ]) orelse lists:member(Name, [logger, lager_event, error_logger, logger_proxy, user]) orelse
+        lists:member(Application, [weir_log, lager]) orelse is_handler(atom_to_list(Name)).
+
+%% As OTP's handlers are named.
+is_handler("logger_std_h_" ++ _) -> true;
+is_handler("logger_disk_log_h_" ++ _) -> true;
+is_handler(_) -> false.
 
 %% It knows those who wait, or says so by its name.
 is_pool(#{suspect := #{module := Module, waiting := Waiting}, monitors := Monitors}) ->

@@ -36,8 +36,8 @@
 -spec new() -> growth().
 new() -> #growth{}.
 
-%% @doc A second is over. The memory of all processes now, how many they are, and whether a burst goes on; whether one is
-%% to begin. Who is told so has paid for it.
+%% @doc A second is over. Takes the memory of all processes, how many they are, and whether a burst goes on; tells
+%% whether one is to begin, which is paid for then.
 -spec second(Bytes :: non_neg_integer(), Processes :: non_neg_integer(), Going :: boolean(), growth()) ->
     {boolean(), growth()}.
 second(_Bytes, _Processes, true, Growth) ->

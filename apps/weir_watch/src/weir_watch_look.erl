@@ -12,7 +12,7 @@
 -module(weir_watch_look).
 
 -export([start_link/2, bounded/0]).
--export([init/3, tell/4]).
+-export([init/3, tell/5]).
 
 -export_type([look/0, sample/0, lists/0]).
 
@@ -21,10 +21,12 @@
 -define(EVERY_MS, 80).
 %% A look at one who is slow to answer has fewer samples.
 -define(LOOK_MS, 1300).
-%% Messages that are copied to see of what kind they are, the heap up to which that and the dictionary are, in words,
-%% and the messages up to which it is asked how large all of it is.
+%% Messages that are copied to see of what kind they are; the heap up to which that and the dictionary are with each
+%% look, in words, and up to which the dictionary is once, to know who it is; and the messages up to which it is asked
+%% how large all of it is.
 -define(FEW, 100).
 -define(SMALL_HEAP, 1_000_000).
+-define(HEAP_OF_WHO, 2_000_000).
 -define(SHORT, 1000).
 -define(LONG_LIST, 1000).
 %% Words that one who asks may have.
@@ -68,18 +70,12 @@ bounded() -> {max_heap_size, #{size => ?MOST_WORDS, kill => true, error_logger =
 -spec init(pid(), pid(), lists()) -> ok.
 init(Agent, Pid, Lists) ->
     _ = told_state(Agent, Pid),
-    case who(Pid, Lists) of
-        undefined ->
-            ok;
-        Who ->
-            Agent ! {who, self(), Who},
-            tell(Agent, Pid, ?FIRST_SAMPLES, Lists)
-    end.
+    tell(Agent, Pid, ?FIRST_SAMPLES, Lists, told_who(Agent, Pid, Lists)).
 
 %% @private Called by its full name, so that it comes into the code of another version. `Lists' are those that were
-%% long, and are not asked for again, since the suspect makes all of them.
--spec tell(pid(), pid(), pos_integer(), lists()) -> ok.
-tell(Agent, Pid, Number, Lists) ->
+%% long, and are not asked for again, since the suspect makes all of them; `Known': who it is.
+-spec tell(pid(), pid(), pos_integer(), lists(), Known :: boolean()) -> ok.
+tell(Agent, Pid, Number, Lists, Known) ->
     Begin = erlang:monotonic_time(microsecond),
     Facts = facts(Pid, Lists),
     Took = erlang:monotonic_time(microsecond) - Begin,
@@ -92,7 +88,7 @@ tell(Agent, Pid, Number, Lists) ->
             {Samples, Called, Kept, Us} = sampled(Agent, Pid, Number, Until, {[], Unknown, 0, 0}),
             Agent ! {looked, self(), Look#{samples => Samples, callee => Called,
                 kept => Kept / max(1, length(Samples)), us => Us + min(Took, ?MOST_US)}},
-            ?MODULE:tell(Agent, Pid, ?SAMPLES, Long)
+            ?MODULE:tell(Agent, Pid, ?SAMPLES, Long, Known orelse told_who(Agent, Pid, Long))
     end.
 
 %% The agent is told first what the suspect's state is, so that it knows in which one it has stopped to answer.
@@ -255,10 +251,12 @@ text(Term) -> unicode:characters_to_binary(io_lib:format("~0tp", [Term])).
 
 %% ---------------------------------------------------------------- who it is
 
-who(Pid, Lists) ->
+%% Whether all of it is known now. Of one with a large heap its module may not be, and is asked for again with each
+%% look: a heap that has grown with a burst of messages gets smaller.
+told_who(Agent, Pid, Lists) ->
     case process_info(Pid, [registered_name, initial_call, message_queue_len]) of
         [{_, Name}, {_, Initial}, {_, Queue}] ->
-            Small = heap(Pid, Queue) < ?SMALL_HEAP andalso not is_map_key(dictionary, Lists),
+            Small = heap(Pid, Queue) < ?HEAP_OF_WHO andalso not is_map_key(dictionary, Lists),
             Module =
                 case dictionary(Pid, '$initial_call', Small) of
                     {M, _, _} -> M;
@@ -267,7 +265,7 @@ who(Pid, Lists) ->
                         element(1, Initial);
                     _ -> undefined
                 end,
-            #{
+            Who = #{
                 name => if is_atom(Name), Name =/= [] -> Name; true -> undefined end,
                 label => label(dictionary(Pid, '$process_label', Small)),
                 module => Module,
@@ -281,9 +279,11 @@ who(Pid, Lists) ->
                         {ok, Application} -> Application;
                         undefined -> application_of(Module)
                     end
-            };
+            },
+            Agent ! {who, self(), Who},
+            Small orelse Module =/= undefined;
         undefined ->
-            undefined
+            true
     end.
 
 %% The leader of an application's processes is its master, which is itself none of them.

@@ -11,6 +11,7 @@
 -export([scanner_killed/1, sleeper_killed/1, looker_killed/1, tickers_killed/1]).
 -export([suspects_come_and_go/1, suspects_are_left_alone/1, inspected/1, inspected_beside_many/1, beside_many/0]).
 -export([monitor_of_another_stays/1, monitor_taken_meanwhile_stays/1, monitor_is_free_again/1, overloaded/1]).
+-export([who_it_is_later/1]).
 -export([too_much_memory/1, too_many_processes/1, log/2, memory_grows/1, burst/1]).
 -export([diagnose_without_an_agent/1, asker_killed/1, busy_agent/1, wrong_options/1, application/1]).
 -export([never_ends_the_node/1, all_die/0, ends_at_its_limits/1]).
@@ -35,6 +36,7 @@ all() ->
 groups() ->
     [{side_by_side, [parallel], [
         inspected, inspected_beside_many, application, never_ends_the_node, one_for_each_next, who_it_is,
+        who_it_is_later,
         shapes_not_contents, waits_for_whom, stopped_leaves_nothing, scanner_killed, sleeper_killed, told_at_once,
         looker_killed, tickers_killed, late_seconds, suspects_come_and_go, suspects_are_left_alone, overloaded,
         memory_grows
@@ -410,6 +412,29 @@ who_it_is(_Config) ->
     ),
     ok = weir_watch_agent:stop(Agent),
     exit(Labelled, kill).
+
+%% Before OTP 26.2 the module of one whose heap is large, of 32 MB here, is not asked for until that has become smaller.
+who_it_is_later(_Config) ->
+    Agent = subscribed(),
+    Me = self(),
+    Large = fun() ->
+        List = lists:seq(1, 2_000_000),
+        Me ! filled,
+        receive smaller -> true = length(List) > 0 end,
+        true = erlang:garbage_collect(),
+        Me ! emptied,
+        receive never -> ok end
+    end,
+    Pid = proc_lib:spawn(fun() -> put('$initial_call', {?MODULE, init, 1}), Large() end),
+    receive filled -> ok end,
+    ok = weir_watch_agent:inspect(Agent, Pid),
+    _ = looked_at(Pid, Agent),
+    Pid ! smaller,
+    receive emptied -> ok end,
+    Module = fun() -> case suspect(Pid, Agent) of #{module := Known} -> Known; _ -> undefined end end,
+    eventually(fun() -> Module() =:= ?MODULE end),
+    ok = weir_watch_agent:stop(Agent),
+    exit(Pid, kill).
 
 %% Fifty messages that each hold a secret: they are told by kind, and the secret is nowhere.
 shapes_not_contents(_Config) ->
