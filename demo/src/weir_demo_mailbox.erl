@@ -24,6 +24,8 @@
     max_queue => 1_000
 }).
 -define(DEADLINE_MS, 60_000).
+%% For how long a message that is missing may still come.
+-define(LATE_MS, 5_000).
 
 -type sizes() :: #{
     senders := pos_integer(),
@@ -148,7 +150,8 @@ flow(#{window := Window} = Sizes) ->
 
 through(Name, Cast, #{work := Work} = Sizes) ->
     {ok, Pid} = gen_server:start(weir_demo_meter, Work, []),
-    Figures = flood(Name, Pid, Cast, fun() -> {weir_kit_sampler:mailbox(Pid), 0} end, Sizes),
+    Waiting = fun() -> {weir_kit_sampler:mailbox(Pid), 0} end,
+    Figures = flood(Name, Pid, Cast, Waiting, fun() -> 0 end, Sizes),
     ok = gen_server:stop(Pid),
     Figures.
 
@@ -159,12 +162,15 @@ bounded(#{max_queue := MaxQueue, work := Work} = Sizes) ->
         {ok, #{waiting := N, drained := Drained}} = weir_server:info(Pid),
         {N, Drained}
     end,
-    Figures = flood("weir_server", Pid, fun weir_server:cast/2, Waiting, Sizes),
-    {ok, #{dropped := #{casts := Dropped}}} = weir_server:info(Pid),
+    Dropped = fun() ->
+        {ok, #{dropped := #{casts := Casts}}} = weir_server:info(Pid),
+        Casts
+    end,
+    Figures = flood("weir_server", Pid, fun weir_server:cast/2, Waiting, Dropped, Sizes),
     ok = weir_server:stop(Pid),
-    Figures#{dropped := Dropped}.
+    Figures.
 
-flood(Name, Pid, Cast, Waiting, #{senders := Senders, each := Each, burst := Burst, pause_ms := PauseMs}) ->
+flood(Name, Pid, Cast, Waiting, Dropped, #{senders := Senders, each := Each, burst := Burst, pause_ms := PauseMs}) ->
     Sent = counters:new(1, [write_concurrency]),
     Label = io_lib:format("~ts casts through ~ts", [weir_kit:integer(Senders * Each), Name]),
     Count = fun() -> counters:get(Sent, 1) end,
@@ -179,14 +185,27 @@ flood(Name, Pid, Cast, Waiting, #{senders := Senders, each := Each, burst := Bur
             end)
         end,
         _ = weir_kit_crowd:together(Senders, Send, ?DEADLINE_MS),
-        Readings = readings(Pid, Start),
+        {Readings, Lost} = all_read(Pid, Dropped, Senders * Each, Start, erlang:monotonic_time(millisecond)),
         Us = erlang:monotonic_time(microsecond) - Start,
         Samples = [
             {At - Start, N, InQueue}
          || {At, {N, InQueue}} <- weir_kit_sampler:stop(Sampler), At >= Start
         ],
-        #{samples => Samples, us => max(1, Us), readings => Readings, dropped => 0}
+        #{samples => Samples, us => max(1, Us), readings => Readings, dropped => Lost}
     end).
+
+%% The runtime keeps the order of what one process sends, and not of what several do: the question may be answered
+%% before the last of the senders' messages has come.
+all_read(Pid, Dropped, Sent, Start, Since) ->
+    #{received := Received} = Readings = readings(Pid, Start),
+    Lost = Dropped(),
+    case Received + Lost < Sent andalso erlang:monotonic_time(millisecond) - Since < ?LATE_MS of
+        true ->
+            ok = pause(1),
+            all_read(Pid, Dropped, Sent, Start, Since);
+        false ->
+            {Readings, Lost}
+    end.
 
 %% A bounded server may still be full, and refuse the question.
 readings(Pid, Start) ->
