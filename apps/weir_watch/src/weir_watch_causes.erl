@@ -408,8 +408,8 @@ causes() ->
             "it ran for 20 milliseconds without a break before 30 % of the samples, or, if it is in trouble, runs 60 % "
             "of its time with less than 200,000 reductions a second.">>,
             <<"Let the native function run on a dirty scheduler, or in smaller steps.">>, <<"docs/guide/watch.md">>},
-        {logger, <<"It is a process of logger, disk_log, lager or of a handler; if its mailbox is short, it idles for "
-            "a fifth of its time at most.">>,
+        {logger, <<"It is a process of logger, disk_log, lager, weir_log or a handler; if its mailbox is short, it "
+            "idles for a fifth of its time at most.">>,
             <<"Log through weir_log_h: its callers format, one writer writes in batches, and what is dropped is "
                 "counted.">>,
             <<"docs/guide/log.md">>},

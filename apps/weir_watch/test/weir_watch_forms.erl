@@ -30,12 +30,19 @@ all() ->
         {tcp_active, sockets}, {tcp_passive, sockets}, {tcp_of_socket, sockets}, {udp, sockets}
     ].
 
-%% However long it takes until he waits.
-answer_who_waits(From, Tag) ->
-    timer:sleep(2),
+%% Lets him search, however long that takes, and then wait for some third of that: he is seen to wait now and then, and
+%% to search for most of the time, on a slow machine and on a quick one.
+answer_who_waits(From, Tag) -> answer_who_waits(From, Tag, erlang:monotonic_time(millisecond)).
+
+answer_who_waits(From, Tag, Since) ->
+    timer:sleep(1),
     case process_info(From, status) of
-        {status, waiting} -> From ! {answer, Tag};
-        _ -> answer_who_waits(From, Tag)
+        {status, waiting} ->
+            %% He has waited already until that was noticed.
+            timer:sleep(max(0, (erlang:monotonic_time(millisecond) - Since) div 3 - 2)),
+            From ! {answer, Tag};
+        _ ->
+            answer_who_waits(From, Tag, Since)
     end.
 
 %% Callers that call again and again.
@@ -105,7 +112,7 @@ start(receiving_statem) ->
 start(search_for_reply) ->
     %% It answers when the search is over: who never has to wait is not known to search.
     Helper = spawn(fun() -> forever(fun() -> receive {From, Tag} -> answer_who_waits(From, Tag) end end) end),
-    backlog(?SERVER:start(fun none/0, fun(_, S) -> Helper ! {self(), x}, receive {answer, x} -> S end end), 500_000);
+    backlog(?SERVER:start(fun none/0, fun(_, S) -> Helper ! {self(), x}, receive {answer, x} -> S end end), 1_000_000);
 start(search_by_recv) ->
     Port = echo(0),
     Connect = fun() ->
@@ -294,11 +301,13 @@ ring([{ok, First} | _] = Servers) ->
     _ = [gen_server:cast(Pid, Other) || {Pid, Other} <- lists:zip(Pids, Next)],
     {any, Pids}.
 
-%% 2,000 messages each ten milliseconds, up to a mailbox of a million.
+%% Its mailbox grows by 20,000 messages a second, however quick it is.
 flood(Send, Pid) ->
+    Begin = erlang:monotonic_time(millisecond),
     Sender = fun() ->
         {_, Queue} = process_info(Pid, message_queue_len),
-        Queue > 1_000_000 orelse [Send() || _ <- lists:seq(1, 2000)],
+        Missing = 20 * (erlang:monotonic_time(millisecond) - Begin) - Queue,
+        _ = [Send() || _ <- lists:seq(1, max(0, min(20_000, Missing div 2)))],
         timer:sleep(10)
     end,
     _ = [spawn(fun() -> forever(Sender) end) || _ <- lists:seq(1, 2)],
