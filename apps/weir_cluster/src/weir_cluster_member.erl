@@ -233,6 +233,7 @@ find(#state{conf = #conf{name = Name}, joiner = Joiner} = State) ->
     Others = fun(Group) -> [Pid || Pid <- pg:get_members(?SCOPE, Group), node(Pid) =/= node()] end,
     try
         Group = group(State),
+        %% A joiner has nothing to clean up when it dies: asking takes no time.
         Joined = lists:member(Me, pg:get_local_members(?SCOPE, Group)) orelse
             is_pid(Joiner) andalso is_process_alive(Joiner),
         Next = case Joined of

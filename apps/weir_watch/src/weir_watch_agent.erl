@@ -48,9 +48,10 @@
 -define(LONG_GC_MS, 5).
 -define(EVENT_AT, 2000).
 -define(EVENT_UNTIL, 500).
-%% Collections of a suspect that are remembered, and for how long they count.
+%% Collections of a suspect that are remembered, and for how long they count, at most and at least.
 -define(MOST_COLLECTIONS, 300).
 -define(COLLECTIONS_MS, 3000).
+-define(LEAST_COLLECTIONS_MS, 1000).
 %% Functions in which a suspect was seen to wait that are remembered.
 -define(MOST_WAITS, 50).
 -define(MAX_MAILBOX, 5000).
@@ -70,6 +71,7 @@
     %% Whether that asks for what may be long.
     asked = all :: all | none,
     who = #{} :: map(),
+    %% Monotonic time, in milliseconds.
     seen_since :: integer(),
     %% When it was last found to be in trouble or busy, by seconds.
     noticed :: non_neg_integer(),
@@ -89,9 +91,8 @@
     heard :: integer(),
     hits = {0, 0} :: {Estimate :: non_neg_integer(), Sustained :: non_neg_integer()},
     waiting = [] :: [pid()],
-    %% Collections, each with when it ended, in milliseconds. The newest first. And since when they are noted.
+    %% Collections, each with when it ended, in milliseconds. The newest first.
     collections = [] :: [{integer(), non_neg_integer()}],
-    collections_since :: integer(),
     %% What the rules said a second ago, and since when.
     verdict = none :: none | weir_watch:cause(),
     since = 0 :: integer()
@@ -557,10 +558,7 @@ at_once(Pid, #state{suspects = Before, news = News} = State) ->
 
 new_suspect(Pid, #state{tick = Tick} = State) ->
     New = fun(Looker) ->
-        #suspect{
-            pid = Pid, looker = Looker, noticed = Tick, seen_since = erlang:system_time(millisecond), heard = now_ms(),
-            collections_since = now_ms()
-        }
+        #suspect{pid = Pid, looker = Looker, noticed = Tick, seen_since = now_ms(), heard = now_ms()}
     end,
     with_looker(Pid, all, New, State).
 
@@ -836,10 +834,10 @@ silent(#suspect{}) ->
 %% How many wait for each scheduler.
 turns() -> erlang:statistics(total_run_queue_lengths) div erlang:system_info(schedulers_online).
 
-%% The share of the last seconds, or of those since its collections are noted.
-collecting(#suspect{collections = Collections, collections_since = Since}) ->
+%% The share of the last seconds, or of those since it has been a suspect.
+collecting(#suspect{collections = Collections, seen_since = Since}) ->
     Now = now_ms(),
-    Noted = max(1000, min(?COLLECTIONS_MS, Now - Since)),
+    Noted = max(?LEAST_COLLECTIONS_MS, min(?COLLECTIONS_MS, Now - Since)),
     lists:sum([Ms || {At, Ms} <- Collections, At > Now - Noted]) / Noted.
 
 kept([#{kept := A}, #{kept := B} | _]) -> (A + B) / 2;
@@ -863,7 +861,7 @@ describe(#suspect{pid = Pid, looks = Looks, who = Who, queues = Queues, queue = 
         behaviour => behaviour(Samples),
         application => maps:get(application, Who, undefined),
         supervisor => maps:get(supervisor, Who, undefined),
-        since => if Verdict =:= none -> SeenSince; true -> Since end,
+        since => if Verdict =:= none -> SeenSince + erlang:time_offset(millisecond); true -> Since end,
         queue => Queue,
         queues => lists:reverse(Queues),
         drained => drained(Suspect),

@@ -164,7 +164,9 @@ take(Order, Begin, #scan{pids = Pids, size = Size, done = Done, burst = Burst} =
     Deadline = Begin + erlang:convert_time_unit(Us, microsecond, native),
     {Worked, Stuck} = again([Seen || {Pid, _, _} = Seen <- Scan#scan.before, not lists:member(Pid, Skip)], [], []),
     %% What was read a moment ago counts as a part of this turn.
-    {Slice, Ahead, Read} = slice(Scan#scan.ahead, Scan, Deadline, {Skip, Long}, [], 0),
+    %% Of those that a burst reads only some are of interest, and the others would be megabytes.
+    Least = if Burst > 0 -> Long; true -> 0 end,
+    {Slice, Ahead, Read} = slice(Scan#scan.ahead, Scan, Deadline, {Skip, Least}, [], 0),
     Named = if Names -> named(Skip); true -> [] end,
     Found = #{
         long => most([{Pid, Queue} || {Pid, Queue, _, _} <- Slice, Queue >= Long] ++ [Each || {_,
@@ -179,22 +181,22 @@ take(Order, Begin, #scan{pids = Pids, size = Size, done = Done, burst = Burst} =
     Before = if Burst > 0 -> []; true -> [{Pid, Reductions, State} || {Pid, _, Reductions, State} <- Slice] end,
     {Found, Scan#scan{ahead = Ahead, done = Done + Read, before = Before, burst = max(0, Burst - Read)}}.
 
-%% Until the time is over or all have been read once. Read is a multiple of ?STEP, or the number of all. Of those that a
-%% burst reads only some are of interest, and the others would be megabytes.
-slice(Ahead, #scan{size = Size}, _Deadline, _Order, Acc, Size) ->
+%% Until the time is over or all have been read once. Read is a multiple of ?STEP, or the number of all. Told are
+%% those with a mailbox of the least length, and those that run.
+slice(Ahead, #scan{size = Size}, _Deadline, _Which, Acc, Size) ->
     {Acc, Ahead, Size};
-slice([], #scan{pids = Pids} = Scan, Deadline, Order, Acc, Read) ->
-    slice(weir_watch_pids:next(Pids), Scan, Deadline, Order, Acc, Read);
-slice([Pid | More] = Ahead, #scan{burst = Burst} = Scan, Deadline, {Skip, Long} = Order, Acc, Read) ->
+slice([], #scan{pids = Pids} = Scan, Deadline, Which, Acc, Read) ->
+    slice(weir_watch_pids:next(Pids), Scan, Deadline, Which, Acc, Read);
+slice([Pid | More] = Ahead, Scan, Deadline, {Skip, Least} = Which, Acc, Read) ->
     case Read rem ?STEP =:= 0 andalso Read > 0 andalso erlang:monotonic_time() >= Deadline of
         true ->
             {Acc, Ahead, Read};
         false ->
             case read(Pid, Skip) of
-                [{_, Queue}, {_, Reductions}, {_, State}] when Burst =:= 0; Queue >= Long; State =:= running ->
-                    slice(More, Scan, Deadline, Order, [{Pid, Queue, Reductions, State} | Acc], Read + 1);
+                [{_, Queue}, {_, Reductions}, {_, State}] when Queue >= Least; State =:= running ->
+                    slice(More, Scan, Deadline, Which, [{Pid, Queue, Reductions, State} | Acc], Read + 1);
                 _ ->
-                    slice(More, Scan, Deadline, Order, Acc, Read + 1)
+                    slice(More, Scan, Deadline, Which, Acc, Read + 1)
             end
     end.
 
