@@ -31,6 +31,8 @@
 -define(HARDLY_ANY, 1000).
 -define(MOST_FOUND, 50).
 -define(NAMES, 500).
+%% So many registered processes are read in each turn.
+-define(FEW_NAMES, 200).
 
 -type order() :: #{
     long := pos_integer(),
@@ -40,7 +42,8 @@
     skip := [pid()],
     bytes := pos_integer()
 }.
-%% `long': the mailboxes to be told of. `names': the registered processes too. `skip': processes that do not answer.
+%% `long': the mailboxes to be told of. `names': the registered processes too, which are read
+%% in any turn where there are few. `skip': processes that do not answer.
 %% `bytes': the memory that it may take; it ends with `{shutdown, {too_large, Bytes}}' before it takes more.
 -type result() :: #{
     long := [{pid(), non_neg_integer()}],
@@ -73,7 +76,9 @@
     read :: integer(),
     spare = 1 :: non_neg_integer(),
     %% How many a burst has still to read.
-    burst = 0 :: non_neg_integer()
+    burst = 0 :: non_neg_integer(),
+    %% How many registered processes there were.
+    names = 0 :: non_neg_integer()
 }).
 
 %% @doc Starts it.
@@ -167,7 +172,7 @@ take(Order, Begin, #scan{pids = Pids, size = Size, done = Done, burst = Burst} =
     %% Of those that a burst reads only some are of interest, and the others would be megabytes.
     Least = if Burst > 0 -> Long; true -> 0 end,
     {Slice, Ahead, Read} = slice(Scan#scan.ahead, Scan, Deadline, {Skip, Least}, [], 0),
-    Named = if Names -> named(Skip); true -> [] end,
+    {Number, Named} = if Names; Scan#scan.names =< ?FEW_NAMES -> named(Skip); true -> {Scan#scan.names, []} end,
     Found = #{
         long => most([{Pid, Queue} || {Pid, Queue, _, _} <- Slice, Queue >= Long] ++ [Each || {_,
             Queue} = Each <- Named, Queue >= Long]),
@@ -179,7 +184,9 @@ take(Order, Begin, #scan{pids = Pids, size = Size, done = Done, burst = Burst} =
         burst => Burst > Read
     },
     Before = if Burst > 0 -> []; true -> [{Pid, Reductions, State} || {Pid, _, Reductions, State} <- Slice] end,
-    {Found, Scan#scan{ahead = Ahead, done = Done + Read, before = Before, burst = max(0, Burst - Read)}}.
+    {Found, Scan#scan{
+        ahead = Ahead, done = Done + Read, before = Before, burst = max(0, Burst - Read), names = Number
+    }}.
 
 %% Until the time is over or all have been read once. Read is a multiple of ?STEP, or the number of all. Told are
 %% those with a mailbox of the least length, and those that run.
@@ -207,15 +214,16 @@ read(Pid, Skip) ->
         true -> undefined
     end.
 
-%% All of them, where there are not too many; else some, chosen at random.
+%% How many there are, and all of them, where there are not too many; else some, chosen at random.
 named(Skip) ->
     Names = registered(),
-    Some = max(1, length(Names) div ?NAMES),
-    [
+    Number = length(Names),
+    Some = max(1, Number div ?NAMES),
+    {Number, [
         {Pid, Queue}
      || Name <- Names, Some =:= 1 orelse rand:uniform(Some) =:= 1, Pid <- [whereis(Name)], is_pid(Pid),
         [{_, Queue} | _] <- [read(Pid, Skip)]
-    ].
+    ]}.
 
 again([{Pid, Before, State} | More], Worked, Stuck) ->
     _ = put(reads, Pid),
