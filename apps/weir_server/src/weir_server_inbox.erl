@@ -57,7 +57,7 @@
 -export([new/3, remake/3, takes_batches/1, takes_infos/1, is_direct/1, is_empty/1, is_overrun/1, behind/1]).
 -export([to_list/1]).
 -export([backlog/2, next/4, poll/3, all_handled/1, keep/3, take_for_sys/2, count/2]).
--export([publish_first/1, publish/3, publish_left/1, unpublish/0, drained/0, info/1]).
+-export([publish_first/1, publish/3, publish_left/1, unpublish/0, drained/0, published/1, info/1]).
 
 -export_type([inbox/0]).
 
@@ -654,6 +654,11 @@ drained() ->
         undefined -> 0;
         {Drained, _More, _Stats} -> Drained
     end.
+
+%% @doc Of what a server has in its dictionary: how many drained messages wait for it, and how many it has handled.
+-spec published(term()) -> {Drained :: non_neg_integer(), Handled :: non_neg_integer()}.
+published({Drained, More, #stats{handled = Handled}}) ->
+    {Drained, lists:sum(tuple_to_list(More)) + lists:sum(tuple_to_list(Handled))}.
 
 %% @doc What weir_server:info/1 says of a process of this node.
 -spec info(pid()) -> {ok, weir_server:info()} | {error, noproc | not_weir_server}.

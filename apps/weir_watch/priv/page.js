@@ -218,9 +218,10 @@
     });
     row.setAttribute("aria-expanded", String(opened.has(s.pid)));
   };
+  const SHARES = { doing: "Was found in", states: "States", messages: "Messages, by kind", sent_by: "Sent by", tables: "Tables" };
   const newDetails = () => {
-    const lists = ["doing", "states", "messages"].map((name) =>
-      make("div", { class: "shares " + name }, make("h4", {}, { doing: "Was found in", states: "States", messages: "Messages, by kind" }[name]), make("ul")));
+    const lists = Object.entries(SHARES).map(([name, title]) =>
+      make("div", { class: "shares " + name }, make("h4", {}, title), make("ul")));
     return make("tr", { class: "details", role: "row", "aria-level": "2" }, make("td", { colspan: COLUMNS.length, role: "gridcell" },
       make("dl", { class: "evidence" }), make("div", { class: "lists" }, ...lists), make("p", { class: "chain" })));
   };
@@ -228,14 +229,14 @@
     const million = s.until_million === "infinity" || !is(s.until_million) ? "never at this rate" : duration(s.until_million);
     pairs(row.querySelector("dl"), [
       ["pid", text(s.pid)], ["label", text(s.label)], ["module", text(s.module)], ["behaviour", text(s.behaviour)],
-      ["application", text(s.application)], ["supervisor", text(s.supervisor)],
+      ["application", text(s.application)], ["supervisor", text(s.supervisor)], ["above it", text((s.ancestors || []).slice(1))],
       ["looked at for", duration((at - s.since) / 1000)], ["mailbox", whole(s.queue)], ["drained", text(s.drained)],
-      ["growth a second", text(s.growth)], 
+      ["growth a second", text(s.growth)], ["arriving a second, about", text(s.arriving)], ["handled a second", text(s.handled)],
       ["a million in", million], ["reductions a second", text(s.reductions)], ["heap", bytes(s.heap)],
-      ["waiters, about", text(s.waiters)], ["some of them", text(s.waiting)],
+      ["waiters, about", text(s.waiters)], ["some of them", text(s.waiting)], ["some senders", text(s.senders)],
       ["answers", s.answers === false ? "no, not for a second" : "yes"],
     ].filter(([, value]) => value !== "–" && value !== "none"));
-    ["doing", "states", "messages"].forEach((name) => {
+    Object.keys(SHARES).forEach((name) => {
       const list = shares(s[name]).slice(0, 8);
       show(row.querySelector("." + name), list.length > 0);
       keyed(row.querySelector(`.${name} ul`), list, ([what]) => text(what),

@@ -82,6 +82,7 @@
     module := module() | undefined,
     behaviour := atom(),
     application := atom() | undefined,
+    ancestors := [pid() | atom()],
     supervisor := pid() | atom() | undefined,
     since := integer(),
     queue := non_neg_integer(),
@@ -89,26 +90,39 @@
     drained := non_neg_integer(),
     growth := integer(),
     until_million := non_neg_integer() | infinity,
+    handled := non_neg_integer() | undefined,
+    arriving := non_neg_integer() | undefined,
     reductions := non_neg_integer(),
     core := float(),
     heap := non_neg_integer(),
     doing := [{call(), float()}],
     states := #{atom() => float()},
     messages := [{binary(), float()}],
+    sent_by := [{call(), float()}],
+    senders := [pid()],
+    tables := [{atom(), float()}],
     waiters := non_neg_integer(),
     waiting := [pid()],
     waits_for := pid() | undefined,
     chain := [pid()],
     answers := boolean()
 }.
-%% A process that is looked at. `behaviour' is `gen_server', `gen_statem', `gen_event', `weir_server', `gen_server2',
+%% A process that is looked at. `ancestors' has up to ten of those that have started it, the nearest first, which is
+%% `supervisor'. `behaviour' is `gen_server', `gen_statem', `gen_event', `weir_server', `gen_server2',
 %% `gen_batch_server' or `process'. `queue' is its mailbox now; `drained' what a weir_server has taken out of it and
 %% not handled; `queues' both together in each of up to 60 seconds, the oldest first. `growth' is by how many messages
-%% a second both grow; `until_million' the seconds until there are a million. `reductions' is a second's; `core' the
+%% a second both grow; `until_million' the seconds until there are a million. `handled' is how many messages it handles
+%% in a second, and `arriving' how many come, about: of a weir_server always, of a gen_server, a gen_server2, and a
+%% gen_statem with `handle_event/4' from OTP 27 on, if it is diagnosed or inspected; `undefined' where that is not
+%% known. `reductions' is a second's; `core' the
 %% share of its time that it ran or wanted to run, 0.0 to 1.0; `heap' bytes, of one with more than 1,000 messages
 %% those of the heap's youngest part, since the runtime would go through all messages to tell more. `doing' has the
 %% functions in which it was found, and `states' the states of `process_info(Pid, status)', each with its share of the
-%% samples. `messages' has the kinds of its messages, never their content, with their shares. `waiters' estimates how
+%% samples. `messages' has the kinds of its messages, never their content, with their shares.
+%% Of one with more than 1,000 messages in its mailbox that is diagnosed or inspected there are, from OTP 27 on, those
+%% of up to 16 messages that were seen to be sent; `sent_by' has the functions that sent them through a behaviour or
+%% `erlang:send/2', and `senders' the processes. The operator `!' is not seen. `tables' are those of ets that one with
+%% the cause `ets_lock' was seen to use, from OTP 27 on. `waiters' estimates how
 %% many processes are in a call to it, and `waiting' names some; `waits_for' is whom it is calling, `chain' that one,
 %% whom he is calling, and so on. `answers' is false while a question about it has had no answer for a second: it runs,
 %% and does not come to answer the runtime.

@@ -5,6 +5,7 @@
 %%   asker    <- samples  -- who is in a call to whom -------------> agent      one for each turn
 %%   looker   <- a suspect  -- its state, a dozen times a second --> agent      one for each suspect
 %%   reader   <- read ---  -- memory, schedulers, bytes -----------> agent      once a second
+%%   tracer   <- ask ----  -- what it handles, who sends to it ----> agent      one suspect after the other
 %%   sleeper  -- by how much it overslept --> a histogram <- read -- agent
 %%   agent    -- snapshot, once a second, once for each next/1 ----> subscribers
 %% '''
@@ -64,6 +65,13 @@
 -define(MESSAGE_BYTES, 100).
 %% What reading the node's figures takes.
 -define(READ_US, 250).
+%% What a question to the tracer takes.
+-define(TRACE_US, 2000).
+%% For how long a suspect is not traced again, and what was found is told.
+-define(TRACED_S, 10).
+-define(FRESH_S, 30).
+%% Messages in a mailbox from which on it is asked who sends.
+-define(SENT_AT, 1000).
 
 -record(suspect, {
     pid :: pid(),
@@ -86,6 +94,12 @@
     queues = [] :: [non_neg_integer()],
     %% The newest first.
     looks = [] :: [weir_watch_look:look()],
+    %% At which tick it was traced last, and what was found; `never' may it be again.
+    traced = 0 :: non_neg_integer() | never,
+    found = #{} :: weir_watch_trace:found(),
+    %% Of a weir_server, which counts them itself, how many messages it had handled at which time, and what a second.
+    total = none :: none | {integer(), non_neg_integer()},
+    handled = undefined :: non_neg_integer() | undefined,
     %% Functions of its own in which it was ever seen to wait.
     waits = [] :: [weir_watch:call()],
     heard :: integer(),
@@ -122,6 +136,10 @@
     reading = none :: none | integer(),
     facts = #{} :: map(),
     sleeper = none :: pid() | none,
+    %% Who traces suspects, started when there is one to trace; `impossible' on this runtime. About whom it has been
+    %% asked and has not answered.
+    tracer = none :: pid() | none | impossible,
+    tracing = none :: pid() | none,
     delays :: weir_watch_delay:delays(),
     tick = 0 :: non_neg_integer(),
     %% When the last second ended, and how many milliseconds each of the last 60 took: five ticks may be late. The
@@ -188,7 +206,7 @@ snapshot(Agent) -> gen_server:call(Agent, snapshot).
 modules() ->
     [
         ?MODULE, weir_watch_scan, weir_watch_pids, weir_watch_growth, weir_watch_ask, weir_watch_look, weir_watch_node,
-        weir_watch_delay, weir_watch_causes, weir_watch_parts
+        weir_watch_trace, weir_watch_delay, weir_watch_causes, weir_watch_parts
     ].
 
 %% ---------------------------------------------------------------- gen_server
@@ -201,7 +219,10 @@ init(How) ->
     _ = process_flag(priority, high),
     %% Later the code server might have no turn to load them.
     _ = code:ensure_modules_loaded(modules()),
-    {ok, with_helpers(#state{delays = weir_watch_delay:new(), alone = How =/= registered, events = events()})}.
+    Tracer = case weir_watch_trace:is_possible() of true -> none; false -> impossible end,
+    {ok, with_helpers(#state{
+        delays = weir_watch_delay:new(), alone = How =/= registered, events = events(), tracer = Tracer
+    })}.
 
 %% @private
 -spec handle_call(term(), gen_server:from(), #state{}) -> {reply, term(), #state{}}.
@@ -262,6 +283,15 @@ handle_info({who, Looker, Who}, State) ->
     {noreply, with_suspect_of(Looker, fun(Suspect) -> Suspect#suspect{who = Who} end, State)};
 handle_info({looked, Looker, Look}, State) ->
     {noreply, looked(Looker, Look, State)};
+handle_info({traced, Tracer, Pid, Found}, #state{tracer = Tracer, suspects = Suspects} = State) ->
+    New =
+        case Suspects of
+            #{Pid := #suspect{found = Before} = Suspect} ->
+                Suspects#{Pid := Suspect#suspect{found = maps:merge(Before, Found)}};
+            #{} ->
+                Suspects
+        end,
+    {noreply, State#state{tracing = none, suspects = New, us = State#state.us + ?TRACE_US * map_size(Found)}};
 handle_info({monitor, Pid, long_message_queue, true}, State) when is_pid(Pid) ->
     {noreply, at_once(Pid, State)};
 handle_info({monitor, Pid, long_gc, Info}, #state{suspects = Suspects} = State) ->
@@ -291,6 +321,10 @@ handle_info({'EXIT', Reader, _}, #state{reader = Reader} = State) ->
     {noreply, State#state{reader = none, reading = none}};
 handle_info({'EXIT', Sleeper, _}, #state{sleeper = Sleeper} = State) ->
     {noreply, State#state{sleeper = none}};
+handle_info({'EXIT', Tracer, _}, #state{tracer = Tracer, tracing = Pid, suspects = Suspects} = State) ->
+    %% By the runtime, perhaps: what it was sent was larger than it may be.
+    Not = case Suspects of #{Pid := Suspect} -> #{Pid => Suspect#suspect{traced = never}}; #{} -> #{} end,
+    {noreply, State#state{tracer = none, tracing = none, suspects = maps:merge(Suspects, Not)}};
 handle_info({'EXIT', Pid, Reason}, #state{suspects = Suspects} = State) ->
     case [Suspect || #suspect{looker = Looker} = Suspect <- maps:values(Suspects), Looker =:= Pid] of
         %% By the runtime, perhaps: an answer was longer than it may be.
@@ -311,11 +345,13 @@ handle_info(_, State) ->
 %% @private
 -spec terminate(term(), #state{}) -> ok.
 terminate(_Reason, #state{events = Events, scanner = Scanner, reader = Reader, sleeper = Sleeper} = State) ->
+    Tracer = State#state.tracer,
     %% A link does not end a process when this one ends normally.
     Lookers = [Looker || #suspect{looker = Looker} <- maps:values(State#state.suspects)],
     Under = [State#state.asker, State#state.probe, State#state.asking_parts],
     Askers = [element(1, Asking) || Asking <- Under, Asking =/= none],
     Tickers = maps:values(State#state.tickers),
+    _ = [ok = weir_watch_trace:stop(Tracer) || is_pid(Tracer)],
     _ = [exit(Pid, kill) || Pid <- [Scanner, Reader, Sleeper | Tickers ++ Lookers ++ Askers], is_pid(Pid)],
     _ = end_events(Events),
     ok.
@@ -593,12 +629,24 @@ drop(Pid, #state{suspects = Suspects} = State) ->
 
 looked(Looker, #{us := Us, samples := Samples} = Look, State) ->
     Add = fun(#suspect{looks = Looks, waits = Waits} = Suspect) ->
-        Suspect#suspect{
+        (handled(Look, Suspect))#suspect{
             looks = lists:sublist([Look | Looks], 4),
             waits = lists:sublist(lists:usort(weir_watch_causes:waits(Samples) ++ Waits), ?MOST_WAITS)
         }
     end,
     with_suspect_of(Looker, Add, State#state{us = State#state.us + Us}).
+
+%% Of a weir_server that has counted it since it was started.
+handled(#{handled := undefined}, Suspect) ->
+    Suspect;
+handled(#{handled := Total}, #suspect{total = Before} = Suspect) ->
+    Now = now_ms(),
+    Handled =
+        case Before of
+            {At, Then} when Now > At -> max(0, Total - Then) * 1000 div (Now - At);
+            _ -> undefined
+        end,
+    Suspect#suspect{total = {Now, Total}, handled = Handled}.
 
 with_suspect_of(Looker, Change, #state{suspects = Suspects} = State) ->
     case [Suspect || #suspect{looker = Pid} = Suspect <- maps:values(Suspects), Pid =:= Looker] of
@@ -639,8 +687,50 @@ second(#state{hits = Hits, tick = Tick, second = Last, lasted = Lasted} = Before
     %% That is the time for which it was at work, whether its schedulers had a processor or waited for one.
     Us = round(State#state.us * map_get(given, Facts)),
     Spent = lists:sublist([Us | State#state.spent], 60),
-    Parts = ask_parts(Judged#state{us = 0, spent = Spent}),
+    Parts = ask_parts(trace(Described, Judged#state{us = 0, spent = Spent})),
     publish(snapshot(Facts, Described, Diagnoses, Parts), Parts).
+
+%% One suspect at a time, of those in trouble and those at whom somebody looks; whose turn was the longest ago.
+trace(Described, #state{tracing = none, tracer = Tracer, tick = Tick} = State) when Tracer =/= impossible ->
+    Turns = [
+        {Traced, Pid}
+     || {Pid, #suspect{traced = Traced} = Suspect} <- maps:to_list(State#state.suspects), is_integer(Traced),
+        Traced =:= 0 orelse Traced =< Tick - ?TRACED_S * ?SECOND,
+        Suspect#suspect.verdict =/= none orelse is_pinned(Pid, State),
+        questions(Suspect, maps:get(Pid, Described)) =/= []
+    ],
+    case lists:sort(Turns) of
+        [{_, Pid} | _] -> trace_one(Pid, maps:get(Pid, Described), with_tracer(State));
+        [] -> State
+    end;
+trace(_Described, State) ->
+    State.
+
+trace_one(Pid, Description, #state{tracer = Tracer, suspects = Suspects, tick = Tick} = State) when is_pid(Tracer) ->
+    #{Pid := Suspect} = Suspects,
+    ok = weir_watch_trace:ask(Tracer, Pid, questions(Suspect, Description)),
+    State#state{tracing = Pid, suspects = Suspects#{Pid := Suspect#suspect{traced = Tick}}};
+trace_one(_Pid, _Description, State) ->
+    State.
+
+with_tracer(#state{tracer = none} = State) ->
+    try
+        State#state{tracer = weir_watch_trace:start_link()}
+    catch
+        error:system_limit -> State
+    end;
+with_tracer(State) ->
+    State.
+
+questions(#suspect{total = Total, verdict = Verdict}, #{pid := Pid, name := Name, queue := Queue} = Description) ->
+    Functions = functions(Description),
+    [{handled, Functions} || Total =:= none, Functions =/= []] ++
+        [{sent, [Pid | [Name || Name =/= undefined]]} || Queue >= ?SENT_AT] ++
+        [tables || Verdict =:= ets_lock].
+
+functions(#{module := undefined}) -> [];
+functions(#{module := Module, behaviour := Behaviour}) ->
+    [{Module, Function, Arity} || {Function, Arity} <- weir_watch_trace:callbacks(Behaviour)].
 
 read_node(#state{reading = none, reader = Reader} = State) when is_pid(Reader) ->
     ok = weir_watch_node:ask(Reader),
@@ -852,7 +942,15 @@ describe(#suspect{pid = Pid, looks = Looks, who = Who, queues = Queues, queue = 
     Newest = case Looks of [Look | _] -> Look; [] -> #{} end,
     {Chain, _} = chain(Pid, State#state.suspects, []),
     Growth = growth(Queues, State#state.lasted),
-    Messages = maps:get(messages, Newest, []),
+    Found = found(Suspect, State),
+    Handled =
+        case Suspect#suspect.total of
+            none -> maps:get(handled, Found, undefined);
+            _ -> Suspect#suspect.handled
+        end,
+    Sent = maps:get(sent, Found, []),
+    %% Of a long mailbox, what was seen to be sent.
+    Messages = case maps:get(messages, Newest, []) of [] -> [Kind || {_, _, Kind} <- Sent]; Kinds -> Kinds end,
     #{
         pid => Pid,
         name => maps:get(name, Who, undefined),
@@ -860,25 +958,41 @@ describe(#suspect{pid = Pid, looks = Looks, who = Who, queues = Queues, queue = 
         module => maps:get(module, Who, undefined),
         behaviour => behaviour(Samples),
         application => maps:get(application, Who, undefined),
-        supervisor => maps:get(supervisor, Who, undefined),
+        ancestors => maps:get(ancestors, Who, []),
+        supervisor => case Who of #{ancestors := [Parent | _]} -> Parent; #{} -> undefined end,
         since => if Verdict =:= none -> SeenSince + erlang:time_offset(millisecond); true -> Since end,
         queue => Queue,
         queues => lists:reverse(Queues),
         drained => drained(Suspect),
         growth => Growth,
         until_million => until_million(Queue + drained(Suspect), Growth),
+        handled => Handled,
+        arriving => arriving(Handled, Growth),
         reductions => Rate,
         core => core(Samples),
         heap => maps:get(heap, Newest, 0),
         doing => shares([Function || {_, [Function | _]} <- Samples]),
         states => maps:from_list(shares([Status || {Status, _} <- Samples])),
         messages => shares(Messages),
+        sent_by => shares([Function || {_, Function, _} <- Sent, Function =/= undefined]),
+        senders => lists:usort([Sender || {Sender, _, _} <- Sent]),
+        tables => shares(maps:get(tables, Found, [])),
         waiters => Estimate,
         waiting => Waiting,
         waits_for => case waits_for(Suspect) of [Callee] -> Callee; [] -> undefined end,
         chain => Chain,
         answers => silent(Suspect) =:= 0
     }.
+
+found(#suspect{traced = Traced, found = Found}, #state{tick = Tick}) ->
+    case Traced =/= never andalso Traced > Tick - ?FRESH_S * ?SECOND of
+        true -> Found;
+        false -> #{}
+    end.
+
+%% What it handles, and by how much more comes.
+arriving(undefined, _Growth) -> undefined;
+arriving(Handled, Growth) -> max(0, Handled + Growth).
 
 until_million(Waiting, Growth) when Growth > 0, Waiting < 1_000_000 -> (1_000_000 - Waiting) div Growth;
 until_million(_Waiting, _Growth) -> infinity.

@@ -156,7 +156,8 @@ receives(_) -> false.
 -spec find(facts()) -> {weir_watch:cause(), evidence()} | none.
 find(#{suspect := Suspect, shares := Shares, queue := Queue} = Facts) ->
     Trouble = trouble(Facts),
-    Evidence = maps:merge(maps:with([queue, growth, waiters, core, reductions], Suspect), #{
+    Evidence = maps:merge(maps:with([queue, growth, handled, arriving, waiters, core, reductions],
+        Suspect), #{
         collecting => round(maps:get(collecting, Facts) * 100) / 100,
         least_queue => Queue, shares => maps:map(fun(_, Share) -> round(Share * 100) / 100 end, Shares)
     }),
@@ -359,7 +360,7 @@ summary(sockets, _, #{polling := Polling, ports := Ports}) ->
     io_lib:format("has a poll thread that is busy for ~b % of the time, and ~b ports and sockets.",
         [round(Polling * 100), Ports]);
 summary(Cause, Suspect, #{shares := Shares, collecting := Collecting}) ->
-    #{queue := Queue, drained := Drained, waiters := Waiters, growth := Growth, core := Core} = Suspect,
+    #{queue := Queue, drained := Drained, waiters := Waiters, core := Core} = Suspect,
     Percent = fun(Class) -> round(100 * share(Class, Shares)) end,
     What =
         case Cause of
@@ -367,12 +368,13 @@ summary(Cause, Suspect, #{shares := Shares, collecting := Collecting}) ->
             blocking -> io_lib:format("waits inside its callbacks, ~b % of its time",
                 [Percent(call) + Percent(wait) + Percent(file) + Percent(socket)]);
             searching -> io_lib:format("goes through its mailbox in a receive, ~b % of its time", [Percent(search)]);
-            flooded -> io_lib:format("gets ~b messages a second more than it handles", [Growth]);
+            flooded -> more_than_it_handles(Suspect);
             logger -> "writes the log of all processes";
             shared_client -> "is the one client of a connection for all who wait";
             small_pool -> "has no free worker for those who wait";
             gc -> io_lib:format("collects garbage, ~b % of its time", [max(Percent(gc), round(100 * Collecting))]);
-            ets_lock -> io_lib:format("is in functions of ets, ~b % of its time, as are others", [Percent(ets)]);
+            ets_lock -> io_lib:format("is in functions of ets, ~b % of its time, as are others~ts",
+                [Percent(ets), mostly("in table ", fun(Table) -> io_lib:format("~tp", [Table]) end, tables, Suspect)]);
             port -> io_lib:format("is held back by a port that is busy, ~b % of its time",
                 [Percent(port) + Percent(held)]);
             distribution -> io_lib:format("is held back by a connection to another node, ~b % of its "
@@ -382,14 +384,36 @@ summary(Cause, Suspect, #{shares := Shares, collecting := Collecting}) ->
             backlog -> "does nothing, and its mailbox is long";
             unsure -> "is in trouble, and no rule says why"
         end,
-    io_lib:format("~ts: ~ts wait in its mailbox~ts.", [
+    io_lib:format("~ts: ~ts wait in its mailbox~ts~ts.", [
         What,
         plural(Queue + Drained, "message"),
         case Waiters of
             0 -> "";
             _ -> [", ", plural(Waiters, "process"), " for its answers"]
+        end,
+        case Suspect of
+            #{handled := Handled} when is_integer(Handled), Cause =/= flooded ->
+                [", and it handles ", integer_to_list(Handled), " a second"];
+            #{} -> ""
         end
     ]).
+
+more_than_it_handles(#{growth := Growth} = Suspect) ->
+    Rates =
+        case Suspect of
+            #{handled := Handled, arriving := Arriving} when is_integer(Handled) ->
+                io_lib:format("gets ~b messages a second and handles ~b", [Arriving, Handled]);
+            #{} ->
+                io_lib:format("gets ~b messages a second more than it handles", [Growth])
+        end,
+    [Rates, mostly("sent by ", fun({M, F, A}) -> io_lib:format("~tp:~tp/~b", [M, F, A]) end, sent_by, Suspect)].
+
+%% The first of what it has shares of, if it has any.
+mostly(Words, Print, Key, Suspect) ->
+    case Suspect of
+        #{Key := [{Thing, Share} | _]} -> [", ", Words, Print(Thing), io_lib:format(" (~b %)", [round(100 * Share)])];
+        #{} -> ""
+    end.
 
 plural(1, Word) -> ["1 ", Word];
 plural(N, Word) -> [integer_to_list(N), " ", Word, case Word of "process" -> "es"; _ -> "s" end].

@@ -11,7 +11,7 @@
 %% @private
 -module(weir_watch_look).
 
--export([start_link/2, bounded/0]).
+-export([start_link/2, bounded/0, kind/1]).
 -export([init/3, tell/5]).
 
 -export_type([look/0, sample/0, lists/0]).
@@ -29,6 +29,7 @@
 -define(HEAP_OF_WHO, 2_000_000).
 -define(SHORT, 1000).
 -define(LONG_LIST, 1000).
+-define(ANCESTORS, 10).
 %% Words that one who asks may have.
 -define(MOST_WORDS, 8_000_000).
 %% What is told as the cost of a question that waited for its answer: what it takes without waiting.
@@ -44,6 +45,8 @@
     kept := float(),
     heap := non_neg_integer(),
     drained := non_neg_integer(),
+    %% Since it was started, of a weir_server.
+    handled := non_neg_integer() | undefined,
     monitors := [pid()],
     %% Whom it called when it was first found in a call; `undefined': nobody can tell, `unknown': it was in none.
     callee := pid() | undefined | unknown,
@@ -151,10 +154,12 @@ facts(Pid, Lists) ->
             Links = list(Pid, links, Lists),
             %% Only of one that waits: a manager of many workers monitors each of them.
             Monitors = case State of waiting -> list(Pid, monitors, Lists); _ -> [] end,
+            {Drained, Handled} = published(Pid, Small),
             Look = #{
                 heap => Words * erlang:system_info(wordsize),
                 ports => lists:sublist([Port || Port <- Links, is_port(Port)], 10),
-                drained => drained(Pid, Small),
+                drained => Drained,
+                handled => Handled,
                 monitors => lists:sublist(weir_watch_ask:monitored(Monitors), ?LONG_LIST),
                 messages => messages(Pid, Queue, Small),
                 distribution => State =:= suspended andalso is_distribution_busy()
@@ -189,10 +194,19 @@ is_distribution_busy() ->
         erlang:system_info(dist_ctrl)
     ).
 
-drained(Pid, Small) ->
+%% What a weir_server says of itself: how many messages it has drained, and handled.
+published(Pid, Small) ->
     case dictionary(Pid, '$weir_server', Small) of
-        Published when is_tuple(Published), is_integer(element(1, Published)) -> element(1, Published);
-        _ -> 0
+        Published when is_tuple(Published), is_integer(element(1, Published)) ->
+            Inbox = weir_server_inbox,
+            try
+                Inbox:published(Published)
+            catch
+                %% Another version of it.
+                error:_ -> {element(1, Published), undefined}
+            end;
+        _ ->
+            {0, undefined}
     end.
 
 %% An entry of the dictionary of a process, or `undefined'. Runtimes before 26.2 tell only the whole dictionary, so
@@ -227,7 +241,8 @@ messages(Pid, Queue, true) when Queue > 0, Queue =< ?FEW ->
 messages(_Pid, _Queue, _Small) ->
     [].
 
-%% The shape of a message, never what it holds: the atoms at its head, and of what size it is.
+%% @doc The shape of a message, never what it holds: the atoms at its head, and of what size it is.
+-spec kind(term()) -> binary().
 kind({'$gen_call', _, Request}) -> <<"call ", (shape(Request))/binary>>;
 kind({'$gen_cast', Request}) -> <<"cast ", (shape(Request))/binary>>;
 kind({system, _, _}) -> <<"system message">>;
@@ -269,11 +284,7 @@ told_who(Agent, Pid, Lists) ->
                 name => if is_atom(Name), Name =/= [] -> Name; true -> undefined end,
                 label => label(dictionary(Pid, '$process_label', Small)),
                 module => Module,
-                supervisor =>
-                    case dictionary(Pid, '$ancestors', Small) of
-                        [Parent | _] when is_pid(Parent); is_atom(Parent) -> Parent;
-                        _ -> undefined
-                    end,
+                ancestors => ancestors(dictionary(Pid, '$ancestors', Small)),
                 application =>
                     case application:get_application(Pid) of
                         {ok, Application} -> Application;
@@ -285,6 +296,9 @@ told_who(Agent, Pid, Lists) ->
         undefined ->
             true
     end.
+
+ancestors([_ | _] = All) -> [Each || Each <- lists:sublist(All, ?ANCESTORS), is_pid(Each) orelse is_atom(Each)];
+ancestors(_) -> [].
 
 %% The leader of an application's processes is its master, which is itself none of them.
 application_of(undefined) -> undefined;

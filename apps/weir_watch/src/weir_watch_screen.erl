@@ -229,26 +229,30 @@ chain(#{pid := Pid, chain := Chain}, Snapshot) ->
 inspection(#{pid := Pid} = Suspect, #{diagnoses := Diagnoses, at := At} = Snapshot, #{columns := Columns} = View) ->
     #{
         name := Name, label := Label, module := Module, behaviour := Behaviour, application := Application,
-        supervisor := Supervisor, since := Since, queue := Queue, drained := Drained, growth := Growth,
+        ancestors := Ancestors, since := Since, queue := Queue, drained := Drained, growth := Growth,
         until_million := Until, reductions := Reductions,
         core := Core, heap := Heap,
         states := States, waiters := Waiters, waiting := Waiting, queues := Queues
     } = Suspect,
     Of = fun(undefined) -> "none"; (Other) when is_pid(Other) -> who(Other, Snapshot); (Other) -> text(Other) end,
+    Above = case Ancestors of [] -> "none"; _ -> lists:join(", below ", lists:map(Of, Ancestors)) end,
     Item = fun(Title, Value) -> wrapped(plain, pad(Title, 11), Value, Columns) end,
     [[{bold, who(Pid, Name, Snapshot)}, {dim, [", for ", duration(max(0, At - Since))]}] | [
         [{dim, ["label ", Label]}] || Label =/= undefined
     ]] ++
         Item("is", [text(Behaviour), " ", Of(Module), " of application ", Of(Application)]) ++
-        Item("supervisor", Of(Supervisor)) ++
+        Item("supervisor", Above) ++
         Item("mailbox", [number(Queue), " messages, ", number(Growth), "/s more", drained(Drained), until(Until)]) ++
+        rates(Suspect, Item) ++
         Item("", spark(Queues, max(0, Columns - 12), View)) ++
         Item("messages", shares(maps:get(messages, Suspect), fun(Kind) -> Kind end)) ++
+        sent(Suspect, Snapshot, Item) ++
         Item("works", [percent(Core), " of a core, ", number(Reductions), " reductions/s, heap ", bytes(Heap)]) ++
         Item("doing", [shares(maps:get(doing, Suspect), fun call/1), case Suspect of
             #{answers := false} -> " (does not answer the runtime)";
             _ -> ""
         end]) ++
+        lists:append([Item("tables", shares(Tables, fun text/1)) || #{tables := [_ | _] = Tables} <- [Suspect]]) ++
         Item("states", shares(lists:reverse(lists:keysort(2, maps:to_list(States))), fun text/1)) ++
         Item("waiters", [number(Waiters), [[", ", who(Waiter, Snapshot)] || Waiter <- lists:sublist(Waiting, 5)]]) ++
         chain(Suspect, Snapshot) ++
@@ -261,6 +265,15 @@ inspection(#{pid := Pid} = Suspect, #{diagnoses := Diagnoses, at := At} = Snapsh
             Its =:= Pid,
             #{summary := Summary, sketch := Sketch} <- [Diagnosis]
         ]).
+
+sent(#{senders := []}, _Snapshot, _Item) -> [];
+sent(#{sent_by := Functions, senders := Senders}, Snapshot, Item) ->
+    By = [[shares(Functions, fun call/1), ", "] || Functions =/= []],
+    Item("sent by", [By, "in ", lists:join(", ", [who(Sender, Snapshot) || Sender <- lists:sublist(Senders, 5)])]).
+
+rates(#{handled := undefined}, _Item) -> [];
+rates(#{handled := Handled, arriving := Arriving}, Item) ->
+    Item("", ["about ", number(Arriving), "/s arrive, ", number(Handled), "/s are handled"]).
 
 drained(0) -> "";
 drained(N) -> [", ", number(N), " drained and not handled"].

@@ -11,7 +11,8 @@
 -export([scanner_killed/1, sleeper_killed/1, looker_killed/1, tickers_killed/1]).
 -export([suspects_come_and_go/1, suspects_are_left_alone/1, inspected/1, inspected_beside_many/1, beside_many/0]).
 -export([monitor_of_another_stays/1, monitor_taken_meanwhile_stays/1, monitor_is_free_again/1, overloaded/1]).
--export([who_it_is_later/1]).
+-export([who_it_is_later/1, what_it_handles/1, counts_itself/1, tracer_killed/1, registered_in_each_turn/1]).
+-export([large_messages/1, who_sends/1, few_names/0]).
 -export([too_much_memory/1, too_many_processes/1, log/2, memory_grows/1, burst/1]).
 -export([diagnose_without_an_agent/1, asker_killed/1, busy_agent/1, wrong_options/1, application/1]).
 -export([never_ends_the_node/1, all_die/0, ends_at_its_limits/1]).
@@ -27,7 +28,9 @@ all() ->
         {group, side_by_side}, ends_with_its_last_subscriber, killed_leaves_nothing, delays, estimates, callees,
         idle_functions, turn_without_pids, in_front_of_a_cycle, callee_of_a_call, log_hangs, agent_dies_meanwhile,
         monitor_of_another_stays, monitor_taken_meanwhile_stays,
-        monitor_is_free_again, too_much_memory, too_many_processes, diagnose_without_an_agent, asker_killed, busy_agent,
+        monitor_is_free_again, what_it_handles, counts_itself, tracer_killed, large_messages, who_sends,
+        registered_in_each_turn,
+        too_much_memory, too_many_processes, diagnose_without_an_agent, asker_killed, busy_agent,
         wrong_options, ends_at_its_limits
     ].
 
@@ -399,15 +402,15 @@ who_it_is(_Config) ->
     ok = weir_watch_agent:inspect(Agent, Global),
     ?assertMatch(
         #{name := global_name_server, module := global, application := kernel, supervisor := kernel_sup,
-            behaviour := gen_server, label := undefined, waits_for := undefined, chain := [],
-            until_million := infinity},
+            ancestors := [kernel_sup, _Kernel], behaviour := gen_server, label := undefined, waits_for := undefined,
+            chain := [], until_million := infinity},
         looked_at(Global, Agent)
     ),
     Labelled = spawn(fun() -> put('$process_label', {account, 1}), receive never -> ok end end),
     ok = weir_watch_agent:inspect(Agent, Labelled),
     ?assertMatch(
-        #{name := undefined, module := undefined, behaviour := process, supervisor := undefined,
-            label := <<"{account,1}">>},
+        #{name := undefined, module := undefined, behaviour := process, supervisor := undefined, ancestors := [],
+            handled := undefined, arriving := undefined, label := <<"{account,1}">>},
         looked_at(Labelled, Agent)
     ),
     ok = weir_watch_agent:stop(Agent),
@@ -435,6 +438,151 @@ who_it_is_later(_Config) ->
     eventually(fun() -> Module() =:= ?MODULE end),
     ok = weir_watch_agent:stop(Agent),
     exit(Pid, kill).
+
+%% One that is inspected, where the runtime has trace sessions.
+what_it_handles(_Config) ->
+    Agent = subscribed(),
+    {ok, Server} = weir_watch_form_server:start(fun() -> 0 end, fun(_, N) -> N + 1 end),
+    Caller = spawn_link(fun() -> calls(Server) end),
+    ok = weir_watch_agent:inspect(Agent, Server),
+    case weir_watch_trace:is_possible() of
+        true -> ?assertMatch(#{arriving := Arriving} when is_integer(Arriving), handles(Server, Agent));
+        false -> ?assertMatch(#{handled := undefined, arriving := undefined}, looked_at(Server, Agent))
+    end,
+    end_both(Caller, Server),
+    ok = weir_watch_agent:stop(Agent),
+    ?assertEqual(0, erlang:system_info(trace_control_word)).
+
+%% A weir_server has counted it itself.
+counts_itself(_Config) ->
+    Agent = subscribed(),
+    {ok, Server} = weir_server:start(weir_watch_form_server, {fun() -> 0 end, fun(_, N) -> N + 1 end}, []),
+    Caller = spawn_link(fun() -> calls(Server) end),
+    ok = weir_watch_agent:inspect(Agent, Server),
+    ?assertMatch(#{arriving := Arriving, behaviour := weir_server} when is_integer(Arriving), handles(Server, Agent)),
+    ?assertEqual([], tracers(Agent)),
+    end_both(Caller, Server),
+    ok = weir_watch_agent:stop(Agent).
+
+%% Another one goes on.
+tracer_killed(_Config) ->
+    Agent = subscribed(),
+    {ok, Server} = weir_watch_form_server:start(fun() -> 0 end, fun(_, N) -> N + 1 end),
+    Caller = spawn_link(fun() -> calls(Server) end),
+    ok = weir_watch_agent:inspect(Agent, Server),
+    case weir_watch_trace:is_possible() of
+        true ->
+            _ = handles(Server, Agent),
+            [Tracer] = tracers(Agent),
+            exit(Tracer, kill),
+            eventually(fun() -> case tracers(Agent) of [Another] -> Another =/= Tracer; [] -> false end end);
+        false ->
+            ?assertEqual([], tracers(Agent))
+    end,
+    end_both(Caller, Server),
+    ok = weir_watch_agent:stop(Agent).
+
+%% Who is sent messages that are too large for the tracer is not asked again.
+large_messages(_Config) ->
+    Agent = subscribed(),
+    Suspect = spawn(fun takes_large/0),
+    [Suspect ! I || I <- lists:seq(1, 1500)],
+    Sender = spawn_link(fun() -> sends_large(Suspect, {large, lists:seq(1, 4_500_000)}) end),
+    ok = weir_watch_agent:inspect(Agent, Suspect),
+    case weir_watch_trace:is_possible() of
+        true ->
+            _ = looked_at(Suspect, Agent),
+            eventually(fun() -> never_again(Suspect, Agent) end),
+            ?assertEqual([], tracers(Agent)),
+            ?assertMatch(#{senders := [], messages := []}, suspect(Suspect, Agent));
+        false ->
+            _ = looked_at(Suspect, Agent),
+            ?assertNot(never_again(Suspect, Agent))
+    end,
+    true = unlink(Sender),
+    [exit(Pid, kill) || Pid <- [Sender, Suspect]],
+    ok = weir_watch_agent:stop(Agent).
+
+takes_large() ->
+    receive {large, List} when is_list(List) -> takes_large() end.
+
+sends_large(To, Message) ->
+    _ = erlang:send(To, Message),
+    receive after 50 -> sends_large(To, Message) end.
+
+%% As the agent has noted of a suspect.
+never_again(Pid, Agent) ->
+    [Suspect] = [Suspect || #{Pid := Suspect} <- tuple_to_list(sys:get_state(Agent, ?DEADLINE_MS))],
+    lists:member(never, tuple_to_list(Suspect)).
+
+%% In whose mailbox more is than is read: who sends, from which function, and what.
+who_sends(_Config) ->
+    Agent = subscribed(),
+    Suspect = spawn(fun() -> receive never -> ok end end),
+    [Suspect ! I || I <- lists:seq(1, 1500)],
+    Sender = spawn_link(fun() -> casts(Suspect) end),
+    ok = weir_watch_agent:inspect(Agent, Suspect),
+    case weir_watch_trace:is_possible() of
+        true ->
+            #{senders := Senders, sent_by := By, messages := Kinds} = eventually(fun() ->
+                case suspect(Suspect, Agent) of #{senders := [_ | _]} = Known -> Known; _ -> false end
+            end),
+            ?assertEqual({[Sender], [{{?MODULE, casts, 1}, 1.0}], [{<<"cast {log,_}">>, 1.0}]}, {Senders, By, Kinds});
+        false ->
+            ?assertMatch(#{senders := [], sent_by := [], messages := []}, looked_at(Suspect, Agent))
+    end,
+    true = unlink(Sender),
+    [exit(Pid, kill) || Pid <- [Sender, Suspect]],
+    ok = weir_watch_agent:stop(Agent).
+
+casts(To) ->
+    ok = gen_server:cast(To, {log, secret}),
+    receive after 1 -> casts(To) end.
+
+tracers(Agent) ->
+    [Pid || Pid <- links(Agent), is_pid(Pid), {_, {weir_watch_trace, init, 1}} <- [process_info(Pid, initial_call)]].
+
+calls(Server) ->
+    ok = gen_server:call(Server, x),
+    calls(Server).
+
+handles(Server, Agent) ->
+    eventually(fun() ->
+        case suspect(Server, Agent) of
+            #{handled := Handled} = Suspect when is_integer(Handled), Handled > 0 -> Suspect;
+            _ -> false
+        end
+    end).
+
+end_both(Caller, Server) ->
+    true = unlink(Caller),
+    true = exit(Caller, kill),
+    ok = gen_server:stop(Server).
+
+%% Where there are few. Among many it waits for its turn, or for the second to be over.
+registered_in_each_turn(_Config) -> ok = in_plain_node([], ?MODULE, few_names, []).
+
+few_names() ->
+    Named = spawn(fun() -> receive never -> ok end end),
+    [Named ! I || I <- lists:seq(1, 300)],
+    true = register(named, Named),
+    %% So many that a slice does not come to it in these turns.
+    _ = [spawn(fun() -> receive never -> ok end end) || _ <- lists:seq(1, 50_000)],
+    Scanner = weir_watch_scan:start_link(),
+    Found = fun(Names) ->
+        ok = weir_watch_scan:turn(Scanner, #{
+            long => 200, samples => 1, burst => false, names => Names, skip => [], bytes => 100_000_000
+        }),
+        receive {scan, Scanner, #{long := Long}} -> length([Pid || {Pid, 300} <- Long, Pid =:= Named]) end
+    end,
+    ?assertEqual(1, lists:min([Found(false) || _ <- [1, 2, 3, 4]])),
+    More = [spawn(fun() -> receive never -> ok end end) || _ <- lists:seq(1, 200)],
+    _ = [register(list_to_atom("more" ++ integer_to_list(N)), Pid) || {N, Pid} <- lists:enumerate(More)],
+    %% It learns in this turn that there are more.
+    ?assertEqual(1, Found(false)),
+    ?assertEqual(0, Found(false)),
+    ?assertEqual(1, Found(true)),
+    ok.
 
 %% Fifty messages that each hold a secret: they are told by kind, and the secret is nowhere.
 shapes_not_contents(_Config) ->

@@ -6,9 +6,10 @@
 -include_lib("stdlib/include/assert.hrl").
 
 -export([all/0, suite/0]).
--export([diagnosed/2, find/2, healthy_for/1]).
--export([forms/1, healthy/1, rules_in_order/1, every_cause_is_told/1, every_sketch/1, remedies_of_our_own/1]).
--export([not_in_trouble/1, limits_of_trouble/1, limits_of_sockets/1, roots/1]).
+-export([diagnosed/2, find/2, says/2, healthy_for/1]).
+-export([forms/1, healthy/1, rules_in_order/1, every_cause_is_told/1, rates_in_words/1, every_sketch/1]).
+-export([remedies_of_our_own/1, says_what_was_traced/1, not_in_trouble/1, limits_of_trouble/1, limits_of_sockets/1]).
+-export([roots/1]).
 
 -define(DEADLINE_MS, 60_000).
 %% One form of each cause.
@@ -19,8 +20,9 @@ suite() -> [{timetrap, {minutes, 90}}].
 
 all() ->
     [
-        rules_in_order, every_cause_is_told, every_sketch, remedies_of_our_own, not_in_trouble, limits_of_trouble,
-        limits_of_sockets, roots, forms, healthy
+        rules_in_order, every_cause_is_told, rates_in_words, every_sketch, remedies_of_our_own, not_in_trouble,
+        limits_of_trouble,
+        limits_of_sockets, roots, says_what_was_traced, forms, healthy
     ].
 
 %% ---------------------------------------------------------------- the rules by themselves
@@ -172,6 +174,27 @@ every_cause_is_told(_Config) ->
         end
      || Cause <- Told
     ].
+
+%% What it handles is told where it is known.
+rates_in_words(_Config) ->
+    Says = fun(Cause, Changes) ->
+        {_, Evidence} = weir_watch_causes:find(facts(#{queue => 5000}, #{run => 1.0})),
+        Suspect = suspect(Changes#{queue => 5000, growth => 812}),
+        #{summary := Summary} = weir_watch_causes:diagnosis(Suspect, {Cause, Evidence}, 0),
+        Summary
+    end,
+    Known = #{handled => 4000, arriving => 4812},
+    Unknown = #{handled => undefined, arriving => undefined},
+    ?assertMatch({match, _}, re:run(Says(flooded, Known), "gets 4812 messages a second and handles 4000")),
+    ?assertMatch({match, _}, re:run(Says(flooded, Unknown), "gets 812 messages a second more than it handles")),
+    ?assertMatch({match, _}, re:run(Says(busy, Known), "its mailbox, and it handles 4000 a second\\.$")),
+    ?assertMatch({match, _}, re:run(Says(busy, Unknown), "wait in its mailbox\\.$")),
+    {flooded, #{handled := 4000, arriving := 4812}} =
+        weir_watch_causes:find(facts(Known#{queue => 5000, growth => 1000}, #{run => 1.0})),
+    ?assertMatch({match, _}, re:run(Says(flooded, Known), "handles 4000, sent by shop:buy/2 \\(75 %\\): 5000")),
+    ?assertMatch({match, _}, re:run(Says(flooded, Known#{sent_by => []}), "handles 4000: 5000")),
+    ?assertMatch({match, _}, re:run(Says(ets_lock, Known), "as are others, in table accounts \\(100 %\\): 5000")),
+    ?assertMatch({match, _}, re:run(Says(ets_lock, Known#{tables => []}), "as are others: 5000")).
 
 %% All but unsure; with the suspect's module, where a suspect has one. What is Erlang is read as such, and what it calls
 %% of Weir is there.
@@ -328,6 +351,32 @@ diagnosed(Form, sockets) ->
     end;
 diagnosed(Form, Cause) ->
     weir_watch_test_lib:in_node([], ?MODULE, find, [Form, Cause]).
+
+%% From OTP 27 on, of a form whose senders and table are known.
+says_what_was_traced(_Config) ->
+    case weir_watch_trace:is_possible() of
+        true ->
+            [
+                ok = weir_watch_test_lib:in_node([], ?MODULE, says, [Form, Words])
+             || {Form, Words} <- [
+                    {casts, "gets [0-9]+ messages a second and handles [0-9]+, sent by weir_watch_forms:"},
+                    {ets_inserts, "in functions of ets, [0-9]+ % of its time, as are others, in table form \\(100 %\\)"}
+                ]
+            ],
+            ok;
+        false ->
+            {skip, "There are no trace sessions before OTP 27."}
+    end.
+
+says(Form, Words) ->
+    _ = weir_watch_forms:start(Form),
+    weir_watch_test_lib:eventually(fun() ->
+        case weir_watch_test_lib:snapshot() of
+            #{diagnoses := Diagnoses} -> lists:any(fun(#{summary := S}) -> re:run(S, Words) =/= nomatch end, Diagnoses);
+            false -> false
+        end
+    end),
+    ok.
 
 %% In the node. Right is who is told three times with the right cause, while nobody is told with a wrong one; the
 %% seconds are those until the first time.

@@ -42,10 +42,13 @@ suspect(Pid, WaitsFor, Now) ->
     #{
         pid => Pid, name => bank, label => <<"{account, 1}">>, module => bank, behaviour => gen_server,
             application => shop,
-        supervisor => shop_sup, since => Now - 30_000, queue => 5123, queues => [0, 10, 200, 1500, 5123], drained => 0,
-        growth => 812, until_million => 1225, reductions => 23_000_000,
+        ancestors => [shop_sup, list_to_pid("<0.4700.0>")], supervisor => shop_sup, since => Now - 30_000,
+        queue => 5123, queues => [0, 10, 200, 1500, 5123], drained => 0,
+        growth => 812, until_million => 1225, handled => 4000, arriving => 4812, reductions => 23_000_000,
         core => 0.98, heap => 12_000_000, doing => [{{bank, interest, 2}, 0.75}, {{lists, map, 2}, 0.25}],
         states => #{running => 0.9, runnable => 0.1}, messages => [{<<"call {get, _}">>, 0.9}, {<<"cast stop">>, 0.1}],
+        sent_by => [{{shop, buy, 2}, 0.75}, {{shop, pay, 1}, 0.25}], senders => [list_to_pid("<0.4701.0>")],
+        tables => [{accounts, 1.0}],
         waiters => 5100, waiting => [WaitsFor || WaitsFor =/= undefined], waits_for => WaitsFor,
         chain => [WaitsFor || WaitsFor =/= undefined], answers => true
     }.
