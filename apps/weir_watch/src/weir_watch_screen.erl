@@ -235,11 +235,18 @@ inspection(#{pid := Pid} = Suspect, #{diagnoses := Diagnoses, at := At} = Snapsh
         states := States, waiters := Waiters, waiting := Waiting, queues := Queues
     } = Suspect,
     Of = fun(undefined) -> "none"; (Other) when is_pid(Other) -> who(Other, Snapshot); (Other) -> text(Other) end,
+    Its = [Diagnosis || #{pid := Who} = Diagnosis <- Diagnoses, Who =:= Pid],
     Above = case Ancestors of [] -> "none"; _ -> lists:join(", below ", lists:map(Of, Ancestors)) end,
     Item = fun(Title, Value) -> wrapped(plain, pad(Title, 11), Value, Columns) end,
     [[{bold, who(Pid, Name, Snapshot)}, {dim, [", for ", duration(max(0, At - Since))]}] | [
         [{dim, ["label ", Label]}] || Label =/= undefined
     ]] ++
+        %% First, since it is to be seen on a small screen, too; what is cut off there is the sketch.
+        lists:append([
+            [title(Diagnosis, Snapshot) | wrapped(plain, "  ", Summary, Columns)] ++
+                wrapped(good, "  ", [Remedy, " (", Page, ")"], Columns)
+         || #{summary := Summary, remedy := Remedy, page := Page} = Diagnosis <- Its
+        ]) ++
         Item("is", [text(Behaviour), " ", Of(Module), " of application ", Of(Application)]) ++
         Item("supervisor", Above) ++
         Item("mailbox", [number(Queue), " messages, ", number(Growth), "/s more", drained(Drained), until(Until)]) ++
@@ -256,15 +263,7 @@ inspection(#{pid := Pid} = Suspect, #{diagnoses := Diagnoses, at := At} = Snapsh
         Item("states", shares(lists:reverse(lists:keysort(2, maps:to_list(States))), fun text/1)) ++
         Item("waiters", [number(Waiters), [[", ", who(Waiter, Snapshot)] || Waiter <- lists:sublist(Waiting, 5)]]) ++
         chain(Suspect, Snapshot) ++
-        lists:append([
-            [[], title(Diagnosis, Snapshot)] ++
-                wrapped(plain, "  ", Summary, Columns) ++
-                wrapped(good, "  ", [Remedy, " (", Page, ")"], Columns) ++
-                [[{plain, ["    ", Row]}] || Row <- rows(Sketch)]
-         || #{pid := Its, remedy := Remedy, page := Page} = Diagnosis <- Diagnoses,
-            Its =:= Pid,
-            #{summary := Summary, sketch := Sketch} <- [Diagnosis]
-        ]).
+        lists:append([[[] | [[{plain, ["    ", Row]}] || Row <- rows(Sketch)]] || #{sketch := Sketch} <- Its]).
 
 sent(#{senders := []}, _Snapshot, _Item) -> [];
 sent(#{sent_by := Functions, senders := Senders}, Snapshot, Item) ->
