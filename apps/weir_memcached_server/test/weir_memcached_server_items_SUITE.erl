@@ -657,7 +657,7 @@ many_expire(_Config) ->
     ct:pal("~b answers before and ~b after; ~b steps, ~b buckets and ~b items in one at most",
         [Before, After, length(Steps), lists:max(Buckets), lists:max(Items)]),
     ?assert(Before >= 50 andalso After >= 50, Answered),
-    ?assert(lists:sum(Items) > ?EXPIRE div 2),
+    ?assert(lists:sum(Items) >= ?EXPIRE div 2),
     ?assert(lists:max(Buckets) =< ?STEP, lists:max(Buckets)),
     ?assert(lists:max(Items) =< ?STEP_ITEMS, lists:max(Items)),
     exact(Server).
@@ -669,7 +669,8 @@ stored(Kind, N, Exp) ->
 %% Counts answers to what was asked before and after those expired. One that is asked for afterwards is not there, one
 %% that was answered before then is; one that stays always is.
 reader(Socket, Over, Asked, {Before, After}) ->
-    [Stays, Expires] = [integer_to_binary(rand:uniform(Most)) || Most <- [?STAY, ?EXPIRE]],
+    %% One that has expired and is asked for is removed by that: so half of them are left to the keeper.
+    [Stays, Expires] = [integer_to_binary(rand:uniform(Most)) || Most <- [?STAY, ?EXPIRE div 2]],
     IsOver = counters:get(Over, 1) =:= 1,
     Answer = weir_memcached_server_test:ask(Socket, ["mg s", Stays, " v\r\nmg e", Expires, " v\r\n"]),
     There = [value(Stays), value(Expires)],

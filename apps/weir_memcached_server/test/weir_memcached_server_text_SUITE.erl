@@ -390,12 +390,16 @@ own_binaries(_Config) ->
             _ = feed_in(Server, Requests, Cuts),
             ?assertEqual(8, length(items(Server))),
             [
-                ?assertEqual({Size, Size}, {Size, binary:referenced_byte_size(Bin)})
+                ?assert(is_own(Size, binary:referenced_byte_size(Bin)), {Size, binary:referenced_byte_size(Bin)})
              || #item{key = K, value = V} <- items(Server), Bin <- [K, V], Size <- [byte_size(Bin)]
             ]
         end
      || Cuts <- [[], lists:seq(10, byte_size(Requests) - 1, 10), lists:seq(5_000, byte_size(Requests) - 1, 5_000)]
     ].
+
+%% OTP 27 tells the bits of one that is on a heap.
+is_own(Size, Size) -> true;
+is_own(Size, Referenced) -> Size =< 64 andalso Referenced =:= 8 * Size.
 
 %% An answer is given before it is longer than 64 KB and one value.
 bounded_answers(_Config) ->

@@ -21,7 +21,7 @@
     explained/1
 ]).
 -export([usage/1, made_elsewhere/1, healthy/1, limits_are_told/1, in_trouble/1, could_not_look/1, screen/1]).
--export([gone_and_back/1, command_killed/1, terminal_killed/1]).
+-export([gone_and_back/1, command_killed/1, terminal_killed/1, killed_while_it_traces/1]).
 -export([in_a_shell/1, of_its_own_node/1, keys/1]).
 
 -import(weir_watch_test_lib, [eventually/1]).
@@ -41,6 +41,7 @@ groups() ->
         {module, [], [
             attach_and_detach,
             killed,
+            killed_while_it_traces,
             two,
             many_at_once,
             one_after_the_other,
@@ -115,6 +116,19 @@ attach_and_detach(Config) ->
 killed(Config) ->
     Before = traces(Config),
     {Pid, _Agent} = attached(?config(node, Config)),
+    exit(Pid, kill),
+    eventually(fun() -> traces(Config) =:= Before end).
+
+%% The same while the agent traces a suspect, where the runtime has trace sessions.
+killed_while_it_traces(Config) ->
+    Before = traces(Config),
+    #{word := 0} = Before,
+    _ = flood(Config),
+    {Pid, _Agent} = attached(?config(node, Config)),
+    case has_sessions(Config) of
+        true -> eventually(fun() -> word(Config) =/= 0 end);
+        false -> ok
+    end,
     exit(Pid, kill),
     eventually(fun() -> traces(Config) =:= Before end).
 
@@ -305,7 +319,7 @@ snapshot(Agent) ->
     receive {weir_watch, Agent, Snapshot} -> Snapshot after ?PATIENCE_MS -> ct:fail(no_snapshot) end.
 
 %% What attaching could leave on the node: modules, also old ones; processes that run them or the guard; names; tables
-%% of theirs.
+%% of theirs; trace sessions, and the word in which they count.
 traces(Config) ->
     Modules = [weir_watch_guard | weir_watch_agent:modules()],
     #{
@@ -313,6 +327,8 @@ traces(Config) ->
         old => [M || M <- Modules, call(Config, erlang, check_old_code, [M])],
         names => [Name || Name <- call(Config, erlang, registered, []), lists:prefix("weir", atom_to_list(Name))],
         tables => [Table || Table <- call(Config, ets, all, []), lists:member(Table, Modules)],
+        sessions => case has_sessions(Config) of true -> call(Config, trace, session_info, [all]); false -> none end,
+        word => word(Config),
         tables_count => length(call(Config, ets, all, [])),
         processes => [
             Pid
@@ -326,6 +342,12 @@ traces(Config) ->
             lists:member(M, Modules)
         ]
     }.
+
+has_sessions(Config) ->
+    call(Config, code, ensure_loaded, [trace]) =:= {module, trace} andalso
+        call(Config, erlang, function_exported, [trace, session_info, 1]).
+
+word(Config) -> call(Config, erlang, system_info, [trace_control_word]).
 
 call(Config, M, F, A) -> weir_kit_nodes:call(?config(peer, Config), M, F, A).
 
