@@ -69,7 +69,7 @@
 -define(TRACE_US, 2000).
 %% For how long a suspect is not traced again, and what was found is told.
 -define(TRACED_S, 10).
--define(FRESH_S, 30).
+-define(FRESH_S, 60).
 %% Messages in a mailbox from which on it is asked who sends.
 -define(SENT_AT, 1000).
 
@@ -94,11 +94,13 @@
     queues = [] :: [non_neg_integer()],
     %% The newest first.
     looks = [] :: [weir_watch_look:look()],
-    %% At which tick it was traced last, and what was found; `never' may it be again.
-    traced = 0 :: non_neg_integer() | never,
-    found = #{} :: weir_watch_trace:found(),
-    %% Of a weir_server, which counts them itself, how many messages it had handled at which time, and what a second.
-    total = none :: none | {integer(), non_neg_integer()},
+    %% At which tick it was traced last; what was found, and when; whether its messages are too large for that.
+    traced = 0 :: non_neg_integer(),
+    found = {0, #{}} :: {Tick :: non_neg_integer(), weir_watch_trace:found()},
+    too_large = false :: boolean(),
+    %% Of a weir_server, which counts what it handles, but tells it after some messages only: what it told last, since
+    %% when, if that is known, and how many a second that were.
+    total = none :: none | {Since :: integer() | unknown, non_neg_integer()},
     handled = undefined :: non_neg_integer() | undefined,
     %% Functions of its own in which it was ever seen to wait.
     waits = [] :: [weir_watch:call()],
@@ -140,6 +142,7 @@
     %% asked and has not answered.
     tracer = none :: pid() | none | impossible,
     tracing = none :: pid() | none,
+    tracer_bytes = 0 :: non_neg_integer(),
     delays :: weir_watch_delay:delays(),
     tick = 0 :: non_neg_integer(),
     %% When the last second ended, and how many milliseconds each of the last 60 took: five ticks may be late. The
@@ -283,15 +286,15 @@ handle_info({who, Looker, Who}, State) ->
     {noreply, with_suspect_of(Looker, fun(Suspect) -> Suspect#suspect{who = Who} end, State)};
 handle_info({looked, Looker, Look}, State) ->
     {noreply, looked(Looker, Look, State)};
-handle_info({traced, Tracer, Pid, Found}, #state{tracer = Tracer, suspects = Suspects} = State) ->
+handle_info({traced, Tracer, Pid, Found, Bytes}, #state{tracer = Tracer, suspects = Suspects} = State) ->
     New =
         case Suspects of
-            #{Pid := #suspect{found = Before} = Suspect} ->
-                Suspects#{Pid := Suspect#suspect{found = maps:merge(Before, Found)}};
+            #{Pid := Suspect} when map_size(Found) > 0 ->
+                Suspects#{Pid := Suspect#suspect{found = {State#state.tick, Found}}};
             #{} ->
                 Suspects
         end,
-    {noreply, State#state{tracing = none, suspects = New, us = State#state.us + ?TRACE_US * map_size(Found)}};
+    {noreply, State#state{tracing = none, tracer_bytes = Bytes, suspects = New}};
 handle_info({monitor, Pid, long_message_queue, true}, State) when is_pid(Pid) ->
     {noreply, at_once(Pid, State)};
 handle_info({monitor, Pid, long_gc, Info}, #state{suspects = Suspects} = State) ->
@@ -321,10 +324,15 @@ handle_info({'EXIT', Reader, _}, #state{reader = Reader} = State) ->
     {noreply, State#state{reader = none, reading = none}};
 handle_info({'EXIT', Sleeper, _}, #state{sleeper = Sleeper} = State) ->
     {noreply, State#state{sleeper = none}};
-handle_info({'EXIT', Tracer, _}, #state{tracer = Tracer, tracing = Pid, suspects = Suspects} = State) ->
-    %% By the runtime, perhaps: what it was sent was larger than it may be.
-    Not = case Suspects of #{Pid := Suspect} -> #{Pid => Suspect#suspect{traced = never}}; #{} -> #{} end,
-    {noreply, State#state{tracer = none, tracing = none, suspects = maps:merge(Suspects, Not)}};
+handle_info({'EXIT', Tracer, Reason}, #state{tracer = Tracer, tracing = Pid, suspects = Suspects} = State) ->
+    ok = weir_watch_trace:give_back(),
+    New =
+        case Suspects of
+            %% By the runtime, perhaps: what it was sent was larger than it may be.
+            #{Pid := Suspect} when Reason =:= killed -> Suspects#{Pid := Suspect#suspect{too_large = true}};
+            #{} -> Suspects
+        end,
+    {noreply, State#state{tracer = none, tracing = none, tracer_bytes = 0, suspects = New}};
 handle_info({'EXIT', Pid, Reason}, #state{suspects = Suspects} = State) ->
     case [Suspect || #suspect{looker = Looker} = Suspect <- maps:values(Suspects), Looker =:= Pid] of
         %% By the runtime, perhaps: an answer was longer than it may be.
@@ -636,17 +644,19 @@ looked(Looker, #{us := Us, samples := Samples} = Look, State) ->
     end,
     with_suspect_of(Looker, Add, State#state{us = State#state.us + Us}).
 
-%% Of a weir_server that has counted it since it was started.
-handled(#{handled := undefined}, Suspect) ->
-    Suspect;
-handled(#{handled := Total}, #suspect{total = Before} = Suspect) ->
+%% From one telling of a weir_server to the next. When the first one was is not known.
+handled(#{handled := undefined}, Suspect) -> Suspect;
+handled(#{handled := Total}, #suspect{total = none} = Suspect) -> Suspect#suspect{total = {unknown, Total}};
+handled(#{handled := Total}, #suspect{total = {Since, Total}} = Suspect) ->
+    case is_integer(Since) andalso now_ms() - Since > 1000 * ?FRESH_S of
+        true -> Suspect#suspect{handled = undefined};
+        false -> Suspect
+    end;
+handled(#{handled := Total}, #suspect{total = {unknown, _}} = Suspect) -> Suspect#suspect{total = {now_ms(), Total}};
+handled(#{handled := Total}, #suspect{total = {Since, Before}} = Suspect) ->
     Now = now_ms(),
-    Handled =
-        case Before of
-            {At, Then} when Now > At -> max(0, Total - Then) * 1000 div (Now - At);
-            _ -> undefined
-        end,
-    Suspect#suspect{total = {Now, Total}, handled = Handled}.
+    Handled = round((Total - Before) * 1000 / max(1, Now - Since)),
+    Suspect#suspect{total = {Now, Total}, handled = max(0, Handled)}.
 
 with_suspect_of(Looker, Change, #state{suspects = Suspects} = State) ->
     case [Suspect || #suspect{looker = Pid} = Suspect <- maps:values(Suspects), Pid =:= Looker] of
@@ -694,7 +704,7 @@ second(#state{hits = Hits, tick = Tick, second = Last, lasted = Lasted} = Before
 trace(Described, #state{tracing = none, tracer = Tracer, tick = Tick} = State) when Tracer =/= impossible ->
     Turns = [
         {Traced, Pid}
-     || {Pid, #suspect{traced = Traced} = Suspect} <- maps:to_list(State#state.suspects), is_integer(Traced),
+     || {Pid, #suspect{traced = Traced} = Suspect} <- maps:to_list(State#state.suspects),
         Traced =:= 0 orelse Traced =< Tick - ?TRACED_S * ?SECOND,
         Suspect#suspect.verdict =/= none orelse is_pinned(Pid, State),
         questions(Suspect, maps:get(Pid, Described)) =/= []
@@ -708,8 +718,12 @@ trace(_Described, State) ->
 
 trace_one(Pid, Description, #state{tracer = Tracer, suspects = Suspects, tick = Tick} = State) when is_pid(Tracer) ->
     #{Pid := Suspect} = Suspects,
-    ok = weir_watch_trace:ask(Tracer, Pid, questions(Suspect, Description)),
-    State#state{tracing = Pid, suspects = Suspects#{Pid := Suspect#suspect{traced = Tick}}};
+    Questions = questions(Suspect, Description),
+    ok = weir_watch_trace:ask(Tracer, Pid, Questions),
+    State#state{
+        tracing = Pid, suspects = Suspects#{Pid := Suspect#suspect{traced = Tick}},
+        us = State#state.us + ?TRACE_US * length(Questions)
+    };
 trace_one(_Pid, _Description, State) ->
     State.
 
@@ -722,11 +736,15 @@ with_tracer(#state{tracer = none} = State) ->
 with_tracer(State) ->
     State.
 
-questions(#suspect{total = Total, verdict = Verdict}, #{pid := Pid, name := Name, queue := Queue} = Description) ->
+questions(#suspect{total = Total, verdict = Verdict, too_large = TooLarge}, Description) ->
+    #{pid := Pid, name := Name, queue := Queue} = Description,
     Functions = functions(Description),
     [{handled, Functions} || Total =:= none, Functions =/= []] ++
-        [{sent, [Pid | [Name || Name =/= undefined]]} || Queue >= ?SENT_AT] ++
-        [tables || Verdict =:= ets_lock].
+        [{sent, names(Pid, Name)} || Queue >= ?SENT_AT, not TooLarge] ++
+        [tables || Verdict =:= ets_lock, not TooLarge].
+
+names(Pid, undefined) -> [Pid];
+names(Pid, Name) -> [Pid, Name, {Name, node()}].
 
 functions(#{module := undefined}) -> [];
 functions(#{module := Module, behaviour := Behaviour}) ->
@@ -984,8 +1002,8 @@ describe(#suspect{pid = Pid, looks = Looks, who = Who, queues = Queues, queue = 
         answers => silent(Suspect) =:= 0
     }.
 
-found(#suspect{traced = Traced, found = Found}, #state{tick = Tick}) ->
-    case Traced =/= never andalso Traced > Tick - ?FRESH_S * ?SECOND of
+found(#suspect{found = {At, Found}}, #state{tick = Tick}) ->
+    case Tick - At =< ?FRESH_S * ?SECOND of
         true -> Found;
         false -> #{}
     end.
@@ -1067,9 +1085,9 @@ snapshot(Facts, Described, Diagnoses, #state{spent = Spent, parts = {Parts, _}} 
         delays => delays(State),
         cost => #{
             share => lists:sum(Spent) / (lists:sum(State#state.lasted) * 1000),
-            %% The agent, the scanner, and small processes.
+            %% The agent, the scanner, the tracer, and small processes.
             memory =>
-                Words * erlang:system_info(wordsize) + State#state.scanner_bytes + 10_000 * (map_size(Described) + 2),
+                Words * erlang:system_info(wordsize) + State#state.scanner_bytes + State#state.tracer_bytes + 10_000 * (map_size(Described) + 2),
             mailbox => Mailbox
         },
         limits =>

@@ -7,38 +7,50 @@
 %% its lock, and a scheduler would stand still until a suspect in a long collection or in native code lets go of it. A
 %% meta breakpoint needs no flag: its match specification runs in each process that calls the function, and knows the
 %% suspect by what it is called with or in. What it finds it counts in the node's trace control word, the one thing that
-%% it can write. So one process of the node does this at a time, the one that has this module's name; it begins at
-%% ?MARK, and ends at 0. Where the word is somebody else's it learns nothing.
+%% it can write. So one process of the node does this at a time, the one that has this module's name. The word is
+%% ```
+%%   0 -> closed -- all breakpoints are set --> open: ?MARK + 256 * count --> closed -- all are removed --> 0
+%% '''
+%% where closed is more than may be counted. Its lower eight bits stay 0, for those who let their own tracing depend on
+%% them. Where it is not marked it is somebody else's: nothing is learned, and it is left alone, also by one who finds
+%% that out while it traces.
 %%
-%% To count, no trace message is sent, and nothing copied. To learn who sends and which tables, each fifteenth call
-%% sends one, at most ?SAMPLES: they hold what the call was given, a message or an object, which the call itself copies
-%% as well. Those of a suspect whose messages together are too large for this process end it, and it is not asked again
-%% about that one. What is told of a message is its kind.
+%% To count, no trace message is sent, and nothing copied. To learn who sends and which tables, each seventeenth call
+%% sends one, at most ?SAMPLES: they hold what the call was given, such as the message. Those of a suspect whose
+%% messages are too large for this process end it, before it answers, and the suspect is not asked about again. What is
+%% told of a message is its kind.
 %%
-%% A breakpoint takes each call in the node 0.15 microseconds, and one that counts 0.6. To set or remove it takes as
-%% long as it takes all schedulers to have a turn, so this process may wait for one that is in native code. It ends with
-%% the agent, however that ends, and gives the word back; its session ends with it, and takes its breakpoints along.
+%% A breakpoint takes each call in the node 0.1 microseconds, and one that counts 0.15. To set or remove it takes as
+%% long as it takes all schedulers to have a turn, so this process may wait for one that is in native code; and the name
+%% of a table it has when whoever writes to the table lets it. It ends with the agent, however that ends, and gives the
+%% word back; its session ends with it, and takes its breakpoints along.
 %% @private
 -module(weir_watch_trace).
 
--export([is_possible/0, callbacks/1, start_link/0, stop/1, ask/3]).
+-export([is_possible/0, callbacks/1, start_link/0, stop/1, ask/3, give_back/0]).
 -export([init/1, loop/2]).
 
 -export_type([question/0, found/0]).
 
-%% For so long, and where there are fewer, for so much longer.
--define(TRACE_MS, 200).
--define(FEW, 100).
--define(MORE_MS, 1800).
+%% It is counted for so long, in steps, or until it is enough to know.
+-define(COUNT_MS, 1000).
+-define(STEP_MS, 20).
+-define(ENOUGH, 20_000).
+%% For how long it waits for samples, and how many are enough. Which calls are samples: a prime number, since one call
+%% may send by calling a second and a third that are traced, too.
+-define(SAMPLE_MS, 200).
 -define(SAMPLES, 16).
-%% An odd number: one call of another may send by calling a second one that is traced.
--define(EACH, 15).
+-define(EACH, 17).
 %% The upper eight bits say that it is the count of a process of this module, which may have been killed.
 -define(MARK, 16#57000000).
 -define(MARKED, 16#ff000000).
+-define(ONE, 16#100).
+-define(MOST, 16#fffe).
+-define(CLOSED, (?MARK + ?ONE * 16#ffff)).
 
--type question() :: {handled, [mfa()]} | {sent, [pid() | atom()]} | tables.
-%% How often it enters these functions in a second; who sends to it by its pid and names; which tables it uses.
+-type question() :: {handled, [mfa()]} | {sent, [pid() | atom() | {atom(), node()}]} | tables.
+%% How often it enters these functions of a module in a second; who sends to it by its pid and name; which tables it
+%% uses.
 -type found() :: #{
     handled => non_neg_integer() | undefined,
     sent => [{Sender :: pid(), weir_watch:call() | undefined, Kind :: binary()}],
@@ -89,8 +101,8 @@ stop(Tracer) ->
     true = exit(Tracer, shutdown),
     ok.
 
-%% @doc Asks about a process. The answer, some seconds later, is `{traced, Tracer, Pid, Found}'; `Found' is empty where
-%% nothing could be traced.
+%% @doc Asks about a process. The answer, some seconds later, is `{traced, Tracer, Pid, Found, Bytes}'; `Found' is empty
+%% where nothing could be traced, and `Bytes' is what the tracer takes.
 -spec ask(pid(), pid(), [question()]) -> ok.
 ask(Tracer, Pid, Questions) ->
     Tracer ! {ask, Pid, Questions},
@@ -108,7 +120,11 @@ init(Agent) ->
 loop(Agent, Session) ->
     receive
         {ask, Pid, Questions} ->
-            Agent ! {traced, self(), Pid, alone(fun() -> found(Agent, Session, Pid, Questions) end)},
+            Found = alone(fun() -> found(Agent, Session, Pid, Questions) end),
+            %% What large messages have left. If that is too much it ends here.
+            true = erlang:garbage_collect(),
+            {total_heap_size, Words} = process_info(self(), total_heap_size),
+            Agent ! {traced, self(), Pid, Found, Words * erlang:system_info(wordsize)},
             ?MODULE:loop(Agent, Session);
         {'EXIT', Agent, Reason} ->
             exit(Reason);
@@ -131,53 +147,83 @@ alone(Find) ->
     end.
 
 found(Agent, Session, Pid, Questions) ->
-    Word = erlang:system_info(trace_control_word),
-    case Word =:= 0 orelse Word band ?MARKED =:= ?MARK of
+    case erlang:system_info(trace_control_word) =:= 0 orelse is_ours() of
         true -> maps:from_list([answer(Question, Pid, Session, Agent) || Question <- Questions]);
         false -> #{}
     end.
 
 answer({handled, Functions}, Pid, Session, Agent) ->
-    {handled, traced(Session, [{Function, handled_by(Pid)} || Function <- Functions], fun(Number) ->
-        counted(Number, Agent)
-    end)};
+    Specs = [{Function, handled_by(Pid, Function)} || Function <- Functions],
+    {handled, traced(Session, Specs, fun() -> counted(erlang:monotonic_time(microsecond), Agent) end)};
 answer({sent, Names}, _Pid, Session, Agent) ->
     Says = fun
-        (Sender, {_, _, [To | _]} = Call, From) -> [{Sender, caller(From), kind(Call)} || lists:member(To, Names)]
+        (Sender, {Module, _, [To | _]} = Call, From) when Module =/= ets ->
+            [{Sender, caller(From), kind(Call)} || lists:member(To, Names)];
+        (_, _, _) -> []
     end,
-    {sent, traced(Session, [{Function, sent_to(Names, Function)} || Function <- sending()], fun(_) ->
+    Sent = traced(Session, [{Function, sent_to(Names, Function)} || Function <- sending()], fun() ->
         sampled(Says, Agent)
-    end)};
+    end),
+    {sent, case Sent of undefined -> []; _ -> Sent end};
 answer(tables, Pid, Session, Agent) ->
     Says = fun
-        (User, _Call, Table) when User =:= Pid -> [Name || Name <- [ets:info(Table, name)], Name =/= undefined];
-        (_Other, _Call, _Table) -> []
+        (User, {ets, _, _}, Table) when User =:= Pid -> [Table];
+        (_, _, _) -> []
     end,
-    {tables, traced(Session, [{Function, used_by(Pid, Function)} || Function <- using_tables()], fun(_) ->
+    Used = traced(Session, [{Function, used_by(Pid, Function)} || Function <- using_tables()], fun() ->
         sampled(Says, Agent)
-    end)}.
+    end),
+    {tables, case Used of undefined -> []; _ -> named(Used) end}.
 
-%% What `Find' returns while there are breakpoints with these match specifications. It is told how many there are.
+%% Those that are there. For the name of one without, its lock is taken, so once for each.
+named(Tables) ->
+    Names = maps:from_list([{Table, ets:info(Table, name)} || Table <- lists:usort(Tables), is_reference(Table)]),
+    [Name || Table <- Tables, Name <- [maps:get(Table, Names, Table)], Name =/= undefined].
+
+%% What `Find' returns while there are breakpoints with these match specifications, all of them; `undefined' if there
+%% are none, if the word became somebody else's, or if new code was loaded, which has no breakpoints.
 traced(Session, Specs, Find) ->
-    _ = erlang:system_flag(trace_control_word, ?MARK),
+    _ = erlang:system_flag(trace_control_word, ?CLOSED),
     try
-        Find(lists:sum([set(Session, Function, Spec) || {Function, Spec} <- Specs]))
+        case [Function || {Function, Spec} <- Specs, set(Session, Function, Spec) =:= 1] of
+            [] ->
+                undefined;
+            Set ->
+                ok = change_to(?MARK),
+                Found = Find(),
+                case is_ours() andalso lists:all(fun(Function) -> is_set(Session, Function) end, Set) of
+                    true -> Found;
+                    false -> undefined
+                end
+        end
     after
+        ok = change_to(?CLOSED),
         _ = [set(Session, Function, false) || {Function, _} <- Specs],
-        _ = erlang:system_flag(trace_control_word, 0)
+        ok = change_to(0),
+        ok = forget_samples()
     end.
 
-counted(0, _Agent) ->
-    undefined;
-counted(_Functions, Agent) ->
-    Begin = erlang:monotonic_time(microsecond),
-    Before = erlang:system_info(trace_control_word),
-    ok = sleep(?TRACE_MS, Agent),
-    ok = case erlang:system_info(trace_control_word) < Before + ?FEW of true -> sleep(?MORE_MS, Agent); false -> ok end,
-    case erlang:system_info(trace_control_word) - Before of
-        Count when Count >= 0 -> round(Count * 1_000_000 / (erlang:monotonic_time(microsecond) - Begin));
-        %% Somebody has taken the word.
-        _ -> undefined
+is_ours() -> erlang:system_info(trace_control_word) band ?MARKED =:= ?MARK.
+
+change_to(Word) ->
+    _ = [erlang:system_flag(trace_control_word, Word) || is_ours()],
+    ok.
+
+%% @doc After the death of a tracer: the word is nobody's, unless another one has taken it.
+-spec give_back() -> ok.
+give_back() ->
+    case whereis(?MODULE) of
+        undefined -> change_to(0);
+        _ -> ok
+    end.
+
+counted(Begin, Agent) ->
+    ok = sleep(?STEP_MS, Agent),
+    Us = erlang:monotonic_time(microsecond) - Begin,
+    case (erlang:system_info(trace_control_word) - ?MARK) div ?ONE of
+        Count when Count >= ?MOST -> undefined;
+        Count when Count >= ?ENOUGH; Us >= 1000 * ?COUNT_MS -> round(Count * 1_000_000 / Us);
+        _ -> counted(Begin, Agent)
     end.
 
 sleep(Ms, Agent) ->
@@ -186,8 +232,8 @@ sleep(Ms, Agent) ->
     after Ms -> ok
     end.
 
-%% What `Says' tells of each sample. One that comes late may be of another suspect.
-sampled(Says, Agent) -> samples(Says, ?SAMPLES, Agent, erlang:monotonic_time(millisecond) + ?TRACE_MS).
+%% What `Says' tells of each sample.
+sampled(Says, Agent) -> samples(Says, ?SAMPLES, Agent, erlang:monotonic_time(millisecond) + ?SAMPLE_MS).
 
 samples(_Says, 0, _Agent, _Until) ->
     [];
@@ -198,34 +244,58 @@ samples(Says, N, Agent, Until) ->
     after max(0, Until - erlang:monotonic_time(millisecond)) -> []
     end.
 
+forget_samples() ->
+    receive
+        {trace_ts, _, call, _, _, _} -> forget_samples()
+    after 0 -> ok
+    end.
+
 %% ---------------------------------------------------------------- match specifications
 
-handled_by(Pid) -> [{'_', [is_self(Pid)], [count(), {message, false}]}].
+%% Of a gen_statem's events those that are messages.
+handled_by(Pid, {_, handle_event, 4}) ->
+    lists:append([counts([Type, '_', '_', '_'], [is_self(Pid)]) || Type <- [cast, info, {call, '_'}]]);
+handled_by(Pid, _Function) ->
+    counts('_', [is_self(Pid)]).
 
 sent_to(Names, {_, _, Arity}) ->
     lists:append([each([Name | lists:duplicate(Arity - 1, '_')], [], {caller}) || Name <- Names]).
 
 %% Of several objects at once nobody knows how much there is to copy.
+used_by(Pid, {_, Function, 2}) when Function =:= insert; Function =:= insert_new ->
+    each(['$1', '$2'], [is_self(Pid), {is_tuple, '$2'}], '$1');
 used_by(Pid, {_, _, Arity}) ->
-    each(['$1', '$2' | lists:duplicate(Arity - 2, '_')], [is_self(Pid), {'not', {is_list, '$2'}}], '$1').
+    each(['$1' | lists:duplicate(Arity - 1, '_')], [is_self(Pid)], '$1').
 
-%% Each fifteenth sends a message, the others are counted, and all after the last sample are let alone.
+%% No trace message is sent.
+counts(Head, Guards) -> [{Head, Guards ++ is_open(?MOST), [count(), {message, false}]}].
+
+%% One of so many sends a message, until there are enough.
 each(Head, Guards, Told) ->
-    Count = {'-', {get_tcw}, ?MARK},
-    Wanted = {'<', Count, ?EACH * ?SAMPLES},
+    Open = is_open(?EACH * ?SAMPLES),
     [
-        {Head, Guards ++ [Wanted, {'=:=', {'rem', Count, ?EACH}, 0}], [count(), {message, Told}]},
-        {Head, Guards ++ [Wanted], [count(), {message, false}]}
+        {Head, Guards ++ Open ++ [{'=:=', {'rem', number(), ?EACH}, 0}], [count(), {message, Told}]},
+        {Head, Guards ++ Open, [count(), {message, false}]}
     ].
+
+%% The word is ours, and so many are not counted yet.
+is_open(Most) -> [{'=:=', {'band', {get_tcw}, ?MARKED}, ?MARK}, {'<', number(), Most}].
+
+number() -> {'div', {'-', {get_tcw}, ?MARK}, ?ONE}.
 
 is_self(Pid) -> {'=:=', {self}, {const, Pid}}.
 
-count() -> {set_tcw, {'+', {get_tcw}, 1}}.
+count() -> {set_tcw, {'+', {get_tcw}, ?ONE}}.
 
 %% How many functions it is, none or one.
 set(Session, Function, Spec) ->
     Trace = trace(),
     Trace:function(Session, Function, Spec, [meta]).
+
+is_set(Session, Function) ->
+    Trace = trace(),
+    {meta, Tracer} = Trace:info(Session, Function, meta),
+    is_pid(Tracer).
 
 %% The module, which older runtimes do not have.
 trace() -> trace.

@@ -12,7 +12,7 @@
 -export([suspects_come_and_go/1, suspects_are_left_alone/1, inspected/1, inspected_beside_many/1, beside_many/0]).
 -export([monitor_of_another_stays/1, monitor_taken_meanwhile_stays/1, monitor_is_free_again/1, overloaded/1]).
 -export([who_it_is_later/1, what_it_handles/1, counts_itself/1, tracer_killed/1, registered_in_each_turn/1]).
--export([large_messages/1, who_sends/1, few_names/0]).
+-export([large_messages/1, no_old_findings/1, who_sends/1, few_names/0]).
 -export([too_much_memory/1, too_many_processes/1, log/2, memory_grows/1, burst/1]).
 -export([diagnose_without_an_agent/1, asker_killed/1, busy_agent/1, wrong_options/1, application/1]).
 -export([never_ends_the_node/1, all_die/0, ends_at_its_limits/1]).
@@ -28,7 +28,7 @@ all() ->
         {group, side_by_side}, ends_with_its_last_subscriber, killed_leaves_nothing, delays, estimates, callees,
         idle_functions, turn_without_pids, in_front_of_a_cycle, callee_of_a_call, log_hangs, agent_dies_meanwhile,
         monitor_of_another_stays, monitor_taken_meanwhile_stays,
-        monitor_is_free_again, what_it_handles, counts_itself, tracer_killed, large_messages, who_sends,
+        monitor_is_free_again, what_it_handles, counts_itself, no_old_findings, tracer_killed, large_messages, who_sends,
         registered_in_each_turn,
         too_much_memory, too_many_processes, diagnose_without_an_agent, asker_killed, busy_agent,
         wrong_options, ends_at_its_limits
@@ -439,6 +439,33 @@ who_it_is_later(_Config) ->
     ok = weir_watch_agent:stop(Agent),
     exit(Pid, kill).
 
+%% Who has sent is forgotten when that is over: here with the next look, which asks for something else.
+no_old_findings(_Config) ->
+    Agent = subscribed(),
+    {ok, Server} = weir_watch_form_server:start(fun() -> 0 end, fun
+        (_, 0) -> receive '$go' -> 1 end;
+        (_, N) -> N + 1
+    end),
+    [ok = gen_server:cast(Server, x) || _ <- lists:seq(1, 1500)],
+    Sender = spawn_link(fun() -> casts(Server) end),
+    ok = weir_watch_agent:inspect(Agent, Server),
+    case weir_watch_trace:is_possible() of
+        true ->
+            eventually(fun() -> case suspect(Server, Agent) of #{senders := [Sender]} -> true; _ -> false end end),
+            true = unlink(Sender),
+            exit(Sender, kill),
+            Server ! '$go',
+            eventually(fun() -> case suspect(Server, Agent) of
+                #{senders := [], sent_by := [], handled := 0, arriving := 0} -> true;
+                _ -> false
+            end end);
+        false ->
+            true = unlink(Sender),
+            exit(Sender, kill)
+    end,
+    exit(Server, kill),
+    ok = weir_watch_agent:stop(Agent).
+
 %% One that is inspected, where the runtime has trace sessions.
 what_it_handles(_Config) ->
     Agent = subscribed(),
@@ -462,6 +489,22 @@ counts_itself(_Config) ->
     ?assertMatch(#{arriving := Arriving, behaviour := weir_server} when is_integer(Arriving), handles(Server, Agent)),
     ?assertEqual([], tracers(Agent)),
     end_both(Caller, Server),
+    %% It tells it after some messages: one that handles few is not told to handle none meanwhile.
+    {ok, Slow} = weir_server:start(weir_watch_form_server, {fun() -> 0 end, fun(_, N) -> N + 1 end}, []),
+    Sometimes = spawn_link(fun() -> calls_sometimes(Slow) end),
+    ok = weir_watch_agent:inspect(Agent, Slow),
+    _ = handles(Slow, Agent),
+    _ = received(Agent),
+    Told = [
+        begin
+            ok = weir_watch_agent:next(Agent),
+            #{suspects := Suspects} = received(Agent),
+            [Handled || #{pid := Pid, handled := Handled} <- Suspects, Pid =:= Slow]
+        end
+     || _ <- lists:seq(1, 6)
+    ],
+    ?assertEqual([], [none || [0] <- Told], Told),
+    end_both(Sometimes, Slow),
     ok = weir_watch_agent:stop(Agent).
 
 %% Another one goes on.
@@ -492,12 +535,12 @@ large_messages(_Config) ->
     case weir_watch_trace:is_possible() of
         true ->
             _ = looked_at(Suspect, Agent),
-            eventually(fun() -> never_again(Suspect, Agent) end),
+            eventually(fun() -> too_large(Suspect, Agent) end),
             ?assertEqual([], tracers(Agent)),
             ?assertMatch(#{senders := [], messages := []}, suspect(Suspect, Agent));
         false ->
             _ = looked_at(Suspect, Agent),
-            ?assertNot(never_again(Suspect, Agent))
+            ?assertNot(too_large(Suspect, Agent))
     end,
     true = unlink(Sender),
     [exit(Pid, kill) || Pid <- [Sender, Suspect]],
@@ -510,10 +553,10 @@ sends_large(To, Message) ->
     _ = erlang:send(To, Message),
     receive after 50 -> sends_large(To, Message) end.
 
-%% As the agent has noted of a suspect.
-never_again(Pid, Agent) ->
+%% As the agent has noted of a suspect; of what it keeps of one nothing else can be true.
+too_large(Pid, Agent) ->
     [Suspect] = [Suspect || #{Pid := Suspect} <- tuple_to_list(sys:get_state(Agent, ?DEADLINE_MS))],
-    lists:member(never, tuple_to_list(Suspect)).
+    lists:member(true, tuple_to_list(Suspect)).
 
 %% In whose mailbox more is than is read: who sends, from which function, and what.
 who_sends(_Config) ->
@@ -545,6 +588,10 @@ tracers(Agent) ->
 calls(Server) ->
     ok = gen_server:call(Server, x),
     calls(Server).
+
+calls_sometimes(Server) ->
+    ok = gen_server:call(Server, x),
+    receive after 50 -> calls_sometimes(Server) end.
 
 handles(Server, Agent) ->
     eventually(fun() ->
