@@ -114,8 +114,8 @@
 %% a second both grow; `until_million' the seconds until there are a million. `handled' is how many messages it handled
 %% in a second of the last minute, and `arriving' how many come, about: of a weir_server what it has counted, and, from
 %% OTP 27 on, of a gen_server, a gen_server2, and a gen_statem with `handle_event/4' how often it entered a callback for
-%% a message, if it is diagnosed or inspected; `undefined' where that is not known. `reductions' is a second's; `core' the
-%% share of its time that it ran or wanted to run, 0.0 to 1.0; `heap' bytes, of one with more than 1,000 messages
+%% a message, if it is diagnosed or inspected; `undefined' where that is not known. `reductions' is a second's; `core'
+%% the share of its time that it ran or wanted to run, 0.0 to 1.0; `heap' bytes, of one with more than 1,000 messages
 %% those of the heap's youngest part, since the runtime would go through all messages to tell more. `doing' has the
 %% functions in which it was found, and `states' the states of `process_info(Pid, status)', each with its share of the
 %% samples. `messages' has the kinds of its messages, never their content, with their shares.

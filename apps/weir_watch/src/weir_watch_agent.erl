@@ -1087,7 +1087,8 @@ snapshot(Facts, Described, Diagnoses, #state{spent = Spent, parts = {Parts, _}} 
             share => lists:sum(Spent) / (lists:sum(State#state.lasted) * 1000),
             %% The agent, the scanner, the tracer, and small processes.
             memory =>
-                Words * erlang:system_info(wordsize) + State#state.scanner_bytes + State#state.tracer_bytes + 10_000 * (map_size(Described) + 2),
+                Words * erlang:system_info(wordsize) + State#state.scanner_bytes + State#state.tracer_bytes +
+                    10_000 * (map_size(Described) + 2),
             mailbox => Mailbox
         },
         limits =>

@@ -177,7 +177,7 @@ answer(tables, Pid, Session, Agent) ->
 
 %% Those that are there. For the name of one without, its lock is taken, so once for each.
 named(Tables) ->
-    Names = maps:from_list([{Table, ets:info(Table, name)} || Table <- lists:usort(Tables), is_reference(Table)]),
+    Names = maps:from_list([{Table, ets:info(Table, name)} || Table <- lists:usort(Tables), not is_atom(Table)]),
     [Name || Table <- Tables, Name <- [maps:get(Table, Names, Table)], Name =/= undefined].
 
 %% What `Find' returns while there are breakpoints with these match specifications, all of them; `undefined' if there

@@ -28,8 +28,8 @@ all() ->
         {group, side_by_side}, ends_with_its_last_subscriber, killed_leaves_nothing, delays, estimates, callees,
         idle_functions, turn_without_pids, in_front_of_a_cycle, callee_of_a_call, log_hangs, agent_dies_meanwhile,
         monitor_of_another_stays, monitor_taken_meanwhile_stays,
-        monitor_is_free_again, what_it_handles, counts_itself, no_old_findings, tracer_killed, large_messages, who_sends,
-        registered_in_each_turn,
+        monitor_is_free_again, what_it_handles, counts_itself, no_old_findings, tracer_killed, large_messages,
+        who_sends, registered_in_each_turn,
         too_much_memory, too_many_processes, diagnose_without_an_agent, asker_killed, busy_agent,
         wrong_options, ends_at_its_limits
     ].

@@ -42,7 +42,10 @@ counts_each(_Config) ->
     Tracer = weir_watch_trace:start_link(),
     {ok, Server} = server(),
     counted_exactly(Tracer, Server, fun() ->
-        [begin ok = gen_server:call(Server, x), ok = gen_server:cast(Server, x), Server ! x end || _ <- lists:seq(1, 10)],
+        [
+            begin ok = gen_server:call(Server, x), ok = gen_server:cast(Server, x), Server ! x end
+         || _ <- lists:seq(1, 10)
+        ],
         ok = gen_server:call(Server, x),
         {31, []}
     end),
@@ -79,7 +82,8 @@ not_others(_Config) ->
 
 other_behaviours(_Config) ->
     ?assertEqual([{handle_event, 4}], weir_watch_trace:callbacks(gen_statem)),
-    [?assertEqual([], weir_watch_trace:callbacks(Other)) || Other <- [gen_event, process, weir_server, gen_batch_server]],
+    Unknown = [gen_event, process, weir_server, gen_batch_server],
+    [?assertEqual([], weir_watch_trace:callbacks(Other)) || Other <- Unknown],
     Tracer = weir_watch_trace:start_link(),
     {ok, Statem} = weir_watch_form_statem:start(fun() -> 0 end, fun(_, N) -> N + 1 end),
     ok = weir_watch_trace:ask(Tracer, Statem, [{handled, [{weir_watch_form_statem, handle_event, 4}]}]),
@@ -140,7 +144,8 @@ by_calls(_Config) ->
     Of = fun(Pid, Kind) ->
         eventually(fun() ->
             #{sent := Sent} = ask(Tracer, Pid, {sent, [Pid]}),
-            [Who || {Who, {?MODULE, _, _}, Is} <- Sent, Is =:= Kind] =/= [] andalso lists:usort([Who || {Who, _, _} <- Sent])
+            [Who || {Who, {?MODULE, _, _}, Is} <- Sent, Is =:= Kind] =/= [] andalso
+                lists:usort([Who || {Who, _, _} <- Sent])
         end)
     end,
     ?assertEqual([Caller], Of(Server, <<"call x">>)),
@@ -395,7 +400,10 @@ beside_another_tracer(_Config) ->
         {3, []}
     end),
     Traced = fun Traced(N) ->
-        receive {trace, Server, call, {weir_watch_form_server, handle_call, [_, _, _]}} -> Traced(N + 1) after 0 -> N end
+        receive
+            {trace, Server, call, {weir_watch_form_server, handle_call, [_, _, _]}} -> Traced(N + 1)
+        after 0 -> N
+        end
     end,
     Delivered = trace:delivered(Session, Server),
     receive {trace_delivered, Server, Delivered} -> ok end,
