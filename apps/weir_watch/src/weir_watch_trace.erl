@@ -45,6 +45,7 @@
 -define(MARK, 16#57000000).
 -define(MARKED, 16#ff000000).
 -define(ONE, 16#100).
+%% So many are counted at most, and what is more than that.
 -define(MOST, 16#fffe).
 -define(CLOSED, (?MARK + ?ONE * 16#ffff)).
 
@@ -95,7 +96,7 @@ using_tables() ->
 -spec start_link() -> pid().
 start_link() -> spawn_opt(?MODULE, init, [self()], [link, {priority, high}, weir_watch_look:bounded()]).
 
-%% @doc Ends it: as an exit of the agent, which is what it is sent by its caller.
+%% @doc Ends it, for the agent, which is the caller. It gives back the word before.
 -spec stop(pid()) -> ok.
 stop(Tracer) ->
     true = exit(Tracer, shutdown),
@@ -147,7 +148,7 @@ alone(Find) ->
     end.
 
 found(Agent, Session, Pid, Questions) ->
-    case erlang:system_info(trace_control_word) =:= 0 orelse is_ours() of
+    case is_free() of
         true -> maps:from_list([answer(Question, Pid, Session, Agent) || Question <- Questions]);
         false -> #{}
     end.
@@ -181,8 +182,14 @@ named(Tables) ->
     [Name || Table <- Tables, Name <- [maps:get(Table, Names, Table)], Name =/= undefined].
 
 %% What `Find' returns while there are breakpoints with these match specifications, all of them; `undefined' if there
-%% are none, if the word became somebody else's, or if new code was loaded, which has no breakpoints.
+%% are none, if the word is or became somebody else's, or if new code was loaded, which has no breakpoints.
 traced(Session, Specs, Find) ->
+    case is_free() of
+        true -> find(Session, Specs, Find);
+        false -> undefined
+    end.
+
+find(Session, Specs, Find) ->
     _ = erlang:system_flag(trace_control_word, ?CLOSED),
     try
         case [Function || {Function, Spec} <- Specs, set(Session, Function, Spec) =:= 1] of
@@ -202,6 +209,8 @@ traced(Session, Specs, Find) ->
         ok = change_to(0),
         ok = forget_samples()
     end.
+
+is_free() -> erlang:system_info(trace_control_word) =:= 0 orelse is_ours().
 
 is_ours() -> erlang:system_info(trace_control_word) band ?MARKED =:= ?MARK.
 

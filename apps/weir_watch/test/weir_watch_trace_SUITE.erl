@@ -343,7 +343,7 @@ word_taken_meanwhile(_Config) ->
     {ok, Server} = server(),
     [
         begin
-            ok = weir_watch_trace:ask(Tracer, Server, [{handled, functions()}]),
+            ok = weir_watch_trace:ask(Tracer, Server, [{handled, functions()}, {sent, [Server]}]),
             eventually(fun() -> gen_server:call(Server, x), number() > 0 end),
             _ = erlang:system_flag(trace_control_word, Word),
             [ok = gen_server:call(Server, x) || _ <- lists:seq(1, 100)],
