@@ -658,7 +658,7 @@ drained() ->
 %% @doc Of what a server has in its dictionary: how many drained messages wait for it, and how many it has handled.
 -spec published(term()) -> {Drained :: non_neg_integer(), Handled :: non_neg_integer()}.
 published({Drained, More, #stats{handled = Handled}}) ->
-    {Drained, lists:sum(tuple_to_list(More)) + lists:sum(tuple_to_list(Handled))}.
+    {Drained, lists:sum(tuple_to_list(sum(More, Handled)))}.
 
 %% @doc What weir_server:info/1 says of a process of this node.
 -spec info(pid()) -> {ok, weir_server:info()} | {error, noproc | not_weir_server}.

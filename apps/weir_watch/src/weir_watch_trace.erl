@@ -162,19 +162,14 @@ answer({sent, Names}, _Pid, Session, Agent) ->
             [{Sender, caller(From), kind(Call)} || lists:member(To, Names)];
         (_, _, _) -> []
     end,
-    Sent = traced(Session, [{Function, sent_to(Names, Function)} || Function <- sending()], fun() ->
-        sampled(Says, Agent)
-    end),
-    {sent, case Sent of undefined -> []; _ -> Sent end};
+    {sent, sampled(Session, [{Function, sent_to(Names, Function)} || Function <- sending()], Says, Agent)};
 answer(tables, Pid, Session, Agent) ->
     Says = fun
         (User, {ets, _, _}, Table) when User =:= Pid -> [Table];
         (_, _, _) -> []
     end,
-    Used = traced(Session, [{Function, used_by(Pid, Function)} || Function <- using_tables()], fun() ->
-        sampled(Says, Agent)
-    end),
-    {tables, case Used of undefined -> []; _ -> named(Used) end}.
+    Specs = [{Function, used_by(Pid, Function)} || Function <- using_tables()],
+    {tables, named(sampled(Session, Specs, Says, Agent))}.
 
 %% Those that are there. For the name of one without, its lock is taken, so once for each.
 named(Tables) ->
@@ -242,7 +237,12 @@ sleep(Ms, Agent) ->
     end.
 
 %% What `Says' tells of each sample.
-sampled(Says, Agent) -> samples(Says, ?SAMPLES, Agent, erlang:monotonic_time(millisecond) + ?SAMPLE_MS).
+sampled(Session, Specs, Says, Agent) ->
+    Find = fun() -> samples(Says, ?SAMPLES, Agent, erlang:monotonic_time(millisecond) + ?SAMPLE_MS) end,
+    case traced(Session, Specs, Find) of
+        undefined -> [];
+        Samples -> Samples
+    end.
 
 samples(_Says, 0, _Agent, _Until) ->
     [];

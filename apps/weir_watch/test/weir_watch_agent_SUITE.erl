@@ -468,10 +468,7 @@ no_old_findings(_Config) ->
 
 %% One that is inspected, where the runtime has trace sessions.
 what_it_handles(_Config) ->
-    Agent = subscribed(),
-    {ok, Server} = weir_watch_form_server:start(fun() -> 0 end, fun(_, N) -> N + 1 end),
-    Caller = spawn_link(fun() -> calls(Server) end),
-    ok = weir_watch_agent:inspect(Agent, Server),
+    {Agent, Server, Caller} = called_and_inspected(),
     case weir_watch_trace:is_possible() of
         true -> ?assertMatch(#{arriving := Arriving} when is_integer(Arriving), handles(Server, Agent));
         false -> ?assertMatch(#{handled := undefined, arriving := undefined}, looked_at(Server, Agent))
@@ -509,10 +506,7 @@ counts_itself(_Config) ->
 
 %% Another one goes on.
 tracer_killed(_Config) ->
-    Agent = subscribed(),
-    {ok, Server} = weir_watch_form_server:start(fun() -> 0 end, fun(_, N) -> N + 1 end),
-    Caller = spawn_link(fun() -> calls(Server) end),
-    ok = weir_watch_agent:inspect(Agent, Server),
+    {Agent, Server, Caller} = called_and_inspected(),
     case weir_watch_trace:is_possible() of
         true ->
             _ = handles(Server, Agent),
@@ -532,14 +526,13 @@ large_messages(_Config) ->
     [Suspect ! I || I <- lists:seq(1, 1500)],
     Sender = spawn_link(fun() -> sends_large(Suspect, {large, lists:seq(1, 4_500_000)}) end),
     ok = weir_watch_agent:inspect(Agent, Suspect),
+    _ = looked_at(Suspect, Agent),
     case weir_watch_trace:is_possible() of
         true ->
-            _ = looked_at(Suspect, Agent),
             eventually(fun() -> too_large(Suspect, Agent) end),
             ?assertEqual([], tracers(Agent)),
             ?assertMatch(#{senders := [], messages := []}, suspect(Suspect, Agent));
         false ->
-            _ = looked_at(Suspect, Agent),
             ?assertNot(too_large(Suspect, Agent))
     end,
     true = unlink(Sender),
@@ -584,6 +577,13 @@ casts(To) ->
 
 tracers(Agent) ->
     [Pid || Pid <- links(Agent), is_pid(Pid), {_, {weir_watch_trace, init, 1}} <- [process_info(Pid, initial_call)]].
+
+called_and_inspected() ->
+    Agent = subscribed(),
+    {ok, Server} = weir_watch_form_server:start(fun() -> 0 end, fun(_, N) -> N + 1 end),
+    Caller = spawn_link(fun() -> calls(Server) end),
+    ok = weir_watch_agent:inspect(Agent, Server),
+    {Agent, Server, Caller}.
 
 calls(Server) ->
     ok = gen_server:call(Server, x),
