@@ -41,7 +41,6 @@
 %% Beyond these, processes that somebody inspects.
 -define(INSPECTED, 10).
 -define(QUIET_S, 10).
--define(LONG, 200).
 -define(LATE_MS, 1000).
 %% Reductions in a tick of one who works all the time, at least.
 -define(HARD_WORK, 400_000).
@@ -49,70 +48,15 @@
 -define(LONG_GC_MS, 5).
 -define(EVENT_AT, 2000).
 -define(EVENT_UNTIL, 500).
-%% Collections of a suspect that are remembered, and for how long they count, at most and at least.
--define(MOST_COLLECTIONS, 300).
--define(COLLECTIONS_MS, 3000).
--define(LEAST_COLLECTIONS_MS, 1000).
-%% Functions in which a suspect was seen to wait that are remembered.
--define(MOST_WAITS, 50).
 -define(MAX_MAILBOX, 5000).
 -define(MAX_BYTES, 100_000_000).
 %% Samples of processes that ran from which it can be said who is in ets.
 -define(KNOWN, 25).
 -define(PARTS_S, 2).
--define(LARGE_HEAP, 200_000_000).
-%% What a message takes at least that waits, and may be a part of the heap.
--define(MESSAGE_BYTES, 100).
 %% What reading the node's figures takes.
 -define(READ_US, 250).
 %% What a question to the tracer takes.
 -define(TRACE_US, 2000).
-%% For how long a suspect is not traced again, and what was found is told.
--define(TRACED_S, 10).
--define(FRESH_S, 60).
-%% Messages in a mailbox from which on it is asked who sends.
--define(SENT_AT, 1000).
-
--record(suspect, {
-    pid :: pid(),
-    looker :: pid(),
-    %% Whether that asks for what may be long.
-    asked = all :: all | none,
-    who = #{} :: map(),
-    %% Monotonic time, in milliseconds.
-    seen_since :: integer(),
-    %% When it was last found to be in trouble or busy, by seconds.
-    noticed :: non_neg_integer(),
-    %% What its looker has told last, and when.
-    status = none :: atom(),
-    queue = 0 :: non_neg_integer(),
-    reductions = 0 :: non_neg_integer(),
-    %% At the beginning of this second.
-    reductions0 = 0 :: non_neg_integer(),
-    rate = 0 :: non_neg_integer(),
-    %% Newest first, one a second.
-    queues = [] :: [non_neg_integer()],
-    %% The newest first.
-    looks = [] :: [weir_watch_look:look()],
-    %% At which tick it was traced last; what was found, and when; whether its messages are too large for that.
-    traced = 0 :: non_neg_integer(),
-    found = {0, #{}} :: {Tick :: non_neg_integer(), weir_watch_trace:found()},
-    too_large = false :: boolean(),
-    %% Of a weir_server, which counts what it handles, but tells it after some messages only: what it told last, since
-    %% when, if that is known, and how many a second that were.
-    total = none :: none | {Since :: integer() | unknown, non_neg_integer()},
-    handled = undefined :: non_neg_integer() | undefined,
-    %% Functions of its own in which it was ever seen to wait.
-    waits = [] :: [weir_watch:call()],
-    heard :: integer(),
-    hits = {0, 0} :: {Estimate :: non_neg_integer(), Sustained :: non_neg_integer()},
-    waiting = [] :: [pid()],
-    %% Collections, each with when it ended, in milliseconds. The newest first.
-    collections = [] :: [{integer(), non_neg_integer()}],
-    %% What the rules said a second ago, and since when.
-    verdict = none :: none | weir_watch:cause(),
-    since = 0 :: integer()
-}).
 
 -record(state, {
     %% One on each of the first schedulers; those that are not there are started at the next tick.
@@ -130,7 +74,7 @@
     hits = [] :: [{non_neg_integer(), [{pid(), pid()}]}],
     %% Who ran, and whether in ets.
     in_ets = [] :: [{pid(), boolean()}],
-    suspects = #{} :: #{pid() => #suspect{}},
+    suspects = #{} :: weir_watch_suspect:suspects(),
     %% New suspects that are told of at the next tick.
     news = [] :: [pid()],
     %% Who reads what is told of the node, since when he is asked, and what he has told last.
@@ -209,7 +153,7 @@ snapshot(Agent) -> gen_server:call(Agent, snapshot).
 modules() ->
     [
         ?MODULE, weir_watch_scan, weir_watch_pids, weir_watch_growth, weir_watch_ask, weir_watch_look, weir_watch_node,
-        weir_watch_trace, weir_watch_delay, weir_watch_causes, weir_watch_parts
+        weir_watch_trace, weir_watch_delay, weir_watch_suspect, weir_watch_causes, weir_watch_parts
     ].
 
 %% ---------------------------------------------------------------- gen_server
@@ -274,37 +218,24 @@ handle_info({node, Reader, Facts}, #state{reader = Reader} = State) ->
 handle_info({asked, Asker, Answers}, #state{asker = {Asker, Monitor, _}} = State) ->
     true = demonitor(Monitor, [flush]),
     {noreply, asked(Answers, State#state{asker = none})};
-handle_info({state, Looker, {Status, Queue, Reductions}}, State) ->
-    Heard = fun(Suspect) ->
-        Suspect#suspect{status = Status, queue = Queue, reductions = Reductions, heard = now_ms()}
-    end,
-    {noreply, with_suspect_of(Looker, Heard, State)};
+handle_info({state, Looker, Told}, State) ->
+    {noreply, with_suspect_of(Looker, fun(Suspect) -> weir_watch_suspect:heard(Told, Suspect) end, State)};
 handle_info({reads, Probe, Pid}, #state{probe = {Probe, Monitor}} = State) ->
     true = demonitor(Monitor, [flush]),
     {noreply, probed(Pid, State#state{probe = none})};
 handle_info({who, Looker, Who}, State) ->
-    {noreply, with_suspect_of(Looker, fun(Suspect) -> Suspect#suspect{who = Who} end, State)};
-handle_info({looked, Looker, Look}, State) ->
-    {noreply, looked(Looker, Look, State)};
-handle_info({traced, Tracer, Pid, Found, Bytes}, #state{tracer = Tracer, suspects = Suspects} = State) ->
-    New =
-        case Suspects of
-            #{Pid := Suspect} when map_size(Found) > 0 ->
-                Suspects#{Pid := Suspect#suspect{found = {State#state.tick, Found}}};
-            #{} ->
-                Suspects
-        end,
-    {noreply, State#state{tracing = none, tracer_bytes = Bytes, suspects = New}};
+    {noreply, with_suspect_of(Looker, fun(Suspect) -> weir_watch_suspect:known(Who, Suspect) end, State)};
+handle_info({looked, Looker, #{us := Us} = Look}, State) ->
+    Looked = fun(Suspect) -> weir_watch_suspect:looked(Look, Suspect) end,
+    {noreply, with_suspect_of(Looker, Looked, State#state{us = State#state.us + Us})};
+handle_info({traced, Tracer, Pid, Found, Bytes}, #state{tracer = Tracer} = State) ->
+    Change = fun(Suspect) -> weir_watch_suspect:found(State#state.tick, Found, Suspect) end,
+    {noreply, with_suspect(Pid, Change, State#state{tracing = none, tracer_bytes = Bytes})};
 handle_info({monitor, Pid, long_message_queue, true}, State) when is_pid(Pid) ->
     {noreply, at_once(Pid, State)};
-handle_info({monitor, Pid, long_gc, Info}, #state{suspects = Suspects} = State) ->
-    case Suspects of
-        #{Pid := #suspect{collections = Collections} = Suspect} ->
-            Last = lists:sublist([{now_ms(), proplists:get_value(timeout, Info, 0)} | Collections], ?MOST_COLLECTIONS),
-            {noreply, State#state{suspects = Suspects#{Pid := Suspect#suspect{collections = Last}}}};
-        #{} ->
-            {noreply, State}
-    end;
+handle_info({monitor, Pid, long_gc, Info}, State) ->
+    Ms = proplists:get_value(timeout, Info, 0),
+    {noreply, with_suspect(Pid, fun(Suspect) -> weir_watch_suspect:collected(Ms, Suspect) end, State)};
 handle_info({parts, Asker, Parts}, #state{asking_parts = {Asker, Monitor}} = State) ->
     true = demonitor(Monitor, [flush]),
     {noreply, State#state{parts = Parts, asking_parts = none}};
@@ -324,24 +255,26 @@ handle_info({'EXIT', Reader, _}, #state{reader = Reader} = State) ->
     {noreply, State#state{reader = none, reading = none}};
 handle_info({'EXIT', Sleeper, _}, #state{sleeper = Sleeper} = State) ->
     {noreply, State#state{sleeper = none}};
-handle_info({'EXIT', Tracer, Reason}, #state{tracer = Tracer, tracing = Pid, suspects = Suspects} = State) ->
+handle_info({'EXIT', Tracer, Reason}, #state{tracer = Tracer, tracing = Pid} = State) ->
     ok = weir_watch_trace:give_back(),
-    New =
-        case Suspects of
-            %% By the runtime, perhaps: what it was sent was larger than it may be.
-            #{Pid := Suspect} when Reason =:= killed -> Suspects#{Pid := Suspect#suspect{too_large = true}};
-            #{} -> Suspects
-        end,
-    {noreply, State#state{tracer = none, tracing = none, tracer_bytes = 0, suspects = New}};
+    Ended = State#state{tracer = none, tracing = none, tracer_bytes = 0},
+    case Reason of
+        %% By the runtime, perhaps: what it was sent was larger than it may be.
+        killed -> {noreply, with_suspect(Pid, fun weir_watch_suspect:too_large/1, Ended)};
+        _ -> {noreply, Ended}
+    end;
 handle_info({'EXIT', Pid, Reason}, #state{suspects = Suspects} = State) ->
-    case [Suspect || #suspect{looker = Looker} = Suspect <- maps:values(Suspects), Looker =:= Pid] of
-        %% By the runtime, perhaps: an answer was longer than it may be.
-        [#suspect{pid = Of, asked = all} = Suspect] when Reason =:= killed ->
-            Again = fun(Looker) -> Suspect#suspect{looker = Looker, asked = none, heard = now_ms()} end,
-            {noreply, with_looker(Of, none, Again, State)};
-        [#suspect{pid = Of}] ->
-            {noreply, State#state{suspects = maps:remove(Of, Suspects)}};
-        [] ->
+    case suspect_of(Pid, State) of
+        {Of, Suspect} ->
+            case weir_watch_suspect:asked(Suspect) of
+                %% By the runtime, perhaps: an answer was longer than it may be.
+                all when Reason =:= killed ->
+                    Again = fun(Looker) -> weir_watch_suspect:look_again(Looker, Suspect) end,
+                    {noreply, with_looker(Of, none, Again, State)};
+                _ ->
+                    {noreply, State#state{suspects = maps:remove(Of, Suspects)}}
+            end;
+        false ->
             %% Whoever else is linked: one that was ended for good or a moment ago, or a ticker that has died, without
             %% which there may be no tick to start another.
             Tickers = maps:filter(fun(_, Ticker) -> Ticker =/= Pid end, State#state.tickers),
@@ -355,7 +288,7 @@ handle_info(_, State) ->
 terminate(_Reason, #state{events = Events, scanner = Scanner, reader = Reader, sleeper = Sleeper} = State) ->
     Tracer = State#state.tracer,
     %% A link does not end a process when this one ends normally.
-    Lookers = [Looker || #suspect{looker = Looker} <- maps:values(State#state.suspects)],
+    Lookers = [weir_watch_suspect:looker(Suspect) || Suspect <- maps:values(State#state.suspects)],
     Under = [State#state.asker, State#state.probe, State#state.asking_parts],
     Askers = [element(1, Asking) || Asking <- Under, Asking =/= none],
     Tickers = maps:values(State#state.tickers),
@@ -501,11 +434,10 @@ kill_late(State) ->
 turn(#state{scanner = none} = State) ->
     State;
 turn(#state{turn = none, scanner = Scanner, burst = Burst, tick = Tick} = State) ->
-    Now = now_ms(),
-    Skip = [Pid || {Pid, #suspect{heard = Heard}} <- maps:to_list(State#state.suspects), Now - Heard >= ?LATE_MS],
+    Skip = [Pid || {Pid, Suspect} <- maps:to_list(State#state.suspects), weir_watch_suspect:is_late(Suspect)],
     ok = weir_watch_scan:turn(Scanner, #{
-        long => ?LONG, samples => ?SAMPLES, burst => Burst =:= asked, names => Tick rem ?SECOND =:= 2, skip => Skip,
-        bytes => ?MAX_BYTES
+        long => weir_watch_suspect:long(), samples => ?SAMPLES, burst => Burst =:= asked, skip => Skip,
+        names => Tick rem ?SECOND =:= 2, bytes => ?MAX_BYTES
     }),
     State#state{turn = now_ms(), burst = case Burst of asked -> going; _ -> Burst end};
 turn(#state{turn = Since, probe = none, scanner = Scanner} = State) ->
@@ -565,7 +497,7 @@ passing(#state{passing = Passing, tick = Tick}) ->
 asked(#{waiters := Waiters, running := Running, us := Us}, #state{hits = Hits, in_ets = InEts} = State) ->
     Window = [{State#state.tick, Waiters} | aged(Hits, State#state.tick)],
     %% One who was drawn again and again is enough to look closer: it may be in a deadlock.
-    Counts = counts([Server || {_, Pairs} <- Window, {Server, _} <- Pairs, node(Server) =:= node()]),
+    Counts = weir_watch_suspect:counts([Server || {_, Pairs} <- Window, {Server, _} <- Pairs, node(Server) =:= node()]),
     Servers = lists:sublist([Server || {Server, N} <- Counts, N >= ?HITS], 10),
     Ets = [{Pid, Module =:= ets} || {Pid, {Module, _, _}} <- Running],
     lists:foldl(
@@ -581,7 +513,7 @@ aged(Hits, Now) -> [Hit || {Tick, _} = Hit <- Hits, Tick > Now - ?WINDOW].
 suspect(Pid, #state{suspects = Suspects, tick = Tick} = State) ->
     case Suspects of
         #{Pid := Suspect} ->
-            State#state{suspects = Suspects#{Pid := Suspect#suspect{noticed = Tick}}};
+            State#state{suspects = Suspects#{Pid := weir_watch_suspect:notice(Tick, Suspect)}};
         #{} when Pid =:= self(); Pid =:= State#state.scanner ->
             State;
         #{} ->
@@ -601,10 +533,7 @@ at_once(Pid, #state{suspects = Before, news = News} = State) ->
     end.
 
 new_suspect(Pid, #state{tick = Tick} = State) ->
-    New = fun(Looker) ->
-        #suspect{pid = Pid, looker = Looker, noticed = Tick, seen_since = now_ms(), heard = now_ms()}
-    end,
-    with_looker(Pid, all, New, State).
+    with_looker(Pid, all, fun(Looker) -> weir_watch_suspect:new(Pid, Looker, Tick) end, State).
 
 with_looker(Pid, Asked, Suspect, #state{suspects = Suspects} = State) ->
     try weir_watch_look:start_link(Pid, Asked) of
@@ -617,9 +546,9 @@ with_looker(Pid, Asked, Suspect, #state{suspects = Suspects} = State) ->
 
 make_room(#state{suspects = Suspects, tick = Tick} = State) when map_size(Suspects) >= ?SUSPECTS ->
     Idle = [
-        {Noticed, Pid}
-     || {Pid, #suspect{noticed = Noticed, verdict = none, queue = Queue}} <- maps:to_list(Suspects),
-        Noticed < Tick - ?SECOND, Queue < ?LONG, not is_pinned(Pid, State)
+        {weir_watch_suspect:noticed(Suspect), Pid}
+     || {Pid, Suspect} <- maps:to_list(Suspects), weir_watch_suspect:is_quiet(Tick - ?SECOND, Suspect),
+        not weir_watch_suspect:is_long(Suspect), not is_pinned(Pid, State)
     ],
     case lists:sort(Idle) of
         [{_, Pid} | _] -> drop(Pid, State);
@@ -631,37 +560,25 @@ make_room(State) ->
 is_pinned(Pid, #state{pins = Pins}) -> lists:member(Pid, maps:values(Pins)).
 
 drop(Pid, #state{suspects = Suspects} = State) ->
-    #{Pid := #suspect{looker = Looker}} = Suspects,
-    true = exit(Looker, kill),
+    true = exit(weir_watch_suspect:looker(map_get(Pid, Suspects)), kill),
     State#state{suspects = maps:remove(Pid, Suspects)}.
 
-looked(Looker, #{us := Us, samples := Samples} = Look, State) ->
-    Add = fun(#suspect{looks = Looks, waits = Waits} = Suspect) ->
-        (handled(Look, Suspect))#suspect{
-            looks = lists:sublist([Look | Looks], 4),
-            waits = lists:sublist(lists:usort(weir_watch_causes:waits(Samples) ++ Waits), ?MOST_WAITS)
-        }
-    end,
-    with_suspect_of(Looker, Add, State#state{us = State#state.us + Us}).
+with_suspect(Pid, Change, #state{suspects = Suspects} = State) ->
+    case Suspects of
+        #{Pid := Suspect} -> State#state{suspects = Suspects#{Pid := Change(Suspect)}};
+        #{} -> State
+    end.
 
-%% From one telling of a weir_server to the next. When the first one was is not known.
-handled(#{handled := undefined}, Suspect) -> Suspect;
-handled(#{handled := Total}, #suspect{total = none} = Suspect) -> Suspect#suspect{total = {unknown, Total}};
-handled(#{handled := Total}, #suspect{total = {Since, Total}} = Suspect) ->
-    case is_integer(Since) andalso now_ms() - Since > 1000 * ?FRESH_S of
-        true -> Suspect#suspect{handled = undefined};
-        false -> Suspect
-    end;
-handled(#{handled := Total}, #suspect{total = {unknown, _}} = Suspect) -> Suspect#suspect{total = {now_ms(), Total}};
-handled(#{handled := Total}, #suspect{total = {Since, Before}} = Suspect) ->
-    Now = now_ms(),
-    Handled = round((Total - Before) * 1000 / max(1, Now - Since)),
-    Suspect#suspect{total = {Now, Total}, handled = max(0, Handled)}.
+with_suspect_of(Looker, Change, State) ->
+    case suspect_of(Looker, State) of
+        {Pid, _} -> with_suspect(Pid, Change, State);
+        false -> State
+    end.
 
-with_suspect_of(Looker, Change, #state{suspects = Suspects} = State) ->
-    case [Suspect || #suspect{looker = Pid} = Suspect <- maps:values(Suspects), Pid =:= Looker] of
-        [#suspect{pid = Pid} = Suspect] -> State#state{suspects = Suspects#{Pid := Change(Suspect)}};
-        [] -> State
+suspect_of(Looker, #state{suspects = Suspects}) ->
+    case [Found || {_, Suspect} = Found <- maps:to_list(Suspects), weir_watch_suspect:looker(Suspect) =:= Looker] of
+        [Found] -> Found;
+        [] -> false
     end.
 
 %% Of the others that it has started, each has a heap that is bounded, or a small one.
@@ -690,8 +607,10 @@ second(#state{hits = Hits, tick = Tick, second = Last, lasted = Lasted} = Before
     }),
     Facts = maps:merge(weir_watch_node:at_once(), State#state.facts),
     Grown = burst(maps:get(processes, maps:get(memory, Facts), none), read_node(State)),
-    Rated = Grown#state{suspects = maps:map(fun(_, Suspect) -> rate(Suspect, Grown) end, Grown#state.suspects)},
-    Followed = follow(quiet(Rated)),
+    Counted = fun(Pid, Suspect) ->
+        weir_watch_suspect:second(hd(Grown#state.lasted), waiters(Pid, Grown), Grown#state.tick, Suspect)
+    end,
+    Followed = follow(quiet(Grown#state{suspects = maps:map(Counted, Grown#state.suspects)})),
     Described = maps:map(fun(_, Suspect) -> describe(Suspect, Followed) end, Followed#state.suspects),
     {Diagnoses, Judged} = judge(Facts, Described, Followed),
     %% That is the time for which it was at work, whether its schedulers had a processor or waited for one.
@@ -700,31 +619,26 @@ second(#state{hits = Hits, tick = Tick, second = Last, lasted = Lasted} = Before
     Parts = ask_parts(trace(Described, Judged#state{us = 0, spent = Spent})),
     publish(snapshot(Facts, Described, Diagnoses, Parts), Parts).
 
-%% One suspect at a time, of those in trouble and those at whom somebody looks; whose turn was the longest ago.
+%% One suspect at a time; whose turn was the longest ago.
 trace(Described, #state{tracing = none, tracer = Tracer, tick = Tick} = State) when Tracer =/= impossible ->
     Turns = [
-        {Traced, Pid}
-     || {Pid, #suspect{traced = Traced} = Suspect} <- maps:to_list(State#state.suspects),
-        Traced =:= 0 orelse Traced =< Tick - ?TRACED_S * ?SECOND,
-        Suspect#suspect.verdict =/= none orelse is_pinned(Pid, State),
-        questions(Suspect, maps:get(Pid, Described)) =/= []
+        {weir_watch_suspect:traced(Suspect), Pid, Questions}
+     || {Pid, Suspect} <- maps:to_list(State#state.suspects),
+        Questions <- [weir_watch_suspect:questions(Tick, is_pinned(Pid, State), map_get(Pid, Described), Suspect)],
+        Questions =/= []
     ],
     case lists:sort(Turns) of
-        [{_, Pid} | _] -> trace_one(Pid, maps:get(Pid, Described), with_tracer(State));
+        [{_, Pid, Questions} | _] -> trace_one(Pid, Questions, with_tracer(State));
         [] -> State
     end;
 trace(_Described, State) ->
     State.
 
-trace_one(Pid, Description, #state{tracer = Tracer, suspects = Suspects, tick = Tick} = State) when is_pid(Tracer) ->
-    #{Pid := Suspect} = Suspects,
-    Questions = questions(Suspect, Description),
+trace_one(Pid, Questions, #state{tracer = Tracer, tick = Tick} = State) when is_pid(Tracer) ->
     ok = weir_watch_trace:ask(Tracer, Pid, Questions),
-    State#state{
-        tracing = Pid, suspects = Suspects#{Pid := Suspect#suspect{traced = Tick}},
-        us = State#state.us + ?TRACE_US * length(Questions)
-    };
-trace_one(_Pid, _Description, State) ->
+    Traced = fun(Suspect) -> weir_watch_suspect:traced(Tick, Suspect) end,
+    with_suspect(Pid, Traced, State#state{tracing = Pid, us = State#state.us + ?TRACE_US * length(Questions)});
+trace_one(_Pid, _Questions, State) ->
     State.
 
 with_tracer(#state{tracer = none} = State) ->
@@ -735,20 +649,6 @@ with_tracer(#state{tracer = none} = State) ->
     end;
 with_tracer(State) ->
     State.
-
-questions(#suspect{total = Total, verdict = Verdict, too_large = TooLarge}, Description) ->
-    #{pid := Pid, name := Name, queue := Queue} = Description,
-    Functions = functions(Description),
-    [{handled, Functions} || Total =:= none, Functions =/= []] ++
-        [{sent, names(Pid, Name)} || Queue >= ?SENT_AT, not TooLarge] ++
-        [tables || Verdict =:= ets_lock, not TooLarge].
-
-names(Pid, undefined) -> [Pid];
-names(Pid, Name) -> [Pid, Name, {Name, node()}].
-
-functions(#{module := undefined}) -> [];
-functions(#{module := Module, behaviour := Behaviour}) ->
-    [{Module, Function, Arity} || {Function, Arity} <- weir_watch_trace:callbacks(Behaviour)].
 
 read_node(#state{reading = none, reader = Reader} = State) when is_pid(Reader) ->
     ok = weir_watch_node:ask(Reader),
@@ -763,22 +663,6 @@ burst(Memory, #state{growth = Growth, burst = Burst, processes = Processes} = St
         {true, Next} -> State#state{growth = Next, burst = asked};
         {false, Next} -> State#state{growth = Next}
     end.
-
-rate(#suspect{reductions = Reductions, reductions0 = Before, queue = Queue, queues = Queues, pid = Pid} = Suspect,
-    State) ->
-    {Estimate, Sustained, Waiting} = waiters(Pid, State),
-    Noticed =
-        case Queue >= ?LONG orelse Sustained > 0 orelse silent(Suspect) > 0 orelse kept(Suspect#suspect.looks) > 0.0 of
-            true -> State#state.tick;
-            false -> Suspect#suspect.noticed
-        end,
-    Suspect#suspect{
-        rate = case Before of 0 -> 0; _ -> max(0, Reductions - Before) * 1000 div hd(State#state.lasted) end,
-            reductions0 = Reductions,
-            %% What it has drained is known with the first look.
-            queues = [Queue + drained(Suspect) || Suspect#suspect.looks =/= []] ++ lists:sublist(Queues, 59),
-        hits = {Estimate, Sustained}, waiting = Waiting, noticed = Noticed
-    }.
 
 %% Each tick's samples are so many of all processes. They count as lasting if they lie one and a half seconds apart.
 waiters(Pid, #state{hits = Hits, processes = Processes}) ->
@@ -798,44 +682,22 @@ waiters(Pid, #state{hits = Hits, processes = Processes}) ->
 quiet(#state{suspects = Suspects, tick = Tick} = State) ->
     Quiet = [
         Pid
-     || {Pid, #suspect{noticed = Noticed, verdict = none}} <- maps:to_list(Suspects),
-        Noticed < Tick - ?QUIET_S * ?SECOND, not is_pinned(Pid, State)
+     || {Pid, Suspect} <- maps:to_list(Suspects), weir_watch_suspect:is_quiet(Tick - ?QUIET_S * ?SECOND, Suspect),
+        not is_pinned(Pid, State)
     ],
     lists:foldl(fun drop/2, State, Quiet).
 
 %% Whom a suspect waits for becomes a suspect.
 follow(#state{suspects = Suspects} = State) ->
-    Called = [Callee || Suspect <- maps:values(Suspects), trouble(Suspect), Callee <- waits_for(Suspect)],
+    Called = [
+        Callee
+     || Suspect <- maps:values(Suspects), weir_watch_suspect:is_in_trouble(Suspect),
+        Callee <- weir_watch_suspect:waits_for(Suspect)
+    ],
     lists:foldl(fun suspect/2, State, lists:usort(Called)).
 
-trouble(#suspect{queue = Queue, hits = {_, Sustained}}) -> Queue >= ?LONG orelse Sustained > 0.
-
-waits_for(#suspect{looks = [#{callee := Callee, samples := Samples} | _]}) when node(Callee) =:= node() ->
-    InCall = [call || {waiting, [Function | _]} <- Samples, weir_watch_ask:is_call(Function)],
-    case length(InCall) * 2 >= length(Samples) of
-        true -> [Callee];
-        false -> []
-    end;
-waits_for(_) ->
-    [].
-
-%% Those for whom it waits, and whether it is one of them: who waits in front of a cycle is not.
-chain(Pid, Suspects, Seen) ->
-    case Suspects of
-        #{Pid := Suspect} when length(Seen) < 10 ->
-            case waits_for(Suspect) of
-                [Next] ->
-                    case lists:member(Next, [Pid | Seen]) of
-                        true -> {[Next], Next =:= lists:last([Pid | Seen])};
-                        false ->
-                            {More, Cycle} = chain(Next, Suspects, [Pid | Seen]),
-                            {[Next | More], Cycle}
-                    end;
-                [] -> {[], false}
-            end;
-        #{} ->
-            {[], false}
-    end.
+describe(Suspect, #state{suspects = Suspects, lasted = Lasted, tick = Tick}) ->
+    weir_watch_suspect:describe(Suspect, Suspects, Lasted, Tick).
 
 %% ---------------------------------------------------------------- verdicts
 
@@ -870,18 +732,9 @@ roots(Chain, Facts) ->
 
 %% What the rules say twice in a row is told.
 verdict(Pid, Verdict, Description, Diagnoses, #state{suspects = Suspects} = State) ->
-    #{Pid := #suspect{verdict = Before, since = Since} = Suspect} = Suspects,
-    case Verdict of
-        none ->
-            {Diagnoses, State#state{suspects = Suspects#{Pid := Suspect#suspect{verdict = none}}}};
-        {Cause, _} when Before =:= none ->
-            New = Suspect#suspect{verdict = Cause, since = erlang:system_time(millisecond), noticed = State#state.tick},
-            {Diagnoses, State#state{suspects = Suspects#{Pid := New}}};
-        {Cause, _} ->
-            New = Suspect#suspect{verdict = Cause, noticed = State#state.tick},
-            Diagnosis = weir_watch_causes:diagnosis(Description, Verdict, Since),
-            {[Diagnosis | Diagnoses], State#state{suspects = Suspects#{Pid := New}}}
-    end.
+    {Told, Suspect} = weir_watch_suspect:judged(Verdict, State#state.tick, map_get(Pid, Suspects)),
+    Diagnosis = [weir_watch_causes:diagnosis(Description, Verdict, Since) || {since, Since} <- [Told]],
+    {Diagnosis ++ Diagnoses, State#state{suspects = Suspects#{Pid := Suspect}}}.
 
 node_verdict(Facts, #state{node_trouble = Since} = State) ->
     case weir_watch_causes:node_cause(Facts) of
@@ -891,165 +744,17 @@ node_verdict(Facts, #state{node_trouble = Since} = State) ->
     end.
 
 facts(Pid, Description, #state{suspects = Suspects, in_ets = InEts} = State) ->
-    #{Pid := #suspect{looks = Looks, queues = Queues, hits = {_, Sustained}} = Suspect} = Suspects,
-    #{queue := Queue, drained := Drained} = Description,
-    Newest = case Looks of [Look | _] -> Look; [] -> #{} end,
-    Shares = fun(Samples) -> weir_watch_causes:shares(Samples, Suspect#suspect.waits, Queue + Drained) end,
-    Lately = samples(Looks, 4),
-    {_, Cycle} = chain(Pid, Suspects, []),
-    Least = case lists:sublist(Queues, 3) of [_, _ | _] = Last -> lists:min(Last); _ -> 0 end,
-    #{
-        suspect => Description,
-        shares => Shares(samples(Looks, 2)),
-        lately_in_ets => {maps:get(ets, Shares(Lately), 0.0), length(Lately)},
-        queue => Least,
-        waiters => Sustained,
-        cycle => Cycle andalso length(Looks) >= 2,
-        inherited => false,
-        distribution => lists:any(fun(#{distribution := Busy}) -> Busy end, Looks),
-        ports => maps:get(ports, Newest, []),
-        monitors => maps:get(monitors, Newest, []),
-        collecting => collecting(Suspect),
+    #{kept := Kept} = Facts = weir_watch_suspect:facts(map_get(Pid, Suspects), Description, Suspects),
+    Facts#{
         %% A collection keeps a process from answering too, and where these are not told of, nobody can say which it
         %% was.
-        kept => case State#state.events of none -> 0.0; _ -> kept(Looks) end,
+        kept := case State#state.events of none -> 0.0; _ -> Kept end,
         in_ets =>
             case length(InEts) >= ?KNOWN of
                 true -> length(lists:usort([Other || {Other, true} <- InEts, Other =/= Pid]));
                 false -> unknown
-            end,
-        silent => silent(Suspect),
-        turns => turns()
+            end
     }.
-
-%% For how many milliseconds it has not answered, having run when it last did. One that never answered may wait behind
-%% another that runs. A large heap may keep the runtime that long with a collection; nor can one answer who waits for
-%% his turn, behind others.
-silent(#suspect{heard = Heard, status = running, looks = Looks, queue = Queue}) ->
-    Large = case Looks of [#{heap := Heap} | _] -> Heap + ?MESSAGE_BYTES * Queue > ?LARGE_HEAP; [] -> false end,
-    case now_ms() - Heard of
-        Late when Late >= ?LATE_MS, not Large ->
-            case Late >= ?LATE_MS * (1 + 2 * turns()) of
-                true -> Late;
-                false -> 0
-            end;
-        _ ->
-            0
-    end;
-silent(#suspect{}) ->
-    0.
-
-%% How many wait for each scheduler.
-turns() -> erlang:statistics(total_run_queue_lengths) div erlang:system_info(schedulers_online).
-
-%% The share of the last seconds, or of those since it has been a suspect.
-collecting(#suspect{collections = Collections, seen_since = Since}) ->
-    Now = now_ms(),
-    Noted = max(?LEAST_COLLECTIONS_MS, min(?COLLECTIONS_MS, Now - Since)),
-    lists:sum([Ms || {At, Ms} <- Collections, At > Now - Noted]) / Noted.
-
-kept([#{kept := A}, #{kept := B} | _]) -> (A + B) / 2;
-kept(_) -> 0.0.
-
-samples(Looks, N) -> lists:append([Samples || #{samples := Samples} <- lists:sublist(Looks, N)]).
-
-describe(#suspect{pid = Pid, looks = Looks, who = Who, queues = Queues, queue = Queue} = Suspect, State) ->
-    #suspect{rate = Rate, hits = {Estimate, _}, waiting = Waiting, seen_since = SeenSince, since = Since,
-        verdict = Verdict} = Suspect,
-    Samples = samples(Looks, 4),
-    Newest = case Looks of [Look | _] -> Look; [] -> #{} end,
-    {Chain, _} = chain(Pid, State#state.suspects, []),
-    Growth = growth(Queues, State#state.lasted),
-    Found = found(Suspect, State),
-    Handled =
-        case Suspect#suspect.total of
-            none -> maps:get(handled, Found, undefined);
-            _ -> Suspect#suspect.handled
-        end,
-    Sent = maps:get(sent, Found, []),
-    %% Of a long mailbox, what was seen to be sent.
-    Messages = case maps:get(messages, Newest, []) of [] -> [Kind || {_, _, Kind} <- Sent]; Kinds -> Kinds end,
-    #{
-        pid => Pid,
-        name => maps:get(name, Who, undefined),
-        label => maps:get(label, Who, undefined),
-        module => maps:get(module, Who, undefined),
-        behaviour => behaviour(Samples),
-        application => maps:get(application, Who, undefined),
-        ancestors => maps:get(ancestors, Who, []),
-        supervisor => case Who of #{ancestors := [Parent | _]} -> Parent; #{} -> undefined end,
-        since => if Verdict =:= none -> SeenSince + erlang:time_offset(millisecond); true -> Since end,
-        queue => Queue,
-        queues => lists:reverse(Queues),
-        drained => drained(Suspect),
-        growth => Growth,
-        until_million => until_million(Queue + drained(Suspect), Growth),
-        handled => Handled,
-        arriving => arriving(Handled, Growth),
-        reductions => Rate,
-        core => core(Samples),
-        heap => maps:get(heap, Newest, 0),
-        doing => shares([Function || {_, [Function | _]} <- Samples]),
-        states => maps:from_list(shares([Status || {Status, _} <- Samples])),
-        messages => shares(Messages),
-        sent_by => shares([Function || {_, Function, _} <- Sent, Function =/= undefined]),
-        senders => lists:usort([Sender || {Sender, _, _} <- Sent]),
-        tables => shares(maps:get(tables, Found, [])),
-        waiters => Estimate,
-        waiting => Waiting,
-        waits_for => case waits_for(Suspect) of [Callee] -> Callee; [] -> undefined end,
-        chain => Chain,
-        answers => silent(Suspect) =:= 0
-    }.
-
-found(#suspect{found = {At, Found}}, #state{tick = Tick}) ->
-    case Tick - At =< ?FRESH_S * ?SECOND of
-        true -> Found;
-        false -> #{}
-    end.
-
-%% What it handles, and by how much more comes.
-arriving(undefined, _Growth) -> undefined;
-arriving(Handled, Growth) -> max(0, Handled + Growth).
-
-until_million(Waiting, Growth) when Growth > 0, Waiting < 1_000_000 -> (1_000_000 - Waiting) div Growth;
-until_million(_Waiting, _Growth) -> infinity.
-
-%% What a weir_server has taken out of its mailbox and not handled.
-drained(#suspect{looks = [#{drained := Drained} | _]}) -> Drained;
-drained(#suspect{}) -> 0.
-
-%% In a second, over the last five at most.
-growth(Queues, Lasted) ->
-    case lists:sublist(Queues, 6) of
-        [Now, _ | _] = Last ->
-            (Now - lists:last(Last)) * 1000 div lists:sum(lists:sublist(Lasted, length(Last) - 1));
-        _ -> 0
-    end.
-
-core([]) -> 0.0;
-core(Samples) -> length([1 || {State, _} <- Samples, lists:member(State, [running, runnable,
-    garbage_collecting])]) / length(Samples).
-
-%% The most frequent ten, with their shares.
-shares(Things) ->
-    [{Thing, N / length(Things)} || {Thing, N} <- lists:sublist(counts(Things), 10)].
-
-%% How many there are of each, the most frequent first.
-counts(Things) ->
-    Counts = lists:foldl(fun(Thing, Acc) -> maps:update_with(Thing, fun(N) -> N + 1 end, 1, Acc) end, #{}, Things),
-    lists:reverse(lists:keysort(2, maps:to_list(Counts))).
-
-behaviour(Samples) ->
-    Known = [Module || {_, Stack} <- lists:sublist(Samples, 3), {Module, _, _} <- Stack, is_behaviour(Module)],
-    case Known of
-        [weir_server_loop | _] -> weir_server;
-        [Module | _] -> Module;
-        [] -> process
-    end.
-
-is_behaviour(Module) -> lists:member(Module, [gen_server, gen_statem, gen_event, weir_server_loop, gen_batch_server,
-    gen_server2]).
 
 %% ---------------------------------------------------------------- telling
 
@@ -1065,13 +770,8 @@ ask_parts(#state{asking_parts = none, parts = {_, Asked},
 ask_parts(State) ->
     State.
 
-%% Suspects that are in trouble or silent. One that only works hard, as a log's writer may all day, is asked.
 spared(#state{suspects = Suspects}) ->
-    [
-        Pid
-     || {Pid, #suspect{verdict = Verdict, heard = Heard}} <- maps:to_list(Suspects),
-        Verdict =/= none orelse now_ms() - Heard >= ?LATE_MS
-    ].
+    [Pid || {Pid, Suspect} <- maps:to_list(Suspects), weir_watch_suspect:to_be_spared(Suspect)].
 
 snapshot(Facts, Described, Diagnoses, #state{spent = Spent, parts = {Parts, _}} = State) ->
     [{_, Mailbox}, {_, Words}] = process_info(self(), [message_queue_len, total_heap_size]),
