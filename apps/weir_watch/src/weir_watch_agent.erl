@@ -744,7 +744,7 @@ node_verdict(Facts, #state{node_trouble = Since} = State) ->
     end.
 
 facts(Pid, Description, #state{suspects = Suspects, in_ets = InEts} = State) ->
-    #{kept := Kept} = Facts = weir_watch_suspect:facts(map_get(Pid, Suspects), Description, Suspects),
+    #{kept := Kept} = Facts = weir_watch_suspect:facts(map_get(Pid, Suspects), Description),
     Facts#{
         %% A collection keeps a process from answering too, and where these are not told of, nobody can say which it
         %% was.

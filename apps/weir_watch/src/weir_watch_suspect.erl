@@ -11,10 +11,11 @@
 -export([look_again/2, heard/2, known/2, looked/2, collected/2, notice/2, second/4, judged/3]).
 -export([long/0, is_long/1, is_late/1, is_in_trouble/1, is_quiet/2, noticed/1, to_be_spared/1, waits_for/1]).
 -export([questions/4, traced/1, traced/2, found/3, too_large/1]).
--export([describe/4, facts/3, counts/1]).
+-export([describe/4, facts/2, counts/1]).
 
 -export_type([suspect/0, suspects/0, waiters/0]).
 
+%% As the agent counts them.
 -define(SECOND, 5).
 %% A mailbox that makes somebody a suspect.
 -define(LONG, 200).
@@ -95,20 +96,20 @@ now_ms() -> erlang:monotonic_time(millisecond).
 
 %% ---------------------------------------------------------------- what is told
 
-%% @doc Has a looker that does not ask for what may be long, in place of one that this has ended.
+%% @doc The suspect has another looker, which does not ask for what may be long: that has ended the one before.
 -spec look_again(Looker :: pid(), suspect()) -> suspect().
 look_again(Looker, Suspect) -> Suspect#suspect{looker = Looker, asked = none, heard = now_ms()}.
 
-%% @doc Its looker has heard of it.
+%% @doc The looker has heard of its suspect.
 -spec heard({Status :: atom(), Queue :: non_neg_integer(), Reductions :: non_neg_integer()}, suspect()) -> suspect().
 heard({Status, Queue, Reductions}, Suspect) ->
     Suspect#suspect{status = Status, queue = Queue, reductions = Reductions, heard = now_ms()}.
 
-%% @doc Who it is.
+%% @doc The looker has found out who the suspect is.
 -spec known(map(), suspect()) -> suspect().
 known(Who, Suspect) -> Suspect#suspect{who = Who}.
 
-%% @doc Its looker has looked what it does, some dozen times.
+%% @doc The looker has looked what the suspect does, some dozen times.
 -spec looked(weir_watch_look:look(), suspect()) -> suspect().
 looked(#{samples := Samples} = Look, #suspect{looks = Looks, waits = Waits} = Suspect) ->
     (handled(Look, Suspect))#suspect{
@@ -135,7 +136,7 @@ handled(#{handled := Total}, #suspect{total = {Since, Before}} = Suspect) ->
 collected(Ms, #suspect{collections = Collections} = Suspect) ->
     Suspect#suspect{collections = lists:sublist([{now_ms(), Ms} | Collections], ?MOST_COLLECTIONS)}.
 
-%% @doc It was found to be in trouble or busy.
+%% @doc The agent has found the suspect in trouble or busy, at this tick.
 -spec notice(tick(), suspect()) -> suspect().
 notice(Tick, Suspect) -> Suspect#suspect{noticed = Tick}.
 
@@ -156,7 +157,8 @@ second(Ms, {_, Sustained, _} = Waiters, Tick, Suspect) ->
         waiters = Waiters, noticed = Noticed
     }.
 
-%% @doc What the rules say of it; since when they do, if they said something a second ago, too, which is told.
+%% @doc The rules say this of the suspect. If they said something a second ago, too, it is told, with since when they
+%% do.
 -spec judged(none | {weir_watch:cause(), term()}, tick(), suspect()) -> {{since, integer()} | untold, suspect()}.
 judged(none, _Tick, Suspect) ->
     {untold, Suspect#suspect{verdict = none}};
@@ -174,14 +176,14 @@ long() -> ?LONG.
 -spec is_long(suspect()) -> boolean().
 is_long(#suspect{queue = Queue}) -> Queue >= ?LONG.
 
-%% @doc It has not answered its looker for as long as a second.
+%% @doc The suspect has not answered its looker for a second.
 -spec is_late(suspect()) -> boolean().
 is_late(#suspect{heard = Heard}) -> now_ms() - Heard >= ?LATE_MS.
 
 -spec is_in_trouble(suspect()) -> boolean().
 is_in_trouble(#suspect{waiters = {_, Sustained, _}} = Suspect) -> is_long(Suspect) orelse Sustained > 0.
 
-%% @doc No rule holds, and it was not noticed from this tick on.
+%% @doc No rule holds for the suspect, and it was not noticed from this tick on.
 -spec is_quiet(tick(), suspect()) -> boolean().
 is_quiet(Tick, #suspect{noticed = Noticed, verdict = Verdict}) -> Verdict =:= none andalso Noticed < Tick.
 
@@ -193,7 +195,7 @@ noticed(#suspect{noticed = Noticed}) -> Noticed.
 -spec to_be_spared(suspect()) -> boolean().
 to_be_spared(#suspect{verdict = Verdict} = Suspect) -> Verdict =/= none orelse is_late(Suspect).
 
-%% @doc The process of this node for whose answer it waits most of the time.
+%% @doc The process of this node for whose answer the suspect waits most of the time.
 -spec waits_for(suspect()) -> [pid()].
 waits_for(#suspect{looks = [#{callee := Callee, samples := Samples} | _]}) when node(Callee) =:= node() ->
     InCall = [call || {waiting, [Function | _]} <- Samples, weir_watch_ask:is_call(Function)],
@@ -204,22 +206,12 @@ waits_for(#suspect{looks = [#{callee := Callee, samples := Samples} | _]}) when 
 waits_for(_) ->
     [].
 
-%% Those for whom it waits, and whether it is one of them: who waits in front of a cycle is not.
+%% Those for whom it waits, until there is none, or one for the second time.
 chain(Pid, Suspects, Seen) ->
-    case Suspects of
-        #{Pid := Suspect} when length(Seen) < 10 ->
-            case waits_for(Suspect) of
-                [Next] ->
-                    case lists:member(Next, [Pid | Seen]) of
-                        true -> {[Next], Next =:= lists:last([Pid | Seen])};
-                        false ->
-                            {More, Cycle} = chain(Next, Suspects, [Pid | Seen]),
-                            {[Next | More], Cycle}
-                    end;
-                [] -> {[], false}
-            end;
-        #{} ->
-            {[], false}
+    Next = case Suspects of #{Pid := Suspect} when length(Seen) < 10 -> waits_for(Suspect); #{} -> [] end,
+    case Next -- [Pid | Seen] of
+        [New] -> [New | chain(New, Suspects, [Pid | Seen])];
+        [] -> Next
     end.
 
 %% ---------------------------------------------------------------- tracing
@@ -272,7 +264,6 @@ describe(#suspect{pid = Pid, looks = Looks, queues = Queues, queue = Queue} = Su
         verdict = Verdict} = Suspect,
     Samples = samples(Looks, 4),
     Newest = newest(Looks),
-    {Chain, _} = chain(Pid, Suspects, []),
     Growth = growth(Queues, Lasted),
     Found = fresh(Suspect, Tick),
     Handled =
@@ -312,7 +303,7 @@ describe(#suspect{pid = Pid, looks = Looks, queues = Queues, queue = Queue} = Su
         waiters => Waiters,
         waiting => Waiting,
         waits_for => case waits_for(Suspect) of [Callee] -> Callee; [] -> undefined end,
-        chain => Chain,
+        chain => chain(Pid, Suspects, []),
         answers => silent(Suspect) =:= 0
     }.
 
@@ -372,20 +363,20 @@ is_behaviour(Module) -> lists:member(Module, [gen_server, gen_statem, gen_event,
 %% ---------------------------------------------------------------- what the rules judge
 
 %% @doc What the rules are to know of one that is so described. The agent adds what it knows of others and the node.
--spec facts(suspect(), weir_watch:suspect(), suspects()) -> map().
-facts(#suspect{looks = Looks, queues = Queues, waiters = {_, Sustained, _}} = Suspect, Description, Suspects) ->
-    #{pid := Pid, queue := Queue, drained := Drained} = Description,
+-spec facts(suspect(), weir_watch:suspect()) -> map().
+facts(#suspect{looks = Looks, queues = Queues, waiters = {_, Sustained, _}} = Suspect, Description) ->
+    #{pid := Pid, queue := Queue, drained := Drained, chain := Chain} = Description,
     Newest = newest(Looks),
     Shares = fun(Samples) -> weir_watch_causes:shares(Samples, Suspect#suspect.waits, Queue + Drained) end,
     Lately = samples(Looks, 4),
-    {_, Cycle} = chain(Pid, Suspects, []),
     #{
         suspect => Description,
         shares => Shares(samples(Looks, 2)),
         lately_in_ets => {maps:get(ets, Shares(Lately), 0.0), length(Lately)},
         queue => case lists:sublist(Queues, 3) of [_, _ | _] = Last -> lists:min(Last); _ -> 0 end,
         waiters => Sustained,
-        cycle => Cycle andalso length(Looks) >= 2,
+        %% Who waits in front of a cycle is not in it.
+        cycle => lists:suffix([Pid], Chain) andalso length(Looks) >= 2,
         inherited => false,
         distribution => lists:any(fun(#{distribution := Busy}) -> Busy end, Looks),
         ports => maps:get(ports, Newest, []),

@@ -382,13 +382,11 @@ said(Words, Deadline, Before) ->
             ok = weir_watch_agent:next(Agent),
             IsStarved = Before =:= starved orelse weir_watch_test_lib:says(Snapshot, "processor time"),
             Told = if IsStarved -> starved; true -> Diagnoses end,
-            case lists:any(fun(#{summary := Summary}) -> re:run(Summary, Words) =/= nomatch end, Diagnoses) of
-                true -> said;
-                false ->
-                    case erlang:monotonic_time(millisecond) > Deadline of
-                        true -> Told;
-                        false -> said(Words, Deadline, Told)
-                    end
+            IsSaid = lists:any(fun(#{summary := Summary}) -> re:run(Summary, Words) =/= nomatch end, Diagnoses),
+            case erlang:monotonic_time(millisecond) > Deadline of
+                _ when IsSaid -> said;
+                true -> Told;
+                false -> said(Words, Deadline, Told)
             end
     end.
 

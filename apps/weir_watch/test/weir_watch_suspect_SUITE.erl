@@ -177,7 +177,7 @@ chains(_Config) ->
         #{Pid := Once} = Suspects,
         Suspect = weir_watch_suspect:looked(in_call(hd(weir_watch_suspect:waits_for(Once))), Once),
         Described = weir_watch_suspect:describe(Suspect, Suspects, [], 7),
-        #{cycle := Cycle} = weir_watch_suspect:facts(Suspect, Described, Suspects),
+        #{cycle := Cycle} = weir_watch_suspect:facts(Suspect, Described),
         {map_get(chain, Described), Cycle}
     end,
     Line = Graph([{A, B}, {B, C}, {C, D}]),
@@ -257,12 +257,12 @@ silent(_Config) ->
 %% Their share of a second at least.
 collections(_Config) ->
     Collected = weir_watch_suspect:collected(200, weir_watch_suspect:collected(100, new())),
-    #{collecting := Share} = weir_watch_suspect:facts(Collected, described(Collected), #{}),
+    #{collecting := Share} = weir_watch_suspect:facts(Collected, described(Collected)),
     ?assert(Share > 0.0 andalso Share =< 0.3, Share).
 
 %% The least of the last three lengths of its mailbox, the shares of two looks and those of four.
 facts(_Config) ->
-    Facts = fun(Suspect) -> weir_watch_suspect:facts(Suspect, described(Suspect), #{}) end,
+    Facts = fun(Suspect) -> weir_watch_suspect:facts(Suspect, described(Suspect)) end,
     ?assertMatch(#{queue := 0, waiters := 0, cycle := false, inherited := false, shares := Shares} when Shares =:= #{},
         Facts(new())),
     ?assertMatch([#{queue := 0}, #{queue := 300}, #{queue := 200}],
