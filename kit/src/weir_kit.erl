@@ -1,10 +1,10 @@
 %% @doc Small things that the demo, the benchmarks and the tests need: waiting for a condition, doing things at the same
-%% time, how much continuous integration does, the files of the repository, and figures as text.
+%% time, signals to programs, how much continuous integration does, the files of the repository, and figures as text.
 %%
 %% The text functions are pure.
 -module(weir_kit).
 
--export([until/1, until/2, in_parallel/1, in_ci/2, path/1]).
+-export([until/1, until/2, in_parallel/1, signal/2, in_ci/2, path/1]).
 -export([integer/1, milliseconds/1, seconds/1, rate/2, ratio/2, reasons/1]).
 
 -define(DEADLINE_MS, 60_000).
@@ -46,6 +46,24 @@ in_parallel(Functions) ->
         end
      || {Pid, Monitor} <- Callers
     ].
+
+%% @doc Sends a program a signal, by its name: `STOP', `CONT', `KILL'. A program that is told to stop stands still when
+%% this returns; on a busy machine its threads go on for a while.
+-spec signal(string(), OsPid :: string() | integer()) -> ok.
+signal(Signal, OsPid) ->
+    Pid = lists:concat([OsPid]),
+    "" = os:cmd("kill -" ++ Signal ++ " " ++ Pid),
+    case Signal of
+        "STOP" -> until(fun() -> lists:all(fun is_stopped/1, filelib:wildcard("/proc/" ++ Pid ++ "/task/*/stat")) end);
+        _ -> ok
+    end.
+
+%% What follows the name, which may have anything in it, begins with the state of the thread.
+is_stopped(Stat) ->
+    case file:read_file(Stat) of
+        {ok, Text} -> [_, <<State, _/binary>>] = string:split(Text, ") ", trailing), State =:= $T;
+        {error, _} -> true
+    end.
 
 %% @doc The first where the environment variable CI is set, as continuous integration has it, which runs all tests on
 %% two releases; else the second.

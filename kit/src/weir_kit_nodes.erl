@@ -60,11 +60,9 @@ connect(Nodes) ->
     _ = [call(A, net_kernel, connect_node, [B]) || #{name := Name} = A <- Nodes, #{name := B} <- Nodes, Name < B],
     ok.
 
-%% @doc Sends the operating system's process a signal, by its name: `STOP', `CONT', `KILL'.
+%% @doc Sends a node's runtime a signal, as {@link weir_kit:signal/2} does.
 -spec signal(string(), kit_node()) -> ok.
-signal(Signal, #{os_pid := OsPid}) ->
-    "" = os:cmd("kill -" ++ Signal ++ " " ++ OsPid),
-    ok.
+signal(Signal, #{os_pid := OsPid}) -> weir_kit:signal(Signal, OsPid).
 
 %% @doc Kills a node, which may be frozen, or dead already.
 -spec kill(kit_node()) -> ok.

@@ -212,7 +212,7 @@ endless_stats(_) ->
     C = ?FUNCTION_NAME,
     Lines = lists:duplicate(100, ["STAT ", lists:duplicate(500, $n), " 1\r\n"]),
     with(C, #{}, serve(2, fun(Socket) -> endless(Socket, Lines, 0) end), fun(_) ->
-        {Result, Peak} = weir_memcached_test:with_peak(total, fun() ->
+        {Result, Peak} = weir_memcached_test:with_peak(fun() ->
             weir_memcached:stats(C, "items", #{timeout => infinity})
         end),
         ?assertEqual({error, disconnected}, Result),

@@ -344,14 +344,14 @@ tls_blocked(Config) ->
             [up, up] =:= [Phase || #{phase := Phase} <- weir_memcached_test:connections(C)]
         end),
         Pid = pid_of_server(C),
-        "" = os:cmd("kill -STOP " ++ binary_to_list(Pid)),
+        ok = weir_kit:signal("STOP", binary_to_list(Pid)),
         Large = binary:copy(<<"x">>, 1_000_000),
         _ = weir_kit:in_parallel([
             fun() -> weir_memcached:set(C, <<"k">>, Large, #{timeout => 100}) end || _ <- lists:seq(1, 12)
         ]),
         weir_memcached_test:until(fun() -> maps:get(disconnects, weir_memcached_test:counters(C)) >= 2 end),
         ok = weir_memcached:stop(C),
-        "" = os:cmd("kill -CONT " ++ binary_to_list(Pid))
+        ok = weir_kit:signal("CONT", binary_to_list(Pid))
     end).
 
 tls_and_password(Config) ->

@@ -91,10 +91,8 @@ has(Server, Key) ->
 until(Condition) -> weir_memcached_test:until(Condition).
 
 signal(Signal, Server) ->
-    signal_pid(Signal, weir_kit_memcached:os_pid(Server)).
-
-signal_pid(Signal, Pid) ->
-    "" = os:cmd("kill -" ++ Signal ++ " " ++ integer_to_list(Pid)),
+    Pid = weir_kit_memcached:os_pid(Server),
+    ok = weir_kit:signal(Signal, Pid),
     Pid.
 
 gone(Server, C) ->
@@ -405,7 +403,7 @@ frozen(Config) ->
             weir_memcached:get_many(C, Keys) =:= {ok, maps:from_list([{K, <<"2">>} || K <- Keys])}
         end)
     after
-        signal_pid("CONT", Pid)
+        weir_kit:signal("CONT", Pid)
     end,
     until(fun() -> weir_memcached:set(C, Key, <<"3">>), has(Frozen, Key) end).
 
@@ -417,7 +415,7 @@ silent_server(Config) ->
     [OtherKey | _] = keys_of(Other, C),
     Pid = signal("STOP", Frozen),
     try
-        %% Not all of its threads stand still at once, and what is late before it is sent is no time-out of the server.
+        %% What is late before it is sent is no time-out of the server.
         until(fun() ->
             _ = weir_memcached:get(C, Key),
             [silent] =:= [
@@ -428,17 +426,16 @@ silent_server(Config) ->
         [?assertEqual({error, timeout}, weir_memcached:get(C, Key)) || _ <- lists:seq(1, 5)],
         until(fun() -> weir_memcached:set(C, OtherKey, <<>>) =:= ok end)
     after
-        signal_pid("CONT", Pid)
+        weir_kit:signal("CONT", Pid)
     end,
     until(fun() -> weir_memcached:get(C, Key) =:= {error, not_found} end).
 
-%% A server that is stopped while large values are on their way to it: what waits for it is bounded, and given back
-%% after the connections were given up. How much is under way does not put that off: with more time for all of it
-%% these would be believed in for minutes.
+%% A server that is stopped while large values are on their way to it: not all of them may wait (how many bytes may,
+%% bytes_that_wait in weir_memcached_attack_SUITE shows), and they are given back after the connections were given up.
+%% How much is under way does not put that off: with more time for all of it these would be believed in for minutes.
 stopped_with_large_values(Config) ->
-    Most = 16 bsl 20,
     C = client(?FUNCTION_NAME, 1, #{
-        connections => 2, max_pending_bytes => Most, request_timeout => 200, stall_timeout => 300,
+        connections => 2, max_pending_bytes => 4 bsl 20, request_timeout => 200, stall_timeout => 300,
         connect_timeout => 500
     }, Config),
     [Stopped] = servers(1, Config),
@@ -458,20 +455,14 @@ stopped_with_large_values(Config) ->
                 Load()
         end
     end,
-    {_, Peak} =
-        try
-            weir_memcached_test:with_peak(binary, fun() ->
-                weir_kit:in_parallel(lists:duplicate(200, Load))
-            end)
-        after
-            signal_pid("CONT", Pid)
-        end,
-    ct:pal("at most ~b MB", [Peak bsr 20]),
-    %% What two connections hold, written, waiting and not collected yet, and what callers hold.
-    ?assert(Peak > Most),
-    ?assert(Peak < 6 * Most + 2 * 200 * Size, Peak),
+    try
+        weir_kit:in_parallel(lists:duplicate(200, Load))
+    after
+        weir_kit:signal("CONT", Pid)
+    end,
+    ?assert(maps:get(busy, weir_memcached_test:counters(C)) > 0),
     until(fun() -> Set() =:= ok end),
-    until(fun() -> erlang:memory(binary) < Before + (4 bsl 20) end).
+    until(fun() -> erlang:memory(binary) < Before + (2 bsl 20) end).
 
 %% It is tried again without a request, and has its keys when it has answered. At first it gets hardly any: they are
 %% asked of the other one, which has their items, so nothing is computed anew.
@@ -903,7 +894,7 @@ no_wrong_values(Config) ->
                         2 ->
                             Pid = signal("STOP", Server),
                             receive after 100 -> ok end,
-                            _ = signal_pid("CONT", Pid);
+                            _ = weir_kit:signal("CONT", Pid);
                         3 ->
                             Some = lists:sublist(Addresses, 1 + rand:uniform(3)),
                             ok = weir_memcached:set_servers(C, Some)

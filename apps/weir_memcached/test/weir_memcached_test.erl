@@ -4,7 +4,7 @@
 -export([set_up/2, tear_down/1, transport/0, options/1]).
 -export([until/1, until/2, caller/1, answer/1]).
 -export([up/1, connections/1, counters/1]).
--export([with_peak/2]).
+-export([with_peak/1]).
 -export([watch_log/2, unwatch_log/1, quiet/0, loud/0, log/2]).
 
 %% Generous: it is reached by failures alone.
@@ -106,12 +106,12 @@ counters(Client) ->
     {ok, Info} = weir_memcached:info(Client),
     maps:without([connections, servers], Info).
 
-%% The result of a function, and by how many bytes the node's memory of a kind had grown at most while it ran.
--spec with_peak(total | binary, fun(() -> Result)) -> {Result, integer()}.
-with_peak(Kind, Function) ->
+%% The result of a function, and by how many bytes the node's memory had grown at most while it ran.
+-spec with_peak(fun(() -> Result)) -> {Result, integer()}.
+with_peak(Function) ->
     true = erlang:garbage_collect(),
-    Before = erlang:memory(Kind),
-    {Sampler, Monitor} = spawn_opt(fun() -> sample(Kind, Before) end, [monitor, link, {priority, high}]),
+    Before = erlang:memory(total),
+    {Sampler, Monitor} = spawn_opt(fun() -> sample(Before) end, [monitor, link, {priority, high}]),
     Result = Function(),
     Sampler ! {self(), enough},
     receive
@@ -119,13 +119,13 @@ with_peak(Kind, Function) ->
             {Result, Peak - Before}
     end.
 
-sample(Kind, Peak) ->
+sample(Peak) ->
     receive
         {Owner, enough} ->
             unlink(Owner),
-            exit({shutdown, max(Peak, erlang:memory(Kind))})
+            exit({shutdown, max(Peak, erlang:memory(total))})
     after 2 ->
-        sample(Kind, max(Peak, erlang:memory(Kind)))
+        sample(max(Peak, erlang:memory(total)))
     end.
 
 %% Has the reports with a label sent to this process as {logged, Id, Report}.

@@ -394,7 +394,7 @@ far() ->
     Far = erpc:call(Node, erlang, spawn, [timer, sleep, [infinity]]),
     OsPid = erpc:call(Node, os, getpid, []),
     _ = spawn(fun() -> monitor(process, Peer), receive after infinity -> ok end end),
-    [] = os:cmd("kill -STOP " ++ OsPid),
+    ok = weir_kit:signal("STOP", OsPid),
     ok = persistent_term:put(weir_watch_form_far, OsPid),
     Far.
 
