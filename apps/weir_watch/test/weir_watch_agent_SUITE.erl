@@ -1063,9 +1063,9 @@ ends_at_its_limits(_Config) ->
     ?assertEqual({shutdown, overloaded}, overload(whereis(weir_watch_agent))),
     %% Twice it has looked since.
     _ = [Keeper ! look || _ <- [1, 2]],
-    _ = sys:get_state(Keeper),
+    _ = sys:get_state(Keeper, ?DEADLINE_MS),
     ?assertEqual(undefined, whereis(weir_watch_agent)),
-    ?assertMatch([{weir_watch_keeper, _, _, _}], supervisor:which_children(weir_watch_sup)),
+    eventually(fun() -> [weir_watch_keeper] =:= [Id || {Id, _, _, _} <- supervisor:which_children(weir_watch_sup)] end),
     ok = application:stop(weir_watch).
 
 monitored_names(Pid) ->
