@@ -14,7 +14,7 @@
 -module(weir_watch).
 
 -export([start_link/0, child_spec/1]).
--export([diagnose/0, diagnose/1, look/0, look/1, snapshot/0, causes/0, top/0, page/1]).
+-export([diagnose/0, diagnose/1, look/0, look/1, messages/1, snapshot/0, causes/0, top/0, page/1]).
 -export([look_for/3]).
 
 -export_type([options/0, look_error/0, snapshot/0, suspect/0, diagnosis/0, cause/0, cost/0, call/0]).
@@ -118,7 +118,7 @@
 %% the share of its time that it ran or wanted to run, 0.0 to 1.0; `heap' bytes, of one with more than 1,000 messages
 %% those of the heap's youngest part, since the runtime would go through all messages to tell more. `doing' has the
 %% functions in which it was found, and `states' the states of `process_info(Pid, status)', each with its share of the
-%% samples. `messages' has the kinds of its messages, never their content, with their shares.
+%% samples. `messages' has the kinds of its messages, with their shares; what they hold, only {@link messages/1} tells.
 %% Of one with more than 1,000 messages in its mailbox that is diagnosed or inspected there are, from OTP 27 on, those
 %% of up to 16 messages that were seen to be sent; `sent_by' has the functions that sent them through a behaviour or
 %% `erlang:send/2', and `senders' the processes. The operator `!' is not seen. `tables' are those of ets that one with
@@ -304,6 +304,49 @@ last(Until, Ended) ->
         {'DOWN', _, process, _, _} ->
             normal
     after ?SILENCE_MS -> timeout
+    end.
+
+%% @doc The oldest messages in the mailbox of a process, up to 20, each as text of some 300 characters at most, and how
+%% many there are. The process may have a registered name, or be one of another node, which need not have Weir. This is
+%% the one function that tells what messages hold.
+%% ```
+%% Pid = spawn(fun() -> receive never -> ok end end),
+%% Pid ! {login, <<"ann">>},
+%% {ok, #{queue := 1, messages := [<<"{login,<<\"ann\">>}">>]}} = weir_watch:messages(Pid).
+%% '''
+%% The process copies all of its messages for that, which takes it some milliseconds. So one that has more than 10,000
+%% of them is not asked, `{error, too_many}', nor one that takes more than 8 MB, `{error, too_large}'. One that does
+%% not answer within five seconds is `{error, timeout}', one that is not there `{error, dead}'; the others are those of
+%% {@link look/1}. What is no process raises `{bad_process, Given}'.
+-spec messages(pid() | atom()) ->
+    {ok, #{queue := non_neg_integer(), messages := [binary()]}}
+    | {error, dead | too_many | too_large | timeout | look_error()}.
+messages(Pid) when is_pid(Pid), node(Pid) =:= node() ->
+    messages_of(Pid);
+messages(Pid) when is_pid(Pid) ->
+    case weir_watch_remote:attach(node(Pid)) of
+        {ok, _Agent, Handle} ->
+            try
+                messages_of(Pid)
+            after
+                ok = weir_watch_remote:detach(Handle)
+            end;
+        {error, _} = Error ->
+            Error
+    end;
+messages(Name) when is_atom(Name) ->
+    case whereis(Name) of
+        Pid when is_pid(Pid) -> messages_of(Pid);
+        _ -> {error, dead}
+    end;
+messages(Other) ->
+    error({bad_process, Other}).
+
+messages_of(Pid) ->
+    try weir_watch_messages:ask(Pid) of
+        Asked -> receive {_, Asked, process, _, Reason} -> weir_watch_messages:answer(Reason) end
+    catch
+        error:system_limit -> {error, system_limit}
     end.
 
 %% @doc What the agent has told last; `none' in its first second. Exits with `noproc' where it does not run, and with

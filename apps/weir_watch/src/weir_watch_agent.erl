@@ -153,7 +153,7 @@ snapshot(Agent) -> gen_server:call(Agent, snapshot).
 modules() ->
     [
         ?MODULE, weir_watch_scan, weir_watch_pids, weir_watch_growth, weir_watch_ask, weir_watch_look, weir_watch_node,
-        weir_watch_trace, weir_watch_delay, weir_watch_suspect, weir_watch_causes, weir_watch_parts
+        weir_watch_messages, weir_watch_trace, weir_watch_delay, weir_watch_suspect, weir_watch_causes, weir_watch_parts
     ].
 
 %% ---------------------------------------------------------------- gen_server

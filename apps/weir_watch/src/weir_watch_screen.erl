@@ -24,11 +24,12 @@
     paused => boolean(),
     help => boolean(),
     inspect => boolean(),
+    messages => {pid(), weir_watch_messages:answer()},
     message => iodata()
 }.
 %% How to draw: `color' and `unicode' say what the terminal can. `selected' is the suspect with the mark, the first if
-%% it is none of them; `pinned' ones are drawn first. `inspect' draws the selected one instead of the table, `help' the
-%% keys. `message' is a line in the header, such as that the node is gone.
+%% it is none of them; `pinned' ones are drawn first. `inspect' draws the selected one instead of the table, with the
+%% `messages' if they are its, `help' the keys. `message' is a line in the header, such as that the node is gone.
 
 %% A line is a list of these, before it is cut and coloured.
 -type piece() :: {plain | dim | bold | good | warn | bad | mark, unicode:chardata()}.
@@ -253,6 +254,7 @@ inspection(#{pid := Pid} = Suspect, #{diagnoses := Diagnoses, at := At} = Snapsh
         rates(Suspect, Item) ++
         Item("", spark(Queues, max(0, Columns - 12), View)) ++
         Item("messages", shares(maps:get(messages, Suspect), fun(Kind) -> Kind end)) ++
+        contents(Pid, View) ++
         sent(Suspect, Snapshot, Item) ++
         Item("works", [percent(Core), " of a core, ", number(Reductions), " reductions/s, heap ", bytes(Heap)]) ++
         Item("doing", [shares(maps:get(doing, Suspect), fun call/1), case Suspect of
@@ -269,6 +271,20 @@ sent(#{senders := []}, _Snapshot, _Item) -> [];
 sent(#{sent_by := Functions, senders := Senders}, Snapshot, Item) ->
     By = [[shares(Functions, fun call/1), ", "] || Functions =/= []],
     Item("sent by", [By, "in ", lists:join(", ", [who(Sender, Snapshot) || Sender <- lists:sublist(Senders, 5)])]).
+
+contents(Pid, #{messages := {Pid, {ok, #{queue := Queue, messages := Texts}}}}) ->
+    Which = ["           when asked: ", number(Queue), case Texts of [] -> ""; _ -> ", the oldest first" end],
+    [[{dim, Which}] | [[{plain, ["           ", Text]}] || Text <- Texts]];
+contents(Pid, #{messages := {Pid, {error, Why}}}) ->
+    [[{warn, ["           ", not_told(Why)]}]];
+contents(_Pid, _View) ->
+    [].
+
+not_told(dead) -> "it was gone when it was asked for its messages";
+not_told(too_many) -> "they are not asked for where there are more than 10,000";
+not_told(too_large) -> "they are not asked for where the process takes more than 8 MB";
+not_told(timeout) -> "asked for its messages, it did not answer within five seconds";
+not_told(Other) -> ["its messages cannot be told: ", io_lib:format("~0tP", [Other, 10])].
 
 rates(#{handled := undefined}, _Item) -> [];
 rates(#{handled := Handled, arriving := Arriving}, Item) ->
@@ -287,7 +303,7 @@ shares(Pairs, Print) -> lists:join(", ", [[Print(What), " ", percent(Share)] || 
 footer(#{limits := Limits} = Snapshot, View) ->
     Keys =
         case View of
-            #{inspect := true} -> "q quit  enter back  j k select  p pin  space pause  ? help";
+            #{inspect := true} -> "q quit  enter back  m messages  j k select  p pin  space pause  ? help";
             _ ->
                 Sort = text(maps:get(sort, View, queue)),
                 ["q quit  s sort: ", Sort, "  j k select  enter inspect  p pin  space pause  ? help"]
@@ -305,6 +321,7 @@ help() ->
         [{plain, "q ctrl-C     quit; nothing stays on the node"}],
         [{plain, "j k arrows   select another process"}],
         [{plain, "enter i      look closely at the selected one, and back"}],
+        [{plain, "m            there: show its oldest messages, which it copies for that"}],
         [{plain, "s            sort by queue, core, growth, waiters"}],
         [{plain, "p            pin the selected one to the top, or unpin it"}],
         [{plain, "space        pause, and go on"}],

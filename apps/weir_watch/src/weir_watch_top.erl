@@ -222,6 +222,9 @@ looking(Owner, Agent, Monitor) ->
         {inspect, Pid} ->
             ok = weir_watch_agent:inspect(Agent, Pid),
             looking(Owner, Agent, Monitor);
+        {messages, Pid} ->
+            _ = weir_watch_messages:ask(Pid),
+            looking(Owner, Agent, Monitor);
         {weir_watch, Agent, Snapshot} ->
             Owner ! {self(), snapshot, Snapshot},
             looking(Owner, Agent, Monitor);
@@ -229,7 +232,10 @@ looking(Owner, Agent, Monitor) ->
             disconnected;
         %% Another's end came in between, or the agent's limits have ended it.
         {'DOWN', Monitor, process, Agent, Reason} ->
-            {no_agent, Reason}
+            {no_agent, Reason};
+        {{messages, Pid}, _, process, _, Reason} ->
+            Owner ! {self(), messages, {Pid, weir_watch_messages:answer(Reason)}},
+            looking(Owner, Agent, Monitor)
     end.
 
 again(_Owner, _Node, stop) ->
@@ -343,6 +349,8 @@ loop(#{io := Io, looker := Looker, node := Node, view := View, snapshot := Snaps
         {Looker, unreachable, Reason} ->
             Measure(),
             loop(State#{view := View#{message => [weir_watch_remote:explain(Node, Reason), " Trying again."]}});
+        {Looker, messages, Told} ->
+            loop(State#{view := View#{messages => Told}});
         {size, Size} ->
             loop(State#{view := maps:merge(View, Size)});
         {keys, Bytes} ->
@@ -361,6 +369,9 @@ loop(#{io := Io, looker := Looker, node := Node, view := View, snapshot := Snaps
 
 pressed([], State) ->
     loop(State);
+pressed([messages | Keys], #{view := #{inspect := true, selected := Pid}, looker := Looker} = State) ->
+    Looker ! {messages, Pid},
+    pressed(Keys, State);
 pressed([Key | Keys], #{view := View, snapshot := Snapshot, looker := Looker} = State) ->
     case key(Key, View, Snapshot) of
         quit ->
@@ -400,7 +411,7 @@ key(Key, View, Snapshot) ->
 toggle(Key, View) -> View#{Key => not maps:get(Key, View, false)}.
 
 %% @doc What was pressed, from the bytes that the terminal sent.
--spec keys(binary()) -> [quit | help | back | pause | sort | up | down | pin | inspect].
+-spec keys(binary()) -> [quit | help | back | pause | sort | up | down | pin | inspect | messages].
 keys(<<"\e", Kind, Rest/binary>>) when Kind =:= $[; Kind =:= $O ->
     %% Parameters, and then one letter.
     {_, Final} = string:take(Rest, "0123456789;"),
@@ -413,7 +424,7 @@ keys(<<"\e", Kind, Rest/binary>>) when Kind =:= $[; Kind =:= $O ->
 keys(<<Byte, Rest/binary>>) ->
     Keys = #{
         $q => quit, 3 => quit, $? => help, $h => help, $\e => back, $\s => pause, $s => sort, $k => up, $j => down,
-        $p => pin, $i => inspect, $\r => inspect, $\n => inspect
+        $p => pin, $i => inspect, $\r => inspect, $\n => inspect, $m => messages
     },
     [Key || {ok, Key} <- [maps:find(Byte, Keys)]] ++ keys(Rest);
 keys(<<>>) ->

@@ -18,7 +18,8 @@
     same_modules_stay/1,
     unreachable/1,
     another_release/1,
-    explained/1
+    explained/1,
+    messages/1
 ]).
 -export([usage/1, made_elsewhere/1, healthy/1, limits_are_told/1, in_trouble/1, could_not_look/1, screen/1]).
 -export([gone_and_back/1, command_killed/1, terminal_killed/1, killed_while_it_traces/1]).
@@ -48,7 +49,8 @@ groups() ->
             agent_gone,
             same_modules_stay,
             unreachable,
-            explained
+            explained,
+            messages
         ]},
         {command, [], [
             made_elsewhere, healthy, limits_are_told, could_not_look, screen, gone_and_back, command_killed,
@@ -111,6 +113,20 @@ attach_and_detach(Config) ->
     ?assertNotEqual(Before, traces(Config)),
     ok = weir_watch_remote:detach(Handle),
     ?assertEqual(Before, traces(Config)).
+
+%% Who asks for what is in a mailbox there leaves nothing, either.
+messages(Config) ->
+    Pid = holds_logins(Config),
+    Before = traces(Config),
+    {ok, #{queue := 300, messages := [First | _] = Told}} = weir_watch:messages(Pid),
+    ?assertEqual({<<"{login,1}">>, 20}, {First, length(Told)}),
+    ?assertEqual(Before, traces(Config)),
+    stop_node(?config(peer, Config)),
+    ?assertMatch({error, {no_name, _}}, weir_watch:messages(Pid)).
+
+holds_logins(Config) ->
+    evaluated("Pid = spawn(fun() -> receive never -> ok end end), [Pid ! {login, N} || N <- lists:seq(1, 300)], Pid.",
+        Config).
 
 %% The process that attached is killed.
 killed(Config) ->
@@ -437,14 +453,19 @@ in_trouble(Config) ->
     end).
 
 flood(Config) ->
-    {ok, Tokens, _} = erl_scan:string(
+    evaluated(
         "Sink = spawn(fun() -> (fun Loop() -> lists:seq(1, 100), Loop() end)() end),"
         "spawn(fun() -> (fun Loop(0) -> ok; Loop(N) -> Sink ! {work, N},"
-        "    case N rem 100 of 0 -> receive after 1 -> Loop(N - 1) end; _ -> Loop(N - 1) end end)(5000000) end), Sink."
-    ),
+        "    case N rem 100 of 0 -> receive after 1 -> Loop(N - 1) end; _ -> Loop(N - 1) end end)(5000000) end), Sink.",
+        Config
+    ).
+
+%% On the node, which has no module of ours.
+evaluated(Text, Config) ->
+    {ok, Tokens, _} = erl_scan:string(Text),
     {ok, Exprs} = erl_parse:parse_exprs(Tokens),
-    {value, Sink, _} = call(Config, erl_eval, exprs, [Exprs, []]),
-    Sink.
+    {value, Value, _} = call(Config, erl_eval, exprs, [Exprs, []]),
+    Value.
 
 could_not_look(Config) ->
     Node = atom_to_list(?config(node, Config)),
@@ -457,6 +478,7 @@ could_not_look(Config) ->
     ?assertNotEqual(nomatch, string:find(Terminal, "--once")).
 
 screen(Config) ->
+    _ = holds_logins(Config),
     Before = traces(Config),
     T = terminal(Config),
     shows(T, "memory"),
@@ -470,6 +492,14 @@ screen(Config) ->
     keys(T, " "),
     shows(T, "PAUSED"),
     keys(T, " "),
+    shows(T, " 300 "),
+    keys(T, "m"),
+    keys(T, "i"),
+    shows(T, "300 messages"),
+    ?assertEqual(nomatch, string:find(output(T), "{login,1}")),
+    keys(T, "m"),
+    shows(T, "{login,1}"),
+    keys(T, "i"),
     %% A line as wide as the terminal says that the new width is known.
     true = port_command(T, "size 30 100\n"),
     shows(T, lists:duplicate(100, $-)),
@@ -660,7 +690,7 @@ keys(_Config) ->
     ?assertEqual([pause], weir_watch_top:keys(<<"\e[1;5C ">>)),
     ?assertEqual([back], weir_watch_top:keys(<<"\e">>)),
     ?assertEqual([], weir_watch_top:keys(<<255, 0, "xyz", "\e[">>)),
-    ?assertEqual([inspect, inspect, quit], weir_watch_top:keys(<<"\ri", 3>>)).
+    ?assertEqual([inspect, inspect, messages, quit], weir_watch_top:keys(<<"\rim", 3>>)).
 
 %% A file of the work tree: the suite may be compiled elsewhere.
 root(File) ->

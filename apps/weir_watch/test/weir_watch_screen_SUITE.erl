@@ -6,11 +6,12 @@
 -include_lib("stdlib/include/assert.hrl").
 
 -export([suite/0, all/0]).
--export([whole/1, inspection/1, small/1, empty/1, sorted/1, selected_in_sight/1, ascii/1, report/1, never_wider/1]).
+-export([whole/1, inspection/1, contents/1, small/1, empty/1, sorted/1, selected_in_sight/1, ascii/1, report/1]).
+-export([never_wider/1]).
 
 suite() -> [{timetrap, {minutes, 3}}].
 
-all() -> [whole, inspection, small, empty, sorted, selected_in_sight, ascii, report, never_wider].
+all() -> [whole, inspection, contents, small, empty, sorted, selected_in_sight, ascii, report, never_wider].
 
 whole(_Config) ->
     Lines = drawn(weir_watch_sample:snapshot(), view()),
@@ -52,6 +53,25 @@ inspection(_Config) ->
             "call {get, _} 90 %, cast stop 10 %",
             "5,100, <0.4712.0>",
             "weir_pool:start(bank,"
+        ]
+    ].
+
+%% Those of the selected process, if they were asked for.
+contents(_Config) ->
+    #{suspects := [#{pid := Pid}, #{pid := Other}]} = Snapshot = weir_watch_sample:snapshot(),
+    View = (view())#{inspect => true, selected => Pid, rows := 40},
+    Told = {ok, #{queue => 5123, messages => [<<"{get,1}">>, <<"{get,2}">>]}},
+    Shown = drawn(Snapshot, View#{messages => {Pid, Told}}),
+    [?assert(has(Part, Shown), Part) || Part <- ["when asked: 5,123, the oldest first", "{get,1}", "{get,2}"]],
+    [?assertNot(has("when asked", drawn(Snapshot, Without)))
+     || Without <- [View, View#{messages => {Other, Told}}, View#{messages => {Pid, Told}, inspect := false}]],
+    None = {ok, #{queue => 0, messages => []}},
+    ?assert(has("when asked: 0 ", [Line ++ " " || Line <- drawn(Snapshot, View#{messages => {Pid, None}})])),
+    [
+        ?assert(has(Part, drawn(Snapshot, View#{messages => {Pid, {error, Why}}})), Why)
+     || {Why, Part} <- [
+            {dead, "gone"}, {too_many, "10,000"}, {too_large, "8 MB"}, {timeout, "five seconds"},
+            {disconnected, "cannot be told: disconnected"}
         ]
     ].
 
@@ -183,13 +203,13 @@ has(Part, Lines) -> lists:any(fun(Line) -> string:find(Line, Part) =/= nomatch e
 
 any_view() ->
     ?LET(
-        {Columns, Rows, Color, Unicode, Sort, Selected, Flags, Message},
-        {integer(1, 200), integer(1, 60), boolean(), boolean(), oneof([queue, core, growth, waiters]), a_pid(),
-            list(oneof([paused, help, inspect, inspect])), text()},
+        {Columns, Rows, Color, Unicode, Sort, {Selected, Texts}, Flags, Message},
+        {integer(1, 200), integer(1, 60), boolean(), boolean(), oneof([queue, core, growth, waiters]),
+            {a_pid(), list(text())}, list(oneof([paused, help, inspect, inspect])), text()},
         maps:merge(
             maps:from_list([{Flag, true} || Flag <- Flags] ++ [{message, Message} || byte_size(Message) rem 2 =:= 0]),
             #{columns => Columns, rows => Rows, color => Color, unicode => Unicode, sort => Sort, selected => Selected,
-                pinned => [Selected]}
+                pinned => [Selected], messages => {Selected, {ok, #{queue => Rows, messages => Texts}}}}
         )
     ).
 
