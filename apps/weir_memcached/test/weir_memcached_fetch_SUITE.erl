@@ -353,7 +353,7 @@ last_waiter_killed(Config) ->
 too_slow_for_those_who_wait(Config) ->
     with(2, Config, fun([A, B]) ->
         Fun = gated(),
-        Leading = caller(fun() -> fetch(A, Fun, #{wait => 50}) end),
+        Leading = caller(fun() -> fetch(A, Fun, #{wait => 50, lease => 1000}) end),
         Leader = begun(),
         %% On the same node, and on another one.
         ?assertEqual({error, timeout}, fetch(A, never(), #{wait => 50})),

@@ -66,11 +66,7 @@ with(Client, Script, Case) ->
 
 with(Client, Options, Script, Case) ->
     Server = weir_memcached_test_script:start(Script),
-    %% A case that is about time says so itself.
-    Defaults = #{
-        connections => 1, codec => raw, reconnect => {5, 20}, stall_timeout => infinity, request_timeout => infinity,
-        connect_timeout => 60_000
-    },
+    Defaults = #{connections => 1, codec => raw, reconnect => {5, 20}, stall_timeout => infinity},
     Address = weir_memcached_test_script:options(Server),
     {ok, _} = weir_memcached:start_link(Client, maps:merge(maps:merge(Defaults, Address), Options)),
     ok = weir_memcached_test:up(Client),
@@ -1042,9 +1038,7 @@ kill_supervisor(_) ->
 %% Kills something under load, and again: callers see failures at most, and then their own values again.
 killed(C, Kill) ->
     Server = weir_memcached_test_script:start([{serve, 1000, fun weir_memcached_test_script:answer_gets/1}]),
-    Options = (weir_memcached_test_script:options(Server))#{
-        connections => 2, codec => raw, reconnect => {1, 10}, request_timeout => infinity
-    },
+    Options = (weir_memcached_test_script:options(Server))#{connections => 2, codec => raw, reconnect => {1, 10}},
     {ok, Sup} = supervisor:start_link(weir_memcached_test_sup, [weir_memcached:child_spec(C, Options)]),
     weir_memcached_test:up(C),
     Good = counters:new(1, []),

@@ -41,10 +41,12 @@ tear_down(Config) ->
 transport() ->
     persistent_term:get(?MODULE, gen_tcp).
 
-%% What a client of a memcached needs to be told.
+%% What a client of a memcached needs to be told. A case that is about time says so itself.
 -spec options(weir_kit_memcached:server()) -> weir_memcached:options().
 options(Server) ->
-    (weir_kit_memcached:options(Server))#{transport => transport()}.
+    (weir_kit_memcached:options(Server))#{
+        transport => transport(), request_timeout => ?DEADLINE, connect_timeout => ?DEADLINE
+    }.
 
 %% Polls until a condition holds.
 -spec until(fun(() -> boolean())) -> ok.

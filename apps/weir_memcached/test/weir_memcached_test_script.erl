@@ -52,8 +52,11 @@ start(Script) ->
 
 -spec options(server()) -> weir_memcached:options().
 options(#{port := Port}) ->
-    %% A script begins with what a caller asks for.
-    #{host => {127, 0, 0, 1}, port => Port, protocol => text, transport => weir_memcached_test:transport()}.
+    %% A script begins with what a caller asks for, and says itself what is about time.
+    #{
+        host => {127, 0, 0, 1}, port => Port, protocol => text, transport => weir_memcached_test:transport(),
+        request_timeout => infinity, connect_timeout => ?DEADLINE
+    }.
 
 -spec stop(server()) -> ok.
 stop(#{pid := Pid}) ->
