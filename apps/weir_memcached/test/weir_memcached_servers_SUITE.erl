@@ -14,7 +14,7 @@
     add_and_remove/1,
     weights_change/1, change_refused/1, new_server_is_down/1, one_change_at_a_time/1, client_process_killed/1,
     killed_in_a_change/1, left_and_back/1, back_in_a_slow_change/1, back_while_removed/1, waits_for_answers/1,
-    stopped_in_a_change/1, pools_of_servers/1, one_look_at_old_servers/1,
+    stopped_in_a_change/1, asks_late/1, pools_of_servers/1, one_look_at_old_servers/1,
     no_wrong_values/1, full_and_slow/1, old_write_comes_late/1, old_writes_come_late/1, many_ask_all_at_once/1,
     info_beside_the_dying/1, telemetry/1, hashing_costs_nothing_with_one/1
 ]).
@@ -29,8 +29,8 @@ all() ->
         comes_back_at_once,
         shares_of_who_returns, server_commands, await, await_at_start, add_and_remove, weights_change, change_refused,
         new_server_is_down, one_change_at_a_time, client_process_killed, killed_in_a_change, left_and_back,
-        back_in_a_slow_change, back_while_removed, waits_for_answers, stopped_in_a_change, pools_of_servers,
-        one_look_at_old_servers,
+        back_in_a_slow_change, back_while_removed, waits_for_answers, stopped_in_a_change, asks_late,
+        pools_of_servers, one_look_at_old_servers,
         no_wrong_values, full_and_slow, old_write_comes_late,
         old_writes_come_late, many_ask_all_at_once, info_beside_the_dying, telemetry, hashing_costs_nothing_with_one
     ].
@@ -885,6 +885,24 @@ stopped_in_a_change(Config) ->
         end
      || Ms <- [0, 1, 2, 5, 20]
     ].
+
+%% Who has read of a server just before it left, and comes when it is closed, asks the one that has its keys now.
+asks_late(Config) ->
+    C = client(?FUNCTION_NAME, 1, Config),
+    Before = weir_memcached_config:fetch(C),
+    Ask = fun(Operation) -> weir_memcached_ask:ask(Before, <<"k">>, Operation, #{}) end,
+    AskMany = fun(Operation) -> weir_memcached_ask:ask_each([{<<"k">>, k}], fun([k]) -> Operation end, Before, #{}) end,
+    ok = weir_memcached:set_servers(C, [address(lists:nth(2, servers(2, Config)))]),
+    until(fun() -> length(pools(C)) =:= 1 end),
+    ?assertEqual(ok, Ask({set, <<"k">>, <<"v">>, 0, 0, 1})),
+    ?assertMatch({ok, [{<<"k">>, 0, _, <<"v">>}]}, Ask({get, <<"k">>})),
+    [{[k], Answer, _}] = AskMany({get_many, [<<"k">>]}),
+    ?assertMatch({ok, [{<<"k">>, 0, _, <<"v">>}]}, weir_memcached_reply:items(Answer)),
+    %% If they have not changed there is nobody else.
+    ok = weir_memcached:set_servers(C, [address(hd(servers(1, Config)))]),
+    gone(hd(servers(1, Config)), C),
+    ?assertEqual({error, disconnected}, weir_memcached:get(C, <<"k">>)),
+    ?assertEqual({error, disconnected}, weir_memcached:get_many(C, [<<"k">>])).
 
 %% The pools have names by which people and weir_watch know whose they are.
 pools_of_servers(Config) ->
