@@ -6,7 +6,8 @@
 %% been sent is never repeated.
 %%
 %% Who has read the configuration just before the servers were changed may come so late that those are closed that have
-%% left: the request was not sent, and is asked as those are who read the configuration now.
+%% left: the request was not sent, and is asked as those are who read the configuration now. Not if it names a version
+%% of an item: the number is that of the server that has left, and may be that of something else elsewhere.
 %% @private
 -module(weir_memcached_ask).
 
@@ -73,9 +74,9 @@ ask(#config{request_timeout = Default} = Config, Key, Operation, Options) ->
     Deadline = deadline(maps:get(timeout, Options, Default)),
     case ask_owners(Config, Key, Operation, Deadline, Options) of
         down ->
-            case newer(Config) of
-                none -> answer(down);
-                New -> answer(ask_owners(New, Key, Operation, Deadline, Options))
+            case not names_version(Operation) andalso newer(Config) of
+                #config{} = New -> answer(ask_owners(New, Key, Operation, Deadline, Options));
+                _ -> answer(down)
             end;
         Answer ->
             Answer
@@ -90,6 +91,8 @@ ask_owners(#config{request_timeout = Default} = Config, Key, Operation, Deadline
     Timeout = maps:get(timeout, Options, Default),
     ok = weir_memcached_replicas:follow(Config, Key, Operation, Known, By, Timeout),
     Answer.
+
+names_version(Operation) -> lists:member(element(1, Operation), [cas, put, release]).
 
 %% The configuration, if the servers have changed since this one was read.
 newer(#config{client = Client, servers = Servers}) ->

@@ -903,6 +903,11 @@ asks_late(Config) ->
     ?assertMatch({ok, [{<<"k">>, 0, _, <<"v">>}]}, Ask({get, <<"k">>})),
     [{[k], Answer, _}] = AskMany({get_many, [<<"k">>]}),
     ?assertMatch({ok, [{<<"k">>, 0, _, <<"v">>}]}, weir_memcached_reply:items(Answer)),
+    %% But not about a version of an item, which was the other one's.
+    {ok, <<"v">>, Cas} = weir_memcached:gets(C, <<"k">>),
+    ?assertEqual({error, disconnected}, Ask({cas, <<"k">>, <<"w">>, 0, 0, Cas, 1})),
+    ?assertEqual({error, disconnected}, Ask({release, <<"k">>, Cas, missing})),
+    ?assertEqual({ok, <<"v">>}, weir_memcached:get(C, <<"k">>)),
     %% If they have not changed there is nobody else.
     ok = weir_memcached:set_servers(C, [address(hd(servers(1, Config)))]),
     gone(hd(servers(1, Config)), C),
