@@ -33,7 +33,7 @@
 -define(CALL_TIMEOUT, 60_000).
 -define(PROBE_TIMEOUT, 5_000).
 %% One that is busy with others answers late.
--define(STAT_TIMEOUT, 60_000).
+-define(ANSWER_TIMEOUT, 60_000).
 -define(RETRY_MS, 2).
 
 -define(SCRIPT,
@@ -224,14 +224,14 @@ os_pid(Server) -> stat(Server, <<"pid">>).
 %% @doc A number of its general statistics, asked without any client. Fails if there is none of this name.
 -spec stat(server(), Name :: binary()) -> non_neg_integer().
 stat(#{host := Host, port := Port}, Name) ->
-    {ok, Socket} = gen_tcp:connect(Host, Port, [binary, {active, false}, {packet, line}], ?STAT_TIMEOUT),
+    {ok, Socket} = gen_tcp:connect(Host, Port, [binary, {active, false}, {packet, line}], ?ANSWER_TIMEOUT),
     ok = gen_tcp:send(Socket, "stats\r\n"),
     Number = stat_line(Socket, Name),
     ok = gen_tcp:close(Socket),
     Number.
 
 stat_line(Socket, Name) ->
-    {ok, <<"STAT ", Line/binary>>} = gen_tcp:recv(Socket, 0, ?STAT_TIMEOUT),
+    {ok, <<"STAT ", Line/binary>>} = gen_tcp:recv(Socket, 0, ?ANSWER_TIMEOUT),
     case string:lexemes(string:trim(Line), " ") of
         [Name, Number] -> binary_to_integer(Number);
         _ -> stat_line(Socket, Name)
@@ -251,7 +251,7 @@ probe(Server) ->
     end.
 
 ask_version(Server) ->
-    case line(Server, <<"version\r\n">>) of
+    case line(Server, <<"version\r\n">>, ?PROBE_TIMEOUT) of
         {ok, <<"VERSION ", Version/binary>>} -> {ok, binary_to_list(string:trim(Version))};
         {ok, Other} -> {error, {unexpected, Other}};
         {error, Reason} -> {error, Reason}
@@ -261,14 +261,14 @@ ask_version(Server) ->
 %% is none.
 -spec raw(server(), iodata()) -> binary().
 raw(Server, Command) ->
-    {ok, Line} = line(Server, Command),
+    {ok, Line} = line(Server, Command, ?ANSWER_TIMEOUT),
     Line.
 
-line(#{host := Host, port := Port}, Command) ->
-    case gen_tcp:connect(Host, Port, [binary, {active, false}, {packet, line}], ?PROBE_TIMEOUT) of
+line(#{host := Host, port := Port}, Command, Timeout) ->
+    case gen_tcp:connect(Host, Port, [binary, {active, false}, {packet, line}], Timeout) of
         {ok, Socket} ->
             try gen_tcp:send(Socket, Command) of
-                ok -> gen_tcp:recv(Socket, 0, ?PROBE_TIMEOUT);
+                ok -> gen_tcp:recv(Socket, 0, Timeout);
                 {error, Reason} -> {error, Reason}
             after
                 gen_tcp:close(Socket)

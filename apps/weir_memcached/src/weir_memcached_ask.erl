@@ -4,6 +4,10 @@
 %% A request that was not sent, because a connection is down or has too many already, is tried on others of its server;
 %% if all of them are down, on a stand-in, where the client has those ({@link weir_memcached_route}). One that may have
 %% been sent is never repeated.
+%%
+%% Who has read the configuration just before the servers were changed may come so late that those are closed that have
+%% left: the request was not sent, and is asked as those are who read the configuration now. Not if it names a version
+%% of an item: the number is that of the server that has left, and may be that of something else elsewhere.
 %% @private
 -module(weir_memcached_ask).
 
@@ -66,19 +70,39 @@ key(Key, #config{naming = Naming}) -> weir_memcached_key:wire(Key, Naming).
 %% @doc Has an operation on a key answered by the server whose key it is, and followed by those that have copies.
 -spec ask(weir_memcached_config:config(), Key :: binary(), weir_memcached_request:operation(),
     weir_memcached:request_options()) -> reply() | ok.
-ask(#config{replicas = 1} = Config, Key, Operation, Options) ->
-    {_, Answer} = ask_owner(Config, Key, Operation, Options),
-    answer(Answer);
 ask(#config{request_timeout = Default} = Config, Key, Operation, Options) ->
-    {By, Answer} = ask_owner(Config, Key, Operation, Options),
+    Deadline = deadline(maps:get(timeout, Options, Default)),
+    case ask_owners(Config, Key, Operation, Deadline, Options) of
+        down ->
+            case not names_version(Operation) andalso newer(Config) of
+                #config{} = New -> answer(ask_owners(New, Key, Operation, Deadline, Options));
+                _ -> answer(down)
+            end;
+        Answer ->
+            Answer
+    end.
+
+ask_owners(#config{replicas = 1} = Config, Key, Operation, Deadline, Options) ->
+    {_, Answer} = ask_owner(Config, Key, Operation, Deadline, Options),
+    Answer;
+ask_owners(#config{request_timeout = Default} = Config, Key, Operation, Deadline, Options) ->
+    {By, Answer} = ask_owner(Config, Key, Operation, Deadline, Options),
     Known = case Answer =:= ok andalso how(Options) of no_reply -> taken; _ -> answer(Answer) end,
     Timeout = maps:get(timeout, Options, Default),
     ok = weir_memcached_replicas:follow(Config, Key, Operation, Known, By, Timeout),
-    answer(Answer).
+    Answer.
+
+names_version(Operation) -> lists:member(element(1, Operation), [cas, put, release]).
+
+%% The configuration, if the servers have changed since this one was read.
+newer(#config{client = Client, servers = Servers}) ->
+    case weir_memcached_config:fetch(Client) of
+        #config{servers = Others} = New when Others =/= Servers -> New;
+        _ -> none
+    end.
 
 %% Who has answered, and what; `down' only if nothing was sent to anybody.
-ask_owner(#config{request_timeout = Default} = Config, Key, Operation, Options) ->
-    Deadline = deadline(maps:get(timeout, Options, Default)),
+ask_owner(Config, Key, Operation, Deadline, Options) ->
     How = how(Options),
     Owner = weir_memcached_route:owner(Key, Config),
     case weir_memcached_route:has_all(Key, Owner, Config) of
@@ -132,7 +156,7 @@ brief_ttl(Ttl, Most) -> min(Ttl, Most).
 ask_each(Keys, Make, #config{request_timeout = Default} = Config, Options) ->
     ask_each(Keys, Make, Config, deadline(maps:get(timeout, Options, Default)), again).
 
-%% A server may be lost just now: then its keys go where they belong without it, once.
+%% A server may be lost just now, or have left: then its keys go where they belong without it, once.
 ask_each(Keys, Make, Config, Deadline, Again) ->
     Parts = [
         {Some, Server, with_stand_in(IsStandIn, Make([Each || {_, Each} <- Some]), Config)}
@@ -153,14 +177,20 @@ ask_each(Keys, Make, Config, Deadline, Again) ->
                 ]
         end,
     lists:append([
-        case Answer of
-            down when Again =:= again, Config#config.failover =/= refuse ->
-                ask_each(Some, Make, Config, Deadline, no_more);
-            _ ->
-                [{[Each || {_, Each} <- Some], answer(Answer), Server}]
+        case Answer =:= down andalso Again =:= again andalso by_others(Config) of
+            #config{} = Others -> ask_each(Some, Make, Others, Deadline, no_more);
+            _ -> [{[Each || {_, Each} <- Some], answer(Answer), Server}]
         end
      || {Some, Answer, Server} <- Answers
     ]).
+
+%% By whom keys are asked of others than one that is down.
+by_others(#config{failover = Failover} = Config) ->
+    case newer(Config) of
+        none when Failover =:= refuse -> none;
+        none -> Config;
+        New -> New
+    end.
 
 with_stand_in(true, Operation, #config{failover = gutter, gutter_ttl = Most}) -> brief(Operation, Most);
 with_stand_in(_, Operation, _) -> Operation.

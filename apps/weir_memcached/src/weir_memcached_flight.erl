@@ -13,7 +13,8 @@
 %%
 %% What is left behind: a leader that is killed leaves its row, which the first follower takes over who sees it dead;
 %% the others begin anew, and follow that one. A follower that is killed leaves its row until the leader takes it. What
-%% nobody comes across is removed by {@link tidy/1}. An answer that comes too late goes to an alias that is no more.
+%% nobody comes across is removed by {@link tidy/1}, but not the row of a dead leader that has living followers: it is
+%% theirs, with what it holds. An answer that comes too late goes to an alias that is no more.
 %% When the owner of the tables ends, it tells who follows ({@link stop/1}); if it is killed they wait for as long as
 %% they would have. Without tables everybody runs its function by itself.
 %% @private
@@ -137,8 +138,10 @@ follow({Key, Leader, Ref} = Row, {Leaders, Followers}, Until) ->
         {Alias, Outcome} ->
             {shared, Outcome};
         {'DOWN', Alias, process, _, _} ->
+            %% In this order: as long as a row has a follower it is not tidied away.
+            Outcome = take_over(Leaders, Row),
             forget(Followers, Own),
-            take_over(Leaders, Row)
+            Outcome
     after case Left of ended -> 0; _ -> Left end ->
         _ = demonitor(Alias, [flush]),
         forget(Followers, Own),
@@ -184,15 +187,14 @@ tidy({Leaders, Followers}) ->
             ok;
         _ ->
             _ = spawn(fun() ->
-                remove(Leaders, 2),
-                remove(Followers, 3)
+                remove(Followers, fun({_, _, Follower}) -> is_process_alive(Follower) end),
+                remove(Leaders, fun({_, Leader, Ref, _}) ->
+                    is_process_alive(Leader) orelse ets:member(Followers, Ref)
+                end)
             end),
             ok
     end.
 
 %% Waits for those who are dying; nobody waits for this process.
-remove(Table, Who) ->
-    lists:foreach(
-        fun(Row) -> is_process_alive(element(Who, Row)) orelse ets:delete_object(Table, Row) end,
-        ets:tab2list(Table)
-    ).
+remove(Table, IsNeeded) ->
+    lists:foreach(fun(Row) -> IsNeeded(Row) orelse ets:delete_object(Table, Row) end, ets:tab2list(Table)).

@@ -40,10 +40,15 @@ connections(C) -> weir_memcached_test:connections(C).
 
 phases(C) -> lists:sort([Phase || #{phase := Phase} <- connections(C)]).
 
-silent(Socket) ->
+silent(Socket) -> silent(Socket, fun(_) -> ok end).
+
+silent(Socket, Received) ->
     case gen_tcp:recv(Socket, 0) of
-        {ok, _} -> silent(Socket);
-        {error, _} -> ok
+        {ok, Bytes} ->
+            _ = Received(Bytes),
+            silent(Socket, Received);
+        {error, _} ->
+            ok
     end.
 
 %% ---------------------------------------------------------------- items
@@ -141,17 +146,20 @@ json(_) ->
 silent_connection(_) ->
     C = ?FUNCTION_NAME,
     First = atomics:new(1, []),
+    Asked = atomics:new(1, []),
     Handler = fun(Socket) ->
         case atomics:add_get(First, 1, 1) of
-            1 -> silent(Socket);
+            1 -> silent(Socket, fun(Bytes) -> atomics:add(Asked, 1, byte_size(Bytes)) end);
             _ -> weir_memcached_test_script:answer_gets(Socket)
         end
     end,
     with(C, #{connections => 4}, serve(4, Handler), fun(_) ->
         Get = fun(_) -> weir_memcached:get(C, <<"k">>, #{timeout => 1000}) end,
-        Results = lists:map(Get, lists:seq(1, 1000)),
-        Failed = [Result || Result <- Results, Result =/= {ok, <<"k">>}],
-        ?assertEqual([], Failed -- lists:duplicate(3, {error, timeout}))
+        Results = lists:usort(lists:map(Get, lists:seq(1, 1000))),
+        %% One that answers may be late, too: what counts is how many were sent to that one.
+        ?assertEqual([], Results -- [{ok, <<"k">>}, {error, timeout}]),
+        ?assert(lists:member({ok, <<"k">>}, Results)),
+        ?assert(atomics:get(Asked, 1) =< 3 * byte_size(<<"get k\r\n">>))
     end).
 
 %% After three time-outs without an answer it is told, and after an answer it is not.
@@ -160,11 +168,12 @@ silent_is_let_in_again(_) ->
     Script = [accept, {expect, lists:duplicate(3, "get k\r\n")}, {wait, silent},
         {send, lists:duplicate(3, [value("k", "v"), "END\r\n"])}],
     with(C, #{}, Script, fun(Server) ->
-        %% What is late before it is sent is no time-out of the server.
-        Get = fun() -> weir_memcached:get(C, <<"k">>, #{timeout => 2000}) end,
-        ?assertEqual([{error, timeout}, {error, timeout}], [Get(), Get()]),
-        ?assertEqual([up], phases(C)),
-        ?assertEqual({error, timeout}, Get()),
+        Get = fun() -> weir_memcached:get(C, <<"k">>, #{timeout => 100}) end,
+        ok = weir_memcached_test:times_out(C, 2, Get),
+        %% One that has waited for the writer in vain counts, too.
+        #{timeouts := Timeouts} = weir_memcached_test:counters(C),
+        ?assert(Timeouts > 2 orelse phases(C) =:= [up]),
+        ok = weir_memcached_test:times_out(C, 3, Get),
         ?assertEqual([silent], phases(C)),
         weir_memcached_test_script:release(Server, silent),
         weir_memcached_test:until(fun() -> phases(C) =:= [up] end)
@@ -174,24 +183,22 @@ silent_is_let_in_again(_) ->
 busy_one_of_two(_) ->
     C = ?FUNCTION_NAME,
     with(C, #{connections => 2, max_pending => 2}, serve(2, fun silent/1), fun(_) ->
-        Callers = [
+        %% They wait until the client is stopped.
+        [
             begin
-                Caller = weir_memcached_test:caller(fun() -> weir_memcached:get(C, <<"k">>, #{timeout => 3000}) end),
-                weir_memcached_test:until(fun() -> lists:sum([P || #{pending := P} <- connections(C)]) =:= N end),
-                Caller
+                _ = weir_memcached_test:caller(fun() -> weir_memcached:get(C, <<"k">>) end),
+                weir_memcached_test:until(fun() -> lists:sum([P || #{pending := P} <- connections(C)]) =:= N end)
             end
          || N <- [1, 2, 3, 4]
         ],
-        ?assertEqual({error, busy}, weir_memcached:get(C, <<"k">>)),
-        ?assertEqual([{error, timeout}], lists:usort([weir_memcached_test:answer(Caller) || Caller <- Callers]))
+        ?assertEqual({error, busy}, weir_memcached:get(C, <<"k">>))
     end).
 
 %% A thousand connections that are down are not asked one after the other.
 many_down(_) ->
     C = ?FUNCTION_NAME,
-    {ok, Listener} = gen_tcp:listen(0, [{ip, {127, 0, 0, 1}}]),
-    {ok, Port} = inet:port(Listener),
-    ok = gen_tcp:close(Listener),
+    %% Not one that the system would give to a client: of a thousand one would be connected to itself.
+    Port = weir_kit_memcached:free_port(),
     Options = #{host => {127, 0, 0, 1}, port => Port, connections => 1000, reconnect => {60_000, 60_000}},
     {ok, _} = weir_memcached:start_link(C, Options),
     Get = fun() -> weir_memcached:get(C, <<"k">>) end,
@@ -226,13 +233,10 @@ endless_stats_time_out(_) ->
     C = ?FUNCTION_NAME,
     Line = ["STAT ", lists:duplicate(300, $n), " 1\r\n"],
     with(C, #{}, serve(1, fun(Socket) -> endless(Socket, Line, 5) end), fun(_) ->
-        Before = erlang:monotonic_time(millisecond),
-        ?assertEqual({error, timeout}, weir_memcached:stats(C, "items", #{timeout => 100})),
-        Took = erlang:monotonic_time(millisecond) - Before,
-        ?assert(Took >= 100 andalso Took < 20_000),
+        ok = weir_memcached_test:times_out(C, 1, fun() -> weir_memcached:stats(C, "items", #{timeout => 100}) end),
         %% Its place is kept: the next one has no answer of this one's.
         ?assertEqual({error, timeout}, weir_memcached:get(C, <<"k">>, #{timeout => 20})),
-        ?assertMatch(#{garbage := 0, timeouts := 2, disconnects := 0}, weir_memcached_test:counters(C))
+        ?assertMatch(#{garbage := 0, disconnects := 0}, weir_memcached_test:counters(C))
     end).
 
 endless(Socket, Lines, Pause) ->
@@ -366,10 +370,18 @@ info_beside_a_stuck_one(_) ->
     C = ?FUNCTION_NAME,
     with(C, #{connections => 2}, serve(2, fun weir_memcached_test_script:answer_gets/1), fun(_) ->
         [#{pid := Stuck}, #{pid := Other}] = connections(C),
-        ok = sys:suspend(Stuck),
-        {ok, #{connections := Told}} = weir_memcached:info(C),
-        ?assertMatch([#{pid := Stuck, phase := stuck}, #{pid := Other, phase := up}], Told),
-        ok = sys:resume(Stuck)
+        %% Nor is it replaced meanwhile.
+        {client, Client, _, _} = lists:keyfind(client, 1, supervisor:which_children(C)),
+        ok = sys:suspend(Client, infinity),
+        ok = sys:suspend(Stuck, infinity),
+        weir_memcached_test:until(fun() ->
+            {ok, #{connections := Told}} = weir_memcached:info(C),
+            ?assertMatch([#{pid := Stuck, phase := stuck}, #{pid := Other}], Told),
+            %% The other one has no more time than that one, and is late at times.
+            maps:get(phase, lists:last(Told)) =:= up
+        end),
+        ok = sys:resume(Stuck, infinity),
+        ok = sys:resume(Client, infinity)
     end).
 
 stopped_by_two(_) ->

@@ -42,7 +42,8 @@ servers(Config) -> proplists:get_value(servers, Config).
 client(Name, Options, Config) ->
     Servers = [weir_kit_memcached:options(Server) || Server <- servers(Config)],
     Defaults = #{
-        servers => Servers, connections => 1, codec => raw, reconnect => {1, 20}, await => 60_000, replicas => 2
+        servers => Servers, connections => 1, codec => raw, reconnect => {1, 20}, await => 60_000, replicas => 2,
+        request_timeout => 60_000, connect_timeout => 60_000
     },
     {ok, _} = weir_memcached:start_link(Name, maps:merge(Defaults, Options)),
     Name.
@@ -238,7 +239,8 @@ by_one_connection(Config) ->
      || {I, Server} <- lists:zip([1, 2], lists:sublist(servers(Config), 2))
     ],
     {ok, _} = weir_memcached:start_link(C, #{
-        servers => [maps:with([host, port], Proxy) || Proxy <- Proxies], replicas => 2, connections => 4, codec => raw
+        servers => [maps:with([host, port], Proxy) || Proxy <- Proxies], replicas => 2, connections => 4, codec => raw,
+        request_timeout => infinity
     }),
     ok = weir_memcached_test:up(C),
     Own = fun(Proxy) -> {ok, name(Proxy)} =:= weir_memcached:server_of(C, <<"k">>) end,
@@ -273,7 +275,7 @@ with(C, Owner, Copy, Case) ->
     Servers = [maps:with([host, port], weir_memcached_test_script:options(Script)) || Script <- Scripts],
     {ok, _} = weir_memcached:start_link(C, #{
         servers => Servers, protocol => text, connections => 1, codec => raw, replicas => 2, await => 60_000,
-        request_timeout => infinity
+        request_timeout => infinity, stall_timeout => infinity
     }),
     {ok, Name} = weir_memcached:server_of(C, <<"k">>),
     Port = binary_to_integer(lists:last(binary:split(Name, <<":">>))),

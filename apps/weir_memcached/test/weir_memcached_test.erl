@@ -3,7 +3,7 @@
 
 -export([set_up/2, tear_down/1, transport/0, options/1]).
 -export([until/1, until/2, caller/1, answer/1]).
--export([up/1, connections/1, counters/1]).
+-export([up/1, connections/1, counters/1, times_out/3]).
 -export([with_peak/1]).
 -export([watch_log/2, unwatch_log/1, quiet/0, loud/0, log/2]).
 
@@ -41,10 +41,12 @@ tear_down(Config) ->
 transport() ->
     persistent_term:get(?MODULE, gen_tcp).
 
-%% What a client of a memcached needs to be told.
+%% What a client of a memcached needs to be told. A case that is about time says so itself.
 -spec options(weir_kit_memcached:server()) -> weir_memcached:options().
 options(Server) ->
-    (weir_kit_memcached:options(Server))#{transport => transport()}.
+    (weir_kit_memcached:options(Server))#{
+        transport => transport(), request_timeout => ?DEADLINE, connect_timeout => ?DEADLINE
+    }.
 
 %% Polls until a condition holds.
 -spec until(fun(() -> boolean())) -> ok.
@@ -105,6 +107,15 @@ connections(Client) ->
 counters(Client) ->
     {ok, Info} = weir_memcached:info(Client),
     maps:without([connections, servers], Info).
+
+%% Has a request time out that nobody answers, so that so many are sent then. One that is late before it is sent is no
+%% time-out of the server's: it is made again.
+-spec times_out(weir_memcached:client(), Sent :: pos_integer(), fun(() -> {error, timeout})) -> ok.
+times_out(Client, Sent, Request) ->
+    until(fun() ->
+        {error, timeout} = Request(),
+        maps:get(requests, counters(Client)) =:= Sent
+    end).
 
 %% The result of a function, and by how many bytes the node's memory had grown at most while it ran.
 -spec with_peak(fun(() -> Result)) -> {Result, integer()}.

@@ -11,6 +11,7 @@
 %%   {tell, Name}          reached/2 returns
 %%   {wait, Name}          until release/2
 %%   {serve, N, Handler}   accepts N connections, each for a process of its own which calls Handler(Socket)
+%%   {serve, all, Handler} the same with all that come from now on, while the script goes on
 %% After the last step it stays as it is, silent, until stop/1.
 -module(weir_memcached_test_script).
 
@@ -26,7 +27,7 @@
     | expect_closed
     | {tell, term()}
     | {wait, term()}
-    | {serve, pos_integer(), fun((gen_tcp:socket()) -> term())}.
+    | {serve, pos_integer() | all, fun((gen_tcp:socket()) -> term())}.
 -type server() :: #{pid := pid(), port := inet:port_number()}.
 
 %% Milliseconds; reached by failures alone.
@@ -51,8 +52,11 @@ start(Script) ->
 
 -spec options(server()) -> weir_memcached:options().
 options(#{port := Port}) ->
-    %% A script begins with what a caller asks for.
-    #{host => {127, 0, 0, 1}, port => Port, protocol => text, transport => weir_memcached_test:transport()}.
+    %% A script begins with what a caller asks for, and says itself what is about time.
+    #{
+        host => {127, 0, 0, 1}, port => Port, protocol => text, transport => weir_memcached_test:transport(),
+        request_timeout => infinity, connect_timeout => ?DEADLINE
+    }.
 
 -spec stop(server()) -> ok.
 stop(#{pid := Pid}) ->
@@ -130,6 +134,9 @@ step({wait, Name}, _, _, Socket) ->
         {release, Name} -> {ok, Socket}
     after 2 * ?DEADLINE -> {error, not_released}
     end;
+step({serve, all, Handler}, _, Listener, Socket) ->
+    _ = spawn_link(fun Serve() -> serve(Listener, Handler), Serve() end),
+    {ok, Socket};
 step({serve, N, Handler}, _, Listener, Socket) ->
     lists:foreach(fun(_) -> serve(Listener, Handler) end, lists:seq(1, N)),
     {ok, Socket}.
