@@ -173,11 +173,11 @@ handle_continue(start, #state{conf = #conf{worker = Worker, start = Start}, slot
 
 start_all(Missing, Slots) -> lists:foldl(fun(Slot, S) -> weir_pool_slots:start(Slot, true, S) end, Slots, Missing).
 
-%% The workers of a pool that is to be opened are started in turn.
+%% The workers of a pool that is to be opened are started in turn. A start that fails ends the pool: it is not made again.
 start_next(#state{phase = {opening, []}} = State) ->
     open(State);
 start_next(#state{phase = {opening, [Slot | _]}, slots = Slots} = State) ->
-    State#state{slots = weir_pool_slots:start(Slot, true, Slots)}.
+    State#state{slots = weir_pool_slots:start(Slot, if_started, Slots)}.
 
 open(#state{slots = Slots, check = Check, opener = Opener} = State) ->
     ok = weir_pool_terms:open(weir_pool_slots:pool(Slots)),

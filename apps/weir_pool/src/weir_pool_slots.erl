@@ -98,7 +98,7 @@ set_pool(Pool, Slots) -> Slots#slots{pool = Pool}.
 %% ---------------------------------------------------------------- supervisors of workers
 
 %% @doc Gives a slot a supervisor, which starts a worker. Not for a slot that has one.
--spec start(weir_pool:slot(), Keep :: boolean(), slots()) -> slots().
+-spec start(weir_pool:slot(), weir_pool_slot_sup:keep(), slots()) -> slots().
 start(Slot, Keep, Slots) ->
     {Sup, Started} = start_sup(Slot, Slot, Keep, Slots),
     put_entry(Slot, (entry(Slot, Started))#slot{sup = Sup}, Started).
