@@ -173,7 +173,7 @@ handle_continue(start, #state{conf = #conf{worker = Worker, start = Start}, slot
 
 start_all(Missing, Slots) -> lists:foldl(fun(Slot, S) -> weir_pool_slots:start(Slot, true, S) end, Slots, Missing).
 
-%% The workers of a pool that is to be opened are started in turn. A start that fails ends the pool: it is not made again.
+%% The workers of a pool that is to be opened are started in turn. A start that fails ends the pool, so it is made once.
 start_next(#state{phase = {opening, []}} = State) ->
     open(State);
 start_next(#state{phase = {opening, [Slot | _]}, slots = Slots} = State) ->
@@ -343,7 +343,7 @@ started(Slot, Slot, Sup, Worker, IsRestart, #state{slots = Slots} = State) ->
     end;
 started({spare, _} = Role, _Slot, Sup, Worker, _IsRestart, State) ->
     {noreply, change(fun(Now) -> weir_pool_change:started(Role, Sup, Worker, Now) end, State)};
-started(none, _Slot, _Sup, Worker, _IsRestart, State) ->
+started(Ended, _Slot, _Sup, Worker, _IsRestart, State) when Ended =:= killed; Ended =:= none ->
     %% Its supervisor has been killed (weir_pool_slots:stop_start/2), and the link need not have ended it.
     true = exit(Worker, kill),
     {noreply, State};
