@@ -922,7 +922,7 @@ checks_replace(_Config) ->
             [Worker] = slots(p),
             [?assertEqual(Worker, check_round(fun() -> Good end)) || Good <- [ok, true, ok]],
             ?assertEqual(Worker, check_round(fun() -> bad end)),
-            eventually(fun() -> settled(p, 1) andalso slots(p) =/= [Worker] end),
+            eventually(fun() -> slots(p) =/= [Worker] andalso settled(p, 1) end),
             await_down(Worker),
             ?assertMatch({ok, #{check_failures := 1, restarts := 1, abandoned := 0}}, weir_pool:info(p)),
             ?assertEqual(slots(p), [check_round(fun() -> ok end)]),
@@ -937,7 +937,7 @@ checks_that_fail_otherwise(_Config) ->
         begin
             [Worker] = slots(p),
             ?assertEqual(Worker, check_round(Fail)),
-            eventually(fun() -> settled(p, 1) andalso slots(p) =/= [Worker] end)
+            eventually(fun() -> slots(p) =/= [Worker] andalso settled(p, 1) end)
         end
      || Fail <- [
             fun() -> false end,

@@ -1105,8 +1105,8 @@ drain_in_a_resize(_Config) ->
     ?assertEqual(ok, result(Second)),
     all_gone().
 
-%% Nothing of the pool is left when it returns: the next one may need what a worker of this one has. Whoever owns a large
-%% table takes a while to die.
+%% Nothing of the pool is left when it returns: the next one may need what a worker of this one has. Whoever owns a
+%% large table takes a while to die.
 drain_waits_for_the_starts_that_it_ends(_Config) ->
     Test = self(),
     Script = fun(_Slot) ->

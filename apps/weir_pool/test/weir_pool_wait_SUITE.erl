@@ -419,7 +419,8 @@ waits_for_the_first_worker(_Config) ->
 
 %% Whoever gets a worker enters itself in a table, and must not find anybody there who is alive and has a live claimer:
 %% a child that runs the fun of a claimer which was killed is itself killed a moment later, and with `free' another may
-%% have the worker by then.
+%% have the worker by then. The same goes for who finds somebody: it may be such a child that is late, or one whose time
+%% is over, which dies when it lets others run.
 -define(HELD, weir_pool_claim_held).
 
 enter(Worker) ->
@@ -428,10 +429,16 @@ enter(Worker) ->
         true ->
             ok;
         false ->
-            [{_, Other, Claimer}] = ets:lookup(?HELD, Worker),
-            is_process_alive(Claimer) andalso is_process_alive(Other) andalso
-                ets:insert(?HELD, {violation, {Worker, self(), Other}}),
-            true = ets:insert(?HELD, Entry)
+            case ets:lookup(?HELD, Worker) of
+                [{_, Other, Claimer}] ->
+                    IsHeld = is_process_alive(Claimer) andalso is_process_alive(Other),
+                    erlang:yield(),
+                    IsHeld andalso is_process_alive(weir_pool_claim:caller()) andalso
+                        ets:insert(?HELD, {violation, {Worker, self(), Other}}),
+                    true = ets:insert(?HELD, Entry);
+                [] ->
+                    enter(Worker)
+            end
     end.
 
 leave(Worker) -> true = ets:delete_object(?HELD, {Worker, self(), weir_pool_claim:caller()}).
