@@ -301,7 +301,7 @@ handle_info(check_round, #state{check = Check, slots = Slots, phase = open} = St
 handle_info({checked, Monitor, process, Pid, Exit}, #state{check = Check, slots = Slots} = State) ->
     {noreply, checking(weir_pool_check:checked({Pid, Monitor}, Exit, Check, Slots), State)};
 handle_info(tick, State) ->
-    {noreply, tick(shrink_overflow(poll(State#state{is_ticking = false})))};
+    {noreply, tick(grow_overflow(shrink_overflow(poll(State#state{is_ticking = false}))))};
 handle_info({application_down, _Monitor, process, _Sup, _Reason}, State) ->
     {stop, {shutdown, application_down}, State};
 handle_info(_Stray, State) ->
@@ -419,8 +419,10 @@ forget_before(Time, {Count, Times} = Restarts) ->
 
 %% ---------------------------------------------------------------- polling
 
-grow_overflow(#state{overflow = Overflow, slots = Slots} = State) ->
-    State#state{slots = weir_pool_overflow:grow(now_ms(), Overflow, Slots)}.
+grow_overflow(#state{phase = open, overflow = Overflow, slots = Slots} = State) ->
+    State#state{slots = weir_pool_overflow:grow(now_ms(), Overflow, Slots)};
+grow_overflow(State) ->
+    State.
 
 shrink_overflow(#state{phase = open, overflow = Overflow, slots = Slots} = State) ->
     {Idle, Left} = weir_pool_overflow:idle(Overflow, Slots),

@@ -37,7 +37,7 @@
 new() -> #overflow{}.
 
 %% @doc Starts as many as wait for one, but no more than there is room for. A claim that does not wait has only set a
-%% flag, which is taken down.
+%% flag, which is taken down. Also at every tick, for one who was killed between setting it and saying so.
 -spec grow(NowMs :: integer(), overflow(), weir_pool_slots:slots()) -> weir_pool_slots:slots().
 grow(Now, #overflow{not_before = NotBefore}, Slots) ->
     #pool{size = Size, limit = Limit, signals = Signals} = weir_pool_slots:pool(Slots),
