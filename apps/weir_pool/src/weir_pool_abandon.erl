@@ -8,8 +8,9 @@
 %% who holds for longer is heard of at once. A holder that takes long to die keeps its claim for so long, and nobody
 %% waits for it but those who want that worker.
 %%
-%% A claim that was disowned (weir_pool_word) is ended when the claimer tells of it. One whose claimer was killed before
-%% it could is found at two polls, and then taken for a dead one's.
+%% A claim that was disowned (weir_pool_word) is ended when the claimer tells of it. One of which nobody has told,
+%% because the claimer was killed before it could, or is kept from running, is found at two polls. Its worker may be
+%% broken, and is replaced.
 %% @private
 -module(weir_pool_abandon).
 
@@ -43,7 +44,7 @@ poll([Slot | More], Pool, Claimed, Holders, Slots) ->
             Claim = weir_pool_word:claim_of(Word),
             case {weir_pool_word:holder(Claim), Holders} of
                 {nobody, #{Slot := {Claim, _}}} ->
-                    {Left, Abandoned} = abandon(Slot, Claim, #{why => dead}, {Holders, Slots}),
+                    {Left, Abandoned} = abandon(Slot, Claim, #{why => untold}, {Holders, Slots}),
                     poll(More, Pool, Claimed, Left, Abandoned);
                 {_Holder, #{Slot := {Claim, _Monitor}}} ->
                     poll(More, Pool, Claimed + 1, Holders, Slots);
@@ -91,8 +92,9 @@ abandon(Slot, Claim, Why, {Holders, Slots}) ->
 abandoned(Slot, Why, Slots) ->
     case {weir_pool_slots:conf(Slots), weir_pool_slots:action(Slot, Slots)} of
         {_Conf, Action} when Action =/= none -> weir_pool_slots:act(Slot, Slots);
-        %% A broken one is nobody's to use again, whoever says that an abandoned one is.
-        {_Conf, _} when map_get(why, Why) =:= failed -> weir_pool_slots:renew(Slot, Why, Slots);
+        %% A broken one, or one that may be, is nobody's to use again, whoever says that an abandoned one is.
+        {_Conf, _} when map_get(why, Why) =:= failed; map_get(why, Why) =:= untold ->
+            weir_pool_slots:renew(Slot, Why, Slots);
         {#conf{abandoned = free}, _} -> weir_pool_slots:act(Slot, Slots);
         {#conf{abandoned = replace}, _} -> weir_pool_slots:renew(Slot, Why, Slots);
         {#conf{abandoned = {wait, Ms}}, _} -> probe(Slot, Ms, Why, Slots)

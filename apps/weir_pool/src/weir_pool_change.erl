@@ -239,7 +239,7 @@ drain_all(Slots) ->
             lists:foldl(fun drain_sup/2, Slots, weir_pool_slots:sups(Slots))
     end.
 
-drain_sup({_Sup, retired}, Slots) ->
+drain_sup({_Sup, Leaving}, Slots) when Leaving =:= retired; Leaving =:= killed ->
     Slots;
 drain_sup({Sup, Role}, Slots) ->
     case is_integer(Role) andalso weir_pool_slots:worker(Role, Slots) of

@@ -290,7 +290,7 @@ none_free(#pool{limit = Limit}, Name, Use, Timeout) ->
     try_again(min(?YIELDS, ?READS div max(1, Limit)), Wait).
 
 %% Whoever raises the flag tells the manager, which takes it down when it has seen to it; should this process be killed
-%% in between, the queue tells the manager too, when somebody waits.
+%% in between, the manager's next tick finds it.
 want_more(#pool{size = Size, limit = Limit} = Pool) when Limit > Size ->
     weir_pool_manager:tell_once(Pool, ?SIGNAL_GROW, grow);
 want_more(_Pool) ->

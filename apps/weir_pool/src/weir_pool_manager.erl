@@ -173,11 +173,11 @@ handle_continue(start, #state{conf = #conf{worker = Worker, start = Start}, slot
 
 start_all(Missing, Slots) -> lists:foldl(fun(Slot, S) -> weir_pool_slots:start(Slot, true, S) end, Slots, Missing).
 
-%% The workers of a pool that is to be opened are started in turn.
+%% The workers of a pool that is to be opened are started in turn. A start that fails ends the pool, so it is made once.
 start_next(#state{phase = {opening, []}} = State) ->
     open(State);
 start_next(#state{phase = {opening, [Slot | _]}, slots = Slots} = State) ->
-    State#state{slots = weir_pool_slots:start(Slot, true, Slots)}.
+    State#state{slots = weir_pool_slots:start(Slot, if_started, Slots)}.
 
 open(#state{slots = Slots, check = Check, opener = Opener} = State) ->
     ok = weir_pool_terms:open(weir_pool_slots:pool(Slots)),
@@ -301,7 +301,7 @@ handle_info(check_round, #state{check = Check, slots = Slots, phase = open} = St
 handle_info({checked, Monitor, process, Pid, Exit}, #state{check = Check, slots = Slots} = State) ->
     {noreply, checking(weir_pool_check:checked({Pid, Monitor}, Exit, Check, Slots), State)};
 handle_info(tick, State) ->
-    {noreply, tick(shrink_overflow(poll(State#state{is_ticking = false})))};
+    {noreply, tick(grow_overflow(shrink_overflow(poll(State#state{is_ticking = false}))))};
 handle_info({application_down, _Monitor, process, _Sup, _Reason}, State) ->
     {stop, {shutdown, application_down}, State};
 handle_info(_Stray, State) ->
@@ -343,7 +343,7 @@ started(Slot, Slot, Sup, Worker, IsRestart, #state{slots = Slots} = State) ->
     end;
 started({spare, _} = Role, _Slot, Sup, Worker, _IsRestart, State) ->
     {noreply, change(fun(Now) -> weir_pool_change:started(Role, Sup, Worker, Now) end, State)};
-started(none, _Slot, _Sup, Worker, _IsRestart, State) ->
+started(Ended, _Slot, _Sup, Worker, _IsRestart, State) when Ended =:= killed; Ended =:= none ->
     %% Its supervisor has been killed (weir_pool_slots:stop_start/2), and the link need not have ended it.
     true = exit(Worker, kill),
     {noreply, State};
@@ -419,8 +419,10 @@ forget_before(Time, {Count, Times} = Restarts) ->
 
 %% ---------------------------------------------------------------- polling
 
-grow_overflow(#state{overflow = Overflow, slots = Slots} = State) ->
-    State#state{slots = weir_pool_overflow:grow(now_ms(), Overflow, Slots)}.
+grow_overflow(#state{phase = open, overflow = Overflow, slots = Slots} = State) ->
+    State#state{slots = weir_pool_overflow:grow(now_ms(), Overflow, Slots)};
+grow_overflow(State) ->
+    State.
 
 shrink_overflow(#state{phase = open, overflow = Overflow, slots = Slots} = State) ->
     {Idle, Left} = weir_pool_overflow:idle(Overflow, Slots),

@@ -37,7 +37,7 @@
 new() -> #overflow{}.
 
 %% @doc Starts as many as wait for one, but no more than there is room for. A claim that does not wait has only set a
-%% flag, which is taken down.
+%% flag, which is taken down. Also at every tick, for one who was killed between setting it and saying so.
 -spec grow(NowMs :: integer(), overflow(), weir_pool_slots:slots()) -> weir_pool_slots:slots().
 grow(Now, #overflow{not_before = NotBefore}, Slots) ->
     #pool{size = Size, limit = Limit, signals = Signals} = weir_pool_slots:pool(Slots),
@@ -54,12 +54,17 @@ grow(Now, #overflow{not_before = NotBefore}, Slots) ->
             lists:foldl(fun(Slot, S) -> weir_pool_slots:start(Slot, false, S) end, Slots, Started)
     end.
 
-%% @doc A start has succeeded. Those who wanted the worker may have given up.
+%% @doc A start has succeeded. Those who wanted the worker may have given up. One that somebody has by now lingers from
+%% its release on, like any other: its claim is counted already, so a timer of now would be taken for one of then.
 -spec started(weir_pool:slot(), overflow(), weir_pool_slots:slots()) -> overflow().
 started(Slot, Overflow, Slots) ->
     #conf{overflow = {_, Linger}} = weir_pool_slots:conf(Slots),
     Word = weir_pool_word:read(weir_pool_slots:pool(Slots), Slot),
-    linger(Slot, max(Linger, ?WANTED_MS), Word, Overflow#overflow{failures = 0, not_before = undefined}).
+    Started = Overflow#overflow{failures = 0, not_before = undefined},
+    case weir_pool_word:state(Word) of
+        free -> linger(Slot, max(Linger, ?WANTED_MS), Word, Started);
+        _ -> Started
+    end.
 
 %% @doc A start has failed: the next one has to wait.
 -spec failed(NowMs :: integer(), #conf{}, overflow()) -> overflow().

@@ -38,6 +38,7 @@ why(killed) -> "its claimer was killed";
 why(overdue) -> "the work did not end in time";
 why(timeout) -> "a call of it by its claimer timed out";
 why(failed) -> "its claimer gave it back as failed";
+why(untold) -> "its claimer gave it up and could not say why";
 why(check) -> "it failed its health check".
 
 claimer(undefined) -> "";

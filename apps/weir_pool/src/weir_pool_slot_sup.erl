@@ -9,7 +9,7 @@
 %%
 %% ```
 %% {started, Slot, self(), Worker, IsRestart}    there is a worker
-%% {start_failed, Slot, self(), Reason}          there is none; if `keep', it is tried again after a pause
+%% {start_failed, Slot, self(), Reason}          there is none; if `keep' is true, it is tried again after a pause
 %% '''
 %%
 %% and the manager tells it
@@ -39,17 +39,23 @@
 -export([start_link/4, keep/2, renew/3, retire/1, delay/2]).
 -export([init/1, handle_continue/2, handle_call/3, handle_cast/2, handle_info/2, terminate/2, code_change/3]).
 
+-export_type([keep/0]).
+
 -include("weir_pool.hrl").
 
 %% Doubling more often than this would only make a large number that is then cut.
 -define(MAX_DOUBLINGS, 32).
+
+-type keep() :: boolean() | if_started.
+%% `if_started': `true' from the first worker on. A first start that fails is not tried again, however long it takes the
+%% manager to hear of it.
 
 -record(state, {
     name :: weir_pool:name(),
     slot :: weir_pool:slot(),
     conf :: #conf{},
     manager :: pid(),
-    keep :: boolean(),
+    keep :: keep(),
     worker :: pid() | undefined,
     %% Why the worker has been killed, to be followed by another when it is dead.
     renewing = no :: no | map(),
@@ -62,7 +68,7 @@
 }).
 
 %% @doc Manager: starts the supervisor of a slot. Returns at once; the supervisor starts the worker.
--spec start_link(weir_pool:name(), weir_pool:slot(), #conf{}, Keep :: boolean()) -> pid().
+-spec start_link(weir_pool:name(), weir_pool:slot(), #conf{}, keep()) -> pid().
 start_link(Name, Slot, Conf, Keep) ->
     proc_lib:spawn_link(?MODULE, init, [
         #state{name = Name, slot = Slot, conf = Conf, manager = self(), keep = Keep}
@@ -164,14 +170,14 @@ start(#state{slot = Slot, manager = Manager, keep = Keep, is_restart = IsRestart
     case call(State) of
         {ok, Worker} ->
             ok = gen_server:cast(Manager, {started, Slot, self(), Worker, IsRestart}),
-            {noreply, State#state{worker = Worker, since = now_ms()}};
+            {noreply, State#state{worker = Worker, keep = Keep =/= false, since = now_ms()}};
         ignore ->
             {stop, normal, State};
         {error, Reason} ->
             ok = gen_server:cast(Manager, {start_failed, Slot, self(), Reason}),
             case Keep of
                 true -> later(1, State#state{since = now_ms()});
-                false -> {stop, {shutdown, start_failed}, State}
+                _ -> {stop, {shutdown, start_failed}, State}
             end
     end.
 

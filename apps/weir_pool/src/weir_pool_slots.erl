@@ -11,8 +11,8 @@
 %% another takes its place, and whoever waits for the first is told.
 %%
 %% Every supervisor of a worker (weir_pool_slot_sup) has a role: it is that of a slot, a spare that is to take a slot
-%% over, or retired: in no slot any more, and about to end. Messages of one that has another role than the message is
-%% for are void, and so are those of monitors that are not the slot's.
+%% over; or in no slot any more, and about to end: retired, or killed in the middle of a start. Messages of one that has
+%% another role than the message is for are void, and so are those of monitors that are not the slot's.
 %% @private
 -module(weir_pool_slots).
 
@@ -37,7 +37,7 @@
 %% What is done with a slot when it is nobody's: stop its worker for good; put the replacement in, and say so; leave it
 %% without the process that has disconnected itself.
 
--type role() :: weir_pool:slot() | {spare, weir_pool:slot()} | retired.
+-type role() :: weir_pool:slot() | {spare, weir_pool:slot()} | retired | killed.
 
 %% Another worker that is to take the slot over, and who asked for it.
 -record(replace, {
@@ -98,7 +98,7 @@ set_pool(Pool, Slots) -> Slots#slots{pool = Pool}.
 %% ---------------------------------------------------------------- supervisors of workers
 
 %% @doc Gives a slot a supervisor, which starts a worker. Not for a slot that has one.
--spec start(weir_pool:slot(), Keep :: boolean(), slots()) -> slots().
+-spec start(weir_pool:slot(), weir_pool_slot_sup:keep(), slots()) -> slots().
 start(Slot, Keep, Slots) ->
     {Sup, Started} = start_sup(Slot, Slot, Keep, Slots),
     put_entry(Slot, (entry(Slot, Started))#slot{sup = Sup}, Started).
@@ -124,12 +124,17 @@ ended(Sup, #slots{sups = Sups} = Slots) ->
             {Role, Left}
     end.
 
-%% @doc A start that does not end is ended, with its supervisor.
+%% @doc A start that does not end is ended, with its supervisor, which may have ended by itself.
 -spec stop_start(pid(), slots()) -> slots().
 stop_start(Sup, Slots) ->
     true = exit(Sup, kill),
-    Ended = retire_role(Sup, Slots),
-    Ended#slots{sups = maps:remove(Sup, Ended#slots.sups)}.
+    case role(Sup, Slots) of
+        none ->
+            Slots;
+        _ ->
+            #slots{sups = Sups} = Ended = retire_role(Sup, Slots),
+            Ended#slots{sups = Sups#{Sup => killed}}
+    end.
 
 %% @doc A supervisor is in no slot any more, and ends when its worker has handled what was sent to it.
 -spec retire_sup(pid(), slots()) -> slots().

@@ -16,6 +16,7 @@
     option_limits/1,
     needs_the_application/1,
     a_worker_that_cannot_start/1,
+    a_start_that_fails_is_made_once/1,
     start_functions_that_fail/1,
     a_linked_start_that_fails/1,
     ignored_and_informed_workers/1,
@@ -60,6 +61,7 @@ all() ->
         option_limits,
         needs_the_application,
         a_worker_that_cannot_start,
+        a_start_that_fails_is_made_once,
         start_functions_that_fail,
         a_linked_start_that_fails,
         ignored_and_informed_workers,
@@ -239,6 +241,29 @@ a_worker_that_cannot_start(_Config) ->
     ?assertEqual(ok, weir_pool:start(p, script(5, Script))),
     ok = weir_pool:stop(p).
 
+%% However long the manager takes to hear of it.
+a_start_that_fails_is_made_once(_Config) ->
+    Test = self(),
+    Script = fun() ->
+        Test ! {blocked, self()},
+        receive
+            go -> {error, no}
+        end
+    end,
+    {Starter, _} = spawn_monitor(fun() -> exit({result, weir_pool:start(p, script(1, Script))}) end),
+    Sup = await_blocked(),
+    Manager = manager(p),
+    true = erlang:suspend_process(Manager),
+    Sup ! go,
+    await_down(Sup),
+    true = erlang:resume_process(Manager),
+    ?assertEqual({error, {start_failed, 1, no}}, result(Starter)),
+    gone(),
+    receive
+        {blocked, _} = Again -> error(Again)
+    after 0 -> ok
+    end.
+
 start_functions_that_fail(_Config) ->
     Start = fun(Script) -> weir_pool:start(p, script(1, Script)) end,
     Failed = fun(Reason) -> {error, {start_failed, 1, Reason}} end,
@@ -346,6 +371,8 @@ stop_during_a_start_that_hangs(_Config) ->
         exit({result, weir_pool:start(p, (script(1, Script))#{shutdown => brutal_kill})})
     end),
     _ = await_blocked(),
+    %% The starter hears of the end, and is not told that there is no such process.
+    eventually(fun() -> {monitored_by, Pids} = process_info(manager(p), monitored_by), lists:member(Starter, Pids) end),
     ?assertEqual(ok, weir_pool:stop(p)),
     ?assertEqual({error, {pool_down, shutdown}}, result(Starter)),
     gone().

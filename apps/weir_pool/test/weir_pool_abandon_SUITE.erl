@@ -28,6 +28,7 @@
     a_callee_that_cannot_be_looked_up_does_not_keep_the_worker/1,
     overflow_starts_under_pressure/1,
     overflow_for_claims_that_do_not_wait/1,
+    overflow_starts_though_a_claimer_was_killed/1,
     overflow_goes/1,
     overflow_is_not_picked/1,
     overflow_that_cannot_start/1,
@@ -83,6 +84,7 @@ all() ->
         a_callee_that_cannot_be_looked_up_does_not_keep_the_worker,
         overflow_starts_under_pressure,
         overflow_for_claims_that_do_not_wait,
+        overflow_starts_though_a_claimer_was_killed,
         overflow_goes,
         overflow_is_not_picked,
         overflow_that_cannot_start,
@@ -726,6 +728,16 @@ overflow_for_claims_that_do_not_wait(_Config) ->
     ok = release(First),
     ok = weir_pool:stop(p).
 
+%% It had set the flag, and was killed when it was about to tell the manager.
+overflow_starts_though_a_claimer_was_killed(_Config) ->
+    ok = weir_pool:start(p, pool(1, overflow(1, 3600000))),
+    Claimer = claimer(p),
+    ok = atomics:put((weir_pool_terms:pool(p))#pool.signals, ?SIGNAL_GROW, 1),
+    ?assertEqual({error, busy}, weir_pool:claim(p, fun(Pid) -> Pid end)),
+    eventually(fun() -> info(live) =:= 2 end),
+    ok = release(Claimer),
+    ok = weir_pool:stop(p).
+
 %% Not while they are used (poolboy's issues 29 to 89), and not below the size.
 overflow_goes(_Config) ->
     ok = weir_pool:start(p, pool(1, overflow(2, 0))),
@@ -922,7 +934,7 @@ checks_replace(_Config) ->
             [Worker] = slots(p),
             [?assertEqual(Worker, check_round(fun() -> Good end)) || Good <- [ok, true, ok]],
             ?assertEqual(Worker, check_round(fun() -> bad end)),
-            eventually(fun() -> settled(p, 1) andalso slots(p) =/= [Worker] end),
+            eventually(fun() -> slots(p) =/= [Worker] andalso settled(p, 1) end),
             await_down(Worker),
             ?assertMatch({ok, #{check_failures := 1, restarts := 1, abandoned := 0}}, weir_pool:info(p)),
             ?assertEqual(slots(p), [check_round(fun() -> ok end)]),
@@ -937,7 +949,7 @@ checks_that_fail_otherwise(_Config) ->
         begin
             [Worker] = slots(p),
             ?assertEqual(Worker, check_round(Fail)),
-            eventually(fun() -> settled(p, 1) andalso slots(p) =/= [Worker] end)
+            eventually(fun() -> slots(p) =/= [Worker] andalso settled(p, 1) end)
         end
      || Fail <- [
             fun() -> false end,

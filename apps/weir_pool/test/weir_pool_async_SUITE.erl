@@ -423,6 +423,7 @@ slot_supervisor_killed(_Config) ->
             settle(p, 3),
             Before = slots(p),
             [kill(Sup) || Sup <- slot_sups(p)],
+            [await_down(Worker) || Worker <- Before],
             settle(p, 3),
             ?assertEqual(Before, Before -- slots(p)),
             ?assertMatch({ok, #{restarts := 3, start_failures := 0}}, weir_pool:info(p)),

@@ -171,7 +171,7 @@ exits_of_calls_pass_through(Config) ->
     ?assertExit({timeout, {gen_server, call, [Only, Wait, 1]}}, weir_pool:call_key(p, key(Config), Wait, 1)),
     Die = {die, {my, reason}},
     ?assertExit({{my, reason}, {gen_server, call, [Only, Die, 5000]}}, weir_pool:call(p, Die)),
-    eventually(fun() -> workers(p) =/= [] andalso workers(p) =/= [Only] end),
+    eventually(fun() -> length(workers(p) -- [Only]) =:= 1 end),
     [Next] = workers(p),
     DieNormally = {die, normal},
     ?assertExit(

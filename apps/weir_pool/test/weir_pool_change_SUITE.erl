@@ -52,6 +52,7 @@
     drain_and_a_worker_dies/1,
     drain_waits_for_replaced_workers/1,
     drain_in_a_resize/1,
+    drain_waits_for_the_starts_that_it_ends/1,
     drain_during_checks/1,
     drain_and_the_manager_is_killed/1,
     drain_and_its_caller_is_killed/1,
@@ -120,6 +121,7 @@ all() ->
         drain_and_a_worker_dies,
         drain_waits_for_replaced_workers,
         drain_in_a_resize,
+        drain_waits_for_the_starts_that_it_ends,
         drain_during_checks,
         drain_and_the_manager_is_killed,
         drain_and_its_caller_is_killed,
@@ -980,7 +982,7 @@ drain_waits_for_claims(_Config) ->
     all_gone().
 
 drain_waits_for_casts(_Config) ->
-    ok = weir_pool:start(p, pool(2)),
+    ok = weir_pool:start(p, pool(2, #{shutdown => infinity})),
     Pids = slots(p),
     [busy(Pid) || Pid <- Pids],
     Test = self(),
@@ -1011,11 +1013,11 @@ drain_turns_others_away(_Config) ->
     all_gone().
 
 drain_times_out(_Config) ->
-    ok = weir_pool:start(p, pool(4)),
+    %% Longer than the time of the drain, however late that is noticed, is the time that a worker is waited for.
+    ok = weir_pool:start(p, pool(4, #{shutdown => infinity})),
     [First, Second | _] = slots(p),
     busy(First),
     busy(Second),
-    %% Less than the five seconds of `shutdown', for which a worker is waited for at most.
     Drainer = run(fun() -> weir_pool:drain(p, 3000) end),
     %% A claim, in another pool at the same time.
     ok = weir_pool:start(q, pool(3)),
@@ -1101,6 +1103,24 @@ drain_in_a_resize(_Config) ->
     ?assertEqual({error, no_pool}, result(Waiting)),
     ok = release(Again),
     ?assertEqual(ok, result(Second)),
+    all_gone().
+
+%% Nothing of the pool is left when it returns: the next one may need what a worker of this one has. Whoever owns a
+%% large table takes a while to die.
+drain_waits_for_the_starts_that_it_ends(_Config) ->
+    Test = self(),
+    Script = fun(_Slot) ->
+        Table = ets:new(large, []),
+        true = ets:insert(Table, [{N, N} || N <- lists:seq(1, 300_000)]),
+        Test ! {starting, self()},
+        receive
+            never -> ok
+        end
+    end,
+    ok = weir_pool:start(p, maps:merge(slot_script(1, Script), ?ASYNC)),
+    Sup = receive {starting, Pid} -> Pid end,
+    ?assertEqual(ok, weir_pool:drain(p, infinity)),
+    ?assertNot(lists:member(Sup, processes())),
     all_gone().
 
 drain_during_checks(_Config) ->

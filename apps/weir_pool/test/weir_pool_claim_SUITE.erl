@@ -422,7 +422,7 @@ checkin_from_another_node(_Config) ->
     Host = lists:last(string:split(atom_to_list(node()), "@")),
     {ok, Peer, Node} = peer:start(#{
         name => peer:random_name(), host => Host, longnames => true, connection => standard_io,
-        wait_boot => 60_000, args => Args
+        wait_boot => 240_000, args => Args
     }),
     try
         true = net_kernel:connect_node(Node),
@@ -676,7 +676,7 @@ work_too_long(_Config) ->
             never -> ok
         end
     end,
-    {error, timeout} = weir_pool:claim(?POOL, ForEver, ?WORK(2000)),
+    {error, timeout} = weir_pool:claim(?POOL, ForEver, ?WORK(5000)),
     receive
         {working, Child, Worker} -> weir_pool_test_lib:await_down(Child)
     end,

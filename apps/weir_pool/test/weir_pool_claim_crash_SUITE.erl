@@ -127,16 +127,26 @@ is_late_reply({Ref, pong}) when is_reference(Ref) -> true;
 is_late_reply({[alias | Ref], pong}) when is_reference(Ref) -> true;
 is_late_reply(_) -> false.
 
-%% The claimer was killed when it was about to tell the manager of a time-out.
+%% The claimer was killed when it was about to tell the manager of a time-out, or that the worker is broken, or has no
+%% turn to do so for long. What is broken is nobody's to use again.
 a_lost_message_does_not_keep_a_worker(_Config) ->
-    start(1),
-    [Worker] = workers(),
-    {ok, Worker, {ticket, Pool, Slot, Word, Worker}} = weir_pool:checkout(?POOL, #{}),
-    {ok, _} = weir_pool_word:disown(Pool, Slot, Word),
-    %% This process is alive, and is not taken for the holder.
-    {ok, Other} = weir_pool:claim(?POOL, fun(W) -> W end, #{timeout => infinity}),
-    ?assertNotEqual(Worker, Other),
-    ?assertEqual(1, counter(abandoned)).
+    [
+        begin
+            start(1, #{abandoned => Abandoned}),
+            [Worker] = workers(),
+            {ok, Worker, {ticket, Pool, Slot, Word, Worker}} = weir_pool:checkout(?POOL, #{}),
+            {ok, Claim} = weir_pool_word:disown(Pool, Slot, Word),
+            %% This process is alive, and is not taken for the holder.
+            {ok, Other} = weir_pool:claim(?POOL, fun(W) -> W end, #{timeout => infinity}),
+            ?assertNotEqual(Worker, Other),
+            ?assertEqual(1, counter(abandoned)),
+            ok = weir_pool_manager:tell(Pool, {abandon, Slot, Claim, #{why => failed, claimer => self()}}),
+            at_rest(),
+            ?assertEqual([[Other], 1], [workers(), counter(abandoned)]),
+            ok = weir_pool:stop(?POOL)
+        end
+     || Abandoned <- [replace, {wait, 60000}, free]
+    ].
 
 dead_waiters_leave(_Config) ->
     start(1),

@@ -125,8 +125,10 @@ hold_all() ->
     _ = [claimed(Claimer) || Claimer <- Claimers],
     Claimers.
 
-%% One after the other: each is in the queue before the next asks.
+%% One after the other: each is in the queue before the next asks. Those who were served are counted no more when the
+%% queue has ended what it was doing.
 wait_in_order(N) ->
+    _ = sys:get_state(queue()),
     Before = waiting(),
     [
         begin

@@ -8,6 +8,7 @@
 -export([
     worker_that_is_claimed_when_it_becomes_one_for_overflow_goes_when_released/1,
     worker_for_overflow_without_linger_serves_those_who_wait_for_it/1,
+    worker_for_overflow_that_is_claimed_at_once_lingers_from_its_release_on/1,
     worker_given_back_as_failed_is_not_kept_because_its_replacement_has_timed_out/1,
     worker_left_busy_is_not_kept_because_its_replacement_has_timed_out/1,
     process_that_has_died_while_it_waited_to_be_connected_again_is_not/1,
@@ -24,6 +25,7 @@ all() ->
     [
         worker_that_is_claimed_when_it_becomes_one_for_overflow_goes_when_released,
         worker_for_overflow_without_linger_serves_those_who_wait_for_it,
+        worker_for_overflow_that_is_claimed_at_once_lingers_from_its_release_on,
         worker_given_back_as_failed_is_not_kept_because_its_replacement_has_timed_out,
         worker_left_busy_is_not_kept_because_its_replacement_has_timed_out,
         process_that_has_died_while_it_waited_to_be_connected_again_is_not,
@@ -52,6 +54,19 @@ worker_for_overflow_without_linger_serves_those_who_wait_for_it(_Config) ->
     ?assertNotEqual(Worker, Another),
     ?assertEqual(ok, weir_pool:checkin(?POOL, AnotherTicket)),
     eventually(fun() -> workers() =:= [Worker] orelse workers() end),
+    ?assertEqual(ok, weir_pool:checkin(?POOL, Ticket)).
+
+%% Whoever waited for it has it before the manager sees to how long it may linger: the time would run from its start on,
+%% while it is used, and one without linger would stay for a second.
+worker_for_overflow_that_is_claimed_at_once_lingers_from_its_release_on(_Config) ->
+    ok = start(2),
+    {ok, _, Ticket} = weir_pool:checkout(?POOL, 0),
+    Taken = weir_pool:slot(Ticket),
+    {ok, Conf} = weir_pool_opts:check(#{size => 0, worker => {m, f, []}, overflow => #{max => 2, linger => 0}}),
+    Slots = weir_pool_slots:new(?POOL, Conf, weir_pool_terms:pool(?POOL)),
+    New = weir_pool_overflow:new(),
+    ?assertEqual(New, weir_pool_overflow:started(Taken, New, Slots)),
+    ?assertNotEqual(New, weir_pool_overflow:started(3 - Taken, New, Slots)),
     ?assertEqual(ok, weir_pool:checkin(?POOL, Ticket)).
 
 %% ---------------------------------------------------------------- replacements

@@ -420,8 +420,9 @@ not_at_rest(Pool, Kind) ->
     Whole = length(lists:usort(Pids)) =:= Filled andalso lists:all(fun is_process_alive/1, Pids),
     Overflow = [Slot || {Slot, _} <- Workers, Slot > Size],
     States = lists:usort([weir_pool_life_lib:word(Pool, Slot) || {Slot, _} <- Workers]),
-    case {Claimed, Reserved, Waiting, Oldest, Whole, Overflow, States -- [free]} of
-        {0, 0, 0, 0, true, [], []} -> [];
+    IsNobodyWaiting = weir_pool_test_lib:is_nobody_waiting(Pool),
+    case {Claimed, Reserved, Waiting, Oldest, Whole, Overflow, States -- [free], IsNobodyWaiting} of
+        {0, 0, 0, 0, true, [], [], true} -> [];
         _ -> [{not_at_rest, Pool, Info, Workers, States}]
     end.
 

@@ -313,7 +313,7 @@ comes_back(Name, Kill) ->
      || Waiter <- Waiters
     ],
     %% What was claimed before is nobody's business any more, whoever has it now.
-    {ok, _, New} = weir_pool:checkout(Name, 1000),
+    {ok, _, New} = weir_pool:checkout(Name, 60000),
     ?assertEqual({error, not_held}, weir_pool:checkin(Name, Ticket)),
     ?assertEqual({error, not_held}, weir_pool:checkin(Name, Ticket, fail)),
     ?assertEqual({error, not_held}, release(Claimer)),
@@ -457,12 +457,18 @@ requests_wait_for_the_next_registry(_Config) ->
     eventually(fun() -> process_info(Starter, status) =:= {status, waiting} end),
     ok = sys:resume(weir_pool_sup),
     ?assertEqual(ok, result(Starter)),
-    %% The registry knows both again when both are settled.
-    eventually(fun() -> settled(p, 2) andalso settled(q, 2) andalso [manager(p), manager(q)] -- Before =/= [] end),
+    eventually(fun() -> lists:all(fun is_another_settled/1, lists:zip([p, q], Before)) end),
     ?assertEqual(Before, Before -- [manager(p), manager(q)]),
     stop_parent(Parent),
     ok = weir_pool:stop(p),
     ok = weir_pool:stop(r).
+
+%% The pool has another manager than that one, and its workers. Those of the one before may take a moment to die.
+is_another_settled({Name, Before}) ->
+    case weir_pool_terms:pool(Name) of
+        #pool{manager = Manager} when Manager =/= Before -> settled(Name, 2);
+        _ -> false
+    end.
 
 requests_may_be_made_twice(_Config) ->
     {ok, Base} = weir_pool_registry:register(p, self()),
@@ -476,22 +482,25 @@ requests_may_be_made_twice(_Config) ->
 
 %% Its eraser is kept from erasing the first pool, so that the second has to wait, and both for the next registry.
 registry_killed_with_terms_to_erase(_Config) ->
-    [ok = weir_pool:start(Name, opts(100)) || Name <- [p, q]],
-    #{} = Waiting = stopped_and_not_erased([p, q]),
-    ?assert(map_size(Waiting) > 0),
+    ok = stopped_and_not_erased([p, q]),
     kill(whereis(weir_pool_registry)),
     nothing_left_soon(),
     eventually(fun() -> not_erased() =:= #{} end).
 
-%% Erasers are of low priority: they do not run while there are others for all schedulers.
+%% Erasers are of low priority: they hardly run while there are others for all schedulers. Where all has been erased
+%% nevertheless, before this process had its turn, it begins again.
 stopped_and_not_erased(Names) ->
+    [ok = weir_pool:start(Name, opts(100)) || Name <- Names],
     Busy = [spawn_opt(fun Spin() -> Spin() end, [{scheduler, S}]) || S <- lists:seq(1, erlang:system_info(schedulers))],
     process_flag(priority, high),
     [ok = weir_pool:stop(Name) || Name <- Names],
     NotErased = not_erased(),
     process_flag(priority, normal),
     [exit(Spinner, kill) || Spinner <- Busy],
-    NotErased.
+    case map_size(NotErased) of
+        0 -> stopped_and_not_erased(Names);
+        _ -> ok
+    end.
 
 not_erased() -> maps:from_list([{Base, true} || {{weir_pool_registry, Base}} <- ets:tab2list(weir_pool_names)]).
 
@@ -571,11 +580,11 @@ restarts_scan_nobody(_Config) ->
     %% In a node of its own: what pools of other cases have left is collected in the background, for a minute and more
     %% on a busy machine.
     {ok, Peer, _} = peer:start_link(#{
-        connection => standard_io, wait_boot => 60_000, args => ["-pa" | code:get_path()]
+        connection => standard_io, wait_boot => 150_000, args => ["-pa" | code:get_path()]
     }),
-    ok = peer:call(Peer, logger, set_primary_config, [level, none]),
-    {ok, _} = peer:call(Peer, application, ensure_all_started, [weir_pool]),
-    ok = peer:call(Peer, ?MODULE, restarts_of_a_node, [], 150_000),
+    ok = weir_kit_nodes:call(Peer, logger, set_primary_config, [level, none]),
+    {ok, _} = weir_kit_nodes:call(Peer, application, ensure_all_started, [weir_pool]),
+    ok = weir_kit_nodes:call(Peer, ?MODULE, restarts_of_a_node, []),
     ok = peer:stop(Peer).
 
 restarts_of_a_node() ->

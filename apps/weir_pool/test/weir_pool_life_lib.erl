@@ -69,11 +69,11 @@ tasks(Parent) ->
         process_info(Pid, parent) =:= {parent, Parent}
     ].
 
-%% All slots filled with different live workers of their own supervisors, nothing out of use, nothing else alive.
+%% All slots filled with different live workers of their own supervisors and free to be claimed, nothing else alive.
 whole(Name, Size) ->
     Alive = length(workers_alive()),
-    case {weir_pool_test_lib:settled(Name, Size), weir_pool:info(Name)} of
-        {true, {ok, #{live := Size, vacant := 0, reserved := 0, claimed := 0}}} ->
+    case {weir_pool_test_lib:settled(Name, Size), weir_pool_test_lib:is_free(Name), weir_pool:info(Name)} of
+        {true, true, {ok, #{live := Size, vacant := 0, reserved := 0, claimed := 0}}} ->
             length(slot_sups(Name)) =:= Size andalso Alive =:= Size;
         Other ->
             {Alive, Other}
@@ -89,7 +89,7 @@ word(Name, Slot) -> weir_pool_word:state(weir_pool_word:read(weir_pool_terms:poo
 claimer(Name) ->
     Test = self(),
     Pid = spawn(fun() ->
-        {ok, Worker, Ticket} = weir_pool:checkout(Name, #{timeout => 10000}),
+        {ok, Worker, Ticket} = weir_pool:checkout(Name, #{timeout => 60000}),
         Test ! {claimed, self(), Worker, weir_pool:slot(Ticket)},
         receive
             {release, From} -> From ! {released, self(), weir_pool:checkin(Name, Ticket)}

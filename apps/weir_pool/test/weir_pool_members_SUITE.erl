@@ -360,8 +360,9 @@ connecting(Member, Name) ->
     Connecting.
 
 is_waiting_for_manager(Member) ->
-    %% The manager has read what the process has sent when it answers to somebody else who asked later.
-    {current_function, {gen, do_call, 4}} =:= process_info(Member, current_function) andalso
+    %% It has sent its request, and the manager has read that when it answers to somebody else who asked later.
+    [{current_function, {gen, do_call, 4}}, {status, waiting}] =:=
+        process_info(Member, [current_function, status]) andalso
         is_list(weir_pool:pools()) andalso element(1, weir_pool:added_workers(p)) =:= ok.
 
 %% Nobody else gets it before that claim has ended: it would have two claimers.
@@ -392,7 +393,7 @@ draining_waits_for_the_claim_of_one_who_has_left(_Config) ->
     {A, B, Claimer} = left_while_claimed(),
     ok = disconnect(B, p, b),
     Again = connecting(A, a),
-    Drainer = run(fun() -> weir_pool:drain(p, 10000) end),
+    Drainer = run(fun() -> weir_pool:drain(p, infinity) end),
     eventually(fun() -> weir_pool:pick(p) =:= {error, no_pool} end),
     ?assert(is_process_alive(Drainer)),
     ?assert(is_process_alive(Again)),

@@ -28,7 +28,7 @@
 %%   {{report, _}, Report}            of a pool, to the logger
 %%   {abandonings, N}                 claims at most that the first pool may have had to end
 %%   {overdue, Ms}                    by which claims have outlived their time-outs, at most
-%%   {stalled, Ms}                    for which a scheduler has stood still, at most: the machine did not run it
+%%   {{stalled, _}, Until, Ms}        for so long a scheduler has stood still until then: the machine did not run it
 -module(weir_pool_prop_claimer).
 
 -export([open/0, close/0, log_to_table/0, log_no_more/0]).
@@ -51,7 +51,7 @@
 open() ->
     ?TABLE = ets:new(?TABLE, [named_table, public, set]),
     Silent = spawn_link(fun silent/0),
-    true = ets:insert(?TABLE, [{abandonings, 0}, {overdue, 0}, {stalled, 0}, {silent, Silent}]),
+    true = ets:insert(?TABLE, [{abandonings, 0}, {overdue, 0}, {silent, Silent}]),
     Clocks = [
         spawn_opt(fun() -> clock(now_ms()) end, [link, {priority, high}, {scheduler, Scheduler}])
      || Scheduler <- lists:seq(1, erlang:system_info(schedulers_online))
@@ -75,7 +75,8 @@ clock(Last) ->
     receive
     after ?CLOCK_MS ->
         Now = now_ms(),
-        ok = keep_most(stalled, Now - Last - ?CLOCK_MS),
+        Stalled = Now - Last - ?CLOCK_MS,
+        _ = Stalled > ?CLOCK_MS andalso ets:insert(?TABLE, {{stalled, make_ref()}, Now, Stalled}),
         clock(Now)
     end.
 
@@ -151,14 +152,15 @@ check_deadline(_Asked, infinity, _What) ->
 check_deadline(Asked, Timeout, What) ->
     Overdue = now_ms() - Asked - Timeout,
     ok = keep_most(overdue, Overdue),
-    _ = Overdue > slack_ms() andalso Overdue > slack_ms() + stalled() andalso
+    _ = Overdue > slack_ms() andalso Overdue > slack_ms() + stalled_since(Asked + Timeout) andalso
         violation({overdue, What, Timeout, Overdue}),
     ok.
 
-%% The clocks have their turns first.
-stalled() ->
+%% All schedulers together, as one may wait for the other. The clocks have their turns first.
+stalled_since(Deadline) ->
     receive
-    after 5 * ?CLOCK_MS -> ets:lookup_element(?TABLE, stalled, 2)
+    after 5 * ?CLOCK_MS ->
+        lists:sum(ets:select(?TABLE, [{{{stalled, '_'}, '$1', '$2'}, [{'>=', '$1', Deadline}], ['$2']}]))
     end.
 
 slack_ms() -> list_to_integer(os:getenv("CLAIM_SLACK_MS", "500")).

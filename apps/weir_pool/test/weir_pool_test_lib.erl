@@ -2,7 +2,8 @@
 -module(weir_pool_test_lib).
 
 -export([eventually/1, eventually/2, kill/1, kill_manager/1, await_down/1]).
--export([manager/1, queue/1, slots/1, workers/1, settled/2, report_to/1, has_late_change/1]).
+-export([manager/1, queue/1, slots/1, workers/1, settled/2, is_free/1, is_nobody_waiting/1]).
+-export([report_to/1, has_late_change/1]).
 -export([leftovers/0, start_parent/1, quiet/1, loud/1]).
 -export([setup/0, setup/1, teardown/1, opts/1, script/2, blocked_after/1, await_blocked/0, start_blocked/2,
     start_with_holes/3, stop_parent/1]).
@@ -88,6 +89,26 @@ workers(Name) -> [Pid || Pid <- slots(Name), is_pid(Pid)].
 settled(Name, Size) ->
     Pids = workers(Name),
     length(Pids) =:= Size andalso length(lists:usort(Pids)) =:= Size andalso lists:all(fun is_process_alive/1, Pids).
+
+%% Whether a claim that does not wait gets any slot, as a worker can be picked a moment before it can be claimed.
+is_free(Name) ->
+    is_nobody_waiting(Name) andalso
+        case weir_pool_terms:pool(Name) of
+            #pool{size = Size} = Pool ->
+                IsFree = fun(Slot) -> weir_pool_word:state(weir_pool_word:read(Pool, Slot)) =:= free end,
+                lists:all(IsFree, lists:seq(1, Size));
+            undefined ->
+                false
+        end.
+
+%% Whether newcomers are told so, too. Whoever was served, or turned away, is told a moment before.
+is_nobody_waiting(Name) ->
+    case weir_pool_terms:pool(Name) of
+        #pool{signals = Signals} ->
+            atomics:get(Signals, ?SIGNAL_WAITING) =:= 0 andalso atomics:get(Signals, ?SIGNAL_MODE) =< ?NOBODY_WAITS;
+        undefined ->
+            false
+    end.
 
 %% Everything of any pool that is still there.
 leftovers() ->

