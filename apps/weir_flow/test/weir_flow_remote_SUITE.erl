@@ -76,6 +76,8 @@ start_peer(Name) ->
     {ok, Peer, Node} = peer:start(#{name => Name, connection => standard_io, wait_boot => 300_000}),
     Dirs = [filename:dirname(code:which(M)) || M <- [weir_flow, ?RECEIVER]],
     ok = weir_kit_nodes:call(Peer, code, add_pathsa, [Dirs]),
+    %% While a dozen nodes start, one may take longer to shake hands than it is waited for; what was sent is lost then.
+    eventually(fun() -> net_kernel:connect_node(Node) end),
     {Peer, Node}.
 
 stop_peer(Peer) ->
