@@ -274,7 +274,7 @@ ends(Way, Send, Late) ->
 end_it(stop, Pid) -> gen_server:stop(Pid);
 end_it({stop, Reason}, Pid) -> gen_server:stop(Pid, Reason, infinity);
 end_it(parent, Pid) -> exit(Pid, shutdown);
-end_it({sys, Reason}, Pid) -> sys:terminate(Pid, Reason).
+end_it({sys, Reason}, Pid) -> sys:terminate(Pid, Reason, infinity).
 
 %% All that a server told until its end, which was not unexpected.
 told(Pid) ->
@@ -466,16 +466,23 @@ timeout_starts_again_with(Slowest) ->
         {weir_server_idioms, []}
     ],
     Program = fun(S, Pid) ->
+        Began = erlang:monotonic_time(millisecond),
         backlog(Pid, fun() -> do(Pid, asks, returns(500)) end),
         _ = [erlang:send_after(100 * I, self(), {ask, I}) || I <- lists:seq(1, length(Requests))],
+        %% Between two of them the server waits no longer than from when the first is sent until the second is answered.
         _ = lists:foldl(
-            fun({I, Kind}, Last) ->
-                receive {ask, I} -> request(S, Pid, Kind) end,
+            fun({I, Kind}, {Last, Answers}) ->
+                receive {ask, I} -> ok end,
                 Now = erlang:monotonic_time(millisecond),
-                atomics:put(Slowest, 1, max(Now - Last, atomics:get(Slowest, 1))),
-                Now
+                request(S, Pid, Kind),
+                IsSent = S =:= weir_server orelse Kind =/= with_state,
+                Expected = Answers + length([Kind || IsSent]),
+                until(fun() -> answers([state, ack, with_state]) >= Expected end),
+                Slow = erlang:monotonic_time(millisecond) - Last,
+                atomics:put(Slowest, 1, max(Slow, atomics:get(Slowest, 1))),
+                {case IsSent of true -> Now; false -> Last end, Expected}
             end,
-            erlang:monotonic_time(millisecond),
+            {Began, 0},
             lists:enumerate(Requests)
         ),
         comparable(S, with_states(Requests), events({info, timeout}))
@@ -583,12 +590,12 @@ sleeps_again(S, Pid, Requests) ->
     [request(S, Pid, Kind) || Kind <- Requests],
     %% Answered by a process that sleeps: so it has woken and sleeps again.
     Answers = 2 * (length(Requests) - with_states(Requests)),
-    until(fun() -> answers() >= Answers end),
+    until(fun() -> answers([ack, state]) >= Answers end),
     until(fun() -> sleeps(Pid) end),
     gen_server:cast(Pid, wakes),
     comparable(S, 2 * with_states(Requests), events({cast, wakes})).
 
-answers() -> length([Kind || {Kind, _} <- weir_server_same:mailbox(), Kind =:= ack orelse Kind =:= state]).
+answers(Kinds) -> length([Kind || {Kind, _} <- weir_server_same:mailbox(), lists:member(Kind, Kinds)]).
 
 %% The function has its name by the release; a weir_server that waits before it sleeps is in a function of its loop.
 sleeps(Pid) ->
