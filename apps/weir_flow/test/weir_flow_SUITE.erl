@@ -554,8 +554,8 @@ request_of_a_watch_thrown_away(_Config) ->
     ?assertEqual([2], ?RECEIVER:notes(Pid)),
     ?RECEIVER:stop(Pid).
 
-%% Whoever is kept from running until its patience is over takes no request for lost that was answered meanwhile: neither
-%% the sender, nor its watch.
+%% Whoever is kept from running until its patience is over takes no request for lost that was answered meanwhile:
+%% neither the sender, nor its watch.
 answered_but_not_noticed(_Config) ->
     [
         begin
