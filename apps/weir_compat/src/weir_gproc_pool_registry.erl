@@ -136,8 +136,15 @@ new(Pool, Type, Size, AutoSize) when Size =< ?MAX_SLOT ->
             watch(Row),
             true = ets:insert(?TABLE, Row),
             {ok, ok};
-        {error, {already_started, _}} ->
-            {error, exists};
+        {error, {already_started, Sup}} ->
+            case is_pid(Sup) andalso is_process_alive(Sup) of
+                true ->
+                    {error, exists};
+                false ->
+                    %% Its end is told to the supervisor by a signal of its own.
+                    _ = supervisor:terminate_child(?SUP, ?CHILD(Pool)),
+                    new(Pool, Type, Size, AutoSize)
+            end;
         {error, already_started} ->
             {error, exists};
         {error, Reason} ->

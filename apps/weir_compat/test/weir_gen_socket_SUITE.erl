@@ -76,7 +76,7 @@ not_started(_) ->
 
 with_node(Path, Fun) ->
     Args = lists:append([["-pa", Dir] || Dir <- Path, filelib:is_dir(Dir)]),
-    {ok, Peer, _Node} = peer:start_link(#{connection => standard_io, wait_boot => 60_000, args => Args}),
+    {ok, Peer, _Node} = peer:start_link(#{connection => standard_io, wait_boot => 300_000, args => Args}),
     try Fun(Peer) after peer:stop(Peer) end.
 
 %% ---------------------------------------------------------------- defaults

@@ -930,7 +930,17 @@ killed_pool(_) ->
     ?assert(is_process_alive(Pid)),
     ?assertEqual(Other, weir_gproc_pool:pick_worker(q)),
     ?assertEqual(ok, weir_gproc_pool:new(p, hash, [{size, 2}])),
-    ?assertEqual([1, 2], weir_gproc_pool:worker_pool(p)).
+    ?assertEqual([1, 2], weir_gproc_pool:worker_pool(p)),
+    %% Also if the supervisor hears of the end last of all: here it does not, as it is not linked any more.
+    [Again] = [
+        Root
+     || {{weir_pool, {gproc_pool, p}}, Root, _, _} <- supervisor:which_children(weir_gproc_pool_sup)
+    ],
+    _ = sys:replace_state(weir_gproc_pool_sup, fun(State) -> unlink(Again), State end),
+    weir_compat_test:kill(Again),
+    weir_compat_test:until(fun() -> raised(fun() -> weir_gproc_pool:worker_pool(p) end) =:= {error, badarg} end),
+    ?assertEqual(ok, weir_gproc_pool:new(p)),
+    ?assertEqual([], weir_gproc_pool:worker_pool(p)).
 
 %% All pools are gone, and processes that were connected go on.
 stopped_application(_) ->

@@ -33,7 +33,9 @@
 %% taken it out of the mailbox to answer it later, and wait in a callback: so it must be its loop that waits. On another
 %% node the receiver is asked again after waits of 50 ms, twice that, and so on, once one of ?LAST_PATIENCE_MS is over:
 %% 11 seconds after the request, and from then on every 5. What was asked twice may be answered twice; the second answer
-%% reaches nobody.
+%% reaches nobody. A receiver that has answered looks like one that has lost the request, and whoever was kept from
+%% running finds that its patience is over before it has taken the answer: so it is looked for once more, after the look
+%% at the receiver.
 %%
 %% A process that is suspended (sys:suspend/1) answers system messages at once and handles nothing else, so its
 %% acknowledgement means nothing. That it is suspended cannot be asked for without having its whole state copied, but
@@ -94,8 +96,14 @@ ask(To, Ref, Until, Patience, Again) ->
             _ ->
                 case is_lost(To, Patience) of
                     true ->
-                        ok = request(To, {self(), [alias | Ref]}),
-                        ask(To, Ref, Until, more(Patience), Again + 1);
+                        %% Or it was answered: then the answer had come before the look.
+                        receive
+                            {[alias | Ref], _Statistics} -> {acked, Again};
+                            {'DOWN', Ref, process, _To, _Reason} -> {noproc, Again}
+                        after 0 ->
+                            ok = request(To, {self(), [alias | Ref]}),
+                            ask(To, Ref, Until, more(Patience), Again + 1)
+                        end;
                     false ->
                         ask(To, Ref, Until, more(Patience), Again)
                 end
@@ -187,10 +195,14 @@ watching(To, Tag, {SenderRef, ToRef} = Refs, Patience, Again) ->
     after Patience ->
         case is_lost(To, Patience) of
             true ->
-                %% What the sender has sent was there before: it was taken out, or has had seconds to arrive.
-                ok = counters:add(Again, 1, 1),
-                ok = request(To, {self(), Tag}),
-                watching(To, Tag, Refs, more(Patience), Again);
+                receive
+                    {Tag, _Statistics} -> exit({watched, acked})
+                after 0 ->
+                    %% What the sender has sent was there before: it was taken out, or has had seconds to arrive.
+                    ok = counters:add(Again, 1, 1),
+                    ok = request(To, {self(), Tag}),
+                    watching(To, Tag, Refs, more(Patience), Again)
+                end;
             false ->
                 watching(To, Tag, Refs, more(Patience), Again)
         end

@@ -31,6 +31,7 @@
     receives_by_reference/1,
     request_thrown_away/1,
     request_of_a_watch_thrown_away/1,
+    answered_but_not_noticed/1,
     bad_options_are_named/1,
     suspended/1,
     suspended_hibernating/1,
@@ -82,6 +83,7 @@ all() ->
         receives_by_reference,
         request_thrown_away,
         request_of_a_watch_thrown_away,
+        answered_but_not_noticed,
         bad_options_are_named,
         suspended,
         suspended_hibernating,
@@ -551,6 +553,35 @@ request_of_a_watch_thrown_away(_Config) ->
     ?assertMatch({ok, ok, #{asked_again := Again, timeouts := 0}} when Again > 0, result(Sender)),
     ?assertEqual([2], ?RECEIVER:notes(Pid)),
     ?RECEIVER:stop(Pid).
+
+%% Whoever is kept from running until its patience is over takes no request for lost that was answered meanwhile:
+%% neither the sender, nor its watch.
+answered_but_not_noticed(_Config) ->
+    [
+        begin
+            {ok, Pid} = ?RECEIVER:start(gen_server),
+            ok = ?RECEIVER:block(Pid),
+            Began = erlang:monotonic_time(millisecond),
+            {Sender, _} = Async = async(fun() ->
+                ok = weir_flow:cast(Pid, {note, 1}, First),
+                ok = weir_flow:cast(Pid, {note, 2}, 2),
+                maps:get(Pid, weir_flow:windows())
+            end),
+            eventually(fun() -> is_waiting(Async) end),
+            Waiting = [Sender || First =:= 2] ++ weir_flow_test_lib:stray(),
+            [true = erlang:suspend_process(Each) || Each <- Waiting],
+            %% Its patience doubles, so it lasts no longer than twice what it has waited, and the first one.
+            Over = 3 * erlang:monotonic_time(millisecond) - 2 * Began + 100,
+            ok = ?RECEIVER:release(Pid),
+            [1] = ?RECEIVER:notes(Pid),
+            eventually(fun() -> erlang:monotonic_time(millisecond) > Over andalso queue(Pid) =:= 0 end),
+            [true = erlang:resume_process(Each) || Each <- Waiting],
+            ?assertMatch({First, #{asked_again := 0, state := open}}, {First, result(Async)}),
+            ?assertEqual([1, 2], ?RECEIVER:notes(Pid)),
+            ?RECEIVER:stop(Pid)
+        end
+     || First <- [2, #{window => 2, timeout => 0}]
+    ].
 
 bad_options_are_named(_Config) ->
     [

@@ -76,6 +76,8 @@ start_peer(Name) ->
     {ok, Peer, Node} = peer:start(#{name => Name, connection => standard_io, wait_boot => 300_000}),
     Dirs = [filename:dirname(code:which(M)) || M <- [weir_flow, ?RECEIVER]],
     ok = weir_kit_nodes:call(Peer, code, add_pathsa, [Dirs]),
+    %% While a dozen nodes start, one may take longer to shake hands than it is waited for; what was sent is lost then.
+    eventually(fun() -> net_kernel:connect_node(Node) end),
     {Peer, Node}.
 
 stop_peer(Peer) ->
@@ -214,6 +216,8 @@ node_stopped_and_started(Config) ->
         stop_peer(Peer),
         {error, noproc} = weir_flow:cast(Dest, x, 2),
         [Name, _Host] = string:split(atom_to_list(Node), "@"),
+        %% epmd refuses a name as long as it has not seen that its node is gone.
+        eventually(fun() -> not lists:keymember(Name, 1, element(2, {ok, _} = net_adm:names())) end),
         {Again, Node} = start_peer(Name),
         {ok, Pid} = weir_kit_nodes:call(Again, ?RECEIVER, start, [gen_server, {local, weir_flow_far}]),
         Results = [weir_flow:cast(Dest, {note, N}, 3) || N <- lists:seq(1, 10)],

@@ -55,7 +55,7 @@ run(S, Script, Options) ->
     Requests = [send(S, Pid, Step) || Step <- Script],
     S:cast(Pid, {stop, normal}),
     Pid ! Hold,
-    Answers = [gen_server:receive_response(Request, 5000) || Request <- Requests, Request =/= none],
+    Answers = [gen_server:receive_response(Request, infinity) || Request <- Requests, Request =/= none],
     {Reason, Seen} = receive {terminated, Pid, R, [_ | S1]} -> {R, S1} end,
     Down = receive {'DOWN', Ref, process, Pid, D} -> D end,
     {[answer(A) || A <- Answers], Reason, Down, Seen}.
@@ -70,5 +70,4 @@ send(_, Pid, {call, Order}) ->
     gen_server:send_request(Pid, Order).
 
 answer({reply, Reply}) -> {reply, Reply};
-answer({error, {Reason, _}}) -> {error, Reason};
-answer(timeout) -> timeout.
+answer({error, {Reason, _}}) -> {error, Reason}.

@@ -485,7 +485,7 @@ status_shows_the_drained(_) ->
     hold(weir_server, Pid, fun() ->
         Self = self(),
         weir_server:cast(Pid, first),
-        spawn_link(fun() -> Self ! {status, sys:get_status(Pid)} end),
+        spawn_link(fun() -> Self ! {status, sys:get_status(Pid, infinity)} end),
         ok = until(fun() -> process_info(Pid, message_queue_len) =:= {message_queue_len, 2} end),
         [weir_server:cast(Pid, N) || N <- lists:seq(1, 5)]
     end),
@@ -500,7 +500,7 @@ killed_while_drained(_) ->
     Never = make_ref(),
     weir_server:cast(Pid, {wait_for, Never, self()}),
     receive {waiting, Never} -> ok end,
-    Callers = [spawn_monitor(fun() -> weir_server:call(Pid, seen) end) || _ <- lists:seq(1, 20)],
+    Callers = [spawn_monitor(fun() -> weir_server:call(Pid, seen, infinity) end) || _ <- lists:seq(1, 20)],
     ok = until(fun() -> element(2, process_info(Pid, message_queue_len)) =:= 20 end),
     exit(Pid, kill),
     [
@@ -539,7 +539,7 @@ batch_replies(_) ->
     Pid = batcher([]),
     Self = self(),
     held(Pid, fun() ->
-        [spawn(fun() -> Self ! {N, weir_server:call(Pid, {reply, N})} end) || N <- lists:seq(1, 50)],
+        [spawn(fun() -> Self ! {N, weir_server:call(Pid, {reply, N}, infinity)} end) || N <- lists:seq(1, 50)],
         ok = until(fun() -> element(2, process_info(Pid, message_queue_len)) =:= 50 end)
     end),
     ?assertEqual([N || N <- lists:seq(1, 50)], [receive {N, R} -> R end || N <- lists:seq(1, 50)]),
@@ -633,7 +633,7 @@ batch_code_change(_) ->
     Self = self(),
     held(Pid, fun() ->
         weir_server:cast(Pid, 0),
-        spawn_link(fun() -> ok = sys:suspend(Pid), Self ! suspended end),
+        spawn_link(fun() -> ok = sys:suspend(Pid, infinity), Self ! suspended end),
         ok = until(fun() -> element(2, process_info(Pid, message_queue_len)) =:= 2 end),
         weir_server:cast(Pid, 1)
     end),
@@ -714,7 +714,7 @@ batch(Pid) ->
 request_state(Pid) ->
     Self = self(),
     {message_queue_len, Before} = process_info(Pid, message_queue_len),
-    spawn_link(fun() -> Self ! {state, sys:get_state(Pid)} end),
+    spawn_link(fun() -> Self ! {state, sys:get_state(Pid, infinity)} end),
     ok = until(fun() -> process_info(Pid, message_queue_len) =:= {message_queue_len, Before + 1} end).
 
 requested_state() ->

@@ -66,7 +66,7 @@ shrinks(_) ->
     while_held(Pid, fun() -> casts(Pid, 1, 200) end),
     settle(Pid),
     %% 64, 32, 16, 8, and with 4 a single one is no less than a quarter.
-    [{reply, _} = gen_server:receive_response(gen_server:send_request(Pid, N), 5000) || N <- lists:seq(1, 10)],
+    [{reply, _} = gen_server:receive_response(gen_server:send_request(Pid, N), infinity) || N <- lists:seq(1, 10)],
     while_held(Pid, fun() -> casts(Pid, 201, 210) end),
     settle(Pid),
     Pid ! last,
@@ -686,6 +686,8 @@ off_the_heap(_) ->
     [
         begin
             Pid = start(Mod, Options),
+            %% It is there when it has begun to serve.
+            #{} = sys:get_state(Pid, infinity),
             ?assertEqual({Mod, Options, {message_queue_data, Where}}, {Mod, Options, process_info(Pid,
                 message_queue_data)}),
             stop(Pid)
@@ -700,17 +702,21 @@ off_the_heap(_) ->
         {Options, Where} <- [{Drained, Default}, {[OnHeap | Drained], on_heap}]
     ].
 
-%% A message that comes to an idle server has waited since it came, and not since the one before.
+%% A message that comes to an idle server has waited since it came, and not since the one before. How long it took until
+%% it was handled, on a busy machine, is told by the same clock.
 idle_time_is_no_wait(_) ->
     Pid = start(weir_server_probe_batch, []),
     gen_server:cast(Pid, one),
     {batch, [{cast, one}]} = next(),
     #{longest_wait_us := Before} = settle(Pid),
     Idle = 10 * Before + 2_000_000,
-    Began = erlang:monotonic_time(microsecond),
-    ok = until(fun() -> erlang:monotonic_time(microsecond) - Began > Idle end),
+    Began = now_us(),
+    ok = until(fun() -> now_us() - Began > Idle end),
+    Sent = now_us(),
     gen_server:cast(Pid, two),
     {batch, [{cast, two}]} = next(),
     #{longest_wait_us := After} = settle(Pid),
-    ?assert(After < Idle),
+    ?assert(After =< max(Before, now_us() - Sent)),
     stop(Pid).
+
+now_us() -> erlang:convert_time_unit(os:perf_counter(), perf_counter, microsecond).

@@ -181,7 +181,7 @@ stopped(_) ->
             Self = self(),
             Terminate = fun(_, _) -> receive {go, Self} -> ok end end,
             ending(S, ?P, #{terminate => Terminate}, fun(_, Pid) ->
-                Result = try S:stop(Pid, normal, 1000) catch Class:Reason -> {Class, Reason} end,
+                Result = stops_in_vain(S, Pid),
                 Pid ! {go, Self},
                 Result
             end)
@@ -195,6 +195,16 @@ stopped(_) ->
         {{bad, What}, fun(S) -> try S:stop(What) catch Class:Reason -> {Class, Reason} end end}
      || What <- [nobody, {nobody, node()}, {global, nobody}, {via, global, nobody}, {nobody, 'no@where'}]
     ]).
+
+%% On a busy machine the time may be over between the two waits of proc_lib:stop/3, which then begins the second one
+%% with a negative time, and leaves its monitor behind.
+stops_in_vain(S, Pid) ->
+    Stop = fun() -> try S:stop(Pid, normal, 1000) catch Class:Reason -> {Class, Reason} end end,
+    {Stopper, Ref} = spawn_monitor(fun() -> exit({result, Stop()}) end),
+    receive
+        {'DOWN', Ref, process, Stopper, {result, {error, timeout_value}}} -> stops_in_vain(S, Pid);
+        {'DOWN', Ref, process, Stopper, {result, Result}} -> Result
+    end.
 
 %% Client info, seen by a server that crashes in a call.
 clients(_) ->
@@ -439,7 +449,7 @@ status(Mod, State, Waiting) ->
     weir_server:cast(Pid, fun(St) -> Self ! held, receive {go, Self} -> {noreply, St} end end),
     receive held -> ok end,
     weir_server:cast(Pid, fun(St) -> {noreply, St} end),
-    spawn_link(fun() -> Self ! {status, sys:get_status(Pid)} end),
+    spawn_link(fun() -> Self ! {status, sys:get_status(Pid, infinity)} end),
     weir_server_same:until(fun() -> process_info(Pid, message_queue_len) =:= {message_queue_len, 2} end),
     [weir_server:cast(Pid, fun(St) -> {noreply, St} end) || _ <- lists:seq(1, Waiting)],
     Pid ! {go, Self},

@@ -274,7 +274,7 @@ ends(Way, Send, Late) ->
 end_it(stop, Pid) -> gen_server:stop(Pid);
 end_it({stop, Reason}, Pid) -> gen_server:stop(Pid, Reason, infinity);
 end_it(parent, Pid) -> exit(Pid, shutdown);
-end_it({sys, Reason}, Pid) -> sys:terminate(Pid, Reason).
+end_it({sys, Reason}, Pid) -> sys:terminate(Pid, Reason, infinity).
 
 %% All that a server told until its end, which was not unexpected.
 told(Pid) ->
@@ -466,24 +466,47 @@ timeout_starts_again_with(Slowest) ->
         {weir_server_idioms, []}
     ],
     Program = fun(S, Pid) ->
+        Began = erlang:monotonic_time(millisecond),
         backlog(Pid, fun() -> do(Pid, asks, returns(500)) end),
         _ = [erlang:send_after(100 * I, self(), {ask, I}) || I <- lists:seq(1, length(Requests))],
-        _ = lists:foldl(
-            fun({I, Kind}, Last) ->
-                receive {ask, I} -> request(S, Pid, Kind) end,
-                Now = erlang:monotonic_time(millisecond),
-                atomics:put(Slowest, 1, max(Now - Last, atomics:get(Slowest, 1))),
-                Now
+        %% Between two of them the server waits no longer than from when the first is sent until the second is answered.
+        {_, Answers} = lists:foldl(
+            fun
+                ({_, with_state}, {Last, Answers}) when S =:= gen_server ->
+                    {Last, Answers};
+                ({I, Kind}, {Last, Answers}) ->
+                    receive {ask, I} -> ok end,
+                    Now = erlang:monotonic_time(millisecond),
+                    Answer = {Kind, answer(Kind, Pid)},
+                    Slow = erlang:monotonic_time(millisecond) - Last,
+                    atomics:put(Slowest, 1, max(Slow, atomics:get(Slowest, 1))),
+                    {Now, Answers ++ early() ++ [Answer]}
             end,
-            erlang:monotonic_time(millisecond),
+            {Began, []},
             lists:enumerate(Requests)
         ),
-        comparable(S, with_states(Requests), events({info, timeout}))
+        comparable(S, with_states(Requests), Answers ++ [Event || Event <- events({info, timeout}), not is_ask(Event)])
     end,
     %% They wait most of the time, so all at the same time.
     Running = [spawn_monitor(fun() -> same([Variant], [{starts_again, Program}]) end) || Variant <- Variants],
     Ends = [receive {'DOWN', Ref, process, Pid, Reason} -> Reason end || {Pid, Ref} <- Running],
     ?assertEqual([normal], lists:usort(Ends)).
+
+answer(state, Pid) -> sys:get_state(Pid, infinity);
+answer(ack, Pid) -> sys:statistics(Pid, get, infinity);
+answer(with_state, Pid) -> weir_server:with_state(Pid, fun(#{n := N}) -> N end).
+
+%% A time-out that was told before an answer. It is waited for later.
+early() ->
+    receive
+        {info, timeout} = Event ->
+            self() ! Event,
+            [early]
+    after 0 -> []
+    end.
+
+is_ask({ask, _}) -> true;
+is_ask(_) -> false.
 
 %% Nothing but requests is in the next chunk or batch.
 timeout_and_requests_only(_) ->

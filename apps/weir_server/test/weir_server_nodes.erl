@@ -34,7 +34,7 @@ peer() ->
         longnames => true,
         connection => standard_io,
         %% A busy machine takes longer than the 15 seconds that are the default.
-        wait_boot => 60_000,
+        wait_boot => 300_000,
         args => ["-setcookie", atom_to_list(erlang:get_cookie()), "-pa" | code:get_path()]
     }),
     %% It fails while the other node takes too long to shake hands.

@@ -247,7 +247,8 @@ sends() ->
     [
         fun gen_server:cast/2,
         fun(Pid, Message) -> Pid ! Message end,
-        fun(Pid, Message) -> gen_server:send_request(Pid, Message) end
+        %% Without a monitor, whose message could come when the next one is looked at.
+        fun(Pid, Message) -> ask(Pid, answer, {call, Message}) end
     ].
 
 %% None of those that were drained with it is handled.

@@ -40,7 +40,9 @@ run(S, Script, Options) ->
     Id = list_to_atom("same_" ++ integer_to_list(erlang:unique_integer([positive]))),
     Run = fun() ->
         process_flag(trap_exit, maps:get(trap_exit, Options, false)),
-        ok = logger:add_handler(Id, ?MODULE, #{config => #{tell => self()}}),
+        %% What a process has yet to report that another script, or case, has left behind is not this one's.
+        Others = maps:from_keys(processes(), other),
+        ok = logger:add_handler(Id, ?MODULE, #{config => #{tell => self(), others => Others}}),
         Result =
             try
                 {returned, Script(S)}
@@ -61,8 +63,8 @@ run(S, Script, Options) ->
     end.
 
 %% Called by logger in the process that logs, so before that process is gone.
-log(#{msg := {report, #{label := Label}}} = Event, #{config := #{tell := Pid}}) ->
-    _ = lists:member(Label, ?LABELS) andalso (Pid ! {?MODULE, Event}),
+log(#{msg := {report, #{label := Label}}} = Event, #{config := #{tell := Pid, others := Others}}) ->
+    _ = lists:member(Label, ?LABELS) andalso not is_map_key(self(), Others) andalso (Pid ! {?MODULE, Event}),
     ok;
 log(_, _) ->
     ok.

@@ -184,11 +184,11 @@ in(suspended, state) -> with_state;
 in(_How, Step) -> Step.
 
 before(held, Pid) -> hold(Pid);
-before(suspended, Pid) -> sys:suspend(Pid);
+before(suspended, Pid) -> sys:suspend(Pid, infinity);
 before(free, _Pid) -> ok.
 
 later(held, Pid, Ref) -> release(Pid, Ref);
-later(suspended, Pid, ok) -> sys:resume(Pid);
+later(suspended, Pid, ok) -> sys:resume(Pid, infinity);
 later(free, _Pid, ok) -> ok.
 
 %% All numbers are used once.
@@ -337,8 +337,8 @@ run_sender(Pid, S, Script) ->
             cast -> gen_server:cast(Pid, {S, N});
             info -> Pid ! {S, N};
             slow -> gen_server:cast(Pid, do({S, N}, {work, 30}));
-            state -> sys:get_state(Pid);
-            ack -> sys:statistics(Pid, get)
+            state -> sys:get_state(Pid, infinity);
+            ack -> sys:statistics(Pid, get, infinity)
         end
      || {N, Kind} <- lists:zip(lists:seq(1, length(Script)), Script)
     ],

@@ -166,12 +166,25 @@ times_out(_) ->
             Self = self(),
             Init = fun() -> Self ! {init, self()}, receive never -> {ok, #{}} end end,
             Result = start(S, F, Name, ?P, Init, [{timeout, 1}]),
-            %% Whether init was reached in time is not certain.
-            gone(),
+            killed(Name),
             {Result, weir_server_same:mailbox()}
         end}
      || F <- functions(), Name <- names()
     ]).
+
+%% Waits for the end of the process that was to start, and takes what it has told, if it came to init. Before OTP 26 it
+%% may outlive the return, with its name.
+killed(Name) ->
+    Children = [Pid || Pid <- processes(), process_info(Pid, parent) =:= {parent, self()}],
+    Monitors = [monitor(process, Pid) || Pid <- Children],
+    [receive {'DOWN', Monitor, process, _, _} -> ok end || Monitor <- Monitors],
+    weir_server_same:until(fun() -> pid_of(Name) =:= undefined end),
+    receive {init, _} -> ok after 0 -> ok end.
+
+pid_of(none) -> undefined;
+pid_of({local, Name}) -> whereis(Name);
+pid_of({global, Name}) -> global:whereis_name(Name);
+pid_of({via, Mod, Name}) -> Mod:whereis_name(Name).
 
 options(_) ->
     Options = [
