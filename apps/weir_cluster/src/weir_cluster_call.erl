@@ -72,10 +72,12 @@ call(Conf, Where, Request, Deadline, Idempotent, Tried) ->
             call_there(call_within, Target, Conf, Where, Request, Deadline, Idempotent, Tried);
         here ->
             #conf{name = Name} = Conf,
-            case Where of
-                none -> weir_pool:call(Name, Request, left(Deadline));
-                {key, Key} ->
-                    case weir_pool:call_key(Name, Key, Request, left(Deadline)) of
+            case {Where, left(Deadline)} of
+                %% A worker that is called with no time left begins it all the same.
+                {_, 0} -> {exit, timeout};
+                {none, Left} -> weir_pool:call(Name, Request, Left);
+                {{key, Key}, Left} ->
+                    case weir_pool:call_key(Name, Key, Request, Left) of
                         {ok, _} = Answer -> Answer;
                         {error, Why} -> call(Conf, Where, Request, Deadline, Idempotent, [{node(), Why} | Tried])
                     end

@@ -4,7 +4,7 @@
 
 -export([all/0, groups/0, suite/0]).
 -export([local_first/1, spills/1, room_is_infinite/1, clients/1, keys_agree/1, keys_of_one_who_goes/1, weights/1,
-    casts/1, multicalls/1, requests/1, a_worker_dies/1, time_is_over/1, leaves/1, names/1, long_mailboxes/1,
+    casts/1, multicalls/1, requests/1, a_worker_dies/1, time_is_over/1, late_turns/1, leaves/1, names/1, long_mailboxes/1,
     rolling_restart/1, nodes_are_replaced/1, zones/1, policies/1, no_room_anywhere/1, most_calls/1, picks/1,
     claims_here_first/1, claims_are_exclusive/1, claims_wait/1, claims_that_fail/1, wrong_options/1, wrong_arguments/1,
     starts_and_stops/1,
@@ -16,7 +16,7 @@ suite() -> [{timetrap, {minutes, 15}}].
 
 all() ->
     [{group, side_by_side}, local_first, spills, room_is_infinite, clients, keys_agree, keys_of_one_who_goes, weights,
-        casts, requests, a_worker_dies, leaves, names, long_mailboxes, rolling_restart, nodes_are_replaced,
+        casts, requests, a_worker_dies, late_turns, leaves, names, long_mailboxes, rolling_restart, nodes_are_replaced,
         zones, policies, no_room_anywhere, most_calls, picks, claims_here_first, claims_are_exclusive, claims_wait,
         claims_that_fail,
         wrong_options, wrong_arguments, starts_and_stops, without_application, pool_comes_and_goes,
@@ -231,6 +231,28 @@ time_is_over(_Config) ->
             {exit, Result, element(2, process_info(self(), message_queue_len))}
         end)),
         ?assertEqual({2, 1, 0}, {sum(requests, info(A)), sum(timeouts, info(A)), sum(failed, info(A))})
+    end).
+
+%% What came in time, here or from another node, and had its turn when its time was over, is given to no worker.
+late_turns(_Config) ->
+    with(1, fun([A]) ->
+        Begun = do(A, fun() ->
+            Conf = weir_cluster_view:conf(p),
+            Over = erlang:monotonic_time(millisecond),
+            [
+                begin
+                    weir_cluster_intake:proxy(alias(), {call, Key, {once, Key, 0}}, Over, Conf),
+                    {exit, timeout} = weir_cluster_call:call(Conf, Key, {once, Key, 0}, Over, false, Tried)
+                end
+             || {Key, Tried} <- [{none, [{node(), busy}]}, {{key, 1}, []}]
+            ],
+            %% Whatever they had been given is done by then.
+            {ok, Workers} = weir_pool:workers(p),
+            _ = [gen_server:call(Pid, node, infinity) || {_, Pid} <- Workers],
+            ets:tab2list(weir_cluster_test_begun)
+        end),
+        ?assertEqual([], Begun),
+        ?assertMatch(#{expired := 2}, info(A))
     end).
 
 %% What is under way is finished, and nothing is begun after.
