@@ -55,8 +55,9 @@
 -define(TRIES, 20).
 -define(TRY_MS, 100).
 -define(RETRY_MS, 1000).
-%% How long httpd has to end, less than this process has.
+%% How long httpd has to end, and it and its socket together: less than this process has.
 -define(STOP_MS, 3000).
+-define(END_MS, 4500).
 
 -record(state, {
     table :: ets:table(),
@@ -198,12 +199,14 @@ handle_info(_, State) ->
 %% @private
 -spec terminate(term(), #state{}) -> ok.
 terminate(_Reason, #state{httpd = Httpd, ip = Ip, port = Port}) ->
+    Begin = erlang:monotonic_time(millisecond),
     Monitor = monitor(process, Httpd),
     exit(Httpd, shutdown),
     receive
         {'DOWN', Monitor, process, _, _} ->
-            %% The runtime closes the socket of a process that has ended a moment later.
-            _ = free_port(Ip, Port, ?TRIES div 2),
+            %% The runtime closes the socket of a process that has ended a moment later, on a busy machine seconds later.
+            Left = ?END_MS - (erlang:monotonic_time(millisecond) - Begin),
+            _ = free_port(Ip, Port, Left div ?TRY_MS),
             ok
     after ?STOP_MS ->
         true = exit(Httpd, kill),
