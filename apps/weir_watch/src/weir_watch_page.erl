@@ -204,7 +204,7 @@ terminate(_Reason, #state{httpd = Httpd, ip = Ip, port = Port}) ->
     exit(Httpd, shutdown),
     receive
         {'DOWN', Monitor, process, _, _} ->
-            %% The runtime closes the socket of a process that has ended a moment later, on a busy machine seconds later.
+            %% The runtime closes the socket of a process that has ended a moment later; on a busy machine that is long.
             Left = ?END_MS - (erlang:monotonic_time(millisecond) - Begin),
             _ = free_port(Ip, Port, Left div ?TRY_MS),
             ok

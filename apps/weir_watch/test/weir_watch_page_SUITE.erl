@@ -129,10 +129,11 @@ killed(_Config) ->
 other(Before) ->
     case whereis(weir_watch_page) of
         Pid when is_pid(Pid), Pid =/= Before ->
-            try get(Pid, "/") of
-                {200, _, _} -> Pid
+            try
+                {200, _, _} = get(Pid, "/"),
+                Pid
             catch
-                exit:_ -> false
+                _:_ -> false
             end;
         _ ->
             false
