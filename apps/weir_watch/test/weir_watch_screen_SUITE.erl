@@ -8,7 +8,7 @@
 -export([suite/0, all/0]).
 -export([whole/1, inspection/1, small/1, empty/1, sorted/1, selected_in_sight/1, ascii/1, report/1, never_wider/1]).
 
-suite() -> [{timetrap, {minutes, 3}}].
+suite() -> [{timetrap, {minutes, 15}}].
 
 all() -> [whole, inspection, small, empty, sorted, selected_in_sight, ascii, report, never_wider].
 
