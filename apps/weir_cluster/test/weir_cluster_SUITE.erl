@@ -612,11 +612,15 @@ claims_here_first(_Config) ->
 %% Who has waited is told so, however late he has his turn.
 late_claims(_Config) ->
     with(1, fun([A]) ->
-        ?assertEqual({error, timeout}, do(A, fun() ->
+        ?assertEqual({{error, timeout}, timeout}, do(A, fun() ->
             _ = [claimer() || _ <- lists:seq(1, 2)],
             Over = erlang:monotonic_time(millisecond),
-            Claim = fun(_) -> error(not_free) end,
-            weir_cluster_call:claim(weir_cluster_view:conf(p), Claim, Over, [{node(), busy}])
+            Conf = weir_cluster_view:conf(p),
+            Here = weir_cluster_call:claim(Conf, fun(_) -> error(not_free) end, Over, [{node(), busy}]),
+            %% And so is one of another node.
+            Alias = alias(),
+            _ = spawn(weir_cluster_claim, holder, [Alias, {self(), wait}, Over, Conf]),
+            {Here, receive {Alias, not_begun, Why, _} -> Why end}
         end))
     end).
 
