@@ -163,7 +163,7 @@ init(#{ip := Ip, port := Wanted} = Options) ->
     process_flag(trap_exit, true),
     Table = ets:new(?MODULE, [protected, {read_concurrency, true}]),
     true = ets:insert(Table, [{loopback, is_loopback(Ip)}, {token, maps:get(token, Options, none)} | files()]),
-    case start_httpd(Ip, Wanted, Table) of
+    case start_httpd(Ip, Wanted, Table, ?TRIES) of
         {ok, Httpd, Port} ->
             {ok, subscribe(#state{table = Table, httpd = Httpd, ip = Ip, port = Port})};
         {error, Reason} ->
@@ -238,14 +238,21 @@ point(#{suspects := Suspects} = Snapshot) ->
 
 %% httpd
 
-start_httpd(Ip, Wanted, Table) ->
+start_httpd(Ip, Wanted, Table, Tries) ->
     case free_port(Ip, Wanted, ?TRIES) of
         {ok, Port} ->
-            {ok, Httpd} = inets:start(httpd, config(Ip, Port, Table), stand_alone),
-            %% It has logged what its child failed of.
-            case supervisor:which_children(Httpd) of
-                [_] -> {ok, Httpd, Port};
-                [] -> {error, {httpd, not_started}}
+            case inets:start(httpd, config(Ip, Port, Table), stand_alone) of
+                {ok, Httpd} ->
+                    %% It has logged what its child failed of.
+                    case supervisor:which_children(Httpd) of
+                        [_] -> {ok, Httpd, Port};
+                        [] -> {error, {httpd, not_started}}
+                    end;
+                %% Another program may have taken the port since it was found.
+                {error, _} when Wanted =:= 0, Tries > 0 ->
+                    start_httpd(Ip, Wanted, Table, Tries - 1);
+                {error, Reason} ->
+                    {error, {httpd, Reason}}
             end;
         {error, Reason} ->
             {error, {listen, Reason}}
