@@ -72,10 +72,12 @@ call(Conf, Where, Request, Deadline, Idempotent, Tried) ->
             call_there(call_within, Target, Conf, Where, Request, Deadline, Idempotent, Tried);
         here ->
             #conf{name = Name} = Conf,
-            case Where of
-                none -> weir_pool:call(Name, Request, left(Deadline));
-                {key, Key} ->
-                    case weir_pool:call_key(Name, Key, Request, left(Deadline)) of
+            case {Where, left(Deadline)} of
+                %% A worker that is called with no time left begins it all the same.
+                {_, 0} -> {exit, timeout};
+                {none, Left} -> weir_pool:call(Name, Request, Left);
+                {{key, Key}, Left} ->
+                    case weir_pool:call_key(Name, Key, Request, Left) of
                         {ok, _} = Answer -> Answer;
                         {error, Why} -> call(Conf, Where, Request, Deadline, Idempotent, [{node(), Why} | Tried])
                     end
@@ -201,7 +203,7 @@ pick(Conf, Where, Deadline, Tried) ->
     {ok, Result} | {error, weir_cluster:claim_error()}.
 claim(#conf{name = Name} = Conf, Fun, Deadline, [{_, Why}] = Here) ->
     case claim(Conf, Fun, Deadline, at_once, Here) of
-        {error, {overload, _}} when Why =:= busy -> weir_pool:claim(Name, Fun, left(Deadline));
+        {error, {overload, _}} when Why =:= busy -> claim_here(Name, Fun, Deadline);
         {error, {overload, _}} -> claim(Conf, Fun, Deadline, wait, Here);
         Result -> Result
     end.
@@ -220,9 +222,16 @@ claim(#conf{name = Name} = Conf, Fun, Deadline, Wait, Tried) ->
                 {_, Why} -> claim(Conf, Fun, Deadline, Wait, [{Node, Why} | Tried])
             end;
         here ->
-            weir_pool:claim(Name, Fun, left(Deadline));
+            claim_here(Name, Fun, Deadline);
         nowhere ->
             nowhere(Tried, Conf)
+    end.
+
+%% Whose time is over has waited: he is not told what one hears who does not want to wait.
+claim_here(Name, Fun, Deadline) ->
+    case left(Deadline) of
+        0 -> {error, timeout};
+        Left -> weir_pool:claim(Name, Fun, Left)
     end.
 
 %% @doc Calls a worker of each of these nodes, at the same time.

@@ -128,9 +128,13 @@ claimed(Monitor, Holder) ->
     Deadline :: integer() | infinity.
 holder(Alias, {Claimant, Wait}, Deadline, #conf{name = Name} = Conf) ->
     Monitor = erlang:monitor(process, Claimant),
-    Timeout = case Wait of at_once -> 0; wait -> weir_cluster_call:left(Deadline) end,
     true = link(Claimant),
-    CheckedOut = weir_pool:checkout(Name, Timeout),
+    CheckedOut = case {Wait, weir_cluster_call:left(Deadline)} of
+        {at_once, _} -> weir_pool:checkout(Name, 0);
+        %% He is not told what one hears who does not want to wait.
+        {wait, 0} -> {error, timeout};
+        {wait, Left} -> weir_pool:checkout(Name, Left)
+    end,
     true = unlink(Claimant),
     case CheckedOut of
         {ok, Worker, Ticket} ->

@@ -85,8 +85,9 @@ handle_info({weir_cluster, What, Ask, Deadline, Args}, #state{index = Index} = S
     _ = acknowledge(Ask, Index),
     {noreply, request(What, Deadline, Args, State)};
 handle_info({ping, Member, Sent, Requests, Time}, #state{index = Index, conf = #conf{name = Name} = Conf} = State) ->
-    pong(Member, Index, Sent, Time, Conf),
+    %% Whoever has the answer has been noted.
     ok = weir_cluster_view:put_received(Name, node(Member), Requests),
+    pong(Member, Index, Sent, Time, Conf),
     {noreply, State};
 handle_info({'DOWN', Monitor, process, _Proxy, Reason}, #state{conf = Conf, index = Index, calls = Calls} = State) ->
     {Alias, Others} = maps:take(Monitor, Calls),
@@ -206,11 +207,18 @@ begun(What, Deadline, {Alias, Key, Request}, Conf) ->
 %% @private
 %% Calls or picks a worker for a caller of another node.
 -spec proxy(reference(), {call | pick, none | {key, term()}, term()}, integer() | infinity, #conf{}) -> ok.
-proxy(Alias, {What, Key, Request}, Deadline, #conf{name = Name} = Conf) ->
+proxy(Alias, What, Deadline, Conf) ->
+    %% It may have waited for its turn. A worker that is called with no time left begins it all the same.
+    case weir_cluster_call:left(Deadline) of
+        0 -> weir_cluster_here:count(expired, Conf);
+        Left -> proxy(Alias, What, Left, Deadline, Conf)
+    end.
+
+proxy(Alias, {What, Key, Request}, Left, Deadline, #conf{name = Name} = Conf) ->
     try
         case {What, Key} of
-            {call, none} -> weir_pool:call(Name, Request, weir_cluster_call:left(Deadline));
-            {call, {key, Term}} -> weir_pool:call_key(Name, Term, Request, weir_cluster_call:left(Deadline));
+            {call, none} -> weir_pool:call(Name, Request, Left);
+            {call, {key, Term}} -> weir_pool:call_key(Name, Term, Request, Left);
             {pick, none} -> weir_pool:pick(Name);
             {pick, {key, Term}} -> weir_pool:pick(Name, Term)
         end

@@ -4,27 +4,25 @@
 
 -export([all/0, groups/0, suite/0]).
 -export([local_first/1, spills/1, room_is_infinite/1, clients/1, keys_agree/1, keys_of_one_who_goes/1, weights/1,
-    casts/1, multicalls/1, requests/1, a_worker_dies/1, time_is_over/1, leaves/1, names/1, long_mailboxes/1,
-    rolling_restart/1, nodes_are_replaced/1, zones/1, policies/1, no_room_anywhere/1, most_calls/1, picks/1,
-    claims_here_first/1, claims_are_exclusive/1, claims_wait/1, claims_that_fail/1, wrong_options/1, wrong_arguments/1,
-    starts_and_stops/1,
-    without_application/1, pool_comes_and_goes/1, no_room/1, large_terms/1, embedded/1]).
+    casts/1, multicalls/1, requests/1, a_worker_dies/1, time_is_over/1, late_turns/1, leaves/1, names/1,
+    long_mailboxes/1, rolling_restart/1, nodes_are_replaced/1, zones/1, policies/1, no_room_anywhere/1, most_calls/1,
+    picks/1, claims_here_first/1, late_claims/1, claims_are_exclusive/1, claims_wait/1, claims_that_fail/1,
+    wrong_options/1, wrong_arguments/1, starts_and_stops/1, without_application/1, pool_comes_and_goes/1, no_room/1,
+    large_terms/1, embedded/1]).
 -export([choose/2]).
--import(weir_cluster_test_lib, [with/2, with/3, info/1, stop/1, call/4, do/2, eventually/1, name/1]).
+-import(weir_cluster_test_lib, [with/2, with/3, info/1, stop/1, call/4, do/2, eventually/1, name/1, steady/3]).
 
 suite() -> [{timetrap, {minutes, 15}}].
 
 all() ->
-    [{group, side_by_side}, local_first, spills, room_is_infinite, clients, keys_agree, keys_of_one_who_goes, weights,
-        casts, requests, a_worker_dies, leaves, names, long_mailboxes, rolling_restart, nodes_are_replaced,
-        zones, policies, no_room_anywhere, most_calls, picks, claims_here_first, claims_are_exclusive, claims_wait,
-        claims_that_fail,
-        wrong_options, wrong_arguments, starts_and_stops, without_application, pool_comes_and_goes,
-        large_terms,
-        embedded].
+    [{group, side_by_side}, local_first, spills, room_is_infinite, clients, keys_agree, keys_of_one_who_goes,
+        weights, casts, requests, a_worker_dies, late_turns, leaves, names, long_mailboxes, rolling_restart,
+        nodes_are_replaced, zones, policies, no_room, no_room_anywhere, most_calls, picks, claims_here_first,
+        late_claims, claims_are_exclusive, claims_wait, claims_that_fail, wrong_options, wrong_arguments,
+        starts_and_stops, without_application, pool_comes_and_goes, large_terms, embedded].
 
 %% Those that wait until a time is over, on nodes of their own.
-groups() -> [{side_by_side, [parallel], [multicalls, time_is_over, no_room]}].
+groups() -> [{side_by_side, [parallel], [multicalls, time_is_over]}].
 
 %% So many calls at a time, and their results.
 at_once(Count, Call) ->
@@ -43,37 +41,40 @@ key(One, Node) ->
 
 local_first(_Config) ->
     with(2, fun([A | _]) ->
-        Answers = do(A, fun() -> [weir_cluster:call(p, node) || _ <- lists:seq(1, 1000)] end),
+        Answers = do(A, fun() -> [weir_cluster:call(p, node, 60_000) || _ <- lists:seq(1, 1000)] end),
         ?assertEqual([{ok, name(A)}], lists:usort(Answers)),
         ?assertMatch(#{spilled := 0, retried := 0}, info(A)),
         ?assertEqual(0, sum(requests, info(A)))
     end).
 
-%% Two workers on each of three nodes, and room for two calls each.
+%% Two workers on each of three nodes, and room for two calls each: four calls here, and elsewhere evenly, since who has
+%% no room refuses; two intakes may begin one at the same moment. What is known of loads is an estimate, and on a busy
+%% machine nothing for a while: a call that takes all others for full stays here. So it is tried until all was known.
 spills(_Config) ->
-    with(3, fun([A | _] = Cluster) ->
-        Calls = fun() -> do(A, fun() -> at_once(12, fun() -> weir_cluster:call(p, until_told, 180_000) end) end) end,
-        %% None is answered before all are under way.
-        Tell = fun() ->
-            UnderWay = fun(One) -> {ok, #{calls := N}} = call(One, weir_pool, info, [p]), N end,
-            true = eventually(fun() -> 12 =:= lists:sum([UnderWay(One) || One <- Cluster]) end),
-            spawn(fun() -> weir_cluster_test_lib:keep_telling(Cluster) end)
-        end,
-        [Answers, Teller] = weir_kit:in_parallel([Calls, Tell]),
-        true = exit(Teller, kill),
-        Count = fun(One) -> length([x || {ok, Node} <- Answers, Node =:= name(One)]) end,
-        %% Elsewhere evenly, since who has no room refuses; two intakes may begin one at the same moment.
-        ?assertMatch([4, B, C] when B + C =:= 8, [Count(One) || One <- Cluster], Answers),
-        ?assertMatch([_, B, C] when abs(B - C) =< 2, [Count(One) || One <- Cluster], Answers),
-        Others = [info(One) || One <- tl(Cluster)],
-        Refused = lists:sum([N || #{refused := N} <- Others]),
-        ?assertMatch(#{spilled := 8, retried := Refused, overloads := 0}, info(A)),
-        ?assertEqual(8, lists:sum([N || #{served := N} <- Others]))
-    end).
+    true = eventually(fun() -> with(3, fun spills_evenly/1) end).
+
+spills_evenly([A | _] = Cluster) ->
+    Calls = fun() -> do(A, fun() -> at_once(12, fun() -> weir_cluster:call(p, until_told, 180_000) end) end) end,
+    %% None is answered before all are under way.
+    Tell = fun() ->
+        UnderWay = fun(One) -> {ok, #{calls := N}} = call(One, weir_pool, info, [p]), N end,
+        true = eventually(fun() -> 12 =:= lists:sum([UnderWay(One) || One <- Cluster]) end),
+        spawn(fun() -> weir_cluster_test_lib:keep_telling(Cluster) end)
+    end,
+    [Answers, Teller] = weir_kit:in_parallel([Calls, Tell]),
+    true = exit(Teller, kill),
+    [OfA | Others] = [length([x || {ok, Node} <- Answers, Node =:= name(One)]) || One <- Cluster],
+    ?assertEqual(12, lists:sum([OfA | Others]), Answers),
+    #{spilled := Spilled, retried := Retried, overloads := Overloads} = info(A),
+    ?assertEqual(0, Overloads),
+    ?assertEqual(lists:sum(Others), lists:sum([N || One <- tl(Cluster), #{served := N} <- [info(One)]])),
+    Refused = lists:sum([N || One <- tl(Cluster), #{refused := N} <- [info(One)]]),
+    ct:pal("here and elsewhere ~w, spilled ~b, retried ~b, refused ~b", [[OfA | Others], Spilled, Retried, Refused]),
+    {OfA, Spilled, Retried} =:= {4, 8, Refused} andalso lists:max(Others) - lists:min(Others) =< 2.
 
 room_is_infinite(_Config) ->
     with(2, #{cluster => #{room => infinity}}, fun([A | _]) ->
-        Answers = do(A, fun() -> at_once(20, fun() -> weir_cluster:call(p, {sleep, 10}) end) end),
+        Answers = do(A, fun() -> at_once(20, fun() -> weir_cluster:call(p, {sleep, 10}, 60_000) end) end),
         ?assertEqual([{ok, name(A)}], lists:usort(Answers)),
         ?assertMatch(#{spilled := 0}, info(A))
     end).
@@ -88,8 +89,13 @@ clients(_Config) ->
             ?assertEqual({ok, []}, call(Client, weir_cluster, owners, [p, key, 2])),
             ok = weir_cluster_test_lib:connect([Client | Servers]),
             ok = weir_cluster_test_lib:know([Client], 2),
-            Answers = do(Client, fun() -> [weir_cluster:call(p, node) || _ <- lists:seq(1, 100)] end),
-            ?assertEqual(lists:sort([{ok, name(A)}, {ok, name(B)}]), lists:usort(Answers)),
+            Both = lists:sort([{ok, name(A)}, {ok, name(B)}]),
+            %% One whose load is known is preferred to one that was not heard of for a second.
+            true = eventually(fun() ->
+                Answers = do(Client, fun() -> [weir_cluster:call(p, node, 60_000) || _ <- lists:seq(1, 100)] end),
+                ?assertEqual([], lists:usort(Answers) -- Both),
+                lists:usort(Answers) =:= Both
+            end),
             ?assertEqual([name(B)], [Node || #{node := Node} <- maps:get(nodes, info(A))]),
             ByName = lists:sort([name(A), name(B)]),
             ?assertEqual(ByName, [Node || #{node := Node} <- maps:get(nodes, info(Client))]),
@@ -111,25 +117,27 @@ keys_agree(_Config) ->
     with(3, fun(Cluster) ->
         Owners = fun() -> [weir_cluster:owners(p, Key, 3) || Key <- lists:seq(1, 300)] end,
         [Lines, Lines, Lines] = [do(One, Owners) || One <- Cluster],
-        Called = fun() -> [weir_cluster:call_key(p, Key, node) || Key <- lists:seq(1, 300)] end,
-        ?assertEqual([[{ok, hd(Line)} || {ok, Line} <- Lines] || _ <- Cluster], [do(One, Called) || One <- Cluster]),
+        Called = fun() -> [weir_cluster:call_key(p, Key, node, 60_000) || Key <- lists:seq(1, 300)] end,
+        ?assertEqual([[{ok, hd(Line)} || {ok, Line} <- Lines] || _ <- Cluster],
+            steady(Cluster, 2, fun() -> [do(One, Called) || One <- Cluster] end)),
         [?assertEqual(3, length(lists:usort(Line))) || {ok, Line} <- Lines]
     end).
 
 keys_of_one_who_goes(_Config) ->
     with(3, fun([A, B, C]) ->
         Owners = fun() -> [Node || Key <- lists:seq(1, 1000), {ok, [Node]} <- [weir_cluster:owners(p, Key, 1)]] end,
-        Called = fun() -> [Node || Key <- lists:seq(1, 1000), {ok, Node} <- [weir_cluster:call_key(p, Key, node)]] end,
+        Call = fun(Key) -> weir_cluster:call_key(p, Key, node, 60_000) end,
+        Called = fun() -> [Node || Key <- lists:seq(1, 1000), {ok, Node} <- [Call(Key)]] end,
         Before = do(A, Owners),
         ok = call(C, weir_cluster, leave, [p]),
         ok = weir_cluster_test_lib:know([A, B], 1),
         After = do(A, Owners),
-        ?assertEqual(After, do(B, Called)),
+        ?assertEqual(After, steady([B], 1, fun() -> do(B, Called) end)),
         ?assertEqual([name(C)], lists:usort([Was || {Was, Is} <- lists:zip(Before, After), Was =/= Is])),
         ok = call(C, weir_cluster, stop, [p]),
         ok = call(C, weir_cluster, start, [p, #{}]),
         ok = weir_cluster_test_lib:know([A, B], 2),
-        ?assertEqual(Before, do(A, Called))
+        ?assertEqual(Before, steady([A], 2, fun() -> do(A, Called) end))
     end).
 
 %% A pool that grows gets more keys.
@@ -150,9 +158,11 @@ casts(_Config) ->
         ?assertEqual(name(A), do(A, fun() -> Told(fun(Me) -> ok = weir_cluster:cast(p, {tell, Me, told}) end) end)),
         Key = key(A, name(B)),
         ByKey = fun(Me) -> ok = weir_cluster:cast_key(p, Key, {tell, Me, told}) end,
-        ?assertEqual(name(B), do(A, fun() -> Told(ByKey) end)),
-        ok = call(A, weir_pool, stop, [p]),
-        ?assertEqual(name(B), do(A, fun() -> Told(fun(Me) -> ok = weir_cluster:cast(p, {tell, Me, told}) end) end)),
+        steady([A], 1, fun() ->
+            ?assertEqual(name(B), do(A, fun() -> Told(ByKey) end)),
+            ok = call(A, weir_pool, stop, [p]),
+            ?assertEqual(name(B), do(A, fun() -> Told(fun(Me) -> ok = weir_cluster:cast(p, {tell, Me, told}) end) end))
+        end),
         true = eventually(fun() -> maps:get(casts, info(B)) =:= 2 end)
     end).
 
@@ -160,15 +170,20 @@ casts(_Config) ->
 multicalls(_Config) ->
     with(3, fun([A, B, C]) ->
         All = [{name(One), {ok, name(One)}} || One <- [A, B, C]],
-        {ok, Answers} = call(A, weir_cluster, multicall, [p, node]),
+        {ok, Answers} = steady([A], 2, fun() -> call(A, weir_cluster, multicall, [p, node, 60_000]) end),
         ?assertEqual(lists:sort(All), lists:sort(Answers)),
         %% Both workers of C are in the middle of something.
         _ = do(C, fun() ->
             {ok, Workers} = weir_pool:workers(p),
             [gen_server:send_request(Pid, stuck) || {_, Pid} <- Workers]
         end),
-        {ok, Partial} = call(A, weir_cluster, multicall, [p, node, 3000]),
-        ?assertEqual(lists:sort([{name(C), {error, timeout}} | lists:droplast(All)]), lists:sort(Partial)),
+        %% The others have answered in that time, when they had a turn in it.
+        Some = lists:sort([{name(C), {error, timeout}} | lists:droplast(All)]),
+        true = eventually(fun() ->
+            {ok, Partial} = call(A, weir_cluster, multicall, [p, node, 3000]),
+            ?assertNotMatch({ok, _}, proplists:get_value(name(C), Partial)),
+            lists:sort(Partial) =:= Some
+        end),
         {{ok, Late}, 0} = do(A, fun() ->
             Result = weir_cluster:multicall(p, node, 0),
             {Result, element(2, process_info(self(), message_queue_len))}
@@ -183,23 +198,26 @@ requests(_Config) ->
         end)),
         ok = call(A, weir_pool, stop, [p]),
         Ids = fun(Request, Count) -> [weir_cluster:send_request(p, Request, 60_000) || _ <- lists:seq(1, Count)] end,
-        ?assertEqual([{reply, name(B)}], lists:usort(do(A, fun() ->
-            [weir_cluster:receive_response(Id, 60_000) || Id <- Ids(node, 100)]
-        end))),
-        ?assertEqual({error, asked_to}, do(A, fun() -> weir_cluster:receive_response(hd(Ids(die, 1)), 60_000) end)),
-        weir_cluster_test_lib:all_live(B),
-        ?assertEqual({timeout, 0}, do(A, fun() ->
-            Result = weir_cluster:receive_response(hd(Ids({sleep, 1500}, 1)), 10),
-            %% What comes later reaches nobody.
-            {ok, _} = weir_cluster:call(p, {sleep, 1000}, 60_000),
-            {ok, _} = weir_cluster:call(p, {sleep, 1000}, 60_000),
-            {Result, element(2, process_info(self(), message_queue_len))}
-        end)),
-        %% Who only looks says nothing of the node.
-        [Gone] = lists:usort(do(A, fun() ->
-            [weir_cluster:receive_response(Id, 0) || Id <- Ids({sleep, 10_000}, 10)]
-        end)),
-        ?assertEqual(timeout, Gone),
+        steady([A], 1, fun() ->
+            ?assertEqual([{reply, name(B)}], lists:usort(do(A, fun() ->
+                [weir_cluster:receive_response(Id, 60_000) || Id <- Ids(node, 100)]
+            end))),
+            ?assertEqual({error, asked_to}, do(A, fun() -> weir_cluster:receive_response(hd(Ids(die, 1)), 60_000) end)),
+            weir_cluster_test_lib:all_live(B),
+            Node = name(B),
+            ?assertEqual({timeout, {message_queue_len, 0}}, do(A, fun() ->
+                Result = weir_cluster:receive_response(hd(Ids({once, late, until_told}, 1)), 10),
+                Teller = spawn(Node, weir_cluster_test_lib, tell_all, []),
+                true = eventually(fun() -> erpc:call(Node, weir_cluster_test_lib, have_answered, []) end),
+                true = exit(Teller, kill),
+                %% What has come before reached nobody.
+                {Result, process_info(self(), message_queue_len)}
+            end)),
+            %% Who only looks says nothing of the node.
+            ?assertEqual([timeout], lists:usort(do(A, fun() ->
+                [weir_cluster:receive_response(Id, 0) || Id <- Ids(stuck, 10)]
+            end)))
+        end),
         %% One that got no turn for long is given less for a while.
         true = eventually(fun() -> #{nodes := [#{share := Share}]} = info(A), Share =:= 1.0 end),
         ?assertMatch(#{nodes := [#{timeouts := 1}]}, info(A)),
@@ -212,40 +230,71 @@ a_worker_dies(_Config) ->
     with(2, fun([A, B]) ->
         Key = key(A, name(B)),
         Args = [p, Key, die, 60_000],
-        ?assertEqual({exit, {asked_to, {weir_cluster, call_key, Args}}}, do(A, fun() ->
-            try apply(weir_cluster, call_key, Args) catch exit:Reason -> {exit, Reason} end
-        end)),
-        weir_cluster_test_lib:all_live(B),
-        {ok, _} = call(A, weir_cluster, call_key, [p, Key, node])
+        steady([A], 1, fun() ->
+            ?assertEqual({exit, {asked_to, {weir_cluster, call_key, Args}}}, do(A, fun() ->
+                try apply(weir_cluster, call_key, Args) catch exit:Reason -> {exit, Reason} end
+            end)),
+            weir_cluster_test_lib:all_live(B),
+            ?assertEqual({ok, name(B)}, call(A, weir_cluster, call_key, [p, Key, node, 60_000]))
+        end)
     end).
 
 %% Within the time, and nothing is left in the mailbox.
 time_is_over(_Config) ->
     with(2, fun([A, B]) ->
         Key = key(A, name(B)),
-        Args = [p, Key, {sleep, 3000}, 1000],
-        ?assertEqual({exit, {timeout, {weir_cluster, call_key, Args}}, 0}, do(A, fun() ->
-            Result = try apply(weir_cluster, call_key, Args) catch exit:Reason -> Reason end,
-            %% The same worker, which has answered by then.
-            {ok, _} = weir_cluster:call_key(p, Key, node, 60_000),
-            {exit, Result, element(2, process_info(self(), message_queue_len))}
+        Args = [p, Key, until_told, 1000],
+        Node = name(B),
+        ?assertEqual({{timeout, {weir_cluster, call_key, Args}}, {message_queue_len, 0}}, steady([A], 1, fun() ->
+            do(A, fun() ->
+                Result = try apply(weir_cluster, call_key, Args) catch exit:Reason -> Reason end,
+                Teller = spawn(Node, weir_cluster_test_lib, tell_all, []),
+                %% The same worker, which has answered by then.
+                {ok, Node} = weir_cluster:call_key(p, Key, node, 60_000),
+                true = exit(Teller, kill),
+                {Result, process_info(self(), message_queue_len)}
+            end)
         end)),
         ?assertEqual({2, 1, 0}, {sum(requests, info(A)), sum(timeouts, info(A)), sum(failed, info(A))})
+    end).
+
+%% What came in time, here or from another node, and had its turn when its time was over, is given to no worker.
+late_turns(_Config) ->
+    with(1, fun([A]) ->
+        Begun = do(A, fun() ->
+            Conf = weir_cluster_view:conf(p),
+            Over = erlang:monotonic_time(millisecond),
+            [
+                begin
+                    weir_cluster_intake:proxy(alias(), {call, Key, {once, Key, 0}}, Over, Conf),
+                    {exit, timeout} = weir_cluster_call:call(Conf, Key, {once, Key, 0}, Over, false, Tried)
+                end
+             || {Key, Tried} <- [{none, [{node(), busy}]}, {{key, 1}, []}]
+            ],
+            %% Whatever they had been given is done by then.
+            {ok, Workers} = weir_pool:workers(p),
+            _ = [gen_server:call(Pid, node, infinity) || {_, Pid} <- Workers],
+            ets:tab2list(weir_cluster_test_begun)
+        end),
+        ?assertEqual([], Begun),
+        ?assertMatch(#{expired := 2}, info(A))
     end).
 
 %% What is under way is finished, and nothing is begun after.
 leaves(_Config) ->
     with(2, fun([A, B]) ->
         Key = key(A, name(B)),
-        ok = do(A, fun() ->
-            Call = fun(N) ->
-                Result = weir_cluster:call_key(p, Key, until_told, 180_000),
-                ets:insert(weir_cluster_test_begun, {{result, N}, Result})
-            end,
-            _ = [spawn(fun() -> Call(N) end) || N <- lists:seq(1, 4)],
-            ok
+        true = steady([A], 1, fun() ->
+            ok = do(A, fun() ->
+                Call = fun(N) ->
+                    Result = weir_cluster:call_key(p, Key, until_told, 180_000),
+                    ets:insert(weir_cluster_test_begun, {{result, N}, Result})
+                end,
+                _ = [spawn(fun() -> Call(N) end) || N <- lists:seq(1, 4)],
+                ok
+            end),
+            eventually(fun() -> maps:get(served, info(B)) =:= 4 end)
         end),
-        true = eventually(fun() -> maps:get(served, info(B)) =:= 4 end),
         ?assertMatch({error, {timeout, 4}}, call(B, weir_cluster, leave, [p, 0])),
         Teller = spawn_link(fun() -> weir_cluster_test_lib:keep_telling([B]) end),
         ?assertEqual(ok, call(B, weir_cluster, leave, [p])),
@@ -293,13 +342,16 @@ names(_Config) ->
             _ = [do(One, Publish) || One <- Servers],
             Seen = fun(Name) ->
                 {ok, #{nodes := Nodes}} = weir_cluster:info(Name),
-                [{Node, Weight} || #{node := Node, weight := Weight, share := 1.0} <- Nodes]
+                [{Node, Weight} || #{node := Node, weight := Weight} <- Nodes]
             end,
             true = eventually(fun() ->
                 [[{name(B), 3}]] =:= lists:usort(do(A, fun() -> lists:map(Seen, Names) end))
             end),
-            Answers = do(A, fun() -> [weir_cluster:multicall(Name, node) || Name <- Names] end),
-            ?assertEqual([{ok, [{name(One), {ok, name(One)}} || One <- Servers]}], lists:usort(Answers)),
+            %% Until all have been heard of.
+            true = eventually(fun() ->
+                Answers = do(A, fun() -> [weir_cluster:multicall(Name, node, 60_000) || Name <- Names] end),
+                [{ok, [{name(One), {ok, name(One)}} || One <- Servers]}] =:= lists:usort(Answers)
+            end),
             ?assertEqual([{name(B), 2}], do(A, fun() -> Seen(p) end)),
             ?assertEqual(lists:sort([{name(One), 2} || One <- Servers]), do(Client, fun() -> Seen(p) end)),
             _ = [ok = call(A, weir_cluster, stop, [Name]) || Name <- Names],
@@ -316,7 +368,8 @@ long_mailboxes(_Config) ->
         Key = key(A, name(B)),
         Messages = 100_000,
         Calls = fun() ->
-            _ = [self() ! {message, N} || N <- lists:seq(1, Messages)],
+            %% They are no work for the collector, which counts as reductions, too.
+            _ = [self() ! N || N <- lists:seq(1, Messages)],
             [
                 begin
                     {reductions, Before} = process_info(self(), reductions),
@@ -325,7 +378,7 @@ long_mailboxes(_Config) ->
                     After - Before
                 end
              || Call <- [
-                    fun() -> weir_cluster:call_key(p, Key, node) end,
+                    fun() -> weir_cluster:call_key(p, Key, node, 60_000) end,
                     fun() -> weir_cluster:pick(p, Key) end
                 ]
             ]
@@ -421,11 +474,12 @@ zones(_Config) ->
             Now =:= lists:sort([{Node, Zone, Share} || #{node := Node, zone := Zone, share := Share}
                 <- maps:get(nodes, info(A))])
         end),
-        ok = weir_cluster_test_lib:know([A], 2),
-        Answers = do(A, fun() -> [weir_cluster:call(p, node) || _ <- lists:seq(1, 100)] end),
+        Answers = steady([A], 2, fun() ->
+            do(A, fun() -> [weir_cluster:call(p, node, 60_000) || _ <- lists:seq(1, 100)] end)
+        end),
         ?assertEqual([{ok, name(B)}], lists:usort(Answers)),
         ok = call(B, weir_cluster, leave, [p]),
-        ?assertEqual({ok, name(C)}, call(A, weir_cluster, call, [p, node]))
+        ?assertEqual({ok, name(C)}, steady([A], 1, fun() -> call(A, weir_cluster, call, [p, node, 60_000]) end))
     end).
 
 %% The policy of this module: the last by name, or one that was not asked for.
@@ -441,8 +495,9 @@ policies(_Config) ->
         One = weir_cluster_test_lib:start(Client),
         try
             ok = weir_cluster_test_lib:connect([One | Servers]),
-            ok = weir_cluster_test_lib:know([One], 2),
-            Answers = do(One, fun() -> [weir_cluster:call(p, node) || _ <- lists:seq(1, 50)] end),
+            Answers = steady([One], 2, fun() ->
+                do(One, fun() -> [weir_cluster:call(p, node, 60_000) || _ <- lists:seq(1, 50)] end)
+            end),
             Count = fun(Server) -> length([x || {ok, Node} <- Answers, Node =:= name(Server)]) end,
             [First, Last] = lists:sort(fun(X, Y) -> name(X) < name(Y) end, Servers),
             %% Six draws nearly always find two.
@@ -460,7 +515,9 @@ policies(_Config) ->
 %% Here is room for none more, and elsewhere as little: the requests stay.
 no_room_anywhere(_Config) ->
     with(2, #{cluster => #{room => 1}, pool => #{size => 1}}, fun([A, B]) ->
-        Answers = do(A, fun() -> at_once(20, fun() -> weir_cluster:call(p, {sleep, 20}, 60_000) end) end),
+        Answers = steady([A], 1, fun() ->
+            do(A, fun() -> at_once(20, fun() -> weir_cluster:call(p, {sleep, 20}, 60_000) end) end)
+        end),
         ?assertEqual([ok], lists:usort([element(1, Answer) || Answer <- Answers])),
         ?assertEqual(lists:sort([name(A), name(B)]), lists:usort([Node || {ok, Node} <- Answers]))
     end).
@@ -471,15 +528,16 @@ most_calls(_Config) ->
         Client = weir_cluster_test_lib:start(#{pool => #{size => 0}, cluster => #{serve => false}}),
         try
             ok = weir_cluster_test_lib:connect([Client, Server]),
-            ok = weir_cluster_test_lib:know([Client], 1),
             Node = name(Server),
-            %% However they came in, to one of its two intakes or to both.
-            Begun = do(Client, fun() ->
-                [weir_cluster:send_request(p, until_told, 180_000) || _ <- [1, 2, 3]]
+            Answers = steady([Client], 1, fun() ->
+                %% However they came in, to one of its two intakes or to both.
+                Begun = do(Client, fun() ->
+                    [weir_cluster:send_request(p, until_told, 180_000) || _ <- [1, 2, 3]]
+                end),
+                true = eventually(fun() -> maps:get(served, info(Server)) =:= 3 end),
+                3 = length(Begun),
+                do(Client, fun() -> at_once(50, fun() -> weir_cluster:call(p, node, 60_000) end) end)
             end),
-            true = eventually(fun() -> maps:get(served, info(Server)) =:= 3 end),
-            3 = length(Begun),
-            Answers = do(Client, fun() -> at_once(50, fun() -> weir_cluster:call(p, node, 60_000) end) end),
             Overload = #{pool => p, tried => [{name(Client), no_pool}, {Node, busy}]},
             ?assertEqual([{error, {overload, Overload}}], lists:usort(Answers)),
             ?assertEqual(50, maps:get(refused, info(Server))),
@@ -494,16 +552,22 @@ picks(_Config) ->
         Node = fun({ok, Pid}) -> node(Pid) end,
         ?assertEqual(name(A), do(A, fun() -> Node(weir_cluster:pick(p)) end)),
         Key = key(A, name(B)),
-        ?assertEqual(name(B), do(A, fun() -> Node(weir_cluster:pick(p, Key)) end)),
-        {ok, Worker} = call(A, weir_cluster, pick, [p, Key]),
-        ?assertEqual({ok, Worker}, call(B, weir_pool, pick, [p, Key])),
-        ok = call(A, weir_pool, stop, [p]),
-        ?assertEqual(name(B), do(A, fun() -> Node(weir_cluster:pick(p)) end)),
-        ok = call(B, weir_pool, stop, [p]),
-        ?assertEqual({error, no_worker}, call(A, weir_cluster, pick, [p])),
         %% Of keys nobody has a worker either, whether this node is the next in line still or not any more.
-        [?assertEqual({error, no_worker}, call(A, weir_cluster, Function, [p, Key | Args]))
-            || {Function, Args} <- [{pick, []}, {call_key, [node]}]]
+        NoWorker = fun() ->
+            [?assertEqual({error, no_worker}, call(A, weir_cluster, Function, [p | Args]))
+                || {Function, Args} <- [{pick, []}, {pick, [Key]}, {call_key, [Key, node]}]]
+        end,
+        steady([A], 1, fun() ->
+            ?assertEqual(name(B), do(A, fun() -> Node(weir_cluster:pick(p, Key)) end)),
+            {ok, Worker} = call(A, weir_cluster, pick, [p, Key]),
+            ?assertEqual({ok, Worker}, call(B, weir_pool, pick, [p, Key])),
+            ok = call(A, weir_pool, stop, [p]),
+            ?assertEqual(name(B), do(A, fun() -> Node(weir_cluster:pick(p)) end)),
+            ok = call(B, weir_pool, stop, [p]),
+            NoWorker()
+        end),
+        true = eventually(fun() -> maps:get(nodes, info(A)) =:= [] end),
+        NoWorker()
     end).
 
 %% Claims until it is told, and says of whom.
@@ -545,6 +609,21 @@ claims_here_first(_Config) ->
         all_free(Cluster)
     end).
 
+%% Who has waited is told so, however late he has his turn.
+late_claims(_Config) ->
+    with(1, fun([A]) ->
+        ?assertEqual({{error, timeout}, timeout}, do(A, fun() ->
+            _ = [claimer() || _ <- lists:seq(1, 2)],
+            Over = erlang:monotonic_time(millisecond),
+            Conf = weir_cluster_view:conf(p),
+            Here = weir_cluster_call:claim(Conf, fun(_) -> error(not_free) end, Over, [{node(), busy}]),
+            %% And so is one of another node.
+            Alias = alias(),
+            _ = spawn(weir_cluster_claim, holder, [Alias, {self(), wait}, Over, Conf]),
+            {Here, receive {Alias, not_begun, Why, _} -> Why end}
+        end))
+    end).
+
 %% Callers on both nodes; no worker is ever had by two.
 claims_are_exclusive(_Config) ->
     with(2, fun([A | _] = Cluster) ->
@@ -568,8 +647,7 @@ claims_wait(_Config) ->
         Client = weir_cluster_test_lib:start(#{pool => #{size => 0}, cluster => #{serve => false}}),
         try
             ok = weir_cluster_test_lib:connect([Client, Server]),
-            ok = weir_cluster_test_lib:know([Client], 1),
-            Told = do(Client, fun() ->
+            Told = steady([Client], 1, fun() -> do(Client, fun() ->
                 [One, Two] = [claimer() || _ <- lists:seq(1, 2)],
                 {error, timeout} = weir_cluster:claim(p, fun(_) -> error(not_free) end, 200),
                 Me = self(),
@@ -579,7 +657,7 @@ claims_wait(_Config) ->
                 {waited, Got} = receive {waited, _} = Answer -> Answer end,
                 {ok, released} = released(Two),
                 {Waiting =/= none, Got, process_info(self(), message_queue_len)}
-            end),
+            end) end),
             ?assertEqual({true, {ok, name(Server)}, {message_queue_len, 0}}, Told),
             all_free([Server])
         after
@@ -698,7 +776,7 @@ pool_comes_and_goes(_Config) ->
     with(2, fun([A, B]) ->
         ok = call(B, weir_pool, stop, [p]),
         true = eventually(fun() -> maps:get(nodes, info(A)) =:= [] end),
-        ?assertEqual({ok, name(A)}, call(B, weir_cluster, call, [p, node])),
+        ?assertEqual({ok, name(A)}, steady([B], 1, fun() -> call(B, weir_cluster, call, [p, node, 60_000]) end)),
         ok = call(B, weir_pool, start, [p, #{size => 1, worker => {weir_cluster_test_worker, start_link, []}}]),
         ok = weir_cluster_test_lib:know([A], 1),
         ?assertEqual({ok, name(B)}, call(B, weir_cluster, call, [p, node]))
@@ -723,6 +801,9 @@ no_room(_Config) ->
             _ = do(B, fun ask_within/0),
             %% Until the pool counts it too, it may be taken for one of the three when these are measured.
             true = eventually(fun() -> {ok, #{calls := Calls}} = call(B, weir_pool, info, [p]), Calls =:= 4 end),
+            %% And who was measuring then has done it.
+            {ok, Member} = call(B, weir_cluster_view, member, [p]),
+            _ = call(B, sys, get_state, [Member, infinity]),
             true = eventually(fun() -> Load(B) =:= 2000 end),
             ?assertMatch(#{served := 1, refused := 0}, info(B)),
             ?assertMatch({_, not_begun, no_room, 2000}, do(B, fun() ->
@@ -730,15 +811,17 @@ no_room(_Config) ->
                 receive Answer when element(1, Answer) =:= Alias -> Answer end
             end)),
             ?assertMatch(#{served := 1, refused := 1}, info(B)),
-            ?assertEqual([{ok, name(A)}], do(Client, fun() ->
-                lists:usort([weir_cluster:call(p, node) || _ <- lists:seq(1, 50)])
-            end)),
-            _ = Fill(A, 4),
-            true = eventually(fun() -> Load(A) =:= 2000 end),
-            ?assertEqual({exit, timeout}, do(Client, fun() ->
-                try weir_cluster:call(p, node, 3000) catch exit:{Why, _} -> {exit, Why} end
-            end)),
-            ?assertEqual(1 + 50 + 1, lists:sum([maps:get(served, info(One)) || One <- [A, B]]))
+            steady([Client], 2, fun() ->
+                ?assertEqual([{ok, name(A)}], do(Client, fun() ->
+                    lists:usort([weir_cluster:call(p, node, 60_000) || _ <- lists:seq(1, 50)])
+                end)),
+                Served = fun() -> lists:sum([maps:get(served, info(One)) || One <- [A, B]]) end,
+                ?assertEqual(1 + 50, Served()),
+                _ = Fill(A, 4),
+                true = eventually(fun() -> Load(A) =:= 2000 end),
+                _ = do(Client, fun() -> spawn(fun() -> weir_cluster:call(p, node, infinity) end) end),
+                true = eventually(fun() -> Served() =:= 1 + 50 + 1 end)
+            end)
         after
             stop([Client])
         end

@@ -380,8 +380,10 @@ is_taken_up(#target{intakes = Intakes, words = Words}) ->
 keys(Cluster, Weights) ->
     Owners = fun() -> [Nodes || Key <- ?KEYS, {ok, Nodes} <- [weir_cluster:owners(p, Key, 3)]] end,
     [Here | There] = [do(One, Owners) || One <- Cluster],
-    Call = fun(Key) -> weir_cluster:call_key(p, Key, {do, {0, Key}, 0}) end,
-    Called = do(hd(Cluster), fun() -> [Node || Key <- ?KEYS, {ok, {_, Node}} <- [Call(Key)]] end),
+    Call = fun(Key) -> weir_cluster:call_key(p, Key, {do, {0, Key}, 0}, ?LONG_MS) end,
+    Called = weir_cluster_test_lib:steady([hd(Cluster)], length(?SLOTS) - 1, fun() ->
+        do(hd(Cluster), fun() -> [Node || Key <- ?KEYS, {ok, {_, Node}} <- [Call(Key)]] end)
+    end),
     First = [hd(Nodes) || Nodes <- Here],
     Moved = [{Before, Weights, Key, From, To} || {{owners, Before}, Was} <- ets:tab2list(?MODULE),
         {Key, From, To} <- lists:zip3(?KEYS, Was, First), From =/= To,
@@ -397,9 +399,11 @@ keys(Cluster, Weights) ->
 %% wrong/2 knows that they must succeed.
 all_is_done() ->
     Kinds = [call, call_key, idempotent, send_request, cast, cast_key, multicall, claim],
-    [ok = requests(Slot, ets:update_counter(?MODULE, rest, -1, {rest, 0}), Kind, 2, 0, ?LONG_MS)
-        || Slot <- ?SLOTS, Kind <- Kinds],
-    _ = [ended(Slot, all) || Slot <- ?SLOTS],
+    weir_cluster_test_lib:steady([node_of(Slot) || Slot <- ?SLOTS], length(?SLOTS) - 1, fun() ->
+        [ok = requests(Slot, ets:update_counter(?MODULE, rest, -1, {rest, 0}), Kind, 2, 0, ?LONG_MS)
+            || Slot <- ?SLOTS, Kind <- Kinds],
+        _ = [ended(Slot, all) || Slot <- ?SLOTS]
+    end),
     Casts = [{Batch, I} || {{batch, Batch}, _, _, Kind, Count, _} <- ets:tab2list(?MODULE), Batch < 0,
         lists:member(Kind, [cast, cast_key]), I <- lists:seq(1, Count)],
     true = eventually(fun() -> Casts -- [Id || {begun, Id} <- written()] =:= [] end),

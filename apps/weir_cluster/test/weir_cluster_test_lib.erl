@@ -4,7 +4,8 @@
 -include("../src/weir_cluster.hrl").
 
 -export([with/2, with/3, info/1, stop/1, connect/1, disconnect/2, call/4, do/2, eventually/1, name/1, os/2, begun/1]).
--export([start/1, publish/2, know/2, is_of_owner/1, in_node/1, table/0, tell_workers/1, keep_telling/1]).
+-export([start/1, publish/2, know/2, steady/3, is_of_owner/1, in_node/1, table/0]).
+-export([tell_workers/1, keep_telling/1, tell_all/0, have_answered/0]).
 -export([all_live/1, claim/1]).
 
 -define(DEADLINE_MS, 180_000).
@@ -16,8 +17,10 @@ cluster(Count, Opts) ->
     ok = know(Cluster, Count - 1),
     Cluster.
 
+%% Nobody is disconnected because he is frozen: on a busy machine that may take longer than a minute.
 start(Opts) ->
-    Args = maps:get(args, Opts, ["-connect_all", "false", "-kernel", "prevent_overlapping_partitions", "false"]),
+    Args = maps:get(args, Opts, ["-connect_all", "false", "-kernel", "prevent_overlapping_partitions", "false",
+        "net_ticktime", "3600"]),
     publish(weir_kit_nodes:start(["+S", "2:2" | Args]), Opts).
 
 publish(One, Opts) ->
@@ -68,6 +71,28 @@ knows(One, Others) ->
                 do(One, fun() -> lists:all(fun is_of_owner/1, lists:seq(1, 200)) end);
         {error, no_pool} ->
             false
+    end.
+
+%% Runs a test that asks where requests of these nodes go, while all of them know so many others and let them in. Their
+%% members get no turn meanwhile: so nobody is left out, or given less, who does not answer for two seconds, as a node
+%% of a busy machine may not.
+steady(Cluster, Others, Test) ->
+    Members = [
+        begin
+            {ok, Member} = call(One, weir_cluster_view, member, [p]),
+            {One, Member}
+        end
+     || One <- Cluster
+    ],
+    All = fun(Function) -> [ok = call(One, sys, Function, [Member, infinity]) || {One, Member} <- Members] end,
+    true = eventually(fun() ->
+        _ = All(suspend),
+        lists:all(fun(One) -> knows(One, Others) end, Cluster) orelse begin _ = All(resume), false end
+    end),
+    try
+        Test()
+    after
+        All(resume)
     end.
 
 %% On this node the table has for a key the first in line for it.
@@ -121,6 +146,16 @@ tell_workers(One) ->
     {ok, Workers} = call(One, weir_pool, workers, [p]),
     lists:foreach(fun({_, Pid}) -> call(One, erlang, send, [Pid, told]) end, Workers).
 
+%% The same for those of this node, again and again.
+tell_all() ->
+    {ok, Workers} = weir_pool:workers(p),
+    lists:foreach(fun({_, Pid}) -> Pid ! told end, Workers),
+    receive after 50 -> tell_all() end.
+
+%% Whether calls of other nodes were begun here, and all have been answered.
+have_answered() ->
+    ets:info(weir_cluster_test_begun, size) > 0 andalso weir_cluster_here:served(weir_cluster_view:conf(p)) =:= 0.
+
 %% Again and again, since one may not have begun yet.
 keep_telling(Cluster) ->
     lists:foreach(fun tell_workers/1, Cluster),
@@ -135,13 +170,16 @@ all_live(One) ->
         end)
     end).
 
-%% Claims a worker on this node, wherever there is one. A node that has not said within a second that one is free there
-%% is not asked again by the same claim: so that has little time, and is made again.
+%% Claims a worker on this node, wherever there is one. A node that has not said within a second that one is free there,
+%% or is left out for a while, is not asked again by the same claim: so that has little time, and is made again.
 claim(Fun) ->
-    case weir_cluster:claim(p, Fun, 3000) of
-        {error, timeout} -> claim(Fun);
-        Result -> Result
-    end.
+    eventually(fun() ->
+        case weir_cluster:claim(p, Fun, 3000) of
+            {error, timeout} -> false;
+            {error, {overload, _}} -> false;
+            Result -> Result
+        end
+    end).
 
 eventually(Condition) -> eventually(Condition, erlang:monotonic_time(millisecond) + ?DEADLINE_MS).
 

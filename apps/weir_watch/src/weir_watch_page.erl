@@ -55,8 +55,9 @@
 -define(TRIES, 20).
 -define(TRY_MS, 100).
 -define(RETRY_MS, 1000).
-%% How long httpd has to end, less than this process has.
+%% How long httpd has to end, and it and its socket together: less than this process has.
 -define(STOP_MS, 3000).
+-define(END_MS, 4500).
 
 -record(state, {
     table :: ets:table(),
@@ -162,7 +163,7 @@ init(#{ip := Ip, port := Wanted} = Options) ->
     process_flag(trap_exit, true),
     Table = ets:new(?MODULE, [protected, {read_concurrency, true}]),
     true = ets:insert(Table, [{loopback, is_loopback(Ip)}, {token, maps:get(token, Options, none)} | files()]),
-    case start_httpd(Ip, Wanted, Table) of
+    case start_httpd(Ip, Wanted, Table, ?TRIES) of
         {ok, Httpd, Port} ->
             {ok, subscribe(#state{table = Table, httpd = Httpd, ip = Ip, port = Port})};
         {error, Reason} ->
@@ -198,12 +199,14 @@ handle_info(_, State) ->
 %% @private
 -spec terminate(term(), #state{}) -> ok.
 terminate(_Reason, #state{httpd = Httpd, ip = Ip, port = Port}) ->
+    Begin = erlang:monotonic_time(millisecond),
     Monitor = monitor(process, Httpd),
     exit(Httpd, shutdown),
     receive
         {'DOWN', Monitor, process, _, _} ->
-            %% The runtime closes the socket of a process that has ended a moment later.
-            _ = free_port(Ip, Port, ?TRIES div 2),
+            %% The runtime closes the socket of a process that has ended a moment later; on a busy machine that is long.
+            Left = ?END_MS - (erlang:monotonic_time(millisecond) - Begin),
+            _ = free_port(Ip, Port, Left div ?TRY_MS),
             ok
     after ?STOP_MS ->
         true = exit(Httpd, kill),
@@ -235,14 +238,21 @@ point(#{suspects := Suspects} = Snapshot) ->
 
 %% httpd
 
-start_httpd(Ip, Wanted, Table) ->
+start_httpd(Ip, Wanted, Table, Tries) ->
     case free_port(Ip, Wanted, ?TRIES) of
         {ok, Port} ->
-            {ok, Httpd} = inets:start(httpd, config(Ip, Port, Table), stand_alone),
-            %% It has logged what its child failed of.
-            case supervisor:which_children(Httpd) of
-                [_] -> {ok, Httpd, Port};
-                [] -> {error, {httpd, not_started}}
+            case inets:start(httpd, config(Ip, Port, Table), stand_alone) of
+                {ok, Httpd} ->
+                    %% It has logged what its child failed of.
+                    case supervisor:which_children(Httpd) of
+                        [_] -> {ok, Httpd, Port};
+                        [] -> {error, {httpd, not_started}}
+                    end;
+                %% Another program may have taken the port since it was found.
+                {error, _} when Wanted =:= 0, Tries > 0 ->
+                    start_httpd(Ip, Wanted, Table, Tries - 1);
+                {error, Reason} ->
+                    {error, {httpd, Reason}}
             end;
         {error, Reason} ->
             {error, {listen, Reason}}

@@ -8,7 +8,7 @@
 -export([suite/0, all/0, init_per_testcase/2, end_per_testcase/2]).
 -export([each_kind/1, snapshot/1, any_term/1, floats/1, bounded/1]).
 
-suite() -> [{timetrap, {minutes, 3}}].
+suite() -> [{timetrap, {minutes, 15}}].
 
 all() -> [each_kind, snapshot, any_term, floats, bounded].
 

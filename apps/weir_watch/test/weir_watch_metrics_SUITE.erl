@@ -229,7 +229,7 @@ others_statistics(_Config) ->
     ?assertEqual(Now - Before, Since).
 
 answers(_Config) ->
-    Test = self(),
+    Hanging = ets:new(hanging, [public]),
     Questions = [
         {fails, fun() -> error(deliberate) end},
         {throws, fun() -> throw(deliberate) end},
@@ -244,15 +244,12 @@ answers(_Config) ->
         weir_watch_parts:answers(Questions, Long)
     ),
     Hang = fun() ->
-        Test ! {hangs, self()},
+        true = ets:insert(Hanging, {self()}),
         receive after infinity -> ok end
     end,
     Short = erlang:monotonic_time(millisecond) + 100,
     ?assertEqual(#{hangs => none}, weir_watch_parts:answers([{hangs, Hang}], Short)),
-    receive
-        {hangs, Pid} -> weir_kit:until(fun() -> not is_process_alive(Pid) end)
-    after 0 -> ok
-    end,
+    weir_kit:until(fun() -> not lists:any(fun({Pid}) -> is_process_alive(Pid) end, ets:tab2list(Hanging)) end),
     Now = erlang:monotonic_time(millisecond),
     %% No time at all: none of those that hang is waited for, and nothing is left in the mailbox.
     Forever = fun() -> receive after infinity -> ok end end,

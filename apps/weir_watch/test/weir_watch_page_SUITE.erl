@@ -5,13 +5,13 @@
 
 -export([all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2, end_per_testcase/2]).
 -export([
-    options/1, without_inets/1, address/1, ipv6/1, taken_port/1, killed/1, files/1, vendored/1, headers/1, methods/1,
-    hosts/1, token/1, elsewhere/1, snapshot/1, history/1, bounded/1, agent_comes_and_goes/1, slow_agent/1, metrics/1,
-    supervised/1, many_clients/1, unknown_call/1, stopped_while_httpd_hangs/1
+    options/1, without_inets/1, address/1, ipv6/1, taken_port/1, taken_in_between/1, killed/1, files/1, vendored/1,
+    headers/1, methods/1, hosts/1, token/1, elsewhere/1, snapshot/1, history/1, bounded/1, agent_comes_and_goes/1,
+    slow_agent/1, metrics/1, supervised/1, many_clients/1, unknown_call/1, stopped_while_httpd_hangs/1
 ]).
 
-%% A supervisor.
--export([init/1]).
+%% A supervisor, and what runs in a node of its own.
+-export([init/1, first_is_taken/0]).
 
 -import(weir_watch_test_lib, [eventually/1]).
 
@@ -19,7 +19,7 @@
 
 all() ->
     [
-        options, without_inets, address, ipv6, taken_port, killed, files, vendored, headers, methods,
+        options, without_inets, address, ipv6, taken_port, taken_in_between, killed, files, vendored, headers, methods,
         hosts, token, elsewhere, snapshot, history, bounded, agent_comes_and_goes, slow_agent, metrics,
         supervised, many_clients, unknown_call, stopped_while_httpd_hangs
     ].
@@ -109,6 +109,24 @@ taken_port(_Config) ->
     ?assertEqual({error, {listen, eaddrnotavail}}, weir_watch_page:start_link(Elsewhere)),
     ok = gen_tcp:close(Listener).
 
+%% Of a free port that is another's when httpd wants it nobody hears: the next one is taken.
+taken_in_between(_Config) -> ok = weir_watch_test_lib:in_plain_node([], ?MODULE, first_is_taken, []).
+
+first_is_taken() ->
+    inets = weir_kit_sample:load(
+        "-module(inets).\n-export([start/3]).\n"
+        "start(httpd, Config, stand_alone) ->\n"
+        "    Port = proplists:get_value(port, Config),\n"
+        "    persistent_term:get(inets, none) =:= none andalso\n"
+        "        persistent_term:put(inets, {Port, gen_tcp:listen(Port, [{ip, {127, 0, 0, 1}}])}),\n"
+        "    httpd:start_standalone(Config).\n"
+    ),
+    {ok, Page} = weir_watch_page:start_link(#{port => 0}),
+    {Taken, {ok, _}} = persistent_term:get(inets),
+    ?assertNotEqual(Taken, port(weir_watch_page:address(Page))),
+    ?assertMatch({200, _, _}, get(Page, "/")),
+    weir_watch_page:stop(Page).
+
 %% httpd ends with its page, and the supervisor starts both anew at the same port; so it does when httpd ends.
 killed(_Config) ->
     {ok, Page} = weir_watch_page:start_link(#{port => 0}),
@@ -129,10 +147,11 @@ killed(_Config) ->
 other(Before) ->
     case whereis(weir_watch_page) of
         Pid when is_pid(Pid), Pid =/= Before ->
-            try get(Pid, "/") of
-                {200, _, _} -> Pid
+            try
+                {200, _, _} = get(Pid, "/"),
+                Pid
             catch
-                exit:_ -> false
+                _:_ -> false
             end;
         _ ->
             false

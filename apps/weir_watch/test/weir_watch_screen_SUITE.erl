@@ -9,7 +9,7 @@
 -export([whole/1, inspection/1, contents/1, small/1, empty/1, sorted/1, selected_in_sight/1, ascii/1, report/1]).
 -export([never_wider/1]).
 
-suite() -> [{timetrap, {minutes, 3}}].
+suite() -> [{timetrap, {minutes, 15}}].
 
 all() -> [whole, inspection, contents, small, empty, sorted, selected_in_sight, ascii, report, never_wider].
 

@@ -106,8 +106,11 @@ agent_is_gone(_Config) ->
     {_, Poller, _, _} = lists:keyfind(weir_watch_telemetry, 1, supervisor:which_children(weir_watch_sup)),
     Running = fun(#{running := N}) -> N =:= 1 end,
     _ = event([weir, watch], fun(_) -> true end, Running),
-    exit(whereis(weir_watch_agent), kill),
-    weir_kit:until(fun() -> is_pid(whereis(weir_watch_agent)) end, 60_000),
+    Former = whereis(weir_watch_agent),
+    exit(Former, kill),
+    weir_kit:until(fun() -> not lists:member(whereis(weir_watch_agent), [undefined, Former]) end),
+    %% What comes now is not of the former one.
+    _ = sys:get_state(Poller, infinity),
     _ = mailbox(),
     _ = event([weir, watch], fun(_) -> true end, Running),
     ?assert(is_process_alive(Poller)).

@@ -4,10 +4,10 @@
 -export([eventually/1, in_node/4, in_plain_node/4, snapshot/0, snapshot/1, says/2]).
 -export([with_agent/3]).
 
--define(DEADLINE_MS, 60_000).
+-define(DEADLINE_MS, 180_000).
 -define(CALL_MS, 4_000_000).
 
-%% Calls the function until it returns something else than false, which is returned; an error after a minute.
+%% Calls the function until it returns something else than false, which is returned; an error after three minutes.
 eventually(Condition) -> eventually(Condition, erlang:monotonic_time(millisecond) + ?DEADLINE_MS).
 
 eventually(Condition, Deadline) ->
