@@ -21,6 +21,7 @@
     hooks/1,
     hook_that_hangs/1,
     compressed_size_counts/1,
+    hook_before_it_is_asked/1,
     leftovers/1,
     foreign_files_stay/1,
     killed_while_compressing/1,
@@ -48,6 +49,7 @@ all() ->
         hook_that_hangs,
         compressed_size_counts,
         leftovers,
+        hook_before_it_is_asked,
         foreign_files_stay,
         killed_while_compressing,
         killed_again_and_again,
@@ -405,7 +407,7 @@ hook_that_hangs(Config) ->
 
 %% What was not cleaned is, when the process is there and is asked again.
 without_the_process(Config) ->
-    _ = application:stop(weir_log),
+    ok = weir_log_test_lib:stop_all(),
     Path = path(without_the_process, Config),
     ok = weir_log_file:close(rotated_only(Path)),
     ?assertEqual(<<"one\n">>, weir_log_file_lib:contents(name(Path, 0))),
@@ -424,5 +426,23 @@ rotated_only(Path) ->
     }),
     {ok, Written} = weir_log_file:write("one\n", 4, 0, File),
     Last = length(weir_log_file_lib:rotated(Path)),
+%% The calls of a log's hooks end while a file is being rotated: the log has said that there is a hook, and is about to
+%% ask.
+hook_before_it_is_asked(Config) ->
+    Path = path(hook_before_it_is_asked, Config),
+    Test = self(),
+    Hangs = fun(File) ->
+        Test ! {hook, File, self()},
+        receive
+            go -> ok
+        end
+    end,
+    ok = weir_log_file:close(rotated(Path, #{rotate => #{gzip => true, hook => Hangs}})),
+    {_, Pid} = called(),
+    Name = write(name(Path, 1), "two\n"),
+    ok = weir_log_retention:hook(Path, Name, {?MODULE, tell, [Test]}),
+    Pid ! go,
+    ?assertEqual({<<Name/binary, ".gz">>, true}, called()).
+
     {ok, Rotated} = weir_log_file:rotate(Last * 1000, Written),
     Rotated.
