@@ -192,7 +192,7 @@ many_callers(Config) ->
     true = erlang:resume_process(Writer),
     ok = await_normal(Callers),
     in_order(Number, Each, lines(Config)),
-    ?assertMatch({ok, #{state := ok, lost := Lost}} when Lost =:= #{}, weir_log_h:info(?ID)).
+    ok = well().
 
 %% One that is killed while it waits has sent its event; others are not disturbed.
 caller_killed(Config) ->
@@ -322,7 +322,7 @@ file_server_does_not_wait(Config) ->
     [file_server_2 ! {stray, N} || N <- lists:seq(1, 500)],
     ?assertMatch({ok, _}, file:read_file_info(Dir)),
     ok = weir_log_h:sync(?ID),
-    ?assertMatch({ok, #{state := ok, lost := Lost}} when Lost =:= #{}, weir_log_h:info(?ID)),
+    ok = well(),
     %% What it logs is there, whole.
     Texts = [Text || File <- filelib:wildcard(?config(file, Config) ++ "*"), {ok, Text} <- [file:read_file(File)]],
     ?assertEqual(550, length(binary:matches(iolist_to_binary(Texts), <<"{stray,">>))).
@@ -420,7 +420,7 @@ new_code(Config) ->
     logger:error("x", test()),
     ?assertEqual([<<"x">>], lines(Config)),
     ?assertEqual(Processes, processes_of_handler()),
-    ?assertMatch({ok, #{state := ok, lost := Lost}} when Lost =:= #{}, weir_log_h:info(?ID)).
+    ok = well().
 
 drops_are_told_by_new_code(Config) ->
     Options = #{overload => {drop, error}, max_bytes => 200, window => 1_000},
@@ -485,5 +485,14 @@ logger_sup_stopped(Config) ->
 
 processes_of_handler() ->
     [handler_sup(?ID), whereis(?MANAGER), writer(?ID) | weir_log_h_test_lib:linked(?ID)].
+%% Nothing is lost, and the file can be written: which is not known of a writer that does not answer within a second.
+well() ->
+    until(fun() ->
+        case weir_log_h:info(?ID) of
+            {ok, #{state := ok, lost := Lost}} when Lost =:= #{} -> true;
+            Other -> Other
+        end
+    end).
+
 
 until(Condition) -> weir_log_test_lib:eventually(Condition, 60_000).
