@@ -202,7 +202,7 @@ tell_and_report(Config) ->
 
 behind_a_handler(Config) ->
     Path = weir_log_test_lib:path("handler", Config),
-    ok = logger:add_handler(?MODULE, weir_log_h, #{config => #{file => Path}}),
+    ok = logger:add_handler(?MODULE, weir_log_h, #{config => #{file => Path, timeout => 60_000}}),
     try
         ok = logger:update_handler_config(?MODULE, config, #{window => 5, rotate => #{max_bytes => 100}}),
         {ok, #{log := #{window := 5}}} = weir_log_h:info(?MODULE),

@@ -105,7 +105,13 @@ same_bytes(Config) ->
 %% Reports as the runtime's own processes make them: of a process that crashes, of its supervisor, of a server.
 same_bytes_of_supervision(Config) ->
     Here = self(),
-    ok = add_both(Config, #{formatter => {logger_formatter, #{single_line => false}}}),
+    %% Not those of others in the node: one that comes while there is one handler is not in both files.
+    Mine = fun
+        (#{meta := #{gl := Leader}} = Event, Own) when Leader =:= Own -> Event;
+        (_, _) -> stop
+    end,
+    Filters = #{filter_default => stop, filters => [{mine, {Mine, group_leader()}}]},
+    ok = add_both(Config, Filters#{formatter => {logger_formatter, #{single_line => false}}}),
     process_flag(trap_exit, true),
     {ok, Sup} = supervisor:start_link(?MODULE, []),
     Spec = #{id => child, start => {?MODULE, start_link_child, [Here]}, restart => temporary},
@@ -296,8 +302,8 @@ keyword_lists(Config) ->
     ).
 
 changes(Config) ->
-    ok = add(Config, #{}, only_of_test()),
     File = ?config(file, Config),
+    ok = logger:add_handler(?ID, weir_log_h, (only_of_test())#{config => #{file => File}}),
     Default = #{file => File, ack => none, sync_on => none, rate => #{}, timeout => 5000, sync_interval => 5000},
     ?assertMatch({ok, #{config := Default}}, logger:get_handler_config(?ID)),
     ok = logger:update_handler_config(?ID, config, #{sync_interval => 100}),
@@ -598,14 +604,14 @@ failure_is_told_once(Config) ->
     ok = file:delete(File),
     ok = file:make_dir(File),
     kill_log(?ID),
+    %% Its writer may live on for a while, and would report that its file is gone.
+    ok = until(fun() -> state() =:= down end),
     ok = until(fun() -> logger:warning("x", test()), maps:get(warning, lost(), 0) > 0 end),
     ok = in_parallel(20, fun(_) -> [ok = logger:error("x", test()) || _ <- lists:seq(1, 10)] end),
     ?assertMatch(#{error := 200}, lost()),
     ?assertEqual(down, state()),
     ok = file:del_dir(File),
     ok = until(fun() -> state() =:= ok end),
-    %% Its writer may live on for a while, and would report that its file is gone.
-    ok = until(fun() -> state() =:= down end),
     ?assertMatch([#{label := {weir_log, ended}, log := {weir_log_h, ?ID}}], collect([ended])),
     ?assertEqual(no_more, receive {tap, Report} -> Report after 0 -> no_more end),
     ok = until(fun() -> contains(read(Config), "error 200") end),
@@ -840,8 +846,8 @@ start_peer(Config) ->
     File = filename:rootname(?config(file, Config)),
     ok = file:write_file(
         File ++ ".config",
-        io_lib:format("[{kernel, [{logger, [{handler, default, weir_log_h, #{config => #{file => ~0p}}}]}]}].~n", [
-            ?config(file, Config)
+        io_lib:format("[{kernel, [{logger, [{handler, default, weir_log_h, #{config => ~0p}}]}]}].~n", [
+            #{file => ?config(file, Config), timeout => 60_000}
         ])
     ),
     Peer = weir_log_h_test_lib:start_peer(["-config", File]),

@@ -15,7 +15,7 @@
 ]).
 
 %% How much later than it should a call may return: other programs may have the processors.
--define(SLACK_MS, 5_000).
+-define(SLACK_MS, 20_000).
 
 suite() -> [{timetrap, {minutes, 2}}].
 
@@ -173,13 +173,14 @@ times_out(Config) ->
 
 %% What is waited for in many shards has one time-out for all.
 sync_times_out_once(Config) ->
-    {Log, _} = weir_log_test_lib:open(log, Config, #{timeout => 400, shards => 16}),
+    {Log, _} = weir_log_test_lib:open(log, Config, #{timeout => 1_500, shards => 16}),
     Writers = weir_log_test_lib:writers(Log),
     [true = erlang:suspend_process(Writer) || Writer <- Writers],
     {Answer, Ms} = timed(fun() -> weir_log:sync(Log) end),
     [true = erlang:resume_process(Writer) || Writer <- Writers],
     ?assertEqual({error, timeout}, Answer),
-    ?assert(Ms =< 400 + ?SLACK_MS).
+    %% One after the other they would take 24 seconds.
+    ?assert(Ms =< 1_500 + ?SLACK_MS).
 
 timed(Fun) ->
     Start = erlang:monotonic_time(millisecond),
@@ -285,9 +286,9 @@ waits_with_a_long_mailbox(Config) ->
         long_mailbox(Opts, Call, Config)
      || {Opts, Call} <- [
             {#{}, Log},
-            {#{timeout => 5000}, Log},
+            {#{timeout => 60_000}, Log},
             {#{window => 1}, Alog},
-            {#{window => 1, timeout => 5000}, Alog},
+            {#{window => 1, timeout => 60_000}, Alog},
             {#{}, fun weir_log:sync/1}
         ]
     ].
@@ -297,8 +298,11 @@ long_mailbox(Opts, Call, Config) ->
     Reductions = fun(Before) ->
         [Answer] = finish(
             callers(1, fun(_) ->
+                %% With room for all that comes: to collect garbage costs what is in the mailbox.
+                _ = process_flag(min_heap_size, 2_000_000),
                 [self() ! {stray, I} || I <- lists:seq(1, Before)],
                 ok = Call(Log),
+                true = garbage_collect(),
                 {_, Start} = erlang:process_info(self(), reductions),
                 [ok = Call(Log) || _ <- lists:seq(1, 20)],
                 {_, End} = erlang:process_info(self(), reductions),
