@@ -1,15 +1,19 @@
 %% @doc Compresses one file: `Name' becomes `Name.gz', and is gone then.
 %%
 %% ```
-%%   Name                 Name                  Name                        Name.gz
-%%             --->       Name.gz.part   --->   Name.gz          --->
-%%   write the part, sync it     rename it, sync the directory    delete the original
+%%   Name                 Name                      Name                        Name.gz
+%%             --->       Name.gz.part0001   --->   Name.gz          --->
+%%   write the part, sync it         rename it, sync the directory    delete the original
 %% '''
 %%
 %% What a kill at any moment, of the process or of the machine, leaves behind: before the rename, the original and
 %% perhaps a part, which weir_log_retention deletes; after it, the original and a complete compressed file, and
 %% weir_log_retention deletes the original. The entries are in one complete file at any time. An error leaves the
 %% original alone.
+%%
+%% A process that is killed in a system call is dead before the call is over, and long before on a disk that stands
+%% still. So each part has a name of its own: a call of the dead process that truncates, renames or deletes its part
+%% late does not do that to the part of its successor.
 %%
 %% The compressed file has the original's mode and times, so that programs which go by them see the age of the entries.
 %% @private
@@ -34,7 +38,7 @@
 -spec compress(weir_log_path:path()) -> {ok, Bytes :: non_neg_integer()} | {error, reason()}.
 compress(Name) ->
     Target = <<Name/binary, ".gz">>,
-    Part = <<Target/binary, ".part">>,
+    Part = weir_log_rotation:part(Target, erlang:unique_integer([positive, monotonic])),
     case steps([fun() -> write_part(Name, Part) end, fun() -> replace(Name, Part, Target) end]) of
         ok ->
             size_of(Target);

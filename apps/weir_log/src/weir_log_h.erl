@@ -220,19 +220,21 @@ hand_over(#{level := Level} = Event, Config, #handle{log = Log} = Handle) ->
 
 is_within_rate(Level, #handle{rates = Rates, rated = Rated}) ->
     case Rates of
-        #{Level := {Place, Most}} -> is_within(Rated, Place, Most, erlang:system_time(second));
+        #{Level := {Place, Most}} -> is_within(Rated, Place, Most);
         #{} -> true
     end.
 
-%% The word has the second above, and the events in it below.
-is_within(Rated, Place, Most, Second) ->
-    case atomics:add_get(Rated, Place, 1) of
-        Word when Word bsr ?COUNT_BITS =:= Second ->
+%% The word has the second above, and the events in it below. The clock is read after the word: who had read it before,
+%% and was held up, would begin a second anew that is over.
+is_within(Rated, Place, Most) ->
+    Word = atomics:add_get(Rated, Place, 1),
+    case erlang:system_time(second) of
+        Second when Word bsr ?COUNT_BITS =:= Second ->
             Word band ((1 bsl ?COUNT_BITS) - 1) =< Most;
-        Word ->
+        Second ->
             case atomics:compare_exchange(Rated, Place, Word, (Second bsl ?COUNT_BITS) + 1) of
                 ok -> true;
-                _ -> is_within(Rated, Place, Most, Second)
+                _ -> is_within(Rated, Place, Most)
             end
     end.
 

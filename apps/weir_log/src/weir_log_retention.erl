@@ -16,7 +16,8 @@
 %% Hooks. A rotated file that a function of the user's is to be called for is a row `{{hook, Path, Name}, Hook}', until
 %% it is: when there is nothing left to compress of that log, by a process for each log, which gives each call a process
 %% of its own and a minute. So a hook that hangs holds up the hooks of its own log only. One whose file is gone by then
-%% is not called.
+%% is not called. For rows that have come when that process ends the log may not have asked yet: so there is a look
+%% first, for which what the log asked last is kept in a row `{{asked, Path}, Retention}'.
 %%
 %% What cannot be compressed, because the disk is full or the file cannot be read, stays as it is, counts with its size,
 %% and is tried again the next time the log asks. Neither that nor a file that cannot be deleted stops the rest;
@@ -150,7 +151,7 @@ handle_info({'DOWN', Monitor, process, _, _}, #state{runners = Runners} = State)
 handle_info(_Stray, State) ->
     {noreply, State, 0}.
 
-look({Path, {Dates, Keep, Days}, Ref} = Row, #state{excepted = Excepted} = State) ->
+look({Path, {Dates, Keep, Days} = Asked, Ref} = Row, #state{excepted = Excepted} = State) ->
     Failed = excepted(Path, Ref, Excepted),
     %% Only of files that were there before the look, which compresses them first.
     Hooks = ets:match_object(?TABLE, {{hook, Path, '_'}, '_'}),
@@ -164,22 +165,25 @@ look({Path, {Dates, Keep, Days}, Ref} = Row, #state{excepted = Excepted} = State
             compress(Path, Ref, Name, Deleted);
         [] ->
             true = ets:delete_object(?TABLE, Row),
-            hooks(Path, Hooks, Deleted#state{excepted = maps:remove(Path, Excepted)})
+            hooks(Path, Hooks, Asked, Deleted#state{excepted = maps:remove(Path, Excepted)})
     end.
 
 %% ---------------------------------------------------------------- hooks
 
 %% Those of one log are called one after the other. When they have been, there may be others.
-hooks(Path, [_ | _] = Rows, #state{runners = Runners} = State) when not is_map_key(Path, Runners) ->
+hooks(Path, [_ | _] = Rows, Asked, #state{runners = Runners} = State) when not is_map_key(Path, Runners) ->
+    true = ets:insert(?TABLE, {{asked, Path}, Asked}),
     {_, Monitor} = spawn_monitor(fun() -> lists:foreach(fun run/1, lists:sort(Rows)) end),
     State#state{runners = Runners#{Path => Monitor}};
-hooks(_Path, _Rows, State) ->
+hooks(_Path, _Rows, _Asked, State) ->
     State.
 
-%% If there is still something to do, the hooks come after it.
+%% If the log has asked meanwhile there is a look all the same.
 called(Path, #state{runners = Runners} = State) ->
-    Left = [Row || Row <- ets:match_object(?TABLE, {{hook, Path, '_'}, '_'}), is_done(Path)],
-    hooks(Path, Left, State#state{runners = maps:remove(Path, Runners)}).
+    Last = ets:take(?TABLE, {asked, Path}),
+    Left = ets:match_object(?TABLE, {{hook, Path, '_'}, '_'}),
+    _ = [ets:insert_new(?TABLE, {Path, Asked, make_ref()}) || {_, Asked} <- Last, Left =/= []],
+    State#state{runners = maps:remove(Path, Runners)}.
 
 run({{hook, _, Name} = Key, _}) ->
     %% Once, whoever else has found the row.

@@ -20,7 +20,7 @@
 %% @private
 -module(weir_log_rotation).
 
--export([dates/1, name/3, parse/3, next/3, newest/3, in_order/3, max_suffix/0]).
+-export([dates/1, name/3, part/2, parse/3, next/3, newest/3, in_order/3, max_suffix/0]).
 -export([since/3, plan/5]).
 
 -export_type([stamp/0, dates/0, form/0, keep/0, action/0]).
@@ -48,8 +48,13 @@
 %% The last second of the year 9999, after which years have five digits.
 -define(LAST_SECOND, 253402300799).
 
-%% A dot, 16 characters of time, a dash, a number that is below a million for sure, `.gz.part', and some.
--define(MAX_SUFFIX, 40).
+%% A dot, 16 characters of time, a dash, a number that is below a million for sure, `.gz.part0000', and some.
+-define(MAX_SUFFIX, 44).
+
+-define(IS_DIGIT(Char), (Char >= $0 andalso Char =< $9)).
+
+%% Parts have so many names.
+-define(PARTS, 10_000).
 
 -define(BASIC, {utc, [$Y, $m, $d, <<"T">>, $H, $M, $S, <<"Z">>]}).
 
@@ -105,6 +110,10 @@ name(Base, {Zone, Parts}, {Seconds, Number}) ->
 number(local, 0) -> [];
 number(_, Number) -> [$-, pad(Number, 4)].
 
+%% @doc The name under which a compressed file is made, of which the next ones in number are different.
+-spec part(Compressed :: binary(), non_neg_integer()) -> binary().
+part(Compressed, Number) -> iolist_to_binary([Compressed, ".part", pad(Number rem ?PARTS, 4)]).
+
 %% @doc What rotated file of this base a name stands for, if any.
 -spec parse(Base :: binary(), dates(), Name :: binary()) -> {ok, stamp(), form()} | error.
 parse(Base, {_, Parts} = Dates, Name) ->
@@ -115,7 +124,7 @@ parse(Base, {_, Parts} = Dates, Name) ->
         {Digits, Form} = form(Rest),
         Stamp = {seconds(Time), read_number(Digits)},
         %% There is one spelling of each stamp: not 7 for 0007, and no 31 February.
-        true = name(Base, Dates, Stamp) =:= strip(Name, Form),
+        true = name(Base, Dates, Stamp) =:= binary:part(Name, 0, byte_size(Name) - byte_size(Rest) + byte_size(Digits)),
         {ok, Stamp, Form}
     catch
         error:_ -> error
@@ -143,14 +152,16 @@ read_number(<<"-", Digits/binary>>) -> binary_to_integer(Digits).
 
 form(Rest) ->
     case binary:split(Rest, <<".">>) of
-        [Digits, <<"gz">>] -> {Digits, gz};
-        [Digits, <<"gz.part">>] -> {Digits, part};
-        _ -> {Rest, plain}
+        [Digits, <<"gz">>] ->
+            {Digits, gz};
+        %% As an earlier version has left it.
+        [Digits, <<"gz.part">>] ->
+            {Digits, part};
+        [Digits, <<"gz.part", A, B, C, D>>] when ?IS_DIGIT(A), ?IS_DIGIT(B), ?IS_DIGIT(C), ?IS_DIGIT(D) ->
+            {Digits, part};
+        _ ->
+            {Rest, plain}
     end.
-
-strip(Name, plain) -> Name;
-strip(Name, gz) -> binary:part(Name, 0, byte_size(Name) - 3);
-strip(Name, part) -> binary:part(Name, 0, byte_size(Name) - 8).
 
 %% @doc The stamp of a file that is rotated now, after the one with the stamp `Last'.
 -spec next(NowMs :: integer(), dates(), Last :: stamp() | none) -> stamp().

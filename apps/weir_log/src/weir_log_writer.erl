@@ -143,8 +143,9 @@ mend(Word, #state{idle = {Since, Before}, words = Words} = State) ->
     Least = min(Word, Before),
     case now_ms() - Since >= ?IDLE_MS of
         true ->
-            ok = atomics:sub(Words, ?QUEUED, Least),
+            %% In this order: at any moment an entry is counted as waiting or as unsent.
             ok = atomics:add(Words, ?UNSENT, max(0, ?QUEUED_ENTRIES(Least))),
+            ok = atomics:sub(Words, ?QUEUED, Least),
             State#state{idle = none};
         false ->
             State#state{idle = {Since, Least}}

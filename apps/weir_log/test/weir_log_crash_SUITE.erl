@@ -84,9 +84,7 @@ writers_killed_under_load(Config) ->
     Crowd = weir_log_test_lib:crowd(50, fun(P) -> [I || I <- lists:seq(1, 400), is_written(Log, P, I)] end),
     [
         begin
-            [Writer] = weir_log_test_lib:writers(Log),
-            weir_log_test_lib:kill(Writer),
-            ok = new_writer(Log, Writer),
+            ok = weir_log_test_lib:kill_writer(Log, 1),
             ok = weir_log:log(Log, <<"0 0">>)
         end
      || _ <- lists:seq(1, 5)
@@ -205,8 +203,8 @@ too_many_crashes(Config) ->
         case weir_log_terms:log(Log) of
             none ->
                 true;
-            _ ->
-                [exit(Writer, kill) || Writer <- weir_log_test_lib:writers(Log), is_pid(Writer)],
+            Open ->
+                [exit(Writer, kill) || Writer <- weir_log_terms:writers(Open), is_pid(Writer)],
                 false
         end
     end),

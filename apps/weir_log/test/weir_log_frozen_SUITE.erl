@@ -57,6 +57,15 @@ handler(Config) ->
         Handler = (weir_log_h_test_lib:only_of_test())#{formatter => Formatter, config => Options},
         ok = call(Peer, logger, add_handler, [?ID, weir_log_h, Handler]),
         freeze(Config),
+        %% The writer is at the file before anybody waits: a look at what others have found would undo that.
+        ok = call(Peer, ?MODULE, callers, [1, 1]),
+        Writer = call(Peer, weir_log_h_test_lib, writer, [?ID]),
+        ok = until(fun() ->
+            case call(Peer, erlang, process_info, [Writer, current_function]) of
+                {current_function, {prim_file, _, _}} -> true;
+                Other -> Other
+            end
+        end),
         ok = call(Peer, ?MODULE, callers, [20, 200]),
         ok = call(Peer, ?MODULE, callers, [20, 200]),
         _ = call(Peer, erlang, send, [file_server_2, stray]),
@@ -65,10 +74,10 @@ handler(Config) ->
         ?assertMatch({ok, #{state := unknown, log := #{shards := [#{stuck := true}]}}}, Stuck),
         _ = thaw(Config),
         ok = until(fun() -> state(Peer) =:= ok end),
-        ok = call(Peer, weir_log_h, sync, [?ID]),
+        ok = until(fun() -> call(Peer, weir_log_h, sync, [?ID]) =:= ok end),
         {ok, #{lost := #{error := Lost}}} = call(Peer, weir_log_h, info, [?ID]),
         Events = [Line || Line <- weir_log_test_lib:lines(File), binary:match(Line, <<" of ">>) =/= nomatch],
-        ?assertEqual(2 * 20 * 200, Lost + length(Events)),
+        ?assertEqual(1 + 2 * 20 * 200, Lost + length(Events)),
         ?assertEqual(length(Events), length(lists:usort(Events))),
         Told = iolist_to_binary(io_lib:format("~b entries were dropped", [Lost])),
         ok = until(fun() ->

@@ -13,6 +13,7 @@
     missing_original/1,
     target_is_a_directory/1,
     disk_full/1,
+    part_of_a_dead_process/1,
     cleans_what_is_asked/1,
     keeps_by_count_and_bytes/1,
     keeps_by_age/1,
@@ -20,6 +21,7 @@
     owner_of_files/1,
     hooks/1,
     hook_that_hangs/1,
+    hook_before_it_is_asked/1,
     compressed_size_counts/1,
     leftovers/1,
     foreign_files_stay/1,
@@ -39,6 +41,7 @@ all() ->
         missing_original,
         target_is_a_directory,
         disk_full,
+        part_of_a_dead_process,
         cleans_what_is_asked,
         keeps_by_count_and_bytes,
         keeps_by_age,
@@ -46,6 +49,7 @@ all() ->
         owner_of_files,
         hooks,
         hook_that_hangs,
+        hook_before_it_is_asked,
         compressed_size_counts,
         leftovers,
         foreign_files_stay,
@@ -163,6 +167,25 @@ disk_full(Config) ->
         ?assertEqual([], names(Path))
     end).
 
+%% One that is killed in a system call does to its part what it was about to do when another one compresses the file:
+%% truncates it, renames it, deletes it. That one has a part of its own.
+part_of_a_dead_process(Config) ->
+    Path = path(part_of_a_dead_process, Config),
+    Text = text(2000000),
+    Name = write(name(Path, 1), Text),
+    {Pid, Monitor} = spawn_monitor(fun() -> weir_log_gzip:compress(Name) end),
+    weir_log_file_lib:await(fun() -> parts(Path) =/= [] end),
+    exit(Pid, kill),
+    receive
+        {'DOWN', Monitor, process, Pid, Reason} -> ?assertEqual(killed, Reason)
+    end,
+    Left = parts(Path),
+    {ok, _} = weir_log_gzip:compress(Name),
+    ?assertEqual(Left, parts(Path)),
+    ?assert(Text =:= weir_log_file_lib:contents(<<Name/binary, ".gz">>)).
+
+parts(Path) -> [Part || Part <- names(Path), binary:match(Part, <<".gz.part">>) =/= nomatch].
+
 %% ---------------------------------------------------------------- the process
 
 cleans_what_is_asked(Config) ->
@@ -209,6 +232,7 @@ leftovers(Config) ->
     [Begun, Renamed, Deleted] = [name(Path, N) || N <- [1, 2, 3]],
     write(Begun, "one"),
     write(<<Begun/binary, ".gz.part">>, "half"),
+    write(<<Begun/binary, ".gz.part1234">>, "half"),
     write(Renamed, "two"),
     write(<<Renamed/binary, ".gz">>, zlib:gzip("two")),
     write(<<Deleted/binary, ".gz">>, zlib:gzip("three")),
@@ -236,8 +260,7 @@ killed_while_compressing(Config) ->
     Text = text(2000000),
     write(name(Path, 1), Text),
     ok = ask(Path, ?ALL),
-    Part = <<(name(Path, 1))/binary, ".gz.part">>,
-    weir_log_file_lib:await(fun() -> filelib:is_file(Part) orelse weir_log_retention:is_done(Path) end),
+    weir_log_file_lib:await(fun() -> parts(Path) =/= [] orelse weir_log_retention:is_done(Path) end),
     kill(),
     ?assertEqual(1, length(weir_log_file_lib:rotated(Path))),
     restart(),
@@ -273,7 +296,7 @@ spin(N) -> spin(N - 1).
 fails_and_goes_on(Config) ->
     Path = path(fails_and_goes_on, Config),
     [write(name(Path, N), "text") || N <- [1, 2, 3]],
-    InTheWay = <<(name(Path, 3))/binary, ".gz.part">>,
+    InTheWay = <<(name(Path, 3))/binary, ".gz">>,
     ok = file:make_dir(InTheWay),
     clean(Path, ?ALL),
     ?assertMatch(#{compressed := 2, errors := 1}, weir_log_retention:info()),
@@ -403,9 +426,27 @@ hook_that_hangs(Config) ->
     {_, Next} = called(),
     Next ! go.
 
+%% The calls of a log's hooks end while a file is being rotated: the log has said that there is a hook, and is about to
+%% ask.
+hook_before_it_is_asked(Config) ->
+    Path = path(hook_before_it_is_asked, Config),
+    Test = self(),
+    Hangs = fun(File) ->
+        Test ! {hook, File, self()},
+        receive
+            go -> ok
+        end
+    end,
+    ok = weir_log_file:close(rotated(Path, #{rotate => #{gzip => true, hook => Hangs}})),
+    {_, Pid} = called(),
+    Name = write(name(Path, 1), "two\n"),
+    ok = weir_log_retention:hook(Path, Name, {?MODULE, tell, [Test]}),
+    Pid ! go,
+    ?assertEqual({<<Name/binary, ".gz">>, true}, called()).
+
 %% What was not cleaned is, when the process is there and is asked again.
 without_the_process(Config) ->
-    _ = application:stop(weir_log),
+    ok = weir_log_test_lib:stop_all(),
     Path = path(without_the_process, Config),
     ok = weir_log_file:close(rotated_only(Path)),
     ?assertEqual(<<"one\n">>, weir_log_file_lib:contents(name(Path, 0))),

@@ -192,7 +192,7 @@ many_callers(Config) ->
     true = erlang:resume_process(Writer),
     ok = await_normal(Callers),
     in_order(Number, Each, lines(Config)),
-    ?assertMatch({ok, #{state := ok, lost := Lost}} when Lost =:= #{}, weir_log_h:info(?ID)).
+    ok = well().
 
 %% One that is killed while it waits has sent its event; others are not disturbed.
 caller_killed(Config) ->
@@ -322,7 +322,7 @@ file_server_does_not_wait(Config) ->
     [file_server_2 ! {stray, N} || N <- lists:seq(1, 500)],
     ?assertMatch({ok, _}, file:read_file_info(Dir)),
     ok = weir_log_h:sync(?ID),
-    ?assertMatch({ok, #{state := ok, lost := Lost}} when Lost =:= #{}, weir_log_h:info(?ID)),
+    ok = well(),
     %% What it logs is there, whole.
     Texts = [Text || File <- filelib:wildcard(?config(file, Config) ++ "*"), {ok, Text} <- [file:read_file(File)]],
     ?assertEqual(550, length(binary:matches(iolist_to_binary(Texts), <<"{stray,">>))).
@@ -380,12 +380,9 @@ supervisor_restarts_while_the_writer_hangs(Config) ->
         Options = #{file => ?config(file, Config), ack => written, timeout => 2_000},
         ok = call(Peer, logger, add_handler, [?ID, weir_log_h, #{config => Options}]),
         ok = call(Peer, sys, suspend, [call(Peer, weir_log_h_test_lib, writer, [?ID])]),
-        %% If each crash took the time-out that would be 40 seconds.
-        Start = erlang:monotonic_time(millisecond),
-        ok = peer:call(Peer, ?MODULE, crash_child, [20], 60_000),
-        Took = erlang:monotonic_time(millisecond) - Start,
-        ct:log("took ~b ms", [Took]),
-        Took =< 2_000 + ?SLACK_MS orelse ct:fail({took, Took})
+        ok = peer:call(Peer, ?MODULE, crash_child, [20], 120_000),
+        %% Who waits in vain has sent its event; those that come after that are dropped.
+        ?assertMatch({ok, #{lost := #{error := 19}}}, call(Peer, weir_log_h, info, [?ID]))
     after
         peer:stop(Peer)
     end.
@@ -420,7 +417,7 @@ new_code(Config) ->
     logger:error("x", test()),
     ?assertEqual([<<"x">>], lines(Config)),
     ?assertEqual(Processes, processes_of_handler()),
-    ?assertMatch({ok, #{state := ok, lost := Lost}} when Lost =:= #{}, weir_log_h:info(?ID)).
+    ok = well().
 
 drops_are_told_by_new_code(Config) ->
     Options = #{overload => {drop, error}, max_bytes => 200, window => 1_000},
@@ -453,7 +450,7 @@ application_stopped(Config) ->
     Peer = start_peer([]),
     try
         {ok, Started} = call(Peer, application, ensure_all_started, [weir_log]),
-        ok = call(Peer, logger, add_handler, [?ID, weir_log_h, #{config => #{file => ?config(file, Config)}}]),
+        ok = call(Peer, logger, add_handler, [?ID, weir_log_h, #{config => patient(Config)}]),
         [ok = call(Peer, application, stop, [Each]) || Each <- lists:reverse(Started)],
         ok = call(Peer, logger, error, ["after the application"]),
         ok = call(Peer, weir_log_h, sync, [?ID]),
@@ -472,7 +469,7 @@ application_stopped(Config) ->
 logger_sup_stopped(Config) ->
     Peer = start_peer([]),
     try
-        ok = call(Peer, logger, add_handler, [?ID, weir_log_h, #{config => #{file => ?config(file, Config)}}]),
+        ok = call(Peer, logger, add_handler, [?ID, weir_log_h, #{config => patient(Config)}]),
         [ok = call(Peer, logger, error, ["line ~b", [N]]) || N <- lists:seq(1, 100)],
         ok = peer:call(Peer, supervisor, terminate_child, [kernel_sup, logger_sup], 60_000),
         ?assertEqual(100, length(binary:matches(read(Config), <<"line ">>))),
@@ -483,7 +480,18 @@ logger_sup_stopped(Config) ->
 
 %% ---------------------------------------------------------------- help
 
+patient(Config) -> #{file => ?config(file, Config), timeout => 60_000}.
+
 processes_of_handler() ->
     [handler_sup(?ID), whereis(?MANAGER), writer(?ID) | weir_log_h_test_lib:linked(?ID)].
+
+%% Nothing is lost, and the file can be written: which is not known of a writer that does not answer within a second.
+well() ->
+    until(fun() ->
+        case weir_log_h:info(?ID) of
+            {ok, #{state := ok, lost := Lost}} when Lost =:= #{} -> true;
+            Other -> Other
+        end
+    end).
 
 until(Condition) -> weir_log_test_lib:eventually(Condition, 60_000).

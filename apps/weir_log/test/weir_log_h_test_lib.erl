@@ -23,9 +23,11 @@ teardown(Others, Config) ->
     _ = [logger:remove_handler(Id) || Id <- [?config(id, Config) | Others]],
     ok = logger:set_primary_config(level, ?config(primary_level, Config)).
 
-%% Options are those of the handler, and Handler is what logger itself has of it.
+%% Options are those of the handler, and Handler is what logger itself has of it. Unless a case is about that, nobody
+%% gives up because the machine is busy.
 add(Config, Options, Handler) ->
-    logger:add_handler(?config(id, Config), weir_log_h, Handler#{config => Options#{file => ?config(file, Config)}}).
+    All = maps:merge(#{timeout => 60_000, file => ?config(file, Config)}, Options),
+    logger:add_handler(?config(id, Config), weir_log_h, Handler#{config => All}).
 
 formatter(Template) ->
     (only_of_test())#{formatter => {logger_formatter, #{template => Template}}}.

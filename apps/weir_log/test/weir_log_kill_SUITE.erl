@@ -130,7 +130,7 @@ life(File, How, Shards, Life, Kills, Check, Before) ->
     Told = live(File, How, Shards, Life, rand:uniform(?LATEST)),
     Left = [read_current(Each) || Each <- files(File, Shards)],
     Killed = [tear(Format, Each, Bytes) || {Each, Bytes} <- lists:zip(files(File, Shards), Left)],
-    Parts = filelib:wildcard(File ++ "*.part"),
+    Parts = filelib:wildcard(File ++ "*.part*"),
     History = reopen(Kind, Options#{file => File, shards => Shards}, files(File, Shards)),
     %% Cleaning up has left nothing.
     ?assertEqual(lists:sort(lists:append(History)), lists:sort(filelib:wildcard(File ++ "*"))),

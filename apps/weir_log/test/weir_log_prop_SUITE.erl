@@ -129,9 +129,8 @@ writer(Number) ->
 
 kill_writer(Number) ->
     guarded(fun() ->
-        Old = writer(Number),
-        ok = weir_log_test_lib:kill(Old),
-        weir_log_test_lib:eventually(fun() -> writer(Number) =/= Old end)
+        Writers = weir_log_test_lib:writers(?LOG),
+        weir_log_test_lib:kill_writer(?LOG, ((Number - 1) rem length(Writers)) + 1)
     end).
 
 suspend(Number) ->

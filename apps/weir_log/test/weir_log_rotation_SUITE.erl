@@ -70,7 +70,7 @@ names(_Config) ->
 
 stamp() -> {range(0, 253402300799), oneof([range(0, 3), range(0, 20000)])}.
 
-form() -> oneof([{plain, <<>>}, {gz, <<".gz">>}, {part, <<".gz.part">>}]).
+form() -> oneof([{plain, <<>>}, {gz, <<".gz">>}, {part, <<".gz.part">>}, {part, <<".gz.part0042">>}]).
 
 names_are_parsed(_Config) ->
     check(
@@ -101,6 +101,9 @@ foreign_names(_Config) ->
         <<"a.log.20261121T120000Z-0000.bz2">>,
         <<"a.log.20261121T120000Z-0000.gz.gz">>,
         <<"a.log.20261121T120000Z-0000.gz.part.part">>,
+        <<"a.log.20261121T120000Z-0000.gz.part1">>,
+        <<"a.log.20261121T120000Z-0000.gz.part00001">>,
+        <<"a.log.20261121T120000Z-0000.gz.part-001">>,
         <<"a.log.20261121T120000Z-0000.bak">>,
         <<"a.log.20261121T120000Z-0000 ">>,
         <<255, 254>>
@@ -136,7 +139,8 @@ names_sort_by_time(_Config) ->
 
 names_fit(_Config) ->
     Longest = weir_log_rotation:name(<<>>, basic(), {253402300799, 999999}),
-    ?assert(byte_size(<<Longest/binary, ".gz.part">>) =< weir_log_rotation:max_suffix()).
+    ?assert(byte_size(weir_log_rotation:part(<<Longest/binary, ".gz">>, 1)) =< weir_log_rotation:max_suffix()),
+    ?assertEqual(<<"a.gz.part0001">>, weir_log_rotation:part(<<"a.gz">>, 10_001)).
 
 dates_of_the_user(_Config) ->
     {ok, Days} = weir_log_rotation:dates("%Y-%m-%d"),
@@ -210,7 +214,7 @@ formats_that_are_none(_Config) ->
     ?assertMatch({ok, _}, weir_log_rotation:dates("%Y%m%d" ++ lists:duplicate(16, $x))),
     ?assertEqual(error, weir_log_rotation:dates("%Y%m%d" ++ lists:duplicate(17, $x))),
     {ok, Longest} = weir_log_rotation:dates("%Y%m%d" ++ lists:duplicate(16, $x)),
-    ?assert(byte_size(weir_log_rotation:name(<<>>, Longest, {0, 999999})) + 8 =< weir_log_rotation:max_suffix()).
+    ?assert(byte_size(weir_log_rotation:name(<<>>, Longest, {0, 999999})) + 12 =< weir_log_rotation:max_suffix()).
 
 %% Nothing goes before its days are over: where names show the day alone, all of a day's files go together.
 age_by_the_day(_Config) ->
@@ -305,7 +309,7 @@ model_one({Name, _} = File, Rest, KeepFiles, KeepBytes, Gzip, Excepted) ->
 
 is_gz(Name) -> filename:extension(Name) =:= <<".gz">>.
 
-is_part(Name) -> filename:extension(Name) =:= <<".part">>.
+is_part(Name) -> binary:match(Name, <<".gz.part">>) =/= nomatch.
 
 stem(Name) -> hd(binary:split(Name, <<".gz">>)).
 

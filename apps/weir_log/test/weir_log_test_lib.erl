@@ -4,7 +4,8 @@
 
 -export([setup/2, teardown/1, stop_all/0, leftovers/0, quiet/1, loud/1, code_paths/1, call/4]).
 -export([path/2, open/3, lines/1, told/1, in_order/3, blocked/2, writers/1, words/1, info/1, shard/1]).
--export([eventually/1, eventually/2, kill/1, await_down/1, queue/1, crowd/2, await/1, asleep/1, all_asleep/1]).
+-export([eventually/1, eventually/2, kill/1, kill_writer/2, await_down/1, queue/1, crowd/2, await/1]).
+-export([asleep/1, all_asleep/1]).
 
 -include_lib("stdlib/include/assert.hrl").
 -include("../src/weir_log.hrl").
@@ -100,6 +101,18 @@ poll(Condition, Until) ->
 kill(Pid) ->
     exit(Pid, kill),
     await_down(Pid).
+
+%% Kills the writer of a shard, and waits for the next one, which begins when the system call is over that the first may
+%% be in: a process is dead before that, and its last batch would come behind what the next writer has written.
+kill_writer(Name, Number) ->
+    {ok, Sup} = weir_log_registry:lookup(Name),
+    {ok, Files} = weir_log:files(Name),
+    Old = lists:nth(Number, writers(Name)),
+    ok = sys:suspend(Sup, infinity),
+    ok = kill(Old),
+    ok = eventually(fun() -> weir_log_file_lib:open_files(lists:nth(Number, Files)) =:= 0 end),
+    ok = sys:resume(Sup, infinity),
+    eventually(fun() -> lists:nth(Number, writers(Name)) =/= Old end).
 
 await_down(Pid) ->
     Monitor = monitor(process, Pid),

@@ -15,7 +15,7 @@
 ]).
 
 %% How much later than it should a call may return: other programs may have the processors.
--define(SLACK_MS, 5_000).
+-define(SLACK_MS, 20_000).
 
 suite() -> [{timetrap, {minutes, 2}}].
 
@@ -127,7 +127,12 @@ until(Stop, Log) ->
 everything_killed(Config) ->
     {Log, Writer} = open(Config, #{}),
     Callers = waiting(Log, Writer, 10),
-    [exit(Pid, kill) || Pid <- family(Log, Writer) ++ [whereis(weir_log_node_sup), whereis(weir_log_registry)]],
+    [Sup | Children] = family(Log, Writer),
+    %% Whoever sees another one die closes the log, or starts that one again: so those who could go first, one by one,
+    %% and who starts them again does not run.
+    true = erlang:suspend_process(Sup),
+    lists:foreach(fun weir_log_test_lib:kill/1, [whereis(weir_log_registry), whereis(weir_log_node_sup)]),
+    lists:foreach(fun weir_log_test_lib:kill/1, Children ++ [Sup]),
     ?assertEqual(told(10), finish(Callers)),
     %% With the table nobody knows of the log any more.
     ?assertEqual({error, writer_down}, weir_log:log(Log, <<"x">>)),
@@ -168,13 +173,14 @@ times_out(Config) ->
 
 %% What is waited for in many shards has one time-out for all.
 sync_times_out_once(Config) ->
-    {Log, _} = weir_log_test_lib:open(log, Config, #{timeout => 400, shards => 16}),
+    {Log, _} = weir_log_test_lib:open(log, Config, #{timeout => 1_500, shards => 16}),
     Writers = weir_log_test_lib:writers(Log),
     [true = erlang:suspend_process(Writer) || Writer <- Writers],
     {Answer, Ms} = timed(fun() -> weir_log:sync(Log) end),
     [true = erlang:resume_process(Writer) || Writer <- Writers],
     ?assertEqual({error, timeout}, Answer),
-    ?assert(Ms =< 400 + ?SLACK_MS).
+    %% One after the other they would take 24 seconds.
+    ?assert(Ms =< 1_500 + ?SLACK_MS).
 
 timed(Fun) ->
     Start = erlang:monotonic_time(millisecond),
@@ -204,7 +210,13 @@ stuck(Config) ->
     {[Told], Entries} = weir_log_test_lib:told(weir_log_test_lib:lines(Path)),
     ?assertEqual([<<"first">>, <<"late">>, <<"in the window">>, <<"again">>], Entries),
     ?assertMatch({_, _}, binary:match(Told, <<"100 entries were dropped (error 100)">>)),
-    ?assertMatch(#{stuck := false, dropped := 100, entries := 5}, weir_log_test_lib:shard(Log)).
+    %% What has been written is counted afterwards.
+    ok = weir_log_test_lib:eventually(fun() ->
+        case weir_log_test_lib:shard(Log) of
+            #{stuck := false, dropped := 100, entries := 5} -> true;
+            Other -> Other
+        end
+    end).
 
 %% Nobody has to log something for the log to be usable again.
 goes_on_by_itself(Config) ->
@@ -274,9 +286,9 @@ waits_with_a_long_mailbox(Config) ->
         long_mailbox(Opts, Call, Config)
      || {Opts, Call} <- [
             {#{}, Log},
-            {#{timeout => 5000}, Log},
+            {#{timeout => 60_000}, Log},
             {#{window => 1}, Alog},
-            {#{window => 1, timeout => 5000}, Alog},
+            {#{window => 1, timeout => 60_000}, Alog},
             {#{}, fun weir_log:sync/1}
         ]
     ].
@@ -286,8 +298,11 @@ long_mailbox(Opts, Call, Config) ->
     Reductions = fun(Before) ->
         [Answer] = finish(
             callers(1, fun(_) ->
+                %% With room for all that comes: to collect garbage costs what is in the mailbox.
+                _ = process_flag(min_heap_size, 2_000_000),
                 [self() ! {stray, I} || I <- lists:seq(1, Before)],
                 ok = Call(Log),
+                true = garbage_collect(),
                 {_, Start} = erlang:process_info(self(), reductions),
                 [ok = Call(Log) || _ <- lists:seq(1, 20)],
                 {_, End} = erlang:process_info(self(), reductions),

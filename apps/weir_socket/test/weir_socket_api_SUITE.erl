@@ -752,13 +752,17 @@ abort(Socket, Peer) ->
     ok = weir_socket:setopts(Socket, [{linger, {true, 0}}]),
     close(Socket, Peer).
 
-%% Sends until more is queued than the high watermark.
+%% Sends until more is queued than the high watermark, and stays so.
 fill(Socket) ->
     ok = weir_socket:send(Socket, binary:copy(<<"0">>, 65536)),
-    case weir_socket:getstat(Socket, [send_pend]) of
-        {ok, [{send_pend, Queued}]} when Queued > 8192 -> ok;
-        _ -> fill(Socket)
+    case is_above(Socket) andalso weir_socket_test_lib:stalled(Socket) =:= ok andalso is_above(Socket) of
+        true -> ok;
+        false -> fill(Socket)
     end.
+
+is_above(Socket) ->
+    {ok, [{send_pend, Queued}]} = weir_socket:getstat(Socket, [send_pend]),
+    Queued > 8192.
 
 read_to_the_end(Peer, Read) ->
     case gen_tcp:recv(Peer, 0, ?DEADLINE) of

@@ -11,7 +11,7 @@
     listen/0, connect/1, accept/1, pair/0, close/1, recv/2, recv_async/3, send/2, send_waiting/2, fill/1, wait/2,
     answer/1, no_message/0, joined/1, frame/2
 ]).
--import(weir_socket_test_lib, [poll/2, pollset_infos/0]).
+-import(weir_socket_test_lib, [poll/2, pollset_infos/0, unused_port/0]).
 
 -define(NIF, weir_socket_nif).
 -define(DEADLINE, 60_000).
@@ -152,24 +152,22 @@ send_errors(_Config) ->
 %% ---------------------------------------------------------------- connecting and accepting
 
 refused_connect(_Config) ->
-    {L, Port} = listen(),
-    close([L]),
+    {Bound, Port} = unused_port(),
     {ok, A} = ?NIF:open(inet, none, default),
     Ref = make_ref(),
     ?assertEqual({error, econnrefused}, wait(Ref, ?NIF:connect(A, {inet, {127, 0, 0, 1}, Port}, Ref))),
+    ok = socket:close(Bound),
     close([A]).
 
 %% After a failure, and when it is connected already.
 connect_again(_Config) ->
-    {L, Port} = listen(),
-    close([L]),
-    Address = {inet, {127, 0, 0, 1}, Port},
+    %% Nobody else may listen on that port meanwhile: it has its name, and does not listen yet.
+    {ok, L2} = ?NIF:open(inet, none, default),
+    ok = ?NIF:bind(L2, {inet, {127, 0, 0, 1}, 0}),
+    {ok, Address} = ?NIF:sockname(L2),
     {ok, A} = ?NIF:open(inet, none, default),
     Ref = make_ref(),
     {error, econnrefused} = wait(Ref, ?NIF:connect(A, Address, Ref)),
-    {ok, L2} = ?NIF:open(inet, none, default),
-    ok = ?NIF:set(L2, reuseaddr, true),
-    ok = ?NIF:bind(L2, Address),
     ok = ?NIF:listen(L2, 5),
     ok = wait(Ref, ?NIF:connect(A, Address, Ref)),
     ?assertEqual({error, eisconn}, ?NIF:connect(A, Address, Ref)),

@@ -366,8 +366,10 @@ lines_of_set_0() ->
 
 %% Numbered lines, in one piece, which is in the kernel of the other end when this returns.
 send_lines({Client, B}, First, Count) ->
-    ok = gen_tcp:send(Client, [[integer_to_list(I), $\n] || I <- lists:seq(First, First + Count - 1)]),
-    poll(fun() -> unread(B) > 0 end, ?DEADLINE).
+    Before = weir_socket_test_lib:received(socket(B)),
+    Lines = iolist_to_binary([[integer_to_list(I), $\n] || I <- lists:seq(First, First + Count - 1)]),
+    ok = gen_tcp:send(Client, Lines),
+    poll(fun() -> weir_socket_test_lib:received(socket(B)) =:= Before + byte_size(Lines) end, ?DEADLINE).
 
 %% What the kernel holds for it: SO_MEMINFO.
 unread(B) ->

@@ -114,18 +114,24 @@ send_waiting(Sock, Data) ->
 
 spawn_sender(Sock, Data) -> spawn_link(fun() -> ok = send_waiting(Sock, Data) end).
 
-%% Sends until the queue is above the high watermark. What was sent.
-fill(Sock) -> fill(Sock, []).
+%% Sends until the queue is above the high watermark, and stays there. What was sent.
+fill(Sock) -> fill(Sock, [], false).
 
-fill(Sock, Sent) ->
+fill(Sock, Sent, IsStalled) ->
     Data = rand:bytes(100000),
     Ref = make_ref(),
     case ?NIF:send(Sock, Data, Ref) of
         ok ->
-            fill(Sock, [Sent, Data]);
+            fill(Sock, [Sent, Data], false);
         wait ->
             ok = ?NIF:cancel(Sock, Ref),
-            iolist_to_binary(Sent)
+            case IsStalled of
+                true ->
+                    iolist_to_binary(Sent);
+                false ->
+                    ok = weir_socket_test_lib:stalled(socket(Sock)),
+                    fill(Sock, Sent, true)
+            end
     end.
 
 %% With a header of N bytes.

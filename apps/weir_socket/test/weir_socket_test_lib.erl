@@ -14,7 +14,8 @@
 -export([send/2, recv/2, recv/3, close/1, shutdown/2, controlling_process/2]).
 -export([setopts/2, getopts/2, getopt/2, peername/1, sockname/1, port/1, getstat/1, getstat/2, info/1]).
 -export([next/0, nothing/0, nothing_at_all/0, start/1, await/1, await/2, result/2]).
--export([eventually/1, eventually/2, poll/1, poll/2, waits/1, settle/1, read_all/1, read_all/2, talk/2]).
+-export([eventually/1, eventually/2, poll/1, poll/2, waits/1, settle/1, stalled/1, received/1]).
+-export([read_all/1, read_all/2, talk/2]).
 -export([tmp/1, remove_tmp/0, source_dir/0, unused_port/0, fill/1, descriptor/1]).
 -export([descriptors/0, socket_descriptors/0, pollset_infos/0, pollers/0, held/0, memory/0, memory/1]).
 -export([with_descriptors/3]).
@@ -29,6 +30,9 @@
 
 %% Between two tries of poll/2.
 -define(PAUSE, 5).
+
+%% How long the kernel may be at what it has taken already where it does not say that it is done.
+-define(STALLED, 2_000).
 
 %% ---------------------------------------------------------------- the three implementations
 
@@ -254,6 +258,32 @@ held(Socket) ->
     {ok, [{raw, 1, 55, <<Received:32/native, _:24/binary, Backlog:32/native, _/binary>>}]} =
         getopts(Socket, [{raw, 1, 55, 36}]),
     Received + Backlog.
+
+%% Returns when the kernel takes no more from a socket whose other end reads nothing. A full buffer alone does not say
+%% so: of what has been sent some is under way, on a busy machine for a while, and makes room when it has arrived. The
+%% other end's window is closed when all that was sent is acknowledged and more waits. Of a kernel that has dropped a
+%% segment for want of room that is never so.
+stalled(Socket) -> stalled(Socket, deadline(?STALLED)).
+
+stalled(Socket, Deadline) ->
+    <<_:24/binary, Unacknowledged:32/native, _:116/binary, Unsent:32/native, _/binary>> = tcp_info(Socket),
+    case Unacknowledged =:= 0 andalso Unsent > 0 orelse erlang:monotonic_time(millisecond) > Deadline of
+        true ->
+            ok;
+        false ->
+            pause(),
+            stalled(Socket, Deadline)
+    end.
+
+%% How many bytes the kernel has received for the socket.
+received(Socket) ->
+    <<_:128/binary, Received:64/native, _/binary>> = tcp_info(Socket),
+    Received.
+
+%% TCP_INFO of Linux.
+tcp_info(Socket) ->
+    {ok, [{raw, 6, 11, Info}]} = getopts(Socket, [{raw, 6, 11, 148}]),
+    Info.
 
 %% How many descriptors the runtime has open.
 descriptors() ->
