@@ -13,8 +13,8 @@
 -export([floods/1, garbage/1, half_closed/1, many_silent/1, small_when_idle/1]).
 -export([killed_connections/1, killed_while_receiving/1, killed_beside_others/1, killed_acceptors/1,
     killed_between_accept_and_handover/1, killed_listener/1, killed_conns/1]).
--export([options/1, not_started/1, application_stopped/1, addresses/1, unix_socket/1, address_taken/1,
-    address_let_go/1, killed_under_a_supervisor/1, name_taken/1, under_a_supervisor/1]).
+-export([options/1, not_started/1, application_stopped/1, started_while_stopping/1, addresses/1, unix_socket/1,
+    address_taken/1, address_let_go/1, killed_under_a_supervisor/1, name_taken/1, under_a_supervisor/1]).
 -export([stop_by_several/1, stops_no_stranger/1, noproc/1, servers/1, info/1, sys/1, upgraded/1,
     status_tells_no_secrets/1, crash_tells_no_secrets/1, one_answer_for_a_block/1, pid_file/1]).
 -export([log/2]).
@@ -32,7 +32,8 @@ all() ->
     [
         {group, waiting}, max_connections, one_more_at_once, idle_timeout, slow_readers, send_timeout, floods, garbage,
         half_closed, many_silent, killed_connections, killed_while_receiving, killed_beside_others, killed_acceptors,
-        killed_listener, killed_conns, options, not_started, application_stopped, addresses, unix_socket, address_taken,
+        killed_listener, killed_conns, options, not_started, application_stopped, started_while_stopping, addresses,
+        unix_socket, address_taken,
         address_let_go, killed_under_a_supervisor, name_taken, under_a_supervisor, stop_by_several,
         stops_no_stranger, noproc, servers, info, sys, upgraded, status_tells_no_secrets,
         crash_tells_no_secrets, one_answer_for_a_block, pid_file
@@ -576,6 +577,30 @@ application_stopped(_Config) ->
     ok = application:start(weir_memcached_server),
     ?assertEqual([], weir_memcached_server:servers()),
     ?assertEqual(Port, weir_memcached_server:port(start(#{port => Port}))).
+
+%% Whoever starts one while the application is being stopped gets none, or one that is stopped with it.
+started_while_stopping(_Config) ->
+    [
+        begin
+            %% To stop with so many takes a while.
+            _ = [start() || _ <- lists:seq(1, 50)],
+            Starters = [spawn_monitor(fun() -> exit({started, starts([])}) end) || _ <- lists:seq(1, 4)],
+            until(fun() -> length(weir_memcached_server:servers()) > 60 end),
+            ok = application:stop(weir_memcached_server),
+            Started = lists:append([receive {'DOWN', Monitor, process, Pid, {started, Servers}} -> Servers end
+                || {Pid, Monitor} <- Starters]),
+            ok = application:start(weir_memcached_server),
+            ?assertEqual([], [Server || Server <- Started, is_process_alive(Server)])
+        end
+     || _ <- lists:seq(1, 5)
+    ].
+
+%% Until there is no application any more.
+starts(Servers) ->
+    case weir_memcached_server:start_link(#{}) of
+        {ok, Server} -> true = unlink(Server), starts([Server | Servers]);
+        {error, {not_started, weir_memcached_server}} -> Servers
+    end.
 
 addresses(_Config) ->
     Server = start(#{ip => {127, 0, 0, 2}}),
