@@ -29,11 +29,10 @@
 %% Its schedulers sleep as soon as there is nothing to do: others need the cores.
 -define(NO_SPINNING, ["+sbwt", "none", "+sbwtdcpu", "none", "+sbwtdio", "none"]).
 
--define(READY_TIMEOUT, 20_000).
--define(CALL_TIMEOUT, 60_000).
--define(PROBE_TIMEOUT, 5_000).
-%% One that is busy with others answers late.
--define(STAT_TIMEOUT, 60_000).
+%% A node takes its time to start, on a busy machine; one that is busy with others answers late.
+-define(READY_TIMEOUT, 120_000).
+-define(CALL_TIMEOUT, 300_000).
+-define(ANSWER_TIMEOUT, 60_000).
 -define(RETRY_MS, 2).
 
 -define(SCRIPT,
@@ -224,14 +223,14 @@ os_pid(Server) -> stat(Server, <<"pid">>).
 %% @doc A number of its general statistics, asked without any client. Fails if there is none of this name.
 -spec stat(server(), Name :: binary()) -> non_neg_integer().
 stat(#{host := Host, port := Port}, Name) ->
-    {ok, Socket} = gen_tcp:connect(Host, Port, [binary, {active, false}, {packet, line}], ?STAT_TIMEOUT),
+    {ok, Socket} = gen_tcp:connect(Host, Port, [binary, {active, false}, {packet, line}], ?ANSWER_TIMEOUT),
     ok = gen_tcp:send(Socket, "stats\r\n"),
     Number = stat_line(Socket, Name),
     ok = gen_tcp:close(Socket),
     Number.
 
 stat_line(Socket, Name) ->
-    {ok, <<"STAT ", Line/binary>>} = gen_tcp:recv(Socket, 0, ?STAT_TIMEOUT),
+    {ok, <<"STAT ", Line/binary>>} = gen_tcp:recv(Socket, 0, ?ANSWER_TIMEOUT),
     case string:lexemes(string:trim(Line), " ") of
         [Name, Number] -> binary_to_integer(Number);
         _ -> stat_line(Socket, Name)
@@ -240,7 +239,7 @@ stat_line(Socket, Name) ->
 %% @doc Whether it answers now, on a new connection.
 -spec probe(server()) -> ok | {error, term()}.
 probe(#{probe := tcp, host := Host, port := Port}) ->
-    case gen_tcp:connect(Host, Port, [], ?PROBE_TIMEOUT) of
+    case gen_tcp:connect(Host, Port, [], ?ANSWER_TIMEOUT) of
         {ok, Socket} -> gen_tcp:close(Socket);
         {error, Reason} -> {error, Reason}
     end;
@@ -265,10 +264,10 @@ raw(Server, Command) ->
     Line.
 
 line(#{host := Host, port := Port}, Command) ->
-    case gen_tcp:connect(Host, Port, [binary, {active, false}, {packet, line}], ?PROBE_TIMEOUT) of
+    case gen_tcp:connect(Host, Port, [binary, {active, false}, {packet, line}], ?ANSWER_TIMEOUT) of
         {ok, Socket} ->
             try gen_tcp:send(Socket, Command) of
-                ok -> gen_tcp:recv(Socket, 0, ?PROBE_TIMEOUT);
+                ok -> gen_tcp:recv(Socket, 0, ?ANSWER_TIMEOUT);
                 {error, Reason} -> {error, Reason}
             after
                 gen_tcp:close(Socket)
