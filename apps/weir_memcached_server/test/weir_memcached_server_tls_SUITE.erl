@@ -129,19 +129,24 @@ ended_by_either(Config) ->
     until(fun() -> maps:get(connections, weir_memcached_server:info(Impatient)) =:= 0 end),
     #{idle_kicks := 1} = weir_memcached_server:info(Impatient).
 
-%% One that takes nothing is closed, and one that does gets everything.
+%% One that takes nothing is closed, and one that does gets everything, beside one that does not.
 slow_readers(Config) ->
-    Server = start(#{tls => ?config(server, Config), send_timeout => 2_000, memory => 128 bsl 20,
-        max_item => 16 bsl 20}),
-    {ok, Socket} = connect_tls(Server, []),
-    <<"STORED\r\n">> = ask_tls(Socket, ["set large 0 0 8000000\r\n", binary:copy(<<"x">>, 8_000_000), "\r\n"]),
-    {ok, Silent} = connect_tls(Server, [{recbuf, 4_096}, {buffer, 4_096}]),
-    ok = ssl:send(Silent, "get large\r\nget large\r\nmn\r\n"),
+    Options = #{tls => ?config(server, Config), memory => 128 bsl 20, max_item => 16 bsl 20},
+    [Patient, Impatient] = [start(Options#{send_timeout => Timeout}) || Timeout <- [10_000, 500]],
+    Connected = fun(Server) ->
+        {ok, Socket} = connect_tls(Server, []),
+        <<"STORED\r\n">> = ask_tls(Socket, ["set large 0 0 8000000\r\n", binary:copy(<<"x">>, 8_000_000), "\r\n"]),
+        {ok, Silent} = connect_tls(Server, [{recbuf, 4_096}, {buffer, 4_096}]),
+        ok = ssl:send(Silent, "get large\r\nget large\r\nmn\r\n"),
+        {Socket, Silent}
+    end,
+    {Socket, _} = Connected(Patient),
     Answer = byte_size(<<"VALUE large 0 8000000\r\n\r\nEND\r\n">>) + 8_000_000,
     ok = ssl:send(Socket, "get large\r\nget large\r\n"),
     ?assertEqual(2 * Answer, byte_size(recv_all(Socket, 2 * Answer))),
     ?assertEqual(<<>>, ask_tls(Socket, "")),
-    until(fun() -> maps:get(connections, weir_memcached_server:info(Server)) =:= 1 end),
+    {_, Silent} = Connected(Impatient),
+    until(fun() -> maps:get(connections, weir_memcached_server:info(Impatient)) =:= 1 end),
     ?assertMatch({error, _}, until_error(Silent)).
 
 until_error(Socket) ->
