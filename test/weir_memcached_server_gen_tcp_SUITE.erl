@@ -24,7 +24,7 @@ init_per_suite(Config) ->
 end_per_suite(_Config) -> ok.
 
 built_without_nif(Config) ->
-    ?assertEqual(gen_tcp, with_peer(Config, fun(Peer) -> peer:call(Peer, weir_socket, backend, []) end)).
+    ?assertEqual(gen_tcp, with_peer(Config, fun(Peer) -> peer:call(Peer, weir_socket, backend, [], ?DEADLINE) end)).
 
 %% The one that reads slowly does so for ten seconds, in a node of its own.
 connections(Config) ->

@@ -14,7 +14,7 @@
 
 -define(ID, weir_reports).
 
-suite() -> [{timetrap, {minutes, 2}}].
+suite() -> [{timetrap, {minutes, 10}}].
 
 all() -> [log, memcached, pool, server].
 
@@ -24,7 +24,7 @@ init_per_testcase(Case, Config) ->
     ok = filelib:ensure_dir(File),
     Apps = [weir_log, weir_pool, weir_server, weir_flow, weir_memcached],
     Paths = lists:usort([filename:dirname(code:which(Module)) || Module <- [?MODULE | Apps]]),
-    {ok, Peer, _} = peer:start(#{connection => standard_io, wait_boot => 60_000, args => ["-pa" | Paths]}),
+    {ok, Peer, _} = peer:start(#{connection => standard_io, wait_boot => 300_000, args => ["-pa" | Paths]}),
     [{ok, _} = call(Peer, application, ensure_all_started, [App]) || App <- [weir_log, weir_pool, weir_memcached]],
     {ok, Default} = call(Peer, logger, get_handler_config, [default]),
     ?assertMatch(#{filter_default := stop, filters := [_ | _]}, Default),

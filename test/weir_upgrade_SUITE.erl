@@ -17,10 +17,12 @@
     weir_memcached_server
 ]).
 -define(LOAD, weir_upgrade_load).
+%% As long as a busy machine may take for anything.
+-define(WAIT_MS, 300_000).
 %% The function that tells the version.
 -define(TELLS, '$weir_upgrade').
 
-suite() -> [{timetrap, {minutes, 5}}].
+suite() -> [{timetrap, {minutes, 15}}].
 
 all() -> [under_load, idle, refused, found, purged_while_asked].
 
@@ -54,17 +56,18 @@ init_per_testcase(_Case, Config) ->
     Memcached = memcached(filename:join(Dir, "memcached")),
     {ok, Peer, _} = peer:start(#{
         connection => standard_io,
-        wait_boot => 60_000,
+        wait_boot => ?WAIT_MS,
         args => [
             "-boot", filename:join([Releases, Before, "start"]), "-sasl", "releases_dir", "\"" ++ Releases ++ "\"",
             "-mode", "embedded", "-pa", filename:dirname(code:which(?MODULE))
         ]
     }),
-    ok = peer:call(Peer, logger, set_handler_config, [default, level, error]),
-    _ = [{module, Module} = peer:call(Peer, code, load_file, [Module]) || Module <- load_modules()],
+    Started = [{dir, Dir}, {peer, Peer}, {memcached, Memcached} | Config],
+    ok = call(Started, logger, set_handler_config, [default, level, error]),
+    _ = [{module, Module} = call(Started, code, load_file, [Module]) || Module <- load_modules()],
     Now = ?config(now, Config),
-    {ok, Now} = peer:call(Peer, release_handler, set_unpacked, [Rel(Now), folders(Now, Config)]),
-    [{dir, Dir}, {peer, Peer}, {memcached, Memcached} | Config].
+    {ok, Now} = call(Started, release_handler, set_unpacked, [Rel(Now), folders(Now, Config)]),
+    Started.
 
 end_per_testcase(_Case, Config) ->
     ok = peer:stop(?config(peer, Config)),
@@ -82,7 +85,7 @@ load_modules() -> [?LOAD, weir_upgrade_server, weir_upgrade_batch].
 %% There and back, twice: whoever still ran the code of two versions ago would be in the way of the third change.
 under_load(Config) ->
     {Before, Now} = {?config(before, Config), ?config(now, Config)},
-    ok = call(Config, ?LOAD, start, [?config(dir, Config)], 60_000),
+    ok = call(Config, ?LOAD, start, [?config(dir, Config)]),
     Pids = call(Config, ?LOAD, pids, []),
     ok = goes_on(Config),
     [
@@ -96,7 +99,7 @@ under_load(Config) ->
         end
      || Version <- [Now, Before, Now, Before]
     ],
-    Counts = call(Config, ?LOAD, stop, [], 60_000),
+    Counts = call(Config, ?LOAD, stop, []),
     ct:log("~p~n~p", [call(Config, ?LOAD, progress, []), Counts]),
     [?assertEqual({Part, Sent}, {Part, Arrived}) || {Part, {Sent, Arrived}} <- maps:to_list(Counts)],
     ?assertEqual([], call(Config, ?LOAD, faults, [])).
@@ -168,7 +171,7 @@ purged_while_asked(Config) ->
     ],
     ?assert(lists:member(weir_memcached_flight, Modules)),
     Outcomes = lists:append([
-        call(Config, ?LOAD, purged_while_asked, [Module, Files(Module)], 60_000)
+        call(Config, ?LOAD, purged_while_asked, [Module, Files(Module)])
      || Module <- Modules
     ]),
     ?assertEqual([], [Outcome || {_, _, {Why, _}} = Outcome <- Outcomes, Why =/= answered]).
@@ -183,7 +186,7 @@ supervisor(Pid, Config) ->
 %% ---------------------------------------------------------------- steps
 
 install(Version, Config) ->
-    {ok, _, _} = call(Config, release_handler, install_release, [Version], 120_000),
+    {ok, _, _} = call(Config, release_handler, install_release, [Version]),
     ok.
 
 goes_on(Config) ->
@@ -212,12 +215,10 @@ settled(Modules, Config) ->
         ?assertEqual([], [Module || Module <- Modules, not call(Config, code, soft_purge, [Module])])
     end).
 
-call(Config, Module, Function, Arguments) -> call(Config, Module, Function, Arguments, 30_000).
+call(Config, Module, Function, Arguments) ->
+    peer:call(?config(peer, Config), Module, Function, Arguments, ?WAIT_MS).
 
-call(Config, Module, Function, Arguments, Timeout) ->
-    peer:call(?config(peer, Config), Module, Function, Arguments, Timeout).
-
-eventually(Check) -> eventually(Check, 600).
+eventually(Check) -> eventually(Check, ?WAIT_MS div 50).
 
 eventually(Check, 0) -> Check(), ok;
 eventually(Check, Tries) ->

@@ -8,6 +8,8 @@
 -export([code_change/3, check/1]).
 -export([claim_for_long/0, end_claim/1, purged_while_asked/2]).
 
+%% As long as a busy machine may take for an answer, while another version is loaded and who would answer waits for it.
+-define(ANSWER_MS, 120_000).
 -define(PARTS, [
     pool_call, pool_counted, pool_claim, compat, flow_cast, flow_limit, server_call, server_batch, log_sync, log_async,
     logger, memcached, memcached_server, served_connects, echo_passive, echo_active, connects, cluster, watch
@@ -28,7 +30,7 @@ handle_cast({add, N}, Total) -> {noreply, Total + N}.
 
 code_change(_OldVsn, Total, _Extra) -> {ok, Total}.
 
-check(Worker) -> is_integer(gen_server:call(Worker, total)).
+check(Worker) -> is_integer(gen_server:call(Worker, total, infinity)).
 
 %% ---------------------------------------------------------------- the load
 
@@ -51,7 +53,7 @@ keeper(Dir, Parts, Starter) ->
     true = ets:insert(?MODULE, [{faults, []} | [{Part, 0} || Part <- ?PARTS]]),
     %% Checks begin all the time: one that an upgrade made fail would have its worker replaced. So would one that a busy
     %% machine gives no turn within the time.
-    Checked = {fun ?MODULE:check/1, 5000},
+    Checked = {fun ?MODULE:check/1, 20_000},
     ok = weir_pool:start(squares, #{size => 4, worker => {?MODULE, start_worker, []}, check => Checked}),
     ok = weir_pool:start(counted, #{size => 4, worker => {?MODULE, start_worker, []}, strategy => least_loaded}),
     ok = weir_pool:start(claimed, #{size => 2, worker => {?MODULE, start_worker, []}}),
@@ -63,7 +65,7 @@ keeper(Dir, Parts, Starter) ->
     {ok, _} = weir_upgrade_batch:start_link(server_batch),
     {ok, audit} = weir_log:open(audit, #{file => filename:join(Dir, "audit.log"), newline => true}),
     ok = logger:add_handler(weir, weir_log_h, #{
-        config => #{file => filename:join(Dir, "logger.log")},
+        config => #{file => filename:join(Dir, "logger.log"), timeout => infinity},
         level => notice,
         filter_default => stop,
         filters => [{ours, {fun logger_filters:domain/2, {log, sub, [weir_upgrade]}}}],
@@ -71,7 +73,10 @@ keeper(Dir, Parts, Starter) ->
     }),
     %% In a supervisor, as users have them, where the release handler finds them.
     Squares = #{size => 1, worker => {?MODULE, start_worker, []}},
-    Memcached = #{host => {local, filename:join(Dir, "memcached")}, connections => 2},
+    Memcached = #{
+        host => {local, filename:join(Dir, "memcached")}, connections => 2,
+        request_timeout => ?ANSWER_MS, stall_timeout => ?ANSWER_MS
+    },
     [
         {ok, _} = supervisor:start_child(kernel_safe_sup, Spec)
      || Spec <- [
@@ -113,7 +118,7 @@ keep(Users) ->
         {check_held, From} ->
             [{held, Worker, Ticket}] = ets:lookup(?MODULE, held),
             {ok, #{claimed := Claimed}} = weir_pool:info(held),
-            Answer = gen_server:call(Worker, {square, 3}),
+            Answer = gen_server:call(Worker, {square, 3}, infinity),
             In = weir_pool:checkin(held, Ticket),
             {ok, NewWorker, NewTicket} = weir_pool:checkout(held, #{}),
             true = ets:insert(?MODULE, {held, NewWorker, NewTicket}),
@@ -245,10 +250,10 @@ stop() ->
     ok = weir_socket:send(Idle, <<"late">>),
     ok = until(fun() -> process_info(Reader, current_function) =/= undefined andalso not in_recv(Reader) end),
     #{
-        flow_cast => {Cast, gen_server:call(flow_cast, total)},
-        flow_limit => {Limited, gen_server:call(flow_limit, total)},
+        flow_cast => {Cast, gen_server:call(flow_cast, total, ?ANSWER_MS)},
+        flow_limit => {Limited, gen_server:call(flow_limit, total, ?ANSWER_MS)},
         in_flight => {0, InFlight},
-        server_batch => {Batched, gen_server:call(server_batch, total)},
+        server_batch => {Batched, gen_server:call(server_batch, total, ?ANSWER_MS)},
         log => {Sync + Async, lines(Audit)},
         logger => {Logged, lines(Log)}
     }.
@@ -278,23 +283,23 @@ user(Part, State, N) ->
 fault(Part, What) ->
     true = ets:update_element(?MODULE, faults, {2, lists:sublist([{Part, What} | faults()], 5)}).
 
-do(pool_call, _, N) -> is({ok, N * N}, weir_pool:call(squares, {square, N}));
-do(pool_counted, _, N) -> is({ok, N * N}, weir_pool:call(counted, {square, N}));
+do(pool_call, _, N) -> is({ok, N * N}, weir_pool:call(squares, {square, N}, ?ANSWER_MS));
+do(pool_counted, _, N) -> is({ok, N * N}, weir_pool:call(counted, {square, N}, ?ANSWER_MS));
 do(pool_claim, _, N) ->
-    Work = fun(Worker) -> gen_server:call(Worker, {square, N}) end,
-    is({ok, N * N}, weir_pool:claim(claimed, Work, #{timeout => 30_000}));
-do(cluster, _, N) -> is({ok, N * N}, weir_cluster:call(counted, {square, N}));
+    Work = fun(Worker) -> gen_server:call(Worker, {square, N}, ?ANSWER_MS) end,
+    is({ok, N * N}, weir_pool:claim(claimed, Work, #{timeout => ?ANSWER_MS}));
+do(cluster, _, N) -> is({ok, N * N}, weir_cluster:call(counted, {square, N}, ?ANSWER_MS));
 do(watch, _, _) ->
     %% None in its first second.
     Snapshot = weir_watch:snapshot(),
     is(true, is_map(Snapshot) orelse Snapshot =:= none);
-do(compat, _, N) -> is(N * N, gen_server:call(weir_erlpool:pid(compat), {square, N}));
+do(compat, _, N) -> is(N * N, gen_server:call(weir_erlpool:pid(compat), {square, N}, ?ANSWER_MS));
 do(flow_cast, _, _) -> weir_flow:cast(flow_cast, {add, 1}, 8);
 do(flow_limit, _, _) -> weir_flow:cast(whereis(flow_limit), {add, 1}, #{window => 8});
-do(server_call, _, N) -> is(N * N, gen_server:call(server_call, {square, N}));
+do(server_call, _, N) -> is(N * N, gen_server:call(server_call, {square, N}, ?ANSWER_MS));
 do(server_batch, _, N) when N rem 50 =:= 0 ->
     ok = gen_server:cast(server_batch, {add, 1}),
-    true = is_integer(gen_server:call(server_batch, total)),
+    true = is_integer(gen_server:call(server_batch, total, ?ANSWER_MS)),
     ok;
 do(server_batch, _, _) -> gen_server:cast(server_batch, {add, 1});
 do(log_sync, _, _) -> weir_log:log(audit, "one that waits");
@@ -313,7 +318,7 @@ do(memcached_server, Socket, N) ->
     Digits = integer_to_binary(N),
     Value = [integer_to_binary(byte_size(Digits)), "\r\n", Digits, "\r\n"],
     Expected = iolist_to_binary(["STORED\r\nVA ", Value, "VA ", Value, "HD\r\n"]),
-    is({ok, Expected}, gen_tcp:recv(Socket, byte_size(Expected), 10_000));
+    is({ok, Expected}, gen_tcp:recv(Socket, byte_size(Expected), ?ANSWER_MS));
 do(served_connects, Where, N) ->
     Socket = state(memcached_server, Where),
     ok = do(memcached_server, Socket, N),

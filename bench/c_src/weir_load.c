@@ -179,7 +179,7 @@ static void tick(uint64_t time)
         counted.stop += time - counted.start;
         counted.cpu_us = cpu_us_of(pid);
         counted.own_cpu_us = own_cpu_us();
-        counted.start = now();
+        counted.start = time;
     } else if (counted.running && time >= counted.stop && counted.bytes > 0) {
         counted.running = false;
         counted.end = now();
@@ -448,6 +448,8 @@ static void run(uint64_t warm_ms, uint64_t ms)
     counted.stop = counted.start + ms * 1000000u;
     uint64_t turn = 0, begun = now();
     if (rate > 0) set_due(begun);
+    /* Without warm= it begins now: whatever is due from now on is answered within it, or later. */
+    tick(begun);
     for (struct connection *c = all; c < all + conns; c++) {
         want(c, EPOLL_CTL_ADD);
         if (kind == ECHO && rate == 0) begin_request(c, now());

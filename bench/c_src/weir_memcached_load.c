@@ -15,7 +15,7 @@
  *
  * The result is one line: "ok" and key=value pairs, or "error" and what was wrong, and then the exit status is 1.
  *   requests    answered during the measurement
- *   us          its length
+ *   us          its length: as long as ms says, or until something is counted if that is later
  *   cpu_us      processor time of the server's process during the measurement, in steps of 10 ms; 0 without pid=
  *   own_cpu_us  the same of the generator
  */
@@ -243,7 +243,7 @@ static void tick(uint64_t time)
         counted.cpu_us = cpu_us_of(pid);
         counted.own_cpu_us = own_cpu_us();
         counted.start = now();
-    } else if (counted.running && time >= counted.stop) {
+    } else if (counted.running && time >= counted.stop && counted.requests > 0) {
         counted.running = false;
         counted.end = now();
         counted.cpu_us = cpu_us_of(pid) - counted.cpu_us;

@@ -4,7 +4,8 @@
 
 -behaviour(gen_server).
 
--export([serve/2, client/0, register_one/0, is_registered/0, nodes_seen/1, latency/2, load/4, choose_ns/2, here_ns/1]).
+-export([serve/2, client/0, register_one/0, is_registered/0, nodes_seen/1, latency/2, load/4, answered/0]).
+-export([choose_ns/2, here_ns/1]).
 -export([sent/2, await/3, join/0, publish/0, connected/0, members/0, sent_bytes/0]).
 -export([start_link/1, init/1, handle_call/3, handle_cast/2]).
 
@@ -13,6 +14,8 @@
 -define(POOL, bench).
 -define(GLOBAL, bench_global).
 -define(BATCH, 100).
+%% One call, on a busy machine.
+-define(TIMEOUT_MS, 60_000).
 
 -type way() :: weir_cluster | pg | erpc | global.
 
@@ -77,8 +80,8 @@ call(global, Request, Timeout) ->
 %% @doc The time of one of so many calls, one after the other, in microseconds.
 -spec latency(way(), Calls :: pos_integer()) -> float().
 latency(Way, Calls) ->
-    _ = [{echo, N} = call(Way, {echo, N}, 5000) || N <- lists:seq(1, 100)],
-    {Us, _} = timer:tc(fun() -> [{echo, N} = call(Way, {echo, N}, 5000) || N <- lists:seq(1, Calls)] end),
+    _ = [{echo, N} = call(Way, {echo, N}, ?TIMEOUT_MS) || N <- lists:seq(1, 100)],
+    {Us, _} = timer:tc(fun() -> [{echo, N} = call(Way, {echo, N}, ?TIMEOUT_MS) || N <- lists:seq(1, Calls)] end),
     Us / Calls.
 
 %% @doc What a call costs on the connections of this node, to and fro, in the mean of so many, one after the other.
@@ -137,22 +140,34 @@ sent_bytes() ->
     lists:sum([Bytes || {ok, [{send_oct, Bytes}]} <- Stats]).
 
 %% @doc So many processes call for so many milliseconds: calls in a second, failed ones, and the times that 50 and 99 of
-%% 100 did not exceed, in milliseconds. Failed ones count with all the time that they were given.
+%% 100 did not exceed, in milliseconds. Failed ones count with all the time that they were given. Each process calls
+%% once at least.
 -spec load(way(), Callers :: pos_integer(), Ms :: pos_integer(), Timeout :: pos_integer()) ->
     {Rate :: float(), Failed :: non_neg_integer(), P50 :: float(), P99 :: float()}.
 load(Way, Callers, Ms, Timeout) ->
     Until = erlang:monotonic_time(millisecond) + Ms,
     Me = self(),
-    Pids = [spawn_link(fun() -> Me ! {self(), calls(Way, Timeout, Until, 0, 0, [])} end) || _ <- lists:seq(1, Callers)],
+    Answered = counters:new(1, [write_concurrency]),
+    ok = persistent_term:put(?MODULE, Answered),
+    Calls = fun() -> Me ! {self(), calls(Way, Timeout, Until, Answered, 0, 0, [])} end,
+    Pids = [spawn_link(Calls) || _ <- lists:seq(1, Callers)],
     Results = [receive {Pid, Result} -> Result end || Pid <- Pids],
     Done = lists:sum([N || {N, _, _} <- Results]),
     Times = lists:sort(lists:append([T || {_, _, T} <- Results])),
     [P50, P99] = [lists:nth(max(1, ceil(Share * length(Times))), Times) / 1000 || Share <- [0.5, 0.99]],
     {1000 * Done / Ms, lists:sum([Failures || {_, Failures, _} <- Results]), P50, P99}.
 
-calls(Way, Timeout, Until, Done, Failed, Times) ->
+%% @doc How many calls of the load were answered so far.
+-spec answered() -> non_neg_integer().
+answered() ->
+    case persistent_term:get(?MODULE, none) of
+        none -> 0;
+        Answered -> counters:get(Answered, 1)
+    end.
+
+calls(Way, Timeout, Until, Answered, Done, Failed, Times) ->
     Begin = erlang:monotonic_time(microsecond),
-    case Begin div 1000 >= Until of
+    case Times =/= [] andalso Begin div 1000 >= Until of
         true ->
             {Done, Failed, Times};
         false ->
@@ -164,11 +179,13 @@ calls(Way, Timeout, Until, Done, Failed, Times) ->
                 end,
             Took = erlang:monotonic_time(microsecond) - Begin,
             case Ok of
-                true -> calls(Way, Timeout, Until, Done + 1, Failed, [Took | Times]);
+                true ->
+                    ok = counters:add(Answered, 1, 1),
+                    calls(Way, Timeout, Until, Answered, Done + 1, Failed, [Took | Times]);
                 false ->
                     %% Who is told at once would ask a hundred thousand times.
                     receive after 1 -> ok end,
-                    calls(Way, Timeout, Until, Done, Failed + 1, [max(Took, 1000 * Timeout) | Times])
+                    calls(Way, Timeout, Until, Answered, Done, Failed + 1, [max(Took, 1000 * Timeout) | Times])
             end
     end.
 
@@ -196,7 +213,9 @@ choose_ns(pg, Times) ->
 %% other, so that both have the same of what else the machine does: the medians of batches, and of the differences.
 -spec here_ns(Times :: pos_integer()) -> {float(), float(), float()}.
 here_ns(Times) ->
-    Batch = fun(Module) -> batch_ns(fun(N) -> {ok, {echo, N}} = Module:call(?POOL, {echo, N}, 5000) end, ?BATCH) end,
+    Batch = fun(Module) ->
+        batch_ns(fun(N) -> {ok, {echo, N}} = Module:call(?POOL, {echo, N}, ?TIMEOUT_MS) end, ?BATCH)
+    end,
     Pairs = fun() ->
         [First, Second, Third, Fourth] = [Batch(M) || M <- [weir_cluster, weir_pool, weir_pool, weir_cluster]],
         [{First, Second}, {Fourth, Third}]

@@ -25,7 +25,7 @@
 -define(POOL, weir_bench_overload_pool).
 
 %% How long the last may take.
--define(ANSWER_MS, 10_000).
+-define(ANSWER_MS, 60_000).
 
 -type opts() :: #{
     pool := weir_pool:name(),
@@ -40,6 +40,8 @@
 }.
 
 -type outcome() :: #{
+    %% In all, from the beginning of the load.
+    asked := non_neg_integer(),
     %% A second.
     answered := float(),
     served := float(),
@@ -155,7 +157,8 @@ load(#{callers := Callers, period_us := Period, warm_up_ms := WarmUp, measure_ms
     All = ets:tab2list(Outcomes),
     true = ets:delete(Outcomes),
     [] = [Failure || {_, _, {failed, Failure}} <- All],
-    summary([Outcome || {_, At, Outcome} <- All, At >= From, At < To], Measure / 1_000).
+    Summary = summary([Outcome || {_, At, Outcome} <- All, At >= From, At < To], Measure / 1_000),
+    Summary#{asked => length(All)}.
 
 caller(Due, _Period, To, _Ask, _Asked) when Due >= To ->
     ok;

@@ -55,7 +55,7 @@ run(Rounds) ->
 -spec run(pos_integer(), sizes()) -> [weir_bench_part:table()].
 run(Rounds, #{processes := Processes} = Sizes) ->
     {Peer, OsPid} = start(Processes),
-    Peers = peer:call(Peer, weir_bench_watch_node, peers, []),
+    Peers = call(Peer, peers, []),
     Tools = [weir_watch | Peers],
     Costs = weir_bench_rounds:run(Rounds, [
         #{name => name(Tool, cost), run => fun() -> cost(Tool, Peer, OsPid, Sizes) end} || Tool <- Tools ++ [nothing]
@@ -75,12 +75,12 @@ run(Rounds, #{processes := Processes} = Sizes) ->
 start(Processes) ->
     Limit = integer_to_list(2 * Processes + 10_000),
     {ok, Peer, _} = peer:start_link(#{
-        connection => standard_io, wait_boot => 60_000,
+        connection => standard_io, wait_boot => ?CALL_MS,
         args => ["+P", Limit, "+sbwt", "none", "+sbwtdcpu", "none", "+sbwtdio", "none", "-pa" | code:get_path()]
     }),
-    ok = peer:call(Peer, logger, set_primary_config, [level, none]),
-    ok = peer:call(Peer, weir_bench_watch_node, fill, [Processes], ?CALL_MS),
-    {Peer, list_to_integer(peer:call(Peer, os, getpid, []))}.
+    ok = weir_kit_nodes:call(Peer, logger, set_primary_config, [level, none]),
+    ok = call(Peer, fill, [Processes]),
+    {Peer, list_to_integer(weir_kit_nodes:call(Peer, os, getpid, []))}.
 
 name(weir_watch, _) -> "weir_watch";
 name(observer_cli, cost) -> "observer_cli, its list by mailbox, 1.5 s";

@@ -23,7 +23,7 @@
     window => 8,
     max_queue => 1_000
 }).
--define(DEADLINE_MS, 60_000).
+-define(DEADLINE_MS, 180_000).
 %% For how long a message that is missing may still come.
 -define(LATE_MS, 5_000).
 

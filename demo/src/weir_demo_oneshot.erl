@@ -18,7 +18,7 @@
 %% and memcached get from the operating system once.
 -define(WARM_UP, 2_000).
 
--define(DEADLINE_MS, 60_000).
+-define(DEADLINE_MS, 180_000).
 -define(MAX_PENDING, 200_000).
 -define(SAMPLE_MS, 5).
 

@@ -15,6 +15,8 @@
 -define(CONNECTIONS, 4).
 -define(RECONNECT, {20, 500}).
 -define(RECOVERY_TIMEOUT, 15_000).
+%% Less than the callers have until they are stopped. A busy machine is not to be taken for a request that failed.
+-define(REQUEST_TIMEOUT, 20_000).
 -define(SAMPLE_MS, 50).
 
 -define(SIZES, #{callers => 1_000, before_ms => 3_000, down_ms => 1_000, after_ms => 2_000}).
@@ -45,7 +47,12 @@ run(Context) -> run(Context, ?SIZES).
 run(#{server := Server, prefix := Prefix}, #{callers := Callers} = Sizes) ->
     #{before_ms := BeforeMs, down_ms := DownMs, after_ms := AfterMs} = Sizes,
     Client = weir_demo_recovery_client,
-    ok = weir_kit_client:start(Client, Server, #{connections => ?CONNECTIONS, reconnect => ?RECONNECT}),
+    ok = weir_kit_client:start(Client, Server, #{
+        connections => ?CONNECTIONS,
+        reconnect => ?RECONNECT,
+        request_timeout => ?REQUEST_TIMEOUT,
+        stall_timeout => ?REQUEST_TIMEOUT
+    }),
     Start = erlang:monotonic_time(microsecond),
     Elapsed = fun() -> (erlang:monotonic_time(microsecond) - Start) div 1_000 end,
     Outcome = weir_demo_screen:watch(
@@ -81,13 +88,10 @@ kill(Crowd, Client, Server, DownMs, AfterMs) ->
     ok = weir_kit_memcached:restart(Server),
     Up = erlang:monotonic_time(microsecond),
     ok = weir_demo_crowd:set_era(2, Crowd),
-    Backs =
-        try weir_kit:until(fun() -> weir_kit_client:up(Client) =:= ?CONNECTIONS end, ?RECOVERY_TIMEOUT) of
-            ok -> ?CONNECTIONS
-        catch
-            error:{never, _} -> weir_kit_client:up(Client)
-        end,
+    _ = within_recovery(fun() -> weir_kit_client:up(Client) =:= ?CONNECTIONS end),
+    Backs = weir_kit_client:up(Client),
     ok = watch(AfterMs),
+    _ = within_recovery(fun() -> weir_demo_crowd:first_success(Crowd) =/= none end),
     First =
         case weir_demo_crowd:first_success(Crowd) of
             %% The probe that sees the server up may come second.
@@ -95,6 +99,13 @@ kill(Crowd, Client, Server, DownMs, AfterMs) ->
             none -> none
         end,
     #{killed => Killed, up => Up, connections => Backs, first => First}.
+
+within_recovery(Condition) ->
+    try
+        weir_kit:until(Condition, ?RECOVERY_TIMEOUT)
+    catch
+        error:{never, Condition} -> never
+    end.
 
 watch(Milliseconds) ->
     receive

@@ -8,7 +8,7 @@
 -export([lines_are_narrow/1, bars/1, verdicts/1, report/1, report_of_a_broken_promise/1, plots/1]).
 -export([oneshot/1, oneshot_with_a_slow_peer/1, recovery/1, recovery_of_others/1, whole_run/1, whole_run_without/1]).
 
-suite() -> [{timetrap, {minutes, 5}}].
+suite() -> [{timetrap, {minutes, 15}}].
 
 all() ->
     [

@@ -6,7 +6,7 @@
 -export([suite/0, all/0]).
 -export([part/1, right/1, wrong_byte/1, byte_too_many/1, message_twice/1, nobody_listens/1, closed/1, judged/1]).
 
-suite() -> [{timetrap, {minutes, 2}}].
+suite() -> [{timetrap, {minutes, 10}}].
 
 all() -> [part, right, wrong_byte, byte_too_many, message_twice, nobody_listens, closed, judged].
 
@@ -14,7 +14,7 @@ part(_) ->
     Before = is_socket_running(),
     #{said := Said, promises := [{_, true}], plots := [_, _]} =
         weir_demo_socket:run(#{server => none, prefix => <<>>}, #{
-            rounds => 1, connections => 3, warm_ms => 10, ms => 2000
+            rounds => 1, connections => 3, warm_ms => 10, ms => 4000
         }),
     ?assertMatch({match, _}, re:run(Said, "^Over 3 connections [0-9,]+ messages a second")),
     %% Nothing is left behind.

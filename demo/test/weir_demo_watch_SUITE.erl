@@ -6,9 +6,10 @@
 -export([suite/0, all/0]).
 -export([looked_at/1]).
 
--define(DEADLINE_MS, 60_000).
+%% A busy machine says less.
+-define(DEADLINE_MS, 300_000).
 
-suite() -> [{timetrap, {minutes, 5}}].
+suite() -> [{timetrap, {minutes, 15}}].
 
 all() -> [looked_at].
 

@@ -4,7 +4,7 @@
 -export([start/3, pids/1, up/1]).
 
 %% @doc Starts a client, linked to the caller, with raw values and one connection unless `Options' say otherwise, which
-%% are weir_memcached's without the address. Fails if its connections are not all up within ten seconds.
+%% are weir_memcached's without the address. Fails if its connections are not all up within a minute.
 -spec start(weir_memcached:client(), weir_kit_memcached:server(), weir_memcached:options()) -> ok.
 start(Client, Server, Options) ->
     Defaults = maps:merge(#{codec => raw, connections => 1}, weir_kit_memcached:options(Server)),

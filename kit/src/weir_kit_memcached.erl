@@ -29,10 +29,9 @@
 %% Its schedulers sleep as soon as there is nothing to do: others need the cores.
 -define(NO_SPINNING, ["+sbwt", "none", "+sbwtdcpu", "none", "+sbwtdio", "none"]).
 
--define(READY_TIMEOUT, 20_000).
--define(CALL_TIMEOUT, 60_000).
--define(PROBE_TIMEOUT, 5_000).
-%% One that is busy with others answers late.
+%% A node takes its time to start, on a busy machine; one that is busy with others answers late.
+-define(READY_TIMEOUT, 120_000).
+-define(CALL_TIMEOUT, 300_000).
 -define(ANSWER_TIMEOUT, 60_000).
 -define(RETRY_MS, 2).
 
@@ -240,7 +239,7 @@ stat_line(Socket, Name) ->
 %% @doc Whether it answers now, on a new connection.
 -spec probe(server()) -> ok | {error, term()}.
 probe(#{probe := tcp, host := Host, port := Port}) ->
-    case gen_tcp:connect(Host, Port, [], ?PROBE_TIMEOUT) of
+    case gen_tcp:connect(Host, Port, [], ?ANSWER_TIMEOUT) of
         {ok, Socket} -> gen_tcp:close(Socket);
         {error, Reason} -> {error, Reason}
     end;
@@ -251,7 +250,7 @@ probe(Server) ->
     end.
 
 ask_version(Server) ->
-    case line(Server, <<"version\r\n">>, ?PROBE_TIMEOUT) of
+    case line(Server, <<"version\r\n">>) of
         {ok, <<"VERSION ", Version/binary>>} -> {ok, binary_to_list(string:trim(Version))};
         {ok, Other} -> {error, {unexpected, Other}};
         {error, Reason} -> {error, Reason}
@@ -261,14 +260,14 @@ ask_version(Server) ->
 %% is none.
 -spec raw(server(), iodata()) -> binary().
 raw(Server, Command) ->
-    {ok, Line} = line(Server, Command, ?ANSWER_TIMEOUT),
+    {ok, Line} = line(Server, Command),
     Line.
 
-line(#{host := Host, port := Port}, Command, Timeout) ->
-    case gen_tcp:connect(Host, Port, [binary, {active, false}, {packet, line}], Timeout) of
+line(#{host := Host, port := Port}, Command) ->
+    case gen_tcp:connect(Host, Port, [binary, {active, false}, {packet, line}], ?ANSWER_TIMEOUT) of
         {ok, Socket} ->
             try gen_tcp:send(Socket, Command) of
-                ok -> gen_tcp:recv(Socket, 0, Timeout);
+                ok -> gen_tcp:recv(Socket, 0, ?ANSWER_TIMEOUT);
                 {error, Reason} -> {error, Reason}
             after
                 gen_tcp:close(Socket)

@@ -14,7 +14,8 @@
 -export([set/3, set/4, get/2, stop/1]).
 -export([init/1, handle_call/3, handle_cast/2, handle_info/2]).
 
--define(TIMEOUT, 5_000).
+%% A memcached that is busy with others answers late.
+-define(TIMEOUT, 60_000).
 
 -record(state, {socket :: gen_tcp:socket()}).
 

@@ -6,27 +6,38 @@
 
 -export([start/2, stop/1, mailbox/1]).
 
-%% @doc Starts it: every so many milliseconds it calls the function, in its own process.
+%% @doc Starts it: every so many milliseconds it calls the function, in its own process. It has taken the first sample
+%% when this returns.
 -spec start(EveryMs :: pos_integer(), fun(() -> term())) -> pid().
 start(EveryMs, Take) ->
     Parent = self(),
-    spawn_opt(
+    {Sampler, Started} = spawn_opt(
         fun() ->
             Monitor = monitor(process, Parent),
-            watch(EveryMs, Take, Monitor, [])
+            First = Take(),
+            Parent ! {self(), started},
+            watch(EveryMs, Take, Monitor, [First])
         end,
-        [{priority, high}]
-    ).
+        [monitor, {priority, high}]
+    ),
+    receive
+        {Sampler, started} ->
+            true = demonitor(Started, [flush]),
+            Sampler;
+        {'DOWN', Started, process, Sampler, Reason} ->
+            error({sampler, Reason})
+    end.
 
-%% @doc Takes a last sample, ends it, and gives all of them, the first first.
+%% @doc Takes a last sample, ends it, and gives all of them, the first first. It has ended when this returns.
 -spec stop(pid()) -> [Sample :: term(), ...].
 stop(Sampler) ->
     Monitor = monitor(process, Sampler),
     Sampler ! {stop, self(), Monitor},
     receive
         {Monitor, Samples} ->
-            demonitor(Monitor, [flush]),
-            Samples;
+            receive
+                {'DOWN', Monitor, process, Sampler, _} -> Samples
+            end;
         {'DOWN', Monitor, process, Sampler, Reason} ->
             error({sampler, Reason})
     end.
@@ -40,10 +51,9 @@ mailbox(Pid) ->
         undefined -> 0
     end.
 
-watch(EveryMs, Take, Monitor, Before) ->
-    Samples = [Take() | Before],
+watch(EveryMs, Take, Monitor, Samples) ->
     receive
-        {stop, Asker, Tag} -> Asker ! {Tag, lists:reverse(Samples)};
+        {stop, Asker, Tag} -> Asker ! {Tag, lists:reverse([Take() | Samples])};
         {'DOWN', Monitor, process, _, _} -> ok
-    after EveryMs -> watch(EveryMs, Take, Monitor, Samples)
+    after EveryMs -> watch(EveryMs, Take, Monitor, [Take() | Samples])
     end.

@@ -11,7 +11,8 @@
 
 %% Descriptors that a server may have. What is allowed if that is less: the runs with few connections need no more.
 -define(DESCRIPTORS, "16384").
--define(START_TIMEOUT, 60_000).
+%% A node takes its time to start, on a busy machine.
+-define(START_TIMEOUT, 300_000).
 -define(CALL_TIMEOUT, 60_000).
 
 %% What the kernel counts processor time in, for programs, on every machine.
@@ -84,7 +85,7 @@ memory(#{os_pid := OsPid, peer := Peer}) ->
     {binary_to_integer(Resident) * 1_024, allocated(Peer)}.
 
 allocated(none) -> 0;
-allocated(Peer) -> peer:call(Peer, erlang, memory, [total]).
+allocated(Peer) -> peer:call(Peer, erlang, memory, [total], ?CALL_TIMEOUT).
 
 %% The shell gives way to erl, whose launcher gives way to the emulator.
 start_peer() ->

@@ -88,7 +88,11 @@ sampler(_) ->
     Samples = weir_kit_sampler:stop(Sampler),
     ?assertEqual(lists:seq(1, counters:get(Counter, 1)), Samples),
     ?assertNot(is_process_alive(Sampler)),
-    ?assertError({sampler, noproc}, weir_kit_sampler:stop(Sampler)).
+    ?assertError({sampler, noproc}, weir_kit_sampler:stop(Sampler)),
+    %% However seldom it takes one: that of the beginning, and that of the end.
+    Seldom = weir_kit_sampler:start(3_600_000, fun erlang:unique_integer/0),
+    ?assertMatch([First, Last] when First =/= Last, weir_kit_sampler:stop(Seldom)),
+    ?assertError({sampler, {bad, _}}, weir_kit_sampler:start(1, fun() -> error(bad) end)).
 
 sampler_ends_with_its_owner(_) ->
     Self = self(),

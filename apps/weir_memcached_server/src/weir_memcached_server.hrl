@@ -48,7 +48,7 @@
     costs :: weir_memcached_server_memory:costs(),
     %% Who may connect, if not everybody.
     users :: none | [{User :: binary(), Password :: binary()}],
-    %% When it was started: seconds of the runtime's monotonic clock, and Unix time.
+    %% When the second began in which it was started: in the runtime's monotonic time, native, and as Unix time.
     epoch :: integer(),
     started :: pos_integer(),
     %% The options: weir_memcached_server_opts.

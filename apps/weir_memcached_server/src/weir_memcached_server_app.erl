@@ -16,6 +16,8 @@
 -include("weir_memcached_server.hrl").
 
 -define(TABLE, weir_memcached_server).
+%% Its name while the application is being stopped.
+-define(STOPPING, weir_memcached_server_stopping).
 
 %% @private
 -spec start(application:start_type(), term()) -> {ok, pid()} | {error, term()}.
@@ -26,12 +28,12 @@ start(_Type, _Args) ->
         {error, Reason} -> {error, Reason}
     end.
 
-%% @private The table goes first, so that none is started meanwhile.
+%% @private The table has another name first, so that none is started meanwhile: whoever was quicker stands in it.
 -spec prep_stop(term()) -> term().
 prep_stop(State) ->
-    Servers = servers(),
-    true = ets:delete(?TABLE),
-    lists:foreach(fun stop_server/1, Servers),
+    ?STOPPING = ets:rename(?TABLE, ?STOPPING),
+    lists:foreach(fun stop_server/1, servers(?STOPPING)),
+    true = ets:delete(?STOPPING),
     State.
 
 %% One that ends by itself meanwhile has ended.
@@ -96,8 +98,10 @@ find(Sup) ->
 
 %% @doc The supervisors of all servers.
 -spec servers() -> [pid()].
-servers() ->
-    try ets:select(?TABLE, [{{'$1', '_'}, [], ['$1']}]) of
+servers() -> servers(?TABLE).
+
+servers(Table) ->
+    try ets:select(Table, [{{'$1', '_'}, [], ['$1']}]) of
         Sups -> [Sup || Sup <- Sups, is_there(Sup)]
     catch
         error:badarg -> []

@@ -1,5 +1,6 @@
 %% @doc The time of a server, in whole seconds, as memcached has it: it begins at 62, so that no item was last seen at 0
-%% and 1 is in the past, and goes on with the runtime's monotonic clock.
+%% and 1 is in the past, and goes on with the runtime's monotonic clock. Its seconds begin when those of Unix time do,
+%% which clients name.
 %%
 %% Runs no process. What it takes from outside is the runtime's clock, and the word by which tests move a server's time
 %% on.
@@ -23,7 +24,8 @@
 %% @doc The time now. Cost: 0.1 us.
 -spec now(#cache{}) -> time().
 now(#cache{words = Words, epoch = Epoch}) ->
-    erlang:monotonic_time(second) - Epoch + ?FIRST + atomics:get(Words, ?ADVANCED).
+    Since = erlang:monotonic_time() - Epoch,
+    erlang:convert_time_unit(Since, native, second) + ?FIRST + atomics:get(Words, ?ADVANCED).
 
 %% @doc When an item of this time to live expires; 0 is never. Above 30 days it is a Unix time; a negative one, or a
 %% Unix time before the server's start, is in the past. Pure.

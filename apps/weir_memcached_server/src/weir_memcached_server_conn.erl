@@ -116,7 +116,8 @@ handshake(#conn{cache = #cache{conf = #{tls := none}}} = Conn) ->
 handshake(#conn{cache = #cache{conf = #{tls := Options}} = Cache, socket = Socket} = Conn) ->
     case weir_memcached_server_tls:handshake(Socket, Options, ?HANDSHAKE) of
         {ok, Secure} ->
-            activate(Conn#conn{transport = ssl, socket = Secure});
+            %% Whoever took long for it was not silent.
+            activate(Conn#conn{transport = ssl, socket = Secure, last = now_ms()});
         {error, _} ->
             weir_memcached_server_counts:add(Cache, handshake_errors),
             close(Conn)

@@ -52,6 +52,7 @@ children(Cache) ->
 cache(#cache{} = Cache, _Conf, _Users) ->
     Cache;
 cache(none, Conf, Users) ->
+    Started = erlang:system_time(second),
     #cache{
         table = weir_memcached_server_items:new_table(),
         shared = ets:new(weir_memcached_server_shared, [set, public, {read_concurrency, true}]),
@@ -59,7 +60,7 @@ cache(none, Conf, Users) ->
         counts = weir_memcached_server_counts:new(),
         costs = weir_memcached_server_memory:costs(),
         users = Users,
-        epoch = erlang:monotonic_time(second),
-        started = erlang:system_time(second),
+        epoch = erlang:convert_time_unit(Started, second, native) - erlang:time_offset(),
+        started = Started,
         conf = Conf
     }.

@@ -13,8 +13,8 @@
 -export([floods/1, garbage/1, half_closed/1, many_silent/1, small_when_idle/1]).
 -export([killed_connections/1, killed_while_receiving/1, killed_beside_others/1, killed_acceptors/1,
     killed_between_accept_and_handover/1, killed_listener/1, killed_conns/1]).
--export([options/1, not_started/1, application_stopped/1, addresses/1, unix_socket/1, address_taken/1,
-    address_let_go/1, killed_under_a_supervisor/1, name_taken/1, under_a_supervisor/1]).
+-export([options/1, not_started/1, application_stopped/1, started_while_stopping/1, addresses/1, unix_socket/1,
+    address_taken/1, address_let_go/1, killed_under_a_supervisor/1, name_taken/1, under_a_supervisor/1]).
 -export([stop_by_several/1, stops_no_stranger/1, noproc/1, servers/1, info/1, sys/1, upgraded/1,
     status_tells_no_secrets/1, crash_tells_no_secrets/1, one_answer_for_a_block/1, pid_file/1]).
 -export([log/2]).
@@ -22,17 +22,15 @@
 -import(weir_memcached_server_test, [start/0, start/1, connect/1, connect/2, ask/2, send/2, recv/2, closed/1, until/1]).
 
 -define(SILENT, 10_000).
-%% Milliseconds that no bystander waits for an answer, on a machine as busy as may be: a third of the default
-%% send_timeout.
--define(BYSTANDER, 10_000).
 
-suite() -> [{timetrap, {minutes, 5}}].
+suite() -> [{timetrap, {minutes, 15}}].
 
 all() ->
     [
         {group, waiting}, max_connections, one_more_at_once, idle_timeout, slow_readers, send_timeout, floods, garbage,
         half_closed, many_silent, killed_connections, killed_while_receiving, killed_beside_others, killed_acceptors,
-        killed_listener, killed_conns, options, not_started, application_stopped, addresses, unix_socket, address_taken,
+        killed_listener, killed_conns, options, not_started, application_stopped, started_while_stopping, addresses,
+        unix_socket, address_taken,
         address_let_go, killed_under_a_supervisor, name_taken, under_a_supervisor, stop_by_several,
         stops_no_stranger, noproc, servers, info, sys, upgraded, status_tells_no_secrets,
         crash_tells_no_secrets, one_answer_for_a_block, pid_file
@@ -114,34 +112,28 @@ idle_when_active(_Config) ->
 %% ---------------------------------------------------------------- clients that do not behave, and a bystander
 
 %% Asks all the time, and checks every answer, while the function runs. That gets one which waits until there are so
-%% many answers more: a bystander is served while others do not behave, not after them. And it never waits for as long
-%% as the server takes until it gives up a client that does not read.
+%% many answers more: a bystander is served while others do not behave, not after them, nor after they were given up.
 with_bystander(Server, Fun) ->
     Answered = counters:new(1, []),
-    {Pid, Monitor} = spawn_monitor(fun() -> exit({longest, bystander(connect(Server), 0, Answered, 0)}) end),
+    {Pid, Monitor} = spawn_monitor(fun() -> bystander(connect(Server), 0, Answered) end),
     Result = Fun(fun(More) ->
         Before = counters:get(Answered, 1),
         until(fun() -> counters:get(Answered, 1) >= Before + More end)
     end),
+    #{slow_kicks := 0} = weir_memcached_server:info(Server),
     Pid ! stop,
-    Reason = receive {'DOWN', Monitor, process, Pid, R} -> R end,
-    ?assertMatch({longest, _}, Reason),
-    {longest, Longest} = Reason,
-    io:format("~b answers, the longest wait ~b ms~n", [counters:get(Answered, 1), Longest]),
-    ?assert(Longest < ?BYSTANDER, Longest),
+    receive {'DOWN', Monitor, process, Pid, Reason} -> ?assertEqual(normal, Reason) end,
     Result.
 
-bystander(Socket, N, Answered, Longest) ->
+bystander(Socket, N, Answered) ->
     Value = integer_to_binary(N),
     Size = integer_to_binary(byte_size(Value)),
-    Begin = erlang:monotonic_time(millisecond),
     Answer = ask(Socket, ["set bystander 0 0 ", Size, "\r\n", Value, "\r\nget bystander\r\n"]),
-    Ms = erlang:monotonic_time(millisecond) - Begin,
     Answer = <<"STORED\r\nVALUE bystander 0 ", Size/binary, "\r\n", Value/binary, "\r\nEND\r\n">>,
     counters:add(Answered, 1, 1),
     receive
-        stop -> max(Ms, Longest)
-    after 0 -> bystander(Socket, N + 1, Answered, max(Ms, Longest))
+        stop -> ok
+    after 0 -> bystander(Socket, N + 1, Answered)
     end.
 
 %% They ask for hundreds of megabytes and take nothing: what each holds is bounded.
@@ -166,9 +158,12 @@ slow_readers(_Config) ->
     until(fun() -> maps:get(connections, weir_memcached_server:info(Server)) =:= 2 end).
 
 in_send(Conn) ->
-    {current_function, {M, F, _}} = process_info(Conn, current_function),
-    M =:= weir_socket_wait orelse M =:= weir_socket orelse
-        M =:= prim_inet andalso (F =:= send orelse F =:= send_recv_reply).
+    case process_info(Conn, current_function) of
+        {current_function, {weir_socket_wait, _, _}} -> true;
+        {current_function, {weir_socket, _, _}} -> true;
+        {current_function, {prim_inet, F, _}} -> F =:= send orelse F =:= send_recv_reply;
+        _ -> false
+    end.
 
 send_timeout(_Config) ->
     Server = start(#{send_timeout => 100}),
@@ -186,7 +181,7 @@ reads_slowly(_Config) ->
     Socket = connect(Server, [{recbuf, 65_536}, {buffer, 4_096}]),
     send(Socket, ["get large\r\nget large\r\nmn\r\n"]),
     _ = process_flag(priority, high),
-    Slow = slowly(Socket, erlang:monotonic_time(millisecond) + 10_000, 0),
+    Slow = slowly(Socket, erlang:monotonic_time(millisecond), 0),
     _ = process_flag(priority, normal),
     ok = inet:setopts(Socket, [{recbuf, 1_000_000}, {buffer, 1_000_000}]),
     Answer = byte_size(<<"VALUE large 0 8000000\r\n\r\nEND\r\n">>) + 8_000_000,
@@ -194,15 +189,15 @@ reads_slowly(_Config) ->
     ?assertEqual(<<"END\r\nMN\r\n">>, binary_part(Rest, byte_size(Rest), -9)),
     #{slow_kicks := 0} = weir_memcached_server:info(Server).
 
-%% 100 KB in a second.
-slowly(Socket, End, Size) ->
-    case erlang:monotonic_time(millisecond) < End of
-        true ->
-            Data = recv(Socket, 2_000),
+%% 100 KB in a second, for ten seconds; what it has had no turn for it makes up.
+slowly(Socket, Begin, Size) ->
+    case erlang:monotonic_time(millisecond) - Begin of
+        Ms when Ms < 10_000 ->
+            Data = recv(Socket, max(1, Ms * 100 - Size)),
             receive
-            after 20 -> slowly(Socket, End, Size + byte_size(Data))
+            after 20 -> slowly(Socket, Begin, Size + byte_size(Data))
             end;
-        false ->
+        _ ->
             Size
     end.
 
@@ -214,14 +209,20 @@ floods(_Config) ->
         Floods = [spawn_monitor(fun() -> flood(connect(Server, [{linger, {true, 0}}]), Request) end)
             || Request <- flood_requests(), _ <- [1, 2, 3]],
         until(fun() -> length(conns(Server)) > length(Floods) end),
-        receive after 1_000 -> ok end,
+        %% Half of them are answered, until there is no room for answers any more.
+        until(fun() -> length([Conn || Conn <- conns(Server), in_send(Conn)]) >= length(Floods) div 2 end),
         Answered(300),
-        [?assertEqual(true, message_queue(Conn) =< 12, {message_queue(Conn), Conn}) || Conn <- conns(Server)],
+        [?assert(blocks(Conn) =< 10, {blocks(Conn), Conn}) || Conn <- conns(Server)],
         %% Twelve have as much as they can send under way. Three hold an item of a megabyte that is coming and its copy;
-        %% what else each has is its blocks and a heap of a megabyte or two, as it was collected just now or not.
-        Memory = memory(conns(Server)),
-        io:format("~b bytes~n", [Memory]),
-        ?assert(Memory < 3 * 2_000_000 + 12 * 3_000_000, Memory),
+        %% what else each has is its blocks and a heap of a megabyte or two. More than that is garbage, some of which
+        %% there may be whenever it is looked.
+        until(fun() ->
+            Conns = conns(Server),
+            _ = [erlang:garbage_collect(Conn) || Conn <- Conns],
+            Memory = memory(Conns),
+            io:format("~b bytes~n", [Memory]),
+            Memory < 3 * 2_000_000 + 12 * 3_000_000
+        end),
         [exit(Pid, kill) || {Pid, _} <- Floods],
         [receive {'DOWN', Monitor, process, Pid, _} -> ok end || {Pid, Monitor} <- Floods]
     end),
@@ -242,11 +243,10 @@ flood(Socket, Request) ->
         {error, _} -> ok
     end.
 
-message_queue(Pid) ->
-    case process_info(Pid, message_queue_len) of
-        {message_queue_len, N} -> N;
-        undefined -> 0
-    end.
+%% What was read ahead.
+blocks(Conn) ->
+    {messages, Messages} = process_info(Conn, messages),
+    length([Data || {tcp, _, Data} <- Messages]).
 
 %% Of all of them; a binary to which several refer, or one several times, is there once.
 memory(Pids) ->
@@ -289,15 +289,14 @@ many_silent(_Config) ->
         _ ->
             Server = start(#{max_connections => ?SILENT + 10, backlog => 4_096}),
             Port = weir_memcached_server:port(Server),
-            {ok, Peer, _} = peer:start(#{name => peer:random_name(), connection => standard_io, wait_boot => 60_000,
-                args => ["-pa" | code:get_path()]}),
+            Node = weir_kit_nodes:start([]),
             with_bystander(Server, fun(Answered) ->
-                ok = peer:call(Peer, erlang, apply, [fun hold_many/2, [Port, ?SILENT]], 120_000),
+                ok = weir_kit_nodes:call(Node, erlang, apply, [fun hold_many/2, [Port, ?SILENT]]),
                 until(fun() -> maps:get(connections, weir_memcached_server:info(Server)) >= ?SILENT end),
                 Answered(500)
             end),
             until(fun() -> maps:get(connections, weir_memcached_server:info(Server)) =:= ?SILENT end),
-            peer:stop(Peer),
+            ok = weir_kit_nodes:kill(Node),
             until(fun() -> maps:get(connections, weir_memcached_server:info(Server)) =:= 0 end)
     end.
 
@@ -307,7 +306,7 @@ descriptors() ->
         {error, _} -> 1 bsl 20
     end.
 
-%% Runs in the peer; some process has to go on that owns them. From three addresses, each of which has 28,000 ports.
+%% Runs in that node; some process has to go on that owns them. From three addresses, each of which has 28,000 ports.
 hold_many(Port, Count) ->
     Self = self(),
     {Pid, Monitor} = spawn_monitor(fun() ->
@@ -366,7 +365,7 @@ conn_of(Socket, Server) ->
     hd([Conn || Conn <- conns(Server), peer_port(Conn) =:= Port]).
 
 peer_port(Conn) ->
-    Socket = element(5, sys:get_state(Conn)),
+    Socket = element(5, sys:get_state(Conn, infinity)),
     {ok, {_, Port}} = weir_socket:peername(Socket),
     Port.
 
@@ -577,6 +576,30 @@ application_stopped(_Config) ->
     ?assertEqual([], weir_memcached_server:servers()),
     ?assertEqual(Port, weir_memcached_server:port(start(#{port => Port}))).
 
+%% Whoever starts one while the application is being stopped gets none, or one that is stopped with it.
+started_while_stopping(_Config) ->
+    [
+        begin
+            %% To stop with so many takes a while.
+            _ = [start() || _ <- lists:seq(1, 50)],
+            Starters = [spawn_monitor(fun() -> exit({started, starts([])}) end) || _ <- lists:seq(1, 4)],
+            until(fun() -> length(weir_memcached_server:servers()) > 60 end),
+            ok = application:stop(weir_memcached_server),
+            Started = lists:append([receive {'DOWN', Monitor, process, Pid, {started, Servers}} -> Servers end
+                || {Pid, Monitor} <- Starters]),
+            ok = application:start(weir_memcached_server),
+            ?assertEqual([], [Server || Server <- Started, is_process_alive(Server)])
+        end
+     || _ <- lists:seq(1, 5)
+    ].
+
+%% Until there is no application any more.
+starts(Servers) ->
+    case weir_memcached_server:start_link(#{}) of
+        {ok, Server} -> true = unlink(Server), starts([Server | Servers]);
+        {error, {not_started, weir_memcached_server}} -> Servers
+    end.
+
 addresses(_Config) ->
     Server = start(#{ip => {127, 0, 0, 2}}),
     ?assertEqual(<<>>, ask(connect({{127, 0, 0, 2}, weir_memcached_server:port(Server)}), "")),
@@ -636,31 +659,43 @@ address_taken(_Config) ->
 %% One that holds the address a little longer, as a server does that was killed.
 address_let_go(_Config) ->
     Path = "/tmp/weir_memcached_server_" ++ os:getpid() ++ "_let_go",
-    [
-        begin
-            First = start(Options),
-            Listener = child(First, listener),
-            Next = case weir_memcached_server:port(First) of Path -> #{path => Path}; Port -> #{port => Port} end,
-            %% It closes its socket when it goes on.
-            true = erlang:suspend_process(Listener),
-            exit(First, kill),
-            Self = self(),
-            Starter = spawn_link(fun() ->
-                Result = weir_memcached_server:start_link(Next),
-                Self ! {self(), Result},
-                receive stop -> ok end
-            end),
-            %% It has found the address in use.
-            until(fun() -> process_info(Starter, current_function) =/= undefined andalso waits(Starter) end),
-            true = erlang:resume_process(Listener),
-            {ok, Server} = receive {Starter, Result} -> Result end,
-            Address = case Next of #{path := _} -> {{local, Path}, 0}; _ -> Server end,
-            ?assertEqual(<<>>, ask(connect(Address, [local || is_map_key(path, Next)]), "")),
-            ok = weir_memcached_server:stop(Server),
-            Starter ! stop
-        end
-     || Options <- [#{}, #{path => Path}]
-    ].
+    [until(fun() -> let_go(start(Options), Path) end) || Options <- [#{}, #{path => Path}]].
+
+%% Whether the next one has got it. Not if this process had no turn until that had given up.
+let_go(First, Path) ->
+    Listener = child(First, listener),
+    Next = case weir_memcached_server:port(First) of Path -> #{path => Path}; Port -> #{port => Port} end,
+    %% It closes its socket when it goes on.
+    true = erlang:suspend_process(Listener),
+    Monitor = monitor(process, Listener),
+    exit(First, kill),
+    Self = self(),
+    Starter = spawn_link(fun() ->
+        process_flag(trap_exit, true),
+        Self ! {self(), weir_memcached_server:start_link(Next)},
+        receive stop -> ok end
+    end),
+    %% It has found the address in use, or given up already.
+    until(fun() -> waits(Starter) orelse has_message(Starter) end),
+    true = erlang:resume_process(Listener),
+    receive {'DOWN', Monitor, process, Listener, _} -> ok end,
+    Result = receive {Starter, R} -> R end,
+    IsThere =
+        case Result of
+            {ok, Server} ->
+                Address = case Next of #{path := _} -> {{local, Path}, 0}; _ -> Server end,
+                ?assertEqual(<<>>, ask(connect(Address, [local || is_map_key(path, Next)]), "")),
+                ok = weir_memcached_server:stop(Server),
+                true;
+            {error, {listen, _, eaddrinuse}} ->
+                false
+        end,
+    Starter ! stop,
+    IsThere.
+
+has_message(From) ->
+    {messages, Messages} = process_info(self(), messages),
+    lists:keymember(From, 1, Messages).
 
 %% Its listener is in the pause between two tries.
 waits(Starter) ->
@@ -816,12 +851,12 @@ sys(_Config) ->
     Processes = [child(Server, keeper), child(Server, listener) | conns(Server)],
     [
         begin
-            {status, Pid, _, _} = sys:get_status(Pid),
-            ok = sys:suspend(Pid),
+            {status, Pid, _, _} = sys:get_status(Pid, infinity),
+            ok = sys:suspend(Pid, infinity),
             Module = hd([M || {initial_call, {M, _, _}} <- [proc_lib_call(Pid)]]),
-            ok = sys:change_code(Pid, Module, undefined, []),
-            ok = sys:resume(Pid),
-            {error, unknown_call} = gen_server:call(Pid, nonsense),
+            ok = sys:change_code(Pid, Module, undefined, [], infinity),
+            ok = sys:resume(Pid, infinity),
+            {error, unknown_call} = gen_server:call(Pid, nonsense, infinity),
             ok = gen_server:cast(Pid, nonsense),
             Pid ! nonsense
         end
@@ -837,9 +872,9 @@ upgraded(_Config) ->
     ?assertEqual(<<"STORED\r\n">>, ask(Socket, "set k 0 0 1\r\nx\r\n")),
     [
         begin
-            ok = sys:suspend(Pid),
-            ok = sys:change_code(Pid, Module, undefined, []),
-            ok = sys:resume(Pid)
+            ok = sys:suspend(Pid, infinity),
+            ok = sys:change_code(Pid, Module, undefined, [], infinity),
+            ok = sys:resume(Pid, infinity)
         end
      || {Pid, Module} <- [
             {whereis(weir_memcached_server_app), weir_memcached_server_app},
@@ -865,16 +900,16 @@ status_tells_no_secrets(_Config) ->
     send(Socket, "set k 0 0 10\r\nada secr"),
     until(fun() -> maps:get(bytes_read, weir_memcached_server:info(Server)) =:= 22 end),
     Conn = hd(conns(Server)),
-    Status = sys:get_status(Conn),
+    Status = sys:get_status(Conn, infinity),
     ?assertEqual(nomatch, string:find(printed(Status), "secr")),
     %% It is told nevertheless what this is.
     ?assertNotEqual(nomatch, string:find(printed(Status), "transport => weir_memcached_server_wire")),
     ?assertEqual(nomatch, string:find(printed(Status), "unknown keys")),
     %% With the log of sys, where messages are kept; the process itself tells nothing of them, and sys does.
-    ok = sys:log(Conn, true),
+    ok = sys:log(Conn, true, infinity),
     send(Socket, "e"),
     until(fun() -> maps:get(bytes_read, weir_memcached_server:info(Server)) =:= 23 end),
-    {status, Conn, _, [_Dictionary, running, _Parent, _Debug, Own]} = sys:get_status(Conn),
+    {status, Conn, _, [_Dictionary, running, _Parent, _Debug, Own]} = sys:get_status(Conn, infinity),
     ?assertEqual(nomatch, string:find(printed(Own), "secr")).
 
 printed(Term) -> unicode:characters_to_list(io_lib:format("~p", [Term])).
@@ -887,7 +922,7 @@ crash_tells_no_secrets(_Config) ->
     until(fun() -> maps:get(bytes_read, weir_memcached_server:info(Server)) =:= 21 end),
     [Conn] = conns(Server),
     %% With something in its state that makes it crash at the next message, before that is given to anybody.
-    _ = sys:replace_state(Conn, fun(State) -> setelement(2, State, no_cache) end),
+    _ = sys:replace_state(Conn, fun(State) -> setelement(2, State, no_cache) end, infinity),
     Self = self(),
     ok = logger:add_handler(?MODULE, ?MODULE, #{config => #{to => Self}}),
     Monitor = monitor(process, Conn),
@@ -926,7 +961,7 @@ one_answer_for_a_block(_Config) ->
     Socket = connect(Server, [{packet, raw}]),
     _ = ask(Socket, ""),
     [Conn] = conns(Server),
-    Wire = element(5, sys:get_state(Conn)),
+    Wire = element(5, sys:get_state(Conn, infinity)),
     {ok, [{send_cnt, Before}]} = weir_socket:getstat(Wire, [send_cnt]),
     _ = ask(Socket, [lists:duplicate(100, "set k 0 0 1\r\nx\r\nget k\r\n")]),
     {ok, [{send_cnt, After}]} = weir_socket:getstat(Wire, [send_cnt]),

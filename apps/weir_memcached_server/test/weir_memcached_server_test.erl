@@ -126,12 +126,15 @@ poll(Condition, Deadline) ->
             end
     end.
 
-%% With nothing under way, each row has its own cost, by what it is made of, and what is counted is the sum of them.
+%% With nothing under way, each row has its own cost, by what it is made of, and what is counted is the sum of them. The
+%% keeper stands still meanwhile: it removes what has expired, and gives back its room after that.
 -spec exact(pid()) -> ok.
 exact(Server) ->
-    Cache = weir_memcached_server_app:find(Server),
+    #cache{shared = Shared} = Cache = weir_memcached_server_app:find(Server),
+    Keeper = ets:lookup_element(Shared, keeper, 2),
+    ok = sys:suspend(Keeper, infinity),
     Costs = [{Cost, weir_memcached_server_memory:cost(Item, Cache)} || #item{cost = Cost} = Item <- items(Server)],
     [] = [Wrong || {Counted, Cost} = Wrong <- Costs, Counted =/= Cost],
     Sum = lists:sum([Cost || {Cost, _} <- Costs]),
     {Sum, Sum} = {Sum, weir_memcached_server_memory:bytes(Cache)},
-    ok.
+    ok = sys:resume(Keeper, infinity).

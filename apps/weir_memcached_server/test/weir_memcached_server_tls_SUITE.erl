@@ -6,14 +6,14 @@
 
 -export([all/0, init_per_suite/1, end_per_suite/1, end_per_testcase/2]).
 -export([commands/1, large_values/1, plain_clients/1, silent_handshakes/1, client_certificates/1, with_authentication/1,
-    ended_by_either/1, slow_readers/1, broken_options/1, without_ssl/1]).
+    ended_by_either/1, slow_handshake/1, slow_readers/1, broken_options/1, without_ssl/1]).
 
 -import(weir_memcached_server_test, [start/1, connect/1, closed/1, until/1]).
 
 -define(DEADLINE, 60_000).
 
 all() -> [commands, large_values, plain_clients, silent_handshakes, client_certificates, with_authentication,
-    ended_by_either, slow_readers, broken_options, without_ssl].
+    ended_by_either, slow_handshake, slow_readers, broken_options, without_ssl].
 
 init_per_suite(Config) ->
     {ok, Started} = application:ensure_all_started(ssl),
@@ -129,19 +129,44 @@ ended_by_either(Config) ->
     until(fun() -> maps:get(connections, weir_memcached_server:info(Impatient)) =:= 0 end),
     #{idle_kicks := 1} = weir_memcached_server:info(Impatient).
 
-%% One that takes nothing is closed, and one that does gets everything.
+%% Who takes longer for it than he may be silent is not closed for that.
+slow_handshake(Config) ->
+    Server = start(#{tls => ?config(server, Config), idle_timeout => 5_000}),
+    Plain = connect(Server),
+    until(fun() -> lists:any(fun is_idle/1, conns(Server)) end),
+    {ok, Socket} = ssl:connect(Plain, [{verify, verify_none}, {log_level, none}], ?DEADLINE),
+    ?assertEqual(<<>>, ask_tls(Socket, "")),
+    #{idle_kicks := 0} = weir_memcached_server:info(Server).
+
+conns(Server) ->
+    {conns, Conns, _, _} = lists:keyfind(conns, 1, supervisor:which_children(Server)),
+    [Pid || {_, Pid, _, _} <- supervisor:which_children(Conns), is_pid(Pid)].
+
+%% Its time is over, which it has not been told yet.
+is_idle(Conn) ->
+    case process_info(Conn, messages) of
+        {messages, Messages} -> [] =/= [idle || {timeout, _, idle} <- Messages];
+        undefined -> false
+    end.
+
+%% One that takes nothing is closed, and one that does gets everything, beside one that does not.
 slow_readers(Config) ->
-    Server = start(#{tls => ?config(server, Config), send_timeout => 2_000, memory => 128 bsl 20,
-        max_item => 16 bsl 20}),
-    {ok, Socket} = connect_tls(Server, []),
-    <<"STORED\r\n">> = ask_tls(Socket, ["set large 0 0 8000000\r\n", binary:copy(<<"x">>, 8_000_000), "\r\n"]),
-    {ok, Silent} = connect_tls(Server, [{recbuf, 4_096}, {buffer, 4_096}]),
-    ok = ssl:send(Silent, "get large\r\nget large\r\nmn\r\n"),
+    Options = #{tls => ?config(server, Config), memory => 128 bsl 20, max_item => 16 bsl 20},
+    [Patient, Impatient] = [start(Options#{send_timeout => Timeout}) || Timeout <- [10_000, 500]],
+    Connected = fun(Server) ->
+        {ok, Socket} = connect_tls(Server, []),
+        <<"STORED\r\n">> = ask_tls(Socket, ["set large 0 0 8000000\r\n", binary:copy(<<"x">>, 8_000_000), "\r\n"]),
+        {ok, Silent} = connect_tls(Server, [{recbuf, 4_096}, {buffer, 4_096}]),
+        ok = ssl:send(Silent, "get large\r\nget large\r\nmn\r\n"),
+        {Socket, Silent}
+    end,
+    {Socket, _} = Connected(Patient),
     Answer = byte_size(<<"VALUE large 0 8000000\r\n\r\nEND\r\n">>) + 8_000_000,
     ok = ssl:send(Socket, "get large\r\nget large\r\n"),
     ?assertEqual(2 * Answer, byte_size(recv_all(Socket, 2 * Answer))),
     ?assertEqual(<<>>, ask_tls(Socket, "")),
-    until(fun() -> maps:get(connections, weir_memcached_server:info(Server)) =:= 1 end),
+    {_, Silent} = Connected(Impatient),
+    until(fun() -> maps:get(connections, weir_memcached_server:info(Impatient)) =:= 1 end),
     ?assertMatch({error, _}, until_error(Silent)).
 
 until_error(Socket) ->
