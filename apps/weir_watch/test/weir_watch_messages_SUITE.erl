@@ -82,14 +82,10 @@ beside_native_code() ->
     receive busy -> ok end,
     ?assertEqual({error, timeout}, weir_watch:messages(Busy)),
     Asker = spawn(fun() -> weir_watch:messages(Busy) end),
-    Waits = eventually(fun() ->
-        Is = fun(Pid) -> process_info(Pid, initial_call) =:= {initial_call, {weir_watch_messages, wait, 2}} end,
-        case lists:filter(Is, processes() -- [Busy]) of [Pid] -> Pid; [] -> false end
-    end),
-    Reader = eventually(fun() ->
-        {monitors, Monitors} = process_info(Waits, monitors),
-        case [Pid || {process, Pid} <- Monitors, Pid =/= Asker] of [Pid] -> Pid; [] -> false end
-    end),
+    Monitors = fun(Pid) -> {monitors, All} = process_info(Pid, monitors), [Other || {process, Other} <- All] end,
+    %% No process is asked that may be one of the kept scheduler's.
+    [Waits] = eventually(fun() -> case Monitors(Asker) of [_] = One -> One; [] -> false end end),
+    [Reader] = eventually(fun() -> case Monitors(Waits) -- [Asker] of [_] = One -> One; [] -> false end end),
     true = exit(Asker, kill),
     true = eventually(fun() -> not is_process_alive(Waits) andalso not is_process_alive(Reader) end),
     ok.
