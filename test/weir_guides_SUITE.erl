@@ -87,9 +87,10 @@ cluster(_Config) ->
 
 %% The rules are told as weir_watch:causes/0 has them.
 watch(_Config) ->
-    [Diagnose, Page, Configured, Token, Metrics, Telemetry] = guide(watch),
+    [Diagnose, Messages, Page, Configured, Token, Metrics, Telemetry] = guide(watch),
     %% A second will do in place of ten.
     _ = evaluate(replace(Diagnose, "diagnose()", "diagnose(#{seconds => 1})")),
+    _ = evaluate(Messages),
     %% Any port will do.
     _ = evaluate(replace(replace(Page, "8080", "0"), "<<\"http://127.0.0.1:0/\">> =", "Address =")),
     ok = weir_watch_page:stop(weir_watch_page),
