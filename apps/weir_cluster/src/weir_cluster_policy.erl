@@ -7,7 +7,8 @@
 %% `{bad_choice, Module, Returned}', and nothing was sent.
 %%
 %% This one takes the lighter of the two (M. Mitzenmacher, "The Power of Two Choices in Randomized Load Balancing", IEEE
-%% TPDS 12(10), 2001), and keeps the request when both are known to be at least as loaded as this node.
+%% TPDS 12(10), 2001), of which one is known, if that can be, and keeps the request when that one is known to be at
+%% least as loaded as this node.
 -module(weir_cluster_policy).
 
 -export([choose/2]).
