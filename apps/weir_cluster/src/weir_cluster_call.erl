@@ -27,7 +27,7 @@
 -module(weir_cluster_call).
 
 -export([call/6, pick/4, claim/4, cast/4, multicall/4, send_request/4, wait/2, request/5, owners/3]).
--export([deadline/1, left/1]).
+-export([deadline/1, left/1, in_time/2]).
 
 -export_type([where/0, sent/0]).
 
@@ -227,11 +227,15 @@ claim(#conf{name = Name} = Conf, Fun, Deadline, Wait, Tried) ->
             nowhere(Tried, Conf)
     end.
 
-%% Whose time is over has waited: he is not told what one hears who does not want to wait.
-claim_here(Name, Fun, Deadline) ->
+claim_here(Name, Fun, Deadline) -> in_time(Deadline, fun(Left) -> weir_pool:claim(Name, Fun, Left) end).
+
+%% @doc What it gets with the time that is left. Whose time is over has waited: he is not told what one hears who does
+%% not want to wait.
+-spec in_time(integer() | infinity, fun((timeout()) -> Result)) -> Result | {error, timeout}.
+in_time(Deadline, Get) ->
     case left(Deadline) of
         0 -> {error, timeout};
-        Left -> weir_pool:claim(Name, Fun, Left)
+        Left -> Get(Left)
     end.
 
 %% @doc Calls a worker of each of these nodes, at the same time.

@@ -129,12 +129,8 @@ claimed(Monitor, Holder) ->
 holder(Alias, {Claimant, Wait}, Deadline, #conf{name = Name} = Conf) ->
     Monitor = erlang:monitor(process, Claimant),
     true = link(Claimant),
-    CheckedOut = case {Wait, weir_cluster_call:left(Deadline)} of
-        {at_once, _} -> weir_pool:checkout(Name, 0);
-        %% He is not told what one hears who does not want to wait.
-        {wait, 0} -> {error, timeout};
-        {wait, Left} -> weir_pool:checkout(Name, Left)
-    end,
+    CheckOut = fun(Timeout) -> weir_pool:checkout(Name, Timeout) end,
+    CheckedOut = case Wait of at_once -> CheckOut(0); wait -> weir_cluster_call:in_time(Deadline, CheckOut) end,
     true = unlink(Claimant),
     case CheckedOut of
         {ok, Worker, Ticket} ->

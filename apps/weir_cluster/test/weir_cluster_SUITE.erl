@@ -90,12 +90,7 @@ clients(_Config) ->
             ok = weir_cluster_test_lib:connect([Client | Servers]),
             ok = weir_cluster_test_lib:know([Client], 2),
             Both = lists:sort([{ok, name(A)}, {ok, name(B)}]),
-            %% One whose load is known is preferred to one that was not heard of for a second.
-            true = eventually(fun() ->
-                Answers = do(Client, fun() -> [weir_cluster:call(p, node, 60_000) || _ <- lists:seq(1, 100)] end),
-                ?assertEqual([], lists:usort(Answers) -- Both),
-                lists:usort(Answers) =:= Both
-            end),
+            weir_cluster_test_lib:answered_by(Both, Client, 100),
             ?assertEqual([name(B)], [Node || #{node := Node} <- maps:get(nodes, info(A))]),
             ByName = lists:sort([name(A), name(B)]),
             ?assertEqual(ByName, [Node || #{node := Node} <- maps:get(nodes, info(Client))]),

@@ -3,10 +3,12 @@
 -module(weir_cluster_test_lib).
 -include("../src/weir_cluster.hrl").
 
+-include_lib("stdlib/include/assert.hrl").
+
 -export([with/2, with/3, info/1, stop/1, connect/1, disconnect/2, call/4, do/2, eventually/1, name/1, os/2, begun/1]).
 -export([start/1, publish/2, know/2, steady/3, is_of_owner/1, in_node/1, table/0]).
 -export([tell_workers/1, keep_telling/1, tell_all/0, have_answered/0]).
--export([all_live/1, claim/1]).
+-export([all_live/1, claim/1, answered_by/3]).
 
 -define(DEADLINE_MS, 180_000).
 
@@ -168,6 +170,15 @@ all_live(One) ->
             {ok, Workers} = weir_pool:workers(p),
             length(Workers) =:= 2 andalso lists:all(fun({_, Pid}) -> is_process_alive(Pid) end, Workers)
         end)
+    end).
+
+%% Calls so many times, again and again, until all of these have answered, and nobody else ever has. One whose load is
+%% known is preferred to one that was not heard of for a second.
+answered_by(All, Client, Count) ->
+    true = eventually(fun() ->
+        Answers = do(Client, fun() -> [weir_cluster:call(p, node, 60_000) || _ <- lists:seq(1, Count)] end),
+        ?assertEqual([], lists:usort(Answers) -- All),
+        lists:usort(Answers) =:= All
     end).
 
 %% Claims a worker on this node, wherever there is one. A node that has not said within a second that one is free there,

@@ -137,6 +137,8 @@ new(Pool, Type, Size, AutoSize) when Size =< ?MAX_SLOT ->
             true = ets:insert(?TABLE, Row),
             {ok, ok};
         {error, {already_started, Sup}} ->
+            %% This waits for the end of one that is dying, as the supervisor does that is asked next; a pool's own
+            %% process holds nothing for which that would take long.
             case is_pid(Sup) andalso is_process_alive(Sup) of
                 true ->
                     {error, exists};

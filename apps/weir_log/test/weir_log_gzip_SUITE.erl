@@ -405,15 +405,19 @@ called() ->
     after 60_000 -> error(not_called)
     end.
 
-hook_that_hangs(Config) ->
-    Path = path(hook_that_hangs, Config),
-    Test = self(),
-    Hangs = fun(File) ->
+%% A hook that tells of its call, and goes on when it is told to.
+hangs(Test) ->
+    fun(File) ->
         Test ! {hook, File, self()},
         receive
             go -> ok
         end
-    end,
+    end.
+
+hook_that_hangs(Config) ->
+    Path = path(hook_that_hangs, Config),
+    Test = self(),
+    Hangs = hangs(Test),
     ok = weir_log_file:close(rotated(Path, #{rotate => #{hook => Hangs}})),
     {_, Pid} = called(),
     %% Another log is cleaned up and has its hook called, and this one is cleaned up.
@@ -431,12 +435,7 @@ hook_that_hangs(Config) ->
 hook_before_it_is_asked(Config) ->
     Path = path(hook_before_it_is_asked, Config),
     Test = self(),
-    Hangs = fun(File) ->
-        Test ! {hook, File, self()},
-        receive
-            go -> ok
-        end
-    end,
+    Hangs = hangs(Test),
     ok = weir_log_file:close(rotated(Path, #{rotate => #{gzip => true, hook => Hangs}})),
     {_, Pid} = called(),
     Name = write(name(Path, 1), "two\n"),

@@ -237,11 +237,13 @@ is_wrong({seconds, Seconds}) -> not (is_integer(Seconds) andalso Seconds > 0);
 is_wrong({node, Node}) -> Node =/= node() andalso not weir_watch_remote:is_name(Node);
 is_wrong(_) -> true.
 
-look_at(Node, Ms) ->
+look_at(Node, Ms) -> attached(Node, fun(Agent) -> looked(Agent, Ms) end).
+
+attached(Node, Do) ->
     case weir_watch_remote:attach(Node) of
         {ok, Agent, Handle} ->
             try
-                looked(Agent, Ms)
+                Do(Agent)
             after
                 ok = weir_watch_remote:detach(Handle)
             end;
@@ -324,16 +326,7 @@ last(Until, Ended) ->
 messages(Pid) when is_pid(Pid), node(Pid) =:= node() ->
     messages_of(Pid);
 messages(Pid) when is_pid(Pid) ->
-    case weir_watch_remote:attach(node(Pid)) of
-        {ok, _Agent, Handle} ->
-            try
-                messages_of(Pid)
-            after
-                ok = weir_watch_remote:detach(Handle)
-            end;
-        {error, _} = Error ->
-            Error
-    end;
+    attached(node(Pid), fun(_Agent) -> messages_of(Pid) end);
 messages(Name) when is_atom(Name) ->
     case whereis(Name) of
         Pid when is_pid(Pid) -> messages_of(Pid);

@@ -273,12 +273,15 @@ sent(#{sent_by := Functions, senders := Senders}, Snapshot, Item) ->
     Item("sent by", [By, "in ", lists:join(", ", [who(Sender, Snapshot) || Sender <- lists:sublist(Senders, 5)])]).
 
 contents(Pid, #{messages := {Pid, {ok, #{queue := Queue, messages := Texts}}}}) ->
-    Which = ["           when asked: ", number(Queue), case Texts of [] -> ""; _ -> ", the oldest first" end],
-    [[{dim, Which}] | [[{plain, ["           ", Text]}] || Text <- Texts]];
+    Which = ["when asked: ", number(Queue), case Texts of [] -> ""; _ -> ", the oldest first" end],
+    [beside(dim, Which) | [beside(plain, Text) || Text <- Texts]];
 contents(Pid, #{messages := {Pid, {error, Why}}}) ->
-    [[{warn, ["           ", not_told(Why)]}]];
+    [beside(warn, not_told(Why))];
 contents(_Pid, _View) ->
     [].
+
+%% Below an item's value, and cut where the line ends.
+beside(Style, Text) -> [{Style, [pad("", 11), Text]}].
 
 not_told(dead) -> "it was gone when it was asked for its messages";
 not_told(too_many) -> "they are not asked for where there are more than 10,000";
