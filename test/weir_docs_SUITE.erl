@@ -3,10 +3,9 @@
 
 -include_lib("stdlib/include/assert.hrl").
 
--export([all/0]).
--export([options/1, counters/1]).
+-compile([export_all, nowarn_export_all]).
 
-all() -> [options, counters].
+all() -> weir_kit:cases(?MODULE).
 
 options(_Config) ->
     ?assertEqual([], untold(weir_pool, opts, keys(weir_pool_opts:options()))),

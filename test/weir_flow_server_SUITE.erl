@@ -4,11 +4,7 @@
 -include_lib("stdlib/include/assert.hrl").
 -include_lib("common_test/include/ct.hrl").
 
--export([suite/0, all/0, init_per_suite/1, end_per_suite/1]).
--export([window_holds_when_drained/1, window_holds_in_batches/1, acknowledged_after_what_was_sent/1]).
--export([nothing_lost_in_a_callback/1, nothing_lost_while_lingering/1, request_thrown_away/1]).
--export([own_timeout/1]).
--export([limit_is_given_back/1, limit_and_bound/1, limit_waits/1, limit_ends_with_the_server/1]).
+-compile([export_all, nowarn_export_all]).
 
 -import(weir_flow_test_lib, [eventually/1, async/1, result/1, queue/1, kill/1]).
 
@@ -16,15 +12,7 @@
 -define(CASTS, 200).
 -define(WINDOW, 8).
 
-suite() -> [{timetrap, {minutes, 2}}].
-
-all() ->
-    [
-        window_holds_when_drained, window_holds_in_batches, acknowledged_after_what_was_sent,
-        nothing_lost_in_a_callback, nothing_lost_while_lingering, request_thrown_away,
-        own_timeout,
-        limit_is_given_back, limit_and_bound, limit_waits, limit_ends_with_the_server
-    ].
+all() -> weir_kit:cases(?MODULE).
 
 init_per_suite(Config) ->
     {ok, Started} = application:ensure_all_started(weir_flow),

@@ -6,12 +6,7 @@
 -include_lib("common_test/include/ct.hrl").
 -include_lib("stdlib/include/assert.hrl").
 
--export([all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2, end_per_testcase/2]).
--export([every_file_has_its_case/1]).
--export([batches/1, cluster/1, flow/1, log/1, mailbox/1, memcached/1, memcached_server/1, pool/1, socket/1, watch/1]).
--export([disk_log/1, erlmc/1, erlpool/1, gen_batch_server/1, gen_server2/1, gen_socket/1, gen_tcp/1, gproc_pool/1,
-    lager/1]).
--export([logger_disk_log_h/1, logger_std_h/1, mcd/1, merle/1, poolboy/1, pooler/1, worker_pool/1]).
+-compile([export_all, nowarn_export_all]).
 
 -import(weir_kit_sample, [replace/3, load/1, load/2, evaluate/1, evaluate/2, evaluate/3, terms/1, handler/2]).
 -import(weir_kit_sample, [transcript/2, parses/1]).
@@ -250,7 +245,7 @@ memcached_server(_Config) ->
         end
      || Case <- users_SUITE:all()
     ],
-    weir_kit:until(fun() -> weir_memcached_server:servers() =:= [] end, 60_000),
+    weir_kit:until(fun() -> weir_memcached_server:servers() =:= [] end),
     sample = load(replace(ChildSpec, "port => 11211", "port => 0")),
     {ok, Sup} = supervisor:start_link(sample, []),
     [Server] = weir_memcached_server:servers(),

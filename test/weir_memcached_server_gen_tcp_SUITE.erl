@@ -5,13 +5,10 @@
 -include_lib("common_test/include/ct.hrl").
 -include_lib("stdlib/include/assert.hrl").
 
--export([suite/0, all/0, groups/0, init_per_suite/1, end_per_suite/1]).
--export([built_without_nif/1, connections/1, tls/1]).
+-compile([export_all, nowarn_export_all]).
 
 %% Milliseconds.
 -define(DEADLINE, 120_000).
-
-suite() -> [{timetrap, {minutes, 10}}].
 
 all() -> [built_without_nif, {group, in_nodes_of_their_own}].
 

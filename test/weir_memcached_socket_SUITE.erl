@@ -7,30 +7,10 @@
 
 -include_lib("stdlib/include/assert.hrl").
 
--export([suite/0, all/0, groups/0, init_per_suite/1, end_per_suite/1, init_per_group/2, end_per_group/2]).
--export([
-    sockets_are_ours/1, one_byte_is_read_at_a_time/1, cut_at_every_byte/1
-]).
--export([
-    store/1, conditional_store/1, compare_and_swap/1, append_and_prepend/1, arithmetic/1, touch_and_gat/1,
-    delete/1, many/1, server_commands/1, any_byte/1, large_values_among_small/1, item_limit/1, larger_items/1,
-    get_many_thousands/1, set_many_partial/1, many_callers/1, killed_callers/1, restart_under_load/1,
-    started_before_the_server/1, under_a_supervisor/1, stop_answers_everybody/1
-]).
--export([
-    one_byte_at_a_time/1, one_write_in_order/1, late_reply/1, late_replies_to_many/1, many_deadlines/1,
-    expired_are_not_sent/1, server_error/1, client_error_of_a_store/1, client_error_in_set_many/1,
-    server_error_in_get_many/1, garbage/1, unasked/1, more_than_asked/1, close_in_mid_reply/1,
-    abort_in_mid_reply/1, close_with_requests_queued/1, queued_go_to_another_connection/1, max_pending/1,
-    flood_is_refused/1, stall/1, idle_is_not_stalled/1, never_reads/1, stop_while_writer_blocks/1,
-    stop_while_connecting/1, backoff/1, kill_writer/1, kill_connection/1, kill_client_process/1, kill_pool/1,
-    kill_supervisor/1, stuck_connection/1, one_connection_of_two_down/1
-]).
+-compile([export_all, nowarn_export_all]).
 
 -import(weir_memcached_test, [until/1]).
 -import(weir_socket_test_lib, [held/0, socket_descriptors/0]).
-
-suite() -> [{timetrap, {minutes, 2}}].
 
 all() ->
     [{group, Group} || Group <- [own, tcp, local, inet6, values, life, replies, failures, kills]].

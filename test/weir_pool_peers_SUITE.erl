@@ -8,108 +8,17 @@
 
 -include_lib("stdlib/include/assert.hrl").
 
--export([suite/0, all/0, groups/0, init_per_testcase/2, end_per_testcase/2]).
+-compile([export_all, nowarn_export_all]).
 %% A strategy of worker_pool's that is a function.
--export([slot/2]).
 %% poolboy
--export([
-    a_worker_that_is_checked_out_is_not_available_until_it_is_checked_in/1,
-    overflow_is_started_when_all_are_out_and_goes_when_it_comes_back/1,
-    overflow_that_somebody_waits_for_is_handed_over_instead/1,
-    a_pool_of_size_0_starts_everything_on_demand/1,
-    with_all_out_one_waits_for_the_next_that_comes_back/1,
-    with_all_overflow_out_one_waits_too/1,
-    nonblocking_says_at_once_that_all_are_out/1,
-    nonblocking_with_overflow/1,
-    a_worker_that_dies_inside_is_replaced/1,
-    a_worker_that_dies_outside_is_replaced_and_its_ticket_is_void/1,
-    overflow_that_dies_outside_is_not_replaced/1,
-    a_worker_that_dies_outside_makes_place_for_one_who_waits/1,
-    overflow_that_dies_outside_makes_place_for_one_who_waits/1,
-    the_owner_of_a_dead_worker_can_wait_for_another/1,
-    the_worker_of_an_owner_that_ended_is_replaced/1,
-    the_worker_of_an_owner_that_ended_comes_back_as_it_is/1,
-    a_transaction_gives_back_after_any_exception/1,
-    a_transaction_that_gets_no_worker_in_time_changes_nothing/1,
-    a_checkout_that_is_cancelled_leaves_nothing/1,
-    a_waiter_that_is_killed_is_not_served/1,
-    no_worker_is_lost_where_timeouts_cross_grants/1,
-    those_who_wait_are_served_first_in_first_out/1,
-    those_who_wait_are_served_last_in_first_out/1,
-    status_tells_available_overflow_and_monitors/1,
-    a_pool_is_extended_and_shrunk_under_its_users/1,
-    a_pool_whose_worker_cannot_start_says_why/1,
-    unknown_messages_are_dropped/1,
-    a_pool_without_a_name/1,
-    poolboys_results_and_exits/1
-]).
 %% pooler
--export([
-    there_are_init_count_members_at_first/1,
-    take_and_return/1,
-    an_unknown_pool_is_an_error/1,
-    members_are_added_until_max_count/1,
-    a_member_that_crashes_free_or_in_use_is_replaced/1,
-    a_member_that_is_returned_with_fail_is_replaced/1,
-    members_that_failed_do_not_wear_the_pool_out/1,
-    the_member_of_a_consumer_that_crashed_is_replaced/1,
-    a_member_may_be_returned_more_than_once/1,
-    pools_come_and_go/1,
-    a_pool_that_is_removed_lets_those_who_work_finish/1,
-    a_pool_is_reconfigured_while_it_runs/1,
-    free_members_are_called/1,
-    pools_of_the_environment/1,
-    a_pool_in_another_supervision_tree/1,
-    taking_from_several_pools/1,
-    several_pools_are_stopped_together/1,
-    a_pool_whose_members_cannot_start_gives_errors_and_goes_on/1,
-    excess_members_are_culled/1,
-    excess_members_in_use_are_not_culled/1,
-    a_take_that_does_not_wait_starts_a_member_for_the_next/1,
-    a_take_waits_for_a_member_that_is_starting/1,
-    a_take_that_times_out_leaves_the_member_to_others/1,
-    no_more_than_queue_max_wait/1,
-    members_that_are_too_old_are_replaced_when_they_are_free/1,
-    utilization/1
-]).
 %% worker_pool
--export([
-    next_worker_gives_every_worker_its_turn/1,
-    random_worker_gives_every_worker_a_chance/1,
-    hash_worker_gives_a_key_the_same_worker/1,
-    best_worker_takes_one_with_fewest_calls/1,
-    available_worker_never_gives_a_busy_one/1,
-    next_available_worker_does_not_wait/1,
-    a_strategy_of_ones_own/1,
-    no_such_pool_and_no_worker/1,
-    broadcast_reaches_every_worker/1,
-    stats_of_one_pool_and_of_all/1,
-    broadcall_asks_every_worker/1,
-    send_request_is_answered_later/1,
-    a_call_that_times_out_exits/1,
-    a_call_that_times_out_inside_a_claim_costs_the_worker/1,
-    work_that_overruns_is_killed_with_its_worker/1,
-    work_that_is_done_in_time_is_not/1,
-    work_may_not_take_for_ever/1,
-    casts_to_an_available_worker/1,
-    permits_bound_how_many_work_at_once/1,
-    a_worker_that_crashes_is_started_again/1,
-    workers_that_crash_too_often_end_the_pool/1,
-    workers_may_crash_as_often_as_they_like/1,
-    the_whole_pool_is_started_again_when_its_root_is_killed/1,
-    stop_ends_everything/1,
-    workers_are_given_time_to_stop_or_not/1,
-    options_are_maps_or_lists/1,
-    a_pool_of_supervisors/1
-]).
 
 -import(weir_compat_test, [run/2]).
 -import(weir_pool_test_lib, [eventually/1, kill/1, await_down/1]).
 
 -define(POOL, ?MODULE).
 -define(WORKER, {weir_pool_life_worker, start_link, []}).
-
-suite() -> [{timetrap, {minutes, 5}}].
 
 all() -> [{group, poolboy}, {group, pooler}, {group, worker_pool}].
 

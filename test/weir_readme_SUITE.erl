@@ -4,12 +4,11 @@
 -include_lib("common_test/include/ct.hrl").
 -include_lib("stdlib/include/assert.hrl").
 
--export([all/0, init_per_suite/1, end_per_suite/1, end_per_testcase/2]).
--export([erlang_samples/1, elixir_samples/1, length/1]).
+-compile([export_all, nowarn_export_all]).
 
 -define(WORDS, 900).
 
-all() -> [erlang_samples, elixir_samples, length].
+all() -> weir_kit:cases(?MODULE).
 
 init_per_suite(Config) ->
     {ok, Cwd} = file:get_cwd(),

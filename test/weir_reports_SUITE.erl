@@ -7,16 +7,12 @@
 -include_lib("common_test/include/ct.hrl").
 -include_lib("stdlib/include/assert.hrl").
 
--export([suite/0, all/0, init_per_testcase/2, end_per_testcase/2]).
--export([log/1, memcached/1, pool/1, server/1]).
+-compile([export_all, nowarn_export_all]).
 %% In the other node: a worker, and a server without handle_info/2.
--export([start_worker/0, start_server/0, start_client/1, init/1, handle_cast/2]).
 
 -define(ID, weir_reports).
 
-suite() -> [{timetrap, {minutes, 10}}].
-
-all() -> [log, memcached, pool, server].
+all() -> weir_kit:cases(?MODULE).
 
 init_per_testcase(Case, Config) ->
     Dir = filename:join(?config(priv_dir, Config), Case),
@@ -66,11 +62,11 @@ server(Config) ->
     ok = seen(Config, "terminating").
 
 %% Or nothing of this would show anything.
-stops_foreign_domains(Config) ->
-    ok = call(Config, logger, error, ["of a foreign domain", #{domain => [weir, log]}]),
-    ok = call(Config, logger, error, ["of no domain", #{}]),
-    ok = seen(Config, "of no domain"),
-    ?assertEqual(nomatch, binary:match(read(Config), <<"of a foreign domain">>)).
+stops_foreign_domains(Conf) ->
+    ok = call(Conf, logger, error, ["of a foreign domain", #{domain => [weir, log]}]),
+    ok = call(Conf, logger, error, ["of no domain", #{}]),
+    ok = seen(Conf, "of no domain"),
+    ?assertEqual(nomatch, binary:match(read(Conf), <<"of a foreign domain">>)).
 
 %% ---------------------------------------------------------------- in the other node
 
@@ -106,8 +102,8 @@ seen(Config, Text) ->
         binary:match(Read, unicode:characters_to_binary(Text)) =/= nomatch orelse Read
     end).
 
-read(Config) ->
-    case file:read_file(?config(file, Config)) of
+read(Conf) ->
+    case file:read_file(?config(file, Conf)) of
         {ok, Bytes} -> Bytes;
         {error, enoent} -> <<>>
     end.

@@ -9,8 +9,7 @@
 -include_lib("common_test/include/ct.hrl").
 -include_lib("stdlib/include/assert.hrl").
 
--export([suite/0, all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2, end_per_testcase/2]).
--export([under_load/1, idle/1, refused/1, found/1, purged_while_asked/1]).
+-compile([export_all, nowarn_export_all]).
 
 -define(APPS, [
     weir_flow, weir_server, weir_pool, weir_log, weir_socket, weir_memcached, weir_compat, weir_cluster, weir_watch,
@@ -22,9 +21,7 @@
 %% The function that tells the version.
 -define(TELLS, '$weir_upgrade').
 
-suite() -> [{timetrap, {minutes, 15}}].
-
-all() -> [under_load, idle, refused, found, purged_while_asked].
+all() -> weir_kit:cases(?MODULE).
 
 init_per_suite(Config) ->
     Root = ?config(priv_dir, Config),
@@ -189,11 +186,11 @@ install(Version, Config) ->
     {ok, _, _} = call(Config, release_handler, install_release, [Version]),
     ok.
 
-goes_on(Config) ->
-    Before = call(Config, ?LOAD, progress, []),
+goes_on(Conf) ->
+    Before = call(Conf, ?LOAD, progress, []),
     eventually(fun() ->
-        ?assertEqual([], call(Config, ?LOAD, faults, [])),
-        After = call(Config, ?LOAD, progress, []),
+        ?assertEqual([], call(Conf, ?LOAD, faults, [])),
+        After = call(Conf, ?LOAD, progress, []),
         ?assertEqual([], [Part || {Part, N} <- maps:to_list(Before), maps:get(Part, After) < N + 20])
     end).
 

@@ -4,15 +4,12 @@
 
 -include_lib("stdlib/include/assert.hrl").
 
--export([all/0, init_per_testcase/2, end_per_testcase/2]).
--export([nothing_runs/1, described/1, fifty/1, suspended_writer/1, silent_are_asked_later/1, stopped_meanwhile/1]).
--export([unnamed/1, spans_nodes/1]).
+-compile([export_all, nowarn_export_all]).
 
 -define(APPS, [weir_memcached_server, weir_memcached, weir_cluster, weir_log, weir_flow, weir_pool, weir_server,
     weir_socket]).
 
-all() ->
-    [nothing_runs, described, fifty, suspended_writer, silent_are_asked_later, stopped_meanwhile, unnamed, spans_nodes].
+all() -> weir_kit:cases(?MODULE).
 
 init_per_testcase(Case, Config) ->
     stop(),
@@ -48,7 +45,7 @@ described(Config) ->
     {ok, Cache} = weir_memcached_server:start_link(#{name => sessions}),
     Described = [{Part, Key} || #{part := Part, key := Key} <- weir_watch_metrics:description(), is_part(Part)],
     %% A busy machine may leave some out at first.
-    weir_kit:until(fun() -> told(weir_watch_parts:parts()) =:= lists:sort(Described) end, 60_000),
+    weir_kit:until(fun() -> told(weir_watch_parts:parts()) =:= lists:sort(Described) end),
     Parts = complete(),
     ?assertMatch(#{pools := [#{name := squares, size := 2}, #{name := {weir_memcached, cache, _}}]}, Parts),
     ?assertMatch(#{clusters := [#{name := squares, nodes := 0, let_in := 0, others := []}]}, Parts),
@@ -99,15 +96,15 @@ suspended_writer(Config) ->
     ok = weir_pool:start(squares, #{size => 2, worker => none}),
     Writer = suspended(Config),
     Pools = fun() -> [Name || #{name := Name} <- maps:get(pools, weir_watch_parts:parts())] end,
-    weir_kit:until(fun() -> Pools() =:= [squares] end, 60_000),
+    weir_kit:until(fun() -> Pools() =:= [squares] end),
     Silent = <<"\nweir_watch_left_out{part=\"logs\"} 1\n">>,
-    weir_kit:until(fun() -> binary:match(iolist_to_binary(weir_watch_metrics:text()), Silent) =/= nomatch end, 60_000),
+    weir_kit:until(fun() -> binary:match(iolist_to_binary(weir_watch_metrics:text()), Silent) =/= nomatch end),
     ?assertEqual(nomatch, binary:match(iolist_to_binary(weir_watch_metrics:text()), <<"weir_log_">>)),
     ok = sys:resume(Writer),
     #{logs := [#{name := audit}]} = complete().
 
-suspended(Config) ->
-    {ok, _} = weir_log:open(audit, #{file => file(Config, "audit.log")}),
+suspended(Conf) ->
+    {ok, _} = weir_log:open(audit, #{file => file(Conf, "audit.log")}),
     {ok, #{shards := [#{writer := Writer}]}} = weir_log:info(audit),
     ok = sys:suspend(Writer),
     Writer.
@@ -130,7 +127,7 @@ silent_are_asked_later(Config) ->
     ok = sys:resume(Writer),
     ok = weir_log:close(audit),
     LeftOut = fun() -> maps:get(left_out, element(1, weir_watch_parts:ask(Asked, []))) end,
-    weir_kit:until(fun() -> maps:get(logs, LeftOut(), none) =:= 0 end, 60_000).
+    weir_kit:until(fun() -> maps:get(logs, LeftOut(), none) =:= 0 end).
 
 %% Pools and logs that are opened and closed while they are asked.
 stopped_meanwhile(Config) ->
@@ -206,7 +203,7 @@ spans_nodes(_Config) ->
         ok = Told(Serving, fun(#{others := Others}) -> Others =:= [#{node => Client, received => 10}] end),
         Sum = <<"\nweir_cluster_requests{pool=\"squares\"} 10\n">>,
         Text = fun() -> iolist_to_binary(weir_kit_nodes:call(A, weir_watch_metrics, text, [])) end,
-        weir_kit:until(fun() -> binary:match(Text(), Sum) =/= nomatch end, 60_000)
+        weir_kit:until(fun() -> binary:match(Text(), Sum) =/= nomatch end)
     after
         lists:foreach(fun weir_kit_nodes:kill/1, Nodes)
     end.

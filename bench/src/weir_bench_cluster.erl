@@ -92,7 +92,7 @@ elsewhere(Rounds, Count, #{calls := Calls, ms := Ms}) ->
                 table(["a call to another node: ", What], What, lower, views(N, Each), [])
              || Each <- Sent, {N, What} <- [{1, "bytes"}, {2, "messages"}]
             ] ++
-            [table([weir_kit:integer(?CALLERS), " callers, ", others(Count)], "calls/s", higher, Rates, [])]
+            [table([weir_kit_text:integer(?CALLERS), " callers, ", others(Count)], "calls/s", higher, Rates, [])]
     end).
 
 %% The workers wait a millisecond for each call; one of three nodes is ten times as slow, or was killed or frozen when
@@ -163,7 +163,7 @@ converged(Rounds, Count) ->
          || Way <- [weir_cluster, pg]
         ]
     end,
-    Nodes = [weir_kit:integer(Count), " nodes"],
+    Nodes = [weir_kit_text:integer(Count), " nodes"],
     [#{figures := Healed} | _] = AfterSplit = View(2),
     [
         table([Nodes, " are connected: each calls the others after"], "ms", lower, View(1), []),
@@ -205,7 +205,7 @@ members(Rounds, #{members := Count, ms := Ms}) ->
             until(fun() -> lists:all(fun(Node) -> call(Node, members, []) =:= Count - 1 end, Nodes) end)
         end),
         With = idle(Rounds, Nodes, Ms),
-        Title = [weir_kit:integer(Count), " nodes that do nothing, "],
+        Title = [weir_kit_text:integer(Count), " nodes that do nothing, "],
         Note = io_lib:format("published on all, one after the other, and known to all: ~.1f s", [Us / 1.0e6]),
         [
             idle_table([Title, "each: processor time"], "us/s", 1, With, Without, [Note]),
@@ -262,7 +262,7 @@ name(erpc) -> "erpc, a random node";
 name(global) -> "global, one process".
 
 others(1) -> "one other node";
-others(Count) -> [weir_kit:integer(Count), " other nodes"].
+others(Count) -> [weir_kit_text:integer(Count), " other nodes"].
 
 table(Title, Unit, Better, [Ours | Peers], Notes) ->
     #{title => Title, unit => Unit, better => Better, ours => [Ours], peers => Peers, notes => Notes}.

@@ -19,7 +19,7 @@ run(Rounds) -> run(Rounds, #{nodes => [2, 8, 100, 1000]}).
 %% @doc The same in other sizes.
 -spec run(pos_integer(), #{nodes := [pos_integer()]}) -> [weir_bench_part:table()].
 run(Rounds, #{nodes := Counts}) ->
-    Name = fun(Count) -> lists:flatten([weir_kit:integer(Count), " nodes"]) end,
+    Name = fun(Count) -> lists:flatten([weir_kit_text:integer(Count), " nodes"]) end,
     Results = weir_bench_rounds:run(Rounds, [
         #{name => Name(Count), run => fun() -> once(Count) end} || Count <- Counts
     ]),

@@ -283,7 +283,7 @@ rate({ns, Count}, Ns) -> Count * 1.0e9 / Ns;
 rate({ms, Count}, Ms) -> Count * 1.0e3 / Ms.
 
 rate(Rate) when Rate >= 1.0e6 -> io_lib:format("~.2f million/s", [Rate / 1.0e6]);
-rate(Rate) -> [weir_kit:integer(round(Rate / 1_000) * 1_000), "/s"].
+rate(Rate) -> [weir_kit_text:integer(round(Rate / 1_000) * 1_000), "/s"].
 
 %% ---------------------------------------------------------------- results
 
@@ -361,7 +361,7 @@ step(Largest, Count) ->
 
 ticks(Step, Highest) -> [Step * N || N <- lists:seq(0, trunc(Highest / Step + 1.0e-9))].
 
-count(Value) -> weir_kit:integer(round(Value)).
+count(Value) -> weir_kit_text:integer(round(Value)).
 
 seconds(Ms) when Ms < 1_000 -> [float_to_list(Ms / 1_000, [{decimals, 2}, compact]), " s"];
 seconds(Ms) -> io_lib:format("~.1f s", [Ms / 1_000]).

@@ -43,5 +43,5 @@ ratio(Ratio) -> io_lib:format("~.2f", [float(Ratio)]).
 
 %% @doc A figure as text.
 -spec figure(number()) -> iodata().
-figure(Figure) when Figure >= 100 -> weir_kit:integer(round(Figure));
+figure(Figure) when Figure >= 100 -> weir_kit_text:integer(round(Figure));
 figure(Figure) -> io_lib:format("~.1f", [float(Figure)]).

@@ -122,7 +122,7 @@ call(Peer, Function, Arguments) -> peer:call(Peer, weir_bench_watch_node, Functi
 %% ---------------------------------------------------------------- tables
 
 cost_tables(Costs, Processes) ->
-    Million = weir_kit:integer(Processes),
+    Million = weir_kit_text:integer(Processes),
     Shares = [weir_bench_rounds:view(fun({Share, _}) -> Share end, Cost) || Cost <- Costs],
     Bytes = [weir_bench_rounds:view(fun({_, Megabytes}) -> Megabytes end, Cost) || Cost <- Costs],
     [

@@ -3,12 +3,9 @@
 
 -include_lib("stdlib/include/assert.hrl").
 
--export([all/0, suite/0]).
--export([part/1, policy/1, keys/1]).
+-compile([export_all, nowarn_export_all]).
 
-suite() -> [{timetrap, {minutes, 10}}].
-
-all() -> [part, policy, keys].
+all() -> weir_kit:cases(?MODULE).
 
 part(_) ->
     Tables = weir_bench_cluster:run(1, #{calls => 100, ms => 400, nodes => [1, 2], members => 3}),

@@ -3,21 +3,9 @@
 
 -include_lib("stdlib/include/assert.hrl").
 
--export([all/0]).
--export([entries_are_counted/1, files_are_deleted/1, log_part/1, handler_part/1, lager_is_found_or_named/1]).
--export([ancestor_part/1, ancestor_lines/1, parts_are_listed/1]).
+-compile([export_all, nowarn_export_all]).
 
-all() ->
-    [
-        entries_are_counted,
-        files_are_deleted,
-        log_part,
-        ancestor_part,
-        ancestor_lines,
-        handler_part,
-        lager_is_found_or_named,
-        parts_are_listed
-    ].
+all() -> weir_kit:cases(?MODULE).
 
 %% 10,000 entries are more than one chunk, and no multiple of one.
 entries_are_counted(_) ->

@@ -3,10 +3,9 @@
 
 -include_lib("stdlib/include/assert.hrl").
 
--export([all/0]).
--export([server_part/1, hits_part/1]).
+-compile([export_all, nowarn_export_all]).
 
-all() -> [server_part, hits_part].
+all() -> weir_kit:cases(?MODULE).
 
 server_part(_Config) ->
     Tables = weir_bench_memcached_server:run(1, #{

@@ -3,12 +3,9 @@
 
 -include_lib("stdlib/include/assert.hrl").
 
--export([all/0, init_per_suite/1, end_per_suite/1]).
--export([old_client_on_gen_server/1, old_client_on_draining_server/1, drain_order/1]).
--export([raw_loop/1, raw_loop_misses/1]).
+-compile([export_all, nowarn_export_all]).
 
-all() ->
-    [old_client_on_gen_server, old_client_on_draining_server, drain_order, raw_loop, raw_loop_misses].
+all() -> weir_kit:cases(?MODULE).
 
 init_per_suite(Config) -> [{server, weir_kit_memcached:start()} | Config].
 
@@ -73,6 +70,6 @@ exchange(Format, Reply) ->
         reply_end => binary_part(Reply, byte_size(Reply), -4)
     }.
 
-address(Config) ->
-    #{host := Host, port := Port} = proplists:get_value(server, Config),
+address(Conf) ->
+    #{host := Host, port := Port} = proplists:get_value(server, Conf),
     {Host, Port}.

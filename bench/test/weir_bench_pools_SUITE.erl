@@ -3,33 +3,11 @@
 
 -include_lib("stdlib/include/assert.hrl").
 
--export([all/0, init_per_suite/1, end_per_suite/1]).
--export([ets_pool/1, poolboy/1, workers/1, pools_survive/1]).
--export([exclusive/1, exclusive_notices/1, strangers_are_noticed/1]).
--export([idle_processes/1, scan_is_noticed/1]).
--export([spread/1, storm/1, no_storm/1, large/1, overload/1, no_overload/1, hold_us/1]).
+-compile([export_all, nowarn_export_all]).
 
 -import(weir_kit, [until/1]).
 
-all() ->
-    [
-        ets_pool,
-        poolboy,
-        workers,
-        pools_survive,
-        exclusive,
-        exclusive_notices,
-        strangers_are_noticed,
-        idle_processes,
-        scan_is_noticed,
-        spread,
-        storm,
-        no_storm,
-        large,
-        overload,
-        no_overload,
-        hold_us
-    ].
+all() -> weir_kit:cases(?MODULE).
 
 init_per_suite(Config) ->
     {ok, Started} = application:ensure_all_started(weir_pool),

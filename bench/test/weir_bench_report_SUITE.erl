@@ -4,29 +4,9 @@
 -include_lib("stdlib/include/assert.hrl").
 -include_lib("xmerl/include/xmerl.hrl").
 
--export([all/0]).
--export([json/1, json_of_otp/1, lines/1, few_digits/1, series_are_thinned/1, latest/1, runs_are_kept/1]).
--export([tables/1, one_release/1, prose_stays/1, rows_are_found/1, page_is_what_is_kept/1]).
--export([pictures/1, pictures_need_results/1, label_is_clear_of_the_curve/1]).
+-compile([export_all, nowarn_export_all]).
 
-all() ->
-    [
-        json,
-        json_of_otp,
-        lines,
-        few_digits,
-        series_are_thinned,
-        latest,
-        runs_are_kept,
-        tables,
-        one_release,
-        prose_stays,
-        rows_are_found,
-        page_is_what_is_kept,
-        pictures,
-        pictures_need_results,
-        label_is_clear_of_the_curve
-    ].
+all() -> weir_kit:cases(?MODULE).
 
 json(_) ->
     [
@@ -238,7 +218,6 @@ is_absent("gen_" ++ _, Lines) -> lists:any(fun(Run) -> left_out(servers, Run) en
 is_absent(_, _) -> false.
 
 left_out(Peer, Line) -> string:find(maps:get(Peer, Line, <<>>), "left out") =/= nomatch.
-
 
 %% Who changes the one without the other runs make bench-report.
 page_is_what_is_kept(_) ->

@@ -2,22 +2,9 @@
 
 -include_lib("stdlib/include/assert.hrl").
 
--export([all/0]).
--export([median/1, quantile/1, ratio/1, best/1, interleaved/1, fewer_rounds/1, groups/1]).
--export([table/1, table_without_peers/1]).
+-compile([export_all, nowarn_export_all]).
 
-all() ->
-    [
-        median,
-        quantile,
-        ratio,
-        best,
-        interleaved,
-        fewer_rounds,
-        groups,
-        table,
-        table_without_peers
-    ].
+all() -> weir_kit:cases(?MODULE).
 
 median(_) ->
     ?assertEqual(7, weir_bench_rounds:median([7])),

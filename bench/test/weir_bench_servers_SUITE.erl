@@ -3,35 +3,11 @@
 
 -include_lib("stdlib/include/assert.hrl").
 
--export([all/0]).
--export([one_by_one/1, batches/1, peers_are_found_or_named/1, held/1, held_batches/1, stop_ends_a_held_server/1]).
--export([asker/1, gauge/1, slow_counts/1]).
--export([server_part/1, batch_part/1, receive_part/1, flow_part/1, flow_is_bounded/1]).
--export([flood_part/1, flood_adds_up/1, flood_without_a_bound/1, parts_are_listed/1]).
+-compile([export_all, nowarn_export_all]).
 
 -import(weir_kit, [until/1]).
 
-all() ->
-    [
-        one_by_one,
-        batches,
-        peers_are_found_or_named,
-        held,
-        held_batches,
-        stop_ends_a_held_server,
-        asker,
-        gauge,
-        slow_counts,
-        server_part,
-        batch_part,
-        receive_part,
-        flow_part,
-        flow_is_bounded,
-        flood_part,
-        flood_adds_up,
-        flood_without_a_bound,
-        parts_are_listed
-    ].
+all() -> weir_kit:cases(?MODULE).
 
 one_by_one_servers() -> [weir_server, gen_server | weir_bench_servers:peers([gen_server2])].
 

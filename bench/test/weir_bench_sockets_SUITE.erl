@@ -4,39 +4,14 @@
 
 -include_lib("stdlib/include/assert.hrl").
 
--export([all/0, suite/0, end_per_testcase/2]).
--export([generator_checks_echo/1, generator_refuses_wrong_servers/1, generator_checks_bulk/1]).
--export([generator_refuses_wrong_options/1, latencies_are_quantiles/1, generator_keeps_a_rate/1]).
--export([idle_connections/1, server_in_c/1, parts_are_listed/1]).
--export([servers_echo/1, servers_check_what_they_receive/1, nodes_end/1]).
--export([echo_part/1, bulk_part/1, idle_part/1, paced_part/1]).
+-compile([export_all, nowarn_export_all]).
 
--import(weir_kit, [until/2]).
+-import(weir_kit, [until/1]).
 
 -define(LOAD, weir_bench_socket_load).
 -define(TIMEOUT, 30_000).
 
-suite() -> [{timetrap, {minutes, 5}}].
-
-all() ->
-    [
-        generator_checks_echo,
-        generator_refuses_wrong_servers,
-        generator_checks_bulk,
-        generator_refuses_wrong_options,
-        latencies_are_quantiles,
-        generator_keeps_a_rate,
-        idle_connections,
-        server_in_c,
-        servers_echo,
-        servers_check_what_they_receive,
-        nodes_end,
-        echo_part,
-        bulk_part,
-        idle_part,
-        paced_part,
-        parts_are_listed
-    ].
+all() -> weir_kit:cases(?MODULE).
 
 %% Those that run in this node would be in the way of other suites, which count the sockets in it.
 end_per_testcase(_Case, _Config) -> weir_kit_socket_server:stop_all().
@@ -159,7 +134,7 @@ server_in_c(_) ->
             Outcome = ?LOAD:run([{kind, Load}, {port, Port}, {pid, OsPid}, {conns, 5} | short()]),
             ?assertMatch(#{bytes := _, cpu_us := _}, Outcome),
             ok = ?LOAD:stop_server(Server),
-            until(fun() -> not filelib:is_file(lists:concat(["/proc/", OsPid])) end, ?TIMEOUT)
+            until(fun() -> not filelib:is_file(lists:concat(["/proc/", OsPid])) end)
         end
      || {Kind, Load} <- [{echo, echo}, {echo, both}, {source, source}, {sink, sink}]
     ],
@@ -245,7 +220,7 @@ nodes_end(_) ->
 
 await_gone() ->
     receive
-        {os_pid, OsPid} -> until(fun() -> not filelib:is_file(lists:concat(["/proc/", OsPid])) end, ?TIMEOUT)
+        {os_pid, OsPid} -> until(fun() -> not filelib:is_file(lists:concat(["/proc/", OsPid])) end)
     after 0 -> error(no_process)
     end.
 

@@ -3,12 +3,9 @@
 
 -include_lib("stdlib/include/assert.hrl").
 
--export([all/0, suite/0]).
--export([part/1, wrong_cause/1]).
+-compile([export_all, nowarn_export_all]).
 
-suite() -> [{timetrap, {minutes, 10}}].
-
-all() -> [part, wrong_cause].
+all() -> weir_kit:cases(?MODULE).
 
 part(_) ->
     Tables = weir_bench_watch:run(1, #{processes => 2000, minute => 200, some => 200, settled => 200}),

@@ -128,7 +128,7 @@ verdict(Outcomes, Us) ->
             0 -> io_lib:format("Weir kept all ~b promises", [length(Promises)]);
             _ -> io_lib:format("Weir BROKE ~b of ~b promises", [Broken, length(Promises)])
         end,
-    Text = [Kept, " in ", weir_kit:seconds(Us), "."],
+    Text = [Kept, " in ", weir_kit_text:seconds(Us), "."],
     {Broken =:= 0, unicode:characters_to_list(Text)}.
 
 %% Another one for each run, so that a key of one run is never another's.

@@ -61,7 +61,7 @@ in_dir(Fun) ->
 run_in(Dir, #{processes := Processes, each := Each}) ->
     Events = Processes * Each,
     Run = fun(Name, Module, Options) ->
-        Label = io_lib:format("~ts events to ~ts", [weir_kit:integer(Events), Name]),
+        Label = io_lib:format("~ts events to ~ts", [weir_kit_text:integer(Events), Name]),
         Logged = counters:new(1, [write_concurrency]),
         weir_demo_screen:watch(Label, Events, fun() -> counters:get(Logged, 1) end, fun() ->
             handler(Module, Options#{file => filename:join(Dir, Name)}, Processes, Each, Logged)
@@ -72,16 +72,16 @@ run_in(Dir, #{processes := Processes, each := Each}) ->
     Dropping = Run("weir_log_h that may drop", weir_log_h, ?DROPPING),
     #{
         said => [
-            ["Of ", weir_kit:integer(Events), " events at once weir_log_h had all in its file after "],
-            [weir_kit:seconds(maps:get(time, Weir)), "; logger_std_h had ", weir_kit:integer(found(Plain)), " of them."]
+            ["Of ", weir_kit_text:integer(Events), " events at once weir_log_h had all in its file after "],
+            [weir_kit_text:seconds(maps:get(time, Weir)), "; logger_std_h had ", weir_kit_text:integer(found(Plain)), " of them."]
         ],
         promises => promises(Events, Weir, Dropping),
         plots => [
             #{
                 kind => bars,
-                title => ["In the file, of ", weir_kit:integer(Events), " events"],
+                title => ["In the file, of ", weir_kit_text:integer(Events), " events"],
                 bars => [
-                    #{name => Name, side => Side, value => found(Run1), text => weir_kit:integer(found(Run1))}
+                    #{name => Name, side => Side, value => found(Run1), text => weir_kit_text:integer(found(Run1))}
                  || {Name, Side, Run1} <- [
                         {"weir_log_h", weir, Weir},
                         {"weir_log_h that may drop", other, Dropping},
@@ -95,7 +95,7 @@ run_in(Dir, #{processes := Processes, each := Each}) ->
                 bars => [
                     #{name => Name, side => Side, value => round(found(Run1) * 1.0e6 / Us), text => Text}
                  || {Name, Side, #{time := Us} = Run1} <- [{"weir_log_h", weir, Weir}, {"logger_std_h", plain, Plain}],
-                    Text <- [weir_kit:rate(found(Run1), Us)]
+                    Text <- [weir_kit_text:rate(found(Run1), Us)]
                 ]
             }
         ]
@@ -109,13 +109,13 @@ promises(Events, #{account := Account}, #{account := #{found := Kept, wrong := W
     [
         {
             io_lib:format("weir_log_h: ~ts of ~ts events there, ~b out of order, ~b other lines", [
-                weir_kit:integer(Found), weir_kit:integer(Events), Skipped + Disordered, Others
+                weir_kit_text:integer(Found), weir_kit_text:integer(Events), Skipped + Disordered, Others
             ]),
             Found =:= Events andalso Skipped + Disordered + Others =:= 0
         },
         {
             io_lib:format("weir_log_h that may drop: ~ts missing, ~ts counted by it", [
-                weir_kit:integer(Events - Kept), weir_kit:integer(Counted)
+                weir_kit_text:integer(Events - Kept), weir_kit_text:integer(Counted)
             ]),
             Kept + Counted =:= Events andalso Wrong =:= 0
         }

@@ -63,7 +63,7 @@ run(_Context, #{callers := Callers, earliest := Earliest, latest := Latest}) ->
     end),
     #{acknowledged := Acknowledged, missing := Missing, torn := Torn, wrong := Wrong} = Weir,
     Of = fun(#{acknowledged := All, missing := Gone}) ->
-        [weir_kit:integer(Gone), " of ", weir_kit:integer(All)]
+        [weir_kit_text:integer(Gone), " of ", weir_kit_text:integer(All)]
     end,
     #{
         said => [
@@ -73,7 +73,7 @@ run(_Context, #{callers := Callers, earliest := Earliest, latest := Latest}) ->
         promises => [
             {
                 io_lib:format("weir_log: ~ts of ~ts acknowledged entries missing, ~b wrong, ~b bytes torn", [
-                    weir_kit:integer(Missing), weir_kit:integer(Acknowledged), Wrong, Torn
+                    weir_kit_text:integer(Missing), weir_kit_text:integer(Acknowledged), Wrong, Torn
                 ]),
                 Missing + Wrong + Torn =:= 0 andalso Acknowledged >= Moment
             }

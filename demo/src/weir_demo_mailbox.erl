@@ -74,27 +74,27 @@ run(_Context, #{senders := Senders, each := Each, window := Window, max_queue :=
     Bound = Senders * Window + 1,
     #{
         said => [
-            ["Of ", weir_kit:integer(Sent), " casts at most ", text(most(Plain)), " waited for a plain gen_server, "],
+            ["Of ", weir_kit_text:integer(Sent), " casts at most ", text(most(Plain)), " waited for a plain gen_server, "],
             [text(most(Flow)), " for the same one through weir_flow. A weir_server with max_queue "],
             [text(MaxQueue), " had ", text(in_queue(Bounded)), " in its queue, and dropped ", text(Dropped), "."]
         ],
         promises => [
             {
                 io_lib:format("weir_flow, window ~b: ~ts waited, at most ~ts may", [
-                    Window, text(most(Flow)), weir_kit:integer(Bound)
+                    Window, text(most(Flow)), weir_kit_text:integer(Bound)
                 ]),
                 most(Flow) =< Bound
             },
             arrived("weir_flow", Flow, Sent),
             {
                 io_lib:format("weir_server, max_queue ~ts: ~ts were in its queue", [
-                    weir_kit:integer(MaxQueue), weir_kit:integer(in_queue(Bounded))
+                    weir_kit_text:integer(MaxQueue), weir_kit_text:integer(in_queue(Bounded))
                 ]),
                 in_queue(Bounded) =< MaxQueue
             },
             {
                 io_lib:format("weir_server: ~ts handled + ~ts dropped = ~ts, ~b out of order", [
-                    weir_kit:integer(Received), weir_kit:integer(Dropped), weir_kit:integer(Received + Dropped), Wrong
+                    weir_kit_text:integer(Received), weir_kit_text:integer(Dropped), weir_kit_text:integer(Received + Dropped), Wrong
                 ]),
                 Received + Dropped =:= Sent andalso Wrong =:= 0
             }
@@ -127,7 +127,7 @@ run(_Context, #{senders := Senders, each := Each, window := Window, max_queue :=
         ]
     }.
 
-text(N) -> weir_kit:integer(N).
+text(N) -> weir_kit_text:integer(N).
 
 most(#{samples := Samples}) -> lists:max([N || {_, N, _} <- Samples]).
 
@@ -136,7 +136,7 @@ in_queue(#{samples := Samples}) -> lists:max([N || {_, _, N} <- Samples]).
 arrived(Name, #{readings := #{received := Received, skipped := Skipped, wrong := Wrong}}, Sent) ->
     {
         io_lib:format("~ts: ~ts of ~ts arrived, ~b out of order", [
-            Name, weir_kit:integer(Received), weir_kit:integer(Sent), Skipped + Wrong
+            Name, weir_kit_text:integer(Received), weir_kit_text:integer(Sent), Skipped + Wrong
         ]),
         Received =:= Sent andalso Skipped + Wrong =:= 0
     }.
@@ -172,7 +172,7 @@ bounded(#{max_queue := MaxQueue, work := Work} = Sizes) ->
 
 flood(Name, Pid, Cast, Waiting, Dropped, #{senders := Senders, each := Each, burst := Burst, pause_ms := PauseMs}) ->
     Sent = counters:new(1, [write_concurrency]),
-    Label = io_lib:format("~ts casts through ~ts", [weir_kit:integer(Senders * Each), Name]),
+    Label = io_lib:format("~ts casts through ~ts", [weir_kit_text:integer(Senders * Each), Name]),
     Count = fun() -> counters:get(Sent, 1) end,
     weir_demo_screen:watch(Label, Senders * Each, Count, fun() ->
         Sampler = weir_kit_sampler:start(1, fun() -> {erlang:monotonic_time(microsecond), Waiting()} end),

@@ -70,27 +70,27 @@ run(#{server := Server, prefix := Prefix}, #{callers := Callers, more := More, p
     Plain = plain(Callers, PlainMs, Server, <<Prefix/binary, "plain:">>),
     Answered = maps:get(answered, First) + maps:get(answered, Second),
     All = Callers + More,
-    Of = [" of ", weir_kit:integer(All)],
+    Of = [" of ", weir_kit_text:integer(All)],
     #{
         said => [
-            [weir_kit:integer(Callers), " callers were answered in ", took(First), ", "],
-            [weir_kit:integer(More), " in ", took(Second), "; a plain gen_server ", plain_said(Plain), "."]
+            [weir_kit_text:integer(Callers), " callers were answered in ", took(First), ", "],
+            [weir_kit_text:integer(More), " in ", took(Second), "; a plain gen_server ", plain_said(Plain), "."]
         ],
         promises => [
-            {[weir_kit:integer(Answered), Of, " callers answered"], Answered =:= All},
+            {[weir_kit_text:integer(Answered), Of, " callers answered"], Answered =:= All},
             {
-                [weir_kit:integer(WrongFirst + WrongSecond), Of, " values wrong when read back"],
+                [weir_kit_text:integer(WrongFirst + WrongSecond), Of, " values wrong when read back"],
                 WrongFirst + WrongSecond =:= 0
             }
         ],
         plots => plots(First, Second, Plain)
     }.
 
-took(#{us := Us}) -> weir_kit:seconds(Us).
+took(#{us := Us}) -> weir_kit_text:seconds(Us).
 
 plain_said(#{is_stopped := false} = Plain) -> ["took ", took(Plain)];
 plain_said(#{answered := Answered, callers := Callers} = Plain) ->
-    Of = [weir_kit:integer(Answered), " of ", weir_kit:integer(Callers)],
+    Of = [weir_kit_text:integer(Answered), " of ", weir_kit_text:integer(Callers)],
     ["was stopped after ", took(Plain), ", ", Of, " answered"].
 
 weir(Callers, Server, Keys) ->
@@ -103,7 +103,7 @@ weir(Callers, Server, Keys) ->
     Figures = burst("weir_memcached", Callers, ?DEADLINE_MS, Keys, Set, Pid),
     Read = counters:new(1, []),
     Wrong = weir_demo_screen:watch(
-        ["reading ", weir_kit:integer(Callers), " values back"],
+        ["reading ", weir_kit_text:integer(Callers), " values back"],
         Callers,
         fun() -> counters:get(Read, 1) end,
         fun() -> read_back(1, Callers, Keys, Client, Read, 0) end
@@ -131,7 +131,7 @@ burst(Name, Callers, Ms, Keys, Set, Pid) ->
         end
     end,
     Answered = fun() -> counters:get(Count, 1) end,
-    weir_demo_screen:watch([weir_kit:integer(Callers), " callers of ", Name], Callers, Answered, fun() ->
+    weir_demo_screen:watch([weir_kit_text:integer(Callers), " callers of ", Name], Callers, Answered, fun() ->
         Sampler = weir_kit_sampler:start(?SAMPLE_MS, fun() ->
             {erlang:monotonic_time(microsecond), Answered(), weir_kit_sampler:mailbox(Pid)}
         end),
@@ -198,14 +198,14 @@ plots(#{callers := Callers} = First, #{callers := More} = Second, Plain) ->
             kind => bars,
             title => "Time until all are answered",
             bars => [
-                Bar(["Weir, ", weir_kit:integer(Callers)], weir, First),
-                Bar(["Weir, ", weir_kit:integer(More)], weir, Second),
+                Bar(["Weir, ", weir_kit_text:integer(Callers)], weir, First),
+                Bar(["Weir, ", weir_kit_text:integer(More)], weir, Second),
                 Bar("plain", plain, Plain)
             ]
         },
         #{
             kind => lines,
-            title => ["Callers answered, of ", weir_kit:integer(Callers)],
+            title => ["Callers answered, of ", weir_kit_text:integer(Callers)],
             x => "time in seconds",
             y => "callers answered",
             series => [

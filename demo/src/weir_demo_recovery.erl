@@ -14,7 +14,6 @@
 
 -define(CONNECTIONS, 4).
 -define(RECONNECT, {20, 500}).
--define(RECOVERY_TIMEOUT, 15_000).
 %% Less than the callers have until they are stopped. A busy machine is not to be taken for a request that failed.
 -define(REQUEST_TIMEOUT, 20_000).
 -define(SAMPLE_MS, 50).
@@ -56,7 +55,7 @@ run(#{server := Server, prefix := Prefix}, #{callers := Callers} = Sizes) ->
     Start = erlang:monotonic_time(microsecond),
     Elapsed = fun() -> (erlang:monotonic_time(microsecond) - Start) div 1_000 end,
     Outcome = weir_demo_screen:watch(
-        [weir_kit:integer(Callers), " callers, memcached killed meanwhile"],
+        [weir_kit_text:integer(Callers), " callers, memcached killed meanwhile"],
         BeforeMs + DownMs + AfterMs,
         Elapsed,
         fun() ->
@@ -102,9 +101,9 @@ kill(Crowd, Client, Server, DownMs, AfterMs) ->
 
 within_recovery(Condition) ->
     try
-        weir_kit:until(Condition, ?RECOVERY_TIMEOUT)
+        weir_kit:until(Condition)
     catch
-        error:{never, Condition} -> never
+        error:{never, Condition, _} -> never
     end.
 
 watch(Milliseconds) ->
@@ -116,14 +115,14 @@ outcome(#{answered := Answered, us := Us}, Recovery, Start, Samples, Result) ->
     #{answered := All, wrong := Wrong, examples := Examples, latency := Latency} = Result,
     #{
         said => [
-            [weir_kit:integer(round(Answered * 1.0e6 / Us)), " requests a second were answered, half of them within "],
-            [weir_kit:milliseconds(weir_demo_histogram:quantile(0.5, Latency) / 1_000), "; "],
+            [weir_kit_text:integer(round(Answered * 1.0e6 / Us)), " requests a second were answered, half of them within "],
+            [weir_kit_text:milliseconds(weir_demo_histogram:quantile(0.5, Latency) / 1_000), "; "],
             said(Recovery)
         ],
         promises => [
             {
                 [
-                    [weir_kit:integer(Wrong), " of ", weir_kit:integer(All), " replies wrong"],
+                    [weir_kit_text:integer(Wrong), " of ", weir_kit_text:integer(All), " replies wrong"],
                     [io_lib:format(", such as ~0tP", [Examples, 30]) || Wrong > 0]
                 ],
                 Wrong =:= 0 andalso All > 0
@@ -145,11 +144,11 @@ outcome(#{answered := Answered, us := Us}, Recovery, Start, Samples, Result) ->
 said(not_ours) -> "this memcached is not ours to kill.";
 said(#{first := none}) -> "none after memcached was killed and started again.";
 said(#{first := {ok, Us}}) ->
-    ["killed and started again, memcached had answered the first ", weir_kit:milliseconds(Us), " after it was up."].
+    ["killed and started again, memcached had answered the first ", weir_kit_text:milliseconds(Us), " after it was up."].
 
 %% Where memcached is always up, no request fails.
 promises(not_ours, #{failed := Failed}) ->
-    [{["requests that failed: ", weir_kit:reasons(Failed)], map_size(Failed) =:= 0}];
+    [{["requests that failed: ", weir_kit_text:reasons(Failed)], map_size(Failed) =:= 0}];
 promises(#{connections := Connections, first := First}, _Result) ->
     [
         {

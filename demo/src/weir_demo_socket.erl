@@ -52,10 +52,10 @@ run(_Context, #{rounds := Rounds, connections := Connections, warm_ms := WarmMs,
     #{
         said => [
             io_lib:format("Over ~b connections ~ts messages a second came back from weir_socket, ", [
-                Connections, weir_kit:integer(Rate)
+                Connections, weir_kit_text:integer(Rate)
             ]),
             io_lib:format("~ts from gen_tcp; each took the server ~.1f and ~.1f microseconds of a core.", [
-                weir_kit:integer(PlainRate), Cpu, PlainCpu
+                weir_kit_text:integer(PlainRate), Cpu, PlainCpu
             ])
         ],
         promises => [judge([Round || {weir_socket, Round} <- Found])],
@@ -64,7 +64,7 @@ run(_Context, #{rounds := Rounds, connections := Connections, warm_ms := WarmMs,
                 kind => bars,
                 title => "Messages of 64 bytes, there and back, each second",
                 bars => [
-                    #{name => Name, side => Side, value => Value, text => weir_kit:integer(Value)}
+                    #{name => Name, side => Side, value => Value, text => weir_kit_text:integer(Value)}
                  || {Name, Side, #{rate := Value}} <- [{"weir_socket", weir, Weir}, {"gen_tcp", plain, Plain}]
                 ]
             },
@@ -99,7 +99,7 @@ judge(Rounds) ->
     Examples = [io_lib:format(", such as ~0tP", [lists:sublist(Faults, ?EXAMPLES), 20]) || Faults =/= []],
     {
         io_lib:format("weir_socket: ~ts messages compared, ~b connections with a fault~ts", [
-            weir_kit:integer(Answered), length(Faults), Examples
+            weir_kit_text:integer(Answered), length(Faults), Examples
         ]),
         Answered > 0 andalso Faults =:= []
     }.

@@ -4,27 +4,9 @@
 
 -include_lib("stdlib/include/assert.hrl").
 
--export([suite/0, all/0, end_per_testcase/2]).
--export([lines_are_narrow/1, bars/1, verdicts/1, report/1, report_of_a_broken_promise/1, plots/1]).
--export([oneshot/1, oneshot_with_a_slow_peer/1, recovery/1, recovery_of_others/1, whole_run/1, whole_run_without/1]).
+-compile([export_all, nowarn_export_all]).
 
-suite() -> [{timetrap, {minutes, 15}}].
-
-all() ->
-    [
-        lines_are_narrow,
-        bars,
-        verdicts,
-        report,
-        report_of_a_broken_promise,
-        plots,
-        oneshot,
-        oneshot_with_a_slow_peer,
-        recovery,
-        recovery_of_others,
-        whole_run,
-        whole_run_without
-    ].
+all() -> weir_kit:cases(?MODULE).
 
 end_per_testcase(_Case, _Config) ->
     _ = application:stop(weir_memcached),
@@ -205,7 +187,7 @@ whole_run_without(Config) ->
 
 %% An expression for the node of a demo, after which it finds no memcached, wherever one is installed: there is another
 %% weir_kit_memcached before the one that is tested, the same but for where it looks.
-none_installed(Config) ->
+none_installed(Conf) ->
     Module = weir_kit_memcached,
     {ok, {Module, [{abstract_code, {_, Forms}}]}} = beam_lib:chunks(code:which(Module), [abstract_code]),
     {[{function, At, Name, 0, _}], Others} = lists:partition(
@@ -214,12 +196,12 @@ none_installed(Config) ->
     {Before, After} = lists:splitwith(fun(Form) -> element(1, Form) =/= eof end, Others),
     None = {function, At, Name, 0, [{clause, At, [], [], [{atom, At, false}]}]},
     {ok, Module, Code} = compile:forms(Before ++ [None | After]),
-    Dir = filename:join(dir(Config), "none_installed"),
+    Dir = filename:join(dir(Conf), "none_installed"),
     ok = filelib:ensure_path(Dir),
     ok = file:write_file(filename:join(Dir, atom_to_list(Module) ++ ".beam"), Code),
     io_lib:format("true = code:add_patha(~p), ", [Dir]).
 
-dir(Config) -> proplists:get_value(priv_dir, Config).
+dir(Conf) -> proplists:get_value(priv_dir, Conf).
 
 demo(Env, First, Config) ->
     Paths = lists:append([["-pa", filename:absname(Path)] || Path <- code:get_path(), Path =/= "."]),

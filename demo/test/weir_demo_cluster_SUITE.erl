@@ -4,12 +4,9 @@
 
 -include_lib("stdlib/include/assert.hrl").
 
--export([suite/0, all/0]).
--export([steps/1]).
+-compile([export_all, nowarn_export_all]).
 
-suite() -> [{timetrap, {minutes, 5}}].
-
-all() -> [steps].
+all() -> weir_kit:cases(?MODULE).
 
 steps(_) ->
     {Done, Failed, Lost} = weir_demo_cluster:run([nothing, kill, start, freeze, nothing, thaw]),

@@ -3,11 +3,9 @@
 
 -include_lib("stdlib/include/assert.hrl").
 
--export([all/0]).
--export([empty/1, exact_below_128/1, error_bound/1, every_power_of_two/1, quantiles_of_a_list/1, merging/1]).
+-compile([export_all, nowarn_export_all]).
 
-all() ->
-    [empty, exact_below_128, error_bound, every_power_of_two, quantiles_of_a_list, merging].
+all() -> weir_kit:cases(?MODULE).
 
 empty(_) ->
     H = weir_demo_histogram:new(),

@@ -3,11 +3,9 @@
 
 -include_lib("stdlib/include/assert.hrl").
 
--export([all/0]).
--export([part/1, kill/1, right_lines/1, wrong_lines/1, missing_lines/1]).
+-compile([export_all, nowarn_export_all]).
 
-all() ->
-    [part, kill, right_lines, wrong_lines, missing_lines].
+all() -> weir_kit:cases(?MODULE).
 
 part(_) ->
     Level = logger:get_primary_config(),

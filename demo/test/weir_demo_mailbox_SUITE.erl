@@ -3,11 +3,9 @@
 
 -include_lib("stdlib/include/assert.hrl").
 
--export([all/0]).
--export([part/1, everything_fits/1, meter/1, meter_notices/1]).
+-compile([export_all, nowarn_export_all]).
 
-all() ->
-    [part, everything_fits, meter, meter_notices].
+all() -> weir_kit:cases(?MODULE).
 
 part(_) ->
     #{promises := Promises, plots := [#{series := Series}, _]} =

@@ -4,12 +4,9 @@
 
 -include_lib("stdlib/include/assert.hrl").
 
--export([all/0]).
--export([right_server/1, failing_writes/1, killed_server/1]).
--export([other_value/1, old_value/1, lost_value/1, wrong_number/1, refused/1]).
+-compile([export_all, nowarn_export_all]).
 
-all() ->
-    [right_server, failing_writes, killed_server, other_value, old_value, lost_value, wrong_number, refused].
+all() -> weir_kit:cases(?MODULE).
 
 right_server(_) ->
     {_, _, Verdicts} = run(3_000, 0, fun right/2, new(), #{}),

@@ -3,12 +3,9 @@
 
 -include_lib("stdlib/include/assert.hrl").
 
--export([suite/0, all/0]).
--export([part/1, right/1, wrong_byte/1, byte_too_many/1, message_twice/1, nobody_listens/1, closed/1, judged/1]).
+-compile([export_all, nowarn_export_all]).
 
-suite() -> [{timetrap, {minutes, 10}}].
-
-all() -> [part, right, wrong_byte, byte_too_many, message_twice, nobody_listens, closed, judged].
+all() -> weir_kit:cases(?MODULE).
 
 part(_) ->
     Before = is_socket_running(),
@@ -64,7 +61,7 @@ message_twice(_) ->
         end
     end),
     Meter = fun() ->
-        ok = weir_kit:until(fun() -> counters:get(Asked, 1) =:= 4 end, 20_000),
+        ok = weir_kit:until(fun() -> counters:get(Asked, 1) =:= 4 end),
         0
     end,
     #{faults := Faults} = weir_demo_echo_client:run(Port, setting(), Meter),

@@ -3,15 +3,12 @@
 
 -include_lib("stdlib/include/assert.hrl").
 
--export([suite/0, all/0]).
--export([looked_at/1]).
+-compile([export_all, nowarn_export_all]).
 
 %% A busy machine says less.
 -define(DEADLINE_MS, 300_000).
 
-suite() -> [{timetrap, {minutes, 15}}].
-
-all() -> [looked_at].
+all() -> weir_kit:cases(?MODULE).
 
 looked_at(_) ->
     Applications = [App || {App, _, _} <- application:which_applications()],

@@ -1,54 +1,222 @@
-%% @doc Small things that the demo, the benchmarks and the tests need: waiting for a condition, doing things at the same
-%% time, signals to programs, how much continuous integration does, the files of the repository, and figures as text.
+%% @doc Functions that the tests of all applications share, and the demo and the benchmarks with them: the cases of a
+%% suite, faults, waiting, processes that a test starts and kills, signals to programs, and files of the repository.
 %%
-%% The text functions are pure.
+%% A test waits for a minute at most, and for every event with the same limit: {@link until/1} and {@link wait_ms/0} are
+%% the only deadline of the suites. A machine that runs two releases at once may take seconds for milliseconds of work.
 -module(weir_kit).
 
--export([until/1, until/2, in_parallel/1, signal/2, in_ci/2, path/1]).
--export([integer/1, milliseconds/1, seconds/1, rate/2, ratio/2, reasons/1]).
+-export([cases/1, fault/1, none/2, same/3, holds/1, long/2]).
+-export([until/1, until_value/1, wait_ms/0, until_waiting/1]).
+-export([kill/1, await_down/1, start/1, result/1, in_parallel/1, queue_len/1, take_messages/0, messages/0, quiet/1,
+    loud/1]).
+-export([signal/2, path/1]).
 
--define(DEADLINE_MS, 60_000).
--define(POLL_MS, 2).
+-export_type([task/0]).
 
-%% @doc Asks every two milliseconds until the answer is true. Fails with `{never, Condition}' after a minute.
--spec until(fun(() -> boolean())) -> ok.
-until(Condition) -> until(Condition, ?DEADLINE_MS).
+-type task() :: {pid(), Monitor :: reference()}.
 
-%% @doc The same, with a time limit in milliseconds.
--spec until(fun(() -> boolean()), Timeout :: non_neg_integer()) -> ok.
-until(Condition, Timeout) -> until_deadline(Condition, erlang:monotonic_time(millisecond) + Timeout).
+%% Functions of one argument that Common Test, a behaviour or a node's command line calls.
+-define(CALLBACKS, [init_per_suite, end_per_suite, init, format_status, check_config, command, main]).
+-define(WAIT_MS, 60_000).
+-define(LONGEST_PAUSE_MS, 20).
 
-until_deadline(Condition, Deadline) ->
-    case Condition() of
-        true ->
-            ok;
-        false ->
-            erlang:monotonic_time(millisecond) < Deadline orelse error({never, Condition}),
-            %% Asking without a pause would take the core that the condition waits for.
-            receive
-            after ?POLL_MS -> until_deadline(Condition, Deadline)
-            end
+%% ---------------------------------------------------------------- suites
+
+%% @doc Returns the cases of a suite, in the order of its file: the functions with one clause and one argument that is
+%% `_', `_Config' or `Config'. A helper with one argument names the argument otherwise.
+%%
+%% A function of one argument that is neither a case nor mentioned in the suite would never run, and a case that is
+%% mentioned may be meant as a helper. So the function fails with `{not_a_case, Names}' or `{case_is_called, Names}'.
+%% Groups are subtracted: `all() -> [{group, tcp} | weir_kit:cases(?MODULE) -- Cases]'.
+-spec cases(module()) -> [atom()].
+cases(Suite) ->
+    {ok, {Suite, [{abstract_code, {raw_abstract_v1, Forms}}]}} = beam_lib:chunks(code:which(Suite), [abstract_code]),
+    Functions = [{Name, Arity, Clauses} || {function, _, Name, Arity, Clauses} <- Forms],
+    One = [{Name, Clauses} || {Name, 1, Clauses} <- Functions, not lists:member(Name, ?CALLBACKS)],
+    {Cases, Others} = lists:partition(fun({_, Clauses}) -> takes_config(Clauses) end, One),
+    ok = refuse(not_a_case, [Name || {Name, _} <- Others, not is_used({atom, Name}, Name, Functions)]),
+    ok = refuse(case_is_called, [Name || {Name, _} <- Cases, is_used({call, Name}, Name, Functions)]),
+    [Name || {Name, _} <- Cases].
+
+refuse(_Why, []) -> ok;
+refuse(Why, Names) -> error({Why, Names}).
+
+takes_config([{clause, _, [{var, _, Name}], _, _}]) -> lists:member(Name, ['_', '_Config', 'Config']);
+takes_config(_) -> false.
+
+%% Whether a function of the suite, other than itself, has the atom Name, or calls Name with one argument.
+is_used(Use, Name, Functions) ->
+    lists:any(fun({Other, _, Clauses}) -> Other =/= Name andalso uses(Use, Clauses) end, Functions).
+
+uses({call, Name}, {call, _, {atom, _, Name}, [_]}) -> true;
+uses({call, Name}, {'fun', _, {function, Name, 1}}) -> true;
+uses({atom, Name}, {atom, _, Name}) -> true;
+uses({atom, Name}, {'fun', _, {function, Name, 1}}) -> true;
+uses(Use, Tuple) when is_tuple(Tuple) -> uses(Use, tuple_to_list(Tuple));
+uses(Use, [Head | Tail]) -> uses(Use, Head) orelse uses(Use, Tail);
+uses(_Use, _Other) -> false.
+
+%% @doc Fails a case for something that no load of the machine explains: lost, doubled, wrong, leaked, out of order.
+%% `make test' does not repeat such a case.
+-spec fault(What :: term()) -> no_return().
+fault(What) -> error({weir_fault, What}).
+
+%% @doc Raises a fault unless the list of what is lost, doubled or leaked is empty: `weir_kit:none(lost, Missing)'.
+-spec none(What :: atom(), [term()]) -> ok.
+none(_What, []) -> ok;
+none(What, Items) -> fault({What, length(Items), lists:sublist(Items, 20)}).
+
+%% @doc Raises a fault unless both terms are equal: `weir_kit:same(out_of_order, Sent, Received)'.
+-spec same(What :: atom(), Expected :: term(), Actual :: term()) -> ok.
+same(_What, Same, Same) -> ok;
+same(What, Expected, Actual) -> fault({What, #{expected => Expected, actual => Actual}}).
+
+%% @doc Raises a fault unless the result of `proper:quickcheck/2' says that the property holds.
+-spec holds(Result :: term()) -> ok.
+holds(true) -> ok;
+holds(Other) -> fault({counterexample, Other}).
+
+%% @doc Returns the first value, or the second one in a run by hand with the environment variable `LONG'.
+-spec long(Value, Value) -> Value.
+long(Short, Long) ->
+    case os:getenv("LONG", "") of
+        "" -> Short;
+        _ -> Long
     end.
 
-%% @doc Calls functions in processes of their own, all at once, and returns their results in order. Who crashes is the
-%% caller's crash, `{crashed, Reason}'.
+%% ---------------------------------------------------------------- waiting
+
+%% @doc Returns 60,000: the milliseconds that a test waits for any event, as in `receive ... after weir_kit:wait_ms()'.
+-spec wait_ms() -> pos_integer().
+wait_ms() -> ?WAIT_MS.
+
+%% @doc Asks until the answer is true. After a minute, fails with `{never, Condition, LastAnswer}'.
+%%
+%% The first questions come in a row, so that a short moment is not missed. Later ones have pauses of up to 20 ms.
+-spec until(fun(() -> true | term())) -> ok.
+until(Condition) ->
+    true = poll(fun(Answer) -> Answer =:= true end, Condition),
+    ok.
+
+%% @doc Asks until the answer is something else than false, and returns it. After a minute, fails as {@link until/1}.
+-spec until_value(fun(() -> false | Value)) -> Value.
+until_value(Ask) -> poll(fun(Answer) -> Answer =/= false end, Ask).
+
+poll(Suffices, Ask) -> poll(Suffices, Ask, erlang:monotonic_time(millisecond)).
+
+poll(Suffices, Ask, Begun) ->
+    Answer = Ask(),
+    Waited = erlang:monotonic_time(millisecond) - Begun,
+    case Suffices(Answer) of
+        true ->
+            Answer;
+        false ->
+            Waited < ?WAIT_MS orelse error({never, Ask, Answer}),
+            pause(min(Waited div 8, ?LONGEST_PAUSE_MS)),
+            poll(Suffices, Ask, Begun)
+    end.
+
+pause(0) -> erlang:yield();
+pause(Ms) -> receive after Ms -> ok end.
+
+%% @doc Waits until a process or task waits in a receive, or is suspended by a busy port.
+-spec until_waiting(pid() | task()) -> ok.
+until_waiting({Pid, _Monitor}) ->
+    until_waiting(Pid);
+until_waiting(Pid) ->
+    until(fun() ->
+        {status, Status} = process_info(Pid, status),
+        lists:member(Status, [waiting, suspended]) orelse Status
+    end).
+
+%% ---------------------------------------------------------------- processes
+
+%% @doc Kills a process or task, and returns when it is dead.
+-spec kill(pid() | task()) -> ok.
+kill({Pid, _Monitor}) ->
+    kill(Pid);
+kill(Pid) ->
+    exit(Pid, kill),
+    _ = await_down(Pid),
+    ok.
+
+%% @doc Waits until a process is dead, and returns its exit reason, or `noproc'.
+-spec await_down(pid()) -> Reason :: term().
+await_down(Pid) ->
+    Monitor = monitor(process, Pid),
+    receive
+        {'DOWN', Monitor, process, Pid, Reason} -> Reason
+    after ?WAIT_MS ->
+        error({still_alive, Pid, process_info(Pid, [status, current_stacktrace])})
+    end.
+
+%% @doc Calls a function in a process of its own. {@link result/1} waits for its result.
+-spec start(fun(() -> term())) -> task().
+start(Fun) -> spawn_monitor(fun() -> exit({returned, Fun()}) end).
+
+%% @doc Waits for the result of a task. If the task crashed, fails with `{crashed, Reason}'.
+-spec result(task()) -> Result :: term().
+result({Pid, Monitor}) ->
+    receive
+        {'DOWN', Monitor, process, Pid, {returned, Result}} -> Result;
+        {'DOWN', Monitor, process, Pid, Reason} -> error({crashed, Reason})
+    after ?WAIT_MS ->
+        error({no_result, process_info(Pid, [status, current_stacktrace, messages])})
+    end.
+
+%% @doc Calls functions in processes of their own, all at once, and returns their results in order. If one crashes,
+%% fails with `{crashed, Reason}'. The functions may take as long as the case may.
 -spec in_parallel([fun(() -> Result)]) -> [Result].
 in_parallel(Functions) ->
-    Me = self(),
-    Callers = [spawn_monitor(fun() -> Me ! {self(), Function()} end) || Function <- Functions],
+    Tasks = [start(Function) || Function <- Functions],
     [
         receive
-            {Pid, Result} ->
-                true = demonitor(Monitor, [flush]),
-                Result;
-            {'DOWN', Monitor, process, Pid, Crash} ->
-                error({crashed, Crash})
+            {'DOWN', Monitor, process, Pid, {returned, Result}} -> Result;
+            {'DOWN', Monitor, process, Pid, Reason} -> error({crashed, Reason})
         end
-     || {Pid, Monitor} <- Callers
+     || {Pid, Monitor} <- Tasks
     ].
 
-%% @doc Sends a program a signal, by its name: `STOP', `CONT', `KILL'. A program that is told to stop stands still when
-%% this returns; on a busy machine its threads go on for a while.
+%% @doc Returns the number of messages in the mailbox of a process.
+-spec queue_len(pid()) -> non_neg_integer().
+queue_len(Pid) ->
+    {message_queue_len, Length} = process_info(Pid, message_queue_len),
+    Length.
+
+%% @doc Takes all messages out of the caller's mailbox.
+-spec take_messages() -> [term()].
+take_messages() ->
+    receive
+        Message -> [Message | take_messages()]
+    after 0 -> []
+    end.
+
+%% @doc Returns all messages of the caller, which stay in its mailbox.
+%%
+%% The function does not use `process_info(self(), messages)': on OTP 25.2, while others send, that call was seen to
+%% take the runtime down.
+-spec messages() -> [term()].
+messages() ->
+    All = take_messages(),
+    [self() ! Message || Message <- All],
+    All.
+
+%% @doc Turns the log off until {@link loud/1}, for suites that kill processes by the thousand. Returns the
+%% configuration of the suite with the level of before.
+-spec quiet(proplists:proplist()) -> proplists:proplist().
+quiet(Config) ->
+    #{level := Level} = logger:get_primary_config(),
+    ok = logger:set_primary_config(level, none),
+    [{log_level, Level} | Config].
+
+%% @doc Turns the log on again.
+-spec loud(proplists:proplist()) -> ok.
+loud(Config) -> logger:set_primary_config(level, proplists:get_value(log_level, Config)).
+
+%% ---------------------------------------------------------------- programs and files
+
+%% @doc Sends a program a signal, by its name: `STOP', `CONT', `KILL'. After `STOP', waits until each thread of the
+%% program stands still.
 -spec signal(string(), OsPid :: string() | integer()) -> ok.
 signal(Signal, OsPid) ->
     Pid = lists:concat([OsPid]),
@@ -58,23 +226,14 @@ signal(Signal, OsPid) ->
         _ -> ok
     end.
 
-%% What follows the name, which may have anything in it, begins with the state of the thread.
+%% The state of a thread follows its name, which may contain any character.
 is_stopped(Stat) ->
     case file:read_file(Stat) of
         {ok, Text} -> [_, <<State, _/binary>>] = string:split(Text, ") ", trailing), State =:= $T;
         {error, _} -> true
     end.
 
-%% @doc The first where the environment variable CI is set, as continuous integration has it, which runs all tests on
-%% two releases; else the second.
--spec in_ci(Value, Value) -> Value.
-in_ci(InCi, Else) ->
-    case os:getenv("CI") of
-        false -> Else;
-        _ -> InCi
-    end.
-
-%% @doc A file of the repository that this was compiled in.
+%% @doc Returns the path of a file in the repository that this module was compiled in.
 -spec path(file:filename()) -> file:filename().
 path(Name) -> filename:join(root(filename:absname(code:lib_dir(weir_kit))), Name).
 
@@ -84,37 +243,3 @@ root(Directory) ->
         true -> Directory;
         false -> root(filename:dirname(Directory))
     end.
-
-%% @doc An integer with a comma between groups of three digits.
--spec integer(integer()) -> iodata().
-integer(N) when N < 0 -> [$- | integer(-N)];
-integer(N) when N < 1_000 -> integer_to_list(N);
-integer(N) -> [integer(N div 1_000), io_lib:format(",~3..0b", [N rem 1_000])].
-
-%% @doc Microseconds, as milliseconds with their unit: whole ones, but for less than ten, which have one decimal.
--spec milliseconds(Microseconds :: number()) -> iodata().
-milliseconds(Us) when Us < 10_000 -> io_lib:format("~.1f ms", [Us / 1_000]);
-milliseconds(Us) -> [integer(round(Us / 1_000)), " ms"].
-
-%% @doc Microseconds, as seconds with their unit: one decimal, and two below one second.
--spec seconds(Microseconds :: number()) -> iodata().
-seconds(Us) when Us < 1_000_000 -> io_lib:format("~.2f s", [Us / 1.0e6]);
-seconds(Us) -> io_lib:format("~.1f s", [Us / 1.0e6]).
-
-%% @doc Events a second.
--spec rate(Events :: non_neg_integer(), Microseconds :: pos_integer()) -> iodata().
-rate(Events, Us) -> [integer(round(Events * 1.0e6 / Us)), "/s"].
-
-%% @doc How many times larger the first is than the second; `"-"' when the second is zero.
--spec ratio(number(), number()) -> iodata().
-ratio(_, B) when B == 0 -> "-";
-ratio(A, B) when A / B >= 10 -> [integer(round(A / B)), "x"];
-ratio(A, B) -> io_lib:format("~.1fx", [A / B]).
-
-%% @doc Counts by reason, in one line, the most frequent first; `"none"' when there are none.
--spec reasons(#{Reason :: term() => pos_integer()}) -> iodata().
-reasons(Counts) when map_size(Counts) =:= 0 ->
-    "none";
-reasons(Counts) ->
-    Sorted = lists:reverse(lists:keysort(2, maps:to_list(Counts))),
-    lists:join(", ", [[integer(N), io_lib:format(" ~0tP", [Reason, 12])] || {Reason, N} <- Sorted]).

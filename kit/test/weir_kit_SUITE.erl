@@ -3,49 +3,29 @@
 
 -include_lib("stdlib/include/assert.hrl").
 
--export([suite/0, all/0]).
--export([figures/1, reasons/1, until/1, crowd/1, crowd_in_steps/1]).
--export([sampler/1, sampler_ends_with_its_owner/1, mailbox/1]).
--export([memcached_is_killed_and_restarted/1, embedded_memcached/1, memcached_of_others/1, bad_address/1,
-    memcached_ends_with_the_node/1]).
+-compile([export_all, nowarn_export_all]).
 
-suite() -> [{timetrap, {minutes, 3}}].
-
-all() ->
-    [
-        figures,
-        reasons,
-        until,
-        crowd,
-        crowd_in_steps,
-        sampler,
-        sampler_ends_with_its_owner,
-        mailbox,
-        memcached_is_killed_and_restarted, embedded_memcached,
-        memcached_of_others,
-        bad_address,
-        memcached_ends_with_the_node
-    ].
+all() -> weir_kit:cases(?MODULE).
 
 %% ---------------------------------------------------------------- text, waiting
 
 figures(_) ->
     ?assertEqual(
         ["0", "999", "1,000", "10,001", "1,234,567", "-1,000"],
-        [text(weir_kit:integer(N)) || N <- [0, 999, 1_000, 10_001, 1_234_567, -1_000]]
+        [text(weir_kit_text:integer(N)) || N <- [0, 999, 1_000, 10_001, 1_234_567, -1_000]]
     ),
-    ?assertEqual(["0.1 ms", "10 ms", "1,235 ms"], [text(weir_kit:milliseconds(Us)) || Us <- [90, 10_000, 1_234_567]]),
-    ?assertEqual(["0.09 s", "1.0 s", "12.3 s"], [text(weir_kit:seconds(Us)) || Us <- [90_000, 1_000_000, 12_345_678]]),
-    ?assertEqual("2,000/s", text(weir_kit:rate(1_000, 500_000))),
-    ?assertEqual(["9.9x", "10x", "-"], [text(weir_kit:ratio(A, B)) || {A, B} <- [{99, 10}, {100, 10}, {1, 0}]]).
+    ?assertEqual(["0.1 ms", "10 ms", "1,235 ms"], [text(weir_kit_text:milliseconds(Us)) || Us <- [90, 10_000, 1_234_567]]),
+    ?assertEqual(["0.09 s", "1.0 s", "12.3 s"], [text(weir_kit_text:seconds(Us)) || Us <- [90_000, 1_000_000, 12_345_678]]),
+    ?assertEqual("2,000/s", text(weir_kit_text:rate(1_000, 500_000))),
+    ?assertEqual(["9.9x", "10x", "-"], [text(weir_kit_text:ratio(A, B)) || {A, B} <- [{99, 10}, {100, 10}, {1, 0}]]).
 
 reasons(_) ->
-    ?assertEqual("none", text(weir_kit:reasons(#{}))),
-    ?assertEqual("1,000 timeout, 2 busy", text(weir_kit:reasons(#{busy => 2, timeout => 1_000}))).
+    ?assertEqual("none", text(weir_kit_text:reasons(#{}))),
+    ?assertEqual("1,000 timeout, 2 busy", text(weir_kit_text:reasons(#{busy => 2, timeout => 1_000}))).
 
 text(Data) -> lists:flatten(io_lib:format("~ts", [Data])).
 
-until(_) ->
+until_asks_again(_) ->
     Asked = counters:new(1, []),
     Fifth = fun() ->
         counters:add(Asked, 1, 1),
@@ -53,7 +33,35 @@ until(_) ->
     end,
     ok = weir_kit:until(Fifth),
     ?assertEqual(5, counters:get(Asked, 1)),
-    ?assertError({never, _}, weir_kit:until(fun() -> false end, 0)).
+    ?assertEqual(6, weir_kit:until_value(fun() -> Fifth() andalso counters:get(Asked, 1) end)).
+
+a_result_comes_from_its_task(_) ->
+    Tasks = [weir_kit:start(fun() -> N end) || N <- [1, 2]],
+    ?assertEqual([1, 2], [weir_kit:result(Task) || Task <- Tasks]),
+    ?assertError({crashed, {oops, _}}, weir_kit:result(weir_kit:start(fun() -> error(oops) end))),
+    ?assertError({crashed, oops}, weir_kit:in_parallel([fun() -> exit(oops) end])).
+
+a_killed_process_is_dead(_) ->
+    Pid = spawn(fun() -> receive never -> ok end end),
+    ok = weir_kit:until_waiting(Pid),
+    ok = weir_kit:kill(Pid),
+    ?assertNot(is_process_alive(Pid)),
+    ?assertEqual(noproc, weir_kit:await_down(Pid)),
+    ok = weir_kit:kill(Pid).
+
+messages_stay_in_the_mailbox(_) ->
+    [self() ! N || N <- [1, 2]],
+    ?assertEqual([1, 2], weir_kit:messages()),
+    ?assertEqual([1, 2], weir_kit:take_messages()),
+    ?assertEqual(0, weir_kit:queue_len(self())).
+
+faults(_) ->
+    ok = weir_kit:none(lost, []),
+    ?assertError({weir_fault, {lost, 2, [a, b]}}, weir_kit:none(lost, [a, b])),
+    ok = weir_kit:same(order, [1, 2], [1, 2]),
+    ?assertError({weir_fault, {order, #{expected := 1, actual := 1.0}}}, weir_kit:same(order, 1, 1.0)),
+    ok = weir_kit:holds(true),
+    ?assertError({weir_fault, {counterexample, [x]}}, weir_kit:holds([x])).
 
 %% ---------------------------------------------------------------- crowds
 
@@ -67,9 +75,9 @@ crowd(_) ->
 crowd_in_steps(_) ->
     Gate = ets:new(gate, [public]),
     Crowd = weir_kit_crowd:start(10, fun(I) ->
-        I =< 3 andalso weir_kit:until(fun() -> ets:member(Gate, open) end, 60_000)
+        I =< 3 andalso weir_kit:until(fun() -> ets:member(Gate, open) end)
     end),
-    weir_kit:until(fun() -> weir_kit_crowd:left(Crowd) =:= 3 end, 60_000),
+    weir_kit:until(fun() -> weir_kit_crowd:left(Crowd) =:= 3 end),
     ?assertEqual(timeout, weir_kit_crowd:await(Crowd, 0)),
     true = ets:insert(Gate, {open}),
     {ok, Ns} = weir_kit_crowd:await(Crowd, 60_000),
@@ -157,4 +165,4 @@ bad_address(_) ->
 memcached_ends_with_the_node(_) ->
     #{holder := Holder} = Server = weir_kit_memcached:start(),
     exit(Holder, kill),
-    weir_kit:until(fun() -> weir_kit_memcached:probe(Server) =:= {error, econnrefused} end, 60_000).
+    weir_kit:until(fun() -> weir_kit_memcached:probe(Server) =:= {error, econnrefused} end).

@@ -2,17 +2,8 @@
 -module(weir_cluster_SUITE).
 -include_lib("stdlib/include/assert.hrl").
 
--export([all/0, groups/0, suite/0]).
--export([local_first/1, spills/1, room_is_infinite/1, clients/1, keys_agree/1, keys_of_one_who_goes/1, weights/1,
-    casts/1, multicalls/1, requests/1, a_worker_dies/1, time_is_over/1, late_turns/1, leaves/1, names/1,
-    long_mailboxes/1, rolling_restart/1, nodes_are_replaced/1, zones/1, policies/1, no_room_anywhere/1, most_calls/1,
-    picks/1, claims_here_first/1, late_claims/1, claims_are_exclusive/1, claims_wait/1, claims_that_fail/1,
-    wrong_options/1, wrong_arguments/1, starts_and_stops/1, without_application/1, pool_comes_and_goes/1, no_room/1,
-    large_terms/1, embedded/1]).
--export([choose/2]).
+-compile([export_all, nowarn_export_all]).
 -import(weir_cluster_test_lib, [with/2, with/3, info/1, stop/1, call/4, do/2, eventually/1, name/1, steady/3]).
-
-suite() -> [{timetrap, {minutes, 15}}].
 
 all() ->
     [{group, side_by_side}, local_first, spills, room_is_infinite, clients, keys_agree, keys_of_one_who_goes,

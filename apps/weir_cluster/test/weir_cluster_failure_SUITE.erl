@@ -4,20 +4,8 @@
 -include_lib("stdlib/include/assert.hrl").
 -include("../src/weir_cluster.hrl").
 
--export([all/0, groups/0, suite/0, which_process/1, log/2]).
--export([killed_node/1, frozen_node/1, all_are_silent/1, heard_in_one_direction/1,
-    window_of_a_frozen_node/1, busy_connection/1,
-    split_and_heal/1, killed_processes/1, killed_proxy/1, stopped_with_calls/1, stopped_too_soon/1, stopped_at_once/1,
-    leaves_after_a_kill/1, leaves_in_time/1, halted_after_leaving/1,
-    killed_callers/1, comes_and_goes/1, killed_claimer/1, frozen_claimer/1,
-    slow_workers/1, let_in_slowly/1, ended_monitor/1, restarts_are_silent/1, scope_that_fails/1,
-    killed_monitor/1, upgraded_monitor/1, serves_soon/1, killed_member/1, answers_of_the_past/1,
-    split_by_global/1, nothing_is_logged/1, eight_nodes/1, many_nodes/1, over_tls/1,
-    killed_after_leaving/1, clients_hear/1, pools_that_need_a_key/1, reasons_of_workers/1,
-    claimers_killed_in_the_queue/1, claims_beside_a_frozen_node/1]).
+-compile([export_all, nowarn_export_all]).
 -import(weir_cluster_test_lib, [with/2, with/3, info/1, stop/1, call/4, do/2, eventually/1, name/1, os/2, steady/3]).
-
-suite() -> [{timetrap, {minutes, 15}}].
 
 all() ->
     [{group, many_beside_a_lease}, killed_node, frozen_node, all_are_silent, heard_in_one_direction,
@@ -704,7 +692,7 @@ killed_callers(_Config) ->
     end).
 
 comes_and_goes(_Config) ->
-    Times = weir_kit:in_ci(100, 10_000),
+    Times = weir_kit:long(100, 10_000),
     with(2, fun([A, B] = Cluster) ->
         Counts = fun() ->
             [{length(call(One, erlang, processes, [])), call(One, ets, info, [weir_cluster_views, size]),

@@ -2,13 +2,11 @@
 -module(weir_cluster_keys_SUITE).
 -include_lib("stdlib/include/assert.hrl").
 
--export([all/0]).
--export([history_does_not_matter/1, only_its_keys_move/1, by_weight/1, owners_in_line/1, tables/1, draws_by_weight/1,
-    numbers/1]).
+-compile([export_all, nowarn_export_all]).
 
 -define(BUCKETS, 16384).
 
-all() -> [history_does_not_matter, only_its_keys_move, by_weight, owners_in_line, tables, draws_by_weight, numbers].
+all() -> weir_kit:cases(?MODULE).
 
 of_nodes(Nodes) -> lists:foldl(fun({Node, Weight}, K) -> weir_cluster_keys:join(Node, Weight, K) end,
     weir_cluster_keys:new(), Nodes).

@@ -2,11 +2,9 @@
 -module(weir_cluster_link_SUITE).
 -include_lib("stdlib/include/assert.hrl").
 
--export([all/0]).
--export([window/1, acknowledged/1, nothing_more_is_sent/1, ended/1]).
--export([loads_grow_old/1, loads_by_what_was_sent/1, left_out/1]).
+-compile([export_all, nowarn_export_all]).
 
-all() -> [window, acknowledged, nothing_more_is_sent, ended, loads_grow_old, loads_by_what_was_sent, left_out].
+all() -> weir_kit:cases(?MODULE).
 
 reserve(Count, Window, Words) -> [weir_cluster_link:reserve(1, Window, Words) || _ <- lists:seq(1, Count)].
 

@@ -4,13 +4,10 @@
 
 -include_lib("eunit/include/eunit.hrl").
 
--export([all/0, suite/0]).
--export([this_and_29/1, two_of_each/1, clients_of_another_release/1, comes_and_goes/1, these_and_27/1]).
+-compile([export_all, nowarn_export_all]).
 -import(weir_cluster_test_lib, [stop/1, call/4, connect/1, do/2, eventually/1, name/1, know/2, steady/3]).
 
-suite() -> [{timetrap, {minutes, 10}}].
-
-all() -> [this_and_29, two_of_each, clients_of_another_release, comes_and_goes, these_and_27].
+all() -> weir_kit:cases(?MODULE).
 
 %% OTP says that 25 and 29 are too far apart, and pg of 25 fails again and again: members greet each other without it.
 this_and_29(_Config) -> lists:last([together(Releases) || Releases <- [[here, "29"], ["29", here]]]).

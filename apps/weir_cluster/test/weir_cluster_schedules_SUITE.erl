@@ -10,10 +10,7 @@
 -include_lib("proper/include/proper.hrl").
 -include("../src/weir_cluster.hrl").
 
--export([all/0, suite/0, random_schedules/1]).
--export([initial_state/0, command/1, precondition/2, next_state/3, postcondition/3]).
--export([requests/6, ended/2, pass/1, freeze/1, thaw/1, split/2, heal/2, leave/2, back/1, grow/2, pool/3, kill/2,
-    replace/1, quiet/0]).
+-compile([export_all, nowarn_export_all]).
 -import(weir_cluster_test_lib, [call/4, do/2, eventually/1, name/1, os/2]).
 
 -define(SLOTS, [1, 2, 3]).
@@ -41,12 +38,10 @@
     kills = 0 :: non_neg_integer()
 }).
 
-suite() -> [{timetrap, {minutes, 30}}].
-
-all() -> [random_schedules].
+all() -> weir_kit:cases(?MODULE).
 
 random_schedules(Config) ->
-    {Tests, Most} = weir_kit:in_ci({12, 25}, {60, 40}),
+    {Tests, Most} = weir_kit:long({12, 25}, {60, 40}),
     ?MODULE = ets:new(?MODULE, [named_table, public]),
     true = ets:insert(?MODULE, {dir, proplists:get_value(priv_dir, Config)}),
     Property = ?FORALL(

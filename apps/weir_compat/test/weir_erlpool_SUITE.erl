@@ -3,32 +3,11 @@
 
 -include_lib("stdlib/include/assert.hrl").
 
--export([all/0, suite/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2, end_per_testcase/2]).
--export([
-    interface/1, typical_use/1, unknown_pool/1, not_started/1, start_and_stop/1, start_pool_twice/1, wrong_options/1,
-    first_option_counts/1, worker_that_does_not_start/1, worker_start_results/1, stop_pool/1, any_name/1
-]).
--export([
-    round_robin/1, dead_workers/1, no_workers/1, sticky_pid/1, sticky_pid_after_add_worker/1, map/1, worker_ids/1,
-    add_worker/1, add_worker_that_fails/1, add_workers_at_once/1, restart_pool/1, restart_that_fails/1, groups/1,
-    restart_group_that_fails/1, gives_up/1, killed_pool/1, processes/1, restart_types/1, shutdown/1, of_weir_pool/1
-]).
--export([pools_of_the_environment/1, bad_pools_of_the_environment/1, clients_and_deaths/1]).
+-compile([export_all, nowarn_export_all]).
 
 -define(WORKER, {start_mfa, {weir_compat_test, start_link, []}}).
 
-all() ->
-    [
-        interface, typical_use, unknown_pool, not_started, start_and_stop, start_pool_twice, wrong_options,
-        first_option_counts, worker_that_does_not_start, worker_start_results, stop_pool, any_name,
-        round_robin, dead_workers, no_workers, sticky_pid, sticky_pid_after_add_worker, map, worker_ids,
-        add_worker, add_worker_that_fails, add_workers_at_once, restart_pool, restart_that_fails, groups,
-        restart_group_that_fails, gives_up, killed_pool, processes, restart_types, shutdown, of_weir_pool,
-        pools_of_the_environment, bad_pools_of_the_environment, clients_and_deaths
-    ].
-
-suite() ->
-    [{timetrap, {seconds, 120}}].
+all() -> weir_kit:cases(?MODULE).
 
 init_per_suite(Config) -> weir_memcached_test:set_up(weir_compat, Config).
 

@@ -13,17 +13,7 @@
 -define(DEADLINE, 60_000).
 -define(HOST, {127, 0, 0, 1}).
 
-suite() -> [{timetrap, {minutes, 2}}].
-
-all() ->
-    [
-        interface, comes_with_weir_compat, without_weir_socket, not_started,
-        listens_with_no_options, passive_and_binary, backlog, lengths, active_once, active_counted, active_for_good,
-        times, the_other_end_closes, the_other_end_resets,
-        acceptors, dup_socket, controlling_process, the_owner_dies,
-        options, unknown_options, wrong_values, options_of_opening, last_counts, names_of_hosts, failures_to_connect,
-        names, counters, socket_info, closed, tcp_takes_it
-    ].
+all() -> weir_kit:cases(?MODULE).
 
 init_per_suite(Config) ->
     {ok, Started} = application:ensure_all_started(weir_compat),

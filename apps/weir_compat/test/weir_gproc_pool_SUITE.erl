@@ -3,44 +3,12 @@
 
 -include_lib("stdlib/include/assert.hrl").
 
--export([all/0, suite/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2, end_per_testcase/2]).
--export([
-    interface/1, typical_use/1, typical_claims/1, unknown_pool/1, not_started/1, new/1, wrong_types/1, any_names/1
-]).
--export([
-    placement/1, placement_over_the_end/1, add_worker/1, add_worker_to_slot/1, auto_size/1, remove_worker/1,
-    connect_and_disconnect/1, one_process_many_names/1, many_pools/1, lookups/1, delete/1, force_delete/1
-]).
--export([
-    round_robin/1, random/1, hash/1, hash_of_vacant_slots/1, direct/1, nobody_connected/1, randomize/1, log/1,
-    log_at_once/1
-]).
--export([
-    claim/1, claim_is_exclusive/1, claim_waits/1, claim_in_order/1, claim_raises/1, nested_claims/1, killed_claimer/1,
-    killed_worker/1, disconnected_while_claimed/1, wrong_claims/1
-]).
--export([
-    killed_registry/1, killed_registry_meanwhile/1, killed_pool/1, stopped_application/1, clients_and_changes/1,
-    claims_and_deaths/1
-]).
+-compile([export_all, nowarn_export_all]).
 
 -define(ID(Pool, Slot, Name), {n, l, [gproc_pool, Pool, Slot, Name]}).
 -define(TYPES, [round_robin, random, hash, direct, claim]).
 
-all() ->
-    [
-        interface, typical_use, typical_claims, unknown_pool, not_started, new, wrong_types, any_names,
-        placement, placement_over_the_end, add_worker, add_worker_to_slot, auto_size, remove_worker,
-        connect_and_disconnect, one_process_many_names, many_pools, lookups, delete, force_delete,
-        round_robin, random, hash, hash_of_vacant_slots, direct, nobody_connected, randomize, log, log_at_once,
-        claim, claim_is_exclusive, claim_waits, claim_in_order, claim_raises, nested_claims, killed_claimer,
-        killed_worker, disconnected_while_claimed, wrong_claims,
-        killed_registry, killed_registry_meanwhile, killed_pool, stopped_application, clients_and_changes,
-        claims_and_deaths
-    ].
-
-suite() ->
-    [{timetrap, {seconds, 120}}].
+all() -> weir_kit:cases(?MODULE).
 
 init_per_suite(Config) -> weir_memcached_test:set_up(weir_compat, Config).
 

@@ -4,28 +4,9 @@
 -include_lib("common_test/include/ct.hrl").
 -include_lib("stdlib/include/assert.hrl").
 
--export([all/0, suite/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2, end_per_testcase/2]).
--export([
-    interface/1, set_and_getkey/1, add_and_replace/1, cas/1, getskey/1, delete/1, key_types/1, numbers_as_strings/1,
-    expiry/1, what_merle_stored/1, what_merle_reads/1, too_large/1, bad_keys/1, stats/1, version/1, flushall/1,
-    verbosity/1, many_callers/1
-]).
--export([
-    connect_twice/1, connect_refused/1, connect_unknown_host/1, connect_default/1, disconnect/1,
-    not_connected/1, ends_with_its_caller/1, timeout/1, disconnected/1, server_says/1, undecodable/1, bomb/1,
-    reconnects/1
-]).
+-compile([export_all, nowarn_export_all]).
 
-all() ->
-    [
-        interface, set_and_getkey, add_and_replace, cas, getskey, delete, key_types, numbers_as_strings, expiry,
-        what_merle_stored, what_merle_reads, too_large, bad_keys, stats, version, flushall, verbosity, many_callers,
-        connect_twice, connect_refused, connect_unknown_host, connect_default, disconnect, not_connected,
-        ends_with_its_caller, timeout, disconnected, server_says, undecodable, bomb, reconnects
-    ].
-
-suite() ->
-    [{timetrap, {seconds, 180}}].
+all() -> weir_kit:cases(?MODULE).
 
 init_per_suite(Config) ->
     [{server, weir_kit_memcached:start()} | weir_memcached_test:set_up(weir_compat, Config)].
@@ -42,8 +23,8 @@ init_per_testcase(_, Config) ->
 end_per_testcase(_, _) ->
     whereis(weir_merle) =:= undefined orelse weir_merle:disconnect().
 
-connect(Config) ->
-    #{host := Host, port := Port} = ?config(server, Config),
+connect(Conf) ->
+    #{host := Host, port := Port} = ?config(server, Conf),
     {ok, Pid} = weir_merle:connect(Host, Port),
     ok = weir_merle:flushall(),
     Pid.
@@ -239,8 +220,8 @@ stats(Config) ->
     ?assertEqual(["ERROR"], weir_merle:stats(nonsense)),
     ?assertError(badarg, weir_merle:stats("two words")).
 
-version_of(Config) ->
-    <<"VERSION ", Version/binary>> = raw(Config, "version\r\n"),
+version_of(Conf) ->
+    <<"VERSION ", Version/binary>> = raw(Conf, "version\r\n"),
     string:trim(binary_to_list(Version)).
 
 %% One line.

@@ -3,49 +3,7 @@
 
 -include_lib("stdlib/include/assert.hrl").
 
--export([suite/0, all/0, init_per_suite/1, end_per_suite/1, end_per_testcase/2]).
--export([
-    bound_gen_server/1,
-    bound_gen_statem/1,
-    bound_gen_event/1,
-    bound_supervisor/1,
-    bound_hibernating/1,
-    bound_of_many_senders/1,
-    smallest_window/1,
-    windows_of_one_sender_mix/1,
-    names/1,
-    name_unregistered/1,
-    restart_under_a_name/1,
-    killed_while_waiting/1,
-    dead_pid/1,
-    dies_before_the_window_is_full/1,
-    timeout_and_what_is_left/1,
-    one_watch_however_often/1,
-    never_wait/1,
-    never_wait_with_the_smallest_window/1,
-    killed_while_watched/1,
-    sender_killed_while_watched/1,
-    watch_killed/1,
-    answer_crosses_the_end/1,
-    long_mailbox/1,
-    receives_by_reference/1,
-    request_thrown_away/1,
-    request_of_a_watch_thrown_away/1,
-    answered_but_not_noticed/1,
-    bad_options_are_named/1,
-    suspended/1,
-    suspended_hibernating/1,
-    suspended_then_blocked/1,
-    suspended_and_killed/1,
-    suspended_times_out/1,
-    to_itself/1,
-    handle/1,
-    handle_on_a_name/1,
-    entries_are_swept/1,
-    forget/1,
-    misuse/1,
-    a_million_casts/1
-]).
+-compile([export_all, nowarn_export_all]).
 
 -import(weir_flow_test_lib, [eventually/1, async/1, result/1, is_waiting/1, is_waiting/2, queue/1, kill/1, mailbox/0]).
 
@@ -53,51 +11,7 @@
 %% Long enough that it is over on no machine before the test has done what it does meanwhile.
 -define(LONG_MS, 60000).
 
-suite() -> [{timetrap, {minutes, 2}}].
-
-all() ->
-    [
-        bound_gen_server,
-        bound_gen_statem,
-        bound_gen_event,
-        bound_supervisor,
-        bound_hibernating,
-        bound_of_many_senders,
-        smallest_window,
-        windows_of_one_sender_mix,
-        names,
-        name_unregistered,
-        restart_under_a_name,
-        killed_while_waiting,
-        dead_pid,
-        dies_before_the_window_is_full,
-        timeout_and_what_is_left,
-        one_watch_however_often,
-        never_wait,
-        never_wait_with_the_smallest_window,
-        killed_while_watched,
-        sender_killed_while_watched,
-        watch_killed,
-        answer_crosses_the_end,
-        long_mailbox,
-        receives_by_reference,
-        request_thrown_away,
-        request_of_a_watch_thrown_away,
-        answered_but_not_noticed,
-        bad_options_are_named,
-        suspended,
-        suspended_hibernating,
-        suspended_then_blocked,
-        suspended_and_killed,
-        suspended_times_out,
-        to_itself,
-        handle,
-        handle_on_a_name,
-        entries_are_swept,
-        forget,
-        misuse,
-        a_million_casts
-    ].
+all() -> weir_kit:cases(?MODULE).
 
 init_per_suite(Config) -> weir_flow_test_lib:quiet(Config).
 

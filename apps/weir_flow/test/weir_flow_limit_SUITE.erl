@@ -4,67 +4,13 @@
 
 -include_lib("stdlib/include/assert.hrl").
 
--export([suite/0, all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2, end_per_testcase/2]).
--export([
-    busy_at_the_limit/1,
-    wait_at_the_limit/1,
-    wait_times_out/1,
-    wait_never/1,
-    the_last_credit_is_taken_by_another/1,
-    short_lived_senders/1,
-    envelopes/1,
-    released_by_batches/1,
-    limit_changed/1,
-    receiver_killed/1,
-    receiver_restarted/1,
-    receiver_killed_while_waiting/1,
-    sender_killed_after_taking/1,
-    sender_killed_in_every_step/1,
-    all_credits_lost/1,
-    counted_too_low/1,
-    nothing_is_taken_off_what_is_in_the_mailbox/1,
-    nothing_is_taken_off_a_suspended/1,
-    nothing_is_taken_off_in_a_long_turn/1,
-    credits_and_request_thrown_away/1,
-    process_of_limits_killed/1,
-    not_started/1,
-    no_limit/1,
-    misuse/1
-]).
+-compile([export_all, nowarn_export_all]).
 
 -import(weir_flow_test_lib, [eventually/1, async/1, result/1, is_waiting/1, kill/1]).
 
 -define(RECEIVER, weir_flow_test_limited).
 
-suite() -> [{timetrap, {minutes, 2}}].
-
-all() ->
-    [
-        busy_at_the_limit,
-        wait_at_the_limit,
-        wait_times_out,
-        wait_never,
-        the_last_credit_is_taken_by_another,
-        short_lived_senders,
-        envelopes,
-        released_by_batches,
-        limit_changed,
-        receiver_killed,
-        receiver_restarted,
-        receiver_killed_while_waiting,
-        sender_killed_after_taking,
-        sender_killed_in_every_step,
-        all_credits_lost,
-        counted_too_low,
-        nothing_is_taken_off_what_is_in_the_mailbox,
-        nothing_is_taken_off_a_suspended,
-        nothing_is_taken_off_in_a_long_turn,
-        credits_and_request_thrown_away,
-        process_of_limits_killed,
-        not_started,
-        no_limit,
-        misuse
-    ].
+all() -> weir_kit:cases(?MODULE).
 
 init_per_suite(Config) -> weir_flow_test_lib:quiet(Config).
 

@@ -10,10 +10,7 @@
 -include_lib("stdlib/include/assert.hrl").
 -include_lib("proper/include/proper.hrl").
 
--export([suite/0, all/0, init_per_suite/1, end_per_suite/1]).
--export([random_sequences/1, everything_at_once/1]).
--export([initial_state/0, command/1, precondition/2, postcondition/3, next_state/3]).
--export([cast/4, block/1, release/1, suspend/1, resume/1, kill/1]).
+-compile([export_all, nowarn_export_all]).
 
 -import(weir_flow_test_lib, [eventually/1]).
 
@@ -28,9 +25,7 @@
 -define(DONE, 2).
 -define(NO_LIMIT, 3).
 
-suite() -> [{timetrap, {minutes, 5}}].
-
-all() -> [random_sequences, everything_at_once].
+all() -> weir_kit:cases(?MODULE).
 
 init_per_suite(Config) -> weir_flow_test_lib:quiet(Config).
 
@@ -173,7 +168,7 @@ random_sequences(_Config) ->
         end
     ),
     %% CI runs it on two releases.
-    Tests = weir_kit:in_ci(50, 100),
+    Tests = weir_kit:long(50, 100),
     ?assert(proper:quickcheck(Property, [{numtests, Tests}, {max_size, 100}, quiet])).
 
 %% No steps: casters that never rest, and changes as fast as they can be made.

@@ -3,28 +3,12 @@
 
 -include_lib("stdlib/include/assert.hrl").
 
--export([suite/0, all/0, groups/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2, end_per_testcase/2]).
--export([
-    bound/1,
-    killed_while_waiting/1,
-    restart_under_a_name/1,
-    nobody_has_the_name/1,
-    node_stopped_while_waiting/1,
-    node_stopped_while_watched/1,
-    node_stopped_and_started/1,
-    timeout_and_what_is_left/1,
-    request_thrown_away/1,
-    no_such_node/1,
-    entries_of_nodes_that_are_gone/1,
-    no_limit/1
-]).
+-compile([export_all, nowarn_export_all]).
 
 -import(weir_flow_test_lib, [eventually/1, async/1, result/1, is_waiting/1]).
 
 -define(RECEIVER, weir_flow_test_receiver).
 -define(LONG_MS, 60000).
-
-suite() -> [{timetrap, {minutes, 3}}].
 
 all() -> [{group, at_the_same_time}].
 

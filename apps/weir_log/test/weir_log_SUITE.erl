@@ -3,39 +3,16 @@
 
 -include_lib("stdlib/include/assert.hrl").
 
--export([suite/0, all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2, end_per_testcase/2]).
--export([
-    bad_options/1, limits_of_options/1, missing_file/1, frame_and_newline/1, keyword_lists/1,
-    writes_as_given/1, newline/1, frame/1, misuse/1, appends/1, empty_entry/1, large_entry/1,
-    no_log/1, open_twice/1, same_file/1, same_file_by_other_names/1,
-    absolute_from_the_start/1, cannot_open/1, names_and_files/1, any_name/1,
-    close_writes_all/1, close_refuses/1, reopened_by_name/1, application_stops/1, not_running/1,
-    supervised/1, supervised_by_name/1, linked/1, info/1, sync/1, sync_interval/1, rotate_and_reopen/1,
-    order_of_requests/1,
-    fold_stops_at_torn/1, without_shared_processes/1, works_alone/1,
-    standard_output/1, to_standard_output/0
-]).
+-compile([export_all, nowarn_export_all]).
 
-suite() -> [{timetrap, {minutes, 2}}].
-
-all() ->
-    [
-        bad_options, limits_of_options, missing_file, frame_and_newline, keyword_lists,
-        writes_as_given, newline, frame, misuse, appends, empty_entry, large_entry,
-        no_log, open_twice, same_file, same_file_by_other_names,
-        absolute_from_the_start, cannot_open, names_and_files, any_name,
-        close_writes_all, close_refuses, reopened_by_name, application_stops, not_running,
-        supervised, supervised_by_name,
-        linked, info, sync, sync_interval, rotate_and_reopen, order_of_requests, fold_stops_at_torn,
-        without_shared_processes, standard_output
-    ].
+all() -> weir_kit:cases(?MODULE).
 
 init_per_suite(Config) -> weir_log_test_lib:quiet(Config).
 end_per_suite(Config) -> weir_log_test_lib:loud(Config).
 init_per_testcase(Case, Config) -> weir_log_test_lib:setup(Case, Config).
 end_per_testcase(_Case, Config) -> weir_log_test_lib:teardown(Config).
 
-path(Config) -> weir_log_test_lib:path("log", Config).
+path(Conf) -> weir_log_test_lib:path("log", Conf).
 
 %% ---------------------------------------------------------------- options
 

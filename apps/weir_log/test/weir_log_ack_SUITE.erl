@@ -4,27 +4,11 @@
 
 -include_lib("stdlib/include/assert.hrl").
 
--export([suite/0, all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2, end_per_testcase/2]).
--export([
-    accepted/1, written/1, synced/1, one_write_for_all/1, one_sync_for_all/1, write_fails_its_batch/1, no_level/1,
-    sync_fails_its_batch/1, close_tells/1, accepted_waits_in_trouble/1, failed_are_told/1, told_by_the_probe/1,
-    tell_function/1,
-    large_batches/1,
-    trouble_is_reported/1, telemetry/1
-]).
--export([log/2]).
+-compile([export_all, nowarn_export_all]).
 
 -define(CALLERS, 100).
 
-suite() -> [{timetrap, {minutes, 2}}].
-
-all() ->
-    [
-        accepted, written, synced, one_write_for_all, one_sync_for_all, write_fails_its_batch, no_level,
-        sync_fails_its_batch, close_tells, accepted_waits_in_trouble, failed_are_told, told_by_the_probe, tell_function,
-        large_batches,
-        trouble_is_reported, telemetry
-    ].
+all() -> weir_kit:cases(?MODULE).
 
 init_per_suite(Config) -> weir_log_test_lib:quiet(Config).
 end_per_suite(Config) -> weir_log_test_lib:loud(Config).

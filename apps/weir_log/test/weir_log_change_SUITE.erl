@@ -4,22 +4,9 @@
 -include_lib("kernel/include/file.hrl").
 -include_lib("stdlib/include/assert.hrl").
 
--export([suite/0, all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2, end_per_testcase/2]).
--export([
-    what_callers_read/1, what_the_writer_reads/1, rotation/1, date_format/1, mode/1, survives_a_writer/1,
-    survives_an_opener/1, refused/1,
-    no_log/1,
-    nothing_is_lost/1, keep_days/1, tell_and_report/1, behind_a_handler/1
-]).
+-compile([export_all, nowarn_export_all]).
 
-suite() -> [{timetrap, {minutes, 2}}].
-
-all() ->
-    [
-        what_callers_read, what_the_writer_reads, rotation, date_format, mode, survives_a_writer,
-        survives_an_opener, refused, no_log,
-        nothing_is_lost, keep_days, tell_and_report, behind_a_handler
-    ].
+all() -> weir_kit:cases(?MODULE).
 
 init_per_suite(Config) -> weir_log_test_lib:quiet(Config).
 end_per_suite(Config) -> weir_log_test_lib:loud(Config).

@@ -5,21 +5,9 @@
 -include_lib("stdlib/include/assert.hrl").
 -include("../src/weir_log.hrl").
 
--export([suite/0, all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2, end_per_testcase/2]).
--export([
-    writer_killed/1, lost_are_counted/1, writers_killed_under_load/1, other_shards_go_on/1, restarted_without_file/1,
-    gate_killed/1, registry_killed/1, log_killed/1, too_many_crashes/1, entry_that_crashes/1,
-    strangers/1, no_writer/1, off_the_heap/1
-]).
+-compile([export_all, nowarn_export_all]).
 
-suite() -> [{timetrap, {minutes, 2}}].
-
-all() ->
-    [
-        writer_killed, lost_are_counted, writers_killed_under_load, other_shards_go_on, restarted_without_file,
-        gate_killed, registry_killed, log_killed, too_many_crashes, entry_that_crashes,
-        strangers, no_writer, off_the_heap
-    ].
+all() -> weir_kit:cases(?MODULE).
 
 init_per_suite(Config) -> weir_log_test_lib:quiet(Config).
 end_per_suite(Config) -> weir_log_test_lib:loud(Config).

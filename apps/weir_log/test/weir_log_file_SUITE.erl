@@ -5,95 +5,11 @@
 -include_lib("stdlib/include/assert.hrl").
 -include_lib("proper/include/proper.hrl").
 
--export([all/0, init_per_testcase/2, end_per_testcase/2]).
--export([
-    appends/1,
-    makes_directories/1,
-    relative_path/1,
-    misuse/1,
-    name_length/1,
-    without_the_file_server/1,
-    size_limit/1,
-    rotates_on_request/1,
-    rotates_by_the_hour/1,
-    old_file_is_of_its_hour/1,
-    name_is_taken/1,
-    keeps_and_compresses/1,
-    nothing_is_lost/1,
-    device_full/1,
-    disk_full/1,
-    part_that_cannot_be_cut/1,
-    refuses_until_retry/1,
-    directory_removed/1,
-    looks_each_check_ms/1,
-    moved_away/1,
-    directory_in_its_place/1,
-    creation_forbidden/1,
-    truncated/1,
-    truncated_in_an_entry/1,
-    rotation_forbidden/1,
-    no_room_for_the_new_file/1,
-    path_lost_at_rotation/1,
-    streams/1,
-    sync_fails/1,
-    closes_what_failed/1,
-    sync_fails_at_rotation/1,
-    descriptor_lost/1,
-    clock_set_back/1,
-    torn_tail_is_cut/1,
-    torn_line_is_ended/1,
-    torn_line_on_full_disk/1,
-    damage_is_set_aside/1,
-    good_entries_are_not_cut/1,
-    text_is_not_cut/1,
-    reopened_by_hand/1
-]).
+-compile([export_all, nowarn_export_all]).
 
 -import(weir_log_file_lib, [path/2, contents/1, framed/1, entries/1]).
 
-all() ->
-    [
-        appends,
-        makes_directories,
-        relative_path,
-        misuse,
-        name_length,
-        without_the_file_server,
-        size_limit,
-        rotates_on_request,
-        rotates_by_the_hour,
-        old_file_is_of_its_hour,
-        name_is_taken,
-        keeps_and_compresses,
-        nothing_is_lost,
-        device_full,
-        disk_full,
-        part_that_cannot_be_cut,
-        refuses_until_retry,
-        directory_removed,
-        looks_each_check_ms,
-        moved_away,
-        directory_in_its_place,
-        creation_forbidden,
-        truncated,
-        truncated_in_an_entry,
-        rotation_forbidden,
-        no_room_for_the_new_file,
-        path_lost_at_rotation,
-        streams,
-        sync_fails,
-        closes_what_failed,
-        sync_fails_at_rotation,
-        descriptor_lost,
-        clock_set_back,
-        torn_tail_is_cut,
-        torn_line_is_ended,
-        torn_line_on_full_disk,
-        damage_is_set_aside,
-        good_entries_are_not_cut,
-        text_is_not_cut,
-        reopened_by_hand
-    ].
+all() -> weir_kit:cases(?MODULE).
 
 init_per_testcase(_Case, Config) -> [{retention, weir_log_file_lib:start_retention()} | Config].
 
@@ -336,7 +252,7 @@ nothing_is_lost(Config) ->
         lists:all(fun(Lines) -> Lines =:= lists:sort(Lines) end, Found) andalso
             lists:sort(lists:append(Found)) =:= lists:sort(Written)
     end),
-    Tests = weir_kit:in_ci(75, 150),
+    Tests = weir_kit:long(75, 150),
     ?assert(proper:quickcheck(Property, [{numtests, Tests}, quiet])).
 
 step({write, Length, Later}, _Path, _Opts, {File, Now, Written, N}) ->
@@ -760,7 +676,7 @@ good_entries_are_not_cut(Config) ->
     Wrong = [N || N <- lists:seq(1, files()), not is_kept(damaged(), Path)],
     ?assertEqual([], Wrong).
 
-files() -> weir_kit:in_ci(500, 2000).
+files() -> weir_kit:long(500, 2000).
 
 damaged() ->
     Frames = [framed([rand:bytes(64 + rand:uniform(936))]) || _ <- lists:seq(1, 100)],

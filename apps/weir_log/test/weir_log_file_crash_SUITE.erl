@@ -4,11 +4,9 @@
 
 -include_lib("stdlib/include/assert.hrl").
 
--export([all/0, init_per_testcase/2, end_per_testcase/2]).
--export([killed_while_rotating/1, killed_between_rename_and_open/1]).
--export([main/1]).
+-compile([export_all, nowarn_export_all]).
 
-all() -> [killed_while_rotating, killed_between_rename_and_open].
+all() -> weir_kit:cases(?MODULE).
 
 -define(MAX_BYTES, 3000).
 
@@ -22,7 +20,7 @@ killed_while_rotating(Config) ->
     Path = weir_log_file_lib:path(killed_while_rotating, Config),
     Acks = filename:join(filename:dirname(Path), "acks"),
     ok = file:write_file(Acks, ""),
-    Rounds = weir_kit:in_ci(5, 15),
+    Rounds = weir_kit:long(5, 15),
     Last = lists:foldl(fun(_Round, Written) -> round(Path, Acks, Written) end, 0, lists:seq(1, Rounds)),
     ?assert(length(weir_log_file_lib:rotated(Path)) > Rounds),
     ct:pal("~b entries in ~b files", [Last, length(weir_log_file_lib:rotated(Path)) + 1]).

@@ -4,49 +4,11 @@
 -include_lib("stdlib/include/assert.hrl").
 -include_lib("proper/include/proper.hrl").
 
--export([all/0]).
--export([
-    format/1,
-    reads_back/1,
-    limits/1,
-    not_iodata/1,
-    large_entries/1,
-    cut_anywhere/1,
-    flipped_anywhere/1,
-    overwritten_anywhere/1,
-    zeros_are_torn/1,
-    zeros_and_more_are_damage/1,
-    huge_length_is_not_believed/1,
-    crosses_chunks/1,
-    compressed/1,
-    broken_compressed/1,
-    compressed_cut_short/1,
-    missing/1,
-    closes_when_the_function_fails/1
-]).
+-compile([export_all, nowarn_export_all]).
 
 -import(weir_log_file_lib, [framed/1, read/1]).
 
-all() ->
-    [
-        format,
-        reads_back,
-        limits,
-        not_iodata,
-        large_entries,
-        cut_anywhere,
-        flipped_anywhere,
-        overwritten_anywhere,
-        zeros_are_torn,
-        zeros_and_more_are_damage,
-        huge_length_is_not_believed,
-        crosses_chunks,
-        compressed,
-        broken_compressed,
-        compressed_cut_short,
-        missing,
-        closes_when_the_function_fails
-    ].
+all() -> weir_kit:cases(?MODULE).
 
 %% ---------------------------------------------------------------- the oracle
 

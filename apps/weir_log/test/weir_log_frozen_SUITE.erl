@@ -4,14 +4,11 @@
 -include_lib("common_test/include/ct.hrl").
 -include_lib("stdlib/include/assert.hrl").
 
--export([all/0, suite/0, init_per_suite/1, end_per_suite/1, end_per_testcase/2]).
--export([handler/1, audit/1, callers/2]).
+-compile([export_all, nowarn_export_all]).
 
 -define(ID, frozen).
 
-all() -> [handler, audit].
-
-suite() -> [{timetrap, {minutes, 3}}].
+all() -> weir_kit:cases(?MODULE).
 
 init_per_suite(Config) ->
     Image = filename:join(?config(priv_dir, Config), "image"),
@@ -34,10 +31,10 @@ end_per_suite(Config) -> os:cmd("umount " ++ ?config(mounted, Config)).
 
 end_per_testcase(_Case, Config) -> thaw(Config).
 
-freeze(Config) -> "" = os:cmd("fsfreeze -f " ++ ?config(mounted, Config)).
+freeze(Conf) -> "" = os:cmd("fsfreeze -f " ++ ?config(mounted, Conf)).
 
 %% Harmless if it is not frozen.
-thaw(Config) -> os:cmd("fsfreeze -u " ++ ?config(mounted, Config)).
+thaw(Conf) -> os:cmd("fsfreeze -u " ++ ?config(mounted, Conf)).
 
 path(Name, Config) -> filename:join(?config(mounted, Config), Name).
 

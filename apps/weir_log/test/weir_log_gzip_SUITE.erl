@@ -5,60 +5,11 @@
 -include_lib("stdlib/include/assert.hrl").
 -include_lib("kernel/include/file.hrl").
 
--export([all/0, init_per_testcase/2, end_per_testcase/2]).
--export([tell/2]).
--export([
-    compresses/1,
-    keeps_mode_and_time/1,
-    missing_original/1,
-    target_is_a_directory/1,
-    disk_full/1,
-    part_of_a_dead_process/1,
-    cleans_what_is_asked/1,
-    keeps_by_count_and_bytes/1,
-    keeps_by_age/1,
-    mode_of_files/1,
-    owner_of_files/1,
-    hooks/1,
-    hook_that_hangs/1,
-    hook_before_it_is_asked/1,
-    compressed_size_counts/1,
-    leftovers/1,
-    foreign_files_stay/1,
-    killed_while_compressing/1,
-    killed_again_and_again/1,
-    fails_and_goes_on/1,
-    asked_while_busy/1,
-    without_the_process/1
-]).
+-compile([export_all, nowarn_export_all]).
 
 -import(weir_log_file_lib, [path/2]).
 
-all() ->
-    [
-        compresses,
-        keeps_mode_and_time,
-        missing_original,
-        target_is_a_directory,
-        disk_full,
-        part_of_a_dead_process,
-        cleans_what_is_asked,
-        keeps_by_count_and_bytes,
-        keeps_by_age,
-        mode_of_files,
-        owner_of_files,
-        hooks,
-        hook_that_hangs,
-        hook_before_it_is_asked,
-        compressed_size_counts,
-        leftovers,
-        foreign_files_stay,
-        killed_while_compressing,
-        killed_again_and_again,
-        fails_and_goes_on,
-        asked_while_busy,
-        without_the_process
-    ].
+all() -> weir_kit:cases(?MODULE).
 
 -define(ALL, #{files => infinity, bytes => infinity, gzip => true}).
 

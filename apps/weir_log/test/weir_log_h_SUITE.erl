@@ -4,22 +4,8 @@
 -include_lib("common_test/include/ct.hrl").
 -include_lib("stdlib/include/assert.hrl").
 
--export([all/0, init_per_testcase/2, end_per_testcase/2]).
--export([same_bytes/1, same_bytes_of_supervision/1, level_and_filters/1, formatter_changes/1]).
--export([the_guides_formatter/1, the_guides_dates/1]).
--export([formatter_fails/1, formatter_gives_no_text/1, report_callback_fails/1]).
--export([wrong_options/1, wrong_options_leave_nothing/1, keyword_lists/1]).
--export([changes/1, refused_changes/1, handle_is_hidden/1]).
--export([removal_writes_everything/1, added_again/1, acks/1, sync_on/1, rate/1, sync_and_info/1, no_handler/1]).
--export([slow_disk_slows_callers/1, stuck_disk_stops_nobody/1, drops_by_level/1, refuses/1]).
--export([own_processes_do_not_wait/1, own_events_are_bounded/1, sync_fails/1, write_fails/1, write_fails_unseen/1]).
--export([dropped_is_not_formatted/1]).
--export([writer_killed/1, log_killed/1, manager_killed/1, failure_is_told_once/1, full_disk_is_told_once/1]).
--export([torn_line_is_ended/1, relative_file/1, containers_output/1]).
--export([really_full_disk/1]).
--export([sys_config/1, node_stop_writes_everything/1]).
+-compile([export_all, nowarn_export_all]).
 %% Formatters and callbacks.
--export([format/2, check_config/1, init/1, start_link_child/1, fail_to_format/1]).
 
 -import(weir_log_test_lib, [in_order/3, queue/1, call/4]).
 -import(weir_log_h_test_lib, [
@@ -31,52 +17,7 @@
 -define(MANAGER, weir_log_h_weir_log_h_test).
 -define(STD, weir_log_h_std).
 
-all() ->
-    [
-        same_bytes,
-        same_bytes_of_supervision,
-        level_and_filters,
-        formatter_changes,
-        the_guides_formatter,
-        the_guides_dates,
-        formatter_fails,
-        formatter_gives_no_text,
-        report_callback_fails,
-        wrong_options,
-        wrong_options_leave_nothing,
-        keyword_lists,
-        changes,
-        refused_changes,
-        handle_is_hidden,
-        removal_writes_everything,
-        added_again,
-        acks,
-        sync_on,
-        rate,
-        sync_and_info,
-        no_handler,
-        slow_disk_slows_callers,
-        stuck_disk_stops_nobody,
-        drops_by_level,
-        refuses,
-        own_processes_do_not_wait,
-        own_events_are_bounded,
-        writer_killed,
-        log_killed,
-        manager_killed,
-        failure_is_told_once,
-        full_disk_is_told_once,
-        really_full_disk,
-        sync_fails,
-        write_fails,
-        write_fails_unseen,
-        dropped_is_not_formatted,
-        torn_line_is_ended,
-        relative_file,
-        containers_output,
-        sys_config,
-        node_stop_writes_everything
-    ].
+all() -> weir_kit:cases(?MODULE).
 
 init_per_testcase(Case, Config) ->
     Own = weir_log_h_test_lib:setup(?ID, Case, Config),
@@ -129,11 +70,11 @@ same_bytes_of_supervision(Config) ->
     Parts = [<<"crasher:">>, <<"supervisor: ">>, <<"multi\\nline">>],
     [?assertMatch({_, _}, binary:match(Text, Part)) || Part <- Parts].
 
-same_files(Config) ->
+same_files(Conf) ->
     ok = logger_std_h:filesync(?STD),
     ok = weir_log_h:sync(?ID),
-    {ok, Std} = file:read_file(?config(std_file, Config)),
-    {ok, Weir} = file:read_file(?config(file, Config)),
+    {ok, Std} = file:read_file(?config(std_file, Conf)),
+    {ok, Weir} = file:read_file(?config(file, Conf)),
     ?assert(byte_size(Std) > 0),
     ?assertEqual(Std, Weir).
 
@@ -230,7 +171,7 @@ report_callback_fails(Config) ->
     ok = logger:error(#{precious => x}, (test())#{report_cb => fun ?MODULE:fail_to_format/1}),
     ?assertMatch({_, _}, binary:match(iolist_to_binary(lines(Config)), <<"precious">>)).
 
-fail_to_format(_) -> error(no_wish).
+fail_to_format(_Report) -> error(no_wish).
 
 format(#{level := Level}, plain) -> ["3 ", atom_to_list(Level), $\n];
 format(_Event, crash) -> error(formatter_crash);
@@ -239,7 +180,7 @@ format(_Event, #{to := Pid}) ->
     Pid ! formatted,
     "x\n".
 
-check_config(_) -> ok.
+check_config(_FormatterConfig) -> ok.
 
 %% ---------------------------------------------------------------- options
 
@@ -842,12 +783,12 @@ node_stop_writes_everything(Config) ->
     Lines = [Line || Line <- read_lines(Config), contains(Line, "line ")],
     ?assertEqual(2_000, length(Lines)).
 
-start_peer(Config) ->
-    File = filename:rootname(?config(file, Config)),
+start_peer(Conf) ->
+    File = filename:rootname(?config(file, Conf)),
     ok = file:write_file(
         File ++ ".config",
         io_lib:format("[{kernel, [{logger, [{handler, default, weir_log_h, #{config => ~0p}}]}]}].~n", [
-            #{file => ?config(file, Config), timeout => 60_000}
+            #{file => ?config(file, Conf), timeout => 60_000}
         ])
     ),
     Peer = weir_log_h_test_lib:start_peer(["-config", File]),

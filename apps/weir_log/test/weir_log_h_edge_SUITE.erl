@@ -5,17 +5,8 @@
 -include_lib("common_test/include/ct.hrl").
 -include_lib("stdlib/include/assert.hrl").
 
--export([all/0, groups/0, suite/0, init_per_testcase/2, end_per_testcase/2]).
--export([formatter_logs/1, report_callback_logs/1, primary_filter/1, odd_dictionary/1, whole_config/1]).
--export([huge_events/1, huge_frames/1, closing/1, many_callers/1, caller_killed/1]).
--export([logger_sup_does_not_wait/1, node_sup_does_not_wait/1, nobody_waits_who_must_not/1]).
--export([processes_of_the_node_do_not_wait/1]).
--export([file_server_does_not_wait/1, removal_while_the_writer_hangs/1, node_stops_while_the_writer_hangs/1]).
--export([node_stops_by_default_while_the_writer_hangs/1, supervisor_restarts_while_the_writer_hangs/1]).
--export([new_code/1, drops_are_told_by_new_code/1]).
--export([application_stopped/1, logger_sup_stopped/1]).
+-compile([export_all, nowarn_export_all]).
 %% A formatter and callbacks, and what is called in another node.
--export([format/2, log_and_format/1, change_message/2, make_log/1, crash_child/1, init/1, start_child/0]).
 
 -import(weir_log_test_lib, [in_order/3, queue/1, call/4]).
 -import(weir_log_h_test_lib, [
@@ -63,8 +54,6 @@ groups() ->
             supervisor_restarts_while_the_writer_hangs
         ]}
     ].
-
-suite() -> [{timetrap, {minutes, 5}}].
 
 init_per_testcase(Case, Config) -> weir_log_h_test_lib:setup(?ID, Case, Config).
 
@@ -182,7 +171,7 @@ closing(Config) ->
 
 %% All of them wait at the edges of their windows, or for the cap, and none loses anything or its order.
 many_callers(Config) ->
-    {Number, Each} = {weir_kit:in_ci(3_000, 10_000), 5},
+    {Number, Each} = {weir_kit:long(3_000, 10_000), 5},
     ok = add(Config, #{max_bytes => 10 * Number, window => 4, timeout => infinity}, formatter([msg, "\n"])),
     Writer = writer(?ID),
     true = erlang:suspend_process(Writer),

@@ -26,10 +26,7 @@
 -include_lib("common_test/include/ct.hrl").
 -include_lib("stdlib/include/assert.hrl").
 
--export([all/0, suite/0, init_per_suite/1, end_per_suite/1]).
--export([accepted/1, written/1, synced/1, window/1, shards_written/1, shards_synced/1]).
--export([lines_written/1, lines_synced/1, handler_window/1, handler_written/1, handler_synced/1]).
--export([rotating_written/1, rotating_synced/1, rotating_lines/1]).
+-compile([export_all, nowarn_export_all]).
 
 -define(ID, weir_log_kill).
 -define(KILLS, 2).
@@ -40,25 +37,7 @@
 -define(SAME_FILES, 10).
 -define(TIMEOUT, 60_000).
 
-all() ->
-    [
-        accepted,
-        written,
-        synced,
-        window,
-        shards_written,
-        shards_synced,
-        lines_written,
-        lines_synced,
-        handler_window,
-        handler_written,
-        handler_synced,
-        rotating_written,
-        rotating_synced,
-        rotating_lines
-    ].
-
-suite() -> [{timetrap, {minutes, 60}}].
+all() -> weir_kit:cases(?MODULE).
 
 init_per_suite(Config) ->
     {ok, Started} = application:ensure_all_started(weir_log),

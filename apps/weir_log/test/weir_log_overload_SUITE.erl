@@ -5,24 +5,11 @@
 -include_lib("stdlib/include/assert.hrl").
 -include("../src/weir_log.hrl").
 
--export([suite/0, all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2, end_per_testcase/2]).
--export([
-    wait/1, reject/1, drop_by_level/1, drop_by_function/1, failing_function/1, at_the_limit/1, alone/1, shares/1,
-    exact/1, below_nothing/1, not_made/1, made_at_the_limit/1, made_exact/1, no_entry/1,
-    parts_of_large_binaries/1, small_entries/1,
-    told_times/1, mended/1, mended_under_rejection/1, killed_between/1, log_is_not_refused/1
-]).
+-compile([export_all, nowarn_export_all]).
 
 -import(weir_log_test_lib, [queue/1]).
 
-suite() -> [{timetrap, {minutes, 2}}].
-
-all() ->
-    [
-        wait, reject, drop_by_level, drop_by_function, failing_function, at_the_limit, alone, shares, exact,
-        below_nothing, not_made, made_at_the_limit, made_exact, no_entry, parts_of_large_binaries, small_entries,
-        told_times, mended, mended_under_rejection, killed_between, log_is_not_refused
-    ].
+all() -> weir_kit:cases(?MODULE).
 
 init_per_suite(Config) -> weir_log_test_lib:quiet(Config).
 end_per_suite(Config) -> weir_log_test_lib:loud(Config).

@@ -12,10 +12,7 @@
 -include_lib("stdlib/include/assert.hrl").
 -include_lib("proper/include/proper.hrl").
 
--export([suite/0, all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2, end_per_testcase/2]).
--export([written/1, synced/1, shards/1, small_cap/1]).
--export([initial_state/0, command/1, precondition/2, postcondition/3, next_state/3]).
--export([send/3, kill_sender/1, kill_writer/1, suspend/1, resume/1, fail/1, mend/0, sync/0, rotate/0, reopen/0]).
+-compile([export_all, nowarn_export_all]).
 
 -define(LOG, ?MODULE).
 -define(TABLE, weir_log_prop_table).
@@ -25,9 +22,7 @@
 -define(SEQUENCES, 40).
 -define(COMMANDS, 60).
 
-suite() -> [{timetrap, {minutes, 60}}].
-
-all() -> [written, synced, shards, small_cap].
+all() -> weir_kit:cases(?MODULE).
 
 init_per_suite(Config) -> weir_log_test_lib:quiet(Config).
 end_per_suite(Config) -> weir_log_test_lib:loud(Config).

@@ -4,58 +4,11 @@
 -include_lib("stdlib/include/assert.hrl").
 -include_lib("proper/include/proper.hrl").
 
--export([all/0]).
--export([
-    names/1,
-    names_are_parsed/1,
-    foreign_names/1,
-    names_only_grow/1,
-    names_sort_by_time/1,
-    names_fit/1,
-    dates_of_the_user/1,
-    dates_are_parsed/1,
-    formats_that_are_none/1,
-    age_by_the_day/1,
-    newest_and_order/1,
-    plan_agrees/1,
-    plan_by_hand/1,
-    plan_limits/1,
-    days_and_hours_agree/1,
-    days_of_23_and_25_hours/1,
-    hour_that_comes_twice/1,
-    clock_set_back/1,
-    updates_at_each_quarter/1,
-    due/1,
-    zone_of_the_machine/1
-]).
--export([transitions/0]).
+-compile([export_all, nowarn_export_all]).
 
 -import(weir_log_file_lib, [basic/0]).
 
-all() ->
-    [
-        names,
-        names_are_parsed,
-        foreign_names,
-        names_only_grow,
-        names_sort_by_time,
-        names_fit,
-        dates_of_the_user,
-        dates_are_parsed,
-        formats_that_are_none,
-        age_by_the_day,
-        newest_and_order,
-        plan_agrees,
-        plan_by_hand,
-        plan_limits,
-        days_and_hours_agree,
-        days_of_23_and_25_hours,
-        hour_that_comes_twice,
-        clock_set_back,
-        updates_at_each_quarter,
-        due,
-        zone_of_the_machine
-    ].
+all() -> weir_kit:cases(?MODULE).
 
 check(Property) -> ?assert(proper:quickcheck(Property, [{numtests, 1000}, quiet])).
 

@@ -3,22 +3,16 @@
 
 -include_lib("stdlib/include/assert.hrl").
 
--export([suite/0, all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2, end_per_testcase/2]).
--export([keeps_to_one/1, balance/1, merge_all/1, merge_by_time/1, merge_keeps_order/1, merge_errors/1,
-    merge_raises/1, empty/1, merge_past_damage/1, the_guides_example/1]).
--export([guide/1]).
+-compile([export_all, nowarn_export_all]).
 
-suite() -> [{timetrap, {minutes, 2}}].
-
-all() -> [keeps_to_one, balance, merge_all, merge_by_time, merge_keeps_order, merge_errors, merge_raises, empty,
-    merge_past_damage, the_guides_example].
+all() -> weir_kit:cases(?MODULE).
 
 init_per_suite(Config) -> weir_log_test_lib:quiet(Config).
 end_per_suite(Config) -> weir_log_test_lib:loud(Config).
 init_per_testcase(Case, Config) -> weir_log_test_lib:setup(Case, Config).
 end_per_testcase(_Case, Config) -> weir_log_test_lib:teardown(Config).
 
-path(Config) -> weir_log_test_lib:path("log", Config).
+path(Conf) -> weir_log_test_lib:path("log", Conf).
 
 keeps_to_one(Config) ->
     {ok, Log} = weir_log:open(log, #{file => path(Config), shards => 4, newline => true}),

@@ -5,27 +5,12 @@
 -include_lib("stdlib/include/assert.hrl").
 -include("../src/weir_log.hrl").
 
--export([suite/0, all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2, end_per_testcase/2]).
--export([
-    all_kinds/1, answered_before/1, suspended/1, under_load/1, everything_killed/1, application_stopped/1,
-    times_out/1, sync_times_out_once/1, stuck/1, goes_on_by_itself/1, late_answers_are_nobodys/1,
-    waits_with_a_long_mailbox/1,
-    look_never_sent/1, writer_gone_before_the_look/1, sync_times_out/1, alog_times_out/1,
-    higher_levels_time_out/1, stuck_with_nothing_to_do/1, never_waits/1
-]).
+-compile([export_all, nowarn_export_all]).
 
 %% How much later than it should a call may return: other programs may have the processors.
 -define(SLACK_MS, 20_000).
 
-suite() -> [{timetrap, {minutes, 2}}].
-
-all() ->
-    [
-        all_kinds, answered_before, suspended, under_load, everything_killed, application_stopped,
-        times_out, sync_times_out_once, stuck, goes_on_by_itself, late_answers_are_nobodys, waits_with_a_long_mailbox,
-        look_never_sent, writer_gone_before_the_look, sync_times_out, alog_times_out, higher_levels_time_out,
-        stuck_with_nothing_to_do, never_waits
-    ].
+all() -> weir_kit:cases(?MODULE).
 
 init_per_suite(Config) -> weir_log_test_lib:quiet(Config).
 end_per_suite(Config) -> weir_log_test_lib:loud(Config).

@@ -4,23 +4,11 @@
 
 -include_lib("stdlib/include/assert.hrl").
 
--export([suite/0, all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2, end_per_testcase/2]).
--export([one/1, two/1, sixteen/1, many_processes/1, windows_are_per_log/1, order/1, order_mixed/1, few_keys/1]).
--export([
-    defaults/1, reject_one/1, reject_three/1, reject_sixteen/1, rejected_in_a_hung_write/1, drop_by_level/1,
-    told_of_one_and_of_two/1, not_made_at_the_edge/1, another_writer/1, another_policy/1
-]).
+-compile([export_all, nowarn_export_all]).
 
 -import(weir_log_test_lib, [queue/1]).
 
-suite() -> [{timetrap, {minutes, 2}}].
-
-all() ->
-    [
-        one, two, sixteen, many_processes, windows_are_per_log, order, order_mixed, few_keys, defaults, reject_one,
-        reject_three, reject_sixteen, rejected_in_a_hung_write, drop_by_level, told_of_one_and_of_two,
-        not_made_at_the_edge, another_writer, another_policy
-    ].
+all() -> weir_kit:cases(?MODULE).
 
 init_per_suite(Config) -> weir_log_test_lib:quiet(Config).
 end_per_suite(Config) -> weir_log_test_lib:loud(Config).

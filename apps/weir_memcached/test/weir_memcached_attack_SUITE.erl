@@ -4,17 +4,8 @@
 
 -include_lib("stdlib/include/assert.hrl").
 
--export([all/0, groups/0, suite/0, init_per_suite/1, end_per_suite/1]).
--export([
-    bomb/1, undecodable_key/1, append_to_a_term/1, no_such_codec/1, json/1, silent_connection/1,
-    silent_is_let_in_again/1, busy_one_of_two/1, many_down/1, endless_stats/1, endless_stats_time_out/1,
-    a_byte_now_and_then/1, large_set_on_a_slow_link/1, large_value_on_a_slow_link/1, bytes_that_wait/1,
-    forgets_what_was_large/1, idle_is_small/1, info_beside_a_stuck_one/1, stopped_by_two/1, other_family/1,
-    numbers_too_large/1, words/1
-]).
+-compile([export_all, nowarn_export_all]).
 -import(weir_memcached_scripted_SUITE, [with/4]).
-
-suite() -> [{timetrap, {minutes, 3}}].
 
 all() ->
     [

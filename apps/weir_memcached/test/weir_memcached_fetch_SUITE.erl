@@ -5,34 +5,10 @@
 -include_lib("stdlib/include/assert.hrl").
 -include("../src/weir_memcached_config.hrl").
 
--export([all/0, suite/0, init_per_suite/1, end_per_suite/1]).
--export([
-    hit_and_miss/1, once_for_all_on_a_node/1, once_for_all_nodes/1, once_when_it_expires/1, raises/1, errors/1,
-    killed/1, killed_among_nodes/1, last_waiter_killed/1, tidied_before_it_is_seen/1, stopped_meanwhile/1,
-    item_wins_nothing/1, early_and_failing/1,
-    early_and_too_late/1, not_told_who_computes/1,
-    killed_with_tables/1, codec_by_name/1, too_slow_for_those_who_wait/1, lease_is_over/1,
-    calls_itself/1,
-    negative/1, own_ttl/1, jitter/1, early/1, never_early/1, stale_is_served/1, stale_is_waited_for/1,
-    stale_whose_winner_fails/1, deleted_meanwhile/1, invalidated_meanwhile/1, as_the_codec_reads_it/1, no_server/1,
-    server_lost_meanwhile/1, text_server/1, bad_options/1, bad_results/1, leaves_nothing/1, binary_key/1, real_nodes/1
-]).
+-compile([export_all, nowarn_export_all]).
 %% For other nodes.
--export([start/2, many/4]).
 
-suite() -> [{timetrap, {minutes, 3}}].
-
-all() ->
-    [
-        hit_and_miss, once_for_all_on_a_node, once_for_all_nodes, once_when_it_expires, raises, errors, killed,
-        killed_among_nodes, last_waiter_killed, tidied_before_it_is_seen, stopped_meanwhile, item_wins_nothing,
-        early_and_failing,
-        early_and_too_late, not_told_who_computes,
-        killed_with_tables, codec_by_name, too_slow_for_those_who_wait, lease_is_over, calls_itself, negative,
-        own_ttl, jitter, early, never_early, stale_is_served, stale_is_waited_for, stale_whose_winner_fails,
-        deleted_meanwhile, invalidated_meanwhile, as_the_codec_reads_it, no_server, server_lost_meanwhile, text_server,
-        bad_options, bad_results, leaves_nothing, binary_key, real_nodes
-    ].
+all() -> weir_kit:cases(?MODULE).
 
 init_per_suite(Config) -> [{server, weir_kit_memcached:start()} | weir_memcached_test:set_up(weir_memcached, Config)].
 
@@ -709,7 +685,7 @@ real_nodes(Config) ->
     <<"STORED\r\n">> = weir_kit_memcached:raw(Server, <<"set real_runs 0 0 1\r\n0\r\n">>),
     Nodes = weir_kit:in_parallel([fun() -> weir_kit_nodes:start([]) end || _ <- lists:seq(1, 4)]),
     Options = (weir_kit_memcached:options(Server))#{await => 60_000, request_timeout => infinity},
-    Enough = weir_kit:in_ci(3, 5),
+    Enough = weir_kit:long(3, 5),
     try
         [ok = weir_kit_nodes:call(Node, ?MODULE, start, [real, Options]) || Node <- Nodes],
         Before = uptime(Server),

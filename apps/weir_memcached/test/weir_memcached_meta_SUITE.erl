@@ -4,22 +4,10 @@
 
 -include_lib("stdlib/include/assert.hrl").
 
--export([all/0, suite/0, init_per_suite/1, end_per_suite/1]).
--export([
-    item/1, invalidate/1, debug/1, binary_keys/1, many_binary_keys/1, binary_and_long/1, text_server/1,
-    replaced_by_an_older_one/1, namespace/1, long_keys/1, no_reply/1, no_reply_fails/1, no_reply_is_bounded/1,
-    empty_items/1, a_lease_is_no_value/1, versions_on_the_wire/1, misses_of_1_6_14/1, hits_and_misses/1, latency/1
-]).
+-compile([export_all, nowarn_export_all]).
 -import(weir_memcached_scripted_SUITE, [with/4]).
 
-suite() -> [{timetrap, {minutes, 3}}].
-
-all() ->
-    [
-        item, invalidate, debug, binary_keys, many_binary_keys, binary_and_long, text_server, replaced_by_an_older_one,
-        namespace, long_keys, no_reply, no_reply_fails, no_reply_is_bounded, empty_items, a_lease_is_no_value,
-        versions_on_the_wire, misses_of_1_6_14, hits_and_misses, latency
-    ].
+all() -> weir_kit:cases(?MODULE).
 
 init_per_suite(Config) -> [{server, weir_kit_memcached:start()} | weir_memcached_test:set_up(weir_memcached, Config)].
 

@@ -1,20 +1,9 @@
 %% The properties of prop_weir_memcached_reply and prop_weir_memcached.
 -module(weir_memcached_prop_SUITE).
 
--export([all/0, suite/0]).
--export([
-    replies_in_pieces/1, replies_byte_by_byte/1, damage/1, any_bytes/1, longest_line/1, requests/1,
-    get_many_lines/1, keys/1, naming/1, codec/1, opaque/1, meta_requests/1, versions/1, one_caller/1, many_callers/1
-]).
+-compile([export_all, nowarn_export_all]).
 
-all() ->
-    [
-        replies_in_pieces, replies_byte_by_byte, damage, any_bytes, longest_line, requests, get_many_lines, keys,
-        naming, codec, opaque, meta_requests, versions, one_caller, many_callers
-    ].
-
-suite() ->
-    [{timetrap, {seconds, 120}}].
+all() -> weir_kit:cases(?MODULE).
 
 %% Replies do not depend on how their bytes are cut.
 replies_in_pieces(_) -> holds(prop_weir_memcached_reply:prop_replies_in_pieces(), fewer_in_ci(1000)).
@@ -64,7 +53,7 @@ many_callers(_) ->
     with_client(#{connections => 3}, fun(C) -> holds(prop_weir_memcached:prop_many_callers(C), 100) end).
 
 %% Of those that take longest.
-fewer_in_ci(Tests) -> weir_kit:in_ci(Tests div 3, Tests).
+fewer_in_ci(Tests) -> weir_kit:long(Tests div 3, Tests).
 
 holds(Property, Tests) ->
     case proper:quickcheck(Property, [{numtests, Tests}, quiet, long_result]) of

@@ -3,26 +3,9 @@
 
 -include_lib("stdlib/include/assert.hrl").
 
--export([all/0, suite/0, init_per_suite/1, end_per_suite/1, end_per_testcase/2]).
--export([
-    copies/1, as_many_as_there_are/1, what_follows_what/1, many/1, copy_is_down/1, owner_is_gone/1, fetched/1,
-    copy_stands_in/1, gone_from_the_owner/1, refused_without_a_reply/1, by_one_connection/1, options/1,
-    hedge_wins/1, hedge_loses/1, miss_of_a_copy/1, error_of_a_copy/1, owner_lost/1, both_fail/1, quick_enough/1,
-    no_memory/1, returning_owner_is_not_hedged/1, another_connection/1,
-    no_other_connection/1, percentile/1, late_answers/1
-]).
+-compile([export_all, nowarn_export_all]).
 
-suite() -> [{timetrap, {minutes, 3}}].
-
-all() ->
-    [
-        copies, as_many_as_there_are, what_follows_what, many, copy_is_down, owner_is_gone, fetched, copy_stands_in,
-        gone_from_the_owner, refused_without_a_reply, by_one_connection, options,
-        hedge_wins,
-        hedge_loses, miss_of_a_copy, error_of_a_copy, owner_lost, both_fail, quick_enough, no_memory,
-        returning_owner_is_not_hedged, another_connection,
-        no_other_connection, percentile, late_answers
-    ].
+all() -> weir_kit:cases(?MODULE).
 
 init_per_suite(Config) ->
     Servers = [weir_kit_memcached:start() || _ <- [1, 2, 3]],
@@ -37,7 +20,7 @@ end_per_testcase(Case, Config) ->
     [ok = weir_kit_memcached:restart(Server) || Server <- servers(Config)],
     [<<"OK\r\n">> = weir_kit_memcached:raw(Server, <<"flush_all\r\n">>) || Server <- servers(Config)].
 
-servers(Config) -> proplists:get_value(servers, Config).
+servers(Conf) -> proplists:get_value(servers, Conf).
 
 client(Name, Options, Config) ->
     Servers = [weir_kit_memcached:options(Server) || Server <- servers(Config)],

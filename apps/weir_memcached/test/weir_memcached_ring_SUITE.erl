@@ -6,16 +6,13 @@
 -include_lib("proper/include/proper.hrl").
 -include_lib("stdlib/include/assert.hrl").
 
--compile(export_all).
--compile(nowarn_export_all).
+-compile([export_all, nowarn_export_all]).
 
 -define(KEYS, 100_000).
 %% Milliseconds; long enough for a machine that is busy with other things.
 -define(DEADLINE, 120_000).
 
 -define(DISTRIBUTIONS, [ketama, {ketama, unweighted}, rendezvous, jump]).
-
-suite() -> [{timetrap, {minutes, 10}}].
 
 all() ->
     [

@@ -7,28 +7,9 @@
 %% More bytes than a socket's buffers hold, at both ends together.
 -define(LARGE, 16 bsl 20).
 
--export([all/0, groups/0, suite/0, init_per_suite/1, end_per_suite/1]).
--export([
-    one_byte_at_a_time/1, one_write_in_order/1, late_reply/1, late_replies_to_many/1, many_deadlines/1,
-    expired_are_not_sent/1,
-    bad_keys_are_not_sent/1, server_error/1, client_error/1, client_error_of_a_store/1, client_error_in_set_many/1,
-    server_error_in_get_many/1
-]).
--export([
-    garbage/1, unasked/1, more_than_asked/1, close_in_mid_reply/1, abort_in_mid_reply/1, close_with_requests_queued/1,
-    queued_go_to_another_connection/1, max_pending/1, flood_is_refused/1, stall/1, idle_is_not_stalled/1,
-    never_reads/1, stop_while_writer_blocks/1, stop_while_connecting/1, backoff/1,
-    slow_handler/1
-]).
+-compile([export_all, nowarn_export_all]).
 %% logger's callback
--export([log/2]).
--export([
-    kill_writer/1, kill_connection/1, kill_client_process/1, kill_pool/1, kill_servers/1, kill_supervisor/1,
-    stuck_connection/1,
-    busy_is_not_stuck/1,    one_connection_of_two_down/1
-]).
 %% For the suite of another transport.
--export([with/4, exchanges/1]).
 
 all() ->
     [{group, replies}, {group, failures}, {group, kills}].
@@ -52,9 +33,6 @@ groups() ->
             busy_is_not_stuck, one_connection_of_two_down
         ]}
     ].
-
-suite() ->
-    [{timetrap, {seconds, 180}}].
 
 init_per_suite(Config) -> weir_memcached_test:set_up(weir_memcached, Config).
 

@@ -3,22 +3,9 @@
 
 -include_lib("stdlib/include/assert.hrl").
 
--export([all/0, suite/0, init_per_suite/1, end_per_suite/1]).
--export([
-    password/1, wrong_password/1, no_password/1, password_is_not_told/1, bad_auth/1, tls/1, tls_of_a_name/1,
-    tls_refused/1,
-    tls_to_who_speaks_none/1, tls_of_both/1, tls_large/1, tls_lost/1, tls_blocked/1, tls_and_password/1,
-    tls_over_weir_socket/1, sasl/1, sasl_refused/1, sasl_over_tls/1, sasl_options/1
-]).
+-compile([export_all, nowarn_export_all]).
 
-suite() -> [{timetrap, {minutes, 3}}].
-
-all() ->
-    [
-        password, wrong_password, no_password, password_is_not_told, bad_auth, tls, tls_of_a_name, tls_refused,
-        tls_to_who_speaks_none, tls_of_both, tls_large, tls_lost, tls_blocked, tls_and_password, tls_over_weir_socket,
-        sasl, sasl_refused, sasl_over_tls, sasl_options
-    ].
+all() -> weir_kit:cases(?MODULE).
 
 init_per_suite(Config) ->
     Config1 = weir_memcached_test:set_up(weir_memcached, Config),
@@ -100,7 +87,7 @@ reason(C) ->
     weir_memcached_test:until(fun() -> case Reasons() of [Same, Same] -> true; _ -> false end end),
     hd(Reasons()).
 
-trusted(Config) -> [{cacerts, maps:get(cacerts, proplists:get_value(tls, Config))}].
+trusted(Conf) -> [{cacerts, maps:get(cacerts, proplists:get_value(tls, Conf))}].
 
 works(C) ->
     ?assertEqual(ok, weir_memcached:set(C, <<"k">>, {value, 1})),

@@ -4,22 +4,7 @@
 -include_lib("common_test/include/ct.hrl").
 -include_lib("stdlib/include/assert.hrl").
 
--export([all/0, groups/0, suite/0]).
--export([init_per_suite/1, end_per_suite/1, init_per_group/2, end_per_group/2]).
--export([
-    store/1, conditional_store/1, compare_and_swap/1, append_and_prepend/1, arithmetic/1, touch_and_gat/1,
-    delete/1, many/1, server_commands/1, any_byte/1, large_values_among_small/1
-]).
--export([
-    expiry/1, flush_with_delay/1, flags/1, codec_term/1, codec_raw/1, codec_module/1, codec_per_request/1, keys/1,
-    bad_keys/1, bad_arguments/1, ttl_bounds/1, timeout_bounds/1, request_options/1
-]).
--export([item_limit/1, append_over_the_item_limit/1, larger_items/1, get_many_thousands/1, get_many_mixed_keys/1,
-    set_many_partial/1, set_many_undone/1]).
--export([
-    many_callers/1, killed_callers/1, restart_under_load/1, started_before_the_server/1, under_a_supervisor/1,
-    stop_answers_everybody/1, bad_options/1, keyword_lists/1, name_taken/1, unknown_client/1, info/1, several_clients/1
-]).
+-compile([export_all, nowarn_export_all]).
 
 all() ->
     [{group, tcp}, {group, local}, {group, inet6}, {group, binary}, {group, values}, {group, limits}, {group, life}].
@@ -49,9 +34,6 @@ groups() ->
             stop_answers_everybody, bad_options, keyword_lists, name_taken, unknown_client, info, several_clients
         ]}
     ].
-
-suite() ->
-    [{timetrap, {seconds, 180}}].
 
 init_per_suite(Config) -> weir_memcached_test:set_up(weir_memcached, Config).
 

@@ -5,35 +5,9 @@
 -include_lib("stdlib/include/assert.hrl").
 -include("../src/weir_memcached_config.hrl").
 
--export([all/0, suite/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2, end_per_testcase/2]).
--export([
-    options/1, bad_servers/1, contradictions/1, each_key_has_its_server/1, as_others_do/1, many/1, many_of_one_form/1,
-    many_with_one_down/1, many_refused/1, refuse/1, next/1, next_of_next/1, gutter/1, gutter_gone_too/1, frozen/1,
-    silent_server/1, stopped_with_large_values/1, comes_back_without_a_stampede/1, comes_back_slowly/1,
-    stand_in_lost/1, comes_back_at_once/1, shares_of_who_returns/1, server_commands/1, await/1, await_at_start/1,
-    add_and_remove/1,
-    weights_change/1, change_refused/1, new_server_is_down/1, one_change_at_a_time/1, client_process_killed/1,
-    killed_in_a_change/1, left_and_back/1, back_in_a_slow_change/1, back_while_removed/1, waits_for_answers/1,
-    stopped_in_a_change/1, asks_late/1, pools_of_servers/1, one_look_at_old_servers/1,
-    no_wrong_values/1, full_and_slow/1, old_write_comes_late/1, old_writes_come_late/1, many_ask_all_at_once/1,
-    info_beside_the_dying/1, telemetry/1, hashing_costs_nothing_with_one/1
-]).
+-compile([export_all, nowarn_export_all]).
 
-suite() -> [{timetrap, {minutes, 4}}].
-
-all() ->
-    [
-        options, bad_servers, contradictions, each_key_has_its_server, as_others_do, many, many_of_one_form,
-        many_with_one_down, many_refused, refuse, next, next_of_next, gutter, gutter_gone_too, frozen, silent_server,
-        stopped_with_large_values, comes_back_without_a_stampede, comes_back_slowly, stand_in_lost,
-        comes_back_at_once,
-        shares_of_who_returns, server_commands, await, await_at_start, add_and_remove, weights_change, change_refused,
-        new_server_is_down, one_change_at_a_time, client_process_killed, killed_in_a_change, left_and_back,
-        back_in_a_slow_change, back_while_removed, waits_for_answers, stopped_in_a_change, asks_late,
-        pools_of_servers, one_look_at_old_servers,
-        no_wrong_values, full_and_slow, old_write_comes_late,
-        old_writes_come_late, many_ask_all_at_once, info_beside_the_dying, telemetry, hashing_costs_nothing_with_one
-    ].
+all() -> weir_kit:cases(?MODULE).
 
 init_per_suite(Config) ->
     Servers = [weir_kit_memcached:start() || _ <- [1, 2, 3, 4]],

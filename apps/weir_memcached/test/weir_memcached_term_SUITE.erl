@@ -4,12 +4,9 @@
 -include_lib("stdlib/include/assert.hrl").
 -include_lib("proper/include/proper.hrl").
 
--export([all/0, suite/0]).
--export([any_term/1, limits/1, bombs/1, lies/1, funs/1, unknown_atoms/1, any_bytes/1, not_larger_than_asked/1]).
+-compile([export_all, nowarn_export_all]).
 
-suite() -> [{timetrap, {minutes, 5}}].
-
-all() -> [any_term, limits, bombs, lies, funs, unknown_atoms, any_bytes, not_larger_than_asked].
+all() -> weir_kit:cases(?MODULE).
 
 -define(PLENTY, 1 bsl 30).
 

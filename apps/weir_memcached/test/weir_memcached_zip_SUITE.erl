@@ -5,17 +5,11 @@
 -include_lib("common_test/include/ct.hrl").
 -include_lib("proper/include/proper.hrl").
 
--export([all/0, suite/0, init_per_suite/1, end_per_suite/1]).
--export([
-    any_value/1, large_and_small/1, what_others_wrote/1, what_others_read/1, bombs/1, damage/1, flags/1, concat/1,
-    options/1
-]).
+-compile([export_all, nowarn_export_all]).
 
 -define(FLAG, 8).
 
-suite() -> [{timetrap, {minutes, 5}}].
-
-all() -> [any_value, large_and_small, what_others_wrote, what_others_read, bombs, damage, flags, concat, options].
+all() -> weir_kit:cases(?MODULE).
 
 init_per_suite(Config) ->
     [{server, weir_kit_memcached:start()} | weir_memcached_test:set_up(weir_memcached, Config)].

@@ -6,24 +6,11 @@
 -include_lib("stdlib/include/assert.hrl").
 -include("../src/weir_memcached_server.hrl").
 
--export([suite/0, all/0, groups/0, init_per_suite/1, end_per_suite/1, init_per_group/2, end_per_group/2,
-    end_per_testcase/2]).
--export([max_connections/1, one_more_at_once/1, idle_timeout/1, idle_when_active/1, slow_readers/1, send_timeout/1,
-    reads_slowly/1]).
--export([floods/1, garbage/1, half_closed/1, many_silent/1, small_when_idle/1]).
--export([killed_connections/1, killed_while_receiving/1, killed_beside_others/1, killed_acceptors/1,
-    killed_between_accept_and_handover/1, killed_listener/1, killed_conns/1]).
--export([options/1, not_started/1, application_stopped/1, started_while_stopping/1, addresses/1, unix_socket/1,
-    address_taken/1, address_let_go/1, killed_under_a_supervisor/1, name_taken/1, under_a_supervisor/1]).
--export([stop_by_several/1, stops_no_stranger/1, noproc/1, servers/1, info/1, sys/1, upgraded/1,
-    status_tells_no_secrets/1, crash_tells_no_secrets/1, one_answer_for_a_block/1, pid_file/1]).
--export([log/2]).
+-compile([export_all, nowarn_export_all]).
 
 -import(weir_memcached_server_test, [start/0, start/1, connect/1, connect/2, ask/2, send/2, recv/2, closed/1, until/1]).
 
 -define(SILENT, 10_000).
-
-suite() -> [{timetrap, {minutes, 15}}].
 
 all() ->
     [

@@ -20,8 +20,7 @@
 
 -include_lib("stdlib/include/assert.hrl").
 
--export([suite/0, all/0, init_per_suite/1, end_per_suite/1, end_per_testcase/2]).
--export([same_answers/1]).
+-compile([export_all, nowarn_export_all]).
 
 -define(DEADLINE, 60_000).
 -define(COMMANDS, "20000").
@@ -33,9 +32,7 @@
 %% An item of this size is the largest: its key is of ten bytes.
 -define(LARGEST, 1_048_576 - 59 - 10).
 
-suite() -> [{timetrap, {hours, 2}}].
-
-all() -> [same_answers].
+all() -> weir_kit:cases(?MODULE).
 
 init_per_suite(Config) ->
     case weir_kit_memcached:program() of

@@ -4,13 +4,7 @@
 -include_lib("stdlib/include/assert.hrl").
 -include("../src/weir_memcached_server.hrl").
 
--export([suite/0, all/0, groups/0, init_per_suite/1, end_per_suite/1, init_per_group/2, end_per_group/2,
-    end_per_testcase/2]).
--export([increments/1, appends/1, swaps/1, adds/1, leases/1, touches/1, reads_see_whole_items/1, storm/1]).
--export([died_between/1, killed_writers/1, counted_as_given_back/1, killed_storm/1, suspended_writer/1]).
--export([memory_is_what_is_counted/1, small_memory/1, large_among_small/1, all_are_wanted/1, those_asked_for_stay/1]).
--export([without_eviction/1, refused_is_not_stale/1, held_memory/1, lines_evict_nothing/1]).
--export([crawler/1, crawler_rests/1, many_expire/1, keeper_starts_anew/1]).
+-compile([export_all, nowarn_export_all]).
 
 -import(weir_kit, [in_parallel/1]).
 -import(weir_memcached_server_test, [start/0, start/1, feed/2, feed_in/3, items/1, until/1, exact/1]).
@@ -22,8 +16,6 @@
 %% Buckets that the keeper goes through before it does what has come meanwhile, and far more items than are in them.
 -define(STEP, 500).
 -define(STEP_ITEMS, 4_000).
-
-suite() -> [{timetrap, {minutes, 5}}].
 
 all() ->
     [

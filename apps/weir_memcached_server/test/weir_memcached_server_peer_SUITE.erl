@@ -6,8 +6,7 @@
 -include_lib("common_test/include/ct.hrl").
 -include_lib("stdlib/include/assert.hrl").
 
--export([suite/0, all/0, init_per_suite/1, end_per_suite/1, end_per_testcase/2]).
--export([memcached_tests/1, memccapable/1, memccapable_binary/1, memcaslap/1, unknown_arguments/1]).
+-compile([export_all, nowarn_export_all]).
 
 %% Most of them wait for a node to start, or for seconds to go by. Those that take longest begin.
 -define(AT_ONCE, 10).
@@ -18,9 +17,7 @@
 -define(WITH_SIGINT, ["-e", "$SIG{INT} = 'DEFAULT'; exec @ARGV"]).
 -define(LONGEST, ["item_size_max", "idle-timeout", "chunked-items", "getset", "cas", "issue_14"]).
 
-suite() -> [{timetrap, {minutes, 10}}].
-
-all() -> [memcached_tests, memccapable, memccapable_binary, memcaslap, unknown_arguments].
+all() -> weir_kit:cases(?MODULE).
 
 init_per_suite(Config) -> weir_memcached_server_test:set_up(Config).
 
@@ -52,7 +49,7 @@ memcached_tests(Config) ->
     end.
 
 %% Those that take longest, half of the time of all, are left out where CI=true.
-left_out() -> weir_kit:in_ci(lists:sublist(?LONGEST, 3), []).
+left_out() -> weir_kit:long(lists:sublist(?LONGEST, 3), []).
 
 known(File) ->
     {ok, Text} = file:read_file(File),

@@ -5,18 +5,12 @@
 -include_lib("proper/include/proper.hrl").
 -include_lib("stdlib/include/assert.hrl").
 
--export([suite/0, all/0, init_per_suite/1, end_per_suite/1, end_per_testcase/2]).
--export([sequential/1, parallel/1]).
--export([initial_state/0, command/1, precondition/2, next_state/3, postcondition/3]).
--export([get/1, gets/1, mg/1, set/3, ms/3, store/4, cas/4, concat/3, arithmetic/3, delete/1, touch/2, advance/1,
-    flush/0, unique/1]).
+-compile([export_all, nowarn_export_all]).
 
 -define(SERVER, ?MODULE).
 -define(KEYS, [<<"a">>, <<"b">>, <<"c">>]).
 
-suite() -> [{timetrap, {minutes, 5}}].
-
-all() -> [sequential, parallel].
+all() -> weir_kit:cases(?MODULE).
 
 init_per_suite(Config) -> weir_memcached_server_test:set_up(Config).
 
@@ -42,7 +36,7 @@ parallel(_Config) ->
     end),
     ?assert(proper:quickcheck(Property, [{numtests, fewer_in_ci(100)}, {max_size, 30}, quiet])).
 
-fewer_in_ci(Tests) -> weir_kit:in_ci(Tests div 2, Tests).
+fewer_in_ci(Tests) -> weir_kit:long(Tests div 2, Tests).
 
 start() ->
     {ok, Server} = weir_memcached_server:start_link(#{name => ?SERVER}),

@@ -6,24 +6,11 @@
 -include_lib("stdlib/include/assert.hrl").
 -include("../src/weir_memcached_server.hrl").
 
--export([all/0, init_per_suite/1, end_per_suite/1, end_per_testcase/2]).
--export([commands/1, cut_anywhere/1, numbers/1, numbers_in_text/1, keys/1, lines/1, long_gets/1, long_gets_are_cut/1,
-    item_limit/1,
-    small_item_limit/1]).
--export([values_in_pieces/1, own_binaries/1, bounded_answers/1, meta_leases/1, meta_stale/1, base64/1]).
--export([time_to_live/1, thirty_days/1, unix_time/1, flush_with_delay/1, flush_refused/1, seen/1, advance/1]).
--export([authentication/1, authentication_file/1, binary_protocol/1, dumps/1, stats/1, debugtime/1]).
+-compile([export_all, nowarn_export_all]).
 
 -import(weir_memcached_server_test, [start/0, start/1, feed/2, feed_in/3, items/1]).
 
-all() ->
-    [
-        commands, cut_anywhere, numbers, numbers_in_text, keys, lines, long_gets, long_gets_are_cut, item_limit,
-        small_item_limit,
-        values_in_pieces, own_binaries, bounded_answers, meta_leases, meta_stale, base64, time_to_live, thirty_days,
-        unix_time, flush_with_delay, flush_refused, seen, advance, authentication, authentication_file, binary_protocol,
-        dumps, stats, debugtime
-    ].
+all() -> weir_kit:cases(?MODULE).
 
 init_per_suite(Config) -> weir_memcached_server_test:set_up(Config).
 

@@ -4,16 +4,13 @@
 -include_lib("common_test/include/ct.hrl").
 -include_lib("stdlib/include/assert.hrl").
 
--export([all/0, init_per_suite/1, end_per_suite/1, end_per_testcase/2]).
--export([commands/1, large_values/1, plain_clients/1, silent_handshakes/1, client_certificates/1, with_authentication/1,
-    ended_by_either/1, slow_handshake/1, slow_readers/1, broken_options/1, without_ssl/1]).
+-compile([export_all, nowarn_export_all]).
 
 -import(weir_memcached_server_test, [start/1, connect/1, closed/1, until/1]).
 
 -define(DEADLINE, 60_000).
 
-all() -> [commands, large_values, plain_clients, silent_handshakes, client_certificates, with_authentication,
-    ended_by_either, slow_handshake, slow_readers, broken_options, without_ssl].
+all() -> weir_kit:cases(?MODULE).
 
 init_per_suite(Config) ->
     {ok, Started} = application:ensure_all_started(ssl),

@@ -4,40 +4,7 @@
 -include_lib("stdlib/include/assert.hrl").
 -include("../src/weir_pool.hrl").
 
--export([suite/0, all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2, end_per_testcase/2]).
--export([
-    starts_and_stops/1,
-    names_are_any_term/1,
-    a_name_is_taken_once/1,
-    a_name_is_taken_while_its_pool_starts/1,
-    a_manager_without_a_name_ends/1,
-    bad_options/1,
-    options_may_be_a_keyword_list/1,
-    option_limits/1,
-    needs_the_application/1,
-    a_worker_that_cannot_start/1,
-    a_start_that_fails_is_made_once/1,
-    start_functions_that_fail/1,
-    a_linked_start_that_fails/1,
-    ignored_and_informed_workers/1,
-    a_slow_pool_holds_up_nobody/1,
-    starter_killed/1,
-    pool_killed_during_its_start/1,
-    pool_killed_during_a_linked_start/1,
-    stop_during_start/1,
-    stop_during_a_start_that_hangs/1,
-    stop_waits_for_slow_workers_with_the_pool_closed/1,
-    under_a_supervisor/1,
-    child_spec_with_name/1,
-    stop_under_a_supervisor/1,
-    stop_under_simple_one_for_one/1,
-    stop_linked_to_a_plain_process/1,
-    parent_stops/1,
-    intensity_is_exact/1,
-    giving_up_under_a_supervisor/1,
-    giving_up_when_workers_cannot_restart/1,
-    restart_and_shutdown_options/1
-]).
+-compile([export_all, nowarn_export_all]).
 
 -import(weir_pool_test_lib, [
     eventually/1, kill/1, kill_manager/1, await_down/1, manager/1, slots/1, workers/1, settled/2, start_parent/1,
@@ -47,42 +14,7 @@
 
 -define(WORKER, {weir_pool_test_worker, start_link, []}).
 
-suite() -> [{timetrap, {seconds, 180}}].
-
-all() ->
-    [
-        starts_and_stops,
-        names_are_any_term,
-        a_name_is_taken_once,
-        a_name_is_taken_while_its_pool_starts,
-        a_manager_without_a_name_ends,
-        bad_options,
-        options_may_be_a_keyword_list,
-        option_limits,
-        needs_the_application,
-        a_worker_that_cannot_start,
-        a_start_that_fails_is_made_once,
-        start_functions_that_fail,
-        a_linked_start_that_fails,
-        ignored_and_informed_workers,
-        a_slow_pool_holds_up_nobody,
-        starter_killed,
-        pool_killed_during_its_start,
-        pool_killed_during_a_linked_start,
-        stop_during_start,
-        stop_during_a_start_that_hangs,
-        stop_waits_for_slow_workers_with_the_pool_closed,
-        under_a_supervisor,
-        child_spec_with_name,
-        stop_under_a_supervisor,
-        stop_under_simple_one_for_one,
-        stop_linked_to_a_plain_process,
-        parent_stops,
-        intensity_is_exact,
-        giving_up_under_a_supervisor,
-        giving_up_when_workers_cannot_restart,
-        restart_and_shutdown_options
-    ].
+all() -> weir_kit:cases(?MODULE).
 
 init_per_suite(Config) -> weir_pool_test_lib:quiet(Config).
 

@@ -4,51 +4,7 @@
 -include_lib("stdlib/include/assert.hrl").
 -include("../src/weir_pool.hrl").
 
--export([suite/0, all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2, end_per_testcase/2]).
--export([
-    killed_claimer_replace/1,
-    killed_claimer_wait/1,
-    killed_claimer_wait_in_vain/1,
-    killed_claimer_free/1,
-    connected_replace/1,
-    connected_wait/1,
-    connected_free/1,
-    a_claimer_that_ends/1,
-    a_call_that_times_out/1,
-    other_failures_release/1,
-    temporary_workers_are_replaced_too/1,
-    abandoned_while_a_replacement_waits/1,
-    abandoned_in_a_slot_that_is_given_up/1,
-    many_abandoned_claims/1,
-    replacements_that_cannot_start/1,
-    the_worker_dies_while_it_is_waited_for/1,
-    manager_killed_and_claimers_too/1,
-    reports_say_who_and_why/1,
-    a_claim_of_a_call_by_name_is_abandoned_too/1,
-    a_callee_that_cannot_be_looked_up_does_not_keep_the_worker/1,
-    overflow_starts_under_pressure/1,
-    overflow_for_claims_that_do_not_wait/1,
-    overflow_starts_though_a_claimer_was_killed/1,
-    overflow_goes/1,
-    overflow_is_not_picked/1,
-    overflow_that_cannot_start/1,
-    overflow_workers_die/1,
-    overflow_is_abandoned/1,
-    overflow_goes_after_a_long_claim_was_abandoned/1,
-    overflow_goes_though_a_releaser_was_killed/1,
-    overflow_goes_though_it_is_checked/1,
-    overflow_may_be_all_there_is/1,
-    checks_replace/1,
-    checks_that_fail_otherwise/1,
-    a_check_that_hangs/1,
-    claimed_workers_are_not_checked/1,
-    checked_workers_are_not_claimed/1,
-    a_worker_dies_under_check/1,
-    checks_of_all_workers/1,
-    checks_and_the_manager/1,
-    strays/1,
-    claims_and_kills_at_once/1
-]).
+-compile([export_all, nowarn_export_all]).
 
 -import(weir_pool_test_lib, [
     eventually/1, kill/1, kill_manager/1, await_down/1, manager/1, slots/1, workers/1, settled/2
@@ -58,53 +14,7 @@
     busy/1, idle/1, run/1, result/1, word/2, workers_alive/0
 ]).
 
-suite() -> [{timetrap, {seconds, 120}}].
-
-all() ->
-    [
-        killed_claimer_replace,
-        killed_claimer_wait,
-        killed_claimer_wait_in_vain,
-        killed_claimer_free,
-        connected_replace,
-        connected_wait,
-        connected_free,
-        a_claimer_that_ends,
-        a_call_that_times_out,
-        other_failures_release,
-        temporary_workers_are_replaced_too,
-        abandoned_while_a_replacement_waits,
-        abandoned_in_a_slot_that_is_given_up,
-        many_abandoned_claims,
-        replacements_that_cannot_start,
-        the_worker_dies_while_it_is_waited_for,
-        manager_killed_and_claimers_too,
-        reports_say_who_and_why,
-        a_claim_of_a_call_by_name_is_abandoned_too,
-        a_callee_that_cannot_be_looked_up_does_not_keep_the_worker,
-        overflow_starts_under_pressure,
-        overflow_for_claims_that_do_not_wait,
-        overflow_starts_though_a_claimer_was_killed,
-        overflow_goes,
-        overflow_is_not_picked,
-        overflow_that_cannot_start,
-        overflow_workers_die,
-        overflow_is_abandoned,
-        overflow_goes_after_a_long_claim_was_abandoned,
-        overflow_goes_though_a_releaser_was_killed,
-        overflow_goes_though_it_is_checked,
-        overflow_may_be_all_there_is,
-        checks_replace,
-        checks_that_fail_otherwise,
-        a_check_that_hangs,
-        claimed_workers_are_not_checked,
-        checked_workers_are_not_claimed,
-        a_worker_dies_under_check,
-        checks_of_all_workers,
-        checks_and_the_manager,
-        strays,
-        claims_and_kills_at_once
-    ].
+all() -> weir_kit:cases(?MODULE).
 
 init_per_suite(Config) -> weir_pool_test_lib:quiet(Config).
 

@@ -5,29 +5,7 @@
 -include_lib("proper/include/proper.hrl").
 -include("../src/weir_pool.hrl").
 
--export([suite/0, all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2, end_per_testcase/2]).
--export([
-    starts_all_at_once/1,
-    a_start_that_hangs_holds_up_nobody/1,
-    a_start_that_hangs_is_replaced/1,
-    backend_down/1,
-    a_failed_start_waits/1,
-    reports_have_a_level_and_a_text/1,
-    starts_that_fail_are_reported_less_and_less_often/1,
-    delays/1,
-    delays_are_spread/1,
-    workers_that_die_again_and_again/1,
-    a_worker_that_is_slow_to_stop_holds_up_nobody/1,
-    ignored_and_temporary_workers/1,
-    stop_while_starting/1,
-    manager_killed_while_starting/1,
-    slot_supervisors_killed_while_starting/1,
-    slot_supervisor_killed/1,
-    a_worker_that_outlives_its_supervisor_is_followed_by_another/1,
-    size_changed_while_starting/1,
-    intensity_is_refused/1,
-    everything_is_killed/1
-]).
+-compile([export_all, nowarn_export_all]).
 
 -import(weir_pool_test_lib, [
     eventually/1, kill/1, kill_manager/1, await_down/1, slots/1, workers/1, settled/2, leftovers/0, nothing_left_soon/0
@@ -41,31 +19,7 @@
 -define(SUP_WORKER, 7).
 -define(SUP_ATTEMPTS, 10).
 
-suite() -> [{timetrap, {seconds, 120}}].
-
-all() ->
-    [
-        starts_all_at_once,
-        a_start_that_hangs_holds_up_nobody,
-        a_start_that_hangs_is_replaced,
-        backend_down,
-        a_failed_start_waits,
-        reports_have_a_level_and_a_text,
-        starts_that_fail_are_reported_less_and_less_often,
-        delays,
-        delays_are_spread,
-        workers_that_die_again_and_again,
-        a_worker_that_is_slow_to_stop_holds_up_nobody,
-        ignored_and_temporary_workers,
-        stop_while_starting,
-        manager_killed_while_starting,
-        slot_supervisors_killed_while_starting,
-        slot_supervisor_killed,
-        a_worker_that_outlives_its_supervisor_is_followed_by_another,
-        size_changed_while_starting,
-        intensity_is_refused,
-        everything_is_killed
-    ].
+all() -> weir_kit:cases(?MODULE).
 
 init_per_suite(Config) -> weir_pool_test_lib:quiet(Config).
 

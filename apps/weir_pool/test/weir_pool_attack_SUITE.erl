@@ -6,81 +6,13 @@
 
 -include_lib("stdlib/include/assert.hrl").
 
--export([suite/0, all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2, end_per_testcase/2]).
--export([
-    a_worker_killed_in_a_claim_is_not_claimed_again/1,
-    every_death_fails_one_claim_at_most/1,
-    every_death_fails_one_claim_at_most_of_those_who_wait/1,
-    a_dead_worker_that_is_checked_in_is_not_given_out/1,
-    a_claimer_that_takes_long_to_die_keeps_nobody_waiting/1,
-    a_waiter_that_takes_long_to_die_keeps_nobody_waiting/1,
-    a_waiter_that_gets_no_turn_keeps_nobody_waiting/1,
-    shared_processes_ask_nobody_whether_he_lives/1,
-    one_who_connects_again_has_one_holder/1,
-    the_first_dead_claimer_of_a_pool_is_found_at_once/1,
-    a_large_pool_starts_in_proportion/1,
-    a_large_pool_ends_beside_others/1,
-    a_small_pool_stops_beside_thousands/1,
-    the_time_out_of_another_server_kills_no_worker/1,
-    the_time_out_of_a_nested_claim_kills_only_its_worker/1,
-    a_start_that_hangs_does_not_end_all_resizing/1,
-    the_holder_cannot_wait_for_itself/1,
-    growing_over_an_overflow_start_that_fails/1,
-    shrinking_leaves_no_surplus/1,
-    nobody_waits_beside_an_idle_worker/1,
-    all_workers_on_demand/1,
-    a_worker_for_overflow_lingers_as_long_as_it_is_told/1,
-    a_worker_for_overflow_goes_when_it_is_returned/1,
-    work_that_is_overdue_is_abandoned_at_once/1,
-    an_overdue_claim_does_not_search_the_mailbox/1,
-    one_free_among_many_is_found_with_few_reads/1,
-    idle_pools_do_nothing/1,
-    an_erased_dictionary_leaves_nothing/1,
-    claimers_that_die_leave_nothing/1,
-    pools_start_and_stop_beside_claimers_that_die/1,
-    a_worker_without_its_supervisor_is_stopped/1
-]).
+-compile([export_all, nowarn_export_all]).
 
 -import(weir_pool_test_lib, [eventually/1, eventually/2, kill/1, await_down/1]).
 
 -define(POOL, ?MODULE).
 
-suite() -> [{timetrap, {seconds, 300}}].
-
-all() ->
-    [
-        a_worker_killed_in_a_claim_is_not_claimed_again,
-        every_death_fails_one_claim_at_most,
-        every_death_fails_one_claim_at_most_of_those_who_wait,
-        a_dead_worker_that_is_checked_in_is_not_given_out,
-        a_claimer_that_takes_long_to_die_keeps_nobody_waiting,
-        a_waiter_that_takes_long_to_die_keeps_nobody_waiting,
-        a_waiter_that_gets_no_turn_keeps_nobody_waiting,
-        shared_processes_ask_nobody_whether_he_lives,
-        one_who_connects_again_has_one_holder,
-        the_first_dead_claimer_of_a_pool_is_found_at_once,
-        a_large_pool_starts_in_proportion,
-        a_large_pool_ends_beside_others,
-        a_small_pool_stops_beside_thousands,
-        the_time_out_of_another_server_kills_no_worker,
-        the_time_out_of_a_nested_claim_kills_only_its_worker,
-        a_start_that_hangs_does_not_end_all_resizing,
-        the_holder_cannot_wait_for_itself,
-        growing_over_an_overflow_start_that_fails,
-        shrinking_leaves_no_surplus,
-        nobody_waits_beside_an_idle_worker,
-        all_workers_on_demand,
-        a_worker_for_overflow_lingers_as_long_as_it_is_told,
-        a_worker_for_overflow_goes_when_it_is_returned,
-        work_that_is_overdue_is_abandoned_at_once,
-        an_overdue_claim_does_not_search_the_mailbox,
-        one_free_among_many_is_found_with_few_reads,
-        idle_pools_do_nothing,
-        an_erased_dictionary_leaves_nothing,
-        claimers_that_die_leave_nothing,
-        pools_start_and_stop_beside_claimers_that_die,
-        a_worker_without_its_supervisor_is_stopped
-    ].
+all() -> weir_kit:cases(?MODULE).
 
 init_per_suite(Config) -> weir_pool_test_lib:quiet(Config).
 

@@ -5,50 +5,7 @@
 -include_lib("stdlib/include/assert.hrl").
 -include("../src/weir_pool.hrl").
 
--export([suite/0, all/0, groups/0]).
--export([init_per_suite/1, end_per_suite/1, init_per_group/2, end_per_group/2]).
--export([init_per_testcase/2, end_per_testcase/2]).
--export([
-    calls_are_answered_by_the_next/1,
-    calls_by_key_are_answered_by_the_worker_of_the_key/1,
-    casts_go_to_the_next/1,
-    casts_by_key_go_to_the_worker_of_the_key/1,
-    exits_of_calls_pass_through/1,
-    a_bad_timeout_passes_through/1,
-    a_call_is_counted_while_it_is_under_way/1,
-    a_replaced_workers_calls_are_counted_off/1,
-    a_resized_pools_calls_are_counted_off/1,
-    a_killed_callers_call_is_counted_off/1,
-    the_application_stops_under_a_call/1
-]).
--export([
-    no_pool_and_no_worker/1,
-    broadcast_reaches_all/1,
-    broadcast_and_map_skip_vacant_slots/1,
-    map_is_in_order/1,
-    map_raises_what_the_fun_raises/1,
-    no_call_waits_beside_an_idle_worker/1,
-    calls_only_while_there_is_room/1,
-    calls_of_large_pools_are_spread/1
-]).
--export([
-    every_end_of_a_call_counts_it_off/1,
-    callers_killed_at_random_moments/1,
-    a_look_leaves_the_living_alone/1,
-    the_dead_are_heard_of_between_looks/1,
-    a_kill_before_the_count_heals/1,
-    kills_beside_calls_that_go_on_heal_after_them/1,
-    words_without_calls_heal/1,
-    what_moves_is_not_corrected/1,
-    all_slots_heal/1,
-    corrections_lose_no_calls/1,
-    pools_are_looked_at_apart/1,
-    a_caller_is_in_another_pool_by_now/1,
-    strategies_that_do_not_count/1,
-    without_a_table/1,
-    a_pool_that_is_gone_leaves_no_rows/1,
-    a_pool_that_was_killed_leaves_no_rows/1
-]).
+-compile([export_all, nowarn_export_all]).
 
 -import(weir_pool_test_lib, [
     eventually/1, kill/1, kill_manager/1, workers/1, start_with_holes/3, result/1, await_down/1
@@ -60,8 +17,6 @@
 -define(STRATEGIES, [round_robin, random, hash, direct, least_loaded, weir_pool_test_strategy]).
 -define(WITHOUT_KEY, [round_robin, random, least_loaded, weir_pool_test_strategy]).
 -define(COUNTED, [least_loaded, weir_pool_test_strategy]).
-
-suite() -> [{timetrap, {seconds, 300}}].
 
 all() ->
     [{group, Strategy} || Strategy <- ?STRATEGIES] ++ [

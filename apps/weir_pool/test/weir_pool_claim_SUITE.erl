@@ -4,32 +4,7 @@
 -include_lib("stdlib/include/assert.hrl").
 -include("../src/weir_pool.hrl").
 
--export([suite/0, all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2, end_per_testcase/2]).
--export([
-    claims_and_releases/1,
-    refuses_when_none_is_free/1,
-    options/1,
-    what_is_wrong_is_said/1,
-    what_is_wrong_is_said_elsewhere/1,
-    nested/1,
-    exceptions_pass_through/1,
-    first_slot_is_the_last/1,
-    tickets/1,
-    late_checkins/1,
-    checkin_by_others/1,
-    checkin_from_another_node/1,
-    a_failed_worker_is_replaced/1,
-    a_failed_worker_is_replaced_when_others_want_the_slot/1,
-    work_in_time/1,
-    work_fails/1,
-    work_too_long/1,
-    work_and_traps/1,
-    work_of_a_killed_caller/1,
-    work_is_killed/1,
-    work_that_was_killed_is_taken_out_of_the_queue/1,
-    work_in_no_time/1
-]).
--export([raise/2]).
+-compile([export_all, nowarn_export_all]).
 
 -import(weir_pool_claim_lib, [
     start/1, start/2, manager/0, states/0, waiting/0, counter/1, workers/0, eventually/1, at_rest/0, nobody_waits/0,
@@ -38,33 +13,7 @@
 
 -define(POOL, weir_pool_claim_lib).
 
-suite() -> [{timetrap, {minutes, 5}}].
-
-all() ->
-    [
-        claims_and_releases,
-        refuses_when_none_is_free,
-        options,
-        what_is_wrong_is_said,
-        what_is_wrong_is_said_elsewhere,
-        nested,
-        exceptions_pass_through,
-        first_slot_is_the_last,
-        tickets,
-        late_checkins,
-        checkin_by_others,
-        checkin_from_another_node,
-        a_failed_worker_is_replaced,
-        a_failed_worker_is_replaced_when_others_want_the_slot,
-        work_in_time,
-        work_fails,
-        work_too_long,
-        work_and_traps,
-        work_of_a_killed_caller,
-        work_is_killed,
-        work_that_was_killed_is_taken_out_of_the_queue,
-        work_in_no_time
-    ].
+all() -> weir_kit:cases(?MODULE).
 
 init_per_suite(Config) -> weir_pool_test_lib:quiet(Config).
 

@@ -4,25 +4,7 @@
 -include_lib("stdlib/include/assert.hrl").
 -include("../src/weir_pool.hrl").
 
--export([suite/0, all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2, end_per_testcase/2]).
--export([
-    killed_claimers/1,
-    busy_workers_are_not_given_out/1,
-    a_lost_message_does_not_keep_a_worker/1,
-    dead_waiters_leave/1,
-    a_killed_waiter_costs_no_worker/1,
-    pool_dies_while_many_wait/1,
-    pool_dies_with_a_grant_under_way/1,
-    pool_dies_while_claimed/1,
-    dead_workers_are_not_given_out_again/1,
-    worker_dies_with_a_grant_under_way/1,
-    lost_wake_ups/1,
-    suspended_releasers/1,
-    suspended_queue/1,
-    stopped_while_many_wait/1,
-    no_backlog_no_monitors/1,
-    strays_and_status/1
-]).
+-compile([export_all, nowarn_export_all]).
 
 -import(weir_pool_claim_lib, [
     start/1, start/2, pool/0, states/0, signals/1, waiting/0, counter/1, queue/0, manager/0, workers/0, eventually/1,
@@ -32,27 +14,7 @@
 
 -define(POOL, weir_pool_claim_lib).
 
-suite() -> [{timetrap, {minutes, 5}}].
-
-all() ->
-    [
-        killed_claimers,
-        busy_workers_are_not_given_out,
-        a_lost_message_does_not_keep_a_worker,
-        dead_waiters_leave,
-        a_killed_waiter_costs_no_worker,
-        pool_dies_while_many_wait,
-        pool_dies_with_a_grant_under_way,
-        pool_dies_while_claimed,
-        dead_workers_are_not_given_out_again,
-        worker_dies_with_a_grant_under_way,
-        lost_wake_ups,
-        suspended_releasers,
-        suspended_queue,
-        stopped_while_many_wait,
-        no_backlog_no_monitors,
-        strays_and_status
-    ].
+all() -> weir_kit:cases(?MODULE).
 
 init_per_suite(Config) -> weir_pool_test_lib:quiet(Config).
 

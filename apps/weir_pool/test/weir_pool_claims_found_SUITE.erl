@@ -4,33 +4,13 @@
 
 -include_lib("stdlib/include/assert.hrl").
 
--export([suite/0, all/0, init_per_testcase/2, end_per_testcase/2]).
--export([
-    worker_that_is_claimed_when_it_becomes_one_for_overflow_goes_when_released/1,
-    worker_for_overflow_without_linger_serves_those_who_wait_for_it/1,
-    worker_for_overflow_that_is_claimed_at_once_lingers_from_its_release_on/1,
-    worker_given_back_as_failed_is_not_kept_because_its_replacement_has_timed_out/1,
-    worker_left_busy_is_not_kept_because_its_replacement_has_timed_out/1,
-    process_that_has_died_while_it_waited_to_be_connected_again_is_not/1,
-    pool_that_is_stopped_while_it_crashes_does_not_come_back/1
-]).
+-compile([export_all, nowarn_export_all]).
 
 -import(weir_pool_claim_lib, [start/1, start/2, workers/0, manager/0, queue/0, eventually/1]).
 
 -define(POOL, weir_pool_claim_lib).
 
-suite() -> [{timetrap, {seconds, 180}}].
-
-all() ->
-    [
-        worker_that_is_claimed_when_it_becomes_one_for_overflow_goes_when_released,
-        worker_for_overflow_without_linger_serves_those_who_wait_for_it,
-        worker_for_overflow_that_is_claimed_at_once_lingers_from_its_release_on,
-        worker_given_back_as_failed_is_not_kept_because_its_replacement_has_timed_out,
-        worker_left_busy_is_not_kept_because_its_replacement_has_timed_out,
-        process_that_has_died_while_it_waited_to_be_connected_again_is_not,
-        pool_that_is_stopped_while_it_crashes_does_not_come_back
-    ].
+all() -> weir_kit:cases(?MODULE).
 
 init_per_testcase(_Case, Config) -> weir_pool_claim_lib:set_up(Config).
 

@@ -18,12 +18,7 @@
 -include_lib("stdlib/include/assert.hrl").
 -include_lib("proper/include/proper.hrl").
 
--export([suite/0, all/0, init_per_suite/1, end_per_suite/1]).
--export([replaced/1, waited_for/1, freed/1, connected/1]).
--export([initial_state/0, command/1, precondition/2, postcondition/3, next_state/3]).
--export([claim/4, let_go/1, fail/2, kill_claimer/1, kill_worker/2, replace/2, change_size/2, kill_process/1]).
--export([pause/1, look/0]).
--export([connect/1, disconnect/1, kill_member/1]).
+-compile([export_all, nowarn_export_all]).
 
 -import(weir_pool_prop_claimer, [violation/1, violations/0]).
 
@@ -49,9 +44,7 @@
 
 -define(WORKER, weir_pool_life_worker).
 
-suite() -> [{timetrap, {hours, 2}}].
-
-all() -> [replaced, waited_for, freed, connected].
+all() -> weir_kit:cases(?MODULE).
 
 init_per_suite(Config) ->
     ok = weir_pool_prop_claimer:log_to_table(),
@@ -329,7 +322,7 @@ is_busy(_) -> true.
 %% ---------------------------------------------------------------- the property
 
 holds(Opts) ->
-    Usual = weir_kit:in_ci(?SEQUENCES div 2, ?SEQUENCES),
+    Usual = weir_kit:long(?SEQUENCES div 2, ?SEQUENCES),
     Sequences = list_to_integer(os:getenv("CLAIM_SEQUENCES", integer_to_list(Usual))),
     Kind =
         case Opts of

@@ -4,37 +4,9 @@
 -include_lib("stdlib/include/assert.hrl").
 -include_lib("proper/include/proper.hrl").
 
--export([all/0]).
--export([
-    agrees_with_the_rfc/1,
-    agrees_where_it_drops/1,
-    lets_bursts_pass/1,
-    drops_when_the_shortest_wait_is_too_long/1,
-    boundaries/1,
-    rate_grows_with_the_root/1,
-    goes_on_where_it_left_off/1,
-    never_drops_the_last/1,
-    the_law_alone_is_slow/1,
-    converges_at_twice_the_capacity/1,
-    drops_nobody_below_the_capacity/1,
-    limit_spares_who_is_early/1
-]).
+-compile([export_all, nowarn_export_all]).
 
-all() ->
-    [
-        agrees_with_the_rfc,
-        agrees_where_it_drops,
-        lets_bursts_pass,
-        drops_when_the_shortest_wait_is_too_long,
-        boundaries,
-        rate_grows_with_the_root,
-        goes_on_where_it_left_off,
-        never_drops_the_last,
-        the_law_alone_is_slow,
-        converges_at_twice_the_capacity,
-        drops_nobody_below_the_capacity,
-        limit_spares_who_is_early
-    ].
+all() -> weir_kit:cases(?MODULE).
 
 -define(TARGET, 1000).
 -define(INTERVAL, 20000).
@@ -131,7 +103,7 @@ agrees_with_the_rfc(_Config) ->
 %% Long overload, then less, then again: random steps alone seldom come to drop, and never to go on where they left off.
 agrees_where_it_drops(_Config) ->
     %% CI runs it on two releases.
-    Tests = weir_kit:in_ci(150, 300),
+    Tests = weir_kit:long(150, 300),
     Phase = {range(20, 300), range(1, 30), range(10, ?TARGET)},
     Dropped = counters:new(1, []),
     quickcheck(

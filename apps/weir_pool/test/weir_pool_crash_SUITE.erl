@@ -4,40 +4,7 @@
 -include_lib("stdlib/include/assert.hrl").
 -include("../src/weir_pool.hrl").
 
--export([suite/0, all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2, end_per_testcase/2]).
--export([
-    worker_killed/1,
-    many_workers_killed_at_once/1,
-    vacant_at_once_while_the_next_is_starting/1,
-    late_news/1,
-    news_of_strangers/1,
-    slot_supervisor_killed/1,
-    a_worker_that_outlives_its_slot_supervisor/1,
-    a_worker_that_outlives_its_slot_supervisor_in_a_pool_that_stops/1,
-    a_worker_that_outlives_its_slot_supervisor_unnoticed/1,
-    manager_killed/1,
-    manager_killed_with_workers_that_are_slow_to_stop/1,
-    manager_killed_during_changes/1,
-    manager_crashed/1,
-    queue_killed/1,
-    manager_killed_under_a_supervisor/1,
-    manager_killed_again_and_again_under_a_supervisor/1,
-    too_many_crashes_under_a_supervisor/1,
-    registry_killed/1,
-    registry_killed_and_a_pool_too/1,
-    registry_killed_with_terms_to_erase/1,
-    requests_wait_for_the_next_registry/1,
-    requests_may_be_made_twice/1,
-    a_dead_holder_that_nobody_has_heard_of/1,
-    pools_supervisor_killed/1,
-    application_stopped/1,
-    application_stopped_on_a_busy_node/1,
-    application_stopped_under_a_supervised_pool/1,
-    restarts_scan_nobody/1,
-    restarts_of_a_node/0,
-    code_changes_under_a_pool_that_works/1,
-    strays/1
-]).
+-compile([export_all, nowarn_export_all]).
 
 -import(weir_pool_test_lib, [
     eventually/1, kill/1, kill_manager/1, await_down/1, manager/1, queue/1, slots/1, workers/1, settled/2,
@@ -53,41 +20,7 @@
 -define(SLOTS_MAP, 5).
 -define(SLOT_MONITOR, 4).
 
-suite() -> [{timetrap, {seconds, 180}}].
-
-all() ->
-    [
-        worker_killed,
-        many_workers_killed_at_once,
-        vacant_at_once_while_the_next_is_starting,
-        late_news,
-        news_of_strangers,
-        slot_supervisor_killed,
-        a_worker_that_outlives_its_slot_supervisor,
-        a_worker_that_outlives_its_slot_supervisor_in_a_pool_that_stops,
-        a_worker_that_outlives_its_slot_supervisor_unnoticed,
-        manager_killed,
-        manager_killed_with_workers_that_are_slow_to_stop,
-        manager_killed_during_changes,
-        manager_crashed,
-        queue_killed,
-        manager_killed_under_a_supervisor,
-        manager_killed_again_and_again_under_a_supervisor,
-        too_many_crashes_under_a_supervisor,
-        registry_killed,
-        registry_killed_and_a_pool_too,
-        registry_killed_with_terms_to_erase,
-        requests_wait_for_the_next_registry,
-        requests_may_be_made_twice,
-        a_dead_holder_that_nobody_has_heard_of,
-        pools_supervisor_killed,
-        application_stopped,
-        application_stopped_on_a_busy_node,
-        application_stopped_under_a_supervised_pool,
-        restarts_scan_nobody,
-        code_changes_under_a_pool_that_works,
-        strays
-    ].
+all() -> weir_kit:cases(?MODULE).
 
 init_per_suite(Config) -> weir_pool_test_lib:quiet(Config).
 

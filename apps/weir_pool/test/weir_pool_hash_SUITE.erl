@@ -4,29 +4,9 @@
 -include_lib("stdlib/include/assert.hrl").
 -include_lib("proper/include/proper.hrl").
 
--export([all/0]).
--export([
-    agrees_with_a_reference/1,
-    known_slots_stay/1,
-    growth_moves_keys_to_the_new_slot_alone/1,
-    growth_moves_the_right_share/1,
-    spreads_evenly/1,
-    rehashes_evenly/1,
-    size_limits/1,
-    never_leaves_small_integers/1
-]).
+-compile([export_all, nowarn_export_all]).
 
-all() ->
-    [
-        agrees_with_a_reference,
-        known_slots_stay,
-        growth_moves_keys_to_the_new_slot_alone,
-        growth_moves_the_right_share,
-        spreads_evenly,
-        rehashes_evenly,
-        size_limits,
-        never_leaves_small_integers
-    ].
+all() -> weir_kit:cases(?MODULE).
 
 %% The definition that the paper starts from: at every size, the key's own generator decides whether it jumps to the
 %% newest slot. It takes a draw for each jump, and compares fractions instead of dividing.

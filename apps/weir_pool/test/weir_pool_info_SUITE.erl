@@ -4,49 +4,13 @@
 -include_lib("stdlib/include/assert.hrl").
 -include("../src/weir_pool.hrl").
 
--export([suite/0, all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2, end_per_testcase/2]).
--export([
-    a_fresh_pool/1,
-    slots_by_what_is_the_case/1,
-    overflow_is_live_but_never_vacant/1,
-    the_signals/1,
-    every_counter_has_its_name/1,
-    picks_are_draws_without_skips/1,
-    calls_are_those_that_count/1,
-    workers_up_to_the_limit/1,
-    which_pools_in_order/1,
-    a_real_pool/1,
-    claims_at_once_and_after_a_wait/1,
-    claims_of_slots_that_went/1,
-    claimed_time/1,
-    the_last_start_that_failed/1,
-    no_pool/1
-]).
+-compile([export_all, nowarn_export_all]).
 
 -import(weir_pool_test_lib, [
     opts/1, workers/1, script/2, eventually/1, kill/1, kill_manager/1, manager/1, result/1
 ]).
 
-suite() -> [{timetrap, {seconds, 180}}].
-
-all() ->
-    [
-        a_fresh_pool,
-        slots_by_what_is_the_case,
-        overflow_is_live_but_never_vacant,
-        the_signals,
-        every_counter_has_its_name,
-        picks_are_draws_without_skips,
-        calls_are_those_that_count,
-        workers_up_to_the_limit,
-        which_pools_in_order,
-        a_real_pool,
-        claims_at_once_and_after_a_wait,
-        claims_of_slots_that_went,
-        claimed_time,
-        the_last_start_that_failed,
-        no_pool
-    ].
+all() -> weir_kit:cases(?MODULE).
 
 init_per_suite(Config) -> weir_pool_test_lib:quiet(Config).
 

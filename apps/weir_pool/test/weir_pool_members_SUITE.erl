@@ -5,35 +5,7 @@
 -include_lib("proper/include/proper.hrl").
 -include("../src/weir_pool.hrl").
 
--export([suite/0, all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2, end_per_testcase/2]).
--export([
-    names_get_slots/1,
-    names_are_any_term/1,
-    names_get_the_slot_they_want/1,
-    a_pool_grows/1,
-    sparse_placement/1,
-    placement/1,
-    connecting/1,
-    a_worker_that_dies_is_disconnected/1,
-    a_death_that_the_manager_has_not_heard_of/1,
-    several_names/1,
-    removing/1,
-    claims_of_connected_processes/1,
-    connecting_again_while_claimed/1,
-    draining_waits_for_the_claim_of_one_who_has_left/1,
-    connecting_again_while_claimed_by_one_who_dies/1,
-    others_connect_while_claimed/1,
-    one_who_waits_to_connect_dies/1,
-    the_successor_of_a_dead_process_connects_at_once/1,
-    a_name_with_a_process_that_waits_is_not_removed/1,
-    a_name_that_was_removed_while_claimed/1,
-    manager_killed/1,
-    resizing/1,
-    empty_pools/1,
-    not_with_workers/1,
-    no_pool/1,
-    everybody_at_once/1
-]).
+-compile([export_all, nowarn_export_all]).
 
 -import(weir_pool_test_lib, [
     eventually/1, kill/1, kill_manager/1, manager/1, slots/1, nothing_left_soon/0, await_down/1
@@ -42,37 +14,7 @@
     claimer/1, release/1, kill_claimer/1, worker_of/1, slot_of/1, run/1, result/1, pickers/2, stop_pickers/1, word/2
 ]).
 
-suite() -> [{timetrap, {seconds, 120}}].
-
-all() ->
-    [
-        names_get_slots,
-        names_are_any_term,
-        names_get_the_slot_they_want,
-        a_pool_grows,
-        sparse_placement,
-        placement,
-        connecting,
-        a_worker_that_dies_is_disconnected,
-        a_death_that_the_manager_has_not_heard_of,
-        several_names,
-        removing,
-        claims_of_connected_processes,
-        connecting_again_while_claimed,
-        draining_waits_for_the_claim_of_one_who_has_left,
-        connecting_again_while_claimed_by_one_who_dies,
-        others_connect_while_claimed,
-        one_who_waits_to_connect_dies,
-        the_successor_of_a_dead_process_connects_at_once,
-        a_name_with_a_process_that_waits_is_not_removed,
-        a_name_that_was_removed_while_claimed,
-        manager_killed,
-        resizing,
-        empty_pools,
-        not_with_workers,
-        no_pool,
-        everybody_at_once
-    ].
+all() -> weir_kit:cases(?MODULE).
 
 init_per_suite(Config) -> weir_pool_test_lib:quiet(Config).
 

@@ -4,46 +4,13 @@
 -include_lib("stdlib/include/assert.hrl").
 -include("../src/weir_pool.hrl").
 
--export([suite/0, all/0, init_per_suite/1, end_per_suite/1]).
--export([
-    defaults/1,
-    every_option/1,
-    limits/1,
-    wrong_options/1,
-    contradictions/1,
-    which_mistake_is_reported/1,
-    default_intensity/1,
-    pass_slot/1,
-    keyword_lists/1,
-    the_worker_is_mandatory/1,
-    workers_on_demand_alone/1,
-    claim_options/1,
-    more_restarts_than_intensity_end_the_pool/1
-]).
+-compile([export_all, nowarn_export_all]).
 
 %% What makes this module a strategy.
--export([slot/2]).
 
 -define(WORKER, {weir_pool_life_worker, start_link, []}).
 
-suite() -> [{timetrap, {seconds, 120}}].
-
-all() ->
-    [
-        defaults,
-        every_option,
-        limits,
-        wrong_options,
-        contradictions,
-        which_mistake_is_reported,
-        default_intensity,
-        pass_slot,
-        keyword_lists,
-        the_worker_is_mandatory,
-        workers_on_demand_alone,
-        claim_options,
-        more_restarts_than_intensity_end_the_pool
-    ].
+all() -> weir_kit:cases(?MODULE).
 
 init_per_suite(Config) -> weir_pool_test_lib:quiet(Config).
 

@@ -4,44 +4,14 @@
 -include_lib("stdlib/include/assert.hrl").
 -include("../src/weir_pool.hrl").
 
--export([suite/0, all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2, end_per_testcase/2]).
--export([
-    no_pool_and_no_worker/1,
-    round_robin_is_even/1,
-    round_robin_with_holes_is_even/1,
-    round_robin_from_many_processes_is_even/1,
-    a_cursor_wraps/1,
-    schedulers_start_apart/1,
-    a_key_keeps_its_worker/1,
-    keys_of_a_vacant_slot_spread_and_return/1,
-    the_last_worker_gets_all_keys/1,
-    one_slot/1,
-    ten_thousand_slots/1,
-    info_counts/1
-]).
+-compile([export_all, nowarn_export_all]).
 
 -import(weir_pool_test_lib, [
     eventually/1, kill/1, slots/1, workers/1, settled/2, opts/1, script/2, start_with_holes/3, nothing_left_soon/0,
     blocked_after/1, await_blocked/0, result/1, on_one_scheduler/1, picks/2
 ]).
 
-suite() -> [{timetrap, {seconds, 180}}].
-
-all() ->
-    [
-        no_pool_and_no_worker,
-        round_robin_is_even,
-        round_robin_with_holes_is_even,
-        round_robin_from_many_processes_is_even,
-        a_cursor_wraps,
-        schedulers_start_apart,
-        a_key_keeps_its_worker,
-        keys_of_a_vacant_slot_spread_and_return,
-        the_last_worker_gets_all_keys,
-        one_slot,
-        ten_thousand_slots,
-        info_counts
-    ].
+all() -> weir_kit:cases(?MODULE).
 
 init_per_suite(Config) -> weir_pool_test_lib:quiet(Config).
 

@@ -8,13 +8,7 @@
 -include_lib("stdlib/include/assert.hrl").
 -include_lib("proper/include/proper.hrl").
 
--export([suite/0, all/0, init_per_suite/1, end_per_suite/1]).
--export([random_sequences/1, everything_at_once/1]).
--export([initial_state/0, command/1, precondition/2, postcondition/3, next_state/3]).
--export([
-    start/2, start_linked/2, stop/1, pick/1, pick/2, kill_worker/2, kill_workers/1, kill_slot_sup/2, kill_slot_sups/1,
-    kill_manager/1, kill_queue/1, kill_registry/0
-]).
+-compile([export_all, nowarn_export_all]).
 
 -define(NAMES, [p, {q, 1}]).
 -define(TABLE, ?MODULE).
@@ -22,9 +16,7 @@
 %% Crashes of the registry that its supervisor forgives.
 -define(FORGIVEN, 9).
 
-suite() -> [{timetrap, {seconds, 180}}].
-
-all() -> [random_sequences, everything_at_once].
+all() -> weir_kit:cases(?MODULE).
 
 init_per_suite(Config) -> weir_pool_test_lib:quiet(Config).
 
@@ -267,7 +259,7 @@ random_sequences(_Config) ->
         end
     ),
     %% CI runs it on two releases.
-    Tests = weir_kit:in_ci(75, 150),
+    Tests = weir_kit:long(75, 150),
     ?assert(proper:quickcheck(Property, [{numtests, Tests}, {max_size, 60}, quiet])).
 
 set_up() ->

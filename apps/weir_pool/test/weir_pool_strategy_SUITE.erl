@@ -5,78 +5,14 @@
 -include_lib("stdlib/include/assert.hrl").
 -include("../src/weir_pool.hrl").
 
--export([suite/0, all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2, end_per_testcase/2]).
--export([
-    random_is_even/1,
-    random_picks_do_not_depend_on_each_other/1,
-    pools_do_not_pick_in_step/1,
-    mixing_can_be_undone/1,
-    holes_burden_nobody/1,
-    two_left_share_evenly/1,
-    many_processes_pick_evenly/1,
-    least_loaded_takes_the_least/1,
-    least_loaded_of_equals_is_even/1,
-    least_loaded_reads_thirty_two/1,
-    least_loaded_of_two_slots_takes_the_idle_one/1,
-    least_loaded_heeds_loads_beside_vacant_slots/1,
-    least_loaded_spreads_calls/1,
-    draws_are_picks_or_skips/1,
-    direct_is_exact/1,
-    direct_takes_the_next_filled_slot/1,
-    direct_keys/1,
-    a_module_decides/1,
-    a_module_sees_the_pool/1,
-    a_module_may_hit_a_vacant_slot/1,
-    a_module_returns_nonsense/1,
-    a_module_raises/1,
-    no_key_no_pick/1,
-    keys_hash_alike_in_every_strategy/1,
-    slots_are_told/1,
-    no_slots/1,
-    one_slot/1,
-    all_slots_vacant/1,
-    a_pool_grows_and_shrinks/1
-]).
+-compile([export_all, nowarn_export_all]).
 
 -import(weir_pool_test_lib, [opts/1, workers/1, slots/1, on_one_scheduler/1, picks/2, result/1]).
 -import(weir_pool_test_stats, [assert_even/2, assert_shares/3, tally/1]).
 
 -define(STRATEGIES, [round_robin, random, hash, direct, least_loaded, weir_pool_test_strategy]).
 
-suite() -> [{timetrap, {seconds, 180}}].
-
-all() ->
-    [
-        random_is_even,
-        random_picks_do_not_depend_on_each_other,
-        pools_do_not_pick_in_step,
-        mixing_can_be_undone,
-        holes_burden_nobody,
-        two_left_share_evenly,
-        many_processes_pick_evenly,
-        least_loaded_takes_the_least,
-        least_loaded_of_equals_is_even,
-        least_loaded_reads_thirty_two,
-        least_loaded_of_two_slots_takes_the_idle_one,
-        least_loaded_heeds_loads_beside_vacant_slots,
-        least_loaded_spreads_calls,
-        draws_are_picks_or_skips,
-        direct_is_exact,
-        direct_takes_the_next_filled_slot,
-        direct_keys,
-        a_module_decides,
-        a_module_sees_the_pool,
-        a_module_may_hit_a_vacant_slot,
-        a_module_returns_nonsense,
-        a_module_raises,
-        no_key_no_pick,
-        keys_hash_alike_in_every_strategy,
-        slots_are_told,
-        no_slots,
-        one_slot,
-        all_slots_vacant,
-        a_pool_grows_and_shrinks
-    ].
+all() -> weir_kit:cases(?MODULE).
 
 init_per_suite(Config) -> weir_pool_test_lib:quiet(Config).
 

@@ -5,28 +5,7 @@
 -include_lib("stdlib/include/assert.hrl").
 -include("../src/weir_pool.hrl").
 
--export([suite/0, all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2, end_per_testcase/2]).
--export([
-    first_in_first_out/1,
-    last_in_first_out/1,
-    max_queue/1,
-    max_queue_in_the_queue/1,
-    nobody_may_wait/1,
-    newcomers_pass_for_a_while/1,
-    newcomers_wait_behind_the_starving/1,
-    deadline_passes/1,
-    a_grant_that_is_not_taken_over_is_not_forgotten/1,
-    codel_drops/1,
-    codel_hears_that_nobody_waits_any_more/1,
-    overflow_workers_come/1,
-    overflow_workers_go_though_they_are_checked/1,
-    overflow_workers_go_whatever_becomes_of_claimers/1,
-    waits_for_the_first_worker/1,
-    one_holder_at_a_time/1,
-    timeouts_race_with_grants/1,
-    deadlines_at_the_release/1,
-    nothing_lost_when_all_are_killed/1
-]).
+-compile([export_all, nowarn_export_all]).
 
 -import(weir_pool_claim_lib, [
     start/1, start/2, pool/0, states/0, signals/1, counter/1, queue/0, manager/0, workers/0, eventually/1,
@@ -37,30 +16,7 @@
 
 -define(POOL, weir_pool_claim_lib).
 
-suite() -> [{timetrap, {minutes, 5}}].
-
-all() ->
-    [
-        first_in_first_out,
-        last_in_first_out,
-        max_queue,
-        max_queue_in_the_queue,
-        nobody_may_wait,
-        newcomers_pass_for_a_while,
-        newcomers_wait_behind_the_starving,
-        deadline_passes,
-        a_grant_that_is_not_taken_over_is_not_forgotten,
-        codel_drops,
-        codel_hears_that_nobody_waits_any_more,
-        overflow_workers_come,
-        overflow_workers_go_though_they_are_checked,
-        overflow_workers_go_whatever_becomes_of_claimers,
-        waits_for_the_first_worker,
-        one_holder_at_a_time,
-        timeouts_race_with_grants,
-        deadlines_at_the_release,
-        nothing_lost_when_all_are_killed
-    ].
+all() -> weir_kit:cases(?MODULE).
 
 init_per_suite(Config) -> weir_pool_test_lib:quiet(Config).
 

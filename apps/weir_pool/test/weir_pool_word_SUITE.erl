@@ -6,70 +6,13 @@
 -include_lib("proper/include/proper.hrl").
 -include("../src/weir_pool.hrl").
 
--export([suite/0, all/0, init_per_suite/1, end_per_suite/1]).
--export([
-    agrees_with_a_model/1,
-    a_late_release_does_nothing/1,
-    nothing_ends_twice/1,
-    marked_slots_are_left_reserved/1,
-    a_mark_is_taken_off/1,
-    a_mark_survives_a_note/1,
-    taking_over/1,
-    disowning/1,
-    dropping/1,
-    generations_come_round/1,
-    largest_word_is_small/1,
-    claims_are_counted/1,
-    erased_slots_are_vacant/1,
-    what_is_searched_in_vain_is_not_looked_at_again/1,
-    a_search_begins_anywhere_and_ends_with_overflow/1,
-    a_tick_shows_free_slots/1,
-    one_holder_at_a_time/1,
-    a_mark_is_what_it_says/1,
-    an_abandoned_claim_is_over/1,
-    a_slot_that_was_made_free_is_found/1,
-    free_slots_are_found/1,
-    numbers_tell_pids_and_pids_numbers/1,
-    numbers_of_high_pids/1,
-    pools_work_among_high_pids/1,
-    a_dictionary_that_was_copied_is_not_believed/1
-]).
+-compile([export_all, nowarn_export_all]).
 
 %% Run in another node.
--export([neighbours_understand_each_other/1, claims_are_heard_of/1]).
 
 -import(weir_pool_test_lib, [eventually/1, eventually/2]).
 
-suite() -> [{timetrap, {seconds, 300}}].
-
-all() ->
-    [
-        agrees_with_a_model,
-        a_late_release_does_nothing,
-        nothing_ends_twice,
-        marked_slots_are_left_reserved,
-        a_mark_is_taken_off,
-        a_mark_survives_a_note,
-        taking_over,
-        disowning,
-        dropping,
-        generations_come_round,
-        largest_word_is_small,
-        claims_are_counted,
-        erased_slots_are_vacant,
-        what_is_searched_in_vain_is_not_looked_at_again,
-        a_search_begins_anywhere_and_ends_with_overflow,
-        a_tick_shows_free_slots,
-        one_holder_at_a_time,
-        a_mark_is_what_it_says,
-        an_abandoned_claim_is_over,
-        a_slot_that_was_made_free_is_found,
-        free_slots_are_found,
-        numbers_tell_pids_and_pids_numbers,
-        numbers_of_high_pids,
-        pools_work_among_high_pids,
-        a_dictionary_that_was_copied_is_not_believed
-    ].
+all() -> weir_kit:cases(?MODULE).
 
 %% 44 bits.
 -define(MAX_HOLDER, 16#fffffffffff).
@@ -643,7 +586,7 @@ a_tick_shows_free_slots(_Config) ->
 %% seen. What they are told at the end of a claim must be what the manager has done.
 one_holder_at_a_time(_Config) ->
     %% CI runs it on two releases.
-    Part = weir_kit:in_ci(2, 1),
+    Part = weir_kit:long(2, 1),
     [
         with_pool(Sizes, fun(Pool) -> one_holder(Pool, Claims div Part, Marks div Part) end)
      || {Sizes, Claims, Marks} <- [{[3], 200000, 1000}, {[20, 70], 100000, 100}]

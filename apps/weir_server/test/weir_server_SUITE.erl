@@ -5,24 +5,7 @@
 -include_lib("common_test/include/ct.hrl").
 -include_lib("stdlib/include/assert.hrl").
 
--export([all/0, groups/0, init_per_group/2, end_per_group/2]).
--export([
-    init_returns/1, init_raises/1, names/1, start_monitor_and_stop/1, calls/1, call_exits/1, casts_and_infos/1,
-    continue_first/1, timeouts/1, hibernation/1, hibernate_after/1, callback_exceptions/1, throws_are_returns/1,
-    bad_returns/1, stop_replies/1, parent_exit/1, other_exits_are_messages/1, sys_messages/1, sys_debug/1,
-    code_change/1, enter_loop/1, crash_report/1, no_handle_info/1, undefined_inside_handle_info/1,
-    same_as_gen_server/1
-]).
--export([
-    options/1, system_message_keeps_its_place/1, system_message_behind_a_backlog/1,
-    parent_exit_keeps_its_place/1, drain_is_bounded/1,
-    drained_are_out_of_the_way/1, backlog_defers_hibernation/1, status_shows_the_drained/1, killed_while_drained/1
-]).
--export([
-    batch_in_order/1, batch_is_bounded/1, batch_replies/1, batch_late_replies/1, batch_stops/1, batch_stop_replies/1,
-    batch_raises/1, batch_bad_return/1, batch_actions/1, batch_timeout/1, batch_parent_exit/1, batch_system_message/1,
-    batch_code_change/1, batch_debug/1, batch_crash_report_is_small/1
-]).
+-compile([export_all, nowarn_export_all]).
 
 -import(weir_server_loop_lib, [until/1]).
 

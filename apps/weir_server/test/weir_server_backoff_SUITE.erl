@@ -4,12 +4,11 @@
 -include_lib("stdlib/include/assert.hrl").
 -include_lib("proper/include/proper.hrl").
 
--export([all/0]).
--export([none/1, initial/1, doubled_by_short_sleeps/1, halved_by_long_sleeps/1, limits/1, always_between/1]).
+-compile([export_all, nowarn_export_all]).
 
 -define(B, weir_server_backoff).
 
-all() -> [none, initial, doubled_by_short_sleeps, halved_by_long_sleeps, limits, always_between].
+all() -> weir_kit:cases(?MODULE).
 
 none(_) ->
     None = ?B:new(none),

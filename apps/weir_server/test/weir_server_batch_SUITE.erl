@@ -3,19 +3,7 @@
 
 -include_lib("stdlib/include/assert.hrl").
 
--export([suite/0, all/0, init_per_suite/1, end_per_suite/1]).
--export([
-    exactly_so_many/1, grows/1, shrinks/1, bytes/1, bytes_of_all_sizes/1, bytes_and_count/1, lingers_for_few/1,
-    lingers_below_a_millisecond/1, enough_do_not_linger/1, lingering_gathers/1, lingering_ends_with_system_messages/1,
-    lingering_ends_with_with_state/1, lingering_ends_with_the_parent/1, lingering_and_acks/1, lingering_then_stop/1,
-    lingering_code_change/1,
-    mixed_replies/1,
-    acks_after_the_batch/1, only_acks/1, many_acks/1, ack_then_action/1, with_state_beside_the_batch/1,
-    stop_with_acks/1,
-    system_message_in_a_drain/1, credits/1, credits_of_a_crash/1, counts/1, timeouts/1, become_plain/1, become_batch/1,
-    loaded_anew/1,
-    no_direct_mode/1, off_the_heap/1, idle_time_is_no_wait/1, suspended/1
-]).
+-compile([export_all, nowarn_export_all]).
 
 -import(weir_server_loop_lib, [
     start/2, stop/1, held/1, while_held/2, ask/3, info/1, mailbox/1, settle/1, events/1, down/2, until/1, next/0
@@ -25,20 +13,7 @@
 %% A module that is made here.
 -define(LOADED, weir_server_loaded).
 
-suite() -> weir_server_loop_lib:suite().
-
-all() ->
-    [
-        exactly_so_many, grows, shrinks, bytes, bytes_of_all_sizes, bytes_and_count, lingers_for_few,
-        lingers_below_a_millisecond, enough_do_not_linger, lingering_gathers, lingering_ends_with_system_messages,
-        lingering_ends_with_with_state, lingering_ends_with_the_parent, lingering_and_acks, lingering_then_stop,
-        lingering_code_change, mixed_replies,
-        acks_after_the_batch, only_acks, many_acks, ack_then_action, with_state_beside_the_batch, stop_with_acks,
-        system_message_in_a_drain, credits, credits_of_a_crash, counts, timeouts, become_plain, become_batch,
-        loaded_anew,
-        off_the_heap, idle_time_is_no_wait, no_direct_mode,
-        suspended
-    ].
+all() -> weir_kit:cases(?MODULE).
 
 init_per_suite(Config) -> weir_server_loop_lib:quiet(Config).
 

@@ -4,16 +4,7 @@
 -include_lib("stdlib/include/assert.hrl").
 -include_lib("proper/include/proper.hrl").
 
--export([suite/0, all/0, init_per_suite/1, end_per_suite/1]).
--export([
-    so_many_and_one_more/1, which_one_goes/1, calls_are_answered/1, with_state_is_answered/1, with_state_is_refused/1,
-    named_server/1,
-    signals_stay/1, bounded_infos/1, infos_in_front/1, infos_in_between/1, acks_stay/1, priorities_and_bound/1,
-    batches_and_bound/1, batch_bytes_and_bound/1,
-    credits_are_given_back/1,
-    room_again/1, suspended/1, code_change/1, become/1, floods/1, floods_of_batches/1, floods_with_priorities/1,
-    senders/1
-]).
+-compile([export_all, nowarn_export_all]).
 
 -import(weir_server_loop_lib, [
     start/2, start/3, stop/1, hold/1, held/1, release/2, while_held/2, ask/3, info/1, mailbox/1, settle/1, events/1,
@@ -22,17 +13,7 @@
 
 -define(POLICIES, [reject, drop_newest, drop_oldest]).
 
-suite() -> weir_server_loop_lib:suite().
-
-all() ->
-    [
-        so_many_and_one_more, which_one_goes, calls_are_answered, with_state_is_answered, with_state_is_refused,
-        named_server, signals_stay,
-        bounded_infos, infos_in_front, infos_in_between, acks_stay, priorities_and_bound, batches_and_bound,
-        batch_bytes_and_bound,
-        credits_are_given_back, room_again,
-        suspended, code_change, become, floods, floods_of_batches, floods_with_priorities, senders
-    ].
+all() -> weir_kit:cases(?MODULE).
 
 init_per_suite(Config) -> weir_server_loop_lib:quiet(Config).
 

@@ -4,22 +4,9 @@
 -include_lib("common_test/include/ct.hrl").
 -include_lib("stdlib/include/assert.hrl").
 
--export([all/0, groups/0, init_per_suite/1, end_per_suite/1, init_per_group/2, end_per_group/2]).
--export([
-    calls/1, calls_fail/1, late_answer/1, casts/1, replies/1, requests/1, collections/1, collection_times_out/1,
-    request_misuse/1, local_multi_calls/1, misuse/1
-]).
--export([
-    remote_calls/1, remote_casts/1, remote_requests/1, multi_calls/1, multi_call_times_out/1, multi_call_bad_nodes/1
-]).
--export([
-    with_state/1, with_state_in_turn/1, with_state_raises/1, with_state_exits/1,
-    mcall/1, mcall_fails/1, mcall_is_concurrent/1, mcall_misuse/1, remote_mcall/1, remote_info/1,
-    remote_builds/1, info/1, replies_to_many/1, not_a_weir_server/1
-]).
+-compile([export_all, nowarn_export_all]).
 
 %% run on the other node
--export([init_remote/0, count/1, no_reply/2]).
 
 -define(P, weir_server_puppet).
 

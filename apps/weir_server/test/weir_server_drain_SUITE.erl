@@ -6,16 +6,7 @@
 
 -include_lib("stdlib/include/assert.hrl").
 
--export([suite/0, all/0, init_per_suite/1, end_per_suite/1]).
--export([
-    few_are_not_drained/1, slow_callbacks_are_drained/1, off_heap_is_bounded/1, most_at_a_time/1, least_at_a_time/1,
-    order_in_all_transitions/1, system_messages_keep_their_place/1, info_at_once/1, infos_keep_their_place/1,
-    parent_exit_keeps_its_place/1, parent_exit_in_a_drain/1, ack_in_place_direct/1, ack_in_place_drained/1,
-    ack_in_place_over_looks/1,
-    with_state_in_place/1, with_state_raises/1, suspended/1, suspended_while_drained/1, code_change_while_drained/1,
-    failed_code_change/1, stop_while_drained/1, crash_while_drained/1, kinds_are_counted/1, many_at_once_are_counted/1,
-    own_requests_do_not_count/1, credits/1, credits_of_calls/1, replace_state_while_drained/1
-]).
+-compile([export_all, nowarn_export_all]).
 
 -import(weir_server_loop_lib, [
     start/2, stop/1, held/1, while_held/2, push/1, ask/3, info/1, mailbox/1, settle/1, events/1, down/2, spin/1
@@ -23,18 +14,7 @@
 
 -define(ALL, {drain, {1_000_000, infinity}}).
 
-suite() -> weir_server_loop_lib:suite().
-
-all() ->
-    [
-        few_are_not_drained, slow_callbacks_are_drained, off_heap_is_bounded, most_at_a_time, least_at_a_time,
-        order_in_all_transitions, system_messages_keep_their_place, info_at_once, infos_keep_their_place,
-        parent_exit_keeps_its_place, parent_exit_in_a_drain, ack_in_place_direct, ack_in_place_drained,
-        ack_in_place_over_looks,
-        with_state_in_place, with_state_raises, suspended, suspended_while_drained, code_change_while_drained,
-        failed_code_change, stop_while_drained, crash_while_drained, kinds_are_counted, many_at_once_are_counted,
-        own_requests_do_not_count, credits, credits_of_calls, replace_state_while_drained
-    ].
+all() -> weir_kit:cases(?MODULE).
 
 init_per_suite(Config) -> weir_server_loop_lib:quiet(Config).
 

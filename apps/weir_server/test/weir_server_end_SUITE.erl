@@ -4,28 +4,11 @@
 -include_lib("common_test/include/ct.hrl").
 -include_lib("stdlib/include/assert.hrl").
 
--export([all/0, init_per_suite/1, end_per_suite/1]).
--export([
-    stops/1, raises/1, bad_returns/1, terminates/1, parent_exits/1, stopped/1, clients/1, remote_client/1,
-    status_of_one_argument/1, status_of_two_arguments/1, debug_log/1, no_handle_info/1, labels/1,
-    exits_of_calls/1, missing_callbacks/1
-]).
--export([
-    drained_in_report/1, drained_in_terminate/1, waiting_in_callbacks/1, waiting_elsewhere/1,
-    message_queue_is_formatted/1,
-    drained_in_status/1, messages_are_hidden/1, depth_limits_messages/1
-]).
+-compile([export_all, nowarn_export_all]).
 
 -define(P, weir_server_puppet).
 
-all() ->
-    [
-        stops, raises, bad_returns, terminates, parent_exits, stopped, clients, remote_client,
-        status_of_one_argument, status_of_two_arguments, debug_log, no_handle_info, labels,
-        exits_of_calls, missing_callbacks,
-        drained_in_report, drained_in_terminate, waiting_in_callbacks, waiting_elsewhere, message_queue_is_formatted,
-        drained_in_status, messages_are_hidden, depth_limits_messages
-    ].
+all() -> weir_kit:cases(?MODULE).
 
 init_per_suite(Config) -> weir_server_same:silence(Config).
 

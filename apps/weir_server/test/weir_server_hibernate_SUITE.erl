@@ -7,18 +7,7 @@
 -include_lib("stdlib/include/assert.hrl").
 -include("../src/weir_server.hrl").
 
--export([suite/0, all/0, init_per_suite/1, end_per_suite/1]).
--export([
-    order/1, pre_keeps_awake/1, pre_actions/1, pre_stops/1, pre_bad/1, pre_raises/1, pre_throws/1, post_state/1,
-    post_continue/1, post_other_actions/1, post_stops/1, post_bad/1, post_raises/1, post_become/1,
-    woken_by_system_message/1,
-    woken_by_timer/1, post_continue_and_timer/1, post_continue_and_priorities/1, post_become_and_timer/1,
-    post_continue_and_system_message/1, post_become_and_system_message/1,
-    post_continue_and_batch/1, parent_exit/1, hibernate_after/1, backlog_defers/1, nothing_is_lost/1,
-    no_time_collects/1,
-    drained_after_sleep/1
-]).
--export([backoff_waits/1, backoff_ends/1, backoff_of_batches/1, no_backoff/1, backoff_grows/1, backoff_shrinks/1]).
+-compile([export_all, nowarn_export_all]).
 
 -import(weir_server_loop_lib, [
     start/2, start/3, stop/1, held/1, while_held/2, push/1, ask/3, info/1, settle/1, events/1, down/2, next/0, until/1,
@@ -28,19 +17,7 @@
 -define(MOD, weir_server_probe_sleep).
 -define(HOUR, 3_600_000).
 
-suite() -> weir_server_loop_lib:suite().
-
-all() ->
-    [
-        order, pre_keeps_awake, pre_actions, pre_stops, pre_bad, pre_raises, pre_throws, post_state, post_continue,
-        post_other_actions, post_stops, post_bad, post_raises, post_become, woken_by_system_message, woken_by_timer,
-        post_continue_and_timer, post_continue_and_priorities, post_become_and_timer, post_continue_and_system_message,
-        post_become_and_system_message,
-        post_continue_and_batch,
-        parent_exit, hibernate_after, backlog_defers, no_time_collects, nothing_is_lost, drained_after_sleep,
-        backoff_waits, backoff_ends,
-        backoff_of_batches, no_backoff, backoff_grows, backoff_shrinks
-    ].
+all() -> weir_kit:cases(?MODULE).
 
 init_per_suite(Config) -> weir_server_loop_lib:quiet(Config).
 

@@ -14,27 +14,9 @@
 -include_lib("stdlib/include/assert.hrl").
 -include_lib("proper/include/proper.hrl").
 
--export([suite/0, all/0, groups/0, init_per_suite/1, end_per_suite/1]).
--export([drains/1, waiting_counts_all/1]).
--export([
-    stop_throws_nothing_away/1, stop_of_an_idle_server/1, stop_with_batches/1, kill_is_a_kill/1,
-    supervisor_shuts_down/1
-]).
--export([system_messages_of_a_suspended_server/1, end_of_a_suspended_server/1]).
--export([
-    timeout_behind_drained/1, timeout_and_requests_only/1, timeout_and_late_requests/1, timeout_of_nothing/1,
-    timeout_starts_again/1, timeout_actions/1, hibernation/1, hibernation_after/1
-]).
--export([infos_while_casts_flood/1]).
--export([
-    awaits_down/1, awaits_exit/1, awaits_port/1, awaits_message/1, awaits_response/1, awaits_responses/1,
-    awaits_socket/1, gives_socket_away/1,
-    flushes_monitor/1, flushes_timer/1, flushes_link/1, flushes_request/1, flushes_alias/1, first_info_is_out/1
-]).
--export([random_programs/1, random_programs_of_two/1, random_batches/1, random_bounds/1]).
+-compile([export_all, nowarn_export_all]).
 
 %% the supervisor
--export([init/1]).
 
 -import(weir_server_loop_lib, [hold/1, release/2, ask/3, mailbox/1, events/1, until/1, spin/1]).
 
@@ -43,8 +25,6 @@
 -define(FILLERS, 150).
 %% Of a server that has nothing to do by then, milliseconds. It is waited for a thousand times.
 -define(TIME_OUT, 5).
-
-suite() -> weir_server_loop_lib:suite().
 
 all() ->
     [

@@ -5,10 +5,9 @@
 -include_lib("stdlib/include/assert.hrl").
 -include_lib("proper/include/proper.hrl").
 
--export([all/0, init_per_suite/1, end_per_suite/1]).
--export([random_lives/1, flushes/1]).
+-compile([export_all, nowarn_export_all]).
 
-all() -> [random_lives, flushes].
+all() -> weir_kit:cases(?MODULE).
 
 init_per_suite(Config) -> weir_server_same:silence(Config).
 

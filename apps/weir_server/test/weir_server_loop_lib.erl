@@ -210,7 +210,7 @@ raised(Class, Reason, Stack) ->
 
 %% CI runs them on two releases, half as many on each.
 check(Property, Tests) ->
-    Times = weir_kit:in_ci(Tests div 2, Tests),
+    Times = weir_kit:long(Tests div 2, Tests),
     case proper:quickcheck(Property, [{numtests, Times}, quiet, long_result]) of
         true -> ok;
         Counterexample -> ct:fail(Counterexample)

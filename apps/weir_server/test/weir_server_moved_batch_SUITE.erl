@@ -8,28 +8,11 @@
 
 -include_lib("stdlib/include/assert.hrl").
 
--export([suite/0, all/0, init_per_suite/1, end_per_suite/1]).
--export([
-    starts_with_and_without_name/1, init_says_no/1, init_fails/1, continues_after_init_and_batches/1,
-    continues_chained/1,
-    continue_stops/1, reached_by_every_name/1, infos_are_batched/1, many_casts/1, casts_of_a_list/1, in_order/1,
-    the_other_way_round/1, never_more_than_the_most/1, options_in_any_order/1, calls_are_answered/1,
-    collects_garbage/1, batch_stops/1, stopped_from_outside/1, terminate_is_optional/1, hibernates/1, status/1,
-    old_returns_are_refused/1
-]).
--export([init/1, handle_batch/2, handle_continue/2, terminate/2, format_status/1]).
+-compile([export_all, nowarn_export_all]).
 
 -import(weir_server_loop_lib, [hold/1, release/2, is_hibernated/1]).
 
-suite() -> weir_server_loop_lib:suite().
-
-all() ->
-    [
-        starts_with_and_without_name, init_says_no, init_fails, continues_after_init_and_batches, continues_chained,
-        continue_stops, reached_by_every_name, infos_are_batched, many_casts, casts_of_a_list, in_order,
-        the_other_way_round, never_more_than_the_most, options_in_any_order, calls_are_answered, collects_garbage,
-        batch_stops, stopped_from_outside, terminate_is_optional, hibernates, status, old_returns_are_refused
-    ].
+all() -> weir_kit:cases(?MODULE).
 
 init_per_suite(Config) -> weir_server_loop_lib:quiet(Config).
 

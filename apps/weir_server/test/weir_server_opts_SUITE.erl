@@ -5,17 +5,9 @@
 -include_lib("proper/include/proper.hrl").
 -include("../src/weir_server.hrl").
 
--export([all/0]).
--export([
-    defaults/1, valid/1, invalid/1, drains/1, unknown/1, no_pairs/1, first_counts/1, first_mistake/1, wrong_type/1,
-    map_as_list/1, gen_options_are_passed_on/1, backoffs/1, refused_by_starts/1
-]).
+-compile([export_all, nowarn_export_all]).
 
-all() ->
-    [
-        defaults, valid, invalid, drains, unknown, no_pairs, first_counts, first_mistake, wrong_type,
-        map_as_list, gen_options_are_passed_on, backoffs, refused_by_starts
-    ].
+all() -> weir_kit:cases(?MODULE).
 
 %% Each own option, its place in the record, what is valid and what is not, at the limits.
 own() ->

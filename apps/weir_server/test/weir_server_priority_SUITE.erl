@@ -3,19 +3,7 @@
 
 -include_lib("stdlib/include/assert.hrl").
 
--export([suite/0, all/0, init_per_suite/1, end_per_suite/1]).
--export([
-    highest_first/1, same_priority_in_order/1, every_kind/1, one_kind/1, overtakes_what_was_drained/1,
-    all_is_drained_whatever_drain/1,
-    waiting_is_told/1, state_is_told/1, drops/1, calls_are_not_dropped/1, bad_returns/1, raises/1, throws/1,
-    raises_in_a_drain/1, raises_while_many_are_handled/1, system_messages_first/1, parent_exit_last/1,
-    terminate_last/1, other_exits/1,
-    acks/1, with_state/1, code_change_reorders/1, code_change_that_raises/1, become_with_priorities/1,
-    shed_stays_counted/1, become_without_priorities/1, become_with_left_over/1, become_that_raises/1, batches/1,
-    batches_over_looks/1,
-    credits_of_the_shed/1, hibernates/1,
-    timeouts_are_plain/1
-]).
+-compile([export_all, nowarn_export_all]).
 
 -import(weir_server_loop_lib, [
     start/2, start/3, stop/1, held/1, while_held/2, push/1, ask/3, mailbox/1, settle/1, events/1, down/2,
@@ -24,20 +12,7 @@
 
 -define(MOD, weir_server_probe_prio).
 
-suite() -> weir_server_loop_lib:suite().
-
-all() ->
-    [
-        highest_first, same_priority_in_order, every_kind, one_kind, overtakes_what_was_drained,
-        all_is_drained_whatever_drain,
-        waiting_is_told, state_is_told, drops, calls_are_not_dropped, bad_returns, raises, throws, raises_in_a_drain,
-        raises_while_many_are_handled, system_messages_first, parent_exit_last, terminate_last, other_exits, acks,
-        with_state,
-        code_change_reorders, code_change_that_raises, become_with_priorities, shed_stays_counted,
-        become_without_priorities,
-        become_with_left_over, become_that_raises, batches, batches_over_looks, credits_of_the_shed, hibernates,
-        timeouts_are_plain
-    ].
+all() -> weir_kit:cases(?MODULE).
 
 init_per_suite(Config) -> weir_server_loop_lib:quiet(Config).
 

@@ -4,23 +4,12 @@
 -include_lib("stdlib/include/assert.hrl").
 -include_lib("proper/include/proper.hrl").
 
--export([all/0]).
--export([
-    order/1, bound_reject/1, bound_drop_newest/1, bound_drop_oldest/1, higher_takes_the_place/1,
-    free_ones_are_let_in/1, full_of_free_ones/1, free_ones_are_not_searched/1, above_all_others/1, last_is_last/1,
-    free_ones_are_taken_out/1,
-    out_takes_some/1, same_as_a_list/1
-]).
+-compile([export_all, nowarn_export_all]).
 
 -define(Q, weir_server_queue).
 -define(POLICIES, [reject, drop_newest, drop_oldest]).
 
-all() ->
-    [
-        order, bound_reject, bound_drop_newest, bound_drop_oldest, higher_takes_the_place, free_ones_are_let_in,
-        full_of_free_ones, free_ones_are_not_searched, above_all_others, last_is_last, free_ones_are_taken_out,
-        out_takes_some, same_as_a_list
-    ].
+all() -> weir_kit:cases(?MODULE).
 
 order(_) ->
     Queue = fill([{a, 0}, {b, 5}, {c, 0}, {d, -1}, {e, 5}], ?Q:new(infinity, reject)),

@@ -22,14 +22,11 @@
 -include_lib("stdlib/include/assert.hrl").
 -include_lib("proper/include/proper.hrl").
 
--export([suite/0, all/0, init_per_suite/1, end_per_suite/1]).
--export([plain/1, batches/1, becoming/1, priorities/1, priorities_of_batches/1, same_for_any_drain/1]).
+-compile([export_all, nowarn_export_all]).
 
 -import(weir_server_loop_lib, [start/2, stop/1, hold/1, release/2, ask/3, settle/1]).
 
-suite() -> weir_server_loop_lib:suite().
-
-all() -> [plain, batches, becoming, priorities, priorities_of_batches, same_for_any_drain].
+all() -> weir_kit:cases(?MODULE).
 
 init_per_suite(Config) -> weir_server_loop_lib:quiet(Config).
 

@@ -4,22 +4,11 @@
 -include_lib("common_test/include/ct.hrl").
 -include_lib("stdlib/include/assert.hrl").
 
--export([all/0, init_per_suite/1, end_per_suite/1]).
--export([
-    succeeds/1, fails/1, fails_with_error/1, names_taken/1, name_is_free_after_failure/1, times_out/1, options/1,
-    spawn_options/1, misuse/1, enters/1, enters_with_action/1, enter_fails/1, enter_with_bad_action/1,
-    ancestors/1, initial_call/1, killed_in_init/1, started_by_gen/1, name_as_option/1,
-    init_with_backoff/1, init_as_another/1
-]).
+-compile([export_all, nowarn_export_all]).
 
 -define(P, weir_server_puppet).
 
-all() ->
-    [
-        succeeds, fails, fails_with_error, names_taken, name_is_free_after_failure, times_out, options,
-        spawn_options, misuse, enters, enters_with_action, enter_fails, enter_with_bad_action,
-        ancestors, initial_call, killed_in_init, started_by_gen, name_as_option, init_with_backoff, init_as_another
-    ].
+all() -> weir_kit:cases(?MODULE).
 
 init_per_suite(Config) -> weir_server_same:silence(Config).
 

@@ -4,21 +4,11 @@
 -include_lib("common_test/include/ct.hrl").
 -include_lib("stdlib/include/assert.hrl").
 
--export([all/0, init_per_suite/1, end_per_suite/1]).
--export([
-    states/1, status/1, status_of_names/1, suspended/1, code_changes/1, statistics/1, logs/1, log_to_file/1, traces/1,
-    installs/1, terminates/1, unknown_messages/1, waits_again/1, hibernated/1, timeouts/1, hibernates/1,
-    newer_actions/1, newer_actions_refused/1, dictionary/1, exported/1
-]).
+-compile([export_all, nowarn_export_all]).
 
 -define(P, weir_server_puppet).
 
-all() ->
-    [
-        states, status, status_of_names, suspended, code_changes, statistics, logs, log_to_file, traces,
-        installs, terminates, unknown_messages, waits_again, hibernated, timeouts, hibernates,
-        newer_actions, newer_actions_refused, dictionary, exported
-    ].
+all() -> weir_kit:cases(?MODULE).
 
 init_per_suite(Config) -> weir_server_same:silence(Config).
 

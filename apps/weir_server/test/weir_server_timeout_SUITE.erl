@@ -6,18 +6,7 @@
 
 -include_lib("stdlib/include/assert.hrl").
 
--export([suite/0, all/0, init_per_suite/1, end_per_suite/1]).
--export([
-    expires/1, at_once/1, at_once_ahead_of_others/1, message_cancels/1, message_that_waits_cancels/1, absolute/1,
-    absolute_in_the_past/1, absolute_before_the_runtime/1, past_but_a_message_waits/1, infinite/1,
-    system_messages_do_not_cancel/1, answered_while_waiting/1,
-    stale_message_is_dropped/1, suspended_over_the_time/1, again/1, hibernates/1, hibernates_and_wakes/1,
-    wakes_by_message/1, system_message_while_asleep/1, hibernate_after_and_timeout/1, from_init/1, from_continue/1,
-    bad_actions/1,
-    is_action/1, timeout_in_batches/1
-]).
--export([become/1, become_with_action/1, become_in_every_callback/1, become_bad/1, become_with_drained/1,
-    become_not_loaded/1]).
+-compile([export_all, nowarn_export_all]).
 
 -import(weir_server_loop_lib, [
     start/2, start/3, stop/1, while_held/2, push/1, ask/3, info/1, settle/1, events/1, down/2, next/0, until/1,
@@ -26,18 +15,7 @@
 
 -define(HOUR, 3_600_000).
 
-suite() -> weir_server_loop_lib:suite().
-
-all() ->
-    [
-        expires, at_once, at_once_ahead_of_others, message_cancels, message_that_waits_cancels, absolute,
-        absolute_in_the_past, absolute_before_the_runtime, past_but_a_message_waits, infinite,
-        system_messages_do_not_cancel, answered_while_waiting,
-        stale_message_is_dropped, suspended_over_the_time, again, hibernates, hibernates_and_wakes, wakes_by_message,
-        system_message_while_asleep, hibernate_after_and_timeout, from_init, from_continue, bad_actions, is_action,
-        timeout_in_batches, become, become_with_action, become_in_every_callback, become_bad,
-        become_with_drained, become_not_loaded
-    ].
+all() -> weir_kit:cases(?MODULE).
 
 init_per_suite(Config) -> weir_server_loop_lib:quiet(Config).
 

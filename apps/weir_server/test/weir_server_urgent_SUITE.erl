@@ -3,13 +3,9 @@
 
 -include_lib("stdlib/include/assert.hrl").
 
--export([suite/0, all/0, init_per_suite/1, end_per_suite/1]).
--export([ahead_of_the_drained/1, many_in_order/1, with_a_system_message/1]).
--export([init/1, handle_call/3, handle_cast/2, handle_info/2]).
+-compile([export_all, nowarn_export_all]).
 
-suite() -> [{timetrap, {minutes, 1}}].
-
-all() -> [ahead_of_the_drained, many_in_order, with_a_system_message].
+all() -> weir_kit:cases(?MODULE).
 
 init_per_suite(Config) ->
     case list_to_integer(erlang:system_info(otp_release)) of

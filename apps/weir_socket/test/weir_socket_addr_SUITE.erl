@@ -8,14 +8,7 @@
 
 -compile([export_all, nowarn_export_all]).
 
-suite() -> [{timetrap, {minutes, 1}}].
-
-all() ->
-    [
-        families, numbers, wrong_numbers, any_and_loopback, ports, services, paths, path_limits, strings_as_paths, maps,
-        wrong_maps, hosts, names, what_inet_takes, back_to_inet, bound_inet, bound_inet6, bound_local, bound_abstract,
-        bound_without_name, refused_by_the_nif, nif_round_trip
-    ].
+all() -> weir_kit:cases(?MODULE).
 
 init_per_suite(Config) ->
     {ok, Started} = application:ensure_all_started(weir_socket),

@@ -12,8 +12,6 @@
 
 -define(DEADLINE, 60_000).
 
-suite() -> [{timetrap, {minutes, 2}}].
-
 all() ->
     [
         gen_tcp_takes_it, inet_takes_it, inet_listener, sendfile, monitors, cancelled_monitors, monitors_of_the_closed,

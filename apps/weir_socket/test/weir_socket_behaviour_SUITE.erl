@@ -6,68 +6,7 @@
 %% weir_socket_test_lib. This module is the table of contents.
 -module(weir_socket_behaviour_SUITE).
 
--export([suite/0, all/0, groups/0, init_per_suite/1, end_per_suite/1, init_per_group/2, end_per_group/2]).
--export([differences/1]).
--export([
-    talks/1, connect_refused/1, connect_times_out/1, accept_times_out/1, many_acceptors/1, accept_burst/1,
-    killed_acceptor/1, close_while_accepting/1, listener_owner_dies/1, accepted_inherits/1, reuseport/1,
-    descriptor_of_a_listener/1, descriptor_of_a_connection/1, adopted_connection/1, adopted_in_part/1,
-    connected_descriptor/1, wrong_options/1, through_gen_tcp/1
-]).
--export([
-    addresses/1, inet6/1, local/1, names/1, source_address/1, address_in_use/1
-]).
--export([
-    active_true/1, active_once/1, active_once_is_one_packet/1, active_n/1, active_n_adds_up/1, active_n_limits/1,
-    active_n_reset/1, active_n_packets_of_one_read/1, active_n_at_start/1, changes_of_mode/1, recv_in_active_mode/1,
-    closed_after_data/1, closed_while_passive/1, closed_while_passive_with_data/1, forms_of_data/1
-]).
--export([
-    packet_raw/1, packet_0/1, packet_1/1, packet_2/1, packet_4/1, packet_line/1, packet_http/1, packet_http_bin/1,
-    packet_httph/1, packet_httph_bin/1, packet_asn1/1, packet_cdr/1, packet_fcgi/1, packet_tpkt/1, packet_sunrm/1
-]).
--export([
-    headers_sent/1, too_large_to_send/1, packet_size_passive/1, packet_size_active/1, answered_when_too_large/1,
-    header_option/1, long_lines/1,
-    line_delimiter/1, changes_of_type/1, http_then_body/1, recv_lengths/1, sizes_around_the_buffer/1,
-    random_packets/1
-]).
--export([
-    defaults/1, listener_defaults/1, set_and_get/1, set_when_opened/1, last_counts/1, first_counts/1,
-    watermarks_together/1, kernel_sees_them/1,
-    wrong_values/1, raw_options/1, unknown_to_get/1, buffers/1, statistics/1, statistics_of_a_listener/1, info/1,
-    states/1
-]).
--export([
-    shapes_of_data/1, parts_are_not_copied/1, no_data/1, file_has_no_header/1,
-    send_not_connected/1, slow_reader/1, send_blocks/1, send_times_out/1, sent_again_after_a_time_out/1,
-    send_times_out_and_closes/1, failed_sends_are_counted/1, killed_sender/1, many_senders/1, delay_send/1,
-    large_both_ways/1
-]).
--export([
-    half_closed_by_us/1, half_closed_by_peer/1, shutdown_read/1, shutdown_errors/1, exit_on_close/1,
-    exit_on_close_false/1, reset_passive/1, reset_active/1, reset_seen_by_send/1, options_after_the_end/1,
-    kernel_options_after_the_end/1, told_of_the_end/1, active_after_the_end/1, open_after_a_reset/1,
-    data_before_a_reset/1, data_before_a_failed_send/1,
-    linger_resets/1, linger_waits/1,
-    close_writes_what_is_queued/1, close_while_receiving/1, close_while_sending/1, closed_twice/1,
-    used_when_closed/1, send_to_closed/1, recv_times_out/1, recv_is_cut_short/1, receivers_in_order/1,
-    killed_receiver/1
-]).
--export([
-    body_behind_a_head/1, too_large_when_asked/1, type_changes_while_waiting/1, killed_receiver_of_a_length/1,
-    killed_receiver_before_a_change/1, descriptors_come_with_data/1
-]).
--export([
-    moves/1, moves_what_waits/1, stays_when_told/1,
-    not_owner/1, to_self/1, to_the_dead/1, passed_around_while_data_comes/1,
-    owner_dies/1, owner_dies_while_others_wait/1, owner_dies_with_data_queued/1, others_may_use_it/1
-]).
--export([
-    closed_by_us/1, closed_by_peers/1, owners_die/1, failed_connects/1, moved_and_closed/1, memory/1
-]).
-
-suite() -> [{timetrap, {minutes, 3}}].
+-compile([export_all, nowarn_export_all]).
 
 all() -> [differences, {group, inet}, {group, socket}, {group, weir}].
 

@@ -2,26 +2,14 @@
 %% readable while a datagram is in it.
 -module(weir_socket_bell_SUITE).
 
--export([all/0, init_per_suite/1, end_per_suite/1]).
--export([rings_once/1, rings_for_what_is_there/1, asked_twice/1, owner_dies/1, wrong_commands/1]).
--export([closed_while_the_poller_sleeps/1, no_descriptors/1]).
--export([no_descriptors_here/0]).
+-compile([export_all, nowarn_export_all]).
 
 -include_lib("stdlib/include/assert.hrl").
 
 -define(LIB, weir_socket_test_lib).
 -define(BELL, weir_socket_bell).
 
-all() ->
-    [
-        rings_once,
-        rings_for_what_is_there,
-        asked_twice,
-        owner_dies,
-        wrong_commands,
-        closed_while_the_poller_sleeps,
-        no_descriptors
-    ].
+all() -> weir_kit:cases(?MODULE).
 
 init_per_suite(Config) ->
     {ok, _} = application:ensure_all_started(weir_socket),

@@ -12,14 +12,7 @@
 
 -define(DEADLINE, 60_000).
 
-suite() -> [{timetrap, {minutes, 3}}].
-
-all() ->
-    [
-        passive, active, active_once, active_counted, any_split, modes_and_headers, too_long, too_long_active, wrong,
-        lines_longer_than_the_buffer, types_are_changed, long_packets, several_receivers, times_out_and_goes_on,
-        changes_to_raw, closed_in_between, small_packets_are_copied, larger_than_memory
-    ].
+all() -> weir_kit:cases(?MODULE).
 
 init_per_suite(Config) ->
     {ok, Started} = application:ensure_all_started(weir_socket),

@@ -5,24 +5,14 @@
 -include_lib("common_test/include/ct.hrl").
 -include_lib("stdlib/include/assert.hrl").
 
--export([suite/0, all/0, init_per_suite/1, end_per_suite/1]).
--export([
-    not_started/1, closed_while_moved/1, given_before_it_is_told/1, file_larger_than_the_queue/1,
-    file_to_who_is_not_there/1, file_times_out/1, too_large_then_the_end/1, ended_and_set/1
-]).
+-compile([export_all, nowarn_export_all]).
 
 -import(weir_socket_test_lib, [
     pair/2, start/1, await/1, next/0, nothing/0, nothing_at_all/0, eventually/1, read_all/1, fill/1,
     waits/1, poll/1
 ]).
 
-suite() -> [{timetrap, {minutes, 2}}].
-
-all() ->
-    [
-        not_started, closed_while_moved, given_before_it_is_told, file_larger_than_the_queue, file_to_who_is_not_there,
-        file_times_out, too_large_then_the_end, ended_and_set
-    ].
+all() -> weir_kit:cases(?MODULE).
 
 init_per_suite(Config) ->
     {ok, Started} = application:ensure_all_started(weir_socket),

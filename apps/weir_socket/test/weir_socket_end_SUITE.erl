@@ -5,22 +5,11 @@
 -include_lib("common_test/include/ct.hrl").
 -include_lib("stdlib/include/assert.hrl").
 
--export([suite/0, all/0, groups/0, init_per_suite/1, end_per_suite/1, end_per_testcase/2]).
--export([
-    node_halts/1, node_stops/1, owner_dies_and_node_stops/1, node_halts_without_flushing/1,
-    reader_that_takes_nothing/1, nothing_lingers/1
-]).
--export([
-    everybody_is_told/1, queue_is_written/1, queue_of_a_stalled_reader/1, opened_in_between/1, supervisor_killed/1,
-    begun_again/1
-]).
--export([dies/2]).
+-compile([export_all, nowarn_export_all]).
 
 -import(weir_socket_test_lib, [pair/2, start/1, await/1, next/0, waits/1, eventually/1, poll/1, read_all/1]).
 
 -define(SIZE, 8_000_000).
-
-suite() -> [{timetrap, {minutes, 2}}].
 
 all() -> [{group, node}, {group, application}].
 

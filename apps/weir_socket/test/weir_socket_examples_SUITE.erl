@@ -4,17 +4,14 @@
 -include_lib("common_test/include/ct.hrl").
 -include_lib("stdlib/include/assert.hrl").
 
--compile(export_all).
--compile(nowarn_export_all).
+-compile([export_all, nowarn_export_all]).
 
 -import(weir_socket_test_lib, [source_dir/0, unused_port/0]).
 
 %% Starting a node and compiling the script takes seconds on a machine that is busy with other things.
 -define(DEADLINE, 60_000).
 
-all() -> [echo, client_without_server, usage].
-
-suite() -> [{timetrap, {minutes, 5}}].
+all() -> weir_kit:cases(?MODULE).
 
 %% ---------------------------------------------------------------- cases
 

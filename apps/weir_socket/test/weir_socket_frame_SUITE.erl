@@ -6,20 +6,13 @@
 -include_lib("stdlib/include/assert.hrl").
 -include_lib("proper/include/proper.hrl").
 
--compile(export_all).
--compile(nowarn_export_all).
+-compile([export_all, nowarn_export_all]).
 
 %% Milliseconds; long enough for a machine that is busy with other things.
 -define(DEADLINE, 60_000).
 -define(FRAME_MAX, 16#7fffffff).
 
-all() ->
-    [
-        every_split, random_bytes, limits_of_counted, limits_of_lines, lines_as_gen_tcp, longest_packet, headers,
-        nothing_at_all
-    ].
-
-suite() -> [{timetrap, {minutes, 2}}].
+all() -> weir_kit:cases(?MODULE).
 
 init_per_suite(Config) ->
     Source = filename:join(?config(data_dir, Config), "weir_frame_port.c"),

@@ -1,15 +1,14 @@
 %% The option netns with a network name space of its own, made for the suite. That takes the right to make one.
 -module(weir_socket_netns_SUITE).
 
--export([all/0, init_per_suite/1, end_per_suite/1]).
--export([no_space/1, same_port_twice/1, another_network/1, talks_inside/1, scheduler_comes_back/1, refused/1]).
+-compile([export_all, nowarn_export_all]).
 
 -include_lib("stdlib/include/assert.hrl").
 
 -define(LIB, weir_socket_test_lib).
 -define(LOCALHOST, {127, 0, 0, 1}).
 
-all() -> [no_space, same_port_twice, another_network, talks_inside, scheduler_comes_back, refused].
+all() -> weir_kit:cases(?MODULE).
 
 init_per_suite(Config) ->
     {ok, _} = application:ensure_all_started(weir_socket),
@@ -83,6 +82,6 @@ refused(_Config) ->
 
 %% ---------------------------------------------------------------- helpers
 
-netns(Config) -> {netns, proplists:get_value(space, Config)}.
+netns(Conf) -> {netns, proplists:get_value(space, Conf)}.
 
 listen(Options) -> weir_socket:listen(0, [{ip, any}, {backlog, 1024} | Options]).

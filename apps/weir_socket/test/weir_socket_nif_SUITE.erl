@@ -16,12 +16,7 @@
 -define(NIF, weir_socket_nif).
 -define(DEADLINE, 60_000).
 
-all() ->
-    [
-        watermarks, senders_are_not_mixed, shutdown_waits_for_the_queue, delay_send, long_lists, send_errors,
-        refused_connect, connect_again, accept_bursts, out_of_descriptors, two_descriptors, taken_over,
-        lent_descriptor_leaves_its_set, local_and_inet6, bad_arguments
-    ].
+all() -> weir_kit:cases(?MODULE).
 
 init_per_suite(Config) -> weir_socket_nif_test_lib:begin_suite(Config).
 

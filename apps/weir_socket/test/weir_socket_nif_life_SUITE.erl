@@ -15,16 +15,7 @@
 -define(NIF, weir_socket_nif).
 -define(DEADLINE, 60_000).
 
-all() ->
-    [
-        cancel_takes_back, dead_receiver_loses_nothing, dead_acceptor_is_passed_over, acceptors_die_while_served,
-        more_acceptors_than_a_turn_serves,
-        the_dead_are_not_kept, waiting_leaves_nothing,
-        the_dead_are_in_nobodys_way, states_that_refuse,
-        owner_death_closes,
-        owner_death_flushes, close_answers_all_who_wait, close_flushes, time_to_flush, close_now_drops, linger,
-        hold_and_give, give_to_the_dead, monitors, so_many_monitors, random_deaths
-    ].
+all() -> weir_kit:cases(?MODULE).
 
 init_per_suite(Config) -> weir_socket_nif_test_lib:begin_suite(Config).
 

@@ -20,15 +20,7 @@
 -define(PATIENCE, 5).
 -define(SLEPT, 6).
 
-all() ->
-    [
-        pollers_killed, pollers_suspended, pollers_answer_system_messages, idle_poller_loses_patience,
-        slots_are_used_again, flooders_take_turns, more_flooders_than_a_turn_serves, decoders_take_turns,
-        listed_and_closed, opened_together, upgrade_and_purge, waiting_through_an_upgrade,
-        connecting_through_an_upgrade, failed_load,
-        made_active_by_another,
-        made_active_as_the_poller_falls_asleep, poller_killed_before_it_resumes, poller_killed_before_it_reads_on
-    ].
+all() -> weir_kit:cases(?MODULE).
 
 init_per_suite(Config) -> weir_socket_nif_test_lib:begin_suite(Config).
 

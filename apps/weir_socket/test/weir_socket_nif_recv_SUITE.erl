@@ -14,14 +14,7 @@
 -define(NIF, weir_socket_nif).
 -define(DEADLINE, 60_000).
 
-all() ->
-    [
-        raw_lengths, receivers_in_order, receiver_in_front_gives_up, receiver_in_front_is_killed,
-        packets_in_pieces, large_packets, packet_too_large, lines, lists_and_headers,
-        active_modes, active_counts, active_once_leaves_the_rest, many_small_packets_in_active_mode,
-        closed_by_peer_active, closed_by_peer_passive, closed_by_peer_half, reset_by_peer, decoding, decoding_active,
-        decoding_receiver_killed, decoding_receiver_before_the_owner
-    ].
+all() -> weir_kit:cases(?MODULE).
 
 init_per_suite(Config) -> weir_socket_nif_test_lib:begin_suite(Config).
 

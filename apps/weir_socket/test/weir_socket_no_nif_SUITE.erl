@@ -16,13 +16,7 @@
 -define(DEADLINE, 120_000).
 -define(LOOPBACK, {127, 0, 0, 1}).
 
-suite() -> [{timetrap, {minutes, 6}}].
-
-all() ->
-    [
-        built_without_c, says_so_once, options, handles, gen_tcp_sockets_beside_the_nif, nif_is_missing,
-        connect, address, active, packet, framing, socket_options, send, close, turns, owner, leaks, ranch, tls
-    ].
+all() -> weir_kit:cases(?MODULE).
 
 init_per_suite(Config) ->
     Ebin = build(filename:join(?config(priv_dir, Config), "project")),

@@ -7,16 +7,7 @@
 
 -compile([export_all, nowarn_export_all]).
 
-suite() -> [{timetrap, {minutes, 1}}].
-
-all() ->
-    [
-        defaults, where_to_bind, families, last_wins, raw_is_kept, active_is_last, modes, netns, policies,
-        kernel_environment, refused_by_name, refused_by_setopts, constants, not_had, wrong_values, limits,
-        checks_as_gen_tcp, no_lists, to_get, exits_as_gen_tcp, errors_of_the_kernel, set_and_read, read_by_socket,
-        linger, raw, raw_limits, raw_on_the_kernel, device, service_and_priority, local_nodelay, nif_refuses_types,
-        not_options_of_the_kernel, all_or_down_to_the_last, closed, before_and_after_binding
-    ].
+all() -> weir_kit:cases(?MODULE).
 
 init_per_suite(Config) ->
     {ok, Started} = application:ensure_all_started(weir_socket),

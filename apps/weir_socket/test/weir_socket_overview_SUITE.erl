@@ -10,10 +10,7 @@
 
 -define(LOCALHOST, {127, 0, 0, 1}).
 
-suite() -> [{timetrap, {minutes, 2}}].
-
-all() ->
-    [nothing, counts, owners, names, queued, closed_by_others, many, many_owners, every_socket_in_pieces, table, lines].
+all() -> weir_kit:cases(?MODULE).
 
 init_per_suite(Config) ->
     {ok, Started} = application:ensure_all_started(weir_socket),

@@ -1,14 +1,13 @@
 %% Pollers that die, and schedulers that go offline and come back, at any time in the life of the application.
 -module(weir_socket_poller_SUITE).
 
--export([all/0, init_per_suite/1, end_per_suite/1, end_per_testcase/2]).
--export([poller_killed/1, offline_and_back/1, started_offline/1, stopped_offline/1, again_and_again/1]).
+-compile([export_all, nowarn_export_all]).
 
 -include_lib("stdlib/include/assert.hrl").
 
 -define(LIB, weir_socket_test_lib).
 
-all() -> [poller_killed, offline_and_back, started_offline, stopped_offline, again_and_again].
+all() -> weir_kit:cases(?MODULE).
 
 init_per_suite(Config) ->
     case weir_socket_nif:pollsets() of

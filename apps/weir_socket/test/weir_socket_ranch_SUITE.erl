@@ -6,8 +6,7 @@
 -include_lib("common_test/include/ct.hrl").
 -include_lib("stdlib/include/assert.hrl").
 
--compile(export_all).
--compile(nowarn_export_all).
+-compile([export_all, nowarn_export_all]).
 
 -import(weir_socket_test_lib, [start/1, result/2, eventually/2, read_all/2, fill/1]).
 
@@ -15,14 +14,7 @@
 -define(DEADLINE, 60_000).
 -define(LOCALHOST, {127, 0, 0, 1}).
 
-all() ->
-    [
-        all_callbacks, names, passive_protocol, active_protocol, client_gone, protocol_killed, defaults,
-        refused_options, listen_errors, local_socket, connecting, no_handshake, proxy_headers, proxy_header_too_long,
-        proxy_header_not_there, no_proxy_header, sending_files, sending_no_file, statistics, half_close
-    ].
-
-suite() -> [{timetrap, {minutes, 1}}].
+all() -> weir_kit:cases(?MODULE).
 
 init_per_suite(Config) ->
     {ok, Started} = application:ensure_all_started(weir_socket),

@@ -11,8 +11,6 @@
 -define(DEADLINE, 60_000).
 -define(TRANSPORT, {cb_info, {weir_socket, tcp, tcp_closed, tcp_error, tcp_passive}}).
 
-suite() -> [{timetrap, {minutes, 2}}].
-
 all() ->
     [
         {group, 'tlsv1.2'}, {group, 'tlsv1.3'}, refused_by_the_client

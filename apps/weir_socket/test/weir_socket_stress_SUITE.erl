@@ -10,8 +10,7 @@
 -include_lib("common_test/include/ct.hrl").
 -include_lib("stdlib/include/assert.hrl").
 
--compile(export_all).
--compile(nowarn_export_all).
+-compile([export_all, nowarn_export_all]).
 
 -import(weir_socket_test_lib, [start/1, result/2, poll/2]).
 
@@ -38,13 +37,11 @@
 %% What the runtime may have more in use after a storm than after the one before; bytes.
 -define(MEMORY_SLACK, 4_000_000).
 
-all() -> [storm, storm_without_chaos].
-
-suite() -> [{timetrap, {seconds, 3 * seconds() + 120}}].
+all() -> weir_kit:cases(?MODULE).
 
 seconds() ->
     case os:getenv("WEIR_STRESS_SECONDS") of
-        false -> weir_kit:in_ci(2, 4);
+        false -> weir_kit:long(2, 4);
         Seconds -> list_to_integer(Seconds)
     end.
 

@@ -3,25 +3,11 @@
 
 -include_lib("stdlib/include/assert.hrl").
 
--export([all/0, groups/0, suite/0, init_per_suite/1, end_per_suite/1]).
--export([one_for_each_next/1, ends_with_its_last_subscriber/1, killed_leaves_nothing/1, stopped_leaves_nothing/1]).
--export([delays/1, told_at_once/1, estimates/1, callees/1, idle_functions/1]).
--export([turn_without_pids/1, in_front_of_a_cycle/1, callee_of_a_call/1, late_seconds/1, log_hangs/1]).
--export([agent_dies_meanwhile/1, who_it_is/1, shapes_not_contents/1, waits_for_whom/1]).
--export([scanner_killed/1, sleeper_killed/1, looker_killed/1, tickers_killed/1]).
--export([suspects_come_and_go/1, suspects_are_left_alone/1, inspected/1, inspected_beside_many/1, beside_many/0]).
--export([monitor_of_another_stays/1, monitor_taken_meanwhile_stays/1, monitor_is_free_again/1, overloaded/1]).
--export([who_it_is_later/1, what_it_handles/1, counts_itself/1, tracer_killed/1, registered_in_each_turn/1]).
--export([large_messages/1, no_old_findings/1, who_sends/1, few_names/0]).
--export([too_much_memory/1, too_many_processes/1, log/2, memory_grows/1, burst/1]).
--export([diagnose_without_an_agent/1, asker_killed/1, busy_agent/1, wrong_options/1, application/1]).
--export([never_ends_the_node/1, all_die/0, ends_at_its_limits/1]).
+-compile([export_all, nowarn_export_all]).
 
 -import(weir_watch_test_lib, [eventually/1, in_node/4, in_plain_node/4]).
 
 -define(DEADLINE_MS, 60_000).
-
-suite() -> [{timetrap, {minutes, 5}}].
 
 all() ->
     [

@@ -5,25 +5,14 @@
 
 -include_lib("stdlib/include/assert.hrl").
 
--export([all/0, suite/0]).
--export([diagnosed/2, find/2, says/2, healthy_for/1]).
--export([forms/1, healthy/1, rules_in_order/1, every_cause_is_told/1, rates_in_words/1, every_sketch/1]).
--export([remedies_of_our_own/1, says_what_was_traced/1, not_in_trouble/1, limits_of_trouble/1, limits_of_sockets/1]).
--export([roots/1]).
+-compile([export_all, nowarn_export_all]).
 
 -define(DEADLINE_MS, 60_000).
 %% One form of each cause.
 -define(QUIET, [sleeping_server, client_in_turn, own_pool, slow_reader, far_casts, two_calls, deaf]).
 -define(ONE_EACH, [busy_callee, search_for_reply, casts, std_h, large_list, ets_inserts, nif_in_server, tcp_active]).
 
-suite() -> [{timetrap, {minutes, 90}}].
-
-all() ->
-    [
-        rules_in_order, every_cause_is_told, rates_in_words, every_sketch, remedies_of_our_own, not_in_trouble,
-        limits_of_trouble,
-        limits_of_sockets, roots, says_what_was_traced, forms, healthy
-    ].
+all() -> weir_kit:cases(?MODULE).
 
 %% ---------------------------------------------------------------- the rules by themselves
 

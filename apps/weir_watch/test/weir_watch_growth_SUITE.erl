@@ -1,19 +1,13 @@
 -module(weir_watch_growth_SUITE).
 -include_lib("stdlib/include/assert.hrl").
 
--export([all/0]).
--export([grows/1, grows_slowly/1, one_reading_is_no_growth/1, a_burst_is_no_reason_for_another/1, small_growth/1]).
--export([too_dear/1, credit_comes_back/1]).
+-compile([export_all, nowarn_export_all]).
 
 -define(BASE, 2_700_000_000).
 %% The first that is more than the 256th part of that.
 -define(LEAST, (?BASE div 256 + 1)).
 
-all() ->
-    [
-        grows, grows_slowly, one_reading_is_no_growth, a_burst_is_no_reason_for_another, small_growth, too_dear,
-        credit_comes_back
-    ].
+all() -> weir_kit:cases(?MODULE).
 
 %% In the second reading that is higher, and not before.
 grows(_Config) ->

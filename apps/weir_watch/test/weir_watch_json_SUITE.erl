@@ -5,12 +5,9 @@
 -include_lib("common_test/include/ct.hrl").
 -include_lib("stdlib/include/assert.hrl").
 
--export([suite/0, all/0, init_per_testcase/2, end_per_testcase/2]).
--export([each_kind/1, snapshot/1, any_term/1, floats/1, bounded/1]).
+-compile([export_all, nowarn_export_all]).
 
-suite() -> [{timetrap, {minutes, 15}}].
-
-all() -> [each_kind, snapshot, any_term, floats, bounded].
+all() -> weir_kit:cases(?MODULE).
 
 %% The files for Python are in the folder of the run.
 init_per_testcase(_Case, Config) ->

@@ -3,15 +3,11 @@
 
 -include_lib("stdlib/include/assert.hrl").
 
--export([suite/0, all/0]).
--export([tells_the_oldest/1, long_ones_are_cut/1, leaves_it_alone/1, most_messages/1, most_bytes/1, dead/1]).
--export([no_answer/1, beside_native_code/0]).
+-compile([export_all, nowarn_export_all]).
 
 -import(weir_watch_test_lib, [eventually/1, in_node/4]).
 
-suite() -> [{timetrap, {minutes, 5}}].
-
-all() -> [tells_the_oldest, long_ones_are_cut, leaves_it_alone, most_messages, most_bytes, dead, no_answer].
+all() -> weir_kit:cases(?MODULE).
 
 tells_the_oldest(_Config) ->
     Pid = holds([{login, <<"ann">>}, 'Zürich', [{key, "v"}], #{a => 1}]),

@@ -4,14 +4,11 @@
 
 -include_lib("stdlib/include/assert.hrl").
 
--export([all/0, init_per_suite/1, end_per_suite/1]).
--export([format/1, values/1, bound/1, histograms/1, shares/1, names/1, long_names/1]).
--export([silent_agent/1, others_statistics/1, answers/1, spared/1, promtool/1, dashboard/1, guide/1]).
+-compile([export_all, nowarn_export_all]).
 
 -define(MOST, 200).
 
-all() -> [format, values, bound, histograms, shares, names, long_names, silent_agent, others_statistics, answers,
-    spared, promtool, dashboard, guide].
+all() -> weir_kit:cases(?MODULE).
 
 init_per_suite(Config) ->
     _ = application:stop(weir_watch),

@@ -3,26 +3,15 @@
 
 -include_lib("stdlib/include/assert.hrl").
 
--export([all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2, end_per_testcase/2]).
--export([
-    options/1, without_inets/1, address/1, ipv6/1, taken_port/1, taken_in_between/1, killed/1, files/1, vendored/1,
-    headers/1, methods/1, hosts/1, token/1, elsewhere/1, snapshot/1, history/1, bounded/1, agent_comes_and_goes/1,
-    slow_agent/1, metrics/1, supervised/1, many_clients/1, unknown_call/1, stopped_while_httpd_hangs/1
-]).
+-compile([export_all, nowarn_export_all]).
 
 %% A supervisor, and what runs in a node of its own.
--export([init/1, first_is_taken/0]).
 
 -import(weir_watch_test_lib, [eventually/1]).
 
 -define(TOKEN, <<"0123456789abcdef-._~">>).
 
-all() ->
-    [
-        options, without_inets, address, ipv6, taken_port, taken_in_between, killed, files, vendored, headers, methods,
-        hosts, token, elsewhere, snapshot, history, bounded, agent_comes_and_goes, slow_agent, metrics,
-        supervised, many_clients, unknown_call, stopped_while_httpd_hangs
-    ].
+all() -> weir_kit:cases(?MODULE).
 
 init_per_suite(Config) ->
     ok = weir_watch_page_agent:install(),

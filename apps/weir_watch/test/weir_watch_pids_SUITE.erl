@@ -4,13 +4,9 @@
 
 -include_lib("stdlib/include/assert.hrl").
 
--export([all/0, suite/0]).
--export([each_once/1, goes_on/1, at_random/1, few/1, not_copied/1, stopped/1, ends_with_its_asker/1, at_the_limit/1]).
--export([from/0, dealt_a_fifth/1, full/0]).
+-compile([export_all, nowarn_export_all]).
 
-suite() -> [{timetrap, {minutes, 10}}].
-
-all() -> [each_once, goes_on, at_random, few, not_copied, stopped, ends_with_its_asker, at_the_limit].
+all() -> weir_kit:cases(?MODULE).
 
 %% More than fit into two answers, and no multiple of what is dealt out at a time.
 each_once(_Config) ->

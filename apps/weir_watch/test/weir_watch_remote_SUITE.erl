@@ -5,32 +5,12 @@
 -include_lib("common_test/include/ct.hrl").
 -include_lib("stdlib/include/assert.hrl").
 
--export([suite/0, all/0, groups/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2, end_per_testcase/2]).
--export([
-    attach_and_detach/1,
-    killed/1,
-    two/1,
-    many_at_once/1,
-    one_after_the_other/1,
-    agent_gone/1,
-    foreign_module_loaded/1,
-    foreign_module_in_the_path/1,
-    same_modules_stay/1,
-    unreachable/1,
-    another_release/1,
-    explained/1,
-    messages/1
-]).
--export([usage/1, made_elsewhere/1, healthy/1, limits_are_told/1, in_trouble/1, could_not_look/1, screen/1]).
--export([gone_and_back/1, command_killed/1, terminal_killed/1, killed_while_it_traces/1]).
--export([in_a_shell/1, of_its_own_node/1, keys/1]).
+-compile([export_all, nowarn_export_all]).
 
 -import(weir_watch_test_lib, [eventually/1]).
 
 %% A node of another release compiles what it is sent, and has little time for that on a busy machine.
 -define(PATIENCE_MS, 240_000).
-
-suite() -> [{timetrap, {minutes, 15}}].
 
 all() -> [{group, side_by_side}, {group, module}, {group, command}, in_a_shell, of_its_own_node, keys].
 

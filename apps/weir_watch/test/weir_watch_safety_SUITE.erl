@@ -4,10 +4,7 @@
 
 -include_lib("stdlib/include/assert.hrl").
 
--export([all/0, suite/0]).
--export([long_mailbox/1, long_mailbox_that_is_worked_off/1, process_limit/1, processes_come_and_go/1]).
--export([no_core_is_free/1, never_gone_through/1]).
--export([filled/1, worked_off/1, at_the_limit/0, come_and_go/1, all_busy/0, asked/0]).
+-compile([export_all, nowarn_export_all]).
 
 -import(weir_watch_test_lib, [eventually/1, in_node/4, snapshot/0, says/2]).
 
@@ -17,15 +14,9 @@
 %% processors, so that it may be more for some seconds.
 -define(MOST_SHARE, 0.25).
 
-suite() -> [{timetrap, {minutes, 10}}].
+all() -> weir_kit:cases(?MODULE).
 
-all() ->
-    [
-        long_mailbox, long_mailbox_that_is_worked_off, process_limit, processes_come_and_go, no_core_is_free,
-        never_gone_through
-    ].
-
-scaled(Full) -> weir_kit:in_ci(Full div 10, Full).
+scaled(Full) -> weir_kit:long(Full div 10, Full).
 
 %% Ten million messages for one who takes none: none of them is copied, and none is added.
 long_mailbox(_Config) -> ok = in_node([], ?MODULE, filled, [scaled(10_000_000)]).

@@ -5,13 +5,9 @@
 -include_lib("proper/include/proper.hrl").
 -include_lib("stdlib/include/assert.hrl").
 
--export([suite/0, all/0]).
--export([whole/1, inspection/1, contents/1, small/1, empty/1, sorted/1, selected_in_sight/1, ascii/1, report/1]).
--export([never_wider/1]).
+-compile([export_all, nowarn_export_all]).
 
-suite() -> [{timetrap, {minutes, 15}}].
-
-all() -> [whole, inspection, contents, small, empty, sorted, selected_in_sight, ascii, report, never_wider].
+all() -> weir_kit:cases(?MODULE).
 
 whole(_Config) ->
     Lines = drawn(weir_watch_sample:snapshot(), view()),
@@ -142,7 +138,7 @@ report(_Config) ->
     ).
 
 never_wider(_Config) ->
-    {Screens, Reports} = weir_kit:in_ci({200, 40}, {500, 100}),
+    {Screens, Reports} = weir_kit:long({200, 40}, {500, 100}),
     Property = ?FORALL({Snapshot, View}, {any_snapshot(), any_view()}, told(fun() -> fits(Snapshot, View) end)),
     ?assert(proper:quickcheck(Property, [{numtests, Screens}, quiet, noshrink])),
     %% And so does the report, whose lines may be long, but have nothing that is no text.

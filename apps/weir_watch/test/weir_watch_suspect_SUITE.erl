@@ -2,15 +2,9 @@
 
 -include_lib("stdlib/include/assert.hrl").
 
--export([all/0]).
--export([nothing_known/1, growth/1, what_it_does/1, in_trouble/1, quiet/1, told_twice/1, counts_itself/1]).
--export([waits_for/1, chains/1, questions/1, questions_of/1, found_is_fresh/1, silent/1, collections/1, facts/1]).
+-compile([export_all, nowarn_export_all]).
 
-all() ->
-    [
-        nothing_known, growth, what_it_does, in_trouble, quiet, told_twice, counts_itself, waits_for, chains, questions,
-        questions_of, found_is_fresh, silent, collections, facts
-    ].
+all() -> weir_kit:cases(?MODULE).
 
 new() -> weir_watch_suspect:new(self(), self(), 7).
 

@@ -3,10 +3,9 @@
 
 -include_lib("stdlib/include/assert.hrl").
 
--export([all/0, init_per_testcase/2, end_per_testcase/2]).
--export([figures/1, diagnoses/1, nothing_without_telemetry/1, options/1, application/1, agent_is_gone/1]).
+-compile([export_all, nowarn_export_all]).
 
-all() -> [figures, diagnoses, nothing_without_telemetry, options, application, agent_is_gone].
+all() -> weir_kit:cases(?MODULE).
 
 init_per_testcase(Case, Config) ->
     _ = application:stop(weir_watch),
@@ -68,7 +67,7 @@ nothing_without_telemetry(_Config) ->
     Poller = start(#{interval => 1}),
     %% It has come by there some times.
     {reductions, Before} = process_info(Poller, reductions),
-    weir_kit:until(fun() -> element(2, process_info(Poller, reductions)) > Before + 1000 end, 60_000),
+    weir_kit:until(fun() -> element(2, process_info(Poller, reductions)) > Before + 1000 end),
     ?assertEqual([], mailbox()),
     %% What is loaded later is seen.
     ok = weir_kit_telemetry:load(),

@@ -4,12 +4,7 @@
 
 -include_lib("stdlib/include/assert.hrl").
 
--export([all/0, suite/0, init_per_suite/1, end_per_suite/1]).
--export([counts_each/1, per_second/1, not_others/1, other_behaviours/1, nothing_to_count/1, dead/1]).
--export([who_sends/1, by_calls/1, to_others/1, each_seventeenth/1, tables/1, no_large_objects/1]).
--export([two_functions/1, two_tables/1, two_questions/1, forgets/1, of_a_statem/1, handle_event/4]).
--export([word_taken_meanwhile/1, loaded_meanwhile/1]).
--export([one_at_a_time/1, word_of_another/1, beside_another_tracer/1, killed/1, agent_dies/1, stopped/1]).
+-compile([export_all, nowarn_export_all]).
 
 -import(weir_watch_test_lib, [eventually/1]).
 
@@ -18,16 +13,7 @@
 -define(OPEN, 16#57000000).
 -define(ANSWER_MS, 60_000).
 
-suite() -> [{timetrap, {minutes, 5}}].
-
-all() ->
-    [
-        counts_each, per_second, not_others, other_behaviours, nothing_to_count, dead, who_sends, by_calls, to_others,
-        each_seventeenth, tables, no_large_objects, two_functions,
-        two_tables, two_questions, forgets, of_a_statem, word_taken_meanwhile, loaded_meanwhile, one_at_a_time,
-        word_of_another,
-        beside_another_tracer, killed, agent_dies, stopped
-    ].
+all() -> weir_kit:cases(?MODULE).
 
 init_per_suite(Config) ->
     case weir_watch_trace:is_possible() of

@@ -1,0 +1,81 @@
+%% @private A hook of Common Test that writes a file of what became of each case, a term a line, while the suite runs. If
+%% the node dies, {@link weir_kit_test_run} reads there which case had begun.
+%%
+%% Each case has five minutes, unless its suite has a `timetrap' of its own. In a run by hand with the environment variable
+%% `LONG', each case has two hours.
+-module(weir_kit_test_hook).
+
+-export([init/2, pre_init_per_testcase/4, post_end_per_testcase/5, on_tc_fail/4, on_tc_skip/4]).
+-export([write/2]).
+-export_type([event/0]).
+
+-type event() ::
+    {begun, Group :: atom(), Case :: atom()}
+    | {ended, Group :: atom(), Case :: atom(), Milliseconds :: non_neg_integer()}
+    | {failed, Group :: atom(), Case :: atom(), fault | luck, Reason :: binary()}
+    | {skipped, Group :: atom(), Case :: atom(), Reason :: binary()}
+    | {config_failed, Function :: atom(), fault | luck, Reason :: binary()}
+    | {done, Passed :: non_neg_integer(), CpuMs :: non_neg_integer()}.
+%% `Group' is the innermost group of the case, or `none'. `luck' is each failure that is no fault.
+
+-define(REASON_BYTES, 4_000).
+
+init(_Id, File) -> {ok, #{file => File}}.
+
+pre_init_per_testcase(Suite, Case, Config, #{file := File} = State) ->
+    Group = group(Config),
+    ok = write(File, {begun, Group, Case}),
+    _ = erlang:function_exported(Suite, suite, 0) orelse ct:timetrap(weir_kit:long({minutes, 5}, {hours, 2})),
+    {Config, State#{{Group, Case} => erlang:monotonic_time(millisecond)}}.
+
+post_end_per_testcase(_Suite, Case, Config, Return, #{file := File} = State) ->
+    Key = {Group = group(Config), Case},
+    Ms = erlang:monotonic_time(millisecond) - maps:get(Key, State),
+    ok = write(File, {ended, Group, Case, Ms}),
+    {Return, maps:remove(Key, State)}.
+
+on_tc_fail(_Suite, Name, Reason, #{file := File} = State) ->
+    Text = text(Reason),
+    Class = class(Reason),
+    ok = write(File,
+        case in_group(Name) of
+            {config, Function} -> {config_failed, Function, Class, Text};
+            {Group, Case} -> {failed, Group, Case, Class, Text}
+        end),
+    State.
+
+%% A case that Common Test skips, because what prepares it failed, has failed.
+on_tc_skip(_Suite, Name, {How, Reason}, #{file := File} = State) ->
+    case {in_group(Name), How} of
+        {{config, _}, tc_user_skip} -> ok;
+        {{config, Function}, tc_auto_skip} -> write(File, {config_failed, Function, class(Reason), text(Reason)});
+        {{Group, Case}, tc_user_skip} -> write(File, {skipped, Group, Case, text(Reason)});
+        {{Group, Case}, tc_auto_skip} -> write(File, {failed, Group, Case, class(Reason), text(Reason)})
+    end,
+    State.
+
+in_group({Config, _Group}) when Config =:= init_per_group; Config =:= end_per_group -> {config, Config};
+in_group(Config) when Config =:= init_per_suite; Config =:= end_per_suite -> {config, Config};
+in_group({Case, Group}) -> {Group, Case};
+in_group(Case) -> {none, Case}.
+
+group(Config) -> proplists:get_value(name, proplists:get_value(tc_group_properties, Config, []), none).
+
+%% The fault may be inside of the exit reason of a process that the case started.
+class({weir_fault, _}) -> fault;
+class(Tuple) when is_tuple(Tuple) -> class(tuple_to_list(Tuple));
+class([Head | Tail]) ->
+    case class(Head) of
+        fault -> fault;
+        luck -> class(Tail)
+    end;
+class(_) -> luck.
+
+text(Reason) ->
+    Text = unicode:characters_to_binary(io_lib:format("~tP", [Reason, 60])),
+    unicode:characters_to_binary(string:slice(Text, 0, ?REASON_BYTES)).
+
+%% @doc Appends an event to the file, by one system call, so that the lines of a parallel group do not mix.
+-spec write(file:filename(), event()) -> ok | {error, term()}.
+write(File, Event) ->
+    file:write_file(File, [base64:encode(term_to_binary(Event)), $\n], [append]).

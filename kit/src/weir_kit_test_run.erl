@@ -1,0 +1,267 @@
+%% @private Runs the suites of Common Test side by side, each in a node of its own, and repeats by themselves the cases
+%% that failed by luck. {@link weir_kit_test_verdict} has the rules. `scripts/test' calls {@link main/0}.
+%%
+%% The node of a suite writes its output and the pages of Common Test below `_build/test/logs/SUITE'. Each case and suite
+%% that needed a second try is a line of `_build/test/again.jsonl', a JSON object with its first failure.
+-module(weir_kit_test_run).
+
+-export([main/0, run/1]).
+-export_type([options/0]).
+
+-define(SUITE_MS, 20 * 60_000).
+-define(TRIES, 2).
+-define(SLOWEST, 10).
+-define(SHOWN_CHARACTERS, 1_200).
+
+-type options() :: #{
+    dirs := [file:filename()],
+    suites => [module()],
+    'case' => atom(),
+    paths => [file:filename()],
+    jobs => pos_integer(),
+    strict => boolean(),
+    logs => file:filename(),
+    again => file:filename()
+}.
+%% `dirs': folders with compiled suites. `suites': all of these folders, if not given. `case': the only case. `paths': the
+%% code path of the suites' nodes, that of the caller if not given. `jobs': how many suites run side by side.
+
+%% @doc Runs the suites of the folders that follow `-dirs' on the command line, and ends the node. The environment
+%% variables `SUITE', `CASE', `STRICT' and `JOBS' are those of `make test'.
+-spec main() -> no_return().
+main() ->
+    {ok, [Dirs]} = init:get_argument(dirs),
+    Options = maps:from_list([
+        {Key, Read(Value)}
+     || {Key, Name, Read} <- [
+            {suites, "SUITE", fun(Suite) -> [list_to_atom(Suite)] end},
+            {'case', "CASE", fun list_to_atom/1},
+            {strict, "STRICT", fun(_) -> true end},
+            {jobs, "JOBS", fun list_to_integer/1}
+        ],
+        (Value = os:getenv(Name, "")) =/= ""
+    ]),
+    try run(Options#{dirs => Dirs}) of
+        green -> halt(0);
+        red -> halt(1)
+    catch
+        error:{no_case, Suite, Case} ->
+            say("~s has no case ~s.~n", [Suite, Case]),
+            halt(1)
+    end.
+
+%% @doc Runs suites, prints what became of each, and returns `green' if all cases passed.
+-spec run(options()) -> green | red.
+run(#{dirs := Dirs} = Options) ->
+    Files = lists:append([filelib:wildcard(filename:join(Dir, "*_SUITE.beam")) || Dir <- Dirs]),
+    Folders = maps:from_list([{list_to_atom(filename:basename(F, ".beam")), filename:dirname(F)} || F <- Files]),
+    Defaults = #{
+        suites => lists:sort(maps:keys(Folders)), 'case' => all, paths => absolute(code:get_path()),
+        jobs => erlang:system_info(schedulers_online) + 1, strict => false,
+        logs => filename:absname("_build/test/logs"), again => "_build/test/again.jsonl"
+    },
+    Conf = maps:put(folders, Folders, maps:merge(Defaults, maps:remove(dirs, Options))),
+    {First, Tries} = repeat_suites(side_by_side(Conf), Conf),
+    Results = weir_kit_test_verdict:with_tries(First, CaseTries = repeat_cases(First, Conf)),
+    report(Results, Tries ++ CaseTries, Conf).
+
+absolute(Paths) -> [filename:absname(Path) || Path <- Paths, filename:pathtype(Path) =:= absolute orelse Path =/= "."].
+
+%% ---------------------------------------------------------------- the first try
+
+side_by_side(#{suites := Suites, jobs := Jobs} = Conf) ->
+    {Now, Later} = lists:split(min(Jobs, length(Suites)), Suites),
+    lists:foreach(fun(Suite) -> start(Suite, Conf) end, Now),
+    collect(length(Suites), Later, [], Conf).
+
+start(Suite, #{'case' := Case} = Conf) ->
+    Paths = paths_of_case(Suite, Case),
+    _ = spawn_monitor(fun() -> exit({ran, run_suite(Suite, Paths, Case, Conf)}) end),
+    ok.
+
+collect(Count, _Later, Results, _Conf) when length(Results) =:= Count ->
+    lists:reverse(Results);
+collect(Count, Later, Results, Conf) ->
+    receive
+        {'DOWN', _Monitor, process, _Pid, {ran, Result}} ->
+            say("[~b/~b] ", [length(Results) + 1, Count]),
+            say_result(Result),
+            Left = start_next(Later, Conf),
+            collect(Count, Left, [Result | Results], Conf)
+    end.
+
+start_next([], _Conf) -> [];
+start_next([Suite | Later], Conf) ->
+    start(Suite, Conf),
+    Later.
+
+%% ---------------------------------------------------------------- second tries
+
+repeat_suites(Results, Conf) ->
+    Again = weir_kit_test_verdict:broken(Results, mode(Conf)),
+    lists:mapfoldl(
+        fun(#{suite := Suite, broken := Broken} = Result, Tries) ->
+            case lists:member(Suite, Again) of
+                false ->
+                    {Result, Tries};
+                true ->
+                    say("~s again, by itself: ", [Suite]),
+                    Second = run_suite(Suite, [[]], all, Conf),
+                    say_result(Second),
+                    {Second, [{weir_kit_test_verdict:failure(Suite, Broken), passed(Second)} | Tries]}
+            end
+        end,
+        [],
+        Results
+    ).
+
+passed(#{broken := none}) -> passed;
+passed(#{}) -> failed.
+
+repeat_cases(Results, Conf) ->
+    [{Failure, repeat(Failure, ?TRIES, Conf)} || Failure <- weir_kit_test_verdict:unlucky(Results, mode(Conf))].
+
+repeat(_Failure, 0, _Conf) ->
+    failed;
+repeat(#{suite := Suite, group := Group, name := Case} = Failure, Tries, Conf) ->
+    Paths = [Path || Path <- paths_of_case(Suite, Case), Group =:= none orelse lists:last([none | Path]) =:= Group],
+    say("~s:~s again, by itself: ", [Suite, Case]),
+    Result = run_suite(Suite, Paths, Case, Conf),
+    say_result(Result),
+    case {Result, weir_kit_test_verdict:is_green([Result])} of
+        {_, true} -> passed;
+        {#{failures := [#{class := fault} | _]}, false} -> failed;
+        {_, false} -> repeat(Failure, Tries - 1, Conf)
+    end.
+
+mode(#{strict := true}) -> strict;
+mode(#{strict := false}) -> repeat.
+
+%% ---------------------------------------------------------------- a suite in a node of its own
+
+%% Paths: the paths of groups that lead to the case, [] for a case that is in no group.
+run_suite(Suite, Paths, Case, #{folders := Folders, paths := CodePath, logs := Logs}) ->
+    Dir = filename:join(Logs, Suite),
+    Events = filename:join(Dir, "events"),
+    ok = filelib:ensure_dir(Events),
+    _ = file:delete(Events),
+    Begun = erlang:monotonic_time(millisecond),
+    Arguments = ["-noshell", "-pa"] ++ CodePath ++ ["-weir_test", Dir, maps:get(Suite, Folders), atom_to_list(Suite)] ++
+        [lists:concat([Case]) | [lists:concat(lists:join(".", Path)) || Path <- Paths]] ++ ["-s", "weir_kit_test_node"],
+    End = run_erl(Arguments, Dir),
+    Ms = erlang:monotonic_time(millisecond) - Begun,
+    weir_kit_test_verdict:result(Suite, events(Events), End, Ms).
+
+%% The standard input of the node ends with this process, and the node with its standard input.
+run_erl(Arguments, Dir) ->
+    {ok, Output} = file:open(filename:join(Dir, "output"), [append, raw]),
+    Port = open_port({spawn_executable, os:find_executable("erl")}, [
+        {args, Arguments}, {env, [{"ERL_CRASH_DUMP", filename:join(Dir, "erl_crash.dump")}]},
+        exit_status, stderr_to_stdout, binary
+    ]),
+    Limit = erlang:start_timer(weir_kit:long(?SUITE_MS, 100 * ?SUITE_MS), self(), killed),
+    End = run_port(Port, Output, Limit),
+    _ = erlang:cancel_timer(Limit),
+    ok = file:close(Output),
+    End.
+
+run_port(Port, Output, Limit) ->
+    receive
+        {Port, {data, Data}} ->
+            ok = file:write(Output, Data),
+            run_port(Port, Output, Limit);
+        {Port, {exit_status, _}} ->
+            ended;
+        {timeout, Limit, killed} ->
+            {os_pid, Pid} = erlang:port_info(Port, os_pid),
+            ok = weir_kit:signal("KILL", Pid),
+            killed
+    end.
+
+events(File) ->
+    case file:read_file(File) of
+        {ok, Lines} -> [binary_to_term(base64:decode(Line)) || Line <- binary:split(Lines, <<"\n">>, [global, trim])];
+        {error, enoent} -> []
+    end.
+
+%% All paths of groups that lead to a case; for all cases, that of the suite.
+paths_of_case(_Suite, all) -> [[]];
+paths_of_case(Suite, Case) ->
+    {module, Suite} = code:ensure_loaded(Suite),
+    Groups = case erlang:function_exported(Suite, groups, 0) of true -> Suite:groups(); false -> [] end,
+    case paths(Suite:all(), Case, Groups, []) of
+        [] -> error({no_case, Suite, Case});
+        Paths -> [lists:reverse(Path) || Path <- Paths]
+    end.
+
+paths(Items, Case, Groups, Path) -> lists:append([path(Item, Case, Groups, Path) || Item <- Items]).
+
+path(Case, Case, _Groups, Path) -> [Path];
+path({testcase, Case, _}, Case, _Groups, Path) -> [Path];
+path(Group, Case, Groups, Path) when element(1, Group) =:= group ->
+    Name = element(2, Group),
+    path(lists:keyfind(Name, 1, Groups), Case, Groups, Path);
+path({Name, _Properties, Items}, Case, Groups, Path) -> paths(Items, Case, Groups, [Name | Path]);
+path({Name, Items}, Case, Groups, Path) when is_list(Items) -> paths(Items, Case, Groups, [Name | Path]);
+path(_Other, _Case, _Groups, _Path) -> [].
+
+%% ---------------------------------------------------------------- what is printed and kept
+
+report(Results, Tries, #{again := File} = Conf) ->
+    ok = filelib:ensure_dir(File),
+    ok = file:write_file(File, [json(Try) || Try <- Tries]),
+    say_slowest(Results),
+    lists:foreach(fun say_try/1, Tries),
+    Failures = weir_kit_test_verdict:failures(Results),
+    lists:foreach(fun say_failure/1, Failures),
+    #{passed := Passed, failed := Failed, skipped := Skipped} = weir_kit_test_verdict:totals(Results),
+    [say("No test ran.~n", []) || Passed + Failed =:= 0],
+    [say("More than one case in a hundred failed, so none ran again.~n", []) || weir_kit_test_verdict:too_many(Results, mode(Conf))],
+    say("~b passed, ~b failed~s~n", [Passed, Failed, [io_lib:format(", ~b skipped", [Skipped]) || Skipped > 0]]),
+    case weir_kit_test_verdict:is_green(Results) of
+        true -> green;
+        false -> red
+    end.
+
+say_result(#{suite := Suite, passed := Passed, skipped := Skipped, ms := Ms} = Result) ->
+    Failures = weir_kit_test_verdict:failures([Result]),
+    say("~s: ~b passed~s~s, ~ts~n", [
+        Suite, Passed, [io_lib:format(", ~b FAILED", [length(Failures)]) || Failures =/= []],
+        [io_lib:format(", ~b skipped", [Skipped]) || Skipped > 0], weir_kit_text:seconds(Ms * 1000)
+    ]),
+    lists:foreach(fun say_failure/1, Failures).
+
+say_failure(#{suite := Suite, name := Case, class := Class, reason := Reason}) ->
+    say("  FAILED ~s:~s~s~n    ~ts~n", [
+        Suite, Case, [" (a fault)" || Class =:= fault], string:slice(Reason, 0, ?SHOWN_CHARACTERS)
+    ]).
+
+say_slowest(Results) ->
+    Slowest = lists:sublist(lists:reverse(lists:keysort(1, [{Ms, Cpu, Suite} || #{suite := Suite, ms := Ms, cpu_ms := Cpu} <- Results])), ?SLOWEST),
+    say("~nThe slowest suites: seconds, seconds of a processor, share of waiting~n", []),
+    [
+        say("  ~-40s ~6.1f ~6.1f ~3b %~n", [Suite, Ms / 1000, Cpu / 1000, max(0, 100 - 100 * Cpu div max(1, Ms))])
+     || {Ms, Cpu, Suite} <- Slowest
+    ],
+    say("  all ~b suites: ~b s, ~b s of a processor~n~n", [
+        length(Results), lists:sum([Ms || #{ms := Ms} <- Results]) div 1000, lists:sum([Cpu || #{cpu_ms := Cpu} <- Results]) div 1000
+    ]).
+
+say_try({#{suite := Suite, name := Case, reason := Reason}, How}) ->
+    say("AGAIN ~s:~s, ~s at a second try. First failure:~n    ~ts~n", [Suite, Case, How, string:slice(Reason, 0, ?SHOWN_CHARACTERS)]).
+
+say(Format, Arguments) -> io:put_chars(user, unicode:characters_to_binary(io_lib:format(Format, Arguments))).
+
+json({#{suite := Suite, group := Group, name := Case, reason := Reason}, How}) ->
+    Pairs = [
+        {"otp", erlang:system_info(otp_release)}, {"suite", Suite}, {"group", Group}, {"case", Case}, {"then", How}, {"first", Reason}
+    ],
+    ["{", lists:join(", ", [[$", Key, "\": \"", escaped(Value), $"] || {Key, Value} <- Pairs]), "}\n"].
+
+escaped(Value) ->
+    Text = unicode:characters_to_list(io_lib:format("~ts", [Value])),
+    unicode:characters_to_binary([escaped_character(Character) || Character <- Text]).
+
+escaped_character(C) when C =:= $"; C =:= $\\ -> [$\\, C];
+escaped_character(C) when C < 32 -> io_lib:format("\\u~4.16.0b", [C]);
+escaped_character(C) -> C.
