@@ -140,7 +140,17 @@ mode(#{strict := false}) -> repeat.
 %% ---------------------------------------------------------------- a suite in a node of its own
 
 %% Paths: the paths of groups that lead to the case, [] for a case that is in no group.
-run_suite(Suite, Paths, Case, #{folders := Folders, paths := CodePath, logs := Logs}) ->
+run_suite(Suite, Paths, Case, Conf) ->
+    %% Common Test would say that all/0 failed, and leave out why.
+    try Suite:all() of
+        _ -> run_node(Suite, Paths, Case, Conf)
+    catch
+        error:Reason ->
+            Text = unicode:characters_to_binary(io_lib:format("~tp", [Reason])),
+            weir_kit_test_verdict:result(Suite, [{config_failed, all, fault, Text}, {done, 0, 0}], ended, 0)
+    end.
+
+run_node(Suite, Paths, Case, #{folders := Folders, paths := CodePath, logs := Logs}) ->
     Dir = filename:join(Logs, Suite),
     Events = filename:join(Dir, "events"),
     ok = filelib:ensure_dir(Events),
@@ -250,7 +260,7 @@ say_slowest(Results) ->
 say_try({#{suite := Suite, name := Case, reason := Reason}, How}) ->
     say("AGAIN ~s:~s, ~s at a second try. First failure:~n    ~ts~n", [Suite, Case, How, string:slice(Reason, 0, ?SHOWN_CHARACTERS)]).
 
-say(Format, Arguments) -> io:put_chars(user, unicode:characters_to_binary(io_lib:format(Format, Arguments))).
+say(Format, Arguments) -> io:put_chars(unicode:characters_to_list(io_lib:format(Format, Arguments))).
 
 json({#{suite := Suite, group := Group, name := Case, reason := Reason}, How}) ->
     Pairs = [

@@ -1,0 +1,147 @@
+%% The gate itself: suites of the data folder run in nodes of their own, and their cases count how often they ran.
+-module(weir_kit_test_run_SUITE).
+
+-include_lib("stdlib/include/assert.hrl").
+
+-compile([export_all, nowarn_export_all]).
+
+all() -> weir_kit:cases(?MODULE).
+
+init_per_suite(Config) ->
+    Dir = proplists:get_value(priv_dir, Config),
+    Sources = filelib:wildcard(filename:join(proplists:get_value(data_dir, Config), "*.erl")),
+    [{ok, _} = compile:file(Source, [debug_info, report, {outdir, Dir}]) || Source <- Sources],
+    true = code:add_path(Dir),
+    Config.
+
+end_per_suite(Config) ->
+    true = code:del_path(proplists:get_value(priv_dir, Config)).
+
+%% ---------------------------------------------------------------- cases
+
+a_case_that_passes_runs_once(Config) ->
+    ?assertMatch({green, [], _}, run_case(passes, Config)),
+    ?assertEqual(1, runs(passes, Config)).
+
+a_case_has_three_tries(Config) ->
+    {green, [Again], Output} = run_case(passes_at_the_third_try, Config),
+    ?assertMatch(#{"suite" := "fixture_cases_SUITE", "case" := "passes_at_the_third_try", "then" := "passed"}, Again),
+    ?assertMatch({match, _}, re:run(maps:get("first", Again), "badmatch")),
+    ?assertMatch({match, _}, re:run(Output, "AGAIN fixture_cases_SUITE:passes_at_the_third_try.*badmatch", [dotall])),
+    ?assertEqual("1 passed, 0 failed", last_line(Output)),
+    ?assertEqual(3, runs(passes_at_the_third_try, Config)).
+
+a_case_that_fails_three_times_fails_the_run(Config) ->
+    {red, [#{"then" := "failed"}], Output} = run_case(never_passes, Config),
+    ?assertEqual("0 passed, 1 failed", last_line(Output)),
+    ?assertEqual(3, runs(never_passes, Config)).
+
+nothing_is_repeated_in_a_strict_run(Config) ->
+    ?assertMatch({red, [], _}, run_case(passes_at_the_third_try, #{strict => true}, Config)),
+    ?assertEqual(1, runs(passes_at_the_third_try, Config)).
+
+a_fault_is_not_repeated(Config) ->
+    {red, [], Output} = run_case(loses, Config),
+    ?assertMatch({match, _}, re:run(Output, "FAILED fixture_cases_SUITE:loses \\(a fault\\).*lost", [dotall])),
+    ?assertEqual(1, runs(loses, Config)).
+
+the_end_of_a_node_is_a_fault(Config) ->
+    {red, [], Output} = run_case(ends_its_node, Config),
+    ?assertMatch({match, _}, re:run(Output, "node of the suite ended while it ran ends_its_node")),
+    ?assertEqual(1, runs(ends_its_node, Config)).
+
+a_skipped_case_is_counted(Config) ->
+    {red, [], Output} = run_case(is_skipped, Config),
+    ?assertMatch({match, _}, re:run(Output, "No test ran")),
+    ?assertEqual("0 passed, 0 failed, 1 skipped", last_line(Output)).
+
+a_case_runs_again_in_its_own_group(Config) ->
+    {green, [#{"group" := "inner", "case" := "same"}], Output} = run(#{suites => [fixture_groups_SUITE]}, Config),
+    ?assertEqual("2 passed, 0 failed", last_line(Output)),
+    ?assertEqual({2, 1}, {runs(inner, Config), runs(other, Config)}).
+
+one_case_runs_in_all_its_groups(Config) ->
+    {green, _, _} = run(#{suites => [fixture_groups_SUITE], 'case' => same}, Config),
+    ?assertEqual({2, 1}, {runs(inner, Config), runs(other, Config)}),
+    ?assertError({no_case, fixture_groups_SUITE, none}, run(#{suites => [fixture_groups_SUITE], 'case' => none}, Config)).
+
+%% ---------------------------------------------------------------- suites
+
+a_suite_whose_init_fails_once_runs_again(Config) ->
+    os:putenv("FIXTURE_FAILURES", "1"),
+    {green, [#{"case" := "init", "then" := "passed"}], Output} = run(#{suites => [fixture_init_SUITE]}, Config),
+    ?assertEqual("2 passed, 0 failed", last_line(Output)).
+
+a_suite_whose_init_fails_twice_fails_the_run(Config) ->
+    os:putenv("FIXTURE_FAILURES", "2"),
+    {red, [#{"case" := "init", "then" := "failed"}], _} = run(#{suites => [fixture_init_SUITE]}, Config),
+    ?assertEqual(2, runs(init, Config)).
+
+suites_run_side_by_side(Config) ->
+    os:putenv("FIXTURE_FAILURES", "0"),
+    {Colour, _, Output} = run(#{suites => [fixture_init_SUITE, fixture_groups_SUITE], jobs => 2}, Config),
+    ?assertEqual({green, "4 passed, 0 failed"}, {Colour, last_line(Output)}).
+
+%% ---------------------------------------------------------------- the verdict
+
+%% Of N cases one in a hundred may run again, and always one.
+too_many_second_tries(_) ->
+    [
+        ?assertEqual(Repeated, length(weir_kit_test_verdict:unlucky([result(Ran, Unlucky)], repeat)))
+     || {Ran, Unlucky, Repeated} <- [{1, 1, 1}, {100, 1, 1}, {199, 2, 0}, {200, 2, 2}, {299, 3, 0}, {300, 3, 3}]
+    ],
+    ?assertEqual([], weir_kit_test_verdict:unlucky([result(300, 3)], strict)).
+
+faults_are_not_repeated(_) ->
+    #{failures := [One | _]} = Result = result(300, 3),
+    Faults = Result#{failures := [One#{class := fault}]},
+    ?assertEqual([], weir_kit_test_verdict:unlucky([Faults], repeat)),
+    ?assertNot(weir_kit_test_verdict:is_green([Faults])),
+    ?assertEqual([], weir_kit_test_verdict:broken([Result#{broken := {fault, <<>>}}], repeat)),
+    ?assertEqual([s], weir_kit_test_verdict:broken([Result#{broken := {luck, <<>>}}], repeat)).
+
+result(Ran, Unlucky) ->
+    Events = [{failed, none, list_to_atom("c" ++ integer_to_list(N)), luck, <<>>} || N <- lists:seq(1, Unlucky)],
+    weir_kit_test_verdict:result(s, Events ++ [{done, Ran - Unlucky, 0}], ended, 1).
+
+%% ---------------------------------------------------------------- help
+
+run_case(Case, Config) -> run_case(Case, #{}, Config).
+
+run_case(Case, Options, Config) -> run(Options#{suites => [fixture_cases_SUITE], 'case' => Case}, Config).
+
+%% The colour, the second tries as python3 reads their JSON, and the output.
+run(Options, Config) ->
+    Priv = proplists:get_value(priv_dir, Config),
+    Dir = folder(Config),
+    ok = filelib:ensure_path(Dir),
+    os:putenv("FIXTURE_DIR", Dir),
+    Again = filename:join(Dir, "again.jsonl"),
+    ct:capture_start(),
+    Colour =
+        try
+            weir_kit_test_run:run(Options#{dirs => [Priv], logs => filename:join(Dir, "logs"), again => Again})
+        after
+            ct:capture_stop()
+        end,
+    {Colour, json(Again), unicode:characters_to_list(lists:append(ct:capture_get([])))}.
+
+json(File) ->
+    Print = "import json,sys\nfor l in open(sys.argv[1], encoding='utf-8'):\n"
+        "  for k, v in json.loads(l).items(): print(k, ascii(v), sep='\\t')\n  print()",
+    Text = os:cmd("python3 -c \"" ++ Print ++ "\" " ++ File),
+    [
+        maps:from_list([{Key, string:trim(Value, both, "'\"")} || [Key, Value] <- [string:split(L, "\t") || L <- string:lexemes(Object, "\n")]])
+     || Object <- string:split(Text, "\n\n", all), Object =/= ""
+    ].
+
+last_line(Output) -> lists:last(string:lexemes(Output, "\n")).
+
+runs(Name, Config) -> filelib:file_size(filename:join(folder(Config), Name)).
+
+%% Each case has a folder of its own.
+folder(Conf) -> filename:join(proplists:get_value(priv_dir, Conf), proplists:get_value(case_name, Conf)).
+
+init_per_testcase(Case, Config) -> [{case_name, Case} | Config].
+
+end_per_testcase(_Case, _Config) -> ok.

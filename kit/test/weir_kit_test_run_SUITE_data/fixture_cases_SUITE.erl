@@ -1,0 +1,21 @@
+%% Cases that pass, fail and die, for weir_kit_test_run_SUITE. Each case counts its runs in a file.
+-module(fixture_cases_SUITE).
+-compile([export_all, nowarn_export_all]).
+
+all() -> weir_kit:cases(?MODULE).
+
+passes(_) -> fixture:count(passes).
+
+passes_at_the_third_try(_) -> 3 = fixture:count(passes_at_the_third_try).
+
+never_passes(_) -> 0 = fixture:count(never_passes).
+
+loses(_) ->
+    _ = fixture:count(loses),
+    weir_kit:in_parallel([fun() -> weir_kit:none(lost, [a]) end]).
+
+ends_its_node(_) ->
+    _ = fixture:count(ends_its_node),
+    halt(3).
+
+is_skipped(_) -> {skip, "\"quoted\", and a line\nmore: ä"}.

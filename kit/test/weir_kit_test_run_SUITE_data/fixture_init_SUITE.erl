@@ -1,0 +1,15 @@
+%% A suite whose init fails FIXTURE_FAILURES times.
+-module(fixture_init_SUITE).
+-compile([export_all, nowarn_export_all]).
+
+all() -> weir_kit:cases(?MODULE).
+
+init_per_suite(Config) ->
+    true = fixture:count(init) > list_to_integer(os:getenv("FIXTURE_FAILURES")),
+    Config.
+
+end_per_suite(_Config) -> ok.
+
+one(_) -> ok.
+
+two(_) -> ok.
