@@ -75,6 +75,7 @@ docs: ## guides and reference as one site with search, in _build/site/, and the 
 	@scripts/setup docs
 	@scripts/chunks _build/docs/chunks
 	@scripts/site _build/docs/chunks _build/docs _build/site
+	@scripts/links _build/site
 	@echo "_build/site/index.html; with search: cd _build/site && /usr/bin/python3 -m http.server --bind 127.0.0.1"
 
 shell: ## a shell with all applications and their documentation: h(weir_pool).
