@@ -5,7 +5,7 @@
     package-check test-otp27 test-otp29 clean
 
 # make test SUITE=weir_pool CASE=restart; make bench BENCH=weir_pool,weir_server; make fuzz FUZZ_SECONDS=600
-export SUITE CASE BENCH BENCH_ROUNDS FUZZ_SECONDS WATCH
+export SUITE CASE STRICT JOBS LONG BENCH BENCH_ROUNDS FUZZ_SECONDS WATCH
 
 # A process for each of many callers at once needs a higher limit than the default; Ctrl-C ends the run.
 ERL := erl +P 400000 +Bd -noshell -pa _build/default/lib/*/ebin
@@ -27,7 +27,7 @@ cluster-demo: ## three nodes, a load, one of them killed and frozen before your 
 	@rebar3 compile
 	@$(ERL) -eval 'weir_demo_cluster:main().'
 
-test: ## run the tests (SUITE=name for one suite, with CASE=name for one case of it)
+test: ## run the tests (SUITE=name for one suite, with CASE=name for one case of it; STRICT=1, JOBS=n, LONG=1)
 	@scripts/setup test
 	@scripts/test
 
