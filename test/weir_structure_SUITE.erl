@@ -6,12 +6,7 @@
 
 -compile([export_all, nowarn_export_all]).
 
-all() ->
-    [
-        accepts_what_is_no_circle, accepts_a_pair, rejects_three, rejects_a_chain_of_pairs, names_the_shortest_cycle,
-        accepts_a_listed_circle, rejects_a_circle_beside_a_listed_one, rejects_a_listed_circle_that_grew,
-        rejects_two_listed_circles_that_joined, rejects_a_list_that_is_too_large, rejects_a_list_of_nothing
-    ].
+all() -> weir_kit:cases(?MODULE).
 
 %% A variable module, a generated function and a module of another application close no circle.
 accepts_what_is_no_circle(Config) ->

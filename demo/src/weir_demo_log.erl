@@ -73,7 +73,10 @@ run_in(Dir, #{processes := Processes, each := Each}) ->
     #{
         said => [
             ["Of ", weir_kit_text:integer(Events), " events at once weir_log_h had all in its file after "],
-            [weir_kit_text:seconds(maps:get(time, Weir)), "; logger_std_h had ", weir_kit_text:integer(found(Plain)), " of them."]
+            [
+                weir_kit_text:seconds(maps:get(time, Weir)), "; logger_std_h had ",
+                weir_kit_text:integer(found(Plain)), " of them."
+            ]
         ],
         promises => promises(Events, Weir, Dropping),
         plots => [

@@ -74,7 +74,8 @@ run(_Context, #{senders := Senders, each := Each, window := Window, max_queue :=
     Bound = Senders * Window + 1,
     #{
         said => [
-            ["Of ", weir_kit_text:integer(Sent), " casts at most ", text(most(Plain)), " waited for a plain gen_server, "],
+            ["Of ", weir_kit_text:integer(Sent), " casts at most ", text(most(Plain))],
+            " waited for a plain gen_server, ",
             [text(most(Flow)), " for the same one through weir_flow. A weir_server with max_queue "],
             [text(MaxQueue), " had ", text(in_queue(Bounded)), " in its queue, and dropped ", text(Dropped), "."]
         ],
@@ -94,7 +95,8 @@ run(_Context, #{senders := Senders, each := Each, window := Window, max_queue :=
             },
             {
                 io_lib:format("weir_server: ~ts handled + ~ts dropped = ~ts, ~b out of order", [
-                    weir_kit_text:integer(Received), weir_kit_text:integer(Dropped), weir_kit_text:integer(Received + Dropped), Wrong
+                    weir_kit_text:integer(Received), weir_kit_text:integer(Dropped),
+                    weir_kit_text:integer(Received + Dropped), Wrong
                 ]),
                 Received + Dropped =:= Sent andalso Wrong =:= 0
             }

@@ -115,7 +115,8 @@ outcome(#{answered := Answered, us := Us}, Recovery, Start, Samples, Result) ->
     #{answered := All, wrong := Wrong, examples := Examples, latency := Latency} = Result,
     #{
         said => [
-            [weir_kit_text:integer(round(Answered * 1.0e6 / Us)), " requests a second were answered, half of them within "],
+            [weir_kit_text:integer(round(Answered * 1.0e6 / Us)), " requests a second were answered, "],
+            "half of them within ",
             [weir_kit_text:milliseconds(weir_demo_histogram:quantile(0.5, Latency) / 1_000), "; "],
             said(Recovery)
         ],
@@ -144,7 +145,8 @@ outcome(#{answered := Answered, us := Us}, Recovery, Start, Samples, Result) ->
 said(not_ours) -> "this memcached is not ours to kill.";
 said(#{first := none}) -> "none after memcached was killed and started again.";
 said(#{first := {ok, Us}}) ->
-    ["killed and started again, memcached had answered the first ", weir_kit_text:milliseconds(Us), " after it was up."].
+    After = weir_kit_text:milliseconds(Us),
+    ["killed and started again, memcached had answered the first ", After, " after it was up."].
 
 %% Where memcached is always up, no request fails.
 promises(not_ours, #{failed := Failed}) ->

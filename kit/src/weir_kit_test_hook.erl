@@ -1,8 +1,7 @@
-%% @private A hook of Common Test that writes a file of what became of each case, a term a line, while the suite runs. If
-%% the node dies, {@link weir_kit_test_run} reads there which case had begun.
+%% @private A hook of Common Test that writes each event of a suite to a file, while the suite runs. If the node dies,
+%% {@link weir_kit_test_run} finds there which case had begun.
 %%
-%% Each case has five minutes, unless its suite has a `timetrap' of its own. In a run by hand with the environment variable
-%% `LONG', each case has two hours.
+%% The hook gives each case five minutes, and two hours in a run by hand with the environment variable `LONG'.
 -module(weir_kit_test_hook).
 
 -export([init/2, pre_init_per_testcase/4, post_end_per_testcase/5, on_tc_fail/4, on_tc_skip/4]).
@@ -18,14 +17,17 @@
     | {done, Passed :: non_neg_integer(), CpuMs :: non_neg_integer()}.
 %% `Group' is the innermost group of the case, or `none'. `luck' is each failure that is no fault.
 
--define(REASON_BYTES, 4_000).
+-define(REASON_CHARACTERS, 4_000).
+-define(IS_CONFIG(Name),
+    (Name =:= init_per_suite orelse Name =:= end_per_suite orelse Name =:= init_per_group orelse
+        Name =:= end_per_group orelse Name =:= error_in_suite)).
 
 init(_Id, File) -> {ok, #{file => File}}.
 
-pre_init_per_testcase(Suite, Case, Config, #{file := File} = State) ->
+pre_init_per_testcase(_Suite, Case, Config, #{file := File} = State) ->
     Group = group(Config),
     ok = write(File, {begun, Group, Case}),
-    _ = erlang:function_exported(Suite, suite, 0) orelse ct:timetrap(weir_kit:long({minutes, 5}, {hours, 2})),
+    _ = ct:timetrap(weir_kit:long({minutes, 5}, {hours, 2})),
     {Config, State#{{Group, Case} => erlang:monotonic_time(millisecond)}}.
 
 post_end_per_testcase(_Suite, Case, Config, Return, #{file := File} = State) ->
@@ -54,8 +56,8 @@ on_tc_skip(_Suite, Name, {How, Reason}, #{file := File} = State) ->
     end,
     State.
 
-in_group({Config, _Group}) when Config =:= init_per_group; Config =:= end_per_group -> {config, Config};
-in_group(Config) when Config =:= init_per_suite; Config =:= end_per_suite -> {config, Config};
+in_group({Config, _Group}) when ?IS_CONFIG(Config) -> {config, Config};
+in_group(Config) when ?IS_CONFIG(Config) -> {config, Config};
 in_group({Case, Group}) -> {Group, Case};
 in_group(Case) -> {none, Case}.
 
@@ -73,7 +75,7 @@ class(_) -> luck.
 
 text(Reason) ->
     Text = unicode:characters_to_binary(io_lib:format("~tP", [Reason, 60])),
-    unicode:characters_to_binary(string:slice(Text, 0, ?REASON_BYTES)).
+    unicode:characters_to_binary(string:slice(Text, 0, ?REASON_CHARACTERS)).
 
 %% @doc Appends an event to the file, by one system call, so that the lines of a parallel group do not mix.
 -spec write(file:filename(), event()) -> ok | {error, term()}.

@@ -1,21 +1,23 @@
-%% @private Runs one suite of Common Test, or one case of it, in a node of its own, which {@link weir_kit_test_run} starts.
+%% @private Runs a suite of Common Test, or one case of a suite, in a node that {@link weir_kit_test_run} has started.
 -module(weir_kit_test_node).
 
 -export([start/0]).
 
-%% @doc Runs the suite that the arguments of `erl' name, and ends the node. The node ends with its standard input, too,
-%% which is a pipe from {@link weir_kit_test_run}.
+%% @doc Runs the suite that the command line names, and ends the node. The node also ends with its standard input, a
+%% pipe from {@link weir_kit_test_run}.
 %%
-%% Arguments after `-weir_test': a folder for the output, the folder of the suite's beam, the suite, the case or `all', and
-%% the paths of groups to the case, with dots between the groups.
+%% Arguments after `-weir_test': a folder for the output, the folder of the suite's beam, the suite, the case or `all',
+%% and the paths of groups to the case, with dots between the groups.
 -spec start() -> no_return().
 start() ->
     {ok, [[Dir, Folder, Suite, Case | Paths]]} = init:get_argument(weir_test),
     _ = spawn(fun() -> eof = io:get_line(user, ""), halt(1) end),
     Events = filename:join(Dir, "events"),
-    Result = ct:run_test(only(Case, [[list_to_atom(Group) || Group <- string:lexemes(Path, ".")] || Path <- Paths]) ++ [
-        {dir, Folder}, {suite, list_to_atom(Suite)}, {logdir, Dir}, {auto_compile, false}, {enable_builtin_hooks, false},
-        {ct_hooks, [{weir_kit_test_hook, Events}]}
+    Groups = [[list_to_atom(Group) || Group <- string:lexemes(Path, ".")] || Path <- Paths],
+    %% Common Test's own hook that copies the log into its pages stays out: without its process, a case fails.
+    Result = ct:run_test(only(Case, Groups) ++ [
+        {dir, Folder}, {suite, list_to_atom(Suite)}, {logdir, Dir}, {auto_compile, false},
+        {enable_builtin_hooks, false}, {ct_hooks, [{weir_kit_test_hook, Events}]}
     ]),
     case Result of
         {Passed, _Failed, _Skipped} -> ok = weir_kit_test_hook:write(Events, {done, Passed, cpu_ms()});
@@ -29,7 +31,8 @@ only(Case, Paths) -> [{group, Paths}, {testcase, [list_to_atom(Case)]}].
 
 %% The processor's time of this program and of all programs below it, those that have ended included. Linux only.
 cpu_ms() ->
-    Stats = [Stat || File <- filelib:wildcard("/proc/[0-9]*/stat"), {ok, Text} <- [file:read_file(File)], Stat <- [stat(Text)]],
+    Texts = [file:read_file(File) || File <- filelib:wildcard("/proc/[0-9]*/stat")],
+    Stats = [stat(Text) || {ok, Text} <- Texts],
     case lists:keyfind(list_to_integer(os:getpid()), 1, Stats) of
         false -> 0;
         Own -> 10 * lists:sum([Ticks || {_, _, Ticks} <- [Own | below(Own, Stats)]])
@@ -44,4 +47,5 @@ stat(Text) ->
     [Start, Rest] = string:split(Text, ") ", trailing),
     [Pid | _] = string:split(Start, " "),
     [_State, Parent | Fields] = string:lexemes(Rest, " \n"),
-    {binary_to_integer(Pid), binary_to_integer(Parent), lists:sum([binary_to_integer(N) || N <- lists:sublist(Fields, 10, 4)])}.
+    Ticks = lists:sum([binary_to_integer(N) || N <- lists:sublist(Fields, 10, 4)]),
+    {binary_to_integer(Pid), binary_to_integer(Parent), Ticks}.

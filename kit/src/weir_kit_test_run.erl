@@ -1,8 +1,8 @@
 %% @private Runs the suites of Common Test side by side, each in a node of its own, and repeats by themselves the cases
 %% that failed by luck. {@link weir_kit_test_verdict} has the rules. `scripts/test' calls {@link main/0}.
 %%
-%% The node of a suite writes its output and the pages of Common Test below `_build/test/logs/SUITE'. Each case and suite
-%% that needed a second try is a line of `_build/test/again.jsonl', a JSON object with its first failure.
+%% The node of a suite writes its output and the pages of Common Test below `_build/test/logs/SUITE'. Each case and
+%% suite that needed a second try is a line of `_build/test/again.jsonl', a JSON object with its first failure.
 -module(weir_kit_test_run).
 
 -export([main/0, run/1]).
@@ -23,8 +23,8 @@
     logs => file:filename(),
     again => file:filename()
 }.
-%% `dirs': folders with compiled suites. `suites': all of these folders, if not given. `case': the only case. `paths': the
-%% code path of the suites' nodes, that of the caller if not given. `jobs': how many suites run side by side.
+%% `dirs': folders with compiled suites. `suites': all of these folders, if not given. `case': the only case. `paths':
+%% the code path of the suites' nodes, that of the caller if not given. `jobs': how many suites run side by side.
 
 %% @doc Runs the suites of the folders that follow `-dirs' on the command line, and ends the node. The environment
 %% variables `SUITE', `CASE', `STRICT' and `JOBS' are those of `make test'.
@@ -226,7 +226,8 @@ report(Results, Tries, #{again := File} = Conf) ->
     lists:foreach(fun say_failure/1, Failures),
     #{passed := Passed, failed := Failed, skipped := Skipped} = weir_kit_test_verdict:totals(Results),
     [say("No test ran.~n", []) || Passed + Failed =:= 0],
-    [say("More than one case in a hundred failed, so none ran again.~n", []) || weir_kit_test_verdict:too_many(Results, mode(Conf))],
+    TooMany = weir_kit_test_verdict:too_many(Results, mode(Conf)),
+    [say("More than one case in a hundred failed, so no case ran again.~n", []) || TooMany],
     say("~b passed, ~b failed~s~n", [Passed, Failed, [io_lib:format(", ~b skipped", [Skipped]) || Skipped > 0]]),
     case weir_kit_test_verdict:is_green(Results) of
         true -> green;
@@ -247,24 +248,28 @@ say_failure(#{suite := Suite, name := Case, class := Class, reason := Reason}) -
     ]).
 
 say_slowest(Results) ->
-    Slowest = lists:sublist(lists:reverse(lists:keysort(1, [{Ms, Cpu, Suite} || #{suite := Suite, ms := Ms, cpu_ms := Cpu} <- Results])), ?SLOWEST),
+    Times = [{Ms, Cpu, Suite} || #{suite := Suite, ms := Ms, cpu_ms := Cpu} <- Results],
+    Slowest = lists:sublist(lists:reverse(lists:sort(Times)), ?SLOWEST),
     say("~nThe slowest suites: seconds, seconds of a processor, share of waiting~n", []),
     [
         say("  ~-40s ~6.1f ~6.1f ~3b %~n", [Suite, Ms / 1000, Cpu / 1000, max(0, 100 - 100 * Cpu div max(1, Ms))])
      || {Ms, Cpu, Suite} <- Slowest
     ],
+    {AllMs, AllCpu, _} = lists:unzip3(Times),
     say("  all ~b suites: ~b s, ~b s of a processor~n~n", [
-        length(Results), lists:sum([Ms || #{ms := Ms} <- Results]) div 1000, lists:sum([Cpu || #{cpu_ms := Cpu} <- Results]) div 1000
+        length(Times), lists:sum(AllMs) div 1000, lists:sum(AllCpu) div 1000
     ]).
 
 say_try({#{suite := Suite, name := Case, reason := Reason}, How}) ->
-    say("AGAIN ~s:~s, ~s at a second try. First failure:~n    ~ts~n", [Suite, Case, How, string:slice(Reason, 0, ?SHOWN_CHARACTERS)]).
+    First = string:slice(Reason, 0, ?SHOWN_CHARACTERS),
+    say("AGAIN ~s:~s, ~s at a second try. First failure:~n    ~ts~n", [Suite, Case, How, First]).
 
 say(Format, Arguments) -> io:put_chars(unicode:characters_to_list(io_lib:format(Format, Arguments))).
 
 json({#{suite := Suite, group := Group, name := Case, reason := Reason}, How}) ->
+    Otp = erlang:system_info(otp_release),
     Pairs = [
-        {"otp", erlang:system_info(otp_release)}, {"suite", Suite}, {"group", Group}, {"case", Case}, {"then", How}, {"first", Reason}
+        {"otp", Otp}, {"suite", Suite}, {"group", Group}, {"case", Case}, {"then", How}, {"first", Reason}
     ],
     ["{", lists:join(", ", [[$", Key, "\": \"", escaped(Value), $"] || {Key, Value} <- Pairs]), "}\n"].
 

@@ -35,11 +35,11 @@ result(Suite, Events, End, Ms) ->
     {Passed, CpuMs} =
         case lists:keyfind(done, 1, Events) of
             {done, N, Cpu} -> {N, Cpu};
-            false -> {length([ended || {ended, _, _, _} <- Events]) - length([failed || {failed, _, _, _, _} <- Events]), 0}
+            false -> {0, 0}
         end,
     #{
         suite => Suite,
-        passed => max(0, Passed),
+        passed => Passed,
         skipped => length([skipped || {skipped, _, _, _} <- Events]),
         failures => [
             #{suite => Suite, group => Group, name => Name, class => Class, reason => Reason}
@@ -51,7 +51,7 @@ result(Suite, Events, End, Ms) ->
     }.
 
 what_broke(Events, End) ->
-    Configs = [{Class, text("~s failed: ~ts", [Function, Reason])} || {config_failed, Function, Class, Reason} <- Events],
+    Configs = [{Class, text("~s failed: ~ts", [Name, Reason])} || {config_failed, Name, Class, Reason} <- Events],
     case {lists:keymember(done, 1, Events), End, Configs} of
         {true, _, []} -> none;
         {true, _, _} -> hd([Fault || {fault, _} = Fault <- Configs] ++ Configs);
@@ -60,7 +60,7 @@ what_broke(Events, End) ->
     end.
 
 running(Events) ->
-    Ended = [{Group, Case} || {ended, Group, Case, _} <- Events] ++ [{Group, Case} || {failed, Group, Case, _, _} <- Events],
+    Ended = [{Group, Case} || {ended, Group, Case, _} <- Events],
     case [Case || {begun, Group, Case} <- Events, not lists:member({Group, Case}, Ended)] of
         [] -> "";
         Cases -> io_lib:format(" while it ran ~w", [lists:last(Cases)])

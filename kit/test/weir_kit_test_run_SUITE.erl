@@ -63,7 +63,8 @@ a_case_runs_again_in_its_own_group(Config) ->
 one_case_runs_in_all_its_groups(Config) ->
     {green, _, _} = run(#{suites => [fixture_groups_SUITE], 'case' => same}, Config),
     ?assertEqual({2, 1}, {runs(inner, Config), runs(other, Config)}),
-    ?assertError({no_case, fixture_groups_SUITE, none}, run(#{suites => [fixture_groups_SUITE], 'case' => none}, Config)).
+    Unknown = #{suites => [fixture_groups_SUITE], 'case' => none},
+    ?assertError({no_case, fixture_groups_SUITE, none}, run(Unknown, Config)).
 
 %% ---------------------------------------------------------------- suites
 
@@ -130,10 +131,11 @@ json(File) ->
     Print = "import json,sys\nfor l in open(sys.argv[1], encoding='utf-8'):\n"
         "  for k, v in json.loads(l).items(): print(k, ascii(v), sep='\\t')\n  print()",
     Text = os:cmd("python3 -c \"" ++ Print ++ "\" " ++ File),
-    [
-        maps:from_list([{Key, string:trim(Value, both, "'\"")} || [Key, Value] <- [string:split(L, "\t") || L <- string:lexemes(Object, "\n")]])
-     || Object <- string:split(Text, "\n\n", all), Object =/= ""
-    ].
+    [maps:from_list(lists:map(fun pair/1, string:lexemes(O, "\n"))) || O <- string:split(Text, "\n\n", all), O =/= ""].
+
+pair(Line) ->
+    [Key, Value] = string:split(Line, "\t"),
+    {Key, string:trim(Value, both, "'\"")}.
 
 last_line(Output) -> lists:last(string:lexemes(Output, "\n")).
 
