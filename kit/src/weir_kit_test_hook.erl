@@ -22,20 +22,27 @@
     (Name =:= init_per_suite orelse Name =:= end_per_suite orelse Name =:= init_per_group orelse
         Name =:= end_per_group orelse Name =:= error_in_suite)).
 
+-type state() :: #{file := file:filename(), {Group :: atom(), Case :: atom()} => Begun :: integer()}.
+-type name() :: atom() | {atom(), Group :: atom()}.
+
+-spec init(Id :: term(), file:filename()) -> {ok, state()}.
 init(_Id, File) -> {ok, #{file => File}}.
 
+-spec pre_init_per_testcase(module(), Case :: atom(), proplists:proplist(), state()) -> {proplists:proplist(), state()}.
 pre_init_per_testcase(_Suite, Case, Config, #{file := File} = State) ->
     Group = group(Config),
     ok = write(File, {begun, Group, Case}),
     _ = ct:timetrap(weir_kit:long({minutes, 5}, {hours, 2})),
     {Config, State#{{Group, Case} => erlang:monotonic_time(millisecond)}}.
 
+-spec post_end_per_testcase(module(), Case :: atom(), proplists:proplist(), Return, state()) -> {Return, state()}.
 post_end_per_testcase(_Suite, Case, Config, Return, #{file := File} = State) ->
     Key = {Group = group(Config), Case},
     Ms = erlang:monotonic_time(millisecond) - maps:get(Key, State),
     ok = write(File, {ended, Group, Case, Ms}),
     {Return, maps:remove(Key, State)}.
 
+-spec on_tc_fail(module(), name(), Reason :: term(), state()) -> state().
 on_tc_fail(_Suite, Name, Reason, #{file := File} = State) ->
     Text = text(Reason),
     Class = class(Reason),
@@ -46,7 +53,8 @@ on_tc_fail(_Suite, Name, Reason, #{file := File} = State) ->
         end),
     State.
 
-%% A case that Common Test skips, because what prepares it failed, has failed.
+%% If Common Test skips a case because its preparation failed, the case has failed.
+-spec on_tc_skip(module(), name(), {tc_user_skip | tc_auto_skip, Reason :: term()}, state()) -> state().
 on_tc_skip(_Suite, Name, {How, Reason}, #{file := File} = State) ->
     case {in_group(Name), How} of
         {{config, _}, tc_user_skip} -> ok;
