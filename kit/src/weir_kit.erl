@@ -1,12 +1,13 @@
-%% @doc Functions that the tests of all applications share, and the demo and the benchmarks with them: the cases of a
-%% suite, faults, waiting, processes that a test starts and kills, signals to programs, and files of the repository.
+%% @doc Functions that the tests of all applications share: the cases of a suite, faults, waiting, and processes that a
+%% test starts and kills. The demo and the benchmarks wait and call in parallel with them.
 %%
-%% A test waits for a minute at most, and for every event with the same limit: {@link until/1} and {@link wait_ms/0} are
-%% the only deadline of the suites. A machine that runs two releases at once may take seconds for milliseconds of work.
+%% A test waits a minute at most for any event: {@link until/1} and {@link wait_ms/0} are the only deadline of the suites.
+%% A machine that runs two releases at once may take seconds for milliseconds of work.
 -module(weir_kit).
 
 -export([cases/1, fault/1, none/2, same/3, holds/1, long/2]).
 -export([until/1, until_value/1, wait_ms/0, until_waiting/1]).
+-export([run_task/1]).
 -export([kill/1, await_down/1, start/1, result/1, in_parallel/1, queue_len/1, take_messages/0, messages/0, quiet/1,
     loud/1]).
 -export([signal/2, path/1]).
@@ -25,8 +26,8 @@
 %% @doc Returns the cases of a suite, in the order of its file: the functions with one clause and one argument that is
 %% `_', `_Config' or `Config'. A helper with one argument names the argument otherwise.
 %%
-%% A function of one argument that is neither a case nor mentioned in the suite would never run, and a case that is
-%% mentioned may be meant as a helper. So the function fails with `{not_a_case, Names}' or `{case_is_called, Names}'.
+%% A function of one argument that is neither a case nor mentioned in the suite would never run: the error is
+%% `{not_a_case, Names}'. A case that the suite calls is probably a helper: the error is `{case_is_called, Names}'.
 %% Groups are subtracted: `all() -> [{group, tcp} | weir_kit:cases(?MODULE) -- Cases]'.
 -spec cases(module()) -> [atom()].
 cases(Suite) ->
@@ -152,7 +153,11 @@ await_down(Pid) ->
 
 %% @doc Calls a function in a process of its own. {@link result/1} waits for its result.
 -spec start(fun(() -> term())) -> task().
-start(Fun) -> spawn_monitor(fun() -> exit({returned, Fun()}) end).
+start(Fun) -> spawn_monitor(?MODULE, run_task, [Fun]).
+
+%% @private
+-spec run_task(fun(() -> term())) -> no_return().
+run_task(Fun) -> exit({returned, Fun()}).
 
 %% @doc Waits for the result of a task. If the task crashed, fails with `{crashed, Reason}'.
 -spec result(task()) -> Result :: term().
@@ -198,7 +203,7 @@ take_messages() ->
 -spec messages() -> [term()].
 messages() ->
     All = take_messages(),
-    [self() ! Message || Message <- All],
+    lists:foreach(fun(Message) -> self() ! Message end, All),
     All.
 
 %% @doc Turns the log off until {@link loud/1}, for suites that kill processes by the thousand. Returns the

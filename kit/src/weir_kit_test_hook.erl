@@ -56,12 +56,13 @@ on_tc_fail(_Suite, Name, Reason, #{file := File} = State) ->
 %% If Common Test skips a case because its preparation failed, the case has failed.
 -spec on_tc_skip(module(), name(), {tc_user_skip | tc_auto_skip, Reason :: term()}, state()) -> state().
 on_tc_skip(_Suite, Name, {How, Reason}, #{file := File} = State) ->
-    case {in_group(Name), How} of
-        {{config, _}, tc_user_skip} -> ok;
-        {{config, Function}, tc_auto_skip} -> write(File, {config_failed, Function, class(Reason), text(Reason)});
-        {{Group, Case}, tc_user_skip} -> write(File, {skipped, Group, Case, text(Reason)});
-        {{Group, Case}, tc_auto_skip} -> write(File, {failed, Group, Case, class(Reason), text(Reason)})
-    end,
+    ok =
+        case {in_group(Name), How} of
+            {{config, _}, tc_user_skip} -> ok;
+            {{config, Function}, tc_auto_skip} -> write(File, {config_failed, Function, class(Reason), text(Reason)});
+            {{Group, Case}, tc_user_skip} -> write(File, {skipped, Group, Case, text(Reason)});
+            {{Group, Case}, tc_auto_skip} -> write(File, {failed, Group, Case, class(Reason), text(Reason)})
+        end,
     State.
 
 in_group({Config, _Group}) when ?IS_CONFIG(Config) -> {config, Config};

@@ -6,12 +6,12 @@
 %% @doc Runs the suite that the command line names, and ends the node. The node also ends with its standard input, a
 %% pipe from {@link weir_kit_test_run}.
 %%
-%% Arguments after `-weir_test': a folder for the output, the folder of the suite's beam, the suite, the case or `all',
-%% and the paths of groups to the case, with dots between the groups.
+%% Arguments after `-weir_test': a folder for the output, the folder of the suite's beam, the suite, and the case or `all'.
+%% Paths of groups to the case follow, with dots between the groups.
 -spec start() -> no_return().
 start() ->
     {ok, [[Dir, Folder, Suite, Case | Paths]]} = init:get_argument(weir_test),
-    _ = spawn(fun() -> eof = io:get_line(user, ""), halt(1) end),
+    _ = spawn(fun halt_at_end_of_input/0),
     Events = filename:join(Dir, "events"),
     Groups = [[list_to_atom(Group) || Group <- string:lexemes(Path, ".")] || Path <- Paths],
     %% Common Test's own hook that copies the log into its pages stays out: without its process, a case fails.
@@ -24,6 +24,11 @@ start() ->
         Error -> io:format("~tp~n", [Error])
     end,
     halt(0).
+
+-spec halt_at_end_of_input() -> no_return().
+halt_at_end_of_input() ->
+    eof = io:get_line(user, ""),
+    halt(1).
 
 only("all", _Paths) -> [];
 only(Case, [[]]) -> [{testcase, [list_to_atom(Case)]}];

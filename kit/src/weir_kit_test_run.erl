@@ -23,8 +23,9 @@
     logs => file:filename(),
     again => file:filename()
 }.
-%% `dirs': folders with compiled suites. `suites': all of these folders, if not given. `case': the only case. `paths':
-%% the code path of the suites' nodes, that of the caller if not given. `jobs': how many suites run side by side.
+%% `dirs': folders with compiled suites. `suites': the suites that run, by default all suites of these folders. `case':
+%% the only case. `paths': the code path of the suites' nodes, by default the caller's. `jobs': the number of suites that
+%% run side by side.
 
 %% @doc Runs the suites of the folders that follow `-dirs' on the command line, and ends the node. The environment
 %% variables `SUITE', `CASE', `STRICT' and `JOBS' are those of `make test'.
@@ -76,14 +77,15 @@ side_by_side(#{suites := Suites, jobs := Jobs} = Conf) ->
 
 start(Suite, #{'case' := Case} = Conf) ->
     Paths = paths_of_case(Suite, Case),
-    _ = spawn_monitor(fun() -> exit({ran, run_suite(Suite, Paths, Case, Conf)}) end),
+    Me = self(),
+    _ = spawn_link(fun() -> Me ! {ran, run_suite(Suite, Paths, Case, Conf)} end),
     ok.
 
 collect(Count, _Later, Results, _Conf) when length(Results) =:= Count ->
     lists:reverse(Results);
 collect(Count, Later, Results, Conf) ->
     receive
-        {'DOWN', _Monitor, process, _Pid, {ran, Result}} ->
+        {ran, Result} ->
             say("[~b/~b] ", [length(Results) + 1, Count]),
             say_result(Result),
             Left = start_next(Later, Conf),

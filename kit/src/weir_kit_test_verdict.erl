@@ -1,4 +1,4 @@
-%% @private What a run of the suites amounts to: which cases and suites run a second time, and whether the run failed.
+%% @private Decides which cases and suites run a second time, and whether a run of the suites has failed.
 %%
 %% Rules, for a run in which N cases ran:
 %% <ul>
@@ -83,7 +83,7 @@ unlucky(Results, repeat) ->
         false -> lucky_failures(Results)
     end.
 
-%% @doc Returns whether so many cases failed by luck that none runs again.
+%% @doc Returns whether too many cases failed by luck, so that none runs again.
 -spec too_many([result()], mode()) -> boolean().
 too_many(_Results, strict) ->
     false;

@@ -1,4 +1,4 @@
-%% What the demo, the benchmarks and the tests rely on.
+%% The functions of the kit, on which the demo, the benchmarks and the tests rely.
 -module(weir_kit_SUITE).
 
 -include_lib("stdlib/include/assert.hrl").

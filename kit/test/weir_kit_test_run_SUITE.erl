@@ -85,7 +85,7 @@ suites_run_side_by_side(Config) ->
 
 %% ---------------------------------------------------------------- the verdict
 
-%% Of N cases one in a hundred may run again, and always one.
+%% One case in a hundred may run again, and always one.
 too_many_second_tries(_) ->
     [
         ?assertEqual(Repeated, length(weir_kit_test_verdict:unlucky([result(Ran, Unlucky)], repeat)))
