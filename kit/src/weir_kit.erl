@@ -28,6 +28,8 @@
 %%
 %% A function of one argument that is neither a case nor mentioned in the suite would never run: the error is
 %% `{not_a_case, Names}'. A case that the suite calls is probably a helper: the error is `{case_is_called, Names}'.
+%% Common Test takes a function without arguments and with a case's name for a description of the case: the error is
+%% `{info_function, Names}'.
 %% Groups are subtracted: `all() -> [{group, tcp} | weir_kit:cases(?MODULE) -- Cases]'.
 -spec cases(module()) -> [atom()].
 cases(Suite) ->
@@ -37,6 +39,7 @@ cases(Suite) ->
     {Cases, Others} = lists:partition(fun({_, Clauses}) -> takes_config(Clauses) end, One),
     ok = refuse(not_a_case, [Name || {Name, _} <- Others, not is_used({atom, Name}, Name, Functions)]),
     ok = refuse(case_is_called, [Name || {Name, _} <- Cases, is_used({call, Name}, Name, Functions)]),
+    ok = refuse(info_function, [Name || {Name, 0, _} <- Functions, lists:keymember(Name, 1, Cases)]),
     [Name || {Name, _} <- Cases].
 
 refuse(_Why, []) -> ok;
