@@ -536,21 +536,12 @@ several_addresses(_) ->
         ok = inet_db:set_lookup(Lookup)
     end.
 
-%% A listening socket whose queue is full answers no more.
 connect_in_time(_) ->
-    {ok, Listener} = gen_tcp:listen(0, [{ip, {127, 0, 0, 1}}, {backlog, 0}]),
-    {ok, Port} = inet:port(Listener),
-    Connected = connect_until_timeout(Port, []),
-    {error, timeout} = weir_socket:connect({127, 0, 0, 1}, Port, [], 0),
+    {Full, Port, Only} = weir_socket_test_lib:full_listener(),
+    [{error, timeout} = weir_socket:connect({127, 0, 0, 1}, Port, [], Time) || Time <- [20, 0]],
     nothing_at_all(),
-    [ok = weir_socket:close(Socket) || Socket <- Connected],
-    ok = gen_tcp:close(Listener).
-
-connect_until_timeout(Port, Connected) ->
-    case weir_socket:connect({127, 0, 0, 1}, Port, [], 200) of
-        {ok, Socket} when length(Connected) < 20 -> connect_until_timeout(Port, [Socket | Connected]);
-        {error, timeout} -> Connected
-    end.
+    ok = gen_tcp:close(Only),
+    ok = socket:close(Full).
 
 %% Attempts that fail send nothing, and leave no descriptor.
 connect_leaves_nothing(_) ->

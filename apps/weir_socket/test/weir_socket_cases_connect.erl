@@ -27,7 +27,8 @@
 -import(weir_kit, [start/1, result/1, until/1, until_waiting/1, kill/1, same/3]).
 -import(weir_socket_test_lib, [
     listen/2, listen/3, connect/4, connect/5, fdopen/3, accept/1, accept/2, pair/2, pair/3, peer_opts/0, send/2, recv/2,
-    close/1, setopts/2, getopts/2, getopt/2, peername/1, sockname/1, port/1, next/0, nothing/0, unused_port/0, talk/2
+    close/1, setopts/2, getopts/2, getopt/2, peername/1, sockname/1, port/1, next/0, nothing/0, unused_port/0, talk/2,
+    full_listener/0
 ]).
 -import(weir_socket_differences, [differs/2]).
 
@@ -51,24 +52,13 @@ connect_refused(B) ->
     ok = socket:close(Bound),
     nothing().
 
-%% A listener whose queue is full answers no more.
 connect_times_out(B) ->
-    {ok, Full} = socket:open(inet, stream),
-    ok = socket:bind(Full, #{family => inet, addr => ?LOOPBACK, port => 0}),
-    {ok, #{port := Port}} = socket:sockname(Full),
-    ok = socket:listen(Full, 0),
-    Filling = fill(Port, []),
+    {Full, Port, Only} = full_listener(),
     ?assertEqual({error, timeout}, connect(B, ?LOOPBACK, Port, [], 20)),
     ?assertEqual({error, timeout}, connect(B, ?LOOPBACK, Port, [], 0)),
     ok = socket:close(Full),
-    [gen_tcp:close(Socket) || Socket <- Filling],
+    _ = gen_tcp:close(Only),
     nothing().
-
-fill(Port, Filling) when length(Filling) < 50 ->
-    case gen_tcp:connect(?LOOPBACK, Port, [], 2000) of
-        {ok, Socket} -> fill(Port, [Socket | Filling]);
-        {error, timeout} -> Filling
-    end.
 
 accept_times_out(B) ->
     {ok, Listener} = listen(B, [binary, {active, false}, {ip, ?LOOPBACK}]),

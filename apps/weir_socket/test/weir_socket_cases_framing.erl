@@ -24,7 +24,7 @@
 -import(weir_kit, [start/1, result/1, same/3]).
 -import(weir_socket_test_lib, [
     pair/2, pair/3, send/2, recv/2, recv/3, close/1, setopts/2, getopt/2, next/0, nothing/0, fill/1, holds_in_time/1,
-    in_time/1, same_bytes/2
+    same_bytes/2, in_time/1
 ]).
 -import(weir_socket_differences, [differs/2]).
 

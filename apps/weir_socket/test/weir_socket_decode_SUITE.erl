@@ -9,7 +9,7 @@
 -compile([export_all, nowarn_export_all]).
 
 -import(weir_kit, [start/1, result/1, until/1, wait_ms/0]).
--import(weir_socket_test_lib, [nothing_at_all/0, next/0, in_time/1, holds_in_time/1, same_bytes/2]).
+-import(weir_socket_test_lib, [nothing_at_all/0, next/0, holds_in_time/1, same_bytes/2, in_time/1]).
 
 all() -> weir_kit:cases(?MODULE).
 

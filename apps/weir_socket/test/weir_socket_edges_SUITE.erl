@@ -9,7 +9,7 @@
 
 -import(weir_kit, [start/1, result/1, until/1, same/3]).
 -import(weir_socket_test_lib, [
-    pair/2, next/0, nothing/0, nothing_at_all/0, read_all/1, same_bytes/2, fill/1, until_messages/1
+    pair/2, next/0, nothing/0, nothing_at_all/0, read_all/1, fill/1, until_messages/1, same_bytes/2
 ]).
 
 all() -> weir_kit:cases(?MODULE).

@@ -208,30 +208,16 @@ states_that_refuse(_Config) ->
     ?assertEqual({error, eaddrinuse}, ?NIF:listen(Other, 5)),
     %% A connection that nobody answers.
     {ok, Waiting} = ?NIF:open(inet, none, default),
-    {Full, FullPort, Clients} = full(),
+    {Full, FullPort, Only} = weir_socket_test_lib:full_listener(),
     Ref = make_ref(),
     wait = ?NIF:connect(Waiting, {inet, {127, 0, 0, 1}, FullPort}, Ref),
     ?assertMatch(#{state := connecting}, ?NIF:info(Waiting)),
     ?assertEqual({error, ealready}, ?NIF:connect(Waiting, Address, make_ref())),
     ?assertEqual({error, ealready}, ?NIF:dup(Waiting)),
     ok = ?NIF:cancel(Waiting, Ref),
-    [ok = socket:close(Client) || Client <- Clients],
-    close([L, A, One, Other, Waiting, Full]).
-
-%% A listening socket whose queue the kernel lets nobody into any more.
-full() ->
-    {ok, Full} = ?NIF:open(inet, none, default),
-    ok = ?NIF:bind(Full, {inet, {127, 0, 0, 1}, 0}),
-    ok = ?NIF:listen(Full, 0),
-    {ok, {inet, _, Port}} = ?NIF:sockname(Full),
-    {Full, Port, fill_queue(Port, [])}.
-
-fill_queue(Port, Clients) ->
-    {ok, Client} = socket:open(inet, stream),
-    case socket:connect(Client, #{family => inet, addr => {127, 0, 0, 1}, port => Port}, 200) of
-        ok -> fill_queue(Port, [Client | Clients]);
-        {error, timeout} -> [Client | Clients]
-    end.
+    ok = gen_tcp:close(Only),
+    ok = socket:close(Full),
+    close([L, A, One, Other, Waiting]).
 
 dead_acceptor_is_passed_over(_Config) ->
     {L, Port} = listen(),

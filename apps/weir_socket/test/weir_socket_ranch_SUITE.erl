@@ -9,7 +9,7 @@
 -compile([export_all, nowarn_export_all]).
 
 -import(weir_kit, [start/1, result/1, until/1, wait_ms/0]).
--import(weir_socket_test_lib, [read_all/2, fill/1]).
+-import(weir_socket_test_lib, [fill/1, read_all/1]).
 
 -define(LOCALHOST, {127, 0, 0, 1}).
 
@@ -271,7 +271,7 @@ sending_files(Config) ->
         begin
             {ok, Listener} = weir_ranch:listen(#{socket_opts => [{ip, ?LOCALHOST}]}),
             {Client, Socket} = accepted(Listener),
-            Reader = start(fun() -> read_all(Client, wait_ms()) end),
+            Reader = start(fun() -> read_all(Client) end),
             ?assertEqual({ok, byte_size(Expected)}, Send(Socket)),
             ok = weir_ranch:close(Socket),
             ?assert(result(Reader) =:= Expected),

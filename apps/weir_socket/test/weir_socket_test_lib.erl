@@ -10,12 +10,13 @@
 %% counts of what the node holds.
 -module(weir_socket_test_lib).
 
+-export([behaviour_groups/1, begin_behaviour/2, end_behaviour/1, backend/1]).
 -export([listen/2, listen/3, connect/4, connect/5, fdopen/3, accept/1, accept/2, pair/2, pair/3, peer_opts/0]).
 -export([send/2, recv/2, recv/3, close/1, shutdown/2, controlling_process/2]).
 -export([setopts/2, getopts/2, getopt/2, peername/1, sockname/1, port/1, getstat/1, getstat/2, info/1]).
 -export([next/0, nothing/0, nothing_at_all/0, until_messages/1, in_time/1, holds_in_time/1]).
 -export([settle/1, stalled/1, received/1, read_all/1, same_bytes/2, talk/2]).
--export([tmp/1, remove_tmp/0, source_dir/0, unused_port/0, fill/1, descriptor/1]).
+-export([tmp/1, remove_tmp/0, source_dir/0, unused_port/0, full_listener/0, fill/1, descriptor/1]).
 -export([descriptors/0, socket_descriptors/0, pollset_infos/0, pollers/0, held/0, memory/0, memory/1,
     until_nothing_leaks/1]).
 -export([with_descriptors/3]).
@@ -30,6 +31,18 @@
 -define(STALLED_MS, 2_000).
 
 %% ---------------------------------------------------------------- the three implementations
+
+%% Returns the groups of a suite of behaviour: all cases with each implementation. A case asks backend/1 for its own.
+behaviour_groups(Cases) -> [{Backend, [], Cases} || Backend <- [inet, socket, weir]].
+
+begin_behaviour(Backend, Config) ->
+    _ = Backend =:= weir andalso (ok = application:start(weir_socket)),
+    [{backend, Backend} | Config].
+
+end_behaviour(weir) -> application:stop(weir_socket);
+end_behaviour(_Backend) -> ok.
+
+backend(Config) -> proplists:get_value(backend, Config).
 
 listen(Backend, Opts) -> listen(Backend, 0, Opts).
 
@@ -124,6 +137,21 @@ unused_port() ->
     ok = socket:bind(Bound, #{family => inet, addr => {127, 0, 0, 1}, port => 0}),
     {ok, #{port := Port}} = socket:sockname(Bound),
     {Bound, Port}.
+
+%% Returns a listening socket of OTP's module socket that answers no more, since its queue is full, its port, and the
+%% connection that fills the queue.
+full_listener() ->
+    {ok, Full} = socket:open(inet, stream),
+    ok = socket:bind(Full, #{family => inet, addr => {127, 0, 0, 1}, port => 0}),
+    {ok, #{port := Port}} = socket:sockname(Full),
+    ok = socket:listen(Full, 0),
+    {ok, Only} = gen_tcp:connect({127, 0, 0, 1}, Port, [], wait_ms()),
+    %% TCP_INFO of Linux: where a connection counts segments, a listening socket counts connections.
+    until(fun() ->
+        {ok, <<_:24/binary, Queued:32/native, _/binary>>} = socket:getopt_native(Full, {6, 11}, 148),
+        Queued =:= 1
+    end),
+    {Full, Port, Only}.
 
 %% Receives until the other end closes, and returns all bytes.
 read_all(Peer) -> read_all(Peer, []).
