@@ -14,23 +14,12 @@
     until_nothing_leaks/1
 ]).
 
-all() ->
-    [
-        gen_tcp_takes_it, inet_takes_it, inet_listener, sendfile, monitors, cancelled_monitors, monitors_of_the_closed,
-        many_monitors, stats, infos, set_after_close, backend_of_gen_tcp, names_of_errors, received_without_waiting,
-        received_in_time_or_later, accepted_in_time_or_later, gone_answers_are_taken,
-        recv_closed_by_another, accept_closed_by_another, send_closed_by_another, send_times_out, send_timeout_closes,
-        send_goes_on_when_there_is_room, shutdown_after_what_is_queued, shut_on_both_sides, close_waits,
-        {group, gives_up}, close_drops_with_linger_zero,
-        moves_what_was_sent, gives_back_what_was_sent, not_the_owner, owner_already, owners_elsewhere,
-        several_addresses,
-        connect_in_time, connect_leaves_nothing, sockaddrs, services, from_an_address, taken_descriptors, duplicates,
-        sets, handles_of_others, handles_of_the_past,
-        arguments
-    ].
+all() -> [{group, gives_up} | weir_kit:cases(?MODULE) -- gives_up()].
 
-%% Each waits for seconds.
-groups() -> [{gives_up, [parallel], [close_gives_up, close_gives_up_after_linger]}].
+groups() -> [{gives_up, [parallel], gives_up()}].
+
+%% Cases that wait for seconds.
+gives_up() -> [close_gives_up, close_gives_up_after_linger].
 
 init_per_suite(Config) ->
     {ok, Started} = application:ensure_all_started(weir_socket),
@@ -802,7 +791,7 @@ answers_closed(Socket) ->
             weir_socket:recv(Socket, 0), weir_socket:recv(Socket, 0, 0), weir_socket:recv(Socket, 0, 10),
             weir_socket:accept(Socket), weir_socket:accept(Socket, 0), weir_socket:shutdown(Socket, write),
             weir_socket:controlling_process(Socket, self()), weir_socket:controlling_process(Socket, whereis(init)),
-            gen_tcp:recv(Socket, 0), weir_ranch:sendfile(Socket, ?FILE)
+            gen_tcp:recv(Socket, 0), weir_ranch:sendfile(Socket, code:which(?MODULE))
         ]
     ],
     [

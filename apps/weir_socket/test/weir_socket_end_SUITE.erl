@@ -12,19 +12,15 @@
 
 -define(SIZE, 8_000_000).
 
-all() -> [{group, node}, {group, application}].
+all() -> [{group, node} | weir_kit:cases(?MODULE) -- node_cases()].
 
-%% Each waits for others, or for seconds.
-groups() ->
+groups() -> [{node, [parallel], node_cases()}].
+
+%% Cases that wait for nodes of their own.
+node_cases() ->
     [
-        {node, [parallel], [
-            node_halts, node_stops, owner_dies_and_node_stops, node_halts_without_flushing, reader_that_takes_nothing,
-            nothing_lingers
-        ]},
-        {application, [], [
-            everybody_is_told, queue_is_written, queue_of_a_stalled_reader, opened_in_between,
-            supervisor_killed, begun_again
-        ]}
+        node_halts, node_stops, owner_dies_and_node_stops, node_halts_without_flushing, reader_that_takes_nothing,
+        nothing_lingers
     ].
 
 init_per_suite(Config) ->

@@ -488,7 +488,7 @@ waiting() ->
     {_, Silent} = Connect(raw),
     Self = self(),
     Waiting = [spawn_link(fun() -> Self ! {self(), {Sock, weir_socket:recv(Sock, 0, Timeout)}} end)
-        || {Sock, _} <- Connected, Timeout <- [infinity, 60_000]],
+        || {Sock, _} <- Connected, Timeout <- [infinity, wait_ms()]],
     Late = spawn_link(fun() -> Self ! {self(), weir_socket:recv(Silent, 0, 1000)} end),
     Acceptor = spawn_link(fun() -> Self ! {self(), element(1, weir_socket:accept(Listener))} end),
     %% Or it has waited already, and its time is over.
@@ -518,7 +518,7 @@ connecting() ->
     {ok, Port} = weir_socket:port(Listener),
     Self = self(),
     Connecting = [
-        spawn_link(fun() -> Self ! {self(), element(1, weir_socket:connect("localhost", Port, [inet], 60_000))} end)
+        spawn_link(fun() -> Self ! {self(), element(1, weir_socket:connect("localhost", Port, [inet], wait_ms()))} end)
      || _ <- lists:seq(1, 5)
     ],
     %% The kernel takes no more than two before they are accepted.

@@ -258,7 +258,7 @@ run(Module, Case, Args) ->
 
 %% ---------------------------------------------------------------- the build, and the other node
 
-call(Config, Module, Function, Args) -> peer:call(?config(peer, Config), Module, Function, Args, wait_ms()).
+call(Config, Module, Function, Args) -> peer:call(?config(peer, Config), Module, Function, Args, infinity).
 
 %% The folder of the modules that were compiled.
 build(Project) ->
@@ -294,7 +294,6 @@ output(Port, Output) ->
         {Port, {data, Data}} -> output(Port, [Output, Data]);
         {Port, {exit_status, 0}} -> {0, Output};
         {Port, {exit_status, Status}} -> {Status, iolist_to_binary(Output)}
-    after wait_ms() -> error({no_end, iolist_to_binary(Output)})
     end.
 
 copy(From, To, Pattern) ->

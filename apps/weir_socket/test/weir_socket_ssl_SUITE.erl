@@ -11,15 +11,9 @@
 
 -define(TRANSPORT, {cb_info, {weir_socket, tcp, tcp_closed, tcp_error, tcp_passive}}).
 
-all() ->
-    [
-        {group, 'tlsv1.2'}, {group, 'tlsv1.3'}, refused_by_the_client
-    ].
+all() -> [{group, Version} || {Version, _} <- groups()] ++ [refused_by_the_client].
 
-groups() ->
-    Cases = [passive, active_once, active_counted, large, half_close, moved, upgraded, closed_by_death, to_gen_tcp,
-    from_gen_tcp],
-    [{'tlsv1.2', Cases}, {'tlsv1.3', Cases}].
+groups() -> [{Version, weir_kit:cases(?MODULE) -- [refused_by_the_client]} || Version <- ['tlsv1.2', 'tlsv1.3']].
 
 init_per_suite(Config) ->
     case code:ensure_loaded(ssl) of
@@ -191,14 +185,14 @@ with_pair(Config, ServerTransport, ClientTransport, Options, Fun) ->
     ok = ssl:close(Listener),
     Result.
 
-server_options(Config) ->
-    #{server_config := Server} = ?config(certificates, Config),
-    with_version(Config, Server).
+server_options(Conf) ->
+    #{server_config := Server} = ?config(certificates, Conf),
+    with_version(Conf, Server).
 
-client_options(Config) ->
-    #{client_config := Client} = ?config(certificates, Config),
+client_options(Conf) ->
+    #{client_config := Client} = ?config(certificates, Conf),
     %% The name in the certificate is none of this node's.
-    with_version(Config, [
+    with_version(Conf, [
         {verify, verify_peer}, {server_name_indication, disable}, {customize_hostname_check, [{match_fun,
         fun any_name/2}]}
         | Client
@@ -206,10 +200,10 @@ client_options(Config) ->
 
 any_name(_, _) -> true.
 
-with_version(Config, Options) ->
-    case ?config(version, Config) of
+with_version(Conf, Options) ->
+    case ?config(version, Conf) of
         undefined -> Options;
-        _ -> [{versions, versions(Config)} | Options]
+        _ -> [{versions, versions(Conf)} | Options]
     end.
 
-versions(Config) -> [?config(version, Config)].
+versions(Conf) -> [?config(version, Conf)].

@@ -334,7 +334,7 @@ with_descriptors(Limit, Flags, {Module, Function}) ->
         exec => {os:find_executable("sh"), ["-c", Script, "sh"]},
         args => Flags ++ ["-pa" | [filename:absname(Dir) || Dir <- code:get_path(), Dir =/= "."]]
     }),
-    Result = peer:call(Peer, Module, Function, [], wait_ms()),
+    Result = peer:call(Peer, Module, Function, [], infinity),
     ok = peer:stop(Peer),
     Result.
 
