@@ -86,7 +86,8 @@ owners_die(B) ->
         IsConnected orelse receive connected -> ok after 0 -> ok end
     end).
 
-%% Once, on OTP 29 and a busy machine, a connection of OTP's module socket was not made within a minute.
+%% Returns whether the owner has its connection. On OTP 29 and a busy machine, a connection of OTP's module socket was
+%% once not made within a minute.
 is_connected(socket) -> receive connected -> true after 10_000 -> false end;
 is_connected(_) -> connected =:= next().
 

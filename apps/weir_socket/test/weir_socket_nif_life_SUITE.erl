@@ -511,9 +511,12 @@ random_deaths(_Config) ->
 
 serve_random(L) ->
     Sock = accept(L),
+    Acceptor = self(),
     Pid = spawn(fun() ->
+        Monitor = monitor(process, Acceptor),
         receive
-            go -> ok
+            go -> ok;
+            {'DOWN', Monitor, process, Acceptor, _} -> exit(killed)
         end,
         _ = ?NIF:set(Sock, active, true),
         receive

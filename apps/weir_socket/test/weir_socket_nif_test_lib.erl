@@ -24,21 +24,22 @@ end_suite(Config) ->
 
 begin_case(Config) -> [{before, left()} | Config].
 
-%% Waits until all is as it was before the case. Returns a failure, since Common Test ignores an exception here.
+%% Waits until no more is there than before the case. Returns a failure, since Common Test ignores an exception here.
 end_case(Config) ->
     Before = proplists:get_value(before, Config),
-    %% A message of a socket mentions the socket.
-    _ = weir_kit:take_messages(),
     try
         weir_socket_test_lib:until_nothing_leaks(fun() ->
+            %% A message of a socket mentions the socket.
+            _ = weir_kit:take_messages(),
             Left = left(),
-            Left =:= Before orelse {left, Left, before, Before}
+            More = maps:filter(fun(What, N) -> N > maps:get(What, Before) end, Left),
+            More =:= #{} orelse {left, Left, before, Before}
         end)
     catch
         error:Leaked -> {fail, Leaked}
     end.
 
-%% Returns what must be as it was: the counts of sockets, used slots, mentions, and descriptors.
+%% Returns the counts of sockets, used slots, mentions, and descriptors.
 left() ->
     Held = weir_socket_test_lib:held(),
     Held#{descriptors => weir_socket_test_lib:socket_descriptors()}.
