@@ -11,14 +11,12 @@
     nothing/0, unused_port/0, descriptors/0, memory/0, tmp/1, until_nothing_leaks/1
 ]).
 
--define(CYCLES, 500).
-
 %% Calls the function, and waits until there are no more descriptors, processes and ports than before.
 nothing_left(Fun) ->
     %% What is made once, at the first use, is no leak.
     Fun(20),
     Before = counts(),
-    Fun(?CYCLES),
+    Fun(weir_kit:long(200, 500)),
     nothing(),
     until_nothing_leaks(fun() ->
         Now = counts(),

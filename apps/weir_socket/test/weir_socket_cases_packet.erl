@@ -137,7 +137,9 @@ whole(B, Type, Packets) -> check(B, Type, iolist_to_binary(Packets), Packets).
 %% ---------------------------------------------------------------- the check
 
 check(B, Type, Bytes, Packets) ->
-    [check(B, Type, Bytes, Packets, Form, Way) || Form <- [binary, list], Way <- [passive, true, once]],
+    All = [{Form, Way} || Form <- [binary, list], Way <- [passive, true, once]],
+    Some = [{binary, passive}, {list, true}, {binary, once}],
+    [check(B, Type, Bytes, Packets, Form, Way) || {Form, Way} <- weir_kit:long(Some, All)],
     ok.
 
 check(B, Type, Bytes, Packets, Form, Way) ->
