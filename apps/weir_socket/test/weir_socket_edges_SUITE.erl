@@ -141,7 +141,7 @@ file_to_who_is_not_there(Config) ->
 
 file_times_out(Config) ->
     File = filename:join(?config(priv_dir, Config), "slow"),
-    ok = file:write_file(File, fill(20_000_000)),
+    ok = file:write_file(File, fill(2_000_000)),
     {Socket, Peer} = pair(weir, [{active, false}, {sndbuf, 10_000}, {send_timeout, 20}, {linger, {true, 0}}]),
     ?assertEqual({error, timeout}, file:sendfile(File, Socket)),
     ok = weir_socket:close(Socket),
