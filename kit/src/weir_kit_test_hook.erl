@@ -35,12 +35,17 @@ pre_init_per_testcase(_Suite, Case, Config, #{file := File} = State) ->
     _ = ct:timetrap(weir_kit:long({minutes, 5}, {hours, 2})),
     {Config, State#{{Group, Case} => erlang:monotonic_time(millisecond)}}.
 
--spec post_end_per_testcase(module(), Case :: atom(), proplists:proplist(), Return, state()) -> {Return, state()}.
+-spec post_end_per_testcase(module(), Case :: atom(), proplists:proplist(), Return :: term(), state()) ->
+    {Return :: term(), state()}.
 post_end_per_testcase(_Suite, Case, Config, Return, #{file := File} = State) ->
     Key = {Group = group(Config), Case},
     Ms = erlang:monotonic_time(millisecond) - maps:get(Key, State),
     ok = write(File, {ended, Group, Case, Ms}),
-    {Return, maps:remove(Key, State)}.
+    {with_end(Return), maps:remove(Key, State)}.
+
+%% Common Test passes a case whose end_per_testcase crashes. The checks for leaks are there, so here the case fails.
+with_end({failed, {_Suite, end_per_testcase, Reason}}) -> {fail, {end_per_testcase, Reason}};
+with_end(Return) -> Return.
 
 -spec on_tc_fail(module(), name(), Reason :: term(), state()) -> state().
 on_tc_fail(_Suite, Name, Reason, #{file := File} = State) ->

@@ -8,6 +8,8 @@
 
 -compile([export_all, nowarn_export_all]).
 
+-import(weir_kit, [holds/1]).
+
 all() -> weir_kit:cases(?MODULE).
 
 init_per_suite(Config) ->
@@ -148,7 +150,7 @@ names(_) ->
 
 %% An address is one for us if and only if it is one for inet.
 what_inet_takes(_) ->
-    true = proper:quickcheck(
+    holds(proper:quickcheck(
         ?FORALL(
             Ip,
             oneof([
@@ -167,7 +169,7 @@ what_inet_takes(_) ->
             end
         ),
         [{numtests, 300}, {to_file, user}]
-    ).
+    )).
 
 %% Mostly right, sometimes just not.
 near(Max) -> frequency([{40, integer(0, Max)}, {1, oneof([-1, Max + 1, a, 1.0])}, {3, oneof([0, Max])}]).
@@ -256,7 +258,7 @@ refused_by_the_nif(_) ->
 
 %% What is bound comes back as it was.
 nif_round_trip(_) ->
-    true = proper:quickcheck(
+    holds(proper:quickcheck(
         ?FORALL(
             Address,
             oneof([
@@ -276,7 +278,7 @@ nif_round_trip(_) ->
             end
         ),
         [{numtests, 100}, {to_file, user}]
-    ).
+    )).
 
 unique() -> integer_to_binary(erlang:unique_integer()).
 

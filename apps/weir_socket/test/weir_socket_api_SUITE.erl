@@ -8,38 +8,24 @@
 
 -compile([export_all, nowarn_export_all]).
 
--import(weir_socket_test_lib, [start/1, result/2, poll/2, nothing_at_all/0, unused_port/0, descriptors/0]).
+-import(weir_kit, [start/1, result/1, until/1, until_waiting/1, kill/1, await_down/1, same/3, wait_ms/0]).
+-import(weir_socket_test_lib, [
+    nothing_at_all/0, unused_port/0, descriptors/0, next/0, until_messages/1, read_all/1, same_bytes/2,
+    until_nothing_leaks/1
+]).
 
--define(DEADLINE, 60_000).
+all() -> [{group, gives_up} | weir_kit:cases(?MODULE) -- gives_up()].
 
-all() ->
-    [
-        gen_tcp_takes_it, inet_takes_it, inet_listener, sendfile, monitors, cancelled_monitors, monitors_of_the_closed,
-        many_monitors, stats, infos, set_after_close, backend_of_gen_tcp, names_of_errors, received_without_waiting,
-        received_in_time_or_later, accepted_in_time_or_later, gone_answers_are_taken,
-        recv_closed_by_another, accept_closed_by_another, send_closed_by_another, send_times_out, send_timeout_closes,
-        send_goes_on_when_there_is_room, shutdown_after_what_is_queued, shut_on_both_sides, close_waits,
-        {group, gives_up}, close_drops_with_linger_zero,
-        moves_what_was_sent, gives_back_what_was_sent, not_the_owner, owner_already, owners_elsewhere,
-        several_addresses,
-        connect_in_time, connect_leaves_nothing, sockaddrs, services, from_an_address, taken_descriptors, duplicates,
-        sets, handles_of_others, handles_of_the_past,
-        arguments
-    ].
+groups() -> [{gives_up, [parallel], gives_up()}].
 
-%% Each waits for seconds.
-groups() -> [{gives_up, [parallel], [close_gives_up, close_gives_up_after_linger]}].
+%% Cases that wait for seconds.
+gives_up() -> [close_gives_up, close_gives_up_after_linger].
 
 init_per_suite(Config) ->
     {ok, Started} = application:ensure_all_started(weir_socket),
     [{started, Started} | Config].
 
 end_per_suite(Config) -> lists:foreach(fun application:stop/1, lists:reverse(?config(started, Config))).
-
-%% Nothing is left in the mailbox of whoever has called.
-init_per_testcase(_Case, Config) -> Config.
-
-end_per_testcase(_Case, _Config) -> ok.
 
 %% The other end has closed it, of which the owner was not told, and then it was closed here: that is the end of it.
 set_after_close(_) ->
@@ -104,7 +90,7 @@ received_without_waiting(_) ->
 in_the_kernel(Socket) ->
     {ok, [{fd, Fd}]} = weir_socket:getopts(Socket, [fd]),
     {ok, Duplicate} = socket:open(Fd, #{dup => true}),
-    case socket:recv(Duplicate, 0, [peek], ?DEADLINE) of
+    case socket:recv(Duplicate, 0, [peek], wait_ms()) of
         {ok, _} -> ok;
         {error, closed} -> ok
     end,
@@ -126,11 +112,10 @@ gen_tcp_takes_it(_) ->
     ok = gen_tcp:shutdown(Socket, write),
     {error, closed} = gen_tcp:recv(Peer, 0),
     {error, enotsup} = gen_tcp:unrecv(Socket, "x"),
-    {Pid, Ref} = spawn_monitor(fun() -> receive stop -> ok end end),
-    ok = gen_tcp:controlling_process(Socket, Pid),
-    Pid ! stop,
-    receive {'DOWN', Ref, _, _, _} -> ok end,
-    poll(fun() -> gen_tcp:recv(Socket, 0, 0) =:= {error, closed} end, ?DEADLINE),
+    Owner = start(fun() -> receive stop -> ok end end),
+    ok = gen_tcp:controlling_process(Socket, element(1, Owner)),
+    kill(Owner),
+    until(fun() -> gen_tcp:recv(Socket, 0, 0) =:= {error, closed} end),
     ok = gen_tcp:close(Socket),
     ok = gen_tcp:close(Listener),
     ok = gen_tcp:close(Peer).
@@ -174,10 +159,10 @@ sendfile(Config) ->
     File = filename:join(?config(priv_dir, Config), "file"),
     Content = rand:bytes(100_000),
     ok = file:write_file(File, Content),
-    Reader = start(fun() -> gen_tcp:recv(Peer, 100_000, ?DEADLINE) end),
+    Reader = start(fun() -> gen_tcp:recv(Peer, 100_000, wait_ms()) end),
     {ok, 100_000} = file:sendfile(File, Socket),
     ok = gen_tcp:controlling_process(Peer, self()),
-    {ok, Content} = result(Reader, ?DEADLINE),
+    {ok, Content} = result(Reader),
     ok = weir_socket:close(Socket).
 
 monitors(_) ->
@@ -185,7 +170,7 @@ monitors(_) ->
     Ref = inet:monitor(Socket),
     nothing_at_all(),
     ok = weir_socket:close(Socket),
-    receive {'DOWN', Ref, socket, Socket, closed} -> ok after ?DEADLINE -> error(not_told) end,
+    closed = told(Ref, Socket),
     false = inet:cancel_monitor(Ref),
     nothing_at_all(),
     ok = gen_tcp:close(Peer),
@@ -194,8 +179,8 @@ monitors(_) ->
     OtherRef = inet:monitor(Other),
     Waiting = start(fun() -> weir_socket:recv(Other, 0) end),
     ok = gen_tcp:close(OtherPeer),
-    {error, closed} = result(Waiting, ?DEADLINE),
-    receive {'DOWN', OtherRef, socket, Other, closed} -> ok after ?DEADLINE -> error(not_told) end.
+    {error, closed} = result(Waiting),
+    closed = told(OtherRef, Other).
 
 cancelled_monitors(_) ->
     {Socket, Peer} = pair([]),
@@ -205,7 +190,7 @@ cancelled_monitors(_) ->
     false = inet:cancel_monitor(Ref),
     false = weir_socket:cancel_monitor(make_ref()),
     ok = weir_socket:close(Socket),
-    receive {'DOWN', Kept, socket, Socket, closed} -> ok after ?DEADLINE -> error(not_told) end,
+    closed = told(Kept, Socket),
     nothing_at_all(),
     ok = gen_tcp:close(Peer).
 
@@ -213,14 +198,13 @@ monitors_of_the_closed(_) ->
     {ok, Socket} = weir_socket:listen(0, []),
     ok = weir_socket:close(Socket),
     Ref = inet:monitor(Socket),
-    receive {'DOWN', Ref, socket, Socket, nosock} -> ok after 0 -> error(not_told) end,
+    nosock = told(Ref, Socket),
     false = inet:cancel_monitor(Ref).
 
-%% Those that died leave nothing; the others are told.
+%% Monitors of dead processes leave nothing. The other processes get their messages.
 many_monitors(_) ->
     {ok, Socket} = weir_socket:listen(0, []),
-    Dead = [spawn_monitor(fun() -> weir_socket:monitor(Socket) end) || _ <- lists:seq(1, 50)],
-    [receive {'DOWN', Ref, process, Pid, normal} -> ok end || {Pid, Ref} <- Dead],
+    [result(start(fun() -> weir_socket:monitor(Socket) end)) || _ <- lists:seq(1, 50)],
     Alive = [
         start(fun() ->
             Ref = weir_socket:monitor(Socket),
@@ -229,9 +213,9 @@ many_monitors(_) ->
      || _ <- lists:seq(1, 50)
     ],
     %% Each waits only when it has its monitor.
-    [poll(fun() -> process_info(Pid, status) =:= {status, waiting} end, ?DEADLINE) || {Pid, _} <- Alive],
+    [until_waiting(Task) || Task <- Alive],
     ok = weir_socket:close(Socket),
-    [true = lists:member(result(Waiting, ?DEADLINE), [told]) || Waiting <- Alive].
+    [told = result(Task) || Task <- Alive].
 
 stats(_) ->
     {Socket, Peer} = pair([binary, {active, false}, {packet, 1}]),
@@ -273,15 +257,15 @@ received_in_time_or_later(_) ->
     Sender = start(fun() ->
         [
             begin
-                ok = gen_tcp:send(Peer, Piece),
+                ok = gen_tcp:send(Peer, <<N:32>>),
                 N rem 7 =:= 0 andalso erlang:yield()
             end
-         || {N, Piece} <- lists:zip(lists:seq(1, 2000), [<<N:32>> || N <- lists:seq(1, 2000)])
+         || N <- lists:seq(1, 2000)
         ],
         gen_tcp:shutdown(Peer, write)
     end),
-    Sent = receive_all(Socket, <<>>, 0),
-    ok = result(Sender, ?DEADLINE),
+    same_bytes(Sent, receive_all(Socket, <<>>, 0)),
+    ok = result(Sender),
     nothing_at_all(),
     close(Socket, Peer).
 
@@ -307,11 +291,11 @@ accepted_in_time_or_later(_) ->
         receive stop -> ok end
     end),
     Accepted = accept_all(Listener, 100, 0),
-    100 = length(lists:usort([element(2, weir_socket:peername(Socket)) || Socket <- Accepted])),
+    same(connections, 100, length(lists:usort([element(2, weir_socket:peername(Socket)) || Socket <- Accepted]))),
     nothing_at_all(),
     [ok = weir_socket:close(Socket) || Socket <- [Listener | Accepted]],
     element(1, Connector) ! stop,
-    ok = result(Connector, ?DEADLINE).
+    ok = result(Connector).
 
 accept_all(_Listener, 0, _N) -> [];
 accept_all(Listener, Left, N) ->
@@ -327,7 +311,7 @@ gone_answers_are_taken(_) ->
     Ref = make_ref(),
     wait = weir_socket_nif:recv(Sock, 0, Ref),
     ok = gen_tcp:send(Peer, "late"),
-    poll(fun() -> process_info(self(), message_queue_len) =:= {message_queue_len, 1} end, ?DEADLINE),
+    until_messages(1),
     {ok, <<"late">>} = weir_socket_wait:cancel(Sock, Ref),
     Other = make_ref(),
     wait = weir_socket_nif:recv(Sock, 0, Other),
@@ -340,27 +324,27 @@ gone_answers_are_taken(_) ->
 recv_closed_by_another(_) ->
     {Socket, Peer} = pair([{active, false}]),
     Waiting = [start(fun() -> weir_socket:recv(Socket, 0) end) || _ <- lists:seq(1, 3)],
-    poll(fun() -> weir_socket:socket_info(Socket, receivers) =:= {receivers, 3} end, ?DEADLINE),
+    until(fun() -> weir_socket:socket_info(Socket, receivers) =:= {receivers, 3} end),
     ok = weir_socket:close(Socket),
-    [{error, closed} = result(One, ?DEADLINE) || One <- Waiting],
+    [{error, closed} = result(One) || One <- Waiting],
     {error, closed} = weir_socket:recv(Socket, 0),
     ok = gen_tcp:close(Peer).
 
 accept_closed_by_another(_) ->
     {ok, Listener} = weir_socket:listen(0, []),
     Waiting = [start(fun() -> weir_socket:accept(Listener) end) || _ <- lists:seq(1, 3)],
-    poll(fun() -> weir_socket:socket_info(Listener, acceptors) =:= {acceptors, 3} end, ?DEADLINE),
+    until(fun() -> weir_socket:socket_info(Listener, acceptors) =:= {acceptors, 3} end),
     ok = weir_socket:close(Listener),
-    [{error, closed} = result(One, ?DEADLINE) || One <- Waiting].
+    [{error, closed} = result(One) || One <- Waiting].
 
 send_closed_by_another(_) ->
     {Socket, Peer} = pair([{active, false}]),
     fill(Socket),
     Waiting = start(fun() -> weir_socket:send(Socket, "x") end),
-    poll(fun() -> weir_socket:socket_info(Socket, senders) =:= {senders, 1} end, ?DEADLINE),
+    until(fun() -> weir_socket:socket_info(Socket, senders) =:= {senders, 1} end),
     ok = weir_socket:setopts(Socket, [{linger, {true, 0}}]),
     ok = weir_socket:close(Socket),
-    {error, closed} = result(Waiting, ?DEADLINE),
+    {error, closed} = result(Waiting),
     {error, closed} = weir_socket:send(Socket, "x"),
     ok = gen_tcp:close(Peer).
 
@@ -390,9 +374,9 @@ send_goes_on_when_there_is_room(_) ->
     {Socket, Peer} = pair([{active, false}]),
     fill(Socket),
     Waiting = start(fun() -> weir_socket:send(Socket, "the last") end),
-    poll(fun() -> weir_socket:socket_info(Socket, senders) =:= {senders, 1} end, ?DEADLINE),
+    until(fun() -> weir_socket:socket_info(Socket, senders) =:= {senders, 1} end),
     Last = read_until(Peer, <<"the last">>),
-    ok = result(Waiting, ?DEADLINE),
+    ok = result(Waiting),
     <<"the last">> = Last,
     close(Socket, Peer).
 
@@ -402,7 +386,7 @@ shutdown_after_what_is_queued(_) ->
     {ok, [{send_oct, Sent}]} = weir_socket:getstat(Socket, [send_oct]),
     ok = weir_socket:shutdown(Socket, write),
     {error, closed} = weir_socket:send(Socket, "x"),
-    Sent = read_to_the_end(Peer, 0),
+    same(bytes, Sent, byte_size(read_all(Peer))),
     ok = gen_tcp:send(Peer, "other way"),
     {ok, "other way"} = weir_socket:recv(Socket, 9),
     close(Socket, Peer).
@@ -413,13 +397,13 @@ shut_on_both_sides(_) ->
     {ok, Listener} = weir_socket:listen(0, [{ip, {127, 0, 0, 1}} | Options]),
     {ok, Port} = weir_socket:port(Listener),
     {ok, One} = weir_socket:connect({127, 0, 0, 1}, Port, Options),
-    {ok, Other} = weir_socket:accept(Listener, ?DEADLINE),
+    {ok, Other} = weir_socket:accept(Listener, wait_ms()),
     ok = weir_socket:close(Listener),
     Data = binary:copy(<<"0123456789">>, 2_000_000),
     [ok = weir_socket:send(Socket, Data) || Socket <- [One, Other]],
     [ok = weir_socket:shutdown(Socket, write) || Socket <- [One, Other]],
     Readers = [start(fun() -> weir_socket:recv(Socket, byte_size(Data)) end) || Socket <- [One, Other]],
-    [?assert({ok, Data} =:= result(Reader, ?DEADLINE)) || Reader <- Readers],
+    [same_bytes(Data, element(2, {ok, _} = result(Reader))) || Reader <- Readers],
     {error, closed} = weir_socket:recv(One, 0),
     ok = weir_socket:close(One),
     ok = weir_socket:close(Other).
@@ -429,10 +413,10 @@ close_waits(_) ->
     fill(Socket),
     {ok, [{send_oct, Sent}]} = weir_socket:getstat(Socket, [send_oct]),
     Waiting = start(fun() -> weir_socket:close(Socket) end),
-    poll(fun() -> lists:member(weir_socket:socket_info(Socket, state), [undefined, {state, flushing}]) end, ?DEADLINE),
+    until(fun() -> lists:member(weir_socket:socket_info(Socket, state), [undefined, {state, flushing}]) end),
     {error, closed} = weir_socket:send(Socket, "x"),
-    Sent = read_to_the_end(Peer, 0),
-    ok = result(Waiting, ?DEADLINE),
+    same(bytes, Sent, byte_size(read_all(Peer))),
+    ok = result(Waiting),
     ok = gen_tcp:close(Peer).
 
 %% The other end reads nothing: 5 seconds, as for gen_tcp.
@@ -450,10 +434,10 @@ close_gives_up_after_linger(_) ->
     {Hasty, Peer2} = pair([{active, false}, {linger, {true, 1}}]),
     [fill(Socket) || Socket <- [Patient, Hasty]],
     Waiting = start(fun() -> weir_socket:close(Patient) end),
-    poll(fun() -> weir_socket:socket_info(Patient, state) =:= {state, flushing} end, ?DEADLINE),
+    until(fun() -> weir_socket:socket_info(Patient, state) =:= {state, flushing} end),
     ok = weir_socket:close(Hasty),
     {state, flushing} = weir_socket:socket_info(Patient, state),
-    ok = result(Waiting, ?DEADLINE),
+    ok = result(Waiting),
     [ok = gen_tcp:close(Peer) || Peer <- [Peer1, Peer2]].
 
 close_drops_with_linger_zero(_) ->
@@ -470,39 +454,38 @@ moves_what_was_sent(_) ->
     {Socket, Peer} = pair([binary, {active, true}, {packet, 1}]),
     self() ! unrelated,
     ok = gen_tcp:send(Peer, [<<1, N>> || N <- lists:seq(1, 100)]),
-    poll(fun() -> process_info(self(), message_queue_len) =:= {message_queue_len, 101} end, ?DEADLINE),
+    until_messages(101),
     Owner = start(fun() -> [receive {tcp, Socket, Data} -> Data end || _ <- lists:seq(1, 200)] end),
     ok = weir_socket:controlling_process(Socket, element(1, Owner)),
     {owner, NewOwner} = weir_socket:socket_info(Socket, owner),
     NewOwner = element(1, Owner),
     ok = gen_tcp:send(Peer, [<<1, N>> || N <- lists:seq(101, 200)]),
-    Expected = [<<N>> || N <- lists:seq(1, 200)],
-    Expected = result(Owner, ?DEADLINE),
-    receive unrelated -> ok after 0 -> error(lost) end,
+    same(messages, [<<N>> || N <- lists:seq(1, 200)], result(Owner)),
+    receive unrelated -> ok after 0 -> weir_kit:fault({lost, unrelated}) end,
     nothing_at_all(),
-    poll(fun() -> weir_socket:socket_info(Socket, state) =:= undefined end, ?DEADLINE),
+    until(fun() -> weir_socket:socket_info(Socket, state) =:= undefined end),
     ok = gen_tcp:close(Peer).
 
 %% The new owner is dead: the old one has all its messages, and the socket, in the mode it was in.
 gives_back_what_was_sent(_) ->
     {Socket, Peer} = pair([binary, {active, 5}, {packet, 1}]),
     ok = gen_tcp:send(Peer, <<1, "a", 1, "b">>),
-    poll(fun() -> process_info(self(), message_queue_len) =:= {message_queue_len, 2} end, ?DEADLINE),
-    {Dead, Ref} = spawn_monitor(fun() -> ok end),
-    receive {'DOWN', Ref, _, _, _} -> ok end,
+    until_messages(2),
+    Dead = spawn(fun() -> ok end),
+    _ = await_down(Dead),
     {error, badarg} = weir_socket:controlling_process(Socket, Dead),
     {ok, [{active, 3}]} = weir_socket:getopts(Socket, [active]),
     ok = gen_tcp:send(Peer, <<1, "c">>),
-    [receive {tcp, Socket, Data} -> ok after ?DEADLINE -> error(lost) end || Data <- [<<"a">>, <<"b">>, <<"c">>]],
+    same(messages, [{tcp, Socket, Data} || Data <- [<<"a">>, <<"b">>, <<"c">>]], [next() || _ <- [1, 2, 3]]),
     close(Socket, Peer).
 
 not_the_owner(_) ->
     {Socket, Peer} = pair([{active, false}]),
     Self = self(),
-    {error, not_owner} = result(start(fun() -> weir_socket:controlling_process(Socket, self()) end), ?DEADLINE),
-    {error, not_owner} = result(start(fun() -> weir_socket:controlling_process(Socket, whereis(init)) end), ?DEADLINE),
+    {error, not_owner} = result(start(fun() -> weir_socket:controlling_process(Socket, self()) end)),
+    {error, not_owner} = result(start(fun() -> weir_socket:controlling_process(Socket, whereis(init)) end)),
     %% As for gen_tcp, it is no error to give it to its owner.
-    ok = result(start(fun() -> weir_socket:controlling_process(Socket, Self) end), ?DEADLINE),
+    ok = result(start(fun() -> weir_socket:controlling_process(Socket, Self) end)),
     close(Socket, Peer).
 
 owner_already(_) ->
@@ -542,21 +525,12 @@ several_addresses(_) ->
         ok = inet_db:set_lookup(Lookup)
     end.
 
-%% A listening socket whose queue is full answers no more.
 connect_in_time(_) ->
-    {ok, Listener} = gen_tcp:listen(0, [{ip, {127, 0, 0, 1}}, {backlog, 0}]),
-    {ok, Port} = inet:port(Listener),
-    Connected = connect_until_timeout(Port, []),
-    {error, timeout} = weir_socket:connect({127, 0, 0, 1}, Port, [], 0),
+    {Full, Port, Only} = weir_socket_test_lib:full_listener(),
+    [{error, timeout} = weir_socket:connect({127, 0, 0, 1}, Port, [], Time) || Time <- [20, 0]],
     nothing_at_all(),
-    [ok = weir_socket:close(Socket) || Socket <- Connected],
-    ok = gen_tcp:close(Listener).
-
-connect_until_timeout(Port, Connected) ->
-    case weir_socket:connect({127, 0, 0, 1}, Port, [], 200) of
-        {ok, Socket} when length(Connected) < 20 -> connect_until_timeout(Port, [Socket | Connected]);
-        {error, timeout} -> Connected
-    end.
+    ok = gen_tcp:close(Only),
+    ok = socket:close(Full).
 
 %% Attempts that fail send nothing, and leave no descriptor.
 connect_leaves_nothing(_) ->
@@ -564,7 +538,7 @@ connect_leaves_nothing(_) ->
     {error, econnrefused} = weir_socket:connect({127, 0, 0, 1}, Port, [{active, true}]),
     Before = descriptors(),
     [{error, econnrefused} = weir_socket:connect({127, 0, 0, 1}, Port, [{active, true}]) || _ <- lists:seq(1, 200)],
-    poll(fun() -> descriptors() =< Before end, ?DEADLINE),
+    until_nothing_leaks(fun() -> descriptors() =< Before end),
     nothing_at_all(),
     ok = socket:close(Bound).
 
@@ -656,7 +630,8 @@ duplicate(Fd) ->
         Self ! {self(), Duplicate},
         receive {never, Socket} -> ok end
     end),
-    receive {Holder, Duplicate} -> Duplicate after ?DEADLINE -> error(no_descriptor) end.
+    {Holder, Duplicate} = next(),
+    Duplicate.
 
 duplicates(_) ->
     {Socket, Peer} = pair([binary, {active, false}, {packet, 2}]),
@@ -737,7 +712,7 @@ pair(Options) ->
     {ok, Listener} = gen_tcp:listen(0, [{ip, {127, 0, 0, 1}}, binary, {active, false}, {exit_on_close, false}]),
     {ok, Port} = inet:port(Listener),
     {ok, Socket} = weir_socket:connect({127, 0, 0, 1}, Port, Options),
-    {ok, Peer} = gen_tcp:accept(Listener, ?DEADLINE),
+    {ok, Peer} = gen_tcp:accept(Listener, wait_ms()),
     ok = gen_tcp:close(Listener),
     {Socket, Peer}.
 
@@ -762,16 +737,17 @@ is_above(Socket) ->
     {ok, [{send_pend, Queued}]} = weir_socket:getstat(Socket, [send_pend]),
     Queued > 8192.
 
-read_to_the_end(Peer, Read) ->
-    case gen_tcp:recv(Peer, 0, ?DEADLINE) of
-        {ok, Data} -> read_to_the_end(Peer, Read + byte_size(Data));
-        {error, closed} -> Read
+%% Waits for the message of a monitor, and returns its reason.
+told(Monitor, Socket) ->
+    receive
+        {'DOWN', Monitor, socket, Socket, Reason} -> Reason
+    after wait_ms() -> error(not_told)
     end.
 
 read_until(Peer, End) -> read_until(Peer, End, <<>>).
 
 read_until(Peer, End, Tail) ->
-    {ok, Data} = gen_tcp:recv(Peer, 0, ?DEADLINE),
+    {ok, Data} = gen_tcp:recv(Peer, 0, wait_ms()),
     All = <<Tail/binary, Data/binary>>,
     case binary:part(All, byte_size(All), -min(byte_size(End), byte_size(All))) of
         End -> End;
@@ -782,7 +758,7 @@ read_until(Peer, End, Tail) ->
 handles_of_others(_) ->
     Paths = ["-pa" | [filename:absname(Dir) || Dir <- code:get_path(), Dir =/= "."]],
     {ok, Peer, _Node} = peer:start_link(#{
-        name => peer:random_name(), connection => standard_io, wait_boot => 60_000, args => Paths
+        name => peer:random_name(), connection => standard_io, wait_boot => wait_ms(), args => Paths
     }),
     {ok, _} = peer:call(Peer, application, ensure_all_started, [weir_socket]),
     {ok, Theirs} = peer:call(Peer, weir_socket, listen, [0, []]),
@@ -796,21 +772,15 @@ handles_of_others(_) ->
 
 %% It was written down, and nobody mentions the socket any more.
 handles_of_the_past(_) ->
-    Written = result(
-        start(fun() ->
-            {ok, Socket} = weir_socket:listen(0, []),
-            term_to_binary(Socket)
-        end),
-        ?DEADLINE
-    ),
-    poll(
-        fun() ->
-            true = erlang:garbage_collect(),
-            {'$inet', weir_socket, Sock} = binary_to_term(Written),
-            not maps:is_key(domain, weir_socket_nif:info(Sock))
-        end,
-        ?DEADLINE
-    ),
+    Written = result(start(fun() ->
+        {ok, Socket} = weir_socket:listen(0, []),
+        term_to_binary(Socket)
+    end)),
+    until(fun() ->
+        true = erlang:garbage_collect(),
+        {'$inet', weir_socket, Sock} = binary_to_term(Written),
+        not maps:is_key(domain, weir_socket_nif:info(Sock))
+    end),
     answers_closed(binary_to_term(Written)).
 
 answers_closed(Socket) ->
@@ -821,7 +791,7 @@ answers_closed(Socket) ->
             weir_socket:recv(Socket, 0), weir_socket:recv(Socket, 0, 0), weir_socket:recv(Socket, 0, 10),
             weir_socket:accept(Socket), weir_socket:accept(Socket, 0), weir_socket:shutdown(Socket, write),
             weir_socket:controlling_process(Socket, self()), weir_socket:controlling_process(Socket, whereis(init)),
-            gen_tcp:recv(Socket, 0), weir_ranch:sendfile(Socket, ?FILE)
+            gen_tcp:recv(Socket, 0), weir_ranch:sendfile(Socket, code:which(?MODULE))
         ]
     ],
     [
@@ -839,7 +809,7 @@ answers_closed(Socket) ->
     ?assertEqual(undefined, weir_socket:socket_info(Socket, connected)),
     "#Socket<" ++ _ = weir_socket:socket_to_list(Socket),
     Ref = inet:monitor(Socket),
-    receive {'DOWN', Ref, socket, Socket, nosock} -> ok after ?DEADLINE -> error(not_told) end,
+    nosock = told(Ref, Socket),
     ?assertEqual(false, inet:cancel_monitor(Ref)),
     ?assertEqual(ok, weir_socket:close(Socket)),
     ?assertEqual(ok, gen_tcp:close(Socket)),

@@ -6,6 +6,8 @@
 
 -include_lib("stdlib/include/assert.hrl").
 
+-import(weir_kit, [start/1, result/1, until/1, kill/1, wait_ms/0]).
+
 -define(LIB, weir_socket_test_lib).
 -define(BELL, weir_socket_bell).
 
@@ -70,13 +72,12 @@ owner_dies(_Config) ->
         receive after infinity -> ok end
     end),
     Bell = receive {Owner, Port} -> Port end,
-    Monitor = erlang:monitor(port, Bell),
-    exit(Owner, kill),
-    receive {'DOWN', Monitor, port, Bell, _} -> ok end,
+    kill(Owner),
+    until(fun() -> erlang:port_info(Bell) =:= undefined end),
     ok = datagram(Udp),
     ?assertError(badarg, ?BELL:arm(Bell)),
     ok = gen_udp:close(Udp),
-    ?LIB:eventually(fun() -> ?LIB:descriptors() =< Before end).
+    ?LIB:until_nothing_leaks(fun() -> ?LIB:descriptors() =< Before end).
 
 wrong_commands(_Config) ->
     {Udp, Bell} = watched(),
@@ -100,10 +101,10 @@ closed_while_the_poller_sleeps(_Config) ->
     [Poller | _] = ?LIB:pollers(),
     {links, Links} = process_info(Poller, links),
     [Bell] = [Port || Port <- Links, is_port(Port)],
-    ?LIB:eventually(fun() -> process_info(Poller, status) =:= {status, waiting} end),
+    until(fun() -> process_info(Poller, status) =:= {status, waiting} end),
     true = exit(Bell, kill),
-    ?LIB:eventually(fun() -> not lists:member(Poller, ?LIB:pollers()) end),
-    ok = ?LIB:await(?LIB:start(fun talks/0)).
+    until(fun() -> not lists:member(Poller, ?LIB:pollers()) end),
+    ok = result(start(fun talks/0)).
 
 %% Pollers that are killed when the node has no descriptors left wait for them; the application goes on.
 no_descriptors(_Config) ->
@@ -123,14 +124,14 @@ no_descriptors_here() ->
     Pollers = ?LIB:pollers(),
     [exit(Pid, kill) || Pid <- Pollers],
     %% What the dead ones' bells had is taken as well, before there are others.
-    ?LIB:eventually(fun() -> [] =:= [Port || Port <- erlang:ports(), is_bell(Port)] end),
+    until(fun() -> [] =:= [Port || Port <- erlang:ports(), is_bell(Port)] end),
     Hoarder ! again,
     receive {Hoarder, full} -> ok end,
     ok = sys:resume(Supervisor),
     ?assertNotEqual(undefined, whereis(weir_socket_sup)),
     Hoarder ! {give_back, Self},
     receive {Hoarder, given_back} -> ok end,
-    ?LIB:eventually(fun() -> lists:all(fun is_process_alive/1, ?LIB:pollers()) end),
+    until(fun() -> lists:all(fun is_process_alive/1, ?LIB:pollers()) end),
     ok = talks(),
     ?assertEqual(Supervisor, whereis(weir_socket_sup)),
     ok.
@@ -180,10 +181,10 @@ datagram(Udp) ->
 rung(Bell) ->
     receive
         {Bell, ring} -> ok
-    after 60_000 -> error(not_rung)
+    after wait_ms() -> error(not_rung)
     end.
 
-%% Not within a time in which it would.
+%% Shows that the bell does not ring, within a time in which it would.
 not_rung(Bell) ->
     receive
         {Bell, ring} -> error(rung)

@@ -21,6 +21,7 @@
     forms_of_data/1
 ]).
 
+-import(weir_kit, [start/1, result/1, same/3]).
 -import(weir_socket_test_lib, [
     pair/2, pair/3, send/2, recv/2, recv/3, close/1, setopts/2, getopt/2, next/0, nothing/0
 ]).
@@ -222,12 +223,12 @@ active_n_at_start(B) ->
 changes_of_mode(B) ->
     {Socket, Peer} = pair(B, [binary, {active, false}, {packet, 4}]),
     Count = 3000,
-    Sender = weir_socket_test_lib:start(fun() ->
+    Sender = start(fun() ->
         [ok = gen_tcp:send(Peer, <<4:32, I:32>>) || I <- lists:seq(1, Count)],
         sent
     end),
     change(Socket, 1, Count),
-    sent = weir_socket_test_lib:await(Sender),
+    sent = result(Sender),
     ok = close(Socket),
     nothing(),
     ok = gen_tcp:close(Peer).
@@ -260,7 +261,7 @@ change(Socket, I, Count) ->
 flushed(Socket, I) ->
     receive
         {tcp, Socket, <<J:32>>} ->
-            ?assertEqual(I, J),
+            same(out_of_order, I, J),
             flushed(Socket, I + 1)
     after 0 -> I
     end.

@@ -34,10 +34,10 @@
     killed_receiver/1
 ]).
 
+-import(weir_kit, [start/1, result/1, until/1, until_waiting/1, kill/1, same/3]).
 -import(weir_socket_test_lib, [
     listen/2, accept/1, pair/2, send/2, recv/2, recv/3, close/1, shutdown/2, setopts/2, getopts/2, getopt/2, getstat/2,
-    peername/1, sockname/1, controlling_process/2, info/1,
-    next/0, nothing/0, start/1, await/1, waits/1, eventually/1, read_all/1, fill/1
+    peername/1, sockname/1, controlling_process/2, info/1, next/0, nothing/0, read_all/1, fill/1, same_bytes/2
 ]).
 -import(weir_socket_differences, [differs/2]).
 
@@ -75,7 +75,7 @@ half_closed_by_us(B) ->
     ok = gen_tcp:controlling_process(Peer, element(1, Reader)),
     ok = send(Socket, Large),
     ok = shutdown(Socket, write),
-    ?assertEqual(Large, await(Reader)),
+    same_bytes(Large, result(Reader)),
     _ = close(Socket),
     ok.
 
@@ -176,9 +176,9 @@ reset_passive(B) ->
         begin
             {Socket, Peer} = pair(B, [binary, {active, false}, {show_econnreset, Show}]),
             Receiver = start(fun() -> recv(Socket, 0, infinity) end),
-            waits(Receiver),
+            until_waiting(Receiver),
             reset(Peer),
-            ?assertEqual({Show, {error, Reason}}, {Show, await(Receiver)}),
+            ?assertEqual({Show, {error, Reason}}, {Show, result(Receiver)}),
             not_sent(Socket),
             _ = close(Socket),
             nothing()
@@ -372,7 +372,7 @@ data_before_a_reset(B) ->
             ok = gen_tcp:send(Peer, <<1, "x", 1, "y", 1, "z">>),
             Begun andalso begin {ok, <<"x">>} = recv(Socket, 0) end,
             reset(Peer),
-            eventually(fun() -> peername(Socket) =:= {error, enotconn} end),
+            until(fun() -> peername(Socket) =:= {error, enotconn} end),
             ok = setopts(Socket, [{active, Active}]),
             [?assertEqual(Data, received(Socket, Active)) || Data <- ["x" || not Begun] ++ ["y", "z"]],
             ended(Socket, Active, Show),
@@ -466,18 +466,18 @@ close_writes_what_is_queued(B) ->
         ok = close(Socket)
     end),
     {peer, Peer} = next(),
-    waits(Owner),
-    ?assertEqual(Data, read_all(Peer)),
-    ok = await(Owner),
+    until_waiting(Owner),
+    same_bytes(Data, read_all(Peer)),
+    ok = result(Owner),
     nothing().
 
 close_while_receiving(B) ->
     {Socket, Peer} = pair(B, [binary, {active, false}]),
     ok = gen_tcp:send(Peer, "abc"),
     Receivers = [start(fun() -> recv(Socket, 10, infinity) end) || _ <- at_once(B, 3)],
-    [waits(Receiver) || Receiver <- Receivers],
+    [until_waiting(Receiver) || Receiver <- Receivers],
     ok = close(Socket),
-    [?assertEqual({error, closed}, await(Receiver)) || Receiver <- Receivers],
+    [?assertEqual({error, closed}, result(Receiver)) || Receiver <- Receivers],
     ok = gen_tcp:close(Peer),
     nothing().
 
@@ -487,9 +487,9 @@ close_while_sending_by(B, Numbers) ->
     {Socket, Peer} = pair(B, [binary, {active, false}, {sndbuf, 4096}, {linger, {true, 0}}]),
     Data = binary:copy(<<"x">>, 100_000),
     Senders = [start(fun() -> send_until_it_fails(Socket, Data) end) || _ <- Numbers],
-    [waits(Sender) || Sender <- Senders],
+    [until_waiting(Sender) || Sender <- Senders],
     ok = close(Socket),
-    [?assertEqual({error, closed}, await(Sender)) || Sender <- Senders],
+    [?assertEqual({error, closed}, result(Sender)) || Sender <- Senders],
     ok = gen_tcp:close(Peer),
     nothing().
 
@@ -598,14 +598,14 @@ receivers_in_order(B) ->
     Receivers = [
         begin
             Receiver = start(fun() -> recv(Socket, 0, infinity) end),
-            waits(Receiver),
+            until_waiting(Receiver),
             Receiver
         end
      || _ <- at_once(B, 5)
     ],
     Count = length(Receivers),
     ok = gen_tcp:send(Peer, [<<1, I>> || I <- lists:seq(1, Count + 1)]),
-    ?assertEqual([{ok, <<I>>} || I <- lists:seq(1, Count)], [await(Receiver) || Receiver <- Receivers]),
+    same(out_of_order, [{ok, <<I>>} || I <- lists:seq(1, Count)], [result(Receiver) || Receiver <- Receivers]),
     Last = Count + 1,
     ?assertEqual({ok, <<Last>>}, recv(Socket, 0)),
     ok = close(Socket),
@@ -619,11 +619,10 @@ killed_receiver(B, Times) ->
     [
         begin
             Receivers = [start(fun() -> recv(Socket, 0, infinity) end) || _ <- [1, 2]],
-            [waits(Receiver) || Receiver <- Receivers],
-            [exit(Pid, kill) || {Pid, _} <- Receivers],
-            [{failed, killed} = await(Receiver) || Receiver <- Receivers],
+            [until_waiting(Receiver) || Receiver <- Receivers],
+            [kill(Receiver) || Receiver <- Receivers],
             ok = gen_tcp:send(Peer, <<4:32, I:32>>),
-            ?assertEqual({ok, <<I:32>>}, recv(Socket, 0))
+            same(lost, {ok, <<I:32>>}, recv(Socket, 0))
         end
      || I <- lists:seq(1, Times)
     ],

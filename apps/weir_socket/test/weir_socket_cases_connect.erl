@@ -24,10 +24,11 @@
     through_gen_tcp/1
 ]).
 
+-import(weir_kit, [start/1, result/1, until/1, until_waiting/1, kill/1, same/3]).
 -import(weir_socket_test_lib, [
-    listen/2, listen/3, connect/4, connect/5, fdopen/3, accept/1, accept/2, pair/2, pair/3, peer_opts/0, send/2,
-    recv/2, close/1, setopts/2, getopts/2, getopt/2, peername/1, sockname/1, port/1, next/0, nothing/0, start/1,
-    await/1, waits/1, eventually/1, unused_port/0, talk/2
+    listen/2, listen/3, connect/4, connect/5, fdopen/3, accept/1, accept/2, pair/2, pair/3, peer_opts/0, send/2, recv/2,
+    close/1, setopts/2, getopts/2, getopt/2, peername/1, sockname/1, port/1, next/0, nothing/0, unused_port/0, talk/2,
+    full_listener/0
 ]).
 -import(weir_socket_differences, [differs/2]).
 
@@ -51,24 +52,13 @@ connect_refused(B) ->
     ok = socket:close(Bound),
     nothing().
 
-%% A listener whose queue is full answers no more.
 connect_times_out(B) ->
-    {ok, Full} = socket:open(inet, stream),
-    ok = socket:bind(Full, #{family => inet, addr => ?LOOPBACK, port => 0}),
-    {ok, #{port := Port}} = socket:sockname(Full),
-    ok = socket:listen(Full, 0),
-    Filling = fill(Port, []),
+    {Full, Port, Only} = full_listener(),
     ?assertEqual({error, timeout}, connect(B, ?LOOPBACK, Port, [], 20)),
     ?assertEqual({error, timeout}, connect(B, ?LOOPBACK, Port, [], 0)),
     ok = socket:close(Full),
-    [gen_tcp:close(Socket) || Socket <- Filling],
+    _ = gen_tcp:close(Only),
     nothing().
-
-fill(Port, Filling) when length(Filling) < 50 ->
-    case gen_tcp:connect(?LOOPBACK, Port, [], 2000) of
-        {ok, Socket} -> fill(Port, [Socket | Filling]);
-        {error, timeout} -> Filling
-    end.
 
 accept_times_out(B) ->
     {ok, Listener} = listen(B, [binary, {active, false}, {ip, ?LOOPBACK}]),
@@ -90,15 +80,15 @@ many_acceptors(B) ->
     {ok, Listener} = listen(B, [binary, {active, false}, {ip, ?LOOPBACK}, {backlog, 128}]),
     {ok, Port} = port(Listener),
     Acceptors = [start(fun() -> serve_names(Listener, 0) end) || _ <- lists:seq(1, 8)],
-    [waits(Acceptor) || Acceptor <- Acceptors],
+    [until_waiting(Acceptor) || Acceptor <- Acceptors],
     Clients = [start(fun() -> ask_name(Port, I) end) || I <- lists:seq(1, 120)],
-    ?assertEqual([ok || _ <- Clients], [await(Client) || Client <- Clients]),
+    ?assertEqual([ok || _ <- Clients], [result(Client) || Client <- Clients]),
     %% gen_tcp says einval to one who is about to wait when the listener is closed.
-    [waits(Acceptor) || Acceptor <- Acceptors],
+    [until_waiting(Acceptor) || Acceptor <- Acceptors],
     ok = close(Listener),
-    Served = [await(Acceptor) || Acceptor <- Acceptors],
+    Served = [result(Acceptor) || Acceptor <- Acceptors],
     [?assertEqual({error, closed}, Last) || {_, Last} <- Served, not differs(B, einval_when_closed)],
-    ?assertEqual({120, Served}, {lists:sum([Count || {Count, _} <- Served]), Served}).
+    same(connections, 120, lists:sum([Count || {Count, _} <- Served])).
 
 %% How many were served, and the error after them.
 serve_names(Listener, Served) ->
@@ -140,7 +130,7 @@ accept_burst(B) ->
         end
      || _ <- Peers
     ],
-    ?assertEqual(lists:seq(1, 200), lists:sort(Names)),
+    same(connections, lists:seq(1, 200), lists:sort(Names)),
     {error, timeout} = accept(Listener, 0),
     [ok = gen_tcp:close(Peer) || Peer <- Peers],
     ok = close(Listener).
@@ -150,9 +140,8 @@ killed_acceptor(B) ->
     {ok, Listener} = listen(B, [binary, {active, false}, {ip, ?LOOPBACK}]),
     {ok, Port} = port(Listener),
     Acceptors = [start(fun() -> accept(Listener, infinity) end) || _ <- lists:seq(1, 4)],
-    [waits(Acceptor) || Acceptor <- Acceptors],
-    [exit(Pid, kill) || {Pid, _} <- Acceptors],
-    [{failed, killed} = await(Acceptor) || Acceptor <- Acceptors],
+    [until_waiting(Acceptor) || Acceptor <- Acceptors],
+    [kill(Acceptor) || Acceptor <- Acceptors],
     {ok, Peer} = gen_tcp:connect(?LOOPBACK, Port, peer_opts()),
     {ok, Socket} = accept(Listener),
     ok = gen_tcp:send(Peer, "x"),
@@ -164,9 +153,9 @@ killed_acceptor(B) ->
 close_while_accepting(B) ->
     {ok, Listener} = listen(B, [{ip, ?LOOPBACK}]),
     Acceptors = [start(fun() -> accept(Listener, infinity) end) || _ <- lists:seq(1, 4)],
-    [waits(Acceptor) || Acceptor <- Acceptors],
+    [until_waiting(Acceptor) || Acceptor <- Acceptors],
     ok = close(Listener),
-    [?assertEqual({error, closed}, await(Acceptor)) || Acceptor <- Acceptors],
+    [?assertEqual({error, closed}, result(Acceptor)) || Acceptor <- Acceptors],
     {error, Reason} = accept(Listener, 0),
     differs(B, einval_when_closed) orelse ?assertEqual(closed, Reason),
     nothing().
@@ -180,11 +169,10 @@ listener_owner_dies(B) ->
     end),
     {listener, Listener, {ok, Port}} = next(),
     Acceptors = [start(fun() -> accept(Listener, infinity) end) || _ <- lists:seq(1, 3)],
-    [waits(Acceptor) || Acceptor <- Acceptors],
-    exit(element(1, Owner), kill),
-    {failed, killed} = await(Owner),
-    [?assertEqual({error, closed}, await(Acceptor)) || Acceptor <- Acceptors],
-    eventually(fun() -> gen_tcp:connect(?LOOPBACK, Port, []) =:= {error, econnrefused} end).
+    [until_waiting(Acceptor) || Acceptor <- Acceptors],
+    kill(Owner),
+    [?assertEqual({error, closed}, result(Acceptor)) || Acceptor <- Acceptors],
+    until(fun() -> gen_tcp:connect(?LOOPBACK, Port, []) =:= {error, econnrefused} end).
 
 %% The options of the listening socket are those of what it accepts.
 accepted_inherits(B) ->
@@ -232,8 +220,8 @@ reuseport(B) ->
     [accepted = next() || _ <- Peers],
     ok = close(One),
     ok = close(Two),
-    [First, Second] = [await(Acceptor) || Acceptor <- Acceptors],
-    ?assertEqual(60, First + Second),
+    [First, Second] = [result(Acceptor) || Acceptor <- Acceptors],
+    same(connections, 60, First + Second),
     %% The kernel spreads them by a hash of their ports: that none goes to one of the two has odds of 1 in 2^59.
     ?assert(First > 0 andalso Second > 0),
     [ok = gen_tcp:close(Peer) || Peer <- Peers],
@@ -370,7 +358,7 @@ left_open(B, Socket, Descriptor) ->
     {ok, Before} = file:read_link(Link),
     ok = close(Socket),
     case differs(B, closes_given_descriptors) of
-        true -> eventually(fun() -> file:read_link(Link) =/= {ok, Before} end);
+        true -> until(fun() -> file:read_link(Link) =/= {ok, Before} end);
         false -> {ok, Before} = file:read_link(Link)
     end.
 
@@ -426,7 +414,7 @@ through_gen_tcp(B) ->
     ok = gen_tcp:controlling_process(Socket, element(1, Other)),
     {error, not_owner} = gen_tcp:controlling_process(Socket, self()),
     ok = gen_tcp:send(Peer, "moved"),
-    ?assertEqual(<<"moved">>, await(Other)),
+    ?assertEqual(<<"moved">>, result(Other)),
     ?assertEqual({error, closed}, gen_tcp:recv(Peer, 0)),
     {Third, Its} = pair(B, [{active, false}]),
     ok = gen_tcp:shutdown(Third, write),

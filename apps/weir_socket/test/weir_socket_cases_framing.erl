@@ -21,8 +21,10 @@
 ]).
 -export([prop_packets/1]).
 
+-import(weir_kit, [start/1, result/1, same/3]).
 -import(weir_socket_test_lib, [
-    pair/2, pair/3, send/2, recv/2, recv/3, close/1, setopts/2, getopt/2, next/0, nothing/0, start/1, await/1, fill/1
+    pair/2, pair/3, send/2, recv/2, recv/3, close/1, setopts/2, getopt/2, next/0, nothing/0, fill/1, holds_in_time/1,
+    same_bytes/2, in_time/1
 ]).
 -import(weir_socket_differences, [differs/2]).
 
@@ -245,7 +247,7 @@ recv_lengths(B) ->
     [
         begin
             ok = gen_tcp:send(Peer, Data),
-            ?assertEqual(Data, read_by(Socket, Length, 10000))
+            same_bytes(Data, read_by(Socket, Length, 10000))
         end
      || Length <- [1, 3, 1000, 4096, 9999, 10000]
     ],
@@ -253,7 +255,7 @@ recv_lengths(B) ->
     Task = start(fun() -> recv(Socket, 300000, infinity) end),
     Large = fill(100000),
     [ok = gen_tcp:send(Peer, Large) || _ <- [1, 2, 3]],
-    ?assertEqual({ok, binary:copy(Large, 3)}, await(Task)),
+    same(bytes, {ok, binary:copy(Large, 3)}, result(Task)),
     differs(B, length_limit) orelse ?assertEqual({error, enomem}, recv(Socket, 16#4000001)),
     %% Zero: what is there.
     ok = gen_tcp:send(Peer, "abc"),
@@ -282,11 +284,11 @@ sizes_around_the_buffer(B) ->
             Sizes = [Buffer + D || D <- lists:seq(-6, 6)] ++ [2 * Buffer - 4, 2 * Buffer, 10 * Buffer, 1, 0],
             Packets = [fill(Size) || Size <- Sizes],
             Sender = start(fun() -> [ok = gen_tcp:send(Peer, frame(4, Packet)) || Packet <- Packets ++ Packets] end),
-            [?assertEqual({ok, Packet}, recv(Socket, 0)) || Packet <- Packets],
+            [same(packet, {ok, Packet}, recv(Socket, 0)) || Packet <- Packets],
             ok = setopts(Socket, [{active, length(Packets)}]),
-            [?assertEqual({tcp, Socket, Packet}, next()) || Packet <- Packets],
+            [same(packet, {tcp, Socket, Packet}, next()) || Packet <- Packets],
             {tcp_passive, Socket} = next(),
-            _ = await(Sender),
+            _ = result(Sender),
             ok = close(Socket),
             ok = gen_tcp:close(Peer)
         end
@@ -297,20 +299,20 @@ sizes_around_the_buffer(B) ->
 %% ---------------------------------------------------------------- packets of random sizes, cut at random
 
 random_packets(B) ->
-    ?assert(proper:quickcheck(prop_packets(B), [{numtests, 40}, noshrink, quiet])).
+    holds_in_time(proper:quickcheck(prop_packets(B), [{numtests, 40}, noshrink, quiet])).
 
 prop_packets(B) ->
     ?FORALL(
         {Type, Way, Payloads, Seed},
         {oneof([raw, 1, 2, 4, line, sunrm]), oneof([passive, once, true, 3]), list(payload()), integer(1, 1 bsl 30)},
-        begin
+        in_time(fun() ->
             {Socket, Peer} = pair(B, [binary, {active, false}, {packet, Type}]),
             Packets = [fitting(Type, Payload) || Payload <- Payloads],
             Stream = iolist_to_binary([framed(Type, Packet) || Packet <- Packets]),
             Sender = start(fun() -> send_cut(Peer, Stream, rand:seed_s(exsss, Seed)) end),
             Expected = [delivered(Type, Packet) || Packet <- Packets],
             Got = collect(Type, Way, Socket, Expected),
-            sent = await(Sender),
+            sent = result(Sender),
             %% And back.
             [ok = send(Socket, Packet) || Type =/= line, Type =/= sunrm, Packet <- Packets],
             Back = case Type =/= line andalso Type =/= sunrm andalso byte_size(Stream) > 0 of
@@ -321,7 +323,7 @@ prop_packets(B) ->
             ok = gen_tcp:close(Peer),
             nothing(),
             Got =:= Expected andalso Back =:= {ok, Stream}
-        end
+        end)
     ).
 
 payload() -> oneof([binary(), ?LET(Size, integer(0, 5000), fill(Size))]).

@@ -5,21 +5,20 @@
 
 -export([closed_by_us/1, closed_by_peers/1, owners_die/1, failed_connects/1, moved_and_closed/1, memory/1]).
 
+-import(weir_kit, [start/1, result/1, until/1, until_waiting/1, kill/1]).
 -import(weir_socket_test_lib, [
     listen/2, connect/4, accept/1, accept/2, send/2, recv/2, close/1, controlling_process/2, setopts/2, next/0,
-    nothing/0, start/1, await/1, poll/1, unused_port/0, descriptors/0, memory/0, tmp/1
+    nothing/0, unused_port/0, descriptors/0, memory/0, tmp/1, until_nothing_leaks/1
 ]).
 
--define(CYCLES, 500).
-
-%% Runs the function, and waits until there are no more descriptors, processes and ports than before.
+%% Calls the function, and waits until there are no more descriptors, processes and ports than before.
 nothing_left(Fun) ->
     %% What is made once, at the first use, is no leak.
     Fun(20),
     Before = counts(),
-    Fun(?CYCLES),
+    Fun(weir_kit:long(200, 500)),
     nothing(),
-    poll(fun() ->
+    until_nothing_leaks(fun() ->
         Now = counts(),
         lists:all(fun({A, B}) -> B =< A end, lists:zip(Before, Now)) orelse {Before, Now}
     end).
@@ -80,13 +79,13 @@ owners_die(B) ->
             end
         end),
         IsConnected = is_connected(B),
-        _ = IsConnected andalso I rem 6 =/= 4 andalso weir_socket_test_lib:waits(Owner),
-        exit(element(1, Owner), kill),
-        {failed, _} = await(Owner),
+        _ = IsConnected andalso I rem 6 =/= 4 andalso until_waiting(Owner),
+        kill(Owner),
         IsConnected orelse receive connected -> ok after 0 -> ok end
     end).
 
-%% Once, on OTP 29 and a busy machine, a connection of OTP's module socket was not made within a minute.
+%% Returns whether the owner has its connection. On OTP 29 and a busy machine, a connection of OTP's module socket was
+%% once not made within a minute.
 is_connected(socket) -> receive connected -> true after 10_000 -> false end;
 is_connected(_) -> connected =:= next().
 
@@ -120,7 +119,7 @@ moved_and_closed(B) ->
         ok = close(Client),
         element(1, Holder) ! {closed, self()},
         done = next(),
-        done = await(Holder)
+        done = result(Holder)
     end).
 
 %% Neither the runtime's memory grows, nor the system's for it, whatever is read and left unread.
@@ -138,7 +137,7 @@ memory(B) ->
         ok = close(Client),
         ok = close(Server)
     end,
-    Run = fun(Cycles) -> ok = await(start(fun() -> [Cycle(I) || I <- lists:seq(1, Cycles)], ok end)) end,
+    Run = fun(Cycles) -> ok = result(start(fun() -> [Cycle(I) || I <- lists:seq(1, Cycles)], ok end)) end,
     Used = fun() ->
         [erlang:garbage_collect(Pid) || Pid <- erlang:processes()],
         memory()
@@ -147,6 +146,6 @@ memory(B) ->
     Before = Used(),
     Run(400),
     %% 400 times 50 KB would be 20 MB.
-    poll(fun() -> Used() < Before + 5_000_000 end),
+    until(fun() -> Used() < Before + 5_000_000 end),
     ok = close(Listener),
     ok = file:delete(Path).

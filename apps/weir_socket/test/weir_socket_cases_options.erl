@@ -22,9 +22,10 @@
     states/1
 ]).
 
+-import(weir_kit, [start/1, result/1, until/1, until_waiting/1, kill/1]).
 -import(weir_socket_test_lib, [
     listen/2, accept/2, pair/2, pair/3, send/2, recv/2, close/1, setopts/2, getopts/2, getopt/2, getstat/1, getstat/2,
-    nothing/0, start/1, await/1, waits/1, eventually/1
+    nothing/0
 ]).
 -import(weir_socket_differences, [differs/2]).
 
@@ -325,28 +326,26 @@ states_of_inet(B) ->
     {ok, Listener} = listen(B, []),
     ?assertEqual([listen, open], states_of(Listener)),
     Acceptors = [start(fun() -> accept(Listener, infinity) end) || _ <- [1, 2]],
-    [waits(Acceptor) || Acceptor <- Acceptors],
+    [until_waiting(Acceptor) || Acceptor <- Acceptors],
     ?assertEqual([accepting, listen, open], states_of(Listener)),
-    [exit(Pid, kill) || {Pid, _} <- Acceptors],
-    [{failed, killed} = await(Acceptor) || Acceptor <- Acceptors],
-    eventually(fun() -> states_of(Listener) =:= [listen, open] end),
+    [kill(Acceptor) || Acceptor <- Acceptors],
+    until(fun() -> states_of(Listener) =:= [listen, open] end),
     ?assertEqual({error, timeout}, accept(Listener, 1)),
     ?assertEqual([listen, open], states_of(Listener)),
     ok = close(Listener),
     ?assertEqual([closed], states_of(Listener)),
     {Socket, Peer} = pair(B, [binary, {active, false}, {linger, {true, 0}}]),
     Receiver = start(fun() -> recv(Socket, 0) end),
-    waits(Receiver),
+    until_waiting(Receiver),
     ?assertEqual([connected, open], states_of(Socket)),
     ok = send(Socket, binary:copy(<<"x">>, 10_000_000)),
     ?assertEqual([connected, open], states_of(Socket)),
     Sender = start(fun() -> send(Socket, "x") end),
-    waits(Sender),
+    until_waiting(Sender),
     ?assertEqual([busy, connected, open], states_of(Socket)),
-    exit(element(1, Sender), kill),
-    {failed, killed} = await(Sender),
+    kill(Sender),
     ok = gen_tcp:close(Peer),
-    {error, closed} = await(Receiver),
+    {error, closed} = result(Receiver),
     _ = close(Socket),
     nothing().
 

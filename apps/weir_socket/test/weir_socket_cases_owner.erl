@@ -17,9 +17,10 @@
     others_may_use_it/1
 ]).
 
+-import(weir_kit, [start/1, result/1, until/1, until_waiting/1, kill/1, await_down/1, same/3]).
 -import(weir_socket_test_lib, [
     listen/2, pair/2, pair/3, send/2, recv/2, recv/3, close/1, controlling_process/2, setopts/2, getopt/2, next/0,
-    nothing/0, start/1, await/1, waits/1, eventually/1, read_all/1, fill/1
+    nothing/0, read_all/1, fill/1, until_messages/1, same_bytes/2
 ]).
 -import(weir_socket_differences, [differs/2]).
 
@@ -38,7 +39,7 @@ moves(B) ->
             ok = controlling_process(Socket, element(1, New)),
             element(1, New) ! go,
             ok = gen_tcp:send(Peer, "to the new one"),
-            ?assertEqual(<<"to the new one">>, await(New)),
+            ?assertEqual(<<"to the new one">>, result(New)),
             %% It is gone, and the socket with it.
             {error, closed} = gen_tcp:recv(Peer, 0),
             ok = gen_tcp:close(Peer),
@@ -56,25 +57,25 @@ setopts_if(false, _Socket) -> ok.
 moves_what_waits(B) ->
     {Socket, Peer} = pair(B, [binary, {active, true}, {packet, 1}]),
     ok = gen_tcp:send(Peer, [<<1, I>> || I <- lists:seq(1, 5)]),
-    eventually(fun() -> {messages, M} = process_info(self(), messages), length([x || {tcp, _, _} <- M]) =:= 5 end),
+    until_messages(5),
     New = start(fun() -> [next() || _ <- lists:seq(1, 8)] end),
     self() ! between,
     ok = controlling_process(Socket, element(1, New)),
     ok = gen_tcp:send(Peer, <<1, 6, 1, 7>>),
     ok = gen_tcp:close(Peer),
-    Got = await(New),
-    ?assertEqual([{tcp, Socket, <<I>>} || I <- lists:seq(1, 7)] ++ [{tcp_closed, Socket}], Got),
+    Got = result(New),
+    same(messages, [{tcp, Socket, <<I>>} || I <- lists:seq(1, 7)] ++ [{tcp_closed, Socket}], Got),
     between = next(),
     nothing(),
     _ = close(Socket),
     %% With a count: it goes on.
     {Second, Its} = pair(B, [binary, {active, 3}, {packet, 1}]),
     ok = gen_tcp:send(Its, <<1, 1>>),
-    eventually(fun() -> process_info(self(), message_queue_len) =:= {message_queue_len, 1} end),
+    until_messages(1),
     Newer = start(fun() -> [next() || _ <- lists:seq(1, 4)] end),
     ok = controlling_process(Second, element(1, Newer)),
     ok = gen_tcp:send(Its, <<1, 2, 1, 3>>),
-    ?assertEqual([{tcp, Second, <<I>>} || I <- [1, 2, 3]] ++ [{tcp_passive, Second}], await(Newer)),
+    same(messages, [{tcp, Second, <<I>>} || I <- [1, 2, 3]] ++ [{tcp_passive, Second}], result(Newer)),
     ok = gen_tcp:close(Its),
     nothing().
 
@@ -83,14 +84,14 @@ stays_when_told(B) ->
     {Socket, Peer} = pair(B, [binary, {active, true}]),
     ok = gen_tcp:send(Peer, "last"),
     ok = gen_tcp:close(Peer),
-    eventually(fun() -> process_info(self(), message_queue_len) =:= {message_queue_len, 2} end),
+    until_messages(2),
     New = start(fun() ->
         receive done -> process_info(self(), message_queue_len) end
     end),
     Result = controlling_process(Socket, element(1, New)),
     differs(B, moves_when_told) orelse ?assertEqual({error, closed}, Result),
     element(1, New) ! done,
-    Moved = await(New),
+    Moved = result(New),
     differs(B, moves_when_told) orelse
         begin
             ?assertEqual({message_queue_len, 0}, Moved),
@@ -105,7 +106,7 @@ not_owner(B) ->
     Me = self(),
     %% To whom it belongs anyway it may be given.
     Other = start(fun() -> {controlling_process(Socket, self()), controlling_process(Socket, Me)} end),
-    ?assertEqual({{error, not_owner}, ok}, await(Other)),
+    ?assertEqual({{error, not_owner}, ok}, result(Other)),
     ok = setopts(Socket, [{active, once}]),
     ok = gen_tcp:send(Peer, "x"),
     {tcp, Socket, <<"x">>} = next(),
@@ -113,13 +114,13 @@ not_owner(B) ->
     ok = gen_tcp:close(Peer),
     {ok, Listener} = listen(B, []),
     Another = start(fun() -> controlling_process(Listener, self()) end),
-    ?assertEqual({error, not_owner}, await(Another)),
+    ?assertEqual({error, not_owner}, result(Another)),
     ok = close(Listener).
 
 to_self(B) ->
     {Socket, Peer} = pair(B, [binary, {active, 5}]),
     ok = gen_tcp:send(Peer, "x"),
-    eventually(fun() -> process_info(self(), message_queue_len) =:= {message_queue_len, 1} end),
+    until_messages(1),
     ok = controlling_process(Socket, self()),
     {tcp, Socket, <<"x">>} = next(),
     ?assertEqual(4, getopt(Socket, active)),
@@ -131,7 +132,7 @@ to_self(B) ->
 to_the_dead(B) ->
     {Socket, Peer} = pair(B, [binary, {active, true}]),
     Dead = start(fun() -> ok end),
-    ok = await(Dead),
+    ok = result(Dead),
     case controlling_process(Socket, element(1, Dead)) of
         ok ->
             {error, closed} = gen_tcp:recv(Peer, 0);
@@ -161,10 +162,9 @@ passed_around(B, Active) ->
     ok = controlling_process(Socket, First),
     First ! {yours, 1},
     Sender = start(fun() -> [ok = gen_tcp:send(Peer, <<4:32, I:32>>) || I <- lists:seq(1, Count)], ok end),
-    ok = await(Sender),
+    ok = result(Sender),
     ok = gen_tcp:close(Peer),
-    {closed_at, Next} = next(),
-    ?assertEqual(Count + 1, Next),
+    same(messages, {closed_at, Count + 1}, next()),
     [begin unlink(Holder), exit(Holder, kill) end || Holder <- Ring],
     nothing().
 
@@ -218,9 +218,9 @@ owner_dies(B) ->
             end),
             {made, Socket, Peer} = next(),
             exit(element(1, Owner), Reason),
-            {failed, _} = await(Owner),
+            _ = await_down(element(1, Owner)),
             ?assertEqual({error, closed}, gen_tcp:recv(Peer, 0)),
-            eventually(fun() -> send(Socket, "x") =:= {error, closed} end),
+            until(fun() -> send(Socket, "x") =:= {error, closed} end),
             ok = gen_tcp:close(Peer),
             nothing()
         end
@@ -238,10 +238,9 @@ owner_dies_while_others_wait(B) ->
     end),
     {made, Socket, Peer} = next(),
     Receiver = start(fun() -> recv(Socket, 0, infinity) end),
-    waits(Receiver),
-    exit(element(1, Owner), kill),
-    {failed, killed} = await(Owner),
-    ?assertEqual({error, closed}, await(Receiver)),
+    until_waiting(Receiver),
+    kill(Owner),
+    ?assertEqual({error, closed}, result(Receiver)),
     ok = gen_tcp:close(Peer),
     nothing().
 
@@ -256,15 +255,15 @@ owner_dies_with_data_queued(B) ->
         ok = send(Socket, Data)
     end),
     {made, Peer} = next(),
-    ok = await(Owner),
-    ?assertEqual(Data, read_all(Peer)),
+    ok = result(Owner),
+    same_bytes(Data, read_all(Peer)),
     ok = gen_tcp:close(Peer),
     nothing().
 
 %% Anybody may send, receive, set options, and close.
 others_may_use_it(B) ->
     {Socket, Peer} = pair(B, [binary, {active, false}]),
-    Other = fun(Fun) -> await(start(Fun)) end,
+    Other = fun(Fun) -> result(start(Fun)) end,
     ok = Other(fun() -> send(Socket, "x") end),
     {ok, <<"x">>} = gen_tcp:recv(Peer, 1),
     ok = gen_tcp:send(Peer, "yz"),

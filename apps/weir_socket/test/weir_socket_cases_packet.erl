@@ -25,9 +25,8 @@
     packet_sunrm/1
 ]).
 
--import(weir_socket_test_lib, [
-    pair/2, recv/3, close/1, setopts/2, controlling_process/2, next/0, nothing/0, start/1, settle/1
-]).
+-import(weir_kit, [start/1, same/3]).
+-import(weir_socket_test_lib, [pair/2, recv/3, close/1, setopts/2, controlling_process/2, next/0, nothing/0, settle/1]).
 
 packet_raw(B) -> stream(B, raw).
 
@@ -138,7 +137,9 @@ whole(B, Type, Packets) -> check(B, Type, iolist_to_binary(Packets), Packets).
 %% ---------------------------------------------------------------- the check
 
 check(B, Type, Bytes, Packets) ->
-    [check(B, Type, Bytes, Packets, Form, Way) || Form <- [binary, list], Way <- [passive, true, once]],
+    All = [{Form, Way} || Form <- [binary, list], Way <- [passive, true, once]],
+    Some = [{binary, passive}, {list, true}, {binary, once}],
+    [check(B, Type, Bytes, Packets, Form, Way) || {Form, Way} <- weir_kit:long(Some, All)],
     ok.
 
 check(B, Type, Bytes, Packets, Form, Way) ->
@@ -153,7 +154,7 @@ check(B, Type, Bytes, Packets, Form, Way) ->
     [
         begin
             send_pieces(Pieces, Socket, Peer),
-            ?assertEqual({Type, Form, Way, Pieces, Expected}, {Type, Form, Way, Pieces, received(Expected)})
+            same(packets, {Type, Form, Way, Pieces, Expected}, {Type, Form, Way, Pieces, received(Expected)})
         end
      || Pieces <- cuts(Bytes)
     ],

@@ -21,9 +21,10 @@
     large_both_ways/1
 ]).
 
+-import(weir_kit, [start/1, result/1, until/1, until_waiting/1, kill/1, same/3]).
 -import(weir_socket_test_lib, [
     listen/2, pair/2, send/2, recv/2, close/1, shutdown/2, setopts/2, getopt/2, getstat/2, next/0, nothing/0,
-    start/1, await/1, waits/1, eventually/1, read_all/1, fill/1
+    read_all/1, fill/1, same_bytes/2
 ]).
 -import(weir_socket_differences, [differs/2]).
 
@@ -39,7 +40,7 @@ file_has_no_header(B) ->
             ok = send(Socket, "a"),
             ?assertEqual({ok, 300_000}, file:sendfile(File, Socket)),
             ok = send(Socket, "b"),
-            ?assertEqual({ok, <<1:Type/unit:8, "a", Content/binary, 1:Type/unit:8, "b">>}, await(Reader)),
+            ?assertEqual({ok, <<1:Type/unit:8, "a", Content/binary, 1:Type/unit:8, "b">>}, result(Reader)),
             ok = close(Socket),
             _ = gen_tcp:close(Peer)
         end
@@ -81,7 +82,7 @@ shapes_of_data(B) ->
         %% More parts than one call of the kernel takes (1024).
         [<<I:16>> || I <- lists:seq(1, 5000)],
         [binary:part(Large, I, 65 + I) || I <- lists:seq(1, 3000)],
-        lists:duplicate(300, [$x, Large, $y])
+        lists:duplicate(100, [$x, Large, $y])
     ],
     [
         begin
@@ -89,14 +90,14 @@ shapes_of_data(B) ->
             Size = byte_size(Expected),
             Sender = start(fun() -> send(Socket, Shape) end),
             Size > 0 andalso begin {ok, Expected} = gen_tcp:recv(Peer, Size) end,
-            ok = await(Sender)
+            ok = result(Sender)
         end
      || Shape <- lists:droplast(Shapes)
     ],
-    %% The last is longer than one can ask for.
+    %% The peer reads the last one in pieces.
     Sender = start(fun() -> ok = send(Socket, lists:last(Shapes)), close(Socket) end),
-    ?assertEqual(erlang:md5(lists:last(Shapes)), md5_all(Peer, erlang:md5_init())),
-    _ = await(Sender),
+    same(bytes, erlang:md5(lists:last(Shapes)), md5_all(Peer, erlang:md5_init())),
+    _ = result(Sender),
     ok = gen_tcp:close(Peer),
     nothing().
 
@@ -110,9 +111,9 @@ parts_are_not_copied(B) ->
     Before = weir_socket_test_lib:memory(binary),
     Sender = start(fun() -> ok = send(Socket, lists:duplicate(Parts, Part)), close(Socket) end),
     {Bytes, Most} = length_all(Peer, 0, 0),
-    ?assertEqual(Parts * 1_000_000, Bytes),
+    same(bytes, Parts * 1_000_000, Bytes),
     ?assert(Most - Before < 100_000_000),
-    ok = await(Sender),
+    ok = result(Sender),
     ok = gen_tcp:close(Peer),
     nothing().
 
@@ -174,9 +175,9 @@ slow_reader(B) ->
         [ok = send(Socket, binary:part(Data, I * 10_000, 10_000)) || I <- lists:seq(0, 199)],
         close(Socket)
     end),
-    waits(Sender),
-    ?assertEqual(Data, slowly(Peer, 2_000_000, 1)),
-    ok = await(Sender),
+    until_waiting(Sender),
+    same_bytes(Data, slowly(Peer, 2_000_000, 1)),
+    ok = result(Sender),
     {error, closed} = gen_tcp:recv(Peer, 0),
     ok = gen_tcp:close(Peer),
     nothing().
@@ -196,19 +197,18 @@ send_blocks(B) ->
     Sender = start(fun() -> send_counted(Socket, Sent, 0) end),
     case differs(B, watermarks) of
         true ->
-            waits(Sender);
+            until_waiting(Sender);
         false ->
-            eventually(fun() -> pending(Socket) >= 300_000 end),
+            until(fun() -> pending(Socket) >= 300_000 end),
             %% One send more than would have filled it exactly, at most.
             ?assert(pending(Socket) < 302_000)
     end,
     Blocked = counters:get(Sent, 1),
     %% It goes on when there is room, and waits again.
     {ok, First} = gen_tcp:recv(Peer, Blocked * 1000),
-    eventually(fun() -> counters:get(Sent, 1) > Blocked end),
+    until(fun() -> counters:get(Sent, 1) > Blocked end),
     check_counted(First, 0),
-    exit(element(1, Sender), stop),
-    {failed, stop} = await(Sender),
+    kill(Sender),
     ok = gen_tcp:close(Peer),
     _ = close(Socket),
     nothing().
@@ -223,7 +223,8 @@ send_counted(Socket, Sent, I) ->
     send_counted(Socket, Sent, I + 1).
 
 check_counted(<<>>, _) -> ok;
-check_counted(<<I:32, 0:(996 * 8), Rest/binary>>, I) -> check_counted(Rest, I + 1).
+check_counted(<<I:32, 0:(996 * 8), Rest/binary>>, I) -> check_counted(Rest, I + 1);
+check_counted(<<Other:32, _/binary>>, I) -> weir_kit:fault({out_of_order, #{expected => I, actual => Other}}).
 
 %% What a send that timed out has left behind is sent nevertheless, in order: parts of it may have left already.
 send_times_out(B) ->
@@ -254,8 +255,8 @@ sent_again(B) ->
     ok = send(Socket, <<>>),
     ok = send(Socket, <<Accepted:32, 0:(996 * 8)>>),
     ok = close(Socket),
-    Received = await(Reader),
-    ?assertEqual((Accepted + 1) * 1000, byte_size(Received)),
+    Received = result(Reader),
+    same(bytes, (Accepted + 1) * 1000, byte_size(Received)),
     check_counted(Received, 0),
     nothing().
 
@@ -293,9 +294,8 @@ send_times_out_and_closes(B) ->
 killed_sender(B) ->
     {Socket, Peer} = pair(B, [binary, {active, false}, {sndbuf, 50_000}, {packet, 4}]),
     Senders = [start(fun() -> send_for_ever(Socket) end) || _ <- [1, 2, 3]],
-    [waits(Sender) || Sender <- Senders],
-    [exit(Pid, kill) || {Pid, _} <- Senders],
-    [{failed, killed} = await(Sender) || Sender <- Senders],
+    [until_waiting(Sender) || Sender <- Senders],
+    [kill(Sender) || Sender <- Senders],
     differs(B, killed_in_a_packet) orelse sent_behind(Socket, Peer),
     ok = close(Socket),
     ok = gen_tcp:close(Peer),
@@ -305,7 +305,7 @@ sent_behind(Socket, Peer) ->
     Last = start(fun() -> send(Socket, <<"last">>) end),
     ok = inet:setopts(Peer, [{packet, 4}]),
     <<"last">> = frames_until_last(Peer),
-    ok = await(Last).
+    ok = result(Last).
 
 send_for_ever(Socket) ->
     ok = send(Socket, binary:copy(<<"x">>, 1000)),
@@ -316,7 +316,7 @@ frames_until_last(Peer) ->
         {ok, <<"last">> = Last} ->
             Last;
         {ok, Frame} ->
-            ?assertEqual(binary:copy(<<"x">>, 1000), Frame),
+            same(frame, binary:copy(<<"x">>, 1000), Frame),
             frames_until_last(Peer)
     end.
 
@@ -331,8 +331,8 @@ many_senders(B) ->
     ],
     ok = inet:setopts(Peer, [{packet, 4}]),
     Last = receive_messages(Peer, Count * Each, #{}),
-    ?assertEqual(maps:from_list([{Sender, Each} || Sender <- lists:seq(1, Count)]), Last),
-    [ok = await(Sender) || Sender <- Senders],
+    same(messages, maps:from_list([{Sender, Each} || Sender <- lists:seq(1, Count)]), Last),
+    [ok = result(Sender) || Sender <- Senders],
     ok = close(Socket),
     {error, closed} = gen_tcp:recv(Peer, 0),
     ok = gen_tcp:close(Peer),
@@ -346,8 +346,8 @@ receive_messages(_Peer, 0, Last) ->
     Last;
 receive_messages(Peer, Left, Last) ->
     {ok, <<Sender:32, I:32, _/binary>> = Message} = gen_tcp:recv(Peer, 0),
-    ?assertEqual(iolist_to_binary(message(Sender, I)), Message),
-    ?assertEqual(I - 1, maps:get(Sender, Last, 0)),
+    same(message, iolist_to_binary(message(Sender, I)), Message),
+    same(out_of_order, maps:get(Sender, Last, 0) + 1, I),
     receive_messages(Peer, Left - 1, Last#{Sender => I}).
 
 %% Sends are put together, and arrive without anything more being done.
@@ -374,8 +374,8 @@ large_both_ways(B) ->
     Passive = start(fun() -> expect_passive(One, expected(Blocks), Size) end),
     ok = setopts(Two, [{active, 20}]),
     all = expect_active(Two, expected(Blocks), Size),
-    all = await(Passive),
-    [ok = await(Sender) || Sender <- Senders],
+    all = result(Passive),
+    [ok = result(Sender) || Sender <- Senders],
     [ok = close(Socket) || Socket <- [One, Two, Listener]],
     ok.
 
@@ -407,7 +407,7 @@ take(Data, {Round, Left}) ->
     <<Wanted:Size/binary, Then/binary>> = Left,
     case Now of
         Wanted -> take(Rest, {Round, Then});
-        _ -> error({other_bytes, Size})
+        _ -> weir_kit:fault({other_bytes, Size})
     end.
 
 expect_passive(_Socket, _Expected, 0) ->

@@ -13,9 +13,9 @@
     descriptors_come_with_data/1
 ]).
 
+-import(weir_kit, [start/1, result/1, until_waiting/1, kill/1]).
 -import(weir_socket_test_lib, [
-    listen/2, accept/1, pair/2, pair/3, recv/2, recv/3, close/1, setopts/2, next/0, nothing/0, start/1, await/1,
-    waits/1, tmp/1
+    listen/2, accept/1, pair/2, pair/3, recv/2, recv/3, close/1, setopts/2, next/0, nothing/0, tmp/1
 ]).
 -import(weir_socket_differences, [differs/2]).
 
@@ -62,10 +62,10 @@ type_changes_while_waiting(B) -> differs(B, type_changes_while_waiting) orelse t
 type_changes(B) ->
     {Socket, Peer} = pair(B, [binary, {active, false}]),
     Receiver = start(fun() -> recv(Socket, 0) end),
-    waits(Receiver),
+    until_waiting(Receiver),
     ok = setopts(Socket, [{packet, http_bin}]),
     ok = gen_tcp:send(Peer, <<"GET / HTTP/1.1\r\n">>),
-    {ok, {http_request, 'GET', {abs_path, <<"/">>}, {1, 1}}} = await(Receiver),
+    {ok, {http_request, 'GET', {abs_path, <<"/">>}, {1, 1}}} = result(Receiver),
     ok = close(Socket),
     ok = gen_tcp:close(Peer).
 
@@ -81,7 +81,7 @@ killed_receiver_of_a_length(B) ->
                     recv ->
                         Receiver = start(fun() -> recv(Socket, 10) end),
                         _ = When =:= later andalso (ok = gen_tcp:send(Peer, <<"ten bytes.">>)),
-                        ?assertEqual({ok, <<"ten bytes.">>}, await(Receiver));
+                        ?assertEqual({ok, <<"ten bytes.">>}, result(Receiver));
                     active ->
                         ok = setopts(Socket, [{active, true}]),
                         _ = When =:= later andalso (ok = gen_tcp:send(Peer, <<"ten bytes.">>)),
@@ -107,10 +107,9 @@ killed_receiver_before_a_change(B) ->
         end.
 
 killed_in_recv(Socket, Length) ->
-    {Pid, _} = Receiver = start(fun() -> recv(Socket, Length, infinity) end),
-    waits(Receiver),
-    exit(Pid, kill),
-    {failed, killed} = await(Receiver).
+    Receiver = start(fun() -> recv(Socket, Length, infinity) end),
+    until_waiting(Receiver),
+    kill(Receiver).
 
 %% On a local socket the kernel ends a read where descriptors came with the bytes, though more are there.
 descriptors_come_with_data(B) ->

@@ -8,9 +8,8 @@
 
 -compile([export_all, nowarn_export_all]).
 
--import(weir_socket_test_lib, [start/1, result/2, poll/2, nothing_at_all/0]).
-
--define(DEADLINE, 60_000).
+-import(weir_kit, [start/1, result/1, until/1, wait_ms/0]).
+-import(weir_socket_test_lib, [nothing_at_all/0, next/0, holds_in_time/1, same_bytes/2, in_time/1]).
 
 all() -> weir_kit:cases(?MODULE).
 
@@ -59,19 +58,19 @@ active_once(_) -> [same([{active, once} | Options], fun once/2, whole(Bytes)) ||
 active_counted(_) -> [same([{active, 2} | Options], fun counted/2, whole(Bytes)) || {Options, Bytes} <- samples()].
 
 any_split(_) ->
-    true = proper:quickcheck(
+    holds_in_time(proper:quickcheck(
         ?FORALL(
             {{Options, Bytes}, Mode},
             {oneof(samples()), oneof([{false, passive}, {true, active}, {once, once}, {3, counted}])},
-            ?FORALL(Pieces, split(Bytes), begin
+            ?FORALL(Pieces, split(Bytes), in_time(fun() ->
                 {Active, How} = Mode,
                 Read = fun(Tcp, Socket) -> ?MODULE:How(Tcp, Socket) end,
                 same([{active, Active} | Options], Read, Pieces),
                 true
-            end)
+            end))
         ),
         [{numtests, 150}, {to_file, user}]
-    ).
+    )).
 
 split(Bytes) ->
     ?LET(Cuts, list(integer(0, byte_size(Bytes))), pieces(Bytes, 0, lists:usort(Cuts))).
@@ -156,22 +155,22 @@ lines_longer_than_the_buffer(_) ->
 %% Between packets the option packet may be set, to the same or to another: whether a first line or a header comes next
 %% stays as it was.
 types_are_changed(_) ->
-    true = proper:quickcheck(
-        ?FORALL(Types, list(oneof([http_bin, http_bin, httph_bin, http, httph, line])), begin
+    holds_in_time(proper:quickcheck(
+        ?FORALL(Types, list(oneof([http_bin, http_bin, httph_bin, http, httph, line])), in_time(fun() ->
             same([{packet, http_bin}], fun(Tcp, Socket) -> change(Tcp, Socket, Types) end, [
                 <<"GET / HTTP/1.1\r\nHost: x\r\nA: b\r\n\r\nGET /2 HTTP/1.1\r\nC: d\r\n\r\n"
                     "no first line\r\nE: f\r\n\r\n">>
             ]),
             true
-        end),
+        end)),
         [{numtests, 150}, {to_file, user}]
-    ).
+    )).
 
 change(Tcp, Socket, []) ->
     passive(Tcp, Socket);
 change(Tcp, Socket, [Type | Types]) ->
     ok = inet:setopts(Socket, [{packet, Type}]),
-    case Tcp:recv(Socket, 0, ?DEADLINE) of
+    case Tcp:recv(Socket, 0, wait_ms()) of
         {ok, Packet} -> [Packet | change(Tcp, Socket, Types)];
         {error, _} = Error -> [Error]
     end.
@@ -183,16 +182,14 @@ long_packets(_) ->
     [
         begin
             {Socket, Peer} = pair([{packet, asn1}, {active, Active}, binary]),
-            Self = self(),
-            Sender = spawn_link(fun() -> ok = gen_tcp:send(Peer, [Packet, Packet]), Self ! {self(), sent} end),
-            {ok, Packet} = Receive(Socket),
-            {ok, Packet} = Receive(Socket),
-            receive {Sender, sent} -> ok end,
+            Sender = start(fun() -> gen_tcp:send(Peer, [Packet, Packet]) end),
+            [same_bytes(Packet, element(2, {ok, _} = Receive(Socket))) || _ <- [1, 2]],
+            ok = result(Sender),
             close(Socket, Peer)
         end
      || {Active, Receive} <- [
-            {false, fun(Socket) -> weir_socket:recv(Socket, 0, ?DEADLINE) end},
-            {true, fun(Socket) -> receive {tcp, Socket, Data} -> {ok, Data} after ?DEADLINE -> timeout end end}
+            {false, fun(Socket) -> weir_socket:recv(Socket, 0, wait_ms()) end},
+            {true, fun(Socket) -> {tcp, Socket, Data} = next(), {ok, Data} end}
         ]
     ].
 
@@ -206,10 +203,10 @@ several_receivers(_) ->
     Packets = [<<3, 0, 8:16, N:32>> || N <- lists:seq(1, 500)],
     [ok = gen_tcp:send(Peer, Packet) || Packet <- Packets],
     ok = gen_tcp:shutdown(Peer, write),
-    Got = [result(Receiver, ?DEADLINE) || Receiver <- Receivers],
+    Got = [result(Receiver) || Receiver <- Receivers],
     %% All of them, once, and in order for each.
-    Packets = lists:sort(lists:append(Got)),
-    [true = (One =:= lists:sort(One)) || One <- Got],
+    weir_kit:same(packets, Packets, lists:sort(lists:append(Got))),
+    [weir_kit:same(out_of_order, lists:sort(One), One) || One <- Got],
     close(Socket, Peer).
 
 receive_all(Socket) ->
@@ -224,7 +221,7 @@ times_out_and_goes_on(_) ->
     ok = gen_tcp:send(Peer, <<"GET / HT">>),
     {error, timeout} = weir_socket:recv(Socket, 0, 20),
     ok = gen_tcp:send(Peer, <<"TP/1.1\r\n">>),
-    {ok, {http_request, _, _, _}} = weir_socket:recv(Socket, 0, ?DEADLINE),
+    {ok, {http_request, _, _, _}} = weir_socket:recv(Socket, 0, wait_ms()),
     {error, einval} = weir_socket:recv(Socket, 5, 0),
     nothing_at_all(),
     close(Socket, Peer).
@@ -233,18 +230,18 @@ times_out_and_goes_on(_) ->
 changes_to_raw(_) ->
     {Socket, Peer} = pair([{packet, tpkt}, {active, true}, binary]),
     ok = gen_tcp:send(Peer, <<3, 0, 100:16, "begin">>),
-    poll(fun() -> weir_socket:socket_info(Socket, buffered) =:= {buffered, 9} end, ?DEADLINE),
+    until(fun() -> weir_socket:socket_info(Socket, buffered) =:= {buffered, 9} end),
     ok = weir_socket:setopts(Socket, [{packet, raw}]),
-    receive {tcp, Socket, <<3, 0, 100:16, "begin">>} -> ok after ?DEADLINE -> error(nothing) end,
+    {tcp, Socket, <<3, 0, 100:16, "begin">>} = next(),
     close(Socket, Peer).
 
 closed_in_between(_) ->
     {Socket, Peer} = pair([{packet, tpkt}, {active, false}]),
     ok = gen_tcp:send(Peer, <<3, 0, 100:16, "begin">>),
     Receiver = start(fun() -> weir_socket:recv(Socket, 0) end),
-    poll(fun() -> weir_socket:socket_info(Socket, receivers) =:= {receivers, 1} end, ?DEADLINE),
+    until(fun() -> weir_socket:socket_info(Socket, receivers) =:= {receivers, 1} end),
     ok = weir_socket:close(Socket),
-    {error, closed} = result(Receiver, ?DEADLINE),
+    {error, closed} = result(Receiver),
     {error, closed} = weir_socket:recv(Socket, 0),
     ok = gen_tcp:close(Peer).
 
@@ -267,8 +264,8 @@ larger_than_memory(_) ->
         end
      || {Length, Timeout, Expected} <- [
             {16#7fffffff - 6, 100, {error, timeout}},
-            {16#7fffffff - 5, ?DEADLINE, {error, emsgsize}},
-            {16#ffffffff, ?DEADLINE, {error, emsgsize}}
+            {16#7fffffff - 5, wait_ms(), {error, emsgsize}},
+            {16#ffffffff, wait_ms(), {error, emsgsize}}
         ]
     ].
 
@@ -296,10 +293,10 @@ ok_or_closed(ok) -> ok;
 ok_or_closed({error, _}) -> ok.
 
 passive(Tcp, Socket) ->
-    case Tcp:recv(Socket, 0, ?DEADLINE) of
+    case Tcp:recv(Socket, 0, wait_ms()) of
         {ok, Packet} -> [Packet | passive(Tcp, Socket)];
         %% And again: it stays closed. gen_tcp says `enotconn', having closed its descriptor.
-        {error, Reason} -> [{error, Reason}, again(Tcp:recv(Socket, 0, ?DEADLINE))]
+        {error, Reason} -> [{error, Reason}, again(Tcp:recv(Socket, 0, wait_ms()))]
     end.
 
 again({error, enotconn}) -> {error, closed};
@@ -339,7 +336,7 @@ next(Socket) ->
         {tcp_passive, Socket} -> tcp_passive;
         {tcp_error, Socket, Reason} -> {tcp_error, Reason};
         {Tag, Socket, Data} -> {Tag, Data}
-    after ?DEADLINE -> error(nothing_came)
+    after wait_ms() -> error(nothing_came)
     end.
 
 pair(Options) -> pair(weir_socket, Options).
@@ -348,7 +345,7 @@ pair(Tcp, Options) ->
     {ok, Listener} = gen_tcp:listen(0, [{ip, {127, 0, 0, 1}}, binary, {active, false}, {exit_on_close, false}]),
     {ok, Port} = inet:port(Listener),
     {ok, Socket} = Tcp:connect({127, 0, 0, 1}, Port, with_defaults(Options)),
-    {ok, Peer} = gen_tcp:accept(Listener, ?DEADLINE),
+    {ok, Peer} = gen_tcp:accept(Listener, wait_ms()),
     ok = inet:setopts(Peer, [{nodelay, true}]),
     ok = gen_tcp:close(Listener),
     {Socket, Peer}.

@@ -6,10 +6,8 @@
 
 -compile([export_all, nowarn_export_all]).
 
+-import(weir_kit, [wait_ms/0]).
 -import(weir_socket_test_lib, [source_dir/0, unused_port/0]).
-
-%% Starting a node and compiling the script takes seconds on a machine that is busy with other things.
--define(DEADLINE, 60_000).
 
 all() -> weir_kit:cases(?MODULE).
 
@@ -67,7 +65,7 @@ await_port(Server, Output) ->
             receive
                 {Server, {data, Data}} -> await_port(Server, <<Output/binary, Data/binary>>);
                 {Server, {exit_status, Status}} -> error({Status, Output})
-            after ?DEADLINE -> error({no_port, Output})
+            after wait_ms() -> error({no_port, Output})
             end
     end.
 
@@ -84,7 +82,7 @@ await_end(Port, Output) ->
     receive
         {Port, {data, Data}} -> await_end(Port, <<Output/binary, Data/binary>>);
         {Port, {exit_status, Status}} -> {Status, Output}
-    after ?DEADLINE -> error({still_runs, Output})
+    after wait_ms() -> error({still_runs, Output})
     end.
 
 %% The scripts take weir_socket from the code path if it is there: the one under test.

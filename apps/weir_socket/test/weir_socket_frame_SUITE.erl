@@ -8,8 +8,8 @@
 
 -compile([export_all, nowarn_export_all]).
 
-%% Milliseconds; long enough for a machine that is busy with other things.
--define(DEADLINE, 60_000).
+-import(weir_kit, [holds/1, wait_ms/0]).
+
 -define(FRAME_MAX, 16#7fffffff).
 
 all() -> weir_kit:cases(?MODULE).
@@ -70,7 +70,7 @@ random_bytes(_Config) ->
             ?WHENFAIL(ct:pal("expected ~p~ngot ~p", [Expected, Framed]), Expected =:= Framed)
         end
     ),
-    ?assert(proper:quickcheck(Property, [{numtests, 3000}, quiet])).
+    holds(proper:quickcheck(Property, [{numtests, weir_kit:long(1500, 3000)}, quiet])).
 
 limits() ->
     ?LET(
@@ -213,7 +213,7 @@ ask(Request) ->
     receive
         {Port, {data, Answer}} -> Answer;
         {Port, {exit_status, Status}} -> error({exit_status, Status})
-    after ?DEADLINE -> error(no_answer)
+    after wait_ms() -> error(no_answer)
     end.
 
 head(Type, Size) -> <<Size:(8 * Type)>>.
@@ -264,7 +264,7 @@ through_gen_tcp(Buffer, Size, Bytes) ->
     {ok, Listener} = gen_tcp:listen(0, [{ip, {127, 0, 0, 1}} | Options]),
     {ok, Port} = inet:port(Listener),
     {ok, Client} = gen_tcp:connect({127, 0, 0, 1}, Port, [binary, {active, false}]),
-    {ok, Server} = gen_tcp:accept(Listener, ?DEADLINE),
+    {ok, Server} = gen_tcp:accept(Listener, wait_ms()),
     ok = gen_tcp:send(Client, Bytes),
     %% What is left without a delimiter at the end of the stream is lost there: it is as if more were to come.
     ok = gen_tcp:shutdown(Client, write),
@@ -273,7 +273,7 @@ through_gen_tcp(Buffer, Size, Bytes) ->
     Received.
 
 receive_all(Socket, Packets) ->
-    case gen_tcp:recv(Socket, 0, ?DEADLINE) of
+    case gen_tcp:recv(Socket, 0, wait_ms()) of
         {ok, Packet} -> receive_all(Socket, [Packet | Packets]);
         {error, closed} -> {lists:reverse(Packets), more};
         {error, emsgsize} -> {lists:reverse(Packets), too_large}

@@ -5,6 +5,8 @@
 
 -include_lib("stdlib/include/assert.hrl").
 
+-import(weir_kit, [start/1, result/1]).
+
 -define(LIB, weir_socket_test_lib).
 -define(LOCALHOST, {127, 0, 0, 1}).
 
@@ -64,8 +66,8 @@ talks_inside(Config) ->
 scheduler_comes_back(Config) ->
     {ok, Here} = listen([]),
     {ok, Port} = weir_socket:port(Here),
-    Tasks = [?LIB:start(fun() -> there_and_here(Config, Port, 50) end) || _ <- lists:seq(1, 8)],
-    [?assertEqual(ok, ?LIB:await(Task)) || Task <- Tasks],
+    Tasks = [start(fun() -> there_and_here(Config, Port, 50) end) || _ <- lists:seq(1, 8)],
+    [ok = result(Task) || Task <- Tasks],
     ok = weir_socket:close(Here).
 
 there_and_here(_Config, _Port, 0) ->

@@ -7,14 +7,14 @@
 
 -compile([export_all, nowarn_export_all]).
 
+-import(weir_kit, [until/1, same/3]).
 -import(weir_socket_nif_test_lib, [
     listen/0, connect/1, accept/1, pair/0, close/1, recv/2, recv_async/3, send/2, send_waiting/2, fill/1, wait/2,
     answer/1, no_message/0, joined/1, frame/2
 ]).
--import(weir_socket_test_lib, [poll/2, pollset_infos/0, unused_port/0]).
+-import(weir_socket_test_lib, [pollset_infos/0, unused_port/0, until_nothing_leaks/1]).
 
 -define(NIF, weir_socket_nif).
--define(DEADLINE, 60_000).
 
 all() -> weir_kit:cases(?MODULE).
 
@@ -69,14 +69,14 @@ senders_are_not_mixed(_Config) ->
     Ends = lists:foldl(
         fun(_, Next) ->
             {ok, <<S, I:32, Rest/binary>>} = recv(B, 0),
-            ?assertEqual(maps:get(S, Next, 1), I),
-            ?assertEqual(binary:copy(<<S>>, byte_size(Rest)), Rest),
+            same(out_of_order, maps:get(S, Next, 1), I),
+            same(mixed, binary:copy(<<S>>, byte_size(Rest)), Rest),
             Next#{S => I + 1}
         end,
         #{},
         lists:seq(1, Senders * Each)
     ),
-    ?assertEqual([Each + 1], lists:usort(maps:values(Ends))),
+    same(messages, [Each + 1], lists:usort(maps:values(Ends))),
     [joined(Pid) || Pid <- Pids],
     close([A, B]).
 
@@ -85,7 +85,7 @@ shutdown_waits_for_the_queue(_Config) ->
     Data = fill(A),
     ok = ?NIF:shutdown(A, write),
     ?assertEqual({error, closed}, send(A, <<"x">>)),
-    ?assert({ok, Data} =:= recv(B, byte_size(Data))),
+    same(bytes, {ok, Data}, recv(B, byte_size(Data))),
     ok = ?NIF:set(B, exit_on_close, false),
     ?assertEqual({error, closed}, recv(B, 0)),
     ok = send(B, <<"back">>),
@@ -104,7 +104,7 @@ delay_send(_Config) ->
         end
      || I <- lists:seq(1, 300)
     ]),
-    ?assertEqual({ok, Sent}, recv(B, byte_size(Sent))),
+    same(bytes, {ok, Sent}, recv(B, byte_size(Sent))),
     close([A, B]).
 
 %% Around the number of pieces that are sent as they are.
@@ -117,7 +117,7 @@ long_lists(_Config) ->
             ok = ?NIF:set(A, packet, Packet),
             ok = ?NIF:set(B, packet, Packet),
             Sender = spawn_link(fun() -> ok = send(A, Pieces) end),
-            ?assertEqual({ok, Data}, recv(B, case Packet of raw -> byte_size(Data); _ -> 0 end)),
+            same(bytes, {ok, Data}, recv(B, case Packet of raw -> byte_size(Data); _ -> 0 end)),
             joined(Sender)
         end
      || Count <- [1, 2, 255, 256, 257, 5000], Packet <- [raw, 4]
@@ -140,7 +140,7 @@ send_errors(_Config) ->
     %% A peer that is gone: an error, sooner or later, and then always.
     {B, C} = pair(),
     close([C]),
-    poll(fun() -> send(B, <<"x">>) =:= {error, closed} end, ?DEADLINE),
+    until(fun() -> send(B, <<"x">>) =:= {error, closed} end),
     ?assertEqual({error, closed}, send(B, <<"x">>)),
     close([B]).
 
@@ -203,7 +203,7 @@ accept_bursts(_Config) ->
      || Pid <- Acceptors
     ],
     [ok = send(Sock, frame(2, <<I:16>>)) || {I, Sock} <- lists:enumerate(Socks)],
-    [?assertEqual({ok, <<2:16, I:16>>}, recv(Sock, 4)) || {I, Sock} <- lists:enumerate(Socks)],
+    [same(answer, {ok, <<2:16, I:16>>}, recv(Sock, 4)) || {I, Sock} <- lists:enumerate(Socks)],
     %% They are spread over the sets.
     Counts = [Now - Then || {Now, Then} <- lists:zip(sockets_of_sets(), Before)],
     ?assert(lists:max(Counts) - lists:min(Counts) =< 10, Counts),
@@ -292,8 +292,8 @@ lent_descriptor_leaves_its_set(_Config) ->
             {A, Lent, Lender, Fd} = lent(),
             ok = ?NIF:set(Lent, linger, {true, 5}),
             End(A, Lent),
-            poll(fun() -> maps:get(state, ?NIF:info(Lent)) =:= closed end, ?DEADLINE),
-            poll(fun() -> watchers(Fd) =:= 0 end, ?DEADLINE),
+            until(fun() -> maps:get(state, ?NIF:info(Lent)) =:= closed end),
+            until_nothing_leaks(fun() -> watchers(Fd) =:= 0 end),
             {ok, _} = socket:sockname(Lender),
             ?assertEqual({ok, #{onoff => true, linger => 5}}, socket:getopt(Lender, {socket, linger})),
             ok = socket:setopt(Lender, {socket, linger}, #{onoff => false, linger => 0}),

@@ -6,14 +6,13 @@
 
 -compile([export_all, nowarn_export_all]).
 
+-import(weir_kit, [until/1, kill/1, same/3]).
 -import(weir_socket_nif_test_lib, [
     socket/1, listen/0, connect/1, accept/1, pair/0, close/1, recv/2, recv_async/3, send/2, send_waiting/2,
-    spawn_sender/2, fill/1, answer/1, message/0, messages/1, no_message/0, flush/0, joined/1, kill/1, poller/1
+    spawn_sender/2, fill/1, answer/1, message/0, messages/1, no_message/0, joined/1, poller/1
 ]).
--import(weir_socket_test_lib, [poll/2]).
 
 -define(NIF, weir_socket_nif).
--define(DEADLINE, 60_000).
 
 all() -> weir_kit:cases(?MODULE).
 
@@ -56,7 +55,7 @@ dead_receiver_loses_nothing(_Config) ->
             [kill(Pid) || Pid <- Receivers],
             Data = rand:bytes(max(1, Length)),
             Sender = spawn_sender(A, Data),
-            ?assertEqual({ok, Data}, answer(Ref)),
+            same(bytes, {ok, Data}, answer(Ref)),
             joined(Sender)
         end
      || Length <- [0, 1, 100, 20000, 2000000]
@@ -112,7 +111,7 @@ more_acceptors_than_a_turn_serves(_Config) ->
     Peers = [element(2, {ok, _} = gen_tcp:connect({127, 0, 0, 1}, Port, [])) || _ <- Refs],
     true = erlang:resume_process(Poller),
     Socks = [element(2, {ok, _} = answer(Ref)) || Ref <- Refs],
-    ?assertEqual(120, length(lists:usort(Socks))),
+    same(connections, 120, length(lists:usort(Socks))),
     [ok = gen_tcp:close(Peer) || Peer <- Peers],
     close([L | Socks]).
 
@@ -121,7 +120,7 @@ the_dead_are_in_nobodys_way(_Config) ->
     {A, B} = pair(),
     kill(spawn_receiver(B, 100)),
     ok = send(A, <<"now">>),
-    weir_socket_test_lib:poll(fun() -> ?NIF:recv_now(B, 0) =:= {ok, <<"now">>} end),
+    until(fun() -> ?NIF:recv_now(B, 0) =:= {ok, <<"now">>} end),
     kill(spawn_receiver(B, 100)),
     ok = send(A, <<"later">>),
     ?assertEqual({ok, <<"later">>}, recv(B, 0)),
@@ -163,7 +162,7 @@ waiting_leaves_nothing(_Config) ->
             lists:foreach(Wait, lists:seq(1, Times)),
             %% The runtime gives memory back when it comes to it.
             Grown = fun() -> true = erlang:garbage_collect(), weir_socket_test_lib:memory() - Before end,
-            poll(fun() -> Grown() < 3_000_000 orelse {Grown(), Times} end, ?DEADLINE)
+            until(fun() -> Grown() < 3_000_000 orelse {Grown(), Times} end)
         end
      || {Wait, Times} <- [{InVain, 300_000}, {Answered, 5_000}, {Once, 5_000}]
     ],
@@ -209,50 +208,20 @@ states_that_refuse(_Config) ->
     ?assertEqual({error, eaddrinuse}, ?NIF:listen(Other, 5)),
     %% A connection that nobody answers.
     {ok, Waiting} = ?NIF:open(inet, none, default),
-    {Full, FullPort, Clients} = full(),
+    {Full, FullPort, Only} = weir_socket_test_lib:full_listener(),
     Ref = make_ref(),
     wait = ?NIF:connect(Waiting, {inet, {127, 0, 0, 1}, FullPort}, Ref),
     ?assertMatch(#{state := connecting}, ?NIF:info(Waiting)),
     ?assertEqual({error, ealready}, ?NIF:connect(Waiting, Address, make_ref())),
     ?assertEqual({error, ealready}, ?NIF:dup(Waiting)),
     ok = ?NIF:cancel(Waiting, Ref),
-    [ok = socket:close(Client) || Client <- Clients],
-    close([L, A, One, Other, Waiting, Full]).
-
-%% A listening socket whose queue the kernel lets nobody into any more.
-full() ->
-    {ok, Full} = ?NIF:open(inet, none, default),
-    ok = ?NIF:bind(Full, {inet, {127, 0, 0, 1}, 0}),
-    ok = ?NIF:listen(Full, 0),
-    {ok, {inet, _, Port}} = ?NIF:sockname(Full),
-    {Full, Port, fill_queue(Port, [])}.
-
-fill_queue(Port, Clients) ->
-    {ok, Client} = socket:open(inet, stream),
-    case socket:connect(Client, #{family => inet, addr => {127, 0, 0, 1}, port => Port}, 200) of
-        ok -> fill_queue(Port, [Client | Clients]);
-        {error, timeout} -> [Client | Clients]
-    end.
+    ok = gen_tcp:close(Only),
+    ok = socket:close(Full),
+    close([L, A, One, Other, Waiting]).
 
 dead_acceptor_is_passed_over(_Config) ->
     {L, Port} = listen(),
-    Self = self(),
-    Dead = [
-        spawn(fun() ->
-            wait = ?NIF:accept(L, make_ref()),
-            Self ! {waits, self()},
-            receive
-                never -> ok
-            end
-        end)
-     || _ <- lists:seq(1, 3)
-    ],
-    [
-        receive
-            {waits, Pid} -> ok
-        end
-     || Pid <- Dead
-    ],
+    Dead = [spawn_acceptor(L) || _ <- lists:seq(1, 3)],
     Ref = make_ref(),
     wait = ?NIF:accept(L, Ref),
     [kill(Pid) || Pid <- Dead],
@@ -282,7 +251,7 @@ owner_death_closes(_Config) ->
     [wait = recv_async(Peer, 0, Ref) || {Peer, Ref} <- lists:zip(Peers, Refs)],
     kill(Owner),
     [?assertEqual({error, closed}, answer(Ref)) || Ref <- Refs],
-    poll(fun() -> lists:all(fun(Sock) -> maps:get(state, ?NIF:info(Sock)) =:= closed end, Socks) end, ?DEADLINE),
+    until(fun() -> lists:all(fun(Sock) -> maps:get(state, ?NIF:info(Sock)) =:= closed end, Socks) end),
     close([L | Peers]).
 
 %% What was queued by the time the owner died still arrives.
@@ -305,10 +274,10 @@ owner_death_flushes(_Config) ->
             {pending, Pending, A0} when Pending > 0 -> A0
         end,
     kill(Owner),
-    poll(fun() -> maps:get(state, ?NIF:info(A)) =:= flushing end, ?DEADLINE),
-    ?assert({ok, Data} =:= recv(B, byte_size(Data))),
+    until(fun() -> maps:get(state, ?NIF:info(A)) =:= flushing end),
+    same(bytes, {ok, Data}, recv(B, byte_size(Data))),
     ?assertEqual({error, closed}, recv(B, 0)),
-    poll(fun() -> maps:get(state, ?NIF:info(A)) =:= closed end, ?DEADLINE),
+    until(fun() -> maps:get(state, ?NIF:info(A)) =:= closed end),
     close([L, B]).
 
 close_answers_all_who_wait(_Config) ->
@@ -359,7 +328,7 @@ close_flushes(_Config) ->
     wait = ?NIF:close(A, Ref),
     ?assertEqual({error, closed}, ?NIF:close(A, make_ref())),
     ?assertEqual({error, closed}, send(A, <<"x">>)),
-    ?assert({ok, Data} =:= recv(B, byte_size(Data))),
+    same(bytes, {ok, Data}, recv(B, byte_size(Data))),
     ?assertEqual(ok, answer(Ref)),
     ?assertEqual({error, closed}, recv(B, 0)),
     close([B]).
@@ -538,14 +507,16 @@ random_deaths(_Config) ->
     ),
     [unlink(Pid) || Pid <- Acceptors],
     [kill(Pid) || Pid <- Acceptors],
-    close([L]),
-    flush().
+    close([L]).
 
 serve_random(L) ->
     Sock = accept(L),
+    Acceptor = self(),
     Pid = spawn(fun() ->
+        Monitor = monitor(process, Acceptor),
         receive
-            go -> ok
+            go -> ok;
+            {'DOWN', Monitor, process, Acceptor, _} -> exit(killed)
         end,
         _ = ?NIF:set(Sock, active, true),
         receive

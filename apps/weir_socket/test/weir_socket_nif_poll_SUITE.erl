@@ -6,14 +6,14 @@
 
 -compile([export_all, nowarn_export_all]).
 
+-import(weir_kit, [until/1, kill/1, same/3, wait_ms/0]).
 -import(weir_socket_nif_test_lib, [
     socket/1, listen/0, connect/1, accept/1, pair/0, close/1, recv/2, recv_async/3, send/2, send_waiting/2, answer/1,
-    message/0, no_message/0, joined/1, kill/1, poller/1
+    message/0, no_message/0, joined/1, poller/1
 ]).
--import(weir_socket_test_lib, [poll/2, pollset_infos/0, pollers/0]).
+-import(weir_socket_test_lib, [pollset_infos/0, pollers/0, until_nothing_leaks/1]).
 
 -define(NIF, weir_socket_nif).
--define(DEADLINE, 60_000).
 
 %% Where they are in the state of a poller.
 -define(EMPTY, 4).
@@ -41,7 +41,7 @@ pollers_killed(_Config) ->
             [
                 begin
                     ok = send(A, <<I:32>>),
-                    {ok, <<I:32>>} = recv(A, 4)
+                    same(answer, {ok, <<I:32>>}, recv(A, 4))
                 end
              || I <- lists:seq(1, Count)
             ]
@@ -61,7 +61,7 @@ kill_pollers(Times) ->
             N = I rem ?NIF:pollsets(),
             Pid = poller(N),
             exit(Pid, kill),
-            poll(fun() -> poller(N) =/= Pid end, ?DEADLINE)
+            until(fun() -> poller(N) =/= Pid end)
         end
      || I <- lists:seq(1, Times)
     ].
@@ -103,7 +103,7 @@ made_active_by_another(_Config) ->
     ?assertEqual({message_queue_len, 1000}, process_info(self(), message_queue_len)),
     [true = erlang:resume_process(Pid) || Pid <- Pollers],
     S = socket(B),
-    [?assertEqual({tcp, S, <<"\n">>}, message()) || _ <- lists:seq(1, 5000)],
+    [same(lost, {tcp, S, <<"\n">>}, message()) || _ <- lists:seq(1, 5000)],
     no_message(),
     close([A, B]).
 
@@ -116,7 +116,7 @@ made_active_as_the_poller_falls_asleep(_Config) ->
     S = socket(B),
     by_hand(fun() ->
         ok = gen_tcp:send(Client, binary:copy(<<"\n">>, 3000)),
-        poll(fun() -> unread(B) > 0 end, ?DEADLINE),
+        until(fun() -> unread(B) > 0 end),
         _ = ?NIF:poll(0),
         ok = ?NIF:set(B, active, true),
         [{tcp, S, <<"\n">>} = message() || _ <- lists:seq(1, 1000)],
@@ -135,7 +135,7 @@ poller_killed_before_it_resumes(_Config) ->
     ok = ?NIF:set(B, active, true),
     [exit(Pid, kill) || Pid <- Pollers],
     S = socket(B),
-    [?assertEqual({tcp, S, <<"\n">>}, message()) || _ <- lists:seq(1, 5000)],
+    [same(lost, {tcp, S, <<"\n">>}, message()) || _ <- lists:seq(1, 5000)],
     close([A, B]).
 
 %% What it was to go on with is all in the kernel: a read is as long as one call's messages.
@@ -145,14 +145,14 @@ poller_killed_before_it_reads_on(_Config) ->
     ok = ?NIF:set(B, packet, 1),
     ok = ?NIF:set(B, buffer, 1000 * 10),
     ok = send(A, binary:copy(<<9, Packet/binary>>, 3000)),
-    poll(fun() -> unread(B) >= 3000 * 10 andalso maps:get(readable, ?NIF:info(B)) end, ?DEADLINE),
+    until(fun() -> unread(B) >= 3000 * 10 andalso maps:get(readable, ?NIF:info(B)) end),
     Pollers = pollers(),
     [true = erlang:suspend_process(Pid) || Pid <- Pollers],
     ok = ?NIF:set(B, active, true),
     ?assertMatch(#{buffered := 0, readable := true}, ?NIF:info(B)),
     [exit(Pid, kill) || Pid <- Pollers],
     S = socket(B),
-    [?assertEqual({tcp, S, Packet}, message()) || _ <- lists:seq(1, 3000)],
+    [same(lost, {tcp, S, Packet}, message()) || _ <- lists:seq(1, 3000)],
     close([A, B]).
 
 %% A pair of which the other end has so many lines in the kernel, and knows.
@@ -160,7 +160,7 @@ full_of_lines(Count) ->
     {A, B} = pair(),
     ok = ?NIF:set(B, packet, line),
     ok = send(A, binary:copy(<<"\n">>, Count)),
-    poll(fun() -> maps:get(readable, ?NIF:info(B)) end, ?DEADLINE),
+    until(fun() -> maps:get(readable, ?NIF:info(B)) end),
     {A, B}.
 
 pollers_answer_system_messages(_Config) ->
@@ -203,13 +203,13 @@ idle_poller_loses_patience(_Config) ->
 ping(Poller, Peer, B) ->
     Slept = element(?SLEPT, asleep(Poller)),
     ok = gen_tcp:send(Peer, "x"),
-    ?assertEqual({ok, <<"x">>}, weir_socket:recv(B, 1, ?DEADLINE)),
-    poll(fun() -> element(?SLEPT, sys:get_state(Poller)) =/= Slept end, ?DEADLINE).
+    ?assertEqual({ok, <<"x">>}, weir_socket:recv(B, 1, wait_ms())),
+    until(fun() -> element(?SLEPT, sys:get_state(Poller)) =/= Slept end).
 
 %% The state of a poller that sleeps, and has for longer than what is a short sleep.
 asleep(Poller) ->
     Short = erlang:convert_time_unit(10, millisecond, native),
-    poll(fun() -> erlang:monotonic_time() - element(?SLEPT, sys:get_state(Poller)) > Short end, ?DEADLINE),
+    until(fun() -> erlang:monotonic_time() - element(?SLEPT, sys:get_state(Poller)) > Short end),
     sys:get_state(Poller).
 
 slots_are_used_again(_Config) ->
@@ -228,7 +228,7 @@ slots_are_used_again(_Config) ->
         end
      || I <- lists:seq(1, 3000)
     ],
-    ?assertEqual(Made, slots_made()),
+    same(slots, Made, slots_made()),
     close([L]).
 
 slots_made() -> [maps:get(slots_made, Info) || Info <- pollset_infos()].
@@ -291,7 +291,7 @@ decoders_take_turns(_Config) ->
         [
             begin
                 ok = gen_tcp:send(Client, [<<4, 2, I:16>> || I <- lists:seq(1, 3000)]),
-                poll(fun() -> unread(B) > 0 end, ?DEADLINE)
+                until(fun() -> unread(B) > 0 end)
             end
          || {Client, B} <- Flooders
         ],
@@ -305,7 +305,7 @@ decoders_take_turns(_Config) ->
         Third
     end),
     [
-        poll(fun() -> #{counters := #{recv_cnt := Count}} = ?NIF:info(B), Count =:= 3000 orelse Count end, ?DEADLINE)
+        until(fun() -> #{counters := #{recv_cnt := Count}} = ?NIF:info(B), Count =:= 3000 orelse Count end)
      || {_, B} <- Flooders
     ],
     close_lines([Asker | Flooders]).
@@ -324,7 +324,7 @@ numbered(0, Counts) ->
 numbered(Left, Counts) ->
     {tcp, {'$inet', weir_socket, B}, Packet} = message(),
     Number = maps:get(B, Counts, 0) + 1,
-    ?assert(Packet =:= <<4, 2, Number:16>> orelse Packet =:= <<"1\n">>, {Packet, Number}),
+    Packet =:= <<"1\n">> orelse same(out_of_order, <<4, 2, Number:16>>, Packet),
     numbered(Left - 1, Counts#{B => Number}).
 
 %% Sockets that wait for their next turn when they are closed; and when their poller becomes another.
@@ -337,7 +337,7 @@ listed_and_closed(_Config) ->
         turn(1000, Counts)
     end),
     [
-        poll(fun() -> #{counters := #{recv_cnt := Count}} = ?NIF:info(B), Count =:= 3000 orelse Count end, ?DEADLINE)
+        until(fun() -> #{counters := #{recv_cnt := Count}} = ?NIF:info(B), Count =:= 3000 orelse Count end)
      || {_, B} <- Others
     ],
     close_lines(Others).
@@ -361,7 +361,7 @@ send_lines({Client, B}, First, Count) ->
     Before = weir_socket_test_lib:received(socket(B)),
     Lines = iolist_to_binary([[integer_to_list(I), $\n] || I <- lists:seq(First, First + Count - 1)]),
     ok = gen_tcp:send(Client, Lines),
-    poll(fun() -> weir_socket_test_lib:received(socket(B)) =:= Before + byte_size(Lines) end, ?DEADLINE).
+    until(fun() -> weir_socket_test_lib:received(socket(B)) =:= Before + byte_size(Lines) end).
 
 %% What the kernel holds for it: SO_MEMINFO.
 unread(B) ->
@@ -378,7 +378,7 @@ by_hand(Fun) ->
         _ = Fun()
     after
         exit(Poller, kill),
-        poll(fun() -> poller(0) =/= self() end, ?DEADLINE)
+        until(fun() -> poller(0) =/= self() end)
     end.
 
 %% One turn, in which messages come, and so many at most. How many lines each socket has sent so far; they are in order.
@@ -394,7 +394,7 @@ count(0, Counts) ->
 count(Left, Counts) ->
     {tcp, {'$inet', weir_socket, B}, Line} = message(),
     Number = maps:get(B, Counts, 0) + 1,
-    ?assertEqual(<<(integer_to_binary(Number))/binary, $\n>>, Line),
+    same(out_of_order, <<(integer_to_binary(Number))/binary, $\n>>, Line),
     count(Left - 1, Counts#{B => Number}).
 
 until_delivered(Flooders, Lines, Counts) ->
@@ -441,7 +441,7 @@ opened_together(_Config) ->
     unlink(hd(Openers)),
     kill(hd(Openers)),
     close(Socks),
-    poll(fun() -> loads() =:= Before end, ?DEADLINE).
+    until_nothing_leaks(fun() -> loads() =:= Before orelse {loads(), Before} end).
 
 open() ->
     {ok, Sock} = ?NIF:open(inet, none, default),
@@ -488,17 +488,17 @@ waiting() ->
     {_, Silent} = Connect(raw),
     Self = self(),
     Waiting = [spawn_link(fun() -> Self ! {self(), {Sock, weir_socket:recv(Sock, 0, Timeout)}} end)
-        || {Sock, _} <- Connected, Timeout <- [infinity, 60_000]],
+        || {Sock, _} <- Connected, Timeout <- [infinity, wait_ms()]],
     Late = spawn_link(fun() -> Self ! {self(), weir_socket:recv(Silent, 0, 1000)} end),
     Acceptor = spawn_link(fun() -> Self ! {self(), element(1, weir_socket:accept(Listener))} end),
     %% Or it has waited already, and its time is over.
     Waits = fun(Pid) -> lists:member(process_info(Pid, status), [{status, waiting}, undefined]) end,
-    [poll(fun() -> Waits(Pid) end, ?DEADLINE) || Pid <- [Late, Acceptor | Waiting]],
+    [until(fun() -> Waits(Pid) end) || Pid <- [Late, Acceptor | Waiting]],
     [
         begin
             [{module, Module} = code:load_file(Module) || Module <- Modules, code:soft_purge(Module)],
             ok = weir_socket_wait:code_loaded(),
-            [poll(fun() -> code:soft_purge(Module) end, ?DEADLINE) || Module <- Modules]
+            [until(fun() -> code:soft_purge(Module) end) || Module <- Modules]
         end
      || _ <- [1, 2]
     ],
@@ -518,20 +518,20 @@ connecting() ->
     {ok, Port} = weir_socket:port(Listener),
     Self = self(),
     Connecting = [
-        spawn_link(fun() -> Self ! {self(), element(1, weir_socket:connect("localhost", Port, [inet], 60_000))} end)
+        spawn_link(fun() -> Self ! {self(), element(1, weir_socket:connect("localhost", Port, [inet], wait_ms()))} end)
      || _ <- lists:seq(1, 5)
     ],
     %% The kernel takes no more than two before they are accepted.
     IsConnecting = fun(Sock) -> maps:get(state, ?NIF:info(Sock)) =:= connecting end,
-    poll(fun() -> lists:any(IsConnecting, weir_socket_overview:all()) end, ?DEADLINE),
+    until(fun() -> lists:any(IsConnecting, weir_socket_overview:all()) end),
     ok = weir_socket_wait:code_loaded(),
-    [{ok, _} = weir_socket:accept(Listener, ?DEADLINE) || _ <- Connecting],
+    [{ok, _} = weir_socket:accept(Listener, wait_ms()) || _ <- Connecting],
     [?assertEqual(ok, answer_of(Pid)) || Pid <- Connecting].
 
 answer_of(Pid) ->
     receive
         {Pid, Answer} -> Answer
-    after ?DEADLINE -> error({no_answer, Pid, process_info(Pid)})
+    after wait_ms() -> error({no_answer, Pid, process_info(Pid)})
     end.
 
 %% In a node of its own, of many schedulers, whose limit of descriptors is lowered.
@@ -549,8 +549,8 @@ failed_load_here() ->
             [ok = file:close(File) || File <- Free],
             Open = weir_socket_test_lib:descriptors(),
             [?assertMatch({error, _}, code:ensure_loaded(?NIF)) || _ <- [1, 2, 3]],
-            ?assertEqual(Own, epolls()),
-            ?assertEqual(Open, weir_socket_test_lib:descriptors()),
+            same(epolls, Own, epolls()),
+            same(descriptors, Open, weir_socket_test_lib:descriptors()),
             Rest
         end,
         Taken,
@@ -567,13 +567,10 @@ failed_load_here() ->
     ok = application:stop(weir_socket),
     true = code:delete(?NIF),
     false = code:purge(?NIF),
-    poll(
-        fun() ->
-            _ = [erlang:garbage_collect(Pid) || Pid <- erlang:processes()],
-            epolls() =:= Own
-        end,
-        ?DEADLINE
-    ).
+    until(fun() ->
+        _ = [erlang:garbage_collect(Pid) || Pid <- erlang:processes()],
+        epolls() =:= Own
+    end).
 
 take_descriptors() ->
     case file:open("/dev/null", [read, raw]) of

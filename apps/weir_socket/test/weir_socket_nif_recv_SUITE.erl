@@ -5,14 +5,13 @@
 
 -compile([export_all, nowarn_export_all]).
 
+-import(weir_kit, [until/1, kill/1, same/3]).
 -import(weir_socket_nif_test_lib, [
     socket/1, pair/0, close/1, recv/2, recv_async/3, send/2, send_waiting/2, spawn_sender/2, answer/1, data/1,
-    message/0, messages/1, no_message/0, joined/1, kill/1, frame/2
+    message/0, messages/1, no_message/0, joined/1, frame/2
 ]).
--import(weir_socket_test_lib, [poll/2]).
 
 -define(NIF, weir_socket_nif).
--define(DEADLINE, 60_000).
 
 all() -> weir_kit:cases(?MODULE).
 
@@ -45,7 +44,7 @@ raw_lengths(_Config) ->
         begin
             Data = rand:bytes(Size),
             Sender = spawn_sender(A, Data),
-            ?assertEqual({Size, {ok, Data}}, {Size, recv(B, Size)}),
+            same(bytes, {ok, Data}, recv(B, Size)),
             joined(Sender)
         end
      || Size <- [1, 63, 64, 65, 16383, 16384, 16385, 65535, 65536, 65537, 1048575, 1048576, 1048577, 5000000]
@@ -111,7 +110,7 @@ receiver(Wait) ->
         {waits, Pid} -> Pid
     end.
 
-buffered(Sock, Bytes) -> poll(fun() -> maps:get(buffered, ?NIF:info(Sock)) =:= Bytes end, ?DEADLINE).
+buffered(Sock, Bytes) -> until(fun() -> maps:get(buffered, ?NIF:info(Sock)) =:= Bytes end).
 
 %% Every way in which short packets can be cut in two, and byte by byte.
 packets_in_pieces(_Config) ->
@@ -144,7 +143,7 @@ packets_in_pieces(_Config) ->
 
 %% Until everything that has been sent to it is out of the kernel, or nobody wants it.
 wait_read(Sock) ->
-    poll(fun() -> maps:get(readable, ?NIF:info(Sock)) =:= false end, ?DEADLINE).
+    until(fun() -> maps:get(readable, ?NIF:info(Sock)) =:= false end).
 
 large_packets(_Config) ->
     {A, B} = pair(),
@@ -153,13 +152,13 @@ large_packets(_Config) ->
     Sizes = [16379, 16380, 16381, 65531, 65532, 65533, 200000, 1048571, 1048572, 1048573, 3000000],
     Packets = [rand:bytes(Size) || Size <- Sizes],
     Sender = spawn_link(fun() -> [ok = send_waiting(A, Packet) || Packet <- Packets] end),
-    [?assert({ok, Packet} =:= recv(B, 0)) || Packet <- Packets],
+    [same(packet, {ok, Packet}, recv(B, 0)) || Packet <- Packets],
     joined(Sender),
     %% Active too, with small ones between.
     ok = ?NIF:set(B, active, true),
     Mixed = lists:append([[P, <<"small">>] || P <- Packets]),
     Sender2 = spawn_link(fun() -> [ok = send_waiting(A, Packet) || Packet <- Mixed] end),
-    [?assert(Packet =:= data(B)) || Packet <- Mixed],
+    [same(packet, Packet, data(B)) || Packet <- Mixed],
     joined(Sender2),
     close([A, B]).
 
@@ -298,14 +297,14 @@ many_small_packets_in_active_mode(_Config) ->
     ok = ?NIF:set(B, active, true),
     Bytes = iolist_to_binary([frame(1, <<I:32>>) || I <- lists:seq(1, Count)]),
     Sender = spawn_sender(A, Bytes),
-    [?assertEqual(<<I:32>>, data(B)) || I <- lists:seq(1, Count)],
+    [same(out_of_order, <<I:32>>, data(B)) || I <- lists:seq(1, Count)],
     joined(Sender),
     %% Those that are there when the option is set.
     ok = ?NIF:set(B, active, false),
     Sender2 = spawn_sender(A, Bytes),
     joined(Sender2),
     ok = ?NIF:set(B, active, true),
-    [?assertEqual(<<I:32>>, data(B)) || I <- lists:seq(1, Count)],
+    [same(out_of_order, <<I:32>>, data(B)) || I <- lists:seq(1, Count)],
     close([B, A]),
     no_message().
 

@@ -1,17 +1,16 @@
-%% What the suites of weir_socket_nif share: sockets by the NIF's own functions, whose callers wait by hand; what the
-%% pollers are; and that a case leaves nothing behind.
+%% Functions that the suites of weir_socket_nif share: sockets by the NIF's own functions, whose callers wait by hand,
+%% the pollers, and the check that a case leaves nothing behind.
 -module(weir_socket_nif_test_lib).
 
 -export([begin_suite/1, end_suite/1, begin_case/1, end_case/1]).
 -export([socket/1, listen/0, connect/1, accept/1, pair/0, close/1]).
 -export([recv/2, recv_async/3, send/2, send_waiting/2, spawn_sender/2, fill/1, frame/2]).
--export([wait/2, answer/1, data/1, message/0, messages/1, no_message/0, flush/0]).
--export([joined/1, kill/1, poller/1]).
+-export([wait/2, answer/1, data/1, message/0, messages/1, no_message/0]).
+-export([joined/1, poller/1]).
+
+-import(weir_kit, [wait_ms/0]).
 
 -define(NIF, weir_socket_nif).
-
-%% How long anything that is bound to happen may take, in milliseconds.
--define(DEADLINE, 60_000).
 
 %% ---------------------------------------------------------------- suites and cases
 
@@ -25,20 +24,22 @@ end_suite(Config) ->
 
 begin_case(Config) -> [{before, left()} | Config].
 
-%% All is as it was before the case.
+%% Waits until no more is there than before the case. Returns a failure, since Common Test ignores an exception here.
 end_case(Config) ->
     Before = proplists:get_value(before, Config),
-    %% A message of a socket is a mention of it.
-    flush(),
-    weir_socket_test_lib:poll(
-        fun() ->
+    try
+        weir_socket_test_lib:until_nothing_leaks(fun() ->
+            %% A message of a socket mentions the socket.
+            _ = weir_kit:take_messages(),
             Left = left(),
-            Left =:= Before orelse {left, Left, before, Before}
-        end,
-        ?DEADLINE
-    ).
+            More = maps:filter(fun(What, N) -> N > maps:get(What, Before) end, Left),
+            More =:= #{} orelse {left, Left, before, Before}
+        end)
+    catch
+        error:Leaked -> {fail, Leaked}
+    end.
 
-%% What must be as it was: sockets, slots in use, mentions, and descriptors.
+%% Returns the counts of sockets, used slots, mentions, and descriptors.
 left() ->
     Held = weir_socket_test_lib:held(),
     Held#{descriptors => weir_socket_test_lib:socket_descriptors()}.
@@ -114,7 +115,7 @@ send_waiting(Sock, Data) ->
 
 spawn_sender(Sock, Data) -> spawn_link(fun() -> ok = send_waiting(Sock, Data) end).
 
-%% Sends until the queue is above the high watermark, and stays there. What was sent.
+%% Sends until the queue is above the high watermark and stays there. Returns the bytes that were sent.
 fill(Sock) -> fill(Sock, [], false).
 
 fill(Sock, Sent, IsStalled) ->
@@ -139,31 +140,31 @@ frame(N, Data) -> [<<(byte_size(Data)):N/unit:8>>, Data].
 
 %% ---------------------------------------------------------------- messages
 
-%% What a function of the NIF gives in the end, that says `wait' if it has to.
+%% Returns the result of a function of the NIF. If the result is `wait', waits for the answer.
 wait(Ref, wait) -> answer(Ref);
 wait(_Ref, Result) -> Result.
 
 answer(Ref) ->
     receive
         {Ref, Result} -> Result
-    after ?DEADLINE -> error(no_answer)
+    after wait_ms() -> error(no_answer)
     end.
 
 data(Sock) ->
     receive
         {tcp, {'$inet', weir_socket, Sock}, Data} -> Data
-    after ?DEADLINE -> error(no_data)
+    after wait_ms() -> error(no_data)
     end.
 
 message() ->
     receive
         Message -> Message
-    after ?DEADLINE -> error(no_message)
+    after wait_ms() -> error(no_message)
     end.
 
 messages(N) -> [message() || _ <- lists:seq(1, N)].
 
-%% Nothing is on its way: the pollers have gone round since.
+%% Fails if a message is there after each poller has finished its turn.
 no_message() ->
     Awake = [
         Pid
@@ -172,30 +173,14 @@ no_message() ->
     [_ = sys:get_state(Pid) || Pid <- Awake],
     weir_socket_test_lib:nothing_at_all().
 
-%% Takes whatever has come.
-flush() ->
-    receive
-        _ -> flush()
-    after 0 -> ok
-    end.
-
 %% ---------------------------------------------------------------- processes
 
-%% Waits for its end, which has to be a normal one.
+%% Waits until a process ends, and fails if it crashed.
 joined(Pid) ->
-    Monitor = erlang:monitor(process, Pid),
-    receive
-        {'DOWN', Monitor, process, Pid, Reason} when Reason =:= normal; Reason =:= noproc -> ok;
-        {'DOWN', Monitor, process, Pid, Reason} -> error({died, Reason})
-    after ?DEADLINE -> error(still_alive)
+    case weir_kit:await_down(Pid) of
+        Reason when Reason =:= normal; Reason =:= noproc -> ok;
+        Reason -> error({died, Reason})
     end.
 
-kill(Pid) ->
-    Monitor = erlang:monitor(process, Pid),
-    exit(Pid, kill),
-    receive
-        {'DOWN', Monitor, process, Pid, _} -> ok
-    end.
-
-%% Of the set of that number.
+%% Returns the poller of the set with this number.
 poller(N) -> maps:get(poller, ?NIF:pollset_info(N)).

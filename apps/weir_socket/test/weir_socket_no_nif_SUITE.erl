@@ -10,10 +10,9 @@
 
 -compile([export_all, nowarn_export_all]).
 
--import(weir_socket_test_lib, [eventually/1, source_dir/0]).
+-import(weir_kit, [wait_ms/0]).
+-import(weir_socket_test_lib, [source_dir/0, next/0]).
 
-%% Milliseconds; of one case in the other node, and of the build.
--define(DEADLINE, 120_000).
 -define(LOOPBACK, {127, 0, 0, 1}).
 
 all() -> weir_kit:cases(?MODULE).
@@ -143,9 +142,9 @@ use_handles() ->
     ?assertEqual({ok, [{nopush, true}, {active, false}]}, weir_socket:getopts(Server, [nopush, active])),
     ok = weir_socket:setopts(Server, [{nopush, false}]),
     ok = gen_tcp:send(Server, "onextwox"),
-    receive {tcp, Client, <<"onex">>} -> ok after ?DEADLINE -> error(no_message) end,
+    {tcp, Client, <<"onex">>} = next(),
     ?assertEqual({ok, [{dontroute, true}, {active, false}]}, weir_socket:getopts(Client, [dontroute, active])),
-    ?assertEqual({ok, <<"twox">>}, gen_tcp:recv(Client, 0, ?DEADLINE)),
+    ?assertEqual({ok, <<"twox">>}, gen_tcp:recv(Client, 0, wait_ms())),
     ?assertEqual({state, listening}, weir_socket:socket_info(Listener, state)),
     ?assertEqual({state, connected}, weir_socket:socket_info(Client, state)),
     ?assertEqual({connected, self()}, weir_socket:socket_info(Client, connected)),
@@ -156,7 +155,7 @@ use_handles() ->
     ?assertEqual({error, enotsup}, weir_socket:dup_socket(Client)),
     Monitor = weir_socket:monitor(Client),
     ok = weir_socket:close(Client),
-    receive {'DOWN', Monitor, port, Client, _} -> ok after ?DEADLINE -> error(no_message) end,
+    receive {'DOWN', Monitor, port, Client, _} -> ok after wait_ms() -> error(no_message) end,
     ?assertEqual(#{states => [closed]}, weir_socket:info(Client)),
     ?assertEqual(undefined, weir_socket:socket_info(Client, fd)),
     ?assertEqual({error, einval}, weir_socket:getopts(Client, [active])),
@@ -179,7 +178,7 @@ gen_tcp_sockets_beside_the_nif(_Config) ->
             ?assertEqual({ok, <<"in">>}, weir_socket:recv(Server, 2)),
             ok = weir_socket:setopts(Server, [{active, once}]),
             ok = weir_socket:send(Client, "more"),
-            receive {tcp, Server, <<"more">>} -> ok after ?DEADLINE -> error(no_message) end,
+            {tcp, Server, <<"more">>} = next(),
             ?assertEqual({ok, [{active, false}]}, weir_socket:getopts(Server, [active])),
             ?assertEqual(weir_socket:peername(Client), weir_socket:sockname(Server)),
             ?assertEqual({connected, self()}, weir_socket:socket_info(Client, connected)),
@@ -259,7 +258,7 @@ run(Module, Case, Args) ->
 
 %% ---------------------------------------------------------------- the build, and the other node
 
-call(Config, Module, Function, Args) -> peer:call(?config(peer, Config), Module, Function, Args, ?DEADLINE).
+call(Config, Module, Function, Args) -> peer:call(?config(peer, Config), Module, Function, Args, infinity).
 
 %% The folder of the modules that were compiled.
 build(Project) ->
@@ -295,7 +294,6 @@ output(Port, Output) ->
         {Port, {data, Data}} -> output(Port, [Output, Data]);
         {Port, {exit_status, 0}} -> {0, Output};
         {Port, {exit_status, Status}} -> {Status, iolist_to_binary(Output)}
-    after ?DEADLINE -> error({no_end, iolist_to_binary(Output)})
     end.
 
 copy(From, To, Pattern) ->
@@ -312,7 +310,7 @@ code_path() ->
 start_peer(Path) ->
     {ok, Peer, _Node} = peer:start(#{
         name => peer:random_name(),
-        connection => standard_io, wait_boot => 60_000,
+        connection => standard_io, wait_boot => wait_ms(),
         args => ["-kernel", "logger_level", "none", "-pa" | Path]
     }),
     Peer.

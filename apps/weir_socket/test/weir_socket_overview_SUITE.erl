@@ -6,7 +6,8 @@
 
 -compile([export_all, nowarn_export_all]).
 
--import(weir_socket_test_lib, [poll/1, start/1, talk/2]).
+-import(weir_kit, [start/1, result/1, until/1]).
+-import(weir_socket_test_lib, [talk/2]).
 
 -define(LOCALHOST, {127, 0, 0, 1}).
 
@@ -20,7 +21,7 @@ end_per_suite(Config) -> lists:foreach(fun application:stop/1, lists:reverse(?co
 
 %% Nothing of the case before is there any more.
 init_per_testcase(_Case, Config) ->
-    poll(fun() -> maps:get(sockets, weir_socket:info()) =:= 0 end),
+    until(fun() -> maps:get(sockets, weir_socket:info()) =:= 0 end),
     Config.
 
 end_per_testcase(_Case, _Config) -> ok.
@@ -89,7 +90,7 @@ owners(_) ->
         maps:get(by_owner, weir_socket:info())
     ),
     stop(Three),
-    poll(fun() -> [maps:get(owner, Of) || Of <- maps:get(by_owner, weir_socket:info())] =:= [Self, One] end),
+    until(fun() -> [maps:get(owner, Of) || Of <- maps:get(by_owner, weir_socket:info())] =:= [Self, One] end),
     stop(One),
     ok = weir_socket:close(Kept).
 
@@ -126,14 +127,14 @@ queued(_) ->
     ?assert(Queued > 0),
     ?assertMatch(#{connections := 1, send_oct := 8_000_000, by_owner := [#{owner := Owner}]}, weir_socket:info()),
     stop(Owner),
-    poll(fun() ->
+    until(fun() ->
         case weir_socket:info() of
             #{connections := 1, by_owner := [#{owner := undefined, name := undefined, sockets := 1}]} -> true;
             Info -> Info
         end
     end),
     ?assertEqual(8_000_000, byte_size(weir_socket_test_lib:read_all(Peer))),
-    poll(fun() -> maps:get(sockets, weir_socket:info()) =:= 0 end),
+    until(fun() -> maps:get(sockets, weir_socket:info()) =:= 0 end),
     [ok = gen_tcp:close(Each) || Each <- [Peer, Listener]].
 
 %% What was read ahead; and a socket whose other end has closed is not counted, though its owner has not closed it.
@@ -160,7 +161,7 @@ many(_) ->
     ok = owns(Others),
     Told = [maps:with([sockets, connections, by_owner], weir_socket:info()) || _ <- lists:seq(1, 10)],
     Pid ! stop,
-    Turns = weir_socket_test_lib:result(Echo, 30_000),
+    Turns = result(Echo),
     ?assert(Turns > 0),
     [
         begin

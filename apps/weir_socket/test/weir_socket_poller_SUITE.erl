@@ -5,6 +5,8 @@
 
 -include_lib("stdlib/include/assert.hrl").
 
+-import(weir_kit, [start/1, result/1, until/1]).
+
 -define(LIB, weir_socket_test_lib).
 
 all() -> weir_kit:cases(?MODULE).
@@ -32,7 +34,7 @@ poller_killed(_Config) ->
     Pairs = pairs(),
     exit(First, kill),
     all_pass(Pairs),
-    ?LIB:eventually(fun() -> not lists:member(First, ?LIB:pollers()) end),
+    until(fun() -> not lists:member(First, ?LIB:pollers()) end),
     ?assertEqual(tl(Before), tl(?LIB:pollers())),
     all_pass(Pairs),
     close(Pairs).
@@ -64,8 +66,8 @@ stopped_offline(_Config) ->
     Pairs = pairs(),
     online(1),
     all_pass(Pairs),
-    ?assertMatch([_ | _], ?LIB:await(?LIB:start(fun() -> [process_info(Pid) || Pid <- Pollers] end))),
-    ok = ?LIB:await(?LIB:start(fun() -> application:stop(weir_socket) end)),
+    [_ | _] = result(start(fun() -> [process_info(Pid) || Pid <- Pollers] end)),
+    ok = result(start(fun() -> application:stop(weir_socket) end)),
     ?assertNot(lists:any(fun is_process_alive/1, Pollers)),
     ok = application:start(weir_socket),
     %% The sockets have ended with the application.
@@ -79,7 +81,7 @@ stopped_offline(_Config) ->
 %% Without waiting for anybody in between, so that the runtime is still at it.
 again_and_again(_Config) ->
     Pairs = pairs(),
-    Talkers = [?LIB:start(fun() -> talk_on(100) end) || _ <- lists:seq(1, 4)],
+    Talkers = [start(fun() -> talk_on(100) end) || _ <- lists:seq(1, 4)],
     [
         begin
             online(rand:uniform(sets())),
@@ -88,7 +90,7 @@ again_and_again(_Config) ->
      || _ <- lists:seq(1, 50)
     ],
     online(sets()),
-    [?assertEqual(ok, ?LIB:await(Talker)) || Talker <- Talkers],
+    [ok = result(Talker) || Talker <- Talkers],
     all_pass(Pairs),
     close(Pairs).
 

@@ -8,10 +8,9 @@
 
 -compile([export_all, nowarn_export_all]).
 
--import(weir_socket_test_lib, [start/1, result/2, eventually/2, read_all/2, fill/1]).
+-import(weir_kit, [start/1, result/1, until/1, wait_ms/0]).
+-import(weir_socket_test_lib, [fill/1, read_all/1]).
 
-%% Milliseconds; long enough for a machine that is busy with other things.
--define(DEADLINE, 60_000).
 -define(LOCALHOST, {127, 0, 0, 1}).
 
 all() -> weir_kit:cases(?MODULE).
@@ -49,9 +48,9 @@ passive_protocol(_Config) ->
     {Listener, Port} = start_listener(fun echo_passive/2),
     Clients = [client(Port) || _ <- lists:seq(1, 100)],
     [ok = gen_tcp:send(Client, integer_to_binary(N)) || {N, Client} <- numbered(Clients)],
-    [?assertEqual({ok, integer_to_binary(N)}, gen_tcp:recv(Client, 0, ?DEADLINE)) || {N, Client} <- numbered(Clients)],
+    [?assertEqual({ok, integer_to_binary(N)}, gen_tcp:recv(Client, 0, wait_ms())) || {N, Client} <- numbered(Clients)],
     ok = stop_listener(Listener),
-    [?assertEqual({error, closed}, gen_tcp:recv(Client, 0, ?DEADLINE)) || Client <- Clients],
+    [?assertEqual({error, closed}, gen_tcp:recv(Client, 0, wait_ms())) || Client <- Clients],
     ok.
 
 active_protocol(_Config) ->
@@ -60,7 +59,7 @@ active_protocol(_Config) ->
     [
         begin
             ok = gen_tcp:send(Client, integer_to_binary(N)),
-            ?assertEqual({ok, integer_to_binary(N)}, gen_tcp:recv(Client, 0, ?DEADLINE))
+            ?assertEqual({ok, integer_to_binary(N)}, gen_tcp:recv(Client, 0, wait_ms()))
         end
      || Round <- lists:seq(0, 900, 100),
         {I, Client} <- numbered(Clients),
@@ -84,12 +83,12 @@ client_gone(_Config) ->
 
 protocol_killed(_Config) ->
     {Listener, Port} = start_listener(fun(Transport, Socket) ->
-        {ok, <<"die">>} = Transport:recv(Socket, 3, ?DEADLINE),
+        {ok, <<"die">>} = Transport:recv(Socket, 3, wait_ms()),
         exit(kill)
     end),
     Client = client(Port),
     ok = gen_tcp:send(Client, "die"),
-    ?assertEqual({error, closed}, gen_tcp:recv(Client, 0, ?DEADLINE)),
+    ?assertEqual({error, closed}, gen_tcp:recv(Client, 0, wait_ms())),
     stop_listener(Listener).
 
 defaults(_Config) ->
@@ -167,9 +166,9 @@ local_socket(_Config) ->
     %% The file that is left over is in nobody's way.
     {ok, Listener} = weir_ranch:listen(Options),
     {ok, Client} = gen_tcp:connect({local, File}, 0, [local, binary, {active, false}]),
-    {ok, Socket} = weir_ranch:accept(Listener, ?DEADLINE),
+    {ok, Socket} = weir_ranch:accept(Listener, wait_ms()),
     ok = weir_ranch:send(Socket, "hello"),
-    ?assertEqual({ok, <<"hello">>}, gen_tcp:recv(Client, 5, ?DEADLINE)),
+    ?assertEqual({ok, <<"hello">>}, gen_tcp:recv(Client, 5, wait_ms())),
     [ok = weir_ranch:close(Each) || Each <- [Socket, Listener]],
     ok = gen_tcp:close(Client),
     ok = weir_ranch:cleanup(Options),
@@ -179,11 +178,11 @@ connecting(_Config) ->
     {ok, Listener} = weir_ranch:listen(#{socket_opts => [{ip, ?LOCALHOST}]}),
     {ok, {_, Port}} = weir_ranch:sockname(Listener),
     {ok, Client} = weir_ranch:connect(?LOCALHOST, Port, []),
-    {ok, Other} = weir_ranch:connect(?LOCALHOST, Port, [], ?DEADLINE),
-    {ok, Socket} = weir_ranch:accept(Listener, ?DEADLINE),
+    {ok, Other} = weir_ranch:connect(?LOCALHOST, Port, [], wait_ms()),
+    {ok, Socket} = weir_ranch:accept(Listener, wait_ms()),
     ?assertEqual(weir_ranch:sockname(Client), weir_ranch:peername(Socket)),
     ok = weir_ranch:send(Client, ["a", <<"b">>]),
-    ?assertEqual({ok, <<"ab">>}, weir_ranch:recv(Socket, 2, ?DEADLINE)),
+    ?assertEqual({ok, <<"ab">>}, weir_ranch:recv(Socket, 2, wait_ms())),
     ?assertEqual({error, timeout}, weir_ranch:recv(Socket, 1, 0)),
     [ok = weir_ranch:close(Each) || Each <- [Client, Other, Socket, Listener]],
     ?assertEqual({error, closed}, weir_ranch:accept(Listener, 0)).
@@ -203,12 +202,12 @@ proxy_headers(_Config) ->
         begin
             {Client, Socket} = accepted(Listener),
             {First, Rest} = split_binary(Header, Cut),
-            Task = start(fun() -> weir_ranch:recv_proxy_header(Socket, ?DEADLINE) end),
+            Task = start(fun() -> weir_ranch:recv_proxy_header(Socket, wait_ms()) end),
             ok = gen_tcp:send(Client, First),
             ok = taken(Socket, Task),
             ok = gen_tcp:send(Client, [Rest, "after"]),
-            ?assertEqual({ok, #{header => Header}}, result(Task, ?DEADLINE)),
-            ?assertEqual({ok, <<"after">>}, weir_ranch:recv(Socket, 5, ?DEADLINE)),
+            ?assertEqual({ok, #{header => Header}}, result(Task)),
+            ?assertEqual({ok, <<"after">>}, weir_ranch:recv(Socket, 5, wait_ms())),
             ?assertEqual({ok, [{packet, 0}]}, raw_is_0(weir_ranch:getopts(Socket, [packet]))),
             ok = gen_tcp:close(Client),
             ok = weir_ranch:close(Socket)
@@ -224,7 +223,7 @@ proxy_header_too_long(_Config) ->
     {ok, Listener} = weir_ranch:listen(#{socket_opts => [{ip, ?LOCALHOST}]}),
     {Client, Socket} = accepted(Listener),
     ok = gen_tcp:send(Client, v1(108)),
-    ?assertMatch({error, protocol_error, _}, weir_ranch:recv_proxy_header(Socket, ?DEADLINE)),
+    ?assertMatch({error, protocol_error, _}, weir_ranch:recv_proxy_header(Socket, wait_ms())),
     ok = gen_tcp:close(Client),
     ok = weir_ranch:close(Socket),
     weir_ranch:close(Listener).
@@ -244,7 +243,7 @@ proxy_header_not_there(_Config) ->
     {Gone, Closed} = accepted(Listener),
     ok = gen_tcp:send(Gone, "PROXY"),
     ok = gen_tcp:close(Gone),
-    ?assertEqual({error, closed}, weir_ranch:recv_proxy_header(Closed, ?DEADLINE)),
+    ?assertEqual({error, closed}, weir_ranch:recv_proxy_header(Closed, wait_ms())),
     ok = weir_ranch:close(Closed),
     weir_ranch:close(Listener).
 
@@ -254,7 +253,7 @@ no_proxy_header(_Config) ->
         begin
             {Client, Socket} = accepted(Listener),
             ok = gen_tcp:send(Client, Bytes),
-            ?assertEqual({error, protocol_error, 'no header'}, weir_ranch:recv_proxy_header(Socket, ?DEADLINE)),
+            ?assertEqual({error, protocol_error, 'no header'}, weir_ranch:recv_proxy_header(Socket, wait_ms())),
             ok = gen_tcp:close(Client),
             ok = weir_ranch:close(Socket)
         end
@@ -272,10 +271,10 @@ sending_files(Config) ->
         begin
             {ok, Listener} = weir_ranch:listen(#{socket_opts => [{ip, ?LOCALHOST}]}),
             {Client, Socket} = accepted(Listener),
-            Reader = start(fun() -> read_all(Client, ?DEADLINE) end),
+            Reader = start(fun() -> read_all(Client) end),
             ?assertEqual({ok, byte_size(Expected)}, Send(Socket)),
             ok = weir_ranch:close(Socket),
-            ?assert(result(Reader, ?DEADLINE) =:= Expected),
+            ?assert(result(Reader) =:= Expected),
             ok = gen_tcp:close(Client),
             ?assertEqual({ok, 77}, file:position(Raw, cur)),
             ok = weir_ranch:close(Listener)
@@ -313,7 +312,7 @@ statistics(_Config) ->
     {Client, Socket} = accepted(Listener),
     ok = weir_ranch:send(Socket, "12345"),
     ok = gen_tcp:send(Client, "123"),
-    {ok, <<"123">>} = weir_ranch:recv(Socket, 3, ?DEADLINE),
+    {ok, <<"123">>} = weir_ranch:recv(Socket, 3, wait_ms()),
     ?assertEqual({ok, [{send_oct, 5}, {recv_oct, 3}]}, weir_ranch:getstat(Socket, [send_oct, recv_oct])),
     {ok, All} = weir_ranch:getstat(Socket),
     ?assertEqual({send_cnt, 1}, lists:keyfind(send_cnt, 1, All)),
@@ -325,7 +324,7 @@ half_close(_Config) ->
     {ok, Listener} = weir_ranch:listen(#{socket_opts => [{ip, ?LOCALHOST}]}),
     {Client, Socket} = accepted(Listener),
     ok = weir_ranch:shutdown(Socket, write),
-    ?assertEqual({error, closed}, gen_tcp:recv(Client, 0, ?DEADLINE)),
+    ?assertEqual({error, closed}, gen_tcp:recv(Client, 0, wait_ms())),
     ok = gen_tcp:close(Client),
     ok = weir_ranch:close(Socket),
     weir_ranch:close(Listener).
@@ -378,7 +377,7 @@ connections(Protocol) ->
             Pid = spawn_link(fun() -> protocol(Protocol) end),
             case weir_ranch:controlling_process(Socket, Pid) of
                 ok ->
-                    Pid ! {handshake, weir_ranch, Socket, ?DEADLINE};
+                    Pid ! {handshake, weir_ranch, Socket, wait_ms()};
                 {error, _} ->
                     ok = weir_ranch:close(Socket),
                     exit(Pid, kill)
@@ -451,29 +450,29 @@ parse(_) ->
 %% ---------------------------------------------------------------- clients
 
 client(Port) ->
-    {ok, Client} = gen_tcp:connect(?LOCALHOST, Port, [binary, {active, false}, {nodelay, true}], ?DEADLINE),
+    {ok, Client} = gen_tcp:connect(?LOCALHOST, Port, [binary, {active, false}, {nodelay, true}], wait_ms()),
     Client.
 
 accepted(Listener) ->
     {ok, {_, Port}} = weir_ranch:sockname(Listener),
     Client = client(Port),
-    {ok, Socket} = weir_ranch:accept(Listener, ?DEADLINE),
+    {ok, Socket} = weir_ranch:accept(Listener, wait_ms()),
     {Client, Socket}.
 
 echoes(Client) ->
     ok = gen_tcp:send(Client, "echo"),
-    {ok, <<"echo">>} = gen_tcp:recv(Client, 4, ?DEADLINE),
+    {ok, <<"echo">>} = gen_tcp:recv(Client, 4, wait_ms()),
     ok.
 
 %% Waits until the process waits for more, or is done; so that what is sent next comes in a piece of its own.
 taken(Socket, {Pid, _}) ->
-    eventually(fun() ->
+    until(fun() ->
         case process_info(Pid, status) of
             {status, waiting} -> weir_socket:socket_info(Socket, receivers) =/= {receivers, 0};
             undefined -> true;
             _ -> false
         end
-    end, ?DEADLINE).
+    end).
 
 numbered(List) -> lists:zip(lists:seq(1, length(List)), List).
 

@@ -6,20 +6,14 @@
 
 -compile([export_all, nowarn_export_all]).
 
--import(weir_socket_test_lib, [start/1, result/2]).
+-import(weir_kit, [start/1, result/1, wait_ms/0]).
+-import(weir_socket_test_lib, [next/0, same_bytes/2]).
 
--define(DEADLINE, 60_000).
 -define(TRANSPORT, {cb_info, {weir_socket, tcp, tcp_closed, tcp_error, tcp_passive}}).
 
-all() ->
-    [
-        {group, 'tlsv1.2'}, {group, 'tlsv1.3'}, refused_by_the_client
-    ].
+all() -> [{group, Version} || {Version, _} <- groups()] ++ [refused_by_the_client].
 
-groups() ->
-    Cases = [passive, active_once, active_counted, large, half_close, moved, upgraded, closed_by_death, to_gen_tcp,
-    from_gen_tcp],
-    [{'tlsv1.2', Cases}, {'tlsv1.3', Cases}].
+groups() -> [{Version, weir_kit:cases(?MODULE) -- [refused_by_the_client]} || Version <- ['tlsv1.2', 'tlsv1.3']].
 
 init_per_suite(Config) ->
     case code:ensure_loaded(ssl) of
@@ -47,9 +41,9 @@ certificates() ->
 passive(Config) ->
     with_pair(Config, ?TRANSPORT, ?TRANSPORT, [{active, false}], fun(Server, Client) ->
         ok = ssl:send(Client, "hello"),
-        {ok, <<"hello">>} = ssl:recv(Server, 5, ?DEADLINE),
+        {ok, <<"hello">>} = ssl:recv(Server, 5, wait_ms()),
         ok = ssl:send(Server, ["wo", <<"rld">>]),
-        {ok, <<"world">>} = ssl:recv(Client, 0, ?DEADLINE),
+        {ok, <<"world">>} = ssl:recv(Client, 0, wait_ms()),
         {error, timeout} = ssl:recv(Client, 0, 0),
         {ok, {{127, 0, 0, 1}, Port}} = ssl:peername(Server),
         {ok, {{127, 0, 0, 1}, Port}} = ssl:sockname(Client),
@@ -64,55 +58,52 @@ active_once(Config) ->
         [
             begin
                 ok = ssl:send(Client, <<N:16>>),
-                receive {ssl, Server, <<N:16>>} -> ok after ?DEADLINE -> error(nothing_came) end,
+                {ssl, Server, <<N:16>>} = next(),
                 ok = ssl:setopts(Server, [{active, once}])
             end
          || N <- lists:seq(1, 50)
         ],
         ok = ssl:close(Client),
-        receive {ssl_closed, Server} -> ok after ?DEADLINE -> error(nothing_came) end
+        {ssl_closed, Server} = next()
     end).
 
 active_counted(Config) ->
     with_pair(Config, ?TRANSPORT, ?TRANSPORT, [{active, 2}, {packet, 4}], fun(Server, Client) ->
         [ok = ssl:send(Client, <<N>>) || N <- [1, 2, 3]],
-        [receive {ssl, Server, <<N>>} -> ok after ?DEADLINE -> error(nothing_came) end || N <- [1, 2]],
-        receive {ssl_passive, Server} -> ok after ?DEADLINE -> error(nothing_came) end,
-        {ok, <<3>>} = ssl:recv(Server, 0, ?DEADLINE)
+        [{ssl, Server, <<N>>} = next() || N <- [1, 2]],
+        {ssl_passive, Server} = next(),
+        {ok, <<3>>} = ssl:recv(Server, 0, wait_ms())
     end).
 
 %% More than all buffers hold, both ways at once.
 large(Config) ->
     Content = rand:bytes(3_000_000),
     with_pair(Config, ?TRANSPORT, ?TRANSPORT, [{active, false}], fun(Server, Client) ->
-        Self = self(),
-        Senders = [
-            spawn_link(fun() ->
-                ok = ssl:send(Socket, Content),
-                Self ! {self(), sent}
-            end)
-         || Socket <- [Server, Client]
+        Senders = [start(fun() -> ssl:send(Socket, Content) end) || Socket <- [Server, Client]],
+        [
+            begin
+                {ok, Received} = ssl:recv(Socket, byte_size(Content), wait_ms()),
+                same_bytes(Content, Received)
+            end
+         || Socket <- [Client, Server]
         ],
-        {ok, Content} = ssl:recv(Client, byte_size(Content), ?DEADLINE),
-        {ok, Content} = ssl:recv(Server, byte_size(Content), ?DEADLINE),
-        [receive {Sender, sent} -> ok after ?DEADLINE -> error(not_sent) end || Sender <- Senders]
+        [ok = result(Sender) || Sender <- Senders]
     end).
 
 half_close(Config) ->
     with_pair(Config, ?TRANSPORT, ?TRANSPORT, [{active, false}], fun(Server, Client) ->
         ok = ssl:send(Client, "last"),
         ok = ssl:shutdown(Client, write),
-        {ok, <<"last">>} = ssl:recv(Server, 4, ?DEADLINE),
-        {error, closed} = ssl:recv(Server, 0, ?DEADLINE)
+        {ok, <<"last">>} = ssl:recv(Server, 4, wait_ms()),
+        {error, closed} = ssl:recv(Server, 0, wait_ms())
     end).
 
 moved(Config) ->
     with_pair(Config, ?TRANSPORT, ?TRANSPORT, [{active, true}], fun(Server, Client) ->
-        Self = self(),
-        Owner = spawn_link(fun() -> receive {ssl, Server, Data} -> Self ! {self(), Data} end end),
-        ok = ssl:controlling_process(Server, Owner),
+        Owner = start(fun() -> receive {ssl, Server, Data} -> Data end end),
+        ok = ssl:controlling_process(Server, element(1, Owner)),
         ok = ssl:send(Client, "to the new owner"),
-        receive {Owner, <<"to the new owner">>} -> ok after ?DEADLINE -> error(nothing_came) end
+        <<"to the new owner">> = result(Owner)
     end).
 
 %% A connection that is open already becomes TLS.
@@ -123,26 +114,26 @@ upgraded(Config) ->
     Client = start(fun() ->
         {ok, Socket} = weir_socket:connect({127, 0, 0, 1}, Port, [binary, {active, false}]),
         ok = weir_socket:send(Socket, "STARTTLS"),
-        {ok, Tls} = ssl:connect(Socket, [?TRANSPORT | Options], ?DEADLINE),
+        {ok, Tls} = ssl:connect(Socket, [?TRANSPORT | Options], wait_ms()),
         ok = ssl:send(Tls, "secret"),
-        ssl:recv(Tls, 0, ?DEADLINE)
+        ssl:recv(Tls, 0, wait_ms())
     end),
-    {ok, Socket} = weir_socket:accept(Listener, ?DEADLINE),
-    {ok, <<"STARTTLS">>} = weir_socket:recv(Socket, 8, ?DEADLINE),
-    {ok, Tls} = ssl:handshake(Socket, [?TRANSPORT | server_options(Config)], ?DEADLINE),
-    {ok, <<"secret">>} = ssl:recv(Tls, 6, ?DEADLINE),
+    {ok, Socket} = weir_socket:accept(Listener, wait_ms()),
+    {ok, <<"STARTTLS">>} = weir_socket:recv(Socket, 8, wait_ms()),
+    {ok, Tls} = ssl:handshake(Socket, [?TRANSPORT | server_options(Config)], wait_ms()),
+    {ok, <<"secret">>} = ssl:recv(Tls, 6, wait_ms()),
     ok = ssl:send(Tls, "answer"),
-    {ok, <<"answer">>} = result(Client, ?DEADLINE),
+    {ok, <<"answer">>} = result(Client),
     ok = ssl:close(Tls),
     ok = weir_socket:close(Listener).
 
 closed_by_death(Config) ->
     with_pair(Config, ?TRANSPORT, ?TRANSPORT, [{active, false}], fun(Server, Client) ->
-        {Owner, Ref} = spawn_monitor(fun() -> receive die -> ok end end),
-        ok = ssl:controlling_process(Client, Owner),
-        Owner ! die,
-        receive {'DOWN', Ref, process, Owner, normal} -> ok end,
-        {error, closed} = ssl:recv(Server, 0, ?DEADLINE)
+        Owner = start(fun() -> receive die -> ok end end),
+        ok = ssl:controlling_process(Client, element(1, Owner)),
+        element(1, Owner) ! die,
+        ok = result(Owner),
+        {error, closed} = ssl:recv(Server, 0, wait_ms())
     end).
 
 %% Only one end is ours.
@@ -155,7 +146,7 @@ from_gen_tcp(Config) ->
 echo(Server, Client) ->
     Data = rand:bytes(100_000),
     ok = ssl:send(Client, Data),
-    {ok, Data} = ssl:recv(Server, byte_size(Data), ?DEADLINE).
+    {ok, Data} = ssl:recv(Server, byte_size(Data), wait_ms()).
 
 %% A server that the client does not trust: both hear of it, and nothing is left.
 refused_by_the_client(Config) ->
@@ -163,11 +154,11 @@ refused_by_the_client(Config) ->
     {ok, {_, Port}} = ssl:sockname(Listener),
     #{client_config := Untrusted} = certificates(),
     Client = start(fun() ->
-        ssl:connect("localhost", Port, [?TRANSPORT, {verify, verify_peer}, {log_level, none} | Untrusted], ?DEADLINE)
+        ssl:connect("localhost", Port, [?TRANSPORT, {verify, verify_peer}, {log_level, none} | Untrusted], wait_ms())
     end),
-    {ok, Accepted} = ssl:transport_accept(Listener, ?DEADLINE),
-    {error, _} = ssl:handshake(Accepted, ?DEADLINE),
-    {error, {tls_alert, _}} = result(Client, ?DEADLINE),
+    {ok, Accepted} = ssl:transport_accept(Listener, wait_ms()),
+    {error, _} = ssl:handshake(Accepted, wait_ms()),
+    {error, {tls_alert, _}} = result(Client),
     ok = ssl:close(Listener).
 
 %% ---------------------------------------------------------------- tools
@@ -178,14 +169,14 @@ with_pair(Config, ServerTransport, ClientTransport, Options, Fun) ->
     Self = self(),
     Connector = spawn_link(fun() ->
         {ok, Client} = ssl:connect(
-            {127, 0, 0, 1}, Port, [ClientTransport, binary | Options] ++ client_options(Config), ?DEADLINE
+            {127, 0, 0, 1}, Port, [ClientTransport, binary | Options] ++ client_options(Config), wait_ms()
         ),
         ok = ssl:controlling_process(Client, Self),
         Self ! {self(), Client}
     end),
-    {ok, Accepted} = ssl:transport_accept(Listener, ?DEADLINE),
-    {ok, Server} = ssl:handshake(Accepted, ?DEADLINE),
-    Client = receive {Connector, Socket} -> Socket after ?DEADLINE -> error(not_connected) end,
+    {ok, Accepted} = ssl:transport_accept(Listener, wait_ms()),
+    {ok, Server} = ssl:handshake(Accepted, wait_ms()),
+    {Connector, Client} = next(),
     [Version] = versions(Config),
     {ok, [{protocol, Version}]} = ssl:connection_information(Server, [protocol]),
     Result = Fun(Server, Client),
@@ -194,14 +185,14 @@ with_pair(Config, ServerTransport, ClientTransport, Options, Fun) ->
     ok = ssl:close(Listener),
     Result.
 
-server_options(Config) ->
-    #{server_config := Server} = ?config(certificates, Config),
-    with_version(Config, Server).
+server_options(Conf) ->
+    #{server_config := Server} = ?config(certificates, Conf),
+    with_version(Conf, Server).
 
-client_options(Config) ->
-    #{client_config := Client} = ?config(certificates, Config),
+client_options(Conf) ->
+    #{client_config := Client} = ?config(certificates, Conf),
     %% The name in the certificate is none of this node's.
-    with_version(Config, [
+    with_version(Conf, [
         {verify, verify_peer}, {server_name_indication, disable}, {customize_hostname_check, [{match_fun,
         fun any_name/2}]}
         | Client
@@ -209,10 +200,10 @@ client_options(Config) ->
 
 any_name(_, _) -> true.
 
-with_version(Config, Options) ->
-    case ?config(version, Config) of
+with_version(Conf, Options) ->
+    case ?config(version, Conf) of
         undefined -> Options;
-        _ -> [{versions, versions(Config)} | Options]
+        _ -> [{versions, versions(Conf)} | Options]
     end.
 
-versions(Config) -> [?config(version, Config)].
+versions(Conf) -> [?config(version, Conf)].

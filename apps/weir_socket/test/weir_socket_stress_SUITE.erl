@@ -1,10 +1,8 @@
-%% Stress: clients and servers that echo, in every mode of receiving, while their processes are killed, their sockets
-%% closed and shut down by others, moved from owner to owner, and pollers killed, all at random.
+%% Stress: clients and servers that echo, in every mode of receiving, while chaos kills their processes and pollers, and
+%% closes, shuts down and moves their sockets, all at random.
 %%
-%% What comes back to a client is what it has sent, in order, until its connection ends; nobody waits for ever; and
-%% when all is over, nothing is left: no descriptor, process, socket, slot or memory.
-%%
-%% WEIR_STRESS_SECONDS says for how long; a few seconds if it is not set.
+%% A client gets back the bytes that it has sent, in order, until its connection ends. No process waits without end.
+%% When all is over, nothing is left: no descriptor, process, socket, slot or memory.
 -module(weir_socket_stress_SUITE).
 
 -include_lib("common_test/include/ct.hrl").
@@ -12,48 +10,34 @@
 
 -compile([export_all, nowarn_export_all]).
 
--import(weir_socket_test_lib, [start/1, result/2, poll/2]).
+-import(weir_kit, [start/1, result/1, until/1, same/3, wait_ms/0, in_parallel/1]).
+-import(weir_socket_test_lib, [held/0, until_nothing_leaks/1]).
 
 -define(LOCALHOST, {127, 0, 0, 1}).
 
-%% How long anything that is bound to happen may take, in milliseconds: who waits longer has been forgotten.
--define(DEADLINE, 60_000).
-
-%% The same for a task, which may wait for others that wait themselves.
--define(TASK_DEADLINE, 3 * ?DEADLINE).
-
-%% Between two looks at whether a socket was closed by somebody else, which nobody is told; milliseconds.
+%% Milliseconds between two looks at whether another process has closed the socket, of which no message tells.
 -define(LOOK, 100).
 
 -define(ACCEPTORS, 3).
 -define(CLIENTS, 24).
 -define(MESSAGES, 40).
 
-%% At most so often a pause is made between two acts of chaos, and a poller is killed; milliseconds. Its supervisor
-%% gives up at 100 deaths in 10 seconds.
+%% Milliseconds: the longest pause between two acts of chaos, and the pause between two deaths of pollers. Their
+%% supervisor gives up at 100 deaths in 10 seconds.
 -define(PAUSE, 4).
 -define(POLLER_PAUSE, 250).
 
-%% What the runtime may have more in use after a storm than after the one before; bytes.
+%% Bytes that the runtime may use more after a storm than after the one before.
 -define(MEMORY_SLACK, 4_000_000).
 
 all() -> weir_kit:cases(?MODULE).
 
-seconds() ->
-    case os:getenv("WEIR_STRESS_SECONDS") of
-        false -> weir_kit:long(2, 4);
-        Seconds -> list_to_integer(Seconds)
-    end.
-
 init_per_testcase(_Case, Config) ->
     {ok, Started} = application:ensure_all_started(weir_socket),
-    %% Every poller that is killed would be in the output.
-    #{level := Level} = logger:get_primary_config(),
-    ok = logger:set_primary_config(level, none),
-    [{started, Started}, {level, Level} | Config].
+    weir_kit:quiet([{started, Started} | Config]).
 
 end_per_testcase(_Case, Config) ->
-    ok = logger:set_primary_config(level, ?config(level, Config)),
+    ok = weir_kit:loud(Config),
     [ok = application:stop(Application) || Application <- lists:reverse(?config(started, Config))],
     ok.
 
@@ -67,23 +51,23 @@ storm(_Config) ->
 of_all_kinds(#{done := _, ended := _, killed := _} = Ends) -> Ends;
 of_all_kinds(Ends) -> of_all_kinds(add(blow(chaos, 1000), Ends)).
 
-%% The oracle's test: with nobody to disturb it, no connection may fail.
+%% Tests the oracle: without chaos, no connection fails.
 storm_without_chaos(_Config) ->
-    ?assertEqual([done], maps:keys(storms(peace))).
+    same(ends, [done], maps:keys(storms(peace))).
 
-%% A first storm, in which everything grows to its size, and one after which everything is as before. The sockets of
-%% others in this node stay.
+%% Lets two storms blow: a short one, in which everything grows to its size, and one after which everything is as
+%% before. Sockets of others in this node stay.
 storms(Kind) ->
-    Milliseconds = 1000 * seconds(),
-    Others = weir_socket_test_lib:held(),
+    Milliseconds = weir_kit:long(2_000, 300_000),
+    Others = held(),
     _ = blow(Kind, Milliseconds div 4),
     Before = settled(Others),
     Ends = blow(Kind, Milliseconds),
-    poll(fun() -> left(in_use(), Before) end, ?DEADLINE),
+    until_nothing_leaks(fun() -> left(in_use(), Before) end),
     ct:pal("~p~n~p", [Ends, in_use()]),
     Ends.
 
-%% Runs for so long; how often connections ended in which way.
+%% Lets a storm blow, and returns how often connections ended in which way.
 blow(Kind, Milliseconds) ->
     Table = ets:new(?MODULE, [public, bag]),
     Pollers = pollers(),
@@ -93,16 +77,13 @@ blow(Kind, Milliseconds) ->
     {ok, Port} = weir_socket:port(Listener),
     Stop = atomics:new(1, []),
     Acceptors = [start(fun() -> acceptor(Table, Listener) end) || _ <- lists:seq(1, ?ACCEPTORS)],
-    Clients = [start(fun() -> clients(Table, Port, Stop, #{}) end) || _ <- lists:seq(1, ?CLIENTS)],
-    Chaos = [start(fun() -> chaos(Table, Stop) end) || Kind =:= chaos],
-    Killer = [start(fun() -> poller_killer(Stop) end) || Kind =:= chaos],
-    pass(Milliseconds),
-    ok = atomics:put(Stop, 1, 1),
-    [ok = result(Task, ?TASK_DEADLINE) || Task <- Chaos ++ Killer],
-    Ends = lists:foldl(fun add/2, #{}, [result(Task, ?TASK_DEADLINE) || Task <- Clients]),
+    Chaos = [Fun || Kind =:= chaos, Fun <- [fun() -> chaos(Table, Stop) end, fun() -> poller_killer(Stop) end]],
+    Clients = [fun() -> clients(Table, Port, Stop, #{}) end || _ <- lists:seq(1, ?CLIENTS)],
+    Timer = fun() -> pass(Milliseconds), atomics:put(Stop, 1, 1) end,
+    Ends = lists:foldl(fun add/2, #{}, [Counts || #{} = Counts <- in_parallel([Timer | Chaos ++ Clients])]),
     ok = weir_socket:close(Listener),
-    [?assertEqual(closed, result(Task, ?TASK_DEADLINE)) || Task <- Acceptors],
-    poll(fun() -> nobody_left(Table) end, ?DEADLINE),
+    [closed = result(Acceptor) || Acceptor <- Acceptors],
+    until_nothing_leaks(fun() -> nobody_left(Table) end),
     true = ets:delete(Table),
     ok = still_works(),
     Ends.
@@ -126,12 +107,12 @@ still_works() ->
     {ok, Port} = weir_socket:port(Listener),
     [
         begin
-            {ok, Client} = weir_socket:connect(?LOCALHOST, Port, [binary, {active, false}, {pollset, Set}], ?DEADLINE),
-            {ok, Server} = weir_socket:accept(Listener, ?DEADLINE),
+            {ok, Client} = weir_socket:connect(?LOCALHOST, Port, [binary, {active, false}, {pollset, Set}], wait_ms()),
+            {ok, Server} = weir_socket:accept(Listener, wait_ms()),
             ok = weir_socket:send(Client, "hello"),
-            {ok, <<"hello">>} = weir_socket:recv(Server, 5, ?DEADLINE),
+            {ok, <<"hello">>} = weir_socket:recv(Server, 5, wait_ms()),
             ok = weir_socket:close(Client),
-            {error, closed} = weir_socket:recv(Server, 0, ?DEADLINE),
+            {error, closed} = weir_socket:recv(Server, 0, wait_ms()),
             ok = weir_socket:close(Server)
         end
      || Set <- lists:seq(0, weir_socket_nif:pollsets() - 1)
@@ -141,7 +122,7 @@ still_works() ->
 %% ---------------------------------------------------------------- servers
 
 acceptor(Table, Listener) ->
-    case weir_socket:accept(Listener, ?DEADLINE) of
+    case weir_socket:accept(Listener) of
         {ok, Socket} ->
             Server = spawn(fun() -> server(Socket) end),
             %% Fails if one of the two has been killed by now.
@@ -159,9 +140,8 @@ server(Socket) ->
     end.
 
 serve(Socket, passive) ->
-    case weir_socket:recv(Socket, 0, 2 * ?DEADLINE) of
+    case weir_socket:recv(Socket, 0) of
         {ok, Data} -> reply(Socket, passive, Data);
-        {error, timeout} -> error(stuck);
         {error, _} -> end_of(Socket)
     end;
 serve(Socket, Mode) ->
@@ -208,21 +188,22 @@ clients(Table, Port, Stop, Ends) ->
         1 ->
             Ends;
         0 ->
-            Task = start(fun() -> session(Table, Port) end),
-            End =
-                case weir_socket_test_lib:await(Task, ?TASK_DEADLINE) of
-                    {failed, killed} -> killed;
-                    {failed, Reason} -> error(Reason);
-                    Other -> Other
-                end,
-            true = ets:match_delete(Table, {element(1, Task), '_'}),
+            End = end_of_process(fun() -> session(Table, Port) end),
             clients(Table, Port, Stop, add(#{End => 1}, Ends))
+    end.
+
+%% Calls a function in a process of its own, and returns its result, or `killed'.
+end_of_process(Fun) ->
+    try in_parallel([Fun]) of
+        [End] -> End
+    catch
+        error:{crashed, killed} -> killed
     end.
 
 session(Table, Port) ->
     Packet = any([raw, 1, 2, 4, line]),
     Options = [binary, {active, false}, {nodelay, true}, {buffer, any([1460, 65536])}],
-    case weir_socket:connect(?LOCALHOST, Port, Options, ?DEADLINE) of
+    case weir_socket:connect(?LOCALHOST, Port, Options, wait_ms()) of
         {ok, Socket} ->
             true = ets:insert(Table, {self(), Socket}),
             case weir_socket:setopts(Socket, [{packet, Packet}]) of
@@ -252,7 +233,7 @@ leave(_Socket, 4) -> ok.
 half_close(Socket) ->
     ok = if_open(weir_socket:setopts(Socket, [{active, false}])),
     case weir_socket:shutdown(Socket, write) of
-        ok -> {error, _} = weir_socket:recv(Socket, 0, ?DEADLINE);
+        ok -> {error, _} = weir_socket:recv(Socket, 0, wait_ms());
         {error, _} -> ok
     end.
 
@@ -278,14 +259,14 @@ exchange(Table, Socket, Packet, Message, Mode) ->
     Sender = start(fun() -> weir_socket:send(Socket, Message) end),
     Received =
         case Mode of
-            passive -> passive(Socket, Packet, Message, ?DEADLINE);
+            passive -> passive(Socket, Packet, Message, wait_ms());
             impatient -> passive(Socket, Packet, Message, 1);
             moved -> moved(Table, Socket, Packet, Message);
             _ -> in_mode(Socket, Packet, Message, Mode)
         end,
-    case {Received, weir_socket_test_lib:await(Sender, ?TASK_DEADLINE)} of
+    case {Received, result(Sender)} of
         {ok, ok} -> ok;
-        {ok, {error, Reason}} -> error({received_but_not_sent, Reason});
+        {ok, {error, Reason}} -> weir_kit:fault({received_but_not_sent, Reason});
         {ended, Sent} when Sent =:= ok; element(1, Sent) =:= error -> ended
     end.
 
@@ -350,7 +331,7 @@ active_next(Socket, Mode, Deadline) ->
 
 no_data(Socket) ->
     receive
-        {tcp, Socket, Data} -> error({more_than_sent, Data});
+        {tcp, Socket, Data} -> weir_kit:fault({more_than_sent, Data});
         {tcp_passive, Socket} -> no_data(Socket);
         {tcp_closed, Socket} -> ended;
         {tcp_error, Socket, _} -> no_data(Socket)
@@ -387,7 +368,7 @@ go_there_and_back(Socket, Other) ->
                     Result =:= ok;
                 {'DOWN', Monitor, process, Other, _} ->
                     false
-            after ?DEADLINE -> stuck(Socket)
+            after wait_ms() -> stuck(Socket)
             end;
         {error, _} ->
             false
@@ -425,9 +406,10 @@ collect_raw(Message, Next) ->
             ended
     end.
 
-wrong(Expected, Received) -> error({wrong, {byte_size(Expected), Expected}, {byte_size(Received), Received}}).
+wrong(Expected, Received) ->
+    weir_kit:fault({wrong, {byte_size(Expected), Expected}, {byte_size(Received), Received}}).
 
-%% The other end may have died long ago; but whoever waits is told.
+%% The peer may be dead by now, but a process that waits is always answered.
 stuck(Socket) -> error({stuck, Socket, weir_socket_nif:info(handle(Socket)), process_info(self(), messages)}).
 
 is_closed(Socket) -> weir_socket:info(Socket) =:= #{states => [closed]}.
@@ -482,7 +464,7 @@ poller_killer(Stop) ->
     end.
 
 pollers() ->
-    poll(fun() -> lists:all(fun is_pid/1, set_pollers()) end, ?DEADLINE),
+    until(fun() -> lists:all(fun is_pid/1, set_pollers()) end),
     set_pollers().
 
 set_pollers() ->
@@ -491,8 +473,7 @@ set_pollers() ->
 %% ---------------------------------------------------------------- what is left
 
 in_use() ->
-    Held = weir_socket_test_lib:held(),
-    Held#{
+    (held())#{
         descriptors => weir_socket_test_lib:descriptors(),
         processes => length(processes()),
         memory => weir_socket_test_lib:memory()
@@ -508,17 +489,17 @@ left(Now, Before) ->
 
 %% What is in use when the last sockets are gone, but for those of others.
 settled(Others) ->
-    poll(fun() ->
-        Held = weir_socket_test_lib:held(),
+    until_nothing_leaks(fun() ->
+        Held = held(),
         More = [Key || {Key, Limit} <- maps:to_list(Others), maps:get(Key, Held) > Limit],
         More =:= [] orelse {more_than_others, More, Held, Others}
-    end, ?DEADLINE),
+    end),
     in_use().
 
 %% ---------------------------------------------------------------- tools
 
 any(List) -> lists:nth(rand:uniform(length(List)), List).
 
-deadline() -> erlang:monotonic_time(millisecond) + ?DEADLINE.
+deadline() -> erlang:monotonic_time(millisecond) + wait_ms().
 
 is_over(Deadline) -> erlang:monotonic_time(millisecond) > Deadline.

@@ -6,42 +6,50 @@
 %% The other end of a connection is always a socket of gen_tcp's inet backend, raw, binary and passive: what a case
 %% sends it and reads from it are bytes, so no framing of the implementation under test checks itself.
 %%
-%% And what all suites of weir_socket need: tasks in processes of their own, waiting for what is bound to happen, and
-%% counts of what is held.
+%% The module also has what all suites of weir_socket need: messages of sockets, the kernel's view of a socket, and
+%% counts of what the node holds.
 -module(weir_socket_test_lib).
 
+-export([behaviour_groups/1, begin_behaviour/2, end_behaviour/1, backend/1]).
 -export([listen/2, listen/3, connect/4, connect/5, fdopen/3, accept/1, accept/2, pair/2, pair/3, peer_opts/0]).
 -export([send/2, recv/2, recv/3, close/1, shutdown/2, controlling_process/2]).
 -export([setopts/2, getopts/2, getopt/2, peername/1, sockname/1, port/1, getstat/1, getstat/2, info/1]).
--export([next/0, nothing/0, nothing_at_all/0, start/1, await/1, await/2, result/2]).
--export([eventually/1, eventually/2, poll/1, poll/2, waits/1, settle/1, stalled/1, received/1]).
--export([read_all/1, read_all/2, talk/2]).
--export([tmp/1, remove_tmp/0, source_dir/0, unused_port/0, fill/1, descriptor/1]).
--export([descriptors/0, socket_descriptors/0, pollset_infos/0, pollers/0, held/0, memory/0, memory/1]).
+-export([next/0, nothing/0, nothing_at_all/0, until_messages/1, in_time/1, holds_in_time/1]).
+-export([settle/1, stalled/1, received/1, read_all/1, same_bytes/2, talk/2]).
+-export([tmp/1, remove_tmp/0, source_dir/0, unused_port/0, full_listener/0, fill/1, descriptor/1]).
+-export([descriptors/0, socket_descriptors/0, pollset_infos/0, pollers/0, held/0, memory/0, memory/1,
+    until_nothing_leaks/1]).
 -export([with_descriptors/3]).
+
+-import(weir_kit, [until/1, wait_ms/0]).
 
 -export_type([backend/0]).
 
 -type backend() :: inet | socket | weir | no_nif.
 
-%% How long anything that is bound to happen may take where no other time is given, in milliseconds as all times here:
-%% long enough for a machine that is busy with other things.
--define(DEADLINE, 60_000).
-
-%% Between two tries of poll/2.
--define(PAUSE, 5).
-
-%% How long the kernel may be at what it has taken already where it does not say that it is done.
--define(STALLED, 2_000).
+%% Milliseconds after which a connection counts as stalled though the kernel does not say so.
+-define(STALLED_MS, 2_000).
 
 %% ---------------------------------------------------------------- the three implementations
+
+%% Returns the groups of a suite of behaviour: all cases with each implementation. A case asks backend/1 for its own.
+behaviour_groups(Cases) -> [{Backend, [], Cases} || Backend <- [inet, socket, weir]].
+
+begin_behaviour(Backend, Config) ->
+    _ = Backend =:= weir andalso (ok = application:start(weir_socket)),
+    [{backend, Backend} | Config].
+
+end_behaviour(weir) -> application:stop(weir_socket);
+end_behaviour(_Backend) -> ok.
+
+backend(Config) -> proplists:get_value(backend, Config).
 
 listen(Backend, Opts) -> listen(Backend, 0, Opts).
 
 listen(Ours, Port, Opts) when Ours =:= weir; Ours =:= no_nif -> weir_socket:listen(Port, Opts);
 listen(Backend, Port, Opts) -> gen_tcp:listen(Port, [{inet_backend, Backend} | Opts]).
 
-connect(Backend, Address, Port, Opts) -> connect(Backend, Address, Port, Opts, ?DEADLINE).
+connect(Backend, Address, Port, Opts) -> connect(Backend, Address, Port, Opts, wait_ms()).
 
 connect(Ours, Address, Port, Opts, Timeout) when Ours =:= weir; Ours =:= no_nif ->
     weir_socket:connect(Address, Port, Opts, Timeout);
@@ -64,13 +72,13 @@ ours_or(Module) ->
         epoll -> Module
     end.
 
-accept(Listener) -> accept(Listener, ?DEADLINE).
+accept(Listener) -> accept(Listener, wait_ms()).
 
 accept(Listener, Timeout) -> (tcp(Listener)):accept(Listener, Timeout).
 
 send(Socket, Data) -> (tcp(Socket)):send(Socket, Data).
 
-recv(Socket, Length) -> recv(Socket, Length, ?DEADLINE).
+recv(Socket, Length) -> recv(Socket, Length, wait_ms()).
 
 recv(Socket, Length, Timeout) -> (tcp(Socket)):recv(Socket, Length, Timeout).
 
@@ -109,13 +117,13 @@ pair(Backend, connected, Opts) ->
     {ok, Listener} = gen_tcp:listen(0, [{ip, {127, 0, 0, 1}} | peer_opts()]),
     {ok, Port} = inet:port(Listener),
     {ok, Socket} = connect(Backend, {127, 0, 0, 1}, Port, Opts),
-    {ok, Peer} = gen_tcp:accept(Listener, ?DEADLINE),
+    {ok, Peer} = gen_tcp:accept(Listener, wait_ms()),
     ok = gen_tcp:close(Listener),
     {Socket, Peer};
 pair(Backend, accepted, Opts) ->
     {ok, Listener} = listen(Backend, [{ip, {127, 0, 0, 1}} | Opts]),
     {ok, Port} = port(Listener),
-    {ok, Peer} = gen_tcp:connect({127, 0, 0, 1}, Port, peer_opts(), ?DEADLINE),
+    {ok, Peer} = gen_tcp:connect({127, 0, 0, 1}, Port, peer_opts(), wait_ms()),
     {ok, Socket} = accept(Listener),
     ok = close(Listener),
     {Socket, Peer}.
@@ -130,17 +138,38 @@ unused_port() ->
     {ok, #{port := Port}} = socket:sockname(Bound),
     {Bound, Port}.
 
-%% All that comes until the other end closes.
-read_all(Peer) -> read_all(Peer, ?DEADLINE).
+%% Returns a listening socket of OTP's module socket that answers no more, since its queue is full, its port, and the
+%% connection that fills the queue.
+full_listener() ->
+    {ok, Full} = socket:open(inet, stream),
+    ok = socket:bind(Full, #{family => inet, addr => {127, 0, 0, 1}, port => 0}),
+    {ok, #{port := Port}} = socket:sockname(Full),
+    ok = socket:listen(Full, 0),
+    {ok, Only} = gen_tcp:connect({127, 0, 0, 1}, Port, [], wait_ms()),
+    %% TCP_INFO of Linux: where a connection counts segments, a listening socket counts connections.
+    until(fun() ->
+        {ok, <<_:24/binary, Queued:32/native, _/binary>>} = socket:getopt_native(Full, {6, 11}, 148),
+        Queued =:= 1
+    end),
+    {Full, Port, Only}.
 
-%% The time is for each piece of it.
-read_all(Peer, Timeout) -> read_all(Peer, Timeout, []).
+%% Receives until the other end closes, and returns all bytes.
+read_all(Peer) -> read_all(Peer, []).
 
-read_all(Peer, Timeout, Read) ->
-    case gen_tcp:recv(Peer, 0, Timeout) of
-        {ok, Data} -> read_all(Peer, Timeout, [Read, Data]);
+read_all(Peer, Read) ->
+    case gen_tcp:recv(Peer, 0, wait_ms()) of
+        {ok, Data} -> read_all(Peer, [Read, Data]);
         {error, closed} -> iolist_to_binary(Read)
     end.
+
+%% Raises a fault unless both binaries are equal. The fault says where they begin to differ.
+same_bytes(Same, Same) ->
+    ok;
+same_bytes(Expected, Actual) ->
+    weir_kit:fault({other_bytes, #{
+        expected => byte_size(Expected), actual => byte_size(Actual),
+        first_difference => binary:longest_common_prefix([Expected, Actual])
+    }}).
 
 %% One message in each direction, between two passive sockets in binary mode.
 talk(One, Other) ->
@@ -158,81 +187,62 @@ fill(N) ->
 
 -define(IS_DOWN(Message), (is_tuple(Message) andalso element(1, Message) =:= 'DOWN')).
 
-%% The next message, whatever it is, but for the ends of processes, which await/1 takes.
+%% Takes the next message. Leaves the ends of processes, which `weir_kit:result/1' takes.
 next() ->
     receive
         Message when not ?IS_DOWN(Message) -> Message
-    after ?DEADLINE -> error(no_message)
+    after wait_ms() -> error(no_message)
     end.
 
-%% Nothing is in the mailbox, but for ends of processes and of sockets.
+%% Fails if a message is in the mailbox. Ends of processes and of sockets may be.
 nothing() ->
     receive
-        Message when not ?IS_DOWN(Message) -> error({unexpected, Message})
+        Message when not ?IS_DOWN(Message) -> unexpected(Message)
     after 0 -> ok
     end.
 
-%% Nothing is in the mailbox, ends of processes and of sockets included.
+%% Fails if any message is in the mailbox.
 nothing_at_all() ->
     receive
-        Message -> error({unexpected, Message})
+        Message -> unexpected(Message)
     after 0 -> ok
     end.
 
-%% A task: runs the function in a process of its own. Its caller asks await or result what has become of it.
-start(Fun) -> spawn_monitor(fun() -> exit({returned, Fun()}) end).
+%% No load explains a message of weir_socket that is one too many. Others may be what gen_tcp does on a busy machine.
+unexpected({_Tag, {'$inet', weir_socket, _}} = Message) -> weir_kit:fault({unexpected, Message});
+unexpected({_Tag, {'$inet', weir_socket, _}, _} = Message) -> weir_kit:fault({unexpected, Message});
+unexpected(Message) -> error({unexpected, Message}).
 
-%% What the function of a task returned, or {failed, Reason}.
-await(Task) -> await(Task, ?DEADLINE).
-
-await({Pid, Monitor}, Timeout) ->
-    receive
-        {'DOWN', Monitor, process, Pid, {returned, Result}} -> Result;
-        {'DOWN', Monitor, process, Pid, Reason} -> {failed, Reason}
-    after Timeout -> error({still_runs, process_info(Pid, [status, current_stacktrace, messages])})
-    end.
-
-%% What the function of a task returned; an error if it failed.
-result(Task, Timeout) ->
-    case await(Task, Timeout) of
-        {failed, Reason} -> error({failed, Reason});
-        Result -> Result
-    end.
-
-%% Waits until the function returns true, letting others run between two tries: for what is cheap to ask.
-eventually(Fun) -> eventually(Fun, ?DEADLINE).
-
-eventually(Fun, Timeout) -> try_until(Fun, fun erlang:yield/0, deadline(Timeout)).
-
-%% The same with a pause between two tries: for what costs something to ask, such as a count of descriptors, and for
-%% what takes a while.
-poll(Fun) -> poll(Fun, ?DEADLINE).
-
-poll(Fun, Timeout) -> try_until(Fun, fun pause/0, deadline(Timeout)).
-
-try_until(Fun, Between, Deadline) ->
-    case Fun() of
-        true ->
-            ok;
-        Other ->
-            erlang:monotonic_time(millisecond) < Deadline orelse error({never_true, Fun, Other}),
-            _ = Between(),
-            try_until(Fun, Between, Deadline)
-    end.
-
-deadline(Timeout) -> erlang:monotonic_time(millisecond) + Timeout.
-
-pause() ->
-    receive
-    after ?PAUSE -> ok
-    end.
-
-%% Waits until the process of a task waits for a message, or for a port that is busy.
-waits({Pid, _Monitor}) ->
-    eventually(fun() ->
-        {status, Status} = process_info(Pid, status),
-        Status =:= waiting orelse Status =:= suspended
+%% Waits until the caller has N messages, which stay in its mailbox.
+until_messages(N) ->
+    until(fun() ->
+        Length = weir_kit:queue_len(self()),
+        Length =:= N orelse {messages, Length}
     end).
+
+%% ---------------------------------------------------------------- properties
+
+%% Runs one test of a property, for holds_in_time/1. A test that fails after a minute has met the deadline of a wait,
+%% which is no counterexample.
+in_time(Test) ->
+    Begun = erlang:monotonic_time(millisecond),
+    try Test() of
+        Holds -> Holds orelse is_late(Begun, false)
+    catch
+        error:Reason:Stack -> is_late(Begun, {Reason, Stack}) orelse erlang:raise(error, Reason, Stack)
+    end.
+
+is_late(Begun, Failure) ->
+    Late = erlang:monotonic_time(millisecond) - Begun >= wait_ms(),
+    _ = Late andalso put(?MODULE, Failure),
+    Late.
+
+%% Raises a fault if PropEr found a counterexample, and an error if a test of the property met a deadline.
+holds_in_time(Result) ->
+    case erase(?MODULE) of
+        undefined -> weir_kit:holds(Result);
+        Late -> error({late, Late})
+    end.
 
 %% ---------------------------------------------------------------- the kernel's view
 
@@ -241,7 +251,7 @@ waits({Pid, _Monitor}) ->
 %% may be under way unseen, nothing may depend on that. The socket backend leaves a part of a header where it is, so it
 %% is given some time only.
 settle({'$inet', gen_tcp_socket, _} = Socket) -> settle(Socket, 20);
-settle(Socket) -> eventually(fun() -> held(Socket) =:= 0 end).
+settle(Socket) -> until(fun() -> held(Socket) =:= 0 end).
 
 settle(_Socket, 0) ->
     ok;
@@ -259,21 +269,16 @@ held(Socket) ->
         getopts(Socket, [{raw, 1, 55, 36}]),
     Received + Backlog.
 
-%% Returns when the kernel takes no more from a socket whose other end reads nothing. A full buffer alone does not say
-%% so: of what has been sent some is under way, on a busy machine for a while, and makes room when it has arrived. The
-%% other end's window is closed when all that was sent is acknowledged and more waits. Of a kernel that has dropped a
-%% segment for want of room that is never so.
-stalled(Socket) -> stalled(Socket, deadline(?STALLED)).
+%% Waits until the kernel takes no more from a socket whose peer reads nothing. A full buffer alone does not say so: on
+%% a busy machine some bytes are under way, and make room when they arrive. The peer's window is closed if all that was
+%% sent is acknowledged and more waits. If the kernel has dropped a segment for want of room, that never happens, so the
+%% function also returns after a time.
+stalled(Socket) ->
+    Deadline = erlang:monotonic_time(millisecond) + ?STALLED_MS,
+    until(fun() -> is_window_closed(tcp_info(Socket)) orelse erlang:monotonic_time(millisecond) > Deadline end).
 
-stalled(Socket, Deadline) ->
-    <<_:24/binary, Unacknowledged:32/native, _:116/binary, Unsent:32/native, _/binary>> = tcp_info(Socket),
-    case Unacknowledged =:= 0 andalso Unsent > 0 orelse erlang:monotonic_time(millisecond) > Deadline of
-        true ->
-            ok;
-        false ->
-            pause(),
-            stalled(Socket, Deadline)
-    end.
+is_window_closed(<<_:24/binary, Unacknowledged:32/native, _:116/binary, Unsent:32/native, _/binary>>) ->
+    Unacknowledged =:= 0 andalso Unsent > 0.
 
 %% How many bytes the kernel has received for the socket.
 received(Socket) ->
@@ -318,16 +323,16 @@ descriptor(Made) ->
 
 %% ---------------------------------------------------------------- other nodes
 
-%% What the function returns in a node of its own, which may have so many descriptors, with these flags.
+%% Calls a function in a node of its own, started with the flags, which may have Limit descriptors.
 with_descriptors(Limit, Flags, {Module, Function}) ->
     Script = lists:concat(["ulimit -n ", Limit, "; exec erl \"$@\""]),
     {ok, Peer, _Node} = peer:start_link(#{
         name => peer:random_name(),
-        connection => standard_io, wait_boot => 60_000,
+        connection => standard_io, wait_boot => wait_ms(),
         exec => {os:find_executable("sh"), ["-c", Script, "sh"]},
         args => Flags ++ ["-pa" | [filename:absname(Dir) || Dir <- code:get_path(), Dir =/= "."]]
     }),
-    Result = peer:call(Peer, Module, Function, [], 60_000),
+    Result = peer:call(Peer, Module, Function, [], infinity),
     ok = peer:stop(Peer),
     Result.
 
@@ -358,6 +363,14 @@ memory(What) ->
         erlang:memory(What)
     catch
         error:notsup -> 0
+    end.
+
+%% Waits until the function returns true. A leak that is still there after a minute is a fault.
+until_nothing_leaks(Fun) ->
+    try
+        until(Fun)
+    catch
+        error:{never, _, Left} -> weir_kit:fault({leaked, Left})
     end.
 
 %% ---------------------------------------------------------------- files
