@@ -13,12 +13,7 @@ passes(_) -> fixture:count(passes).
 
 passes_at_the_third_try(_) -> 3 = fixture:count(passes_at_the_third_try).
 
-never_end_per_testcase(fails_at_its_end, _Config) -> weir_kit:none(leaked, [a]);
-end_per_testcase(_Case, _Config) -> ok.
-
-fails_at_its_end(_) -> fixture:count(fails_at_its_end).
-
-passes(_) -> 0 = fixture:count(never_passes).
+never_passes(_) -> 0 = fixture:count(never_passes).
 
 loses(_) ->
     _ = fixture:count(loses),
