@@ -14,8 +14,8 @@
 %% pooler
 %% worker_pool
 
+-import(weir_kit, [until/1, await_down/1, kill/1]).
 -import(weir_compat_test, [run/2]).
--import(weir_pool_test_lib, [eventually/1, kill/1, await_down/1]).
 
 -define(POOL, ?MODULE).
 -define(WORKER, {weir_pool_life_worker, start_link, []}).
@@ -114,7 +114,7 @@ groups() ->
         ]}
     ].
 
-init_per_testcase(_, Config) -> weir_pool_test_lib:quiet(weir_pool_test_lib:setup(Config)).
+init_per_testcase(_, Config) -> weir_kit:quiet(weir_pool_test_lib:setup(Config)).
 
 end_per_testcase(_, Config) ->
     _ = application:unset_env(weir_pool, pools),
@@ -122,7 +122,7 @@ end_per_testcase(_, Config) ->
     try
         weir_pool_test_lib:teardown(Config)
     after
-        weir_pool_test_lib:loud(Config)
+        weir_kit:loud(Config)
     end.
 
 %% ---------------------------------------------------------------- pools and their users
@@ -169,10 +169,10 @@ holder() ->
 %% It is about to take one: the result is to come.
 waiter() ->
     User = user(),
-    {User, weir_pool_life_lib:run(fun() -> run(User, fun() -> take(infinity) end) end)}.
+    {User, weir_kit:start(fun() -> run(User, fun() -> take(infinity) end) end)}.
 
 served({_User, Taking}) ->
-    {_, _} = Taken = weir_pool_life_lib:result(Taking),
+    {_, _} = Taken = weir_kit:result(Taking),
     Taken.
 
 waiters(N) ->
@@ -188,7 +188,7 @@ waiters(N) ->
 await_waiting(N) -> becomes(N, fun() -> info(waiting) end).
 
 becomes(Expected, What) ->
-    eventually(fun() ->
+    until(fun() ->
         case What() of
             Expected -> true;
             Other -> Other
@@ -290,7 +290,7 @@ with_all_overflow_out_one_waits_too(_) ->
     ?assertEqual(#{available => 0, overflow => 2, monitors => 7}, status()),
     [ok = give_back(Taken) || Taken <- All],
     {_, _} = served(Waiter),
-    eventually(fun() -> info(claimed) =:= 1 andalso info(live) =< 6 end).
+    until(fun() -> info(claimed) =:= 1 andalso info(live) =< 6 end).
 
 nonblocking_says_at_once_that_all_are_out(_) ->
     start(5),
@@ -319,7 +319,7 @@ a_worker_that_dies_inside_is_replaced(_) ->
     start(5, overflow(2)),
     [Dead | _] = workers(),
     kill(Dead),
-    eventually(fun() -> info(restarts) =:= 1 andalso not lists:member(Dead, workers()) end),
+    until(fun() -> info(restarts) =:= 1 andalso not lists:member(Dead, workers()) end),
     await_status(5, 0, 0),
     ?assertEqual(lists:sort(workers()), lists:sort([worker(Taken) || Taken <- take_all(5)])).
 
@@ -327,7 +327,7 @@ a_worker_that_dies_outside_is_replaced_and_its_ticket_is_void(_) ->
     start(5),
     Taken = take(),
     kill(worker(Taken)),
-    eventually(fun() -> info(live) =:= 5 andalso not lists:member(worker(Taken), workers()) end),
+    until(fun() -> info(live) =:= 5 andalso not lists:member(worker(Taken), workers()) end),
     ?assertEqual({error, not_held}, give_back(Taken)),
     ?assertEqual(#{available => 5, overflow => 0, monitors => 0}, status()).
 
@@ -380,8 +380,8 @@ the_worker_of_an_owner_that_ended_is_replaced(_) ->
     [exit(Owner, Reason) || {{Owner, _}, Reason} <- lists:zip(Holders, [kill, shutdown, crash])],
     [await_down(worker(Taken)) || {_, Taken} <- Holders],
     await_status(4, 0, 0),
-    Ending = weir_pool_life_lib:run(fun take/0),
-    await_down(worker(weir_pool_life_lib:result(Ending))),
+    Ending = weir_kit:start(fun take/0),
+    await_down(worker(weir_kit:result(Ending))),
     await_status(4, 0, 0),
     ?assertEqual(4, info(abandoned)).
 
@@ -434,11 +434,11 @@ a_checkout_that_is_cancelled_leaves_nothing(_) ->
     start(1),
     Taken = take(),
     ?assertEqual(timeout, take(20)),
-    eventually(fun() -> info(waiting) =:= 0 andalso watched() =:= [] end),
+    until(fun() -> info(waiting) =:= 0 andalso watched() =:= [] end),
     [Waiter] = waiters(1),
     ok = give_back(Taken),
     ok = give_back(served(Waiter)),
-    eventually(fun() -> watched() =:= [] end),
+    until(fun() -> watched() =:= [] end),
     ?assertEqual(#{available => 1, overflow => 0, monitors => 0}, status()).
 
 %% Of whom the pool's queue wants to know that they are dead.
@@ -461,7 +461,7 @@ no_worker_is_lost_where_timeouts_cross_grants(_) ->
     Workers = workers(),
     Patient = [spawn_monitor(fun() -> in_and_out(100) end) || _ <- lists:seq(1, 20)],
     Killed = [spawn_monitor(fun() -> in_and_out(infinity) end) || _ <- lists:seq(1, 20)],
-    eventually(fun() ->
+    until(fun() ->
         case {info(timeouts), info(waits)} of
             {Timeouts, Waits} when Timeouts > 20, Waits > 20 -> true;
             Other -> Other
@@ -713,11 +713,11 @@ pools_come_and_go(_) ->
 a_pool_that_is_removed_lets_those_who_work_finish(_) ->
     start(2),
     {User, Taken} = holder(),
-    Removing = weir_pool_life_lib:run(fun() -> weir_pool:drain(?POOL, 30000) end),
+    Removing = weir_kit:start(fun() -> weir_pool:drain(?POOL, 30000) end),
     becomes({error, no_pool}, fun() -> weir_pool:pick(?POOL) end),
     ?assertEqual(pong, gen_server:call(worker(Taken), ping)),
     ?assertEqual(ok, run(User, fun() -> give_back(Taken) end)),
-    ?assertEqual(ok, weir_pool_life_lib:result(Removing)),
+    ?assertEqual(ok, weir_kit:result(Removing)),
     ?assertNot(is_process_alive(worker(Taken))),
     ?assertEqual([], weir_pool:pools()).
 
@@ -732,7 +732,7 @@ a_pool_is_reconfigured_while_it_runs(_) ->
     %% Those who work are let finish.
     [?assertEqual(pong, gen_server:call(worker(Taken), ping)) || Taken <- All],
     [ok = give_back(Taken) || Taken <- All],
-    eventually(fun() -> length(weir_pool_life_lib:workers_alive()) =:= 1 end),
+    until(fun() -> length(weir_pool_life_lib:workers_alive()) =:= 1 end),
     ok = give_back(take()).
 
 %% call_free_members, which here visits the others, too.
@@ -759,7 +759,7 @@ a_pool_in_another_supervision_tree(_) ->
     ok = give_back(take()),
     weir_pool_test_lib:kill_manager(?POOL),
     ?assertEqual([], [Pid || Pid <- workers(), lists:member(Pid, Old)]),
-    [ok = await_down(Pid) || Pid <- Old],
+    [await_down(Pid) || Pid <- Old],
     weir_pool_test_lib:stop_parent(Parent),
     ?assertEqual(no_pool, take()).
 
@@ -817,7 +817,7 @@ a_pool_whose_members_cannot_start_gives_errors_and_goes_on(_) ->
     ok = weir_pool:start(?POOL, Opts#{start => async, backoff => {1, 5}}),
     ?assertEqual([no_worker, no_worker], [take(0), take(0)]),
     ?assertEqual(timeout, take(5)),
-    eventually(fun() -> info(start_failures) > 30 end),
+    until(fun() -> info(start_failures) > 30 end),
     ?assertMatch({_Slot, no_database}, info(start_error)),
     ?assertEqual({error, no_worker}, weir_pool:pick(?POOL)).
 
@@ -874,7 +874,7 @@ a_take_waits_for_a_member_that_is_starting(_) ->
 a_take_that_times_out_leaves_the_member_to_others(_) ->
     start_gated(10, #{}),
     ?assertEqual(timeout, take(20)),
-    eventually(fun() -> info(waiting) =:= 0 end),
+    until(fun() -> info(waiting) =:= 0 end),
     _ = weir_pool_life_lib:go(weir_pool_life_lib:await_blocked(1), start),
     await_status(1, 1, 0),
     ?assertEqual(ok, give_back(take(0))),
@@ -949,7 +949,7 @@ random_worker_gives_every_worker_a_chance(_) ->
     end,
     ?assertEqual(lists:sort(workers()), lists:usort([Pick() || _ <- lists:seq(1, 100 * ?WORKERS)])),
     %% Nor does each new process begin with the same one.
-    Fresh = weir_compat_test:in_parallel([Pick || _ <- lists:seq(1, 100 * ?WORKERS)]),
+    Fresh = weir_kit:in_parallel([Pick || _ <- lists:seq(1, 100 * ?WORKERS)]),
     ?assertEqual(lists:sort(workers()), lists:usort(Fresh)).
 
 hash_worker_gives_a_key_the_same_worker(_) ->
@@ -973,7 +973,7 @@ best_worker_takes_one_with_fewest_calls(_) ->
     start(?WORKERS, #{strategy => least_loaded}),
     Busy = fun() ->
         Test = self(),
-        weir_pool_life_lib:run(fun() ->
+        weir_kit:start(fun() ->
             weir_pool:call(?POOL, {run, fun() -> Test ! {busy, self()}, receive idle -> ok end end}, infinity)
         end)
     end,
@@ -992,7 +992,7 @@ best_worker_takes_one_with_fewest_calls(_) ->
         lists:usort([Length || Pid <- workers(), {_, Length} <- [process_info(Pid, message_queue_len)]])
     end),
     [Pid ! idle || Pid <- workers(), _ <- [1, 2, 3]],
-    eventually(fun() -> info(calls) =:= 0 end).
+    until(fun() -> info(calls) =:= 0 end).
 
 available_worker_never_gives_a_busy_one(_) ->
     start(?WORKERS),
@@ -1000,13 +1000,13 @@ available_worker_never_gives_a_busy_one(_) ->
     Busy = [holder() || _ <- lists:seq(1, ?WORKERS)],
     ?assertEqual(?WORKERS, length(lists:usort([worker(Taken) || {_, Taken} <- Busy]))),
     ?assertEqual({error, timeout}, Job(20)),
-    Waiting = weir_pool_life_lib:run(fun() -> Job(infinity) end),
+    Waiting = weir_kit:start(fun() -> Job(infinity) end),
     await_waiting(1),
     {Half, Rest} = lists:split(?WORKERS div 2, Busy),
     [ok = run(User, fun() -> give_back(Taken) end) || {User, Taken} <- Half],
-    ?assertMatch({ok, _}, weir_pool_life_lib:result(Waiting)),
+    ?assertMatch({ok, _}, weir_kit:result(Waiting)),
     %% None of many has to wait, as long as half of them is free.
-    Others = weir_compat_test:in_parallel([fun() -> Job(60_000) end || _ <- lists:seq(1, 20 * ?WORKERS)]),
+    Others = weir_kit:in_parallel([fun() -> Job(60_000) end || _ <- lists:seq(1, 20 * ?WORKERS)]),
     AtWork = [worker(Taken) || {_, Taken} <- Rest],
     ?assertEqual([], [Pid || {ok, Pid} <- Others, lists:member(Pid, AtWork)]),
     ?assertEqual(20 * ?WORKERS, length([Pid || {ok, Pid} <- Others])).
@@ -1045,7 +1045,7 @@ no_such_pool_and_no_worker(_) ->
     ?assertEqual({error, no_pool}, weir_pool:broadcast(?POOL, ping)),
     start(2, #{restart => temporary}),
     [kill(Pid) || Pid <- workers()],
-    eventually(fun() -> info(live) =:= 0 end),
+    until(fun() -> info(live) =:= 0 end),
     ?assertEqual([{error, no_worker}], lists:usort([Way() || Way <- Ways])),
     ?assertEqual({ok, 0}, weir_pool:broadcast(?POOL, ping)).
 
@@ -1190,7 +1190,7 @@ permits_bound_how_many_work_at_once(_) ->
         after 1 -> atomics:sub(AtWork, 1, 1)
         end
     end,
-    Results = weir_compat_test:in_parallel([fun() -> weir_pool:claim(?POOL, Task, 30000) end || _ <- lists:seq(1, 60)]),
+    Results = weir_kit:in_parallel([fun() -> weir_pool:claim(?POOL, Task, 30000) end || _ <- lists:seq(1, 60)]),
     ?assertEqual([{ok, ok}], lists:usort(Results)),
     ?assertEqual({0, 3}, {atomics:get(AtWork, 1), atomics:get(AtWork, 2)}).
 
@@ -1209,19 +1209,19 @@ a_worker_that_crashes_is_started_again(_) ->
     start(2),
     [First, Second] = workers(),
     ?assertExit({crash, _}, gen_server:call(First, {run, fun() -> exit(crash) end})),
-    eventually(fun() -> info(live) =:= 2 andalso not lists:member(First, workers()) end),
+    until(fun() -> info(live) =:= 2 andalso not lists:member(First, workers()) end),
     ?assert(lists:member(Second, workers())),
     ?assertEqual(1, info(restarts)),
     %% A worker that ends in order is started again too, unless it is not to be.
     ok = gen_server:stop(Second),
-    eventually(fun() -> info(restarts) =:= 2 end).
+    until(fun() -> info(restarts) =:= 2 end).
 
 workers_that_crash_too_often_end_the_pool(_) ->
     start(1, #{intensity => 1, period => 3600}),
     [First] = workers(),
     kill(First),
     %% A restart is counted before the new worker is there.
-    eventually(fun() ->
+    until(fun() ->
         case workers() of
             [New] -> New =/= First;
             _ -> false
@@ -1230,18 +1230,18 @@ workers_that_crash_too_often_end_the_pool(_) ->
     ?assertEqual(1, info(restarts)),
     [Second] = workers(),
     kill(Second),
-    eventually(fun() -> weir_pool:info(?POOL) =:= {error, no_pool} end),
+    until(fun() -> weir_pool:info(?POOL) =:= {error, no_pool} end),
     ?assertEqual(no_pool, take()),
-    eventually(fun() -> weir_pool_life_lib:workers_alive() =:= [] end).
+    until(fun() -> weir_pool_life_lib:workers_alive() =:= [] end).
 
 workers_may_crash_as_often_as_they_like(_) ->
     start(2, #{start => async, backoff => {1, 2}}),
-    eventually(fun() -> info(live) =:= 2 end),
+    until(fun() -> info(live) =:= 2 end),
     [
         begin
             Killed = hd(workers()),
             kill(Killed),
-            eventually(fun() ->
+            until(fun() ->
                 Workers = workers(),
                 info(restarts) =:= N andalso length(Workers) =:= 2 andalso not lists:member(Killed, Workers)
             end)
@@ -1255,7 +1255,7 @@ the_whole_pool_is_started_again_when_its_root_is_killed(_) ->
     Old = workers(),
     Taken = take(),
     weir_pool_test_lib:kill_manager(?POOL),
-    [ok = await_down(Pid) || Pid <- Old],
+    [await_down(Pid) || Pid <- Old],
     ?assertEqual(?WORKERS, length(workers() -- Old)),
     ?assertEqual({error, not_held}, give_back(Taken)),
     ?assertEqual({ok, pong}, weir_pool:call(?POOL, ping)).
@@ -1264,10 +1264,10 @@ stop_ends_everything(_) ->
     start(?WORKERS),
     Workers = workers(),
     Root = weir_pool_test_lib:manager(?POOL),
-    Waiting = [holder() || _ <- Workers] =/= [] andalso weir_pool_life_lib:run(fun() -> take(infinity) end),
+    Waiting = [holder() || _ <- Workers] =/= [] andalso weir_kit:start(fun() -> take(infinity) end),
     await_waiting(1),
     ?assertEqual(ok, weir_pool:stop(?POOL)),
-    ?assertEqual(no_pool, weir_pool_life_lib:result(Waiting)),
+    ?assertEqual(no_pool, weir_kit:result(Waiting)),
     ?assertEqual([], [Pid || Pid <- [Root | Workers], is_process_alive(Pid)]),
     ?assertEqual({error, no_pool}, weir_pool:stop(?POOL)).
 
@@ -1277,14 +1277,14 @@ workers_are_given_time_to_stop_or_not(_) ->
             start(1, #{worker => {weir_pool_life_worker, start_slow_to_stop, [self()]}, shutdown => Shutdown}),
             [Worker] = workers(),
             Monitor = monitor(process, Worker),
-            Stopping = weir_pool_life_lib:run(fun() -> weir_pool:stop(?POOL) end),
+            Stopping = weir_kit:start(fun() -> weir_pool:stop(?POOL) end),
             _ = [
                 receive
                     {stopping, Worker} -> Worker ! go
                 end
              || Expected =:= shutdown
             ],
-            ?assertEqual(ok, weir_pool_life_lib:result(Stopping)),
+            ?assertEqual(ok, weir_kit:result(Stopping)),
             receive
                 {'DOWN', Monitor, process, Worker, Reason} -> ?assertEqual(Expected, Reason)
             end
@@ -1316,8 +1316,8 @@ a_pool_of_supervisors(_) ->
     ?assertEqual(2, length(lists:usort(Workers))),
     [Sup, _] = workers(),
     kill(Sup),
-    eventually(fun() -> info(restarts) =:= 1 end),
-    eventually(fun() -> length(weir_pool_life_lib:workers_alive()) =:= 2 end),
+    until(fun() -> info(restarts) =:= 1 end),
+    until(fun() -> length(weir_pool_life_lib:workers_alive()) =:= 2 end),
     ok = weir_pool:stop(?POOL),
     ?assertEqual([], weir_pool_life_lib:workers_alive()).
 

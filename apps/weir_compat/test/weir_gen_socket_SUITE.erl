@@ -7,7 +7,8 @@
 
 -compile([export_all, nowarn_export_all]).
 
--import(weir_compat_test, [until/1]).
+-import(weir_kit, [until/1]).
+
 
 %% Generous: it is reached by failures alone.
 -define(DEADLINE, 60_000).
@@ -273,7 +274,7 @@ acceptors(_) ->
         weir_gen_socket:close(Socket)
     end,
     Funs = lists:append(lists:duplicate(10, [Greet, Meet])),
-    ?assertEqual(lists:duplicate(20, ok), weir_compat_test:in_parallel(Funs)),
+    ?assertEqual(lists:duplicate(20, ok), weir_kit:in_parallel(Funs)),
     ok = weir_gen_socket:close(Listener).
 
 %% Each process may have a descriptor of its own of one listening socket, which goes on when that is closed.
@@ -308,7 +309,7 @@ controlling_process(_) ->
     until(fun() -> Run(fun() -> process_info(Member, message_queue_len) end) =:= {message_queue_len, 1} end),
     ok = Run(fun() -> weir_gen_socket:controlling_process(Socket, Self) end),
     ?assertEqual({tcp, Socket, <<"x">>}, next()),
-    weir_compat_test:kill(Member),
+    weir_kit:kill(Member),
     ?assertEqual({error, badarg}, weir_gen_socket:controlling_process(Socket, Member)),
     ok = gen_tcp:send(Peer, "y"),
     ?assertEqual({tcp, Socket, <<"y">>}, next()),
@@ -319,7 +320,7 @@ the_owner_dies(_) ->
     {Socket, Peer} = pair(),
     Member = weir_compat_test:member(),
     ok = weir_gen_socket:controlling_process(Socket, Member),
-    weir_compat_test:kill(Member),
+    weir_kit:kill(Member),
     ?assertEqual({error, closed}, gen_tcp:recv(Peer, 0, ?DEADLINE)),
     ?assertEqual({error, closed}, weir_gen_socket:recv(Socket, 0)),
     close([Socket, Peer]).

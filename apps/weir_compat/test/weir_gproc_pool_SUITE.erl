@@ -27,7 +27,7 @@ end_per_testcase(_, _) ->
 
 %% weir_pool forgets pools that a supervisor has stopped in its own time.
 no_pools() ->
-    weir_compat_test:until(fun() -> weir_pool:pools() =:= [] end).
+    weir_kit:until(fun() -> weir_pool:pools() =:= [] end).
 
 raised(Fun) -> weir_compat_test:raised(Fun).
 
@@ -51,7 +51,7 @@ connect(Pool, Name) ->
 
 %% The pool has heard of a death.
 gone(Pool, Name) ->
-    weir_compat_test:until(fun() -> weir_gproc_pool:whereis_worker(Pool, Name) =:= undefined end).
+    weir_kit:until(fun() -> weir_gproc_pool:whereis_worker(Pool, Name) =:= undefined end).
 
 shares(Picked) ->
     lists:foldl(fun(Pick, Acc) -> maps:update_with(Pick, fun(N) -> N + 1 end, 1, Acc) end, #{}, Picked).
@@ -113,7 +113,7 @@ typical_claims(_) ->
         weir_gproc_pool:log(Id),
         weir_compat_test:run(Pid, fun() -> {done, self()} end)
     end,
-    Results = weir_compat_test:in_parallel([
+    Results = weir_kit:in_parallel([
         fun() -> weir_gproc_pool:claim(jobs, Job, {busy_wait, 20000}) end
      || _ <- lists:seq(1, 60)
     ]),
@@ -360,7 +360,7 @@ connect_and_disconnect(_) ->
     ?assertEqual(true, weir_gproc_pool:disconnect_worker(p, a)),
     ?assertRaised(badarg, weir_gproc_pool:disconnect_worker(p, a)),
     %% a process that ends is disconnected
-    weir_compat_test:kill(connect(p, a)),
+    weir_kit:kill(connect(p, a)),
     gone(p, a),
     ?assertEqual(true, weir_gproc_pool:connect_worker(p, a)).
 
@@ -415,7 +415,7 @@ many_pools(_) ->
     weir_compat_test:run(Pid, fun() -> [weir_gproc_pool:connect_worker(Pool, w) || Pool <- Pools] end),
     ?assertEqual([Pid || _ <- Pools], [weir_gproc_pool:pick_worker(Pool) || Pool <- Pools]),
     ?assertEqual([?ID(Pool, 1, w) || Pool <- Pools], [weir_gproc_pool:pick(Pool) || Pool <- Pools]),
-    weir_compat_test:kill(Pid),
+    weir_kit:kill(Pid),
     [gone(Pool, w) || Pool <- Pools],
     ?assertEqual([false || _ <- Pools], [weir_gproc_pool:pick_worker(Pool) || Pool <- Pools]).
 
@@ -475,7 +475,7 @@ round_robin(_) ->
     Names = [a, b, c, d, e],
     Pids = [A, _, C, _, E] = pool(p, round_robin, [], Names),
     Picked = fun(Pick) ->
-        shares(lists:append(weir_compat_test:in_parallel([
+        shares(lists:append(weir_kit:in_parallel([
             fun() -> [Pick(p) || _ <- lists:seq(1, 500)] end
          || _ <- lists:seq(1, 6)
         ])))
@@ -500,7 +500,7 @@ random(_) ->
         [weir_gproc_pool:worker_id(p, Name) || Name <- [a, d, b, c]],
         lists:usort([weir_gproc_pool:pick(p) || _ <- lists:seq(1, 400)])
     ),
-    weir_compat_test:kill(First),
+    weir_kit:kill(First),
     gone(p, a),
     Shares = shares([weir_gproc_pool:pick_worker(p) || _ <- lists:seq(1, 3000)]),
     ?assertEqual(lists:sort(Rest), lists:sort(maps:keys(Shares))),
@@ -521,7 +521,7 @@ hash_of_vacant_slots(_) ->
     [_, B | _] = pool(p, hash, [{size, 5}], [a, b, c, d, e]),
     Keys = lists:seq(1, 300),
     Before = [weir_gproc_pool:pick(p, Key) || Key <- Keys],
-    weir_compat_test:kill(B),
+    weir_kit:kill(B),
     gone(p, b),
     Id = weir_gproc_pool:worker_id(p, b),
     Without = [weir_gproc_pool:pick(p, Key) || Key <- Keys],
@@ -545,7 +545,7 @@ direct(_) ->
         ?assertMatch({error, _}, raised(fun() -> weir_gproc_pool:pick(p, Bad) end), Bad)
      || Bad <- [0, -1, 1.0, first, "1"]
     ],
-    weir_compat_test:kill(B),
+    weir_kit:kill(B),
     gone(p, b),
     ?assertEqual([1, 3, 3, 4, 1, 3, 3, 4, 1], Slots()),
     lists:foreach(fun weir_compat_test:kill/1, [D, A]),
@@ -574,7 +574,7 @@ nobody_connected(_) ->
             Nobody(),
             _ = weir_gproc_pool:add_worker(Pool, a),
             Nobody(),
-            weir_compat_test:kill(connect(Pool, a)),
+            weir_kit:kill(connect(Pool, a)),
             gone(Pool, a),
             Nobody()
         end
@@ -601,7 +601,7 @@ log(_) ->
     Id = weir_gproc_pool:worker_id(p, a),
     ?assertEqual([1, 2, 3], [weir_gproc_pool:log(Id) || _ <- [1, 2, 3]]),
     ?assertEqual([{a, 1, 3}, {b, 2, 0}], weir_gproc_pool:defined_workers(p)),
-    weir_compat_test:kill(A),
+    weir_kit:kill(A),
     gone(p, a),
     ?assertEqual(4, weir_gproc_pool:log(Id)),
     ?assertEqual(5, weir_gproc_pool:log(?ID(p, another_slot, a))),
@@ -614,7 +614,7 @@ log(_) ->
 %% No count is lost.
 log_at_once(_) ->
     _ = pool(p, round_robin, [], [a, b, c]),
-    Results = weir_compat_test:in_parallel([
+    Results = weir_kit:in_parallel([
         fun() -> [weir_gproc_pool:log(weir_gproc_pool:pick(p)) || _ <- lists:seq(1, 300)] end
      || _ <- lists:seq(1, 10)
     ]),
@@ -644,7 +644,7 @@ claim_is_exclusive(_) ->
         erlang:yield(),
         true = ets:delete(Table, Slot)
     end,
-    Results = weir_compat_test:in_parallel([
+    Results = weir_kit:in_parallel([
         fun() -> [weir_gproc_pool:claim(p, Use, {busy_wait, 20000}) || _ <- lists:seq(1, 100)] end
      || _ <- lists:seq(1, 12)
     ]),
@@ -682,7 +682,7 @@ release({Holder, Ref}) ->
     end.
 
 waiting(Pool, N) ->
-    weir_compat_test:until(fun() ->
+    weir_kit:until(fun() ->
         {ok, #{waiting := Waiting}} = weir_pool:info({gproc_pool, Pool}),
         Waiting =:= N
     end).
@@ -757,13 +757,13 @@ killed_claimer(_) ->
     [Pid] = pool(p, claim, [], [a]),
     {Holder, _} = First = hold(p),
     Pid = held(First),
-    weir_compat_test:kill(Holder),
-    weir_compat_test:until(fun() -> weir_gproc_pool:claim(p, fun(_, Worker) -> Worker end) =:= {true, Pid} end),
+    weir_kit:kill(Holder),
+    weir_kit:until(fun() -> weir_gproc_pool:claim(p, fun(_, Worker) -> Worker end) =:= {true, Pid} end),
     {Holder2, _} = Second = hold(p),
     Pid = held(Second),
     Third = hold(p),
     waiting(p, 1),
-    weir_compat_test:kill(Holder2),
+    weir_kit:kill(Holder2),
     ?assertEqual(Pid, held(Third)),
     release(Third),
     ?assert(is_process_alive(Pid)).
@@ -773,7 +773,7 @@ killed_worker(_) ->
     [Pid] = pool(p, claim, [], [a]),
     First = hold(p),
     Pid = held(First),
-    weir_compat_test:kill(Pid),
+    weir_kit:kill(Pid),
     gone(p, a),
     ?assertEqual(false, weir_gproc_pool:claim(p, fun(_, _) -> ok end)),
     Second = hold(p),
@@ -796,7 +796,7 @@ disconnected_while_claimed(_) ->
     New = weir_compat_test:member(),
     Connect = fun() -> weir_gproc_pool:connect_worker(p, a) end,
     {Connecting, Monitor} = spawn_monitor(fun() -> exit(weir_compat_test:run(New, Connect)) end),
-    weir_compat_test:until(fun() -> process_info(New, current_function) =:= {current_function, {gen, do_call, 4}} end),
+    weir_kit:until(fun() -> process_info(New, current_function) =:= {current_function, {gen, do_call, 4}} end),
     ?assertRaised(badarg, weir_compat_test:run(weir_compat_test:member(), Connect)),
     ?assertEqual(false, weir_gproc_pool:claim(p, fun(_, _) -> ok end)),
     ?assert(is_process_alive(Connecting)),
@@ -834,7 +834,7 @@ killed_registry(_) ->
     ?assertEqual(2, weir_gproc_pool:log(weir_gproc_pool:worker_id(p, a))),
     ?assertEqual(3, weir_gproc_pool:add_worker(p, c)),
     ?assertRaised({worker_connected, Pid}, weir_gproc_pool:remove_worker(p, a)),
-    weir_compat_test:kill(Pid),
+    weir_kit:kill(Pid),
     gone(p, a),
     ?assertEqual(true, weir_gproc_pool:remove_worker(p, a)),
     ?assertEqual(true, weir_gproc_pool:force_delete(p)),
@@ -842,8 +842,8 @@ killed_registry(_) ->
 
 kill_registry() ->
     Old = whereis(weir_gproc_pool_registry),
-    weir_compat_test:kill(Old),
-    weir_compat_test:until(fun() -> whereis(weir_gproc_pool_registry) =/= undefined end),
+    weir_kit:kill(Old),
+    weir_kit:until(fun() -> whereis(weir_gproc_pool_registry) =/= undefined end),
     %% one that answers has read what there is
     true = weir_gproc_pool:force_delete({kill_registry, none}),
     ok.
@@ -869,10 +869,10 @@ kill_registry_meanwhile(Round) ->
         Change(N + 1)
     end,
     Pid = spawn_link(fun() -> Changer(1) end),
-    weir_compat_test:until(fun() -> length(weir_gproc_pool:worker_pool(p)) > Round end),
+    weir_kit:until(fun() -> length(weir_gproc_pool:worker_pool(p)) > Round end),
     kill_registry(),
     unlink(Pid),
-    weir_compat_test:kill(Pid),
+    weir_kit:kill(Pid),
     %% whatever it had asked for is done
     true = weir_gproc_pool:force_delete({no, such_pool}),
     {ok, Names} = weir_pool:added_workers({gproc_pool, p}),
@@ -892,8 +892,8 @@ killed_pool(_) ->
         Child
      || {{weir_pool, {gproc_pool, p}}, _, _, _} = Child <- supervisor:which_children(weir_gproc_pool_sup)
     ],
-    weir_compat_test:kill(Sup),
-    weir_compat_test:until(fun() -> raised(fun() -> weir_gproc_pool:pick(p) end) =:= {error, badarg} end),
+    weir_kit:kill(Sup),
+    weir_kit:until(fun() -> raised(fun() -> weir_gproc_pool:pick(p) end) =:= {error, badarg} end),
     ?assertRaised(badarg, weir_gproc_pool:worker_id(p, a)),
     ?assert(is_process_alive(Pid)),
     ?assertEqual(Other, weir_gproc_pool:pick_worker(q)),
@@ -905,8 +905,8 @@ killed_pool(_) ->
      || {{weir_pool, {gproc_pool, p}}, Root, _, _} <- supervisor:which_children(weir_gproc_pool_sup)
     ],
     _ = sys:replace_state(weir_gproc_pool_sup, fun(State) -> unlink(Again), State end),
-    weir_compat_test:kill(Again),
-    weir_compat_test:until(fun() -> raised(fun() -> weir_gproc_pool:worker_pool(p) end) =:= {error, badarg} end),
+    weir_kit:kill(Again),
+    weir_kit:until(fun() -> raised(fun() -> weir_gproc_pool:worker_pool(p) end) =:= {error, badarg} end),
     ?assertEqual(ok, weir_gproc_pool:new(p)),
     ?assertEqual([], weir_gproc_pool:worker_pool(p)).
 
@@ -954,7 +954,7 @@ clients_and_changes(Opts, Rounds) ->
                     ?assert(is_pid(weir_gproc_pool:pick_worker(p))),
                     case N rem 3 of
                         0 ->
-                            weir_compat_test:kill(Pid),
+                            weir_kit:kill(Pid),
                             gone(p, Name);
                         _ ->
                             true = weir_compat_test:run(Pid, fun() -> weir_gproc_pool:disconnect_worker(p, Name) end)
@@ -966,15 +966,15 @@ clients_and_changes(Opts, Rounds) ->
         end
     end,
     Boss = fun() ->
-        weir_compat_test:until(fun() -> atomics:get(Stop, 2) =:= 10 end),
-        _ = weir_compat_test:in_parallel([Changer(Name) || Name <- [a, b, c, d]]),
+        weir_kit:until(fun() -> atomics:get(Stop, 2) =:= 10 end),
+        _ = weir_kit:in_parallel([Changer(Name) || Name <- [a, b, c, d]]),
         atomics:put(Stop, 1, 1)
     end,
     Begin = fun() ->
         atomics:add(Stop, 2, 1),
         Client()
     end,
-    _ = weir_compat_test:in_parallel([Boss | lists:duplicate(10, Begin)]),
+    _ = weir_kit:in_parallel([Boss | lists:duplicate(10, Begin)]),
     ?assertEqual(lists:zip(Fixed, Steady), weir_gproc_pool:active_workers(p)),
     ?assertEqual(Fixed, [Name || {Name, _, _} <- weir_gproc_pool:defined_workers(p)]),
     Shares = shares([weir_gproc_pool:pick_worker(p) || _ <- lists:seq(1, 600)]),
@@ -993,7 +993,7 @@ claims_and_deaths(_) ->
             Pid = connect(p, Name),
             case atomics:get(Stop, 1) of
                 0 ->
-                    weir_compat_test:kill(Pid),
+                    weir_kit:kill(Pid),
                     gone(p, Name),
                     Live(N + 1);
                 1 ->
@@ -1016,7 +1016,7 @@ claims_and_deaths(_) ->
                 {Pid, Monitor} = spawn_monitor(fun() -> exit({result, Claimer()}) end),
                 receive
                     {'DOWN', Monitor, process, Pid, killed} -> killed;
-                    {'DOWN', Monitor, process, Pid, {result, {true, true}}} -> done
+                    {'DOWN', Monitor, process, Pid, {returned, {true, true}}} -> done
                 end
             end
          || _ <- lists:seq(1, 100)
@@ -1024,16 +1024,16 @@ claims_and_deaths(_) ->
     end,
     Steady = connect(p, d),
     Bosses = fun() ->
-        Results = weir_compat_test:in_parallel([Boss || _ <- lists:seq(1, 8)]),
+        Results = weir_kit:in_parallel([Boss || _ <- lists:seq(1, 8)]),
         atomics:put(Stop, 1, 1),
         lists:append(Results)
     end,
-    [Results | _] = weir_compat_test:in_parallel([Bosses | [fun() -> (Worker(Name))(0) end || Name <- [a, b, c]]]),
+    [Results | _] = weir_kit:in_parallel([Bosses | [fun() -> (Worker(Name))(0) end || Name <- [a, b, c]]]),
     ?assertEqual(800, length(Results)),
     ?assertEqual([done, killed], lists:usort(Results)),
     [gone(p, Name) || Name <- [a, b, c]],
-    weir_compat_test:until(fun() -> weir_gproc_pool:claim(p, fun(_, Pid) -> Pid end) =:= {true, Steady} end),
-    weir_compat_test:until(fun() ->
+    weir_kit:until(fun() -> weir_gproc_pool:claim(p, fun(_, Pid) -> Pid end) =:= {true, Steady} end),
+    weir_kit:until(fun() ->
         {ok, #{claimed := Claimed}} = weir_pool:info({gproc_pool, p}),
         Claimed =:= 0
     end),

@@ -6,19 +6,19 @@
 
 -compile([export_all, nowarn_export_all]).
 
+-import(weir_kit, [until/1, await_down/1, kill/1, result/1]).
 -import(weir_pool_test_lib, [
-    eventually/1, kill/1, kill_manager/1, await_down/1, manager/1, slots/1, workers/1, settled/2, start_parent/1,
-    opts/1, script/2, blocked_after/1, await_blocked/0, start_blocked/2, stop_parent/1,
-    leftovers/0, nothing_left_soon/0, messages_of_pools/0, result/1
+    kill_manager/1, manager/1, slots/1, workers/1, settled/2, start_parent/1, opts/1, script/2, blocked_after/1,
+    await_blocked/0, start_blocked/2, stop_parent/1, leftovers/0, nothing_left_soon/0, messages_of_pools/0
 ]).
 
 -define(WORKER, {weir_pool_test_worker, start_link, []}).
 
 all() -> weir_kit:cases(?MODULE).
 
-init_per_suite(Config) -> weir_pool_test_lib:quiet(Config).
+init_per_suite(Config) -> weir_kit:quiet(Config).
 
-end_per_suite(Config) -> weir_pool_test_lib:loud(Config).
+end_per_suite(Config) -> weir_kit:loud(Config).
 
 init_per_testcase(_Case, Config) -> weir_pool_test_lib:setup(Config).
 
@@ -81,12 +81,12 @@ a_manager_without_a_name_ends(_Config) ->
             receive
                 {Opener, Told} -> ?assertEqual({error, already_started}, Told)
             end,
-            ok = weir_pool_test_lib:await_down(Manager)
+            await_down(Manager)
         end
      || _ <- lists:seq(1, 300)
     ],
     ?assertEqual(Sup, whereis(weir_pool_pools_sup)),
-    ok = weir_pool_test_lib:eventually(fun() -> length(supervisor:which_children(Sup)) =:= 1 end),
+    until(fun() -> length(supervisor:which_children(Sup)) =:= 1 end),
     ok = weir_pool:stop(p).
 
 a_name_is_taken_while_its_pool_starts(_Config) ->
@@ -182,7 +182,7 @@ a_start_that_fails_is_made_once(_Config) ->
             go -> {error, no}
         end
     end,
-    {Starter, _} = spawn_monitor(fun() -> exit({result, weir_pool:start(p, script(1, Script))}) end),
+    Starter = weir_kit:start(fun() -> weir_pool:start(p, script(1, Script)) end),
     Sup = await_blocked(),
     Manager = manager(p),
     true = erlang:suspend_process(Manager),
@@ -258,7 +258,7 @@ starter_killed(_Config) ->
     {Starter, Sup} = start_blocked(p, 1),
     kill(Starter),
     Sup ! go,
-    eventually(fun() -> settled(p, 1) end),
+    until(fun() -> settled(p, 1) end),
     ok = weir_pool:stop(p).
 
 %% Whoever starts it is told. The supervisor of all pools starts it once more, like any pool whose manager is killed.
@@ -270,15 +270,15 @@ pool_killed_during_its_start(_Config) ->
     Next = await_blocked(),
     [Blocked ! go || Blocked <- [Sup, Next]],
     await_down(Sup),
-    eventually(fun() -> settled(p, 1) end),
+    until(fun() -> settled(p, 1) end),
     ok = weir_pool:stop(p),
     gone().
 
 pool_killed_during_a_linked_start(_Config) ->
     Script = blocked_after(0),
-    {Starter, _} = spawn_monitor(fun() ->
+    Starter = weir_kit:start(fun() ->
         process_flag(trap_exit, true),
-        exit({result, weir_pool:start_link(p, script(1, Script))})
+        weir_pool:start_link(p, script(1, Script))
     end),
     Sup = await_blocked(),
     kill(manager(p)),
@@ -288,23 +288,21 @@ pool_killed_during_a_linked_start(_Config) ->
 
 stop_during_start(_Config) ->
     {Starter, Sup} = start_blocked(p, 1),
-    {Stopper, _} = spawn_monitor(fun() -> exit({result, weir_pool:stop(p)}) end),
-    eventually(fun() -> process_info(Stopper, status) =:= {status, waiting} end),
+    Stopper = weir_kit:start(fun() -> weir_pool:stop(p) end),
+    weir_kit:until_waiting(Stopper),
     Sup ! go,
     ?assertEqual(ok, result(Stopper)),
     %% The pool may have been complete by then, or not.
     ?assert(lists:member(result(Starter), [ok | [{error, {pool_down, Reason}} || Reason <- [shutdown, noproc]]])),
     gone().
 
-%% A start that does not end is not waited for any longer than a worker that does not stop, and some seconds.
+%% A pool that stops waits for a start no longer than for a worker that does not stop, and some seconds.
 stop_during_a_start_that_hangs(_Config) ->
     Script = blocked_after(0),
-    {Starter, _} = spawn_monitor(fun() ->
-        exit({result, weir_pool:start(p, (script(1, Script))#{shutdown => brutal_kill})})
-    end),
+    {Pid, _} = Starter = weir_kit:start(fun() -> weir_pool:start(p, (script(1, Script))#{shutdown => brutal_kill}) end),
     _ = await_blocked(),
-    %% The starter hears of the end, and is not told that there is no such process.
-    eventually(fun() -> {monitored_by, Pids} = process_info(manager(p), monitored_by), lists:member(Starter, Pids) end),
+    %% The starter monitors the manager, so that the reason of its end is not `noproc'.
+    until(fun() -> {monitored_by, Pids} = process_info(manager(p), monitored_by), lists:member(Pid, Pids) end),
     ?assertEqual(ok, weir_pool:stop(p)),
     ?assertEqual({error, {pool_down, shutdown}}, result(Starter)),
     gone().
@@ -312,8 +310,8 @@ stop_during_a_start_that_hangs(_Config) ->
 stop_waits_for_slow_workers_with_the_pool_closed(_Config) ->
     ok = weir_pool:start(p, #{size => 1, worker => {weir_pool_test_worker, start_stubborn, []}, shutdown => infinity}),
     {ok, Worker} = weir_pool:pick(p),
-    {Stopper, _} = spawn_monitor(fun() -> exit({result, weir_pool:stop(p)}) end),
-    eventually(fun() -> weir_pool:pick(p) =:= {error, no_pool} end),
+    Stopper = weir_kit:start(fun() -> weir_pool:stop(p) end),
+    until(fun() -> weir_pool:pick(p) =:= {error, no_pool} end),
     ?assert(is_process_alive(Worker)),
     ?assertEqual({error, no_pool}, weir_pool:pick(p, key)),
     ?assertEqual({error, already_started}, weir_pool:start(p, opts(1))),
@@ -388,7 +386,7 @@ parent_stops(_Config) ->
             stop -> exit(shutdown)
         end
     end),
-    eventually(fun() -> settled(p, 1) end),
+    until(fun() -> settled(p, 1) end),
     Owner ! stop,
     nothing_left_soon().
 
@@ -398,7 +396,7 @@ intensity_is_exact(_Config) ->
     [
         begin
             kill(hd(workers(p))),
-            eventually(fun() -> settled(p, 2) end)
+            until(fun() -> settled(p, 2) end)
         end
      || _ <- [1, 2, 3]
     ],
@@ -418,7 +416,7 @@ giving_up_under_a_supervisor(_Config) ->
     Manager = manager(p),
     kill(hd(workers(p))),
     await_down(Manager),
-    eventually(fun() -> settled(p, 2) end),
+    until(fun() -> settled(p, 2) end),
     stop_parent(Parent),
     nothing_left_soon().
 
@@ -440,13 +438,13 @@ giving_up_when_workers_cannot_restart(_Config) ->
 restart_and_shutdown_options(_Config) ->
     ok = weir_pool:start(temporary, (opts(2))#{restart => temporary}),
     kill(hd(workers(temporary))),
-    eventually(fun() -> length(workers(temporary)) =:= 1 end),
+    until(fun() -> length(workers(temporary)) =:= 1 end),
     ok = weir_pool:start(transient, (opts(2))#{restart => transient}),
     [First, Second] = workers(transient),
     ok = gen_server:call(First, {stop, normal}),
-    eventually(fun() -> workers(transient) =:= [Second] end),
+    until(fun() -> workers(transient) =:= [Second] end),
     kill(Second),
-    eventually(fun() -> [P || P <- workers(transient), P =/= Second] =/= [] end),
+    until(fun() -> [P || P <- workers(transient), P =/= Second] =/= [] end),
     ?assertMatch({ok, #{live := 1, vacant := 1, restarts := 1}}, weir_pool:info(transient)),
     Stubborn = {weir_pool_test_worker, start_stubborn, []},
     ok = weir_pool:start(brutal, #{size => 3, worker => Stubborn, shutdown => brutal_kill}),

@@ -6,19 +6,18 @@
 
 -compile([export_all, nowarn_export_all]).
 
--import(weir_pool_test_lib, [
-    eventually/1, kill/1, kill_manager/1, await_down/1, manager/1, slots/1, workers/1, settled/2
-]).
+-import(weir_kit, [until/1, await_down/1, kill/1, result/1]).
+-import(weir_pool_test_lib, [kill_manager/1, manager/1, slots/1, workers/1, settled/2]).
 -import(weir_pool_life_lib, [
     pool/1, pool/2, script/2, slot_sups/1, settle/2, claimer/1, release/1, kill_claimer/1, worker_of/1, slot_of/1,
-    busy/1, idle/1, run/1, result/1, word/2, workers_alive/0
+    busy/1, idle/1, word/2, workers_alive/0
 ]).
 
 all() -> weir_kit:cases(?MODULE).
 
-init_per_suite(Config) -> weir_pool_test_lib:quiet(Config).
+init_per_suite(Config) -> weir_kit:quiet(Config).
 
-end_per_suite(Config) -> weir_pool_test_lib:loud(Config).
+end_per_suite(Config) -> weir_kit:loud(Config).
 
 init_per_testcase(_Case, Config) -> weir_pool_test_lib:setup(Config).
 
@@ -33,7 +32,7 @@ claim() -> weir_pool:claim(p, fun(Pid) -> Pid end, #{timeout => 30000}).
 press() -> weir_pool_manager:tell(weir_pool_terms:pool(p), pressed).
 
 abandoned(N) ->
-    eventually(fun() ->
+    until(fun() ->
         {ok, #{abandoned := Abandoned}} = weir_pool:info(p),
         Abandoned =:= N orelse {abandoned, Abandoned}
     end).
@@ -75,8 +74,8 @@ killed_claimer_wait(_Config) ->
     Test = self(),
     gen_server:cast(Worker, {run, fun() -> Test ! done end}),
     kill_claimer(Claimer),
-    Waiter = run(fun claim/0),
-    eventually(fun() -> info(waiting) =:= 1 end),
+    Waiter = weir_kit:start(fun claim/0),
+    until(fun() -> info(waiting) =:= 1 end),
     abandoned(1),
     ?assertEqual(reserved, word(p, 1)),
     ?assertMatch({ok, #{reserved := 1, claimed := 0, waiting := 1}}, weir_pool:info(p)),
@@ -144,7 +143,7 @@ connected(Abandoned, Start) ->
     Member.
 
 disconnected(Member) ->
-    eventually(fun() -> slots(p) =:= [undefined] end),
+    until(fun() -> slots(p) =:= [undefined] end),
     ?assert(is_process_alive(Member)),
     ?assertEqual({ok, [{a, 1}]}, weir_pool:added_workers(p)),
     ?assertEqual({error, not_connected}, weir_pool:disconnect(p, a)),
@@ -188,7 +187,7 @@ connected_free(_Config) ->
 %% Without giving back what it had.
 a_claimer_that_ends(_Config) ->
     ok = weir_pool:start(p, pool(1)),
-    {ok, Worker, _Ticket} = result(run(fun() -> weir_pool:checkout(p, #{}) end)),
+    {ok, Worker, _Ticket} = result(weir_kit:start(fun() -> weir_pool:checkout(p, #{}) end)),
     {ok, New} = claim(),
     ?assertNotEqual(Worker, New),
     abandoned(1),
@@ -283,7 +282,7 @@ temporary_workers_are_replaced_too(_Config) ->
     await_down(Worker),
     settle(p, 2),
     kill(hd(workers(p))),
-    eventually(fun() -> length(workers(p)) =:= 1 end),
+    until(fun() -> length(workers(p)) =:= 1 end),
     ok = weir_pool:stop(p).
 
 %% It is not waited for any longer, then; and its claim, if it is not the holder but the manager that ends it.
@@ -292,15 +291,15 @@ abandoned_while_a_replacement_waits(_Config) ->
         begin
             ok = weir_pool:start(p, pool(1, #{abandoned => Abandoned, shutdown => brutal_kill})),
             Claimer = claimer(p),
-            Replacer = run(fun() -> weir_pool:replace(p, 1) end),
-            eventually(fun() -> word(p, 1) =:= marked end),
+            Replacer = weir_kit:start(fun() -> weir_pool:replace(p, 1) end),
+            until(fun() -> word(p, 1) =:= marked end),
             kill_claimer(Claimer),
             ?assertEqual(ok, result(Replacer)),
             ?assertNotEqual([worker_of(Claimer)], slots(p)),
             settle(p, 1),
             %% A call that times out with the slot marked.
             [Worker] = slots(p),
-            Second = run(fun() ->
+            Second = weir_kit:start(fun() ->
                 receive
                     go -> weir_pool:replace(p, 1)
                 end
@@ -308,7 +307,7 @@ abandoned_while_a_replacement_waits(_Config) ->
             Timeout = fun(Pid) ->
                 busy(Pid),
                 Second ! go,
-                eventually(fun() -> word(p, 1) =:= marked end),
+                until(fun() -> word(p, 1) =:= marked end),
                 gen_server:call(Pid, ping, 1)
             end,
             ?assertExit({timeout, _}, weir_pool:claim(p, Timeout)),
@@ -374,12 +373,12 @@ replacements_that_cannot_start(_Config) ->
     kill_claimer(Claimer),
     await_down(Manager),
     atomics:put(Good, 1, 0),
-    eventually(fun() -> weir_pool:start(p, maps:merge(script(1, Script), ?ASYNC)) =:= ok end),
+    until(fun() -> weir_pool:start(p, maps:merge(script(1, Script), ?ASYNC)) =:= ok end),
     settle(p, 1),
     Again = claimer(p),
     atomics:put(Good, 1, 1),
     kill_claimer(Again),
-    eventually(fun() -> info(start_failures) > 5 end),
+    until(fun() -> info(start_failures) > 5 end),
     atomics:put(Good, 1, 0),
     settle(p, 1),
     ok = weir_pool:stop(p).
@@ -411,13 +410,13 @@ manager_killed_and_claimers_too(_Config) ->
             busy(worker_of(WaitedFor)),
             kill_claimer(WaitedFor),
             abandoned(1),
-            Waiter = run(fun() -> weir_pool:claim(p, fun(_) -> done end, #{timeout => infinity}) end),
+            Waiter = weir_kit:start(fun() -> weir_pool:claim(p, fun(_) -> done end, #{timeout => infinity}) end),
             {Killed, Left} = lists:split(1, More),
             Old = manager(p),
             true = erlang:suspend_process(Old),
             [kill_claimer(Claimer) || Claimer <- Killed],
             kill(Old),
-            eventually(fun() -> settled(p, 4) end),
+            until(fun() -> settled(p, 4) end),
             [await_down(worker_of(Claimer)) || Claimer <- Claimers],
             [?assertEqual({error, not_held}, release(Claimer)) || Claimer <- Left],
             ?assert(lists:member(result(Waiter), [{ok, done}, {error, no_pool}])),
@@ -448,7 +447,7 @@ reports_say_who_and_why(_Config) ->
                 {overdue, "did not end in time", fun work_that_is_overdue/0},
                 {killed, "its claimer was killed", fun work_that_is_killed/0},
                 {failed, "gave it back as failed", fun() -> a_failed_one(fun(Fun) -> Fun() end) end},
-                {failed, "gave it back as failed", fun() -> a_failed_one(fun(Fun) -> result(run(Fun)) end) end}
+                {failed, "gave it back as failed", fun() -> a_failed_one(fun elsewhere/1) end}
             ]
         ],
         ok = weir_pool:stop(p),
@@ -509,10 +508,10 @@ a_killed_claimer() ->
     kill_claimer(Claimer),
     Pid.
 
-%% Runs a claim that covers the work in a process of its own; tells it, and the process that does the work.
+%% Starts a task with a claim that covers the work. Returns the task and the process that does the work.
 working(Do) ->
     Test = self(),
-    Caller = run(fun() ->
+    Caller = weir_kit:start(fun() ->
         weir_pool:claim(
             p,
             fun(_) ->
@@ -529,15 +528,15 @@ working(Do) ->
 wait_for_ever() -> receive never -> ok end.
 
 a_killed_caller() ->
-    {Caller, _} = working(fun wait_for_ever/0),
+    {{Pid, _} = Caller, _} = working(fun wait_for_ever/0),
     kill(Caller),
-    Caller.
+    Pid.
 
 work_that_is_killed() ->
-    {Caller, Child} = working(fun wait_for_ever/0),
+    {{Pid, _} = Caller, Child} = working(fun wait_for_ever/0),
     exit(Child, kill),
-    ?assertEqual({died, killed}, result(Caller)),
-    Caller.
+    ?assertError({crashed, killed}, result(Caller)),
+    Pid.
 
 work_that_is_overdue() ->
     Opts = #{covers => work, timeout => 20},
@@ -549,7 +548,9 @@ a_call_in_a_claim(Opts) ->
     ?assertExit({timeout, _}, weir_pool:claim(p, fun(Worker) -> gen_server:call(Worker, Hang, 1) end, Opts)),
     self().
 
-%% Whoever gives it back.
+elsewhere(Fun) -> result(weir_kit:start(Fun)).
+
+%% The function By calls another function, in this process or elsewhere.
 a_failed_one(By) ->
     {ok, _, Ticket} = weir_pool:checkout(p, 0),
     ?assertEqual(ok, By(fun() -> weir_pool:checkin(p, Ticket, fail) end)),
@@ -627,7 +628,7 @@ overflow_for_claims_that_do_not_wait(_Config) ->
     [
         begin
             ?assertEqual({error, busy}, Claim()),
-            eventually(fun() -> info(live) =:= Live end),
+            until(fun() -> info(live) =:= Live end),
             %% It can be claimed a moment after it is there.
             _ = sys:get_state(manager(p)),
             {ok, _, _} = Claim()
@@ -644,7 +645,7 @@ overflow_starts_though_a_claimer_was_killed(_Config) ->
     Claimer = claimer(p),
     ok = atomics:put((weir_pool_terms:pool(p))#pool.signals, ?SIGNAL_GROW, 1),
     ?assertEqual({error, busy}, weir_pool:claim(p, fun(Pid) -> Pid end)),
-    eventually(fun() -> info(live) =:= 2 end),
+    until(fun() -> info(live) =:= 2 end),
     ok = release(Claimer),
     ok = weir_pool:stop(p).
 
@@ -692,7 +693,7 @@ overflow_that_cannot_start(_Config) ->
     Manager = manager(p),
     Claimer = claimer(p),
     ?assertEqual({error, timeout}, weir_pool:claim(p, fun(Pid) -> Pid end, #{timeout => 30})),
-    eventually(fun() -> info(start_failures) >= 1 end),
+    until(fun() -> info(start_failures) >= 1 end),
     [begin press(), _ = sys:get_state(manager(p)) end || _ <- lists:seq(1, 100)],
     %% The first wait is 50 ms or more, the second twice as long, and so on.
     ?assert(counters:get(Starts, 1) < 20),
@@ -707,11 +708,11 @@ overflow_workers_die(_Config) ->
             ok = weir_pool:start(p, pool(1, maps:merge(Opts, overflow(2, 3600000)))),
             Claimers = [claimer(p) || _ <- [1, 2, 3]],
             [kill(worker_of(Claimer)) || Claimer <- Claimers],
-            eventually(fun() -> info(claimed) =:= 0 end),
+            until(fun() -> info(claimed) =:= 0 end),
             [?assertEqual({error, not_held}, release(Claimer)) || Claimer <- Claimers],
             More = [claimer(p) || _ <- [1, 2, 3]],
             [kill(Sup) || Sup <- slot_sups(p)],
-            eventually(fun() -> info(claimed) =:= 0 end),
+            until(fun() -> info(claimed) =:= 0 end),
             [?assertEqual({error, not_held}, release(Claimer)) || Claimer <- More],
             Last = [claimer(p) || _ <- [1, 2, 3]],
             [?assertEqual(ok, release(Claimer)) || Claimer <- Last],
@@ -756,7 +757,7 @@ claimed_for_long() ->
     receive
     after 1200 -> manager(p) ! tick
     end,
-    eventually(fun() -> info(claimed_ms) > 3 * 1100 end).
+    until(fun() -> info(claimed_ms) > 3 * 1100 end).
 
 %% It had set the flag, and was killed when it was about to tell the manager.
 overflow_goes_though_a_releaser_was_killed(_Config) ->
@@ -844,7 +845,7 @@ checks_replace(_Config) ->
             [Worker] = slots(p),
             [?assertEqual(Worker, check_round(fun() -> Good end)) || Good <- [ok, true, ok]],
             ?assertEqual(Worker, check_round(fun() -> bad end)),
-            eventually(fun() -> slots(p) =/= [Worker] andalso settled(p, 1) end),
+            until(fun() -> slots(p) =/= [Worker] andalso settled(p, 1) end),
             await_down(Worker),
             ?assertMatch({ok, #{check_failures := 1, restarts := 1, abandoned := 0}}, weir_pool:info(p)),
             ?assertEqual(slots(p), [check_round(fun() -> ok end)]),
@@ -859,7 +860,7 @@ checks_that_fail_otherwise(_Config) ->
         begin
             [Worker] = slots(p),
             ?assertEqual(Worker, check_round(Fail)),
-            eventually(fun() -> slots(p) =/= [Worker] andalso settled(p, 1) end)
+            until(fun() -> slots(p) =/= [Worker] andalso settled(p, 1) end)
         end
      || Fail <- [
             fun() -> false end,
@@ -886,7 +887,7 @@ a_check_that_hangs(_Config) ->
         end
      || _ <- [1, 2, 3]
     ],
-    eventually(fun() -> info(check_failures) >= 3 end),
+    until(fun() -> info(check_failures) >= 3 end),
     ok = weir_pool:stop(p).
 
 claimed_workers_are_not_checked(_Config) ->
@@ -895,7 +896,7 @@ claimed_workers_are_not_checked(_Config) ->
     [Other] = slots(p) -- [worker_of(Claimer)],
     [?assertEqual(Other, check_round(fun() -> ok end)) || _ <- [1, 2, 3]],
     %% The manager has heard of the last round.
-    eventually(fun() -> info(reserved) =:= 0 end),
+    until(fun() -> info(reserved) =:= 0 end),
     _ = sys:get_state(manager(p)),
     ok = release(Claimer),
     ?assertEqual(slots(p), [answer(Next(), fun() -> ok end) || Next <- [fun first_check/0, fun next_check/0]]),
@@ -909,8 +910,8 @@ checked_workers_are_not_claimed(_Config) ->
     ?assertMatch({ok, #{reserved := 1, claimed := 0}}, weir_pool:info(p)),
     ?assertEqual({error, busy}, weir_pool:claim(p, fun(Pid) -> Pid end)),
     ?assertEqual({ok, Worker}, weir_pool:pick(p)),
-    Waiter = run(fun claim/0),
-    eventually(fun() -> info(waiting) =:= 1 end),
+    Waiter = weir_kit:start(fun claim/0),
+    until(fun() -> info(waiting) =:= 1 end),
     answer(Check, fun() -> ok end),
     ?assertEqual({ok, Worker}, result(Waiter)),
     ok = weir_pool:stop(p).
@@ -923,7 +924,7 @@ a_worker_dies_under_check(_Config) ->
             check_round(),
             Check = {_, Worker} = next_check(),
             kill(Worker),
-            eventually(fun() -> settled(p, 2) andalso not lists:member(Worker, slots(p)) end),
+            until(fun() -> settled(p, 2) andalso not lists:member(Worker, slots(p)) end),
             answer(Check, fun() -> bad end),
             %% The other one's turn: the result of the first was void.
             answer(next_check(), fun() -> ok end),
@@ -1060,7 +1061,7 @@ claims_and_kills_at_once(_Config) ->
                 {twice, What} -> error({twice, What})
             after 0 -> ok
             end,
-            eventually(fun() ->
+            until(fun() ->
                 {ok, Info} = weir_pool:info(p),
                 case Info of
                     #{claimed := 0, waiting := 0, live := 4, vacant := 0} -> settled(p, 4);

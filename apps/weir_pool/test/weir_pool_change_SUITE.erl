@@ -6,21 +6,21 @@
 
 -compile([export_all, nowarn_export_all]).
 
+-import(weir_kit, [until/1, await_down/1, kill/1, result/1]).
 -import(weir_pool_test_lib, [
-    eventually/1, kill/1, kill_manager/1, await_down/1, manager/1, slots/1, workers/1, settled/2,
-    start_parent/1, stop_parent/1, nothing_left_soon/0, messages_of_pools/0, start_blocked/2
+    kill_manager/1, manager/1, slots/1, workers/1, settled/2, start_parent/1, stop_parent/1, nothing_left_soon/0,
+    messages_of_pools/0, start_blocked/2
 ]).
 -import(weir_pool_life_lib, [
-    pool/1, pool/2, slot_script/2, gated/1, await_blocked/1, go/2, slot_sup/2, settle/2, workers_alive/0,
-    claimer/1, release/1, kill_claimer/1, worker_of/1, slot_of/1, busy/1, idle/1, run/1, result/1,
-    pickers/2, stop_pickers/1, word/2
+    pool/1, pool/2, slot_script/2, gated/1, await_blocked/1, go/2, slot_sup/2, settle/2, workers_alive/0, claimer/1,
+    release/1, kill_claimer/1, worker_of/1, slot_of/1, busy/1, idle/1, pickers/2, stop_pickers/1, word/2
 ]).
 
 all() -> weir_kit:cases(?MODULE).
 
-init_per_suite(Config) -> weir_pool_test_lib:quiet(Config).
+init_per_suite(Config) -> weir_kit:quiet(Config).
 
-end_per_suite(Config) -> weir_pool_test_lib:loud(Config).
+end_per_suite(Config) -> weir_kit:loud(Config).
 
 init_per_testcase(_Case, Config) -> weir_pool_test_lib:setup(Config).
 
@@ -229,12 +229,12 @@ vacant_slots_stay_vacant_in_a_resize(_Config) ->
                 end
             end,
             ok = weir_pool:start(p, maps:merge(slot_script(3, Script), Opts)),
-            eventually(fun() -> length(workers(p)) =:= 2 end),
+            until(fun() -> length(workers(p)) =:= 2 end),
             [_, undefined, Third] = slots(p),
             kill(Third),
-            eventually(fun() -> length(workers(p)) =:= 1 end),
+            until(fun() -> length(workers(p)) =:= 1 end),
             ?assertEqual(ok, weir_pool:resize(p, 4)),
-            eventually(fun() -> counters:get(Starts, 4) =:= 1 end),
+            until(fun() -> counters:get(Starts, 4) =:= 1 end),
             [?assertEqual(ok, weir_pool:replace(p, 1)) || _ <- [1, 2]],
             ?assertMatch([First, undefined, undefined, undefined] when is_pid(First), slots(p)),
             ?assertEqual([3, 1, 1, 1], [counters:get(Starts, Slot) || Slot <- [1, 2, 3, 4]]),
@@ -305,7 +305,7 @@ resize_over_a_start_for_overflow_that_fails(_Config) ->
     end,
     %% Whoever waits for the resize is told.
     {Mode, Claimer, Second} = Begun(#{}),
-    Resizer = run(fun() -> weir_pool:resize(p, 3) end),
+    Resizer = weir_kit:start(fun() -> weir_pool:resize(p, 3) end),
     [{_, 3}] = await_blocked(1),
     go(Second, {error, no}),
     ?assertEqual({error, {start_failed, 2, no}}, result(Resizer)),
@@ -360,7 +360,7 @@ shrinking_leaves_no_surplus_workers(_Config) ->
 concurrent_resizes(_Config) ->
     Mode = switched(2, #{}),
     switch(Mode, signals),
-    Resizer = run(fun() -> weir_pool:resize(p, 4) end),
+    Resizer = weir_kit:start(fun() -> weir_pool:resize(p, 4) end),
     Blocked = await_blocked(2),
     ?assertEqual({error, resizing}, weir_pool:resize(p, 3)),
     ?assertEqual({error, resizing}, weir_pool:resize(p, 1)),
@@ -377,7 +377,7 @@ concurrent_resizes(_Config) ->
     settle(p, 3),
     ok = weir_pool:stop(p).
 
-settle_size(Size) -> eventually(fun() -> settled(p, Size) end).
+settle_size(Size) -> until(fun() -> settled(p, Size) end).
 
 %% The supervisor of the worker may have started the next one before the manager hears that the first is dead.
 a_worker_dies_in_a_slot_that_is_given_up(_Config) ->
@@ -407,7 +407,7 @@ counted(Size, Opts) ->
 die_late(Pid, Sup, Starts) ->
     Before = counters:get(Starts, 1),
     ok = gen_server:cast(Pid, {run, fun() -> exit(Sup, crash) end}),
-    eventually(fun() -> counters:get(Starts, 1) > Before end),
+    until(fun() -> counters:get(Starts, 1) > Before end),
     %% The start has ended, unless the supervisor itself has.
     try
         sys:get_state(Sup)
@@ -423,11 +423,11 @@ a_killed_manager_ends_every_change(_Config) ->
     Mode = switched(2, #{}),
     Claimer = claimer(p),
     Before = slots(p),
-    Waiting = run(fun() -> weir_pool:replace(p, slot_of(Claimer)) end),
-    eventually(fun() -> word(p, slot_of(Claimer)) =:= marked end),
+    Waiting = weir_kit:start(fun() -> weir_pool:replace(p, slot_of(Claimer)) end),
+    until(fun() -> word(p, slot_of(Claimer)) =:= marked end),
     switch(Mode, signals),
-    Starting = run(fun() -> weir_pool:replace(p, 3 - slot_of(Claimer)) end),
-    Resizer = run(fun() -> weir_pool:resize(p, 5) end),
+    Starting = weir_kit:start(fun() -> weir_pool:replace(p, 3 - slot_of(Claimer)) end),
+    Resizer = weir_kit:start(fun() -> weir_pool:resize(p, 5) end),
     Blocked = await_blocked(4),
     switch(Mode, start),
     kill_manager(p),
@@ -502,7 +502,7 @@ the_default_intensity_follows_the_size(_Config) ->
         begin
             Old = workers(p),
             [exit(Pid, kill) || Pid <- Old],
-            eventually(fun() -> settled(p, 60) andalso workers(p) -- Old =:= workers(p) end)
+            until(fun() -> settled(p, 60) andalso workers(p) -- Old =:= workers(p) end)
         end
      || _ <- [1, 2]
     ],
@@ -577,11 +577,11 @@ replace_fails_when_the_worker_is_gone(_Config) ->
         begin
             Mode = switched(2, Opts),
             switch(Mode, signals),
-            Replacer = run(fun() -> weir_pool:replace(p, 1) end),
+            Replacer = weir_kit:start(fun() -> weir_pool:replace(p, 1) end),
             Spare = await_blocked(1),
             kill(hd(slots(p))),
             Another = await_blocked(1),
-            eventually(fun() -> length(workers(p)) =:= 1 end),
+            until(fun() -> length(workers(p)) =:= 1 end),
             go(Spare, {error, no}),
             ?assertEqual({error, {start_failed, 1, no}}, result(Replacer)),
             go(Another, start),
@@ -597,13 +597,13 @@ replace_waits_for_the_claim(_Config) ->
             ok = weir_pool:start(p, pool(1, Opts)),
             settle(p, 1),
             Claimer = claimer(p),
-            Replacer = run(fun() -> weir_pool:replace(p, 1) end),
-            eventually(fun() -> word(p, 1) =:= marked end),
+            Replacer = weir_kit:start(fun() -> weir_pool:replace(p, 1) end),
+            until(fun() -> word(p, 1) =:= marked end),
             ?assertEqual({ok, worker_of(Claimer)}, weir_pool:pick(p)),
             ?assertEqual({error, busy}, weir_pool:claim(p, fun(_) -> ok end)),
             %% Somebody waits, too, and gets the new one.
-            Waiter = run(fun() -> weir_pool:claim(p, fun(Pid) -> Pid end, #{timeout => 10000}) end),
-            eventually(fun() -> {ok, #{waiting := N}} = weir_pool:info(p), N =:= 1 end),
+            Waiter = weir_kit:start(fun() -> weir_pool:claim(p, fun(Pid) -> Pid end, #{timeout => infinity}) end),
+            until(fun() -> {ok, #{waiting := N}} = weir_pool:info(p), N =:= 1 end),
             ?assertEqual(ok, release(Claimer)),
             ?assertEqual(ok, result(Replacer)),
             {ok, New} = result(Waiter),
@@ -622,16 +622,16 @@ changes_whose_time_is_over_before_they_hear_of_the_worker(_Config) ->
         begin
             switch(switched(1, #{}), signals),
             Manager = manager(p),
-            Changer = run(Change),
+            Changer = weir_kit:start(Change),
             Blocked = await_blocked(1),
             ok = sys:suspend(Manager),
-            eventually(fun() -> weir_pool_test_lib:has_late_change(Manager) end),
+            until(fun() -> weir_pool_test_lib:has_late_change(Manager) end),
             go(Blocked, stubborn),
-            eventually(fun() -> length(news_of_workers(Manager)) =:= 1 end),
+            until(fun() -> length(news_of_workers(Manager)) =:= 1 end),
             [Worker] = news_of_workers(Manager),
             ok = sys:resume(Manager),
             ?assertEqual({error, timeout}, result(Changer)),
-            ok = await_down(Worker),
+            await_down(Worker),
             settle(p, 1),
             ok = weir_pool:stop(p)
         end
@@ -648,7 +648,7 @@ replace_times_out(_Config) ->
     ?assertEqual({error, timeout}, weir_pool:replace(p, 1, 50)),
     ?assertEqual([worker_of(Claimer)], slots(p)),
     %% Whoever waits is told first, and the slot is unmarked then.
-    eventually(fun() -> word(p, 1) =:= taken end),
+    until(fun() -> word(p, 1) =:= taken end),
     ?assertEqual(ok, release(Claimer)),
     settle(p, 1),
     ?assertEqual([worker_of(Claimer)], slots(p)),
@@ -673,9 +673,9 @@ whoever_holds_a_worker_does_not_wait_for_itself(_Config) ->
     [?assertEqual({error, held_by_caller}, weir_pool:replace(p, Slot)) || Slot <- [1, 2, 3]],
     ?assertEqual({error, held_by_caller}, weir_pool:drain(p, infinity)),
     %% Somebody else waits for it, which changes nothing for whoever holds it.
-    ?assertEqual({error, timeout}, result(run(fun() -> weir_pool:replace(p, 1, 50) end))),
-    Waiting = run(fun() -> weir_pool:replace(p, 1) end),
-    eventually(fun() -> word(p, 1) =:= marked end),
+    ?assertEqual({error, timeout}, result(weir_kit:start(fun() -> weir_pool:replace(p, 1, 50) end))),
+    Waiting = weir_kit:start(fun() -> weir_pool:replace(p, 1) end),
+    until(fun() -> word(p, 1) =:= marked end),
     ?assertEqual({error, held_by_caller}, weir_pool:drain(p, infinity)),
     ?assertEqual(Before, slots(p)),
     [?assertEqual(ok, weir_pool:checkin(p, Ticket)) || Ticket <- Tickets],
@@ -707,8 +707,8 @@ replace_and_the_worker_dies(_Config) ->
             settle(p, 2),
             Claimer = claimer(p),
             Slot = slot_of(Claimer),
-            Replacer = run(fun() -> weir_pool:replace(p, Slot) end),
-            eventually(fun() -> word(p, Slot) =:= marked end),
+            Replacer = weir_kit:start(fun() -> weir_pool:replace(p, Slot) end),
+            until(fun() -> word(p, Slot) =:= marked end),
             kill(worker_of(Claimer)),
             ?assertEqual(ok, result(Replacer)),
             ?assertEqual({error, not_held}, release(Claimer)),
@@ -726,8 +726,8 @@ replace_and_the_next_worker_comes_before_the_news(_Config) ->
             Starts = counted(1, Opts),
             Claimer = claimer(p),
             Sup = slot_sup(p, 1),
-            Replacer = run(fun() -> weir_pool:replace(p, 1, 20000) end),
-            eventually(fun() -> word(p, 1) =:= marked end),
+            Replacer = weir_kit:start(fun() -> weir_pool:replace(p, 1, 20000) end),
+            until(fun() -> word(p, 1) =:= marked end),
             die_late(worker_of(Claimer), Sup, Starts),
             ?assertEqual(ok, result(Replacer)),
             ?assertEqual({error, not_held}, release(Claimer)),
@@ -744,13 +744,13 @@ replace_and_the_spare_dies(_Config) ->
             ok = weir_pool:start(p, pool(1, Opts)),
             settle(p, 1),
             Claimer = claimer(p),
-            Replacer = run(fun() -> weir_pool:replace(p, 1) end),
-            eventually(fun() -> word(p, 1) =:= marked end),
+            Replacer = weir_kit:start(fun() -> weir_pool:replace(p, 1) end),
+            until(fun() -> word(p, 1) =:= marked end),
             [Spare] = workers_alive() -- [worker_of(Claimer)],
             kill(Spare),
             ?assertEqual({error, {start_failed, 1, killed}}, result(Replacer)),
             %% Whoever waits is told first, and the slot is unmarked then.
-            eventually(fun() -> word(p, 1) =:= taken end),
+            until(fun() -> word(p, 1) =:= taken end),
             ?assertEqual(ok, release(Claimer)),
             ?assertEqual([worker_of(Claimer)], slots(p)),
             settle(p, 1),
@@ -766,8 +766,8 @@ replace_is_refused(_Config) ->
     ok = weir_pool:start(members, #{size => 1, worker => none}),
     ?assertEqual({error, no_workers}, weir_pool:replace(members, 1)),
     Claimers = [claimer(p), claimer(p)],
-    Replacer = run(fun() -> weir_pool:replace(p, 2) end),
-    eventually(fun() -> word(p, 2) =:= marked end),
+    Replacer = weir_kit:start(fun() -> weir_pool:replace(p, 2) end),
+    until(fun() -> word(p, 2) =:= marked end),
     ?assertEqual({error, replacing}, weir_pool:replace(p, 2)),
     [?assertEqual(ok, release(Claimer)) || Claimer <- Claimers],
     ?assertEqual(ok, result(Replacer)),
@@ -781,7 +781,7 @@ replace_and_the_slot_is_not_kept(_Config) ->
         begin
             Mode = switched(2, Opts),
             switch(Mode, signals),
-            First = run(fun() -> weir_pool:replace(p, 2) end),
+            First = weir_kit:start(fun() -> weir_pool:replace(p, 2) end),
             Blocked = await_blocked(1),
             ok = weir_pool:resize(p, 1),
             go(Blocked, start),
@@ -790,8 +790,8 @@ replace_and_the_slot_is_not_kept(_Config) ->
             switch(Mode, start),
             ok = weir_pool:resize(p, 2),
             Claimers = [claimer(p), claimer(p)],
-            Second = run(fun() -> weir_pool:replace(p, 2) end),
-            eventually(fun() -> word(p, 2) =:= marked end),
+            Second = weir_kit:start(fun() -> weir_pool:replace(p, 2) end),
+            until(fun() -> word(p, 2) =:= marked end),
             ok = weir_pool:resize(p, 1),
             ?assertEqual({error, no_slot}, result(Second)),
             [?assertEqual(ok, release(Claimer)) || Claimer <- Claimers],
@@ -804,7 +804,7 @@ replace_and_the_slot_is_not_kept(_Config) ->
 replace_and_the_supervisor_of_the_spare_is_killed(_Config) ->
     Mode = switched(1, #{}),
     switch(Mode, signals),
-    Replacer = run(fun() -> weir_pool:replace(p, 1) end),
+    Replacer = weir_kit:start(fun() -> weir_pool:replace(p, 1) end),
     Blocked = await_blocked(1),
     [kill(Sup) || {Sup, 1} <- Blocked],
     ?assertEqual({error, {start_failed, 1, killed}}, result(Replacer)),
@@ -858,13 +858,13 @@ drain_an_idle_pool(_Config) ->
 drain_waits_for_claims(_Config) ->
     ok = weir_pool:start(p, pool(3)),
     Claimers = [claimer(p), claimer(p)],
-    Drainer = run(fun() -> weir_pool:drain(p, infinity) end),
-    eventually(fun() -> weir_pool:pick(p) =:= {error, no_pool} end),
+    Drainer = weir_kit:start(fun() -> weir_pool:drain(p, infinity) end),
+    until(fun() -> weir_pool:pick(p) =:= {error, no_pool} end),
     [?assertEqual(pong, gen_server:call(worker_of(Claimer), ping)) || Claimer <- Claimers],
     [First, Second] = Claimers,
     ok = release(First),
     ?assert(is_process_alive(worker_of(Second))),
-    ?assert(is_process_alive(Drainer)),
+    ?assert(is_process_alive(element(1, Drainer))),
     ok = release(Second),
     ?assertEqual(ok, result(Drainer)),
     all_gone().
@@ -875,8 +875,8 @@ drain_waits_for_casts(_Config) ->
     [busy(Pid) || Pid <- Pids],
     Test = self(),
     [gen_server:cast(Pid, {run, fun() -> Test ! {did, Pid, N} end}) || Pid <- Pids, N <- [1, 2]],
-    Drainer = run(fun() -> weir_pool:drain(p, infinity) end),
-    eventually(fun() -> weir_pool:pick(p) =:= {error, no_pool} end),
+    Drainer = weir_kit:start(fun() -> weir_pool:drain(p, infinity) end),
+    until(fun() -> weir_pool:pick(p) =:= {error, no_pool} end),
     [idle(Pid) || Pid <- Pids],
     ?assertEqual(ok, result(Drainer)),
     [receive {did, Pid, N} -> ok after 0 -> error({lost, Pid, N}) end || Pid <- Pids, N <- [1, 2]],
@@ -885,9 +885,10 @@ drain_waits_for_casts(_Config) ->
 drain_turns_others_away(_Config) ->
     ok = weir_pool:start(p, pool(1)),
     Claimer = claimer(p),
-    Waiters = [run(fun() -> weir_pool:claim(p, fun(_) -> ok end, #{timeout => infinity}) end) || _ <- [1, 2, 3]],
-    eventually(fun() -> {ok, #{waiting := N}} = weir_pool:info(p), N =:= 3 end),
-    Drainer = run(fun() -> weir_pool:drain(p, infinity) end),
+    Claim = fun() -> weir_pool:claim(p, fun(_) -> ok end, #{timeout => infinity}) end,
+    Waiters = [weir_kit:start(Claim) || _ <- [1, 2, 3]],
+    until(fun() -> {ok, #{waiting := N}} = weir_pool:info(p), N =:= 3 end),
+    Drainer = weir_kit:start(fun() -> weir_pool:drain(p, infinity) end),
     [?assertEqual({error, no_pool}, result(Waiter)) || Waiter <- Waiters],
     ?assertEqual({error, no_pool}, weir_pool:pick(p)),
     ?assertEqual({error, no_pool}, weir_pool:claim(p, fun(_) -> ok end)),
@@ -906,7 +907,7 @@ drain_times_out(_Config) ->
     [First, Second | _] = slots(p),
     busy(First),
     busy(Second),
-    Drainer = run(fun() -> weir_pool:drain(p, 3000) end),
+    Drainer = weir_kit:start(fun() -> weir_pool:drain(p, 3000) end),
     %% A claim, in another pool at the same time.
     ok = weir_pool:start(q, pool(3)),
     Claimer = claimer(q),
@@ -925,8 +926,8 @@ drain_and_the_claimer_dies(_Config) ->
         begin
             ok = weir_pool:start(p, pool(2, #{abandoned => Abandoned})),
             Claimer = claimer(p),
-            Drainer = run(fun() -> weir_pool:drain(p, infinity) end),
-            eventually(fun() -> weir_pool:pick(p) =:= {error, no_pool} end),
+            Drainer = weir_kit:start(fun() -> weir_pool:drain(p, infinity) end),
+            until(fun() -> weir_pool:pick(p) =:= {error, no_pool} end),
             kill_claimer(Claimer),
             ?assertEqual(ok, result(Drainer)),
             all_gone()
@@ -942,8 +943,8 @@ drain_and_a_worker_dies(_Config) ->
             Claimer = claimer(p),
             [Busy | _] = slots(p) -- [worker_of(Claimer)],
             busy(Busy),
-            Drainer = run(fun() -> weir_pool:drain(p, infinity) end),
-            eventually(fun() -> weir_pool:pick(p) =:= {error, no_pool} end),
+            Drainer = weir_kit:start(fun() -> weir_pool:drain(p, infinity) end),
+            until(fun() -> weir_pool:pick(p) =:= {error, no_pool} end),
             kill(worker_of(Claimer)),
             kill(Busy),
             ?assertEqual(ok, result(Drainer)),
@@ -959,9 +960,9 @@ drain_waits_for_replaced_workers(_Config) ->
     Test = self(),
     gen_server:cast(Old, {run, fun() -> Test ! did end}),
     ok = weir_pool:replace(p, 1),
-    Drainer = run(fun() -> weir_pool:drain(p, infinity) end),
-    eventually(fun() -> weir_pool:pick(p) =:= {error, no_pool} end),
-    ?assert(is_process_alive(Drainer)),
+    Drainer = weir_kit:start(fun() -> weir_pool:drain(p, infinity) end),
+    until(fun() -> weir_pool:pick(p) =:= {error, no_pool} end),
+    ?assert(is_process_alive(element(1, Drainer))),
     idle(Old),
     ?assertEqual(ok, result(Drainer)),
     receive did -> ok after 0 -> error(lost) end,
@@ -970,12 +971,12 @@ drain_waits_for_replaced_workers(_Config) ->
 drain_in_a_resize(_Config) ->
     Mode = switched(1, #{}),
     switch(Mode, signals),
-    Resizer = run(fun() -> weir_pool:resize(p, 2) end),
+    Resizer = weir_kit:start(fun() -> weir_pool:resize(p, 2) end),
     Resized = await_blocked(1),
-    Replacer = run(fun() -> weir_pool:replace(p, 1) end),
+    Replacer = weir_kit:start(fun() -> weir_pool:replace(p, 1) end),
     Replaced = await_blocked(1),
     Claimer = claimer(p),
-    Drainer = run(fun() -> weir_pool:drain(p, infinity) end),
+    Drainer = weir_kit:start(fun() -> weir_pool:drain(p, infinity) end),
     ?assertEqual({error, no_pool}, result(Resizer)),
     go(Resized ++ Replaced, start),
     ?assertEqual({error, no_pool}, result(Replacer)),
@@ -985,9 +986,9 @@ drain_in_a_resize(_Config) ->
     %% One that waits.
     ok = weir_pool:start(p, pool(1)),
     Again = claimer(p),
-    Waiting = run(fun() -> weir_pool:replace(p, 1) end),
-    eventually(fun() -> word(p, 1) =:= marked end),
-    Second = run(fun() -> weir_pool:drain(p, infinity) end),
+    Waiting = weir_kit:start(fun() -> weir_pool:replace(p, 1) end),
+    until(fun() -> word(p, 1) =:= marked end),
+    Second = weir_kit:start(fun() -> weir_pool:drain(p, infinity) end),
     ?assertEqual({error, no_pool}, result(Waiting)),
     ok = release(Again),
     ?assertEqual(ok, result(Second)),
@@ -1024,8 +1025,8 @@ drain_during_checks(_Config) ->
             ok = weir_pool:start(p, pool(2, #{check => {Check, 3600000}})),
             manager(p) ! check_round,
             Checker = receive {checking, C} -> C end,
-            Drainer = run(fun() -> weir_pool:drain(p, infinity) end),
-            eventually(fun() -> weir_pool:pick(p) =:= {error, no_pool} end),
+            Drainer = weir_kit:start(fun() -> weir_pool:drain(p, infinity) end),
+            until(fun() -> weir_pool:pick(p) =:= {error, no_pool} end),
             Checker ! {result, Result},
             ?assertEqual(ok, result(Drainer)),
             all_gone()
@@ -1039,8 +1040,8 @@ drain_and_the_manager_is_killed(_Config) ->
         begin
             Parent = Start(),
             Claimer = claimer(p),
-            Drainer = run(fun() -> weir_pool:drain(p, infinity) end),
-            eventually(fun() -> weir_pool:pick(p) =:= {error, no_pool} end),
+            Drainer = weir_kit:start(fun() -> weir_pool:drain(p, infinity) end),
+            until(fun() -> weir_pool:pick(p) =:= {error, no_pool} end),
             kill(manager(p)),
             ?assertEqual({error, {pool_down, killed}}, result(Drainer)),
             nothing_left_soon(),
@@ -1058,8 +1059,8 @@ drain_and_the_manager_is_killed(_Config) ->
 drain_and_its_caller_is_killed(_Config) ->
     ok = weir_pool:start(p, pool(1)),
     Claimer = claimer(p),
-    Drainer = run(fun() -> weir_pool:drain(p, infinity) end),
-    eventually(fun() -> weir_pool:pick(p) =:= {error, no_pool} end),
+    Drainer = weir_kit:start(fun() -> weir_pool:drain(p, infinity) end),
+    until(fun() -> weir_pool:pick(p) =:= {error, no_pool} end),
     kill(Drainer),
     ok = release(Claimer),
     nothing_left_soon().

@@ -6,18 +6,19 @@
 
 -compile([export_all, nowarn_export_all]).
 
+-import(weir_kit, [until/1, result/1]).
 -import(weir_pool_claim_lib, [
-    start/1, start/2, manager/0, states/0, waiting/0, counter/1, workers/0, eventually/1, at_rest/0, nobody_waits/0,
-    no_messages/0, claimer/1, claimed/1, let_go/1, result/1, hold_all/0
+    start/1, start/2, manager/0, states/0, waiting/0, counter/1, workers/0, at_rest/0, nobody_waits/0, no_messages/0,
+    claimer/1, claimed/1, let_go/1, hold_all/0
 ]).
 
 -define(POOL, weir_pool_claim_lib).
 
 all() -> weir_kit:cases(?MODULE).
 
-init_per_suite(Config) -> weir_pool_test_lib:quiet(Config).
+init_per_suite(Config) -> weir_kit:quiet(Config).
 
-end_per_suite(Config) -> weir_pool_test_lib:loud(Config).
+end_per_suite(Config) -> weir_kit:loud(Config).
 
 init_per_testcase(_Case, Config) -> weir_pool_claim_lib:set_up(Config).
 
@@ -309,7 +310,7 @@ first_slot_is_the_last(_Config) ->
     ?assertEqual([Other], lists:usort([Claim() || _ <- lists:seq(1, 100)])),
     %% A smaller pool, or one that became smaller.
     ok = weir_pool:resize(?POOL, 1),
-    eventually(fun() -> {ok, lists:member(Claim(), workers())} =:= {ok, true} end).
+    until(fun() -> {ok, lists:member(Claim(), workers())} =:= {ok, true} end).
 
 tickets(_Config) ->
     start(2),
@@ -335,8 +336,8 @@ tickets(_Config) ->
 late_checkins(_Config) ->
     start(1),
     {ok, Worker, Ticket} = weir_pool:checkout(?POOL, #{}),
-    weir_pool_test_lib:kill(Worker),
-    eventually(fun() -> weir_pool_test_lib:settled(?POOL, 1) andalso states() =:= [free] end),
+    weir_kit:kill(Worker),
+    until(fun() -> weir_pool_test_lib:settled(?POOL, 1) andalso states() =:= [free] end),
     {error, not_held} = weir_pool:checkin(?POOL, Ticket),
     {ok, _, Ticket2} = weir_pool:checkout(?POOL, #{}),
     {error, not_held} = weir_pool:checkin(?POOL, Ticket),
@@ -359,8 +360,7 @@ late_checkins(_Config) ->
 checkin_by_others(_Config) ->
     start(1),
     {ok, _, Ticket} = weir_pool:checkout(?POOL, #{}),
-    {Pid, Monitor} = spawn_monitor(fun() -> exit({result, weir_pool:checkin(?POOL, Ticket)}) end),
-    ?assertEqual(ok, result(#{pid => Pid, monitor => Monitor})),
+    ?assertEqual(ok, result(weir_kit:start(fun() -> weir_pool:checkin(?POOL, Ticket) end))),
     ?assertEqual([free], states()).
 
 %% A ticket that was sent to another node is good for one checkin from there.
@@ -408,11 +408,11 @@ checkin_from_another_node(_Config) ->
         ?assertEqual([free], states()),
         %% A pool that is gone, and of which only the other node has a ticket: its atomics are gone as well.
         ok = weir_pool:start(gone, weir_pool_test_lib:opts(1)),
-        {Pid, Monitor} = spawn_monitor(fun() ->
+        Holder = weir_kit:start(fun() ->
             {ok, _, Ticket} = weir_pool:checkout(gone, 0),
-            exit({result, erpc:call(Node, persistent_term, put, [gone, Ticket])})
+            erpc:call(Node, persistent_term, put, [gone, Ticket])
         end),
-        ?assertEqual(ok, result(#{pid => Pid, monitor => Monitor})),
+        ?assertEqual(ok, result(Holder)),
         ok = weir_pool:stop(gone),
         _ = [garbage_collect(Process) || Process <- processes()],
         [
@@ -437,7 +437,7 @@ start_distribution() ->
             Erts = "erts-" ++ erlang:system_info(version),
             _ = os:cmd(filename:join([code:root_dir(), Erts, "bin", "epmd"]) ++ " -daemon"),
             Name = list_to_atom("weir_pool_claim_" ++ os:getpid() ++ "@127.0.0.1"),
-            eventually(fun() -> element(1, net_kernel:start(Name, #{name_domain => longnames})) =:= ok end),
+            until(fun() -> element(1, net_kernel:start(Name, #{name_domain => longnames})) =:= ok end),
             true
     end.
 
@@ -451,7 +451,7 @@ a_failed_worker_is_replaced(_Config) ->
             Waiter = claimer(infinity),
             ?assertEqual(ok, weir_pool:checkin(?POOL, Ticket, fail)),
             Next = claimed(Waiter),
-            weir_pool_test_lib:await_down(Worker),
+            weir_kit:await_down(Worker),
             ?assertNot(lists:member(Next, [Worker, Other])),
             [
                 ?assertEqual({error, not_held}, weir_pool:checkin(?POOL, Ticket, How))
@@ -464,9 +464,8 @@ a_failed_worker_is_replaced(_Config) ->
             %% By another process.
             nobody_waits(),
             {ok, Third, Ticket3} = weir_pool:checkout(?POOL, 0),
-            {Pid, Monitor} = spawn_monitor(fun() -> exit({result, weir_pool:checkin(?POOL, Ticket3, fail)}) end),
-            ?assertEqual(ok, result(#{pid => Pid, monitor => Monitor})),
-            weir_pool_test_lib:await_down(Third),
+            ?assertEqual(ok, result(weir_kit:start(fun() -> weir_pool:checkin(?POOL, Ticket3, fail) end))),
+            weir_kit:await_down(Third),
             at_rest(),
             ok = weir_pool:stop(?POOL)
         end
@@ -476,7 +475,7 @@ a_failed_worker_is_replaced(_Config) ->
     start(1),
     {ok, Dead, Ticket4} = weir_pool:checkout(?POOL, 0),
     ok = sys:suspend(manager()),
-    weir_pool_test_lib:kill(Dead),
+    weir_kit:kill(Dead),
     ?assertEqual(ok, weir_pool:checkin(?POOL, Ticket4, fail)),
     ok = sys:resume(manager()),
     {ok, Successor} = weir_pool:claim(?POOL, fun(W) -> W end, 10000),
@@ -498,7 +497,7 @@ a_failed_worker_is_replaced(_Config) ->
     end,
     {ok, Member, Ticket5} = weir_pool:checkout(?POOL, 0),
     ?assertEqual(ok, weir_pool:checkin(?POOL, Ticket5, fail)),
-    eventually(fun() -> workers() =:= [] end),
+    until(fun() -> workers() =:= [] end),
     ?assertEqual({error, no_worker}, weir_pool:claim(?POOL, fun(W) -> W end)),
     ?assert(is_process_alive(Member)),
     Member ! stop.
@@ -509,17 +508,17 @@ a_failed_worker_is_replaced_when_others_want_the_slot(_Config) ->
     Test = self(),
     %% On a busy machine the time may be over before the manager is suspended: then it has to be longer.
     GiveUp = fun GiveUp(Timeout) ->
-        {Pid, Monitor} = spawn_monitor(fun() -> exit({result, weir_pool:replace(?POOL, 1, Timeout)}) end),
-        eventually(fun() -> states() =:= [marked] orelse not is_process_alive(Pid) end),
+        {Pid, _} = Replacer = weir_kit:start(fun() -> weir_pool:replace(?POOL, 1, Timeout) end),
+        until(fun() -> states() =:= [marked] orelse not is_process_alive(Pid) end),
         ok = sys:suspend(manager()),
         IsLate = fun() -> weir_pool_test_lib:has_late_change(manager()) end,
-        eventually(fun() -> IsLate() orelse not is_process_alive(Pid) end),
+        until(fun() -> IsLate() orelse not is_process_alive(Pid) end),
         case IsLate() of
             true ->
-                Test ! {replacing, #{pid => Pid, monitor => Monitor}};
+                Test ! {replacing, Replacer};
             false ->
                 ok = sys:resume(manager()),
-                {error, timeout} = result(#{pid => Pid, monitor => Monitor}),
+                {error, timeout} = result(Replacer),
                 GiveUp(2 * Timeout)
         end
     end,
@@ -548,7 +547,7 @@ a_failed_worker_is_replaced_when_others_want_the_slot(_Config) ->
             end,
             {ok, Next} = weir_pool:claim(?POOL, fun(W) -> W end, 10000),
             ?assertNotEqual(Worker, Next),
-            weir_pool_test_lib:await_down(Worker),
+            weir_kit:await_down(Worker),
             at_rest(),
             ?assertEqual(1, counter(abandoned)),
             ok = weir_pool:stop(?POOL)
@@ -570,12 +569,10 @@ work_in_time(_Config) ->
     %% Of those that wait, the wait is part of it.
     [Holder] = hold_all(),
     {error, timeout} = weir_pool:claim(?POOL, fun(_) -> nil end, ?WORK(20)),
-    {Pid, Monitor} = spawn_monitor(fun() ->
-        exit({result, weir_pool:claim(?POOL, fun(W) -> W end, ?WORK(infinity))})
-    end),
-    eventually(fun() -> waiting() > 0 end),
+    Waiter = weir_kit:start(fun() -> weir_pool:claim(?POOL, fun(W) -> W end, ?WORK(infinity)) end),
+    until(fun() -> waiting() > 0 end),
     let_go(Holder),
-    ?assertEqual({ok, Worker}, result(#{pid => Pid, monitor => Monitor})),
+    ?assertEqual({ok, Worker}, result(Waiter)),
     ?assertEqual(1, counter(timeouts)),
     at_rest(),
     no_messages().
@@ -627,7 +624,7 @@ work_too_long(_Config) ->
     end,
     {error, timeout} = weir_pool:claim(?POOL, ForEver, ?WORK(5000)),
     receive
-        {working, Child, Worker} -> weir_pool_test_lib:await_down(Child)
+        {working, Child, Worker} -> weir_kit:await_down(Child)
     end,
     ?assertEqual(1, counter(timeouts)),
     %% It is likely to be busy, so it is replaced.
@@ -719,10 +716,8 @@ work_is_killed(_Config) ->
     process_flag(trap_exit, false),
     no_messages(),
     at_rest(),
-    {Caller, Monitor} = spawn_monitor(fun() -> weir_pool:claim(?POOL, Suicide, ?WORK(10000)) end),
-    receive
-        {'DOWN', Monitor, process, Caller, killed} -> ok
-    end,
+    Caller = weir_kit:start(fun() -> weir_pool:claim(?POOL, Suicide, ?WORK(infinity)) end),
+    ?assertError({crashed, killed}, result(Caller)),
     at_rest(),
     ?assertEqual(2, counter(abandoned)).
 
@@ -731,15 +726,15 @@ work_that_was_killed_is_taken_out_of_the_queue(_Config) ->
     start(1),
     [Holder] = hold_all(),
     Callers = [
-        spawn_monitor(fun() -> weir_pool:claim(?POOL, fun(W) -> W end, ?WORK(infinity)) end)
+        weir_kit:start(fun() -> weir_pool:claim(?POOL, fun(W) -> W end, ?WORK(infinity)) end)
      || _ <- lists:seq(1, 20)
     ],
-    eventually(fun() -> waiting() =:= 20 end),
+    until(fun() -> waiting() =:= 20 end),
     [exit(Pid, kill) || {Pid, _} <- Callers],
-    [?assertEqual({died, killed}, result(#{pid => Pid, monitor => Monitor})) || {Pid, Monitor} <- Callers],
-    eventually(fun() -> waiting() =:= 0 end),
+    [?assertError({crashed, killed}, result(Caller)) || Caller <- Callers],
+    until(fun() -> waiting() =:= 0 end),
     {error, timeout} = weir_pool:claim(?POOL, fun(W) -> W end, ?WORK(20)),
-    eventually(fun() -> waiting() =:= 0 end),
+    until(fun() -> waiting() =:= 0 end),
     let_go(Holder),
     at_rest(),
     ?assertEqual([0, 0], [counter(Counter) || Counter <- [abandoned, restarts]]),

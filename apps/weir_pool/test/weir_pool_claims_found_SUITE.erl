@@ -6,7 +6,8 @@
 
 -compile([export_all, nowarn_export_all]).
 
--import(weir_pool_claim_lib, [start/1, start/2, workers/0, manager/0, queue/0, eventually/1]).
+-import(weir_kit, [until/1]).
+-import(weir_pool_claim_lib, [start/1, start/2, workers/0, manager/0, queue/0]).
 
 -define(POOL, weir_pool_claim_lib).
 
@@ -25,7 +26,7 @@ worker_that_is_claimed_when_it_becomes_one_for_overflow_goes_when_released(_Conf
     ?assertEqual(ok, weir_pool:resize(?POOL, 1)),
     ?assertEqual(3, length(workers())),
     _ = [?assertEqual(ok, weir_pool:checkin(?POOL, Ticket)) || Ticket <- Tickets],
-    eventually(fun() -> length(workers()) =:= 1 orelse workers() end).
+    until(fun() -> length(workers()) =:= 1 orelse workers() end).
 
 worker_for_overflow_without_linger_serves_those_who_wait_for_it(_Config) ->
     ok = start(1, #{overflow => #{max => 1, linger => 0}}),
@@ -33,7 +34,7 @@ worker_for_overflow_without_linger_serves_those_who_wait_for_it(_Config) ->
     {ok, Another, AnotherTicket} = weir_pool:checkout(?POOL, 10000),
     ?assertNotEqual(Worker, Another),
     ?assertEqual(ok, weir_pool:checkin(?POOL, AnotherTicket)),
-    eventually(fun() -> workers() =:= [Worker] orelse workers() end),
+    until(fun() -> workers() =:= [Worker] orelse workers() end),
     ?assertEqual(ok, weir_pool:checkin(?POOL, Ticket)).
 
 %% Whoever waited for it has it before the manager sees to how long it may linger: the time would run from its start on,
@@ -63,17 +64,17 @@ worker_left_busy_is_not_kept_because_its_replacement_has_timed_out(_Config) ->
     ok = start(1),
     [Worker] = workers(),
     Timeout = {timeout, {gen_server, call, [Worker, ping]}},
-    Claimer = weir_pool_life_lib:run(fun() ->
+    {Pid, _} = Claimer = weir_kit:start(fun() ->
         weir_pool:claim(?POOL, fun(_) ->
             receive
                 fail -> exit(Timeout)
             end
         end)
     end),
-    eventually(fun() -> weir_pool_life_lib:word(?POOL, 1) =:= taken end),
+    until(fun() -> weir_pool_life_lib:word(?POOL, 1) =:= taken end),
     replacement_has_timed_out_before(fun() ->
-        Claimer ! fail,
-        ?assertEqual({died, Timeout}, weir_pool_life_lib:result(Claimer))
+        Pid ! fail,
+        ?assertError({crashed, Timeout}, weir_kit:result(Claimer))
     end),
     is_replaced(Worker).
 
@@ -82,18 +83,18 @@ replacement_has_timed_out_before(Do) -> replacement_has_timed_out_before(Do, 100
 %% On a busy machine the time may be over before the manager is suspended: then it has to be longer.
 replacement_has_timed_out_before(Do, Timeout) ->
     Manager = manager(),
-    Replacer = weir_pool_life_lib:run(fun() -> weir_pool:replace(?POOL, 1, Timeout) end),
-    eventually(fun() -> weir_pool_life_lib:word(?POOL, 1) =:= marked orelse not is_process_alive(Replacer) end),
+    {Pid, _} = Replacer = weir_kit:start(fun() -> weir_pool:replace(?POOL, 1, Timeout) end),
+    until(fun() -> weir_pool_life_lib:word(?POOL, 1) =:= marked orelse not is_process_alive(Pid) end),
     ok = sys:suspend(Manager),
-    eventually(fun() -> weir_pool_test_lib:has_late_change(Manager) orelse not is_process_alive(Replacer) end),
+    until(fun() -> weir_pool_test_lib:has_late_change(Manager) orelse not is_process_alive(Pid) end),
     IsBefore = weir_pool_test_lib:has_late_change(Manager),
     _ = IsBefore andalso Do(),
     ok = sys:resume(Manager),
-    ?assertEqual({error, timeout}, weir_pool_life_lib:result(Replacer)),
+    ?assertEqual({error, timeout}, weir_kit:result(Replacer)),
     IsBefore orelse replacement_has_timed_out_before(Do, 2 * Timeout).
 
 is_replaced(Worker) ->
-    eventually(fun() ->
+    until(fun() ->
         case workers() of
             [Other] when Other =/= Worker -> not is_process_alive(Worker);
             Same -> {Same, weir_pool_life_lib:word(?POOL, 1)}
@@ -113,8 +114,8 @@ process_that_has_died_while_it_waited_to_be_connected_again_is_not(_Config) ->
         ok = weir_pool:disconnect(?POOL, member),
         weir_pool:connect(?POOL, member)
     end}),
-    eventually(fun() -> is_waiting_for(manager(), Member) end),
-    weir_pool_test_lib:kill(Member),
+    until(fun() -> is_waiting_for(manager(), Member) end),
+    weir_kit:kill(Member),
     ?assertEqual(ok, weir_pool:checkin(?POOL, Ticket)),
     {ok, [{member, 1}]} = weir_pool:added_workers(?POOL),
     %% Nor was it for a moment.
@@ -146,12 +147,12 @@ pool_that_is_stopped_while_it_crashes_does_not_come_back(_Config) ->
     exit(queue(), kill),
     Worker =
         receive
-            {stopping, Pid} -> Pid
+            {stopping, Stopping} -> Stopping
         end,
-    Stopper = weir_pool_life_lib:run(fun() -> weir_pool:stop(?POOL) end),
-    eventually(fun() -> {monitored_by, Pids} = process_info(Manager, monitored_by), lists:member(Stopper, Pids) end),
+    {Pid, _} = Stopper = weir_kit:start(fun() -> weir_pool:stop(?POOL) end),
+    until(fun() -> {monitored_by, Pids} = process_info(Manager, monitored_by), lists:member(Pid, Pids) end),
     Worker ! go,
-    ?assertEqual(ok, weir_pool_life_lib:result(Stopper)),
+    ?assertEqual(ok, weir_kit:result(Stopper)),
     %% Its supervisor has done by then what it was going to do.
     _ = supervisor:which_children(weir_pool_pools_sup),
     ?assertEqual([], weir_pool:pools()).

@@ -205,7 +205,7 @@ kill_process(Which) ->
     _ = weir_pool_prop_claimer:note_crash(),
     %% There may be none at the moment.
     try process(Which) of
-        Pid -> weir_pool_test_lib:kill(Pid)
+        Pid -> weir_kit:kill(Pid)
     catch
         _:_ -> ok
     end.
@@ -444,7 +444,7 @@ not_claimable(Pool) ->
 %% Until there is nothing left; or what there is when time is up.
 wait_for(Left) ->
     try
-        weir_pool_test_lib:eventually(fun() ->
+        weir_kit:until(fun() ->
             case Left() of
                 [] -> true;
                 Some -> Some

@@ -1,14 +1,12 @@
-%% What the suites of the lifecycle need: starts that block until they are told, claimers that hold, pickers that never
-%% stop, and what is inside a pool.
+%% Functions that the suites of the lifecycle share: starts that block, claimers that hold, pickers that pick without a
+%% pause, and the insides of a pool.
 -module(weir_pool_life_lib).
 
 -export([pool/1, pool/2, script/2, slot_script/2, gated/1, await_blocked/1, go/2]).
 -export([workers_alive/0, slot_sups/1, slot_sup/2, tasks/1, whole/2, settle/2]).
 -export([claimer/1, release/1, kill_claimer/1, worker_of/1, slot_of/1]).
--export([busy/1, idle/1, run/1, result/1]).
+-export([busy/1, idle/1]).
 -export([pickers/2, stop_pickers/1, word/2]).
-
--import(weir_pool_test_lib, [eventually/1, kill/1]).
 
 -include_lib("stdlib/include/assert.hrl").
 -include("../src/weir_pool.hrl").
@@ -36,12 +34,12 @@ gated(_) ->
         end
     end.
 
-%% That many starts are blocked at the same time: nobody lets one go before all have come.
+%% Waits until that many starts are blocked, all at the same time.
 await_blocked(N) ->
     [
         receive
             {blocked, Pid, Slot} -> {Pid, Slot}
-        after 60_000 -> error({blocked, N})
+        after weir_kit:wait_ms() -> error({blocked, N})
         end
      || _ <- lists:seq(1, N)
     ].
@@ -79,7 +77,7 @@ whole(Name, Size) ->
             {Alive, Other}
     end.
 
-settle(Name, Size) -> eventually(fun() -> whole(Name, Size) end).
+settle(Name, Size) -> weir_kit:until(fun() -> whole(Name, Size) end).
 
 word(Name, Slot) -> weir_pool_word:state(weir_pool_word:read(weir_pool_terms:pool(Name), Slot)).
 
@@ -89,7 +87,7 @@ word(Name, Slot) -> weir_pool_word:state(weir_pool_word:read(weir_pool_terms:poo
 claimer(Name) ->
     Test = self(),
     Pid = spawn(fun() ->
-        {ok, Worker, Ticket} = weir_pool:checkout(Name, #{timeout => 60000}),
+        {ok, Worker, Ticket} = weir_pool:checkout(Name, #{timeout => weir_kit:wait_ms()}),
         Test ! {claimed, self(), Worker, weir_pool:slot(Ticket)},
         receive
             {release, From} -> From ! {released, self(), weir_pool:checkin(Name, Ticket)}
@@ -97,7 +95,7 @@ claimer(Name) ->
     end),
     receive
         {claimed, Pid, Worker, Slot} -> {Pid, Worker, Slot}
-    after 60_000 -> error(no_claim)
+    after weir_kit:wait_ms() -> error(no_claim)
     end.
 
 release({Pid, _Worker, _Slot}) ->
@@ -106,7 +104,7 @@ release({Pid, _Worker, _Slot}) ->
         {released, Pid, Result} -> Result
     end.
 
-kill_claimer({Pid, _Worker, _Slot}) -> kill(Pid).
+kill_claimer({Pid, _Worker, _Slot}) -> weir_kit:kill(Pid).
 
 worker_of({_Pid, Worker, _Slot}) -> Worker.
 
@@ -131,19 +129,12 @@ idle(Worker) -> Worker ! idle.
 
 %% ---------------------------------------------------------------- others
 
-%% Runs something elsewhere; result/1 waits for what it returns.
-run(Fun) ->
-    {Pid, _} = spawn_monitor(fun() -> exit({result, Fun()}) end),
-    Pid.
-
-result(Pid) -> weir_pool_test_lib:result(Pid).
-
-%% Processes that pick all the time, in all ways. What they did not like is told at the end.
+%% Starts processes that pick without a pause, in all ways, until stop_pickers/1.
 pickers(Name, N) -> [spawn_monitor(fun() -> picker(Name, 0, []) end) || _ <- lists:seq(1, N)].
 
 picker(Name, Count, Bad) ->
     receive
-        %% Whoever asks wants to know of at least one pick.
+        %% A picker that has not picked yet would prove nothing.
         stop when Count > 0 -> exit({picked, Count, lists:usort(Bad)})
     after 0 -> ok
     end,
@@ -159,7 +150,7 @@ pick_slot(Name) ->
 is_good({ok, Pid}) -> is_pid(Pid);
 is_good(_) -> false.
 
-%% Every picker has picked; what it got that was no worker.
+%% Stops the pickers. Returns all results of their picks that were no worker, and fails if one has not picked.
 stop_pickers(Pickers) ->
     [Pid ! stop || {Pid, _} <- Pickers],
     lists:usort(

@@ -7,18 +7,17 @@
 
 -compile([export_all, nowarn_export_all]).
 
--import(weir_pool_test_lib, [
-    eventually/1, kill/1, kill_manager/1, manager/1, slots/1, nothing_left_soon/0, await_down/1
-]).
+-import(weir_kit, [until/1, await_down/1, kill/1, result/1]).
+-import(weir_pool_test_lib, [kill_manager/1, manager/1, slots/1, nothing_left_soon/0]).
 -import(weir_pool_life_lib, [
-    claimer/1, release/1, kill_claimer/1, worker_of/1, slot_of/1, run/1, result/1, pickers/2, stop_pickers/1, word/2
+    claimer/1, release/1, kill_claimer/1, worker_of/1, slot_of/1, pickers/2, stop_pickers/1, word/2
 ]).
 
 all() -> weir_kit:cases(?MODULE).
 
-init_per_suite(Config) -> weir_pool_test_lib:quiet(Config).
+init_per_suite(Config) -> weir_kit:quiet(Config).
 
-end_per_suite(Config) -> weir_pool_test_lib:loud(Config).
+end_per_suite(Config) -> weir_kit:loud(Config).
 
 init_per_testcase(_Case, Config) -> weir_pool_test_lib:setup(Config).
 
@@ -213,9 +212,9 @@ connecting(_Config) ->
 a_worker_that_dies_is_disconnected(_Config) ->
     [A, B] = connected([a, b]),
     kill(A),
-    eventually(fun() -> slots(p) =:= [undefined, B] end),
+    until(fun() -> slots(p) =:= [undefined, B] end),
     stop(B),
-    eventually(fun() -> weir_pool:pick(p) =:= {error, no_worker} end),
+    until(fun() -> weir_pool:pick(p) =:= {error, no_worker} end),
     ?assertEqual({ok, [{a, 1}, {b, 2}]}, weir_pool:added_workers(p)),
     ?assertEqual({ok, 1}, weir_pool:connect(p, a)),
     ok = weir_pool:stop(p).
@@ -227,8 +226,8 @@ a_death_that_the_manager_has_not_heard_of(_Config) ->
     kill(B),
     C = member(),
     C ! {run, self(), fun() -> weir_pool:connect(p, a) end},
-    Remover = run(fun() -> weir_pool:remove_worker(p, b) end),
-    eventually(fun() -> process_info(manager(p), message_queue_len) >= {message_queue_len, 4} end),
+    Remover = weir_kit:start(fun() -> weir_pool:remove_worker(p, b) end),
+    until(fun() -> process_info(manager(p), message_queue_len) >= {message_queue_len, 4} end),
     ok = sys:resume(manager(p)),
     receive {ran, C, Result} -> ?assertEqual({ok, 1}, Result) end,
     ?assertEqual(ok, result(Remover)),
@@ -252,7 +251,7 @@ several_names(_Config) ->
     ?assertEqual({ok, A}, weir_pool:claim(q, fun(Pid) -> Pid end)),
     ok = release(Claimer),
     kill(A),
-    eventually(fun() -> slots(p) ++ slots(q) =:= lists:duplicate(6, undefined) end),
+    until(fun() -> slots(p) ++ slots(q) =:= lists:duplicate(6, undefined) end),
     [ok = weir_pool:stop(Pool) || Pool <- [p, q]].
 
 removing(_Config) ->
@@ -275,11 +274,11 @@ claims_of_connected_processes(_Config) ->
     ?assertMatch({error, _}, weir_pool:claim(p, fun(Pid) -> Pid end)),
     ?assertEqual({error, no_worker}, weir_pool:pick(p)),
     ?assertEqual(ok, release(Claimer)),
-    eventually(fun() -> word(p, 1) =:= vacant end),
+    until(fun() -> word(p, 1) =:= vacant end),
     ?assertEqual({error, no_worker}, weir_pool:claim(p, fun(Pid) -> Pid end)),
     %% One who waits gets the first that connects.
-    Waiter = run(fun() -> weir_pool:claim(p, fun(Pid) -> Pid end, #{timeout => 10000}) end),
-    eventually(fun() -> {ok, #{waiting := N}} = weir_pool:info(p), N =:= 1 end),
+    Waiter = weir_kit:start(fun() -> weir_pool:claim(p, fun(Pid) -> Pid end, #{timeout => infinity}) end),
+    until(fun() -> {ok, #{waiting := N}} = weir_pool:info(p), N =:= 1 end),
     {ok, 1} = connect(A, p, a),
     ?assertEqual({ok, A}, result(Waiter)),
     %% It is no OTP behaviour, so nobody knows what it has handled.
@@ -297,8 +296,8 @@ left_while_claimed() ->
 
 %% Begins to connect, and gives the process that waits for it; its result is that of connect/2.
 connecting(Member, Name) ->
-    Connecting = run(fun() -> connect(Member, p, Name) end),
-    eventually(fun() -> is_waiting_for_manager(Member) end),
+    Connecting = weir_kit:start(fun() -> connect(Member, p, Name) end),
+    until(fun() -> is_waiting_for_manager(Member) end),
     Connecting.
 
 is_waiting_for_manager(Member) ->
@@ -316,12 +315,12 @@ connecting_again_while_claimed(_Config) ->
     Second = claimer(p),
     ?assertEqual(B, worker_of(Second)),
     ?assertMatch({error, busy}, weir_pool:claim(p, fun(Pid) -> Pid end)),
-    Waiter = run(fun() -> weir_pool:claim(p, fun(Pid) -> Pid end, #{timeout => 10000}) end),
-    eventually(fun() -> {ok, #{waiting := N}} = weir_pool:info(p), N =:= 1 end),
+    Waiter = weir_kit:start(fun() -> weir_pool:claim(p, fun(Pid) -> Pid end, #{timeout => infinity}) end),
+    until(fun() -> {ok, #{waiting := N}} = weir_pool:info(p), N =:= 1 end),
     manager(p) ! tick,
     ?assertEqual({ok, [{a, 1}, {b, 2}]}, weir_pool:added_workers(p)),
     ?assertMatch({ok, #{waiting := 1, claimed := 2}}, weir_pool:info(p)),
-    ?assert(is_process_alive(Again)),
+    ?assert(is_process_alive(element(1, Again))),
     ?assertEqual(ok, release(Claimer)),
     ?assertEqual({ok, 1}, result(Again)),
     ?assertEqual({ok, A}, result(Waiter)),
@@ -335,10 +334,10 @@ draining_waits_for_the_claim_of_one_who_has_left(_Config) ->
     {A, B, Claimer} = left_while_claimed(),
     ok = disconnect(B, p, b),
     Again = connecting(A, a),
-    Drainer = run(fun() -> weir_pool:drain(p, infinity) end),
-    eventually(fun() -> weir_pool:pick(p) =:= {error, no_pool} end),
-    ?assert(is_process_alive(Drainer)),
-    ?assert(is_process_alive(Again)),
+    Drainer = weir_kit:start(fun() -> weir_pool:drain(p, infinity) end),
+    until(fun() -> weir_pool:pick(p) =:= {error, no_pool} end),
+    ?assert(is_process_alive(element(1, Drainer))),
+    ?assert(is_process_alive(element(1, Again))),
     ?assertEqual(ok, release(Claimer)),
     ?assertEqual(ok, result(Drainer)),
     ?assertEqual({error, no_pool}, result(Again)),
@@ -377,8 +376,8 @@ others_connect_while_claimed(_Config) ->
     [?assertEqual({error, {connected, C}}, connect(Member, p, a)) || Member <- [A, B]],
     Second = claimer(p),
     ?assertEqual(B, worker_of(Second)),
-    Waiter = run(fun() -> weir_pool:claim(p, fun(Pid) -> Pid end, #{timeout => 10000}) end),
-    eventually(fun() -> {ok, #{waiting := N}} = weir_pool:info(p), N =:= 1 end),
+    Waiter = weir_kit:start(fun() -> weir_pool:claim(p, fun(Pid) -> Pid end, #{timeout => infinity}) end),
+    until(fun() -> {ok, #{waiting := N}} = weir_pool:info(p), N =:= 1 end),
     manager(p) ! tick,
     %% Another name is another matter.
     D = member(),
@@ -387,7 +386,7 @@ others_connect_while_claimed(_Config) ->
     ?assertEqual({ok, 2}, connect(D, p, b)),
     ?assertEqual({ok, D}, result(Waiter)),
     ?assertEqual([undefined, D], slots(p)),
-    ?assert(is_process_alive(Next)),
+    ?assert(is_process_alive(element(1, Next))),
     ?assertEqual(ok, release(Claimer)),
     ?assertEqual({ok, 1}, result(Next)),
     ?assertEqual({error, {connected, C}}, connect(A, p, a)),
@@ -420,7 +419,7 @@ one_who_waits_to_connect_dies(_Config) ->
     ok = disconnect(worker_of(Third), p, Name),
     LastDead = connecting_dies(Name),
     ?assertEqual(ok, release(Third)),
-    eventually(fun() -> word(p, Slot) =:= vacant andalso lists:nth(Slot, slots(p)) =:= undefined end),
+    until(fun() -> word(p, Slot) =:= vacant andalso lists:nth(Slot, slots(p)) =:= undefined end),
     ?assertEqual({ok, Slot}, connect(worker_of(Third), p, Name)),
     ?assertEqual([C, B], slots(p)),
     [kill(Pid) || Pid <- [AlsoDead, LastDead | Dead]],
@@ -605,7 +604,7 @@ everybody_at_once(_Config) ->
     ],
     ?assertMatch({ok, #{live := 30, claimed := 0, reserved := 0}}, weir_pool:info(p)),
     [kill(Pid) || {_, Pid} <- Stay],
-    eventually(fun() -> weir_pool:workers(p) =:= {ok, []} end),
+    until(fun() -> weir_pool:workers(p) =:= {ok, []} end),
     ok = weir_pool:stop(p).
 
 come_and_go(Name, 0) ->

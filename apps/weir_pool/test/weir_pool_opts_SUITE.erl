@@ -12,9 +12,9 @@
 
 all() -> weir_kit:cases(?MODULE).
 
-init_per_suite(Config) -> weir_pool_test_lib:quiet(Config).
+init_per_suite(Config) -> weir_kit:quiet(Config).
 
-end_per_suite(Config) -> weir_pool_test_lib:loud(Config).
+end_per_suite(Config) -> weir_kit:loud(Config).
 
 with(More) -> maps:merge(#{size => 3, worker => ?WORKER}, More).
 
@@ -189,14 +189,14 @@ pass_slot(_Config) ->
         {ok, Workers} = weir_pool:workers(p),
         [{Slot, gen_server:call(Pid, what)} || {Slot, Pid} <- Workers]
     end,
-    Expect = fun(Slots) -> weir_pool_test_lib:eventually(fun() -> Knows() =:= [{Slot, Slot} || Slot <- Slots] end) end,
+    Expect = fun(Slots) -> weir_kit:until(fun() -> Knows() =:= [{Slot, Slot} || Slot <- Slots] end) end,
     [
         begin
             ok = weir_pool:start(p, #{size => 3, worker => ?WORKER, pass_slot => true, start => Start}),
             Expect([1, 2, 3]),
             [Victim | _] = weir_pool_test_lib:workers(p),
-            weir_pool_test_lib:kill(Victim),
-            weir_pool_test_lib:eventually(fun() -> weir_pool_test_lib:settled(p, 3) end),
+            weir_kit:kill(Victim),
+            weir_kit:until(fun() -> weir_pool_test_lib:settled(p, 3) end),
             Expect([1, 2, 3]),
             ok = weir_pool:replace(p, 2),
             ok = weir_pool:resize(p, 4),
@@ -286,8 +286,8 @@ workers_on_demand_alone(_Config) ->
     ?assertEqual({error, no_worker}, weir_pool:pick(p)),
     ok = weir_pool:checkin(p, One),
     ok = weir_pool:checkin(p, Two),
-    weir_pool_test_lib:eventually(fun() -> weir_pool:workers(p) =:= {ok, []} end),
-    [weir_pool_test_lib:await_down(Pid) || Pid <- [First, Second]],
+    weir_kit:until(fun() -> weir_pool:workers(p) =:= {ok, []} end),
+    [weir_kit:await_down(Pid) || Pid <- [First, Second]],
     ok = weir_pool:stop(p),
     ok = weir_pool_test_lib:teardown([]).
 
@@ -317,13 +317,13 @@ more_restarts_than_intensity_end_the_pool(_Config) ->
     ok = weir_pool_test_lib:setup(),
     ok = weir_pool:start(p, with(#{intensity => 4, period => 1000})),
     Kill = fun(Slot) ->
-        weir_pool_test_lib:kill(lists:nth(Slot, weir_pool_test_lib:workers(p))),
-        weir_pool_test_lib:eventually(fun() -> weir_pool:pools() =:= [] orelse weir_pool_test_lib:settled(p, 3) end)
+        weir_kit:kill(lists:nth(Slot, weir_pool_test_lib:workers(p))),
+        weir_kit:until(fun() -> weir_pool:pools() =:= [] orelse weir_pool_test_lib:settled(p, 3) end)
     end,
     [Kill(Slot) || Slot <- [1, 2, 3, 1]],
     ?assertMatch({ok, #{restarts := 4, live := 3}}, weir_pool:info(p)),
     Kill(2),
-    weir_pool_test_lib:eventually(fun() -> weir_pool:pools() =:= [] end),
+    weir_kit:until(fun() -> weir_pool:pools() =:= [] end),
     ?assertEqual({error, no_pool}, weir_pool:info(p)),
     Starts = counters:new(1, []),
     Script = fun() ->
@@ -334,8 +334,8 @@ more_restarts_than_intensity_end_the_pool(_Config) ->
         end
     end,
     ok = weir_pool:start(p, (weir_pool_life_lib:script(1, Script))#{intensity => 4, period => 1000}),
-    weir_pool_test_lib:kill(hd(weir_pool_test_lib:workers(p))),
-    weir_pool_test_lib:eventually(fun() -> weir_pool:pools() =:= [] end),
+    weir_kit:kill(hd(weir_pool_test_lib:workers(p))),
+    weir_kit:until(fun() -> weir_pool:pools() =:= [] end),
     %% The slot's supervisor tries again after a millisecond, and more often where the manager has no turn to end it.
     ?assert(counters:get(Starts, 1) >= 1 + 5),
     ok = weir_pool_test_lib:teardown([]).

@@ -18,9 +18,9 @@
 
 all() -> weir_kit:cases(?MODULE).
 
-init_per_suite(Config) -> weir_pool_test_lib:quiet(Config).
+init_per_suite(Config) -> weir_kit:quiet(Config).
 
-end_per_suite(Config) -> weir_pool_test_lib:loud(Config).
+end_per_suite(Config) -> weir_kit:loud(Config).
 
 %% ---------------------------------------------------------------- the state machine
 
@@ -155,7 +155,7 @@ alive(Name) -> [Pid || {_, Pid} <- ets:lookup(?TABLE, Name), is_process_alive(Pi
 
 eventually(Condition) ->
     try
-        weir_pool_test_lib:eventually(Condition) =:= ok
+        weir_kit:until(Condition) =:= ok
     catch
         error:{still, _} -> false
     end.
@@ -203,7 +203,7 @@ pick(Name, Key) -> weir_pool:pick(Name, Key).
 kill_worker(Name, Index) ->
     Before = alive(Name),
     Victim = lists:nth((Index - 1) rem length(Before) + 1, Before),
-    weir_pool_test_lib:kill(Victim),
+    weir_kit:kill(Victim),
     {Before, [Victim]}.
 
 kill_workers(Name) ->
@@ -216,7 +216,7 @@ kill_slot_sup(Name, Index) ->
     Before = alive(Name),
     Slot = (Index - 1) rem length(Before) + 1,
     Victim = lists:nth(Slot, weir_pool_test_lib:slots(Name)),
-    weir_pool_test_lib:kill(weir_pool_life_lib:slot_sup(Name, Slot)),
+    weir_kit:kill(weir_pool_life_lib:slot_sup(Name, Slot)),
     {Before, [Victim]}.
 
 kill_slot_sups(Name) ->
@@ -227,19 +227,19 @@ kill_slot_sups(Name) ->
 %% Nothing survives either.
 kill_manager(Name) ->
     Before = alive(Name),
-    weir_pool_test_lib:kill(weir_pool_test_lib:manager(Name)),
+    weir_kit:kill(weir_pool_test_lib:manager(Name)),
     {Before, Before}.
 
 kill_queue(Name) ->
     Before = alive(Name),
-    weir_pool_test_lib:kill(weir_pool_test_lib:queue(Name)),
+    weir_kit:kill(weir_pool_test_lib:queue(Name)),
     {Before, Before}.
 
 %% Waits for the next registry: without one, starts are refused.
 kill_registry() ->
     Old = whereis(weir_pool_registry),
-    weir_pool_test_lib:kill(Old),
-    weir_pool_test_lib:eventually(fun() -> not lists:member(whereis(weir_pool_registry), [undefined, Old]) end).
+    weir_kit:kill(Old),
+    weir_kit:until(fun() -> not lists:member(whereis(weir_pool_registry), [undefined, Old]) end).
 
 %% ---------------------------------------------------------------- cases
 

@@ -284,10 +284,7 @@ back(fail, Pool, Worker, Ticket) ->
 back(self, Pool, _Worker, Ticket) ->
     back_is_right(weir_pool:checkin(Pool, Ticket));
 back(other, Pool, _Worker, Ticket) ->
-    {Other, Monitor} = spawn_monitor(fun() -> exit({result, weir_pool:checkin(Pool, Ticket)}) end),
-    receive
-        {'DOWN', Monitor, process, Other, {result, Result}} -> back_is_right(Result)
-    end.
+    back_is_right(weir_kit:result(weir_kit:start(fun() -> weir_pool:checkin(Pool, Ticket) end))).
 
 back_is_right(ok) -> ok;
 back_is_right({error, not_held}) -> ok.

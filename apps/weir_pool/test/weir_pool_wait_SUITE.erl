@@ -7,20 +7,19 @@
 
 -compile([export_all, nowarn_export_all]).
 
+-import(weir_kit, [until/1, result/1]).
 -import(weir_pool_claim_lib, [
-    start/1, start/2, pool/0, states/0, signals/1, counter/1, queue/0, manager/0, workers/0, eventually/1,
-    await_waiting/1, at_rest/0, no_messages/0, claimer/1, waiter/0, claimed/1, has_not_claimed/1, let_go/1, result/1,
-    kill/1,
-    hold_all/0, wait_in_order/1
+    start/1, start/2, pool/0, states/0, signals/1, counter/1, queue/0, manager/0, workers/0, await_waiting/1, at_rest/0,
+    no_messages/0, claimer/1, waiter/0, claimed/1, has_not_claimed/1, let_go/1, kill/1, hold_all/0, wait_in_order/1
 ]).
 
 -define(POOL, weir_pool_claim_lib).
 
 all() -> weir_kit:cases(?MODULE).
 
-init_per_suite(Config) -> weir_pool_test_lib:quiet(Config).
+init_per_suite(Config) -> weir_kit:quiet(Config).
 
-end_per_suite(Config) -> weir_pool_test_lib:loud(Config).
+end_per_suite(Config) -> weir_kit:loud(Config).
 
 init_per_testcase(_Case, Config) -> weir_pool_claim_lib:set_up(Config).
 
@@ -54,7 +53,7 @@ served_in_order([First | Others]) ->
         true ->
             false;
         false ->
-            ?assertEqual([Pid || #{pid := Pid} <- Others], Served),
+            ?assertEqual([Pid || {Pid, _} <- Others], Served),
             true
     end.
 
@@ -63,7 +62,7 @@ served([]) ->
 served(Waiters) ->
     receive
         {claimed, Pid, _Worker} ->
-            {[Next], Others} = lists:partition(fun(#{pid := P}) -> P =:= Pid end, Waiters),
+            {[Next], Others} = lists:partition(fun({P, _}) -> P =:= Pid end, Waiters),
             ?assert(lists:all(fun weir_pool_claim_lib:has_not_claimed/1, Others)),
             let_go(Next),
             [Pid | served(Others)];
@@ -137,7 +136,7 @@ newcomers_wait_behind_the_starving(_Config) ->
     Began = now_ms(),
     [Waiter] = wait_in_order(1),
     Waits = now_ms(),
-    eventually(fun() -> signals(?SIGNAL_MODE) =:= ?STARVING end),
+    until(fun() -> signals(?SIGNAL_MODE) =:= ?STARVING end),
     Asked = signals(?SIGNAL_OLDEST),
     ?assert(Asked >= Began andalso Asked =< Waits),
     with_suspended_queue(fun(_Signals) ->
@@ -145,7 +144,7 @@ newcomers_wait_behind_the_starving(_Config) ->
         ?assertEqual([free], states()),
         {error, busy} = weir_pool:claim(?POOL, fun(_) -> done end),
         Newcomer = waiter(),
-        eventually(fun() -> {message_queue_len, N} = process_info(queue(), message_queue_len), N >= 2 end),
+        until(fun() -> {message_queue_len, N} = process_info(queue(), message_queue_len), N >= 2 end),
         ?assert(has_not_claimed(Newcomer)),
         self() ! {newcomer, Newcomer}
     end),
@@ -182,11 +181,11 @@ deadline_passes(_Config) ->
 a_grant_that_is_not_taken_over_is_not_forgotten(_Config) ->
     start(1),
     Workers = workers(),
-    TakenBack = fun() -> eventually(fun() -> states() =:= [free] end) end,
+    TakenBack = fun() -> until(fun() -> states() =:= [free] end) end,
     [
         begin
             [Holder] = hold_all(),
-            [#{pid := Pid} = Waiter] = wait_in_order(1),
+            [{Pid, _} = Waiter] = wait_in_order(1),
             true = erlang:suspend_process(Pid),
             let_go(Holder),
             await_waiting(0),
@@ -204,14 +203,14 @@ a_grant_that_is_not_taken_over_is_not_forgotten(_Config) ->
             end
         ],
         End <- [
-            fun(#{pid := Pid} = Waiter) ->
+            fun({Pid, _} = Waiter) ->
                 true = erlang:resume_process(Pid),
                 ?assertEqual(Workers, [claimed(Waiter)]),
                 let_go(Waiter)
             end,
             fun weir_pool_claim_lib:kill/1,
             %% Somebody else gets it, though the first is still there.
-            fun(#{pid := Pid} = Waiter) ->
+            fun({Pid, _} = Waiter) ->
                 Next = waiter(),
                 ?assertEqual(Workers, [claimed(Next)]),
                 true = erlang:resume_process(Pid),
@@ -256,12 +255,12 @@ serve_slowly(Holder, Waiters, Dropped) ->
 
 next_served([], Dropped) ->
     Dropped;
-next_served([#{pid := Pid, monitor := Monitor} = Next | More], Dropped) ->
+next_served([{Pid, Monitor} = Next | More], Dropped) ->
     receive
         {claimed, Pid, _} ->
             ?assert(Dropped =:= [] orelse More =:= []),
             serve_slowly(Next, More, Dropped);
-        {'DOWN', Monitor, process, Pid, {result, Result}} -> next_served(More, [Result | Dropped])
+        {'DOWN', Monitor, process, Pid, {returned, Result}} -> next_served(More, [Result | Dropped])
     end.
 
 %% Otherwise the interval would go on as long as somebody has waited for too long once, and the next one who has would
@@ -281,7 +280,7 @@ codel_hears_that_nobody_waits_any_more(_Config) ->
             Began = now_ms(),
             End(Others),
             await_waiting(0),
-            eventually(fun() -> now_ms() > Began + 100 end),
+            until(fun() -> now_ms() > Began + 100 end),
             [Next, Last] = wait_in_order(2),
             await_oldest(5),
             let_go(First),
@@ -298,16 +297,16 @@ codel_hears_that_nobody_waits_any_more(_Config) ->
             {5000, fun(Others) -> [{error, timeout} = result(Other) || Other <- Others] end},
             %% They cannot say so; the queue looks at its clock.
             {5000, fun(Others) ->
-                [true = erlang:suspend_process(Pid) || #{pid := Pid} <- Others],
+                [true = erlang:suspend_process(Pid) || {Pid, _} <- Others],
                 await_waiting(0),
-                [true = erlang:resume_process(Pid) || #{pid := Pid} <- Others],
+                [true = erlang:resume_process(Pid) || {Pid, _} <- Others],
                 [{error, timeout} = result(Other) || Other <- Others]
             end}
         ]
     ].
 
 await_oldest(Ms) ->
-    eventually(fun() ->
+    until(fun() ->
         {ok, #{oldest_wait_ms := Oldest}} = weir_pool:info(?POOL),
         Oldest >= Ms
     end).
@@ -330,7 +329,7 @@ overflow_workers_come(_Config) ->
     let_go(Again).
 
 await_workers(N) ->
-    eventually(fun() ->
+    until(fun() ->
         case workers() of
             Workers when length(Workers) =:= N -> true;
             Workers -> {workers, Workers}
@@ -338,9 +337,9 @@ await_workers(N) ->
     end).
 
 await_no_tick() ->
-    eventually(fun() -> signals(?SIGNAL_MODE) =:= ?UNWATCHED end),
+    until(fun() -> signals(?SIGNAL_MODE) =:= ?UNWATCHED end),
     Unwatched = now_ms(),
-    eventually(fun() -> now_ms() > Unwatched + 1500 end).
+    until(fun() -> now_ms() > Unwatched + 1500 end).
 
 %% A check is no use, however often one is made. Rounds are an hour apart, which is also what a check may take, but for
 %% those that this process begins: a busy machine makes no check fail.
@@ -350,7 +349,7 @@ overflow_workers_go_though_they_are_checked(_Config) ->
     Waiters = [waiter(), waiter()],
     _ = [claimed(Waiter) || Waiter <- Waiters],
     [let_go(Claimer) || Claimer <- Holders ++ Waiters],
-    eventually(fun() ->
+    until(fun() ->
         manager() ! check_round,
         length(workers()) =:= 1
     end),
@@ -371,7 +370,7 @@ overflow_workers_go_whatever_becomes_of_claimers(_Config) ->
             [ok = kill(Waiter) || Waiter <- Waiters],
             %% Does not wait for the manager's own tick, this time.
             manager() ! tick,
-            eventually(fun() -> counter(abandoned) =:= 2 end),
+            until(fun() -> counter(abandoned) =:= 2 end),
             _ = Busy andalso await_no_tick(),
             _ = [true = erlang:resume_process(Worker) || Worker <- Workers, Busy],
             await_workers(1),
@@ -517,14 +516,14 @@ timeouts_race_with_grants(_Config) ->
             end
     end,
     Claimers = [
-        spawn_monitor(fun() ->
+        weir_kit:start(fun() ->
             Counts = Claim(500, {0, 0}),
             no_messages(),
-            exit({result, Counts})
+            Counts
         end)
      || _ <- lists:seq(1, 8)
     ],
-    Counts = [result(#{pid => Pid, monitor => Monitor}) || {Pid, Monitor} <- Claimers],
+    Counts = [result(Claimer) || Claimer <- Claimers],
     Got = lists:sum([G || {G, _} <- Counts]),
     Late = lists:sum([L || {_, L} <- Counts]),
     ct:pal("~b got one, ~b did not", [Got, Late]),

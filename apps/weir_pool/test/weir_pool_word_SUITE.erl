@@ -8,9 +8,10 @@
 
 -compile([export_all, nowarn_export_all]).
 
+-import(weir_kit, [until/1]).
+
 %% Run in another node.
 
--import(weir_pool_test_lib, [eventually/1, eventually/2]).
 
 all() -> weir_kit:cases(?MODULE).
 
@@ -21,10 +22,10 @@ all() -> weir_kit:cases(?MODULE).
 
 init_per_suite(Config) ->
     ok = weir_pool_test_lib:setup(),
-    weir_pool_test_lib:quiet(Config).
+    weir_kit:quiet(Config).
 
 end_per_suite(Config) ->
-    ok = weir_pool_test_lib:loud(Config),
+    ok = weir_kit:loud(Config),
     weir_pool_test_lib:teardown(Config).
 
 %% ---------------------------------------------------------------- pools that nobody else knows of
@@ -573,7 +574,7 @@ a_tick_shows_free_slots(_Config) ->
     Free = [Slot || Slot <- slots(Pool), state(Pool, Slot) =:= free],
     ?assertEqual(2, length(Free)),
     [hide(Pool, Slot) || Slot <- Free],
-    eventually(fun() -> [Slot || Slot <- Free, is_shown(Pool, Slot)] =:= Free end),
+    until(fun() -> [Slot || Slot <- Free, is_shown(Pool, Slot)] =:= Free end),
     Others = [Ticket || _ <- Free, {ok, _, Ticket} <- [weir_pool:checkout(?MODULE, 0)]],
     ?assertEqual(Free, lists:sort([weir_pool:slot(Ticket) || Ticket <- Others])),
     [ok = weir_pool:checkin(?MODULE, Ticket) || Ticket <- [First | Others]],
@@ -611,10 +612,11 @@ one_holder(Pool, Claims, Marks) ->
     %% Of high priority, as managers are: it would have to wait for all claimers at each writing of a term.
     Manage = fun() -> Test ! {managed, manage_until_stopped(Pool, Shared, #{}, {0, 0})} end,
     {Manager, Monitor} = spawn_opt(Manage, [monitor, {priority, high}]),
-    IsDone = fun() ->
-        counters:get(Shared#shared.claims, 1) > Claims andalso counters:get(Shared#shared.marks, 1) > Marks
+    IsDone = fun(Tenths) ->
+        counters:get(Shared#shared.claims, 1) > Claims * Tenths div 10 andalso
+            counters:get(Shared#shared.marks, 1) > Marks * Tenths div 10
     end,
-    eventually(fun() -> IsDone() orelse any_down([{Manager, Monitor} | Claimers]) end, 120000),
+    [until(fun() -> IsDone(Tenths) orelse any_down([{Manager, Monitor} | Claimers]) end) || Tenths <- lists:seq(1, 10)],
     atomics:put(Shared#shared.stop, 1, 1),
     [?assertEqual(normal, down(Process)) || Process <- Claimers],
     ?assertEqual(normal, down({Manager, Monitor})),
@@ -1243,9 +1245,9 @@ claims_are_heard_of(Name) ->
     {error, busy} = weir_pool:checkout(Name, 0),
     {Some, Others} = lists:split(20, Claimers),
     [exit(Claimer, kill) || Claimer <- Some],
-    eventually(fun() -> claimed_at_a_tick(Name) =:= 20 end),
+    until(fun() -> claimed_at_a_tick(Name) =:= 20 end),
     [exit(Claimer, kill) || Claimer <- Others],
-    eventually(fun() -> claimed_at_a_tick(Name) =:= 0 end),
+    until(fun() -> claimed_at_a_tick(Name) =:= 0 end),
     ok = weir_pool:stop(Name).
 
 %% Does not wait for the manager's own.
@@ -1275,8 +1277,4 @@ a_dictionary_that_was_copied_is_not_believed(_Config) ->
     _ = erase('$weir_pool_holder'),
     ?assertEqual({Self, Own, Begin}, weir_pool_holder:claimer()).
 
-elsewhere(Fun) ->
-    {Pid, Monitor} = spawn_monitor(fun() -> exit({result, Fun()}) end),
-    receive
-        {'DOWN', Monitor, process, Pid, {result, Result}} -> Result
-    end.
+elsewhere(Fun) -> weir_kit:result(weir_kit:start(Fun)).
