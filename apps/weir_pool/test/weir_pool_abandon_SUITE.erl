@@ -299,14 +299,14 @@ abandoned_while_a_replacement_waits(_Config) ->
             settle(p, 1),
             %% A call that times out with the slot marked.
             [Worker] = slots(p),
-            Second = weir_kit:start(fun() ->
+            {Starter, _} = Second = weir_kit:start(fun() ->
                 receive
                     go -> weir_pool:replace(p, 1)
                 end
             end),
             Timeout = fun(Pid) ->
                 busy(Pid),
-                Second ! go,
+                Starter ! go,
                 until(fun() -> word(p, 1) =:= marked end),
                 gen_server:call(Pid, ping, 1)
             end,

@@ -222,13 +222,13 @@ reports_have_a_level_and_a_text(Config) ->
     end,
     ok = logger:add_primary_filter(?MODULE, {Told, self()}),
     try
-        reports_have_a_level_and_a_text()
+        levels_and_texts()
     after
         logger:remove_primary_filter(?MODULE),
         weir_kit:quiet([])
     end.
 
-reports_have_a_level_and_a_text() ->
+levels_and_texts() ->
     {Up, _Tries, Script} = backend(),
     ok = weir_pool:start(p, async(script(1, Script))),
     ok = told(error, "Pool p: no worker could be started for slot 1, failed start number 1 in a row: down"),
@@ -244,11 +244,11 @@ reports_have_a_level_and_a_text() ->
     ok = told(warning, lists:flatten(Replaced)),
     ok = weir_pool:stop(p).
 
-%% Among others: each report has a process of its own, which may overtake that of another.
+%% Waits for a report, whichever others come before: each report has a process of its own, which may overtake others.
 told(Level, Text) ->
     receive
         {told, Level, Text} -> ok
-    after 60_000 -> error({not_told, Text, process_info(self(), messages)})
+    after weir_kit:wait_ms() -> error({not_told, Text, weir_kit:messages()})
     end.
 
 delays(_Config) ->
@@ -262,7 +262,7 @@ delays(_Config) ->
             Delay =< Full andalso 2 * Delay >= Full - 1 andalso (Attempts =:= 0 orelse Delay > 0)
         end
     ),
-    ?assert(proper:quickcheck(Property, [{numtests, 2000}, quiet])),
+    weir_kit:holds(proper:quickcheck(Property, [{numtests, 2000}, quiet])),
     ?assertEqual(0, weir_pool_slot_sup:delay(0, {100, 30000})),
     ?assertEqual(1, weir_pool_slot_sup:delay(1, {1, 1})),
     ?assert(weir_pool_slot_sup:delay(1000000, {4294967295, 4294967295}) =< 4294967295).

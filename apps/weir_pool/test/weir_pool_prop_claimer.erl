@@ -28,12 +28,13 @@
 %%   {{report, _}, Report}            of a pool, to the logger
 %%   {abandonings, N}                 claims at most that the first pool may have had to end
 %%   {overdue, Ms}                    by which claims have outlived their time-outs, at most
+%%   {{overdue, _}, What}             a claim that has outlived its time-out by more than the slack
 %%   {{stalled, _}, Until, Ms}        for so long a scheduler has stood still until then: the machine did not run it
 -module(weir_pool_prop_claimer).
 
 -export([open/0, close/0, log_to_table/0, log_no_more/0]).
 -export([start/4, tell/2, kill/1, kill_worker/1, started/0, note_crash/0, has_crashed/0]).
--export([violation/1, violations/0, most_overdue/0, most_abandoned/0, check_deadline/3]).
+-export([violation/1, violations/0, overdue/0, most_overdue/0, most_abandoned/0, check_deadline/3]).
 
 -define(TABLE, ?MODULE).
 
@@ -109,6 +110,9 @@ log(_Event, _) ->
 
 violation(What) -> ets:insert(?TABLE, {{violation, make_ref()}, What}).
 
+%% Claims that outlived their time-outs by more than the slack.
+overdue() -> [What || [What] <- ets:match(?TABLE, {{overdue, '_'}, '$1'})].
+
 violations() ->
     [What || [What] <- ets:match(?TABLE, {{violation, '_'}, '$1'})] ++
         lists:append([wrong(Report) || [Report] <- ets:match(?TABLE, {{report, '_'}, '$1'})]).
@@ -146,14 +150,14 @@ has_crashed() -> is_noted(crashed).
 
 may_be_abandoned(N) -> ets:update_counter(?TABLE, abandonings, N).
 
-%% The promise is a bound: a claim ends when its time is over, though the process may have to wait for its turn.
+%% Notes a claim that ends later than its time-out and the slack, less the time in which the machine stood still.
 check_deadline(_Asked, infinity, _What) ->
     ok;
 check_deadline(Asked, Timeout, What) ->
     Overdue = now_ms() - Asked - Timeout,
     ok = keep_most(overdue, Overdue),
     _ = Overdue > slack_ms() andalso Overdue > slack_ms() + stalled_since(Asked + Timeout) andalso
-        violation({overdue, What, Timeout, Overdue}),
+        ets:insert(?TABLE, {{overdue, make_ref()}, {overdue, What, Timeout, Overdue}}),
     ok.
 
 %% All schedulers together, as one may wait for the other. The clocks have their turns first.
