@@ -5,10 +5,10 @@
 %% replaced, the pool is resized, and its processes are killed, while claims are held and waited for; in a pool of
 %% processes that connect themselves, these disconnect, connect again, and die.
 %%
-%% The oracle is a table that shares nothing with the pool. A process that gets a worker enters itself under the worker's
-%% pid, and takes the entry out before it lets go. If it finds the entry of another live process there, the worker has
-%% two holders. The model says which claimers may hold or wait. In the end all let go: then nothing is claimed, nothing
-%% waits, and each slot has a worker of its own.
+%% The oracle is a table that shares nothing with the pool. A process that gets a worker enters itself under the pid of
+%% the worker, and takes the entry out before it lets go. If it finds the entry of another live process there, the worker
+%% has two holders. The model says which claimers may hold or wait. In the end all let go: then nothing is claimed,
+%% nothing waits, and each slot has a worker of its own.
 %%
 %% CLAIM_SEQUENCES=n runs n sequences in each case. CLAIM_SLACK_MS=n says by how much a claim may outlive its time-out:
 %% 500 by default, and beyond that only for as long as the machine did not run the node. A claim that is later fails the
@@ -335,8 +335,8 @@ run_and_find(Commands, Kind, Opts, Ran) ->
     {History, _State, Result} = run_commands(?MODULE, Commands),
     counters:add(Ran, 1, length(History)),
     Wrong =
-        [{result, Result} || Result =/= ok] ++ found(fun() -> quiescence(Kind) end) ++ found(fun weir_pool_prop_claimer:violations/0) ++
-            weir_pool_prop_claimer:overdue(),
+        [{result, Result} || Result =/= ok] ++ found(fun() -> quiescence(Kind) end) ++
+            found(fun weir_pool_prop_claimer:violations/0) ++ weir_pool_prop_claimer:overdue(),
     counters:put(Ran, 2, max(counters:get(Ran, 2), weir_pool_prop_claimer:most_overdue())),
     All = Wrong ++ found(fun tear_down/0),
     _ = All =:= [] orelse ct:pal("~p~n~p", [Commands, All]),

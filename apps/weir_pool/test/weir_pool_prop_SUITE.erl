@@ -271,8 +271,8 @@ tear_down() ->
     true = ets:delete(?TABLE),
     Left.
 
-%% Pickers pick without a pause, while pools start, stop, and lose processes of every kind. Each pick returns a documented
-%% value, and in the end the pools are whole.
+%% Pickers pick without a pause, while pools start, stop, and lose processes of every kind. Each pick returns a value
+%% that is documented, and in the end the pools are whole.
 everything_at_once(_Config) ->
     set_up(),
     rand:seed(exsss, {1, 2, 3}),

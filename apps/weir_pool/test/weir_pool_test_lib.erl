@@ -141,8 +141,8 @@ opts(Size) -> #{size => Size, worker => ?WORKER}.
 
 script(Size, Script) -> #{size => Size, worker => {weir_pool_test_worker, start_with, [Script]}}.
 
-%% Checks a property whose tests are made by in_time/1. Raises a fault for a counterexample. If a wait was in vain, which
-%% may be the machine's fault, fails with that instead.
+%% Checks a property whose tests call in_time/1. Raises a fault for a counterexample. If a wait was in vain, which a slow
+%% machine may cause, fails with the error of that instead.
 holds(Property, Options) ->
     Result = proper:quickcheck(Property, Options),
     case erase(in_vain) of
