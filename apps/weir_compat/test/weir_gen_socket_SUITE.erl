@@ -11,7 +11,6 @@
 
 
 %% Generous: it is reached by failures alone.
--define(DEADLINE, 60_000).
 -define(HOST, {127, 0, 0, 1}).
 
 all() -> weir_kit:cases(?MODULE).
@@ -67,7 +66,7 @@ not_started(_) ->
 
 with_node(Path, Fun) ->
     Args = lists:append([["-pa", Dir] || Dir <- Path, filelib:is_dir(Dir)]),
-    {ok, Peer, _Node} = peer:start_link(#{connection => standard_io, wait_boot => 300_000, args => Args}),
+    {ok, Peer, _Node} = peer:start_link(#{connection => standard_io, wait_boot => weir_kit:wait_ms(), args => Args}),
     try Fun(Peer) after peer:stop(Peer) end.
 
 %% ---------------------------------------------------------------- defaults
@@ -93,7 +92,7 @@ passive_and_binary(_) ->
             begin
                 ?assertEqual({ok, [{active, false}]}, weir_gen_socket:getopts(Socket, [active])),
                 ok = weir_gen_socket:send(Other, <<"x">>),
-                ?assertEqual({ok, <<"x">>}, weir_gen_socket:recv(Socket, 0, ?DEADLINE)),
+                ?assertEqual({ok, <<"x">>}, weir_gen_socket:recv(Socket, 0, weir_kit:wait_ms())),
                 ok = weir_gen_socket:setopts(Socket, [{active, once}]),
                 ok = weir_gen_socket:send(Other, <<"y">>),
                 ?assertEqual({tcp, Socket, <<"y">>}, next())
@@ -110,12 +109,12 @@ backlog(_) ->
     {ok, Listener} = weir_gen_socket:listen(0, []),
     Waiting = [
         begin
-            {ok, Socket} = weir_gen_socket:connect(?HOST, port(Listener), [], ?DEADLINE),
+            {ok, Socket} = weir_gen_socket:connect(?HOST, port(Listener), [], weir_kit:wait_ms()),
             Socket
         end
      || _ <- lists:seq(1, 100)
     ],
-    Accepted = [element(2, {ok, _} = weir_gen_socket:accept(Listener, ?DEADLINE)) || _ <- Waiting],
+    Accepted = [element(2, {ok, _} = weir_gen_socket:accept(Listener, weir_kit:wait_ms())) || _ <- Waiting],
     ?assertEqual({error, etimedout}, weir_gen_socket:accept(Listener, 0)),
     close([Listener | Waiting ++ Accepted]).
 
@@ -125,7 +124,7 @@ lengths(_) ->
     {Socket, Peer} = pair(),
     ok = gen_tcp:send(Peer, "abcdefgh"),
     ?assertEqual({ok, <<"a">>}, weir_gen_socket:recv(Socket, 1)),
-    ?assertEqual({ok, <<"bcd">>}, weir_gen_socket:recv(Socket, 3, ?DEADLINE)),
+    ?assertEqual({ok, <<"bcd">>}, weir_gen_socket:recv(Socket, 3, weir_kit:wait_ms())),
     ?assertEqual({ok, <<"efgh">>}, weir_gen_socket:recv(Socket, 0)),
     ?assertEqual({error, enomem}, weir_gen_socket:recv(Socket, 16#4000001)),
     ?assertError(function_clause, weir_gen_socket:recv(Socket, -1)),
@@ -134,7 +133,7 @@ lengths(_) ->
     ok = gen_tcp:send(Peer, "i"),
     ?assertEqual({error, etimedout}, weir_gen_socket:recv(Socket, 2, 10)),
     ok = gen_tcp:send(Peer, "j"),
-    ?assertEqual({ok, <<"ij">>}, weir_gen_socket:recv(Socket, 2, ?DEADLINE)),
+    ?assertEqual({ok, <<"ij">>}, weir_gen_socket:recv(Socket, 2, weir_kit:wait_ms())),
     close([Socket, Peer]).
 
 active_once(_) ->
@@ -145,7 +144,7 @@ active_once(_) ->
     ?assertEqual({tcp, Socket, <<"a">>}, next()),
     ?assertEqual({ok, [{active, false}]}, weir_gen_socket:getopts(Socket, [active])),
     ok = gen_tcp:send(Peer, "b"),
-    ?assertEqual({ok, <<"b">>}, weir_gen_socket:recv(Socket, 0, ?DEADLINE)),
+    ?assertEqual({ok, <<"b">>}, weir_gen_socket:recv(Socket, 0, weir_kit:wait_ms())),
     close([Socket, Peer]).
 
 %% The count is what was set last, not the sum; 0 is passive, and no message says so.
@@ -232,7 +231,7 @@ the_other_end_closes(_) ->
     ok = gen_tcp:shutdown(Sender, write),
     ?assertEqual({error, closed}, weir_gen_socket:recv(Half, 0)),
     ok = weir_gen_socket:send(Half, <<"answer">>),
-    ?assertEqual({ok, <<"answer">>}, gen_tcp:recv(Sender, 6, ?DEADLINE)),
+    ?assertEqual({ok, <<"answer">>}, gen_tcp:recv(Sender, 6, weir_kit:wait_ms())),
     close([Half, Sender]).
 
 the_other_end_resets(_) ->
@@ -306,7 +305,7 @@ controlling_process(_) ->
     ?assertEqual({error, eperm}, weir_gen_socket:controlling_process(Socket, Self)),
     ok = gen_tcp:send(Peer, "x"),
     %% It takes the message with those of the socket, and gives both back.
-    until(fun() -> Run(fun() -> process_info(Member, message_queue_len) end) =:= {message_queue_len, 1} end),
+    until(fun() -> Run(fun() -> weir_kit:queue_len(Member) end) =:= 1 end),
     ok = Run(fun() -> weir_gen_socket:controlling_process(Socket, Self) end),
     ?assertEqual({tcp, Socket, <<"x">>}, next()),
     weir_kit:kill(Member),
@@ -321,7 +320,7 @@ the_owner_dies(_) ->
     Member = weir_compat_test:member(),
     ok = weir_gen_socket:controlling_process(Socket, Member),
     weir_kit:kill(Member),
-    ?assertEqual({error, closed}, gen_tcp:recv(Peer, 0, ?DEADLINE)),
+    ?assertEqual({error, closed}, gen_tcp:recv(Peer, 0, weir_kit:wait_ms())),
     ?assertEqual({error, closed}, weir_gen_socket:recv(Socket, 0)),
     close([Socket, Peer]).
 
@@ -410,7 +409,7 @@ names_of_hosts(_) ->
         begin
             {ok, Listener} = weir_gen_socket:listen(0, [{ip, Host}]),
             {ok, {?HOST, Port}} = weir_gen_socket:sockname(Listener),
-            {ok, Client} = weir_gen_socket:connect(Host, Port, [], ?DEADLINE),
+            {ok, Client} = weir_gen_socket:connect(Host, Port, [], weir_kit:wait_ms()),
             close([Client, Listener])
         end
      || Host <- ["localhost", localhost, "127.0.0.1", ?HOST]
@@ -422,7 +421,7 @@ names_of_hosts(_) ->
 failures_to_connect(_) ->
     {Bound, Port} = weir_socket_test_lib:unused_port(),
     ?assertEqual({error, econnrefused}, weir_gen_socket:connect(?HOST, Port, [])),
-    ?assertEqual({error, econnrefused}, weir_gen_socket:connect(?HOST, Port, [{active, true}], ?DEADLINE)),
+    ?assertEqual({error, econnrefused}, weir_gen_socket:connect(?HOST, Port, [{active, true}], weir_kit:wait_ms())),
     ?assertEqual({error, eaddrinuse}, weir_gen_socket:listen(Port, [{ip, ?HOST}])),
     nothing(),
     ok = socket:close(Bound).
@@ -500,14 +499,14 @@ pair() ->
     {ok, Listener} = gen_tcp:listen(0, [{ip, ?HOST}, binary, {active, false}]),
     {ok, Port} = inet:port(Listener),
     {ok, Socket} = weir_gen_socket:connect(?HOST, Port, []),
-    {ok, Peer} = gen_tcp:accept(Listener, ?DEADLINE),
+    {ok, Peer} = gen_tcp:accept(Listener, weir_kit:wait_ms()),
     ok = gen_tcp:close(Listener),
     {Socket, Peer}.
 
 connection(Options) ->
     {ok, Listener} = weir_gen_socket:listen(0, Options),
     {ok, Client} = weir_gen_socket:connect(?HOST, port(Listener), Options),
-    {ok, Server} = weir_gen_socket:accept(Listener, ?DEADLINE),
+    {ok, Server} = weir_gen_socket:accept(Listener, weir_kit:wait_ms()),
     {Client, Server, Listener}.
 
 port(Listener) ->
@@ -519,7 +518,7 @@ close(Sockets) -> lists:foreach(fun(Socket) -> ok = gen_tcp:close(Socket) end, S
 next() ->
     receive
         Message -> Message
-    after ?DEADLINE -> error(no_message)
+    after weir_kit:wait_ms() -> error(no_message)
     end.
 
 nothing() ->

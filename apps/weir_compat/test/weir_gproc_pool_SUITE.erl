@@ -114,7 +114,7 @@ typical_claims(_) ->
         weir_compat_test:run(Pid, fun() -> {done, self()} end)
     end,
     Results = weir_kit:in_parallel([
-        fun() -> weir_gproc_pool:claim(jobs, Job, {busy_wait, 20000}) end
+        fun() -> weir_gproc_pool:claim(jobs, Job, {busy_wait, weir_kit:wait_ms()}) end
      || _ <- lists:seq(1, 60)
     ]),
     ?assertEqual([], [Result || Result <- Results, not is_done(Result, Pids)]),
@@ -487,7 +487,7 @@ round_robin(_) ->
     ?assertEqual([weir_gproc_pool:worker_id(p, Name) || Name <- Names], lists:sort(maps:keys(ById))),
     assert_even(ById),
     [Killed, KilledToo] = [lists:nth(2, Pids), lists:nth(4, Pids)],
-    lists:foreach(fun weir_compat_test:kill/1, [Killed, KilledToo]),
+    lists:foreach(fun weir_kit:kill/1, [Killed, KilledToo]),
     [gone(p, Name) || Name <- [b, d]],
     Left = Picked(fun weir_gproc_pool:pick_worker/1),
     ?assertEqual(lists:sort([A, C, E]), lists:sort(maps:keys(Left))),
@@ -548,7 +548,7 @@ direct(_) ->
     weir_kit:kill(B),
     gone(p, b),
     ?assertEqual([1, 3, 3, 4, 1, 3, 3, 4, 1], Slots()),
-    lists:foreach(fun weir_compat_test:kill/1, [D, A]),
+    lists:foreach(fun weir_kit:kill/1, [D, A]),
     [gone(p, Name) || Name <- [d, a]],
     ?assertEqual([3, 3, 3, 3, 3, 3, 3, 3, 3], Slots()).
 
@@ -611,7 +611,7 @@ log(_) ->
     ?assertEqual([{a, 1, 0}, {b, 2, 0}], weir_gproc_pool:defined_workers(p)),
     ?assertRaised(function_clause, weir_gproc_pool:log(false)).
 
-%% No count is lost.
+%% Counts at the same time lose none.
 log_at_once(_) ->
     _ = pool(p, round_robin, [], [a, b, c]),
     Results = weir_kit:in_parallel([
@@ -620,7 +620,7 @@ log_at_once(_) ->
     ]),
     ?assertEqual(10, length(Results)),
     assert_even(maps:from_list([{Name, Count} || {Name, _, Count} <- weir_gproc_pool:defined_workers(p)])),
-    ?assertEqual(3000, lists:sum([Count || {_, _, Count} <- weir_gproc_pool:defined_workers(p)])).
+    weir_kit:same(lost_counts, 3000, lists:sum([Count || {_, _, Count} <- weir_gproc_pool:defined_workers(p)])).
 
 %% Claims
 
@@ -634,24 +634,24 @@ claim(_) ->
     ?assertEqual({true, {?ID(p, 1, a), Pid, true}}, weir_gproc_pool:claim(p, Fun, {busy_wait, -1})),
     ?assertEqual({true, false}, weir_gproc_pool:claim(p, fun(_, _) -> false end)).
 
-%% Never more at once than there are workers, and nobody twice.
+%% No worker has two claimers at once.
 claim_is_exclusive(_) ->
     Pids = pool(p, claim, [], [a, b, c]),
     Table = ets:new(claimed, [public]),
     Use = fun(?ID(p, Slot, _), Pid) ->
         ?assertEqual(Pid, lists:nth(Slot, Pids)),
-        ?assert(ets:insert_new(Table, {Slot})),
+        ets:insert_new(Table, {Slot}) orelse weir_kit:fault({claimed_twice, Slot}),
         erlang:yield(),
         true = ets:delete(Table, Slot)
     end,
     Results = weir_kit:in_parallel([
-        fun() -> [weir_gproc_pool:claim(p, Use, {busy_wait, 20000}) || _ <- lists:seq(1, 100)] end
+        fun() -> [weir_gproc_pool:claim(p, Use, {busy_wait, weir_kit:wait_ms()}) || _ <- lists:seq(1, 100)] end
      || _ <- lists:seq(1, 12)
     ]),
     ?assertEqual([{true, true}], lists:usort(lists:append(Results))),
     true = ets:delete(Table).
 
-%% Claims a worker, and returns when it is claimed; the function that is returned gives it back.
+%% Starts a process that claims a worker. held/1 waits for the claim, and release/1 gives the worker back.
 hold(Pool) ->
     Self = self(),
     Ref = make_ref(),
@@ -664,7 +664,7 @@ hold(Pool) ->
                     {Ref, release} -> released
                 end
             end,
-            {busy_wait, 20000}
+            {busy_wait, weir_kit:wait_ms()}
         ),
         Self ! {Ref, Result}
     end),
@@ -785,8 +785,8 @@ killed_worker(_) ->
     release(Second),
     ?assertEqual({true, New}, weir_gproc_pool:claim(p, fun(_, Worker) -> Worker end)).
 
-%% Who has claimed it keeps it; nobody gets it any more; its name can be used by another, who waits for the end of the
-%% claim. Nobody else connects under the name meanwhile.
+%% The claimer keeps a worker that disconnects, and no other claimer gets it. Another process may use the name: it waits
+%% for the end of the claim. No third process connects under the name meanwhile.
 disconnected_while_claimed(_) ->
     [Pid] = pool(p, claim, [], [a]),
     First = hold(p),
@@ -795,15 +795,13 @@ disconnected_while_claimed(_) ->
     ?assertEqual(false, weir_gproc_pool:claim(p, fun(_, _) -> ok end)),
     New = weir_compat_test:member(),
     Connect = fun() -> weir_gproc_pool:connect_worker(p, a) end,
-    {Connecting, Monitor} = spawn_monitor(fun() -> exit(weir_compat_test:run(New, Connect)) end),
+    Connecting = weir_kit:start(fun() -> weir_compat_test:run(New, Connect) end),
     weir_kit:until(fun() -> process_info(New, current_function) =:= {current_function, {gen, do_call, 4}} end),
     ?assertRaised(badarg, weir_compat_test:run(weir_compat_test:member(), Connect)),
     ?assertEqual(false, weir_gproc_pool:claim(p, fun(_, _) -> ok end)),
-    ?assert(is_process_alive(Connecting)),
+    ?assert(is_process_alive(element(1, Connecting))),
     release(First),
-    receive
-        {'DOWN', Monitor, process, Connecting, Result} -> ?assertEqual(true, Result)
-    end,
+    ?assertEqual(true, weir_kit:result(Connecting)),
     ?assertEqual({true, New}, weir_gproc_pool:claim(p, fun(_, Worker) -> Worker end)).
 
 wrong_claims(_) ->
@@ -938,7 +936,7 @@ clients_and_changes(Opts, Rounds) ->
         ?assertMatch(?ID(p, _, _), Id),
         ?assert(is_pid(weir_gproc_pool:pick_worker(p))),
         _ = raised(fun() -> weir_gproc_pool:log(Id) end),
-        %% the others' turn: what they change takes many messages
+        %% A change takes many messages of other processes.
         erlang:yield(),
         case atomics:get(Stop, 1) of
             0 -> Pick();
@@ -975,13 +973,13 @@ clients_and_changes(Opts, Rounds) ->
         Client()
     end,
     _ = weir_kit:in_parallel([Boss | lists:duplicate(10, Begin)]),
-    ?assertEqual(lists:zip(Fixed, Steady), weir_gproc_pool:active_workers(p)),
-    ?assertEqual(Fixed, [Name || {Name, _, _} <- weir_gproc_pool:defined_workers(p)]),
+    weir_kit:same(workers, lists:zip(Fixed, Steady), weir_gproc_pool:active_workers(p)),
+    weir_kit:same(names, Fixed, [Name || {Name, _, _} <- weir_gproc_pool:defined_workers(p)]),
     Shares = shares([weir_gproc_pool:pick_worker(p) || _ <- lists:seq(1, 600)]),
     ?assertEqual(lists:sort(Steady), lists:sort(maps:keys(Shares))),
     assert_even(Shares).
 
-%% Claimers and workers die all the time; no worker is lost, nor given to two.
+%% Claimers and workers die all the time. No worker is lost, or given to two claimers.
 claims_and_deaths(_) ->
     Names = [a, b, c, d],
     ok = weir_gproc_pool:new(p, claim, []),
@@ -997,27 +995,25 @@ claims_and_deaths(_) ->
                     gone(p, Name),
                     Live(N + 1);
                 1 ->
-                    %% the last one stays until the others are done
+                    %% The last worker stays until the claimers have ended.
                     exit(Pid, kill),
                     N
             end
         end
     end,
     Use = fun(_, Pid) ->
-        ?assert(ets:insert_new(Using, {Pid, self()})),
+        ets:insert_new(Using, {Pid, self()}) orelse weir_kit:fault({claimed_twice, Pid}),
         erlang:yield(),
         true = ets:delete(Using, Pid),
         rand:uniform(10) =/= 1 orelse exit(self(), kill)
     end,
-    Claimer = fun() -> weir_gproc_pool:claim(p, Use, {busy_wait, 20000}) end,
+    Claimer = fun() -> weir_gproc_pool:claim(p, Use, {busy_wait, weir_kit:wait_ms()}) end,
     Boss = fun() ->
         [
-            begin
-                {Pid, Monitor} = spawn_monitor(fun() -> exit({result, Claimer()}) end),
-                receive
-                    {'DOWN', Monitor, process, Pid, killed} -> killed;
-                    {'DOWN', Monitor, process, Pid, {returned, {true, true}}} -> done
-                end
+            try weir_kit:result(weir_kit:start(Claimer)) of
+                {true, true} -> done
+            catch
+                error:{crashed, killed} -> killed
             end
          || _ <- lists:seq(1, 100)
         ]

@@ -280,7 +280,7 @@ connect_refused(_) ->
     ?assertEqual({error, econnrefused}, weir_merle:connect({127, 0, 0, 1}, Port)),
     ?assertEqual({error, econnrefused}, weir_merle:connect("127.0.0.1", Port)),
     ?assertEqual(undefined, whereis(weir_merle)),
-    ?assertEqual({messages, []}, process_info(self(), messages)).
+    ?assertEqual([], weir_kit:messages()).
 
 %% So is a host that is not there, or is none.
 connect_unknown_host(_) ->
@@ -294,7 +294,7 @@ connect_default(_) ->
     case gen_tcp:listen(11211, [{ip, {127, 0, 0, 1}}, {reuseaddr, true}, {active, false}]) of
         {ok, Listener} ->
             {ok, Pid} = weir_merle:connect(),
-            {ok, Accepted} = gen_tcp:accept(Listener, 60_000),
+            {ok, Accepted} = gen_tcp:accept(Listener, weir_kit:wait_ms()),
             ?assert(is_process_alive(Pid)),
             [ok = gen_tcp:close(Socket) || Socket <- [Accepted, Listener]],
             ok;

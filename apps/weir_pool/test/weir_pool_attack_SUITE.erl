@@ -590,7 +590,7 @@ an_overdue_claim_does_not_search_the_mailbox(_Config) ->
         ?assert(lists:min(Times) < 20000),
         lists:usort(Results)
     end,
-    ?assertEqual([{ok, pong}], Claims(fun ping/1, 5000, 200)),
+    ?assertEqual([{ok, pong}], Claims(fun ping/1, weir_kit:wait_ms(), 200)),
     Wait = fun(Ms) ->
         receive
             never -> ok

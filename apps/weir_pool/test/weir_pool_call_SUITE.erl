@@ -265,7 +265,7 @@ no_call_waits_beside_an_idle_worker(_Config) ->
 %% Up to so many calls of each worker.
 calls_only_while_there_is_room(_Config) ->
     start(2, [{strategy, least_loaded}]),
-    Within = fun(Room) -> weir_pool:call_within(p, {echo, Room}, 5000, Room) end,
+    Within = fun(Room) -> weir_pool:call_within(p, {echo, Room}, weir_kit:wait_ms(), Room) end,
     [?assertMatch({ok, {_, 1}}, Within(1)) || _ <- lists:seq(1, 100)],
     One = blocked(),
     [?assertMatch({ok, {_, 1}}, Within(1)) || _ <- lists:seq(1, 100)],
@@ -322,7 +322,7 @@ blocked() ->
 
 %% Who answers so many calls, in the order of the slots.
 answering(N) ->
-    Answers = [weir_pool:call(p, {echo, I}, 10000) || I <- lists:seq(1, N)],
+    Answers = [weir_pool:call(p, {echo, I}, weir_kit:wait_ms()) || I <- lists:seq(1, N)],
     ?assertEqual(lists:seq(1, N), [I || {ok, {_, I}} <- Answers]),
     Answering = [Worker || {ok, {Worker, _}} <- Answers],
     [Worker || Worker <- workers(p), lists:member(Worker, Answering)].

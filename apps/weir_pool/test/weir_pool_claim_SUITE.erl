@@ -371,14 +371,14 @@ checkin_from_another_node(_Config) ->
     Host = lists:last(string:split(atom_to_list(node()), "@")),
     {ok, Peer, Node} = peer:start(#{
         name => peer:random_name(), host => Host, longnames => true, connection => standard_io,
-        wait_boot => 240_000, args => Args
+        wait_boot => weir_kit:wait_ms(), args => Args
     }),
     try
         true = net_kernel:connect_node(Node),
         start(1, #{abandoned => free}),
         [Worker] = workers(),
         Claim = fun() ->
-            {ok, Claimed, Ticket} = weir_pool:checkout(?POOL, 10000),
+            {ok, Claimed, Ticket} = weir_pool:checkout(?POOL, weir_kit:wait_ms()),
             {Claimed, Ticket}
         end,
         There = fun(Args1) -> erpc:call(Node, weir_pool, checkin, Args1) end,
@@ -478,7 +478,7 @@ a_failed_worker_is_replaced(_Config) ->
     weir_kit:kill(Dead),
     ?assertEqual(ok, weir_pool:checkin(?POOL, Ticket4, fail)),
     ok = sys:resume(manager()),
-    {ok, Successor} = weir_pool:claim(?POOL, fun(W) -> W end, 10000),
+    {ok, Successor} = weir_pool:claim(?POOL, fun(W) -> W end, weir_kit:wait_ms()),
     ?assertNotEqual(Dead, Successor),
     at_rest(),
     ok = weir_pool:stop(?POOL),
@@ -545,7 +545,7 @@ a_failed_worker_is_replaced_when_others_want_the_slot(_Config) ->
             receive
                 {replacing, Replacing} -> ?assertEqual({error, timeout}, result(Replacing))
             end,
-            {ok, Next} = weir_pool:claim(?POOL, fun(W) -> W end, 10000),
+            {ok, Next} = weir_pool:claim(?POOL, fun(W) -> W end, weir_kit:wait_ms()),
             ?assertNotEqual(Worker, Next),
             weir_kit:await_down(Worker),
             at_rest(),
@@ -562,7 +562,7 @@ a_failed_worker_is_replaced_when_others_want_the_slot(_Config) ->
 work_in_time(_Config) ->
     start(1),
     Self = self(),
-    {ok, Worker} = weir_pool:claim(?POOL, fun(W) -> {true, W} = {self() =/= Self, W}, W end, ?WORK(10000)),
+    {ok, Worker} = weir_pool:claim(?POOL, fun(W) -> {true, W} = {self() =/= Self, W}, W end, ?WORK(weir_kit:wait_ms())),
     ?assertEqual([Worker], workers()),
     {ok, nil} = weir_pool:claim(?POOL, fun(_) -> nil end, ?WORK(infinity)),
     {error, no_pool} = weir_pool:claim(nosuch, fun(_) -> nil end, ?WORK(10)),
@@ -582,7 +582,7 @@ work_fails(_Config) ->
     [
         begin
             process_flag(trap_exit, Trap),
-            try weir_pool:claim(?POOL, fun(_) -> ?MODULE:raise(Class, Reason) end, ?WORK(10000)) of
+            try weir_pool:claim(?POOL, fun(_) -> ?MODULE:raise(Class, Reason) end, ?WORK(weir_kit:wait_ms())) of
                 Result -> error({unexpected, Result})
             catch
                 C:R:Stack ->
@@ -607,7 +607,7 @@ work_fails(_Config) ->
     %% A call of the worker that has timed out.
     [Worker] = workers(),
     TimeOut = fun(W) -> exit({timeout, {gen_server, call, [W, request, 1]}}) end,
-    ?assertExit({timeout, {_, _, [Worker | _]}}, weir_pool:claim(?POOL, TimeOut, ?WORK(10000))),
+    ?assertExit({timeout, {_, _, [Worker | _]}}, weir_pool:claim(?POOL, TimeOut, ?WORK(weir_kit:wait_ms()))),
     at_rest(),
     ?assertEqual(1, counter(abandoned)),
     ?assertNotEqual([Worker], workers()).
@@ -622,7 +622,7 @@ work_too_long(_Config) ->
             never -> ok
         end
     end,
-    {error, timeout} = weir_pool:claim(?POOL, ForEver, ?WORK(5000)),
+    {error, timeout} = weir_pool:claim(?POOL, ForEver, ?WORK(2000)),
     receive
         {working, Child, Worker} -> weir_kit:await_down(Child)
     end,
@@ -664,7 +664,7 @@ work_and_traps(_Config) ->
     no_messages(),
     %% An exit signal of somebody else's is not swallowed.
     exit(self(), wanted),
-    {ok, done} = weir_pool:claim(?POOL, fun(_) -> done end, ?WORK(10000)),
+    {ok, done} = weir_pool:claim(?POOL, fun(_) -> done end, ?WORK(weir_kit:wait_ms())),
     receive
         {'EXIT', _, wanted} -> ok
     end,
@@ -712,7 +712,7 @@ work_is_killed(_Config) ->
         end
     end,
     process_flag(trap_exit, true),
-    ?assertExit(killed, weir_pool:claim(?POOL, Suicide, ?WORK(10000))),
+    ?assertExit(killed, weir_pool:claim(?POOL, Suicide, ?WORK(weir_kit:wait_ms()))),
     process_flag(trap_exit, false),
     no_messages(),
     at_rest(),

@@ -31,7 +31,7 @@ worker_that_is_claimed_when_it_becomes_one_for_overflow_goes_when_released(_Conf
 worker_for_overflow_without_linger_serves_those_who_wait_for_it(_Config) ->
     ok = start(1, #{overflow => #{max => 1, linger => 0}}),
     {ok, Worker, Ticket} = weir_pool:checkout(?POOL, 0),
-    {ok, Another, AnotherTicket} = weir_pool:checkout(?POOL, 10000),
+    {ok, Another, AnotherTicket} = weir_pool:checkout(?POOL, weir_kit:wait_ms()),
     ?assertNotEqual(Worker, Another),
     ?assertEqual(ok, weir_pool:checkin(?POOL, AnotherTicket)),
     until(fun() -> workers() =:= [Worker] orelse workers() end),

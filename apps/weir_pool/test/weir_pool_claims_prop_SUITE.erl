@@ -6,9 +6,9 @@
 %% processes that connect themselves, these disconnect, connect again, and die.
 %%
 %% The oracle is a table that shares nothing with the pool. A process that gets a worker enters itself under the pid of
-%% the worker, and takes the entry out before it lets go. If it finds the entry of another live process there, the worker
-%% has two holders. The model says which claimers may hold or wait. In the end all let go: then nothing is claimed,
-%% nothing waits, and each slot has a worker of its own.
+%% the worker, and takes the entry out before it lets go. If it finds the entry of another live process there, the
+%% worker has two holders. The model says which claimers may hold or wait. In the end all let go: then nothing is
+%% claimed, nothing waits, and each slot has a worker of its own.
 %%
 %% CLAIM_SEQUENCES=n runs n sequences in each case. CLAIM_SLACK_MS=n says by how much a claim may outlive its time-out:
 %% 500 by default, and beyond that only for as long as the machine did not run the node. A claim that is later fails the

@@ -227,7 +227,7 @@ a_death_that_the_manager_has_not_heard_of(_Config) ->
     C = member(),
     C ! {run, self(), fun() -> weir_pool:connect(p, a) end},
     Remover = weir_kit:start(fun() -> weir_pool:remove_worker(p, b) end),
-    until(fun() -> process_info(manager(p), message_queue_len) >= {message_queue_len, 4} end),
+    until(fun() -> weir_kit:queue_len(manager(p)) >= 4 end),
     ok = sys:resume(manager(p)),
     receive {ran, C, Result} -> ?assertEqual({ok, 1}, Result) end,
     ?assertEqual(ok, result(Remover)),

@@ -141,8 +141,8 @@ opts(Size) -> #{size => Size, worker => ?WORKER}.
 
 script(Size, Script) -> #{size => Size, worker => {weir_pool_test_worker, start_with, [Script]}}.
 
-%% Checks a property whose tests call in_time/1. Raises a fault for a counterexample. If a wait was in vain, which a slow
-%% machine may cause, fails with the error of that instead.
+%% Checks a property whose tests call in_time/1. Raises a fault for a counterexample. If a wait was in vain, which a
+%% slow machine may cause, fails with the error of that instead.
 holds(Property, Options) ->
     Result = proper:quickcheck(Property, Options),
     case erase(in_vain) of
@@ -150,9 +150,10 @@ holds(Property, Options) ->
         InVain -> error(InVain)
     end.
 
-%% Calls one test of a property, which returns the reasons why it failed. Returns whether there are none. PropEr would
-%% take a wait that was in vain for a counterexample, and shrink it: so the function keeps the first one for holds/2,
-%% and all later tests pass at once.
+%% Calls one test of a property, which returns the reasons why it failed. Returns whether there are none.
+%%
+%% PropEr would shrink a wait that was in vain like a counterexample. So the function keeps the first one for holds/2,
+%% and lets all later tests pass at once.
 in_time(Test) -> get(in_vain) =/= undefined orelse reasons(Test()).
 
 reasons([]) ->

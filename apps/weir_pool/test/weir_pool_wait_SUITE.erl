@@ -9,8 +9,9 @@
 
 -import(weir_kit, [until/1, result/1]).
 -import(weir_pool_claim_lib, [
-    start/1, start/2, pool/0, states/0, signals/1, counter/1, queue/0, manager/0, workers/0, await_waiting/1, at_rest/0,
-    no_messages/0, claimer/1, waiter/0, claimed/1, has_not_claimed/1, let_go/1, kill/1, hold_all/0, wait_in_order/1
+    start/1, start/2, pool/0, states/0, signals/1, counter/1, queue/0, manager/0, workers/0, waiting/0, await_waiting/1,
+    at_rest/0, no_messages/0, claimer/1, waiter/0, claimed/1, has_not_claimed/1, let_go/1, kill/1, hold_all/0,
+    wait_in_order/1
 ]).
 
 -define(POOL, weir_pool_claim_lib).
@@ -144,7 +145,7 @@ newcomers_wait_behind_the_starving(_Config) ->
         ?assertEqual([free], states()),
         {error, busy} = weir_pool:claim(?POOL, fun(_) -> done end),
         Newcomer = waiter(),
-        until(fun() -> {message_queue_len, N} = process_info(queue(), message_queue_len), N >= 2 end),
+        until(fun() -> weir_kit:queue_len(queue()) >= 2 end),
         ?assert(has_not_claimed(Newcomer)),
         self() ! {newcomer, Newcomer}
     end),
@@ -242,7 +243,8 @@ codel_drops(_Config) ->
     ?assertEqual(40 - length(Dropped), counter(waits)),
     at_rest().
 
-%% One after the other gets it, keeps it for a moment, and lets go; the results of those who are refused.
+%% Serves the waiters one after the other: each keeps the worker for 3 ms, so that the next one waits for too long.
+%% Returns the results of the waiters that were refused.
 serve_slowly(Holder, [], Dropped) ->
     let_go(Holder),
     Dropped;
@@ -263,40 +265,16 @@ next_served([{Pid, Monitor} = Next | More], Dropped) ->
         {'DOWN', Monitor, process, Pid, {returned, Result}} -> next_served(More, [Result | Dropped])
     end.
 
-%% Otherwise the interval would go on as long as somebody has waited for too long once, and the next one who has would
-%% be refused at once.
+%% Otherwise the interval would go on as long as one waiter has waited for too long, and the next such waiter would be
+%% refused at once.
 codel_hears_that_nobody_waits_any_more(_Config) ->
     [
-        begin
-            start(1, #{codel => #{target => 1, interval => 50}}),
-            [Holder] = hold_all(),
-            [First] = wait_in_order(1),
-            Others = [claimer(#{timeout => Timeout}) || _ <- [1, 2]],
-            await_waiting(3),
-            await_oldest(5),
-            let_go(Holder),
-            _ = claimed(First),
-            %% Since it had to wait for too long, and others are behind it, the interval has begun.
-            Began = now_ms(),
-            End(Others),
-            await_waiting(0),
-            until(fun() -> now_ms() > Began + 100 end),
-            [Next, Last] = wait_in_order(2),
-            await_oldest(5),
-            let_go(First),
-            _ = claimed(Next),
-            let_go(Next),
-            _ = claimed(Last),
-            let_go(Last),
-            ?assertEqual(0, counter(overloads)),
-            at_rest(),
-            ok = weir_pool:stop(?POOL)
-        end
+        codel_hears(Timeout, End)
      || {Timeout, End} <- [
             {infinity, fun(Others) -> [ok = kill(Other) || Other <- Others] end},
-            {5000, fun(Others) -> [{error, timeout} = result(Other) || Other <- Others] end},
-            %% They cannot say so; the queue looks at its clock.
-            {5000, fun(Others) ->
+            {500, fun(Others) -> [{error, timeout} = result(Other) || Other <- Others] end},
+            %% Suspended waiters do not cancel, but the queue knows when their time is over.
+            {500, fun(Others) ->
                 [true = erlang:suspend_process(Pid) || {Pid, _} <- Others],
                 await_waiting(0),
                 [true = erlang:resume_process(Pid) || {Pid, _} <- Others],
@@ -304,6 +282,37 @@ codel_hears_that_nobody_waits_any_more(_Config) ->
             end}
         ]
     ].
+
+%% On a busy machine the time of the others may be over too early. Then the time has to be longer.
+codel_hears(Timeout, End) ->
+    start(1, #{codel => #{target => 1, interval => 50}}),
+    [Holder] = hold_all(),
+    [First] = wait_in_order(1),
+    Others = [claimer(#{timeout => Timeout}) || _ <- [1, 2]],
+    until(fun() -> waiting() =:= 3 orelse counter(timeouts) > 0 end),
+    await_oldest(5),
+    let_go(Holder),
+    _ = claimed(First),
+    IsInTime = counter(timeouts) =:= 0,
+    IsInTime andalso others_are_forgotten(First, fun() -> End(Others) end),
+    ok = weir_pool:stop(?POOL),
+    IsInTime orelse codel_hears(2 * Timeout, End).
+
+%% As First had to wait for too long, and others are behind it, the interval has begun. The others end.
+others_are_forgotten(First, End) ->
+    Began = now_ms(),
+    _ = End(),
+    await_waiting(0),
+    until(fun() -> now_ms() > Began + 100 end),
+    [Next, Last] = wait_in_order(2),
+    await_oldest(5),
+    let_go(First),
+    _ = claimed(Next),
+    let_go(Next),
+    _ = claimed(Last),
+    let_go(Last),
+    ?assertEqual(0, counter(overloads)),
+    at_rest().
 
 await_oldest(Ms) ->
     until(fun() ->
@@ -391,10 +400,12 @@ waits_for_the_first_worker(_Config) ->
 
 %% ---------------------------------------------------------------- races
 
-%% Whoever gets a worker enters itself in a table, and must not find anybody there who is alive and has a live claimer:
-%% a child that runs the fun of a claimer which was killed is itself killed a moment later, and with `free' another may
-%% have the worker by then. The same goes for who finds somebody: it may be such a child that is late, or one whose time
-%% is over, which dies when it lets others run.
+%% A process that gets a worker enters itself in a table. It must not find an entry of a live process with a live
+%% claimer.
+%%
+%% A child that runs the fun of a killed claimer is killed a moment later, and with `free' another process may have the
+%% worker by then. The process that finds an entry may itself be such a child, or one whose time is over, which dies
+%% when it yields.
 -define(HELD, weir_pool_claim_held).
 
 enter(Worker) ->
@@ -420,10 +431,10 @@ leave(Worker) -> true = ets:delete_object(?HELD, {Worker, self(), weir_pool_clai
 with_table(Fun) ->
     ?HELD = ets:new(?HELD, [named_table, public, {write_concurrency, true}]),
     _ = Fun(),
-    ?assertEqual([], ets:lookup(?HELD, violation)),
+    weir_kit:none(claimed_twice, ets:lookup(?HELD, violation)),
     true = ets:delete(?HELD).
 
-%% Many claimers of all kinds, and somebody who kills them; claimers that end are followed by others.
+%% Many claimers of all kinds are killed, and followed by others.
 one_holder_at_a_time(_Config) ->
     start(3, #{queue => fifo}),
     with_table(fun() -> storm(60, 20000, true) end),

@@ -1183,7 +1183,7 @@ parts(Pid) ->
 %% In a node that has started very many processes: where numbers end and serials go up, and where serials end.
 pools_work_among_high_pids(_Config) ->
     {ok, Peer, _Node} = peer:start_link(#{
-        connection => standard_io, wait_boot => 240_000,
+        connection => standard_io, wait_boot => weir_kit:wait_ms(),
         args => ["-pa" | code:get_path()]
     }),
     try
