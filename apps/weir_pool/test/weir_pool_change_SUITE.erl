@@ -68,9 +68,9 @@ resize_with_pickers(_Config) ->
                     ?assertMatch({ok, #{size := Size, limit := Size}}, weir_pool:info(p)),
                     settle(p, Size)
                 end
-             || Size <- [5, 40, 3, 200, 200, 1, 17, 1]
+             || Size <- [5, 40, 3, 100, 100, 1, 17, 1]
             ],
-            ?assertEqual([], stop_pickers(Pickers)),
+            weir_kit:none(wrong_picks, stop_pickers(Pickers)),
             ok = weir_pool:stop(p),
             all_gone()
         end
@@ -141,6 +141,8 @@ a_dead_claimer_of_a_slot_that_is_given_up(_Config) ->
             Claimers = [claimer(p) || _ <- [1, 2, 3]],
             ok = weir_pool:resize(p, 1),
             [kill_claimer(Claimer) || Claimer <- Claimers],
+            %% The manager's own tick finds them a second later.
+            Abandoned =:= replace orelse (manager(p) ! tick),
             settle(p, 1),
             ok = weir_pool:stop(p)
         end
@@ -525,7 +527,7 @@ replace_without_a_gap(_Config) ->
                 end
              || _ <- lists:seq(1, 100)
             ],
-            ?assertEqual([], stop_pickers(Pickers)),
+            weir_kit:none(wrong_picks, stop_pickers(Pickers)),
             settle(p, 1),
             ok = weir_pool:stop(p)
         end
@@ -928,6 +930,8 @@ drain_and_the_claimer_dies(_Config) ->
             Drainer = weir_kit:start(fun() -> weir_pool:drain(p, infinity) end),
             until(fun() -> weir_pool:pick(p) =:= {error, no_pool} end),
             kill_claimer(Claimer),
+            %% The manager's own tick finds the claimer a second later.
+            Abandoned =:= replace orelse (manager(p) ! tick),
             ?assertEqual(ok, result(Drainer)),
             all_gone()
         end

@@ -507,7 +507,7 @@ manager_killed(_Config) ->
     ?assertEqual(Members, slots(p)),
     Pickers = pickers(p, 1),
     ?assertEqual({ok, A}, weir_pool:pick(p, hd([Key || Key <- lists:seq(1, 100), weir_pool:pick(p, Key) =:= {ok, A}]))),
-    ?assertEqual([], stop_pickers(Pickers)),
+    weir_kit:none(wrong_picks, stop_pickers(Pickers)),
     ok = weir_pool:stop(p),
     nothing_left_soon(),
     [?assert(is_process_alive(Member)) || Member <- [C | Members]],

@@ -582,12 +582,11 @@ a_tick_shows_free_slots(_Config) ->
 
 %% ---------------------------------------------------------------- all at once
 
-%% Claimers write the worker down in a table that the words know nothing of, while a manager does everything that
-%% managers do; and after each claim that it ends there is another worker, so that the pid of another claim would be
-%% seen. What they are told at the end of a claim must be what the manager has done.
+%% Claimers write the worker down in a table that the words know nothing of, while a manager does all that managers do.
+%% After each claim that the manager ends there is another worker, so that the pid of another claim would be seen. The
+%% result at the end of a claim must be what the manager has done.
 one_holder_at_a_time(_Config) ->
-    %% CI runs it on two releases.
-    Part = weir_kit:long(2, 1),
+    Part = weir_kit:long(4, 1),
     [
         with_pool(Sizes, fun(Pool) -> one_holder(Pool, Claims div Part, Marks div Part) end)
      || {Sizes, Claims, Marks} <- [{[3], 200000, 1000}, {[20, 70], 100000, 100}]
@@ -624,13 +623,13 @@ one_holder(Pool, Claims, Marks) ->
     ct:pal("~p claims, ~p marks, of which ~p were taken off or abandoned", [
         counters:get(Shared#shared.claims, 1), Marked, TakenOff
     ]),
-    %% Every mark was told to the one who released, or is known not to have been.
+    %% Each mark was reported to the process that released, or is known as one that was not.
     TakenAway = Shared#shared.taken_away,
     Untold = [W || [W] <- ets:match(TakenAway, {{in_doubt, '$1'}}), not ets:member(TakenAway, {told, W})],
-    ?assertEqual(Marked, counters:get(Shared#shared.reserved, 1) + TakenOff + length(Untold)),
-    ?assertEqual([], ets:tab2list(Shared#shared.held)),
-    ?assertEqual([], [Slot || Slot <- slots(Pool), state(Pool, Slot) =:= marked]),
-    ?assertEqual([], lost(Pool)).
+    weir_kit:same(lost_marks, Marked, counters:get(Shared#shared.reserved, 1) + TakenOff + length(Untold)),
+    weir_kit:none(held, ets:tab2list(Shared#shared.held)),
+    weir_kit:none(marked, [Slot || Slot <- slots(Pool), state(Pool, Slot) =:= marked]),
+    weir_kit:none(lost, lost(Pool)).
 
 any_down(Processes) -> lists:any(fun({Pid, _}) -> not is_process_alive(Pid) end, Processes).
 
@@ -666,7 +665,7 @@ claim_somehow(Pool, Holder) ->
 
 claimed(Pool, Slot, Word, Worker, Shared) ->
     #shared{claims = Claims, reserved = Reserved, held = Held, taken_away = TakenAway, ended = Ended} = Shared,
-    true = ets:insert_new(Held, {Worker, self()}),
+    ets:insert_new(Held, {Worker, self()}) orelse weir_kit:fault({claimed_twice, Worker}),
     _ = rand:uniform(4) =:= 1 andalso erlang:yield(),
     true = ets:delete(Held, Worker),
     IsOver = ets:member(Ended, Worker),
@@ -883,14 +882,14 @@ await_reserved(Pool) ->
             await_reserved(Pool)
     end.
 
-%% The claimer is told of each claim that the manager has ended, and of no other.
+%% The claimer hears of each claim that the manager has ended, and of no other.
 an_abandoned_claim_is_over(_Config) ->
     with_pool([1], fun(Pool) ->
         Claimer = start_claiming(Pool, free),
         {Ended, Over} = abandon_often(Pool, 3000000, {0, 0}),
         Told = stop_claiming(Claimer),
         ct:pal("~p claims abandoned, ~p times too late", [Ended, Over]),
-        ?assertEqual({0, Ended}, {proplists:get_value(reserved, Told), proplists:get_value(not_held, Told)})
+        weir_kit:same(ends, {0, Ended}, {proplists:get_value(reserved, Told), proplists:get_value(not_held, Told)})
     end).
 
 abandon_often(_Pool, N, {Ended, _} = Done) when N =< 0, Ended > 200 ->
@@ -911,17 +910,14 @@ abandon_often(Pool, N, {Ended, Over}) ->
             abandon_often(Pool, N - 1, {Ended, Over})
     end.
 
-%% A process that claims the slot all the time, and counts how its claims end.
+%% Starts a task that claims the slot again and again, and counts how its claims end.
 start_claiming(Pool, First) ->
     Stop = atomics:new(1, []),
-    Claim = fun() -> exit({told, claim_often(Pool, Stop, [{R, 0} || R <- [First, reserved, not_held]])}) end,
-    {Stop, spawn_monitor(Claim)}.
+    {Stop, weir_kit:start(fun() -> claim_often(Pool, Stop, [{R, 0} || R <- [First, reserved, not_held]]) end)}.
 
-stop_claiming({Stop, {Pid, Monitor}}) ->
+stop_claiming({Stop, Claimer}) ->
     atomics:put(Stop, 1, 1),
-    receive
-        {'DOWN', Monitor, process, Pid, {told, Told}} -> Told
-    end.
+    weir_kit:result(Claimer).
 
 claim_often(Pool, Stop, Told) ->
     case {atomics:get(Stop, 1), weir_pool_word:claim(Pool, 1, 7)} of
@@ -952,9 +948,10 @@ end_somehow(Pool, Word) ->
             weir_pool_word:release(Pool, 1, Word)
     end.
 
-%% All slots but the last are claimed, and two search all the time, so that they note the last one whenever it is not
-%% free. Whichever way it is made free again, they find it.
+%% All slots but the last are claimed, and two processes search without a pause, so that they note the last one whenever
+%% it is not free. In each way that makes it free again, they find it.
 a_slot_that_was_made_free_is_found(_Config) ->
+    Rounds = weir_kit:long(1500, 5000),
     with_pool([60], fun(Pool) ->
         [{ok, _, _} = weir_pool_word:claim(Pool, Slot, 7) || Slot <- lists:seq(1, 59)],
         Stop = atomics:new(1, []),
@@ -965,7 +962,7 @@ a_slot_that_was_made_free_is_found(_Config) ->
          || N <- [1, 2]
         ],
         Await = fun(Way, Before) ->
-            %% Whoever has begun to search before it was free may not find it; whoever begins now must.
+            %% A search that began before the slot was free may miss it. A search that begins now must find it.
             Begun = [atomics:get(Searches, N) || N <- [1, 2]],
             await_found(Way, Before, Begun, Searches, Found, Pool)
         end,
@@ -975,12 +972,12 @@ a_slot_that_was_made_free_is_found(_Config) ->
                 Before = counters:get(Found, 1),
                 ok = Await(Way, Before)
             end
-         || _ <- lists:seq(1, 5000), Way <- [occupied, given_back, released, unmarked, abandoned, taken_over, dropped]
+         || _ <- lists:seq(1, Rounds), Way <- [occupied, given_back, released, unmarked, abandoned, taken_over, dropped]
         ],
-        ?assertEqual(35000, length(Made)),
+        ?assertEqual(7 * Rounds, length(Made)),
         atomics:put(Stop, 1, 1),
         [?assertEqual(normal, down(Searcher)) || Searcher <- Searchers],
-        ?assertEqual([], lost(Pool))
+        weir_kit:none(lost, lost(Pool))
     end).
 
 search_until_stopped(Pool, Stop, N, Searches, Found) ->
@@ -999,7 +996,7 @@ search_until_stopped(Pool, Stop, N, Searches, Found) ->
             search_until_stopped(Pool, Stop, N, Searches, Found)
     end.
 
-%% The two may keep it from each other, but not for ten searches of each.
+%% The searchers may keep the slot from each other, but not for ten searches of each.
 await_found(Way, Before, Begun, Searches, Found, Pool) ->
     case counters:get(Found, 1) > Before of
         true ->
@@ -1007,7 +1004,7 @@ await_found(Way, Before, Begun, Searches, Found, Pool) ->
         false ->
             IsEnough = lists:all(fun({N, B}) -> atomics:get(Searches, N) > B + 10 end, lists:zip([1, 2], Begun)),
             case IsEnough andalso counters:get(Found, 1) =:= Before of
-                true -> error({not_found, Way, state(Pool, 60), is_shown(Pool, 60)});
+                true -> weir_kit:fault({not_found, Way, state(Pool, 60), is_shown(Pool, 60)});
                 false -> erlang:yield(), await_found(Way, Before, Begun, Searches, Found, Pool)
             end
     end.
@@ -1048,15 +1045,16 @@ retry(Take) ->
         _ -> retry(Take)
     end.
 
-%% Claimers that hoard, so that nearly all slots are taken and searches go far, while the manager takes slots out of use
-%% and puts them back. When all of them pause, whatever is free is found by a search. Some of the claimers know the
-%% pool as it was when it was smaller.
+%% Claimers hoard slots, so that nearly all are taken and searches go far, while the manager takes slots out of use and
+%% puts them back. When all of them pause, a search finds each free slot. Some claimers know the pool as it was when it
+%% was smaller.
 free_slots_are_found(_Config) ->
+    Rounds = weir_kit:long(100, 300),
     [
         with_pool(Sizes, fun(Pool) ->
-            Found = [found_after_a_round(Pool, Round) || Round <- lists:seq(1, 300)],
+            Found = [found_after_a_round(Pool, Round) || Round <- lists:seq(1, Rounds)],
             ct:pal("~w: ~p found after the rounds", [Sizes, lists:sum(Found)]),
-            ?assert(lists:sum(Found) > 300)
+            ?assert(lists:sum(Found) > Rounds)
         end)
      || Sizes <- [[60], [130], [20, 60, 200], [57, 58]]
     ].
@@ -1065,21 +1063,21 @@ found_after_a_round(#pool{limit = Limit} = Pool, Round) ->
     Enough = Limit div 4 + 2,
     Smaller = weir_pool_terms:reshape(Pool, Limit - Limit div 3, Limit - Limit div 3),
     Hoarders = [
-        spawn_monitor(fun() -> exit({hoard, hoard(lists:nth(N rem 2 + 1, [Pool, Smaller]), N, 200, Enough, [])}) end)
+        weir_kit:start(fun() -> hoard(lists:nth(N rem 2 + 1, [Pool, Smaller]), N, 200, Enough, []) end)
      || N <- lists:seq(1, 5)
     ],
-    {Manager, Monitor} = spawn_monitor(fun() -> bother(Pool, 100) end),
-    Hoards = [receive {'DOWN', M, process, P, {hoard, Hoard}} -> Hoard end || {P, M} <- Hoarders],
-    ?assertEqual(normal, down({Manager, Monitor})),
-    ?assertEqual({Round, []}, {Round, lost(Pool)}),
+    Manager = weir_kit:start(fun() -> bother(Pool, 100) end),
+    Hoards = [weir_kit:result(Hoarder) || Hoarder <- Hoarders],
+    _ = weir_kit:result(Manager),
+    weir_kit:none(lost, [{Round, Slot} || Slot <- lost(Pool)]),
     Free = [Slot || Slot <- slots(Pool), state(Pool, Slot) =:= free],
-    ?assertEqual({Round, Free}, {Round, lists:sort(found_in_order(Pool, Round rem Limit + 1))}),
-    %% All are free for the next round; those that nobody has found in this one stay without their bits.
+    weir_kit:same(found, {Round, Free}, {Round, lists:sort(found_in_order(Pool, Round rem Limit + 1))}),
+    %% All slots are free for the next round. Slots that were not found in this round stay without their bits.
     Left = lists:append(Hoards),
     [?assertEqual(free, weir_pool_word:release(Pool, Slot, Word)) || {Slot, Word} <- Left],
     Claims = [{Slot, Word} || Slot <- Free, Word <- [weir_pool_word:read(Pool, Slot)]],
     [?assertEqual(free, weir_pool_word:release(Pool, Slot, taken(Word))) || {Slot, Word} <- Claims],
-    ?assertEqual({Round, []}, {Round, lost(Pool)}),
+    weir_kit:none(lost, [{Round, Slot} || Slot <- lost(Pool)]),
     [new_worker(Pool, Slot) || Slot <- slots(Pool), state(Pool, Slot) =:= vacant],
     length(Free).
 
