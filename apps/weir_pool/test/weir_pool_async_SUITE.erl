@@ -178,8 +178,7 @@ report_starts_that_fail() ->
     ?assertEqual(counters:get(Tries, 1) - 1, Failures),
     Due = [N || N <- [1 bsl I || I <- lists:seq(0, 20)], N =< Failures],
     ?assertEqual(Due, lists:sort([in_a_row() || _ <- Due])),
-    %% Nothing else is told of before the next thing that is, and another row begins. Each report has a process of its
-    %% own, which may overtake that of another.
+    %% No other report comes in 100 ms. Each report has a process of its own, which may overtake that of another.
     receive
         {report, Other} -> error({reported, Other})
     after 100 -> ok

@@ -671,8 +671,8 @@ idle_pools_do_nothing(_Config) ->
     await_down(Worker),
     [ok = weir_pool:stop(Name) || Name <- Names].
 
-%% Those that have received something in each of so many intervals, which are longer than any tick's, and what it was.
-%% That a receive timed out is traced too. Reductions would not tell: the runtime spends some on work of its own.
+%% Returns the processes that received a message in each of the intervals, with the message. A receive that times out is
+%% traced too. Reductions would not do: the runtime spends some on work of its own.
 restless([], _Times) ->
     [];
 restless(Received, 0) ->
@@ -680,6 +680,7 @@ restless(Received, 0) ->
 restless(Received, Times) ->
     Processes = lists:usort([Pid || {Pid, _Message} <- Received]),
     [erlang:trace(Pid, true, ['receive']) || Pid <- Processes],
+    %% No process may receive a message in this time, which is longer than the interval of any tick.
     receive
     after 2500 -> ok
     end,

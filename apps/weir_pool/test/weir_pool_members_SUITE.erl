@@ -574,7 +574,7 @@ functions_of_members() ->
         fun() -> weir_pool:disconnect(p, a) end
     ].
 
-%% Many come and go at the same time, and are claimed. In the end those are connected who say so.
+%% Many members come and go at the same time, and are claimed. In the end the pool has those that stay.
 everybody_at_once(_Config) ->
     ok = weir_pool:start(p, #{worker => none, strategy => random}),
     claimed_members = ets:new(claimed_members, [named_table, public]),
@@ -585,7 +585,7 @@ everybody_at_once(_Config) ->
         end
      || N <- lists:seq(1, 30)
     ],
-    Claimers = [spawn_monitor(fun() -> claim_until_told(0) end) || _ <- [1, 2, 3]],
+    Claimers = [weir_kit:start(fun() -> claim_until_told(0) end) || _ <- [1, 2, 3]],
     Stay = [
         begin
             Pid ! {stay, self()},
@@ -593,15 +593,10 @@ everybody_at_once(_Config) ->
         end
      || Pid <- Coming
     ],
-    ?assertEqual({ok, lists:sort(Stay)}, weir_pool:workers(p)),
+    weir_kit:same(members, {ok, lists:sort(Stay)}, weir_pool:workers(p)),
     ?assertEqual(lists:seq(1, 30), lists:sort([Slot || {Slot, _} <- Stay])),
-    [Claimer ! stop || {Claimer, _} <- Claimers],
-    [
-        receive
-            {'DOWN', Monitor, _, _, Reason} -> ?assertMatch({claimed, N} when N > 0, Reason)
-        end
-     || {_, Monitor} <- Claimers
-    ],
+    [Pid ! stop || {Pid, _} <- Claimers],
+    [?assert(result(Claimer) > 0) || Claimer <- Claimers],
     ?assertMatch({ok, #{live := 30, claimed := 0, reserved := 0}}, weir_pool:info(p)),
     [kill(Pid) || {_, Pid} <- Stay],
     until(fun() -> weir_pool:workers(p) =:= {ok, []} end),
@@ -619,19 +614,19 @@ come_and_go(Name, Times) ->
     ok = weir_pool:disconnect(p, Name),
     come_and_go(Name, Times - 1).
 
-%% Every process has one claimer at a time, also one that has come and gone meanwhile. Whoever asks wants to know of at
-%% least one claim.
+%% Claims until it is stopped, and once at least. Each member has one claimer at a time, also one that has come and gone
+%% meanwhile.
 claim_until_told(Claimed) ->
     receive
-        stop when Claimed > 0 -> exit({claimed, Claimed})
-    after 0 -> ok
-    end,
-    Claim = fun(Pid) ->
-        true = ets:insert_new(claimed_members, {Pid}),
-        erlang:yield(),
-        true = ets:delete(claimed_members, Pid)
-    end,
-    case weir_pool:claim(p, Claim, #{timeout => 1}) of
-        {ok, true} -> claim_until_told(Claimed + 1);
-        {error, timeout} -> claim_until_told(Claimed)
+        stop when Claimed > 0 -> Claimed
+    after 0 ->
+        case weir_pool:claim(p, fun claim_alone/1, #{timeout => 1}) of
+            {ok, true} -> claim_until_told(Claimed + 1);
+            {error, timeout} -> claim_until_told(Claimed)
+        end
     end.
+
+claim_alone(Pid) ->
+    ets:insert_new(claimed_members, {Pid}) orelse weir_kit:fault({claimed_twice, Pid}),
+    erlang:yield(),
+    ets:delete(claimed_members, Pid).
