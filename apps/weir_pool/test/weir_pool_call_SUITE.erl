@@ -694,10 +694,8 @@ spawn_waiting() ->
 
 %% What a caller leaves that is killed between its row and its count.
 enter_row_of_dead(Base, Slot) ->
-    {Dead, Monitor} = spawn_monitor(fun() -> ok end),
-    receive
-        {'DOWN', Monitor, process, Dead, _} -> ok
-    end,
+    Dead = spawn(fun() -> ok end),
+    await_down(Dead),
     true = ets:insert_new(?TABLE, {Dead, Base, Slot}).
 
 start(Size, Config) ->

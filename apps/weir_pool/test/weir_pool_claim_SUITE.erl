@@ -675,7 +675,7 @@ work_and_traps(_Config) ->
 work_of_a_killed_caller(_Config) ->
     start(1),
     Test = self(),
-    {Caller, Monitor} = spawn_monitor(fun() ->
+    Caller = spawn(fun() ->
         weir_pool:claim(
             ?POOL,
             fun(_) ->
@@ -692,10 +692,7 @@ work_of_a_killed_caller(_Config) ->
             {working, Pid} -> Pid
         end,
     ChildMonitor = monitor(process, Child),
-    exit(Caller, kill),
-    receive
-        {'DOWN', Monitor, process, Caller, killed} -> ok
-    end,
+    weir_kit:kill(Caller),
     receive
         {'DOWN', ChildMonitor, process, Child, killed} -> ok
     end,

@@ -130,16 +130,17 @@ idle(Worker) -> Worker ! idle.
 %% ---------------------------------------------------------------- others
 
 %% Starts processes that pick without a pause, in all ways, until stop_pickers/1.
-pickers(Name, N) -> [spawn_monitor(fun() -> picker(Name, 0, []) end) || _ <- lists:seq(1, N)].
+pickers(Name, N) -> [weir_kit:start(fun() -> picker(Name, 0, []) end) || _ <- lists:seq(1, N)].
 
 picker(Name, Count, Bad) ->
     receive
         %% A picker that has not picked yet would prove nothing.
-        stop when Count > 0 -> exit({picked, Count, lists:usort(Bad)})
-    after 0 -> ok
-    end,
-    New = [Wrong || Wrong <- [weir_pool:pick(Name), weir_pool:pick(Name, Count), pick_slot(Name)], not is_good(Wrong)],
-    picker(Name, Count + 1, lists:sublist(New ++ Bad, 100)).
+        stop when Count > 0 -> Bad
+    after 0 ->
+        Picked = [weir_pool:pick(Name), weir_pool:pick(Name, Count), pick_slot(Name)],
+        New = [Wrong || Wrong <- Picked, not is_good(Wrong)],
+        picker(Name, Count + 1, lists:sublist(New ++ Bad, 100))
+    end.
 
 pick_slot(Name) ->
     case weir_pool:pick_slot(Name) of
@@ -150,15 +151,7 @@ pick_slot(Name) ->
 is_good({ok, Pid}) -> is_pid(Pid);
 is_good(_) -> false.
 
-%% Stops the pickers. Returns all results of their picks that were no worker, and fails if one has not picked.
+%% Stops the pickers when each has picked. Returns all results of their picks that were no worker.
 stop_pickers(Pickers) ->
     [Pid ! stop || {Pid, _} <- Pickers],
-    lists:usort(
-        lists:append([
-            receive
-                {'DOWN', Monitor, process, Pid, {picked, Count, Bad}} when Count > 0 -> Bad;
-                {'DOWN', Monitor, process, Pid, Other} -> [Other]
-            end
-         || {Pid, Monitor} <- Pickers
-        ])
-    ).
+    lists:usort(lists:append([weir_kit:result(Picker) || Picker <- Pickers])).

@@ -606,20 +606,21 @@ one_holder(Pool, Claims, Marks) ->
         taken_away = ets:new(taken_away, [public, set]),
         ended = ets:new(ended, [public, set])
     },
-    Claimers = [spawn_monitor(fun() -> claim_until_stopped(Pool, N, Shared) end) || N <- lists:seq(1, 8)],
-    Test = self(),
-    %% Of high priority, as managers are: it would have to wait for all claimers at each writing of a term.
-    Manage = fun() -> Test ! {managed, manage_until_stopped(Pool, Shared, #{}, {0, 0})} end,
-    {Manager, Monitor} = spawn_opt(Manage, [monitor, {priority, high}]),
+    Claimers = [weir_kit:start(fun() -> claim_until_stopped(Pool, N, Shared) end) || N <- lists:seq(1, 8)],
+    Manager = weir_kit:start(fun() ->
+        %% Managers have a high priority. Otherwise this one would wait for all claimers each time it writes a term.
+        process_flag(priority, high),
+        manage_until_stopped(Pool, Shared, #{}, {0, 0})
+    end),
     IsDone = fun(Tenths) ->
         counters:get(Shared#shared.claims, 1) > Claims * Tenths div 10 andalso
             counters:get(Shared#shared.marks, 1) > Marks * Tenths div 10
     end,
-    [until(fun() -> IsDone(Tenths) orelse any_down([{Manager, Monitor} | Claimers]) end) || Tenths <- lists:seq(1, 10)],
+    [until(fun() -> IsDone(Tenths) orelse any_down([Manager | Claimers]) end) || Tenths <- lists:seq(1, 10)],
     atomics:put(Shared#shared.stop, 1, 1),
-    [?assertEqual(normal, down(Process)) || Process <- Claimers],
-    ?assertEqual(normal, down({Manager, Monitor})),
-    {Marked, TakenOff} = receive {managed, {M, Ends}} -> settle_marks(Pool, M, Ends) end,
+    [ok = weir_kit:result(Claimer) || Claimer <- Claimers],
+    {M, Ends} = weir_kit:result(Manager),
+    {Marked, TakenOff} = settle_marks(Pool, M, Ends),
     ct:pal("~p claims, ~p marks, of which ~p were taken off or abandoned", [
         counters:get(Shared#shared.claims, 1), Marked, TakenOff
     ]),
@@ -632,11 +633,6 @@ one_holder(Pool, Claims, Marks) ->
     weir_kit:none(lost, lost(Pool)).
 
 any_down(Processes) -> lists:any(fun({Pid, _}) -> not is_process_alive(Pid) end, Processes).
-
-down({Pid, Monitor}) ->
-    receive
-        {'DOWN', Monitor, process, Pid, Reason} -> Reason
-    end.
 
 claim_until_stopped(Pool, Holder, #shared{stop = Stop} = Shared) ->
     case atomics:get(Stop, 1) of
@@ -958,7 +954,7 @@ a_slot_that_was_made_free_is_found(_Config) ->
         Searches = atomics:new(2, []),
         Found = counters:new(1, []),
         Searchers = [
-            spawn_monitor(fun() -> search_until_stopped(Pool, Stop, N, Searches, Found) end)
+            weir_kit:start(fun() -> search_until_stopped(Pool, Stop, N, Searches, Found) end)
          || N <- [1, 2]
         ],
         Await = fun(Way, Before) ->
@@ -976,7 +972,7 @@ a_slot_that_was_made_free_is_found(_Config) ->
         ],
         ?assertEqual(7 * Rounds, length(Made)),
         atomics:put(Stop, 1, 1),
-        [?assertEqual(normal, down(Searcher)) || Searcher <- Searchers],
+        [ok = weir_kit:result(Searcher) || Searcher <- Searchers],
         weir_kit:none(lost, lost(Pool))
     end).
 
