@@ -1,4 +1,4 @@
-%% Claims that nobody gives back, workers for overflow, and health checks: what the pool does with its slots by itself.
+%% Claims that are not given back, workers for overflow, and health checks: the work of a pool on its own slots.
 -module(weir_pool_abandon_SUITE).
 
 -include_lib("stdlib/include/assert.hrl").
@@ -48,7 +48,8 @@ info(Key) ->
 
 %% ---------------------------------------------------------------- dead claimers
 
-%% The busy worker is not given to anybody again (poolboy's issue 56, pgapp's 20), and is no loss (gproc's 109).
+%% The pool does not give the busy worker to another claimer (poolboy's issue 56, pgapp's 20), and does not lose its
+%% slot (gproc's 109).
 killed_claimer_replace(_Config) ->
     [
         begin
@@ -73,7 +74,7 @@ killed_claimer_replace(_Config) ->
 killed_claimer_wait(_Config) ->
     ok = weir_pool:start(p, pool(1, #{abandoned => {wait, 4294967295}})),
     [Worker] = slots(p),
-    %% Busy: nobody gets it before it is done.
+    %% While the worker is busy, no claimer gets it.
     Claimer = claimer(p),
     busy(Worker),
     Test = self(),
@@ -201,7 +202,7 @@ a_claimer_that_ends(_Config) ->
 
 %% ---------------------------------------------------------------- live claimers
 
-%% The exit passes through, and the worker that is left busy is nobody's.
+%% The exit passes through, and the pool revokes the claim of the worker that is left busy.
 a_call_that_times_out(_Config) ->
     [
         begin
@@ -263,14 +264,14 @@ other_failures_release(_Config) ->
             {exit, timeout},
             {exit, {timeout, x}},
             {exit, {timeout, {gen_server, call, []}}},
-            %% Calls that somebody else did not answer.
+            %% Calls that another process did not answer.
             {exit, {timeout, {gen_server, call, [self(), request, 1]}}},
             {exit, {timeout, {gen_server, call, [kernel_sup, request, 1]}}},
             {exit, {timeout, {gen_server, call, [{kernel_sup, node()}, request, 1]}}},
             {exit, {timeout, {gen_server, call, [{kernel_sup, 'elsewhere@nowhere'}, request, 1]}}},
             {exit, {timeout, {gen_server, call, [{global, nobody}, request, 1]}}},
             {exit, {timeout, {gen_server, call, [{via, global, nobody}, request, 1]}}},
-            %% Not as an exit.
+            %% The same reasons in another class than exit.
             {throw, {timeout, {gen_server, call, [Worker, request, 1]}}},
             {error, {timeout, {gen_server, call, [Worker, request, 1]}}}
         ]
@@ -278,7 +279,7 @@ other_failures_release(_Config) ->
     ?assertEqual(0, info(abandoned)),
     ok = weir_pool:stop(p).
 
-%% That is no restart in the sense of the option.
+%% The option `restart' is about workers that die, not about workers that the pool replaces.
 temporary_workers_are_replaced_too(_Config) ->
     ok = weir_pool:start(p, pool(2, #{restart => temporary})),
     Claimer = claimer(p),
@@ -291,7 +292,7 @@ temporary_workers_are_replaced_too(_Config) ->
     until(fun() -> length(workers(p)) =:= 1 end),
     ok = weir_pool:stop(p).
 
-%% It is not waited for any longer, then; and its claim, if it is not the holder but the manager that ends it.
+%% A replacement does not wait for a claim that was revoked.
 abandoned_while_a_replacement_waits(_Config) ->
     [
         begin
@@ -326,7 +327,7 @@ abandoned_while_a_replacement_waits(_Config) ->
      || Abandoned <- [replace, {wait, 1000}, free]
     ].
 
-%% It is stopped as if it had been released: after `shutdown' milliseconds, if it does not become idle before.
+%% The pool stops the worker like one that was released: after `shutdown' milliseconds, unless it is idle earlier.
 abandoned_in_a_slot_that_is_given_up(_Config) ->
     [
         begin
@@ -364,7 +365,7 @@ many_abandoned_claims(_Config) ->
     ?assertEqual(Manager, manager(p)),
     ok = weir_pool:stop(p).
 
-%% Those count, if the pool counts at all.
+%% Starts that fail count, if the pool has an intensity.
 replacements_that_cannot_start(_Config) ->
     Good = atomics:new(1, []),
     Script = fun() ->
@@ -408,7 +409,7 @@ the_worker_dies_while_it_is_waited_for(_Config) ->
      || Opts <- [#{}, ?ASYNC]
     ].
 
-%% All of it is over: whoever holds a worker of the old pool has nothing, and nothing is left of what was under way.
+%% Claims of the old pool are over, and nothing is left of the work on dead claimers.
 manager_killed_and_claimers_too(_Config) ->
     [
         begin
@@ -434,8 +435,8 @@ manager_killed_and_claimers_too(_Config) ->
      || Abandoned <- [replace, {wait, 4294967295}, free]
     ].
 
-%% The promise of the option `abandoned': pool, slot, worker, claimer and why. `covers => work' has the work done by a
-%% process of its own, but whoever called is the claimer.
+%% Reports have what the option `abandoned' promises: pool, slot, worker, claimer and reason. With `covers => work'
+%% another process does the work, but the caller is the claimer.
 reports_say_who_and_why(_Config) ->
     reporting(fun() ->
         ok = weir_pool:start(p, pool(1)),
@@ -458,7 +459,7 @@ reports_say_who_and_why(_Config) ->
             ]
         ],
         ok = weir_pool:stop(p),
-        %% One that did not become idle in time.
+        %% A worker that did not become idle in time.
         ok = weir_pool:start(p, pool(1, #{abandoned => {wait, 1}})),
         Claimer = claimer(p),
         busy(worker_of(Claimer)),
@@ -473,7 +474,7 @@ reports_say_who_and_why(_Config) ->
         reported(#{slot => 1, worker => Member, why => dead, claimer => element(1, Second)}, "its claimer died"),
         ok = weir_pool:stop(p),
         kill(Member),
-        %% Nobody had claimed it.
+        %% A worker that was not claimed.
         ok = weir_pool:start(p, pool(1, #{check => {fun(_) -> bad end, 1}, intensity => 0})),
         receive
             {report, #{why := check} = Report} ->
@@ -622,13 +623,13 @@ overflow_starts_under_pressure(_Config) ->
     ?assertMatch({ok, #{size := 2, limit := 5, live := 5, vacant := 0, claimed := 5}}, weir_pool:info(p)),
     ?assertEqual({error, timeout}, weir_pool:claim(p, fun(Pid) -> Pid end, #{timeout => 30})),
     [?assertEqual(ok, release(Claimer)) || Claimer <- Claimers],
-    %% They stay for an hour.
+    %% The workers for overflow stay for an hour.
     manager(p) ! tick,
     _ = sys:get_state(manager(p)),
     ?assertMatch({ok, #{live := 5, claimed := 0, restarts := 0}}, weir_pool:info(p)),
     ok = weir_pool:stop(p).
 
-%% They are refused, and the pool takes the hint (pooler's issue 54).
+%% The pool refuses the claims, and starts workers for the next ones (pooler's issue 54).
 overflow_for_claims_that_do_not_wait(_Config) ->
     ok = weir_pool:start(p, pool(1, overflow(2, 3600000))),
     First = claimer(p),
@@ -637,7 +638,7 @@ overflow_for_claims_that_do_not_wait(_Config) ->
         begin
             ?assertEqual({error, busy}, Claim()),
             until(fun() -> info(live) =:= Live end),
-            %% It can be claimed a moment after it is there.
+            %% A worker can be claimed a moment after it is counted.
             _ = sys:get_state(manager(p)),
             {ok, _, _} = Claim()
         end
@@ -647,7 +648,7 @@ overflow_for_claims_that_do_not_wait(_Config) ->
     ok = release(First),
     ok = weir_pool:stop(p).
 
-%% It had set the flag, and was killed when it was about to tell the manager.
+%% The claimer had set the flag, and was killed when it was about to tell the manager.
 overflow_starts_though_a_claimer_was_killed(_Config) ->
     ok = weir_pool:start(p, pool(1, overflow(1, 3600000))),
     Claimer = claimer(p),
@@ -657,7 +658,7 @@ overflow_starts_though_a_claimer_was_killed(_Config) ->
     ok = release(Claimer),
     ok = weir_pool:stop(p).
 
-%% Not while they are used (poolboy's issues 29 to 89), and not below the size.
+%% Workers do not go while they are claimed (poolboy's issues 29 to 89), and not below the size.
 overflow_goes(_Config) ->
     ok = weir_pool:start(p, pool(1, overflow(2, 0))),
     Claimers = [claimer(p) || _ <- [1, 2, 3]],
@@ -668,7 +669,7 @@ overflow_goes(_Config) ->
     [?assertEqual(ok, release(Claimer)) || Claimer <- Claimers],
     settle(p, 1),
     ?assertEqual([Stays], slots(p)),
-    %% And come again.
+    %% The workers come again.
     Again = [claimer(p) || _ <- [1, 2, 3]],
     ?assertEqual(0, info(restarts)),
     [?assertEqual(ok, release(Claimer)) || Claimer <- Again],
@@ -687,7 +688,7 @@ overflow_is_not_picked(_Config) ->
     [?assertEqual(ok, release(Claimer)) || Claimer <- Claimers],
     ok = weir_pool:stop(p).
 
-%% It ends nothing, and is not tried all the time.
+%% A start that fails does not end the pool, and is not repeated without a pause.
 overflow_that_cannot_start(_Config) ->
     Starts = counters:new(1, []),
     Script = fun() ->
@@ -743,7 +744,7 @@ overflow_is_abandoned(_Config) ->
      || Abandoned <- [replace, {wait, 1000}, free]
     ].
 
-%% It is not released by its claimer then, but put back by the pool.
+%% The pool puts the worker back then, as its claimer does not release it.
 overflow_goes_after_a_long_claim_was_abandoned(_Config) ->
     [
         begin
@@ -766,7 +767,7 @@ claimed_for_long() ->
         info(claimed_ms) > 3 * 1100
     end).
 
-%% It had set the flag, and was killed when it was about to tell the manager.
+%% The releaser had set the flag, and was killed when it was about to tell the manager.
 overflow_goes_though_a_releaser_was_killed(_Config) ->
     ok = weir_pool:start(p, pool(1, overflow(2, 0))),
     Claimers = [claimer(p) || _ <- [1, 2, 3]],
@@ -784,7 +785,7 @@ overflow_goes_though_it_is_checked(_Config) ->
     settle(p, 1),
     ok = weir_pool:stop(p).
 
-%% Not one that is there from the start.
+%% A pool of size 0 starts without workers.
 overflow_may_be_all_there_is(_Config) ->
     [
         begin
@@ -884,7 +885,7 @@ checks_that_fail_otherwise(_Config) ->
     ?assertEqual(8, info(check_failures)),
     ok = weir_pool:stop(p).
 
-%% They come by themselves, and one that hangs is given as long as there is between two rounds.
+%% Checks come by themselves. A check that hangs has as much time as is between two rounds.
 a_check_that_hangs(_Config) ->
     ok = weir_pool:start(p, pool(1, #{check => {asking(), 20}, intensity => 0})),
     [
@@ -934,7 +935,7 @@ a_worker_dies_under_check(_Config) ->
             kill(Worker),
             until(fun() -> settled(p, 2) andalso not lists:member(Worker, slots(p)) end),
             answer(Check, fun() -> bad end),
-            %% The other one's turn: the result of the first was void.
+            %% The check of the other worker follows: the result of the first check was stale.
             answer(next_check(), fun() -> ok end),
             settle(p, 2),
             ?assertEqual(0, info(check_failures)),
@@ -943,7 +944,8 @@ a_worker_dies_under_check(_Config) ->
      || Opts <- [#{}, ?ASYNC]
     ].
 
-%% One after the other, those for overflow too. A round that is under way is not begun again.
+%% The manager checks all workers one after the other, those for overflow too. It does not begin a round that is under
+%% way again.
 checks_of_all_workers(_Config) ->
     ok = weir_pool:start(p, pool(3, (overflow(1, ?HOUR))#{check => {asking(), ?HOUR}})),
     Claimers = [claimer(p) || _ <- [1, 2, 3, 4]],
@@ -963,7 +965,7 @@ checks_of_all_workers(_Config) ->
     ?assertEqual([Pid || {_, Pid} <- Workers], Checked),
     ok = weir_pool:stop(p).
 
-%% The next pool has its own checks, and nothing of one that was under way.
+%% The next pool has its own checks, and ignores a check of the old pool.
 checks_and_the_manager(_Config) ->
     ok = weir_pool:start(p, pool(1, #{check => {asking(), ?HOUR}})),
     Check = {_, Worker} = first_check(),
@@ -1027,7 +1029,7 @@ strays(_Config) ->
     ok = weir_pool_manager:tell(Pool, pressed),
     ok = weir_pool_manager:tell(Pool, watch),
     ?assertEqual({error, {bad_call, stray}}, gen_server:call(Manager, stray)),
-    %% To the supervisor of a worker: of one that it has no more.
+    %% Strays to the supervisor of a worker, about a worker that it does not have.
     ok = weir_pool_slot_sup:renew(Sup, Stranger, #{}),
     Sup ! start,
     Sup ! stray,
@@ -1036,7 +1038,7 @@ strays(_Config) ->
     _ = sys:get_state(Manager),
     ?assertEqual({Before, Manager}, {slots(p), manager(p)}),
     settle(p, 2),
-    %% Those of a namesake.
+    %% Messages of an old pool with the same name.
     ok = weir_pool:stop(p),
     ok = weir_pool:start(p, pool(1)),
     Claimer = claimer(p),

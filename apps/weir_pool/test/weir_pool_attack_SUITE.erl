@@ -293,7 +293,7 @@ one_who_connects_again_has_one_holder(_Config) ->
 
 %% ---------------------------------------------------------------- 4: a new pool
 
-%% In a new pool, and in one that is started again.
+%% Finds dead claimers in a new pool, and in a pool that was started again.
 the_first_dead_claimer_of_a_pool_is_found_at_once(_Config) ->
     [
         until(fun() ->

@@ -124,7 +124,7 @@ options(_Config) ->
     ],
     ?assertError(badarg, weir_pool:claim(?POOL, fun() -> done end, #{})),
     ?assertError(badarg, weir_pool:claim(?POOL, done, #{})),
-    %% They wait.
+    %% Claims that wait.
     [Holder] = hold_all(),
     [?assertEqual({error, timeout}, weir_pool:claim(?POOL, Fun, Opts)) || Opts <- [1, [{timeout, 1}]]],
     {error, timeout} = weir_pool:checkout(?POOL, 1),
@@ -133,7 +133,7 @@ options(_Config) ->
     let_go(Holder),
     ?assertEqual([free], states()).
 
-%% What the shell shows of an error: `error_info' in its stack names a module, which names the argument.
+%% The shell shows the argument that is wrong: `error_info' in the stack names a module, and that names the argument.
 what_is_wrong_is_said(_Config) ->
     start(1),
     {ok, _, Ticket} = weir_pool:checkout(?POOL, 0),
@@ -177,13 +177,13 @@ what_is_wrong_is_said(_Config) ->
     said(fun() -> weir_pool:checkin(?POOL, no_ticket, nonsense) end, 2, NoTicket),
     said(fun() -> weir_pool:checkin(?POOL, Ticket, failed) end, 3, "neither ok nor fail"),
     said(fun() -> weir_pool:slot(no_ticket) end, 1, NoTicket),
-    %% Also of a pool that is not there.
+    %% The same errors for a pool that does not exist.
     said(fun() -> weir_pool:claim(nosuch, Fun, soon) end, 3, Neither),
     said(fun() -> weir_pool:checkin(nosuch, Ticket, failed) end, 3, "neither ok nor fail"),
     ?assertEqual([taken], states()),
     ok = weir_pool:checkin(?POOL, Ticket).
 
-%% The same of picks, calls, changes and starts.
+%% The same for picks, calls, changes and starts.
 what_is_wrong_is_said_elsewhere(_Config) ->
     start(1),
     [ok = weir_pool:start({?POOL, By}, maps:put(strategy, By, weir_pool_test_lib:opts(1))) || By <- [hash, direct]],
@@ -225,7 +225,7 @@ what_is_wrong_is_said_elsewhere(_Config) ->
         end
      || Time <- [-1, soon, 4294967296]
     ],
-    %% Of the function that checks them.
+    %% The stack of the function that checks the arguments.
     said(fun() -> weir_pool:start(other, 1) end, 1, "neither a map nor a keyword list of options"),
     [ok = weir_pool:stop({?POOL, By}) || By <- [hash, direct]].
 
@@ -253,7 +253,7 @@ nested(_Config) ->
     ?assertEqual([taken, taken, taken], States),
     ?assertEqual({error, busy}, Fourth),
     ?assertEqual([free, free, free], states()),
-    %% One that waits, inside of another; and in another pool.
+    %% A claim that waits, inside of another, and in another pool.
     ok = weir_pool:start(other, weir_pool_test_lib:opts(1)),
     {ok, {ok, {error, timeout}}} = weir_pool:claim(other, fun(_) ->
         Holders = [claimer(#{}), claimer(#{}), claimer(#{})],
@@ -301,14 +301,14 @@ first_slot_is_the_last(_Config) ->
     Claim = fun() -> {ok, Worker} = weir_pool:claim(?POOL, fun(W) -> W end), Worker end,
     Worker = Claim(),
     ?assertEqual([Worker], lists:usort([Claim() || _ <- lists:seq(1, 100)])),
-    %% Not when it is somebody else's.
+    %% A checkin of a slot that another process holds.
     {ok, Taken, Ticket} = weir_pool:checkout(?POOL, #{}),
     Other = Claim(),
     ?assertEqual(Taken, Worker),
     ?assertNotEqual(Worker, Other),
     ok = weir_pool:checkin(?POOL, Ticket),
     ?assertEqual([Other], lists:usort([Claim() || _ <- lists:seq(1, 100)])),
-    %% A smaller pool, or one that became smaller.
+    %% A pool that became smaller.
     ok = weir_pool:resize(?POOL, 1),
     until(fun() -> {ok, lists:member(Claim(), workers())} =:= {ok, true} end).
 
@@ -348,7 +348,7 @@ late_checkins(_Config) ->
     {ok, _, Ticket3} = weir_pool:checkout(?POOL, #{}),
     {error, not_held} = weir_pool:checkin(?POOL, Ticket2),
     ?assertEqual([taken], states()),
-    %% Killed: nobody had the time to write into its words.
+    %% The manager was killed, and could not write into the words of its slots.
     weir_pool_test_lib:kill_manager(?POOL),
     {ok, _, Ticket4} = weir_pool:checkout(?POOL, 0),
     {error, not_held} = weir_pool:checkin(?POOL, Ticket3),
@@ -427,13 +427,13 @@ checkin_from_another_node(_Config) ->
         Started andalso net_kernel:stop()
     end.
 
-%% Whether this node had to be made one that others can connect to.
+%% Starts distribution, unless it runs. Returns whether it was started here.
 start_distribution() ->
     case is_alive() of
         true ->
             false;
         false ->
-            %% It goes to the background, or finds that it is there already; it may take a moment until it listens.
+            %% The daemon goes to the background, or finds that another one runs. It may take a moment until it listens.
             Erts = "erts-" ++ erlang:system_info(version),
             _ = os:cmd(filename:join([code:root_dir(), Erts, "bin", "epmd"]) ++ " -daemon"),
             Name = list_to_atom("weir_pool_claim_" ++ os:getpid() ++ "@127.0.0.1"),
@@ -441,7 +441,7 @@ start_distribution() ->
             true
     end.
 
-%% Whatever `abandoned' says, and though it is idle and alive.
+%% The pool replaces the worker with each value of `abandoned', though it is idle and alive.
 a_failed_worker_is_replaced(_Config) ->
     [
         begin
@@ -471,7 +471,7 @@ a_failed_worker_is_replaced(_Config) ->
         end
      || Abandoned <- [replace, {wait, 60000}, free]
     ],
-    %% One that is dead is replaced like any other.
+    %% A dead worker that is given back as failed is replaced like any other.
     start(1),
     {ok, Dead, Ticket4} = weir_pool:checkout(?POOL, 0),
     ok = sys:suspend(manager()),
@@ -482,7 +482,7 @@ a_failed_worker_is_replaced(_Config) ->
     ?assertNotEqual(Dead, Successor),
     at_rest(),
     ok = weir_pool:stop(?POOL),
-    %% One that had connected itself is disconnected, and goes on.
+    %% A process that had connected itself is disconnected, and goes on.
     Test = self(),
     ok = weir_pool:start(?POOL, #{worker => none, size => 1, abandoned => free}),
     {ok, 1} = weir_pool:add_worker(?POOL, a),
@@ -502,8 +502,8 @@ a_failed_worker_is_replaced(_Config) ->
     ?assert(is_process_alive(Member)),
     Member ! stop.
 
-%% The pool waits for the release, to put another worker in, and gives that up when it has not yet heard that the worker
-%% is broken, or likely to be busy. Nobody gets that one again.
+%% A replacement waits for the release, and times out before the manager hears that the worker failed, or is likely to
+%% be busy. The pool does not give that worker out again.
 a_failed_worker_is_replaced_when_others_want_the_slot(_Config) ->
     Test = self(),
     %% On a busy machine the time may be over before the manager is suspended: then it has to be longer.
@@ -566,7 +566,7 @@ work_in_time(_Config) ->
     ?assertEqual([Worker], workers()),
     {ok, nil} = weir_pool:claim(?POOL, fun(_) -> nil end, ?WORK(infinity)),
     {error, no_pool} = weir_pool:claim(nosuch, fun(_) -> nil end, ?WORK(10)),
-    %% Of those that wait, the wait is part of it.
+    %% The time-out covers the wait for a worker, too.
     [Holder] = hold_all(),
     {error, timeout} = weir_pool:claim(?POOL, fun(_) -> nil end, ?WORK(20)),
     Waiter = weir_kit:start(fun() -> weir_pool:claim(?POOL, fun(W) -> W end, ?WORK(infinity)) end),
@@ -627,7 +627,7 @@ work_too_long(_Config) ->
         {working, Child, Worker} -> weir_kit:await_down(Child)
     end,
     ?assertEqual(1, counter(timeouts)),
-    %% It is likely to be busy, so it is replaced.
+    %% The worker is likely to be busy, so the pool replaces it.
     {ok, Next} = weir_pool:claim(?POOL, fun(W) -> W end, #{timeout => infinity}),
     ?assertNotEqual(Worker, Next),
     ?assertEqual(1, counter(abandoned)),
@@ -662,7 +662,7 @@ work_and_traps(_Config) ->
      || Fun <- Claims, Timeout <- [1, 2], _ <- lists:seq(1, 50)
     ],
     no_messages(),
-    %% An exit signal of somebody else's is not swallowed.
+    %% The claim does not swallow an exit signal of another process.
     exit(self(), wanted),
     {ok, done} = weir_pool:claim(?POOL, fun(_) -> done end, ?WORK(weir_kit:wait_ms())),
     receive
@@ -699,7 +699,7 @@ work_of_a_killed_caller(_Config) ->
     at_rest(),
     ?assertEqual(1, counter(abandoned)).
 
-%% As if the caller had run the fun itself.
+%% The claim exits as if the caller had run the function itself.
 work_is_killed(_Config) ->
     start(1),
     Suicide = fun(_) ->

@@ -27,7 +27,7 @@ end_per_testcase(_Case, Config) -> weir_pool_claim_lib:tear_down(Config).
 
 %% ---------------------------------------------------------------- crashes
 
-%% gproc 109: a killed claimer leaves its worker busy for ever.
+%% gproc 109: the worker of a killed claimer stays busy without end.
 killed_claimers(_Config) ->
     start(3),
     Workers = workers(),
@@ -87,8 +87,8 @@ is_late_reply({Ref, pong}) when is_reference(Ref) -> true;
 is_late_reply({[alias | Ref], pong}) when is_reference(Ref) -> true;
 is_late_reply(_) -> false.
 
-%% The claimer was killed when it was about to tell the manager of a time-out, or that the worker is broken, or has no
-%% turn to do so for long. What is broken is nobody's to use again.
+%% The claimer is killed, or not scheduled for long, when it is about to report a time-out or a broken worker to the
+%% manager. The pool does not give out a broken worker again.
 a_lost_message_does_not_keep_a_worker(_Config) ->
     [
         begin
@@ -121,7 +121,7 @@ dead_waiters_leave(_Config) ->
     at_rest(),
     ?assertEqual(0, counter(abandoned)).
 
-%% It is suspended, so that it is killed after the grant and before it has taken over.
+%% The waiter is suspended, so that it is killed after the grant and before it has taken over.
 a_killed_waiter_costs_no_worker(_Config) ->
     start(1),
     [Worker] = workers(),
@@ -225,14 +225,14 @@ pool_dies_with_a_grant_under_way(_Config) ->
             true = erlang:resume_process(Pid),
             case claimed(Waiter) of
                 Worker ->
-                    %% Its claim is one of the old pool.
+                    %% The waiter has a claim of the old pool.
                     {ok, Other, Ticket} = weir_pool:checkout(?POOL, 0),
                     ?assertNotEqual(Worker, Other),
                     let_go(Waiter),
                     weir_kit:same(lost_claim, [taken], states()),
                     ok = weir_pool:checkin(?POOL, Ticket);
                 Next ->
-                    %% It has asked again.
+                    %% The waiter has asked again.
                     ?assertEqual([Next], workers()),
                     ?assertEqual([taken], states()),
                     let_go(Waiter)
@@ -301,7 +301,7 @@ dead_workers_are_not_given_out_again(_Config) ->
             ?assertEqual(ok, weir_pool:checkin(?POOL, Ticket)),
             ?assertEqual({error, not_held}, weir_pool:checkin(?POOL, Ticket))
         end,
-        %% One claim at most gets one that has died while it was nobody's, and lets its exception pass.
+        %% One claim at most gets a worker that died while it was free, and that claim lets its exception pass.
         fun(Worker) ->
             weir_kit:kill(Worker),
             ?assertExit({noproc, _}, weir_pool:claim(?POOL, fun(W) -> gen_server:call(W, ping) end))
@@ -343,8 +343,8 @@ worker_dies_with_a_grant_under_way(_Config) ->
     [{Pid, _} = Waiter, {SecondPid, _} = Second] = wait_in_order(2),
     [true = erlang:suspend_process(P) || P <- [Pid, SecondPid]],
     let_go(Holder),
-    %% The grant is taken back when it is not taken over for long, and the other has the worker then, and takes it over
-    %% no more than the first.
+    %% The queue takes a grant back that is not taken over for long. The other waiter has the worker then, and does not
+    %% take it over either.
     until(fun() -> waiting() < 2 end),
     weir_kit:kill(Worker),
     until(fun() -> not lists:member(workers(), [[], [Worker]]) end),
@@ -393,14 +393,14 @@ suspended_releasers(_Config) ->
     {ok, _, Ticket} = weir_pool:checkout(?POOL, #{timeout => infinity}),
     Waiter = waiter(),
     true = erlang:suspend_process(Claimer),
-    %% It may hold one of the two, or have been granted one.
+    %% The claimer may hold one of the two workers, or have a grant.
     ok = weir_pool:checkin(?POOL, Ticket),
     _ = claimed(Waiter),
     let_go(Waiter),
     {ok, _, Again} = weir_pool:checkout(?POOL, #{timeout => infinity}),
     ok = weir_pool:checkin(?POOL, Again),
     true = erlang:resume_process(Claimer),
-    %% And again and again, with others that are never stopped.
+    %% The claimer is suspended again and again, beside others that are not.
     Others = [spawn_monitor(fun() -> claims(150) end) || _ <- lists:seq(1, 4)],
     stop_and_go(Claimer, length(Others)),
     exit(Claimer, kill),
@@ -450,7 +450,7 @@ stopped_while_many_wait(_Config) ->
     ok = weir_pool:stop(?POOL),
     [?assertEqual({error, no_pool}, result(Waiter)) || Waiter <- Waiters],
     let_go(Holder),
-    %% Drained: those who wait are told at once, those who hold are waited for.
+    %% A drain answers waiters at once, and waits for holders.
     start(1),
     [Holder2] = hold_all(),
     Waiters2 = wait_in_order(5),
@@ -493,7 +493,7 @@ strays_and_status(_Config) ->
     Queue ! stray,
     gen_server:cast(Queue, stray),
     {error, {bad_call, stray}} = gen_server:call(Queue, stray),
-    %% Of another pool, or of a former one of this name.
+    %% A request for another pool, or for an old pool of this name.
     Alias = alias(),
     ok = weir_pool_queue:ask(Queue, {0, Alias}, 1, infinity),
     receive

@@ -118,8 +118,8 @@ hold_all() ->
     _ = [claimed(Claimer) || Claimer <- Claimers],
     Claimers.
 
-%% One after the other: each is in the queue before the next asks. Those who were served are counted no more when the
-%% queue has ended what it was doing.
+%% Starts N waiters, each when the one before is in the queue. The queue answers sys:get_state/1 when it has published
+%% that earlier waiters have gone.
 wait_in_order(N) ->
     _ = sys:get_state(queue()),
     Before = waiting(),

@@ -1,5 +1,5 @@
-%% Faults that weir_pool_claims_prop_SUITE has found, or that were found in search of what it had found: each as a case
-%% of its own, which does not depend on chance.
+%% Faults that weir_pool_claims_prop_SUITE has found, or that were found beside these. Each is a case that does not
+%% depend on chance.
 -module(weir_pool_claims_found_SUITE).
 
 -include_lib("stdlib/include/assert.hrl").
@@ -19,7 +19,7 @@ end_per_testcase(_Case, Config) -> weir_pool_claim_lib:tear_down(Config).
 
 %% ---------------------------------------------------------------- overflow
 
-%% Whoever had claimed it knows the pool as it was then, and does not take the slot for one of overflow.
+%% The claimer knows the pool as it was at its claim, where the slot was none for overflow.
 worker_that_is_claimed_when_it_becomes_one_for_overflow_goes_when_released(_Config) ->
     ok = start(3, #{overflow => #{max => 2, linger => 0}}),
     Tickets = [Ticket || {ok, _, Ticket} <- [weir_pool:checkout(?POOL, 0) || _ <- [1, 2, 3]]],
@@ -37,8 +37,8 @@ worker_for_overflow_without_linger_serves_those_who_wait_for_it(_Config) ->
     until(fun() -> workers() =:= [Worker] orelse workers() end),
     ?assertEqual(ok, weir_pool:checkin(?POOL, Ticket)).
 
-%% Whoever waited for it has it before the manager sees to how long it may linger: the time would run from its start on,
-%% while it is used, and one without linger would stay for a second.
+%% A waiter has the worker before the manager starts the linger timer. Otherwise the time would run from the start of
+%% the worker on, and a worker without linger would stay for a second.
 worker_for_overflow_that_is_claimed_at_once_lingers_from_its_release_on(_Config) ->
     ok = start(2),
     {ok, _, Ticket} = weir_pool:checkout(?POOL, 0),
@@ -103,7 +103,7 @@ is_replaced(Worker) ->
 
 %% ---------------------------------------------------------------- processes that connect themselves
 
-%% It waits for the end of a claim; that of whoever has seen it dead.
+%% The process waits for the end of a claim, whose claimer has seen the process dead.
 process_that_has_died_while_it_waited_to_be_connected_again_is_not(_Config) ->
     ok = weir_pool:start(?POOL, #{worker => none}),
     {ok, 1} = weir_pool:add_worker(?POOL, member),
@@ -118,11 +118,11 @@ process_that_has_died_while_it_waited_to_be_connected_again_is_not(_Config) ->
     weir_kit:kill(Member),
     ?assertEqual(ok, weir_pool:checkin(?POOL, Ticket)),
     {ok, [{member, 1}]} = weir_pool:added_workers(?POOL),
-    %% Nor was it for a moment.
+    %% The dead process was not connected for a moment either.
     {ok, #{live := Live, restarts := Restarts}} = weir_pool:info(?POOL),
     ?assertEqual({0, 0}, {Live, Restarts}).
 
-%% It has disconnected itself, and asks the manager for something else, which has heard of it.
+%% Returns whether the member has disconnected itself, and the manager has read its next request.
 is_waiting_for(Manager, Member) ->
     IsDisconnected = weir_pool:workers(?POOL) =:= {ok, []},
     {monitors, Monitors} = process_info(Member, monitors),
@@ -132,7 +132,7 @@ is_waiting_for(Manager, Member) ->
 
 %% ---------------------------------------------------------------- ends
 
-%% The manager has lost its queue, and waits for its worker to stop, when somebody wants the pool to be stopped.
+%% The manager has lost its queue, and waits for its worker to stop, when another process stops the pool.
 pool_that_is_stopped_while_it_crashes_does_not_come_back(_Config) ->
     Test = self(),
     %% The first worker that stops is the test's; others, should there be any, need not wait.
@@ -153,7 +153,7 @@ pool_that_is_stopped_while_it_crashes_does_not_come_back(_Config) ->
     until(fun() -> {monitored_by, Pids} = process_info(Manager, monitored_by), lists:member(Pid, Pids) end),
     Worker ! go,
     ?assertEqual(ok, weir_kit:result(Stopper)),
-    %% Its supervisor has done by then what it was going to do.
+    %% The supervisor answers after it has handled the end of the pool.
     _ = supervisor:which_children(weir_pool_pools_sup),
     ?assertEqual([], weir_pool:pools()).
 

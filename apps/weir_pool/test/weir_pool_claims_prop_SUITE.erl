@@ -50,7 +50,8 @@ init_per_suite(Config) ->
 
 end_per_suite(_Config) -> weir_pool_prop_claimer:log_no_more().
 
-%% What becomes of the worker of a claimer that died, or left it busy. Workers for overflow go at once, or linger.
+%% The options differ in what the pool does with the worker of a dead claimer, or of one that left it busy. Workers for
+%% overflow go at once, or linger.
 replaced(_Config) -> holds(started(#{abandoned => replace, overflow => #{max => 2, linger => 0}})).
 waited_for(_Config) -> holds(started(#{abandoned => {wait, 50}, queue => lifo})).
 freed(_Config) -> holds(started(#{abandoned => free, overflow => #{max => 2, linger => 20}})).
@@ -64,7 +65,7 @@ started(Opts) -> Opts#{size => ?SIZE, worker => {?WORKER, start_link, []}, inten
 
 initial_state() -> initial_state(started).
 
-%% Claimers by number that may hold, wait, or have failed; and what has happened too often to go on for ever.
+%% The state has the numbers of the claimers that may hold, wait, or have failed, and the number of large claimers.
 initial_state(Kind) -> #{kind => Kind, busy => [], large => 0}.
 
 command(#{kind := Kind, busy := Busy}) ->
@@ -112,7 +113,8 @@ simple_use() ->
         {1, other_overrun}
     ]).
 
-%% Who holds a worker and waits for another for ever may wait for one who does the same; so nobody does.
+%% A claimer that holds a worker and waits for another without a time-out could wait for a claimer that does the same.
+%% So the inner claims have a time-out.
 inner_use() -> frequency([{8, simple_use()}, {1, outer_overrun}]).
 
 holds_on(hold) -> true;
@@ -211,14 +213,14 @@ kill_process(Which) ->
 process(manager) -> weir_pool_test_lib:manager(?POOL);
 process(queue) -> weir_pool_test_lib:queue(?POOL);
 process({slot_sup, Slot}) ->
-    %% Only of an open pool: a start that loses one of these fails, and the pool is gone. It is open when it says so and
-    %% has had its manager since before.
+    %% A start that loses a slot's supervisor fails, and the pool is gone. So the pool must be open, and have had its
+    %% manager since before.
     Manager = weir_pool_test_lib:manager(?POOL),
     {ok, _} = weir_pool:info(?POOL),
     true = is_process_alive(Manager),
     weir_pool_life_lib:slot_sup(?POOL, Slot).
 
-%% So that time-outs of milliseconds pass within a sequence.
+%% Pauses so that time-outs of milliseconds pass within a sequence.
 pause(Ms) ->
     receive
     after Ms -> ok
@@ -245,7 +247,7 @@ info(Pool) ->
 
 %% ---------------------------------------------------------------- members
 
-%% A member connects and disconnects itself when it is told; it waits where it has to.
+%% A member connects and disconnects itself by a command, and waits where it has to.
 connect(N) -> have(N, fun() -> weir_pool:connect(?POOL, N) end, [unknown_worker, connected]).
 
 disconnect(N) -> have(N, fun() -> weir_pool:disconnect(?POOL, N) end, [unknown_worker, not_connected]).
@@ -258,7 +260,7 @@ have(N, Do, Expected) ->
         is_expected(Result, [no_pool, pool_down | Expected]) orelse violation({unexpected, Result})
     end}).
 
-%% One that has died is followed by another.
+%% Returns the member, or a new one if it has died.
 member(N) ->
     case ets:lookup(?TABLE, {member, N}) of
         [{_, Pid}] ->
@@ -275,15 +277,15 @@ new_member(N) ->
     true = ets:insert(?TABLE, {{member, N}, Pid}),
     Pid.
 
-%% Members outlive a pool whose manager is killed, and so do the funs that use them: one that connected itself to the
-%% next pool could have a second user. They hang up, as they should.
+%% Members outlive a pool whose manager is killed, and so do the functions that use them. A member that connected itself
+%% to the next pool could have a second user, so the members of a pool that crashed are killed.
 hang_up() ->
     case weir_pool_prop_claimer:has_crashed() of
         true -> [weir_pool_prop_claimer:kill_worker(Pid) || [Pid] <- ets:match(?TABLE, {{member, '_'}, '$1'})];
         false -> []
     end.
 
-%% All have a name, which a pool that was started again does not know, and whoever is not connected tries it.
+%% Adds all names, which a pool that was started again does not know, and has members connect that are not connected.
 reconnect() ->
     _ = [weir_pool:add_worker(?POOL, N) || N <- lists:seq(1, ?MEMBERS)],
     Connected = [Pid || {_, Pid} <- workers(?POOL)],
@@ -298,7 +300,7 @@ reconnect() ->
         lists:seq(1, ?MEMBERS)
     ).
 
-%% Those who may still have something to do.
+%% Returns the members that may still have something to do.
 busy_members() ->
     Members = [Pid || [Pid] <- ets:match(?TABLE, {{member, '_'}, '$1'})],
     Infos = [{busy, Pid, process_info(Pid, [message_queue_len, current_function])} || Pid <- Members],
@@ -388,7 +390,7 @@ quiescence(Kind) ->
 %% Does not wait for the manager's next look at the claims of the dead.
 not_at_rest(Pool, Kind) ->
     _ = [Pid ! tick || {ok, {_, Pid, _, _, _}} <- [weir_pool_registry:lookup(Pool)]],
-    %% What claimers have told the manager by now it has heard.
+    %% The manager answers when it has read all earlier messages of claimers.
     _ = weir_pool:added_workers(Pool),
     Info = info(Pool),
     #{size := Size, claimed := Claimed, reserved := Reserved, waiting := Waiting, oldest_wait_ms := Oldest} = Info,
@@ -416,7 +418,7 @@ abandoned_too_often() ->
         Most -> [{abandoned_too_often, Abandoned, Most}]
     end.
 
-%% Every worker can be claimed again, and does its work; afterwards nothing has become of it.
+%% Claims each worker again, has it work, and releases it. Returns an error if one of these fails.
 not_claimable(Pool) ->
     Before = lists:sort([Pid || {_, Pid} <- workers(Pool)]),
     Claimed = [weir_pool:checkout(Pool, 0) || _ <- Before],

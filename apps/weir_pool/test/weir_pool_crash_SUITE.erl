@@ -106,8 +106,8 @@ supervised(Sup) ->
     [{_Slot, Worker, worker, _}] = supervisor:which_children(Sup),
     Worker.
 
-%% What somebody says who does not supervise this pool's workers, or no longer, is void; and so is what is done in the
-%% name of another pool of this name.
+%% The manager ignores news of processes that do not supervise its workers, or no longer do. The registry ignores
+%% requests in the name of an older pool of this name.
 news_of_strangers(_Config) ->
     ok = weir_pool:start(p, opts(1)),
     {Manager, Replaced} = {manager(p), slot_sup(p, 1)},
@@ -303,7 +303,7 @@ manager_killed_under_a_supervisor(_Config) ->
     ?assertEqual([manager(p)], [Pid || {_, Pid, _, _} <- supervisor:which_children(Parent)]),
     stop_parent(Parent).
 
-%% Every incarnation takes the name over from one that has just been killed; what is left of that disturbs nobody.
+%% Each manager takes the name over from one that has just been killed. The remains of that disturb no process.
 manager_killed_again_and_again_under_a_supervisor(_Config) ->
     Parent = start_parent({#{intensity => 1000}, [weir_pool:child_spec(p, pool(3))]}),
     [
@@ -363,7 +363,7 @@ registry_killed_and_a_pool_too(_Config) ->
     kill(manager(p)),
     await_down(Owner),
     ?assertMatch({ok, _}, weir_pool_registry:lookup(p)),
-    %% Its manager stays away: whoever asks it is told so.
+    %% The manager stays away, and its callers get `no_pool'.
     ?assertEqual({error, no_pool}, weir_pool:resize(p, 1, 100)),
     ?assertEqual({error, no_pool}, weir_pool:replace(p, 1, 100)),
     ?assertEqual({error, no_pool}, weir_pool:drain(p, 100)),
@@ -389,7 +389,7 @@ requests_wait_for_the_next_registry(_Config) ->
     ok = weir_pool:stop(p),
     ok = weir_pool:stop(r).
 
-%% The pool has another manager than that one, and its workers. Those of the one before may take a moment to die.
+%% Returns whether the pool has another manager than Before, and its workers. The old workers may take a moment to die.
 is_another_settled({Name, Before}) ->
     case weir_pool_terms:pool(Name) of
         #pool{manager = Manager} when Manager =/= Before -> settled(Name, 2);
@@ -406,7 +406,7 @@ requests_may_be_made_twice(_Config) ->
     [?assertEqual(ok, weir_pool_registry:unregister(p, Base)) || _ <- [1, 2]],
     ?assertEqual({error, no_pool}, weir_pool_registry:lookup(p)).
 
-%% Its eraser is kept from erasing the first pool, so that the second has to wait, and both for the next registry.
+%% The eraser cannot erase the first pool. So the second pool waits, and both wait for the next registry.
 registry_killed_with_terms_to_erase(_Config) ->
     ok = stopped_and_not_erased([p, q]),
     kill(whereis(weir_pool_registry)),
@@ -531,7 +531,7 @@ restarts_of_a_node() ->
     %% To read the reductions of a process may cost it some. Each scan would cost each process one.
     Restarts = Work() - Before,
     ?assert(Restarts < 200 * length(Idle) div 4),
-    %% The same measurement sees what closing pools costs them.
+    %% Closing pools costs the processes work, and the measurement sees that.
     Between = Work(),
     lists:foreach(
         fun(_) ->
@@ -575,11 +575,11 @@ works_after_a_change_of_code(Changed) ->
     ?assertMatch({ok, _}, weir_pool:pick(p)),
     [?assertEqual(ok, sys:change_code(Pid, Module, undefined, extra)) || {Pid, Module} <- Changed],
     [ok = sys:resume(Pid) || {Pid, _} <- Changed],
-    %% Those who waited before are served, and claims from before are released, or abandoned.
+    %% Waiters of before the change are served. Claims of before are released, or revoked.
     ?assertEqual(ok, release(One)),
     ?assertMatch({ok, _}, result(Waiter)),
     weir_pool_life_lib:kill_claimer(Other),
-    %% That the manager goes on with its own ticks is seen once, when everything was changed.
+    %% When all processes were changed, the manager must go on with its own ticks.
     _ = length(Changed) > 1 orelse (manager(p) ! tick),
     settle(p, 2),
     %% The pool is still mended, changed, and stopped with its name given back.

@@ -35,10 +35,10 @@ manager(Name) ->
     {ok, {Name, Manager, _Base, _Parent, _StartError}} = weir_pool_registry:lookup(Name),
     Manager.
 
-%% Of an open pool.
+%% Returns the queue of an open pool.
 queue(Name) -> (weir_pool_terms:pool(Name))#pool.queue.
 
-%% What the slots hold, in their order.
+%% Returns the contents of the slots, in their order.
 slots(Name) ->
     {Base, Size} =
         case weir_pool_terms:pool(Name) of
@@ -65,7 +65,7 @@ is_free(Name) ->
                 false
         end.
 
-%% Whether newcomers are told so, too. Whoever was served, or turned away, is told a moment before.
+%% Returns whether newcomers may claim at once. The queue publishes that a moment after it has answered the last waiter.
 is_nobody_waiting(Name) ->
     case weir_pool_terms:pool(Name) of
         #pool{signals = Signals} ->
@@ -80,7 +80,7 @@ leftovers() ->
     Rows =
         case ets:whereis(weir_pool_names) of
             undefined -> [];
-            %% Others tell what is still to be erased, of which the terms tell, too.
+            %% Other rows are about terms that are still to be erased.
             _ -> [Row || Row <- ets:tab2list(weir_pool_names), tuple_size(Row) =:= 5]
         end,
     Processes = [{Pid, Call} || Pid <- processes(), Call <- [proc_lib:translate_initial_call(Pid)], is_own_call(Call)],
@@ -124,8 +124,8 @@ setup(Config) ->
     ok = setup(),
     Config.
 
-%% Nothing of any pool may survive a test case. What fails in end_per_testcase/2 fails nothing: it must say so.
-%% What a case that failed has left says less than why it failed.
+%% Fails a case after which something of a pool is left. An exception in end_per_testcase/2 would fail nothing. A case
+%% that failed is not checked: its own reason says more.
 teardown(Config) ->
     _ = logger:remove_primary_filter(?MODULE),
     try

@@ -1,5 +1,5 @@
-%% Claims that wait: who gets the next worker, who is turned away, and time-outs that cross the grant. What is done at
-%% random to a pool that changes meanwhile is in weir_pool_claims_prop_SUITE.
+%% Claims that wait: the order of service, refusals, and time-outs that cross the grant. Random changes of the pool
+%% meanwhile are in weir_pool_claims_prop_SUITE.
 -module(weir_pool_wait_SUITE).
 
 -include_lib("stdlib/include/assert.hrl").
@@ -43,8 +43,8 @@ ten_are_served(Opts, InOrder) ->
     ok = weir_pool:stop(?POOL),
     IsInOrder orelse ten_are_served(Opts, InOrder).
 
-%% Each gets it when the one before lets go, and no other does. `false': somebody had no turn for so long that what it
-%% was granted went to another, which is one claim more.
+%% Lets the claimers go one after the other: each waiter gets the worker after the one before, and no other does.
+%% Returns `false' if a waiter was not scheduled for so long that its grant went to another, which is one claim more.
 served_in_order([First | Others]) ->
     {ok, #{claims := Before}} = weir_pool:info(?POOL),
     let_go(First),
@@ -76,7 +76,7 @@ max_queue(_Config) ->
     [Holder] = hold_all(),
     Two = wait_in_order(2),
     [Third] = wait_in_order(1),
-    %% It has not waited for longer than it was there.
+    %% The reported wait is no longer than the call.
     Began = now_ms(),
     Refused = weir_pool:claim(?POOL, fun(W) -> W end, #{timeout => infinity}),
     Took = now_ms() - Began + 1,
@@ -85,7 +85,7 @@ max_queue(_Config) ->
             Ms >= 0 andalso Ms =< Took,
         Refused
     ),
-    %% That of those who do not wait stays what it is.
+    %% A claim that does not wait is still `busy'.
     {error, busy} = weir_pool:claim(?POOL, fun(W) -> W end),
     ?assertEqual(1, counter(overloads)),
     ok = kill(Third),
@@ -178,7 +178,7 @@ deadline_passes(_Config) ->
     at_rest(),
     no_messages().
 
-%% Its waiter is kept from running. For so long the worker is nobody's, or, after some ticks of the queue, another's.
+%% The waiter is suspended. Meanwhile the worker is free, or, after some ticks of the queue, held by another.
 a_grant_that_is_not_taken_over_is_not_forgotten(_Config) ->
     start(1),
     Workers = workers(),
@@ -215,7 +215,7 @@ a_grant_that_is_not_taken_over_is_not_forgotten(_Config) ->
                 Next = waiter(),
                 ?assertEqual(Workers, [claimed(Next)]),
                 true = erlang:resume_process(Pid),
-                %% It keeps its place.
+                %% The waiter keeps its place.
                 await_waiting(1),
                 let_go(Next),
                 ?assertEqual(Workers, [claimed(Waiter)]),
@@ -223,12 +223,12 @@ a_grant_that_is_not_taken_over_is_not_forgotten(_Config) ->
             end
         ]
     ],
-    %% Nobody has used it and left it busy, so it need not be replaced.
+    %% No claimer has left the worker busy, so the pool does not replace it.
     ?assertEqual(Workers, workers()),
     ?assertEqual(0, counter(abandoned)).
 
-%% Everybody has to wait for longer than the interval; so when they are served one after the other, some are not. As all
-%% have waited for longer than the limit, nobody else is when dropping has begun, but the last.
+%% All waiters wait for longer than the interval, so the queue drops some while others are served. As all have waited
+%% for longer than the limit, only the last one is served after the first drop.
 codel_drops(_Config) ->
     start(1, #{codel => #{target => 1, interval => 20}}),
     [Holder] = hold_all(),
@@ -330,7 +330,7 @@ overflow_workers_come(_Config) ->
     [let_go(Claimer) || Claimer <- [Holder | Waiters]],
     await_workers(1),
     ok = weir_pool:stop(?POOL),
-    %% One that does not wait asks for more as well, for the next.
+    %% A claim that does not wait makes the pool start a worker for the next one.
     start(1, #{overflow => #{max => 2, linger => 60000}}),
     [Again] = hold_all(),
     {error, busy} = weir_pool:claim(?POOL, fun(W) -> W end),
@@ -364,7 +364,7 @@ overflow_workers_go_though_they_are_checked(_Config) ->
     end),
     ?assertEqual(0, counter(check_failures)).
 
-%% Also one that nobody gives back, and is as good as new; and with it goes whatever the pool looked at it for.
+%% Workers for overflow go also if their claimers die and the pool finds them idle.
 overflow_workers_go_whatever_becomes_of_claimers(_Config) ->
     [
         begin
@@ -478,7 +478,7 @@ claim_for_ever(Done) ->
             case weir_pool:checkout(?POOL, #{timeout => Timeout}) of
                 {ok, Worker, Ticket} ->
                     busy_with(Worker),
-                    %% Not held: the worker was replaced, because another one who had it was killed before.
+                    %% The checkin is `not_held' if the worker was replaced, because an earlier holder was killed.
                     true = lists:member(weir_pool:checkin(?POOL, Ticket), [ok, {error, not_held}]);
                 {error, Reason} ->
                     expected(Reason)
