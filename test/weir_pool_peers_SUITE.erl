@@ -138,7 +138,7 @@ overflow_is_started_when_all_are_out_and_goes_when_it_comes_back(_) ->
     ?assertEqual(#{available => 0, overflow => 2, monitors => 7}, status()),
     weir_kit:same(taken_twice, 7, length(lists:usort([worker(Taken) || Taken <- All]))),
     {[More, Last], [First | Others]} = lists:partition(fun is_overflow/1, All),
-    %% One of the regular workers stays, though there are more than five.
+    %% A regular worker stays, though there are more than five workers.
     ok = give_back(First),
     ?assertEqual(#{available => 1, overflow => 2, monitors => 6}, status()),
     ok = give_back(More),
@@ -627,7 +627,7 @@ a_pool_is_reconfigured_while_it_runs(_) ->
     All = take_all(4),
     ?assertEqual([], Old -- workers()),
     ok = weir_pool:resize(?POOL, 1),
-    %% Those who work are let finish.
+    %% Workers that are out stay until they come back.
     [?assertEqual(pong, gen_server:call(worker(Taken), ping)) || Taken <- All],
     [ok = give_back(Taken) || Taken <- All],
     until(fun() -> length(weir_pool_life_lib:workers_alive()) =:= 1 end),
@@ -786,7 +786,7 @@ no_more_than_queue_max_wait(_) ->
     ?assertEqual(1, info(overloads)),
     _ = weir_pool_life_lib:go(Starting, start),
     weir_kit:same(taken_twice, 10, length(lists:usort([worker(served(Waiter)) || Waiter <- Waiting]))),
-    %% Those who are served wait no more.
+    %% Waiters that are served leave the queue.
     [Next] = waiters(1),
     {User, _} = hd(Waiting),
     exit(User, kill),
@@ -846,7 +846,7 @@ random_worker_gives_every_worker_a_chance(_) ->
         Pid
     end,
     ?assertEqual(lists:sort(workers()), lists:usort([Pick() || _ <- lists:seq(1, 100 * ?WORKERS)])),
-    %% Nor does each new process begin with the same one.
+    %% New processes do not all begin with the same worker.
     Fresh = weir_kit:in_parallel([Pick || _ <- lists:seq(1, 100 * ?WORKERS)]),
     ?assertEqual(lists:sort(workers()), lists:usort(Fresh)).
 
@@ -885,7 +885,7 @@ best_worker_takes_one_with_fewest_calls(_) ->
         ]
     end,
     [Round(N) || N <- [1, 2, 3]],
-    %% One is at work on the first, and two wait, everywhere.
+    %% Each worker works on one call, and two calls wait.
     becomes([2], fun() ->
         lists:usort([Length || Pid <- workers(), {_, Length} <- [process_info(Pid, message_queue_len)]])
     end),

@@ -24,7 +24,8 @@ init_per_testcase(_Case, Config) -> weir_pool_test_lib:setup(Config).
 
 end_per_testcase(_Case, Config) -> weir_pool_test_lib:teardown(Config).
 
-%% What was stopped, or could not start, is gone when whoever asked is told; slot terms are erased in the background.
+%% A pool that was stopped, or could not start, is gone when its caller has the answer. Slot terms are erased in the
+%% background.
 gone() ->
     ?assertEqual([], [Left || Left <- leftovers(), not is_integer(Left)]),
     nothing_left_soon().
@@ -68,8 +69,8 @@ a_name_is_taken_once(_Config) ->
     exit(Parent, kill),
     ok = weir_pool:stop(p).
 
-%% Whose name is taken ends in order: the supervisor of all pools does not try again, as it would after somebody else
-%% was quicker to start a pool in place of one that was killed.
+%% A manager whose name is taken ends in order, so the supervisor of all pools does not start it again. That matters
+%% when another process was quicker to start a pool in place of one that was killed.
 a_manager_without_a_name_ends(_Config) ->
     ok = weir_pool:start(p, opts(2)),
     Sup = whereis(weir_pool_pools_sup),
@@ -169,11 +170,11 @@ a_worker_that_cannot_start(_Config) ->
     ?assertEqual({error, {start_failed, 3, enough}}, weir_pool:start(p, script(5, Script))),
     gone(),
     ?assertEqual(3, counters:get(Count, 1)),
-    %% The same name is free at once.
+    %% The name is free at once.
     ?assertEqual(ok, weir_pool:start(p, script(5, Script))),
     ok = weir_pool:stop(p).
 
-%% However long the manager takes to hear of it.
+%% The start is not repeated, however late the manager hears of it.
 a_start_that_fails_is_made_once(_Config) ->
     Test = self(),
     Script = fun() ->
@@ -253,7 +254,7 @@ a_slow_pool_holds_up_nobody(_Config) ->
     ?assertEqual(ok, result(Starter)),
     ok = weir_pool:stop(slow).
 
-%% start/2's pool belongs to weir_pool, not to whoever asked for it.
+%% A pool of start/2 belongs to weir_pool, not to the caller.
 starter_killed(_Config) ->
     {Starter, Sup} = start_blocked(p, 1),
     kill(Starter),
@@ -261,7 +262,8 @@ starter_killed(_Config) ->
     until(fun() -> settled(p, 1) end),
     ok = weir_pool:stop(p).
 
-%% Whoever starts it is told. The supervisor of all pools starts it once more, like any pool whose manager is killed.
+%% The starter gets an error. The supervisor of all pools starts the pool once more, like any pool whose manager is
+%% killed.
 pool_killed_during_its_start(_Config) ->
     {Starter, Sup} = start_blocked(p, 1),
     kill(manager(p)),

@@ -76,7 +76,8 @@ a_start_that_hangs_holds_up_nobody(_Config) ->
     settle(p, 3),
     ok = weir_pool:stop(p).
 
-%% A worker that is started beside one that does not come takes the slot; the other, if it comes after all, is stopped.
+%% A worker that is started beside a start that hangs takes the slot. If the other worker comes after all, it is
+%% stopped.
 a_start_that_hangs_is_replaced(_Config) ->
     ok = weir_pool:start(p, gated_pool(2)),
     [First, Second] = lists:keysort(2, await_blocked(2)),
@@ -150,7 +151,7 @@ a_failed_start_waits(_Config) ->
     ?assertEqual(11, counters:get(Tries, 1)),
     ok = weir_pool:stop(p).
 
-%% What the supervisors of slots have, and how many starts they count that did not last, the next one included.
+%% Returns the workers of the slots' supervisors, and the number of starts that did not last, the next one included.
 attempts(Name, Slots) ->
     [
         {element(?SUP_WORKER, State), element(?SUP_ATTEMPTS, State)}
@@ -208,7 +209,7 @@ in_a_row() ->
 is_failed_start(#{weir_pool := start_failed, pool := p, slot := 1, reason := down}) -> true;
 is_failed_start(Other) -> {reported, Other}.
 
-%% What the default handler would write, and at which level.
+%% Checks the text that the default handler would write, and its level.
 reports_have_a_level_and_a_text(Config) ->
     ok = weir_kit:loud(Config),
     Told = fun
@@ -292,7 +293,8 @@ workers_that_die_again_and_again(_Config) ->
     settle(p, 3),
     ok = weir_pool:stop(p).
 
-%% Neither replacing nor shrinking waits for the old worker to stop, and nobody else does (pooler's issue 104).
+%% No process waits for the old worker to stop, neither in a replacement nor in a pool that shrinks (pooler's issue
+%% 104).
 a_worker_that_is_slow_to_stop_holds_up_nobody(_Config) ->
     Slow = #{worker => {weir_pool_life_worker, start_slow_to_stop, [self()]}, shutdown => infinity},
     [
@@ -330,7 +332,7 @@ ignored_and_temporary_workers(_Config) ->
     [undefined, Second, Third] = slots(p),
     kill(Second),
     until(fun() -> slots(p) =:= [undefined, undefined, Third] end),
-    %% Their supervisors are gone as well, and nobody asks for them any more.
+    %% The supervisors of the workers are gone as well.
     until(fun() -> length(slot_sups(p)) =:= 1 end),
     ?assertMatch({ok, #{live := 1, vacant := 2, restarts := 0, start_failures := 0}}, weir_pool:info(p)),
     ?assertEqual(ok, weir_pool:replace(p, 2)),
@@ -347,7 +349,7 @@ stop_while_starting(_Config) ->
     ?assertEqual([], [Left || Left <- leftovers(), not is_integer(Left)]),
     ?assertEqual([], weir_pool_life_lib:workers_alive()).
 
-%% What was being started for the old one is stopped as soon as it is there, and the new one starts others.
+%% A worker that was starting for the old manager is stopped as soon as it is there. The new manager starts others.
 manager_killed_while_starting(_Config) ->
     ok = weir_pool:start(p, gated_pool(5)),
     Blocked = await_blocked(5),
@@ -384,7 +386,7 @@ slot_supervisor_killed(_Config) ->
      || Start <- [#{start => sync}, #{start => async, backoff => {1, 4}}]
     ].
 
-%% It is killed.
+%% The worker is killed.
 a_worker_that_outlives_its_supervisor_is_followed_by_another(_Config) ->
     Test = self(),
     Stubborn = fun() ->
@@ -427,7 +429,7 @@ intensity_is_refused(_Config) ->
     ],
     nothing_left_soon().
 
-%% Pickers get a worker, or are told that there is none, or no pool; in the end every slot has one, and there are no
+%% Pickers get a worker, or an error that there is none, or no pool. In the end each slot has a worker, and there are no
 %% others.
 everything_is_killed(_Config) ->
     {Up, _Tries, Script} = backend(),

@@ -1,5 +1,5 @@
-%% Calls, casts, broadcasts and maps: who gets them, what comes back, and what passes through; and the count of calls
-%% under way: what calls, exits and kills leave of it.
+%% Calls, casts, broadcasts and maps: the workers that get them, the results, and the exceptions. Also the count of
+%% calls under way, after calls, exits and kills.
 -module(weir_pool_call_SUITE).
 
 -include_lib("stdlib/include/assert.hrl").
@@ -92,7 +92,7 @@ casts_by_key_go_to_the_worker_of_the_key(Config) ->
     ],
     ok = weir_pool:stop(p).
 
-%% As if gen_server:call/3 had been called by hand.
+%% Exits are those of gen_server:call/3.
 exits_of_calls_pass_through(Config) ->
     start(1, Config),
     [Only] = workers(p),
@@ -244,8 +244,8 @@ map_raises_what_the_fun_raises(_Config) ->
     ?assertError({case_clause, Third}, weir_pool:map(p, fun(Pid) -> case Pid of _ when Pid =/= Third -> ok end end)),
     ok = weir_pool:stop(p).
 
-%% Three of six are blocked, and then five: all calls go to the others, and nobody waits. When all six are, they share
-%% what comes.
+%% While three of six workers are blocked, and then five, all calls go to the others, and no call waits. When all six
+%% are blocked, they share the calls.
 no_call_waits_beside_an_idle_worker(_Config) ->
     start(6, [{strategy, least_loaded}]),
     First = [blocked() || _ <- lists:seq(1, 3)],
@@ -262,7 +262,7 @@ no_call_waits_beside_an_idle_worker(_Config) ->
     ?assertEqual(workers(p), answering(600)),
     ok = weir_pool:stop(p).
 
-%% Up to so many calls of each worker.
+%% call_within/4 bounds the calls of each worker.
 calls_only_while_there_is_room(_Config) ->
     start(2, [{strategy, least_loaded}]),
     Within = fun(Room) -> weir_pool:call_within(p, {echo, Room}, weir_kit:wait_ms(), Room) end,
@@ -280,7 +280,7 @@ calls_only_while_there_is_room(_Config) ->
     [?assertEqual({ok, answered}, result(Caller)) || {Caller, _} <- [One, Two | More]],
     ?assertMatch({ok, {_, 1}}, Within(1)),
     ?assertMatch({ok, #{calls := 0}}, weir_pool:info(p)),
-    %% However many ask at the same moment.
+    %% The bound holds if many callers ask at the same moment.
     Test = self(),
     Ask = fun() -> weir_pool:call_within(p, {wait, Test}, infinity, 3) end,
     _ = [weir_kit:start(Ask) || _ <- lists:seq(1, 500)],
@@ -292,7 +292,7 @@ calls_only_while_there_is_room(_Config) ->
     ?assertMatch({ok, #{calls := 0}}, weir_pool:info(p)),
     ok = weir_pool:stop(p),
     ?assertEqual({error, no_pool}, Within(1)),
-    %% Whose calls are not counted have room for any number.
+    %% Workers whose calls are not counted have room for any number.
     start(1, [{strategy, round_robin}]),
     {Caller, _} = blocked(),
     ?assertMatch({ok, {_, 1}}, Within(1)),
@@ -320,7 +320,7 @@ blocked() ->
         {'DOWN', Monitor, process, _, Reason} -> error({not_called, Reason})
     end.
 
-%% Who answers so many calls, in the order of the slots.
+%% Makes N calls. Returns the workers that answered, in the order of the slots.
 answering(N) ->
     Answers = [weir_pool:call(p, {echo, I}, weir_kit:wait_ms()) || I <- lists:seq(1, N)],
     ?assertEqual(lists:seq(1, N), [I || {ok, {_, I}} <- Answers]),
@@ -426,11 +426,11 @@ a_look_leaves_the_living_alone(_Config) ->
         [?assertEqual({ok, answered}, result(Caller)) || Caller <- Callers],
         ?assertEqual([0, 0], loads(Pool)),
         ?assertMatch({0, _}, weir_pool_call:poll(Pool, Known)),
-        %% They are not monitored any more.
+        %% The callers are not monitored any more.
         ?assertEqual({monitors, []}, process_info(self(), monitors))
     end).
 
-%% Those that a look has found.
+%% A poll monitors the callers that it finds.
 the_dead_are_heard_of_between_looks(_Config) ->
     with_pool(least_loaded, 2, fun(Pool, Workers) ->
         Callers = [spawn_waiting() || _ <- lists:seq(1, 10)],
@@ -446,7 +446,8 @@ the_dead_are_heard_of_between_looks(_Config) ->
         ?assertMatch({0, _}, weir_pool_call:poll(Pool, Heard))
     end).
 
-%% A row without a count: one is subtracted that was never added. It takes two looks without a row.
+%% A kill between the row and the count leaves a row without a count: the poll subtracts a call that was never added.
+%% The count is right after two polls without a row.
 a_kill_before_the_count_heals(_Config) ->
     with_pool(least_loaded, 2, fun(#pool{base = Base} = Pool, _Workers) ->
         enter_row_of_dead(Base, 2),
@@ -484,7 +485,8 @@ words_without_calls_heal(_Config) ->
         ?assertEqual([0, 0, 0], loads(Pool))
     end).
 
-%% What a busy slot shows, which is read while calls come and go. Also of a slot that has had a row in between.
+%% A busy slot is read while calls come and go, so its counts vary. A slot that had a row between two polls is not
+%% corrected either.
 what_moves_is_not_corrected(_Config) ->
     with_pool(least_loaded, 1, fun(#pool{base = Base} = Pool, _Workers) ->
         Round = [1, 2, 1, 3, 0, -1, 1, -2, -1, 2, 0],
@@ -509,7 +511,7 @@ what_moves_is_not_corrected(_Config) ->
         ?assertEqual([0], loads(Pool))
     end).
 
-%% Also those that only exist since the pool grew, in another segment.
+%% Slots of another segment, which exist since the pool grew, heal too.
 all_slots_heal(_Config) ->
     with_pool(least_loaded, 3, fun(Pool, _Workers) ->
         #pool{segments = [{First, _, _}, _]} = Grown = weir_pool_terms:reshape(Pool, 100, 120),
@@ -575,7 +577,7 @@ pools_are_looked_at_apart(_Config) ->
         weir_pool_test_fixture:close(Other)
     end).
 
-%% Both managers are told of its death, and only one of them may count it off, whoever is told first.
+%% Both managers hear of the caller's death, and only the right one may count its call off, in either order.
 a_caller_is_in_another_pool_by_now(_Config) ->
     [
         with_pool(least_loaded, 2, fun(Pool, _Workers) ->
@@ -616,7 +618,7 @@ strategies_that_do_not_count(_Config) ->
      || Strategy <- [round_robin, random, hash, direct]
     ].
 
-%% The application was stopped: calls of a pool that somebody still knows are made all the same.
+%% The application is stopped. Calls of a pool that a caller still knows are made all the same.
 without_a_table(_Config) ->
     with_pool(least_loaded, 2, fun(Pool, Workers) ->
         Caller = spawn_waiting(),
@@ -640,7 +642,7 @@ a_pool_that_is_gone_leaves_no_rows(_Config) ->
         ?assertEqual([Other], ets:tab2list(?TABLE))
     end).
 
-%% Its manager is not there to look any more, and the next one's pool has another base.
+%% The manager cannot poll any more, and the pool of the next manager has another base.
 a_pool_that_was_killed_leaves_no_rows(_Config) ->
     start(2, [{strategy, least_loaded}]),
     #pool{base = Base} = weir_pool_terms:pool(p),
@@ -692,7 +694,7 @@ spawn_waiting() ->
         {waiting, _} -> Caller
     end.
 
-%% What a caller leaves that is killed between its row and its count.
+%% Enters the row of a caller that was killed between its row and its count.
 enter_row_of_dead(Base, Slot) ->
     Dead = spawn(fun() -> ok end),
     await_down(Dead),

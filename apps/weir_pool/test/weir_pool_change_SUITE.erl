@@ -55,7 +55,7 @@ all_gone() ->
 
 %% ---------------------------------------------------------------- resize
 
-%% Whoever picks meanwhile always gets a worker, and words, terms and processes are those of the new size.
+%% Picks meanwhile always get a worker. Words, terms and processes are those of the new size.
 resize_with_pickers(_Config) ->
     [
         begin
@@ -77,7 +77,7 @@ resize_with_pickers(_Config) ->
      || Opts <- [#{}, ?ASYNC, #{restart => temporary, shutdown => brutal_kill}]
     ].
 
-%% Those that stay are those of the first slots.
+%% The workers of the first slots stay.
 resize_in_a_fixed_order(_Config) ->
     ok = weir_pool:start(p, pool(4)),
     Before = slots(p),
@@ -99,7 +99,7 @@ resize_with_claims(_Config) ->
     ?assertEqual({error, busy}, weir_pool:claim(p, fun(_) -> ok end)),
     {[Staying], Leaving} = lists:partition(fun(Claimer) -> slot_of(Claimer) =:= 1 end, Claimers),
     ?assertEqual([{ok, worker_of(Staying)}], lists:usort([weir_pool:pick(p) || _ <- lists:seq(1, 20)])),
-    %% Whoever holds one keeps it.
+    %% Claimers keep their workers.
     [?assertEqual(pong, gen_server:call(worker_of(Claimer), ping)) || Claimer <- Claimers],
     [
         begin
@@ -182,13 +182,13 @@ resize_fails(_Config) ->
     switch(Mode, start),
     ?assertEqual(ok, weir_pool:resize(p, 5)),
     settle(p, 5),
-    %% One that is ignored leaves its slot vacant, as at the start.
+    %% A start that returns `ignore' leaves its slot vacant, as when a pool starts.
     switch(Mode, {only, 6, ignore}),
     ?assertEqual(ok, weir_pool:resize(p, 7)),
     ?assertMatch([undefined, Seventh] when is_pid(Seventh), lists:nthtail(5, slots(p))),
     ok = weir_pool:stop(p).
 
-%% Those that have started are stopped again, and those that hang are ended.
+%% Workers that have started are stopped again, and starts that hang are ended.
 resize_with_a_start_that_hangs(_Config) ->
     [
         begin
@@ -197,7 +197,7 @@ resize_with_a_start_that_hangs(_Config) ->
             switch(Mode, Hangs),
             ?assertEqual({error, timeout}, weir_pool:resize(p, 4, 50)),
             ?assertEqual({Before, Main}, {slots(p), weir_pool_terms:pool(p)}),
-            %% It is too late.
+            %% The start ends too late.
             go(blocked(), start),
             settle(p, 2),
             ?assertEqual(Before, slots(p)),
@@ -218,7 +218,7 @@ blocked() ->
     after 0 -> []
     end.
 
-%% Those whose start function did not want to start a worker, and those whose worker is not to be started again.
+%% A slot stays vacant if its start function returned `ignore', or its worker is not restarted.
 vacant_slots_stay_vacant_in_a_resize(_Config) ->
     [
         begin
@@ -288,13 +288,13 @@ resize_with_overflow(_Config) ->
     %% The fourth is not needed any more.
     settle(p, 3),
     ?assertEqual(lists:sublist(Before, 3), element(2, weir_pool:workers(p))),
-    %% Nor are these.
+    %% Vacant slots are not filled by this change either.
     ok = weir_pool:resize(p, 1),
     settle(p, 1),
     ?assertEqual(lists:sublist(Before, 1), element(2, weir_pool:workers(p))),
     ok = weir_pool:stop(p).
 
-%% The start was begun because somebody found no worker free, and it would not be tried again if it failed.
+%% A claim that found no free worker has begun the start. A start for overflow that fails is not repeated.
 resize_over_a_start_for_overflow_that_fails(_Config) ->
     Overflow = #{overflow => #{max => 2, linger => 0}},
     Begun = fun(Opts) ->
@@ -305,7 +305,7 @@ resize_over_a_start_for_overflow_that_fails(_Config) ->
         [{_, 2}] = Second = await_blocked(1),
         {Mode, Claimer, Second}
     end,
-    %% Whoever waits for the resize is told.
+    %% The caller of the resize gets the error.
     {Mode, Claimer, Second} = Begun(#{}),
     Resizer = weir_kit:start(fun() -> weir_pool:resize(p, 3) end),
     [{_, 3}] = await_blocked(1),
@@ -318,7 +318,7 @@ resize_over_a_start_for_overflow_that_fails(_Config) ->
     ?assertEqual(ok, weir_pool:resize(p, 3)),
     settle(p, 3),
     ok = weir_pool:stop(p),
-    %% Where nobody waits for starts, it is tried again after all.
+    %% With `start => async' the start is repeated after all.
     {AsyncMode, AsyncClaimer, AsyncSecond} = Begun(?ASYNC),
     ?assertEqual(ok, weir_pool:resize(p, 3)),
     [{_, 3}] = AsyncThird = await_blocked(1),
@@ -328,8 +328,8 @@ resize_over_a_start_for_overflow_that_fails(_Config) ->
     settle(p, 3),
     ok = weir_pool:stop(p).
 
-%% They have become workers for overflow, and go when they are idle, whether they were claimed before that or not, and
-%% however that claim ends.
+%% The surplus workers become workers for overflow. They go when they are idle, whether they were claimed before or not,
+%% and however that claim ends.
 shrinking_leaves_no_surplus_workers(_Config) ->
     [
         begin
@@ -366,7 +366,7 @@ concurrent_resizes(_Config) ->
     Blocked = await_blocked(2),
     ?assertEqual({error, resizing}, weir_pool:resize(p, 3)),
     ?assertEqual({error, resizing}, weir_pool:resize(p, 1)),
-    %% Others go on.
+    %% The other starts go on.
     switch(Mode, start),
     ?assertEqual(ok, weir_pool:replace(p, 1)),
     ?assertEqual({error, no_slot}, weir_pool:replace(p, 3)),
@@ -420,7 +420,7 @@ die_late(Pid, Sup, Starts) ->
     ?assert(is_process_alive(Pid)),
     kill(Pid).
 
-%% Whoever waits for it is told, and the pool is whole again, as it was started first.
+%% The callers get an error, and the pool is whole again, as it was started first.
 a_killed_manager_ends_every_change(_Config) ->
     Mode = switched(2, #{}),
     Claimer = claimer(p),
@@ -433,7 +433,7 @@ a_killed_manager_ends_every_change(_Config) ->
     Blocked = await_blocked(4),
     switch(Mode, start),
     kill_manager(p),
-    %% Those who are inside a start function do not hear of it before that returns.
+    %% A supervisor inside a start function hears of the manager's end when the function returns.
     go(Blocked, start),
     [?assertEqual({error, {pool_down, killed}}, result(Caller)) || Caller <- [Waiting, Starting, Resizer]],
     ?assertEqual({error, not_held}, release(Claimer)),
@@ -573,7 +573,7 @@ replace_fails(_Config) ->
      || Opts <- [#{}, ?ASYNC]
     ].
 
-%% Its supervisor starts another one.
+%% The supervisor of the slot starts another worker.
 replace_fails_when_the_worker_is_gone(_Config) ->
     [
         begin
@@ -673,7 +673,7 @@ whoever_holds_a_worker_does_not_wait_for_itself(_Config) ->
     ?assertEqual([1, 2, 3], lists:sort([weir_pool:slot(Ticket) || Ticket <- Tickets])),
     [?assertEqual({error, held_by_caller}, weir_pool:replace(p, Slot)) || Slot <- [1, 2, 3]],
     ?assertEqual({error, held_by_caller}, weir_pool:drain(p, infinity)),
-    %% Somebody else waits for it, which changes nothing for whoever holds it.
+    %% Another process waits for the slot, which changes nothing for the holder.
     ?assertEqual({error, timeout}, result(weir_kit:start(fun() -> weir_pool:replace(p, 1, 50) end))),
     Waiting = weir_kit:start(fun() -> weir_pool:replace(p, 1) end),
     until(fun() -> word(p, 1) =:= marked end),
@@ -683,7 +683,7 @@ whoever_holds_a_worker_does_not_wait_for_itself(_Config) ->
     ?assertEqual(ok, result(Waiting)),
     ?assertEqual(tl(Before), tl(slots(p))),
     settle(p, 3),
-    %% Inside a claim, also one of a slot that is to be given up.
+    %% Changes inside a claim, also inside one of a slot that is given up.
     Both = fun(_) -> {weir_pool:replace(p, 1), weir_pool:drain(p, infinity)} end,
     ok = weir_pool:resize(p, 1),
     [
@@ -700,7 +700,7 @@ whoever_holds_a_worker_does_not_wait_for_itself(_Config) ->
     ?assertEqual(ok, weir_pool:drain(p, infinity)),
     all_gone().
 
-%% That is what was waited for.
+%% A replacement ends when the worker dies that it waits for.
 replace_and_the_worker_dies(_Config) ->
     [
         begin
@@ -986,7 +986,7 @@ drain_in_a_resize(_Config) ->
     ok = release(Claimer),
     ?assertEqual(ok, result(Drainer)),
     all_gone(),
-    %% One that waits.
+    %% A drain that waits.
     ok = weir_pool:start(p, pool(1)),
     Again = claimer(p),
     Waiting = weir_kit:start(fun() -> weir_pool:replace(p, 1) end),
@@ -997,7 +997,7 @@ drain_in_a_resize(_Config) ->
     ?assertEqual(ok, result(Second)),
     all_gone().
 
-%% Nothing of the pool is left when it returns: the next one may need what a worker of this one has. Whoever owns a
+%% Nothing of the pool is left when a drain returns, as the next pool may need the same resources. A process that owns a
 %% large table takes a while to die.
 drain_waits_for_the_starts_that_it_ends(_Config) ->
     Test = self(),
@@ -1037,7 +1037,7 @@ drain_during_checks(_Config) ->
      || Result <- [true, false]
     ].
 
-%% Its supervisor starts the pool again, which is stopped then.
+%% The supervisor starts the pool again, and the test stops it then.
 drain_and_the_manager_is_killed(_Config) ->
     [
         begin
@@ -1058,7 +1058,7 @@ drain_and_the_manager_is_killed(_Config) ->
         _ <- lists:seq(1, 20)
     ].
 
-%% Nobody would stop a pool that is closed and empty.
+%% If the drain ended with its caller, the pool would stay, closed and empty.
 drain_and_its_caller_is_killed(_Config) ->
     ok = weir_pool:start(p, pool(1)),
     Claimer = claimer(p),

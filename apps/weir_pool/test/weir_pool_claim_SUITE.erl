@@ -225,11 +225,11 @@ what_is_wrong_is_said_elsewhere(_Config) ->
         end
      || Time <- [-1, soon, 4294967296]
     ],
-    %% The stack of the function that checks the arguments.
+    %% Errors of the function that checks the options.
     said(fun() -> weir_pool:start(other, 1) end, 1, "neither a map nor a keyword list of options"),
     [ok = weir_pool:stop({?POOL, By}) || By <- [hash, direct]].
 
-%% Raises badarg, of which the shell says this, about that argument, and nothing about another.
+%% Checks that a call raises badarg, and that the shell shows the text for this argument, and nothing for another.
 said(Do, Argument, Text) ->
     try Do() of
         Result -> error({unexpected, Result})
@@ -301,14 +301,14 @@ first_slot_is_the_last(_Config) ->
     Claim = fun() -> {ok, Worker} = weir_pool:claim(?POOL, fun(W) -> W end), Worker end,
     Worker = Claim(),
     ?assertEqual([Worker], lists:usort([Claim() || _ <- lists:seq(1, 100)])),
-    %% A checkin of a slot that another process holds.
+    %% While another claim holds the last slot, a claim gets another one.
     {ok, Taken, Ticket} = weir_pool:checkout(?POOL, #{}),
     Other = Claim(),
     ?assertEqual(Taken, Worker),
     ?assertNotEqual(Worker, Other),
     ok = weir_pool:checkin(?POOL, Ticket),
     ?assertEqual([Other], lists:usort([Claim() || _ <- lists:seq(1, 100)])),
-    %% A pool that became smaller.
+    %% The last slot may be gone when the pool has become smaller.
     ok = weir_pool:resize(?POOL, 1),
     until(fun() -> {ok, lists:member(Claim(), workers())} =:= {ok, true} end).
 

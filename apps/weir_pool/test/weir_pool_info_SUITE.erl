@@ -1,4 +1,4 @@
-%% What is shown of a pool, against pools whose terms, words and counters were set by hand.
+%% Checks info/1 with pools whose terms, words and counters are set by hand.
 -module(weir_pool_info_SUITE).
 
 -include_lib("stdlib/include/assert.hrl").
@@ -97,7 +97,7 @@ picks_are_draws_without_skips(_Config) ->
         ?assertMatch(#{picks := 0, skips := 11}, info())
     end).
 
-%% Of a slot whose word is too low, none; of strategies that do not count, none.
+%% A slot whose word is too low counts as 0, and so do strategies that do not count.
 calls_are_those_that_count(_Config) ->
     [
         with_pool(#{strategy => Strategy}, [self(), self(), self()], fun(Pool) ->
@@ -163,7 +163,7 @@ claims_at_once_and_after_a_wait(Config) ->
     {error, busy} = weir_pool:checkout(f, 0),
     {error, timeout} = weir_pool:checkout(f, 1),
     ?assertMatch(#{claims := 1003, waits := 0, busy := 1, timeouts := 1}, info()),
-    %% The one that was told that its time is over may be counted still.
+    %% A claim that has timed out may be counted a moment longer.
     until(fun() -> maps:get(waiting, info()) =:= 0 end),
     Waiter = weir_kit:start(fun() -> weir_pool:claim(f, fun(_) -> done end, infinity) end),
     until(fun() -> maps:get(waiting, info()) =:= 1 end),
@@ -177,7 +177,7 @@ claims_at_once_and_after_a_wait(Config) ->
             claims_that_are_not_ended_as_they_should_be(),
             ok = weir_pool:stop(f);
         _ when Claims > 1004 ->
-            %% The one who waited had no turn for long, and what it was granted first was counted: again.
+            %% The waiter was not scheduled for long, so its first grant was counted too. Then the test begins again.
             ok = weir_pool:stop(f),
             claims_at_once_and_after_a_wait(Config)
     end.
@@ -191,7 +191,7 @@ claims_that_are_not_ended_as_they_should_be() ->
     kill_manager(f),
     ?assertMatch(#{claims := 0}, info()).
 
-%% What was counted stays so, whatever becomes of the slot and its worker.
+%% Claims stay counted, whatever becomes of the slot and its worker.
 claims_of_slots_that_went(_Config) ->
     ok = weir_pool:start(f, opts(10)),
     All = fun(Size) ->

@@ -23,7 +23,7 @@ init_per_testcase(_Case, Config) -> weir_pool_test_lib:setup(Config).
 
 end_per_testcase(_Case, Config) -> weir_pool_test_lib:teardown(Config).
 
-%% A process that runs what it is told.
+%% Starts a process that runs the functions that it is sent.
 member() -> spawn(fun member_loop/0).
 
 member_loop() ->
@@ -73,7 +73,7 @@ names_get_slots(_Config) ->
     ?assertEqual({error, pool_full}, weir_pool:add_worker(p, d)),
     ?assertEqual({ok, [{c, 1}, {b, 2}, {a, 3}]}, weir_pool:added_workers(p)),
     ?assertEqual({error, no_worker}, weir_pool:pick(p)),
-    %% The first one that is free.
+    %% The name gets the first free slot.
     ?assertEqual(ok, weir_pool:remove_worker(p, b)),
     ?assertEqual({ok, [{c, 1}, {a, 3}]}, weir_pool:added_workers(p)),
     ?assertEqual({ok, 2}, weir_pool:add_worker(p, d)),
@@ -173,7 +173,7 @@ row(Slot, Vacant, Size) ->
         false -> []
     end.
 
-%% Of those that are equally long, the one behind the last taken slot, or else the first.
+%% Of the longest gaps, the slot is in the one behind the last taken slot, or else in the first.
 longest(Rows) ->
     Length = lists:max([length(Row) || Row <- Rows]),
     case lists:last(Rows) of
@@ -205,7 +205,7 @@ connecting(_Config) ->
     ?assertEqual({ok, B}, weir_pool:pick(p)),
     ?assertMatch({ok, #{restarts := 1}}, weir_pool:info(p)),
     ok = weir_pool:stop(p),
-    %% They are not stopped with it.
+    %% The members do not stop with the pool.
     [?assert(is_process_alive(Member)) || Member <- [A, B]],
     [stop(Member) || Member <- [A, B]].
 
@@ -231,7 +231,7 @@ a_death_that_the_manager_has_not_heard_of(_Config) ->
     ok = sys:resume(manager(p)),
     receive {ran, C, Result} -> ?assertEqual({ok, 1}, Result) end,
     ?assertEqual(ok, result(Remover)),
-    %% It clears what the dead have left when it has answered.
+    %% The manager clears the slots of the dead after it has answered.
     _ = sys:get_state(manager(p)),
     ?assertEqual([C, undefined], slots(p)),
     ok = weir_pool:stop(p),
@@ -265,7 +265,7 @@ removing(_Config) ->
     ok = weir_pool:stop(p),
     stop(A).
 
-%% Whoever has claimed one that disconnects keeps it, and nobody else gets it.
+%% A claimer keeps a process that disconnects, and no other claimer gets it.
 claims_of_connected_processes(_Config) ->
     [A] = connected([a]),
     Claimer = claimer(p),
@@ -276,12 +276,12 @@ claims_of_connected_processes(_Config) ->
     ?assertEqual(ok, release(Claimer)),
     until(fun() -> word(p, 1) =:= vacant end),
     ?assertEqual({error, no_worker}, weir_pool:claim(p, fun(Pid) -> Pid end)),
-    %% One who waits gets the first that connects.
+    %% A waiter gets the first process that connects.
     Waiter = weir_kit:start(fun() -> weir_pool:claim(p, fun(Pid) -> Pid end, #{timeout => infinity}) end),
     until(fun() -> {ok, #{waiting := N}} = weir_pool:info(p), N =:= 1 end),
     {ok, 1} = connect(A, p, a),
     ?assertEqual({ok, A}, result(Waiter)),
-    %% It is no OTP behaviour, so nobody knows what it has handled.
+    %% The process has no OTP behaviour, so the pool cannot know whether it is idle.
     ?assertEqual({error, {timeout, 1}}, weir_pool:drain(p, 20)),
     ?assert(is_process_alive(A)),
     stop(A).
@@ -301,12 +301,12 @@ connecting(Member, Name) ->
     Connecting.
 
 is_waiting_for_manager(Member) ->
-    %% It has sent its request, and the manager has read that when it answers to somebody else who asked later.
+    %% The member has sent its request. The manager has read that when it answers a later one.
     [{current_function, {gen, do_call, 4}}, {status, waiting}] =:=
         process_info(Member, [current_function, status]) andalso
         is_list(weir_pool:pools()) andalso element(1, weir_pool:added_workers(p)) =:= ok.
 
-%% Nobody else gets it before that claim has ended: it would have two claimers.
+%% No other claimer gets the process before that claim has ended: it would have two claimers.
 connecting_again_while_claimed(_Config) ->
     {A, B, Claimer} = left_while_claimed(),
     Again = connecting(A, a),
@@ -329,7 +329,7 @@ connecting_again_while_claimed(_Config) ->
     ok = weir_pool:stop(p),
     [stop(Member) || Member <- [A, B]].
 
-%% And whoever waited for the end of that claim does not get in any more.
+%% A process that waits for the end of that claim gets an error.
 draining_waits_for_the_claim_of_one_who_has_left(_Config) ->
     {A, B, Claimer} = left_while_claimed(),
     ok = disconnect(B, p, b),
@@ -343,7 +343,7 @@ draining_waits_for_the_claim_of_one_who_has_left(_Config) ->
     ?assertEqual({error, no_pool}, result(Again)),
     [stop(Member) || Member <- [A, B]].
 
-%% Whatever becomes of abandoned workers otherwise: the process has left the slot.
+%% The value of `abandoned' does not matter, as the process has left the slot.
 connecting_again_while_claimed_by_one_who_dies(_Config) ->
     [
         begin
@@ -366,8 +366,8 @@ connecting_again_while_claimed_by_one_who_dies(_Config) ->
      || Abandoned <- [replace, {wait, 1000}, free]
     ].
 
-%% Another process waits until the claim has ended. Only one of those who want to is connected; the others are told who
-%% that is, also the one that was there before.
+%% Another process waits until the claim has ended. Only one process is connected. The others get an error with its pid,
+%% also the process that was connected before.
 others_connect_while_claimed(_Config) ->
     {A, B, Claimer} = left_while_claimed(),
     C = member(),
@@ -379,7 +379,7 @@ others_connect_while_claimed(_Config) ->
     Waiter = weir_kit:start(fun() -> weir_pool:claim(p, fun(Pid) -> Pid end, #{timeout => infinity}) end),
     until(fun() -> {ok, #{waiting := N}} = weir_pool:info(p), N =:= 1 end),
     manager(p) ! tick,
-    %% Another name is another matter.
+    %% Another name can be used meanwhile.
     D = member(),
     ?assertEqual(ok, disconnect(B, p, b)),
     ?assertEqual(ok, release(Second)),
@@ -394,7 +394,7 @@ others_connect_while_claimed(_Config) ->
     ok = weir_pool:stop(p),
     [stop(Member) || Member <- [A, B, C, D]].
 
-%% It is in nobody's way.
+%% A dead process that waited is in no other's way.
 one_who_waits_to_connect_dies(_Config) ->
     {A, B, Claimer} = left_while_claimed(),
     Dead = [connecting_dies(a) || _ <- [1, 2]],
@@ -403,7 +403,7 @@ one_who_waits_to_connect_dies(_Config) ->
     ?assertEqual(ok, release(Claimer)),
     ?assertEqual({ok, 1}, result(Next)),
     ?assertEqual([C, B], slots(p)),
-    %% Nor in that of one that comes back.
+    %% The same for a process that comes back.
     {[Second], [Other]} = lists:partition(fun(Of) -> slot_of(Of) =:= 1 end, [claimer(p), claimer(p)]),
     ok = disconnect(C, p, a),
     AlsoDead = connecting_dies(a),
@@ -412,7 +412,7 @@ one_who_waits_to_connect_dies(_Config) ->
     ?assertEqual({ok, 1}, result(Again)),
     ?assertEqual({ok, C}, weir_pool:claim(p, fun(Pid) -> Pid end)),
     ?assertEqual(ok, release(Other)),
-    %% Nobody comes after it: the slot is left as it is when anybody dies.
+    %% If no other process waits after the dead one, the slot is left vacant.
     Third = claimer(p),
     Slot = slot_of(Third),
     Name = lists:nth(Slot, [a, b]),
@@ -432,7 +432,7 @@ connecting_dies(Name) ->
     kill(Member),
     Connecting.
 
-%% It would be connected in a slot that has no name, or another one.
+%% Otherwise the process would be connected in a slot without a name, or with another name.
 a_name_with_a_process_that_waits_is_not_removed(_Config) ->
     {A, B, Claimer} = left_while_claimed(),
     C = member(),
@@ -445,7 +445,7 @@ a_name_with_a_process_that_waits_is_not_removed(_Config) ->
     ok = weir_pool:stop(p),
     [stop(Member) || Member <- [A, B, C]].
 
-%% Another name may have the slot at once, but nobody else is put into it before the claim has ended.
+%% Another name may have the slot at once, but its process is connected when the claim has ended.
 a_name_that_was_removed_while_claimed(_Config) ->
     {A, B, Claimer} = left_while_claimed(),
     ?assertEqual(ok, weir_pool:remove_worker(p, a)),
@@ -460,8 +460,7 @@ a_name_that_was_removed_while_claimed(_Config) ->
     ok = weir_pool:stop(p),
     [stop(Member) || Member <- [A, B, C]].
 
-%% One that is started again when another has died, and hears of that death before the pool does, is not told that the
-%% dead one is connected.
+%% A successor that hears of the death before the pool does is connected, and gets no error that the dead process is.
 the_successor_of_a_dead_process_connects_at_once(_Config) ->
     ok = weir_pool:start(p, #{worker => none, size => 1}),
     {ok, 1} = weir_pool:add_worker(p, a),
@@ -488,7 +487,7 @@ connect_after(Before) ->
         {'EXIT', Before, killed} -> weir_pool:connect(p, a)
     end.
 
-%% The pool begins anew: with its slots, and without names and whoever was connected. Those go on.
+%% The new pool has its slots, but no names and no members. The old members go on.
 manager_killed(_Config) ->
     [A, B] = Members = connected([a, b]),
     Claimer = claimer(p),

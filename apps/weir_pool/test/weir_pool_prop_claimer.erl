@@ -93,7 +93,7 @@ silent() ->
 
 silent_process() -> ets:lookup_element(?TABLE, silent, 2).
 
-%% What pools report goes into the table, and nothing to the terminal.
+%% Writes the reports of pools into the table, and nothing to the terminal.
 log_to_table() -> ok = logger:add_primary_filter(?MODULE, {fun log/2, []}).
 
 log_no_more() -> ok = logger:remove_primary_filter(?MODULE).
@@ -192,7 +192,7 @@ tell(Pid, What) ->
     Pid ! {told, What},
     ok.
 
-%% It may hold two.
+%% The claimer may hold two workers.
 kill(Pid) ->
     _ = may_be_abandoned(2),
     true = exit(Pid, kill),
@@ -248,8 +248,7 @@ claim({checkout, Back}, Pool, Timeout, Use) ->
         {error, Reason} ->
             expected(Reason)
     end;
-%% The claim is made by a process of its own, which nobody tells to let go: it is killed at the deadline, or with its
-%% claimer.
+%% A process of its own makes the claim, and is never sent `let_go'. The deadline or the death of the claimer kills it.
 claim(covers_work, Pool, infinity, Use) ->
     claim(covers_work, Pool, 5, Use);
 claim(covers_work, Pool, Timeout, Use) ->
@@ -280,7 +279,7 @@ claim_within(Outer, Pool, Timeout, Use) ->
     _ = is_tuple(Result) andalso element(1, Result) =:= error andalso check_deadline(Asked, Timeout, {claim, Result}),
     Result.
 
-%% Not held: the worker died, or was replaced, or the pool's manager was killed.
+%% The result is `not_held' if the worker died or was replaced, or the pool's manager was killed.
 back(fail, Pool, Worker, Ticket) ->
     true = note({given_back, Worker, self()}),
     _ = may_be_abandoned(1),
@@ -300,7 +299,7 @@ outcome(Fun) ->
         Class:Reason -> {raised, Class, Reason}
     end.
 
-%% When the claim is over: what came of it.
+%% Checks the outcome of a claim.
 judge({returned, done}) -> ok;
 judge({returned, {ok, done}}) -> ok;
 judge({returned, {ok, {error, Reason}}}) -> expected(Reason);
