@@ -39,7 +39,7 @@ start_with_info() ->
 -spec ignore() -> ignore.
 ignore() -> ignore.
 
-%% What a worker was started with.
+%% Returns the arguments that a worker was started with.
 -spec args(pid()) -> [term()].
 args(Pid) ->
     Ref = make_ref(),

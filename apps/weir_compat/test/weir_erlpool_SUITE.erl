@@ -44,7 +44,7 @@ interface(_) ->
         Exports
     ).
 
-%% What a program that uses erlpool does, from start to stop.
+%% Does what a program does that uses erlpool, from start to stop.
 typical_use(_) ->
     ok = weir_erlpool:start(),
     Args = [
@@ -197,7 +197,7 @@ any_name(_) ->
     ?assertEqual(5, length(lists:usort([weir_erlpool:pid(Name) || Name <- Names]))),
     [?assertEqual(ok, weir_erlpool:stop_pool(Name)) || Name <- Names].
 
-%% Of many picks each worker gets its share, to within the number of schedulers.
+%% Each worker gets its share of many picks, to within the number of schedulers.
 round_robin(_) ->
     ok = weir_erlpool:start_pool(p, [{size, 7}, ?WORKER]),
     Picked = weir_kit:in_parallel([
@@ -280,8 +280,8 @@ map(_) ->
     ?assertEqual({error, oops}, weir_erlpool:map(p, fun(_) -> throw(oops) end)),
     ?assertEqual({error, oops}, weir_erlpool:map(p, fun(_) -> exit(oops) end)).
 
-%% An id is put in front of the arguments, and stays with its place when the worker is started again. Those that are
-%% added get the next ones.
+%% The id comes before the arguments, and stays with its place when the worker is restarted. Workers that are added get
+%% the next ids.
 worker_ids(_) ->
     Args = [{size, 3}, {start_mfa, {weir_compat_test, start_link, [arg]}}, {args_include_worker_id, true}],
     ok = weir_erlpool:start_pool(p, Args),
@@ -302,7 +302,7 @@ add_worker(_) ->
     ?assertEqual(4, length(Pids)),
     Shares = shares([weir_erlpool:pid(p) || _ <- lists:seq(1, 400)]),
     ?assertEqual(lists:sort(Pids), lists:sort(maps:keys(Shares))),
-    %% those that were added are started again like the others
+    %% Workers that were added are restarted like the others.
     weir_kit:kill(lists:last(Pids)),
     weir_kit:until(fun() -> length(pids(p) -- [lists:last(Pids)]) =:= 4 end).
 

@@ -1,5 +1,4 @@
-%% gen_socket's interface: what its users rely on, and what is said about where it differs. The other end is gen_tcp's,
-%% where it is not this module's.
+%% The interface of gen_socket, and the documented differences. The peer is one of gen_tcp, or of this module.
 -module(weir_gen_socket_SUITE).
 
 -include_lib("common_test/include/ct.hrl").
@@ -45,7 +44,7 @@ comes_with_weir_compat(_) ->
         ?assertMatch({'$inet', weir_socket, _}, Listener)
     end).
 
-%% The other ancestors need no sockets: where weir_socket is not installed weir_compat starts without it.
+%% The other libraries need no sockets. Where weir_socket is not installed, weir_compat starts without it.
 without_weir_socket(_) ->
     Lib = code:lib_dir(weir_socket),
     Others = [Dir || Dir <- code:get_path(), not lists:prefix(Lib ++ "/", Dir)],
@@ -104,7 +103,7 @@ passive_and_binary(_) ->
         [application:unset_env(kernel, Key) || Key <- Keys]
     end.
 
-%% A hundred connections that nobody has accepted yet are completed.
+%% A hundred connections complete before one is accepted.
 backlog(_) ->
     {ok, Listener} = weir_gen_socket:listen(0, []),
     Waiting = [
@@ -129,7 +128,7 @@ lengths(_) ->
     ?assertEqual({error, enomem}, weir_gen_socket:recv(Socket, 16#4000001)),
     ?assertError(function_clause, weir_gen_socket:recv(Socket, -1)),
     ?assertEqual({error, etimedout}, weir_gen_socket:recv(Socket, 2, 0)),
-    %% What came before the time was over is there.
+    %% Bytes that came before the time was over can be received.
     ok = gen_tcp:send(Peer, "i"),
     ?assertEqual({error, etimedout}, weir_gen_socket:recv(Socket, 2, 10)),
     ok = gen_tcp:send(Peer, "j"),
@@ -188,7 +187,7 @@ active_for_good(_) ->
     ?assertEqual({error, closed}, weir_gen_socket:send(Socket, <<"d">>)),
     ok = weir_gen_socket:close(Socket).
 
-%% Whatever waits says `etimedout'.
+%% Each function that waits returns `etimedout'.
 times(_) ->
     {Client, Server, Listener} = connection([]),
     ?assertEqual({error, etimedout}, weir_gen_socket:accept(Listener, 1)),
@@ -215,7 +214,7 @@ connect_until_etimedout(Port, Connected) ->
         {error, etimedout} -> Connected
     end.
 
-%% What was sent before comes first. Then everything says `closed'.
+%% Bytes that were sent before come first. Then each function returns `closed'.
 the_other_end_closes(_) ->
     {Socket, Peer} = pair(),
     ok = gen_tcp:send(Peer, "ab"),
@@ -304,7 +303,7 @@ controlling_process(_) ->
     ok = weir_gen_socket:controlling_process(Socket, Member),
     ?assertEqual({error, eperm}, weir_gen_socket:controlling_process(Socket, Self)),
     ok = gen_tcp:send(Peer, "x"),
-    %% It takes the message with those of the socket, and gives both back.
+    %% The call takes the message with those of the socket, and returns both to the mailbox.
     until(fun() -> Run(fun() -> weir_kit:queue_len(Member) end) =:= 1 end),
     ok = Run(fun() -> weir_gen_socket:controlling_process(Socket, Self) end),
     ?assertEqual({tcp, Socket, <<"x">>}, next()),
@@ -314,7 +313,7 @@ controlling_process(_) ->
     ?assertEqual({tcp, Socket, <<"y">>}, next()),
     close([Socket, Peer]).
 
-%% Not so in gen_socket.
+%% This differs from gen_socket.
 the_owner_dies(_) ->
     {Socket, Peer} = pair(),
     Member = weir_compat_test:member(),

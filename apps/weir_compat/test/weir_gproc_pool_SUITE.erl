@@ -138,7 +138,7 @@ unknown_pool(_) ->
     ?assertEqual([], weir_gproc_pool:active_workers(p)),
     ?assertEqual(true, weir_gproc_pool:force_delete(p)).
 
-%% They need no process of the pool.
+%% These functions need no process of the pool.
 functions_of_a_pool() ->
     [
         fun() -> weir_gproc_pool:pick(p) end,
@@ -470,7 +470,7 @@ force_delete(_) ->
     ?assertEqual(true, weir_gproc_pool:force_delete(p)),
     ?assertEqual(ok, weir_gproc_pool:new(p)).
 
-%% Of many picks each connected worker gets its share, by name as by pid, and a vacant slot's share goes to all.
+%% Each connected worker gets its share of many picks, by name as by pid. The share of a vacant slot goes to all.
 round_robin(_) ->
     Names = [a, b, c, d, e],
     Pids = [A, _, C, _, E] = pool(p, round_robin, [], Names),
@@ -552,7 +552,7 @@ direct(_) ->
     [gone(p, Name) || Name <- [d, a]],
     ?assertEqual([3, 3, 3, 3, 3, 3, 3, 3, 3], Slots()).
 
-%% No size, no names, nobody connected: false.
+%% A pool without size, names or connected workers gives `false'.
 nobody_connected(_) ->
     [
         begin
@@ -732,7 +732,7 @@ claim_in_order(_) ->
     ),
     release(lists:last(Waiting)).
 
-%% What the fun raises comes through, and the worker is free.
+%% An exception of the function passes through, and the worker is free.
 claim_raises(_) ->
     [_] = pool(p, claim, [], [a]),
     ?assertError(oops, weir_gproc_pool:claim(p, fun(_, _) -> error(oops) end)),
@@ -752,7 +752,7 @@ nested_claims(_) ->
     ?assertEqual({true, {true, false}}, weir_gproc_pool:claim(p, Inner)),
     ?assertEqual({true, {true, false}}, weir_gproc_pool:claim(p, Inner)).
 
-%% The worker is free again, whether somebody waits or not, and it is the same process.
+%% The worker is free again, whether a claim waits or not, and is the same process.
 killed_claimer(_) ->
     [Pid] = pool(p, claim, [], [a]),
     {Holder, _} = First = hold(p),
@@ -842,7 +842,7 @@ kill_registry() ->
     Old = whereis(weir_gproc_pool_registry),
     weir_kit:kill(Old),
     weir_kit:until(fun() -> whereis(weir_gproc_pool_registry) =/= undefined end),
-    %% one that answers has read what there is
+    %% A process that answers has read all earlier messages.
     true = weir_gproc_pool:force_delete({kill_registry, none}),
     ok.
 
@@ -871,7 +871,7 @@ kill_registry_meanwhile(Round) ->
     kill_registry(),
     unlink(Pid),
     weir_kit:kill(Pid),
-    %% whatever it had asked for is done
+    %% The requests of the process are done.
     true = weir_gproc_pool:force_delete({no, such_pool}),
     {ok, Names} = weir_pool:added_workers({gproc_pool, p}),
     ?assertEqual(Names, [{Name, Slot} || {Name, Slot, _} <- weir_gproc_pool:defined_workers(p)]),

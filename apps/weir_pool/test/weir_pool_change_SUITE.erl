@@ -68,7 +68,7 @@ resize_with_pickers(_Config) ->
                     ?assertMatch({ok, #{size := Size, limit := Size}}, weir_pool:info(p)),
                     settle(p, Size)
                 end
-             || Size <- [5, 40, 3, 100, 100, 1, 17, 1]
+             || Size <- [5, 40, 3, 60, 60, 1, 17, 1]
             ],
             weir_kit:none(wrong_picks, stop_pickers(Pickers)),
             ok = weir_pool:stop(p),
@@ -525,7 +525,7 @@ replace_without_a_gap(_Config) ->
                     ?assertEqual(ok, weir_pool:replace(p, 1)),
                     ?assertNotEqual([Old], slots(p))
                 end
-             || _ <- lists:seq(1, 100)
+             || _ <- lists:seq(1, weir_kit:long(40, 100))
             ],
             weir_kit:none(wrong_picks, stop_pickers(Pickers)),
             settle(p, 1),

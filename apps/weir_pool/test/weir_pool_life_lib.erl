@@ -139,6 +139,8 @@ picker(Name, Count, Bad) ->
     after 0 ->
         Picked = [weir_pool:pick(Name), weir_pool:pick(Name, Count), pick_slot(Name)],
         New = [Wrong || Wrong <- Picked, not is_good(Wrong)],
+        %% A change takes many messages of other processes.
+        erlang:yield(),
         picker(Name, Count + 1, lists:sublist(New ++ Bad, 100))
     end.
 

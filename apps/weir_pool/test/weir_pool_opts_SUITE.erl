@@ -312,7 +312,7 @@ claim_options(_Config) ->
         ]
     ].
 
-%% Of all slots together. Restarts that fail count too.
+%% The intensity is that of all slots together. Restarts that fail count too.
 more_restarts_than_intensity_end_the_pool(_Config) ->
     ok = weir_pool_test_lib:setup(),
     ok = weir_pool:start(p, with(#{intensity => 4, period => 1000})),
@@ -336,6 +336,6 @@ more_restarts_than_intensity_end_the_pool(_Config) ->
     ok = weir_pool:start(p, (weir_pool_life_lib:script(1, Script))#{intensity => 4, period => 1000}),
     weir_kit:kill(hd(weir_pool_test_lib:workers(p))),
     weir_kit:until(fun() -> weir_pool:pools() =:= [] end),
-    %% The slot's supervisor tries again after a millisecond, and more often where the manager has no turn to end it.
+    %% The slot's supervisor tries again after a millisecond, and more often if the manager is not scheduled to end it.
     ?assert(counters:get(Starts, 1) >= 1 + 5),
     ok = weir_pool_test_lib:teardown([]).

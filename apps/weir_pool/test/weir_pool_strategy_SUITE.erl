@@ -1,5 +1,5 @@
-%% Every strategy but the two of weir_pool_pick_SUITE (round robin, and by key): who is picked how often, in full pools,
-%% in pools with vacant slots, and with no slot at all.
+%% Strategies other than the two of weir_pool_pick_SUITE (round robin, and by key): how often each worker is picked, in
+%% full pools, in pools with vacant slots, and without slots.
 -module(weir_pool_strategy_SUITE).
 
 -include_lib("stdlib/include/assert.hrl").
@@ -44,7 +44,7 @@ random_picks_do_not_depend_on_each_other(_Config) ->
      || Size <- [2, 3, 8, 20]
     ].
 
-%% Who picks from two pools in turns gets every pair of slots.
+%% A process that picks from two pools in turn gets each pair of slots.
 pools_do_not_pick_in_step(_Config) ->
     Workers = [spawn_link(fun idle/0) || _ <- lists:seq(1, 8)],
     [

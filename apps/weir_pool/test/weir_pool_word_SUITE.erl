@@ -74,7 +74,7 @@ hide(Pool, Slot) ->
     {Map, Index, Bit, _More} = weir_pool_terms:map(Pool, Slot),
     atomics:put(Map, Index, atomics:get(Map, Index) band bnot (1 bsl Bit)).
 
-%% Free slots that no search would find. There must be none unless somebody is in the middle of something.
+%% Returns the free slots that no search would find. There are none unless another process is between two steps.
 lost(Pool) -> [Slot || Slot <- slots(Pool), state(Pool, Slot) =:= free, not is_shown(Pool, Slot)].
 
 claims(Pool) ->
@@ -188,7 +188,7 @@ run([Command | More], Pool, Model) ->
             false
     end.
 
-%% What is not as the model says.
+%% Returns the differences from the model.
 differs(Pool, #model{slots = Slots, claims = Claims}) ->
     [
         {Slot, weir_pool_word:read(Pool, Slot), Expected}
@@ -343,7 +343,8 @@ a_mark_is_taken_off(_Config) ->
         ?assertEqual(free, state(Pool, 1))
     end).
 
-%% Whoever searches meanwhile does not look at the slot again, so whoever takes the mark off has to show it.
+%% A search meanwhile notes the slot, so that later searches skip it. The process that unmarks the slot has to show it
+%% again.
 a_mark_survives_a_note(_Config) ->
     with_pool([40], fun(Pool) ->
         {Slot, Word} = lists:last(claim_all(Pool)),
@@ -381,7 +382,7 @@ taking_over(_Config) ->
         reserved = weir_pool_word:release(Pool, 1, Own2)
     end).
 
-%% The claim is nobody's, and nobody else's either until the manager has ended it.
+%% A disowned claim has no holder, and no process gets the slot until the manager has ended it.
 disowning(_Config) ->
     with_pool([3], fun(Pool) ->
         {ok, Word, _} = weir_pool_word:claim(Pool, 1, weir_pool_holder:id(self())),
@@ -405,7 +406,7 @@ disowning(_Config) ->
         ?assertEqual({reserved, nobody}, {state(Pool, 1), holder(Pool, 1)})
     end).
 
-%% Nobody gets a worker that somebody has found dead, before the manager has heard of it and put in another.
+%% No process gets a worker that was found dead, before the manager has put in another.
 dropping(_Config) ->
     with_pool([1], fun(Pool) ->
         {ok, Word, Worker} = weir_pool_word:claim(Pool, 1, 7),
@@ -493,7 +494,7 @@ claims_are_counted(_Config) ->
         ]
     end).
 
-%% What is left of a pool that was killed: words that say free, and no terms.
+%% A pool that was killed leaves words that say free, and no terms.
 erased_slots_are_vacant(_Config) ->
     with_pool([3], fun(#pool{base = Base} = Pool) ->
         ok = weir_pool_terms:erase_slots([Base]),
@@ -506,7 +507,7 @@ erased_slots_are_vacant(_Config) ->
 
 %% ---------------------------------------------------------------- searches
 
-%% All but the first 24; and each is found as soon as it is free, whoever makes it so.
+%% A search skips slots that were searched in vain, all but the first 24. It finds each slot as soon as that is free.
 what_is_searched_in_vain_is_not_looked_at_again(_Config) ->
     with_pool([20, 60, 200], 10, fun(Pool) ->
         Claims = claim_all(Pool),
@@ -566,7 +567,7 @@ found_in_order(Pool, From) ->
         none -> []
     end.
 
-%% As if somebody had been killed between two steps.
+%% A process was killed between two steps, and left a free slot hidden.
 a_tick_shows_free_slots(_Config) ->
     ok = weir_pool:start(?MODULE, weir_pool_test_lib:opts(3)),
     {ok, _, First} = weir_pool:checkout(?MODULE, 0),
@@ -586,7 +587,7 @@ a_tick_shows_free_slots(_Config) ->
 %% After each claim that the manager ends there is another worker, so that the pid of another claim would be seen. The
 %% result at the end of a claim must be what the manager has done.
 one_holder_at_a_time(_Config) ->
-    Part = weir_kit:long(4, 1),
+    Part = weir_kit:long(8, 1),
     [
         with_pool(Sizes, fun(Pool) -> one_holder(Pool, Claims div Part, Marks div Part) end)
      || {Sizes, Claims, Marks} <- [{[3], 200000, 1000}, {[20, 70], 100000, 100}]
@@ -686,8 +687,8 @@ drop(Pool, Slot, Word, Worker, TakenAway) ->
     true = Result =/= marked orelse ets:insert(TakenAway, {{told, Worker}}),
     Result.
 
-%% What it has done with a slot: nothing, marked it, or taken it out of use. Gives how many marks there were, and how
-%% many of them it has taken off or ended itself; and which are still there.
+%% For each slot the manager remembers whether it has marked it, or taken it out of use. Returns these, the number of
+%% marks, and the number of those that it has taken off or ended itself.
 manage_until_stopped(Pool, #shared{stop = Stop} = Shared, Mine, Ends) ->
     case atomics:get(Stop, 1) of
         1 ->
@@ -705,7 +706,7 @@ manage_until_stopped(Pool, #shared{stop = Stop} = Shared, Mine, Ends) ->
             manage_until_stopped(Pool, Shared, NewMine, NewEnds)
     end.
 
-%% Nobody else touches it.
+%% No other process changes a reserved slot.
 manage(reserved, Pool, Slot, _Shared, Ends) ->
     reserved = state(Pool, Slot),
     case rand:uniform(20) of
@@ -821,8 +822,8 @@ settle_marks(Pool, Mine, {Marks, TakenOff}) ->
     ],
     {Marks, TakenOff + length(Left)}.
 
-%% One slot, one claimer and the manager: as many exchanges of the manager's as possible are lost. Whichever state
-%% mark/2 gives is the one the slot is in, and the claimer is told of each mark once, unless it was taken off before.
+%% One slot, one claimer and the manager, so that many exchanges of the manager fail. The state that mark/2 returns is
+%% that of the slot. The claimer hears of each mark once, unless it was taken off before.
 a_mark_is_what_it_says(_Config) ->
     with_pool([1], fun(Pool) ->
         Claimer = start_claiming(Pool, free),
@@ -859,7 +860,7 @@ mark_often(Pool, N, {Marked, TakenOff, Reserved}) ->
                         {Marked + 1, TakenOff + 1, Reserved}
                 end
         end,
-    %% Nobody but the manager puts it back.
+    %% Only the manager puts the slot back.
     case element(2, Done) of
         TakenOff ->
             ?assertEqual(reserved, state(Pool, 1)),
@@ -1201,7 +1202,7 @@ pools_work_among_high_pids(_Config) ->
         peer:stop(Peer)
     end.
 
-%% Each of so many processes knows all others by their numbers. Gives the highest number and serial there was.
+%% Each process knows all others by their numbers. Returns the highest number and serial.
 neighbours_understand_each_other(N) ->
     Pids = [spawn(fun() -> understand() end) || _ <- lists:seq(1, N)],
     Ids = [weir_pool_holder:id(Pid) || Pid <- Pids],
