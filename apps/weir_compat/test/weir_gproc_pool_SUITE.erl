@@ -922,7 +922,7 @@ stopped_application(_) ->
 %% Many pick, while processes connect, disconnect and die and names come and go; then all is as it should be. Fewer
 %% times where the pool grows and shrinks: for each the runtime scans every process.
 clients_and_changes(_) ->
-    clients_and_changes([{size, 7}], 30),
+    clients_and_changes([{size, 7}], weir_kit:long(15, 30)),
     true = weir_gproc_pool:force_delete(p),
     clients_and_changes([], 6).
 

@@ -95,8 +95,8 @@ every_death_fails_one_claim_at_most_of_those_who_wait(_Config) ->
         after 1 -> ok
         end
     end,
-    deaths_fail_one_claim_each(32, 100, 20, Work),
-    beside_spinners(fun() -> deaths_fail_one_claim_each(32, 50, 10, Work) end),
+    deaths_fail_one_claim_each(32, 60, 20, Work),
+    beside_spinners(fun() -> deaths_fail_one_claim_each(32, 30, 10, Work) end),
     ?assert(info(waits) > 0).
 
 %% Each caller makes N requests, of which one in CrashesOneIn crashes its worker. No request meets a dead worker.
@@ -327,9 +327,9 @@ a_large_pool_starts_in_proportion(_Config) ->
             ok = weir_pool:stop(?POOL),
             Used
         end
-     || Size <- [1000, 10000]
+     || Size <- [500, 5000]
     ],
-    ct:pal("processor time, ms: start of 1,000 slots ~b, of 10,000 ~b", [Small, Large]),
+    ct:pal("processor time, ms: start of 500 slots ~b, of 5,000 ~b", [Small, Large]),
     ?assert(Large < 40 * Small + 1000).
 
 %% Returns the milliseconds that this node has used of the processor, whatever else runs on the machine.
@@ -734,7 +734,7 @@ pools_start_and_stop_beside_claimers_that_die(_Config) ->
     start(4),
     Spawners = [spawn(fun Again() -> one_shot(), Again() end) || _ <- lists:seq(1, 4)],
     until(fun() ->
-        Times = small_pools(50, fun() -> true end),
+        Times = small_pools(weir_kit:long(15, 50), fun() -> true end),
         ct:pal("us: small pools ~b, at most ~b", [median(Times), lists:max(Times)]),
         median(Times) < 1500000 andalso lists:max(Times) < 3000000
     end),

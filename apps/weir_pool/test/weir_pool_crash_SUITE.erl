@@ -485,7 +485,7 @@ application_stopped_on_a_busy_node(_Config) ->
                 ok = application:stop(weir_pool),
                 ok = application:start(weir_pool)
             end,
-            lists:seq(1, 20)
+            lists:seq(1, weir_kit:long(7, 20))
         )
     after
         [exit(Spinner, kill) || Spinner <- Spinners]
