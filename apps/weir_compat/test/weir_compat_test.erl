@@ -2,7 +2,7 @@
 -module(weir_compat_test).
 
 -export([start_link/0, start_link/1, start_link/2, fail_at/2, start_with_info/0, ignore/0, args/1]).
--export([member/0, members/1, run/2, raised/1]).
+-export([member/0, run/2, raised/1]).
 
 %% Workers that a pool starts
 
@@ -58,9 +58,6 @@ member() ->
         Monitor = monitor(process, Maker),
         obey(Monitor)
     end).
-
--spec members(non_neg_integer()) -> [pid()].
-members(N) -> [member() || _ <- lists:seq(1, N)].
 
 obey(Monitor) ->
     receive

@@ -8,8 +8,8 @@
 
 -import(weir_kit, [until/1, result/1]).
 -import(weir_pool_claim_lib, [
-    start/1, start/2, pool/0, states/0, signals/1, waiting/0, counter/1, queue/0, manager/0, workers/0, await_waiting/1,
-    at_rest/0, no_messages/0, claimer/1, waiter/0, claimed/1, has_not_claimed/1, let_go/1, kill/1, hold_all/0,
+    start/1, start/2, states/0, signals/1, waiting/0, counter/1, queue/0, manager/0, workers/0, await_waiting/1,
+    at_rest/0, no_messages/0, claimer/1, waiter/0, claimed/1, let_go/1, kill/1, hold_all/0,
     wait_in_order/1
 ]).
 

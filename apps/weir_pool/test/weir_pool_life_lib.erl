@@ -3,12 +3,11 @@
 -module(weir_pool_life_lib).
 
 -export([pool/1, pool/2, script/2, slot_script/2, gated/1, await_blocked/1, go/2]).
--export([workers_alive/0, slot_sups/1, slot_sup/2, tasks/1, whole/2, settle/2]).
+-export([workers_alive/0, slot_sups/1, slot_sup/2, settle/2]).
 -export([claimer/1, release/1, kill_claimer/1, worker_of/1, slot_of/1]).
 -export([busy/1, idle/1]).
 -export([pickers/2, stop_pickers/1, word/2]).
 
--include_lib("stdlib/include/assert.hrl").
 -include("../src/weir_pool.hrl").
 
 -define(WORKER, weir_pool_life_worker).
@@ -57,15 +56,6 @@ slot_sups(Name) -> [Sup || {_, Sup, supervisor, _} <- supervisor:which_children(
 slot_sup(Name, Slot) ->
     [Sup] = [Sup || {Role, Sup, _, _} <- supervisor:which_children(weir_pool_test_lib:manager(Name)), Role =:= Slot],
     Sup.
-
-%% Probes and checks.
-tasks(Parent) ->
-    [
-        Pid
-     || Pid <- processes(),
-        process_info(Pid, initial_call) =:= {initial_call, {weir_pool_task, run, 1}},
-        process_info(Pid, parent) =:= {parent, Parent}
-    ].
 
 %% All slots filled with different live workers of their own supervisors and free to be claimed, nothing else alive.
 whole(Name, Size) ->

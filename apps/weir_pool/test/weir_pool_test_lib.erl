@@ -6,10 +6,9 @@
 -export([leftovers/0, start_parent/1]).
 -export([setup/0, setup/1, teardown/1, opts/1, script/2, blocked_after/1, await_blocked/0, start_blocked/2,
     start_with_holes/3, stop_parent/1]).
--export([holds/2, in_time/1, nothing_left/0, nothing_left_soon/0, messages_of_pools/0, on_one_scheduler/1, picks/2]).
+-export([holds/2, in_time/1, nothing_left_soon/0, messages_of_pools/0, on_one_scheduler/1, picks/2]).
 -export([init/1]).
 
--include_lib("stdlib/include/assert.hrl").
 -include("../src/weir_pool.hrl").
 
 -define(WORKER, {weir_pool_test_worker, start_link, []}).
@@ -174,8 +173,6 @@ in_vain([Head | Tail]) ->
         InVain -> InVain
     end;
 in_vain(_Other) -> none.
-
-nothing_left() -> ?assertEqual([], leftovers()).
 
 %% Starts a pool in a task. Each start of a worker waits until its supervisor is sent `go'. Returns the task and the
 %% first of these supervisors.
