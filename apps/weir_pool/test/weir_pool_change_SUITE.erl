@@ -61,7 +61,7 @@ resize_with_pickers(_Config) ->
         begin
             ok = weir_pool:start(p, pool(1, Opts)),
             settle(p, 1),
-            Pickers = pickers(p, 2),
+            Pickers = pickers(p, weir_kit:long(1, 2)),
             [
                 begin
                     ?assertEqual(ok, weir_pool:resize(p, Size)),
