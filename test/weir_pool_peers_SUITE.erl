@@ -1,120 +1,24 @@
-%% What poolboy, pooler and worker_pool promise, asked of weir_pool.
+%% Promises of poolboy, pooler and worker_pool, kept by weir_pool.
 %%
-%% The scenarios are those that their documentation and the names of their tests speak of, written anew, in the terms of
-%% docs/migrating/poolboy.md, pooler.md and worker_pool.md: take/0,1 and give_back/1 here are their `checkout' and
-%% `checkin', `take_member' and `return_member'. What is different in Weir is listed at the end, with the reason.
+%% The scenarios are those of their documentation and of the names of their tests, written anew in the terms of
+%% docs/migrating/poolboy.md, pooler.md and worker_pool.md. Here take/0,1 and give_back/1 are their `checkout' and
+%% `checkin', `take_member' and `return_member'. The end of this file lists the differences of Weir, with the reasons.
 -module(weir_pool_peers_SUITE).
 -behaviour(weir_pool_strategy).
 
 -include_lib("stdlib/include/assert.hrl").
 
 -compile([export_all, nowarn_export_all]).
-%% A strategy of worker_pool's that is a function.
-%% poolboy
-%% pooler
-%% worker_pool
 
+-import(weir_kit, [until/1, await_down/1, kill/1]).
 -import(weir_compat_test, [run/2]).
--import(weir_pool_test_lib, [eventually/1, kill/1, await_down/1]).
 
 -define(POOL, ?MODULE).
 -define(WORKER, {weir_pool_life_worker, start_link, []}).
 
-all() -> [{group, poolboy}, {group, pooler}, {group, worker_pool}].
+all() -> weir_kit:cases(?MODULE).
 
-groups() ->
-    [
-        {poolboy, [
-            a_worker_that_is_checked_out_is_not_available_until_it_is_checked_in,
-            overflow_is_started_when_all_are_out_and_goes_when_it_comes_back,
-            overflow_that_somebody_waits_for_is_handed_over_instead,
-            a_pool_of_size_0_starts_everything_on_demand,
-            with_all_out_one_waits_for_the_next_that_comes_back,
-            with_all_overflow_out_one_waits_too,
-            nonblocking_says_at_once_that_all_are_out,
-            nonblocking_with_overflow,
-            a_worker_that_dies_inside_is_replaced,
-            a_worker_that_dies_outside_is_replaced_and_its_ticket_is_void,
-            overflow_that_dies_outside_is_not_replaced,
-            a_worker_that_dies_outside_makes_place_for_one_who_waits,
-            overflow_that_dies_outside_makes_place_for_one_who_waits,
-            the_owner_of_a_dead_worker_can_wait_for_another,
-            the_worker_of_an_owner_that_ended_is_replaced,
-            the_worker_of_an_owner_that_ended_comes_back_as_it_is,
-            a_transaction_gives_back_after_any_exception,
-            a_transaction_that_gets_no_worker_in_time_changes_nothing,
-            a_checkout_that_is_cancelled_leaves_nothing,
-            a_waiter_that_is_killed_is_not_served,
-            no_worker_is_lost_where_timeouts_cross_grants,
-            those_who_wait_are_served_first_in_first_out,
-            those_who_wait_are_served_last_in_first_out,
-            status_tells_available_overflow_and_monitors,
-            a_pool_is_extended_and_shrunk_under_its_users,
-            a_pool_whose_worker_cannot_start_says_why,
-            unknown_messages_are_dropped,
-            a_pool_without_a_name,
-            poolboys_results_and_exits
-        ]},
-        {pooler, [
-            there_are_init_count_members_at_first,
-            take_and_return,
-            an_unknown_pool_is_an_error,
-            members_are_added_until_max_count,
-            a_member_that_crashes_free_or_in_use_is_replaced,
-            a_member_that_is_returned_with_fail_is_replaced,
-            members_that_failed_do_not_wear_the_pool_out,
-            the_member_of_a_consumer_that_crashed_is_replaced,
-            a_member_may_be_returned_more_than_once,
-            pools_come_and_go,
-            a_pool_that_is_removed_lets_those_who_work_finish,
-            a_pool_is_reconfigured_while_it_runs,
-            free_members_are_called,
-            pools_of_the_environment,
-            a_pool_in_another_supervision_tree,
-            taking_from_several_pools,
-            several_pools_are_stopped_together,
-            a_pool_whose_members_cannot_start_gives_errors_and_goes_on,
-            excess_members_are_culled,
-            excess_members_in_use_are_not_culled,
-            a_take_that_does_not_wait_starts_a_member_for_the_next,
-            a_take_waits_for_a_member_that_is_starting,
-            a_take_that_times_out_leaves_the_member_to_others,
-            no_more_than_queue_max_wait,
-            members_that_are_too_old_are_replaced_when_they_are_free,
-            utilization
-        ]},
-        {worker_pool, [
-            next_worker_gives_every_worker_its_turn,
-            random_worker_gives_every_worker_a_chance,
-            hash_worker_gives_a_key_the_same_worker,
-            best_worker_takes_one_with_fewest_calls,
-            available_worker_never_gives_a_busy_one,
-            next_available_worker_does_not_wait,
-            a_strategy_of_ones_own,
-            no_such_pool_and_no_worker,
-            broadcast_reaches_every_worker,
-            stats_of_one_pool_and_of_all,
-            broadcall_asks_every_worker,
-            send_request_is_answered_later,
-            a_call_that_times_out_exits,
-            a_call_that_times_out_inside_a_claim_costs_the_worker,
-            work_that_overruns_is_killed_with_its_worker,
-            work_that_is_done_in_time_is_not,
-            work_may_not_take_for_ever,
-            casts_to_an_available_worker,
-            permits_bound_how_many_work_at_once,
-            a_worker_that_crashes_is_started_again,
-            workers_that_crash_too_often_end_the_pool,
-            workers_may_crash_as_often_as_they_like,
-            the_whole_pool_is_started_again_when_its_root_is_killed,
-            stop_ends_everything,
-            workers_are_given_time_to_stop_or_not,
-            options_are_maps_or_lists,
-            a_pool_of_supervisors
-        ]}
-    ].
-
-init_per_testcase(_, Config) -> weir_pool_test_lib:quiet(weir_pool_test_lib:setup(Config)).
+init_per_testcase(_, Config) -> weir_kit:quiet(weir_pool_test_lib:setup(Config)).
 
 end_per_testcase(_, Config) ->
     _ = application:unset_env(weir_pool, pools),
@@ -122,7 +26,7 @@ end_per_testcase(_, Config) ->
     try
         weir_pool_test_lib:teardown(Config)
     after
-        weir_pool_test_lib:loud(Config)
+        weir_kit:loud(Config)
     end.
 
 %% ---------------------------------------------------------------- pools and their users
@@ -136,10 +40,10 @@ opts(Size, Opts) -> maps:merge(#{size => Size, worker => ?WORKER}, Opts).
 %% poolboy's `max_overflow': a worker more goes when it comes back.
 overflow(Max) -> #{overflow => #{max => Max, linger => 0}}.
 
-%% Like theirs, waits; not five seconds, but for as long as a busy machine may take.
-take() -> take(60_000).
+%% Waits for a worker like theirs, but longer than five seconds, which a busy machine may take.
+take() -> take(weir_kit:wait_ms()).
 
-%% {Worker, Ticket}, or the error.
+%% Returns {Worker, Ticket}, or the error.
 take(Timeout) ->
     case weir_pool:checkout(?POOL, Timeout) of
         {ok, Worker, Ticket} -> {Worker, Ticket};
@@ -158,21 +62,21 @@ is_overflow({_Worker, Ticket}) ->
 
 worker({Worker, _Ticket}) -> Worker.
 
-%% A process that does what it is told, until the case ends.
+%% Starts a process that runs the functions it is sent, until the case ends.
 user() -> weir_compat_test:member().
 
-%% It takes a worker, and holds it.
+%% Starts a user that takes a worker, and holds it.
 holder() ->
     User = user(),
     {User, {_, _} = run(User, fun take/0)}.
 
-%% It is about to take one: the result is to come.
+%% Starts a user that waits for a worker. served/1 waits for the worker.
 waiter() ->
     User = user(),
-    {User, weir_pool_life_lib:run(fun() -> run(User, fun() -> take(infinity) end) end)}.
+    {User, weir_kit:start(fun() -> run(User, fun() -> take(infinity) end) end)}.
 
 served({_User, Taking}) ->
-    {_, _} = Taken = weir_pool_life_lib:result(Taking),
+    {_, _} = Taken = weir_kit:result(Taking),
     Taken.
 
 waiters(N) ->
@@ -188,7 +92,7 @@ waiters(N) ->
 await_waiting(N) -> becomes(N, fun() -> info(waiting) end).
 
 becomes(Expected, What) ->
-    eventually(fun() ->
+    until(fun() ->
         case What() of
             Expected -> true;
             Other -> Other
@@ -203,7 +107,7 @@ workers() ->
     {ok, Workers} = weir_pool:workers(?POOL),
     [Pid || {_Slot, Pid} <- Workers].
 
-%% What poolboy's `status' tells, made of what `info' does.
+%% Returns the values of poolboy's `status', made of those of `info'.
 status() ->
     {ok, #{size := S, live := L, vacant := V, claimed := C, reserved := R}} = weir_pool:info(?POOL),
     #{available => L - C - R, overflow => L - (S - V), monitors => C}.
@@ -232,9 +136,9 @@ overflow_is_started_when_all_are_out_and_goes_when_it_comes_back(_) ->
     Regular = workers(),
     All = take_all(7),
     ?assertEqual(#{available => 0, overflow => 2, monitors => 7}, status()),
-    ?assertEqual(7, length(lists:usort([worker(Taken) || Taken <- All]))),
+    weir_kit:same(taken_twice, 7, length(lists:usort([worker(Taken) || Taken <- All]))),
     {[More, Last], [First | Others]} = lists:partition(fun is_overflow/1, All),
-    %% One of the regular workers stays, though there are more than five.
+    %% A regular worker stays, though there are more than five workers.
     ok = give_back(First),
     ?assertEqual(#{available => 1, overflow => 2, monitors => 6}, status()),
     ok = give_back(More),
@@ -290,7 +194,7 @@ with_all_overflow_out_one_waits_too(_) ->
     ?assertEqual(#{available => 0, overflow => 2, monitors => 7}, status()),
     [ok = give_back(Taken) || Taken <- All],
     {_, _} = served(Waiter),
-    eventually(fun() -> info(claimed) =:= 1 andalso info(live) =< 6 end).
+    until(fun() -> info(claimed) =:= 1 andalso info(live) =< 6 end).
 
 nonblocking_says_at_once_that_all_are_out(_) ->
     start(5),
@@ -319,7 +223,7 @@ a_worker_that_dies_inside_is_replaced(_) ->
     start(5, overflow(2)),
     [Dead | _] = workers(),
     kill(Dead),
-    eventually(fun() -> info(restarts) =:= 1 andalso not lists:member(Dead, workers()) end),
+    until(fun() -> info(restarts) =:= 1 andalso not lists:member(Dead, workers()) end),
     await_status(5, 0, 0),
     ?assertEqual(lists:sort(workers()), lists:sort([worker(Taken) || Taken <- take_all(5)])).
 
@@ -327,7 +231,7 @@ a_worker_that_dies_outside_is_replaced_and_its_ticket_is_void(_) ->
     start(5),
     Taken = take(),
     kill(worker(Taken)),
-    eventually(fun() -> info(live) =:= 5 andalso not lists:member(worker(Taken), workers()) end),
+    until(fun() -> info(live) =:= 5 andalso not lists:member(worker(Taken), workers()) end),
     ?assertEqual({error, not_held}, give_back(Taken)),
     ?assertEqual(#{available => 5, overflow => 0, monitors => 0}, status()).
 
@@ -380,8 +284,8 @@ the_worker_of_an_owner_that_ended_is_replaced(_) ->
     [exit(Owner, Reason) || {{Owner, _}, Reason} <- lists:zip(Holders, [kill, shutdown, crash])],
     [await_down(worker(Taken)) || {_, Taken} <- Holders],
     await_status(4, 0, 0),
-    Ending = weir_pool_life_lib:run(fun take/0),
-    await_down(worker(weir_pool_life_lib:result(Ending))),
+    Ending = weir_kit:start(fun take/0),
+    await_down(worker(weir_kit:result(Ending))),
     await_status(4, 0, 0),
     ?assertEqual(4, info(abandoned)).
 
@@ -425,23 +329,23 @@ a_transaction_that_gets_no_worker_in_time_changes_nothing(_) ->
     ?assertEqual({error, busy}, weir_pool:claim(?POOL, Never)),
     ?assertEqual({error, timeout}, weir_pool:claim(?POOL, Never, 5)),
     ok = give_back(Taken),
-    %% The queue tells who waited in vain before it tells others that he does no more.
+    %% The queue answers a waiter before it publishes that the waiter has gone.
     await_status(1, 0, 0),
     ?assertEqual({ok, Workers}, weir_pool:claim(?POOL, fun(Worker) -> [Worker] end, 5)),
-    ?assertEqual({messages, []}, process_info(self(), messages)).
+    ?assertEqual([], weir_kit:messages()).
 
 a_checkout_that_is_cancelled_leaves_nothing(_) ->
     start(1),
     Taken = take(),
     ?assertEqual(timeout, take(20)),
-    eventually(fun() -> info(waiting) =:= 0 andalso watched() =:= [] end),
+    until(fun() -> info(waiting) =:= 0 andalso watched() =:= [] end),
     [Waiter] = waiters(1),
     ok = give_back(Taken),
     ok = give_back(served(Waiter)),
-    eventually(fun() -> watched() =:= [] end),
+    until(fun() -> watched() =:= [] end),
     ?assertEqual(#{available => 1, overflow => 0, monitors => 0}, status()).
 
-%% Of whom the pool's queue wants to know that they are dead.
+%% Returns the monitors of the pool's queue.
 watched() ->
     {monitors, Monitors} = process_info(weir_pool_test_lib:queue(?POOL), monitors),
     Monitors.
@@ -455,13 +359,13 @@ a_waiter_that_is_killed_is_not_served(_) ->
     ok = give_back(Taken),
     ?assertEqual(worker(Taken), worker(served(Alive))).
 
-%% Users whose time is over about when a worker becomes free, some of whom are killed.
+%% The time of users is over about when a worker becomes free, and some users are killed.
 no_worker_is_lost_where_timeouts_cross_grants(_) ->
     start(2, #{abandoned => free}),
     Workers = workers(),
-    Patient = [spawn_monitor(fun() -> in_and_out(100) end) || _ <- lists:seq(1, 20)],
-    Killed = [spawn_monitor(fun() -> in_and_out(infinity) end) || _ <- lists:seq(1, 20)],
-    eventually(fun() ->
+    Patient = [weir_kit:start(fun() -> in_and_out(100) end) || _ <- lists:seq(1, 20)],
+    Killed = [spawn(fun() -> in_and_out(infinity) end) || _ <- lists:seq(1, 20)],
+    until(fun() ->
         case {info(timeouts), info(waits)} of
             {Timeouts, Waits} when Timeouts > 20, Waits > 20 -> true;
             Other -> Other
@@ -472,23 +376,17 @@ no_worker_is_lost_where_timeouts_cross_grants(_) ->
             erlang:yield(),
             exit(Pid, kill)
         end
-     || {Pid, _} <- Killed
+     || Pid <- Killed
     ],
-    [
-        receive
-            {'DOWN', Monitor, process, Pid, Reason} -> ?assertEqual(normal, Reason)
-        end
-     || {Pid, Monitor} <- Patient
-    ],
+    [ok = weir_kit:result(User) || User <- Patient],
     await_status(2, 0, 0),
     becomes(0, fun() -> info(waiting) end),
-    ?assertEqual(Workers, workers()),
+    weir_kit:same(lost, Workers, workers()),
     ?assertEqual(lists:sort(Workers), lists:sort([worker(take(0)), worker(take(0))])),
-    ?assertEqual(busy, take(0)).
+    weir_kit:same(second_holder, busy, take(0)).
 
 in_and_out(0) ->
-    {messages, []} = process_info(self(), messages),
-    ok;
+    weir_kit:none(messages, weir_kit:messages());
 in_and_out(Rounds) ->
     case take(rand:uniform(12)) of
         {_, _} = Taken ->
@@ -543,7 +441,7 @@ a_pool_is_extended_and_shrunk_under_its_users(_) ->
     ?assertEqual(ok, weir_pool:resize(?POOL, 3)),
     ?assertNotEqual(worker(A), worker(served(Waiter))),
     ?assertEqual(#{available => 0, overflow => 0, monitors => 3}, status()),
-    %% Whoever is out comes back first.
+    %% Workers leave after they have come back.
     ?assertEqual(ok, weir_pool:resize(?POOL, 1)),
     ?assert(is_process_alive(worker(A))),
     ?assertEqual(busy, take(0)).
@@ -646,8 +544,8 @@ a_member_that_crashes_free_or_in_use_is_replaced(_) ->
     ?assertEqual([], [Pid || {Pid, _} <- New, lists:keymember(Pid, 1, Used)]),
     [ok = give_back(Taken) || Taken <- New],
     [kill(Free) || Free <- workers()],
-    %% One that has just died may be given out.
-    weir_kit:until(fun() -> [] =:= [Pid || Pid <- workers(), lists:keymember(Pid, 1, New)] end),
+    %% A take may get a member that has just died.
+    until(fun() -> [] =:= [Pid || Pid <- workers(), lists:keymember(Pid, 1, New)] end),
     ?assertEqual([], [Pid || {Pid, _} <- take_all(3), lists:keymember(Pid, 1, New)]).
 
 a_member_that_is_returned_with_fail_is_replaced(_) ->
@@ -659,7 +557,7 @@ a_member_that_is_returned_with_fail_is_replaced(_) ->
     [?assertEqual({error, not_held}, fail(Taken)) || Taken <- Failed],
     ?assertMatch(#{available := 0, monitors := 3}, status()).
 
-%% Not even where nothing may die, nor where abandoned ones are given out as they are.
+%% The pool forgives no death, and gives out abandoned members as they are.
 members_that_failed_do_not_wear_the_pool_out(_) ->
     start(2, #{intensity => 0, abandoned => free}),
     Workers = [
@@ -689,8 +587,8 @@ a_member_may_be_returned_more_than_once(_) ->
     First = take(),
     Second = take(),
     ?assertNotEqual(worker(First), worker(Second)),
-    %% Nobody else's member is returned by it, nor killed.
-    ?assertEqual([{error, not_held}], lists:usort([give_back(Once) || _ <- lists:seq(1, 37)])),
+    %% A second return neither returns nor kills the member of another user.
+    weir_kit:same(returned_twice, [{error, not_held}], lists:usort([give_back(Once) || _ <- lists:seq(1, 37)])),
     ?assertEqual({error, not_held}, fail(Once)),
     ?assertEqual(#{available => 0, overflow => 0, monitors => 2}, status()),
     ?assertEqual([ok, ok], [give_back(First), give_back(Second)]),
@@ -713,11 +611,11 @@ pools_come_and_go(_) ->
 a_pool_that_is_removed_lets_those_who_work_finish(_) ->
     start(2),
     {User, Taken} = holder(),
-    Removing = weir_pool_life_lib:run(fun() -> weir_pool:drain(?POOL, 30000) end),
+    Removing = weir_kit:start(fun() -> weir_pool:drain(?POOL, weir_kit:wait_ms()) end),
     becomes({error, no_pool}, fun() -> weir_pool:pick(?POOL) end),
     ?assertEqual(pong, gen_server:call(worker(Taken), ping)),
     ?assertEqual(ok, run(User, fun() -> give_back(Taken) end)),
-    ?assertEqual(ok, weir_pool_life_lib:result(Removing)),
+    ?assertEqual(ok, weir_kit:result(Removing)),
     ?assertNot(is_process_alive(worker(Taken))),
     ?assertEqual([], weir_pool:pools()).
 
@@ -729,10 +627,10 @@ a_pool_is_reconfigured_while_it_runs(_) ->
     All = take_all(4),
     ?assertEqual([], Old -- workers()),
     ok = weir_pool:resize(?POOL, 1),
-    %% Those who work are let finish.
+    %% Workers that are out stay until they come back.
     [?assertEqual(pong, gen_server:call(worker(Taken), ping)) || Taken <- All],
     [ok = give_back(Taken) || Taken <- All],
-    eventually(fun() -> length(weir_pool_life_lib:workers_alive()) =:= 1 end),
+    until(fun() -> length(weir_pool_life_lib:workers_alive()) =:= 1 end),
     ok = give_back(take()).
 
 %% call_free_members, which here visits the others, too.
@@ -759,7 +657,7 @@ a_pool_in_another_supervision_tree(_) ->
     ok = give_back(take()),
     weir_pool_test_lib:kill_manager(?POOL),
     ?assertEqual([], [Pid || Pid <- workers(), lists:member(Pid, Old)]),
-    [ok = await_down(Pid) || Pid <- Old],
+    [await_down(Pid) || Pid <- Old],
     weir_pool_test_lib:stop_parent(Parent),
     ?assertEqual(no_pool, take()).
 
@@ -788,7 +686,7 @@ taking_from_several_pools(_) ->
     ],
     ?assertEqual(Names, lists:usort(Once)),
     All = [take_group_member(Names) || _ <- lists:seq(1, 6)],
-    ?assertEqual(6, length(lists:usort([Pid || {_, Pid, _} <- All]))),
+    weir_kit:same(taken_twice, 6, length(lists:usort([Pid || {_, Pid, _} <- All]))),
     ?assertEqual(error_no_members, take_group_member(Names)),
     ?assertEqual(error_no_members, take_group_member([])),
     ?assertEqual(error_no_members, take_group_member([nobody])),
@@ -817,7 +715,7 @@ a_pool_whose_members_cannot_start_gives_errors_and_goes_on(_) ->
     ok = weir_pool:start(?POOL, Opts#{start => async, backoff => {1, 5}}),
     ?assertEqual([no_worker, no_worker], [take(0), take(0)]),
     ?assertEqual(timeout, take(5)),
-    eventually(fun() -> info(start_failures) > 30 end),
+    until(fun() -> info(start_failures) > 30 end),
     ?assertMatch({_Slot, no_database}, info(start_error)),
     ?assertEqual({error, no_worker}, weir_pool:pick(?POOL)).
 
@@ -848,7 +746,7 @@ excess_members_in_use_are_not_culled(_) ->
     [ok = give_back(Taken) || Taken <- Kept],
     await_status(2, 0, 0).
 
-%% A pool of nothing, in which members come when they are told to.
+%% Starts a pool of size 0, in which each start of a member waits for weir_pool_life_lib:go/2.
 start_gated(Max, Opts) ->
     Gated = weir_pool_life_lib:slot_script(0, weir_pool_life_lib:gated(self())),
     ok = weir_pool:start(?POOL, maps:merge(Gated#{overflow => #{max => Max, linger => 60000}}, Opts)).
@@ -874,11 +772,11 @@ a_take_waits_for_a_member_that_is_starting(_) ->
 a_take_that_times_out_leaves_the_member_to_others(_) ->
     start_gated(10, #{}),
     ?assertEqual(timeout, take(20)),
-    eventually(fun() -> info(waiting) =:= 0 end),
+    until(fun() -> info(waiting) =:= 0 end),
     _ = weir_pool_life_lib:go(weir_pool_life_lib:await_blocked(1), start),
     await_status(1, 1, 0),
     ?assertEqual(ok, give_back(take(0))),
-    ?assertEqual({messages, []}, process_info(self(), messages)).
+    ?assertEqual([], weir_kit:messages()).
 
 no_more_than_queue_max_wait(_) ->
     start_gated(10, #{max_queue => 10}),
@@ -887,8 +785,8 @@ no_more_than_queue_max_wait(_) ->
     ?assertMatch({overload, #{pool := ?POOL, reason := queue_full, waiting := 10}}, take(5000)),
     ?assertEqual(1, info(overloads)),
     _ = weir_pool_life_lib:go(Starting, start),
-    ?assertEqual(10, length(lists:usort([worker(served(Waiter)) || Waiter <- Waiting]))),
-    %% Those who are served wait no more.
+    weir_kit:same(taken_twice, 10, length(lists:usort([worker(served(Waiter)) || Waiter <- Waiting]))),
+    %% Waiters that are served leave the queue.
     [Next] = waiters(1),
     {User, _} = hd(Waiting),
     exit(User, kill),
@@ -948,8 +846,8 @@ random_worker_gives_every_worker_a_chance(_) ->
         Pid
     end,
     ?assertEqual(lists:sort(workers()), lists:usort([Pick() || _ <- lists:seq(1, 100 * ?WORKERS)])),
-    %% Nor does each new process begin with the same one.
-    Fresh = weir_compat_test:in_parallel([Pick || _ <- lists:seq(1, 100 * ?WORKERS)]),
+    %% New processes do not all begin with the same worker.
+    Fresh = weir_kit:in_parallel([Pick || _ <- lists:seq(1, 100 * ?WORKERS)]),
     ?assertEqual(lists:sort(workers()), lists:usort(Fresh)).
 
 hash_worker_gives_a_key_the_same_worker(_) ->
@@ -973,7 +871,7 @@ best_worker_takes_one_with_fewest_calls(_) ->
     start(?WORKERS, #{strategy => least_loaded}),
     Busy = fun() ->
         Test = self(),
-        weir_pool_life_lib:run(fun() ->
+        weir_kit:start(fun() ->
             weir_pool:call(?POOL, {run, fun() -> Test ! {busy, self()}, receive idle -> ok end end}, infinity)
         end)
     end,
@@ -987,28 +885,28 @@ best_worker_takes_one_with_fewest_calls(_) ->
         ]
     end,
     [Round(N) || N <- [1, 2, 3]],
-    %% One is at work on the first, and two wait, everywhere.
+    %% Each worker works on one call, and two calls wait.
     becomes([2], fun() ->
         lists:usort([Length || Pid <- workers(), {_, Length} <- [process_info(Pid, message_queue_len)]])
     end),
     [Pid ! idle || Pid <- workers(), _ <- [1, 2, 3]],
-    eventually(fun() -> info(calls) =:= 0 end).
+    until(fun() -> info(calls) =:= 0 end).
 
 available_worker_never_gives_a_busy_one(_) ->
     start(?WORKERS),
     Job = fun(Timeout) -> weir_pool:claim(?POOL, fun who/1, Timeout) end,
     Busy = [holder() || _ <- lists:seq(1, ?WORKERS)],
-    ?assertEqual(?WORKERS, length(lists:usort([worker(Taken) || {_, Taken} <- Busy]))),
+    weir_kit:same(taken_twice, ?WORKERS, length(lists:usort([worker(Taken) || {_, Taken} <- Busy]))),
     ?assertEqual({error, timeout}, Job(20)),
-    Waiting = weir_pool_life_lib:run(fun() -> Job(infinity) end),
+    Waiting = weir_kit:start(fun() -> Job(infinity) end),
     await_waiting(1),
     {Half, Rest} = lists:split(?WORKERS div 2, Busy),
     [ok = run(User, fun() -> give_back(Taken) end) || {User, Taken} <- Half],
-    ?assertMatch({ok, _}, weir_pool_life_lib:result(Waiting)),
-    %% None of many has to wait, as long as half of them is free.
-    Others = weir_compat_test:in_parallel([fun() -> Job(60_000) end || _ <- lists:seq(1, 20 * ?WORKERS)]),
+    ?assertMatch({ok, _}, weir_kit:result(Waiting)),
+    %% Half of the workers are free, and serve many claims.
+    Others = weir_kit:in_parallel([fun() -> Job(infinity) end || _ <- lists:seq(1, 20 * ?WORKERS)]),
     AtWork = [worker(Taken) || {_, Taken} <- Rest],
-    ?assertEqual([], [Pid || {ok, Pid} <- Others, lists:member(Pid, AtWork)]),
+    weir_kit:none(second_holder, [Pid || {ok, Pid} <- Others, lists:member(Pid, AtWork)]),
     ?assertEqual(20 * ?WORKERS, length([Pid || {ok, Pid} <- Others])).
 
 next_available_worker_does_not_wait(_) ->
@@ -1045,7 +943,7 @@ no_such_pool_and_no_worker(_) ->
     ?assertEqual({error, no_pool}, weir_pool:broadcast(?POOL, ping)),
     start(2, #{restart => temporary}),
     [kill(Pid) || Pid <- workers()],
-    eventually(fun() -> info(live) =:= 0 end),
+    until(fun() -> info(live) =:= 0 end),
     ?assertEqual([{error, no_worker}], lists:usort([Way() || Way <- Ways])),
     ?assertEqual({ok, 0}, weir_pool:broadcast(?POOL, ping)).
 
@@ -1059,7 +957,7 @@ broadcast_reaches_every_worker(_) ->
         end
      || _ <- lists:seq(1, 19)
     ],
-    ?assertEqual(lists:sort(workers()), lists:sort(Reached)).
+    weir_kit:same(reached, lists:sort(workers()), lists:sort(Reached)).
 
 asked(Request) ->
     {ok, Ids} = weir_pool:map(?POOL, fun(Worker) -> gen_server:send_request(Worker, Request) end),
@@ -1109,14 +1007,14 @@ a_call_that_times_out_exits(_) ->
     ?assertEqual({ok, pong}, weir_pool:call(?POOL, ping)),
     ?assertEqual([Worker], workers()).
 
-%% It is busy still: nobody is to wait for it.
+%% The worker is busy still, so the pool replaces it.
 a_call_that_times_out_inside_a_claim_costs_the_worker(_) ->
     start(1, #{intensity => 0}),
     [Worker] = workers(),
     Stuck = {run, fun() -> receive never -> ok end end},
     ?assertExit({timeout, _}, weir_pool:claim(?POOL, fun(W) -> gen_server:call(W, Stuck, 20) end, 1000)),
     await_down(Worker),
-    {ok, New} = weir_pool:claim(?POOL, fun who/1, 60_000),
+    {ok, New} = weir_pool:claim(?POOL, fun who/1, weir_kit:wait_ms()),
     ?assertNotEqual(Worker, New),
     ?assertEqual(1, info(abandoned)).
 
@@ -1129,20 +1027,20 @@ work_that_overruns_is_killed_with_its_worker(_) ->
         Test ! {task, self()},
         gen_server:call(W, {run, fun() -> receive never -> ok end end}, infinity)
     end,
-    ?assertEqual({error, timeout}, weir_pool:claim(?POOL, Task, #{timeout => 5000, covers => work})),
+    ?assertEqual({error, timeout}, weir_pool:claim(?POOL, Task, #{timeout => 2000, covers => work})),
     receive
         {task, Pid} -> await_down(Pid)
     end,
     await_down(Worker),
-    {ok, New} = weir_pool:claim(?POOL, fun who/1, 60_000),
+    {ok, New} = weir_pool:claim(?POOL, fun who/1, weir_kit:wait_ms()),
     ?assertNotEqual(Worker, New),
     ?assertMatch({ok, #{abandoned := 1, timeouts := 1}}, weir_pool:info(?POOL)),
-    ?assertEqual({messages, []}, process_info(self(), messages)).
+    ?assertEqual([], weir_kit:messages()).
 
 work_that_is_done_in_time_is_not(_) ->
     start(1),
     [Worker] = workers(),
-    Opts = #{timeout => 30000, covers => work},
+    Opts = #{timeout => weir_kit:wait_ms(), covers => work},
     ?assertEqual({ok, Worker}, weir_pool:claim(?POOL, fun who/1, Opts)),
     ?assertError(mistake, weir_pool:claim(?POOL, fun(_) -> error(mistake) end, Opts)),
     ?assertEqual([Worker], workers()),
@@ -1153,7 +1051,7 @@ work_may_not_take_for_ever(_) ->
     ?assertError(badarg, weir_pool:claim(?POOL, fun who/1, #{covers => work})),
     ?assertEqual(1, info(live)).
 
-%% Messages for whoever is free, in their order; a worker that crashes takes none of those that wait with it.
+%% Free workers do the casts. A worker that crashes loses no cast that waits.
 casts_to_an_available_worker(_) ->
     start(1),
     Test = self(),
@@ -1190,8 +1088,9 @@ permits_bound_how_many_work_at_once(_) ->
         after 1 -> atomics:sub(AtWork, 1, 1)
         end
     end,
-    Results = weir_compat_test:in_parallel([fun() -> weir_pool:claim(?POOL, Task, 30000) end || _ <- lists:seq(1, 60)]),
+    Results = weir_kit:in_parallel([fun() -> weir_pool:claim(?POOL, Task, infinity) end || _ <- lists:seq(1, 60)]),
     ?assertEqual([{ok, ok}], lists:usort(Results)),
+    weir_kit:none(too_many_at_work, [Highest || Highest <- [atomics:get(AtWork, 2)], Highest > 3]),
     ?assertEqual({0, 3}, {atomics:get(AtWork, 1), atomics:get(AtWork, 2)}).
 
 highest(AtWork, Now) ->
@@ -1209,19 +1108,19 @@ a_worker_that_crashes_is_started_again(_) ->
     start(2),
     [First, Second] = workers(),
     ?assertExit({crash, _}, gen_server:call(First, {run, fun() -> exit(crash) end})),
-    eventually(fun() -> info(live) =:= 2 andalso not lists:member(First, workers()) end),
+    until(fun() -> info(live) =:= 2 andalso not lists:member(First, workers()) end),
     ?assert(lists:member(Second, workers())),
     ?assertEqual(1, info(restarts)),
-    %% A worker that ends in order is started again too, unless it is not to be.
+    %% A worker that ends in order is started again too.
     ok = gen_server:stop(Second),
-    eventually(fun() -> info(restarts) =:= 2 end).
+    until(fun() -> info(restarts) =:= 2 end).
 
 workers_that_crash_too_often_end_the_pool(_) ->
     start(1, #{intensity => 1, period => 3600}),
     [First] = workers(),
     kill(First),
     %% A restart is counted before the new worker is there.
-    eventually(fun() ->
+    until(fun() ->
         case workers() of
             [New] -> New =/= First;
             _ -> false
@@ -1230,18 +1129,18 @@ workers_that_crash_too_often_end_the_pool(_) ->
     ?assertEqual(1, info(restarts)),
     [Second] = workers(),
     kill(Second),
-    eventually(fun() -> weir_pool:info(?POOL) =:= {error, no_pool} end),
+    until(fun() -> weir_pool:info(?POOL) =:= {error, no_pool} end),
     ?assertEqual(no_pool, take()),
-    eventually(fun() -> weir_pool_life_lib:workers_alive() =:= [] end).
+    until(fun() -> weir_pool_life_lib:workers_alive() =:= [] end).
 
 workers_may_crash_as_often_as_they_like(_) ->
     start(2, #{start => async, backoff => {1, 2}}),
-    eventually(fun() -> info(live) =:= 2 end),
+    until(fun() -> info(live) =:= 2 end),
     [
         begin
             Killed = hd(workers()),
             kill(Killed),
-            eventually(fun() ->
+            until(fun() ->
                 Workers = workers(),
                 info(restarts) =:= N andalso length(Workers) =:= 2 andalso not lists:member(Killed, Workers)
             end)
@@ -1255,7 +1154,7 @@ the_whole_pool_is_started_again_when_its_root_is_killed(_) ->
     Old = workers(),
     Taken = take(),
     weir_pool_test_lib:kill_manager(?POOL),
-    [ok = await_down(Pid) || Pid <- Old],
+    [await_down(Pid) || Pid <- Old],
     ?assertEqual(?WORKERS, length(workers() -- Old)),
     ?assertEqual({error, not_held}, give_back(Taken)),
     ?assertEqual({ok, pong}, weir_pool:call(?POOL, ping)).
@@ -1264,10 +1163,10 @@ stop_ends_everything(_) ->
     start(?WORKERS),
     Workers = workers(),
     Root = weir_pool_test_lib:manager(?POOL),
-    Waiting = [holder() || _ <- Workers] =/= [] andalso weir_pool_life_lib:run(fun() -> take(infinity) end),
+    Waiting = [holder() || _ <- Workers] =/= [] andalso weir_kit:start(fun() -> take(infinity) end),
     await_waiting(1),
     ?assertEqual(ok, weir_pool:stop(?POOL)),
-    ?assertEqual(no_pool, weir_pool_life_lib:result(Waiting)),
+    ?assertEqual(no_pool, weir_kit:result(Waiting)),
     ?assertEqual([], [Pid || Pid <- [Root | Workers], is_process_alive(Pid)]),
     ?assertEqual({error, no_pool}, weir_pool:stop(?POOL)).
 
@@ -1277,19 +1176,19 @@ workers_are_given_time_to_stop_or_not(_) ->
             start(1, #{worker => {weir_pool_life_worker, start_slow_to_stop, [self()]}, shutdown => Shutdown}),
             [Worker] = workers(),
             Monitor = monitor(process, Worker),
-            Stopping = weir_pool_life_lib:run(fun() -> weir_pool:stop(?POOL) end),
+            Stopping = weir_kit:start(fun() -> weir_pool:stop(?POOL) end),
             _ = [
                 receive
                     {stopping, Worker} -> Worker ! go
                 end
              || Expected =:= shutdown
             ],
-            ?assertEqual(ok, weir_pool_life_lib:result(Stopping)),
+            ?assertEqual(ok, weir_kit:result(Stopping)),
             receive
                 {'DOWN', Monitor, process, Worker, Reason} -> ?assertEqual(Expected, Reason)
             end
         end
-     || {Shutdown, Expected} <- [{30000, shutdown}, {brutal_kill, killed}]
+     || {Shutdown, Expected} <- [{weir_kit:wait_ms(), shutdown}, {brutal_kill, killed}]
     ].
 
 options_are_maps_or_lists(_) ->
@@ -1316,8 +1215,8 @@ a_pool_of_supervisors(_) ->
     ?assertEqual(2, length(lists:usort(Workers))),
     [Sup, _] = workers(),
     kill(Sup),
-    eventually(fun() -> info(restarts) =:= 1 end),
-    eventually(fun() -> length(weir_pool_life_lib:workers_alive()) =:= 2 end),
+    until(fun() -> info(restarts) =:= 1 end),
+    until(fun() -> length(weir_pool_life_lib:workers_alive()) =:= 2 end),
     ok = weir_pool:stop(?POOL),
     ?assertEqual([], weir_pool_life_lib:workers_alive()).
 

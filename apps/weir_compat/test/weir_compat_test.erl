@@ -1,26 +1,8 @@
-%% What the suites of the pools need: workers, processes that do what they are told, waiting for a condition.
+%% Functions that the suites of the pools share: workers, and processes that run the functions that they are sent.
 -module(weir_compat_test).
 
--export([until/1, kill/1]).
 -export([start_link/0, start_link/1, start_link/2, fail_at/2, start_with_info/0, ignore/0, args/1]).
--export([member/0, members/1, run/2, raised/1, in_parallel/1]).
-
-%% Generous: it is reached by failures alone.
--define(DEADLINE, 60000).
-
-%% Polls until a condition holds.
--spec until(fun(() -> boolean())) -> ok.
-until(Condition) -> weir_memcached_test:until(Condition, ?DEADLINE).
-
-%% Returns when the process is gone.
--spec kill(pid()) -> ok.
-kill(Pid) ->
-    Monitor = monitor(process, Pid),
-    exit(Pid, kill),
-    receive
-        {'DOWN', Monitor, process, Pid, _} -> ok
-    after ?DEADLINE -> error({still_alive, Pid})
-    end.
+-export([member/0, run/2, raised/1]).
 
 %% Workers that a pool starts
 
@@ -57,14 +39,14 @@ start_with_info() ->
 -spec ignore() -> ignore.
 ignore() -> ignore.
 
-%% What a worker was started with.
+%% Returns the arguments that a worker was started with.
 -spec args(pid()) -> [term()].
 args(Pid) ->
     Ref = make_ref(),
     Pid ! {self(), Ref, args},
     receive
         {Ref, Args} -> Args
-    after ?DEADLINE -> error({no_answer, Pid})
+    after weir_kit:wait_ms() -> error({no_answer, Pid})
     end.
 
 %% Processes that run what they are given, and end with their maker
@@ -76,9 +58,6 @@ member() ->
         Monitor = monitor(process, Maker),
         obey(Monitor)
     end).
-
--spec members(non_neg_integer()) -> [pid()].
-members(N) -> [member() || _ <- lists:seq(1, N)].
 
 obey(Monitor) ->
     receive
@@ -103,7 +82,7 @@ run(Pid, Fun) ->
             end;
         {'DOWN', Ref, process, Pid, Reason} ->
             error({down, Reason})
-    after ?DEADLINE -> error({no_answer, Pid})
+    after weir_kit:wait_ms() -> error({no_answer, Pid})
     end.
 
 outcome(Fun) ->
@@ -116,16 +95,3 @@ outcome(Fun) ->
 %% The class and the reason of what a fun raises.
 -spec raised(fun(() -> term())) -> {error | exit | throw, term()} | {returned, term()}.
 raised(Fun) -> outcome(Fun).
-
-%% The results of funs that run at the same time, each in a process of its own.
--spec in_parallel([fun(() -> Result)]) -> [Result].
-in_parallel(Funs) ->
-    Started = [spawn_monitor(fun() -> exit({outcome, outcome(Fun)}) end) || Fun <- Funs],
-    [
-        receive
-            {'DOWN', Monitor, process, Pid, {outcome, {returned, Result}}} -> Result;
-            {'DOWN', Monitor, process, Pid, Reason} -> error({failed, Reason})
-        after ?DEADLINE -> error({no_answer, Pid})
-        end
-     || {Pid, Monitor} <- Started
-    ].

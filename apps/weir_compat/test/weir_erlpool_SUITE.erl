@@ -27,7 +27,7 @@ end_per_testcase(_, _) ->
 
 %% weir_pool forgets pools that a supervisor has stopped in its own time.
 pools(Names) ->
-    weir_compat_test:until(fun() -> weir_pool:pools() =:= Names end).
+    weir_kit:until(fun() -> weir_pool:pools() =:= Names end).
 
 self(Pid) -> Pid.
 
@@ -44,7 +44,7 @@ interface(_) ->
         Exports
     ).
 
-%% What a program that uses erlpool does, from start to stop.
+%% Does what a program does that uses erlpool, from start to stop.
 typical_use(_) ->
     ok = weir_erlpool:start(),
     Args = [
@@ -197,10 +197,10 @@ any_name(_) ->
     ?assertEqual(5, length(lists:usort([weir_erlpool:pid(Name) || Name <- Names]))),
     [?assertEqual(ok, weir_erlpool:stop_pool(Name)) || Name <- Names].
 
-%% Of many picks each worker gets its share, to within the number of schedulers.
+%% Each worker gets its share of many picks, to within the number of schedulers.
 round_robin(_) ->
     ok = weir_erlpool:start_pool(p, [{size, 7}, ?WORKER]),
-    Picked = weir_compat_test:in_parallel([
+    Picked = weir_kit:in_parallel([
         fun() -> [weir_erlpool:pid(p) || _ <- lists:seq(1, 700)] end
      || _ <- lists:seq(1, 10)
     ]),
@@ -219,9 +219,9 @@ assert_even(Shares) ->
 dead_workers(_) ->
     ok = weir_erlpool:start_pool(p, [{size, 5}, {supervisor_restart, temporary}, ?WORKER]),
     [First, _, Third | _] = Pids = pids(p),
-    lists:foreach(fun weir_compat_test:kill/1, [First, Third]),
+    lists:foreach(fun weir_kit:kill/1, [First, Third]),
     Live = Pids -- [First, Third],
-    weir_compat_test:until(fun() -> pids(p) =:= Live end),
+    weir_kit:until(fun() -> pids(p) =:= Live end),
     Shares = shares([weir_erlpool:pid(p) || _ <- lists:seq(1, 600)]),
     ?assertEqual(lists:sort(Live), lists:sort(maps:keys(Shares))),
     assert_even(Shares),
@@ -230,8 +230,8 @@ dead_workers(_) ->
 
 no_workers(_) ->
     ok = weir_erlpool:start_pool(p, [{size, 2}, {supervisor_restart, temporary}, ?WORKER]),
-    lists:foreach(fun weir_compat_test:kill/1, pids(p)),
-    weir_compat_test:until(fun() -> pids(p) =:= [] end),
+    lists:foreach(fun weir_kit:kill/1, pids(p)),
+    weir_kit:until(fun() -> pids(p) =:= [] end),
     ?assertEqual({error, no_worker}, weir_erlpool:pid(p)),
     ?assertEqual({error, no_worker}, weir_erlpool:sticky_pid(p, 1)),
     ?assertEqual(2, weir_erlpool:pool_size(p)).
@@ -244,8 +244,8 @@ sticky_pid(_) ->
     ?assertEqual(lists:sort(pids(p)), lists:usort(Before)),
     ?assertEqual(Before, [weir_erlpool:sticky_pid(p, Key) || Key <- Keys]),
     [Old, _, _, _] = pids(p),
-    weir_compat_test:kill(Old),
-    weir_compat_test:until(fun() -> length(pids(p)) =:= 4 andalso not lists:member(Old, pids(p)) end),
+    weir_kit:kill(Old),
+    weir_kit:until(fun() -> length(pids(p)) =:= 4 andalso not lists:member(Old, pids(p)) end),
     [New] = pids(p) -- Before,
     After = [weir_erlpool:sticky_pid(p, Key) || Key <- Keys],
     ?assertEqual(
@@ -280,16 +280,16 @@ map(_) ->
     ?assertEqual({error, oops}, weir_erlpool:map(p, fun(_) -> throw(oops) end)),
     ?assertEqual({error, oops}, weir_erlpool:map(p, fun(_) -> exit(oops) end)).
 
-%% An id is put in front of the arguments, and stays with its place when the worker is started again. Those that are
-%% added get the next ones.
+%% The id comes before the arguments, and stays with its place when the worker is restarted. Workers that are added get
+%% the next ids.
 worker_ids(_) ->
     Args = [{size, 3}, {start_mfa, {weir_compat_test, start_link, [arg]}}, {args_include_worker_id, true}],
     ok = weir_erlpool:start_pool(p, Args),
     Expected = [[1, arg], [2, arg], [3, arg]],
     ?assertEqual(Expected, weir_erlpool:map(p, fun weir_compat_test:args/1)),
     [_, Second, _] = pids(p),
-    weir_compat_test:kill(Second),
-    weir_compat_test:until(fun() -> length(pids(p) -- [Second]) =:= 3 end),
+    weir_kit:kill(Second),
+    weir_kit:until(fun() -> length(pids(p) -- [Second]) =:= 3 end),
     ?assertEqual(Expected, weir_erlpool:map(p, fun weir_compat_test:args/1)),
     ok = weir_erlpool:add_worker(p),
     ?assertEqual(Expected ++ [[4, arg]], weir_erlpool:map(p, fun weir_compat_test:args/1)).
@@ -302,9 +302,9 @@ add_worker(_) ->
     ?assertEqual(4, length(Pids)),
     Shares = shares([weir_erlpool:pid(p) || _ <- lists:seq(1, 400)]),
     ?assertEqual(lists:sort(Pids), lists:sort(maps:keys(Shares))),
-    %% those that were added are started again like the others
-    weir_compat_test:kill(lists:last(Pids)),
-    weir_compat_test:until(fun() -> length(pids(p) -- [lists:last(Pids)]) =:= 4 end).
+    %% Workers that were added are restarted like the others.
+    weir_kit:kill(lists:last(Pids)),
+    weir_kit:until(fun() -> length(pids(p) -- [lists:last(Pids)]) =:= 4 end).
 
 %% The tree that docs/migrating/erlpool.md shows, as observer walks it.
 processes(_) ->
@@ -334,12 +334,12 @@ add_worker_that_fails(_) ->
     ?assertEqual(2, weir_erlpool:pool_size(p)),
     ?assertEqual(Pids, pids(p)).
 
-%% Each adds one.
+%% Each call adds one worker.
 add_workers_at_once(_) ->
     ok = weir_erlpool:start_pool(p, [{size, 2}, {args_include_worker_id, true}, ?WORKER]),
-    Results = weir_compat_test:in_parallel([fun() -> weir_erlpool:add_worker(p) end || _ <- lists:seq(1, 8)]),
+    Results = weir_kit:in_parallel([fun() -> weir_erlpool:add_worker(p) end || _ <- lists:seq(1, 8)]),
     ?assertEqual(lists:duplicate(8, ok), Results),
-    ?assertEqual(10, weir_erlpool:pool_size(p)),
+    weir_kit:same(lost_workers, 10, weir_erlpool:pool_size(p)),
     ?assertEqual([[Id] || Id <- lists:seq(1, 10)], weir_erlpool:map(p, fun weir_compat_test:args/1)).
 
 %% All workers are new, and as many as at the start.
@@ -427,16 +427,16 @@ gives_up(_) ->
     Args = [{size, 1}, {group, g}, {supervisor_intensity, 1}, {supervisor_period, 3600}, ?WORKER],
     ok = weir_erlpool:start_pool(p, Args),
     [First] = pids(p),
-    weir_compat_test:kill(First),
-    weir_compat_test:until(fun() ->
+    weir_kit:kill(First),
+    weir_kit:until(fun() ->
         case pids(p) of
             [New] -> New =/= First;
             _ -> false
         end
     end),
-    weir_compat_test:kill(weir_erlpool:pid(p)),
-    weir_compat_test:until(fun() -> weir_erlpool:pid(p) =:= {error, not_found} end),
-    weir_compat_test:until(fun() -> weir_erlpool:start_pool(p, Args) =:= {error, already_present} end),
+    weir_kit:kill(weir_erlpool:pid(p)),
+    weir_kit:until(fun() -> weir_erlpool:pid(p) =:= {error, not_found} end),
+    weir_kit:until(fun() -> weir_erlpool:start_pool(p, Args) =:= {error, already_present} end),
     ?assertEqual(true, weir_erlpool:restart_pool(p)),
     ?assert(is_pid(weir_erlpool:pid(p))),
     ?assertEqual([Other], pids(q)),
@@ -447,13 +447,13 @@ killed_pool(_) ->
     ok = weir_erlpool:start_pool(p, [{size, 2}, ?WORKER]),
     Old = pids(p),
     {error, {already_started, Root}} = weir_erlpool:start_pool(p, [{size, 2}, ?WORKER]),
-    weir_compat_test:kill(Root),
-    weir_compat_test:until(fun() ->
+    weir_kit:kill(Root),
+    weir_kit:until(fun() ->
         Pids = pids(p),
         is_list(Pids) andalso length(Pids -- Old) =:= 2
     end),
     %% The new ones do not wait for these.
-    weir_compat_test:until(fun() -> not lists:any(fun is_process_alive/1, Old) end),
+    weir_kit:until(fun() -> not lists:any(fun is_process_alive/1, Old) end),
     ?assertEqual(ok, weir_erlpool:stop_pool(p)).
 
 restart_types(_) ->
@@ -462,7 +462,7 @@ restart_types(_) ->
             ok = weir_erlpool:start_pool(Type, [{size, 1}, {supervisor_restart, Type}, ?WORKER]),
             [Pid] = pids(Type),
             exit(Pid, shutdown),
-            weir_compat_test:until(fun() ->
+            weir_kit:until(fun() ->
                 case {Type, pids(Type)} of
                     {permanent, [New]} -> New =/= Pid;
                     {permanent, []} -> false;
@@ -474,8 +474,8 @@ restart_types(_) ->
     ],
     ok = weir_erlpool:start_pool(crash, [{size, 1}, {supervisor_restart, transient}, ?WORKER]),
     [Crashing] = pids(crash),
-    weir_compat_test:kill(Crashing),
-    weir_compat_test:until(fun() -> pids(crash) =/= [Crashing] andalso pids(crash) =/= [] end).
+    weir_kit:kill(Crashing),
+    weir_kit:until(fun() -> pids(crash) =/= [Crashing] andalso pids(crash) =/= [] end).
 
 %% Workers that do not stop by themselves are killed.
 shutdown(_) ->
@@ -548,7 +548,7 @@ bad_pools_of_the_environment(_) ->
     ?assertEqual(ok, weir_erlpool:start()),
     ?assertEqual(2, weir_erlpool:pool_size(p)).
 
-%% Many pick, by turn and by key, while workers are killed and added; then all is as it should be.
+%% Clients pick by turn and by key, while workers are killed and added. In the end all workers have their share.
 clients_and_deaths(_) ->
     ok = weir_erlpool:start_pool(p, [{size, 4}, {supervisor_intensity, 1000000}, ?WORKER]),
     %% whether to stop, and how many clients have begun
@@ -556,9 +556,9 @@ clients_and_deaths(_) ->
     Client = fun Pick() ->
         case {weir_erlpool:pid(p), weir_erlpool:sticky_pid(p, make_ref())} of
             {A, B} when is_pid(A), is_pid(B) -> ok;
-            Other -> ?assert(lists:member({error, no_worker}, tuple_to_list(Other)), Other)
+            Other -> lists:member({error, no_worker}, tuple_to_list(Other)) orelse weir_kit:fault({wrong_pick, Other})
         end,
-        %% the others' turn: what they change takes many messages
+        %% A change takes many messages of other processes.
         erlang:yield(),
         case atomics:get(Stop, 1) of
             0 -> Pick();
@@ -577,17 +577,17 @@ clients_and_deaths(_) ->
     end,
     Adder = fun() -> [ok = weir_erlpool:add_worker(p) || _ <- lists:seq(1, 4)] end,
     Boss = fun() ->
-        weir_compat_test:until(fun() -> atomics:get(Stop, 2) =:= 20 end),
-        _ = weir_compat_test:in_parallel([Killer, Killer, Adder]),
+        weir_kit:until(fun() -> atomics:get(Stop, 2) =:= 20 end),
+        _ = weir_kit:in_parallel([Killer, Killer, Adder]),
         atomics:put(Stop, 1, 1)
     end,
     Begin = fun() ->
         atomics:add(Stop, 2, 1),
         Client()
     end,
-    _ = weir_compat_test:in_parallel([Boss | lists:duplicate(20, Begin)]),
-    ?assertEqual(8, weir_erlpool:pool_size(p)),
-    weir_compat_test:until(fun() ->
+    _ = weir_kit:in_parallel([Boss | lists:duplicate(20, Begin)]),
+    weir_kit:same(lost_workers, 8, weir_erlpool:pool_size(p)),
+    weir_kit:until(fun() ->
         Pids = pids(p),
         length(Pids) =:= 8 andalso lists:all(fun is_process_alive/1, Pids)
     end),

@@ -1,5 +1,4 @@
-%% gen_socket's interface: what its users rely on, and what is said about where it differs. The other end is gen_tcp's,
-%% where it is not this module's.
+%% The interface of gen_socket, and the documented differences. The peer is one of gen_tcp, or of this module.
 -module(weir_gen_socket_SUITE).
 
 -include_lib("common_test/include/ct.hrl").
@@ -7,10 +6,10 @@
 
 -compile([export_all, nowarn_export_all]).
 
--import(weir_compat_test, [until/1]).
+-import(weir_kit, [until/1]).
+
 
 %% Generous: it is reached by failures alone.
--define(DEADLINE, 60_000).
 -define(HOST, {127, 0, 0, 1}).
 
 all() -> weir_kit:cases(?MODULE).
@@ -45,7 +44,7 @@ comes_with_weir_compat(_) ->
         ?assertMatch({'$inet', weir_socket, _}, Listener)
     end).
 
-%% The other ancestors need no sockets: where weir_socket is not installed weir_compat starts without it.
+%% The other libraries need no sockets. Where weir_socket is not installed, weir_compat starts without it.
 without_weir_socket(_) ->
     Lib = code:lib_dir(weir_socket),
     Others = [Dir || Dir <- code:get_path(), not lists:prefix(Lib ++ "/", Dir)],
@@ -66,7 +65,7 @@ not_started(_) ->
 
 with_node(Path, Fun) ->
     Args = lists:append([["-pa", Dir] || Dir <- Path, filelib:is_dir(Dir)]),
-    {ok, Peer, _Node} = peer:start_link(#{connection => standard_io, wait_boot => 300_000, args => Args}),
+    {ok, Peer, _Node} = peer:start_link(#{connection => standard_io, wait_boot => weir_kit:wait_ms(), args => Args}),
     try Fun(Peer) after peer:stop(Peer) end.
 
 %% ---------------------------------------------------------------- defaults
@@ -92,7 +91,7 @@ passive_and_binary(_) ->
             begin
                 ?assertEqual({ok, [{active, false}]}, weir_gen_socket:getopts(Socket, [active])),
                 ok = weir_gen_socket:send(Other, <<"x">>),
-                ?assertEqual({ok, <<"x">>}, weir_gen_socket:recv(Socket, 0, ?DEADLINE)),
+                ?assertEqual({ok, <<"x">>}, weir_gen_socket:recv(Socket, 0, weir_kit:wait_ms())),
                 ok = weir_gen_socket:setopts(Socket, [{active, once}]),
                 ok = weir_gen_socket:send(Other, <<"y">>),
                 ?assertEqual({tcp, Socket, <<"y">>}, next())
@@ -104,17 +103,17 @@ passive_and_binary(_) ->
         [application:unset_env(kernel, Key) || Key <- Keys]
     end.
 
-%% A hundred connections that nobody has accepted yet are completed.
+%% A hundred connections complete before one is accepted.
 backlog(_) ->
     {ok, Listener} = weir_gen_socket:listen(0, []),
     Waiting = [
         begin
-            {ok, Socket} = weir_gen_socket:connect(?HOST, port(Listener), [], ?DEADLINE),
+            {ok, Socket} = weir_gen_socket:connect(?HOST, port(Listener), [], weir_kit:wait_ms()),
             Socket
         end
      || _ <- lists:seq(1, 100)
     ],
-    Accepted = [element(2, {ok, _} = weir_gen_socket:accept(Listener, ?DEADLINE)) || _ <- Waiting],
+    Accepted = [element(2, {ok, _} = weir_gen_socket:accept(Listener, weir_kit:wait_ms())) || _ <- Waiting],
     ?assertEqual({error, etimedout}, weir_gen_socket:accept(Listener, 0)),
     close([Listener | Waiting ++ Accepted]).
 
@@ -124,16 +123,16 @@ lengths(_) ->
     {Socket, Peer} = pair(),
     ok = gen_tcp:send(Peer, "abcdefgh"),
     ?assertEqual({ok, <<"a">>}, weir_gen_socket:recv(Socket, 1)),
-    ?assertEqual({ok, <<"bcd">>}, weir_gen_socket:recv(Socket, 3, ?DEADLINE)),
+    ?assertEqual({ok, <<"bcd">>}, weir_gen_socket:recv(Socket, 3, weir_kit:wait_ms())),
     ?assertEqual({ok, <<"efgh">>}, weir_gen_socket:recv(Socket, 0)),
     ?assertEqual({error, enomem}, weir_gen_socket:recv(Socket, 16#4000001)),
     ?assertError(function_clause, weir_gen_socket:recv(Socket, -1)),
     ?assertEqual({error, etimedout}, weir_gen_socket:recv(Socket, 2, 0)),
-    %% What came before the time was over is there.
+    %% Bytes that came before the time was over can be received.
     ok = gen_tcp:send(Peer, "i"),
     ?assertEqual({error, etimedout}, weir_gen_socket:recv(Socket, 2, 10)),
     ok = gen_tcp:send(Peer, "j"),
-    ?assertEqual({ok, <<"ij">>}, weir_gen_socket:recv(Socket, 2, ?DEADLINE)),
+    ?assertEqual({ok, <<"ij">>}, weir_gen_socket:recv(Socket, 2, weir_kit:wait_ms())),
     close([Socket, Peer]).
 
 active_once(_) ->
@@ -144,7 +143,7 @@ active_once(_) ->
     ?assertEqual({tcp, Socket, <<"a">>}, next()),
     ?assertEqual({ok, [{active, false}]}, weir_gen_socket:getopts(Socket, [active])),
     ok = gen_tcp:send(Peer, "b"),
-    ?assertEqual({ok, <<"b">>}, weir_gen_socket:recv(Socket, 0, ?DEADLINE)),
+    ?assertEqual({ok, <<"b">>}, weir_gen_socket:recv(Socket, 0, weir_kit:wait_ms())),
     close([Socket, Peer]).
 
 %% The count is what was set last, not the sum; 0 is passive, and no message says so.
@@ -188,7 +187,7 @@ active_for_good(_) ->
     ?assertEqual({error, closed}, weir_gen_socket:send(Socket, <<"d">>)),
     ok = weir_gen_socket:close(Socket).
 
-%% Whatever waits says `etimedout'.
+%% Each function that waits returns `etimedout'.
 times(_) ->
     {Client, Server, Listener} = connection([]),
     ?assertEqual({error, etimedout}, weir_gen_socket:accept(Listener, 1)),
@@ -215,7 +214,7 @@ connect_until_etimedout(Port, Connected) ->
         {error, etimedout} -> Connected
     end.
 
-%% What was sent before comes first. Then everything says `closed'.
+%% Bytes that were sent before come first. Then each function returns `closed'.
 the_other_end_closes(_) ->
     {Socket, Peer} = pair(),
     ok = gen_tcp:send(Peer, "ab"),
@@ -231,7 +230,7 @@ the_other_end_closes(_) ->
     ok = gen_tcp:shutdown(Sender, write),
     ?assertEqual({error, closed}, weir_gen_socket:recv(Half, 0)),
     ok = weir_gen_socket:send(Half, <<"answer">>),
-    ?assertEqual({ok, <<"answer">>}, gen_tcp:recv(Sender, 6, ?DEADLINE)),
+    ?assertEqual({ok, <<"answer">>}, gen_tcp:recv(Sender, 6, weir_kit:wait_ms())),
     close([Half, Sender]).
 
 the_other_end_resets(_) ->
@@ -273,7 +272,7 @@ acceptors(_) ->
         weir_gen_socket:close(Socket)
     end,
     Funs = lists:append(lists:duplicate(10, [Greet, Meet])),
-    ?assertEqual(lists:duplicate(20, ok), weir_compat_test:in_parallel(Funs)),
+    ?assertEqual(lists:duplicate(20, ok), weir_kit:in_parallel(Funs)),
     ok = weir_gen_socket:close(Listener).
 
 %% Each process may have a descriptor of its own of one listening socket, which goes on when that is closed.
@@ -304,23 +303,23 @@ controlling_process(_) ->
     ok = weir_gen_socket:controlling_process(Socket, Member),
     ?assertEqual({error, eperm}, weir_gen_socket:controlling_process(Socket, Self)),
     ok = gen_tcp:send(Peer, "x"),
-    %% It takes the message with those of the socket, and gives both back.
-    until(fun() -> Run(fun() -> process_info(Member, message_queue_len) end) =:= {message_queue_len, 1} end),
+    %% The call takes the message with those of the socket, and returns both to the mailbox.
+    until(fun() -> Run(fun() -> weir_kit:queue_len(Member) end) =:= 1 end),
     ok = Run(fun() -> weir_gen_socket:controlling_process(Socket, Self) end),
     ?assertEqual({tcp, Socket, <<"x">>}, next()),
-    weir_compat_test:kill(Member),
+    weir_kit:kill(Member),
     ?assertEqual({error, badarg}, weir_gen_socket:controlling_process(Socket, Member)),
     ok = gen_tcp:send(Peer, "y"),
     ?assertEqual({tcp, Socket, <<"y">>}, next()),
     close([Socket, Peer]).
 
-%% Not so in gen_socket.
+%% This differs from gen_socket.
 the_owner_dies(_) ->
     {Socket, Peer} = pair(),
     Member = weir_compat_test:member(),
     ok = weir_gen_socket:controlling_process(Socket, Member),
-    weir_compat_test:kill(Member),
-    ?assertEqual({error, closed}, gen_tcp:recv(Peer, 0, ?DEADLINE)),
+    weir_kit:kill(Member),
+    ?assertEqual({error, closed}, gen_tcp:recv(Peer, 0, weir_kit:wait_ms())),
     ?assertEqual({error, closed}, weir_gen_socket:recv(Socket, 0)),
     close([Socket, Peer]).
 
@@ -409,7 +408,7 @@ names_of_hosts(_) ->
         begin
             {ok, Listener} = weir_gen_socket:listen(0, [{ip, Host}]),
             {ok, {?HOST, Port}} = weir_gen_socket:sockname(Listener),
-            {ok, Client} = weir_gen_socket:connect(Host, Port, [], ?DEADLINE),
+            {ok, Client} = weir_gen_socket:connect(Host, Port, [], weir_kit:wait_ms()),
             close([Client, Listener])
         end
      || Host <- ["localhost", localhost, "127.0.0.1", ?HOST]
@@ -421,7 +420,7 @@ names_of_hosts(_) ->
 failures_to_connect(_) ->
     {Bound, Port} = weir_socket_test_lib:unused_port(),
     ?assertEqual({error, econnrefused}, weir_gen_socket:connect(?HOST, Port, [])),
-    ?assertEqual({error, econnrefused}, weir_gen_socket:connect(?HOST, Port, [{active, true}], ?DEADLINE)),
+    ?assertEqual({error, econnrefused}, weir_gen_socket:connect(?HOST, Port, [{active, true}], weir_kit:wait_ms())),
     ?assertEqual({error, eaddrinuse}, weir_gen_socket:listen(Port, [{ip, ?HOST}])),
     nothing(),
     ok = socket:close(Bound).
@@ -499,14 +498,14 @@ pair() ->
     {ok, Listener} = gen_tcp:listen(0, [{ip, ?HOST}, binary, {active, false}]),
     {ok, Port} = inet:port(Listener),
     {ok, Socket} = weir_gen_socket:connect(?HOST, Port, []),
-    {ok, Peer} = gen_tcp:accept(Listener, ?DEADLINE),
+    {ok, Peer} = gen_tcp:accept(Listener, weir_kit:wait_ms()),
     ok = gen_tcp:close(Listener),
     {Socket, Peer}.
 
 connection(Options) ->
     {ok, Listener} = weir_gen_socket:listen(0, Options),
     {ok, Client} = weir_gen_socket:connect(?HOST, port(Listener), Options),
-    {ok, Server} = weir_gen_socket:accept(Listener, ?DEADLINE),
+    {ok, Server} = weir_gen_socket:accept(Listener, weir_kit:wait_ms()),
     {Client, Server, Listener}.
 
 port(Listener) ->
@@ -518,7 +517,7 @@ close(Sockets) -> lists:foreach(fun(Socket) -> ok = gen_tcp:close(Socket) end, S
 next() ->
     receive
         Message -> Message
-    after ?DEADLINE -> error(no_message)
+    after weir_kit:wait_ms() -> error(no_message)
     end.
 
 nothing() ->

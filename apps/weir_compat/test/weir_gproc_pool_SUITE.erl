@@ -27,7 +27,7 @@ end_per_testcase(_, _) ->
 
 %% weir_pool forgets pools that a supervisor has stopped in its own time.
 no_pools() ->
-    weir_compat_test:until(fun() -> weir_pool:pools() =:= [] end).
+    weir_kit:until(fun() -> weir_pool:pools() =:= [] end).
 
 raised(Fun) -> weir_compat_test:raised(Fun).
 
@@ -51,7 +51,7 @@ connect(Pool, Name) ->
 
 %% The pool has heard of a death.
 gone(Pool, Name) ->
-    weir_compat_test:until(fun() -> weir_gproc_pool:whereis_worker(Pool, Name) =:= undefined end).
+    weir_kit:until(fun() -> weir_gproc_pool:whereis_worker(Pool, Name) =:= undefined end).
 
 shares(Picked) ->
     lists:foldl(fun(Pick, Acc) -> maps:update_with(Pick, fun(N) -> N + 1 end, 1, Acc) end, #{}, Picked).
@@ -113,8 +113,8 @@ typical_claims(_) ->
         weir_gproc_pool:log(Id),
         weir_compat_test:run(Pid, fun() -> {done, self()} end)
     end,
-    Results = weir_compat_test:in_parallel([
-        fun() -> weir_gproc_pool:claim(jobs, Job, {busy_wait, 20000}) end
+    Results = weir_kit:in_parallel([
+        fun() -> weir_gproc_pool:claim(jobs, Job, {busy_wait, weir_kit:wait_ms()}) end
      || _ <- lists:seq(1, 60)
     ]),
     ?assertEqual([], [Result || Result <- Results, not is_done(Result, Pids)]),
@@ -138,7 +138,7 @@ unknown_pool(_) ->
     ?assertEqual([], weir_gproc_pool:active_workers(p)),
     ?assertEqual(true, weir_gproc_pool:force_delete(p)).
 
-%% They need no process of the pool.
+%% These functions need no process of the pool.
 functions_of_a_pool() ->
     [
         fun() -> weir_gproc_pool:pick(p) end,
@@ -360,7 +360,7 @@ connect_and_disconnect(_) ->
     ?assertEqual(true, weir_gproc_pool:disconnect_worker(p, a)),
     ?assertRaised(badarg, weir_gproc_pool:disconnect_worker(p, a)),
     %% a process that ends is disconnected
-    weir_compat_test:kill(connect(p, a)),
+    weir_kit:kill(connect(p, a)),
     gone(p, a),
     ?assertEqual(true, weir_gproc_pool:connect_worker(p, a)).
 
@@ -415,7 +415,7 @@ many_pools(_) ->
     weir_compat_test:run(Pid, fun() -> [weir_gproc_pool:connect_worker(Pool, w) || Pool <- Pools] end),
     ?assertEqual([Pid || _ <- Pools], [weir_gproc_pool:pick_worker(Pool) || Pool <- Pools]),
     ?assertEqual([?ID(Pool, 1, w) || Pool <- Pools], [weir_gproc_pool:pick(Pool) || Pool <- Pools]),
-    weir_compat_test:kill(Pid),
+    weir_kit:kill(Pid),
     [gone(Pool, w) || Pool <- Pools],
     ?assertEqual([false || _ <- Pools], [weir_gproc_pool:pick_worker(Pool) || Pool <- Pools]).
 
@@ -470,12 +470,12 @@ force_delete(_) ->
     ?assertEqual(true, weir_gproc_pool:force_delete(p)),
     ?assertEqual(ok, weir_gproc_pool:new(p)).
 
-%% Of many picks each connected worker gets its share, by name as by pid, and a vacant slot's share goes to all.
+%% Each connected worker gets its share of many picks, by name as by pid. The share of a vacant slot goes to all.
 round_robin(_) ->
     Names = [a, b, c, d, e],
     Pids = [A, _, C, _, E] = pool(p, round_robin, [], Names),
     Picked = fun(Pick) ->
-        shares(lists:append(weir_compat_test:in_parallel([
+        shares(lists:append(weir_kit:in_parallel([
             fun() -> [Pick(p) || _ <- lists:seq(1, 500)] end
          || _ <- lists:seq(1, 6)
         ])))
@@ -487,7 +487,7 @@ round_robin(_) ->
     ?assertEqual([weir_gproc_pool:worker_id(p, Name) || Name <- Names], lists:sort(maps:keys(ById))),
     assert_even(ById),
     [Killed, KilledToo] = [lists:nth(2, Pids), lists:nth(4, Pids)],
-    lists:foreach(fun weir_compat_test:kill/1, [Killed, KilledToo]),
+    lists:foreach(fun weir_kit:kill/1, [Killed, KilledToo]),
     [gone(p, Name) || Name <- [b, d]],
     Left = Picked(fun weir_gproc_pool:pick_worker/1),
     ?assertEqual(lists:sort([A, C, E]), lists:sort(maps:keys(Left))),
@@ -500,7 +500,7 @@ random(_) ->
         [weir_gproc_pool:worker_id(p, Name) || Name <- [a, d, b, c]],
         lists:usort([weir_gproc_pool:pick(p) || _ <- lists:seq(1, 400)])
     ),
-    weir_compat_test:kill(First),
+    weir_kit:kill(First),
     gone(p, a),
     Shares = shares([weir_gproc_pool:pick_worker(p) || _ <- lists:seq(1, 3000)]),
     ?assertEqual(lists:sort(Rest), lists:sort(maps:keys(Shares))),
@@ -521,7 +521,7 @@ hash_of_vacant_slots(_) ->
     [_, B | _] = pool(p, hash, [{size, 5}], [a, b, c, d, e]),
     Keys = lists:seq(1, 300),
     Before = [weir_gproc_pool:pick(p, Key) || Key <- Keys],
-    weir_compat_test:kill(B),
+    weir_kit:kill(B),
     gone(p, b),
     Id = weir_gproc_pool:worker_id(p, b),
     Without = [weir_gproc_pool:pick(p, Key) || Key <- Keys],
@@ -545,14 +545,14 @@ direct(_) ->
         ?assertMatch({error, _}, raised(fun() -> weir_gproc_pool:pick(p, Bad) end), Bad)
      || Bad <- [0, -1, 1.0, first, "1"]
     ],
-    weir_compat_test:kill(B),
+    weir_kit:kill(B),
     gone(p, b),
     ?assertEqual([1, 3, 3, 4, 1, 3, 3, 4, 1], Slots()),
-    lists:foreach(fun weir_compat_test:kill/1, [D, A]),
+    lists:foreach(fun weir_kit:kill/1, [D, A]),
     [gone(p, Name) || Name <- [d, a]],
     ?assertEqual([3, 3, 3, 3, 3, 3, 3, 3, 3], Slots()).
 
-%% No size, no names, nobody connected: false.
+%% A pool without size, names or connected workers gives `false'.
 nobody_connected(_) ->
     [
         begin
@@ -574,7 +574,7 @@ nobody_connected(_) ->
             Nobody(),
             _ = weir_gproc_pool:add_worker(Pool, a),
             Nobody(),
-            weir_compat_test:kill(connect(Pool, a)),
+            weir_kit:kill(connect(Pool, a)),
             gone(Pool, a),
             Nobody()
         end
@@ -601,7 +601,7 @@ log(_) ->
     Id = weir_gproc_pool:worker_id(p, a),
     ?assertEqual([1, 2, 3], [weir_gproc_pool:log(Id) || _ <- [1, 2, 3]]),
     ?assertEqual([{a, 1, 3}, {b, 2, 0}], weir_gproc_pool:defined_workers(p)),
-    weir_compat_test:kill(A),
+    weir_kit:kill(A),
     gone(p, a),
     ?assertEqual(4, weir_gproc_pool:log(Id)),
     ?assertEqual(5, weir_gproc_pool:log(?ID(p, another_slot, a))),
@@ -611,16 +611,16 @@ log(_) ->
     ?assertEqual([{a, 1, 0}, {b, 2, 0}], weir_gproc_pool:defined_workers(p)),
     ?assertRaised(function_clause, weir_gproc_pool:log(false)).
 
-%% No count is lost.
+%% Counts at the same time lose none.
 log_at_once(_) ->
     _ = pool(p, round_robin, [], [a, b, c]),
-    Results = weir_compat_test:in_parallel([
+    Results = weir_kit:in_parallel([
         fun() -> [weir_gproc_pool:log(weir_gproc_pool:pick(p)) || _ <- lists:seq(1, 300)] end
      || _ <- lists:seq(1, 10)
     ]),
     ?assertEqual(10, length(Results)),
     assert_even(maps:from_list([{Name, Count} || {Name, _, Count} <- weir_gproc_pool:defined_workers(p)])),
-    ?assertEqual(3000, lists:sum([Count || {_, _, Count} <- weir_gproc_pool:defined_workers(p)])).
+    weir_kit:same(lost_counts, 3000, lists:sum([Count || {_, _, Count} <- weir_gproc_pool:defined_workers(p)])).
 
 %% Claims
 
@@ -634,24 +634,24 @@ claim(_) ->
     ?assertEqual({true, {?ID(p, 1, a), Pid, true}}, weir_gproc_pool:claim(p, Fun, {busy_wait, -1})),
     ?assertEqual({true, false}, weir_gproc_pool:claim(p, fun(_, _) -> false end)).
 
-%% Never more at once than there are workers, and nobody twice.
+%% No worker has two claimers at once.
 claim_is_exclusive(_) ->
     Pids = pool(p, claim, [], [a, b, c]),
     Table = ets:new(claimed, [public]),
     Use = fun(?ID(p, Slot, _), Pid) ->
         ?assertEqual(Pid, lists:nth(Slot, Pids)),
-        ?assert(ets:insert_new(Table, {Slot})),
+        ets:insert_new(Table, {Slot}) orelse weir_kit:fault({claimed_twice, Slot}),
         erlang:yield(),
         true = ets:delete(Table, Slot)
     end,
-    Results = weir_compat_test:in_parallel([
-        fun() -> [weir_gproc_pool:claim(p, Use, {busy_wait, 20000}) || _ <- lists:seq(1, 100)] end
+    Results = weir_kit:in_parallel([
+        fun() -> [weir_gproc_pool:claim(p, Use, {busy_wait, weir_kit:wait_ms()}) || _ <- lists:seq(1, 100)] end
      || _ <- lists:seq(1, 12)
     ]),
     ?assertEqual([{true, true}], lists:usort(lists:append(Results))),
     true = ets:delete(Table).
 
-%% Claims a worker, and returns when it is claimed; the function that is returned gives it back.
+%% Starts a process that claims a worker. held/1 waits for the claim, and release/1 gives the worker back.
 hold(Pool) ->
     Self = self(),
     Ref = make_ref(),
@@ -664,7 +664,7 @@ hold(Pool) ->
                     {Ref, release} -> released
                 end
             end,
-            {busy_wait, 20000}
+            {busy_wait, weir_kit:wait_ms()}
         ),
         Self ! {Ref, Result}
     end),
@@ -682,7 +682,7 @@ release({Holder, Ref}) ->
     end.
 
 waiting(Pool, N) ->
-    weir_compat_test:until(fun() ->
+    weir_kit:until(fun() ->
         {ok, #{waiting := Waiting}} = weir_pool:info({gproc_pool, Pool}),
         Waiting =:= N
     end).
@@ -732,7 +732,7 @@ claim_in_order(_) ->
     ),
     release(lists:last(Waiting)).
 
-%% What the fun raises comes through, and the worker is free.
+%% An exception of the function passes through, and the worker is free.
 claim_raises(_) ->
     [_] = pool(p, claim, [], [a]),
     ?assertError(oops, weir_gproc_pool:claim(p, fun(_, _) -> error(oops) end)),
@@ -752,18 +752,18 @@ nested_claims(_) ->
     ?assertEqual({true, {true, false}}, weir_gproc_pool:claim(p, Inner)),
     ?assertEqual({true, {true, false}}, weir_gproc_pool:claim(p, Inner)).
 
-%% The worker is free again, whether somebody waits or not, and it is the same process.
+%% The worker is free again, whether a claim waits or not, and is the same process.
 killed_claimer(_) ->
     [Pid] = pool(p, claim, [], [a]),
     {Holder, _} = First = hold(p),
     Pid = held(First),
-    weir_compat_test:kill(Holder),
-    weir_compat_test:until(fun() -> weir_gproc_pool:claim(p, fun(_, Worker) -> Worker end) =:= {true, Pid} end),
+    weir_kit:kill(Holder),
+    weir_kit:until(fun() -> weir_gproc_pool:claim(p, fun(_, Worker) -> Worker end) =:= {true, Pid} end),
     {Holder2, _} = Second = hold(p),
     Pid = held(Second),
     Third = hold(p),
     waiting(p, 1),
-    weir_compat_test:kill(Holder2),
+    weir_kit:kill(Holder2),
     ?assertEqual(Pid, held(Third)),
     release(Third),
     ?assert(is_process_alive(Pid)).
@@ -773,7 +773,7 @@ killed_worker(_) ->
     [Pid] = pool(p, claim, [], [a]),
     First = hold(p),
     Pid = held(First),
-    weir_compat_test:kill(Pid),
+    weir_kit:kill(Pid),
     gone(p, a),
     ?assertEqual(false, weir_gproc_pool:claim(p, fun(_, _) -> ok end)),
     Second = hold(p),
@@ -785,8 +785,8 @@ killed_worker(_) ->
     release(Second),
     ?assertEqual({true, New}, weir_gproc_pool:claim(p, fun(_, Worker) -> Worker end)).
 
-%% Who has claimed it keeps it; nobody gets it any more; its name can be used by another, who waits for the end of the
-%% claim. Nobody else connects under the name meanwhile.
+%% The claimer keeps a worker that disconnects, and no other claimer gets it. Another process may use the name: it waits
+%% for the end of the claim. No third process connects under the name meanwhile.
 disconnected_while_claimed(_) ->
     [Pid] = pool(p, claim, [], [a]),
     First = hold(p),
@@ -795,15 +795,13 @@ disconnected_while_claimed(_) ->
     ?assertEqual(false, weir_gproc_pool:claim(p, fun(_, _) -> ok end)),
     New = weir_compat_test:member(),
     Connect = fun() -> weir_gproc_pool:connect_worker(p, a) end,
-    {Connecting, Monitor} = spawn_monitor(fun() -> exit(weir_compat_test:run(New, Connect)) end),
-    weir_compat_test:until(fun() -> process_info(New, current_function) =:= {current_function, {gen, do_call, 4}} end),
+    Connecting = weir_kit:start(fun() -> weir_compat_test:run(New, Connect) end),
+    weir_kit:until(fun() -> process_info(New, current_function) =:= {current_function, {gen, do_call, 4}} end),
     ?assertRaised(badarg, weir_compat_test:run(weir_compat_test:member(), Connect)),
     ?assertEqual(false, weir_gproc_pool:claim(p, fun(_, _) -> ok end)),
-    ?assert(is_process_alive(Connecting)),
+    ?assert(is_process_alive(element(1, Connecting))),
     release(First),
-    receive
-        {'DOWN', Monitor, process, Connecting, Result} -> ?assertEqual(true, Result)
-    end,
+    ?assertEqual(true, weir_kit:result(Connecting)),
     ?assertEqual({true, New}, weir_gproc_pool:claim(p, fun(_, Worker) -> Worker end)).
 
 wrong_claims(_) ->
@@ -834,7 +832,7 @@ killed_registry(_) ->
     ?assertEqual(2, weir_gproc_pool:log(weir_gproc_pool:worker_id(p, a))),
     ?assertEqual(3, weir_gproc_pool:add_worker(p, c)),
     ?assertRaised({worker_connected, Pid}, weir_gproc_pool:remove_worker(p, a)),
-    weir_compat_test:kill(Pid),
+    weir_kit:kill(Pid),
     gone(p, a),
     ?assertEqual(true, weir_gproc_pool:remove_worker(p, a)),
     ?assertEqual(true, weir_gproc_pool:force_delete(p)),
@@ -842,9 +840,9 @@ killed_registry(_) ->
 
 kill_registry() ->
     Old = whereis(weir_gproc_pool_registry),
-    weir_compat_test:kill(Old),
-    weir_compat_test:until(fun() -> whereis(weir_gproc_pool_registry) =/= undefined end),
-    %% one that answers has read what there is
+    weir_kit:kill(Old),
+    weir_kit:until(fun() -> whereis(weir_gproc_pool_registry) =/= undefined end),
+    %% A process that answers has read all earlier messages.
     true = weir_gproc_pool:force_delete({kill_registry, none}),
     ok.
 
@@ -869,11 +867,11 @@ kill_registry_meanwhile(Round) ->
         Change(N + 1)
     end,
     Pid = spawn_link(fun() -> Changer(1) end),
-    weir_compat_test:until(fun() -> length(weir_gproc_pool:worker_pool(p)) > Round end),
+    weir_kit:until(fun() -> length(weir_gproc_pool:worker_pool(p)) > Round end),
     kill_registry(),
     unlink(Pid),
-    weir_compat_test:kill(Pid),
-    %% whatever it had asked for is done
+    weir_kit:kill(Pid),
+    %% The requests of the process are done.
     true = weir_gproc_pool:force_delete({no, such_pool}),
     {ok, Names} = weir_pool:added_workers({gproc_pool, p}),
     ?assertEqual(Names, [{Name, Slot} || {Name, Slot, _} <- weir_gproc_pool:defined_workers(p)]),
@@ -892,8 +890,8 @@ killed_pool(_) ->
         Child
      || {{weir_pool, {gproc_pool, p}}, _, _, _} = Child <- supervisor:which_children(weir_gproc_pool_sup)
     ],
-    weir_compat_test:kill(Sup),
-    weir_compat_test:until(fun() -> raised(fun() -> weir_gproc_pool:pick(p) end) =:= {error, badarg} end),
+    weir_kit:kill(Sup),
+    weir_kit:until(fun() -> raised(fun() -> weir_gproc_pool:pick(p) end) =:= {error, badarg} end),
     ?assertRaised(badarg, weir_gproc_pool:worker_id(p, a)),
     ?assert(is_process_alive(Pid)),
     ?assertEqual(Other, weir_gproc_pool:pick_worker(q)),
@@ -905,8 +903,8 @@ killed_pool(_) ->
      || {{weir_pool, {gproc_pool, p}}, Root, _, _} <- supervisor:which_children(weir_gproc_pool_sup)
     ],
     _ = sys:replace_state(weir_gproc_pool_sup, fun(State) -> unlink(Again), State end),
-    weir_compat_test:kill(Again),
-    weir_compat_test:until(fun() -> raised(fun() -> weir_gproc_pool:worker_pool(p) end) =:= {error, badarg} end),
+    weir_kit:kill(Again),
+    weir_kit:until(fun() -> raised(fun() -> weir_gproc_pool:worker_pool(p) end) =:= {error, badarg} end),
     ?assertEqual(ok, weir_gproc_pool:new(p)),
     ?assertEqual([], weir_gproc_pool:worker_pool(p)).
 
@@ -924,7 +922,7 @@ stopped_application(_) ->
 %% Many pick, while processes connect, disconnect and die and names come and go; then all is as it should be. Fewer
 %% times where the pool grows and shrinks: for each the runtime scans every process.
 clients_and_changes(_) ->
-    clients_and_changes([{size, 7}], 30),
+    clients_and_changes([{size, 7}], weir_kit:long(15, 30)),
     true = weir_gproc_pool:force_delete(p),
     clients_and_changes([], 6).
 
@@ -938,7 +936,7 @@ clients_and_changes(Opts, Rounds) ->
         ?assertMatch(?ID(p, _, _), Id),
         ?assert(is_pid(weir_gproc_pool:pick_worker(p))),
         _ = raised(fun() -> weir_gproc_pool:log(Id) end),
-        %% the others' turn: what they change takes many messages
+        %% A change takes many messages of other processes.
         erlang:yield(),
         case atomics:get(Stop, 1) of
             0 -> Pick();
@@ -954,7 +952,7 @@ clients_and_changes(Opts, Rounds) ->
                     ?assert(is_pid(weir_gproc_pool:pick_worker(p))),
                     case N rem 3 of
                         0 ->
-                            weir_compat_test:kill(Pid),
+                            weir_kit:kill(Pid),
                             gone(p, Name);
                         _ ->
                             true = weir_compat_test:run(Pid, fun() -> weir_gproc_pool:disconnect_worker(p, Name) end)
@@ -966,22 +964,22 @@ clients_and_changes(Opts, Rounds) ->
         end
     end,
     Boss = fun() ->
-        weir_compat_test:until(fun() -> atomics:get(Stop, 2) =:= 10 end),
-        _ = weir_compat_test:in_parallel([Changer(Name) || Name <- [a, b, c, d]]),
+        weir_kit:until(fun() -> atomics:get(Stop, 2) =:= 10 end),
+        _ = weir_kit:in_parallel([Changer(Name) || Name <- [a, b, c, d]]),
         atomics:put(Stop, 1, 1)
     end,
     Begin = fun() ->
         atomics:add(Stop, 2, 1),
         Client()
     end,
-    _ = weir_compat_test:in_parallel([Boss | lists:duplicate(10, Begin)]),
-    ?assertEqual(lists:zip(Fixed, Steady), weir_gproc_pool:active_workers(p)),
-    ?assertEqual(Fixed, [Name || {Name, _, _} <- weir_gproc_pool:defined_workers(p)]),
+    _ = weir_kit:in_parallel([Boss | lists:duplicate(10, Begin)]),
+    weir_kit:same(workers, lists:zip(Fixed, Steady), weir_gproc_pool:active_workers(p)),
+    weir_kit:same(names, Fixed, [Name || {Name, _, _} <- weir_gproc_pool:defined_workers(p)]),
     Shares = shares([weir_gproc_pool:pick_worker(p) || _ <- lists:seq(1, 600)]),
     ?assertEqual(lists:sort(Steady), lists:sort(maps:keys(Shares))),
     assert_even(Shares).
 
-%% Claimers and workers die all the time; no worker is lost, nor given to two.
+%% Claimers and workers die all the time. No worker is lost, or given to two claimers.
 claims_and_deaths(_) ->
     Names = [a, b, c, d],
     ok = weir_gproc_pool:new(p, claim, []),
@@ -993,47 +991,45 @@ claims_and_deaths(_) ->
             Pid = connect(p, Name),
             case atomics:get(Stop, 1) of
                 0 ->
-                    weir_compat_test:kill(Pid),
+                    weir_kit:kill(Pid),
                     gone(p, Name),
                     Live(N + 1);
                 1 ->
-                    %% the last one stays until the others are done
+                    %% The last worker stays until the claimers have ended.
                     exit(Pid, kill),
                     N
             end
         end
     end,
     Use = fun(_, Pid) ->
-        ?assert(ets:insert_new(Using, {Pid, self()})),
+        ets:insert_new(Using, {Pid, self()}) orelse weir_kit:fault({claimed_twice, Pid}),
         erlang:yield(),
         true = ets:delete(Using, Pid),
         rand:uniform(10) =/= 1 orelse exit(self(), kill)
     end,
-    Claimer = fun() -> weir_gproc_pool:claim(p, Use, {busy_wait, 20000}) end,
+    Claimer = fun() -> weir_gproc_pool:claim(p, Use, {busy_wait, weir_kit:wait_ms()}) end,
     Boss = fun() ->
         [
-            begin
-                {Pid, Monitor} = spawn_monitor(fun() -> exit({result, Claimer()}) end),
-                receive
-                    {'DOWN', Monitor, process, Pid, killed} -> killed;
-                    {'DOWN', Monitor, process, Pid, {result, {true, true}}} -> done
-                end
+            try weir_kit:result(weir_kit:start(Claimer)) of
+                {true, true} -> done
+            catch
+                error:{crashed, killed} -> killed
             end
          || _ <- lists:seq(1, 100)
         ]
     end,
     Steady = connect(p, d),
     Bosses = fun() ->
-        Results = weir_compat_test:in_parallel([Boss || _ <- lists:seq(1, 8)]),
+        Results = weir_kit:in_parallel([Boss || _ <- lists:seq(1, 8)]),
         atomics:put(Stop, 1, 1),
         lists:append(Results)
     end,
-    [Results | _] = weir_compat_test:in_parallel([Bosses | [fun() -> (Worker(Name))(0) end || Name <- [a, b, c]]]),
+    [Results | _] = weir_kit:in_parallel([Bosses | [fun() -> (Worker(Name))(0) end || Name <- [a, b, c]]]),
     ?assertEqual(800, length(Results)),
     ?assertEqual([done, killed], lists:usort(Results)),
     [gone(p, Name) || Name <- [a, b, c]],
-    weir_compat_test:until(fun() -> weir_gproc_pool:claim(p, fun(_, Pid) -> Pid end) =:= {true, Steady} end),
-    weir_compat_test:until(fun() ->
+    weir_kit:until(fun() -> weir_gproc_pool:claim(p, fun(_, Pid) -> Pid end) =:= {true, Steady} end),
+    weir_kit:until(fun() ->
         {ok, #{claimed := Claimed}} = weir_pool:info({gproc_pool, p}),
         Claimed =:= 0
     end),

@@ -6,25 +6,26 @@
 
 -compile([export_all, nowarn_export_all]).
 
+-import(weir_kit, [until/1, await_down/1, kill/1, result/1]).
 -import(weir_pool_test_lib, [
-    eventually/1, kill/1, kill_manager/1, await_down/1, manager/1, slots/1, workers/1, settled/2, start_parent/1,
-    opts/1, script/2, blocked_after/1, await_blocked/0, start_blocked/2, stop_parent/1,
-    leftovers/0, nothing_left_soon/0, messages_of_pools/0, result/1
+    kill_manager/1, manager/1, slots/1, workers/1, settled/2, start_parent/1, opts/1, script/2, blocked_after/1,
+    await_blocked/0, start_blocked/2, stop_parent/1, leftovers/0, nothing_left_soon/0, messages_of_pools/0
 ]).
 
 -define(WORKER, {weir_pool_test_worker, start_link, []}).
 
 all() -> weir_kit:cases(?MODULE).
 
-init_per_suite(Config) -> weir_pool_test_lib:quiet(Config).
+init_per_suite(Config) -> weir_kit:quiet(Config).
 
-end_per_suite(Config) -> weir_pool_test_lib:loud(Config).
+end_per_suite(Config) -> weir_kit:loud(Config).
 
 init_per_testcase(_Case, Config) -> weir_pool_test_lib:setup(Config).
 
 end_per_testcase(_Case, Config) -> weir_pool_test_lib:teardown(Config).
 
-%% What was stopped, or could not start, is gone when whoever asked is told; slot terms are erased in the background.
+%% A pool that was stopped, or could not start, is gone when its caller has the answer. Slot terms are erased in the
+%% background.
 gone() ->
     ?assertEqual([], [Left || Left <- leftovers(), not is_integer(Left)]),
     nothing_left_soon().
@@ -68,8 +69,8 @@ a_name_is_taken_once(_Config) ->
     exit(Parent, kill),
     ok = weir_pool:stop(p).
 
-%% Whose name is taken ends in order: the supervisor of all pools does not try again, as it would after somebody else
-%% was quicker to start a pool in place of one that was killed.
+%% A manager whose name is taken ends in order, so the supervisor of all pools does not start it again. That matters
+%% when another process was quicker to start a pool in place of one that was killed.
 a_manager_without_a_name_ends(_Config) ->
     ok = weir_pool:start(p, opts(2)),
     Sup = whereis(weir_pool_pools_sup),
@@ -81,12 +82,12 @@ a_manager_without_a_name_ends(_Config) ->
             receive
                 {Opener, Told} -> ?assertEqual({error, already_started}, Told)
             end,
-            ok = weir_pool_test_lib:await_down(Manager)
+            await_down(Manager)
         end
      || _ <- lists:seq(1, 300)
     ],
     ?assertEqual(Sup, whereis(weir_pool_pools_sup)),
-    ok = weir_pool_test_lib:eventually(fun() -> length(supervisor:which_children(Sup)) =:= 1 end),
+    until(fun() -> length(supervisor:which_children(Sup)) =:= 1 end),
     ok = weir_pool:stop(p).
 
 a_name_is_taken_while_its_pool_starts(_Config) ->
@@ -169,11 +170,11 @@ a_worker_that_cannot_start(_Config) ->
     ?assertEqual({error, {start_failed, 3, enough}}, weir_pool:start(p, script(5, Script))),
     gone(),
     ?assertEqual(3, counters:get(Count, 1)),
-    %% The same name is free at once.
+    %% The name is free at once.
     ?assertEqual(ok, weir_pool:start(p, script(5, Script))),
     ok = weir_pool:stop(p).
 
-%% However long the manager takes to hear of it.
+%% The start is not repeated, however late the manager hears of it.
 a_start_that_fails_is_made_once(_Config) ->
     Test = self(),
     Script = fun() ->
@@ -182,7 +183,7 @@ a_start_that_fails_is_made_once(_Config) ->
             go -> {error, no}
         end
     end,
-    {Starter, _} = spawn_monitor(fun() -> exit({result, weir_pool:start(p, script(1, Script))}) end),
+    Starter = weir_kit:start(fun() -> weir_pool:start(p, script(1, Script)) end),
     Sup = await_blocked(),
     Manager = manager(p),
     true = erlang:suspend_process(Manager),
@@ -253,15 +254,16 @@ a_slow_pool_holds_up_nobody(_Config) ->
     ?assertEqual(ok, result(Starter)),
     ok = weir_pool:stop(slow).
 
-%% start/2's pool belongs to weir_pool, not to whoever asked for it.
+%% A pool of start/2 belongs to weir_pool, not to the caller.
 starter_killed(_Config) ->
     {Starter, Sup} = start_blocked(p, 1),
     kill(Starter),
     Sup ! go,
-    eventually(fun() -> settled(p, 1) end),
+    until(fun() -> settled(p, 1) end),
     ok = weir_pool:stop(p).
 
-%% Whoever starts it is told. The supervisor of all pools starts it once more, like any pool whose manager is killed.
+%% The starter gets an error. The supervisor of all pools starts the pool once more, like any pool whose manager is
+%% killed.
 pool_killed_during_its_start(_Config) ->
     {Starter, Sup} = start_blocked(p, 1),
     kill(manager(p)),
@@ -270,15 +272,15 @@ pool_killed_during_its_start(_Config) ->
     Next = await_blocked(),
     [Blocked ! go || Blocked <- [Sup, Next]],
     await_down(Sup),
-    eventually(fun() -> settled(p, 1) end),
+    until(fun() -> settled(p, 1) end),
     ok = weir_pool:stop(p),
     gone().
 
 pool_killed_during_a_linked_start(_Config) ->
     Script = blocked_after(0),
-    {Starter, _} = spawn_monitor(fun() ->
+    Starter = weir_kit:start(fun() ->
         process_flag(trap_exit, true),
-        exit({result, weir_pool:start_link(p, script(1, Script))})
+        weir_pool:start_link(p, script(1, Script))
     end),
     Sup = await_blocked(),
     kill(manager(p)),
@@ -288,23 +290,21 @@ pool_killed_during_a_linked_start(_Config) ->
 
 stop_during_start(_Config) ->
     {Starter, Sup} = start_blocked(p, 1),
-    {Stopper, _} = spawn_monitor(fun() -> exit({result, weir_pool:stop(p)}) end),
-    eventually(fun() -> process_info(Stopper, status) =:= {status, waiting} end),
+    Stopper = weir_kit:start(fun() -> weir_pool:stop(p) end),
+    weir_kit:until_waiting(Stopper),
     Sup ! go,
     ?assertEqual(ok, result(Stopper)),
     %% The pool may have been complete by then, or not.
     ?assert(lists:member(result(Starter), [ok | [{error, {pool_down, Reason}} || Reason <- [shutdown, noproc]]])),
     gone().
 
-%% A start that does not end is not waited for any longer than a worker that does not stop, and some seconds.
+%% A pool that stops waits for a start no longer than for a worker that does not stop, and some seconds.
 stop_during_a_start_that_hangs(_Config) ->
     Script = blocked_after(0),
-    {Starter, _} = spawn_monitor(fun() ->
-        exit({result, weir_pool:start(p, (script(1, Script))#{shutdown => brutal_kill})})
-    end),
+    {Pid, _} = Starter = weir_kit:start(fun() -> weir_pool:start(p, (script(1, Script))#{shutdown => brutal_kill}) end),
     _ = await_blocked(),
-    %% The starter hears of the end, and is not told that there is no such process.
-    eventually(fun() -> {monitored_by, Pids} = process_info(manager(p), monitored_by), lists:member(Starter, Pids) end),
+    %% The starter monitors the manager, so that the reason of its end is not `noproc'.
+    until(fun() -> {monitored_by, Pids} = process_info(manager(p), monitored_by), lists:member(Pid, Pids) end),
     ?assertEqual(ok, weir_pool:stop(p)),
     ?assertEqual({error, {pool_down, shutdown}}, result(Starter)),
     gone().
@@ -312,8 +312,8 @@ stop_during_a_start_that_hangs(_Config) ->
 stop_waits_for_slow_workers_with_the_pool_closed(_Config) ->
     ok = weir_pool:start(p, #{size => 1, worker => {weir_pool_test_worker, start_stubborn, []}, shutdown => infinity}),
     {ok, Worker} = weir_pool:pick(p),
-    {Stopper, _} = spawn_monitor(fun() -> exit({result, weir_pool:stop(p)}) end),
-    eventually(fun() -> weir_pool:pick(p) =:= {error, no_pool} end),
+    Stopper = weir_kit:start(fun() -> weir_pool:stop(p) end),
+    until(fun() -> weir_pool:pick(p) =:= {error, no_pool} end),
     ?assert(is_process_alive(Worker)),
     ?assertEqual({error, no_pool}, weir_pool:pick(p, key)),
     ?assertEqual({error, already_started}, weir_pool:start(p, opts(1))),
@@ -388,7 +388,7 @@ parent_stops(_Config) ->
             stop -> exit(shutdown)
         end
     end),
-    eventually(fun() -> settled(p, 1) end),
+    until(fun() -> settled(p, 1) end),
     Owner ! stop,
     nothing_left_soon().
 
@@ -398,7 +398,7 @@ intensity_is_exact(_Config) ->
     [
         begin
             kill(hd(workers(p))),
-            eventually(fun() -> settled(p, 2) end)
+            until(fun() -> settled(p, 2) end)
         end
      || _ <- [1, 2, 3]
     ],
@@ -418,7 +418,7 @@ giving_up_under_a_supervisor(_Config) ->
     Manager = manager(p),
     kill(hd(workers(p))),
     await_down(Manager),
-    eventually(fun() -> settled(p, 2) end),
+    until(fun() -> settled(p, 2) end),
     stop_parent(Parent),
     nothing_left_soon().
 
@@ -440,13 +440,13 @@ giving_up_when_workers_cannot_restart(_Config) ->
 restart_and_shutdown_options(_Config) ->
     ok = weir_pool:start(temporary, (opts(2))#{restart => temporary}),
     kill(hd(workers(temporary))),
-    eventually(fun() -> length(workers(temporary)) =:= 1 end),
+    until(fun() -> length(workers(temporary)) =:= 1 end),
     ok = weir_pool:start(transient, (opts(2))#{restart => transient}),
     [First, Second] = workers(transient),
     ok = gen_server:call(First, {stop, normal}),
-    eventually(fun() -> workers(transient) =:= [Second] end),
+    until(fun() -> workers(transient) =:= [Second] end),
     kill(Second),
-    eventually(fun() -> [P || P <- workers(transient), P =/= Second] =/= [] end),
+    until(fun() -> [P || P <- workers(transient), P =/= Second] =/= [] end),
     ?assertMatch({ok, #{live := 1, vacant := 1, restarts := 1}}, weir_pool:info(transient)),
     Stubborn = {weir_pool_test_worker, start_stubborn, []},
     ok = weir_pool:start(brutal, #{size => 3, worker => Stubborn, shutdown => brutal_kill}),

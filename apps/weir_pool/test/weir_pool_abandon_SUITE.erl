@@ -1,4 +1,4 @@
-%% Claims that nobody gives back, workers for overflow, and health checks: what the pool does with its slots by itself.
+%% Claims that are not given back, workers for overflow, and health checks: the work of a pool on its own slots.
 -module(weir_pool_abandon_SUITE).
 
 -include_lib("stdlib/include/assert.hrl").
@@ -6,19 +6,18 @@
 
 -compile([export_all, nowarn_export_all]).
 
--import(weir_pool_test_lib, [
-    eventually/1, kill/1, kill_manager/1, await_down/1, manager/1, slots/1, workers/1, settled/2
-]).
+-import(weir_kit, [until/1, await_down/1, kill/1, result/1]).
+-import(weir_pool_test_lib, [kill_manager/1, manager/1, slots/1, workers/1, settled/2]).
 -import(weir_pool_life_lib, [
     pool/1, pool/2, script/2, slot_sups/1, settle/2, claimer/1, release/1, kill_claimer/1, worker_of/1, slot_of/1,
-    busy/1, idle/1, run/1, result/1, word/2, workers_alive/0
+    busy/1, idle/1, word/2, workers_alive/0
 ]).
 
 all() -> weir_kit:cases(?MODULE).
 
-init_per_suite(Config) -> weir_pool_test_lib:quiet(Config).
+init_per_suite(Config) -> weir_kit:quiet(Config).
 
-end_per_suite(Config) -> weir_pool_test_lib:loud(Config).
+end_per_suite(Config) -> weir_kit:loud(Config).
 
 init_per_testcase(_Case, Config) -> weir_pool_test_lib:setup(Config).
 
@@ -26,14 +25,19 @@ end_per_testcase(_Case, Config) -> weir_pool_test_lib:teardown(Config).
 
 -define(ASYNC, #{start => async, backoff => {1, 4}}).
 
-%% The pid that a claim gets that may wait.
-claim() -> weir_pool:claim(p, fun(Pid) -> Pid end, #{timeout => 30000}).
+%% Claims a worker, and returns its pid.
+claim() -> weir_pool:claim(p, fun(Pid) -> Pid end, #{timeout => weir_kit:wait_ms()}).
 
-%% As does the pool when somebody has waited for long.
+%% Presses the manager, as a queue does whose waiter has waited for long.
 press() -> weir_pool_manager:tell(weir_pool_terms:pool(p), pressed).
 
+%% Has the manager look for dead claimers at once, and waits until it has ended N claims.
 abandoned(N) ->
-    eventually(fun() ->
+    manager(p) ! tick,
+    await_abandoned(N).
+
+await_abandoned(N) ->
+    until(fun() ->
         {ok, #{abandoned := Abandoned}} = weir_pool:info(p),
         Abandoned =:= N orelse {abandoned, Abandoned}
     end).
@@ -44,7 +48,8 @@ info(Key) ->
 
 %% ---------------------------------------------------------------- dead claimers
 
-%% The busy worker is not given to anybody again (poolboy's issue 56, pgapp's 20), and is no loss (gproc's 109).
+%% The pool does not give the busy worker to another claimer (poolboy's issue 56, pgapp's 20), and does not lose its
+%% slot (gproc's 109).
 killed_claimer_replace(_Config) ->
     [
         begin
@@ -59,7 +64,7 @@ killed_claimer_replace(_Config) ->
             ?assertEqual(pong, gen_server:call(worker_of(Second), ping)),
             ok = release(Second),
             settle(p, 2),
-            abandoned(1),
+            await_abandoned(1),
             ?assertMatch({ok, #{restarts := 1}}, weir_pool:info(p)),
             ok = weir_pool:stop(p)
         end
@@ -69,14 +74,14 @@ killed_claimer_replace(_Config) ->
 killed_claimer_wait(_Config) ->
     ok = weir_pool:start(p, pool(1, #{abandoned => {wait, 4294967295}})),
     [Worker] = slots(p),
-    %% Busy: nobody gets it before it is done.
+    %% While the worker is busy, no claimer gets it.
     Claimer = claimer(p),
     busy(Worker),
     Test = self(),
     gen_server:cast(Worker, {run, fun() -> Test ! done end}),
     kill_claimer(Claimer),
-    Waiter = run(fun claim/0),
-    eventually(fun() -> info(waiting) =:= 1 end),
+    Waiter = weir_kit:start(fun claim/0),
+    until(fun() -> info(waiting) =:= 1 end),
     abandoned(1),
     ?assertEqual(reserved, word(p, 1)),
     ?assertMatch({ok, #{reserved := 1, claimed := 0, waiting := 1}}, weir_pool:info(p)),
@@ -144,7 +149,8 @@ connected(Abandoned, Start) ->
     Member.
 
 disconnected(Member) ->
-    eventually(fun() -> slots(p) =:= [undefined] end),
+    manager(p) ! tick,
+    until(fun() -> slots(p) =:= [undefined] end),
     ?assert(is_process_alive(Member)),
     ?assertEqual({ok, [{a, 1}]}, weir_pool:added_workers(p)),
     ?assertEqual({error, not_connected}, weir_pool:disconnect(p, a)),
@@ -188,7 +194,7 @@ connected_free(_Config) ->
 %% Without giving back what it had.
 a_claimer_that_ends(_Config) ->
     ok = weir_pool:start(p, pool(1)),
-    {ok, Worker, _Ticket} = result(run(fun() -> weir_pool:checkout(p, #{}) end)),
+    {ok, Worker, _Ticket} = result(weir_kit:start(fun() -> weir_pool:checkout(p, #{}) end)),
     {ok, New} = claim(),
     ?assertNotEqual(Worker, New),
     abandoned(1),
@@ -196,7 +202,7 @@ a_claimer_that_ends(_Config) ->
 
 %% ---------------------------------------------------------------- live claimers
 
-%% The exit passes through, and the worker that is left busy is nobody's.
+%% The exit passes through, and the pool revokes the claim of the worker that is left busy.
 a_call_that_times_out(_Config) ->
     [
         begin
@@ -258,14 +264,14 @@ other_failures_release(_Config) ->
             {exit, timeout},
             {exit, {timeout, x}},
             {exit, {timeout, {gen_server, call, []}}},
-            %% Calls that somebody else did not answer.
+            %% Calls that another process did not answer.
             {exit, {timeout, {gen_server, call, [self(), request, 1]}}},
             {exit, {timeout, {gen_server, call, [kernel_sup, request, 1]}}},
             {exit, {timeout, {gen_server, call, [{kernel_sup, node()}, request, 1]}}},
             {exit, {timeout, {gen_server, call, [{kernel_sup, 'elsewhere@nowhere'}, request, 1]}}},
             {exit, {timeout, {gen_server, call, [{global, nobody}, request, 1]}}},
             {exit, {timeout, {gen_server, call, [{via, global, nobody}, request, 1]}}},
-            %% Not as an exit.
+            %% The same reasons in another class than exit.
             {throw, {timeout, {gen_server, call, [Worker, request, 1]}}},
             {error, {timeout, {gen_server, call, [Worker, request, 1]}}}
         ]
@@ -273,7 +279,7 @@ other_failures_release(_Config) ->
     ?assertEqual(0, info(abandoned)),
     ok = weir_pool:stop(p).
 
-%% That is no restart in the sense of the option.
+%% The option `restart' is about workers that die, not about workers that the pool replaces.
 temporary_workers_are_replaced_too(_Config) ->
     ok = weir_pool:start(p, pool(2, #{restart => temporary})),
     Claimer = claimer(p),
@@ -283,32 +289,33 @@ temporary_workers_are_replaced_too(_Config) ->
     await_down(Worker),
     settle(p, 2),
     kill(hd(workers(p))),
-    eventually(fun() -> length(workers(p)) =:= 1 end),
+    until(fun() -> length(workers(p)) =:= 1 end),
     ok = weir_pool:stop(p).
 
-%% It is not waited for any longer, then; and its claim, if it is not the holder but the manager that ends it.
+%% A replacement does not wait for a claim that was revoked.
 abandoned_while_a_replacement_waits(_Config) ->
     [
         begin
             ok = weir_pool:start(p, pool(1, #{abandoned => Abandoned, shutdown => brutal_kill})),
             Claimer = claimer(p),
-            Replacer = run(fun() -> weir_pool:replace(p, 1) end),
-            eventually(fun() -> word(p, 1) =:= marked end),
+            Replacer = weir_kit:start(fun() -> weir_pool:replace(p, 1) end),
+            until(fun() -> word(p, 1) =:= marked end),
             kill_claimer(Claimer),
+            manager(p) ! tick,
             ?assertEqual(ok, result(Replacer)),
             ?assertNotEqual([worker_of(Claimer)], slots(p)),
             settle(p, 1),
             %% A call that times out with the slot marked.
             [Worker] = slots(p),
-            Second = run(fun() ->
+            {Starter, _} = Second = weir_kit:start(fun() ->
                 receive
                     go -> weir_pool:replace(p, 1)
                 end
             end),
             Timeout = fun(Pid) ->
                 busy(Pid),
-                Second ! go,
-                eventually(fun() -> word(p, 1) =:= marked end),
+                Starter ! go,
+                until(fun() -> word(p, 1) =:= marked end),
                 gen_server:call(Pid, ping, 1)
             end,
             ?assertExit({timeout, _}, weir_pool:claim(p, Timeout)),
@@ -320,7 +327,7 @@ abandoned_while_a_replacement_waits(_Config) ->
      || Abandoned <- [replace, {wait, 1000}, free]
     ].
 
-%% It is stopped as if it had been released: after `shutdown' milliseconds, if it does not become idle before.
+%% The pool stops the worker like one that was released: after `shutdown' milliseconds, unless it is idle earlier.
 abandoned_in_a_slot_that_is_given_up(_Config) ->
     [
         begin
@@ -358,7 +365,7 @@ many_abandoned_claims(_Config) ->
     ?assertEqual(Manager, manager(p)),
     ok = weir_pool:stop(p).
 
-%% Those count, if the pool counts at all.
+%% Starts that fail count, if the pool has an intensity.
 replacements_that_cannot_start(_Config) ->
     Good = atomics:new(1, []),
     Script = fun() ->
@@ -374,12 +381,12 @@ replacements_that_cannot_start(_Config) ->
     kill_claimer(Claimer),
     await_down(Manager),
     atomics:put(Good, 1, 0),
-    eventually(fun() -> weir_pool:start(p, maps:merge(script(1, Script), ?ASYNC)) =:= ok end),
+    until(fun() -> weir_pool:start(p, maps:merge(script(1, Script), ?ASYNC)) =:= ok end),
     settle(p, 1),
     Again = claimer(p),
     atomics:put(Good, 1, 1),
     kill_claimer(Again),
-    eventually(fun() -> info(start_failures) > 5 end),
+    until(fun() -> info(start_failures) > 5 end),
     atomics:put(Good, 1, 0),
     settle(p, 1),
     ok = weir_pool:stop(p).
@@ -402,7 +409,7 @@ the_worker_dies_while_it_is_waited_for(_Config) ->
      || Opts <- [#{}, ?ASYNC]
     ].
 
-%% All of it is over: whoever holds a worker of the old pool has nothing, and nothing is left of what was under way.
+%% Claims of the old pool are over, and nothing is left of the work on dead claimers.
 manager_killed_and_claimers_too(_Config) ->
     [
         begin
@@ -411,13 +418,13 @@ manager_killed_and_claimers_too(_Config) ->
             busy(worker_of(WaitedFor)),
             kill_claimer(WaitedFor),
             abandoned(1),
-            Waiter = run(fun() -> weir_pool:claim(p, fun(_) -> done end, #{timeout => infinity}) end),
+            Waiter = weir_kit:start(fun() -> weir_pool:claim(p, fun(_) -> done end, #{timeout => infinity}) end),
             {Killed, Left} = lists:split(1, More),
             Old = manager(p),
             true = erlang:suspend_process(Old),
             [kill_claimer(Claimer) || Claimer <- Killed],
             kill(Old),
-            eventually(fun() -> settled(p, 4) end),
+            until(fun() -> settled(p, 4) end),
             [await_down(worker_of(Claimer)) || Claimer <- Claimers],
             [?assertEqual({error, not_held}, release(Claimer)) || Claimer <- Left],
             ?assert(lists:member(result(Waiter), [{ok, done}, {error, no_pool}])),
@@ -428,8 +435,8 @@ manager_killed_and_claimers_too(_Config) ->
      || Abandoned <- [replace, {wait, 4294967295}, free]
     ].
 
-%% The promise of the option `abandoned': pool, slot, worker, claimer and why. `covers => work' has the work done by a
-%% process of its own, but whoever called is the claimer.
+%% Reports have what the option `abandoned' promises: pool, slot, worker, claimer and reason. With `covers => work'
+%% another process does the work, but the caller is the claimer.
 reports_say_who_and_why(_Config) ->
     reporting(fun() ->
         ok = weir_pool:start(p, pool(1)),
@@ -448,11 +455,11 @@ reports_say_who_and_why(_Config) ->
                 {overdue, "did not end in time", fun work_that_is_overdue/0},
                 {killed, "its claimer was killed", fun work_that_is_killed/0},
                 {failed, "gave it back as failed", fun() -> a_failed_one(fun(Fun) -> Fun() end) end},
-                {failed, "gave it back as failed", fun() -> a_failed_one(fun(Fun) -> result(run(Fun)) end) end}
+                {failed, "gave it back as failed", fun() -> a_failed_one(fun elsewhere/1) end}
             ]
         ],
         ok = weir_pool:stop(p),
-        %% One that did not become idle in time.
+        %% A worker that did not become idle in time.
         ok = weir_pool:start(p, pool(1, #{abandoned => {wait, 1}})),
         Claimer = claimer(p),
         busy(worker_of(Claimer)),
@@ -467,7 +474,7 @@ reports_say_who_and_why(_Config) ->
         reported(#{slot => 1, worker => Member, why => dead, claimer => element(1, Second)}, "its claimer died"),
         ok = weir_pool:stop(p),
         kill(Member),
-        %% Nobody had claimed it.
+        %% A worker that was not claimed.
         ok = weir_pool:start(p, pool(1, #{check => {fun(_) -> bad end, 1}, intensity => 0})),
         receive
             {report, #{why := check} = Report} ->
@@ -491,6 +498,7 @@ reporting(Do) ->
 
 %% There is one report, which says this and no less.
 reported(#{slot := Slot, worker := Worker, claimer := Claimer} = Expected, Said) ->
+    manager(p) ! tick,
     receive
         {report, Report} ->
             ?assertEqual(Expected#{weir_pool => worker_replaced, pool => p}, Report),
@@ -509,10 +517,10 @@ a_killed_claimer() ->
     kill_claimer(Claimer),
     Pid.
 
-%% Runs a claim that covers the work in a process of its own; tells it, and the process that does the work.
+%% Starts a task with a claim that covers the work. Returns the task and the process that does the work.
 working(Do) ->
     Test = self(),
-    Caller = run(fun() ->
+    Caller = weir_kit:start(fun() ->
         weir_pool:claim(
             p,
             fun(_) ->
@@ -529,15 +537,15 @@ working(Do) ->
 wait_for_ever() -> receive never -> ok end.
 
 a_killed_caller() ->
-    {Caller, _} = working(fun wait_for_ever/0),
+    {{Pid, _} = Caller, _} = working(fun wait_for_ever/0),
     kill(Caller),
-    Caller.
+    Pid.
 
 work_that_is_killed() ->
-    {Caller, Child} = working(fun wait_for_ever/0),
+    {{Pid, _} = Caller, Child} = working(fun wait_for_ever/0),
     exit(Child, kill),
-    ?assertEqual({died, killed}, result(Caller)),
-    Caller.
+    ?assertError({crashed, killed}, result(Caller)),
+    Pid.
 
 work_that_is_overdue() ->
     Opts = #{covers => work, timeout => 20},
@@ -549,7 +557,9 @@ a_call_in_a_claim(Opts) ->
     ?assertExit({timeout, _}, weir_pool:claim(p, fun(Worker) -> gen_server:call(Worker, Hang, 1) end, Opts)),
     self().
 
-%% Whoever gives it back.
+elsewhere(Fun) -> result(weir_kit:start(Fun)).
+
+%% The function By calls another function, in this process or elsewhere.
 a_failed_one(By) ->
     {ok, _, Ticket} = weir_pool:checkout(p, 0),
     ?assertEqual(ok, By(fun() -> weir_pool:checkin(p, Ticket, fail) end)),
@@ -613,13 +623,13 @@ overflow_starts_under_pressure(_Config) ->
     ?assertMatch({ok, #{size := 2, limit := 5, live := 5, vacant := 0, claimed := 5}}, weir_pool:info(p)),
     ?assertEqual({error, timeout}, weir_pool:claim(p, fun(Pid) -> Pid end, #{timeout => 30})),
     [?assertEqual(ok, release(Claimer)) || Claimer <- Claimers],
-    %% They stay for an hour.
+    %% The workers for overflow stay for an hour.
     manager(p) ! tick,
     _ = sys:get_state(manager(p)),
     ?assertMatch({ok, #{live := 5, claimed := 0, restarts := 0}}, weir_pool:info(p)),
     ok = weir_pool:stop(p).
 
-%% They are refused, and the pool takes the hint (pooler's issue 54).
+%% The pool refuses the claims, and starts workers for the next ones (pooler's issue 54).
 overflow_for_claims_that_do_not_wait(_Config) ->
     ok = weir_pool:start(p, pool(1, overflow(2, 3600000))),
     First = claimer(p),
@@ -627,8 +637,8 @@ overflow_for_claims_that_do_not_wait(_Config) ->
     [
         begin
             ?assertEqual({error, busy}, Claim()),
-            eventually(fun() -> info(live) =:= Live end),
-            %% It can be claimed a moment after it is there.
+            until(fun() -> info(live) =:= Live end),
+            %% A worker can be claimed a moment after it is counted.
             _ = sys:get_state(manager(p)),
             {ok, _, _} = Claim()
         end
@@ -638,17 +648,17 @@ overflow_for_claims_that_do_not_wait(_Config) ->
     ok = release(First),
     ok = weir_pool:stop(p).
 
-%% It had set the flag, and was killed when it was about to tell the manager.
+%% The claimer had set the flag, and was killed when it was about to tell the manager.
 overflow_starts_though_a_claimer_was_killed(_Config) ->
     ok = weir_pool:start(p, pool(1, overflow(1, 3600000))),
     Claimer = claimer(p),
     ok = atomics:put((weir_pool_terms:pool(p))#pool.signals, ?SIGNAL_GROW, 1),
     ?assertEqual({error, busy}, weir_pool:claim(p, fun(Pid) -> Pid end)),
-    eventually(fun() -> info(live) =:= 2 end),
+    until(fun() -> info(live) =:= 2 end),
     ok = release(Claimer),
     ok = weir_pool:stop(p).
 
-%% Not while they are used (poolboy's issues 29 to 89), and not below the size.
+%% Workers do not go while they are claimed (poolboy's issues 29 to 89), and not below the size.
 overflow_goes(_Config) ->
     ok = weir_pool:start(p, pool(1, overflow(2, 0))),
     Claimers = [claimer(p) || _ <- [1, 2, 3]],
@@ -659,7 +669,7 @@ overflow_goes(_Config) ->
     [?assertEqual(ok, release(Claimer)) || Claimer <- Claimers],
     settle(p, 1),
     ?assertEqual([Stays], slots(p)),
-    %% And come again.
+    %% The workers come again.
     Again = [claimer(p) || _ <- [1, 2, 3]],
     ?assertEqual(0, info(restarts)),
     [?assertEqual(ok, release(Claimer)) || Claimer <- Again],
@@ -678,7 +688,7 @@ overflow_is_not_picked(_Config) ->
     [?assertEqual(ok, release(Claimer)) || Claimer <- Claimers],
     ok = weir_pool:stop(p).
 
-%% It ends nothing, and is not tried all the time.
+%% A start that fails does not end the pool, and is not repeated without a pause.
 overflow_that_cannot_start(_Config) ->
     Starts = counters:new(1, []),
     Script = fun() ->
@@ -692,7 +702,7 @@ overflow_that_cannot_start(_Config) ->
     Manager = manager(p),
     Claimer = claimer(p),
     ?assertEqual({error, timeout}, weir_pool:claim(p, fun(Pid) -> Pid end, #{timeout => 30})),
-    eventually(fun() -> info(start_failures) >= 1 end),
+    until(fun() -> info(start_failures) >= 1 end),
     [begin press(), _ = sys:get_state(manager(p)) end || _ <- lists:seq(1, 100)],
     %% The first wait is 50 ms or more, the second twice as long, and so on.
     ?assert(counters:get(Starts, 1) < 20),
@@ -707,11 +717,11 @@ overflow_workers_die(_Config) ->
             ok = weir_pool:start(p, pool(1, maps:merge(Opts, overflow(2, 3600000)))),
             Claimers = [claimer(p) || _ <- [1, 2, 3]],
             [kill(worker_of(Claimer)) || Claimer <- Claimers],
-            eventually(fun() -> info(claimed) =:= 0 end),
+            until(fun() -> info(claimed) =:= 0 end),
             [?assertEqual({error, not_held}, release(Claimer)) || Claimer <- Claimers],
             More = [claimer(p) || _ <- [1, 2, 3]],
             [kill(Sup) || Sup <- slot_sups(p)],
-            eventually(fun() -> info(claimed) =:= 0 end),
+            until(fun() -> info(claimed) =:= 0 end),
             [?assertEqual({error, not_held}, release(Claimer)) || Claimer <- More],
             Last = [claimer(p) || _ <- [1, 2, 3]],
             [?assertEqual(ok, release(Claimer)) || Claimer <- Last],
@@ -734,7 +744,7 @@ overflow_is_abandoned(_Config) ->
      || Abandoned <- [replace, {wait, 1000}, free]
     ].
 
-%% It is not released by its claimer then, but put back by the pool.
+%% The pool puts the worker back then, as its claimer does not release it.
 overflow_goes_after_a_long_claim_was_abandoned(_Config) ->
     [
         begin
@@ -750,15 +760,14 @@ overflow_goes_after_a_long_claim_was_abandoned(_Config) ->
      || Abandoned <- [{wait, 1000}, free, replace]
     ].
 
-%% For longer than the pool keeps three workers in any case, for those who wanted them. It reckons at its ticks.
+%% Waits for longer than the pool keeps three workers in any case. The manager adds up the times of claims at its ticks.
 claimed_for_long() ->
-    manager(p) ! tick,
-    receive
-    after 1200 -> manager(p) ! tick
-    end,
-    eventually(fun() -> info(claimed_ms) > 3 * 1100 end).
+    until(fun() ->
+        manager(p) ! tick,
+        info(claimed_ms) > 3 * 1100
+    end).
 
-%% It had set the flag, and was killed when it was about to tell the manager.
+%% The releaser had set the flag, and was killed when it was about to tell the manager.
 overflow_goes_though_a_releaser_was_killed(_Config) ->
     ok = weir_pool:start(p, pool(1, overflow(2, 0))),
     Claimers = [claimer(p) || _ <- [1, 2, 3]],
@@ -776,7 +785,7 @@ overflow_goes_though_it_is_checked(_Config) ->
     settle(p, 1),
     ok = weir_pool:stop(p).
 
-%% Not one that is there from the start.
+%% A pool of size 0 starts without workers.
 overflow_may_be_all_there_is(_Config) ->
     [
         begin
@@ -800,8 +809,8 @@ overflow_may_be_all_there_is(_Config) ->
 
 %% ---------------------------------------------------------------- checks
 
-%% A check that asks this process: {checking, Checker, Worker}, and the answer is what is sent to the checker. Rounds
-%% are an hour apart, but for those that this process begins: a busy machine makes no check fail.
+%% Returns a check that sends this process {checking, Checker, Worker}, and waits for an answer. Rounds are an hour
+%% apart, but for those that this process begins, so a busy machine makes no check fail.
 -define(HOUR, 3600000).
 
 asking() ->
@@ -820,7 +829,8 @@ next_check() ->
         {checking, Checker, Worker} -> {Checker, Worker}
     end.
 
-%% Of the next round. It is begun again, should the manager not have heard of the end of the one before.
+%% Returns the first check of the next round. Begins the round again if the manager did not know yet that the last round
+%% was over.
 first_check() ->
     check_round(),
     receive
@@ -844,7 +854,7 @@ checks_replace(_Config) ->
             [Worker] = slots(p),
             [?assertEqual(Worker, check_round(fun() -> Good end)) || Good <- [ok, true, ok]],
             ?assertEqual(Worker, check_round(fun() -> bad end)),
-            eventually(fun() -> slots(p) =/= [Worker] andalso settled(p, 1) end),
+            until(fun() -> slots(p) =/= [Worker] andalso settled(p, 1) end),
             await_down(Worker),
             ?assertMatch({ok, #{check_failures := 1, restarts := 1, abandoned := 0}}, weir_pool:info(p)),
             ?assertEqual(slots(p), [check_round(fun() -> ok end)]),
@@ -859,7 +869,7 @@ checks_that_fail_otherwise(_Config) ->
         begin
             [Worker] = slots(p),
             ?assertEqual(Worker, check_round(Fail)),
-            eventually(fun() -> slots(p) =/= [Worker] andalso settled(p, 1) end)
+            until(fun() -> slots(p) =/= [Worker] andalso settled(p, 1) end)
         end
      || Fail <- [
             fun() -> false end,
@@ -875,7 +885,7 @@ checks_that_fail_otherwise(_Config) ->
     ?assertEqual(8, info(check_failures)),
     ok = weir_pool:stop(p).
 
-%% They come by themselves, and one that hangs is given as long as there is between two rounds.
+%% Checks come by themselves. A check that hangs has as much time as is between two rounds.
 a_check_that_hangs(_Config) ->
     ok = weir_pool:start(p, pool(1, #{check => {asking(), 20}, intensity => 0})),
     [
@@ -886,7 +896,7 @@ a_check_that_hangs(_Config) ->
         end
      || _ <- [1, 2, 3]
     ],
-    eventually(fun() -> info(check_failures) >= 3 end),
+    until(fun() -> info(check_failures) >= 3 end),
     ok = weir_pool:stop(p).
 
 claimed_workers_are_not_checked(_Config) ->
@@ -895,7 +905,7 @@ claimed_workers_are_not_checked(_Config) ->
     [Other] = slots(p) -- [worker_of(Claimer)],
     [?assertEqual(Other, check_round(fun() -> ok end)) || _ <- [1, 2, 3]],
     %% The manager has heard of the last round.
-    eventually(fun() -> info(reserved) =:= 0 end),
+    until(fun() -> info(reserved) =:= 0 end),
     _ = sys:get_state(manager(p)),
     ok = release(Claimer),
     ?assertEqual(slots(p), [answer(Next(), fun() -> ok end) || Next <- [fun first_check/0, fun next_check/0]]),
@@ -909,8 +919,8 @@ checked_workers_are_not_claimed(_Config) ->
     ?assertMatch({ok, #{reserved := 1, claimed := 0}}, weir_pool:info(p)),
     ?assertEqual({error, busy}, weir_pool:claim(p, fun(Pid) -> Pid end)),
     ?assertEqual({ok, Worker}, weir_pool:pick(p)),
-    Waiter = run(fun claim/0),
-    eventually(fun() -> info(waiting) =:= 1 end),
+    Waiter = weir_kit:start(fun claim/0),
+    until(fun() -> info(waiting) =:= 1 end),
     answer(Check, fun() -> ok end),
     ?assertEqual({ok, Worker}, result(Waiter)),
     ok = weir_pool:stop(p).
@@ -923,9 +933,9 @@ a_worker_dies_under_check(_Config) ->
             check_round(),
             Check = {_, Worker} = next_check(),
             kill(Worker),
-            eventually(fun() -> settled(p, 2) andalso not lists:member(Worker, slots(p)) end),
+            until(fun() -> settled(p, 2) andalso not lists:member(Worker, slots(p)) end),
             answer(Check, fun() -> bad end),
-            %% The other one's turn: the result of the first was void.
+            %% The check of the other worker follows: the result of the first check was stale.
             answer(next_check(), fun() -> ok end),
             settle(p, 2),
             ?assertEqual(0, info(check_failures)),
@@ -934,7 +944,8 @@ a_worker_dies_under_check(_Config) ->
      || Opts <- [#{}, ?ASYNC]
     ].
 
-%% One after the other, those for overflow too. A round that is under way is not begun again.
+%% The manager checks all workers one after the other, those for overflow too. It does not begin a round that is under
+%% way again.
 checks_of_all_workers(_Config) ->
     ok = weir_pool:start(p, pool(3, (overflow(1, ?HOUR))#{check => {asking(), ?HOUR}})),
     Claimers = [claimer(p) || _ <- [1, 2, 3, 4]],
@@ -954,7 +965,7 @@ checks_of_all_workers(_Config) ->
     ?assertEqual([Pid || {_, Pid} <- Workers], Checked),
     ok = weir_pool:stop(p).
 
-%% The next pool has its own checks, and nothing of one that was under way.
+%% The next pool has its own checks, and ignores a check of the old pool.
 checks_and_the_manager(_Config) ->
     ok = weir_pool:start(p, pool(1, #{check => {asking(), ?HOUR}})),
     Check = {_, Worker} = first_check(),
@@ -1018,7 +1029,7 @@ strays(_Config) ->
     ok = weir_pool_manager:tell(Pool, pressed),
     ok = weir_pool_manager:tell(Pool, watch),
     ?assertEqual({error, {bad_call, stray}}, gen_server:call(Manager, stray)),
-    %% To the supervisor of a worker: of one that it has no more.
+    %% Strays to the supervisor of a worker, about a worker that it does not have.
     ok = weir_pool_slot_sup:renew(Sup, Stranger, #{}),
     Sup ! start,
     Sup ! stray,
@@ -1027,7 +1038,7 @@ strays(_Config) ->
     _ = sys:get_state(Manager),
     ?assertEqual({Before, Manager}, {slots(p), manager(p)}),
     settle(p, 2),
-    %% Those of a namesake.
+    %% Messages of an old pool with the same name.
     ok = weir_pool:stop(p),
     ok = weir_pool:start(p, pool(1)),
     Claimer = claimer(p),
@@ -1041,7 +1052,7 @@ strays(_Config) ->
 
 %% ---------------------------------------------------------------- all of it
 
-%% Nobody ever has a worker that somebody else has who is alive, and in the end everything is back.
+%% No worker has two holders that are alive, and in the end all workers are back.
 claims_and_kills_at_once(_Config) ->
     [
         begin
@@ -1056,11 +1067,8 @@ claims_and_kills_at_once(_Config) ->
             rand:seed(exsss, {4, 5, 6}),
             [disturb(N, Claimers) || N <- lists:seq(1, 80)],
             [kill(Pid) || Pid <- Claimers],
-            receive
-                {twice, What} -> error({twice, What})
-            after 0 -> ok
-            end,
-            eventually(fun() ->
+            weir_kit:none(claimed_twice, [What || {twice, What} <- weir_kit:take_messages()]),
+            until(fun() ->
                 {ok, Info} = weir_pool:info(p),
                 case Info of
                     #{claimed := 0, waiting := 0, live := 4, vacant := 0} -> settled(p, 4);
@@ -1076,7 +1084,7 @@ claim_often(Held, Test) ->
     _ = weir_pool:claim(p, fun(Worker) -> hold(Worker, Held, Test) end, #{timeout => 50}),
     claim_often(Held, Test).
 
-%% Enters itself under the worker. An entry of a process that is dead is of nobody.
+%% Enters itself under the worker. An entry of a dead process does not count.
 hold(Worker, Held, Test) ->
     case ets:lookup(Held, Worker) of
         [{_, Other}] when Other =/= self() -> is_process_alive(Other) andalso (Test ! {twice, {Worker, self(), Other}});

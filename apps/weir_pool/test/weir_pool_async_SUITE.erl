@@ -7,12 +7,11 @@
 
 -compile([export_all, nowarn_export_all]).
 
--import(weir_pool_test_lib, [
-    eventually/1, kill/1, kill_manager/1, await_down/1, slots/1, workers/1, settled/2, leftovers/0, nothing_left_soon/0
-]).
+-import(weir_kit, [until/1, await_down/1, kill/1, result/1]).
+-import(weir_pool_test_lib, [kill_manager/1, slots/1, workers/1, settled/2, leftovers/0, nothing_left_soon/0]).
 -import(weir_pool_life_lib, [
-    pool/2, script/2, slot_script/2, gated/1, await_blocked/1, go/2, slot_sup/2, slot_sups/1, settle/2, run/1,
-    result/1, pickers/2, stop_pickers/1
+    pool/2, script/2, slot_script/2, gated/1, await_blocked/1, go/2, slot_sup/2, slot_sups/1, settle/2, pickers/2,
+    stop_pickers/1
 ]).
 
 %% Where the state of a slot's supervisor has its worker, and the starts that did not last.
@@ -21,9 +20,9 @@
 
 all() -> weir_kit:cases(?MODULE).
 
-init_per_suite(Config) -> weir_pool_test_lib:quiet(Config).
+init_per_suite(Config) -> weir_kit:quiet(Config).
 
-end_per_suite(Config) -> weir_pool_test_lib:loud(Config).
+end_per_suite(Config) -> weir_kit:loud(Config).
 
 init_per_testcase(_Case, Config) -> weir_pool_test_lib:setup(Config).
 
@@ -65,11 +64,11 @@ a_start_that_hangs_holds_up_nobody(_Config) ->
     ok = weir_pool:start(p, gated_pool(3)),
     [First | Others] = lists:keysort(2, await_blocked(3)),
     go(Others, start),
-    eventually(fun() -> length(workers(p)) =:= 2 end),
+    until(fun() -> length(workers(p)) =:= 2 end),
     [kill(Pid) || Pid <- workers(p)],
     go(await_blocked(2), start),
-    eventually(fun() -> length(workers(p)) =:= 2 end),
-    Replacer = run(fun() -> weir_pool:replace(p, 2) end),
+    until(fun() -> length(workers(p)) =:= 2 end),
+    Replacer = weir_kit:start(fun() -> weir_pool:replace(p, 2) end),
     go(await_blocked(1), start),
     ?assertEqual(ok, result(Replacer)),
     ?assertMatch([undefined, _, _], slots(p)),
@@ -77,17 +76,18 @@ a_start_that_hangs_holds_up_nobody(_Config) ->
     settle(p, 3),
     ok = weir_pool:stop(p).
 
-%% A worker that is started beside one that does not come takes the slot; the other, if it comes after all, is stopped.
+%% A worker that is started beside a start that hangs takes the slot. If the other worker comes after all, it is
+%% stopped.
 a_start_that_hangs_is_replaced(_Config) ->
     ok = weir_pool:start(p, gated_pool(2)),
     [First, Second] = lists:keysort(2, await_blocked(2)),
     go([Second], start),
-    Replacer = run(fun() -> weir_pool:replace(p, 1) end),
+    Replacer = weir_kit:start(fun() -> weir_pool:replace(p, 1) end),
     Spare = await_blocked(1),
     ?assertEqual({error, replacing}, weir_pool:replace(p, 1)),
     go(Spare, start),
     ?assertEqual(ok, result(Replacer)),
-    eventually(fun() -> settled(p, 2) end),
+    until(fun() -> settled(p, 2) end),
     Before = slots(p),
     go([First], start),
     await_down(element(1, First)),
@@ -99,7 +99,7 @@ a_start_that_hangs_is_replaced(_Config) ->
 backend_down(_Config) ->
     {Up, Tries, Script} = backend(),
     ok = weir_pool:start(p, async(script(3, Script))),
-    eventually(fun() -> {ok, #{start_failures := Failures}} = weir_pool:info(p), Failures >= 30 end),
+    until(fun() -> {ok, #{start_failures := Failures}} = weir_pool:info(p), Failures >= 30 end),
     ?assertEqual({error, no_worker}, weir_pool:pick(p)),
     ?assertMatch({ok, #{live := 0, vacant := 3}}, weir_pool:info(p)),
     atomics:put(Up, 1, 1),
@@ -112,9 +112,9 @@ backend_down(_Config) ->
             atomics:put(Up, 1, 0),
             [exit(Pid, kill) || Pid <- workers(p)],
             Seen = counters:get(Tries, 1),
-            eventually(fun() -> counters:get(Tries, 1) > Seen + 20 end),
+            until(fun() -> counters:get(Tries, 1) > Seen + 20 end),
             %% Two slots may have failed so often before the manager has heard that the third has lost its worker.
-            eventually(fun() -> weir_pool:pick(p) =:= {error, no_worker} end),
+            until(fun() -> weir_pool:pick(p) =:= {error, no_worker} end),
             atomics:put(Up, 1, 1),
             settle(p, 3)
         end
@@ -126,7 +126,7 @@ backend_down(_Config) ->
 a_failed_start_waits(_Config) ->
     {Up, Tries, Script} = backend(),
     ok = weir_pool:start(p, (async(script(4, Script)))#{backoff => {3600000, 3600000}}),
-    eventually(fun() -> lists:usort(attempts(p, [1, 2, 3, 4])) =:= [{undefined, 2}] end),
+    until(fun() -> lists:usort(attempts(p, [1, 2, 3, 4])) =:= [{undefined, 2}] end),
     ?assertEqual(4, counters:get(Tries, 1)),
     %% Somebody asks for a worker now, and again.
     ?assertEqual({error, {start_failed, 2, down}}, weir_pool:replace(p, 2)),
@@ -139,11 +139,11 @@ a_failed_start_waits(_Config) ->
     %% A worker that dies for the first time is started again at once; the next time it waits.
     [First] = workers(p),
     kill(First),
-    eventually(fun() -> [Pid || Pid <- workers(p), Pid =/= First] =/= [] end),
+    until(fun() -> [Pid || Pid <- workers(p), Pid =/= First] =/= [] end),
     ?assertEqual(7, counters:get(Tries, 1)),
     kill(hd(workers(p))),
-    eventually(fun() -> [{Worker, _}] = attempts(p, [2]), Worker =:= undefined end),
-    eventually(fun() -> slots(p) =:= [undefined, undefined, undefined, undefined] end),
+    until(fun() -> [{Worker, _}] = attempts(p, [2]), Worker =:= undefined end),
+    until(fun() -> slots(p) =:= [undefined, undefined, undefined, undefined] end),
     ?assertEqual(7, counters:get(Tries, 1)),
     %% A manager that comes after this one tries again, and remembers nothing.
     kill_manager(p),
@@ -151,7 +151,7 @@ a_failed_start_waits(_Config) ->
     ?assertEqual(11, counters:get(Tries, 1)),
     ok = weir_pool:stop(p).
 
-%% What the supervisors of slots have, and how many starts they count that did not last, the next one included.
+%% Returns the workers of the slots' supervisors, and the number of starts that did not last, the next one included.
 attempts(Name, Slots) ->
     [
         {element(?SUP_WORKER, State), element(?SUP_ATTEMPTS, State)}
@@ -160,18 +160,18 @@ attempts(Name, Slots) ->
 
 %% The first, the second, the fourth and so on of those in a row, which ends when a start succeeds.
 starts_that_fail_are_reported_less_and_less_often(Config) ->
-    ok = weir_pool_test_lib:loud(Config),
+    ok = weir_kit:loud(Config),
     try
         report_starts_that_fail()
     after
-        weir_pool_test_lib:quiet([])
+        weir_kit:quiet([])
     end.
 
 report_starts_that_fail() ->
     ok = weir_pool_test_lib:report_to(self()),
     {Up, Tries, Script} = backend(),
     ok = weir_pool:start(p, async(script(1, Script))),
-    eventually(fun() -> {ok, #{start_failures := Failures}} = weir_pool:info(p), Failures >= 20 end),
+    until(fun() -> {ok, #{start_failures := Failures}} = weir_pool:info(p), Failures >= 20 end),
     ?assertMatch({ok, #{start_error := {1, down}, live := 0}}, weir_pool:info(p)),
     atomics:put(Up, 1, 1),
     settle(p, 1),
@@ -179,8 +179,7 @@ report_starts_that_fail() ->
     ?assertEqual(counters:get(Tries, 1) - 1, Failures),
     Due = [N || N <- [1 bsl I || I <- lists:seq(0, 20)], N =< Failures],
     ?assertEqual(Due, lists:sort([in_a_row() || _ <- Due])),
-    %% Nothing else is told of before the next thing that is, and another row begins. Each report has a process of its
-    %% own, which may overtake that of another.
+    %% No other report comes in 100 ms. Each report has a process of its own, which may overtake that of another.
     receive
         {report, Other} -> error({reported, Other})
     after 100 -> ok
@@ -210,9 +209,9 @@ in_a_row() ->
 is_failed_start(#{weir_pool := start_failed, pool := p, slot := 1, reason := down}) -> true;
 is_failed_start(Other) -> {reported, Other}.
 
-%% What the default handler would write, and at which level.
+%% Checks the text that the default handler would write, and its level.
 reports_have_a_level_and_a_text(Config) ->
-    ok = weir_pool_test_lib:loud(Config),
+    ok = weir_kit:loud(Config),
     Told = fun
         (#{level := Level, msg := {report, #{weir_pool := _} = Report}, meta := #{report_cb := Format}}, To) ->
             {Text, Args} = Format(Report),
@@ -223,13 +222,13 @@ reports_have_a_level_and_a_text(Config) ->
     end,
     ok = logger:add_primary_filter(?MODULE, {Told, self()}),
     try
-        reports_have_a_level_and_a_text()
+        levels_and_texts()
     after
         logger:remove_primary_filter(?MODULE),
-        weir_pool_test_lib:quiet([])
+        weir_kit:quiet([])
     end.
 
-reports_have_a_level_and_a_text() ->
+levels_and_texts() ->
     {Up, _Tries, Script} = backend(),
     ok = weir_pool:start(p, async(script(1, Script))),
     ok = told(error, "Pool p: no worker could be started for slot 1, failed start number 1 in a row: down"),
@@ -245,11 +244,11 @@ reports_have_a_level_and_a_text() ->
     ok = told(warning, lists:flatten(Replaced)),
     ok = weir_pool:stop(p).
 
-%% Among others: each report has a process of its own, which may overtake that of another.
+%% Waits for a report, whichever others come before: each report has a process of its own, which may overtake others.
 told(Level, Text) ->
     receive
         {told, Level, Text} -> ok
-    after 60_000 -> error({not_told, Text, process_info(self(), messages)})
+    after weir_kit:wait_ms() -> error({not_told, Text, weir_kit:messages()})
     end.
 
 delays(_Config) ->
@@ -263,7 +262,7 @@ delays(_Config) ->
             Delay =< Full andalso 2 * Delay >= Full - 1 andalso (Attempts =:= 0 orelse Delay > 0)
         end
     ),
-    ?assert(proper:quickcheck(Property, [{numtests, 2000}, quiet])),
+    weir_kit:holds(proper:quickcheck(Property, [{numtests, 2000}, quiet])),
     ?assertEqual(0, weir_pool_slot_sup:delay(0, {100, 30000})),
     ?assertEqual(1, weir_pool_slot_sup:delay(1, {1, 1})),
     ?assert(weir_pool_slot_sup:delay(1000000, {4294967295, 4294967295}) =< 4294967295).
@@ -288,34 +287,35 @@ workers_that_die_again_and_again(_Config) ->
         end
     end,
     ok = weir_pool:start(p, async(script(3, Script))),
-    eventually(fun() -> counters:get(Starts, 1) > 60 end),
+    until(fun() -> counters:get(Starts, 1) > 60 end),
     ?assertMatch({ok, #{start_failures := 0}}, weir_pool:info(p)),
     atomics:put(Good, 1, 1),
     settle(p, 3),
     ok = weir_pool:stop(p).
 
-%% Neither replacing nor shrinking waits for the old worker to stop, and nobody else does (pooler's issue 104).
+%% No process waits for the old worker to stop, neither in a replacement nor in a pool that shrinks (pooler's issue
+%% 104).
 a_worker_that_is_slow_to_stop_holds_up_nobody(_Config) ->
     Slow = #{worker => {weir_pool_life_worker, start_slow_to_stop, [self()]}, shutdown => infinity},
     [
         begin
             ok = weir_pool:start(p, pool(3, maps:merge(Slow, Start))),
-            eventually(fun() -> settled(p, 3) end),
+            until(fun() -> settled(p, 3) end),
             [Old, Second, Third] = slots(p),
             ?assertEqual(ok, weir_pool:replace(p, 1)),
             receive {stopping, Old} -> ok end,
             ?assertNot(lists:member(Old, slots(p))),
             kill(Second),
-            eventually(fun() -> settled(p, 3) andalso not lists:member(Second, slots(p)) end),
+            until(fun() -> settled(p, 3) andalso not lists:member(Second, slots(p)) end),
             ?assertEqual(ok, weir_pool:resize(p, 2)),
             receive {stopping, Third} -> ok end,
             ?assertEqual(ok, weir_pool:resize(p, 4)),
-            eventually(fun() -> settled(p, 4) end),
+            until(fun() -> settled(p, 4) end),
             Now = slots(p),
             ?assertNot(lists:member(Third, Now)),
             [Pid ! go || Pid <- [Old, Third]],
             [await_down(Pid) || Pid <- [Old, Third]],
-            Stopper = run(fun() -> weir_pool:stop(p) end),
+            Stopper = weir_kit:start(fun() -> weir_pool:stop(p) end),
             [receive {stopping, Pid} -> Pid ! go end || Pid <- Now],
             ?assertEqual(ok, result(Stopper))
         end
@@ -328,12 +328,12 @@ ignored_and_temporary_workers(_Config) ->
         (_) -> start
     end,
     ok = weir_pool:start(p, (async(slot_script(3, Script)))#{restart => temporary}),
-    eventually(fun() -> length(workers(p)) =:= 2 end),
+    until(fun() -> length(workers(p)) =:= 2 end),
     [undefined, Second, Third] = slots(p),
     kill(Second),
-    eventually(fun() -> slots(p) =:= [undefined, undefined, Third] end),
-    %% Their supervisors are gone as well, and nobody asks for them any more.
-    eventually(fun() -> length(slot_sups(p)) =:= 1 end),
+    until(fun() -> slots(p) =:= [undefined, undefined, Third] end),
+    %% The supervisors of the workers are gone as well.
+    until(fun() -> length(slot_sups(p)) =:= 1 end),
     ?assertMatch({ok, #{live := 1, vacant := 2, restarts := 0, start_failures := 0}}, weir_pool:info(p)),
     ?assertEqual(ok, weir_pool:replace(p, 2)),
     ?assertMatch([undefined, New, Third] when is_pid(New), slots(p)),
@@ -342,14 +342,14 @@ ignored_and_temporary_workers(_Config) ->
 stop_while_starting(_Config) ->
     ok = weir_pool:start(p, gated_pool(3)),
     Blocked = await_blocked(3),
-    Stopper = run(fun() -> weir_pool:stop(p) end),
-    eventually(fun() -> weir_pool:pick(p) =:= {error, no_pool} end),
+    Stopper = weir_kit:start(fun() -> weir_pool:stop(p) end),
+    until(fun() -> weir_pool:pick(p) =:= {error, no_pool} end),
     go(Blocked, start),
     ?assertEqual(ok, result(Stopper)),
     ?assertEqual([], [Left || Left <- leftovers(), not is_integer(Left)]),
     ?assertEqual([], weir_pool_life_lib:workers_alive()).
 
-%% What was being started for the old one is stopped as soon as it is there, and the new one starts others.
+%% A worker that was starting for the old manager is stopped as soon as it is there. The new manager starts others.
 manager_killed_while_starting(_Config) ->
     ok = weir_pool:start(p, gated_pool(5)),
     Blocked = await_blocked(5),
@@ -386,7 +386,7 @@ slot_supervisor_killed(_Config) ->
      || Start <- [#{start => sync}, #{start => async, backoff => {1, 4}}]
     ].
 
-%% It is killed.
+%% The worker is killed.
 a_worker_that_outlives_its_supervisor_is_followed_by_another(_Config) ->
     Test = self(),
     Stubborn = fun() ->
@@ -398,12 +398,12 @@ a_worker_that_outlives_its_supervisor_is_followed_by_another(_Config) ->
     end,
     ok = weir_pool:start(p, (async(script(1, Stubborn)))#{shutdown => 1}),
     Worker = receive {stubborn, First} -> First end,
-    eventually(fun() -> slots(p) =:= [Worker] end),
+    until(fun() -> slots(p) =:= [Worker] end),
     [Sup] = slot_sups(p),
     kill(Sup),
     await_down(Worker),
     Next = receive {stubborn, Second} -> Second end,
-    eventually(fun() -> slots(p) =:= [Next] end),
+    until(fun() -> slots(p) =:= [Next] end),
     ok = weir_pool:stop(p).
 
 %% Starts that are under way for slots that the pool has no more, or has again.
@@ -429,7 +429,7 @@ intensity_is_refused(_Config) ->
     ],
     nothing_left_soon().
 
-%% Pickers get a worker, or are told that there is none, or no pool; in the end every slot has one, and there are no
+%% Pickers get a worker, or an error that there is none, or no pool. In the end each slot has a worker, and there are no
 %% others.
 everything_is_killed(_Config) ->
     {Up, _Tries, Script} = backend(),

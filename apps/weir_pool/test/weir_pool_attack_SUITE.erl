@@ -1,22 +1,24 @@
-%% What strangers did to the first edition of weir_pool, and what it did not stand.
+%% Attacks of strangers that the first edition of weir_pool did not stand.
 %%
-%% Only the interface is used. Bounds on time are promises of the guide, or a multiple of them where the machine may be
-%% busy; the first edition missed them by seconds.
+%% The suite uses the interface only. Bounds on time are promises of the guide, or a multiple of them where the machine
+%% may be busy. A busy machine may miss such a bound once, so the trial is repeated until it succeeds. The first edition
+%% missed the bounds by seconds, each time.
 -module(weir_pool_attack_SUITE).
 
 -include_lib("stdlib/include/assert.hrl").
 
 -compile([export_all, nowarn_export_all]).
 
--import(weir_pool_test_lib, [eventually/1, eventually/2, kill/1, await_down/1]).
+-import(weir_kit, [until/1, await_down/1, kill/1]).
+
 
 -define(POOL, ?MODULE).
 
 all() -> weir_kit:cases(?MODULE).
 
-init_per_suite(Config) -> weir_pool_test_lib:quiet(Config).
+init_per_suite(Config) -> weir_kit:quiet(Config).
 
-end_per_suite(Config) -> weir_pool_test_lib:loud(Config).
+end_per_suite(Config) -> weir_kit:loud(Config).
 
 init_per_testcase(_Case, Config) -> weir_pool_test_lib:setup(Config).
 
@@ -40,7 +42,7 @@ info(Key) ->
 
 ping(Worker) -> gen_server:call(Worker, ping).
 
-%% A process that has claimed a worker, and holds it until it is told to let go.
+%% Starts a process that claims a worker, and holds it until it is sent `let_go'.
 holder() -> holder(fun() -> ok end).
 
 holder(Before) -> holder(Before, #{}).
@@ -65,20 +67,27 @@ a_worker_killed_in_a_claim_is_not_claimed_again(_Config) ->
                 exit(Worker, kill),
                 ping(Worker)
             end,
-            ?assertExit({_, {gen_server, call, _}}, weir_pool:claim(?POOL, Crash, #{timeout => 60000})),
-            ?assertEqual({ok, pong}, weir_pool:claim(?POOL, fun ping/1, #{timeout => 60000}))
+            ?assertExit({_, {gen_server, call, _}}, weir_pool:claim(?POOL, Crash, #{timeout => infinity})),
+            a_live_worker_is_claimed()
         end
      || _ <- lists:seq(1, 200)
     ].
 
-%% Callers that try again at once, on cores that are idle otherwise, and on busy ones. The one that sees its worker die
-%% is the one whose claim fails: it is counted as a death, and nobody else's claim may fail.
+a_live_worker_is_claimed() ->
+    try
+        {ok, pong} = weir_pool:claim(?POOL, fun ping/1, #{timeout => infinity})
+    catch
+        exit:{noproc, _} -> weir_kit:fault(dead_worker_claimed)
+    end.
+
+%% Callers try again at once, on idle cores and on busy ones. The claim in which a worker dies fails, and no other claim
+%% does.
 every_death_fails_one_claim_at_most(_Config) ->
     start(8),
-    ?assertEqual({400, 0}, requests(4, 20000, 200, fun() -> ok end)),
-    beside_spinners(fun() -> ?assertEqual({120, 0}, requests(4, 600, 20, fun() -> ok end)) end).
+    deaths_fail_one_claim_each(4, 10000, 200, fun() -> ok end),
+    beside_spinners(fun() -> deaths_fail_one_claim_each(4, 600, 20, fun() -> ok end) end).
 
-%% The same where workers are handed over by the queue.
+%% The queue hands the workers over.
 every_death_fails_one_claim_at_most_of_those_who_wait(_Config) ->
     start(8),
     Work = fun() ->
@@ -86,24 +95,19 @@ every_death_fails_one_claim_at_most_of_those_who_wait(_Config) ->
         after 1 -> ok
         end
     end,
-    ?assertEqual({320, 0}, requests(32, 200, 20, Work)),
-    beside_spinners(fun() -> ?assertEqual({320, 0}, requests(32, 100, 10, Work)) end),
+    deaths_fail_one_claim_each(32, 60, 20, Work),
+    beside_spinners(fun() -> deaths_fail_one_claim_each(32, 30, 10, Work) end),
     ?assert(info(waits) > 0).
 
-%% By so many callers so many each, one in some crashes its worker. Gives deaths, and calls of dead workers.
-requests(Callers, N, CrashesOneIn, Work) ->
-    Monitors = [spawn_monitor(fun() -> exit(request(N, CrashesOneIn, Work, 0, 0)) end) || _ <- lists:seq(1, Callers)],
-    Counts = [
-        receive
-            {'DOWN', Monitor, process, Pid, {counts, Deaths, Failures}} -> {Deaths, Failures}
-        end
-     || {Pid, Monitor} <- Monitors
-    ],
-    {Deaths, Failures} = lists:unzip(Counts),
-    {lists:sum(Deaths), lists:sum(Failures)}.
+%% Each caller makes N requests, of which one in CrashesOneIn crashes its worker. No request meets a dead worker.
+deaths_fail_one_claim_each(Callers, N, CrashesOneIn, Work) ->
+    Request = fun() -> request(N, CrashesOneIn, Work, 0, 0) end,
+    {Deaths, Failures} = lists:unzip(weir_kit:in_parallel(lists:duplicate(Callers, Request))),
+    weir_kit:same(dead_workers_claimed, 0, lists:sum(Failures)),
+    ?assertEqual(Callers * N div CrashesOneIn, lists:sum(Deaths)).
 
 request(0, _CrashesOneIn, _Work, Deaths, Failures) ->
-    {counts, Deaths, Failures};
+    {Deaths, Failures};
 request(N, CrashesOneIn, Work, Deaths, Failures) ->
     Request =
         case N rem CrashesOneIn of
@@ -121,13 +125,13 @@ request(N, CrashesOneIn, Work, Deaths, Failures) ->
         exit:{crash, _} -> request(N - 1, CrashesOneIn, Work, Deaths + 1, Failures)
     end.
 
-%% Does something while every scheduler has something else to do, too.
+%% Calls the function while each scheduler has another process to run, too.
 beside_spinners(Fun) ->
     Spinners = [spawn_opt(fun spin/0, [{scheduler, N}]) || N <- lists:seq(1, erlang:system_info(schedulers_online))],
     try
         Fun()
     after
-        lists:foreach(fun weir_pool_test_lib:kill/1, Spinners)
+        lists:foreach(fun weir_kit:kill/1, Spinners)
     end.
 
 spin() -> spin().
@@ -139,15 +143,15 @@ a_dead_worker_that_is_checked_in_is_not_given_out(_Config) ->
             {ok, Worker, Ticket} = weir_pool:checkout(?POOL, #{}),
             kill(Worker),
             _ = weir_pool:checkin(?POOL, Ticket),
-            ?assertEqual({ok, pong}, weir_pool:claim(?POOL, fun ping/1, #{timeout => 60000}))
+            a_live_worker_is_claimed()
         end
      || _ <- lists:seq(1, 200)
     ].
 
-%% ---------------------------------------------------------------- 2: who takes long to die
+%% ---------------------------------------------------------------- 2: processes that take long to die
 
 a_claimer_that_takes_long_to_die_keeps_nobody_waiting(_Config) ->
-    in_one_of(5, fun() ->
+    until(fun() ->
         start(2),
         InTime = served_beside_a_claimer_that_is_dying(),
         ok = weir_pool:stop(?POOL),
@@ -158,25 +162,22 @@ served_beside_a_claimer_that_is_dying() ->
     {Slow, Busy} = holder(fun own_much/0),
     {Other, Killed} = holder(),
     Dying = dying(Slow),
-    %% Meanwhile: a time-out is one, a worker that dies is replaced, and the pool can be changed.
-    {TimedOut, Outcome} = timer:tc(fun() -> weir_pool:claim(?POOL, fun ping/1, #{timeout => 50}) end),
-    {Grown, ok} = timer:tc(fun() -> weir_pool:resize(?POOL, 3) end),
-    {Claimed, {ok, pong}} = timer:tc(fun() -> weir_pool:claim(?POOL, fun ping/1, #{timeout => 60000}) end),
+    %% Meanwhile a claim times out, the pool grows, a claim is served, and a worker that dies is replaced.
+    Outcome = weir_pool:claim(?POOL, fun ping/1, #{timeout => 50}),
+    ok = weir_pool:resize(?POOL, 3),
+    {ok, pong} = weir_pool:claim(?POOL, fun ping/1, #{timeout => weir_kit:wait_ms()}),
     InTime = is_dying(Dying) andalso Outcome =:= {error, timeout},
-    {Picked, ok} = timer:tc(fun() ->
-        kill(Killed),
-        eventually(fun() -> not lists:member({ok, Killed}, [weir_pool:pick(?POOL) || _ <- lists:seq(1, 20)]) end)
-    end),
-    ct:pal("us: time-out ~b, resize ~b, claim ~b, picks right ~b", [TimedOut, Grown, Claimed, Picked]),
+    kill(Killed),
+    until(fun() -> not lists:member({ok, Killed}, [weir_pool:pick(?POOL) || _ <- lists:seq(1, 20)]) end),
     Other ! let_go,
-    %% When it is dead at last, its worker is replaced.
+    %% When the claimer is dead at last, the pool replaces its worker.
     await_down(Busy),
-    eventually(fun() -> info(claimed) =:= 0 andalso info(live) =:= 3 end),
+    until(fun() -> info(claimed) =:= 0 andalso info(live) =:= 3 end),
     InTime.
 
-%% The queue grants the worker to one who is dying, and does not wait until it is dead.
+%% The queue grants the worker to a waiter that is dying, and does not wait until it is dead.
 a_waiter_that_takes_long_to_die_keeps_nobody_waiting(_Config) ->
-    in_one_of(5, fun() ->
+    until(fun() ->
         start(2),
         InTime = served_beside_a_waiter_that_is_dying(),
         ok = weir_pool:stop(?POOL),
@@ -195,20 +196,11 @@ served_beside_a_waiter_that_is_dying() ->
     end,
     InTime = is_dying(Dying),
     lists:foreach(fun(Pid) -> Pid ! let_go end, [Second, Waiter]),
-    eventually(fun() -> info(claimed) =:= 0 end),
+    until(fun() -> info(claimed) =:= 0 end),
     ?assertEqual(0, info(abandoned)),
     InTime.
 
-%% For what must be done before something else is, such as before somebody is dead who takes a second for it. A machine
-%% that is busy may take too long once; were there a wait, no attempt would do.
-in_one_of(Attempts, Trial) ->
-    case Trial() of
-        true -> ok;
-        false when Attempts > 1 -> in_one_of(Attempts - 1, Trial);
-        false -> error(too_late)
-    end.
-
-%% One that waits, is alive and hears nothing: others have all schedulers. What it is granted meanwhile, others get.
+%% The waiter is alive and suspended, while others have all schedulers. Others get the worker that it is granted.
 a_waiter_that_gets_no_turn_keeps_nobody_waiting(_Config) ->
     start(1),
     process_flag(priority, high),
@@ -216,28 +208,27 @@ a_waiter_that_gets_no_turn_keeps_nobody_waiting(_Config) ->
     Deaf = waiter(fun() -> process_flag(priority, low) end),
     beside_spinners(fun() ->
         true = erlang:suspend_process(Deaf),
-        {TimedOut, {error, timeout}} = timer:tc(fun() -> weir_pool:claim(?POOL, fun ping/1, #{timeout => 50}) end),
+        ?assertEqual({error, timeout}, weir_pool:claim(?POOL, fun ping/1, #{timeout => 50})),
         Holder ! let_go,
-        {Claimed, {ok, pong}} = timer:tc(fun() -> weir_pool:claim(?POOL, fun ping/1, #{timeout => 60000}) end),
-        {Grown, ok} = timer:tc(fun() -> weir_pool:resize(?POOL, 2) end),
-        %% Had any of them waited for it, it would wait still.
-        ct:pal("us: time-out ~b, claim ~b, resize ~b", [TimedOut, Claimed, Grown]),
+        ?assertEqual({ok, pong}, weir_pool:claim(?POOL, fun ping/1, #{timeout => weir_kit:wait_ms()})),
+        ?assertEqual(ok, weir_pool:resize(?POOL, 2)),
+        %% A call that waited for the suspended process would wait still.
         true = erlang:resume_process(Deaf)
     end),
-    %% It has lost nothing but its turn.
+    %% The waiter has lost nothing but its place.
     receive
         {held, Deaf, _} -> Deaf ! let_go
     end,
     process_flag(priority, normal),
-    eventually(fun() -> info(claimed) =:= 0 end),
+    until(fun() -> info(claimed) =:= 0 end),
     ?assertEqual(0, info(abandoned)).
 
-%% A process that ends takes a second to delete this.
+%% Creates a table that its owner takes half a second to delete when it ends.
 own_much() ->
     Table = ets:new(large, [public]),
-    [ets:insert(Table, {N, N, N}) || N <- lists:seq(1, 1500000)].
+    [ets:insert(Table, {N, N, N}) || N <- lists:seq(1, 700000)].
 
-%% Kills a process without waiting for its end, which its monitor tells.
+%% Kills a process without waiting for its end. Returns a monitor of the process.
 dying(Pid) ->
     Monitor = monitor(process, Pid),
     true = exit(Pid, kill),
@@ -249,7 +240,7 @@ is_dying(Monitor) ->
     after 0 -> demonitor(Monitor)
     end.
 
-%% A process that waits for a worker, and then does as a holder does.
+%% Starts a process that waits for a worker, and then does as a holder does.
 waiter(Before) ->
     Test = self(),
     Waiting = info(waiting),
@@ -257,7 +248,7 @@ waiter(Before) ->
         Before(),
         weir_pool:claim(?POOL, fun(Worker) -> hold(Test, Worker) end, #{timeout => infinity})
     end),
-    eventually(fun() -> info(waiting) =:= Waiting + 1 end, 60000),
+    until(fun() -> info(waiting) =:= Waiting + 1 end),
     Pid.
 
 hold(Test, Worker) ->
@@ -266,7 +257,7 @@ hold(Test, Worker) ->
         let_go -> ok
     end.
 
-%% None of the processes that everybody depends on asks how another process is doing: it would wait for it.
+%% Shared processes call neither `is_process_alive/1' nor `process_info/2': both wait for the other process.
 shared_processes_ask_nobody_whether_he_lives(_Config) ->
     Modules = [
         weir_pool_manager, weir_pool_queue, weir_pool_slots, weir_pool_abandon, weir_pool_change, weir_pool_overflow,
@@ -292,19 +283,20 @@ one_who_connects_again_has_one_holder(_Config) ->
     {Holder, Member} = holder(),
     ok = Do(fun() -> weir_pool:disconnect(?POOL, a) end),
     ok = gen_server:cast(Member, {run, fun() -> weir_pool:connect(?POOL, a) end}),
-    ?assertMatch({error, _}, weir_pool:claim(?POOL, fun(Pid) -> Pid end, #{timeout => 100})),
+    Second = weir_pool:claim(?POOL, fun(Pid) -> Pid end, #{timeout => 100}),
+    weir_kit:none(second_holder, [Pid || {ok, Pid} <- [Second]]),
     ?assert(is_process_alive(Holder)),
     Holder ! let_go,
-    ?assertEqual({ok, Member}, weir_pool:claim(?POOL, fun(Pid) -> Pid end, #{timeout => 60000})),
+    ?assertEqual({ok, Member}, weir_pool:claim(?POOL, fun(Pid) -> Pid end, #{timeout => weir_kit:wait_ms()})),
     true = unlink(Member),
     kill(Member).
 
 %% ---------------------------------------------------------------- 4: a new pool
 
-%% In a new pool, and in one that is started again.
+%% Finds dead claimers in a new pool, and in a pool that was started again.
 the_first_dead_claimer_of_a_pool_is_found_at_once(_Config) ->
     [
-        in_one_of(5, fun() ->
+        until(fun() ->
             start(1, #{abandoned => free}),
             _ = IsRestarted andalso weir_pool_test_lib:kill_manager(?POOL),
             IsFound = is_dead_claimer_found_at_once(),
@@ -319,7 +311,7 @@ is_dead_claimer_found_at_once() ->
     {Holder, Worker} = holder(),
     kill(Holder),
     {Time, {ok, Worker}} = timer:tc(fun() ->
-        weir_pool:claim(?POOL, fun(Pid) -> Pid end, #{timeout => 30000})
+        weir_pool:claim(?POOL, fun(Pid) -> Pid end, #{timeout => weir_kit:wait_ms()})
     end),
     Time < 500000.
 
@@ -335,47 +327,41 @@ a_large_pool_starts_in_proportion(_Config) ->
             ok = weir_pool:stop(?POOL),
             Used
         end
-     || Size <- [1000, 10000]
+     || Size <- [500, 5000]
     ],
-    ct:pal("processor time, ms: start of 1,000 slots ~b, of 10,000 ~b", [Small, Large]),
+    ct:pal("processor time, ms: start of 500 slots ~b, of 5,000 ~b", [Small, Large]),
     ?assert(Large < 40 * Small + 1000).
 
-%% Of this node, milliseconds: what else runs on the machine is not in it.
+%% Returns the milliseconds that this node has used of the processor, whatever else runs on the machine.
 processor_time() -> element(1, erlang:statistics(runtime)).
 
-%% The first edition took 300 ms for each.
+%% The first edition took 300 ms to stop a pool beside 3,000 others.
 a_small_pool_stops_beside_thousands(_Config) ->
     Small = #{size => 1, worker => {weir_pool_life_worker, start_link, []}},
-    Others = [{other, N} || N <- lists:seq(1, 3000)],
+    Others = [{other, N} || N <- lists:seq(1, 1000)],
     [ok = weir_pool:start(Name, Small) || Name <- Others],
-    Times = [
-        begin
-            start(1),
-            {Time, ok} = timer:tc(fun() -> weir_pool:stop(?POOL) end),
-            Time
-        end
-     || _ <- lists:seq(1, 20)
-    ],
-    %% On a busy machine most may take long, but not all.
-    ct:pal("us: stop beside 3,000 pools ~b, at least ~b", [median(Times), lists:min(Times)]),
-    ?assert(lists:min(Times) < 150000),
+    until(fun() ->
+        start(1),
+        {Time, ok} = timer:tc(fun() -> weir_pool:stop(?POOL) end),
+        Time < 40000
+    end),
     [ok = weir_pool:stop(Name) || Name <- Others].
 
-a_large_pool_ends_beside_others(_Config) -> in_one_of(5, fun ends_beside_others/0).
+a_large_pool_ends_beside_others(_Config) -> until(fun ends_beside_others/0).
 
 ends_beside_others() ->
-    start(10000),
+    start(5000),
     Test = self(),
     Ending = spawn(fun() -> Test ! {stopped, timer:tc(fun() -> weir_pool:stop(?POOL) end)} end),
-    await_down_of_pool(Ending),
-    %% Also while what it has left is erased.
+    until(fun() -> weir_pool:pick(?POOL) =:= {error, no_pool} end),
+    %% Small pools start and stop also while the terms of the large pool are erased.
     Times = small_pools(500, fun() -> not is_stopped(Ending) orelse is_anything_to_erase() end),
     Stopped =
         receive
             {stopped, {Time, ok}} -> Time
         end,
     Median = median(Times),
-    ct:pal("us: stop of 10,000 slots ~b, ~b small pools beside it ~b, at most ~b", [
+    ct:pal("us: stop of 5,000 slots ~b, ~b small pools beside it ~b, at most ~b", [
         Stopped, length(Times), Median, lists:max(Times)
     ]),
     Median < 250000 andalso lists:max(Times) < 5000000 andalso Stopped < 5000000.
@@ -384,7 +370,8 @@ is_stopped(Process) -> not is_process_alive(Process).
 
 is_anything_to_erase() -> [] =/= [Base || {{weir_pool_registry, Base}} <- ets:tab2list(weir_pool_names)].
 
-%% How long small pools took to start and stop, microseconds: one, and more while that is so.
+%% Starts and stops small pools while the condition holds, one at least and Max at most. Returns the microseconds of
+%% each.
 small_pools(0, _While) ->
     [];
 small_pools(Max, While) ->
@@ -397,9 +384,6 @@ small_pools(Max, While) ->
         true -> [Time | small_pools(Max - 1, While)];
         false -> [Time]
     end.
-
-%% The large pool is being stopped.
-await_down_of_pool(_Ending) -> eventually(fun() -> weir_pool:pick(?POOL) =:= {error, no_pool} end).
 
 %% ---------------------------------------------------------------- 6: time-outs of others
 
@@ -429,7 +413,7 @@ the_time_out_of_a_nested_claim_kills_only_its_worker(_Config) ->
     receive
         {nested, Outer, Inner} ->
             await_down(Inner),
-            %% Whatever else the manager was told of, it has dealt with.
+            %% The manager answers when it has handled all earlier messages.
             _ = sys:get_state(weir_pool_test_lib:manager(?POOL)),
             ?assertEqual(1, info(abandoned)),
             ?assert(is_process_alive(Outer))
@@ -480,28 +464,26 @@ growing_over_an_overflow_start_that_fails(_Config) ->
     {error, busy} = weir_pool:claim(?POOL, fun ping/1),
     ForOverflow =
         receive
-            {starting, Pid} -> Pid
+            {starting, Starter} -> Starter
         end,
     Manager = weir_pool_test_lib:manager(?POOL),
-    {Resizer, Monitor} = spawn_monitor(fun() -> exit(weir_pool:resize(?POOL, 2)) end),
-    %% It has asked, and waits for the answer.
+    {Pid, _} = Resizer = weir_kit:start(fun() -> weir_pool:resize(?POOL, 2) end),
+    %% The resizer has sent its request, and waits for the answer.
     Waits = [{monitors, [{process, Manager}]}, {status, waiting}],
-    eventually(fun() -> process_info(Resizer, [monitors, status]) =:= Waits end),
+    until(fun() -> process_info(Pid, [monitors, status]) =:= Waits end),
     Holder ! let_go,
     _ = sys:get_state(Manager),
     ForOverflow ! {go, {error, refused}},
-    receive
-        {'DOWN', Monitor, process, _, Result} -> ?assertEqual({error, {start_failed, 2, refused}}, Result)
-    end,
+    ?assertEqual({error, {start_failed, 2, refused}}, weir_kit:result(Resizer)),
     ?assertEqual(1, info(size)).
 
 shrinking_leaves_no_surplus(_Config) ->
-    %% Not a second or more later, as what is found by a tick.
-    in_one_of(5, fun() ->
+    %% A tick would find the surplus a second later, or more.
+    until(fun() ->
         start(6, #{overflow => #{max => 3, linger => 0}}),
         IsSoon = is_soon(fun() ->
             ok = weir_pool:resize(?POOL, 2),
-            eventually(fun() -> info(live) =:= 2 end)
+            until(fun() -> info(live) =:= 2 end)
         end),
         ok = weir_pool:stop(?POOL),
         IsSoon
@@ -522,7 +504,7 @@ nobody_waits_beside_an_idle_worker(_Config) ->
             go -> ok
         end
     end},
-    %% One after the other: of those who choose at the same moment, none is counted yet.
+    %% Calls that choose a worker at the same moment are not counted yet, so the calls start one after the other.
     Blocked = [
         begin
             _ = spawn(fun() -> weir_pool:call(?POOL, Block, infinity) end),
@@ -533,7 +515,7 @@ nobody_waits_beside_an_idle_worker(_Config) ->
      || _ <- [1, 2, 3]
     ],
     ?assertEqual(3, length(lists:usort(Blocked))),
-    [?assertEqual({ok, pong}, weir_pool:call(?POOL, ping, 60000)) || _ <- lists:seq(1, 1000)],
+    [?assertEqual({ok, pong}, weir_pool:call(?POOL, ping, weir_kit:wait_ms())) || _ <- lists:seq(1, 1000)],
     [Worker ! go || Worker <- Blocked].
 
 %% ---------------------------------------------------------------- 10: as in poolboy and pooler
@@ -541,20 +523,20 @@ nobody_waits_beside_an_idle_worker(_Config) ->
 all_workers_on_demand(_Config) ->
     start(0, #{overflow => #{max => 2, linger => 0}}),
     ?assertEqual(0, info(live)),
-    in_one_of(5, fun() ->
+    until(fun() ->
         is_soon(fun() ->
-            ?assertEqual({ok, pong}, weir_pool:claim(?POOL, fun ping/1, #{timeout => 60000})),
-            eventually(fun() -> info(live) =:= 0 end)
+            ?assertEqual({ok, pong}, weir_pool:claim(?POOL, fun ping/1, #{timeout => weir_kit:wait_ms()})),
+            until(fun() -> info(live) =:= 0 end)
         end)
     end).
 
-%% From its release on; the first edition took two seconds for a millisecond.
+%% The linger time begins at the release. The first edition took two seconds for a millisecond.
 a_worker_for_overflow_lingers_as_long_as_it_is_told(_Config) ->
     [
-        in_one_of(5, fun() ->
+        until(fun() ->
             start(1, #{overflow => #{max => 1, linger => Ms}}),
             {Holder, _} = holder(),
-            {ok, Worker, Ticket} = weir_pool:checkout(?POOL, #{timeout => 60000}),
+            {ok, Worker, Ticket} = weir_pool:checkout(?POOL, #{timeout => weir_kit:wait_ms()}),
             Start = erlang:monotonic_time(millisecond),
             ok = weir_pool:checkin(?POOL, Ticket),
             await_down(Worker),
@@ -571,8 +553,8 @@ a_worker_for_overflow_goes_when_it_is_returned(_Config) ->
     start(1, #{overflow => #{max => 1, linger => 0}}),
     {Holder, _} = holder(),
     %% The first edition took a second, and more.
-    in_one_of(5, fun() ->
-        {ok, Worker, Ticket} = weir_pool:checkout(?POOL, #{timeout => 60_000}),
+    until(fun() ->
+        {ok, Worker, Ticket} = weir_pool:checkout(?POOL, #{timeout => weir_kit:wait_ms()}),
         is_soon(fun() ->
             ok = weir_pool:checkin(?POOL, Ticket),
             await_down(Worker)
@@ -584,16 +566,16 @@ work_that_is_overdue_is_abandoned_at_once(_Config) ->
     start(1),
     Hang = fun(W) -> gen_server:call(W, {run, fun() -> receive go -> ok end end}, infinity) end,
     %% The first edition took 0.8 s.
-    in_one_of(5, fun() ->
-        %% It would wait for the worker until its time is over, and there would be no work.
-        ok = eventually(fun() -> weir_pool_test_lib:is_free(?POOL) end),
+    until(fun() ->
+        %% Otherwise the claim would wait for the worker until its time is over, and there would be no work.
+        until(fun() -> weir_pool_test_lib:is_free(?POOL) end),
         [Worker] = workers(),
         ?assertEqual({error, timeout}, weir_pool:claim(?POOL, Hang, #{timeout => 100, covers => work})),
         is_soon(fun() -> await_down(Worker) end)
     end),
     ?assertError(badarg, weir_pool:claim(?POOL, fun ping/1, #{covers => work})).
 
-%% It would take 45 ms, every claim. On a busy machine most take long, of those that time out (24 ms seen), but not all.
+%% A search would take 45 ms in each claim. On a busy machine most claims that time out are late, but not all.
 an_overdue_claim_does_not_search_the_mailbox(_Config) ->
     start(1, #{abandoned => free}),
     process_flag(trap_exit, true),
@@ -608,7 +590,7 @@ an_overdue_claim_does_not_search_the_mailbox(_Config) ->
         ?assert(lists:min(Times) < 20000),
         lists:usort(Results)
     end,
-    ?assertEqual([{ok, pong}], Claims(fun ping/1, 5000, 200)),
+    ?assertEqual([{ok, pong}], Claims(fun ping/1, weir_kit:wait_ms(), 200)),
     Wait = fun(Ms) ->
         receive
             never -> ok
@@ -618,17 +600,18 @@ an_overdue_claim_does_not_search_the_mailbox(_Config) ->
     ?assertEqual([{error, timeout}], Claims(fun(_) -> Wait(infinity) end, 1, 50)),
     %% The child's end and the deadline cross.
     ?assertEqual([], Claims(fun(_) -> Wait(1) end, 1, 300) -- [{ok, ok}, {error, timeout}]),
-    {message_queue_len, Left} = process_info(self(), message_queue_len),
-    ?assertEqual(1000000, Left).
+    weir_kit:same(messages, 1000000, weir_kit:queue_len(self())).
 
 %% ---------------------------------------------------------------- 11: cost
 
-%% Not a benchmark: thirty times as dear was the first edition among 1,000.
-one_free_among_many_is_found_with_few_reads(_Config) ->
+%% The bounds are wide, as this is no benchmark. In the first edition a claim among 1,000 took thirty times as long.
+one_free_among_many_is_found_with_few_reads(_Config) -> until(fun is_one_free_found_with_few_reads/0).
+
+is_one_free_found_with_few_reads() ->
     [{Small, NoneSmall}, {Large, NoneLarge}, {Huge, NoneHuge}] = [
         begin
             start(Size),
-            %% All but the last are held, by one process; a few claims teach those who search.
+            %% One process holds all workers but the last.
             Holding = holding(Size - 1),
             OneFree = median([claim_by_a_new_process(ok) || _ <- lists:seq(1, 300)]),
             Last = holding(1),
@@ -642,10 +625,8 @@ one_free_among_many_is_found_with_few_reads(_Config) ->
     ct:pal("ns: one free, none free: ~p in 20 slots, ~p in 1,000, ~p in 5,000", [
         {Small, NoneSmall}, {Large, NoneLarge}, {Huge, NoneHuge}
     ]),
-    ?assert(Large < 10 * Small + 20000),
-    ?assert(NoneLarge < 10 * NoneSmall + 20000),
-    ?assert(Huge < 20 * Small + 60000),
-    ?assert(NoneHuge < 20 * NoneSmall + 60000).
+    Large < 10 * Small + 20000 andalso NoneLarge < 10 * NoneSmall + 20000 andalso
+        Huge < 20 * Small + 60000 andalso NoneHuge < 20 * NoneSmall + 60000.
 
 median(Times) -> lists:nth((length(Times) + 1) div 2, lists:sort(Times)).
 
@@ -663,18 +644,15 @@ holding(N) ->
     end.
 
 claim_by_a_new_process(Outcome) ->
-    {Pid, Monitor} = spawn_monitor(fun() ->
+    weir_kit:result(weir_kit:start(fun() ->
         Start = erlang:monotonic_time(nanosecond),
         Result = weir_pool:claim(?POOL, fun(Pid) -> Pid end),
         Time = erlang:monotonic_time(nanosecond) - Start,
         Outcome = element(1, Result),
-        exit({took, Time})
-    end),
-    receive
-        {'DOWN', Monitor, process, Pid, {took, Time}} -> Time
-    end.
+        Time
+    end)).
 
-%% Neither those of pools that were never used, nor of those that were, nor what they have in common.
+%% Pools that were never used, pools that were claimed from, pools in which claims waited, and the shared processes.
 idle_pools_do_nothing(_Config) ->
     Opts = #{size => 2, worker => {weir_pool_life_worker, start_link, []}},
     Names = [{Use, N} || Use <- [never, claimed, waited], N <- lists:seq(1, 70)],
@@ -684,17 +662,17 @@ idle_pools_do_nothing(_Config) ->
     Below = [Pid || Manager <- Managers, {_, Pid, _, _} <- supervisor:which_children(Manager)],
     ?assertEqual(3 * length(Managers), length(Below)),
     Processes = [whereis(weir_pool_registry), whereis(weir_pool_pools_sup) | Managers ++ Below],
-    %% They go to sleep after some seconds.
+    %% The processes of a pool that was used have ticks for some seconds more.
     ?assertEqual([], restless([{Pid, start} || Pid <- Processes], 24)),
-    %% And are woken: a dead claimer is found.
+    %% A pool that is used next to them finds a dead claimer.
     start(1),
     {Holder, Worker} = holder(),
     kill(Holder),
     await_down(Worker),
     [ok = weir_pool:stop(Name) || Name <- Names].
 
-%% Those that have received something in each of so many intervals, which are longer than any tick's, and what it was.
-%% That a receive timed out is traced too. Reductions would not tell: the runtime spends some on work of its own.
+%% Returns the processes that received a message in each of the intervals, with the message. A receive that times out is
+%% traced too. Reductions would not do: the runtime spends some on work of its own.
 restless([], _Times) ->
     [];
 restless(Received, 0) ->
@@ -702,6 +680,7 @@ restless(Received, 0) ->
 restless(Received, Times) ->
     Processes = lists:usort([Pid || {Pid, _Message} <- Received]),
     [erlang:trace(Pid, true, ['receive']) || Pid <- Processes],
+    %% No process may receive a message in this time, which is longer than the interval of any tick.
     receive
     after 2500 -> ok
     end,
@@ -738,7 +717,7 @@ an_erased_dictionary_leaves_nothing(_Config) ->
         end
      || _ <- lists:seq(1, 100)
     ],
-    ?assertEqual(Tables, tables()).
+    until(fun() -> tables() =:= Tables orelse tables() end).
 
 tables() -> [{Table, ets:info(Table, size)} || Table <- ets:all(), ets:info(Table, owner) =:= whereis(weir_pool_sup)].
 
@@ -747,32 +726,31 @@ claimers_that_die_leave_nothing(_Config) ->
     Tables = tables(),
     [kill(element(1, holder(fun() -> ok end, #{timeout => infinity}))) || _ <- lists:seq(1, 50)],
     [ok = one_shot() || _ <- lists:seq(1, 2000)],
-    ?assertEqual(Tables, tables()),
-    eventually(fun() -> info(claimed) =:= 0 end).
+    until(fun() -> tables() =:= Tables orelse tables() end),
+    until(fun() -> info(claimed) =:= 0 end).
 
-%% The registry of the first edition was deaf for seconds.
+%% The registry of the first edition did not answer for seconds.
 pools_start_and_stop_beside_claimers_that_die(_Config) ->
     start(4),
     Spawners = [spawn(fun Again() -> one_shot(), Again() end) || _ <- lists:seq(1, 4)],
-    in_one_of(5, fun() ->
-        Times = small_pools(50, fun() -> true end),
+    until(fun() ->
+        Times = small_pools(weir_kit:long(15, 50), fun() -> true end),
         ct:pal("us: small pools ~b, at most ~b", [median(Times), lists:max(Times)]),
         median(Times) < 1500000 andalso lists:max(Times) < 3000000
     end),
-    lists:foreach(fun weir_pool_test_lib:kill/1, Spawners).
+    lists:foreach(fun weir_kit:kill/1, Spawners).
 
-%% A process that claims once in its life.
+%% Claims in a process that claims once in its life.
 one_shot() ->
-    {Pid, Monitor} = spawn_monitor(fun() -> weir_pool:claim(?POOL, fun(_) -> ok end, #{timeout => infinity}) end),
-    receive
-        {'DOWN', Monitor, process, Pid, normal} -> ok
-    end.
+    Claim = fun() -> weir_pool:claim(?POOL, fun(_) -> ok end, #{timeout => infinity}) end,
+    {ok, ok} = weir_kit:result(weir_kit:start(Claim)),
+    ok.
 
 a_worker_without_its_supervisor_is_stopped(_Config) ->
     ok = weir_pool:start(?POOL, #{size => 1, worker => {weir_pool_test_worker, start_stubborn, []}, shutdown => 10}),
     [Worker] = workers(),
     {parent, Parent} = process_info(Worker, parent),
     kill(Parent),
-    eventually(fun() -> workers() =/= [Worker] andalso length(workers()) =:= 1 end),
+    until(fun() -> workers() =/= [Worker] andalso length(workers()) =:= 1 end),
     ok = weir_pool:stop(?POOL),
     await_down(Worker).

@@ -1,4 +1,4 @@
-%% Worker that is called: answers, or keeps its caller waiting until it is told to answer.
+%% A worker that answers its callers, or lets them wait until the cast `answer'.
 -module(weir_pool_call_worker).
 -behaviour(gen_server).
 

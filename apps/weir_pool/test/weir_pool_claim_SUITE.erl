@@ -6,18 +6,19 @@
 
 -compile([export_all, nowarn_export_all]).
 
+-import(weir_kit, [until/1, result/1]).
 -import(weir_pool_claim_lib, [
-    start/1, start/2, manager/0, states/0, waiting/0, counter/1, workers/0, eventually/1, at_rest/0, nobody_waits/0,
-    no_messages/0, claimer/1, claimed/1, let_go/1, result/1, hold_all/0
+    start/1, start/2, manager/0, states/0, waiting/0, counter/1, workers/0, at_rest/0, nobody_waits/0, no_messages/0,
+    claimer/1, claimed/1, let_go/1, hold_all/0
 ]).
 
 -define(POOL, weir_pool_claim_lib).
 
 all() -> weir_kit:cases(?MODULE).
 
-init_per_suite(Config) -> weir_pool_test_lib:quiet(Config).
+init_per_suite(Config) -> weir_kit:quiet(Config).
 
-end_per_suite(Config) -> weir_pool_test_lib:loud(Config).
+end_per_suite(Config) -> weir_kit:loud(Config).
 
 init_per_testcase(_Case, Config) -> weir_pool_claim_lib:set_up(Config).
 
@@ -123,7 +124,7 @@ options(_Config) ->
     ],
     ?assertError(badarg, weir_pool:claim(?POOL, fun() -> done end, #{})),
     ?assertError(badarg, weir_pool:claim(?POOL, done, #{})),
-    %% They wait.
+    %% Claims that wait.
     [Holder] = hold_all(),
     [?assertEqual({error, timeout}, weir_pool:claim(?POOL, Fun, Opts)) || Opts <- [1, [{timeout, 1}]]],
     {error, timeout} = weir_pool:checkout(?POOL, 1),
@@ -132,7 +133,7 @@ options(_Config) ->
     let_go(Holder),
     ?assertEqual([free], states()).
 
-%% What the shell shows of an error: `error_info' in its stack names a module, which names the argument.
+%% The shell shows the argument that is wrong: `error_info' in the stack names a module, and that names the argument.
 what_is_wrong_is_said(_Config) ->
     start(1),
     {ok, _, Ticket} = weir_pool:checkout(?POOL, 0),
@@ -176,13 +177,13 @@ what_is_wrong_is_said(_Config) ->
     said(fun() -> weir_pool:checkin(?POOL, no_ticket, nonsense) end, 2, NoTicket),
     said(fun() -> weir_pool:checkin(?POOL, Ticket, failed) end, 3, "neither ok nor fail"),
     said(fun() -> weir_pool:slot(no_ticket) end, 1, NoTicket),
-    %% Also of a pool that is not there.
+    %% The same errors for a pool that does not exist.
     said(fun() -> weir_pool:claim(nosuch, Fun, soon) end, 3, Neither),
     said(fun() -> weir_pool:checkin(nosuch, Ticket, failed) end, 3, "neither ok nor fail"),
     ?assertEqual([taken], states()),
     ok = weir_pool:checkin(?POOL, Ticket).
 
-%% The same of picks, calls, changes and starts.
+%% The same for picks, calls, changes and starts.
 what_is_wrong_is_said_elsewhere(_Config) ->
     start(1),
     [ok = weir_pool:start({?POOL, By}, maps:put(strategy, By, weir_pool_test_lib:opts(1))) || By <- [hash, direct]],
@@ -224,11 +225,11 @@ what_is_wrong_is_said_elsewhere(_Config) ->
         end
      || Time <- [-1, soon, 4294967296]
     ],
-    %% Of the function that checks them.
+    %% Errors of the function that checks the options.
     said(fun() -> weir_pool:start(other, 1) end, 1, "neither a map nor a keyword list of options"),
     [ok = weir_pool:stop({?POOL, By}) || By <- [hash, direct]].
 
-%% Raises badarg, of which the shell says this, about that argument, and nothing about another.
+%% Checks that a call raises badarg, and that the shell shows the text for this argument, and nothing for another.
 said(Do, Argument, Text) ->
     try Do() of
         Result -> error({unexpected, Result})
@@ -252,7 +253,7 @@ nested(_Config) ->
     ?assertEqual([taken, taken, taken], States),
     ?assertEqual({error, busy}, Fourth),
     ?assertEqual([free, free, free], states()),
-    %% One that waits, inside of another; and in another pool.
+    %% A claim that waits, inside of another, and in another pool.
     ok = weir_pool:start(other, weir_pool_test_lib:opts(1)),
     {ok, {ok, {error, timeout}}} = weir_pool:claim(other, fun(_) ->
         Holders = [claimer(#{}), claimer(#{}), claimer(#{})],
@@ -300,16 +301,16 @@ first_slot_is_the_last(_Config) ->
     Claim = fun() -> {ok, Worker} = weir_pool:claim(?POOL, fun(W) -> W end), Worker end,
     Worker = Claim(),
     ?assertEqual([Worker], lists:usort([Claim() || _ <- lists:seq(1, 100)])),
-    %% Not when it is somebody else's.
+    %% While another claim holds the last slot, a claim gets another one.
     {ok, Taken, Ticket} = weir_pool:checkout(?POOL, #{}),
     Other = Claim(),
     ?assertEqual(Taken, Worker),
     ?assertNotEqual(Worker, Other),
     ok = weir_pool:checkin(?POOL, Ticket),
     ?assertEqual([Other], lists:usort([Claim() || _ <- lists:seq(1, 100)])),
-    %% A smaller pool, or one that became smaller.
+    %% The last slot may be gone when the pool has become smaller.
     ok = weir_pool:resize(?POOL, 1),
-    eventually(fun() -> {ok, lists:member(Claim(), workers())} =:= {ok, true} end).
+    until(fun() -> {ok, lists:member(Claim(), workers())} =:= {ok, true} end).
 
 tickets(_Config) ->
     start(2),
@@ -335,8 +336,8 @@ tickets(_Config) ->
 late_checkins(_Config) ->
     start(1),
     {ok, Worker, Ticket} = weir_pool:checkout(?POOL, #{}),
-    weir_pool_test_lib:kill(Worker),
-    eventually(fun() -> weir_pool_test_lib:settled(?POOL, 1) andalso states() =:= [free] end),
+    weir_kit:kill(Worker),
+    until(fun() -> weir_pool_test_lib:settled(?POOL, 1) andalso states() =:= [free] end),
     {error, not_held} = weir_pool:checkin(?POOL, Ticket),
     {ok, _, Ticket2} = weir_pool:checkout(?POOL, #{}),
     {error, not_held} = weir_pool:checkin(?POOL, Ticket),
@@ -347,7 +348,7 @@ late_checkins(_Config) ->
     {ok, _, Ticket3} = weir_pool:checkout(?POOL, #{}),
     {error, not_held} = weir_pool:checkin(?POOL, Ticket2),
     ?assertEqual([taken], states()),
-    %% Killed: nobody had the time to write into its words.
+    %% The manager was killed, and could not write into the words of its slots.
     weir_pool_test_lib:kill_manager(?POOL),
     {ok, _, Ticket4} = weir_pool:checkout(?POOL, 0),
     {error, not_held} = weir_pool:checkin(?POOL, Ticket3),
@@ -359,8 +360,7 @@ late_checkins(_Config) ->
 checkin_by_others(_Config) ->
     start(1),
     {ok, _, Ticket} = weir_pool:checkout(?POOL, #{}),
-    {Pid, Monitor} = spawn_monitor(fun() -> exit({result, weir_pool:checkin(?POOL, Ticket)}) end),
-    ?assertEqual(ok, result(#{pid => Pid, monitor => Monitor})),
+    ?assertEqual(ok, result(weir_kit:start(fun() -> weir_pool:checkin(?POOL, Ticket) end))),
     ?assertEqual([free], states()).
 
 %% A ticket that was sent to another node is good for one checkin from there.
@@ -371,14 +371,14 @@ checkin_from_another_node(_Config) ->
     Host = lists:last(string:split(atom_to_list(node()), "@")),
     {ok, Peer, Node} = peer:start(#{
         name => peer:random_name(), host => Host, longnames => true, connection => standard_io,
-        wait_boot => 240_000, args => Args
+        wait_boot => weir_kit:wait_ms(), args => Args
     }),
     try
         true = net_kernel:connect_node(Node),
         start(1, #{abandoned => free}),
         [Worker] = workers(),
         Claim = fun() ->
-            {ok, Claimed, Ticket} = weir_pool:checkout(?POOL, 10000),
+            {ok, Claimed, Ticket} = weir_pool:checkout(?POOL, weir_kit:wait_ms()),
             {Claimed, Ticket}
         end,
         There = fun(Args1) -> erpc:call(Node, weir_pool, checkin, Args1) end,
@@ -408,11 +408,11 @@ checkin_from_another_node(_Config) ->
         ?assertEqual([free], states()),
         %% A pool that is gone, and of which only the other node has a ticket: its atomics are gone as well.
         ok = weir_pool:start(gone, weir_pool_test_lib:opts(1)),
-        {Pid, Monitor} = spawn_monitor(fun() ->
+        Holder = weir_kit:start(fun() ->
             {ok, _, Ticket} = weir_pool:checkout(gone, 0),
-            exit({result, erpc:call(Node, persistent_term, put, [gone, Ticket])})
+            erpc:call(Node, persistent_term, put, [gone, Ticket])
         end),
-        ?assertEqual(ok, result(#{pid => Pid, monitor => Monitor})),
+        ?assertEqual(ok, result(Holder)),
         ok = weir_pool:stop(gone),
         _ = [garbage_collect(Process) || Process <- processes()],
         [
@@ -427,21 +427,21 @@ checkin_from_another_node(_Config) ->
         Started andalso net_kernel:stop()
     end.
 
-%% Whether this node had to be made one that others can connect to.
+%% Starts distribution, unless it runs. Returns whether it was started here.
 start_distribution() ->
     case is_alive() of
         true ->
             false;
         false ->
-            %% It goes to the background, or finds that it is there already; it may take a moment until it listens.
+            %% The daemon goes to the background, or finds that another one runs. It may take a moment until it listens.
             Erts = "erts-" ++ erlang:system_info(version),
             _ = os:cmd(filename:join([code:root_dir(), Erts, "bin", "epmd"]) ++ " -daemon"),
             Name = list_to_atom("weir_pool_claim_" ++ os:getpid() ++ "@127.0.0.1"),
-            eventually(fun() -> element(1, net_kernel:start(Name, #{name_domain => longnames})) =:= ok end),
+            until(fun() -> element(1, net_kernel:start(Name, #{name_domain => longnames})) =:= ok end),
             true
     end.
 
-%% Whatever `abandoned' says, and though it is idle and alive.
+%% The pool replaces the worker with each value of `abandoned', though it is idle and alive.
 a_failed_worker_is_replaced(_Config) ->
     [
         begin
@@ -451,7 +451,7 @@ a_failed_worker_is_replaced(_Config) ->
             Waiter = claimer(infinity),
             ?assertEqual(ok, weir_pool:checkin(?POOL, Ticket, fail)),
             Next = claimed(Waiter),
-            weir_pool_test_lib:await_down(Worker),
+            weir_kit:await_down(Worker),
             ?assertNot(lists:member(Next, [Worker, Other])),
             [
                 ?assertEqual({error, not_held}, weir_pool:checkin(?POOL, Ticket, How))
@@ -464,26 +464,25 @@ a_failed_worker_is_replaced(_Config) ->
             %% By another process.
             nobody_waits(),
             {ok, Third, Ticket3} = weir_pool:checkout(?POOL, 0),
-            {Pid, Monitor} = spawn_monitor(fun() -> exit({result, weir_pool:checkin(?POOL, Ticket3, fail)}) end),
-            ?assertEqual(ok, result(#{pid => Pid, monitor => Monitor})),
-            weir_pool_test_lib:await_down(Third),
+            ?assertEqual(ok, result(weir_kit:start(fun() -> weir_pool:checkin(?POOL, Ticket3, fail) end))),
+            weir_kit:await_down(Third),
             at_rest(),
             ok = weir_pool:stop(?POOL)
         end
      || Abandoned <- [replace, {wait, 60000}, free]
     ],
-    %% One that is dead is replaced like any other.
+    %% A dead worker that is given back as failed is replaced like any other.
     start(1),
     {ok, Dead, Ticket4} = weir_pool:checkout(?POOL, 0),
     ok = sys:suspend(manager()),
-    weir_pool_test_lib:kill(Dead),
+    weir_kit:kill(Dead),
     ?assertEqual(ok, weir_pool:checkin(?POOL, Ticket4, fail)),
     ok = sys:resume(manager()),
-    {ok, Successor} = weir_pool:claim(?POOL, fun(W) -> W end, 10000),
+    {ok, Successor} = weir_pool:claim(?POOL, fun(W) -> W end, weir_kit:wait_ms()),
     ?assertNotEqual(Dead, Successor),
     at_rest(),
     ok = weir_pool:stop(?POOL),
-    %% One that had connected itself is disconnected, and goes on.
+    %% A process that had connected itself is disconnected, and goes on.
     Test = self(),
     ok = weir_pool:start(?POOL, #{worker => none, size => 1, abandoned => free}),
     {ok, 1} = weir_pool:add_worker(?POOL, a),
@@ -498,28 +497,28 @@ a_failed_worker_is_replaced(_Config) ->
     end,
     {ok, Member, Ticket5} = weir_pool:checkout(?POOL, 0),
     ?assertEqual(ok, weir_pool:checkin(?POOL, Ticket5, fail)),
-    eventually(fun() -> workers() =:= [] end),
+    until(fun() -> workers() =:= [] end),
     ?assertEqual({error, no_worker}, weir_pool:claim(?POOL, fun(W) -> W end)),
     ?assert(is_process_alive(Member)),
     Member ! stop.
 
-%% The pool waits for the release, to put another worker in, and gives that up when it has not yet heard that the worker
-%% is broken, or likely to be busy. Nobody gets that one again.
+%% A replacement waits for the release, and times out before the manager hears that the worker failed, or is likely to
+%% be busy. The pool does not give that worker out again.
 a_failed_worker_is_replaced_when_others_want_the_slot(_Config) ->
     Test = self(),
     %% On a busy machine the time may be over before the manager is suspended: then it has to be longer.
     GiveUp = fun GiveUp(Timeout) ->
-        {Pid, Monitor} = spawn_monitor(fun() -> exit({result, weir_pool:replace(?POOL, 1, Timeout)}) end),
-        eventually(fun() -> states() =:= [marked] orelse not is_process_alive(Pid) end),
+        {Pid, _} = Replacer = weir_kit:start(fun() -> weir_pool:replace(?POOL, 1, Timeout) end),
+        until(fun() -> states() =:= [marked] orelse not is_process_alive(Pid) end),
         ok = sys:suspend(manager()),
         IsLate = fun() -> weir_pool_test_lib:has_late_change(manager()) end,
-        eventually(fun() -> IsLate() orelse not is_process_alive(Pid) end),
+        until(fun() -> IsLate() orelse not is_process_alive(Pid) end),
         case IsLate() of
             true ->
-                Test ! {replacing, #{pid => Pid, monitor => Monitor}};
+                Test ! {replacing, Replacer};
             false ->
                 ok = sys:resume(manager()),
-                {error, timeout} = result(#{pid => Pid, monitor => Monitor}),
+                {error, timeout} = result(Replacer),
                 GiveUp(2 * Timeout)
         end
     end,
@@ -546,9 +545,9 @@ a_failed_worker_is_replaced_when_others_want_the_slot(_Config) ->
             receive
                 {replacing, Replacing} -> ?assertEqual({error, timeout}, result(Replacing))
             end,
-            {ok, Next} = weir_pool:claim(?POOL, fun(W) -> W end, 10000),
+            {ok, Next} = weir_pool:claim(?POOL, fun(W) -> W end, weir_kit:wait_ms()),
             ?assertNotEqual(Worker, Next),
-            weir_pool_test_lib:await_down(Worker),
+            weir_kit:await_down(Worker),
             at_rest(),
             ?assertEqual(1, counter(abandoned)),
             ok = weir_pool:stop(?POOL)
@@ -563,19 +562,17 @@ a_failed_worker_is_replaced_when_others_want_the_slot(_Config) ->
 work_in_time(_Config) ->
     start(1),
     Self = self(),
-    {ok, Worker} = weir_pool:claim(?POOL, fun(W) -> {true, W} = {self() =/= Self, W}, W end, ?WORK(10000)),
+    {ok, Worker} = weir_pool:claim(?POOL, fun(W) -> {true, W} = {self() =/= Self, W}, W end, ?WORK(weir_kit:wait_ms())),
     ?assertEqual([Worker], workers()),
     {ok, nil} = weir_pool:claim(?POOL, fun(_) -> nil end, ?WORK(infinity)),
     {error, no_pool} = weir_pool:claim(nosuch, fun(_) -> nil end, ?WORK(10)),
-    %% Of those that wait, the wait is part of it.
+    %% The time-out covers the wait for a worker, too.
     [Holder] = hold_all(),
     {error, timeout} = weir_pool:claim(?POOL, fun(_) -> nil end, ?WORK(20)),
-    {Pid, Monitor} = spawn_monitor(fun() ->
-        exit({result, weir_pool:claim(?POOL, fun(W) -> W end, ?WORK(infinity))})
-    end),
-    eventually(fun() -> waiting() > 0 end),
+    Waiter = weir_kit:start(fun() -> weir_pool:claim(?POOL, fun(W) -> W end, ?WORK(infinity)) end),
+    until(fun() -> waiting() > 0 end),
     let_go(Holder),
-    ?assertEqual({ok, Worker}, result(#{pid => Pid, monitor => Monitor})),
+    ?assertEqual({ok, Worker}, result(Waiter)),
     ?assertEqual(1, counter(timeouts)),
     at_rest(),
     no_messages().
@@ -585,7 +582,7 @@ work_fails(_Config) ->
     [
         begin
             process_flag(trap_exit, Trap),
-            try weir_pool:claim(?POOL, fun(_) -> ?MODULE:raise(Class, Reason) end, ?WORK(10000)) of
+            try weir_pool:claim(?POOL, fun(_) -> ?MODULE:raise(Class, Reason) end, ?WORK(weir_kit:wait_ms())) of
                 Result -> error({unexpected, Result})
             catch
                 C:R:Stack ->
@@ -610,7 +607,7 @@ work_fails(_Config) ->
     %% A call of the worker that has timed out.
     [Worker] = workers(),
     TimeOut = fun(W) -> exit({timeout, {gen_server, call, [W, request, 1]}}) end,
-    ?assertExit({timeout, {_, _, [Worker | _]}}, weir_pool:claim(?POOL, TimeOut, ?WORK(10000))),
+    ?assertExit({timeout, {_, _, [Worker | _]}}, weir_pool:claim(?POOL, TimeOut, ?WORK(weir_kit:wait_ms()))),
     at_rest(),
     ?assertEqual(1, counter(abandoned)),
     ?assertNotEqual([Worker], workers()).
@@ -625,12 +622,12 @@ work_too_long(_Config) ->
             never -> ok
         end
     end,
-    {error, timeout} = weir_pool:claim(?POOL, ForEver, ?WORK(5000)),
+    {error, timeout} = weir_pool:claim(?POOL, ForEver, ?WORK(2000)),
     receive
-        {working, Child, Worker} -> weir_pool_test_lib:await_down(Child)
+        {working, Child, Worker} -> weir_kit:await_down(Child)
     end,
     ?assertEqual(1, counter(timeouts)),
-    %% It is likely to be busy, so it is replaced.
+    %% The worker is likely to be busy, so the pool replaces it.
     {ok, Next} = weir_pool:claim(?POOL, fun(W) -> W end, #{timeout => infinity}),
     ?assertNotEqual(Worker, Next),
     ?assertEqual(1, counter(abandoned)),
@@ -665,9 +662,9 @@ work_and_traps(_Config) ->
      || Fun <- Claims, Timeout <- [1, 2], _ <- lists:seq(1, 50)
     ],
     no_messages(),
-    %% An exit signal of somebody else's is not swallowed.
+    %% The claim does not swallow an exit signal of another process.
     exit(self(), wanted),
-    {ok, done} = weir_pool:claim(?POOL, fun(_) -> done end, ?WORK(10000)),
+    {ok, done} = weir_pool:claim(?POOL, fun(_) -> done end, ?WORK(weir_kit:wait_ms())),
     receive
         {'EXIT', _, wanted} -> ok
     end,
@@ -678,7 +675,7 @@ work_and_traps(_Config) ->
 work_of_a_killed_caller(_Config) ->
     start(1),
     Test = self(),
-    {Caller, Monitor} = spawn_monitor(fun() ->
+    Caller = spawn(fun() ->
         weir_pool:claim(
             ?POOL,
             fun(_) ->
@@ -695,17 +692,14 @@ work_of_a_killed_caller(_Config) ->
             {working, Pid} -> Pid
         end,
     ChildMonitor = monitor(process, Child),
-    exit(Caller, kill),
-    receive
-        {'DOWN', Monitor, process, Caller, killed} -> ok
-    end,
+    weir_kit:kill(Caller),
     receive
         {'DOWN', ChildMonitor, process, Child, killed} -> ok
     end,
     at_rest(),
     ?assertEqual(1, counter(abandoned)).
 
-%% As if the caller had run the fun itself.
+%% The claim exits as if the caller had run the function itself.
 work_is_killed(_Config) ->
     start(1),
     Suicide = fun(_) ->
@@ -715,14 +709,12 @@ work_is_killed(_Config) ->
         end
     end,
     process_flag(trap_exit, true),
-    ?assertExit(killed, weir_pool:claim(?POOL, Suicide, ?WORK(10000))),
+    ?assertExit(killed, weir_pool:claim(?POOL, Suicide, ?WORK(weir_kit:wait_ms()))),
     process_flag(trap_exit, false),
     no_messages(),
     at_rest(),
-    {Caller, Monitor} = spawn_monitor(fun() -> weir_pool:claim(?POOL, Suicide, ?WORK(10000)) end),
-    receive
-        {'DOWN', Monitor, process, Caller, killed} -> ok
-    end,
+    Caller = weir_kit:start(fun() -> weir_pool:claim(?POOL, Suicide, ?WORK(infinity)) end),
+    ?assertError({crashed, killed}, result(Caller)),
     at_rest(),
     ?assertEqual(2, counter(abandoned)).
 
@@ -731,15 +723,15 @@ work_that_was_killed_is_taken_out_of_the_queue(_Config) ->
     start(1),
     [Holder] = hold_all(),
     Callers = [
-        spawn_monitor(fun() -> weir_pool:claim(?POOL, fun(W) -> W end, ?WORK(infinity)) end)
+        weir_kit:start(fun() -> weir_pool:claim(?POOL, fun(W) -> W end, ?WORK(infinity)) end)
      || _ <- lists:seq(1, 20)
     ],
-    eventually(fun() -> waiting() =:= 20 end),
+    until(fun() -> waiting() =:= 20 end),
     [exit(Pid, kill) || {Pid, _} <- Callers],
-    [?assertEqual({died, killed}, result(#{pid => Pid, monitor => Monitor})) || {Pid, Monitor} <- Callers],
-    eventually(fun() -> waiting() =:= 0 end),
+    [?assertError({crashed, killed}, result(Caller)) || Caller <- Callers],
+    until(fun() -> waiting() =:= 0 end),
     {error, timeout} = weir_pool:claim(?POOL, fun(W) -> W end, ?WORK(20)),
-    eventually(fun() -> waiting() =:= 0 end),
+    until(fun() -> waiting() =:= 0 end),
     let_go(Holder),
     at_rest(),
     ?assertEqual([0, 0], [counter(Counter) || Counter <- [abandoned, restarts]]),

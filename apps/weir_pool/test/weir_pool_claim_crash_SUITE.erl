@@ -1,4 +1,4 @@
-%% Claims: nothing is lost and nothing given twice, whoever is killed, suspended or late, and when.
+%% Claims: no worker is lost or given twice, whichever process is killed, suspended or late, at any moment.
 -module(weir_pool_claim_crash_SUITE).
 
 -include_lib("stdlib/include/assert.hrl").
@@ -6,19 +6,20 @@
 
 -compile([export_all, nowarn_export_all]).
 
+-import(weir_kit, [until/1, result/1]).
 -import(weir_pool_claim_lib, [
-    start/1, start/2, pool/0, states/0, signals/1, waiting/0, counter/1, queue/0, manager/0, workers/0, eventually/1,
-    await_waiting/1, at_rest/0, no_messages/0, claimer/1, waiter/0, claimed/1, has_not_claimed/1, let_go/1,
-    result/1, kill/1, hold_all/0, wait_in_order/1
+    start/1, start/2, states/0, signals/1, waiting/0, counter/1, queue/0, manager/0, workers/0, await_waiting/1,
+    at_rest/0, no_messages/0, claimer/1, waiter/0, claimed/1, let_go/1, kill/1, hold_all/0,
+    wait_in_order/1
 ]).
 
 -define(POOL, weir_pool_claim_lib).
 
 all() -> weir_kit:cases(?MODULE).
 
-init_per_suite(Config) -> weir_pool_test_lib:quiet(Config).
+init_per_suite(Config) -> weir_kit:quiet(Config).
 
-end_per_suite(Config) -> weir_pool_test_lib:loud(Config).
+end_per_suite(Config) -> weir_kit:loud(Config).
 
 init_per_testcase(_Case, Config) -> weir_pool_claim_lib:set_up(Config).
 
@@ -26,7 +27,7 @@ end_per_testcase(_Case, Config) -> weir_pool_claim_lib:tear_down(Config).
 
 %% ---------------------------------------------------------------- crashes
 
-%% gproc 109: a killed claimer leaves its worker busy for ever.
+%% gproc 109: the worker of a killed claimer stays busy without end.
 killed_claimers(_Config) ->
     start(3),
     Workers = workers(),
@@ -34,16 +35,13 @@ killed_claimers(_Config) ->
     Waiters = wait_in_order(3),
     [kill(Holder) || Holder <- Holders],
     Given = [claimed(Waiter) || Waiter <- Waiters],
-    %% Others: those may be busy still.
-    ?assertEqual([], [Worker || Worker <- Given, lists:member(Worker, Workers)]),
+    %% The old workers may be busy still.
+    weir_kit:none(busy_workers_given, [Worker || Worker <- Given, lists:member(Worker, Workers)]),
     [let_go(Waiter) || Waiter <- Waiters],
     ?assertEqual(3, counter(abandoned)),
     at_rest(),
-    %% By a checkout, with nobody waiting.
-    {Pid, Monitor} = spawn_monitor(fun() -> {ok, _, _} = weir_pool:checkout(?POOL, #{}) end),
-    receive
-        {'DOWN', Monitor, process, Pid, normal} -> ok
-    end,
+    %% A process that has checked out a worker ends, and no claim waits.
+    {ok, _, _} = result(weir_kit:start(fun() -> weir_pool:checkout(?POOL, #{}) end)),
     at_rest(),
     ?assertEqual(4, counter(abandoned)).
 
@@ -56,11 +54,11 @@ busy_workers_are_not_given_out(_Config) ->
         gen_server:call(W, ping, 1)
     end,
     ?assertExit({timeout, {gen_server, call, [Worker, ping, 1]}}, weir_pool:claim(?POOL, TimeOut)),
-    {ok, Next} = weir_pool:claim(?POOL, fun(W) -> {W, gen_server:call(W, ping)} end, #{timeout => infinity}),
-    ?assertMatch({_, pong}, Next),
-    ?assertNotEqual(Worker, element(1, Next)),
+    {ok, Next} = weir_pool:claim(?POOL, fun(W) -> W end, #{timeout => infinity}),
+    weir_kit:none(busy_worker_given, [Next || Next =:= Worker]),
+    ?assertEqual(pong, gen_server:call(Next, ping)),
     at_rest(),
-    %% To whom it does not matter.
+    %% With `abandoned => free' the pool gives out a worker that may be busy.
     ok = weir_pool:stop(?POOL),
     start(1, #{abandoned => free}),
     [Same] = workers(),
@@ -68,7 +66,7 @@ busy_workers_are_not_given_out(_Config) ->
     {ok, Same} = weir_pool:claim(?POOL, fun(W) -> W end, #{timeout => infinity}),
     ?assertEqual(1, counter(abandoned)),
     ok = sys:resume(Same),
-    %% Given out again when it has handled what it was sent.
+    %% With a wait the pool gives the worker out when it has handled its messages.
     ok = weir_pool:stop(?POOL),
     start(1, #{abandoned => {wait, 60000}}),
     [Slow] = workers(),
@@ -82,15 +80,15 @@ busy_workers_are_not_given_out(_Config) ->
     {error, timeout} = weir_pool:claim(?POOL, fun(W) -> W end, #{timeout => 20}),
     true = erlang:resume_process(Slow),
     {ok, Slow} = weir_pool:claim(?POOL, fun(W) -> W end, #{timeout => infinity}),
-    %% What the late answers to the calls sent is not ours; nothing else came.
-    eventually(fun() -> {messages, M} = process_info(self(), messages), [X || X <- M, not is_late_reply(X)] =:= [] end).
+    weir_kit:none(messages, [Message || Message <- weir_kit:messages(), not is_late_reply(Message)]).
 
+%% The late answer to a call that timed out.
 is_late_reply({Ref, pong}) when is_reference(Ref) -> true;
 is_late_reply({[alias | Ref], pong}) when is_reference(Ref) -> true;
 is_late_reply(_) -> false.
 
-%% The claimer was killed when it was about to tell the manager of a time-out, or that the worker is broken, or has no
-%% turn to do so for long. What is broken is nobody's to use again.
+%% The claimer is killed, or not scheduled for long, when it is about to report a time-out or a broken worker to the
+%% manager. The pool does not give out a broken worker again.
 a_lost_message_does_not_keep_a_worker(_Config) ->
     [
         begin
@@ -123,16 +121,16 @@ dead_waiters_leave(_Config) ->
     at_rest(),
     ?assertEqual(0, counter(abandoned)).
 
-%% It is suspended, so that it is killed after the grant and before it has taken over.
+%% The waiter is suspended, so that it is killed after the grant and before it has taken over.
 a_killed_waiter_costs_no_worker(_Config) ->
     start(1),
     [Worker] = workers(),
     [Holder] = hold_all(),
-    [#{pid := Pid} = First, Second] = wait_in_order(2),
+    [{Pid, _} = First, Second] = wait_in_order(2),
     true = erlang:suspend_process(Pid),
     let_go(Holder),
     %% The grant is taken back when it is not taken over for long, and the other has the worker then.
-    eventually(fun() -> waiting() < 2 end),
+    until(fun() -> waiting() < 2 end),
     ok = kill(First),
     ?assertEqual(Worker, claimed(Second)),
     let_go(Second),
@@ -142,31 +140,31 @@ a_killed_waiter_costs_no_worker(_Config) ->
 %% Ways in which a pool dies in the middle of something. Its supervisor starts it again, with new workers.
 deaths() ->
     [
-        {manager_killed, fun() -> weir_pool_test_lib:kill(manager()) end},
-        {queue_killed, fun() -> weir_pool_test_lib:kill(queue()) end},
+        {manager_killed, fun() -> weir_kit:kill(manager()) end},
+        {queue_killed, fun() -> weir_kit:kill(queue()) end},
         {queue_crashed, fun() -> crash(queue(), {ask, no_key, no_base, no_waiter}) end},
         {manager_crashed, fun() -> crash(manager(), {released, no_slot}) end}
     ].
 
 crash(Process, Cast) ->
     gen_server:cast(Process, Cast),
-    weir_pool_test_lib:await_down(Process).
+    weir_kit:await_down(Process).
 
 %% Returns when the next pool is open. Nothing of the old one is left then.
 die(Die) ->
     Manager = manager(),
     Processes = [Manager, queue() | workers()],
     _ = Die(),
-    eventually(fun() ->
+    until(fun() ->
         case weir_pool_terms:pool(?POOL) of
             #pool{manager = New} when New =/= Manager -> true;
             Other -> Other
         end
     end),
-    [weir_pool_test_lib:await_down(Process) || Process <- Processes],
+    [weir_kit:await_down(Process) || Process <- Processes],
     ok.
 
-%% They get a worker of the next pool, or are told that there is none; and nobody hangs.
+%% The waiters get a worker of the next pool, or `no_pool', and none hangs.
 pool_dies_while_many_wait(_Config) ->
     [
         begin
@@ -180,9 +178,9 @@ pool_dies_while_many_wait(_Config) ->
             [?assertEqual({How, {error, timeout}}, {How, result(Claimer)}) || Claimer <- TimedOut],
             ok = die(Die),
             ?assertEqual({error, not_held}, weir_pool:checkin(?POOL, Ticket)),
-            {Got, _} = Outcome = outcome(Waiters, [], 0),
-            ?assertEqual({How, []}, {How, [Worker || Worker <- Got, lists:member(Worker, Old)]}),
-            ct:pal("~p: ~b of 50 got a worker, ~p", [How, length(Got), element(2, Outcome)]),
+            {Got, Refused} = outcome(Waiters, [], 0),
+            weir_kit:none(workers_of_the_old_pool, [{How, Worker} || Worker <- Got, lists:member(Worker, Old)]),
+            ct:pal("~p: ~b of 50 got a worker, ~p", [How, length(Got), Refused]),
             let_go(Holder),
             at_rest(),
             ?assertEqual([0, 0], [counter(Counter) || Counter <- [abandoned, restarts]]),
@@ -191,21 +189,22 @@ pool_dies_while_many_wait(_Config) ->
      || {How, Die} <- deaths()
     ].
 
-%% Whoever has got a worker lets go, until all have, or were refused. Gives the workers, and how many were refused.
+%% Lets each waiter go that has got a worker, until all are served or refused. Returns the workers and the number of
+%% waiters that were refused.
 outcome([], Got, Refused) ->
     {Got, Refused};
 outcome(Waiters, Got, Refused) ->
     receive
         {claimed, Pid, Worker} ->
-            [Waiter] = [W || #{pid := P} = W <- Waiters, P =:= Pid],
+            [Waiter] = [W || {P, _} = W <- Waiters, P =:= Pid],
             let_go(Waiter),
             outcome(lists:delete(Waiter, Waiters), [Worker | Got], Refused);
-        {'DOWN', Monitor, process, Pid, {result, Result}} ->
+        {'DOWN', Monitor, process, Pid, {returned, Result}} ->
             ?assertEqual({error, no_pool}, Result),
-            outcome(lists:delete(#{pid => Pid, monitor => Monitor}, Waiters), Got, Refused + 1)
+            outcome(lists:delete({Pid, Monitor}, Waiters), Got, Refused + 1)
     end.
 
-%% Whoever has got it lets go, until all have.
+%% Lets each waiter go that has got a worker, until all are served.
 serve_any(Waiters) ->
     {Got, 0} = outcome(Waiters, [], 0),
     ?assertEqual(length(Waiters), length(Got)).
@@ -217,7 +216,7 @@ pool_dies_with_a_grant_under_way(_Config) ->
             start(1),
             [Worker] = workers(),
             [Holder] = hold_all(),
-            [#{pid := Pid} = Waiter] = wait_in_order(1),
+            [{Pid, _} = Waiter] = wait_in_order(1),
             true = erlang:suspend_process(Pid),
             let_go(Holder),
             await_waiting(0),
@@ -226,14 +225,14 @@ pool_dies_with_a_grant_under_way(_Config) ->
             true = erlang:resume_process(Pid),
             case claimed(Waiter) of
                 Worker ->
-                    %% Its claim is one of the old pool.
+                    %% The waiter has a claim of the old pool.
                     {ok, Other, Ticket} = weir_pool:checkout(?POOL, 0),
                     ?assertNotEqual(Worker, Other),
                     let_go(Waiter),
-                    ?assertEqual([taken], states()),
+                    weir_kit:same(lost_claim, [taken], states()),
                     ok = weir_pool:checkin(?POOL, Ticket);
                 Next ->
-                    %% It has asked again.
+                    %% The waiter has asked again.
                     ?assertEqual([Next], workers()),
                     ?assertEqual([taken], states()),
                     let_go(Waiter)
@@ -244,7 +243,7 @@ pool_dies_with_a_grant_under_way(_Config) ->
      || {_How, Die} <- deaths()
     ].
 
-%% The claims of the old pool hold nothing of the next, whatever their holders do.
+%% Claims of the old pool hold nothing of the next one, whatever their holders do.
 pool_dies_while_claimed(_Config) ->
     [
         begin
@@ -259,14 +258,14 @@ pool_dies_while_claimed(_Config) ->
             ?assert(lists:member(in_work(Overdue), [{error, no_pool}, {ok, done}])),
             [Held | _] = Tickets = [element(3, weir_pool:checkout(?POOL, 0)) || _ <- [1, 2, 3]],
             ?assertEqual({How, [taken, taken, taken]}, {How, states()}),
-            ?assertEqual([], [Worker || Worker <- workers(), lists:member(Worker, Old)]),
+            weir_kit:none(workers_of_the_old_pool, [Worker || Worker <- workers(), lists:member(Worker, Old)]),
             let_go(Holder1),
             kill(Holder2),
             ?assertEqual({error, not_held}, weir_pool:checkin(?POOL, Ticket, fail)),
             ?assertEqual({error, not_held}, weir_pool:checkin(?POOL, Ticket)),
             manager() ! tick,
             _ = sys:get_state(manager()),
-            ?assertEqual({How, [taken, taken, taken]}, {How, states()}),
+            weir_kit:same(lost_claims, {How, [taken, taken, taken]}, {How, states()}),
             [?assertEqual(ok, weir_pool:checkin(?POOL, T)) || T <- Tickets],
             ?assertEqual({error, not_held}, weir_pool:checkin(?POOL, Held)),
             at_rest(),
@@ -276,35 +275,35 @@ pool_dies_while_claimed(_Config) ->
      || {How, Die} <- deaths()
     ].
 
-%% Of a claim whose time-out covers the work: it is a process of its own that says that it has claimed.
-in_work(#{pid := Pid, monitor := Monitor} = Claimer) ->
+%% Returns the result of a claim whose time-out covers the work. The process that does the work reports the claim.
+in_work({Pid, Monitor} = Claimer) ->
     receive
         {claimed, Child, _Worker} ->
             Child ! let_go,
             result(Claimer);
-        {'DOWN', Monitor, process, Pid, {result, Result}} ->
+        {'DOWN', Monitor, process, Pid, {returned, Result}} ->
             Result
     end.
 
-%% Whoever has seen its call fail, and whoever gives a dead one back, makes its slot vacant, though the manager has not
-%% heard of the death yet: here it is kept from hearing.
+%% A claimer whose call fails, or that returns a dead worker, makes the slot vacant, though the manager has not heard of
+%% the death yet. Here the manager is suspended.
 dead_workers_are_not_given_out_again(_Config) ->
     Ends = [
         fun(Worker) ->
             ?assertExit(_, weir_pool:claim(?POOL, fun(W) ->
-                weir_pool_test_lib:kill(Worker),
+                weir_kit:kill(Worker),
                 gen_server:call(W, ping)
             end))
         end,
         fun(Worker) ->
             {ok, Worker, Ticket} = weir_pool:checkout(?POOL, 0),
-            weir_pool_test_lib:kill(Worker),
+            weir_kit:kill(Worker),
             ?assertEqual(ok, weir_pool:checkin(?POOL, Ticket)),
             ?assertEqual({error, not_held}, weir_pool:checkin(?POOL, Ticket))
         end,
-        %% One claim at most gets one that has died while it was nobody's, and lets its exception pass.
+        %% One claim at most gets a worker that died while it was free, and that claim lets its exception pass.
         fun(Worker) ->
-            weir_pool_test_lib:kill(Worker),
+            weir_kit:kill(Worker),
             ?assertExit({noproc, _}, weir_pool:claim(?POOL, fun(W) -> gen_server:call(W, ping) end))
         end,
         fun(Worker) ->
@@ -312,7 +311,7 @@ dead_workers_are_not_given_out_again(_Config) ->
                 exit(W, kill),
                 throw(oops)
             end)),
-            weir_pool_test_lib:await_down(Worker)
+            weir_kit:await_down(Worker)
         end
     ],
     [
@@ -328,7 +327,7 @@ dead_workers_are_not_given_out_again(_Config) ->
             await_waiting(1),
             true = erlang:resume_process(Manager),
             Next = claimed(Waiter),
-            ?assertNotEqual(Worker, Next),
+            weir_kit:none(dead_worker_given, [Next || Next =:= Worker]),
             let_go(Waiter),
             at_rest(),
             ?assertEqual([0, 1], [counter(Counter) || Counter <- [abandoned, restarts]]),
@@ -341,18 +340,18 @@ worker_dies_with_a_grant_under_way(_Config) ->
     start(1),
     [Worker] = workers(),
     [Holder] = hold_all(),
-    [#{pid := Pid} = Waiter, #{pid := SecondPid} = Second] = wait_in_order(2),
+    [{Pid, _} = Waiter, {SecondPid, _} = Second] = wait_in_order(2),
     [true = erlang:suspend_process(P) || P <- [Pid, SecondPid]],
     let_go(Holder),
-    %% The grant is taken back when it is not taken over for long, and the other has the worker then, and takes it over
-    %% no more than the first.
-    eventually(fun() -> waiting() < 2 end),
-    weir_pool_test_lib:kill(Worker),
-    eventually(fun() -> not lists:member(workers(), [[], [Worker]]) end),
+    %% The queue takes a grant back that is not taken over for long. The other waiter has the worker then, and does not
+    %% take it over either.
+    until(fun() -> waiting() < 2 end),
+    weir_kit:kill(Worker),
+    until(fun() -> not lists:member(workers(), [[], [Worker]]) end),
     true = erlang:resume_process(SecondPid),
     %% The new one is the other's, since the first does not know yet that it has nothing.
     New = claimed(Second),
-    ?assertNotEqual(Worker, New),
+    weir_kit:none(dead_worker_given, [New || New =:= Worker]),
     true = erlang:resume_process(Pid),
     await_waiting(1),
     let_go(Second),
@@ -375,7 +374,7 @@ lost_wake_ups(_Config) ->
     let_go(First),
     Worker = claimed(Second),
     %% Later wake-ups are sent again.
-    eventually(fun() -> signals(?SIGNAL_WAKE) =:= 0 end),
+    until(fun() -> signals(?SIGNAL_WAKE) =:= 0 end),
     let_go(Second),
     at_rest(),
     %% A wake-up for nothing.
@@ -394,15 +393,15 @@ suspended_releasers(_Config) ->
     {ok, _, Ticket} = weir_pool:checkout(?POOL, #{timeout => infinity}),
     Waiter = waiter(),
     true = erlang:suspend_process(Claimer),
-    %% It may hold one of the two, or have been granted one.
+    %% The claimer may hold one of the two workers, or have a grant.
     ok = weir_pool:checkin(?POOL, Ticket),
     _ = claimed(Waiter),
     let_go(Waiter),
     {ok, _, Again} = weir_pool:checkout(?POOL, #{timeout => infinity}),
     ok = weir_pool:checkin(?POOL, Again),
     true = erlang:resume_process(Claimer),
-    %% And again and again, with others that are never stopped.
-    Others = [spawn_monitor(fun() -> claims(300) end) || _ <- lists:seq(1, 4)],
+    %% The claimer is suspended again and again, beside others that are not.
+    Others = [spawn_monitor(fun() -> claims(150) end) || _ <- lists:seq(1, 4)],
     stop_and_go(Claimer, length(Others)),
     exit(Claimer, kill),
     at_rest().
@@ -428,7 +427,7 @@ stop_and_go(Claimer, N) ->
         stop_and_go(Claimer, N)
     end.
 
-%% It keeps those who wait, also beyond their time; when it goes on, they are told, and nothing is lost.
+%% A suspended queue keeps its waiters beyond their time. When it goes on, it answers them, and no worker is lost.
 suspended_queue(_Config) ->
     start(1),
     [Holder] = hold_all(),
@@ -436,10 +435,10 @@ suspended_queue(_Config) ->
     ok = sys:suspend(Queue),
     Late = [claimer(#{timeout => 1}) || _ <- lists:seq(1, 5)],
     %% A request, a cancellation, of each.
-    eventually(fun() -> {message_queue_len, N} = process_info(Queue, message_queue_len), N >= 10 end),
+    until(fun() -> weir_kit:queue_len(Queue) >= 10 end),
     let_go(Holder),
     ok = sys:resume(Queue),
-    Got = [Claimer || #{pid := Pid} = Claimer <- Late, receive {claimed, Pid, _} -> true after 0 -> false end],
+    Got = [Claimer || {Pid, _} = Claimer <- Late, receive {claimed, Pid, _} -> true after 0 -> false end],
     [let_go(Claimer) || Claimer <- Got],
     [?assertEqual({error, timeout}, result(Claimer)) || Claimer <- Late -- Got],
     at_rest().
@@ -451,25 +450,25 @@ stopped_while_many_wait(_Config) ->
     ok = weir_pool:stop(?POOL),
     [?assertEqual({error, no_pool}, result(Waiter)) || Waiter <- Waiters],
     let_go(Holder),
-    %% Drained: those who wait are told at once, those who hold are waited for.
+    %% A drain answers waiters at once, and waits for holders.
     start(1),
     [Holder2] = hold_all(),
     Waiters2 = wait_in_order(5),
-    {Drainer, Monitor} = spawn_monitor(fun() -> exit({result, weir_pool:drain(?POOL, infinity)}) end),
+    Drainer = weir_kit:start(fun() -> weir_pool:drain(?POOL, infinity) end),
     [?assertEqual({error, no_pool}, result(Waiter)) || Waiter <- Waiters2],
     let_go(Holder2),
-    ?assertEqual(ok, result(#{pid => Drainer, monitor => Monitor})).
+    ?assertEqual(ok, result(Drainer)).
 
-%% poolboy 137 and 58: the mailbox of the pool process full of requests and cancellations, and millions of monitors.
-%% Here nothing is left of those who gave up or were killed, not even their monitors; and whoever is too many sends no
-%% message.
+%% poolboy 137 and 58: the mailbox of the pool process is full of requests and cancellations, and has millions of
+%% monitors. Here waiters that gave up or were killed leave nothing, not even their monitors. A claim that the full
+%% queue refuses sends no message.
 no_backlog_no_monitors(_Config) ->
     start(1, #{max_queue => 50}),
     [Holder] = hold_all(),
     Waiters = wait_in_order(50),
     Queue = queue(),
     {monitors, Monitors} = process_info(Queue, monitors),
-    ?assertEqual(lists:sort([{process, Pid} || #{pid := Pid} <- Waiters]), lists:sort(Monitors)),
+    ?assertEqual(lists:sort([{process, Pid} || {Pid, _} <- Waiters]), lists:sort(Monitors)),
     ?assertEqual({links, [manager()]}, process_info(Queue, links)),
     {reductions, Before} = process_info(Queue, reductions),
     Refused = [weir_pool:claim(?POOL, fun(W) -> W end, #{timeout => infinity}) || _ <- lists:seq(1, 1000)],
@@ -479,16 +478,14 @@ no_backlog_no_monitors(_Config) ->
     [kill(Waiter) || Waiter <- Waiters],
     await_waiting(0),
     GiveUp = fun() -> [weir_pool:claim(?POOL, fun(W) -> W end, #{timeout => 1}) || _ <- lists:seq(1, 100)] end,
-    GaveUp = [spawn_monitor(GiveUp) || _ <- lists:seq(1, 40)],
-    [receive {'DOWN', Monitor, _, _, normal} -> ok end || {_, Monitor} <- GaveUp],
-    eventually(fun() -> process_info(Queue, message_queue_len) =:= {message_queue_len, 0} end),
+    _ = weir_kit:in_parallel(lists:duplicate(40, GiveUp)),
+    until(fun() -> weir_kit:queue_len(Queue) =:= 0 end),
     await_waiting(0),
-    ?assertEqual({monitored_by, []}, process_info(Queue, monitored_by)),
-    ?assertEqual({monitors, []}, process_info(Queue, monitors)),
+    weir_kit:same(leaked, [{monitored_by, []}, {monitors, []}], process_info(Queue, [monitored_by, monitors])),
     let_go(Holder),
     at_rest(),
-    %% Nor of those who were served.
-    eventually(fun() -> process_info(Queue, monitors) =:= {monitors, []} end).
+    %% Waiters that were served leave nothing either.
+    until(fun() -> process_info(Queue, monitors) =:= {monitors, []} end).
 
 strays_and_status(_Config) ->
     start(1),
@@ -496,7 +493,7 @@ strays_and_status(_Config) ->
     Queue ! stray,
     gen_server:cast(Queue, stray),
     {error, {bad_call, stray}} = gen_server:call(Queue, stray),
-    %% Of another pool, or of a former one of this name.
+    %% A request for another pool, or for an old pool of this name.
     Alias = alias(),
     ok = weir_pool_queue:ask(Queue, {0, Alias}, 1, infinity),
     receive

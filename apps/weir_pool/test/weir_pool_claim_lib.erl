@@ -1,11 +1,13 @@
-%% What the suites of claims need: a pool, named after this module, and processes that hold its workers or wait for
-%% them.
+%% Functions that the suites of claims share. They start a pool, named after this module, and claimers: tasks that hold
+%% its workers or wait for them.
 -module(weir_pool_claim_lib).
 
 -export([set_up/1, tear_down/1]).
 -export([start/1, start/2, pool/0, states/0, signals/1, waiting/0, counter/1, queue/0, manager/0, workers/0]).
--export([claimer/1, waiter/0, hold_all/0, wait_in_order/1, claimed/1, has_not_claimed/1, let_go/1, kill/1, result/1]).
--export([eventually/1, await_waiting/1, at_rest/0, nobody_waits/0, no_messages/0]).
+-export([claimer/1, waiter/0, hold_all/0, wait_in_order/1, claimed/1, has_not_claimed/1, let_go/1, kill/1]).
+-export([await_waiting/1, at_rest/0, nobody_waits/0, no_messages/0]).
+
+-import(weir_kit, [until/1]).
 
 -include_lib("stdlib/include/assert.hrl").
 -include("../src/weir_pool.hrl").
@@ -42,19 +44,17 @@ workers() ->
     {ok, Workers} = weir_pool:workers(?MODULE),
     [Pid || {_, Pid} <- Workers].
 
-eventually(Condition) -> weir_pool_test_lib:eventually(Condition).
-
 await_waiting(N) ->
-    eventually(fun() ->
+    until(fun() ->
         case waiting() of
             N -> true;
             Other -> {waiting, Other}
         end
     end).
 
-%% Nobody holds or waits, and everything could be claimed again.
+%% Waits until no process holds a worker or waits for one, and each worker can be claimed.
 at_rest() ->
-    eventually(fun() ->
+    until(fun() ->
         manager() ! tick,
         case {lists:usort(states()), waiting(), signals(?SIGNAL_MODE), signals(?SIGNAL_OLDEST)} of
             {[free], 0, Mode, 0} when Mode =< ?NOBODY_WAITS -> true;
@@ -62,21 +62,22 @@ at_rest() ->
         end
     end).
 
-%% The queue is done with those who have waited: a worker that is given back can be had at once.
+%% Waits until the queue has no waiter and has published that. From then on a worker that is checked in is free at once.
 nobody_waits() ->
-    eventually(fun() ->
+    until(fun() ->
         case {waiting(), signals(?SIGNAL_MODE)} of
             {0, Mode} when Mode =< ?NOBODY_WAITS -> true;
             Other -> Other
         end
     end).
 
-no_messages() -> ?assertEqual({messages, []}, process_info(self(), messages)).
+no_messages() -> ?assertEqual([], weir_kit:messages()).
 
-%% A process that claims, says so, and holds until it is told to let go; its exit reason is what the claim gave.
+%% Starts a task that claims a worker, reports the claim, and holds the worker until let_go/1. The result of the task is
+%% that of the claim.
 claimer(Opts) ->
     Test = self(),
-    {Pid, Monitor} = spawn_monitor(fun() ->
+    weir_kit:start(fun() ->
         Result = weir_pool:claim(
             ?MODULE,
             fun(Worker) ->
@@ -88,35 +89,27 @@ claimer(Opts) ->
             Opts
         ),
         no_messages(),
-        exit({result, Result})
-    end),
-    #{pid => Pid, monitor => Monitor}.
+        Result
+    end).
 
 waiter() -> claimer(#{timeout => infinity}).
 
-claimed(#{pid := Pid, monitor := Monitor}) ->
+claimed({Pid, Monitor}) ->
     receive
         {claimed, Pid, Worker} -> Worker;
         {'DOWN', Monitor, process, Pid, Reason} -> error({not_claimed, Reason})
     end.
 
-has_not_claimed(#{pid := Pid}) ->
-    {messages, Messages} = process_info(self(), messages),
-    not lists:any(fun(M) -> is_tuple(M) andalso element(1, M) =:= claimed andalso element(2, M) =:= Pid end, Messages).
+has_not_claimed({Pid, _}) -> [] =:= [Claimed || {claimed, P, _} = Claimed <- weir_kit:messages(), P =:= Pid].
 
-let_go(#{pid := Pid} = Claimer) ->
+let_go({Pid, _} = Claimer) ->
     Pid ! let_go,
-    ?assertEqual({ok, done}, result(Claimer)).
+    ?assertEqual({ok, done}, weir_kit:result(Claimer)).
 
-result(#{pid := Pid, monitor := Monitor}) ->
-    receive
-        {'DOWN', Monitor, process, Pid, {result, Result}} -> Result;
-        {'DOWN', Monitor, process, Pid, Reason} -> {died, Reason}
-    end.
-
-kill(#{pid := Pid} = Claimer) ->
-    exit(Pid, kill),
-    {died, _} = result(Claimer),
+%% Kills a claimer, and takes the message of its end out of the mailbox.
+kill({_, Monitor} = Claimer) ->
+    ok = weir_kit:kill(Claimer),
+    true = demonitor(Monitor, [flush]),
     ok.
 
 %% Claimers that hold everything.
@@ -125,8 +118,8 @@ hold_all() ->
     _ = [claimed(Claimer) || Claimer <- Claimers],
     Claimers.
 
-%% One after the other: each is in the queue before the next asks. Those who were served are counted no more when the
-%% queue has ended what it was doing.
+%% Starts N waiters, each when the one before is in the queue. The queue answers sys:get_state/1 when it has published
+%% that earlier waiters have gone.
 wait_in_order(N) ->
     _ = sys:get_state(queue()),
     Before = waiting(),

@@ -5,14 +5,14 @@
 %% replaced, the pool is resized, and its processes are killed, while claims are held and waited for; in a pool of
 %% processes that connect themselves, these disconnect, connect again, and die.
 %%
-%% The oracle is a table that shares nothing with the pool. Whoever gets a worker enters itself under the worker's pid,
-%% and takes the entry out before it lets go: to find somebody else's entry there, of a process that is alive, is to
-%% find that a worker has two holders. The model says who may hold or wait; whether it was right is seen when all have
-%% let go: then nothing is claimed, nobody waits, and every slot has a worker of its own.
+%% The oracle is a table that shares nothing with the pool. A process that gets a worker enters itself under the pid of
+%% the worker, and takes the entry out before it lets go. If it finds the entry of another live process there, the
+%% worker has two holders. The model says which claimers may hold or wait. In the end all let go: then nothing is
+%% claimed, nothing waits, and each slot has a worker of its own.
 %%
-%% CLAIM_SEQUENCES=n runs n sequences in each case; CLAIM_SLACK_MS=n says by how much a claim may outlive its time-out,
-%% 500 unless told, and beyond that only for as long as the machine did not run the node at all. The log tells by how
-%% much any did, and how many commands were run.
+%% CLAIM_SEQUENCES=n runs n sequences in each case. CLAIM_SLACK_MS=n says by how much a claim may outlive its time-out:
+%% 500 by default, and beyond that only for as long as the machine did not run the node. A claim that is later fails the
+%% case, and raises no fault. The log has the largest delay, and the number of commands.
 -module(weir_pool_claims_prop_SUITE).
 
 -include_lib("stdlib/include/assert.hrl").
@@ -34,10 +34,8 @@
 -define(MAX_SIZE, 6).
 -define(MEMBERS, 4).
 
-%% Sequences of about this many commands; as many sequences as CLAIM_SEQUENCES says, or this many, for each case; where
-%% CI=true, on each of two releases, half as many.
+%% Commands of a sequence, about.
 -define(COMMANDS, 400).
--define(SEQUENCES, 14).
 
 %% Claimers in a sequence that take long to die: they take long to start, too.
 -define(MAX_LARGE, 1).
@@ -52,7 +50,8 @@ init_per_suite(Config) ->
 
 end_per_suite(_Config) -> weir_pool_prop_claimer:log_no_more().
 
-%% What becomes of the worker of a claimer that died, or left it busy. Workers for overflow go at once, or linger.
+%% The options differ in what the pool does with the worker of a dead claimer, or of one that left it busy. Workers for
+%% overflow go at once, or linger.
 replaced(_Config) -> holds(started(#{abandoned => replace, overflow => #{max => 2, linger => 0}})).
 waited_for(_Config) -> holds(started(#{abandoned => {wait, 50}, queue => lifo})).
 freed(_Config) -> holds(started(#{abandoned => free, overflow => #{max => 2, linger => 20}})).
@@ -66,7 +65,7 @@ started(Opts) -> Opts#{size => ?SIZE, worker => {?WORKER, start_link, []}, inten
 
 initial_state() -> initial_state(started).
 
-%% Claimers by number that may hold, wait, or have failed; and what has happened too often to go on for ever.
+%% The state has the numbers of the claimers that may hold, wait, or have failed, and the number of large claimers.
 initial_state(Kind) -> #{kind => Kind, busy => [], large => 0}.
 
 command(#{kind := Kind, busy := Busy}) ->
@@ -114,7 +113,8 @@ simple_use() ->
         {1, other_overrun}
     ]).
 
-%% Who holds a worker and waits for another for ever may wait for one who does the same; so nobody does.
+%% A claimer that holds a worker and waits for another without a time-out could wait for a claimer that does the same.
+%% So the inner claims have a time-out.
 inner_use() -> frequency([{8, simple_use()}, {1, outer_overrun}]).
 
 holds_on(hold) -> true;
@@ -205,7 +205,7 @@ kill_process(Which) ->
     _ = weir_pool_prop_claimer:note_crash(),
     %% There may be none at the moment.
     try process(Which) of
-        Pid -> weir_pool_test_lib:kill(Pid)
+        Pid -> weir_kit:kill(Pid)
     catch
         _:_ -> ok
     end.
@@ -213,24 +213,22 @@ kill_process(Which) ->
 process(manager) -> weir_pool_test_lib:manager(?POOL);
 process(queue) -> weir_pool_test_lib:queue(?POOL);
 process({slot_sup, Slot}) ->
-    %% Only of an open pool: a start that loses one of these fails, and the pool is gone. It is open when it says so and
-    %% has had its manager since before.
+    %% A start that loses a slot's supervisor fails, and the pool is gone. So the pool must be open, and have had its
+    %% manager since before.
     Manager = weir_pool_test_lib:manager(?POOL),
     {ok, _} = weir_pool:info(?POOL),
     true = is_process_alive(Manager),
     weir_pool_life_lib:slot_sup(?POOL, Slot).
 
-%% So that time-outs of milliseconds pass within a sequence.
+%% Pauses so that time-outs of milliseconds pass within a sequence.
 pause(Ms) ->
     receive
     after Ms -> ok
     end.
 
 look() ->
-    case info(?POOL) of
-        {ok, #{claimed := Claimed, limit := Limit}} -> {Claimed, Limit};
-        {error, no_pool} -> no_pool
-    end.
+    #{claimed := Claimed, limit := Limit} = info(?POOL),
+    {Claimed, Limit}.
 
 workers(Pool) ->
     case weir_pool:workers(Pool) of
@@ -239,25 +237,17 @@ workers(Pool) ->
     end.
 
 %% There is no pool for a moment when its manager was killed.
-info(Pool) -> info(Pool, erlang:monotonic_time(millisecond) + 60_000).
-
-info(Pool, Until) ->
-    case weir_pool:info(Pool) of
-        {error, no_pool} = None ->
-            case erlang:monotonic_time(millisecond) > Until of
-                true ->
-                    None;
-                false ->
-                    erlang:yield(),
-                    info(Pool, Until)
-            end;
-        Info ->
-            Info
-    end.
+info(Pool) ->
+    weir_kit:until_value(fun() ->
+        case weir_pool:info(Pool) of
+            {ok, Info} -> Info;
+            {error, no_pool} -> false
+        end
+    end).
 
 %% ---------------------------------------------------------------- members
 
-%% A member connects and disconnects itself when it is told; it waits where it has to.
+%% A member connects and disconnects itself by a command, and waits where it has to.
 connect(N) -> have(N, fun() -> weir_pool:connect(?POOL, N) end, [unknown_worker, connected]).
 
 disconnect(N) -> have(N, fun() -> weir_pool:disconnect(?POOL, N) end, [unknown_worker, not_connected]).
@@ -270,7 +260,7 @@ have(N, Do, Expected) ->
         is_expected(Result, [no_pool, pool_down | Expected]) orelse violation({unexpected, Result})
     end}).
 
-%% One that has died is followed by another.
+%% Returns the member, or a new one if it has died.
 member(N) ->
     case ets:lookup(?TABLE, {member, N}) of
         [{_, Pid}] ->
@@ -287,15 +277,15 @@ new_member(N) ->
     true = ets:insert(?TABLE, {{member, N}, Pid}),
     Pid.
 
-%% Members outlive a pool whose manager is killed, and so do the funs that use them: one that connected itself to the
-%% next pool could have a second user. They hang up, as they should.
+%% Members outlive a pool whose manager is killed, and so do the functions that use them. A member that connected itself
+%% to the next pool could have a second user, so the members of a pool that crashed are killed.
 hang_up() ->
     case weir_pool_prop_claimer:has_crashed() of
         true -> [weir_pool_prop_claimer:kill_worker(Pid) || [Pid] <- ets:match(?TABLE, {{member, '_'}, '$1'})];
         false -> []
     end.
 
-%% All have a name, which a pool that was started again does not know, and whoever is not connected tries it.
+%% Adds all names, which a pool that was started again does not know, and has members connect that are not connected.
 reconnect() ->
     _ = [weir_pool:add_worker(?POOL, N) || N <- lists:seq(1, ?MEMBERS)],
     Connected = [Pid || {_, Pid} <- workers(?POOL)],
@@ -310,7 +300,7 @@ reconnect() ->
         lists:seq(1, ?MEMBERS)
     ).
 
-%% Those who may still have something to do.
+%% Returns the members that may still have something to do.
 busy_members() ->
     Members = [Pid || [Pid] <- ets:match(?TABLE, {{member, '_'}, '$1'})],
     Infos = [{busy, Pid, process_info(Pid, [message_queue_len, current_function])} || Pid <- Members],
@@ -322,8 +312,7 @@ is_busy(_) -> true.
 %% ---------------------------------------------------------------- the property
 
 holds(Opts) ->
-    Usual = weir_kit:long(?SEQUENCES div 2, ?SEQUENCES),
-    Sequences = list_to_integer(os:getenv("CLAIM_SEQUENCES", integer_to_list(Usual))),
+    Sequences = list_to_integer(os:getenv("CLAIM_SEQUENCES", weir_kit:long("5", "14"))),
     Kind =
         case Opts of
             #{worker := none} -> connected;
@@ -333,32 +322,34 @@ holds(Opts) ->
     Property = ?FORALL(
         Commands,
         resize(?COMMANDS, commands(?MODULE, initial_state(Kind))),
-        begin
-            ok = set_up(Kind, Opts),
-            {History, _State, Result} = run_commands(?MODULE, Commands),
-            counters:add(Ran, 1, length(History)),
-            %% This edition of PropEr does not survive an exception here.
-            Left = outcome(fun() -> quiescence(Kind) end),
-            Violations = outcome(fun() -> violations() end),
-            counters:put(Ran, 2, max(counters:get(Ran, 2), weir_pool_prop_claimer:most_overdue())),
-            Leftovers = outcome(fun() -> tear_down() end),
-            ?WHENFAIL(
-                ct:pal("~p~n~p~nleft: ~p~nviolations: ~p~nleftovers: ~p", [
-                    Commands, Result, Left, Violations, Leftovers
-                ]),
-                Result =:= ok andalso Left =:= [] andalso Violations =:= [] andalso Leftovers =:= []
-            )
-        end
+        weir_pool_test_lib:in_time(fun() -> run_and_find(Commands, Kind, Opts, Ran) end)
     ),
-    Passed = proper:quickcheck(Property, [{numtests, Sequences}, {max_size, ?COMMANDS}, {max_shrinks, 20}, quiet]),
-    ct:pal("~b commands; claims were overdue by ~b ms at most", [counters:get(Ran, 1), counters:get(Ran, 2)]),
-    ?assert(Passed).
+    Options = [{numtests, Sequences}, {max_size, ?COMMANDS}, {max_shrinks, 20}, quiet],
+    try
+        weir_pool_test_lib:holds(Property, Options)
+    after
+        ct:pal("~b commands; claims were overdue by ~b ms at most", [counters:get(Ran, 1), counters:get(Ran, 2)])
+    end.
 
-outcome(Fun) ->
+%% Runs commands, and returns what was wrong.
+run_and_find(Commands, Kind, Opts, Ran) ->
+    ok = set_up(Kind, Opts),
+    {History, _State, Result} = run_commands(?MODULE, Commands),
+    counters:add(Ran, 1, length(History)),
+    Wrong =
+        [{result, Result} || Result =/= ok] ++ found(fun() -> quiescence(Kind) end) ++
+            found(fun weir_pool_prop_claimer:violations/0) ++ weir_pool_prop_claimer:overdue(),
+    counters:put(Ran, 2, max(counters:get(Ran, 2), weir_pool_prop_claimer:most_overdue())),
+    All = Wrong ++ found(fun tear_down/0),
+    _ = All =:= [] orelse ct:pal("~p~n~p", [Commands, All]),
+    All.
+
+%% This edition of PropEr does not survive an exception in a property.
+found(Fun) ->
     try
         Fun()
     catch
-        Class:Reason:Stack -> {Class, Reason, Stack}
+        Class:Reason:Stack -> [{Class, Reason, Stack}]
     end.
 
 set_up(Kind, Opts) ->
@@ -370,7 +361,7 @@ set_up(Kind, Opts) ->
     _ = Kind =:= connected andalso reconnect(),
     ok.
 
-%% What is left when the pools are stopped.
+%% Stops the pools, and returns what is left of them.
 tear_down() ->
     _ = [weir_pool:stop(Pool) || Pool <- [?POOL, ?SECOND]],
     _ = [exit(Pid, kill) || [Pid] <- ets:match(?TABLE, {{member, '_'}, '$1'})],
@@ -380,7 +371,7 @@ tear_down() ->
     ok = weir_pool_prop_claimer:close(),
     Left.
 
-%% Everybody lets go. What is then left that should not be.
+%% Has all claimers let go. Returns what is then left that should not be.
 quiescence(Kind) ->
     Claimers = weir_pool_prop_claimer:started(),
     _ = [weir_pool_prop_claimer:tell(Pid, let_go) || Pid <- Claimers],
@@ -399,9 +390,9 @@ quiescence(Kind) ->
 %% Does not wait for the manager's next look at the claims of the dead.
 not_at_rest(Pool, Kind) ->
     _ = [Pid ! tick || {ok, {_, Pid, _, _, _}} <- [weir_pool_registry:lookup(Pool)]],
-    %% What claimers have told the manager by now it has heard.
+    %% The manager answers when it has read all earlier messages of claimers.
     _ = weir_pool:added_workers(Pool),
-    {ok, Info} = info(Pool),
+    Info = info(Pool),
     #{size := Size, claimed := Claimed, reserved := Reserved, waiting := Waiting, oldest_wait_ms := Oldest} = Info,
     Workers = workers(Pool),
     Pids = [Pid || {Slot, Pid} <- Workers, Slot =< Size],
@@ -421,37 +412,34 @@ not_at_rest(Pool, Kind) ->
 
 %% The counter begins anew with the pool, so there may be fewer.
 abandoned_too_often() ->
-    {ok, #{abandoned := Abandoned}} = info(?POOL),
+    #{abandoned := Abandoned} = info(?POOL),
     case weir_pool_prop_claimer:most_abandoned() of
         Most when Abandoned =< Most -> [];
         Most -> [{abandoned_too_often, Abandoned, Most}]
     end.
 
-%% Every worker can be claimed again, and does its work; afterwards nothing has become of it.
+%% Claims each worker again, has it work, and releases it. Returns an error if one of these fails.
 not_claimable(Pool) ->
     Before = lists:sort([Pid || {_, Pid} <- workers(Pool)]),
     Claimed = [weir_pool:checkout(Pool, 0) || _ <- Before],
     Workers = lists:sort([Pid || {ok, Pid, _} <- Claimed]),
     Answers = lists:usort([gen_server:call(Pid, ping) || Pid <- Workers]),
     Released = lists:usort([weir_pool:checkin(Pool, Ticket) || {ok, _, Ticket} <- Claimed]),
-    {ok, #{claimed := Left}} = info(Pool),
+    #{claimed := Left} = info(Pool),
     case {Workers, Answers, Released, Left} of
         {Before, [pong], [ok], 0} -> [];
         {Before, [], [], 0} when Before =:= [] -> [];
         _ -> [{not_claimable, Pool, Before, Claimed, Answers, Released, Left}]
     end.
 
-%% Until there is nothing left; or what there is when time is up.
+%% Waits until nothing is left. After a minute, returns an error that shows what is left.
 wait_for(Left) ->
-    try
-        weir_pool_test_lib:eventually(fun() ->
+    found(fun() ->
+        ok = weir_kit:until(fun() ->
             case Left() of
                 [] -> true;
                 Some -> Some
             end
-        end)
-    of
-        ok -> []
-    catch
-        error:{still, Some} -> Some
-    end.
+        end),
+        []
+    end).

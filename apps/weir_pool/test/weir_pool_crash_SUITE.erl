@@ -1,4 +1,4 @@
-%% What the death of each process leaves behind, and how the pool mends itself.
+%% Deaths of each process: what they leave behind, and how the pool mends itself.
 -module(weir_pool_crash_SUITE).
 
 -include_lib("stdlib/include/assert.hrl").
@@ -6,12 +6,12 @@
 
 -compile([export_all, nowarn_export_all]).
 
+-import(weir_kit, [until/1, await_down/1, kill/1, result/1]).
 -import(weir_pool_test_lib, [
-    eventually/1, kill/1, kill_manager/1, await_down/1, manager/1, queue/1, slots/1, workers/1, settled/2,
-    start_parent/1, opts/1, script/2, blocked_after/1, await_blocked/0, stop_parent/1, leftovers/0, nothing_left_soon/0,
-    messages_of_pools/0
+    kill_manager/1, manager/1, queue/1, slots/1, workers/1, settled/2, start_parent/1, opts/1, script/2,
+    blocked_after/1, await_blocked/0, stop_parent/1, leftovers/0, nothing_left_soon/0, messages_of_pools/0
 ]).
--import(weir_pool_life_lib, [pool/1, slot_sup/2, slot_sups/1, settle/2, claimer/1, release/1, run/1, result/1]).
+-import(weir_pool_life_lib, [pool/1, slot_sup/2, slot_sups/1, settle/2, claimer/1, release/1]).
 
 %% Where the manager's state has its slots, and the names of processes; where the slots have their map, and a slot its
 %% monitor.
@@ -22,9 +22,9 @@
 
 all() -> weir_kit:cases(?MODULE).
 
-init_per_suite(Config) -> weir_pool_test_lib:quiet(Config).
+init_per_suite(Config) -> weir_kit:quiet(Config).
 
-end_per_suite(Config) -> weir_pool_test_lib:loud(Config).
+end_per_suite(Config) -> weir_kit:loud(Config).
 
 init_per_testcase(_Case, Config) -> weir_pool_test_lib:setup(Config).
 
@@ -36,7 +36,7 @@ worker_killed(_Config) ->
     ok = weir_pool:start(p, opts(3)),
     [A, B, C] = slots(p),
     kill(B),
-    eventually(fun() -> settled(p, 3) end),
+    until(fun() -> settled(p, 3) end),
     ?assertMatch([A, New, C] when New =/= B, slots(p)),
     ?assertMatch({ok, #{restarts := 1, live := 3}}, weir_pool:info(p)),
     ok = weir_pool:stop(p).
@@ -49,18 +49,18 @@ many_workers_killed_at_once(_Config) ->
         begin
             Pids = workers(p),
             [exit(Pid, kill) || Pid <- Pids],
-            eventually(fun() -> settled(p, 100) andalso workers(p) -- Pids =:= workers(p) end)
+            until(fun() -> settled(p, 100) andalso workers(p) -- Pids =:= workers(p) end)
         end
      || _ <- [1, 2]
     ],
-    eventually(fun() -> {ok, #{restarts := R}} = weir_pool:info(p), R =:= 200 end),
+    until(fun() -> {ok, #{restarts := R}} = weir_pool:info(p), R =:= 200 end),
     ?assertEqual(Manager, manager(p)),
     ok = weir_pool:stop(p).
 
 vacant_at_once_while_the_next_is_starting(_Config) ->
     ok = weir_pool:start(p, script(3, blocked_after(3))),
     [A, B, C] = slots(p),
-    %% Neither waits for the other.
+    %% Neither start waits for the other.
     Sups = [
         begin
             kill(Pid),
@@ -68,10 +68,10 @@ vacant_at_once_while_the_next_is_starting(_Config) ->
         end
      || Pid <- [A, B]
     ],
-    eventually(fun() -> slots(p) =:= [undefined, undefined, C] end),
+    until(fun() -> slots(p) =:= [undefined, undefined, C] end),
     ?assertEqual([{ok, C}], lists:usort([weir_pool:pick(p) || _ <- lists:seq(1, 10)])),
     [Sup ! go || Sup <- Sups],
-    eventually(fun() -> settled(p, 3) end),
+    until(fun() -> settled(p, 3) end),
     ok = weir_pool:stop(p).
 
 %% The manager hears of a death after it has heard of the successor.
@@ -83,7 +83,7 @@ late_news(_Config) ->
     Monitor = element(?SLOT_MONITOR, Entry),
     ?assert(is_reference(Monitor)),
     kill(A),
-    eventually(fun() -> settled(p, 2) end),
+    until(fun() -> settled(p, 2) end),
     [New, B] = slots(p),
     Manager ! {{down, 1}, Monitor, process, A, killed},
     Manager ! {{down, 1}, make_ref(), process, New, killed},
@@ -92,11 +92,11 @@ late_news(_Config) ->
     %% For real: both pieces of news wait until the manager goes on.
     ok = sys:suspend(Manager),
     kill(New),
-    eventually(fun() -> not lists:member(supervised(Sup), [New, restarting]) end),
+    until(fun() -> not lists:member(supervised(Sup), [New, restarting]) end),
     Next = supervised(Sup),
     ?assertEqual([New, B], slots(p)),
     ok = sys:resume(Manager),
-    eventually(fun() -> slots(p) =:= [Next, B] end),
+    until(fun() -> slots(p) =:= [Next, B] end),
     ?assert(settled(p, 2)),
     ?assertMatch({ok, #{restarts := 2}}, weir_pool:info(p)),
     ok = weir_pool:stop(p).
@@ -106,8 +106,8 @@ supervised(Sup) ->
     [{_Slot, Worker, worker, _}] = supervisor:which_children(Sup),
     Worker.
 
-%% What somebody says who does not supervise this pool's workers, or no longer, is void; and so is what is done in the
-%% name of another pool of this name.
+%% The manager ignores news of processes that do not supervise its workers, or no longer do. The registry ignores
+%% requests in the name of an older pool of this name.
 news_of_strangers(_Config) ->
     ok = weir_pool:start(p, opts(1)),
     {Manager, Replaced} = {manager(p), slot_sup(p, 1)},
@@ -142,14 +142,14 @@ slot_supervisor_killed(_Config) ->
     {Manager, Sup} = {manager(p), slot_sup(p, 2)},
     kill(Sup),
     await_down(B),
-    eventually(fun() -> settled(p, 3) end),
+    until(fun() -> settled(p, 3) end),
     ?assertMatch([A, New, C] when New =/= B, slots(p)),
     ?assertNotEqual(Sup, slot_sup(p, 2)),
     ?assertMatch({ok, #{restarts := 1}}, weir_pool:info(p)),
     {Before, Sups} = {slots(p), slot_sups(p)},
     [kill(Each) || Each <- Sups],
     [await_down(Pid) || Pid <- Before],
-    eventually(fun() -> settled(p, 3) end),
+    until(fun() -> settled(p, 3) end),
     ?assertEqual(Sups, Sups -- slot_sups(p)),
     ?assertMatch({ok, #{restarts := 4}}, weir_pool:info(p)),
     ?assertEqual(Manager, manager(p)),
@@ -165,14 +165,9 @@ stubborn(Size, Shutdown) ->
     end,
     (script(Size, Script))#{shutdown => Shutdown}.
 
-%% All that have ever been started so far are gone.
+%% Raises a fault if a stubborn worker that was started so far is alive.
 no_stubborn() ->
-    receive
-        {stubborn, Worker} ->
-            ?assertNot(is_process_alive(Worker)),
-            no_stubborn()
-    after 0 -> ok
-    end.
+    weir_kit:none(leaked, [Worker || {stubborn, Worker} <- weir_kit:take_messages(), is_process_alive(Worker)]).
 
 %% The manager kills it and starts another, whether it has time for that or the pool stops.
 a_worker_that_outlives_its_slot_supervisor(_Config) ->
@@ -180,7 +175,7 @@ a_worker_that_outlives_its_slot_supervisor(_Config) ->
     [A, B] = slots(p),
     kill(slot_sup(p, 1)),
     await_down(A),
-    eventually(fun() -> settled(p, 2) end),
+    until(fun() -> settled(p, 2) end),
     ?assertMatch([New, B] when New =/= A, slots(p)),
     ?assertMatch({ok, #{restarts := 1}}, weir_pool:info(p)),
     ok = weir_pool:stop(p),
@@ -198,8 +193,8 @@ a_worker_that_outlives_its_slot_supervisor(_Config) ->
 a_worker_that_outlives_its_slot_supervisor_in_a_pool_that_stops(_Config) ->
     ok = weir_pool:start(p, stubborn(1, 20000)),
     Sup = slot_sup(p, 1),
-    Stopper = run(fun() -> weir_pool:stop(p) end),
-    eventually(fun() -> process_info(Sup, current_function) =:= {current_function, {weir_pool_slot_sup, stop, 2}} end),
+    Stopper = weir_kit:start(fun() -> weir_pool:stop(p) end),
+    until(fun() -> process_info(Sup, current_function) =:= {current_function, {weir_pool_slot_sup, stop, 2}} end),
     kill(Sup),
     ?assertEqual(ok, result(Stopper)),
     no_stubborn().
@@ -214,7 +209,7 @@ a_worker_that_outlives_its_slot_supervisor_unnoticed(_Config) ->
 
 %% ---------------------------------------------------------------- managers and queues
 
-%% The pool comes back whole, with new workers; nobody hangs, and nothing of what was before is left.
+%% The pool comes back whole, with new workers. No caller hangs, and nothing of the old pool is left.
 manager_killed(_Config) ->
     ok = weir_pool:start(p, pool(2)),
     ok = weir_pool:start(q, opts(1)),
@@ -226,27 +221,24 @@ manager_killed(_Config) ->
     ?assertEqual(Q, {manager(q), slots(q)}),
     ok = weir_pool:stop(q).
 
-%% A pool of two, both claimed, and others wait.
+%% Kills a pool of two workers while both are claimed and two claims wait, and waits until it has come back.
 comes_back(Name, Kill) ->
     {Manager, Queue, Before, Sups} = {manager(Name), queue(Name), slots(Name), slot_sups(Name)},
     {ok, _, Ticket} = weir_pool:checkout(Name, 0),
     Claimer = claimer(Name),
-    Waiters = [run(fun() -> weir_pool:claim(Name, fun(Pid) -> Pid end, Ms) end) || Ms <- [60000, infinity]],
-    eventually(fun() -> {ok, #{waiting := N}} = weir_pool:info(Name), N =:= 2 end),
+    Times = [weir_kit:wait_ms(), infinity],
+    Waiters = [weir_kit:start(fun() -> weir_pool:claim(Name, fun(Pid) -> Pid end, Ms) end) || Ms <- Times],
+    until(fun() -> {ok, #{waiting := N}} = weir_pool:info(Name), N =:= 2 end),
     Kill(),
     [await_down(Pid) || Pid <- [Manager, Queue | Before ++ Sups]],
-    eventually(fun() -> settled(Name, 2) end),
+    until(fun() -> settled(Name, 2) end),
     After = workers(Name),
-    ?assertEqual(Before, Before -- After),
-    [
-        case result(Waiter) of
-            {ok, Worker} -> ?assert(lists:member(Worker, After));
-            Other -> ?assertEqual({error, no_pool}, Other)
-        end
-     || Waiter <- Waiters
-    ],
-    %% What was claimed before is nobody's business any more, whoever has it now.
-    {ok, _, New} = weir_pool:checkout(Name, 60000),
+    weir_kit:none(workers_of_the_old_pool, [Worker || Worker <- Before, lists:member(Worker, After)]),
+    Right = [{error, no_pool} | [{ok, Worker} || Worker <- After]],
+    Results = [result(Waiter) || Waiter <- Waiters],
+    weir_kit:none(wrong_results, [Result || Result <- Results, not lists:member(Result, Right)]),
+    %% Tickets of the old pool release nothing of the new one.
+    {ok, _, New} = weir_pool:checkout(Name, weir_kit:wait_ms()),
     ?assertEqual({error, not_held}, weir_pool:checkin(Name, Ticket)),
     ?assertEqual({error, not_held}, weir_pool:checkin(Name, Ticket, fail)),
     ?assertEqual({error, not_held}, release(Claimer)),
@@ -255,9 +247,9 @@ comes_back(Name, Kill) ->
     ?assertEqual(After, workers(Name)),
     ?assertMatch({ok, #{restarts := 0, abandoned := 0, waiting := 0}}, weir_pool:info(Name)),
     ?assertNotEqual(Manager, manager(Name)),
-    ?assertEqual([], messages_of_pools()).
+    weir_kit:none(messages, messages_of_pools()).
 
-%% Nobody waits for them, but they are stopped in order.
+%% The next pool does not wait for the old workers, which are shut down in order.
 manager_killed_with_workers_that_are_slow_to_stop(_Config) ->
     Slow = {weir_pool_life_worker, start_slow_to_stop, [self()]},
     ok = weir_pool:start(p, #{size => 2, worker => Slow, shutdown => infinity}),
@@ -269,14 +261,15 @@ manager_killed_with_workers_that_are_slow_to_stop(_Config) ->
     [Pid ! go || Pid <- Before],
     [await_down(Pid) || Pid <- Before],
     Now = workers(p),
-    Stopper = run(fun() -> weir_pool:stop(p) end),
+    Stopper = weir_kit:start(fun() -> weir_pool:stop(p) end),
     [receive {stopping, Pid} -> Pid ! go end || Pid <- Now],
     ?assertEqual(ok, result(Stopper)).
 
-%% Those who asked for them are told. What was being started is stopped as soon as it is there.
+%% The callers of the changes get an error. Workers that were starting stop as soon as they have started.
 manager_killed_during_changes(_Config) ->
     ok = weir_pool:start(p, script(2, blocked_after(2))),
-    Changers = [run(fun() -> weir_pool:replace(p, 1) end), run(fun() -> weir_pool:resize(p, 3) end)],
+    Changes = [fun() -> weir_pool:replace(p, 1) end, fun() -> weir_pool:resize(p, 3) end],
+    Changers = [weir_kit:start(Change) || Change <- Changes],
     Blocked = [await_blocked() || _ <- Changers],
     kill(manager(p)),
     [?assertEqual({error, {pool_down, killed}}, result(Changer)) || Changer <- Changers],
@@ -285,7 +278,7 @@ manager_killed_during_changes(_Config) ->
     [Sup ! go || Sup <- [First | Blocked]],
     [await_down(Sup) || Sup <- Blocked],
     await_blocked() ! go,
-    eventually(fun() -> settled(p, 2) end),
+    until(fun() -> settled(p, 2) end),
     ?assertMatch({ok, #{size := 2, restarts := 0}}, weir_pool:info(p)),
     ok = weir_pool:stop(p).
 
@@ -310,7 +303,7 @@ manager_killed_under_a_supervisor(_Config) ->
     ?assertEqual([manager(p)], [Pid || {_, Pid, _, _} <- supervisor:which_children(Parent)]),
     stop_parent(Parent).
 
-%% Every incarnation takes the name over from one that has just been killed; what is left of that disturbs nobody.
+%% Each manager takes the name over from one that has just been killed. The remains of that disturb no process.
 manager_killed_again_and_again_under_a_supervisor(_Config) ->
     Parent = start_parent({#{intensity => 1000}, [weir_pool:child_spec(p, pool(3))]}),
     [
@@ -338,7 +331,7 @@ too_many_crashes_under_a_supervisor(_Config) ->
 kill_registry() ->
     Old = whereis(weir_pool_registry),
     kill(Old),
-    eventually(fun() -> not lists:member(whereis(weir_pool_registry), [undefined, Old]) end).
+    until(fun() -> not lists:member(whereis(weir_pool_registry), [undefined, Old]) end).
 
 registry_killed(_Config) ->
     ok = weir_pool:start(p, opts(2)),
@@ -347,7 +340,7 @@ registry_killed(_Config) ->
     ?assertEqual(Before, slots(p)),
     ?assertEqual({error, already_started}, weir_pool:start(p, opts(1))),
     kill(hd(Before)),
-    eventually(fun() -> settled(p, 2) end),
+    until(fun() -> settled(p, 2) end),
     ?assertEqual(Manager, manager(p)),
     ok = weir_pool:start(q, opts(1)),
     kill_manager(q),
@@ -364,13 +357,13 @@ registry_killed_and_a_pool_too(_Config) ->
             never -> ok
         end
     end),
-    eventually(fun() -> settled(p, 2) end),
+    until(fun() -> settled(p, 2) end),
     ok = sys:suspend(weir_pool_sup),
     kill(whereis(weir_pool_registry)),
     kill(manager(p)),
     await_down(Owner),
     ?assertMatch({ok, _}, weir_pool_registry:lookup(p)),
-    %% Its manager stays away: whoever asks it is told so.
+    %% The manager stays away, and its callers get `no_pool'.
     ?assertEqual({error, no_pool}, weir_pool:resize(p, 1, 100)),
     ?assertEqual({error, no_pool}, weir_pool:replace(p, 1, 100)),
     ?assertEqual({error, no_pool}, weir_pool:drain(p, 100)),
@@ -386,17 +379,17 @@ requests_wait_for_the_next_registry(_Config) ->
     ok = sys:suspend(weir_pool_sup),
     kill(whereis(weir_pool_registry)),
     [kill(Manager) || Manager <- Before],
-    Starter = run(fun() -> weir_pool:start(r, opts(1)) end),
-    eventually(fun() -> process_info(Starter, status) =:= {status, waiting} end),
+    Starter = weir_kit:start(fun() -> weir_pool:start(r, opts(1)) end),
+    weir_kit:until_waiting(Starter),
     ok = sys:resume(weir_pool_sup),
     ?assertEqual(ok, result(Starter)),
-    eventually(fun() -> lists:all(fun is_another_settled/1, lists:zip([p, q], Before)) end),
+    until(fun() -> lists:all(fun is_another_settled/1, lists:zip([p, q], Before)) end),
     ?assertEqual(Before, Before -- [manager(p), manager(q)]),
     stop_parent(Parent),
     ok = weir_pool:stop(p),
     ok = weir_pool:stop(r).
 
-%% The pool has another manager than that one, and its workers. Those of the one before may take a moment to die.
+%% Returns whether the pool has another manager than Before, and its workers. The old workers may take a moment to die.
 is_another_settled({Name, Before}) ->
     case weir_pool_terms:pool(Name) of
         #pool{manager = Manager} when Manager =/= Before -> settled(Name, 2);
@@ -408,17 +401,17 @@ requests_may_be_made_twice(_Config) ->
     ?assertEqual({ok, Base}, weir_pool_registry:register(p, self())),
     Test = self(),
     ?assertMatch({ok, {p, Test, Base, Test, none}}, weir_pool_registry:lookup(p)),
-    Other = run(fun() -> weir_pool_registry:register(p, self()) end),
+    Other = weir_kit:start(fun() -> weir_pool_registry:register(p, self()) end),
     ?assertEqual({error, already_started}, result(Other)),
     [?assertEqual(ok, weir_pool_registry:unregister(p, Base)) || _ <- [1, 2]],
     ?assertEqual({error, no_pool}, weir_pool_registry:lookup(p)).
 
-%% Its eraser is kept from erasing the first pool, so that the second has to wait, and both for the next registry.
+%% The eraser cannot erase the first pool. So the second pool waits, and both wait for the next registry.
 registry_killed_with_terms_to_erase(_Config) ->
     ok = stopped_and_not_erased([p, q]),
     kill(whereis(weir_pool_registry)),
     nothing_left_soon(),
-    eventually(fun() -> not_erased() =:= #{} end).
+    until(fun() -> not_erased() =:= #{} end).
 
 %% Erasers are of low priority: they hardly run while there are others for all schedulers. Where all has been erased
 %% nevertheless, before this process had its turn, it begins again.
@@ -464,10 +457,10 @@ pools_supervisor_killed(_Config) ->
     Parent = start_parent({#{}, [weir_pool:child_spec(q, opts(1))]}),
     Old = whereis(weir_pool_pools_sup),
     kill(Old),
-    eventually(fun() -> weir_pool:pick(p) =:= {error, no_pool} end),
-    eventually(fun() -> not lists:member(whereis(weir_pool_pools_sup), [undefined, Old]) end),
+    until(fun() -> weir_pool:pick(p) =:= {error, no_pool} end),
+    until(fun() -> not lists:member(whereis(weir_pool_pools_sup), [undefined, Old]) end),
     ?assertMatch({ok, _}, weir_pool:pick(q)),
-    eventually(fun() -> weir_pool_registry:lookup(p) =:= {error, no_pool} end),
+    until(fun() -> weir_pool_registry:lookup(p) =:= {error, no_pool} end),
     ok = weir_pool:start(p, opts(2)),
     ok = weir_pool:stop(p),
     stop_parent(Parent),
@@ -476,13 +469,13 @@ pools_supervisor_killed(_Config) ->
 application_stopped(_Config) ->
     [ok = weir_pool:start(Name, opts(50)) || Name <- [p, q, r]],
     ok = application:stop(weir_pool),
-    ?assertEqual([], [Left || Left <- leftovers(), not is_integer(Left)]),
+    weir_kit:none(leaked, [Left || Left <- leftovers(), not is_integer(Left)]),
     nothing_left_soon(),
     ok = application:start(weir_pool),
     ok = weir_pool:start(p, opts(2)),
     ok = weir_pool:stop(p).
 
-%% What erases has no turn until the application has been stopped.
+%% The eraser is not scheduled before the application has been stopped.
 application_stopped_on_a_busy_node(_Config) ->
     Spinners = [spawn(fun Spin() -> Spin() end) || _ <- lists:seq(1, 10 * erlang:system_info(schedulers))],
     try
@@ -492,7 +485,7 @@ application_stopped_on_a_busy_node(_Config) ->
                 ok = application:stop(weir_pool),
                 ok = application:start(weir_pool)
             end,
-            lists:seq(1, 20)
+            lists:seq(1, weir_kit:long(7, 20))
         )
     after
         [exit(Spinner, kill) || Spinner <- Spinners]
@@ -513,7 +506,7 @@ restarts_scan_nobody(_Config) ->
     %% In a node of its own: what pools of other cases have left is collected in the background, for a minute and more
     %% on a busy machine.
     {ok, Peer, _} = peer:start_link(#{
-        connection => standard_io, wait_boot => 150_000, args => ["-pa" | code:get_path()]
+        connection => standard_io, wait_boot => weir_kit:wait_ms(), args => ["-pa" | code:get_path()]
     }),
     ok = weir_kit_nodes:call(Peer, logger, set_primary_config, [level, none]),
     {ok, _} = weir_kit_nodes:call(Peer, application, ensure_all_started, [weir_pool]),
@@ -523,22 +516,22 @@ restarts_scan_nobody(_Config) ->
 restarts_of_a_node() ->
     ok = weir_pool:start(p, (opts(4))#{intensity => 1000}),
     Idle = [spawn(fun() -> receive stop -> ok end end) || _ <- lists:seq(1, 50)],
-    eventually(fun() -> lists:all(fun(P) -> process_info(P, status) =:= {status, waiting} end, Idle) end),
+    until(fun() -> lists:all(fun(P) -> process_info(P, status) =:= {status, waiting} end, Idle) end),
     Work = fun() -> lists:sum([R || P <- Idle, {reductions, R} <- [process_info(P, reductions)]]) end,
-    ok = eventually(fun() -> rests(Work, 10) end),
+    until(fun() -> rests(Work, 10) end),
     Before = Work(),
     [
         begin
             Old = workers(p),
             kill(hd(Old)),
-            eventually(fun() -> settled(p, 4) andalso workers(p) =/= Old end)
+            until(fun() -> settled(p, 4) andalso workers(p) =/= Old end)
         end
      || _ <- lists:seq(1, 200)
     ],
-    %% Looking at a process may cost it some, and each scan would cost each of them one.
+    %% To read the reductions of a process may cost it some. Each scan would cost each process one.
     Restarts = Work() - Before,
     ?assert(Restarts < 200 * length(Idle) div 4),
-    %% The same measurement sees what closing pools costs them.
+    %% Closing pools costs the processes work, and the measurement sees that.
     Between = Work(),
     lists:foreach(
         fun(_) ->
@@ -547,10 +540,10 @@ restarts_of_a_node() ->
         end,
         lists:seq(1, 50)
     ),
-    eventually(fun() -> Work() - Between > 50 * length(Idle) end),
+    until(fun() -> Work() - Between > 50 * length(Idle) end),
     weir_pool:stop(p).
 
-%% Whether nothing was done from one reading to the next, so many times, 10 ms apart, but for what looking costs.
+%% Returns whether the processes did no work between N readings, 10 ms apart. Each reading may cost a reduction.
 rests(_Work, 0) ->
     true;
 rests(Work, Times) ->
@@ -576,23 +569,23 @@ code_changes_under_a_pool_that_works(_Config) ->
 
 works_after_a_change_of_code(Changed) ->
     [One, Other] = [claimer(p), claimer(p)],
-    Waiter = run(fun() -> weir_pool:claim(p, fun(Pid) -> Pid end, infinity) end),
-    eventually(fun() -> {ok, #{waiting := N}} = weir_pool:info(p), N =:= 1 end),
+    Waiter = weir_kit:start(fun() -> weir_pool:claim(p, fun(Pid) -> Pid end, infinity) end),
+    until(fun() -> {ok, #{waiting := N}} = weir_pool:info(p), N =:= 1 end),
     [ok = sys:suspend(Pid) || {Pid, _} <- Changed],
     ?assertMatch({ok, _}, weir_pool:pick(p)),
     [?assertEqual(ok, sys:change_code(Pid, Module, undefined, extra)) || {Pid, Module} <- Changed],
     [ok = sys:resume(Pid) || {Pid, _} <- Changed],
-    %% Those who waited before are served, and claims from before are released, or abandoned.
+    %% Waiters of before the change are served. Claims of before are released, or revoked.
     ?assertEqual(ok, release(One)),
     ?assertMatch({ok, _}, result(Waiter)),
     weir_pool_life_lib:kill_claimer(Other),
-    %% That the manager goes on with its own ticks is seen once, when everything was changed.
+    %% When all processes were changed, the manager must go on with its own ticks.
     _ = length(Changed) > 1 orelse (manager(p) ! tick),
     settle(p, 2),
     %% The pool is still mended, changed, and stopped with its name given back.
     Before = slots(p),
     [kill(Pid) || Pid <- Before],
-    eventually(fun() -> settled(p, 2) andalso Before -- slots(p) =:= Before end),
+    until(fun() -> settled(p, 2) andalso Before -- slots(p) =:= Before end),
     ?assertEqual(ok, weir_pool:resize(p, 3)),
     ?assertEqual(ok, weir_pool:resize(p, 2)),
     settle(p, 2),

@@ -1,4 +1,4 @@
-%% What is shown of a pool, against pools whose terms, words and counters were set by hand.
+%% Checks info/1 with pools whose terms, words and counters are set by hand.
 -module(weir_pool_info_SUITE).
 
 -include_lib("stdlib/include/assert.hrl").
@@ -6,15 +6,14 @@
 
 -compile([export_all, nowarn_export_all]).
 
--import(weir_pool_test_lib, [
-    opts/1, workers/1, script/2, eventually/1, kill/1, kill_manager/1, manager/1, result/1
-]).
+-import(weir_kit, [until/1, kill/1, result/1]).
+-import(weir_pool_test_lib, [opts/1, workers/1, script/2, kill_manager/1, manager/1]).
 
 all() -> weir_kit:cases(?MODULE).
 
-init_per_suite(Config) -> weir_pool_test_lib:quiet(Config).
+init_per_suite(Config) -> weir_kit:quiet(Config).
 
-end_per_suite(Config) -> weir_pool_test_lib:loud(Config).
+end_per_suite(Config) -> weir_kit:loud(Config).
 
 init_per_testcase(_Case, Config) -> weir_pool_test_lib:setup(Config).
 
@@ -98,7 +97,7 @@ picks_are_draws_without_skips(_Config) ->
         ?assertMatch(#{picks := 0, skips := 11}, info())
     end).
 
-%% Of a slot whose word is too low, none; of strategies that do not count, none.
+%% A slot whose word is too low counts as 0, and so do strategies that do not count.
 calls_are_those_that_count(_Config) ->
     [
         with_pool(#{strategy => Strategy}, [self(), self(), self()], fun(Pool) ->
@@ -164,10 +163,10 @@ claims_at_once_and_after_a_wait(Config) ->
     {error, busy} = weir_pool:checkout(f, 0),
     {error, timeout} = weir_pool:checkout(f, 1),
     ?assertMatch(#{claims := 1003, waits := 0, busy := 1, timeouts := 1}, info()),
-    %% The one that was told that its time is over may be counted still.
-    eventually(fun() -> maps:get(waiting, info()) =:= 0 end),
-    {Waiter, _} = spawn_monitor(fun() -> exit({result, weir_pool:claim(f, fun(_) -> done end, infinity)}) end),
-    eventually(fun() -> maps:get(waiting, info()) =:= 1 end),
+    %% A claim that has timed out may be counted a moment longer.
+    until(fun() -> maps:get(waiting, info()) =:= 0 end),
+    Waiter = weir_kit:start(fun() -> weir_pool:claim(f, fun(_) -> done end, infinity) end),
+    until(fun() -> maps:get(waiting, info()) =:= 1 end),
     {error, {overload, _}} = weir_pool:checkout(f, 1000),
     [ok = weir_pool:checkin(f, Ticket) || Ticket <- Tickets],
     ?assertEqual({ok, done}, result(Waiter)),
@@ -178,13 +177,13 @@ claims_at_once_and_after_a_wait(Config) ->
             claims_that_are_not_ended_as_they_should_be(),
             ok = weir_pool:stop(f);
         _ when Claims > 1004 ->
-            %% The one who waited had no turn for long, and what it was granted first was counted: again.
+            %% The waiter was not scheduled for long, so its first grant was counted too. Then the test begins again.
             ok = weir_pool:stop(f),
             claims_at_once_and_after_a_wait(Config)
     end.
 
 claims_that_are_not_ended_as_they_should_be() ->
-    eventually(fun() -> weir_pool_test_lib:is_nobody_waiting(f) end),
+    until(fun() -> weir_pool_test_lib:is_nobody_waiting(f) end),
     {ok, _, Ticket} = weir_pool:checkout(f, 0),
     ok = weir_pool:checkin(f, Ticket, fail),
     ?assertExit(mine, weir_pool:claim(f, fun(_) -> exit(mine) end)),
@@ -192,7 +191,7 @@ claims_that_are_not_ended_as_they_should_be() ->
     kill_manager(f),
     ?assertMatch(#{claims := 0}, info()).
 
-%% What was counted stays so, whatever becomes of the slot and its worker.
+%% Claims stay counted, whatever becomes of the slot and its worker.
 claims_of_slots_that_went(_Config) ->
     ok = weir_pool:start(f, opts(10)),
     All = fun(Size) ->
@@ -202,7 +201,7 @@ claims_of_slots_that_went(_Config) ->
     [All(10) || _ <- lists:seq(1, 7)],
     ?assertMatch(#{claims := 70}, info()),
     [kill(Worker) || Worker <- workers(f)],
-    eventually(fun() -> weir_pool_test_lib:settled(f, 10) end),
+    until(fun() -> weir_pool_test_lib:settled(f, 10) end),
     ?assertMatch(#{claims := 70}, info()),
     ok = weir_pool:replace(f, 3),
     ?assertMatch(#{claims := 70}, info()),
@@ -221,7 +220,7 @@ claimed_time(_Config) ->
     ok = weir_pool:start(f, opts(3)),
     Begin = erlang:monotonic_time(millisecond),
     Tickets = [element(3, weir_pool:checkout(f, 0)) || _ <- [1, 2]],
-    eventually(fun() -> maps:get(claimed_ms, info()) >= 2000 end),
+    until(fun() -> maps:get(claimed_ms, info()) >= 2000 end),
     #{claimed_ms := Claimed} = info(),
     ?assert(Claimed =< 2 * (erlang:monotonic_time(millisecond) - Begin)),
     [ok = weir_pool:checkin(f, Ticket) || Ticket <- Tickets],
@@ -255,7 +254,7 @@ the_last_start_that_failed(_Config) ->
     ok = weir_pool:start(f, script(2, Script)),
     ?assertMatch(#{start_error := none, start_failures := 0}, info()),
     kill(lists:last(workers(f))),
-    eventually(fun() -> weir_pool_test_lib:settled(f, 2) end),
+    until(fun() -> weir_pool_test_lib:settled(f, 2) end),
     MFA = {weir_pool_test_worker, start_with, nonsense},
     ?assertEqual({2, {bad_return, MFA}}, maps:get(start_error, info())),
     ?assertMatch(#{start_failures := 3, restarts := 1}, info()),
@@ -265,7 +264,7 @@ the_last_start_that_failed(_Config) ->
     ?assertMatch(#{start_error := none, start_failures := 0}, info()),
     ok = weir_pool:stop(f),
     ok = weir_pool:start(f, (script(3, fun() -> {error, for_ever} end))#{start => async, backoff => {1, 5}}),
-    eventually(fun() -> maps:get(start_failures, info()) > 10 end),
+    until(fun() -> maps:get(start_failures, info()) > 10 end),
     ?assertMatch(#{start_error := {Slot, for_ever}, live := 0} when Slot =< 3, info()),
     ok = weir_pool:stop(f).
 

@@ -1,16 +1,13 @@
-%% What the suites of the lifecycle need: starts that block until they are told, claimers that hold, pickers that never
-%% stop, and what is inside a pool.
+%% Functions that the suites of the lifecycle share: starts that block, claimers that hold, pickers that pick without a
+%% pause, and the insides of a pool.
 -module(weir_pool_life_lib).
 
 -export([pool/1, pool/2, script/2, slot_script/2, gated/1, await_blocked/1, go/2]).
--export([workers_alive/0, slot_sups/1, slot_sup/2, tasks/1, whole/2, settle/2]).
+-export([workers_alive/0, slot_sups/1, slot_sup/2, settle/2]).
 -export([claimer/1, release/1, kill_claimer/1, worker_of/1, slot_of/1]).
--export([busy/1, idle/1, run/1, result/1]).
+-export([busy/1, idle/1]).
 -export([pickers/2, stop_pickers/1, word/2]).
 
--import(weir_pool_test_lib, [eventually/1, kill/1]).
-
--include_lib("stdlib/include/assert.hrl").
 -include("../src/weir_pool.hrl").
 
 -define(WORKER, weir_pool_life_worker).
@@ -36,12 +33,12 @@ gated(_) ->
         end
     end.
 
-%% That many starts are blocked at the same time: nobody lets one go before all have come.
+%% Waits until that many starts are blocked, all at the same time.
 await_blocked(N) ->
     [
         receive
             {blocked, Pid, Slot} -> {Pid, Slot}
-        after 60_000 -> error({blocked, N})
+        after weir_kit:wait_ms() -> error({blocked, N})
         end
      || _ <- lists:seq(1, N)
     ].
@@ -60,15 +57,6 @@ slot_sup(Name, Slot) ->
     [Sup] = [Sup || {Role, Sup, _, _} <- supervisor:which_children(weir_pool_test_lib:manager(Name)), Role =:= Slot],
     Sup.
 
-%% Probes and checks.
-tasks(Parent) ->
-    [
-        Pid
-     || Pid <- processes(),
-        process_info(Pid, initial_call) =:= {initial_call, {weir_pool_task, run, 1}},
-        process_info(Pid, parent) =:= {parent, Parent}
-    ].
-
 %% All slots filled with different live workers of their own supervisors and free to be claimed, nothing else alive.
 whole(Name, Size) ->
     Alive = length(workers_alive()),
@@ -79,7 +67,7 @@ whole(Name, Size) ->
             {Alive, Other}
     end.
 
-settle(Name, Size) -> eventually(fun() -> whole(Name, Size) end).
+settle(Name, Size) -> weir_kit:until(fun() -> whole(Name, Size) end).
 
 word(Name, Slot) -> weir_pool_word:state(weir_pool_word:read(weir_pool_terms:pool(Name), Slot)).
 
@@ -89,7 +77,7 @@ word(Name, Slot) -> weir_pool_word:state(weir_pool_word:read(weir_pool_terms:poo
 claimer(Name) ->
     Test = self(),
     Pid = spawn(fun() ->
-        {ok, Worker, Ticket} = weir_pool:checkout(Name, #{timeout => 60000}),
+        {ok, Worker, Ticket} = weir_pool:checkout(Name, #{timeout => weir_kit:wait_ms()}),
         Test ! {claimed, self(), Worker, weir_pool:slot(Ticket)},
         receive
             {release, From} -> From ! {released, self(), weir_pool:checkin(Name, Ticket)}
@@ -97,7 +85,7 @@ claimer(Name) ->
     end),
     receive
         {claimed, Pid, Worker, Slot} -> {Pid, Worker, Slot}
-    after 60_000 -> error(no_claim)
+    after weir_kit:wait_ms() -> error(no_claim)
     end.
 
 release({Pid, _Worker, _Slot}) ->
@@ -106,7 +94,7 @@ release({Pid, _Worker, _Slot}) ->
         {released, Pid, Result} -> Result
     end.
 
-kill_claimer({Pid, _Worker, _Slot}) -> kill(Pid).
+kill_claimer({Pid, _Worker, _Slot}) -> weir_kit:kill(Pid).
 
 worker_of({_Pid, Worker, _Slot}) -> Worker.
 
@@ -131,24 +119,20 @@ idle(Worker) -> Worker ! idle.
 
 %% ---------------------------------------------------------------- others
 
-%% Runs something elsewhere; result/1 waits for what it returns.
-run(Fun) ->
-    {Pid, _} = spawn_monitor(fun() -> exit({result, Fun()}) end),
-    Pid.
-
-result(Pid) -> weir_pool_test_lib:result(Pid).
-
-%% Processes that pick all the time, in all ways. What they did not like is told at the end.
-pickers(Name, N) -> [spawn_monitor(fun() -> picker(Name, 0, []) end) || _ <- lists:seq(1, N)].
+%% Starts processes that pick without a pause, in all ways, until stop_pickers/1.
+pickers(Name, N) -> [weir_kit:start(fun() -> picker(Name, 0, []) end) || _ <- lists:seq(1, N)].
 
 picker(Name, Count, Bad) ->
     receive
-        %% Whoever asks wants to know of at least one pick.
-        stop when Count > 0 -> exit({picked, Count, lists:usort(Bad)})
-    after 0 -> ok
-    end,
-    New = [Wrong || Wrong <- [weir_pool:pick(Name), weir_pool:pick(Name, Count), pick_slot(Name)], not is_good(Wrong)],
-    picker(Name, Count + 1, lists:sublist(New ++ Bad, 100)).
+        %% A picker that has not picked yet would prove nothing.
+        stop when Count > 0 -> Bad
+    after 0 ->
+        Picked = [weir_pool:pick(Name), weir_pool:pick(Name, Count), pick_slot(Name)],
+        New = [Wrong || Wrong <- Picked, not is_good(Wrong)],
+        %% A change takes many messages of other processes.
+        erlang:yield(),
+        picker(Name, Count + 1, lists:sublist(New ++ Bad, 100))
+    end.
 
 pick_slot(Name) ->
     case weir_pool:pick_slot(Name) of
@@ -159,15 +143,7 @@ pick_slot(Name) ->
 is_good({ok, Pid}) -> is_pid(Pid);
 is_good(_) -> false.
 
-%% Every picker has picked; what it got that was no worker.
+%% Stops the pickers when each has picked. Returns all results of their picks that were no worker.
 stop_pickers(Pickers) ->
     [Pid ! stop || {Pid, _} <- Pickers],
-    lists:usort(
-        lists:append([
-            receive
-                {'DOWN', Monitor, process, Pid, {picked, Count, Bad}} when Count > 0 -> Bad;
-                {'DOWN', Monitor, process, Pid, Other} -> [Other]
-            end
-         || {Pid, Monitor} <- Pickers
-        ])
-    ).
+    lists:usort(lists:append([weir_kit:result(Picker) || Picker <- Pickers])).

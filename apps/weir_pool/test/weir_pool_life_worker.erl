@@ -14,7 +14,7 @@ start_link(What) -> gen_server:start_link(?MODULE, {knows, What}, []).
 %% Script() returns `start', or what the start function shall return.
 start_script(Script) -> scripted(Script()).
 
-%% The same with the slot, for pools that pass it.
+%% Starts a worker by a script that gets the slot, for pools that pass it.
 start_script(Slot, Script) -> scripted(Script(Slot)).
 
 scripted(start) -> start_link();

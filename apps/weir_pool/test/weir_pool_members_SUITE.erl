@@ -7,24 +7,23 @@
 
 -compile([export_all, nowarn_export_all]).
 
--import(weir_pool_test_lib, [
-    eventually/1, kill/1, kill_manager/1, manager/1, slots/1, nothing_left_soon/0, await_down/1
-]).
+-import(weir_kit, [until/1, await_down/1, kill/1, result/1]).
+-import(weir_pool_test_lib, [kill_manager/1, manager/1, slots/1, nothing_left_soon/0]).
 -import(weir_pool_life_lib, [
-    claimer/1, release/1, kill_claimer/1, worker_of/1, slot_of/1, run/1, result/1, pickers/2, stop_pickers/1, word/2
+    claimer/1, release/1, kill_claimer/1, worker_of/1, slot_of/1, pickers/2, stop_pickers/1, word/2
 ]).
 
 all() -> weir_kit:cases(?MODULE).
 
-init_per_suite(Config) -> weir_pool_test_lib:quiet(Config).
+init_per_suite(Config) -> weir_kit:quiet(Config).
 
-end_per_suite(Config) -> weir_pool_test_lib:loud(Config).
+end_per_suite(Config) -> weir_kit:loud(Config).
 
 init_per_testcase(_Case, Config) -> weir_pool_test_lib:setup(Config).
 
 end_per_testcase(_Case, Config) -> weir_pool_test_lib:teardown(Config).
 
-%% A process that runs what it is told.
+%% Starts a process that runs the functions that it is sent.
 member() -> spawn(fun member_loop/0).
 
 member_loop() ->
@@ -74,7 +73,7 @@ names_get_slots(_Config) ->
     ?assertEqual({error, pool_full}, weir_pool:add_worker(p, d)),
     ?assertEqual({ok, [{c, 1}, {b, 2}, {a, 3}]}, weir_pool:added_workers(p)),
     ?assertEqual({error, no_worker}, weir_pool:pick(p)),
-    %% The first one that is free.
+    %% The name gets the first free slot.
     ?assertEqual(ok, weir_pool:remove_worker(p, b)),
     ?assertEqual({ok, [{c, 1}, {a, 3}]}, weir_pool:added_workers(p)),
     ?assertEqual({ok, 2}, weir_pool:add_worker(p, d)),
@@ -154,7 +153,7 @@ placement(_Config) ->
             weir_pool_members:place(Strategy, Shuffled, Size) =:= expected(Strategy, Taken, Size)
         end
     ),
-    ?assert(proper:quickcheck(Property, [{numtests, 3000}, quiet])),
+    weir_kit:holds(proper:quickcheck(Property, [{numtests, 3000}, quiet])),
     ?assertEqual(full, weir_pool_members:place(random, [], 0)).
 
 padded(Size, Choice) -> lists:sublist(Choice ++ lists:duplicate(Size, false), Size).
@@ -174,7 +173,7 @@ row(Slot, Vacant, Size) ->
         false -> []
     end.
 
-%% Of those that are equally long, the one behind the last taken slot, or else the first.
+%% Of the longest gaps, the slot is in the one behind the last taken slot, or else in the first.
 longest(Rows) ->
     Length = lists:max([length(Row) || Row <- Rows]),
     case lists:last(Rows) of
@@ -206,16 +205,16 @@ connecting(_Config) ->
     ?assertEqual({ok, B}, weir_pool:pick(p)),
     ?assertMatch({ok, #{restarts := 1}}, weir_pool:info(p)),
     ok = weir_pool:stop(p),
-    %% They are not stopped with it.
+    %% The members do not stop with the pool.
     [?assert(is_process_alive(Member)) || Member <- [A, B]],
     [stop(Member) || Member <- [A, B]].
 
 a_worker_that_dies_is_disconnected(_Config) ->
     [A, B] = connected([a, b]),
     kill(A),
-    eventually(fun() -> slots(p) =:= [undefined, B] end),
+    until(fun() -> slots(p) =:= [undefined, B] end),
     stop(B),
-    eventually(fun() -> weir_pool:pick(p) =:= {error, no_worker} end),
+    until(fun() -> weir_pool:pick(p) =:= {error, no_worker} end),
     ?assertEqual({ok, [{a, 1}, {b, 2}]}, weir_pool:added_workers(p)),
     ?assertEqual({ok, 1}, weir_pool:connect(p, a)),
     ok = weir_pool:stop(p).
@@ -227,12 +226,12 @@ a_death_that_the_manager_has_not_heard_of(_Config) ->
     kill(B),
     C = member(),
     C ! {run, self(), fun() -> weir_pool:connect(p, a) end},
-    Remover = run(fun() -> weir_pool:remove_worker(p, b) end),
-    eventually(fun() -> process_info(manager(p), message_queue_len) >= {message_queue_len, 4} end),
+    Remover = weir_kit:start(fun() -> weir_pool:remove_worker(p, b) end),
+    until(fun() -> weir_kit:queue_len(manager(p)) >= 4 end),
     ok = sys:resume(manager(p)),
     receive {ran, C, Result} -> ?assertEqual({ok, 1}, Result) end,
     ?assertEqual(ok, result(Remover)),
-    %% It clears what the dead have left when it has answered.
+    %% The manager clears the slots of the dead after it has answered.
     _ = sys:get_state(manager(p)),
     ?assertEqual([C, undefined], slots(p)),
     ok = weir_pool:stop(p),
@@ -252,7 +251,7 @@ several_names(_Config) ->
     ?assertEqual({ok, A}, weir_pool:claim(q, fun(Pid) -> Pid end)),
     ok = release(Claimer),
     kill(A),
-    eventually(fun() -> slots(p) ++ slots(q) =:= lists:duplicate(6, undefined) end),
+    until(fun() -> slots(p) ++ slots(q) =:= lists:duplicate(6, undefined) end),
     [ok = weir_pool:stop(Pool) || Pool <- [p, q]].
 
 removing(_Config) ->
@@ -266,7 +265,7 @@ removing(_Config) ->
     ok = weir_pool:stop(p),
     stop(A).
 
-%% Whoever has claimed one that disconnects keeps it, and nobody else gets it.
+%% A claimer keeps a process that disconnects, and no other claimer gets it.
 claims_of_connected_processes(_Config) ->
     [A] = connected([a]),
     Claimer = claimer(p),
@@ -275,14 +274,14 @@ claims_of_connected_processes(_Config) ->
     ?assertMatch({error, _}, weir_pool:claim(p, fun(Pid) -> Pid end)),
     ?assertEqual({error, no_worker}, weir_pool:pick(p)),
     ?assertEqual(ok, release(Claimer)),
-    eventually(fun() -> word(p, 1) =:= vacant end),
+    until(fun() -> word(p, 1) =:= vacant end),
     ?assertEqual({error, no_worker}, weir_pool:claim(p, fun(Pid) -> Pid end)),
-    %% One who waits gets the first that connects.
-    Waiter = run(fun() -> weir_pool:claim(p, fun(Pid) -> Pid end, #{timeout => 10000}) end),
-    eventually(fun() -> {ok, #{waiting := N}} = weir_pool:info(p), N =:= 1 end),
+    %% A waiter gets the first process that connects.
+    Waiter = weir_kit:start(fun() -> weir_pool:claim(p, fun(Pid) -> Pid end, #{timeout => infinity}) end),
+    until(fun() -> {ok, #{waiting := N}} = weir_pool:info(p), N =:= 1 end),
     {ok, 1} = connect(A, p, a),
     ?assertEqual({ok, A}, result(Waiter)),
-    %% It is no OTP behaviour, so nobody knows what it has handled.
+    %% The process has no OTP behaviour, so the pool cannot know whether it is idle.
     ?assertEqual({error, {timeout, 1}}, weir_pool:drain(p, 20)),
     ?assert(is_process_alive(A)),
     stop(A).
@@ -297,17 +296,17 @@ left_while_claimed() ->
 
 %% Begins to connect, and gives the process that waits for it; its result is that of connect/2.
 connecting(Member, Name) ->
-    Connecting = run(fun() -> connect(Member, p, Name) end),
-    eventually(fun() -> is_waiting_for_manager(Member) end),
+    Connecting = weir_kit:start(fun() -> connect(Member, p, Name) end),
+    until(fun() -> is_waiting_for_manager(Member) end),
     Connecting.
 
 is_waiting_for_manager(Member) ->
-    %% It has sent its request, and the manager has read that when it answers to somebody else who asked later.
+    %% The member has sent its request. The manager has read that when it answers a later one.
     [{current_function, {gen, do_call, 4}}, {status, waiting}] =:=
         process_info(Member, [current_function, status]) andalso
         is_list(weir_pool:pools()) andalso element(1, weir_pool:added_workers(p)) =:= ok.
 
-%% Nobody else gets it before that claim has ended: it would have two claimers.
+%% No other claimer gets the process before that claim has ended: it would have two claimers.
 connecting_again_while_claimed(_Config) ->
     {A, B, Claimer} = left_while_claimed(),
     Again = connecting(A, a),
@@ -316,12 +315,12 @@ connecting_again_while_claimed(_Config) ->
     Second = claimer(p),
     ?assertEqual(B, worker_of(Second)),
     ?assertMatch({error, busy}, weir_pool:claim(p, fun(Pid) -> Pid end)),
-    Waiter = run(fun() -> weir_pool:claim(p, fun(Pid) -> Pid end, #{timeout => 10000}) end),
-    eventually(fun() -> {ok, #{waiting := N}} = weir_pool:info(p), N =:= 1 end),
+    Waiter = weir_kit:start(fun() -> weir_pool:claim(p, fun(Pid) -> Pid end, #{timeout => infinity}) end),
+    until(fun() -> {ok, #{waiting := N}} = weir_pool:info(p), N =:= 1 end),
     manager(p) ! tick,
     ?assertEqual({ok, [{a, 1}, {b, 2}]}, weir_pool:added_workers(p)),
     ?assertMatch({ok, #{waiting := 1, claimed := 2}}, weir_pool:info(p)),
-    ?assert(is_process_alive(Again)),
+    ?assert(is_process_alive(element(1, Again))),
     ?assertEqual(ok, release(Claimer)),
     ?assertEqual({ok, 1}, result(Again)),
     ?assertEqual({ok, A}, result(Waiter)),
@@ -330,21 +329,21 @@ connecting_again_while_claimed(_Config) ->
     ok = weir_pool:stop(p),
     [stop(Member) || Member <- [A, B]].
 
-%% And whoever waited for the end of that claim does not get in any more.
+%% A process that waits for the end of that claim gets an error.
 draining_waits_for_the_claim_of_one_who_has_left(_Config) ->
     {A, B, Claimer} = left_while_claimed(),
     ok = disconnect(B, p, b),
     Again = connecting(A, a),
-    Drainer = run(fun() -> weir_pool:drain(p, infinity) end),
-    eventually(fun() -> weir_pool:pick(p) =:= {error, no_pool} end),
-    ?assert(is_process_alive(Drainer)),
-    ?assert(is_process_alive(Again)),
+    Drainer = weir_kit:start(fun() -> weir_pool:drain(p, infinity) end),
+    until(fun() -> weir_pool:pick(p) =:= {error, no_pool} end),
+    ?assert(is_process_alive(element(1, Drainer))),
+    ?assert(is_process_alive(element(1, Again))),
     ?assertEqual(ok, release(Claimer)),
     ?assertEqual(ok, result(Drainer)),
     ?assertEqual({error, no_pool}, result(Again)),
     [stop(Member) || Member <- [A, B]].
 
-%% Whatever becomes of abandoned workers otherwise: the process has left the slot.
+%% The value of `abandoned' does not matter, as the process has left the slot.
 connecting_again_while_claimed_by_one_who_dies(_Config) ->
     [
         begin
@@ -367,8 +366,8 @@ connecting_again_while_claimed_by_one_who_dies(_Config) ->
      || Abandoned <- [replace, {wait, 1000}, free]
     ].
 
-%% Another process waits until the claim has ended. Only one of those who want to is connected; the others are told who
-%% that is, also the one that was there before.
+%% Another process waits until the claim has ended. Only one process is connected. The others get an error with its pid,
+%% also the process that was connected before.
 others_connect_while_claimed(_Config) ->
     {A, B, Claimer} = left_while_claimed(),
     C = member(),
@@ -377,17 +376,17 @@ others_connect_while_claimed(_Config) ->
     [?assertEqual({error, {connected, C}}, connect(Member, p, a)) || Member <- [A, B]],
     Second = claimer(p),
     ?assertEqual(B, worker_of(Second)),
-    Waiter = run(fun() -> weir_pool:claim(p, fun(Pid) -> Pid end, #{timeout => 10000}) end),
-    eventually(fun() -> {ok, #{waiting := N}} = weir_pool:info(p), N =:= 1 end),
+    Waiter = weir_kit:start(fun() -> weir_pool:claim(p, fun(Pid) -> Pid end, #{timeout => infinity}) end),
+    until(fun() -> {ok, #{waiting := N}} = weir_pool:info(p), N =:= 1 end),
     manager(p) ! tick,
-    %% Another name is another matter.
+    %% Another name can be used meanwhile.
     D = member(),
     ?assertEqual(ok, disconnect(B, p, b)),
     ?assertEqual(ok, release(Second)),
     ?assertEqual({ok, 2}, connect(D, p, b)),
     ?assertEqual({ok, D}, result(Waiter)),
     ?assertEqual([undefined, D], slots(p)),
-    ?assert(is_process_alive(Next)),
+    ?assert(is_process_alive(element(1, Next))),
     ?assertEqual(ok, release(Claimer)),
     ?assertEqual({ok, 1}, result(Next)),
     ?assertEqual({error, {connected, C}}, connect(A, p, a)),
@@ -395,7 +394,7 @@ others_connect_while_claimed(_Config) ->
     ok = weir_pool:stop(p),
     [stop(Member) || Member <- [A, B, C, D]].
 
-%% It is in nobody's way.
+%% A dead process that waited is in no other's way.
 one_who_waits_to_connect_dies(_Config) ->
     {A, B, Claimer} = left_while_claimed(),
     Dead = [connecting_dies(a) || _ <- [1, 2]],
@@ -404,7 +403,7 @@ one_who_waits_to_connect_dies(_Config) ->
     ?assertEqual(ok, release(Claimer)),
     ?assertEqual({ok, 1}, result(Next)),
     ?assertEqual([C, B], slots(p)),
-    %% Nor in that of one that comes back.
+    %% The same for a process that comes back.
     {[Second], [Other]} = lists:partition(fun(Of) -> slot_of(Of) =:= 1 end, [claimer(p), claimer(p)]),
     ok = disconnect(C, p, a),
     AlsoDead = connecting_dies(a),
@@ -413,14 +412,14 @@ one_who_waits_to_connect_dies(_Config) ->
     ?assertEqual({ok, 1}, result(Again)),
     ?assertEqual({ok, C}, weir_pool:claim(p, fun(Pid) -> Pid end)),
     ?assertEqual(ok, release(Other)),
-    %% Nobody comes after it: the slot is left as it is when anybody dies.
+    %% If no other process waits after the dead one, the slot is left vacant.
     Third = claimer(p),
     Slot = slot_of(Third),
     Name = lists:nth(Slot, [a, b]),
     ok = disconnect(worker_of(Third), p, Name),
     LastDead = connecting_dies(Name),
     ?assertEqual(ok, release(Third)),
-    eventually(fun() -> word(p, Slot) =:= vacant andalso lists:nth(Slot, slots(p)) =:= undefined end),
+    until(fun() -> word(p, Slot) =:= vacant andalso lists:nth(Slot, slots(p)) =:= undefined end),
     ?assertEqual({ok, Slot}, connect(worker_of(Third), p, Name)),
     ?assertEqual([C, B], slots(p)),
     [kill(Pid) || Pid <- [AlsoDead, LastDead | Dead]],
@@ -433,7 +432,7 @@ connecting_dies(Name) ->
     kill(Member),
     Connecting.
 
-%% It would be connected in a slot that has no name, or another one.
+%% Otherwise the process would be connected in a slot without a name, or with another name.
 a_name_with_a_process_that_waits_is_not_removed(_Config) ->
     {A, B, Claimer} = left_while_claimed(),
     C = member(),
@@ -446,7 +445,7 @@ a_name_with_a_process_that_waits_is_not_removed(_Config) ->
     ok = weir_pool:stop(p),
     [stop(Member) || Member <- [A, B, C]].
 
-%% Another name may have the slot at once, but nobody else is put into it before the claim has ended.
+%% Another name may have the slot at once, but its process is connected when the claim has ended.
 a_name_that_was_removed_while_claimed(_Config) ->
     {A, B, Claimer} = left_while_claimed(),
     ?assertEqual(ok, weir_pool:remove_worker(p, a)),
@@ -461,8 +460,7 @@ a_name_that_was_removed_while_claimed(_Config) ->
     ok = weir_pool:stop(p),
     [stop(Member) || Member <- [A, B, C]].
 
-%% One that is started again when another has died, and hears of that death before the pool does, is not told that the
-%% dead one is connected.
+%% A successor that hears of the death before the pool does is connected, and gets no error that the dead process is.
 the_successor_of_a_dead_process_connects_at_once(_Config) ->
     ok = weir_pool:start(p, #{worker => none, size => 1}),
     {ok, 1} = weir_pool:add_worker(p, a),
@@ -489,7 +487,7 @@ connect_after(Before) ->
         {'EXIT', Before, killed} -> weir_pool:connect(p, a)
     end.
 
-%% The pool begins anew: with its slots, and without names and whoever was connected. Those go on.
+%% The new pool has its slots, but no names and no members. The old members go on.
 manager_killed(_Config) ->
     [A, B] = Members = connected([a, b]),
     Claimer = claimer(p),
@@ -508,7 +506,7 @@ manager_killed(_Config) ->
     ?assertEqual(Members, slots(p)),
     Pickers = pickers(p, 1),
     ?assertEqual({ok, A}, weir_pool:pick(p, hd([Key || Key <- lists:seq(1, 100), weir_pool:pick(p, Key) =:= {ok, A}]))),
-    ?assertEqual([], stop_pickers(Pickers)),
+    weir_kit:none(wrong_picks, stop_pickers(Pickers)),
     ok = weir_pool:stop(p),
     nothing_left_soon(),
     [?assert(is_process_alive(Member)) || Member <- [C | Members]],
@@ -575,7 +573,7 @@ functions_of_members() ->
         fun() -> weir_pool:disconnect(p, a) end
     ].
 
-%% Many come and go at the same time, and are claimed. In the end those are connected who say so.
+%% Many members come and go at the same time, and are claimed. In the end the pool has those that stay.
 everybody_at_once(_Config) ->
     ok = weir_pool:start(p, #{worker => none, strategy => random}),
     claimed_members = ets:new(claimed_members, [named_table, public]),
@@ -586,7 +584,7 @@ everybody_at_once(_Config) ->
         end
      || N <- lists:seq(1, 30)
     ],
-    Claimers = [spawn_monitor(fun() -> claim_until_told(0) end) || _ <- [1, 2, 3]],
+    Claimers = [weir_kit:start(fun() -> claim_until_told(0) end) || _ <- [1, 2, 3]],
     Stay = [
         begin
             Pid ! {stay, self()},
@@ -594,18 +592,13 @@ everybody_at_once(_Config) ->
         end
      || Pid <- Coming
     ],
-    ?assertEqual({ok, lists:sort(Stay)}, weir_pool:workers(p)),
+    weir_kit:same(members, {ok, lists:sort(Stay)}, weir_pool:workers(p)),
     ?assertEqual(lists:seq(1, 30), lists:sort([Slot || {Slot, _} <- Stay])),
-    [Claimer ! stop || {Claimer, _} <- Claimers],
-    [
-        receive
-            {'DOWN', Monitor, _, _, Reason} -> ?assertMatch({claimed, N} when N > 0, Reason)
-        end
-     || {_, Monitor} <- Claimers
-    ],
+    [Pid ! stop || {Pid, _} <- Claimers],
+    [?assert(result(Claimer) > 0) || Claimer <- Claimers],
     ?assertMatch({ok, #{live := 30, claimed := 0, reserved := 0}}, weir_pool:info(p)),
     [kill(Pid) || {_, Pid} <- Stay],
-    eventually(fun() -> weir_pool:workers(p) =:= {ok, []} end),
+    until(fun() -> weir_pool:workers(p) =:= {ok, []} end),
     ok = weir_pool:stop(p).
 
 come_and_go(Name, 0) ->
@@ -620,19 +613,19 @@ come_and_go(Name, Times) ->
     ok = weir_pool:disconnect(p, Name),
     come_and_go(Name, Times - 1).
 
-%% Every process has one claimer at a time, also one that has come and gone meanwhile. Whoever asks wants to know of at
-%% least one claim.
+%% Claims until it is stopped, and once at least. Each member has one claimer at a time, also one that has come and gone
+%% meanwhile.
 claim_until_told(Claimed) ->
     receive
-        stop when Claimed > 0 -> exit({claimed, Claimed})
-    after 0 -> ok
-    end,
-    Claim = fun(Pid) ->
-        true = ets:insert_new(claimed_members, {Pid}),
-        erlang:yield(),
-        true = ets:delete(claimed_members, Pid)
-    end,
-    case weir_pool:claim(p, Claim, #{timeout => 1}) of
-        {ok, true} -> claim_until_told(Claimed + 1);
-        {error, timeout} -> claim_until_told(Claimed)
+        stop when Claimed > 0 -> Claimed
+    after 0 ->
+        case weir_pool:claim(p, fun claim_alone/1, #{timeout => 1}) of
+            {ok, true} -> claim_until_told(Claimed + 1);
+            {error, timeout} -> claim_until_told(Claimed)
+        end
     end.
+
+claim_alone(Pid) ->
+    ets:insert_new(claimed_members, {Pid}) orelse weir_kit:fault({claimed_twice, Pid}),
+    erlang:yield(),
+    ets:delete(claimed_members, Pid).

@@ -12,9 +12,9 @@
 
 all() -> weir_kit:cases(?MODULE).
 
-init_per_suite(Config) -> weir_pool_test_lib:quiet(Config).
+init_per_suite(Config) -> weir_kit:quiet(Config).
 
-end_per_suite(Config) -> weir_pool_test_lib:loud(Config).
+end_per_suite(Config) -> weir_kit:loud(Config).
 
 with(More) -> maps:merge(#{size => 3, worker => ?WORKER}, More).
 
@@ -189,14 +189,14 @@ pass_slot(_Config) ->
         {ok, Workers} = weir_pool:workers(p),
         [{Slot, gen_server:call(Pid, what)} || {Slot, Pid} <- Workers]
     end,
-    Expect = fun(Slots) -> weir_pool_test_lib:eventually(fun() -> Knows() =:= [{Slot, Slot} || Slot <- Slots] end) end,
+    Expect = fun(Slots) -> weir_kit:until(fun() -> Knows() =:= [{Slot, Slot} || Slot <- Slots] end) end,
     [
         begin
             ok = weir_pool:start(p, #{size => 3, worker => ?WORKER, pass_slot => true, start => Start}),
             Expect([1, 2, 3]),
             [Victim | _] = weir_pool_test_lib:workers(p),
-            weir_pool_test_lib:kill(Victim),
-            weir_pool_test_lib:eventually(fun() -> weir_pool_test_lib:settled(p, 3) end),
+            weir_kit:kill(Victim),
+            weir_kit:until(fun() -> weir_pool_test_lib:settled(p, 3) end),
             Expect([1, 2, 3]),
             ok = weir_pool:replace(p, 2),
             ok = weir_pool:resize(p, 4),
@@ -279,15 +279,15 @@ workers_on_demand_alone(_Config) ->
     ?assertMatch({ok, #{size := 0, limit := 2, live := 0, vacant := 0}}, weir_pool:info(p)),
     ?assertEqual([{error, no_worker}], lists:usort([weir_pool:pick(p), weir_pool:pick(p, key), weir_pool:cast(p, m)])),
     ?assertEqual({ok, []}, weir_pool:map(p, fun(Pid) -> Pid end)),
-    {ok, First, One} = weir_pool:checkout(p, 10000),
-    {ok, Second, Two} = weir_pool:checkout(p, 10000),
+    {ok, First, One} = weir_pool:checkout(p, weir_kit:wait_ms()),
+    {ok, Second, Two} = weir_pool:checkout(p, weir_kit:wait_ms()),
     ?assertEqual([1, 2], lists:sort([gen_server:call(Pid, what) || Pid <- [First, Second]])),
     ?assertEqual({error, busy}, weir_pool:checkout(p, 0)),
     ?assertEqual({error, no_worker}, weir_pool:pick(p)),
     ok = weir_pool:checkin(p, One),
     ok = weir_pool:checkin(p, Two),
-    weir_pool_test_lib:eventually(fun() -> weir_pool:workers(p) =:= {ok, []} end),
-    [weir_pool_test_lib:await_down(Pid) || Pid <- [First, Second]],
+    weir_kit:until(fun() -> weir_pool:workers(p) =:= {ok, []} end),
+    [weir_kit:await_down(Pid) || Pid <- [First, Second]],
     ok = weir_pool:stop(p),
     ok = weir_pool_test_lib:teardown([]).
 
@@ -312,18 +312,18 @@ claim_options(_Config) ->
         ]
     ].
 
-%% Of all slots together. Restarts that fail count too.
+%% The intensity is that of all slots together. Restarts that fail count too.
 more_restarts_than_intensity_end_the_pool(_Config) ->
     ok = weir_pool_test_lib:setup(),
     ok = weir_pool:start(p, with(#{intensity => 4, period => 1000})),
     Kill = fun(Slot) ->
-        weir_pool_test_lib:kill(lists:nth(Slot, weir_pool_test_lib:workers(p))),
-        weir_pool_test_lib:eventually(fun() -> weir_pool:pools() =:= [] orelse weir_pool_test_lib:settled(p, 3) end)
+        weir_kit:kill(lists:nth(Slot, weir_pool_test_lib:workers(p))),
+        weir_kit:until(fun() -> weir_pool:pools() =:= [] orelse weir_pool_test_lib:settled(p, 3) end)
     end,
     [Kill(Slot) || Slot <- [1, 2, 3, 1]],
     ?assertMatch({ok, #{restarts := 4, live := 3}}, weir_pool:info(p)),
     Kill(2),
-    weir_pool_test_lib:eventually(fun() -> weir_pool:pools() =:= [] end),
+    weir_kit:until(fun() -> weir_pool:pools() =:= [] end),
     ?assertEqual({error, no_pool}, weir_pool:info(p)),
     Starts = counters:new(1, []),
     Script = fun() ->
@@ -334,8 +334,8 @@ more_restarts_than_intensity_end_the_pool(_Config) ->
         end
     end,
     ok = weir_pool:start(p, (weir_pool_life_lib:script(1, Script))#{intensity => 4, period => 1000}),
-    weir_pool_test_lib:kill(hd(weir_pool_test_lib:workers(p))),
-    weir_pool_test_lib:eventually(fun() -> weir_pool:pools() =:= [] end),
-    %% The slot's supervisor tries again after a millisecond, and more often where the manager has no turn to end it.
+    weir_kit:kill(hd(weir_pool_test_lib:workers(p))),
+    weir_kit:until(fun() -> weir_pool:pools() =:= [] end),
+    %% The slot's supervisor tries again after a millisecond, and more often if the manager is not scheduled to end it.
     ?assert(counters:get(Starts, 1) >= 1 + 5),
     ok = weir_pool_test_lib:teardown([]).

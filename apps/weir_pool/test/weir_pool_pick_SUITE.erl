@@ -6,16 +6,17 @@
 
 -compile([export_all, nowarn_export_all]).
 
+-import(weir_kit, [until/1, kill/1, result/1]).
 -import(weir_pool_test_lib, [
-    eventually/1, kill/1, slots/1, workers/1, settled/2, opts/1, script/2, start_with_holes/3, nothing_left_soon/0,
-    blocked_after/1, await_blocked/0, result/1, on_one_scheduler/1, picks/2
+    slots/1, workers/1, settled/2, opts/1, script/2, start_with_holes/3, nothing_left_soon/0, blocked_after/1,
+    await_blocked/0, on_one_scheduler/1, picks/2
 ]).
 
 all() -> weir_kit:cases(?MODULE).
 
-init_per_suite(Config) -> weir_pool_test_lib:quiet(Config).
+init_per_suite(Config) -> weir_kit:quiet(Config).
 
-end_per_suite(Config) -> weir_pool_test_lib:loud(Config).
+end_per_suite(Config) -> weir_kit:loud(Config).
 
 init_per_testcase(_Case, Config) -> weir_pool_test_lib:setup(Config).
 
@@ -59,8 +60,8 @@ round_robin_with_holes_is_even(_Config) ->
 round_robin_from_many_processes_is_even(_Config) ->
     Size = 6,
     ok = weir_pool:start(p, opts(Size)),
-    Pickers = [spawn_monitor(fun() -> exit({result, picks(p, 1000)}) end) || _ <- lists:seq(1, 60)],
-    Counts = lists:append([maps:to_list(result(Pid)) || {Pid, _} <- Pickers]),
+    Pickers = [weir_kit:start(fun() -> picks(p, 1000) end) || _ <- lists:seq(1, 60)],
+    Counts = lists:append([maps:to_list(result(Picker)) || Picker <- Pickers]),
     Values = [lists:sum(proplists:get_all_values(Worker, Counts)) || Worker <- workers(p)],
     ?assertEqual(60000, lists:sum(Values)),
     ?assert(lists:max(Values) - lists:min(Values) =< erlang:system_info(schedulers), Values),
@@ -106,7 +107,7 @@ keys_of_a_vacant_slot_spread_and_return(_Config) ->
     Victim = lists:nth(4, slots(p)),
     kill(Victim),
     Blocked = await_blocked(),
-    eventually(fun() -> lists:nth(4, slots(p)) =:= undefined end),
+    until(fun() -> lists:nth(4, slots(p)) =:= undefined end),
     During = [{Key, Pid} || Key <- Keys, {ok, Pid} <- [weir_pool:pick(p, Key)]],
     %% Other keys stay; those of the victim go to all others, about equally.
     {Victims, Others} = lists:partition(fun({{_, Was}, _Is}) -> Was =:= Victim end, lists:zip(Before, During)),
@@ -117,7 +118,7 @@ keys_of_a_vacant_slot_spread_and_return(_Config) ->
     Expected = length(Moved) / 9,
     ?assert(lists:all(fun(Share) -> abs(Share - Expected) < 6 * math:sqrt(Expected) end, Shares), Shares),
     Blocked ! go,
-    eventually(fun() -> settled(p, Size) end),
+    until(fun() -> settled(p, Size) end),
     Successor = lists:nth(4, slots(p)),
     Renamed = fun(Pid) when Pid =:= Victim -> Successor; (Pid) -> Pid end,
     After = [{Key, Pid} || Key <- Keys, {ok, Pid} <- [weir_pool:pick(p, Key)]],
@@ -138,7 +139,7 @@ one_slot(_Config) ->
     ?assertEqual([{ok, Only}], lists:usort([weir_pool:pick(p) || _ <- lists:seq(1, 10)])),
     ?assertEqual([{ok, Only}], lists:usort([weir_pool:pick(p, Key) || Key <- lists:seq(1, 10)])),
     kill(Only),
-    eventually(fun() -> settled(p, 1) end),
+    until(fun() -> settled(p, 1) end),
     ?assertNotEqual([Only], workers(p)),
     ok = weir_pool:stop(p).
 
@@ -148,7 +149,7 @@ ten_thousand_slots(_Config) ->
     ?assert(settled(p, Size)),
     ?assertEqual(lists:duplicate(Size, 1), maps:values(on_one_scheduler(fun() -> picks(p, Size) end))),
     kill(lists:nth(5000, slots(p))),
-    eventually(fun() -> settled(p, Size) end),
+    until(fun() -> settled(p, Size) end),
     ok = weir_pool:stop(p),
     nothing_left_soon().
 
@@ -172,7 +173,7 @@ info_counts(_Config) ->
     end,
     ok = weir_pool:start(p, script(2, Script)),
     kill(hd(workers(p))),
-    eventually(fun() -> settled(p, 2) end),
-    eventually(fun() -> {ok, #{restarts := R, start_failures := F}} = weir_pool:info(p), {R, F} =:= {1, 2} end),
+    until(fun() -> settled(p, 2) end),
+    until(fun() -> {ok, #{restarts := R, start_failures := F}} = weir_pool:info(p), {R, F} =:= {1, 2} end),
     ?assertMatch({ok, #{start_error := {1, {exception, error, second, _}}}}, weir_pool:info(p)),
     ok = weir_pool:stop(p).

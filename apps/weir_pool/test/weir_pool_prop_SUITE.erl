@@ -10,6 +10,8 @@
 
 -compile([export_all, nowarn_export_all]).
 
+-import(weir_kit, [until/1]).
+
 -define(NAMES, [p, {q, 1}]).
 -define(TABLE, ?MODULE).
 
@@ -18,9 +20,9 @@
 
 all() -> weir_kit:cases(?MODULE).
 
-init_per_suite(Config) -> weir_pool_test_lib:quiet(Config).
+init_per_suite(Config) -> weir_kit:quiet(Config).
 
-end_per_suite(Config) -> weir_pool_test_lib:loud(Config).
+end_per_suite(Config) -> weir_kit:loud(Config).
 
 %% ---------------------------------------------------------------- the state machine
 
@@ -119,21 +121,16 @@ result_is_right(_Pools, {call, _, _Kill, [Name | _]}, {Before, Victims}) ->
 result_is_right(_Pools, {call, _, kill_registry, []}, ok) ->
     true.
 
-gone(Name, Victims) -> eventually(fun() -> Victims -- alive(Name) =:= Victims end).
+gone(Name, Victims) -> ok =:= until(fun() -> Victims -- alive(Name) =:= Victims end).
 
-%% What exists is what the model says: every pool full and even, and nothing of any other.
-agrees(Pools) ->
-    lists:all(
-        fun(Name) ->
-            case Pools of
-                #{Name := {Size, _}} ->
-                    eventually(fun() -> full(Name, Size) end);
-                #{} ->
-                    eventually(fun() -> alive(Name) =:= [] andalso is_free(Name) end)
-            end
-        end,
-        ?NAMES
-    ).
+%% Waits until all is as the model says: each pool that exists is full and even, and nothing of another pool is left.
+agrees(Pools) -> lists:all(fun(Name) -> ok =:= until(fun() -> agrees(Name, Pools) end) end, ?NAMES).
+
+agrees(Name, Pools) ->
+    case Pools of
+        #{Name := {Size, _}} -> full(Name, Size);
+        #{} -> alive(Name) =:= [] andalso is_free(Name)
+    end.
 
 %% A pool that ends keeps its name a little longer than it can be picked from.
 is_free(Name) -> weir_pool:pick(Name) =:= {error, no_pool} andalso not lists:member(Name, weir_pool:pools()).
@@ -152,13 +149,6 @@ matches_info({ok, #{size := Size, live := Size, vacant := 0}}, Size) -> true;
 matches_info(_, _) -> false.
 
 alive(Name) -> [Pid || {_, Pid} <- ets:lookup(?TABLE, Name), is_process_alive(Pid)].
-
-eventually(Condition) ->
-    try
-        weir_pool_test_lib:eventually(Condition) =:= ok
-    catch
-        error:{still, _} -> false
-    end.
 
 %% ---------------------------------------------------------------- commands
 
@@ -203,7 +193,7 @@ pick(Name, Key) -> weir_pool:pick(Name, Key).
 kill_worker(Name, Index) ->
     Before = alive(Name),
     Victim = lists:nth((Index - 1) rem length(Before) + 1, Before),
-    weir_pool_test_lib:kill(Victim),
+    weir_kit:kill(Victim),
     {Before, [Victim]}.
 
 kill_workers(Name) ->
@@ -216,7 +206,7 @@ kill_slot_sup(Name, Index) ->
     Before = alive(Name),
     Slot = (Index - 1) rem length(Before) + 1,
     Victim = lists:nth(Slot, weir_pool_test_lib:slots(Name)),
-    weir_pool_test_lib:kill(weir_pool_life_lib:slot_sup(Name, Slot)),
+    weir_kit:kill(weir_pool_life_lib:slot_sup(Name, Slot)),
     {Before, [Victim]}.
 
 kill_slot_sups(Name) ->
@@ -227,19 +217,19 @@ kill_slot_sups(Name) ->
 %% Nothing survives either.
 kill_manager(Name) ->
     Before = alive(Name),
-    weir_pool_test_lib:kill(weir_pool_test_lib:manager(Name)),
+    weir_kit:kill(weir_pool_test_lib:manager(Name)),
     {Before, Before}.
 
 kill_queue(Name) ->
     Before = alive(Name),
-    weir_pool_test_lib:kill(weir_pool_test_lib:queue(Name)),
+    weir_kit:kill(weir_pool_test_lib:queue(Name)),
     {Before, Before}.
 
 %% Waits for the next registry: without one, starts are refused.
 kill_registry() ->
     Old = whereis(weir_pool_registry),
-    weir_pool_test_lib:kill(Old),
-    weir_pool_test_lib:eventually(fun() -> not lists:member(whereis(weir_pool_registry), [undefined, Old]) end).
+    weir_kit:kill(Old),
+    until(fun() -> not lists:member(whereis(weir_pool_registry), [undefined, Old]) end).
 
 %% ---------------------------------------------------------------- cases
 
@@ -247,61 +237,52 @@ random_sequences(_Config) ->
     Property = ?FORALL(
         Commands,
         commands(?MODULE),
-        begin
-            set_up(),
-            {History, State, Result} = run_commands(?MODULE, Commands),
-            Left = tear_down(),
-            Told = [Commands, Result, length(History), lists:sublist(lists:reverse(History), 1), State, Left],
-            ?WHENFAIL(
-                ct:pal("~p~n~p in step ~b: ~p~nnow: ~p~nleft: ~p", Told),
-                Result =:= ok andalso Left =:= []
-            )
-        end
+        weir_pool_test_lib:in_time(fun() -> run_and_find(Commands) end)
     ),
-    %% CI runs it on two releases.
-    Tests = weir_kit:long(75, 150),
-    ?assert(proper:quickcheck(Property, [{numtests, Tests}, {max_size, 60}, quiet])).
+    weir_pool_test_lib:holds(Property, [{numtests, weir_kit:long(75, 150)}, {max_size, 60}, quiet]).
+
+%% Runs commands, and returns what was wrong.
+run_and_find(Commands) ->
+    set_up(),
+    {History, State, Result} = run_commands(?MODULE, Commands),
+    Left = tear_down(),
+    Wrong = [{result, Result} || Result =/= ok] ++ [{left, Left} || Left =/= []],
+    _ = Wrong =:= [] orelse
+        ct:pal("~p~n~p in step ~b: ~p~nnow: ~p", [
+            Commands, Wrong, length(History), lists:sublist(lists:reverse(History), 1), State
+        ]),
+    Wrong.
 
 set_up() ->
     ?TABLE = ets:new(?TABLE, [named_table, public, bag]),
     {ok, _} = application:ensure_all_started(weir_pool).
 
-%% What is left when all pools are stopped.
+%% Stops all pools, and returns an error if something is left a minute later.
 tear_down() ->
     [weir_pool:stop(Name) || Name <- ?NAMES],
-    %% Processes of a killed pool may take a moment to follow it.
-    _ = eventually(fun() -> weir_pool_test_lib:leftovers() =:= [] end),
-    Left = weir_pool_test_lib:leftovers(),
+    Left =
+        try
+            ok = weir_pool_test_lib:nothing_left_soon(),
+            []
+        catch
+            error:Never -> [Never]
+        end,
     ok = application:stop(weir_pool),
     true = ets:delete(?TABLE),
     Left.
 
-%% Pickers that never stop, while pools are started, stopped, and lose processes of every kind. No pick fails otherwise
-%% than documented, and when it is over the pools are whole.
+%% Pickers pick without a pause, while pools start, stop, and lose processes of every kind. Each pick returns a value
+%% that is documented, and in the end the pools are whole.
 everything_at_once(_Config) ->
     set_up(),
     rand:seed(exsss, {1, 2, 3}),
-    Pickers = [spawn_monitor(fun() -> picker(0) end) || _ <- [1, 2, 3, 4]],
-    Chaos = [spawn_monitor(fun() -> chaos(Seed, 150) end) || Seed <- [1, 2, 3]],
-    Ends = [
-        receive
-            {'DOWN', Monitor, process, Pid, Reason} -> Reason
-        end
-     || {Pid, Monitor} <- Chaos
-    ],
+    Pickers = [weir_kit:start(fun() -> picker(0) end) || _ <- [1, 2, 3, 4]],
+    _ = weir_kit:in_parallel([fun() -> chaos(Seed, 150) end || Seed <- [1, 2, 3]]),
     [Pid ! stop || {Pid, _} <- Pickers],
-    ?assertEqual([normal, normal, normal], Ends),
-    Picks = [
-        receive
-            {'DOWN', Monitor, process, Pid, {picks, N}} -> N;
-            {'DOWN', Monitor, process, Pid, Other} -> error(Other)
-        end
-     || {Pid, Monitor} <- Pickers
-    ],
-    ?assert(lists:all(fun(N) -> N > 0 end, Picks)),
-    %% One whose manager was killed last may come back when it was found to be gone.
-    [?assert(eventually(fun() -> started_anew(Name, 4) end)) || Name <- ?NAMES],
-    ?assert(agrees(maps:from_list([{Name, {4, start}} || Name <- ?NAMES]))),
+    ?assert(lists:all(fun(Picker) -> weir_kit:result(Picker) > 0 end, Pickers)),
+    %% A pool whose manager was killed last may come back after it was found to be gone.
+    [until(fun() -> started_anew(Name, 4) end) || Name <- ?NAMES],
+    true = agrees(maps:from_list([{Name, {4, start}} || Name <- ?NAMES])),
     ?assertEqual([], tear_down()).
 
 started_anew(Name, Size) ->
@@ -310,15 +291,16 @@ started_anew(Name, Size) ->
 
 picker(N) ->
     receive
-        stop -> exit({picks, N})
-    after 0 -> ok
-    end,
-    Found = lists:sum([found(weir_pool:pick(Name)) + found(weir_pool:pick(Name, N)) || Name <- ?NAMES]),
-    picker(N + Found).
+        stop -> N
+    after 0 ->
+        Found = lists:sum([found(weir_pool:pick(Name)) + found(weir_pool:pick(Name, N)) || Name <- ?NAMES]),
+        picker(N + Found)
+    end.
 
 found({ok, Pid}) when is_pid(Pid) -> 1;
 found({error, no_pool}) -> 0;
-found({error, no_worker}) -> 0.
+found({error, no_worker}) -> 0;
+found(Other) -> weir_kit:fault({wrong_pick, Other}).
 
 chaos(Seed, Steps) ->
     rand:seed(exsss, {Seed, Seed, Seed}),

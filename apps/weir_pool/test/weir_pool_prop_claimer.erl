@@ -28,12 +28,13 @@
 %%   {{report, _}, Report}            of a pool, to the logger
 %%   {abandonings, N}                 claims at most that the first pool may have had to end
 %%   {overdue, Ms}                    by which claims have outlived their time-outs, at most
+%%   {{overdue, _}, What}             a claim that has outlived its time-out by more than the slack
 %%   {{stalled, _}, Until, Ms}        for so long a scheduler has stood still until then: the machine did not run it
 -module(weir_pool_prop_claimer).
 
 -export([open/0, close/0, log_to_table/0, log_no_more/0]).
 -export([start/4, tell/2, kill/1, kill_worker/1, started/0, note_crash/0, has_crashed/0]).
--export([violation/1, violations/0, most_overdue/0, most_abandoned/0, check_deadline/3]).
+-export([violation/1, violations/0, overdue/0, most_overdue/0, most_abandoned/0, check_deadline/3]).
 
 -define(TABLE, ?MODULE).
 
@@ -92,7 +93,7 @@ silent() ->
 
 silent_process() -> ets:lookup_element(?TABLE, silent, 2).
 
-%% What pools report goes into the table, and nothing to the terminal.
+%% Writes the reports of pools into the table, and nothing to the terminal.
 log_to_table() -> ok = logger:add_primary_filter(?MODULE, {fun log/2, []}).
 
 log_no_more() -> ok = logger:remove_primary_filter(?MODULE).
@@ -108,6 +109,9 @@ log(_Event, _) ->
     stop.
 
 violation(What) -> ets:insert(?TABLE, {{violation, make_ref()}, What}).
+
+%% Claims that outlived their time-outs by more than the slack.
+overdue() -> [What || [What] <- ets:match(?TABLE, {{overdue, '_'}, '$1'})].
 
 violations() ->
     [What || [What] <- ets:match(?TABLE, {{violation, '_'}, '$1'})] ++
@@ -146,14 +150,14 @@ has_crashed() -> is_noted(crashed).
 
 may_be_abandoned(N) -> ets:update_counter(?TABLE, abandonings, N).
 
-%% The promise is a bound: a claim ends when its time is over, though the process may have to wait for its turn.
+%% Notes a claim that ends later than its time-out and the slack, less the time in which the machine stood still.
 check_deadline(_Asked, infinity, _What) ->
     ok;
 check_deadline(Asked, Timeout, What) ->
     Overdue = now_ms() - Asked - Timeout,
     ok = keep_most(overdue, Overdue),
     _ = Overdue > slack_ms() andalso Overdue > slack_ms() + stalled_since(Asked + Timeout) andalso
-        violation({overdue, What, Timeout, Overdue}),
+        ets:insert(?TABLE, {{overdue, make_ref()}, {overdue, What, Timeout, Overdue}}),
     ok.
 
 %% All schedulers together, as one may wait for the other. The clocks have their turns first.
@@ -188,7 +192,7 @@ tell(Pid, What) ->
     Pid ! {told, What},
     ok.
 
-%% It may hold two.
+%% The claimer may hold two workers.
 kill(Pid) ->
     _ = may_be_abandoned(2),
     true = exit(Pid, kill),
@@ -244,8 +248,7 @@ claim({checkout, Back}, Pool, Timeout, Use) ->
         {error, Reason} ->
             expected(Reason)
     end;
-%% The claim is made by a process of its own, which nobody tells to let go: it is killed at the deadline, or with its
-%% claimer.
+%% A process of its own makes the claim, and is never sent `let_go'. The deadline or the death of the claimer kills it.
 claim(covers_work, Pool, infinity, Use) ->
     claim(covers_work, Pool, 5, Use);
 claim(covers_work, Pool, Timeout, Use) ->
@@ -276,7 +279,7 @@ claim_within(Outer, Pool, Timeout, Use) ->
     _ = is_tuple(Result) andalso element(1, Result) =:= error andalso check_deadline(Asked, Timeout, {claim, Result}),
     Result.
 
-%% Not held: the worker died, or was replaced, or the pool's manager was killed.
+%% The result is `not_held' if the worker died or was replaced, or the pool's manager was killed.
 back(fail, Pool, Worker, Ticket) ->
     true = note({given_back, Worker, self()}),
     _ = may_be_abandoned(1),
@@ -284,10 +287,7 @@ back(fail, Pool, Worker, Ticket) ->
 back(self, Pool, _Worker, Ticket) ->
     back_is_right(weir_pool:checkin(Pool, Ticket));
 back(other, Pool, _Worker, Ticket) ->
-    {Other, Monitor} = spawn_monitor(fun() -> exit({result, weir_pool:checkin(Pool, Ticket)}) end),
-    receive
-        {'DOWN', Monitor, process, Other, {result, Result}} -> back_is_right(Result)
-    end.
+    back_is_right(weir_kit:result(weir_kit:start(fun() -> weir_pool:checkin(Pool, Ticket) end))).
 
 back_is_right(ok) -> ok;
 back_is_right({error, not_held}) -> ok.
@@ -299,7 +299,7 @@ outcome(Fun) ->
         Class:Reason -> {raised, Class, Reason}
     end.
 
-%% When the claim is over: what came of it.
+%% Checks the outcome of a claim.
 judge({returned, done}) -> ok;
 judge({returned, {ok, done}}) -> ok;
 judge({returned, {ok, {error, Reason}}}) -> expected(Reason);

@@ -1,5 +1,5 @@
-%% Every strategy but the two of weir_pool_pick_SUITE (round robin, and by key): who is picked how often, in full pools,
-%% in pools with vacant slots, and with no slot at all.
+%% Strategies other than the two of weir_pool_pick_SUITE (round robin, and by key): how often each worker is picked, in
+%% full pools, in pools with vacant slots, and without slots.
 -module(weir_pool_strategy_SUITE).
 
 -include_lib("stdlib/include/assert.hrl").
@@ -7,16 +7,17 @@
 
 -compile([export_all, nowarn_export_all]).
 
--import(weir_pool_test_lib, [opts/1, workers/1, slots/1, on_one_scheduler/1, picks/2, result/1]).
+-import(weir_kit, [result/1]).
+-import(weir_pool_test_lib, [opts/1, workers/1, slots/1, on_one_scheduler/1, picks/2]).
 -import(weir_pool_test_stats, [assert_even/2, assert_shares/3, tally/1]).
 
 -define(STRATEGIES, [round_robin, random, hash, direct, least_loaded, weir_pool_test_strategy]).
 
 all() -> weir_kit:cases(?MODULE).
 
-init_per_suite(Config) -> weir_pool_test_lib:quiet(Config).
+init_per_suite(Config) -> weir_kit:quiet(Config).
 
-end_per_suite(Config) -> weir_pool_test_lib:loud(Config).
+end_per_suite(Config) -> weir_kit:loud(Config).
 
 init_per_testcase(_Case, Config) -> weir_pool_test_lib:setup(Config).
 
@@ -43,7 +44,7 @@ random_picks_do_not_depend_on_each_other(_Config) ->
      || Size <- [2, 3, 8, 20]
     ].
 
-%% Who picks from two pools in turns gets every pair of slots.
+%% A process that picks from two pools in turn gets each pair of slots.
 pools_do_not_pick_in_step(_Config) ->
     Workers = [spawn_link(fun idle/0) || _ <- lists:seq(1, 8)],
     [
@@ -117,8 +118,8 @@ many_processes_pick_evenly(_Config) ->
     [
         begin
             ok = weir_pool:start(p, (opts(6))#{strategy => Strategy}),
-            Pickers = [spawn_monitor(fun() -> exit({result, picks(p, 1000)}) end) || _ <- lists:seq(1, 60)],
-            Counts = lists:append([maps:to_list(result(Pid)) || {Pid, _} <- Pickers]),
+            Pickers = [weir_kit:start(fun() -> picks(p, 1000) end) || _ <- lists:seq(1, 60)],
+            Counts = lists:append([maps:to_list(result(Picker)) || Picker <- Pickers]),
             assert_even([lists:sum(proplists:get_all_values(Worker, Counts)) || Worker <- workers(p)], Strategy),
             ?assertMatch({ok, #{picks := 60000, skips := 0, calls := 0}}, weir_pool:info(p)),
             ok = weir_pool:stop(p)
@@ -206,7 +207,7 @@ least_loaded_spreads_calls(_Config) ->
     ok = weir_pool:stop(p).
 
 spawn_caller(Test) ->
-    {Caller, _} = spawn_monitor(fun() -> exit({result, weir_pool:call(p, {wait, Test}, infinity)}) end),
+    Caller = weir_kit:start(fun() -> weir_pool:call(p, {wait, Test}, infinity) end),
     Caller.
 
 draws_are_picks_or_skips(_Config) ->

@@ -1,5 +1,5 @@
-%% Pools without processes of their own: terms and words as a manager would have written them, and nobody who changes
-%% them.
+%% Pools without processes of their own: terms and words as a manager would have written them, and no process that
+%% changes them.
 -module(weir_pool_test_fixture).
 
 -export([open/3, close/1, put_load/3, loads/1]).
@@ -25,7 +25,7 @@ close(#pool{name = Name, base = Base}) ->
     ok = weir_pool_terms:close(Name),
     weir_pool_terms:erase_slots([Base]).
 
-%% As if so many calls were under way. Pools of tests have one segment.
+%% Writes the number of calls that are under way in a slot. Pools of tests have one segment.
 put_load(#pool{segments = [{1, Words, _}]}, Slot, Load) -> atomics:put(Words, ?CALLS_WORD(1, Slot), Load).
 
 loads(#pool{segments = [{1, Words, _}], limit = Limit}) ->

@@ -1,58 +1,28 @@
-%% What several suites need: waiting for a condition, finding a pool's processes, and what a pool leaves behind.
+%% Functions that several suites share: they start pools, find a pool's processes, and find what a pool leaves behind.
 -module(weir_pool_test_lib).
 
--export([eventually/1, eventually/2, kill/1, kill_manager/1, await_down/1]).
--export([manager/1, queue/1, slots/1, workers/1, settled/2, is_free/1, is_nobody_waiting/1]).
+-export([kill_manager/1, manager/1, queue/1, slots/1, workers/1, settled/2, is_free/1, is_nobody_waiting/1]).
 -export([report_to/1, has_late_change/1]).
--export([leftovers/0, start_parent/1, quiet/1, loud/1]).
+-export([leftovers/0, start_parent/1]).
 -export([setup/0, setup/1, teardown/1, opts/1, script/2, blocked_after/1, await_blocked/0, start_blocked/2,
     start_with_holes/3, stop_parent/1]).
--export([nothing_left/0, nothing_left_soon/0, messages_of_pools/0, result/1, on_one_scheduler/1, picks/2]).
+-export([holds/2, in_time/1, nothing_left_soon/0, messages_of_pools/0, on_one_scheduler/1, picks/2]).
 -export([init/1]).
 
--include_lib("stdlib/include/assert.hrl").
 -include("../src/weir_pool.hrl").
 
 -define(WORKER, {weir_pool_test_worker, start_link, []}).
-
-%% A pool of ten thousand slots leaves as many terms, and each waits for all schedulers to be erased.
--define(DEADLINE_MS, 60000).
--define(POLL_MS, 2).
 
 %% Whether the time of a change is over of which a suspended manager has not heard.
 has_late_change(Manager) ->
     {messages, Messages} = process_info(Manager, messages),
     [late || {timeout, _, {change, _}} <- Messages] =:= [late].
 
-%% Polls until Condition() is true.
-eventually(Condition) -> eventually(Condition, ?DEADLINE_MS).
-
-eventually(Condition, DeadlineMs) ->
-    poll(Condition, erlang:monotonic_time(millisecond) + DeadlineMs).
-
-poll(Condition, Until) ->
-    case Condition() of
-        true ->
-            ok;
-        Other ->
-            case erlang:monotonic_time(millisecond) > Until of
-                true -> error({still, Other});
-                false ->
-                    receive
-                    after ?POLL_MS -> poll(Condition, Until)
-                    end
-            end
-    end.
-
-kill(Pid) ->
-    exit(Pid, kill),
-    await_down(Pid).
-
-%% Returns when the pool is open again.
+%% Kills the manager of a pool. Returns when the pool is open again.
 kill_manager(Name) ->
     Old = manager(Name),
-    kill(Old),
-    eventually(fun() -> is_reopened(Name, Old) end).
+    weir_kit:kill(Old),
+    weir_kit:until(fun() -> is_reopened(Name, Old) end).
 
 is_reopened(Name, Old) ->
     case weir_pool_terms:pool(Name) of
@@ -60,21 +30,14 @@ is_reopened(Name, Old) ->
         Other -> Other
     end.
 
-await_down(Pid) ->
-    Monitor = monitor(process, Pid),
-    receive
-        {'DOWN', Monitor, process, Pid, _} -> ok
-    after ?DEADLINE_MS -> error({still_alive, Pid})
-    end.
-
 manager(Name) ->
     {ok, {Name, Manager, _Base, _Parent, _StartError}} = weir_pool_registry:lookup(Name),
     Manager.
 
-%% Of an open pool.
+%% Returns the queue of an open pool.
 queue(Name) -> (weir_pool_terms:pool(Name))#pool.queue.
 
-%% What the slots hold, in their order.
+%% Returns the contents of the slots, in their order.
 slots(Name) ->
     {Base, Size} =
         case weir_pool_terms:pool(Name) of
@@ -101,7 +64,7 @@ is_free(Name) ->
                 false
         end.
 
-%% Whether newcomers are told so, too. Whoever was served, or turned away, is told a moment before.
+%% Returns whether newcomers may claim at once. The queue publishes that a moment after it has answered the last waiter.
 is_nobody_waiting(Name) ->
     case weir_pool_terms:pool(Name) of
         #pool{signals = Signals} ->
@@ -116,7 +79,7 @@ leftovers() ->
     Rows =
         case ets:whereis(weir_pool_names) of
             undefined -> [];
-            %% Others tell what is still to be erased, of which the terms tell, too.
+            %% Other rows are about terms that are still to be erased.
             _ -> [Row || Row <- ets:tab2list(weir_pool_names), tuple_size(Row) =:= 5]
         end,
     Processes = [{Pid, Call} || Pid <- processes(), Call <- [proc_lib:translate_initial_call(Pid)], is_own_call(Call)],
@@ -139,15 +102,6 @@ start_parent(FlagsAndChildren) ->
 
 init(FlagsAndChildren) -> {ok, FlagsAndChildren}.
 
-%% Processes are killed by the hundred; their reports would drown everything else.
-quiet(Config) ->
-    #{level := Level} = logger:get_primary_config(),
-    ok = logger:set_primary_config(level, none),
-    [{log_level, Level} | Config].
-
-loud(Config) ->
-    logger:set_primary_config(level, proplists:get_value(log_level, Config)).
-
 %% Has the pools' reports sent to a process, as maps, until the process ends. Logging must not be quiet.
 report_to(Pid) ->
     Filter = fun
@@ -169,8 +123,8 @@ setup(Config) ->
     ok = setup(),
     Config.
 
-%% Nothing of any pool may survive a test case. What fails in end_per_testcase/2 fails nothing: it must say so.
-%% What a case that failed has left says less than why it failed.
+%% Fails a case after which something of a pool is left. An exception in end_per_testcase/2 would fail nothing. A case
+%% that failed is not checked: its own reason says more.
 teardown(Config) ->
     _ = logger:remove_primary_filter(?MODULE),
     try
@@ -186,12 +140,45 @@ opts(Size) -> #{size => Size, worker => ?WORKER}.
 
 script(Size, Script) -> #{size => Size, worker => {weir_pool_test_worker, start_with, [Script]}}.
 
-nothing_left() -> ?assertEqual([], leftovers()).
+%% Checks a property whose tests call in_time/1. Raises a fault for a counterexample. If a wait was in vain, which a
+%% slow machine may cause, fails with the error of that instead.
+holds(Property, Options) ->
+    Result = proper:quickcheck(Property, Options),
+    case erase(in_vain) of
+        undefined -> weir_kit:holds(Result);
+        InVain -> error(InVain)
+    end.
 
-%% A pool, started by another process, whose workers block until their supervisor is sent `go'.
+%% Calls one test of a property, which returns the reasons why it failed. Returns whether there are none.
+%%
+%% PropEr would shrink a wait that was in vain like a counterexample. So the function keeps the first one for holds/2,
+%% and lets all later tests pass at once.
+in_time(Test) -> get(in_vain) =/= undefined orelse reasons(Test()).
+
+reasons([]) ->
+    true;
+reasons(Reasons) ->
+    _ = [put(in_vain, InVain) || InVain <- [in_vain(Reasons)], InVain =/= none],
+    false.
+
+%% Finds the error of a wait of weir_kit in a term, as deep as it may be.
+in_vain({never, _, _} = InVain) -> InVain;
+in_vain({still_alive, _, _} = InVain) -> InVain;
+in_vain({no_result, _} = InVain) -> InVain;
+in_vain({overdue, _, _, _} = InVain) -> InVain;
+in_vain(Tuple) when is_tuple(Tuple) -> in_vain(tuple_to_list(Tuple));
+in_vain([Head | Tail]) ->
+    case in_vain(Head) of
+        none -> in_vain(Tail);
+        InVain -> InVain
+    end;
+in_vain(_Other) -> none.
+
+%% Starts a pool in a task. Each start of a worker waits until its supervisor is sent `go'. Returns the task and the
+%% first of these supervisors.
 start_blocked(Name, Size) ->
     Script = blocked_after(0),
-    {Starter, _} = spawn_monitor(fun() -> exit({result, weir_pool:start(Name, script(Size, Script))}) end),
+    Starter = weir_kit:start(fun() -> weir_pool:start(Name, script(Size, Script)) end),
     {Starter, await_blocked()}.
 
 %% A script whose first N starts go on, and of which later ones wait for `go'.
@@ -216,19 +203,13 @@ await_blocked() ->
         {blocked, Sup} -> Sup
     end.
 
-result(Process) ->
-    receive
-        {'DOWN', _, process, Process, {result, Result}} -> Result;
-        {'DOWN', _, process, Process, Other} -> {died, Other}
-    end.
-
 messages_of_pools() ->
-    {messages, Messages} = process_info(self(), messages),
+    Messages = weir_kit:messages(),
     [M || {'EXIT', _, _} = M <- Messages] ++ [M || {'DOWN', _, _, _, _} = M <- Messages] ++
         [M || {Ref, _} = M <- Messages, is_reference(Ref)].
 
 nothing_left_soon() ->
-    eventually(fun() ->
+    weir_kit:until(fun() ->
         case leftovers() of
             [] -> true;
             Left -> Left

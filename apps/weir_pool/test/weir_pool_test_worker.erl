@@ -20,7 +20,7 @@ start_with(Script) ->
         Other -> Other
     end.
 
-%% Every worker ever started is in a table, as {Tag, Pid}: who is alive can be told without asking the pool.
+%% Starts a worker that enters itself in a table, as {Tag, Pid}. So a test knows which workers live without the pool.
 start_logged(Table, Tag) -> gen_server:start_link(?MODULE, {logged, Table, Tag}, []).
 
 %% Does not stop when it is asked to.

@@ -8,9 +8,10 @@
 
 -compile([export_all, nowarn_export_all]).
 
+-import(weir_kit, [until/1]).
+
 %% Run in another node.
 
--import(weir_pool_test_lib, [eventually/1, eventually/2]).
 
 all() -> weir_kit:cases(?MODULE).
 
@@ -21,10 +22,10 @@ all() -> weir_kit:cases(?MODULE).
 
 init_per_suite(Config) ->
     ok = weir_pool_test_lib:setup(),
-    weir_pool_test_lib:quiet(Config).
+    weir_kit:quiet(Config).
 
 end_per_suite(Config) ->
-    ok = weir_pool_test_lib:loud(Config),
+    ok = weir_kit:loud(Config),
     weir_pool_test_lib:teardown(Config).
 
 %% ---------------------------------------------------------------- pools that nobody else knows of
@@ -73,7 +74,7 @@ hide(Pool, Slot) ->
     {Map, Index, Bit, _More} = weir_pool_terms:map(Pool, Slot),
     atomics:put(Map, Index, atomics:get(Map, Index) band bnot (1 bsl Bit)).
 
-%% Free slots that no search would find. There must be none unless somebody is in the middle of something.
+%% Returns the free slots that no search would find. There are none unless another process is between two steps.
 lost(Pool) -> [Slot || Slot <- slots(Pool), state(Pool, Slot) =:= free, not is_shown(Pool, Slot)].
 
 claims(Pool) ->
@@ -187,7 +188,7 @@ run([Command | More], Pool, Model) ->
             false
     end.
 
-%% What is not as the model says.
+%% Returns the differences from the model.
 differs(Pool, #model{slots = Slots, claims = Claims}) ->
     [
         {Slot, weir_pool_word:read(Pool, Slot), Expected}
@@ -279,7 +280,7 @@ at_end_of(Function, Slot, Word, #model{slots = Slots}) ->
 a_word(Ago, #model{words = Words}) when Ago =< length(Words) -> lists:nth(Ago, Words);
 a_word(_Ago, #model{}) -> {1, (100 bsl 47) bor (77 bsl 3) bor 2}.
 
-quickcheck(Property, N) -> ?assert(proper:quickcheck(Property, [{numtests, N}, quiet])).
+quickcheck(Property, N) -> weir_kit:holds(proper:quickcheck(Property, [{numtests, N}, quiet])).
 
 %% ---------------------------------------------------------------- single steps
 
@@ -342,7 +343,8 @@ a_mark_is_taken_off(_Config) ->
         ?assertEqual(free, state(Pool, 1))
     end).
 
-%% Whoever searches meanwhile does not look at the slot again, so whoever takes the mark off has to show it.
+%% A search meanwhile notes the slot, so that later searches skip it. The process that unmarks the slot has to show it
+%% again.
 a_mark_survives_a_note(_Config) ->
     with_pool([40], fun(Pool) ->
         {Slot, Word} = lists:last(claim_all(Pool)),
@@ -380,7 +382,7 @@ taking_over(_Config) ->
         reserved = weir_pool_word:release(Pool, 1, Own2)
     end).
 
-%% The claim is nobody's, and nobody else's either until the manager has ended it.
+%% A disowned claim has no holder, and no process gets the slot until the manager has ended it.
 disowning(_Config) ->
     with_pool([3], fun(Pool) ->
         {ok, Word, _} = weir_pool_word:claim(Pool, 1, weir_pool_holder:id(self())),
@@ -404,7 +406,7 @@ disowning(_Config) ->
         ?assertEqual({reserved, nobody}, {state(Pool, 1), holder(Pool, 1)})
     end).
 
-%% Nobody gets a worker that somebody has found dead, before the manager has heard of it and put in another.
+%% No process gets a worker that was found dead, before the manager has put in another.
 dropping(_Config) ->
     with_pool([1], fun(Pool) ->
         {ok, Word, Worker} = weir_pool_word:claim(Pool, 1, 7),
@@ -492,7 +494,7 @@ claims_are_counted(_Config) ->
         ]
     end).
 
-%% What is left of a pool that was killed: words that say free, and no terms.
+%% A pool that was killed leaves words that say free, and no terms.
 erased_slots_are_vacant(_Config) ->
     with_pool([3], fun(#pool{base = Base} = Pool) ->
         ok = weir_pool_terms:erase_slots([Base]),
@@ -505,7 +507,7 @@ erased_slots_are_vacant(_Config) ->
 
 %% ---------------------------------------------------------------- searches
 
-%% All but the first 24; and each is found as soon as it is free, whoever makes it so.
+%% A search skips slots that were searched in vain, all but the first 24. It finds each slot as soon as that is free.
 what_is_searched_in_vain_is_not_looked_at_again(_Config) ->
     with_pool([20, 60, 200], 10, fun(Pool) ->
         Claims = claim_all(Pool),
@@ -565,7 +567,7 @@ found_in_order(Pool, From) ->
         none -> []
     end.
 
-%% As if somebody had been killed between two steps.
+%% A process was killed between two steps, and left a free slot hidden.
 a_tick_shows_free_slots(_Config) ->
     ok = weir_pool:start(?MODULE, weir_pool_test_lib:opts(3)),
     {ok, _, First} = weir_pool:checkout(?MODULE, 0),
@@ -573,7 +575,7 @@ a_tick_shows_free_slots(_Config) ->
     Free = [Slot || Slot <- slots(Pool), state(Pool, Slot) =:= free],
     ?assertEqual(2, length(Free)),
     [hide(Pool, Slot) || Slot <- Free],
-    eventually(fun() -> [Slot || Slot <- Free, is_shown(Pool, Slot)] =:= Free end),
+    until(fun() -> [Slot || Slot <- Free, is_shown(Pool, Slot)] =:= Free end),
     Others = [Ticket || _ <- Free, {ok, _, Ticket} <- [weir_pool:checkout(?MODULE, 0)]],
     ?assertEqual(Free, lists:sort([weir_pool:slot(Ticket) || Ticket <- Others])),
     [ok = weir_pool:checkin(?MODULE, Ticket) || Ticket <- [First | Others]],
@@ -581,12 +583,11 @@ a_tick_shows_free_slots(_Config) ->
 
 %% ---------------------------------------------------------------- all at once
 
-%% Claimers write the worker down in a table that the words know nothing of, while a manager does everything that
-%% managers do; and after each claim that it ends there is another worker, so that the pid of another claim would be
-%% seen. What they are told at the end of a claim must be what the manager has done.
+%% Claimers write the worker down in a table that the words know nothing of, while a manager does all that managers do.
+%% After each claim that the manager ends there is another worker, so that the pid of another claim would be seen. The
+%% result at the end of a claim must be what the manager has done.
 one_holder_at_a_time(_Config) ->
-    %% CI runs it on two releases.
-    Part = weir_kit:long(2, 1),
+    Part = weir_kit:long(8, 1),
     [
         with_pool(Sizes, fun(Pool) -> one_holder(Pool, Claims div Part, Marks div Part) end)
      || {Sizes, Claims, Marks} <- [{[3], 200000, 1000}, {[20, 70], 100000, 100}]
@@ -606,36 +607,33 @@ one_holder(Pool, Claims, Marks) ->
         taken_away = ets:new(taken_away, [public, set]),
         ended = ets:new(ended, [public, set])
     },
-    Claimers = [spawn_monitor(fun() -> claim_until_stopped(Pool, N, Shared) end) || N <- lists:seq(1, 8)],
-    Test = self(),
-    %% Of high priority, as managers are: it would have to wait for all claimers at each writing of a term.
-    Manage = fun() -> Test ! {managed, manage_until_stopped(Pool, Shared, #{}, {0, 0})} end,
-    {Manager, Monitor} = spawn_opt(Manage, [monitor, {priority, high}]),
-    IsDone = fun() ->
-        counters:get(Shared#shared.claims, 1) > Claims andalso counters:get(Shared#shared.marks, 1) > Marks
+    Claimers = [weir_kit:start(fun() -> claim_until_stopped(Pool, N, Shared) end) || N <- lists:seq(1, 8)],
+    Manager = weir_kit:start(fun() ->
+        %% Managers have a high priority. Otherwise this one would wait for all claimers each time it writes a term.
+        process_flag(priority, high),
+        manage_until_stopped(Pool, Shared, #{}, {0, 0})
+    end),
+    IsDone = fun(Tenths) ->
+        counters:get(Shared#shared.claims, 1) > Claims * Tenths div 10 andalso
+            counters:get(Shared#shared.marks, 1) > Marks * Tenths div 10
     end,
-    eventually(fun() -> IsDone() orelse any_down([{Manager, Monitor} | Claimers]) end, 120000),
+    [until(fun() -> IsDone(Tenths) orelse any_down([Manager | Claimers]) end) || Tenths <- lists:seq(1, 10)],
     atomics:put(Shared#shared.stop, 1, 1),
-    [?assertEqual(normal, down(Process)) || Process <- Claimers],
-    ?assertEqual(normal, down({Manager, Monitor})),
-    {Marked, TakenOff} = receive {managed, {M, Ends}} -> settle_marks(Pool, M, Ends) end,
+    [ok = weir_kit:result(Claimer) || Claimer <- Claimers],
+    {M, Ends} = weir_kit:result(Manager),
+    {Marked, TakenOff} = settle_marks(Pool, M, Ends),
     ct:pal("~p claims, ~p marks, of which ~p were taken off or abandoned", [
         counters:get(Shared#shared.claims, 1), Marked, TakenOff
     ]),
-    %% Every mark was told to the one who released, or is known not to have been.
+    %% Each mark was reported to the process that released, or is known as one that was not.
     TakenAway = Shared#shared.taken_away,
     Untold = [W || [W] <- ets:match(TakenAway, {{in_doubt, '$1'}}), not ets:member(TakenAway, {told, W})],
-    ?assertEqual(Marked, counters:get(Shared#shared.reserved, 1) + TakenOff + length(Untold)),
-    ?assertEqual([], ets:tab2list(Shared#shared.held)),
-    ?assertEqual([], [Slot || Slot <- slots(Pool), state(Pool, Slot) =:= marked]),
-    ?assertEqual([], lost(Pool)).
+    weir_kit:same(lost_marks, Marked, counters:get(Shared#shared.reserved, 1) + TakenOff + length(Untold)),
+    weir_kit:none(held, ets:tab2list(Shared#shared.held)),
+    weir_kit:none(marked, [Slot || Slot <- slots(Pool), state(Pool, Slot) =:= marked]),
+    weir_kit:none(lost, lost(Pool)).
 
 any_down(Processes) -> lists:any(fun({Pid, _}) -> not is_process_alive(Pid) end, Processes).
-
-down({Pid, Monitor}) ->
-    receive
-        {'DOWN', Monitor, process, Pid, Reason} -> Reason
-    end.
 
 claim_until_stopped(Pool, Holder, #shared{stop = Stop} = Shared) ->
     case atomics:get(Stop, 1) of
@@ -664,7 +662,7 @@ claim_somehow(Pool, Holder) ->
 
 claimed(Pool, Slot, Word, Worker, Shared) ->
     #shared{claims = Claims, reserved = Reserved, held = Held, taken_away = TakenAway, ended = Ended} = Shared,
-    true = ets:insert_new(Held, {Worker, self()}),
+    ets:insert_new(Held, {Worker, self()}) orelse weir_kit:fault({claimed_twice, Worker}),
     _ = rand:uniform(4) =:= 1 andalso erlang:yield(),
     true = ets:delete(Held, Worker),
     IsOver = ets:member(Ended, Worker),
@@ -689,8 +687,8 @@ drop(Pool, Slot, Word, Worker, TakenAway) ->
     true = Result =/= marked orelse ets:insert(TakenAway, {{told, Worker}}),
     Result.
 
-%% What it has done with a slot: nothing, marked it, or taken it out of use. Gives how many marks there were, and how
-%% many of them it has taken off or ended itself; and which are still there.
+%% For each slot the manager remembers whether it has marked it, or taken it out of use. Returns these, the number of
+%% marks, and the number of those that it has taken off or ended itself.
 manage_until_stopped(Pool, #shared{stop = Stop} = Shared, Mine, Ends) ->
     case atomics:get(Stop, 1) of
         1 ->
@@ -708,7 +706,7 @@ manage_until_stopped(Pool, #shared{stop = Stop} = Shared, Mine, Ends) ->
             manage_until_stopped(Pool, Shared, NewMine, NewEnds)
     end.
 
-%% Nobody else touches it.
+%% No other process changes a reserved slot.
 manage(reserved, Pool, Slot, _Shared, Ends) ->
     reserved = state(Pool, Slot),
     case rand:uniform(20) of
@@ -824,8 +822,8 @@ settle_marks(Pool, Mine, {Marks, TakenOff}) ->
     ],
     {Marks, TakenOff + length(Left)}.
 
-%% One slot, one claimer and the manager: as many exchanges of the manager's as possible are lost. Whichever state
-%% mark/2 gives is the one the slot is in, and the claimer is told of each mark once, unless it was taken off before.
+%% One slot, one claimer and the manager, so that many exchanges of the manager fail. The state that mark/2 returns is
+%% that of the slot. The claimer hears of each mark once, unless it was taken off before.
 a_mark_is_what_it_says(_Config) ->
     with_pool([1], fun(Pool) ->
         Claimer = start_claiming(Pool, free),
@@ -862,7 +860,7 @@ mark_often(Pool, N, {Marked, TakenOff, Reserved}) ->
                         {Marked + 1, TakenOff + 1, Reserved}
                 end
         end,
-    %% Nobody but the manager puts it back.
+    %% Only the manager puts the slot back.
     case element(2, Done) of
         TakenOff ->
             ?assertEqual(reserved, state(Pool, 1)),
@@ -881,14 +879,14 @@ await_reserved(Pool) ->
             await_reserved(Pool)
     end.
 
-%% The claimer is told of each claim that the manager has ended, and of no other.
+%% The claimer hears of each claim that the manager has ended, and of no other.
 an_abandoned_claim_is_over(_Config) ->
     with_pool([1], fun(Pool) ->
         Claimer = start_claiming(Pool, free),
         {Ended, Over} = abandon_often(Pool, 3000000, {0, 0}),
         Told = stop_claiming(Claimer),
         ct:pal("~p claims abandoned, ~p times too late", [Ended, Over]),
-        ?assertEqual({0, Ended}, {proplists:get_value(reserved, Told), proplists:get_value(not_held, Told)})
+        weir_kit:same(ends, {0, Ended}, {proplists:get_value(reserved, Told), proplists:get_value(not_held, Told)})
     end).
 
 abandon_often(_Pool, N, {Ended, _} = Done) when N =< 0, Ended > 200 ->
@@ -909,17 +907,14 @@ abandon_often(Pool, N, {Ended, Over}) ->
             abandon_often(Pool, N - 1, {Ended, Over})
     end.
 
-%% A process that claims the slot all the time, and counts how its claims end.
+%% Starts a task that claims the slot again and again, and counts how its claims end.
 start_claiming(Pool, First) ->
     Stop = atomics:new(1, []),
-    Claim = fun() -> exit({told, claim_often(Pool, Stop, [{R, 0} || R <- [First, reserved, not_held]])}) end,
-    {Stop, spawn_monitor(Claim)}.
+    {Stop, weir_kit:start(fun() -> claim_often(Pool, Stop, [{R, 0} || R <- [First, reserved, not_held]]) end)}.
 
-stop_claiming({Stop, {Pid, Monitor}}) ->
+stop_claiming({Stop, Claimer}) ->
     atomics:put(Stop, 1, 1),
-    receive
-        {'DOWN', Monitor, process, Pid, {told, Told}} -> Told
-    end.
+    weir_kit:result(Claimer).
 
 claim_often(Pool, Stop, Told) ->
     case {atomics:get(Stop, 1), weir_pool_word:claim(Pool, 1, 7)} of
@@ -950,20 +945,21 @@ end_somehow(Pool, Word) ->
             weir_pool_word:release(Pool, 1, Word)
     end.
 
-%% All slots but the last are claimed, and two search all the time, so that they note the last one whenever it is not
-%% free. Whichever way it is made free again, they find it.
+%% All slots but the last are claimed, and two processes search without a pause, so that they note the last one whenever
+%% it is not free. In each way that makes it free again, they find it.
 a_slot_that_was_made_free_is_found(_Config) ->
+    Rounds = weir_kit:long(1500, 5000),
     with_pool([60], fun(Pool) ->
         [{ok, _, _} = weir_pool_word:claim(Pool, Slot, 7) || Slot <- lists:seq(1, 59)],
         Stop = atomics:new(1, []),
         Searches = atomics:new(2, []),
         Found = counters:new(1, []),
         Searchers = [
-            spawn_monitor(fun() -> search_until_stopped(Pool, Stop, N, Searches, Found) end)
+            weir_kit:start(fun() -> search_until_stopped(Pool, Stop, N, Searches, Found) end)
          || N <- [1, 2]
         ],
         Await = fun(Way, Before) ->
-            %% Whoever has begun to search before it was free may not find it; whoever begins now must.
+            %% A search that began before the slot was free may miss it. A search that begins now must find it.
             Begun = [atomics:get(Searches, N) || N <- [1, 2]],
             await_found(Way, Before, Begun, Searches, Found, Pool)
         end,
@@ -973,12 +969,12 @@ a_slot_that_was_made_free_is_found(_Config) ->
                 Before = counters:get(Found, 1),
                 ok = Await(Way, Before)
             end
-         || _ <- lists:seq(1, 5000), Way <- [occupied, given_back, released, unmarked, abandoned, taken_over, dropped]
+         || _ <- lists:seq(1, Rounds), Way <- [occupied, given_back, released, unmarked, abandoned, taken_over, dropped]
         ],
-        ?assertEqual(35000, length(Made)),
+        ?assertEqual(7 * Rounds, length(Made)),
         atomics:put(Stop, 1, 1),
-        [?assertEqual(normal, down(Searcher)) || Searcher <- Searchers],
-        ?assertEqual([], lost(Pool))
+        [ok = weir_kit:result(Searcher) || Searcher <- Searchers],
+        weir_kit:none(lost, lost(Pool))
     end).
 
 search_until_stopped(Pool, Stop, N, Searches, Found) ->
@@ -997,7 +993,7 @@ search_until_stopped(Pool, Stop, N, Searches, Found) ->
             search_until_stopped(Pool, Stop, N, Searches, Found)
     end.
 
-%% The two may keep it from each other, but not for ten searches of each.
+%% The searchers may keep the slot from each other, but not for ten searches of each.
 await_found(Way, Before, Begun, Searches, Found, Pool) ->
     case counters:get(Found, 1) > Before of
         true ->
@@ -1005,7 +1001,7 @@ await_found(Way, Before, Begun, Searches, Found, Pool) ->
         false ->
             IsEnough = lists:all(fun({N, B}) -> atomics:get(Searches, N) > B + 10 end, lists:zip([1, 2], Begun)),
             case IsEnough andalso counters:get(Found, 1) =:= Before of
-                true -> error({not_found, Way, state(Pool, 60), is_shown(Pool, 60)});
+                true -> weir_kit:fault({not_found, Way, state(Pool, 60), is_shown(Pool, 60)});
                 false -> erlang:yield(), await_found(Way, Before, Begun, Searches, Found, Pool)
             end
     end.
@@ -1046,15 +1042,16 @@ retry(Take) ->
         _ -> retry(Take)
     end.
 
-%% Claimers that hoard, so that nearly all slots are taken and searches go far, while the manager takes slots out of use
-%% and puts them back. When all of them pause, whatever is free is found by a search. Some of the claimers know the
-%% pool as it was when it was smaller.
+%% Claimers hoard slots, so that nearly all are taken and searches go far, while the manager takes slots out of use and
+%% puts them back. When all of them pause, a search finds each free slot. Some claimers know the pool as it was when it
+%% was smaller.
 free_slots_are_found(_Config) ->
+    Rounds = weir_kit:long(100, 300),
     [
         with_pool(Sizes, fun(Pool) ->
-            Found = [found_after_a_round(Pool, Round) || Round <- lists:seq(1, 300)],
+            Found = [found_after_a_round(Pool, Round) || Round <- lists:seq(1, Rounds)],
             ct:pal("~w: ~p found after the rounds", [Sizes, lists:sum(Found)]),
-            ?assert(lists:sum(Found) > 300)
+            ?assert(lists:sum(Found) > Rounds)
         end)
      || Sizes <- [[60], [130], [20, 60, 200], [57, 58]]
     ].
@@ -1063,21 +1060,21 @@ found_after_a_round(#pool{limit = Limit} = Pool, Round) ->
     Enough = Limit div 4 + 2,
     Smaller = weir_pool_terms:reshape(Pool, Limit - Limit div 3, Limit - Limit div 3),
     Hoarders = [
-        spawn_monitor(fun() -> exit({hoard, hoard(lists:nth(N rem 2 + 1, [Pool, Smaller]), N, 200, Enough, [])}) end)
+        weir_kit:start(fun() -> hoard(lists:nth(N rem 2 + 1, [Pool, Smaller]), N, 200, Enough, []) end)
      || N <- lists:seq(1, 5)
     ],
-    {Manager, Monitor} = spawn_monitor(fun() -> bother(Pool, 100) end),
-    Hoards = [receive {'DOWN', M, process, P, {hoard, Hoard}} -> Hoard end || {P, M} <- Hoarders],
-    ?assertEqual(normal, down({Manager, Monitor})),
-    ?assertEqual({Round, []}, {Round, lost(Pool)}),
+    Manager = weir_kit:start(fun() -> bother(Pool, 100) end),
+    Hoards = [weir_kit:result(Hoarder) || Hoarder <- Hoarders],
+    _ = weir_kit:result(Manager),
+    weir_kit:none(lost, [{Round, Slot} || Slot <- lost(Pool)]),
     Free = [Slot || Slot <- slots(Pool), state(Pool, Slot) =:= free],
-    ?assertEqual({Round, Free}, {Round, lists:sort(found_in_order(Pool, Round rem Limit + 1))}),
-    %% All are free for the next round; those that nobody has found in this one stay without their bits.
+    weir_kit:same(found, {Round, Free}, {Round, lists:sort(found_in_order(Pool, Round rem Limit + 1))}),
+    %% All slots are free for the next round. Slots that were not found in this round stay without their bits.
     Left = lists:append(Hoards),
     [?assertEqual(free, weir_pool_word:release(Pool, Slot, Word)) || {Slot, Word} <- Left],
     Claims = [{Slot, Word} || Slot <- Free, Word <- [weir_pool_word:read(Pool, Slot)]],
     [?assertEqual(free, weir_pool_word:release(Pool, Slot, taken(Word))) || {Slot, Word} <- Claims],
-    ?assertEqual({Round, []}, {Round, lost(Pool)}),
+    weir_kit:none(lost, [{Round, Slot} || Slot <- lost(Pool)]),
     [new_worker(Pool, Slot) || Slot <- slots(Pool), state(Pool, Slot) =:= vacant],
     length(Free).
 
@@ -1181,7 +1178,7 @@ parts(Pid) ->
 %% In a node that has started very many processes: where numbers end and serials go up, and where serials end.
 pools_work_among_high_pids(_Config) ->
     {ok, Peer, _Node} = peer:start_link(#{
-        connection => standard_io, wait_boot => 240_000,
+        connection => standard_io, wait_boot => weir_kit:wait_ms(),
         args => ["-pa" | code:get_path()]
     }),
     try
@@ -1205,7 +1202,7 @@ pools_work_among_high_pids(_Config) ->
         peer:stop(Peer)
     end.
 
-%% Each of so many processes knows all others by their numbers. Gives the highest number and serial there was.
+%% Each process knows all others by their numbers. Returns the highest number and serial.
 neighbours_understand_each_other(N) ->
     Pids = [spawn(fun() -> understand() end) || _ <- lists:seq(1, N)],
     Ids = [weir_pool_holder:id(Pid) || Pid <- Pids],
@@ -1243,9 +1240,9 @@ claims_are_heard_of(Name) ->
     {error, busy} = weir_pool:checkout(Name, 0),
     {Some, Others} = lists:split(20, Claimers),
     [exit(Claimer, kill) || Claimer <- Some],
-    eventually(fun() -> claimed_at_a_tick(Name) =:= 20 end),
+    until(fun() -> claimed_at_a_tick(Name) =:= 20 end),
     [exit(Claimer, kill) || Claimer <- Others],
-    eventually(fun() -> claimed_at_a_tick(Name) =:= 0 end),
+    until(fun() -> claimed_at_a_tick(Name) =:= 0 end),
     ok = weir_pool:stop(Name).
 
 %% Does not wait for the manager's own.
@@ -1275,8 +1272,4 @@ a_dictionary_that_was_copied_is_not_believed(_Config) ->
     _ = erase('$weir_pool_holder'),
     ?assertEqual({Self, Own, Begin}, weir_pool_holder:claimer()).
 
-elsewhere(Fun) ->
-    {Pid, Monitor} = spawn_monitor(fun() -> exit({result, Fun()}) end),
-    receive
-        {'DOWN', Monitor, process, Pid, {result, Result}} -> Result
-    end.
+elsewhere(Fun) -> weir_kit:result(weir_kit:start(Fun)).
