@@ -1,8 +1,8 @@
 %% @doc Functions that the tests of all applications share: the cases of a suite, faults, waiting, and processes that a
 %% test starts and kills. The demo and the benchmarks wait and call in parallel with them.
 %%
-%% A test waits a minute at most for any event: {@link until/1} and {@link wait_ms/0} are the only deadline of the suites.
-%% A machine that runs two releases at once may take seconds for milliseconds of work.
+%% A test waits a minute at most for any event: {@link until/1} and {@link wait_ms/0} are the only deadline of the
+%% suites. A machine that runs two releases at once may take seconds for milliseconds of work.
 -module(weir_kit).
 
 -export([cases/1, fault/1, none/2, same/3, holds/1, long/2]).
@@ -135,10 +135,12 @@ until_waiting(Pid) ->
 
 %% ---------------------------------------------------------------- processes
 
-%% @doc Kills a process or task, and returns when it is dead.
+%% @doc Kills a process or task, and returns when it is dead. The task leaves no message.
 -spec kill(pid() | task()) -> ok.
-kill({Pid, _Monitor}) ->
-    kill(Pid);
+kill({Pid, Monitor}) ->
+    ok = kill(Pid),
+    true = demonitor(Monitor, [flush]),
+    ok;
 kill(Pid) ->
     exit(Pid, kill),
     _ = await_down(Pid),

@@ -6,8 +6,8 @@
 %% @doc Runs the suite that the command line names, and ends the node. The node also ends with its standard input, a
 %% pipe from {@link weir_kit_test_run}.
 %%
-%% Arguments after `-weir_test': a folder for the output, the folder of the suite's beam, the suite, and the case or `all'.
-%% Paths of groups to the case follow, with dots between the groups.
+%% Arguments after `-weir_test': a folder for the output, the folder of the suite's beam, the suite, and the case or
+%% `all'. Paths of groups to the case follow, with dots between the groups.
 -spec start() -> no_return().
 start() ->
     {ok, [[Dir, Folder, Suite, Case | Paths]]} = init:get_argument(weir_test),

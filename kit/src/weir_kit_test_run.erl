@@ -24,8 +24,8 @@
     again => file:filename()
 }.
 %% `dirs': folders with compiled suites. `suites': the suites that run, by default all suites of these folders. `case':
-%% the only case. `paths': the code path of the suites' nodes, by default the caller's. `jobs': the number of suites that
-%% run side by side.
+%% the only case. `paths': the code path of the suites' nodes, by default the caller's. `jobs': the number of suites
+%% that run side by side.
 
 %% @doc Runs the suites of the folders that follow `-dirs' on the command line, and ends the node. The environment
 %% variables `SUITE', `CASE', `STRICT' and `JOBS' are those of `make test'.

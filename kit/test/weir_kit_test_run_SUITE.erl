@@ -47,7 +47,7 @@ a_fault_is_not_repeated(Config) ->
 
 a_leak_that_end_per_testcase_finds_is_a_fault(Config) ->
     {red, [], Output} = run_case(fails_at_its_end, Config),
-    ?assertMatch({match, _}, re:run(Output, "FAILED fixture_cases_SUITE:fails_at_its_end \\(a fault\\).*leaked", [dotall])),
+    ?assertMatch({match, _}, re:run(Output, "fails_at_its_end \\(a fault\\).*leaked", [dotall])),
     ?assertEqual(1, runs(fails_at_its_end, Config)).
 
 the_end_of_a_node_is_a_fault(Config) ->

@@ -1,7 +1,7 @@
-%% The behaviour of TCP sockets, tested three times: on gen_tcp with its inet backend, on gen_tcp with its socket backend,
-%% and on weir_socket. The cases are the same; weir_socket_differences says where one of the three differs. This suite has
-%% the cases about sockets: how they come, belong to a process, and end. weir_socket_behaviour_data_SUITE has the cases
-%% about data. weir_socket_no_nif_SUITE runs all cases once more, on weir_socket without its NIF.
+%% The behaviour of TCP sockets, tested three times: on gen_tcp with its inet backend, on gen_tcp with its socket
+%% backend, and on weir_socket. weir_socket_differences has the differences. This suite has the cases about sockets: how
+%% they come, belong to a process, and end. weir_socket_behaviour_data_SUITE has the cases about data.
+%% weir_socket_no_nif_SUITE runs all cases once more, on weir_socket without its NIF.
 %%
 %% The cases stand in modules of their own, a module for each subject (weir_socket_cases_*), with what they share in
 %% weir_socket_test_lib. This module is their table of contents.
