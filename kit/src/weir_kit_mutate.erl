@@ -256,18 +256,22 @@ each(List) ->
 -spec describe(mutation()) -> unicode:chardata().
 describe(#{before := Before, 'after' := After}) ->
     Texts = [text(Before), text(After)],
-    lists:join(" -> ", [cut(Text, common(Texts, 0) - ?BEFORE_DIFFERENCE) || Text <- Texts]).
+    Skipped = skipped(lists:any(fun is_long/1, Texts), Texts),
+    lists:join(" -> ", [[["..." || Skipped > 0], cut(lists:nthtail(Skipped, Text))] || Text <- Texts]).
 
 text(dropped) -> "dropped";
 text({guard, _, []}) -> "no guard";
 text(Code) -> re:replace(source(Code), "\\s+", " ", [global, unicode, {return, list}]).
 
+skipped(true, Texts) -> max(0, common(Texts, 0) - ?BEFORE_DIFFERENCE);
+skipped(false, _Texts) -> 0.
+
 common([[Char | A], [Char | B]], Count) -> common([A, B], Count + 1);
 common(_, Count) -> Count.
 
-cut(Text, _) when length(Text) =< ?DESCRIBED -> Text;
-cut(Text, Skipped) when Skipped > 0 -> ["...", cut(lists:nthtail(Skipped, Text), 0)];
-cut(Text, _) -> [lists:sublist(Text, ?DESCRIBED), "..."].
+is_long(Text) -> length(Text) > ?DESCRIBED.
+
+cut(Text) -> [lists:sublist(Text, ?DESCRIBED), ["..." || is_long(Text)]].
 
 source({guard, _, Guard}) -> ["when ", guard(Guard)];
 source({'after', _, Timeout, Body}) -> ["after ", erl_pp:expr(Timeout), " -> ", erl_pp:exprs(Body)];

@@ -224,13 +224,19 @@ no_line_numbers(_) -> check(integer, "f() ->\n    {2, 3}.", [{"3 -> 4", [], {2, 
 
 long_code_is_cut(_) ->
     Long = lists:duplicate(100, $x),
-    Start = lists:duplicate(18, $x),
+    Left = "..." ++ lists:duplicate(18, $x),
     ?assertEqual(
         ["a => " ++ lists:duplicate(65, $x) ++ "... -> dropped"],
         descriptions(part, "f() -> #{a => " ++ Long ++ "}.")
     ),
     ?assertEqual(
-        ["..." ++ Start ++ " > 1 -> ..." ++ Start ++ " >= 1"], descriptions(boundary, "f() -> " ++ Long ++ " > 1.")
+        [Left ++ " > 1 -> " ++ Left ++ " >= 1"],
+        descriptions(boundary, "f() -> " ++ Long ++ " > 1.")
+    ),
+    ?assertEqual(
+        ["when A > " ++ lists:duplicate(61, $x) ++ "... -> when B",
+            Left ++ "xx, B -> " ++ Left ++ "xx"],
+        descriptions(guard, "f(A, B) when A > " ++ Long ++ ", B -> a.")
     ).
 
 %% ---------------------------------------------------------------- mutants
