@@ -1,11 +1,12 @@
 # Every target first sets up what it needs (scripts/setup: silent when nothing is missing), then does its job.
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo cluster-demo test elixir page-test top-pictures asan tsan fuzz check bench bench-report docs shell weir watch-forms appup package \
-    package-check test-otp27 test-otp29 clean
+.PHONY: help build demo cluster-demo test elixir page-test top-pictures asan tsan fuzz check bench bench-report docs shell weir watch-forms mutants appup \
+    package package-check test-otp27 test-otp29 clean
 
 # make test SUITE=weir_pool CASE=restart; make bench BENCH=weir_pool,weir_server; make fuzz FUZZ_SECONDS=600
-export SUITE CASE STRICT JOBS LONG BENCH BENCH_ROUNDS FUZZ_SECONDS WATCH
+# make mutants APP=weir_pool N=20 SEED=2
+export SUITE CASE STRICT JOBS LONG BENCH BENCH_ROUNDS FUZZ_SECONDS WATCH APP N SEED
 
 # A process for each of many callers at once needs a higher limit than the default; Ctrl-C ends the run.
 ERL := erl +P 400000 +Bd -noshell -pa _build/default/lib/*/ebin
@@ -93,6 +94,10 @@ watch-forms: ## what weir_watch says of each injected fault, on this OTP, into d
 	@scripts/setup test
 	@status=0; env -u CI WEIR_WATCH_RESULTS=$(CURDIR)/_build/watch_forms.terms SUITE=weir_watch_causes_SUITE CASE=forms \
 	    scripts/test || status=1; scripts/watch-forms _build/watch_forms.terms docs/internals/watch.md; exit $$status
+
+mutants: ## which of N mutations of an application its suites do not notice (APP=weir_pool N=20 SEED=1)
+	@scripts/setup test
+	@scripts/mutants
 
 appup: ## write the .appup of each application anew, from its modules
 	@scripts/setup build

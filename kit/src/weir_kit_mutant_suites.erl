@@ -1,0 +1,96 @@
+%% @doc Runs the Common Test suites of an application on a mutant, each suite in a node of its own.
+%%
+%% The nodes have the code that `rebar3 ct --compile_only' compiled, and the mutant's module in front of it. A suite
+%% kills a mutant if a case fails or is skipped because of a failure, if the node dies, or if the node is still running
+%% after three times as long as the suite takes on the unmutated application, and a minute. The node ends at the first
+%% failure, because the cases behind a failure often wait for their time limits.
+%%
+%% A node ends with the node that started it. Its output and the logs of Common Test stay in the mutant's directory.
+-module(weir_kit_mutant_suites).
+
+-export([measure/2, run/2]).
+%% The hook of Common Test that ends a node at the first failure.
+-export([init/2, on_tc_fail/4]).
+
+-export_type([measured/0]).
+
+%% A compiled suite, and how long it takes on the unmutated application.
+-type measured() :: {Beam :: file:filename(), Milliseconds :: non_neg_integer()}.
+
+-define(MINUTE_MS, 60_000).
+%% Limit of a suite on the unmutated application.
+-define(MEASURE_MS, (60 * ?MINUTE_MS)).
+%% Virtual memory of a node, so that a mutant in an endless loop does not take all memory of the machine.
+-define(KILOBYTES, 8_000_000).
+%% Exit status of a node whose suite passed. A node that the mutant ends has another, such as 0.
+-define(PASSED, 99).
+
+%% @doc Runs all suites of an application without a mutant, and returns them with the quickest first. A suite that
+%% fails ends the run. The logs go to `Dir'.
+-spec measure(App :: string(), Dir :: file:filename()) -> {ok, [measured()]} | {failed, Suite :: string()}.
+measure(App, Dir) ->
+    Pattern = weir_kit:path(filename:join(["_build/test/lib", App, "test/*_SUITE.beam"])),
+    measure(lists:sort(filelib:wildcard(Pattern)), Dir, []).
+
+measure([], _Dir, Measured) ->
+    {ok, lists:keysort(2, Measured)};
+measure([Beam | Beams], Dir, Measured) ->
+    case timer:tc(fun() -> run_suite(Beam, Dir, ?MEASURE_MS) end) of
+        {Us, survived} -> measure(Beams, Dir, [{Beam, Us div 1000} | Measured]);
+        {_, killed} -> {failed, name(Beam)}
+    end.
+
+%% @doc Runs the suites in turn on the mutant whose beam is in `Dir', until a suite kills the mutant.
+-spec run(Dir :: file:filename(), [measured()]) -> {killed, Suite :: string()} | survived.
+run(_Dir, []) ->
+    survived;
+run(Dir, [{Beam, Ms} | Later]) ->
+    case run_suite(Beam, Dir, 3 * Ms + ?MINUTE_MS) of
+        survived -> run(Dir, Later);
+        killed -> {killed, name(Beam)}
+    end.
+
+name(Beam) -> filename:basename(Beam, ".beam").
+
+run_suite(Beam, Dir, Limit) ->
+    Logs = filename:join([Dir, "logs", name(Beam)]),
+    ok = filelib:ensure_dir(filename:join(Logs, "output")),
+    Port = start(Beam, Dir, Logs),
+    {os_pid, OsPid} = erlang:port_info(Port, os_pid),
+    receive
+        {Port, {exit_status, ?PASSED}} -> survived;
+        {Port, {exit_status, _}} -> killed
+    after Limit ->
+        _ = os:cmd("kill -KILL " ++ integer_to_list(OsPid)),
+        receive
+            {Port, {exit_status, _}} -> killed
+        end
+    end.
+
+%% Of the directories after -pa, the last stands in front.
+start(Beam, Dir, Logs) ->
+    Command = "ulimit -v " ++ integer_to_list(?KILOBYTES) ++ "; exec \"$@\" >\"$0\" 2>&1",
+    Code = filelib:wildcard(weir_kit:path("_build/test/lib/*/{ebin,test}")) ++ [Dir],
+    Node = [os:find_executable("erl"), "-noshell", "-pa"] ++ Code ++ ["-eval", program(Beam, Logs)],
+    Args = ["-c", Command, filename:join(Logs, "output") | Node],
+    open_port({spawn_executable, "/bin/sh"}, [{args, Args}, {cd, Logs}, exit_status]).
+
+%% The node reads its input to notice the end of the node that started it.
+program(Beam, Logs) ->
+    Options = [
+        {suite, list_to_atom(name(Beam))}, {dir, filename:dirname(Beam)}, {auto_compile, false}, {logdir, Logs},
+        {enable_builtin_hooks, false}, {ct_hooks, [?MODULE]}
+    ],
+    lists:flatten(io_lib:format(
+        "spawn(fun() -> io:get_line([]), halt(2) end), "
+        "case ct:run_test(~0tp) of {_, 0, {_, 0}} -> halt(~b); _ -> halt(1) end.",
+        [Options, ?PASSED]
+    )).
+
+%% @private Takes no options and keeps no state.
+-spec init(Id :: term(), Options :: term()) -> {ok, none}.
+init(_Id, _Options) -> {ok, none}.
+
+%% @private Ends the node.
+-spec on_tc_fail(Suite :: module(), Case :: term(), Reason :: term(), none) -> no_return().
+on_tc_fail(_Suite, _Case, _Reason, none) -> halt(1).
