@@ -71,14 +71,18 @@ none(What, Items) -> fault({What, length(Items), lists:sublist(Items, 20)}).
 same(_What, Same, Same) -> ok;
 same(What, Expected, Actual) -> fault({What, #{expected => Expected, actual => Actual}}).
 
-%% @doc Calls a function in a property. If the function raises `{never, _, _}', as {@link until/1} does after a minute,
-%% returns true, and {@link holds/1} raises the error. To PropEr the error would be a counterexample.
+%% @doc Calls a function in a property. If the function meets a deadline of this module, returns true, and {@link holds/1}
+%% raises the error of the deadline. To PropEr that error would be a counterexample.
+%%
+%% The errors of deadlines are tuples that begin with `never', `still_alive' or `no_result'.
 -spec in_property(fun(() -> Result)) -> Result | true.
 in_property(Test) ->
     try
         Test()
     catch
-        error:{never, _, _} = Reason:Stack ->
+        error:Reason:Stack when
+            element(1, Reason) =:= never; element(1, Reason) =:= still_alive; element(1, Reason) =:= no_result
+        ->
             _ = put({?MODULE, late}, {Reason, Stack}),
             true
     end.

@@ -431,7 +431,7 @@ logger_sup_stopped(Config) ->
 
 %% ---------------------------------------------------------------- help
 
-patient(Config) -> #{file => ?config(file, Config), timeout => weir_kit:wait_ms()}.
+patient(Conf) -> #{file => ?config(file, Conf), timeout => weir_kit:wait_ms()}.
 
 processes_of_handler() ->
     [handler_sup(?ID), whereis(?MANAGER), writer(?ID) | weir_log_h_test_lib:linked(?ID)].

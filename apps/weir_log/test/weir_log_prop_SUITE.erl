@@ -175,7 +175,7 @@ holds(Opts, Config) ->
         ?FORALL(
             Commands,
             resize(?COMMANDS, commands(?MODULE)),
-            weir_kit:in_property(fun() ->
+            begin
                 Run = ets:update_counter(weir_log_test_file, runs, 1, {runs, 0}),
                 Dir = weir_log_test_lib:path(integer_to_list(Run), Config),
                 {History, State, Result, Faults} = run(Commands, Opts, Dir),
@@ -185,7 +185,7 @@ holds(Opts, Config) ->
                     ]),
                     Result =:= ok andalso Faults =:= []
                 )
-            end)
+            end
         ),
     Options = [{numtests, weir_kit:long(25, 200)}, {to_file, user}, noshrink],
     weir_kit:holds(proper:quickcheck(Property, Options)).
@@ -199,13 +199,12 @@ run(Commands, Opts, Dir) ->
         {History, State, Result} = run_commands(?MODULE, Commands),
         ok = mend(),
         _ = [resume(Number) || Number <- [1, 2, 3]],
-        ok = stop_senders(),
-        ok = quiesce(),
+        ok = weir_kit:in_property(fun stop_senders/0),
+        ok = weir_kit:in_property(fun quiesce/0),
         Info = weir_log_test_lib:info(?LOG),
         ok = weir_log:close(?LOG),
         {History, State, Result, faults(Dir, Info)}
     catch
-        error:{never, _, _} = Late:Stacktrace -> erlang:raise(error, Late, Stacktrace);
         Class:Reason:Stacktrace -> {[], none, {Class, Reason, Stacktrace}, []}
     after
         [exit(Pid, kill) || {{pid, Pid}} <- ets:tab2list(?TABLE)],
