@@ -78,8 +78,10 @@ window_holds_in_batches(_Config) ->
 
 %% All senders cast. Raises a fault unless each message arrives once, and those of a sender in order.
 sent_by_all(Pid, Window) ->
-    Casts = fun(Sender) -> fun() -> [ok = weir_flow:cast(Pid, {Sender, N}, Window) || N <- lists:seq(1, ?CASTS)] end end,
-    _ = weir_kit:in_parallel([Casts(Sender) || Sender <- lists:seq(1, ?SENDERS)]),
+    _ = weir_kit:in_parallel([
+        fun() -> [ok = weir_flow:cast(Pid, {Sender, N}, Window) || N <- lists:seq(1, ?CASTS)] end
+     || Sender <- lists:seq(1, ?SENDERS)
+    ]),
     Seen = weir_server:call(Pid, seen),
     [
         ok = weir_kit:same(order, lists:seq(1, ?CASTS), [N || {{S, N}, _} <- Seen, S =:= Sender])

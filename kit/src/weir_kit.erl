@@ -71,8 +71,8 @@ none(What, Items) -> fault({What, length(Items), lists:sublist(Items, 20)}).
 same(_What, Same, Same) -> ok;
 same(What, Expected, Actual) -> fault({What, #{expected => Expected, actual => Actual}}).
 
-%% @doc Calls a function in a property. If the function meets a deadline of this module, returns true, and {@link holds/1}
-%% raises the error of the deadline. To PropEr that error would be a counterexample.
+%% @doc Calls a function in a property. If the function meets a deadline of this module, returns true, and
+%% {@link holds/1} raises the error of the deadline. To PropEr that error would be a counterexample.
 %%
 %% The errors of deadlines are tuples that begin with `never', `still_alive' or `no_result'.
 -spec in_property(fun(() -> Result)) -> Result | true.

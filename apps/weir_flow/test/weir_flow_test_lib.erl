@@ -1,5 +1,4 @@
-%% Functions that the suites of weir_flow share: tasks whose mailbox must be empty at their end, and what a process waits
-%% for.
+%% Functions that the suites of weir_flow share: tasks whose mailbox must be empty at their end, and waiting senders.
 -module(weir_flow_test_lib).
 
 -export([async/1, result/1, is_waiting/1, is_waiting/2, stray/0, no_stray/0]).

@@ -15,9 +15,9 @@
 %% Few kills tear an entry: the kernel seldom breaks a write off. So the suite itself appends the beginning of one to a
 %% file that a kill has left whole: entries that nobody was told of may end anywhere.
 %%
-%% With LONG=1 the suite kills each kind of log at fifty moments, while a thousand processes log. That takes half an hour.
-%% The log of a case says of each life how many entries were told, how many are in the files, and how many are torn. The
-%% last line is the sum.
+%% With LONG=1 the suite kills each kind of log at fifty moments, while a thousand processes log. That takes half an
+%% hour. The log of a case has a line for each life: the numbers of acknowledged entries, of entries in the files, and of
+%% torn entries. The last line is the sum.
 -module(weir_log_kill_SUITE).
 
 -include_lib("common_test/include/ct.hrl").

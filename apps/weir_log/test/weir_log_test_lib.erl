@@ -75,8 +75,8 @@ in_order(Callers, Each, Lines) ->
     %% A stable sort by caller: the order of each is kept.
     weir_kit:same(order, Sent, lists:keysort(1, Pairs)).
 
-%% Kills the writer of a shard, and waits for the next one. A killed process is dead before its last system call is over.
-%% So the next writer starts only once that call is over, or its entries would stand before the last batch of the first.
+%% Kills the writer of a shard, and waits for the next one. A killed process is dead before its last system call is
+%% over. The next writer starts only after that call, or its entries would stand before the last batch of the first.
 kill_writer(Name, Number) ->
     {ok, Sup} = weir_log_registry:lookup(Name),
     {ok, Files} = weir_log:files(Name),
