@@ -16,7 +16,7 @@
 %% file that a kill has left whole: entries that nobody was told of may end anywhere.
 %%
 %% With LONG=1 the suite kills each kind of log at fifty moments, while a thousand processes log. That takes half an
-%% hour. The log of a case has a line for each life: the numbers of acknowledged entries, of entries in the files, and of
+%% hour. Each moment is a random number of acknowledgements. The log of a case has a line for each life: the numbers of acknowledged entries, of entries in the files, and of
 %% torn entries. The last line is the sum.
 -module(weir_log_kill_SUITE).
 
@@ -26,8 +26,6 @@
 -compile([export_all, nowarn_export_all]).
 
 -define(ID, weir_log_kill).
-%% Largest number of acknowledgements before a kill.
--define(LATEST, 20_000).
 %% Number of lives that have the same files.
 -define(SAME_FILES, 10).
 
@@ -49,9 +47,9 @@ synced(Config) -> run(Config, synced, 1, fun nothing_lost/2).
 
 window(Config) -> run(Config, window, 1, fun anything/2).
 
-shards_written(Config) -> [run(Config, written, Shards, fun nothing_lost/2) || Shards <- [2, 3]].
+shards_written(Config) -> run_both(Config, written, [2, 3]).
 
-shards_synced(Config) -> [run(Config, synced, Shards, fun nothing_lost/2) || Shards <- [2, 3]].
+shards_synced(Config) -> run_both(Config, synced, [2, 3]).
 
 lines_written(Config) -> run(Config, lines_written, 1, fun nothing_lost/2).
 
@@ -63,11 +61,11 @@ handler_written(Config) -> run(Config, handler_written, 1, fun nothing_lost/2).
 
 handler_synced(Config) -> run(Config, handler_synced, 1, fun nothing_lost/2).
 
-rotating_written(Config) -> [run(Config, rotating_written, Shards, fun nothing_lost/2) || Shards <- [1, 2]].
+rotating_written(Config) -> run_both(Config, rotating_written, [1, 2]).
 
-rotating_synced(Config) -> [run(Config, rotating_synced, Shards, fun nothing_lost/2) || Shards <- [1, 2]].
+rotating_synced(Config) -> run_both(Config, rotating_synced, [1, 2]).
 
-rotating_lines(Config) -> [run(Config, rotating_lines, Shards, fun nothing_lost/2) || Shards <- [1, 2]].
+rotating_lines(Config) -> run_both(Config, rotating_lines, [1, 2]).
 
 anything(_Told, _Found) -> ok.
 
@@ -75,6 +73,10 @@ nothing_lost(Told, Found) ->
     Both = [{Caller, N, maps:get(Caller, Found, 0)} || {Caller, N} <- maps:to_list(Told)],
     Missing = [Each || {_, N, There} = Each <- Both, N > There],
     weir_kit:none(lost, Missing).
+
+%% With one number of shards and with another, at the same time.
+run_both(Config, How, Numbers) ->
+    weir_kit:in_parallel([fun() -> run(Config, How, Shards, fun nothing_lost/2) end || Shards <- Numbers]).
 
 run(Config, How, Shards, Check) ->
     ok = seed(),
@@ -100,7 +102,7 @@ run(Config, How, Shards, Check) ->
 life(File, How, Shards, Life, Kills, Check, Before) ->
     {Kind, Options} = weir_log_kill_victim:options(How),
     Format = format(Options),
-    Told = live(File, How, Shards, Life, rand:uniform(?LATEST)),
+    Told = live(File, How, Shards, Life, rand:uniform(weir_kit:long(5_000, 20_000))),
     Left = [read_current(Each) || Each <- files(File, Shards)],
     Killed = [tear(Format, Each, Bytes) || {Each, Bytes} <- lists:zip(files(File, Shards), Left)],
     Parts = filelib:wildcard(File ++ "*.part*"),
@@ -164,7 +166,7 @@ reopen(handler, Options, Files) ->
     ok = logger:remove_handler(?ID),
     [[File] || File <- Files];
 reopen(_LogOrAlog, Options, Files) ->
-    {ok, Log} = weir_log:open(?ID, Options),
+    {ok, Log} = weir_log:open(self(), Options),
     [ok = weir_log_file_lib:cleaned(File) || File <- Files],
     {ok, History} = weir_log:history(Log),
     ok = weir_log:close(Log),

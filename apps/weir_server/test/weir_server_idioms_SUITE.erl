@@ -917,7 +917,7 @@ random_programs(_) ->
             agree(Expected, Actual)
         end
     ),
-    weir_server_loop_lib:check(Property, 200).
+    weir_server_loop_lib:check(Property, 100).
 
 agree({{returned, _}, _} = Same, Same) ->
     true;
@@ -937,7 +937,7 @@ random_programs_of_two(_) ->
             agree(Expected, Actual)
         end
     ),
-    weir_server_loop_lib:check(Property, 100).
+    weir_server_loop_lib:check(Property, 60).
 
 %% The answers to calls of a batch are sent when all of it has been handled, and those to requests then or before: so
 %% the answers of each sort are compared among themselves. Everything is drained, so nothing that has come before a
@@ -964,7 +964,7 @@ random_batches(_) ->
             agree(Expected, Actual)
         end
     ),
-    weir_server_loop_lib:check(Property, 100).
+    weir_server_loop_lib:check(Property, 60).
 
 %% As many calls and casts as are allowed, and infos, which do not count, but are seen: so all is drained, and nothing
 %% dropped. What a callback looks for has been sent in it.
@@ -985,7 +985,7 @@ random_bounds(_) ->
             agree(Expected, Actual)
         end
     ),
-    weir_server_loop_lib:check(Property, 100).
+    weir_server_loop_lib:check(Property, 60).
 
 %% The most calls and casts that wait in a round, or before a time-out that runs out (times_out/2).
 requests({expires, _, Requests}) -> ?FILLERS + 5 + length([asks]) + with_states(Requests);

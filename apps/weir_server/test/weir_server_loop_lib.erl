@@ -134,7 +134,9 @@ events(Last, Events) ->
     end.
 
 %% Fails if a message of the mailbox is such.
-none_of(Is) -> ?assertEqual([], lists:filter(Is, weir_kit:messages())).
+none_of(Is) ->
+    {messages, Messages} = process_info(self(), messages),
+    ?assertEqual([], lists:filter(Is, Messages)).
 
 %% Returns the exit reason of a process that the caller monitors.
 down(Ref, Pid) ->
