@@ -8,7 +8,7 @@
 -include_lib("common_test/include/ct.hrl").
 
 -export([setup/3, teardown/2, add/3, formatter/1, only_of_test/0, test/0, is_of_test/1]).
--export([read/1, read_lines/1, lines/1, contains/2]).
+-export([read/1, read_lines/1, lines/1, contains/2, numbers/2, is_written/2, state/1, lost/1]).
 -export([handler_sup/1, linked/1, writer/1, kill_log/1, start_peer/1, of_the_kernel/0]).
 -export([callers/2, all_wait/1, await_normal/1, in_parallel/2, in_process/1]).
 
@@ -64,7 +64,30 @@ lines(Config) ->
 
 contains(Text, Part) -> binary:match(Text, unicode:characters_to_binary(Part)) =/= nomatch.
 
+%% Returns the sum of the numbers in the lines that match.
+numbers(Pattern, Config) ->
+    lists:sum([
+        binary_to_integer(N)
+     || Line <- read_lines(Config), {match, [N]} <- [re:run(Line, Pattern, [{capture, [1], binary}])]
+    ]).
+
+%% Logs a text, and returns whether it is in the file.
+is_written(Config, Text) ->
+    ok = logger:error(Text, test()),
+    _ = weir_log_h:sync(?config(id, Config)),
+    contains(read(Config), Text).
+
 %% ---------------------------------------------------------------- processes of a handler
+
+state(Id) ->
+    case weir_log_h:info(Id) of
+        {ok, #{state := State}} -> State;
+        {error, no_handler} -> none
+    end.
+
+lost(Id) ->
+    {ok, #{lost := Lost}} = weir_log_h:info(Id),
+    Lost.
 
 handler_sup(Id) ->
     {_, Sup, _, _} = lists:keyfind({weir_log_h, Id}, 1, supervisor:which_children(logger_sup)),

@@ -16,8 +16,8 @@
 %% file that a kill has left whole: entries that nobody was told of may end anywhere.
 %%
 %% With LONG=1 the suite kills each kind of log at fifty moments, while a thousand processes log. That takes half an
-%% hour. Each moment is a random number of acknowledgements. The log of a case has a line for each life: the numbers of acknowledged entries, of entries in the files, and of
-%% torn entries. The last line is the sum.
+%% hour. Each moment is a random number of acknowledgements. The log of a case has a line for each life: the numbers of
+%% acknowledged entries, of entries in the files, and of torn entries. The last line is the sum.
 -module(weir_log_kill_SUITE).
 
 -include_lib("common_test/include/ct.hrl").
