@@ -6,7 +6,8 @@
 
 -compile([export_all, nowarn_export_all]).
 
--import(weir_flow_test_lib, [eventually/1, async/1, result/1, queue/1, kill/1]).
+-import(weir_kit, [kill/1, queue_len/1, until/1]).
+-import(weir_flow_test_lib, [async/1, result/1]).
 
 -define(SENDERS, 20).
 -define(CASTS, 200).
@@ -70,26 +71,20 @@ window_holds_when_drained(_Config) ->
 window_holds_in_batches(_Config) ->
     Pid = start(weir_flow_server_batch, #{drain => 1000}),
     Seen = sent_by_all(Pid, 3),
-    ?assertEqual(?SENDERS * ?CASTS, length(Seen)),
+    ok = weir_kit:same(seen, ?SENDERS * ?CASTS, length(Seen)),
     {ok, #{largest_batch := Largest}} = weir_server:info(Pid),
     ?assert(Largest =< ?SENDERS * 3),
     ok = weir_server:stop(Pid).
 
-%% Every message arrives once, and those of a sender in order.
+%% All senders cast. Raises a fault unless each message arrives once, and those of a sender in order.
 sent_by_all(Pid, Window) ->
-    Senders = [
-        spawn_monitor(fun() -> [ok = weir_flow:cast(Pid, {Sender, N}, Window) || N <- lists:seq(1, ?CASTS)] end)
+    _ = weir_kit:in_parallel([
+        fun() -> [ok = weir_flow:cast(Pid, {Sender, N}, Window) || N <- lists:seq(1, ?CASTS)] end
      || Sender <- lists:seq(1, ?SENDERS)
-    ],
-    [
-        receive
-            {'DOWN', Ref, process, _, Reason} -> ?assertEqual(normal, Reason)
-        end
-     || {_, Ref} <- Senders
-    ],
+    ]),
     Seen = weir_server:call(Pid, seen),
     [
-        ?assertEqual(lists:seq(1, ?CASTS), [N || {{S, N}, _} <- Seen, S =:= Sender])
+        ok = weir_kit:same(order, lists:seq(1, ?CASTS), [N || {{S, N}, _} <- Seen, S =:= Sender])
      || Sender <- lists:seq(1, ?SENDERS)
     ],
     Seen.
@@ -101,18 +96,15 @@ acknowledged_after_what_was_sent(_Config) ->
             Pid = start(Mod, Opts),
             Held = hold(Pid),
             [gen_server:cast(Pid, {a, N}) || N <- lists:seq(1, 50)],
-            Asker = spawn_monitor(fun() ->
-                Statistics = sys:statistics(Pid, get, infinity),
-                exit({asked, Statistics, weir_server:with_state(Pid, fun seen/1)})
+            Asker = weir_kit:start(fun() ->
+                {ok, no_statistics} = sys:statistics(Pid, get, infinity),
+                weir_server:with_state(Pid, fun seen/1)
             end),
-            eventually(fun() -> process_info(Pid, message_queue_len) =:= {message_queue_len, 51} end),
+            until(fun() -> queue_len(Pid) =:= 51 end),
             [gen_server:cast(Pid, {b, N}) || N <- lists:seq(1, 50)],
             ok = release(Held),
-            {_, Ref} = Asker,
-            receive
-                {'DOWN', Ref, process, _, {asked, {ok, no_statistics}, Seen}} ->
-                    ?assertEqual(lists:seq(1, 50), [N || {{a, N}, _} <- Seen])
-            end,
+            Seen = weir_kit:result(Asker),
+            ok = weir_kit:same(order, lists:seq(1, 50), [N || {{a, N}, _} <- Seen]),
             ok = weir_server:stop(Pid)
         end
      || {Mod, Opts} <- kinds()
@@ -137,17 +129,17 @@ nothing_lost_in_a_callback(_Config) ->
                 ok = weir_flow:cast(Pid, y, 2),
                 {Again, asked_again(Pid)}
             end),
-            eventually(fun() -> queue(Pid) =:= 64 + 1 + 2 end),
+            until(fun() -> queue_len(Pid) =:= 64 + 1 + 2 end),
             ok = release(Held),
             receive
                 {held, Ref} -> ok
             end,
-            Left = queue(Pid),
-            eventually(fun() -> process_info(Pid, status) =:= {status, waiting} end),
+            Left = queue_len(Pid),
+            ok = weir_kit:until_waiting(Pid),
             ?assertEqual({Mod, Opts, false}, {Mod, Opts, weir_flow_ack:is_lost(Pid, 50)}),
             %% That of the watch, which is started when the time is over.
-            eventually(fun() -> queue(Pid) > Left end),
-            ?assertEqual({Mod, Opts, Left + 1}, {Mod, Opts, queue(Pid)}),
+            until(fun() -> queue_len(Pid) > Left end),
+            ?assertEqual({Mod, Opts, Left + 1}, {Mod, Opts, queue_len(Pid)}),
             ok = release({Pid, Ref}),
             ?assertEqual({Mod, Opts, {0, 0}}, {Mod, Opts, result(Sender)}),
             weir_server:stop(Pid)
@@ -183,7 +175,7 @@ request_thrown_away(_Config) ->
                 {held, Ref} -> ok
             end,
             Sender = async(fun() -> {[weir_flow:cast(Pid, N, 2) || N <- [1, 2]], asked_again(Pid)} end),
-            eventually(fun() -> queue(Pid) =:= 2 end),
+            until(fun() -> queue_len(Pid) =:= 2 end),
             ok = release({Pid, Ref}),
             ?assertMatch({[ok, ok], Again} when Again > 0, result(Sender)),
             kill(Pid)
@@ -203,12 +195,12 @@ own_timeout(_Config) ->
                 Asks = fun(_, State) -> returned(Action, State) end,
                 ?assertEqual([ok, ok, ok], [weir_flow:cast(Pid, {do, N, Asks}, Never) || N <- [1, 2, 3]]),
                 ?assertEqual({error, timeout}, weir_flow:cast(Pid, {do, no, Asks}, Never)),
-                ?assertEqual(Before + 3 + 1, queue(Pid))
+                ?assertEqual(Before + 3 + 1, queue_len(Pid))
             end),
             Told = weir_server_loop_lib:events({info, timeout}),
             ?assertEqual({Mod, Opts, [{cast, 1}, {cast, 2}, {cast, 3}]}, {Mod, Opts, Told}),
             %% The watch, which has its answer, has ended.
-            eventually(fun() -> weir_flow:cast(Pid, last, #{window => 4, timeout => 0}) =:= ok end),
+            until(fun() -> weir_flow:cast(Pid, last, #{window => 4, timeout => 0}) =:= ok end),
             ?assertEqual([], weir_server_loop_lib:events({cast, last})),
             ?assertEqual(0, asked_again(Pid)),
             _ = weir_server_loop_lib:stop(Pid),
@@ -243,7 +235,7 @@ limit_is_given_back(_Config) ->
             ?assertMatch({ok, #{in_flight := 10, busy := 2}}, weir_flow:info(Pid)),
             ok = release(Held),
             ?assertEqual(lists:seq(1, 10), [N || {{a, N}, _} <- weir_server:call(Pid, seen)]),
-            eventually(fun() -> in_flight(Pid) =:= 0 end),
+            until(fun() -> in_flight(Pid) =:= 0 end),
             ok = weir_flow:cast(Pid, {a, 11}, #{limit => busy}),
             ok = weir_server:stop(Pid)
         end
@@ -260,15 +252,15 @@ limit_and_bound(_Config) ->
             [ok = weir_flow:cast(Pid, {a, N}, #{limit => busy, window => 100}) || N <- lists:seq(1, 20)],
             ok = release(Held),
             %% A call while it is full would be refused.
-            eventually(fun() ->
+            until(fun() ->
                 {ok, #{waiting := Waiting}} = weir_server:info(Pid),
                 Waiting =:= 0
             end),
             Seen = [N || {{a, N}, _} <- weir_server:call(Pid, seen)],
             {ok, #{handled := #{casts := Handled}, dropped := #{casts := Dropped}}} = weir_server:info(Pid),
-            %% The one that holds it was handled too.
-            ?assertEqual({length(Seen) + 1, 20}, {Handled, length(Seen) + Dropped}),
-            eventually(fun() -> in_flight(Pid) =:= 0 end),
+            %% The cast that holds the server was handled too.
+            ok = weir_kit:same(handled_or_dropped, {length(Seen) + 1, 20}, {Handled, length(Seen) + Dropped}),
+            until(fun() -> in_flight(Pid) =:= 0 end),
             ok = weir_server:stop(Pid)
         end
      || Mod <- [weir_flow_server_plain, weir_flow_server_prio, weir_flow_server_batch],
@@ -281,19 +273,11 @@ limit_waits(_Config) ->
         begin
             Pid = start(Mod, Opts),
             ok = weir_flow:limit(Pid, 4),
-            Senders = [
-                spawn_monitor(fun() -> ok = weir_flow:cast(Pid, {a, N}, #{limit => wait}) end)
-             || N <- lists:seq(1, 300)
-            ],
-            [
-                receive
-                    {'DOWN', Ref, process, _, Reason} -> ?assertEqual(normal, Reason)
-                end
-             || {_, Ref} <- Senders
-            ],
+            Cast = fun(N) -> fun() -> ok = weir_flow:cast(Pid, {a, N}, #{limit => wait}) end end,
+            _ = weir_kit:in_parallel([Cast(N) || N <- lists:seq(1, 300)]),
             Seen = weir_server:call(Pid, seen),
-            ?assertEqual(lists:seq(1, 300), lists:sort([N || {{a, N}, _} <- Seen])),
-            eventually(fun() -> in_flight(Pid) =:= 0 end),
+            ok = weir_kit:same(seen, lists:seq(1, 300), lists:sort([N || {{a, N}, _} <- Seen])),
+            until(fun() -> in_flight(Pid) =:= 0 end),
             ok = weir_server:stop(Pid)
         end
      || {Mod, Opts} <- kinds()
@@ -304,14 +288,12 @@ limit_ends_with_the_server(_Config) ->
     ok = weir_flow:limit(Pid, 1),
     _Held = hold(Pid),
     ok = weir_flow:cast(Pid, a, #{limit => busy}),
-    {Waiter, Ref} = spawn_monitor(fun() -> exit(weir_flow:cast(Pid, b, #{limit => wait})) end),
-    eventually(fun() -> process_info(Waiter, status) =:= {status, waiting} end),
+    Waiter = weir_kit:start(fun() -> weir_flow:cast(Pid, b, #{limit => wait}) end),
+    ok = weir_kit:until_waiting(Waiter),
     unlink(Pid),
-    exit(Pid, kill),
-    receive
-        {'DOWN', Ref, process, Waiter, Answer} -> ?assertEqual({error, noproc}, Answer)
-    end,
-    eventually(fun() -> weir_flow:info(Pid) =:= {error, no_limit} end).
+    ok = kill(Pid),
+    ?assertEqual({error, noproc}, weir_kit:result(Waiter)),
+    until(fun() -> weir_flow:info(Pid) =:= {error, no_limit} end).
 
 %% ---------------------------------------------------------------- help
 

@@ -8,7 +8,8 @@
 -include_lib("stdlib/include/assert.hrl").
 
 -compile([export_all, nowarn_export_all]).
-%% In the other node: a worker, and a server without handle_info/2.
+
+-import(weir_kit, [until/1]).
 
 -define(ID, weir_reports).
 
@@ -20,7 +21,7 @@ init_per_testcase(Case, Config) ->
     ok = filelib:ensure_dir(File),
     Apps = [weir_log, weir_pool, weir_server, weir_flow, weir_memcached],
     Paths = lists:usort([filename:dirname(code:which(Module)) || Module <- [?MODULE | Apps]]),
-    {ok, Peer, _} = peer:start(#{connection => standard_io, wait_boot => 300_000, args => ["-pa" | Paths]}),
+    {ok, Peer, _} = peer:start(#{connection => standard_io, wait_boot => weir_kit:wait_ms(), args => ["-pa" | Paths]}),
     [{ok, _} = call(Peer, application, ensure_all_started, [App]) || App <- [weir_log, weir_pool, weir_memcached]],
     {ok, Default} = call(Peer, logger, get_handler_config, [default]),
     ?assertMatch(#{filter_default := stop, filters := [_ | _]}, Default),
@@ -93,11 +94,11 @@ handle_cast(crash, none) -> error(crash).
 call(Config, Module, Function, Arguments) when is_list(Config) ->
     call(?config(peer, Config), Module, Function, Arguments);
 call(Peer, Module, Function, Arguments) ->
-    weir_log_test_lib:call(Peer, Module, Function, Arguments).
+    weir_kit_nodes:call(Peer, Module, Function, Arguments).
 
-%% In the file, some time.
+%% Waits until a text is in the file.
 seen(Config, Text) ->
-    weir_log_test_lib:eventually(fun() ->
+    until(fun() ->
         Read = read(Config),
         binary:match(Read, unicode:characters_to_binary(Text)) =/= nomatch orelse Read
     end).

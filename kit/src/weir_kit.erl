@@ -5,7 +5,7 @@
 %% suites. A machine that runs two releases at once may take seconds for milliseconds of work.
 -module(weir_kit).
 
--export([cases/1, fault/1, none/2, same/3, holds/1, long/2]).
+-export([cases/1, fault/1, none/2, same/3, in_property/1, holds/1, long/2]).
 -export([until/1, until_value/1, wait_ms/0, until_waiting/1]).
 -export([run_task/1]).
 -export([kill/1, await_down/1, start/1, result/1, in_parallel/1, queue_len/1, take_messages/0, messages/0, quiet/1,
@@ -75,10 +75,30 @@ none(What, Items) -> fault({What, length(Items), lists:sublist(Items, 20)}).
 same(_What, Same, Same) -> ok;
 same(What, Expected, Actual) -> fault({What, #{expected => Expected, actual => Actual}}).
 
+%% @doc Calls a function in a property. If the function meets a deadline of this module, returns true, and
+%% {@link holds/1} raises the error of the deadline. To PropEr that error would be a counterexample.
+%%
+%% The errors of deadlines are tuples that begin with `never', `still_alive' or `no_result'.
+-spec in_property(fun(() -> Result)) -> Result | true.
+in_property(Test) ->
+    try
+        Test()
+    catch
+        error:Reason:Stack when
+            element(1, Reason) =:= never; element(1, Reason) =:= still_alive; element(1, Reason) =:= no_result
+        ->
+            _ = put({?MODULE, late}, {Reason, Stack}),
+            true
+    end.
+
 %% @doc Raises a fault unless the result of `proper:quickcheck/2' says that the property holds.
 -spec holds(Result :: term()) -> ok.
-holds(true) -> ok;
-holds(Other) -> fault({counterexample, Other}).
+holds(Result) ->
+    case {erase({?MODULE, late}), Result} of
+        {undefined, true} -> ok;
+        {undefined, _} -> fault({counterexample, Result});
+        {{Reason, Stack}, _} -> erlang:raise(error, Reason, Stack)
+    end.
 
 %% @doc Returns the first value, or the second one in a run by hand with the environment variable `LONG'.
 -spec long(Value, Value) -> Value.

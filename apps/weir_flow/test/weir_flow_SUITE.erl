@@ -1,23 +1,24 @@
-%% Windows on processes of this node: how much gets into a mailbox, who waits for how long, and what a sender is told.
+%% Windows on processes of this node: the messages in a mailbox, the senders that wait, and the results of the calls.
 -module(weir_flow_SUITE).
 
 -include_lib("stdlib/include/assert.hrl").
 
 -compile([export_all, nowarn_export_all]).
 
--import(weir_flow_test_lib, [eventually/1, async/1, result/1, is_waiting/1, is_waiting/2, queue/1, kill/1, mailbox/0]).
+-import(weir_kit, [kill/1, messages/0, queue_len/1, until/1]).
+-import(weir_flow_test_lib, [async/1, result/1, is_waiting/1, is_waiting/2]).
 
 -define(RECEIVER, weir_flow_test_receiver).
-%% Long enough that it is over on no machine before the test has done what it does meanwhile.
--define(LONG_MS, 60000).
+%% A time-out that does not expire in a case.
+-define(LONG_MS, weir_kit:wait_ms()).
 
 all() -> weir_kit:cases(?MODULE).
 
-init_per_suite(Config) -> weir_flow_test_lib:quiet(Config).
+init_per_suite(Config) -> weir_kit:quiet(Config).
 
-end_per_suite(Config) -> weir_flow_test_lib:loud(Config).
+end_per_suite(Config) -> weir_kit:loud(Config).
 
-end_per_testcase(_Case, _Config) -> eventually(fun() -> weir_flow_test_lib:stray() =:= [] end).
+end_per_testcase(_Case, _Config) -> weir_flow_test_lib:no_stray().
 
 %% ---------------------------------------------------------------- the bound
 
@@ -52,8 +53,8 @@ bound(Kind, Send, Window, How) ->
     receive
         {free, Free} -> ?assertEqual([], [Result || Result <- Free, Result =/= ok])
     end,
-    eventually(fun() -> is_waiting(Sender) end),
-    ?assertEqual(Window, queue(Pid)),
+    until(fun() -> is_waiting(Sender) end),
+    ?assertEqual(Window, queue_len(Pid)),
     ok = ?RECEIVER:release(Pid),
     ?assertEqual([], [Result || Result <- result(Sender), Result =/= ok]),
     ?assertEqual(lists:seq(1, 3 * Window), ?RECEIVER:notes(Pid)),
@@ -75,8 +76,8 @@ bound_supervisor(_Config) ->
         starting -> ok
     end,
     Sender = async(fun() -> [weir_flow:send(Sup, junk, 8) || _ <- lists:seq(1, 20)] end),
-    eventually(fun() -> is_waiting(Sender) end),
-    ?assertEqual(8, queue(Sup)),
+    until(fun() -> is_waiting(Sender) end),
+    ?assertEqual(8, queue_len(Sup)),
     Sup ! go,
     ?assertEqual(lists:duplicate(20, ok), result(Sender)),
     _ = result(Blocker),
@@ -89,12 +90,12 @@ bound_of_many_senders(_Config) ->
         async(fun() -> [weir_flow:cast(Pid, {note, {S, N}}, 5) || N <- lists:seq(1, 30)] end)
      || S <- lists:seq(1, 20)
     ],
-    eventually(fun() -> lists:all(fun weir_flow_test_lib:is_waiting/1, Senders) end),
-    ?assertEqual(20 * 5, queue(Pid)),
+    until(fun() -> lists:all(fun weir_flow_test_lib:is_waiting/1, Senders) end),
+    ?assertEqual(20 * 5, queue_len(Pid)),
     ok = ?RECEIVER:release(Pid),
     [?assertEqual(lists:duplicate(30, ok), result(Sender)) || Sender <- Senders],
     Notes = ?RECEIVER:notes(Pid),
-    [?assertEqual(lists:seq(1, 30), [N || {S1, N} <- Notes, S1 =:= S]) || S <- lists:seq(1, 20)],
+    [ok = weir_kit:same(notes, lists:seq(1, 30), [N || {S1, N} <- Notes, S1 =:= S]) || S <- lists:seq(1, 20)],
     ?RECEIVER:stop(Pid).
 
 %% With 2 every message but the first is behind an acknowledgement.
@@ -137,8 +138,8 @@ names(_Config) ->
             {ok, Pid} = ?RECEIVER:start(gen_server, Name),
             ok = ?RECEIVER:block(Pid),
             Sender = async(fun() -> [weir_flow:cast(Dest, {note, N}, 3) || N <- [1, 2, 3, 4]] end),
-            eventually(fun() -> is_waiting(Sender) end),
-            ?assertEqual(3, queue(Pid)),
+            until(fun() -> is_waiting(Sender) end),
+            ?assertEqual(3, queue_len(Pid)),
             ok = ?RECEIVER:release(Pid),
             ?assertEqual([ok, ok, ok, ok], result(Sender)),
             ?assertEqual([1, 2, 3, 4], ?RECEIVER:notes(Pid)),
@@ -180,7 +181,7 @@ restart_under_a_name(_Config) ->
         end,
         [weir_flow:cast(weir_flow_local, {note, N}, #{window => 3, timeout => 0}) || N <- [4, 5, 6]]
     end),
-    eventually(fun() -> is_waiting(Sender) end),
+    until(fun() -> is_waiting(Sender) end),
     ?RECEIVER:stop(First),
     receive
         {waited, Waited} -> ?assertEqual({error, noproc}, Waited)
@@ -190,7 +191,7 @@ restart_under_a_name(_Config) ->
     {Pid, _} = Sender,
     Pid ! go_on,
     ?assertEqual([ok, ok, {error, timeout}], result(Sender)),
-    ?assertEqual(3, queue(Second)),
+    ?assertEqual(3, queue_len(Second)),
     ok = ?RECEIVER:release(Second),
     ?assertEqual([4, 5], ?RECEIVER:notes(Second)),
     ?RECEIVER:stop(Second).
@@ -207,7 +208,7 @@ killed_while_waiting(_Config) ->
                 First = weir_flow:cast(Pid, 2, How),
                 {First, weir_flow:cast(Pid, 3, How), weir_flow:windows()}
             end),
-            eventually(fun() -> is_waiting(Sender) end),
+            until(fun() -> is_waiting(Sender) end),
             ?RECEIVER:stop(Pid),
             ?assertEqual({{error, noproc}, {error, noproc}, #{}}, result(Sender))
         end
@@ -251,8 +252,8 @@ timeout_and_what_is_left(_Config) ->
     receive
         timed_out -> ok
     end,
-    eventually(fun() -> is_waiting(Sender) end),
-    ?assertEqual(5, queue(Pid)),
+    until(fun() -> is_waiting(Sender) end),
+    ?assertEqual(5, queue_len(Pid)),
     ok = ?RECEIVER:release(Pid),
     ?assertEqual(
         {ok, #{unacknowledged => 1, state => open, waits => 2, timeouts => 1, asked_again => 0}}, result(Sender)
@@ -266,7 +267,7 @@ one_watch_however_often(_Config) ->
     Sender = async(fun() ->
         [ok, ok, ok] = [weir_flow:cast(Pid, x, 4) || _ <- [1, 2, 3]],
         Tries = [weir_flow:cast(Pid, x, #{window => 4, timeout => 20 * (N rem 3)}) || N <- lists:seq(1, 30)],
-        {Tries, queue(Pid), length(weir_flow_test_lib:stray())}
+        {Tries, queue_len(Pid), length(weir_flow_test_lib:stray())}
     end),
     ?assertEqual({lists:duplicate(30, {error, timeout}), 5, 1}, result(Sender)),
     ?RECEIVER:stop(Pid).
@@ -279,7 +280,7 @@ never_wait(_Config) ->
     Sender = async(fun() ->
         ok = ?RECEIVER:block(Pid),
         First = [weir_flow:cast(Pid, {note, N}, How) || N <- [1, 2, 3, no, no]],
-        Queue = queue(Pid),
+        Queue = queue_len(Pid),
         ok = ?RECEIVER:release(Pid),
         ok = idle(Pid),
         {First, Queue, [weir_flow:cast(Pid, {note, N}, How) || N <- [4, 5]]}
@@ -301,13 +302,13 @@ never_wait_with_the_smallest_window(_Config) ->
         ],
         ok = ?RECEIVER:block(Pid),
         Results = [weir_flow:cast(Pid, {note, N}, How) || N <- [5, no]],
-        {Results, queue(Pid)}
+        {Results, queue_len(Pid)}
     end),
     ?assertEqual({[ok, {error, timeout}], 2}, result(Sender)),
     ok = kill(Pid).
 
 %% Nothing is in its mailbox, and no watch waits for it.
-idle(Pid) -> eventually(fun() -> queue(Pid) =:= 0 andalso weir_flow_test_lib:stray() =:= [] end).
+idle(Pid) -> until(fun() -> queue_len(Pid) =:= 0 andalso weir_flow_test_lib:stray() =:= [] end).
 
 killed_while_watched(_Config) ->
     {ok, Pid} = ?RECEIVER:start(gen_server),
@@ -322,7 +323,7 @@ killed_while_watched(_Config) ->
     receive
         watched -> ok
     end,
-    eventually(fun() -> is_waiting(Sender) end),
+    until(fun() -> is_waiting(Sender) end),
     ?RECEIVER:stop(Pid),
     ?assertEqual({{error, noproc}, {error, noproc}}, result(Sender)),
     %% The same if it is long dead when somebody asks.
@@ -332,7 +333,7 @@ killed_while_watched(_Config) ->
         ok = weir_flow:cast(Next, x, 2),
         {error, timeout} = weir_flow:cast(Next, x, #{window => 2, timeout => 0}),
         ?RECEIVER:stop(Next),
-        eventually(fun() -> weir_flow_test_lib:stray() =:= [] end),
+        weir_flow_test_lib:no_stray(),
         weir_flow:cast(Next, x, #{window => 2, timeout => 0})
     end),
     ?assertEqual({error, noproc}, result(Late)).
@@ -354,8 +355,8 @@ sender_killed_while_watched(_Config) ->
     end,
     ?assertMatch([_], weir_flow_test_lib:stray()),
     ok = kill(Sender),
-    eventually(fun() -> weir_flow_test_lib:stray() =:= [] end),
-    ?assertEqual(3, queue(Pid)),
+    weir_flow_test_lib:no_stray(),
+    ?assertEqual(3, queue_len(Pid)),
     ok = ?RECEIVER:release(Pid),
     ?assertEqual([1], ?RECEIVER:notes(Pid)),
     ?RECEIVER:stop(Pid).
@@ -389,7 +390,7 @@ answer_crosses_the_end(_Config) ->
     ],
     Sent = [result(Sender) || Sender <- Senders],
     Notes = ?RECEIVER:notes(Pid),
-    [?assertEqual(Ns, [N || {S1, N} <- Notes, S1 =:= S]) || {S, Ns} <- lists:zip(lists:seq(1, 20), Sent)],
+    [ok = weir_kit:same(notes, Ns, [N || {S1, N} <- Notes, S1 =:= S]) || {S, Ns} <- lists:zip(lists:seq(1, 20), Sent)],
     ?RECEIVER:stop(Pid).
 
 %% ---------------------------------------------------------------- the sender's mailbox
@@ -398,21 +399,19 @@ answer_crosses_the_end(_Config) ->
 long_mailbox(_Config) ->
     {ok, Pid} = ?RECEIVER:start(gen_server),
     Junk = [[alias | make_ref()], {make_ref(), ok}, {'DOWN', make_ref(), process, Pid, normal}],
-    {Sender, Ref} = spawn_monitor(fun() ->
+    Sender = weir_kit:start(fun() ->
         [self() ! {N, J} || N <- lists:seq(1, 10000), J <- Junk],
-        Before = mailbox(),
+        Before = messages(),
         [ok = weir_flow:cast(Pid, {note, N}, 2) || N <- lists:seq(1, 2000)],
-        ?assert(Before =:= mailbox()),
+        ?assert(Before =:= messages()),
         ok = ?RECEIVER:block(Pid),
         {error, timeout} = weir_flow:cast(Pid, x, #{window => 2, timeout => 1}),
         {error, timeout} = weir_flow:cast(Pid, x, #{window => 2, timeout => 1}),
         ok = ?RECEIVER:release(Pid),
         ok = weir_flow:cast(Pid, x, 2),
-        ?assert(Before =:= mailbox())
+        ?assert(Before =:= messages())
     end),
-    receive
-        {'DOWN', Ref, process, Sender, Reason} -> ?assertEqual(normal, Reason)
-    end,
+    ok = weir_kit:result(Sender),
     ?RECEIVER:stop(Pid).
 
 %% A callback takes whatever is in the mailbox, the request of a sender that waits among it, or of one that has given
@@ -438,7 +437,7 @@ request_thrown_away(_Config) ->
     receive
         given_up -> ok
     end,
-    eventually(fun() -> is_waiting(Waiting) andalso queue(Pid) =:= 5 end),
+    until(fun() -> is_waiting(Waiting) andalso queue_len(Pid) =:= 5 end),
     ok = ?RECEIVER:release(Pid),
     ?assertMatch({[ok, ok], #{asked_again := Again, state := open}} when Again > 0, result(Waiting)),
     {Sender, _} = GivenUp,
@@ -456,7 +455,7 @@ request_of_a_watch_thrown_away(_Config) ->
         Never = #{window => 2, timeout => 0},
         Sent = weir_flow:cast(Pid, {note, 1}, Never),
         Test ! sent,
-        eventually(fun() -> weir_flow_test_lib:stray() =:= [] end),
+        weir_flow_test_lib:no_stray(),
         Result = weir_flow:cast(Pid, {note, 2}, Never),
         {Sent, Result, maps:get(Pid, weir_flow:windows())}
     end),
@@ -481,14 +480,14 @@ answered_but_not_noticed(_Config) ->
                 ok = weir_flow:cast(Pid, {note, 2}, 2),
                 maps:get(Pid, weir_flow:windows())
             end),
-            eventually(fun() -> is_waiting(Async) end),
+            until(fun() -> is_waiting(Async) end),
             Waiting = [Sender || First =:= 2] ++ weir_flow_test_lib:stray(),
             [true = erlang:suspend_process(Each) || Each <- Waiting],
             %% Its patience doubles, so it lasts no longer than twice what it has waited, and the first one.
             Over = 3 * erlang:monotonic_time(millisecond) - 2 * Began + 100,
             ok = ?RECEIVER:release(Pid),
             [1] = ?RECEIVER:notes(Pid),
-            eventually(fun() -> erlang:monotonic_time(millisecond) > Over andalso queue(Pid) =:= 0 end),
+            until(fun() -> erlang:monotonic_time(millisecond) > Over andalso queue_len(Pid) =:= 0 end),
             [true = erlang:resume_process(Each) || Each <- Waiting],
             ?assertMatch({First, #{asked_again := 0, state := open}}, {First, result(Async)}),
             ?assertEqual([1, 2], ?RECEIVER:notes(Pid)),
@@ -548,7 +547,7 @@ suspended(_Config) ->
     {ok, Pid} = ?RECEIVER:start(gen_server),
     ok = sys:suspend(Pid),
     New = async(fun() -> [weir_flow:cast(Pid, {note, N}, 4) || N <- lists:seq(1, 20)] end),
-    eventually(fun() -> queue(Pid) =:= 3 andalso is_waiting(New, [await_resume]) end),
+    until(fun() -> queue_len(Pid) =:= 3 andalso is_waiting(New, [await_resume]) end),
     ok = sys:resume(Pid),
     ?assertEqual(lists:duplicate(20, ok), result(New)),
     ?assertEqual(lists:seq(1, 20), ?RECEIVER:notes(Pid)),
@@ -567,12 +566,12 @@ suspended(_Config) ->
     0 = queue_after_a_call(Pid),
     ok = sys:suspend(Pid),
     Old ! go_on,
-    eventually(fun() -> is_waiting(Sender, [await_resume]) end),
-    ?assert(queue(Pid) =< 16 * 4),
+    until(fun() -> is_waiting(Sender, [await_resume]) end),
+    ?assert(queue_len(Pid) =< 16 * 4),
     %% Still, however often it is looked at: suspended twice, resumed once.
-    Length = queue(Pid),
+    Length = queue_len(Pid),
     ok = sys:suspend(Pid),
-    ?assertEqual(Length, queue(Pid)),
+    ?assertEqual(Length, queue_len(Pid)),
     ok = sys:resume(Pid),
     ?assertEqual(lists:duplicate(190, ok), result(Sender)),
     ?assertEqual(lists:seq(1, 20) ++ lists:seq(1, 200), ?RECEIVER:notes(Pid)),
@@ -580,14 +579,14 @@ suspended(_Config) ->
 
 queue_after_a_call(Pid) ->
     ok = gen_server:call(Pid, x),
-    queue(Pid).
+    queue_len(Pid).
 
 suspended_hibernating(_Config) ->
     {ok, Pid} = ?RECEIVER:start(hibernating),
-    eventually(fun() -> is_hibernating(process_info(Pid, current_function)) end),
+    until(fun() -> is_hibernating(process_info(Pid, current_function)) end),
     ok = sys:suspend(Pid),
     Sender = async(fun() -> [weir_flow:cast(Pid, {note, N}, 4) || N <- lists:seq(1, 20)] end),
-    eventually(fun() -> queue(Pid) =:= 3 andalso is_waiting(Sender, [await_resume]) end),
+    until(fun() -> queue_len(Pid) =:= 3 andalso is_waiting(Sender, [await_resume]) end),
     ok = sys:resume(Pid),
     ?assertEqual(lists:duplicate(20, ok), result(Sender)),
     ?assertEqual(lists:seq(1, 20), ?RECEIVER:notes(Pid)),
@@ -604,13 +603,13 @@ suspended_then_blocked(_Config) ->
     ok = sys:suspend(Pid),
     Pid ! {block, self()},
     Sender = async(fun() -> [weir_flow:cast(Pid, {note, N}, 4) || N <- lists:seq(1, 20)] end),
-    eventually(fun() -> is_waiting(Sender, [await_resume]) end),
+    until(fun() -> is_waiting(Sender, [await_resume]) end),
     ok = sys:resume(Pid),
     receive
         {blocked, Pid} -> ok
     end,
-    eventually(fun() -> is_waiting(Sender, [ask]) end),
-    ?assertEqual(4, queue(Pid)),
+    until(fun() -> is_waiting(Sender, [ask]) end),
+    ?assertEqual(4, queue_len(Pid)),
     ok = ?RECEIVER:release(Pid),
     ?assertEqual(lists:duplicate(20, ok), result(Sender)),
     ?assertEqual(lists:seq(1, 20), ?RECEIVER:notes(Pid)),
@@ -620,7 +619,7 @@ suspended_and_killed(_Config) ->
     {ok, Pid} = ?RECEIVER:start(gen_server),
     ok = sys:suspend(Pid),
     Sender = async(fun() -> [weir_flow:cast(Pid, x, 2) || _ <- [1, 2, 3]] end),
-    eventually(fun() -> is_waiting(Sender, [await_resume]) end),
+    until(fun() -> is_waiting(Sender, [await_resume]) end),
     ?RECEIVER:stop(Pid),
     ?assertEqual([ok, {error, noproc}, {error, noproc}], result(Sender)).
 
@@ -631,10 +630,10 @@ suspended_times_out(_Config) ->
     Sender = async(fun() ->
         ok = weir_flow:cast(Pid, {note, 1}, 2),
         Tries = [weir_flow:cast(Pid, {note, no}, #{window => 2, timeout => N rem 4}) || N <- lists:seq(1, 20)],
-        eventually(fun() -> weir_flow_test_lib:stray() =:= [] end),
+        weir_flow_test_lib:no_stray(),
         %% The tries may all have been over before the watch was: that it is, the next one sees.
         {error, timeout} = weir_flow:cast(Pid, {note, no}, #{window => 2, timeout => 0}),
-        Queue = queue(Pid),
+        Queue = queue_len(Pid),
         #{Pid := #{state := suspended}} = weir_flow:windows(),
         ok = sys:resume(Pid),
         {Tries, Queue, weir_flow:cast(Pid, {note, 2}, #{window => 2, timeout => ?LONG_MS})}
@@ -646,15 +645,13 @@ suspended_times_out(_Config) ->
 %% ---------------------------------------------------------------- the rest
 
 to_itself(_Config) ->
-    {Sender, Ref} = spawn_monitor(fun() ->
+    Sender = weir_kit:start(fun() ->
         [ok = weir_flow:send(self(), N, 2) || N <- lists:seq(1, 10)],
         [ok = weir_flow:send(self(), N, #{limit => busy}) || N <- lists:seq(11, 20)],
-        ?assertEqual(lists:seq(1, 20), mailbox()),
+        ?assertEqual(lists:seq(1, 20), messages()),
         ?assertEqual(#{}, weir_flow:windows())
     end),
-    receive
-        {'DOWN', Ref, process, Sender, Reason} -> ?assertEqual(normal, Reason)
-    end.
+    ok = weir_kit:result(Sender).
 
 handle(_Config) ->
     {ok, Pid} = ?RECEIVER:start(gen_server),
@@ -669,8 +666,8 @@ handle(_Config) ->
         {error, timeout, Flow3} = weir_flow:cast_with(Flow2, {note, no}),
         {error, timeout, Flow4} = weir_flow:cast_with(Flow3, {note, no}),
         {ok, #{state := waiting, timeouts := 2, waits := 2}} = weir_flow:info(Flow4),
-        Test ! {timed_out, queue(Pid)},
-        ok = eventually(fun() -> weir_flow_test_lib:stray() =:= [] end),
+        Test ! {timed_out, queue_len(Pid)},
+        ok = weir_flow_test_lib:no_stray(),
         {ok, Flow5} = weir_flow:cast_with(Flow4, {note, 3}),
         {ok, #{unacknowledged := 1, state := open}} = weir_flow:info(Flow5),
         get()
@@ -759,17 +756,15 @@ misuse(_Config) ->
         {'$gen_cast', x} -> ok
     end.
 
-%% As many as in the trial, by 500 senders: what is in the mailbox is looked at all the while.
+%% While 500 senders cast, a process reads the length of the mailbox each millisecond. LONG=1 casts a million messages.
 a_million_casts(_Config) ->
     {ok, Pid} = ?RECEIVER:start(gen_server),
-    Watcher = spawn_monitor(fun() -> watch(Pid, 0) end),
-    Senders = [async(fun() -> casts(Pid, 2000) end) || _ <- lists:seq(1, 500)],
-    [?assertEqual(ok, result(Sender)) || Sender <- Senders],
-    {WatcherPid, Ref} = Watcher,
-    WatcherPid ! stop,
-    receive
-        {'DOWN', Ref, process, WatcherPid, {longest, Longest}} -> ?assert(Longest =< 500 * 8)
-    end,
+    {Watcher, _} = Watching = weir_kit:start(fun() -> watch(Pid, 0) end),
+    Each = weir_kit:long(500, 2000),
+    _ = weir_kit:in_parallel([fun() -> casts(Pid, Each) end || _ <- lists:seq(1, 500)]),
+    Watcher ! stop,
+    Longest = weir_kit:result(Watching),
+    Longest =< 500 * 8 orelse weir_kit:fault({mailbox, Longest}),
     ok = gen_server:call(Pid, x),
     ?RECEIVER:stop(Pid).
 
@@ -780,6 +775,6 @@ casts(Pid, N) ->
 
 watch(Pid, Longest) ->
     receive
-        stop -> exit({longest, Longest})
-    after 1 -> watch(Pid, max(Longest, queue(Pid)))
+        stop -> Longest
+    after 1 -> watch(Pid, max(Longest, queue_len(Pid)))
     end.

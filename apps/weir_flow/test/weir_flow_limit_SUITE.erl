@@ -6,15 +6,16 @@
 
 -compile([export_all, nowarn_export_all]).
 
--import(weir_flow_test_lib, [eventually/1, async/1, result/1, is_waiting/1, kill/1]).
+-import(weir_kit, [kill/1, queue_len/1, until/1]).
+-import(weir_flow_test_lib, [async/1, result/1, is_waiting/1]).
 
 -define(RECEIVER, weir_flow_test_limited).
 
 all() -> weir_kit:cases(?MODULE).
 
-init_per_suite(Config) -> weir_flow_test_lib:quiet(Config).
+init_per_suite(Config) -> weir_kit:quiet(Config).
 
-end_per_suite(Config) -> weir_flow_test_lib:loud(Config).
+end_per_suite(Config) -> weir_kit:loud(Config).
 
 init_per_testcase(_Case, Config) ->
     {ok, _} = application:ensure_all_started(weir_flow),
@@ -22,7 +23,7 @@ init_per_testcase(_Case, Config) ->
 
 end_per_testcase(_Case, _Config) ->
     _ = application:stop(weir_flow),
-    eventually(fun() -> weir_flow_test_lib:stray() =:= [] end).
+    weir_flow_test_lib:no_stray().
 
 cast(Pid, Message, Limit) -> weir_flow:cast(Pid, Message, #{limit => Limit, window => 1000}).
 
@@ -73,13 +74,14 @@ wait_at_the_limit(_Config) ->
     ok = ?RECEIVER:block(Pid),
     Senders = [async(fun() -> cast(Pid, {note, N}, wait) end) || N <- lists:seq(1, 10)],
     %% Three messages, and the requests of those who wait.
-    eventually(fun() -> length(of_senders(Pid)) =:= 3 + 7 end),
+    until(fun() -> length(of_senders(Pid)) =:= 3 + 7 end),
     ?assertEqual(3, in_flight(Pid)),
     ?assertEqual(7, info(waits, Pid)),
     ok = ?RECEIVER:release(Pid),
     ?assertEqual(lists:duplicate(10, ok), [result(Sender) || Sender <- Senders]),
-    ?assertEqual(lists:seq(1, 10), lists:sort(?RECEIVER:notes(Pid))),
-    ?assert(?RECEIVER:most(Pid) =< 3),
+    ok = weir_kit:same(notes, lists:seq(1, 10), lists:sort(?RECEIVER:notes(Pid))),
+    Most = ?RECEIVER:most(Pid),
+    Most =< 3 orelse weir_kit:fault({above_the_limit, Most}),
     ?assertEqual(0, in_flight(Pid)),
     kill(Pid).
 
@@ -103,7 +105,7 @@ wait_never(_Config) ->
     How = #{limit => wait, timeout => 0},
     {Results, Queue} = result(async(fun() ->
         Results = [weir_flow:cast(Pid, {note, N}, How) || N <- [1, no, no, no]],
-        {Results, weir_flow_test_lib:queue(Pid)}
+        {Results, queue_len(Pid)}
     end)),
     ?assertEqual([ok, {error, timeout}, {error, timeout}, {error, timeout}], Results),
     ?assertEqual(2, Queue),
@@ -132,14 +134,15 @@ short_lived_senders(_Config) ->
     ],
     Results = [result(Sender) || Sender <- Senders],
     Sent = [N || {N, ok} <- Results],
-    ?assertEqual([], [R || {_, R} <- Results, R =/= ok, R =/= {error, busy}]),
-    ?assertEqual([], [N || N <- lists:seq(2, 2000, 2), not lists:member(N, Sent)]),
-    ?assertEqual(Sent, lists:sort(?RECEIVER:notes(Pid))),
-    ?assert(?RECEIVER:most(Pid) =< 10),
-    ?assertEqual(2000 - length(Sent), info(busy, Pid)),
-    eventually(fun() -> in_flight(Pid) =:= 0 end),
-    %% Nobody died, so nothing was to be mended.
-    ?assertEqual(0, info(mended, Pid)),
+    ok = weir_kit:none(wrong_results, [R || {_, R} <- Results, R =/= ok, R =/= {error, busy}]),
+    ok = weir_kit:none(did_not_wait, lists:seq(2, 2000, 2) -- Sent),
+    ok = weir_kit:same(notes, Sent, lists:sort(?RECEIVER:notes(Pid))),
+    Most = ?RECEIVER:most(Pid),
+    Most =< 10 orelse weir_kit:fault({above_the_limit, Most}),
+    ok = weir_kit:same(busy, 2000 - length(Sent), info(busy, Pid)),
+    until(fun() -> in_flight(Pid) =:= 0 end),
+    %% No sender died, so there was nothing to mend.
+    ok = weir_kit:same(mended, 0, info(mended, Pid)),
     kill(Pid).
 
 envelopes(_Config) ->
@@ -203,7 +206,7 @@ receiver_killed(_Config) ->
     Pid = ?RECEIVER:start(1),
     ok = cast(Pid, x, busy),
     kill(Pid),
-    eventually(fun() -> weir_flow:info(Pid) =:= {error, no_limit} end),
+    until(fun() -> weir_flow:info(Pid) =:= {error, no_limit} end),
     ?assertEqual({error, noproc}, result(async(fun() -> cast(Pid, x, busy) end))),
     ?assertEqual({ok, #{}}, weir_flow:info()),
     weir_flow:forget(Pid).
@@ -228,7 +231,7 @@ receiver_killed_while_waiting(_Config) ->
     Pid = ?RECEIVER:start(1),
     ok = ?RECEIVER:block(Pid),
     Senders = [async(fun() -> cast(Pid, x, wait) end) || _ <- [1, 2, 3, 4]],
-    eventually(fun() -> length([S || S <- Senders, is_waiting(S)]) =:= 3 end),
+    until(fun() -> length([S || S <- Senders, is_waiting(S)]) =:= 3 end),
     kill(Pid),
     ?assertEqual([ok | lists:duplicate(3, {error, noproc})], lists:sort([result(S) || S <- Senders])).
 
@@ -243,7 +246,7 @@ lose(Pid, Count) ->
 look(Pid) ->
     ok = weir_flow_limits:sample(),
     %% What it has asked is answered.
-    eventually(fun() ->
+    until(fun() ->
         {state, _Monitors, Asked} = sys:get_state(weir_flow_limits),
         not is_map_key(Pid, Asked) orelse element(2, maps:get(Pid, Asked)) =:= answered
     end).
@@ -255,7 +258,7 @@ sender_killed_after_taking(_Config) ->
     ?assertEqual(2, in_flight(Pid)),
     ok = resume_looks(),
     %% Its own clock does it, and counts it when it is done.
-    eventually(fun() -> info(mended, Pid) =:= 2 end),
+    until(fun() -> info(mended, Pid) =:= 2 end),
     ?assertEqual(0, in_flight(Pid)),
     ?assertEqual(
         lists:duplicate(5, ok) ++ [{error, busy}],
@@ -280,8 +283,9 @@ sender_killed_in_every_step(_Config) ->
      || N <- lists:seq(1, 200)
     ],
     [kill(Sender) || Sender <- Senders],
-    ?assert(?RECEIVER:most(Pid) =< 20),
-    eventually(fun() ->
+    Most = ?RECEIVER:most(Pid),
+    Most =< 20 orelse weir_kit:fault({above_the_limit, Most}),
+    until(fun() ->
         ok = look(Pid),
         in_flight(Pid) =:= 0
     end),
@@ -295,7 +299,7 @@ all_credits_lost(_Config) ->
     Waiters = [async(fun() -> cast(Pid, {note, N}, wait) end) || N <- [1, 2, 3]],
     ?assertEqual({error, busy}, result(async(fun() -> cast(Pid, x, busy) end))),
     ok = resume_looks(),
-    eventually(fun() ->
+    until(fun() ->
         ok = look(Pid),
         info(mended, Pid) =:= 4
     end),
@@ -310,7 +314,7 @@ counted_too_low(_Config) ->
     {_, Words, _} = weir_flow_limit:row(Pid),
     ok = atomics:sub(Words, 1, 3),
     ?assertEqual(0, in_flight(Pid)),
-    eventually(fun() -> info(mended, Pid) =:= 3 end),
+    until(fun() -> info(mended, Pid) =:= 3 end),
     ok = ?RECEIVER:block(Pid),
     ?assertEqual(
         lists:duplicate(4, ok) ++ [{error, busy}],
@@ -326,9 +330,9 @@ nothing_is_taken_off_what_is_in_the_mailbox(_Config) ->
     ?assertEqual(3, in_flight(Pid)),
     ?assertEqual(0, info(mended, Pid)),
     %% However often it has looked, there is one request.
-    eventually(fun() -> weir_flow_test_lib:queue(Pid) =:= 4 end),
+    until(fun() -> queue_len(Pid) =:= 4 end),
     [ok = weir_flow_limits:sample() || _ <- lists:seq(1, 20)],
-    ?assertEqual(4, weir_flow_test_lib:queue(Pid)),
+    ?assertEqual(4, queue_len(Pid)),
     ok = ?RECEIVER:release(Pid),
     ?assertEqual([1, 2, 3], ?RECEIVER:notes(Pid)),
     ?assertEqual(0, in_flight(Pid)),
@@ -355,7 +359,7 @@ nothing_is_taken_off_in_a_long_turn(_Config) ->
     ok = cast(Pid, {note, 1}, busy),
     %% The first look finds that something was taken, the second one asks.
     [ok = weir_flow_limits:sample() || _ <- [1, 2]],
-    eventually(fun() -> weir_flow_test_lib:queue(Pid) =:= 2 end),
+    until(fun() -> queue_len(Pid) =:= 2 end),
     Asked = messages(Pid) -- of_senders(Pid),
     Pid ! {block_at_end, self()},
     ok = ?RECEIVER:release(Pid),
@@ -378,13 +382,13 @@ credits_and_request_thrown_away(_Config) ->
     Pid = ?RECEIVER:start(5),
     ok = ?RECEIVER:flush(Pid),
     ?assertEqual([ok, ok, ok], result(async(fun() -> [cast(Pid, {note, N}, busy) || N <- [1, 2, 3]] end))),
-    eventually(fun() ->
+    until(fun() ->
         ok = weir_flow_limits:sample(),
-        weir_flow_test_lib:queue(Pid) =:= 3 + 1
+        queue_len(Pid) =:= 3 + 1
     end),
     ?assertEqual(3, in_flight(Pid)),
     ok = ?RECEIVER:release(Pid),
-    eventually(fun() ->
+    until(fun() ->
         ok = weir_flow_limits:sample(),
         info(mended, Pid) =:= 3
     end),
@@ -404,11 +408,11 @@ process_of_limits_killed(_Config) ->
     kill(Dies),
     ?assertEqual({error, {not_started, weir_flow}}, weir_flow:limit(3)),
     ok = sys:resume(weir_flow_sup),
-    eventually(fun() -> weir_flow:info(Dies) =:= {error, no_limit} end),
+    until(fun() -> weir_flow:info(Dies) =:= {error, no_limit} end),
     ?assertEqual(1, in_flight(Stays)),
     ?assertEqual([ok, {error, busy}], [cast(Stays, x, busy) || _ <- [1, 2]]),
     kill(Stays),
-    eventually(fun() -> weir_flow:info(Stays) =:= {error, no_limit} end),
+    until(fun() -> weir_flow:info(Stays) =:= {error, no_limit} end),
     weir_flow:forget(Stays).
 
 not_started(_Config) ->

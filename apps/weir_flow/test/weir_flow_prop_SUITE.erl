@@ -12,8 +12,6 @@
 
 -compile([export_all, nowarn_export_all]).
 
--import(weir_flow_test_lib, [eventually/1]).
-
 -define(RECEIVER, weir_flow_test_receiver).
 -define(TABLE, ?MODULE).
 -define(RECEIVERS, [weir_flow_r1, weir_flow_r2]).
@@ -27,9 +25,9 @@
 
 all() -> weir_kit:cases(?MODULE).
 
-init_per_suite(Config) -> weir_flow_test_lib:quiet(Config).
+init_per_suite(Config) -> weir_kit:quiet(Config).
 
-end_per_suite(Config) -> weir_flow_test_lib:loud(Config).
+end_per_suite(Config) -> weir_kit:loud(Config).
 
 %% ---------------------------------------------------------------- the state machine
 
@@ -88,16 +86,17 @@ cast(Sender, Receiver, Limit, Count) ->
     Words = words(Sender),
     Asked = atomics:add_get(Words, ?ASKED, 1),
     Sender ! {cast, Receiver, Limit, Count},
-    eventually(fun() ->
+    IsDone = fun() ->
         atomics:get(Words, ?DONE) =:= Asked orelse
             (atomics:get(Words, ?NO_LIMIT) =:= 1 andalso weir_flow_test_lib:is_waiting(whereis(Sender)))
-    end).
+    end,
+    weir_kit:in_property(fun() -> weir_kit:until(IsDone) end).
 
 words(Sender) ->
     [{_, Words}] = ets:lookup(?TABLE, Sender),
     Words.
 
-block(Receiver) -> ?RECEIVER:block(whereis(Receiver)).
+block(Receiver) -> weir_kit:in_property(fun() -> ?RECEIVER:block(whereis(Receiver)) end).
 
 release(Receiver) -> ?RECEIVER:release(whereis(Receiver)).
 
@@ -109,7 +108,7 @@ resume(Receiver) -> sys:resume(Receiver, infinity).
 kill(Receiver) ->
     Pid = whereis(Receiver),
     true = ets:insert(?TABLE, {killed, Pid}),
-    ok = weir_flow_test_lib:kill(Pid),
+    ok = weir_kit:in_property(fun() -> weir_kit:kill(Pid) end),
     start_receiver(Receiver).
 
 start_receiver(Receiver) ->
@@ -156,7 +155,7 @@ random_sequences(_Config) ->
     Property = ?FORALL(
         Commands,
         commands(?MODULE),
-        begin
+        weir_kit:in_property(fun() ->
             try
                 set_up(),
                 {_History, State, Result} = run_commands(?MODULE, Commands),
@@ -165,21 +164,19 @@ random_sequences(_Config) ->
             after
                 clean_up()
             end
-        end
+        end)
     ),
-    %% CI runs it on two releases.
-    Tests = weir_kit:long(50, 100),
-    ?assert(proper:quickcheck(Property, [{numtests, Tests}, {max_size, 100}, quiet])).
+    weir_kit:holds(proper:quickcheck(Property, [{numtests, weir_kit:long(50, 100)}, {max_size, 100}, quiet])).
 
-%% No steps: casters that never rest, and changes as fast as they can be made.
+%% Senders cast without a pause, and each change follows the one before at once.
 everything_at_once(_Config) ->
     try
-        everything_at_once()
+        change_and_cast()
     after
         clean_up()
     end.
 
-everything_at_once() ->
+change_and_cast() ->
     set_up(),
     _ = rand:seed(exsss, {1, 2, 3}),
     Limits = {infinity, 0, 1},
@@ -195,12 +192,12 @@ everything_at_once() ->
         initial_state(),
         lists:seq(1, 300)
     ),
-    ?assertEqual([], tear_down(State)).
+    weir_kit:none(wrong, tear_down(State)).
 
-%% Whatever was raised: the next sequence, and the next case, start with nothing.
+%% Removes all processes and the table, also after an exception.
 clean_up() ->
     Names = ?RECEIVERS ++ [Sender || {Sender, _} <- ?SENDERS],
-    [weir_flow_test_lib:kill(Pid) || Name <- Names, Pid <- [whereis(Name)], is_pid(Pid)],
+    [weir_kit:kill(Pid) || Name <- Names, Pid <- [whereis(Name)], is_pid(Pid)],
     _ = ets:whereis(?TABLE) =/= undefined andalso ets:delete(?TABLE),
     ok.
 
@@ -209,26 +206,27 @@ set_up() ->
     lists:foreach(fun start_receiver/1, ?RECEIVERS),
     lists:foreach(fun start_sender/1, ?SENDERS).
 
-%% Everything goes on; gives what is not as it must be.
+%% Lets all receivers go on, and returns what is wrong once all senders have finished.
 tear_down(State) ->
     [go_on(Now, Receiver) || {Receiver, Now} <- maps:to_list(State)],
-    Wrong = [{stuck, Sender} || {Sender, _} <- ?SENDERS, not is_finished(Sender)],
+    [ok = finish(Sender) || {Sender, _} <- ?SENDERS],
     Mailboxes = [{Sender, Messages} || {Sender, _} <- ?SENDERS, Messages <- [messages(Sender)], Messages =/= []],
-    Lost = [Fault || Wrong =:= [], Receiver <- ?RECEIVERS, Fault <- lost(Receiver)],
+    Lost = [Fault || Receiver <- ?RECEIVERS, Fault <- lost(Receiver)],
     Results = [Row || {{_, _}, Pid, Limit, Result} = Row <- ets:tab2list(?TABLE), not is_right(Result, Pid, Limit)],
     ok = clean_up(),
-    eventually(fun() -> weir_flow_test_lib:stray() =:= [] end),
-    Wrong ++ Mailboxes ++ Lost ++ Results.
+    weir_flow_test_lib:no_stray(),
+    Mailboxes ++ Lost ++ Results.
 
 go_on(running, _Receiver) -> ok;
 go_on(blocked, Receiver) -> release(Receiver);
 go_on(suspended, Receiver) -> resume(Receiver).
 
-is_finished(Sender) ->
+finish(Sender) ->
     Sender ! {finish, self()},
     receive
-        {finished, Sender} -> true
-    after 60_000 -> false
+        {finished, Sender} -> ok
+    after weir_kit:wait_ms() ->
+        error({never, finished, process_info(whereis(Sender), [current_stacktrace, messages])})
     end.
 
 messages(Sender) ->

@@ -5,34 +5,19 @@
 
 -compile([export_all, nowarn_export_all]).
 
--import(weir_flow_test_lib, [eventually/1, async/1, result/1, is_waiting/1]).
+-import(weir_kit, [until/1]).
+-import(weir_flow_test_lib, [async/1, result/1, is_waiting/1]).
 
 -define(RECEIVER, weir_flow_test_receiver).
--define(LONG_MS, 60000).
+-define(LONG_MS, weir_kit:wait_ms()).
 
 all() -> [{group, at_the_same_time}].
 
-%% Each has a node of its own, and one waits for eleven seconds.
-groups() ->
-    [
-        {at_the_same_time, [parallel], [
-            bound,
-            killed_while_waiting,
-            restart_under_a_name,
-            nobody_has_the_name,
-            node_stopped_while_waiting,
-            node_stopped_while_watched,
-            node_stopped_and_started,
-            timeout_and_what_is_left,
-            request_thrown_away,
-            no_such_node,
-            entries_of_nodes_that_are_gone,
-            no_limit
-        ]}
-    ].
+%% Each case has a node of its own, and one waits for eleven seconds.
+groups() -> [{at_the_same_time, [parallel], weir_kit:cases(?MODULE)}].
 
 init_per_suite(Config0) ->
-    Config = weir_flow_test_lib:quiet(Config0),
+    Config = weir_kit:quiet(Config0),
     case is_alive() of
         true ->
             Config;
@@ -40,13 +25,13 @@ init_per_suite(Config0) ->
             %% It goes to the background, and may take a moment until it listens.
             _ = os:cmd("epmd -daemon"),
             Name = list_to_atom("weir_flow_" ++ os:getpid()),
-            eventually(fun() -> element(1, net_kernel:start(Name, #{name_domain => shortnames})) =:= ok end),
+            until(fun() -> element(1, net_kernel:start(Name, #{name_domain => shortnames})) =:= ok end),
             [{distribution, started} | Config]
     end.
 
 end_per_suite(Config) ->
     _ = proplists:is_defined(distribution, Config) andalso net_kernel:stop(),
-    weir_flow_test_lib:loud(Config).
+    weir_kit:loud(Config).
 
 init_per_testcase(_Case, Config) -> [{peer, start_peer(peer:random_name())} | Config].
 
@@ -54,14 +39,14 @@ end_per_testcase(_Case, Config) ->
     {Peer, _Node} = proplists:get_value(peer, Config),
     stop_peer(Peer),
     %% Those of other cases end, too.
-    eventually(fun() -> weir_flow_test_lib:stray() =:= [] end).
+    weir_flow_test_lib:no_stray().
 
 start_peer(Name) ->
-    {ok, Peer, Node} = peer:start(#{name => Name, connection => standard_io, wait_boot => 300_000}),
+    {ok, Peer, Node} = peer:start(#{name => Name, connection => standard_io, wait_boot => weir_kit:wait_ms()}),
     Dirs = [filename:dirname(code:which(M)) || M <- [weir_flow, ?RECEIVER]],
     ok = weir_kit_nodes:call(Peer, code, add_pathsa, [Dirs]),
     %% While a dozen nodes start, one may take longer to shake hands than it is waited for; what was sent is lost then.
-    eventually(fun() -> net_kernel:connect_node(Node) end),
+    until(fun() -> net_kernel:connect_node(Node) end),
     {Peer, Node}.
 
 stop_peer(Peer) ->
@@ -72,7 +57,7 @@ stop_peer(Peer) ->
     end.
 
 %% A receiver on the peer, under a name or without.
-receiver(Config) -> receiver(Config, none).
+receiver(Conf) -> receiver(Conf, none).
 
 receiver(Config, Name) ->
     {Peer, _} = proplists:get_value(peer, Config),
@@ -84,8 +69,8 @@ queue(Config, Pid) ->
     {message_queue_len, Length} = weir_kit_nodes:call(Peer, erlang, process_info, [Pid, message_queue_len]),
     Length.
 
-dests(Config) ->
-    {_, Node} = proplists:get_value(peer, Config),
+dests(Conf) ->
+    {_, Node} = proplists:get_value(peer, Conf),
     [{none, fun(Pid) -> Pid end}, {{local, weir_flow_far}, fun(_) -> {weir_flow_far, Node} end}].
 
 bound(Config) ->
@@ -94,10 +79,10 @@ bound(Config) ->
             Pid = receiver(Config, Name),
             ok = ?RECEIVER:block(Pid),
             Sender = async(fun() -> [weir_flow:cast(Dest(Pid), {note, N}, 4) || N <- lists:seq(1, 20)] end),
-            eventually(fun() -> is_waiting(Sender) andalso queue(Config, Pid) =:= 4 end),
+            until(fun() -> is_waiting(Sender) andalso queue(Config, Pid) =:= 4 end),
             ok = ?RECEIVER:release(Pid),
             ?assertEqual(lists:duplicate(20, ok), result(Sender)),
-            ?assertEqual(lists:seq(1, 20), ?RECEIVER:notes(Pid)),
+            ok = weir_kit:same(notes, lists:seq(1, 20), ?RECEIVER:notes(Pid)),
             ?RECEIVER:stop(Pid)
         end
      || {Name, Dest} <- dests(Config)
@@ -109,7 +94,7 @@ killed_while_waiting(Config) ->
             Pid = receiver(Config, Name),
             ok = ?RECEIVER:block(Pid),
             Sender = async(fun() -> [weir_flow:cast(Dest(Pid), x, 3) || _ <- [1, 2, 3]] end),
-            eventually(fun() -> is_waiting(Sender) end),
+            until(fun() -> is_waiting(Sender) end),
             ?RECEIVER:stop(Pid),
             ?assertEqual([ok, ok, {error, noproc}], result(Sender))
         end
@@ -137,7 +122,7 @@ restart_under_a_name(Config) ->
     receive
         watched -> ok
     end,
-    eventually(fun() -> is_waiting(Sender) end),
+    until(fun() -> is_waiting(Sender) end),
     ?RECEIVER:stop(First),
     receive
         waited -> ok
@@ -163,7 +148,7 @@ node_stopped_while_waiting(Config) ->
         async(fun() -> [weir_flow:cast(Dest, x, How) || _ <- [1, 2]] end)
      || Dest <- [Pid, {weir_flow_far, Node}], How <- [2, #{window => 2, timeout => ?LONG_MS}]
     ],
-    eventually(fun() -> lists:all(fun weir_flow_test_lib:is_waiting/1, Senders) end),
+    until(fun() -> lists:all(fun weir_flow_test_lib:is_waiting/1, Senders) end),
     stop_peer(Peer),
     [?assertEqual([ok, {error, noproc}], result(Sender)) || Sender <- Senders].
 
@@ -187,7 +172,7 @@ node_stopped_while_watched(Config) ->
         end
      || {Sender, _} <- Senders
     ],
-    eventually(fun() -> lists:all(fun weir_flow_test_lib:is_waiting/1, Senders) end),
+    until(fun() -> lists:all(fun weir_flow_test_lib:is_waiting/1, Senders) end),
     stop_peer(Peer),
     [?assertEqual({error, noproc}, result(Sender)) || Sender <- Senders].
 
@@ -201,7 +186,7 @@ node_stopped_and_started(Config) ->
         {error, noproc} = weir_flow:cast(Dest, x, 2),
         [Name, _Host] = string:split(atom_to_list(Node), "@"),
         %% epmd refuses a name as long as it has not seen that its node is gone.
-        eventually(fun() -> not lists:keymember(Name, 1, element(2, {ok, _} = net_adm:names())) end),
+        until(fun() -> not lists:keymember(Name, 1, element(2, {ok, _} = net_adm:names())) end),
         {Again, Node} = start_peer(Name),
         {ok, Pid} = weir_kit_nodes:call(Again, ?RECEIVER, start, [gen_server, {local, weir_flow_far}]),
         Results = [weir_flow:cast(Dest, {note, N}, 3) || N <- lists:seq(1, 10)],
@@ -209,12 +194,9 @@ node_stopped_and_started(Config) ->
         stop_peer(Again),
         {Results, Notes}
     end),
-    {Pid, Ref} = Sender,
-    %% The peer's own messages may be in the mailbox of whoever has started it.
-    receive
-        {'DOWN', Ref, process, Pid, {result, Result, _}} ->
-            ?assertEqual({lists:duplicate(10, ok), lists:seq(1, 10)}, Result)
-    end.
+    %% The sender started the peer, so the mailbox may have messages of the peer.
+    {Result, _} = weir_kit:result(Sender),
+    ?assertEqual({lists:duplicate(10, ok), lists:seq(1, 10)}, Result).
 
 timeout_and_what_is_left(Config) ->
     [
@@ -231,7 +213,7 @@ timeout_and_what_is_left(Config) ->
             receive
                 timed_out -> ok
             end,
-            eventually(fun() -> is_waiting(Sender) andalso queue(Config, Pid) =:= 5 end),
+            until(fun() -> is_waiting(Sender) andalso queue(Config, Pid) =:= 5 end),
             ok = ?RECEIVER:release(Pid),
             ?assertEqual({[ok, ok, ok, {error, timeout}, {error, timeout}], ok}, result(Sender)),
             ?assertEqual([1, 2, 3, 4], ?RECEIVER:notes(Pid)),
@@ -259,7 +241,7 @@ request_thrown_away(Config) ->
     receive
         given_up -> ok
     end,
-    eventually(fun() -> is_waiting(Waiting) andalso is_waiting(GivenUp) andalso queue(Config, Pid) =:= 4 end),
+    until(fun() -> is_waiting(Waiting) andalso is_waiting(GivenUp) andalso queue(Config, Pid) =:= 4 end),
     ok = ?RECEIVER:release(Pid),
     ?assertMatch({[ok, ok], #{asked_again := Again, state := open}} when Again > 0, result(Waiting)),
     ?assertMatch({ok, #{asked_again := Again, state := open}} when Again > 0, result(GivenUp)),
@@ -277,7 +259,7 @@ entries_of_nodes_that_are_gone(Config) ->
         [ok = weir_flow:send({Name, Node}, x) || Name <- Names],
         1000 = maps:size(weir_flow:windows()),
         stop_peer(Peer),
-        eventually(fun() -> not lists:member(Node, nodes(connected)) end),
+        until(fun() -> not lists:member(Node, nodes(connected)) end),
         Live = spawn(fun() -> receive stop -> ok end end),
         ok = weir_flow:send(Live, x),
         Left = maps:keys(weir_flow:windows()),

@@ -37,7 +37,7 @@ block(Pid) ->
 await_blocked(Pid) ->
     receive
         {blocked, Pid} -> ok
-    after 60_000 -> error(not_blocked)
+    after weir_kit:wait_ms() -> error({never, blocked, process_info(Pid, [status, current_stacktrace])})
     end.
 
 release(Pid) ->
@@ -49,7 +49,7 @@ ask(Pid, What) ->
     Pid ! {ask, What, self(), Ref},
     receive
         {Ref, Answer} -> Answer
-    after 60_000 -> error({no_answer, process_info(Pid)})
+    after weir_kit:wait_ms() -> error({no_result, process_info(Pid)})
     end.
 
 loop(Parent, Debug, State) ->

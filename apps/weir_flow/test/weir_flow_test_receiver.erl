@@ -26,7 +26,7 @@ notes(Pid) ->
     Pid ! {notes, self(), Ref},
     receive
         {Ref, Notes} -> Notes
-    after 60_000 -> error(no_notes)
+    after weir_kit:wait_ms() -> error({no_result, notes})
     end.
 
 %% Returns when it is blocked.
@@ -39,20 +39,14 @@ block(Pid, How) ->
     Pid ! {How, self()},
     receive
         {blocked, Pid} -> ok
-    after 60_000 -> error(not_blocked)
+    after weir_kit:wait_ms() -> error({never, blocked, process_info(Pid, [status, current_stacktrace])})
     end.
 
 release(Pid) ->
     Pid ! {release, self()},
     ok.
 
-stop(Pid) ->
-    Ref = monitor(process, Pid),
-    exit(Pid, kill),
-    receive
-        {'DOWN', Ref, process, Pid, _} -> ok
-    after 60_000 -> error(still_alive)
-    end.
+stop(Pid) -> weir_kit:kill(Pid).
 
 init(server) -> {ok, []};
 init(hibernating) -> {ok, {hibernate, []}, hibernate};

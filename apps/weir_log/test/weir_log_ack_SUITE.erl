@@ -6,12 +6,14 @@
 
 -compile([export_all, nowarn_export_all]).
 
+-import(weir_kit, [queue_len/1, until/1]).
+
 -define(CALLERS, 100).
 
 all() -> weir_kit:cases(?MODULE).
 
-init_per_suite(Config) -> weir_log_test_lib:quiet(Config).
-end_per_suite(Config) -> weir_log_test_lib:loud(Config).
+init_per_suite(Config) -> weir_kit:quiet(Config).
+end_per_suite(Config) -> weir_kit:loud(Config).
 init_per_testcase(Case, Config) -> weir_log_test_lib:setup(Case, Config).
 end_per_testcase(_Case, Config) -> weir_log_test_lib:teardown(Config).
 
@@ -21,7 +23,7 @@ log_all(Log) -> weir_log_test_lib:crowd(?CALLERS, fun(I) -> weir_log:log(Log, in
 
 %% Waits until the entries of that many callers wait behind the one that the writer is busy with.
 queued(Log, N) ->
-    weir_log_test_lib:eventually(fun() ->
+    until(fun() ->
         #{waiting_entries := Waiting, queue := Queue} = queue(Log),
         (Waiting =:= N + 1 andalso Queue =:= N) orelse {Waiting, Queue}
     end).
@@ -30,7 +32,7 @@ queued(Log, N) ->
 queue(Log) ->
     [Writer] = weir_log_test_lib:writers(Log),
     Word = atomics:get(weir_log_test_lib:words(Log), 8),
-    #{waiting_entries => Word bsr 37, queue => weir_log_test_lib:queue(Writer)}.
+    #{waiting_entries => Word bsr 37, queue => queue_len(Writer)}.
 
 all(Answer) -> [{I, Answer} || I <- lists:seq(1, ?CALLERS)].
 
@@ -51,9 +53,9 @@ synced(Config) -> waits_for(sync, #{ack => synced}, Config).
 waits_for(Function, Opts, Config) ->
     {Log, Path} = open(Config, Opts),
     ok = weir_log_test_file:set(Function, {block, self()}),
-    [{_, {Caller, _}}] = Crowd = weir_log_test_lib:crowd(1, fun(_) -> weir_log:log(Log, <<"a">>) end),
+    Crowd = weir_log_test_lib:crowd(1, fun(_) -> weir_log:log(Log, <<"a">>) end),
     Writer = weir_log_test_file:await(Function),
-    weir_log_test_lib:asleep(Caller),
+    ok = weir_log_test_lib:all_asleep(Crowd),
     ok = weir_log_test_file:go(Writer, ok),
     ?assertEqual([{1, ok}], weir_log_test_lib:await(Crowd)),
     ?assertEqual([<<"a">>], weir_log_test_lib:lines(Path)).
@@ -83,7 +85,7 @@ one_sync_for_all(Config) ->
     Writer = weir_log_test_lib:blocked(write, Log),
     Crowd = log_all(Log),
     Syncs = weir_log_test_lib:crowd(5, fun(_) -> weir_log:sync(Log) end),
-    ok = weir_log_test_lib:eventually(fun() -> maps:get(queue, queue(Log)) =:= ?CALLERS + 5 end),
+    ok = until(fun() -> maps:get(queue, queue(Log)) =:= ?CALLERS + 5 end),
     ok = weir_log_test_file:go(Writer, ok),
     ?assertEqual(all(ok), weir_log_test_lib:await(Crowd)),
     ?assertEqual([{I, ok} || I <- lists:seq(1, 5)], weir_log_test_lib:await(Syncs)),
@@ -146,7 +148,7 @@ accepted_waits_in_trouble(Config) ->
     ok = weir_log_test_file:set(write, ok),
     ?assertEqual(ok, weir_log:log(Log, <<"d">>)),
     %% What the log tells of the three is the first to fail otherwise, when it comes between the next two lines.
-    ok = weir_log_test_lib:eventually(fun() ->
+    ok = until(fun() ->
         {Told, _} = weir_log_test_lib:told(weir_log_test_lib:lines(Path)),
         Told =/= []
     end),
@@ -158,10 +160,10 @@ failed_are_told(Config) ->
     {Log, Path} = open(Config, #{window => 1000}),
     ok = weir_log_test_file:set(write, {error, enospc}),
     [ok = weir_log:alog(Log, <<"a">>) || _ <- lists:seq(1, 10)],
-    ok = weir_log_test_lib:eventually(fun() -> maps:get(failed, weir_log_test_lib:info(Log)) =:= 10 end),
+    ok = until(fun() -> maps:get(failed, weir_log_test_lib:info(Log)) =:= 10 end),
     ok = weir_log_test_file:set(write, ok),
     ok = weir_log:log(Log, <<"b">>),
-    ok = weir_log_test_lib:eventually(fun() -> length(weir_log_test_lib:lines(Path)) =:= 2 end),
+    ok = until(fun() -> length(weir_log_test_lib:lines(Path)) =:= 2 end),
     {Told, Entries} = weir_log_test_lib:told(weir_log_test_lib:lines(Path)),
     ?assertEqual({[<<"10 entries were not written (none 10)">>], [<<"b">>]}, {[what(Line) || Line <- Told], Entries}),
     %% Once.
@@ -173,9 +175,9 @@ told_by_the_probe(Config) ->
     {Log, Path} = open(Config, #{}),
     ok = weir_log_test_file:set(write, {error, enospc}),
     ?assertEqual({error, enospc}, weir_log:log(Log, <<"a">>)),
-    ok = weir_log_test_lib:eventually(fun() -> weir_log_test_file:calls(write) >= 2 end),
+    ok = until(fun() -> weir_log_test_file:calls(write) >= 2 end),
     ok = weir_log_test_file:set(write, ok),
-    ok = weir_log_test_lib:eventually(fun() -> weir_log_test_lib:lines(Path) =/= [] end),
+    ok = until(fun() -> weir_log_test_lib:lines(Path) =/= [] end),
     ?assertEqual([<<"1 entry was not written (none 1)">>], [what(Line) || Line <- weir_log_test_lib:lines(Path)]),
     ?assertMatch(#{failed := 1}, weir_log_test_lib:info(Log)).
 
@@ -194,7 +196,7 @@ tell_function(Config) ->
             ok = weir_log_test_file:set(write, {error, enospc}),
             [{error, enospc} = weir_log:log(Log, <<"a">>) || _ <- lists:seq(1, N)],
             ok = weir_log_test_file:set(write, ok),
-            ok = weir_log_test_lib:eventually(fun() -> length(weir_log_test_lib:lines(Path)) =:= N end)
+            ok = until(fun() -> length(weir_log_test_lib:lines(Path)) =:= N end)
         end
      || N <- [1, 2]
     ],
@@ -252,7 +254,7 @@ trouble_is_reported(Config) ->
 reported() ->
     receive
         {reported, Level} -> Level
-    after 60_000 -> error(not_reported)
+    after weir_kit:wait_ms() -> error(not_reported)
     end.
 
 %% A logger handler.

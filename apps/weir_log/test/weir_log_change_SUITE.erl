@@ -6,10 +6,12 @@
 
 -compile([export_all, nowarn_export_all]).
 
+-import(weir_kit, [kill/1, until/1]).
+
 all() -> weir_kit:cases(?MODULE).
 
-init_per_suite(Config) -> weir_log_test_lib:quiet(Config).
-end_per_suite(Config) -> weir_log_test_lib:loud(Config).
+init_per_suite(Config) -> weir_kit:quiet(Config).
+end_per_suite(Config) -> weir_kit:loud(Config).
 init_per_testcase(Case, Config) -> weir_log_test_lib:setup(Case, Config).
 end_per_testcase(_Case, Config) -> weir_log_test_lib:teardown(Config).
 
@@ -32,7 +34,7 @@ what_the_writer_reads(Config) ->
     ?assertMatch(#{syncs := 0}, weir_log_test_lib:info(Log)),
     ok = weir_log:change(Log, #{sync_interval => 1}),
     ok = weir_log:log(Log, <<"x">>),
-    ok = weir_log_test_lib:eventually(fun() -> maps:get(syncs, weir_log_test_lib:info(Log)) > 0 end).
+    ok = until(fun() -> maps:get(syncs, weir_log_test_lib:info(Log)) > 0 end).
 
 rotation(Config) ->
     {Log, Path} = weir_log_test_lib:open(log, Config, #{}),
@@ -82,8 +84,8 @@ survives_a_writer(Config) ->
     {Log, Path} = weir_log_test_lib:open(log, Config, #{}),
     ok = weir_log:change(Log, #{rotate => #{max_bytes => 4}}),
     [Writer] = weir_log_test_lib:writers(Log),
-    ok = weir_log_test_lib:kill(Writer),
-    ok = weir_log_test_lib:eventually(fun() -> weir_log_test_lib:writers(Log) =/= [Writer] end),
+    ok = kill(Writer),
+    ok = until(fun() -> weir_log_test_lib:writers(Log) =/= [Writer] end),
     [ok = weir_log:log(Log, <<"y">>) || _ <- lists:seq(1, 5)],
     ?assertEqual(3, length(filelib:wildcard(Path ++ "*"))).
 
@@ -93,8 +95,8 @@ survives_an_opener(Config) ->
     {ok, Sup} = weir_log_registry:lookup(Log),
     Opener = fun() -> element(2, lists:keyfind(opener, 1, supervisor:which_children(Sup))) end,
     Killed = Opener(),
-    ok = weir_log_test_lib:kill(Killed),
-    ok = weir_log_test_lib:eventually(fun() -> is_pid(Opener()) andalso Opener() =/= Killed end),
+    ok = kill(Killed),
+    ok = until(fun() -> is_pid(Opener()) andalso Opener() =/= Killed end),
     ?assertMatch(#{window := 3}, weir_log_test_lib:info(Log)).
 
 refused(Config) ->
@@ -167,12 +169,12 @@ tell_and_report(Config) ->
         [_ | Refused] = [weir_log:alog(Log, <<"x">>) || _ <- lists:seq(1, 4)],
         ?assertEqual([{error, {dropped, Log}}], lists:usort(Refused)),
         true = erlang:resume_process(Writer),
-        ok = weir_log_test_lib:eventually(fun() -> lists:member(<<"lost: 3">>, weir_log_test_lib:lines(Path)) end),
+        ok = until(fun() -> lists:member(<<"lost: 3">>, weir_log_test_lib:lines(Path)) end),
         Fail = fun(Which) ->
             ok = weir_log_test_file:set(write, {error, enospc}),
             {error, _} = weir_log:log(Which, <<"x">>),
             ok = weir_log_test_file:set(write, ok),
-            ok = weir_log_test_lib:eventually(fun() -> weir_log:log(Which, <<"x">>) =:= ok end)
+            ok = until(fun() -> weir_log:log(Which, <<"x">>) =:= ok end)
         end,
         ok = Fail(Log),
         %% That failure is over when there has been none for five seconds; the next one of another log is told at once.
@@ -180,7 +182,7 @@ tell_and_report(Config) ->
         ok = Fail(Other),
         receive
             {tap, Report} -> ?assertMatch(#{label := {weir_log, failing}, log := Other}, Report)
-        after 60_000 -> ct:fail(not_reported)
+        after weir_kit:wait_ms() -> ct:fail(not_reported)
         end
     after
         ok = logger:set_primary_config(level, none),
@@ -189,7 +191,7 @@ tell_and_report(Config) ->
 
 behind_a_handler(Config) ->
     Path = weir_log_test_lib:path("handler", Config),
-    ok = logger:add_handler(?MODULE, weir_log_h, #{config => #{file => Path, timeout => 60_000}}),
+    ok = logger:add_handler(?MODULE, weir_log_h, #{config => #{file => Path, timeout => weir_kit:wait_ms()}}),
     try
         ok = logger:update_handler_config(?MODULE, config, #{window => 5, rotate => #{max_bytes => 100}}),
         {ok, #{log := #{window := 5}}} = weir_log_h:info(?MODULE),
@@ -220,8 +222,8 @@ behind_a_handler(Config) ->
         ),
         %% And is so when the log has been started again.
         {ok, Sup} = weir_log_registry:lookup(weir_log_h:name(?MODULE)),
-        ok = weir_log_test_lib:kill(Sup),
-        ok = weir_log_test_lib:eventually(fun() ->
+        ok = kill(Sup),
+        ok = until(fun() ->
             case {weir_log_registry:lookup(weir_log_h:name(?MODULE)), weir_log_h:info(?MODULE)} of
                 {{ok, Next}, {ok, #{log := #{window := 5, format := lines}}}} -> Next =/= Sup;
                 Other -> Other

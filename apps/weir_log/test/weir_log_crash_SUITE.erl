@@ -1,5 +1,5 @@
-%% Kills: of writers, callers, the opener, the registry, the whole log. Nobody hangs, nothing that was acknowledged is
-%% missing, and what is lost is counted.
+%% Kills of writers, callers, the opener, the registry, and the whole log. No caller hangs, no acknowledged entry is
+%% missing, and lost entries are counted.
 -module(weir_log_crash_SUITE).
 
 -include_lib("stdlib/include/assert.hrl").
@@ -7,17 +7,19 @@
 
 -compile([export_all, nowarn_export_all]).
 
+-import(weir_kit, [kill/1, until/1]).
+
 all() -> weir_kit:cases(?MODULE).
 
-init_per_suite(Config) -> weir_log_test_lib:quiet(Config).
-end_per_suite(Config) -> weir_log_test_lib:loud(Config).
+init_per_suite(Config) -> weir_kit:quiet(Config).
+end_per_suite(Config) -> weir_kit:loud(Config).
 init_per_testcase(Case, Config) -> weir_log_test_lib:setup(Case, Config).
 end_per_testcase(_Case, Config) -> weir_log_test_lib:teardown(Config).
 
 open(Config, Opts) -> weir_log_test_lib:open(log, Config, Opts).
 
 new_writer(Log, Old) ->
-    weir_log_test_lib:eventually(fun() ->
+    until(fun() ->
         [Writer | _] = weir_log_test_lib:writers(Log),
         Writer =/= Old andalso is_process_alive(Writer)
     end).
@@ -45,7 +47,7 @@ writer_killed(Config) ->
     Crowd = weir_log_test_lib:crowd(20, fun(_) -> weir_log:log(Log, <<"x">>) end),
     Syncing = weir_log_test_lib:crowd(1, fun(_) -> weir_log:sync(Log) end),
     ok = weir_log_test_lib:all_asleep(Crowd ++ Syncing),
-    weir_log_test_lib:kill(Writer),
+    kill(Writer),
     ?assertEqual([{I, {error, writer_down}} || I <- lists:seq(1, 20)], weir_log_test_lib:await(Crowd)),
     ?assertEqual([{1, {error, writer_down}}], weir_log_test_lib:await(Syncing)),
     ok = new_writer(Log, Writer),
@@ -61,12 +63,13 @@ lost_are_counted(Config) ->
     [Writer] = weir_log_test_lib:writers(Log),
     true = erlang:suspend_process(Writer),
     [ok = weir_log:alog(Log, <<"x">>) || _ <- lists:seq(1, 123)],
-    weir_log_test_lib:kill(Writer),
+    kill(Writer),
     ok = new_writer(Log, Writer),
-    ?assertMatch(#{lost := 123, waiting_entries := 0, waiting_bytes := 0}, weir_log_test_lib:shard(Log)).
+    Counts = maps:with([lost, waiting_entries, waiting_bytes], weir_log_test_lib:shard(Log)),
+    weir_kit:same(counts, #{lost => 123, waiting_entries => 0, waiting_bytes => 0}, Counts).
 
-%% Each caller notes what it was told. In the file are all that were acknowledged, none that nobody has sent, none
-%% twice, and those of each caller in their order.
+%% Each caller returns the entries that were acknowledged. The file has all of these, once and in the order of each
+%% caller, and no entry that no caller sent.
 writers_killed_under_load(Config) ->
     {Log, Path} = open(Config, #{}),
     Crowd = weir_log_test_lib:crowd(50, fun(P) -> [I || I <- lists:seq(1, 400), is_written(Log, P, I)] end),
@@ -86,9 +89,9 @@ writers_killed_under_load(Config) ->
     [
         begin
             Found = [I || {Q, I} <- Entries, Q =:= P],
-            ?assertEqual([], Acked -- Found),
-            ?assertEqual(lists:usort(Found), Found),
-            ?assert(lists:all(fun(I) -> I >= 1 andalso I =< 400 end, Found))
+            ok = weir_kit:none(lost, Acked -- Found),
+            ok = weir_kit:none(never_sent, Found -- lists:seq(1, 400)),
+            ok = weir_kit:same(order, lists:usort(Found), Found)
         end
      || {P, Acked} <- Acknowledged
     ].
@@ -102,7 +105,7 @@ is_written(Log, P, I) ->
 other_shards_go_on(Config) ->
     {Log, _} = open(Config, #{shards => 2}),
     [One, Two] = weir_log_test_lib:writers(Log),
-    weir_log_test_lib:kill(One),
+    kill(One),
     ok = new_writer(Log, One),
     [_, Same] = weir_log_test_lib:writers(Log),
     ?assertEqual(Two, Same).
@@ -112,23 +115,23 @@ restarted_without_file(Config) ->
     {Log, Path} = open(Config, #{file_module => weir_log_test_file}),
     [Writer] = weir_log_test_lib:writers(Log),
     ok = weir_log_test_file:set(open, {error, eacces}),
-    weir_log_test_lib:kill(Writer),
+    kill(Writer),
     ok = new_writer(Log, Writer),
     ?assertEqual({error, eacces}, weir_log:log(Log, <<"a">>)),
     ?assertEqual({error, eacces}, weir_log:sync(Log)),
     ?assertEqual({error, eacces}, weir_log:reopen(Log)),
     %% One that does not answer in time is said to be busy.
-    ok = weir_log_test_lib:eventually(fun() ->
+    ok = until(fun() ->
         case weir_log_test_lib:shard(Log) of
             #{file := #{state := closed, last_error := eacces}, failed := 1} -> true;
             Other -> Other
         end
     end),
     ok = weir_log_test_file:set(open, ok),
-    ok = weir_log_test_lib:eventually(fun() -> weir_log:log(Log, <<"b">>) =:= ok end),
+    ok = until(fun() -> weir_log:log(Log, <<"b">>) =:= ok end),
     ok = weir_log_test_file:set(open, {error, eacces}),
     [Again] = weir_log_test_lib:writers(Log),
-    weir_log_test_lib:kill(Again),
+    kill(Again),
     ok = new_writer(Log, Again),
     ok = weir_log_test_file:set(open, ok),
     ?assertEqual(ok, weir_log:reopen(Log)),
@@ -144,9 +147,9 @@ gate_killed(Config) ->
     {Log, Path} = open(Config, #{}),
     {Sup, Children} = children(Log),
     {opener, Opener, _, _} = lists:keyfind(opener, 1, Children),
-    weir_log_test_lib:kill(Opener),
+    kill(Opener),
     ok = weir_log:log(Log, <<"a">>),
-    ok = weir_log_test_lib:eventually(fun() ->
+    ok = until(fun() ->
         {opener, New, _, _} = lists:keyfind(opener, 1, supervisor:which_children(Sup)),
         is_pid(New) andalso New =/= Opener
     end),
@@ -157,16 +160,16 @@ gate_killed(Config) ->
 registry_killed(Config) ->
     {Log, Path} = open(Config, #{}),
     Registry = whereis(weir_log_registry),
-    weir_log_test_lib:kill(Registry),
+    kill(Registry),
     ok = weir_log:log(Log, <<"a">>),
-    ok = weir_log_test_lib:eventually(fun() ->
+    ok = until(fun() ->
         New = whereis(weir_log_registry),
         is_pid(New) andalso New =/= Registry
     end),
     ?assertEqual({error, {already_open, log}}, weir_log:open(log, #{file => Path})),
     {Sup, _} = children(Log),
-    weir_log_test_lib:kill(Sup),
-    ok = weir_log_test_lib:eventually(fun() -> weir_log_test_lib:leftovers() =:= [] end).
+    kill(Sup),
+    ok = until(fun() -> weir_log_test_lib:leftovers() =:= [] end).
 
 %% Its terms go, its name and its file are free, and nobody hangs.
 log_killed(Config) ->
@@ -179,7 +182,7 @@ log_killed(Config) ->
     {opener, Opener, _, _} = lists:keyfind(opener, 1, Children),
     [exit(Pid, kill) || Pid <- [Sup, Opener, Writer]],
     ?assertEqual([{I, {error, writer_down}} || I <- lists:seq(1, 5)], weir_log_test_lib:await(Crowd)),
-    ok = weir_log_test_lib:eventually(fun() -> weir_log_test_lib:leftovers() =:= [] end),
+    ok = until(fun() -> weir_log_test_lib:leftovers() =:= [] end),
     ?assertEqual({error, no_log}, weir_log:log(Log, <<"a">>)),
     {ok, Log} = weir_log:open(log, #{file => Path}),
     ok = weir_log:log(Log, <<"b">>).
@@ -187,7 +190,7 @@ log_killed(Config) ->
 %% The supervisor gives up, and the log is closed.
 too_many_crashes(Config) ->
     {Log, _} = open(Config, #{}),
-    ok = weir_log_test_lib:eventually(fun() ->
+    ok = until(fun() ->
         case weir_log_terms:log(Log) of
             none ->
                 true;
@@ -196,10 +199,9 @@ too_many_crashes(Config) ->
                 false
         end
     end),
-    ok = weir_log_test_lib:eventually(fun() -> weir_log_test_lib:leftovers() =:= [] end).
+    ok = until(fun() -> weir_log_test_lib:leftovers() =:= [] end).
 
-%% Not from here: a message that no client sends does no harm.
-%% What a process does not know is answered or dropped, by each of them.
+%% Each process of a log answers an unknown call, and drops an unknown message.
 strangers(Config) ->
     {Log, _} = open(Config, #{}),
     ok = logger:add_handler(?MODULE, weir_log_h, #{config => #{file => weir_log_test_lib:path("handler", Config)}}),

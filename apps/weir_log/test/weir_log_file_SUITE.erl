@@ -110,7 +110,7 @@ name_length(Config) ->
 without_the_file_server(Config) ->
     Path = filename:join(filename:dirname(path(without_the_file_server, Config)), <<"new/dir/a.log">>),
     ok = sys:suspend(file_server_2),
-    {Pid, Monitor} = spawn_monitor(fun() ->
+    Task = weir_kit:start(fun() ->
         File1 = write(framed(["one"]), open(Path, #{format => frame, rotate => #{gzip => true, keep_files => 3}})),
         {ok, File2} = weir_log_file:rotate(?NOW, File1),
         {ok, File3} = weir_log_file:reopen(write(framed(["two"]), File2)),
@@ -124,14 +124,12 @@ without_the_file_server(Config) ->
         ok = weir_log_file:close(File7),
         weir_log_file_lib:cleaned(Path)
     end),
-    Result =
-        receive
-            {'DOWN', Monitor, process, Pid, Reason} -> Reason
-        after 60_000 -> {stuck, process_info(Pid, current_stacktrace)}
-        end,
-    exit(Pid, kill),
-    ok = sys:resume(file_server_2),
-    ?assertEqual(normal, Result),
+    try
+        ok = weir_kit:result(Task)
+    after
+        ok = weir_kit:kill(Task),
+        ok = sys:resume(file_server_2)
+    end,
     Rotated = weir_log_file_lib:rotated(Path),
     ?assertEqual([<<".gz">>, <<".gz">>, <<".gz">>], [filename:extension(Name) || Name <- Rotated]),
     ?assertEqual([<<"one">>], entries(hd(Rotated))).
@@ -253,7 +251,7 @@ nothing_is_lost(Config) ->
             lists:sort(lists:append(Found)) =:= lists:sort(Written)
     end),
     Tests = weir_kit:long(75, 150),
-    ?assert(proper:quickcheck(Property, [{numtests, Tests}, quiet])).
+    weir_kit:holds(proper:quickcheck(Property, [{numtests, Tests}, quiet])).
 
 step({write, Length, Later}, _Path, _Opts, {File, Now, Written, N}) ->
     Line = iolist_to_binary([io_lib:format("~6..0B", [N]), binary:copy(<<"x">>, Length)]),
@@ -505,7 +503,7 @@ from(_Port, Bytes, Read) when byte_size(Read) >= Bytes -> Read;
 from(Port, Bytes, Read) ->
     receive
         {Port, {data, Data}} -> from(Port, Bytes, <<Read/binary, Data/binary>>)
-    after 60_000 -> error({only, Read})
+    after weir_kit:wait_ms() -> error({only, Read})
     end.
 
 names(Path) ->
@@ -660,7 +658,7 @@ damage_is_set_aside(Config) ->
                     Behind = byte_size(Damaged) - Valid,
                     ?assertMatch(#{path := Path, valid_bytes := Valid, behind_bytes := Behind}, Report),
                     ?assertEqual([maps:get(name, Report)], weir_log_file_lib:rotated(Path))
-            after 60_000 -> ct:fail(not_logged)
+            after weir_kit:wait_ms() -> ct:fail(not_logged)
             end,
             ok = logger:remove_handler(?MODULE)
         end,
@@ -674,7 +672,7 @@ good_entries_are_not_cut(Config) ->
     _ = rand:seed(exsss, 16),
     Path = path(good_entries_are_not_cut, Config),
     Wrong = [N || N <- lists:seq(1, files()), not is_kept(damaged(), Path)],
-    ?assertEqual([], Wrong).
+    weir_kit:none(cut, Wrong).
 
 files() -> weir_kit:long(500, 2000).
 
@@ -701,7 +699,7 @@ text_is_not_cut(Config) ->
     _ = rand:seed(exsss, 16),
     Path = path(text_is_not_cut, Config),
     Text = fun() -> << <<(lists:nth(rand:uniform(8), "etaoin \n"))>> || _ <- lists:seq(1, rand:uniform(200)) >> end,
-    ?assertEqual([], [N || N <- lists:seq(1, files()), not is_kept({[], Text(), true}, Path)]).
+    weir_kit:none(cut, [N || N <- lists:seq(1, files()), not is_kept({[], Text(), true}, Path)]).
 
 reopened_by_hand(Config) ->
     Path = path(reopened_by_hand, Config),

@@ -1,5 +1,5 @@
-%% A node that rotates all the time is killed at moments of chance. What it was told was written is there, whole, once
-%% and in order, and what it left behind is cleaned up.
+%% Kills a node, which rotates its file all the time, at random moments. Each acknowledged entry is in the files, whole,
+%% once and in order, and the next opening cleans up what the node left.
 -module(weir_log_file_crash_SUITE).
 
 -include_lib("stdlib/include/assert.hrl").
@@ -30,27 +30,30 @@ round(Path, Acks, Written) ->
     {Port, OsPid} = node_of(Path, Acks, Written + 1),
     Enough = Before + 8 * rand:uniform(300),
     try
-        weir_log_file_lib:await(fun() -> filelib:file_size(Acks) >= Enough end)
+        weir_kit:until(fun() -> filelib:file_size(Acks) >= Enough end)
     after
-        "" = os:cmd("kill -KILL " ++ integer_to_list(OsPid))
+        ok = weir_kit:signal("KILL", OsPid)
     end,
     receive
         {Port, {exit_status, _}} -> ok
+    after weir_kit:wait_ms() ->
+        error(not_killed)
     end,
-    %% Its log is opened and cleaned by the next node.
+    %% This node opens and cleans the log as the next one of the log would.
     {ok, File} = weir_log_file:open(opts(Path)),
     ok = weir_log_file:close(File),
     weir_log_file_lib:cleaned(Path),
     Names = weir_log_file_lib:rotated(Path),
-    ?assertEqual([], [Name || Name <- Names, filename:extension(Name) =/= <<".gz">>]),
+    ok = weir_kit:none(not_compressed, [Name || Name <- Names, filename:extension(Name) =/= <<".gz">>]),
     Found = lists:append([entries(Name) || Name <- Names ++ [Path]]),
-    ?assert(Found =:= lists:seq(1, length(Found))),
-    ?assert(length(Found) >= acknowledged(Acks)),
+    ok = weir_kit:same(out_of_order, lists:seq(1, length(Found)), Found),
+    Acknowledged = acknowledged(Acks),
+    length(Found) >= Acknowledged orelse weir_kit:fault({lost, Acknowledged - length(Found)}),
     length(Found).
 
 entries(Name) -> lists:map(fun(<<N:64, _/binary>>) -> N end, weir_log_file_lib:entries(Name)).
 
-%% The last one that is whole.
+%% Returns the last whole number in the file of acknowledgements.
 acknowledged(Acks) ->
     {ok, Binary} = file:read_file(Acks),
     Size = byte_size(Binary) div 8 * 8 - 8,

@@ -1,12 +1,9 @@
-%% What the suites of the file share: directories, disks that are full or broken, waiting for a condition, and what is
-%% in files.
+%% Functions that the suites of files share: directories, disks that are full or broken, and the content of files.
 -module(weir_log_file_lib).
 
--export([dir/2, path/2, start_retention/0, stop_retention/1, await/1, cleaned/1]).
+-export([dir/2, path/2, start_retention/0, stop_retention/1, cleaned/1]).
 -export([on_small_disk/3, while_forbidden/2, allow/1, append_only/1]).
 -export([contents/1, rotated/1, basic/0, open_files/1, framed/1, read/1, entries/1]).
-
--define(DEADLINE_MS, 120000).
 
 dir(Case, Config) ->
     Dir = filename:join(proplists:get_value(priv_dir, Config), atom_to_list(Case)),
@@ -37,19 +34,14 @@ start_retention() ->
 stop_retention(Manager) ->
     case whereis(weir_log_retention) of
         undefined -> ok;
-        Cleaner -> ok = weir_log_test_lib:kill(Cleaner)
+        Cleaner -> ok = weir_kit:kill(Cleaner)
     end,
-    Ref = monitor(process, Manager),
     Manager ! stop,
-    receive
-        {'DOWN', Ref, process, Manager, _} -> ok
-    end.
-
-await(Condition) -> weir_log_test_lib:eventually(Condition, ?DEADLINE_MS).
+    weir_kit:await_down(Manager).
 
 cleaned(Path) ->
     {ok, Absolute} = weir_log_path:absolute(Path),
-    await(fun() -> weir_log_retention:is_done(Absolute) end).
+    weir_kit:until(fun() -> weir_log_retention:is_done(Absolute) end).
 
 %% Calls the function with a small disk at Dir. Only root may make one, and not everywhere.
 on_small_disk(Dir, Size, Fun) ->

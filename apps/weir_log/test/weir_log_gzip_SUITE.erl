@@ -125,7 +125,7 @@ part_of_a_dead_process(Config) ->
     Text = text(2000000),
     Name = write(name(Path, 1), Text),
     {Pid, Monitor} = spawn_monitor(fun() -> weir_log_gzip:compress(Name) end),
-    weir_log_file_lib:await(fun() -> parts(Path) =/= [] end),
+    weir_kit:until(fun() -> parts(Path) =/= [] end),
     exit(Pid, kill),
     receive
         {'DOWN', Monitor, process, Pid, Reason} -> ?assertEqual(killed, Reason)
@@ -211,7 +211,7 @@ killed_while_compressing(Config) ->
     Text = text(2000000),
     write(name(Path, 1), Text),
     ok = ask(Path, ?ALL),
-    weir_log_file_lib:await(fun() -> parts(Path) =/= [] orelse weir_log_retention:is_done(Path) end),
+    weir_kit:until(fun() -> parts(Path) =/= [] orelse weir_log_retention:is_done(Path) end),
     kill(),
     ?assertEqual(1, length(weir_log_file_lib:rotated(Path))),
     restart(),
@@ -353,7 +353,7 @@ tell(File, Test) -> Test ! {hook, File, filelib:is_file(File)}.
 called() ->
     receive
         {hook, File, IsThere} -> {File, IsThere}
-    after 60_000 -> error(not_called)
+    after weir_kit:wait_ms() -> error(not_called)
     end.
 
 %% A hook that tells of its call, and goes on when it is told to.

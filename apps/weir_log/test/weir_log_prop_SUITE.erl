@@ -14,18 +14,18 @@
 
 -compile([export_all, nowarn_export_all]).
 
+-import(weir_kit, [kill/1, until/1]).
+
 -define(LOG, ?MODULE).
 -define(TABLE, weir_log_prop_table).
 -define(SENDERS, 6).
 
-%% As many sequences as LOG_SEQUENCES says, or this many, for each case.
--define(SEQUENCES, 40).
 -define(COMMANDS, 60).
 
 all() -> weir_kit:cases(?MODULE).
 
-init_per_suite(Config) -> weir_log_test_lib:quiet(Config).
-end_per_suite(Config) -> weir_log_test_lib:loud(Config).
+init_per_suite(Config) -> weir_kit:quiet(Config).
+end_per_suite(Config) -> weir_kit:loud(Config).
 init_per_testcase(Case, Config) -> weir_log_test_lib:setup(Case, Config).
 end_per_testcase(_Case, Config) -> weir_log_test_lib:teardown(Config).
 
@@ -97,7 +97,7 @@ start_sender(Number) ->
 
 kill_sender(Number) ->
     case ets:take(?TABLE, {sender, Number}) of
-        [{_, Pid}] -> weir_log_test_lib:kill(Pid);
+        [{_, Pid}] -> kill(Pid);
         [] -> ok
     end.
 
@@ -163,7 +163,7 @@ reopen() -> guarded(fun() -> weir_log:reopen(?LOG) end).
 %% PropEr as packaged does not survive an exception in a command.
 guarded(Fun) ->
     try
-        Fun()
+        weir_kit:in_property(Fun)
     catch
         Class:Reason:Stacktrace -> {Class, Reason, Stacktrace}
     end.
@@ -171,7 +171,6 @@ guarded(Fun) ->
 %% ---------------------------------------------------------------- the property
 
 holds(Opts, Config) ->
-    Sequences = list_to_integer(os:getenv("LOG_SEQUENCES", integer_to_list(?SEQUENCES))),
     Property =
         ?FORALL(
             Commands,
@@ -188,7 +187,8 @@ holds(Opts, Config) ->
                 )
             end
         ),
-    ?assert(proper:quickcheck(Property, [{numtests, Sequences}, {to_file, user}, noshrink])).
+    Options = [{numtests, weir_kit:long(25, 200)}, {to_file, user}, noshrink],
+    weir_kit:holds(proper:quickcheck(Property, Options)).
 
 run(Commands, Opts, Dir) ->
     ?TABLE = ets:new(?TABLE, [named_table, public, ordered_set]),
@@ -199,8 +199,8 @@ run(Commands, Opts, Dir) ->
         {History, State, Result} = run_commands(?MODULE, Commands),
         ok = mend(),
         _ = [resume(Number) || Number <- [1, 2, 3]],
-        ok = stop_senders(),
-        ok = quiesce(),
+        ok = weir_kit:in_property(fun stop_senders/0),
+        ok = weir_kit:in_property(fun quiesce/0),
         Info = weir_log_test_lib:info(?LOG),
         ok = weir_log:close(?LOG),
         {History, State, Result, faults(Dir, Info)}
@@ -219,7 +219,7 @@ stop_senders() ->
     [
         receive
             {stopped, Pid} -> ok
-        after 60_000 -> error({hangs, process_info(Pid)})
+        after weir_kit:wait_ms() -> error({never, stopped, process_info(Pid)})
         end
      || Pid <- Pids
     ],
@@ -227,7 +227,7 @@ stop_senders() ->
 
 %% After that every writer takes entries, and has written what it had.
 quiesce() ->
-    weir_log_test_lib:eventually(fun() ->
+    until(fun() ->
         _ = weir_log:reopen(?LOG),
         weir_log:sync(?LOG) =:= ok
     end).

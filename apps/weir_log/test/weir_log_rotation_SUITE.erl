@@ -10,7 +10,7 @@
 
 all() -> weir_kit:cases(?MODULE).
 
-check(Property) -> ?assert(proper:quickcheck(Property, [{numtests, 1000}, quiet])).
+check(Property) -> weir_kit:holds(proper:quickcheck(Property, [{numtests, weir_kit:long(500, 1000)}, quiet])).
 
 %% ---------------------------------------------------------------- names
 
@@ -394,12 +394,12 @@ due(_Config) ->
 zone_of_the_machine(_Config) ->
     {ok, Peer, _Node} = peer:start_link(#{
         connection => standard_io,
-        wait_boot => 60_000,
+        wait_boot => weir_kit:wait_ms(),
         env => [{"TZ", "CET-1CEST,M3.5.0,M10.5.0/3"}],
         args => ["-pa" | weir_log_test_lib:code_paths([weir_log_period, ?MODULE])]
     }),
     try
-        ?assertEqual(transitions(fun berlin/1), weir_log_test_lib:call(Peer, ?MODULE, transitions, []))
+        ?assertEqual(transitions(fun berlin/1), weir_kit_nodes:call(Peer, ?MODULE, transitions, []))
     after
         peer:stop(Peer)
     end.

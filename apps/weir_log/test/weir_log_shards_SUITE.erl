@@ -5,10 +5,12 @@
 
 -compile([export_all, nowarn_export_all]).
 
+-import(weir_kit, [until/1]).
+
 all() -> weir_kit:cases(?MODULE).
 
-init_per_suite(Config) -> weir_log_test_lib:quiet(Config).
-end_per_suite(Config) -> weir_log_test_lib:loud(Config).
+init_per_suite(Config) -> weir_kit:quiet(Config).
+end_per_suite(Config) -> weir_kit:loud(Config).
 init_per_testcase(Case, Config) -> weir_log_test_lib:setup(Case, Config).
 end_per_testcase(_Case, Config) -> weir_log_test_lib:teardown(Config).
 
@@ -27,12 +29,12 @@ keeps_to_one(Config) ->
         {binary_to_integer(P), binary_to_integer(I), File}
      || File <- Files, Line <- weir_log_test_lib:lines(File), [P, I] <- [binary:split(Line, <<" ">>)]
     ],
-    ?assertEqual(5000, length(Found)),
+    ok = weir_kit:same(entries, 5000, length(Found)),
     [
         begin
             Own = [{I, File} || {Q, I, File} <- Found, Q =:= P],
-            ?assertEqual(lists:seq(1, 100), [I || {I, _} <- Own]),
-            ?assertEqual(1, length(lists:usort([File || {_, File} <- Own])))
+            ok = weir_kit:same(order, lists:seq(1, 100), [I || {I, _} <- Own]),
+            ok = weir_kit:same(files, 1, length(lists:usort([File || {_, File} <- Own])))
         end
      || P <- lists:seq(1, 50)
     ].
@@ -44,7 +46,7 @@ balance(Config) ->
     _ = weir_log_test_lib:await(Crowd),
     #{shards := Shards} = weir_log_test_lib:info(Log),
     [?assert(Entries > 125 andalso Entries < 500) || #{entries := Entries} <- Shards],
-    ?assertEqual(1000, lists:sum([Entries || #{entries := Entries} <- Shards])).
+    weir_kit:same(entries, 1000, lists:sum([Entries || #{entries := Entries} <- Shards])).
 
 merge_all(Config) ->
     {ok, Log} = weir_log:open(log, #{file => path(Config), shards => 3, frame => true}),
@@ -57,8 +59,8 @@ merge_all(Config) ->
     ok = weir_log:close(Log),
     {ok, Merged} = weir_log:merge(fun(Time, Entry, Acc) -> [{Time, binary_to_term(Entry)} | Acc] end, [], Files),
     Entries = [Entry || {_, Entry} <- lists:reverse(Merged)],
-    ?assertEqual(5000, length(Entries)),
-    [?assertEqual(lists:seq(1, 50), [I || {Q, I} <- Entries, Q =:= P]) || P <- lists:seq(1, 100)].
+    ok = weir_kit:same(entries, 5000, length(Entries)),
+    [ok = weir_kit:same(order, lists:seq(1, 50), [I || {Q, I} <- Entries, Q =:= P]) || P <- lists:seq(1, 100)].
 
 %% Against sorting; files as a log writes them, but with times that are chosen, and of more than one chunk.
 merge_by_time(Config) ->
@@ -105,7 +107,7 @@ merge_raises(Config) ->
     Before = length(processes()),
     ?assertError(oops, weir_log:merge(fun(_, _, _) -> error(oops) end, 0, [A, A])),
     ?assertEqual({messages, []}, process_info(self(), messages)),
-    ok = weir_log_test_lib:eventually(fun() -> length(processes()) =< Before end).
+    ok = until(fun() -> length(processes()) =< Before end).
 
 empty(_Config) -> ?assertEqual({ok, a}, weir_log:merge(fun(_, _, A) -> A end, a, [])).
 

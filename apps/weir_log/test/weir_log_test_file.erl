@@ -27,21 +27,18 @@ setup() ->
 
 teardown() ->
     [{owner, Owner}] = ets:lookup(?TABLE, owner),
-    Monitor = monitor(process, Owner),
     Owner ! stop,
-    receive
-        {'DOWN', Monitor, process, Owner, _} -> ok
-    end.
+    weir_kit:await_down(Owner).
 
 set(Function, What) ->
     true = ets:insert(?TABLE, {Function, What}),
     ok.
 
-%% Waits until a writer is in the function that was set to block: its pid.
+%% Waits until a writer is in the function that was set to block. Returns the writer.
 await(Function) ->
     receive
         {blocked, Writer, Function} -> Writer
-    after 60_000 -> error({not_blocked, Function})
+    after weir_kit:wait_ms() -> error({not_blocked, Function})
     end.
 
 %% Lets a writer go, with what the function is to do: ok or {error, Reason}. Later calls do the same.

@@ -1,17 +1,14 @@
-%% What several suites need: a directory of their own, logs in it and reading their files, waiting for a condition, and
-%% processes that call a log.
+%% Functions that the suites of weir_log share: a directory for each case, logs in it, the content of their files, and
+%% tasks that call a log.
 -module(weir_log_test_lib).
 
--export([setup/2, teardown/1, stop_all/0, leftovers/0, quiet/1, loud/1, code_paths/1, call/4]).
+-export([setup/2, teardown/1, stop_all/0, leftovers/0, code_paths/1]).
 -export([path/2, open/3, lines/1, told/1, in_order/3, blocked/2, writers/1, words/1, info/1, shard/1]).
--export([eventually/1, eventually/2, kill/1, kill_writer/2, await_down/1, queue/1, crowd/2, await/1]).
--export([asleep/1, all_asleep/1]).
+-export([kill_writer/2, crowd/2, await/1, all_asleep/1]).
 
--include_lib("stdlib/include/assert.hrl").
+-import(weir_kit, [kill/1, until/1]).
+
 -include("../src/weir_log.hrl").
-
--define(DEADLINE_MS, 60000).
--define(POLL_MS, 2).
 
 setup(Case, Config) ->
     {ok, _} = application:ensure_all_started(weir_log),
@@ -30,7 +27,7 @@ teardown(_Config) ->
     lists:foreach(fun(Function) -> weir_log_test_file:set(Function, ok) end, [open, write, sync, rotate, reopen]),
     lists:foreach(fun weir_log:close/1, weir_log:names()),
     try
-        eventually(fun() -> leftovers() =:= [] orelse leftovers() end)
+        until(fun() -> leftovers() =:= [] orelse leftovers() end)
     after
         weir_log_test_file:teardown(),
         application:stop(weir_log)
@@ -41,9 +38,6 @@ stop_all() ->
     _ = application:stop(weir_log),
     _ = supervisor:terminate_child(logger_sup, weir_log_node_sup),
     ok.
-
-%% A call in another node, which may be slow to come to it.
-call(Peer, Module, Function, Arguments) -> peer:call(Peer, Module, Function, Arguments, ?DEADLINE_MS).
 
 leftovers() ->
     [Key || {Key, _} <- persistent_term:get(), is_own(Key)] ++ weir_log:names().
@@ -71,78 +65,40 @@ told(Lines) -> lists:partition(fun is_told/1, Lines).
 is_told(<<"weir_log:", _/binary>>) -> true;
 is_told(_) -> false.
 
-%% The lines `Caller Number' are those of so many callers with so many numbers each, each there once and the numbers of
-%% each caller in their order.
+%% Raises a fault unless the lines `Caller Number' have the numbers 1 to Each of each caller, once and in their order.
 in_order(Callers, Each, Lines) ->
-    ?assertEqual(Callers * Each, length(Lines)),
+    Sent = [{I, N} || I <- lists:seq(1, Callers), N <- lists:seq(1, Each)],
+    Expected = [<<(integer_to_binary(I))/binary, " ", (integer_to_binary(N))/binary>> || {I, N} <- Sent],
+    ok = weir_kit:none(lost, Expected -- Lines),
+    ok = weir_kit:none(doubled_or_never_sent, Lines -- Expected),
     Pairs = [list_to_tuple([binary_to_integer(N) || N <- binary:split(Line, <<" ">>)]) || Line <- Lines],
     %% A stable sort by caller: the order of each is kept.
-    ?assertEqual([{I, N} || I <- lists:seq(1, Callers), N <- lists:seq(1, Each)], lists:keysort(1, Pairs)).
+    weir_kit:same(order, Sent, lists:keysort(1, Pairs)).
 
-%% Polls until Condition() is true; what else it was in the end is in the error.
-eventually(Condition) -> eventually(Condition, ?DEADLINE_MS).
-
-eventually(Condition, DeadlineMs) -> poll(Condition, erlang:monotonic_time(millisecond) + DeadlineMs).
-
-poll(Condition, Until) ->
-    case Condition() of
-        true ->
-            ok;
-        Other ->
-            case erlang:monotonic_time(millisecond) > Until of
-                true -> error({still, Other});
-                false ->
-                    receive
-                    after ?POLL_MS -> poll(Condition, Until)
-                    end
-            end
-    end.
-
-kill(Pid) ->
-    exit(Pid, kill),
-    await_down(Pid).
-
-%% Kills the writer of a shard, and waits for the next one, which begins when the system call is over that the first may
-%% be in: a process is dead before that, and its last batch would come behind what the next writer has written.
+%% Kills the writer of a shard, and waits for the next one. A killed process is dead before its last system call is
+%% over. The next writer starts only after that call, or its entries would stand before the last batch of the first.
 kill_writer(Name, Number) ->
     {ok, Sup} = weir_log_registry:lookup(Name),
     {ok, Files} = weir_log:files(Name),
     Old = lists:nth(Number, writers(Name)),
     ok = sys:suspend(Sup, infinity),
     ok = kill(Old),
-    ok = eventually(fun() -> weir_log_file_lib:open_files(lists:nth(Number, Files)) =:= 0 end),
+    ok = until(fun() -> weir_log_file_lib:open_files(lists:nth(Number, Files)) =:= 0 end),
     ok = sys:resume(Sup, infinity),
-    eventually(fun() -> lists:nth(Number, writers(Name)) =/= Old end).
+    ok = until(fun() -> lists:nth(Number, writers(Name)) =/= Old end),
+    %% The next writer is known before its init has returned. If a test suspended it there, the supervisor would hang.
+    _ = supervisor:count_children(Sup),
+    ok.
 
-await_down(Pid) ->
-    Monitor = monitor(process, Pid),
-    receive
-        {'DOWN', Monitor, process, Pid, _} -> ok
-    after ?DEADLINE_MS -> error({still_alive, Pid})
-    end.
-
-%% A log whose writer is blocked in this function, by an entry that nobody waits for.
+%% Blocks the writer of a log in a function of its file, by an entry for which no process waits. Returns the writer.
 blocked(Function, Name) ->
     ok = weir_log_test_file:set(Function, {block, self()}),
     ok = weir_log:alog(Name, <<"first">>),
     weir_log_test_file:await(Function).
 
-queue(Pid) ->
-    {message_queue_len, Length} = process_info(Pid, message_queue_len),
-    Length.
-
-%% Waits until a process waits in a receive.
-asleep(Pid) ->
-    eventually(fun() ->
-        case process_info(Pid, status) of
-            {status, waiting} -> true;
-            Other -> Other
-        end
-    end).
-
 writers(Name) -> weir_log_terms:writers(weir_log_terms:log(Name)).
 
-%% The words of the first shard.
+%% Returns the words of the first shard.
 words(Name) ->
     #log{shards = Shards} = weir_log_terms:log(Name),
     (element(1, Shards))#shard.words.
@@ -155,28 +111,13 @@ shard(Name) ->
     #{shards := [Shard | _]} = info(Name),
     Shard.
 
-%% Processes that call Fun(I), by their monitors.
-crowd(N, Fun) ->
-    [{I, spawn_monitor(fun() -> exit({result, Fun(I)}) end)} || I <- lists:seq(1, N)].
+%% Starts N tasks that call Fun(I). Returns each with its number.
+crowd(N, Fun) -> [{I, weir_kit:start(fun() -> Fun(I) end)} || I <- lists:seq(1, N)].
 
-all_asleep(Crowd) -> lists:foreach(fun({_, {Pid, _}}) -> ok = asleep(Pid) end, Crowd).
+all_asleep(Crowd) -> lists:foreach(fun({_, Task}) -> ok = weir_kit:until_waiting(Task) end, Crowd).
 
-await(Crowd) -> [result(Monitor, I) || {I, {_, Monitor}} <- Crowd].
-
-result(Monitor, I) ->
-    receive
-        {'DOWN', Monitor, process, _, {result, Result}} -> {I, Result};
-        {'DOWN', Monitor, process, _, Other} -> {I, {down, Other}}
-    after ?DEADLINE_MS * 3 -> error({no_result, I})
-    end.
-
-%% Processes are killed and files fail on purpose; their reports would drown everything else.
-quiet(Config) ->
-    #{level := Level} = logger:get_primary_config(),
-    ok = logger:set_primary_config(level, none),
-    [{log_level, Level} | Config].
-
-loud(Config) -> logger:set_primary_config(level, proplists:get_value(log_level, Config)).
+%% Returns the result of each task, with its number.
+await(Crowd) -> [{I, weir_kit:result(Task)} || {I, Task} <- Crowd].
 
 %% Where another node finds these modules.
 code_paths(Modules) -> lists:usort([filename:dirname(code:which(Module)) || Module <- Modules]).

@@ -6,12 +6,12 @@
 
 -compile([export_all, nowarn_export_all]).
 
--import(weir_log_test_lib, [queue/1]).
+-import(weir_kit, [kill/1, queue_len/1, until/1, until_waiting/1]).
 
 all() -> weir_kit:cases(?MODULE).
 
-init_per_suite(Config) -> weir_log_test_lib:quiet(Config).
-end_per_suite(Config) -> weir_log_test_lib:loud(Config).
+init_per_suite(Config) -> weir_kit:quiet(Config).
+end_per_suite(Config) -> weir_kit:loud(Config).
 init_per_testcase(Case, Config) -> weir_log_test_lib:setup(Case, Config).
 end_per_testcase(_Case, Config) -> weir_log_test_lib:teardown(Config).
 
@@ -24,22 +24,20 @@ one(Config) -> edge(1, Config).
 two(Config) -> edge(2, Config).
 sixteen(Config) -> edge(16, Config).
 
-%% With a writer that does nothing, N calls are sent, and only N - 1 return.
+%% With a writer that is suspended, N calls send their entries, and N - 1 of them return.
 edge(Window, Config) ->
     {Log, Path, Writer} = open(log, Config, #{window => Window}),
     true = erlang:suspend_process(Writer),
-    {Caller, Monitor} = spawn_monitor(fun() -> count(Log, 3 * Window) end),
-    ok = weir_log_test_lib:eventually(fun() -> queue(Writer) =:= Window orelse queue(Writer) end),
-    weir_log_test_lib:asleep(Caller),
-    ?assertEqual(Window, queue(Writer)),
+    {Caller, _} = Task = weir_kit:start(fun() -> count(Log, 3 * Window) end),
+    ok = until(fun() -> queue_len(Writer) =:= Window orelse queue_len(Writer) end),
+    ok = until_waiting(Task),
+    ?assertEqual(Window, queue_len(Writer)),
     ?assertEqual({count, Window - 1}, sent(Caller)),
     true = erlang:resume_process(Writer),
-    receive
-        {'DOWN', Monitor, process, Caller, Reason} -> ?assertEqual(normal, Reason)
-    after 60_000 -> error(waits)
-    end,
+    ok = weir_kit:result(Task),
     ok = weir_log:close(Log),
-    ?assertEqual(3 * Window, length(weir_log_test_lib:lines(Path))).
+    Sent = [integer_to_binary(I) || I <- lists:seq(1, 3 * Window)],
+    weir_kit:same(order, Sent, weir_log_test_lib:lines(Path)).
 
 count(Log, N) ->
     lists:foreach(
@@ -59,18 +57,18 @@ many_processes(Config) ->
     true = erlang:suspend_process(Writer),
     Crowd = weir_log_test_lib:crowd(200, fun(_) -> count(Log, 20) end),
     ok = weir_log_test_lib:all_asleep(Crowd),
-    ?assertEqual(800, queue(Writer)),
+    ?assertEqual(800, queue_len(Writer)),
     true = erlang:resume_process(Writer),
     ?assertEqual([{I, ok} || I <- lists:seq(1, 200)], weir_log_test_lib:await(Crowd)),
     ok = weir_log:close(Log),
-    ?assertEqual(4000, length(weir_log_test_lib:lines(Path))).
+    weir_kit:same(entries, 4000, length(weir_log_test_lib:lines(Path))).
 
 windows_are_per_log(Config) ->
     {A, _, WriterA} = open(a, Config, #{window => 4}),
     {B, _, WriterB} = open(b, Config, #{window => 4}),
     [true = erlang:suspend_process(Writer) || Writer <- [WriterA, WriterB]],
     [ok = weir_log:alog(Log, <<"x">>) || _ <- lists:seq(1, 3), Log <- [A, B]],
-    ?assertEqual([3, 3], [queue(WriterA), queue(WriterB)]),
+    ?assertEqual([3, 3], [queue_len(WriterA), queue_len(WriterB)]),
     [true = erlang:resume_process(Writer) || Writer <- [WriterA, WriterB]].
 
 order(Config) -> in_order(fun(Log, _I, Line) -> ok = weir_log:alog(Log, Line) end, Config).
@@ -160,7 +158,7 @@ drop_by_level(Config) ->
             {<<"4">>, error}, {<<"5">>, info}]]
     end,
     Crowd = weir_log_test_lib:crowd(1, Results),
-    ok = weir_log_test_lib:eventually(fun() -> queue(Writer) =:= 4 orelse queue(Writer) end),
+    ok = until(fun() -> queue_len(Writer) =:= 4 orelse queue_len(Writer) end),
     true = erlang:resume_process(Writer),
     ?assertEqual([{1, [ok, ok, {error, {dropped, log}}, ok, ok]}], weir_log_test_lib:await(Crowd)),
     ?assertMatch(#{dropped := 1, waited := 1}, weir_log_test_lib:info(Log)),
@@ -203,8 +201,8 @@ another_writer(Config) ->
     true = erlang:suspend_process(Writer),
     [ok = weir_log:alog(Log, <<"lost">>) || _ <- [1, 2]],
     {error, {overload, log}} = weir_log:alog(Log, <<"refused">>),
-    ok = weir_log_test_lib:kill(Writer),
-    ok = weir_log_test_lib:eventually(fun() -> weir_log_test_lib:writers(Log) =/= [Writer] end),
+    ok = kill(Writer),
+    ok = until(fun() -> weir_log_test_lib:writers(Log) =/= [Writer] end),
     [?assertEqual(ok, weir_log:alog(Log, <<"x">>)) || _ <- [1, 2]],
     ok = weir_log:close(Log),
     ?assertMatch([<<"x">>, <<"x">>], [Line || <<"x">> = Line <- weir_log_test_lib:lines(Path)]).

@@ -7,32 +7,25 @@
 
 -compile([export_all, nowarn_export_all]).
 
--import(weir_server_loop_lib, [until/1]).
+-import(weir_kit, [queue_len/1, until/1]).
+
 
 all() ->
     [{group, gen_server}, {group, weir_server}, {group, draining}, {group, batches}].
 
 groups() ->
-    Shared = [
-        init_returns, init_raises, names, start_monitor_and_stop, calls, call_exits, casts_and_infos,
-        continue_first, timeouts, hibernation, hibernate_after, callback_exceptions, throws_are_returns,
-        bad_returns, stop_replies, parent_exit, other_exits_are_messages, sys_messages, sys_debug,
-        code_change, enter_loop, crash_report, no_handle_info, undefined_inside_handle_info
+    Draining = [
+        options, system_message_keeps_its_place, system_message_behind_a_backlog, parent_exit_keeps_its_place,
+        drain_is_bounded, drained_are_out_of_the_way, backlog_defers_hibernation, status_shows_the_drained,
+        killed_while_drained
     ],
-    [
-        {gen_server, Shared},
-        {weir_server, Shared ++ [same_as_gen_server]},
-        {draining, [
-            options, system_message_keeps_its_place, system_message_behind_a_backlog, parent_exit_keeps_its_place,
-            drain_is_bounded,
-            drained_are_out_of_the_way, backlog_defers_hibernation, status_shows_the_drained, killed_while_drained
-        ]},
-        {batches, [
-            batch_in_order, batch_is_bounded, batch_replies, batch_late_replies, batch_stops, batch_stop_replies,
-            batch_raises, batch_bad_return, batch_actions, batch_timeout, batch_parent_exit, batch_system_message,
-            batch_code_change, batch_debug, batch_crash_report_is_small
-        ]}
-    ].
+    Batches = [
+        batch_in_order, batch_is_bounded, batch_replies, batch_late_replies, batch_stops, batch_stop_replies,
+        batch_raises, batch_bad_return, batch_actions, batch_timeout, batch_parent_exit, batch_system_message,
+        batch_code_change, batch_debug, batch_crash_report_is_small
+    ],
+    Both = weir_kit:cases(?MODULE) -- [same_as_gen_server | Draining ++ Batches],
+    [{gen_server, Both}, {weir_server, [same_as_gen_server | Both]}, {draining, Draining}, {batches, Batches}].
 
 init_per_group(gen_server, Config) -> [{server, gen_server} | Config];
 init_per_group(_, Config) -> [{server, weir_server} | Config].
@@ -362,7 +355,8 @@ undefined_inside_handle_info(Config) ->
 
 %% Any script of messages leaves the same answers and the same history with both.
 same_as_gen_server(_) ->
-    true = proper:quickcheck(prop_weir_server:prop_same_as_gen_server(), [{numtests, 300}, quiet]).
+    Options = [{numtests, weir_kit:long(150, 300)}, quiet],
+    weir_kit:holds(proper:quickcheck(prop_weir_server:prop_same_as_gen_server(), Options)).
 
 %% Draining
 
@@ -445,7 +439,7 @@ drained_are_out_of_the_way(_) ->
         weir_server:cast(Pid, {selective, Tag}),
         [weir_server:cast(Pid, N) || N <- lists:seq(1, 900)]
     end),
-    ok = until(fun() -> process_info(Pid, message_queue_len) =:= {message_queue_len, 0} end),
+    ok = until(fun() -> queue_len(Pid) =:= 0 end),
     Pid ! Tag,
     ?assertEqual(lists:seq(1, 900), integers_cast(weir_server:call(Pid, seen))),
     ok = weir_server:stop(Pid).
@@ -469,7 +463,7 @@ status_shows_the_drained(_) ->
         Self = self(),
         weir_server:cast(Pid, first),
         spawn_link(fun() -> Self ! {status, sys:get_status(Pid, infinity)} end),
-        ok = until(fun() -> process_info(Pid, message_queue_len) =:= {message_queue_len, 2} end),
+        ok = until(fun() -> queue_len(Pid) =:= 2 end),
         [weir_server:cast(Pid, N) || N <- lists:seq(1, 5)]
     end),
     {status, {status, Pid, _, [_, _, _, _, Items]}} = next_of({status}),
@@ -484,7 +478,7 @@ killed_while_drained(_) ->
     weir_server:cast(Pid, {wait_for, Never, self()}),
     receive {waiting, Never} -> ok end,
     Callers = [spawn_monitor(fun() -> weir_server:call(Pid, seen, infinity) end) || _ <- lists:seq(1, 20)],
-    ok = until(fun() -> element(2, process_info(Pid, message_queue_len)) =:= 20 end),
+    ok = until(fun() -> queue_len(Pid) =:= 20 end),
     exit(Pid, kill),
     [
         ?assertMatch({'DOWN', _, _, _, {killed, {weir_server, call, _}}}, next_of({'DOWN', Ref}))
@@ -499,7 +493,7 @@ batch_in_order(_) ->
         weir_server:cast(Pid, 1),
         Pid ! 2,
         spawn(fun() -> weir_server:call(Pid, {reply, 3}) end),
-        ok = until(fun() -> element(2, process_info(Pid, message_queue_len)) =:= 3 end),
+        ok = until(fun() -> queue_len(Pid) =:= 3 end),
         weir_server:cast(Pid, 4)
     end),
     ?assertEqual([{cast, 1}, {info, 2}, {call, {reply, 3}}, {cast, 4}], batch(Pid)),
@@ -523,7 +517,7 @@ batch_replies(_) ->
     Self = self(),
     held(Pid, fun() ->
         [spawn(fun() -> Self ! {N, weir_server:call(Pid, {reply, N}, infinity)} end) || N <- lists:seq(1, 50)],
-        ok = until(fun() -> element(2, process_info(Pid, message_queue_len)) =:= 50 end)
+        ok = until(fun() -> queue_len(Pid) =:= 50 end)
     end),
     ?assertEqual([N || N <- lists:seq(1, 50)], [receive {N, R} -> R end || N <- lists:seq(1, 50)]),
     ok = weir_server:stop(Pid).
@@ -617,7 +611,7 @@ batch_code_change(_) ->
     held(Pid, fun() ->
         weir_server:cast(Pid, 0),
         spawn_link(fun() -> ok = sys:suspend(Pid, infinity), Self ! suspended end),
-        ok = until(fun() -> element(2, process_info(Pid, message_queue_len)) =:= 2 end),
+        ok = until(fun() -> queue_len(Pid) =:= 2 end),
         weir_server:cast(Pid, 1)
     end),
     suspended = next_of(suspended),
@@ -655,8 +649,8 @@ batch_crash_report_is_small(_) ->
 
 %% Helpers
 
-started(Config) ->
-    S = ?config(server, Config),
+started(Conf) ->
+    S = ?config(server, Conf),
     {ok, Pid} = S:start(weir_server_echo, {tell, self()}, []),
     {S, Pid}.
 
@@ -698,7 +692,7 @@ request_state(Pid) ->
     Self = self(),
     {message_queue_len, Before} = process_info(Pid, message_queue_len),
     spawn_link(fun() -> Self ! {state, sys:get_state(Pid, infinity)} end),
-    ok = until(fun() -> process_info(Pid, message_queue_len) =:= {message_queue_len, Before + 1} end).
+    ok = until(fun() -> queue_len(Pid) =:= Before + 1 end).
 
 requested_state() ->
     {state, State} = next_of({state}),
@@ -708,15 +702,15 @@ integers_cast(Seen) ->
     [N || {cast, N} <- Seen, is_integer(N)].
 
 next() ->
-    receive Msg -> Msg after 60_000 -> ct:fail(no_message) end.
+    receive Msg -> Msg after weir_kit:wait_ms() -> ct:fail(no_message) end.
 
-%% The next message that begins as `Prefix' does.
+%% Waits for a message that begins as `Prefix' does, and returns it.
 next_of(Prefix) when is_tuple(Prefix) ->
-    next_of(Prefix, erlang:monotonic_time(millisecond) + 60_000, []);
+    next_of(Prefix, []);
 next_of(Msg) ->
-    receive Msg -> Msg after 60_000 -> ct:fail({no_message, Msg}) end.
+    receive Msg -> Msg after weir_kit:wait_ms() -> ct:fail({no_message, Msg}) end.
 
-next_of(Prefix, Deadline, Skipped) ->
+next_of(Prefix, Skipped) ->
     Size = tuple_size(Prefix),
     receive
         Msg when is_tuple(Msg), tuple_size(Msg) >= Size ->
@@ -725,9 +719,9 @@ next_of(Prefix, Deadline, Skipped) ->
                     [self() ! M || M <- lists:reverse(Skipped)],
                     Msg;
                 false ->
-                    next_of(Prefix, Deadline, [Msg | Skipped])
+                    next_of(Prefix, [Msg | Skipped])
             end
-    after max(0, Deadline - erlang:monotonic_time(millisecond)) ->
+    after weir_kit:wait_ms() ->
         ct:fail({no_message, Prefix, Skipped})
     end.
 

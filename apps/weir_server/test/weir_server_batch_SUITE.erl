@@ -5,8 +5,9 @@
 
 -compile([export_all, nowarn_export_all]).
 
+-import(weir_kit, [queue_len/1, take_messages/0, until/1]).
 -import(weir_server_loop_lib, [
-    start/2, stop/1, held/1, while_held/2, ask/3, info/1, mailbox/1, settle/1, events/1, down/2, until/1, next/0
+    start/2, stop/1, held/1, while_held/2, ask/3, info/1, settle/1, events/1, down/2, next/0
 ]).
 
 -define(LONG, {linger, 60_000_000}).
@@ -15,9 +16,9 @@
 
 all() -> weir_kit:cases(?MODULE).
 
-init_per_suite(Config) -> weir_server_loop_lib:quiet(Config).
+init_per_suite(Config) -> weir_kit:quiet(Config).
 
-end_per_suite(Config) -> weir_server_loop_lib:loud(Config).
+end_per_suite(Config) -> weir_kit:loud(Config).
 
 %% ---------------------------------------------------------------- how large
 
@@ -94,7 +95,7 @@ bytes_and_count(_) ->
         casts(Pid, 1, 10)
     end),
     held(Ref),
-    ?assertEqual(0, mailbox(Pid)),
+    ?assertEqual(0, queue_len(Pid)),
     casts(Pid, 11, 15),
     ?assertMatch(#{waiting := 15, drained := 10, mailbox := 5}, info(Pid)),
     Pid ! Ref,
@@ -241,7 +242,7 @@ mixed_replies(_) ->
     {later, Later} = receive {later, _} = L -> L end,
     [gen_server:reply(From, {later, N}) || {From, N} <- Later],
     [
-        ?assertEqual({N, answer_of(N)}, receive {{call, N}, A} -> {N, A} after 60_000 -> {N, none} end)
+        ?assertEqual({N, answer_of(N)}, receive {{call, N}, A} -> {N, A} after weir_kit:wait_ms() -> {N, none} end)
      || N <- lists:seq(1, 30)
     ],
     stop(Pid).
@@ -399,7 +400,7 @@ credits_of_a_crash(_) ->
             Pid ! {'$weir_credit', Counter, {'$gen_cast', {do, end_it, End}}},
             _ = down(Ref, Pid),
             ?assertEqual(0, atomics:get(Counter, 1)),
-            weir_server_loop_lib:drain_events()
+            take_messages()
         end
      || End <- [fun(_, _) -> error(oops) end, fun(_, State) -> {stop, normal, State} end, fun(_, _) -> nonsense end]
     ].
@@ -497,7 +498,7 @@ loaded_anew(_) ->
             Asked = [{{called, N}, N} || N <- lists:seq(1, 30)] ++ [{{with, N}, {ok, N}} || N <- lists:seq(1, 30)],
             %% That of the last batch comes behind what is told of it.
             #{handled := Handled, batches := Most} = settle(Pid),
-            Late = lists:filter(fun is_answer/1, weir_server_loop_lib:drain_events()),
+            Late = lists:filter(fun is_answer/1, take_messages()),
             ?assertEqual({Variant, Asked}, {Variant, lists:sort(Answers ++ Late)}),
             OneMore = length(Early) + length([hold || When =:= busy]),
             ?assertEqual({Variant, 60 + 60 + 60 + 1 + OneMore}, {Variant, lists:sum(maps:values(Handled))}),

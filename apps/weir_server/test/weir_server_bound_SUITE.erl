@@ -6,18 +6,19 @@
 
 -compile([export_all, nowarn_export_all]).
 
+-import(weir_kit, [queue_len/1, take_messages/0, until/1]).
 -import(weir_server_loop_lib, [
-    start/2, start/3, stop/1, hold/1, held/1, release/2, while_held/2, ask/3, info/1, mailbox/1, settle/1, events/1,
-    next/0, spin/1
+    start/2, start/3, stop/1, hold/1, held/1, release/2, while_held/2, ask/3, info/1, settle/1, events/1, next/0,
+    spin/1
 ]).
 
 -define(POLICIES, [reject, drop_newest, drop_oldest]).
 
 all() -> weir_kit:cases(?MODULE).
 
-init_per_suite(Config) -> weir_server_loop_lib:quiet(Config).
+init_per_suite(Config) -> weir_kit:quiet(Config).
 
-end_per_suite(Config) -> weir_server_loop_lib:loud(Config).
+end_per_suite(Config) -> weir_kit:loud(Config).
 
 %% ---------------------------------------------------------------- the bound
 
@@ -98,7 +99,7 @@ with_state_is_refused(_) ->
     while_held(Pid, fun() ->
         _ = send(Pid, casts, 1),
         _ = spawn(fun() -> Self ! {told, weir_server:with_state(Pid, fun(_) -> done end)} end),
-        weir_server_same:until(fun() -> process_info(Pid, message_queue_len) =:= {message_queue_len, 2} end)
+        until(fun() -> queue_len(Pid) =:= 2 end)
     end),
     ?assertMatch({error, {overload, #{server := Pid, max_queue := 1}}}, receive {told, Told} -> Told end),
     ?assertEqual(done, weir_server:with_state(Pid, fun(_) -> done end)),
@@ -146,7 +147,7 @@ signals_stay(_) ->
                 Pid ! {timeout, make_ref(), by_hand},
                 Pid ! {timeout, not_a_ref, x},
                 [send(Pid, infos, N) || N <- lists:seq(5, 8)],
-                ok = weir_server_loop_lib:until(fun() -> mailbox(Pid) =:= 12 end)
+                ok = until(fun() -> queue_len(Pid) =:= 12 end)
             end),
             #{dropped := Dropped} = settle(Pid),
             Pid ! last,
@@ -270,7 +271,7 @@ acks_stay(_) ->
                 ]
             end),
             settle(Pid),
-            Acks = [N || {{ack, N}, _} <- weir_server_loop_lib:drain_events()],
+            Acks = [N || {{ack, N}, _} <- take_messages()],
             ?assertEqual(lists:seq(1, 10), lists:sort(Acks)),
             ?assertEqual(Acks, lists:sort(Acks)),
             stop(Pid)
@@ -300,7 +301,7 @@ batches_and_bound(_) ->
     while_held(Pid, fun() -> [send(Pid, calls, N) || N <- lists:seq(1, 30)] end),
     ?assertMatch(#{dropped := #{calls := 5}, handled := #{calls := 25}, largest_batch := 10, batches := 4},
         settle(Pid)),
-    Events = weir_server_loop_lib:drain_events(),
+    Events = take_messages(),
     ?assertEqual([10, 10, 5], [length(Batch) || {batch, [{call, _} | _] = Batch} <- Events]),
     ?assertEqual(30, length([N || {{call, N}, _} <- Events])),
     stop(Pid).
@@ -310,7 +311,7 @@ batch_bytes_and_bound(_) ->
     while_held(Pid, fun() -> [send(Pid, casts, N) || N <- lists:seq(1, 30)] end),
     ?assertMatch(#{dropped := #{casts := 5}, handled := #{casts := 26}, largest_batch := 1, batches := 26},
         settle(Pid)),
-    Events = weir_server_loop_lib:drain_events(),
+    Events = take_messages(),
     ?assertEqual(lists:seq(1, 25), [N || {batch, [{cast, N}]} <- Events, is_integer(N)]),
     stop(Pid).
 
@@ -329,7 +330,7 @@ credits_are_given_back(_) ->
             ?assertEqual({91, 55}, {total(Handled) + total(Dropped), total(Dropped)}),
             ?assertMatch({#{infos := 30}, #{infos := 0}}, {Handled, Dropped}),
             ?assertEqual(0, atomics:get(Counter, 1)),
-            ?assertEqual(30, length([N || {{call, N}, _} <- weir_server_loop_lib:drain_events()])),
+            ?assertEqual(30, length([N || {{call, N}, _} <- take_messages()])),
             stop(Pid)
         end
      || Mod <- [weir_server_probe, weir_server_probe_prio, weir_server_probe_batch, weir_server_probe_prio_batch],
@@ -355,7 +356,7 @@ suspended(_) ->
     Pid = start(weir_server_probe, [{max_queue, 5}]),
     ok = sys:suspend(Pid),
     [send(Pid, casts, N) || N <- lists:seq(1, 8)],
-    ?assertEqual(8, mailbox(Pid)),
+    ?assertEqual(8, queue_len(Pid)),
     ok = sys:resume(Pid),
     ?assertMatch(#{dropped := #{casts := Dropped}, handled := #{casts := Handled}} when Dropped + Handled =:= 8,
         settle(Pid)),

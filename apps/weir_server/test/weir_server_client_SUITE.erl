@@ -6,6 +6,8 @@
 
 -compile([export_all, nowarn_export_all]).
 
+-import(weir_kit, [queue_len/1, until/1]).
+
 %% run on the other node
 
 -define(P, weir_server_puppet).
@@ -383,7 +385,7 @@ with_state_in_turn(_) ->
     receive held -> ok end,
     weir_server:cast(Pid, fun(State) -> {noreply, State#{a => 1}} end),
     spawn_link(fun() -> Self ! {result, weir_server:with_state(Pid, fun maps:keys/1)} end),
-    weir_server_same:until(fun() -> process_info(Pid, message_queue_len) =:= {message_queue_len, 2} end),
+    until(fun() -> queue_len(Pid) =:= 2 end),
     weir_server:cast(Pid, fun(State) -> {noreply, State#{b => 2}} end),
     Pid ! {go, Self},
     ?assertEqual([a], receive {result, Keys} -> Keys end),
@@ -434,7 +436,7 @@ mcall_fails(_) ->
         {self(), x}, {a_client_name, x}, {{a_client_name, node()}, x},
         %% It ends when the next request is there: one that is sent to a dead process fails otherwise.
         {Pid, fun(_, State) ->
-            ok = weir_server_same:until(fun() -> weir_server:waiting() > 0 end),
+            ok = until(fun() -> weir_server:waiting() > 0 end),
             {stop, {shutdown, told}, State}
         end},
         {Pid, state}
@@ -492,7 +494,7 @@ remote_mcall(Config) ->
 remote_info(Config) ->
     remote(Config, weir_server, fun(Pid, Node) ->
         [
-            weir_server_same:until(fun() ->
+            until(fun() ->
                 {ok, #{waiting := Waiting}} = remote_info_of(Server),
                 Waiting =:= 0
             end)
@@ -564,6 +566,6 @@ not_a_weir_server(_) ->
     ok = sys:resume(Pid),
     ?assertEqual(#{}, sys:get_state(Pid)),
     {Client, Ref} = spawn_monitor(fun() -> weir_server:with_state(Pid, fun maps:size/1) end),
-    weir_server_same:until(fun() -> sys:get_state(Pid) =/= #{} end),
+    until(fun() -> sys:get_state(Pid) =/= #{} end),
     ok = gen_server:stop(Pid),
     receive {'DOWN', Ref, process, Client, Reason} -> ?assertMatch({normal, {weir_server, with_state, _}}, Reason) end.

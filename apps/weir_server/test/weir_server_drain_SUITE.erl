@@ -8,17 +8,18 @@
 
 -compile([export_all, nowarn_export_all]).
 
+-import(weir_kit, [queue_len/1]).
 -import(weir_server_loop_lib, [
-    start/2, stop/1, held/1, while_held/2, push/1, ask/3, info/1, mailbox/1, settle/1, events/1, down/2, spin/1
+    start/2, stop/1, held/1, while_held/2, push/1, ask/3, info/1, settle/1, events/1, down/2, spin/1
 ]).
 
 -define(ALL, {drain, {1_000_000, infinity}}).
 
 all() -> weir_kit:cases(?MODULE).
 
-init_per_suite(Config) -> weir_server_loop_lib:quiet(Config).
+init_per_suite(Config) -> weir_kit:quiet(Config).
 
-end_per_suite(Config) -> weir_server_loop_lib:loud(Config).
+end_per_suite(Config) -> weir_kit:loud(Config).
 
 %% ---------------------------------------------------------------- how many
 
@@ -119,10 +120,10 @@ slow(_, State) ->
 meddle(Pid, Senders) ->
     #{waiting := Waiting, mailbox := Mailbox, drained := Drained} = info(Pid),
     ?assertEqual(Waiting, Mailbox + Drained),
-    #{tell := Self} = sys:get_state(Pid, 30_000),
+    #{tell := Self} = sys:get_state(Pid, weir_kit:wait_ms()),
     ?assertEqual(self(), Self),
-    ok = sys:suspend(Pid, 30_000),
-    ok = sys:resume(Pid, 30_000),
+    ok = sys:suspend(Pid, weir_kit:wait_ms()),
+    ok = sys:resume(Pid, weir_kit:wait_ms()),
     lists:any(fun is_process_alive/1, Senders) andalso meddle(Pid, Senders).
 
 system_messages_keep_their_place(_) ->
@@ -221,7 +222,7 @@ parent_exit_in_a_drain(_) ->
         casts(Pid, 1, 100)
     end),
     held(Ref),
-    ?assertEqual(0, mailbox(Pid)),
+    ?assertEqual(0, queue_len(Pid)),
     exit(Pid, over),
     casts(Pid, 101, 105),
     Pid ! Ref,
@@ -531,7 +532,7 @@ casts(Pid, From, To) ->
 falls(Pid, Count, SpinUs) ->
     Self = self(),
     Tell = fun(_, State) ->
-        Self ! {length, mailbox(self())},
+        Self ! {length, queue_len(self())},
         spin(SpinUs),
         {noreply, State}
     end,

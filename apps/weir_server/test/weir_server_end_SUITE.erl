@@ -6,6 +6,8 @@
 
 -compile([export_all, nowarn_export_all]).
 
+-import(weir_kit, [queue_len/1, until/1]).
+
 -define(P, weir_server_puppet).
 
 all() -> weir_kit:cases(?MODULE).
@@ -149,7 +151,7 @@ parent_exits(_) ->
                     {false, normal} -> S:stop(Pid);
                     _ -> receive {'DOWN', Ref, process, Pid, Why} -> Why end
                 end,
-            weir_server_same:until(fun() -> not is_process_alive(Parent) end),
+            until(fun() -> not is_process_alive(Parent) end),
             {Down, lists:sort([M || M <- weir_server_same:mailbox(), element(1, M) =/= 'DOWN'])}
         end}
      || Reason <- [normal, shutdown, {shutdown, why}, oops], Trap <- [true, false]
@@ -210,7 +212,7 @@ clients(_) ->
     ]).
 
 dead({Client, _}) ->
-    weir_server_same:until(fun() -> not is_process_alive(Client) end).
+    until(fun() -> not is_process_alive(Client) end).
 
 remote_client(Config) ->
     Started = weir_server_nodes:start(Config),
@@ -433,7 +435,7 @@ status(Mod, State, Waiting) ->
     receive held -> ok end,
     weir_server:cast(Pid, fun(St) -> {noreply, St} end),
     spawn_link(fun() -> Self ! {status, sys:get_status(Pid, infinity)} end),
-    weir_server_same:until(fun() -> process_info(Pid, message_queue_len) =:= {message_queue_len, 2} end),
+    until(fun() -> queue_len(Pid) =:= 2 end),
     [weir_server:cast(Pid, fun(St) -> {noreply, St} end) || _ <- lists:seq(1, Waiting)],
     Pid ! {go, Self},
     {status, Pid, {module, weir_server}, [_, running, _, _, [_, {data, Data} | _]]} = receive {status, Got} -> Got end,

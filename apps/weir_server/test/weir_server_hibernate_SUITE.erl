@@ -9,8 +9,9 @@
 
 -compile([export_all, nowarn_export_all]).
 
+-import(weir_kit, [take_messages/0, until/1]).
 -import(weir_server_loop_lib, [
-    start/2, start/3, stop/1, held/1, while_held/2, push/1, ask/3, info/1, settle/1, events/1, down/2, next/0, until/1,
+    start/2, start/3, stop/1, held/1, while_held/2, push/1, ask/3, info/1, settle/1, events/1, down/2, next/0,
     is_hibernated/1
 ]).
 
@@ -19,9 +20,9 @@
 
 all() -> weir_kit:cases(?MODULE).
 
-init_per_suite(Config) -> weir_server_loop_lib:quiet(Config).
+init_per_suite(Config) -> weir_kit:quiet(Config).
 
-end_per_suite(Config) -> weir_server_loop_lib:loud(Config).
+end_per_suite(Config) -> weir_kit:loud(Config).
 
 %% ---------------------------------------------------------------- before
 
@@ -238,7 +239,7 @@ post_continue_and_system_message(_) ->
             Pid = start(Mod, #{post => fun(State) -> {noreply, State, {continue, go}} end}, []),
             gen_server:cast(Pid, {do, sleep, fun(_, State) -> {noreply, State, hibernate} end}),
             ok = until(fun() -> is_hibernated(Pid) end),
-            weir_server_loop_lib:drain_events(),
+            take_messages(),
             ask(Pid, answer, Kind),
             ?assertMatch({Kind, Mod, [post_hibernate, {continue, go}, {answer, _}]}, {Kind, Mod, [next(), next(),
                 next()]}),
@@ -253,7 +254,7 @@ post_become_and_system_message(_) ->
         begin
             Pid = start(?MOD, #{post => fun(State) -> {become, Mod, State} end}, []),
             sleep(Pid),
-            weir_server_loop_lib:drain_events(),
+            take_messages(),
             ask(Pid, answer, Kind),
             ?assertMatch({Kind, Mod, [post_hibernate, {answer, _}]}, {Kind, Mod, [next(), next()]}),
             stop(Pid)
@@ -282,7 +283,7 @@ parent_exit(_) ->
             ok = until(fun() -> is_hibernated(Pid) end),
             exit(Pid, over),
             _ = events({terminated, Pid, over}),
-            weir_server_loop_lib:drain_events()
+            take_messages()
         end
      || Mod <- [weir_server_probe_sleep, weir_server_probe_sleep_batch],
         State <- [#{}, #{post => fun(State) -> {noreply, State, {continue, go}} end}]
@@ -333,7 +334,7 @@ nothing_is_lost(_) ->
             ],
             %% What it has handled is told before it answers what was among that.
             ?assertMatch(#{handled := #{casts := 500}}, settle(Pid)),
-            Events = weir_server_loop_lib:drain_events(),
+            Events = take_messages(),
             ?assertEqual(lists:seq(1, 500), lists:append([casts_in(Event) || Event <- Events])),
             ?assertEqual([N || N <- lists:seq(1, 500), N rem 11 =:= 0], [N || {{ack, N}, _} <- Events]),
             stop(Pid)
@@ -351,7 +352,7 @@ casts_in(_) -> [].
 drained_after_sleep(_) ->
     Pid = start(?MOD, [{drain, {1000, 1000}}]),
     sleep(Pid),
-    weir_server_loop_lib:drain_events(),
+    take_messages(),
     Ref = make_ref(),
     while_held(Pid, fun() ->
         push(Pid),
@@ -362,7 +363,7 @@ drained_after_sleep(_) ->
     ?assertMatch(#{drained := 100, mailbox := 0}, info(Pid)),
     Pid ! Ref,
     settle(Pid),
-    Events = weir_server_loop_lib:drain_events(),
+    Events = take_messages(),
     ?assertEqual(lists:seq(1, 100), [N || {cast, N} <- Events, is_integer(N)]),
     stop(Pid).
 
@@ -493,5 +494,5 @@ no_time_collects(_) ->
     receive
         {trace_delivered, Pid, Delivered} -> ok
     end,
-    ?assertMatch([_ | _], [Event || {trace, _, gc_major_end, _} = Event <- weir_server_loop_lib:drain_events()]),
+    ?assertMatch([_ | _], [Event || {trace, _, gc_major_end, _} = Event <- take_messages()]),
     stop(Pid).

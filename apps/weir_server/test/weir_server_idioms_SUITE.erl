@@ -16,45 +16,15 @@
 
 -compile([export_all, nowarn_export_all]).
 
-%% the supervisor
+-import(weir_kit, [queue_len/1, until/1]).
+-import(weir_server_loop_lib, [hold/1, release/2, ask/3, events/1, spin/1]).
 
--import(weir_server_loop_lib, [hold/1, release/2, ask/3, mailbox/1, events/1, until/1, spin/1]).
-
--define(PATIENCE, 60_000).
 %% Enough for a server without options: it looks at its mailbox after 64 messages, and again after each slow callback.
 -define(FILLERS, 150).
 %% Of a server that has nothing to do by then, milliseconds. It is waited for a thousand times.
 -define(TIME_OUT, 5).
 
-all() ->
-    [
-        drains,
-        waiting_counts_all,
-        {group, ends},
-        {group, timeouts},
-        {group, suspended},
-        infos_while_casts_flood,
-        {group, idioms},
-        {group, random}
-    ].
-
-groups() ->
-    [
-        {ends, [], [
-            stop_throws_nothing_away, stop_of_an_idle_server, stop_with_batches, kill_is_a_kill, supervisor_shuts_down
-        ]},
-        {timeouts, [], [
-            timeout_behind_drained, timeout_and_requests_only, timeout_and_late_requests, timeout_of_nothing,
-            timeout_starts_again, timeout_actions, hibernation, hibernation_after
-        ]},
-        {suspended, [], [system_messages_of_a_suspended_server, end_of_a_suspended_server]},
-        {idioms, [], [
-            awaits_down, awaits_exit, awaits_port, awaits_message, awaits_response, awaits_responses,
-            awaits_socket, gives_socket_away,
-            flushes_monitor, flushes_timer, flushes_link, flushes_request, flushes_alias, first_info_is_out
-        ]},
-        {random, [], [random_programs, random_programs_of_two, random_batches, random_bounds]}
-    ].
+all() -> weir_kit:cases(?MODULE).
 
 init_per_suite(Config) -> weir_server_same:silence(Config).
 
@@ -154,10 +124,10 @@ comparable(weir_server, Asked, Events) ->
 next_exit(Pid) ->
     receive
         {'EXIT', Pid, Reason} -> Reason
-    after ?PATIENCE -> ct:fail({no_exit, process_info(self(), messages)})
+    after weir_kit:wait_ms() -> error({never, exit, weir_kit:messages()})
     end.
 
-until_more_than(Length, Pid) -> until(fun() -> mailbox(Pid) > Length end).
+until_more_than(Length, Pid) -> until(fun() -> queue_len(Pid) > Length end).
 
 release_number() -> list_to_integer(erlang:system_info(otp_release)).
 
@@ -241,7 +211,7 @@ ends(Way, Send, Late) ->
         Held = hold(Pid),
         fill(Pid),
         _ = Send(),
-        Length = mailbox(Pid),
+        Length = queue_len(Pid),
         spawn(fun() ->
             until_more_than(Length, Pid),
             Late =:= late andalso gen_server:cast(Pid, late),
@@ -662,7 +632,7 @@ told_of(Kind) ->
         {info, {_, I}} when Kind =:= reply, is_integer(I) -> I;
         {info, {timeout, _, I}} when Kind =:= timer -> I;
         {info, {after_all, I}} when Kind =:= send_after -> I
-    after ?PATIENCE -> ct:fail({lost, Kind})
+    after weir_kit:wait_ms() -> error({never, Kind, weir_kit:messages()})
     end.
 
 %% Waits to be told why to exit.
@@ -699,7 +669,7 @@ looks(Before, Behind, Ask, Trigger, Look) ->
         Asked =
             receive
                 {asked, A} -> A
-            after ?PATIENCE -> ct:fail(not_asked)
+            after weir_kit:wait_ms() -> error({never, asked, weir_kit:messages()})
             end,
         backlog(Pid, fun() ->
             do(Pid, looks, fun(_, #{asked := For} = State) ->
@@ -707,7 +677,7 @@ looks(Before, Behind, Ask, Trigger, Look) ->
                 {noreply, maps:remove(asked, State)}
             end),
             [Pid ! Info || Info <- Before],
-            Length = mailbox(Pid),
+            Length = queue_len(Pid),
             Trigger(Asked),
             until_more_than(Length, Pid),
             casts(Pid, Behind)
@@ -721,14 +691,14 @@ awaits_down(_) ->
     looks(
         fun() -> spawn_monitor(fun() -> receive {exit, Reason} -> exit(Reason) end end) end,
         fun({P, _}) -> P ! {exit, gone} end,
-        fun({P, Ref}) -> receive {'DOWN', Ref, process, P, Reason} -> Reason after ?PATIENCE -> lost end end
+        fun({P, Ref}) -> receive {'DOWN', Ref, process, P, Reason} -> Reason after weir_kit:wait_ms() -> lost end end
     ).
 
 awaits_exit(_) ->
     looks(
         fun() -> spawn_link(fun() -> receive {exit, Reason} -> exit(Reason) end end) end,
         fun(P) -> P ! {exit, gone} end,
-        fun(P) -> receive {'EXIT', P, Reason} -> Reason after ?PATIENCE -> lost end end
+        fun(P) -> receive {'EXIT', P, Reason} -> Reason after weir_kit:wait_ms() -> lost end end
     ).
 
 %% The program ends when it has read a line. Behind the status comes the port's exit, which is received, too.
@@ -739,8 +709,8 @@ awaits_port(_) ->
         fun(Port) ->
             receive
                 {Port, {exit_status, Status}} ->
-                    receive {'EXIT', Port, Reason} -> {Status, Reason} after ?PATIENCE -> {Status, lost} end
-            after ?PATIENCE -> lost
+                    receive {'EXIT', Port, Reason} -> {Status, Reason} after weir_kit:wait_ms() -> {Status, lost} end
+            after weir_kit:wait_ms() -> lost
             end
         end
     ).
@@ -753,7 +723,7 @@ awaits_message(_) ->
             {spawn(fun() -> receive go -> Server ! {Ref, value} end end), Ref}
         end,
         fun({P, _}) -> P ! go end,
-        fun({_, Ref}) -> receive {Ref, Value} -> Value after ?PATIENCE -> lost end end
+        fun({_, Ref}) -> receive {Ref, Value} -> Value after weir_kit:wait_ms() -> lost end end
     ).
 
 %% A process that answers one call when it is told to.
@@ -772,9 +742,9 @@ awaits_response(_) ->
     [
         looks(fun sends_request/0, fun({P, _}) -> P ! go end, fun({_, Request}) -> Look(Request) end)
      || Look <- [
-            fun(Request) -> gen_server:receive_response(Request, ?PATIENCE) end,
-            fun(Request) -> gen_server:wait_response(Request, ?PATIENCE) end,
-            fun(Request) -> weir_server:receive_response(Request, ?PATIENCE) end,
+            fun(Request) -> gen_server:receive_response(Request, weir_kit:wait_ms()) end,
+            fun(Request) -> gen_server:wait_response(Request, weir_kit:wait_ms()) end,
+            fun(Request) -> weir_server:receive_response(Request, weir_kit:wait_ms()) end,
             %% No later than now.
             fun(Request) -> gen_server:receive_response(Request, 0) end
         ]
@@ -788,7 +758,7 @@ awaits_responses(_) ->
         end,
         fun({P, _}) -> P ! go end,
         fun({_, Requests}) ->
-            {Response, label, Left} = gen_server:receive_response(Requests, ?PATIENCE, true),
+            {Response, label, Left} = gen_server:receive_response(Requests, weir_kit:wait_ms(), true),
             {Response, gen_server:reqids_size(Left)}
         end
     ).
@@ -818,7 +788,7 @@ awaits_socket(_) ->
     looks(
         fun socket/0,
         fun({Peer, _}) -> Peer ! {send, <<"data">>} end,
-        fun({_, Socket}) -> receive {tcp, Socket, Data} -> Data after ?PATIENCE -> lost end end
+        fun({_, Socket}) -> receive {tcp, Socket, Data} -> Data after weir_kit:wait_ms() -> lost end end
     ).
 
 %% What has arrived already is handed on to the new owner.
@@ -835,7 +805,7 @@ gives_socket_away(_) ->
                 receive {'DOWN', Ref, process, Server, _} -> ok end
             end),
             Given = gen_tcp:controlling_process(Socket, Owner),
-            receive {Owner, Data} -> {Given, Data} after ?PATIENCE -> {Given, lost} end
+            receive {Owner, Data} -> {Given, Data} after weir_kit:wait_ms() -> {Given, lost} end
         end
     ).
 
@@ -947,7 +917,7 @@ random_programs(_) ->
             agree(Expected, Actual)
         end
     ),
-    weir_server_loop_lib:check(Property, 200).
+    weir_server_loop_lib:check(Property, 100).
 
 agree({{returned, _}, _} = Same, Same) ->
     true;
@@ -967,7 +937,7 @@ random_programs_of_two(_) ->
             agree(Expected, Actual)
         end
     ),
-    weir_server_loop_lib:check(Property, 100).
+    weir_server_loop_lib:check(Property, 60).
 
 %% The answers to calls of a batch are sent when all of it has been handled, and those to requests then or before: so
 %% the answers of each sort are compared among themselves. Everything is drained, so nothing that has come before a
@@ -994,7 +964,7 @@ random_batches(_) ->
             agree(Expected, Actual)
         end
     ),
-    weir_server_loop_lib:check(Property, 100).
+    weir_server_loop_lib:check(Property, 60).
 
 %% As many calls and casts as are allowed, and infos, which do not count, but are seen: so all is drained, and nothing
 %% dropped. What a callback looks for has been sent in it.
@@ -1015,7 +985,7 @@ random_bounds(_) ->
             agree(Expected, Actual)
         end
     ),
-    weir_server_loop_lib:check(Property, 100).
+    weir_server_loop_lib:check(Property, 60).
 
 %% The most calls and casts that wait in a round, or before a time-out that runs out (times_out/2).
 requests({expires, _, Requests}) -> ?FILLERS + 5 + length([asks]) + with_states(Requests);

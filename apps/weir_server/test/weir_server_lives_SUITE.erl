@@ -7,6 +7,8 @@
 
 -compile([export_all, nowarn_export_all]).
 
+-import(weir_kit, [queue_len/1, until/1]).
+
 all() -> weir_kit:cases(?MODULE).
 
 init_per_suite(Config) -> weir_server_same:silence(Config).
@@ -14,7 +16,7 @@ init_per_suite(Config) -> weir_server_same:silence(Config).
 end_per_suite(Config) -> weir_server_same:unsilence(Config).
 
 random_lives(_) ->
-    true = proper:quickcheck(prop_lives(), [{numtests, 300}, quiet]).
+    weir_kit:holds(proper:quickcheck(prop_lives(), [{numtests, weir_kit:long(150, 300)}, quiet])).
 
 prop_lives() ->
     ?FORALL({Mod, Options, Drain, Steps}, {mod(), options(), drain(), list(step())}, begin
@@ -169,7 +171,7 @@ flushes(_) ->
             Pid ! {stale, 1},
             Pid ! not_stale,
             Other ! stop,
-            weir_server_same:until(fun() -> process_info(Pid, message_queue_len) =:= {message_queue_len, 4} end),
+            until(fun() -> queue_len(Pid) =:= 4 end),
             Pid ! {go, Self},
             {S:receive_response(Request, infinity), S:call(Pid, state), S:stop(Pid)}
         end

@@ -1,32 +1,19 @@
-%% What the suites of the loop share.
+%% Functions that the suites of the loop share.
 %%
-%% Requests are sent by the test process itself, and the probes tell it what they handle: so its mailbox has everything
-%% in the order in which the server did it, answers included, and nothing has to be waited for to know that it did
-%% not happen.
+%% The test process itself sends the requests, and the probes send it an event for each message that they handle. So its
+%% mailbox has all events and answers in the order of the server, and a test need not wait to know that an event is
+%% missing.
 -module(weir_server_loop_lib).
 
 -include_lib("stdlib/include/assert.hrl").
 
--export([start/2, start/3, start_link/3, enter/4, stop/1, quiet/1, loud/1, suite/0]).
+-export([start/2, start/3, start_link/3, enter/4, stop/1]).
 -export([hold/1, held/1, release/2, while_held/2, push/1]).
--export([ask/3, info/1, with_state/2, mailbox/1, settle/1, is_hibernated/1]).
--export([next/0, events/1, drain_events/0, none_of/1, until/1, until/2, down/2, spin/1]).
+-export([ask/3, info/1, with_state/2, settle/1, is_hibernated/1]).
+-export([next/0, events/1, none_of/1, down/2, spin/1]).
 -export([check/2, raised/3]).
 
 -include("../src/weir_server.hrl").
-
--define(PATIENCE, 60_000).
-
-suite() -> [{timetrap, {minutes, 3}}].
-
-%% Servers are ended by the suites in many ways; the log of that is of no use.
-quiet(Config) ->
-    #{level := Level} = logger:get_primary_config(),
-    ok = logger:set_primary_config(level, none),
-    [{log_level, Level} | Config].
-
-loud(Config) ->
-    ok = logger:set_primary_config(level, proplists:get_value(log_level, Config)).
 
 start(Mod, Options) -> start(Mod, #{}, Options).
 
@@ -51,14 +38,12 @@ enter(Mod, State, Configure, Action) ->
     ]),
     Pid.
 
-%% Also clears the mailbox of what the server has told.
+%% Kills a server, and returns the messages of the caller's mailbox.
 stop(Pid) ->
-    Ref = monitor(process, Pid),
-    exit(Pid, kill),
-    _ = down(Ref, Pid),
-    drain_events().
+    ok = weir_kit:kill(Pid),
+    weir_kit:take_messages().
 
-%% The server is inside a callback until it is released.
+%% Holds the server in a callback until it is released.
 hold(Pid) ->
     Ref = make_ref(),
     gen_server:cast(Pid, {hold, Ref, self()}),
@@ -69,14 +54,14 @@ hold(Pid) ->
 held(Ref) ->
     receive
         {held, Ref} -> ok
-    after ?PATIENCE -> ct:fail({not_held, process_info(self(), messages)})
+    after weir_kit:wait_ms() -> error({never, held, weir_kit:messages()})
     end.
 
 release(Pid, Ref) ->
     Pid ! Ref,
     ok.
 
-%% What Fill sends is there when the server comes back from its callback. The events of the hold are taken away.
+%% Calls Fill while the server is held. Takes the events of the hold out of the mailbox.
 while_held(Pid, Fill) ->
     Ref = hold(Pid),
     Result = Fill(),
@@ -88,7 +73,7 @@ while_held(Pid, Fill) ->
     end,
     Result.
 
-%% So many messages that a direct server looks at its mailbox before the last of them.
+%% Sends as many messages as a direct server handles before it looks at its mailbox.
 push(Pid) ->
     [gen_server:cast(Pid, pushed) || _ <- lists:seq(1, 64)],
     ok.
@@ -106,27 +91,16 @@ info(Pid) ->
 with_state(Pid, Fun) ->
     weir_server:with_state(Pid, Fun).
 
-mailbox(Pid) ->
-    {message_queue_len, Length} = process_info(Pid, message_queue_len),
-    Length.
+%% Waits until the server has handled all messages, and returns its info. A call would count, and could be refused.
+%%
+%% The info of a server that waits is exact, unless the server was not scheduled for a moment. So it is read twice.
+settle(Pid) -> weir_kit:until_value(fun() -> settled(Pid) end).
 
-%% Until all is handled: a call would count, and could be refused. What is told of a server is exact when it waits,
-%% unless it had no turn for a moment: then it tells something else the next time.
-settle(Pid) -> settle(Pid, erlang:monotonic_time(millisecond) + ?PATIENCE).
-
-settle(Pid, Deadline) ->
+settled(Pid) ->
     Waits = is_idle(process_info(Pid, [status, current_function, message_queue_len])),
     case info(Pid) of
-        #{waiting := 0} = Info when Waits ->
-            case info(Pid) of
-                Info -> Info;
-                _Other -> settle(Pid, Deadline)
-            end;
-        _ ->
-            erlang:monotonic_time(millisecond) < Deadline orelse
-                ct:fail({never_settles, process_info(Pid, [status, current_stacktrace, messages])}),
-            erlang:yield(),
-            settle(Pid, Deadline)
+        #{waiting := 0} = Info when Waits -> info(Pid) =:= Info andalso Info;
+        _ -> false
     end.
 
 is_idle([{status, waiting}, {current_function, {Module, Function, _}}, {message_queue_len, 0}]) ->
@@ -134,7 +108,7 @@ is_idle([{status, waiting}, {current_function, {Module, Function, _}}, {message_
 is_idle(_) ->
     false.
 
-%% Not: waits in weir_server_loop:hibernate/4 before it hibernates.
+%% Returns whether the server has hibernated. It may wait in weir_server_loop:hibernate/4 before that.
 is_hibernated(Pid) ->
     {current_function, {Module, Function, _}} = process_info(Pid, current_function),
     Function =:= hibernate andalso Module =/= weir_server_loop.
@@ -142,10 +116,10 @@ is_hibernated(Pid) ->
 next() ->
     receive
         Event -> Event
-    after ?PATIENCE -> ct:fail(no_event)
+    after weir_kit:wait_ms() -> error({never, event, none})
     end.
 
-%% All events up to the last one, which is not among them; pushed ones and held ones left out.
+%% Waits for the event Last, and returns the events before it, without those of push/1 and hold/1.
 events(Last) -> events(Last, []).
 
 events(Last, Events) ->
@@ -156,62 +130,40 @@ events(Last, Events) ->
         {cast, {hold, _}} -> events(Last, Events);
         {batch, [{cast, {hold, _}}]} -> events(Last, Events);
         Event -> events(Last, [Event | Events])
-    after ?PATIENCE -> ct:fail({never, Last, lists:reverse(Events)})
+    after weir_kit:wait_ms() -> error({never, Last, lists:reverse(Events)})
     end.
 
-%% All that have come so far.
-drain_events() ->
-    receive
-        Event -> [Event | drain_events()]
-    after 0 -> []
-    end.
-
-%% Nothing like this has come.
+%% Fails if a message of the mailbox is such.
 none_of(Is) ->
     {messages, Messages} = process_info(self(), messages),
     ?assertEqual([], lists:filter(Is, Messages)).
 
-until(Condition) -> until(Condition, 1).
-
-%% Asks every so many milliseconds.
-until(Condition, PollMs) ->
-    poll(Condition, PollMs, erlang:monotonic_time(millisecond) + 3 * ?PATIENCE).
-
-poll(Condition, PollMs, Deadline) ->
-    case Condition() of
-        true ->
-            ok;
-        false ->
-            erlang:monotonic_time(millisecond) < Deadline orelse ct:fail(never_true),
-            receive
-            after PollMs -> poll(Condition, PollMs, Deadline)
-            end
-    end.
-
-%% The reason with which a monitored process ended.
+%% Returns the exit reason of a process that the caller monitors.
 down(Ref, Pid) ->
     receive
         {'DOWN', Ref, process, Pid, Reason} -> Reason
-    after ?PATIENCE -> ct:fail(alive)
+    after weir_kit:wait_ms() -> error({still_alive, Pid, process_info(Pid, [status, current_stacktrace])})
     end.
 
-%% Works for so many microseconds, at least.
+%% Works for Us microseconds at least.
 spin(Us) ->
     spin_until(erlang:monotonic_time(microsecond) + Us).
 
 spin_until(Until) ->
     erlang:monotonic_time(microsecond) < Until andalso spin_until(Until).
 
-%% For a property that an exception is to fail: some releases of PropEr cannot deal with one.
+%% Returns false for an exception in a property, and true for a deadline. Some releases of PropEr cannot deal with an
+%% exception.
 raised(Class, Reason, Stack) ->
     ct:pal("~p", [{Class, Reason, Stack}]),
-    _ = drain_events(),
-    false.
+    _ = weir_kit:take_messages(),
+    try
+        weir_kit:in_property(fun() -> erlang:raise(Class, Reason, Stack) end)
+    catch
+        _:_ -> false
+    end.
 
-%% CI runs them on two releases, half as many on each.
+%% Tests a property: with LONG=1 this often, and otherwise half as often.
 check(Property, Tests) ->
     Times = weir_kit:long(Tests div 2, Tests),
-    case proper:quickcheck(Property, [{numtests, Times}, quiet, long_result]) of
-        true -> ok;
-        Counterexample -> ct:fail(Counterexample)
-    end.
+    weir_kit:holds(proper:quickcheck(Property, [{numtests, Times}, quiet, long_result])).

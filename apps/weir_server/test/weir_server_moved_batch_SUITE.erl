@@ -10,13 +10,14 @@
 
 -compile([export_all, nowarn_export_all]).
 
+-import(weir_kit, [queue_len/1, until/1]).
 -import(weir_server_loop_lib, [hold/1, release/2, is_hibernated/1]).
 
 all() -> weir_kit:cases(?MODULE).
 
-init_per_suite(Config) -> weir_server_loop_lib:quiet(Config).
+init_per_suite(Config) -> weir_kit:quiet(Config).
 
-end_per_suite(Config) -> weir_server_loop_lib:loud(Config).
+end_per_suite(Config) -> weir_kit:loud(Config).
 
 %% ---------------------------------------------------------------- the callback module
 
@@ -59,7 +60,7 @@ start(Callbacks, Options) ->
 ended(Pid) ->
     receive
         {'EXIT', Pid, Reason} -> Reason
-    after 60_000 -> ct:fail(lives)
+    after weir_kit:wait_ms() -> ct:fail(lives)
     end.
 
 next() ->
@@ -67,7 +68,7 @@ next() ->
         {batch, Batch} -> Batch;
         {continued, _} = Event -> Event;
         {terminated, _} = Event -> Event
-    after 60_000 -> ct:fail(nothing)
+    after weir_kit:wait_ms() -> ct:fail(nothing)
     end.
 
 %% All that is sent meanwhile is there at once.
@@ -168,7 +169,7 @@ infos_are_batched(_) ->
 many_casts(_) ->
     Pid = start(),
     [ok = weir_server:cast(Pid, N) || N <- lists:seq(1, 20_000)],
-    ?assertEqual([{cast, N} || N <- lists:seq(1, 20_000)], lists:append(batches(20_000))).
+    weir_kit:same(order, [{cast, N} || N <- lists:seq(1, 20_000)], lists:append(batches(20_000))).
 
 %% cast_batch/2 is not there: as many casts, or one that the callback takes apart.
 casts_of_a_list(_) ->
@@ -203,7 +204,7 @@ the_other_way_round(_) ->
     at_once(Pid, fun() -> [weir_server:cast(Pid, N) || N <- [1, 2, 3]] end),
     receive
         {latest_first, Order} -> ?assertEqual([3, 2, 1], Order)
-    after 60_000 -> ct:fail(nothing)
+    after weir_kit:wait_ms() -> ct:fail(nothing)
     end.
 
 never_more_than_the_most(_) ->
@@ -245,7 +246,7 @@ stopped_from_outside(_) ->
     at_once(Pid, fun() ->
         ok = weir_server:cast(Pid, a),
         {_, _} = spawn_monitor(fun() -> weir_server:stop(Pid, because, infinity) end),
-        weir_server_loop_lib:until(fun() -> weir_server_loop_lib:mailbox(Pid) =:= 2 end)
+        until(fun() -> queue_len(Pid) =:= 2 end)
     end),
     ?assertEqual(because, ended(Pid)),
     ?assertEqual([[{cast, a}], {terminated, because}], [next(), next()]).
@@ -258,10 +259,10 @@ terminate_is_optional(_) ->
 
 hibernates(_) ->
     Pid = start(#{}, [{hibernate_after, 1}]),
-    weir_server_loop_lib:until(fun() -> is_hibernated(Pid) end),
+    until(fun() -> is_hibernated(Pid) end),
     ok = weir_server:cast(Pid, a),
     ?assertEqual([{cast, a}], next()),
-    weir_server_loop_lib:until(fun() -> is_hibernated(Pid) end).
+    until(fun() -> is_hibernated(Pid) end).
 
 %% ---------------------------------------------------------------- what is otherwise
 

@@ -3,6 +3,8 @@
 
 -export([start/1, stop/1, peer/0, stop_peer/1]).
 
+-import(weir_kit, [until/1]).
+
 -define(HOST, "127.0.0.1").
 
 %% Makes this node one that others can connect to, if it is not.
@@ -15,7 +17,7 @@ start(Config) ->
             Erts = "erts-" ++ erlang:system_info(version),
             _ = os:cmd(filename:join([code:root_dir(), Erts, "bin", "epmd"]) ++ " -daemon"),
             %% It may take a moment until it listens.
-            ok = weir_server_same:until(fun() -> is_started(net_kernel:start([name("ct"), longnames])) end),
+            ok = until(fun() -> is_started(net_kernel:start([name("ct"), longnames])) end),
             [{started_net_kernel, true} | Config]
     end.
 
@@ -33,12 +35,11 @@ peer() ->
         host => Host,
         longnames => true,
         connection => standard_io,
-        %% A busy machine takes longer than the 15 seconds that are the default.
-        wait_boot => 300_000,
+        wait_boot => weir_kit:wait_ms(),
         args => ["-setcookie", atom_to_list(erlang:get_cookie()), "-pa" | code:get_path()]
     }),
     %% It fails while the other node takes too long to shake hands.
-    ok = weir_server_same:until(fun() -> net_kernel:connect_node(Node) end),
+    ok = until(fun() -> net_kernel:connect_node(Node) end),
     {Peer, Node}.
 
 stop_peer({Peer, _}) ->

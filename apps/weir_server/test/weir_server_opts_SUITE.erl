@@ -89,7 +89,7 @@ wrong_type(_) ->
 
 %% A map is as the list of its pairs.
 map_as_list(_) ->
-    true = proper:quickcheck(
+    weir_kit:holds(proper:quickcheck(
         ?FORALL(Options, list(option()), begin
             Map = maps:from_list(Options),
             case {weir_server_opts:parse(Map), weir_server_opts:parse(lists:sort(maps:to_list(Map)))} of
@@ -97,8 +97,8 @@ map_as_list(_) ->
                 _ -> false
             end
         end),
-        [{numtests, 500}, quiet]
-    ).
+        [{numtests, weir_kit:long(250, 500)}, quiet]
+    )).
 
 option() ->
     oneof([
@@ -111,7 +111,7 @@ option() ->
 gen_options_are_passed_on(_) ->
     Valid = [{K, X} || {K, _, V, _} <- own(), X <- V] ++ [{K, X} || {K, V, _} <- gens(), X <- V],
     GenKeys = [K || {K, _, _} <- gens()],
-    true = proper:quickcheck(
+    weir_kit:holds(proper:quickcheck(
         ?FORALL(Options, list(option()), begin
             case [Option || Option <- Options, not lists:member(Option, Valid)] of
                 [{Key, Value} | _] ->
@@ -121,8 +121,8 @@ gen_options_are_passed_on(_) ->
                     Gen =:= [Option || {Key, _} = Option <- Options, lists:member(Key, GenKeys)]
             end
         end),
-        [{numtests, 500}, quiet]
-    ).
+        [{numtests, weir_kit:long(250, 500)}, quiet]
+    )).
 
 backoffs(_) ->
     [?assert(weir_server_opts:is_backoff(B)) || B <- [{backoff, 1, 1, 1}, {backoff, 1000, 500, 10000}]],

@@ -5,18 +5,18 @@
 
 -compile([export_all, nowarn_export_all]).
 
+-import(weir_kit, [queue_len/1, take_messages/0, until/1]).
 -import(weir_server_loop_lib, [
-    start/2, start/3, stop/1, held/1, while_held/2, push/1, ask/3, mailbox/1, settle/1, events/1, down/2,
-    next/0, until/1
+    start/2, start/3, stop/1, held/1, while_held/2, push/1, ask/3, settle/1, events/1, down/2, next/0
 ]).
 
 -define(MOD, weir_server_probe_prio).
 
 all() -> weir_kit:cases(?MODULE).
 
-init_per_suite(Config) -> weir_server_loop_lib:quiet(Config).
+init_per_suite(Config) -> weir_kit:quiet(Config).
 
-end_per_suite(Config) -> weir_server_loop_lib:loud(Config).
+end_per_suite(Config) -> weir_kit:loud(Config).
 
 %% ---------------------------------------------------------------- order
 
@@ -84,7 +84,7 @@ overtakes_what_was_drained(_) ->
         [cast(Pid, 0, N) || N <- lists:seq(1, 500)]
     end),
     held(Ref),
-    ?assertEqual(0, mailbox(Pid)),
+    ?assertEqual(0, queue_len(Pid)),
     cast(Pid, 9, urgent),
     Pid ! Ref,
     Before = events({cast, urgent}),
@@ -175,7 +175,7 @@ bad_returns(_) ->
             Send(Pid, {p, fun(_, _) -> Bad end, x}),
             ?assertEqual({bad_return_value, Bad}, down(Ref, Pid)),
             ?assertEqual([], events({terminated, Pid, {bad_return_value, Bad}})),
-            weir_server_loop_lib:drain_events()
+            take_messages()
         end
      || Bad <- [nonsense, 1.0, infinity, {priority, 1}], Send <- sends()
     ].
@@ -192,7 +192,7 @@ raises(_) ->
                 exit -> ?assertEqual(oops, Reason)
             end,
             ?assertEqual([], events({terminated, Pid, Reason})),
-            weir_server_loop_lib:drain_events()
+            take_messages()
         end
      || Raise <- [
             fun(_, #{class := tell}) -> error; (_, _) -> error(oops) end,
@@ -441,7 +441,7 @@ become_with_left_over(_) ->
                 [gen_server:cast(Pid, N) || N <- lists:seq(1, 24)]
             end),
             settle(Pid),
-            [{batch, [{cast, change}]} | Events] = weir_server_loop_lib:drain_events(),
+            [{batch, [{cast, change}]} | Events] = take_messages(),
             ?assertEqual(
                 {Mod, [{cast, N} || N <- lists:seq(1, 24)]},
                 {Mod, lists:append([case Event of {batch, Batch} -> Batch; _ -> [Event] end || Event <- Events])}
@@ -500,7 +500,7 @@ batches_over_looks(_) ->
     cast(Pid, 2, urgent),
     Pid ! Ref,
     settle(Pid),
-    [{batch, First}, {batch, Second} | _] = weir_server_loop_lib:drain_events(),
+    [{batch, First}, {batch, Second} | _] = take_messages(),
     ?assertEqual({hold, Ref}, element(2, hd(First))),
     ?assertEqual([{cast, urgent} | [{cast, N} || N <- lists:seq(10, 18)]], Second),
     stop(Pid).

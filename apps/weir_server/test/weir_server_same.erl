@@ -8,7 +8,7 @@
 
 -include_lib("stdlib/include/assert.hrl").
 
--export([check/1, check_all/1, run/2, run/3, normal/1, mailbox/0, until/1, silence/1, unsilence/1]).
+-export([check/1, check_all/1, run/2, run/3, normal/1, mailbox/0, silence/1, unsilence/1]).
 
 %% the handler
 -export([log/2]).
@@ -33,8 +33,8 @@ check_all(Scripts) ->
 run(S, Script) ->
     run(S, Script, #{}).
 
-%% What a script saw in a process of its own, so that nothing that it leaves behind meets the next one.
-%% Options: `trap_exit'.
+%% Runs a script in a process of its own, so that its messages do not reach the next one, and returns what it saw. If
+%% the script met a deadline, fails with the error of that. Options: `trap_exit'.
 run(S, Script, Options) ->
     Self = self(),
     Id = list_to_atom("same_" ++ integer_to_list(erlang:unique_integer([positive]))),
@@ -55,6 +55,8 @@ run(S, Script, Options) ->
     end,
     {Pid, Ref} = spawn_monitor(Run),
     receive
+        {Id, {{raised, error, {never, _, _} = Late, _}, _}} ->
+            error(Late);
         {Id, Observed} ->
             receive {'DOWN', Ref, process, Pid, _} -> Observed end;
         {'DOWN', Ref, process, Pid, Reason} ->
@@ -173,13 +175,11 @@ machinery() ->
         weir_server_system
     ].
 
-%% What is in the mailbox of the caller, without what was logged.
+%% Returns the messages of the caller's mailbox, without the logged events. Messages may arrive meanwhile: the order of
+%% weir_kit:messages/0 would not be theirs then.
 mailbox() ->
     {messages, Messages} = process_info(self(), messages),
     [Msg || Msg <- Messages, not is_tuple(Msg) orelse element(1, Msg) =/= ?MODULE].
-
-%% Asks less often than the time-outs that are waited for run out: a system message makes those start again.
-until(Condition) -> weir_server_loop_lib:until(Condition, 5).
 
 %% The reports that are wanted here are not wanted on the terminal.
 silence(Config) ->

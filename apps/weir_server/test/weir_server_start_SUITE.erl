@@ -6,6 +6,8 @@
 
 -compile([export_all, nowarn_export_all]).
 
+-import(weir_kit, [until/1]).
+
 -define(P, weir_server_puppet).
 
 all() -> weir_kit:cases(?MODULE).
@@ -93,7 +95,7 @@ gone() ->
             Ref = monitor(process, Pid),
             receive {'DOWN', Ref, process, Pid, _} -> ok end,
             %% An exit signal that is under way becomes a message when the link is gone.
-            weir_server_same:until(fun() -> not lists:member(Pid, links_of(self())) end)
+            until(fun() -> not lists:member(Pid, links_of(self())) end)
     after 0 ->
         ok
     end.
@@ -167,7 +169,7 @@ killed(Name) ->
     Children = [Pid || Pid <- processes(), process_info(Pid, parent) =:= {parent, self()}],
     Monitors = [monitor(process, Pid) || Pid <- Children],
     [receive {'DOWN', Monitor, process, _, _} -> ok end || Monitor <- Monitors],
-    weir_server_same:until(fun() -> pid_of(Name) =:= undefined end),
+    until(fun() -> pid_of(Name) =:= undefined end),
     receive {init, _} -> ok after 0 -> ok end.
 
 pid_of(none) -> undefined;
@@ -279,8 +281,8 @@ enters_with_action(_) ->
         {Action, fun(S) ->
             {ok, Pid} = entering(fun() -> S:enter_loop(?P, [], #{}, Action) end),
             case Action of
-                0 -> weir_server_same:until(fun() -> sys:get_state(Pid) =/= #{} end);
-                hibernate -> weir_server_same:until(fun() -> is_hibernated(Pid) end);
+                0 -> until(fun() -> sys:get_state(Pid) =/= #{} end);
+                hibernate -> until(fun() -> is_hibernated(Pid) end);
                 _ -> ok
             end,
             {S:call(Pid, state), S:stop(Pid)}
@@ -289,7 +291,7 @@ enters_with_action(_) ->
     ]),
     weir_server_same:check(fun(S) ->
         {ok, Pid} = entering(fun() -> S:enter_loop(?P, [{hibernate_after, 1}], #{}) end),
-        weir_server_same:until(fun() -> is_hibernated(Pid) end),
+        until(fun() -> is_hibernated(Pid) end),
         S:stop(Pid)
     end).
 
@@ -433,8 +435,7 @@ init_as_another(_) ->
     [
         begin
             Becomes = fun(Action) -> fun() -> {ok, state, Action, Backoff, weir_server_minimal} end end,
-            {ok, Pid} = weir_server:start(?P, Becomes({continue, x}), []),
-            Ref = monitor(process, Pid),
+            {ok, {Pid, Ref}} = weir_server:start_monitor(?P, Becomes({continue, x}), []),
             %% It has no handle_continue/2.
             receive {'DOWN', Ref, process, Pid, {undef, [{weir_server_minimal, handle_continue, _, _} | _]}} -> ok end,
             {ok, Another} = weir_server:start(?P, Becomes(infinity), []),

@@ -6,6 +6,8 @@
 
 -compile([export_all, nowarn_export_all]).
 
+-import(weir_kit, [until/1]).
+
 -define(P, weir_server_puppet).
 
 all() -> weir_kit:cases(?MODULE).
@@ -261,7 +263,7 @@ waits_again(_) ->
     weir_server_same:check(fun(S) ->
         with(S, fun(Pid) ->
             S:cast(Pid, fun(State) -> {noreply, State, 1} end),
-            weir_server_same:until(fun() -> sys:get_state(Pid) =/= #{} end),
+            until(fun() -> sys:get_state(Pid) =/= #{} end),
             sys:get_state(Pid)
         end)
     end).
@@ -273,7 +275,7 @@ is_hibernated(Pid) ->
 hibernated(_) ->
     weir_server_same:check(fun(S) ->
         with(S, fun(Pid) ->
-            Hibernated = fun() -> weir_server_same:until(fun() -> is_hibernated(Pid) end) end,
+            Hibernated = fun() -> until(fun() -> is_hibernated(Pid) end) end,
             S:cast(Pid, fun(State) -> {noreply, State, hibernate} end),
             Hibernated(),
             State = sys:get_state(Pid),
@@ -291,7 +293,7 @@ timeouts(_) ->
         {{Way, Time}, fun(S) ->
             with(S, fun(Pid) ->
                 Ask(S, Pid, Time),
-                weir_server_same:until(fun() -> sys:get_state(Pid) =/= #{} end),
+                until(fun() -> sys:get_state(Pid) =/= #{} end),
                 {sys:get_state(Pid), S:call(Pid, state)}
             end)
         end}
@@ -312,7 +314,7 @@ timeouts(_) ->
             S:cast(Pid, fun(State) -> {noreply, State, 60000} end),
             State = S:call(Pid, state),
             Pid ! fun(St) -> {noreply, St, 0} end,
-            weir_server_same:until(fun() -> sys:get_state(Pid) =/= #{} end),
+            until(fun() -> sys:get_state(Pid) =/= #{} end),
             {State, S:call(Pid, state)}
         end)
     end).
@@ -321,9 +323,9 @@ hibernates(_) ->
     weir_server_same:check_all([
         {{After, Action}, fun(S) ->
             {ok, Pid} = S:start(?P, fun() -> {ok, #{}, Action} end, [{hibernate_after, After}]),
-            weir_server_same:until(fun() -> is_hibernated(Pid) end),
+            until(fun() -> is_hibernated(Pid) end),
             pong = S:call(Pid, ?P:answer(pong)),
-            weir_server_same:until(fun() -> is_hibernated(Pid) end),
+            until(fun() -> is_hibernated(Pid) end),
             {S:call(Pid, state), S:stop(Pid)}
         end}
      || After <- [0, 1], Action <- [infinity, hibernate, {continue, on}, 0, 1]
@@ -339,7 +341,7 @@ newer_actions(_) ->
             with(S, fun(Pid) ->
                 S:cast(Pid, fun(State) -> {noreply, State, Action} end),
                 case Expected of
-                    Comes -> weir_server_same:until(fun() -> sys:get_state(Pid) =/= #{} end);
+                    Comes -> until(fun() -> sys:get_state(Pid) =/= #{} end);
                     _ -> ok
                 end,
                 S:call(Pid, state)

@@ -8,18 +8,18 @@
 
 -compile([export_all, nowarn_export_all]).
 
+-import(weir_kit, [queue_len/1, take_messages/0, until/1]).
 -import(weir_server_loop_lib, [
-    start/2, start/3, stop/1, while_held/2, push/1, ask/3, info/1, settle/1, events/1, down/2, next/0, until/1,
-    is_hibernated/1
+    start/2, start/3, stop/1, while_held/2, push/1, ask/3, info/1, settle/1, events/1, down/2, next/0, is_hibernated/1
 ]).
 
 -define(HOUR, 3_600_000).
 
 all() -> weir_kit:cases(?MODULE).
 
-init_per_suite(Config) -> weir_server_loop_lib:quiet(Config).
+init_per_suite(Config) -> weir_kit:quiet(Config).
 
-end_per_suite(Config) -> weir_server_loop_lib:loud(Config).
+end_per_suite(Config) -> weir_kit:loud(Config).
 
 %% ---------------------------------------------------------------- timeout
 
@@ -248,7 +248,7 @@ suspended_over(Ms) ->
             stop(Pid),
             suspended_over(2 * Ms)
     after 0 ->
-        ok = until(fun() -> weir_server_loop_lib:mailbox(Pid) =:= 1 end),
+        ok = until(fun() -> queue_len(Pid) =:= 1 end),
         weir_server_loop_lib:none_of(fun(_) -> true end),
         ok = sys:resume(Pid),
         ?assertEqual({info, late}, next()),
@@ -374,7 +374,7 @@ bad_actions(_) ->
             Ref = monitor(process, Pid),
             act(Pid, Action),
             ?assertMatch({Action, {bad_return_value, {noreply, _, Action}}}, {Action, down(Ref, Pid)}),
-            weir_server_loop_lib:drain_events()
+            take_messages()
         end
      || Action <- bad(), Mod <- [weir_server_probe, weir_server_probe_batch]
     ].
@@ -474,7 +474,7 @@ become_bad(_) ->
             Ref = monitor(process, Pid),
             gen_server:cast(Pid, {do, change, fun(_, _) -> Bad end}),
             ?assertEqual({bad_return_value, Bad}, down(Ref, Pid)),
-            weir_server_loop_lib:drain_events()
+            take_messages()
         end
      || Bad <- [{become, "list", s}, {become, weir_server_probe, s, bad_action}, {become, weir_server_probe}]
     ].
@@ -502,7 +502,7 @@ become_with_drained(_) ->
                 [gen_server:cast(Pid, N) || N <- lists:seq(101, 300)]
             end),
             settle(Pid),
-            Names = lists:append([names(Event) || Event <- weir_server_loop_lib:drain_events()]),
+            Names = lists:append([names(Event) || Event <- take_messages()]),
             ?assertEqual({Mod, lists:seq(1, 300)}, {Mod, [N || N <- Names, is_integer(N)]}),
             ?assertMatch(#{handled := #{casts := 366}, dropped := #{casts := 0}}, info(Pid)),
             stop(Pid)
