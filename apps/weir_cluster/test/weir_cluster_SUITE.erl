@@ -189,7 +189,9 @@ requests(_Config) ->
             ?assertEqual([{reply, name(B)}], lists:usort(do(A, fun() ->
                 [weir_cluster:receive_response(Id, wait_ms()) || Id <- Ids(node, 100)]
             end))),
-            ?assertEqual({error, asked_to}, do(A, fun() -> weir_cluster:receive_response(hd(Ids(die, 1)), wait_ms()) end)),
+            ?assertEqual({error, asked_to}, do(A, fun() ->
+                weir_cluster:receive_response(hd(Ids(die, 1)), wait_ms())
+            end)),
             weir_cluster_test_lib:all_live(B),
             Node = name(B),
             ?assertEqual({timeout, {message_queue_len, 0}}, do(A, fun() ->
@@ -617,8 +619,8 @@ claims_are_exclusive(_Config) ->
             ok = weir_kit:same(claimers, 0, Count(-1)),
             Node
         end,
-        Again = fun() -> at_once(20, fun() -> [weir_cluster:claim(p, Claim, wait_ms()) || _ <- lists:seq(1, 20)] end) end,
-        Results = lists:append([do(One, Again) || One <- Cluster]),
+        Again = fun() -> [weir_cluster:claim(p, Claim, wait_ms()) || _ <- lists:seq(1, 20)] end,
+        Results = lists:append([do(One, fun() -> at_once(20, Again) end) || One <- Cluster]),
         ?assertEqual(lists:sort([{ok, name(One)} || One <- Cluster]), lists:usort(lists:append(Results))),
         ?assert(maps:get(spilled, info(A)) > 0),
         all_free(Cluster)
@@ -808,7 +810,8 @@ large_terms(_Config) ->
         Key = key(A, name(B)),
         ?assert(do(A, fun() ->
             Term = {binary:copy(<<"x">>, 5_000_000), lists:seq(1, 100_000)},
-            lists:all(fun(_) -> weir_cluster:call_key(p, Key, {echo, Term}, wait_ms()) =:= {ok, Term} end, lists:seq(1, 3))
+            Echo = fun(_) -> weir_cluster:call_key(p, Key, {echo, Term}, wait_ms()) =:= {ok, Term} end,
+            lists:all(Echo, lists:seq(1, 3))
         end))
     end).
 

@@ -1,5 +1,5 @@
-%% Nodes that are killed and cut off. Each node writes down what was begun there, and the callers what they were told; the
-%% two must agree.
+%% Nodes that are killed and cut off. Each node writes down what was begun there, and the callers what they were told.
+%% The two must agree.
 -module(weir_cluster_failure_SUITE).
 -include_lib("stdlib/include/assert.hrl").
 
@@ -111,7 +111,8 @@ nothing_is_logged(_Config) ->
         end),
         os("KILL", B),
         ok = call(C, weir_cluster, stop, [p]),
-        until(fun() -> maps:get(nodes, info(A)) =:= [] andalso do(A, fun weir_cluster_test_calls:monitors/0) =:= [] end),
+        Monitors = fun weir_cluster_test_calls:monitors/0,
+        until(fun() -> maps:get(nodes, info(A)) =:= [] andalso do(A, Monitors) =:= [] end),
         ?assertEqual([], call(A, ets, lookup, [weir_cluster_test_begun, logged])),
         do(A, fun() ->
             ok = logger:remove_handler(?MODULE),

@@ -335,8 +335,8 @@ claims_beside_a_frozen_node(_Config) ->
         os("STOP", B),
         ?assertEqual({ok, name(A)}, do(A, fun() ->
             Me = self(),
-            Claim = fun() -> weir_cluster:claim(p, fun(_) -> Me ! claimed, receive release -> ok end end, wait_ms()) end,
-            Claimers = [spawn(Claim) || _ <- [1, 2]],
+            Hold = fun(_) -> Me ! claimed, receive release -> ok end end,
+            Claimers = [spawn(fun() -> weir_cluster:claim(p, Hold, wait_ms()) end) || _ <- [1, 2]],
             _ = [receive claimed -> ok end || _ <- Claimers],
             _ = spawn(fun() ->
                 until(fun() ->

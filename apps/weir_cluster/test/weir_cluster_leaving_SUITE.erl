@@ -1,4 +1,4 @@
-%% Nodes that leave, and publications that are stopped: what is under way is finished, and what comes later goes elsewhere.
+%% Nodes that leave, and publications that are stopped: they finish what is under way, and later requests go elsewhere.
 -module(weir_cluster_leaving_SUITE).
 -include_lib("stdlib/include/assert.hrl").
 
@@ -194,7 +194,8 @@ killed_after_leaving(_Config) ->
                 end),
                 ok = call(B, weir_cluster, leave, [p]),
                 until(fun() -> seen(A, B) =:= gone end),
-                Answers = do(A, fun() -> [weir_cluster:call_key(p, Key, node, wait_ms()) || Key <- lists:seq(1, 100)] end),
+                Call = fun(Key) -> weir_cluster:call_key(p, Key, node, wait_ms()) end,
+                Answers = do(A, fun() -> lists:map(Call, lists:seq(1, 100)) end),
                 ?assertEqual([{ok, name(A)}], lists:usort(Answers))
             end
          || Which <- [member, intake]

@@ -1,8 +1,8 @@
 %% Clusters of nodes on this machine that are connected only with each other. A suite talks to its nodes through their
 %% standard input and output.
 %%
-%% A node takes a third of a second of a processor to start, so a suite that calls {@link keep_nodes/1} uses the nodes of
-%% a case that passed again. {@link with/3} cleans such a node first.
+%% The start of a node takes a third of a second of a processor. So a suite that calls {@link keep_nodes/1} uses the
+%% nodes of a case that passed again, and {@link with/3} cleans these nodes.
 -module(weir_cluster_test_lib).
 -include("../src/weir_cluster.hrl").
 
@@ -57,10 +57,9 @@ begun(Cluster) ->
 
 %% Two nodes that connect to each other at the same time, or just after they lost a connection, may have to try again.
 connect(Cluster) ->
-    _ = weir_kit:in_parallel([
-        fun() -> [until(fun() -> call(A, net_kernel, connect_node, [name(B)]) end) || B <- Cluster, name(A) < name(B)] end
-     || A <- Cluster
-    ]),
+    Connect = fun(A, B) -> until(fun() -> call(A, net_kernel, connect_node, [name(B)]) end) end,
+    ToLater = fun(A) -> [Connect(A, B) || B <- Cluster, name(A) < name(B)] end,
+    _ = weir_kit:in_parallel([fun() -> ToLater(A) end || A <- Cluster]),
     ok.
 
 disconnect(A, B) -> call(A, erlang, disconnect_node, [name(B)]).
@@ -78,8 +77,8 @@ knows(One, Others) ->
             false
     end.
 
-%% Runs a test of where requests of these nodes go, while each of them knows Others nodes and lets them in. Their members
-%% are suspended meanwhile. Otherwise a node that is not scheduled for two seconds would be left out.
+%% Runs a test of where requests of these nodes go, while each of them knows Others nodes and lets them in. Suspends
+%% their members meanwhile: otherwise they leave out a node that is not scheduled for two seconds.
 steady(Cluster, Others, Test) ->
     Members = [
         begin
@@ -196,7 +195,8 @@ keep_or_stop(Cluster, AreSpecial) ->
     AreKept = not AreSpecial andalso ets:whereis(?MODULE) =/= undefined,
     {Kept, Others} = lists:partition(fun(One) -> AreKept andalso is_running(One) end, Cluster),
     ok = stop(Others),
-    _ = weir_kit:in_parallel([fun() -> call(One, ?MODULE, end_applications, [maps:get(processes, One)]) end || One <- Kept]),
+    EndApplications = fun(#{processes := First} = One) -> call(One, ?MODULE, end_applications, [First]) end,
+    _ = weir_kit:in_parallel([fun() -> EndApplications(One) end || One <- Kept]),
     _ = weir_kit:in_parallel([fun() -> call(One, ?MODULE, end_connections, []) end || One <- Kept]),
     true = ets:whereis(?MODULE) =:= undefined orelse ets:insert(?MODULE, [{name(One), One} || One <- Kept]),
     ok.
@@ -251,8 +251,8 @@ all_live(One) ->
         end)
     end).
 
-%% Makes Count calls again and again, until all of these nodes have answered. No other node may answer. A node whose load
-%% is known is preferred to a node that was silent for a second.
+%% Makes Count calls again and again, until all of these nodes have answered. No other node may answer. A client prefers
+%% a node whose load it knows to a node that was silent for a second.
 answered_by(All, Client, Count) ->
     until(fun() ->
         Answers = do(Client, fun() -> [weir_cluster:call(p, node, wait_ms()) || _ <- lists:seq(1, Count)] end),

@@ -5,9 +5,8 @@
 
 -compile([export_all, nowarn_export_all]).
 
--import(weir_watch_test_lib, [eventually/1, in_node/4, in_plain_node/4]).
-
--define(DEADLINE_MS, 60_000).
+-import(weir_watch_test_lib, [in_node/4, in_plain_node/4]).
+-import(weir_kit, [until/1, until_value/1, wait_ms/0]).
 
 all() ->
     [
@@ -42,7 +41,7 @@ one_for_each_next(_Config) ->
     Agent = subscribed(),
     #{at := First} = received(Agent),
     %% Two more seconds are over, and nobody has asked for them.
-    eventually(fun() -> maps:get(at, snapshot(Agent)) >= First + 2000 end),
+    until(fun() -> maps:get(at, snapshot(Agent)) >= First + 2000 end),
     ?assertEqual(none, receive {weir_watch, Agent, _} -> another after 0 -> none end),
     [ok = weir_watch_agent:next(Agent) || _ <- [1, 2, 3]],
     #{at := Second} = next(Agent),
@@ -55,15 +54,15 @@ one_for_each_next(_Config) ->
 ends_with_its_last_subscriber(_Config) ->
     {ok, Agent} = weir_watch_agent:start(),
     Subscribers = [spawn(fun() -> weir_watch_agent:subscribe(Agent), receive never -> ok end end) || _ <- [1, 2]],
-    eventually(fun() -> is_list(links(Agent)) andalso [] =:= Subscribers -- monitored(Agent) end),
+    until(fun() -> is_list(links(Agent)) andalso [] =:= Subscribers -- monitored(Agent) end),
     Processes = links(Agent),
     Monitor = monitor(process, Agent),
     [First, Second] = Subscribers,
     exit(First, kill),
-    eventually(fun() -> not lists:member(First, monitored(Agent)) end),
+    until(fun() -> not lists:member(First, monitored(Agent)) end),
     ?assert(is_process_alive(Agent)),
     exit(Second, kill),
-    ?assertEqual(normal, receive {'DOWN', Monitor, _, _, Reason} -> Reason after ?DEADLINE_MS -> alive end),
+    ?assertEqual(normal, receive {'DOWN', Monitor, _, _, Reason} -> Reason after wait_ms() -> alive end),
     gone(Processes).
 
 killed_leaves_nothing(_Config) ->
@@ -77,7 +76,7 @@ killed_leaves_nothing(_Config) ->
 stopped_leaves_nothing(_Config) ->
     Agent = subscribed(),
     Busy = long_mailbox(),
-    eventually(fun() -> suspect(Busy, Agent) =/= none end),
+    until(fun() -> suspect(Busy, Agent) =/= none end),
     Processes = links(Agent),
     ok = weir_watch_agent:stop(Agent),
     gone([Agent | Processes]),
@@ -89,7 +88,7 @@ scanner_killed(_Config) ->
     [Scanner] = [Pid || Pid <- links(Agent), {_, {weir_watch_scan, init, 1}} <- [process_info(Pid, initial_call)]],
     exit(Scanner, kill),
     Busy = long_mailbox(),
-    eventually(fun() -> suspect(Busy, Agent) =/= none end),
+    until(fun() -> suspect(Busy, Agent) =/= none end),
     ok = weir_watch_agent:stop(Agent),
     exit(Busy, kill).
 
@@ -97,13 +96,13 @@ scanner_killed(_Config) ->
 sleeper_killed(_Config) ->
     Agent = subscribed(),
     Count = fun() -> #{delays := #{counts := Counts}} = next(Agent), lists:sum(Counts) end,
-    eventually(fun() -> Count() > 10 end),
+    until(fun() -> Count() > 10 end),
     [Sleeper] = [Pid || Pid <- links(Agent), {_, {weir_watch_delay, _, _}} <- [process_info(Pid, current_function)]],
     exit(Sleeper, kill),
     gone([Sleeper]),
     Before = Count(),
     ?assert(Before > 10),
-    eventually(fun() -> Count() > Before + 5 end),
+    until(fun() -> Count() > Before + 5 end),
     ok = weir_watch_agent:stop(Agent).
 
 %% Each bound belongs to what it bounds.
@@ -131,7 +130,7 @@ turn_without_pids(_Config) ->
     {ok, Slow} = weir_watch_form_server:start(fun() -> none end, fun(_, S) -> receive never -> S end end),
     Callers = [spawn(fun() -> gen_server:call(Slow, work, infinity) end) || _ <- lists:seq(1, 50)],
     Waited = fun() -> case suspect(Slow, Agent) of #{waiters := Waiters} -> Waiters > 0; none -> false end end,
-    eventually(Waited),
+    until(Waited),
     [Scanner] = [Pid || Pid <- links(Agent), {_, {weir_watch_scan, init, 1}} <- [process_info(Pid, initial_call)]],
     true = erlang:suspend_process(Scanner),
     Agent ! {scan, Scanner, #{
@@ -161,7 +160,7 @@ in_front_of_a_cycle(_Config) ->
         #{diagnoses := Diagnoses} = next(Agent),
         lists:sort([Pid || #{pid := Pid, cause := deadlock} <- Diagnoses])
     end,
-    eventually(fun() -> [First, Second] -- Diagnosed() =:= [] end),
+    until(fun() -> [First, Second] -- Diagnosed() =:= [] end),
     %% It is looked at for longer than these.
     ?assertMatch(#{chain := [First | _]}, suspect(Front, Agent)),
     ?assertEqual([lists:sort([First, Second]) || _ <- [1, 2, 3]], [Diagnosed() || _ <- [1, 2, 3]]),
@@ -178,13 +177,13 @@ callee_of_a_call(_Config) ->
     end),
     Callee = fun() ->
         Looker = weir_watch_look:start_link(Server, all),
-        #{callee := Its} = receive {looked, Looker, Look} -> Look after ?DEADLINE_MS -> error(no_look) end,
+        #{callee := Its} = receive {looked, Looker, Look} -> Look after wait_ms() -> error(no_look) end,
         true = unlink(Looker),
         exit(Looker, kill),
         Its
     end,
     Calls = fun(Pid) ->
-        eventually(fun() -> process_info(Pid, current_function) =:= {current_function, {gen, do_call, 4}} end)
+        until(fun() -> process_info(Pid, current_function) =:= {current_function, {gen, do_call, 4}} end)
     end,
     ?assertEqual(unknown, Callee()),
     ok = gen_server:call(Server, quit, infinity),
@@ -228,10 +227,10 @@ idle_functions(_Config) ->
         element(2, gen_event:start(Options))
     ],
     Function = fun(Pid) -> element(2, process_info(Pid, current_function)) end,
-    eventually(fun() -> lists:all(fun weir_watch_ask:is_loop/1, [Function(Pid) || Pid <- Awake]) end),
+    until(fun() -> lists:all(fun weir_watch_ask:is_loop/1, [Function(Pid) || Pid <- Awake]) end),
     Heap = fun(Pid) -> element(2, process_info(Pid, total_heap_size)) end,
     %% One that hibernates has hardly a heap.
-    eventually(fun() -> lists:all(fun(Pid) -> Heap(Pid) < 233 end, Asleep) end),
+    until(fun() -> lists:all(fun(Pid) -> Heap(Pid) < 233 end, Asleep) end),
     [?assertEqual({Function(Pid), true}, {Function(Pid), weir_watch_ask:is_loop(Function(Pid))}) || Pid <- Asleep],
     [exit(Pid, kill) || Pid <- Awake ++ Asleep].
 
@@ -254,7 +253,7 @@ looker_killed(_Config) ->
     Agent = subscribed(),
     Before = links(Agent),
     Busy = long_mailbox(),
-    eventually(fun() -> suspect(Busy, Agent) =/= none end),
+    until(fun() -> suspect(Busy, Agent) =/= none end),
     Lookers = links(Agent) -- Before,
     1 = erlang:trace(Agent, true, [call, set_on_spawn]),
     1 = erlang:trace_pattern({erlang, process_info, 2}, true, []),
@@ -263,7 +262,7 @@ looker_killed(_Config) ->
     %% Which comes after what may be long.
     receive
         {trace, _, call, {erlang, process_info, [Busy, [current_function, current_stacktrace]]}} -> ok
-    after ?DEADLINE_MS -> error(not_looked_at)
+    after wait_ms() -> error(not_looked_at)
     end,
     Asked = asked_of(Busy),
     ?assertEqual([], [Item || Item <- [links, monitors], lists:member(Item, Asked)]),
@@ -286,11 +285,11 @@ late_seconds(_Config) ->
     Busy = long_mailbox(),
     Sender = spawn(fun() -> sends(Busy) end),
     Queue = fun() -> {_, Length} = process_info(Busy, message_queue_len), Length end,
-    eventually(fun() -> case suspect(Busy, Agent) of #{queues := [_, _ | _]} -> true; _ -> false end end),
+    until(fun() -> case suspect(Busy, Agent) of #{queues := [_, _ | _]} -> true; _ -> false end end),
     Tickers = [Pid || Pid <- links(Agent), {_, {weir_watch_agent, ticker, 1}} <- [process_info(Pid, initial_call)]],
     [true = erlang:suspend_process(Ticker) || Ticker <- Tickers],
     Before = Queue(),
-    eventually(fun() -> Queue() > Before + 100_000 end),
+    until(fun() -> Queue() > Before + 100_000 end),
     [true = erlang:resume_process(Ticker) || Ticker <- Tickers],
     Growths = [
         Growth
@@ -316,7 +315,7 @@ tickers_killed(_Config) ->
     ?assertMatch([_ | _], Killed),
     [exit(Ticker, kill) || Ticker <- Killed],
     gone(Killed),
-    eventually(fun() -> length(Tickers()) =:= length(Killed) end),
+    until(fun() -> length(Tickers()) =:= length(Killed) end),
     ?assert(lists:all(fun(_) -> maps:get(at, next(Agent)) > Before end, [1, 2, 3])),
     ok = weir_watch_agent:stop(Agent).
 
@@ -325,21 +324,21 @@ suspects_come_and_go(_Config) ->
     Busy = spawn(fun() -> receive never -> ok end end),
     true = register(weir_watch_agent_suite_busy, Busy),
     [Busy ! I || I <- lists:seq(1, 300)],
-    eventually(fun() ->
+    until(fun() ->
         case suspect(Busy, Agent) of
             #{name := weir_watch_agent_suite_busy, queue := 300, answers := true} -> true;
             _ -> false
         end
     end),
     exit(Busy, kill),
-    eventually(fun() -> suspect(Busy, Agent) =:= none end),
+    until(fun() -> suspect(Busy, Agent) =:= none end),
     ok = weir_watch_agent:stop(Agent).
 
 %% No message, no exit: what is in its mailbox is what the test has sent.
 suspects_are_left_alone(_Config) ->
     Agent = subscribed(),
     Busy = long_mailbox(),
-    eventually(fun() ->
+    until(fun() ->
         case suspect(Busy, Agent) of
             #{doing := [_ | _], queues := Queues} -> length(Queues) >= 3;
             _ -> false
@@ -355,7 +354,7 @@ suspects_are_left_alone(_Config) ->
 inspected(_Config) ->
     Agent = subscribed(),
     [First, Second] = [spawn(fun() -> receive never -> ok end end) || _ <- [1, 2]],
-    Looked = fun(Pid) -> eventually(fun() ->
+    Looked = fun(Pid) -> until(fun() ->
         case suspect(Pid, Agent) of
             #{doing := [_ | _], queue := 0} -> true;
             _ -> false
@@ -371,7 +370,7 @@ inspected(_Config) ->
     end),
     Looked(Second),
     exit(Other, kill),
-    eventually(fun() -> suspect(Second, Agent) =:= none end),
+    until(fun() -> suspect(Second, Agent) =:= none end),
     ?assertMatch(#{}, suspect(First, Agent)),
     %% From one who has not subscribed it is nothing.
     Stranger = spawn(fun() -> weir_watch_agent:inspect(Agent, Second) end),
@@ -421,7 +420,7 @@ who_it_is_later(_Config) ->
     Pid ! smaller,
     receive emptied -> ok end,
     Module = fun() -> case suspect(Pid, Agent) of #{module := Known} -> Known; _ -> undefined end end,
-    eventually(fun() -> Module() =:= ?MODULE end),
+    until(fun() -> Module() =:= ?MODULE end),
     ok = weir_watch_agent:stop(Agent),
     exit(Pid, kill).
 
@@ -437,11 +436,11 @@ no_old_findings(_Config) ->
     ok = weir_watch_agent:inspect(Agent, Server),
     case weir_watch_trace:is_possible() of
         true ->
-            eventually(fun() -> case suspect(Server, Agent) of #{senders := [Sender]} -> true; _ -> false end end),
+            until(fun() -> case suspect(Server, Agent) of #{senders := [Sender]} -> true; _ -> false end end),
             true = unlink(Sender),
             exit(Sender, kill),
             Server ! '$go',
-            eventually(fun() -> case suspect(Server, Agent) of
+            until(fun() -> case suspect(Server, Agent) of
                 #{senders := [], sent_by := [], handled := 0, arriving := 0} -> true;
                 _ -> false
             end end);
@@ -498,7 +497,7 @@ tracer_killed(_Config) ->
             _ = handles(Server, Agent),
             [Tracer] = tracers(Agent),
             exit(Tracer, kill),
-            eventually(fun() -> case tracers(Agent) of [Another] -> Another =/= Tracer; [] -> false end end);
+            until(fun() -> case tracers(Agent) of [Another] -> Another =/= Tracer; [] -> false end end);
         false ->
             ?assertEqual([], tracers(Agent))
     end,
@@ -515,7 +514,7 @@ large_messages(_Config) ->
     _ = looked_at(Suspect, Agent),
     case weir_watch_trace:is_possible() of
         true ->
-            eventually(fun() -> too_large(Suspect, Agent) end),
+            until(fun() -> too_large(Suspect, Agent) end),
             ?assertEqual([], tracers(Agent)),
             ?assertMatch(#{senders := [], messages := []}, suspect(Suspect, Agent));
         false ->
@@ -534,7 +533,7 @@ sends_large(To, Message) ->
 
 %% As the agent has noted of a suspect; of what it keeps of one nothing else can be true.
 too_large(Pid, Agent) ->
-    [Suspect] = [Suspect || #{Pid := Suspect} <- tuple_to_list(sys:get_state(Agent, ?DEADLINE_MS))],
+    [Suspect] = [Suspect || #{Pid := Suspect} <- tuple_to_list(sys:get_state(Agent, wait_ms()))],
     lists:member(true, tuple_to_list(Suspect)).
 
 %% In whose mailbox more is than is read: who sends, from which function, and what.
@@ -546,7 +545,7 @@ who_sends(_Config) ->
     ok = weir_watch_agent:inspect(Agent, Suspect),
     case weir_watch_trace:is_possible() of
         true ->
-            #{senders := Senders, sent_by := By, messages := Kinds} = eventually(fun() ->
+            #{senders := Senders, sent_by := By, messages := Kinds} = until_value(fun() ->
                 case suspect(Suspect, Agent) of #{senders := [_ | _]} = Known -> Known; _ -> false end
             end),
             ?assertEqual({[Sender], [{{?MODULE, casts, 1}, 1.0}], [{<<"cast {log,_}">>, 1.0}]}, {Senders, By, Kinds});
@@ -580,7 +579,7 @@ calls_sometimes(Server) ->
     receive after 50 -> calls_sometimes(Server) end.
 
 handles(Server, Agent) ->
-    eventually(fun() ->
+    until_value(fun() ->
         case suspect(Server, Agent) of
             #{handled := Handled} = Suspect when is_integer(Handled), Handled > 0 -> Suspect;
             _ -> false
@@ -632,7 +631,7 @@ shapes_not_contents(_Config) ->
     Told = fun() ->
         case suspect(Pid, Agent) of #{messages := [_ | _] = Messages} -> Messages; _ -> false end
     end,
-    Messages = eventually(Told),
+    Messages = until_value(Told),
     ?assertEqual(
         lists:sort([
             <<"call {get,_}">>, <<"cast {put,_,_}">>, <<"binary">>, <<"map">>, <<"list">>, <<"tuple">>,
@@ -655,7 +654,7 @@ waits_for_whom(_Config) ->
     {ok, Slow} = weir_watch_form_server:start(fun() -> none end, fun(_, S) -> receive never -> S end end),
     Caller = spawn(fun() -> gen_server:call(Slow, work, infinity) end),
     ok = weir_watch_agent:inspect(Agent, Caller),
-    eventually(fun() ->
+    until(fun() ->
         case suspect(Caller, Agent) of
             #{waits_for := Slow, chain := [Slow]} -> true;
             _ -> false
@@ -665,7 +664,7 @@ waits_for_whom(_Config) ->
     [exit(Pid, kill) || Pid <- [Caller, Slow]].
 
 looked_at(Pid, Agent) ->
-    eventually(fun() -> case suspect(Pid, Agent) of #{doing := [_ | _]} = Suspect -> Suspect; _ -> false end end).
+    until_value(fun() -> case suspect(Pid, Agent) of #{doing := [_ | _]} = Suspect -> Suspect; _ -> false end end).
 
 %% Twenty are in trouble: who is inspected is looked at all the same, and who is not is missed in words.
 inspected_beside_many(_Config) -> ok = in_plain_node([], ?MODULE, beside_many, []).
@@ -679,11 +678,11 @@ beside_many() ->
             lists:any(fun(Text) -> string:find(Text, "left out") =/= nomatch end, Limits)
     end,
     Quiet = spawn(fun() -> receive never -> ok end end),
-    eventually(Says),
+    until(Says),
     ok = weir_watch_agent:inspect(Agent, Quiet),
-    eventually(fun() -> is_map(suspect(Quiet, Agent)) end),
+    until(fun() -> is_map(suspect(Quiet, Agent)) end),
     %% If there was room for it among the twenty just then, it is inspected again when it has been forgotten.
-    eventually(fun() ->
+    until(fun() ->
         #{suspects := Suspects} = next(Agent),
         lists:any(fun(#{pid := Pid}) -> Pid =:= Quiet end, Suspects) orelse
             (ok = weir_watch_agent:inspect(Agent, Quiet)),
@@ -698,15 +697,15 @@ agent_dies_meanwhile(_Config) ->
     Asker = spawn(fun() -> Test ! {self(), weir_watch:diagnose(#{seconds => 60})} end),
     Agent = whereis(weir_watch_agent),
     %% Not only by the keeper.
-    eventually(fun() ->
+    until(fun() ->
         {monitored_by, Pids} = process_info(Agent, monitored_by),
         Pids -- [there(weir_watch_keeper)] =/= []
     end),
     exit(Agent, kill),
-    ?assertEqual({error, killed}, receive {Asker, Answer} -> Answer after ?DEADLINE_MS -> none end),
+    ?assertEqual({error, killed}, receive {Asker, Answer} -> Answer after wait_ms() -> none end),
     ok = application:stop(weir_watch),
     Starter = spawn(fun() -> Test ! {self(), weir_watch_agent:start()} end),
-    {ok, Alone} = receive {Starter, Started} -> Started after ?DEADLINE_MS -> none end,
+    {ok, Alone} = receive {Starter, Started} -> Started after wait_ms() -> none end,
     gone([Alone]).
 
 %% From OTP 28 on there is one for each session.
@@ -735,7 +734,7 @@ monitor_taken_meanwhile_stays(_Config) ->
         #{limits := Limits} = next(Agent),
         lists:any(fun(Text) -> string:find(Text, "system monitor") =/= nomatch end, Limits)
     end,
-    erlang:function_exported(trace, system, 3) orelse eventually(Says),
+    erlang:function_exported(trace, system, 3) orelse until(Says),
     ok = weir_watch_agent:stop(Agent),
     ?assertEqual({Mine, [busy_port]}, erlang:system_monitor()),
     _ = erlang:system_monitor(undefined),
@@ -752,13 +751,13 @@ monitor_is_free_again(_Config) ->
         #{limits := Limits} = next(Agent),
         lists:any(fun(Text) -> string:find(Text, "system monitor") =/= nomatch end, Limits)
     end,
-    eventually(fun() -> not Says() end),
+    until(fun() -> not Says() end),
     case erlang:function_exported(trace, system, 3) of
         true -> ?assertEqual(undefined, erlang:system_monitor());
         false -> ?assertMatch({Agent, _}, erlang:system_monitor())
     end,
     ok = weir_watch_agent:stop(Agent),
-    eventually(fun() -> erlang:system_monitor() =:= undefined end).
+    until(fun() -> erlang:system_monitor() =:= undefined end).
 
 %% 5,000 messages may wait for it.
 overloaded(_Config) ->
@@ -773,7 +772,7 @@ log_hangs(_Config) ->
     ok = logger:add_handler(?MODULE, ?MODULE, #{config => #{hangs => self()}}),
     ok = logger:set_primary_config(level, warning),
     ?assertEqual({shutdown, overloaded}, overload(Agent)),
-    receive {hangs, Logs} -> exit(Logs, kill) after ?DEADLINE_MS -> error(no_warning) end,
+    receive {hangs, Logs} -> exit(Logs, kill) after wait_ms() -> error(no_warning) end,
     ok = logger:set_primary_config(level, none),
     ok = logger:remove_handler(?MODULE).
 
@@ -784,10 +783,10 @@ overload(Agent) ->
     %% tick that waits for it counts, and what is sent now waits behind that.
     Ticks = fun() -> {messages, Waiting} = process_info(Agent, messages), length([tick || tick <- Waiting]) end,
     Waited = Ticks(),
-    eventually(fun() -> Ticks() >= Waited + 4 end),
+    until(fun() -> Ticks() >= Waited + 4 end),
     [Agent ! nonsense || _ <- lists:seq(1, 5100)],
     true = erlang:resume_process(Agent),
-    receive {'DOWN', Monitor, _, _, Why} -> Why after ?DEADLINE_MS -> alive end.
+    receive {'DOWN', Monitor, _, _, Why} -> Why after wait_ms() -> alive end.
 
 %% 100 MB may be its own; it says so, and why it stops.
 too_much_memory(_Config) ->
@@ -795,7 +794,7 @@ too_much_memory(_Config) ->
     _ = next(Agent),
     Monitor = monitor(process, Agent),
     Warned = warned(fun() ->
-        _ = sys:replace_state(Agent, fun(State) -> put(?MODULE, lists:seq(1, 6_300_000)), State end, ?DEADLINE_MS),
+        _ = sys:replace_state(Agent, fun(State) -> put(?MODULE, lists:seq(1, 6_300_000)), State end, wait_ms()),
         ended_overloaded(Monitor)
     end),
     ?assertMatch([_, Bytes, _, 100_000_000] when Bytes > 100_000_000, Warned).
@@ -806,7 +805,7 @@ too_many_processes(_Config) ->
     Order = #{long => 200, samples => 1, burst => false, names => false, skip => []},
     Enough = weir_watch_scan:start_link(),
     ok = weir_watch_scan:turn(Enough, Order#{bytes => 100 * Number}),
-    receive {scan, Enough, #{bytes := Taken}} -> ?assert(Taken > 0) after ?DEADLINE_MS -> error(no_turn) end,
+    receive {scan, Enough, #{bytes := Taken}} -> ?assert(Taken > 0) after wait_ms() -> error(no_turn) end,
     true = unlink(Enough),
     exit(Enough, kill),
     Short = weir_watch_scan:start_link(),
@@ -815,7 +814,7 @@ too_many_processes(_Config) ->
     ok = weir_watch_scan:turn(Short, Order#{bytes => 10 * Number}),
     receive
         {'DOWN', Ended, _, _, {shutdown, {too_large, Bytes}}} -> ?assert(Bytes > 10 * Number)
-    after ?DEADLINE_MS -> error(alive)
+    after wait_ms() -> error(alive)
     end,
     Agent = subscribed(),
     _ = next(Agent),
@@ -830,7 +829,7 @@ too_many_processes(_Config) ->
 ended_overloaded(Monitor) ->
     receive
         {'DOWN', Monitor, _, _, Why} -> ?assertEqual({shutdown, overloaded}, Why)
-    after ?DEADLINE_MS -> error(alive)
+    after wait_ms() -> error(alive)
     end.
 
 %% Among 40,000 processes, for which the slices take 16 seconds, one without a name fills its own mailbox: all are read
@@ -846,9 +845,9 @@ burst(Idle) ->
             _ -> false
         end
     end,
-    eventually(Counted),
+    until(Counted),
     1 = erlang:trace(Agent, true, [send, 'receive']),
-    true = eventually(fun() -> floods_itself() =:= burst end),
+    until(fun() -> floods_itself() =:= burst end),
     ok.
 
 %% By what it is found.
@@ -872,7 +871,7 @@ found(Pid, Bursts) ->
             end;
         {trace, _, _, _} -> found(Pid, Bursts);
         {trace, _, _, _, _} -> found(Pid, Bursts)
-    after ?DEADLINE_MS -> error(not_found)
+    after wait_ms() -> error(not_found)
     end.
 
 %% The figures of the one warning that the agent logs meanwhile.
@@ -881,7 +880,7 @@ warned(Does) ->
     ok = logger:set_primary_config(level, warning),
     try
         Does(),
-        receive {warned, Figures} -> Figures after ?DEADLINE_MS -> error(no_warning) end
+        receive {warned, Figures} -> Figures after wait_ms() -> error(no_warning) end
     after
         ok = logger:set_primary_config(level, none),
         ok = logger:remove_handler(?MODULE)
@@ -907,7 +906,7 @@ diagnose_without_an_agent(_Config) ->
 asker_killed(_Config) ->
     undefined = whereis(weir_watch_agent),
     Asker = spawn(fun() -> weir_watch:diagnose(#{seconds => 3600}) end),
-    [Agent] = eventually(fun() ->
+    [Agent] = until_value(fun() ->
         Agents = [Pid || Pid <- processes(), proc_lib:translate_initial_call(Pid) =:= {weir_watch_agent, init, 1}],
         length(Agents) =:= 1 andalso monitored(hd(Agents)) -- [Asker] =/= [] andalso Agents
     end),
@@ -923,9 +922,9 @@ busy_agent(_Config) ->
     ok = weir_watch_agent:subscribe(Agent),
     Test = self(),
     Asker = spawn_link(fun() -> Test ! {self(), weir_watch:look([{seconds, 1}])} end),
-    eventually(fun() -> {message_queue_len, Queue} = process_info(Agent, message_queue_len), Queue >= 2 end),
+    until(fun() -> {message_queue_len, Queue} = process_info(Agent, message_queue_len), Queue >= 2 end),
     true = erlang:resume_process(Agent),
-    #{watched := Watched, limits := _} = receive {Asker, Snapshot} -> Snapshot after ?DEADLINE_MS -> none end,
+    #{watched := Watched, limits := _} = receive {Asker, Snapshot} -> Snapshot after wait_ms() -> none end,
     ?assert(Watched >= 1000),
     _ = next(Agent),
     ok = weir_watch_agent:stop(Agent).
@@ -952,7 +951,7 @@ wrong_options(_Config) ->
 application(_Config) ->
     {ok, _} = application:ensure_all_started(weir_watch),
     ?assert(is_list(weir_watch:diagnose())),
-    eventually(fun() -> is_map(weir_watch:snapshot()) end),
+    until(fun() -> is_map(weir_watch:snapshot()) end),
     %% Who starts it, or the keeper, may find that the other has done so.
     Spec = (weir_watch:child_spec([]))#{restart => temporary},
     ?assertEqual({ok, whereis(weir_watch_agent)}, weir_watch_keeper:start_child(weir_watch_sup, Spec)),
@@ -969,14 +968,14 @@ subscribed() ->
     ok = weir_watch_agent:subscribe(Agent),
     Agent.
 
-received(Agent) -> receive {weir_watch, Agent, Snapshot} -> Snapshot after ?DEADLINE_MS -> error(no_snapshot) end.
+received(Agent) -> receive {weir_watch, Agent, Snapshot} -> Snapshot after wait_ms() -> error(no_snapshot) end.
 
 next(Agent) ->
     Snapshot = received(Agent),
     ok = weir_watch_agent:next(Agent),
     Snapshot.
 
-snapshot(Agent) -> eventually(fun() -> weir_watch_test_lib:snapshot(Agent) end).
+snapshot(Agent) -> until_value(fun() -> weir_watch_test_lib:snapshot(Agent) end).
 
 suspect(Pid, Agent) ->
     #{suspects := Suspects} = snapshot(Agent),
@@ -998,7 +997,7 @@ monitored(Pid) ->
     {monitors, Monitors} = process_info(Pid, monitors),
     [Monitored || {process, Monitored} <- Monitors, is_pid(Monitored)].
 
-gone(Pids) -> eventually(fun() -> not lists:any(fun is_process_alive/1, Pids) end).
+gone(Pids) -> until(fun() -> not lists:any(fun is_process_alive/1, Pids) end).
 
 %% ---------------------------------------------------------------- the application
 
@@ -1017,23 +1016,23 @@ all_die() ->
     _ = [there(Id) || Id <- Ids],
     %% One that cannot be started is tried again.
     Keeper = there(weir_watch_keeper),
-    ok = sys:suspend(Keeper, ?DEADLINE_MS),
+    ok = sys:suspend(Keeper, wait_ms()),
     exit(whereis(weir_watch_agent), kill),
-    eventually(fun() -> whereis(weir_watch_agent) =:= undefined end),
+    until(fun() -> whereis(weir_watch_agent) =:= undefined end),
     true = register(weir_watch_agent, self()),
     1 = erlang:trace(Keeper, true, ['receive']),
-    ok = sys:resume(Keeper, ?DEADLINE_MS),
+    ok = sys:resume(Keeper, wait_ms()),
     %% The supervisor's answer.
     receive {trace, Keeper, 'receive', {_, {error, _}}} -> ok end,
     1 = erlang:trace(Keeper, false, ['receive']),
     true = unregister(weir_watch_agent),
-    eventually(fun() -> is_pid(whereis(weir_watch_agent)) end),
+    until(fun() -> is_pid(whereis(weir_watch_agent)) end),
     #{watched := _} = weir_watch:look(#{seconds => 1}),
     ?assert(lists:keymember(weir_watch, 1, application:which_applications())),
     ok.
 
 there(Id) ->
-    eventually(fun() ->
+    until_value(fun() ->
         case lists:keyfind(Id, 1, supervisor:which_children(weir_watch_sup)) of
             {Id, Pid, _, _} when is_pid(Pid) -> is_process_alive(Pid) andalso Pid;
             _ -> false
@@ -1045,13 +1044,13 @@ ends_at_its_limits(_Config) ->
     {ok, _} = application:ensure_all_started(weir_watch),
     Keeper = there(weir_watch_keeper),
     %% It has seen it.
-    eventually(fun() -> lists:member(weir_watch_agent, monitored_names(Keeper)) end),
+    until(fun() -> lists:member(weir_watch_agent, monitored_names(Keeper)) end),
     ?assertEqual({shutdown, overloaded}, overload(whereis(weir_watch_agent))),
     %% Twice it has looked since.
     _ = [Keeper ! look || _ <- [1, 2]],
-    _ = sys:get_state(Keeper, ?DEADLINE_MS),
+    _ = sys:get_state(Keeper, wait_ms()),
     ?assertEqual(undefined, whereis(weir_watch_agent)),
-    eventually(fun() -> [weir_watch_keeper] =:= [Id || {Id, _, _, _} <- supervisor:which_children(weir_watch_sup)] end),
+    until(fun() -> [weir_watch_keeper] =:= [Id || {Id, _, _, _} <- supervisor:which_children(weir_watch_sup)] end),
     ok = application:stop(weir_watch).
 
 monitored_names(Pid) ->

@@ -5,7 +5,8 @@
 
 -compile([export_all, nowarn_export_all]).
 
--import(weir_watch_test_lib, [eventually/1, in_node/4]).
+-import(weir_watch_test_lib, [in_node/4]).
+-import(weir_kit, [until/1, until_value/1]).
 
 all() -> weir_kit:cases(?MODULE).
 
@@ -80,10 +81,10 @@ beside_native_code() ->
     Asker = spawn(fun() -> weir_watch:messages(Busy) end),
     Monitors = fun(Pid) -> {monitors, All} = process_info(Pid, monitors), [Other || {process, Other} <- All] end,
     %% No process is asked that may be one of the kept scheduler's.
-    [Waits] = eventually(fun() -> case Monitors(Asker) of [_] = One -> One; [] -> false end end),
-    [Reader] = eventually(fun() -> case Monitors(Waits) -- [Asker] of [_] = One -> One; [] -> false end end),
+    [Waits] = until_value(fun() -> case Monitors(Asker) of [_] = One -> One; [] -> false end end),
+    [Reader] = until_value(fun() -> case Monitors(Waits) -- [Asker] of [_] = One -> One; [] -> false end end),
     true = exit(Asker, kill),
-    true = eventually(fun() -> not is_process_alive(Waits) andalso not is_process_alive(Reader) end),
+    until(fun() -> not is_process_alive(Waits) andalso not is_process_alive(Reader) end),
     ok.
 
 %% A call costs one reduction.

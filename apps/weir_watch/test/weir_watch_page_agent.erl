@@ -39,7 +39,7 @@ kill() ->
     end.
 
 %% Returns when each subscriber has had the snapshot and asked for another. Waits for the first subscriber.
-tell(Snapshot) -> gen_server:call(weir_watch_agent, {tell, Snapshot}, 60_000).
+tell(Snapshot) -> gen_server:call(weir_watch_agent, {tell, Snapshot}, weir_kit:wait_ms()).
 
 subscribe(Agent) -> gen_server:cast(Agent, {subscribe, self()}).
 

@@ -7,10 +7,7 @@
 
 -compile([export_all, nowarn_export_all]).
 
--import(weir_watch_test_lib, [eventually/1]).
-
-%% A node of another release compiles what it is sent, and has little time for that on a busy machine.
--define(PATIENCE_MS, 240_000).
+-import(weir_kit, [until/1, wait_ms/0]).
 
 all() -> [{group, side_by_side}, {group, module}, {group, command}, in_a_shell, of_its_own_node, keys].
 
@@ -51,7 +48,7 @@ init_per_suite(Config0) ->
         false ->
             _ = os:cmd("epmd -daemon"),
             %% It may not listen yet.
-            eventually(fun() -> element(1, erl_epmd:names("localhost")) =:= ok end),
+            until(fun() -> element(1, erl_epmd:names("localhost")) =:= ok end),
             {ok, _} = net_kernel:start(list_to_atom("weir_watch_" ++ os:getpid()), #{name_domain => shortnames}),
             [{distribution, started} | Config]
     end.
@@ -77,7 +74,7 @@ end_per_testcase(_Case, Config) -> stop_node(?config(peer, Config)).
 start_node(Name) ->
     Cookie = atom_to_list(erlang:get_cookie()),
     {ok, Peer, Node} = peer:start(#{
-        name => Name, connection => standard_io, wait_boot => 60_000,
+        name => Name, connection => standard_io, wait_boot => wait_ms(),
         args => ["-setcookie", Cookie, "-connect_all", "false"]
     }),
     {Peer, Node}.
@@ -116,7 +113,7 @@ killed(Config) ->
     Before = traces(Config),
     {Pid, _Agent} = attached(?config(node, Config)),
     exit(Pid, kill),
-    eventually(fun() -> traces(Config) =:= Before end).
+    until(fun() -> traces(Config) =:= Before end).
 
 %% The same while the agent traces a suspect, where the runtime has trace sessions.
 killed_while_it_traces(Config) ->
@@ -125,11 +122,11 @@ killed_while_it_traces(Config) ->
     _ = flood(Config),
     {Pid, _Agent} = attached(?config(node, Config)),
     case has_sessions(Config) of
-        true -> eventually(fun() -> word(Config) =/= 0 end);
+        true -> until(fun() -> word(Config) =/= 0 end);
         false -> ok
     end,
     exit(Pid, kill),
-    eventually(fun() -> traces(Config) =:= Before end).
+    until(fun() -> traces(Config) =:= Before end).
 
 %% The first one's end leaves the second one what it needs.
 two(Config) ->
@@ -142,7 +139,7 @@ two(Config) ->
     _ = [{snapshot(Agent), weir_watch_agent:next(Agent)} || _ <- [1, 2, 3]],
     %% Until the first one has ended, and that is known there, he is attached.
     Guard = call(Config, erlang, whereis, [weir_watch_guard]),
-    eventually(fun() ->
+    until(fun() ->
         {monitors, Monitored} = call(Config, erlang, process_info, [Guard, monitors]),
         not lists:member({process, First}, Monitored)
     end),
@@ -168,7 +165,7 @@ many_at_once(Config) ->
      || _ <- lists:seq(1, 8)
     ],
     [receive {'DOWN', Monitor, process, Pid, Reason} -> ?assertEqual(done, Reason) end || {Pid, Monitor} <- Workers],
-    eventually(fun() -> traces(Config) =:= Before end).
+    until(fun() -> traces(Config) =:= Before end).
 
 one_after_the_other(Config) ->
     Before = traces(Config),
@@ -189,7 +186,7 @@ agent_gone(Config) ->
     Monitor = monitor(process, Agent),
     exit(Agent, kill),
     receive {'DOWN', Monitor, process, Agent, _} -> ok end,
-    eventually(fun() ->
+    until(fun() ->
         {ok, Another, Second} = weir_watch_remote:attach(Node),
         ok = weir_watch_remote:detach(Second),
         Another =/= Agent
@@ -247,7 +244,7 @@ unreachable(Config) ->
     ?assertEqual({error, {no_host, "nowhere-at-all"}}, weir_watch_remote:attach(Named("nobody", "nowhere-at-all"))),
     stop_node(?config(peer, Config)),
     %% It may not have ended yet.
-    weir_watch_test_lib:eventually(fun() ->
+    until(fun() ->
         case weir_watch_remote:attach(?config(node, Config)) of
             {error, {no_name, _}} -> true;
             {error, _} -> false;
@@ -272,7 +269,7 @@ has_erl(Root) -> filelib:is_regular(Root ++ "/usr/bin/erl").
 
 looked_at_in(Root, Release, Config) ->
     {ok, Peer, Node} = peer:start(#{
-        name => peer:random_name(), connection => standard_io, wait_boot => ?PATIENCE_MS,
+        name => peer:random_name(), connection => standard_io, wait_boot => wait_ms(),
         exec => {os:find_executable("chroot"), [Root, "/usr/bin/erl"]},
         args => ["-setcookie", atom_to_list(erlang:get_cookie()), "-connect_all", "false"]
     }),
@@ -294,7 +291,7 @@ looked_at_in(Root, Release, Config) ->
         {Status, Json} = weir(There, ["top", atom_to_list(Node), "--json", "--seconds", "1"]),
         ?assert(Status =:= 0 orelse Status =:= 1, Json),
         ?assertNotEqual(nomatch, string:find(Json, "\"otp\":\"" ++ Release ++ "\"")),
-        eventually(fun() -> traces(There) =:= Before end)
+        until(fun() -> traces(There) =:= Before end)
     after
         stop_node(Peer)
     end.
@@ -318,10 +315,10 @@ attached(Node) ->
         Self ! {self(), Agent},
         receive after infinity -> ok end
     end),
-    receive {Pid, Agent} -> {Pid, Agent} after ?PATIENCE_MS -> ct:fail(not_attached) end.
+    receive {Pid, Agent} -> {Pid, Agent} after wait_ms() -> ct:fail(not_attached) end.
 
 snapshot(Agent) ->
-    receive {weir_watch, Agent, Snapshot} -> Snapshot after ?PATIENCE_MS -> ct:fail(no_snapshot) end.
+    receive {weir_watch, Agent, Snapshot} -> Snapshot after wait_ms() -> ct:fail(no_snapshot) end.
 
 %% What attaching could leave on the node: modules, also old ones; processes that run them or the guard; names; tables
 %% of theirs; trace sessions, and the word in which they count.
@@ -403,7 +400,7 @@ healthy(Config) ->
     ?assertNotEqual(nomatch, string:find(Text, "weir takes")),
     {0, Json} = weir(Config, ["top", Node, "--once", "--json", "--seconds", "1"]),
     [?assertNotEqual(nomatch, string:find(Json, Part)) || Part <- ["\"diagnoses\":[]", "\"limits\":[", "\"cost\":{"]],
-    eventually(fun() -> traces(Config) =:= Before end).
+    until(fun() -> traces(Config) =:= Before end).
 
 %% Somebody else has the node's system monitor, which is why something may be wrong that is not found. From OTP 28 on
 %% everybody may have one.
@@ -428,13 +425,13 @@ in_trouble(Config) ->
     Pid = flood(Config),
     Node = atom_to_list(?config(node, Config)),
     Name = "<0." ++ tl(string:find(string:slice(pid_to_list(Pid), 1), ".")),
-    eventually(fun() ->
+    until(fun() ->
         case weir(Config, ["top", Node, "--json", "--seconds", "3"]) of
             {1, "{" ++ _ = Json} -> string:find(Json, "\"pid\":\"" ++ Name ++ "\"") =/= nomatch;
             {0, "{" ++ _} -> false
         end
     end),
-    eventually(fun() ->
+    until(fun() ->
         case weir(Config, ["top", Node, "--once", "--seconds", "3"]) of
             {1, Text} -> string:find(Text, Name) =/= nomatch;
             {0, _} -> false
@@ -495,7 +492,7 @@ screen(Config) ->
     keys(T, [3]),
     ?assertEqual(0, ended(T)),
     mode(T, "sane"),
-    eventually(fun() -> traces(Config) =:= Before end).
+    until(fun() -> traces(Config) =:= Before end).
 
 gone_and_back(Config) ->
     Node = ?config(node, Config),
@@ -505,19 +502,19 @@ gone_and_back(Config) ->
     shows(T, "Trying again."),
     [Name, _] = string:split(atom_to_list(Node), "@"),
     %% Its name is not free yet, where epmd has to hear of its end.
-    eventually(fun() ->
+    until(fun() ->
         {ok, Names} = erl_epmd:names("localhost"),
         not lists:keymember(Name, 1, Names)
     end),
     {Peer, Node} = start_node(Name),
     %% The message is gone from the screen: each begins in the corner, so what counts is the last one.
-    eventually(fun() ->
+    until(fun() ->
         Last = lists:last(string:split(output(T), "\e[H", all)),
         string:find(Last, "memory") =/= nomatch andalso string:find(Last, "Trying again.") =:= nomatch
     end),
     keys(T, "q"),
     ?assertEqual(0, ended(T)),
-    eventually(fun() -> maps:get(loaded, traces([{peer, Peer}])) =:= [] end),
+    until(fun() -> maps:get(loaded, traces([{peer, Peer}])) =:= [] end),
     stop_node(Peer).
 
 %% kill -9 of what runs the command: the node is as before, and so is the terminal.
@@ -528,8 +525,8 @@ command_killed(Config) ->
     ?assertNotEqual(Before, traces(Config)),
     _ = os:cmd("kill -9 " ++ get({T, pid})),
     _ = ended(T),
-    eventually(fun() -> traces(Config) =:= Before end),
-    eventually(fun() -> mode(T) =:= "sane" end).
+    until(fun() -> traces(Config) =:= Before end),
+    until(fun() -> mode(T) =:= "sane" end).
 
 %% The terminal is closed.
 terminal_killed(Config) ->
@@ -538,7 +535,7 @@ terminal_killed(Config) ->
     shows(T, "memory"),
     {os_pid, Python} = erlang:port_info(T, os_pid),
     _ = os:cmd("kill -9 " ++ integer_to_list(Python)),
-    eventually(fun() -> traces(Config) =:= Before end).
+    until(fun() -> traces(Config) =:= Before end).
 
 %% {Status, what it prints on either output}.
 weir(Config, Args) ->
@@ -560,7 +557,7 @@ weir_output(Port, Acc) ->
     receive
         {Port, {data, Data}} -> weir_output(Port, [Acc, Data]);
         {Port, {exit_status, Status}} -> {Status, lists:flatten(Acc)}
-    after ?PATIENCE_MS -> ct:fail({no_end, lists:flatten(Acc)})
+    after wait_ms() -> ct:fail({no_end, lists:flatten(Acc)})
     end.
 
 terminal(Config) ->
@@ -593,19 +590,19 @@ get_output(Port) ->
 
 %% Since the last look.
 shows(Port, Text) ->
-    eventually(fun() -> string:find(output(Port), Text) =/= nomatch end),
+    until(fun() -> string:find(output(Port), Text) =/= nomatch end),
     erase({Port, output}).
 
 mode(Port) ->
     true = port_command(Port, "mode\n"),
-    receive {Port, {data, {eol, "mode " ++ Mode}}} -> Mode after ?PATIENCE_MS -> ct:fail(no_mode) end.
+    receive {Port, {data, {eol, "mode " ++ Mode}}} -> Mode after wait_ms() -> ct:fail(no_mode) end.
 
 mode(Port, Mode) -> ?assertEqual(Mode, mode(Port)).
 
 ended(Port) ->
     receive
         {Port, {data, {eol, "exit " ++ Status}}} -> list_to_integer(Status)
-    after ?PATIENCE_MS -> ct:fail({no_end, output(Port)})
+    after wait_ms() -> ct:fail({no_end, output(Port)})
     end.
 
 %% ---------------------------------------------------------------- in a shell
@@ -614,7 +611,7 @@ ended(Port) ->
 in_a_shell(Config) ->
     Before = traces(Config),
     in_a_shell(fun() -> weir_watch_top:run(#{node => ?config(node, Config)}) end, atom_to_list(?config(node, Config))),
-    eventually(fun() -> traces(Config) =:= Before end).
+    until(fun() -> traces(Config) =:= Before end).
 
 %% Where its agent does not run, one is there for as long as it is looked at.
 of_its_own_node(_Config) ->
@@ -623,9 +620,9 @@ of_its_own_node(_Config) ->
     Agents = fun() ->
         [Pid || Pid <- processes(), proc_lib:translate_initial_call(Pid) =:= {weir_watch_agent, init, 1}]
     end,
-    eventually(fun() -> Agents() =:= [] end),
+    until(fun() -> Agents() =:= [] end),
     in_a_shell(fun weir_watch:top/0, atom_to_list(node())),
-    eventually(fun() -> {whereis(weir_watch_guard), Agents()} =:= {undefined, []} end).
+    until(fun() -> {whereis(weir_watch_guard), Agents()} =:= {undefined, []} end).
 
 in_a_shell(Top, Node) ->
     Self = self(),
@@ -643,7 +640,7 @@ in_a_shell(Top, Node) ->
     Device ! {line, "\n"},
     receive
         {'DOWN', Monitor, process, Pid, Reason} -> ?assertEqual({ok, {messages, []}}, Reason)
-    after ?PATIENCE_MS -> ct:fail(no_end)
+    after wait_ms() -> ct:fail(no_end)
     end.
 
 %% An io device with 30 rows and 90 columns that sends its owner what is printed.
@@ -677,7 +674,7 @@ printed(Device, Text) ->
                 nomatch -> printed(Device, Text);
                 _ -> ok
             end
-    after ?PATIENCE_MS -> ct:fail({not_printed, Text})
+    after wait_ms() -> ct:fail({not_printed, Text})
     end.
 
 keys(_Config) ->
