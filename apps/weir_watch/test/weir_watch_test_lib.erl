@@ -1,18 +1,19 @@
 %% What the suites of weir_watch share.
 -module(weir_watch_test_lib).
 
--export([in_node/4, in_plain_node/4, snapshot/0, snapshot/1, says/2]).
--export([with_agent/3]).
+-export([in_node/4, in_plain_node/4, with_agent/3, snapshot/0, says/2]).
+-export([subscribed/0, received/1, next/1, snapshot_of/1, suspect/2, long_mailbox/0, links/1, monitored/1, gone/1]).
 
 -define(CALL_MS, 4_000_000).
 
-%% Returns the snapshot of the agent of this node, or of another agent. Returns `false' if there is none yet, or if the
-%% agent did not answer in time on a busy machine. Then the test asks again.
-snapshot() -> told(fun weir_watch:snapshot/0).
+%% Returns the snapshot of the agent of this node. Returns `false' if there is none yet, or if the agent did not answer in
+%% time on a busy machine. Then the test asks again.
+snapshot() -> snapshot(fun weir_watch:snapshot/0).
 
-snapshot(Agent) -> told(fun() -> weir_watch_agent:snapshot(Agent) end).
+%% Waits for the snapshot of an agent.
+snapshot_of(Agent) -> weir_kit:until_value(fun() -> snapshot(fun() -> weir_watch_agent:snapshot(Agent) end) end).
 
-told(Ask) ->
+snapshot(Ask) ->
     try Ask() of
         none -> false;
         Snapshot -> Snapshot
@@ -49,3 +50,45 @@ in_plain_node(Arguments, Module, Function, Values) ->
         _ = os:cmd("kill -KILL " ++ OsPid),
         try peer:stop(Peer) catch _:_ -> gone end
     end.
+
+%% ---------------------------------------------------------------- an agent and its subscriber
+
+%% Starts an agent to which the caller subscribes.
+subscribed() ->
+    {ok, Agent} = weir_watch_agent:start(),
+    ok = weir_watch_agent:subscribe(Agent),
+    Agent.
+
+%% Waits for the snapshot that the caller asked for.
+received(Agent) -> receive {weir_watch, Agent, Snapshot} -> Snapshot after weir_kit:wait_ms() -> error(no_snapshot) end.
+
+%% Waits for that snapshot and asks for the next one.
+next(Agent) ->
+    Snapshot = received(Agent),
+    ok = weir_watch_agent:next(Agent),
+    Snapshot.
+
+%% Returns what an agent tells of a process, or `none' if the process is no suspect.
+suspect(Pid, Agent) ->
+    #{suspects := Suspects} = snapshot_of(Agent),
+    case [Suspect || #{pid := Suspected} = Suspect <- Suspects, Suspected =:= Pid] of
+        [Suspect] -> Suspect;
+        [] -> none
+    end.
+
+%% Starts a process that has 300 messages and reads none.
+long_mailbox() ->
+    Pid = spawn(fun() -> receive never -> ok end end),
+    [Pid ! I || I <- lists:seq(1, 300)],
+    Pid.
+
+links(Pid) ->
+    {links, Links} = process_info(Pid, links),
+    Links.
+
+monitored(Pid) ->
+    {monitors, Monitors} = process_info(Pid, monitors),
+    [Monitored || {process, Monitored} <- Monitors, is_pid(Monitored)].
+
+%% Waits until these processes are dead.
+gone(Pids) -> weir_kit:until(fun() -> not lists:any(fun is_process_alive/1, Pids) end).
