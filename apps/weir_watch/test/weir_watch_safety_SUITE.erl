@@ -1,5 +1,5 @@
 %% The agent on nodes that are sick already: it goes on, within its limits, and makes nothing worse. Each case is a node
-%% of its own. On a machine that tests for others (CI=true) the sizes are a tenth.
+%% of its own. The sizes of the short form are a tenth.
 -module(weir_watch_safety_SUITE).
 
 -include_lib("stdlib/include/assert.hrl").
