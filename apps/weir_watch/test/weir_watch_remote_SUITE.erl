@@ -39,7 +39,7 @@ groups() ->
 init_per_suite(Config0) ->
     Weir = filename:join(?config(priv_dir, Config0), "weir"),
     Ebin = filename:dirname(code:which(weir_watch_remote)),
-    Made = os:cmd(root("scripts/weir") ++ " " ++ filename:dirname(filename:dirname(Ebin)) ++ " " ++ Weir),
+    Made = os:cmd(weir_kit:path("scripts/weir") ++ " " ++ filename:dirname(filename:dirname(Ebin)) ++ " " ++ Weir),
     ?assert(filelib:is_regular(Weir), Made),
     Config = [{weir, Weir} | Config0],
     case is_alive() of
@@ -150,21 +150,12 @@ two(Config) ->
 many_at_once(Config) ->
     Node = ?config(node, Config),
     Before = traces(Config),
-    Workers = [
-        spawn_monitor(fun() ->
-            [
-                begin
-                    {ok, Agent, Handle} = weir_watch_remote:attach(Node),
-                    ?assertEqual(Node, node(Agent)),
-                    ok = weir_watch_remote:detach(Handle)
-                end
-             || _ <- lists:seq(1, 5)
-            ],
-            exit(done)
-        end)
-     || _ <- lists:seq(1, 8)
-    ],
-    [receive {'DOWN', Monitor, process, Pid, Reason} -> ?assertEqual(done, Reason) end || {Pid, Monitor} <- Workers],
+    Attach = fun(_) ->
+        {ok, Agent, Handle} = weir_watch_remote:attach(Node),
+        ?assertEqual(Node, node(Agent)),
+        ok = weir_watch_remote:detach(Handle)
+    end,
+    _ = weir_kit:in_parallel(lists:duplicate(8, fun() -> lists:foreach(Attach, lists:seq(1, 5)) end)),
     until(fun() -> traces(Config) =:= Before end).
 
 one_after_the_other(Config) ->
@@ -183,9 +174,7 @@ agent_gone(Config) ->
     Node = ?config(node, Config),
     Before = traces(Config),
     {ok, Agent, Handle} = weir_watch_remote:attach(Node),
-    Monitor = monitor(process, Agent),
-    exit(Agent, kill),
-    receive {'DOWN', Monitor, process, Agent, _} -> ok end,
+    ok = weir_kit:kill(Agent),
     until(fun() ->
         {ok, Another, Second} = weir_watch_remote:attach(Node),
         ok = weir_watch_remote:detach(Second),
@@ -375,7 +364,7 @@ made_elsewhere(Config) ->
     [ok = file:write_file(filename:join(Ebin, filename:basename(Beam)), of_the_future(Beam)) || Beam <- Beams],
     ?assertEqual({error, badfile}, code:load_abs(filename:join(Ebin, "weir_watch_top"))),
     Weir = filename:join(Lib, "weir"),
-    Made = os:cmd(root("scripts/weir") ++ " " ++ Lib ++ " " ++ Weir),
+    Made = os:cmd(weir_kit:path("scripts/weir") ++ " " ++ Lib ++ " " ++ Weir),
     ?assert(filelib:is_regular(Weir), Made),
     ?assertEqual(weir(Config, ["help"]), weir([{weir, Weir}], ["help"])).
 
@@ -562,7 +551,7 @@ weir_output(Port, Acc) ->
 
 terminal(Config) ->
     Weir = [?config(weir, Config), "top", atom_to_list(?config(node, Config))],
-    Python = filename:join(root("apps/weir_watch/test"), "weir_watch_terminal.py"),
+    Python = filename:join(weir_kit:path("apps/weir_watch/test"), "weir_watch_terminal.py"),
     Port = open_port({spawn_executable, os:find_executable("python3")}, [
         {line, 1_000_000},
         {args, [Python | Weir] ++ cookie(tl(Weir))},
@@ -684,13 +673,3 @@ keys(_Config) ->
     ?assertEqual([back], weir_watch_top:keys(<<"\e">>)),
     ?assertEqual([], weir_watch_top:keys(<<255, 0, "xyz", "\e[">>)),
     ?assertEqual([inspect, inspect, messages, quit], weir_watch_top:keys(<<"\rim", 3>>)).
-
-%% A file of the work tree: the suite may be compiled elsewhere.
-root(File) ->
-    Up = fun Up(Dir) ->
-        case filelib:is_regular(filename:join(Dir, "scripts/weir")) of
-            true -> filename:join(Dir, File);
-            false when Dir =/= "/" -> Up(filename:dirname(Dir))
-        end
-    end,
-    Up(filename:dirname(code:which(?MODULE))).
