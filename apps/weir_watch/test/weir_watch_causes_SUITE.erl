@@ -1,5 +1,5 @@
-%% The rules by themselves: which cause they find for a suspect, and the words, remedies and sketches of each cause. What
-%% an agent tells of real faults is in weir_watch_faults_SUITE.
+%% The rules by themselves: which cause they find for a suspect, and the words, remedies and sketches of each cause.
+%% weir_watch_faults_SUITE has what an agent tells of real faults.
 -module(weir_watch_causes_SUITE).
 
 -include_lib("stdlib/include/assert.hrl").

@@ -1,5 +1,5 @@
-%% Real faults. Each form of a fault (weir_watch_forms) is injected into a node of its own, and the agent there has to name
-%% the right process and cause. `make watch-forms' runs the long form of the suite, which has all forms, and writes what
+%% Real faults. Each form of a fault (weir_watch_forms) has a node of its own, and the agent there has to name the right
+%% process and cause. `make watch-forms' runs the long form of the suite, which has all forms, and writes what
 %% the agents told into a table. The short form has one form of each cause, but only three of the causes that take the
 %% processors, by a random choice.
 -module(weir_watch_faults_SUITE).
@@ -18,8 +18,8 @@
 
 all() -> weir_kit:cases(?MODULE).
 
-%% The agents are right in 95 % of the forms, and never wrong. An agent that the machine gives too little time says so in
-%% its limits. Such an agent may tell nothing, and its form does not count.
+%% The agents are right in 95 % of the forms, and never wrong. An agent that the machine gives too little time says so
+%% in its limits. Such an agent may tell nothing, and its form does not count.
 forms(_Config) ->
     {Quiet, Others} = weir_kit:long({named(?QUIET), named(three_of(?HOT))}, {[], weir_watch_forms:all()}),
     InTurn = fun(Forms) -> fun() -> [diagnosed(Form, Cause) || {Form, Cause} <- Forms] end end,
@@ -100,8 +100,8 @@ said(Words, Deadline, Before) ->
             end
     end.
 
-%% Runs in the node. The agent is right if it tells the right process and cause three times before it tells a wrong cause.
-%% The seconds are those until the first time.
+%% Runs in the node. The agent is right if it tells the right process and cause three times before it tells a wrong
+%% cause. The seconds are those until the first time.
 find(Form, Cause) ->
     Who = weir_watch_forms:start(Form),
     ok = weir_watch_agent:subscribe(weir_watch_agent),
@@ -147,8 +147,8 @@ is_ours(Who, Pid, _) -> Who =:= Pid.
 
 %% ---------------------------------------------------------------- a healthy node
 
-%% An agent finds nothing in a node of servers, pools, timers, sockets, TLS, logs and a cache, also Weir's own, that uses
-%% half of two cores, with processes that come and go. The long form takes an hour.
+%% An agent finds nothing in a healthy node, which uses half of two cores. The node has servers, pools, timers, sockets,
+%% TLS, logs and a cache, also Weir's own, and processes that come and go. The long form takes an hour.
 healthy(_Config) ->
     ?assertEqual([], weir_watch_test_lib:in_node([], ?MODULE, healthy_for, [weir_kit:long(10, 3600)])).
 

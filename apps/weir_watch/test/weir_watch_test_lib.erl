@@ -4,10 +4,11 @@
 -export([in_node/4, in_plain_node/4, with_agent/3, snapshot/0, says/2]).
 -export([subscribed/0, received/1, next/1, snapshot_of/1, suspect/2, long_mailbox/0, links/1, monitored/1, gone/1]).
 
--define(CALL_MS, 4_000_000).
+%% The limit of a case ends a function that never returns.
+-define(CALL_MS, infinity).
 
-%% Returns the snapshot of the agent of this node. Returns `false' if there is none yet, or if the agent did not answer in
-%% time on a busy machine. Then the test asks again.
+%% Returns the snapshot of the agent of this node. Returns `false' if there is none yet, or if the agent did not answer
+%% in time on a busy machine. Then the test asks again.
 snapshot() -> snapshot(fun weir_watch:snapshot/0).
 
 %% Waits for the snapshot of an agent.
