@@ -12,7 +12,7 @@
 -import(weir_kit, [until/1, wait_ms/0]).
 
 %% Cases that take long, and find nothing wrong with what others do to the machine meanwhile.
--define(SIDE_BY_SIDE, [usage, in_trouble]).
+-define(SIDE_BY_SIDE, [usage, in_trouble, made_elsewhere, could_not_look]).
 
 all() -> [{group, side_by_side} | weir_kit:cases(?MODULE) -- ?SIDE_BY_SIDE].
 

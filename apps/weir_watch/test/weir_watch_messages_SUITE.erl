@@ -40,8 +40,8 @@ nested(N) -> {nested(N - 1)}.
 leaves_it_alone(_Config) ->
     Pid = holds([a, b, c]),
     {ok, _} = weir_watch:messages(Pid),
-    ?assertEqual(
-        [{messages, [a, b, c]}, {links, []}, {monitored_by, []}], process_info(Pid, [messages, links, monitored_by])
+    ok = weir_kit:same(
+        left_alone, [{messages, [a, b, c]}, {links, []}, {monitored_by, []}], process_info(Pid, [messages, links, monitored_by])
     ),
     ?assertEqual(nothing, receive Left -> Left after 0 -> nothing end).
 
@@ -58,8 +58,8 @@ most_bytes(_Config) ->
     ?assertEqual({error, too_large}, weir_watch:messages(holds(lists:duplicate(5, Message)))).
 
 dead(_Config) ->
-    {Pid, Monitor} = spawn_monitor(fun() -> ok end),
-    receive {'DOWN', Monitor, process, Pid, _} -> ok end,
+    Pid = spawn(fun() -> ok end),
+    _ = weir_kit:await_down(Pid),
     ?assertEqual({error, dead}, weir_watch:messages(Pid)),
     ?assertEqual({error, dead}, weir_watch:messages(nobody_has_this_name)),
     [?assertError({bad_process, Other}, weir_watch:messages(Other)) || Other <- ["shop", hd(erlang:ports()), {a, b}]].
@@ -73,7 +73,7 @@ beside_native_code() ->
     ok = weir_watch_form_nif:load(),
     %% While native code keeps a scheduler, no module can be loaded.
     ?assertEqual({ok, #{queue => 0, messages => []}}, weir_watch:messages(self())),
-    _ = code:ensure_modules_loaded([weir_watch_test_lib, lists]),
+    _ = code:ensure_modules_loaded([weir_kit, lists]),
     Me = self(),
     Busy = spawn(fun() -> Me ! busy, never_yields() end),
     receive busy -> ok end,

@@ -26,7 +26,7 @@ filled(Messages) ->
     Pid = spawn(fun() -> receive never -> ok end end),
     fill(Pid, Messages),
     diagnosed(Pid, backlog),
-    ?assertEqual({message_queue_len, Messages}, process_info(Pid, message_queue_len)),
+    ok = weir_kit:same(queue, Messages, weir_kit:queue_len(Pid)),
     alive_and_small().
 
 %% Five million for one who works them off, and others who call it.

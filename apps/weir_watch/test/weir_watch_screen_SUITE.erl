@@ -154,7 +154,7 @@ told(Property) ->
         Property()
     catch
         Class:Reason:Stack ->
-            ct:pal("~p", [{Class, Reason, Stack}]),
+            ct:log("~p", [{Class, Reason, Stack}]),
             false
     end.
 

@@ -528,7 +528,7 @@ counted_exactly(Tracer, Server, Do) ->
     Us = erlang:monotonic_time(microsecond) - Begin,
     case Before >= 0 andalso After >= 0 of
         true ->
-            ?assertEqual(Number, After - Before),
+            ok = weir_kit:same(counted, Number, After - Before),
             [?assertEqual(Expected, Got) || {Expected, Got} <- Compared],
             %% It took a second at least, and no longer than until the answer.
             ?assert(PerSecond =< handled(Server)),
