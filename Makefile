@@ -92,7 +92,7 @@ weir: ## the command bin/weir, one file: bin/weir top NODE
 
 watch-forms: ## what weir_watch says of each injected fault, on this OTP, into docs/internals/watch.md (ten minutes)
 	@scripts/setup test
-	@status=0; env -u CI WEIR_WATCH_RESULTS=$(CURDIR)/_build/watch_forms.terms SUITE=weir_watch_causes_SUITE CASE=forms \
+	@status=0; LONG=1 WEIR_WATCH_RESULTS=$(CURDIR)/_build/watch_forms.terms SUITE=weir_watch_faults_SUITE CASE=forms \
 	    scripts/test || status=1; scripts/watch-forms _build/watch_forms.terms docs/internals/watch.md; exit $$status
 
 mutants: ## which of N mutations of an application its suites do not notice (APP=weir_pool N=20 SEED=1)

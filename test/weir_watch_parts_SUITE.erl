@@ -6,6 +6,8 @@
 
 -compile([export_all, nowarn_export_all]).
 
+-import(weir_kit, [until/1]).
+
 -define(APPS, [weir_memcached_server, weir_memcached, weir_cluster, weir_log, weir_flow, weir_pool, weir_server,
     weir_socket]).
 
@@ -44,8 +46,8 @@ described(Config) ->
     {ok, Listener} = weir_socket:listen(0, []),
     {ok, Cache} = weir_memcached_server:start_link(#{name => sessions}),
     Described = [{Part, Key} || #{part := Part, key := Key} <- weir_watch_metrics:description(), is_part(Part)],
-    %% A busy machine may leave some out at first.
-    weir_kit:until(fun() -> told(weir_watch_parts:parts()) =:= lists:sort(Described) end),
+    %% On a busy machine some parts are left out at first.
+    until(fun() -> told(weir_watch_parts:parts()) =:= lists:sort(Described) end),
     Parts = complete(),
     ?assertMatch(#{pools := [#{name := squares, size := 2}, #{name := {weir_memcached, cache, _}}]}, Parts),
     ?assertMatch(#{clusters := [#{name := squares, nodes := 0, let_in := 0, others := []}]}, Parts),
@@ -65,29 +67,21 @@ told(#{pools := Pools, clusters := Clusters, logs := Logs, servers := Servers, c
         {cache, Caches}, {client_server, lists:append([Each || #{by_server := Each} <- Clients])}],
     lists:usort([{Part, Key} || {Part, Maps} <- Of, Map <- Maps, Key <- maps:keys(Map) -- [name, others, by_server]]).
 
-%% With nothing left out, which on a busy machine may take a second try.
-complete() -> complete(weir_watch_parts:parts(), erlang:monotonic_time(second) + 60).
-
-complete(#{left_out := LeftOut} = Parts, Until) ->
-    case maps:values(LeftOut) of
-        [0, 0, 0, 0, 0, 0, 0] ->
-            Parts;
-        _ ->
-            true = erlang:monotonic_time(second) < Until,
-            complete(weir_watch_parts:parts(), Until)
-    end.
+%% Returns the parts once none is left out. On a busy machine that may take a second try.
+complete() ->
+    weir_kit:until_value(fun() ->
+        #{left_out := LeftOut} = Parts = weir_watch_parts:parts(),
+        lists:sum(maps:values(LeftOut)) =:= 0 andalso Parts
+    end).
 
 fifty(_Config) ->
     [ok = weir_pool:start(N, #{size => 1, worker => none}) || N <- lists:seq(1, 60)],
-    weir_kit:until(
-        fun() ->
-            #{pools := Pools, left_out := LeftOut} = weir_watch_parts:parts(),
-            [N || #{name := N} <- Pools] =:= lists:seq(1, 50) andalso LeftOut =:= #{
-                pools => 10, clusters => 0, logs => 0, servers => 0, clients => 0, caches => 0, sockets => 0
-            }
-        end,
-        60_000
-    ),
+    until(fun() ->
+        #{pools := Pools, left_out := LeftOut} = weir_watch_parts:parts(),
+        [N || #{name := N} <- Pools] =:= lists:seq(1, 50) andalso LeftOut =:= #{
+            pools => 10, clusters => 0, logs => 0, servers => 0, clients => 0, caches => 0, sockets => 0
+        }
+    end),
     {match, Found} = re:run(weir_watch_metrics:text(), "(?m)^weir_[^#]", [global, {capture, first, binary}]),
     ?assert(length(Found) =< 200).
 
@@ -96,9 +90,9 @@ suspended_writer(Config) ->
     ok = weir_pool:start(squares, #{size => 2, worker => none}),
     Writer = suspended(Config),
     Pools = fun() -> [Name || #{name := Name} <- maps:get(pools, weir_watch_parts:parts())] end,
-    weir_kit:until(fun() -> Pools() =:= [squares] end),
+    until(fun() -> Pools() =:= [squares] end),
     Silent = <<"\nweir_watch_left_out{part=\"logs\"} 1\n">>,
-    weir_kit:until(fun() -> binary:match(iolist_to_binary(weir_watch_metrics:text()), Silent) =/= nomatch end),
+    until(fun() -> binary:match(iolist_to_binary(weir_watch_metrics:text()), Silent) =/= nomatch end),
     ?assertEqual(nomatch, binary:match(iolist_to_binary(weir_watch_metrics:text()), <<"weir_log_">>)),
     ok = sys:resume(Writer),
     #{logs := [#{name := audit}]} = complete().
@@ -121,13 +115,12 @@ silent_are_asked_later(Config) ->
         weir_watch_parts:new(),
         lists:seq(1, 20)
     ),
-    {message_queue_len, Length} = process_info(Writer, message_queue_len),
-    ?assert(Length =< 1 + (erlang:monotonic_time(millisecond) - Begin) div 10_000),
+    ?assert(weir_kit:queue_len(Writer) =< 1 + (erlang:monotonic_time(millisecond) - Begin) div 10_000),
     %% When the log is gone nothing is kept of it.
     ok = sys:resume(Writer),
     ok = weir_log:close(audit),
     LeftOut = fun() -> maps:get(left_out, element(1, weir_watch_parts:ask(Asked, []))) end,
-    weir_kit:until(fun() -> maps:get(logs, LeftOut(), none) =:= 0 end).
+    until(fun() -> maps:get(logs, LeftOut(), none) =:= 0 end).
 
 %% Pools and logs that are opened and closed while they are asked.
 stopped_meanwhile(Config) ->
@@ -142,8 +135,8 @@ stopped_meanwhile(Config) ->
     ],
     unlink(Churn),
     Churn ! stop,
-    weir_kit:until(fun() -> not is_process_alive(Churn) end),
-    receive Message -> error({left, Message}) after 0 -> ok end.
+    _ = weir_kit:await_down(Churn),
+    ok = weir_kit:none(left_in_mailbox, weir_kit:take_messages()).
 
 churn(File) ->
     ok = weir_pool:start(churn, #{size => 1, worker => none}),
@@ -158,15 +151,12 @@ unnamed(_Config) ->
     {ok, Two} = weir_server:start_link(weir_flow_server_plain, [], []),
     [ok = weir_flow:limit(Pid, 10) || Pid <- [One, Two]],
     ok = weir_pool:start({self(), pool}, #{size => 3, worker => none}),
-    weir_kit:until(
-        fun() ->
-            Text = iolist_to_binary(weir_watch_metrics:text()),
-            ?assertEqual(nomatch, re:run(Text, "<\\d+\\.\\d+\\.\\d+>")),
-            binary:match(Text, <<"\nweir_server_limit{server=\"unnamed\"} 20\n">>) =/= nomatch andalso
-                binary:match(Text, <<"\nweir_pool_size{pool=\"unnamed\"} 3\n">>) =/= nomatch
-        end,
-        60_000
-    ),
+    until(fun() ->
+        Text = iolist_to_binary(weir_watch_metrics:text()),
+        ?assertEqual(nomatch, re:run(Text, "<\\d+\\.\\d+\\.\\d+>")),
+        binary:match(Text, <<"\nweir_server_limit{server=\"unnamed\"} 20\n">>) =/= nomatch andalso
+            binary:match(Text, <<"\nweir_pool_size{pool=\"unnamed\"} 3\n">>) =/= nomatch
+    end),
     [ok = weir_server:stop(Pid) || Pid <- [One, Two]].
 
 file(Config, Name) -> filename:join(proplists:get_value(priv_dir, Config), Name).
@@ -181,15 +171,12 @@ spans_nodes(_Config) ->
         ok = weir_kit_nodes:call(Serving, weir_cluster, start, [squares, #{}]),
         ok = weir_kit_nodes:call(A, weir_cluster, start, [squares, #{serve => false}]),
         ok = weir_kit_nodes:connect(Nodes),
-        %% Nothing is told of a cluster that a busy machine does not let answer in time.
+        %% A cluster that does not answer in time on a busy machine is left out.
         Told = fun(Node, IsIt) ->
-            weir_kit:until(
-                fun() ->
-                    #{clusters := Clusters} = weir_kit_nodes:call(Node, weir_watch_parts, parts, []),
-                    length(Clusters) =:= 1 andalso IsIt(hd(Clusters))
-                end,
-                60_000
-            )
+            until(fun() ->
+                #{clusters := Clusters} = weir_kit_nodes:call(Node, weir_watch_parts, parts, []),
+                length(Clusters) =:= 1 andalso IsIt(hd(Clusters))
+            end)
         end,
         ok = Told(A, fun(#{let_in := LetIn}) -> LetIn =:= 1 end),
         [ok = weir_kit_nodes:call(A, weir_cluster, cast, [squares, hello]) || _ <- lists:seq(1, 10)],
@@ -203,7 +190,7 @@ spans_nodes(_Config) ->
         ok = Told(Serving, fun(#{others := Others}) -> Others =:= [#{node => Client, received => 10}] end),
         Sum = <<"\nweir_cluster_requests{pool=\"squares\"} 10\n">>,
         Text = fun() -> iolist_to_binary(weir_kit_nodes:call(A, weir_watch_metrics, text, [])) end,
-        weir_kit:until(fun() -> binary:match(Text(), Sum) =/= nomatch end)
+        until(fun() -> binary:match(Text(), Sum) =/= nomatch end)
     after
         lists:foreach(fun weir_kit_nodes:kill/1, Nodes)
     end.

@@ -3,24 +3,25 @@
 -include_lib("stdlib/include/assert.hrl").
 
 -compile([export_all, nowarn_export_all]).
--import(weir_cluster_test_lib, [with/2, with/3, info/1, stop/1, call/4, do/2, eventually/1, name/1, steady/3]).
+-import(weir_cluster_test_lib, [with/2, with/3, with_client/2, with_client/3, info/1, stop/1, connect/1, know/2, call/4,
+    do/2, name/1, steady/3]).
+-import(weir_kit, [until/1, wait_ms/0]).
 
-all() ->
-    [{group, side_by_side}, local_first, spills, room_is_infinite, clients, keys_agree, keys_of_one_who_goes,
-        weights, casts, requests, a_worker_dies, late_turns, leaves, names, long_mailboxes, rolling_restart,
-        nodes_are_replaced, zones, policies, no_room, no_room_anywhere, most_calls, picks, claims_here_first,
-        late_claims, claims_are_exclusive, claims_wait, claims_that_fail, wrong_options, wrong_arguments,
-        starts_and_stops, without_application, pool_comes_and_goes, large_terms, embedded].
+%% Cases that wait until a time is over.
+-define(WAITING, [multicalls, time_is_over]).
 
-%% Those that wait until a time is over, on nodes of their own.
-groups() -> [{side_by_side, [parallel], [multicalls, time_is_over]}].
+all() -> [{group, side_by_side} | weir_kit:cases(?MODULE) -- ?WAITING].
 
-%% So many calls at a time, and their results.
+groups() -> [{side_by_side, [parallel], ?WAITING}].
+
+init_per_suite(Config) -> weir_cluster_test_lib:keep_nodes(Config).
+
+end_per_suite(Config) -> weir_cluster_test_lib:end_nodes(Config).
+
+%% Makes Count calls at once and returns their results.
 at_once(Count, Call) ->
-    Me = self(),
-    Told = fun() -> Me ! {self(), try Call() catch exit:Reason -> {exit, Reason} end} end,
-    Pids = [spawn(Told) || _ <- lists:seq(1, Count)],
-    [receive {Pid, Result} -> Result end || Pid <- Pids].
+    Result = fun() -> try Call() catch exit:Reason -> {exit, Reason} end end,
+    weir_kit:in_parallel(lists:duplicate(Count, Result)).
 
 sum(Key, #{nodes := Nodes}) -> lists:sum([maps:get(Key, Node) || Node <- Nodes]).
 
@@ -32,7 +33,7 @@ key(One, Node) ->
 
 local_first(_Config) ->
     with(2, fun([A | _]) ->
-        Answers = do(A, fun() -> [weir_cluster:call(p, node, 60_000) || _ <- lists:seq(1, 1000)] end),
+        Answers = do(A, fun() -> [weir_cluster:call(p, node, wait_ms()) || _ <- lists:seq(1, 1000)] end),
         ?assertEqual([{ok, name(A)}], lists:usort(Answers)),
         ?assertMatch(#{spilled := 0, retried := 0}, info(A)),
         ?assertEqual(0, sum(requests, info(A)))
@@ -42,14 +43,14 @@ local_first(_Config) ->
 %% no room refuses; two intakes may begin one at the same moment. What is known of loads is an estimate, and on a busy
 %% machine nothing for a while: a call that takes all others for full stays here. So it is tried until all was known.
 spills(_Config) ->
-    true = eventually(fun() -> with(3, fun spills_evenly/1) end).
+    until(fun() -> with(3, fun spills_evenly/1) end).
 
 spills_evenly([A | _] = Cluster) ->
-    Calls = fun() -> do(A, fun() -> at_once(12, fun() -> weir_cluster:call(p, until_told, 180_000) end) end) end,
+    Calls = fun() -> do(A, fun() -> at_once(12, fun() -> weir_cluster:call(p, until_told, wait_ms()) end) end) end,
     %% None is answered before all are under way.
     Tell = fun() ->
         UnderWay = fun(One) -> {ok, #{calls := N}} = call(One, weir_pool, info, [p]), N end,
-        true = eventually(fun() -> 12 =:= lists:sum([UnderWay(One) || One <- Cluster]) end),
+        until(fun() -> 12 =:= lists:sum([UnderWay(One) || One <- Cluster]) end),
         spawn(fun() -> weir_cluster_test_lib:keep_telling(Cluster) end)
     end,
     [Answers, Teller] = weir_kit:in_parallel([Calls, Tell]),
@@ -60,12 +61,12 @@ spills_evenly([A | _] = Cluster) ->
     ?assertEqual(0, Overloads),
     ?assertEqual(lists:sum(Others), lists:sum([N || One <- tl(Cluster), #{served := N} <- [info(One)]])),
     Refused = lists:sum([N || One <- tl(Cluster), #{refused := N} <- [info(One)]]),
-    ct:pal("here and elsewhere ~w, spilled ~b, retried ~b, refused ~b", [[OfA | Others], Spilled, Retried, Refused]),
+    ct:log("here and elsewhere ~w, spilled ~b, retried ~b, refused ~b", [[OfA | Others], Spilled, Retried, Refused]),
     {OfA, Spilled, Retried} =:= {4, 8, Refused} andalso lists:max(Others) - lists:min(Others) =< 2.
 
 room_is_infinite(_Config) ->
     with(2, #{cluster => #{room => infinity}}, fun([A | _]) ->
-        Answers = do(A, fun() -> at_once(20, fun() -> weir_cluster:call(p, {sleep, 10}, 60_000) end) end),
+        Answers = do(A, fun() -> at_once(20, fun() -> weir_cluster:call(p, {sleep, 10}, wait_ms()) end) end),
         ?assertEqual([{ok, name(A)}], lists:usort(Answers)),
         ?assertMatch(#{spilled := 0}, info(A))
     end).
@@ -78,22 +79,22 @@ clients(_Config) ->
             ?assertEqual({error, no_worker}, call(Client, weir_cluster, call, [p, node])),
             ?assertEqual({ok, []}, call(Client, weir_cluster, multicall, [p, node])),
             ?assertEqual({ok, []}, call(Client, weir_cluster, owners, [p, key, 2])),
-            ok = weir_cluster_test_lib:connect([Client | Servers]),
-            ok = weir_cluster_test_lib:know([Client], 2),
+            ok = connect([Client | Servers]),
+            ok = know([Client], 2),
             Both = lists:sort([{ok, name(A)}, {ok, name(B)}]),
             weir_cluster_test_lib:answered_by(Both, Client, 100),
             ?assertEqual([name(B)], [Node || #{node := Node} <- maps:get(nodes, info(A))]),
             ByName = lists:sort([name(A), name(B)]),
             ?assertEqual(ByName, [Node || #{node := Node} <- maps:get(nodes, info(Client))]),
             ?assertMatch(#{spilled := 0}, info(Client)),
-            [?assert(Ms >= 0 andalso Ms < 60_000) || #{round_trip_ms := Ms} <- maps:get(nodes, info(Client))],
+            [?assert(is_number(Ms) andalso Ms >= 0) || #{round_trip_ms := Ms} <- maps:get(nodes, info(Client))],
             %% Each is told what it was sent, and forgets who is not connected.
             Received = fun(One) -> maps:get(name(Client), maps:get(received, info(One)), none) end,
             Told = fun() -> [{name(One), Received(One)} || One <- Servers] end,
             Sent = fun() -> [{Node, N} || #{node := Node, requests := N} <- maps:get(nodes, info(Client))] end,
-            true = eventually(fun() -> lists:sort(Told()) =:= Sent() end),
+            until(fun() -> lists:sort(Told()) =:= Sent() end),
             stop([Client]),
-            true = eventually(fun() -> [N || {_, N} <- Told()] =:= [none, none] end)
+            until(fun() -> [N || {_, N} <- Told()] =:= [none, none] end)
         after
             stop([Client])
         end
@@ -103,7 +104,7 @@ keys_agree(_Config) ->
     with(3, fun(Cluster) ->
         Owners = fun() -> [weir_cluster:owners(p, Key, 3) || Key <- lists:seq(1, 300)] end,
         [Lines, Lines, Lines] = [do(One, Owners) || One <- Cluster],
-        Called = fun() -> [weir_cluster:call_key(p, Key, node, 60_000) || Key <- lists:seq(1, 300)] end,
+        Called = fun() -> [weir_cluster:call_key(p, Key, node, wait_ms()) || Key <- lists:seq(1, 300)] end,
         ?assertEqual([[{ok, hd(Line)} || {ok, Line} <- Lines] || _ <- Cluster],
             steady(Cluster, 2, fun() -> [do(One, Called) || One <- Cluster] end)),
         [?assertEqual(3, length(lists:usort(Line))) || {ok, Line} <- Lines]
@@ -112,17 +113,17 @@ keys_agree(_Config) ->
 keys_of_one_who_goes(_Config) ->
     with(3, fun([A, B, C]) ->
         Owners = fun() -> [Node || Key <- lists:seq(1, 1000), {ok, [Node]} <- [weir_cluster:owners(p, Key, 1)]] end,
-        Call = fun(Key) -> weir_cluster:call_key(p, Key, node, 60_000) end,
+        Call = fun(Key) -> weir_cluster:call_key(p, Key, node, wait_ms()) end,
         Called = fun() -> [Node || Key <- lists:seq(1, 1000), {ok, Node} <- [Call(Key)]] end,
         Before = do(A, Owners),
         ok = call(C, weir_cluster, leave, [p]),
-        ok = weir_cluster_test_lib:know([A, B], 1),
+        ok = know([A, B], 1),
         After = do(A, Owners),
         ?assertEqual(After, steady([B], 1, fun() -> do(B, Called) end)),
         ?assertEqual([name(C)], lists:usort([Was || {Was, Is} <- lists:zip(Before, After), Was =/= Is])),
         ok = call(C, weir_cluster, stop, [p]),
         ok = call(C, weir_cluster, start, [p, #{}]),
-        ok = weir_cluster_test_lib:know([A, B], 2),
+        ok = know([A, B], 2),
         ?assertEqual(Before, steady([A], 2, fun() -> do(A, Called) end))
     end).
 
@@ -130,7 +131,7 @@ keys_of_one_who_goes(_Config) ->
 weights(_Config) ->
     with(2, fun([A, B]) ->
         ok = call(B, weir_pool, resize, [p, 18]),
-        true = eventually(fun() -> [18] =:= [W || #{weight := W} <- maps:get(nodes, info(A))] end),
+        until(fun() -> [18] =:= [W || #{weight := W} <- maps:get(nodes, info(A))] end),
         Owners = do(A, fun() ->
             [Node || Key <- lists:seq(1, 2000), {ok, [Node]} <- [weir_cluster:owners(p, Key, 1)]]
         end),
@@ -149,14 +150,14 @@ casts(_Config) ->
             ok = call(A, weir_pool, stop, [p]),
             ?assertEqual(name(B), do(A, fun() -> Told(fun(Me) -> ok = weir_cluster:cast(p, {tell, Me, told}) end) end))
         end),
-        true = eventually(fun() -> maps:get(casts, info(B)) =:= 2 end)
+        until(fun() -> maps:get(casts, info(B)) =:= 2 end)
     end).
 
 %% Each node answers for itself.
 multicalls(_Config) ->
     with(3, fun([A, B, C]) ->
         All = [{name(One), {ok, name(One)}} || One <- [A, B, C]],
-        {ok, Answers} = steady([A], 2, fun() -> call(A, weir_cluster, multicall, [p, node, 60_000]) end),
+        {ok, Answers} = steady([A], 2, fun() -> call(A, weir_cluster, multicall, [p, node, wait_ms()]) end),
         ?assertEqual(lists:sort(All), lists:sort(Answers)),
         %% Both workers of C are in the middle of something.
         _ = do(C, fun() ->
@@ -165,8 +166,8 @@ multicalls(_Config) ->
         end),
         %% The others have answered in that time, when they had a turn in it.
         Some = lists:sort([{name(C), {error, timeout}} | lists:droplast(All)]),
-        true = eventually(fun() ->
-            {ok, Partial} = call(A, weir_cluster, multicall, [p, node, 3000]),
+        until(fun() ->
+            {ok, Partial} = call(A, weir_cluster, multicall, [p, node, 1000]),
             ?assertNotMatch({ok, _}, proplists:get_value(name(C), Partial)),
             lists:sort(Partial) =:= Some
         end),
@@ -180,21 +181,23 @@ multicalls(_Config) ->
 requests(_Config) ->
     with(2, fun([A, B]) ->
         ?assertEqual({reply, name(A)}, do(A, fun() ->
-            weir_cluster:receive_response(weir_cluster:send_request(p, node), 60_000)
+            weir_cluster:receive_response(weir_cluster:send_request(p, node), wait_ms())
         end)),
         ok = call(A, weir_pool, stop, [p]),
-        Ids = fun(Request, Count) -> [weir_cluster:send_request(p, Request, 60_000) || _ <- lists:seq(1, Count)] end,
+        Ids = fun(Request, Count) -> [weir_cluster:send_request(p, Request, wait_ms()) || _ <- lists:seq(1, Count)] end,
         steady([A], 1, fun() ->
             ?assertEqual([{reply, name(B)}], lists:usort(do(A, fun() ->
-                [weir_cluster:receive_response(Id, 60_000) || Id <- Ids(node, 100)]
+                [weir_cluster:receive_response(Id, wait_ms()) || Id <- Ids(node, 100)]
             end))),
-            ?assertEqual({error, asked_to}, do(A, fun() -> weir_cluster:receive_response(hd(Ids(die, 1)), 60_000) end)),
+            ?assertEqual({error, asked_to}, do(A, fun() ->
+                weir_cluster:receive_response(hd(Ids(die, 1)), wait_ms())
+            end)),
             weir_cluster_test_lib:all_live(B),
             Node = name(B),
             ?assertEqual({timeout, {message_queue_len, 0}}, do(A, fun() ->
                 Result = weir_cluster:receive_response(hd(Ids({once, late, until_told}, 1)), 10),
                 Teller = spawn(Node, weir_cluster_test_lib, tell_all, []),
-                true = eventually(fun() -> erpc:call(Node, weir_cluster_test_lib, have_answered, []) end),
+                until(fun() -> erpc:call(Node, weir_cluster_test_lib, have_answered, []) end),
                 true = exit(Teller, kill),
                 %% What has come before reached nobody.
                 {Result, process_info(self(), message_queue_len)}
@@ -205,23 +208,23 @@ requests(_Config) ->
             end)))
         end),
         %% One that got no turn for long is given less for a while.
-        true = eventually(fun() -> #{nodes := [#{share := Share}]} = info(A), Share =:= 1.0 end),
+        until(fun() -> #{nodes := [#{share := Share}]} = info(A), Share =:= 1.0 end),
         ?assertMatch(#{nodes := [#{timeouts := 1}]}, info(A)),
         ?assertEqual({error, no_pool}, do(A, fun() ->
-            weir_cluster:receive_response(weir_cluster:send_request(unknown, node), 5000)
+            weir_cluster:receive_response(weir_cluster:send_request(unknown, node), wait_ms())
         end))
     end).
 
 a_worker_dies(_Config) ->
     with(2, fun([A, B]) ->
         Key = key(A, name(B)),
-        Args = [p, Key, die, 60_000],
+        Args = [p, Key, die, wait_ms()],
         steady([A], 1, fun() ->
             ?assertEqual({exit, {asked_to, {weir_cluster, call_key, Args}}}, do(A, fun() ->
                 try apply(weir_cluster, call_key, Args) catch exit:Reason -> {exit, Reason} end
             end)),
             weir_cluster_test_lib:all_live(B),
-            ?assertEqual({ok, name(B)}, call(A, weir_cluster, call_key, [p, Key, node, 60_000]))
+            ?assertEqual({ok, name(B)}, call(A, weir_cluster, call_key, [p, Key, node, wait_ms()]))
         end)
     end).
 
@@ -236,7 +239,7 @@ time_is_over(_Config) ->
                 Result = try apply(weir_cluster, call_key, Args) catch exit:Reason -> Reason end,
                 Teller = spawn(Node, weir_cluster_test_lib, tell_all, []),
                 %% The same worker, which has answered by then.
-                {ok, Node} = weir_cluster:call_key(p, Key, node, 60_000),
+                {ok, Node} = weir_cluster:call_key(p, Key, node, wait_ms()),
                 true = exit(Teller, kill),
                 {Result, process_info(self(), message_queue_len)}
             end)
@@ -270,16 +273,16 @@ late_turns(_Config) ->
 leaves(_Config) ->
     with(2, fun([A, B]) ->
         Key = key(A, name(B)),
-        true = steady([A], 1, fun() ->
+        ok = steady([A], 1, fun() ->
             ok = do(A, fun() ->
                 Call = fun(N) ->
-                    Result = weir_cluster:call_key(p, Key, until_told, 180_000),
+                    Result = weir_cluster:call_key(p, Key, until_told, wait_ms()),
                     ets:insert(weir_cluster_test_begun, {{result, N}, Result})
                 end,
                 _ = [spawn(fun() -> Call(N) end) || N <- lists:seq(1, 4)],
                 ok
             end),
-            eventually(fun() -> maps:get(served, info(B)) =:= 4 end)
+            until(fun() -> maps:get(served, info(B)) =:= 4 end)
         end),
         ?assertMatch({error, {timeout, 4}}, call(B, weir_cluster, leave, [p, 0])),
         Teller = spawn_link(fun() -> weir_cluster_test_lib:keep_telling([B]) end),
@@ -287,12 +290,12 @@ leaves(_Config) ->
         true = unlink(Teller),
         true = exit(Teller, kill),
         ?assertEqual({ok, name(A)}, call(A, weir_cluster, call_key, [p, Key, node])),
-        true = eventually(fun() ->
+        until(fun() ->
             Results = call(A, ets, tab2list, [weir_cluster_test_begun]),
             length(Results) =:= 4 andalso [{ok, name(B)}] =:= lists:usort([Result || {_, Result} <- Results])
         end),
         %% Who has left is told of the next one, also when pg has long known that it does not serve.
-        true = eventually(fun() -> [] =:= [Pid || Pid <- call(A, pg, get_members, [weir_cluster, {serve, p}]),
+        until(fun() -> [] =:= [Pid || Pid <- call(A, pg, get_members, [weir_cluster, {serve, p}]),
             node(Pid) =:= name(B)] end),
         ?assertMatch(#{nodes := [_]}, info(B)),
         %% When all have left, each has its own workers still.
@@ -314,38 +317,31 @@ leaves(_Config) ->
 
 %% A name may be any term, and no pool is taken for another one, or for the clients of another one.
 names(_Config) ->
-    with(2, fun([A, B] = Servers) ->
-        Client = weir_cluster_test_lib:start(#{pool => #{size => 0}, cluster => #{serve => false}}),
-        try
-            ok = weir_cluster_test_lib:connect([Client | Servers]),
-            ok = weir_cluster_test_lib:know([Client], 2),
-            Names = [<<"name">>, "name", '_', '$1', {'$1', '_'}, 1, 1.0, [], #{p => 1}, {client, p}, {serve, p},
-                {weir_cluster_member, client, p}],
-            Pool = #{size => 3, strategy => least_loaded, worker => {weir_cluster_test_worker, start_link, []}},
-            Publish = fun() ->
-                [begin ok = weir_pool:start(Name, Pool), ok = weir_cluster:start(Name, []) end || Name <- Names]
-            end,
-            _ = [do(One, Publish) || One <- Servers],
-            Seen = fun(Name) ->
-                {ok, #{nodes := Nodes}} = weir_cluster:info(Name),
-                [{Node, Weight} || #{node := Node, weight := Weight} <- Nodes]
-            end,
-            true = eventually(fun() ->
-                [[{name(B), 3}]] =:= lists:usort(do(A, fun() -> lists:map(Seen, Names) end))
-            end),
-            %% Until all have been heard of.
-            true = eventually(fun() ->
-                Answers = do(A, fun() -> [weir_cluster:multicall(Name, node, 60_000) || Name <- Names] end),
-                [{ok, [{name(One), {ok, name(One)}} || One <- Servers]}] =:= lists:usort(Answers)
-            end),
-            ?assertEqual([{name(B), 2}], do(A, fun() -> Seen(p) end)),
-            ?assertEqual(lists:sort([{name(One), 2} || One <- Servers]), do(Client, fun() -> Seen(p) end)),
-            _ = [ok = call(A, weir_cluster, stop, [Name]) || Name <- Names],
-            ?assertEqual([p], call(A, weir_cluster, pools, [])),
-            ?assertEqual([{name(B), 2}], do(A, fun() -> Seen(p) end))
-        after
-            stop([Client])
-        end
+    with_client(2, fun([Client | [A, B] = Servers]) ->
+        Names = [<<"name">>, "name", '_', '$1', {'$1', '_'}, 1, 1.0, [], #{p => 1}, {client, p}, {serve, p},
+            {weir_cluster_member, client, p}],
+        Pool = #{size => 3, strategy => least_loaded, worker => {weir_cluster_test_worker, start_link, []}},
+        Publish = fun() ->
+            [begin ok = weir_pool:start(Name, Pool), ok = weir_cluster:start(Name, []) end || Name <- Names]
+        end,
+        _ = [do(One, Publish) || One <- Servers],
+        Seen = fun(Name) ->
+            {ok, #{nodes := Nodes}} = weir_cluster:info(Name),
+            [{Node, Weight} || #{node := Node, weight := Weight} <- Nodes]
+        end,
+        until(fun() ->
+            [[{name(B), 3}]] =:= lists:usort(do(A, fun() -> lists:map(Seen, Names) end))
+        end),
+        %% Until all have been heard of.
+        until(fun() ->
+            Answers = do(A, fun() -> [weir_cluster:multicall(Name, node, wait_ms()) || Name <- Names] end),
+            [{ok, [{name(One), {ok, name(One)}} || One <- Servers]}] =:= lists:usort(Answers)
+        end),
+        ?assertEqual([{name(B), 2}], do(A, fun() -> Seen(p) end)),
+        ?assertEqual(lists:sort([{name(One), 2} || One <- Servers]), do(Client, fun() -> Seen(p) end)),
+        _ = [ok = call(A, weir_cluster, stop, [Name]) || Name <- Names],
+        ?assertEqual([p], call(A, weir_cluster, pools, [])),
+        ?assertEqual([{name(B), 2}], do(A, fun() -> Seen(p) end))
     end).
 
 %% Who has many messages does not look at them when it waits for an answer: each would be a reduction.
@@ -364,7 +360,7 @@ long_mailboxes(_Config) ->
                     After - Before
                 end
              || Call <- [
-                    fun() -> weir_cluster:call_key(p, Key, node, 60_000) end,
+                    fun() -> weir_cluster:call_key(p, Key, node, wait_ms()) end,
                     fun() -> weir_cluster:pick(p, Key) end
                 ]
             ]
@@ -379,13 +375,13 @@ rolling_restart(_Config) ->
         lists:foreach(fun(One) ->
             ok = call(One, weir_cluster, leave, [p]),
             ok = call(One, weir_cluster, stop, [p]),
-            ok = call(One, weir_pool, drain, [p, 60_000]),
+            ok = call(One, weir_pool, drain, [p, wait_ms()]),
             ok = call(One, application, stop, [weir_cluster]),
             ok = call(One, application, start, [weir_cluster]),
             ok = call(One, weir_pool, start, [p, #{size => 2, strategy => least_loaded,
                 worker => {weir_cluster_test_worker, start_link, []}}]),
             ok = call(One, weir_cluster, start, [p, #{}]),
-            ok = weir_cluster_test_lib:know(Cluster, 2)
+            ok = know(Cluster, 2)
         end, Cluster),
         lists:foreach(fun loaded/1, Cluster)
     end).
@@ -395,15 +391,15 @@ nodes_are_replaced(_Config) ->
     with(1, #{pool => #{size => 0}, cluster => #{serve => false}}, fun([Client]) ->
         with(2, fun(Former) ->
             with(2, fun(Next) ->
-                ok = weir_cluster_test_lib:connect([Client | Former]),
-                ok = weir_cluster_test_lib:know([Client], 2),
+                ok = connect([Client | Former]),
+                ok = know([Client], 2),
                 ok = do(Client, fun load/0),
                 lists:foreach(fun({Old, New}) ->
-                    ok = weir_cluster_test_lib:connect([Client, New]),
-                    ok = weir_cluster_test_lib:know([Client], 3),
+                    ok = connect([Client, New]),
+                    ok = know([Client], 3),
                     ok = call(Old, weir_cluster, leave, [p]),
                     ok = call(Old, init, stop, []),
-                    true = eventually(fun() -> not lists:member(name(Old), call(Client, erlang, nodes, [])) end)
+                    until(fun() -> not lists:member(name(Old), call(Client, erlang, nodes, [])) end)
                 end, lists:zip(Former, Next)),
                 ok = loaded(Client)
             end)
@@ -430,14 +426,19 @@ loaded(One) ->
         loader ! {stop, self()},
         receive {stopped, Results} -> Results end
     end),
+    ok = weir_kit:none(lost, [Each || Each <- Failed, not is_late(Each)]),
     ?assertEqual([], Failed),
     ?assert(Done > 100).
+
+%% On a machine that is too busy a call may take longer than its time.
+is_late({timeout, _Call}) -> true;
+is_late(_) -> false.
 
 load(Key, Done, Failed) ->
     receive
         {stop, From} -> From ! {self(), {Done, Failed}}
     after 0 ->
-        try weir_cluster:call_key(p, Key, node, 60_000) of
+        try weir_cluster:call_key(p, Key, node, wait_ms()) of
             {ok, _} -> load(Key + 1, Done + 1, Failed);
             %% Between stop and start nothing is published on this node.
             {error, no_pool} -> load(Key, Done, Failed);
@@ -456,16 +457,16 @@ zones(_Config) ->
         ok = call(A, weir_pool, stop, [p]),
         %% As they are now, and not as they were before.
         Now = lists:sort([{name(B), east, 1.0}, {name(C), west, 1.0}]),
-        true = eventually(fun() ->
+        until(fun() ->
             Now =:= lists:sort([{Node, Zone, Share} || #{node := Node, zone := Zone, share := Share}
                 <- maps:get(nodes, info(A))])
         end),
         Answers = steady([A], 2, fun() ->
-            do(A, fun() -> [weir_cluster:call(p, node, 60_000) || _ <- lists:seq(1, 100)] end)
+            do(A, fun() -> [weir_cluster:call(p, node, wait_ms()) || _ <- lists:seq(1, 100)] end)
         end),
         ?assertEqual([{ok, name(B)}], lists:usort(Answers)),
         ok = call(B, weir_cluster, leave, [p]),
-        ?assertEqual({ok, name(C)}, steady([A], 1, fun() -> call(A, weir_cluster, call, [p, node, 60_000]) end))
+        ?assertEqual({ok, name(C)}, steady([A], 1, fun() -> call(A, weir_cluster, call, [p, node, wait_ms()]) end))
     end).
 
 %% The policy of this module: the last by name, or one that was not asked for.
@@ -480,9 +481,9 @@ policies(_Config) ->
     with(2, fun(Servers) ->
         One = weir_cluster_test_lib:start(Client),
         try
-            ok = weir_cluster_test_lib:connect([One | Servers]),
+            ok = connect([One | Servers]),
             Answers = steady([One], 2, fun() ->
-                do(One, fun() -> [weir_cluster:call(p, node, 60_000) || _ <- lists:seq(1, 50)] end)
+                do(One, fun() -> [weir_cluster:call(p, node, wait_ms()) || _ <- lists:seq(1, 50)] end)
             end),
             Count = fun(Server) -> length([x || {ok, Node} <- Answers, Node =:= name(Server)]) end,
             [First, Last] = lists:sort(fun(X, Y) -> name(X) < name(Y) end, Servers),
@@ -502,7 +503,7 @@ policies(_Config) ->
 no_room_anywhere(_Config) ->
     with(2, #{cluster => #{room => 1}, pool => #{size => 1}}, fun([A, B]) ->
         Answers = steady([A], 1, fun() ->
-            do(A, fun() -> at_once(20, fun() -> weir_cluster:call(p, {sleep, 20}, 60_000) end) end)
+            do(A, fun() -> at_once(20, fun() -> weir_cluster:call(p, {sleep, 20}, wait_ms()) end) end)
         end),
         ?assertEqual([ok], lists:usort([element(1, Answer) || Answer <- Answers])),
         ?assertEqual(lists:sort([name(A), name(B)]), lists:usort([Node || {ok, Node} <- Answers]))
@@ -510,27 +511,21 @@ no_room_anywhere(_Config) ->
 
 %% A node refuses what is too much for it, and says so.
 most_calls(_Config) ->
-    with(1, #{cluster => #{max_calls => 3}, pool => #{size => 4}}, fun([Server]) ->
-        Client = weir_cluster_test_lib:start(#{pool => #{size => 0}, cluster => #{serve => false}}),
-        try
-            ok = weir_cluster_test_lib:connect([Client, Server]),
-            Node = name(Server),
-            Answers = steady([Client], 1, fun() ->
-                %% However they came in, to one of its two intakes or to both.
-                Begun = do(Client, fun() ->
-                    [weir_cluster:send_request(p, until_told, 180_000) || _ <- [1, 2, 3]]
-                end),
-                true = eventually(fun() -> maps:get(served, info(Server)) =:= 3 end),
-                3 = length(Begun),
-                do(Client, fun() -> at_once(50, fun() -> weir_cluster:call(p, node, 60_000) end) end)
+    with_client(1, #{cluster => #{max_calls => 3}, pool => #{size => 4}}, fun([Client, Server]) ->
+        Node = name(Server),
+        Answers = steady([Client], 1, fun() ->
+            %% However they came in, to one of its two intakes or to both.
+            Begun = do(Client, fun() ->
+                [weir_cluster:send_request(p, until_told, wait_ms()) || _ <- [1, 2, 3]]
             end),
-            Overload = #{pool => p, tried => [{name(Client), no_pool}, {Node, busy}]},
-            ?assertEqual([{error, {overload, Overload}}], lists:usort(Answers)),
-            ?assertEqual(50, maps:get(refused, info(Server))),
-            ?assertEqual(50, maps:get(overloads, info(Client)))
-        after
-            stop([Client])
-        end
+            until(fun() -> maps:get(served, info(Server)) =:= 3 end),
+            3 = length(Begun),
+            do(Client, fun() -> at_once(50, fun() -> weir_cluster:call(p, node, wait_ms()) end) end)
+        end),
+        Overload = #{pool => p, tried => [{name(Client), no_pool}, {Node, busy}]},
+        ?assertEqual([{error, {overload, Overload}}], lists:usort(Answers)),
+        ?assertEqual(50, maps:get(refused, info(Server))),
+        ?assertEqual(50, maps:get(overloads, info(Client)))
     end).
 
 picks(_Config) ->
@@ -552,7 +547,7 @@ picks(_Config) ->
             ok = call(B, weir_pool, stop, [p]),
             NoWorker()
         end),
-        true = eventually(fun() -> maps:get(nodes, info(A)) =:= [] end),
+        until(fun() -> maps:get(nodes, info(A)) =:= [] end),
         NoWorker()
     end).
 
@@ -572,7 +567,7 @@ released({Claimer, {has, _}}) ->
     receive {Claimer, Result} -> Result end.
 
 all_free(Cluster) ->
-    true = eventually(fun() ->
+    until(fun() ->
         lists:all(fun(One) ->
             {ok, #{claimed := Claimed, reserved := Reserved, live := Live}} = call(One, weir_pool, info, [p]),
             {Claimed, Reserved, Live} =:= {0, 0, 2}
@@ -584,7 +579,7 @@ claims_here_first(_Config) ->
         {Nodes, Busy, Results, Left} = do(A, fun() ->
             Claims = [claimer() || _ <- lists:seq(1, 4)],
             Refused = {weir_cluster:claim(p, fun(_) -> error(not_free) end, 0),
-                weir_cluster:claim(p, fun(_) -> error(not_free) end, 3000)},
+                weir_cluster:claim(p, fun(_) -> error(not_free) end, 200)},
             {[node(Worker) || {_, {has, Worker}} <- Claims], Refused, [released(Claim) || Claim <- Claims],
                 process_info(self(), message_queue_len)}
         end),
@@ -610,18 +605,22 @@ late_claims(_Config) ->
         end))
     end).
 
-%% Callers on both nodes; no worker is ever had by two.
+%% Callers on both nodes claim workers. Two callers never have the same worker at a time.
 claims_are_exclusive(_Config) ->
     with(2, fun([A | _] = Cluster) ->
         Claim = fun(Worker) ->
             Node = node(Worker),
-            1 = erpc:call(Node, ets, update_counter, [weir_cluster_test_begun, Worker, 1, {Worker, 0}]),
+            Count = fun(Add) ->
+                erpc:call(Node, ets, update_counter, [weir_cluster_test_begun, Worker, Add, {Worker, 0}])
+            end,
+            ok = weir_kit:same(claimers, 1, Count(1)),
+            %% Gives another caller time to claim the same worker.
             receive after 1 -> ok end,
-            0 = erpc:call(Node, ets, update_counter, [weir_cluster_test_begun, Worker, -1]),
+            ok = weir_kit:same(claimers, 0, Count(-1)),
             Node
         end,
-        Again = fun() -> at_once(20, fun() -> [weir_cluster:claim(p, Claim, 60_000) || _ <- lists:seq(1, 20)] end) end,
-        Results = lists:append([do(One, Again) || One <- Cluster]),
+        Again = fun() -> [weir_cluster:claim(p, Claim, wait_ms()) || _ <- lists:seq(1, 20)] end,
+        Results = lists:append([do(One, fun() -> at_once(20, Again) end) || One <- Cluster]),
         ?assertEqual(lists:sort([{ok, name(One)} || One <- Cluster]), lists:usort(lists:append(Results))),
         ?assert(maps:get(spilled, info(A)) > 0),
         all_free(Cluster)
@@ -629,26 +628,20 @@ claims_are_exclusive(_Config) ->
 
 %% A client waits on another node. Whoever is given up gets nothing later.
 claims_wait(_Config) ->
-    with(1, fun([Server]) ->
-        Client = weir_cluster_test_lib:start(#{pool => #{size => 0}, cluster => #{serve => false}}),
-        try
-            ok = weir_cluster_test_lib:connect([Client, Server]),
-            Told = steady([Client], 1, fun() -> do(Client, fun() ->
-                [One, Two] = [claimer() || _ <- lists:seq(1, 2)],
-                {error, timeout} = weir_cluster:claim(p, fun(_) -> error(not_free) end, 200),
-                Me = self(),
-                Waiting = spawn(fun() -> Me ! {waited, weir_cluster:claim(p, fun node/1, 60_000)} end),
-                %% It waits there, and no longer for nothing.
-                {ok, released} = released(One),
-                {waited, Got} = receive {waited, _} = Answer -> Answer end,
-                {ok, released} = released(Two),
-                {Waiting =/= none, Got, process_info(self(), message_queue_len)}
-            end) end),
-            ?assertEqual({true, {ok, name(Server)}, {message_queue_len, 0}}, Told),
-            all_free([Server])
-        after
-            stop([Client])
-        end
+    with_client(1, fun([Client, Server]) ->
+        Told = steady([Client], 1, fun() -> do(Client, fun() ->
+            [One, Two] = [claimer() || _ <- lists:seq(1, 2)],
+            {error, timeout} = weir_cluster:claim(p, fun(_) -> error(not_free) end, 200),
+            Me = self(),
+            Waiting = spawn(fun() -> Me ! {waited, weir_cluster:claim(p, fun node/1, wait_ms())} end),
+            %% It waits there, and no longer for nothing.
+            {ok, released} = released(One),
+            {waited, Got} = receive {waited, _} = Answer -> Answer end,
+            {ok, released} = released(Two),
+            {Waiting =/= none, Got, process_info(self(), message_queue_len)}
+        end) end),
+        ?assertEqual({true, {ok, name(Server)}, {message_queue_len, 0}}, Told),
+        all_free([Server])
     end).
 
 %% What the function raises passes through, and the worker is free, unless it is busy.
@@ -659,14 +652,14 @@ claims_that_fail(_Config) ->
             oops = try weir_cluster_test_lib:claim(fun(_) -> error(oops) end) catch error:Error -> Error end,
             thrown = try weir_cluster_test_lib:claim(fun(_) -> throw(thrown) end) catch throw:Thrown -> Thrown end,
             {timeout, _} = try
-                weir_cluster_test_lib:claim(fun(Worker) -> gen_server:call(Worker, {sleep, 60_000}, 10) end)
+                weir_cluster_test_lib:claim(fun(Worker) -> gen_server:call(Worker, until_told, 10) end)
             catch
                 exit:Exit -> Exit
             end,
             _ = [{ok, released} = released(Claim) || Claim <- Here],
             ok
         end),
-        true = eventually(fun() ->
+        until(fun() ->
             {ok, #{abandoned := Abandoned}} = call(B, weir_pool, info, [p]),
             Abandoned =:= 1
         end),
@@ -738,15 +731,15 @@ starts_and_stops(_Config) ->
     Terms = fun() -> length([Key || {{weir_cluster, _} = Key, _} <- persistent_term:get()]) end,
     Before = {Terms(), ets:info(weir_cluster_views, size), erlang:system_info(process_count)},
     [begin ok = weir_cluster:start(p, #{}), ok = weir_cluster:stop(p) end || _ <- lists:seq(1, 100)],
-    true = eventually(fun() ->
+    until(fun() ->
         {Terms(), ets:info(weir_cluster_views, size), erlang:system_info(process_count)} =< Before
     end),
     %% A supervisor of its own that is killed leaves nothing in the way.
     {Pid, Monitor} = spawn_monitor(fun() -> {ok, _} = weir_cluster:start_link(p, #{}), receive never -> ok end end),
-    true = eventually(fun() -> weir_cluster:info(p) =/= {error, no_pool} end),
+    until(fun() -> weir_cluster:info(p) =/= {error, no_pool} end),
     exit(Pid, kill),
     receive {'DOWN', Monitor, process, Pid, killed} -> ok end,
-    true = eventually(fun() -> weir_cluster:start(p, #{}) =:= ok end),
+    until(fun() -> weir_cluster:start(p, #{}) =:= ok end),
     application:stop(weir_cluster).
 
 without_application(_Config) ->
@@ -761,56 +754,49 @@ without_application(_Config) ->
 pool_comes_and_goes(_Config) ->
     with(2, fun([A, B]) ->
         ok = call(B, weir_pool, stop, [p]),
-        true = eventually(fun() -> maps:get(nodes, info(A)) =:= [] end),
-        ?assertEqual({ok, name(A)}, steady([B], 1, fun() -> call(B, weir_cluster, call, [p, node, 60_000]) end)),
+        until(fun() -> maps:get(nodes, info(A)) =:= [] end),
+        ?assertEqual({ok, name(A)}, steady([B], 1, fun() -> call(B, weir_cluster, call, [p, node, wait_ms()]) end)),
         ok = call(B, weir_pool, start, [p, #{size => 1, worker => {weir_cluster_test_worker, start_link, []}}]),
-        ok = weir_cluster_test_lib:know([A], 1),
+        ok = know([A], 1),
         ?assertEqual({ok, name(B)}, call(B, weir_cluster, call, [p, node]))
     end).
 
 %% A call that another node could take is refused where all workers have as many as `room' says, and not at one less;
 %% and when all are so full, it is begun all the same.
 no_room(_Config) ->
-    with(2, #{pool => #{size => 2}, cluster => #{room => 2}}, fun([A, B]) ->
-        Client = weir_cluster_test_lib:start(#{pool => #{size => 0}, cluster => #{serve => false}}),
-        try
-            ok = weir_cluster_test_lib:connect([Client, A, B]),
-            ok = weir_cluster_test_lib:know([Client], 2),
-            Fill = fun(Node, Count) ->
-                do(Node, fun() ->
-                    [spawn(fun() -> weir_pool:call(p, {sleep, 600_000}, infinity) end) || _ <- lists:seq(1, Count)]
-                end)
-            end,
-            Load = fun(Node) -> do(Node, fun() -> weir_cluster_here:load(weir_cluster_view:conf(p)) end) end,
-            _ = Fill(B, 3),
-            true = eventually(fun() -> Load(B) =:= 1500 end),
-            _ = do(B, fun ask_within/0),
-            %% Until the pool counts it too, it may be taken for one of the three when these are measured.
-            true = eventually(fun() -> {ok, #{calls := Calls}} = call(B, weir_pool, info, [p]), Calls =:= 4 end),
-            %% And who was measuring then has done it.
-            {ok, Member} = call(B, weir_cluster_view, member, [p]),
-            _ = call(B, sys, get_state, [Member, infinity]),
-            true = eventually(fun() -> Load(B) =:= 2000 end),
-            ?assertMatch(#{served := 1, refused := 0}, info(B)),
-            ?assertMatch({_, not_begun, no_room, 2000}, do(B, fun() ->
-                Alias = ask_within(),
-                receive Answer when element(1, Answer) =:= Alias -> Answer end
-            end)),
-            ?assertMatch(#{served := 1, refused := 1}, info(B)),
-            steady([Client], 2, fun() ->
-                ?assertEqual([{ok, name(A)}], do(Client, fun() ->
-                    lists:usort([weir_cluster:call(p, node, 60_000) || _ <- lists:seq(1, 50)])
-                end)),
-                Served = fun() -> lists:sum([maps:get(served, info(One)) || One <- [A, B]]) end,
-                ?assertEqual(1 + 50, Served()),
-                _ = Fill(A, 4),
-                true = eventually(fun() -> Load(A) =:= 2000 end),
-                _ = do(Client, fun() -> spawn(fun() -> weir_cluster:call(p, node, infinity) end) end),
-                true = eventually(fun() -> Served() =:= 1 + 50 + 1 end)
+    with_client(2, #{pool => #{size => 2}, cluster => #{room => 2}}, fun([Client, A, B]) ->
+        Fill = fun(Node, Count) ->
+            do(Node, fun() ->
+                [spawn(fun() -> weir_pool:call(p, until_told, infinity) end) || _ <- lists:seq(1, Count)]
             end)
-        after
-            stop([Client])
-        end
+        end,
+        Load = fun(Node) -> do(Node, fun() -> weir_cluster_here:load(weir_cluster_view:conf(p)) end) end,
+        _ = Fill(B, 3),
+        until(fun() -> Load(B) =:= 1500 end),
+        _ = do(B, fun ask_within/0),
+        %% Until the pool counts it too, it may be taken for one of the three when these are measured.
+        until(fun() -> {ok, #{calls := Calls}} = call(B, weir_pool, info, [p]), Calls =:= 4 end),
+        %% And who was measuring then has done it.
+        {ok, Member} = call(B, weir_cluster_view, member, [p]),
+        _ = call(B, sys, get_state, [Member, infinity]),
+        until(fun() -> Load(B) =:= 2000 end),
+        ?assertMatch(#{served := 1, refused := 0}, info(B)),
+        ?assertMatch({_, not_begun, no_room, 2000}, do(B, fun() ->
+            Alias = ask_within(),
+            receive Answer when element(1, Answer) =:= Alias -> Answer end
+        end)),
+        ?assertMatch(#{served := 1, refused := 1}, info(B)),
+        steady([Client], 2, fun() ->
+            ?assertEqual([{ok, name(A)}], do(Client, fun() ->
+                lists:usort([weir_cluster:call(p, node, wait_ms()) || _ <- lists:seq(1, 50)])
+            end)),
+            Served = fun() -> lists:sum([maps:get(served, info(One)) || One <- [A, B]]) end,
+            ?assertEqual(1 + 50, Served()),
+            _ = Fill(A, 4),
+            until(fun() -> Load(A) =:= 2000 end),
+            _ = do(Client, fun() -> spawn(fun() -> weir_cluster:call(p, node, infinity) end) end),
+            until(fun() -> Served() =:= 1 + 50 + 1 end)
+        end)
     end).
 
 ask_within() ->
@@ -824,7 +810,8 @@ large_terms(_Config) ->
         Key = key(A, name(B)),
         ?assert(do(A, fun() ->
             Term = {binary:copy(<<"x">>, 5_000_000), lists:seq(1, 100_000)},
-            lists:all(fun(_) -> weir_cluster:call_key(p, Key, {echo, Term}, 60_000) =:= {ok, Term} end, lists:seq(1, 3))
+            Echo = fun(_) -> weir_cluster:call_key(p, Key, {echo, Term}, wait_ms()) =:= {ok, Term} end,
+            lists:all(Echo, lists:seq(1, 3))
         end))
     end).
 

@@ -5,7 +5,8 @@
 -include_lib("eunit/include/eunit.hrl").
 
 -compile([export_all, nowarn_export_all]).
--import(weir_cluster_test_lib, [stop/1, call/4, connect/1, do/2, eventually/1, name/1, know/2, steady/3]).
+-import(weir_cluster_test_lib, [stop/1, call/4, connect/1, do/2, name/1, know/2, steady/3]).
+-import(weir_kit, [until/1, wait_ms/0]).
 
 all() -> weir_kit:cases(?MODULE).
 
@@ -31,7 +32,7 @@ clients_of_another_release(_Config) ->
             ok = know([Client], 1),
             ok = weir_kit_nodes:kill(Server),
             After = steady([Client], 1, fun() ->
-                do(Client, fun() -> [weir_cluster:call(p, node, 60_000) || _ <- lists:seq(1, 200)] end)
+                do(Client, fun() -> [weir_cluster:call(p, node, wait_ms()) || _ <- lists:seq(1, 200)] end)
             end),
             ?assertEqual(names([Other]), lists:usort(After))
         end)
@@ -52,7 +53,7 @@ go_on([A, B, Newer] = Cluster) ->
     Before = [Processes(One) || One <- Cluster],
     ok = connect(Cluster),
     Pgs = fun() -> [call(One, erlang, whereis, [weir_cluster]) || One <- Old] end,
-    true = eventually(fun() -> Pgs() =:= [undefined, undefined] end),
+    until(fun() -> Pgs() =:= [undefined, undefined] end),
     ok = know(Cluster, 2),
     %% One of the old ones is published anew meanwhile.
     ok = call(B, weir_cluster, stop, [p]),
@@ -63,8 +64,8 @@ go_on([A, B, Newer] = Cluster) ->
     ?assertEqual(Unchanged(Before), Unchanged([Processes(One) || One <- Cluster])),
     ok = weir_kit_nodes:kill(Newer),
     ok = know(Old, 1),
-    true = eventually(fun() -> not lists:member(undefined, Pgs()) end),
-    true = eventually(fun() -> length(call(A, pg, get_members, [weir_cluster, {serve, p}])) =:= 2 end),
+    until(fun() -> not lists:member(undefined, Pgs()) end),
+    until(fun() -> length(call(A, pg, get_members, [weir_cluster, {serve, p}])) =:= 2 end),
     ok = know(Old, 1).
 
 names(Some) -> lists:sort([{ok, name(One)} || One <- Some]).
@@ -101,12 +102,12 @@ agree([A | _] = Cluster) ->
     steady(Cluster, length(Cluster) - 1, fun() ->
         Owners = [[call(One, weir_cluster, owners, [p, Key, 4]) || Key <- lists:seq(1, 50)] || One <- Cluster],
         ?assertMatch([_], lists:usort(Owners)),
-        Answers = [[call(One, weir_cluster, call_key, [p, Key, node, 60_000]) || Key <- lists:seq(1, 50)]
+        Answers = [[call(One, weir_cluster, call_key, [p, Key, node, wait_ms()]) || Key <- lists:seq(1, 50)]
             || One <- Cluster],
         ?assertMatch([_], lists:usort(Answers)),
         ?assertEqual(Names, lists:usort(lists:append(Answers))),
         lists:foreach(fun(One) ->
-            {ok, All} = call(One, weir_cluster, multicall, [p, node, 60_000]),
+            {ok, All} = call(One, weir_cluster, multicall, [p, node, wait_ms()]),
             ?assertEqual(Names, lists:sort([Answer || {_, Answer} <- All]))
         end, Cluster),
         ok = call(A, weir_pool, stop, [p]),
@@ -115,7 +116,7 @@ agree([A | _] = Cluster) ->
         ?assertMatch({ok, _}, do(A, fun() -> weir_cluster_test_lib:claim(fun(Worker) -> node(Worker) end) end))
     end),
     ok = call(lists:last(Cluster), weir_cluster, leave, [p]),
-    true = eventually(fun() ->
+    until(fun() ->
         {ok, #{nodes := Nodes}} = call(A, weir_cluster, info, [p]),
         length(Nodes) =:= max(0, length(Cluster) - 2)
     end).

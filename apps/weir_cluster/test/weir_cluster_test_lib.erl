@@ -1,29 +1,36 @@
-%% Nodes that are connected with each other and with nobody else: the tests talk to them through their standard input
-%% and output.
+%% Clusters of nodes on this machine that are connected only with each other. A suite talks to its nodes through their
+%% standard input and output.
+%%
+%% The start of a node takes a third of a second of a processor. So a suite that calls {@link keep_nodes/1} uses the
+%% nodes of a case that passed again, and {@link with/3} cleans these nodes.
 -module(weir_cluster_test_lib).
 -include("../src/weir_cluster.hrl").
 
 -include_lib("stdlib/include/assert.hrl").
 
--export([with/2, with/3, info/1, stop/1, connect/1, disconnect/2, call/4, do/2, eventually/1, name/1, os/2, begun/1]).
--export([start/1, publish/2, know/2, steady/3, is_of_owner/1, in_node/1, table/0]).
+-import(weir_kit, [until/1, wait_ms/0]).
+
+-export([keep_nodes/1, end_nodes/1, with/2, with/3, with_client/2, with_client/3]).
+-export([info/1, stop/1, connect/1, disconnect/2, call/4, do/2, name/1, os/2, begun/1]).
+-export([start/1, publish/2, know/2, steady/3, is_of_owner/1]).
 -export([tell_workers/1, keep_telling/1, tell_all/0, have_answered/0]).
 -export([all_live/1, claim/1, answered_by/3]).
+%% Functions that are called in a node.
+-export([in_node/1, table/0, end_applications/1, end_connections/0]).
 
--define(DEADLINE_MS, 180_000).
+-define(CLIENT, #{pool => #{size => 0}, cluster => #{serve => false}}).
 
-%% Starts so many nodes with a pool `p' of these options and publishes it; all know of all when it returns.
-cluster(Count, Opts) ->
-    Cluster = weir_kit:in_parallel([fun() -> start(Opts) end || _ <- lists:seq(1, Count)]),
+%% Starts Count nodes with a pool `p' of these options and publishes it. Returns when each node knows all others.
+cluster(Count, Opts) -> know_each_other(weir_kit:in_parallel([fun() -> start(Opts) end || _ <- lists:seq(1, Count)])).
+
+know_each_other(Cluster) ->
     ok = connect(Cluster),
-    ok = know(Cluster, Count - 1),
+    ok = know(Cluster, length(Cluster) - 1),
     Cluster.
 
-%% Nobody is disconnected because he is frozen: on a busy machine that may take longer than a minute.
-start(Opts) ->
-    Args = maps:get(args, Opts, ["-connect_all", "false", "-kernel", "prevent_overlapping_partitions", "false",
-        "net_ticktime", "3600"]),
-    publish(weir_kit_nodes:start(["+S", "2:2" | Args]), Opts).
+%% The time of net ticks is long, so that nobody is disconnected because a node is frozen: that may take a minute.
+start(#{args := Args} = Opts) -> publish(weir_kit_nodes:start(["+S", "2:2" | Args]), Opts);
+start(Opts) -> publish(kept_or_new(), Opts).
 
 publish(One, Opts) ->
     {ok, _} = call(One, application, ensure_all_started, [weir_cluster]),
@@ -43,28 +50,23 @@ table() ->
     end),
     receive made -> true end.
 
-%% How often requests were begun on these nodes.
+%% Returns how often each request was begun on these nodes.
 begun(Cluster) ->
     lists:foldl(fun({Id, N}, Sum) -> maps:update_with(Id, fun(M) -> M + N end, N, Sum) end, #{},
         lists:append([call(One, ets, tab2list, [weir_cluster_test_begun]) || One <- Cluster])).
 
-%% Two that connect to each other at the same time, or just after a connection was lost, may have to try again.
+%% Two nodes that connect to each other at the same time, or just after they lost a connection, may have to try again.
 connect(Cluster) ->
-    _ = weir_kit:in_parallel([
-        fun() ->
-            [true = eventually(fun() -> call(A, net_kernel, connect_node, [name(B)]) end)
-                || B <- Cluster, name(A) < name(B)]
-        end
-     || A <- Cluster
-    ]),
+    Connect = fun(A, B) -> until(fun() -> call(A, net_kernel, connect_node, [name(B)]) end) end,
+    ToLater = fun(A) -> [Connect(A, B) || B <- Cluster, name(A) < name(B)] end,
+    _ = weir_kit:in_parallel([fun() -> ToLater(A) end || A <- Cluster]),
     ok.
 
 disconnect(A, B) -> call(A, erlang, disconnect_node, [name(B)]).
 
-%% All see so many others, and let them in; the table of keys, which is written after that is known, is by them. A pool
-%% that was killed is not there until it has been started again.
-know(Cluster, Others) ->
-    lists:foreach(fun(One) -> true = eventually(fun() -> knows(One, Others) end) end, Cluster).
+%% Waits until each of these nodes sees Others nodes and lets them in. A node writes its table of keys after it has
+%% learned of a node, so the table has to agree, too. A pool that a test killed is missing until it is started again.
+know(Cluster, Others) -> lists:foreach(fun(One) -> until(fun() -> knows(One, Others) end) end, Cluster).
 
 knows(One, Others) ->
     case call(One, weir_cluster, info, [p]) of
@@ -75,9 +77,8 @@ knows(One, Others) ->
             false
     end.
 
-%% Runs a test that asks where requests of these nodes go, while all of them know so many others and let them in. Their
-%% members get no turn meanwhile: so nobody is left out, or given less, who does not answer for two seconds, as a node
-%% of a busy machine may not.
+%% Runs a test of where requests of these nodes go, while each of them knows Others nodes and lets them in. Suspends
+%% their members meanwhile: otherwise they leave out a node that is not scheduled for two seconds.
 steady(Cluster, Others, Test) ->
     Members = [
         begin
@@ -87,7 +88,7 @@ steady(Cluster, Others, Test) ->
      || One <- Cluster
     ],
     All = fun(Function) -> [ok = call(One, sys, Function, [Member, infinity]) || {One, Member} <- Members] end,
-    true = eventually(fun() ->
+    until(fun() ->
         _ = All(suspend),
         lists:all(fun(One) -> knows(One, Others) end, Cluster) orelse begin _ = All(resume), false end
     end),
@@ -97,7 +98,7 @@ steady(Cluster, Others, Test) ->
         All(resume)
     end.
 
-%% On this node the table has for a key the first in line for it.
+%% Returns whether the table of this node gives a key to the first node in line for it.
 is_of_owner(Key) ->
     case weir_cluster:owners(p, Key, 1) of
         {ok, Owners} -> Owners =:= in_table(Key, weir_cluster_view:conf(p));
@@ -123,82 +124,149 @@ os(Signal, One) -> ok = weir_kit_nodes:signal(Signal, One).
 
 call(One, M, F, A) -> weir_kit_nodes:call(One, M, F, A).
 
-%% Runs a test with a cluster that is gone afterwards.
+%% Runs a test with a cluster of Count nodes. Afterwards its nodes are dead, or clean and kept.
 with(Count, Test) -> with(Count, #{}, Test).
 
-with(Count, Opts, Test) ->
-    Cluster = cluster(Count, Opts),
-    try
+with(Count, Opts, Test) -> with_nodes(cluster(Count, Opts), maps:is_key(args, Opts), Test).
+
+%% Runs a test with a client, which has no workers, and Count nodes that serve. The client knows all of them.
+with_client(Count, Test) -> with_client(Count, #{}, Test).
+
+with_client(Count, Opts, Test) ->
+    Starts = [fun() -> start(Each) end || Each <- [?CLIENT | lists:duplicate(Count, Opts)]],
+    with_nodes(weir_kit:in_parallel(Starts), false, fun([Client | _] = Cluster) ->
+        ok = connect(Cluster),
+        ok = know([Client], Count),
         Test(Cluster)
-    after
-        stop(Cluster)
-    end.
+    end).
+
+with_nodes(Cluster, AreSpecial, Test) ->
+    Result =
+        try
+            Test(Cluster)
+        catch
+            Class:Reason:Stack ->
+                ok = stop(Cluster),
+                erlang:raise(Class, Reason, Stack)
+        end,
+    ok = keep_or_stop(Cluster, AreSpecial),
+    Result.
 
 info(One) ->
     {ok, Info} = call(One, weir_cluster, info, [p]),
     Info.
 
-%% Runs a fun of a module that all have.
+%% Calls a function of a test in a node. All nodes have all test modules.
 do(One, Fun) -> call(One, ?MODULE, in_node, [Fun]).
 
 in_node(Fun) -> Fun().
 
-%% Those who do something `until_told': once each.
+%% ---------------------------------------------------------------- nodes that are used again
+
+%% Makes cases of this suite use nodes again: the table has the clean nodes that no case uses.
+keep_nodes(Config) ->
+    Me = self(),
+    spawn(fun() ->
+        ?MODULE = ets:new(?MODULE, [named_table, public]),
+        Me ! made,
+        receive never -> ok end
+    end),
+    receive made -> Config end.
+
+end_nodes(_Config) -> stop([One || {_, One} <- ets:tab2list(?MODULE)]).
+
+kept_or_new() ->
+    case ets:whereis(?MODULE) =/= undefined andalso ets:first(?MODULE) of
+        None when None =:= false; None =:= '$end_of_table' ->
+            #{peer := Peer} = One = weir_kit_nodes:start(["+S", "2:2", "-connect_all", "false",
+                "-kernel", "prevent_overlapping_partitions", "false", "net_ticktime", "3600"]),
+            %% The group leader of this case ends with the case.
+            true = group_leader(whereis(user), Peer),
+            One#{processes => call(One, erlang, processes, [])};
+        Name ->
+            case ets:take(?MODULE, Name) of
+                [{Name, One}] -> One;
+                [] -> kept_or_new()
+            end
+    end.
+
+%% Keeps the nodes that run. First the applications of all of them end, since what runs there would connect again.
+keep_or_stop(Cluster, AreSpecial) ->
+    AreKept = not AreSpecial andalso ets:whereis(?MODULE) =/= undefined,
+    {Kept, Others} = lists:partition(fun(One) -> AreKept andalso is_running(One) end, Cluster),
+    ok = stop(Others),
+    EndApplications = fun(#{processes := First} = One) -> call(One, ?MODULE, end_applications, [First]) end,
+    _ = weir_kit:in_parallel([fun() -> EndApplications(One) end || One <- Kept]),
+    _ = weir_kit:in_parallel([fun() -> call(One, ?MODULE, end_connections, []) end || One <- Kept]),
+    true = ets:whereis(?MODULE) =:= undefined orelse ets:insert(?MODULE, [{name(One), One} || One <- Kept]),
+    ok.
+
+%% A node that a test killed or froze does not run.
+is_running(#{os_pid := OsPid}) ->
+    case file:read_file("/proc/" ++ OsPid ++ "/stat") of
+        {ok, Stat} -> [_, <<State, _/binary>>] = string:split(Stat, ") ", trailing), not lists:member(State, "TZX");
+        {error, _} -> false
+    end.
+
+%% Ends the applications of this node and all processes that were not there at first.
+end_applications(First) ->
+    _ = [application:stop(App) || App <- [weir_cluster, weir_pool]],
+    _ = erlang:trace(all, false, [all]),
+    lists:foreach(fun weir_kit:kill/1, processes() -- [self() | First]).
+
+end_connections() ->
+    until(fun() ->
+        _ = [erlang:disconnect_node(Node) || Node <- nodes(connected)],
+        nodes(connected) =:= []
+    end).
+
+%% ---------------------------------------------------------------- workers and callers
+
+%% Ends the wait of each worker that does `until_told', once.
 tell_workers(One) ->
     {ok, Workers} = call(One, weir_pool, workers, [p]),
     lists:foreach(fun({_, Pid}) -> call(One, erlang, send, [Pid, told]) end, Workers).
 
-%% The same for those of this node, again and again.
+%% Does so for the workers of this node, every 50 ms and without an end.
 tell_all() ->
     {ok, Workers} = weir_pool:workers(p),
     lists:foreach(fun({_, Pid}) -> Pid ! told end, Workers),
     receive after 50 -> tell_all() end.
 
-%% Whether calls of other nodes were begun here, and all have been answered.
+%% Returns whether calls of other nodes were begun here, and all have been answered.
 have_answered() ->
     ets:info(weir_cluster_test_begun, size) > 0 andalso weir_cluster_here:served(weir_cluster_view:conf(p)) =:= 0.
 
-%% Again and again, since one may not have begun yet.
+%% Tells the workers of all nodes every 50 ms, without an end: a worker may not have begun yet.
 keep_telling(Cluster) ->
     lists:foreach(fun tell_workers/1, Cluster),
     receive after 50 -> keep_telling(Cluster) end.
 
-%% Waits until both workers live: one that has died is in its slot for a moment more.
+%% Waits until both workers live. A worker that died stays in its slot for a moment.
 all_live(One) ->
-    true = eventually(fun() ->
+    until(fun() ->
         do(One, fun() ->
             {ok, Workers} = weir_pool:workers(p),
             length(Workers) =:= 2 andalso lists:all(fun({_, Pid}) -> is_process_alive(Pid) end, Workers)
         end)
     end).
 
-%% Calls so many times, again and again, until all of these have answered, and nobody else ever has. One whose load is
-%% known is preferred to one that was not heard of for a second.
+%% Makes Count calls again and again, until all of these nodes have answered. No other node may answer. A client prefers
+%% a node whose load it knows to a node that was silent for a second.
 answered_by(All, Client, Count) ->
-    true = eventually(fun() ->
-        Answers = do(Client, fun() -> [weir_cluster:call(p, node, 60_000) || _ <- lists:seq(1, Count)] end),
+    until(fun() ->
+        Answers = do(Client, fun() -> [weir_cluster:call(p, node, wait_ms()) || _ <- lists:seq(1, Count)] end),
         ?assertEqual([], lists:usort(Answers) -- All),
         lists:usort(Answers) =:= All
     end).
 
-%% Claims a worker on this node, wherever there is one. A node that has not said within a second that one is free there,
-%% or is left out for a while, is not asked again by the same claim: so that has little time, and is made again.
+%% Claims a worker on this node, wherever there is one. The same claim does not ask a node again that did not say within
+%% a second that a worker is free there, or that is left out. So a claim has little time and is made again.
 claim(Fun) ->
-    eventually(fun() ->
+    weir_kit:until_value(fun() ->
         case weir_cluster:claim(p, Fun, 3000) of
             {error, timeout} -> false;
             {error, {overload, _}} -> false;
             Result -> Result
         end
     end).
-
-eventually(Condition) -> eventually(Condition, erlang:monotonic_time(millisecond) + ?DEADLINE_MS).
-
-eventually(Condition, Deadline) ->
-    case Condition() of
-        false ->
-            erlang:monotonic_time(millisecond) < Deadline orelse error({still, Condition}),
-            receive after 20 -> eventually(Condition, Deadline) end;
-        Value ->
-            Value
-    end.

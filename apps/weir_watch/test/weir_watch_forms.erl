@@ -389,8 +389,10 @@ ets_form(Options, Operation) ->
 
 %% A process of a node that does not read.
 far() ->
-    {ok, Peer, Node} = peer:start(#{name => peer:random_name(), connection => standard_io, wait_boot => 60_000,
-        args => ["-setcookie", atom_to_list(erlang:get_cookie())]}),
+    {ok, Peer, Node} = peer:start(#{
+        name => peer:random_name(), connection => standard_io, wait_boot => weir_kit:wait_ms(),
+        args => ["-setcookie", atom_to_list(erlang:get_cookie())]
+    }),
     Far = erpc:call(Node, erlang, spawn, [timer, sleep, [infinity]]),
     OsPid = erpc:call(Node, os, getpid, []),
     _ = spawn(fun() -> monitor(process, Peer), receive after infinity -> ok end end),

@@ -5,7 +5,8 @@
 
 -compile([export_all, nowarn_export_all]).
 
--import(weir_watch_test_lib, [eventually/1, in_node/4]).
+-import(weir_watch_test_lib, [in_node/4]).
+-import(weir_kit, [until/1, until_value/1]).
 
 all() -> weir_kit:cases(?MODULE).
 
@@ -39,8 +40,8 @@ nested(N) -> {nested(N - 1)}.
 leaves_it_alone(_Config) ->
     Pid = holds([a, b, c]),
     {ok, _} = weir_watch:messages(Pid),
-    ?assertEqual(
-        [{messages, [a, b, c]}, {links, []}, {monitored_by, []}], process_info(Pid, [messages, links, monitored_by])
+    ok = weir_kit:same(
+        left_alone, [{messages, [a, b, c]}, {links, []}, {monitored_by, []}], process_info(Pid, [messages, links, monitored_by])
     ),
     ?assertEqual(nothing, receive Left -> Left after 0 -> nothing end).
 
@@ -57,8 +58,8 @@ most_bytes(_Config) ->
     ?assertEqual({error, too_large}, weir_watch:messages(holds(lists:duplicate(5, Message)))).
 
 dead(_Config) ->
-    {Pid, Monitor} = spawn_monitor(fun() -> ok end),
-    receive {'DOWN', Monitor, process, Pid, _} -> ok end,
+    Pid = spawn(fun() -> ok end),
+    _ = weir_kit:await_down(Pid),
     ?assertEqual({error, dead}, weir_watch:messages(Pid)),
     ?assertEqual({error, dead}, weir_watch:messages(nobody_has_this_name)),
     [?assertError({bad_process, Other}, weir_watch:messages(Other)) || Other <- ["shop", hd(erlang:ports()), {a, b}]].
@@ -72,7 +73,7 @@ beside_native_code() ->
     ok = weir_watch_form_nif:load(),
     %% While native code keeps a scheduler, no module can be loaded.
     ?assertEqual({ok, #{queue => 0, messages => []}}, weir_watch:messages(self())),
-    _ = code:ensure_modules_loaded([weir_watch_test_lib, lists]),
+    _ = code:ensure_modules_loaded([weir_kit, lists]),
     Me = self(),
     Busy = spawn(fun() -> Me ! busy, never_yields() end),
     receive busy -> ok end,
@@ -80,10 +81,10 @@ beside_native_code() ->
     Asker = spawn(fun() -> weir_watch:messages(Busy) end),
     Monitors = fun(Pid) -> {monitors, All} = process_info(Pid, monitors), [Other || {process, Other} <- All] end,
     %% No process is asked that may be one of the kept scheduler's.
-    [Waits] = eventually(fun() -> case Monitors(Asker) of [_] = One -> One; [] -> false end end),
-    [Reader] = eventually(fun() -> case Monitors(Waits) -- [Asker] of [_] = One -> One; [] -> false end end),
+    [Waits] = until_value(fun() -> case Monitors(Asker) of [_] = One -> One; [] -> false end end),
+    [Reader] = until_value(fun() -> case Monitors(Waits) -- [Asker] of [_] = One -> One; [] -> false end end),
     true = exit(Asker, kill),
-    true = eventually(fun() -> not is_process_alive(Waits) andalso not is_process_alive(Reader) end),
+    until(fun() -> not is_process_alive(Waits) andalso not is_process_alive(Reader) end),
     ok.
 
 %% A call costs one reduction.

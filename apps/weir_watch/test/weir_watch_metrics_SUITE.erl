@@ -235,7 +235,7 @@ answers(_Config) ->
         {large, fun() -> length(lists:seq(1, 5_000_000)) end},
         {answers, fun() -> 42 end}
     ],
-    Long = erlang:monotonic_time(millisecond) + 60_000,
+    Long = erlang:monotonic_time(millisecond) + weir_kit:wait_ms(),
     ?assertEqual(
         #{fails => none, throws => none, exits => none, killed => none, large => none, answers => {ok, 42}},
         weir_watch_parts:answers(Questions, Long)
@@ -364,7 +364,7 @@ collect(Port, Output) ->
     receive
         {Port, {data, Data}} -> collect(Port, [Output | Data]);
         {Port, {exit_status, Status}} -> {Status, lists:flatten(Output)}
-    after 60_000 -> error({no_end, Output})
+    after weir_kit:wait_ms() -> error({no_end, Output})
     end.
 
 write(Dir, Name, Text) ->

@@ -5,9 +5,7 @@
 
 -compile([export_all, nowarn_export_all]).
 
-%% A supervisor, and what runs in a node of its own.
-
--import(weir_watch_test_lib, [eventually/1]).
+-import(weir_kit, [until/1, until_value/1, wait_ms/0]).
 
 -define(TOKEN, <<"0123456789abcdef-._~">>).
 
@@ -59,7 +57,7 @@ options(_Config) ->
 
 without_inets(_Config) ->
     Ebin = filename:dirname(code:which(weir_watch_page)),
-    {ok, Peer, _} = peer:start(#{connection => standard_io, wait_boot => 60_000, args => ["-pa", Ebin]}),
+    {ok, Peer, _} = peer:start(#{connection => standard_io, wait_boot => wait_ms(), args => ["-pa", Ebin]}),
     true = weir_kit_nodes:call(Peer, code, del_path, [inets]),
     {error, {no_inets, Remedy}} = weir_kit_nodes:call(Peer, weir_watch_page, start_link, [#{port => 0}]),
     ?assertMatch({match, _}, re:run(Remedy, "add it to the release")),
@@ -124,11 +122,11 @@ killed(_Config) ->
     {ok, _} = supervisor:start_link({local, ?MODULE}, ?MODULE, []),
     {ok, First} = supervisor:start_child(?MODULE, weir_watch_page:child_spec(#{port => Port})),
     exit(First, kill),
-    Second = eventually(fun() -> other(First) end),
+    Second = until_value(fun() -> other(First) end),
     {links, Links} = process_info(Second, links),
     [Httpd] = [Link || Link <- Links, is_pid(Link), Link =/= whereis(?MODULE)],
     exit(Httpd, kill),
-    Third = eventually(fun() -> other(Second) end),
+    Third = until_value(fun() -> other(Second) end),
     ?assertEqual(Port, port(weir_watch_page:address(Third))),
     gen_server:stop(?MODULE).
 
@@ -243,7 +241,7 @@ methods(_Config) ->
     {ok, Socket} = gen_tcp:connect({127, 0, 0, 1}, port(weir_watch_page:address(Page)), [binary, {active, false}]),
     Head = "HEAD / HTTP/1.1\r\nHost: localhost\r\n",
     ok = gen_tcp:send(Socket, [Head, "\r\n"]),
-    {ok, <<"HTTP/1.1 200", _/binary>>} = gen_tcp:recv(Socket, 0, 60_000),
+    {ok, <<"HTTP/1.1 200", _/binary>>} = gen_tcp:recv(Socket, 0, wait_ms()),
     ok = gen_tcp:send(Socket, [Head, "Connection: close\r\n\r\n"]),
     ?assertMatch({200, _, <<>>}, parse(all(Socket, []))).
 
@@ -384,7 +382,7 @@ agent_comes_and_goes(_Config) ->
             ok = weir_watch_page_agent:tell(weir_watch_sample:snapshot(#{at => At})),
             ?assertMatch({200, _, _}, get(Page, "/snapshot.json")),
             ok = weir_watch_page_agent:kill(),
-            eventually(fun() -> element(1, get(Page, "/snapshot.json")) =:= 503 end)
+            until(fun() -> element(1, get(Page, "/snapshot.json")) =:= 503 end)
         end
      || At <- [1000, 2000, 3000]
     ],
@@ -438,7 +436,7 @@ many_clients(_Config) ->
     Sockets = [Socket || _ <- lists:seq(1, 100), {ok, Socket} <- [gen_tcp:connect({127, 0, 0, 1}, Port, [])]],
     ok = weir_watch_page_agent:tell(weir_watch_sample:snapshot(#{at => 1000})),
     [gen_tcp:close(Socket) || Socket <- Sockets],
-    eventually(fun() -> element(1, get(Page, "/snapshot.json")) =:= 200 end).
+    until(fun() -> element(1, get(Page, "/snapshot.json")) =:= 200 end).
 
 %% It is answered, and the history stays.
 unknown_call(_Config) ->
@@ -456,8 +454,8 @@ stopped_while_httpd_hangs(_Config) ->
     {links, Links} = process_info(Page, links),
     [Httpd] = [Pid || Pid <- Links, is_pid(Pid), Pid =/= self()],
     true = erlang:suspend_process(Httpd),
-    ok = gen_server:stop(Page, shutdown, 60_000),
-    eventually(fun() -> not is_process_alive(Httpd) end).
+    ok = gen_server:stop(Page, shutdown, wait_ms()),
+    until(fun() -> not is_process_alive(Httpd) end).
 
 %% A client of HTTP
 
@@ -479,7 +477,7 @@ send(Ip, Port, Head) ->
     parse(all(Socket, [])).
 
 all(Socket, Acc) ->
-    case gen_tcp:recv(Socket, 0, 60_000) of
+    case gen_tcp:recv(Socket, 0, wait_ms()) of
         {ok, Data} -> all(Socket, [Acc, Data]);
         {error, _} -> iolist_to_binary(Acc)
     end.

@@ -32,14 +32,10 @@ unload() ->
 start() -> gen_server:start({local, weir_watch_agent}, ?MODULE, [], []).
 
 kill() ->
-    Monitor = monitor(process, weir_watch_agent),
-    exit(whereis(weir_watch_agent), kill),
-    receive
-        {'DOWN', Monitor, process, _, _} -> ok
-    end.
+    weir_kit:kill(whereis(weir_watch_agent)).
 
 %% Returns when each subscriber has had the snapshot and asked for another. Waits for the first subscriber.
-tell(Snapshot) -> gen_server:call(weir_watch_agent, {tell, Snapshot}, 60_000).
+tell(Snapshot) -> gen_server:call(weir_watch_agent, {tell, Snapshot}, weir_kit:wait_ms()).
 
 subscribe(Agent) -> gen_server:cast(Agent, {subscribe, self()}).
 

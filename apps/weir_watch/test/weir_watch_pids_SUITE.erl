@@ -15,8 +15,8 @@ each_once(_Config) ->
     ?assert(Took >= 0 andalso Bytes > 16 * Size),
     First = dealt(Pid, Size),
     ?assertEqual(Size, length(First)),
-    ?assertEqual(lists:usort(First), lists:sort(First)),
-    ?assertEqual([], Idle -- First),
+    ok = weir_kit:none(doubled, First -- lists:usort(First)),
+    ok = weir_kit:none(lost, Idle -- First),
     ?assertEqual(First, dealt(Pid, Size)),
     ok = weir_watch_pids:stop(Pid),
     gone(Idle).
@@ -130,7 +130,5 @@ dealt(_Pid, _Number, Dealt) -> Dealt.
 idle(Number) -> [spawn(fun() -> receive never -> ok end end) || _ <- lists:seq(1, Number)].
 
 gone(Pids) ->
-    Monitors = [monitor(process, Pid) || Pid <- Pids],
     [exit(Pid, kill) || Pid <- Pids],
-    [receive {'DOWN', Monitor, _, _, _} -> ok end || Monitor <- Monitors],
-    ok.
+    lists:foreach(fun weir_kit:await_down/1, Pids).

@@ -1,12 +1,13 @@
 %% The agent on nodes that are sick already: it goes on, within its limits, and makes nothing worse. Each case is a node
-%% of its own. On a machine that tests for others (CI=true) the sizes are a tenth.
+%% of its own. The sizes of the short form are a tenth.
 -module(weir_watch_safety_SUITE).
 
 -include_lib("stdlib/include/assert.hrl").
 
 -compile([export_all, nowarn_export_all]).
 
--import(weir_watch_test_lib, [eventually/1, in_node/4, snapshot/0, says/2]).
+-import(weir_watch_test_lib, [in_node/4, snapshot/0, says/2]).
+-import(weir_kit, [until/1, until_value/1]).
 
 -define(AGENT, weir_watch_agent).
 -define(MOST_BYTES, 100_000_000).
@@ -25,7 +26,7 @@ filled(Messages) ->
     Pid = spawn(fun() -> receive never -> ok end end),
     fill(Pid, Messages),
     diagnosed(Pid, backlog),
-    ?assertEqual({message_queue_len, Messages}, process_info(Pid, message_queue_len)),
+    ok = weir_kit:same(queue, Messages, weir_kit:queue_len(Pid)),
     alive_and_small().
 
 %% Five million for one who works them off, and others who call it.
@@ -42,18 +43,18 @@ process_limit(_Config) -> ok = in_node(["+P", "2048"], ?MODULE, at_the_limit, []
 
 at_the_limit() ->
     Agent = whereis(?AGENT),
-    eventually(fun weir_watch_test_lib:snapshot/0),
+    _ = until_value(fun weir_watch_test_lib:snapshot/0),
     Idle = to_the_limit([]),
-    eventually(fun() -> says_limit() end),
+    until(fun() -> says_limit() end),
     %% None of its helpers can be started anew.
     {links, Helpers} = process_info(Agent, links),
     [exit(Helper, kill) || Helper <- Helpers, {_, {weir_watch_scan, _, _}} <- [process_info(Helper, initial_call)]],
     _ = to_the_limit([]),
-    eventually(fun() -> says_limit() end),
+    until(fun() -> says_limit() end),
     [exit(Pid, kill) || Pid <- Idle],
     %% They may not have ended yet.
     Idles = fun() -> receive never -> ok end end,
-    Pid = eventually(fun() -> try spawn(Idles) catch error:system_limit -> false end end),
+    Pid = until_value(fun() -> try spawn(Idles) catch error:system_limit -> false end end),
     fill(Pid, 2000),
     diagnosed(Pid, backlog),
     ?assertEqual(Agent, whereis(?AGENT)),
@@ -109,7 +110,7 @@ never_gone_through(_Config) -> ok = in_node([], ?MODULE, asked, []).
 
 asked() ->
     Agent = whereis(?AGENT),
-    eventually(fun weir_watch_test_lib:snapshot/0),
+    _ = until_value(fun weir_watch_test_lib:snapshot/0),
     1 = erlang:trace(Agent, true, [call, set_on_spawn]),
     1 = erlang:trace_pattern({erlang, process_info, 2}, true, []),
     Idles = fun() -> receive never -> ok end end,
@@ -124,7 +125,7 @@ asked() ->
     Large ! lists:seq(1, 2_000_000),
     ok = weir_watch_agent:subscribe(Agent),
     ok = weir_watch_agent:inspect(Agent, Large),
-    eventually(fun() ->
+    until(fun() ->
         [] =/= [Pid || #{pid := Pid, doing := [_ | _]} <- maps:get(suspects, snapshot()), Pid =:= Large]
     end),
     ?assertEqual({[memory], []}, {asked_of(Large, [memory]), asked_of(Large, [messages])}),
@@ -154,7 +155,7 @@ fill(Pid, Messages) -> lists:foreach(fun(I) -> Pid ! {'$gen_cast', I} end, lists
 
 %% While it is being filled it is flooded.
 diagnosed(Pid, Cause) ->
-    eventually(fun() ->
+    until(fun() ->
         case snapshot() of
             false -> false;
             #{diagnoses := Diagnoses} -> [] =/= [P || #{pid := P, cause := C} <- Diagnoses, P =:= Pid, C =:= Cause]
@@ -166,8 +167,8 @@ alive_and_small() ->
     {links, Links} = process_info(Agent, links),
     Bytes = lists:sum([Bytes || Pid <- [Agent | Links], is_pid(Pid), {memory, Bytes} <- [process_info(Pid, memory)]]),
     ?assert(Bytes < ?MOST_BYTES),
-    eventually(fun() ->
-        #{cost := #{share := Share, memory := Told}} = eventually(fun weir_watch_test_lib:snapshot/0),
+    until(fun() ->
+        #{cost := #{share := Share, memory := Told}} = until_value(fun weir_watch_test_lib:snapshot/0),
         ?assert(Told < ?MOST_BYTES),
         Share < ?MOST_SHARE
     end),

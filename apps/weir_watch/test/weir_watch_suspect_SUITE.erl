@@ -241,7 +241,7 @@ silent(_Config) ->
     Waited = weir_watch_suspect:heard({waiting, 0, 0}, new()),
     Large = weir_watch_suspect:looked(look([], #{heap => 200_000_001}), Ran),
     ?assertEqual({false, true}, {weir_watch_suspect:is_late(Ran), Answers(Ran)}),
-    weir_watch_test_lib:eventually(fun() -> not Answers(Ran) end),
+    weir_kit:until(fun() -> not Answers(Ran) end),
     ?assert(weir_watch_suspect:is_late(Ran)),
     ?assert(weir_watch_suspect:is_late(Waited)),
     ?assert(weir_watch_suspect:to_be_spared(Waited)),

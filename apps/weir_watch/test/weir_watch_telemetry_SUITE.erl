@@ -39,7 +39,7 @@ diagnoses(_Config) ->
     #{pid := Pid, since := Since} = Busy,
     Told = fun(At, Diagnoses) ->
         Poller ! {weir_watch, self(), Snapshot#{at := At, diagnoses := Diagnoses}},
-        receive {'$gen_cast', {next, Poller}} -> ok after 60_000 -> error(not_asked) end
+        receive {'$gen_cast', {next, Poller}} -> ok after weir_kit:wait_ms() -> error(not_asked) end
     end,
     Told(Since + 10, [Busy]),
     Told(Since + 20, [Busy]),
@@ -47,7 +47,7 @@ diagnoses(_Config) ->
     Told(Since - 10, []),
     Events = [
         {Measurements, maps:with([state, cause, pid, name], Metadata)}
-     || {[weir, watch, diagnosis], Measurements, Metadata} <- mailbox()
+     || {[weir, watch, diagnosis], Measurements, Metadata} <- weir_kit:take_messages()
     ],
     At = fun(Ms, State, Cause, Who) ->
         {#{duration_ms => Ms}, #{state => State, cause => Cause, pid => Who, name => bank}}
@@ -68,7 +68,7 @@ nothing_without_telemetry(_Config) ->
     %% It has come by there some times.
     {reductions, Before} = process_info(Poller, reductions),
     weir_kit:until(fun() -> element(2, process_info(Poller, reductions)) > Before + 1000 end),
-    ?assertEqual([], mailbox()),
+    ?assertEqual([], weir_kit:take_messages()),
     %% What is loaded later is seen.
     ok = weir_kit_telemetry:load(),
     _ = event([weir, node]),
@@ -110,7 +110,7 @@ agent_is_gone(_Config) ->
     weir_kit:until(fun() -> not lists:member(whereis(weir_watch_agent), [undefined, Former]) end),
     %% What comes now is not of the former one.
     _ = sys:get_state(Poller, infinity),
-    _ = mailbox(),
+    _ = weir_kit:take_messages(),
     _ = event([weir, watch], fun(_) -> true end, Running),
     ?assert(is_process_alive(Poller)).
 
@@ -132,11 +132,6 @@ event(Event, OfMetadata, OfMeasurements) ->
                 true -> {Measurements, Metadata};
                 false -> event(Event, OfMetadata, OfMeasurements)
             end
-    after 60_000 -> error({no_event, Event})
+    after weir_kit:wait_ms() -> error({no_event, Event})
     end.
 
-mailbox() ->
-    receive
-        Message -> [Message | mailbox()]
-    after 0 -> []
-    end.

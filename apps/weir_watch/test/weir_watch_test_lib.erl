@@ -1,31 +1,20 @@
 %% What the suites of weir_watch share.
 -module(weir_watch_test_lib).
 
--export([eventually/1, in_node/4, in_plain_node/4, snapshot/0, snapshot/1, says/2]).
--export([with_agent/3]).
+-export([in_node/4, in_plain_node/4, with_agent/3, snapshot/0, says/2]).
+-export([subscribed/0, received/1, next/1, snapshot_of/1, suspect/2, long_mailbox/0, links/1, monitored/1, gone/1]).
 
--define(DEADLINE_MS, 180_000).
--define(CALL_MS, 4_000_000).
+%% The limit of a case ends a function that never returns.
+-define(CALL_MS, infinity).
 
-%% Calls the function until it returns something else than false, which is returned; an error after three minutes.
-eventually(Condition) -> eventually(Condition, erlang:monotonic_time(millisecond) + ?DEADLINE_MS).
+%% Returns the snapshot of the agent of this node. Returns `false' if there is none yet, or if the agent did not answer
+%% in time on a busy machine. Then the test asks again.
+snapshot() -> snapshot(fun weir_watch:snapshot/0).
 
-eventually(Condition, Deadline) ->
-    case Condition() of
-        false ->
-            erlang:monotonic_time(millisecond) < Deadline orelse error({still, Condition}),
-            receive after 20 -> eventually(Condition, Deadline) end;
-        Value ->
-            Value
-    end.
+%% Waits for the snapshot of an agent.
+snapshot_of(Agent) -> weir_kit:until_value(fun() -> snapshot(fun() -> weir_watch_agent:snapshot(Agent) end) end).
 
-%% The snapshot of the agent, or of one that is asked. One that gets no turn for seconds, on a machine that is busy with
-%% others, is to be asked again.
-snapshot() -> told(fun weir_watch:snapshot/0).
-
-snapshot(Agent) -> told(fun() -> weir_watch_agent:snapshot(Agent) end).
-
-told(Ask) ->
+snapshot(Ask) ->
     try Ask() of
         none -> false;
         Snapshot -> Snapshot
@@ -33,12 +22,11 @@ told(Ask) ->
         exit:{timeout, _} -> false
     end.
 
-%% Whether a snapshot says so of what the agent cannot see.
+%% Returns whether the limits of a snapshot contain these words.
 says(#{limits := Limits}, Words) -> lists:any(fun(Limit) -> string:find(Limit, Words) =/= nomatch end, Limits).
 
-%% Calls a function in a node of its own, with two schedulers and these arguments, whose agent runs. The node is gone
-%% afterwards, whatever it does. Nothing but its standard input and output connects it, so that its own connections
-%% are no other's.
+%% Calls a function in a node of its own with an agent, two schedulers and these arguments. The node is dead afterwards.
+%% Only its standard input and output connect the node with this one, so all its connections are its own.
 in_node(Arguments, Module, Function, Values) ->
     in_plain_node(Arguments, ?MODULE, with_agent, [Module, Function, Values]).
 
@@ -46,10 +34,10 @@ with_agent(Module, Function, Values) ->
     ok = weir_watch_forms:agent(),
     apply(Module, Function, Values).
 
-%% The same, without an agent.
+%% Does as in_node/4, without an agent.
 in_plain_node(Arguments, Module, Function, Values) ->
     {ok, Peer, _Node} = peer:start(#{
-        name => peer:random_name(), connection => standard_io, wait_boot => 60_000,
+        name => peer:random_name(), connection => standard_io, wait_boot => weir_kit:wait_ms(),
         args => ["-setcookie", "weir_watch", "-connect_all", "false", "+S", "2:2"] ++ Arguments ++
             ["-pa" | code:get_path()]
     }),
@@ -63,3 +51,45 @@ in_plain_node(Arguments, Module, Function, Values) ->
         _ = os:cmd("kill -KILL " ++ OsPid),
         try peer:stop(Peer) catch _:_ -> gone end
     end.
+
+%% ---------------------------------------------------------------- an agent and its subscriber
+
+%% Starts an agent to which the caller subscribes.
+subscribed() ->
+    {ok, Agent} = weir_watch_agent:start(),
+    ok = weir_watch_agent:subscribe(Agent),
+    Agent.
+
+%% Waits for the snapshot that the caller asked for.
+received(Agent) -> receive {weir_watch, Agent, Snapshot} -> Snapshot after weir_kit:wait_ms() -> error(no_snapshot) end.
+
+%% Waits for that snapshot and asks for the next one.
+next(Agent) ->
+    Snapshot = received(Agent),
+    ok = weir_watch_agent:next(Agent),
+    Snapshot.
+
+%% Returns what an agent tells of a process, or `none' if the process is no suspect.
+suspect(Pid, Agent) ->
+    #{suspects := Suspects} = snapshot_of(Agent),
+    case [Suspect || #{pid := Suspected} = Suspect <- Suspects, Suspected =:= Pid] of
+        [Suspect] -> Suspect;
+        [] -> none
+    end.
+
+%% Starts a process that has 300 messages and reads none.
+long_mailbox() ->
+    Pid = spawn(fun() -> receive never -> ok end end),
+    [Pid ! I || I <- lists:seq(1, 300)],
+    Pid.
+
+links(Pid) ->
+    {links, Links} = process_info(Pid, links),
+    Links.
+
+monitored(Pid) ->
+    {monitors, Monitors} = process_info(Pid, monitors),
+    [Monitored || {process, Monitored} <- Monitors, is_pid(Monitored)].
+
+%% Waits until these processes are dead.
+gone(Pids) -> weir_kit:until(fun() -> not lists:any(fun is_process_alive/1, Pids) end).

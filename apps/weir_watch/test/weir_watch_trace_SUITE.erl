@@ -6,12 +6,11 @@
 
 -compile([export_all, nowarn_export_all]).
 
--import(weir_watch_test_lib, [eventually/1]).
+-import(weir_kit, [until/1, until_value/1]).
 
 %% What the word is while nothing is counted, and while it is.
 -define(CLOSED, 16#57ffff00).
 -define(OPEN, 16#57000000).
--define(ANSWER_MS, 60_000).
 
 all() -> weir_kit:cases(?MODULE).
 
@@ -73,7 +72,7 @@ other_behaviours(_Config) ->
     Tracer = weir_watch_trace:start_link(),
     {ok, Statem} = weir_watch_form_statem:start(fun() -> 0 end, fun(_, N) -> N + 1 end),
     ok = weir_watch_trace:ask(Tracer, Statem, [{handled, [{weir_watch_form_statem, handle_event, 4}]}]),
-    eventually(fun() ->
+    until(fun() ->
         [ok = gen_statem:call(Statem, x) || _ <- lists:seq(1, 10)],
         number() > 0
     end),
@@ -107,7 +106,7 @@ who_sends(_Config) ->
     {ok, Server} = weir_watch_form_server:start(named, fun() -> 0 end, fun(_, N) -> N + 1 end),
     Casts = spawn_link(fun() -> casts(named, secret) end),
     Sends = spawn_link(fun() -> sends(Server, {event, secret}) end),
-    Sent = eventually(fun() ->
+    Sent = until_value(fun() ->
         #{sent := Some} = ask(Tracer, Server, {sent, [Server, named]}),
         length(lists:usort(Some)) >= 2 andalso Some
     end),
@@ -128,7 +127,7 @@ by_calls(_Config) ->
     {ok, Event} = gen_event:start(),
     Notifies = spawn_link(fun() -> notifies(Event) end),
     Of = fun(Pid, Kind) ->
-        eventually(fun() ->
+        until_value(fun() ->
             #{sent := Sent} = ask(Tracer, Pid, {sent, [Pid]}),
             [Who || {Who, {?MODULE, _, _}, Is} <- Sent, Is =:= Kind] =/= [] andalso
                 lists:usort([Who || {Who, _, _} <- Sent])
@@ -146,7 +145,7 @@ to_others(_Config) ->
     {ok, Other} = server(),
     Caller = spawn_link(fun() -> calls(Other) end),
     Sender = spawn_link(fun() -> sends(Server, {event, secret}) end),
-    Sent = eventually(fun() ->
+    Sent = until_value(fun() ->
         #{sent := Some} = ask(Tracer, Server, {sent, [Server]}),
         Some =/= [] andalso Some
     end),
@@ -161,7 +160,7 @@ each_seventeenth(_Config) ->
     {ok, Server} = server(),
     [
         begin
-            Sent = eventually(fun() -> sent_meanwhile(N, Tracer, Server) end),
+            Sent = until_value(fun() -> sent_meanwhile(N, Tracer, Server) end),
             ?assertEqual([{self(), {?MODULE, send_all, 2}, <<"number">>}], lists:usort(Sent)),
             ?assertEqual({N, min(16, (N + 16) div 17)}, {N, length(Sent)})
         end
@@ -172,7 +171,7 @@ each_seventeenth(_Config) ->
 %% What is found if all are sent while it looks: with as many as it wants it stops looking.
 sent_meanwhile(N, Tracer, Server) ->
     ok = weir_watch_trace:ask(Tracer, Server, [{sent, [Server]}]),
-    eventually(fun() -> number() >= 0 end),
+    until(fun() -> number() >= 0 end),
     ok = send_all(N, Server),
     After = number(),
     #{sent := Sent} = found(Tracer, Server),
@@ -236,7 +235,7 @@ ask(Tracer, Pid, Question) ->
 
 %% As many as it looks for. If the user has hardly a turn meanwhile, it is asked again.
 sixteen_tables(Tracer, User) ->
-    eventually(fun() ->
+    until_value(fun() ->
         #{tables := Tables} = ask(Tracer, User, tables),
         length(Tables) =:= 16 andalso Tables
     end).
@@ -246,7 +245,7 @@ two_functions(_Config) ->
     Tracer = weir_watch_trace:start_link(),
     Sink = spawn_link(fun Sinks() -> receive _ -> Sinks() end end),
     Sender = spawn_link(fun() -> sends_and_casts(Sink) end),
-    Kinds = eventually(fun() ->
+    Kinds = until_value(fun() ->
         #{sent := Sent} = ask(Tracer, Sink, {sent, [Sink]}),
         length(Sent) =:= 16 andalso [Kind || {_, _, Kind} <- Sent]
     end),
@@ -283,7 +282,7 @@ two_questions(_Config) ->
         #{sent := Some, tables := []} = found(Tracer, Busy),
         Some =/= []
     end,
-    [eventually(Sent) || _ <- lists:seq(1, 20)],
+    [until(Sent) || _ <- lists:seq(1, 20)],
     ended([Busy]),
     true = end_now(Tracer).
 
@@ -292,7 +291,7 @@ forgets(_Config) ->
     Tracer = weir_watch_trace:start_link(),
     Sink = spawn_link(fun Sinks() -> receive _ -> Sinks() end end),
     Sender = spawn_link(fun() -> sends(Sink, binary:copy(<<"x">>, 1_000_000)) end),
-    eventually(fun() -> #{sent := Sent} = ask(Tracer, Sink, {sent, [Sink]}), Sent =/= [] end),
+    until(fun() -> #{sent := Sent} = ask(Tracer, Sink, {sent, [Sink]}), Sent =/= [] end),
     ended([Sender, Sink]),
     #{sent := []} = ask(Tracer, Sink, {sent, [Sink]}),
     ?assertEqual({binary, []}, process_info(Tracer, binary)),
@@ -304,7 +303,7 @@ of_a_statem(_Config) ->
     Tracer = weir_watch_trace:start_link(),
     Statem = spawn_link(fun() -> handles_events(Events) end),
     ok = weir_watch_trace:ask(Tracer, Statem, [{handled, [{?MODULE, handle_event, 4}]}]),
-    Counted = eventually(fun() ->
+    Counted = until_value(fun() ->
         Before = number(),
         Statem ! {again, self()},
         receive {done, Statem} -> ok end,
@@ -333,7 +332,7 @@ word_taken_meanwhile(_Config) ->
     [
         begin
             ok = weir_watch_trace:ask(Tracer, Server, [{handled, functions()}, {sent, [Server]}]),
-            eventually(fun() -> gen_server:call(Server, x), number() > 0 end),
+            until(fun() -> gen_server:call(Server, x), number() > 0 end),
             _ = erlang:system_flag(trace_control_word, Word),
             [ok = gen_server:call(Server, x) || _ <- lists:seq(1, 100)],
             ?assertEqual({undefined, Word}, {answer(Tracer, Server), word()}),
@@ -348,7 +347,7 @@ loaded_meanwhile(_Config) ->
     Tracer = weir_watch_trace:start_link(),
     {ok, Server} = server(),
     ok = weir_watch_trace:ask(Tracer, Server, [{handled, functions()}]),
-    eventually(fun() -> gen_server:call(Server, x), number() > 0 end),
+    until(fun() -> gen_server:call(Server, x), number() > 0 end),
     _ = code:purge(weir_watch_form_server),
     {module, _} = code:load_file(weir_watch_form_server),
     ?assertEqual(undefined, answer(Tracer, Server)),
@@ -410,9 +409,9 @@ killed(_Config) ->
     Tracer = weir_watch_trace:start_link(),
     {ok, Server} = server(),
     ok = weir_watch_trace:ask(Tracer, Server, [{handled, functions()}]),
-    eventually(fun() -> gen_server:call(Server, x), number() > 0 end),
+    until(fun() -> gen_server:call(Server, x), number() > 0 end),
     true = end_now(Tracer),
-    eventually(fun() -> traced() =:= [] end),
+    until(fun() -> traced() =:= [] end),
     Left = word(),
     ok = gen_server:call(Server, x),
     ?assertEqual(Left, word()),
@@ -431,7 +430,7 @@ agent_dies(_Config) ->
         receive never -> ok end
     end),
     Tracer = receive {tracer, Pid} -> Pid end,
-    eventually(fun() -> gen_server:call(Server, x), number() > 0 end),
+    until(fun() -> gen_server:call(Server, x), number() > 0 end),
     Monitor = monitor(process, Tracer),
     exit(Agent, kill),
     receive {'DOWN', Monitor, _, _, killed} -> ok end,
@@ -456,11 +455,11 @@ stopped(_Config) ->
             fun(_) -> ok end,
             fun(Tracer) ->
                 ok = weir_watch_trace:ask(Tracer, Server, [{handled, functions()}]),
-                eventually(fun() -> gen_server:call(Server, x), number() > 0 end)
+                until(fun() -> gen_server:call(Server, x), number() > 0 end)
             end,
             fun(Tracer) ->
                 ok = weir_watch_trace:ask(Tracer, Server, [{sent, [Server]}]),
-                eventually(fun() -> gen_server:call(Server, x), number() > 0 end)
+                until(fun() -> gen_server:call(Server, x), number() > 0 end)
             end
         ]
     ],
@@ -511,7 +510,7 @@ answer(Tracer, Pid) ->
 found(Tracer, Pid) ->
     receive
         {traced, Tracer, Pid, Found, Bytes} when Bytes > 0 -> Found
-    after ?ANSWER_MS -> no_answer
+    after weir_kit:wait_ms() -> no_answer
     end.
 
 %% While it counts, messages are sent until all of some are counted, and then what `Do' does, which tells how many more
@@ -520,7 +519,7 @@ found(Tracer, Pid) ->
 counted_exactly(Tracer, Server, Do) ->
     Begin = erlang:monotonic_time(microsecond),
     ok = weir_watch_trace:ask(Tracer, Server, [{handled, functions()}]),
-    eventually(fun() -> is_counting(Server) end),
+    until(fun() -> is_counting(Server) end),
     Traced = traced(),
     Before = number(),
     {Number, Compared} = Do(),
@@ -529,7 +528,7 @@ counted_exactly(Tracer, Server, Do) ->
     Us = erlang:monotonic_time(microsecond) - Begin,
     case Before >= 0 andalso After >= 0 of
         true ->
-            ?assertEqual(Number, After - Before),
+            ok = weir_kit:same(counted, Number, After - Before),
             [?assertEqual(Expected, Got) || {Expected, Got} <- Compared],
             %% It took a second at least, and no longer than until the answer.
             ?assert(PerSecond =< handled(Server)),
