@@ -9,21 +9,12 @@
 -compile([export_all, nowarn_export_all]).
 
 -define(KEYS, 100_000).
-%% Milliseconds; long enough for a machine that is busy with other things.
--define(DEADLINE, 120_000).
-
 -define(DISTRIBUTIONS, [ketama, {ketama, unweighted}, rendezvous, jump]).
+-define(LIBMEMCACHED, [configurations, one_to_twenty_servers, a_hundred_servers, any_servers, servers_first]).
 
-all() ->
-    [
-        {group, libmemcached}, known_owners, the_first_is_the_owner, owners_are_distinct_and_prefixes,
-        a_server_that_comes, a_server_that_comes_to_ketama, another_weight, order_is_nothing_to_rendezvous, shares,
-        shares_of_the_next, a_server_without_points_is_the_last, a_server_that_is_there_twice, one_server, hosts,
-        limits, wrong
-    ].
+all() -> [{group, libmemcached} | weir_kit:cases(?MODULE) -- ?LIBMEMCACHED].
 
-groups() ->
-    [{libmemcached, [], [configurations, one_to_twenty_servers, a_hundred_servers, any_servers, servers_first]}].
+groups() -> [{libmemcached, [], ?LIBMEMCACHED}].
 
 init_per_group(libmemcached, Config) ->
     case os:cmd("echo '#include <libmemcached/memcached.h>' | cc -fsyntax-only -x c - && echo -n there") of
@@ -72,7 +63,7 @@ a_hundred_servers(Config) ->
 
 any_servers(Config) ->
     Holds = ?FORALL(Servers, some_servers(), begin agree(Config, few, Servers), true end),
-    ?assert(proper:quickcheck(Holds, [quiet, {numtests, 100}])).
+    weir_kit:holds(proper:quickcheck(Holds, [quiet, {numtests, 100}])).
 
 %% A behaviour that is set after the servers were added makes libmemcached forget their weights, if it is the unweighted
 %% one.
@@ -118,7 +109,6 @@ printed(Port, Printed) ->
         {Port, {data, Data}} -> printed(Port, [Printed | Data]);
         {Port, {exit_status, 0}} -> iolist_to_binary(Printed);
         {Port, {exit_status, Status}} -> error({exit_status, Status, iolist_to_binary(Printed)})
-    after ?DEADLINE -> error({silent, Port})
     end.
 
 keys_file(Config, Name, Keys) ->
