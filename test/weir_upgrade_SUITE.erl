@@ -16,8 +16,6 @@
     weir_memcached_server
 ]).
 -define(LOAD, weir_upgrade_load).
-%% As long as a busy machine may take for anything.
--define(WAIT_MS, 300_000).
 %% The function that tells the version.
 -define(TELLS, '$weir_upgrade').
 
@@ -53,10 +51,10 @@ init_per_testcase(_Case, Config) ->
     Memcached = memcached(filename:join(Dir, "memcached")),
     {ok, Peer, _} = peer:start(#{
         connection => standard_io,
-        wait_boot => ?WAIT_MS,
+        wait_boot => weir_kit:wait_ms(),
         args => [
             "-boot", filename:join([Releases, Before, "start"]), "-sasl", "releases_dir", "\"" ++ Releases ++ "\"",
-            "-mode", "embedded", "-pa", filename:dirname(code:which(?MODULE))
+            "-mode", "embedded", "-pa" | [filename:dirname(code:which(Module)) || Module <- [?MODULE, weir_kit]]
         ]
     }),
     Started = [{dir, Dir}, {peer, Peer}, {memcached, Memcached} | Config],
@@ -75,7 +73,7 @@ end_per_testcase(_Case, Config) ->
 folders(Version, Config) ->
     [{App, Vsn, filename:dirname(Dir)} || {App, Vsn, Dir} <- maps:get(Version, ?config(dirs, Config))].
 
-load_modules() -> [?LOAD, weir_upgrade_server, weir_upgrade_batch].
+load_modules() -> [?LOAD, weir_upgrade_server, weir_upgrade_batch, weir_kit].
 
 %% ---------------------------------------------------------------- cases
 
@@ -98,7 +96,7 @@ under_load(Config) ->
     ],
     Counts = call(Config, ?LOAD, stop, []),
     ct:log("~p~n~p", [call(Config, ?LOAD, progress, []), Counts]),
-    [?assertEqual({Part, Sent}, {Part, Arrived}) || {Part, {Sent, Arrived}} <- maps:to_list(Counts)],
+    weir_kit:none(lost_or_doubled, [Count || {_Part, {Sent, Arrived}} = Count <- maps:to_list(Counts), Sent =/= Arrived]),
     ?assertEqual([], call(Config, ?LOAD, faults, [])).
 
 %% Nobody sends anything, so nothing else brings those who wait into the new code: servers, what writes to memcached,
@@ -188,10 +186,10 @@ install(Version, Config) ->
 
 goes_on(Conf) ->
     Before = call(Conf, ?LOAD, progress, []),
-    eventually(fun() ->
+    weir_kit:until(fun() ->
         ?assertEqual([], call(Conf, ?LOAD, faults, [])),
         After = call(Conf, ?LOAD, progress, []),
-        ?assertEqual([], [Part || {Part, N} <- maps:to_list(Before), maps:get(Part, After) < N + 20])
+        none_of([Part || {Part, N} <- maps:to_list(Before), maps:get(Part, After) < N + 20])
     end).
 
 %% All modules are of that version, and no process runs another one.
@@ -206,27 +204,17 @@ runs(Version, Config) ->
     ],
     settled([Module || {Module, _} <- Modules], Config).
 
-%% Nobody runs what was before it.
+%% Waits until no process runs the version before of a module.
 settled(Modules, Config) ->
-    eventually(fun() ->
-        ?assertEqual([], [Module || Module <- Modules, not call(Config, code, soft_purge, [Module])])
+    weir_kit:until(fun() ->
+        none_of([Module || Module <- Modules, not call(Config, code, soft_purge, [Module])])
     end).
 
+none_of([]) -> true;
+none_of(Some) -> Some.
+
 call(Config, Module, Function, Arguments) ->
-    peer:call(?config(peer, Config), Module, Function, Arguments, ?WAIT_MS).
-
-eventually(Check) -> eventually(Check, ?WAIT_MS div 50).
-
-eventually(Check, 0) -> Check(), ok;
-eventually(Check, Tries) ->
-    try Check() of
-        _ -> ok
-    catch
-        error:_ ->
-            receive
-            after 50 -> eventually(Check, Tries - 1)
-            end
-    end.
+    peer:call(?config(peer, Config), Module, Function, Arguments, weir_kit:wait_ms()).
 
 %% ---------------------------------------------------------------- releases
 
@@ -328,7 +316,7 @@ release(Root, Version, Libs) ->
     {ok, _} = file:copy(File ++ ".boot", filename:join(filename:dirname(File), "start.boot")),
     file:write_file(filename:join(filename:dirname(File), "sys.config"), "[].\n").
 
-%% At a socket of its own; ends when its port is closed.
+%% Starts a memcached at a socket of its own. It ends when its port is closed.
 memcached(Path) ->
     Program = os:find_executable("memcached", os:getenv("PATH") ++ ":/usr/bin:/usr/sbin"),
     User = string:trim(os:cmd("id -un")),
@@ -336,5 +324,5 @@ memcached(Path) ->
     Port = open_port({spawn_executable, "/bin/sh"}, [
         {args, ["-c", Script, "sh", Program, "-u", User, "-s", Path]}, stderr_to_stdout
     ]),
-    ok = eventually(fun() -> {ok, _} = file:read_file_info(Path) end),
+    ok = weir_kit:until(fun() -> element(1, file:read_file_info(Path)) =:= ok end),
     Port.

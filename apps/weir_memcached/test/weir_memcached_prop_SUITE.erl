@@ -10,10 +10,10 @@ init_per_suite(Config) -> weir_memcached_test:set_up(weir_memcached, Config).
 end_per_suite(Config) -> weir_memcached_test:tear_down(Config).
 
 %% Replies do not depend on how their bytes are cut.
-replies_in_pieces(_) -> holds(prop_weir_memcached_reply:prop_replies_in_pieces(), weir_kit:long(333, 1000)).
+replies_in_pieces(_) -> holds(prop_weir_memcached_reply:prop_replies_in_pieces(), weir_kit:long(150, 1000)).
 
 %% A reply comes with its last byte.
-replies_byte_by_byte(_) -> holds(prop_weir_memcached_reply:prop_replies_byte_by_byte(), weir_kit:long(100, 300)).
+replies_byte_by_byte(_) -> holds(prop_weir_memcached_reply:prop_replies_byte_by_byte(), weir_kit:long(60, 300)).
 
 %% A reply to another request is not taken for the request's own.
 opaque(_) -> holds(prop_weir_memcached_reply:prop_opaque(), 500).
@@ -28,10 +28,10 @@ versions(_) -> holds(prop_weir_memcached_reply:prop_versions(), 500).
 naming(_) -> holds(prop_weir_memcached_reply:prop_naming(), 1000).
 
 %% A damaged stream does not change what came before the damage.
-damage(_) -> holds(prop_weir_memcached_reply:prop_damage(), weir_kit:long(333, 1000)).
+damage(_) -> holds(prop_weir_memcached_reply:prop_damage(), weir_kit:long(150, 1000)).
 
 %% Any bytes are understood or refused.
-any_bytes(_) -> holds(prop_weir_memcached_reply:prop_any_bytes(), 2000).
+any_bytes(_) -> holds(prop_weir_memcached_reply:prop_any_bytes(), weir_kit:long(700, 2000)).
 
 %% A line without an end is garbage above its greatest length.
 longest_line(_) -> holds(prop_weir_memcached_reply:prop_longest_line(), 50).

@@ -8,7 +8,10 @@
 
 -compile([export_all, nowarn_export_all]).
 
--define(KEYS, 100_000).
+-define(KEYS, 50_000).
+%% Keys of the cases about movement and about evenness.
+-define(MOVING, 10_000).
+-define(SHARED, 20_000).
 -define(DISTRIBUTIONS, [ketama, {ketama, unweighted}, rendezvous, jump]).
 -define(LIBMEMCACHED, [configurations, one_to_twenty_servers, a_hundred_servers, any_servers, servers_first]).
 
@@ -63,7 +66,7 @@ a_hundred_servers(Config) ->
 
 any_servers(Config) ->
     Holds = ?FORALL(Servers, some_servers(), begin agree(Config, few, Servers), true end),
-    weir_kit:holds(proper:quickcheck(Holds, [quiet, {numtests, 100}])).
+    weir_kit:holds(proper:quickcheck(Holds, [quiet, {numtests, weir_kit:long(50, 100)}])).
 
 %% A behaviour that is set after the servers were added makes libmemcached forget their weights, if it is the unweighted
 %% one.
@@ -206,7 +209,7 @@ a_server_that_comes(_) ->
             New = {"new", 11211, Weight},
             Moved = comes(Distribution, Servers, Before ++ [New | After], New),
             Share = Weight / lists:sum([W || {_, _, W} <- [New | Servers]]),
-            near(Share, Moved / 20_000, parts(Distribution, 20_000), {Distribution, Servers, New})
+            near(Share, Moved / ?MOVING, parts(Distribution, ?MOVING), {Distribution, Servers, New})
         end
      || {Distribution, Servers, Place, Weight} <- [
             {rendezvous, servers(1), 1, 1},
@@ -223,13 +226,13 @@ a_server_that_comes(_) ->
         ]
     ].
 
-%% How many of 20,000 keys moved.
+%% Returns how many of the keys moved.
 comes(Distribution, Servers, More, New) ->
     Old = ring(Distribution, Servers),
     Now = ring(Distribution, More),
     length([
         Key
-     || Key <- numbered(20_000),
+     || Key <- numbered(?MOVING),
         Row <- [named(weir_memcached_ring:owners(Key, length(More), Now), More)],
         ok =:= ?assertEqual(named(weir_memcached_ring:owners(Key, length(More), Old), Servers), Row -- [New]),
         hd(Row) =:= New
@@ -273,12 +276,12 @@ order_is_nothing_to_rendezvous(_) ->
 
 %% Of keys of several kinds; a share of keys is as near to that of the weight as keys and buckets allow.
 shares(_) ->
-    Kinds = [numbered(50_000), keys(50_000), [integer_to_binary(I) || I <- lists:seq(1, 50_000)]],
+    Kinds = [numbered(?SHARED), keys(?SHARED), [integer_to_binary(I) || I <- lists:seq(1, ?SHARED)]],
     [
         begin
             Counts = counts([owner(Key, Ring) || Key <- Keys]),
             Total = lists:sum([W || {_, _, W} <- Servers]),
-            [near(W / Total, maps:get(Index, Counts, 0) / 50_000, parts(Distribution, 50_000), {Distribution, Servers})
+            [near(W / Total, maps:get(Index, Counts, 0) / ?SHARED, parts(Distribution, ?SHARED), {Distribution, Servers})
              || {Index, {_, _, W}} <- lists:zip(lists:seq(1, length(Servers)), Servers)]
         end
      || {Distribution, Servers} <- [

@@ -9,7 +9,12 @@
 
 -import(weir_kit, [until/1, start/1, result/1, in_parallel/1, kill/1]).
 
-all() -> weir_kit:cases(?MODULE).
+%% Each of these cases waits for seconds, and neither kills nor stops a server of the others.
+-define(SIDE_BY_SIDE, [full_and_slow, back_in_a_slow_change, back_while_removed, waits_for_answers]).
+
+all() -> [{group, side_by_side} | weir_kit:cases(?MODULE) -- ?SIDE_BY_SIDE].
+
+groups() -> [{side_by_side, [parallel], ?SIDE_BY_SIDE}].
 
 init_per_suite(Config) ->
     Servers = [weir_kit_memcached:start() || _ <- [1, 2, 3, 4]],
@@ -774,7 +779,7 @@ left_and_back(Config) ->
     after
         weir_kit:signal("CONT", Stopped)
     end,
-    %% Longer than an old server is kept.
+    %% The time must be longer than the client keeps an old server.
     receive after 1500 -> ok end,
     ?assertEqual(2, length(pools(C))),
     [ok = weir_memcached:set(C, Each, Each) || Each <- keys(50)].
@@ -830,6 +835,7 @@ waits_for_answers(Config) ->
     Caller = start(fun() -> weir_memcached:get(C, <<"k">>) end),
     weir_memcached_test_script:reached(Server, asked),
     ok = weir_memcached:set_servers(C, [address(hd(servers(1, Config)))]),
+    %% The time must be longer than the client keeps an old server that has answered everything.
     receive after 1500 -> ok end,
     ?assertEqual(2, length(pools(C))),
     weir_memcached_test_script:release(Server, go),
@@ -1127,7 +1133,7 @@ old_writes_come_late(Config) ->
             until(fun() -> atomics:get(Acknowledged, 1) > Before end),
             [exit(Pid, kill) || #{pid := Pid} <- weir_memcached_test:connections(C)]
         end
-     || _ <- lists:seq(1, 60)
+     || _ <- lists:seq(1, weir_kit:long(30, 120))
     ],
     atomics:put(IsOver, 1, 1),
     ?assert(lists:sum([result(Writer) || Writer <- Writers]) > 0),
