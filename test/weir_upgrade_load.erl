@@ -6,7 +6,7 @@
 -export([start/1, start/2, progress/0, faults/0, stop/0, pids/0, check_held/0]).
 -export([start_worker/0, start_server/1, init/1, handle_call/3, handle_cast/2]).
 -export([code_change/3, check/1]).
--export([claim_for_long/0, end_claim/1, purged_while_asked/2]).
+-export([claim_for_long/0, end_claim/1, purged_while_asked/2, not_purged/1]).
 
 -define(PARTS, [
     pool_call, pool_counted, pool_claim, compat, flow_cast, flow_limit, server_call, server_batch, log_sync, log_async,
@@ -189,6 +189,9 @@ purged_while_asked(Request, Module, File) ->
     receive
         {'DOWN', Ref, process, Caller, Outcome} -> Outcome
     end.
+
+%% Purges modules, and returns those whose version before a process still runs.
+not_purged(Modules) -> [Module || Module <- Modules, not code:soft_purge(Module)].
 
 purged(Module) ->
     case code:soft_purge(Module) of
