@@ -83,5 +83,6 @@ blocks(Language) -> weir_kit_sample:blocks(weir_kit:path("README.md"), Language)
 with_port(Block, Config) ->
     #{port := Port} = ?config(memcached, Config),
     lists:foldl(fun({Printed, Given}, B) -> weir_kit_sample:replace(B, Printed, Given) end, Block, [
-        {"11211", Port}, {"timeout => 1000", "timeout => weir_kit:wait_ms()"}, {"await => 1000", "await => weir_kit:wait_ms()"}
+        {"11211", Port}, {"timeout => 1000", "timeout => weir_kit:wait_ms()"},
+        {"await => 1000", "await => weir_kit:wait_ms()"}
     ]).
