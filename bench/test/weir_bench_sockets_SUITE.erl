@@ -226,8 +226,8 @@ await_gone() ->
 until_gone(OsPid) -> until(fun() -> not filelib:is_file(lists:concat(["/proc/", OsPid])) end).
 
 echo_part(_) ->
-    Tables = weir_bench_socket:run(1, #{connections => [1, 3], bytes => 64, warm => 0, ms => 50}),
-    ?assertEqual(12, length(Tables)),
+    Tables = weir_bench_socket:run(1, #{connections => [3], bytes => 64, warm => 0, ms => 50}),
+    ?assertEqual(6, length(Tables)),
     rendered(Tables).
 
 bulk_part(_) ->

@@ -718,7 +718,7 @@ many(Client, Key, N, Enough) ->
         {ok, Run}
     end,
     Loop = fun Loop() ->
-        case weir_memcached:fetch(Client, Key, Fun, #{ttl => 1, lease => 100, wait => 120_000}) of
+        case weir_memcached:fetch(Client, Key, Fun, #{ttl => 1, lease => 100, wait => 3_600_000}) of
             {ok, Run} when Run < Enough -> receive after 20 -> Loop() end;
             {ok, _} -> ok
         end

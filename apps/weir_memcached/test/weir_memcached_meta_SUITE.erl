@@ -326,7 +326,7 @@ versions_on_the_wire(_) ->
             Script = [accept, {expect, "version\r\n"}] ++ Steps ++ [accept, {expect, "version\r\n"}, {wait, seen}],
             Server = weir_memcached_test_script:start(Script),
             Options = (weir_memcached_test_script:options(Server))#{
-                protocol => auto, connect_timeout => case Expected of timeout -> 300; _ -> 60_000 end
+                protocol => auto, connect_timeout => case Expected of timeout -> 300; _ -> weir_kit:wait_ms() end
             },
             {ok, _} = weir_memcached:start_link(C, Options#{connections => 1, reconnect => {1, 1}}),
             Reason = fun() -> [maps:get(reason, Conn, none) || Conn <- weir_memcached_test:connections(C)] end,

@@ -281,7 +281,8 @@ shares(_) ->
         begin
             Counts = counts([owner(Key, Ring) || Key <- Keys]),
             Total = lists:sum([W || {_, _, W} <- Servers]),
-            [near(W / Total, maps:get(Index, Counts, 0) / ?SHARED, parts(Distribution, ?SHARED), {Distribution, Servers})
+            Parts = parts(Distribution, ?SHARED),
+            [near(W / Total, maps:get(Index, Counts, 0) / ?SHARED, Parts, {Distribution, Servers})
              || {Index, {_, _, W}} <- lists:zip(lists:seq(1, length(Servers)), Servers)]
         end
      || {Distribution, Servers} <- [

@@ -72,7 +72,8 @@ with_tls(More, Config, Case) ->
 
 start(C, #{port := Port}, Options) ->
     Defaults = #{
-        host => "localhost", port => Port, connections => 2, reconnect => {1, 50}, connect_timeout => 30_000,
+        host => "localhost", port => Port, connections => 2, reconnect => {1, 50},
+        connect_timeout => weir_kit:wait_ms(),
         request_timeout => weir_kit:wait_ms()
     },
     {ok, _} = weir_memcached:start_link(C, maps:merge(Defaults, Options)),

@@ -1008,8 +1008,8 @@ fill(#{host := Host, port := Port}, Most, Size) ->
 
 evictions(Servers) -> lists:sum([weir_kit_memcached:stat(Server, <<"evictions">>) || Server <- Servers]).
 
-%% Writes and reads some of Most keys, with values of at most Size bytes. Checks that each value read belongs to its key,
-%% and returns the number of these values.
+%% Writes and reads some of Most keys, with values of at most Size bytes. Checks that each value belongs to its key, and
+%% returns how many values it has read.
 some(C, Most, Size) ->
     Keys = [integer_to_binary(rand:uniform(Most)) || _ <- lists:seq(1, 5)],
     _ = weir_memcached:set(C, hd(Keys), value(hd(Keys), Size)),

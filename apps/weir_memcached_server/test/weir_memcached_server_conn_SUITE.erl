@@ -192,7 +192,7 @@ floods(_Config) ->
         until(fun() -> length(conns(Server)) > length(Floods) end),
         %% Half of them are answered, until there is no room for answers any more.
         until(fun() -> length([Conn || Conn <- conns(Server), in_send(Conn)]) >= length(Floods) div 2 end),
-        Answered(300),
+        Answered(100),
         [?assert(blocks(Conn) =< 10, {blocks(Conn), Conn}) || Conn <- conns(Server)],
         %% Twelve have as much as they can send under way. Three hold an item of a megabyte that is coming and its copy;
         %% what else each has is its blocks and a heap of a megabyte or two. More than that is garbage, some of which
@@ -273,7 +273,7 @@ many_silent(_Config) ->
             with_bystander(Server, fun(Answered) ->
                 ok = weir_kit_nodes:call(Node, erlang, apply, [fun hold_many/2, [Port, ?SILENT]]),
                 until(fun() -> maps:get(connections, weir_memcached_server:info(Server)) >= ?SILENT end),
-                Answered(500)
+                Answered(100)
             end),
             until(fun() -> maps:get(connections, weir_memcached_server:info(Server)) =:= ?SILENT end),
             ok = weir_kit_nodes:kill(Node),
