@@ -10,7 +10,7 @@
 
 %% Polls until a condition holds.
 -spec until(fun(() -> boolean())) -> ok.
-until(Condition) -> weir_memcached_test:until(Condition, ?DEADLINE).
+until(Condition) -> weir_kit:until(Condition).
 
 %% Returns when the process is gone.
 -spec kill(pid()) -> ok.

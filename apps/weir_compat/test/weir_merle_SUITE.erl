@@ -17,7 +17,7 @@ end_per_suite(Config) ->
 
 %% Each case begins without a connection, and ends its own.
 init_per_testcase(_, Config) ->
-    weir_memcached_test:until(fun() -> whereis(weir_merle) =:= undefined end),
+    weir_kit:until(fun() -> whereis(weir_merle) =:= undefined end),
     Config.
 
 end_per_testcase(_, _) ->
@@ -156,7 +156,7 @@ expiry(Config) ->
     ok = weir_merle:set("long", 0, 1000, v),
     ok = weir_merle:set("over", 0, -1, v),
     ?assertEqual(undefined, weir_merle:getkey("over")),
-    weir_memcached_test:until(fun() -> weir_merle:getkey("short") =:= undefined end),
+    weir_kit:until(fun() -> weir_merle:getkey("short") =:= undefined end),
     ?assertEqual(v, weir_merle:getkey("long")).
 
 %% The bytes that merle wrote, with a random number for flags, read back.
@@ -239,7 +239,7 @@ flushall(Config) ->
     ?assertEqual(undefined, weir_merle:getkey("k")),
     ok = weir_merle:set("k", v),
     ?assertEqual(ok, weir_merle:flushall("1")),
-    weir_memcached_test:until(fun() -> weir_merle:getkey("k") =:= undefined end).
+    weir_kit:until(fun() -> weir_merle:getkey("k") =:= undefined end).
 
 %% Integer or string.
 verbosity(Config) ->
@@ -330,10 +330,10 @@ not_connected(_) ->
 %% The connection ends with the process that made it.
 ends_with_its_caller(Config) ->
     #{host := Host, port := Port} = ?config(server, Config),
-    {ok, Pid} = weir_memcached_test:answer(
-        weir_memcached_test:caller(fun() -> weir_merle:connect(Host, Port) end)
+    {ok, Pid} = weir_kit:result(
+        weir_kit:start(fun() -> weir_merle:connect(Host, Port) end)
     ),
-    weir_memcached_test:until(fun() -> not is_process_alive(Pid) andalso whereis(weir_merle) =:= undefined end).
+    weir_kit:until(fun() -> not is_process_alive(Pid) andalso whereis(weir_merle) =:= undefined end).
 
 %% A server that does not answer: the caller exits after merle's five seconds, and the late reply is nobody's.
 timeout(_) ->
@@ -341,8 +341,8 @@ timeout(_) ->
         [accept, {expect, "get slow\r\n"}, {wait, late}, {send, value("slow", late)}, {expect, "get k\r\n"}] ++
             [{send, value("k", v)}],
         fun(Script) ->
-            Slow = weir_memcached_test:caller(fun() -> attempt(fun() -> weir_merle:getkey(slow) end) end),
-            ?assertEqual(timeout, weir_memcached_test:answer(Slow)),
+            Slow = weir_kit:start(fun() -> attempt(fun() -> weir_merle:getkey(slow) end) end),
+            ?assertEqual(timeout, weir_kit:result(Slow)),
             weir_memcached_test_script:release(Script, late),
             ?assertEqual(v, weir_merle:getkey("k"))
         end
@@ -408,10 +408,10 @@ reconnects(_) ->
     {ok, Pid} = weir_merle:connect(Host, Port),
     ok = weir_merle:set("k", v),
     ok = weir_kit_memcached:kill(Server),
-    weir_memcached_test:until(fun() -> attempt(fun() -> weir_merle:getkey("k") end) =:= disconnected end),
+    weir_kit:until(fun() -> attempt(fun() -> weir_merle:getkey("k") end) =:= disconnected end),
     ?assertExit({disconnected, _}, weir_merle:getkey("k")),
     ok = weir_kit_memcached:restart(Server),
-    weir_memcached_test:until(fun() -> attempt(fun() -> weir_merle:set("k", w) end) =:= ok end),
+    weir_kit:until(fun() -> attempt(fun() -> weir_merle:set("k", w) end) =:= ok end),
     ?assertEqual(w, weir_merle:getkey("k")),
     ?assert(is_process_alive(Pid)),
     weir_kit_memcached:stop(Server).
