@@ -173,7 +173,7 @@ purged_while_asked(Module, Files) ->
      || {{Name, Request}, N} <- lists:zip(requests(), lists:seq(1, length(requests()))),
         File <- [lists:nth(N rem 2 + 1, Files)]
     ],
-    lists:foreach(fun weir_kit:kill/1, Crowd),
+    [exit(Pid, kill) || Pid <- Crowd],
     Answers.
 
 purged_while_asked(Request, Module, File) ->

@@ -139,7 +139,7 @@ once_when_it_expires(Config) ->
         weir_kit:same(values_of_runs, lists:seq(1, atomics:get(Runs, 2)), lists:usort(lists:append(Seen)))
     end).
 
-%% Who calls it gets what it raises; who waits is told; the next computes.
+%% The process that computes gets the exception, those that wait get an error, and the next caller computes.
 raises(Config) ->
     with(2, Config, fun([A, B]) ->
         Fun = gated(),
@@ -168,7 +168,7 @@ errors(Config) ->
         ?assertEqual({ok, 2}, weir_memcached:fetch(A, <<"other">>, fun() -> {ok, 2} end))
     end).
 
-%% Whoever computes is killed, again and again: another one who waits goes on, and all get the value.
+%% The process that computes is killed three times. Each time a waiting process takes over, and all get the value.
 killed(Config) ->
     with(1, Config, fun(C) ->
         Fun = gated(),
@@ -316,7 +316,7 @@ codec_by_name(Config) ->
         ?assertEqual([{ok, value}, {ok, value}], [result(Leading), result(Following)])
     end).
 
-%% The winner of all nodes is killed: another node computes when its lease is over.
+%% The process with the lease is killed. Another node computes once the lease is over.
 killed_among_nodes(Config) ->
     with(2, Config, fun([A, B]) ->
         Fun = gated(),
@@ -328,7 +328,7 @@ killed_among_nodes(Config) ->
         ?assertEqual({ok, value}, fetch(A, never()))
     end).
 
-%% Those who wait may be killed, too: nothing of them stays.
+%% Waiting processes are killed. Nothing of them stays.
 last_waiter_killed(Config) ->
     with(1, Config, fun(C) ->
         Fun = gated(),
@@ -392,7 +392,7 @@ too_slow_for_those_who_wait(Config) ->
         ?assertEqual({ok, 1}, fetch(B, never()))
     end).
 
-%% Who takes longer than its lease is not alone, and does not replace what the other one has stored.
+%% A process that takes longer than its lease does not replace the value that another process stored meanwhile.
 lease_is_over(Config) ->
     with(2, Config, fun([A, B]) ->
         Fun = gated(),

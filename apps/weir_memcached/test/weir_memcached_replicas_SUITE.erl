@@ -294,7 +294,7 @@ silent() -> fun(_) -> ok end.
 
 closes() -> fun gen_tcp:close/1.
 
-%% Tells that it was asked, and waits until it is told to go on.
+%% Returns a step of a server that reports the request, and waits for the message `go'.
 gated(Then) -> gated(it, Then).
 
 gated(Who, Then) ->

@@ -742,7 +742,7 @@ child(C, Id) ->
     {Id, Pid, _, _} = lists:keyfind(Id, 1, supervisor:which_children(C)),
     Pid.
 
-%% Who asked for the change is told; the servers are those of before.
+%% The caller that asked for the change exits, and the client keeps the servers of before.
 killed_in_a_change(Config) ->
     C = client(?FUNCTION_NAME, 1, #{connect_timeout => weir_kit:wait_ms()}, Config),
     One = address(hd(servers(1, Config))),
@@ -1091,8 +1091,8 @@ answered_before() ->
     after 0 -> ok
     end.
 
-%% And so by chance: one connection, killed again and again, on a link that holds back some of what it was given;
-%% writers of greater and greater numbers. Nobody reads less than what had been acknowledged before.
+%% One connection is killed again and again, on a link that delays some bytes, while processes write greater and greater
+%% numbers. No process reads less than a number that was acknowledged before.
 old_writes_come_late(Config) ->
     C = ?FUNCTION_NAME,
     Slowly = fun
