@@ -194,8 +194,8 @@ floods(_Config) ->
         until(fun() -> length([Conn || Conn <- conns(Server), in_send(Conn)]) >= length(Floods) div 2 end),
         Answered(100),
         [?assert(blocks(Conn) =< 10, {blocks(Conn), Conn}) || Conn <- conns(Server)],
-        %% Each connection has its blocks and a heap of a megabyte or two. A quarter of the connections hold an item of a
-        %% megabyte that is coming, and its copy. More than that is garbage, which may be there at any time.
+        %% Each connection has its blocks and a heap of a megabyte or two. A quarter of the connections hold an item of
+        %% a megabyte that is coming, and its copy. More than that is garbage, which may be there at any time.
         until(fun() ->
             Conns = conns(Server),
             _ = [erlang:garbage_collect(Conn) || Conn <- Conns],
