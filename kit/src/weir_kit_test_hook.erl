@@ -29,7 +29,8 @@ pre_init_per_testcase(Suite, Case, Config, #{file := File} = State) ->
     {Config, State#{{Group, Case} => erlang:monotonic_time(millisecond)}}.
 
 post_end_per_testcase(_Suite, Case, Config, Return, #{file := File} = State) ->
-    Key = {Group = group(Config), Case},
+    Group = group(Config),
+    Key = {Group, Case},
     Ms = erlang:monotonic_time(millisecond) - maps:get(Key, State),
     ok = write(File, {ended, Group, Case, Ms}),
     {Return, maps:remove(Key, State)}.
