@@ -59,7 +59,9 @@ every_file_has_its_case(_Config) ->
 cluster(_Config) ->
     %% Calls may wait as long as a busy machine takes.
     [Start, Call, Supervisor, Client, ByKey, Owners, Idempotent, Leave] =
-        [replace(replace(Sample, "}, 1000)", "}, 60_000)"), "timeout => 1000", "timeout => 60_000")
+        [
+            replace(replace(Sample, "}, 1000)", "}, weir_kit:wait_ms())"),
+                "timeout => 1000", "timeout => weir_kit:wait_ms()")
             || Sample <- guide(cluster)],
     lookup_server = worker(lookup_server),
     _ = evaluate(Start),
@@ -178,7 +180,8 @@ mailbox(_Config) ->
 memcached(Config) ->
     [ChildSpec, Fetch, Load, Shared, Change, Hedge, Tls, Compress, Item, Incr, Update] = guide(memcached),
     %% As long as a busy machine may take.
-    sample = load(replace(with_server(ChildSpec, Config), "request_timeout => 250", "request_timeout => 60_000")),
+    Patient = replace(ChildSpec, "request_timeout => 250", "request_timeout => weir_kit:wait_ms()"),
+    sample = load(with_server(Patient, Config)),
     {ok, Sup} = supervisor:start_link(sample, []),
     connected(cache),
     Loading = #{load_user => fun(N) -> {user, N} end},
@@ -209,7 +212,7 @@ memcached(Config) ->
         Named
     end,
     _ = evaluate(Here(Shared)),
-    ok = weir_memcached:await(shared, 60_000),
+    ok = weir_memcached:await(shared, weir_kit:wait_ms()),
     ok = weir_memcached:set(shared, <<"user:1">>, ada),
     ?assertEqual({ok, ada}, bound('Value', evaluate(Hedge))),
     _ = evaluate(replace(Here(Change), "{127,0,0,1}", "\"localhost\"")),
@@ -228,21 +231,19 @@ memcached(Config) ->
     ?assertEqual(term_to_binary(Large), Kept),
     ok = weir_memcached:stop(zipped).
 
-%% As Common Test runs a suite: each case, and what begins it, in a process that ends with a reason.
+%% Runs a suite as Common Test does: each case and its init in one process, which exits with a reason.
 memcached_server(_Config) ->
     [Suite, ChildSpec] = guide(memcached_server),
-    users_SUITE = load(replace(Suite, "await => 5000", "await => 60_000")),
+    users_SUITE = load(replace(Suite, "await => 5000", "await => weir_kit:wait_ms()")),
     Config = users_SUITE:init_per_suite([]),
     [
-        begin
-            {Pid, Monitor} = spawn_monitor(fun() ->
+        weir_kit:in_parallel([
+            fun() ->
                 Given = users_SUITE:init_per_testcase(Case, Config),
                 _ = users_SUITE:Case(Given),
-                _ = users_SUITE:end_per_testcase(Case, Given),
-                exit(done)
-            end),
-            receive {'DOWN', Monitor, process, Pid, Reason} -> ?assertEqual(done, Reason) end
-        end
+                users_SUITE:end_per_testcase(Case, Given)
+            end
+        ])
      || Case <- users_SUITE:all()
     ],
     weir_kit:until(fun() -> weir_memcached_server:servers() =:= [] end),
@@ -293,23 +294,21 @@ socket(_Config) ->
 %% A sample that waits for a connection, and then answers what comes.
 echo(Sample, PortPrinted, Packet) ->
     Port = weir_kit_memcached:free_port(),
-    {Server, Ref} = spawn_monitor(fun() -> evaluate(replace(Sample, PortPrinted, Port)) end),
+    Server = weir_kit:start(fun() -> evaluate(replace(Sample, PortPrinted, Port)) end),
     Client = connected_to(Port, Packet),
     ok = gen_tcp:send(Client, "one"),
     ok = gen_tcp:send(Client, "two"),
-    {ok, _} = gen_tcp:recv(Client, 0, 60_000),
-    receive {'DOWN', Ref, process, Server, Reason} -> ?assertEqual(normal, Reason) end,
+    {ok, _} = gen_tcp:recv(Client, 0, weir_kit:wait_ms()),
+    _ = weir_kit:result(Server),
     ok = gen_tcp:close(Client).
 
 connected_to(Port, Packet) ->
-    case gen_tcp:connect("localhost", Port, [binary, {packet, Packet}, {active, false}]) of
-        {ok, Socket} ->
-            Socket;
-        {error, econnrefused} ->
-            receive
-            after 10 -> connected_to(Port, Packet)
-            end
-    end.
+    weir_kit:until_value(fun() ->
+        case gen_tcp:connect("localhost", Port, [binary, {packet, Packet}, {active, false}]) of
+            {ok, Socket} -> Socket;
+            {error, econnrefused} -> false
+        end
+    end).
 
 %% Both forms meet a peer that reads nothing at first; that it reads again is between their expressions.
 sent_again(Form, Listener) ->
@@ -322,8 +321,7 @@ sent_again(Form, Listener) ->
     _ = evaluate(string:trim(First, trailing, ",\n") ++ ".", #{'Socket' => Socket, 'Packet' => <<"packet">>}),
     Reader = spawn_link(fun() -> read_all(Peer) end),
     ok = weir_socket:controlling_process(Peer, Reader),
-    %% As long as a busy machine may take until it reads.
-    ok = weir_socket:setopts(Socket, [{send_timeout, 60_000}]),
+    ok = weir_socket:setopts(Socket, [{send_timeout, weir_kit:wait_ms()}]),
     _ = evaluate("ok = " ++ Second, #{'Socket' => Socket, 'Packet' => <<"packet">>}),
     ok = weir_socket:close(Socket).
 
@@ -347,21 +345,19 @@ tls(Sample) ->
     ok = certificates(),
     Port = weir_kit_memcached:free_port(),
     [Server, Client] = [replace(Form, "8443", Port) || Form <- string:split(Sample, "\n\n")],
-    {Pid, Ref} = spawn_monitor(fun() -> evaluate(Server) end),
+    Serving = weir_kit:start(fun() -> evaluate(Server) end),
     {ok, Transport} = bound('Transport', evaluate(hd(string:split(Server, ",\n")) ++ ".")),
-    tls_client(Client, #{'Transport' => Transport, 'Host' => "localhost"}),
-    receive {'DOWN', Ref, process, Pid, Reason} -> ?assertEqual(normal, Reason) end,
+    weir_kit:until(fun() -> is_served(Client, #{'Transport' => Transport, 'Host' => "localhost"}) end),
+    _ = weir_kit:result(Serving),
     [ok = application:stop(App) || App <- lists:reverse(Started)],
     ok.
 
-tls_client(Client, Bindings) ->
-    try
-        evaluate(Client, Bindings)
+%% Returns false if the server does not listen yet.
+is_served(Client, Bindings) ->
+    try evaluate(Client, Bindings) of
+        _ -> true
     catch
-        error:{badmatch, {error, econnrefused}} ->
-            receive
-            after 10 -> tls_client(Client, Bindings)
-            end
+        error:{badmatch, {error, econnrefused}} -> false
     end.
 
 %% A chain for a server named localhost, as the files of the sample.
@@ -450,7 +446,7 @@ handed_over(Sample) ->
     Port = weir_kit_memcached:free_port(),
     Test = self(),
     Owner = spawn_link(fun() -> receive {tcp, _, Data} -> Test ! {got, Data} end, receive stop -> ok end end),
-    {Acceptor, Ref} = spawn_monitor(fun() ->
+    {Acceptor, _} = Accepting = weir_kit:start(fun() ->
         evaluate(replace(Sample, "5555", Port), #{'Pid' => Owner}),
         receive stop -> ok end
     end),
@@ -458,7 +454,7 @@ handed_over(Sample) ->
     ok = gen_tcp:send(Client, "hello"),
     receive {got, Data} -> ?assertEqual(<<"hello">>, Data) end,
     [Pid ! stop || Pid <- [Owner, Acceptor]],
-    receive {'DOWN', Ref, process, Acceptor, Reason} -> ?assertEqual(normal, Reason) end,
+    ok = weir_kit:result(Accepting),
     ok = gen_tcp:close(Client).
 
 gproc_pool(_Config) ->

@@ -9,7 +9,7 @@
 
 -compile([export_all, nowarn_export_all]).
 
--import(weir_memcached_test, [until/1]).
+-import(weir_kit, [until/1]).
 -import(weir_socket_test_lib, [held/0, socket_descriptors/0]).
 
 all() ->
@@ -76,18 +76,12 @@ server(Case, Config) -> nothing_left(fun() -> weir_memcached_server_SUITE:Case(C
 
 scripted(Case, Config) -> nothing_left(fun() -> weir_memcached_scripted_SUITE:Case(Config) end).
 
-%% Sockets that another suite has left do not count.
+%% Runs a case in a process of its own, and waits until no more sockets are left than before. The process exits with a
+%% reason that is not normal, so that the clients that are linked to it end, too.
 nothing_left(Case) ->
     #{sockets := Sockets, slots := Slots, resources := Resources} = held(),
     Descriptors = socket_descriptors(),
-    {Pid, Monitor} = spawn_monitor(fun() ->
-        _ = Case(),
-        exit(shutdown)
-    end),
-    receive
-        {'DOWN', Monitor, process, Pid, shutdown} -> ok;
-        {'DOWN', Monitor, process, Pid, Crash} -> error(Crash)
-    end,
+    _ = weir_kit:in_parallel([Case]),
     until(fun() ->
         Left = held(),
         maps:get(sockets, Left) =< Sockets andalso maps:get(slots, Left) =< Slots andalso
@@ -112,7 +106,8 @@ one_byte_is_read_at_a_time(_) ->
     nothing_left(fun() ->
         {ok, Listener} = gen_tcp:listen(0, [binary, {ip, {127, 0, 0, 1}}]),
         {ok, Port} = inet:port(Listener),
-        {ok, Socket} = weir_memcached_test_trickle:connect({127, 0, 0, 1}, Port, [binary, {active, false}], 5000),
+        Options = [binary, {active, false}],
+        {ok, Socket} = weir_memcached_test_trickle:connect({127, 0, 0, 1}, Port, Options, weir_kit:wait_ms()),
         {ok, Peer} = gen_tcp:accept(Listener),
         ok = gen_tcp:send(Peer, <<"abc">>),
         ok = inet:setopts(Socket, [{active, true}]),
@@ -144,10 +139,10 @@ cut_at_every_byte(_) ->
             Socket = socket(C),
             lists:foldl(
                 fun({Operation, Request, {A, B}, Result}, Read) ->
-                    Caller = weir_memcached_test:caller(Operation),
+                    Caller = weir_kit:start(Operation),
                     until(fun() -> received(Socket) =:= Read + byte_size(A) end),
                     weir_memcached_test_script:release(Server, read),
-                    ?assertEqual({Request, A, Result}, {Request, A, weir_memcached_test:answer(Caller)}),
+                    ?assertEqual({Request, A, Result}, {Request, A, weir_kit:result(Caller)}),
                     Read + byte_size(A) + byte_size(B)
                 end,
                 0,

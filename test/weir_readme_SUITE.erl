@@ -30,9 +30,8 @@ erlang_samples(Config) ->
     ok = file:set_cwd(?config(priv_dir, Config)),
     Blocks = [with_port(Block, Config) || Block <- blocks("erlang")],
     ?assert(erlang:length(Blocks) > 5),
-    %% What the samples start is linked to who evaluates them.
-    {Pid, Ref} = spawn_monitor(fun() -> lists:foreach(fun run/1, Blocks) end),
-    receive {'DOWN', Ref, process, Pid, Reason} -> ?assertEqual(normal, Reason) end.
+    %% The samples link what they start to the process that evaluates them.
+    weir_kit:in_parallel([fun() -> lists:foreach(fun run/1, Blocks) end]).
 
 run("-module(" ++ _ = Block) ->
     weir_kit_sample:load(Block);
@@ -63,7 +62,7 @@ elixir_samples(Config) ->
     end.
 
 connected_in_elixir() ->
-    "Enum.find(1..6000, fn _ -> Process.sleep(10); match?({:ok, _}, :weir_memcached.version(:cache)) end)".
+    ":weir_kit.until(fn -> match?({:ok, _}, :weir_memcached.version(:cache)) end)".
 
 output(Port, Text) ->
     receive
@@ -80,9 +79,10 @@ length(_Config) ->
 
 blocks(Language) -> weir_kit_sample:blocks(weir_kit:path("README.md"), Language).
 
-%% Tests have a memcached of their own, and wait for as long as a busy machine may take.
+%% Puts the port of the suite's memcached and the time limits of tests into a sample.
 with_port(Block, Config) ->
     #{port := Port} = ?config(memcached, Config),
     lists:foldl(fun({Printed, Given}, B) -> weir_kit_sample:replace(B, Printed, Given) end, Block, [
-        {"11211", Port}, {"timeout => 1000", "timeout => 60_000"}, {"await => 1000", "await => 60_000"}
+        {"11211", Port}, {"timeout => 1000", "timeout => weir_kit:wait_ms()"},
+        {"await => 1000", "await => weir_kit:wait_ms()"}
     ]).

@@ -2,8 +2,8 @@
 %% part is used: no request fails, nothing is lost, and nothing runs the old code afterwards.
 %%
 %% The version before is the last that git has a tag of with the same first two numbers, compiled here. Where there is
-%% none, it is this very source under an earlier version number. So that no module is the same in both, each is given
-%% a function that tells which it is of.
+%% none, it is this very source under an earlier version number. So that no module is the same in both, each has an
+%% attribute that tells which version it is of.
 -module(weir_upgrade_SUITE).
 
 -include_lib("common_test/include/ct.hrl").
@@ -16,9 +16,7 @@
     weir_memcached_server
 ]).
 -define(LOAD, weir_upgrade_load).
-%% As long as a busy machine may take for anything.
--define(WAIT_MS, 300_000).
-%% The function that tells the version.
+%% The attribute that tells the version.
 -define(TELLS, '$weir_upgrade').
 
 all() -> weir_kit:cases(?MODULE).
@@ -53,10 +51,10 @@ init_per_testcase(_Case, Config) ->
     Memcached = memcached(filename:join(Dir, "memcached")),
     {ok, Peer, _} = peer:start(#{
         connection => standard_io,
-        wait_boot => ?WAIT_MS,
+        wait_boot => weir_kit:wait_ms(),
         args => [
             "-boot", filename:join([Releases, Before, "start"]), "-sasl", "releases_dir", "\"" ++ Releases ++ "\"",
-            "-mode", "embedded", "-pa", filename:dirname(code:which(?MODULE))
+            "-mode", "embedded", "-pa" | [filename:dirname(code:which(Module)) || Module <- [?MODULE, weir_kit]]
         ]
     }),
     Started = [{dir, Dir}, {peer, Peer}, {memcached, Memcached} | Config],
@@ -75,11 +73,12 @@ end_per_testcase(_Case, Config) ->
 folders(Version, Config) ->
     [{App, Vsn, filename:dirname(Dir)} || {App, Vsn, Dir} <- maps:get(Version, ?config(dirs, Config))].
 
-load_modules() -> [?LOAD, weir_upgrade_server, weir_upgrade_batch].
+load_modules() -> [?LOAD, weir_upgrade_server, weir_upgrade_batch, weir_kit].
 
 %% ---------------------------------------------------------------- cases
 
-%% There and back, twice: whoever still ran the code of two versions ago would be in the way of the third change.
+%% There, back and there again: a process that still ran the code of two versions ago would be in the way of the third
+%% change.
 under_load(Config) ->
     {Before, Now} = {?config(before, Config), ?config(now, Config)},
     ok = call(Config, ?LOAD, start, [?config(dir, Config)]),
@@ -94,11 +93,11 @@ under_load(Config) ->
             #{limits := _} = call(Config, weir_watch, look, [#{seconds => 1}]),
             ?assertEqual(Pids, call(Config, ?LOAD, pids, []))
         end
-     || Version <- [Now, Before, Now, Before]
+     || Version <- weir_kit:long([Now, Before, Now], [Now, Before, Now, Before])
     ],
     Counts = call(Config, ?LOAD, stop, []),
     ct:log("~p~n~p", [call(Config, ?LOAD, progress, []), Counts]),
-    [?assertEqual({Part, Sent}, {Part, Arrived}) || {Part, {Sent, Arrived}} <- maps:to_list(Counts)],
+    weir_kit:none(lost_or_doubled, [Part || {_, {Sent, Arrived}} = Part <- maps:to_list(Counts), Sent =/= Arrived]),
     ?assertEqual([], call(Config, ?LOAD, faults, [])).
 
 %% Nobody sends anything, so nothing else brings those who wait into the new code: servers, what writes to memcached,
@@ -126,7 +125,7 @@ refused(Config) ->
     ok = install(Now, Config),
     ok = settled([Module || {Module, _} <- modules(Now, Config), Module =/= weir_pool_claim], Config),
     ?assertEqual({error, {old_processes, weir_pool_claim}}, call(Config, release_handler, install_release, [Before])),
-    ?assertEqual(Now, call(Config, weir_pool, ?TELLS, [])),
+    ?assertEqual(Now, version_of(weir_pool, Config)),
     ?assertEqual(ok, call(Config, ?LOAD, end_claim, [Claimer])),
     ok = install(Before, Config),
     ok = runs(Before, Config).
@@ -188,10 +187,10 @@ install(Version, Config) ->
 
 goes_on(Conf) ->
     Before = call(Conf, ?LOAD, progress, []),
-    eventually(fun() ->
+    weir_kit:until(fun() ->
         ?assertEqual([], call(Conf, ?LOAD, faults, [])),
         After = call(Conf, ?LOAD, progress, []),
-        ?assertEqual([], [Part || {Part, N} <- maps:to_list(Before), maps:get(Part, After) < N + 20])
+        none_of([Part || {Part, N} <- maps:to_list(Before), maps:get(Part, After) < N + 20])
     end).
 
 %% All modules are of that version, and no process runs another one.
@@ -199,34 +198,26 @@ runs(Version, Config) ->
     Modules = modules(Version, Config),
     [
         begin
-            ?assertEqual({Module, Version}, {Module, call(Config, Module, ?TELLS, [])}),
+            ?assertEqual({Module, Version}, {Module, version_of(Module, Config)}),
             ?assertEqual(Ebin, filename:dirname(call(Config, code, which, [Module])))
         end
      || {Module, Ebin} <- Modules
     ],
     settled([Module || {Module, _} <- Modules], Config).
 
-%% Nobody runs what was before it.
+version_of(Module, Config) ->
+    [Version] = proplists:get_value(?TELLS, call(Config, Module, module_info, [attributes])),
+    Version.
+
+%% Waits until no process runs the version before of a module.
 settled(Modules, Config) ->
-    eventually(fun() ->
-        ?assertEqual([], [Module || Module <- Modules, not call(Config, code, soft_purge, [Module])])
-    end).
+    weir_kit:until(fun() -> none_of(call(Config, ?LOAD, not_purged, [Modules])) end).
+
+none_of([]) -> true;
+none_of(Some) -> Some.
 
 call(Config, Module, Function, Arguments) ->
-    peer:call(?config(peer, Config), Module, Function, Arguments, ?WAIT_MS).
-
-eventually(Check) -> eventually(Check, ?WAIT_MS div 50).
-
-eventually(Check, 0) -> Check(), ok;
-eventually(Check, Tries) ->
-    try Check() of
-        _ -> ok
-    catch
-        error:_ ->
-            receive
-            after 50 -> eventually(Check, Tries - 1)
-            end
-    end.
+    peer:call(?config(peer, Config), Module, Function, Arguments, weir_kit:wait_ms()).
 
 %% ---------------------------------------------------------------- releases
 
@@ -298,24 +289,20 @@ copy(App, Lib, Root, Version) ->
     [{ok, _} = file:copy(File, filename:join(Ebin, filename:basename(File))) ||
         File <- filelib:wildcard(filename:join([Lib, "ebin", "*.appup"]))],
     Modules = proplists:get_value(modules, Keys),
-    Calls = [rpc:async_call(node(), erlang, apply, [fun telling/3, [Lib, Module, Version]]) || Module <- Modules],
-    [ok = file:write_file(filename:join(Ebin, lists:concat([Module, ".beam"])), rpc:yield(Call)) ||
-        {Module, Call} <- lists:zip(Modules, Calls)],
+    [ok = file:write_file(filename:join(Ebin, lists:concat([Module, ".beam"])), telling(Lib, Module, Version))
+        || Module <- Modules],
     Priv = filename:join(Dir, "priv"),
     ok = filelib:ensure_path(Priv),
     [{ok, _} = file:copy(File, filename:join(Priv, filename:basename(File))) ||
         File <- filelib:wildcard(filename:join([Lib, "priv", "*"])), filelib:is_regular(File)],
     Dir.
 
-%% The module with one function more.
+%% Returns the code of a module with one attribute more.
 telling(Lib, Module, Version) ->
-    Beam = filename:join([Lib, "ebin", atom_to_list(Module)]),
-    {ok, {Module, [{abstract_code, {raw_abstract_v1, Forms}}]}} = beam_lib:chunks(Beam, [abstract_code]),
-    {Attributes, Functions} = lists:splitwith(fun(Form) -> element(1, Form) =/= function end, Forms),
-    Body = {clause, 1, [], [], [{string, 1, Version}]},
-    More = [{attribute, 1, export, [{?TELLS, 0}]}],
-    Function = {function, 1, ?TELLS, 0, [Body]},
-    {ok, Module, Binary} = compile:forms(Attributes ++ More ++ [Function | Functions], [debug_info]),
+    {ok, Module, Chunks} = beam_lib:all_chunks(filename:join([Lib, "ebin", atom_to_list(Module)])),
+    {"Attr", Attributes} = lists:keyfind("Attr", 1, Chunks),
+    More = term_to_binary([{?TELLS, [Version]}, {vsn, [Version]} | lists:keydelete(vsn, 1, binary_to_term(Attributes))]),
+    {ok, Binary} = beam_lib:build_module(lists:keyreplace("Attr", 1, Chunks, {"Attr", More})),
     Binary.
 
 release(Root, Version, Libs) ->
@@ -328,7 +315,7 @@ release(Root, Version, Libs) ->
     {ok, _} = file:copy(File ++ ".boot", filename:join(filename:dirname(File), "start.boot")),
     file:write_file(filename:join(filename:dirname(File), "sys.config"), "[].\n").
 
-%% At a socket of its own; ends when its port is closed.
+%% Starts a memcached at a socket of its own. It ends when its port is closed.
 memcached(Path) ->
     Program = os:find_executable("memcached", os:getenv("PATH") ++ ":/usr/bin:/usr/sbin"),
     User = string:trim(os:cmd("id -un")),
@@ -336,5 +323,5 @@ memcached(Path) ->
     Port = open_port({spawn_executable, "/bin/sh"}, [
         {args, ["-c", Script, "sh", Program, "-u", User, "-s", Path]}, stderr_to_stdout
     ]),
-    ok = eventually(fun() -> {ok, _} = file:read_file_info(Path) end),
+    ok = weir_kit:until(fun() -> element(1, file:read_file_info(Path)) =:= ok end),
     Port.

@@ -6,10 +6,8 @@
 -export([start/1, start/2, progress/0, faults/0, stop/0, pids/0, check_held/0]).
 -export([start_worker/0, start_server/1, init/1, handle_call/3, handle_cast/2]).
 -export([code_change/3, check/1]).
--export([claim_for_long/0, end_claim/1, purged_while_asked/2]).
+-export([claim_for_long/0, end_claim/1, purged_while_asked/2, not_purged/1]).
 
-%% As long as a busy machine may take for an answer, while another version is loaded and who would answer waits for it.
--define(ANSWER_MS, 120_000).
 -define(PARTS, [
     pool_call, pool_counted, pool_claim, compat, flow_cast, flow_limit, server_call, server_batch, log_sync, log_async,
     logger, memcached, memcached_server, served_connects, echo_passive, echo_active, connects, cluster, watch
@@ -75,7 +73,7 @@ keeper(Dir, Parts, Starter) ->
     Squares = #{size => 1, worker => {?MODULE, start_worker, []}},
     Memcached = #{
         host => {local, filename:join(Dir, "memcached")}, connections => 2,
-        request_timeout => ?ANSWER_MS, stall_timeout => ?ANSWER_MS
+        request_timeout => weir_kit:wait_ms(), stall_timeout => weir_kit:wait_ms()
     },
     [
         {ok, _} = supervisor:start_child(kernel_safe_sup, Spec)
@@ -89,7 +87,7 @@ keeper(Dir, Parts, Starter) ->
         ]
     ],
     ok = weir_cluster:start(counted, #{}),
-    ok = until(fun() -> weir_memcached:set(cache, <<"up">>, true) =:= ok end),
+    ok = weir_kit:until(fun() -> weir_memcached:set(cache, <<"up">>, true) =:= ok end),
     Port = echo_server(),
     Where = #{echo => Port, served => served(Dir)},
     {ok, Worker, Ticket} = weir_pool:checkout(held, #{}),
@@ -184,13 +182,16 @@ purged_while_asked(Request, Module, File) ->
     Conns = [Conn || {_Slot, Conn} <- Workers],
     [ok = sys:suspend(Conn) || Conn <- Conns],
     {Caller, Ref} = spawn_monitor(fun() -> exit({answered, Request()}) end),
-    ok = until(fun() -> process_info(Caller, status) =:= {status, waiting} end),
+    ok = weir_kit:until_waiting(Caller),
     {module, Module} = code:load_abs(File),
     _ = spawn(fun() -> [ok = sys:resume(Conn) || Conn <- Conns] end),
     ok = purged(Module),
     receive
         {'DOWN', Ref, process, Caller, Outcome} -> Outcome
     end.
+
+%% Purges modules, and returns those whose version before a process still runs.
+not_purged(Modules) -> [Module || Module <- Modules, not code:soft_purge(Module)].
 
 purged(Module) ->
     case code:soft_purge(Module) of
@@ -248,12 +249,12 @@ stop() ->
     {ok, #{in_flight := InFlight}} = weir_flow:info(whereis(flow_limit)),
     {idle, Idle, Reader} = hd(ets:lookup(?MODULE, idle)),
     ok = weir_socket:send(Idle, <<"late">>),
-    ok = until(fun() -> process_info(Reader, current_function) =/= undefined andalso not in_recv(Reader) end),
+    ok = weir_kit:until(fun() -> process_info(Reader, current_function) =/= undefined andalso not in_recv(Reader) end),
     #{
-        flow_cast => {Cast, gen_server:call(flow_cast, total, ?ANSWER_MS)},
-        flow_limit => {Limited, gen_server:call(flow_limit, total, ?ANSWER_MS)},
+        flow_cast => {Cast, gen_server:call(flow_cast, total, weir_kit:wait_ms())},
+        flow_limit => {Limited, gen_server:call(flow_limit, total, weir_kit:wait_ms())},
         in_flight => {0, InFlight},
-        server_batch => {Batched, gen_server:call(server_batch, total, ?ANSWER_MS)},
+        server_batch => {Batched, gen_server:call(server_batch, total, weir_kit:wait_ms())},
         log => {Sync + Async, lines(Audit)},
         logger => {Logged, lines(Log)}
     }.
@@ -283,23 +284,23 @@ user(Part, State, N) ->
 fault(Part, What) ->
     true = ets:update_element(?MODULE, faults, {2, lists:sublist([{Part, What} | faults()], 5)}).
 
-do(pool_call, _, N) -> is({ok, N * N}, weir_pool:call(squares, {square, N}, ?ANSWER_MS));
-do(pool_counted, _, N) -> is({ok, N * N}, weir_pool:call(counted, {square, N}, ?ANSWER_MS));
+do(pool_call, _, N) -> is({ok, N * N}, weir_pool:call(squares, {square, N}, weir_kit:wait_ms()));
+do(pool_counted, _, N) -> is({ok, N * N}, weir_pool:call(counted, {square, N}, weir_kit:wait_ms()));
 do(pool_claim, _, N) ->
-    Work = fun(Worker) -> gen_server:call(Worker, {square, N}, ?ANSWER_MS) end,
-    is({ok, N * N}, weir_pool:claim(claimed, Work, #{timeout => ?ANSWER_MS}));
-do(cluster, _, N) -> is({ok, N * N}, weir_cluster:call(counted, {square, N}, ?ANSWER_MS));
+    Work = fun(Worker) -> gen_server:call(Worker, {square, N}, weir_kit:wait_ms()) end,
+    is({ok, N * N}, weir_pool:claim(claimed, Work, #{timeout => weir_kit:wait_ms()}));
+do(cluster, _, N) -> is({ok, N * N}, weir_cluster:call(counted, {square, N}, weir_kit:wait_ms()));
 do(watch, _, _) ->
     %% None in its first second.
     Snapshot = weir_watch:snapshot(),
     is(true, is_map(Snapshot) orelse Snapshot =:= none);
-do(compat, _, N) -> is(N * N, gen_server:call(weir_erlpool:pid(compat), {square, N}, ?ANSWER_MS));
+do(compat, _, N) -> is(N * N, gen_server:call(weir_erlpool:pid(compat), {square, N}, weir_kit:wait_ms()));
 do(flow_cast, _, _) -> weir_flow:cast(flow_cast, {add, 1}, 8);
 do(flow_limit, _, _) -> weir_flow:cast(whereis(flow_limit), {add, 1}, #{window => 8});
-do(server_call, _, N) -> is(N * N, gen_server:call(server_call, {square, N}, ?ANSWER_MS));
+do(server_call, _, N) -> is(N * N, gen_server:call(server_call, {square, N}, weir_kit:wait_ms()));
 do(server_batch, _, N) when N rem 50 =:= 0 ->
     ok = gen_server:cast(server_batch, {add, 1}),
-    true = is_integer(gen_server:call(server_batch, total, ?ANSWER_MS)),
+    true = is_integer(gen_server:call(server_batch, total, weir_kit:wait_ms())),
     ok;
 do(server_batch, _, _) -> gen_server:cast(server_batch, {add, 1});
 do(log_sync, _, _) -> weir_log:log(audit, "one that waits");
@@ -318,7 +319,7 @@ do(memcached_server, Socket, N) ->
     Digits = integer_to_binary(N),
     Value = [integer_to_binary(byte_size(Digits)), "\r\n", Digits, "\r\n"],
     Expected = iolist_to_binary(["STORED\r\nVA ", Value, "VA ", Value, "HD\r\n"]),
-    is({ok, Expected}, gen_tcp:recv(Socket, byte_size(Expected), ?ANSWER_MS));
+    is({ok, Expected}, gen_tcp:recv(Socket, byte_size(Expected), weir_kit:wait_ms()));
 do(served_connects, Where, N) ->
     Socket = state(memcached_server, Where),
     ok = do(memcached_server, Socket, N),
@@ -374,13 +375,4 @@ echo(Socket) ->
             echo(Socket);
         {error, closed} ->
             ok
-    end.
-
-until(Done) ->
-    case Done() of
-        true -> ok;
-        false ->
-            receive
-            after 1 -> until(Done)
-            end
     end.

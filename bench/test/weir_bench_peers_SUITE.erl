@@ -43,7 +43,7 @@ drain_order(_) ->
     [gen_server:cast(Pid, I) || I <- lists:seq(1, 1_000)],
     Pid ! message,
     ?assertEqual(1_000, gen_server:call(Pid, count)),
-    exit(Pid, kill).
+    weir_kit:kill(Pid).
 
 raw_loop(Config) ->
     Sets = exchange(<<"set raw:~4..0b 0 0 3\r\nabc\r\n">>, <<"STORED\r\n">>),

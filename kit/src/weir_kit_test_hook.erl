@@ -38,7 +38,8 @@ pre_init_per_testcase(_Suite, Case, Config, #{file := File} = State) ->
 -spec post_end_per_testcase(module(), Case :: atom(), proplists:proplist(), Return :: term(), state()) ->
     {Return :: term(), state()}.
 post_end_per_testcase(_Suite, Case, Config, Return, #{file := File} = State) ->
-    Key = {Group = group(Config), Case},
+    Group = group(Config),
+    Key = {Group, Case},
     Ms = erlang:monotonic_time(millisecond) - maps:get(Key, State),
     ok = write(File, {ended, Group, Case, Ms}),
     {with_end(Return), maps:remove(Key, State)}.

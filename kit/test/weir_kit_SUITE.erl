@@ -82,7 +82,7 @@ crowd_in_steps(_) ->
     weir_kit:until(fun() -> weir_kit_crowd:left(Crowd) =:= 3 end),
     ?assertEqual(timeout, weir_kit_crowd:await(Crowd, 0)),
     true = ets:insert(Gate, {open}),
-    {ok, Ns} = weir_kit_crowd:await(Crowd, 60_000),
+    {ok, Ns} = weir_kit_crowd:await(Crowd, weir_kit:wait_ms()),
     ?assert(Ns > 0),
     ?assertEqual(0, weir_kit_crowd:left(Crowd)).
 
@@ -108,16 +108,15 @@ sampler_ends_with_its_owner(_) ->
     Self = self(),
     _ = spawn(fun() -> Self ! {sampler, weir_kit_sampler:start(1, fun() -> ok end)} end),
     receive
-        {sampler, Sampler} -> weir_kit:until(fun() -> not is_process_alive(Sampler) end)
+        {sampler, Sampler} -> weir_kit:await_down(Sampler)
     end.
 
 mailbox(_) ->
     self() ! message,
     ?assert(weir_kit_sampler:mailbox(self()) >= 1),
-    {Pid, Monitor} = spawn_monitor(fun() -> ok end),
-    receive
-        {'DOWN', Monitor, process, Pid, normal} -> ?assertEqual(0, weir_kit_sampler:mailbox(Pid))
-    end.
+    Pid = spawn(fun() -> ok end),
+    _ = weir_kit:await_down(Pid),
+    ?assertEqual(0, weir_kit_sampler:mailbox(Pid)).
 
 %% ---------------------------------------------------------------- memcached
 
@@ -166,5 +165,5 @@ bad_address(_) ->
 %% The process that holds it goes as all processes of a node do when it is killed.
 memcached_ends_with_the_node(_) ->
     #{holder := Holder} = Server = weir_kit_memcached:start(),
-    exit(Holder, kill),
+    weir_kit:kill(Holder),
     weir_kit:until(fun() -> weir_kit_memcached:probe(Server) =:= {error, econnrefused} end).

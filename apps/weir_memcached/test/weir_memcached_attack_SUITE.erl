@@ -5,18 +5,16 @@
 -include_lib("stdlib/include/assert.hrl").
 
 -compile([export_all, nowarn_export_all]).
+
+-import(weir_kit, [until/1, start/1, result/1]).
 -import(weir_memcached_scripted_SUITE, [with/4]).
 
-all() ->
-    [
-        bomb, undecodable_key, append_to_a_term, no_such_codec, json, silent_connection, silent_is_let_in_again,
-        busy_one_of_two, many_down, endless_stats, endless_stats_time_out, a_byte_now_and_then,
-        large_set_on_a_slow_link, {group, waiting}, bytes_that_wait, info_beside_a_stuck_one, stopped_by_two,
-        other_family, numbers_too_large, words
-    ].
+%% These cases wait for seconds to go by.
+-define(WAITING, [large_value_on_a_slow_link, forgets_what_was_large, idle_is_small]).
 
-%% These wait for seconds to go by.
-groups() -> [{waiting, [parallel], [large_value_on_a_slow_link, forgets_what_was_large, idle_is_small]}].
+all() -> [{group, waiting} | weir_kit:cases(?MODULE) -- ?WAITING].
+
+groups() -> [{waiting, [parallel], ?WAITING}].
 
 init_per_suite(Config) -> weir_memcached_test:set_up(weir_memcached, Config).
 
@@ -90,12 +88,10 @@ append_to_a_term(_) ->
             {Codec, Options} <- [{term, #{}}, {weir_memcached_test_codec, [{codec, weir_memcached_test_codec}]}]
         ],
         Raw = #{codec => raw},
-        Callers = [
-            weir_memcached_test:caller(fun() -> weir_memcached:append(C, <<"k">>, <<"x">>, Raw) end)
-        ],
-        weir_memcached_test:until(fun() -> [1] =:= [Pending || #{pending := Pending} <- connections(C)] end),
+        Appending = start(fun() -> weir_memcached:append(C, <<"k">>, <<"x">>, Raw) end),
+        until(fun() -> [1] =:= [Pending || #{pending := Pending} <- connections(C)] end),
         ?assertEqual(ok, weir_memcached:prepend(C, <<"k">>, <<"x">>, Raw)),
-        ?assertEqual([ok], [weir_memcached_test:answer(Caller) || Caller <- Callers])
+        ?assertEqual(ok, result(Appending))
     end).
 
 no_such_codec(_) ->
@@ -147,8 +143,8 @@ silent_connection(_) ->
     with(C, #{connections => 4}, serve(4, Handler), fun(_) ->
         Get = fun(_) -> weir_memcached:get(C, <<"k">>, #{timeout => 1000}) end,
         Results = lists:usort(lists:map(Get, lists:seq(1, 1000))),
-        %% One that answers may be late, too: what counts is how many were sent to that one.
-        ?assertEqual([], Results -- [{ok, <<"k">>}, {error, timeout}]),
+        %% A connection that answers may be late, too. The silent connection gets at most three requests.
+        weir_kit:none(wrong_answers, Results -- [{ok, <<"k">>}, {error, timeout}]),
         ?assert(lists:member({ok, <<"k">>}, Results)),
         ?assert(atomics:get(Asked, 1) =< 3 * byte_size(<<"get k\r\n">>))
     end).
@@ -167,7 +163,7 @@ silent_is_let_in_again(_) ->
         ok = weir_memcached_test:times_out(C, 3, Get),
         ?assertEqual([silent], phases(C)),
         weir_memcached_test_script:release(Server, silent),
-        weir_memcached_test:until(fun() -> phases(C) =:= [up] end)
+        until(fun() -> phases(C) =:= [up] end)
     end).
 
 %% What one connection has no room for goes to another one.
@@ -177,8 +173,8 @@ busy_one_of_two(_) ->
         %% They wait until the client is stopped.
         [
             begin
-                _ = weir_memcached_test:caller(fun() -> weir_memcached:get(C, <<"k">>) end),
-                weir_memcached_test:until(fun() -> lists:sum([P || #{pending := P} <- connections(C)]) =:= N end)
+                _ = start(fun() -> weir_memcached:get(C, <<"k">>) end),
+                until(fun() -> lists:sum([P || #{pending := P} <- connections(C)]) =:= N end)
             end
          || N <- [1, 2, 3, 4]
         ],
@@ -304,8 +300,8 @@ bytes_that_wait(_) ->
         %% The first is taken by the driver, the second blocks.
         Callers = [
             begin
-                Caller = weir_memcached_test:caller(Set),
-                weir_memcached_test:until(fun() -> maps:get(requests, weir_memcached_test:counters(C)) =:= N end),
+                Caller = start(Set),
+                until(fun() -> maps:get(requests, weir_memcached_test:counters(C)) =:= N end),
                 Caller
             end
          || N <- [1, 2]
@@ -314,7 +310,7 @@ bytes_that_wait(_) ->
         ?assertEqual({error, busy}, weir_memcached:set(C, <<"k">>, binary:copy(<<"y">>, 2000))),
         ?assertMatch(#{busy := 2, requests := 2}, weir_memcached_test:counters(C)),
         weir_memcached_test_script:release(Server, refused),
-        ?assertEqual([ok, ok], [weir_memcached_test:answer(Caller) || Caller <- Callers]),
+        ?assertEqual([ok, ok], [result(Caller) || Caller <- Callers]),
         ?assertEqual({ok, <<"v">>}, weir_memcached:get(C, <<"k">>))
     end).
 
@@ -328,13 +324,13 @@ forgets_what_was_large(_) ->
     with(C, #{}, Script, fun(_) ->
         [#{pid := Connection}] = connections(C),
         {links, Links} = process_info(Connection, links),
-        Get = weir_memcached_test:caller(fun() ->
+        Get = start(fun() ->
             {ok, Got} = weir_memcached:get(C, <<"k">>, #{timeout => infinity}),
             byte_size(Got)
         end),
-        ?assertEqual(byte_size(Value), weir_memcached_test:answer(Get)),
+        ?assertEqual(byte_size(Value), result(Get)),
         ?assertEqual(ok, weir_memcached:set(C, <<"k">>, Value, #{timeout => infinity})),
-        weir_memcached_test:until(fun() ->
+        until(fun() ->
             lists:sum([binaries(Pid) || Pid <- [Connection | Links], is_pid(Pid)]) < 1_000_000
         end)
     end).
@@ -352,7 +348,7 @@ idle_is_small(_) ->
         [#{pid := Connection}] = connections(C),
         Get = fun() -> [weir_memcached:get(C, <<"k">>) || _ <- lists:seq(1, 10)] end,
         _ = weir_kit:in_parallel(lists:duplicate(500, Get)),
-        weir_memcached_test:until(fun() -> {memory, Bytes} = process_info(Connection, memory), Bytes < 50_000 end)
+        until(fun() -> {memory, Bytes} = process_info(Connection, memory), Bytes < 50_000 end)
     end).
 
 %% ---------------------------------------------------------------- the client
@@ -365,7 +361,7 @@ info_beside_a_stuck_one(_) ->
         {client, Client, _, _} = lists:keyfind(client, 1, supervisor:which_children(C)),
         ok = sys:suspend(Client, infinity),
         ok = sys:suspend(Stuck, infinity),
-        weir_memcached_test:until(fun() ->
+        until(fun() ->
             {ok, #{connections := Told}} = weir_memcached:info(C),
             ?assertMatch([#{pid := Stuck, phase := stuck}, #{pid := Other}], Told),
             %% The other one has no more time than that one, and is late at times.
@@ -385,7 +381,7 @@ stopped_by_two(_) ->
             Results = weir_kit:in_parallel(lists:duplicate(10, Stop)),
             %% Who comes when it has ended finds none.
             ?assert(lists:member(ok, Results)),
-            ?assertEqual([], [Result || Result <- Results, Result =/= ok, Result =/= noproc]),
+            weir_kit:none(wrong_answers, [Result || Result <- Results, Result =/= ok, Result =/= noproc]),
             ?assertEqual(undefined, whereis(C))
         end
      || _ <- lists:seq(1, 20)

@@ -19,7 +19,7 @@ client(Name, Config) -> client(Name, Config, #{}).
 
 client(Name, Config, Options) ->
     Address = weir_memcached_test:options(proplists:get_value(server, Config)),
-    {ok, _} = weir_memcached:start_link(Name, maps:merge(Address#{await => 60_000}, Options)),
+    {ok, _} = weir_memcached:start_link(Name, maps:merge(Address#{await => weir_kit:wait_ms()}, Options)),
     ok = weir_memcached:flush_all(Name),
     Name.
 
@@ -185,7 +185,7 @@ replaced_by_an_older_one(_) ->
         ?assertEqual({error, not_found}, weir_memcached:debug(C, <<"k">>)),
         [#{pid := Conn}] = weir_memcached_test:connections(C),
         weir_memcached_test_script:release(Server, asked),
-        weir_memcached_test:until(fun() -> maps:get(connects, weir_memcached_test:counters(C)) =:= 2 end),
+        weir_kit:until(fun() -> maps:get(connects, weir_memcached_test:counters(C)) =:= 2 end),
         weir_memcached_test:up(C),
         ?assertEqual({error, unsupported}, weir_memcached:debug(C, <<"k">>)),
         %% As written by who has read before what the server speaks.
@@ -244,7 +244,7 @@ no_reply_fails(_) ->
     with(C, #{}, Script, fun(Server) ->
         Delete = fun(Key, Timeout) -> weir_memcached:delete(C, Key, #{no_reply => true, timeout => Timeout}) end,
         Failed = fun(N) ->
-            weir_memcached_test:until(fun() -> maps:get(unacknowledged, weir_memcached_test:counters(C)) =:= N end)
+            weir_kit:until(fun() -> maps:get(unacknowledged, weir_memcached_test:counters(C)) =:= N end)
         end,
         ?assertEqual(ok, Delete(<<"a">>, infinity)),
         Failed(1),
@@ -260,7 +260,7 @@ no_reply_fails(_) ->
         weir_memcached_test_script:release(Server, late),
         ?assertEqual(ok, Delete(<<"c">>, infinity)),
         Failed(2 + Late),
-        weir_memcached_test:until(fun() -> Delete(<<"d">>, infinity) =:= ok end),
+        weir_kit:until(fun() -> Delete(<<"d">>, infinity) =:= ok end),
         weir_memcached_test_script:drained(Server),
         self() ! {maps:get(pid, Server), drained},
         #{unacknowledged := Unacknowledged, timeouts := Timeouts, disconnected := Lost} =
@@ -326,11 +326,11 @@ versions_on_the_wire(_) ->
             Script = [accept, {expect, "version\r\n"}] ++ Steps ++ [accept, {expect, "version\r\n"}, {wait, seen}],
             Server = weir_memcached_test_script:start(Script),
             Options = (weir_memcached_test_script:options(Server))#{
-                protocol => auto, connect_timeout => case Expected of timeout -> 300; _ -> 60_000 end
+                protocol => auto, connect_timeout => case Expected of timeout -> 300; _ -> weir_kit:wait_ms() end
             },
             {ok, _} = weir_memcached:start_link(C, Options#{connections => 1, reconnect => {1, 1}}),
             Reason = fun() -> [maps:get(reason, Conn, none) || Conn <- weir_memcached_test:connections(C)] end,
-            weir_memcached_test:until(fun() -> Reason() =:= [Expected] end),
+            weir_kit:until(fun() -> Reason() =:= [Expected] end),
             ?assertEqual({error, disconnected}, weir_memcached:get(C, <<"k">>)),
             ok = weir_memcached:stop(C),
             ok = weir_memcached_test_script:stop(Server)
@@ -349,7 +349,7 @@ misses_of_1_6_14(_) ->
     C = ?FUNCTION_NAME,
     Server = weir_memcached_test_script:start([{serve, 1, fun(Socket) -> without_items("1.6.14", Socket) end}]),
     Options = (weir_memcached_test_script:options(Server))#{protocol => auto, connections => 1, binary_keys => true},
-    {ok, _} = weir_memcached:start_link(C, Options#{await => 60_000}),
+    {ok, _} = weir_memcached:start_link(C, Options#{await => weir_kit:wait_ms()}),
     ?assertEqual({error, not_found}, weir_memcached:item(C, <<"k">>)),
     ?assertEqual({error, not_found}, weir_memcached:get(C, <<0>>)),
     ?assertEqual({error, not_found}, weir_memcached:gat(C, <<0>>, 1)),

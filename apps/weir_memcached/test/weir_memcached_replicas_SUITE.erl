@@ -5,6 +5,8 @@
 
 -compile([export_all, nowarn_export_all]).
 
+-import(weir_kit, [until/1, start/1, result/1]).
+
 all() -> weir_kit:cases(?MODULE).
 
 init_per_suite(Config) ->
@@ -25,8 +27,8 @@ servers(Conf) -> proplists:get_value(servers, Conf).
 client(Name, Options, Config) ->
     Servers = [weir_kit_memcached:options(Server) || Server <- servers(Config)],
     Defaults = #{
-        servers => Servers, connections => 1, codec => raw, reconnect => {1, 20}, await => 60_000, replicas => 2,
-        request_timeout => 60_000, connect_timeout => 60_000
+        servers => Servers, connections => 1, codec => raw, reconnect => {1, 20}, replicas => 2,
+        await => weir_kit:wait_ms(), request_timeout => weir_kit:wait_ms(), connect_timeout => weir_kit:wait_ms()
     },
     {ok, _} = weir_memcached:start_link(Name, maps:merge(Defaults, Options)),
     Name.
@@ -42,15 +44,13 @@ value(#{host := Host, port := Port}, Key) ->
         case re:run(Data, Reply, [dotall, {capture, all_but_first, binary}]) of
             {match, Values} -> Values;
             nomatch ->
-                {ok, More} = gen_tcp:recv(Socket, 0, 60_000),
+                {ok, More} = gen_tcp:recv(Socket, 0, weir_kit:wait_ms()),
                 Read(<<Data/binary, More/binary>>)
         end
     end,
     Values = Read(<<>>),
     ok = gen_tcp:close(Socket),
     Values.
-
-until(Condition) -> weir_memcached_test:until(Condition).
 
 name(#{port := Port}) -> iolist_to_binary(["127.0.0.1:", integer_to_list(Port)]).
 
@@ -143,7 +143,7 @@ copy_is_down(Config) ->
     ?assertMatch(#{unacknowledged := 1}, maps:get(name(Down), Each)),
     ?assertMatch({ok, #{<<"k">> := <<"v">>}}, weir_memcached:get_many(C, [<<"k">>])).
 
-%% With `next' the first copy is asked: nothing is lost by the loss of one server.
+%% With `failover => next' the client asks the first copy, so the loss of one server loses no item.
 owner_is_gone(Config) ->
     C = client(?FUNCTION_NAME, #{failover => next}, Config),
     Keys = [integer_to_binary(N) || N <- lists:seq(1, 50)],
@@ -152,7 +152,9 @@ owner_is_gone(Config) ->
     Down = owner(C, <<"1">>, Config),
     ok = weir_kit_memcached:kill(Down),
     until(fun() -> {error, {not_connected, [name(Down)]}} =:= weir_memcached:await(C, 0) end),
-    [?assertEqual({ok, Key}, weir_memcached:get(C, Key)) || Key <- Keys],
+    Answers = [{Key, weir_memcached:get(C, Key)} || Key <- Keys],
+    weir_kit:none(lost, [Key || {Key, {error, not_found}} <- Answers]),
+    ?assertEqual([{Key, {ok, Key}} || Key <- Keys], Answers),
     ?assertEqual({ok, maps:from_list([{Key, Key} || Key <- Keys])}, weir_memcached:get_many(C, Keys)).
 
 fetched(Config) ->
@@ -232,8 +234,7 @@ by_one_connection(Config) ->
     [ok = weir_memcached:set_many(C, [{<<"k">>, <<"v">>}, {<<"other">>, <<"v">>}]) || _ <- lists:seq(1, 5)],
     ok = weir_memcached:delete(C, <<"k">>),
     all_answered(C),
-    Asked = fun Asked() -> receive {asked, I, N} -> [{I, N} | Asked()] after 0 -> [] end end,
-    ?assertMatch([_], lists:usort([N || {I, N} <- Asked(), I =/= Owner])),
+    ?assertMatch([_], lists:usort([N || {asked, I, N} <- weir_kit:take_messages(), I =/= Owner])),
     ok = weir_memcached:stop(C),
     [ok = weir_memcached_test_proxy:stop(Proxy) || Proxy <- Proxies].
 
@@ -257,8 +258,8 @@ with(C, Owner, Copy, Case) ->
     persistent_term:put(?MODULE, Handlers),
     Servers = [maps:with([host, port], weir_memcached_test_script:options(Script)) || Script <- Scripts],
     {ok, _} = weir_memcached:start_link(C, #{
-        servers => Servers, protocol => text, connections => 1, codec => raw, replicas => 2, await => 60_000,
-        request_timeout => infinity, stall_timeout => infinity
+        servers => Servers, protocol => text, connections => 1, codec => raw, replicas => 2,
+        await => weir_kit:wait_ms(), request_timeout => infinity, stall_timeout => infinity
     }),
     {ok, Name} = weir_memcached:server_of(C, <<"k">>),
     Port = binary_to_integer(lists:last(binary:split(Name, <<":">>))),
@@ -293,7 +294,7 @@ silent() -> fun(_) -> ok end.
 
 closes() -> fun gen_tcp:close/1.
 
-%% Tells that it was asked, and waits until it is told to go on.
+%% Returns a step of a server that reports the request, and waits for the message `go'.
 gated(Then) -> gated(it, Then).
 
 gated(Who, Then) ->
@@ -307,7 +308,7 @@ asked() -> asked(it).
 
 asked(Who) ->
     receive {asked, Who, Pid} -> Pid
-    after 60_000 -> error(not_asked)
+    after weir_kit:wait_ms() -> error(not_asked)
     end.
 
 get(C, Hedge) -> weir_memcached:get(C, <<"k">>, #{hedge => Hedge}).
@@ -322,9 +323,9 @@ hedge_wins(_) ->
 hedge_loses(_) ->
     C = ?FUNCTION_NAME,
     with(C, gated(says(<<"owner">>)), gated(silent()), fun() ->
-        Caller = weir_memcached_test:caller(fun() -> get(C, 1) end),
+        Caller = start(fun() -> get(C, 1) end),
         [Pid ! go || Pid <- [asked(), asked()]],
-        ?assertEqual({ok, <<"owner">>}, weir_memcached_test:answer(Caller)),
+        ?assertEqual({ok, <<"owner">>}, result(Caller)),
         ?assertMatch(#{hedged := 1, hedges_won := 0}, weir_memcached_test:counters(C))
     end).
 
@@ -334,11 +335,11 @@ miss_of_a_copy(_) ->
     lists:foreach(
         fun({Then, Expected}) ->
             with(C, gated(Then), has_none(), fun() ->
-                Caller = weir_memcached_test:caller(fun() -> get(C, 1) end),
+                Caller = start(fun() -> get(C, 1) end),
                 Owner = asked(),
                 until(fun() -> maps:get(misses, weir_memcached_test:counters(C)) =:= 1 end),
                 Owner ! go,
-                ?assertEqual(Expected, weir_memcached_test:answer(Caller))
+                ?assertEqual(Expected, result(Caller))
             end)
         end,
         [{says(<<"owner">>), {ok, <<"owner">>}}, {has_none(), {error, not_found}}]
@@ -347,23 +348,23 @@ miss_of_a_copy(_) ->
 error_of_a_copy(_) ->
     C = ?FUNCTION_NAME,
     with(C, gated(says(<<"owner">>)), closes(), fun() ->
-        Caller = weir_memcached_test:caller(fun() -> get(C, 1) end),
+        Caller = start(fun() -> get(C, 1) end),
         Owner = asked(),
         until(fun() -> maps:get(disconnects, weir_memcached_test:counters(C)) =:= 1 end),
         Owner ! go,
-        ?assertEqual({ok, <<"owner">>}, weir_memcached_test:answer(Caller))
+        ?assertEqual({ok, <<"owner">>}, result(Caller))
     end).
 
 owner_lost(_) ->
     C = ?FUNCTION_NAME,
     with(C, gated(owner, closes()), gated(copy, says(<<"copy">>)), fun() ->
-        Caller = weir_memcached_test:caller(fun() -> get(C, 1) end),
+        Caller = start(fun() -> get(C, 1) end),
         Owner = asked(owner),
         Copy = asked(copy),
         Owner ! go,
         until(fun() -> maps:get(disconnects, weir_memcached_test:counters(C)) =:= 1 end),
         Copy ! go,
-        ?assertEqual({ok, <<"copy">>}, weir_memcached_test:answer(Caller))
+        ?assertEqual({ok, <<"copy">>}, result(Caller))
     end).
 
 both_fail(_) ->
@@ -371,9 +372,9 @@ both_fail(_) ->
     lists:foreach(
         fun(Copy) ->
             with(C, gated(closes()), gated(Copy), fun() ->
-                Caller = weir_memcached_test:caller(fun() -> get(C, 1) end),
+                Caller = start(fun() -> get(C, 1) end),
                 [Pid ! go || Pid <- [asked(), asked()]],
-                ?assertEqual({error, disconnected}, weir_memcached_test:answer(Caller))
+                ?assertEqual({error, disconnected}, result(Caller))
             end)
         end,
         [closes(), has_none()]
@@ -398,7 +399,10 @@ no_memory(_) ->
     Tells = fun({_, Request}) -> Test ! {told, Request} end,
     with(C, Refuses, Tells, fun() ->
         ?assertEqual({error, {server_error, <<"out of memory">>}}, weir_memcached:set(C, <<"k">>, <<"v">>)),
-        receive {told, Request} -> ?assertEqual(<<"delete k\r\n">>, Request) after 60_000 -> error(not_told) end
+        receive
+            {told, Request} -> ?assertEqual(<<"delete k\r\n">>, Request)
+        after weir_kit:wait_ms() -> error(not_told)
+        end
     end).
 
 %% A server that has just come back is not asked for a key that is not its own again.
@@ -409,7 +413,7 @@ returning_owner_is_not_hedged(Config) ->
     until(fun() -> {error, {not_connected, [name(Owner)]}} =:= weir_memcached:await(C, 0) end),
     ok = weir_memcached:set(C, <<"k">>, <<"v">>),
     ok = weir_kit_memcached:restart(Owner),
-    ok = weir_memcached:await(C, 60_000),
+    ok = weir_memcached:await(C, weir_kit:wait_ms()),
     ?assertEqual({ok, <<"v">>}, get(C, 60_000)).
 
 %% One server: the other one of two connections.
@@ -426,7 +430,7 @@ another_connection(_) ->
     end,
     Script = weir_memcached_test_script:start([{serve, 2, Handler}]),
     Options = weir_memcached_test_script:options(Script),
-    {ok, _} = weir_memcached:start_link(C, Options#{connections => 2, codec => raw, await => 60_000}),
+    {ok, _} = weir_memcached:start_link(C, Options#{connections => 2, codec => raw, await => weir_kit:wait_ms()}),
     weir_memcached_test:up(C),
     ?assertEqual({ok, <<"v">>}, get(C, 1)),
     ok = weir_memcached:stop(C),
@@ -437,11 +441,11 @@ no_other_connection(_) ->
     C = ?FUNCTION_NAME,
     Script = weir_memcached_test_script:start([accept, {expect, "get k\r\n"}, {wait, late}, {send, "END\r\n"}]),
     Options = weir_memcached_test_script:options(Script),
-    {ok, _} = weir_memcached:start_link(C, Options#{connections => 1, codec => raw, await => 60_000}),
-    Caller = weir_memcached_test:caller(fun() -> get(C, 1) end),
+    {ok, _} = weir_memcached:start_link(C, Options#{connections => 1, codec => raw, await => weir_kit:wait_ms()}),
+    Caller = start(fun() -> get(C, 1) end),
     until(fun() -> maps:get(hedged, weir_memcached_test:counters(C)) =:= 1 end),
     weir_memcached_test_script:release(Script, late),
-    ?assertEqual({error, not_found}, weir_memcached_test:answer(Caller)),
+    ?assertEqual({error, not_found}, result(Caller)),
     ok = weir_memcached:stop(C),
     ok = weir_memcached_test_script:stop(Script).
 
@@ -463,20 +467,19 @@ percentile(_) ->
         [?assertEqual({ok, <<"owner">>}, get(C, p95)) || _ <- lists:seq(1, 300)]
     end).
 
-%% Of two answers one comes to nobody.
+%% The second of two answers reaches no process.
 late_answers(_) ->
     C = ?FUNCTION_NAME,
     with(C, gated(says(<<"owner">>)), says(<<"copy">>), fun() ->
         Test = self(),
-        spawn_link(fun() ->
-            Result = get(C, 1),
-            Test ! {got, Result, self()},
-            receive look -> Test ! element(2, process_info(self(), messages)) end
+        {Pid, _} = Asking = start(fun() ->
+            Test ! {got, get(C, 1)},
+            receive answered -> weir_kit:none(stray_messages, weir_kit:messages()) end
         end),
         Owner = asked(),
-        Pid = receive {got, {ok, <<"copy">>}, From} -> From end,
+        receive {got, Result} -> ?assertEqual({ok, <<"copy">>}, Result) end,
         Owner ! go,
-        until(fun() -> lists:all(fun(#{pending := N}) -> N =:= 0 end, weir_memcached_test:connections(C)) end),
-        Pid ! look,
-        receive Messages -> ?assertEqual([], Messages) end
+        all_answered(C),
+        Pid ! answered,
+        ok = result(Asking)
     end).

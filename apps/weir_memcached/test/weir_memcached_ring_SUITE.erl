@@ -8,22 +8,16 @@
 
 -compile([export_all, nowarn_export_all]).
 
--define(KEYS, 100_000).
-%% Milliseconds; long enough for a machine that is busy with other things.
--define(DEADLINE, 120_000).
-
+-define(KEYS, 50_000).
+%% Keys of the cases about movement and about evenness.
+-define(MOVING, 10_000).
+-define(SHARED, 20_000).
 -define(DISTRIBUTIONS, [ketama, {ketama, unweighted}, rendezvous, jump]).
+-define(LIBMEMCACHED, [configurations, one_to_twenty_servers, a_hundred_servers, any_servers, servers_first]).
 
-all() ->
-    [
-        {group, libmemcached}, known_owners, the_first_is_the_owner, owners_are_distinct_and_prefixes,
-        a_server_that_comes, a_server_that_comes_to_ketama, another_weight, order_is_nothing_to_rendezvous, shares,
-        shares_of_the_next, a_server_without_points_is_the_last, a_server_that_is_there_twice, one_server, hosts,
-        limits, wrong
-    ].
+all() -> [{group, libmemcached} | weir_kit:cases(?MODULE) -- ?LIBMEMCACHED].
 
-groups() ->
-    [{libmemcached, [], [configurations, one_to_twenty_servers, a_hundred_servers, any_servers, servers_first]}].
+groups() -> [{libmemcached, [], ?LIBMEMCACHED}].
 
 init_per_group(libmemcached, Config) ->
     case os:cmd("echo '#include <libmemcached/memcached.h>' | cc -fsyntax-only -x c - && echo -n there") of
@@ -72,7 +66,7 @@ a_hundred_servers(Config) ->
 
 any_servers(Config) ->
     Holds = ?FORALL(Servers, some_servers(), begin agree(Config, few, Servers), true end),
-    ?assert(proper:quickcheck(Holds, [quiet, {numtests, 100}])).
+    weir_kit:holds(proper:quickcheck(Holds, [quiet, {numtests, weir_kit:long(50, 100)}])).
 
 %% A behaviour that is set after the servers were added makes libmemcached forget their weights, if it is the unweighted
 %% one.
@@ -118,7 +112,6 @@ printed(Port, Printed) ->
         {Port, {data, Data}} -> printed(Port, [Printed | Data]);
         {Port, {exit_status, 0}} -> iolist_to_binary(Printed);
         {Port, {exit_status, Status}} -> error({exit_status, Status, iolist_to_binary(Printed)})
-    after ?DEADLINE -> error({silent, Port})
     end.
 
 keys_file(Config, Name, Keys) ->
@@ -216,7 +209,7 @@ a_server_that_comes(_) ->
             New = {"new", 11211, Weight},
             Moved = comes(Distribution, Servers, Before ++ [New | After], New),
             Share = Weight / lists:sum([W || {_, _, W} <- [New | Servers]]),
-            near(Share, Moved / 20_000, parts(Distribution, 20_000), {Distribution, Servers, New})
+            near(Share, Moved / ?MOVING, parts(Distribution, ?MOVING), {Distribution, Servers, New})
         end
      || {Distribution, Servers, Place, Weight} <- [
             {rendezvous, servers(1), 1, 1},
@@ -233,13 +226,13 @@ a_server_that_comes(_) ->
         ]
     ].
 
-%% How many of 20,000 keys moved.
+%% Returns how many of the keys moved.
 comes(Distribution, Servers, More, New) ->
     Old = ring(Distribution, Servers),
     Now = ring(Distribution, More),
     length([
         Key
-     || Key <- numbered(20_000),
+     || Key <- numbered(?MOVING),
         Row <- [named(weir_memcached_ring:owners(Key, length(More), Now), More)],
         ok =:= ?assertEqual(named(weir_memcached_ring:owners(Key, length(More), Old), Servers), Row -- [New]),
         hd(Row) =:= New
@@ -283,12 +276,13 @@ order_is_nothing_to_rendezvous(_) ->
 
 %% Of keys of several kinds; a share of keys is as near to that of the weight as keys and buckets allow.
 shares(_) ->
-    Kinds = [numbered(50_000), keys(50_000), [integer_to_binary(I) || I <- lists:seq(1, 50_000)]],
+    Kinds = [numbered(?SHARED), keys(?SHARED), [integer_to_binary(I) || I <- lists:seq(1, ?SHARED)]],
     [
         begin
             Counts = counts([owner(Key, Ring) || Key <- Keys]),
             Total = lists:sum([W || {_, _, W} <- Servers]),
-            [near(W / Total, maps:get(Index, Counts, 0) / 50_000, parts(Distribution, 50_000), {Distribution, Servers})
+            Parts = parts(Distribution, ?SHARED),
+            [near(W / Total, maps:get(Index, Counts, 0) / ?SHARED, Parts, {Distribution, Servers})
              || {Index, {_, _, W}} <- lists:zip(lists:seq(1, length(Servers)), Servers)]
         end
      || {Distribution, Servers} <- [

@@ -8,11 +8,8 @@
 -define(LARGE, 16 bsl 20).
 
 -compile([export_all, nowarn_export_all]).
-%% logger's callback
-%% For the suite of another transport.
 
-all() ->
-    [{group, replies}, {group, failures}, {group, kills}].
+all() -> [{group, replies}, {group, failures}, {group, kills}].
 
 groups() ->
     [
@@ -54,14 +51,14 @@ with(Client, Options, Script, Case) ->
     ok = weir_memcached_test_script:stop(Server).
 
 get(C, Key) ->
-    weir_memcached_test:caller(fun() -> weir_memcached:get(C, Key, #{timeout => infinity}) end).
+    weir_kit:start(fun() -> weir_memcached:get(C, Key, #{timeout => infinity}) end).
 
 value(Key, Value) ->
     ["VALUE ", Key, " 0 ", integer_to_list(iolist_size(Value)), "\r\n", Value, "\r\nEND\r\n"].
 
 %% Waits until so many requests of a client are unanswered.
 pending(C, N) ->
-    weir_memcached_test:until(fun() ->
+    weir_kit:until(fun() ->
         lists:sum([Pending || #{pending := Pending} <- weir_memcached_test:connections(C)]) =:= N
     end).
 
@@ -85,13 +82,14 @@ copies(N, Term) ->
 
 %% Waits for a counter to reach a value.
 counted(C, Name, N) ->
-    weir_memcached_test:until(fun() -> maps:get(Name, weir_memcached_test:counters(C)) >= N end),
+    weir_kit:until(fun() -> maps:get(Name, weir_memcached_test:counters(C)) >= N end),
     ?assertEqual(N, maps:get(Name, weir_memcached_test:counters(C))).
 
-%% Nothing but what a script has told its case.
+%% Checks that the caller has no messages but the report of a script.
 nothing_in_the_mailbox() ->
-    {messages, Messages} = process_info(self(), messages),
-    ?assertEqual([], [Message || Message <- Messages, not is_tuple(Message) orelse element(2, Message) =/= drained]).
+    weir_kit:none(stray_messages, [
+        Message || Message <- weir_kit:messages(), not is_tuple(Message) orelse element(2, Message) =/= drained
+    ]).
 
 %% Replies
 
@@ -169,7 +167,7 @@ one_write_in_order(_) ->
         ok = resume(C, Connection),
         ?assertEqual(
             [{ok, <<"value of ", Key/binary>>} || Key <- Keys],
-            [weir_memcached_test:answer(Caller) || Caller <- Callers]
+            [weir_kit:result(Caller) || Caller <- Callers]
         )
     end).
 
@@ -178,8 +176,8 @@ queued_get(C, Connection, Key) ->
     queued(Connection, fun() -> weir_memcached:get(C, Key, #{timeout => infinity}) end).
 
 queued(Connection, Request) ->
-    {Pid, _} = Caller = weir_memcached_test:caller(Request),
-    weir_memcached_test:until(fun() ->
+    {Pid, _} = Caller = weir_kit:start(Request),
+    weir_kit:until(fun() ->
         {messages, Messages} = process_info(Connection, messages),
         lists:any(fun({'$gen_call', {From, _}, _}) -> From =:= Pid; (_) -> false end, Messages)
     end),
@@ -204,7 +202,7 @@ late_reply(_) ->
         Next = get(C, <<"next">>),
         pending(C, 2),
         weir_memcached_test_script:release(Server, both_asked),
-        ?assertEqual({ok, <<"NEXT">>}, weir_memcached_test:answer(Next)),
+        ?assertEqual({ok, <<"NEXT">>}, weir_kit:result(Next)),
         ?assertEqual({ok, <<"LAST">>}, weir_memcached:get(C, <<"last">>)),
         nothing_in_the_mailbox(),
         #{timeouts := Timeouts, expired := Expired} = Counters = weir_memcached_test:counters(C),
@@ -218,7 +216,9 @@ late_replies_to_many(_) ->
     C = ?FUNCTION_NAME,
     with(C, #{connections => 2}, [{serve, 2, fun late_answers/1}], fun(_) ->
         Results = weir_kit:in_parallel([fun() -> hurried(C, N, 15, []) end || N <- lists:seq(1, 100)]),
-        ?assertEqual([ok, timeout], lists:usort(lists:append(Results))),
+        Seen = lists:usort(lists:append(Results)),
+        weir_kit:none(wrong_answers, [Wrong || {wrong, _, _} = Wrong <- Seen]),
+        ?assertEqual([ok, timeout], Seen),
         pending(C, 0),
         ?assertMatch(#{disconnects := 0, garbage := 0, busy := 0}, weir_memcached_test:counters(C))
     end).
@@ -274,10 +274,10 @@ expired_are_not_sent(_) ->
         ],
         Fresh = queued_get(C, Connection, <<"fresh">>),
         TimeUp = erlang:monotonic_time(millisecond) + 10,
-        weir_memcached_test:until(fun() -> erlang:monotonic_time(millisecond) > TimeUp end),
+        weir_kit:until(fun() -> erlang:monotonic_time(millisecond) > TimeUp end),
         ok = resume(C, Connection),
-        ?assertEqual(copies(2, {error, timeout}), [weir_memcached_test:answer(Caller) || Caller <- Stale]),
-        ?assertEqual({ok, <<"v">>}, weir_memcached_test:answer(Fresh)),
+        ?assertEqual(copies(2, {error, timeout}), [weir_kit:result(Caller) || Caller <- Stale]),
+        ?assertEqual({ok, <<"v">>}, weir_kit:result(Fresh)),
         ?assertMatch(#{expired := 2, timeouts := 2, requests := 1}, weir_memcached_test:counters(C)),
         pending(C, 0)
     end).
@@ -300,22 +300,22 @@ many_deadlines(_) ->
     with(C, #{}, [{serve, 1, Handler}], fun(_) ->
         Answering = receive {handler, Pid} -> Pid end,
         Callers = [
-            {Timeout, weir_memcached_test:caller(fun() -> weir_memcached:get(C, <<"k">>, #{timeout => Timeout}) end)}
+            {Timeout, weir_kit:start(fun() -> weir_memcached:get(C, <<"k">>, #{timeout => Timeout}) end)}
          || N <- lists:seq(1, Requests div 3), Timeout <- [infinity, 1000 + 7 * N, 16#FFFFFFFF]
         ],
         %% All of them, but for those that are late before they are sent, if there are any.
-        weir_memcached_test:until(fun() ->
+        weir_kit:until(fun() ->
             #{requests := Some, expired := Others} = weir_memcached_test:counters(C),
             Some + Others =:= Requests
         end),
         #{requests := Sent} = weir_memcached_test:counters(C),
         IsHurried = fun({Timeout, _}) -> is_integer(Timeout) andalso Timeout < 10000 end,
         {Hurried, Patient} = lists:partition(IsHurried, Callers),
-        ?assertEqual([{error, timeout}], lists:usort([weir_memcached_test:answer(Caller) || {_, Caller} <- Hurried])),
+        ?assertEqual([{error, timeout}], lists:usort([weir_kit:result(Caller) || {_, Caller} <- Hurried])),
         %% their places stay
         pending(C, Sent),
         Answering ! {late, Sent},
-        ?assertEqual([{ok, <<"v">>}], lists:usort([weir_memcached_test:answer(Caller) || {_, Caller} <- Patient])),
+        ?assertEqual([{ok, <<"v">>}], lists:usort([weir_kit:result(Caller) || {_, Caller} <- Patient])),
         ?assertEqual({ok, <<"w">>}, weir_memcached:get(C, <<"last">>)),
         ?assertMatch(#{timeouts := 20}, weir_memcached_test:counters(C))
     end).
@@ -407,11 +407,11 @@ client_error_of_a_store(_) ->
         {send, value("next", "v")}
     ],
     with(C, Script, fun(_) ->
-        Store = weir_memcached_test:caller(fun() -> weir_memcached:set(C, <<"k">>, <<"version">>) end),
+        Store = weir_kit:start(fun() -> weir_memcached:set(C, <<"k">>, <<"version">>) end),
         pending(C, 1),
         Next = get(C, <<"next">>),
-        ?assertEqual({error, {client_error, <<"bad data chunk">>}}, weir_memcached_test:answer(Store)),
-        ?assertEqual({error, disconnected}, weir_memcached_test:answer(Next)),
+        ?assertEqual({error, {client_error, <<"bad data chunk">>}}, weir_kit:result(Store)),
+        ?assertEqual({error, disconnected}, weir_kit:result(Next)),
         counted(C, connects, 2),
         weir_memcached_test:up(C),
         ?assertEqual({ok, <<"v">>}, weir_memcached:get(C, <<"next">>)),
@@ -507,8 +507,8 @@ is_garbage(Garbage) ->
         K = get(C, <<"k">>),
         pending(C, 1),
         L = get(C, <<"l">>),
-        ?assertEqual({Garbage, {error, disconnected}}, {Garbage, weir_memcached_test:answer(K)}),
-        ?assertEqual({Garbage, {error, disconnected}}, {Garbage, weir_memcached_test:answer(L)}),
+        ?assertEqual({Garbage, {error, disconnected}}, {Garbage, weir_kit:result(K)}),
+        ?assertEqual({Garbage, {error, disconnected}}, {Garbage, weir_kit:result(L)}),
         counted(C, connects, 2),
         weir_memcached_test:up(C),
         ?assertEqual({ok, <<"v">>}, weir_memcached:get(C, <<"k">>)),
@@ -528,7 +528,7 @@ text(Report) ->
 reports(Id, C) ->
     receive
         {logged, Id, #{client := C} = Report} -> [Report | more_reports(Id, C)]
-    after 60_000 -> error(no_report)
+    after weir_kit:wait_ms() -> error(no_report)
     end.
 
 more_reports(Id, C) ->
@@ -546,7 +546,7 @@ slow_handler(_) ->
         counted(C, connects, 2),
         weir_memcached_test:up(C),
         ?assertEqual({ok, <<"v">>}, weir_memcached:get(C, <<"k">>)),
-        receive {logging, Pid} -> Pid ! go after 60_000 -> error(not_logged) end
+        receive {logging, Pid} -> Pid ! go after weir_kit:wait_ms() -> error(not_logged) end
     end),
     ok = logger:remove_handler(C).
 
@@ -627,10 +627,10 @@ lose_in_mid_reply(C, End) ->
                 Connection = suspend(C),
                 [A, B, D] = [queued_get(C, Connection, Key) || Key <- [<<"a">>, <<"b">>, <<"c">>]],
                 ok = resume(C, Connection),
-                ?assertEqual({ok, <<"v">>}, weir_memcached_test:answer(A)),
+                ?assertEqual({ok, <<"v">>}, weir_kit:result(A)),
                 weir_memcached_test_script:release(Server, {a_answered, Half}),
-                ?assertEqual({error, disconnected}, weir_memcached_test:answer(B)),
-                ?assertEqual({error, disconnected}, weir_memcached_test:answer(D)),
+                ?assertEqual({error, disconnected}, weir_kit:result(B)),
+                ?assertEqual({error, disconnected}, weir_kit:result(D)),
                 counted(C, connects, 1 + N),
                 weir_memcached_test:up(C)
             end
@@ -656,8 +656,8 @@ close_with_requests_queued(_) ->
         Queued = [get(C, <<"k">>) || _ <- lists:seq(1, 10)],
         pending(C, 12),
         weir_memcached_test_script:release(Server, full),
-        ?assertEqual(copies(2, {error, disconnected}), [weir_memcached_test:answer(Caller) || Caller <- Blocked]),
-        ?assertEqual([{error, disconnected}], lists:usort([weir_memcached_test:answer(Caller) || Caller <- Queued])),
+        ?assertEqual(copies(2, {error, disconnected}), [weir_kit:result(Caller) || Caller <- Blocked]),
+        ?assertEqual([{error, disconnected}], lists:usort([weir_kit:result(Caller) || Caller <- Queued])),
         counted(C, connects, 2),
         weir_memcached_test:up(C),
         ?assertEqual({ok, <<"v">>}, weir_memcached:get(C, <<"k">>)),
@@ -670,9 +670,9 @@ close_with_requests_queued(_) ->
 blocked_writer(C) ->
     Value = binary:copy(<<"x">>, ?LARGE),
     Set = fun() -> weir_memcached:set(C, <<"large">>, Value, #{timeout => infinity}) end,
-    First = weir_memcached_test:caller(Set),
+    First = weir_kit:start(Set),
     counted(C, requests, 1),
-    Second = weir_memcached_test:caller(Set),
+    Second = weir_kit:start(Set),
     counted(C, requests, 2),
     [First, Second].
 
@@ -708,13 +708,13 @@ queued_go_to_another_connection(_) ->
         [#server{load = Load}] = weir_memcached_route:all((weir_memcached_config:fetch(C))#config.servers),
         ok = weir_memcached_load:down(2, Load),
         Gets = [get(C, <<"k">>) || _ <- lists:seq(1, 50)],
-        weir_memcached_test:until(fun() ->
+        weir_kit:until(fun() ->
             52 =:= lists:sum([Waiting || #{pending := Waiting} <- weir_memcached_conn:infos([Connection])])
         end),
         ok = weir_memcached_test:up(C),
         Server ! close,
-        ?assertEqual(copies(2, {error, disconnected}), [weir_memcached_test:answer(Caller) || Caller <- Blocked]),
-        ?assertEqual(copies(50, {ok, <<"k">>}), [weir_memcached_test:answer(Get) || Get <- Gets]),
+        ?assertEqual(copies(2, {error, disconnected}), [weir_kit:result(Caller) || Caller <- Blocked]),
+        ?assertEqual(copies(50, {ok, <<"k">>}), [weir_kit:result(Get) || Get <- Gets]),
         ok = sys:resume(child(C, client), infinity)
     end).
 
@@ -722,7 +722,7 @@ queued_go_to_another_connection(_) ->
 blocking_set(C, Connection, N) ->
     Large = {set, <<"large">>, binary:copy(<<"x">>, ?LARGE), 0, 0, ?LARGE},
     Request = weir_memcached_request:encode(text, Large),
-    Caller = weir_memcached_test:caller(fun() -> weir_memcached_conn:request(Connection, Request, infinity) end),
+    Caller = weir_kit:start(fun() -> weir_memcached_conn:request(Connection, Request, infinity) end),
     counted(C, requests, N),
     Caller.
 
@@ -741,13 +741,13 @@ max_pending(_) ->
         ?assertEqual({error, busy}, weir_memcached:set(C, <<"f">>, <<"f">>)),
         ?assertEqual({error, busy}, weir_memcached:get_many(C, [<<"f">>, <<"g">>])),
         weir_memcached_test_script:release(Server, refused),
-        ?assertEqual({ok, <<"a">>}, weir_memcached_test:answer(A)),
+        ?assertEqual({ok, <<"a">>}, weir_kit:result(A)),
         F = asked(C, <<"f">>, 5),
         ?assertEqual({error, busy}, weir_memcached:get(C, <<"f">>)),
         weir_memcached_test_script:release(Server, refused),
         ?assertEqual(
             [{ok, Key} || Key <- tl(Keys) ++ [<<"f">>]],
-            [weir_memcached_test:answer(Caller) || Caller <- tl(Callers) ++ [F]]
+            [weir_kit:result(Caller) || Caller <- tl(Callers) ++ [F]]
         ),
         ?assertMatch(#{busy := 4, requests := 6}, weir_memcached_test:counters(C))
     end).
@@ -773,7 +773,7 @@ flood_is_refused(_) ->
         ?assertEqual([[{error, busy}]], lists:usort(Flood)),
         pending(C, 10),
         weir_memcached_test_script:release(Server, flooded),
-        ?assertEqual([{ok, <<"v">>}], lists:usort([weir_memcached_test:answer(Caller) || Caller <- Accepted])),
+        ?assertEqual([{ok, <<"v">>}], lists:usort([weir_kit:result(Caller) || Caller <- Accepted])),
         ?assertEqual({ok, <<"w">>}, weir_memcached:get(C, <<"k">>)),
         ?assertMatch(#{busy := 10000, requests := 11}, weir_memcached_test:counters(C))
     end).
@@ -792,7 +792,7 @@ stall(_) ->
         weir_memcached_test:watch_log(C, {weir_memcached, disconnected}),
         ?assertEqual({error, disconnected}, weir_memcached:get(C, <<"k">>)),
         %% One that answers may be late as well.
-        weir_memcached_test:until(fun() -> weir_memcached:get(C, <<"k">>) =:= {ok, <<"k">>} end),
+        weir_kit:until(fun() -> weir_memcached:get(C, <<"k">>) =:= {ok, <<"k">>} end),
         [Report | _] = reports(C, C),
         ?assertMatch(#{reason := stalled, failed := 1}, Report),
         weir_memcached_test:unwatch_log(C)
@@ -814,7 +814,7 @@ idle_is_not_stalled(_) ->
     Options = #{stall_timeout => 500},
     with(C, Options, [{serve, all, fun weir_memcached_test_script:answer_gets/1}], fun(_) ->
         %% An answer that is late may cost it a connection before.
-        weir_memcached_test:until(fun() -> weir_memcached:get(C, <<"k">>) =:= {ok, <<"k">>} end),
+        weir_kit:until(fun() -> weir_memcached:get(C, <<"k">>) =:= {ok, <<"k">>} end),
         #{disconnects := Before} = weir_memcached_test:counters(C),
         with(clock, Options, [{serve, all, fun begins_to_answer/1}], fun(_) ->
             [
@@ -847,16 +847,16 @@ never_reads(_) ->
     with(C, #{max_pending => 5}, Script, fun(Server) ->
         Blocked = blocked_writer(C),
         Stale = [
-            weir_memcached_test:caller(fun() -> weir_memcached:get(C, <<"stale">>, #{timeout => 10}) end)
+            weir_kit:start(fun() -> weir_memcached:get(C, <<"stale">>, #{timeout => 10}) end)
          || _ <- lists:seq(1, 3)
         ],
-        ?assertEqual(copies(3, {error, timeout}), [weir_memcached_test:answer(Caller) || Caller <- Stale]),
+        ?assertEqual(copies(3, {error, timeout}), [weir_kit:result(Caller) || Caller <- Stale]),
         pending(C, 2),
         Fresh = [asked(C, <<"fresh">>, N) || N <- [3, 4, 5]],
         ?assertEqual({error, busy}, weir_memcached:get(C, <<"k">>)),
         weir_memcached_test_script:release(Server, read_at_last),
-        ?assertEqual([ok, ok], [weir_memcached_test:answer(Caller) || Caller <- Blocked]),
-        ?assertEqual(copies(3, {ok, <<"v">>}), [weir_memcached_test:answer(Caller) || Caller <- Fresh]),
+        ?assertEqual([ok, ok], [weir_kit:result(Caller) || Caller <- Blocked]),
+        ?assertEqual(copies(3, {ok, <<"v">>}), [weir_kit:result(Caller) || Caller <- Fresh]),
         ?assertMatch(#{expired := 3, requests := 5, busy := 1, timeouts := 3}, weir_memcached_test:counters(C)),
         pending(C, 0)
     end).
@@ -872,7 +872,7 @@ stop_while_writer_blocks(_) ->
     Callers = [get(C, <<"k">>) | Blocked],
     pending(C, 3),
     ?assertEqual(ok, weir_memcached:stop(C)),
-    ?assertEqual(copies(3, {error, disconnected}), [weir_memcached_test:answer(Caller) || Caller <- Callers]),
+    ?assertEqual(copies(3, {error, disconnected}), [weir_kit:result(Caller) || Caller <- Callers]),
     weir_memcached_test_script:stop(Server).
 
 %% Nor for an attempt to connect that nobody answers: the queue of this listener is full.
@@ -919,7 +919,7 @@ backoff(_) ->
         counted(C, disconnects, Losses),
         weir_memcached_test:up(C),
         ?assertEqual(20, present_backoff(C)),
-        weir_memcached_test:until(fun() -> weir_memcached:get(C, <<"k">>) =:= {ok, <<"v">>} end),
+        weir_kit:until(fun() -> weir_memcached:get(C, <<"k">>) =:= {ok, <<"v">>} end),
         ?assertEqual(3, present_backoff(C)),
         weir_memcached_test_script:release(Server, looked),
         counted(C, disconnects, Losses + 1),
@@ -938,15 +938,15 @@ present_backoff(C) ->
 
 %% The writer is killed: its connection is lost, and made again.
 kill_writer(_) ->
-    killed(?FUNCTION_NAME, fun(C) -> [exit(Io, kill) || Io <- writers(C)] end).
+    killed(?FUNCTION_NAME, fun(C) -> lists:foreach(fun weir_kit:kill/1, writers(C)) end).
 
 %% A connection process is killed: its pool starts it again.
 kill_connection(_) ->
-    killed(?FUNCTION_NAME, fun(C) -> [exit(Pid, kill) || #{pid := Pid} <- weir_memcached_test:connections(C)] end).
+    killed(?FUNCTION_NAME, fun(C) -> [weir_kit:kill(Pid) || #{pid := Pid} <- weir_memcached_test:connections(C)] end).
 
 %% The process that publishes the client's configuration is killed.
 kill_client_process(_) ->
-    killed(?FUNCTION_NAME, fun(C) -> exit(child(C, client), kill) end).
+    killed(?FUNCTION_NAME, fun(C) -> weir_kit:kill(child(C, client)) end).
 
 %% A connection that does not run any more is noticed, since callers rely on it for their time-outs, and replaced.
 stuck_connection(_) ->
@@ -960,7 +960,7 @@ stuck_connection(_) ->
         %% what its timer says every few seconds
         Client ! ask,
         Client ! ask,
-        ?assertEqual({error, disconnected}, weir_memcached_test:answer(Caller)),
+        ?assertEqual({error, disconnected}, weir_kit:result(Caller)),
         counted(C, connects, 2),
         weir_memcached_test:up(C),
         ?assertEqual({ok, <<"v">>}, weir_memcached:get(C, <<"k">>)),
@@ -998,19 +998,19 @@ busy_is_not_stuck(Config) ->
 kill_pool(_) ->
     killed(?FUNCTION_NAME, fun(C) ->
         [{_, Pool, _, _}] = supervisor:which_children(child(C, servers)),
-        exit(Pool, kill)
+        weir_kit:kill(Pool)
     end).
 
 %% And so the supervisor of all pools.
 kill_servers(_) ->
-    killed(?FUNCTION_NAME, fun(C) -> exit(child(C, servers), kill) end).
+    killed(?FUNCTION_NAME, fun(C) -> weir_kit:kill(child(C, servers)) end).
 
 %% The client's supervisor is killed, under one of a user's.
 kill_supervisor(_) ->
     killed(?FUNCTION_NAME, fun(C) ->
         Killed = whereis(C),
-        exit(Killed, kill),
-        weir_memcached_test:until(fun() -> is_pid(whereis(C)) andalso whereis(C) =/= Killed end)
+        weir_kit:kill(Killed),
+        weir_kit:until(fun() -> is_pid(whereis(C)) andalso whereis(C) =/= Killed end)
     end).
 
 %% Kills something under load, and again: callers see failures at most, and then their own values again.
@@ -1021,21 +1021,21 @@ killed(C, Kill) ->
     weir_memcached_test:up(C),
     Good = counters:new(1, []),
     Stop = atomics:new(1, []),
-    Callers = [weir_memcached_test:caller(fun() -> load(C, Stop, N, Good, #{}) end) || N <- lists:seq(1, 10)],
+    Callers = [weir_kit:start(fun() -> load(C, Stop, N, Good, #{}) end) || N <- lists:seq(1, 10)],
     progress(Good),
     [
         begin
             Before = pids(C),
             Kill(C),
-            weir_memcached_test:until(fun() -> is_pid(whereis(C)) andalso pids(C) =/= Before end),
+            weir_kit:until(fun() -> is_pid(whereis(C)) andalso pids(C) =/= Before end),
             weir_memcached_test:up(C),
             progress(Good)
         end
      || _ <- lists:seq(1, 2)
     ],
     atomics:put(Stop, 1, 1),
-    Seen = lists:usort(lists:append([maps:keys(weir_memcached_test:answer(Caller)) || Caller <- Callers])),
-    ?assertEqual([], Seen -- [good, disconnected, noproc]),
+    Seen = lists:usort(lists:append([maps:keys(weir_kit:result(Caller)) || Caller <- Callers])),
+    weir_kit:none(wrong_answers, Seen -- [good, disconnected, noproc]),
     unlink(Sup),
     gen_server:stop(Sup),
     weir_memcached_test_script:stop(Server).
@@ -1063,7 +1063,7 @@ load(C, Stop, N, Good, Seen) ->
 
 progress(Good) ->
     Now = counters:get(Good, 1),
-    weir_memcached_test:until(fun() -> counters:get(Good, 1) > Now + 200 end).
+    weir_kit:until(fun() -> counters:get(Good, 1) > Now + 200 end).
 
 %% All processes of a client that a case may have killed.
 pids(C) ->
@@ -1094,7 +1094,7 @@ one_connection_of_two_down(_) ->
     with(C, #{connections => 2, reconnect => {60000, 60000}}, Listen, fun(Server) ->
         weir_memcached_test_script:reached(Server, served),
         [Io | _] = writers(C),
-        exit(Io, kill),
+        weir_kit:kill(Io),
         counted(C, disconnects, 1),
         [?assertEqual({ok, <<"k">>}, weir_memcached:get(C, <<"k">>)) || _ <- lists:seq(1, 20)],
         {ok, Socket} = gen_tcp:connect({127, 0, 0, 1}, maps:get(port, Server), []),

@@ -72,19 +72,20 @@ with_tls(More, Config, Case) ->
 
 start(C, #{port := Port}, Options) ->
     Defaults = #{
-        host => "localhost", port => Port, connections => 2, reconnect => {1, 50}, connect_timeout => 30_000,
-        request_timeout => 60_000
+        host => "localhost", port => Port, connections => 2, reconnect => {1, 50},
+        connect_timeout => weir_kit:wait_ms(),
+        request_timeout => weir_kit:wait_ms()
     },
     {ok, _} = weir_memcached:start_link(C, maps:merge(Defaults, Options)),
     C.
 
-up(C) -> ok = weir_memcached:await(C, 60_000).
+up(C) -> ok = weir_memcached:await(C, weir_kit:wait_ms()).
 
 %% Why the client cannot connect.
 reason(C) ->
     Reasons = fun() -> [R || #{reason := R} <- weir_memcached_test:connections(C)] end,
     %% The same of both, in time.
-    weir_memcached_test:until(fun() -> case Reasons() of [Same, Same] -> true; _ -> false end end),
+    weir_kit:until(fun() -> case Reasons() of [Same, Same] -> true; _ -> false end end),
     hd(Reasons()).
 
 trusted(Conf) -> [{cacerts, maps:get(cacerts, proplists:get_value(tls, Conf))}].
@@ -289,7 +290,7 @@ tls_of_both(Config) ->
         ok = weir_memcached:stop(C),
         %% The server may close before the client has read why.
         C = start(?FUNCTION_NAME, Server, #{tls => trusted(Config), connections => 1}),
-        weir_memcached_test:until(fun() -> maps:get(connect_failures, weir_memcached_test:counters(C)) >= 3 end),
+        weir_kit:until(fun() -> maps:get(connect_failures, weir_memcached_test:counters(C)) >= 3 end),
         ?assertEqual({error, disconnected}, weir_memcached:get(C, <<"k">>)),
         ok = weir_memcached:stop(C)
     end).
@@ -311,9 +312,9 @@ tls_lost(Config) ->
         C = start(?FUNCTION_NAME, Server, #{tls => trusted(Config)}),
         up(C),
         ok = weir_kit_memcached:kill(Server),
-        weir_memcached_test:until(fun() -> weir_memcached:get(C, <<"k">>) =:= {error, disconnected} end),
+        weir_kit:until(fun() -> weir_memcached:get(C, <<"k">>) =:= {error, disconnected} end),
         ok = weir_kit_memcached:restart(Server),
-        weir_memcached_test:until(fun() -> weir_memcached:set(C, <<"k">>, 1) =:= ok end),
+        weir_kit:until(fun() -> weir_memcached:set(C, <<"k">>, 1) =:= ok end),
         works(C),
         ok = weir_memcached:stop(C)
     end).
@@ -329,14 +330,14 @@ pid_of_server(C) ->
 tls_blocked(Config) ->
     with_tls(Config, fun(Server, _) ->
         C = start(?FUNCTION_NAME, Server, #{tls => trusted(Config), codec => raw, stall_timeout => 50}),
-        weir_memcached_test:until(fun() ->
+        weir_kit:until(fun() ->
             [up, up] =:= [Phase || #{phase := Phase} <- weir_memcached_test:connections(C)]
         end),
         Pid = pid_of_server(C),
         ok = weir_kit:signal("STOP", binary_to_list(Pid)),
         Large = binary:copy(<<"x">>, 1_000_000),
         %% Those that are late before they are sent block nothing.
-        weir_memcached_test:until(fun() ->
+        weir_kit:until(fun() ->
             _ = weir_kit:in_parallel([
                 fun() -> weir_memcached:set(C, <<"k">>, Large, #{timeout => 100}) end || _ <- lists:seq(1, 12)
             ]),

@@ -250,7 +250,7 @@ expiry(Config) ->
     ok = weir_memcached:set(C, <<"gone">>, 6, #{ttl => -1}),
     ?assertEqual({error, not_found}, weir_memcached:get(C, <<"gone">>)),
     Keys = [<<"a">>, <<"b">>, <<"c">>, <<"d">>, <<"e">>],
-    weir_memcached_test:until(fun() ->
+    weir_kit:until(fun() ->
         weir_memcached:get_many(C, Keys) =:= {ok, #{<<"d">> => 4, <<"e">> => 5}}
     end).
 
@@ -261,7 +261,7 @@ flush_with_delay(Config) ->
     ?assertEqual(ok, weir_memcached:flush_all(C, #{delay => 1000})),
     ?assertEqual({ok, v}, weir_memcached:get(C, <<"k">>)),
     ?assertEqual(ok, weir_memcached:flush_all(C, #{delay => 1})),
-    weir_memcached_test:until(fun() -> weir_memcached:get(C, <<"k">>) =:= {error, not_found} end).
+    weir_kit:until(fun() -> weir_memcached:get(C, <<"k">>) =:= {error, not_found} end).
 
 %% 32 bits of flags are kept with an item.
 flags(Config) ->
@@ -597,8 +597,10 @@ own_value(C, N, Round) ->
     Key = <<"key-", (integer_to_binary(N))/binary>>,
     Value = {N, Round, binary:copy(<<N>>, N rem 300)},
     ok = weir_memcached:set(C, Key, Value),
-    {ok, Value} = weir_memcached:get(C, Key),
-    {ok, #{Key := Value}} = weir_memcached:get_many(C, [<<"none">>, Key]),
+    {ok, Read} = weir_memcached:get(C, Key),
+    weir_kit:same(wrong_value, Value, Read),
+    {ok, Items} = weir_memcached:get_many(C, [<<"none">>, Key]),
+    weir_kit:same(wrong_items, #{Key => Value}, Items),
     1.
 
 %% Callers that are killed while they wait disturb nobody else on their connection.
@@ -610,8 +612,8 @@ killed_callers(Config) ->
         [
             begin
                 Pid = Victim(),
-                weir_memcached_test:until(fun() -> process_info(Pid, status) =:= {status, waiting} end),
-                exit(Pid, kill)
+                weir_kit:until_waiting(Pid),
+                weir_kit:kill(Pid)
             end
          || _ <- lists:seq(1, 200)
         ]
@@ -630,7 +632,7 @@ restart_under_load(_) ->
     Failed = counters:new(1, []),
     Stop = atomics:new(1, []),
     Callers = [
-        weir_memcached_test:caller(fun() -> load(C, Stop, N, 0, Succeeded, Failed, #{}) end)
+        weir_kit:start(fun() -> load(C, Stop, N, 0, Succeeded, Failed, #{}) end)
      || N <- lists:seq(1, 30)
     ],
     grows(Succeeded),
@@ -639,7 +641,7 @@ restart_under_load(_) ->
             #{connect_failures := Before} = weir_memcached_test:counters(C),
             ok = weir_kit_memcached:kill(Server),
             grows(Failed),
-            weir_memcached_test:until(fun() ->
+            weir_kit:until(fun() ->
                 maps:get(connect_failures, weir_memcached_test:counters(C)) >= Before + 4
             end),
             ok = weir_kit_memcached:restart(Server),
@@ -649,8 +651,8 @@ restart_under_load(_) ->
      || _ <- lists:seq(1, 2)
     ],
     ok = atomics:put(Stop, 1, 1),
-    Seen = lists:usort(lists:append([maps:keys(weir_memcached_test:answer(Caller)) || Caller <- Callers])),
-    ?assertEqual([], Seen -- [ok, missing, disconnected, timeout]),
+    Seen = lists:usort(lists:append([maps:keys(weir_kit:result(Caller)) || Caller <- Callers])),
+    weir_kit:none(wrong_answers, Seen -- [ok, missing, disconnected, timeout]),
     ok = weir_memcached_test:up(C),
     #{connects := Connects, disconnects := Losses, connect_failures := Attempts, garbage := 0, disconnected := Lost} =
         weir_memcached_test:counters(C),
@@ -689,7 +691,7 @@ load(C, Stop, N, Round, Succeeded, Failed, Seen) ->
 
 grows(Counter) ->
     Now = counters:get(Counter, 1),
-    weir_memcached_test:until(fun() -> counters:get(Counter, 1) > Now + 500 end).
+    weir_kit:until(fun() -> counters:get(Counter, 1) > Now + 500 end).
 
 %% A client may be started before its server; it says so, and connects when the server is there.
 started_before_the_server(_) ->
@@ -700,7 +702,7 @@ started_before_the_server(_) ->
     weir_memcached_test:watch_log(C, {weir_memcached, connect_failed}),
     {ok, _} = weir_memcached:start_link(C, Address#{connections => 1, reconnect => {5, 20}}),
     ?assertEqual({error, disconnected}, weir_memcached:get(C, <<"k">>)),
-    weir_memcached_test:until(fun() -> maps:get(connect_failures, weir_memcached_test:counters(C)) > 5 end),
+    weir_kit:until(fun() -> maps:get(connect_failures, weir_memcached_test:counters(C)) > 5 end),
     ?assertEqual({error, disconnected}, weir_memcached:set_many(C, [{<<"k">>, v}])),
     ok = weir_kit_memcached:restart(Server),
     ok = weir_memcached_test:up(C),
@@ -708,7 +710,7 @@ started_before_the_server(_) ->
     %% one report, however many attempts; those of clients of before may be late
     receive
         {logged, C, #{client := C} = Report} -> ?assertMatch(#{reason := econnrefused}, Report)
-    after 60_000 -> ct:fail(no_report)
+    after weir_kit:wait_ms() -> error(no_report)
     end,
     weir_memcached_test:unwatch_log(C),
     receive
@@ -728,9 +730,9 @@ under_a_supervisor(Config) ->
     ok = weir_memcached:set(C, <<"k">>, v),
     Old = whereis(C),
     Conns = [Pid || #{pid := Pid} <- weir_memcached_test:connections(C)],
-    exit(Old, kill),
-    weir_memcached_test:until(fun() -> is_pid(whereis(C)) andalso whereis(C) =/= Old end),
-    weir_memcached_test:until(fun() -> not lists:any(fun is_process_alive/1, Conns) end),
+    weir_kit:kill(Old),
+    weir_kit:until(fun() -> is_pid(whereis(C)) andalso whereis(C) =/= Old end),
+    weir_kit:until(fun() -> not lists:any(fun is_process_alive/1, Conns) end),
     ok = weir_memcached_test:up(C),
     ?assertEqual({ok, v}, weir_memcached:get(C, <<"k">>)),
     ok = supervisor:terminate_child(Sup, {weir_memcached, C}),
@@ -759,10 +761,10 @@ stop_answers_everybody(Config) ->
             exit:{noproc, _} -> noproc
         end
     end,
-    Callers = [weir_memcached_test:caller(Until) || _ <- lists:seq(1, 20)],
-    weir_memcached_test:until(fun() -> counters:get(Running, 1) > 100 end),
+    Callers = [weir_kit:start(Until) || _ <- lists:seq(1, 20)],
+    weir_kit:until(fun() -> counters:get(Running, 1) > 100 end),
     ?assertEqual(ok, weir_memcached:stop(C)),
-    ?assertEqual([], [weir_memcached_test:answer(Caller) || Caller <- Callers] -- copies(20, [disconnected, noproc])),
+    ?assertEqual([], [weir_kit:result(Caller) || Caller <- Callers] -- copies(20, [disconnected, noproc])),
     ?assertExit({noproc, {weir_memcached, client, [C]}}, weir_memcached:get(C, <<"k">>)),
     ?assertExit({noproc, _}, weir_memcached:stop(C)),
     ?assertEqual(undefined, whereis(C)),
@@ -772,7 +774,7 @@ stop_answers_everybody(Config) ->
     ok = weir_memcached:stop(C),
     ?assertMatch(<<"VERSION ", _/binary>>, weir_kit_memcached:raw(Server, "version\r\n")),
     C = client(C, Config, #{connections => 1}),
-    weir_memcached_test:until(fun() ->
+    weir_kit:until(fun() ->
         {ok, #{<<"curr_connections">> := Now}} = weir_memcached:stats(C),
         %% Less if it had not seen yet that all were closed.
         binary_to_integer(Now) =< binary_to_integer(Before)
@@ -815,8 +817,8 @@ keyword_lists(Config) ->
     C = ?FUNCTION_NAME,
     #{port := Port} = ?config(server, Config),
     {ok, _} = weir_memcached:start_link(C, [{host, <<"127.0.0.1">>}, {port, Port}, {port, 1}, {connections, 1}]),
-    weir_memcached_test:until(fun() -> weir_memcached:set(C, <<"k">>, 1, [{ttl, 100}]) =:= ok end),
-    ?assertEqual({ok, 1}, weir_memcached:get(C, <<"k">>, [{timeout, 60_000}])),
+    weir_kit:until(fun() -> weir_memcached:set(C, <<"k">>, 1, [{ttl, 100}]) =:= ok end),
+    ?assertEqual({ok, 1}, weir_memcached:get(C, <<"k">>, [{timeout, weir_kit:wait_ms()}])),
     ?assertEqual(ok, weir_memcached:delete(C, <<"k">>, [])),
     ?assertError({bad_option, ttl, 1}, weir_memcached:get(C, <<"k">>, [{ttl, 1}])),
     ?assertError({bad_option, options, [ttl]}, weir_memcached:get(C, <<"k">>, [ttl])),

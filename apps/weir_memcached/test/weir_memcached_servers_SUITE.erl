@@ -7,7 +7,14 @@
 
 -compile([export_all, nowarn_export_all]).
 
-all() -> weir_kit:cases(?MODULE).
+-import(weir_kit, [until/1, start/1, result/1, in_parallel/1, kill/1]).
+
+%% Each of these cases waits for seconds, and neither kills nor stops a server of the others.
+-define(SIDE_BY_SIDE, [full_and_slow, back_in_a_slow_change, back_while_removed, waits_for_answers]).
+
+all() -> [{group, side_by_side} | weir_kit:cases(?MODULE) -- ?SIDE_BY_SIDE].
+
+groups() -> [{side_by_side, [parallel], ?SIDE_BY_SIDE}].
 
 init_per_suite(Config) ->
     Servers = [weir_kit_memcached:start() || _ <- [1, 2, 3, 4]],
@@ -41,8 +48,8 @@ client(Name, N, Options, Config) ->
         connections => 1,
         codec => raw,
         reconnect => {1, 20},
-        request_timeout => 60_000,
-        connect_timeout => 60_000,
+        request_timeout => weir_kit:wait_ms(),
+        connect_timeout => weir_kit:wait_ms(),
         transport => weir_memcached_test:transport()
     },
     {ok, _} = weir_memcached:start_link(Name, maps:merge(Defaults, Options)),
@@ -63,8 +70,6 @@ has(Server, Key) ->
         <<"END\r\n">> -> false;
         <<"VALUE ", _/binary>> -> true
     end.
-
-until(Condition) -> weir_memcached_test:until(Condition).
 
 signal(Signal, Server) ->
     Pid = weir_kit_memcached:os_pid(Server),
@@ -204,16 +209,16 @@ many_refused(Config) ->
     C = client(?FUNCTION_NAME, 3, #{connections => 3, max_pending => 1, request_timeout => infinity}, Config),
     Items = maps:from_list([{Key, Key} || Key <- keys(100)]),
     ok = weir_memcached:set_many(C, Items),
-    Results = weir_kit:in_parallel([
+    Results = in_parallel([
         fun() -> [weir_memcached:get_many(C, keys(100)) || _ <- lists:seq(1, 30)] end || _ <- lists:seq(1, 8)
     ]),
     [
         case Result of
-            {ok, Values} -> ?assertEqual(Items, Values);
+            {ok, Values} -> weir_kit:same(wrong_values, Items, Values);
             {error, busy} -> ok;
             {error, {partial, Values, Failed}} ->
                 ?assertEqual([busy], lists:usort(maps:values(Failed))),
-                ?assertEqual(Items, maps:merge(Values, maps:with(maps:keys(Failed), Items)))
+                weir_kit:same(wrong_values, maps:without(maps:keys(Failed), Items), Values)
         end
      || Result <- lists:append(Results)
     ].
@@ -245,22 +250,22 @@ many_ask_all_at_once(_) ->
     {ok, _} = weir_memcached:start_link(C, #{
         servers => [#{host => {127, 0, 0, 1}, port => Port} || #{port := Port} <- Servers],
         connections => 1, codec => raw, protocol => text, request_timeout => infinity, stall_timeout => infinity,
-        await => 60_000, transport => weir_memcached_test:transport()
+        await => weir_kit:wait_ms(), transport => weir_memcached_test:transport()
     }),
     Names = weir_memcached:servers(C),
     Short = [integer_to_binary(N) || N <- lists:seq(10, 99)],
     Keys = [hd([Key || Key <- Short, weir_memcached:server_of(C, Key) =:= {ok, Name}]) || Name <- Names],
     Asked = fun(Verb) ->
-        Handlers = [receive {asked, Pid, Verb} -> Pid after 60_000 -> error({not_asked, Verb}) end || _ <- Names],
+        Handlers = [receive {asked, Pid, Verb} -> Pid end || _ <- Names],
         ?assertEqual(2, length(lists:usort(Handlers))),
         [Handler ! answer || Handler <- Handlers]
     end,
-    Get = weir_memcached_test:caller(fun() -> weir_memcached:get_many(C, Keys) end),
+    Get = start(fun() -> weir_memcached:get_many(C, Keys) end),
     Asked(<<"get ">>),
-    ?assertEqual({ok, maps:from_list([{Key, Key} || Key <- Keys])}, weir_memcached_test:answer(Get)),
-    Set = weir_memcached_test:caller(fun() -> weir_memcached:set_many(C, [{Key, <<"v">>} || Key <- Keys]) end),
+    ?assertEqual({ok, maps:from_list([{Key, Key} || Key <- Keys])}, result(Get)),
+    Set = start(fun() -> weir_memcached:set_many(C, [{Key, <<"v">>} || Key <- Keys]) end),
     Asked(<<"set ">>),
-    ?assertEqual(ok, weir_memcached_test:answer(Set)),
+    ?assertEqual(ok, result(Set)),
     ok = weir_memcached:stop(C),
     [ok = weir_memcached_test_script:stop(Server) || Server <- Servers].
 
@@ -273,7 +278,7 @@ refuse(Config) ->
     [?assertEqual({error, disconnected}, weir_memcached:set(C, Key, Key)) || Key <- keys_of(Down, C)],
     [?assertEqual(ok, weir_memcached:set(C, Key, Key)) || Other <- Others, Key <- keys_of(Other, C)],
     ok = weir_kit_memcached:restart(Down),
-    ok = weir_memcached:await(C, 60_000),
+    ok = weir_memcached:await(C, weir_kit:wait_ms()),
     [?assertEqual(ok, weir_memcached:set(C, Key, Key)) || Key <- keys(200)].
 
 %% All its keys are asked of others, each of one, and each of the same.
@@ -432,7 +437,7 @@ stopped_with_large_values(Config) ->
         end
     end,
     try
-        weir_kit:in_parallel(lists:duplicate(200, Load))
+        in_parallel(lists:duplicate(200, Load))
     after
         weir_kit:signal("CONT", Pid)
     end,
@@ -455,7 +460,7 @@ comes_back_without_a_stampede(Config) ->
     ok = weir_memcached:set_many(C, Items),
     Requests = maps:get(requests, weir_memcached_test:counters(C)),
     ok = weir_kit_memcached:restart(Down),
-    ok = weir_memcached:await(C, 60_000),
+    ok = weir_memcached:await(C, weir_kit:wait_ms()),
     ?assertEqual(Requests, maps:get(requests, weir_memcached_test:counters(C))),
     %% Half of them would take half an hour.
     Most = length(Keys) div 2,
@@ -483,12 +488,12 @@ stand_in_lost(Config) ->
     gone(Down, C),
     ok = weir_memcached:set(C, Key, <<"0">>),
     ok = weir_kit_memcached:restart(Down),
-    ok = weir_memcached:await(C, 60_000),
+    ok = weir_memcached:await(C, weir_kit:wait_ms()),
     <<"STORED\r\n">> = weir_kit_memcached:raw(Down, ["set ", Key, " 0 0 1\r\n5\r\n"]),
-    Caller = weir_memcached_test:caller(fun() -> weir_memcached:incr(C, Key, 1, #{timeout => infinity}) end),
-    receive counted -> ok after 60_000 -> error(not_counted) end,
+    Caller = start(fun() -> weir_memcached:incr(C, Key, 1, #{timeout => infinity}) end),
+    receive counted -> ok after weir_kit:wait_ms() -> error(not_counted) end,
     ok = weir_memcached_test_proxy:stop(Proxy),
-    ?assertEqual({error, disconnected}, weir_memcached_test:answer(Caller)),
+    ?assertEqual({error, disconnected}, result(Caller)),
     ?assertEqual(<<"6\r\n">>, weir_kit_memcached:raw(Down, ["incr ", Key, " 1\r\n"])).
 
 %% Some keys first, then more and more, in the end all; none goes back and forth.
@@ -498,7 +503,7 @@ comes_back_slowly(Config) ->
     Keys = keys_of(Down, C),
     gone(Down, C),
     ok = weir_kit_memcached:restart(Down),
-    ok = weir_memcached:await(C, 60_000),
+    ok = weir_memcached:await(C, weir_kit:wait_ms()),
     Where = fun(Key) ->
         ok = weir_memcached:set(C, Key, <<>>),
         Is = has(Down, Key),
@@ -525,7 +530,7 @@ comes_back_at_once(Config) ->
     Keys = keys_of(Down, C),
     gone(Down, C),
     ok = weir_kit_memcached:restart(Down),
-    ok = weir_memcached:await(C, 60_000),
+    ok = weir_memcached:await(C, weir_kit:wait_ms()),
     [ok = weir_memcached:set(C, Key, <<>>) || Key <- Keys],
     [?assert(has(Down, Key)) || Key <- Keys].
 
@@ -555,9 +560,7 @@ shares_of_who_returns(_) ->
     ?assertMatch(N when N < 2, Has(Config)),
     ?assertEqual(1000, Has(Config#config{return_over = 0})),
     ?assertEqual(1000, Has(Config#config{failover = refuse})),
-    receive after 20 -> ok end,
-    Ago = weir_memcached_load:returned(Load),
-    ?assert(Ago >= 20),
+    until(fun() -> weir_memcached_load:returned(Load) >= 20 end),
     Half = Has(Config#config{return_over = 2 * weir_memcached_load:returned(Load)}),
     ?assert(Half > 300).
 
@@ -594,9 +597,9 @@ await(Config) ->
     gone(Two, C),
     ?assertEqual({error, {not_connected, [name(Two)]}}, weir_memcached:await(C, 0)),
     ?assertEqual({error, {not_connected, [name(Two)]}}, weir_memcached:await(C, 30)),
-    Waiting = weir_memcached_test:caller(fun() -> weir_memcached:await(C, infinity) end),
+    Waiting = start(fun() -> weir_memcached:await(C, infinity) end),
     ok = weir_kit_memcached:restart(Two),
-    ?assertEqual(ok, weir_memcached_test:answer(Waiting)),
+    ?assertEqual(ok, result(Waiting)),
     ?assertError(function_clause, weir_memcached:await(C, -1)),
     ?assertExit({noproc, _}, weir_memcached:await(no_such_client, 0)).
 
@@ -604,7 +607,8 @@ await(Config) ->
 await_at_start(Config) ->
     C = ?FUNCTION_NAME,
     Servers = [address(Server) || Server <- servers(3, Config)],
-    {ok, _} = weir_memcached:start_link(C, #{servers => Servers, await => 60_000, request_timeout => infinity}),
+    Options = #{servers => Servers, await => weir_kit:wait_ms(), request_timeout => infinity},
+    {ok, _} = weir_memcached:start_link(C, Options),
     [?assertEqual(ok, weir_memcached:set(C, Key, 1)) || Key <- keys(50)],
     ok = weir_memcached:stop(C),
     Nobody = #{host => {127, 0, 0, 1}, port => weir_kit_memcached:free_port()},
@@ -625,14 +629,14 @@ add_and_remove(Config) ->
                 Key = integer_to_binary(rand:uniform(200)),
                 ok = weir_memcached:set(C, Key, Key),
                 case weir_memcached:get(C, Key) of
-                    {ok, Key} -> ok;
-                    %% Another server's now.
+                    {ok, Value} -> weir_kit:same(wrong_value, Key, Value);
+                    %% The key has moved to another server.
                     {error, not_found} -> ok
                 end,
                 Load(N + 1)
         end
     end,
-    Callers = [weir_memcached_test:caller(fun() -> Load(0) end) || _ <- lists:seq(1, 10)],
+    Callers = [start(fun() -> Load(0) end) || _ <- lists:seq(1, 10)],
     Owners = fun() -> maps:from_list([{Key, element(2, weir_memcached:server_of(C, Key))} || Key <- keys(200)]) end,
     Before = Owners(),
     ok = weir_memcached:set_servers(C, Addresses),
@@ -645,7 +649,7 @@ add_and_remove(Config) ->
     ok = weir_memcached:set_servers(C, tl(Addresses)),
     ?assertEqual(tl([name(Server) || Server <- servers(3, Config)]), weir_memcached:servers(C)),
     atomics:put(Stop, 1, 1),
-    ?assert(lists:sum([weir_memcached_test:answer(Caller) || Caller <- Callers]) > 0),
+    ?assert(lists:sum([result(Caller) || Caller <- Callers]) > 0),
     %% What has left is closed.
     until(fun() -> length(pools(C)) =:= 2 end),
     ?assertMatch(#{disconnected := 0}, weir_memcached_test:counters(C)).
@@ -708,16 +712,16 @@ new_server_is_down(Config) ->
     ?assertEqual([ok, {error, disconnected}], lists:usort([weir_memcached:set(C, Key, Key) || Key <- keys(200)])).
 
 one_change_at_a_time(Config) ->
-    C = client(?FUNCTION_NAME, 1, #{connect_timeout => 60_000}, Config),
+    C = client(?FUNCTION_NAME, 1, #{connect_timeout => weir_kit:wait_ms()}, Config),
     [One, Two] = [address(Server) || Server <- servers(2, Config)],
     Port = weir_kit_memcached:free_port(),
-    First = weir_memcached_test:caller(fun() ->
+    First = start(fun() ->
         weir_memcached:set_servers(C, [One, #{host => "127.0.0.1", port => Port}])
     end),
     until(fun() -> length(pools(C)) =:= 2 end),
     ?assertEqual({error, changing}, weir_memcached:set_servers(C, [One, Two])),
     ?assertEqual(1, length(weir_memcached:servers(C))),
-    exit(element(1, First), kill),
+    kill(First),
     ok = weir_memcached:stop(C).
 
 %% The servers are those that were set last.
@@ -727,10 +731,10 @@ client_process_killed(Config) ->
     Names = weir_memcached:servers(C),
     kill(child(C, client)),
     until(fun() -> weir_memcached:servers(C) =:= Names andalso length(pools(C)) =:= 3 end),
-    ok = weir_memcached:await(C, 60_000),
+    ok = weir_memcached:await(C, weir_kit:wait_ms()),
     [until(fun() -> weir_memcached:set(C, Key, Key) =:= ok end) || Key <- keys(50)],
     kill(child(C, servers)),
-    ok = weir_memcached:await(C, 60_000),
+    ok = weir_memcached:await(C, weir_kit:wait_ms()),
     until(fun() -> length(pools(C)) =:= 3 end),
     [until(fun() -> weir_memcached:set(C, Key, Key) =:= ok end) || Key <- keys(50)].
 
@@ -738,17 +742,12 @@ child(C, Id) ->
     {Id, Pid, _, _} = lists:keyfind(Id, 1, supervisor:which_children(C)),
     Pid.
 
-kill(Pid) ->
-    Monitor = monitor(process, Pid),
-    exit(Pid, kill),
-    receive {'DOWN', Monitor, _, _, _} -> ok end.
-
-%% Who asked for the change is told; the servers are those of before.
+%% The caller that asked for the change exits, and the client keeps the servers of before.
 killed_in_a_change(Config) ->
-    C = client(?FUNCTION_NAME, 1, #{connect_timeout => 60_000}, Config),
+    C = client(?FUNCTION_NAME, 1, #{connect_timeout => weir_kit:wait_ms()}, Config),
     One = address(hd(servers(1, Config))),
     Port = weir_kit_memcached:free_port(),
-    {Asking, Monitor} = spawn_monitor(fun() ->
+    {Asking, Monitor} = start(fun() ->
         weir_memcached:set_servers(C, [One, #{host => "127.0.0.1", port => Port}])
     end),
     until(fun() -> length(pools(C)) =:= 2 end),
@@ -769,18 +768,18 @@ left_and_back(Config) ->
     Stopped = signal("STOP", Left),
     try
         %% What it does not answer keeps it from being closed before it is back, however late that is.
-        Waiting = weir_memcached_test:caller(fun() -> weir_memcached:get(C, Key) end),
+        Waiting = start(fun() -> weir_memcached:get(C, Key) end),
         until(fun() -> lists:sum([N || #{pending := N} <- weir_memcached_test:connections(C)]) =:= 1 end),
         ok = weir_memcached:set_servers(C, [One]),
         ?assertEqual(2, length(pools(C))),
         ok = weir_memcached:set_servers(C, [One, Two]),
         ?assertEqual(Conns, lists:sort([Pid || #{pid := Pid} <- weir_memcached_test:connections(C)])),
         ok = weir_kit:signal("CONT", Stopped),
-        ?assertEqual({error, not_found}, weir_memcached_test:answer(Waiting))
+        ?assertEqual({error, not_found}, result(Waiting))
     after
         weir_kit:signal("CONT", Stopped)
     end,
-    %% Longer than an old server is kept.
+    %% The time must be longer than the client keeps an old server.
     receive after 1500 -> ok end,
     ?assertEqual(2, length(pools(C))),
     [ok = weir_memcached:set(C, Each, Each) || Each <- keys(50)].
@@ -832,14 +831,15 @@ waits_for_answers(Config) ->
     #{port := Port} = Server,
     Old = #{host => {127, 0, 0, 1}, port => Port},
     Options = #{servers => [Old], connections => 1, codec => raw, protocol => text, request_timeout => infinity},
-    {ok, _} = weir_memcached:start_link(C, Options#{await => 60_000, stall_timeout => infinity}),
-    Caller = weir_memcached_test:caller(fun() -> weir_memcached:get(C, <<"k">>) end),
+    {ok, _} = weir_memcached:start_link(C, Options#{await => weir_kit:wait_ms(), stall_timeout => infinity}),
+    Caller = start(fun() -> weir_memcached:get(C, <<"k">>) end),
     weir_memcached_test_script:reached(Server, asked),
     ok = weir_memcached:set_servers(C, [address(hd(servers(1, Config)))]),
+    %% The time must be longer than the client keeps an old server that has answered everything.
     receive after 1500 -> ok end,
     ?assertEqual(2, length(pools(C))),
     weir_memcached_test_script:release(Server, go),
-    ?assertEqual({ok, <<"v">>}, weir_memcached_test:answer(Caller)),
+    ?assertEqual({ok, <<"v">>}, result(Caller)),
     until(fun() -> length(pools(C)) =:= 1 end),
     ok = weir_memcached_test_script:stop(Server).
 
@@ -848,7 +848,7 @@ stopped_in_a_change(Config) ->
     C = ?FUNCTION_NAME,
     [
         begin
-            _ = client(C, 1, #{connect_timeout => 60_000}, Config),
+            _ = client(C, 1, #{connect_timeout => weir_kit:wait_ms()}, Config),
             One = address(hd(servers(1, Config))),
             Port = weir_kit_memcached:free_port(),
             {_, Monitor} = spawn_monitor(fun() ->
@@ -912,7 +912,7 @@ no_wrong_values(Config) ->
                     0 -> Load(Good + some(C, 500, 500))
                 end
             end,
-            Callers = [weir_memcached_test:caller(fun() -> Load(0) end) || _ <- lists:seq(1, 8)],
+            Callers = [start(fun() -> Load(0) end) || _ <- lists:seq(1, 8)],
             lists:foreach(
                 fun(_) ->
                     Server = lists:nth(rand:uniform(3), Servers),
@@ -933,8 +933,8 @@ no_wrong_values(Config) ->
                 lists:seq(1, 15)
             ),
             atomics:put(Stop, 1, 1),
-            ?assert(lists:sum([weir_memcached_test:answer(Caller) || Caller <- Callers]) > 0),
-            ?assertMatch(#{garbage := 0}, weir_memcached_test:counters(C)),
+            ?assert(lists:sum([result(Caller) || Caller <- Callers]) > 0),
+            weir_kit:same(garbage, 0, maps:get(garbage, weir_memcached_test:counters(C))),
             ok = weir_memcached:stop(C)
         end,
         [#{failover => refuse}, #{failover => next, distribution => rendezvous}]
@@ -957,7 +957,7 @@ full_and_slow(_) ->
                 codec => raw, connections => 2, request_timeout => 150, connect_timeout => 5000, return_over => 300,
                 transport => weir_memcached_test:transport()
             }),
-            ok = weir_memcached:await(C, 60_000),
+            ok = weir_memcached:await(C, weir_kit:wait_ms()),
             Before = evictions(Full),
             Good = counters:new(1, []),
             IsOver = atomics:new(1, []),
@@ -967,7 +967,7 @@ full_and_slow(_) ->
                     0 -> counters:add(Good, 1, some(C, 1000, 8000)), Load()
                 end
             end,
-            Callers = [weir_memcached_test:caller(Load) || _ <- lists:seq(1, 8)],
+            Callers = [start(Load) || _ <- lists:seq(1, 8)],
             %% Others fill them, too.
             Filler = fun Filler() ->
                 case atomics:get(IsOver, 1) of
@@ -975,14 +975,14 @@ full_and_slow(_) ->
                     0 -> [fill(Server, 1000, 8000) || Server <- Full], Filler()
                 end
             end,
-            Filling = weir_memcached_test:caller(Filler),
+            Filling = start(Filler),
             until(fun() ->
                 #{timeouts := Timeouts} = weir_memcached_test:counters(C),
                 Timeouts >= 20 andalso counters:get(Good, 1) >= 200 andalso evictions(Full) > Before + 100
             end),
             atomics:put(IsOver, 1, 1),
-            _ = [ok = weir_memcached_test:answer(Caller) || Caller <- [Filling | Callers]],
-            ?assertMatch(#{garbage := 0}, weir_memcached_test:counters(C)),
+            _ = [ok = result(Caller) || Caller <- [Filling | Callers]],
+            weir_kit:same(garbage, 0, maps:get(garbage, weir_memcached_test:counters(C))),
             ok = weir_memcached:stop(C)
         end,
         [#{failover => refuse}, #{failover => next, distribution => rendezvous}, #{protocol => text}]
@@ -1003,13 +1003,13 @@ fill(#{host := Host, port := Port}, Most, Size) ->
      || _ <- lists:seq(1, 100)
     ],
     ok = gen_tcp:send(Socket, "version\r\n"),
-    {ok, _} = gen_tcp:recv(Socket, 0, 60_000),
+    {ok, _} = gen_tcp:recv(Socket, 0, weir_kit:wait_ms()),
     gen_tcp:close(Socket).
 
 evictions(Servers) -> lists:sum([weir_kit_memcached:stat(Server, <<"evictions">>) || Server <- Servers]).
 
-%% Writes and reads some of so many keys, with values of at most so many bytes: how many values were read, each of which
-%% was that of its key.
+%% Writes and reads some of Most keys, with values of at most Size bytes. Checks that each value belongs to its key, and
+%% returns how many values it has read.
 some(C, Most, Size) ->
     Keys = [integer_to_binary(rand:uniform(Most)) || _ <- lists:seq(1, 5)],
     _ = weir_memcached:set(C, hd(Keys), value(hd(Keys), Size)),
@@ -1022,7 +1022,7 @@ some(C, Most, Size) ->
             {error, _} -> #{}
         end,
     Got = maps:to_list(One) ++ maps:to_list(Many),
-    [true = is_of(Key, V) || {Key, V} <- Got],
+    weir_kit:none(wrong_values, [Pair || {Key, V} = Pair <- Got, not is_of(Key, V)]),
     length(Got).
 
 value(Key, Size) -> <<Key/binary, ":", (binary:copy(<<"x">>, rand:uniform(Size)))/binary>>.
@@ -1031,7 +1031,7 @@ is_of(Key, Value) ->
     Size = byte_size(Key),
     case Value of
         <<Key:Size/binary, ":", _/binary>> -> true;
-        _ -> {wrong, Key, Value}
+        _ -> false
     end.
 
 %% ---------------------------------------------------------------- writes that come late
@@ -1059,28 +1059,29 @@ old_write_comes_late(Config) ->
     Proxy = weir_memcached_test_proxy:start(Server, Hold),
     {ok, _} = weir_memcached:start_link(C, #{
         servers => [maps:with([host, port], Proxy)], connections => 1, codec => raw, protocol => text,
-        reconnect => {1, 20}, request_timeout => infinity, await => 60_000, transport => weir_memcached_test:transport()
+        reconnect => {1, 20}, request_timeout => infinity, await => weir_kit:wait_ms(),
+        transport => weir_memcached_test:transport()
     }),
     ok = weir_memcached:set(C, <<"k">>, <<"first">>),
     Late = fun(Write) ->
         {ok, _, Cas} = weir_memcached:gets(C, <<"k">>),
-        Caller = weir_memcached_test:caller(fun() -> Write(<<"old">>, Cas) end),
-        {N, Passing} = receive {held, Number, Pid} -> {Number, Pid} after 60_000 -> error(not_held) end,
+        Caller = start(fun() -> Write(<<"old">>, Cas) end),
+        {N, Passing} = receive {held, Number, Pid} -> {Number, Pid} after weir_kit:wait_ms() -> error(not_held) end,
         [#{pid := Conn}] = weir_memcached_test:connections(C),
-        exit(Conn, kill),
-        ?assertEqual({error, disconnected}, weir_memcached_test:answer(Caller)),
-        ok = weir_memcached:await(C, 60_000),
+        kill(Conn),
+        ?assertEqual({error, disconnected}, result(Caller)),
+        ok = weir_memcached:await(C, weir_kit:wait_ms()),
         until(fun() -> [up] =:= [Phase || #{phase := Phase} <- weir_memcached_test:connections(C)] end),
         {ok, _, Again} = weir_memcached:gets(C, <<"k">>),
         ok = Write(<<"new">>, Again),
         ok = answered_before(),
         Passing ! go_on,
-        receive {answered, N, _} -> ok after 60_000 -> error(not_carried_out) end,
+        receive {answered, N, _} -> ok after weir_kit:wait_ms() -> error(not_carried_out) end,
         {ok, Value} = weir_memcached:get(C, <<"k">>),
         Value
     end,
     ?assertEqual(<<"old">>, Late(fun(Value, _) -> weir_memcached:set(C, <<"k">>, Value) end)),
-    ?assertEqual(<<"new">>, Late(fun(Value, Cas) -> weir_memcached:cas(C, <<"k">>, Value, Cas) end)),
+    weir_kit:same(overwritten, <<"new">>, Late(fun(Value, Cas) -> weir_memcached:cas(C, <<"k">>, Value, Cas) end)),
     ok = weir_memcached:stop(C),
     ok = weir_memcached_test_proxy:stop(Proxy).
 
@@ -1090,8 +1091,8 @@ answered_before() ->
     after 0 -> ok
     end.
 
-%% And so by chance: one connection, killed again and again, on a link that holds back some of what it was given;
-%% writers of greater and greater numbers. Nobody reads less than what had been acknowledged before.
+%% One connection is killed again and again, on a link that delays some bytes, while processes write greater and greater
+%% numbers. No process reads less than a number that was acknowledged before.
 old_writes_come_late(Config) ->
     C = ?FUNCTION_NAME,
     Slowly = fun
@@ -1101,7 +1102,7 @@ old_writes_come_late(Config) ->
     Proxy = weir_memcached_test_proxy:start(hd(servers(1, Config)), Slowly),
     {ok, _} = weir_memcached:start_link(C, #{
         servers => [maps:with([host, port], Proxy)], connections => 1, codec => raw, reconnect => {1, 5},
-        request_timeout => infinity, await => 60_000, transport => weir_memcached_test:transport()
+        request_timeout => infinity, await => weir_kit:wait_ms(), transport => weir_memcached_test:transport()
     }),
     ok = weir_memcached:set(C, <<"k">>, <<"0">>),
     Next = atomics:new(1, []),
@@ -1117,24 +1118,25 @@ old_writes_come_late(Config) ->
         case {atomics:get(IsOver, 1), weir_memcached:gets(C, <<"k">>)} of
             {1, _} -> Lost;
             {0, {ok, Value, Cas}} ->
-                ?assertMatch(N when N >= Least, binary_to_integer(Value)),
+                Read = binary_to_integer(Value),
+                Read >= Least orelse weir_kit:fault({acknowledged_and_lost, Least, Read}),
                 Write(Cas),
                 Loop(Lost);
             {0, {error, disconnected}} ->
                 receive after 1 -> Loop(Lost + 1) end
         end
     end,
-    Writers = [weir_memcached_test:caller(fun() -> Loop(0) end) || _ <- lists:seq(1, 8)],
+    Writers = [start(fun() -> Loop(0) end) || _ <- lists:seq(1, 8)],
     [
         begin
             Before = atomics:get(Acknowledged, 1),
             until(fun() -> atomics:get(Acknowledged, 1) > Before end),
             [exit(Pid, kill) || #{pid := Pid} <- weir_memcached_test:connections(C)]
         end
-     || _ <- lists:seq(1, 60)
+     || _ <- lists:seq(1, weir_kit:long(30, 120))
     ],
     atomics:put(IsOver, 1, 1),
-    ?assert(lists:sum([weir_memcached_test:answer(Writer) || Writer <- Writers]) > 0),
+    ?assert(lists:sum([result(Writer) || Writer <- Writers]) > 0),
     ok = weir_memcached:stop(C),
     ok = weir_memcached_test_proxy:stop(Proxy).
 
@@ -1172,11 +1174,11 @@ info_beside_the_dying(Config) ->
         Told(),
         case atomics:get(IsOver, 1) of 0 -> Telling(); 1 -> ok end
     end,
-    Others = [weir_memcached_test:caller(Telling) || _ <- [1, 2]],
+    Others = [start(Telling) || _ <- [1, 2]],
     %% Half of them, so that each server has some that live, however late their pools are.
     [begin exit(Conn, kill), Told() end || {N, Conn} <- lists:enumerate(Conns), N rem 2 =:= 0],
     atomics:put(IsOver, 1, 1),
-    [ok = weir_memcached_test:answer(Other) || Other <- Others],
+    [ok = result(Other) || Other <- Others],
     weir_memcached_test:up(C).
 
 %% Where there is telemetry it gets every event.

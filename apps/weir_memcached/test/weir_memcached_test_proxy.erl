@@ -25,15 +25,11 @@ start(Server, Hold) ->
     Pid ! yours,
     #{pid => Pid, host => Host, port => Port}.
 
-%% Its connections end with it.
+%% Stops a proxy and closes its connections.
 -spec stop(proxy()) -> ok.
 stop(#{pid := Pid}) ->
     unlink(Pid),
-    Monitor = monitor(process, Pid),
-    exit(Pid, kill),
-    receive
-        {'DOWN', Monitor, process, Pid, _} -> ok
-    end.
+    weir_kit:kill(Pid).
 
 accept(Listener, N, #{host := Host, port := Port} = Server, Hold) ->
     {ok, Client} = gen_tcp:accept(Listener),

@@ -30,9 +30,6 @@
     | {serve, pos_integer() | all, fun((gen_tcp:socket()) -> term())}.
 -type server() :: #{pid := pid(), port := inet:port_number()}.
 
-%% Milliseconds; reached by failures alone.
--define(DEADLINE, 60_000).
-
 -spec start([step()]) -> server().
 start(Script) ->
     %% a small receive buffer, so that a server that does not read can be written full
@@ -52,19 +49,17 @@ start(Script) ->
 
 -spec options(server()) -> weir_memcached:options().
 options(#{port := Port}) ->
-    %% A script begins with what a caller asks for, and says itself what is about time.
     #{
         host => {127, 0, 0, 1}, port => Port, protocol => text, transport => weir_memcached_test:transport(),
-        request_timeout => infinity, connect_timeout => ?DEADLINE
+        request_timeout => infinity, connect_timeout => weir_kit:wait_ms()
     }.
 
 -spec stop(server()) -> ok.
 stop(#{pid := Pid}) ->
     unlink(Pid),
-    exit(Pid, kill),
-    ok.
+    weir_kit:kill(Pid).
 
-%% Waits for the end of the script; a step that went otherwise than written is an error.
+%% Waits for the end of the script. Fails if a step went otherwise than the script says.
 -spec drained(server()) -> ok.
 drained(Server) ->
     told(Server, drained).
@@ -82,7 +77,7 @@ told(#{pid := Pid}, What) ->
     receive
         {Pid, What} -> ok;
         {Pid, {failed, _, _} = Failed} -> error(Failed)
-    after 2 * ?DEADLINE -> error({script_never_reached, What})
+    after weir_kit:wait_ms() -> error({script_never_reached, What})
     end.
 
 run([Step | Script], Owner, Listener, Socket) ->
@@ -103,10 +98,10 @@ stay() ->
     end.
 
 step(accept, _, Listener, _) ->
-    gen_tcp:accept(Listener, ?DEADLINE);
+    gen_tcp:accept(Listener, weir_kit:wait_ms());
 step({expect, Expected}, _, _, Socket) ->
     Bytes = iolist_to_binary(Expected),
-    case gen_tcp:recv(Socket, byte_size(Bytes), ?DEADLINE) of
+    case gen_tcp:recv(Socket, byte_size(Bytes), weir_kit:wait_ms()) of
         {ok, Bytes} -> {ok, Socket};
         {ok, Other} -> {error, {received, Other}};
         {error, _} = Error -> Error
@@ -122,7 +117,7 @@ step(abort, _, _, Socket) ->
     ok = gen_tcp:close(Socket),
     {ok, none};
 step(expect_closed, _, _, Socket) ->
-    case gen_tcp:recv(Socket, 0, ?DEADLINE) of
+    case gen_tcp:recv(Socket, 0, weir_kit:wait_ms()) of
         {error, Closed} when Closed =:= closed; Closed =:= econnreset -> {ok, none};
         Other -> {error, Other}
     end;
@@ -132,7 +127,7 @@ step({tell, Name}, Owner, _, Socket) ->
 step({wait, Name}, _, _, Socket) ->
     receive
         {release, Name} -> {ok, Socket}
-    after 2 * ?DEADLINE -> {error, not_released}
+    after weir_kit:wait_ms() -> {error, not_released}
     end;
 step({serve, all, Handler}, _, Listener, Socket) ->
     _ = spawn_link(fun Serve() -> serve(Listener, Handler), Serve() end),

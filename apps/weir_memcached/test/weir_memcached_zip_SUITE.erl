@@ -33,7 +33,7 @@ with(Config, Options, Test) ->
 
 %% What is stored is read again, by every function that reads.
 any_value(Config) ->
-    with(Config, #{compress => {32, ?FLAG}}, fun() ->
+    with(Config, #{compress => {32, ?FLAG}, request_timeout => infinity}, fun() ->
         Holds = ?FORALL(Value, ?LET({B, N}, {binary(), range(1, 50)}, {binary:copy(B, N), B}), begin
             ok = weir_memcached:set(zipped, "k", Value),
             {ok, Read, Cas} = weir_memcached:gets(zipped, "k"),
@@ -41,7 +41,7 @@ any_value(Config) ->
             {ok, #{"k" := Many}} = weir_memcached:get_many(zipped, ["k"]),
             [Value, Value, Value] =:= [Read, Many, element(2, weir_memcached:get(zipped, "k"))]
         end),
-        ?assert(proper:quickcheck(Holds, [quiet, {numtests, 100}]))
+        weir_kit:holds(proper:quickcheck(Holds, [quiet, {numtests, 100}]))
     end).
 
 %% What is at most so large, or does not become smaller, is kept as it is.

@@ -1,8 +1,7 @@
 %% The server beside a real memcached 1.6.18: random commands, right and wrong ones, cut at random places, and the same
 %% answers byte for byte, the numbers of cas with them.
 %%
-%% FUZZ_COMMANDS says how many (20,000), FUZZ_SEED from which seed (another one each time; it is told when something
-%% differs).
+%% FUZZ_SEED is the seed of the commands. Without it, each run has another seed, and a fault reports it.
 %%
 %% What differs on purpose, and is therefore not asked for, or not compared:
 %%
@@ -22,8 +21,6 @@
 
 -compile([export_all, nowarn_export_all]).
 
--define(DEADLINE, 60_000).
--define(COMMANDS, "20000").
 -define(COMMANDS_A_ROUND, 100).
 -define(REFERENCE, "1.6.18").
 %% Without its processes in the background: these hold items now and then, and a number that is held is replaced, not
@@ -52,7 +49,7 @@ end_per_testcase(_Case, _Config) -> weir_memcached_server_test:stop_all().
 same_answers(Config) ->
     #{host := Host, port := Port} = proplists:get_value(reference, Config),
     Server = weir_memcached_server_test:start(#{memory => 512 bsl 20}),
-    Commands = list_to_integer(os:getenv("FUZZ_COMMANDS", ?COMMANDS)),
+    Commands = weir_kit:long(20_000, 1_000_000),
     Seed = list_to_integer(os:getenv("FUZZ_SEED", integer_to_list(erlang:system_time(millisecond)))),
     ct:pal("FUZZ_SEED=~b", [Seed]),
     _ = rand:seed(exsss, Seed),
@@ -97,13 +94,15 @@ cut(Socket, Bytes) ->
 answer(Socket, End) -> answer(Socket, End, []).
 
 answer(Socket, End, Done) ->
-    case gen_tcp:recv(Socket, 0, ?DEADLINE) of
+    case gen_tcp:recv(Socket, 0, weir_kit:wait_ms()) of
         {ok, Data} ->
             Last = iolist_to_binary(lists:reverse([Data | lists:sublist(Done, 8)])),
             case is_end(Last, End) of
                 true -> iolist_to_binary(lists:reverse([Data | Done]));
                 false -> answer(Socket, End, [Data | Done])
             end;
+        {error, timeout} ->
+            error({no_answer, iolist_to_binary(lists:reverse(Done))});
         {error, Reason} ->
             iolist_to_binary(lists:reverse([atom_to_binary(Reason) | Done]))
     end.
@@ -168,7 +167,9 @@ differ(At, [Theirs, Ours], Bytes, Round, #{seed := Seed}) ->
     ct:pal("seed ~b, round ~b, line ~b of the answers~nmemcached:~n~p~nours:~n~p~nThe commands are in ~ts", [
         Seed, Round, At, Near(Theirs), Near(Ours), File
     ]),
-    error({differ, #{seed => Seed, round => Round, line => At, memcached => Near(Theirs), ours => Near(Ours)}}).
+    weir_kit:fault({
+        differ, #{seed => Seed, round => Round, line => At, memcached => Near(Theirs), ours => Near(Ours)}
+    }).
 
 shown(Line) when byte_size(Line) > 300 -> <<(binary_part(Line, 0, 300))/binary, "...">>;
 shown(Line) -> Line.

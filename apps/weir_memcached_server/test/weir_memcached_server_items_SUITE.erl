@@ -6,8 +6,8 @@
 
 -compile([export_all, nowarn_export_all]).
 
--import(weir_kit, [in_parallel/1]).
--import(weir_memcached_server_test, [start/0, start/1, feed/2, feed_in/3, items/1, until/1, exact/1]).
+-import(weir_kit, [in_parallel/1, until/1, kill/1]).
+-import(weir_memcached_server_test, [start/0, start/1, feed/2, feed_in/3, items/1, exact/1]).
 
 -define(WRITERS, 8).
 -define(KEYS, 200).
@@ -17,17 +17,12 @@
 -define(STEP, 500).
 -define(STEP_ITEMS, 4_000).
 
-all() ->
-    [
-        increments, appends, swaps, adds, leases, touches, reads_see_whole_items, storm, died_between, killed_writers,
-        counted_as_given_back, killed_storm, suspended_writer, small_memory, large_among_small, all_are_wanted,
-        those_asked_for_stay,
-        without_eviction, refused_is_not_stale, held_memory, lines_evict_nothing, many_expire, keeper_starts_anew,
-        {group, waiting}
-    ].
+%% One of these cases waits for another node. The others wait for the keeper, which rests for a second after each round.
+-define(WAITING, [memory_is_what_is_counted, crawler, crawler_rests]).
 
-%% One waits for another node, and the others for the keeper, which rests for a second after each round.
-groups() -> [{waiting, [parallel], [memory_is_what_is_counted, crawler, crawler_rests]}].
+all() -> [{group, waiting} | weir_kit:cases(?MODULE) -- ?WAITING].
+
+groups() -> [{waiting, [parallel], ?WAITING}].
 
 init_per_suite(Config) -> weir_memcached_server_test:set_up(Config).
 
@@ -47,7 +42,7 @@ increments(_Config) ->
     <<"STORED\r\n">> = feed(Server, "set n 0 0 1\r\n0\r\n"),
     _ = in_parallel([fun() -> feed(Server, lists:duplicate(5_000, "incr n 1 noreply\r\n")) end
         || _ <- lists:seq(1, ?WRITERS)]),
-    ?assertEqual(<<"40000\r\n">>, feed(Server, "incr n 0\r\n")),
+    weir_kit:same(lost, <<"40000\r\n">>, feed(Server, "incr n 0\r\n")),
     exact(Server).
 
 appends(_Config) ->
@@ -61,7 +56,7 @@ appends(_Config) ->
      || Mine <- Pieces
     ]),
     [#item{value = Value}] = items(Server),
-    ?assertEqual(
+    weir_kit:same(lost,
         lists:sort([iolist_to_binary(Piece) || Mine <- Pieces, Piece <- Mine]),
         lists:sort([<<Piece/binary, ";">> || Piece <- binary:split(Value, <<";">>, [global, trim])])
     ),
@@ -73,7 +68,7 @@ swaps(_Config) ->
     <<"STORED\r\n">> = feed(Server, "set a 0 0 0\r\n\r\n"),
     _ = in_parallel([fun() -> [swap(Server, W) || _ <- lists:seq(1, 200)] end || W <- lists:seq(1, ?WRITERS)]),
     [#item{value = Value}] = items(Server),
-    ?assertEqual([200 || _ <- lists:seq(1, ?WRITERS)], [length([C || <<C>> <= Value, C =:= $0 + W])
+    weir_kit:same(lost, [200 || _ <- lists:seq(1, ?WRITERS)], [length([C || <<C>> <= Value, C =:= $0 + W])
         || W <- lists:seq(1, ?WRITERS)]),
     #{cas_hits := Hits} = weir_memcached_server:info(Server),
     ?assertEqual(200 * ?WRITERS, Hits),
@@ -95,7 +90,7 @@ adds(_Config) ->
     Request = [["add ", integer_to_list(N), " 0 0 1\r\nx\r\n"] || N <- lists:seq(1, 2_000)],
     Answers = in_parallel([fun() -> binary:split(feed(Server, Request), <<"\r\n">>, [global, trim]) end
         || _ <- lists:seq(1, ?WRITERS)]),
-    ?assertEqual([1], lists:usort([length([stored || <<"STORED">> <- Each]) || Each <- transposed(Answers)])),
+    weir_kit:same(stored, [1], lists:usort([length([stored || <<"STORED">> <- Each]) || Each <- transposed(Answers)])),
     exact(Server).
 
 %% Of many who ask for a key that is not there, or is stale, one is told to bring the value.
@@ -106,9 +101,9 @@ leases(_Config) ->
         [global, trim]) end,
     Winners = fun() -> lists:usort([length([won || <<"HD W">> <- Each] ++ [won || <<"HD X W">> <- Each])
         || Each <- transposed(in_parallel(lists:duplicate(?WRITERS, Ask)))]) end,
-    ?assertEqual([1], Winners()),
+    weir_kit:same(winners, [1], Winners()),
     _ = feed(Server, [["md ", Key, " I\r\n"] || Key <- Keys]),
-    ?assertEqual([1], Winners()),
+    weir_kit:same(winners, [1], Winners()),
     exact(Server).
 
 transposed([[] | _]) -> [];
@@ -123,7 +118,7 @@ touches(_Config) ->
             ["touch n ", integer_to_list(1000 + W), " noreply\r\n"] end)) end
      || W <- lists:seq(1, ?WRITERS)
     ]),
-    ?assertEqual(<<"20000\r\n">>, feed(Server, "incr n 0\r\n")),
+    weir_kit:same(lost, <<"20000\r\n">>, feed(Server, "incr n 0\r\n")),
     exact(Server).
 
 %% Value, flags and cas are always those of one set, while it is overwritten with values of all sizes.
@@ -140,7 +135,7 @@ reads_see_whole_items(_Config) ->
     Reader = fun() ->
         lists:foreach(fun(_) ->
             #item{flags = Size, value = Value} = weir_memcached_server_items:find(Cache, <<"k">>, 100),
-            {Size, Value} = {byte_size(Value), binary:copy(<<(Size rem 256)>>, Size)}
+            weir_kit:same(torn_item, binary:copy(<<(Size rem 256)>>, Size), Value)
         end, lists:seq(1, 20_000))
     end,
     _ = in_parallel([Reader, Reader | Writers]),
@@ -229,17 +224,15 @@ killed_writers(_Config) ->
     Server = start(),
     Cache = weir_memcached_server_app:find(Server),
     Large = binary:copy(<<"x">>, 1_000),
-    Killed = lists:sum([
+    [
         begin
-            {Pid, Monitor} = spawn_monitor(fun() -> overwrite(Cache, N, Large) end),
+            Pid = spawn(fun() -> overwrite(Cache, N, Large) end),
             %% Some reductions of ours, not the same in each round.
             _ = lists:seq(1, N rem 97 * 10),
-            exit(Pid, kill),
-            receive {'DOWN', Monitor, process, Pid, killed} -> 1 end
+            ok = kill(Pid)
         end
      || N <- lists:seq(1, 1_000)
-    ]),
-    ?assertEqual(1_000, Killed),
+    ],
     Wrong = [Item || #item{cost = Cost} = Item <- items(Server),
         Cost =/= weir_memcached_server_memory:cost(Item, Cache)],
     ?assert(length(Wrong) =< 1_000),
@@ -282,11 +275,10 @@ killed_storm(_Config) ->
     _ = [
         begin
             _ = feed(Server, random(5)),
-            exit(Victim, kill)
+            ok = kill(Victim)
         end
      || Victim <- Victims
     ],
-    ok = until(fun() -> not lists:any(fun is_process_alive/1, Victims) end),
     %% What 40 have left is at most 40 items.
     Cache = weir_memcached_server_app:find(Server),
     Counted = lists:sum([Cost || #item{cost = Cost} <- items(Server)]),
@@ -306,15 +298,14 @@ suspended_writer(_Config) ->
     Keys = [integer_to_list(N) || N <- lists:seq(1, 50)],
     [
         begin
-            {Pid, Monitor} = spawn_monitor(fun() -> overwrite(Cache, N, Large) end),
+            Pid = spawn(fun() -> overwrite(Cache, N, Large) end),
             _ = lists:seq(1, N * 10),
             true = erlang:suspend_process(Pid),
             ?assertEqual(binary:copy(<<"STORED\r\n2\r\nDELETED\r\n">>, 50),
                 feed(Server, [["set ", Key, " 0 0 1\r\n1\r\nincr ", Key, " 1\r\ndelete ", Key, "\r\n"]
                 || Key <- Keys])),
             true = erlang:resume_process(Pid),
-            exit(Pid, kill),
-            receive {'DOWN', Monitor, process, Pid, _} -> ok end
+            ok = kill(Pid)
         end
      || N <- lists:seq(1, 200)
     ].
@@ -322,7 +313,7 @@ suspended_writer(_Config) ->
 %% Kills it; its successor adds up what there is.
 new_keeper(Server) ->
     Keeper = child(Server, keeper),
-    exit(Keeper, kill),
+    kill(Keeper),
     until(fun() ->
         case child(Server, keeper) of
             Pid when is_pid(Pid), Pid =/= Keeper -> child(Server, {acceptor, 2}) =/= restarting;
@@ -367,12 +358,12 @@ filled(Size, Cap) ->
     Before = settled(),
     {ok, Server} = weir_memcached_server:start_link(#{memory => Cap}),
     %% With garbage in between, as from a socket.
-    {Pid, Monitor} = spawn_monitor(fun() ->
+    Filling = weir_kit:start(fun() ->
         Value = binary:copy(<<"x">>, Size),
         [<<"STORED\r\n">> = feed(Server, ["set key:", integer_to_list(N), " 0 0 ", integer_to_list(Size), "\r\n", Value,
             "\r\n"]) || N <- lists:seq(1, 2 * Cap div (Size + 200))]
     end),
-    receive {'DOWN', Monitor, process, Pid, normal} -> ok end,
+    _ = weir_kit:result(Filling),
     Taken = settled() - Before,
     #{bytes := Counted, evictions := Evictions} = weir_memcached_server:info(Server),
     ok = weir_memcached_server:stop(Server),
@@ -408,7 +399,7 @@ small_memory(_Config) ->
      || W <- lists:seq(1, ?WRITERS)
     ]),
     true = unlink(Watcher),
-    exit(Watcher, kill),
+    kill(Watcher),
     ?assert(weir_memcached_server_memory:bytes(Cache) =< Memory),
     ?assert(counters:get(Most, 1) =< Memory + ?WRITERS * 10_000, counters:get(Most, 1)),
     exact(Server).
@@ -531,24 +522,23 @@ held_memory(_Config) ->
     Begin = fun(Size) -> feed(Server, ["set k 0 0 ", integer_to_list(Size), "\r\nxxx"]) end,
     _ = Begin(65_536),
     ?assertEqual(0, weir_memcached_server_memory:bytes(Cache)),
-    {Pid, Monitor} = spawn_monitor(fun() ->
+    Pid = spawn(fun() ->
         ok = weir_memcached_server_keeper:connected(Cache),
         _ = Begin(65_537),
         receive stop -> ok end
     end),
     until(fun() -> weir_memcached_server_memory:bytes(Cache) > 65_537 end),
-    exit(Pid, kill),
-    receive {'DOWN', Monitor, process, Pid, killed} -> ok end,
+    kill(Pid),
     until(fun() -> weir_memcached_server_memory:bytes(Cache) =:= 0 end),
     %% One after the other has the end of its data missing: they hold all the memory there is, and no more.
     Holders = [
-        spawn_monitor(fun() ->
+        weir_kit:start(fun() ->
             ok = weir_memcached_server_keeper:connected(Cache),
-            exit({said, Begin(900_000)})
+            Begin(900_000)
         end)
      || _ <- [1, 2]
     ],
-    _ = [receive {'DOWN', M, process, P, Reason} -> ?assertEqual({said, <<>>}, Reason) end || {P, M} <- Holders],
+    ?assertEqual([<<>>, <<>>], [weir_kit:result(Holder) || Holder <- Holders]),
     until(fun() -> weir_memcached_server_memory:bytes(Cache) =:= 0 end),
     Held = [
         spawn(fun() ->
@@ -562,7 +552,7 @@ held_memory(_Config) ->
     ?assertEqual(<<"SERVER_ERROR out of memory storing object\r\n">>, Begin(900_000)),
     ?assertMatch(<<"SERVER_ERROR out of memory storing object\r\nMN\r\n">>,
         feed(Server, ["add k 0 0 900000\r\n", binary:copy(<<"x">>, 900_000), "\r\nmn\r\n"])),
-    [exit(Each, kill) || Each <- Held],
+    lists:foreach(fun weir_kit:kill/1, Held),
     until(fun() -> weir_memcached_server_memory:bytes(Cache) =:= 0 end),
     ?assertMatch(<<"STORED\r\nMN\r\n">>, feed(Server,
         ["add k 0 0 900000\r\n", binary:copy(<<"x">>, 900_000), "\r\nmn\r\n"])),
@@ -577,7 +567,7 @@ lines_evict_nothing(_Config) ->
     Before = weir_memcached_server_memory:bytes(Cache),
     Line = iolist_to_binary(["get ", binary:copy(<<"a ">>, 40_000)]),
     Readers = [
-        spawn_monitor(fun() ->
+        weir_kit:start(fun() ->
             ok = weir_memcached_server_keeper:connected(Cache),
             _ = feed_in(Server, Line, lists:seq(10_000, byte_size(Line) - 1, 10_000)),
             receive stop -> ok end
@@ -586,7 +576,7 @@ lines_evict_nothing(_Config) ->
     ],
     until(fun() -> weir_memcached_server_memory:bytes(Cache) =:= Before + 20 * byte_size(Line) end),
     #{items := 5_000, evictions := 0} = weir_memcached_server:info(Server),
-    [exit(Pid, kill) || {Pid, _} <- Readers],
+    lists:foreach(fun weir_kit:kill/1, Readers),
     until(fun() -> weir_memcached_server_memory:bytes(Cache) =:= Before end),
     exact(Server).
 
@@ -635,7 +625,9 @@ many_expire(_Config) ->
     Over = counters:new(1, []),
     %% Before and after those expired.
     Asked = counters:new(2, []),
-    {Reader, Monitor} = spawn_monitor(fun() -> reader(weir_memcached_server_test:connect(Server), Over, Asked) end),
+    {Reader, _} = Reading = weir_kit:start(fun() ->
+        reader(weir_memcached_server_test:connect(Server), Over, Asked)
+    end),
     until(fun() -> counters:get(Asked, 1) >= 50 end),
     Keeper = child(Server, keeper),
     Steps = traced(Keeper, fun() ->
@@ -648,7 +640,7 @@ many_expire(_Config) ->
         until(fun() -> maps:get(items, weir_memcached_server:info(Server)) =:= ?STAY end)
     end),
     Reader ! stop,
-    receive {'DOWN', Monitor, process, Reader, Reason} -> ?assertEqual(normal, Reason) end,
+    ok = weir_kit:result(Reading),
     {Buckets, Items} = lists:unzip(Steps),
     ct:pal("~b answers before and ~b after; ~b steps, ~b buckets and ~b items in one at most",
         [counters:get(Asked, 1), counters:get(Asked, 2), length(Steps), lists:max(Buckets), lists:max(Items)]),
@@ -686,7 +678,7 @@ value(Value) -> ["VA ", integer_to_binary(byte_size(Value)), "\r\n", Value, "\r\
 
 %% What the keeper does in each step while the function runs: buckets that it goes through, and items that it removes.
 traced(Keeper, Fun) ->
-    {Tracer, Monitor} = spawn_monitor(fun() -> exit({steps, steps({0, 0}, [])}) end),
+    {Tracer, _} = Tracing = weir_kit:start(fun() -> steps({0, 0}, []) end),
     Traced = [
         {{weir_memcached_server_keeper, handle_info, 2}, true},
         {{weir_memcached_server_items, reclaim, 3}, true},
@@ -699,7 +691,7 @@ traced(Keeper, Fun) ->
         1 = erlang:trace(Keeper, false, [call, arity]),
         Delivered = erlang:trace_delivered(Keeper),
         receive {trace_delivered, Keeper, Delivered} -> Tracer ! stop end,
-        receive {'DOWN', Monitor, process, Tracer, {steps, Steps}} -> Steps end
+        weir_kit:result(Tracing)
     after
         [erlang:trace_pattern(Function, false, []) || {Function, _} <- Traced]
     end.

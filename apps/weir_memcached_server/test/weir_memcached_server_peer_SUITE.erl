@@ -48,7 +48,7 @@ memcached_tests(Config) ->
             ?assertEqual([], [Name || {Name, {0, Output}} <- Results, string:find(Output, "1..0") =/= nomatch])
     end.
 
-%% Those that take longest, half of the time of all, are left out where CI=true.
+%% Returns the tests that take longest, half of the time of all. Only the long form runs them.
 left_out() -> weir_kit:long(lists:sublist(?LONGEST, 3), []).
 
 known(File) ->

@@ -1,14 +1,11 @@
-%% What the suites of the memcached server share: servers and connections, exchanges, polling.
+%% Functions that the suites of the memcached server share: servers, connections, exchanges, a look at the items.
 -module(weir_memcached_server_test).
 
--export([set_up/1, tear_down/1, stop_all/0, start/0, start/1, connect/1, connect/2, ask/2, ask/3, send/2, recv/2,
-    closed/1]).
--export([feed/2, feed_in/3, items/1, until/1, exact/1]).
+-export([set_up/1, tear_down/1, stop_all/0, start/0, start/1]).
+-export([connect/1, connect/2, ask/2, ask/3, ask_forever/2, send/2, recv/2, closed/1]).
+-export([feed/2, feed_in/3, items/1, exact/1]).
 
 -include("../src/weir_memcached_server.hrl").
-
-%% Generous: it is reached by failures alone.
--define(DEADLINE, 60_000).
 
 -spec set_up(ct_suite:ct_config()) -> ct_suite:ct_config().
 set_up(Config) ->
@@ -22,7 +19,7 @@ tear_down(Config) -> lists:foreach(fun application:stop/1, lists:reverse(proplis
 -spec stop_all() -> ok.
 stop_all() -> lists:foreach(fun weir_memcached_server:stop/1, weir_memcached_server:servers()).
 
-%% A server that goes on until stop_all/0.
+%% Starts a server that runs until stop_all/0.
 -spec start() -> pid().
 start() -> start(#{}).
 
@@ -37,30 +34,37 @@ connect(Server) -> connect(Server, []).
 
 -spec connect(pid() | {inet:ip_address(), inet:port_number()}, [term()]) -> gen_tcp:socket().
 connect({Host, Port}, Options) ->
-    {ok, Socket} = gen_tcp:connect(Host, Port, [binary, {active, false}, {nodelay, true} | Options], ?DEADLINE),
+    All = [binary, {active, false}, {nodelay, true} | Options],
+    {ok, Socket} = gen_tcp:connect(Host, Port, All, weir_kit:wait_ms()),
     Socket;
 connect(Server, Options) ->
     connect({{127, 0, 0, 1}, weir_memcached_server:port(Server)}, Options).
 
-%% Sends something, and receives the answer to it: all that comes before the answer to a command that is sent after it.
+%% Sends a request and the command mn, and returns the bytes before the answer to mn.
 -spec ask(gen_tcp:socket(), iodata()) -> binary().
 ask(Socket, Request) ->
     ok = gen_tcp:send(Socket, [Request, "mn\r\n"]),
-    until_end(Socket, <<"MN\r\n">>, <<>>).
+    until_end(Socket, <<"MN\r\n">>, <<>>, weir_kit:wait_ms()).
 
-%% The same, with another command and its answer in the place of mn.
+%% Does the same with another command and its answer in the place of mn.
 -spec ask(gen_tcp:socket(), iodata(), {iodata(), binary()}) -> binary().
 ask(Socket, Request, {Last, Answer}) ->
     ok = gen_tcp:send(Socket, [Request, Last]),
-    until_end(Socket, Answer, <<>>).
+    until_end(Socket, Answer, <<>>, weir_kit:wait_ms()).
 
-until_end(Socket, End, Before) ->
+%% Does the same as ask/2, without a deadline.
+-spec ask_forever(gen_tcp:socket(), iodata()) -> binary().
+ask_forever(Socket, Request) ->
+    ok = gen_tcp:send(Socket, [Request, "mn\r\n"]),
+    until_end(Socket, <<"MN\r\n">>, <<>>, infinity).
+
+until_end(Socket, End, Before, Ms) ->
     case byte_size(Before) - byte_size(End) of
         Size when Size >= 0, binary_part(Before, Size, byte_size(End)) =:= End ->
             binary_part(Before, 0, Size);
         _ ->
-            case gen_tcp:recv(Socket, 0, ?DEADLINE) of
-                {ok, More} -> until_end(Socket, End, <<Before/binary, More/binary>>);
+            case gen_tcp:recv(Socket, 0, Ms) of
+                {ok, More} -> until_end(Socket, End, <<Before/binary, More/binary>>, Ms);
                 {error, Reason} -> error({Reason, Before})
             end
     end.
@@ -70,15 +74,15 @@ send(Socket, Data) -> ok = gen_tcp:send(Socket, Data).
 
 -spec recv(gen_tcp:socket(), pos_integer()) -> binary().
 recv(Socket, Size) ->
-    {ok, Data} = gen_tcp:recv(Socket, Size, ?DEADLINE),
+    {ok, Data} = gen_tcp:recv(Socket, Size, weir_kit:wait_ms()),
     Data.
 
-%% What comes until the other end closes.
+%% Returns all bytes until the peer closes the connection.
 -spec closed(gen_tcp:socket()) -> binary().
 closed(Socket) -> closed(Socket, <<>>).
 
 closed(Socket, Before) ->
-    case gen_tcp:recv(Socket, 0, ?DEADLINE) of
+    case gen_tcp:recv(Socket, 0, weir_kit:wait_ms()) of
         {ok, More} -> closed(Socket, <<Before/binary, More/binary>>);
         {error, Reason} when Reason =:= closed; Reason =:= econnreset -> Before
     end.
@@ -111,30 +115,16 @@ items(Server) ->
     #cache{table = Table} = weir_memcached_server_app:find(Server),
     ets:tab2list(Table).
 
-%% Polls until a condition holds.
--spec until(fun(() -> boolean())) -> ok.
-until(Condition) -> poll(Condition, erlang:monotonic_time(millisecond) + ?DEADLINE).
-
-poll(Condition, Deadline) ->
-    case Condition() of
-        true ->
-            ok;
-        false ->
-            erlang:monotonic_time(millisecond) < Deadline orelse error({never, Condition}),
-            receive
-            after 2 -> poll(Condition, Deadline)
-            end
-    end.
-
-%% With nothing under way, each row has its own cost, by what it is made of, and what is counted is the sum of them. The
-%% keeper stands still meanwhile: it removes what has expired, and gives back its room after that.
+%% Checks that each item has the cost of its parts, and that the cache counts the sum of these costs. No request may be
+%% under way. The keeper is suspended meanwhile: it removes an expired item first, and gives back the item's room later.
 -spec exact(pid()) -> ok.
 exact(Server) ->
     #cache{shared = Shared} = Cache = weir_memcached_server_app:find(Server),
     Keeper = ets:lookup_element(Shared, keeper, 2),
     ok = sys:suspend(Keeper, infinity),
     Costs = [{Cost, weir_memcached_server_memory:cost(Item, Cache)} || #item{cost = Cost} = Item <- items(Server)],
-    [] = [Wrong || {Counted, Cost} = Wrong <- Costs, Counted =/= Cost],
     Sum = lists:sum([Cost || {Cost, _} <- Costs]),
-    {Sum, Sum} = {Sum, weir_memcached_server_memory:bytes(Cache)},
-    ok = sys:resume(Keeper, infinity).
+    Bytes = weir_memcached_server_memory:bytes(Cache),
+    ok = sys:resume(Keeper, infinity),
+    ok = weir_kit:none(wrong_costs, [Wrong || {Counted, Cost} = Wrong <- Costs, Counted =/= Cost]),
+    weir_kit:same(wrong_sum_of_costs, Sum, Bytes).

@@ -6,9 +6,8 @@
 
 -compile([export_all, nowarn_export_all]).
 
--import(weir_memcached_server_test, [start/1, connect/1, closed/1, until/1]).
-
--define(DEADLINE, 60_000).
+-import(weir_kit, [until/1]).
+-import(weir_memcached_server_test, [start/1, connect/1, closed/1]).
 
 all() -> weir_kit:cases(?MODULE).
 
@@ -34,14 +33,14 @@ end_per_testcase(_Case, _Config) -> weir_memcached_server_test:stop_all().
 
 connect_tls(Server, Options) ->
     ssl:connect({127, 0, 0, 1}, weir_memcached_server:port(Server),
-        [binary, {active, false}, {verify, verify_none}, {log_level, none} | Options], ?DEADLINE).
+        [binary, {active, false}, {verify, verify_none}, {log_level, none} | Options], weir_kit:wait_ms()).
 
 ask_tls(Socket, Request) ->
     ok = ssl:send(Socket, [Request, "mn\r\n"]),
     until_end(Socket, <<>>).
 
 until_end(Socket, Before) ->
-    {ok, Data} = ssl:recv(Socket, 0, ?DEADLINE),
+    {ok, Data} = ssl:recv(Socket, 0, weir_kit:wait_ms()),
     All = <<Before/binary, Data/binary>>,
     case binary:longest_common_suffix([All, <<"MN\r\n">>]) of
         4 -> binary_part(All, 0, byte_size(All) - 4);
@@ -97,7 +96,7 @@ client_certificates(Config) ->
     Refused =
         case connect_tls(Server, []) of
             {error, _} -> true;
-            {ok, Other} -> element(1, ssl:recv(Other, 0, ?DEADLINE)) =:= error
+            {ok, Other} -> element(1, ssl:recv(Other, 0, weir_kit:wait_ms())) =:= error
         end,
     ?assert(Refused).
 
@@ -108,7 +107,7 @@ with_authentication(Config) ->
     ?assertEqual(<<"CLIENT_ERROR unauthenticated\r\nSTORED\r\n">>, recv_all(Socket, 38)).
 
 recv_all(Socket, Size) ->
-    {ok, Data} = ssl:recv(Socket, Size, ?DEADLINE),
+    {ok, Data} = ssl:recv(Socket, Size, weir_kit:wait_ms()),
     Data.
 
 ended_by_either(Config) ->
@@ -118,11 +117,11 @@ ended_by_either(Config) ->
     {ok, Two} = connect_tls(Server, []),
     ok = ssl:send(Two, "mn\r\nquit\r\n"),
     ?assertEqual(<<"MN\r\n">>, recv_all(Two, 4)),
-    ?assertEqual({error, closed}, ssl:recv(Two, 0, ?DEADLINE)),
+    ?assertEqual({error, closed}, ssl:recv(Two, 0, weir_kit:wait_ms())),
     until(fun() -> maps:get(connections, weir_memcached_server:info(Server)) =:= 0 end),
     Impatient = start(#{tls => ?config(server, Config), idle_timeout => 2000}),
     {ok, Three} = connect_tls(Impatient, []),
-    ?assertEqual({error, closed}, ssl:recv(Three, 0, ?DEADLINE)),
+    ?assertEqual({error, closed}, ssl:recv(Three, 0, weir_kit:wait_ms())),
     until(fun() -> maps:get(connections, weir_memcached_server:info(Impatient)) =:= 0 end),
     #{idle_kicks := 1} = weir_memcached_server:info(Impatient).
 
@@ -131,7 +130,7 @@ slow_handshake(Config) ->
     Server = start(#{tls => ?config(server, Config), idle_timeout => 5_000}),
     Plain = connect(Server),
     until(fun() -> lists:any(fun is_idle/1, conns(Server)) end),
-    {ok, Socket} = ssl:connect(Plain, [{verify, verify_none}, {log_level, none}], ?DEADLINE),
+    {ok, Socket} = ssl:connect(Plain, [{verify, verify_none}, {log_level, none}], weir_kit:wait_ms()),
     ?assertEqual(<<>>, ask_tls(Socket, "")),
     #{idle_kicks := 0} = weir_memcached_server:info(Server).
 
@@ -167,7 +166,7 @@ slow_readers(Config) ->
     ?assertMatch({error, _}, until_error(Silent)).
 
 until_error(Socket) ->
-    case ssl:recv(Socket, 0, ?DEADLINE) of
+    case ssl:recv(Socket, 0, weir_kit:wait_ms()) of
         {ok, _} -> until_error(Socket);
         Error -> Error
     end.
