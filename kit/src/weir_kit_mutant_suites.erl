@@ -1,9 +1,9 @@
 %% @doc Runs the Common Test suites of an application on a mutant, each suite in a node of its own.
 %%
-%% The nodes have the code that `rebar3 ct --compile_only' compiled, and the mutant's module in front of it. A suite
-%% kills a mutant if a case fails or is skipped because of a failure, if the node dies, or if the node is still running
-%% after three times as long as the suite takes on the unmutated application, and a minute. The node ends at the first
-%% failure, because the cases behind a failure often wait for their time limits.
+%% The code path of a node has the mutant's module in front of the code that `rebar3 ct --compile_only' compiled. A suite
+%% kills a mutant if a case fails, or is skipped because of a failure, or if the node dies. A suite also kills a mutant if
+%% the node runs for a minute more than three times as long as the suite takes on the unmutated application. The node
+%% ends at the first failure, because later cases often wait for their time limits. Bad luck of a case counts as a kill.
 %%
 %% A node ends with the node that started it. Its output and the logs of Common Test stay in the mutant's directory.
 -module(weir_kit_mutant_suites).
@@ -67,7 +67,7 @@ run_suite(Beam, Dir, Limit) ->
         end
     end.
 
-%% Of the directories after -pa, the last stands in front.
+%% The last directory after -pa stands in front.
 start(Beam, Dir, Logs) ->
     Command = "ulimit -v " ++ integer_to_list(?KILOBYTES) ++ "; exec \"$@\" >\"$0\" 2>&1",
     Code = filelib:wildcard(weir_kit:path("_build/test/lib/*/{ebin,test}")) ++ [Dir],

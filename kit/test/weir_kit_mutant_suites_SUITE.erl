@@ -1,11 +1,9 @@
-%% What becomes of a mutant: a small suite runs in a node of its own, with another weir_kit in front of the real one.
+%% Mutants that live and die: a small suite runs in a node of its own, with another weir_kit in front of the real one.
 -module(weir_kit_mutant_suites_SUITE).
 
 -include_lib("stdlib/include/assert.hrl").
 
 -compile([export_all, nowarn_export_all]).
-
-suite() -> [{timetrap, {minutes, 5}}].
 
 all() -> weir_kit:cases(?MODULE).
 
@@ -31,7 +29,7 @@ run(Config, Value, Suites) ->
     _ = compiled(Dir, "weir_kit", "value() -> " ++ Value ++ "."),
     weir_kit_mutant_suites:run(Dir, [{Beam, 1000} || Beam <- Suites]).
 
-small(Config) -> suite(Config, "small_SUITE", "case_of(_) -> 42 = weir_kit:value().").
+small(Conf) -> suite(Conf, "small_SUITE", "case_of(_) -> 42 = weir_kit:value().").
 
 suite(Config, Name, Functions) ->
     Dir = filename:join(proplists:get_value(priv_dir, Config), "suites"),
