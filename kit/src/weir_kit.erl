@@ -268,10 +268,11 @@ signal(Signal, OsPid) ->
         _ -> ok
     end.
 
-%% The state of a thread follows its name, which may contain any character.
+%% The state of a thread follows its name, which may contain any character. OTP 29 does not load a match of a binary that
+%% OTP 25 compiled, and nodes of OTP 29 load this module.
 is_stopped(Stat) ->
     case file:read_file(Stat) of
-        {ok, Text} -> [_, <<State, _/binary>>] = string:split(Text, ") ", trailing), State =:= $T;
+        {ok, Text} -> binary:first(lists:last(string:split(Text, ") ", trailing))) =:= $T;
         {error, _} -> true
     end.
 

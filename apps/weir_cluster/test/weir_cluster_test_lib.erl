@@ -193,18 +193,22 @@ kept_or_new() ->
 %% Keeps the nodes that run. First the applications of all of them end, since what runs there would connect again.
 keep_or_stop(Cluster, AreSpecial) ->
     AreKept = not AreSpecial andalso ets:whereis(?MODULE) =/= undefined,
-    {Kept, Others} = lists:partition(fun(One) -> AreKept andalso is_running(One) end, Cluster),
-    ok = stop(Others),
-    EndApplications = fun(#{processes := First} = One) -> call(One, ?MODULE, end_applications, [First]) end,
-    _ = weir_kit:in_parallel([fun() -> EndApplications(One) end || One <- Kept]),
-    _ = weir_kit:in_parallel([fun() -> call(One, ?MODULE, end_connections, []) end || One <- Kept]),
+    Running = [One || One <- Cluster, AreKept, is_running(One)],
+    Ended = answering(fun(#{processes := First} = One) -> call(One, ?MODULE, end_applications, [First]) end, Running),
+    Kept = answering(fun(One) -> call(One, ?MODULE, end_connections, []) end, Ended),
+    ok = stop(Cluster -- Kept),
     true = ets:whereis(?MODULE) =:= undefined orelse ets:insert(?MODULE, [{name(One), One} || One <- Kept]),
     ok.
 
-%% A node that a test killed or froze does not run.
+%% Returns the nodes in which a call succeeds. A node that a test killed may still be ending.
+answering(Call, Nodes) ->
+    Answers = weir_kit:in_parallel([fun() -> try Call(One) =:= ok catch exit:_ -> false end end || One <- Nodes]),
+    [One || {One, true} <- lists:zip(Nodes, Answers)].
+
+%% A node that a test killed or froze does not run. OTP 29 does not load a match of a binary that OTP 25 compiled.
 is_running(#{os_pid := OsPid}) ->
     case file:read_file("/proc/" ++ OsPid ++ "/stat") of
-        {ok, Stat} -> [_, <<State, _/binary>>] = string:split(Stat, ") ", trailing), not lists:member(State, "TZX");
+        {ok, Stat} -> not lists:member(binary:first(lists:last(string:split(Stat, ") ", trailing))), "TZX");
         {error, _} -> false
     end.
 
