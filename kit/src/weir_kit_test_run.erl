@@ -40,7 +40,8 @@ main() ->
             {strict, "STRICT", fun(_) -> true end},
             {jobs, "JOBS", fun list_to_integer/1}
         ],
-        (Value = os:getenv(Name, "")) =/= ""
+        Value <- [os:getenv(Name, "")],
+        Value =/= ""
     ]),
     try run(Options#{dirs => Dirs}) of
         green -> halt(0);
@@ -63,7 +64,8 @@ run(#{dirs := Dirs} = Options) ->
     },
     Conf = maps:put(folders, Folders, maps:merge(Defaults, maps:remove(dirs, Options))),
     {First, Tries} = repeat_suites(side_by_side(Conf), Conf),
-    Results = weir_kit_test_verdict:with_tries(First, CaseTries = repeat_cases(First, Conf)),
+    CaseTries = repeat_cases(First, Conf),
+    Results = weir_kit_test_verdict:with_tries(First, CaseTries),
     report(Results, Tries ++ CaseTries, Conf).
 
 absolute(Paths) -> [filename:absname(Path) || Path <- Paths, filename:pathtype(Path) =:= absolute orelse Path =/= "."].
