@@ -301,7 +301,8 @@ copy(App, Lib, Root, Version) ->
 telling(Lib, Module, Version) ->
     {ok, Module, Chunks} = beam_lib:all_chunks(filename:join([Lib, "ebin", atom_to_list(Module)])),
     {"Attr", Attributes} = lists:keyfind("Attr", 1, Chunks),
-    More = term_to_binary([{?TELLS, [Version]}, {vsn, [Version]} | lists:keydelete(vsn, 1, binary_to_term(Attributes))]),
+    Others = lists:keydelete(vsn, 1, binary_to_term(Attributes)),
+    More = term_to_binary([{?TELLS, [Version]}, {vsn, [Version]} | Others]),
     {ok, Binary} = beam_lib:build_module(lists:keyreplace("Attr", 1, Chunks, {"Attr", More})),
     Binary.
 

@@ -268,8 +268,8 @@ signal(Signal, OsPid) ->
         _ -> ok
     end.
 
-%% The state of a thread follows its name, which may contain any character. OTP 29 does not load a match of a binary that
-%% OTP 25 compiled, and nodes of OTP 29 load this module.
+%% The state of a thread follows its name, which may contain any character. Nodes of OTP 29 load this module, and they
+%% do not load a match of a binary that OTP 25 compiled.
 is_stopped(Stat) ->
     case file:read_file(Stat) of
         {ok, Text} -> binary:first(lists:last(string:split(Text, ") ", trailing))) =:= $T;

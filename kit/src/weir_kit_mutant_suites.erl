@@ -1,9 +1,10 @@
 %% @doc Runs the Common Test suites of an application on a mutant, each suite in a node of its own.
 %%
-%% The code path of a node has the mutant's module in front of the code that `rebar3 ct --compile_only' compiled. A suite
-%% kills a mutant if a case fails, or is skipped because of a failure, or if the node dies. A suite also kills a mutant if
-%% the node runs for a minute more than three times as long as the suite takes on the unmutated application. The node
-%% ends at the first failure, because later cases often wait for their time limits. Bad luck of a case counts as a kill.
+%% The code path of a node has the mutant's module in front of the code that `rebar3 ct --compile_only' compiled. A
+%% suite kills a mutant if a case fails, or is skipped because of a failure, or if the node dies. A suite also kills a
+%% mutant if the node runs for a minute more than three times as long as the suite takes on the unmutated application.
+%% The node ends at the first failure, because later cases often wait for their time limits. Bad luck of a case counts
+%% as a kill.
 %%
 %% A node ends with the node that started it. Its output and the logs of Common Test stay in the mutant's directory.
 -module(weir_kit_mutant_suites).

@@ -13,8 +13,8 @@
 -type originals() :: #{module() => weir_kit_mutate:fingerprint()}.
 
 %% @doc Reads APP, N and SEED from the environment, prints a line for each mutant and the result, and ends the node.
-%% The exit status is 0 however many mutants survive. The status is 1 if a suite fails on the unmutated application, or if the
-%% application has no suites or nothing to mutate.
+%% The exit status is 0 however many mutants survive. The status is 1 if a suite fails on the unmutated application, or
+%% if the application has no suites or nothing to mutate.
 -spec main() -> no_return().
 main() ->
     try run(os:getenv("APP", ""), number("N", 20), number("SEED", 1)) of

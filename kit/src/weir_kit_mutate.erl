@@ -35,7 +35,7 @@
 -type mutation() :: #{
     line := erl_anno:line(),
     operator := operator(),
-    %% The code in question. `dropped': nothing stands in its place.
+    %% The code in question. With `dropped', no code stands in its place.
     before := code(),
     'after' := code() | dropped,
     %% The whole module with the change.

@@ -1,4 +1,4 @@
-%% @doc Nodes of this machine that are connected with each other and with nobody else: who has started them talks to
+%% @doc Nodes of this machine that are connected with each other and with no other node. Their starter talks to
 %% them through their standard input and output, and can freeze and kill them.
 -module(weir_kit_nodes).
 
@@ -11,7 +11,7 @@
 -define(BOOT_MS, 300_000).
 
 -type kit_node() :: #{peer := pid(), name := node(), os_pid := string(), copy => file:filename()}.
-%% `copy': of the code, deleted with the node.
+%% `copy': a folder with a copy of the code, deleted with the node.
 
 %% @doc As {@link start/2}, with any name.
 -spec start(Args :: [string()]) -> kit_node().
@@ -54,7 +54,7 @@ started(#{args := Args} = Options) ->
 call(#{peer := Peer}, Module, Function, Args) -> call(Peer, Module, Function, Args);
 call(Peer, Module, Function, Args) -> peer:call(Peer, Module, Function, Args, ?CALL_MS).
 
-%% @doc Connects each with each. One that cannot be reached is left alone.
+%% @doc Connects each with each. A node that cannot be reached is left alone.
 -spec connect([kit_node()]) -> ok.
 connect(Nodes) ->
     _ = [call(A, net_kernel, connect_node, [B]) || #{name := Name} = A <- Nodes, #{name := B} <- Nodes, Name < B],

@@ -1,5 +1,5 @@
-%% The command `weir top' and the screen in a shell. They show a node that has nothing of Weir, and leave nothing on that
-%% node, however they end.
+%% The command `weir top' and the screen in a shell. Both show a node that has nothing of Weir, and leave nothing on
+%% that node, however they end.
 -module(weir_watch_command_SUITE).
 
 -include_lib("common_test/include/ct.hrl").

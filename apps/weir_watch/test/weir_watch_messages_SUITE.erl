@@ -41,7 +41,9 @@ leaves_it_alone(_Config) ->
     Pid = holds([a, b, c]),
     {ok, _} = weir_watch:messages(Pid),
     ok = weir_kit:same(
-        left_alone, [{messages, [a, b, c]}, {links, []}, {monitored_by, []}], process_info(Pid, [messages, links, monitored_by])
+        left_alone,
+        [{messages, [a, b, c]}, {links, []}, {monitored_by, []}],
+        process_info(Pid, [messages, links, monitored_by])
     ),
     ?assertEqual(nothing, receive Left -> Left after 0 -> nothing end).
 
