@@ -145,7 +145,7 @@ static void count_latency(uint64_t ns)
     if (ns > longest) longest = ns;
 }
 
-/* The middle of the step in which the share of all lies. */
+/* Returns the middle of the step in which the share of all latencies lies, but at most the longest latency. */
 static uint64_t quantile(double share, uint64_t total)
 {
     uint64_t target = (uint64_t)(share * (double)total), seen = 0;
@@ -155,7 +155,8 @@ static uint64_t quantile(double share, uint64_t total)
             /* From the second power on, places begin at STEPS: place = (shift << STEP_BITS) + (ns >> shift). */
             unsigned shift = i < 2 * STEPS ? 0 : (unsigned)(i >> STEP_BITS) - 1;
             uint64_t ns = (uint64_t)(i - ((size_t)shift << STEP_BITS)) << shift;
-            return ns + ((uint64_t)1 << shift) / 2;
+            uint64_t middle = ns + ((uint64_t)1 << shift) / 2;
+            return middle < longest ? middle : longest;
         }
     }
     return longest;
