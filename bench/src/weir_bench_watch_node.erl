@@ -17,6 +17,7 @@
 -define(SAMPLE_MS, 20).
 -define(QUIET_MS, 2000).
 -define(TIMEOUT_MS, 120_000).
+-define(STARVED_MS, 10_000).
 %% The server that many call takes so long for a call; that which is flooded for a cast; and two senders send so many
 %% each ten milliseconds until so many wait.
 -define(CALL_US, 1000).
@@ -132,7 +133,7 @@ named_here(Tool, Fault, Cause) ->
         {Named, diagnosed(Tool, Pid, Cause, Begin)}
     after
         true = exit(Pid, kill),
-        ok = as_before(Processes, Begin)
+        ok = as_before(Processes, erlang:monotonic_time(millisecond))
     end.
 
 as_before(Processes, Begin) ->
@@ -175,14 +176,19 @@ diagnosed(weir_watch, Pid, Cause, Begin) ->
 diagnosed(_, _, _, _) ->
     none.
 
+%% An agent that gets too little of the processors says so, and diagnoses nothing. The error is `starved' then.
 heard(Wanted, Begin) ->
     in_time(Begin),
     receive
-        {weir_watch, Agent, Snapshot} ->
+        {weir_watch, Agent, #{limits := Limits} = Snapshot} ->
             ok = weir_watch_agent:next(Agent),
             case Wanted(Snapshot) of
-                [] -> heard(Wanted, Begin);
-                Found -> Found
+                [] ->
+                    IsStarved = lists:any(fun(Limit) -> string:find(Limit, "processor time") =/= nomatch end, Limits),
+                    IsStarved andalso passed(Begin) > ?STARVED_MS andalso error(starved),
+                    heard(Wanted, Begin);
+                Found ->
+                    Found
             end
     end.
 
