@@ -444,8 +444,7 @@ init_as_another(_) ->
     [
         begin
             Becomes = fun(Action) -> fun() -> {ok, state, Action, Backoff, weir_server_minimal} end end,
-            {ok, Pid} = weir_server:start(?P, Becomes({continue, x}), []),
-            Ref = monitor(process, Pid),
+            {ok, {Pid, Ref}} = weir_server:start_monitor(?P, Becomes({continue, x}), []),
             %% It has no handle_continue/2.
             receive {'DOWN', Ref, process, Pid, {undef, [{weir_server_minimal, handle_continue, _, _} | _]}} -> ok end,
             {ok, Another} = weir_server:start(?P, Becomes(infinity), []),
