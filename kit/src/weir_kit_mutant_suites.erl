@@ -9,7 +9,7 @@
 %% A node ends with the node that started it. Its output and the logs of Common Test stay in the mutant's directory.
 -module(weir_kit_mutant_suites).
 
--export([measure/2, run/2]).
+-export([suites/1, measure/2, run/2]).
 %% The hook of Common Test that ends a node at the first failure.
 -export([init/2, on_tc_fail/4]).
 
@@ -26,19 +26,17 @@
 %% Exit status of a node whose suite passed. A node that the mutant ends has another, such as 0.
 -define(PASSED, 99).
 
-%% @doc Runs all suites of an application without a mutant, and returns them with the quickest first. A suite that
-%% fails ends the run. The logs go to `Dir'.
--spec measure(App :: string(), Dir :: file:filename()) -> {ok, [measured()]} | {failed, Suite :: string()}.
-measure(App, Dir) ->
-    Pattern = weir_kit:path(filename:join(["_build/test/lib", App, "test/*_SUITE.beam"])),
-    measure(lists:sort(filelib:wildcard(Pattern)), Dir, []).
+%% @doc Returns the compiled suites of an application.
+-spec suites(App :: string()) -> [Beam :: file:filename()].
+suites(App) ->
+    lists:sort(filelib:wildcard(weir_kit:path(filename:join(["_build/test/lib", App, "test/*_SUITE.beam"])))).
 
-measure([], _Dir, Measured) ->
-    {ok, lists:keysort(2, Measured)};
-measure([Beam | Beams], Dir, Measured) ->
+%% @doc Runs a suite on the unmutated application. The logs go to `Dir'.
+-spec measure(Beam :: file:filename(), Dir :: file:filename()) -> {ok, measured()} | failed.
+measure(Beam, Dir) ->
     case timer:tc(fun() -> run_suite(Beam, Dir, ?MEASURE_MS) end) of
-        {Us, survived} -> measure(Beams, Dir, [{Beam, Us div 1000} | Measured]);
-        {_, killed} -> {failed, name(Beam)}
+        {Us, survived} -> {ok, {Beam, Us div 1000}};
+        {_, killed} -> failed
     end.
 
 %% @doc Runs the suites in turn on the mutant whose beam is in `Dir', until a suite kills the mutant.

@@ -44,15 +44,19 @@ run(App, N, Seed) ->
     Originals = maps:from_list([{Module, weir_kit_mutate:fingerprint(Forms)} || {Module, Forms} <- Sources]),
     summary(results(1, weir_kit_mutate:choose(N, Seed, Places), Originals, {App, Dir, Suites})).
 
+%% The suites with the quickest first.
 suites(App, Dir) ->
-    case weir_kit_mutant_suites:measure(App, Dir) of
-        {ok, []} ->
-            throw([App, " has no suites"]);
-        {ok, Suites} ->
-            Ms = lists:sum([SuiteMs || {_, SuiteMs} <- Suites]),
-            io:format("~b suites pass without a mutant, ~ts~n", [length(Suites), weir_kit_text:seconds(1000 * Ms)]),
-            Suites;
-        {failed, Suite} ->
+    Beams = weir_kit_mutant_suites:suites(App),
+    Beams =/= [] orelse throw([App, " has no suites"]),
+    lists:keysort(2, [measured(Beam, Dir) || Beam <- Beams]).
+
+measured(Beam, Dir) ->
+    Suite = filename:basename(Beam, ".beam"),
+    case weir_kit_mutant_suites:measure(Beam, Dir) of
+        {ok, {Beam, Ms} = Measured} ->
+            io:format("~ts passes without a mutant, ~ts~n", [Suite, weir_kit_text:seconds(1000 * Ms)]),
+            Measured;
+        failed ->
             throw([Suite, " fails without a mutant; its logs are in ", Dir])
     end.
 
