@@ -9,18 +9,12 @@
 -define(GUILTY, "It waits for a worker.\n").
 -define(INNOCENT, "The claimer waits for a worker.\n").
 
-all() ->
-    [
-        rules, openings, questions, labels, long, sentences, quotes, erlang, c, scripts, elixir, markdown, texts,
-        generated, paths, width, locale, equal, above, above_elsewhere, below, lower, areas, exceptions
-    ].
-
-suite() -> [{timetrap, {minutes, 10}}].
+all() -> weir_kit:cases(?MODULE).
 
 init_per_suite(Config) ->
     case os:find_executable("git") of
         false -> {skip, "git is not there (scripts/setup test)"};
-        _ -> Config
+        _ -> [{script, weir_kit:compiled_script("scripts/prose", ?config(priv_dir, Config))} | Config]
     end.
 
 end_per_suite(_Config) -> ok.
@@ -204,7 +198,7 @@ paths(Config) ->
     ?assertEqual(["a.md"], listed(Config, ["root"])),
     ?assertEqual(lists:sort(Files), listed(Config, ["."])),
     Dir = filename:join(?config(dir, Config), "apps"),
-    ?assertMatch({0, "apps/b/src/b.md:1: opening: It waits for a worker.\n"}, run(Dir, script(), ["b"])),
+    ?assertMatch({0, "apps/b/src/b.md:1: opening: It waits for a worker.\n"}, run(Dir, ?config(script, Config), ["b"])),
     ?assertMatch({0, "no file" ++ _}, prose(Config, ["nowhere"])),
     ?assertMatch({1, "usage: " ++ _}, prose(Config, ["--upper"])).
 
@@ -225,7 +219,7 @@ locale(Config) ->
     Expected = binary_to_list(unicode:characters_to_binary("a.md:1: opening: It takes 5 µs – no more.\n")),
     Variables = ["LANG", "LC_ALL", "LC_CTYPE"],
     [
-        ?assertEqual({0, Expected}, run(?config(dir, Config), script(), ["a.md"], [{Name, Value} || Name <- Variables]))
+        ?assertEqual({0, Expected}, prose(Config, ["a.md"], [{Name, Value} || Name <- Variables]))
      || Value <- [false, "C", "C.UTF-8"]
     ].
 
@@ -332,8 +326,8 @@ listed(Config, Paths) ->
     {0, Output} = prose(Config, Paths),
     [hd(string:split(Line, ":")) || Line <- string:lexemes(Output, "\n")].
 
-counts(Config) ->
-    {ok, Text} = file:read_file(filename:join(?config(dir, Config), "docs/prose.counts")),
+counts(Conf) ->
+    {ok, Text} = file:read_file(filename:join(?config(dir, Conf), "docs/prose.counts")),
     binary_to_list(Text).
 
 write(Config, File, Text) ->
@@ -348,9 +342,9 @@ commit(Config, Files, Counts) ->
     {0, _} = run(?config(dir, Config), "git", Author ++ ["commit", "-q", "-m", "Files of a test"]),
     ok.
 
-script() -> weir_kit:path("scripts/prose").
+prose(Config, Args) -> prose(Config, Args, []).
 
-prose(Config, Args) -> run(?config(dir, Config), script(), Args).
+prose(Config, Args, Env) -> run(?config(dir, Config), ?config(script, Config), Args, Env).
 
 run(Dir, Program, Args) -> run(Dir, Program, Args, []).
 

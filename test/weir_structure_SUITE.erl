@@ -8,6 +8,10 @@
 
 all() -> weir_kit:cases(?MODULE).
 
+init_per_suite(Config) -> [{script, weir_kit:compiled_script("scripts/arrows", ?config(priv_dir, Config))} | Config].
+
+end_per_suite(_Config) -> ok.
+
 %% A variable module, a generated function and a module of another application close no circle.
 accepts_what_is_no_circle(Config) ->
     accepted(0, run(Config, #{river => [{one, "two:f()"}, {two, "three:f()"}, {three, "ok"}]}, [])),
@@ -81,7 +85,7 @@ run(Config, Apps, Circles) ->
     maps:foreach(fun(App, Modules) -> application(Dir, App, maps:keys(Apps) -- [App], Modules) end, Apps),
     File = filename:join(Dir, "circles"),
     ok = file:write_file(File, [io_lib:format("~p.~n", [Circle]) || Circle <- Circles]),
-    Command = ["'", weir_kit:path("scripts/arrows"), "' '", Dir, "' '", File, "' 2>&1; echo $?"],
+    Command = ["'", ?config(script, Config), "' '", Dir, "' '", File, "' 2>&1; echo $?"],
     string:lexemes(os:cmd(lists:flatten(Command)), "\n").
 
 application(Dir, App, Others, Modules) ->

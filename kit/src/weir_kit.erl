@@ -10,7 +10,7 @@
 -export([run_task/1]).
 -export([kill/1, await_down/1, start/1, result/1, in_parallel/1, queue_len/1, take_messages/0, messages/0, quiet/1,
     loud/1]).
--export([signal/2, path/1]).
+-export([signal/2, path/1, compiled_script/2]).
 
 -export_type([task/0]).
 
@@ -286,3 +286,18 @@ root(Directory) ->
         true -> Directory;
         false -> root(filename:dirname(Directory))
     end.
+
+%% @doc Compiles an escript of the repository into a folder, and returns the path of the copy. The copy starts without
+%% the second that a long script takes to compile.
+-spec compiled_script(Script :: file:filename(), Dir :: file:filename()) -> file:filename().
+compiled_script(Script, Dir) ->
+    {ok, Text} = file:read_file(path(Script)),
+    [_Shebang, Code] = binary:split(Text, <<"\n">>),
+    Name = filename:basename(Script),
+    Source = filename:join(Dir, Name ++ ".erl"),
+    Copy = filename:join(Dir, Name),
+    ok = file:write_file(Source, ["-module(", Name, ").\n-export([main/1]).\n", Code]),
+    {ok, _, Beam} = compile:file(Source, [binary, report]),
+    ok = escript:create(Copy, [shebang, {beam, Beam}]),
+    ok = file:change_mode(Copy, 8#755),
+    Copy.

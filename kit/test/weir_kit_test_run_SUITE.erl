@@ -19,10 +19,6 @@ end_per_suite(Config) ->
 
 %% ---------------------------------------------------------------- cases
 
-a_case_that_passes_runs_once(Config) ->
-    ?assertMatch({green, [], _}, run_case(passes, Config)),
-    ?assertEqual(1, runs(passes, Config)).
-
 a_case_has_three_tries(Config) ->
     {green, [Again], Output} = run_case(passes_at_the_third_try, Config),
     ?assertMatch(#{"suite" := "fixture_cases_SUITE", "case" := "passes_at_the_third_try", "then" := "passed"}, Again),

@@ -70,13 +70,13 @@ diagnosed(Form, Cause) ->
 says_what_was_traced(_Config) ->
     case weir_watch_trace:is_possible() of
         true ->
-            Says = [
-                {Form, weir_watch_test_lib:in_node([], ?MODULE, says, [Form, Words])}
+            Says = weir_kit:in_parallel([
+                fun() -> {Form, weir_watch_test_lib:in_node([], ?MODULE, says, [Form, Words])} end
              || {Form, Words} <- [
                     {casts, "gets [0-9]+ messages a second and handles [0-9]+, sent by weir_watch_forms:"},
                     {ets_inserts, "in functions of ets, [0-9]+ % of its time, as are others, in table form \\(100 %\\)"}
                 ]
-            ],
+            ]),
             ?assertEqual([], [Other || {_, Told} = Other <- Says, Told =/= said, Told =/= starved]),
             {comment, lists:flatten(io_lib:format("~0tp", [Says]))};
         false ->

@@ -9,8 +9,6 @@ end_per_testcase(_Case, _Config) -> ok.
 
 fails_at_its_end(_) -> fixture:count(fails_at_its_end).
 
-passes(_) -> fixture:count(passes).
-
 passes_at_the_third_try(_) -> 3 = fixture:count(passes_at_the_third_try).
 
 never_passes(_) -> 0 = fixture:count(never_passes).
