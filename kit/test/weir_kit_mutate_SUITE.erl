@@ -5,8 +5,6 @@
 
 -compile([export_all, nowarn_export_all]).
 
-suite() -> [{timetrap, {minutes, 5}}].
-
 all() -> weir_kit:cases(?MODULE).
 
 %% ---------------------------------------------------------------- operators
