@@ -81,13 +81,13 @@ labels(Config) ->
     innocent(Config, "a.erl", "%% Whose set\n\n%% Of nodes.\n"),
     guilty(Config, "a.erl", "%% Whose set that is\n", [{1, "opening"}]).
 
-%% 30 words, and 31. Code is one word, whatever it has.
+%% Sentences of 30 and 31 words. A piece of code counts as one word, however many words are in it.
 long(Config) ->
     Words = lists:append(lists:duplicate(28, "word ")),
     innocent(Config, "a.erl", ["%% Some ", Words, "`code that has many words'.\n"]),
     guilty(Config, "a.erl", ["%% Some ", Words, "`code that has many words' more.\n"], [{1, "long"}]).
 
-%% The number of a finding's line is that of its first word, also where code before that has two lines.
+%% The line of a finding is that of its first word, also if code before that word spans two lines.
 sentences(Config) ->
     guilty(
         Config,
@@ -101,7 +101,7 @@ sentences(Config) ->
     ),
     innocent(Config, "a.erl", "%% The file a.b of them, etc. it is cf. it and vs. it all.\n").
 
-%% Code is no prose, with whatever quotes.
+%% Code is not prose, in any kind of quotes.
 quotes(Config) ->
     innocent(Config, "a.erl", [
         "%% Returns `one that {'is', told}' or {@link one_that/1} or ``so many'' for `so many`\n",
@@ -171,7 +171,7 @@ markdown(Config) ->
     Expected = lists:sort([{3, "so-many"}, {4, "opening"} | Found]),
     [guilty(Config, File, Source, Expected) || File <- ["a.md", "a.livemd"]].
 
-%% Texts with four words and more, in the sources of applications only.
+%% The script reads texts of four words or more, and only in the sources of applications.
 texts(Config) ->
     Source = [
         "f() -> {\"it was lost\", \"it was lost again\", \"it is a\"\n  \" pool\"}.\n",
@@ -202,7 +202,7 @@ paths(Config) ->
     ?assertMatch({0, "no file" ++ _}, prose(Config, ["nowhere"])),
     ?assertMatch({1, "usage: " ++ _}, prose(Config, ["--upper"])).
 
-%% 160 columns, and one fewer or more.
+%% Lines of 159, 160 and 161 columns. The script cuts the last one to 160.
 width(Config) ->
     [
         begin
@@ -213,7 +213,7 @@ width(Config) ->
      || Width <- [152, 153, 154]
     ].
 
-%% Files are in UTF-8 also where the machine is not.
+%% The script reads files as UTF-8, and prints UTF-8, in a locale with another encoding.
 locale(Config) ->
     ok = write(Config, "a.md", unicode:characters_to_binary("It takes 5 µs – no more.\n")),
     Expected = binary_to_list(unicode:characters_to_binary("a.md:1: opening: It takes 5 µs – no more.\n")),
@@ -229,7 +229,7 @@ equal(Config) ->
     ok = commit(Config, [{"a.md", ?GUILTY}, {"kit/a.md", ?INNOCENT}], ["0 docs\n", "0 kit\n", "1 root\n"]),
     ?assertEqual({0, "1 findings, as docs/prose.counts says.\n"}, prose(Config, [])).
 
-%% The findings in changed lines are named: of changed files, and of new ones.
+%% The script prints the findings in the changed lines of changed files, and those in new files.
 above(Config) ->
     ok = commit(Config, [{"a.md", [?GUILTY, "\n", ?INNOCENT]}], ["0 docs\n", "1 root\n"]),
     ok = write(Config, "a.md", [?GUILTY, "\n", ?INNOCENT, "The pool has so many.\n"]),
@@ -254,7 +254,7 @@ below(Config) ->
     Message = "root: 1 found, docs/prose.counts says 2; remedy: scripts/prose --lower\n",
     ?assertEqual({1, Message}, prose(Config, [])).
 
-%% Numbers fall and never rise, also where a merge left its marks.
+%% Numbers fall and never rise, also in a table with the conflict marks of a merge.
 lower(Config) ->
     Files = [{"a.md", ?GUILTY}, {"kit/a.md", [?GUILTY, "\n", ?GUILTY]}],
     ok = commit(Config, Files, ["5 docs\n", "1 kit\n", "2 root\n"]),

@@ -67,7 +67,7 @@ rejects_a_list_that_is_too_large(Config) ->
     rejected(["river has a smaller circle than scripts/circles lists. Replace", "{river,[four,one,three,two]}.",
         "with its parts:", "{river,[one,three,two]}."], Output).
 
-%% Two modules need no entry.
+%% A circle of two modules needs no entry in the list.
 rejects_a_list_of_nothing(Config) ->
     Output = run(Config, #{river => [{one, "two:f()"}, {two, "one:f()"}]}, [{river, [one, two]}]),
     rejected(["river has a smaller circle than scripts/circles lists. Replace", "{river,[one,two]}.",
@@ -79,7 +79,8 @@ three() -> [{one, "two:f()"}, {two, "three:f()"}, {three, "one:f()"}].
 
 other_three() -> [{four, "five:f()"}, {five, "six:f()"}, {six, "four:f()"}].
 
-%% Each module is its name and the body of its function f/0. Returns the lines that the script prints, and its status.
+%% Compiles applications and runs the script on them. A module is its name and the body of its function f/0. Returns the
+%% lines that the script prints, and its exit status.
 run(Config, Apps, Circles) ->
     Dir = filename:join(?config(priv_dir, Config), integer_to_list(erlang:unique_integer([positive]))),
     maps:foreach(fun(App, Modules) -> application(Dir, App, maps:keys(Apps) -- [App], Modules) end, Apps),
@@ -106,7 +107,7 @@ accepted(Circles, Lines) ->
     ?assertMatch({match, _}, re:run(hd(Lines), ["\\b", integer_to_list(Circles), " circles are left"])),
     ?assertEqual("0", lists:last(Lines)).
 
-%% Expected are the first lines. The count of faults and the status of the script come last.
+%% Compares the first lines. The count of faults and the exit status of the script come last.
 rejected(Expected, Lines) ->
     ?assertEqual(Expected, lists:sublist(Lines, length(Expected))),
     ?assertEqual("1", lists:last(Lines)),

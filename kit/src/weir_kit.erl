@@ -1,8 +1,8 @@
 %% @doc Functions that the tests of all applications share: the cases of a suite, faults, waiting, and processes that a
-%% test starts and kills. The demo and the benchmarks wait and call in parallel with them.
+%% test starts and kills. The demo and the benchmarks use the functions for waiting and for parallel calls.
 %%
-%% A test waits a minute at most for any event: {@link until/1} and {@link wait_ms/0} are the only deadline of the
-%% suites. A machine that runs two releases at once may take seconds for milliseconds of work.
+%% A test waits at most a minute for an event, by {@link until/1} or {@link wait_ms/0}. The suites have no other
+%% deadline. A machine that runs two releases at once may take seconds for milliseconds of work.
 -module(weir_kit).
 
 -export([cases/1, fault/1, none/2, same/3, in_property/1, holds/1, long/2]).
@@ -23,14 +23,14 @@
 
 %% ---------------------------------------------------------------- suites
 
-%% @doc Returns the cases of a suite, in the order of its file: the functions with one clause and one argument that is
-%% `_', `_Config' or `Config'. A helper with one argument names the argument otherwise.
+%% @doc Returns the cases of a suite, in the order of its file. A case is a function with one clause and one argument,
+%% whose name is `_', `_Config' or `Config'. A helper with one argument gives the argument another name.
 %%
 %% A function of one argument that is neither a case nor mentioned in the suite would never run: the error is
 %% `{not_a_case, Names}'. A case that the suite calls is probably a helper: the error is `{case_is_called, Names}'.
-%% Common Test takes a function without arguments and with a case's name for a description of the case: the error is
-%% `{info_function, Names}'.
-%% Groups are subtracted: `all() -> [{group, tcp} | weir_kit:cases(?MODULE) -- Cases]'.
+%% Common Test takes a function with a case's name and no arguments for the case's description: the error is
+%% `{info_function, Names}'. A suite subtracts the cases of its groups: `all() -> [{group, tcp} |
+%% weir_kit:cases(?MODULE) -- Cases]'.
 -spec cases(module()) -> [atom()].
 cases(Suite) ->
     {ok, {Suite, [{abstract_code, {raw_abstract_v1, Forms}}]}} = beam_lib:chunks(code:which(Suite), [abstract_code]),
@@ -48,7 +48,7 @@ refuse(Why, Names) -> error({Why, Names}).
 takes_config([{clause, _, [{var, _, Name}], _, _}]) -> lists:member(Name, ['_', '_Config', 'Config']);
 takes_config(_) -> false.
 
-%% Whether a function of the suite, other than itself, has the atom Name, or calls Name with one argument.
+%% Returns whether another function of the suite than Name mentions the atom Name, or calls Name with one argument.
 is_used(Use, Name, Functions) ->
     lists:any(fun({Other, _, Clauses}) -> Other =/= Name andalso uses(Use, Clauses) end, Functions).
 
@@ -60,8 +60,8 @@ uses(Use, Tuple) when is_tuple(Tuple) -> uses(Use, tuple_to_list(Tuple));
 uses(Use, [Head | Tail]) -> uses(Use, Head) orelse uses(Use, Tail);
 uses(_Use, _Other) -> false.
 
-%% @doc Fails a case for something that no load of the machine explains: lost, doubled, wrong, leaked, out of order.
-%% `make test' does not repeat such a case.
+%% @doc Fails the case for a fault that a loaded machine does not explain, such as an item that is lost, doubled, wrong,
+%% leaked or out of order. `make test' does not repeat a case that fails so.
 -spec fault(What :: term()) -> no_return().
 fault(What) -> error({weir_fault, What}).
 
@@ -75,10 +75,10 @@ none(What, Items) -> fault({What, length(Items), lists:sublist(Items, 20)}).
 same(_What, Same, Same) -> ok;
 same(What, Expected, Actual) -> fault({What, #{expected => Expected, actual => Actual}}).
 
-%% @doc Calls a function in a property. If the function meets a deadline of this module, returns true, and
-%% {@link holds/1} raises the error of the deadline. To PropEr that error would be a counterexample.
+%% @doc Calls a function in a property. If a wait of this module times out in the function, returns true, and {@link
+%% holds/1} raises the error later. PropEr would take the error for a counterexample.
 %%
-%% The errors of deadlines are tuples that begin with `never', `still_alive' or `no_result'.
+%% The errors of such time-outs are tuples that begin with `never', `still_alive' or `no_result'.
 -spec in_property(fun(() -> Result)) -> Result | true.
 in_property(Test) ->
     try
@@ -91,7 +91,7 @@ in_property(Test) ->
             true
     end.
 
-%% @doc Raises a fault unless the result of `proper:quickcheck/2' says that the property holds.
+%% @doc Raises a fault unless `proper:quickcheck/2' returned that the property holds.
 -spec holds(Result :: term()) -> ok.
 holds(Result) ->
     case {erase({?MODULE, late}), Result} of
@@ -100,7 +100,8 @@ holds(Result) ->
         {{Reason, Stack}, _} -> erlang:raise(error, Reason, Stack)
     end.
 
-%% @doc Returns the first value, or the second one in a run by hand with the environment variable `LONG'.
+%% @doc Returns the first value. If the environment variable `LONG' is set, as in a run by hand, returns the second
+%% value.
 -spec long(Value, Value) -> Value.
 long(Short, Long) ->
     case os:getenv("LONG", "") of
@@ -114,15 +115,16 @@ long(Short, Long) ->
 -spec wait_ms() -> pos_integer().
 wait_ms() -> ?WAIT_MS.
 
-%% @doc Asks until the answer is true. After a minute, fails with `{never, Condition, LastAnswer}'.
+%% @doc Calls Condition until the result is true. After a minute, fails with `{never, Condition, LastResult}'.
 %%
-%% The first questions come in a row, so that a short moment is not missed. Later ones have pauses of up to 20 ms.
+%% Polls without pauses at first, so that a condition that holds only briefly is not missed. Later pauses take up to 20
+%% ms.
 -spec until(fun(() -> true | term())) -> ok.
 until(Condition) ->
     true = poll(fun(Answer) -> Answer =:= true end, Condition),
     ok.
 
-%% @doc Asks until the answer is something else than false, and returns it. After a minute, fails as {@link until/1}.
+%% @doc Calls Ask until the result is not false, and returns that result. After a minute, fails like {@link until/1}.
 -spec until_value(fun(() -> false | Value)) -> Value.
 until_value(Ask) -> poll(fun(Answer) -> Answer =/= false end, Ask).
 
@@ -143,7 +145,7 @@ poll(Suffices, Ask, Begun) ->
 pause(0) -> erlang:yield();
 pause(Ms) -> receive after Ms -> ok end.
 
-%% @doc Waits until a process or task waits in a receive, or is suspended by a busy port.
+%% @doc Waits until a process or task is blocked in a receive, or suspended by a busy port.
 -spec until_waiting(pid() | task()) -> ok.
 until_waiting({Pid, _Monitor}) ->
     until_waiting(Pid);
@@ -155,7 +157,8 @@ until_waiting(Pid) ->
 
 %% ---------------------------------------------------------------- processes
 
-%% @doc Kills a process or task, and returns when it is dead. The task leaves no message.
+%% @doc Kills a process or task, and returns when the process is dead. A killed task leaves no message in the caller's
+%% mailbox.
 -spec kill(pid() | task()) -> ok.
 kill({Pid, Monitor}) ->
     ok = kill(Pid),
@@ -194,8 +197,8 @@ result({Pid, Monitor}) ->
         error({no_result, process_info(Pid, [status, current_stacktrace, messages])})
     end.
 
-%% @doc Calls functions in processes of their own, all at once, and returns their results in order. If one crashes,
-%% fails with `{crashed, Reason}'. The functions may take as long as the case may.
+%% @doc Calls functions in processes of their own, all at once, and returns their results in order. If a function
+%% crashes, fails with `{crashed, Reason}'. The only time limit is that of the case.
 -spec in_parallel([fun(() -> Result)]) -> [Result].
 in_parallel(Functions) ->
     Tasks = [start(Function) || Function <- Functions],
@@ -209,8 +212,8 @@ in_parallel(Functions) ->
 
 %% @doc Returns the number of messages in the mailbox of a process.
 %%
-%% For the caller, the number has all messages that have arrived: a receive that no message matches comes first, without
-%% which the runtime leaves out the latest ones for seconds.
+%% If the process is the caller, first runs a receive that matches no message. Without that receive, the runtime may
+%% leave the latest messages out of the count for seconds.
 -spec queue_len(pid()) -> non_neg_integer().
 queue_len(Pid) when Pid =:= self() ->
     receive
@@ -235,30 +238,30 @@ take_messages() ->
 
 %% @doc Returns all messages of the caller, which stay in its mailbox.
 %%
-%% The function does not use `process_info(self(), messages)': on OTP 25.2, while others send, that call was seen to
-%% take the runtime down.
+%% The function does not use `process_info(self(), messages)'. On OTP 25.2 that call has crashed the runtime while other
+%% processes sent messages.
 -spec messages() -> [term()].
 messages() ->
     All = take_messages(),
     lists:foreach(fun(Message) -> self() ! Message end, All),
     All.
 
-%% @doc Turns the log off until {@link loud/1}, for suites that kill processes by the thousand. Returns the
-%% configuration of the suite with the level of before.
+%% @doc Turns the log off until {@link loud/1}, for suites that kill processes by the thousand. Returns the suite's
+%% configuration with the previous log level added.
 -spec quiet(proplists:proplist()) -> proplists:proplist().
 quiet(Config) ->
     #{level := Level} = logger:get_primary_config(),
     ok = logger:set_primary_config(level, none),
     [{log_level, Level} | Config].
 
-%% @doc Turns the log on again.
+%% @doc Restores the log level that {@link quiet/1} added to the configuration.
 -spec loud(proplists:proplist()) -> ok.
 loud(Config) -> logger:set_primary_config(level, proplists:get_value(log_level, Config)).
 
 %% ---------------------------------------------------------------- programs and files
 
-%% @doc Sends a program a signal, by its name: `STOP', `CONT', `KILL'. After `STOP', waits until each thread of the
-%% program stands still.
+%% @doc Sends a signal to an operating system process. The signal is a name such as `STOP', `CONT' or `KILL'. After
+%% `STOP', waits until all threads of the process have stopped.
 -spec signal(string(), OsPid :: string() | integer()) -> ok.
 signal(Signal, OsPid) ->
     Pid = lists:concat([OsPid]),
@@ -268,15 +271,16 @@ signal(Signal, OsPid) ->
         _ -> ok
     end.
 
-%% The state of a thread follows its name, which may contain any character. Nodes of OTP 29 load this module, and they
-%% do not load a match of a binary that OTP 25 compiled.
+%% In the file, the state of a thread follows its name, which may contain any character. Nodes of OTP 29 load the code
+%% that OTP 25 compiled, and reject code that matches binaries.
 is_stopped(Stat) ->
     case file:read_file(Stat) of
         {ok, Text} -> binary:first(lists:last(string:split(Text, ") ", trailing))) =:= $T;
         {error, _} -> true
     end.
 
-%% @doc Returns the path of a file in the repository that this module was compiled in.
+%% @doc Returns the path of a file, from its name relative to the root of the repository. The root is the nearest folder
+%% above this module's beam that has a CONTRIBUTING.md.
 -spec path(file:filename()) -> file:filename().
 path(Name) -> filename:join(root(filename:absname(code:lib_dir(weir_kit))), Name).
 
@@ -287,8 +291,8 @@ root(Directory) ->
         false -> root(filename:dirname(Directory))
     end.
 
-%% @doc Compiles an escript of the repository into a folder, and returns the path of the copy. The copy starts without
-%% the second that a long script takes to compile.
+%% @doc Compiles an escript of the repository into a folder, and returns the path of the copy. Each start of the copy
+%% saves the second that a long script takes to compile.
 -spec compiled_script(Script :: file:filename(), Dir :: file:filename()) -> file:filename().
 compiled_script(Script, Dir) ->
     {ok, Text} = file:read_file(path(Script)),

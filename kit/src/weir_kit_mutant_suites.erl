@@ -1,29 +1,30 @@
 %% @doc Runs the Common Test suites of an application on a mutant, each suite in a node of its own.
 %%
-%% The code path of a node has the mutant's module in front of the code that `rebar3 ct --compile_only' compiled. A
-%% suite kills a mutant if a case fails, or is skipped because of a failure, or if the node dies. A suite also kills a
-%% mutant if the node runs for a minute more than three times as long as the suite takes on the unmutated application.
-%% The node ends at the first failure, because later cases often wait for their time limits. Bad luck of a case counts
-%% as a kill.
+%% In the code path of a node, the mutant's module precedes the code that `rebar3 ct --compile_only' compiled. A suite
+%% kills a mutant if a case fails, or is skipped because of a failure, or if the node dies. The time limit of a suite is
+%% three times its duration on the unmutated application, and a minute more. A suite that exceeds the limit kills the
+%% mutant. The node ends at the first failure, because the cases after a failure often wait for their time limits. A
+%% case that fails by luck also kills the mutant.
 %%
-%% A node ends with the node that started it. Its output and the logs of Common Test stay in the mutant's directory.
+%% A node ends when the node that started it ends. The output and the logs of Common Test stay in the mutant's
+%% directory.
 -module(weir_kit_mutant_suites).
 
 -export([suites/1, measure/2, run/2]).
-%% The hook of Common Test that ends a node at the first failure.
+%% Callbacks of a Common Test hook that ends a node at the first failure.
 -export([init/2, on_tc_fail/4]).
 
 -export_type([measured/0]).
 
-%% A compiled suite, and how long it takes on the unmutated application.
+%% A compiled suite, and its duration on the unmutated application.
 -type measured() :: {Beam :: file:filename(), Milliseconds :: non_neg_integer()}.
 
 -define(MINUTE_MS, 60_000).
-%% Limit of a suite on the unmutated application.
+%% Time limit of a suite on the unmutated application.
 -define(MEASURE_MS, (60 * ?MINUTE_MS)).
-%% Virtual memory of a node, so that a mutant in an endless loop does not take all memory of the machine.
+%% Limit of the virtual memory of a node, so that a mutant in an endless loop does not use up the machine's memory.
 -define(KILOBYTES, 8_000_000).
-%% Exit status of a node whose suite passed. A node that the mutant ends has another, such as 0.
+%% Exit status of a node whose suite passed. A node that ends because of the mutant has another status, such as 0.
 -define(PASSED, 99).
 
 %% @doc Returns the compiled suites of an application.
@@ -66,7 +67,7 @@ run_suite(Beam, Dir, Limit) ->
         end
     end.
 
-%% The last directory after -pa stands in front.
+%% The mutant's directory comes last, because -pa puts its last directory at the front of the code path.
 start(Beam, Dir, Logs) ->
     Command = "ulimit -v " ++ integer_to_list(?KILOBYTES) ++ "; exec \"$@\" >\"$0\" 2>&1",
     Code = filelib:wildcard(weir_kit:path("_build/test/lib/*/{ebin,test}")) ++ [Dir],

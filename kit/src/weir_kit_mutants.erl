@@ -2,7 +2,8 @@
 %%
 %% The program chooses N mutations over all modules of the application (weir_kit_mutate), writes each mutant to
 %% `_build/mutants/APP/NUMBER' and runs the application's suites on it (weir_kit_mutant_suites). A mutant that survives
-%% all suites is printed with its place in the source. The place is not tested, or the change makes no difference there.
+%% all suites is printed with its place in the source. Either no case tests the place, or the change makes no
+%% difference.
 %%
 %% Application modules (`_app') are not mutated, nor modules with a NIF, whose functions are stubs.
 -module(weir_kit_mutants).
@@ -44,7 +45,7 @@ run(App, N, Seed) ->
     Originals = maps:from_list([{Module, weir_kit_mutate:fingerprint(Forms)} || {Module, Forms} <- Sources]),
     summary(results(1, weir_kit_mutate:choose(N, Seed, Places), Originals, {App, Dir, Suites})).
 
-%% The suites with the quickest first.
+%% Returns the suites with their durations, the shortest first.
 suites(App, Dir) ->
     Beams = weir_kit_mutant_suites:suites(App),
     Beams =/= [] orelse throw([App, " has no suites"]),
@@ -74,7 +75,8 @@ is_mutated(Module, Forms) ->
 
 %% ---------------------------------------------------------------- mutants
 
-%% A row without a mutant among its places has no result.
+%% Runs the suites on one mutant of each row, which is a list of alternative places. A row whose places give no mutant
+%% has no result.
 results(_Number, [], _Originals, _Context) ->
     [];
 results(Number, [Row | Rows], Originals, Context) ->

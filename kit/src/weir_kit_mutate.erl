@@ -19,8 +19,8 @@
 %% Only functions of the source file itself are mutated: no attributes, and no functions of included files. Calls that
 %% log and literals that equal their own line, as `?LINE' does, stay as they are.
 %%
-%% The functions are pure. A mutation need not compile, and need not change what the module does: {@link mutant/2}
-%% rejects a mutation whose code the compiler refuses or finds equal to the original's.
+%% The functions are pure. A mutation may fail to compile, or may leave the compiled code as it was. {@link mutant/2}
+%% rejects both.
 -module(weir_kit_mutate).
 
 -export([forms/1, mutations/1, describe/1, fingerprint/1, mutant/2, choose/3]).
@@ -35,7 +35,7 @@
 -type mutation() :: #{
     line := erl_anno:line(),
     operator := operator(),
-    %% The code in question. With `dropped', no code stands in its place.
+    %% The code that the mutation replaces, and the replacement. With `dropped', the code has no replacement.
     before := code(),
     'after' := code() | dropped,
     %% The whole module with the change.
@@ -44,17 +44,18 @@
 
 -opaque fingerprint() :: binary() | none.
 
-%% A node of the abstract code, or one of two that only this module knows: {guard, Anno, Guard} and
-%% {'after', Anno, Timeout, Body}.
+%% A node of the abstract code, or a node of two kinds that only this module uses: {guard, Anno, Guard} and {'after',
+%% Anno, Timeout, Body}.
 -type code() :: tuple().
 
-%% A node with one change, and what the change is.
+%% A change inside of a node, and the node with that change.
 -type variant() :: {{operator(), Before :: code(), After :: code() | dropped}, New :: term()}.
 
 -define(LOG_FUNCTIONS, [log, debug, info, notice, warning, error, critical, alert, emergency]).
 -define(GENERATORS, [generate, b_generate, m_generate, generate_strict, b_generate_strict, m_generate_strict, zip]).
-%% Characters of code in a description, on each side of the arrow, and how many of them precede the difference.
+%% Largest number of characters of code in a description, on each side of the arrow.
 -define(DESCRIBED, 70).
+%% Number of these characters before the first difference, if the code is longer.
 -define(BEFORE_DIFFERENCE, 20).
 
 %% @doc Returns the abstract code of a module that was compiled with `debug_info'.
@@ -84,7 +85,7 @@ mutation({Operator, Before, After}, Forms) ->
 
 line(Node) -> erl_anno:line(element(2, Node)).
 
-%% ---------------------------------------------------------------- changes of a node, and of those inside
+%% ---------------------------------------------------------------- changes of a node, and of the nodes inside
 
 -spec variants(term()) -> [variant()].
 variants({'fun', Anno, {clauses, Clauses}}) ->
@@ -108,7 +109,7 @@ inside(_) ->
 at(Index, Node, Variants) ->
     [{Change, setelement(Index, Node, New)} || {Change, New} <- Variants(element(Index, Node))].
 
-%% The macros of logger.hrl expand to a case of logger:allow/2.
+%% The macros of logger.hrl expand to a `case' expression that calls logger:allow/2.
 is_log({'case', _, {call, _, {remote, _, {atom, _, logger}, {atom, _, allow}}, _}, _}) -> true;
 is_log({call, _, {remote, _, {atom, _, logger}, {atom, _, Function}}, _}) -> lists:member(Function, ?LOG_FUNCTIONS);
 is_log(_) -> false.
@@ -214,7 +215,8 @@ changed_guard({clause, _, _, [[Test | _] | _] = Guard, _} = Clause, New) ->
     Anno = element(2, Test),
     {{guard, {guard, Anno, Guard}, {guard, Anno, New}}, setelement(4, Clause, New)}.
 
-%% A clause of an `if' has no patterns, and needs a guard.
+%% Returns the guards that remain if a part of a guard is dropped. An `if' clause, which has no patterns, needs a guard:
+%% if the last test is dropped, the guard is `true'.
 weaker([], [[{atom, _, true}]]) -> [];
 weaker([], [[Test]]) -> [[[{atom, element(2, Test), true}]]];
 weaker(_, [[_]]) -> [[]];
@@ -251,8 +253,8 @@ each(List) ->
 
 %% ---------------------------------------------------------------- text
 
-%% @doc Returns the change as source text on one line, such as `A < B -> A =< B'. Long code is cut, and begins shortly
-%% before the difference.
+%% @doc Returns the change as source text on one line, such as `A < B -> A =< B'. If the code is longer than 70
+%% characters, returns a part that begins at most 20 characters before the difference.
 -spec describe(mutation()) -> unicode:chardata().
 describe(#{before := Before, 'after' := After}) ->
     Texts = [text(Before), text(After)],
@@ -290,7 +292,8 @@ guard(Guard) -> lists:join("; ", [lists:join(", ", [erl_pp:expr(Test) || Test <-
 
 %% ---------------------------------------------------------------- compiled
 
-%% @doc Returns what two modules have in common if their code is the same, whatever their lines.
+%% @doc Returns a checksum of the module's compiled code, without line numbers. If the module does not compile, returns
+%% `none'.
 -spec fingerprint(forms()) -> fingerprint().
 fingerprint(Forms) ->
     case compile:forms(Forms, [binary, return_errors, no_line_info]) of
@@ -301,8 +304,8 @@ fingerprint(Forms) ->
             none
     end.
 
-%% @doc Compiles a mutation. `none': the compiler refuses the mutation, or its code is that of the original, whose
-%% fingerprint is given.
+%% @doc Compiles a mutation. If the compiler rejects the mutation, or if the code has the fingerprint of the original,
+%% returns `none'.
 -spec mutant(mutation(), Original :: fingerprint()) -> {ok, Beam :: binary()} | none.
 mutant(#{forms := Forms}, Original) ->
     case fingerprint(Forms) of
@@ -313,9 +316,9 @@ mutant(#{forms := Forms}, Original) ->
             {ok, Beam}
     end.
 
-%% @doc Chooses N of the places, spread evenly over their order: N rows, or one for each place if there are fewer. The
-%% first place of a row is the chosen one. The others replace the first, in turn, if it is no mutant. One seed always
-%% chooses the same.
+%% @doc Chooses N places, spread evenly over their order. Divides the places into N rows, or into a row for each place
+%% if there are fewer than N, and shuffles each row. The first place of a row is the chosen place. If that place gives
+%% no mutant, the next place of the row replaces it. Equal seeds give equal choices.
 -spec choose(N :: pos_integer(), Seed :: integer(), [Place]) -> [[Place, ...]].
 choose(N, Seed, Places) ->
     Rows = min(N, length(Places)),

@@ -1,7 +1,7 @@
 %% @private A hook of Common Test that writes each event of a suite to a file, while the suite runs. If the node dies,
-%% {@link weir_kit_test_run} finds there which case had begun.
+%% {@link weir_kit_test_run} reads from that file which case was running.
 %%
-%% The hook gives each case five minutes, and two hours in a run by hand with the environment variable `LONG'.
+%% The hook limits each case to five minutes, or to two hours if the environment variable `LONG' is set.
 -module(weir_kit_test_hook).
 
 -export([init/2, pre_init_per_testcase/4, post_end_per_testcase/5, on_tc_fail/4, on_tc_skip/4]).
@@ -15,7 +15,7 @@
     | {skipped, Group :: atom(), Case :: atom(), Reason :: binary()}
     | {config_failed, Function :: atom(), fault | luck, Reason :: binary()}
     | {done, Passed :: non_neg_integer(), CpuMs :: non_neg_integer()}.
-%% `Group' is the innermost group of the case, or `none'. `luck' is each failure that is no fault.
+%% `Group' is the innermost group of the case, or `none'. A failure that is not a fault has the class `luck'.
 
 -define(REASON_CHARACTERS, 4_000).
 -define(IS_CONFIG(Name),
@@ -44,7 +44,8 @@ post_end_per_testcase(_Suite, Case, Config, Return, #{file := File} = State) ->
     ok = write(File, {ended, Group, Case, Ms}),
     {with_end(Return), maps:remove(Key, State)}.
 
-%% Common Test passes a case whose end_per_testcase crashes. The checks for leaks are there, so here the case fails.
+%% Fails a case whose end_per_testcase crashed, which Common Test counts as passed. Suites check for leaks in that
+%% function.
 with_end({failed, {_Suite, end_per_testcase, Reason}}) -> {fail, {end_per_testcase, Reason}};
 with_end(Return) -> Return.
 
@@ -59,7 +60,7 @@ on_tc_fail(_Suite, Name, Reason, #{file := File} = State) ->
         end),
     State.
 
-%% If Common Test skips a case because its preparation failed, the case has failed.
+%% Records a skipped case. If Common Test skipped the case because an init function failed, records a failure.
 -spec on_tc_skip(module(), name(), {tc_user_skip | tc_auto_skip, Reason :: term()}, state()) -> state().
 on_tc_skip(_Suite, Name, {How, Reason}, #{file := File} = State) ->
     ok =
@@ -78,7 +79,7 @@ in_group(Case) -> {none, Case}.
 
 group(Config) -> proplists:get_value(name, proplists:get_value(tc_group_properties, Config, []), none).
 
-%% The fault may be inside of the exit reason of a process that the case started.
+%% Searches the whole reason, because a fault may be part of the exit reason of a process that the case started.
 class({weir_fault, _}) -> fault;
 class(Tuple) when is_tuple(Tuple) -> class(tuple_to_list(Tuple));
 class([Head | Tail]) ->
@@ -92,7 +93,7 @@ text(Reason) ->
     Text = unicode:characters_to_binary(io_lib:format("~tP", [Reason, 60])),
     unicode:characters_to_binary(string:slice(Text, 0, ?REASON_CHARACTERS)).
 
-%% @doc Appends an event to the file, by one system call, so that the lines of a parallel group do not mix.
+%% @doc Appends an event to the file in one system call, so that the lines of a parallel group do not mix.
 -spec write(file:filename(), event()) -> ok | {error, term()}.
 write(File, Event) ->
     file:write_file(File, [base64:encode(term_to_binary(Event)), $\n], [append]).

@@ -3,18 +3,19 @@
 
 -export([start/0]).
 
-%% @doc Runs the suite that the command line names, and ends the node. The node also ends with its standard input, a
-%% pipe from {@link weir_kit_test_run}.
+%% @doc Runs the suite that the command line names, and ends the node. The node also ends when its standard input, a
+%% pipe from {@link weir_kit_test_run}, closes.
 %%
 %% Arguments after `-weir_test': a folder for the output, the folder of the suite's beam, the suite, and the case or
-%% `all'. Paths of groups to the case follow, with dots between the groups.
+%% `all'. The paths of groups that lead to the case follow, with dots between the groups of a path.
 -spec start() -> no_return().
 start() ->
     {ok, [[Dir, Folder, Suite, Case | Paths]]} = init:get_argument(weir_test),
     _ = spawn(fun halt_at_end_of_input/0),
     Events = filename:join(Dir, "events"),
     Groups = [[list_to_atom(Group) || Group <- string:lexemes(Path, ".")] || Path <- Paths],
-    %% Common Test's own hook that copies the log into its pages stays out: without its process, a case fails.
+    %% A built-in hook of Common Test copies the log into its pages, and cases fail if the hook's process is gone. The
+    %% suite runs without that hook.
     Result = ct:run_test(only(Case, Groups) ++ [
         {dir, Folder}, {suite, list_to_atom(Suite)}, {logdir, Dir}, {auto_compile, false},
         {enable_builtin_hooks, false}, {ct_hooks, [{weir_kit_test_hook, Events}]}
@@ -34,7 +35,8 @@ only("all", _Paths) -> [];
 only(Case, [[]]) -> [{testcase, [list_to_atom(Case)]}];
 only(Case, Paths) -> [{group, Paths}, {testcase, [list_to_atom(Case)]}].
 
-%% The processor's time of this program and of all programs below it, those that have ended included. Linux only.
+%% Returns the CPU time of this operating system process and of its descendants in milliseconds. Descendants that have
+%% ended count. Linux only.
 cpu_ms() ->
     Texts = [file:read_file(File) || File <- filelib:wildcard("/proc/[0-9]*/stat")],
     Stats = [stat(Text) || {ok, Text} <- Texts],
@@ -47,7 +49,8 @@ below({Pid, _, _}, Stats) ->
     Children = [Stat || {_, Parent, _} = Stat <- Stats, Parent =:= Pid],
     Children ++ lists:append([below(Child, Stats) || Child <- Children]).
 
-%% {Program, its parent, ticks of 10 ms in user and system mode, with those of children that have ended}: proc(5).
+%% Returns {Pid, pid of the parent, ticks} from the text of /proc/PID/stat, see proc(5). Ticks of 10 ms in user and
+%% system mode include those of children that have ended.
 stat(Text) ->
     [Start, Rest] = string:split(Text, ") ", trailing),
     [Pid | _] = string:split(Start, " "),

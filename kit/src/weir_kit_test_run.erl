@@ -1,8 +1,9 @@
-%% @private Runs the suites of Common Test side by side, each in a node of its own, and repeats by themselves the cases
-%% that failed by luck. {@link weir_kit_test_verdict} has the rules. `scripts/test' calls {@link main/0}.
+%% @private Runs the suites of Common Test side by side, each in a node of its own. Afterwards runs each case that
+%% failed by luck again, alone. {@link weir_kit_test_verdict} defines luck and the other rules. `scripts/test' calls
+%% {@link main/0}.
 %%
-%% The node of a suite writes its output and the pages of Common Test below `_build/test/logs/SUITE'. Each case and
-%% suite that needed a second try is a line of `_build/test/again.jsonl', a JSON object with its first failure.
+%% The node of a suite writes its output and the pages of Common Test below `_build/test/logs/SUITE'. For each case or
+%% suite that ran again, `_build/test/again.jsonl' has a line: a JSON object with the first failure.
 -module(weir_kit_test_run).
 
 -export([main/0, run/1]).
@@ -52,7 +53,7 @@ main() ->
             halt(1)
     end.
 
-%% @doc Runs suites, prints what became of each, and returns `green' if all cases passed.
+%% @doc Runs suites, prints the outcome of each, and returns `green' if all cases passed.
 -spec run(options()) -> green | red.
 run(#{dirs := Dirs} = Options) ->
     Files = lists:append([filelib:wildcard(filename:join(Dir, "*_SUITE.beam")) || Dir <- Dirs]),
@@ -143,9 +144,9 @@ mode(#{strict := false}) -> repeat.
 
 %% ---------------------------------------------------------------- a suite in a node of its own
 
-%% Paths: the paths of groups that lead to the case, [] for a case that is in no group.
+%% Paths are the lists of nested groups that lead to the case. The path is [] for a case outside all groups.
 run_suite(Suite, Paths, Case, Conf) ->
-    %% Common Test would say that all/0 failed, and leave out why.
+    %% If all/0 crashes, Common Test does not report the reason, so all/0 is called here first.
     try Suite:all() of
         _ -> run_node(Suite, Paths, Case, Conf)
     catch
@@ -166,7 +167,7 @@ run_node(Suite, Paths, Case, #{folders := Folders, paths := CodePath, logs := Lo
     Ms = erlang:monotonic_time(millisecond) - Begun,
     weir_kit_test_verdict:result(Suite, events(Events), End, Ms).
 
-%% The standard input of the node ends with this process, and the node with its standard input.
+%% If this process ends, the standard input of the node closes, and the node ends.
 run_erl(Arguments, Dir) ->
     {ok, Output} = file:open(filename:join(Dir, "output"), [append, raw]),
     Port = open_port({spawn_executable, os:find_executable("erl")}, [
@@ -198,7 +199,7 @@ events(File) ->
         {error, enoent} -> []
     end.
 
-%% All paths of groups that lead to a case; for all cases, that of the suite.
+%% Returns all paths of groups that lead to a case. For `all', the only path is empty.
 paths_of_case(_Suite, all) -> [[]];
 paths_of_case(Suite, Case) ->
     {module, Suite} = code:ensure_loaded(Suite),

@@ -2,12 +2,14 @@
 %%
 %% Rules, for a run in which N cases ran:
 %% <ul>
-%% <li>A failure is a fault or luck: `weir_kit:fault/1' says which. A node that ends by itself is a fault.</li>
-%% <li>A case that failed by luck runs again by itself, twice at most. If it passes once, it has passed.</li>
-%% <li>A suite is broken if its init failed, or that of a group, or if it took too long. A broken suite runs again
-%% once, and its second result counts.</li>
-%% <li>If more than one case in a hundred would need a second try, none is repeated, and the run fails. One case may
-%% always be repeated, so that a single suite can run.</li>
+%% <li>A failure is a fault if `weir_kit:fault/1' raised it, or if the node of the suite ended by itself. Each other
+%% failure is luck.</li>
+%% <li>A case that failed by luck runs again alone, at most twice. If a repeated run passes, the case counts as
+%% passed.</li>
+%% <li>A suite is broken if its init or the init of a group failed, or if the suite took too long. A suite that is
+%% broken by luck runs again once, and its second result counts.</li>
+%% <li>If more than one case in a hundred failed by luck, no case runs again, and the run fails. A single such case
+%% always runs again, however few cases ran.</li>
 %% </ul>
 %% All functions are pure.
 -module(weir_kit_test_verdict).
@@ -25,7 +27,7 @@
     ms := non_neg_integer(),
     cpu_ms := non_neg_integer()
 }.
-%% `ms': how long the suite took. `cpu_ms': the processor's time of its node and of the programs below that.
+%% `ms': duration of the suite. `cpu_ms': CPU time of the suite's node and of the processes that the node started.
 -type mode() :: strict | repeat.
 -type tries() :: [{failure(), passed | failed}].
 
@@ -68,12 +70,12 @@ running(Events) ->
 
 text(Format, Arguments) -> unicode:characters_to_binary(io_lib:format(Format, Arguments)).
 
-%% @doc Returns the suites that run again: those that are broken by luck.
+%% @doc Returns the suites that are broken by luck, which run again. In strict mode, returns none.
 -spec broken([result()], mode()) -> [module()].
 broken(_Results, strict) -> [];
 broken(Results, repeat) -> [Suite || #{suite := Suite, broken := {luck, _}} <- Results].
 
-%% @doc Returns the cases that run again, none if there are too many.
+%% @doc Returns the cases that failed by luck, which run again. In strict mode, or if there are too many, returns none.
 -spec unlucky([result()], mode()) -> [failure()].
 unlucky(_Results, strict) ->
     [];
@@ -83,7 +85,7 @@ unlucky(Results, repeat) ->
         false -> lucky_failures(Results)
     end.
 
-%% @doc Returns whether too many cases failed by luck, so that none runs again.
+%% @doc Returns whether more than one case in a hundred failed by luck. A single such case is never too many.
 -spec too_many([result()], mode()) -> boolean().
 too_many(_Results, strict) ->
     false;
@@ -94,7 +96,7 @@ too_many(Results, repeat) ->
 lucky_failures(Results) ->
     [Failure || #{broken := none, failures := Failures} <- Results, #{class := luck} = Failure <- Failures].
 
-%% @doc Returns all failures. A broken suite is one of them, as a case `init'.
+%% @doc Returns all failures. A broken suite counts as a failed case with the name `init'.
 -spec failures([result()]) -> [failure()].
 failures(Results) ->
     [failure(Suite, Broken) || #{suite := Suite, broken := {_, _} = Broken} <- Results] ++
@@ -104,7 +106,7 @@ failures(Results) ->
 -spec failure(module(), {fault | luck, Reason :: binary()}) -> failure().
 failure(Suite, {Class, Reason}) -> #{suite => Suite, group => none, name => init, class => Class, reason => Reason}.
 
-%% @doc Takes the cases that passed at a second try from the failures of their suites.
+%% @doc Counts the cases that passed at a second try as passed, and removes them from the failures of their suites.
 -spec with_tries([result()], tries()) -> [result()].
 with_tries(Results, Tries) ->
     Passed = [Failure || {Failure, passed} <- Tries],
@@ -124,7 +126,7 @@ totals(Results) ->
     Skipped = lists:sum([N || #{skipped := N} <- Results]),
     #{ran => Passed + Failed, passed => Passed, failed => Failed, skipped => Skipped}.
 
-%% @doc Returns whether cases ran and all of them passed.
+%% @doc Returns whether at least one case ran and no case failed.
 -spec is_green([result()]) -> boolean().
 is_green(Results) ->
     #{ran := Ran, failed := Failed} = totals(Results),

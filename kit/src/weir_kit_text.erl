@@ -19,17 +19,17 @@ milliseconds(Us) -> [integer(round(Us / 1_000)), " ms"].
 seconds(Us) when Us < 1_000_000 -> io_lib:format("~.2f s", [Us / 1.0e6]);
 seconds(Us) -> io_lib:format("~.1f s", [Us / 1.0e6]).
 
-%% @doc Writes events a second.
+%% @doc Writes a rate in events per second.
 -spec rate(Events :: non_neg_integer(), Microseconds :: pos_integer()) -> iodata().
 rate(Events, Us) -> [integer(round(Events * 1.0e6 / Us)), "/s"].
 
-%% @doc Writes how many times larger the first number is than the second. If the second is zero, writes `-'.
+%% @doc Writes the ratio of the first number to the second, such as `1.5x'. If the second is zero, writes `-'.
 -spec ratio(number(), number()) -> iodata().
 ratio(_, B) when B == 0 -> "-";
 ratio(A, B) when A / B >= 10 -> [integer(round(A / B)), "x"];
 ratio(A, B) -> io_lib:format("~.1fx", [A / B]).
 
-%% @doc Writes counts by reason in one line, the largest count first. Without a reason, writes `none'.
+%% @doc Writes counts by reason in one line, the largest count first. If the map is empty, writes `none'.
 -spec reasons(#{Reason :: term() => pos_integer()}) -> iodata().
 reasons(Counts) when map_size(Counts) =:= 0 ->
     "none";

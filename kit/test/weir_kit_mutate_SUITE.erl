@@ -8,7 +8,7 @@
 all() -> weir_kit:cases(?MODULE).
 
 %% ---------------------------------------------------------------- operators
-%% Each row of a table: the change, and what f returns with the change for some arguments.
+%% Each row of a table has a change, and the results of f for some arguments with that change.
 
 boundary(_) ->
     check(boundary, "f(lt, A, B) -> A < B; f(le, A, B) -> A =< B; f(gt, A, B) -> A > B; f(ge, A, B) -> A >= B.", [
@@ -239,7 +239,7 @@ choice_of_a_seed(_) ->
     ?assertEqual(Chosen, weir_kit_mutate:choose(10, 1, Places)),
     ?assertNotEqual(Chosen, weir_kit_mutate:choose(10, 2, Places)).
 
-%% Of 1,003 places, seven rows have 100 and three have 101.
+%% 1,003 places form ten rows: seven rows of 100 places and three of 101.
 choice_is_spread(_) ->
     Places = lists:seq(1, 1003),
     Chosen = weir_kit_mutate:choose(10, 1, Places),
@@ -285,7 +285,8 @@ others(Forms) -> [Form || Form <- Forms, element(1, Form) =/= function].
 
 %% ---------------------------------------------------------------- tools
 
-%% Expects these mutations by one operator, and what f returns with each, which differs from what f returns without.
+%% Compares the mutations by an operator, and the results of f with each mutation. Each result differs from that of f
+%% without a mutation.
 check(Operator, Functions, Expected) ->
     Mutations = mutations(Operator, Functions),
     ?assertEqual([Text || {Text, _, _} <- Expected], [description(Mutation) || Mutation <- Mutations]),
@@ -320,7 +321,7 @@ parsed_forms({done, {ok, Tokens, Line}, Rest}) ->
 parsed_forms(_) ->
     [].
 
-%% What f returns or raises, in a process of its own.
+%% Calls f in a process of its own, and returns the result or the error.
 result(Beam, Arguments) ->
     {module, Module} = code:load_binary(weir_kit_mutated, "weir_kit_mutated.beam", Beam),
     [Result] = weir_kit:in_parallel([fun() -> outcome(Module, Arguments) end]),

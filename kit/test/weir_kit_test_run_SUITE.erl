@@ -86,7 +86,7 @@ suites_run_side_by_side(Config) ->
 
 %% ---------------------------------------------------------------- the verdict
 
-%% One case in a hundred may run again, and always one.
+%% One case in a hundred may run again, and a single case always may, however few cases ran.
 too_many_second_tries(_) ->
     [
         ?assertEqual(Repeated, length(weir_kit_test_verdict:unlucky([result(Ran, Unlucky)], repeat)))
@@ -112,7 +112,7 @@ run_case(Case, Config) -> run_case(Case, #{}, Config).
 
 run_case(Case, Options, Config) -> run(Options#{suites => [fixture_cases_SUITE], 'case' => Case}, Config).
 
-%% The colour, the second tries as python3 reads their JSON, and the output.
+%% Returns green or red, the second tries as python3 reads their JSON, and the output.
 run(Options, Config) ->
     Priv = proplists:get_value(priv_dir, Config),
     Dir = folder(Config),
