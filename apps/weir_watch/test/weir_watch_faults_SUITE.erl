@@ -86,20 +86,21 @@ says_what_was_traced(_Config) ->
 says(Form, Words) ->
     _ = weir_watch_forms:start(Form),
     ok = weir_watch_agent:subscribe(weir_watch_agent),
-    said(Words, erlang:monotonic_time(millisecond) + weir_kit:wait_ms(), none).
+    said(Words, erlang:monotonic_time(millisecond), none).
 
-%% `said', or why not, or what was told last.
-said(Words, Deadline, Before) ->
+%% Returns `said', `starved', or the last diagnoses.
+said(Words, Begin, Before) ->
     receive
         {weir_watch, Agent, #{diagnoses := Diagnoses} = Snapshot} ->
             ok = weir_watch_agent:next(Agent),
             IsStarved = Before =:= starved orelse weir_watch_test_lib:says(Snapshot, "processor time"),
             Told = if IsStarved -> starved; true -> Diagnoses end,
             IsSaid = lists:any(fun(#{summary := Summary}) -> re:run(Summary, Words) =/= nomatch end, Diagnoses),
-            case erlang:monotonic_time(millisecond) > Deadline of
+            Limit = case IsStarved of true -> ?STARVED_MS; false -> weir_kit:wait_ms() end,
+            case erlang:monotonic_time(millisecond) - Begin > Limit of
                 _ when IsSaid -> said;
                 true -> Told;
-                false -> said(Words, Deadline, Told)
+                false -> said(Words, Begin, Told)
             end
     end.
 
