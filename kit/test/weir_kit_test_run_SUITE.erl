@@ -41,6 +41,16 @@ a_fault_is_not_repeated(Config) ->
     ?assertMatch({match, _}, re:run(Output, "FAILED fixture_cases_SUITE:loses \\(a fault\\).*lost", [dotall])),
     ?assertEqual(1, runs(loses, Config)).
 
+a_fault_inside_of_another_reason_is_not_repeated(Config) ->
+    [
+        begin
+            {red, [], Output} = run_case(Case, Config),
+            ?assertMatch({match, _}, re:run(Output, ["FAILED fixture_cases_SUITE:", atom_to_list(Case), " \\(a fault"])),
+            ?assertEqual(1, runs(Case, Config))
+        end
+     || Case <- [loses_in_a_map, loses_in_text, raises_in_a_property]
+    ].
+
 a_leak_that_end_per_testcase_finds_is_a_fault(Config) ->
     {red, [], Output} = run_case(fails_at_its_end, Config),
     ?assertMatch({match, _}, re:run(Output, "fails_at_its_end \\(a fault\\).*leaked", [dotall])),

@@ -17,6 +17,21 @@ loses(_) ->
     _ = fixture:count(loses),
     weir_kit:in_parallel([fun() -> weir_kit:none(lost, [a]) end]).
 
+loses_in_a_map(_) ->
+    _ = fixture:count(loses_in_a_map),
+    {_, Monitor} = spawn_monitor(fun() -> weir_kit:none(lost, [a]) end),
+    receive
+        {'DOWN', Monitor, process, _, Reason} -> exit({shutdown, #{reason => Reason}})
+    end.
+
+loses_in_text(_) ->
+    _ = fixture:count(loses_in_text),
+    ct:fail("~p", [catch weir_kit:none(lost, [a])]).
+
+raises_in_a_property(_) ->
+    _ = fixture:count(raises_in_a_property),
+    weir_kit:holds(proper:quickcheck(proper:forall(proper_types:integer(), fun(_) -> error(oops) end), [quiet])).
+
 ends_its_node(_) ->
     _ = fixture:count(ends_its_node),
     halt(3).
