@@ -132,10 +132,10 @@ repeat(#{suite := Suite, group := Group, name := Case} = Failure, Tries, Conf) -
     say("~s:~s again, by itself: ", [Suite, Case]),
     Result = run_suite(Suite, Paths, Case, Conf),
     say_result(Result),
-    case {Result, weir_kit_test_verdict:is_green([Result])} of
-        {_, true} -> passed;
-        {#{failures := [#{class := fault} | _]}, false} -> failed;
-        {_, false} -> repeat(Failure, Tries - 1, Conf)
+    case {weir_kit_test_verdict:is_green([Result]), weir_kit_test_verdict:has_fault(Result)} of
+        {true, false} -> passed;
+        {false, true} -> failed;
+        {false, false} -> repeat(Failure, Tries - 1, Conf)
     end.
 
 mode(#{strict := true}) -> strict;

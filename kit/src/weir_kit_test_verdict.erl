@@ -5,14 +5,14 @@
 %% <li>A failure is a fault or luck: `weir_kit:fault/1' says which. A node that ends by itself is a fault.</li>
 %% <li>A case that failed by luck runs again by itself, twice at most. If it passes once, it has passed.</li>
 %% <li>A suite is broken if its init failed, or that of a group, or if it took too long. A broken suite runs again
-%% once, and its second result counts.</li>
+%% once, and its second result counts. If one of its cases found a fault, the suite does not run again.</li>
 %% <li>If more than one case in a hundred would need a second try, none is repeated, and the run fails. One case may
 %% always be repeated, so that a single suite can run.</li>
 %% </ul>
 %% All functions are pure.
 -module(weir_kit_test_verdict).
 
--export([result/4, broken/2, unlucky/2, too_many/2, failures/1, failure/2, with_tries/2, totals/1, is_green/1]).
+-export([result/4, broken/2, has_fault/1, unlucky/2, too_many/2, failures/1, failure/2, with_tries/2, totals/1, is_green/1]).
 -export_type([result/0, failure/0, tries/0, mode/0]).
 
 -type failure() :: #{suite := module(), group := atom(), name := atom(), class := fault | luck, reason := binary()}.
@@ -68,10 +68,15 @@ running(Events) ->
 
 text(Format, Arguments) -> unicode:characters_to_binary(io_lib:format(Format, Arguments)).
 
-%% @doc Returns the suites that run again: those that are broken by luck.
+%% @doc Returns the suites that run again: those that are broken by luck and found no fault.
 -spec broken([result()], mode()) -> [module()].
 broken(_Results, strict) -> [];
-broken(Results, repeat) -> [Suite || #{suite := Suite, broken := {luck, _}} <- Results].
+broken(Results, repeat) ->
+    [Suite || #{suite := Suite, broken := {luck, _}} = Result <- Results, not has_fault(Result)].
+
+%% @doc Returns whether a case of the suite found a fault, or the suite itself is broken by a fault.
+-spec has_fault(result()) -> boolean().
+has_fault(Result) -> [fault || #{class := fault} <- failures([Result])] =/= [].
 
 %% @doc Returns the cases that run again, none if there are too many.
 -spec unlucky([result()], mode()) -> [failure()].

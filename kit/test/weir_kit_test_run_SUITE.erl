@@ -45,7 +45,7 @@ a_fault_inside_of_another_reason_is_not_repeated(Config) ->
     [
         begin
             {red, [], Output} = run_case(Case, Config),
-            ?assertMatch({match, _}, re:run(Output, ["FAILED fixture_cases_SUITE:", atom_to_list(Case), " \\(a fault"])),
+            ?assertMatch({match, _}, re:run(Output, ["FAILED .*:", atom_to_list(Case), " \\(a fault\\)"])),
             ?assertEqual(1, runs(Case, Config))
         end
      || Case <- [loses_in_a_map, loses_in_text, raises_in_a_property]
@@ -60,6 +60,10 @@ the_end_of_a_node_is_a_fault(Config) ->
     {red, [], Output} = run_case(ends_its_node, Config),
     ?assertMatch({match, _}, re:run(Output, "node of the suite ended while it ran ends_its_node")),
     ?assertEqual(1, runs(ends_its_node, Config)).
+
+the_end_of_a_node_at_a_second_try_is_a_fault(Config) ->
+    {red, [#{"then" := "failed"}], _} = run_case(ends_its_node_at_the_second_try, Config),
+    ?assertEqual(2, runs(ends_its_node_at_the_second_try, Config)).
 
 a_skipped_case_is_counted(Config) ->
     {red, [], Output} = run_case(is_skipped, Config),
@@ -110,6 +114,7 @@ faults_are_not_repeated(_) ->
     ?assertEqual([], weir_kit_test_verdict:unlucky([Faults], repeat)),
     ?assertNot(weir_kit_test_verdict:is_green([Faults])),
     ?assertEqual([], weir_kit_test_verdict:broken([Result#{broken := {fault, <<>>}}], repeat)),
+    ?assertEqual([], weir_kit_test_verdict:broken([Faults#{broken := {luck, <<>>}}], repeat)),
     ?assertEqual([s], weir_kit_test_verdict:broken([Result#{broken := {luck, <<>>}}], repeat)).
 
 result(Ran, Unlucky) ->

@@ -36,4 +36,11 @@ ends_its_node(_) ->
     _ = fixture:count(ends_its_node),
     halt(3).
 
+ends_its_node_at_the_second_try(_) ->
+    case fixture:count(ends_its_node_at_the_second_try) of
+        1 -> error(first_try);
+        2 -> halt(0);
+        3 -> ok
+    end.
+
 is_skipped(_) -> {skip, "\"quoted\", and a line\nmore: ä"}.
