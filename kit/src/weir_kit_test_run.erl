@@ -48,7 +48,7 @@ main() ->
         red -> halt(1)
     catch
         error:{no_case, Suite, Case} ->
-            say("~s has no case ~s.~n", [Suite, Case]),
+            say("~ts has no case ~ts.~n", [Suite, Case]),
             halt(1)
     end.
 
@@ -109,7 +109,7 @@ repeat_suites(Results, Conf) ->
                 false ->
                     {Result, Tries};
                 true ->
-                    say("~s again, by itself: ", [Suite]),
+                    say("~ts again, by itself: ", [Suite]),
                     Second = run_suite(Suite, [[]], all, Conf),
                     say_result(Second),
                     {Second, [{weir_kit_test_verdict:failure(Suite, Broken), passed(Second)} | Tries]}
@@ -129,7 +129,7 @@ repeat(_Failure, 0, _Conf) ->
     failed;
 repeat(#{suite := Suite, group := Group, name := Case} = Failure, Tries, Conf) ->
     Paths = [Path || Path <- paths_of_case(Suite, Case), Group =:= none orelse lists:last([none | Path]) =:= Group],
-    say("~s:~s again, by itself: ", [Suite, Case]),
+    say("~ts:~ts again, by itself: ", [Suite, Case]),
     Result = run_suite(Suite, Paths, Case, Conf),
     say_result(Result),
     case {weir_kit_test_verdict:is_green([Result]), weir_kit_test_verdict:has_fault(Result)} of
@@ -240,14 +240,14 @@ report(Results, Tries, #{again := File} = Conf) ->
 
 say_result(#{suite := Suite, passed := Passed, skipped := Skipped, ms := Ms} = Result) ->
     Failures = weir_kit_test_verdict:failures([Result]),
-    say("~s: ~b passed~s~s, ~ts~n", [
+    say("~ts: ~b passed~s~s, ~ts~n", [
         Suite, Passed, [io_lib:format(", ~b FAILED", [length(Failures)]) || Failures =/= []],
         [io_lib:format(", ~b skipped", [Skipped]) || Skipped > 0], weir_kit_text:seconds(Ms * 1000)
     ]),
     lists:foreach(fun say_failure/1, Failures).
 
 say_failure(#{suite := Suite, name := Case, class := Class, reason := Reason}) ->
-    say("  FAILED ~s:~s~s~n    ~ts~n", [
+    say("  FAILED ~ts:~ts~s~n    ~ts~n", [
         Suite, Case, [" (a fault)" || Class =:= fault], string:slice(Reason, 0, ?SHOWN_CHARACTERS)
     ]).
 
@@ -256,7 +256,7 @@ say_slowest(Results) ->
     Slowest = lists:sublist(lists:reverse(lists:sort(Times)), ?SLOWEST),
     say("~nThe slowest suites: seconds, seconds of a processor, share of waiting~n", []),
     [
-        say("  ~-40s ~6.1f ~6.1f ~3b %~n", [Suite, Ms / 1000, Cpu / 1000, max(0, 100 - 100 * Cpu div max(1, Ms))])
+        say("  ~-40ts ~6.1f ~6.1f ~3b %~n", [Suite, Ms / 1000, Cpu / 1000, max(0, 100 - 100 * Cpu div max(1, Ms))])
      || {Ms, Cpu, Suite} <- Slowest
     ],
     {AllMs, AllCpu, _} = lists:unzip3(Times),
@@ -266,7 +266,7 @@ say_slowest(Results) ->
 
 say_try({#{suite := Suite, name := Case, reason := Reason}, How}) ->
     First = string:slice(Reason, 0, ?SHOWN_CHARACTERS),
-    say("AGAIN ~s:~s, ~s at a second try. First failure:~n    ~ts~n", [Suite, Case, How, First]).
+    say("AGAIN ~ts:~ts, ~s at a second try. First failure:~n    ~ts~n", [Suite, Case, How, First]).
 
 say(Format, Arguments) -> io:put_chars(unicode:characters_to_list(io_lib:format(Format, Arguments))).
 

@@ -63,7 +63,7 @@ running(Events) ->
     Ended = [{Group, Case} || {ended, Group, Case, _} <- Events],
     case [Case || {begun, Group, Case} <- Events, not lists:member({Group, Case}, Ended)] of
         [] -> "";
-        Cases -> io_lib:format(" while it ran ~w", [lists:last(Cases)])
+        Cases -> io_lib:format(" while it ran ~tw", [lists:last(Cases)])
     end.
 
 text(Format, Arguments) -> unicode:characters_to_binary(io_lib:format(Format, Arguments)).

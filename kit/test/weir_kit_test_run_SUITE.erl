@@ -27,6 +27,10 @@ a_case_has_three_tries(Config) ->
     ?assertEqual("1 passed, 0 failed", last_line(Output)),
     ?assertEqual(3, runs(passes_at_the_third_try, Config)).
 
+a_name_has_any_characters(Config) ->
+    {green, [_], Output} = run_case('größer →', Config),
+    ?assertMatch({match, _}, re:run(Output, "AGAIN fixture_cases_SUITE:größer →, passed", [unicode])).
+
 a_case_that_fails_three_times_fails_the_run(Config) ->
     {red, [#{"then" := "failed"}], Output} = run_case(never_passes, Config),
     ?assertEqual("0 passed, 1 failed", last_line(Output)),

@@ -11,6 +11,8 @@ fails_at_its_end(_) -> fixture:count(fails_at_its_end).
 
 passes_at_the_third_try(_) -> 3 = fixture:count(passes_at_the_third_try).
 
+'größer →'(_) -> 2 = fixture:count('größer →').
+
 never_passes(_) -> 0 = fixture:count(never_passes).
 
 loses(_) ->
