@@ -2,7 +2,8 @@
 %%
 %% Rules, for a run in which N cases ran:
 %% <ul>
-%% <li>A failure is a fault or luck: `weir_kit:fault/1' says which. A node that ends by itself is a fault.</li>
+%% <li>A failure is a fault or luck: `weir_kit:fault/1' says which. A node that ends by itself is a fault, and
+%% so is a suite without cases.</li>
 %% <li>A case that failed by luck runs again by itself, twice at most. If it passes once, it has passed.</li>
 %% <li>A suite is broken if its init failed, or that of a group, or if it took too long. A broken suite runs again
 %% once, and its second result counts. If one of its cases found a fault, the suite does not run again.</li>
@@ -53,10 +54,17 @@ result(Suite, Events, End, Ms) ->
 what_broke(Events, End) ->
     Configs = [{Class, text("~s failed: ~ts", [Name, Reason])} || {config_failed, Name, Class, Reason} <- Events],
     case {lists:keymember(done, 1, Events), End, Configs} of
-        {true, _, []} -> none;
+        {true, _, []} -> no_case(Events);
         {true, _, _} -> hd([Fault || {fault, _} = Fault <- Configs] ++ Configs);
         {false, killed, _} -> {luck, text("the suite took too long~s", [running(Events)])};
         {false, ended, _} -> {fault, text("the node of the suite ended~s", [running(Events)])}
+    end.
+
+%% A suite whose list of cases is empty, perhaps by mistake, would pass unseen among the others.
+no_case(Events) ->
+    case [Event || Event <- Events, element(1, Event) =/= begun, element(1, Event) =/= ended] of
+        [{done, 0, _}] -> {fault, <<"the suite ran no case">>};
+        _ -> none
     end.
 
 running(Events) ->

@@ -97,6 +97,10 @@ a_suite_whose_init_fails_twice_fails_the_run(Config) ->
     {red, [#{"case" := "init", "then" := "failed"}], _} = run(#{suites => [fixture_init_SUITE]}, Config),
     ?assertEqual(2, runs(init, Config)).
 
+a_suite_without_cases_is_a_fault(Config) ->
+    {red, _, Output} = run(#{suites => [fixture_empty_SUITE, fixture_groups_SUITE]}, Config),
+    ?assertMatch({match, _}, re:run(Output, "FAILED fixture_empty_SUITE:init \\(a fault\\)\n.*ran no case")).
+
 suites_run_side_by_side(Config) ->
     os:putenv("FIXTURE_FAILURES", "0"),
     {Colour, _, Output} = run(#{suites => [fixture_init_SUITE, fixture_groups_SUITE], jobs => 2}, Config),
