@@ -106,6 +106,16 @@ suites_run_side_by_side(Config) ->
     {Colour, _, Output} = run(#{suites => [fixture_init_SUITE, fixture_groups_SUITE], jobs => 2}, Config),
     ?assertEqual({green, "4 passed, 0 failed"}, {Colour, last_line(Output)}).
 
+%% The suite that does not exist ends the script where it takes the number.
+jobs_are_a_number_from_1(_) ->
+    Script = "CASE= SUITE=none JOBS=~s " ++ weir_kit:path("scripts/test") ++ " 2>&1",
+    [
+        ?assertMatch({match, _}, re:run(os:cmd(io_lib:format(Script, [Jobs])), Message))
+     || {Jobs, Message} <- [
+            {"0", "JOBS is a number"}, {"-1", "JOBS is a number"}, {"x", "JOBS is a number"}, {"1", "no suite none_SUITE"}
+        ]
+    ].
+
 %% ---------------------------------------------------------------- the verdict
 
 %% One case in a hundred may run again, and always one.
