@@ -49,6 +49,9 @@ main() ->
     catch
         error:{no_case, Suite, Case} ->
             say("~ts has no case ~ts.~n", [Suite, Case]),
+            halt(1);
+        error:{same_name, Suites} ->
+            [say("There are two suites ~ts, one of them in ~ts.~n", [Suite, Dir]) || {Suite, Dir} <- Suites],
             halt(1)
     end.
 
@@ -56,7 +59,9 @@ main() ->
 -spec run(options()) -> green | red.
 run(#{dirs := Dirs} = Options) ->
     Files = lists:append([filelib:wildcard(filename:join(Dir, "*_SUITE.beam")) || Dir <- Dirs]),
-    Folders = maps:from_list([{list_to_atom(filename:basename(F, ".beam")), filename:dirname(F)} || F <- Files]),
+    Suites = [{list_to_atom(filename:basename(File, ".beam")), filename:dirname(File)} || File <- Files],
+    Folders = maps:from_list(Suites),
+    Suites -- maps:to_list(Folders) =:= [] orelse error({same_name, Suites -- maps:to_list(Folders)}),
     Defaults = #{
         suites => lists:sort(maps:keys(Folders)), 'case' => all, paths => absolute(code:get_path()),
         jobs => erlang:system_info(schedulers_online) + 1, strict => false,

@@ -13,7 +13,8 @@
 %% All functions are pure.
 -module(weir_kit_test_verdict).
 
--export([result/4, broken/2, has_fault/1, unlucky/2, too_many/2, failures/1, failure/2, with_tries/2, totals/1, is_green/1]).
+-export([result/4, broken/2, has_fault/1, unlucky/2, too_many/2]).
+-export([failures/1, failure/2, with_tries/2, totals/1, is_green/1]).
 -export_type([result/0, failure/0, tries/0, mode/0]).
 
 -type failure() :: #{suite := module(), group := atom(), name := atom(), class := fault | luck, reason := binary()}.

@@ -101,6 +101,14 @@ a_suite_without_cases_is_a_fault(Config) ->
     {red, _, Output} = run(#{suites => [fixture_empty_SUITE, fixture_groups_SUITE]}, Config),
     ?assertMatch({match, _}, re:run(Output, "FAILED fixture_empty_SUITE:init \\(a fault\\)\n.*ran no case")).
 
+two_suites_have_two_names(Config) ->
+    Priv = proplists:get_value(priv_dir, Config),
+    Other = filename:join(folder(Config), "other"),
+    ok = filelib:ensure_path(Other),
+    Beam = "fixture_init_SUITE.beam",
+    {ok, _} = file:copy(filename:join(Priv, Beam), filename:join(Other, Beam)),
+    ?assertError({same_name, [{fixture_init_SUITE, _}]}, weir_kit_test_run:run(#{dirs => [Priv, Other]})).
+
 suites_run_side_by_side(Config) ->
     os:putenv("FIXTURE_FAILURES", "0"),
     {Colour, _, Output} = run(#{suites => [fixture_init_SUITE, fixture_groups_SUITE], jobs => 2}, Config),
@@ -112,7 +120,8 @@ jobs_are_a_number_from_1(_) ->
     [
         ?assertMatch({match, _}, re:run(os:cmd(io_lib:format(Script, [Jobs])), Message))
      || {Jobs, Message} <- [
-            {"0", "JOBS is a number"}, {"-1", "JOBS is a number"}, {"x", "JOBS is a number"}, {"1", "no suite none_SUITE"}
+            {"0", "JOBS is a number"}, {"-1", "JOBS is a number"}, {"x", "JOBS is a number"},
+            {"1", "no suite none_SUITE"}
         ]
     ].
 
