@@ -34,13 +34,19 @@
 -spec cases(module()) -> [atom()].
 cases(Suite) ->
     {ok, {Suite, [{abstract_code, {raw_abstract_v1, Forms}}]}} = beam_lib:chunks(code:which(Suite), [abstract_code]),
-    Functions = [{Name, Arity, Clauses} || {function, _, Name, Arity, Clauses} <- Forms],
+    Functions = [{Name, Arity, uses_of(Name, Clauses)} || {function, _, Name, Arity, Clauses} <- Forms],
     One = [{Name, Clauses} || {Name, 1, Clauses} <- Functions, not lists:member(Name, ?CALLBACKS)],
     {Cases, Others} = lists:partition(fun({_, Clauses}) -> takes_config(Clauses) end, One),
     ok = refuse(not_a_case, [Name || {Name, _} <- Others, not is_used({atom, Name}, Name, Functions)]),
     ok = refuse(case_is_called, [Name || {Name, _} <- Cases, is_used({call, Name}, Name, Functions)]),
     ok = refuse(info_function, [Name || {Name, 0, _} <- Functions, lists:keymember(Name, 1, Cases)]),
     [Name || {Name, _} <- Cases].
+
+%% The heads of these two functions have names of cases, which run nothing.
+uses_of(Name, Clauses) when Name =:= init_per_testcase; Name =:= end_per_testcase ->
+    [Body || {clause, _, _Arguments, _Guard, Body} <- Clauses];
+uses_of(_Name, Clauses) ->
+    Clauses.
 
 refuse(_Why, []) -> ok;
 refuse(Why, Names) -> error({Why, Names}).
