@@ -84,7 +84,9 @@ same(What, Expected, Actual) -> fault({What, #{expected => Expected, actual => A
 %% @doc Calls a function in a property. If the function meets a deadline of this module, returns true, and
 %% {@link holds/1} raises the error of the deadline. To PropEr that error would be a counterexample.
 %%
-%% The errors of deadlines are tuples that begin with `never', `still_alive' or `no_result'.
+%% The errors of deadlines are tuples that begin with `never', `still_alive' or `no_result'. The process that calls
+%% {@link holds/1} calls this function too. In another process, as below PropEr's `TRAPEXIT' and `TIMEOUT', the deadline
+%% would be lost, and the property would hold.
 -spec in_property(fun(() -> Result)) -> Result | true.
 in_property(Test) ->
     try
