@@ -7,7 +7,7 @@
 
 -export([cases/1, fault/1, none/2, same/3, in_property/1, holds/1, long/2]).
 -export([until/1, until_value/1, wait_ms/0, until_waiting/1]).
--export([run_task/1]).
+-export([run_task/1, is_late/0]).
 -export([kill/1, await_down/1, start/1, result/1, in_parallel/1, queue_len/1, take_messages/0, messages/0, quiet/1,
     loud/1]).
 -export([signal/2, path/1, compiled_script/2]).
@@ -34,13 +34,19 @@
 -spec cases(module()) -> [atom()].
 cases(Suite) ->
     {ok, {Suite, [{abstract_code, {raw_abstract_v1, Forms}}]}} = beam_lib:chunks(code:which(Suite), [abstract_code]),
-    Functions = [{Name, Arity, Clauses} || {function, _, Name, Arity, Clauses} <- Forms],
+    Functions = [{Name, Arity, uses_of(Name, Clauses)} || {function, _, Name, Arity, Clauses} <- Forms],
     One = [{Name, Clauses} || {Name, 1, Clauses} <- Functions, not lists:member(Name, ?CALLBACKS)],
     {Cases, Others} = lists:partition(fun({_, Clauses}) -> takes_config(Clauses) end, One),
     ok = refuse(not_a_case, [Name || {Name, _} <- Others, not is_used({atom, Name}, Name, Functions)]),
     ok = refuse(case_is_called, [Name || {Name, _} <- Cases, is_used({call, Name}, Name, Functions)]),
     ok = refuse(info_function, [Name || {Name, 0, _} <- Functions, lists:keymember(Name, 1, Cases)]),
     [Name || {Name, _} <- Cases].
+
+%% The heads of these two functions have names of cases, which run nothing.
+uses_of(Name, Clauses) when Name =:= init_per_testcase; Name =:= end_per_testcase ->
+    [Body || {clause, _, _Arguments, _Guard, Body} <- Clauses];
+uses_of(_Name, Clauses) ->
+    Clauses.
 
 refuse(_Why, []) -> ok;
 refuse(Why, Names) -> error({Why, Names}).
@@ -78,7 +84,9 @@ same(What, Expected, Actual) -> fault({What, #{expected => Expected, actual => A
 %% @doc Calls a function in a property. If a wait of this module times out in the function, returns true, and {@link
 %% holds/1} raises the error later. PropEr would take the error for a counterexample.
 %%
-%% The errors of such time-outs are tuples that begin with `never', `still_alive' or `no_result'.
+%% The errors of such time-outs are tuples that begin with `never', `still_alive' or `no_result'. The process that calls
+%% {@link holds/1} calls this function too. In another process, as below PropEr's `TRAPEXIT' and `TIMEOUT', the time-out
+%% would be lost, and the property would hold.
 -spec in_property(fun(() -> Result)) -> Result | true.
 in_property(Test) ->
     try
@@ -137,10 +145,19 @@ poll(Suffices, Ask, Begun) ->
         true ->
             Answer;
         false ->
-            Waited < ?WAIT_MS orelse error({never, Ask, Answer}),
+            Waited < ?WAIT_MS orelse late({never, Ask, Answer}),
             pause(min(Waited div 8, ?LONGEST_PAUSE_MS)),
             poll(Suffices, Ask, Begun)
     end.
+
+-spec late(Reason :: term()) -> no_return().
+late(Reason) ->
+    persistent_term:put({?MODULE, is_late}, true),
+    error(Reason).
+
+%% @private Returns whether a wait of this node has timed out. The hook of the tests asks for a reason that PropEr lost.
+-spec is_late() -> boolean().
+is_late() -> persistent_term:get({?MODULE, is_late}, false).
 
 pause(0) -> erlang:yield();
 pause(Ms) -> receive after Ms -> ok end.
@@ -176,7 +193,7 @@ await_down(Pid) ->
     receive
         {'DOWN', Monitor, process, Pid, Reason} -> Reason
     after ?WAIT_MS ->
-        error({still_alive, Pid, process_info(Pid, [status, current_stacktrace])})
+        late({still_alive, Pid, process_info(Pid, [status, current_stacktrace])})
     end.
 
 %% @doc Calls a function in a process of its own. {@link result/1} waits for its result.
@@ -194,7 +211,7 @@ result({Pid, Monitor}) ->
         {'DOWN', Monitor, process, Pid, {returned, Result}} -> Result;
         {'DOWN', Monitor, process, Pid, Reason} -> error({crashed, Reason})
     after ?WAIT_MS ->
-        error({no_result, process_info(Pid, [status, current_stacktrace, messages])})
+        late({no_result, process_info(Pid, [status, current_stacktrace, messages])})
     end.
 
 %% @doc Calls functions in processes of their own, all at once, and returns their results in order. If a function

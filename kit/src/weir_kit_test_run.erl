@@ -49,7 +49,10 @@ main() ->
         red -> halt(1)
     catch
         error:{no_case, Suite, Case} ->
-            say("~s has no case ~s.~n", [Suite, Case]),
+            say("~ts has no case ~ts.~n", [Suite, Case]),
+            halt(1);
+        error:{same_name, Suites} ->
+            [say("There are two suites ~ts, one of them in ~ts.~n", [Suite, Dir]) || {Suite, Dir} <- Suites],
             halt(1)
     end.
 
@@ -57,7 +60,9 @@ main() ->
 -spec run(options()) -> green | red.
 run(#{dirs := Dirs} = Options) ->
     Files = lists:append([filelib:wildcard(filename:join(Dir, "*_SUITE.beam")) || Dir <- Dirs]),
-    Folders = maps:from_list([{list_to_atom(filename:basename(F, ".beam")), filename:dirname(F)} || F <- Files]),
+    Suites = [{list_to_atom(filename:basename(File, ".beam")), filename:dirname(File)} || File <- Files],
+    Folders = maps:from_list(Suites),
+    Suites -- maps:to_list(Folders) =:= [] orelse error({same_name, Suites -- maps:to_list(Folders)}),
     Defaults = #{
         suites => lists:sort(maps:keys(Folders)), 'case' => all, paths => absolute(code:get_path()),
         jobs => erlang:system_info(schedulers_online) + 1, strict => false,
@@ -110,7 +115,7 @@ repeat_suites(Results, Conf) ->
                 false ->
                     {Result, Tries};
                 true ->
-                    say("~s again, by itself: ", [Suite]),
+                    say("~ts again, by itself: ", [Suite]),
                     Second = run_suite(Suite, [[]], all, Conf),
                     say_result(Second),
                     {Second, [{weir_kit_test_verdict:failure(Suite, Broken), passed(Second)} | Tries]}
@@ -130,13 +135,13 @@ repeat(_Failure, 0, _Conf) ->
     failed;
 repeat(#{suite := Suite, group := Group, name := Case} = Failure, Tries, Conf) ->
     Paths = [Path || Path <- paths_of_case(Suite, Case), Group =:= none orelse lists:last([none | Path]) =:= Group],
-    say("~s:~s again, by itself: ", [Suite, Case]),
+    say("~ts:~ts again, by itself: ", [Suite, Case]),
     Result = run_suite(Suite, Paths, Case, Conf),
     say_result(Result),
-    case {Result, weir_kit_test_verdict:is_green([Result])} of
-        {_, true} -> passed;
-        {#{failures := [#{class := fault} | _]}, false} -> failed;
-        {_, false} -> repeat(Failure, Tries - 1, Conf)
+    case {weir_kit_test_verdict:is_green([Result]), weir_kit_test_verdict:has_fault(Result)} of
+        {true, false} -> passed;
+        {false, true} -> failed;
+        {false, false} -> repeat(Failure, Tries - 1, Conf)
     end.
 
 mode(#{strict := true}) -> strict;
@@ -241,14 +246,14 @@ report(Results, Tries, #{again := File} = Conf) ->
 
 say_result(#{suite := Suite, passed := Passed, skipped := Skipped, ms := Ms} = Result) ->
     Failures = weir_kit_test_verdict:failures([Result]),
-    say("~s: ~b passed~s~s, ~ts~n", [
+    say("~ts: ~b passed~s~s, ~ts~n", [
         Suite, Passed, [io_lib:format(", ~b FAILED", [length(Failures)]) || Failures =/= []],
         [io_lib:format(", ~b skipped", [Skipped]) || Skipped > 0], weir_kit_text:seconds(Ms * 1000)
     ]),
     lists:foreach(fun say_failure/1, Failures).
 
 say_failure(#{suite := Suite, name := Case, class := Class, reason := Reason}) ->
-    say("  FAILED ~s:~s~s~n    ~ts~n", [
+    say("  FAILED ~ts:~ts~s~n    ~ts~n", [
         Suite, Case, [" (a fault)" || Class =:= fault], string:slice(Reason, 0, ?SHOWN_CHARACTERS)
     ]).
 
@@ -257,7 +262,7 @@ say_slowest(Results) ->
     Slowest = lists:sublist(lists:reverse(lists:sort(Times)), ?SLOWEST),
     say("~nThe slowest suites: seconds, seconds of a processor, share of waiting~n", []),
     [
-        say("  ~-40s ~6.1f ~6.1f ~3b %~n", [Suite, Ms / 1000, Cpu / 1000, max(0, 100 - 100 * Cpu div max(1, Ms))])
+        say("  ~-40ts ~6.1f ~6.1f ~3b %~n", [Suite, Ms / 1000, Cpu / 1000, max(0, 100 - 100 * Cpu div max(1, Ms))])
      || {Ms, Cpu, Suite} <- Slowest
     ],
     {AllMs, AllCpu, _} = lists:unzip3(Times),
@@ -267,7 +272,7 @@ say_slowest(Results) ->
 
 say_try({#{suite := Suite, name := Case, reason := Reason}, How}) ->
     First = string:slice(Reason, 0, ?SHOWN_CHARACTERS),
-    say("AGAIN ~s:~s, ~s at a second try. First failure:~n    ~ts~n", [Suite, Case, How, First]).
+    say("AGAIN ~ts:~ts, ~s at a second try. First failure:~n    ~ts~n", [Suite, Case, How, First]).
 
 say(Format, Arguments) -> io:put_chars(unicode:characters_to_list(io_lib:format(Format, Arguments))).
 

@@ -2,19 +2,20 @@
 %%
 %% Rules, for a run in which N cases ran:
 %% <ul>
-%% <li>A failure is a fault if `weir_kit:fault/1' raised it, or if the node of the suite ended by itself. Each other
-%% failure is luck.</li>
+%% <li>A failure is a fault if `weir_kit:fault/1' raised it, if the node of the suite ended by itself, or if the suite
+%% has no cases. Each other failure is luck.</li>
 %% <li>A case that failed by luck runs again alone, at most twice. If a repeated run passes, the case counts as
 %% passed.</li>
 %% <li>A suite is broken if its init or the init of a group failed, or if the suite took too long. A suite that is
-%% broken by luck runs again once, and its second result counts.</li>
+%% broken by luck runs again once, and its second result counts. A suite with a fault does not run again.</li>
 %% <li>If more than one case in a hundred failed by luck, no case runs again, and the run fails. A single such case
 %% always runs again, however few cases ran.</li>
 %% </ul>
 %% All functions are pure.
 -module(weir_kit_test_verdict).
 
--export([result/4, broken/2, unlucky/2, too_many/2, failures/1, failure/2, with_tries/2, totals/1, is_green/1]).
+-export([result/4, broken/2, has_fault/1, unlucky/2, too_many/2]).
+-export([failures/1, failure/2, with_tries/2, totals/1, is_green/1]).
 -export_type([result/0, failure/0, tries/0, mode/0]).
 
 -type failure() :: #{suite := module(), group := atom(), name := atom(), class := fault | luck, reason := binary()}.
@@ -55,25 +56,37 @@ result(Suite, Events, End, Ms) ->
 what_broke(Events, End) ->
     Configs = [{Class, text("~s failed: ~ts", [Name, Reason])} || {config_failed, Name, Class, Reason} <- Events],
     case {lists:keymember(done, 1, Events), End, Configs} of
-        {true, _, []} -> none;
+        {true, _, []} -> no_case(Events);
         {true, _, _} -> hd([Fault || {fault, _} = Fault <- Configs] ++ Configs);
         {false, killed, _} -> {luck, text("the suite took too long~s", [running(Events)])};
         {false, ended, _} -> {fault, text("the node of the suite ended~s", [running(Events)])}
+    end.
+
+%% A suite whose list of cases is empty, perhaps by mistake, would pass unseen among the others.
+no_case(Events) ->
+    case [Event || Event <- Events, element(1, Event) =/= begun, element(1, Event) =/= ended] of
+        [{done, 0, _}] -> {fault, <<"the suite ran no case">>};
+        _ -> none
     end.
 
 running(Events) ->
     Ended = [{Group, Case} || {ended, Group, Case, _} <- Events],
     case [Case || {begun, Group, Case} <- Events, not lists:member({Group, Case}, Ended)] of
         [] -> "";
-        Cases -> io_lib:format(" while it ran ~w", [lists:last(Cases)])
+        Cases -> io_lib:format(" while it ran ~tw", [lists:last(Cases)])
     end.
 
 text(Format, Arguments) -> unicode:characters_to_binary(io_lib:format(Format, Arguments)).
 
-%% @doc Returns the suites that are broken by luck, which run again. In strict mode, returns none.
+%% @doc Returns the suites that are broken by luck and found no fault, which run again. In strict mode, returns none.
 -spec broken([result()], mode()) -> [module()].
 broken(_Results, strict) -> [];
-broken(Results, repeat) -> [Suite || #{suite := Suite, broken := {luck, _}} <- Results].
+broken(Results, repeat) ->
+    [Suite || #{suite := Suite, broken := {luck, _}} = Result <- Results, not has_fault(Result)].
+
+%% @doc Returns whether a case of the suite found a fault, or the suite itself is broken by a fault.
+-spec has_fault(result()) -> boolean().
+has_fault(Result) -> [fault || #{class := fault} <- failures([Result])] =/= [].
 
 %% @doc Returns the cases that failed by luck, which run again. In strict mode, or if there are too many, returns none.
 -spec unlucky([result()], mode()) -> [failure()].

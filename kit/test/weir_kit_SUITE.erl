@@ -65,6 +65,22 @@ faults(_) ->
     ok = weir_kit:holds(true),
     ?assertError({weir_fault, {counterexample, [x]}}, weir_kit:holds([x])).
 
+%% The name in a head of init_per_testcase makes no helper of a case whose argument has a wrong name.
+a_case_with_a_wrong_argument_is_refused(Config) ->
+    Dir = proplists:get_value(priv_dir, Config),
+    true = code:add_path(Dir),
+    Start = "init_per_testcase(mistaken, Config) -> Config;\ninit_per_testcase(_, Config) -> Config.\n",
+    ?assertEqual([one], cases_of("kit_cases_a", Start ++ "one(_) -> ok.\n", Dir)),
+    Mistaken = Start ++ "one(_) -> ok.\nmistaken(Conf) -> Conf.\n",
+    ?assertError({not_a_case, [mistaken]}, cases_of("kit_cases_b", Mistaken, Dir)),
+    true = code:del_path(Dir).
+
+cases_of(Name, Text, Dir) ->
+    File = filename:join(Dir, Name ++ ".erl"),
+    ok = file:write_file(File, ["-module(", Name, ").\n-compile(export_all).\n", Text]),
+    {ok, Suite} = compile:file(File, [debug_info, {outdir, Dir}]),
+    weir_kit:cases(Suite).
+
 %% ---------------------------------------------------------------- crowds
 
 crowd(_) ->

@@ -27,6 +27,10 @@ a_case_has_three_tries(Config) ->
     ?assertEqual("1 passed, 0 failed", last_line(Output)),
     ?assertEqual(3, runs(passes_at_the_third_try, Config)).
 
+a_name_has_any_characters(Config) ->
+    {green, [_], Output} = run_case('größer →', Config),
+    ?assertMatch({match, _}, re:run(Output, "AGAIN fixture_cases_SUITE:größer →, passed", [unicode])).
+
 a_case_that_fails_three_times_fails_the_run(Config) ->
     {red, [#{"then" := "failed"}], Output} = run_case(never_passes, Config),
     ?assertEqual("0 passed, 1 failed", last_line(Output)),
@@ -41,6 +45,16 @@ a_fault_is_not_repeated(Config) ->
     ?assertMatch({match, _}, re:run(Output, "FAILED fixture_cases_SUITE:loses \\(a fault\\).*lost", [dotall])),
     ?assertEqual(1, runs(loses, Config)).
 
+a_fault_inside_of_another_reason_is_not_repeated(Config) ->
+    [
+        begin
+            {red, [], Output} = run_case(Case, Config),
+            ?assertMatch({match, _}, re:run(Output, ["FAILED .*:", atom_to_list(Case), " \\(a fault\\)"])),
+            ?assertEqual(1, runs(Case, Config))
+        end
+     || Case <- [loses_in_a_map, loses_in_text, raises_in_a_property]
+    ].
+
 a_leak_that_end_per_testcase_finds_is_a_fault(Config) ->
     {red, [], Output} = run_case(fails_at_its_end, Config),
     ?assertMatch({match, _}, re:run(Output, "fails_at_its_end \\(a fault\\).*leaked", [dotall])),
@@ -50,6 +64,10 @@ the_end_of_a_node_is_a_fault(Config) ->
     {red, [], Output} = run_case(ends_its_node, Config),
     ?assertMatch({match, _}, re:run(Output, "node of the suite ended while it ran ends_its_node")),
     ?assertEqual(1, runs(ends_its_node, Config)).
+
+the_end_of_a_node_at_a_second_try_is_a_fault(Config) ->
+    {red, [#{"then" := "failed"}], _} = run_case(ends_its_node_at_the_second_try, Config),
+    ?assertEqual(2, runs(ends_its_node_at_the_second_try, Config)).
 
 a_skipped_case_is_counted(Config) ->
     {red, [], Output} = run_case(is_skipped, Config),
@@ -79,10 +97,33 @@ a_suite_whose_init_fails_twice_fails_the_run(Config) ->
     {red, [#{"case" := "init", "then" := "failed"}], _} = run(#{suites => [fixture_init_SUITE]}, Config),
     ?assertEqual(2, runs(init, Config)).
 
+a_suite_without_cases_is_a_fault(Config) ->
+    {red, _, Output} = run(#{suites => [fixture_empty_SUITE, fixture_groups_SUITE]}, Config),
+    ?assertMatch({match, _}, re:run(Output, "FAILED fixture_empty_SUITE:init \\(a fault\\)\n.*ran no case")).
+
+two_suites_have_two_names(Config) ->
+    Priv = proplists:get_value(priv_dir, Config),
+    Other = filename:join(folder(Config), "other"),
+    ok = filelib:ensure_path(Other),
+    Beam = "fixture_init_SUITE.beam",
+    {ok, _} = file:copy(filename:join(Priv, Beam), filename:join(Other, Beam)),
+    ?assertError({same_name, [{fixture_init_SUITE, _}]}, weir_kit_test_run:run(#{dirs => [Priv, Other]})).
+
 suites_run_side_by_side(Config) ->
     os:putenv("FIXTURE_FAILURES", "0"),
     {Colour, _, Output} = run(#{suites => [fixture_init_SUITE, fixture_groups_SUITE], jobs => 2}, Config),
     ?assertEqual({green, "4 passed, 0 failed"}, {Colour, last_line(Output)}).
+
+%% The suite that does not exist ends the script where it takes the number.
+jobs_are_a_number_from_1(_) ->
+    Script = "CASE= SUITE=none JOBS=~s " ++ weir_kit:path("scripts/test") ++ " 2>&1",
+    [
+        ?assertMatch({match, _}, re:run(os:cmd(io_lib:format(Script, [Jobs])), Message))
+     || {Jobs, Message} <- [
+            {"0", "JOBS is a number"}, {"-1", "JOBS is a number"}, {"x", "JOBS is a number"},
+            {"1", "no suite none_SUITE"}
+        ]
+    ].
 
 %% ---------------------------------------------------------------- the verdict
 
@@ -100,6 +141,7 @@ faults_are_not_repeated(_) ->
     ?assertEqual([], weir_kit_test_verdict:unlucky([Faults], repeat)),
     ?assertNot(weir_kit_test_verdict:is_green([Faults])),
     ?assertEqual([], weir_kit_test_verdict:broken([Result#{broken := {fault, <<>>}}], repeat)),
+    ?assertEqual([], weir_kit_test_verdict:broken([Faults#{broken := {luck, <<>>}}], repeat)),
     ?assertEqual([s], weir_kit_test_verdict:broken([Result#{broken := {luck, <<>>}}], repeat)).
 
 result(Ran, Unlucky) ->
