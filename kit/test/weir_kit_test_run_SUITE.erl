@@ -5,7 +5,9 @@
 
 -compile([export_all, nowarn_export_all]).
 
-all() -> weir_kit:cases(?MODULE).
+all() -> [{group, side_by_side}].
+
+groups() -> [{side_by_side, [parallel], weir_kit:cases(?MODULE)}].
 
 init_per_suite(Config) ->
     Dir = proplists:get_value(priv_dir, Config),
@@ -88,12 +90,12 @@ one_case_runs_in_all_its_groups(Config) ->
 %% ---------------------------------------------------------------- suites
 
 a_suite_whose_init_fails_once_runs_again(Config) ->
-    os:putenv("FIXTURE_FAILURES", "1"),
+    ok = init_fails(1, Config),
     {green, [#{"case" := "init", "then" := "passed"}], Output} = run(#{suites => [fixture_init_SUITE]}, Config),
     ?assertEqual("2 passed, 0 failed", last_line(Output)).
 
 a_suite_whose_init_fails_twice_fails_the_run(Config) ->
-    os:putenv("FIXTURE_FAILURES", "2"),
+    ok = init_fails(2, Config),
     {red, [#{"case" := "init", "then" := "failed"}], _} = run(#{suites => [fixture_init_SUITE]}, Config),
     ?assertEqual(2, runs(init, Config)).
 
@@ -110,7 +112,7 @@ two_suites_have_two_names(Config) ->
     ?assertError({same_name, [{fixture_init_SUITE, _}]}, weir_kit_test_run:run(#{dirs => [Priv, Other]})).
 
 suites_run_side_by_side(Config) ->
-    os:putenv("FIXTURE_FAILURES", "0"),
+    ok = init_fails(0, Config),
     {Colour, _, Output} = run(#{suites => [fixture_init_SUITE, fixture_groups_SUITE], jobs => 2}, Config),
     ?assertEqual({green, "4 passed, 0 failed"}, {Colour, last_line(Output)}).
 
@@ -158,17 +160,42 @@ run_case(Case, Options, Config) -> run(Options#{suites => [fixture_cases_SUITE],
 run(Options, Config) ->
     Priv = proplists:get_value(priv_dir, Config),
     Dir = folder(Config),
-    ok = filelib:ensure_path(Dir),
-    os:putenv("FIXTURE_DIR", Dir),
     Again = filename:join(Dir, "again.jsonl"),
-    ct:capture_start(),
-    Colour =
-        try
-            weir_kit_test_run:run(Options#{dirs => [Priv], logs => filename:join(Dir, "logs"), again => Again})
-        after
-            ct:capture_stop()
-        end,
-    {Colour, json(Again), unicode:characters_to_list(lists:append(ct:capture_get([])))}.
+    All = Options#{dirs => [Priv], logs => filename:join(Dir, "logs"), again => Again},
+    Me = self(),
+    Screen = spawn_link(fun() -> screen(Me, []) end),
+    Run = weir_kit:start(fun() ->
+        true = group_leader(Screen, self()),
+        weir_kit_test_run:run(All)
+    end),
+    Colour = returned(Run),
+    Screen ! read,
+    receive
+        {Screen, Output} -> {Colour, json(Again), Output}
+    end.
+
+%% Returns the result of a task, which may take longer than a wait. Raises the error of the task.
+returned({Pid, Monitor}) ->
+    receive
+        {'DOWN', Monitor, process, Pid, {returned, Colour}} -> Colour;
+        {'DOWN', Monitor, process, Pid, {Reason, Stack}} -> erlang:raise(error, Reason, Stack)
+    end.
+
+%% A group leader that collects the output for its owner.
+screen(Owner, Text) ->
+    receive
+        {io_request, From, Ref, {put_chars, unicode, Characters}} ->
+            From ! {io_reply, Ref, ok},
+            screen(Owner, [Text, Characters]);
+        read ->
+            Owner ! {self(), unicode:characters_to_list(Text)}
+    end.
+
+%% Lets the init of fixture_init_SUITE fail N times, from 0 to 2.
+init_fails(N, Config) ->
+    File = counted(init, Config),
+    ok = filelib:ensure_dir(File),
+    file:write_file(File, lists:duplicate(2 - N, $x)).
 
 json(File) ->
     Print = "import json,sys\nfor l in open(sys.argv[1], encoding='utf-8'):\n"
@@ -182,7 +209,10 @@ pair(Line) ->
 
 last_line(Output) -> lists:last(string:lexemes(Output, "\n")).
 
-runs(Name, Config) -> filelib:file_size(filename:join(folder(Config), Name)).
+runs(Name, Config) -> filelib:file_size(counted(Name, Config)).
+
+%% The file in which fixture:count/1 counts.
+counted(Name, Config) -> filename:join([folder(Config), "logs", Name]).
 
 %% Each case has a folder of its own.
 folder(Conf) -> filename:join(proplists:get_value(priv_dir, Conf), proplists:get_value(case_name, Conf)).
