@@ -74,7 +74,7 @@ run(#{dirs := Dirs} = Options) ->
     Results = weir_kit_test_verdict:with_tries(First, CaseTries),
     report(Results, Tries ++ CaseTries, Conf).
 
-absolute(Paths) -> [filename:absname(Path) || Path <- Paths, filename:pathtype(Path) =:= absolute orelse Path =/= "."].
+absolute(Paths) -> [filename:absname(Path) || Path <- Paths, Path =/= "."].
 
 %% ---------------------------------------------------------------- the first try
 
@@ -84,6 +84,7 @@ side_by_side(#{suites := Suites, jobs := Jobs} = Conf) ->
     collect(length(Suites), Later, [], Conf).
 
 start(Suite, #{'case' := Case} = Conf) ->
+    %% The caller meets the error of an unknown case.
     Paths = paths_of_case(Suite, Case),
     Me = self(),
     _ = spawn_link(fun() -> Me ! {ran, run_suite(Suite, Paths, Case, Conf)} end),
@@ -107,7 +108,7 @@ start_next([Suite | Later], Conf) ->
 
 %% ---------------------------------------------------------------- second tries
 
-repeat_suites(Results, Conf) ->
+repeat_suites(Results, #{'case' := Case} = Conf) ->
     Again = weir_kit_test_verdict:broken(Results, mode(Conf)),
     lists:mapfoldl(
         fun(#{suite := Suite, broken := Broken} = Result, Tries) ->
@@ -116,7 +117,7 @@ repeat_suites(Results, Conf) ->
                     {Result, Tries};
                 true ->
                     say("~ts again, by itself: ", [Suite]),
-                    Second = run_suite(Suite, [[]], all, Conf),
+                    Second = run_suite(Suite, paths_of_case(Suite, Case), Case, Conf),
                     say_result(Second),
                     {Second, [{weir_kit_test_verdict:failure(Suite, Broken), passed(Second)} | Tries]}
             end
