@@ -225,7 +225,7 @@ a_check_that_hangs_is_killed_while_the_timer_server_is_suspended(_Config) ->
             {checks, Checker, Worker} ->
                 ?assertMatch(killed, killed(Checker)),
                 _ = await_down(Worker),
-                until(fun() -> is_whole(1) andalso {ok, [{1, Worker}]} =/= weir_pool:workers(p) end),
+                until(fun() -> is_whole(1) end),
                 ?assertMatch(#{check_failures := 1}, info())
         after weir_kit:wait_ms() -> error(no_check)
         end
@@ -403,36 +403,34 @@ answered_until_down({Pid, _} = Task, Answered) ->
         false -> Answered
     end.
 
-%% A search of the mailbox takes a reduction for each message.
 a_start_does_not_search_the_mailbox_of_its_caller(_Config) ->
+    searches_no_mailbox(fun() -> ok = weir_pool:start(p, pool(2)) end).
+
+a_linked_start_does_not_search_the_mailbox_of_its_caller(_Config) ->
+    searches_no_mailbox(fun() ->
+        {ok, Manager} = weir_pool:start_link(p, pool(2)),
+        true = unlink(Manager)
+    end).
+
+a_start_that_fails_does_not_search_the_mailbox_of_its_caller(_Config) ->
+    Script = fun
+        (1) -> start;
+        (2) -> {error, refused}
+    end,
+    searches_no_mailbox(fun() -> {error, {start_failed, 2, refused}} = weir_pool:start(p, slot_script(2, Script)) end).
+
+%% A search of the mailbox takes a reduction or more for each message.
+searches_no_mailbox(Start) ->
     Messages = 1_000_000,
-    Starts = [
-        {succeeds, fun() -> ok = weir_pool:start(p, pool(2)) end},
-        {fails, fun() ->
-            {error, {start_failed, 2, _}} = weir_pool:start(p, slot_script(2, fun
-                (1) -> start;
-                (2) -> {error, refused}
-            end))
-        end},
-        {is_linked, fun() ->
-            {ok, Manager} = weir_pool:start_link(p, pool(2)),
-            true = unlink(Manager)
-        end}
-    ],
-    Searches = [
-        {How, Reductions}
-     || {How, Start} <- Starts,
-        Reductions <- [reductions_of(Start, Messages) - reductions_of(Start, 0)],
-        Reductions > Messages div 4
-    ],
-    weir_kit:none(searches, Searches).
+    Reductions = reductions_of(Start, Messages) - reductions_of(Start, 0),
+    weir_kit:none(searches, [{reductions, Reductions} || Reductions > Messages div 4]).
 
 %% The messages are outside the heap, so that no garbage collection visits them.
 reductions_of(Fun, Messages) ->
     {Pid, Monitor} = spawn_opt(
         fun() ->
             lists:foreach(fun(_) -> self() ! message end, lists:seq(1, Messages)),
-            %% Starting the pool also collects garbage, of which this process has none now.
+            %% Collecting garbage takes reductions too.
             true = erlang:garbage_collect(),
             {reductions, Before} = process_info(self(), reductions),
             _ = Fun(),
@@ -447,7 +445,7 @@ reductions_of(Fun, Messages) ->
 %% ---------------------------------------------------------------- waiters that are not scheduled
 
 %% The queue measures time by messages to itself while claims wait. When each suspended waiter held the worker for five
-%% ticks, the queue handled 121 messages before the next waiter got the worker.
+%% ticks, the queue handled 121 messages before the next waiter got the worker. With one tick for each, 41.
 suspended_waiters_do_not_delay_the_next(_Config) ->
     ok = weir_pool:start(p, pool(1)),
     [Ticket] = hold(1),
@@ -469,7 +467,7 @@ suspended_waiters_do_not_delay_the_next(_Config) ->
      || Waiter <- Suspended
     ],
     ok = weir_pool:stop(p),
-    weir_kit:none(late, [Handled || Handled > 40]).
+    weir_kit:none(late, [{handled, Handled} || Handled >= 20]).
 
 %% Starts the Nth waiter. Returns when it is in the queue.
 wait_next(N) ->
