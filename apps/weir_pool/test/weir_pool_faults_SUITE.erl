@@ -422,8 +422,10 @@ a_start_that_fails_does_not_search_the_mailbox_of_its_caller(_Config) ->
 %% A search of the mailbox takes a reduction or more for each message.
 searches_no_mailbox(Start) ->
     Messages = 1_000_000,
-    Reductions = reductions_of(Start, Messages) - reductions_of(Start, 0),
-    weir_kit:none(searches, [{reductions, Reductions} || Reductions > Messages div 4]).
+    %% The first start loads modules, for which the code server's client searches the mailbox.
+    Without = reductions_of(Start, 0),
+    With = reductions_of(Start, Messages),
+    weir_kit:none(searches, [{reductions, Without, With} || With - Without > Messages div 4]).
 
 %% The messages are outside the heap, so that no garbage collection visits them.
 reductions_of(Fun, Messages) ->
