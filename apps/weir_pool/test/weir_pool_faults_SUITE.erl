@@ -541,8 +541,8 @@ checkin_of_a_replaced_worker_says_worker_down(_Config) ->
 
 %% ---------------------------------------------------------------- calls of other pools
 
-%% The manager of a pool with one call polls it, while another pool has 10,000 calls under way. When the manager read the
-%% calls of all pools, three polls took 1,000 reductions without these calls, and 111,000 with them.
+%% The manager of a pool with one call polls it, while another pool has 10,000 calls under way. When the manager read
+%% the calls of all pools, three polls took 1,000 reductions without these calls, and 111,000 with them.
 a_manager_does_not_read_the_calls_of_other_pools(_Config) ->
     ok = weir_pool:start(p, pool(2, #{strategy => least_loaded})),
     ok = weir_pool:start(busy, pool(2, #{strategy => least_loaded})),
