@@ -27,7 +27,15 @@
 %% Milliseconds of a time-out. The server has nothing to do by then. The cases wait for a thousand of them.
 -define(TIME_OUT, 5).
 
-all() -> weir_kit:cases(?MODULE).
+%% Cases that wait most of the time, and that log nothing.
+-define(SIDE_BY_SIDE, [
+    supervisor_shuts_down, timeout_behind_drained, timeout_actions, timeout_and_requests_only,
+    timeout_and_late_requests, timeout_of_nothing, hibernation, hibernation_after
+]).
+
+all() -> [{group, side_by_side} | weir_kit:cases(?MODULE) -- ?SIDE_BY_SIDE].
+
+groups() -> [{side_by_side, [parallel], ?SIDE_BY_SIDE}].
 
 init_per_suite(Config) -> weir_server_same:silence(Config).
 
