@@ -1,5 +1,5 @@
-%% OTP's release handler upgrades and downgrades a node with the .appup of each application, while users call every part.
-%% No request fails, nothing is lost, and no process runs the old code afterwards.
+%% OTP's release handler upgrades and downgrades a node with the .appup of each application. Meanwhile users call every
+%% part. No request fails, nothing is lost, and no process runs the old code afterwards.
 %%
 %% weir_upgrade_idle_SUITE changes a node whose processes wait. weir_upgrade_releases makes the versions.
 -module(weir_upgrade_SUITE).
