@@ -1,5 +1,5 @@
-%% The screen of `weir top' in a terminal, and of weir_watch:top/0 in a shell. Both show a node that has nothing of Weir,
-%% and leave nothing on that node, however they end. weir_watch_screen_SUITE has the contents of the screen.
+%% The screen of `weir top' in a terminal, and of weir_watch:top/0 in a shell. Both show a node that has nothing of
+%% Weir, and leave nothing on that node, however they end. weir_watch_screen_SUITE has the contents of the screen.
 -module(weir_watch_terminal_SUITE).
 
 -include_lib("common_test/include/ct.hrl").
