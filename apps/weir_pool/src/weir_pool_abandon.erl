@@ -8,9 +8,9 @@
 %% time between two polls is therefore never monitored. The death of a holder that keeps its claim longer is known at
 %% once. A holder that needs long to die keeps its claim until then, and delays only the requests for this worker.
 %%
-%% A claimer disowns its claim (weir_pool_word) when the worker is likely to be busy or broken, and notifies the manager,
-%% which revokes the claim. If the claimer is killed before it notifies, or is not scheduled, the manager finds the
-%% disowned word at two polls, and renews the worker, which may be broken.
+%% A claimer disowns its claim (weir_pool_word) when the worker is likely to be busy or broken, and notifies the
+%% manager, which revokes the claim. If the claimer is killed before it notifies, or is not scheduled, the manager finds
+%% the disowned word at two polls, and renews the worker, which may be broken.
 %% @private
 -module(weir_pool_abandon).
 

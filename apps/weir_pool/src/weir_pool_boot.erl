@@ -1,8 +1,8 @@
 %% @doc Starting, stopping and draining a pool, from the process that asks for it.
 %%
 %% The manager of a pool runs before the pool is open, so a worker that starts slowly does not delay the supervisor of
-%% all pools. The starter waits until the pool is open. If the start fails, the manager ends by itself; the starter waits
-%% for that, too, and the name is free afterwards.
+%% all pools. The starter waits until the pool is open. If the start fails, the manager ends by itself; the starter
+%% waits for that, too, and the name is free afterwards.
 %%
 %% If the starter dies, a pool of start/2 goes on starting without it, and a pool of start_link/2, whose manager is the
 %% starter's child, stops. If the caller of drain/2 dies, the drain goes on to its end, because a pool that is drained

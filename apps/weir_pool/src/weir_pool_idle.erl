@@ -1,8 +1,8 @@
 %% @doc The question whether a process has handled everything that was sent to it, asked without waiting.
 %%
-%% The question is a system message that asks for statistics. Every OTP behaviour answers it in the order of its mailbox,
-%% so the answer means that everything sent before was handled. A process that is no OTP behaviour does not answer, and
-%% counts as busy. A dead process does not answer either; a monitor tells.
+%% The question is a system message that asks for statistics. Every OTP behaviour answers it in the order of its
+%% mailbox, so the answer means that everything sent before was handled. A process that is no OTP behaviour does not
+%% answer, and counts as busy. A dead process does not answer either; a monitor tells.
 %% @private
 -module(weir_pool_idle).
 

@@ -24,9 +24,9 @@
 %% (weir_pool_abandon), and at once when the queue says that a request has waited for long. It does not poll an idle
 %% pool: if a tick finds no claim and no request, it sets the mode of the signals to `?UNWATCHED'; if the mode is still
 %% the same at the next tick, that was the last tick. The first claim that reads this mode changes it and notifies the
-%% manager. The second tick is for a claimer that reads the mode before it changes, and claims afterwards. A claimer that
-%% is not scheduled for a second at this point, and is killed while it holds the worker, is found when the pool is used
-%% again.
+%% manager. The second tick is for a claimer that reads the mode before it changes, and claims afterwards. A claimer
+%% that is not scheduled for a second at this point, and is killed while it holds the worker, is found when the pool is
+%% used again.
 %%
 %% == Limits of the node ==
 %%
@@ -324,8 +324,9 @@ started(Ended, _Slot, Worker, _IsRestart, State) when Ended =:= killed; Ended =:
 started(retired, _Slot, _Worker, _IsRestart, State) ->
     {noreply, State}.
 
-start_failed(Role, Slot, Reason, #state{pool = Pool, phase = Phase, failed_in_a_row = InARow, opener = Opener} = State) ->
+start_failed(Role, Slot, Reason, #state{pool = Pool, phase = Phase, opener = Opener} = State) ->
     #pool{name = Name, size = Size} = Pool,
+    #state{failed_in_a_row = InARow} = State,
     ok = weir_pool_terms:count(Pool, ?START_FAILURES),
     ok = weir_pool_registry:start_error(Name, {Slot, Reason}),
     Failed = State#state{failed_in_a_row = InARow + 1},
@@ -468,8 +469,8 @@ close(#state{pool = #pool{name = Name, queue = Queue}}) ->
     ok = weir_pool_terms:close(Name),
     weir_pool_queue:closed(Queue).
 
-%% Stops all supervisors at the same time, so a pool needs as long as its slowest worker. Drops all other messages, which
-%% a selective receive would search again and again.
+%% Stops all supervisors at the same time, so a pool needs as long as its slowest worker. Drops all other messages,
+%% which a selective receive would search again and again.
 stop_sups(Sups, #conf{shutdown = Shutdown}) ->
     lists:foreach(fun(Sup) -> exit(Sup, shutdown) end, Sups),
     Deadline =

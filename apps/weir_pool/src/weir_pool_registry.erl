@@ -271,7 +271,8 @@ erase_next(State) ->
 
 to_erase() -> ets:select(?TABLE, [{{?TO_ERASE('$1')}, [], ['$1']}]).
 
-%% @doc Erases what pools have left, without the registry: by an eraser, or in the calling process if none can be spawned.
+%% @doc Erases what pools have left, without the registry: by an eraser, or in the calling process if none can be
+%% spawned.
 -spec erase(Bases :: [non_neg_integer()]) -> ok.
 erase(Bases) ->
     try eraser(Bases) of

@@ -20,7 +20,8 @@
 %% </ul>
 %% Messages of a supervisor for another role are ignored, and so are those of a monitor that is not the slot's.
 %%
-%% If the node can have no other process, a supervisor cannot be spawned. The manager receives `{not_spawned, Role}' then.
+%% If the node can have no other process, a supervisor cannot be spawned. The manager receives `{not_spawned, Role}'
+%% then.
 %% @private
 -module(weir_pool_slots).
 

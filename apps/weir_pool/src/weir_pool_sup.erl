@@ -1,5 +1,5 @@
-%% @doc Supervisor of the application: owns the tables of names, of supervisors and of calls, and supervises the registry
-%% and the supervisor of the pools of {@link weir_pool:start/2}.
+%% @doc Supervisor of the application: owns the tables of names, of supervisors and of calls, and supervises the
+%% registry and the supervisor of the pools of {@link weir_pool:start/2}.
 %%
 %% The registry runs no code of the user's, so the intensity is for a bug that would restart it without end. A restart
 %% that fails because the node can have no other process waits (weir_pool_limit).
