@@ -318,8 +318,8 @@ shares(Count) ->
         {trace, _, call, {weir_cluster_link, set_share, [Share, _]}} -> [Share | shares(Count - 1)]
     end.
 
-%% What was asked before a connection was lost, and is answered after there is another one, says nothing of what was
-%% sent since: the window is no larger.
+%% An intake may answer over a second connection what a node asked over the first one. The answer says nothing of later
+%% requests, and does not make the window larger.
 answers_of_the_past(_Config) ->
     with(2, #{cluster => #{window => 16}}, fun([A, B]) ->
         [Key | _] = keys(A, name(B), 1),

@@ -58,8 +58,8 @@ begun(Cluster) ->
 %% Connects each node with each. Returns when both nodes of each pair have the connection.
 %%
 %% Two nodes that connect to each other at the same time, or just after they lost a connection, may have to try again.
-%% A node that has not noticed the loss of a connection yet claims to be connected, and never tries. So the other node
-%% must have the connection too.
+%% A node that has not noticed the loss of a connection yet claims to be connected, and never tries. The other node has
+%% noticed, and must have the connection too.
 connect(Cluster) ->
     ToLater = fun(A) -> [until(fun() -> is_connected(A, B) end) || B <- Cluster, name(A) < name(B)] end,
     _ = weir_kit:in_parallel([fun() -> ToLater(A) end || A <- Cluster]),
