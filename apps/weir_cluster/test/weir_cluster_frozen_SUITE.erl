@@ -168,7 +168,7 @@ busy_connection(_Config) ->
         gets(A, B, Key)
     end).
 
-%% While the connection of A with B is busy, the size of A's pool changes. B learns it when the connection is free again.
+%% The size of A's pool changes while the connection with B is busy. B learns it when the connection is free again.
 weight_over_a_busy_connection(_Config) ->
     with(2, fun([A, B]) ->
         until(fun() -> {weight(A, B), weight(B, A)} =:= {2, 2} end),
