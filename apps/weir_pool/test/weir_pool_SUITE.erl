@@ -2,7 +2,6 @@
 -module(weir_pool_SUITE).
 
 -include_lib("stdlib/include/assert.hrl").
--include("../src/weir_pool.hrl").
 
 -compile([export_all, nowarn_export_all]).
 
@@ -11,8 +10,6 @@
     kill_manager/1, manager/1, slots/1, workers/1, settled/2, start_parent/1, opts/1, script/2, blocked_after/1,
     await_blocked/0, start_blocked/2, stop_parent/1, leftovers/0, nothing_left_soon/0, messages_of_pools/0
 ]).
-
--define(WORKER, {weir_pool_test_worker, start_link, []}).
 
 all() -> weir_kit:cases(?MODULE).
 
@@ -97,56 +94,6 @@ a_name_is_taken_while_its_pool_starts(_Config) ->
     Sup ! go,
     ?assertEqual(ok, result(Starter)),
     ok = weir_pool:stop(p).
-
-bad_options(_Config) ->
-    Good = opts(1),
-    Bad = [
-        {size, -1}, {size, 1.0}, {size, many}, {size, 134217728},
-        {worker, self}, {worker, {m, f}}, {worker, {m, f, a}}, {worker, {m, f, [a | b]}},
-        {worker, {"m", f, []}}, {worker, {m, 1, []}}, {worker, fun() -> ok end},
-        {restart, always}, {restart, 1},
-        {shutdown, -1}, {shutdown, soon}, {shutdown, 1.5},
-        {intensity, -1}, {intensity, 1.0}, {intensity, infinity},
-        {period, 0}, {period, -1}, {period, 0.5},
-        {strategy, fastest}, {strategy, lists}, {sizes, 1}, {"size", 1}, {1, 2}
-    ],
-    [
-        begin
-            Opts = Good#{Key => Value},
-            ?assertEqual({error, {bad_option, Key, Value}}, weir_pool:start(p, Opts)),
-            ?assertEqual({error, {bad_option, Key, Value}}, weir_pool:start_link(p, Opts))
-        end
-     || {Key, Value} <- Bad
-    ],
-    ?assertEqual({error, {missing_option, size}}, weir_pool:start(p, maps:remove(size, Good))),
-    ?assertEqual({error, {bad_option, period, 0}}, weir_pool:start(p, #{period => 0})),
-    ?assertEqual({error, {missing_option, worker}}, weir_pool:start(p, maps:remove(worker, Good))),
-    ?assertEqual({error, {bad_option, period, 0}}, weir_pool:start(p, [{size, 1}, {worker, ?WORKER}, {period, 0}])),
-    ?assertError(badarg, weir_pool:start(p, [{size, 1} | {worker, ?WORKER}])),
-    ?assertError(badarg, weir_pool:start_link(p, [size])),
-    ?assertError(badarg, weir_pool:start_link(p, 1)),
-    gone().
-
-options_may_be_a_keyword_list(_Config) ->
-    ?assertEqual(ok, weir_pool:start(p, [{size, 2}, {worker, ?WORKER}])),
-    ?assert(settled(p, 2)),
-    {ok, _} = weir_pool:start_link(q, [{size, 1}, {worker, ?WORKER}, {size, 3}]),
-    ?assert(settled(q, 1)),
-    process_flag(trap_exit, true),
-    [ok = weir_pool:stop(Name) || Name <- [p, q]],
-    gone().
-
-option_limits(_Config) ->
-    Good = opts(1),
-    [
-        ?assertMatch({ok, #conf{}}, weir_pool_opts:check(maps:merge(Good, Change)))
-     || Change <- [
-            #{size => 134217727},
-            #{shutdown => 0}, #{shutdown => brutal_kill}, #{shutdown => infinity},
-            #{intensity => 0}, #{period => 1},
-            #{restart => permanent}, #{restart => transient}, #{restart => temporary}
-        ]
-    ].
 
 needs_the_application(_Config) ->
     ok = application:stop(weir_pool),
@@ -411,6 +358,22 @@ intensity_is_exact(_Config) ->
     Manager0 = manager(p),
     kill(hd(workers(p))),
     await_down(Manager0),
+    nothing_left_soon().
+
+%% The default is twice the number of workers and ten.
+default_intensity_is_exact(_Config) ->
+    ok = weir_pool:start(p, (opts(1))#{period => 3600}),
+    Manager = manager(p),
+    [
+        begin
+            kill(hd(workers(p))),
+            until(fun() -> settled(p, 1) end)
+        end
+     || _ <- lists:seq(1, 12)
+    ],
+    ?assertEqual(Manager, manager(p)),
+    kill(hd(workers(p))),
+    await_down(Manager),
     nothing_left_soon().
 
 giving_up_under_a_supervisor(_Config) ->
