@@ -9,8 +9,8 @@
 -import(weir_kit, [until/1, await_down/1, kill/1, result/1]).
 -import(weir_pool_test_lib, [kill_manager/1, manager/1, slots/1, workers/1, settled/2]).
 -import(weir_pool_life_lib, [
-    pool/1, pool/2, script/2, slot_sups/1, settle/2, claimer/1, release/1, kill_claimer/1, worker_of/1, slot_of/1,
-    busy/1, idle/1, word/2, workers_alive/0
+    pool/1, pool/2, script/2, settle/2, claimer/1, release/1, kill_claimer/1, worker_of/1, slot_of/1, busy/1, idle/1,
+    word/2
 ]).
 
 all() -> weir_kit:cases(?MODULE).
@@ -191,13 +191,22 @@ connected_free(_Config) ->
     ok = weir_pool:stop(p),
     kill(Member).
 
-%% Without giving back what it had.
-a_claimer_that_ends(_Config) ->
+%% Waiters press the manager again and again. Afterwards the manager of a pool with one claim has a message each second,
+%% its own tick.
+a_pool_in_use_has_one_tick_a_second(_Config) ->
     ok = weir_pool:start(p, pool(1)),
-    {ok, Worker, _Ticket} = result(weir_kit:start(fun() -> weir_pool:checkout(p, #{}) end)),
-    {ok, New} = claim(),
-    ?assertNotEqual(Worker, New),
-    abandoned(1),
+    Claimer = claimer(p),
+    [?assertEqual({error, timeout}, weir_pool:claim(p, fun(_) -> ok end, 30)) || _ <- lists:seq(1, 10)],
+    until(fun() -> info(waiting) =:= 0 end),
+    Manager = manager(p),
+    1 = erlang:trace(Manager, true, ['receive']),
+    receive after 2500 -> ok end,
+    1 = erlang:trace(Manager, false, ['receive']),
+    Delivered = erlang:trace_delivered(Manager),
+    receive {trace_delivered, Manager, Delivered} -> ok end,
+    Messages = [Message || {trace, _, 'receive', Message} <- weir_kit:take_messages()],
+    weir_kit:none(too_many_messages, lists:nthtail(min(4, length(Messages)), Messages)),
+    ok = release(Claimer),
     ok = weir_pool:stop(p).
 
 %% ---------------------------------------------------------------- live claimers
@@ -248,11 +257,11 @@ other_failures_release(_Config) ->
         begin
             Result =
                 try
-                    weir_pool:claim(p, fun(_) -> erlang:raise(Class, Reason, []) end)
+                    weir_pool:claim(p, fun(_) -> ?MODULE:raise(Class, Reason) end)
                 catch
-                    C:R -> {C, R}
+                    C:R:Stack -> {C, R, element(2, hd(Stack))}
                 end,
-            ?assertEqual({Class, Reason}, Result),
+            ?assertEqual({Class, Reason, raise}, Result),
             ?assertEqual({ok, Worker}, weir_pool:claim(p, fun(Pid) -> Pid end))
         end
      || {Class, Reason} <- [
@@ -278,6 +287,8 @@ other_failures_release(_Config) ->
     ],
     ?assertEqual(0, info(abandoned)),
     ok = weir_pool:stop(p).
+
+raise(Class, Reason) -> erlang:raise(Class, Reason, [{?MODULE, raise, 2, []}]).
 
 %% The option `restart' is about workers that die, not about workers that the pool replaces.
 temporary_workers_are_replaced_too(_Config) ->
@@ -308,9 +319,7 @@ abandoned_while_a_replacement_waits(_Config) ->
             %% A call that times out with the slot marked.
             [Worker] = slots(p),
             {Starter, _} = Second = weir_kit:start(fun() ->
-                receive
-                    go -> weir_pool:replace(p, 1)
-                end
+                receive go -> weir_pool:replace(p, 1) end
             end),
             Timeout = fun(Pid) ->
                 busy(Pid),
@@ -390,50 +399,6 @@ replacements_that_cannot_start(_Config) ->
     atomics:put(Good, 1, 0),
     settle(p, 1),
     ok = weir_pool:stop(p).
-
-the_worker_dies_while_it_is_waited_for(_Config) ->
-    [
-        begin
-            ok = weir_pool:start(p, pool(1, Opts#{abandoned => {wait, 4294967295}})),
-            settle(p, 1),
-            Claimer = claimer(p),
-            busy(worker_of(Claimer)),
-            kill_claimer(Claimer),
-            abandoned(1),
-            kill(worker_of(Claimer)),
-            {ok, New} = claim(),
-            ?assertNotEqual(worker_of(Claimer), New),
-            settle(p, 1),
-            ok = weir_pool:stop(p)
-        end
-     || Opts <- [#{}, ?ASYNC]
-    ].
-
-%% Claims of the old pool are over, and nothing is left of the work on dead claimers.
-manager_killed_and_claimers_too(_Config) ->
-    [
-        begin
-            ok = weir_pool:start(p, pool(4, #{abandoned => Abandoned})),
-            Claimers = [WaitedFor | More] = [claimer(p) || _ <- [1, 2, 3, 4]],
-            busy(worker_of(WaitedFor)),
-            kill_claimer(WaitedFor),
-            abandoned(1),
-            Waiter = weir_kit:start(fun() -> weir_pool:claim(p, fun(_) -> done end, #{timeout => infinity}) end),
-            {Killed, Left} = lists:split(1, More),
-            Old = manager(p),
-            true = erlang:suspend_process(Old),
-            [kill_claimer(Claimer) || Claimer <- Killed],
-            kill(Old),
-            until(fun() -> settled(p, 4) end),
-            [await_down(worker_of(Claimer)) || Claimer <- Claimers],
-            [?assertEqual({error, not_held}, release(Claimer)) || Claimer <- Left],
-            ?assert(lists:member(result(Waiter), [{ok, done}, {error, no_pool}])),
-            settle(p, 4),
-            ?assertMatch({ok, #{abandoned := 0, waiting := 0, restarts := 0}}, weir_pool:info(p)),
-            ok = weir_pool:stop(p)
-        end
-     || Abandoned <- [replace, {wait, 4294967295}, free]
-    ].
 
 %% Reports have what the option `abandoned' promises: pool, slot, worker, claimer and reason. With `covers => work'
 %% another process does the work, but the caller is the claimer.
@@ -530,9 +495,7 @@ working(Do) ->
             #{covers => work, timeout => infinity}
         )
     end),
-    receive
-        {working, Child} -> {Caller, Child}
-    end.
+    receive {working, Child} -> {Caller, Child} end.
 
 wait_for_ever() -> receive never -> ok end.
 
@@ -711,39 +674,6 @@ overflow_that_cannot_start(_Config) ->
     settle(p, 1),
     ok = weir_pool:stop(p).
 
-overflow_workers_die(_Config) ->
-    [
-        begin
-            ok = weir_pool:start(p, pool(1, maps:merge(Opts, overflow(2, 3600000)))),
-            Claimers = [claimer(p) || _ <- [1, 2, 3]],
-            [kill(worker_of(Claimer)) || Claimer <- Claimers],
-            until(fun() -> info(claimed) =:= 0 end),
-            [?assertEqual({error, not_held}, release(Claimer)) || Claimer <- Claimers],
-            More = [claimer(p) || _ <- [1, 2, 3]],
-            [kill(Sup) || Sup <- slot_sups(p)],
-            until(fun() -> info(claimed) =:= 0 end),
-            [?assertEqual({error, not_held}, release(Claimer)) || Claimer <- More],
-            Last = [claimer(p) || _ <- [1, 2, 3]],
-            [?assertEqual(ok, release(Claimer)) || Claimer <- Last],
-            ?assertEqual(3, length(workers_alive())),
-            ok = weir_pool:stop(p)
-        end
-     || Opts <- [#{}, ?ASYNC]
-    ].
-
-overflow_is_abandoned(_Config) ->
-    [
-        begin
-            ok = weir_pool:start(p, pool(1, (overflow(2, 0))#{abandoned => Abandoned})),
-            Claimers = [claimer(p) || _ <- [1, 2, 3]],
-            [kill_claimer(Claimer) || Claimer <- Claimers],
-            abandoned(3),
-            settle(p, 1),
-            ok = weir_pool:stop(p)
-        end
-     || Abandoned <- [replace, {wait, 1000}, free]
-    ].
-
 %% The pool puts the worker back then, as its claimer does not release it.
 overflow_goes_after_a_long_claim_was_abandoned(_Config) ->
     [
@@ -773,14 +703,6 @@ overflow_goes_though_a_releaser_was_killed(_Config) ->
     Claimers = [claimer(p) || _ <- [1, 2, 3]],
     claimed_for_long(),
     ok = atomics:put((weir_pool_terms:pool(p))#pool.signals, ?SIGNAL_IDLE, 1),
-    [?assertEqual(ok, release(Claimer)) || Claimer <- Claimers],
-    settle(p, 1),
-    ok = weir_pool:stop(p).
-
-%% Being checked is not being claimed.
-overflow_goes_though_it_is_checked(_Config) ->
-    ok = weir_pool:start(p, pool(1, (overflow(2, 400))#{check => {fun(_) -> ok end, 50}})),
-    Claimers = [claimer(p) || _ <- [1, 2, 3]],
     [?assertEqual(ok, release(Claimer)) || Claimer <- Claimers],
     settle(p, 1),
     ok = weir_pool:stop(p).
@@ -817,17 +739,13 @@ asking() ->
     Test = self(),
     fun(Worker) ->
         Test ! {checking, self(), Worker},
-        receive
-            {answer, Answer} -> Answer()
-        end
+        receive {answer, Answer} -> Answer() end
     end.
 
 check_round() -> manager(p) ! check_round.
 
 next_check() ->
-    receive
-        {checking, Checker, Worker} -> {Checker, Worker}
-    end.
+    receive {checking, Checker, Worker} -> {Checker, Worker} end.
 
 %% Returns the first check of the next round. Begins the round again if the manager did not know yet that the last round
 %% was over.
@@ -976,78 +894,6 @@ checks_and_the_manager(_Config) ->
     ?assertEqual(New, check_round(fun() -> ok end)),
     settle(p, 1),
     ?assertEqual(0, info(check_failures)),
-    ok = weir_pool:stop(p).
-
-%% Messages that are late, or from nowhere.
-strays(_Config) ->
-    ok = weir_pool:start(p, pool(2)),
-    {Before, Manager} = {slots(p), manager(p)},
-    Pool = weir_pool_terms:pool(p),
-    [Sup, _] = slot_sups(p),
-    Ref = make_ref(),
-    Stranger = spawn(fun() -> ok end),
-    [
-        Manager ! Stray
-     || Stray <- [
-            stray,
-            tick,
-            clear_stale,
-            check_round,
-            {checked, Ref, process, self(), {done, ok}},
-            {check_overdue, self()},
-            {{probed, 1, #{why => dead}}, Ref, process, self(), {done, false}},
-            {{probed, 9, #{why => dead}}, Ref, process, self(), {done, true}},
-            {{drained, 1}, Ref, process, self(), {done, true}},
-            {timeout, Ref, {change, resize}},
-            {timeout, Ref, {change, {replace, 1}}},
-            {timeout, Ref, {change, drain}},
-            {timeout, Ref, {linger, 1, weir_pool_word:read(Pool, 1)}},
-            {settled, 1, Stranger},
-            {{down, 1}, Ref, process, self(), killed},
-            {{down, 9}, Ref, process, self(), killed},
-            {{holder_down, 1, 1}, Ref, process, self(), killed},
-            {{caller_down, 1}, Ref, process, self(), killed},
-            {'EXIT', Stranger, killed}
-        ]
-    ],
-    [
-        gen_server:cast(Manager, Stray)
-     || Stray <- [
-            stray,
-            idle,
-            grow,
-            {started, 1, Stranger, Stranger, true},
-            {started, 9, Stranger, Stranger, false},
-            {start_failed, 1, Stranger, no},
-            {start_failed, 9, Stranger, no}
-        ]
-    ],
-    ok = weir_pool_manager:tell(Pool, {released, 1}),
-    ok = weir_pool_manager:tell(Pool, {released, 9}),
-    Why = #{why => timeout, claimer => self()},
-    ok = weir_pool_manager:tell(Pool, {abandon, 1, weir_pool_word:claim_of(weir_pool_word:read(Pool, 1)), Why}),
-    ok = weir_pool_manager:tell(Pool, pressed),
-    ok = weir_pool_manager:tell(Pool, watch),
-    ?assertEqual({error, {bad_call, stray}}, gen_server:call(Manager, stray)),
-    %% Strays to the supervisor of a worker, about a worker that it does not have.
-    ok = weir_pool_slot_sup:renew(Sup, Stranger, #{}),
-    Sup ! start,
-    Sup ! stray,
-    gen_server:cast(Sup, stray),
-    ?assertEqual({error, {bad_call, stray}}, gen_server:call(Sup, stray)),
-    _ = sys:get_state(Manager),
-    ?assertEqual({Before, Manager}, {slots(p), manager(p)}),
-    settle(p, 2),
-    %% Messages of an old pool with the same name.
-    ok = weir_pool:stop(p),
-    ok = weir_pool:start(p, pool(1)),
-    Claimer = claimer(p),
-    ok = weir_pool_manager:tell(Pool, {released, 1}),
-    Claim = weir_pool_word:claim_of(weir_pool_word:read(weir_pool_terms:pool(p), 1)),
-    ok = weir_pool_manager:tell(Pool, {abandon, 1, Claim, Why}),
-    _ = sys:get_state(manager(p)),
-    ?assertEqual(taken, word(p, 1)),
-    ok = release(Claimer),
     ok = weir_pool:stop(p).
 
 %% ---------------------------------------------------------------- all of it

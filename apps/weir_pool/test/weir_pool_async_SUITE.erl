@@ -3,7 +3,6 @@
 
 -include_lib("stdlib/include/assert.hrl").
 -include_lib("proper/include/proper.hrl").
--include("../src/weir_pool.hrl").
 
 -compile([export_all, nowarn_export_all]).
 
@@ -13,10 +12,6 @@
     pool/2, script/2, slot_script/2, gated/1, await_blocked/1, go/2, slot_sup/2, slot_sups/1, settle/2, pickers/2,
     stop_pickers/1
 ]).
-
-%% Where the state of a slot's supervisor has its worker, and the starts that did not last.
--define(SUP_WORKER, 7).
--define(SUP_ATTEMPTS, 10).
 
 all() -> weir_kit:cases(?MODULE).
 
@@ -126,37 +121,46 @@ backend_down(_Config) ->
 a_failed_start_waits(_Config) ->
     {Up, Tries, Script} = backend(),
     ok = weir_pool:start(p, (async(script(4, Script)))#{backoff => {3600000, 3600000}}),
-    until(fun() -> lists:usort(attempts(p, [1, 2, 3, 4])) =:= [{undefined, 2}] end),
+    all_pause([1, 2, 3, 4], 4),
     ?assertEqual(4, counters:get(Tries, 1)),
-    %% Somebody asks for a worker now, and again.
+    %% A replacement tries at once, and again.
     ?assertEqual({error, {start_failed, 2, down}}, weir_pool:replace(p, 2)),
     ?assertEqual(5, counters:get(Tries, 1)),
     ?assertMatch({ok, #{live := 0, vacant := 4, start_failures := 5}}, weir_pool:info(p)),
+    %% The new slots of a resize have one attempt each, too.
+    ?assertEqual(ok, weir_pool:resize(p, 6)),
+    all_pause([5, 6], 7),
+    ?assertEqual(7, counters:get(Tries, 1)),
+    ?assertEqual(ok, weir_pool:resize(p, 4)),
     atomics:put(Up, 1, 1),
     ?assertEqual(ok, weir_pool:replace(p, 2)),
     ?assertMatch([undefined, Pid, undefined, undefined] when is_pid(Pid), slots(p)),
-    ?assertEqual(6, counters:get(Tries, 1)),
+    ?assertEqual(8, counters:get(Tries, 1)),
     %% A worker that dies for the first time is started again at once; the next time it waits.
     [First] = workers(p),
     kill(First),
     until(fun() -> [Pid || Pid <- workers(p), Pid =/= First] =/= [] end),
-    ?assertEqual(7, counters:get(Tries, 1)),
+    ?assertEqual(9, counters:get(Tries, 1)),
     kill(hd(workers(p))),
-    until(fun() -> [{Worker, _}] = attempts(p, [2]), Worker =:= undefined end),
+    all_pause([2], 7),
     until(fun() -> slots(p) =:= [undefined, undefined, undefined, undefined] end),
-    ?assertEqual(7, counters:get(Tries, 1)),
+    ?assertEqual(9, counters:get(Tries, 1)),
     %% A manager that comes after this one tries again, and remembers nothing.
     kill_manager(p),
     settle(p, 4),
-    ?assertEqual(11, counters:get(Tries, 1)),
+    ?assertEqual(13, counters:get(Tries, 1)),
     ok = weir_pool:stop(p).
 
-%% Returns the workers of the slots' supervisors, and the number of starts that did not last, the next one included.
-attempts(Name, Slots) ->
-    [
-        {element(?SUP_WORKER, State), element(?SUP_ATTEMPTS, State)}
-     || Slot <- Slots, State <- [sys:get_state(slot_sup(Name, Slot))]
-    ].
+%% Waits until that many starts have failed, and the supervisors of these slots pause before the next start.
+all_pause(Slots, Failures) ->
+    until(fun() ->
+        {ok, #{start_failures := Failed}} = weir_pool:info(p),
+        Failed >= Failures andalso
+            [restarting] =:= lists:usort([
+                Worker
+             || Slot <- Slots, {_, Worker, worker, _} <- supervisor:which_children(slot_sup(p, Slot))
+            ])
+    end).
 
 %% The first, the second, the fourth and so on of those in a row, which ends when a start succeeds.
 starts_that_fail_are_reported_less_and_less_often(Config) ->
@@ -191,9 +195,7 @@ report_starts_that_fail() ->
         {report, #{weir_pool := worker_down} = Down} -> ?assertMatch(#{pool := p, slot := 1, worker := Worker}, Down)
     end,
     [
-        receive
-            {report, #{in_a_row := N} = Failed} -> ?assert(is_failed_start(Failed))
-        end
+        receive {report, #{in_a_row := N} = Failed} -> ?assert(is_failed_start(Failed)) end
      || N <- [1, 2, 4]
     ],
     ok = weir_pool:stop(p).
@@ -271,10 +273,6 @@ delays(_Config) ->
 full(0, _Min, _Max) -> 0;
 full(1, Min, _Max) -> Min;
 full(Attempts, Min, Max) -> min(Max, 2 * full(Attempts - 1, Min, Max)).
-
-delays_are_spread(_Config) ->
-    Delays = [weir_pool_slot_sup:delay(3, {250, 1000}) || _ <- lists:seq(1, 10000)],
-    ?assertEqual(lists:seq(500, 1000), lists:usort(Delays)).
 
 workers_that_die_again_and_again(_Config) ->
     Good = atomics:new(1, []),
@@ -368,42 +366,6 @@ slot_supervisors_killed_while_starting(_Config) ->
     [kill(Sup) || {Sup, _} <- Blocked],
     go(await_blocked(5), start),
     settle(p, 5),
-    ok = weir_pool:stop(p).
-
-slot_supervisor_killed(_Config) ->
-    [
-        begin
-            ok = weir_pool:start(p, pool(3, Start)),
-            settle(p, 3),
-            Before = slots(p),
-            [kill(Sup) || Sup <- slot_sups(p)],
-            [await_down(Worker) || Worker <- Before],
-            settle(p, 3),
-            ?assertEqual(Before, Before -- slots(p)),
-            ?assertMatch({ok, #{restarts := 3, start_failures := 0}}, weir_pool:info(p)),
-            ok = weir_pool:stop(p)
-        end
-     || Start <- [#{start => sync}, #{start => async, backoff => {1, 4}}]
-    ].
-
-%% The worker is killed.
-a_worker_that_outlives_its_supervisor_is_followed_by_another(_Config) ->
-    Test = self(),
-    Stubborn = fun() ->
-        {ok, proc_lib:spawn_link(fun() ->
-            process_flag(trap_exit, true),
-            Test ! {stubborn, self()},
-            receive die -> ok end
-        end)}
-    end,
-    ok = weir_pool:start(p, (async(script(1, Stubborn)))#{shutdown => 1}),
-    Worker = receive {stubborn, First} -> First end,
-    until(fun() -> slots(p) =:= [Worker] end),
-    [Sup] = slot_sups(p),
-    kill(Sup),
-    await_down(Worker),
-    Next = receive {stubborn, Second} -> Second end,
-    until(fun() -> slots(p) =:= [Next] end),
     ok = weir_pool:stop(p).
 
 %% Starts that are under way for slots that the pool has no more, or has again.
