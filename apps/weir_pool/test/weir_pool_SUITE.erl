@@ -76,9 +76,7 @@ a_manager_without_a_name_ends(_Config) ->
         begin
             Opener = alias([reply]),
             {ok, Manager} = weir_pool_app:start_pool(p, Conf, Opener),
-            receive
-                {Opener, Told} -> ?assertEqual({error, already_started}, Told)
-            end,
+            receive {Opener, Told} -> ?assertEqual({error, already_started}, Told) end,
             await_down(Manager)
         end
      || _ <- lists:seq(1, 300)
@@ -126,9 +124,7 @@ a_start_that_fails_is_made_once(_Config) ->
     Test = self(),
     Script = fun() ->
         Test ! {blocked, self()},
-        receive
-            go -> {error, no}
-        end
+        receive go -> {error, no} end
     end,
     Starter = weir_kit:start(fun() -> weir_pool:start(p, script(1, Script)) end),
     Sup = await_blocked(),
@@ -323,17 +319,13 @@ stop_linked_to_a_plain_process(_Config) ->
     ?assertEqual(Manager, manager(p)),
     ?assertEqual(ok, weir_pool:stop(p)),
     ?assertNot(is_process_alive(Manager)),
-    receive
-        {'EXIT', Manager, Reason} -> ?assertEqual(shutdown, Reason)
-    end,
+    receive {'EXIT', Manager, Reason} -> ?assertEqual(shutdown, Reason) end,
     gone().
 
 parent_stops(_Config) ->
     Owner = spawn(fun() ->
         {ok, _} = weir_pool:start_link(p, opts(1)),
-        receive
-            stop -> exit(shutdown)
-        end
+        receive stop -> exit(shutdown) end
     end),
     until(fun() -> settled(p, 1) end),
     Owner ! stop,

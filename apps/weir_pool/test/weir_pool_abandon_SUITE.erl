@@ -68,7 +68,7 @@ killed_claimer_replace(_Config) ->
             ?assertMatch({ok, #{restarts := 1}}, weir_pool:info(p)),
             ok = weir_pool:stop(p)
         end
-     || Opts <- [#{}, ?ASYNC, #{overflow => #{max => 1, linger => 0}}]
+     || Opts <- [#{}, ?ASYNC]
     ].
 
 killed_claimer_wait(_Config) ->
@@ -388,6 +388,7 @@ replacements_that_cannot_start(_Config) ->
     Claimer = claimer(p),
     atomics:put(Good, 1, 1),
     kill_claimer(Claimer),
+    Manager ! tick,
     await_down(Manager),
     atomics:put(Good, 1, 0),
     until(fun() -> weir_pool:start(p, maps:merge(script(1, Script), ?ASYNC)) =:= ok end),
@@ -395,6 +396,7 @@ replacements_that_cannot_start(_Config) ->
     Again = claimer(p),
     atomics:put(Good, 1, 1),
     kill_claimer(Again),
+    manager(p) ! tick,
     until(fun() -> info(start_failures) > 5 end),
     atomics:put(Good, 1, 0),
     settle(p, 1),
@@ -617,6 +619,7 @@ overflow_starts_though_a_claimer_was_killed(_Config) ->
     Claimer = claimer(p),
     ok = atomics:put((weir_pool_terms:pool(p))#pool.signals, ?SIGNAL_GROW, 1),
     ?assertEqual({error, busy}, weir_pool:claim(p, fun(Pid) -> Pid end)),
+    manager(p) ! tick,
     until(fun() -> info(live) =:= 2 end),
     ok = release(Claimer),
     ok = weir_pool:stop(p).
@@ -674,35 +677,52 @@ overflow_that_cannot_start(_Config) ->
     settle(p, 1),
     ok = weir_pool:stop(p).
 
-%% The pool puts the worker back then, as its claimer does not release it.
+%% The pool puts the workers back, as their claimers do not release them. The pools wait side by side.
 overflow_goes_after_a_long_claim_was_abandoned(_Config) ->
-    [
+    Pools = [
         begin
-            ok = weir_pool:start(p, pool(1, (overflow(2, 0))#{abandoned => Abandoned})),
-            Claimers = [claimer(p) || _ <- [1, 2, 3]],
-            claimed_for_long(),
-            [kill_claimer(Claimer) || Claimer <- Claimers],
-            manager(p) ! tick,
-            abandoned(3),
-            settle(p, 1),
-            ok = weir_pool:stop(p)
+            ok = weir_pool:start(Abandoned, pool(1, (overflow(2, 0))#{abandoned => Abandoned})),
+            {Abandoned, [claimer(Abandoned) || _ <- [1, 2, 3]]}
         end
      || Abandoned <- [{wait, 1000}, free, replace]
-    ].
+    ],
+    [claimed_for_long(Name) || {Name, _} <- Pools],
+    [kill_claimer(Claimer) || {_, Claimers} <- Pools, Claimer <- Claimers],
+    [
+        until(fun() ->
+            manager(Name) ! tick,
+            {ok, Info} = weir_pool:info(Name),
+            case Info of
+                #{abandoned := 3, live := 1, claimed := 0, reserved := 0} -> true;
+                _ -> Info
+            end
+        end)
+     || {Name, _} <- Pools
+    ],
+    [ok = weir_pool:stop(Name) || {Name, _} <- Pools].
 
 %% Waits for longer than the pool keeps three workers in any case. The manager adds up the times of claims at its ticks.
-claimed_for_long() ->
+claimed_for_long(Name) ->
     until(fun() ->
-        manager(p) ! tick,
-        info(claimed_ms) > 3 * 1100
+        manager(Name) ! tick,
+        {ok, #{claimed_ms := Ms}} = weir_pool:info(Name),
+        Ms > 3 * 1100
     end).
 
 %% The releaser had set the flag, and was killed when it was about to tell the manager.
 overflow_goes_though_a_releaser_was_killed(_Config) ->
     ok = weir_pool:start(p, pool(1, overflow(2, 0))),
     Claimers = [claimer(p) || _ <- [1, 2, 3]],
-    claimed_for_long(),
+    claimed_for_long(p),
     ok = atomics:put((weir_pool_terms:pool(p))#pool.signals, ?SIGNAL_IDLE, 1),
+    [?assertEqual(ok, release(Claimer)) || Claimer <- Claimers],
+    settle(p, 1),
+    ok = weir_pool:stop(p).
+
+%% A worker that is checked is not used.
+overflow_goes_though_it_is_checked(_Config) ->
+    ok = weir_pool:start(p, pool(1, (overflow(2, 400))#{check => {fun(_) -> ok end, 50}})),
+    Claimers = [claimer(p) || _ <- [1, 2, 3]],
     [?assertEqual(ok, release(Claimer)) || Claimer <- Claimers],
     settle(p, 1),
     ok = weir_pool:stop(p).

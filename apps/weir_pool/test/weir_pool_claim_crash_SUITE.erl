@@ -311,3 +311,13 @@ no_backlog_no_monitors(_Config) ->
     at_rest(),
     %% Waiters that were served leave nothing either.
     until(fun() -> process_info(Queue, monitors) =:= {monitors, []} end).
+
+%% A status or a crash report with each waiter would be too long for a log.
+the_status_of_a_queue_does_not_list_its_waiters(_Config) ->
+    start(1),
+    [Holder] = hold_all(),
+    Waiters = wait_in_order(100),
+    {status, _, _, Items} = sys:get_status(queue()),
+    ?assert(length(lists:flatten(io_lib:format("~p", [Items]))) < 5000),
+    let_go(Holder),
+    ?assertMatch({_, 0}, outcome(Waiters, [], 0)).

@@ -170,9 +170,7 @@ is_quiet(Size, Held) ->
 %% Claims and releases, then reports the slots that it holds, and holds these until it is told to release them.
 hoard(Test, 0, _Enough, Hoard) ->
     Test ! {hoard, self(), slots_of(Hoard)},
-    receive
-        release -> ok
-    end,
+    receive release -> ok end,
     lists:foreach(fun(Ticket) -> ok = weir_pool:checkin(p, Ticket) end, Hoard);
 hoard(Test, N, Enough, Hoard) ->
     case length(Hoard) < Enough andalso weir_pool:checkout(p, 0) of

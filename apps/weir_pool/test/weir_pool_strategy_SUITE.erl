@@ -3,7 +3,6 @@
 -module(weir_pool_strategy_SUITE).
 
 -include_lib("stdlib/include/assert.hrl").
--include("../src/weir_pool.hrl").
 
 -compile([export_all, nowarn_export_all]).
 
@@ -24,15 +23,6 @@ init_per_testcase(_Case, Config) -> weir_pool_test_lib:setup(Config).
 end_per_testcase(_Case, Config) -> weir_pool_test_lib:teardown(Config).
 
 %% ---------------------------------------------------------------- random
-
-random_is_even(_Config) ->
-    [
-        with_pool(random, lists:duplicate(Size, filled), fun(_Pool, Workers) ->
-            Counts = on_one_scheduler(fun() -> picks(f, 50000) end),
-            assert_even([maps:get(Worker, Counts, 0) || Worker <- Workers], {random, Size})
-        end)
-     || Size <- [2, 3, 7, 20, 100, 1000]
-    ].
 
 %% Pairs of successive picks, and of picks with another in between, are as even as picks are.
 random_picks_do_not_depend_on_each_other(_Config) ->
@@ -393,9 +383,7 @@ with_pool(Strategy, Slots, Fun) ->
     end.
 
 idle() ->
-    receive
-        stop -> ok
-    end.
+    receive stop -> ok end.
 
 stop_idle(Pids) -> [Pid ! stop || Pid <- Pids].
 

@@ -117,14 +117,10 @@ max_queue_holds_if_many_ask_at_once(_Config) ->
     at_rest().
 
 refused() ->
-    receive
-        {'DOWN', _, process, Pid, {returned, Result}} -> {Pid, Result}
-    end.
+    receive {'DOWN', _, process, Pid, {returned, Result}} -> {Pid, Result} end.
 
 next_claimer() ->
-    receive
-        {claimed, Pid, _} -> Pid
-    end.
+    receive {claimed, Pid, _} -> Pid end.
 
 nobody_may_wait(_Config) ->
     start(1, #{max_queue => 0}),
@@ -168,9 +164,7 @@ newcomers_wait_behind_the_starving(_Config) ->
     end),
     _ = claimed(Waiter),
     Late =
-        receive
-            {newcomer, Newcomer} -> Newcomer
-        end,
+        receive {newcomer, Newcomer} -> Newcomer end,
     ?assert(has_not_claimed(Late)),
     let_go(Waiter),
     _ = claimed(Late),
@@ -266,9 +260,7 @@ serve_slowly(Holder, [], Dropped) ->
     let_go(Holder),
     Dropped;
 serve_slowly(Holder, Waiters, Dropped) ->
-    receive
-    after 3 -> ok
-    end,
+    receive after 3 -> ok end,
     let_go(Holder),
     next_served(Waiters, Dropped).
 
@@ -364,9 +356,7 @@ timeouts_race_with_grants(_Config) ->
     Claim = fun Claim(0, Counts) -> Counts;
         Claim(N, {Got, Late}) ->
             Hold = fun(_) ->
-                receive
-                after 1 -> ok
-                end
+                receive after 1 -> ok end
             end,
             case weir_pool:claim(?POOL, Hold, #{timeout => 1 + N rem 3}) of
                 {ok, ok} -> Claim(N - 1, {Got + 1, Late});
