@@ -3,6 +3,7 @@
 
 -include_lib("stdlib/include/assert.hrl").
 -include("../src/weir_pool.hrl").
+-include("weir_pool_test_signals.hrl").
 
 -compile([export_all, nowarn_export_all]).
 
@@ -29,7 +30,7 @@ end_per_testcase(_Case, Config) -> weir_pool_test_lib:teardown(Config).
 claim() -> weir_pool:claim(p, fun(Pid) -> Pid end, #{timeout => weir_kit:wait_ms()}).
 
 %% Presses the manager, as a queue does whose waiter has waited for long.
-press() -> weir_pool_manager:tell(weir_pool_terms:pool(p), pressed).
+press() -> weir_pool_signals:notify(weir_pool_terms:pool(p), pressed).
 
 %% Has the manager look for dead claimers at once, and waits until it has ended N claims.
 abandoned(N) ->
