@@ -66,24 +66,30 @@ a_name_is_taken_once(_Config) ->
     exit(Parent, kill),
     ok = weir_pool:stop(p).
 
-%% A manager whose name is taken ends in order, so the supervisor of all pools does not start it again. That matters
-%% when another process was quicker to start a pool in place of one that was killed.
-a_manager_without_a_name_ends(_Config) ->
-    ok = weir_pool:start(p, opts(2)),
-    Sup = whereis(weir_pool_pools_sup),
-    {ok, Conf} = weir_pool_opts:check(opts(2)),
-    [
-        begin
-            Opener = alias([reply]),
-            {ok, Manager} = weir_pool_app:start_pool(p, Conf, Opener),
-            receive {Opener, Told} -> ?assertEqual({error, already_started}, Told) end,
-            await_down(Manager)
-        end
-     || _ <- lists:seq(1, 300)
-    ],
-    ?assertEqual(Sup, whereis(weir_pool_pools_sup)),
-    until(fun() -> length(supervisor:which_children(Sup)) =:= 1 end),
-    ok = weir_pool:stop(p).
+%% Processes start a pool again and again while its manager is killed and restarted. A start that is quicker than the
+%% restart takes the name. The loser ends in order, and another pool goes on.
+starts_may_race_with_restarts(_Config) ->
+    ok = weir_pool:start(q, opts(1)),
+    ok = weir_pool:start(p, opts(1)),
+    Other = manager(q),
+    Stop = atomics:new(1, []),
+    Starters = [weir_kit:start(fun() -> start_until(Stop) end) || _ <- [1, 2, 3]],
+    [kill_manager(p) || _ <- lists:seq(1, 30)],
+    atomics:put(Stop, 1, 1),
+    [?assertEqual(ok, result(Starter)) || Starter <- Starters],
+    until(fun() -> settled(p, 1) end),
+    ?assertEqual(Other, manager(q)),
+    [ok = weir_pool:stop(Name) || Name <- [p, q]],
+    gone().
+
+start_until(Stop) ->
+    case {atomics:get(Stop, 1), weir_pool:start(p, opts(1))} of
+        {1, _} -> ok;
+        {0, ok} -> start_until(Stop);
+        {0, {error, already_started}} -> start_until(Stop);
+        {0, {error, {pool_down, killed}}} -> start_until(Stop);
+        {0, {error, {pool_down, noproc}}} -> start_until(Stop)
+    end.
 
 a_name_is_taken_while_its_pool_starts(_Config) ->
     {Starter, Sup} = start_blocked(p, 1),
@@ -119,7 +125,7 @@ a_worker_that_cannot_start(_Config) ->
     ?assertEqual(ok, weir_pool:start(p, script(5, Script))),
     ok = weir_pool:stop(p).
 
-%% The start is not repeated, however late the manager hears of it.
+%% The slot's supervisor does not repeat the start, however late the manager hears of the failure.
 a_start_that_fails_is_made_once(_Config) ->
     Test = self(),
     Script = fun() ->

@@ -29,9 +29,6 @@ end_per_testcase(_Case, Config) -> weir_pool_test_lib:teardown(Config).
 %% Claims a worker, and returns its pid.
 claim() -> weir_pool:claim(p, fun(Pid) -> Pid end, #{timeout => weir_kit:wait_ms()}).
 
-%% Presses the manager, as a queue does whose waiter has waited for long.
-press() -> weir_pool_signals:notify(weir_pool_terms:pool(p), pressed).
-
 %% Has the manager look for dead claimers at once, and waits until it has ended N claims.
 abandoned(N) ->
     manager(p) ! tick,
@@ -281,7 +278,7 @@ other_failures_release(_Config) ->
             {exit, {timeout, {gen_server, call, [{kernel_sup, 'elsewhere@nowhere'}, request, 1]}}},
             {exit, {timeout, {gen_server, call, [{global, nobody}, request, 1]}}},
             {exit, {timeout, {gen_server, call, [{via, global, nobody}, request, 1]}}},
-            %% The same reasons in another class than exit.
+            %% Exceptions of another class than exit, with these reasons.
             {throw, {timeout, {gen_server, call, [Worker, request, 1]}}},
             {error, {timeout, {gen_server, call, [Worker, request, 1]}}}
         ]
@@ -337,7 +334,7 @@ abandoned_while_a_replacement_waits(_Config) ->
      || Abandoned <- [replace, {wait, 1000}, free]
     ].
 
-%% The pool stops the worker like one that was released: after `shutdown' milliseconds, unless it is idle earlier.
+%% The pool stops the worker like a released worker: after `shutdown' milliseconds, unless it is idle earlier.
 abandoned_in_a_slot_that_is_given_up(_Config) ->
     [
         begin
@@ -670,7 +667,13 @@ overflow_that_cannot_start(_Config) ->
     Claimer = claimer(p),
     ?assertEqual({error, timeout}, weir_pool:claim(p, fun(Pid) -> Pid end, #{timeout => 30})),
     until(fun() -> info(start_failures) >= 1 end),
-    [begin press(), _ = sys:get_state(manager(p)) end || _ <- lists:seq(1, 100)],
+    [
+        begin
+            ?assertEqual({error, busy}, weir_pool:checkout(p, 0)),
+            _ = sys:get_state(Manager)
+        end
+     || _ <- lists:seq(1, 100)
+    ],
     %% The first wait is 50 ms or more, the second twice as long, and so on.
     ?assert(counters:get(Starts, 1) < 20),
     ?assertEqual(Manager, manager(p)),
@@ -883,8 +886,8 @@ a_worker_dies_under_check(_Config) ->
      || Opts <- [#{}, ?ASYNC]
     ].
 
-%% The manager checks all workers one after the other, those for overflow too. It does not begin a round that is under
-%% way again.
+%% The manager checks all workers one after the other, those for overflow too. The manager begins no other round while
+%% one is under way.
 checks_of_all_workers(_Config) ->
     ok = weir_pool:start(p, pool(3, (overflow(1, ?HOUR))#{check => {asking(), ?HOUR}})),
     Claimers = [claimer(p) || _ <- [1, 2, 3, 4]],

@@ -240,24 +240,6 @@ map_raises_what_the_fun_raises(_Config) ->
     ?assertError({case_clause, Third}, weir_pool:map(p, fun(Pid) -> case Pid of _ when Pid =/= Third -> ok end end)),
     ok = weir_pool:stop(p).
 
-%% While three of six workers are blocked, and then five, all calls go to the others, and no call waits. When all six
-%% are blocked, they share the calls.
-no_call_waits_beside_an_idle_worker(_Config) ->
-    start(6, [{strategy, least_loaded}]),
-    First = [blocked() || _ <- lists:seq(1, 3)],
-    ?assertEqual(3, length(lists:usort([Worker || {_, Worker} <- First]))),
-    ?assertEqual(workers(p) -- [Worker || {_, Worker} <- First], answering(600)),
-    More = [blocked() || _ <- lists:seq(1, 2)],
-    Busy = [Worker || {_, Worker} <- First ++ More],
-    ?assertEqual(5, length(lists:usort(Busy))),
-    ?assertEqual(workers(p) -- Busy, answering(600)),
-    Last = [blocked() || _ <- lists:seq(1, 13)],
-    ?assertEqual([3, 3, 3, 3, 3, 3], [gen_server:call(Worker, count_waiting) || Worker <- workers(p)]),
-    {ok, 6} = weir_pool:broadcast(p, answer),
-    [?assertEqual({ok, answered}, result(Caller)) || {Caller, _} <- First ++ More ++ Last],
-    ?assertEqual(workers(p), answering(600)),
-    ok = weir_pool:stop(p).
-
 %% call_within/4 bounds the calls of each worker.
 calls_only_while_there_is_room(_Config) ->
     start(2, [{strategy, least_loaded}]),
@@ -316,13 +298,6 @@ blocked() ->
         {waiting, Worker} -> {Caller, Worker};
         {'DOWN', Monitor, process, _, Reason} -> error({not_called, Reason})
     end.
-
-%% Makes N calls. Returns the workers that answered, in the order of the slots.
-answering(N) ->
-    Answers = [weir_pool:call(p, {echo, I}, weir_kit:wait_ms()) || I <- lists:seq(1, N)],
-    ?assertEqual(lists:seq(1, N), [I || {ok, {_, I}} <- Answers]),
-    Answering = [Worker || {ok, {Worker, _}} <- Answers],
-    [Worker || Worker <- workers(p), lists:member(Worker, Answering)].
 
 %% Where not all workers are compared for each call. Random alone would leave some with none, and others with more than
 %% twenty.

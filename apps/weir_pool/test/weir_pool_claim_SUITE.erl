@@ -1,4 +1,4 @@
-%% Claims: what they give, when they end, and those whose time-out covers the work.
+%% Claims: their results, their ends, and claims whose time-out covers the work.
 -module(weir_pool_claim_SUITE).
 
 -include_lib("stdlib/include/assert.hrl").
@@ -150,13 +150,13 @@ what_is_wrong_is_said(_Config) ->
     said(fun() -> weir_pool:checkin(?POOL, no_ticket, nonsense) end, 2, NoTicket),
     said(fun() -> weir_pool:checkin(?POOL, Ticket, failed) end, 3, "neither ok nor fail"),
     said(fun() -> weir_pool:slot(no_ticket) end, 1, NoTicket),
-    %% The same errors for a pool that does not exist.
+    %% A pool that does not exist gives the same errors.
     said(fun() -> weir_pool:claim(nosuch, Fun, soon) end, 3, Neither),
     said(fun() -> weir_pool:checkin(nosuch, Ticket, failed) end, 3, "neither ok nor fail"),
     ?assertEqual([taken], states()),
     ok = weir_pool:checkin(?POOL, Ticket).
 
-%% The same for picks, calls, changes and starts.
+%% Errors of picks, calls, changes and starts name the argument, too.
 what_is_wrong_is_said_elsewhere(_Config) ->
     start(1),
     [ok = weir_pool:start({?POOL, By}, maps:put(strategy, By, weir_pool_test_lib:opts(1))) || By <- [hash, direct]],
@@ -365,7 +365,8 @@ start_distribution() ->
         true ->
             false;
         false ->
-            %% The daemon goes to the background, or finds that another one runs. It may take a moment until it listens.
+            %% The daemon goes to the background, or finds that another one runs. The daemon may take a moment until it
+            %% listens.
             Erts = "erts-" ++ erlang:system_info(version),
             _ = os:cmd(filename:join([code:root_dir(), Erts, "bin", "epmd"]) ++ " -daemon"),
             Name = list_to_atom("weir_pool_claim_" ++ os:getpid() ++ "@127.0.0.1"),

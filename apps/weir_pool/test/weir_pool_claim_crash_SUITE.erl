@@ -68,7 +68,7 @@ crash(Process) ->
     ok = sys:terminate(Process, crashed),
     weir_kit:await_down(Process).
 
-%% Returns when the next pool is open. Nothing of the old one is left then.
+%% Returns when the next pool is open. The old pool has left nothing then.
 die(Die) ->
     Manager = manager(),
     Processes = [Manager, queue() | workers()],

@@ -25,15 +25,6 @@ end_per_testcase(_Case, Config) -> weir_pool_test_lib:teardown(Config).
 
 %% ---------------------------------------------------------------- workers
 
-worker_killed(_Config) ->
-    ok = weir_pool:start(p, opts(3)),
-    [A, B, C] = slots(p),
-    kill(B),
-    until(fun() -> settled(p, 3) end),
-    ?assertMatch([A, New, C] when New =/= B, slots(p)),
-    ?assertMatch({ok, #{restarts := 1, live := 3}}, weir_pool:info(p)),
-    ok = weir_pool:stop(p).
-
 vacant_at_once_while_the_next_is_starting(_Config) ->
     ok = weir_pool:start(p, script(3, blocked_after(3))),
     [A, B, C] = slots(p),
@@ -77,26 +68,6 @@ supervised(Sup) ->
     Worker.
 
 %% ---------------------------------------------------------------- supervisors of workers
-
-%% The worker dies with it, and both are started again.
-slot_supervisor_killed(_Config) ->
-    ok = weir_pool:start(p, opts(3)),
-    [A, B, C] = slots(p),
-    {Manager, Sup} = {manager(p), slot_sup(p, 2)},
-    kill(Sup),
-    await_down(B),
-    until(fun() -> settled(p, 3) end),
-    ?assertMatch([A, New, C] when New =/= B, slots(p)),
-    ?assertNotEqual(Sup, slot_sup(p, 2)),
-    ?assertMatch({ok, #{restarts := 1}}, weir_pool:info(p)),
-    {Before, Sups} = {slots(p), slot_sups(p)},
-    [kill(Each) || Each <- Sups],
-    [await_down(Pid) || Pid <- Before],
-    until(fun() -> settled(p, 3) end),
-    ?assertEqual(Sups, Sups -- slot_sups(p)),
-    ?assertMatch({ok, #{restarts := 4}}, weir_pool:info(p)),
-    ?assertEqual(Manager, manager(p)),
-    ok = weir_pool:stop(p).
 
 %% Workers that heed neither their link nor their supervisor, and announce themselves.
 stubborn(Size, Shutdown) ->
@@ -176,7 +147,8 @@ pool_that_is_stopped_while_it_crashes_does_not_come_back(_Config) ->
         receive {stopping, _} = First -> Test ! First end,
         let_go()
     end),
-    ok = weir_pool:start(p, (pool(1))#{worker => {weir_pool_life_worker, start_slow_to_stop, [Stopping]}, shutdown => 60000}),
+    Slow = {weir_pool_life_worker, start_slow_to_stop, [Stopping]},
+    ok = weir_pool:start(p, #{size => 1, worker => Slow, shutdown => 60000}),
     Manager = manager(p),
     exit(queue(p), kill),
     Worker = receive {stopping, First} -> First end,
@@ -191,7 +163,7 @@ let_go() ->
     receive {stopping, Worker} -> Worker ! go end,
     let_go().
 
-%% Each manager takes the name over from one that has just been killed. The remains of that disturb no process.
+%% Each manager takes the name over from a manager that has just been killed. The remains of that disturb no process.
 manager_killed_again_and_again_under_a_supervisor(_Config) ->
     Parent = start_parent({#{intensity => 1000}, [weir_pool:child_spec(p, pool(3))]}),
     [
@@ -215,27 +187,6 @@ too_many_crashes_under_a_supervisor(_Config) ->
     ?assertEqual({error, no_pool}, weir_pool:pick(p)).
 
 %% ---------------------------------------------------------------- the registry
-
-kill_registry() ->
-    Old = whereis(weir_pool_registry),
-    kill(Old),
-    until(fun() -> not lists:member(whereis(weir_pool_registry), [undefined, Old]) end).
-
-registry_killed(_Config) ->
-    ok = weir_pool:start(p, opts(2)),
-    {Manager, Before} = {manager(p), slots(p)},
-    kill_registry(),
-    ?assertEqual(Before, slots(p)),
-    ?assertEqual({error, already_started}, weir_pool:start(p, opts(1))),
-    kill(hd(Before)),
-    until(fun() -> settled(p, 2) end),
-    ?assertEqual(Manager, manager(p)),
-    ok = weir_pool:start(q, opts(1)),
-    kill_manager(q),
-    ?assert(settled(q, 1)),
-    kill_manager(p),
-    ?assert(settled(p, 2)),
-    [ok = weir_pool:stop(Name) || Name <- [p, q]].
 
 %% A pool that dies while there is no registry, and is not started again, is cleaned up by the next one.
 registry_killed_and_a_pool_too(_Config) ->
@@ -282,7 +233,7 @@ is_another_settled({Name, Before}) ->
         _ -> false
     end.
 
-%% The eraser cannot erase the first pool. So the second pool waits, and both wait for the next registry.
+%% The eraser cannot erase the first pool. Therefore the second pool waits, and both wait for the next registry.
 registry_killed_with_terms_to_erase(_Config) ->
     ok = stopped_and_not_erased([p, q]),
     kill(whereis(weir_pool_registry)),

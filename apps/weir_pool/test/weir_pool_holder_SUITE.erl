@@ -30,7 +30,7 @@ slots_of(Tickets) -> lists:sort([weir_pool:slot(Ticket) || Ticket <- Tickets]).
 
 %% ---------------------------------------------------------------- tickets
 
-%% A state word has 4,096 generations, so a late checkin is told from all later claims but one in 4,096.
+%% A slot has 4,096 generations. Until they come again, a late checkin ends no claim but its own.
 a_late_checkin_ends_no_later_claim(_Config) ->
     ok = weir_pool:start(p, opts(1)),
     {ok, Worker, First} = weir_pool:checkout(p, 0),
@@ -75,7 +75,7 @@ a_copied_dictionary_makes_no_other_process_the_holder(_Config) ->
     ?assertEqual({error, timeout}, weir_pool:replace(p, 1, 1)),
     kill(Holder),
     until(fun() -> claimed_at_a_tick(p) =:= 0 end),
-    %% A process that has erased its dictionary claims as before.
+    %% A process that has erased its dictionary is the holder of its claims.
     _ = erase(),
     ?assertEqual({ok, {error, held_by_caller}}, weir_pool:claim(p, fun(_) -> weir_pool:replace(p, 1) end)),
     ok = weir_pool:stop(p).
@@ -167,7 +167,7 @@ is_quiet(Size, Held) ->
         Other -> Other
     end.
 
-%% Claims and releases, then reports the slots that it holds, and holds these until it is told to release them.
+%% Claims and releases, then reports the slots that it holds, and holds these until a message `release'.
 hoard(Test, 0, _Enough, Hoard) ->
     Test ! {hoard, self(), slots_of(Hoard)},
     receive release -> ok end,

@@ -138,7 +138,7 @@ sparse_placement(_Config) ->
             {least_loaded, lists:seq(1, 8)}
         ]
     ],
-    %% Of equal gaps the name gets the one behind the last slot that is taken. A gap may go over the end.
+    %% If gaps are equally long, the name gets the gap behind the last slot that is taken. A gap may go over the end.
     [
         begin
             ok = weir_pool:start(p, #{worker => none, size => 8, strategy => hash}),
@@ -333,8 +333,8 @@ connecting_again_while_claimed_by_one_who_dies(_Config) ->
      || Abandoned <- [replace, {wait, 1000}, free]
     ].
 
-%% Another process waits until the claim has ended. Only one process is connected. The others get an error with its pid,
-%% also the process that was connected before.
+%% A process that connects under the name of a claimed process waits until the claim has ended. Only one process is
+%% connected. The others get an error with its pid, also the process that was connected before.
 others_connect_while_claimed(_Config) ->
     {A, B, Claimer} = left_while_claimed(),
     C = member(),
@@ -346,7 +346,7 @@ others_connect_while_claimed(_Config) ->
     Waiter = weir_kit:start(fun() -> weir_pool:claim(p, fun(Pid) -> Pid end, #{timeout => infinity}) end),
     until(fun() -> {ok, #{waiting := N}} = weir_pool:info(p), N =:= 1 end),
     manager(p) ! tick,
-    %% Another name can be used meanwhile.
+    %% Other names can be used meanwhile.
     D = member(),
     ?assertEqual(ok, disconnect(B, p, b)),
     ?assertEqual(ok, release(Second)),
@@ -370,7 +370,7 @@ one_who_waits_to_connect_dies(_Config) ->
     ?assertEqual(ok, release(Claimer)),
     ?assertEqual({ok, 1}, result(Next)),
     ?assertEqual([C, B], slots(p)),
-    %% The same for a process that comes back.
+    %% Dead waiters are not in the way of a process that comes back either.
     {[Second], [Other]} = lists:partition(fun(Of) -> slot_of(Of) =:= 1 end, [claimer(p), claimer(p)]),
     ok = disconnect(C, p, a),
     AlsoDead = connecting_dies(a),
@@ -426,7 +426,7 @@ a_name_with_a_process_that_waits_is_not_removed(_Config) ->
     ok = weir_pool:stop(p),
     [stop(Member) || Member <- [A, B, C]].
 
-%% Another name may have the slot at once, but its process is connected when the claim has ended.
+%% A second name may have the slot at once, but its process is connected when the claim has ended.
 a_name_that_was_removed_while_claimed(_Config) ->
     {A, B, Claimer} = left_while_claimed(),
     ?assertEqual(ok, weir_pool:remove_worker(p, a)),
@@ -440,31 +440,6 @@ a_name_that_was_removed_while_claimed(_Config) ->
     ?assertEqual([C, B], slots(p)),
     ok = weir_pool:stop(p),
     [stop(Member) || Member <- [A, B, C]].
-
-%% A successor that hears of the death before the pool does is connected, and gets no error that the dead process is.
-the_successor_of_a_dead_process_connects_at_once(_Config) ->
-    ok = weir_pool:start(p, #{worker => none, size => 1}),
-    {ok, 1} = weir_pool:add_worker(p, a),
-    First = member(),
-    {ok, 1} = connect(First, p, a),
-    _ = lists:foldl(
-        fun(_, Before) ->
-            Next = member(),
-            Linked = in(Next, fun() -> process_flag(trap_exit, true), link(Before) end),
-            ?assert(Linked),
-            ?assertEqual({ok, 1}, in(Next, fun() -> connect_after(Before) end)),
-            Next
-        end,
-        First,
-        lists:seq(1, 200)
-    ),
-    [Last] = slots(p),
-    ok = weir_pool:stop(p),
-    kill(Last).
-
-connect_after(Before) ->
-    exit(Before, kill),
-    receive {'EXIT', Before, killed} -> weir_pool:connect(p, a) end.
 
 %% The new pool has its slots, but no names and no members. The old members go on.
 manager_killed(_Config) ->

@@ -115,13 +115,13 @@ contradictions(_Config) ->
             {start, sync}, {start, async}, {overflow, Overflow}, {check, {fun is_pid/1, 1}}
         ]
     ],
-    %% What is for picks and claims goes with both kinds.
+    %% Options of picks and claims go with both kinds.
     [
         ?assertMatch({ok, _}, weir_pool_opts:check(#{worker => none, Key => Value}))
      || {Key, Value} <- [{strategy, hash}, {queue, lifo}, {max_queue, 1}, {codel, Codel}, {abandoned, free}]
     ].
 
-%% One that is wrong in itself before one that contradicts another, and the first in the order of terms.
+%% The first wrong option in the order of terms, and a wrong option before a contradiction.
 which_mistake_is_reported(_Config) ->
     ?assertEqual({error, {bad_option, period, 0}}, check(#{period => 0, size => -1})),
     ?assertEqual({error, {bad_option, size, -1}}, check(#{backoff => {1, 2}, size => -1})),
@@ -173,7 +173,7 @@ keyword_lists(_Config) ->
     ?assertEqual(Expected, weir_pool_opts:check(maps:to_list(Nested))),
     ?assertEqual(Expected, weir_pool_opts:check(maps:to_list(Nested) ++ [{size, 7}, {size, wrong}, {codel, off}])),
     ?assertEqual(weir_pool_opts:check(#{worker => none}), weir_pool_opts:check([{worker, none}])),
-    %% What is wrong is told as it was given; what is wrong inside, as a map if it can be one.
+    %% The error has the value as it was given, but lists within an option as maps.
     ?assertEqual({error, {bad_option, codel, #{target => 5}}}, check(#{codel => [{target, 5}]})),
     ?assertEqual({error, {bad_option, codel, [target]}}, check(#{codel => [target]})),
     ?assertEqual({error, {bad_option, size, -1}}, weir_pool_opts:check([{worker, none}, {size, -1}])),
@@ -201,7 +201,7 @@ keyword_lists(_Config) ->
     ok = weir_pool:stop(p),
     ok = weir_pool_test_lib:teardown([]).
 
-%% Whether workers are to be started is for the user to say; then also how many. Said after what is wrong in itself.
+%% The user says whether the pool starts workers, and then how many. Said after what is wrong in itself.
 the_worker_is_mandatory(_Config) ->
     [
         ?assertEqual({Error, Error, Opts}, {weir_pool:start(q, Opts), weir_pool:start_link(q, Opts), Opts})

@@ -147,8 +147,8 @@ holds(Property, Options) ->
 
 %% Calls one test of a property, which returns the reasons why it failed. Returns whether there are none.
 %%
-%% PropEr would shrink a wait that was in vain like a counterexample. So the function keeps the first one for holds/2,
-%% and lets all later tests pass at once.
+%% PropEr would shrink a wait that was in vain like a counterexample. Therefore the function keeps the first one for
+%% holds/2, and lets all later tests pass at once.
 in_time(Test) -> get(in_vain) =/= undefined orelse reasons(Test()).
 
 reasons([]) ->

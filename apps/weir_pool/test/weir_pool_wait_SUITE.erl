@@ -33,7 +33,7 @@ first_in_first_out(_Config) -> ten_are_served(#{}, fun(Waiters) -> Waiters end).
 
 last_in_first_out(_Config) -> ten_are_served(#{queue => lifo}, fun lists:reverse/1).
 
-%% Again, if the machine did not let all of them run in time.
+%% Repeats the trial if the machine did not let all waiters run in time.
 ten_are_served(Opts, InOrder) ->
     start(1, Opts),
     [Holder] = hold_all(),
@@ -341,14 +341,6 @@ waits_for_the_first_worker(_Config) ->
     ok = weir_pool:disconnect(?POOL, one).
 
 %% ---------------------------------------------------------------- races
-
-%% A process that gets a worker enters itself in a table. It must not find an entry of a live process with a live
-%% claimer.
-%%
-%% A child that runs the fun of a killed claimer is killed a moment later, and with `free' another process may have the
-%% worker by then. The process that finds an entry may itself be such a child, or one whose time is over, which dies
-%% when it yields.
--define(HELD, weir_pool_claim_held).
 
 %% poolboy 64 and 70, worker_pool 37 and 42, poolex 210: a time-out that crosses the grant loses the worker. Times are
 %% such that about every second one crosses.
