@@ -331,8 +331,8 @@ calls_that_fail_at_once_are_counted_off(_Config) ->
     ok = weir_pool:stop(p),
     Life = weir_pool_life_lib:pool(1, #{strategy => least_loaded}),
     ok = weir_pool:start(p, Life),
-    Self = fun() -> catch weir_pool:call(p, ping) end,
-    ?assertMatch({ok, {'EXIT', {calling_self, _}}}, weir_pool:call(p, {run, Self})),
+    Self = fun() -> exception(fun() -> weir_pool:call(p, ping) end) end,
+    ?assertMatch({ok, {exit, {calling_self, _}}}, weir_pool:call(p, {run, Self})),
     ?assertMatch({ok, #{calls := 0}}, weir_pool:info(p)),
     ok = weir_pool:stop(p).
 
@@ -393,7 +393,7 @@ is_counted_right() ->
     [?assertEqual({ok, answered}, result(Caller)) || {Caller, _} <- Blocked].
 
 call_for_ever() ->
-    _ = catch weir_pool:call(p, {echo, 1}),
+    _ = exception(fun() -> weir_pool:call(p, {echo, 1}) end),
     call_for_ever().
 
 calls(Name) ->

@@ -124,8 +124,8 @@ least_loaded_of_equals_is_even(_Config) ->
      || Loads <- [[0, 0, 0], [1, 1, 1, 1, 1], lists:duplicate(32, 7), lists:duplicate(70, 1), [-1, 0, -5, 0]]
     ].
 
-%% Reads 32 filled slots, from a random slot on. An idle worker is found from its own slot and the 31 slots before it. From
-%% other slots the first slot is taken, as all workers but the idle one have the same load.
+%% Reads 32 filled slots, from a random slot on. An idle worker is found from its own slot and the 31 slots before it.
+%% From other slots the first slot is taken, as all workers but the idle one have the same load.
 least_loaded_reads_thirty_two(_Config) ->
     with_pool(least_loaded, lists:duplicate(100, filled), fun(Pool, Workers) ->
         [weir_pool_test_fixture:put_load(Pool, Slot, 1) || Slot <- lists:seq(1, 100), Slot =/= 50],
