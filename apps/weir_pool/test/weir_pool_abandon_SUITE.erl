@@ -48,7 +48,7 @@ info(Key) ->
 
 %% The pool does not give the busy worker to another claimer (poolboy's issue 56, pgapp's 20), and does not lose its
 %% slot (gproc's 109).
-killed_claimer_replace(_Config) ->
+the_worker_of_a_killed_claimer_is_replaced(_Config) ->
     [
         begin
             ok = weir_pool:start(p, pool(2, Opts)),
@@ -69,7 +69,7 @@ killed_claimer_replace(_Config) ->
      || Opts <- [#{}, ?ASYNC]
     ].
 
-killed_claimer_wait(_Config) ->
+the_worker_of_a_killed_claimer_is_given_out_when_it_is_idle(_Config) ->
     ok = weir_pool:start(p, pool(1, #{abandoned => {wait, 4294967295}})),
     [Worker] = slots(p),
     %% While the worker is busy, no claimer gets it.
@@ -97,7 +97,7 @@ killed_claimer_wait(_Config) ->
     ?assertMatch({ok, #{restarts := 0}}, weir_pool:info(p)),
     ok = weir_pool:stop(p).
 
-killed_claimer_wait_in_vain(_Config) ->
+the_worker_of_a_killed_claimer_is_replaced_if_it_stays_busy(_Config) ->
     [
         begin
             Worker = {weir_pool_life_worker, Start, []},
@@ -114,7 +114,7 @@ killed_claimer_wait_in_vain(_Config) ->
      || {Start, Ms} <- [{start_link, 0}, {start_link, 20}, {start_plain, 0}, {start_plain, 20}]
     ].
 
-killed_claimer_free(_Config) ->
+the_worker_of_a_killed_claimer_is_free_at_once(_Config) ->
     ok = weir_pool:start(p, pool(1, #{abandoned => free})),
     Claimer = claimer(p),
     busy(worker_of(Claimer)),
@@ -155,12 +155,12 @@ disconnected(Member) ->
     ok = weir_pool:stop(p),
     kill(Member).
 
-connected_replace(_Config) ->
+a_connected_process_is_disconnected_when_its_claimer_dies(_Config) ->
     Member = connected(replace, otp),
     kill_claimer(claimer(p)),
     disconnected(Member).
 
-connected_wait(_Config) ->
+a_connected_process_is_given_out_when_it_is_idle(_Config) ->
     Member = connected({wait, 4294967295}, otp),
     Claimer = claimer(p),
     busy(Member),
@@ -182,7 +182,7 @@ connected_wait(_Config) ->
      || Start <- [otp, plain]
     ].
 
-connected_free(_Config) ->
+a_connected_process_is_free_at_once(_Config) ->
     Member = connected(free, plain),
     kill_claimer(claimer(p)),
     ?assertEqual({ok, Member}, claim()),
@@ -210,7 +210,7 @@ a_pool_in_use_has_one_tick_a_second(_Config) ->
 %% ---------------------------------------------------------------- live claimers
 
 %% The exit passes through, and the pool revokes the claim of the worker that is left busy.
-a_call_that_times_out(_Config) ->
+a_claim_whose_call_times_out_is_abandoned(_Config) ->
     [
         begin
             ok = weir_pool:start(p, pool(1, #{abandoned => Abandoned})),
@@ -248,7 +248,7 @@ a_call_that_times_out(_Config) ->
         ]
     ].
 
-other_failures_release(_Config) ->
+other_failures_release_the_worker(_Config) ->
     ok = weir_pool:start(p, pool(1)),
     [Worker] = slots(p),
     [
@@ -289,7 +289,7 @@ other_failures_release(_Config) ->
 raise(Class, Reason) -> erlang:raise(Class, Reason, [{?MODULE, raise, 2, []}]).
 
 %% The option `restart' is about workers that die, not about workers that the pool replaces.
-temporary_workers_are_replaced_too(_Config) ->
+a_temporary_worker_is_replaced_too(_Config) ->
     ok = weir_pool:start(p, pool(2, #{restart => temporary})),
     Claimer = claimer(p),
     Worker = worker_of(Claimer),
@@ -302,7 +302,7 @@ temporary_workers_are_replaced_too(_Config) ->
     ok = weir_pool:stop(p).
 
 %% A replacement does not wait for a claim that was revoked.
-abandoned_while_a_replacement_waits(_Config) ->
+a_replacement_does_not_wait_for_an_abandoned_claim(_Config) ->
     [
         begin
             ok = weir_pool:start(p, pool(1, #{abandoned => Abandoned, shutdown => brutal_kill})),
@@ -335,7 +335,7 @@ abandoned_while_a_replacement_waits(_Config) ->
     ].
 
 %% The pool stops the worker like a released worker: after `shutdown' milliseconds, unless it is idle earlier.
-abandoned_in_a_slot_that_is_given_up(_Config) ->
+the_worker_of_an_abandoned_claim_in_a_slot_given_up_stops(_Config) ->
     [
         begin
             ok = weir_pool:start(p, pool(2, #{abandoned => Abandoned, shutdown => 50})),
@@ -363,7 +363,7 @@ abandoned_in_a_slot_that_is_given_up(_Config) ->
      || Abandoned <- [replace, free, {wait, 4294967295}], First <- [given_up, abandoned]
     ].
 
-many_abandoned_claims(_Config) ->
+abandoned_claims_are_no_restarts(_Config) ->
     ok = weir_pool:start(p, pool(3, #{intensity => 0})),
     Manager = manager(p),
     [kill_claimer(claimer(p)) || _ <- lists:seq(1, 40)],
@@ -373,7 +373,7 @@ many_abandoned_claims(_Config) ->
     ok = weir_pool:stop(p).
 
 %% Starts that fail count, if the pool has an intensity.
-replacements_that_cannot_start(_Config) ->
+failed_starts_of_replacements_count_as_restarts(_Config) ->
     Good = atomics:new(1, []),
     Script = fun() ->
         case atomics:get(Good, 1) of
@@ -402,7 +402,7 @@ replacements_that_cannot_start(_Config) ->
 
 %% Reports have what the option `abandoned' promises: pool, slot, worker, claimer and reason. With `covers => work'
 %% another process does the work, but the caller is the claimer.
-reports_say_who_and_why(_Config) ->
+reports_name_the_claimer_and_the_reason(_Config) ->
     reporting(fun() ->
         ok = weir_pool:start(p, pool(1)),
         [
@@ -578,7 +578,7 @@ a_callee_that_cannot_be_looked_up_does_not_keep_the_worker(_Config) ->
 
 overflow(Max, Linger) -> #{overflow => #{max => Max, linger => Linger}}.
 
-overflow_starts_under_pressure(_Config) ->
+claims_that_wait_start_workers_for_overflow(_Config) ->
     ok = weir_pool:start(p, pool(2, overflow(3, 3600000))),
     ?assertMatch({ok, #{size := 2, limit := 5, live := 2, vacant := 0}}, weir_pool:info(p)),
     Claimers = [claimer(p) || _ <- lists:seq(1, 5)],
@@ -593,7 +593,7 @@ overflow_starts_under_pressure(_Config) ->
     ok = weir_pool:stop(p).
 
 %% The pool refuses the claims, and starts workers for the next ones (pooler's issue 54).
-overflow_for_claims_that_do_not_wait(_Config) ->
+claims_that_do_not_wait_start_workers_for_the_next_claims(_Config) ->
     ok = weir_pool:start(p, pool(1, overflow(2, 3600000))),
     First = claimer(p),
     Claim = fun() -> weir_pool:checkout(p, #{}) end,
@@ -612,7 +612,7 @@ overflow_for_claims_that_do_not_wait(_Config) ->
     ok = weir_pool:stop(p).
 
 %% The claimer had set the flag, and was killed when it was about to tell the manager.
-overflow_starts_though_a_claimer_was_killed(_Config) ->
+workers_for_overflow_start_though_a_claimer_was_killed(_Config) ->
     ok = weir_pool:start(p, pool(1, overflow(1, 3600000))),
     Claimer = claimer(p),
     ok = atomics:put((weir_pool_terms:pool(p))#pool.signals, ?SIGNAL_GROW, 1),
@@ -623,7 +623,7 @@ overflow_starts_though_a_claimer_was_killed(_Config) ->
     ok = weir_pool:stop(p).
 
 %% Workers do not go while they are claimed (poolboy's issues 29 to 89), and not below the size.
-overflow_goes(_Config) ->
+workers_for_overflow_stop_when_they_are_released(_Config) ->
     ok = weir_pool:start(p, pool(1, overflow(2, 0))),
     Claimers = [claimer(p) || _ <- [1, 2, 3]],
     [begin manager(p) ! tick, _ = sys:get_state(manager(p)) end || _ <- [1, 2, 3]],
@@ -640,7 +640,7 @@ overflow_goes(_Config) ->
     settle(p, 1),
     ok = weir_pool:stop(p).
 
-overflow_is_not_picked(_Config) ->
+workers_for_overflow_are_not_picked(_Config) ->
     ok = weir_pool:start(p, pool(1, overflow(2, 3600000))),
     Claimers = [claimer(p) || _ <- [1, 2, 3]],
     [Regular] = slots(p),
@@ -653,7 +653,7 @@ overflow_is_not_picked(_Config) ->
     ok = weir_pool:stop(p).
 
 %% A start that fails does not end the pool, and is not repeated without a pause.
-overflow_that_cannot_start(_Config) ->
+a_failed_start_for_overflow_ends_no_pool_and_pauses(_Config) ->
     Starts = counters:new(1, []),
     Script = fun() ->
         counters:add(Starts, 1, 1),
@@ -682,7 +682,7 @@ overflow_that_cannot_start(_Config) ->
     ok = weir_pool:stop(p).
 
 %% The pool puts the workers back, as their claimers do not release them. The pools wait side by side.
-overflow_goes_after_a_long_claim_was_abandoned(_Config) ->
+workers_for_overflow_stop_after_abandoned_claims(_Config) ->
     Pools = [
         begin
             ok = weir_pool:start(Abandoned, pool(1, (overflow(2, 0))#{abandoned => Abandoned})),
@@ -714,7 +714,7 @@ claimed_for_long(Name) ->
     end).
 
 %% The releaser had set the flag, and was killed when it was about to tell the manager.
-overflow_goes_though_a_releaser_was_killed(_Config) ->
+workers_for_overflow_stop_though_a_releaser_was_killed(_Config) ->
     ok = weir_pool:start(p, pool(1, overflow(2, 0))),
     Claimers = [claimer(p) || _ <- [1, 2, 3]],
     claimed_for_long(p),
@@ -724,7 +724,7 @@ overflow_goes_though_a_releaser_was_killed(_Config) ->
     ok = weir_pool:stop(p).
 
 %% A worker that is checked is not used.
-overflow_goes_though_it_is_checked(_Config) ->
+workers_for_overflow_stop_though_they_are_checked(_Config) ->
     ok = weir_pool:start(p, pool(1, (overflow(2, 400))#{check => {fun(_) -> ok end, 50}})),
     Claimers = [claimer(p) || _ <- [1, 2, 3]],
     [?assertEqual(ok, release(Claimer)) || Claimer <- Claimers],
@@ -732,7 +732,7 @@ overflow_goes_though_it_is_checked(_Config) ->
     ok = weir_pool:stop(p).
 
 %% A pool of size 0 starts without workers.
-overflow_may_be_all_there_is(_Config) ->
+a_pool_of_size_0_starts_workers_on_demand(_Config) ->
     [
         begin
             ok = weir_pool:start(p, pool(0, maps:merge(Opts, overflow(2, 0)))),
@@ -788,7 +788,7 @@ answer({Checker, Worker}, Answer) ->
 %% The next check, and its answer.
 check_round(Answer) -> answer(first_check(), Answer).
 
-checks_replace(_Config) ->
+a_failed_check_replaces_the_worker(_Config) ->
     [
         begin
             ok = weir_pool:start(p, pool(1, Opts#{check => {asking(), ?HOUR}})),
@@ -805,7 +805,7 @@ checks_replace(_Config) ->
      || Opts <- [#{intensity => 0}, ?ASYNC]
     ].
 
-checks_that_fail_otherwise(_Config) ->
+each_result_but_ok_and_true_fails_a_check(_Config) ->
     ok = weir_pool:start(p, pool(1, #{check => {asking(), ?HOUR}, intensity => 0})),
     [
         begin
@@ -828,7 +828,7 @@ checks_that_fail_otherwise(_Config) ->
     ok = weir_pool:stop(p).
 
 %% Checks come by themselves. A check that hangs has as much time as is between two rounds.
-a_check_that_hangs(_Config) ->
+a_check_that_hangs_is_killed_and_fails(_Config) ->
     ok = weir_pool:start(p, pool(1, #{check => {asking(), 20}, intensity => 0})),
     [
         begin
@@ -867,7 +867,7 @@ checked_workers_are_not_claimed(_Config) ->
     ?assertEqual({ok, Worker}, result(Waiter)),
     ok = weir_pool:stop(p).
 
-a_worker_dies_under_check(_Config) ->
+the_check_of_a_dead_worker_has_no_effect(_Config) ->
     [
         begin
             ok = weir_pool:start(p, pool(2, Opts#{check => {asking(), ?HOUR}})),
@@ -888,7 +888,7 @@ a_worker_dies_under_check(_Config) ->
 
 %% The manager checks all workers one after the other, those for overflow too. The manager begins no other round while
 %% one is under way.
-checks_of_all_workers(_Config) ->
+all_workers_are_checked_one_after_the_other(_Config) ->
     ok = weir_pool:start(p, pool(3, (overflow(1, ?HOUR))#{check => {asking(), ?HOUR}})),
     Claimers = [claimer(p) || _ <- [1, 2, 3, 4]],
     {ok, Workers} = weir_pool:workers(p),
@@ -908,7 +908,7 @@ checks_of_all_workers(_Config) ->
     ok = weir_pool:stop(p).
 
 %% The next pool has its own checks, and ignores a check of the old pool.
-checks_and_the_manager(_Config) ->
+a_check_of_an_old_pool_has_no_effect(_Config) ->
     ok = weir_pool:start(p, pool(1, #{check => {asking(), ?HOUR}})),
     Check = {_, Worker} = first_check(),
     kill_manager(p),
@@ -923,7 +923,7 @@ checks_and_the_manager(_Config) ->
 %% ---------------------------------------------------------------- all of it
 
 %% No worker has two holders that are alive, and in the end all workers are back.
-claims_and_kills_at_once(_Config) ->
+no_worker_has_two_holders_under_kills_changes_and_checks(_Config) ->
     [
         begin
             Held = ets:new(held, [public]),

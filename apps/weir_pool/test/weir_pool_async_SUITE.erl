@@ -41,7 +41,7 @@ backend() ->
     {Up, Tries, Script}.
 
 %% Starts that have to wait for each other would never all be blocked (pooler's issue 104).
-starts_all_at_once(_Config) ->
+all_workers_start_at_once(_Config) ->
     ok = weir_pool:start(p, gated_pool(20)),
     ?assertEqual({error, no_worker}, weir_pool:pick(p)),
     ?assertEqual({error, no_worker}, weir_pool:pick(p, key)),
@@ -55,7 +55,7 @@ starts_all_at_once(_Config) ->
     ?assertMatch({ok, #{restarts := 0, start_failures := 0}}, weir_pool:info(p)),
     ok = weir_pool:stop(p).
 
-a_start_that_hangs_holds_up_nobody(_Config) ->
+a_start_that_hangs_delays_no_other_start(_Config) ->
     ok = weir_pool:start(p, gated_pool(3)),
     [First | Others] = lists:keysort(2, await_blocked(3)),
     go(Others, start),
@@ -91,7 +91,7 @@ a_start_that_hangs_is_replaced(_Config) ->
     ok = weir_pool:stop(p).
 
 %% A failed start ends nothing (poolboy's issues 72, 122 to 124; worker_pool's 158).
-backend_down(_Config) ->
+a_pool_stays_up_while_its_backend_is_down(_Config) ->
     {Up, Tries, Script} = backend(),
     ok = weir_pool:start(p, async(script(3, Script))),
     until(fun() -> {ok, #{start_failures := Failures}} = weir_pool:info(p), Failures >= 30 end),
@@ -253,7 +253,7 @@ told(Level, Text) ->
     after weir_kit:wait_ms() -> error({not_told, Text, weir_kit:messages()})
     end.
 
-delays(_Config) ->
+pauses_double_from_the_least_to_the_most(_Config) ->
     Property = ?FORALL(
         {Attempts, Min, More},
         {range(0, 80), pos_integer(), non_neg_integer()},
@@ -274,7 +274,7 @@ full(0, _Min, _Max) -> 0;
 full(1, Min, _Max) -> Min;
 full(Attempts, Min, Max) -> min(Max, 2 * full(Attempts - 1, Min, Max)).
 
-workers_that_die_again_and_again(_Config) ->
+workers_that_die_again_and_again_end_no_pool(_Config) ->
     Good = atomics:new(1, []),
     Starts = counters:new(1, []),
     Script = fun() ->
@@ -293,7 +293,7 @@ workers_that_die_again_and_again(_Config) ->
 
 %% No process waits for the old worker to stop, neither in a replacement nor in a pool that shrinks (pooler's issue
 %% 104).
-a_worker_that_is_slow_to_stop_holds_up_nobody(_Config) ->
+a_worker_that_is_slow_to_stop_delays_no_change(_Config) ->
     Slow = #{worker => {weir_pool_life_worker, start_slow_to_stop, [self()]}, shutdown => infinity},
     [
         begin
@@ -320,7 +320,7 @@ a_worker_that_is_slow_to_stop_holds_up_nobody(_Config) ->
      || Start <- [#{start => sync}, #{start => async, backoff => {1, 4}}]
     ].
 
-ignored_and_temporary_workers(_Config) ->
+ignored_and_temporary_workers_leave_their_slots_vacant(_Config) ->
     Script = fun
         (1) -> ignore;
         (_) -> start
@@ -337,7 +337,7 @@ ignored_and_temporary_workers(_Config) ->
     ?assertMatch([undefined, New, Third] when is_pid(New), slots(p)),
     ok = weir_pool:stop(p).
 
-stop_while_starting(_Config) ->
+a_pool_can_be_stopped_while_workers_start(_Config) ->
     ok = weir_pool:start(p, gated_pool(3)),
     Blocked = await_blocked(3),
     Stopper = weir_kit:start(fun() -> weir_pool:stop(p) end),
@@ -348,7 +348,7 @@ stop_while_starting(_Config) ->
     ?assertEqual([], weir_pool_life_lib:workers_alive()).
 
 %% A worker that was starting for the old manager is stopped as soon as it is there. The new manager starts others.
-manager_killed_while_starting(_Config) ->
+workers_that_start_for_a_killed_manager_are_stopped(_Config) ->
     ok = weir_pool:start(p, gated_pool(5)),
     Blocked = await_blocked(5),
     kill_manager(p),
@@ -360,7 +360,7 @@ manager_killed_while_starting(_Config) ->
     settle(p, 5),
     ok = weir_pool:stop(p).
 
-slot_supervisors_killed_while_starting(_Config) ->
+slots_whose_supervisors_are_killed_start_again(_Config) ->
     ok = weir_pool:start(p, gated_pool(5)),
     Blocked = await_blocked(5),
     [kill(Sup) || {Sup, _} <- Blocked],
@@ -369,7 +369,7 @@ slot_supervisors_killed_while_starting(_Config) ->
     ok = weir_pool:stop(p).
 
 %% Starts that are under way for slots that the pool has no more, or has again.
-size_changed_while_starting(_Config) ->
+the_size_can_change_while_workers_start(_Config) ->
     ok = weir_pool:start(p, gated_pool(6)),
     Blocked = lists:keysort(2, await_blocked(6)),
     ?assertEqual(ok, weir_pool:resize(p, 2)),
@@ -393,7 +393,7 @@ intensity_is_refused(_Config) ->
 
 %% Pickers get a worker, or an error that there is none, or no pool. In the end each slot has a worker, and there are no
 %% others.
-everything_is_killed(_Config) ->
+picks_get_workers_or_errors_while_everything_is_killed(_Config) ->
     {Up, _Tries, Script} = backend(),
     atomics:put(Up, 1, 1),
     ok = weir_pool:start(p, async(script(6, Script))),

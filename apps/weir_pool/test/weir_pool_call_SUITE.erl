@@ -191,7 +191,7 @@ the_application_stops_under_a_call(Config) ->
     ?assertEqual({error, no_pool}, weir_pool:call(p, ping)),
     weir_pool_test_lib:nothing_left_soon().
 
-no_pool_and_no_worker(_Config) ->
+calls_without_a_pool_or_a_worker_are_errors(_Config) ->
     Fun = fun(_) -> error(called) end,
     All = fun() ->
         [weir_pool:call(p, r), weir_pool:call(p, r, 1), weir_pool:call_key(p, k, r), weir_pool:call_key(p, k, r, 1),
@@ -204,7 +204,7 @@ no_pool_and_no_worker(_Config) ->
     ?assertEqual({ok, []}, weir_pool:map(p, Fun)),
     ok = weir_pool:stop(p).
 
-broadcast_reaches_all(_Config) ->
+a_broadcast_reaches_all_workers(_Config) ->
     start(5, []),
     ?assertEqual({ok, 5}, weir_pool:broadcast(p, {tell, self(), hello})),
     Told = [receive {told, Worker, hello} -> Worker end || _ <- lists:seq(1, 5)],
@@ -218,7 +218,7 @@ broadcast_and_map_skip_vacant_slots(_Config) ->
     ?assertEqual({ok, [pong, pong, pong]}, weir_pool:map(p, fun(Pid) -> gen_server:call(Pid, ping) end)),
     ok = weir_pool:stop(p).
 
-map_is_in_order(_Config) ->
+a_map_goes_over_the_slots_in_order(_Config) ->
     start(7, []),
     Test = self(),
     ?assertEqual(
@@ -231,7 +231,7 @@ map_is_in_order(_Config) ->
     ?assertEqual(workers(p), [receive {visited, Pid} -> Pid end || _ <- lists:seq(1, 7)]),
     ok = weir_pool:stop(p).
 
-map_raises_what_the_fun_raises(_Config) ->
+exceptions_of_the_fun_pass_through_a_map(_Config) ->
     start(3, []),
     ?assertError(mine, weir_pool:map(p, fun(_) -> error(mine) end)),
     ?assertThrow(mine, weir_pool:map(p, fun(_) -> throw(mine) end)),

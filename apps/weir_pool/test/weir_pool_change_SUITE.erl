@@ -60,7 +60,7 @@ all_gone() ->
 %% ---------------------------------------------------------------- resize
 
 %% Picks meanwhile always get a worker. Words, terms and processes are those of the new size.
-resize_with_pickers(_Config) ->
+picks_get_workers_during_a_resize(_Config) ->
     [
         begin
             ok = weir_pool:start(p, pool(1, Opts)),
@@ -82,7 +82,7 @@ resize_with_pickers(_Config) ->
     ].
 
 %% The workers of the first slots stay.
-resize_in_a_fixed_order(_Config) ->
+the_workers_of_the_first_slots_stay_in_a_resize(_Config) ->
     ok = weir_pool:start(p, pool(4)),
     Before = slots(p),
     ok = weir_pool:resize(p, 6),
@@ -95,7 +95,7 @@ resize_in_a_fixed_order(_Config) ->
     ?assertMatch({ok, #{restarts := 0}}, weir_pool:info(p)),
     ok = weir_pool:stop(p).
 
-resize_with_claims(_Config) ->
+a_smaller_pool_lets_claims_end(_Config) ->
     ok = weir_pool:start(p, pool(4)),
     Claimers = [claimer(p) || _ <- [1, 2, 3, 4]],
     ?assertEqual(ok, weir_pool:resize(p, 1)),
@@ -118,7 +118,7 @@ resize_with_claims(_Config) ->
     ok = weir_pool:stop(p).
 
 %% The pool has the slot again, with the worker that was to go.
-resize_back_before_the_release(_Config) ->
+a_slot_that_is_taken_back_keeps_its_worker(_Config) ->
     [
         begin
             ok = weir_pool:start(p, pool(3, Opts)),
@@ -138,7 +138,7 @@ resize_back_before_the_release(_Config) ->
      || Opts <- [#{}, ?ASYNC]
     ].
 
-resize_lets_workers_finish(_Config) ->
+workers_finish_their_work_in_a_smaller_pool(_Config) ->
     ok = weir_pool:start(p, pool(2, #{shutdown => infinity})),
     [_, Second] = slots(p),
     busy(Second),
@@ -153,7 +153,7 @@ resize_lets_workers_finish(_Config) ->
     settle(p, 1),
     ok = weir_pool:stop(p).
 
-resize_fails(_Config) ->
+a_resize_that_fails_changes_nothing(_Config) ->
     Mode = switched(2, #{}),
     {Before, Shape} = {slots(p), shape()},
     [
@@ -178,7 +178,7 @@ resize_fails(_Config) ->
     ok = weir_pool:stop(p).
 
 %% Workers that have started are stopped again, and starts that hang are ended.
-resize_with_a_start_that_hangs(_Config) ->
+a_resize_with_a_start_that_hangs_times_out(_Config) ->
     [
         begin
             Mode = switched(2, #{}),
@@ -273,7 +273,7 @@ vacant_slots_stay_vacant_in_a_resize(_Config) ->
     ].
 
 %% The first array has 16 slots or more. Claims made before it is not the only one are released after.
-words_beyond_the_first_segment(_Config) ->
+claims_in_a_pool_that_has_grown_often_end(_Config) ->
     ok = weir_pool:start(p, pool(10)),
     Claimers = [claimer(p) || _ <- lists:seq(1, 10)],
     [ok = weir_pool:resize(p, Size) || Size <- [16, 17, 60, 300]],
@@ -285,7 +285,7 @@ words_beyond_the_first_segment(_Config) ->
     ok = weir_pool:stop(p).
 
 %% Slots for overflow become others, and others become such, with the workers that they have.
-resize_with_overflow(_Config) ->
+slots_for_overflow_become_regular_with_their_workers(_Config) ->
     ok = weir_pool:start(p, pool(2, #{overflow => #{max => 2, linger => 0}})),
     Claimers = [claimer(p) || _ <- [1, 2, 3, 4]],
     {ok, Before} = weir_pool:workers(p),
@@ -306,7 +306,7 @@ resize_with_overflow(_Config) ->
     ok = weir_pool:stop(p).
 
 %% A claim that found no free worker has begun the start, which fails when the slot has become a regular one.
-resize_over_a_start_for_overflow_that_fails(_Config) ->
+a_failed_start_in_a_slot_that_became_regular_is_repeated(_Config) ->
     Mode = switched(1, maps:merge(#{overflow => #{max => 2, linger => 0}}, ?ASYNC)),
     Claimer = claimer(p),
     switch(Mode, signals),
@@ -351,7 +351,7 @@ shrinking_leaves_no_surplus_workers(_Config) ->
         ]
     ].
 
-concurrent_resizes(_Config) ->
+a_resize_beside_a_resize_is_refused(_Config) ->
     Mode = switched(2, #{}),
     switch(Mode, signals),
     Resizer = weir_kit:start(fun() -> weir_pool:resize(p, 4) end),
@@ -373,7 +373,7 @@ concurrent_resizes(_Config) ->
 
 settle_size(Size) -> until(fun() -> settled(p, Size) end).
 
-a_worker_dies_in_a_slot_that_is_given_up(_Config) ->
+a_dead_worker_in_a_slot_given_up_has_no_successor(_Config) ->
     [
         begin
             ok = weir_pool:start(p, pool(2, Opts)),
@@ -415,7 +415,7 @@ a_killed_manager_ends_every_change(_Config) ->
     all_gone().
 
 %% Workers that were claimed beyond the new size leave nothing.
-a_killed_manager_forgets_a_resize(_Config) ->
+the_size_after_a_killed_manager_is_the_configured_one(_Config) ->
     ok = weir_pool:start(p, pool(20)),
     Claimers = [claimer(p) || _ <- lists:seq(1, 20)],
     ok = weir_pool:resize(p, 2),
@@ -440,7 +440,7 @@ sizes_that_are_refused(_Config) ->
     ?assertEqual(ok, weir_pool:resize(p, 1)),
     [ok = weir_pool:stop(Name) || Name <- [p, q]].
 
-changes_of_a_pool_that_is_starting(_Config) ->
+a_pool_that_starts_refuses_changes(_Config) ->
     {Starter, Blocked} = start_blocked(p, 1),
     ?assertEqual({error, no_pool}, weir_pool:resize(p, 2)),
     ?assertEqual({error, no_pool}, weir_pool:replace(p, 1)),
@@ -468,7 +468,7 @@ the_default_intensity_follows_the_size(_Config) ->
 
 %% ---------------------------------------------------------------- replace
 
-replace_without_a_gap(_Config) ->
+picks_get_workers_during_a_replacement(_Config) ->
     [
         begin
             ok = weir_pool:start(p, pool(1, Opts)),
@@ -506,7 +506,7 @@ replaced_workers_finish(_Config) ->
     settle(p, 1),
     ok = weir_pool:stop(p).
 
-replace_fails(_Config) ->
+a_replacement_that_fails_keeps_the_worker(_Config) ->
     [
         begin
             Mode = switched(2, Opts),
@@ -528,7 +528,7 @@ replace_fails(_Config) ->
      || Opts <- [#{}, ?ASYNC]
     ].
 
-replace_waits_for_the_claim(_Config) ->
+a_replacement_waits_for_the_end_of_the_claim(_Config) ->
     [
         begin
             ok = weir_pool:start(p, pool(1, Opts)),
@@ -555,7 +555,7 @@ replace_waits_for_the_claim(_Config) ->
 %% A worker that ignores the end of its supervisor does not remain either. The manager is suspended while the time of
 %% the change ends and the worker starts. An unused pool sends its manager no other messages. If a busy machine suspends
 %% the manager too late, the trial begins again with more time.
-changes_whose_time_is_over_before_they_hear_of_the_worker(_Config) ->
+a_worker_that_starts_after_the_time_of_its_change_is_stopped(_Config) ->
     [
         late_news_of_a_worker(Change, 200)
      || Change <- [fun(Ms) -> weir_pool:resize(p, 2, Ms) end, fun(Ms) -> weir_pool:replace(p, 1, Ms) end]
@@ -583,7 +583,7 @@ late_news_of_a_worker(Change, Ms) ->
 stubborn_workers() ->
     [Pid || Pid <- processes(), {weir_pool_test_worker, _, _} <- [proc_lib:translate_initial_call(Pid)]].
 
-replace_times_out(_Config) ->
+a_replacement_that_times_out_keeps_the_worker(_Config) ->
     Mode = switched(1, #{}),
     Claimer = claimer(p),
     ?assertEqual({error, timeout}, weir_pool:replace(p, 1, 50)),
@@ -606,7 +606,7 @@ replace_times_out(_Config) ->
     ok = weir_pool:stop(p).
 
 %% The manager refuses the change. When the caller releases its worker, nothing happens.
-whoever_holds_a_worker_does_not_wait_for_itself(_Config) ->
+the_holder_of_a_worker_cannot_wait_for_itself(_Config) ->
     ok = weir_pool:start(p, pool(3)),
     Before = slots(p),
     Tickets = [Ticket || _ <- [1, 2, 3], {ok, _, Ticket} <- [weir_pool:checkout(p, 0)]],
@@ -638,7 +638,7 @@ whoever_holds_a_worker_does_not_wait_for_itself(_Config) ->
     all_gone().
 
 %% A replacement ends when the worker dies that it waits for.
-replace_and_the_worker_dies(_Config) ->
+a_replacement_ends_when_the_worker_dies(_Config) ->
     [
         begin
             ok = weir_pool:start(p, pool(2, Opts)),
@@ -658,7 +658,7 @@ replace_and_the_worker_dies(_Config) ->
     ].
 
 %% The claimed worker stays, and so does its claim.
-replace_and_the_spare_dies(_Config) ->
+a_replacement_whose_new_worker_dies_fails(_Config) ->
     [
         begin
             ok = weir_pool:start(p, pool(1, Opts)),
@@ -679,7 +679,7 @@ replace_and_the_spare_dies(_Config) ->
      || Opts <- [#{}, ?ASYNC]
     ].
 
-replace_is_refused(_Config) ->
+a_replacement_that_cannot_be_made_is_refused(_Config) ->
     ok = weir_pool:start(p, pool(2)),
     [?assertEqual({error, no_slot}, weir_pool:replace(p, Slot)) || Slot <- [0, 3, -1, 1.0, one]],
     ?assertEqual({error, no_pool}, weir_pool:replace(no_such, 1)),
@@ -696,7 +696,7 @@ replace_is_refused(_Config) ->
 
 %% Given up, or one for overflow, where a worker that was replaced would be one too many: while it starts, and while it
 %% waits.
-replace_and_the_slot_is_not_kept(_Config) ->
+a_replacement_in_a_slot_given_up_ends(_Config) ->
     [
         begin
             Mode = switched(2, Opts),
@@ -721,7 +721,7 @@ replace_and_the_slot_is_not_kept(_Config) ->
      || Opts <- [#{}, #{overflow => #{max => 2, linger => 0}}]
     ].
 
-replace_and_the_supervisor_of_the_spare_is_killed(_Config) ->
+a_replacement_whose_new_supervisor_is_killed_fails(_Config) ->
     Mode = switched(1, #{}),
     switch(Mode, signals),
     Replacer = weir_kit:start(fun() -> weir_pool:replace(p, 1) end),
@@ -733,7 +733,7 @@ replace_and_the_supervisor_of_the_spare_is_killed(_Config) ->
     ok = weir_pool:stop(p).
 
 %% The check is not waited for: whatever it finds, the worker goes.
-replace_a_worker_under_check(_Config) ->
+a_replacement_does_not_wait_for_a_check(_Config) ->
     Test = self(),
     Check = fun(Pid) ->
         Test ! {checking, self(), Pid},
@@ -760,7 +760,7 @@ replace_a_worker_under_check(_Config) ->
 
 %% ---------------------------------------------------------------- drain
 
-drain_an_idle_pool(_Config) ->
+a_drain_stops_an_idle_pool(_Config) ->
     [
         begin
             ok = weir_pool:start(p, Opts),
@@ -773,7 +773,7 @@ drain_an_idle_pool(_Config) ->
     ?assertEqual({error, no_pool}, weir_pool:drain(p, 0)),
     weir_kit:none(messages, messages_of_pools()).
 
-drain_waits_for_claims(_Config) ->
+a_drain_waits_for_claims(_Config) ->
     ok = weir_pool:start(p, pool(3)),
     Claimers = [claimer(p), claimer(p)],
     Drainer = weir_kit:start(fun() -> weir_pool:drain(p, infinity) end),
@@ -787,7 +787,7 @@ drain_waits_for_claims(_Config) ->
     ?assertEqual(ok, result(Drainer)),
     all_gone().
 
-drain_waits_for_casts(_Config) ->
+a_drain_waits_for_casts(_Config) ->
     ok = weir_pool:start(p, pool(2, #{shutdown => infinity})),
     Pids = slots(p),
     [busy(Pid) || Pid <- Pids],
@@ -800,7 +800,7 @@ drain_waits_for_casts(_Config) ->
     weir_kit:none(lost, [{did, Pid, N} || Pid <- Pids, N <- [1, 2]] -- weir_kit:take_messages()),
     all_gone().
 
-drain_turns_others_away(_Config) ->
+a_pool_that_drains_refuses_all_requests(_Config) ->
     ok = weir_pool:start(p, pool(1)),
     Claimer = claimer(p),
     Claim = fun() -> weir_pool:claim(p, fun(_) -> ok end, #{timeout => infinity}) end,
@@ -819,7 +819,7 @@ drain_turns_others_away(_Config) ->
     ?assertEqual(ok, result(Drainer)),
     all_gone().
 
-drain_times_out(_Config) ->
+a_drain_that_times_out_reports_how_many_workers_were_left(_Config) ->
     %% Busy workers do not stop in the time of the drain. The idle ones do, even on a busy machine.
     ok = weir_pool:start(p, pool(4, #{shutdown => infinity})),
     [First, Second | _] = slots(p),
@@ -839,7 +839,7 @@ drain_times_out(_Config) ->
     all_gone(),
     weir_kit:none(messages, messages_of_pools()).
 
-drain_and_the_claimer_dies(_Config) ->
+a_drain_ends_when_the_last_claimer_dies(_Config) ->
     [
         begin
             ok = weir_pool:start(p, pool(2, #{abandoned => Abandoned})),
@@ -854,7 +854,7 @@ drain_and_the_claimer_dies(_Config) ->
      || Abandoned <- [replace, {wait, 1000}, free]
     ].
 
-drain_and_a_worker_dies(_Config) ->
+a_drain_ends_when_the_last_busy_worker_dies(_Config) ->
     [
         begin
             ok = weir_pool:start(p, pool(3, Opts)),
@@ -872,7 +872,7 @@ drain_and_a_worker_dies(_Config) ->
      || Opts <- [#{}, ?ASYNC]
     ].
 
-drain_waits_for_replaced_workers(_Config) ->
+a_drain_waits_for_replaced_workers(_Config) ->
     ok = weir_pool:start(p, pool(1, #{shutdown => infinity})),
     [Old] = slots(p),
     busy(Old),
@@ -887,7 +887,7 @@ drain_waits_for_replaced_workers(_Config) ->
     receive did -> ok after 0 -> error(lost) end,
     all_gone().
 
-drain_in_a_resize(_Config) ->
+a_drain_ends_other_changes(_Config) ->
     Mode = switched(1, #{}),
     switch(Mode, signals),
     Resizer = weir_kit:start(fun() -> weir_pool:resize(p, 2) end),
@@ -915,7 +915,7 @@ drain_in_a_resize(_Config) ->
 
 %% When a drain returns, the pool has left nothing, as the next pool may need the same resources. A process that owns a
 %% large table takes a while to die.
-drain_waits_for_the_starts_that_it_ends(_Config) ->
+a_drain_waits_for_the_starts_that_it_ends(_Config) ->
     Test = self(),
     Script = fun(_Slot) ->
         Table = ets:new(large, []),
@@ -929,7 +929,7 @@ drain_waits_for_the_starts_that_it_ends(_Config) ->
     ?assertNot(lists:member(Sup, processes())),
     all_gone().
 
-drain_during_checks(_Config) ->
+a_drain_waits_for_a_check(_Config) ->
     Test = self(),
     Check = fun(_Pid) ->
         Test ! {checking, self()},
@@ -950,7 +950,7 @@ drain_during_checks(_Config) ->
     ].
 
 %% The supervisor starts the pool again, and the test stops it then.
-drain_and_the_manager_is_killed(_Config) ->
+a_drain_fails_when_the_manager_is_killed(_Config) ->
     [
         begin
             Parent = Start(),
@@ -971,7 +971,7 @@ drain_and_the_manager_is_killed(_Config) ->
     ].
 
 %% If the drain ended with its caller, the pool would stay, closed and empty.
-drain_and_its_caller_is_killed(_Config) ->
+a_drain_goes_on_without_its_caller(_Config) ->
     ok = weir_pool:start(p, pool(1)),
     Claimer = claimer(p),
     Drainer = weir_kit:start(fun() -> weir_pool:drain(p, infinity) end),
@@ -980,7 +980,7 @@ drain_and_its_caller_is_killed(_Config) ->
     ok = release(Claimer),
     nothing_left_soon().
 
-drain_under_a_supervisor(_Config) ->
+a_drained_pool_stays_down_under_a_supervisor(_Config) ->
     Parent = start_parent({#{}, [weir_pool:child_spec(p, pool(2))]}),
     ?assertEqual(ok, weir_pool:drain(p, infinity)),
     ?assertEqual({error, no_pool}, weir_pool:pick(p)),
@@ -1006,7 +1006,7 @@ with_environment(Pools, Fun) ->
         ok = application:start(weir_pool)
     end.
 
-pools_of_the_environment(_Config) ->
+the_application_starts_the_pools_of_its_environment(_Config) ->
     Pools = [{p, pool(2)}, {{q, 1}, pool(1, ?ASYNC)}, {r, #{worker => none}}],
     with_environment(Pools, fun(Started) ->
         ?assertEqual(ok, Started),
@@ -1018,7 +1018,7 @@ pools_of_the_environment(_Config) ->
     with_environment([], fun(Started) -> ?assertEqual(ok, Started) end).
 
 %% The pools that have started before the bad one are stopped.
-bad_pools_of_the_environment(_Config) ->
+a_bad_pool_in_the_environment_ends_the_application(_Config) ->
     Bad = [
         {[{p, pool(1)}, {p, pool(1)}], {pool_not_started, p, already_started}},
         {[{p, pool(1)}, {q, pool(-1)}], {pool_not_started, q, {bad_option, size, -1}}},

@@ -25,7 +25,7 @@ end_per_testcase(_Case, Config) -> weir_pool_claim_lib:tear_down(Config).
 
 %% ---------------------------------------------------------------- claims
 
-claims_and_releases(_Config) ->
+a_claim_has_a_worker_and_releases_it(_Config) ->
     start(2),
     Workers = workers(),
     {ok, {Worker, [free, taken]}} = weir_pool:claim(?POOL, fun(W) -> {W, lists:sort(states())} end),
@@ -37,7 +37,7 @@ claims_and_releases(_Config) ->
     ?assertEqual([0, 0, 0], [counter(Counter) || Counter <- [waits, busy, timeouts]]),
     no_messages().
 
-refuses_when_none_is_free(_Config) ->
+a_claim_that_does_not_wait_is_refused_if_no_worker_is_free(_Config) ->
     start(2),
     Holders = hold_all(),
     {error, busy} = weir_pool:claim(?POOL, fun(W) -> W end),
@@ -55,7 +55,7 @@ refuses_when_none_is_free(_Config) ->
     ok = weir_pool:stop(vacant),
     no_messages().
 
-options(_Config) ->
+each_form_of_the_options_of_a_claim_works(_Config) ->
     start(1),
     Fun = fun(_) -> done end,
     [
@@ -102,7 +102,7 @@ options(_Config) ->
     ?assertEqual([free], states()).
 
 %% The shell shows the argument that is wrong: `error_info' in the stack names a module, and that names the argument.
-what_is_wrong_is_said(_Config) ->
+errors_name_the_wrong_argument_of_a_claim(_Config) ->
     start(1),
     {ok, _, Ticket} = weir_pool:checkout(?POOL, 0),
     Fun = fun(_) -> done end,
@@ -157,7 +157,7 @@ what_is_wrong_is_said(_Config) ->
     ok = weir_pool:checkin(?POOL, Ticket).
 
 %% Errors of picks, calls, changes and starts name the argument, too.
-what_is_wrong_is_said_elsewhere(_Config) ->
+errors_name_the_wrong_argument_of_other_functions(_Config) ->
     start(1),
     [ok = weir_pool:start({?POOL, By}, maps:put(strategy, By, weir_pool_test_lib:opts(1))) || By <- [hash, direct]],
     ByKey = [
@@ -216,7 +216,7 @@ said(Do, Argument, Text) ->
             ?assertNotEqual({nomatch, Shown, Expected}, {string:find(Shown, Expected), Shown, Expected})
     end.
 
-nested(_Config) ->
+claims_within_claims_have_other_workers(_Config) ->
     start(3),
     Claim = fun(Fun) -> weir_pool:claim(?POOL, Fun) end,
     {ok, {ok, {ok, {Workers, States, Fourth}}}} = Claim(fun(A) ->
@@ -234,7 +234,7 @@ nested(_Config) ->
 
 raise(Class, Reason) -> erlang:raise(Class, Reason, [{?MODULE, raise, 2, []}]).
 
-first_slot_is_the_last(_Config) ->
+a_claim_begins_with_the_slot_of_the_last_claim(_Config) ->
     start(4),
     Claim = fun() -> {ok, Worker} = weir_pool:claim(?POOL, fun(W) -> W end), Worker end,
     Worker = Claim(),
@@ -250,7 +250,7 @@ first_slot_is_the_last(_Config) ->
     ok = weir_pool:resize(?POOL, 1),
     until(fun() -> {ok, lists:member(Claim(), workers())} =:= {ok, true} end).
 
-tickets(_Config) ->
+a_ticket_ends_its_own_claim_once(_Config) ->
     start(2),
     {ok, A, TicketA} = weir_pool:checkout(?POOL, #{}),
     {ok, B, TicketB} = weir_pool:checkout(?POOL, #{timeout => infinity}),
@@ -271,7 +271,7 @@ tickets(_Config) ->
     no_messages().
 
 %% After the worker was replaced, and after the pool was.
-late_checkins(_Config) ->
+a_checkin_that_is_too_late_is_refused(_Config) ->
     start(1),
     {ok, Worker, Ticket} = weir_pool:checkout(?POOL, #{}),
     weir_kit:kill(Worker),
@@ -296,7 +296,7 @@ late_checkins(_Config) ->
     no_messages().
 
 %% A ticket that was sent to another node is good for one checkin from there.
-checkin_from_another_node(_Config) ->
+a_ticket_is_good_for_one_checkin_from_another_node(_Config) ->
     Started = start_distribution(),
     Paths = [Arg || Path <- code:get_path(), Arg <- ["-pa", Path]],
     Args = ["-setcookie", atom_to_list(erlang:get_cookie()) | Paths],
@@ -484,7 +484,7 @@ leaves_it_busy(Wait) ->
 
 -define(WORK(Timeout), #{timeout => Timeout, covers => work}).
 
-work_in_time(_Config) ->
+work_in_time_returns_its_result(_Config) ->
     start(1),
     Self = self(),
     {ok, Worker} = weir_pool:claim(?POOL, fun(W) -> {true, W} = {self() =/= Self, W}, W end, ?WORK(weir_kit:wait_ms())),
@@ -502,7 +502,7 @@ work_in_time(_Config) ->
     at_rest(),
     no_messages().
 
-work_fails(_Config) ->
+the_exception_of_the_work_passes_through(_Config) ->
     start(1),
     [
         begin
@@ -538,7 +538,7 @@ work_fails(_Config) ->
     ?assertNotEqual([Worker], workers()).
 
 %% Callers that trap exits find none of the helper, in whatever way it ended.
-work_and_traps(_Config) ->
+a_caller_that_traps_exits_finds_no_message_of_the_work(_Config) ->
     start(2),
     process_flag(trap_exit, true),
     Claims = [
@@ -567,7 +567,7 @@ work_and_traps(_Config) ->
     at_rest(),
     no_messages().
 
-work_of_a_killed_caller(_Config) ->
+the_work_of_a_killed_caller_is_killed(_Config) ->
     start(1),
     Test = self(),
     Caller = spawn(fun() ->
@@ -589,7 +589,7 @@ work_of_a_killed_caller(_Config) ->
     ?assertEqual(1, counter(abandoned)).
 
 %% The claim exits as if the caller had run the function itself.
-work_is_killed(_Config) ->
+a_claim_whose_work_is_killed_exits(_Config) ->
     start(1),
     Suicide = fun(_) ->
         exit(self(), kill),
@@ -606,7 +606,7 @@ work_is_killed(_Config) ->
     ?assertEqual(2, counter(abandoned)).
 
 %% By the deadline, or with the caller, while it waits for a worker.
-work_that_was_killed_is_taken_out_of_the_queue(_Config) ->
+a_killed_caller_of_work_leaves_the_queue(_Config) ->
     start(1),
     [Holder] = hold_all(),
     Callers = [
@@ -624,7 +624,7 @@ work_that_was_killed_is_taken_out_of_the_queue(_Config) ->
     ?assertEqual([0, 0], [counter(Counter) || Counter <- [abandoned, restarts]]),
     no_messages().
 
-work_in_no_time(_Config) ->
+a_time_out_of_0_leaves_no_time_for_work(_Config) ->
     start(1),
     {error, timeout} = weir_pool:claim(?POOL, fun(_) -> error(unexpected) end, ?WORK(0)),
     {error, timeout} = weir_pool:claim(?POOL, fun(_) -> error(unexpected) end, [{covers, work}, {timeout, 0}]),

@@ -83,7 +83,7 @@ die(Die) ->
     ok.
 
 %% The waiters get a worker of the next pool, or `no_pool', and none hangs.
-pool_dies_while_many_wait(_Config) ->
+waiters_get_a_worker_of_the_next_pool_or_no_pool(_Config) ->
     [
         begin
             start(2),
@@ -123,7 +123,7 @@ outcome(Waiters, Got, Refused) ->
     end.
 
 %% The grant is in its mailbox when the pool dies, so its worker may be a dead one; it has nothing of the next pool.
-pool_dies_with_a_grant_under_way(_Config) ->
+a_grant_of_a_dead_pool_holds_nothing_of_the_next(_Config) ->
     [
         begin
             start(1),
@@ -157,7 +157,7 @@ pool_dies_with_a_grant_under_way(_Config) ->
     ].
 
 %% Claims of the old pool hold nothing of the next one, whatever their holders do.
-pool_dies_while_claimed(_Config) ->
+claims_of_a_dead_pool_hold_nothing_of_the_next(_Config) ->
     [
         begin
             start(3),
@@ -198,7 +198,7 @@ in_work({Pid, Monitor} = Claimer) ->
             Result
     end.
 
-worker_dies_with_a_grant_under_way(_Config) ->
+a_grant_of_a_dead_worker_is_repeated(_Config) ->
     start(1),
     [Worker] = workers(),
     [Holder] = hold_all(),
@@ -222,7 +222,7 @@ worker_dies_with_a_grant_under_way(_Config) ->
     at_rest().
 
 %% Releasers that are killed between two steps. The steps are made here one by one.
-lost_wake_ups(_Config) ->
+waiters_are_served_though_a_releaser_was_killed(_Config) ->
     start(1),
     [Worker] = workers(),
     %% Between freeing the slot and reading the mode.
@@ -242,7 +242,7 @@ lost_wake_ups(_Config) ->
     at_rest().
 
 %% Wherever a claimer is stopped that holds nothing, or has released, others are served.
-suspended_releasers(_Config) ->
+a_suspended_claimer_delays_no_other(_Config) ->
     start(2),
     Claimer = spawn(fun Loop() ->
         {ok, _} = weir_pool:claim(?POOL, fun(W) -> W end, #{timeout => infinity}),
@@ -262,7 +262,7 @@ suspended_releasers(_Config) ->
     at_rest().
 
 %% A suspended queue keeps its waiters beyond their time. When it goes on, it answers them, and no worker is lost.
-suspended_queue(_Config) ->
+a_queue_that_was_suspended_answers_all_waiters(_Config) ->
     start(1),
     [Holder] = hold_all(),
     Queue = queue(),
@@ -277,7 +277,7 @@ suspended_queue(_Config) ->
     [?assertEqual({error, timeout}, result(Claimer)) || Claimer <- Late -- Got],
     at_rest().
 
-stopped_while_many_wait(_Config) ->
+waiters_of_a_stopped_pool_get_no_pool(_Config) ->
     start(1),
     [Holder] = hold_all(),
     Waiters = wait_in_order(30),
@@ -288,7 +288,7 @@ stopped_while_many_wait(_Config) ->
 %% poolboy 137 and 58: the mailbox of the pool process is full of requests and cancellations, and has millions of
 %% monitors. Here waiters that gave up or were killed leave nothing, not even their monitors. A claim that the full
 %% queue refuses sends no message.
-no_backlog_no_monitors(_Config) ->
+waiters_that_gave_up_leave_no_messages_and_no_monitors(_Config) ->
     start(1, #{max_queue => 50}),
     [Holder] = hold_all(),
     Waiters = wait_in_order(50),

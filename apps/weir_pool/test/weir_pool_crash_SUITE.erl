@@ -25,7 +25,7 @@ end_per_testcase(_Case, Config) -> weir_pool_test_lib:teardown(Config).
 
 %% ---------------------------------------------------------------- workers
 
-vacant_at_once_while_the_next_is_starting(_Config) ->
+the_slot_of_a_dead_worker_is_vacant_at_once(_Config) ->
     ok = weir_pool:start(p, script(3, blocked_after(3))),
     [A, B, C] = slots(p),
     %% Neither start waits for the other.
@@ -43,7 +43,7 @@ vacant_at_once_while_the_next_is_starting(_Config) ->
     ok = weir_pool:stop(p).
 
 %% The manager hears of a death after it has heard of the successor.
-late_news(_Config) ->
+late_messages_about_dead_workers_have_no_effect(_Config) ->
     ok = weir_pool:start(p, opts(2)),
     [A, B] = slots(p),
     {Manager, Sup} = {manager(p), slot_sup(p, 1)},
@@ -84,7 +84,7 @@ no_stubborn() ->
     weir_kit:none(leaked, [Worker || {stubborn, Worker} <- weir_kit:take_messages(), is_process_alive(Worker)]).
 
 %% The manager kills it and starts another, whether it has time for that or the pool stops.
-a_worker_that_outlives_its_slot_supervisor(_Config) ->
+a_worker_that_outlives_its_supervisor_is_killed(_Config) ->
     ok = weir_pool:start(p, stubborn(2, 1)),
     [A, B] = slots(p),
     kill(slot_sup(p, 1)),
@@ -104,7 +104,7 @@ a_worker_that_outlives_its_slot_supervisor(_Config) ->
      || _ <- lists:seq(1, 50)
     ].
 
-a_worker_that_outlives_its_slot_supervisor_in_a_pool_that_stops(_Config) ->
+a_pool_that_stops_kills_a_worker_that_outlives_its_supervisor(_Config) ->
     ok = weir_pool:start(p, stubborn(1, 20000)),
     Sup = slot_sup(p, 1),
     Stopper = weir_kit:start(fun() -> weir_pool:stop(p) end),
@@ -113,7 +113,7 @@ a_worker_that_outlives_its_slot_supervisor_in_a_pool_that_stops(_Config) ->
     ?assertEqual(ok, result(Stopper)),
     no_stubborn().
 
-a_worker_that_outlives_its_slot_supervisor_unnoticed(_Config) ->
+a_pool_that_stops_kills_a_worker_whose_supervisor_has_just_died(_Config) ->
     ok = weir_pool:start(p, stubborn(1, 1)),
     Sup = slot_sup(p, 1),
     ok = sys:suspend(manager(p)),
@@ -124,7 +124,7 @@ a_worker_that_outlives_its_slot_supervisor_unnoticed(_Config) ->
 %% ---------------------------------------------------------------- managers and queues
 
 %% The next pool does not wait for the old workers, which are shut down in order.
-manager_killed_with_workers_that_are_slow_to_stop(_Config) ->
+workers_that_are_slow_to_stop_do_not_delay_the_next_pool(_Config) ->
     Slow = {weir_pool_life_worker, start_slow_to_stop, [self()]},
     ok = weir_pool:start(p, #{size => 2, worker => Slow, shutdown => infinity}),
     Before = workers(p),
@@ -140,7 +140,7 @@ manager_killed_with_workers_that_are_slow_to_stop(_Config) ->
     ?assertEqual(ok, result(Stopper)).
 
 %% The manager has lost its queue, and waits for its worker to stop, when another process stops the pool.
-pool_that_is_stopped_while_it_crashes_does_not_come_back(_Config) ->
+a_pool_that_is_stopped_while_it_crashes_does_not_come_back(_Config) ->
     Test = self(),
     %% The test decides when the first worker stops. Later workers, if any, stop at once.
     Stopping = spawn_link(fun() ->
@@ -164,7 +164,7 @@ let_go() ->
     let_go().
 
 %% Each manager takes the name over from a manager that has just been killed. The remains of that disturb no process.
-manager_killed_again_and_again_under_a_supervisor(_Config) ->
+each_killed_manager_under_a_supervisor_is_followed_by_another(_Config) ->
     Parent = start_parent({#{intensity => 1000}, [weir_pool:child_spec(p, pool(3))]}),
     [
         begin
@@ -177,7 +177,7 @@ manager_killed_again_and_again_under_a_supervisor(_Config) ->
     stop_parent(Parent),
     nothing_left_soon().
 
-too_many_crashes_under_a_supervisor(_Config) ->
+a_pool_that_crashes_too_often_ends_its_supervisor(_Config) ->
     Parent = start_parent({#{intensity => 1, period => 3600}, [weir_pool:child_spec(p, opts(2))]}),
     kill_manager(p),
     ?assert(settled(p, 2)),
@@ -189,7 +189,7 @@ too_many_crashes_under_a_supervisor(_Config) ->
 %% ---------------------------------------------------------------- the registry
 
 %% A pool that dies while there is no registry, and is not started again, is cleaned up by the next one.
-registry_killed_and_a_pool_too(_Config) ->
+the_next_registry_cleans_up_after_a_pool_that_died_without_one(_Config) ->
     Owner = spawn(fun() ->
         {ok, _} = weir_pool:start_link(p, opts(2)),
         receive never -> ok end
@@ -234,7 +234,7 @@ is_another_settled({Name, Before}) ->
     end.
 
 %% The eraser cannot erase the first pool. Therefore the second pool waits, and both wait for the next registry.
-registry_killed_with_terms_to_erase(_Config) ->
+the_next_registry_erases_the_terms_of_ended_pools(_Config) ->
     ok = stopped_and_not_erased([p, q]),
     kill(whereis(weir_pool_registry)),
     nothing_left_soon(),
@@ -259,7 +259,7 @@ not_erased() -> maps:from_list([{Base, true} || {{weir_pool_registry, Base}} <- 
 
 %% ---------------------------------------------------------------- the application
 
-pools_supervisor_killed(_Config) ->
+pools_can_start_after_the_kill_of_their_supervisor(_Config) ->
     ok = weir_pool:start(p, opts(2)),
     Parent = start_parent({#{}, [weir_pool:child_spec(q, opts(1))]}),
     Old = whereis(weir_pool_pools_sup),
@@ -273,7 +273,7 @@ pools_supervisor_killed(_Config) ->
     stop_parent(Parent),
     nothing_left_soon().
 
-application_stopped(_Config) ->
+the_stopped_application_leaves_nothing(_Config) ->
     [ok = weir_pool:start(Name, opts(50)) || Name <- [p, q, r]],
     ok = application:stop(weir_pool),
     weir_kit:none(leaked, [Left || Left <- leftovers(), not is_integer(Left)]),
@@ -283,7 +283,7 @@ application_stopped(_Config) ->
     ok = weir_pool:stop(p).
 
 %% The eraser is not scheduled before the application has been stopped.
-application_stopped_on_a_busy_node(_Config) ->
+the_stopped_application_leaves_nothing_on_a_busy_node(_Config) ->
     Spinners = [spawn(fun Spin() -> Spin() end) || _ <- lists:seq(1, 10 * erlang:system_info(schedulers))],
     try
         lists:foreach(
@@ -299,7 +299,7 @@ application_stopped_on_a_busy_node(_Config) ->
     end,
     nothing_left_soon().
 
-application_stopped_under_a_supervised_pool(_Config) ->
+a_supervised_pool_ends_with_the_application(_Config) ->
     Parent = start_parent({#{intensity => 0}, [weir_pool:child_spec(p, opts(2))]}),
     ok = application:stop(weir_pool),
     await_down(Parent),
@@ -309,7 +309,7 @@ application_stopped_under_a_supervised_pool(_Config) ->
 %% ---------------------------------------------------------------- others
 
 %% A process that is scanned for a global collection does some work, which shows in its reductions.
-restarts_scan_nobody(_Config) ->
+restarts_scan_no_process(_Config) ->
     %% In a node of its own: what pools of other cases have left is collected in the background, for a minute and more
     %% on a busy machine.
     {ok, Peer, _} = peer:start_link(#{
@@ -358,7 +358,7 @@ rests(Work, Times) ->
     receive after 10 -> Work() - First =< 50 andalso rests(Work, Times - 1) end.
 
 %% As a release handler does it, one module after the other and all at the same time, while the pool is in use.
-code_changes_under_a_pool_that_works(_Config) ->
+a_pool_works_after_a_change_of_code(_Config) ->
     ok = weir_pool:start(p, (pool(2))#{abandoned => free}),
     All = [
         {manager(p), weir_pool_manager},
@@ -398,7 +398,7 @@ works_after_a_change_of_code(Changed) ->
     ?assertEqual({error, already_started}, weir_pool:start(q, opts(1))),
     ok = weir_pool:stop(q).
 
-strays(_Config) ->
+unexpected_messages_have_no_effect(_Config) ->
     ok = weir_pool:start(p, opts(1)),
     Processes = fun() -> [manager(p), queue(p), slot_sup(p, 1), whereis(weir_pool_registry)] end,
     {Before, Slots} = {Processes(), slots(p)},

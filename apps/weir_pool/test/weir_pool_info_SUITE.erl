@@ -18,7 +18,7 @@ init_per_testcase(_Case, Config) -> weir_pool_test_lib:setup(Config).
 
 end_per_testcase(_Case, Config) -> weir_pool_test_lib:teardown(Config).
 
-which_pools_in_order(_Config) ->
+which_pools_names_the_pools_and_slots_of_a_process(_Config) ->
     Names = [b, a, "c", {d, 1}, 7],
     [ok = weir_pool:start(Name, #{worker => none, size => 3}) || Name <- Names],
     [
@@ -37,7 +37,7 @@ which_pools_in_order(_Config) ->
     [ok = weir_pool:stop(Name) || Name <- [p | Names]],
     ?assertEqual([], weir_pool:which_pools(self())).
 
-a_real_pool(_Config) ->
+info_has_all_counts_of_a_fresh_pool(_Config) ->
     Name = {weir, <<"pool">>},
     ok = weir_pool:start(Name, (opts(3))#{strategy => random}),
     {ok, Info} = weir_pool:info(Name),
@@ -51,7 +51,7 @@ a_real_pool(_Config) ->
     ok = weir_pool:stop(Name).
 
 %% The waits are no longer than the calls that wait.
-times_of_waits(_Config) ->
+waits_are_no_longer_than_their_claims(_Config) ->
     ok = weir_pool:start(f, opts(1)),
     {ok, _, Ticket} = weir_pool:checkout(f, 0),
     Begun = now_ms(),
@@ -72,7 +72,7 @@ times_of_waits(_Config) ->
 now_ms() -> erlang:monotonic_time(millisecond).
 
 %% More than the words of the slots can count.
-claims_at_once_and_after_a_wait(Config) ->
+claims_waits_and_refusals_are_counted(Config) ->
     ok = weir_pool:start(f, (opts(3))#{max_queue => 1}),
     [{ok, N} = weir_pool:claim(f, fun(_) -> N end) || N <- lists:seq(1, 1000)],
     ?assertMatch(#{claims := 1000, waits := 0}, info()),
@@ -96,7 +96,7 @@ claims_at_once_and_after_a_wait(Config) ->
         _ when Claims > 1004 ->
             %% The waiter was not scheduled for long, so its first grant was counted too. Then the test begins again.
             ok = weir_pool:stop(f),
-            claims_at_once_and_after_a_wait(Config)
+            claims_waits_and_refusals_are_counted(Config)
     end.
 
 claims_that_are_not_ended_as_they_should_be() ->
@@ -109,7 +109,7 @@ claims_that_are_not_ended_as_they_should_be() ->
     ?assertMatch(#{claims := 0}, info()).
 
 %% Claims stay counted, whatever becomes of the slot and its worker.
-claims_of_slots_that_went(_Config) ->
+claims_stay_counted_when_slots_change(_Config) ->
     ok = weir_pool:start(f, opts(10)),
     All = fun(Size) ->
         Tickets = [element(3, weir_pool:checkout(f, 0)) || _ <- lists:seq(1, Size)],
@@ -133,7 +133,7 @@ claims_of_slots_that_went(_Config) ->
     ok = weir_pool:stop(f).
 
 %% Sampled: never more than there was.
-claimed_time(_Config) ->
+claimed_time_is_never_more_than_the_claims_took(_Config) ->
     ok = weir_pool:start(f, opts(3)),
     Begin = erlang:monotonic_time(millisecond),
     Tickets = [element(3, weir_pool:checkout(f, 0)) || _ <- [1, 2]],
@@ -155,7 +155,7 @@ tick() ->
     ok.
 
 %% In which slot, and why; in pools of any kind.
-the_last_start_that_failed(_Config) ->
+info_has_the_last_start_that_failed(_Config) ->
     Starts = counters:new(1, []),
     Script = fun() ->
         counters:add(Starts, 1, 1),
@@ -185,7 +185,7 @@ the_last_start_that_failed(_Config) ->
     ?assertMatch(#{start_error := {Slot, for_ever}, live := 0} when Slot =< 3, info()),
     ok = weir_pool:stop(f).
 
-no_pool(_Config) ->
+a_pool_that_does_not_exist_has_no_info(_Config) ->
     ?assertEqual({error, no_pool}, weir_pool:info(f)),
     ?assertEqual({error, no_pool}, weir_pool:workers(f)),
     ?assertEqual([], weir_pool:which_pools(self())),

@@ -59,7 +59,7 @@ connected(Names) ->
      || Name <- Names
     ].
 
-names_get_slots(_Config) ->
+each_name_gets_the_first_free_slot(_Config) ->
     ok = weir_pool:start(p, #{worker => none, size => 3}),
     ?assertEqual({ok, []}, weir_pool:added_workers(p)),
     ?assertEqual({ok, 1}, weir_pool:add_worker(p, c)),
@@ -90,7 +90,7 @@ names_are_any_term(_Config) ->
     [?assertEqual(ok, weir_pool:remove_worker(p, Name)) || Name <- Names],
     ok = weir_pool:stop(p).
 
-names_get_the_slot_they_want(_Config) ->
+a_name_gets_the_slot_that_it_asks_for(_Config) ->
     ok = weir_pool:start(p, #{worker => none, size => 3}),
     ?assertEqual({ok, 3}, weir_pool:add_worker(p, a, 3)),
     ?assertEqual({error, slot_taken}, weir_pool:add_worker(p, b, 3)),
@@ -100,7 +100,7 @@ names_get_the_slot_they_want(_Config) ->
     ?assertEqual({ok, 1}, weir_pool:add_worker(p, b)),
     ok = weir_pool:stop(p).
 
-a_pool_grows(_Config) ->
+a_pool_without_a_size_grows_with_its_names(_Config) ->
     ok = weir_pool:start(p, #{worker => none}),
     ?assertMatch({ok, #{size := 0, limit := 0}}, weir_pool:info(p)),
     ?assertEqual({ok, 1}, weir_pool:add_worker(p, a)),
@@ -123,7 +123,7 @@ a_pool_grows(_Config) ->
     ok = weir_pool:stop(p),
     nothing_left_soon().
 
-sparse_placement(_Config) ->
+names_spread_over_the_slots_of_random_and_hash(_Config) ->
     [
         begin
             ok = weir_pool:start(p, #{worker => none, size => 8, strategy => Strategy}),
@@ -149,7 +149,7 @@ sparse_placement(_Config) ->
      || {All, Slot} <- [{[1, 2, 6], 4}, {[3, 4], 8}, {[2, 6], 8}, {[1, 3, 5, 7], 8}, {lists:seq(1, 7), 8}]
     ].
 
-connecting(_Config) ->
+one_process_is_connected_under_a_name(_Config) ->
     ok = weir_pool:start(p, #{worker => none, size => 2}),
     ?assertEqual({error, unknown_worker}, weir_pool:connect(p, a)),
     ?assertEqual({error, unknown_worker}, weir_pool:disconnect(p, a)),
@@ -185,7 +185,7 @@ a_worker_that_dies_is_disconnected(_Config) ->
     ?assertEqual({ok, 1}, weir_pool:connect(p, a)),
     ok = weir_pool:stop(p).
 
-a_death_that_the_manager_has_not_heard_of(_Config) ->
+a_dead_process_is_in_the_way_of_no_successor(_Config) ->
     [A, B] = connected([a, b]),
     ok = sys:suspend(manager(p)),
     kill(A),
@@ -203,7 +203,7 @@ a_death_that_the_manager_has_not_heard_of(_Config) ->
     ok = weir_pool:stop(p),
     stop(C).
 
-several_names(_Config) ->
+a_process_may_connect_under_several_names(_Config) ->
     ok = weir_pool:start(p, #{worker => none}),
     ok = weir_pool:start(q, #{worker => none}),
     [{ok, _} = weir_pool:add_worker(Pool, Name) || Pool <- [p, q], Name <- [a, b, c]],
@@ -220,7 +220,7 @@ several_names(_Config) ->
     until(fun() -> slots(p) ++ slots(q) =:= lists:duplicate(6, undefined) end),
     [ok = weir_pool:stop(Pool) || Pool <- [p, q]].
 
-removing(_Config) ->
+a_name_is_removed_when_no_process_is_connected(_Config) ->
     [A] = connected([a]),
     ?assertEqual({error, {connected, A}}, weir_pool:remove_worker(p, a)),
     ?assertEqual({error, unknown_worker}, weir_pool:remove_worker(p, b)),
@@ -232,7 +232,7 @@ removing(_Config) ->
     stop(A).
 
 %% A claimer keeps a process that disconnects, and no other claimer gets it.
-claims_of_connected_processes(_Config) ->
+a_claimer_keeps_a_process_that_disconnects(_Config) ->
     [A] = connected([a]),
     Claimer = claimer(p),
     ?assertEqual({error, busy}, weir_pool:claim(p, fun(Pid) -> Pid end)),
@@ -273,7 +273,7 @@ is_waiting_for_manager(Member) ->
         is_list(weir_pool:pools()) andalso element(1, weir_pool:added_workers(p)) =:= ok.
 
 %% No other claimer gets the process before that claim has ended: it would have two claimers.
-connecting_again_while_claimed(_Config) ->
+a_claimed_process_that_connects_again_waits_for_the_end_of_the_claim(_Config) ->
     {A, B, Claimer} = left_while_claimed(),
     Again = connecting(A, a),
     ?assertEqual([undefined, B], slots(p)),
@@ -296,7 +296,7 @@ connecting_again_while_claimed(_Config) ->
     [stop(Member) || Member <- [A, B]].
 
 %% A process that waits for the end of that claim gets an error.
-draining_waits_for_the_claim_of_one_who_has_left(_Config) ->
+a_drain_waits_for_the_claim_of_a_disconnected_process(_Config) ->
     {A, B, Claimer} = left_while_claimed(),
     ok = disconnect(B, p, b),
     Again = connecting(A, a),
@@ -310,7 +310,7 @@ draining_waits_for_the_claim_of_one_who_has_left(_Config) ->
     [stop(Member) || Member <- [A, B]].
 
 %% The value of `abandoned' does not matter, as the process has left the slot.
-connecting_again_while_claimed_by_one_who_dies(_Config) ->
+a_process_connects_again_when_its_claimer_dies(_Config) ->
     [
         begin
             ok = weir_pool:start(p, #{worker => none, size => 1, abandoned => Abandoned}),
@@ -335,7 +335,7 @@ connecting_again_while_claimed_by_one_who_dies(_Config) ->
 
 %% A process that connects under the name of a claimed process waits until the claim has ended. Only one process is
 %% connected. The others get an error with its pid, also the process that was connected before.
-others_connect_while_claimed(_Config) ->
+one_process_waits_to_connect_under_a_claimed_name(_Config) ->
     {A, B, Claimer} = left_while_claimed(),
     C = member(),
     Next = connecting(C, a),
@@ -362,7 +362,7 @@ others_connect_while_claimed(_Config) ->
     [stop(Member) || Member <- [A, B, C, D]].
 
 %% A dead process that waited is in no other's way.
-one_who_waits_to_connect_dies(_Config) ->
+a_dead_process_that_waited_to_connect_is_in_no_others_way(_Config) ->
     {A, B, Claimer} = left_while_claimed(),
     Dead = [connecting_dies(a) || _ <- [1, 2]],
     C = member(),
@@ -427,7 +427,7 @@ a_name_with_a_process_that_waits_is_not_removed(_Config) ->
     [stop(Member) || Member <- [A, B, C]].
 
 %% A second name may have the slot at once, but its process is connected when the claim has ended.
-a_name_that_was_removed_while_claimed(_Config) ->
+a_name_can_be_removed_while_its_slot_is_claimed(_Config) ->
     {A, B, Claimer} = left_while_claimed(),
     ?assertEqual(ok, weir_pool:remove_worker(p, a)),
     ?assertEqual({error, unknown_worker}, connect(A, p, a)),
@@ -442,7 +442,7 @@ a_name_that_was_removed_while_claimed(_Config) ->
     [stop(Member) || Member <- [A, B, C]].
 
 %% The new pool has its slots, but no names and no members. The old members go on.
-manager_killed(_Config) ->
+members_outlive_a_killed_manager(_Config) ->
     [A, B] = Members = connected([a, b]),
     Claimer = claimer(p),
     ok = disconnect(worker_of(Claimer), p, lists:nth(slot_of(Claimer), [a, b])),
@@ -466,7 +466,7 @@ manager_killed(_Config) ->
     [?assert(is_process_alive(Member)) || Member <- [C | Members]],
     [stop(Member) || Member <- [C | Members]].
 
-resizing(_Config) ->
+a_resize_keeps_the_slots_of_names(_Config) ->
     ok = weir_pool:start(p, #{worker => none, size => 5}),
     {ok, 3} = weir_pool:add_worker(p, a, 3),
     {ok, 1} = weir_pool:add_worker(p, b, 1),
@@ -491,12 +491,12 @@ resizing(_Config) ->
     ok = weir_pool:stop(p),
     stop(A).
 
-not_with_workers(_Config) ->
+a_pool_with_workers_of_its_own_refuses_names(_Config) ->
     ok = weir_pool:start(p, weir_pool_life_lib:pool(1)),
     [?assertEqual({error, has_workers}, Fun()) || Fun <- functions_of_members()],
     ok = weir_pool:stop(p).
 
-no_pool(_Config) ->
+a_pool_that_does_not_exist_refuses_names(_Config) ->
     [?assertEqual({error, no_pool}, Fun()) || Fun <- functions_of_members()].
 
 functions_of_members() ->

@@ -20,7 +20,7 @@ with(More) -> maps:merge(#{size => 3, worker => ?WORKER}, More).
 check(More) -> weir_pool_opts:check(with(More)).
 
 %% The first two elements of a row of the table are the key and the default.
-defaults(_Config) ->
+options_have_the_documented_defaults(_Config) ->
     ?assertEqual(
         #{
             worker => mandatory, size => 0, pass_slot => false, restart => permanent, shutdown => 5000,
@@ -32,7 +32,7 @@ defaults(_Config) ->
     ).
 
 %% N and N + 1.
-limits(_Config) ->
+options_are_accepted_up_to_their_limits(_Config) ->
     Check = fun(_) -> ok end,
     Max = ?MAX_SIZE,
     Ms = ?MAX_MS,
@@ -46,7 +46,7 @@ limits(_Config) ->
     [?assertMatch({{ok, _}, _}, {check(Opts), Opts}) || Opts <- Ok],
     ?assertMatch({ok, _}, weir_pool_opts:check(#{worker => none, size => 0})).
 
-wrong_options(_Config) ->
+a_wrong_option_is_refused(_Config) ->
     Check = fun(_) -> ok end,
     Wrong = [
         {size, [-1, 1.0, many, ?MAX_SIZE + 1]},
@@ -86,7 +86,7 @@ wrong_options(_Config) ->
      || Opts <- [1, undefined, [size], [{size, 1, 2}], [{"size", 1}], [{size, 1} | more], <<"size">>, {size, 1}]
     ].
 
-contradictions(_Config) ->
+contradicting_options_are_refused(_Config) ->
     Codel = #{target => 5, interval => 100},
     Overflow = #{max => 2, linger => 0},
     Contradicting = fun(Option, Other) -> {error, {contradicting_options, Option, Other}} end,
@@ -122,7 +122,7 @@ contradictions(_Config) ->
     ].
 
 %% The first wrong option in the order of terms, and a wrong option before a contradiction.
-which_mistake_is_reported(_Config) ->
+the_first_mistake_is_reported(_Config) ->
     ?assertEqual({error, {bad_option, period, 0}}, check(#{period => 0, size => -1})),
     ?assertEqual({error, {bad_option, size, -1}}, check(#{backoff => {1, 2}, size => -1})),
     ?assertEqual({error, {bad_option, 1, 1}}, check(#{1 => 1, a => 1})),
@@ -130,7 +130,7 @@ which_mistake_is_reported(_Config) ->
     ?assertEqual({error, {bad_option, period, 0}}, weir_pool_opts:check(#{worker => ?WORKER, period => 0})).
 
 %% The slot comes first, also after a restart, a replacement, and a resize.
-pass_slot(_Config) ->
+the_start_function_gets_the_slot(_Config) ->
     ok = weir_pool_test_lib:setup(),
     Knows = fun() ->
         {ok, Workers} = weir_pool:workers(p),
@@ -159,7 +159,7 @@ pass_slot(_Config) ->
     ok = weir_pool_test_lib:teardown([]).
 
 %% Lists say the same as maps, also within options. The first of a key counts.
-keyword_lists(_Config) ->
+options_may_be_keyword_lists(_Config) ->
     Check = fun(_) -> ok end,
     Opts = #{
         size => 2, worker => ?WORKER, strategy => random, max_queue => 3, codel => #{target => 5, interval => 100},

@@ -97,7 +97,7 @@ the_last_worker_gets_all_keys(_Config) ->
     ?assertEqual([{ok, Last}], lists:usort([weir_pool:pick(p) || _ <- lists:seq(1, 20)])),
     ok = weir_pool:stop(p).
 
-ten_thousand_slots(_Config) ->
+ten_thousand_slots_have_a_turn_each(_Config) ->
     Size = 10000,
     ok = weir_pool:start(p, opts(Size)),
     ?assert(settled(p, Size)),
@@ -107,7 +107,7 @@ ten_thousand_slots(_Config) ->
     ok = weir_pool:stop(p),
     nothing_left_soon().
 
-info_counts(_Config) ->
+info_counts_picks_and_skips(_Config) ->
     start_with_holes(p, 4, [2]),
     _ = on_one_scheduler(fun() -> picks(p, 300) end),
     {ok, #{skips := Skips} = Info} = weir_pool:info(p),

@@ -59,7 +59,7 @@ pairs(Size, First, Second) ->
 %% ---------------------------------------------------------------- vacant slots
 
 %% No live slot gets more than another, wherever the holes are; also with loads that are all alike.
-holes_burden_nobody(_Config) ->
+vacant_slots_burden_no_other_slot(_Config) ->
     [
         with_pool(Strategy, holes(Size, Holes), fun(_Pool, Workers) ->
             Counts = on_one_scheduler(fun() -> picks(f, 20000) end),
@@ -190,7 +190,7 @@ direct_takes_the_next_filled_slot(_Config) ->
         )
     end).
 
-direct_keys(_Config) ->
+direct_refuses_keys_that_are_no_numbers(_Config) ->
     BadKeys = [0, -1, -(1 bsl 80), 1.0, one, {1}, <<1>>, "1", undefined],
     [
         with_pool(direct, Slots, fun(_Pool, _Workers) ->
@@ -237,7 +237,7 @@ a_module_may_hit_a_vacant_slot(_Config) ->
         ?assertEqual({ok, Three}, weir_pool:pick(f))
     end).
 
-a_module_returns_nonsense(_Config) ->
+a_module_that_returns_no_slot_is_an_error(_Config) ->
     with_pool(weir_pool_test_strategy, [filled, filled, filled], fun(_Pool, _Workers) ->
         [
             begin
@@ -251,7 +251,7 @@ a_module_returns_nonsense(_Config) ->
         ]
     end).
 
-a_module_raises(_Config) ->
+exceptions_of_a_module_pass_through(_Config) ->
     with_pool(weir_pool_test_strategy, [filled], fun(_Pool, _Workers) ->
         ?assertError(mine, weir_pool:pick(f, {do, fun(_) -> error(mine) end})),
         ?assertExit(mine, weir_pool:pick(f, {do, fun(_) -> exit(mine) end})),
@@ -261,7 +261,7 @@ a_module_raises(_Config) ->
 
 %% ---------------------------------------------------------------- all strategies
 
-no_key_no_pick(_Config) ->
+hash_and_direct_refuse_a_pick_without_a_key(_Config) ->
     [
         with_pool(Strategy, Slots, fun(_Pool, _Workers) ->
             ?assertError(badarg, weir_pool:pick(f)),
@@ -284,7 +284,7 @@ keys_hash_alike_in_every_strategy(_Config) ->
     ],
     ?assertEqual([1, 3, 4, 5, 6, 8, 9], lists:usort(Expected)).
 
-slots_are_told(_Config) ->
+pick_slot_returns_the_slot_of_the_worker(_Config) ->
     [
         with_pool(Strategy, holes(10, [1, 6]), fun(_Pool, _Workers) ->
             {ok, InSlots} = weir_pool:workers(f),
@@ -294,7 +294,7 @@ slots_are_told(_Config) ->
      || Strategy <- [round_robin, random, least_loaded, weir_pool_test_strategy]
     ].
 
-no_slots(_Config) ->
+a_pool_without_slots_has_no_worker_to_pick(_Config) ->
     [
         begin
             ok = weir_pool:start(p, #{worker => none, strategy => Strategy}),
@@ -330,7 +330,7 @@ attempts(Name, Strategy) ->
 key(weir_pool_test_strategy) -> {give, 1};
 key(_) -> 1.
 
-one_slot(_Config) ->
+the_only_worker_gets_all_picks(_Config) ->
     [
         with_pool(Strategy, [filled], fun(_Pool, [Only]) ->
             ?assertEqual(#{Only => 100}, picks(f, 100)),
@@ -339,7 +339,7 @@ one_slot(_Config) ->
      || Strategy <- [round_robin, random, least_loaded, weir_pool_test_strategy]
     ].
 
-all_slots_vacant(_Config) ->
+vacant_slots_give_no_worker(_Config) ->
     [
         with_pool(Strategy, lists:duplicate(Size, vacant), fun(_Pool, []) ->
             ?assertEqual([{error, no_worker}], lists:usort(attempts(f, Strategy))),
@@ -349,7 +349,7 @@ all_slots_vacant(_Config) ->
     ].
 
 %% A number drawn from the cursor is scaled to the size of the moment.
-a_pool_grows_and_shrinks(_Config) ->
+picks_reach_all_slots_of_each_size(_Config) ->
     [
         begin
             ok = weir_pool:start(p, (opts(3))#{strategy => Strategy}),

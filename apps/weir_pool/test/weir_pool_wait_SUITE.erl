@@ -29,9 +29,9 @@ end_per_testcase(_Case, Config) -> weir_pool_claim_lib:tear_down(Config).
 
 %% ---------------------------------------------------------------- waiting
 
-first_in_first_out(_Config) -> ten_are_served(#{}, fun(Waiters) -> Waiters end).
+waiters_are_served_first_in_first_out(_Config) -> ten_are_served(#{}, fun(Waiters) -> Waiters end).
 
-last_in_first_out(_Config) -> ten_are_served(#{queue => lifo}, fun lists:reverse/1).
+waiters_are_served_last_in_first_out(_Config) -> ten_are_served(#{queue => lifo}, fun lists:reverse/1).
 
 %% Repeats the trial if the machine did not let all waiters run in time.
 ten_are_served(Opts, InOrder) ->
@@ -72,7 +72,7 @@ served(Waiters) ->
             error({not_claimed, Reason})
     end.
 
-max_queue(_Config) ->
+a_full_queue_refuses_waiters(_Config) ->
     start(1, #{max_queue => 3}),
     [Holder] = hold_all(),
     Two = wait_in_order(2),
@@ -123,7 +123,7 @@ refused() ->
 next_claimer() ->
     receive {claimed, Pid, _} -> Pid end.
 
-nobody_may_wait(_Config) ->
+a_queue_of_length_0_refuses_all_waiters(_Config) ->
     start(1, #{max_queue => 0}),
     {ok, done} = weir_pool:claim(?POOL, fun(_) -> done end, #{timeout => infinity}),
     [Holder] = hold_all(),
@@ -131,7 +131,7 @@ nobody_may_wait(_Config) ->
     let_go(Holder).
 
 %% The queue is suspended, so that it is seen what newcomers may do.
-newcomers_pass_for_a_while(_Config) ->
+newcomers_may_pass_a_waiter_for_a_while(_Config) ->
     start(1),
     [Holder] = hold_all(),
     [Waiter] = wait_in_order(1),
@@ -145,7 +145,7 @@ newcomers_pass_for_a_while(_Config) ->
     let_go(Waiter),
     at_rest().
 
-newcomers_wait_behind_the_starving(_Config) ->
+newcomers_wait_behind_a_starving_waiter(_Config) ->
     start(1),
     [Holder] = hold_all(),
     Began = now_ms(),
@@ -179,7 +179,7 @@ with_suspended_queue(Fun) ->
     _ = Fun(Signals),
     ok = sys:resume(Queue).
 
-deadline_passes(_Config) ->
+a_waiter_whose_deadline_passes_gets_timeout(_Config) ->
     start(1),
     [Holder] = hold_all(),
     [{error, timeout} = weir_pool:claim(?POOL, fun(W) -> W end, #{timeout => T}) || T <- [1, 2, 20]],
@@ -241,7 +241,7 @@ a_grant_that_is_not_taken_over_is_not_forgotten(_Config) ->
 
 %% All waiters wait for longer than the interval, so the queue drops some while others are served. As all have waited
 %% for longer than the limit, only the last one is served after the first drop.
-codel_drops(_Config) ->
+codel_drops_waiters(_Config) ->
     start(1, #{codel => #{target => 1, interval => 20}}),
     [Holder] = hold_all(),
     Waiters = wait_in_order(40),
@@ -277,7 +277,7 @@ next_served([{Pid, Monitor} = Next | More], Dropped) ->
 
 %% Otherwise the interval would go on as long as one waiter has waited for too long, and the next such waiter would be
 %% refused at once.
-codel_hears_that_nobody_waits_any_more(_Config) ->
+codel_forgets_waiters_that_have_left(_Config) ->
     [
         codel_hears(Timeout, End)
      || {Timeout, End} <- [
@@ -330,7 +330,7 @@ await_oldest(Ms) ->
         Oldest >= Ms
     end).
 
-waits_for_the_first_worker(_Config) ->
+a_waiter_gets_the_first_worker_of_a_pool(_Config) ->
     ok = weir_pool:start(?POOL, #{worker => none}),
     {ok, 1} = weir_pool:add_worker(?POOL, one),
     Waiter = waiter(),
@@ -344,7 +344,7 @@ waits_for_the_first_worker(_Config) ->
 
 %% poolboy 64 and 70, worker_pool 37 and 42, poolex 210: a time-out that crosses the grant loses the worker. Times are
 %% such that about every second one crosses.
-timeouts_race_with_grants(_Config) ->
+no_worker_is_lost_where_time_outs_cross_grants(_Config) ->
     start(2),
     Claim = fun Claim(0, Counts) -> Counts;
         Claim(N, {Got, Late}) ->
