@@ -6,7 +6,11 @@
 -export([leftovers/0, start_parent/1]).
 -export([setup/0, setup/1, teardown/1, opts/1, script/2, blocked_after/1, await_blocked/0, start_blocked/2,
     start_with_holes/3, stop_parent/1]).
+<<<<<<< HEAD
 -export([holds/2, in_time/1, nothing_left_soon/0, messages_of_pools/0, on_one_scheduler/1, on_scheduler/2, picks/2]).
+=======
+-export([nothing_left_soon/0, messages_of_pools/0, on_one_scheduler/1, picks/2]).
+>>>>>>> e7bd6d275a0c16bddf11f3ddb19b9beeeff322e2
 -export([init/1]).
 
 -include("../src/weir_pool.hrl").
@@ -136,6 +140,7 @@ opts(Size) -> #{size => Size, worker => ?WORKER}.
 
 script(Size, Script) -> #{size => Size, worker => {weir_pool_test_worker, start_with, [Script]}}.
 
+<<<<<<< HEAD
 %% Checks a property whose tests call in_time/1. Raises a fault for a counterexample. If a wait was in vain, which a
 %% slow machine may cause, fails with the error of that instead.
 holds(Property, Options) ->
@@ -170,6 +175,8 @@ in_vain([Head | Tail]) ->
     end;
 in_vain(_Other) -> none.
 
+=======
+>>>>>>> e7bd6d275a0c16bddf11f3ddb19b9beeeff322e2
 %% Starts a pool in a task. Each start of a worker waits until its supervisor is sent `go'. Returns the task and the
 %% first of these supervisors.
 start_blocked(Name, Size) ->
