@@ -149,52 +149,7 @@ names_spread_over_the_slots_of_random_and_hash(_Config) ->
      || {All, Slot} <- [{[1, 2, 6], 4}, {[3, 4], 8}, {[2, 6], 8}, {[1, 3, 5, 7], 8}, {lists:seq(1, 7), 8}]
     ].
 
-<<<<<<< HEAD
 one_process_is_connected_under_a_name(_Config) ->
-=======
-%% The oracle looks at a ring of slots, each vacant or not.
-placement(_Config) ->
-    Property = ?FORALL(
-        {Size, Choice, Strategy},
-        {range(1, 40), list(boolean()), elements([round_robin, random, hash, direct, least_loaded, ?MODULE])},
-        begin
-            Taken = [Slot || {Slot, true} <- lists:zip(lists:seq(1, Size), padded(Size, Choice))],
-            Shuffled = [Slot || {_, Slot} <- lists:sort([{erlang:phash2(Slot), Slot} || Slot <- Taken])],
-            weir_pool_members:place(Strategy, Shuffled, Size) =:= expected(Strategy, Taken, Size)
-        end
-    ),
-    weir_kit_property:holds(Property, [{numtests, 3000}, quiet]),
-    ?assertEqual(full, weir_pool_members:place(random, [], 0)).
-
-padded(Size, Choice) -> lists:sublist(Choice ++ lists:duplicate(Size, false), Size).
-
-expected(Strategy, Taken, Size) ->
-    case lists:seq(1, Size) -- Taken of
-        [] -> full;
-        [First | _] when Taken =:= [] -> {ok, First};
-        [First | _] when Strategy =/= random, Strategy =/= hash -> {ok, First};
-        Vacant -> {ok, middle(longest([row(Start rem Size + 1, Vacant, Size) || Start <- Taken]))}
-    end.
-
-%% The vacant slots from this one on, over the end if need be.
-row(Slot, Vacant, Size) ->
-    case lists:member(Slot, Vacant) of
-        true -> [Slot | row(Slot rem Size + 1, Vacant, Size)];
-        false -> []
-    end.
-
-%% Of the longest gaps, the slot is in the one behind the last taken slot, or else in the first.
-longest(Rows) ->
-    Length = lists:max([length(Row) || Row <- Rows]),
-    case lists:last(Rows) of
-        Last when length(Last) =:= Length -> Last;
-        _ -> hd([Row || Row <- Rows, length(Row) =:= Length])
-    end.
-
-middle(Row) -> lists:nth(length(Row) div 2 + 1, Row).
-
-connecting(_Config) ->
->>>>>>> e7bd6d275a0c16bddf11f3ddb19b9beeeff322e2
     ok = weir_pool:start(p, #{worker => none, size => 2}),
     ?assertEqual({error, unknown_worker}, weir_pool:connect(p, a)),
     ?assertEqual({error, unknown_worker}, weir_pool:disconnect(p, a)),
