@@ -190,7 +190,7 @@ a_connected_process_is_free_at_once(_Config) ->
     kill(Member).
 
 %% Waiters press the manager again and again. Afterwards the manager of a pool with one claim has a message each second,
-%% its own tick.
+%% its own tick, and one monitor of the claimer.
 a_pool_in_use_has_one_tick_a_second(_Config) ->
     ok = weir_pool:start(p, pool(1)),
     Claimer = claimer(p),
@@ -204,6 +204,8 @@ a_pool_in_use_has_one_tick_a_second(_Config) ->
     receive {trace_delivered, Manager, Delivered} -> ok end,
     Messages = [Message || {trace, _, 'receive', Message} <- weir_kit:take_messages()],
     weir_kit:none(too_many_messages, lists:nthtail(min(4, length(Messages)), Messages)),
+    {monitors, Monitors} = process_info(Manager, monitors),
+    ?assertEqual(1, length([Pid || {process, Pid} <- Monitors, Pid =:= element(1, Claimer)])),
     ok = release(Claimer),
     ok = weir_pool:stop(p).
 
@@ -418,7 +420,7 @@ reports_name_the_claimer_and_the_reason(_Config) ->
                 {timeout, "timed out", fun() -> a_call_in_a_claim(#{}) end},
                 {timeout, "timed out", fun() -> a_call_in_a_claim(#{covers => work, timeout => infinity}) end},
                 {overdue, "did not end in time", fun work_that_is_overdue/0},
-                {killed, "its claimer was killed", fun work_that_is_killed/0},
+                {killed, "ran the claimer's fun was killed", fun work_that_is_killed/0},
                 {failed, "gave it back as failed", fun() -> a_failed_one(fun(Fun) -> Fun() end) end},
                 {failed, "gave it back as failed", fun() -> a_failed_one(fun elsewhere/1) end}
             ]

@@ -240,7 +240,7 @@ levels_and_texts() ->
     {ok, Worker, Ticket} = weir_pool:checkout(p, 0),
     ok = weir_pool:checkin(p, Ticket, fail),
     Replaced = io_lib:format(
-        "Pool p: the worker ~p in slot 1 was given up: its claimer gave it back as failed, claimed by ~p",
+        "Pool p: the worker ~p in slot 1 was replaced: its claimer gave it back as failed, claimed by ~p",
         [Worker, self()]
     ),
     ok = told(warning, lists:flatten(Replaced)),
