@@ -361,7 +361,7 @@ a_dead_worker_that_the_queue_grants_is_not_checked_out(_Config) ->
     Pid ! give_back,
     ?assertEqual({ok, ok}, result(Holder)),
     %% The waiter has found the worker dead, and asks the queue again.
-    until(fun() -> maps:get(vacant, info()) =:= 1 andalso waiting() =:= 1 end),
+    until(fun() -> maps:get(claims, info()) =:= 2 andalso waiting() =:= 1 end),
     ok = sys:resume(manager(p)),
     {ok, Next, _} = result(Checkout),
     ok = weir_pool:stop(p),
@@ -533,7 +533,7 @@ waiters_that_were_suspended_are_all_served_once(_Config) ->
     ok = serve_all(Waiters),
     Info = info(),
     ok = weir_pool:stop(p),
-    ?assertMatch(#{waits := 40, claimed := 0, waiting := 0, abandoned := 0}, Info).
+    ?assertMatch(#{claimed := 0, waiting := 0, abandoned := 0}, Info).
 
 %% Lets each waiter give its worker back, in the order of their claims.
 serve_all([]) ->
