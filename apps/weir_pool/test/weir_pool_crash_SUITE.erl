@@ -124,17 +124,17 @@ a_pool_that_stops_kills_a_worker_whose_supervisor_has_just_died(_Config) ->
 
 %% ---------------------------------------------------------------- managers and queues
 
-%% The next pool does not wait for the old workers, which are shut down in order.
-workers_that_are_slow_to_stop_do_not_delay_the_next_pool(_Config) ->
+%% The old workers are shut down in order, and the next pool starts when they are dead.
+the_next_pool_waits_for_workers_that_are_slow_to_stop(_Config) ->
     Slow = {weir_pool_life_worker, start_slow_to_stop, [self()]},
     ok = weir_pool:start(p, #{size => 2, worker => Slow, shutdown => infinity}),
     Before = workers(p),
-    kill_manager(p),
+    kill(manager(p)),
     [receive {stopping, Pid} -> ok end || Pid <- Before],
-    ?assert(settled(p, 2)),
-    ?assertEqual(Before, Before -- workers(p)),
+    until(fun() -> weir_pool:pick(p) =:= {error, no_pool} end),
     [Pid ! go || Pid <- Before],
-    [await_down(Pid) || Pid <- Before],
+    until(fun() -> settled(p, 2) andalso Before -- workers(p) =:= Before end),
+    ?assertEqual([], [Pid || Pid <- Before, is_process_alive(Pid)]),
     Now = workers(p),
     Stopper = weir_kit:start(fun() -> weir_pool:stop(p) end),
     [receive {stopping, Pid} -> Pid ! go end || Pid <- Now],
@@ -150,11 +150,10 @@ a_pool_that_is_stopped_while_it_crashes_does_not_come_back(_Config) ->
     end),
     Slow = {weir_pool_life_worker, start_slow_to_stop, [Stopping]},
     ok = weir_pool:start(p, #{size => 1, worker => Slow, shutdown => 60000}),
-    Manager = manager(p),
     exit(queue(p), kill),
     Worker = receive {stopping, First} -> First end,
-    {Pid, _} = Stopper = weir_kit:start(fun() -> weir_pool:stop(p) end),
-    until(fun() -> {monitored_by, Pids} = process_info(Manager, monitored_by), lists:member(Pid, Pids) end),
+    Stopper = weir_kit:start(fun() -> weir_pool:stop(p) end),
+    weir_kit:until_waiting(Stopper),
     Worker ! go,
     ?assertEqual(ok, result(Stopper)),
     nothing_left_soon(),
