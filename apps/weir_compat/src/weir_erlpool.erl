@@ -116,13 +116,29 @@ stop() -> application:stop(weir_compat).
 start_pool(Name, Args) ->
     case options(Args, #{}) of
         {ok, Opts} ->
-            case weir_compat_pools_sup:start_pool(?SUP, Name, Opts, transient) of
-                {ok, _Pid} -> ok;
-                {error, Reason} -> {error, start_error(Reason)}
+            case weir_compat_pools_sup:start_child(?SUP, child_spec(Name, Opts)) of
+                {ok, Keeper} -> started(Name, weir_erlpool_keeper:await(Keeper));
+                {error, Reason} -> {error, Reason}
             end;
         {error, Reason} ->
             {error, Reason}
     end.
+
+started(_Name, ok) ->
+    ok;
+started(Name, {error, Reason}) ->
+    _ = supervisor:delete_child(?SUP, ?CHILD(Name)),
+    {error, start_error(Reason)}.
+
+%% `transient': the specification of a pool that has given up stays, so that restart_pool/1 can start the pool again.
+child_spec(Name, Opts) ->
+    #{
+        id => ?CHILD(Name),
+        start => {weir_compat_start, link, [weir_erlpool_keeper, start_link, [Name, Opts]]},
+        restart => transient,
+        %% The pool limits the time that a worker has to stop.
+        shutdown => infinity
+    }.
 
 %% @doc Stops a pool, and returns when its workers are gone.
 -spec stop_pool(weir_pool:name()) -> ok | {error, not_found}.
@@ -150,7 +166,7 @@ restart(Name) ->
     case supervisor:terminate_child(?SUP, ?CHILD(Name)) of
         ok ->
             case supervisor:restart_child(?SUP, ?CHILD(Name)) of
-                {ok, _Pid} -> ok;
+                {ok, Keeper} -> weir_erlpool_keeper:await(Keeper);
                 {error, Reason} -> {error, Reason}
             end;
         {error, not_found} ->
@@ -176,7 +192,7 @@ group(Group) ->
     [
         Name
      || {?CHILD(Name) = Id, _Pid, _Type, _Modules} <- supervisor:which_children(?SUP),
-        {ok, #{start := {_, _, [_, #{group := Of}]}}} <- [supervisor:get_childspec(?SUP, Id)],
+        {ok, #{start := {_, _, [_, _, [_, #{group := Of}]]}}} <- [supervisor:get_childspec(?SUP, Id)],
         Of =:= Group
     ].
 

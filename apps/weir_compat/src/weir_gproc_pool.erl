@@ -285,8 +285,8 @@ left(Deadline) -> max(0, Deadline - erlang:monotonic_time(millisecond)).
 -spec randomize(pool()) -> 0 | slot().
 randomize(Pool) ->
     case pool_size(Pool) of
-        Size when Size < 2 ->
-            Size;
+        0 ->
+            0;
         Size ->
             Slot = rand:uniform(Size),
             _ = type(Pool) =:= round_robin andalso advance(Pool, Slot),
@@ -330,22 +330,19 @@ active_workers(Pool) ->
 defined_workers(Pool) ->
     [
         {Name, Slot, Count}
-     || {Name, Slot} <- ets:lookup_element(?TABLE, ?POOL_KEY(Pool), #pool.names),
-        #name{count = Count} <- ets:lookup(?TABLE, ?NAME_KEY(Pool, Name))
+     || {Name, Slot} <- names(Pool), #name{count = Count} <- ets:lookup(?TABLE, ?NAME_KEY(Pool, Name))
     ].
 
 %% @doc All slots: those that have a name with it, the others as numbers. Cost: a read of the table, and time that is
 %% proportional to the size.
 -spec worker_pool(pool()) -> [slot() | {name(), slot()}].
 worker_pool(Pool) ->
-    case ets:lookup(?TABLE, ?POOL_KEY(Pool)) of
-        [#pool{size = Size, names = Names}] -> with_vacant(1, Size, Names);
-        [] -> error(badarg, [Pool])
-    end.
+    Names = names(Pool),
+    Vacant = lists:seq(1, pool_size(Pool)) -- [Slot || {_Name, Slot} <- Names],
+    lists:sort(fun(A, B) -> number(A) =< number(B) end, Names ++ Vacant).
 
-with_vacant(Slot, Size, [{_Name, Slot} = Named | Names]) -> [Named | with_vacant(Slot + 1, Size, Names)];
-with_vacant(Slot, Size, Names) when Slot =< Size -> [Slot | with_vacant(Slot + 1, Size, Names)];
-with_vacant(_Slot, _Size, []) -> [].
+number({_Name, Slot}) -> Slot;
+number(Slot) -> Slot.
 
 %% Changes, made by the registry
 
@@ -368,7 +365,17 @@ is_option(_) -> false.
 
 type(Pool) -> ets:lookup_element(?TABLE, ?POOL_KEY(Pool), #pool.type).
 
-pool_size(Pool) -> ets:lookup_element(?TABLE, ?POOL_KEY(Pool), #pool.size).
+pool_size(Pool) ->
+    case weir_pool:info(?WEIR_POOL(Pool)) of
+        {ok, #{size := Size}} -> Size;
+        {error, no_pool} -> error(badarg, [Pool])
+    end.
+
+names(Pool) ->
+    case weir_pool:added_workers(?WEIR_POOL(Pool)) of
+        {ok, Names} -> Names;
+        {error, _} -> error(badarg, [Pool])
+    end.
 
 slot_of(Pool, Name) -> ets:lookup_element(?TABLE, ?NAME_KEY(Pool, Name), #name.slot).
 
