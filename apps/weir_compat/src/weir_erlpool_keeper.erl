@@ -31,8 +31,8 @@
     pool = none :: none | pid() | {failed, Reason :: term()}
 }).
 
-%% @doc Starts the keeper of a pool. Of the options, `group' only stays in the specification, where weir_erlpool reads
-%% the group.
+%% @doc Starts the keeper of a pool. The option `group' is not for the pool: weir_erlpool reads the group from the
+%% keeper's specification.
 -spec start_link(weir_pool:name(), Opts :: map()) -> {ok, pid()} | {error, term()}.
 start_link(Name, Opts) ->
     case gen_server:start_link(?MODULE, {Name, maps:remove(group, Opts)}, []) of

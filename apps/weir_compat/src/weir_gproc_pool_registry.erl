@@ -1,9 +1,9 @@
 %% @doc Changes the pools of weir_gproc_pool, and keeps the table that maps slots to names.
 %%
-%% Protocol. weir_pool decides which slot a name gets, and holds all names. The registry asks weir_pool for a change, and
-%% copies the answer to the table, where callers of weir_gproc_pool read it. The registry makes one change at a time, and
-%% no other process inserts or deletes rows. A process connects only under a name that is in the table. A picked worker
-%% therefore has a name in the table, unless the name has just been removed.
+%% Protocol. weir_pool decides which slot a name gets, and holds all names. The registry asks weir_pool for a change,
+%% and copies the answer to the table, where callers of weir_gproc_pool read it. The registry makes one change at a
+%% time, and no other process inserts or deletes rows. A process connects only under a name that is in the table. A
+%% picked worker therefore has a name in the table, unless the name has just been removed.
 %%
 %% Crashes. The table belongs to weir_compat_sup and outlives the registry. The next registry asks every pool for its
 %% names and corrects the table. A change that was under way has then either happened or not happened, and its caller
