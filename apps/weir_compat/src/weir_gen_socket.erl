@@ -71,8 +71,8 @@
 
 -type listen_option() :: option() | {pollset, non_neg_integer()} | {bind_policy, atom()}.
 -type connect_option() :: listen_option().
-%% `pollset' and `bind_policy' are options of {@link weir_socket:listen/2}. They replace `bind_pollset' of gen_socket,
-%% and the environment of its application.
+%% `pollset' and `bind_policy' are options of {@link weir_socket:listen/2}. gen_socket had
+%% `bind_pollset' and the environment of its application instead.
 
 -type reason() :: closed | etimedout | inet:posix().
 -type open_error() :: {error, unknown_option | nxdomain | system_limit | reason()}.
