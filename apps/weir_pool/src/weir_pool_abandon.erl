@@ -81,7 +81,7 @@ holder_down(Slot, Claim, Holder, {Holders, Slots}) ->
     {holders(), weir_pool_slots:slots()}.
 abandon(Slot, Claim, Why, {Holders, Slots}) ->
     Pool = weir_pool_slots:pool(Slots),
-    case weir_pool_word:abandon(Pool, Slot, Claim) of
+    case weir_pool_word:revoke(Pool, Slot, Claim) of
         ok ->
             ok = weir_pool_terms:count(Pool, ?ABANDONED),
             {forget(Slot, Holders), abandoned(Slot, Why, Slots)};

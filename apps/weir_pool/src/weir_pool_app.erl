@@ -65,7 +65,7 @@ start_pool(Name, Conf, Opener) ->
 -spec init(all | pools) -> {ok, {supervisor:sup_flags(), [supervisor:child_spec()]}}.
 init(all) ->
     ok = weir_pool_registry:new_table(),
-    ok = weir_pool_call:new_table(),
+    ok = weir_pool_calls:new_table(),
     {ok,
         {#{strategy => one_for_one, intensity => 10, period => 10}, [
             #{id => registry, start => {weir_pool_registry, start_link, []}},

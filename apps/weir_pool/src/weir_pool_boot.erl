@@ -177,7 +177,7 @@ drain(Name, Timeout) ->
     ok | {error, weir_pool:change_error() | held_by_caller | {timeout, pos_integer()}}.
 drain_and_stop(Name, Timeout, Caller) ->
     Row = weir_pool_registry:lookup(Name),
-    case weir_pool_manager:call(Name, {drain, Timeout, Caller}) of
+    case weir_pool_request:call(Name, {drain, Timeout, Caller}) of
         {error, Refused} = Error when Refused =:= no_pool; Refused =:= held_by_caller ->
             Error;
         {error, {pool_down, _}} = Error ->

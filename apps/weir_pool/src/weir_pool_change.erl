@@ -78,8 +78,8 @@ publish(Size, Slots) ->
     Fewer = over(fun(Slot, S) -> weir_pool_slots:take_out(Slot, retire, S) end, Limit + 1, Before, Kept),
     %% Slots may have become such for overflow, or the other way round.
     _ = [weir_pool_slots:set_keep(Slot, Slot =< Size, Fewer) || Slot <- lists:seq(1, Limit)],
-    ok = weir_pool_manager:tell(Pool, idle),
-    ok = weir_pool_queue:wake(Pool),
+    ok = weir_pool_signals:notify(Pool, idle),
+    ok = weir_pool_signals:wake(Pool),
     Fewer.
 
 no_slot(Slot, Slots) -> weir_pool_slots:no_replace(no_slot, Slot, Slots).

@@ -159,7 +159,7 @@ take(Name, Use, Timeout) ->
                 ?STARVING ->
                     none_free(Pool, Name, Use, Timeout);
                 ?UNWATCHED ->
-                    ok = weir_pool_manager:watch(Pool),
+                    ok = weir_pool_signals:watch(Pool),
                     take_first(weir_pool_holder:claimer(), Pool, Name, Use, Timeout);
                 _ ->
                     take_first(weir_pool_holder:claimer(), Pool, Name, Use, Timeout)
@@ -239,16 +239,16 @@ release(#pool{signals = Signals} = Pool, Slot, Word) ->
                 _ -> woken(Pool, Slot)
             end;
         NotFree ->
-            _ = NotFree =:= reserved andalso weir_pool_manager:tell(Pool, {released, Slot}),
+            _ = NotFree =:= reserved andalso weir_pool_signals:notify(Pool, {released, Slot}),
             NotFree
     end.
 
 woken(Pool, Slot) ->
-    ok = weir_pool_queue:wake(Pool, Slot),
+    ok = weir_pool_signals:wake(Pool, Slot),
     free.
 
 if_for_overflow(#pool{size = Size} = Pool, Slot) when Slot > Size ->
-    weir_pool_manager:tell_once(Pool, ?SIGNAL_IDLE, idle);
+    weir_pool_signals:overflow_released(Pool);
 if_for_overflow(_Pool, _Slot) ->
     ok.
 
@@ -258,8 +258,8 @@ release_if_alive(Pool, Slot, Word, Worker) ->
         true ->
             release(Pool, Slot, Word);
         false ->
-            Dropped = weir_pool_word:drop(Pool, Slot, Word),
-            _ = Dropped =:= marked andalso weir_pool_manager:tell(Pool, {released, Slot}),
+            Dropped = weir_pool_word:release_dead(Pool, Slot, Word),
+            _ = Dropped =:= marked andalso weir_pool_signals:notify(Pool, {released, Slot}),
             Dropped
     end.
 
@@ -267,7 +267,7 @@ release_if_alive(Pool, Slot, Word, Worker) ->
 disown(Pool, Slot, Word, Why, Claimer) ->
     case weir_pool_word:disown(Pool, Slot, Word) of
         {ok, Claim} ->
-            ok = weir_pool_manager:tell(Pool, {abandon, Slot, Claim, #{why => Why, claimer => Claimer}}),
+            ok = weir_pool_signals:notify(Pool, {abandon, Slot, Claim, #{why => Why, claimer => Claimer}}),
             disowned;
         not_held ->
             not_held
@@ -276,7 +276,7 @@ disown(Pool, Slot, Word, Why, Claimer) ->
 %% ---------------------------------------------------------------- none is free
 
 none_free(Pool, _Name, _Use, 0) ->
-    ok = want_more(Pool),
+    ok = weir_pool_signals:want_more(Pool),
     case weir_pool_word:is_any_filled(Pool) of
         true ->
             ok = weir_pool_terms:count(Pool, ?BUSY),
@@ -288,13 +288,6 @@ none_free(#pool{limit = Limit}, Name, Use, Timeout) ->
     Asked = erlang:monotonic_time(),
     Wait = #wait{name = Name, use = Use, asked = Asked, deadline = deadline(Asked, Timeout)},
     try_again(min(?YIELDS, ?READS div max(1, Limit)), Wait).
-
-%% Whoever raises the flag tells the manager, which takes it down when it has seen to it; should this process be killed
-%% in between, the manager's next tick finds it.
-want_more(#pool{size = Size, limit = Limit} = Pool) when Limit > Size ->
-    weir_pool_manager:tell_once(Pool, ?SIGNAL_GROW, grow);
-want_more(_Pool) ->
-    ok.
 
 try_again(Yields, #wait{name = Name, use = Use} = Wait) ->
     _ = Yields > 0 andalso erlang:yield(),
@@ -310,9 +303,9 @@ try_again(Yields, #wait{name = Name, use = Use} = Wait) ->
             {error, no_pool}
     end.
 
-ask(#pool{signals = Signals, max_queue = MaxQueue} = Pool, Claimer, #wait{asked = Asked} = Wait) ->
-    ok = want_more(Pool),
-    case atomics:get(Signals, ?SIGNAL_WAITING) of
+ask(#pool{max_queue = MaxQueue} = Pool, Claimer, #wait{asked = Asked} = Wait) ->
+    ok = weir_pool_signals:want_more(Pool),
+    case weir_pool_signals:waiting(Pool) of
         Waiting when Waiting >= MaxQueue ->
             ok = weir_pool_terms:count(Pool, ?OVERLOADS),
             {error, {overload, weir_pool_queue:overload(Pool, queue_full, Waiting, erlang:monotonic_time() - Asked)}};

@@ -29,29 +29,17 @@
 -module(weir_pool_manager).
 -behaviour(gen_server).
 
--export([start_link/3, call/2]).
--export([watch/1, tell/2, tell_once/3]).
+-export([start_link/3]).
 -export([init/1, handle_continue/2, handle_call/3, handle_cast/2, handle_info/2, terminate/2, code_change/3]).
 -export([format_status/1]).
 
--export_type([opener/0, news/0]).
+-export_type([opener/0]).
 
 -include("weir_pool.hrl").
 
 -type opener() :: reference().
 %% An alias of who has started the pool (`[reply]'). It dies with the first message, so a pool that its supervisor
 %% starts again tells nobody.
-
--type news() ::
-    watch
-    | pressed
-    | grow
-    | idle
-    | {released, weir_pool:slot()}
-    | {abandon, weir_pool:slot(), weir_pool_word:claim(), #{why := atom(), claimer := pid()}}.
-%% What those tell who use the pool: the first use of one that was unwatched, whose mode they have changed; somebody
-%% waits for long; no worker was found where more could be started; one for overflow was freed; a slot that the manager
-%% waited for was released, and is reserved; a claim was disowned, because its worker is likely to be busy or broken.
 
 -define(TICK_MS, 1000).
 
@@ -82,7 +70,7 @@
     overflow = weir_pool_overflow:new() :: weir_pool_overflow:overflow(),
     check :: weir_pool_check:check(),
     holders = weir_pool_abandon:new() :: weir_pool_abandon:holders(),
-    callers = weir_pool_call:new() :: weir_pool_call:callers(),
+    callers = weir_pool_callers:new() :: weir_pool_callers:callers(),
     is_ticking = false :: boolean(),
     %% Monotonic milliseconds; how many slots were claimed then.
     last_poll = erlang:monotonic_time(millisecond) :: integer(),
@@ -92,43 +80,6 @@
 %% @doc Starts a pool, and returns before it is open.
 -spec start_link(weir_pool:name(), #conf{}, opener()) -> {ok, pid()} | ignore | {error, term()}.
 start_link(Name, Conf, Opener) -> gen_server:start_link(?MODULE, {Name, Conf, self(), Opener}, []).
-
-%% @doc Asks the manager of a pool for a change, and waits for it.
--spec call(weir_pool:name(), Request :: term()) -> term() | {error, weir_pool:change_error()}.
-call(Name, Request) ->
-    case weir_pool_registry:lookup(Name) of
-        {ok, {_, Manager, _, _, _}} ->
-            try
-                gen_server:call(Manager, Request, infinity)
-            catch
-                exit:{Reason, _} when Reason =:= noproc; Reason =:= normal; Reason =:= shutdown -> {error, no_pool};
-                exit:{{shutdown, _}, _} -> {error, no_pool};
-                exit:{Reason, _} -> {error, {pool_down, Reason}}
-            end;
-        {error, no_pool} ->
-            {error, no_pool}
-    end.
-
-%% @doc Somebody is about to use a pool that was unwatched. One message, from whoever is the first.
--spec watch(#pool{}) -> ok.
-watch(#pool{signals = Signals} = Pool) ->
-    case atomics:compare_exchange(Signals, ?SIGNAL_MODE, ?UNWATCHED, ?NOBODY_WAITS) of
-        ok -> tell(Pool, watch);
-        _Told -> ok
-    end.
-
-%% @doc Tells the manager something.
--spec tell(#pool{}, news()) -> ok.
-tell(#pool{manager = Manager}, News) -> gen_server:cast(Manager, News).
-
-%% @doc Tells the manager something unless somebody has that it has not heard yet: a word of the signals is the flag of
-%% that, and the manager takes it down.
--spec tell_once(#pool{}, Flag :: pos_integer(), news()) -> ok.
-tell_once(#pool{signals = Signals} = Pool, Flag, News) ->
-    case atomics:exchange(Signals, Flag, 1) of
-        0 -> tell(Pool, News);
-        _ -> ok
-    end.
 
 %% ---------------------------------------------------------------- start
 
@@ -286,7 +237,7 @@ handle_info({{holder_down, Slot, Claim}, _Monitor, process, Holder, _Reason}, St
     {Left, Abandoned} = weir_pool_abandon:holder_down(Slot, Claim, Holder, {Holders, Slots}),
     {noreply, State#state{holders = Left, slots = Abandoned}};
 handle_info({caller_down, _Monitor, process, Caller, _Reason}, #state{callers = Callers, slots = Slots} = State) ->
-    {noreply, State#state{callers = weir_pool_call:caller_down(Caller, weir_pool_slots:pool(Slots), Callers)}};
+    {noreply, State#state{callers = weir_pool_callers:caller_down(Caller, weir_pool_slots:pool(Slots), Callers)}};
 handle_info({{probed, Slot, Why}, Monitor, process, _Pid, Exit}, #state{slots = Slots} = State) ->
     {noreply, State#state{slots = weir_pool_slots:examined(Slot, Monitor, Exit, Why, Slots)}};
 handle_info({timeout, _Timer, {change, drain}}, #state{phase = {draining, From}, slots = Slots} = State) ->
@@ -443,13 +394,12 @@ tick_later(State) ->
     State#state{is_ticking = true}.
 
 tick(#state{slots = Slots, callers = Callers, claimed = Claimed} = State) ->
-    #pool{signals = Signals} = Pool = weir_pool_slots:pool(Slots),
-    {Calls, NewCallers} = weir_pool_call:poll(Pool, Callers),
+    Pool = weir_pool_slots:pool(Slots),
+    {Calls, NewCallers} = weir_pool_callers:poll(Pool, Callers),
     Ticked = State#state{callers = NewCallers},
-    case Claimed + Calls =:= 0 andalso atomics:compare_exchange(Signals, ?SIGNAL_MODE, ?NOBODY_WAITS, ?UNWATCHED) of
-        %% It was already, and nobody has used the pool since.
-        ?UNWATCHED -> Ticked;
-        _ -> tick_later(Ticked)
+    case Claimed + Calls =:= 0 andalso weir_pool_signals:unwatch(Pool) of
+        true -> Ticked;
+        false -> tick_later(Ticked)
     end.
 
 %% ---------------------------------------------------------------- end

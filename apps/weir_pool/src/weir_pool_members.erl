@@ -11,7 +11,9 @@
 %% @private
 -module(weir_pool_members).
 
--export([call/2, handle/4, place/3]).
+-export([handle/4, place/3]).
+
+-export_type([request/0]).
 
 -include("weir_pool.hrl").
 
@@ -25,25 +27,6 @@
     | {connect | disconnect | dead, WorkerName :: term(), pid()}.
 
 -type slots() :: weir_pool_slots:slots().
-
-%% @doc Asks the manager of a pool, and again if it says so. If it says that somebody is connected, the calling process
-%% looks whether that one is alive, which may take as long as it needs to die; the manager waits for nobody.
--spec call(weir_pool:name(), request()) -> term().
-call(Pool, Request) ->
-    case weir_pool_manager:call(Pool, {member, Request}) of
-        {error, {connected, Pid}} = Connected ->
-            case is_process_alive(Pid) of
-                true ->
-                    Connected;
-                false ->
-                    _ = weir_pool_manager:call(Pool, {member, {dead, element(2, Request), Pid}}),
-                    call(Pool, Request)
-            end;
-        {error, again} ->
-            call(Pool, Request);
-        Reply ->
-            Reply
-    end.
 
 %% @doc Does what is asked for, and answers, at once or later.
 -spec handle(request(), gen_server:from(), names(), slots()) -> {names(), slots()}.

@@ -40,8 +40,8 @@ new() -> #overflow{}.
 %% flag, which is taken down. Also at every tick, for one who was killed between setting it and saying so.
 -spec grow(NowMs :: integer(), overflow(), weir_pool_slots:slots()) -> weir_pool_slots:slots().
 grow(Now, #overflow{not_before = NotBefore}, Slots) ->
-    #pool{size = Size, limit = Limit, signals = Signals} = weir_pool_slots:pool(Slots),
-    Asked = atomics:exchange(Signals, ?SIGNAL_GROW, 0),
+    #pool{size = Size, limit = Limit} = Pool = weir_pool_slots:pool(Slots),
+    Asked = weir_pool_signals:take_wanted(Pool),
     case Limit =:= Size orelse (NotBefore =/= undefined andalso Now < NotBefore) of
         true ->
             Slots;
@@ -49,7 +49,7 @@ grow(Now, #overflow{not_before = NotBefore}, Slots) ->
             Vacant = weir_pool_slots:missing(Size + 1, Limit, Slots),
             Filled = [Slot || {Slot, _Worker} <- weir_pool_slots:filled(Slots), Slot > Size, Slot =< Limit],
             Coming = max(0, Limit - Size - length(Vacant) - length(Filled)),
-            Wanted = max(Asked, atomics:get(Signals, ?SIGNAL_WAITING)) - Coming,
+            Wanted = max(Asked, weir_pool_signals:waiting(Pool)) - Coming,
             Started = lists:sublist(Vacant, max(0, Wanted)),
             lists:foldl(fun(Slot, S) -> weir_pool_slots:start(Slot, false, S) end, Slots, Started)
     end.
@@ -76,20 +76,20 @@ failed(Now, #conf{backoff = Backoff}, #overflow{failures = Failures} = Overflow)
 %% overflow tells nobody, nor does one who was killed between freeing it and saying so.
 -spec idle(overflow(), weir_pool_slots:slots()) -> {overflow(), weir_pool_slots:slots()}.
 idle(Overflow, Slots) ->
-    #pool{size = Size, limit = Limit, signals = Signals} = weir_pool_slots:pool(Slots),
-    ok = atomics:put(Signals, ?SIGNAL_IDLE, 0),
+    #pool{size = Size, limit = Limit} = Pool = weir_pool_slots:pool(Slots),
+    ok = weir_pool_signals:take_idle(Pool),
     lists:foldl(fun idle_slot/2, {Overflow, Slots}, lists:seq(Size + 1, Limit)).
 
 idle_slot(Slot, {#overflow{lingering = Lingering} = Overflow, Slots} = Now) ->
     #conf{overflow = {_, Linger}} = weir_pool_slots:conf(Slots),
-    #pool{signals = Signals} = Pool = weir_pool_slots:pool(Slots),
+    Pool = weir_pool_slots:pool(Slots),
     Word = weir_pool_word:read(Pool, Slot),
     Claims = weir_pool_word:claims(Word),
     case {weir_pool_word:state(Word), Lingering} of
         {free, #{Slot := {_Timer, Claims}}} ->
             Now;
         {free, _} ->
-            case {Linger, atomics:get(Signals, ?SIGNAL_WAITING)} of
+            case {Linger, weir_pool_signals:waiting(Pool)} of
                 {0, 0} -> {Overflow, stop(Slot, Slots)};
                 {_, 0} -> {linger(Slot, Linger, Word, Overflow), Slots};
                 {_, _} -> {linger(Slot, max(Linger, ?WANTED_MS), Word, Overflow), Slots}

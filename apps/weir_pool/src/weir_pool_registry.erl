@@ -233,7 +233,7 @@ eraser(Bases) ->
     true = group_leader(whereis(init), self()),
     {_, Monitor} = spawn_opt(
         fun() ->
-            lists:foreach(fun weir_pool_call:forget/1, Bases),
+            lists:foreach(fun weir_pool_calls:forget/1, Bases),
             weir_pool_terms:erase_slots(Bases)
         end,
         [{priority, low}, {monitor, [{tag, erased}]}]

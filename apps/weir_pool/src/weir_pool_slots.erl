@@ -182,7 +182,7 @@ put_in(Slot, Pid, #slots{pool = Pool} = Slots) ->
     ok = weir_pool_word:vacate(Pool, Slot),
     ok = weir_pool_terms:fill(Pool, Slot, Pid),
     ok = weir_pool_word:occupy(Pool, Slot),
-    ok = weir_pool_queue:wake(Pool),
+    ok = weir_pool_signals:wake(Pool),
     put_entry(Slot, monitored(Slot, Pid, Entry), Slots).
 
 %% Leaves a slot without a worker. Whoever has claimed it has nothing any more.
@@ -290,11 +290,11 @@ act_unless_examined(Slot, Slots) ->
 act(Slot, #slots{pool = Pool} = Slots) ->
     case entry(Slot, Slots) of
         #slot{action = none} ->
-            case weir_pool_word:give_back(Pool, Slot) of
+            case weir_pool_word:unreserve(Pool, Slot) of
                 ok ->
-                    ok = weir_pool_queue:wake(Pool),
+                    ok = weir_pool_signals:wake(Pool),
                     %% One for overflow may go now.
-                    _ = Slot > Pool#pool.size andalso weir_pool_manager:tell(Pool, idle),
+                    _ = Slot > Pool#pool.size andalso weir_pool_signals:notify(Pool, idle),
                     ok;
                 _NotReserved ->
                     ok

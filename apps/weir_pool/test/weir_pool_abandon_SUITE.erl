@@ -3,6 +3,7 @@
 
 -include_lib("stdlib/include/assert.hrl").
 -include("../src/weir_pool.hrl").
+-include("weir_pool_test_signals.hrl").
 
 -compile([export_all, nowarn_export_all]).
 
@@ -29,7 +30,7 @@ end_per_testcase(_Case, Config) -> weir_pool_test_lib:teardown(Config).
 claim() -> weir_pool:claim(p, fun(Pid) -> Pid end, #{timeout => weir_kit:wait_ms()}).
 
 %% Presses the manager, as a queue does whose waiter has waited for long.
-press() -> weir_pool_manager:tell(weir_pool_terms:pool(p), pressed).
+press() -> weir_pool_signals:notify(weir_pool_terms:pool(p), pressed).
 
 %% Has the manager look for dead claimers at once, and waits until it has ended N claims.
 abandoned(N) ->
@@ -1022,12 +1023,12 @@ strays(_Config) ->
             {start_failed, 9, Stranger, no}
         ]
     ],
-    ok = weir_pool_manager:tell(Pool, {released, 1}),
-    ok = weir_pool_manager:tell(Pool, {released, 9}),
+    ok = weir_pool_signals:notify(Pool, {released, 1}),
+    ok = weir_pool_signals:notify(Pool, {released, 9}),
     Why = #{why => timeout, claimer => self()},
-    ok = weir_pool_manager:tell(Pool, {abandon, 1, weir_pool_word:claim_of(weir_pool_word:read(Pool, 1)), Why}),
-    ok = weir_pool_manager:tell(Pool, pressed),
-    ok = weir_pool_manager:tell(Pool, watch),
+    ok = weir_pool_signals:notify(Pool, {abandon, 1, weir_pool_word:claim_of(weir_pool_word:read(Pool, 1)), Why}),
+    ok = weir_pool_signals:notify(Pool, pressed),
+    ok = weir_pool_signals:notify(Pool, watch),
     ?assertEqual({error, {bad_call, stray}}, gen_server:call(Manager, stray)),
     %% Strays to the supervisor of a worker, about a worker that it does not have.
     ok = weir_pool_slot_sup:renew(Sup, Stranger, #{}),
@@ -1042,9 +1043,9 @@ strays(_Config) ->
     ok = weir_pool:stop(p),
     ok = weir_pool:start(p, pool(1)),
     Claimer = claimer(p),
-    ok = weir_pool_manager:tell(Pool, {released, 1}),
+    ok = weir_pool_signals:notify(Pool, {released, 1}),
     Claim = weir_pool_word:claim_of(weir_pool_word:read(weir_pool_terms:pool(p), 1)),
-    ok = weir_pool_manager:tell(Pool, {abandon, 1, Claim, Why}),
+    ok = weir_pool_signals:notify(Pool, {abandon, 1, Claim, Why}),
     _ = sys:get_state(manager(p)),
     ?assertEqual(taken, word(p, 1)),
     ok = release(Claimer),

@@ -394,7 +394,7 @@ callers_killed_at_random_moments(_Config) ->
                 Looked = look(Pool, Known),
                 {{Rows, Counted, loads(Pool)}, Looked}
             end,
-            weir_pool_call:new(),
+            weir_pool_callers:new(),
             lists:seq(1, 100)
         ),
         {Rows, Counted, Looked} = lists:unzip3(Left),
@@ -406,7 +406,7 @@ callers_killed_at_random_moments(_Config) ->
         Healed = looks(2, Pool, Callers),
         weir_kit:same(wrong_counts, [0, 0, 0], loads(Pool)),
         %% A count that is right is not corrected.
-        ?assertMatch({0, _}, weir_pool_call:poll(Pool, looks(10, Pool, Healed))),
+        ?assertMatch({0, _}, weir_pool_callers:poll(Pool, looks(10, Pool, Healed))),
         weir_kit:same(wrong_counts, [0, 0, 0], loads(Pool))
     end).
 
@@ -419,13 +419,13 @@ a_look_leaves_the_living_alone(_Config) ->
         Callers = [spawn_waiting() || _ <- lists:seq(1, 10)],
         Before = loads(Pool),
         ?assertEqual(10, lists:sum(Before)),
-        Known = looks(10, Pool, weir_pool_call:new()),
-        ?assertMatch({10, _}, weir_pool_call:poll(Pool, Known)),
+        Known = looks(10, Pool, weir_pool_callers:new()),
+        ?assertMatch({10, _}, weir_pool_callers:poll(Pool, Known)),
         ?assertEqual(Before, loads(Pool)),
         [gen_server:cast(Worker, answer) || Worker <- Workers],
         [?assertEqual({ok, answered}, result(Caller)) || Caller <- Callers],
         ?assertEqual([0, 0], loads(Pool)),
-        ?assertMatch({0, _}, weir_pool_call:poll(Pool, Known)),
+        ?assertMatch({0, _}, weir_pool_callers:poll(Pool, Known)),
         %% The callers are not monitored any more.
         ?assertEqual({monitors, []}, process_info(self(), monitors))
     end).
@@ -434,7 +434,7 @@ a_look_leaves_the_living_alone(_Config) ->
 the_dead_are_heard_of_between_looks(_Config) ->
     with_pool(least_loaded, 2, fun(Pool, Workers) ->
         Callers = [spawn_waiting() || _ <- lists:seq(1, 10)],
-        Known = look(Pool, weir_pool_call:new()),
+        Known = look(Pool, weir_pool_callers:new()),
         [kill(Caller) || Caller <- lists:sublist(Callers, 5)],
         ?assertEqual(10, lists:sum(loads(Pool))),
         Heard = hear(5, Pool, Known),
@@ -443,7 +443,7 @@ the_dead_are_heard_of_between_looks(_Config) ->
         [gen_server:cast(Worker, answer) || Worker <- Workers],
         [?assertEqual({ok, answered}, result(Caller)) || Caller <- lists:nthtail(5, Callers)],
         ?assertEqual([0, 0], loads(Pool)),
-        ?assertMatch({0, _}, weir_pool_call:poll(Pool, Heard))
+        ?assertMatch({0, _}, weir_pool_callers:poll(Pool, Heard))
     end).
 
 %% A kill between the row and the count leaves a row without a count: the poll subtracts a call that was never added.
@@ -451,14 +451,14 @@ the_dead_are_heard_of_between_looks(_Config) ->
 a_kill_before_the_count_heals(_Config) ->
     with_pool(least_loaded, 2, fun(#pool{base = Base} = Pool, _Workers) ->
         enter_row_of_dead(Base, 2),
-        One = look(Pool, weir_pool_call:new()),
+        One = look(Pool, weir_pool_callers:new()),
         ?assertEqual([0, -1], loads(Pool)),
         ?assertMatch({ok, #{calls := 0}}, weir_pool:info(f)),
         Two = look(Pool, One),
         ?assertEqual([0, -1], loads(Pool)),
         Three = look(Pool, Two),
         ?assertEqual([0, 0], loads(Pool)),
-        ?assertMatch({0, _}, weir_pool_call:poll(Pool, Three))
+        ?assertMatch({0, _}, weir_pool_callers:poll(Pool, Three))
     end).
 
 %% The word is too low for as long as there are calls in the slot.
@@ -467,7 +467,7 @@ kills_beside_calls_that_go_on_heal_after_them(_Config) ->
         Callers = [spawn_waiting() || _ <- lists:seq(1, 3)],
         enter_row_of_dead(Base, 1),
         enter_row_of_dead(Base, 1),
-        Known = looks(5, Pool, weir_pool_call:new()),
+        Known = looks(5, Pool, weir_pool_callers:new()),
         ?assertEqual([1], loads(Pool)),
         gen_server:cast(Worker, answer),
         [?assertEqual({ok, answered}, result(Caller)) || Caller <- Callers],
@@ -479,7 +479,7 @@ kills_beside_calls_that_go_on_heal_after_them(_Config) ->
 words_without_calls_heal(_Config) ->
     with_pool(least_loaded, 3, fun(Pool, _Workers) ->
         put_load(Pool, 2, 7),
-        {1, Known} = weir_pool_call:poll(Pool, weir_pool_call:new()),
+        {1, Known} = weir_pool_callers:poll(Pool, weir_pool_callers:new()),
         ?assertEqual([0, 7, 0], loads(Pool)),
         _ = look(Pool, Known),
         ?assertEqual([0, 0, 0], loads(Pool))
@@ -497,7 +497,7 @@ what_moves_is_not_corrected(_Config) ->
                 ?assertEqual([Load], loads(Pool)),
                 Looked
             end,
-            weir_pool_call:new(),
+            weir_pool_callers:new(),
             lists:append(lists:duplicate(20, Round))
         ),
         put_load(Pool, 1, 5),
@@ -519,8 +519,8 @@ all_slots_heal(_Config) ->
         Wrong = [{1, 5}, {3, -2}, {First - 1, 3}, {First, 4}, {120, -9}],
         [put_calls(Grown, Slot, Calls) || {Slot, Calls} <- Wrong],
         ?assertMatch({ok, #{calls := 12}}, weir_pool:info(f)),
-        _ = looks(2, Grown, weir_pool_call:new()),
-        ?assertEqual([0, 0, 0, 0, 0], [weir_pool_call:calls(Grown, Slot) || {Slot, _} <- Wrong])
+        _ = looks(2, Grown, weir_pool_callers:new()),
+        ?assertEqual([0, 0, 0, 0, 0], [weir_pool_calls:calls(Grown, Slot) || {Slot, _} <- Wrong])
     end).
 
 put_calls(Pool, Slot, Calls) ->
@@ -540,7 +540,7 @@ corrections_lose_no_calls(_Config) ->
                 kill(Victim),
                 Looked
             end,
-            weir_pool_call:new(),
+            weir_pool_callers:new(),
             lists:seq(1, 1000)
         ),
         atomics:put(Stop, 1, 1),
@@ -568,10 +568,10 @@ pools_are_looked_at_apart(_Config) ->
         enter_row_of_dead(Other#pool.base, 1),
         put_load(Pool, 1, 1),
         put_load(Other, 1, 1),
-        _ = look(Other, weir_pool_call:new()),
+        _ = look(Other, weir_pool_callers:new()),
         ?assertEqual({[1, 0], [0, 0]}, {loads(Pool), loads(Other)}),
         ?assertEqual(1, ets:info(?TABLE, size)),
-        _ = look(Pool, weir_pool_call:new()),
+        _ = look(Pool, weir_pool_callers:new()),
         ?assertEqual({[0, 0], [0, 0]}, {loads(Pool), loads(Other)}),
         ?assertEqual([], ets:tab2list(?TABLE)),
         weir_pool_test_fixture:close(Other)
@@ -583,13 +583,13 @@ a_caller_is_in_another_pool_by_now(_Config) ->
         with_pool(least_loaded, 2, fun(Pool, _Workers) ->
             Other = weir_pool_test_fixture:open(other, #{strategy => least_loaded}, [self(), self()]),
             {Pid, _} = Caller = spawn_waiting(),
-            Known = look(Pool, weir_pool_call:new()),
+            Known = look(Pool, weir_pool_callers:new()),
             %% The caller was in the other pool before.
-            Before = weir_pool_call:new(),
+            Before = weir_pool_callers:new(),
             kill(Caller),
             Tell = fun
-                (here) -> weir_pool_call:caller_down(Pid, Pool, Known);
-                (there) -> weir_pool_call:caller_down(Pid, Other, Before)
+                (here) -> weir_pool_callers:caller_down(Pid, Pool, Known);
+                (there) -> weir_pool_callers:caller_down(Pid, Other, Before)
             end,
             _ = Tell(First),
             ?assertEqual(case First of here -> 0; there -> 1 end, lists:sum(loads(Pool))),
@@ -604,13 +604,13 @@ a_caller_is_in_another_pool_by_now(_Config) ->
 strategies_that_do_not_count(_Config) ->
     [
         with_pool(Strategy, 2, fun(Pool, _Workers) ->
-            ?assertNot(weir_pool_call:is_counted(Pool)),
+            ?assertNot(weir_pool_calls:is_counted(Pool)),
             Caller = spawn_waiting(),
             ?assertEqual([0, 0], loads(Pool)),
             ?assertEqual([], ets:tab2list(?TABLE)),
             put_load(Pool, 1, 3),
-            Known = looks(3, Pool, weir_pool_call:new()),
-            ?assertEqual({0, Known}, weir_pool_call:poll(Pool, Known)),
+            Known = looks(3, Pool, weir_pool_callers:new()),
+            ?assertEqual({0, Known}, weir_pool_callers:poll(Pool, Known)),
             ?assertEqual([3, 0], loads(Pool)),
             ?assertMatch({ok, #{calls := 0}}, weir_pool:info(f)),
             kill(Caller)
@@ -624,9 +624,9 @@ without_a_table(_Config) ->
         Caller = spawn_waiting(),
         ok = application:stop(weir_pool),
         ?assertMatch({ok, {_, 1}}, weir_pool:call(f, {echo, 1})),
-        _ = look(Pool, weir_pool_call:new()),
-        _ = weir_pool_call:caller_down(self(), Pool, weir_pool_call:new()),
-        ok = weir_pool_call:forget(Pool#pool.base),
+        _ = look(Pool, weir_pool_callers:new()),
+        _ = weir_pool_callers:caller_down(self(), Pool, weir_pool_callers:new()),
+        ok = weir_pool_calls:forget(Pool#pool.base),
         [gen_server:cast(Worker, answer) || Worker <- Workers],
         ?assertEqual({ok, answered}, result(Caller)),
         ?assertEqual([0, 0], loads(Pool))
@@ -638,7 +638,7 @@ a_pool_that_is_gone_leaves_no_rows(_Config) ->
         enter_row_of_dead(Base, 2),
         enter_row_of_dead(Base + 1 bsl 27, 1),
         [Other] = [Row || {_, B, _} = Row <- ets:tab2list(?TABLE), B =/= Base],
-        ok = weir_pool_call:forget(Base),
+        ok = weir_pool_calls:forget(Base),
         ?assertEqual([Other], ets:tab2list(?TABLE))
     end).
 
@@ -673,13 +673,13 @@ start_worker() ->
 look(#pool{base = Base} = Pool, Callers) ->
     Rows = case ets:whereis(?TABLE) of undefined -> []; Table -> ets:tab2list(Table) end,
     Dead = [Caller || {Caller, B, _} <- Rows, B =:= Base, not is_process_alive(Caller)],
-    {_UnderWay, Looked} = weir_pool_call:poll(Pool, Callers),
+    {_UnderWay, Looked} = weir_pool_callers:poll(Pool, Callers),
     hear(length(Dead), Pool, Looked).
 
 %% Handles the messages of N dead callers at least.
 hear(N, Pool, Callers) ->
     receive
-        {caller_down, _, process, Caller, _} -> hear(N - 1, Pool, weir_pool_call:caller_down(Caller, Pool, Callers))
+        {caller_down, _, process, Caller, _} -> hear(N - 1, Pool, weir_pool_callers:caller_down(Caller, Pool, Callers))
     after if N > 0 -> weir_kit:wait_ms(); true -> 0 end -> Callers
     end.
 

@@ -3,6 +3,7 @@
 
 -include_lib("stdlib/include/assert.hrl").
 -include("../src/weir_pool.hrl").
+-include("weir_pool_test_signals.hrl").
 
 -compile([export_all, nowarn_export_all]).
 
@@ -100,7 +101,7 @@ a_lost_message_does_not_keep_a_worker(_Config) ->
             {ok, Other} = weir_pool:claim(?POOL, fun(W) -> W end, #{timeout => infinity}),
             ?assertNotEqual(Worker, Other),
             ?assertEqual(1, counter(abandoned)),
-            ok = weir_pool_manager:tell(Pool, {abandon, Slot, Claim, #{why => failed, claimer => self()}}),
+            ok = weir_pool_signals:notify(Pool, {abandon, Slot, Claim, #{why => failed, claimer => self()}}),
             at_rest(),
             ?assertEqual([[Other], 1], [workers(), counter(abandoned)]),
             ok = weir_pool:stop(?POOL)
@@ -379,8 +380,8 @@ lost_wake_ups(_Config) ->
     at_rest(),
     %% A wake-up for nothing.
     gen_server:cast(queue(), wake),
-    ok = weir_pool_queue:wake(Pool),
-    ok = weir_pool_queue:wake(Pool, Slot),
+    ok = weir_pool_signals:wake(Pool),
+    ok = weir_pool_signals:wake(Pool, Slot),
     at_rest().
 
 %% Wherever a claimer is stopped that holds nothing, or has released, others are served.

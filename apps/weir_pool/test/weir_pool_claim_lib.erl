@@ -11,6 +11,7 @@
 
 -include_lib("stdlib/include/assert.hrl").
 -include("../src/weir_pool.hrl").
+-include("weir_pool_test_signals.hrl").
 
 %% For init_per_testcase and end_per_testcase.
 set_up(Config) -> weir_pool_test_lib:setup(Config).

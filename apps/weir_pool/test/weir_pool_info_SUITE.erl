@@ -3,6 +3,7 @@
 
 -include_lib("stdlib/include/assert.hrl").
 -include("../src/weir_pool.hrl").
+-include("weir_pool_test_signals.hrl").
 
 -compile([export_all, nowarn_export_all]).
 

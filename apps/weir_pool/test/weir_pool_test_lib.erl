@@ -10,6 +10,7 @@
 -export([init/1]).
 
 -include("../src/weir_pool.hrl").
+-include("weir_pool_test_signals.hrl").
 
 -define(WORKER, {weir_pool_test_worker, start_link, []}).
 

@@ -4,6 +4,7 @@
 
 -include_lib("stdlib/include/assert.hrl").
 -include("../src/weir_pool.hrl").
+-include("weir_pool_test_signals.hrl").
 
 -compile([export_all, nowarn_export_all]).
 

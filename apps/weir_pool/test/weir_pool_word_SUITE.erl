@@ -293,8 +293,8 @@ a_late_release_does_nothing(_Config) ->
         not_held = weir_pool_word:release(Pool, 1, First),
         not_held = weir_pool_word:take_over(Pool, 1, First, 8),
         not_held = weir_pool_word:disown(Pool, 1, First),
-        not_held = weir_pool_word:drop(Pool, 1, First),
-        over = weir_pool_word:abandon(Pool, 1, weir_pool_word:claim_of(First)),
+        not_held = weir_pool_word:release_dead(Pool, 1, First),
+        over = weir_pool_word:revoke(Pool, 1, weir_pool_word:claim_of(First)),
         ?assertEqual(Second, weir_pool_word:read(Pool, 1)),
         ?assertNot(weir_pool_word:is_claimed_by(Pool, 1, First)),
         ?assert(weir_pool_word:is_claimed_by(Pool, 1, Second))
@@ -308,7 +308,7 @@ nothing_ends_twice(_Config) ->
             _ = weir_pool_word:First(Pool, 1, Word),
             Left = weir_pool_word:read(Pool, 1),
             ?assertEqual({First, Second, not_held}, {First, Second, weir_pool_word:Second(Pool, 1, Word)}),
-            over = weir_pool_word:abandon(Pool, 1, weir_pool_word:claim_of(Word)),
+            over = weir_pool_word:revoke(Pool, 1, weir_pool_word:claim_of(Word)),
             ?assertEqual(Left, weir_pool_word:read(Pool, 1))
         end)
      || First <- Ends, Second <- Ends
@@ -327,7 +327,7 @@ marked_slots_are_left_reserved(_Config) ->
         not_free = weir_pool_word:claim_free(Pool, 1, 8),
         reserved = weir_pool_word:reserve(Pool, 1),
         ?assertEqual({reserved, nobody}, {state(Pool, 1), holder(Pool, 1)}),
-        ok = weir_pool_word:give_back(Pool, 1),
+        ok = weir_pool_word:unreserve(Pool, 1),
         {ok, _, _} = weir_pool_word:claim(Pool, 1, 8)
     end).
 
@@ -391,9 +391,9 @@ disowning(_Config) ->
         ?assertEqual(nobody, weir_pool_word:holder(Nobodys)),
         not_free = weir_pool_word:claim(Pool, 1, 8),
         not_held = weir_pool_word:release(Pool, 1, Word),
-        ok = weir_pool_word:abandon(Pool, 1, Nobodys),
-        over = weir_pool_word:abandon(Pool, 1, Nobodys),
-        ok = weir_pool_word:give_back(Pool, 1),
+        ok = weir_pool_word:revoke(Pool, 1, Nobodys),
+        over = weir_pool_word:revoke(Pool, 1, Nobodys),
+        ok = weir_pool_word:unreserve(Pool, 1),
         ?assertEqual(free, state(Pool, 1)),
         %% Of a marked one: it stays so, and only the manager ends it.
         {ok, Word2, _} = weir_pool_word:claim(Pool, 1, 7),
@@ -401,8 +401,8 @@ disowning(_Config) ->
         {ok, Nobodys2} = weir_pool_word:disown(Pool, 1, Word2),
         ?assertEqual({marked, nobody}, {state(Pool, 1), holder(Pool, 1)}),
         not_held = weir_pool_word:release(Pool, 1, Word2),
-        over = weir_pool_word:abandon(Pool, 1, Nobodys),
-        ok = weir_pool_word:abandon(Pool, 1, Nobodys2),
+        over = weir_pool_word:revoke(Pool, 1, Nobodys),
+        ok = weir_pool_word:revoke(Pool, 1, Nobodys2),
         ?assertEqual({reserved, nobody}, {state(Pool, 1), holder(Pool, 1)})
     end).
 
@@ -410,21 +410,21 @@ disowning(_Config) ->
 dropping(_Config) ->
     with_pool([1], fun(Pool) ->
         {ok, Word, Worker} = weir_pool_word:claim(Pool, 1, 7),
-        taken = weir_pool_word:drop(Pool, 1, Word),
+        taken = weir_pool_word:release_dead(Pool, 1, Word),
         vacant = weir_pool_word:claim(Pool, 1, 8),
         none = weir_pool_word:find(Pool, 1, 8),
         vacant = weir_pool_word:mark(Pool, 1),
         vacant = weir_pool_word:reserve(Pool, 1),
-        vacant = weir_pool_word:give_back(Pool, 1),
+        vacant = weir_pool_word:unreserve(Pool, 1),
         ?assertNot(weir_pool_word:is_any_filled(Pool)),
         new_worker(Pool, 1),
         %% The manager is to be told if it was waiting for the slot; should it not any more, the slot is vacant still.
         {ok, Marked, _} = weir_pool_word:claim(Pool, 1, 7),
         marked = weir_pool_word:mark(Pool, 1),
-        marked = weir_pool_word:drop(Pool, 1, Marked),
+        marked = weir_pool_word:release_dead(Pool, 1, Marked),
         ok = weir_pool_word:unmark(Pool, 1),
-        not_held = weir_pool_word:drop(Pool, 1, Marked),
-        vacant = weir_pool_word:give_back(Pool, 1),
+        not_held = weir_pool_word:release_dead(Pool, 1, Marked),
+        vacant = weir_pool_word:unreserve(Pool, 1),
         new_worker(Pool, 1),
         ?assert(weir_pool_word:is_any_filled(Pool)),
         {ok, 1, _, Successor} = weir_pool_word:find(Pool, 1, 8),
@@ -481,10 +481,10 @@ claims_are_counted(_Config) ->
                     1 ->
                         marked = weir_pool_word:mark(Pool, 1),
                         reserved = weir_pool_word:release(Pool, 1, Word),
-                        ok = weir_pool_word:give_back(Pool, 1);
+                        ok = weir_pool_word:unreserve(Pool, 1);
                     2 ->
                         {ok, Own} = weir_pool_word:take_over(Pool, 1, Word, 8),
-                        taken = weir_pool_word:drop(Pool, 1, Own),
+                        taken = weir_pool_word:release_dead(Pool, 1, Own),
                         ok = weir_pool_word:occupy(Pool, 1);
                     _ ->
                         free = weir_pool_word:release(Pool, 1, Word)
@@ -525,14 +525,14 @@ what_is_searched_in_vain_is_not_looked_at_again(_Config) ->
                         2 ->
                             marked = weir_pool_word:mark(Pool, Slot),
                             reserved = weir_pool_word:release(Pool, Slot, Word),
-                            ok = weir_pool_word:give_back(Pool, Slot);
+                            ok = weir_pool_word:unreserve(Pool, Slot);
                         3 ->
-                            taken = weir_pool_word:drop(Pool, Slot, Word),
+                            taken = weir_pool_word:release_dead(Pool, Slot, Word),
                             ok = weir_pool_word:occupy(Pool, Slot);
                         4 ->
                             {ok, Claim} = weir_pool_word:disown(Pool, Slot, Word),
-                            ok = weir_pool_word:abandon(Pool, Slot, Claim),
-                            ok = weir_pool_word:give_back(Pool, Slot)
+                            ok = weir_pool_word:revoke(Pool, Slot, Claim),
+                            ok = weir_pool_word:unreserve(Pool, Slot)
                     end,
                 ?assertMatch({_, {ok, Slot, _, _}}, {Freed, weir_pool_word:find(Pool, Slot rem 7 + 1, 8)}),
                 none = weir_pool_word:find(Pool, 1, 8)
@@ -683,7 +683,7 @@ claimed(Pool, Slot, Word, Worker, Shared) ->
     counters:add(Claims, 1, 1).
 
 drop(Pool, Slot, Word, Worker, TakenAway) ->
-    Result = weir_pool_word:drop(Pool, Slot, Word),
+    Result = weir_pool_word:release_dead(Pool, Slot, Word),
     true = Result =/= marked orelse ets:insert(TakenAway, {{told, Worker}}),
     Result.
 
@@ -714,7 +714,7 @@ manage(reserved, Pool, Slot, _Shared, Ends) ->
             ok = weir_pool_word:vacate(Pool, Slot),
             new_worker(Pool, Slot);
         _ ->
-            ok = weir_pool_word:give_back(Pool, Slot)
+            ok = weir_pool_word:unreserve(Pool, Slot)
     end,
     {nothing, Ends};
 manage(marked, Pool, Slot, Shared, {Marks, TakenOff} = Ends) ->
@@ -800,7 +800,7 @@ maybe_at_once(_, _Pool, _Slot, _Shared, Ends) -> {marked, Ends}.
 abandon(Pool, Slot, Shared) ->
     Claim = weir_pool_word:claim_of(weir_pool_word:read(Pool, Slot)),
     true = ets:insert(Shared#shared.taken_away, {{Slot, Claim}}),
-    case weir_pool_word:abandon(Pool, Slot, Claim) of
+    case weir_pool_word:revoke(Pool, Slot, Claim) of
         ok ->
             reserved = state(Pool, Slot),
             ok = weir_pool_word:vacate(Pool, Slot),
@@ -816,7 +816,7 @@ settle_marks(Pool, Mine, {Marks, TakenOff}) ->
     [
         begin
             nobody = holder(Pool, Slot),
-            ok = weir_pool_word:abandon(Pool, Slot, weir_pool_word:claim_of(weir_pool_word:read(Pool, Slot)))
+            ok = weir_pool_word:revoke(Pool, Slot, weir_pool_word:claim_of(weir_pool_word:read(Pool, Slot)))
         end
      || Slot <- Left
     ],
@@ -864,7 +864,7 @@ mark_often(Pool, N, {Marked, TakenOff, Reserved}) ->
     case element(2, Done) of
         TakenOff ->
             ?assertEqual(reserved, state(Pool, 1)),
-            ok = weir_pool_word:give_back(Pool, 1);
+            ok = weir_pool_word:unreserve(Pool, 1);
         _ ->
             ok
     end,
@@ -895,10 +895,10 @@ abandon_often(Pool, N, {Ended, Over}) ->
     Word = weir_pool_word:read(Pool, 1),
     case weir_pool_word:state(Word) of
         taken ->
-            case weir_pool_word:abandon(Pool, 1, weir_pool_word:claim_of(Word)) of
+            case weir_pool_word:revoke(Pool, 1, weir_pool_word:claim_of(Word)) of
                 ok ->
                     ?assertEqual({reserved, nobody}, {state(Pool, 1), holder(Pool, 1)}),
-                    ok = weir_pool_word:give_back(Pool, 1),
+                    ok = weir_pool_word:unreserve(Pool, 1),
                     abandon_often(Pool, N - 1, {Ended + 1, Over});
                 over ->
                     abandon_often(Pool, N - 1, {Ended, Over + 1})
@@ -1012,7 +1012,7 @@ make_free(occupied, Pool) ->
     ok = weir_pool_word:occupy(Pool, 60);
 make_free(given_back, Pool) ->
     ok = retry(fun() -> weir_pool_word:reserve(Pool, 60) end),
-    ok = weir_pool_word:give_back(Pool, 60);
+    ok = weir_pool_word:unreserve(Pool, 60);
 make_free(Way, Pool) ->
     {ok, Word, _} = retry(fun() -> weir_pool_word:claim(Pool, 60, 9) end),
     case Way of
@@ -1024,13 +1024,13 @@ make_free(Way, Pool) ->
             free = weir_pool_word:release(Pool, 60, Word);
         abandoned ->
             {ok, Claim} = weir_pool_word:disown(Pool, 60, Word),
-            ok = weir_pool_word:abandon(Pool, 60, Claim),
-            ok = weir_pool_word:give_back(Pool, 60);
+            ok = weir_pool_word:revoke(Pool, 60, Claim),
+            ok = weir_pool_word:unreserve(Pool, 60);
         taken_over ->
             {ok, Own} = weir_pool_word:take_over(Pool, 60, Word, 10),
             free = weir_pool_word:release(Pool, 60, Own);
         dropped ->
-            taken = weir_pool_word:drop(Pool, 60, Word),
+            taken = weir_pool_word:release_dead(Pool, 60, Word),
             ok = weir_pool_word:occupy(Pool, 60)
     end.
 
@@ -1121,7 +1121,7 @@ bother(Pool, N) ->
                     erlang:yield()
             end,
             %% If it was released before the mark was taken off.
-            case weir_pool_word:give_back(Pool, Slot) of
+            case weir_pool_word:unreserve(Pool, Slot) of
                 ok -> ok;
                 State -> true = lists:member(State, [free, taken])
             end
