@@ -111,7 +111,7 @@ handle_cast(_Stray, State) -> {noreply, State}.
 -spec handle_info(term(), []) -> {noreply, []}.
 handle_info({{down, Pool}, _Monitor, process, Root, _Reason}, State) ->
     case ets:lookup(?TABLE, ?POOL_KEY(Pool)) of
-        [#pool{root = Root}] -> forget(Pool);
+        [#pool{root = Root}] -> ok = forget(Pool);
         %% The pool was deleted, or another pool has its name now.
         _ -> ok
     end,
@@ -168,7 +168,8 @@ stop(Pool) ->
     case Names of
         {ok, All} ->
             lists:foreach(fun({Name, Slot}) -> forget(Pool, Name, Slot) end, All),
-            true = ets:delete(?TABLE, ?POOL_KEY(Pool));
+            true = ets:delete(?TABLE, ?POOL_KEY(Pool)),
+            ok;
         {error, _} ->
             forget(Pool)
     end.
@@ -176,11 +177,13 @@ stop(Pool) ->
 %% Deletes the rows of a pool that died with its names. Scans the table, and so does nothing for an unknown pool.
 forget(Pool) ->
     OfPool = {'=:=', {element, 2, {element, 2, '$_'}}, {const, Pool}},
-    ets:member(?TABLE, ?POOL_KEY(Pool)) andalso ets:select_delete(?TABLE, [{'_', [OfPool], [true]}]).
+    _ = ets:member(?TABLE, ?POOL_KEY(Pool)) andalso ets:select_delete(?TABLE, [{'_', [OfPool], [true]}]),
+    ok.
 
 forget(Pool, Name, Slot) ->
     true = ets:delete(?TABLE, ?SLOT_KEY(Pool, Slot)),
-    true = ets:delete(?TABLE, ?NAME_KEY(Pool, Name)).
+    true = ets:delete(?TABLE, ?NAME_KEY(Pool, Name)),
+    ok.
 
 %% ---------------------------------------------------------------- names
 
@@ -203,7 +206,7 @@ change({remove_worker, Pool, Name}, Row) ->
         ok ->
             Slot = ets:lookup_element(?TABLE, ?NAME_KEY(Pool, Name), #name.slot),
             forget(Pool, Name, Slot),
-            shrink(Slot, Row),
+            _ = shrink(Slot, Row),
             {ok, true};
         {error, Reason} ->
             {error, raised(Reason)}
