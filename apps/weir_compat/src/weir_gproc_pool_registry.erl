@@ -189,11 +189,13 @@ forget(Pool, Name, Slot) ->
 
 change({delete, Pool}, _Row) ->
     case weir_pool:added_workers(?WEIR_POOL(Pool)) of
-        {ok, [_ | _]} ->
-            {error, not_empty};
-        _ ->
+        {ok, []} ->
             stop(Pool),
-            {ok, ok}
+            {ok, ok};
+        {ok, _Names} ->
+            {error, not_empty};
+        {error, Reason} ->
+            {error, raised(Reason)}
     end;
 change({add_worker, Pool, Name}, Row) ->
     added(weir_pool:add_worker(?WEIR_POOL(Pool), Name), Name, Row);
@@ -204,9 +206,8 @@ change({add_worker, _Pool, _Name, _Slot}, _Row) ->
 change({remove_worker, Pool, Name}, Row) ->
     case weir_pool:remove_worker(?WEIR_POOL(Pool), Name) of
         ok ->
-            Slot = ets:lookup_element(?TABLE, ?NAME_KEY(Pool, Name), #name.slot),
-            forget(Pool, Name, Slot),
-            _ = shrink(Slot, Row),
+            %% The table has no name that was added by weir_pool:add_worker/2.
+            lists:foreach(fun(Named) -> removed(Named, Row) end, ets:lookup(?TABLE, ?NAME_KEY(Pool, Name))),
             {ok, true};
         {error, Reason} ->
             {error, raised(Reason)}
@@ -220,15 +221,15 @@ added({ok, Slot}, Name, Row) ->
 added({error, Reason}, _Name, _Row) ->
     {error, raised(Reason)}.
 
-%% Shrinks by one slot only, as gproc_pool did, even if the slots before are vacant. If weir_pool refuses, because a
-%% resize of the pool is under way, the last slot stays vacant.
-shrink(Slot, #pool{key = ?POOL_KEY(Pool), auto_size = true}) ->
+%% Deletes the rows of a removed name. If the name had the last slot, shrinks the pool by that slot only, as gproc_pool
+%% did, even if the slots before are vacant. If weir_pool refuses, because a resize of the pool is under way, the last
+%% slot stays vacant.
+removed(#name{key = ?NAME_KEY(Pool, Name), slot = Slot}, #pool{auto_size = AutoSize}) ->
+    forget(Pool, Name, Slot),
     case weir_pool:info(?WEIR_POOL(Pool)) of
-        {ok, #{size := Slot}} -> weir_pool:resize(?WEIR_POOL(Pool), Slot - 1);
+        {ok, #{size := Slot}} when AutoSize -> weir_pool:resize(?WEIR_POOL(Pool), Slot - 1);
         _ -> ok
-    end;
-shrink(_Slot, #pool{}) ->
-    ok.
+    end.
 
 %% Returns the reason that gproc_pool raises for an error of weir_pool.
 raised(already_added) -> exists;

@@ -830,7 +830,8 @@ root(Pool) ->
     {_, Root, _, _} = lists:keyfind({weir_pool, {gproc_pool, Pool}}, 1, supervisor:which_children(weir_gproc_pool_sup)),
     Root.
 
-%% The registry survives unknown messages, and reports of deaths of pools that were deleted or have a successor.
+%% The registry survives unknown messages and names, and reports of the death of pools that were deleted or have a
+%% successor.
 strays(_) ->
     Registry = whereis(weir_gproc_pool_registry),
     ?assertEqual({error, badarg}, gen_server:call(Registry, stray)),
@@ -843,7 +844,9 @@ strays(_) ->
     weir_kit:kill(root(p)),
     ok = weir_gproc_pool:new(p),
     1 = weir_gproc_pool:add_worker(p, a),
+    {ok, 2} = weir_pool:add_worker({gproc_pool, p}, unknown),
     %% The registry answers after all earlier messages.
+    ?assertEqual(true, weir_gproc_pool:remove_worker(p, unknown)),
     ?assertEqual([{a, 1, 0}], weir_gproc_pool:defined_workers(p)),
     ?assertEqual(Registry, whereis(weir_gproc_pool_registry)).
 
