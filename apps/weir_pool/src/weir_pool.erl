@@ -534,7 +534,7 @@ replace(Name, Slot) -> replace(Name, Slot, ?CHANGE_MS).
 %% it is the caller that has claimed it.
 -spec replace(name(), slot(), timeout()) -> ok | {error, replace_error()}.
 replace(Name, Slot, Timeout) when ?IS_TIMEOUT(Timeout) ->
-    weir_pool_request:call(Name, {replace, Slot, Timeout, weir_pool_claim:caller()});
+    weir_pool_request:call(Name, {replace, Slot, Timeout, self()});
 replace(Name, Slot, Timeout) ->
     ?BADARG([Name, Slot, Timeout], #{3 => "neither milliseconds nor infinity"}).
 

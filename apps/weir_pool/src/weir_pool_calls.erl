@@ -93,7 +93,8 @@ leave({Pool, Slot}) ->
 leave(uncounted) ->
     ok.
 
-%% @doc Returns the rows of one pool. Cost: goes over the calls table, which has a row for each call under way in any pool.
+%% @doc Returns the rows of one pool. Cost: goes over the calls table, which has a row for each call under way in any
+%% pool.
 -spec rows(Base :: non_neg_integer()) -> [{Caller :: pid(), weir_pool:slot()}].
 rows(Base) ->
     try

@@ -46,7 +46,7 @@
 %% @private
 -module(weir_pool_claim).
 
--export([claim/3, checkout/2, checkin/3, slot/1, caller/0]).
+-export([claim/3, checkout/2, checkin/3, slot/1]).
 -export([child/4, guard/3]).
 
 -export_type([ticket/0]).
@@ -81,9 +81,6 @@
 %% does.
 -define(YIELDS, 8).
 -define(READS, 1000).
-
-%% Where a child keeps who has claimed the worker that it works with.
--define(CALLER, '$weir_pool_caller').
 
 %% How long one waits for the pool's next queue process.
 -define(PAUSE_MS, 1).
@@ -409,7 +406,6 @@ outcome({raised, Class, Reason, Stack}) -> erlang:raise(Class, Reason, Stack).
     Claim :: {#pool{}, weir_pool:slot(), weir_pool_word:word()}.
 child(Caller, Fun, Claim, Worker) ->
     _ = spawn_link(?MODULE, guard, [Caller, self(), Claim]),
-    _ = put(?CALLER, Caller),
     Outcome =
         try
             {returned, Fun(Worker)}
@@ -430,12 +426,4 @@ guard(Caller, Child, {Pool, Slot, Word}) ->
             true = exit(Child, kill),
             _ = disown(Pool, Slot, Word, dead, Caller),
             ok
-    end.
-
-%% @doc Whose claims the calling process works with: its own, or those of the process that it is the child of.
--spec caller() -> pid().
-caller() ->
-    case get(?CALLER) of
-        undefined -> self();
-        Caller -> Caller
     end.

@@ -1,17 +1,21 @@
 %% @doc Signals of one pool: the words and messages by which claimers, the queue and the manager notify each other.
 %%
-%% A pool has one atomics array of signals. Each word has the writers that this table names:
+%% A pool has one atomics array of signals, with these words:
 %%
-%% | word | value | written by |
-%% |---|---|---|
-%% | MODE | `?UNWATCHED', `?NOBODY_WAITS', `?SOMEBODY_WAITS', `?STARVING' | the queue; claimers and the manager change only between the first two |
-%% | WAKE | 0, the number of a freed slot, or `?SEVERAL' | releasers and the manager raise it, the queue sets it to 0 |
-%% | WAITING | requests in the queue | the queue |
-%% | OLDEST | monotonic milliseconds of the oldest request in the queue, 0 if the queue is empty | the queue |
-%% | LONGEST | milliseconds of the longest wait that ended with a worker | the queue |
-%% | GROW | 1 if a claimer found no free worker where the pool can start more | claimers raise it, the manager sets it to 0 |
-%% | IDLE | 1 if an overflow worker was released | releasers raise it, the manager sets it to 0 |
-%% | STOPPING | workers that have left their slots and still live | the manager |
+%% <dl>
+%% <dt>MODE</dt><dd>`?UNWATCHED', `?NOBODY_WAITS', `?SOMEBODY_WAITS' or `?STARVING'. Written by the queue. Claimers and
+%%   the manager change it only between the first two.</dd>
+%% <dt>WAKE</dt><dd>0, the number of a freed slot, or `?SEVERAL'. Raised by releasers and the manager, set to 0 by the
+%%   queue.</dd>
+%% <dt>WAITING</dt><dd>Requests in the queue. Written by the queue.</dd>
+%% <dt>OLDEST</dt><dd>Monotonic milliseconds of the oldest request in the queue, 0 if the queue is empty. Written by the
+%%   queue.</dd>
+%% <dt>LONGEST</dt><dd>Milliseconds of the longest wait that ended with a worker. Written by the queue.</dd>
+%% <dt>GROW</dt><dd>1 if a claimer found no free worker where the pool can start more. Raised by claimers, set to 0 by
+%%   the manager.</dd>
+%% <dt>IDLE</dt><dd>1 if an overflow worker was released. Raised by releasers, set to 0 by the manager.</dd>
+%% <dt>STOPPING</dt><dd>Workers that have left their slots and still live. Written by the manager.</dd>
+%% </dl>
 %%
 %% A raised WAKE, GROW or IDLE means that the receiver's mailbox holds a message about it. The sender of that message
 %% is the process that raised the word, so each receiver has at most one such message for each time that it reads the

@@ -262,7 +262,7 @@ delays(_Config) ->
             Delay =< Full andalso 2 * Delay >= Full - 1 andalso (Attempts =:= 0 orelse Delay > 0)
         end
     ),
-    weir_kit:holds(proper:quickcheck(Property, [{numtests, 2000}, quiet])),
+    weir_kit_property:holds(Property, [{numtests, 2000}, quiet]),
     ?assertEqual(0, weir_pool_slot_sup:delay(0, {100, 30000})),
     ?assertEqual(1, weir_pool_slot_sup:delay(1, {1, 1})),
     ?assert(weir_pool_slot_sup:delay(1000000, {4294967295, 4294967295}) =< 4294967295).

@@ -267,4 +267,4 @@ limit_spares_who_is_early(_Config) ->
     ?assertEqual([drop], lists:usort(Dropped)),
     {serve, _} = offer(2 * ?TARGET, ?INTERVAL, Dropping).
 
-quickcheck(Property, N) -> weir_kit:holds(proper:quickcheck(Property, [{numtests, N}, quiet])).
+quickcheck(Property, N) -> weir_kit_property:holds(Property, [{numtests, N}, quiet]).

@@ -142,4 +142,4 @@ hash_all(Key, Size) ->
     hash_all(Key - 1, Size).
 
 quickcheck(Property, Tests) ->
-    weir_kit:holds(proper:quickcheck(Property, [{numtests, Tests}, quiet, noshrink])).
+    weir_kit_property:holds(Property, [{numtests, Tests}, quiet, noshrink]).

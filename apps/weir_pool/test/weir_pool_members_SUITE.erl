@@ -153,7 +153,7 @@ placement(_Config) ->
             weir_pool_members:place(Strategy, Shuffled, Size) =:= expected(Strategy, Taken, Size)
         end
     ),
-    weir_kit:holds(proper:quickcheck(Property, [{numtests, 3000}, quiet])),
+    weir_kit_property:holds(Property, [{numtests, 3000}, quiet]),
     ?assertEqual(full, weir_pool_members:place(random, [], 0)).
 
 padded(Size, Choice) -> lists:sublist(Choice ++ lists:duplicate(Size, false), Size).

@@ -6,7 +6,7 @@
 -export([leftovers/0, start_parent/1]).
 -export([setup/0, setup/1, teardown/1, opts/1, script/2, blocked_after/1, await_blocked/0, start_blocked/2,
     start_with_holes/3, stop_parent/1]).
--export([holds/2, in_time/1, nothing_left_soon/0, messages_of_pools/0, on_one_scheduler/1, picks/2]).
+-export([nothing_left_soon/0, messages_of_pools/0, on_one_scheduler/1, picks/2]).
 -export([init/1]).
 
 -include("../src/weir_pool.hrl").
@@ -140,40 +140,6 @@ teardown(Config) ->
 opts(Size) -> #{size => Size, worker => ?WORKER}.
 
 script(Size, Script) -> #{size => Size, worker => {weir_pool_test_worker, start_with, [Script]}}.
-
-%% Checks a property whose tests call in_time/1. Raises a fault for a counterexample. If a wait was in vain, which a
-%% slow machine may cause, fails with the error of that instead.
-holds(Property, Options) ->
-    Result = proper:quickcheck(Property, Options),
-    case erase(in_vain) of
-        undefined -> weir_kit:holds(Result);
-        InVain -> error(InVain)
-    end.
-
-%% Calls one test of a property, which returns the reasons why it failed. Returns whether there are none.
-%%
-%% PropEr would shrink a wait that was in vain like a counterexample. So the function keeps the first one for holds/2,
-%% and lets all later tests pass at once.
-in_time(Test) -> get(in_vain) =/= undefined orelse reasons(Test()).
-
-reasons([]) ->
-    true;
-reasons(Reasons) ->
-    _ = [put(in_vain, InVain) || InVain <- [in_vain(Reasons)], InVain =/= none],
-    false.
-
-%% Finds the error of a wait of weir_kit in a term, as deep as it may be.
-in_vain({never, _, _} = InVain) -> InVain;
-in_vain({still_alive, _, _} = InVain) -> InVain;
-in_vain({no_result, _} = InVain) -> InVain;
-in_vain({overdue, _, _, _} = InVain) -> InVain;
-in_vain(Tuple) when is_tuple(Tuple) -> in_vain(tuple_to_list(Tuple));
-in_vain([Head | Tail]) ->
-    case in_vain(Head) of
-        none -> in_vain(Tail);
-        InVain -> InVain
-    end;
-in_vain(_Other) -> none.
 
 %% Starts a pool in a task. Each start of a worker waits until its supervisor is sent `go'. Returns the task and the
 %% first of these supervisors.

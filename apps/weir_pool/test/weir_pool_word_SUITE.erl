@@ -280,7 +280,7 @@ at_end_of(Function, Slot, Word, #model{slots = Slots}) ->
 a_word(Ago, #model{words = Words}) when Ago =< length(Words) -> lists:nth(Ago, Words);
 a_word(_Ago, #model{}) -> {1, (100 bsl 47) bor (77 bsl 3) bor 2}.
 
-quickcheck(Property, N) -> weir_kit:holds(proper:quickcheck(Property, [{numtests, N}, quiet])).
+quickcheck(Property, N) -> weir_kit_property:holds(Property, [{numtests, N}, quiet]).
 
 %% ---------------------------------------------------------------- single steps
 
