@@ -29,7 +29,6 @@ start_link(Sup) ->
 start_child(Sup, Spec) ->
     case supervisor:start_child(Sup, Spec) of
         {ok, Pid} when is_pid(Pid) -> {ok, Pid};
-        {error, {{'EXIT', {Reason, _Stacktrace}}, Child}} when element(1, Child) =:= child -> {error, Reason};
         {error, {Reason, Child}} when element(1, Child) =:= child -> {error, Reason};
         {error, Reason} -> {error, Reason}
     end.

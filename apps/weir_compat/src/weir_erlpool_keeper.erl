@@ -97,16 +97,13 @@ terminate(_Reason, #state{}) ->
     ok.
 
 start(#state{name = Name, opts = Opts} = State) ->
-    try weir_pool:start_link(Name, Opts) of
-        {ok, Pool} -> State#state{pool = Pool};
-        {error, Reason} -> failed(Reason, State)
-    catch
-        error:system_limit -> failed(system_limit, State)
+    case weir_pool:start_link(Name, Opts) of
+        {ok, Pool} ->
+            State#state{pool = Pool};
+        {error, Reason} ->
+            _ = erlang:send_after(?PAUSE_MS, self(), start),
+            State#state{pool = {failed, Reason}}
     end.
-
-failed(Reason, State) ->
-    _ = erlang:send_after(?PAUSE_MS, self(), start),
-    State#state{pool = {failed, Reason}}.
 
 %% Reports the first failed restart only: later ones would repeat the report every half second.
 report(Name, #state{pool = {failed, Reason}}) ->

@@ -149,10 +149,8 @@ new(Pool, Type, Size, AutoSize) when Size =< ?MAX_SLOT ->
                     _ = supervisor:terminate_child(?SUP, ?CHILD(Pool)),
                     new(Pool, Type, Size, AutoSize)
             end;
-        {error, already_started} ->
-            {error, exists};
         {error, Reason} ->
-            {error, Reason}
+            {error, raised(Reason)}
     end;
 new(_Pool, _Type, _Size, _AutoSize) ->
     {error, badarg}.
@@ -232,9 +230,11 @@ removed(#name{key = ?NAME_KEY(Pool, Name), slot = Slot}, #pool{auto_size = AutoS
     end.
 
 %% Returns the reason that gproc_pool raises for an error of weir_pool.
+raised(already_started) -> exists;
 raised(already_added) -> exists;
 raised(slot_taken) -> exists;
 raised({connected, Pid}) -> {worker_connected, Pid};
 raised(unknown_worker) -> badarg;
 raised(no_pool) -> badarg;
+raised({pool_down, system_limit}) -> system_limit;
 raised(Reason) -> Reason.
