@@ -445,6 +445,14 @@ gives_up(_) ->
     ?assertEqual([Other], pids(q)),
     ?assertEqual(ok, weir_erlpool:stop_pool(p)).
 
+%% A pool that weir_pool:stop/1 has stopped is like a pool that has given up.
+stopped_by_weir_pool(_) ->
+    ok = weir_erlpool:start_pool(p, [{size, 1}, ?WORKER]),
+    ?assertEqual(ok, weir_pool:stop(p)),
+    weir_kit:until(fun() -> weir_erlpool:start_pool(p, [{size, 1}, ?WORKER]) =:= {error, already_present} end),
+    ?assertEqual(true, weir_erlpool:restart_pool(p)),
+    ?assert(is_pid(weir_erlpool:pid(p))).
+
 %% If a pool's root process is killed, or the keeper above, the pool is started again with new workers.
 killed_pool(_) ->
     Args = [{size, 2}, ?WORKER],
