@@ -95,7 +95,7 @@ handle_call({force_delete, Pool}, {Caller, _Tag}, State) ->
     stop(Pool),
     lists:foreach(fun(Pid) -> exit(Pid, kill) end, lists:usort(Workers) -- [Caller]),
     {reply, {ok, true}, State};
-handle_call(Request, _From, State) when is_tuple(Request), tuple_size(Request) > 1 ->
+handle_call(Request, _From, State) when tuple_size(Request) > 1 ->
     case ets:lookup(?TABLE, ?POOL_KEY(element(2, Request))) of
         [Row] -> {reply, change(Request, Row), State};
         [] -> {reply, {error, badarg}, State}

@@ -133,6 +133,10 @@ new(_) ->
      || Type <- ?TYPES
     ],
     ?assertRaised(exists, weir_gproc_pool:new(direct)),
+    %% The name can also be taken in weir_pool.
+    ok = weir_pool:start({gproc_pool, theirs}, #{worker => none}),
+    ?assertRaised(exists, weir_gproc_pool:new(theirs)),
+    ok = weir_pool:stop({gproc_pool, theirs}),
     ok = weir_gproc_pool:new(sized, random, [{size, 3}, {auto_size, true}]),
     ?assertEqual([1, 2, 3], weir_gproc_pool:worker_pool(sized)),
     ?assertRaised(function_clause, weir_gproc_pool:new(p, best, [])),
