@@ -24,9 +24,14 @@
 %% driver's being loaded, or there are no descriptors (`emfile') or no ports (`system_limit') left.
 -spec open(Epoll :: non_neg_integer()) -> {ok, port()} | {error, term()}.
 open(Epoll) ->
-    case load() of
-        ok -> open_loaded(Epoll);
-        {error, Reason} -> {error, Reason}
+    case open_loaded(Epoll) of
+        {ok, _} = Opened -> Opened;
+        %% Only the first bell of a node loads the driver: the path is the code server's to tell, which may be busy.
+        {error, _} ->
+            case load() of
+                ok -> open_loaded(Epoll);
+                {error, Reason} -> {error, Reason}
+            end
     end.
 
 %% The driver stays as long as there is one who has loaded it and lives, or a port.

@@ -1,0 +1,161 @@
+%% A node of a cluster that can start no process: the node refuses what it cannot begin, keeps its view, and serves again
+%% once there is room.
+-module(weir_cluster_full_SUITE).
+
+-include_lib("stdlib/include/assert.hrl").
+
+-compile([export_all, nowarn_export_all]).
+
+-import(weir_kit, [until/1]).
+-import(weir_kit_limits, [full/3]).
+-import(weir_cluster_test_lib, [start/1, stop/1, call/4, name/1, know/2]).
+
+-define(FULL_MS, 1500).
+-define(JOIN_MS, 4000).
+%% The scope tries after one second, and after two more.
+-define(SCOPE_MS, 2500).
+
+all() -> weir_kit:cases(?MODULE).
+
+%% A client without workers, and a node with room for 1,024 processes.
+with(Test) ->
+    [Client, Server] = Nodes = [
+        start(#{args => [], pool => #{size => 0}, cluster => #{serve => false}}), start(#{args => ["+P", "1024"]})
+    ],
+    try
+        Test(Client, Server)
+    after
+        stop(Nodes)
+    end.
+
+joined(Client, Server) ->
+    ok = weir_cluster_test_lib:connect([Client, Server]),
+    know([Client], 1).
+
+%% Nothing may be asked of a full node: it cannot start the process that would answer.
+while_full(Server, Ms, Function, Test) ->
+    Full = weir_kit:start(fun() -> call(Server, ?MODULE, full_for, [Ms, Function]) end),
+    Result = Test(),
+    {Result, weir_kit:result(Full)}.
+
+full_for(Ms, Function) ->
+    true = register(weir_cluster_full, self()),
+    full(processes, Ms, fun() ->
+        %% Another node says that it is there.
+        receive
+            {hello, From} -> From ! full
+        end,
+        ?MODULE:Function()
+    end).
+
+%% Called in another node. Returns once that node is full.
+meet(Node) ->
+    {weir_cluster_full, Node} ! {hello, self()},
+    receive
+        full -> ok
+    after 100 -> meet(Node)
+    end.
+
+nothing() -> ok.
+
+shared() ->
+    {ok, Member} = weir_cluster_view:member(p),
+    {ok, Owner} = weir_cluster_view:owner(p),
+    Shared = [whereis(Name) || Name <- [weir_cluster_sup, weir_cluster_scope]],
+    Shared ++ [Owner, Member, weir_cluster_view:cleaner(p) | weir_cluster_view:intakes(p)].
+
+%% Calls are refused, so that a caller may try another node, and none of them was begun.
+calls_are_refused(_Config) ->
+    with(fun(Client, Server) ->
+        ok = joined(Client, Server),
+        Before = call(Server, ?MODULE, shared, []),
+        {Results, ok} = while_full(Server, ?FULL_MS, nothing, fun() ->
+            ok = call(Client, ?MODULE, meet, [name(Server)]),
+            [call(Client, ?MODULE, try_to, [How]) || How <- [call, key, pick, claim]]
+        end),
+        Node = name(Server),
+        %% The client has tried itself, too.
+        [?assertEqual({Node, busy}, lists:last(Tried)) || {error, {overload, #{tried := Tried}}} <- Results],
+        ?assertEqual(4, length([refused || {error, {overload, _}} <- Results])),
+        ?assertEqual(Before, call(Server, ?MODULE, shared, [])),
+        until(fun() -> call(Client, ?MODULE, try_to, [call]) =:= {ok, Node} end)
+    end).
+
+try_to(How) ->
+    try
+        case How of
+            call -> weir_cluster:call(p, node, weir_kit:wait_ms());
+            key -> weir_cluster:call_key(p, key, node, weir_kit:wait_ms());
+            pick -> weir_cluster:pick(p);
+            claim -> weir_cluster:claim(p, fun(_) -> ok end, weir_kit:wait_ms())
+        end
+    catch
+        Class:Reason -> {Class, Reason}
+    end.
+
+%% The member of the full node cannot start the monitor of a node that joins.
+node_joins(_Config) ->
+    with(fun(Client, Server) ->
+        Before = call(Server, ?MODULE, shared, []),
+        ok = call(Client, weir_cluster, stop, [p]),
+        ok = weir_cluster_test_lib:connect([Client, Server]),
+        ok = call(Client, weir_pool, start, [p, #{size => 1, worker => {weir_cluster_test_worker, start_link, []}}]),
+        {ok, ok} = while_full(Server, ?JOIN_MS, nothing, fun() ->
+            ok = call(Client, ?MODULE, meet, [name(Server)]),
+            ok = call(Client, weir_cluster, start, [p, #{}]),
+            %% The server has greeted the client.
+            until(fun() -> call(Client, weir_cluster_view, size, [p]) =:= 1 end)
+        end),
+        ok = know([Client, Server], 1),
+        ?assertEqual(Before, call(Server, ?MODULE, shared, []))
+    end).
+
+%% The scope of pg ends, and cannot be started again until there is room.
+scope_ends(_Config) ->
+    with(fun(Client, Server) ->
+        ok = joined(Client, Server),
+        Before = call(Server, ?MODULE, shared, []),
+        {ok, ok} = while_full(Server, ?SCOPE_MS, kill_scope, fun() -> call(Client, ?MODULE, meet, [name(Server)]) end),
+        until(fun() -> is_pid(call(Server, erlang, whereis, [weir_cluster])) end),
+        ?assertEqual(Before, call(Server, ?MODULE, shared, [])),
+        ok = know([Client], 1)
+    end).
+
+kill_scope() -> weir_kit_limits:kill(whereis(weir_cluster), whereis(weir_cluster_scope)).
+
+%% Each process of the published pool is killed, and cannot be started again until there is room.
+processes_are_killed(_Config) ->
+    with(fun(Client, Server) ->
+        ok = joined(Client, Server),
+        [Sup, _Scope, Owner | _] = call(Server, ?MODULE, shared, []),
+        Node = name(Server),
+        [
+            begin
+                {ok, ok} = while_full(Server, ?FULL_MS, Kill, fun() -> call(Client, ?MODULE, meet, [Node]) end),
+                until(fun() -> call(Client, ?MODULE, try_to, [call]) =:= {ok, Node} end),
+                ?assertMatch([Sup, _, Owner | _], call(Server, ?MODULE, shared, []))
+            end
+         || Kill <- [kill_member, kill_intake, kill_cleaner, kill_keeper_of_scope]
+        ]
+    end).
+
+kill_member() -> kill(4).
+kill_cleaner() -> kill(5).
+kill_intake() -> kill(6).
+
+kill(Nth) ->
+    [_Sup, _Scope, Owner | _] = All = shared(),
+    weir_kit_limits:kill(lists:nth(Nth, All), Owner).
+
+kill_keeper_of_scope() -> weir_kit_limits:kill(whereis(weir_cluster_scope), whereis(weir_cluster_sup)).
+
+%% A node that leaves while it is full serves no others, and pg learns of that once there is room.
+node_leaves(_Config) ->
+    with(fun(Client, Server) ->
+        ok = joined(Client, Server),
+        {ok, ok} = while_full(Server, ?FULL_MS, leave, fun() -> call(Client, ?MODULE, meet, [name(Server)]) end),
+        Local = fun(Group) -> call(Server, pg, get_local_members, [weir_cluster, {Group, p}]) end,
+        until(fun() -> {length(Local(serve)), length(Local(client))} =:= {0, 1} end)
+    end).
+
+leave() -> weir_cluster:leave(p).
