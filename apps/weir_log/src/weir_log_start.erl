@@ -1,4 +1,4 @@
-%% @private Starts a process of weir_log that a supervisor starts again when the process ends.
+%% @doc Starts a process of weir_log that a supervisor starts again when the process ends.
 %%
 %% If the node has no room for a process, a supervisor would count each failed attempt as a restart. After a few
 %% microseconds the supervisor would end, and the application with it. So the attempt itself waits: {@link start/1}
@@ -6,6 +6,7 @@
 %% supervisor of this application, so the supervisor goes on until there is room.
 %%
 %% While the attempt waits, the supervisor handles no other message. A shutdown waits for 5 seconds at most.
+%% @private
 -module(weir_log_start).
 
 -include_lib("kernel/include/logger.hrl").
@@ -13,33 +14,46 @@
 -export([start/1]).
 
 -define(PAUSE_MS, 100).
--define(TRIES, 50).
+-define(MOST_MS, 5000).
 
-%% @doc Calls a function that starts a process, and calls the function again while the node has no room for a process.
-%% After the last attempt, raises `system_limit'. Once there was room again, one report says how long there was none.
--spec start(fun(() -> Result)) -> Result.
-start(Start) -> start(Start, 0).
+%% @doc Calls a function that starts a process, and calls the function again while the node has no room for a process
+%% or for one of its children. After 5 seconds, returns the error of the last attempt. If an attempt succeeds after
+%% others have failed, one report says for how long there was no room.
+-spec start(fun(() -> Result)) -> Result | {error, system_limit}.
+start(Start) -> start(Start, now_ms(), 0).
 
-start(Start, Failed) ->
-    try Start() of
-        Result ->
-            ok = report(Failed),
+start(Start, Began, Failed) ->
+    Result = try Start() catch error:system_limit -> {error, system_limit} end,
+    case is_limit(Result) of
+        true ->
+            case now_ms() - Began >= ?MOST_MS of
+                true ->
+                    Result;
+                false ->
+                    receive
+                    after ?PAUSE_MS -> start(Start, Began, Failed + 1)
+                    end
+            end;
+        false ->
+            _ = Failed > 0 andalso report(now_ms() - Began),
             Result
-    catch
-        error:system_limit when Failed < ?TRIES ->
-            receive
-            after ?PAUSE_MS -> start(Start, Failed + 1)
-            end
     end.
 
+is_limit({error, Reason}) -> is_reason(Reason);
+is_limit(_Started) -> false.
+
+is_reason(system_limit) -> true;
+is_reason({system_limit, _Stacktrace}) -> true;
+is_reason({'EXIT', Reason}) -> is_reason(Reason);
+is_reason({shutdown, {failed_to_start_child, _Id, Reason}}) -> is_reason(Reason);
+is_reason(_Other) -> false.
+
 %% The report is another process': a handler of the log may take long.
-report(0) ->
-    ok;
-report(Failed) ->
-    Text = "weir_log: for some ~b ms the node had no room for another process.",
-    _ = try
-        spawn(fun() -> ?LOG_WARNING(Text, [Failed * ?PAUSE_MS]) end)
+report(Ms) ->
+    try
+        spawn(fun() -> ?LOG_WARNING("weir_log: the node had no room for another process, for ~b ms", [Ms]) end)
     catch
         error:system_limit -> none
-    end,
-    ok.
+    end.
+
+now_ms() -> erlang:monotonic_time(millisecond).

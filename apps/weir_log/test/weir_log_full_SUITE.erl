@@ -21,7 +21,7 @@ init_per_testcase(Case, Config) ->
 
 end_per_testcase(_Case, _Config) -> ok.
 
-path(Config) -> filename:join(proplists:get_value(dir, Config), "log").
+path(Case) -> unicode:characters_to_binary(filename:join(proplists:get_value(dir, Case), "log")).
 
 open(Path, Opts) ->
     {ok, _} = application:ensure_all_started(weir_log),
@@ -85,32 +85,30 @@ kill_all(Path) ->
     {ok, Sup} = weir_log_registry:lookup(a),
     Node = whereis(weir_log_node_sup),
     App = whereis(weir_log_sup),
-    [
-        begin
-            full(processes, ?FULL_MS, fun() -> weir_kit_limits:kill(Pid, Of) end),
-            until(fun() -> weir_log:log(a, "x") =:= ok end)
-        end
-     || {Pid, Of} <- [
-            {child({writer, 1}, Sup), Sup},
-            {child(opener, Sup), Sup},
-            {whereis(weir_log_registry), Node},
-            {whereis(weir_log_retention), Node},
-            {Node, App}
-        ]
-    ],
+    Kill = fun(Pid, Of) ->
+        full(processes, ?FULL_MS, fun() -> weir_kit_limits:kill(Pid, Of) end),
+        until(fun() -> weir_log:log(a, "x") =:= ok end),
+        until(fun() -> is_pid(whereis(weir_log_registry)) andalso is_pid(whereis(weir_log_retention)) end)
+    end,
+    ok = Kill(child({writer, 1}, Sup), Sup),
+    ok = Kill(child(opener, Sup), Sup),
+    ok = Kill(whereis(weir_log_registry), Node),
+    ok = Kill(whereis(weir_log_retention), Node),
     ?assertEqual({ok, Sup}, weir_log_registry:lookup(a)),
-    ?assertEqual(App, whereis(weir_log_sup)),
     %% The names of logs are free and taken as before.
     {error, {already_open, a}} = weir_log:open(a, #{file => Path}),
-    ok = weir_log:close(a),
-    ok = open(Path, #{}).
+    %% With this supervisor the names are gone, and not the log.
+    ok = Kill(Node, App),
+    ?assertEqual(App, whereis(weir_log_sup)),
+    {ok, b} = weir_log:open(b, #{file => <<Path/binary, "b">>}),
+    ok.
 
 %% A hook that cannot be called is called once there is room.
 hooks_are_called(Config) -> ok = in_node(?MODULE, call_hooks, [path(Config)]).
 
 call_hooks(Path) ->
     Test = self(),
-    ok = open(Path, #{ack => written, rotate => #{keep => 10, hook => fun(File) -> Test ! {hook, File} end}}),
+    ok = open(Path, #{ack => written, rotate => #{hook => fun(File) -> Test ! {hook, File} end}}),
     Cleaner = whereis(weir_log_retention),
     full(processes, ?FULL_MS, fun() ->
         [begin ok = weir_log:log(a, "x"), ok = weir_log:rotate(a) end || _ <- [1, 2, 3]]

@@ -18,8 +18,8 @@ init_per_suite(Config) -> [{server, weir_kit_memcached:start()} | Config].
 
 end_per_suite(Config) -> weir_kit_memcached:stop(proplists:get_value(server, Config)).
 
-options(Config) ->
-    (weir_kit_memcached:options(proplists:get_value(server, Config)))#{
+options(Case) ->
+    (weir_kit_memcached:options(proplists:get_value(server, Case)))#{
         connections => 2, reconnect => {50, 200}, request_timeout => weir_kit:wait_ms()
     }.
 
@@ -70,7 +70,7 @@ servers_change(Config) -> ok = in_node(?MODULE, change, [options(Config)]).
 change(#{host := Host, port := Port} = Options) ->
     Sup = started(Options),
     {client, Client, _, _} = lists:keyfind(client, 1, supervisor:which_children(Sup)),
-    Servers = [{Host, Port}, {Host, Port + 1}],
+    Servers = [#{host => Host, port => Port}, #{host => Host, port => Port + 1}],
     Refused = full(processes, ?FULL_MS, fun() -> weir_memcached:set_servers(?CLIENT, Servers) end),
     ?assertEqual({error, system_limit}, Refused),
     {client, Client, _, _} = lists:keyfind(client, 1, supervisor:which_children(Sup)),
