@@ -1,7 +1,10 @@
-%% @doc Nodes whose table of processes or ports is full for some time, as when something else on the node leaks.
+%% @doc Nodes whose table of processes or ports is full for some time, as when something else on the node leaks, and nodes
+%% whose shared servers do not answer.
 -module(weir_kit_limits).
 
--export([in_node/3, full/3, kill/2, filler/3]).
+-export([in_node/3, full/3, kill/2, without_servers/1, filler/3]).
+
+-define(SERVERS, [timer_server, code_server, file_server_2, application_controller, logger]).
 
 -define(PROCESSES, "1024").
 -define(PORTS, "1024").
@@ -53,6 +56,27 @@ kill(Pid, Supervisor) ->
     ok = weir_kit:until(fun() -> count(processes) =:= limit(processes) end),
     true = erlang:resume_process(Supervisor),
     ok.
+
+%% @doc Calls a function while the servers that all processes of a node share are suspended: timer, code, files,
+%% applications, and the proxy of the log. Returns the result of the function.
+%%
+%% First loads the modules of the applications that run, as a release does.
+-spec without_servers(fun(() -> Result)) -> Result.
+without_servers(Fun) ->
+    Modules = [
+        Module
+     || {App, _, _} <- application:which_applications(), {ok, Of} <- [application:get_key(App, modules)], Module <- Of
+    ],
+    _ = [code:ensure_loaded(Module) || Module <- [weir_kit | Modules]],
+    %% Starts the server of the timers.
+    {ok, _} = timer:apply_after(1, erlang, node, []),
+    Servers = [whereis(Name) || Name <- ?SERVERS],
+    _ = [true = erlang:suspend_process(Server) || Server <- Servers],
+    try
+        Fun()
+    after
+        [erlang:resume_process(Server) || Server <- Servers]
+    end.
 
 %% Half of the table is free.
 has_room(What) -> 2 * count(What) < limit(What).

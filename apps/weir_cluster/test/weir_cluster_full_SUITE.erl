@@ -149,6 +149,32 @@ kill(Nth) ->
 
 kill_keeper_of_scope() -> weir_kit_limits:kill(whereis(weir_cluster_scope), whereis(weir_cluster_sup)).
 
+%% The processes of the pool start again while no shared server of their node answers.
+servers_hang(_Config) ->
+    with(fun(Client, Server) ->
+        ok = joined(Client, Server),
+        ok = call(Server, ?MODULE, hang, []),
+        Node = name(Server),
+        until(fun() -> call(Client, ?MODULE, try_to, [call]) =:= {ok, Node} end)
+    end).
+
+hang() ->
+    [Sup, Scope, Owner, Member, Cleaner, Intake | _] = shared(),
+    weir_kit_limits:without_servers(fun() ->
+        [
+            begin
+                ok = weir_kit:kill(Pid),
+                until(fun() -> {ok, Pid} =/= weir_cluster_view:member(p) andalso begun(Owner) end)
+            end
+         || Pid <- [Member, Intake, Cleaner, whereis(weir_cluster), Scope]
+        ],
+        until(fun() -> is_pid(whereis(weir_cluster)) end),
+        [Sup, _, Owner | _] = shared(),
+        ok
+    end).
+
+begun(Owner) -> lists:all(fun({_, Pid, _, _}) -> is_pid(Pid) end, supervisor:which_children(Owner)).
+
 %% A node that leaves while it is full serves no others, and pg learns of that once there is room.
 node_leaves(_Config) ->
     with(fun(Client, Server) ->

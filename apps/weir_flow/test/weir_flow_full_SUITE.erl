@@ -46,6 +46,20 @@ loop() ->
     end,
     loop().
 
+%% The limits start again while no shared server of the node answers.
+servers_hang(_Config) -> ok = in_node(?MODULE, hang, []).
+
+hang() ->
+    {ok, _} = application:ensure_all_started(weir_flow),
+    {Pid, _} = weir_kit:start(fun() -> receive never -> ok end end),
+    ok = weir_flow:limit(Pid, 10),
+    ok = weir_flow:cast(Pid, message, #{limit => wait, window => 10}),
+    weir_kit_limits:without_servers(fun() ->
+        [ok = weir_flow_limits:sample() || _ <- lists:seq(1, 4)],
+        ok = weir_kit:kill(whereis(weir_flow_limits)),
+        until(fun() -> weir_flow:limit(Pid, 20) =:= ok end)
+    end).
+
 %% The process of the limits is killed while no other can be started in its place.
 limits_are_killed(_Config) -> ok = in_node(?MODULE, killed, []).
 

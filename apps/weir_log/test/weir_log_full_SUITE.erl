@@ -118,6 +118,35 @@ call_hooks(Path) ->
     ?assertEqual(Cleaner, whereis(weir_log_retention)),
     ok.
 
+%% Logs go on, and their processes start again, while no shared server of the node answers.
+servers_hang(Config) -> ok = in_node(?MODULE, hang, [path(Config)]).
+
+hang(Path) ->
+    Test = self(),
+    ok = open(Path, #{ack => written, rotate => #{gzip => true, hook => fun(File) -> Test ! {hook, File} end}}),
+    {ok, Sup} = weir_log_registry:lookup(a),
+    Node = whereis(weir_log_node_sup),
+    weir_kit_limits:without_servers(fun() ->
+        ok = weir_log:log(a, "x"),
+        ok = weir_log:rotate(a),
+        receive
+            {hook, _} -> ok
+        after weir_kit:wait_ms() -> error(not_called)
+        end,
+        [
+            begin
+                ok = weir_kit:kill(Pid),
+                until(fun() -> weir_log:log(a, "x") =:= ok end),
+                until(fun() -> is_pid(whereis(weir_log_registry)) andalso is_pid(whereis(weir_log_retention)) end)
+            end
+         || Pid <- [
+                child({writer, 1}, Sup), child(opener, Sup), whereis(weir_log_registry), whereis(weir_log_retention), Node
+            ]
+        ],
+        {ok, b} = weir_log:open(b, #{file => <<Path/binary, "b">>}),
+        ok
+    end).
+
 %% The log of a handler ends, and cannot be started again until there is room.
 handler_goes_on(Config) -> ok = in_node(?MODULE, handle, [path(Config)]).
 

@@ -38,20 +38,41 @@ connections_are_lost(Config) -> ok = in_node(?MODULE, lose, [options(Config)]).
 lose(Options) ->
     _ = started(Options),
     Before = connections(),
-    Writers = [
-        Io
-     || Conn <- Before, {links, Links} <- [process_info(Conn, links)], Io <- Links, is_pid(Io),
-        proc_lib:translate_initial_call(Io) =:= {weir_memcached_io, init, 3}
+    [
+        begin
+            Writers = writers(Before),
+            full(What, ?FULL_MS, fun() ->
+                _ = [exit(Io, kill) || Io <- Writers],
+                %% A request is answered while there is no connection.
+                until(fun() -> element(1, weir_memcached:get(?CLIENT, <<"a">>)) =:= error end)
+            end),
+            ok = weir_memcached_test:up(?CLIENT),
+            ?assertEqual(Before, connections())
+        end
+     || What <- [processes, ports]
     ],
-    2 = length(Writers),
-    full(processes, ?FULL_MS, fun() ->
-        _ = [exit(Io, kill) || Io <- Writers],
-        %% A request is answered while there is no connection.
-        until(fun() -> element(1, weir_memcached:get(?CLIENT, <<"a">>)) =:= error end)
-    end),
-    ok = weir_memcached_test:up(?CLIENT),
-    ?assertEqual(Before, connections()),
     ok = weir_memcached:set(?CLIENT, <<"a">>, <<"x">>).
+
+writers(Conns) ->
+    [_, _] = [
+        Io
+     || Conn <- Conns, {links, Links} <- [process_info(Conn, links)], Io <- Links, is_pid(Io),
+        proc_lib:translate_initial_call(Io) =:= {weir_memcached_io, init, 3}
+    ].
+
+%% Connections come back, and the client starts again, while no shared server of the node answers.
+servers_hang(Config) -> ok = in_node(?MODULE, hang, [options(Config)]).
+
+hang(Options) ->
+    Sup = started(Options),
+    Writers = writers(connections()),
+    {client, Client, _, _} = lists:keyfind(client, 1, supervisor:which_children(Sup)),
+    weir_kit_limits:without_servers(fun() ->
+        _ = [exit(Io, kill) || Io <- Writers],
+        until(fun() -> weir_memcached:set(?CLIENT, <<"a">>, <<"x">>) =:= ok end),
+        ok = weir_kit:kill(Client),
+        until(fun() -> weir_memcached:set(?CLIENT, <<"a">>, <<"x">>) =:= ok end)
+    end).
 
 %% The process of the client is killed, and cannot be started again until there is room. Connections end with it.
 client_is_killed(Config) -> ok = in_node(?MODULE, kill, [options(Config)]).

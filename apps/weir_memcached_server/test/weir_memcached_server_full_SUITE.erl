@@ -33,6 +33,20 @@ wait() ->
 
 children(Server) -> lists:sort([{Id, Pid} || {Id, Pid, _, _} <- supervisor:which_children(Server)]).
 
+%% A server starts its processes again while no shared server of the node answers.
+servers_hang(_Config) -> ok = in_node(?MODULE, hang, []).
+
+hang() ->
+    {ok, _} = application:ensure_all_started(weir_memcached_server),
+    Server = start(),
+    <<"STORED\r\n">> = ask(connect(Server), <<"set a 0 0 1\r\nx\r\n">>),
+    [{_, Acceptor} | _] = children(Server),
+    weir_kit_limits:without_servers(fun() ->
+        ok = weir_kit:kill(Acceptor),
+        until(fun() -> lists:all(fun({_, Child}) -> is_pid(Child) end, children(Server)) end),
+        ?assertEqual(<<"VALUE a 0 1\r\nx\r\nEND\r\n">>, ask(connect(Server), <<"get a\r\n">>))
+    end).
+
 %% Each process of a server is killed, and none can be started again until there is room. Items stay.
 processes_are_killed(_Config) -> ok = in_node(?MODULE, kill_all, []).
 

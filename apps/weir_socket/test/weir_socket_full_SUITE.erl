@@ -28,11 +28,38 @@ pollers_are_killed(_Config) -> ok = in_node(?MODULE, kill_pollers, []).
 kill_pollers() ->
     {Socket, Peer} = connected([]),
     Sup = whereis(weir_socket_sup),
-    Pollers = [Pid || {{poller, _}, Pid, _, _} <- supervisor:which_children(Sup)],
+    Pollers = pollers(),
     full(processes, ?FULL_MS, fun() -> [weir_kit_limits:kill(Pid, Sup) || Pid <- Pollers] end),
-    ok = gen_tcp:send(Peer, <<"hello">>),
-    {ok, <<"hello">>} = weir_socket:recv(Socket, 5),
+    ok = echoed(Socket, Peer),
     ?assertEqual(Sup, whereis(weir_socket_sup)),
+    ok.
+
+%% A poller is killed while the node has no port left for its bell.
+no_port_for_the_bell(_Config) -> ok = in_node(?MODULE, without_ports, []).
+
+without_ports() ->
+    {Socket, Peer} = connected([]),
+    Sup = whereis(weir_socket_sup),
+    full(ports, ?FULL_MS, fun() -> [ok = weir_kit:kill(Pid) || Pid <- pollers()] end),
+    ok = echoed(Socket, Peer),
+    ?assertEqual(Sup, whereis(weir_socket_sup)),
+    ok.
+
+%% A poller starts again while no shared server of the node answers.
+servers_hang(_Config) -> ok = in_node(?MODULE, hang, []).
+
+hang() ->
+    {Socket, Peer} = connected([]),
+    weir_kit_limits:without_servers(fun() ->
+        [ok = weir_kit:kill(Pid) || Pid <- pollers()],
+        echoed(Socket, Peer)
+    end).
+
+pollers() -> [Pid || {{poller, _}, Pid, _, _} <- supervisor:which_children(weir_socket_sup)].
+
+echoed(Socket, Peer) ->
+    ok = gen_tcp:send(Peer, <<"hello">>),
+    {ok, <<"hello">>} = weir_socket:recv(Socket, 5, weir_kit:wait_ms()),
     ok.
 
 %% The application ends while sockets have data to write, for which it starts a process each where there is room.
