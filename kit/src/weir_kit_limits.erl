@@ -1,4 +1,4 @@
-%% @doc Nodes whose table of processes or ports is full for some time, as when something else on the node leaks, and nodes
+%% @doc Nodes whose table of processes or ports is full for some time, as when something else on the node leaks. Nodes
 %% whose shared servers do not answer.
 -module(weir_kit_limits).
 

@@ -32,7 +32,7 @@ joined(Client, Server) ->
     ok = weir_cluster_test_lib:connect([Client, Server]),
     know([Client], 1).
 
-%% Nothing may be asked of a full node: it cannot start the process that would answer.
+%% Runs a test while a node is full. The test asks nothing of that node, which cannot start the process that would answer.
 while_full(Server, Ms, Function, Test) ->
     Full = weir_kit:start(fun() -> call(Server, ?MODULE, full_for, [Ms, Function]) end),
     Result = Test(),
@@ -41,7 +41,7 @@ while_full(Server, Ms, Function, Test) ->
 full_for(Ms, Function) ->
     true = register(weir_cluster_full, self()),
     full(processes, Ms, fun() ->
-        %% Another node says that it is there.
+        %% The node that runs the test says that it is there.
         receive
             {hello, From} -> From ! full
         end,

@@ -1,8 +1,8 @@
 %% @doc Starts a process of weir_log that a supervisor starts again when the process ends.
 %%
 %% If the node has no room for a process, a supervisor would count each failed attempt as a restart. After a few
-%% microseconds the supervisor would end, and the application with it. So the attempt itself waits: {@link start/1}
-%% tries again every 100 ms, for 5 seconds. An attempt that fails after 5 seconds never exceeds the intensity of a
+%% microseconds the supervisor would end, and the application with it. The attempt itself
+%% therefore waits. {@link start/1} tries again every 100 ms, for 5 seconds. An attempt that fails after 5 seconds never exceeds the intensity of a
 %% supervisor of this application, so the supervisor goes on until there is room.
 %%
 %% While the attempt waits, the supervisor handles no other message. A shutdown waits for 5 seconds at most.

@@ -95,7 +95,7 @@ kill_all(Path) ->
     ok = Kill(whereis(weir_log_registry), Node),
     ok = Kill(whereis(weir_log_retention), Node),
     ?assertEqual({ok, Sup}, weir_log_registry:lookup(a)),
-    %% The names of logs are free and taken as before.
+    %% The name of the log is still taken.
     {error, {already_open, a}} = weir_log:open(a, #{file => Path}),
     %% With this supervisor the names are gone, and not the log.
     ok = Kill(Node, App),

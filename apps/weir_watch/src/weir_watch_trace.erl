@@ -63,7 +63,8 @@
 %% there. Does not ask the code server where it would search in vain: the server may be busy.
 -spec is_possible() -> boolean().
 is_possible() ->
-    list_to_integer(erlang:system_info(otp_release)) >= 27 andalso code:ensure_loaded(trace()) =:= {module, trace()} andalso
+    list_to_integer(erlang:system_info(otp_release)) >= 27 andalso
+        code:ensure_loaded(trace()) =:= {module, trace()} andalso
         erlang:function_exported(trace(), session_create, 3).
 
 %% @doc The callbacks that a behaviour calls with a message; none of a behaviour whose callbacks are not known.
