@@ -10,7 +10,7 @@
 
 -compile([export_all, nowarn_export_all]).
 
--import(weir_kit, [until/1, await_down/1, kill/1]).
+-import(weir_kit, [until/1, wait_ms/0, await_down/1, kill/1]).
 -import(weir_compat_test, [run/2]).
 
 -define(POOL, ?MODULE).
@@ -124,7 +124,7 @@ a_worker_that_is_checked_out_is_not_available_until_it_is_checked_in(_) ->
     ?assertMatch(#{available := 9, monitors := 1}, status()),
     Second = take(),
     ?assertNotEqual(worker(First), worker(Second)),
-    ?assertEqual(pong, gen_server:call(worker(Second), ping)),
+    ?assertEqual(pong, gen_server:call(worker(Second), ping, wait_ms())),
     ?assertMatch(#{available := 8, monitors := 2}, status()),
     ?assertEqual(ok, give_back(Second)),
     ?assertMatch(#{available := 9, monitors := 1}, status()),
@@ -461,7 +461,7 @@ unknown_messages_are_dropped(_) ->
     [Worker] = workers(),
     [
         begin
-            ?assertEqual({error, {bad_call, strange}}, gen_server:call(Process, strange)),
+            ?assertEqual({error, {bad_call, strange}}, gen_server:call(Process, strange, wait_ms())),
             ok = gen_server:cast(Process, strange),
             Process ! strange,
             Process ! {'DOWN', make_ref(), process, self(), strange}
@@ -492,7 +492,7 @@ poolboys_results_and_exits(_) ->
             {error, Reason} -> exit({Reason, {?MODULE, transaction, [Pool, Fun, Timeout]}})
         end
     end,
-    Ping = fun(Worker) -> gen_server:call(Worker, ping) end,
+    Ping = fun(Worker) -> gen_server:call(Worker, ping, wait_ms()) end,
     ?assertExit({noproc, {?MODULE, transaction, [?POOL, Ping, 10]}}, Transaction(?POOL, Ping, 10)),
     start(1),
     ?assertEqual(pong, Transaction(?POOL, Ping, 5000)),
@@ -516,7 +516,7 @@ there_are_init_count_members_at_first(_) ->
 take_and_return(_) ->
     start_members(2, 3, 0),
     Taken = take(),
-    ?assertEqual(pong, gen_server:call(worker(Taken), ping)),
+    ?assertEqual(pong, gen_server:call(worker(Taken), ping, wait_ms())),
     ?assertEqual(ok, weir_pool:checkin(?POOL, element(2, Taken), ok)),
     Again = take(),
     ?assertEqual(ok, weir_pool:checkin(?POOL, element(2, Again))),
@@ -613,7 +613,7 @@ a_pool_that_is_removed_lets_those_who_work_finish(_) ->
     {User, Taken} = holder(),
     Removing = weir_kit:start(fun() -> weir_pool:drain(?POOL, weir_kit:wait_ms()) end),
     becomes({error, no_pool}, fun() -> weir_pool:pick(?POOL) end),
-    ?assertEqual(pong, gen_server:call(worker(Taken), ping)),
+    ?assertEqual(pong, gen_server:call(worker(Taken), ping, wait_ms())),
     ?assertEqual(ok, run(User, fun() -> give_back(Taken) end)),
     ?assertEqual(ok, weir_kit:result(Removing)),
     ?assertNot(is_process_alive(worker(Taken))),
@@ -628,7 +628,7 @@ a_pool_is_reconfigured_while_it_runs(_) ->
     ?assertEqual([], Old -- workers()),
     ok = weir_pool:resize(?POOL, 1),
     %% Workers that are out stay until they come back.
-    [?assertEqual(pong, gen_server:call(worker(Taken), ping)) || Taken <- All],
+    [?assertEqual(pong, gen_server:call(worker(Taken), ping, wait_ms())) || Taken <- All],
     [ok = give_back(Taken) || Taken <- All],
     until(fun() -> length(weir_pool_life_lib:workers_alive()) =:= 1 end),
     ok = give_back(take()).
@@ -641,7 +641,7 @@ free_members_are_called(_) ->
     Workers = [Pid || Pid <- workers(), Pid =/= worker(Overflow)],
     ?assertEqual({ok, Workers}, weir_pool:map(?POOL, fun(Pid) -> Pid end)),
     [ok = give_back(Taken) || Taken <- [Overflow | All]],
-    ?assertEqual({ok, [pong, pong, pong]}, weir_pool:map(?POOL, fun(Pid) -> gen_server:call(Pid, ping) end)),
+    ?assertEqual({ok, [pong, pong, pong]}, weir_pool:map(?POOL, fun(Pid) -> gen_server:call(Pid, ping, wait_ms()) end)),
     ?assertError(oops, weir_pool:map(?POOL, fun(_) -> error(oops) end)).
 
 pools_of_the_environment(_) ->
@@ -826,7 +826,7 @@ utilization(_) ->
 
 -define(WORKERS, 6).
 
-who(Pid) -> gen_server:call(Pid, {run, fun erlang:self/0}).
+who(Pid) -> gen_server:call(Pid, {run, fun erlang:self/0}, wait_ms()).
 
 whoever() -> {run, fun erlang:self/0}.
 
@@ -1057,7 +1057,7 @@ casts_to_an_available_worker(_) ->
     Test = self(),
     Cast = fun(N) ->
         Work = fun(Worker) ->
-            gen_server:call(Worker, {run, fun() -> Test ! {done, N}, N =:= 2 andalso exit(crash) end})
+            gen_server:call(Worker, {run, fun() -> Test ! {done, N}, N =:= 2 andalso exit(crash) end}, wait_ms())
         end,
         spawn(fun() -> weir_pool:claim(?POOL, Work, #{timeout => infinity}) end)
     end,
@@ -1107,7 +1107,7 @@ highest(AtWork, Now) ->
 a_worker_that_crashes_is_started_again(_) ->
     start(2),
     [First, Second] = workers(),
-    ?assertExit({crash, _}, gen_server:call(First, {run, fun() -> exit(crash) end})),
+    ?assertExit({crash, _}, gen_server:call(First, {run, fun() -> exit(crash) end}, wait_ms())),
     until(fun() -> info(live) =:= 2 andalso not lists:member(First, workers()) end),
     ?assert(lists:member(Second, workers())),
     ?assertEqual(1, info(restarts)),

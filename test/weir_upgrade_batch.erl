@@ -1,4 +1,4 @@
-%% A weir_server for weir_upgrade_SUITE: with batches. It counts what it is told to add, and each call.
+%% A weir_server for the suites of upgrades: with batches. It counts what it is told to add, and each call.
 -module(weir_upgrade_batch).
 -behaviour(weir_server).
 

@@ -1,5 +1,5 @@
 %% What a node does while it is upgraded: users of every part of Weir, who count what they have asked for and what they
-%% got. It runs in the node that weir_upgrade_SUITE starts, and is no part of what is upgraded.
+%% got. It runs in the node that weir_upgrade_releases starts, and is no part of what is upgraded.
 -module(weir_upgrade_load).
 -behaviour(gen_server).
 

@@ -1,4 +1,4 @@
-%% A weir_server for weir_upgrade_SUITE: without batches, so it takes its messages one by one.
+%% A weir_server for the suites of upgrades: without batches, so it takes its messages one by one.
 -module(weir_upgrade_server).
 -behaviour(weir_server).
 

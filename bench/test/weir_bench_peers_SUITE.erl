@@ -42,7 +42,7 @@ drain_order(_) ->
     {ok, Pid} = weir_bench_drain_server:start(weir_bench_echo, []),
     [gen_server:cast(Pid, I) || I <- lists:seq(1, 1_000)],
     Pid ! message,
-    ?assertEqual(1_000, gen_server:call(Pid, count)),
+    ?assertEqual(1_000, gen_server:call(Pid, count, weir_kit:wait_ms())),
     weir_kit:kill(Pid).
 
 raw_loop(Config) ->

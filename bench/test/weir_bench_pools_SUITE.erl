@@ -5,7 +5,7 @@
 
 -compile([export_all, nowarn_export_all]).
 
--import(weir_kit, [until/1]).
+-import(weir_kit, [until/1, wait_ms/0]).
 
 all() -> weir_kit:cases(?MODULE).
 
@@ -39,7 +39,7 @@ poolboy(_) ->
             _ = weir_kit_crowd:together(10, fun(_) ->
                 [ok = poolboy:transaction(Pool, Hold, infinity) || _ <- lists:seq(1, 100)]
             end),
-            [?assertEqual(here, gen_server:call(Pid, here)) || Pid <- Pids],
+            [?assertEqual(here, gen_server:call(Pid, here, wait_ms())) || Pid <- Pids],
             ok = weir_bench_pools:stop_poolboy(Pool),
             lists:foreach(fun weir_kit:await_down/1, Pids)
         end
@@ -49,7 +49,7 @@ poolboy(_) ->
 workers(_) ->
     Pids = weir_bench_pools:start_workers(5),
     ?assertEqual(5, length(lists:usort(Pids))),
-    [?assertEqual({ok, Pid}, gen_server:call(Pid, {ok, Pid})) || Pid <- Pids],
+    [?assertEqual({ok, Pid}, gen_server:call(Pid, {ok, Pid}, wait_ms())) || Pid <- Pids],
     ok = weir_bench_pools:stop_workers(Pids),
     ?assertNot(lists:any(fun is_process_alive/1, Pids)).
 

@@ -5,7 +5,7 @@
 
 -compile([export_all, nowarn_export_all]).
 
--import(weir_kit, [until/1]).
+-import(weir_kit, [until/1, wait_ms/0]).
 
 all() -> weir_kit:cases(?MODULE).
 
@@ -85,22 +85,22 @@ asker(_) ->
     Pid = weir_bench_servers:start(gen_server, weir_bench_asker, [], []),
     [ok = gen_server:cast(Pid, {ask, N}) || N <- lists:seq(1, 10)],
     [ok = gen_server:cast(Pid, other) || _ <- lists:seq(1, 3)],
-    #{others := 3, ns := Times} = gen_server:call(Pid, result),
+    #{others := 3, ns := Times} = gen_server:call(Pid, result, wait_ms()),
     ?assertEqual(10, length(Times)),
     ok = weir_bench_servers:stop(Pid).
 
 %% It looks at the hundredth cast, and not before.
 gauge(_) ->
     {ok, Pid} = gen_server:start(weir_bench_gauge, [], []),
-    ok = sys:suspend(Pid),
+    ok = sys:suspend(Pid, wait_ms()),
     [ok = gen_server:cast(Pid, N) || N <- lists:seq(1, 250)],
-    ok = sys:resume(Pid),
+    ok = sys:resume(Pid, wait_ms()),
     ?assertEqual(#{count => 250, longest => 151}, gauge_result(Pid, 151)),
     ok = gen_server:stop(Pid).
 
 %% When it looks, the question itself may wait as well.
 gauge_result(Pid, Most) ->
-    #{longest := Longest} = Result = gen_server:call(Pid, result),
+    #{longest := Longest} = Result = gen_server:call(Pid, result, wait_ms()),
     ?assert(Longest =:= Most - 1 orelse Longest =:= Most),
     Result#{longest := Most}.
 
@@ -110,7 +110,7 @@ slow_counts(_) ->
     ?assert(Turns > 0),
     Pid = weir_bench_servers:start(gen_server, weir_bench_slow, {Turns, Counters}, []),
     [ok = gen_server:cast(Pid, work) || _ <- lists:seq(1, 7)],
-    ?assertEqual(ok, gen_server:call(Pid, work)),
+    ?assertEqual(ok, gen_server:call(Pid, work, wait_ms())),
     ?assertEqual(#{calls => 1, casts => 7}, weir_bench_slow:counted(Counters)),
     ok = weir_bench_servers:stop(Pid).
 

@@ -1,5 +1,5 @@
-%% The demo as a whole: what it prints, its verdict, its report; and its sections in small sizes, which also fail when
-%% they should.
+%% The demo as a whole: its lines, its verdict and its report. weir_demo_sections_SUITE has small sizes of the sections
+%% with memcached.
 -module(weir_demo_SUITE).
 
 -include_lib("stdlib/include/assert.hrl").
@@ -7,10 +7,6 @@
 -compile([export_all, nowarn_export_all]).
 
 all() -> weir_kit:cases(?MODULE).
-
-end_per_testcase(_Case, _Config) ->
-    _ = application:stop(weir_memcached),
-    ok.
 
 %% ---------------------------------------------------------------- text
 
@@ -111,54 +107,6 @@ plots(_) ->
     ?assertEqual(2, Points(lines([{0, 0}, {0, 0}]))),
     ?assert(Points(lines([{I / 100, I rem 7} || I <- lists:seq(0, 5_000)])) =< 210),
     [?assertEqual(2, Points(lines([{0, 0}, {3, Most}]))) || Most <- [0.001, 1, 9.99, 10, 123_456, 7.0e9]].
-
-%% ---------------------------------------------------------------- the sections with memcached
-
-oneshot(_) ->
-    #{said := Said} = Outcome = with_memcached(fun(Context) ->
-        weir_demo_oneshot:run(Context, #{callers => 300, more => 500, plain_ms => 60_000})
-    end),
-    kept(Outcome, 2),
-    ?assertMatch({match, _}, re:run(Said, "^300 callers were answered in .* 500 in .*; a plain gen_server took ")).
-
-%% No figure is made of what it had not done.
-oneshot_with_a_slow_peer(_) ->
-    #{said := Said} = Outcome = with_memcached(fun(Context) ->
-        weir_demo_oneshot:run(Context, #{callers => 20_000, more => 300, plain_ms => 1})
-    end),
-    kept(Outcome, 2),
-    ?assertMatch({match, _}, re:run(Said, "a plain gen_server was stopped after .* of 20,000 answered\\.$")),
-    ?assertEqual(nomatch, re:run(Said, "times")).
-
-recovery(_) ->
-    Sizes = #{callers => 20, before_ms => 200, down_ms => 100, after_ms => 2000},
-    Outcome = with_memcached(fun(Context) -> weir_demo_recovery:run(Context, Sizes) end),
-    #{plots := [#{marks := Marks}]} = Outcome,
-    kept(Outcome, 2),
-    ?assertMatch([{_, "killed"}, {_, "up"}], Marks).
-
-%% One that is not ours is loaded, and not killed.
-recovery_of_others(_) ->
-    Sizes = #{callers => 20, before_ms => 200, down_ms => 100, after_ms => 200},
-    Outcome = with_memcached(fun(#{server := Server} = Context) ->
-        weir_demo_recovery:run(Context#{server := Server#{holder := none}}, Sizes)
-    end),
-    kept(Outcome, 2).
-
-kept(#{said := Said, promises := Promises, plots := Plots}, Number) ->
-    ?assertEqual(Number, length(Promises)),
-    ?assertEqual([], [unicode:characters_to_list(What) || {What, false} <- Promises]),
-    ?assertMatch([_ | _], unicode:characters_to_list(Said)),
-    [?assertMatch([_ | _], unicode:characters_to_list(weir_demo_plot:render(Plot))) || Plot <- Plots].
-
-with_memcached(Fun) ->
-    {ok, _} = application:ensure_all_started(weir_memcached),
-    Server = weir_kit_memcached:start(),
-    try
-        Fun(#{server => Server, prefix => <<"test:">>})
-    after
-        ok = weir_kit_memcached:stop(Server)
-    end.
 
 %% ---------------------------------------------------------------- as it is started
 

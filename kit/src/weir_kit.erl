@@ -5,9 +5,9 @@
 %% deadline. A machine that runs two releases at once may take seconds for milliseconds of work.
 -module(weir_kit).
 
--export([cases/1, fault/1, none/2, same/3, in_property/1, holds/1, long/2]).
+-export([cases/1, fault/1, none/2, same/3, long/2]).
 -export([until/1, until_value/1, wait_ms/0, until_waiting/1]).
--export([run_task/1, is_late/0]).
+-export([run_task/1]).
 -export([kill/1, await_down/1, start/1, result/1, in_parallel/1, queue_len/1, take_messages/0, messages/0, quiet/1,
     loud/1]).
 -export([signal/2, path/1, compiled_script/2]).
@@ -81,33 +81,6 @@ none(What, Items) -> fault({What, length(Items), lists:sublist(Items, 20)}).
 same(_What, Same, Same) -> ok;
 same(What, Expected, Actual) -> fault({What, #{expected => Expected, actual => Actual}}).
 
-%% @doc Calls a function in a property. If a wait of this module times out in the function, returns true, and {@link
-%% holds/1} raises the error later. PropEr would take the error for a counterexample.
-%%
-%% The errors of such time-outs are tuples that begin with `never', `still_alive' or `no_result'. The process that calls
-%% {@link holds/1} calls this function too. In another process, as below PropEr's `TRAPEXIT' and `TIMEOUT', the time-out
-%% would be lost, and the property would hold.
--spec in_property(fun(() -> Result)) -> Result | true.
-in_property(Test) ->
-    try
-        Test()
-    catch
-        error:Reason:Stack when
-            element(1, Reason) =:= never; element(1, Reason) =:= still_alive; element(1, Reason) =:= no_result
-        ->
-            _ = put({?MODULE, late}, {Reason, Stack}),
-            true
-    end.
-
-%% @doc Raises a fault unless `proper:quickcheck/2' returned that the property holds.
--spec holds(Result :: term()) -> ok.
-holds(Result) ->
-    case {erase({?MODULE, late}), Result} of
-        {undefined, true} -> ok;
-        {undefined, _} -> fault({counterexample, Result});
-        {{Reason, Stack}, _} -> erlang:raise(error, Reason, Stack)
-    end.
-
 %% @doc Returns the first value. If the environment variable `LONG' is set, as in a run by hand, returns the second
 %% value.
 -spec long(Value, Value) -> Value.
@@ -145,19 +118,10 @@ poll(Suffices, Ask, Begun) ->
         true ->
             Answer;
         false ->
-            Waited < ?WAIT_MS orelse late({never, Ask, Answer}),
+            Waited < ?WAIT_MS orelse error({never, Ask, Answer}),
             pause(min(Waited div 8, ?LONGEST_PAUSE_MS)),
             poll(Suffices, Ask, Begun)
     end.
-
--spec late(Reason :: term()) -> no_return().
-late(Reason) ->
-    persistent_term:put({?MODULE, is_late}, true),
-    error(Reason).
-
-%% @private Returns whether a wait of this node has timed out. The hook of the tests asks for a reason that PropEr lost.
--spec is_late() -> boolean().
-is_late() -> persistent_term:get({?MODULE, is_late}, false).
 
 pause(0) -> erlang:yield();
 pause(Ms) -> receive after Ms -> ok end.
@@ -193,7 +157,7 @@ await_down(Pid) ->
     receive
         {'DOWN', Monitor, process, Pid, Reason} -> Reason
     after ?WAIT_MS ->
-        late({still_alive, Pid, process_info(Pid, [status, current_stacktrace])})
+        error({still_alive, Pid, process_info(Pid, [status, current_stacktrace])})
     end.
 
 %% @doc Calls a function in a process of its own. {@link result/1} waits for its result.
@@ -211,7 +175,7 @@ result({Pid, Monitor}) ->
         {'DOWN', Monitor, process, Pid, {returned, Result}} -> Result;
         {'DOWN', Monitor, process, Pid, Reason} -> error({crashed, Reason})
     after ?WAIT_MS ->
-        late({no_result, process_info(Pid, [status, current_stacktrace, messages])})
+        error({no_result, process_info(Pid, [status, current_stacktrace, messages])})
     end.
 
 %% @doc Calls functions in processes of their own, all at once, and returns their results in order. If a function

@@ -81,14 +81,6 @@ group(Config) -> proplists:get_value(name, proplists:get_value(tc_group_properti
 
 %% A fault may be deep inside the reason: in the exit reason of a process, in a map, in a printed text. The external
 %% format has the name of the fault's tag in all of these places.
-%%
-%% Debian 12's PropEr calls `erlang:get_stacktrace/0', which OTP 25 does not have, when a property raises an exception.
-%% The exception is lost, and a fault, unless a wait of the case timed out.
-class({undef, [{erlang, get_stacktrace, [], []} | _]}) ->
-    case weir_kit:is_late() of
-        true -> luck;
-        false -> fault
-    end;
 class(Reason) ->
     case binary:match(term_to_binary(Reason), <<"weir_fault">>) of
         nomatch -> luck;

@@ -101,6 +101,8 @@
     others = #{} :: #{node() => #other{}},
     keys = weir_cluster_keys:new() :: weir_cluster_keys:keys(),
     weight = 0 :: non_neg_integer(),
+    %% Members that the connection was too busy to tell the weight.
+    untold = [] :: [pid()],
     intakes :: [pid()],
     %% Words of nodes that are gone, to which callers may be sending still, and until when they are waited for.
     unsent = [] :: [{node(), Intakes :: pos_integer(), atomics:atomics_ref(), integer()}],
@@ -224,7 +226,13 @@ info(#state{weight = Weight, conf = #conf{zone = Zone} = Conf, intakes = Intakes
 send(To, Message) -> erlang:send(To, Message, [nosuspend, noconnect]).
 
 %% Those whom pg knows, and those who have said hello, of whom pg does not know or not yet.
-tell_all(Message, State) -> lists:foreach(fun(Member) -> send(Member, Message) end, told(State)).
+tell_all(Message, State) ->
+    _ = unsent(Message, told(State)),
+    ok.
+
+%% Sends a message to members. Returns the members whose connection was too busy for it. A member that is not connected
+%% is greeted when it is connected again.
+unsent(Message, Members) -> [Member || Member <- Members, send(Member, Message) =:= nosuspend].
 
 told(#state{members = Members, clients = Clients, without_pg = WithoutPg} = State) ->
     lists:usort(known_members(State) ++ Members ++ Clients ++ maps:keys(WithoutPg)).
@@ -299,8 +307,8 @@ greet_without_pg(#state{conf = #conf{name = Name}, tick = Tick, without_pg = Bef
     State#state{without_pg = Still}.
 
 say_hello(Members, State) ->
-    Hello = {hello, self(), info(State)},
-    lists:foreach(fun(Member) -> send(Member, Hello) end, Members).
+    _ = unsent({hello, self(), info(State)}, Members),
+    ok.
 
 %% A node has told of itself, or of a change.
 -spec known(pid(), info(), #state{}) -> #state{}.
@@ -504,13 +512,16 @@ pinged(#state{conf = #conf{name = Name}, others = Others, tick = Tick} = State) 
     end,
     Left#state{others = maps:map(Next, Present)}.
 
-%% It may not have been sent.
-said_again(#state{conf = Conf} = State) ->
+%% Repeats what may not have been sent.
+said_again(#state{conf = Conf, untold = Untold} = State) ->
     ok = case weir_cluster_here:has_left(Conf) of
         true -> tell_all({leaving, self()}, State);
         false -> ok
     end,
-    State.
+    tell_weight(Untold, State).
+
+%% Tells members what this node weighs, and notes those that could not be told.
+tell_weight(Members, State) -> State#state{untold = unsent({hello, self(), info(State)}, Members)}.
 
 %% What this node weighs, which all others hear when it changes.
 weighed(#state{conf = Conf, weight = Before, keys = Keys} = State) ->
@@ -520,8 +531,8 @@ weighed(#state{conf = Conf, weight = Before, keys = Keys} = State) ->
         Weight ->
             Changed = State#state{weight = Weight},
             ok = weir_cluster_here:set_weight(Weight, Conf),
-            tell_all({hello, self(), info(Changed)}, Changed),
-            stale(Changed#state{keys = own(Weight, Keys)})
+            Told = tell_weight(told(Changed), Changed),
+            stale(Told#state{keys = own(Weight, Keys)})
     end.
 
 own(0, Keys) -> weir_cluster_keys:leave(node(), Keys);

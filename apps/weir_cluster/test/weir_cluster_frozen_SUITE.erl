@@ -10,7 +10,8 @@
 -import(weir_kit, [until/1, wait_ms/0]).
 
 %% Cases that wait until a time is over.
--define(WAITING, [frozen_claimer, many_nodes, let_in_slowly, all_are_silent, busy_connection]).
+-define(WAITING, [frozen_claimer, many_nodes, let_in_slowly, all_are_silent, busy_connection,
+    weight_over_a_busy_connection]).
 
 all() -> [{group, side_by_side} | weir_kit:cases(?MODULE) -- ?WAITING].
 
@@ -167,6 +168,32 @@ busy_connection(_Config) ->
         gets(A, B, Key)
     end).
 
+%% The size of A's pool changes while the connection with B is busy. B learns it when the connection is free again.
+weight_over_a_busy_connection(_Config) ->
+    with(2, fun([A, B]) ->
+        until(fun() -> {weight(A, B), weight(B, A)} =:= {2, 2} end),
+        os("STOP", B),
+        _ = do(A, fun() -> stuff(name(B), 0) end),
+        ok = call(A, weir_pool, resize, [p, 3]),
+        until(fun() -> do(A, fun() -> weir_cluster_here:weight(weir_cluster_view:conf(p)) =:= [{node(), 3}] end) end),
+        %% The member has tried to tell B.
+        {ok, Member} = call(A, weir_cluster_view, member, [p]),
+        _ = call(A, sys, get_state, [Member, infinity]),
+        os("CONT", B),
+        until(fun() -> weight(B, A) =:= 3 end)
+    end).
+
+%% Returns the weight of node Other, as node One knows it.
+weight(One, Other) -> maps:get(weight, seen(One, Other)).
+
+%% Sends to a node until the connection has been busy for a second.
+stuff(_Node, 50) ->
+    ok;
+stuff(Node, Refused) ->
+    Sent = erlang:send({nothing, Node}, binary:copy(<<"x">>, 1_000_000), [nosuspend]),
+    receive after 20 -> ok end,
+    stuff(Node, case Sent of nosuspend -> Refused + 1; ok -> 0 end).
+
 %% Casts until none has been sent for a second, and says how many there were.
 fill(_Key, Casts, 50) ->
     Casts;
@@ -291,8 +318,8 @@ shares(Count) ->
         {trace, _, call, {weir_cluster_link, set_share, [Share, _]}} -> [Share | shares(Count - 1)]
     end.
 
-%% What was asked before a connection was lost, and is answered after there is another one, says nothing of what was
-%% sent since: the window is no larger.
+%% An intake may answer over a second connection what a node asked over the first one. The answer says nothing of later
+%% requests, and does not make the window larger.
 answers_of_the_past(_Config) ->
     with(2, #{cluster => #{window => 16}}, fun([A, B]) ->
         [Key | _] = keys(A, name(B), 1),

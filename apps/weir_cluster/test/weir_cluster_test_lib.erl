@@ -16,7 +16,7 @@
 -export([tell_workers/1, keep_telling/1, tell_all/0, have_answered/0]).
 -export([all_live/1, claim/1, answered_by/3]).
 %% Functions that are called in a node.
--export([in_node/1, table/0, end_applications/1, end_connections/0]).
+-export([in_node/1, table/0, end_applications/1, end_connections/0, end_connection/1, connection/1]).
 
 -define(CLIENT, #{pool => #{size => 0}, cluster => #{serve => false}}).
 
@@ -55,14 +55,32 @@ begun(Cluster) ->
     lists:foldl(fun({Id, N}, Sum) -> maps:update_with(Id, fun(M) -> M + N end, N, Sum) end, #{},
         lists:append([call(One, ets, tab2list, [weir_cluster_test_begun]) || One <- Cluster])).
 
+%% Connects each node with each. Returns when both nodes of each pair have the connection.
+%%
 %% Two nodes that connect to each other at the same time, or just after they lost a connection, may have to try again.
+%% A node that has not noticed the loss of a connection yet claims to be connected, and never tries. The other node has
+%% noticed, and must have the connection too.
 connect(Cluster) ->
-    Connect = fun(A, B) -> until(fun() -> call(A, net_kernel, connect_node, [name(B)]) end) end,
-    ToLater = fun(A) -> [Connect(A, B) || B <- Cluster, name(A) < name(B)] end,
+    ToLater = fun(A) -> [until(fun() -> is_connected(A, B) end) || B <- Cluster, name(A) < name(B)] end,
     _ = weir_kit:in_parallel([fun() -> ToLater(A) end || A <- Cluster]),
     ok.
 
-disconnect(A, B) -> call(A, erlang, disconnect_node, [name(B)]).
+is_connected(A, B) ->
+    call(A, net_kernel, connect_node, [name(B)]) =:= true andalso has_connection(A, B) andalso has_connection(B, A).
+
+has_connection(A, B) -> call(A, ?MODULE, connection, [name(B)]) =/= false.
+
+%% Ends the connection of A with B. Returns when A has lost that connection. B may notice the loss later.
+disconnect(A, B) -> call(A, ?MODULE, end_connection, [name(B)]).
+
+end_connection(Node) ->
+    Before = connection(Node),
+    IsEnded = erlang:disconnect_node(Node),
+    ok = until(fun() -> Before =:= false orelse connection(Node) =/= Before end),
+    IsEnded.
+
+%% Returns the connection of this node with Node, or false. A later connection is another term.
+connection(Node) -> lists:keyfind(Node, 1, erlang:system_info(dist_ctrl)).
 
 %% Waits until each of these nodes sees Others nodes and lets them in. A node writes its table of keys after it has
 %% learned of a node, so the table has to agree, too. A pool that a test killed is missing until it is started again.

@@ -5,7 +5,7 @@
 
 -compile([export_all, nowarn_export_all]).
 
--import(weir_kit, [kill/1, messages/0, queue_len/1, until/1]).
+-import(weir_kit, [kill/1, messages/0, queue_len/1, until/1, wait_ms/0]).
 -import(weir_flow_test_lib, [async/1, result/1, is_waiting/1, is_waiting/2]).
 
 -define(RECEIVER, weir_flow_test_receiver).
@@ -578,7 +578,7 @@ suspended(_Config) ->
     ?RECEIVER:stop(Pid).
 
 queue_after_a_call(Pid) ->
-    ok = gen_server:call(Pid, x),
+    ok = gen_server:call(Pid, x, wait_ms()),
     queue_len(Pid).
 
 suspended_hibernating(_Config) ->
@@ -765,7 +765,7 @@ a_million_casts(_Config) ->
     Watcher ! stop,
     Longest = weir_kit:result(Watching),
     Longest =< 500 * 8 orelse weir_kit:fault({mailbox, Longest}),
-    ok = gen_server:call(Pid, x),
+    ok = gen_server:call(Pid, x, wait_ms()),
     ?RECEIVER:stop(Pid).
 
 casts(_Pid, 0) -> ok;

@@ -90,13 +90,13 @@ cast(Sender, Receiver, Limit, Count) ->
         atomics:get(Words, ?DONE) =:= Asked orelse
             (atomics:get(Words, ?NO_LIMIT) =:= 1 andalso weir_flow_test_lib:is_waiting(whereis(Sender)))
     end,
-    weir_kit:in_property(fun() -> weir_kit:until(IsDone) end).
+    weir_kit:until(IsDone).
 
 words(Sender) ->
     [{_, Words}] = ets:lookup(?TABLE, Sender),
     Words.
 
-block(Receiver) -> weir_kit:in_property(fun() -> ?RECEIVER:block(whereis(Receiver)) end).
+block(Receiver) -> ?RECEIVER:block(whereis(Receiver)).
 
 release(Receiver) -> ?RECEIVER:release(whereis(Receiver)).
 
@@ -108,7 +108,7 @@ resume(Receiver) -> sys:resume(Receiver, infinity).
 kill(Receiver) ->
     Pid = whereis(Receiver),
     true = ets:insert(?TABLE, {killed, Pid}),
-    ok = weir_kit:in_property(fun() -> weir_kit:kill(Pid) end),
+    ok = weir_kit:kill(Pid),
     start_receiver(Receiver).
 
 start_receiver(Receiver) ->
@@ -155,18 +155,16 @@ random_sequences(_Config) ->
     Property = ?FORALL(
         Commands,
         commands(?MODULE),
-        weir_kit:in_property(fun() ->
-            try
-                set_up(),
-                {_History, State, Result} = run_commands(?MODULE, Commands),
-                Wrong = tear_down(State),
-                ?WHENFAIL(ct:pal("~p~n~p~nwrong: ~p", [Commands, Result, Wrong]), Result =:= ok andalso Wrong =:= [])
-            after
-                clean_up()
-            end
-        end)
+        try
+            set_up(),
+            {_History, State, Result} = weir_kit_property:run_commands(?MODULE, Commands),
+            Wrong = tear_down(State),
+            ?WHENFAIL(ct:pal("~p~n~p~nwrong: ~p", [Commands, Result, Wrong]), Result =:= ok andalso Wrong =:= [])
+        after
+            clean_up()
+        end
     ),
-    weir_kit:holds(proper:quickcheck(Property, [{numtests, weir_kit:long(50, 100)}, {max_size, 100}, quiet])).
+    weir_kit_property:holds(Property, [{numtests, weir_kit:long(50, 100)}, {max_size, 100}, quiet]).
 
 %% Senders cast without a pause, and each change follows the one before at once.
 everything_at_once(_Config) ->

@@ -251,7 +251,7 @@ nothing_is_lost(Config) ->
             lists:sort(lists:append(Found)) =:= lists:sort(Written)
     end),
     Tests = weir_kit:long(75, 150),
-    weir_kit:holds(proper:quickcheck(Property, [{numtests, Tests}, quiet])).
+    weir_kit_property:holds(Property, [{numtests, Tests}, quiet]).
 
 step({write, Length, Later}, _Path, _Opts, {File, Now, Written, N}) ->
     Line = iolist_to_binary([io_lib:format("~6..0B", [N]), binary:copy(<<"x">>, Length)]),

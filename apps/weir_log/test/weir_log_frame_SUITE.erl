@@ -92,7 +92,7 @@ as_the_oracle(Path, Binary) ->
 
 entries() -> list(oneof([binary(), ?SIZED(Size, binary(Size * 30)), <<>>, <<0, 0, 0>>])).
 
-check(Property) -> weir_kit:holds(proper:quickcheck(Property, [{numtests, weir_kit:long(150, 300)}, quiet])).
+check(Property) -> weir_kit_property:holds(Property, [{numtests, weir_kit:long(150, 300)}, quiet]).
 
 %% ---------------------------------------------------------------- cases
 

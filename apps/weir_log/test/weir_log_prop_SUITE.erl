@@ -123,16 +123,12 @@ writer(Number) ->
     lists:nth(((Number - 1) rem length(Writers)) + 1, Writers).
 
 kill_writer(Number) ->
-    guarded(fun() ->
-        Writers = weir_log_test_lib:writers(?LOG),
-        weir_log_test_lib:kill_writer(?LOG, ((Number - 1) rem length(Writers)) + 1)
-    end).
+    Writers = weir_log_test_lib:writers(?LOG),
+    weir_log_test_lib:kill_writer(?LOG, ((Number - 1) rem length(Writers)) + 1).
 
 suspend(Number) ->
-    guarded(fun() ->
-        _ = suspend_if_alive(writer(Number)),
-        ok
-    end).
+    _ = suspend_if_alive(writer(Number)),
+    ok.
 
 %% Nor one that is in a system call at the moment.
 suspend_if_alive(Pid) ->
@@ -156,17 +152,9 @@ fail(Function) -> weir_log_test_file:set(Function, {error, eio}).
 
 mend() -> lists:foreach(fun(Function) -> weir_log_test_file:set(Function, ok) end, [write, sync, open]).
 
-sync() -> guarded(fun() -> weir_log:sync(?LOG) end).
-rotate() -> guarded(fun() -> weir_log:rotate(?LOG) end).
-reopen() -> guarded(fun() -> weir_log:reopen(?LOG) end).
-
-%% PropEr as packaged does not survive an exception in a command.
-guarded(Fun) ->
-    try
-        weir_kit:in_property(Fun)
-    catch
-        Class:Reason:Stacktrace -> {Class, Reason, Stacktrace}
-    end.
+sync() -> weir_log:sync(?LOG).
+rotate() -> weir_log:rotate(?LOG).
+reopen() -> weir_log:reopen(?LOG).
 
 %% ---------------------------------------------------------------- the property
 
@@ -188,7 +176,7 @@ holds(Opts, Config) ->
             end
         ),
     Options = [{numtests, weir_kit:long(25, 200)}, {to_file, user}, noshrink],
-    weir_kit:holds(proper:quickcheck(Property, Options)).
+    weir_kit_property:holds(Property, Options).
 
 run(Commands, Opts, Dir) ->
     ?TABLE = ets:new(?TABLE, [named_table, public, ordered_set]),
@@ -196,16 +184,14 @@ run(Commands, Opts, Dir) ->
     Defaults = #{file => filename:join(Dir, "log"), newline => true, file_module => weir_log_test_file},
     {ok, ?LOG} = weir_log:open(?LOG, maps:merge(Defaults, Opts)),
     try
-        {History, State, Result} = run_commands(?MODULE, Commands),
+        {History, State, Result} = weir_kit_property:run_commands(?MODULE, Commands),
         ok = mend(),
         _ = [resume(Number) || Number <- [1, 2, 3]],
-        ok = weir_kit:in_property(fun stop_senders/0),
-        ok = weir_kit:in_property(fun quiesce/0),
+        ok = stop_senders(),
+        ok = quiesce(),
         Info = weir_log_test_lib:info(?LOG),
         ok = weir_log:close(?LOG),
         {History, State, Result, faults(Dir, Info)}
-    catch
-        Class:Reason:Stacktrace -> {[], none, {Class, Reason, Stacktrace}, []}
     after
         [exit(Pid, kill) || {{pid, Pid}} <- ets:tab2list(?TABLE)],
         _ = weir_log:close(?LOG),

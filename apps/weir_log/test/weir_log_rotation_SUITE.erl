@@ -10,7 +10,7 @@
 
 all() -> weir_kit:cases(?MODULE).
 
-check(Property) -> weir_kit:holds(proper:quickcheck(Property, [{numtests, weir_kit:long(500, 1000)}, quiet])).
+check(Property) -> weir_kit_property:holds(Property, [{numtests, weir_kit:long(500, 1000)}, quiet]).
 
 %% ---------------------------------------------------------------- names
 

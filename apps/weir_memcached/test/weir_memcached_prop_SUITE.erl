@@ -57,7 +57,7 @@ many_callers(_) ->
     with_client(#{connections => 3}, fun(C) -> holds(prop_weir_memcached:prop_many_callers(C), 100) end).
 
 holds(Property, Tests) ->
-    weir_kit:holds(proper:quickcheck(Property, [{numtests, Tests}, quiet, long_result])).
+    weir_kit_property:holds(Property, [{numtests, Tests}, quiet]).
 
 with_client(Options, Case) ->
     Server = weir_kit_memcached:start(),

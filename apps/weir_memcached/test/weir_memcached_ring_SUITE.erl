@@ -66,7 +66,7 @@ a_hundred_servers(Config) ->
 
 any_servers(Config) ->
     Holds = ?FORALL(Servers, some_servers(), begin agree(Config, few, Servers), true end),
-    weir_kit:holds(proper:quickcheck(Holds, [quiet, {numtests, weir_kit:long(50, 100)}])).
+    weir_kit_property:holds(Holds, [quiet, {numtests, weir_kit:long(50, 100)}]).
 
 %% A behaviour that is set after the servers were added makes libmemcached forget their weights, if it is the unweighted
 %% one.

@@ -14,7 +14,7 @@ all() -> weir_kit:cases(?MODULE).
 any_term(_) ->
     Holds = ?FORALL({Term, Options}, {some_term(), options()},
         Term =:= weir_memcached_term:decode(term_to_binary(Term, Options), ?PLENTY)),
-    weir_kit:holds(proper:quickcheck(Holds, [quiet, {numtests, 100}, {max_size, 12}])).
+    weir_kit_property:holds(Holds, [quiet, {numtests, 100}, {max_size, 12}]).
 
 %% It is refused with a byte less than it takes, and taken with some times as much.
 limits(_) ->
@@ -24,7 +24,7 @@ limits(_) ->
         Term =:= weir_memcached_term:decode(Bytes, max(4 * Takes, byte_size(term_to_binary(Term))) + 100) andalso
             (Takes =:= 0 orelse refused(Bytes, Takes - 1))
     end),
-    weir_kit:holds(proper:quickcheck(Holds, [quiet, {numtests, 100}, {max_size, 12}])).
+    weir_kit_property:holds(Holds, [quiet, {numtests, 100}, {max_size, 12}]).
 
 refused(Bytes, Max) ->
     try weir_memcached_term:decode(Bytes, Max) of
@@ -124,7 +124,7 @@ any_bytes(_) ->
             error -> true
         end
     end),
-    weir_kit:holds(proper:quickcheck(Holds, [quiet, {numtests, 100}, {max_size, 12}])).
+    weir_kit_property:holds(Holds, [quiet, {numtests, 100}, {max_size, 12}]).
 
 %% A term's bytes, of which one is another.
 changed() ->

@@ -41,7 +41,7 @@ any_value(Config) ->
             {ok, #{"k" := Many}} = weir_memcached:get_many(zipped, ["k"]),
             [Value, Value, Value] =:= [Read, Many, element(2, weir_memcached:get(zipped, "k"))]
         end),
-        weir_kit:holds(proper:quickcheck(Holds, [quiet, {numtests, 100}]))
+        weir_kit_property:holds(Holds, [quiet, {numtests, 100}])
     end).
 
 %% What is at most so large, or does not become smaller, is kept as it is.

@@ -20,11 +20,11 @@ end_per_testcase(_Case, _Config) -> weir_memcached_server_test:stop_all().
 sequential(_Config) ->
     Property = ?FORALL(Commands, commands(?MODULE), begin
         ok = start(),
-        {History, State, Result} = run_commands(?MODULE, Commands),
+        {History, State, Result} = weir_kit_property:run_commands(?MODULE, Commands),
         ok = stop(),
         ?WHENFAIL(ct:pal("~p~n~p~n~p", [History, State, Result]), Result =:= ok)
     end),
-    weir_kit:holds(proper:quickcheck(Property, [{numtests, weir_kit:long(75, 150)}, {max_size, 60}, quiet])).
+    weir_kit_property:holds(Property, [{numtests, weir_kit:long(75, 150)}, {max_size, 60}, quiet]).
 
 parallel(_Config) ->
     Property = ?FORALL(Commands, parallel_commands(?MODULE), begin
@@ -33,7 +33,7 @@ parallel(_Config) ->
         ok = stop(),
         ?WHENFAIL(ct:pal("~p~n~p~n~p", [Sequential, Parallel, Result]), Result =:= ok)
     end),
-    weir_kit:holds(proper:quickcheck(Property, [{numtests, weir_kit:long(50, 100)}, {max_size, 30}, quiet])).
+    weir_kit_property:holds(Property, [{numtests, weir_kit:long(50, 100)}, {max_size, 30}, quiet]).
 
 start() ->
     {ok, Server} = weir_memcached_server:start_link(#{name => ?SERVER}),

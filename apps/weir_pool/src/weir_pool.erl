@@ -464,24 +464,24 @@ slot(Ticket) -> weir_pool_claim:slot(Ticket).
 %% pool that is full grows by one slot if it has `auto_size'.
 -spec add_worker(name(), WorkerName :: term()) ->
     {ok, slot()} | {error, change_error() | pool_full | already_added | has_workers}.
-add_worker(Name, WorkerName) -> weir_pool_members:call(Name, {add_worker, WorkerName}).
+add_worker(Name, WorkerName) -> weir_pool_request:member(Name, {add_worker, WorkerName}).
 
 %% @doc Gives a name this slot. A pool that has `auto_size' grows as far as needed.
 -spec add_worker(name(), WorkerName :: term(), slot()) ->
     {ok, slot()} | {error, change_error() | out_of_range | slot_taken | already_added | has_workers}.
 add_worker(Name, WorkerName, Slot) when is_integer(Slot), Slot >= 1, Slot =< ?MAX_SIZE ->
-    weir_pool_members:call(Name, {add_worker, WorkerName, Slot});
+    weir_pool_request:member(Name, {add_worker, WorkerName, Slot});
 add_worker(Name, WorkerName, Slot) ->
     ?BADARG([Name, WorkerName, Slot], #{3 => "not the number of a slot"}).
 
 %% @doc Takes the slot from a name to which nobody is connected.
 -spec remove_worker(name(), WorkerName :: term()) ->
     ok | {error, change_error() | unknown_worker | {connected, pid()} | has_workers}.
-remove_worker(Name, WorkerName) -> weir_pool_members:call(Name, {remove_worker, WorkerName}).
+remove_worker(Name, WorkerName) -> weir_pool_request:member(Name, {remove_worker, WorkerName}).
 
 %% @doc The names that have a slot, in the order of the slots, whether anybody is connected under them or not.
 -spec added_workers(name()) -> {ok, [{WorkerName :: term(), slot()}]} | {error, change_error() | has_workers}.
-added_workers(Name) -> weir_pool_members:call(Name, added_workers).
+added_workers(Name) -> weir_pool_request:member(Name, added_workers).
 
 %% @doc Puts the calling process into the slot of a name, where it is picked and claimed until it disconnects itself or
 %% ends, or the pool does. A process may be connected under several names, in several pools.
@@ -491,13 +491,13 @@ added_workers(Name) -> weir_pool_members:call(Name, added_workers).
 %% connect again in the middle of what its claimer waits for.
 -spec connect(name(), WorkerName :: term()) ->
     {ok, slot()} | {error, change_error() | unknown_worker | {connected, pid()} | has_workers}.
-connect(Name, WorkerName) -> weir_pool_members:call(Name, {connect, WorkerName, self()}).
+connect(Name, WorkerName) -> weir_pool_request:member(Name, {connect, WorkerName, self()}).
 
 %% @doc Takes the calling process out of the slot of a name. Whoever has claimed it keeps it, and nobody gets it any
 %% more.
 -spec disconnect(name(), WorkerName :: term()) ->
     ok | {error, change_error() | unknown_worker | not_connected | has_workers}.
-disconnect(Name, WorkerName) -> weir_pool_members:call(Name, {disconnect, WorkerName, self()}).
+disconnect(Name, WorkerName) -> weir_pool_request:member(Name, {disconnect, WorkerName, self()}).
 
 %% @doc Like {@link resize/3} with a time-out of 60,000 milliseconds.
 -spec resize(name(), 0 | size()) ->
@@ -520,7 +520,7 @@ resize(Name, Size) -> resize(Name, Size, ?CHANGE_MS).
     ok | {error, change_error() | resizing | timeout | Refused | {start_failed, slot(), term()}} when
     Refused :: {slot_taken, slot()} | {bad_size, term()}.
 resize(Name, Size, Timeout) when ?IS_TIMEOUT(Timeout) ->
-    weir_pool_manager:call(Name, {resize, Size, Timeout});
+    weir_pool_request:call(Name, {resize, Size, Timeout});
 resize(Name, Size, Timeout) ->
     ?BADARG([Name, Size, Timeout], #{3 => "neither milliseconds nor infinity"}).
 
@@ -534,7 +534,7 @@ replace(Name, Slot) -> replace(Name, Slot, ?CHANGE_MS).
 %% it is the caller that has claimed it.
 -spec replace(name(), slot(), timeout()) -> ok | {error, replace_error()}.
 replace(Name, Slot, Timeout) when ?IS_TIMEOUT(Timeout) ->
-    weir_pool_manager:call(Name, {replace, Slot, Timeout, weir_pool_claim:caller()});
+    weir_pool_request:call(Name, {replace, Slot, Timeout, self()});
 replace(Name, Slot, Timeout) ->
     ?BADARG([Name, Slot, Timeout], #{3 => "neither milliseconds nor infinity"}).
 
@@ -562,7 +562,7 @@ info(Name) ->
         undefined -> {error, no_pool}
     end.
 
-info_of(#pool{name = Name, size = Size, limit = Limit, strategy = Strategy, signals = Signals} = Pool) ->
+info_of(#pool{name = Name, size = Size, limit = Limit, strategy = Strategy} = Pool) ->
     Live = weir_pool_terms:workers(Pool, Limit),
     %% Claims are counted in the words of slots that the pool has given up, too.
     Words = [weir_pool_word:read(Pool, Slot) || Slot <- lists:seq(1, weir_pool_terms:last_slot(Pool))],
@@ -580,13 +580,13 @@ info_of(#pool{name = Name, size = Size, limit = Limit, strategy = Strategy, sign
         claimed => length([claimed || State <- States, State =:= taken orelse State =:= marked]),
         reserved => length([reserved || reserved <- States]),
         calls => lists:sum([
-            max(0, weir_pool_call:calls(Pool, Slot))
-         || weir_pool_call:is_counted(Pool), Slot <- lists:seq(1, Limit)
+            max(0, weir_pool_calls:calls(Pool, Slot))
+         || weir_pool_calls:is_counted(Pool), Slot <- lists:seq(1, Limit)
         ]),
         claims => Claims + lists:sum([weir_pool_word:claims(Word) || Word <- Words]),
-        waiting => atomics:get(Signals, ?SIGNAL_WAITING),
-        oldest_wait_ms => since(atomics:get(Signals, ?SIGNAL_OLDEST)),
-        longest_wait_ms => atomics:get(Signals, ?SIGNAL_LONGEST),
+        waiting => weir_pool_signals:waiting(Pool),
+        oldest_wait_ms => weir_pool_signals:oldest_ms(Pool),
+        longest_wait_ms => weir_pool_signals:longest_ms(Pool),
         picks => max(0, Draws - Skips),
         start_error => start_error(Name)
     }.
@@ -596,10 +596,6 @@ start_error(Name) ->
         {ok, {_, _, _, _, Error}} -> Error;
         {error, no_pool} -> none
     end.
-
-%% 0: nobody waits.
-since(0) -> 0;
-since(Oldest) -> max(0, erlang:monotonic_time(millisecond) - Oldest).
 
 %% @doc The workers in their slots, in the order of the slots; vacant ones are left out, those for overflow are not.
 %%

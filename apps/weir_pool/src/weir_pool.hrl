@@ -34,22 +34,13 @@
 -define(CURSOR_MASK, 16#ffffffffffffffff).
 
 %% Words of a slot, in a line of its own: who has claimed it (weir_pool_word), and how many calls are under way in it
-%% (weir_pool_call). `First' is the first slot of the segment that the array belongs to.
+%% (weir_pool_calls). `First' is the first slot of the segment that the array belongs to.
 -define(STATE_WORD(First, Slot), (((Slot) - (First) + 1) * ?LINE_WORDS + 1)).
 -define(CALLS_WORD(First, Slot), (((Slot) - (First) + 1) * ?LINE_WORDS + 2)).
 
-%% Words of the signals: how claims, the queue of those who wait and the manager tell each other. weir_pool_queue says
-%% how.
+%% The mode of a pool: its word among the signals (weir_pool_signals), which claims read in line. If a pool is
+%% unwatched, no claim or counted call was made for a second, and the manager does not tick.
 -define(SIGNAL_MODE, 1).
--define(SIGNAL_WAKE, 2).
--define(SIGNAL_WAITING, 3).
--define(SIGNAL_OLDEST, 4).
--define(SIGNAL_LONGEST, 5).
--define(SIGNAL_GROW, 6).
--define(SIGNAL_IDLE, 7).
--define(SIGNAL_WORDS, 7).
-
-%% Values of the mode. In an unwatched pool nobody has claimed anything, and the manager does not tick.
 -define(UNWATCHED, 0).
 -define(NOBODY_WAITS, 1).
 -define(SOMEBODY_WAITS, 2).

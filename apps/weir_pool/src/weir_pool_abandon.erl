@@ -1,106 +1,93 @@
-%% @doc Claims that their holders did not end: how the manager learns of them, and what becomes of the workers.
+%% @doc Abandoned claims: how the manager learns of claims that their holders did not release, and what it does with the
+%% workers.
 %%
-%% Not a process: the manager holds the value and calls these functions.
+%% Not a process: the manager calls these functions with its state.
 %%
-%% Claims cost no monitor. The manager polls the words now and then ({@link poll/2}: every second while the pool is
-%% in use, and within milliseconds when somebody waits) and monitors the holders of the claims that it finds and did not
-%% know; so a claim that lasts for no longer than the time between two polls is never monitored, and the death of one
-%% who holds for longer is heard of at once. A holder that takes long to die keeps its claim for so long, and nobody
-%% waits for it but those who want that worker.
+%% A claim costs no monitor. The manager polls the words, every second while the pool is in use and within milliseconds
+%% while a request waits, and monitors the holder of each claim that it did not know. A claim that is shorter than the
+%% time between two polls is therefore never monitored. The death of a holder that keeps its claim longer is known at
+%% once. A holder that needs long to die keeps its claim until then, and delays only the requests for this worker.
 %%
-%% A claim that was disowned (weir_pool_word) is ended when the claimer tells of it. One of which nobody has told,
-%% because the claimer was killed before it could, or is kept from running, is found at two polls. Its worker may be
-%% broken, and is replaced.
+%% A claimer disowns its claim (weir_pool_word) when the worker is likely to be busy or broken, and notifies the
+%% manager, which revokes the claim. If the claimer is killed before it notifies, or is not scheduled, the manager finds
+%% the disowned word at two polls, and renews the worker, which may be broken.
 %% @private
 -module(weir_pool_abandon).
 
--export([new/0, poll/2, holder_down/4, abandon/4]).
+-export([poll/1, holder_down/4, abandon/4]).
 
 -export_type([holders/0]).
 
 -include("weir_pool.hrl").
+-include("weir_pool_state.hrl").
 
--opaque holders() :: #{weir_pool:slot() => {weir_pool_word:claim(), Monitor :: reference()}}.
+-type holders() :: #{weir_pool:slot() => {weir_pool_word:claim(), Monitor :: reference()}}.
+%% The claims that the manager knows.
 
-%% @doc The holders of a pool in which no claim is known.
--spec new() -> holders().
-new() -> #{}.
-
-%% @doc Polls the words of all slots. Gives how many are claimed.
+%% @doc Polls the words of all slots, and monitors the holders of new claims. Returns how many slots are claimed.
 %%
-%% Cost: 60 to 110 ns for each slot; for each claim that was not there at the last poll another microsecond.
--spec poll(holders(), weir_pool_slots:slots()) -> {Claimed :: non_neg_integer(), holders(), weir_pool_slots:slots()}.
-poll(Holders, Slots) ->
-    Pool = weir_pool_slots:pool(Slots),
-    %% Also those that the pool has given up, and that are still claimed.
-    poll(lists:seq(1, weir_pool_terms:last_slot(Pool)), Pool, 0, Holders, Slots).
+%% Cost: 60 to 110 ns for each slot, and a microsecond for each claim that is new.
+-spec poll(#state{}) -> {Claimed :: non_neg_integer(), #state{}}.
+poll(#state{pool = Pool} = State) ->
+    %% Slots that the pool has given up may still be claimed.
+    lists:foldl(fun poll_slot/2, {0, State}, lists:seq(1, weir_pool_terms:last_slot(Pool))).
 
-poll([], _Pool, Claimed, Holders, Slots) ->
-    {Claimed, Holders, Slots};
-poll([Slot | More], Pool, Claimed, Holders, Slots) ->
+poll_slot(Slot, {Claimed, #state{pool = Pool, holders = Holders} = State}) ->
     Word = weir_pool_word:read(Pool, Slot),
     case weir_pool_word:state(Word) of
-        State when State =:= taken; State =:= marked ->
+        WordState when WordState =:= taken; WordState =:= marked ->
             Claim = weir_pool_word:claim_of(Word),
             case {weir_pool_word:holder(Claim), Holders} of
                 {nobody, #{Slot := {Claim, _}}} ->
-                    {Left, Abandoned} = abandon(Slot, Claim, #{why => untold}, {Holders, Slots}),
-                    poll(More, Pool, Claimed, Left, Abandoned);
+                    {Claimed, abandon(Slot, Claim, #{why => untold}, State)};
                 {_Holder, #{Slot := {Claim, _Monitor}}} ->
-                    poll(More, Pool, Claimed + 1, Holders, Slots);
+                    {Claimed + 1, State};
                 {nobody, _} ->
-                    poll(More, Pool, Claimed + 1, (forget(Slot, Holders))#{Slot => {Claim, make_ref()}}, Slots);
+                    {Claimed + 1, put_holder(Slot, Claim, make_ref(), State)};
                 {Holder, _} ->
                     Pid = weir_pool_holder:pid(Holder),
                     Monitor = erlang:monitor(process, Pid, [{tag, {holder_down, Slot, Claim}}]),
-                    poll(More, Pool, Claimed + 1, (forget(Slot, Holders))#{Slot => {Claim, Monitor}}, Slots)
+                    {Claimed + 1, put_holder(Slot, Claim, Monitor, State)}
             end;
-        State ->
-            %% For one who was killed between freeing the slot and saying so.
-            _ = State =:= free andalso weir_pool_word:show(Pool, Slot),
-            poll(More, Pool, Claimed, forget(Slot, Holders), Slots)
+        WordState ->
+            %% A releaser that was killed may not have set the slot's bit.
+            _ = WordState =:= free andalso weir_pool_word:show(Pool, Slot),
+            {Claimed, forget(Slot, State)}
     end.
 
-forget(Slot, Holders) ->
+put_holder(Slot, Claim, Monitor, State) ->
+    #state{holders = Holders} = Forgotten = forget(Slot, State),
+    Forgotten#state{holders = Holders#{Slot => {Claim, Monitor}}}.
+
+forget(Slot, #state{holders = Holders} = State) ->
     case maps:take(Slot, Holders) of
         {{_Claim, Monitor}, Others} ->
             true = erlang:demonitor(Monitor, [flush]),
-            Others;
+            State#state{holders = Others};
         error ->
-            Holders
+            State
     end.
 
-%% @doc The holder of a claim is dead.
--spec holder_down(weir_pool:slot(), weir_pool_word:claim(), Holder :: pid(), {holders(), weir_pool_slots:slots()}) ->
-    {holders(), weir_pool_slots:slots()}.
-holder_down(Slot, Claim, Holder, {Holders, Slots}) ->
-    abandon(Slot, Claim, #{why => dead, claimer => Holder}, {maps:remove(Slot, Holders), Slots}).
+%% @doc Abandons the claim of a holder that died, unless it has ended.
+-spec holder_down(weir_pool:slot(), weir_pool_word:claim(), Holder :: pid(), #state{}) -> #state{}.
+holder_down(Slot, Claim, Holder, #state{holders = Holders} = State) ->
+    abandon(Slot, Claim, #{why => dead, claimer => Holder}, State#state{holders = maps:remove(Slot, Holders)}).
 
-%% @doc Ends a claim, if it is not over, and deals with what its claimer had the worker do, which may go on.
--spec abandon(weir_pool:slot(), weir_pool_word:claim(), Why :: map(), {holders(), weir_pool_slots:slots()}) ->
-    {holders(), weir_pool_slots:slots()}.
-abandon(Slot, Claim, Why, {Holders, Slots}) ->
-    Pool = weir_pool_slots:pool(Slots),
-    case weir_pool_word:abandon(Pool, Slot, Claim) of
+%% @doc Revokes a claim, unless it has ended, and frees, probes or renews its worker, as `abandoned' says.
+-spec abandon(weir_pool:slot(), weir_pool_word:claim(), Why :: map(), #state{}) -> #state{}.
+abandon(Slot, Claim, Why, #state{pool = Pool} = State) ->
+    case weir_pool_word:revoke(Pool, Slot, Claim) of
         ok ->
             ok = weir_pool_terms:count(Pool, ?ABANDONED),
-            {forget(Slot, Holders), abandoned(Slot, Why, Slots)};
+            revoked(Slot, Why, forget(Slot, State));
         over ->
-            {Holders, Slots}
+            State
     end.
 
-abandoned(Slot, Why, Slots) ->
-    case {weir_pool_slots:conf(Slots), weir_pool_slots:action(Slot, Slots)} of
-        {_Conf, Action} when Action =/= none -> weir_pool_slots:act(Slot, Slots);
-        %% A broken one, or one that may be, is nobody's to use again, whoever says that an abandoned one is.
-        {_Conf, _} when map_get(why, Why) =:= failed; map_get(why, Why) =:= untold ->
-            weir_pool_slots:renew(Slot, Why, Slots);
-        {#conf{abandoned = free}, _} -> weir_pool_slots:act(Slot, Slots);
-        {#conf{abandoned = replace}, _} -> weir_pool_slots:renew(Slot, Why, Slots);
-        {#conf{abandoned = {wait, Ms}}, _} -> probe(Slot, Ms, Why, Slots)
+revoked(Slot, Why, #state{conf = #conf{abandoned = Abandoned}} = State) ->
+    MayBeBroken = lists:member(map_get(why, Why), [failed, untold]),
+    case weir_pool_slots:action(Slot, State) of
+        none when MayBeBroken; Abandoned =:= replace -> weir_pool_slots:renew(Slot, Why, State);
+        none when is_tuple(Abandoned) -> weir_pool_slots:probe(Slot, element(2, Abandoned), Why, State);
+        _ActionOrFree -> weir_pool_slots:act(Slot, State)
     end.
-
-probe(Slot, Ms, Why, Slots) ->
-    IsIdle = {weir_pool_task, is_idle, [Ms]},
-    {_Task, Probing} = weir_pool_slots:examine(Slot, {probed, Slot, Why}, IsIdle, Slots),
-    Probing.

@@ -1,59 +1,91 @@
-%% @doc Starting and stopping a pool, from the process that asks for it.
+%% @doc Starting, stopping and draining a pool, from the process that asks for it.
 %%
-%% A pool's manager is up at once, so the supervisor of all pools is never held up by a worker slow to start; whoever
-%% has asked then waits until the pool is open. After an error the manager ends by itself; the caller waits for that,
-%% too, and the name is free.
+%% The manager of a pool runs before the pool is open, so a worker that starts slowly does not delay the supervisor of
+%% all pools. The starter waits until the pool is open. If the start fails, the manager ends by itself; the starter
+%% waits for that, too, and the name is free afterwards.
 %%
-%% The caller dying at any point: under `start/2' the pool comes up, or ends, without it; under `start_link/2' the
-%% manager is its child and stops. A drain goes on to its end, since a pool that is drained and not stopped would be
-%% worse than one that is not: it is done by a process of its own.
+%% If the starter dies, a pool of start/2 goes on starting without it, and a pool of start_link/2, whose manager is the
+%% starter's child, stops. If the caller of drain/2 dies, the drain goes on to its end, because a pool that is drained
+%% and not stopped would serve nobody: a process of its own drains and stops the pool.
 %% @private
 -module(weir_pool_boot).
 
 -export([start/2, start_link/2, stop/1, drain/2]).
--export([drain_and_stop/3]).
+-export([open/3, drain_and_stop/3]).
 
 -include("weir_pool.hrl").
 
 %% @doc Starts a pool under weir_pool's own supervisor and waits for its workers.
+%%
+%% A process of its own waits, because the receive for several references searches the mailbox, and the caller's may
+%% be long.
 -spec start(weir_pool:name(), weir_pool:opts()) -> ok | {error, weir_pool:start_error()}.
 start(Name, Opts) ->
-    case open(Name, Opts, fun weir_pool_app:start_pool/3) of
-        {ok, _Manager} -> ok;
-        {error, Reason} -> {error, Reason}
+    case weir_pool_opts:check(Opts) of
+        {ok, Conf} ->
+            case in_task(open, [Name, Conf, fun weir_pool_pools_sup:start_pool/3]) of
+                {ok, _Manager} -> ok;
+                {error, system_limit} -> {error, {pool_down, system_limit}};
+                {error, _} = Error -> Error
+            end;
+        {error, _} = Error ->
+            Error
     end.
 
 %% @doc Starts a pool linked to the caller and waits for its workers.
 -spec start_link(weir_pool:name(), weir_pool:opts()) -> {ok, pid()} | {error, weir_pool:start_error()}.
-start_link(Name, Opts) -> open(Name, Opts, fun weir_pool_manager:start_link/3).
+start_link(Name, Opts) ->
+    case weir_pool_opts:check(Opts) of
+        {ok, Conf} -> open(Name, Conf, fun weir_pool_manager:start_link/3);
+        {error, _} = Error -> Error
+    end.
 
-open(Name, Opts, Start) ->
-    case {weir_pool_opts:check(Opts), whereis(weir_pool_sup), is_taken(Name)} of
-        {{error, Reason}, _, _} ->
-            {error, Reason};
-        {_, undefined, _} ->
+in_task(Function, Arguments) ->
+    case weir_pool_task:start('DOWN', {?MODULE, Function, Arguments}) of
+        {ok, _Task, Monitor} ->
+            receive
+                {'DOWN', Monitor, process, _, {done, Result}} -> Result;
+                {'DOWN', Monitor, process, _, Reason} -> exit(Reason)
+            end;
+        {error, system_limit} = Error ->
+            Error
+    end.
+
+%% @private
+-spec open(weir_pool:name(), #conf{}, Start) -> {ok, pid()} | {error, weir_pool:start_error()} when
+    Start :: fun((weir_pool:name(), #conf{}, weir_pool_manager:opener()) -> {ok, pid()} | ignore | {error, term()}).
+open(Name, Conf, Start) ->
+    case {whereis(weir_pool_sup), is_taken(Name)} of
+        {undefined, _} ->
             {error, {not_started, weir_pool}};
-        {_, _, true} ->
+        {_, true} ->
             {error, already_started};
-        {{ok, Conf}, _, false} ->
+        {_, false} ->
             Opener = alias([reply]),
             case Start(Name, Conf, Opener) of
-                {ok, Manager} -> await_open(Manager, Opener);
+                {ok, Manager} ->
+                    await_open(Manager, Opener);
                 {error, Reason} ->
                     true = unalias(Opener),
-                    {error, {pool_down, Reason}}
+                    {error, {pool_down, limit_or(Reason)}}
             end
     end.
 
-%% So that a name that is taken is no error of a supervisor's child. Here and below it is the caller that asks, and
-%% waits for a manager that is just dying.
+limit_or(Reason) ->
+    case weir_pool_limit:is_limit(Reason) of
+        true -> system_limit;
+        false -> Reason
+    end.
+
+%% Returns whether a pool of this name lives, so that a name which is taken is no error of a supervisor's child. A
+%% manager that is just dying is waited for here, in the caller.
 is_taken(Name) ->
     case weir_pool_registry:lookup(Name) of
         {ok, {_, Manager, _, _, _}} -> is_process_alive(Manager);
         {error, no_pool} -> false
     end.
 
-%% A manager that gives up says why before it ends: the monitor may be too late for its reason.
+%% A manager that gives up sends the reason before it ends, because a monitor that is set after its end gets `noproc'.
 await_open(Manager, Opener) ->
     Monitor = monitor(process, Manager),
     receive
@@ -69,8 +101,8 @@ await_open(Manager, Opener) ->
             not_open(Manager, {error, {pool_down, Reason}})
     end.
 
-%% The caller may be linked to it. One that does not trap exits may get the signal first, as it may with
-%% supervisor:start_link/2.
+%% The manager may be linked to the caller. A caller that does not trap exits may get the exit signal before the error,
+%% as with supervisor:start_link/2.
 not_open(Manager, Error) ->
     true = unlink(Manager),
     receive
@@ -78,96 +110,86 @@ not_open(Manager, Error) ->
     after 0 -> Error
     end.
 
-await_down(Pid) ->
-    Monitor = monitor(process, Pid),
-    receive
-        {'DOWN', Monitor, process, Pid, _} -> ok
-    end.
-
-%% @doc Stops a pool, and returns when its processes are gone.
+%% @doc Stops a pool. Returns when its processes have ended.
 -spec stop(weir_pool:name()) -> ok | {error, no_pool}.
 stop(Name) ->
     case weir_pool_registry:lookup(Name) of
-        {ok, {_, Manager, _, Parent, _}} ->
-            case is_process_alive(Manager) andalso stop_manager(Parent, Manager) of
-                stopped -> ok;
-                crashed -> stop_successor(Name, Manager, Parent, ok);
-                false -> stop_successor(Name, Manager, Parent, {error, no_pool})
-            end;
-        {error, no_pool} ->
-            stop_successor(Name, none, whereis(weir_pool_pools_sup), {error, no_pool})
+        {ok, Row} -> stop_row(Row);
+        {error, no_pool} = Error -> Error
     end.
 
-stop_manager(Parent, Manager) ->
-    case stop_child(Parent, Manager) of
-        true ->
-            stopped;
-        false ->
-            try proc_lib:stop(Manager, shutdown, infinity) of
-                ok -> stopped
-            catch
-                %% It was down already, or went down otherwise.
-                exit:_ ->
-                    ok = await_down(Manager),
-                    crashed
+stop_row({Name, Manager, _Base, Parent, _StartError}) ->
+    case stop(parent(Parent), Parent, Manager) of
+        stopped ->
+            await_sups(Name);
+        not_found ->
+            %% The manager was killed. Its supervisor may have restarted it.
+            case weir_pool_registry:lookup(Name) of
+                {ok, {_, Successor, _, _, _} = Row} when Successor =/= Manager -> stop_row(Row);
+                _ -> {error, no_pool}
             end
     end.
 
-%% A manager that has crashed is started again by its supervisor, which has heard of it when the manager is no process
-%% any more, and has done so when it answers.
-stop_successor(Name, Manager, Parent, Otherwise) ->
-    _ = is_pid(Manager) andalso is_process_alive(Manager),
-    ok = await_restarts(Parent),
-    case weir_pool_registry:lookup(Name) of
-        {ok, {_, Successor, _, Parent, _}} when Successor =/= Manager -> stop(Name);
-        _ -> Otherwise
+parent(Parent) ->
+    case is_pid(Parent) andalso proc_lib:translate_initial_call(Parent) of
+        {supervisor, weir_pool_pool_sup, _} -> own_supervisor;
+        {supervisor, _, _} -> supervisor;
+        _ -> other
     end.
 
-await_restarts(Parent) ->
+%% The pool's own supervisor ends with it. The supervisor of all pools is not asked: it would wait for the workers, and
+%% no other pool could be started meanwhile.
+stop(own_supervisor, PoolSup, _Manager) ->
+    stop_process(PoolSup);
+%% A supervisor of the user's would restart a pool that ended without its order.
+stop(supervisor, Parent, Manager) ->
     try
-        _ = is_supervisor(Parent) andalso supervisor:get_childspec(Parent, ?MODULE),
-        ok
+        [Id || {Id, Pid, _, _} <- supervisor:which_children(Parent), Pid =:= Manager]
+    of
+        %% Children of a simple_one_for_one supervisor have no id.
+        [undefined] -> terminated(supervisor:terminate_child(Parent, Manager));
+        [Id] -> terminated(supervisor:terminate_child(Parent, Id));
+        [] -> stop_process(Manager)
     catch
-        %% It is going down.
-        exit:_ -> ok
+        %% The supervisor is ending, and the pool with it.
+        exit:_ -> stop_process(Manager)
+    end;
+%% Any other parent sees the pool exit with reason `shutdown'.
+stop(other, _Parent, Manager) ->
+    stop_process(Manager).
+
+terminated(ok) -> stopped;
+terminated({error, _}) -> not_found.
+
+stop_process(Pid) ->
+    try proc_lib:stop(Pid, shutdown, infinity) of
+        ok -> stopped
+    catch
+        exit:_HasEnded ->
+            %% A process that is just dying is waited for.
+            _ = is_process_alive(Pid),
+            not_found
     end.
 
-%% A supervisor of the user's would take a pool that just ends for one that failed, and start it again. It has to be
-%% asked. Any other parent is not, and sees the pool exit with reason `shutdown'. Nor is the supervisor of all pools,
-%% which would wait for the workers.
-stop_child(Parent, Manager) ->
-    case is_supervisor(Parent) andalso Parent =/= whereis(weir_pool_pools_sup) of
-        true ->
-            try
-                [
-                    terminate_child(Parent, Id, Manager)
-                 || {Id, Pid, _, _} <- supervisor:which_children(Parent), Pid =:= Manager
-                ]
-            of
-                Stopped -> Stopped =/= []
-            catch
-                %% It is going down, and the pool goes with it.
-                exit:_ -> false
-            end;
-        false ->
-            false
-    end.
+%% Waits for the supervisors of workers that a killed manager has left.
+await_sups(Name) ->
+    Monitors = [monitor(process, Sup) || Sup <- weir_pool_registry:sups(Name)],
+    lists:foreach(
+        fun(Monitor) ->
+            receive
+                {'DOWN', Monitor, process, _, _} -> ok
+            end
+        end,
+        Monitors
+    ).
 
-is_supervisor(Pid) -> is_pid(Pid) andalso element(1, proc_lib:translate_initial_call(Pid)) =:= supervisor.
-
-%% Children of a simple_one_for_one supervisor have no id.
-terminate_child(Parent, undefined, Manager) -> supervisor:terminate_child(Parent, Manager);
-terminate_child(Parent, Id, _Manager) -> supervisor:terminate_child(Parent, Id).
-
-%% @doc Waits until a pool's work is done, and stops it.
+%% @doc Waits until a pool's work is done, and stops the pool.
 -spec drain(weir_pool:name(), timeout()) ->
     ok | {error, weir_pool:change_error() | held_by_caller | {timeout, pos_integer()}}.
 drain(Name, Timeout) when ?IS_TIMEOUT(Timeout) ->
-    Caller = weir_pool_claim:caller(),
-    {_Task, Monitor} = weir_pool_task:start('DOWN', {?MODULE, drain_and_stop, [Name, Timeout, Caller]}),
-    receive
-        {'DOWN', Monitor, process, _, {done, Result}} -> Result;
-        {'DOWN', Monitor, process, _, Reason} -> exit(Reason)
+    case in_task(drain_and_stop, [Name, Timeout, self()]) of
+        {error, system_limit} -> {error, {pool_down, system_limit}};
+        Result -> Result
     end;
 drain(Name, Timeout) ->
     ?BADARG([Name, Timeout], #{2 => "neither milliseconds nor infinity"}).
@@ -176,15 +198,12 @@ drain(Name, Timeout) ->
 -spec drain_and_stop(weir_pool:name(), timeout(), Caller :: pid()) ->
     ok | {error, weir_pool:change_error() | held_by_caller | {timeout, pos_integer()}}.
 drain_and_stop(Name, Timeout, Caller) ->
-    Row = weir_pool_registry:lookup(Name),
-    case weir_pool_manager:call(Name, {drain, Timeout, Caller}) of
+    Found = weir_pool_registry:lookup(Name),
+    case weir_pool_request:call(Name, {drain, Timeout, Caller}) of
         {error, Refused} = Error when Refused =:= no_pool; Refused =:= held_by_caller ->
             Error;
-        {error, {pool_down, _}} = Error ->
-            {ok, {_, Manager, _, Parent, _}} = Row,
-            _ = stop_successor(Name, Manager, Parent, ok),
-            Error;
+        %% After `pool_down' the supervisor of the manager restarts it; the row still names that supervisor.
         Drained ->
-            _ = stop(Name),
+            _ = [stop_row(Row) || {ok, Row} <- [Found]],
             Drained
     end.

@@ -1,39 +1,40 @@
-%% @doc Changes of a pool that take time: another size, another worker in a slot, and the pool's end in good order.
+%% @doc Changes of a pool that take time: another size, another worker in a slot, and the drain.
 %%
-%% Not a process: the manager holds the value of the changes that are under way and calls these functions. Whoever asked
-%% for a change is answered from here, once. Every change has a time; when it is over the change is undone as far as it
-%% has not been made, and its caller gets `{error, timeout}'.
+%% Not a process: the manager calls these functions with its state. Each call for a change is answered once, from here
+%% or from weir_pool_slots. Each change has a time. When the time is over, what is not done is undone, and the caller
+%% gets `{error, timeout}'.
 %%
-%% A resize to more slots, unless the pool starts its workers asynchronously, first starts the workers of the new slots,
-%% puts them in, and then publishes the new shape: nobody sees a new slot without its worker. A resize to fewer
-%% publishes first: nobody picks or claims a slot any more by the time that it is taken out of use.
+%% A resize to more slots first starts the workers of the new slots, fills the slots, and then publishes the new shape,
+%% so no process sees a new slot without its worker. With `start => async' it publishes first. A resize to fewer slots
+%% publishes the shape first, so no process picks or claims a slot any more when the manager takes it out of use.
 %%
-%% What cannot end is refused: to replace a worker, or to drain a pool, whose worker the caller itself has claimed.
+%% A change that could not end is refused: the caller itself holds a claim of the worker that is to be replaced, or of a
+%% worker of the pool that is to be drained.
 %% @private
 -module(weir_pool_change).
 
--export([resize/5, replace/5, drain/3, publish/2]).
--export([started/4, failed/4, ended/4, timeout/3]).
+-export([resize/4, replace/5, drain/3, publish/2]).
+-export([started/3, failed/3, ended/3, timeout/3]).
 
--export_type([change/0]).
+-export_type([resize/0]).
 
 -include("weir_pool.hrl").
+-include("weir_pool_state.hrl").
 
 -record(resize, {
     from :: gen_server:from(),
     size :: weir_pool:size(),
     timer :: reference() | none,
-    %% New slots that have no worker yet, and those that this change has given a supervisor.
+    %% New slots that have no worker yet.
     awaited :: [weir_pool:slot()],
+    %% New slots that this resize has started.
     begun :: [weir_pool:slot()],
-    %% Those whose worker was not to be started, or not again.
+    %% New slots that stay vacant: the start function returned `ignore', or the worker ended and is not restarted.
     vacant = [] :: [weir_pool:slot()]
 }).
 
--type change() :: none | #resize{}.
+-opaque resize() :: none | #resize{}.
 %% The resize that is under way.
-
--type slots() :: weir_pool_slots:slots().
 
 timer(infinity, _What) -> none;
 timer(Timeout, What) -> erlang:start_timer(Timeout, self(), {change, What}).
@@ -45,122 +46,110 @@ cancel_timer(Timer) ->
 
 %% ---------------------------------------------------------------- resize
 
-%% @doc Gives the pool another size, which is at least `Last'.
--spec resize(Size :: term(), timeout(), Last :: 0 | weir_pool:slot(), gen_server:from(), {change(), slots()}) ->
-    {change(), slots()}.
-resize(_Size, _Timeout, _Last, From, {#resize{}, _} = Now) ->
-    reply(From, {error, resizing}, Now);
-resize(Size, Timeout, Last, From, {none, Slots} = Now) ->
-    #conf{worker = Worker, overflow = {Overflow, _}, start = Start} = weir_pool_slots:conf(Slots),
+%% @doc Changes the size, to at least the highest slot that has a name.
+-spec resize(Size :: term(), timeout(), gen_server:from(), #state{}) -> #state{}.
+resize(_Size, _Timeout, From, #state{resize = #resize{}} = State) ->
+    reply(From, {error, resizing}, State);
+resize(Size, Timeout, From, #state{conf = Conf, names = Names} = State) ->
+    #conf{worker = Worker, overflow = {Overflow, _}, start = Start} = Conf,
+    Last = lists:max([0 | maps:values(Names)]),
     case is_size(Size, Worker, Overflow) of
-        false -> reply(From, {error, {bad_size, Size}}, Now);
-        true when Size < Last -> reply(From, {error, {slot_taken, Last}}, Now);
-        true when Worker =/= none, Start =:= sync -> start_and_publish(Size, Timeout, From, Slots);
-        true -> reply(From, ok, {none, start_missing([], publish(Size, Slots), Slots)})
+        false -> reply(From, {error, {bad_size, Size}}, State);
+        true when Size < Last -> reply(From, {error, {slot_taken, Last}}, State);
+        true when Worker =/= none, Start =:= sync -> start_and_publish(Size, Timeout, From, State);
+        true -> reply(From, ok, start_missing([], State, publish(Size, State)))
     end.
 
 is_size(0, Worker, Overflow) -> Worker =:= none orelse Overflow > 0;
 is_size(Size, _Worker, Overflow) -> is_integer(Size) andalso Size > 0 andalso Size + Overflow =< ?MAX_SIZE.
 
-reply(From, Reply, Now) ->
+reply(From, Reply, State) ->
     gen_server:reply(From, Reply),
-    Now.
+    State.
 
-%% @doc Gives the pool another size, and takes the slots out of use that it has no more.
--spec publish(Size :: 0 | weir_pool:size(), slots()) -> slots().
-publish(Size, Slots) ->
-    #pool{limit = Before} = weir_pool_slots:pool(Slots),
-    #pool{limit = Limit} = Pool = reshape(Size, Slots),
+%% @doc Publishes another size, and takes the slots out of use that the pool no longer has.
+%%
+%% Cost: proportional to the slots that have or had workers, not to the size.
+-spec publish(Size :: 0 | weir_pool:size(), #state{}) -> #state{}.
+publish(Size, #state{pool = #pool{limit = Before}} = State) ->
+    #pool{limit = Limit} = Pool = reshape(Size, State),
     ok = weir_pool_terms:open(Pool),
-    CalledOff = over(fun no_slot/2, Size + 1, min(Limit, Before), Slots),
-    %% Some may have been on their way out.
-    Kept = over(fun weir_pool_slots:keep/2, Before + 1, Limit, weir_pool_slots:set_pool(Pool, CalledOff)),
-    Fewer = over(fun(Slot, S) -> weir_pool_slots:take_out(Slot, retire, S) end, Limit + 1, Before, Kept),
-    %% Slots may have become such for overflow, or the other way round.
-    _ = [weir_pool_slots:set_keep(Slot, Slot =< Size, Fewer) || Slot <- lists:seq(1, Limit)],
-    ok = weir_pool_manager:tell(Pool, idle),
-    ok = weir_pool_queue:wake(Pool),
-    Fewer.
+    Cancelled = over(fun no_slot/2, Size + 1, min(Limit, Before), State),
+    %% Slots that were to be retired by an earlier resize are slots again.
+    Kept = over(fun weir_pool_slots:keep/2, Before + 1, Limit, Cancelled#state{pool = Pool}),
+    Fewer = over(fun(Slot, S) -> weir_pool_slots:withdraw(Slot, retire, S) end, Limit + 1, Before, Kept),
+    %% Slots may have become overflow slots, or overflow slots ordinary ones.
+    _ = [weir_pool_slots:set_keep(Slot, Slot =< Size, Fewer) || Slot <- weir_pool_slots:entries(1, Limit, Fewer)],
+    ok = weir_pool_signals:wake(Pool),
+    Fewer#state{may_shrink = true}.
 
-no_slot(Slot, Slots) -> weir_pool_slots:no_replace(no_slot, Slot, Slots).
+no_slot(Slot, State) -> weir_pool_slots:no_replace(no_slot, Slot, State).
 
-over(Do, First, Last, Slots) -> lists:foldl(Do, Slots, lists:seq(First, max(First - 1, Last))).
+over(Do, First, Last, State) -> lists:foldl(Do, State, weir_pool_slots:entries(First, Last, State)).
 
-reshape(Size, Slots) ->
-    #conf{overflow = {Overflow, _}} = weir_pool_slots:conf(Slots),
-    weir_pool_terms:reshape(weir_pool_slots:pool(Slots), Size, Size + Overflow).
+reshape(Size, #state{conf = #conf{overflow = {Overflow, _}}, pool = Pool}) ->
+    weir_pool_terms:reshape(Pool, Size, Size + Overflow).
 
-%% Of those slots that the pool did not have before.
-start_missing(Vacant, Slots, Before) ->
-    case weir_pool_slots:conf(Slots) of
-        #conf{worker = none} ->
-            Slots;
-        #conf{} ->
-            New = weir_pool_slots:pool_size(Before) + 1,
-            start_all(weir_pool_slots:missing(New, weir_pool_slots:pool_size(Slots), Slots) -- Vacant, true, Slots)
-    end.
+%% Starts the slots that the pool did not have before.
+start_missing(_Vacant, _Before, #state{conf = #conf{worker = none}} = State) ->
+    State;
+start_missing(Vacant, #state{pool = #pool{size = Before}}, #state{pool = #pool{size = Size}} = State) ->
+    start_all(weir_pool_slots:missing(Before + 1, Size, State) -- Vacant, true, State).
 
-start_all(Missing, Keep, Slots) ->
-    lists:foldl(fun(Slot, S) -> weir_pool_slots:start(Slot, Keep, S) end, Slots, Missing).
+start_all(Missing, Keep, State) ->
+    lists:foldl(fun(Slot, S) -> weir_pool_slots:start(Slot, Keep, S) end, State, Missing).
 
-start_and_publish(Size, Timeout, From, Slots) ->
-    #pool{size = Old, limit = Limit} = weir_pool_slots:pool(Slots),
-    %% The new slots have words from now on, and nobody knows.
-    Wide = (reshape(Size, Slots))#pool{size = Old, limit = Limit},
-    Missing = weir_pool_slots:missing(Old + 1, Size, Slots),
-    Started = start_all(Missing, false, weir_pool_slots:set_pool(Wide, Slots)),
+start_and_publish(Size, Timeout, From, #state{pool = #pool{size = Old, limit = Limit}} = State) ->
+    %% The new slots have words from now on, and no other process knows of them.
+    Wide = (reshape(Size, State))#pool{size = Old, limit = Limit},
+    Missing = weir_pool_slots:missing(Old + 1, Size, State),
+    Started = start_all(Missing, false, State#state{pool = Wide}),
     Awaited = [
         Slot
      || Slot <- lists:seq(Old + 1, max(Old, Size)), weir_pool_slots:worker(Slot, Started) =:= undefined
     ],
-    Resize = #resize{from = From, size = Size, timer = none, awaited = Awaited, begun = Missing},
-    resized(Resize#resize{timer = timer(Timeout, resize)}, Started).
+    Timer = timer(Timeout, resize),
+    resized(#resize{from = From, size = Size, timer = Timer, awaited = Awaited, begun = Missing}, Started).
 
-resized(#resize{awaited = [], from = From, size = Size, timer = Timer, vacant = Vacant}, Slots) ->
+resized(#resize{awaited = [], from = From, size = Size, timer = Timer, vacant = Vacant}, State) ->
     ok = cancel_timer(Timer),
-    %% Some worker may have been lost meanwhile.
-    reply(From, ok, {none, start_missing(Vacant, publish(Size, Slots), Slots)});
-resized(Resize, Slots) ->
-    {Resize, Slots}.
+    %% The worker of a new slot may have died meanwhile.
+    reply(From, ok, start_missing(Vacant, State, publish(Size, State#state{resize = none})));
+resized(Resize, State) ->
+    State#state{resize = Resize}.
 
-%% Nothing comes of it: what it has started is stopped.
-undo(Reason, #resize{from = From, timer = Timer, begun = Begun}, Slots) ->
+%% Stops what the resize has started.
+undo(Reason, #state{resize = #resize{from = From, timer = Timer, begun = Begun}} = State) ->
     ok = cancel_timer(Timer),
-    Undone = lists:foldl(
-        fun(Slot, S) ->
-            case {weir_pool_slots:sup(Slot, S), weir_pool_slots:worker(Slot, S)} of
-                {undefined, _} -> S;
-                {Sup, undefined} -> weir_pool_slots:stop_start(Sup, S);
-                {_Sup, _Worker} -> weir_pool_slots:take_out(Slot, retire, S)
-            end
-        end,
-        Slots,
-        Begun
-    ),
-    reply(From, {error, Reason}, {none, Undone}).
+    reply(From, {error, Reason}, lists:foldl(fun undo_slot/2, State#state{resize = none}, Begun)).
+
+undo_slot(Slot, State) ->
+    case {weir_pool_slots:sup(Slot, State), weir_pool_slots:worker(Slot, State)} of
+        {undefined, _} -> State;
+        {Sup, undefined} -> weir_pool_slots:stop_start(Sup, State);
+        {_Sup, _Worker} -> weir_pool_slots:withdraw(Slot, retire, State)
+    end.
 
 %% ---------------------------------------------------------------- replace
 
-%% @doc Puts another worker in a slot.
--spec replace(Slot :: term(), timeout(), Caller :: pid(), gen_server:from(), slots()) -> slots().
-replace(Slot, Timeout, Caller, From, Slots) ->
-    case why_not(Slot, Caller, Slots) of
-        none -> weir_pool_slots:replace(Slot, From, timer(Timeout, {replace, Slot}), Slots);
-        Reason -> reply(From, {error, Reason}, Slots)
+%% @doc Puts another worker into a slot.
+-spec replace(Slot :: term(), timeout(), Caller :: pid(), gen_server:from(), #state{}) -> #state{}.
+replace(Slot, Timeout, Caller, From, State) ->
+    case refusal(Slot, Caller, State) of
+        none -> weir_pool_slots:replace(Slot, From, timer(Timeout, {replace, Slot}), State);
+        Reason -> reply(From, {error, Reason}, State)
     end.
 
-why_not(Slot, Caller, Slots) ->
-    Size = weir_pool_slots:pool_size(Slots),
-    case weir_pool_slots:conf(Slots) of
-        #conf{worker = none} ->
-            no_workers;
-        _ when not is_integer(Slot); Slot < 1; Slot > Size ->
-            no_slot;
-        _ ->
-            IsHeld = is_held_by(Caller, Slot, weir_pool_slots:pool(Slots)),
-            case weir_pool_slots:is_replacing(Slot, Slots) of
-                true -> replacing;
-                false when IsHeld -> held_by_caller;
+refusal(_Slot, _Caller, #state{conf = #conf{worker = none}}) ->
+    no_workers;
+refusal(Slot, _Caller, #state{pool = #pool{size = Size}}) when not is_integer(Slot); Slot < 1; Slot > Size ->
+    no_slot;
+refusal(Slot, Caller, #state{pool = Pool} = State) ->
+    case weir_pool_slots:is_replacing(Slot, State) of
+        true -> replacing;
+        false ->
+            case is_held_by(Caller, Slot, Pool) of
+                true -> held_by_caller;
                 false -> none
             end
     end.
@@ -172,95 +161,85 @@ is_held_by(Caller, Slot, Pool) when node(Caller) =:= node() ->
 is_held_by(_OfAnotherNode, _Slot, _Pool) ->
     false.
 
-%% ---------------------------------------------------------------- what becomes of starts
+%% ---------------------------------------------------------------- what starts lead to
 
-%% @doc A supervisor has a worker, which is in its slot already unless the supervisor is a spare.
--spec started(weir_pool_slots:role(), SlotSup :: pid(), Worker :: pid(), {change(), slots()}) -> {change(), slots()}.
-started({spare, Slot}, _Spare, Worker, {Change, Slots}) ->
-    {Change, weir_pool_slots:spare_started(Slot, Worker, Slots)};
-started(Slot, _Sup, _Worker, {#resize{awaited = Awaited} = Resize, Slots}) ->
-    resized(Resize#resize{awaited = lists:delete(Slot, Awaited)}, Slots);
-started(_Slot, _Sup, _Worker, Now) ->
-    Now.
+%% @doc Goes on with the change that waits for this worker. A slot's worker is in its slot already, a spare is not.
+-spec started(weir_pool_slots:role(), Worker :: pid(), #state{}) -> #state{}.
+started({spare, Slot}, Worker, State) -> weir_pool_slots:spare_started(Slot, Worker, State);
+started(Slot, _Worker, State) -> await_no_more(Slot, State).
 
-%% @doc A supervisor could not start its worker.
--spec failed(weir_pool_slots:role(), SlotSup :: pid(), Reason :: term(), {change(), slots()}) -> {change(), slots()}.
-failed({spare, Slot}, _Spare, Reason, {Change, Slots}) ->
-    {Change, weir_pool_slots:no_replace({start_failed, Slot, Reason}, Slot, Slots)};
-failed(Slot, _Sup, Reason, {#resize{awaited = Awaited} = Resize, Slots} = Now) ->
+await_no_more(Slot, #state{resize = #resize{awaited = Awaited} = Resize} = State) ->
+    resized(Resize#resize{awaited = lists:delete(Slot, Awaited)}, State);
+await_no_more(_Slot, State) ->
+    State.
+
+%% @doc Undoes the change that waits for a worker which could not be started.
+-spec failed(weir_pool_slots:role() | none, Reason :: term(), #state{}) -> #state{}.
+failed({spare, Slot}, Reason, State) ->
+    weir_pool_slots:no_replace({start_failed, Slot, Reason}, Slot, State);
+failed(Slot, Reason, #state{resize = #resize{awaited = Awaited}} = State) ->
     case lists:member(Slot, Awaited) of
-        true -> undo({start_failed, Slot, Reason}, Resize, Slots);
-        false -> Now
+        true -> undo({start_failed, Slot, Reason}, State);
+        false -> State
     end;
-failed(_Role, _Sup, _Reason, Now) ->
-    Now.
+failed(_Role, _Reason, State) ->
+    State.
 
-%% @doc A supervisor has ended: its start function has returned `ignore', its worker has died for good, or it was
-%% killed.
--spec ended(weir_pool_slots:role(), SlotSup :: pid(), Reason :: term(), {change(), slots()}) -> {change(), slots()}.
-ended({spare, _} = Role, Spare, normal, Now) ->
-    failed(Role, Spare, ignore, Now);
-ended({spare, _} = Role, Spare, {shutdown, Reason}, Now) ->
-    failed(Role, Spare, Reason, Now);
-ended({spare, _} = Role, Spare, Reason, Now) ->
-    failed(Role, Spare, Reason, Now);
-ended(Slot, Sup, normal, {#resize{vacant = Vacant} = Resize, Slots}) when is_integer(Slot) ->
-    %% A slot whose worker does not want to be started stays vacant, as in a pool that starts.
-    started(Slot, Sup, Sup, {Resize#resize{vacant = [Slot | Vacant]}, Slots});
-ended(Slot, Sup, _Reason, {#resize{}, _} = Now) when is_integer(Slot) ->
-    started(Slot, Sup, Sup, Now);
-ended(_Role, _Sup, _Reason, Now) ->
-    Now.
+%% @doc Goes on with, or undoes, the change that waits for the worker of a supervisor which has ended: its start
+%% function has returned `ignore', its worker has ended for good, or it was killed.
+-spec ended(weir_pool_slots:role() | none, Reason :: term(), #state{}) -> #state{}.
+ended({spare, _} = Role, normal, State) -> failed(Role, ignore, State);
+ended({spare, _} = Role, {shutdown, Reason}, State) -> failed(Role, Reason, State);
+ended({spare, _} = Role, Reason, State) -> failed(Role, Reason, State);
+ended(Slot, normal, #state{resize = #resize{vacant = Vacant} = Resize} = State) when is_integer(Slot) ->
+    await_no_more(Slot, State#state{resize = Resize#resize{vacant = [Slot | Vacant]}});
+ended(Slot, _Reason, State) when is_integer(Slot) -> await_no_more(Slot, State);
+ended(_Role, _Reason, State) -> State.
 
 %% ---------------------------------------------------------------- drain
 
-%% @doc Every worker is taken out of use when it is released, and ends when it has handled what was sent to it. The pool
-%% is closed.
--spec drain(timeout(), Caller :: pid(), {change(), slots()}) ->
-    {draining, {change(), slots()}} | {error, held_by_caller}.
-drain(Timeout, Caller, {_, Slots} = Now) ->
-    Pool = weir_pool_slots:pool(Slots),
+%% @doc Takes each worker out of use when its claim ends, and stops it once it has handled what was sent to it. The
+%% manager then closes the pool, before it handles another message.
+-spec drain(timeout(), Caller :: pid(), #state{}) -> {draining, #state{}} | {error, held_by_caller}.
+drain(Timeout, Caller, #state{pool = Pool} = State) ->
     All = lists:seq(1, weir_pool_terms:last_slot(Pool)),
     case lists:any(fun(Slot) -> is_held_by(Caller, Slot, Pool) end, All) of
         true ->
             {error, held_by_caller};
         false ->
-            {Change, Left} = cancel(Now),
             _ = timer(Timeout, drain),
-            {draining, {Change, drain_all(Left)}}
+            {draining, drain_all(cancel(State))}
     end.
 
-drain_all(Slots) ->
-    case weir_pool_slots:conf(Slots) of
-        #conf{worker = none} ->
-            Retire = fun(Slot, S) -> weir_pool_slots:take_out(Slot, retire, S) end,
-            lists:foldl(Retire, Slots, weir_pool_slots:in_use(Slots));
-        #conf{} ->
-            lists:foldl(fun drain_sup/2, Slots, weir_pool_slots:sups(Slots))
+drain_all(#state{conf = #conf{worker = none}} = State) ->
+    over(fun drain_member/2, 1, ?MAX_SIZE, State);
+drain_all(#state{sups = Sups} = State) ->
+    maps:fold(fun drain_sup/3, State, Sups).
+
+drain_member(Slot, State) ->
+    case weir_pool_slots:worker(Slot, State) =/= undefined orelse weir_pool_slots:action(Slot, State) =:= leave of
+        true -> weir_pool_slots:withdraw(Slot, retire, State);
+        false -> State
     end.
 
-drain_sup({_Sup, Leaving}, Slots) when Leaving =:= retired; Leaving =:= killed ->
-    Slots;
-drain_sup({Sup, Role}, Slots) ->
-    case is_integer(Role) andalso weir_pool_slots:worker(Role, Slots) of
-        Worker when is_pid(Worker) -> weir_pool_slots:take_out(Role, retire, Slots);
-        _ -> weir_pool_slots:stop_start(Sup, Slots)
+drain_sup(_Sup, Leaving, State) when Leaving =:= retired; Leaving =:= killed ->
+    State;
+drain_sup(Sup, Role, State) ->
+    case is_integer(Role) andalso weir_pool_slots:worker(Role, State) of
+        Worker when is_pid(Worker) -> weir_pool_slots:withdraw(Role, retire, State);
+        _ -> weir_pool_slots:stop_start(Sup, State)
     end.
 
 %% ---------------------------------------------------------------- ends without success
 
-%% @doc The time of a change is over. That of another one, which had the name before, is void.
--spec timeout(resize | {replace, weir_pool:slot()}, Timer :: reference(), {change(), slots()}) -> {change(), slots()}.
-timeout(resize, Timer, {#resize{timer = Timer} = Resize, Slots}) ->
-    undo(timeout, Resize, Slots);
-timeout({replace, Slot}, Timer, {Change, Slots}) ->
-    {Change, weir_pool_slots:replace_timeout(Slot, Timer, Slots)};
-timeout(_What, _Timer, Now) ->
-    Now.
+%% @doc Undoes the change whose time is over. Ignores the timer of an earlier change.
+-spec timeout(resize | {replace, weir_pool:slot()}, Timer :: reference(), #state{}) -> #state{}.
+timeout(resize, Timer, #state{resize = #resize{timer = Timer}} = State) -> undo(timeout, State);
+timeout({replace, Slot}, Timer, State) -> weir_pool_slots:replace_timeout(Slot, Timer, State);
+timeout(_What, _Timer, State) -> State.
 
-%% Tells whoever waits for another change that the pool is drained instead.
-cancel({#resize{} = Resize, Slots}) ->
-    cancel(undo(no_pool, Resize, Slots));
-cancel({none, Slots}) ->
-    NoPool = fun(Slot, S) -> weir_pool_slots:no_replace(no_pool, Slot, S) end,
-    {none, over(NoPool, 1, weir_pool_slots:pool_size(Slots), Slots)}.
+%% Ends all changes because the pool is drained. Their callers get `no_pool'.
+cancel(#state{resize = #resize{}} = State) ->
+    cancel(undo(no_pool, State));
+cancel(#state{pool = #pool{size = Size}} = State) ->
+    over(fun(Slot, S) -> weir_pool_slots:no_replace(no_pool, Slot, S) end, 1, Size, State).

@@ -1,70 +1,82 @@
-%% @doc Health checks: idle workers, one after the other, so that only one at a time is out of use.
+%% @doc Health checks: the manager checks idle workers one after the other, so only one at a time is out of use.
 %%
-%% Not a process: the manager holds the value and calls these functions. A check may take time, and is made by a task,
-%% which is killed when its time is over; the manager gets `{checked, Monitor, process, Checker, Exit}'.
+%% Not a process: the manager calls these functions with its state. A task makes each check, because it calls a function
+%% of the user's. The manager kills the task when the interval is over. The timer is the manager's own: no shared server
+%% of the node can delay it.
+%%
+%% If a task cannot be spawned, the round ends, and the next one begins after the interval.
 %% @private
 -module(weir_pool_check).
 
--export([new/1, begin_round/1, round/2, checked/4]).
--export([in_time/3]).
+-export([new/0, begin_round/1, round/1, overdue/2, checked/3]).
+-export([check/2]).
 
 -export_type([check/0]).
 
 -include("weir_pool.hrl").
+-include("weir_pool_state.hrl").
 
 -record(check, {
-    what :: {fun((pid()) -> term()), IntervalMs :: pos_integer()} | none,
-    %% Slots that this round has still to check, and the check under way.
+    %% Slots that this round has still to check.
     unchecked = [] :: [weir_pool:slot()],
-    checker = none :: none | {pid(), weir_pool:slot()}
+    task = none :: none | {pid(), Monitor :: reference(), weir_pool:slot(), Timer :: reference()}
 }).
 
 -opaque check() :: #check{}.
 
-%% @doc The checks of a pool, of which none is under way.
--spec new(#conf{}) -> check().
-new(#conf{check = What}) -> #check{what = What}.
+%% @doc Returns the checks of a pool, none of which is under way.
+-spec new() -> check().
+new() -> #check{}.
 
-%% @doc Has the manager sent `check_round' after the interval, if there is a check.
--spec begin_round(check()) -> ok.
-begin_round(#check{what = none}) ->
+%% @doc Sends `check_round' to the manager after the interval, if the pool has a check.
+-spec begin_round(#state{}) -> ok.
+begin_round(#state{conf = #conf{check = none}}) ->
     ok;
-begin_round(#check{what = {_, Interval}}) ->
+begin_round(#state{conf = #conf{check = {_, Interval}}}) ->
     _ = erlang:send_after(Interval, self(), check_round),
     ok.
 
-%% @doc A round begins.
--spec round(check(), weir_pool_slots:slots()) -> {check(), weir_pool_slots:slots()}.
-round(#check{checker = none, what = {_, _}} = Check, Slots) ->
-    #pool{limit = Limit} = weir_pool_slots:pool(Slots),
-    next(Check#check{unchecked = lists:seq(1, Limit)}, Slots);
-round(Check, Slots) ->
-    %% Not sent by begin_round/1: there is no check, or one is under way.
-    {Check, Slots}.
+%% @doc Begins a round over all slots. Ignores a stray message.
+-spec round(#state{}) -> #state{}.
+round(#state{conf = #conf{check = {_, _}}, check = #check{task = none} = Check, pool = #pool{limit = Limit}} = State) ->
+    next(State#state{check = Check#check{unchecked = weir_pool_slots:entries(1, Limit, State)}});
+round(State) ->
+    State.
 
 %% @private
--spec in_time(Worker :: pid(), fun((pid()) -> term()), IntervalMs :: pos_integer()) -> term().
-in_time(Worker, Fun, Interval) ->
-    {ok, _} = timer:kill_after(Interval),
-    Fun(Worker).
+%% In the task.
+-spec check(Worker :: pid(), fun((pid()) -> term())) -> term().
+check(Worker, Fun) -> Fun(Worker).
 
-next(#check{unchecked = []} = Check, Slots) ->
-    ok = begin_round(Check),
-    {Check, Slots};
-next(#check{unchecked = [Slot | More], what = {Fun, Interval}} = Check, Slots) ->
-    case weir_pool_slots:reserve(Slot, Slots) of
+next(#state{check = #check{unchecked = []}} = State) ->
+    ok = begin_round(State),
+    State;
+next(#state{check = #check{unchecked = [Slot | More]} = Check, conf = #conf{check = {Fun, Interval}}} = State) ->
+    case weir_pool_slots:reserve(Slot, State) of
         true ->
-            InTime = {?MODULE, in_time, [Fun, Interval]},
-            {Checker, Examining} = weir_pool_slots:examine(Slot, checked, InTime, Slots),
-            {Check#check{unchecked = More, checker = {Checker, Slot}}, Examining};
+            case weir_pool_slots:check(Slot, {?MODULE, check, [Fun]}, State) of
+                {{Task, Monitor}, Checking} ->
+                    Timer = erlang:start_timer(Interval, self(), check),
+                    Checking#state{check = Check#check{unchecked = More, task = {Task, Monitor, Slot, Timer}}};
+                {none, Unchecked} ->
+                    next(Unchecked#state{check = Check#check{unchecked = []}})
+            end;
         false ->
-            next(Check#check{unchecked = More}, Slots)
+            next(State#state{check = Check#check{unchecked = More}})
     end.
 
-%% @doc A check has ended, for whatever reason. A slot that has another worker by now is no business of it.
--spec checked({Checker :: pid(), Monitor :: reference()}, Exit :: term(), check(), weir_pool_slots:slots()) ->
-    {check(), weir_pool_slots:slots()}.
-checked({Checker, Monitor}, Exit, #check{checker = {Checker, Slot}} = Check, Slots) ->
-    next(Check#check{checker = none}, weir_pool_slots:examined(Slot, Monitor, Exit, #{why => check}, Slots));
-checked(_Stray, _Exit, Check, Slots) ->
-    {Check, Slots}.
+%% @doc Kills the task of a check whose time is over. Ignores the timer of an earlier check.
+-spec overdue(Timer :: reference(), #state{}) -> ok.
+overdue(Timer, #state{check = #check{task = {Task, _Monitor, _Slot, Timer}}}) ->
+    true = exit(Task, kill),
+    ok;
+overdue(_Earlier, _State) ->
+    ok.
+
+%% @doc Ends a check, and makes the next. A worker that failed is renewed if it is in its slot still.
+-spec checked(Monitor :: reference(), Exit :: term(), #state{}) -> #state{}.
+checked(Monitor, Exit, #state{check = #check{task = {_Task, Monitor, Slot, Timer}} = Check} = State) ->
+    _ = erlang:cancel_timer(Timer),
+    next(weir_pool_slots:examined(Slot, Monitor, Exit, #{why => check}, State#state{check = Check#check{task = none}}));
+checked(_Stray, _Exit, State) ->
+    State.

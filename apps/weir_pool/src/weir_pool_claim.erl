@@ -46,7 +46,7 @@
 %% @private
 -module(weir_pool_claim).
 
--export([claim/3, checkout/2, checkin/3, slot/1, caller/0]).
+-export([claim/3, checkout/2, checkin/3, slot/1]).
 -export([child/4, guard/3]).
 
 -export_type([ticket/0]).
@@ -81,9 +81,6 @@
 %% does.
 -define(YIELDS, 8).
 -define(READS, 1000).
-
-%% Where a child keeps who has claimed the worker that it works with.
--define(CALLER, '$weir_pool_caller').
 
 %% How long one waits for the pool's next queue process.
 -define(PAUSE_MS, 1).
@@ -159,7 +156,7 @@ take(Name, Use, Timeout) ->
                 ?STARVING ->
                     none_free(Pool, Name, Use, Timeout);
                 ?UNWATCHED ->
-                    ok = weir_pool_manager:watch(Pool),
+                    ok = weir_pool_signals:watch(Pool),
                     take_first(weir_pool_holder:claimer(), Pool, Name, Use, Timeout);
                 _ ->
                     take_first(weir_pool_holder:claimer(), Pool, Name, Use, Timeout)
@@ -239,16 +236,16 @@ release(#pool{signals = Signals} = Pool, Slot, Word) ->
                 _ -> woken(Pool, Slot)
             end;
         NotFree ->
-            _ = NotFree =:= reserved andalso weir_pool_manager:tell(Pool, {released, Slot}),
+            _ = NotFree =:= reserved andalso weir_pool_signals:notify(Pool, {released, Slot}),
             NotFree
     end.
 
 woken(Pool, Slot) ->
-    ok = weir_pool_queue:wake(Pool, Slot),
+    ok = weir_pool_signals:wake(Pool, Slot),
     free.
 
 if_for_overflow(#pool{size = Size} = Pool, Slot) when Slot > Size ->
-    weir_pool_manager:tell_once(Pool, ?SIGNAL_IDLE, idle);
+    weir_pool_signals:overflow_released(Pool);
 if_for_overflow(_Pool, _Slot) ->
     ok.
 
@@ -258,8 +255,8 @@ release_if_alive(Pool, Slot, Word, Worker) ->
         true ->
             release(Pool, Slot, Word);
         false ->
-            Dropped = weir_pool_word:drop(Pool, Slot, Word),
-            _ = Dropped =:= marked andalso weir_pool_manager:tell(Pool, {released, Slot}),
+            Dropped = weir_pool_word:release_dead(Pool, Slot, Word),
+            _ = Dropped =:= marked andalso weir_pool_signals:notify(Pool, {released, Slot}),
             Dropped
     end.
 
@@ -267,7 +264,7 @@ release_if_alive(Pool, Slot, Word, Worker) ->
 disown(Pool, Slot, Word, Why, Claimer) ->
     case weir_pool_word:disown(Pool, Slot, Word) of
         {ok, Claim} ->
-            ok = weir_pool_manager:tell(Pool, {abandon, Slot, Claim, #{why => Why, claimer => Claimer}}),
+            ok = weir_pool_signals:notify(Pool, {abandon, Slot, Claim, #{why => Why, claimer => Claimer}}),
             disowned;
         not_held ->
             not_held
@@ -276,7 +273,7 @@ disown(Pool, Slot, Word, Why, Claimer) ->
 %% ---------------------------------------------------------------- none is free
 
 none_free(Pool, _Name, _Use, 0) ->
-    ok = want_more(Pool),
+    ok = weir_pool_signals:want_more(Pool),
     case weir_pool_word:is_any_filled(Pool) of
         true ->
             ok = weir_pool_terms:count(Pool, ?BUSY),
@@ -288,13 +285,6 @@ none_free(#pool{limit = Limit}, Name, Use, Timeout) ->
     Asked = erlang:monotonic_time(),
     Wait = #wait{name = Name, use = Use, asked = Asked, deadline = deadline(Asked, Timeout)},
     try_again(min(?YIELDS, ?READS div max(1, Limit)), Wait).
-
-%% Whoever raises the flag tells the manager, which takes it down when it has seen to it; should this process be killed
-%% in between, the manager's next tick finds it.
-want_more(#pool{size = Size, limit = Limit} = Pool) when Limit > Size ->
-    weir_pool_manager:tell_once(Pool, ?SIGNAL_GROW, grow);
-want_more(_Pool) ->
-    ok.
 
 try_again(Yields, #wait{name = Name, use = Use} = Wait) ->
     _ = Yields > 0 andalso erlang:yield(),
@@ -310,9 +300,9 @@ try_again(Yields, #wait{name = Name, use = Use} = Wait) ->
             {error, no_pool}
     end.
 
-ask(#pool{signals = Signals, max_queue = MaxQueue} = Pool, Claimer, #wait{asked = Asked} = Wait) ->
-    ok = want_more(Pool),
-    case atomics:get(Signals, ?SIGNAL_WAITING) of
+ask(#pool{max_queue = MaxQueue} = Pool, Claimer, #wait{asked = Asked} = Wait) ->
+    ok = weir_pool_signals:want_more(Pool),
+    case weir_pool_signals:waiting(Pool) of
         Waiting when Waiting >= MaxQueue ->
             ok = weir_pool_terms:count(Pool, ?OVERLOADS),
             {error, {overload, weir_pool_queue:overload(Pool, queue_full, Waiting, erlang:monotonic_time() - Asked)}};
@@ -416,7 +406,6 @@ outcome({raised, Class, Reason, Stack}) -> erlang:raise(Class, Reason, Stack).
     Claim :: {#pool{}, weir_pool:slot(), weir_pool_word:word()}.
 child(Caller, Fun, Claim, Worker) ->
     _ = spawn_link(?MODULE, guard, [Caller, self(), Claim]),
-    _ = put(?CALLER, Caller),
     Outcome =
         try
             {returned, Fun(Worker)}
@@ -437,12 +426,4 @@ guard(Caller, Child, {Pool, Slot, Word}) ->
             true = exit(Child, kill),
             _ = disown(Pool, Slot, Word, dead, Caller),
             ok
-    end.
-
-%% @doc Whose claims the calling process works with: its own, or those of the process that it is the child of.
--spec caller() -> pid().
-caller() ->
-    case get(?CALLER) of
-        undefined -> self();
-        Caller -> Caller
     end.

@@ -1,313 +1,289 @@
-%% @doc Manager of one pool: the root of its processes, and the only one that writes its slots.
+%% @doc Manager of one pool: parent of the pool's processes, and the only process that fills and empties its slots.
 %%
-%% Protocol. At its start it registers the pool's name, has the workers started (weir_pool_slot_sup), and opens the
-%% pool, of which whoever has started it is told (weir_pool_boot). Afterwards it hears: from the supervisors of workers,
-%% that there is a worker, or that one could not be started; a monitor's message when a worker is gone; from claimers
-%% (weir_pool_claim), that a slot it waited for is released, that a claim has left its worker busy, or that there is
-%% something to look at. It is called by those who change the pool; picks, claims and weir_pool:info/1 read what it
-%% writes. It waits for nobody: what takes time is done by the workers' supervisors and by tasks (weir_pool_task).
+%% Protocol. At its start the manager registers the pool's name, starts the workers by their supervisors
+%% (weir_pool_slot_sup), opens the pool, and sends `open' to the process that started it (weir_pool_boot). Afterwards it
+%% receives
+%% <ul>
+%% <li>from the workers' supervisors: that a worker runs, or could not be started;</li>
+%% <li>from monitors: that a worker, the holder of a claim, or a caller has died;</li>
+%% <li>from claimers and the queue: the news of weir_pool_signals;</li>
+%% <li>from other processes: calls that change the pool (weir_pool_request).</li>
+%% </ul>
+%% Picks, claims and weir_pool:info/1 read what the manager writes, without a message. The manager makes no call whose
+%% duration another process decides, except to the registry. Supervisors and tasks do what takes time.
 %%
-%% A worker's death and the start of its successor are told by two processes, in either order. A slot therefore
-%% remembers the monitor of the worker it holds, and the message of any other monitor is void.
+%% The modules weir_pool_slots, _change, _members, _overflow, _check, _abandon and _callers are parts of this process:
+%% each function takes the state and returns it.
+%%
+%% The death of a worker and the start of its successor arrive from two processes, in either order. Therefore a slot
+%% remembers the monitor of its worker, and the message of any other monitor is ignored.
 %%
 %% == Ticks ==
 %%
-%% Claims send no messages, so the manager polls every second, and when weir_pool_queue tells that somebody waits for
-%% long, who holds what (weir_pool_abandon). A pool that nobody uses is left alone: when a tick finds nothing claimed
-%% and nobody waiting, the mode of the signals becomes UNWATCHED, and if it still is at the next tick, that was the
-%% last. The first claim that reads this mode changes it and tells the manager. A claimer may read the mode before it
-%% changes, and claim only afterwards; the second tick is for those. One that is kept from running for a whole second
-%% just there, and is then killed while it holds the worker, is found when the pool is used the next time.
+%% Claims send no messages. The manager therefore polls every second which slots are claimed and by which processes
+%% (weir_pool_abandon), and at once when the queue says that a request has waited for long. It does not poll an idle
+%% pool: if a tick finds no claim and no request, it sets the mode of the signals to `?UNWATCHED'; if the mode is still
+%% the same at the next tick, that was the last tick. The first claim that reads this mode changes it and notifies the
+%% manager. The second tick is for a claimer that reads the mode before it changes, and claims afterwards. A claimer
+%% that is not scheduled for a second at this point, and is killed while it holds the worker, is found when the pool is
+%% used again.
+%%
+%% == Limits of the node ==
+%%
+%% If the node can have no other process or port, starts fail with `system_limit'. The manager tries again after 100
+%% milliseconds, does not count such a failure against `intensity', and reports the first one. Only the first start of a
+%% pool fails then.
 %%
 %% == Ends ==
 %%
-%% It gives up when workers cannot be started or die too often. Ending in order it closes the pool, stops the workers,
-%% and gives the name back, in this order. It runs no code of the user's; should it be killed, the workers and the queue
-%% go with it by their links, and its supervisor starts the pool again. When the application weir_pool is stopped under
-%% a pool that belongs to another supervision tree the manager stops: nobody else is left to clean up.
+%% The manager gives up when its workers cannot be started, or die too often. Ending in order it closes the pool, stops
+%% the workers, and gives the name back, in this order. It runs no code of the user's. If it is killed, the links end
+%% queue and supervisors, and its own supervisor starts it again: the successor waits until the supervisors of the
+%% predecessor have stopped their workers. If the application weir_pool stops, a manager in another supervision tree
+%% stops as well, because no process would clean up after it.
 %% @private
 -module(weir_pool_manager).
 -behaviour(gen_server).
 
--export([start_link/3, call/2]).
--export([watch/1, tell/2, tell_once/3]).
+-export([start_link/3]).
 -export([init/1, handle_continue/2, handle_call/3, handle_cast/2, handle_info/2, terminate/2, code_change/3]).
 -export([format_status/1]).
 
--export_type([opener/0, news/0]).
+-export_type([opener/0, phase/0]).
 
 -include("weir_pool.hrl").
+-include("weir_pool_state.hrl").
 
--type opener() :: reference().
-%% An alias of who has started the pool (`[reply]'). It dies with the first message, so a pool that its supervisor
-%% starts again tells nobody.
+-type opener() :: reference() | none.
+%% An alias (`[reply]') of the process that starts the pool; `none' if its supervisor restarts it.
 
--type news() ::
-    watch
-    | pressed
-    | grow
-    | idle
-    | {released, weir_pool:slot()}
-    | {abandon, weir_pool:slot(), weir_pool_word:claim(), #{why := atom(), claimer := pid()}}.
-%% What those tell who use the pool: the first use of one that was unwatched, whose mode they have changed; somebody
-%% waits for long; no worker was found where more could be started; one for overflow was freed; a slot that the manager
-%% waited for was released, and is reserved; a claim was disowned, because its worker is likely to be busy or broken.
+-type phase() ::
+    {inheriting, #{Monitor :: reference() => SlotSup :: pid()}}
+    | {opening, [weir_pool:slot()]}
+    | open
+    | {draining, gen_server:from() | none}.
+%% `inheriting': supervisors of a predecessor still stop their workers. `opening': these slots are to be filled before
+%% the pool opens; the first of them is being started. `draining': no worker is started any more; `none' if the caller
+%% of the drain was answered.
 
 -define(TICK_MS, 1000).
 
-%% When somebody waits, claims are polled at once, but not again before so many milliseconds, and so many more for
-%% each slot, as a poll takes a microsecond for each.
+%% While a request waits, claims are polled at once, but not again before this many milliseconds, and one more for each
+%% 20 slots, because a poll takes some 0.1 us for each slot.
 -define(MIN_POLL_MS, 10).
 -define(SLOTS_POLLED_IN_A_MS, 20).
 
-%% So much longer than the option says are the supervisors of workers waited for when the pool ends, milliseconds: one
-%% that is waiting for a worker's start function cannot stop before that returns.
+%% Milliseconds beyond `shutdown' for which supervisors may stop their workers. A supervisor that waits for the worker's
+%% start function cannot stop before that returns.
 -define(GRACE_MS, 5000).
 
--record(state, {
-    name :: weir_pool:name(),
-    conf :: #conf{},
-    slots :: weir_pool_slots:slots(),
-    %% The slots whose workers are still to be started before the pool is opened, the first of them now; open; or being
-    %% drained, when nothing is started any more: for whom, who may have been answered.
-    phase :: {opening, [weir_pool:slot()]} | open | {draining, gen_server:from() | none},
-    opener :: opener(),
-    %% When workers were started again, within the last period, the oldest first, and how many that were; how often
-    %% starts have failed in a row.
-    restarts = {0, queue:new()} :: {non_neg_integer(), queue:queue(integer())},
-    failed_in_a_row = 0 :: non_neg_integer(),
-    change = none :: weir_pool_change:change(),
-    %% Names of processes that connect themselves.
-    names = #{} :: #{term() => weir_pool:slot()},
-    overflow = weir_pool_overflow:new() :: weir_pool_overflow:overflow(),
-    check :: weir_pool_check:check(),
-    holders = weir_pool_abandon:new() :: weir_pool_abandon:holders(),
-    callers = weir_pool_call:new() :: weir_pool_call:callers(),
-    is_ticking = false :: boolean(),
-    %% Monotonic milliseconds; how many slots were claimed then.
-    last_poll = erlang:monotonic_time(millisecond) :: integer(),
-    claimed = 0 :: non_neg_integer()
-}).
-
-%% @doc Starts a pool, and returns before it is open.
+%% @doc Starts a pool, and returns before it is open. Afterwards the opener receives `{Opener, open | {error, _}}'.
 -spec start_link(weir_pool:name(), #conf{}, opener()) -> {ok, pid()} | ignore | {error, term()}.
-start_link(Name, Conf, Opener) -> gen_server:start_link(?MODULE, {Name, Conf, self(), Opener}, []).
-
-%% @doc Asks the manager of a pool for a change, and waits for it.
--spec call(weir_pool:name(), Request :: term()) -> term() | {error, weir_pool:change_error()}.
-call(Name, Request) ->
-    case weir_pool_registry:lookup(Name) of
-        {ok, {_, Manager, _, _, _}} ->
-            try
-                gen_server:call(Manager, Request, infinity)
-            catch
-                exit:{Reason, _} when Reason =:= noproc; Reason =:= normal; Reason =:= shutdown -> {error, no_pool};
-                exit:{{shutdown, _}, _} -> {error, no_pool};
-                exit:{Reason, _} -> {error, {pool_down, Reason}}
-            end;
-        {error, no_pool} ->
-            {error, no_pool}
-    end.
-
-%% @doc Somebody is about to use a pool that was unwatched. One message, from whoever is the first.
--spec watch(#pool{}) -> ok.
-watch(#pool{signals = Signals} = Pool) ->
-    case atomics:compare_exchange(Signals, ?SIGNAL_MODE, ?UNWATCHED, ?NOBODY_WAITS) of
-        ok -> tell(Pool, watch);
-        _Told -> ok
-    end.
-
-%% @doc Tells the manager something.
--spec tell(#pool{}, news()) -> ok.
-tell(#pool{manager = Manager}, News) -> gen_server:cast(Manager, News).
-
-%% @doc Tells the manager something unless somebody has that it has not heard yet: a word of the signals is the flag of
-%% that, and the manager takes it down.
--spec tell_once(#pool{}, Flag :: pos_integer(), news()) -> ok.
-tell_once(#pool{signals = Signals} = Pool, Flag, News) ->
-    case atomics:exchange(Signals, Flag, 1) of
-        0 -> tell(Pool, News);
-        _ -> ok
+start_link(Name, Conf, Opener) ->
+    try
+        gen_server:start_link(?MODULE, {Name, Conf, self(), Opener}, [])
+    catch
+        error:system_limit -> {error, system_limit}
     end.
 
 %% ---------------------------------------------------------------- start
 
 %% @private
 -spec init({weir_pool:name(), #conf{}, Parent :: pid(), opener()}) ->
-    {ok, #state{}, {continue, start}} | {ok, taken, {continue, taken}}.
-init({Name, #conf{size = Size} = Conf, Parent, Opener}) ->
+    {ok, #state{}, {continue, start}} | {ok, taken, {continue, taken}} | {stop, system_limit}.
+init({Name, Conf, Parent, Opener}) ->
     process_flag(trap_exit, true),
-    %% It has little to do, but picks get dead workers until it is done. Behind busy pickers it would have to wait for
-    %% its turn before each writing of a term, on top of the wait that the writing itself is.
+    %% The manager has little to do, but picks get dead workers until it has done it. With normal priority it would wait
+    %% behind busy pickers before each write of a term.
     process_flag(priority, high),
     case weir_pool_registry:register(Name, Parent) of
         {ok, Base} ->
             _ = erlang:monitor(process, weir_pool_sup, [{tag, application_down}]),
-            {ok, Queue} = weir_pool_queue:start_link(Name, Base, Conf),
-            Slots = weir_pool_slots:new(Name, Conf, weir_pool_terms:new(Name, Base, Conf, Queue)),
-            Phase = {opening, lists:seq(1, Size)},
-            Check = weir_pool_check:new(Conf),
-            State = #state{name = Name, conf = Conf, slots = Slots, phase = Phase, opener = Opener, check = Check},
-            {ok, State, {continue, start}};
+            try weir_pool_queue:start_link(Name, Base, Conf) of
+                {ok, Queue} ->
+                    Pool = weir_pool_terms:new(Name, Base, Conf, Queue),
+                    State = #state{conf = Conf, pool = Pool, opener = Opener, phase = {inheriting, #{}}},
+                    {ok, State, {continue, start}}
+            catch
+                error:system_limit -> {stop, system_limit}
+            end;
         {error, already_started} ->
-            %% Not an error of this process's start: its supervisor may be starting it again, in place of one after
-            %% which somebody else was quicker, and would try until it gives up, and with it all pools.
-            Opener ! {Opener, {error, already_started}},
+            %% No error of a supervisor's child: the supervisor may be restarting this pool while another process has
+            %% taken the name, and would try until it gives up.
+            ok = send_opener({error, already_started}, Opener),
             {ok, taken, {continue, taken}}
     end.
+
+send_opener(_Message, none) -> ok;
+send_opener(Message, Opener) ->
+    Opener ! {Opener, Message},
+    ok.
 
 %% @private
 -spec handle_continue(start, #state{}) -> {noreply, #state{}}; (taken, taken) -> {stop, normal, taken}.
 handle_continue(taken, taken) ->
     {stop, normal, taken};
-handle_continue(start, #state{conf = #conf{worker = Worker, start = Start}, slots = Slots} = State) ->
-    case Worker =/= none andalso Start of
-        false ->
-            {noreply, open(State)};
-        async ->
-            Size = weir_pool_slots:pool_size(Slots),
-            {noreply, open(State#state{slots = start_all(lists:seq(1, Size), Slots)})};
-        sync ->
-            {noreply, start_next(State)}
-    end.
+handle_continue(start, #state{conf = #conf{shutdown = Shutdown}, pool = #pool{name = Name}} = State) ->
+    Sups = weir_pool_registry:sups(Name),
+    Awaited = maps:from_list([{erlang:monitor(process, Sup, [{tag, predecessor_down}]), Sup} || Sup <- Sups]),
+    _ = Sups =/= [] andalso Shutdown =/= infinity andalso erlang:send_after(grace(Shutdown), self(), predecessors_late),
+    {noreply, inherit(Awaited, State)}.
 
-start_all(Missing, Slots) -> lists:foldl(fun(Slot, S) -> weir_pool_slots:start(Slot, true, S) end, Slots, Missing).
+grace(brutal_kill) -> ?GRACE_MS;
+grace(Shutdown) -> Shutdown + ?GRACE_MS.
 
-%% The workers of a pool that is to be opened are started in turn. A start that fails ends the pool, so it is made once.
-start_next(#state{phase = {opening, []}} = State) ->
-    open(State);
-start_next(#state{phase = {opening, [Slot | _]}, slots = Slots} = State) ->
-    State#state{slots = weir_pool_slots:start(Slot, if_started, Slots)}.
+inherit(Awaited, State) when map_size(Awaited) > 0 -> State#state{phase = {inheriting, Awaited}};
+inherit(_None, #state{conf = #conf{worker = none}} = State) -> open(State);
+inherit(_None, #state{conf = #conf{start = sync}, pool = #pool{size = Size}} = State) ->
+    start_next(State#state{phase = {opening, lists:seq(1, Size)}});
+inherit(_None, #state{pool = #pool{size = Size}} = State) ->
+    open(lists:foldl(fun(Slot, S) -> weir_pool_slots:start(Slot, true, S) end, State, lists:seq(1, Size))).
 
-open(#state{slots = Slots, check = Check, opener = Opener} = State) ->
-    ok = weir_pool_terms:open(weir_pool_slots:pool(Slots)),
-    ok = weir_pool_check:begin_round(Check),
-    Opener ! {Opener, open},
-    State#state{phase = open}.
+%% Before a pool opens, its workers are started one after the other. A start that fails ends the pool.
+start_next(#state{phase = {opening, []}} = State) -> open(State);
+start_next(#state{phase = {opening, [Slot | _]}} = State) -> weir_pool_slots:start(Slot, if_started, State).
+
+open(#state{pool = Pool, opener = Opener} = State) ->
+    ok = weir_pool_terms:open(Pool),
+    ok = weir_pool_check:begin_round(State),
+    ok = send_opener(open, Opener),
+    State#state{phase = open, opener = none}.
 
 give_up(Reason, #state{opener = Opener} = State) ->
-    Opener ! {Opener, {error, Reason}},
+    ok = send_opener({error, Reason}, Opener),
     {stop, {shutdown, Reason}, State}.
 
-%% ---------------------------------------------------------------- messages
+%% ---------------------------------------------------------------- calls
 
 %% @private
 -spec handle_call(Request :: term(), gen_server:from(), #state{}) ->
     {reply, term(), #state{}} | {noreply, #state{}}.
 %% As a supervisor answers, for `supervisor:which_children/1' and the release handler.
-handle_call(which_children, _From, #state{conf = #conf{worker = Worker}, slots = Slots} = State) ->
-    #pool{queue = Queue} = weir_pool_slots:pool(Slots),
-    Sups = [
-        {Role, Sup, supervisor, [weir_pool_slot_sup]}
-     || Worker =/= none, {Sup, Role} <- weir_pool_slots:sups(Slots)
-    ],
-    {reply, [{queue, Queue, worker, [weir_pool_queue]} | Sups], State};
+handle_call(which_children, _From, #state{pool = #pool{queue = Queue}, sups = Sups} = State) ->
+    Children = [{Role, Sup, supervisor, [weir_pool_slot_sup]} || {Sup, Role} <- maps:to_list(Sups)],
+    {reply, [{queue, Queue, worker, [weir_pool_queue]} | Children], State};
 handle_call(_Request, _From, #state{phase = Phase} = State) when Phase =/= open ->
     {reply, {error, no_pool}, State};
-handle_call({resize, Size, Timeout}, From, #state{names = Names} = State) ->
-    Last = lists:max([0 | maps:values(Names)]),
-    {noreply, change(fun(Now) -> weir_pool_change:resize(Size, Timeout, Last, From, Now) end, State)};
-handle_call({replace, Slot, Timeout, Caller}, From, #state{slots = Slots} = State) ->
-    {noreply, State#state{slots = weir_pool_change:replace(Slot, Timeout, Caller, From, Slots)}};
-handle_call({drain, Timeout, Caller}, From, #state{change = Change, slots = Slots} = State) ->
-    case weir_pool_change:drain(Timeout, Caller, {Change, Slots}) of
-        {draining, {NewChange, NewSlots}} ->
-            ok = close(State),
-            {noreply, drained(State#state{phase = {draining, From}, change = NewChange, slots = NewSlots})};
+handle_call({resize, Size, Timeout}, From, State) ->
+    {noreply, shrink(weir_pool_change:resize(Size, Timeout, From, State))};
+handle_call({replace, Slot, Timeout, Caller}, From, State) ->
+    {noreply, weir_pool_change:replace(Slot, Timeout, Caller, From, State)};
+handle_call({drain, Timeout, Caller}, From, State) ->
+    case weir_pool_change:drain(Timeout, Caller, State) of
+        {draining, Draining} ->
+            ok = close(Draining),
+            {noreply, drained(Draining#state{phase = {draining, From}})};
         {error, held_by_caller} = Error ->
             {reply, Error, State}
     end;
-handle_call({member, Request}, From, #state{names = Names, slots = Slots} = State) ->
-    {NewNames, NewSlots} = weir_pool_members:handle(Request, From, Names, Slots),
-    {noreply, State#state{names = NewNames, slots = NewSlots}};
+handle_call({member, Request}, From, State) ->
+    {noreply, shrink(weir_pool_members:handle(Request, From, State))};
 handle_call(Request, _From, State) ->
     {reply, {error, {bad_call, Request}}, State}.
 
-drained(#state{phase = {draining, From}, slots = Slots} = State) ->
-    case weir_pool_slots:leaving(Slots) of
-        0 -> drained(ok, From, State);
+%% Answers the caller of a drain when all workers have stopped.
+drained(#state{phase = {draining, _}} = State) ->
+    case weir_pool_slots:leaving(State) of
+        0 -> drained(ok, State);
         _ -> State
     end;
 drained(State) ->
     State.
 
-drained(_Result, none, State) ->
+drained(_Result, #state{phase = {draining, none}} = State) ->
     State;
-drained(Result, From, State) ->
+drained(Result, #state{phase = {draining, From}} = State) ->
     gen_server:reply(From, Result),
     State#state{phase = {draining, none}}.
 
-change(Do, #state{change = Change, slots = Slots} = State) ->
-    {NewChange, NewSlots} = Do({Change, Slots}),
-    State#state{change = NewChange, slots = NewSlots}.
+%% Shrinks the overflow if the message that was handled may have left an overflow slot idle.
+shrink(#state{may_shrink = true} = State) -> weir_pool_overflow:shrink(State);
+shrink(State) -> State.
+
+%% ---------------------------------------------------------------- casts
 
 %% @private
 -spec handle_cast(term(), #state{}) -> {noreply, #state{}} | {stop, {shutdown, term()}, #state{}}.
-handle_cast({started, Slot, Sup, Worker, IsRestart}, #state{slots = Slots} = State) ->
-    started(weir_pool_slots:role(Sup, Slots), Slot, Sup, Worker, IsRestart, State);
-handle_cast({start_failed, Slot, Sup, Reason}, #state{slots = Slots} = State) ->
-    start_failed(weir_pool_slots:role(Sup, Slots), Slot, Sup, Reason, State);
+handle_cast({started, Slot, Sup, Worker, IsRestart}, State) ->
+    started(weir_pool_slots:role(Sup, State), Slot, Worker, IsRestart, State);
+handle_cast({start_failed, Slot, Sup, Reason}, State) ->
+    start_failed(weir_pool_slots:role(Sup, State), Slot, Reason, State);
 handle_cast(watch, State) ->
     {noreply, tick_later(State)};
-handle_cast(pressed, #state{last_poll = Last, slots = Slots, phase = open} = State) ->
-    #pool{limit = Limit} = weir_pool_slots:pool(Slots),
+handle_cast(pressed, #state{last_poll = Last, pool = #pool{limit = Limit}, phase = open} = State) ->
     Polled =
         case now_ms() - Last >= max(?MIN_POLL_MS, Limit div ?SLOTS_POLLED_IN_A_MS) of
             true -> poll(State);
             false -> State
         end,
-    {noreply, grow_overflow(tick_later(Polled))};
-handle_cast(grow, #state{phase = open} = State) ->
-    {noreply, grow_overflow(State)};
+    {noreply, weir_pool_overflow:grow(tick_later(shrink(Polled)))};
+handle_cast(grow, State) ->
+    {noreply, weir_pool_overflow:grow(State)};
 handle_cast(idle, State) ->
-    {noreply, shrink_overflow(State)};
-handle_cast({released, Slot}, #state{slots = Slots} = State) ->
-    {noreply, State#state{slots = weir_pool_slots:released(Slot, Slots)}};
-handle_cast({abandon, Slot, Claim, Why}, #state{holders = Holders, slots = Slots} = State) ->
-    {Left, Abandoned} = weir_pool_abandon:abandon(Slot, Claim, Why, {Holders, Slots}),
-    {noreply, State#state{holders = Left, slots = Abandoned}};
+    {noreply, weir_pool_overflow:shrink(State)};
+handle_cast({released, Slot}, State) ->
+    {noreply, shrink(weir_pool_slots:released(Slot, State))};
+handle_cast({abandon, Slot, Claim, Why}, State) ->
+    {noreply, shrink(weir_pool_abandon:abandon(Slot, Claim, Why, State))};
 handle_cast(_Stray, State) ->
     {noreply, State}.
 
+%% ---------------------------------------------------------------- other messages
+
 %% @private
 -spec handle_info(term(), #state{}) -> {noreply, #state{}} | {stop, term(), #state{}}.
-handle_info({{down, Slot}, Monitor, process, _Pid, _Reason}, #state{slots = Slots} = State) ->
-    {noreply, State#state{slots = weir_pool_slots:worker_down(Slot, Monitor, Slots)}};
-handle_info(clear_stale, #state{slots = Slots} = State) ->
-    {noreply, State#state{slots = weir_pool_slots:clear_stale(Slots)}};
-handle_info({'EXIT', Pid, Reason}, #state{slots = Slots} = State) ->
-    #pool{queue = Queue} = weir_pool_slots:pool(Slots),
-    case Pid of
-        Queue -> {stop, {queue_died, Reason}, State};
-        _ -> sup_ended(Pid, Reason, State)
-    end;
+handle_info({{down, Slot}, Monitor, process, _Pid, _Reason}, State) ->
+    {noreply, weir_pool_slots:worker_down(Slot, Monitor, State)};
+handle_info(clear_stale, State) ->
+    {noreply, weir_pool_slots:clear_stale(State)};
+handle_info({'EXIT', Queue, Reason}, #state{pool = #pool{queue = Queue}} = State) ->
+    {stop, {queue_died, Reason}, State};
+handle_info({'EXIT', Pid, Reason}, State) ->
+    sup_ended(Pid, Reason, State);
+handle_info({predecessor_down, Monitor, process, Sup, _Reason}, #state{phase = {inheriting, Awaited}} = State) ->
+    ok = weir_pool_registry:remove_sup(State#state.pool#pool.name, Sup),
+    {noreply, inherit(maps:remove(Monitor, Awaited), State)};
+handle_info(predecessors_late, #state{phase = {inheriting, Awaited}} = State) ->
+    _ = [exit(Sup, kill) || Sup <- maps:values(Awaited)],
+    {noreply, State};
+handle_info({not_spawned, Role}, State) ->
+    not_spawned(Role, State);
+handle_info({start_again, Slot}, State) ->
+    {noreply, start_again(Slot, State)};
 handle_info({{holder_down, Slot, Claim}, _Monitor, process, Holder, _Reason}, State) ->
-    #state{holders = Holders, slots = Slots} = State,
-    {Left, Abandoned} = weir_pool_abandon:holder_down(Slot, Claim, Holder, {Holders, Slots}),
-    {noreply, State#state{holders = Left, slots = Abandoned}};
-handle_info({caller_down, _Monitor, process, Caller, _Reason}, #state{callers = Callers, slots = Slots} = State) ->
-    {noreply, State#state{callers = weir_pool_call:caller_down(Caller, weir_pool_slots:pool(Slots), Callers)}};
-handle_info({{probed, Slot, Why}, Monitor, process, _Pid, Exit}, #state{slots = Slots} = State) ->
-    {noreply, State#state{slots = weir_pool_slots:examined(Slot, Monitor, Exit, Why, Slots)}};
-handle_info({timeout, _Timer, {change, drain}}, #state{phase = {draining, From}, slots = Slots} = State) ->
-    {noreply, drained({error, {timeout, weir_pool_slots:leaving(Slots)}}, From, State)};
-handle_info({timeout, Timer, {change, What}}, State) ->
-    {noreply, change(fun(Now) -> weir_pool_change:timeout(What, Timer, Now) end, State)};
-handle_info({timeout, Timer, {linger, Slot}}, #state{overflow = Overflow, slots = Slots} = State) ->
-    {Left, Fewer} = weir_pool_overflow:lingered(Slot, Timer, Overflow, Slots),
-    {noreply, State#state{overflow = Left, slots = Fewer}};
-handle_info(check_round, #state{check = Check, slots = Slots, phase = open} = State) ->
-    {noreply, checking(weir_pool_check:round(Check, Slots), State)};
-handle_info({checked, Monitor, process, Pid, Exit}, #state{check = Check, slots = Slots} = State) ->
-    {noreply, checking(weir_pool_check:checked({Pid, Monitor}, Exit, Check, Slots), State)};
+    {noreply, shrink(weir_pool_abandon:holder_down(Slot, Claim, Holder, State))};
+handle_info({caller_down, _Monitor, process, Caller, _Reason}, #state{callers = Callers, pool = Pool} = State) ->
+    {noreply, State#state{callers = weir_pool_callers:caller_down(Caller, Pool, Callers)}};
+handle_info({{idle, {slot, Slot}, Question}, _Answer}, State) ->
+    {noreply, shrink(weir_pool_slots:answered(Slot, Question, State))};
+handle_info({timeout, Timer, {probe, Slot}}, State) ->
+    {noreply, weir_pool_slots:probe_timeout(Slot, Timer, State)};
+handle_info({{idle, {member, Monitor}, _Question}, _Answer}, State) ->
+    {noreply, drained(weir_pool_slots:member_stopped(Monitor, State))};
+handle_info({member_down, Monitor, process, _Pid, _Reason}, State) ->
+    {noreply, drained(weir_pool_slots:member_stopped(Monitor, State))};
+handle_info({timeout, _Timer, {change, drain}}, State) ->
+    {noreply, drained({error, {timeout, weir_pool_slots:leaving(State)}}, State)};
+handle_info({timeout, Timer, {change, Change}}, State) ->
+    {noreply, shrink(weir_pool_change:timeout(Change, Timer, State))};
+handle_info({timeout, Timer, {linger, Slot}}, State) ->
+    {noreply, weir_pool_overflow:lingered(Slot, Timer, State)};
+handle_info(check_round, #state{phase = open} = State) ->
+    {noreply, shrink(weir_pool_check:round(State))};
+handle_info({checked, Monitor, process, _Pid, Exit}, State) ->
+    {noreply, shrink(weir_pool_check:checked(Monitor, Exit, State))};
+handle_info({timeout, Timer, check}, State) ->
+    ok = weir_pool_check:overdue(Timer, State),
+    {noreply, State};
+handle_info({report_later, Level, Report}, State) ->
+    ok = weir_pool_report:later(Level, Report),
+    {noreply, State};
 handle_info(tick, State) ->
-    {noreply, tick(grow_overflow(shrink_overflow(poll(State#state{is_ticking = false}))))};
+    {noreply, tick(weir_pool_overflow:grow(weir_pool_overflow:shrink(poll(State#state{is_ticking = false}))))};
 handle_info({application_down, _Monitor, process, _Sup, _Reason}, State) ->
     {stop, {shutdown, application_down}, State};
 handle_info(_Stray, State) ->
     {noreply, State}.
-
-checking({Check, Slots}, State) -> State#state{check = Check, slots = Slots}.
 
 %% @private
 -spec code_change(term(), #state{}, term()) -> {ok, #state{}}.
@@ -317,96 +293,121 @@ code_change(_OldVsn, State, _Extra) -> {ok, State}.
 -spec format_status(gen_server:format_status()) -> gen_server:format_status().
 format_status(Status) -> maps:map(fun shown/2, Status).
 
-shown(state, #state{name = Name, slots = Slots, phase = Phase, names = Names, is_ticking = IsTicking}) ->
-    #pool{size = Size, limit = Limit} = weir_pool_slots:pool(Slots),
-    Live = length(weir_pool_slots:filled(Slots)),
+shown(state, #state{pool = Pool, phase = Phase, names = Names, is_ticking = IsTicking} = State) ->
+    #pool{name = Name, size = Size, limit = Limit} = Pool,
+    Live = length(weir_pool_slots:filled(State)),
     Shown = #{pool => Name, phase => Phase, size => Size, limit => Limit, live => Live, names => map_size(Names)},
     Shown#{is_ticking => IsTicking};
 shown(_, Value) ->
     Value.
 
-%% ---------------------------------------------------------------- workers come and go
+%% ---------------------------------------------------------------- starts
 
-started(Slot, Slot, Sup, Worker, IsRestart, #state{slots = Slots} = State) ->
-    Filled = State#state{slots = weir_pool_slots:fill(Slot, Worker, Slots), failed_in_a_row = 0},
-    Size = weir_pool_slots:pool_size(Slots),
-    Changed = change(fun(Now) -> weir_pool_change:started(Slot, Sup, Worker, Now) end, Filled),
-    case Changed of
-        #state{phase = {opening, [Slot | More]}} when IsRestart =:= false, Changed#state.conf#conf.start =:= sync ->
-            {noreply, start_next(Changed#state{phase = {opening, More}})};
-        #state{overflow = Overflow, slots = Now} when Slot > Size ->
-            {noreply, Changed#state{overflow = weir_pool_overflow:started(Slot, Overflow, Now)}};
-        _ when IsRestart ->
-            spend(Changed);
-        _ ->
-            {noreply, Changed}
+started(Slot, Slot, Worker, IsRestart, State) ->
+    Filled = weir_pool_slots:fill(Slot, Worker, State#state{failed_in_a_row = 0}),
+    case shrink(weir_pool_change:started(Slot, Worker, Filled)) of
+        #state{phase = {opening, [Slot | More]}, conf = #conf{start = sync}} = Started when not IsRestart ->
+            {noreply, start_next(Started#state{phase = {opening, More}})};
+        #state{pool = #pool{size = Size}} = Started when Slot > Size ->
+            {noreply, weir_pool_overflow:started(Slot, Started)};
+        Started when IsRestart ->
+            spend(Started);
+        Started ->
+            {noreply, Started}
     end;
-started({spare, _} = Role, _Slot, Sup, Worker, _IsRestart, State) ->
-    {noreply, change(fun(Now) -> weir_pool_change:started(Role, Sup, Worker, Now) end, State)};
-started(Ended, _Slot, _Sup, Worker, _IsRestart, State) when Ended =:= killed; Ended =:= none ->
-    %% Its supervisor has been killed (weir_pool_slots:stop_start/2), and the link need not have ended it.
+started({spare, _} = Role, _Slot, Worker, _IsRestart, State) ->
+    {noreply, shrink(weir_pool_change:started(Role, Worker, State))};
+started(Ended, _Slot, Worker, _IsRestart, State) when Ended =:= killed; Ended =:= none ->
+    %% The supervisor was killed (weir_pool_slots:stop_start/2), and the worker may have no link to it.
     true = exit(Worker, kill),
     {noreply, State};
-started(retired, _Slot, _Sup, _Worker, _IsRestart, State) ->
+started(retired, _Slot, _Worker, _IsRestart, State) ->
     {noreply, State}.
 
-start_failed(Role, Slot, Sup, Reason, #state{name = Name, slots = Slots, failed_in_a_row = InARow} = State) ->
-    ok = weir_pool_terms:count(weir_pool_slots:pool(Slots), ?START_FAILURES),
+start_failed(Role, Slot, Reason, #state{pool = Pool, phase = Phase, opener = Opener} = State) ->
+    #pool{name = Name, size = Size} = Pool,
+    #state{failed_in_a_row = InARow} = State,
+    ok = weir_pool_terms:count(Pool, ?START_FAILURES),
     ok = weir_pool_registry:start_error(Name, {Slot, Reason}),
     Failed = State#state{failed_in_a_row = InARow + 1},
-    case Failed of
-        #state{phase = {opening, _}, conf = #conf{start = sync}} ->
+    IsLimit = weir_pool_limit:is_limit(Reason),
+    case Phase of
+        {opening, _} when Opener =/= none; not IsLimit ->
             give_up({start_failed, Slot, Reason}, Failed);
         _ ->
-            ok = report_rarely(Slot, Reason, Failed),
-            Changed = change(fun(Now) -> weir_pool_change:failed(Role, Sup, Reason, Now) end, Failed),
-            Size = weir_pool_slots:pool_size(Slots),
-            case Role of
-                Slot when Slot =< Size ->
-                    spend(Changed);
-                Slot ->
-                    #state{conf = Conf, overflow = Overflow} = Changed,
-                    {noreply, Changed#state{overflow = weir_pool_overflow:failed(now_ms(), Conf, Overflow)}};
-                _ ->
-                    {noreply, Changed}
+            ok = report_rarely(Slot, Reason, IsLimit, Failed),
+            case shrink(weir_pool_change:failed(Role, Reason, Failed)) of
+                Changed when Role =/= Slot; IsLimit, Slot =< Size -> {noreply, Changed};
+                Changed when Slot =< Size -> spend(Changed);
+                Changed -> {noreply, weir_pool_overflow:failed(Changed)}
             end
     end.
 
-%% The first time, the second, the fourth, the eighth and so on.
-report_rarely(Slot, Reason, #state{name = Name, failed_in_a_row = N}) when N band (N - 1) =:= 0 ->
-    Report = #{weir_pool => start_failed, pool => Name, slot => Slot, reason => Reason, in_a_row => N},
-    weir_pool_report:later(error, Report);
-report_rarely(_Slot, _Reason, #state{}) ->
-    ok.
-
-%% A supervisor of a worker has ended. With `normal' if its worker is not to be started again. One for overflow, or for
-%% a change, may have ended when its slot had just become one that is to be filled.
-sup_ended(Sup, Reason, #state{slots = Slots} = State) ->
-    {Role, Left} = weir_pool_slots:ended(Sup, Slots),
-    Ended = change(fun(Now) -> weir_pool_change:ended(Role, Sup, Reason, Now) end, State#state{slots = Left}),
-    Changed = drained(Ended),
-    Size = weir_pool_slots:pool_size(Changed#state.slots),
-    case Changed of
-        #state{phase = {opening, [Slot | More]}} when Role =:= Slot, Reason =:= normal ->
-            %% The start function returned `ignore'.
-            {noreply, start_next(Changed#state{phase = {opening, More}})};
-        #state{phase = {opening, _}, conf = #conf{start = sync}} when is_integer(Role) ->
-            give_up({start_failed, Role, Reason}, Changed);
-        #state{phase = open, slots = Now} when is_integer(Role), Role =< Size, Reason =/= normal ->
-            spend(Changed#state{slots = weir_pool_slots:start(Role, true, Now)});
-        _ ->
-            {noreply, Changed}
+%% Reports the first failure in a row, the second, the fourth, the eighth and so on; at a limit of the node the first.
+report_rarely(Slot, Reason, IsLimit, #state{pool = #pool{name = Name}, failed_in_a_row = N}) ->
+    case N =:= 1 orelse (N band (N - 1) =:= 0 andalso not IsLimit) of
+        true ->
+            Report = #{weir_pool => start_failed, pool => Name, slot => Slot, reason => Reason, in_a_row => N},
+            weir_pool_report:later(error, Report);
+        false ->
+            ok
     end.
 
-%% One restart more; too many within a period, and the pool gives up.
+%% The supervisor of a worker could not be spawned.
+not_spawned({spare, Slot} = Role, State) ->
+    case weir_pool_slots:is_spare_missing(Slot, State) of
+        true -> start_failed(Role, Slot, system_limit, State);
+        false -> {noreply, State}
+    end;
+not_spawned(Slot, State) ->
+    case weir_pool_slots:sup(Slot, State) =:= undefined andalso start_failed(Slot, Slot, system_limit, State) of
+        {noreply, Failed} -> {noreply, start_again_later(Slot, Failed)};
+        false -> {noreply, State};
+        Stop -> Stop
+    end.
+
+start_again_later(Slot, State) ->
+    _ = erlang:send_after(?AGAIN_MS, self(), {start_again, Slot}),
+    State.
+
+%% Meanwhile the slot may have been started, or removed by a resize.
+start_again(Slot, #state{phase = Phase, pool = #pool{size = Size}} = State) ->
+    case {weir_pool_slots:sup(Slot, State), Phase} of
+        {undefined, {opening, [Slot | _]}} -> start_next(State);
+        {undefined, open} when Slot =< Size -> weir_pool_slots:start(Slot, true, State);
+        _ -> State
+    end.
+
+%% Handles the end of a worker's supervisor. The reason is `normal' if the worker is not to be restarted. The supervisor
+%% of an overflow worker, or of a change, may end when its slot has just become an ordinary one.
+sup_ended(Sup, Reason, State) ->
+    {Role, Ended} = weir_pool_slots:ended(Sup, State),
+    Changed = shrink(drained(weir_pool_change:ended(Role, Reason, Ended))),
+    case Changed of
+        #state{phase = {opening, [Role | More]}} when Reason =:= normal ->
+            %% The start function returned `ignore'.
+            {noreply, start_next(Changed#state{phase = {opening, More}})};
+        #state{phase = {opening, [Role | _]}, opener = none} when Reason =:= {shutdown, start_failed} ->
+            %% At a limit of the node: start_failed/4 has given up otherwise.
+            {noreply, start_again_later(Role, Changed)};
+        #state{phase = {opening, _}} when is_integer(Role) ->
+            give_up({start_failed, Role, Reason}, Changed);
+        #state{phase = open, pool = #pool{size = Size}} when is_integer(Role), Role =< Size, Reason =/= normal ->
+            spend(weir_pool_slots:start(Role, true, Changed));
+        _ ->
+            %% A worker that has stopped leaves room for another.
+            {noreply, weir_pool_overflow:grow(Changed)}
+    end.
+
+%% Counts a restart. If there were too many within a period, the pool gives up.
 spend(#state{conf = #conf{start = async}} = State) ->
     {noreply, State};
 spend(#state{phase = {draining, _}} = State) ->
     {noreply, State};
-spend(#state{conf = #conf{period = Period} = Conf, restarts = Restarts, slots = Slots} = State) ->
+spend(#state{conf = #conf{period = Period} = Conf, pool = #pool{size = Size}, restarts = Restarts} = State) ->
     Now = now_ms(),
     {Count, Times} = forget_before(Now - Period * 1000, Restarts),
-    case Count < weir_pool_opts:intensity(Conf, weir_pool_slots:pool_size(Slots)) of
+    case Count < weir_pool_opts:intensity(Conf, Size) of
         true -> {noreply, State#state{restarts = {Count + 1, queue:in(Now, Times)}}};
         false -> give_up(restart_intensity, State)
     end.
@@ -417,24 +418,13 @@ forget_before(Time, {Count, Times} = Restarts) ->
         _ -> Restarts
     end.
 
-%% ---------------------------------------------------------------- polling
+%% ---------------------------------------------------------------- polls
 
-grow_overflow(#state{phase = open, overflow = Overflow, slots = Slots} = State) ->
-    State#state{slots = weir_pool_overflow:grow(now_ms(), Overflow, Slots)};
-grow_overflow(State) ->
-    State.
-
-shrink_overflow(#state{phase = open, overflow = Overflow, slots = Slots} = State) ->
-    {Idle, Left} = weir_pool_overflow:idle(Overflow, Slots),
-    State#state{overflow = Idle, slots = Left};
-shrink_overflow(State) ->
-    State.
-
-poll(#state{holders = Holders, slots = Slots, last_poll = Last, claimed = Before} = State) ->
+poll(#state{pool = Pool, last_poll = Last, claimed = Before} = State) ->
     Now = now_ms(),
-    ok = weir_pool_terms:count(weir_pool_slots:pool(Slots), ?CLAIMED_MS, Before * (Now - Last)),
-    {Claimed, NewHolders, Polled} = weir_pool_abandon:poll(Holders, Slots),
-    State#state{holders = NewHolders, slots = Polled, last_poll = Now, claimed = Claimed}.
+    ok = weir_pool_terms:count(Pool, ?CLAIMED_MS, Before * (Now - Last)),
+    {Claimed, Polled} = weir_pool_abandon:poll(State),
+    Polled#state{last_poll = Now, claimed = Claimed}.
 
 tick_later(#state{is_ticking = true} = State) ->
     State;
@@ -442,14 +432,12 @@ tick_later(State) ->
     _ = erlang:send_after(?TICK_MS, self(), tick),
     State#state{is_ticking = true}.
 
-tick(#state{slots = Slots, callers = Callers, claimed = Claimed} = State) ->
-    #pool{signals = Signals} = Pool = weir_pool_slots:pool(Slots),
-    {Calls, NewCallers} = weir_pool_call:poll(Pool, Callers),
-    Ticked = State#state{callers = NewCallers},
-    case Claimed + Calls =:= 0 andalso atomics:compare_exchange(Signals, ?SIGNAL_MODE, ?NOBODY_WAITS, ?UNWATCHED) of
-        %% It was already, and nobody has used the pool since.
-        ?UNWATCHED -> Ticked;
-        _ -> tick_later(Ticked)
+tick(#state{pool = Pool, callers = Callers, claimed = Claimed} = State) ->
+    {Calls, Polled} = weir_pool_callers:poll(Pool, Callers),
+    Ticked = State#state{callers = Polled},
+    case Claimed + Calls =:= 0 andalso weir_pool_signals:unwatch(Pool) of
+        true -> Ticked;
+        false -> tick_later(Ticked)
     end.
 
 %% ---------------------------------------------------------------- end
@@ -458,38 +446,39 @@ tick(#state{slots = Slots, callers = Callers, claimed = Claimed} = State) ->
 -spec terminate(term(), #state{} | taken) -> ok.
 terminate(_Reason, taken) ->
     ok;
-terminate(_Reason, #state{name = Name, conf = Conf, slots = Slots} = State) ->
+terminate(_Reason, #state{conf = Conf, pool = Pool, sups = Sups} = State) ->
     ok = close(State),
-    #pool{base = Base, queue = Queue} = Pool = weir_pool_slots:pool(Slots),
-    %% So that whoever holds a claim is told that it is over.
-    lists:foreach(fun({Slot, _}) -> weir_pool_word:vacate(Pool, Slot) end, weir_pool_slots:filled(Slots)),
-    ok = stop_sups([Sup || {Sup, _} <- weir_pool_slots:sups(Slots)], Conf),
-    %% Of workers, not of those who connected themselves: one that has outlived its supervisor, which somebody has
-    %% killed.
-    _ = [exit(Worker, kill) || Conf#conf.worker =/= none, {_, Worker} <- weir_pool_slots:filled(Slots)],
+    #pool{name = Name, base = Base, queue = Queue} = Pool,
+    %% The holders of claims find that their claims have ended.
+    lists:foreach(fun({Slot, _}) -> weir_pool_word:vacate(Pool, Slot) end, weir_pool_slots:filled(State)),
+    ok = stop_sups(maps:keys(Sups), Conf),
+    lists:foreach(fun(Sup) -> weir_pool_registry:remove_sup(Name, Sup) end, maps:keys(Sups)),
+    %% A worker lives on if another process has killed its supervisor and the worker has no link to it. Processes that
+    %% connected themselves go on.
+    _ = [exit(Worker, kill) || Conf#conf.worker =/= none, {_, Worker} <- weir_pool_slots:filled(State)],
     true = exit(Queue, shutdown),
     try
         weir_pool_registry:unregister(Name, Base)
     catch
-        %% The application is stopping, and the registry is gone.
+        %% The application is stopping, and the registry has ended.
         exit:_ -> weir_pool_registry:erase([Base])
     end.
 
-%% Picks and claims say that there is no pool, and so does the queue to those who wait.
-close(#state{name = Name, slots = Slots}) ->
-    #pool{queue = Queue} = weir_pool_slots:pool(Slots),
+%% Closes the pool: picks and claims return `no_pool', and so does the queue to all requests.
+close(#state{pool = #pool{name = Name, queue = Queue}}) ->
     ok = weir_pool_terms:close(Name),
     weir_pool_queue:closed(Queue).
 
-%% All at the same time, so that a pool takes as long to stop as its slowest worker. Whatever else comes meanwhile is
-%% dropped: it would be searched for every message.
+%% Stops all supervisors at the same time, so a pool needs as long as its slowest worker. Drops all other messages,
+%% which a selective receive would search again and again.
 stop_sups(Sups, #conf{shutdown = Shutdown}) ->
     lists:foreach(fun(Sup) -> exit(Sup, shutdown) end, Sups),
-    await_exits(maps:from_keys(Sups, stopping), deadline(Shutdown)).
-
-deadline(infinity) -> infinity;
-deadline(brutal_kill) -> now_ms() + ?GRACE_MS;
-deadline(Shutdown) -> now_ms() + Shutdown + ?GRACE_MS.
+    Deadline =
+        case Shutdown of
+            infinity -> infinity;
+            _ -> now_ms() + grace(Shutdown)
+        end,
+    await_exits(maps:from_keys(Sups, stopping), Deadline).
 
 await_exits(Sups, _Deadline) when map_size(Sups) =:= 0 ->
     ok;

@@ -1,19 +1,22 @@
-%% @doc Processes that connect themselves: their names, and which slots those have.
+%% @doc Processes that connect themselves: their names, and the slots of the names.
 %%
-%% Not a process: the manager holds the names and calls handle/4. Who is connected is for weir_pool_slots. One rule
-%% keeps their claims exclusive: a slot that a process has left while it was claimed belongs to that claim, and whoever
-%% connects there waits until it has ended.
+%% Not a process: the manager calls handle/3 with its state. weir_pool_slots knows which process is connected in a slot.
+%% One rule keeps claims exclusive: while a slot is claimed whose process has disconnected itself, it belongs to that
+%% claim, and a process that connects there waits until the claim has ended.
 %%
-%% Which slot a new name gets: packed from the beginning, or with the strategies that choose slots at random, as far
-%% from the others as can be: then the share of a vacant slot, which goes to others, is spread. The rule is
-%% gproc_pool's: the middle of the longest row of vacant slots, the row that goes over the end counting as one, and
-%% being preferred among equals.
+%% A new name gets the first vacant slot. With the strategies `random' and `hash' it gets the slot that is farthest from
+%% the filled slots, so the keys and picks of a vacant slot are spread: the middle of the longest row of vacant slots,
+%% where the last slot and the first are neighbors. Among rows of equal length that row is preferred, then the first.
+%% gproc_pool has the same rule.
 %% @private
 -module(weir_pool_members).
 
--export([call/2, handle/4, place/3]).
+-export([handle/3, place/3]).
+
+-export_type([names/0, request/0]).
 
 -include("weir_pool.hrl").
+-include("weir_pool_state.hrl").
 
 -type names() :: #{WorkerName :: term() => weir_pool:slot()}.
 
@@ -24,95 +27,69 @@
     | added_workers
     | {connect | disconnect | dead, WorkerName :: term(), pid()}.
 
--type slots() :: weir_pool_slots:slots().
+%% @doc Handles a request, and answers it, at once or later.
+-spec handle(request(), gen_server:from(), #state{}) -> #state{}.
+handle(Request, From, #state{conf = #conf{worker = none}} = State) -> request(Request, From, State);
+handle(_Request, From, State) -> reply(From, {error, has_workers}, State).
 
-%% @doc Asks the manager of a pool, and again if it says so. If it says that somebody is connected, the calling process
-%% looks whether that one is alive, which may take as long as it needs to die; the manager waits for nobody.
--spec call(weir_pool:name(), request()) -> term().
-call(Pool, Request) ->
-    case weir_pool_manager:call(Pool, {member, Request}) of
-        {error, {connected, Pid}} = Connected ->
-            case is_process_alive(Pid) of
-                true ->
-                    Connected;
-                false ->
-                    _ = weir_pool_manager:call(Pool, {member, {dead, element(2, Request), Pid}}),
-                    call(Pool, Request)
-            end;
-        {error, again} ->
-            call(Pool, Request);
-        Reply ->
-            Reply
-    end.
-
-%% @doc Does what is asked for, and answers, at once or later.
--spec handle(request(), gen_server:from(), names(), slots()) -> {names(), slots()}.
-handle(Request, From, Names, Slots) ->
-    case weir_pool_slots:conf(Slots) of
-        #conf{worker = none} = Conf -> request(Request, From, {Names, Slots}, Conf);
-        #conf{} -> reply(From, {error, has_workers}, {Names, Slots})
-    end.
-
-request({add_worker, Name}, From, {Names, Slots} = Now, #conf{strategy = Strategy, auto_size = AutoSize}) ->
-    Size = weir_pool_slots:pool_size(Slots),
+request({add_worker, Name}, From, #state{conf = Conf, pool = #pool{size = Size}, names = Names} = State) ->
+    #conf{strategy = Strategy, auto_size = AutoSize} = Conf,
     case is_map_key(Name, Names) orelse place(Strategy, maps:values(Names), Size) of
-        true -> reply(From, {error, already_added}, Now);
-        {ok, Slot} -> added(Name, Slot, From, Now);
-        full when AutoSize, Size < ?MAX_SIZE -> added(Name, Size + 1, From, grown(Size + 1, Now));
-        full -> reply(From, {error, pool_full}, Now)
+        true -> reply(From, {error, already_added}, State);
+        {ok, Slot} -> added(Name, Slot, From, State);
+        full when AutoSize, Size < ?MAX_SIZE -> added(Name, Size + 1, From, weir_pool_change:publish(Size + 1, State));
+        full -> reply(From, {error, pool_full}, State)
     end;
-request({add_worker, Name, Slot}, From, {Names, Slots} = Now, #conf{auto_size = AutoSize}) ->
-    Size = weir_pool_slots:pool_size(Slots),
+request({add_worker, Name, Slot}, From, #state{conf = Conf, pool = #pool{size = Size}, names = Names} = State) ->
     case is_map_key(Name, Names) orelse lists:member(Slot, maps:values(Names)) of
-        true when is_map_key(Name, Names) -> reply(From, {error, already_added}, Now);
-        true -> reply(From, {error, slot_taken}, Now);
-        false when Slot =< Size -> added(Name, Slot, From, Now);
-        false when AutoSize -> added(Name, Slot, From, grown(Slot, Now));
-        false -> reply(From, {error, out_of_range}, Now)
+        true when is_map_key(Name, Names) -> reply(From, {error, already_added}, State);
+        true -> reply(From, {error, slot_taken}, State);
+        false when Slot =< Size -> added(Name, Slot, From, State);
+        false when Conf#conf.auto_size -> added(Name, Slot, From, weir_pool_change:publish(Slot, State));
+        false -> reply(From, {error, out_of_range}, State)
     end;
-request({remove_worker, Name}, From, {Names, Slots} = Now, _Conf) ->
-    case lookup(Name, Names, Slots) of
-        {_Slot, undefined} -> reply(From, ok, {maps:remove(Name, Names), Slots});
-        {_Slot, Pid} -> reply(From, {error, {connected, Pid}}, Now);
-        unknown -> reply(From, {error, unknown_worker}, Now)
+request({remove_worker, Name}, From, #state{names = Names} = State) ->
+    case lookup(Name, State) of
+        {_Slot, undefined} -> reply(From, ok, State#state{names = maps:remove(Name, Names)});
+        {_Slot, Pid} -> reply(From, {error, {connected, Pid}}, State);
+        unknown -> reply(From, {error, unknown_worker}, State)
     end;
-request(added_workers, From, {Names, _} = Now, _Conf) ->
+request(added_workers, From, #state{names = Names} = State) ->
     InOrder = [{Name, Slot} || {Slot, Name} <- lists:sort([{Slot, Name} || {Name, Slot} <- maps:to_list(Names)])],
-    reply(From, {ok, InOrder}, Now);
-request({connect, Name, Pid}, From, {Names, Slots} = Now, _Conf) ->
-    case lookup(Name, Names, Slots) of
-        {Slot, undefined} -> {Names, weir_pool_slots:connect(Slot, Pid, From, Slots)};
-        {_Slot, Other} -> reply(From, {error, {connected, Other}}, Now);
-        unknown -> reply(From, {error, unknown_worker}, Now)
+    reply(From, {ok, InOrder}, State);
+request({connect, Name, Pid}, From, State) ->
+    case lookup(Name, State) of
+        {Slot, undefined} -> weir_pool_slots:connect(Slot, Pid, From, State);
+        {_Slot, Other} -> reply(From, {error, {connected, Other}}, State);
+        unknown -> reply(From, {error, unknown_worker}, State)
     end;
-request({disconnect, Name, Pid}, From, {Names, Slots} = Now, _Conf) ->
-    case lookup(Name, Names, Slots) of
-        {Slot, Pid} -> reply(From, ok, {Names, weir_pool_slots:disconnect(Slot, Slots)});
-        {_Slot, _Other} -> reply(From, {error, not_connected}, Now);
-        unknown -> reply(From, {error, unknown_worker}, Now)
+request({disconnect, Name, Pid}, From, State) ->
+    case lookup(Name, State) of
+        {Slot, Pid} -> reply(From, ok, weir_pool_slots:disconnect(Slot, State));
+        {_Slot, _Other} -> reply(From, {error, not_connected}, State);
+        unknown -> reply(From, {error, unknown_worker}, State)
     end;
-request({dead, Name, Pid}, From, {Names, Slots} = Now, _Conf) ->
-    case lookup(Name, Names, Slots) of
-        {Slot, Pid} -> reply(From, ok, {Names, weir_pool_slots:dead(Slot, Pid, Slots)});
-        _ -> reply(From, ok, Now)
+request({dead, Name, Pid}, From, State) ->
+    case lookup(Name, State) of
+        {Slot, Pid} -> reply(From, ok, weir_pool_slots:dead(Slot, Pid, State));
+        _ -> reply(From, ok, State)
     end.
 
-reply(From, Reply, Now) ->
+reply(From, Reply, State) ->
     gen_server:reply(From, Reply),
-    Now.
+    State.
 
-grown(Size, {Names, Slots}) -> {Names, weir_pool_change:publish(Size, Slots)}.
+added(Name, Slot, From, #state{names = Names} = State) ->
+    reply(From, {ok, Slot}, State#state{names = Names#{Name => Slot}}).
 
-added(Name, Slot, From, {Names, Slots}) -> reply(From, {ok, Slot}, {Names#{Name => Slot}, Slots}).
-
-%% The slot of a name, and who is connected, as far as is known here.
-lookup(Name, Names, Slots) ->
+%% Returns the slot of a name, and the process that is connected there, as far as the manager knows.
+lookup(Name, #state{names = Names} = State) ->
     case Names of
-        #{Name := Slot} -> {Slot, weir_pool_slots:member(Slot, Slots)};
+        #{Name := Slot} -> {Slot, weir_pool_slots:member(Slot, State)};
         #{} -> unknown
     end.
 
-%% @doc The slot for a new name, given the slots that have one.
+%% @doc Returns the slot for a new name, given the slots that have names.
 -spec place(weir_pool:strategy(), Taken :: [weir_pool:slot()], Size :: 0 | weir_pool:size()) ->
     {ok, weir_pool:slot()} | full.
 place(_Strategy, Taken, Size) when length(Taken) >= Size -> full;
@@ -129,7 +106,7 @@ sparse([First | _] = Taken, Size) ->
     {Gap, Before} = longest(Taken, AroundTheEnd),
     (Before + Gap div 2) rem Size + 1.
 
-%% The gap between a slot and the next.
+%% Returns the longest gap between neighbors, or the given one.
 longest([Slot | [Next | _] = More], {Gap, _} = Longest) ->
     case Next - Slot - 1 of
         Longer when Longer > Gap -> longest(More, {Longer, Slot});

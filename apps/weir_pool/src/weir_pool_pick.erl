@@ -254,7 +254,7 @@ least_loaded(Form, Slot, Left, Probes, Least, #pool{size = Size} = Pool) ->
         undefined ->
             least_loaded(Form, Next, Left - 1, Probes, Least, Pool);
         Pid ->
-            case weir_pool_call:calls(Pool, Slot) of
+            case weir_pool_calls:calls(Pool, Slot) of
                 Calls when Calls =< 0 -> found(Form, Slot, Pid);
                 Calls -> least_loaded(Form, Next, Left - 1, Probes - 1, less({Calls, Slot, Pid}, Least), Pool)
             end

@@ -11,20 +11,6 @@
 %%
 %% This process waits for nobody: of those who wait it learns by monitors that they are dead.
 %%
-%% == Words of the signals ==
-%%
-%% <ul>
-%% <li>MODE. Written here, but for the step between the two values that mean that nobody waits: claimers take it from
-%%   UNWATCHED to NOBODY_WAITS, and tell the manager, who takes it back when nothing has been claimed for a while
-%%   (weir_pool_manager).</li>
-%% <li>WAITING, OLDEST (monotonic milliseconds of the oldest request, 0: none), LONGEST: written here only.</li>
-%% <li>WAKE: 0, the number of a slot that was freed, or SEVERAL. Whoever changes it from 0 sends the message `wake';
-%%   this process sets it to 0 before it looks. So there is at most one such message for each time that it looks,
-%%   however many slots are freed; and it looks at one slot when it was only one.</li>
-%% <li>GROW, IDLE: set by claimers who could do with more workers, or have freed one for overflow, and who then tell the
-%%   manager, unless it was set; taken down by the manager before it looks.</li>
-%% </ul>
-%%
 %% == No wake-up is lost ==
 %%
 %% A releaser first frees the slot and then reads the mode; for the first who waits, this process first sets the mode
@@ -59,7 +45,7 @@
 -behaviour(gen_server).
 
 -export([start_link/3]).
--export([ask/4, cancel/2, wake/1, wake/2, closed/1, overload/4]).
+-export([ask/4, cancel/2, closed/1, overload/4]).
 -export([init/1, handle_call/3, handle_cast/2, handle_info/2, code_change/3, format_status/1]).
 
 -export_type([answer/0, key/0]).
@@ -77,10 +63,6 @@
 
 %% How many ticks whoever is granted a slot has to take it over.
 -define(TICKS_TO_TAKE_OVER, 5).
-
-%% Values of WAKE that are no slot.
--define(ASLEEP, 0).
--define(SEVERAL, -1).
 
 %% CoDel, while it is dropping, drops whoever has waited for this many times the target.
 -define(CODEL_LIMIT, 2).
@@ -149,29 +131,6 @@ cancel(Queue, Key) -> gen_server:cast(Queue, {cancel, Key}).
 -spec closed(pid()) -> ok.
 closed(Queue) -> gen_server:cast(Queue, closed).
 
-%% @doc A slot, or several, may have become free. Cost: 28 ns when nobody waits.
--spec wake(#pool{}) -> ok.
-wake(#pool{signals = Signals} = Pool) ->
-    case atomics:get(Signals, ?SIGNAL_MODE) of
-        Mode when Mode =< ?NOBODY_WAITS -> ok;
-        _ -> wake_for_several(Pool)
-    end.
-
-%% @doc A slot was freed while somebody was waiting.
--spec wake(#pool{}, weir_pool:slot()) -> ok.
-wake(#pool{signals = Signals, queue = Queue} = Pool, Slot) ->
-    case atomics:compare_exchange(Signals, ?SIGNAL_WAKE, ?ASLEEP, Slot) of
-        ok -> gen_server:cast(Queue, wake);
-        ?SEVERAL -> ok;
-        _Another -> wake_for_several(Pool)
-    end.
-
-wake_for_several(#pool{signals = Signals, queue = Queue}) ->
-    case atomics:exchange(Signals, ?SIGNAL_WAKE, ?SEVERAL) of
-        ?ASLEEP -> gen_server:cast(Queue, wake);
-        _ -> ok
-    end.
-
 %% @doc What those are told who are turned away.
 -spec overload(#pool{}, queue_full | codel, Waiting :: non_neg_integer(), Waited :: integer()) -> weir_pool:overload().
 overload(#pool{name = Name}, Reason, Waiting, Waited) ->
@@ -208,10 +167,10 @@ handle_cast({ask, Key, Base, Waiter}, State) ->
     end;
 handle_cast(wake, State) ->
     case refresh(State) of
-        {open, #state{pool = #pool{signals = Signals}} = Open} ->
-            case atomics:exchange(Signals, ?SIGNAL_WAKE, ?ASLEEP) of
-                ?ASLEEP -> {noreply, Open};
-                ?SEVERAL -> {noreply, settle(serve(Open))};
+        {open, #state{pool = Pool} = Open} ->
+            case weir_pool_signals:take_wake(Pool) of
+                none -> {noreply, Open};
+                several -> {noreply, settle(serve(Open))};
                 Slot -> {noreply, settle(serve_slot(Slot, Open))}
             end;
         {closed, Closed} ->
@@ -235,8 +194,8 @@ handle_cast(_Stray, State) ->
 -spec handle_info(term(), #state{}) -> {noreply, #state{}}.
 handle_info(tick, State) ->
     case refresh(State#state{is_ticking = false}) of
-        {open, #state{pool = #pool{signals = Signals}} = Open} ->
-            ok = atomics:put(Signals, ?SIGNAL_WAKE, ?ASLEEP),
+        {open, #state{pool = Pool} = Open} ->
+            _ = weir_pool_signals:take_wake(Pool),
             Served = settle(serve(taken_over(Open))),
             ok = press(Served),
             {noreply, Served};
@@ -353,7 +312,7 @@ if_empty(#state{waiters = Waiters, codel = Codel} = State) ->
 %% Tells the signals, and whoever reads it, how things are, and goes on ticking if needed.
 settle(#state{pool = undefined} = State) ->
     State;
-settle(#state{waiters = Waiters, pool = #pool{signals = Signals} = Pool, mode = Before} = State) ->
+settle(#state{waiters = Waiters, pool = Pool, mode = Before} = State) ->
     Waiting = gb_trees:size(Waiters),
     Oldest =
         case oldest(Waiters) of
@@ -361,21 +320,11 @@ settle(#state{waiters = Waiters, pool = #pool{signals = Signals} = Pool, mode = 
             {{AskedAt, _}, _} -> ms(AskedAt)
         end,
     Mode = mode(next(State), Waiting),
-    ok = put_changed(Signals, ?SIGNAL_WAITING, Waiting, State#state.waiting),
-    ok = put_changed(Signals, ?SIGNAL_OLDEST, Oldest, State#state.oldest),
-    case Mode of
-        Before ->
-            ok;
-        _ ->
-            case atomics:exchange(Signals, ?SIGNAL_MODE, Mode) of
-                ?UNWATCHED -> weir_pool_manager:tell(Pool, watch);
-                _ -> ok
-            end
-    end,
+    %% Each write takes the word's line from the processors of all claimers, so equal values are not written.
+    _ = Waiting =/= State#state.waiting andalso weir_pool_signals:set_waiting(Pool, Waiting),
+    _ = Oldest =/= State#state.oldest andalso weir_pool_signals:set_oldest(Pool, Oldest),
+    _ = Mode =/= Before andalso weir_pool_signals:set_mode(Pool, Mode),
     tick(State#state{mode = Mode, waiting = Waiting, oldest = Oldest}).
-
-put_changed(_Signals, _Word, Value, Value) -> ok;
-put_changed(Signals, Word, Value, _Was) -> atomics:put(Signals, Word, Value).
 
 mode(none, _Waiting) ->
     ?NOBODY_WAITS;
@@ -402,7 +351,7 @@ press(#state{waiting = 0}) ->
     ok;
 press(#state{pool = Pool, waiters = Waiters}) ->
     case is_impatient(oldest(Waiters), 0) of
-        true -> weir_pool_manager:tell(Pool, pressed);
+        true -> weir_pool_signals:notify(Pool, pressed);
         false -> ok
     end.
 
@@ -480,8 +429,8 @@ grant({AskedAt, _} = Key, #waiter{monitor = Monitor}, Slot, Word, Pid, Now, Stat
     Grant = #grant{slot = Slot, word = Word, monitor = Monitor},
     longest(ms(Now - AskedAt), State#state{grants = Grants#{Key => Grant}}).
 
-longest(Ms, #state{longest = Longest, pool = #pool{signals = Signals}} = State) when Ms > Longest ->
-    ok = atomics:put(Signals, ?SIGNAL_LONGEST, Ms),
+longest(Ms, #state{longest = Longest, pool = Pool} = State) when Ms > Longest ->
+    ok = weir_pool_signals:set_longest(Pool, Ms),
     State#state{longest = Ms};
 longest(_Ms, State) ->
     State.
@@ -505,7 +454,7 @@ taken_over(#state{grants = Grants, pool = Pool} = State) ->
 %% Wakes nobody: whoever calls this goes on to serve, or has nobody to serve.
 free(Slot, Word, #state{pool = Pool}) ->
     case weir_pool_word:release(Pool, Slot, Word) of
-        reserved -> weir_pool_manager:tell(Pool, {released, Slot});
+        reserved -> weir_pool_signals:notify(Pool, {released, Slot});
         _ -> ok
     end.
 

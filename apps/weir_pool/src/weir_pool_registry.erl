@@ -1,26 +1,31 @@
-%% @doc The names of pools: who holds one, and what is cleaned up when the holder is gone.
+%% @doc The names of pools, the supervisors of their workers, and the removal of what a pool leaves behind.
 %%
-%% Protocol. A pool's manager registers under the pool's name, and takes the name back when it ends. As long as it holds
-%% the name it is the only one that writes the pool's main term and what is in its row. Reading the table is free for
-%% all.
+%% Protocol. A pool's manager registers the pool's name, and unregisters it at its end. While it holds the name, the
+%% manager alone writes the pool's main term and the row of the name. Any process may read the tables.
 %%
-%% This process monitors the managers. When one has ended without taking its name back, its main term and its row are
-%% removed. Slot terms, and what killed callers have left, are erased in the background, whoever has ended how: erasing
-%% a term copies the node's table of persistent terms. One *eraser* at a time does that, of low priority, so that
-%% it takes turns with whoever has a term to write. It finds the slot terms of a pool by their keys, among all terms.
+%% The registry monitors the managers. If a manager ends without unregistering, the registry removes its main term and
+%% its row. A process of low priority, the *eraser*, erases the slot terms and the rows of killed callers in the
+%% background, because erasing a term copies the node's table of persistent terms. There is one eraser at a time. It
+%% finds the slot terms of a pool by their keys, among all terms. If it cannot be spawned, the registry tries again
+%% after 100 milliseconds.
 %%
-%% Nothing here depends on how another process is doing. Somebody who wants a name that is taken asks on its own whether
-%% the holder is dead, and then has the registry forget it, without waiting for the monitor to tell.
+%% The registry makes no call. A process that wants a name which is taken checks itself whether the holder lives, and
+%% if not, unregisters it without waiting for the monitor's message.
 %%
-%% Crashes. The table belongs to weir_pool_sup and outlives this process. The next one monitors every holder again,
-%% and a monitor of a dead process tells at once, so nothing is missed. What is still to be erased is in the table, too.
-%% Meanwhile pools work and are picked from; a request waits for the next registry.
+%% The table of supervisors has a row for each supervisor of a worker. The supervisor inserts its row, and the manager
+%% deletes it after the supervisor's end. If a manager is killed, its successor reads there which supervisors still have
+%% to stop their workers.
+%%
+%% Crashes. The tables belong to weir_pool_sup and outlive the registry. The next registry monitors every holder again;
+%% a monitor of a dead process fires at once, so no end is missed. The table of names also holds what is still to be
+%% erased. Meanwhile pools serve picks and claims, and a request waits for the next registry.
 %% @private
 -module(weir_pool_registry).
 -behaviour(gen_server).
 
--export([start_link/0, new_table/0]).
+-export([start_link/0, new_tables/0]).
 -export([register/2, start_error/2, unregister/2, erase/1]).
+-export([add_sup/2, remove_sup/2, sups/1]).
 -compile({no_auto_import, [erase/1, register/2]}).
 -export([lookup/1, names/0]).
 -export([init/1, handle_call/3, handle_cast/2, handle_info/2, terminate/2, code_change/3]).
@@ -30,11 +35,15 @@
 -include("weir_pool.hrl").
 
 -define(TABLE, weir_pool_names).
+-define(SUPS, weir_pool_sups).
 
-%% How long a request waits for the next registry: pauses, and milliseconds of each. The supervisor needs far less than
-%% one pause; after a second there will not be any.
+%% A request waits for the next registry for at most so many pauses of so many milliseconds. The supervisor restarts
+%% the registry within one pause, unless the node is at its limit.
 -define(PAUSES, 1000).
 -define(PAUSE, 1).
+
+%% Milliseconds before an eraser that could not be spawned is spawned again.
+-define(AGAIN_MS, 100).
 
 -type row() ::
     {
@@ -44,40 +53,44 @@
         Parent :: pid(),
         StartError :: none | {weir_pool:slot(), Reason :: term()}
     }.
-%% `Base' tells this pool from any other of the same name, before it or after it, and its slot keys from all others'.
-%% `Parent' is who started it: its supervisor, most of the time.
+%% `Base' differs between pools of the same name, before and after this one, and is in the keys of the pool's slots.
+%% `Parent' is the process that started the manager, in general its supervisor.
 
 -define(START_ERROR, 5).
 
 -record(state, {
     %% Monitors of managers.
     monitors :: #{weir_pool:name() => {Base :: non_neg_integer(), reference()}},
-    %% Which pools' terms are being erased, and who is at it.
+    %% The pools whose terms are being erased, and the monitor of the eraser.
     eraser = none :: none | {Bases :: [non_neg_integer()], Monitor :: reference()}
 }).
 
-%% Beside the rows of pools the table has one for each pool whose terms are to be erased.
+%% Key of a row for a pool whose terms are to be erased.
 -define(TO_ERASE(Base), {?MODULE, Base}).
 
 %% @doc Starts the registry.
 -spec start_link() -> {ok, pid()} | ignore | {error, term()}.
 start_link() -> gen_server:start_link({local, ?MODULE}, ?MODULE, [], []).
 
-%% @doc Makes the names table; it belongs to the caller.
-%% One that has it already keeps it: an upgrade runs the init/1 of a supervisor again.
--spec new_table() -> ok.
-new_table() ->
-    _ = ets:info(?TABLE, owner) =:= self() orelse ets:new(?TABLE, [named_table, public, set, {read_concurrency, true}]),
+%% @doc Makes the tables of names and of supervisors, which belong to the calling process. If it has them already, keeps
+%% them: a release upgrade runs a supervisor's init/1 again.
+-spec new_tables() -> ok.
+new_tables() ->
+    ok = new_table(?TABLE, [named_table, public, set, {read_concurrency, true}]),
+    new_table(?SUPS, [named_table, public, ordered_set, {write_concurrency, true}]).
+
+new_table(Table, Options) ->
+    _ = ets:info(Table, owner) =:= self() orelse ets:new(Table, Options),
     ok.
 
-%% @doc Takes the name for the calling process, a pool's manager.
+%% @doc Registers the calling process, a pool's manager, under the pool's name.
 -spec register(weir_pool:name(), Parent :: pid()) -> {ok, Base :: non_neg_integer()} | {error, already_started}.
 register(Name, Parent) ->
     case request({register, Name, self(), Parent}) of
         {ok, Base} ->
             {ok, Base};
         {taken, Holder, Base} ->
-            %% In the manager that starts, not in the registry: one that is just dying is waited for.
+            %% A holder that is just dying is waited for here, in the manager, and not in the registry.
             case is_process_alive(Holder) of
                 true ->
                     {error, already_started};
@@ -87,13 +100,13 @@ register(Name, Parent) ->
             end
     end.
 
-%% @doc The pool's manager: the last start that failed.
+%% @doc Writes the last start that failed into the row of the pool.
 -spec start_error(weir_pool:name(), {weir_pool:slot(), Reason :: term()}) -> ok.
 start_error(Name, Error) ->
     _ = ets:update_element(?TABLE, Name, {?START_ERROR, Error}),
     ok.
 
-%% @doc Gives the name of this pool back: the main term and the row are gone when this returns.
+%% @doc Unregisters a pool. The main term and the row are removed when this returns.
 -spec unregister(weir_pool:name(), Base :: non_neg_integer()) -> ok.
 unregister(Name, Base) -> request({unregister, Name, Base}).
 
@@ -114,7 +127,36 @@ request(Request, Pauses) ->
             end
     end.
 
-%% @doc The row of a pool. Reads the table in the caller.
+%% @doc Adds the supervisor of a worker.
+-spec add_sup(weir_pool:name(), pid()) -> ok.
+add_sup(Name, Sup) ->
+    _ = on_sups(fun() -> ets:insert(?SUPS, {{Name, Sup}}) end, true),
+    ok.
+
+%% @doc Removes the supervisor of a worker.
+-spec remove_sup(weir_pool:name(), pid()) -> ok.
+remove_sup(Name, Sup) ->
+    _ = on_sups(fun() -> ets:delete(?SUPS, {Name, Sup}) end, true),
+    ok.
+
+%% @doc Returns the supervisors of a pool's workers. Cost: proportional to their number.
+-spec sups(weir_pool:name()) -> [pid()].
+sups(Name) -> on_sups(fun() -> sups(Name, ets:next(?SUPS, {Name, 0})) end, []).
+
+%% A pid is greater than 0 in the order of terms. Names such as 1 and 1.0 are equal there, and are no equal names.
+sups(Name, {Name, Sup} = Key) -> [Sup | sups(Name, ets:next(?SUPS, Key))];
+sups(Name, {Other, _} = Key) when Other == Name -> sups(Name, ets:next(?SUPS, Key));
+sups(_Name, _OtherOrEnd) -> [].
+
+%% The application may have stopped, and the table with it.
+on_sups(Fun, Otherwise) ->
+    try
+        Fun()
+    catch
+        error:badarg -> Otherwise
+    end.
+
+%% @doc Returns the row of a pool. Reads the table in the caller.
 -spec lookup(weir_pool:name()) -> {ok, row()} | {error, no_pool}.
 lookup(Name) ->
     try ets:lookup(?TABLE, Name) of
@@ -125,7 +167,7 @@ lookup(Name) ->
         error:badarg -> {error, no_pool}
     end.
 
-%% @doc All names that are taken, in no particular order. Reads the table in the caller.
+%% @doc Returns all names that are registered, in no particular order. Reads the table in the caller.
 -spec names() -> [weir_pool:name()].
 names() ->
     try
@@ -141,7 +183,7 @@ init([]) ->
     process_flag(trap_exit, true),
     {ok, erase_next(#state{monitors = ets:foldl(fun watch/2, #{}, ?TABLE)})}.
 
-%% The monitor's message names what it is about.
+%% Monitors a manager. The tag of the message names the pool.
 watch({?TO_ERASE(_Base)}, Monitors) ->
     Monitors;
 watch({Name, Manager, Base, _Parent, _StartError}, Monitors) ->
@@ -161,7 +203,7 @@ handle_call({register, Name, Manager, Parent}, _From, #state{monitors = Monitors
             Row = {Name, Manager, Base, Parent, none},
             true = ets:insert(?TABLE, Row),
             {reply, {ok, Base}, State#state{monitors = watch(Row, Monitors)}};
-        %% It asks again because the registry died before the answer.
+        %% The manager calls again because the registry died before the answer.
         {ok, {_, Manager, Base, _, _}} ->
             {reply, {ok, Base}, State};
         {ok, {_, Holder, Base, _, _}} ->
@@ -183,6 +225,8 @@ handle_info({{down, Name, Base}, _Monitor, process, _Manager, _Reason}, State) -
 handle_info({erased, Monitor, process, _Eraser, _Reason}, #state{eraser = {Bases, Monitor}} = State) ->
     lists:foreach(fun(Base) -> ets:delete(?TABLE, ?TO_ERASE(Base)) end, Bases),
     {noreply, erase_next(State#state{eraser = none})};
+handle_info(erase_next, State) ->
+    {noreply, erase_next(State)};
 handle_info(_Stray, State) ->
     {noreply, State}.
 
@@ -194,7 +238,7 @@ terminate(_Reason, #state{}) -> erase(to_erase()).
 -spec code_change(term(), #state{}, term()) -> {ok, #state{}}.
 code_change(_OldVsn, State, _Extra) -> {ok, State}.
 
-%% A namesake that has followed has another base, and is left alone.
+%% Removes what a pool has left, unless a pool of the same name with another base has followed.
 clean_up(Name, Base, #state{monitors = Monitors} = State) ->
     case lookup(Name) of
         {ok, {_, _Manager, Base, _Parent, _StartError}} ->
@@ -213,30 +257,41 @@ clean_up(Name, Base, #state{monitors = Monitors} = State) ->
 erase_next(#state{eraser = none} = State) ->
     case to_erase() of
         [] -> State;
-        Bases -> State#state{eraser = {Bases, eraser(Bases)}}
+        Bases ->
+            try eraser(Bases) of
+                Monitor -> State#state{eraser = {Bases, Monitor}}
+            catch
+                error:system_limit ->
+                    _ = erlang:send_after(?AGAIN_MS, self(), erase_next),
+                    State
+            end
     end;
 erase_next(State) ->
     State.
 
 to_erase() -> ets:select(?TABLE, [{{?TO_ERASE('$1')}, [], ['$1']}]).
 
-%% @doc Has a process erase what pools have left, without the registry.
+%% @doc Erases what pools have left, without the registry: by an eraser, or in the calling process if none can be
+%% spawned.
 -spec erase(Bases :: [non_neg_integer()]) -> ok.
 erase(Bases) ->
-    _ = eraser(Bases),
-    ok.
+    try eraser(Bases) of
+        _Monitor -> ok
+    catch
+        error:system_limit -> erase_all(Bases)
+    end.
 
-%% It goes on when the application is stopped. Whoever has the application's group leader is killed then, also before
-%% its first turn, so it is born with another one.
+%% The eraser goes on when the application is stopped. A process with the application's group leader would be killed
+%% then, even before it is scheduled, so it is spawned with another group leader.
 eraser(Bases) ->
     Own = group_leader(),
     true = group_leader(whereis(init), self()),
-    {_, Monitor} = spawn_opt(
-        fun() ->
-            lists:foreach(fun weir_pool_call:forget/1, Bases),
-            weir_pool_terms:erase_slots(Bases)
-        end,
-        [{priority, low}, {monitor, [{tag, erased}]}]
-    ),
-    true = group_leader(Own, self()),
-    Monitor.
+    try spawn_opt(fun() -> erase_all(Bases) end, [{priority, low}, {monitor, [{tag, erased}]}]) of
+        {_, Monitor} -> Monitor
+    after
+        true = group_leader(Own, self())
+    end.
+
+erase_all(Bases) ->
+    lists:foreach(fun weir_pool_calls:forget/1, Bases),
+    weir_pool_terms:erase_slots(Bases).

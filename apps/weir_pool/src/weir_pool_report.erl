@@ -1,24 +1,36 @@
-%% @doc What a pool tells the logger: a worker that died, one that was replaced, starts that fail.
+%% @doc The reports that a pool sends to the logger: a dead worker, a replaced worker, starts that fail.
 %%
 %% Reports are maps under the key `weir_pool', without a domain, so the default handler shows them. A logger may be
-%% stuck; nothing here is called by a process that serves many, except through {@link later/2}.
+%% stuck: the supervisor of one worker calls log/2, and the manager, which serves the whole pool, only later/2.
 %% @private
 -module(weir_pool_report).
 
 -export([log/2, later/2]).
 -export([format/1]).
 
-%% @doc Logs a report: of a worker that has died, and not because it was told to; of one that was replaced, or
-%% disconnected, because a claim or a check left it busy or broken, with the claimer, if there was one; or of a start
-%% that failed, the so manieth in a row.
+-define(AGAIN_MS, 100).
+
+%% @doc Logs a report:
+%% <ul>
+%% <li>`worker_down': a worker died although it was not stopped.</li>
+%% <li>`worker_replaced': the pool killed a worker, or disconnected it, because a claim or a check left it busy or
+%%   broken. The key `claimer' is the holder of the claim, if there was one.</li>
+%% <li>`start_failed': a worker could not be started. The key `in_a_row' counts failures since the last success.</li>
+%% </ul>
 -spec log(logger:level(), #{weir_pool := worker_down | worker_replaced | start_failed, atom() => term()}) -> ok.
 log(Level, Report) -> logger:log(Level, Report, #{report_cb => fun ?MODULE:format/1}).
 
-%% @doc Has a report made by a process of its own.
+%% @doc Logs a report by a process of its own. If the node can have no other process, the calling process receives
+%% `{report_later, Level, Report}' after 100 milliseconds, and is to call this function again.
 -spec later(logger:level(), map()) -> ok.
 later(Level, Report) ->
-    _ = spawn(?MODULE, log, [Level, Report]),
-    ok.
+    try spawn(?MODULE, log, [Level, Report]) of
+        _Pid -> ok
+    catch
+        error:system_limit ->
+            _ = erlang:send_after(?AGAIN_MS, self(), {report_later, Level, Report}),
+            ok
+    end.
 
 %% @private
 -spec format(map()) -> {io:format(), [term()]}.
@@ -29,16 +41,16 @@ format(#{weir_pool := start_failed, pool := Name, slot := Slot, reason := Reason
         Name, Slot, InARow, Reason
     ]};
 format(#{weir_pool := worker_replaced, pool := Name, slot := Slot, worker := Worker, why := Why} = Report) ->
-    {"Pool ~tp: the worker ~p in slot ~b was given up: ~ts~ts", [
+    {"Pool ~tp: the worker ~p in slot ~b was replaced: ~ts~ts", [
         Name, Worker, Slot, why(Why), claimer(maps:get(claimer, Report, undefined))
     ]}.
 
 why(dead) -> "its claimer died";
-why(killed) -> "its claimer was killed";
-why(overdue) -> "the work did not end in time";
-why(timeout) -> "a call of it by its claimer timed out";
+why(killed) -> "the process that ran the claimer's fun was killed";
+why(overdue) -> "the work of its claimer did not end in time";
+why(timeout) -> "a call of the worker by its claimer timed out";
 why(failed) -> "its claimer gave it back as failed";
-why(untold) -> "its claimer gave it up and could not say why";
+why(untold) -> "its claimer was killed while it gave the worker up";
 why(check) -> "it failed its health check".
 
 claimer(undefined) -> "";

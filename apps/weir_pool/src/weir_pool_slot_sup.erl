@@ -1,37 +1,42 @@
-%% @doc Supervisor of one slot's worker: it starts the worker, starts it again, and stops it. All restarts of a pool are
-%% made here.
+%% @doc Supervisor of one slot's worker: starts, restarts and stops the worker.
 %%
-%% A slot has a supervisor of its own so that a worker that is slow to start or to stop keeps no other one waiting, and
-%% so that a new worker can come up beside the old one that it is to replace. An OTP supervisor would make its starter
-%% wait for the worker, and could not pause between restarts.
+%% Each slot has a supervisor of its own. A worker that starts or stops slowly delays no other worker then, and a new
+%% worker can start while the old worker of the slot still serves. An OTP supervisor makes its starter wait for the
+%% worker, and cannot pause between restarts.
 %%
-%% Protocol. The manager spawns it and is its parent. It calls the worker's start function, and tells the manager
-%%
-%% ```
-%% {started, Slot, self(), Worker, IsRestart}    there is a worker
-%% {start_failed, Slot, self(), Reason}          there is none; if `keep' is true, it is tried again after a pause
-%% '''
-%%
-%% and the manager tells it
+%% Protocol. The manager spawns the supervisor and is its parent. The supervisor calls the worker's start function, and
+%% casts to the manager
 %%
 %% ```
-%% {keep, Boolean}             from now on, whether a worker that dies is followed by another
-%% {renew, Worker, Report}     that worker is likely to be busy or broken: kill it, start another (if `keep')
-%% retire                      let the worker handle what was sent to it, for as long as `shutdown' says, and stop it
+%% {started, Slot, self(), Worker, IsRestart}    the worker runs
+%% {start_failed, Slot, self(), Reason}          no worker runs; with `keep' the supervisor tries again after a pause
 %% '''
 %%
-%% It ends when there is nothing left to supervise, which the manager sees by the link: with `normal', or
-%% `{shutdown, WorkersReason | start_failed}' where it would go on if `keep' were set; and with `shutdown' when the
-%% manager asks for that, stopping the worker first. A message about a worker that it has no more is void. When it is
-%% killed the link takes the worker with it, and the manager kills one that the link does not.
+%% The manager casts to the supervisor
 %%
-%% Restarts. With `start => sync' at once, except that a start that fails is tried again after a millisecond; the
-%% manager counts them, and gives the pool up when there are too many. With `async' after a pause that doubles with each
-%% start that does not last for longer than the longest pause, shortened by a random part so that slots that lost their
-%% workers together do not come back together; the first time at once.
+%% ```
+%% {keep, Boolean}             whether the supervisor starts another worker when this one dies
+%% {renew, Worker, Report}     Worker is likely to be busy or broken: kill it, and start another if `keep' is set
+%% retire                      let the worker handle what was sent to it, for `shutdown' at most, then stop it
+%% '''
 %%
-%% It also reports the death of its worker, and why one was replaced: a logger that is stuck keeps only one slot
-%% waiting.
+%% The supervisor ends when it has no worker and starts none, and the manager sees that by the link. The reason is
+%% `normal', or `{shutdown, WorkersReason | start_failed}' where the supervisor would go on with `keep', or `shutdown'
+%% when the manager asked for it; then the supervisor stops the worker first. A cast about an earlier worker is ignored.
+%% If the supervisor is killed, the link ends the worker, and the manager kills a worker that the link does not end.
+%%
+%% The supervisor monitors its worker: a worker that has removed its link is supervised as well.
+%%
+%% Restarts. With `start => sync' a dead worker is restarted at once, and a failed start is tried again after a
+%% millisecond; the manager counts both. With `async' the pause doubles with each start, up to the longest pause, and a
+%% worker that lasts for longer than that resets it. A random part shortens each pause, so that slots that lost their
+%% workers together do not restart together. A start that fails because the node can have no other process or port is
+%% tried again after 100 milliseconds, and the manager does not count it.
+%%
+%% Succession. If the manager is killed, this process stops its worker and ends. The next manager of the pool starts no
+%% worker before that, because a worker may have a registered name. It finds this process in the table of supervisors.
+%%
+%% The supervisor logs the death and the replacement of its worker itself, so a stuck logger delays one slot only.
 %% @private
 -module(weir_pool_slot_sup).
 -behaviour(gen_server).
@@ -43,12 +48,15 @@
 
 -include("weir_pool.hrl").
 
-%% Doubling more often than this would only make a large number that is then cut.
+%% With more doublings the product is cut to the longest pause in any case.
 -define(MAX_DOUBLINGS, 32).
 
+%% Pause before a start that failed at a limit of the node, milliseconds.
+-define(LIMIT_MS, 100).
+
 -type keep() :: boolean() | if_started.
-%% `if_started': `true' from the first worker on. A first start that fails is not tried again, however long it takes the
-%% manager to hear of it.
+%% `if_started': `true' from the first worker on. If the first start fails, it is not tried again, however late the
+%% manager hears of it.
 
 -record(state, {
     name :: weir_pool:name(),
@@ -57,37 +65,40 @@
     manager :: pid(),
     keep :: keep(),
     worker :: pid() | undefined,
-    %% Why the worker has been killed, to be followed by another when it is dead.
+    monitor :: reference() | undefined,
+    %% The report of the replacement, if the worker was killed to be replaced.
     renewing = no :: no | map(),
-    %% Whether there has been a worker: the next one is a restart, unless the last was replaced on purpose.
+    %% The question whether the worker is idle, after which it is stopped.
+    retiring = no :: no | reference(),
+    %% Whether the next start is a restart: there was a worker, and it was not replaced on purpose.
     is_restart = false :: boolean(),
-    %% Starts in a row that did not lead to a worker that lasted, and when the last worker came or the last start
-    %% failed, monotonic milliseconds.
+    %% Starts in a row without a worker that lasted; monotonic milliseconds of the last start.
     attempts = 0 :: non_neg_integer(),
     since = 0 :: integer()
 }).
 
-%% @doc Manager: starts the supervisor of a slot. Returns at once; the supervisor starts the worker.
+%% @doc Starts the supervisor of a slot, from the manager. Returns at once; the supervisor starts the worker. Raises
+%% `system_limit' if the node can have no other process.
 -spec start_link(weir_pool:name(), weir_pool:slot(), #conf{}, keep()) -> pid().
 start_link(Name, Slot, Conf, Keep) ->
     proc_lib:spawn_link(?MODULE, init, [
         #state{name = Name, slot = Slot, conf = Conf, manager = self(), keep = Keep}
     ]).
 
-%% @doc Manager: whether a worker that dies is followed by another.
+%% @doc Sets whether the supervisor starts another worker when this one dies.
 -spec keep(pid(), boolean()) -> ok.
 keep(SlotSup, Keep) -> gen_server:cast(SlotSup, {keep, Keep}).
 
-%% @doc Manager: kills the worker and starts another. The report says why.
+%% @doc Kills the worker, logs the report, and starts another worker if `keep' is set.
 -spec renew(pid(), Worker :: pid(), Report :: map()) -> ok.
 renew(SlotSup, Worker, Report) -> gen_server:cast(SlotSup, {renew, Worker, Report}).
 
-%% @doc Manager: stops the worker when it has handled what was sent to it.
+%% @doc Stops the worker once it has handled what was sent to it, or after `shutdown' milliseconds.
 -spec retire(pid()) -> ok.
 retire(SlotSup) -> gen_server:cast(SlotSup, retire).
 
-%% @doc Milliseconds before the next attempt, after so many in a row that did not last. Of the first `Min', of later
-%% ones twice the last, at most `Max', each less a random part of up to a half. None at all when nothing has failed yet.
+%% @doc Returns the pause before the next attempt, in milliseconds: 0 after no failed attempt, `Min' after the first,
+%% then twice the pause before, at most `Max'; each less a random part of at most a half.
 -spec delay(Attempts :: non_neg_integer(), {MinMs :: pos_integer(), MaxMs :: pos_integer()}) ->
     DelayMs :: non_neg_integer().
 delay(0, _MinMax) ->
@@ -96,15 +107,22 @@ delay(Attempts, {Min, Max}) ->
     Full = min(Max, Min bsl min(Attempts - 1, ?MAX_DOUBLINGS)),
     Full + 1 - rand:uniform(Full div 2 + 1).
 
+
 %% @private
 -spec init(#state{}) -> no_return().
-init(State) ->
+init(#state{name = Name} = State) ->
     process_flag(trap_exit, true),
+    ok = weir_pool_registry:add_sup(Name, self()),
     gen_server:enter_loop(?MODULE, [], State, {continue, start}).
 
 %% @private
 -spec handle_continue(start, #state{}) -> {noreply, #state{}} | {stop, normal | {shutdown, term()}, #state{}}.
-handle_continue(start, State) -> start(State).
+handle_continue(start, #state{manager = Manager} = State) ->
+    %% If the manager died before this process was in the table, its successor does not know of this process.
+    case is_process_alive(Manager) of
+        true -> start(State);
+        false -> {stop, normal, State}
+    end.
 
 %% @private
 -spec handle_call(term(), gen_server:from(), #state{}) -> {reply, term(), #state{}}.
@@ -128,31 +146,34 @@ handle_cast({renew, Worker, Report}, #state{worker = Worker} = State) ->
     {noreply, State#state{renewing = Report}};
 handle_cast(retire, #state{worker = undefined} = State) ->
     {stop, normal, State};
+handle_cast(retire, #state{conf = #conf{shutdown = brutal_kill}} = State) ->
+    {stop, normal, State};
 handle_cast(retire, #state{worker = Worker, conf = #conf{shutdown = Shutdown}} = State) ->
-    _ = weir_pool_task:start(idle, {weir_pool_task, is_idle, [Worker, patience(Shutdown)]}),
-    {noreply, State#state{keep = false}};
-handle_cast(_Void, State) ->
+    Question = weir_pool_idle:ask(Worker, worker),
+    _ = is_integer(Shutdown) andalso erlang:send_after(Shutdown, self(), {retire, Question}),
+    {noreply, State#state{keep = false, retiring = Question}};
+handle_cast(_Ignored, State) ->
     {noreply, State}.
-
-patience(brutal_kill) -> 0;
-patience(Shutdown) -> Shutdown.
 
 %% @private
 -spec handle_info(term(), #state{}) -> {noreply, #state{}} | {stop, normal | {shutdown, term()}, #state{}}.
-handle_info({'EXIT', Worker, Reason}, #state{worker = Worker, renewing = no} = State) ->
+handle_info({'DOWN', Monitor, process, _Worker, Reason}, #state{monitor = Monitor, renewing = no} = State) ->
     ok = report_exit(Reason, State),
-    exited(Reason, State#state{worker = undefined, is_restart = true});
-handle_info({'EXIT', Worker, Reason}, #state{worker = Worker, renewing = Report} = State) ->
+    exited(Reason, State#state{worker = undefined, monitor = undefined, is_restart = true});
+handle_info({'DOWN', Monitor, process, _Worker, Reason}, #state{monitor = Monitor, renewing = Report} = State) ->
     ok = weir_pool_report:log(warning, Report),
+    Without = State#state{worker = undefined, monitor = undefined, renewing = no, is_restart = false},
     case State of
-        #state{keep = true} -> start(State#state{worker = undefined, renewing = no, is_restart = false});
-        #state{keep = false} -> {stop, {shutdown, Reason}, State#state{worker = undefined}}
+        #state{keep = true} -> start(Without);
+        #state{keep = false} -> {stop, {shutdown, Reason}, Without}
     end;
-handle_info({idle, _Monitor, process, _Task, _Exit}, State) ->
+handle_info({{idle, worker, Question}, _Answer}, #state{retiring = Question} = State) ->
+    {stop, normal, State};
+handle_info({retire, Question}, #state{retiring = Question} = State) ->
     {stop, normal, State};
 handle_info(start, #state{worker = undefined} = State) ->
     start(State);
-handle_info(_Stray, State) ->
+handle_info(_Ignored, State) ->
     {noreply, State}.
 
 %% @private
@@ -169,15 +190,17 @@ code_change(_OldVsn, State, _Extra) -> {ok, State}.
 start(#state{slot = Slot, manager = Manager, keep = Keep, is_restart = IsRestart} = State) ->
     case call(State) of
         {ok, Worker} ->
+            Monitor = erlang:monitor(process, Worker),
             ok = gen_server:cast(Manager, {started, Slot, self(), Worker, IsRestart}),
-            {noreply, State#state{worker = Worker, keep = Keep =/= false, since = now_ms()}};
+            {noreply, State#state{worker = Worker, monitor = Monitor, keep = Keep =/= false, since = now_ms()}};
         ignore ->
             {stop, normal, State};
         {error, Reason} ->
             ok = gen_server:cast(Manager, {start_failed, Slot, self(), Reason}),
-            case Keep of
-                true -> later(1, State#state{since = now_ms()});
-                _ -> {stop, {shutdown, start_failed}, State}
+            case {Keep, weir_pool_limit:is_limit(Reason)} of
+                {true, true} -> start_after(?LIMIT_MS, State);
+                {true, false} -> later(1, State#state{since = now_ms()});
+                {_, _} -> {stop, {shutdown, start_failed}, State}
             end
     end.
 
@@ -209,7 +232,7 @@ is_orderly(shutdown) -> true;
 is_orderly({shutdown, _}) -> true;
 is_orderly(_Crash) -> false.
 
-%% A worker that has lasted for longer than the longest pause has made up for what was before it.
+%% With `async', a worker that lasted for longer than the longest pause resets the pause.
 later(AtLeast, #state{conf = #conf{start = async, backoff = {_, Max} = Backoff}} = State) ->
     #state{attempts = Attempts, since = Since} = State,
     Failed =
@@ -237,7 +260,7 @@ report_exit(Reason, #state{name = Name, slot = Slot, worker = Worker, conf = #co
 
 %% ---------------------------------------------------------------- stops
 
-%% As a supervisor stops a child. The worker may have unlinked itself, so the monitor tells of its end.
+%% Stops a worker as a supervisor stops a child.
 stop(Worker, Shutdown) ->
     Monitor = monitor(process, Worker),
     {Reason, Patience} =

@@ -1,316 +1,284 @@
-%% @doc What a manager knows of its slots, and what it does with them.
+%% @doc The slots of a pool, as its manager knows and changes them.
 %%
-%% Not a process: the manager holds the value and calls these functions, so it is the only process in which they write.
+%% Not a process: the manager calls these functions with its state, so the manager is the only process in which they
+%% write.
 %%
-%% A slot's word is vacant whenever its term is being changed: it is filled in the order term, word, and emptied in the
-%% order word, term. A claim that sees a free word thus finds the pid that belongs to it; weir_pool_word says why that
-%% suffices.
+%% The word of a slot is vacant whenever its term changes. A slot is filled in the order term, word, and emptied in the
+%% order word, term. A claim that reads a free word therefore finds the pid that belongs to it; weir_pool_word says why
+%% that suffices.
 %%
-%% What waits for a slot to be nobody's is its `action'. It is carried out when the word is reserved or vacant and no
-%% task examines the worker; whoever makes the word so, or has examined it, sees to that by act/2. There is one at most:
-%% another takes its place, and whoever waits for the first is told.
+%% A slot has at most one *action*: what the manager does with the slot once no claim holds it. The manager performs it
+%% with act/2 when the word is reserved or vacant and no exam of the worker is under way. A new action replaces an older
+%% one, and the caller that waits for the older one gets an error.
 %%
-%% Every supervisor of a worker (weir_pool_slot_sup) has a role: it is that of a slot, a spare that is to take a slot
-%% over; or in no slot any more, and about to end: retired, or killed in the middle of a start. Messages of one that has
-%% another role than the message is for are void, and so are those of monitors that are not the slot's.
+%% Each supervisor of a worker (weir_pool_slot_sup) has one *role*:
+%% <ul>
+%% <li>a slot's number: it supervises the worker of this slot;</li>
+%% <li>`{spare, Slot}': its worker is to replace the worker of this slot;</li>
+%% <li>`retired': its worker has left its slot and is about to stop;</li>
+%% <li>`killed': the manager killed it while it started its worker.</li>
+%% </ul>
+%% Messages of a supervisor for another role are ignored, and so are those of a monitor that is not the slot's.
+%%
+%% If the node can have no other process, a supervisor cannot be spawned. The manager receives `{not_spawned, Role}'
+%% then.
 %% @private
 -module(weir_pool_slots).
 
--export([new/3, conf/1, pool/1, pool_size/1, set_pool/2]).
--export([start/3, role/2, ended/2, stop_start/2, retire_sup/2, sups/1]).
+-export([start/3, role/2, ended/2, stop_start/2, retire_sup/2, alive/1, leaving/1, member_stopped/2]).
 -export([fill/3, worker_down/3, clear_stale/1]).
--export([take_out/3, keep/2, act/2, released/2, renew/3, set_keep/3]).
--export([replace/4, spare_started/3, no_replace/3, is_replacing/2, replace_timeout/3]).
--export([reserve/2, examine/4, examined/5]).
--export([worker/2, sup/2, action/2, filled/1, in_use/1, leaving/1, missing/3]).
+-export([withdraw/3, keep/2, act/2, released/2, renew/3, set_keep/3]).
+-export([replace/4, spare_started/3, is_spare_missing/2, no_replace/3, is_replacing/2, replace_timeout/3]).
+-export([reserve/2, check/3, probe/4, examined/5, answered/3, probe_timeout/3]).
+-export([entries/3, worker/2, sup/2, action/2, filled/1, missing/3]).
 -export([connect/4, disconnect/2, member/2, dead/3]).
 
--export_type([slots/0, action/0, role/0]).
+-export_type([action/0, role/0, exam/0]).
 
 -include("weir_pool.hrl").
+-include("weir_pool_state.hrl").
 
 -type action() ::
     none
     | retire
     | swap
     | leave.
-%% What is done with a slot when it is nobody's: stop its worker for good; put the replacement in, and say so; leave it
-%% without the process that has disconnected itself.
+%% What the manager does with a slot once no claim holds it: it stops the worker for good (`retire'), puts the
+%% replacement into the slot (`swap'), or leaves the slot without the process that has disconnected itself (`leave').
 
 -type role() :: weir_pool:slot() | {spare, weir_pool:slot()} | retired | killed.
 
-%% Another worker that is to take the slot over, and who asked for it.
--record(replace, {
-    from :: gen_server:from(),
-    timer :: reference() | none,
-    spare :: pid(),
-    %% As soon as the spare supervisor has one.
-    worker :: pid() | undefined
-}).
-
--record(slot, {
-    %% None for processes that connected themselves.
-    sup :: pid() | undefined,
-    worker :: pid() | undefined,
-    monitor :: reference() | undefined,
-    %% Whether it ever was: filling it is then a restart.
-    filled = false :: boolean(),
-    %% The monitor of a task that examines the worker, while the word is reserved for that.
-    task = none :: none | reference(),
-    action = none :: action(),
-    replace = none :: none | #replace{},
-    %% A process that is to ask again when the claim of its predecessor has ended.
-    next = none :: none | {pid(), gen_server:from()}
-}).
-
--record(slots, {
-    name :: weir_pool:name(),
-    conf :: #conf{},
-    pool :: #pool{},
-    map = #{} :: #{weir_pool:slot() => #slot{}},
-    sups = #{} :: #{pid() => role()},
-    %% Those whose worker has died, and whose term still says so.
-    stale = [] :: [weir_pool:slot()]
-}).
-
--opaque slots() :: #slots{}.
-
-%% @doc No slots so far.
--spec new(weir_pool:name(), #conf{}, #pool{}) -> slots().
-new(Name, Conf, Pool) -> #slots{name = Name, conf = Conf, pool = Pool}.
-
-%% @doc The pool's options.
--spec conf(slots()) -> #conf{}.
-conf(#slots{conf = Conf}) -> Conf.
-
-%% @doc The pool's shape, as the manager has published it or is about to.
--spec pool(slots()) -> #pool{}.
-pool(#slots{pool = Pool}) -> Pool.
-
-%% @doc How many slots are picked from.
--spec pool_size(slots()) -> 0 | weir_pool:size().
-pool_size(#slots{pool = #pool{size = Size}}) -> Size.
-
-%% @doc Goes on with another shape.
--spec set_pool(#pool{}, slots()) -> slots().
-set_pool(Pool, Slots) -> Slots#slots{pool = Pool}.
+-type exam() ::
+    none
+    | {check, Monitor :: reference()}
+    | {probe, Question :: reference(), Timer :: reference(), Why :: map()}.
+%% A health check, or the question to the worker of an abandoned claim whether it is idle.
 
 %% ---------------------------------------------------------------- supervisors of workers
 
-%% @doc Gives a slot a supervisor, which starts a worker. Not for a slot that has one.
--spec start(weir_pool:slot(), weir_pool_slot_sup:keep(), slots()) -> slots().
-start(Slot, Keep, Slots) ->
-    {Sup, Started} = start_sup(Slot, Slot, Keep, Slots),
-    put_entry(Slot, (entry(Slot, Started))#slot{sup = Sup}, Started).
+%% @doc Gives a slot that has none a supervisor, which starts a worker.
+-spec start(weir_pool:slot(), weir_pool_slot_sup:keep(), #state{}) -> #state{}.
+start(Slot, Keep, State) ->
+    case start_sup(Slot, Slot, Keep, State) of
+        {undefined, _} -> State;
+        {Sup, Started} -> put_entry(Slot, (entry(Slot, Started))#slot{sup = Sup}, Started)
+    end.
 
-start_sup(Slot, Role, Keep, #slots{name = Name, conf = Conf, sups = Sups} = Slots) ->
-    Sup = weir_pool_slot_sup:start_link(Name, Slot, Conf, Keep),
-    {Sup, Slots#slots{sups = Sups#{Sup => Role}}}.
+start_sup(Slot, Role, Keep, #state{conf = Conf, pool = #pool{name = Name}, sups = Sups} = State) ->
+    try weir_pool_slot_sup:start_link(Name, Slot, Conf, Keep) of
+        Sup -> {Sup, State#state{sups = Sups#{Sup => Role}}}
+    catch
+        error:system_limit ->
+            self() ! {not_spawned, Role},
+            {undefined, State}
+    end.
 
-%% @doc What a supervisor is there for.
--spec role(pid(), slots()) -> role() | none.
-role(Sup, #slots{sups = Sups}) -> maps:get(Sup, Sups, none).
+%% @doc Returns the role of a supervisor.
+-spec role(pid(), #state{}) -> role() | none.
+role(Sup, #state{sups = Sups}) -> maps:get(Sup, Sups, none).
 
-%% @doc A supervisor has ended. A worker that outlives it does not for long.
--spec ended(pid(), slots()) -> {role() | none, slots()}.
-ended(Sup, #slots{sups = Sups} = Slots) ->
-    Left = Slots#slots{sups = maps:remove(Sup, Sups)},
-    case role(Sup, Slots) of
+%% @doc Removes a supervisor that has ended. Kills its worker if that still lives.
+-spec ended(pid(), #state{}) -> {role() | none, #state{}}.
+ended(Sup, #state{pool = #pool{name = Name}, sups = Sups} = State) ->
+    ok = weir_pool_registry:remove_sup(Name, Sup),
+    Ended = State#state{sups = maps:remove(Sup, Sups)},
+    case role(Sup, State) of
         Slot when is_integer(Slot) ->
-            #slot{worker = Worker} = Entry = entry(Slot, Slots),
+            #slot{worker = Worker} = Entry = entry(Slot, State),
             _ = Worker =/= undefined andalso exit(Worker, kill),
-            {Slot, put_entry(Slot, Entry#slot{sup = undefined}, Left)};
+            {Slot, put_entry(Slot, Entry#slot{sup = undefined}, Ended)};
+        Role when Role =:= retired; Role =:= killed ->
+            {Role, stopping(-1, Ended)};
         Role ->
-            {Role, Left}
+            {Role, Ended}
     end.
 
-%% @doc A start that does not end is ended, with its supervisor, which may have ended by itself.
--spec stop_start(pid(), slots()) -> slots().
-stop_start(Sup, Slots) ->
+%% @doc Kills a supervisor while it starts a worker. It may have ended by itself.
+-spec stop_start(pid(), #state{}) -> #state{}.
+stop_start(Sup, State) ->
     true = exit(Sup, kill),
-    case role(Sup, Slots) of
-        none ->
-            Slots;
-        _ ->
-            #slots{sups = Sups} = Ended = retire_role(Sup, Slots),
-            Ended#slots{sups = Sups#{Sup => killed}}
-    end.
+    leave_slot(Sup, killed, State).
 
-%% @doc A supervisor is in no slot any more, and ends when its worker has handled what was sent to it.
--spec retire_sup(pid(), slots()) -> slots().
-retire_sup(Sup, Slots) ->
+%% @doc Has a supervisor stop its worker once that has handled what was sent to it.
+-spec retire_sup(pid(), #state{}) -> #state{}.
+retire_sup(Sup, State) ->
     ok = weir_pool_slot_sup:retire(Sup),
-    case role(Sup, Slots) of
-        none -> Slots;
-        _ -> retire_role(Sup, Slots)
+    leave_slot(Sup, retired, State).
+
+leave_slot(Sup, NewRole, #state{sups = Sups} = State) ->
+    Left = State#state{sups = Sups#{Sup => NewRole}},
+    case role(Sup, State) of
+        none -> State;
+        Slot when is_integer(Slot) -> stopping(1, put_entry(Slot, (entry(Slot, Left))#slot{sup = undefined}, Left));
+        {spare, _} -> stopping(1, Left);
+        _RetiredOrKilled -> Left
     end.
 
-retire_role(Sup, #slots{sups = Sups} = Slots) ->
-    Retired = Slots#slots{sups = Sups#{Sup => retired}},
-    case role(Sup, Slots) of
-        Slot when is_integer(Slot) -> put_entry(Slot, (entry(Slot, Retired))#slot{sup = undefined}, Retired);
-        _ -> Retired
+stopping(More, #state{pool = Pool, stopping = Stopping} = State) ->
+    ok = weir_pool_signals:set_stopping(Pool, Stopping + More),
+    State#state{stopping = Stopping + More}.
+
+%% @doc Returns how many workers live or are being started, without spares: those in slots and those that are stopping.
+-spec alive(#state{}) -> non_neg_integer().
+alive(#state{sups = Sups}) -> length([Role || Role <- maps:values(Sups), not is_tuple(Role)]).
+
+%% @doc Returns how many workers still have to stop, if all are to stop.
+-spec leaving(#state{}) -> non_neg_integer().
+leaving(#state{slots = Slots, sups = Sups, members_stopping = Members}) ->
+    map_size(Sups) + map_size(Members) +
+        length([retire || #slot{sup = undefined, action = retire} <- maps:values(Slots)]).
+
+%% @doc Sets whether the worker of a slot is followed by another when it dies.
+-spec set_keep(weir_pool:slot(), boolean(), #state{}) -> ok.
+set_keep(Slot, Keep, State) ->
+    case sup(Slot, State) of
+        undefined -> ok;
+        Sup -> weir_pool_slot_sup:keep(Sup, Keep)
     end.
 
-%% @doc All supervisors, with their slots.
--spec sups(slots()) -> [{pid(), role()}].
-sups(#slots{sups = Sups}) -> maps:to_list(Sups).
+%% ---------------------------------------------------------------- the worker in a slot
 
-%% @doc Whether the worker of a slot is followed by another when it dies.
--spec set_keep(weir_pool:slot(), boolean(), slots()) -> ok.
-set_keep(Slot, Keep, Slots) ->
-    case entry(Slot, Slots) of
-        #slot{sup = undefined} -> ok;
-        #slot{sup = Sup} -> weir_pool_slot_sup:keep(Sup, Keep)
+%% @doc Puts a worker into a slot. A pick finds the predecessor or the new worker, a claim of the predecessor ends, and
+%% the queue is woken.
+-spec fill(weir_pool:slot(), pid(), #state{}) -> #state{}.
+fill(Slot, Pid, State) ->
+    case action(Slot, State) of
+        none -> put_in(Slot, Pid, State);
+        %% The predecessor is dead, and its monitor's message is still to come.
+        _ -> act(Slot, empty(Slot, State))
     end.
 
-%% ---------------------------------------------------------------- who is in a slot
-
-%% @doc Puts a worker in a slot, whoever is in it; a pick finds the one or the other. Whoever had claimed the
-%% predecessor has nothing any more. Those who wait for a worker are told.
--spec fill(weir_pool:slot(), pid(), slots()) -> slots().
-fill(Slot, Pid, Slots) ->
-    case entry(Slot, Slots) of
-        #slot{action = none} -> put_in(Slot, Pid, Slots);
-        %% It was waiting for the predecessor to be nobody's, of whose death the monitor has not told yet.
-        #slot{} -> act(Slot, empty(Slot, Slots))
-    end.
-
-put_in(Slot, Pid, #slots{pool = Pool} = Slots) ->
-    #slot{filled = Filled} = Entry = unmonitored(entry(Slot, Slots)),
-    _ = Filled andalso weir_pool_terms:count(Pool, ?RESTARTS),
+put_in(Slot, Pid, #state{pool = Pool} = State) ->
+    #slot{was_filled = WasFilled} = Entry = unmonitored(entry(Slot, State)),
+    _ = WasFilled andalso weir_pool_terms:count(Pool, ?RESTARTS),
     ok = weir_pool_word:vacate(Pool, Slot),
     ok = weir_pool_terms:fill(Pool, Slot, Pid),
     ok = weir_pool_word:occupy(Pool, Slot),
-    ok = weir_pool_queue:wake(Pool),
-    put_entry(Slot, monitored(Slot, Pid, Entry), Slots).
+    ok = weir_pool_signals:wake(Pool),
+    Monitor = erlang:monitor(process, Pid, [{tag, {down, Slot}}]),
+    put_entry(Slot, Entry#slot{worker = Pid, monitor = Monitor, was_filled = true}, State).
 
-%% Leaves a slot without a worker. Whoever has claimed it has nothing any more.
-empty(Slot, #slots{pool = Pool} = Slots) ->
+%% Leaves a slot without a worker. A claim of the worker ends.
+empty(Slot, #state{pool = Pool} = State) ->
     ok = weir_pool_word:vacate(Pool, Slot),
     ok = weir_pool_terms:vacate(Pool, Slot),
-    put_entry(Slot, unmonitored(entry(Slot, Slots)), Slots).
+    put_entry(Slot, unmonitored(entry(Slot, State)), State).
 
-%% @doc A worker's monitor tells that it is down; that of one that was in its slot no more is void. What was waiting for
-%% the end of its claim is done now.
+%% @doc Empties the slot of a worker that died, and performs the slot's action.
 %%
-%% Every writing of a slot's term waits until all schedulers have got on, half a millisecond when they are busy, and one
-%% waits for the other. The term is therefore left as it is until the manager has read the messages that have come
-%% meanwhile: the successor is often among them, and is then the only one that has to be written.
--spec worker_down(weir_pool:slot(), Monitor :: reference(), slots()) -> slots().
-worker_down(Slot, Monitor, #slots{pool = Pool, stale = Stale} = Slots) ->
-    case entry(Slot, Slots) of
+%% Each write of a term waits until all schedulers have made a step, half a millisecond when they are busy, and the
+%% writes wait for each other. The term is therefore written only after the messages that came meanwhile: the successor
+%% is often among them, and then one write serves for both.
+-spec worker_down(weir_pool:slot(), Monitor :: reference(), #state{}) -> #state{}.
+worker_down(Slot, Monitor, #state{pool = Pool, stale = Stale} = State) ->
+    case entry(Slot, State) of
         #slot{monitor = Monitor, action = none} = Entry ->
             ok = weir_pool_word:vacate(Pool, Slot),
             _ = Stale =:= [] andalso (self() ! clear_stale),
-            put_entry(Slot, unmonitored(Entry), Slots#slots{stale = [Slot | Stale]});
+            put_entry(Slot, unmonitored(Entry), State#state{stale = [Slot | Stale]});
         #slot{monitor = Monitor} ->
-            act(Slot, empty(Slot, Slots));
+            act(Slot, empty(Slot, State));
         #slot{} ->
-            Slots
+            State
     end.
 
-%% @doc Empties the terms of the workers that have died and have no successor yet.
--spec clear_stale(slots()) -> slots().
-clear_stale(#slots{stale = Stale, pool = Pool} = Slots) ->
-    _ = [weir_pool_terms:vacate(Pool, Slot) || Slot <- Stale, worker(Slot, Slots) =:= undefined],
-    Slots#slots{stale = []}.
+%% @doc Empties the terms of dead workers that have no successor yet.
+-spec clear_stale(#state{}) -> #state{}.
+clear_stale(#state{stale = Stale, pool = Pool} = State) ->
+    _ = [weir_pool_terms:vacate(Pool, Slot) || Slot <- Stale, worker(Slot, State) =:= undefined],
+    State#state{stale = []}.
 
 %% ---------------------------------------------------------------- processes that connect themselves
 
-%% @doc Connects a process. If the claim of its predecessor has not ended, it is told to ask again when it has: it may
-%% be dead by then.
--spec connect(weir_pool:slot(), pid(), gen_server:from(), slots()) -> slots().
-connect(Slot, Pid, From, Slots) ->
-    case entry(Slot, Slots) of
+%% @doc Connects a process, and answers its call. While a claim of its predecessor lasts, the answer is delayed until
+%% the end of the claim, and is `again' then: the process may be dead by that time.
+-spec connect(weir_pool:slot(), pid(), gen_server:from(), #state{}) -> #state{}.
+connect(Slot, Pid, From, State) ->
+    case entry(Slot, State) of
         #slot{action = leave} = Entry ->
-            put_entry(Slot, Entry#slot{next = {Pid, From}}, Slots);
+            put_entry(Slot, Entry#slot{next = {Pid, From}}, State);
         _ ->
-            Filled = fill(Slot, Pid, Slots),
+            Filled = fill(Slot, Pid, State),
             gen_server:reply(From, {ok, Slot}),
             Filled
     end.
 
-%% @doc Who is connected, or is to be when the claim of its predecessor has ended.
--spec member(weir_pool:slot(), slots()) -> pid() | undefined.
-member(Slot, Slots) ->
-    case entry(Slot, Slots) of
+%% @doc Returns the process that is connected, or waits for the end of its predecessor's claim.
+-spec member(weir_pool:slot(), #state{}) -> pid() | undefined.
+member(Slot, State) ->
+    case entry(Slot, State) of
         #slot{next = {Pid, _}} -> Pid;
         #slot{worker = Worker} -> Worker
     end.
 
-%% @doc Somebody has found this process dead before its monitor has told.
--spec dead(weir_pool:slot(), pid(), slots()) -> slots().
-dead(Slot, Pid, Slots) ->
-    case entry(Slot, Slots) of
-        #slot{next = {Pid, _}} = Entry -> put_entry(Slot, Entry#slot{next = none}, Slots);
-        #slot{worker = Pid, monitor = Monitor} -> worker_down(Slot, Monitor, Slots);
-        #slot{} -> Slots
+%% @doc Treats a connected process as dead, because a caller has found it so before the monitor's message came.
+-spec dead(weir_pool:slot(), pid(), #state{}) -> #state{}.
+dead(Slot, Pid, State) ->
+    case entry(Slot, State) of
+        #slot{next = {Pid, _}} = Entry -> put_entry(Slot, Entry#slot{next = none}, State);
+        #slot{worker = Pid, monitor = Monitor} -> worker_down(Slot, Monitor, State);
+        #slot{} -> State
     end.
 
-%% @doc Takes a process out of its slot. Whoever has claimed it keeps it, and the slot with it.
--spec disconnect(weir_pool:slot(), slots()) -> slots().
-disconnect(Slot, #slots{pool = Pool} = Slots) ->
+%% @doc Takes a process out of its slot. A claim of the process lasts, and keeps the slot until it ends.
+-spec disconnect(weir_pool:slot(), #state{}) -> #state{}.
+disconnect(Slot, #state{pool = Pool} = State) ->
     ok = weir_pool_terms:vacate(Pool, Slot),
-    take_out(Slot, leave, put_entry(Slot, unmonitored(entry(Slot, Slots)), Slots)).
+    withdraw(Slot, leave, put_entry(Slot, unmonitored(entry(Slot, State)), State)).
 
 %% ---------------------------------------------------------------- taking slots out of use
 
-%% @doc Takes a slot out of use as soon as nobody claims it, and then does something with it.
--spec take_out(weir_pool:slot(), action(), slots()) -> slots().
-take_out(Slot, Action, #slots{pool = Pool} = Slots) ->
-    CalledOff =
+%% @doc Takes a slot out of use, now or when its claim ends, and performs the action then.
+-spec withdraw(weir_pool:slot(), retire | swap | leave, #state{}) -> #state{}.
+withdraw(Slot, Action, #state{pool = Pool} = State) ->
+    Cancelled =
         case Action of
-            retire -> no_replace(no_slot, Slot, Slots);
-            _ -> Slots
+            retire -> no_replace(no_slot, Slot, State);
+            _ -> State
         end,
-    Waiting = put_entry(Slot, (entry(Slot, CalledOff))#slot{action = Action}, CalledOff),
+    Waiting = put_entry(Slot, (entry(Slot, Cancelled))#slot{action = Action}, Cancelled),
     case weir_pool_word:mark(Pool, Slot) of
         marked -> Waiting;
         _ReservedOrVacant -> act_unless_examined(Slot, Waiting)
     end.
 
-%% @doc What the slot was to be taken out for is not done after all. Whoever has claimed it keeps it.
--spec keep(weir_pool:slot(), slots()) -> slots().
-keep(Slot, #slots{pool = Pool} = Slots) ->
-    Entry = entry(Slot, Slots),
+%% @doc Cancels the action of a slot, and puts the slot back into use. A claim lasts.
+-spec keep(weir_pool:slot(), #state{}) -> #state{}.
+keep(Slot, #state{pool = Pool} = State) ->
     ok = weir_pool_word:unmark(Pool, Slot),
-    act_unless_examined(Slot, put_entry(Slot, Entry#slot{action = none}, Slots)).
+    act_unless_examined(Slot, put_entry(Slot, (entry(Slot, State))#slot{action = none}, State)).
 
-act_unless_examined(Slot, Slots) ->
-    case entry(Slot, Slots) of
-        #slot{task = none} -> act(Slot, Slots);
-        %% Whatever is found out, the worker goes, and is given time to become idle.
-        #slot{action = Action} when Action =:= retire; Action =:= swap -> act(Slot, Slots);
-        #slot{} -> Slots
+act_unless_examined(Slot, State) ->
+    case entry(Slot, State) of
+        #slot{exam = none} -> act(Slot, State);
+        %% The worker leaves the slot whatever the exam finds, and has time to become idle.
+        #slot{action = Action} when Action =:= retire; Action =:= swap -> act(Slot, State);
+        #slot{} -> State
     end.
 
-%% @doc Does what was waiting for the slot to be nobody's; or, if nothing was, puts it back into use if it is reserved.
--spec act(weir_pool:slot(), slots()) -> slots().
-act(Slot, #slots{pool = Pool} = Slots) ->
-    case entry(Slot, Slots) of
+%% @doc Performs the action of a slot that no claim holds. Without an action, puts the slot back into use if it is
+%% reserved.
+-spec act(weir_pool:slot(), #state{}) -> #state{}.
+act(Slot, #state{pool = #pool{size = Size} = Pool} = State) ->
+    case entry(Slot, State) of
         #slot{action = none} ->
-            case weir_pool_word:give_back(Pool, Slot) of
+            case weir_pool_word:unreserve(Pool, Slot) of
                 ok ->
-                    ok = weir_pool_queue:wake(Pool),
-                    %% One for overflow may go now.
-                    _ = Slot > Pool#pool.size andalso weir_pool_manager:tell(Pool, idle),
-                    ok;
+                    ok = weir_pool_signals:wake(Pool),
+                    State#state{may_shrink = State#state.may_shrink orelse Slot > Size};
                 _NotReserved ->
-                    ok
-            end,
-            Slots;
+                    State
+            end;
         #slot{action = leave, next = Next} = Entry ->
             ok = weir_pool_word:vacate(Pool, Slot),
-            Left = put_entry(Slot, Entry#slot{action = none, next = none}, Slots),
             _ = Next =/= none andalso gen_server:reply(element(2, Next), {error, again}),
-            Left;
+            put_entry(Slot, Entry#slot{action = none, next = none}, State);
         #slot{action = retire, worker = Worker} ->
-            #slots{map = Map} = Emptied = without_worker(Slot, Worker, empty(Slot, Slots)),
-            Emptied#slots{map = maps:remove(Slot, Map)};
+            #state{slots = Slots} = Emptied = without_worker(Slot, Worker, empty(Slot, State)),
+            Emptied#state{slots = maps:remove(Slot, Slots)};
         #slot{action = swap, replace = #replace{spare = Spare, worker = Worker} = Replace} ->
-            #slots{sups = Sups} = Without = without_sup(Slot, Slots),
-            Swapped = Without#slots{sups = Sups#{Spare => Slot}},
+            #state{sups = Sups} = Without = without_sup(Slot, State),
+            Swapped = Without#state{sups = Sups#{Spare => Slot}},
             ok = weir_pool_slot_sup:keep(Spare, true),
             Entry = (entry(Slot, Swapped))#slot{sup = Spare, action = none, replace = none},
             Filled = fill(Slot, Worker, put_entry(Slot, Entry, Swapped)),
@@ -318,75 +286,91 @@ act(Slot, #slots{pool = Pool} = Slots) ->
             Filled
     end.
 
-%% A process that connected itself is waited for like a supervisor that is retired.
-without_worker(_Slot, Worker, #slots{conf = #conf{worker = none}, sups = Sups} = Slots) ->
-    Waiting = spawn_link(fun() -> Worker =:= undefined orelse weir_pool_task:is_idle(Worker, infinity) end),
-    Slots#slots{sups = Sups#{Waiting => retired}};
-without_worker(Slot, _Worker, Slots) ->
-    without_sup(Slot, Slots).
+%% A process that connected itself counts as stopping until it is idle.
+without_worker(_Slot, undefined, #state{conf = #conf{worker = none}} = State) ->
+    State;
+without_worker(_Slot, Worker, #state{conf = #conf{worker = none}, members_stopping = Members} = State) ->
+    Monitor = erlang:monitor(process, Worker, [{tag, member_down}]),
+    Question = weir_pool_idle:ask(Worker, {member, Monitor}),
+    State#state{members_stopping = Members#{Monitor => Question}};
+without_worker(Slot, _Worker, State) ->
+    without_sup(Slot, State).
 
-without_sup(Slot, Slots) ->
-    case entry(Slot, Slots) of
-        #slot{sup = undefined} -> Slots;
-        #slot{sup = Sup} -> retire_sup(Sup, Slots)
+%% @doc Counts a process that connected itself and was retired as stopped: it is idle, or dead.
+-spec member_stopped(Monitor :: reference(), #state{}) -> #state{}.
+member_stopped(Monitor, #state{members_stopping = Members} = State) ->
+    true = erlang:demonitor(Monitor, [flush]),
+    State#state{members_stopping = maps:remove(Monitor, Members)}.
+
+without_sup(Slot, State) ->
+    case sup(Slot, State) of
+        undefined -> State;
+        Sup -> retire_sup(Sup, State)
     end.
 
-%% @doc Somebody has released a claim for which the manager waited. Says nothing if the slot has been used otherwise
-%% since.
--spec released(weir_pool:slot(), slots()) -> slots().
-released(Slot, #slots{pool = Pool} = Slots) ->
-    State = weir_pool_word:state(weir_pool_word:read(Pool, Slot)),
-    case entry(Slot, Slots) of
-        %% It is vacant if its worker was dead.
-        #slot{task = none} when State =:= reserved; State =:= vacant -> act(Slot, Slots);
-        #slot{} -> Slots
+%% @doc Performs the action of a slot whose claim was released while the slot was marked. Does nothing if the slot has
+%% been used again since.
+-spec released(weir_pool:slot(), #state{}) -> #state{}.
+released(Slot, #state{pool = Pool} = State) ->
+    Word = weir_pool_word:state(weir_pool_word:read(Pool, Slot)),
+    case entry(Slot, State) of
+        %% The word is vacant if the releaser found the worker dead.
+        #slot{exam = none} when Word =:= reserved; Word =:= vacant -> act(Slot, State);
+        #slot{} -> State
     end.
 
-%% @doc Gets rid of a worker that is likely to be busy or broken, and starts another, unless the slot is for overflow; a
-%% process that connected itself is only taken out of the slot. If something was waiting for the slot, that is done
-%% instead.
--spec renew(weir_pool:slot(), Report :: map(), slots()) -> slots().
-renew(Slot, Why, #slots{name = Name} = Slots) ->
-    case entry(Slot, Slots) of
+%% @doc Kills a worker that is likely to be busy or broken, and starts another unless the slot is for overflow. A
+%% process that connected itself only leaves the slot. If the slot has an action, performs that instead.
+-spec renew(weir_pool:slot(), Why :: map(), #state{}) -> #state{}.
+renew(Slot, Why, #state{pool = #pool{name = Name}} = State) ->
+    case entry(Slot, State) of
         #slot{action = Action} when Action =/= none ->
-            act(Slot, Slots);
+            act(Slot, State);
         #slot{worker = Worker, sup = Sup} ->
             Report = Why#{weir_pool => worker_replaced, pool => Name, slot => Slot, worker => Worker},
             case Sup of
                 undefined -> weir_pool_report:later(warning, Report);
                 _ -> weir_pool_slot_sup:renew(Sup, Worker, Report)
             end,
-            empty(Slot, Slots)
+            empty(Slot, State)
     end.
 
 %% ---------------------------------------------------------------- another worker
 
-%% @doc Starts a worker that takes the slot over when nobody claims it any more. Whoever asked is told then.
--spec replace(weir_pool:slot(), gen_server:from(), Timer :: reference() | none, slots()) -> slots().
-replace(Slot, From, Timer, Slots) ->
-    {Spare, Started} = start_sup(Slot, {spare, Slot}, false, Slots),
+%% @doc Starts a worker that takes the slot over when no claim holds it any more. The caller is answered then.
+-spec replace(weir_pool:slot(), gen_server:from(), Timer :: reference() | none, #state{}) -> #state{}.
+replace(Slot, From, Timer, State) ->
+    {Spare, Started} = start_sup(Slot, {spare, Slot}, false, State),
     Replace = #replace{from = From, timer = Timer, spare = Spare},
     put_entry(Slot, (entry(Slot, Started))#slot{replace = Replace}, Started).
 
-%% @doc The spare supervisor of a slot has a worker.
--spec spare_started(weir_pool:slot(), Worker :: pid(), slots()) -> slots().
-spare_started(Slot, Worker, Slots) ->
-    #slot{replace = Replace} = Entry = entry(Slot, Slots),
-    take_out(Slot, swap, put_entry(Slot, Entry#slot{replace = Replace#replace{worker = Worker}}, Slots)).
+%% @doc Withdraws the slot for the worker of its spare supervisor.
+-spec spare_started(weir_pool:slot(), Worker :: pid(), #state{}) -> #state{}.
+spare_started(Slot, Worker, State) ->
+    #slot{replace = Replace} = Entry = entry(Slot, State),
+    withdraw(Slot, swap, put_entry(Slot, Entry#slot{replace = Replace#replace{worker = Worker}}, State)).
 
-%% @doc Calls the replacement in a slot off, if there is to be one: whoever asked for it is told why, and the old
-%% worker stays.
--spec no_replace(Reason :: term(), weir_pool:slot(), slots()) -> slots().
-no_replace(Reason, Slot, Slots) ->
-    case entry(Slot, Slots) of
+%% @doc Returns whether a replacement has no spare supervisor because none could be spawned.
+-spec is_spare_missing(weir_pool:slot(), #state{}) -> boolean().
+is_spare_missing(Slot, State) ->
+    case entry(Slot, State) of
+        #slot{replace = #replace{spare = Spare}} -> Spare =:= undefined;
+        #slot{} -> false
+    end.
+
+%% @doc Cancels the replacement in a slot, if there is one. Its caller gets the reason, and the old worker stays.
+-spec no_replace(Reason :: term(), weir_pool:slot(), #state{}) -> #state{}.
+no_replace(Reason, Slot, State) ->
+    case entry(Slot, State) of
         #slot{replace = none} ->
-            Slots;
+            State;
         #slot{replace = #replace{spare = Spare, worker = Worker} = Replace} = Entry ->
             ok = answer(Replace, {error, Reason}),
-            Left = put_entry(Slot, Entry#slot{replace = none}, Slots),
-            case Worker of
-                undefined -> stop_start(Spare, Left);
-                _ -> keep(Slot, retire_sup(Spare, Left))
+            Cancelled = put_entry(Slot, Entry#slot{replace = none}, State),
+            case {Spare, Worker} of
+                {undefined, _} -> Cancelled;
+                {_, undefined} -> stop_start(Spare, Cancelled);
+                {_, _} -> keep(Slot, retire_sup(Spare, Cancelled))
             end
     end.
 
@@ -394,102 +378,123 @@ answer(#replace{from = From, timer = Timer}, Reply) ->
     _ = Timer =/= none andalso erlang:cancel_timer(Timer),
     gen_server:reply(From, Reply).
 
-%% @doc Whether there is to be another worker in a slot.
--spec is_replacing(weir_pool:slot(), slots()) -> boolean().
-is_replacing(Slot, Slots) -> (entry(Slot, Slots))#slot.replace =/= none.
+%% @doc Returns whether a replacement is under way in a slot.
+-spec is_replacing(weir_pool:slot(), #state{}) -> boolean().
+is_replacing(Slot, State) -> (entry(Slot, State))#slot.replace =/= none.
 
-%% @doc The time of a replacement is over. That of one before it is void.
--spec replace_timeout(weir_pool:slot(), Timer :: reference(), slots()) -> slots().
-replace_timeout(Slot, Timer, Slots) ->
-    case entry(Slot, Slots) of
-        #slot{replace = #replace{timer = Timer}} -> no_replace(timeout, Slot, Slots);
-        #slot{} -> Slots
+%% @doc Cancels a replacement whose time is over. Ignores the timer of an earlier replacement.
+-spec replace_timeout(weir_pool:slot(), Timer :: reference(), #state{}) -> #state{}.
+replace_timeout(Slot, Timer, State) ->
+    case entry(Slot, State) of
+        #slot{replace = #replace{timer = Timer}} -> no_replace(timeout, Slot, State);
+        #slot{} -> State
     end.
 
-%% ---------------------------------------------------------------- examining workers
+%% ---------------------------------------------------------------- exams
 
-%% @doc Takes a free slot out of use for a moment. `false': it was not free.
--spec reserve(weir_pool:slot(), slots()) -> boolean().
-reserve(Slot, #slots{pool = Pool} = Slots) ->
-    worker(Slot, Slots) =/= undefined andalso weir_pool_word:reserve(Pool, Slot) =:= ok.
+%% @doc Reserves a slot for the manager, if the slot has a worker and is free.
+-spec reserve(weir_pool:slot(), #state{}) -> boolean().
+reserve(Slot, #state{pool = Pool} = State) ->
+    worker(Slot, State) =/= undefined andalso weir_pool_word:reserve(Pool, Slot) =:= ok.
 
-%% @doc Has a task examine the worker of a slot that the manager has reserved: by a function whose first argument is the
-%% worker, and which has those given as well. Until it has ended, the slot stays out of use.
--spec examine(weir_pool:slot(), Tag :: term(), {module(), atom(), [term()]}, slots()) -> {Task :: pid(), slots()}.
-examine(Slot, Tag, {Module, Function, Arguments}, Slots) ->
-    #slot{worker = Worker} = Entry = entry(Slot, Slots),
-    {Task, Monitor} = weir_pool_task:start(Tag, {Module, Function, [Worker | Arguments]}),
-    {Task, put_entry(Slot, Entry#slot{task = Monitor}, Slots)}.
+%% @doc Starts a task that checks the worker of a reserved slot. If the task cannot be spawned, puts the slot back into
+%% use.
+-spec check(weir_pool:slot(), {module(), atom(), [term()]}, #state{}) ->
+    {{Task :: pid(), Monitor :: reference()} | none, #state{}}.
+check(Slot, {Module, Function, Arguments}, State) ->
+    #slot{worker = Worker} = Entry = entry(Slot, State),
+    case weir_pool_task:start(checked, {Module, Function, [Worker | Arguments]}) of
+        {ok, Task, Monitor} -> {{Task, Monitor}, put_entry(Slot, Entry#slot{exam = {check, Monitor}}, State)};
+        {error, system_limit} -> {none, act(Slot, State)}
+    end.
 
-%% @doc The task with this monitor has ended: a worker that is good is put back into use, another one replaced. Nothing
-%% is done if the worker it examined is in the slot no more.
--spec examined(weir_pool:slot(), Monitor :: reference(), Exit :: term(), Why :: map(), slots()) -> slots().
-examined(Slot, Monitor, Exit, Why, #slots{pool = Pool} = Slots) ->
-    case entry(Slot, Slots) of
-        #slot{task = Monitor} = Entry ->
-            Examined = put_entry(Slot, Entry#slot{task = none}, Slots),
+%% @doc Asks the worker of a reserved slot whether it is idle. The slot stays out of use until the worker answers, or
+%% the time is over.
+-spec probe(weir_pool:slot(), Ms :: non_neg_integer(), Why :: map(), #state{}) -> #state{}.
+probe(Slot, Ms, Why, State) ->
+    #slot{worker = Worker} = Entry = entry(Slot, State),
+    Question = weir_pool_idle:ask(Worker, {slot, Slot}),
+    Timer = erlang:start_timer(Ms, self(), {probe, Slot}),
+    put_entry(Slot, Entry#slot{exam = {probe, Question, Timer, Why}}, State).
+
+%% @doc Puts a slot back into use whose worker has answered that it is idle.
+-spec answered(weir_pool:slot(), Question :: reference(), #state{}) -> #state{}.
+answered(Slot, Question, State) ->
+    case entry(Slot, State) of
+        #slot{exam = {probe, Question, Timer, _Why}} = Entry ->
+            _ = erlang:cancel_timer(Timer),
+            act(Slot, put_entry(Slot, Entry#slot{exam = none}, State));
+        #slot{} ->
+            State
+    end.
+
+%% @doc Renews a worker that has not answered in time. Ignores the timer of an earlier probe.
+-spec probe_timeout(weir_pool:slot(), Timer :: reference(), #state{}) -> #state{}.
+probe_timeout(Slot, Timer, State) ->
+    case entry(Slot, State) of
+        #slot{exam = {probe, _Question, Timer, Why}} = Entry ->
+            renew(Slot, Why, put_entry(Slot, Entry#slot{exam = none}, State));
+        #slot{} ->
+            State
+    end.
+
+%% @doc Puts the slot of a checked worker back into use, or renews a worker that failed. Does nothing if that worker is
+%% in the slot no more.
+-spec examined(weir_pool:slot(), Monitor :: reference(), Exit :: term(), Why :: map(), #state{}) -> #state{}.
+examined(Slot, Monitor, Exit, Why, #state{pool = Pool} = State) ->
+    case entry(Slot, State) of
+        #slot{exam = {check, Monitor}} = Entry ->
+            Examined = put_entry(Slot, Entry#slot{exam = none}, State),
             case Exit of
                 {done, Good} when Good =:= ok; Good =:= true ->
                     act(Slot, Examined);
                 _ ->
-                    _ = Why =:= #{why => check} andalso weir_pool_terms:count(Pool, ?CHECK_FAILURES),
+                    ok = weir_pool_terms:count(Pool, ?CHECK_FAILURES),
                     renew(Slot, Why, Examined)
             end;
         #slot{} ->
-            Slots
+            State
     end.
 
-%% ---------------------------------------------------------------- what is known of slots
+%% ---------------------------------------------------------------- reading
 
-%% @doc Who is in a slot, as far as the manager has heard.
--spec worker(weir_pool:slot(), slots()) -> pid() | undefined.
-worker(Slot, Slots) -> (entry(Slot, Slots))#slot.worker.
+%% @doc Returns the slots in a range that the manager knows: those that have, had or await a worker.
+-spec entries(First :: pos_integer(), Last :: non_neg_integer(), #state{}) -> [weir_pool:slot()].
+entries(First, Last, #state{slots = Slots}) ->
+    lists:sort([Slot || Slot <- maps:keys(Slots), Slot >= First, Slot =< Last]).
 
-%% @doc The supervisor of a slot's worker.
--spec sup(weir_pool:slot(), slots()) -> pid() | undefined.
-sup(Slot, Slots) -> (entry(Slot, Slots))#slot.sup.
+%% @doc Returns the worker of a slot, unless the manager has heard of its death.
+-spec worker(weir_pool:slot(), #state{}) -> pid() | undefined.
+worker(Slot, State) -> (entry(Slot, State))#slot.worker.
 
-%% @doc What is waiting for the slot.
--spec action(weir_pool:slot(), slots()) -> action().
-action(Slot, Slots) -> (entry(Slot, Slots))#slot.action.
+%% @doc Returns the supervisor of a slot's worker.
+-spec sup(weir_pool:slot(), #state{}) -> pid() | undefined.
+sup(Slot, State) -> (entry(Slot, State))#slot.sup.
 
-%% @doc All slots that have a worker, with it, in their order.
--spec filled(slots()) -> [{weir_pool:slot(), pid()}].
-filled(#slots{map = Map}) ->
-    lists:sort([{Slot, Pid} || {Slot, #slot{worker = Pid}} <- maps:to_list(Map), Pid =/= undefined]).
+%% @doc Returns the action of a slot.
+-spec action(weir_pool:slot(), #state{}) -> action().
+action(Slot, State) -> (entry(Slot, State))#slot.action.
 
-%% @doc The slots in which somebody is, or has been when they were claimed.
--spec in_use(slots()) -> [weir_pool:slot()].
-in_use(#slots{map = Map}) ->
-    [
-        Slot
-     || {Slot, #slot{worker = Pid, action = Action}} <- maps:to_list(Map), Pid =/= undefined orelse Action =:= leave
-    ].
+%% @doc Returns all slots that have a worker, with it, in their order.
+-spec filled(#state{}) -> [{weir_pool:slot(), pid()}].
+filled(#state{slots = Slots}) ->
+    lists:sort([{Slot, Pid} || {Slot, #slot{worker = Pid}} <- maps:to_list(Slots), Pid =/= undefined]).
 
-%% @doc How many workers have still to go, when all are to go.
--spec leaving(slots()) -> non_neg_integer().
-leaving(#slots{map = Map, sups = Sups}) ->
-    map_size(Sups) + length([retire || #slot{sup = undefined, action = retire} <- maps:values(Map)]).
+%% @doc Returns the slots in a range that have no supervisor.
+-spec missing(First :: pos_integer(), Last :: non_neg_integer(), #state{}) -> [weir_pool:slot()].
+missing(First, Last, State) -> [Slot || Slot <- lists:seq(First, max(First - 1, Last)), sup(Slot, State) =:= undefined].
 
-%% @doc The slots from one to another that have no supervisor.
--spec missing(First :: pos_integer(), Last :: non_neg_integer(), slots()) -> [weir_pool:slot()].
-missing(First, Last, Slots) -> [Slot || Slot <- lists:seq(First, max(First - 1, Last)), sup(Slot, Slots) =:= undefined].
-
-entry(Slot, #slots{map = Map}) ->
-    case Map of
+entry(Slot, #state{slots = Slots}) ->
+    case Slots of
         #{Slot := Entry} -> Entry;
         #{} -> #slot{}
     end.
 
-put_entry(Slot, Entry, #slots{map = Map} = Slots) -> Slots#slots{map = Map#{Slot => Entry}}.
+put_entry(Slot, Entry, #state{slots = Slots} = State) -> State#state{slots = Slots#{Slot => Entry}}.
 
-monitored(Slot, Pid, Entry) ->
-    Monitor = erlang:monitor(process, Pid, [{tag, {down, Slot}}]),
-    Entry#slot{worker = Pid, monitor = Monitor, filled = true}.
-
-%% The entry without its worker, whom nobody examines any more.
+%% Removes the worker and its exam from an entry.
 unmonitored(#slot{monitor = undefined} = Entry) ->
     Entry;
 unmonitored(#slot{monitor = Monitor} = Entry) ->
     true = erlang:demonitor(Monitor, [flush]),
-    Entry#slot{worker = undefined, monitor = undefined, task = none}.
+    Entry#slot{worker = undefined, monitor = undefined, exam = none}.

@@ -72,7 +72,7 @@ worker(View, Slot) -> weir_pool_terms:worker(View, checked(View, Slot)).
 %%
 %% Cost: a read of a word that other schedulers write; allocates nothing.
 -spec calls(view(), weir_pool:slot()) -> non_neg_integer().
-calls(View, Slot) -> max(0, weir_pool_call:calls(View, checked(View, Slot))).
+calls(View, Slot) -> max(0, weir_pool_calls:calls(View, checked(View, Slot))).
 
 checked(#pool{size = Size}, Slot) when is_integer(Slot), Slot >= 1, Slot =< Size -> Slot;
 checked(_View, _Slot) -> error(badarg).

@@ -1,37 +1,25 @@
-%% @doc What takes time, done by a process of its own whose result is its exit reason.
+%% @doc A function that takes time, called by a process of its own whose exit reason is the result.
 %%
-%% Nothing has to be agreed on: a task that is killed tells of it in the same way as one that is done, and one whose
-%% starter is gone tells nobody.
+%% A task that is killed and a task that is done end alike, in the monitor's message, so no protocol is needed. If the
+%% starter of a task is gone, no process receives the message.
 %% @private
 -module(weir_pool_task).
 
--export([start/2, is_idle/2]).
+-export([start/2]).
 -export([run/1]).
 
 -type mfa_to_call() :: {module(), Function :: atom(), Arguments :: [term()]}.
 
-%% @doc Starts a task. The caller gets `{Tag, Monitor, process, Pid, {done, Result}}', or another reason if the task has
-%% failed or was killed.
-%%
-%% Not a fun: one that an upgrade overtakes before it is called could not be called any more.
--spec start(Tag :: term(), mfa_to_call()) -> {pid(), Monitor :: reference()}.
-start(Tag, MFA) -> spawn_opt(?MODULE, run, [MFA], [{monitor, [{tag, Tag}]}]).
+%% @doc Starts a task. The caller receives `{Tag, Monitor, process, Pid, {done, Result}}', or another reason if the task
+%% failed or was killed. If the node can have no other process, returns `{error, system_limit}'.
+-spec start(Tag :: term(), mfa_to_call()) -> {ok, pid(), Monitor :: reference()} | {error, system_limit}.
+start(Tag, MFA) ->
+    try spawn_opt(?MODULE, run, [MFA], [{monitor, [{tag, Tag}]}]) of
+        {Pid, Monitor} -> {ok, Pid, Monitor}
+    catch
+        error:system_limit -> {error, system_limit}
+    end.
 
 %% @private
 -spec run(mfa_to_call()) -> no_return().
 run({Module, Function, Arguments}) -> exit({done, apply(Module, Function, Arguments)}).
-
-%% @doc For a task: whether a process has handled what was sent to it; it is waited for at most so long. One that is
-%% dead has nothing left to do.
-%%
-%% It is sent a system message that asks for its statistics. Every OTP behaviour answers it in its turn with the other
-%% messages, so an answer means that everything sent before was handled. A process that is no OTP behaviour does not
-%% answer, and counts as busy.
--spec is_idle(pid(), timeout()) -> boolean().
-is_idle(Pid, Timeout) ->
-    try sys:statistics(Pid, get, Timeout) of
-        _ -> true
-    catch
-        exit:{timeout, _} -> false;
-        exit:_Dead -> true
-    end.

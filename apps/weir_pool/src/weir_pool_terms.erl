@@ -69,7 +69,7 @@ new(Name, Base, #conf{size = Size, overflow = {Overflow, _}, strategy = Strategy
         name = Name,
         limit = Limit,
         segments = [new_segment(1, ?ROOM(Limit))],
-        signals = atomics:new(?SIGNAL_WORDS, [{signed, true}]),
+        signals = weir_pool_signals:new(),
         manager = self(),
         queue = Queue,
         max_queue = MaxQueue

@@ -4,19 +4,18 @@
 %%            occupy                 claim                       release
 %%   vacant ----------> free ------------------> taken --------------------------> free
 %%                       | ^                      | ^                               ^
-%%               reserve | | give_back       mark | | unmark                        | give_back
+%%               reserve | | unreserve       mark | | unmark                        | unreserve
 %%                       v |                      v |          release              |
 %%                    reserved                 marked --------------------> reserved
 %%
-%%   abandon: from taken or marked to reserved
-%%   drop:    from taken or marked to vacant
-%%   vacate:  from anything to vacant
+%%   revoke:        from taken or marked to reserved
+%%   release_dead:  from taken or marked to vacant
+%%   vacate:        from anything to vacant
 %% '''
 %%
-%% `claim', `release', `disown' and `drop' are made by claimers, and `claim' also by the queue for one who waits;
-%% everything else is made by the manager. A `reserved' slot is the manager's: nobody else touches it, whatever the
-%% manager does with the worker. `marked' is taken, with the manager waiting for the release: the releaser finds its
-%% word one higher, leaves the slot reserved, and tells the manager.
+%% Claimers make `claim', `release', `release_dead' and `disown'; the queue makes `claim' for a request. The manager
+%% makes all other changes. A `reserved' slot belongs to the manager alone. A `marked' slot is taken, and the manager
+%% waits for its release: the releaser finds its word one higher, leaves the slot reserved, and notifies the manager.
 %%
 %% The word is `Generation (12 bits), Holder (44 bits), State (3 bits)': 59 bits are what a small integer has room for.
 %% The holder (weir_pool_holder) is written by the very exchange that makes the claim, so there is no moment when a slot
@@ -44,8 +43,8 @@
 %% @private
 -module(weir_pool_word).
 
--export([claim/3, claim_free/3, find/3, take_over/4, release/3, disown/3, drop/3, is_claimed_by/3]).
--export([occupy/2, vacate/2, reserve/2, give_back/2, mark/2, unmark/2, abandon/3, show/2]).
+-export([claim/3, claim_free/3, find/3, take_over/4, release/3, disown/3, release_dead/3, is_claimed_by/3]).
+-export([occupy/2, vacate/2, reserve/2, unreserve/2, mark/2, unmark/2, revoke/3, show/2]).
 -export([read/2, state/1, holder/1, claim_of/1, is_any_filled/1, claims/1]).
 
 -export_type([word/0, state/0, claim/0]).
@@ -242,8 +241,8 @@ disown(Pool, Slot, Taken) ->
 
 %% @doc Ends the claim that has this word, of a worker that is dead: the slot is vacant, though the manager has not
 %% heard of it yet. Tells what the word was; if `marked' the manager was waiting for it, and is to be told.
--spec drop(#pool{}, weir_pool:slot(), word()) -> taken | marked | not_held.
-drop(Pool, Slot, Taken) ->
+-spec release_dead(#pool{}, weir_pool:slot(), word()) -> taken | marked | not_held.
+release_dead(Pool, Slot, Taken) ->
     Vacant = (Taken band ?GENERATION) + ?VACANT,
     end_claim(Pool, Slot, Taken, Vacant, Vacant).
 
@@ -296,8 +295,8 @@ vacate(Pool, Slot) -> change(Pool, Slot, [vacant, free, taken, marked, reserved]
 reserve(Pool, Slot) -> change(Pool, Slot, [free], ?RESERVED).
 
 %% @doc Manager: puts a reserved slot back into use.
--spec give_back(#pool{}, weir_pool:slot()) -> ok | state().
-give_back(Pool, Slot) ->
+-spec unreserve(#pool{}, weir_pool:slot()) -> ok | state().
+unreserve(Pool, Slot) ->
     Result = change(Pool, Slot, [reserved], ?FREE),
     ok = show(Pool, Slot),
     Result.
@@ -324,8 +323,8 @@ unmark(Pool, Slot) ->
     show(Pool, Slot).
 
 %% @doc Manager: ends a claim in the place of its holder. The slot is then reserved. `over': the claim ended otherwise.
--spec abandon(#pool{}, weir_pool:slot(), claim()) -> ok | over.
-abandon(Pool, Slot, Claim) ->
+-spec revoke(#pool{}, weir_pool:slot(), claim()) -> ok | over.
+revoke(Pool, Slot, Claim) ->
     update(Pool, Slot, fun
         (Word) when ?IS_CLAIMED(Word), Word bsr ?STATE_BITS =:= Claim -> {ok, reserved(Word)};
         (_Word) -> over

@@ -1,5 +1,5 @@
-%% Functions that the suites of claims share. They start a pool, named after this module, and claimers: tasks that hold
-%% its workers or wait for them.
+%% Functions that the suites of claims share. The functions start a pool, named after this module, and
+%% claimers: tasks that hold its workers or wait for them.
 -module(weir_pool_claim_lib).
 
 -export([set_up/1, tear_down/1]).
@@ -11,6 +11,7 @@
 
 -include_lib("stdlib/include/assert.hrl").
 -include("../src/weir_pool.hrl").
+-include("weir_pool_test_signals.hrl").
 
 %% For init_per_testcase and end_per_testcase.
 set_up(Config) -> weir_pool_test_lib:setup(Config).

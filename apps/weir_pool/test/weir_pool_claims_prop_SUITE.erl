@@ -322,11 +322,11 @@ holds(Opts) ->
     Property = ?FORALL(
         Commands,
         resize(?COMMANDS, commands(?MODULE, initial_state(Kind))),
-        weir_pool_test_lib:in_time(fun() -> run_and_find(Commands, Kind, Opts, Ran) end)
+        run_and_find(Commands, Kind, Opts, Ran)
     ),
     Options = [{numtests, Sequences}, {max_size, ?COMMANDS}, {max_shrinks, 20}, quiet],
     try
-        weir_pool_test_lib:holds(Property, Options)
+        weir_kit_property:holds(Property, Options)
     after
         ct:pal("~b commands; claims were overdue by ~b ms at most", [counters:get(Ran, 1), counters:get(Ran, 2)])
     end.
@@ -334,7 +334,7 @@ holds(Opts) ->
 %% Runs commands, and returns what was wrong.
 run_and_find(Commands, Kind, Opts, Ran) ->
     ok = set_up(Kind, Opts),
-    {History, _State, Result} = run_commands(?MODULE, Commands),
+    {History, _State, Result} = weir_kit_property:run_commands(?MODULE, Commands),
     counters:add(Ran, 1, length(History)),
     Wrong =
         [{result, Result} || Result =/= ok] ++ found(fun() -> quiescence(Kind) end) ++
@@ -344,7 +344,7 @@ run_and_find(Commands, Kind, Opts, Ran) ->
     _ = All =:= [] orelse ct:pal("~p~n~p", [Commands, All]),
     All.
 
-%% This edition of PropEr does not survive an exception in a property.
+%% Returns the exception of one check, so that the other checks are made as well.
 found(Fun) ->
     try
         Fun()

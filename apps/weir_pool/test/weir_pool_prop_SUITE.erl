@@ -234,17 +234,13 @@ kill_registry() ->
 %% ---------------------------------------------------------------- cases
 
 random_sequences(_Config) ->
-    Property = ?FORALL(
-        Commands,
-        commands(?MODULE),
-        weir_pool_test_lib:in_time(fun() -> run_and_find(Commands) end)
-    ),
-    weir_pool_test_lib:holds(Property, [{numtests, weir_kit:long(75, 150)}, {max_size, 60}, quiet]).
+    Property = ?FORALL(Commands, commands(?MODULE), run_and_find(Commands)),
+    weir_kit_property:holds(Property, [{numtests, weir_kit:long(75, 150)}, {max_size, 60}, quiet]).
 
 %% Runs commands, and returns what was wrong.
 run_and_find(Commands) ->
     set_up(),
-    {History, State, Result} = run_commands(?MODULE, Commands),
+    {History, State, Result} = weir_kit_property:run_commands(?MODULE, Commands),
     Left = tear_down(),
     Wrong = [{result, Result} || Result =/= ok] ++ [{left, Left} || Left =/= []],
     _ = Wrong =:= [] orelse

@@ -110,7 +110,7 @@ log(_Event, _) ->
 
 violation(What) -> ets:insert(?TABLE, {{violation, make_ref()}, What}).
 
-%% Claims that outlived their time-outs by more than the slack.
+%% Returns the claims that outlived their time-outs by more than the slack, as deadlines for weir_kit_property.
 overdue() -> [What || [What] <- ets:match(?TABLE, {{overdue, '_'}, '$1'})].
 
 violations() ->
@@ -157,7 +157,7 @@ check_deadline(Asked, Timeout, What) ->
     Overdue = now_ms() - Asked - Timeout,
     ok = keep_most(overdue, Overdue),
     _ = Overdue > slack_ms() andalso Overdue > slack_ms() + stalled_since(Asked + Timeout) andalso
-        ets:insert(?TABLE, {{overdue, make_ref()}, {overdue, What, Timeout, Overdue}}),
+        ets:insert(?TABLE, {{overdue, make_ref()}, {never, {ended, What, Timeout}, {overdue_ms, Overdue}}}),
     ok.
 
 %% All schedulers together, as one may wait for the other. The clocks have their turns first.

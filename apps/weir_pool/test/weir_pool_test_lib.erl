@@ -2,21 +2,17 @@
 -module(weir_pool_test_lib).
 
 -export([kill_manager/1, manager/1, queue/1, slots/1, workers/1, settled/2, is_free/1, is_nobody_waiting/1]).
--export([report_to/1, has_late_change/1]).
+-export([report_to/1]).
 -export([leftovers/0, start_parent/1]).
 -export([setup/0, setup/1, teardown/1, opts/1, script/2, blocked_after/1, await_blocked/0, start_blocked/2,
     start_with_holes/3, stop_parent/1]).
--export([holds/2, in_time/1, nothing_left_soon/0, messages_of_pools/0, on_one_scheduler/1, picks/2]).
+-export([nothing_left_soon/0, messages_of_pools/0, on_one_scheduler/1, on_scheduler/2, picks/2]).
 -export([init/1]).
 
 -include("../src/weir_pool.hrl").
+-include("weir_pool_test_signals.hrl").
 
 -define(WORKER, {weir_pool_test_worker, start_link, []}).
-
-%% Whether the time of a change is over of which a suspended manager has not heard.
-has_late_change(Manager) ->
-    {messages, Messages} = process_info(Manager, messages),
-    [late || {timeout, _, {change, _}} <- Messages] =:= [late].
 
 %% Kills the manager of a pool. Returns when the pool is open again.
 kill_manager(Name) ->
@@ -140,40 +136,6 @@ opts(Size) -> #{size => Size, worker => ?WORKER}.
 
 script(Size, Script) -> #{size => Size, worker => {weir_pool_test_worker, start_with, [Script]}}.
 
-%% Checks a property whose tests call in_time/1. Raises a fault for a counterexample. If a wait was in vain, which a
-%% slow machine may cause, fails with the error of that instead.
-holds(Property, Options) ->
-    Result = proper:quickcheck(Property, Options),
-    case erase(in_vain) of
-        undefined -> weir_kit:holds(Result);
-        InVain -> error(InVain)
-    end.
-
-%% Calls one test of a property, which returns the reasons why it failed. Returns whether there are none.
-%%
-%% PropEr would shrink a wait that was in vain like a counterexample. So the function keeps the first one for holds/2,
-%% and lets all later tests pass at once.
-in_time(Test) -> get(in_vain) =/= undefined orelse reasons(Test()).
-
-reasons([]) ->
-    true;
-reasons(Reasons) ->
-    _ = [put(in_vain, InVain) || InVain <- [in_vain(Reasons)], InVain =/= none],
-    false.
-
-%% Finds the error of a wait of weir_kit in a term, as deep as it may be.
-in_vain({never, _, _} = InVain) -> InVain;
-in_vain({still_alive, _, _} = InVain) -> InVain;
-in_vain({no_result, _} = InVain) -> InVain;
-in_vain({overdue, _, _, _} = InVain) -> InVain;
-in_vain(Tuple) when is_tuple(Tuple) -> in_vain(tuple_to_list(Tuple));
-in_vain([Head | Tail]) ->
-    case in_vain(Head) of
-        none -> in_vain(Tail);
-        InVain -> InVain
-    end;
-in_vain(_Other) -> none.
-
 %% Starts a pool in a task. Each start of a worker waits until its supervisor is sent `go'. Returns the task and the
 %% first of these supervisors.
 start_blocked(Name, Size) ->
@@ -218,9 +180,11 @@ nothing_left_soon() ->
 
 stop_parent(Parent) -> ok = proc_lib:stop(Parent).
 
-%% N picks by one process that stays on one scheduler, so that the outcome is exact.
-on_one_scheduler(Fun) ->
-    {Pid, Monitor} = spawn_opt(fun() -> exit({result, Fun()}) end, [monitor, {scheduler, 1}]),
+%% Calls a function in a process that stays on one scheduler, so that the outcome of round robin is exact.
+on_one_scheduler(Fun) -> on_scheduler(1, Fun).
+
+on_scheduler(Scheduler, Fun) ->
+    {Pid, Monitor} = spawn_opt(fun() -> exit({result, Fun()}) end, [monitor, {scheduler, Scheduler}]),
     receive
         {'DOWN', Monitor, process, Pid, {result, Result}} -> Result
     end.

@@ -356,7 +356,7 @@ undefined_inside_handle_info(Config) ->
 %% Any script of messages leaves the same answers and the same history with both.
 same_as_gen_server(_) ->
     Options = [{numtests, weir_kit:long(150, 300)}, quiet],
-    weir_kit:holds(proper:quickcheck(prop_weir_server:prop_same_as_gen_server(), Options)).
+    weir_kit_property:holds(prop_weir_server:prop_same_as_gen_server(), Options).
 
 %% Draining
 

@@ -6,33 +6,42 @@
 %% about (the case `drains' sees to that). What the program sees is compared: what the callbacks were given, and what
 %% was answered, in order, pids and references aside.
 %%
+%% The programs here are written by hand. weir_server_random_SUITE has random ones.
+%%
 %% With OTP 25 to 27 at most one info, the first behind what was drained, is out of the mailbox, and a receive in a
 %% callback does not find it. The programs put another info before the one that is looked for. From 28 on none is out,
 %% and they also run without.
 -module(weir_server_idioms_SUITE).
 
 -include_lib("stdlib/include/assert.hrl").
--include_lib("proper/include/proper.hrl").
 
 -compile([export_all, nowarn_export_all]).
 
 -import(weir_kit, [queue_len/1, until/1]).
 -import(weir_server_loop_lib, [hold/1, release/2, ask/3, events/1, spin/1]).
+-import(weir_server_programs, [options/0, run/4, backlog/2, do/3, times/2, casts/2]).
+-import(weir_server_programs, [returns/1, request/3, comparable/3, with_states/1, action/2, times_out/2]).
+-import(weir_server_programs, [answers_once/0, ways/0, ends/3, end_it/2, told/1, next_exit/1]).
+-import(weir_server_programs, [until_more_than/2, release_number/0]).
 
-%% Enough for a server without options: it looks at its mailbox after 64 messages, and again after each slow callback.
--define(FILLERS, 150).
-%% Of a server that has nothing to do by then, milliseconds. It is waited for a thousand times.
+%% Milliseconds of a time-out. The server has nothing to do by then. The cases wait for a thousand of them.
 -define(TIME_OUT, 5).
 
-all() -> weir_kit:cases(?MODULE).
+%% Cases that wait most of the time, and that log nothing.
+-define(SIDE_BY_SIDE, [
+    supervisor_shuts_down, timeout_behind_drained, timeout_actions, timeout_and_requests_only,
+    timeout_and_late_requests, timeout_of_nothing, hibernation, hibernation_after
+]).
+
+all() -> [{group, side_by_side} | weir_kit:cases(?MODULE) -- ?SIDE_BY_SIDE].
+
+groups() -> [{side_by_side, [parallel], ?SIDE_BY_SIDE}].
 
 init_per_suite(Config) -> weir_server_same:silence(Config).
 
 end_per_suite(Config) -> weir_server_same:unsilence(Config).
 
 %% ---------------------------------------------------------------- programs
-
-options() -> [[], [{drain, {1000, 1000}}], [{drain, {1, 3}}], [{max_queue, 100_000}]].
 
 plain() -> [{weir_server_probe, Options} || Options <- options()].
 
@@ -61,75 +70,6 @@ same(Variants, Common, Programs) ->
 %% Both may fail in the same way.
 is_error({{returned, _}, _}) -> false;
 is_error(_) -> true.
-
-%% The server ends with the process that runs the program: its parent, whose exit it sees.
-run(S, Mod, Options, Program) ->
-    Script = fun(_) ->
-        {ok, Pid} = S:start_link(Mod, #{tell => self(), trap_exit => true, n => 0}, Options),
-        Program(S, Pid)
-    end,
-    weir_server_same:run(S, Script, #{trap_exit => true}).
-
-%% Holds the server; what Fill sends then is behind the fillers.
-backlog(Pid, Fill) ->
-    Held = hold(Pid),
-    fill(Pid),
-    Result = Fill(),
-    release(Pid, Held),
-    Result.
-
-%% Slow enough that draining is worth it.
-fill(Pid) ->
-    Filler = fun(_, State) ->
-        spin(5),
-        {noreply, State}
-    end,
-    times(?FILLERS, fun(_) -> do(Pid, pushed, Filler) end).
-
-do(Pid, Name, Fun) -> gen_server:cast(Pid, {do, Name, Fun}).
-
-times(N, Fun) -> lists:foreach(Fun, lists:seq(1, N)).
-
-casts(Pid, N) -> times(N, fun(I) -> gen_server:cast(Pid, I) end).
-
-%% A callback that returns what is given, and the counter one higher: the state tells how many there were before.
-returns(What) ->
-    fun
-        (undefined, State) -> noreply(What, counted(State));
-        (_From, State) -> reply(What, counted(State))
-    end.
-
-counted(#{n := N} = State) -> State#{n := N + 1}.
-
-noreply(nothing, State) -> {noreply, State};
-noreply(Action, State) -> {noreply, State, Action}.
-
-reply(nothing, State) -> {reply, answer, State};
-reply(Action, State) -> {reply, answer, State, Action}.
-
-%% gen_server has no with_state/2.
-request(gen_server, _Pid, with_state) -> ok;
-request(_, Pid, with_state) -> ask(Pid, with_state, {with_state, fun(#{n := N}) -> N end});
-request(_, Pid, Kind) -> ask(Pid, Kind, Kind).
-
-%% What gen_server can tell, after a look at what it cannot: that each of these was answered.
-comparable(gen_server, _Asked, Events) ->
-    Events;
-comparable(weir_server, Asked, Events) ->
-    {WithState, Others} = lists:partition(fun(Event) -> is_tuple(Event) andalso element(1, Event) =:= with_state end,
-        Events),
-    ?assertEqual(Asked, length(WithState)),
-    Others.
-
-next_exit(Pid) ->
-    receive
-        {'EXIT', Pid, Reason} -> Reason
-    after weir_kit:wait_ms() -> error({never, exit, weir_kit:messages()})
-    end.
-
-until_more_than(Length, Pid) -> until(fun() -> queue_len(Pid) > Length end).
-
-release_number() -> list_to_integer(erlang:system_info(otp_release)).
 
 %% ---------------------------------------------------------------- the machinery of this suite
 
@@ -200,36 +140,6 @@ stop_of_an_idle_server(_) ->
 %% What is sent behind a stop may be in the same batch as what was sent before it, so nothing is.
 stop_with_batches(_) ->
     same(batches(), [{{Way, N}, ends(Way, N, none)} || Way <- ways(), N <- [1, 3, 100, 1000]]).
-
-ways() -> [stop, {stop, shutdown}, {stop, bad}, parent, {sys, normal}, {sys, shutdown}].
-
-%% Whoever stops a server waits for its end, so it is let go by another process, when the request is there.
-ends(Way, N, Late) when is_integer(N) ->
-    fun(S, Pid) -> (ends(Way, fun() -> casts(Pid, N) end, Late))(S, Pid) end;
-ends(Way, Send, Late) ->
-    fun(_, Pid) ->
-        Held = hold(Pid),
-        fill(Pid),
-        _ = Send(),
-        Length = queue_len(Pid),
-        spawn(fun() ->
-            until_more_than(Length, Pid),
-            Late =:= late andalso gen_server:cast(Pid, late),
-            release(Pid, Held)
-        end),
-        Result = end_it(Way, Pid),
-        {Result, told(Pid)}
-    end.
-
-end_it(stop, Pid) -> gen_server:stop(Pid);
-end_it({stop, Reason}, Pid) -> gen_server:stop(Pid, Reason, infinity);
-end_it(parent, Pid) -> exit(Pid, shutdown);
-end_it({sys, Reason}, Pid) -> sys:terminate(Pid, Reason, infinity).
-
-%% All that a server told until its end, which was not unexpected.
-told(Pid) ->
-    Reason = next_exit(Pid),
-    {Reason, events({terminated, Pid, Reason})}.
 
 %% Nothing of what was drained or not is handled, and terminate/2 is not run.
 kill_is_a_kill(_) ->
@@ -364,17 +274,6 @@ followers() ->
         [with_state, ack], [with_state, state]
     ].
 
-%% gen_server has the actions with a message from 29 on only. Theirs is `timeout' here, as if there were none.
-action(gen_server, {_, Time, timeout} = Action) ->
-    case release_number() >= 29 of
-        true -> Action;
-        false -> Time
-    end;
-action(_, Action) ->
-    Action.
-
-with_states(Requests) -> length([x || with_state <- Requests]).
-
 %% The time-out is asked for by the last callback, with requests behind it that are none of the callbacks' business.
 timeout_behind_drained(_) ->
     same(plain() ++ batches(), [{{?TIME_OUT, Requests}, times_out(?TIME_OUT, Requests)} || Requests <- followers()]).
@@ -384,18 +283,11 @@ timeout_actions(_) ->
         {{Action, Requests}, Program(Action, Requests)}
      || Action <- [{timeout, ?TIME_OUT, timeout}, {hibernate, ?TIME_OUT, timeout}],
         Requests <- followers(),
-        Program <- [fun times_out/2, fun times_out_with_requests_only/2, fun times_out_with_late_requests/2]
+        Program <- [
+            fun weir_server_programs:times_out/2, fun times_out_with_requests_only/2,
+            fun times_out_with_late_requests/2
+        ]
     ]).
-
-times_out(Action, Requests) ->
-    fun(S, Pid) ->
-        backlog(Pid, fun() ->
-            casts(Pid, 5),
-            do(Pid, asks, returns(action(S, Action))),
-            [request(S, Pid, Kind) || Kind <- Requests]
-        end),
-        comparable(S, with_states(Requests), events({info, timeout}))
-    end.
 
 %% Whole: requests that come faster than the time-out keep it from running out for longer than it takes. If they came
 %% slower, on a machine that is busy, that showed nothing.
@@ -726,21 +618,13 @@ awaits_message(_) ->
         fun({_, Ref}) -> receive {Ref, Value} -> Value after weir_kit:wait_ms() -> lost end end
     ).
 
-%% A process that answers one call when it is told to.
-answers_once() ->
-    spawn(fun() ->
-        receive
-            {'$gen_call', From, Request} -> receive go -> gen_server:reply(From, {answered, Request}) end
-        end
-    end).
-
-sends_request() ->
-    P = answers_once(),
-    {P, gen_server:send_request(P, question)}.
-
 awaits_response(_) ->
     [
-        looks(fun sends_request/0, fun({P, _}) -> P ! go end, fun({_, Request}) -> Look(Request) end)
+        looks(
+            fun weir_server_programs:sends_request/0,
+            fun({P, _}) -> P ! go end,
+            fun({_, Request}) -> Look(Request) end
+        )
      || Look <- [
             fun(Request) -> gen_server:receive_response(Request, weir_kit:wait_ms()) end,
             fun(Request) -> gen_server:wait_response(Request, weir_kit:wait_ms()) end,
@@ -844,7 +728,7 @@ flushes_link(_) ->
 %% A request that is given up: its answer is flushed with its monitor.
 flushes_request(_) ->
     looks(
-        fun sends_request/0,
+        fun weir_server_programs:sends_request/0,
         fun({P, _}) -> P ! go end,
         fun({_, Request}) ->
             true = demonitor(Request, [flush]),
@@ -902,304 +786,3 @@ first_info_is_out(_) ->
             ?assertEqual(Out, run(weir_server, weir_server_probe, [{drain, {1000, 1000}}], Program)),
             ?assertEqual(Out, run(weir_server, weir_server_probe, [], Program))
     end.
-
-%% ---------------------------------------------------------------- random programs
-
-%% All is sent by one process: what it sees must be the same to the last detail.
-random_programs(_) ->
-    Property = ?FORALL(
-        {Options, Rounds, End, Late},
-        {random_options(), non_empty(list(list(step()))), random_end(), oneof([late, none])},
-        begin
-            Program = program(Rounds, End, Late),
-            Expected = run(gen_server, weir_server_probe, [], Program),
-            Actual = run(weir_server, weir_server_probe, Options, Program),
-            agree(Expected, Actual)
-        end
-    ),
-    weir_server_loop_lib:check(Property, 100).
-
-agree({{returned, _}, _} = Same, Same) ->
-    true;
-agree(Expected, Actual) ->
-    ct:pal("gen_server: ~p~nweir_server: ~p~n", [Expected, Actual]),
-    false.
-
-%% From the second sender on the order in which messages arrive is not known: what each sent is in its order.
-random_programs_of_two(_) ->
-    Property = ?FORALL(
-        {Options, First, Second},
-        {random_options(), list(step()), list(step())},
-        begin
-            Program = fun(S, Pid) -> two(S, Pid, First, Second) end,
-            Expected = run(gen_server, weir_server_probe, [], Program),
-            Actual = run(weir_server, weir_server_probe, Options, Program),
-            agree(Expected, Actual)
-        end
-    ),
-    weir_server_loop_lib:check(Property, 60).
-
-%% The answers to calls of a batch are sent when all of it has been handled, and those to requests then or before: so
-%% the answers of each sort are compared among themselves. Everything is drained, so nothing that has come before a
-%% callback is looked for in it.
-random_batches(_) ->
-    Property = ?FORALL(
-        {Options, Linger, Rounds, End},
-        {random_options(), oneof([0, 500]), non_empty(list(list(step()))), random_end()},
-        begin
-            Program = fun(S, Pid) ->
-                Seen = (program([without([{cast, kill}], Round) || Round <- Rounds], End, none))(S, Pid),
-                IsAnswer = fun(Event) -> tuple_size(Event) =:= 2 andalso is_tuple(element(1, Event)) end,
-                {Answers, Events} = lists:partition(IsAnswer, Seen),
-                {
-                    Events,
-                    [Answer || {{_, call}, _} = Answer <- Answers],
-                    %% Not what the state was: this tells where the request was met.
-                    [Id || {{_, state} = Id, _} <- Answers],
-                    [Answer || {{_, ack}, _} = Answer <- Answers]
-                }
-            end,
-            Expected = run(gen_server, weir_server_idioms, [], Program),
-            Actual = run(weir_server, weir_server_idioms, [{linger, Linger} | Options], Program),
-            agree(Expected, Actual)
-        end
-    ),
-    weir_server_loop_lib:check(Property, 60).
-
-%% As many calls and casts as are allowed, and infos, which do not count, but are seen: so all is drained, and nothing
-%% dropped. What a callback looks for has been sent in it.
-random_bounds(_) ->
-    Property = ?FORALL(
-        {Overload, Rounds, End},
-        {
-            oneof([reject, drop_oldest, drop_newest]),
-            non_empty(list(list(frequency([{4, step()}, {1, {infos, range(20, 60)}}])))),
-            random_end()
-        },
-        begin
-            Bounded = [without([{cast, kill}], Round) || Round <- Rounds],
-            Program = program(Bounded, End, none),
-            Options = [{max_queue, lists:max([requests(Part) || Part <- [End | Bounded]])}, {overload, Overload}],
-            Expected = run(gen_server, weir_server_probe, [], Program),
-            Actual = run(weir_server, weir_server_probe, Options, Program),
-            agree(Expected, Actual)
-        end
-    ),
-    weir_server_loop_lib:check(Property, 60).
-
-%% The most calls and casts that wait in a round, or before a time-out that runs out (times_out/2).
-requests({expires, _, Requests}) -> ?FILLERS + 5 + length([asks]) + with_states(Requests);
-requests(Round) when is_list(Round) -> ?FILLERS + lists:sum([count(Step) || Step <- Round]) + length([ends]);
-requests(_End) -> 0.
-
-count({casts, N}) -> N;
-count({Kind, _}) when Kind =:= cast; Kind =:= call -> 1;
-count(with_state) -> 1;
-count(_) -> 0.
-
-random_options() -> oneof(options() ++ [[{drain, {1, 2}}], [{drain, {16, 100}}], [{drain, 1}]]).
-
-step() ->
-    frequency([
-        {12, {oneof([cast, call, info]), oneof([nothing, nothing, 0, hibernate, {continue, nothing}, {continue, 0},
-            {continue, hibernate}, {continue, {continue, nothing}}, 1_000_000])}},
-        {2, {cast, work}},
-        {2, {casts, range(10, 100)}},
-        {2, state},
-        {2, ack},
-        {2, with_state},
-        {2, {cast, monitor}},
-        {2, {cast, link}},
-        {2, {cast, request}},
-        {2, {cast, timer}},
-        {1, {cast, port}},
-        {1, {cast, kill}},
-        {3, {cast, await}},
-        {2, {cast, flush}}
-    ]).
-
-%% What ends a program: a stop, with all of the last round before it; or a time-out that runs out.
-random_end() -> oneof([none, {expires, ?TIME_OUT, list(oneof([state, ack, with_state]))} | ways()]).
-
-%% In each round the server is held while everything is sent, at last an info: it is ahead of the messages that come
-%% because a callback has asked for them, so those are in the mailbox until it is handled, and by then none is left.
-%% The acknowledgement comes when all has been answered, with batches as well.
-program(Rounds, End, Late) ->
-    fun(S, Pid) ->
-        Events = [
-            begin
-                backlog(Pid, fun() -> send_all(S, Pid, Round, one) end),
-                comparable(S, with_states(Round), events({all_done, {ok, no_statistics}}))
-            end
-         || Round <- Rounds
-        ],
-        lists:append(Events) ++ ended(End, Late, lists:last(Rounds), S, Pid)
-    end.
-
-ended(none, _Late, _Round, _S, _Pid) ->
-    [];
-ended({expires, Time, Requests}, _Late, _Round, S, Pid) ->
-    (times_out(Time, Requests))(S, Pid);
-ended(Way, Late, Round, S, Pid) ->
-    {_Result, {Reason, Events}} = (ends(Way, fun() -> send_all(S, Pid, Round, last) end, Late))(S, Pid),
-    comparable(S, with_states(Round), Events) ++ [{'end', Reason}].
-
-%% Replies to calls and requests have the number of the step.
-send_all(S, Pid, Steps, Who) ->
-    _ = [send(S, Pid, {Who, I}, Step) || {I, Step} <- lists:zip(lists:seq(1, length(Steps)), Steps)],
-    do(Pid, ends, fun(_, State) -> {noreply, ends(State)} end),
-    Pid ! last,
-    ask(Pid, all_done, ack).
-
-send(_, Pid, Id, {cast, Kind}) -> do(Pid, Id, does(Kind));
-send(_, Pid, Id, {info, Kind}) -> Pid ! {do, Id, does(Kind)};
-send(_, Pid, Id, {call, Kind}) -> ask(Pid, {Id, call}, {call, {do, Id, does(Kind)}});
-send(_, Pid, _Id, {casts, N}) -> casts(Pid, N);
-send(_, Pid, _Id, {infos, N}) -> times(N, fun(I) -> Pid ! I end);
-send(S, Pid, _Id, with_state) -> request(S, Pid, with_state);
-send(_, Pid, Id, Kind) -> ask(Pid, {Id, Kind}, Kind).
-
-does(work) ->
-    fun(_, State) ->
-        spin(20),
-        {noreply, State}
-    end;
-does(monitor) ->
-    fun(_, State) ->
-        {P, Ref} = spawn_monitor(fun() -> receive {exit, Reason} -> exit(Reason) end end),
-        {noreply, asked({monitor, P, Ref}, State)}
-    end;
-does(link) ->
-    fun(_, State) ->
-        P = spawn_link(fun() -> receive {exit, Reason} -> exit(Reason) end end),
-        {noreply, asked({link, P, P}, State)}
-    end;
-does(request) ->
-    fun(_, State) ->
-        {P, Request} = sends_request(),
-        {noreply, asked({request, P, Request}, State)}
-    end;
-%% It is started when it is to run out.
-does(timer) ->
-    fun(_, State) -> {noreply, asked({timer, none, make_ref()}, State)} end;
-does(port) ->
-    fun(_, State) ->
-        Port = open_port({spawn, "sh -c 'read line; exit 3'"}, [exit_status]),
-        {noreply, asked({port, none, Port}, State)}
-    end;
-%% Those end whose message is not there yet.
-does(kill) ->
-    fun(_, State) ->
-        _ = [killed(Asked) || Asked <- maps:get(asked, State, [])],
-        {noreply, State}
-    end;
-does(await) ->
-    fun(_, #{tell := Tell} = State) ->
-        Tell ! {awaited, [awaited(killed(Asked)) || Asked <- maps:get(asked, State, [])]},
-        {noreply, maps:remove(asked, State)}
-    end;
-does(flush) ->
-    fun(_, #{tell := Tell} = State) ->
-        Tell ! {flushed, [flushed(Asked) || Asked <- maps:get(asked, State, [])]},
-        {noreply, maps:remove(asked, State)}
-    end;
-does({continue, Action}) ->
-    returns({continue, {do, continued, does(Action)}});
-does(Action) ->
-    returns(Action).
-
-%% The state is shown: what is in it must be the same in both.
-asked(Asked, State) -> State#{asked => [Asked | maps:get(asked, State, [])]}.
-
-%% It is asked for no more, and nothing of it is left: one that is not awaited is told here.
-ends(State) ->
-    _ = [flushed(Asked) || Asked <- maps:get(asked, State, [])],
-    maps:remove(asked, State).
-
-%% Has its message sent, if it is not there yet, and returns when it is in the mailbox, behind what has been sent to the
-%% server.
-killed({Kind, P, Id} = Asked) ->
-    is_in_mailbox(Id) orelse trigger(Kind, P, Id),
-    until_in_mailbox(Id),
-    Asked.
-
-trigger(request, P, _) -> P ! go;
-trigger(timer, none, Id) -> erlang:start_timer(0, self(), Id);
-trigger(port, none, Port) -> port_command(Port, "go\n");
-trigger(_, P, _) -> P ! {exit, gone}.
-
-until_in_mailbox(Id) ->
-    case is_in_mailbox(Id) of
-        true ->
-            ok;
-        false ->
-            erlang:yield(),
-            until_in_mailbox(Id)
-    end.
-
-is_in_mailbox(Id) ->
-    {messages, Messages} = process_info(self(), messages),
-    lists:any(fun(Message) -> is_about(Id, Message) end, Messages).
-
-is_about(Ref, {'DOWN', Ref, process, _, _}) -> true;
-is_about(Pid, {'EXIT', Pid, _}) -> true;
-is_about(Id, {timeout, _, Id}) -> true;
-is_about(Ref, {[alias | Ref], _}) -> true;
-is_about(Ref, {Ref, {answered, _}}) -> true;
-is_about(_, _) -> false.
-
-awaited({monitor, P, Ref}) -> receive {'DOWN', Ref, process, P, Reason} -> {down, Reason} after 0 -> lost end;
-awaited({request, _, Request}) ->
-    case gen_server:receive_response(Request, 0) of
-        timeout -> lost;
-        Response -> Response
-    end;
-awaited({timer, none, Id}) -> receive {timeout, _, Id} -> time_up after 0 -> lost end;
-awaited({port, none, Port}) ->
-    [
-        receive {Port, {exit_status, Status}} -> Status after 0 -> lost end,
-        receive {'EXIT', Port, Reason} -> Reason after 0 -> lost end
-    ];
-awaited({link, P, P}) -> receive {'EXIT', P, Reason} -> {exit, Reason} after 0 -> lost end.
-
-flushed({monitor, P, Ref}) ->
-    P ! {exit, gone},
-    demonitor(Ref, [flush]);
-%% Its answer may be there, and does not come from now on.
-flushed({request, P, Request}) ->
-    true = demonitor(Request, [flush]),
-    P ! go,
-    receive {[alias | Request], _} -> true after 0 -> true end;
-flushed({timer, none, Id}) ->
-    receive {timeout, _, Id} -> true after 0 -> true end;
-flushed({port, none, Port}) ->
-    true = unlink(Port),
-    receive {'EXIT', Port, _} -> true after 0 -> port_close(Port) end,
-    receive {Port, {exit_status, _}} -> true after 0 -> true end;
-flushed({link, P, P}) ->
-    true = unlink(P),
-    P ! {exit, gone},
-    receive {'EXIT', P, _} -> true after 0 -> true end.
-
-two(S, Pid, First, Second) ->
-    %% Its answers are sent to a process that is gone. What a callback asks for could come before the other's end.
-    Asks = [{cast, Kind} || Kind <- [monitor, link, request, timer, port]],
-    Only = without([with_state | Asks], Second),
-    Held = hold(Pid),
-    fill(Pid),
-    {Other, Ref} = spawn_monitor(fun() -> send_all(S, Pid, Only, two) end),
-    Own = without(Asks, First),
-    send_all(S, Pid, Own, one),
-    receive
-        {'DOWN', Ref, process, Other, normal} -> ok
-    end,
-    release(Pid, Held),
-    Pid ! finally,
-    Events = comparable(S, with_states(Own), events({info, finally})),
-    [[Event || Event <- Events, is_of(Who, Event)] || Who <- [one, two]].
-
-without(Unwanted, Steps) -> [Step || Step <- Steps, not lists:member(Step, Unwanted)].
-
-is_of(Who, {_, {Who, I}}) when is_integer(I) -> true;
-is_of(Who, {{{Who, _}, call}, _}) -> true;
-is_of(_, _) -> false.

@@ -16,7 +16,7 @@ init_per_suite(Config) -> weir_server_same:silence(Config).
 end_per_suite(Config) -> weir_server_same:unsilence(Config).
 
 random_lives(_) ->
-    weir_kit:holds(proper:quickcheck(prop_lives(), [{numtests, weir_kit:long(150, 300)}, quiet])).
+    weir_kit_property:holds(prop_lives(), [{numtests, weir_kit:long(150, 300)}, quiet]).
 
 prop_lives() ->
     ?FORALL({Mod, Options, Drain, Steps}, {mod(), options(), drain(), list(step())}, begin

@@ -89,7 +89,7 @@ wrong_type(_) ->
 
 %% A map is as the list of its pairs.
 map_as_list(_) ->
-    weir_kit:holds(proper:quickcheck(
+    weir_kit_property:holds(
         ?FORALL(Options, list(option()), begin
             Map = maps:from_list(Options),
             case {weir_server_opts:parse(Map), weir_server_opts:parse(lists:sort(maps:to_list(Map)))} of
@@ -98,7 +98,7 @@ map_as_list(_) ->
             end
         end),
         [{numtests, weir_kit:long(250, 500)}, quiet]
-    )).
+    ).
 
 option() ->
     oneof([
@@ -111,7 +111,7 @@ option() ->
 gen_options_are_passed_on(_) ->
     Valid = [{K, X} || {K, _, V, _} <- own(), X <- V] ++ [{K, X} || {K, V, _} <- gens(), X <- V],
     GenKeys = [K || {K, _, _} <- gens()],
-    weir_kit:holds(proper:quickcheck(
+    weir_kit_property:holds(
         ?FORALL(Options, list(option()), begin
             case [Option || Option <- Options, not lists:member(Option, Valid)] of
                 [{Key, Value} | _] ->
@@ -122,7 +122,7 @@ gen_options_are_passed_on(_) ->
             end
         end),
         [{numtests, weir_kit:long(250, 500)}, quiet]
-    )).
+    ).
 
 backoffs(_) ->
     [?assert(weir_server_opts:is_backoff(B)) || B <- [{backoff, 1, 1, 1}, {backoff, 1000, 500, 10000}]],

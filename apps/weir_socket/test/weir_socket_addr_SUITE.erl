@@ -8,7 +8,6 @@
 
 -compile([export_all, nowarn_export_all]).
 
--import(weir_kit, [holds/1]).
 
 all() -> weir_kit:cases(?MODULE).
 
@@ -150,7 +149,7 @@ names(_) ->
 
 %% An address is one for us if and only if it is one for inet.
 what_inet_takes(_) ->
-    holds(proper:quickcheck(
+    weir_kit_property:holds(
         ?FORALL(
             Ip,
             oneof([
@@ -169,7 +168,7 @@ what_inet_takes(_) ->
             end
         ),
         [{numtests, 300}, {to_file, user}]
-    )).
+    ).
 
 %% Mostly right, sometimes just not.
 near(Max) -> frequency([{40, integer(0, Max)}, {1, oneof([-1, Max + 1, a, 1.0])}, {3, oneof([0, Max])}]).
@@ -258,7 +257,7 @@ refused_by_the_nif(_) ->
 
 %% What is bound comes back as it was.
 nif_round_trip(_) ->
-    holds(proper:quickcheck(
+    weir_kit_property:holds(
         ?FORALL(
             Address,
             oneof([
@@ -278,7 +277,7 @@ nif_round_trip(_) ->
             end
         ),
         [{numtests, 100}, {to_file, user}]
-    )).
+    ).
 
 unique() -> integer_to_binary(erlang:unique_integer()).
 

@@ -23,8 +23,7 @@
 
 -import(weir_kit, [start/1, result/1, same/3]).
 -import(weir_socket_test_lib, [
-    pair/2, pair/3, send/2, recv/2, recv/3, close/1, setopts/2, getopt/2, next/0, nothing/0, fill/1, holds_in_time/1,
-    same_bytes/2, in_time/1
+    pair/2, pair/3, send/2, recv/2, recv/3, close/1, setopts/2, getopt/2, next/0, nothing/0, fill/1, same_bytes/2
 ]).
 -import(weir_socket_differences, [differs/2]).
 
@@ -299,13 +298,13 @@ sizes_around_the_buffer(B) ->
 %% ---------------------------------------------------------------- packets of random sizes, cut at random
 
 random_packets(B) ->
-    holds_in_time(proper:quickcheck(prop_packets(B), [{numtests, 40}, noshrink, quiet])).
+    weir_kit_property:holds(prop_packets(B), [{numtests, 40}, noshrink, quiet]).
 
 prop_packets(B) ->
     ?FORALL(
         {Type, Way, Payloads, Seed},
         {oneof([raw, 1, 2, 4, line, sunrm]), oneof([passive, once, true, 3]), list(payload()), integer(1, 1 bsl 30)},
-        in_time(fun() ->
+        begin
             {Socket, Peer} = pair(B, [binary, {active, false}, {packet, Type}]),
             Packets = [fitting(Type, Payload) || Payload <- Payloads],
             Stream = iolist_to_binary([framed(Type, Packet) || Packet <- Packets]),
@@ -323,7 +322,7 @@ prop_packets(B) ->
             ok = gen_tcp:close(Peer),
             nothing(),
             Got =:= Expected andalso Back =:= {ok, Stream}
-        end)
+        end
     ).
 
 payload() -> oneof([binary(), ?LET(Size, integer(0, 5000), fill(Size))]).

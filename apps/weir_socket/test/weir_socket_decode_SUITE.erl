@@ -9,7 +9,7 @@
 -compile([export_all, nowarn_export_all]).
 
 -import(weir_kit, [start/1, result/1, until/1, wait_ms/0]).
--import(weir_socket_test_lib, [nothing_at_all/0, next/0, holds_in_time/1, same_bytes/2, in_time/1]).
+-import(weir_socket_test_lib, [nothing_at_all/0, next/0, same_bytes/2]).
 
 all() -> weir_kit:cases(?MODULE).
 
@@ -58,19 +58,19 @@ active_once(_) -> [same([{active, once} | Options], fun once/2, whole(Bytes)) ||
 active_counted(_) -> [same([{active, 2} | Options], fun counted/2, whole(Bytes)) || {Options, Bytes} <- samples()].
 
 any_split(_) ->
-    holds_in_time(proper:quickcheck(
+    weir_kit_property:holds(
         ?FORALL(
             {{Options, Bytes}, Mode},
             {oneof(samples()), oneof([{false, passive}, {true, active}, {once, once}, {3, counted}])},
-            ?FORALL(Pieces, split(Bytes), in_time(fun() ->
+            ?FORALL(Pieces, split(Bytes), begin
                 {Active, How} = Mode,
                 Read = fun(Tcp, Socket) -> ?MODULE:How(Tcp, Socket) end,
                 same([{active, Active} | Options], Read, Pieces),
                 true
-            end))
+            end)
         ),
         [{numtests, 150}, {to_file, user}]
-    )).
+    ).
 
 split(Bytes) ->
     ?LET(Cuts, list(integer(0, byte_size(Bytes))), pieces(Bytes, 0, lists:usort(Cuts))).
@@ -155,16 +155,16 @@ lines_longer_than_the_buffer(_) ->
 %% Between packets the option packet may be set, to the same or to another: whether a first line or a header comes next
 %% stays as it was.
 types_are_changed(_) ->
-    holds_in_time(proper:quickcheck(
-        ?FORALL(Types, list(oneof([http_bin, http_bin, httph_bin, http, httph, line])), in_time(fun() ->
+    weir_kit_property:holds(
+        ?FORALL(Types, list(oneof([http_bin, http_bin, httph_bin, http, httph, line])), begin
             same([{packet, http_bin}], fun(Tcp, Socket) -> change(Tcp, Socket, Types) end, [
                 <<"GET / HTTP/1.1\r\nHost: x\r\nA: b\r\n\r\nGET /2 HTTP/1.1\r\nC: d\r\n\r\n"
                     "no first line\r\nE: f\r\n\r\n">>
             ]),
             true
-        end)),
+        end),
         [{numtests, 150}, {to_file, user}]
-    )).
+    ).
 
 change(Tcp, Socket, []) ->
     passive(Tcp, Socket);
@@ -172,6 +172,7 @@ change(Tcp, Socket, [Type | Types]) ->
     ok = inet:setopts(Socket, [{packet, Type}]),
     case Tcp:recv(Socket, 0, wait_ms()) of
         {ok, Packet} -> [Packet | change(Tcp, Socket, Types)];
+        {error, timeout} -> error({never, received, Tcp});
         {error, _} = Error -> [Error]
     end.
 
@@ -295,6 +296,7 @@ ok_or_closed({error, _}) -> ok.
 passive(Tcp, Socket) ->
     case Tcp:recv(Socket, 0, wait_ms()) of
         {ok, Packet} -> [Packet | passive(Tcp, Socket)];
+        {error, timeout} -> error({never, received, Tcp});
         %% And again: it stays closed. gen_tcp says `enotconn', having closed its descriptor.
         {error, Reason} -> [{error, Reason}, again(Tcp:recv(Socket, 0, wait_ms()))]
     end.
@@ -336,7 +338,7 @@ next(Socket) ->
         {tcp_passive, Socket} -> tcp_passive;
         {tcp_error, Socket, Reason} -> {tcp_error, Reason};
         {Tag, Socket, Data} -> {Tag, Data}
-    after wait_ms() -> error(nothing_came)
+    after wait_ms() -> error({never, message, weir_kit:messages()})
     end.
 
 pair(Options) -> pair(weir_socket, Options).

@@ -8,7 +8,7 @@
 
 -compile([export_all, nowarn_export_all]).
 
--import(weir_kit, [holds/1, wait_ms/0]).
+-import(weir_kit, [wait_ms/0]).
 
 -define(FRAME_MAX, 16#7fffffff).
 
@@ -70,7 +70,7 @@ random_bytes(_Config) ->
             ?WHENFAIL(ct:pal("expected ~p~ngot ~p", [Expected, Framed]), Expected =:= Framed)
         end
     ),
-    holds(proper:quickcheck(Property, [{numtests, weir_kit:long(1500, 3000)}, quiet])).
+    weir_kit_property:holds(Property, [{numtests, weir_kit:long(1500, 3000)}, quiet]).
 
 limits() ->
     ?LET(

@@ -14,7 +14,7 @@
 -export([listen/2, listen/3, connect/4, connect/5, fdopen/3, accept/1, accept/2, pair/2, pair/3, peer_opts/0]).
 -export([send/2, recv/2, recv/3, close/1, shutdown/2, controlling_process/2]).
 -export([setopts/2, getopts/2, getopt/2, peername/1, sockname/1, port/1, getstat/1, getstat/2, info/1]).
--export([next/0, nothing/0, nothing_at_all/0, until_messages/1, in_time/1, holds_in_time/1]).
+-export([next/0, nothing/0, nothing_at_all/0, until_messages/1]).
 -export([settle/1, stalled/1, received/1, read_all/1, same_bytes/2, talk/2]).
 -export([tmp/1, remove_tmp/0, source_dir/0, unused_port/0, full_listener/0, fill/1, descriptor/1]).
 -export([descriptors/0, socket_descriptors/0, pollset_infos/0, pollers/0, held/0, memory/0, memory/1,
@@ -78,7 +78,12 @@ accept(Listener, Timeout) -> (tcp(Listener)):accept(Listener, Timeout).
 
 send(Socket, Data) -> (tcp(Socket)):send(Socket, Data).
 
-recv(Socket, Length) -> recv(Socket, Length, wait_ms()).
+%% Receives within a minute. A later answer is a deadline, which is no counterexample of a property.
+recv(Socket, Length) ->
+    case recv(Socket, Length, wait_ms()) of
+        {error, timeout} -> error({never, received, Length});
+        Result -> Result
+    end.
 
 recv(Socket, Length, Timeout) -> (tcp(Socket)):recv(Socket, Length, Timeout).
 
@@ -191,7 +196,7 @@ fill(N) ->
 next() ->
     receive
         Message when not ?IS_DOWN(Message) -> Message
-    after wait_ms() -> error(no_message)
+    after wait_ms() -> error({never, message, weir_kit:messages()})
     end.
 
 %% Fails if a message is in the mailbox. Ends of processes and of sockets may be.
@@ -219,30 +224,6 @@ until_messages(N) ->
         Length = weir_kit:queue_len(self()),
         Length =:= N orelse {messages, Length}
     end).
-
-%% ---------------------------------------------------------------- properties
-
-%% Runs one test of a property, for holds_in_time/1. A test that fails after a minute has met the deadline of a wait,
-%% which is no counterexample.
-in_time(Test) ->
-    Begun = erlang:monotonic_time(millisecond),
-    try Test() of
-        Holds -> Holds orelse is_late(Begun, false)
-    catch
-        error:Reason:Stack -> is_late(Begun, {Reason, Stack}) orelse erlang:raise(error, Reason, Stack)
-    end.
-
-is_late(Begun, Failure) ->
-    Late = erlang:monotonic_time(millisecond) - Begun >= wait_ms(),
-    _ = Late andalso put(?MODULE, Failure),
-    Late.
-
-%% Raises a fault if PropEr found a counterexample, and an error if a test of the property met a deadline.
-holds_in_time(Result) ->
-    case erase(?MODULE) of
-        undefined -> weir_kit:holds(Result);
-        Late -> error({late, Late})
-    end.
 
 %% ---------------------------------------------------------------- the kernel's view
 

@@ -1,4 +1,6 @@
-%% Real faults. Each form of a fault (weir_watch_forms) has a node of its own, and the agent there has to name the right
+%% Causes of real faults. weir_watch_traced_SUITE has what an agent tells beside the cause.
+%%
+%% Each form of a fault (weir_watch_forms) has a node of its own, and the agent there has to name the right
 %% process and cause. `make watch-forms' runs the long form of the suite, which has all forms, and writes what
 %% the agents told into a table. The short form has one form of each cause that leaves the processors alone. Three
 %% of the causes that take them are there as well: other ones each day, and on each release.
@@ -12,9 +14,6 @@
 -define(QUIET, [sleeping_server, client_in_turn, own_pool, slow_reader, far_casts, two_calls, deaf,
     nif_in_server]).
 -define(HOT, [busy_callee, search_for_reply, casts, std_h, large_list, ets_inserts, tcp_active]).
-
-%% An agent that the machine gives too little time has so long. Its form does not count if it tells nothing.
--define(STARVED_MS, weir_kit:long(10_000, weir_kit:wait_ms())).
 
 all() -> weir_kit:cases(?MODULE).
 
@@ -65,45 +64,6 @@ diagnosed(Form, sockets) ->
 diagnosed(Form, Cause) ->
     weir_watch_test_lib:in_node([], ?MODULE, find, [Form, Cause]).
 
-%% From OTP 27 on, of a form whose senders and table are known. As with the forms, a node that the machine gives too
-%% little may tell nothing, and is left out.
-says_what_was_traced(_Config) ->
-    case weir_watch_trace:is_possible() of
-        true ->
-            Says = weir_kit:in_parallel([
-                fun() -> {Form, weir_watch_test_lib:in_node([], ?MODULE, says, [Form, Words])} end
-             || {Form, Words} <- [
-                    {casts, "gets [0-9]+ messages a second and handles [0-9]+, sent by weir_watch_forms:"},
-                    {ets_inserts, "in functions of ets, [0-9]+ % of its time, as are others, in table form \\(100 %\\)"}
-                ]
-            ]),
-            ?assertEqual([], [Other || {_, Told} = Other <- Says, Told =/= said, Told =/= starved]),
-            {comment, lists:flatten(io_lib:format("~0tp", [Says]))};
-        false ->
-            {skip, "There are no trace sessions before OTP 27."}
-    end.
-
-says(Form, Words) ->
-    _ = weir_watch_forms:start(Form),
-    ok = weir_watch_agent:subscribe(weir_watch_agent),
-    said(Words, erlang:monotonic_time(millisecond), none).
-
-%% Returns `said', `starved', or the last diagnoses.
-said(Words, Begin, Before) ->
-    receive
-        {weir_watch, Agent, #{diagnoses := Diagnoses} = Snapshot} ->
-            ok = weir_watch_agent:next(Agent),
-            IsStarved = Before =:= starved orelse weir_watch_test_lib:says(Snapshot, "processor time"),
-            Told = if IsStarved -> starved; true -> Diagnoses end,
-            IsSaid = lists:any(fun(#{summary := Summary}) -> re:run(Summary, Words) =/= nomatch end, Diagnoses),
-            Limit = case IsStarved of true -> ?STARVED_MS; false -> weir_kit:wait_ms() end,
-            case erlang:monotonic_time(millisecond) - Begin > Limit of
-                _ when IsSaid -> said;
-                true -> Told;
-                false -> said(Words, Begin, Told)
-            end
-    end.
-
 %% Runs in the node. The agent is right if it tells the right process and cause three times before it tells a wrong
 %% cause. The seconds are those until the first time.
 find(Form, Cause) ->
@@ -126,7 +86,7 @@ await(Who, Cause, Begin, #{right := Rights, starved := Starved} = Found) ->
             Right = [Pid || #{pid := Pid, cause := C} <- Diagnoses, C =:= Cause, is_ours(Who, Pid, Suspects)],
             Now = erlang:monotonic_time(millisecond),
             IsStarved = Starved orelse weir_watch_test_lib:says(Snapshot, "processor time"),
-            IsOver = Now > Begin + if IsStarved -> ?STARVED_MS; true -> weir_kit:wait_ms() end,
+            IsOver = Now > Begin + if IsStarved -> weir_watch_test_lib:starved_ms(); true -> weir_kit:wait_ms() end,
             New = Found#{
                 starved := IsStarved,
                 right := [Now || Right =/= []] ++ Rights
@@ -148,31 +108,3 @@ is_ours({modules, Modules}, Pid, Suspects) ->
     lists:any(fun(#{pid := P, module := Module}) -> P =:= Pid andalso lists:member(Module, Modules) end, Suspects);
 is_ours(Name, Pid, _) when is_atom(Name) -> whereis(Name) =:= Pid;
 is_ours(Who, Pid, _) -> Who =:= Pid.
-
-%% ---------------------------------------------------------------- a healthy node
-
-%% An agent finds nothing in a healthy node, which uses half of two cores. The node has servers, pools, timers, sockets,
-%% TLS, logs and a cache, also Weir's own, and processes that come and go. The long form takes an hour.
-healthy(_Config) ->
-    ?assertEqual([], weir_watch_test_lib:in_node([], ?MODULE, healthy_for, [weir_kit:long(10, 3600)])).
-
-healthy_for(Seconds) ->
-    ok = weir_watch_healthy:start(),
-    ok = weir_watch_agent:subscribe(weir_watch_agent),
-    told_in(Seconds, []).
-
-told_in(0, Diagnoses) ->
-    Diagnoses;
-told_in(Seconds, Diagnoses) ->
-    receive
-        {weir_watch, Agent, #{diagnoses := New, limits := Limits} = Snapshot} ->
-            ok = weir_watch_agent:next(Agent),
-            %% The long form shows an alarm at once.
-            _ = [io:format(standard_error, "~tp~n~tp~n", [New, Limits]) || New =/= []],
-            %% A mailbox may be long because the machine gives the node too little. That is no false alarm.
-            IsStarved = weir_watch_test_lib:says(Snapshot, "processor time"),
-            IsFalse = fun(#{evidence := Evidence}) ->
-                not IsStarved orelse maps:get(least_queue, Evidence, 0) < 1000
-            end,
-            told_in(Seconds - 1, lists:filter(IsFalse, New) ++ Diagnoses)
-    end.

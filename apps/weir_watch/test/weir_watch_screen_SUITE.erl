@@ -140,13 +140,13 @@ report(_Config) ->
 never_wider(_Config) ->
     {Screens, Reports} = weir_kit:long({200, 40}, {500, 100}),
     Property = ?FORALL({Snapshot, View}, {any_snapshot(), any_view()}, told(fun() -> fits(Snapshot, View) end)),
-    ok = weir_kit:holds(proper:quickcheck(Property, [{numtests, Screens}, quiet, noshrink])),
+    ok = weir_kit_property:holds(Property, [{numtests, Screens}, quiet, noshrink]),
     %% And so does the report, whose lines may be long, but have nothing that is no text.
     Report = ?FORALL(Snapshot, any_snapshot(), told(fun() ->
         Text = unicode:characters_to_list(iolist_to_binary(weir_watch_screen:report(Snapshot, #{unicode => true}))),
         [] =:= [C || C <- Text, C < 32 andalso C =/= $\n orelse C >= 127 andalso C < 161]
     end)),
-    ok = weir_kit:holds(proper:quickcheck(Report, [{numtests, Reports}, quiet, noshrink])).
+    ok = weir_kit_property:holds(Report, [{numtests, Reports}, quiet, noshrink]).
 
 %% This PropEr's own report of an error fails on newer OTPs.
 told(Property) ->

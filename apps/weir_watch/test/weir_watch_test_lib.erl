@@ -1,7 +1,7 @@
 %% What the suites of weir_watch share.
 -module(weir_watch_test_lib).
 
--export([in_node/4, in_plain_node/4, with_agent/3, snapshot/0, says/2]).
+-export([in_node/4, in_plain_node/4, with_agent/3, snapshot/0, says/2, starved_ms/0]).
 -export([subscribed/0, received/1, next/1, snapshot_of/1, suspect/2, long_mailbox/0, links/1, monitored/1, gone/1]).
 
 %% The limit of a case ends a function that never returns.
@@ -24,6 +24,10 @@ snapshot(Ask) ->
 
 %% Returns whether the limits of a snapshot contain these words.
 says(#{limits := Limits}, Words) -> lists:any(fun(Limit) -> string:find(Limit, Words) =/= nomatch end, Limits).
+
+%% Returns the milliseconds that a test waits for an agent to which the machine gives too little time. The form of such
+%% an agent does not count if the agent tells nothing.
+starved_ms() -> weir_kit:long(10_000, weir_kit:wait_ms()).
 
 %% Calls a function in a node of its own with an agent, two schedulers and these arguments. The node is dead afterwards.
 %% Only its standard input and output connect the node with this one, so all its connections are its own.

@@ -32,7 +32,7 @@ loses_in_text(_) ->
 
 raises_in_a_property(_) ->
     _ = fixture:count(raises_in_a_property),
-    weir_kit:holds(proper:quickcheck(proper:forall(proper_types:integer(), fun(_) -> error(oops) end), [quiet])).
+    weir_kit_property:holds(proper:forall(proper_types:integer(), fun(_) -> error(oops) end), [quiet]).
 
 ends_its_node(_) ->
     _ = fixture:count(ends_its_node),

@@ -1,0 +1,66 @@
+%% The state of a pool's manager, for the modules that the manager is made of. Each of them takes the state and returns
+%% it; only the fields named in its section are its own to change.
+
+%% Milliseconds before a start that failed at a limit of the node is tried again.
+-define(AGAIN_MS, 100).
+
+%% A replacement that is under way in a slot.
+-record(replace, {
+    from :: gen_server:from(),
+    timer :: reference() | none,
+    %% Supervisor of the new worker; undefined while none could be spawned.
+    spare :: pid() | undefined,
+    worker :: pid() | undefined
+}).
+
+-record(slot, {
+    %% Supervisor of the slot's worker. None for a process that connected itself.
+    sup :: pid() | undefined,
+    worker :: pid() | undefined,
+    monitor :: reference() | undefined,
+    %% Whether the slot ever had a worker: filling it is a restart then.
+    was_filled = false :: boolean(),
+    %% The health check or the probe that examines the worker, while the word is reserved for that.
+    exam = none :: weir_pool_slots:exam(),
+    action = none :: weir_pool_slots:action(),
+    replace = none :: none | #replace{},
+    %% A process that is to call connect again when the claim of its predecessor has ended.
+    next = none :: none | {pid(), gen_server:from()}
+}).
+
+-record(state, {
+    conf :: #conf{},
+    %% The shape of the pool, as the manager has published it or is about to.
+    pool :: #pool{},
+    opener :: weir_pool_manager:opener(),
+    phase :: weir_pool_manager:phase(),
+
+    %% weir_pool_slots
+    slots = #{} :: #{weir_pool:slot() => #slot{}},
+    sups = #{} :: #{pid() => weir_pool_slots:role()},
+    %% Supervisors of workers that have left their slots, and processes that connected themselves and were retired.
+    stopping = 0 :: non_neg_integer(),
+    members_stopping = #{} :: #{Monitor :: reference() => Question :: reference()},
+    %% Slots whose worker has died, and whose term still holds its pid.
+    stale = [] :: [weir_pool:slot()],
+    %% Whether an overflow slot may have become idle since the overflow was shrunk.
+    may_shrink = false :: boolean(),
+
+    %% weir_pool_manager. Monotonic milliseconds of the restarts within the last period, the oldest first, and how many
+    %% they are; starts that failed in a row; whether a tick is due; when the words were polled, and how many slots
+    %% were claimed then.
+    restarts = {0, queue:new()} :: {non_neg_integer(), queue:queue(integer())},
+    failed_in_a_row = 0 :: non_neg_integer(),
+    is_ticking = false :: boolean(),
+    last_poll = erlang:monotonic_time(millisecond) :: integer(),
+    claimed = 0 :: non_neg_integer(),
+
+    %% The fields of weir_pool_change, weir_pool_members, weir_pool_overflow, weir_pool_check, weir_pool_abandon and
+    %% weir_pool_callers, in this order.
+    resize = none :: weir_pool_change:resize(),
+    names = #{} :: weir_pool_members:names(),
+    overflow = weir_pool_overflow:new() :: weir_pool_overflow:overflow(),
+    check = weir_pool_check:new() :: weir_pool_check:check(),
+    holders = #{} :: weir_pool_abandon:holders(),
+    callers = weir_pool_callers:new() :: weir_pool_callers:callers()
+}).

@@ -1,0 +1,591 @@
+%% Promises that an attack on pools has found broken. Each case holds one of them, through the public interface.
+-module(weir_pool_faults_SUITE).
+
+-include_lib("stdlib/include/assert.hrl").
+
+-compile([export_all, nowarn_export_all]).
+
+-import(weir_kit, [until/1, await_down/1, kill/1, result/1]).
+-import(weir_pool_test_lib, [manager/1, is_nobody_waiting/1, start_parent/1, stop_parent/1]).
+-import(weir_pool_life_lib, [pool/1, pool/2, script/2, slot_script/2, workers_alive/0]).
+
+all() -> weir_kit:cases(?MODULE).
+
+init_per_suite(Config) -> weir_kit:quiet(Config).
+
+end_per_suite(Config) -> weir_kit:loud(Config).
+
+init_per_testcase(_Case, Config) -> weir_pool_test_lib:setup(Config).
+
+%% After a failure, workers may wait for a message that no process sends any more, and the application for them.
+end_per_testcase(_Case, Config) ->
+    HasFailed = proplists:get_value(tc_status, Config, ok) =/= ok,
+    Killers = [weir_kit:start(fun kill_workers/0) || HasFailed],
+    Result = weir_pool_test_lib:teardown(Config),
+    _ = [result(Killer) || Killer <- Killers],
+    Result.
+
+%% Kills workers, and the workers that are started in their place, until the application has stopped.
+kill_workers() ->
+    until(fun() ->
+        [exit(Worker, kill) || Worker <- workers_alive()],
+        whereis(weir_pool_sup) =:= undefined
+    end).
+
+%% ---------------------------------------------------------------- overflow
+
+overflow_never_exceeds_its_maximum_while_workers_stop(_Config) ->
+    weir_kit:none(too_many_workers, [N || N <- most_alive(1), N > 2]).
+
+overflow_of_a_pool_without_workers_never_exceeds_its_maximum_while_workers_stop(_Config) ->
+    weir_kit:none(too_many_workers, [N || N <- most_alive(0), N > 1]).
+
+a_waiter_gets_a_worker_when_the_stopping_one_is_dead(_Config) ->
+    [
+        begin
+            ok = weir_pool:start(p, slow_to_stop(Size)),
+            Stopping = stop_one_for_overflow(Size),
+            Held = hold(Size),
+            Waiter = waiter(),
+            until(fun() -> waiting() =:= 1 end),
+            ok = started_all(),
+            weir_kit:same(alive, Size + 1, length(workers_alive())),
+            let_stop(Stopping),
+            Claimed = claimed(Waiter),
+            ?assertNotEqual(Stopping, Claimed),
+            give_back(Waiter),
+            let_stop(stopping()),
+            check_in(Held),
+            stop_pool(Size)
+        end
+     || Size <- [1, 0]
+    ].
+
+%% Workers for overflow, a worker that was replaced, and one of a slot that a resize has taken away.
+info_counts_workers_that_are_stopping(_Config) ->
+    ok = weir_pool:start(p, slow_to_stop(1)),
+    ?assertMatch(#{live := 1, stopping := 0}, info()),
+    First = stop_one_for_overflow(1),
+    ?assertMatch(#{live := 1, stopping := 1, claimed := 0}, info()),
+    {ok, [{1, Old}]} = weir_pool:workers(p),
+    ok = weir_pool:replace(p, 1),
+    ?assertEqual(Old, stopping()),
+    ?assertMatch(#{live := 1, stopping := 2}, info()),
+    let_stop(First),
+    until(fun() -> maps:get(stopping, info()) =:= 1 end),
+    ok = weir_pool:resize(p, 2),
+    ok = weir_pool:resize(p, 1),
+    Resized = stopping(),
+    ?assertMatch(#{live := 1, stopping := 2}, info()),
+    [let_stop(Pid) || Pid <- [Old, Resized]],
+    until(fun() -> maps:get(stopping, info()) =:= 0 end),
+    stop_pool(1).
+
+slow_to_stop(Size) -> slow_to_stop(Size, fun(_Worker) -> ok end).
+
+%% A pool with one worker for overflow. A worker that is asked to stop waits for let_stop/1.
+slow_to_stop(Size, Started) ->
+    Test = self(),
+    Script = fun() ->
+        {ok, Worker} = weir_pool_life_worker:start_slow_to_stop(Test),
+        _ = Started(Worker),
+        {ok, Worker}
+    end,
+    (script(Size, Script))#{overflow => #{max => 1, linger => 0}, shutdown => infinity}.
+
+%% Claims all workers and one for overflow, and returns all, 12 times. A worker that stops dies when a claim waits for
+%% its successor, or not before the end if no claim waits. Returns how many workers were alive at each start.
+most_alive(Size) ->
+    Test = self(),
+    ok = weir_pool:start(p, slow_to_stop(Size, fun(_Worker) -> Test ! {alive, length(workers_alive())} end)),
+    Left = lists:foldl(
+        fun(_Round, Stopping) ->
+            Held = hold(Size),
+            Waiter = waiter(),
+            until(fun() -> waiting() =:= 1 orelse has_claimed(Waiter) end),
+            ok = started_all(),
+            Stopped =
+                case has_claimed(Waiter) of
+                    false -> [let_stop(Pid) || Pid <- Stopping];
+                    true -> []
+                end,
+            _ = claimed(Waiter),
+            check_in(Held),
+            give_back(Waiter),
+            [stopping() | lists:nthtail(length(Stopped), Stopping)]
+        end,
+        [],
+        lists:seq(1, 12)
+    ),
+    [let_stop(Pid) || Pid <- Left],
+    stop_pool(Size),
+    [N || {alive, N} <- weir_kit:take_messages()].
+
+%% Has a worker for overflow started and returned. Returns it when it stops and its slot is vacant.
+stop_one_for_overflow(Size) ->
+    Held = hold(Size),
+    Waiter = waiter(),
+    _ = claimed(Waiter),
+    check_in(Held),
+    give_back(Waiter),
+    stopping().
+
+%% Claims the workers of the first slots.
+hold(Size) ->
+    until(fun() -> is_nobody_waiting(p) end),
+    [
+        begin
+            {ok, _, Ticket} = weir_pool:checkout(p, 0),
+            Ticket
+        end
+     || _ <- lists:seq(1, Size)
+    ].
+
+check_in(Tickets) -> [?assertEqual(ok, weir_pool:checkin(p, Ticket)) || Ticket <- Tickets].
+
+stopping() ->
+    receive
+        {stopping, Worker} -> Worker
+    after weir_kit:wait_ms() -> error(no_worker_stops)
+    end.
+
+let_stop(Worker) ->
+    Worker ! go,
+    await_down(Worker).
+
+%% Returns when all starts are made that the pool's manager has been asked for so far: the manager answers, and then
+%% each supervisor without a worker. A supervisor that waits for its worker's end would not answer.
+started_all() ->
+    Sups = weir_pool_life_lib:slot_sups(p),
+    lists:foreach(fun supervisor:which_children/1, [Sup || Sup <- Sups, not has_worker(Sup)]).
+
+has_worker(Sup) ->
+    Workers = workers_alive(),
+    {links, Links} = process_info(Sup, links),
+    lists:any(fun(Link) -> lists:member(Link, Workers) end, Links).
+
+%% Stops a pool whose workers wait for let_stop/1.
+stop_pool(Size) ->
+    Stopper = weir_kit:start(fun() -> weir_pool:stop(p) end),
+    [let_stop(stopping()) || _ <- lists:seq(1, Size)],
+    ?assertEqual(ok, result(Stopper)).
+
+info() ->
+    {ok, Info} = weir_pool:info(p),
+    Info.
+
+waiting() -> maps:get(waiting, info()).
+
+%% A process that waits for a worker, reports it, and holds it until give_back/1.
+waiter() ->
+    Test = self(),
+    weir_kit:start(fun() ->
+        {ok, Worker, Ticket} = weir_pool:checkout(p, infinity),
+        Test ! {claimed, self(), Worker},
+        receive
+            give_back -> weir_pool:checkin(p, Ticket)
+        end
+    end).
+
+has_claimed({Pid, _}) -> [] =/= [Worker || {claimed, P, Worker} <- weir_kit:messages(), P =:= Pid].
+
+claimed({Pid, _}) ->
+    receive
+        {claimed, Pid, Worker} -> Worker
+    after weir_kit:wait_ms() -> error({not_claimed, info()})
+    end.
+
+give_back({Pid, _} = Waiter) ->
+    Pid ! give_back,
+    ?assertEqual(ok, result(Waiter)).
+
+%% ---------------------------------------------------------------- health checks
+
+%% The check of the first worker hangs.
+a_check_that_hangs_is_killed_while_the_timer_server_is_suspended(_Config) ->
+    ok = timer:start(),
+    Test = self(),
+    Hangs = counters:new(1, []),
+    Check = fun(Worker) ->
+        counters:add(Hangs, 1, 1),
+        case counters:get(Hangs, 1) of
+            1 ->
+                Test ! {checks, self(), Worker},
+                receive
+                    never -> ok
+                end;
+            _ ->
+                ok
+        end
+    end,
+    ok = sys:suspend(timer_server),
+    try
+        ok = weir_pool:start(p, pool(1, #{check => {Check, 20}})),
+        receive
+            {checks, Checker, Worker} ->
+                ?assertMatch(killed, killed(Checker)),
+                _ = await_down(Worker),
+                until(fun() -> is_whole(1) end),
+                ?assertMatch(#{check_failures := 1}, info())
+        after weir_kit:wait_ms() -> error(no_check)
+        end
+    after
+        ok = sys:resume(timer_server)
+    end,
+    ok = weir_pool:stop(p).
+
+%% A process that was dead before its monitor began has the reason `noproc'.
+killed(Pid) ->
+    case await_down(Pid) of
+        noproc -> killed;
+        Reason -> Reason
+    end.
+
+%% Returns whether the first Size slots have live workers.
+is_whole(Size) ->
+    case weir_pool:workers(p) of
+        {ok, Workers} ->
+            [Slot || {Slot, Worker} <- Workers, is_process_alive(Worker)] =:= lists:seq(1, Size) orelse Workers;
+        Other ->
+            Other
+    end.
+
+%% ---------------------------------------------------------------- restarts of a pool
+
+%% The workers have registered names. Each worker ends 150 ms after its supervisor has asked for that.
+a_restart_waits_for_workers_with_names_under_start(_Config) ->
+    ok = weir_pool:start(p, named()),
+    [
+        begin
+            ok = kill_manager_of_named(),
+            ?assertMatch(#{start_failures := 0}, info())
+        end
+     || _ <- lists:seq(1, 3)
+    ],
+    stop_pool(3).
+
+%% The supervisor allows one restart.
+a_restart_waits_for_workers_with_names_under_a_supervisor(_Config) ->
+    Flags = #{strategy => one_for_one, intensity => 1, period => 3600},
+    Parent = start_parent({Flags, [weir_pool:child_spec(p, named())]}),
+    ok = kill_manager_of_named(),
+    ?assert(is_process_alive(Parent)),
+    ?assertMatch([{{weir_pool, p}, Manager, supervisor, _}] when is_pid(Manager), supervisor:which_children(Parent)),
+    Stopper = weir_kit:start(fun() -> stop_parent(Parent) end),
+    [let_stop(stopping()) || _ <- lists:seq(1, 3)],
+    ?assertEqual(ok, result(Stopper)).
+
+%% The workers never end by themselves: their supervisors kill them after `shutdown' milliseconds.
+a_restart_waits_for_workers_with_names_until_their_shutdown_is_over(_Config) ->
+    ok = weir_pool:start(p, (named())#{shutdown => 150}),
+    {ok, Old} = weir_pool:workers(p),
+    kill(manager(p)),
+    [await_down(Worker) || {_, Worker} <- Old],
+    until(fun() -> is_whole(3) end),
+    ok = weir_pool:stop(p).
+
+named() ->
+    Test = self(),
+    Start = fun(Slot) ->
+        Name = lists:nth(Slot, [weir_pool_faults_1, weir_pool_faults_2, weir_pool_faults_3]),
+        case whereis(Name) of
+            undefined ->
+                {ok, Worker} = weir_pool_life_worker:start_slow_to_stop(Test),
+                true = register(Name, Worker),
+                {ok, Worker};
+            Old ->
+                {error, {already_started, Old}}
+        end
+    end,
+    slot_script(3, Start).
+
+%% Kills the manager. Returns when the pool has three new workers, with the names of the old ones.
+kill_manager_of_named() ->
+    {ok, Old} = weir_pool:workers(p),
+    kill(manager(p)),
+    [erlang:send_after(150, stopping(), go) || _ <- Old],
+    [await_down(Worker) || {_, Worker} <- Old],
+    until(fun() -> is_whole(3) end),
+    {ok, New} = weir_pool:workers(p),
+    weir_kit:same(
+        names,
+        [Worker || {_, Worker} <- New],
+        [whereis(Name) || Name <- [weir_pool_faults_1, weir_pool_faults_2, weir_pool_faults_3]]
+    ).
+
+%% ---------------------------------------------------------------- dead workers
+
+a_dead_idle_worker_is_not_checked_out(_Config) ->
+    ok = weir_pool:start(p, pool(1, #{intensity => 1_000_000})),
+    GivenOut = [Try || Try <- lists:seq(1, 300), is_given_out_dead()],
+    ok = weir_pool:stop(p),
+    weir_kit:none(dead_workers_checked_out, GivenOut).
+
+%% Kills the idle worker of a pool of one, and claims when its monitor has told. The manager is suspended, so that it
+%% has never heard of the death sooner than the claimer.
+is_given_out_dead() ->
+    until(fun() -> is_whole(1) end),
+    until(fun() -> maps:get(claimed, info()) + maps:get(reserved, info()) =:= 0 end),
+    {ok, [{1, Worker}]} = weir_pool:workers(p),
+    ok = sys:suspend(manager(p)),
+    kill(Worker),
+    Result = weir_pool:checkout(p, 0),
+    ok = sys:resume(manager(p)),
+    case Result of
+        {ok, Claimed, Ticket} ->
+            _ = weir_pool:checkin(p, Ticket),
+            Claimed =:= Worker;
+        {error, Reason} ->
+            ?assert(lists:member(Reason, [busy, no_worker])),
+            false
+    end.
+
+%% ---------------------------------------------------------------- workers that unlink themselves
+
+an_unlinked_worker_is_replaced_after_its_claim_was_abandoned(_Config) ->
+    replaced_though_unlinked(fun(_Worker) -> weir_pool_life_lib:kill_claimer(weir_pool_life_lib:claimer(p)) end).
+
+an_unlinked_worker_is_replaced_after_a_failed_claim(_Config) ->
+    replaced_though_unlinked(fun(_Worker) ->
+        {ok, _, Ticket} = weir_pool:checkout(p, 0),
+        ok = weir_pool:checkin(p, Ticket, fail)
+    end).
+
+an_unlinked_worker_is_replaced_after_its_death(_Config) ->
+    replaced_though_unlinked(fun(Worker) -> kill(Worker) end).
+
+%% The pool has another worker after an event that ends this one, twice.
+replaced_though_unlinked(End) ->
+    ok = weir_pool:start(p, pool(1)),
+    [
+        begin
+            {ok, [{1, Worker}]} = weir_pool:workers(p),
+            ok = gen_server:call(Worker, {run, fun unlink_all/0}),
+            End(Worker),
+            _ = await_down(Worker),
+            until(fun() -> is_whole(1) end)
+        end
+     || _ <- [1, 2]
+    ],
+    ok = weir_pool:stop(p).
+
+unlink_all() ->
+    {links, Links} = process_info(self(), links),
+    lists:foreach(fun(Pid) -> true = unlink(Pid) end, Links).
+
+%% ---------------------------------------------------------------- requests that take long
+
+%% Either choice of the pool is right. If the pool grows that far, the manager answers other requests meanwhile. If the
+%% pool has a bound, add_worker/3 returns an error and the pool stays as it was.
+other_requests_are_answered_while_a_pool_grows_to_a_million_slots(_Config) ->
+    ok = weir_pool:start(p, #{worker => none, strategy => direct}),
+    Grow = weir_kit:start(fun() -> weir_pool:add_worker(p, far, 1_000_000) end),
+    until(fun() -> not is_process_alive(element(1, Grow)) orelse is_waiting(Grow) end),
+    Answered = answered_until_down(Grow, 0),
+    case result(Grow) of
+        {ok, 1_000_000} ->
+            ?assertMatch({ok, [{far, 1_000_000}]}, weir_pool:added_workers(p)),
+            ?assertMatch(#{size := 1_000_000}, info()),
+            weir_kit:none(held_up, [manager || Answered =:= 0]);
+        {error, _Bound} ->
+            ?assertEqual({ok, []}, weir_pool:added_workers(p)),
+            ?assertMatch(#{size := 0}, info())
+    end,
+    ok = weir_pool:stop(p).
+
+is_waiting({Pid, _}) -> process_info(Pid, status) =:= {status, waiting}.
+
+%% Asks the manager until a task has ended. Returns how many answers came while the task still waited for its own.
+answered_until_down({Pid, _} = Task, Answered) ->
+    {ok, _} = weir_pool:added_workers(p),
+    case is_process_alive(Pid) of
+        true -> answered_until_down(Task, Answered + length([waiting || is_waiting(Task)]));
+        false -> Answered
+    end.
+
+a_start_does_not_search_the_mailbox_of_its_caller(_Config) ->
+    searches_no_mailbox(fun() -> ok = weir_pool:start(p, pool(2)) end).
+
+a_linked_start_does_not_search_the_mailbox_of_its_caller(_Config) ->
+    searches_no_mailbox(fun() ->
+        {ok, Manager} = weir_pool:start_link(p, pool(2)),
+        true = unlink(Manager)
+    end).
+
+a_start_that_fails_does_not_search_the_mailbox_of_its_caller(_Config) ->
+    Script = fun
+        (1) -> start;
+        (2) -> {error, refused}
+    end,
+    searches_no_mailbox(fun() -> {error, {start_failed, 2, refused}} = weir_pool:start(p, slot_script(2, Script)) end).
+
+%% A search of the mailbox takes a reduction or more for each message.
+searches_no_mailbox(Start) ->
+    Messages = 1_000_000,
+    %% The first start loads modules, for which the code server's client searches the mailbox.
+    Without = reductions_of(Start, 0),
+    With = reductions_of(Start, Messages),
+    weir_kit:none(searches, [{reductions, Without, With} || With - Without > Messages div 4]).
+
+%% The messages are outside the heap, so that no garbage collection visits them.
+reductions_of(Fun, Messages) ->
+    {Pid, Monitor} = spawn_opt(
+        fun() ->
+            lists:foreach(fun(_) -> self() ! message end, lists:seq(1, Messages)),
+            %% Collecting garbage takes reductions too.
+            true = erlang:garbage_collect(),
+            {reductions, Before} = process_info(self(), reductions),
+            _ = Fun(),
+            {reductions, After} = process_info(self(), reductions),
+            _ = weir_pool:stop(p),
+            exit({returned, After - Before})
+        end,
+        [monitor, {message_queue_data, off_heap}]
+    ),
+    result({Pid, Monitor}).
+
+%% ---------------------------------------------------------------- waiters that are not scheduled
+
+%% The queue measures time by messages to itself while claims wait. When each suspended waiter held the worker for five
+%% ticks, the queue handled 121 messages before the next waiter got the worker. With one tick for each, 41.
+suspended_waiters_do_not_delay_the_next(_Config) ->
+    ok = weir_pool:start(p, pool(1)),
+    [Ticket] = hold(1),
+    Suspended = [wait_next(N) || N <- lists:seq(1, 20)],
+    [true = erlang:suspend_process(Pid) || {Pid, _} <- Suspended],
+    Next = wait_next(21),
+    Counter = count_messages_of_queue(),
+    ok = weir_pool:checkin(p, Ticket),
+    _ = claimed(Next),
+    Handled = messages_of_queue(Counter),
+    ct:pal("the queue has handled ~b messages", [Handled]),
+    give_back(Next),
+    [true = erlang:resume_process(Pid) || {Pid, _} <- Suspended],
+    [
+        begin
+            _ = claimed(Waiter),
+            give_back(Waiter)
+        end
+     || Waiter <- Suspended
+    ],
+    ok = weir_pool:stop(p),
+    weir_kit:none(late, [{handled, Handled} || Handled >= 20]).
+
+%% Starts the Nth waiter. Returns when it is in the queue.
+wait_next(N) ->
+    Waiter = waiter(),
+    until(fun() -> waiting() =:= N end),
+    Waiter.
+
+%% Counts the messages that a pool's queue takes from its mailbox. The tracer counts them.
+count_messages_of_queue() ->
+    Queue = weir_pool_test_lib:queue(p),
+    Counter = weir_kit:start(fun() -> count(0) end),
+    1 = erlang:trace(Queue, true, ['receive', {tracer, element(1, Counter)}]),
+    {Counter, Queue}.
+
+messages_of_queue({{Pid, _} = Counter, Queue}) ->
+    1 = erlang:trace(Queue, false, ['receive']),
+    Delivered = erlang:trace_delivered(Queue),
+    receive
+        {trace_delivered, Queue, Delivered} -> Pid ! stop
+    end,
+    result(Counter).
+
+count(N) ->
+    receive
+        {trace, _Queue, 'receive', _Message} -> count(N + 1);
+        stop -> N
+    end.
+
+%% ---------------------------------------------------------------- tickets
+
+checkin_tells_a_dead_worker_from_a_claim_that_has_ended(_Config) ->
+    ok = weir_pool:start(p, pool(1)),
+    %% The worker has died and has a successor, which another claim may hold.
+    {ok, Died, OfDead} = weir_pool:checkout(p, 0),
+    kill(Died),
+    until(fun() -> is_whole(1) end),
+    ?assertEqual({error, worker_down}, weir_pool:checkin(p, OfDead)),
+    ?assertEqual({error, worker_down}, weir_pool:checkin(p, OfDead, fail)),
+    {ok, Worker, Ticket} = weir_pool:checkout(p, weir_kit:wait_ms()),
+    ?assertEqual({error, worker_down}, weir_pool:checkin(p, OfDead)),
+    %% The worker lives, and the claim has ended.
+    ?assertEqual(ok, weir_pool:checkin(p, Ticket)),
+    ?assertEqual({error, not_held}, weir_pool:checkin(p, Ticket)),
+    ?assertEqual({error, not_held}, weir_pool:checkin(p, Ticket, fail)),
+    {ok, Worker, Again} = weir_pool:checkout(p, weir_kit:wait_ms()),
+    ?assertEqual({error, not_held}, weir_pool:checkin(p, Ticket)),
+    ?assertEqual(ok, weir_pool:checkin(p, Again)),
+    ok = weir_pool:stop(p).
+
+%% The claimer was killed, and the pool has replaced the worker. The test has the ticket of the claimer.
+checkin_of_a_replaced_worker_says_worker_down(_Config) ->
+    ok = weir_pool:start(p, pool(1)),
+    Test = self(),
+    {Claimer, _} = weir_kit:start(fun() ->
+        Test ! {ticket, weir_pool:checkout(p, 0)},
+        receive
+            never -> ok
+        end
+    end),
+    {ok, Worker, Ticket} =
+        receive
+            {ticket, Claimed} -> Claimed
+        end,
+    kill(Claimer),
+    _ = await_down(Worker),
+    until(fun() -> is_whole(1) end),
+    ?assertEqual({error, worker_down}, weir_pool:checkin(p, Ticket)),
+    ok = weir_pool:stop(p).
+
+%% ---------------------------------------------------------------- calls of other pools
+
+%% The manager of a pool with one call polls it, while another pool has 10,000 calls under way. When the manager read
+%% the calls of all pools, three polls took 1,000 reductions without these calls, and 111,000 with them.
+a_manager_does_not_read_the_calls_of_other_pools(_Config) ->
+    ok = weir_pool:start(p, pool(2, #{strategy => least_loaded})),
+    ok = weir_pool:start(busy, pool(2, #{strategy => least_loaded})),
+    Caller = blocked_call(p),
+    {ok, _, Ticket} = weir_pool:checkout(p, 0),
+    Alone = reductions_of_polls(3),
+    Callers = [blocked_call(busy) || _ <- lists:seq(1, 10_000)],
+    until(fun() ->
+        {ok, #{calls := Calls}} = weir_pool:info(busy),
+        Calls =:= 10_000 orelse Calls
+    end),
+    Beside = reductions_of_polls(3),
+    ct:pal("three polls take ~b reductions, beside 10,000 calls ~b", [Alone, Beside]),
+    ok = weir_pool:checkin(p, Ticket),
+    [kill(Each) || Each <- [Caller | Callers]],
+    [ok = weir_pool:stop(Name) || Name <- [p, busy]],
+    weir_kit:none(reads_all_calls, [{Alone, Beside} || Beside - Alone > 50_000]).
+
+%% A process whose call of a worker gets no answer.
+blocked_call(Name) ->
+    weir_kit:start(fun() ->
+        weir_pool:call(
+            Name,
+            {run, fun() ->
+                receive
+                    never -> ok
+                end
+            end},
+            infinity
+        )
+    end).
+
+%% The reductions of the manager while it polls. Each poll adds to `claimed_ms' of a pool with a claimed worker.
+reductions_of_polls(N) ->
+    ok = await_poll(),
+    Before = reductions(manager(p)),
+    [ok = await_poll() || _ <- lists:seq(1, N)],
+    reductions(manager(p)) - Before.
+
+await_poll() ->
+    #{claimed_ms := Before} = info(),
+    until(fun() -> maps:get(claimed_ms, info()) > Before end).
+
+reductions(Pid) ->
+    {reductions, Reductions} = process_info(Pid, reductions),
+    Reductions.
