@@ -57,7 +57,7 @@
     is_closing = false :: boolean(),
     %% When the last large reply was sent, at the latest.
     large = none :: integer() | none,
-    %% What is under way: proxies, and answers that wait for a busy connection or for room for a process.
+    %% Calls under way: proxies, and answers that wait for a busy connection or for room for a process.
     calls = #{} :: #{MonitorOrTimer :: reference() => Alias :: reference()}
 }).
 

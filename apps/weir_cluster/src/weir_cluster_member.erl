@@ -39,8 +39,8 @@
 %% The member waits for no other node: it sends with `nosuspend', and what was not sent is sent again at the next half
 %% second.
 %%
-%% If this node has no room for a process, the member does without: a node whose monitor cannot be started stays
-%% unknown and is greeted again, and pg is asked again at the next tick.
+%% If this node has no room for a process, the member does without. A node whose monitor cannot be started stays
+%% unknown and is greeted again. A join or leave of a group of pg follows at the next tick.
 %% @private
 -module(weir_cluster_member).
 

@@ -1,5 +1,5 @@
-%% A node of a cluster that can start no process: the node refuses what it cannot begin, keeps its view, and serves again
-%% once there is room.
+%% A node of a cluster that can start no process: the node refuses calls, keeps its view, and serves again once there is
+%% room.
 -module(weir_cluster_full_SUITE).
 
 -include_lib("stdlib/include/assert.hrl").
@@ -32,7 +32,8 @@ joined(Client, Server) ->
     ok = weir_cluster_test_lib:connect([Client, Server]),
     know([Client], 1).
 
-%% Runs a test while a node is full. The test asks nothing of that node, which cannot start the process that would answer.
+%% Runs a test while a node is full. The test asks nothing of that node: the node cannot start the process that would
+%% answer.
 while_full(Server, Ms, Function, Test) ->
     Full = weir_kit:start(fun() -> call(Server, ?MODULE, full_for, [Ms, Function]) end),
     Result = Test(),

@@ -14,7 +14,7 @@
 %%
 %% Each is told by a process of its own: a handler may send what it gets to this very log, and wait. That the log of a
 %% handler fails is told to the other handlers (weir_log_h knows the report by its metadata), and on standard error if
-%% there is no other. If the node has no room for that process, the result is `no_room', and nothing is told.
+%% there is no other. If the node has no room for that process, the result is `no_room', and there is no event.
 %% @private
 -module(weir_log_event).
 

@@ -140,7 +140,8 @@ hang(Path) ->
                 until(fun() -> is_pid(whereis(weir_log_registry)) andalso is_pid(whereis(weir_log_retention)) end)
             end
          || Pid <- [
-                child({writer, 1}, Sup), child(opener, Sup), whereis(weir_log_registry), whereis(weir_log_retention), Node
+                child({writer, 1}, Sup), child(opener, Sup),
+                whereis(weir_log_registry), whereis(weir_log_retention), Node
             ]
         ],
         {ok, b} = weir_log:open(b, #{file => <<Path/binary, "b">>}),

@@ -225,7 +225,8 @@ drain(Left, #state{config = Config, drained = Drained, drain = Before} = State) 
     State#state{drained = Waiting1, drain = Timer, removing = Tasks ++ State#state.removing}.
 
 %% Starts a task for each server. If the node has no room for a process, the server waits for the next look.
-stop_servers([{#server{name = Name}, _} = Server | Servers], #config{supervisor = Supervisor} = Config, Tasks, Waiting) ->
+stop_servers([{#server{name = Name}, _} = Server | Servers], Config, Tasks, Waiting) ->
+    #config{supervisor = Supervisor} = Config,
     try spawn_monitor(fun() -> weir_memcached_sup:remove(Supervisor, Name) end) of
         {Task, _} -> stop_servers(Servers, Config, [Task | Tasks], Waiting)
     catch

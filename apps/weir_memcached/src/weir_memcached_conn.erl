@@ -145,7 +145,7 @@
     backoff :: pos_integer(),
     %% why the server cannot be reached, which has been reported; until it is reached
     failure = none :: none | {failed, Reason :: term()},
-    %% who tells of the last event; none if the node had no room for it
+    %% the process that tells of the last event; none if the node had no room for that process
     teller = none :: none | pid()
 }).
 
@@ -402,7 +402,7 @@ rest(State) ->
 
 %% Connecting
 
-%% If the node has no room for a process, the attempt has failed like one that the server refused.
+%% If the node has no room for a process, the attempt has failed, as if the server had refused.
 connect(#state{server = Server, config = Config} = State) ->
     try
         State#state{phase = {connecting, weir_memcached_io:start_link(Server, Config)}}

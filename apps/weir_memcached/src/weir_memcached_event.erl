@@ -2,8 +2,8 @@
 %% `telemetry' application is loaded.
 %%
 %% Handlers of both are other people's code, and may take long: they run in a process of their own for each event, while
-%% callers wait for those whose events these are. The events of a connection come one after the other. If the node has no
-%% room for a process, the event is not told, and the result is `none'.
+%% callers wait for those whose events these are. The events of a connection come one after the other. If the node has
+%% no room for a process, there is no event, and the result is `none'.
 %%
 %% <table>
 %% <tr><th>event</th><th>level</th><th>measurements</th><th>metadata</th></tr>

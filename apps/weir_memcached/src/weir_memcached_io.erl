@@ -54,8 +54,8 @@ activate(Socket, N) -> inet:setopts(Socket, [{active, N}]).
 
 %% @doc Closes a socket. What has not been written is not waited for: the server may never take it.
 -spec close(module(), Socket :: term()) -> ok.
-%% Its process may be busy, or wait for the server. If the node has no room for another, the caller gets `{close, Socket}'
-%% later, and calls again.
+%% Its process may be busy, or wait for the server. If the node has no room for another process, the caller gets
+%% `{close, Socket}' later, and calls again.
 close(_, Socket) when ?IS_TLS(Socket) ->
     _ = try
         spawn(fun() -> ssl:close(Socket) end)

@@ -2,7 +2,7 @@
 %%
 %% When an address is in use it tries again for ?PATIENCE: a server that was killed may not have let go of it yet, and
 %% its supervisor starts the next one at once. If the listener is started again, it tries for ?RESTART_PATIENCE, and
-%% also while the node has no descriptor or port. So the supervisor, which counts restarts, goes on.
+%% also while the node has no descriptor or port. The supervisor, which counts restarts, therefore goes on.
 %%
 %% A Unix socket's file that an earlier server has left behind, and where nobody listens, is removed; its own is removed
 %% when it ends.

@@ -2,8 +2,8 @@
 %%
 %% If the node has no room for a process, a supervisor would count each failed attempt as a restart. After a few
 %% microseconds the supervisor would end, and the application with it. The attempt itself
-%% therefore waits. {@link start/1} tries again every 100 ms, for 5 seconds. An attempt that fails after 5 seconds never exceeds the intensity of a
-%% supervisor of this application, so the supervisor goes on until there is room.
+%% therefore waits. {@link start/1} tries again every 100 ms, for 5 seconds. Attempts of 5 seconds never exceed the
+%% intensity of a supervisor of this application, so the supervisor goes on until there is room.
 %%
 %% While the attempt waits, the supervisor handles no other message. A shutdown waits for 5 seconds at most.
 %% @private
@@ -50,8 +50,9 @@ is_reason(_Other) -> false.
 
 %% The report is another process': a handler of the log may take long.
 report(Ms) ->
+    Text = "weir_memcached_server: the node had no room for another process, for ~b ms",
     try
-        spawn(fun() -> ?LOG_WARNING("weir_memcached_server: the node had no room for another process, for ~b ms", [Ms]) end)
+        spawn(fun() -> ?LOG_WARNING(Text, [Ms]) end)
     catch
         error:system_limit -> none
     end.
