@@ -560,14 +560,25 @@ left(Alias, State) ->
     tell_all({leaving, self(), Alias}, State),
     weighed(leave_pg(State)).
 
+%% Waits for the joiner before: two joiners might join the same group twice.
+leave_pg(#state{joiner = Before} = State) when is_pid(Before) ->
+    case is_process_alive(Before) of
+        true -> leave_pg_later(State);
+        false -> leave_pg(State#state{joiner = none})
+    end;
 leave_pg(#state{conf = #conf{name = Name}} = State) ->
     Me = self(),
-    Joiner = spawned(fun() ->
+    case spawned(fun() ->
         %% In this order: others, who read who serves before who is a client, miss it in neither.
         _ = is_in({client, Name}, Me) orelse pg(join, {client, Name}, Me),
         pg(leave, {serve, Name}, Me)
-    end),
-    _ = [erlang:send_after(?TICK_MS, self(), leave_pg) || Joiner =:= none],
-    State#state{joiner = Joiner}.
+    end) of
+        none -> leave_pg_later(State);
+        Joiner -> State#state{joiner = Joiner}
+    end.
+
+leave_pg_later(State) ->
+    _ = erlang:send_after(?TICK_MS, self(), leave_pg),
+    State.
 
 now_ms() -> erlang:monotonic_time(millisecond).
