@@ -11,16 +11,16 @@
 -import(weir_cluster_test_lib, [start/1, stop/1, call/4, name/1, know/2]).
 
 -define(FULL_MS, 1500).
--define(JOIN_MS, 4000).
 %% The scope tries after one second, and after two more.
 -define(SCOPE_MS, 2500).
 
 all() -> weir_kit:cases(?MODULE).
 
-%% A client without workers, and a node with room for 1,024 processes.
+%% A client without workers, and a node that serves. Both have room for 1,024 processes.
 with(Test) ->
     [Client, Server] = Nodes = [
-        start(#{args => [], pool => #{size => 0}, cluster => #{serve => false}}), start(#{args => ["+P", "1024"]})
+        start(Opts#{args => ["+P", "1024"]})
+     || Opts <- [#{pool => #{size => 0}, cluster => #{serve => false}}, #{}]
     ],
     try
         Test(Client, Server)
@@ -57,7 +57,15 @@ meet(Node) ->
     after 100 -> meet(Node)
     end.
 
-nothing() -> ok.
+%% Called in another node. The node stays full until this call.
+part(Node) ->
+    _ = {weir_cluster_full, Node} ! part,
+    ok.
+
+until_parted() ->
+    receive
+        part -> ok
+    end.
 
 shared() ->
     {ok, Member} = weir_cluster_view:member(p),
@@ -70,9 +78,11 @@ calls_are_refused(_Config) ->
     with(fun(Client, Server) ->
         ok = joined(Client, Server),
         Before = call(Server, ?MODULE, shared, []),
-        {Results, ok} = while_full(Server, ?FULL_MS, nothing, fun() ->
+        {Results, ok} = while_full(Server, ?FULL_MS, until_parted, fun() ->
             ok = call(Client, ?MODULE, meet, [name(Server)]),
-            [call(Client, ?MODULE, try_to, [How]) || How <- [call, key, pick, claim]]
+            Tried = [call(Client, ?MODULE, try_to, [How]) || How <- [call, key, pick, claim]],
+            ok = call(Client, ?MODULE, part, [name(Server)]),
+            Tried
         end),
         Node = name(Server),
         %% The client has tried itself, too.
@@ -81,6 +91,18 @@ calls_are_refused(_Config) ->
         ?assertEqual(Before, call(Server, ?MODULE, shared, [])),
         until(fun() -> call(Client, ?MODULE, try_to, [call]) =:= {ok, Node} end)
     end).
+
+%% A claim needs a process of the claimer's node.
+claims_are_refused_at_home(_Config) ->
+    with(fun(Client, Server) ->
+        ok = joined(Client, Server),
+        {ok, Result} = while_full(Client, ?FULL_MS, claim, fun() -> call(Server, ?MODULE, meet, [name(Client)]) end),
+        {error, {overload, #{tried := Tried}}} = Result,
+        ?assertEqual({name(Server), busy}, lists:last(Tried)),
+        until(fun() -> call(Client, ?MODULE, claim, []) =:= {ok, ok} end)
+    end).
+
+claim() -> try_to(claim).
 
 try_to(How) ->
     try
@@ -101,11 +123,12 @@ node_joins(_Config) ->
         ok = call(Client, weir_cluster, stop, [p]),
         ok = weir_cluster_test_lib:connect([Client, Server]),
         ok = call(Client, weir_pool, start, [p, #{size => 1, worker => {weir_cluster_test_worker, start_link, []}}]),
-        {ok, ok} = while_full(Server, ?JOIN_MS, nothing, fun() ->
+        {ok, ok} = while_full(Server, ?FULL_MS, until_parted, fun() ->
             ok = call(Client, ?MODULE, meet, [name(Server)]),
             ok = call(Client, weir_cluster, start, [p, #{}]),
             %% The server has greeted the client.
-            until(fun() -> call(Client, weir_cluster_view, size, [p]) =:= 1 end)
+            until(fun() -> call(Client, weir_cluster_view, size, [p]) =:= 1 end),
+            call(Client, ?MODULE, part, [name(Server)])
         end),
         ok = know([Client, Server], 1),
         ?assertEqual(Before, call(Server, ?MODULE, shared, []))
