@@ -173,7 +173,7 @@ request(What, Deadline, {Alias, _, _} = Args, #state{conf = Conf, index = Index,
             State;
         _ ->
             ok = weir_cluster_here:set_served(Index, map_size(Calls) + 1, Conf),
-            case may_begin(What, Conf) andalso begun(What, Deadline, Args, Conf) of
+            case begun(may_begin(What, Conf), What, Deadline, Args, Conf) of
                 {ok, Monitor} ->
                     ok = weir_cluster_here:count(served, Conf),
                     State#state{calls = Calls#{Monitor => Alias}};
@@ -203,7 +203,9 @@ too_much(Why, Conf) ->
     {false, Why}.
 
 %% A node without room for a process is busy: the caller tries another node.
-begun(What, Deadline, {Alias, Key, Request}, Conf) ->
+begun({false, Why}, _What, _Deadline, _Args, _Conf) ->
+    {false, Why};
+begun(true, What, Deadline, {Alias, Key, Request}, Conf) ->
     {Module, Function, Args} =
         case What of
             claim -> {weir_cluster_claim, holder, [Alias, Request, Deadline, Conf]};
