@@ -50,7 +50,6 @@
 
 -export([next/1, key/2, next_slot/1, key_slot/2]).
 -export([next_in/1, key_in/2]).
--export([mix/1]).
 
 -include("weir_pool.hrl").
 
@@ -63,20 +62,13 @@
 -define(PROBES, 32).
 
 -define(MASK, 16#ffffffff).
--define(MULTIPLIER, 16#45d9f3b).
-
-%% 2^32 divided by the plastic number, and by its square: sums of multiples of these two keep clear of each other for
-%% long (M. Roberts, "The Unreasonable Effectiveness of Quasirandom Sequences", 2018: R2).
--define(SCHEDULER_STRIDE, 16#c13fa9a9).
--define(POOL_STRIDE, 16#91e10da5).
-
 %% Strategies that hash when they are given a key.
 -define(HASHES(Strategy),
     (Strategy =:= round_robin orelse Strategy =:= hash orelse Strategy =:= random orelse Strategy =:= least_loaded)
 ).
 
 %% 12 ns less for every strategy but round robin, which next/1 does in line.
--compile({inline, [worker/2, draw/1, drawn/5, found/3, mix/1]}).
+-compile({inline, [worker/2, draw/1, drawn/5, found/3]}).
 
 %% Which of the two forms the result shall have. Every path ends in found/3, so that none builds one to take it apart.
 -type form() :: pid | slot.
@@ -224,23 +216,13 @@ random_of(Form, Strategy, Live, Pool) ->
 drawn(Form, random, Slot, Pid, _Pool) -> found(Form, Slot, Pid);
 drawn(Form, least_loaded, Slot, _Pid, #pool{size = Size} = Pool) -> least_loaded(Form, Slot, Size, ?PROBES, none, Pool).
 
-%% A number of 32 bits. Cost: an addition to a word that only this scheduler writes, and the mixing. Allocates nothing.
+%% Returns a number of 32 bits. Allocates nothing.
 draw_random(#pool{base = Base, cursors = Cursors}) ->
     Scheduler = erlang:system_info(scheduler_id),
     Drawn = atomics:add_get(Cursors, ?CURSOR(Scheduler), 1) band ?MASK,
-    %% The pool's id, as much of it as leaves the product a small integer. Base is a multiple of 2^27; a division would
-    %% take 4 ns more.
-    Pool = (Base bsr 27) band ?MAX_SIZE,
-    mix((Drawn + Scheduler * ?SCHEDULER_STRIDE + Pool * ?POOL_STRIDE) band ?MASK).
-
-%% @private
-%% The word of a number, both of 32 bits.
--spec mix(0..?MASK) -> 0..?MASK.
-mix(N) ->
-    A = (((N bsr 16) bxor N) * ?MULTIPLIER) band ?MASK,
-    B = (((A bsr 16) bxor A) * ?MULTIPLIER) band ?MASK,
-    C = (((B bsr 16) bxor B) * ?MULTIPLIER) band ?MASK,
-    (C bsr 16) bxor C.
+    %% Bits 42 to 57: the pool. Bits 32 to 42: the scheduler, from 1 to 1024; no scheduler has the id 0.
+    Number = (((Base bsr 27) band 16#ffff) bsl 42) + (Scheduler bsl 32) + Drawn,
+    rand:mwc59_value32(rand:mwc59(erlang:phash2(Number, 1 bsl 32) + 1)).
 
 %% Reads slots in order, and remembers the least loaded of those that are filled. Vacant ones cost no probe.
 least_loaded(_Form, _Slot, 0, _Probes, none, Pool) ->
