@@ -114,19 +114,20 @@ not_open(Manager, Error) ->
 -spec stop(weir_pool:name()) -> ok | {error, no_pool}.
 stop(Name) ->
     case weir_pool_registry:lookup(Name) of
-        {ok, {_, Manager, _, Parent, _}} ->
-            case stop(parent(Parent), Parent, Manager) of
-                stopped ->
-                    await_sups(Name);
-                not_found ->
-                    %% The manager was killed. Its supervisor may have restarted it.
-                    case weir_pool_registry:lookup(Name) of
-                        {ok, {_, Successor, _, _, _}} when Successor =/= Manager -> stop(Name);
-                        _ -> {error, no_pool}
-                    end
-            end;
-        {error, no_pool} ->
-            {error, no_pool}
+        {ok, Row} -> stop_row(Row);
+        {error, no_pool} = Error -> Error
+    end.
+
+stop_row({Name, Manager, _Base, Parent, _StartError}) ->
+    case stop(parent(Parent), Parent, Manager) of
+        stopped ->
+            await_sups(Name);
+        not_found ->
+            %% The manager was killed. Its supervisor may have restarted it.
+            case weir_pool_registry:lookup(Name) of
+                {ok, {_, Successor, _, _, _} = Row} when Successor =/= Manager -> stop_row(Row);
+                _ -> {error, no_pool}
+            end
     end.
 
 parent(Parent) ->
@@ -197,11 +198,12 @@ drain(Name, Timeout) ->
 -spec drain_and_stop(weir_pool:name(), timeout(), Caller :: pid()) ->
     ok | {error, weir_pool:change_error() | held_by_caller | {timeout, pos_integer()}}.
 drain_and_stop(Name, Timeout, Caller) ->
+    Found = weir_pool_registry:lookup(Name),
     case weir_pool_request:call(Name, {drain, Timeout, Caller}) of
         {error, Refused} = Error when Refused =:= no_pool; Refused =:= held_by_caller ->
             Error;
-        %% After `pool_down' the pool may have a new manager by now, which is stopped as well.
+        %% After `pool_down' the supervisor of the manager restarts it; the row still names that supervisor.
         Drained ->
-            _ = stop(Name),
+            _ = [stop_row(Row) || {ok, Row} <- [Found]],
             Drained
     end.
