@@ -103,8 +103,13 @@ contradicting_options_are_refused(_Config) ->
     ?assertEqual(Contradicting({codel, Codel}, {queue, lifo}), check(#{codel => Codel, queue => lifo})),
     ?assertEqual(Contradicting({intensity, 1}, {start, async}), check(#{intensity => 1, start => async})),
     ?assertEqual(Contradicting({period, 1}, {start, async}), check(#{period => 1, start => async})),
+    ?assertMatch({ok, _}, check(#{intensity => 1, period => 1, start => sync})),
     ?assertEqual(Contradicting({backoff, {1, 2}}, {start, sync}), check(#{backoff => {1, 2}})),
     ?assertEqual(Contradicting({backoff, {1, 2}}, {start, sync}), check(#{backoff => {1, 2}, start => sync})),
+    [
+        ?assertMatch({ok, _}, check(More#{backoff => {1, 2}}))
+     || More <- [#{start => async}, #{overflow => Overflow}, #{start => sync, overflow => Overflow}]
+    ],
     [
         ?assertEqual(
             Contradicting({Key, Value}, {worker, none}),
