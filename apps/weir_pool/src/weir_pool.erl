@@ -277,7 +277,7 @@
 %%   by key are not counted: they write nothing, and a counter would take 12 ns.</li>
 %% <li>`skips': vacant slots that picks drew and skipped.</li>
 %% <li>`claims': claims that got a worker, at once or after a wait. A claim that the queue granted too late counts, too.
-%%   The number may be 64 too low for each process that was killed in one critical instruction.</li>
+%%   If a process is killed at one certain instruction of a claim, the number becomes up to 64 too low.</li>
 %% <li>`claimed_ms': milliseconds that workers were claimed, all workers together, sampled once a second. Over an hour,
 %%   its growth divided by `limit * 3600000' is the utilization.</li>
 %% <li>`waits': claims that waited and got a worker.</li>
@@ -354,8 +354,8 @@ child_spec(Name, Opts) ->
 %%
 %% If the pool is a child of your supervisor, `stop/1' calls {@link supervisor:terminate_child/2}. The supervisor does
 %% not restart the pool then, and {@link supervisor:restart_child/2} can. If the parent is not a `supervisor', the
-%% pool exits with reason `shutdown'. Do not call `stop/1' in that supervisor, nor while it waits for the caller to
-%% start.
+%% pool exits with reason `shutdown'. Do not call `stop/1' in that supervisor, nor while that supervisor waits for the
+%% caller to start.
 %%
 %% Errors: `no_pool' if there is no such pool. If the pool's manager was killed, `stop/1' may return `no_pool' while the
 %% supervisor is restarting the pool; call it again when the pool is open.
@@ -439,8 +439,10 @@ call_key(Name, Key, Request) -> call_key(Name, Key, Request, 5000).
     {ok, Reply :: term()} | {error, no_pool | no_worker}.
 call_key(Name, Key, Request, Timeout) -> weir_pool_call:call_key(Name, Key, Request, Timeout).
 
-%% @doc Picks a worker and casts to it with `gen_server:cast/2'. The pool counts a cast only while the message is being
-%% sent, because it cannot see when the worker has handled the message.
+%% @doc Picks a worker and casts to it with `gen_server:cast/2'.
+%%
+%% The pool does not count casts, because it cannot see when a worker has handled the message. Errors: those of
+%% {@link pick/1}.
 -spec cast(name(), Message :: term()) -> ok | {error, no_pool | no_worker}.
 cast(Name, Message) -> cast_picked(pick(Name), Message).
 
@@ -572,8 +574,8 @@ resize(Name, Size) -> resize(Name, Size, ?CHANGE_MS).
 %% time, nothing changes. With `start => async' the resize does not wait for the workers.
 %%
 %% If the pool shrinks, picks no longer use the slots above the new size. Each of their workers is stopped when its
-%% claim has ended and it has handled what was sent to it, or else after `shutdown' milliseconds. In a pool with `worker
-%% => none', slots that have a name stay.
+%% claim has ended and it has handled what was sent to it, or else after `shutdown' milliseconds. In a pool with
+%% `worker => none', slots that have a name stay.
 %%
 %% The size may be 0 with `worker => none' or with `overflow'.
 %%

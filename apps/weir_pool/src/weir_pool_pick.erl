@@ -59,6 +59,7 @@
 -define(PROBES, 32).
 
 -define(MASK, 16#ffffffff).
+
 %% Strategies that hash a key.
 -define(HASHES(Strategy),
     (Strategy =:= round_robin orelse Strategy =:= hash orelse Strategy =:= random orelse Strategy =:= least_loaded)
