@@ -76,8 +76,8 @@
 
 %% @doc Returns the next worker.
 %%
-%% Cost: round robin takes two reads of persistent terms and an addition to a word that only this scheduler writes, 50 ns
-%% together. Random takes 27 ns more, for the hash. Least loaded also reads at least one word that other schedulers
+%% Cost: round robin takes 50 ns, for two reads of persistent terms and an addition to a word that only this scheduler
+%% writes. Random takes 27 ns more, for the hash. Least loaded also reads at least one word that other schedulers
 %% write. Each draw that meets a vacant slot adds a read, a draw and an addition to a counter. A pick makes at most as
 %% many such draws as there are slots.
 -spec next(weir_pool:name()) -> {ok, pid()} | {error, no_pool | no_worker}.
