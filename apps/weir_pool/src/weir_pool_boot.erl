@@ -11,7 +11,7 @@
 -module(weir_pool_boot).
 
 -export([start/2, start_link/2, stop/1, drain/2]).
--export([open/3, drain_and_stop/3]).
+-export([open/3, drain_and_stop/3, run/2]).
 
 -include("weir_pool.hrl").
 
@@ -40,15 +40,28 @@ start_link(Name, Opts) ->
         {error, _} = Error -> Error
     end.
 
+%% The monitor is made in this function and is in every clause of the receive, so the receive does not search the
+%% messages that came before. Therefore the task begins when it is monitored.
 in_task(Function, Arguments) ->
-    case weir_pool_task:start('DOWN', {?MODULE, Function, Arguments}) of
-        {ok, _Task, Monitor} ->
+    try spawn(?MODULE, run, [self(), {?MODULE, Function, Arguments}]) of
+        Task ->
+            Monitor = monitor(process, Task),
+            Task ! run,
             receive
                 {'DOWN', Monitor, process, _, {done, Result}} -> Result;
                 {'DOWN', Monitor, process, _, Reason} -> exit(Reason)
-            end;
-        {error, system_limit} = Error ->
-            Error
+            end
+    catch
+        error:system_limit -> {error, system_limit}
+    end.
+
+%% @private
+-spec run(Starter :: pid(), {module(), atom(), [term()]}) -> no_return().
+run(Starter, MFA) ->
+    Monitor = monitor(process, Starter),
+    receive
+        run -> weir_pool_task:run(MFA);
+        {'DOWN', Monitor, process, Starter, Reason} -> exit(Reason)
     end.
 
 %% @private

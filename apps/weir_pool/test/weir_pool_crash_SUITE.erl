@@ -108,7 +108,8 @@ a_pool_that_stops_kills_a_worker_that_outlives_its_supervisor(_Config) ->
     ok = weir_pool:start(p, stubborn(1, 20000)),
     Sup = slot_sup(p, 1),
     Stopper = weir_kit:start(fun() -> weir_pool:stop(p) end),
-    until(fun() -> process_info(Sup, current_function) =:= {current_function, {weir_pool_slot_sup, stop, 2}} end),
+    until(fun() -> weir_pool:pick(p) =:= {error, no_pool} end),
+    weir_kit:until_waiting(Sup),
     kill(Sup),
     ?assertEqual(ok, result(Stopper)),
     no_stubborn().
@@ -123,18 +124,22 @@ a_pool_that_stops_kills_a_worker_whose_supervisor_has_just_died(_Config) ->
 
 %% ---------------------------------------------------------------- managers and queues
 
-%% The next pool does not wait for the old workers, which are shut down in order.
-workers_that_are_slow_to_stop_do_not_delay_the_next_pool(_Config) ->
+%% The old workers may have registered names, which the new workers need.
+a_killed_manager_is_followed_by_another_when_the_old_workers_have_stopped(_Config) ->
     Slow = {weir_pool_life_worker, start_slow_to_stop, [self()]},
     ok = weir_pool:start(p, #{size => 2, worker => Slow, shutdown => infinity}),
-    Before = workers(p),
-    kill_manager(p),
+    [First, Second] = Before = workers(p),
+    kill(manager(p)),
     [receive {stopping, Pid} -> ok end || Pid <- Before],
-    ?assert(settled(p, 2)),
-    ?assertEqual(Before, Before -- workers(p)),
-    [Pid ! go || Pid <- Before],
-    [await_down(Pid) || Pid <- Before],
+    First ! go,
+    await_down(First),
+    until(fun() -> weir_pool:pools() =:= [p] end),
+    ?assertEqual({error, no_pool}, weir_pool:pick(p)),
+    Second ! go,
+    await_down(Second),
+    until(fun() -> settled(p, 2) end),
     Now = workers(p),
+    ?assertEqual(Before, Before -- Now),
     Stopper = weir_kit:start(fun() -> weir_pool:stop(p) end),
     [receive {stopping, Pid} -> Pid ! go end || Pid <- Now],
     ?assertEqual(ok, result(Stopper)).
@@ -149,11 +154,10 @@ a_pool_that_is_stopped_while_it_crashes_does_not_come_back(_Config) ->
     end),
     Slow = {weir_pool_life_worker, start_slow_to_stop, [Stopping]},
     ok = weir_pool:start(p, #{size => 1, worker => Slow, shutdown => 60000}),
-    Manager = manager(p),
     exit(queue(p), kill),
     Worker = receive {stopping, First} -> First end,
-    {Pid, _} = Stopper = weir_kit:start(fun() -> weir_pool:stop(p) end),
-    until(fun() -> {monitored_by, Pids} = process_info(Manager, monitored_by), lists:member(Pid, Pids) end),
+    Stopper = weir_kit:start(fun() -> weir_pool:stop(p) end),
+    weir_kit:until_waiting(Stopper),
     Worker ! go,
     ?assertEqual(ok, result(Stopper)),
     nothing_left_soon(),
