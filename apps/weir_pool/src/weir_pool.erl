@@ -504,9 +504,9 @@ claim(Name, Fun) -> claim(Name, Fun, #{}).
 %%
 %% A worker that dies during its claim is replaced like any other. A worker that was killed while it was idle may be
 %% given to one claim before the pool knows: that claim's first call fails with `noproc'. A program that kills a worker
-%% and claims at once gets the dead worker in 300 of 300 tries. Remedy: let the exit of the call pass through, so that no
-%% later claim gets this worker, and try the claim again; or use {@link checkout/2}, which never returns a worker that is
-%% already dead.
+%% and claims at once gets this worker in almost all of 300 tries. Remedy: let the exit of the call pass through, so that
+%% no later claim gets this worker, and try the claim again; or use {@link checkout/2}, which passes over workers that
+%% are dead.
 %%
 %% With `covers => work' the claim spawns two processes. If the process table is full, it raises `system_limit', and the
 %% worker is free again.
@@ -530,7 +530,7 @@ claim(Name, Fun, Opts) -> weir_pool_claim:claim(Name, Fun, Opts).
 %% The worker was alive after the claim was made. If it was dead, the claim continues with the next worker, and no
 %% process gets the dead one.
 %%
-%% Errors: see {@link claim_error()}. Cost: that of {@link claim/3}, and 30 ns to read whether the worker is alive. If the
+%% Errors: see {@link claim_error()}. Cost: that of {@link claim/3}, and 10 ns to read whether the worker is alive. If the
 %% worker is dying, the caller waits until it is dead. If signals to the worker are pending, for example the end of a
 %% monitor, the caller waits until the worker has handled them. These waits come on top of the time-out.
 -spec checkout(name(), claim_opts()) -> {ok, pid(), ticket()} | {error, claim_error()}.
