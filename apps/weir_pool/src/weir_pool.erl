@@ -504,17 +504,17 @@ claim(Name, Fun) -> claim(Name, Fun, #{}).
 %%
 %% A worker that dies during its claim is replaced like any other. A worker that was killed while it was idle may be
 %% given to one claim before the pool knows: that claim's first call fails with `noproc'. A program that kills a worker
-%% and claims at once gets this worker in almost all of 300 tries. Remedy: let the exit of the call pass through, so that
-%% no later claim gets this worker, and try the claim again; or use {@link checkout/2}, which passes over workers that
-%% are dead.
+%% and claims at once gets this worker in almost all of 300 tries. Remedy: let the exit of the call pass through, so
+%% that no later claim gets this worker, and try the claim again; or use {@link checkout/2}, which passes over workers
+%% that are dead.
 %%
 %% With `covers => work' the claim spawns two processes. If the process table is full, it raises `system_limit', and the
 %% worker is free again.
 %%
 %% Cost: while a worker is free, the claim sends no message and allocates about 40 words. If the slot of the process's
 %% last claim is taken, the claim reads a word for each of up to 24 slots, and a word for every 56 slots beyond. A claim
-%% that waits sends a message to the pool's queue and receives one. After an exception, the claim waits until the runtime
-%% says whether the worker is alive, which may take until a dying worker is dead.
+%% that waits sends a message to the pool's queue and receives one. After an exception, the claim waits until the
+%% runtime says whether the worker is alive, which may take until a dying worker is dead.
 -spec claim(name(), fun((pid()) -> Result), claim_opts()) -> {ok, Result} | {error, claim_error()}.
 claim(Name, Fun, Opts) -> weir_pool_claim:claim(Name, Fun, Opts).
 
@@ -530,9 +530,9 @@ claim(Name, Fun, Opts) -> weir_pool_claim:claim(Name, Fun, Opts).
 %% The worker was alive after the claim was made. If it was dead, the claim continues with the next worker, and no
 %% process gets the dead one.
 %%
-%% Errors: see {@link claim_error()}. Cost: that of {@link claim/3}, and 10 ns to read whether the worker is alive. If the
-%% worker is dying, the caller waits until it is dead. If signals to the worker are pending, for example the end of a
-%% monitor, the caller waits until the worker has handled them. These waits come on top of the time-out.
+%% Errors: see {@link claim_error()}. Cost: that of {@link claim/3}, and 10 ns to read whether the worker is alive. If
+%% the worker is dying, the caller waits until it is dead. If signals to the worker are pending, for example the end of
+%% a monitor, the caller waits until the worker has handled them. These waits come on top of the time-out.
 -spec checkout(name(), claim_opts()) -> {ok, pid(), ticket()} | {error, claim_error()}.
 checkout(Name, Opts) -> weir_pool_claim:checkout(Name, Opts).
 
@@ -542,12 +542,12 @@ checkin(Name, Ticket) -> checkin(Name, Ticket, ok).
 
 %% @doc Releases the worker of a ticket. Any process may do so, on any connected node.
 %%
-%% With `ok' the worker is free again. If it has died and the claim is still open, the result is `ok' too, and no process
-%% gets this worker. With `fail' the worker is broken: the pool kills it and starts another, whatever the option
+%% With `ok' the worker is free again. If it has died and the claim is still open, the result is `ok' too, and no
+%% process gets this worker. With `fail' the worker is broken: the pool kills it and starts another, whatever the option
 %% `abandoned' says.
 %%
-%% Errors: see {@link checkin_error()}. Cost: that of releasing a claim, and like {@link checkout/2} the caller waits until
-%% the runtime says whether the worker is alive.
+%% Errors: see {@link checkin_error()}. Cost: that of releasing a claim, and like {@link checkout/2} the caller waits
+%% until the runtime says whether the worker is alive.
 -spec checkin(name(), ticket(), ok | fail) -> ok | {error, checkin_error()}.
 checkin(Name, Ticket, How) -> weir_pool_claim:checkin(Name, Ticket, How).
 

@@ -5,10 +5,10 @@
 %% to be free. If there are more claimers than schedulers, most other slots belong to claimers that are not running.
 %%
 %% For the same reason, a claimer that finds no free slot yields a few times, so that other claimers run, and searches
-%% again. With 100 processes, 20 workers, 2 schedulers and empty funs, a claim then takes 110 ns. If claimers went to the
-%% queue at once, each worker would pass by messages to a process that first has to be scheduled (a lock convoy), which
-%% takes microseconds. After the last search, the claimer asks the queue of the pool (weir_pool_queue). The queue also
-%% prevents newcomers from overtaking its waiters for longer than its patience.
+%% again. With 100 processes, 20 workers, 2 schedulers and empty funs, a claim then takes 110 ns. If claimers went to
+%% the queue at once, each worker would pass by messages to a process that first has to be scheduled (a lock convoy),
+%% which takes microseconds. After the last search, the claimer asks the queue of the pool (weir_pool_queue). The queue
+%% also prevents newcomers from overtaking its waiters for longer than its patience.
 %%
 %% == The end of a wait ==
 %%
@@ -45,8 +45,8 @@
 %% == A time-out that covers the work ==
 %%
 %% Such a claim belongs to the caller, like all claims. A *child* runs the fun, and its exit reason carries the result.
-%% At the deadline the caller kills the child, disowns the claim, notifies the manager, and does not wait until the child
-%% has ended. If the caller dies, a *guard* does the same.
+%% At the deadline the caller kills the child, disowns the claim, notifies the manager, and does not wait until the
+%% child has ended. If the caller dies, a *guard* does the same.
 %%
 %% ```
 %% caller --spawn_monitor--> child --spawn_link--> guard

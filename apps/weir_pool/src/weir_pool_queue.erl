@@ -1,8 +1,8 @@
 %% @doc Queue of one pool: the claims that wait for a worker, and their order.
 %%
 %% Most claims never reach the queue (weir_pool_claim). A claimer that finds no free slot sends the queue a request, and
-%% gets exactly one answer: a grant of a worker, or an error. A process that frees a slot while a request waits wakes the
-%% queue, which claims the slot and grants it to the next waiter.
+%% gets exactly one answer: a grant of a worker, or an error. A process that frees a slot while a request waits wakes
+%% the queue, which claims the slot and grants it to the next waiter.
 %%
 %% The modes are those of Go's sync.Mutex. In the mode `SOMEBODY_WAITS', newcomers may take a slot that was just freed:
 %% a newcomer is running and uses the worker at once, while a waiter first has to be scheduled. If the next waiter has
@@ -30,11 +30,11 @@
 %% <ul>
 %% <li>If the queue dies, the pool ends too. The waiter gets the message of its monitor in place of an answer. It then
 %%   finds no pool, or asks the next pool of that name with the time of its first request.</li>
-%% <li>If a waiter dies, the queue gets the message of its monitor and removes the request. If the waiter has had a grant
-%%   and has not taken it over, the queue frees the slot. The worker has not seen this claim, so it stays.</li>
+%% <li>If a waiter dies, the queue gets the message of its monitor and removes the request. If the waiter has had a
+%%   grant and has not taken it over, the queue frees the slot. The worker has not seen this claim, so it stays.</li>
 %% <li>If a waiter does not take a grant over within ?TICKS_TO_TAKE_OVER ticks, the queue takes the grant back: it frees
-%%   the slot, and claims it again for other waiters. Such a waiter is suspended, needs long to die, or is not scheduled.
-%%   On a busy machine the ticks are late too, so all waiters get more time.</li>
+%%   the slot, and claims it again for other waiters. Such a waiter is suspended, needs long to die, or is not
+%%   scheduled. On a busy machine the ticks are late too, so all waiters get more time.</li>
 %% <li>If the worker dies, its slot is vacant, and no waiter can take the grant over.</li>
 %% </ul>
 %%
@@ -77,8 +77,8 @@
 -define(PATIENCE_MS, 5).
 -define(PATIENCE_EACH_US, 10).
 
-%% Milliseconds between two ticks, while a request waits or a grant is open. Not less than the patience, because the tick
-%% notices that the patience is over.
+%% Milliseconds between two ticks, while a request waits or a grant is open. Not less than the patience, because the
+%% tick notices that the patience is over.
 -define(TICK_MS, 10).
 
 %% Ticks after which an open grant is taken back.
