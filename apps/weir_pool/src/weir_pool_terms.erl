@@ -52,8 +52,8 @@
 -spec new(weir_pool:name(), Base :: non_neg_integer(), #conf{}, Queue :: pid()) -> #pool{}.
 new(Name, Base, #conf{size = Size, overflow = {Overflow, _}, strategy = Strategy, max_queue = MaxQueue}, Queue) ->
     Schedulers = erlang:system_info(schedulers),
-    %% An unused line before the first cursor and another after the last keep other data of the node out of their cache
-    %% lines, because the array may begin in the middle of a line.
+    %% The array may begin in the middle of a cache line. An unused line before the first cursor, and another after the
+    %% last, keep the cursors apart from other data of the node.
     Cursors = atomics:new((Schedulers + 2) * ?LINE_WORDS, [{signed, false}]),
     %% The cursors start at equal distances. From the same start, all schedulers would pick the same slots at the same
     %% time. The word of cursor 0 has the sum of all starts, for draws/1.

@@ -143,22 +143,23 @@ exchange(Words, Index, Free, Holder, Pid, Pool) ->
 %% Cost: reads a word of the bitmap for every 56 slots, and the state word of each slot whose bit is set.
 -spec find(#pool{}, From :: pos_integer(), weir_pool_holder:id()) -> {ok, weir_pool:slot(), word(), pid()} | none.
 find(#pool{size = Size, limit = Limit} = Pool, From, Holder) when From =< Size ->
-    find_in([{From, Size}, {1, From - 1}, {Size + 1, Limit}], 0, Pool, Holder);
+    find_in(From, Size, [{1, From - 1}, {Size + 1, Limit}], 0, Pool, Holder);
 find(#pool{size = Size, limit = Limit} = Pool, _From, Holder) ->
-    find_in([{1, Size}, {Size + 1, Limit}], 0, Pool, Holder).
+    find_in(1, Size, [{Size + 1, Limit}], 0, Pool, Holder).
 
-find_in([{First, Last} | Ranges], NotFree, Pool, Holder) ->
+find_in(First, Last, Ranges, NotFree, Pool, Holder) ->
     case weir_pool_bitmap:next(Pool, First, Last) of
         {Bits, Slot, End} ->
             case try_each(Bits, Slot, End, NotFree, Pool, Holder) of
-                {none, NowNotFree} -> find_in([{End + 1, Last} | Ranges], NowNotFree, Pool, Holder);
+                {none, NowNotFree} -> find_in(End + 1, Last, Ranges, NowNotFree, Pool, Holder);
                 Found -> Found
             end;
+        none when Ranges =:= [] ->
+            none;
         none ->
-            find_in(Ranges, NotFree, Pool, Holder)
-    end;
-find_in([], _NotFree, _Pool, _Holder) ->
-    none.
+            [{NextFirst, NextLast} | Others] = Ranges,
+            find_in(NextFirst, NextLast, Others, NotFree, Pool, Holder)
+    end.
 
 try_each(Bits, Slot, End, NotFree, _Pool, _Holder) when Bits =:= 0; Slot > End ->
     {none, NotFree};
@@ -206,8 +207,8 @@ release(Pool, Slot, Taken) ->
 %% The slot stays taken, without a holder, until the manager revokes the returned claim. The caller notifies the
 %% manager. If the caller dies before that, the manager revokes the claim at the second tick that finds the word.
 %%
-%% A marked slot stays marked. If the slot became reserved, the manager might have stopped waiting for the slot before
-%% the notification arrives, and would then make the slot free with a worker that may be broken.
+%% A marked slot stays marked, because a reserved slot may become free before the notification arrives. That happens if
+%% the manager stops waiting for the slot. A claim would then get a worker that may be broken.
 -spec disown(#pool{}, weir_pool:slot(), word()) -> {ok, claim()} | not_held.
 disown(Pool, Slot, Taken) ->
     Disowned = (Taken band ?GENERATION) + (?NOBODY bsl ?STATE_BITS) + ?TAKEN,

@@ -14,6 +14,6 @@
 
 -define(STATE_OF(Word), ((Word) band 7)).
 
-%% The same claim with another state number.
+%% Words of the same claim with another state number.
 -define(NOTED_OF(Taken), ((Taken) - ?TAKEN + ?NOTED)).
 -define(MARKED_OF(Taken), ((Taken) - ?TAKEN + ?MARKED)).
