@@ -1,9 +1,10 @@
-%% @doc The application: starts weir_compat_sup, and under it the pools of its environment,
-%% `{weir_compat, [{pools, [{Name, Args}]}]}', in this order, each as by {@link weir_erlpool:start_pool/2}.
+%% @doc The application: starts weir_compat_sup, and the pools of the environment.
 %%
-%% If one of them cannot be started, the others are stopped again and the start of the application fails with
-%% `{bad_pool, Name, Reason}', `Reason' being that of `start_pool/2', or with `{bad_pools, Term}' where there
-%% should be `{Name, Args}' or a list of these.
+%% The environment lists the pools as `{weir_compat, [{pools, [{Name, Args}]}]}'. The application starts them in this
+%% order, each as {@link weir_erlpool:start_pool/2} does.
+%%
+%% If a pool cannot be started, the application stops the others and fails with `{bad_pool, Name, Reason}', with the
+%% reason of `start_pool/2'. If the environment has another form, the application fails with `{bad_pools, Term}'.
 %% @private
 -module(weir_compat_app).
 -behaviour(application).
@@ -44,8 +45,8 @@ start_pools([Other | _]) ->
 start_pools(Other) ->
     {error, {bad_pools, Other}}.
 
-%% The supervisor would also end when the application master hears of the error, but then a second attempt to start the
-%% application could meet processes of the first. It obeys because this process is its parent.
+%% Stops the supervisor. The application master would stop the supervisor later, but a second attempt to start the
+%% application could then meet processes of the first. The supervisor obeys its parent, which is this process.
 stop_sup(Sup) ->
     Monitor = monitor(process, Sup),
     unlink(Sup),

@@ -1,15 +1,18 @@
-%% @doc The supervisor of the pools of weir_erlpool, and another one of those of weir_gproc_pool, registered under the
-%% name that it is started with.
+%% @doc The supervisor of the pools of weir_erlpool, and another one of the pools of weir_gproc_pool.
 %%
-%% As erlpool's was, it is patient with pools that are killed: 1000 restarts within a second are too many. A pool
-%% that gives up by itself is no restart, see {@link start_pool/4}.
+%% Each is registered under the name that it is started with. The end of one pool must not end the supervisor, which
+%% would end all pools. A pool of weir_gproc_pool is `temporary', so the supervisor never restarts the pool. A pool of
+%% weir_erlpool is the child of a weir_erlpool_keeper, which restarts the pool without the supervisor. The supervisor
+%% restarts a keeper only if another process has killed the keeper.
 %% @private
 -module(weir_compat_pools_sup).
 -behaviour(supervisor).
 
--export([start_link/1, start_pool/4]).
--export([start_pool_link/2]).
+-export([start_link/1, start_child/2]).
 -export([init/1]).
+
+%% More restarts in a second than a node can do: killing one keeper again and again does not end the others.
+-define(INTENSITY, 1_000_000).
 
 %% @doc Starts the supervisor.
 -spec start_link(Sup :: atom()) -> {ok, pid()} | {error, term()}.
@@ -19,29 +22,18 @@ start_link(Sup) ->
         {error, Reason} -> {error, Reason}
     end.
 
-%% @doc Starts a pool as a child with the id `{weir_pool, Name}'. Of the options `group' stays in the child's
-%% specification, where weir_erlpool finds it.
-%%
-%% Not `permanent', as {@link weir_pool:child_spec/2} advises: a pool that gives up, say because the database is away,
-%% fails again at once when it is started again, and would use up the patience that all pools have in common.
-%% `transient' leaves the specification of one that gave up, so that it can be restarted; `temporary' does not. Exits
-%% with `noproc' if the supervisor is not running.
--spec start_pool(Sup :: atom(), weir_pool:name(), Opts :: #{atom() => term()}, transient | temporary) ->
-    {ok, pid()} | {error, already_present | {already_started, pid() | undefined} | weir_pool:start_error()}.
-start_pool(Sup, Name, Opts, Restart) ->
-    Start = {?MODULE, start_pool_link, [Name, Opts]},
-    case supervisor:start_child(Sup, (weir_pool:child_spec(Name, Opts))#{start := Start, restart := Restart}) of
+%% @doc Starts a child, and returns the error of its start function without the records of the supervisor. Exits with
+%% `noproc' if the supervisor is not running.
+-spec start_child(Sup :: atom(), supervisor:child_spec()) ->
+    {ok, pid()} | {error, already_present | {already_started, pid() | undefined} | term()}.
+start_child(Sup, Spec) ->
+    case supervisor:start_child(Sup, Spec) of
         {ok, Pid} when is_pid(Pid) -> {ok, Pid};
-        %% The supervisor adds the child as it sees it.
         {error, {Reason, Child}} when element(1, Child) =:= child -> {error, Reason};
         {error, Reason} -> {error, Reason}
     end.
 
 %% @private
--spec start_pool_link(weir_pool:name(), Opts :: #{atom() => term()}) -> {ok, pid()} | {error, weir_pool:start_error()}.
-start_pool_link(Name, Opts) -> weir_pool:start_link(Name, maps:remove(group, Opts)).
-
-%% @private
 -spec init([]) -> {ok, {supervisor:sup_flags(), []}}.
 init([]) ->
-    {ok, {#{strategy => one_for_one, intensity => 1000, period => 1}, []}}.
+    {ok, {#{strategy => one_for_one, intensity => ?INTENSITY, period => 1}, []}}.

@@ -1,42 +1,43 @@
 %% @doc The interface of erlpool, the round-robin balancer of worker processes, on {@link weir_pool}.
 %%
-%% Function for function, argument for argument, result for result, as of erlpool 1.4.5. Replacing `erlpool:' by
-%% `weir_erlpool:' is all that a caller needs; docs/migrating/erlpool.md goes through it. The pools of sys.config move
-%% from `{erlpool, [{pools, [{Name, Args}]}]}' to `{weir_compat, [{pools, [{Name, Args}]}]}' as they are.
+%% Functions, arguments, options and results are those of erlpool 1.4.5. A caller replaces `erlpool:' by
+%% `weir_erlpool:', and needs no other change. The pools of sys.config move from `{erlpool, [{pools, [{Name, Args}]}]}'
+%% to `{weir_compat, [{pools, [{Name, Args}]}]}' as they are. docs/migrating/erlpool.md describes the move.
 %%
-%% A pool of this module is a pool of `weir_pool' with the same name, so `weir_pool:info(Name)' and every other function
-%% of that module works on it; but it lives, as erlpool's did, under the application's supervisor. The application
-%% weir_compat must have been started, for which {@link start/0} is enough. Where it is not: {@link start_pool/2},
-%% {@link stop_pool/1}, {@link restart_pool/1} and the functions for groups exit with `{noproc, _}'; the others say that
-%% there is no such pool.
+%% A pool of this module is a pool of `weir_pool' with the same name, so all functions of `weir_pool' accept the pool.
+%% The pool lives under the supervisor of weir_compat. If a process of the pool crashes, the pool is started again with
+%% new workers, as often as necessary.
 %%
-%% What differs from erlpool:
+%% The application weir_compat must have been started, for instance by {@link start/0}. If it has not been, {@link
+%% start_pool/2}, {@link stop_pool/1}, {@link restart_pool/1} and the functions for groups exit with `{noproc, _}'. All
+%% other functions find no pool.
+%%
+%% Differences from erlpool:
 %% <ul>
-%% <li>{@link pid/1} and {@link sticky_pid/2} pass over workers that are dead. erlpool handed out the pid of a dead
-%%   worker until the next one was started. If none is alive they return `{error, no_worker}'; erlpool
-%%   `{error, {badmatch, []}}' or a dead pid.</li>
-%% <li>Round robin goes by scheduler: of many picks workers get equally many, to within the number of schedulers, but
-%%   one process that picks as often as there are workers need not get each once.</li>
-%% <li>{@link sticky_pid/2} takes any term, and hashes it. The key `N' is not worker `N rem Size + 1'. After
-%%   {@link add_worker/1} 1 key of `Size' moves, in erlpool nearly all.</li>
-%% <li>{@link map/2} goes in the order of the worker ids, over live workers.</li>
-%% <li>{@link start_pool/2} refuses options that do not exist and values that are wrong, and says why a worker could
-%%   not be started without supervisors' records around it. erlpool ignored unknown options.</li>
-%% <li>A size of 0 is refused. erlpool took it, and {@link pid/1} then failed until a worker was added.</li>
-%% <li>A worker's start function may return `{ok, Pid, Info}', and `ignore', which leaves its place empty; both failed
-%%   the start in erlpool.</li>
-%% <li>Concurrent calls of {@link add_worker/1} each add a worker; in erlpool all but one failed.</li>
-%% <li>{@link restart_pool/1} restarts as many workers as the pool was started with. erlpool did so too, but counted on
-%%   those that had been added, and its picks failed on their places.</li>
-%% <li>{@link restart_group/1} says which pools could not be restarted. {@link stop_group/1} of the group `undefined'
-%%   does not stop all pools that have no group.</li>
-%% <li>No process is registered under a name made of the pool's, no atom made and no module compiled for a pool; names
-%%   of pools are any terms.</li>
+%% <li>{@link pid/1} and {@link sticky_pid/2} skip dead workers. If no worker is alive, they return `{error,
+%%   no_worker}'. erlpool returned the pid of a dead worker until the next one was started, or `{error, {badmatch,
+%%   []}}'.</li>
+%% <li>Each scheduler has its own round-robin cursor. Workers get equal shares of many picks, to within the number of
+%%   schedulers. One process that picks `size' times may get a worker twice.</li>
+%% <li>{@link sticky_pid/2} takes any term, and hashes the term. The key `N' is not worker `N rem Size + 1'. After
+%%   {@link add_worker/1}, 1 key of `Size' moves. In erlpool nearly all keys moved.</li>
+%% <li>{@link map/2} visits live workers, in the order of their ids.</li>
+%% <li>{@link start_pool/2} refuses unknown options and wrong values. erlpool ignored unknown options. If a worker
+%%   cannot be started, the reason comes without the records of supervisors.</li>
+%% <li>A size of 0 is refused. erlpool accepted 0, and {@link pid/1} then failed until a worker was added.</li>
+%% <li>A worker's start function may return `{ok, Pid, Info}', or `ignore', which leaves the slot vacant. In erlpool
+%%   both failed the start.</li>
+%% <li>Concurrent calls of {@link add_worker/1} add one worker each. In erlpool all except one failed.</li>
+%% <li>{@link restart_pool/1} starts as many workers as the pool was started with. erlpool did the same, but still
+%%   picked workers that had been added, which failed.</li>
+%% <li>{@link restart_group/1} names the pools that could not be restarted. {@link stop_group/1} of the group
+%%   `undefined' does not stop the pools without a group.</li>
+%% <li>No process is registered for a pool, no atom is created, and no module is compiled. Names of pools are any
+%%   terms.</li>
 %% <li>{@link stop/0} stops the application weir_compat, and with it the pools of {@link weir_gproc_pool}.</li>
-%% </ul>
-%% As in erlpool: a pool whose workers die more often than `supervisor_intensity' allows gives up and is not started
-%% again until {@link restart_pool/1}. erlpool's picks then failed with `{error, badarg}', here it is
-%% `{error, not_found}'.
+%% </ul> As in erlpool, a pool whose workers die more often than `supervisor_intensity' allows gives up. {@link
+%% restart_pool/1} starts the pool again. Until then picks return `{error, not_found}', where erlpool returned `{error,
+%% badarg}'.
 -module(weir_erlpool).
 
 -export([start/0, start/1, stop/0]).
@@ -55,16 +56,16 @@
     | {supervisor_restart, permanent | transient | temporary}
     | {supervisor_shutdown, brutal_kill | timeout()}.
 %% <ul>
-%% <li>`size': how many workers; mandatory.</li>
-%% <li>`start_mfa': starts a worker, which is linked to the caller; mandatory.</li>
+%% <li>`size': the number of workers. Mandatory.</li>
+%% <li>`start_mfa': a function that starts a worker and links the worker to the caller. Mandatory.</li>
 %% <li>`args_include_worker_id': puts the worker's number, from 1, in front of the arguments. Default `false'.</li>
-%% <li>`group': for {@link stop_group/1} and {@link restart_group/1}. Default: none.</li>
-%% <li>`supervisor_intensity', `supervisor_period': the pool gives up after more than so many restarts of workers within
-%%   so many seconds. Default 100 within 1.</li>
+%% <li>`group': the group for {@link stop_group/1} and {@link restart_group/1}. Default: none.</li>
+%% <li>`supervisor_intensity', `supervisor_period': the pool gives up after more than `supervisor_intensity' restarts of
+%%   workers within `supervisor_period' seconds. Default 100 within 1.</li>
 %% <li>`supervisor_restart': which workers are started again. Default `permanent'.</li>
-%% <li>`supervisor_shutdown': milliseconds that a worker is given to stop. Default 2000.</li>
+%% <li>`supervisor_shutdown': milliseconds that a worker has to stop. Default 2000.</li>
 %% </ul>
-%% The first counts where an option is given twice.
+%% If an option is given twice, the first one counts.
 
 -type start_error() ::
     {already_started, pid()}
@@ -76,27 +77,28 @@
     | weir_pool:start_error().
 %% <ul>
 %% <li>`already_started': a pool of this name is running.</li>
-%% <li>`already_present': a pool of this name has given up; {@link restart_pool/1} and {@link stop_pool/1} are for
-%%   it.</li>
-%% <li>`bad_option': also for an option that does not exist.</li>
-%% <li>`bad_options': the arguments are no list, or this is in it and no option.</li>
-%% <li>`start_failed': the worker of this id could not be started; see {@link weir_pool:start_error()}. The workers
-%%   before it are stopped again.</li>
+%% <li>`already_present': a pool of this name has given up. {@link restart_pool/1} starts the pool, and {@link
+%%   stop_pool/1} frees the name.</li>
+%% <li>`bad_option': the option does not exist, or its value is wrong.</li>
+%% <li>`bad_options': the arguments are not a list, or the list has an element that is not an option.</li>
+%% <li>`start_failed': the worker with this id could not be started. The workers before are stopped again. See {@link
+%%   weir_pool:start_error()}.</li>
 %% <li>`already_started' alone: `weir_pool' has a pool of this name from elsewhere.</li>
 %% </ul>
 
 -define(SUP, weir_erlpool_sup).
 -define(CHILD(Name), {weir_pool, Name}).
 
-%% erlpool's.
+%% The defaults of erlpool.
 -define(DEFAULTS, #{period => 1, intensity => 100, restart => permanent, shutdown => 2000}).
 
 %% @doc Starts the application weir_compat, as `temporary', and the pools of its environment.
 -spec start() -> ok | {error, term()}.
 start() -> start(temporary).
 
-%% @doc Starts the application weir_compat and what it needs. It is no error if it is running. A pool of the environment
-%% that cannot be started makes the start fail with `{bad_pool, Name, Reason}' in the reason.
+%% @doc Starts the application weir_compat and the applications that it needs. Returns `ok' if weir_compat is running.
+%%
+%% If a pool of the environment cannot be started, the start fails with `{bad_pool, Name, Reason}' in the reason.
 -spec start(permanent | transient | temporary) -> ok | {error, term()}.
 start(Type) ->
     case application:ensure_all_started(weir_compat, Type) of
@@ -104,35 +106,52 @@ start(Type) ->
         {error, Reason} -> {error, Reason}
     end.
 
-%% @doc Stops the application weir_compat: all pools of this module, and those of {@link weir_gproc_pool}.
-%% `{error, {not_started, weir_compat}}' if it is not running.
+%% @doc Stops the application weir_compat, with all pools of this module and of {@link weir_gproc_pool}. If weir_compat
+%% is not running, returns `{error, {not_started, weir_compat}}'.
 -spec stop() -> ok | {error, term()}.
 stop() -> application:stop(weir_compat).
 
-%% @doc Starts a pool, and returns when all its workers are started, one after the other.
+%% @doc Starts a pool and its workers, one after the other, and returns when all have started.
 %%
-%% Cost: that of {@link weir_pool:start/2}. Pools are started and stopped one at a time.
+%% If the caller is killed meanwhile, the pool starts without the caller, and a failed start is tried again until {@link
+%% stop_pool/1}. Cost: that of {@link weir_pool:start/2}.
 -spec start_pool(weir_pool:name(), [pool_option() | args_include_worker_id]) -> ok | {error, start_error()}.
 start_pool(Name, Args) ->
     case options(Args, #{}) of
         {ok, Opts} ->
-            case weir_compat_pools_sup:start_pool(?SUP, Name, Opts, transient) of
-                {ok, _Pid} -> ok;
-                {error, Reason} -> {error, start_error(Reason)}
+            case weir_compat_pools_sup:start_child(?SUP, child_spec(Name, Opts)) of
+                {ok, Keeper} -> started(Name, weir_erlpool_keeper:await(Keeper));
+                {error, Reason} -> {error, Reason}
             end;
         {error, Reason} ->
             {error, Reason}
     end.
 
-%% @doc Stops a pool, and returns when its workers are gone.
+started(_Name, ok) ->
+    ok;
+started(Name, {error, Reason}) ->
+    _ = supervisor:delete_child(?SUP, ?CHILD(Name)),
+    {error, start_error(Reason)}.
+
+%% `transient': the specification of a pool that has given up stays, so that restart_pool/1 can start the pool again.
+child_spec(Name, Opts) ->
+    #{
+        id => ?CHILD(Name),
+        start => {weir_compat_start, link, [weir_erlpool_keeper, start_link, [Name, Opts]]},
+        restart => transient,
+        %% The pool limits the time that a worker has to stop.
+        shutdown => infinity
+    }.
+
+%% @doc Stops a pool, and returns when its workers have ended. Pools are stopped one at a time.
 -spec stop_pool(weir_pool:name()) -> ok | {error, not_found}.
 stop_pool(Name) ->
     case supervisor:terminate_child(?SUP, ?CHILD(Name)) of
         ok ->
             case supervisor:delete_child(?SUP, ?CHILD(Name)) of
-                %% Another caller has been as far as this.
+                %% The pool has been stopped by another caller.
                 {error, not_found} -> ok;
-                %% Or has restarted the pool in between, and so has undone the stop.
+                %% The pool has been restarted by another caller since it was terminated.
                 {error, running} -> stop_pool(Name);
                 {error, restarting} -> stop_pool(Name);
                 ok -> ok
@@ -141,8 +160,8 @@ stop_pool(Name) ->
             {error, not_found}
     end.
 
-%% @doc Stops a pool and starts it again with the options of {@link start_pool/2}. `false': there is no such pool, or it
-%% could not be started; it can be restarted again.
+%% @doc Stops a pool and starts it again with the options of {@link start_pool/2}. Returns `false' if the pool does not
+%% exist or cannot be started. A pool that cannot be started can be restarted later.
 -spec restart_pool(weir_pool:name()) -> boolean().
 restart_pool(Name) -> restart(Name) =:= ok.
 
@@ -150,20 +169,20 @@ restart(Name) ->
     case supervisor:terminate_child(?SUP, ?CHILD(Name)) of
         ok ->
             case supervisor:restart_child(?SUP, ?CHILD(Name)) of
-                {ok, _Pid} -> ok;
+                {ok, Keeper} -> weir_erlpool_keeper:await(Keeper);
                 {error, Reason} -> {error, Reason}
             end;
         {error, not_found} ->
             {error, not_found}
     end.
 
-%% @doc Stops all pools of a group, one after the other. It is no error if there are none.
+%% @doc Stops all pools of a group, one after the other. Returns `ok' if the group has no pools.
 -spec stop_group(Group :: term()) -> ok.
 stop_group(Group) ->
     lists:foreach(fun stop_pool/1, group(Group)).
 
-%% @doc Restarts all pools of a group, one after the other, and names those that could not be. It is no error if there
-%% are none.
+%% @doc Restarts all pools of a group, one after the other. Returns the names of the pools that could not be restarted.
+%% Returns `ok' if the group has no pools.
 -spec restart_group(Group :: term()) -> ok | {error, [{weir_pool:name(), Reason :: term()}]}.
 restart_group(Group) ->
     case [{Name, Reason} || Name <- group(Group), {error, Reason} <- [restart(Name)]] of
@@ -171,18 +190,18 @@ restart_group(Group) ->
         Failed -> {error, Failed}
     end.
 
-%% Those that have given up as well: the supervisor keeps what they were started with.
+%% Returns the pools of a group, including pools that have given up: the supervisor has their specifications.
 group(Group) ->
     [
         Name
      || {?CHILD(Name) = Id, _Pid, _Type, _Modules} <- supervisor:which_children(?SUP),
-        {ok, #{start := {_, _, [_, #{group := Of}]}}} <- [supervisor:get_childspec(?SUP, Id)],
+        {ok, #{start := {_, _, [_, _, [_, #{group := Of}]]}}} <- [supervisor:get_childspec(?SUP, Id)],
         Of =:= Group
     ].
 
-%% @doc The next worker.
+%% @doc Returns the next worker.
 %%
-%% Cost: that of {@link weir_pool:pick/1}: no process is visited and no message sent.
+%% Cost: that of {@link weir_pool:pick/1}, without a message.
 -spec pid(weir_pool:name()) -> pid() | {error, not_found | no_worker}.
 pid(Name) ->
     case weir_pool:pick(Name) of
@@ -191,8 +210,8 @@ pid(Name) ->
         {error, no_worker} -> {error, no_worker}
     end.
 
-%% @doc The worker of a key: always the same for equal keys, as long as it lives and no worker is added. The keys of a
-%% dead worker go to others until the next one is started.
+%% @doc Returns the worker of a key. Equal keys have the same worker while the worker lives and no worker is added. The
+%% keys of a dead worker go to other workers until its successor has started.
 %%
 %% Cost: that of {@link weir_pool:pick/2}.
 -spec sticky_pid(weir_pool:name(), Key :: term()) -> pid() | {error, not_found | no_worker}.
@@ -203,8 +222,8 @@ sticky_pid(Name, Key) ->
         {error, no_worker} -> {error, no_worker}
     end.
 
-%% @doc Calls a function with each live worker, in the caller, and gives the results. What the function raises, of
-%% whatever class, comes as `{error, Reason}'.
+%% @doc Calls a function with each live worker, in the calling process, and returns the results. If the function raises
+%% an exception of any class, returns `{error, Reason}'.
 -spec map(weir_pool:name(), fun((pid()) -> Result)) -> [Result] | {error, not_found | (Raised :: term())}.
 map(Name, Fun) ->
     try weir_pool:map(Name, Fun) of
@@ -214,7 +233,7 @@ map(Name, Fun) ->
         _:Reason -> {error, Reason}
     end.
 
-%% @doc How many workers the pool has, dead or alive. Cost: no process is visited; reads every slot.
+%% @doc Returns the number of workers, dead or alive. Cost: reads every slot of the pool.
 -spec pool_size(weir_pool:name()) -> weir_pool:size() | {error, not_found}.
 pool_size(Name) ->
     case weir_pool:info(Name) of
@@ -222,11 +241,12 @@ pool_size(Name) ->
         {error, no_pool} -> {error, not_found}
     end.
 
-%% @doc Starts one worker more, with the next id, and returns when it is picked. Until the pool is restarted.
+%% @doc Starts one more worker, with the next id, and returns when picks include the worker. After {@link
+%% restart_pool/1} the pool has its first size again.
 %%
-%% Cost: that of {@link weir_pool:resize/2}; the runtime scans every process of the node.
-%% `resizing': a {@link weir_pool:resize/2} of this pool is under way. `timeout': the worker was not there within a
-%% minute, and was stopped again.
+%% `resizing': a {@link weir_pool:resize/2} of this pool is under way. `timeout': the worker did not start within a
+%% minute, and was stopped again. Cost: that of {@link weir_pool:resize/2}, so the runtime scans every process of the
+%% node.
 -spec add_worker(weir_pool:name()) ->
     ok
     | {error,
@@ -236,8 +256,8 @@ pool_size(Name) ->
         | {start_failed, Id :: pos_integer(), Reason :: term()}
         | {pool_down, Reason :: term()}}.
 add_worker(Name) ->
-    %% Two callers that read the same size would add one worker between them. The lock is this node's, and is released
-    %% when its holder dies.
+    %% Without the lock, two callers that read the same size would add one worker together. The lock belongs to this
+    %% node, and is released when its holder dies.
     case global:trans({{?MODULE, Name}, self()}, fun() -> grow(Name) end, [node()]) of
         ok -> ok;
         {error, no_pool} -> {error, not_found};
@@ -250,12 +270,12 @@ grow(Name) ->
         {error, no_pool} -> {error, no_pool}
     end.
 
-%% Options
+%% ---------------------------------------------------------------- options
 
 options([{Key, Value} | Args], Opts) ->
     case new_name(Key) of
         none -> {error, {bad_option, Key, Value}};
-        %% The first one given counts.
+        %% The first value of an option counts.
         New -> options(Args, maps:merge(#{New => Value}, Opts))
     end;
 options([Key | Args], Opts) when is_atom(Key) ->
@@ -287,7 +307,7 @@ names() ->
 
 new_name(Key) -> proplists:get_value(Key, names(), none).
 
-%% weir_pool complains of options by its own names.
+%% Replaces weir_pool's name of an option by erlpool's.
 start_error({bad_option, New, Value}) ->
     {Key, New} = lists:keyfind(New, 2, names()),
     {bad_option, Key, Value};

@@ -1,55 +1,55 @@
 %% @doc The interface of gproc_pool, the pools of named workers in gproc, on {@link weir_pool}.
 %%
-%% Function for function, argument for argument, result for result, as of gproc 1.2. Replacing `gproc_pool:' by
-%% `weir_gproc_pool:' is all that a caller needs who does not hand the names of workers to gproc itself;
-%% docs/migrating/gproc_pool.md goes through it.
+%% Functions, arguments, results and exceptions are those of gproc 1.2. A caller replaces `gproc_pool:' by
+%% `weir_gproc_pool:'. Callers that also pass the names of workers to gproc need further changes.
+%% docs/migrating/gproc_pool.md describes the move.
 %%
 %% ```
 %% ok = weir_gproc_pool:new(workers, claim, [{size, 2}]),
 %% 1 = weir_gproc_pool:add_worker(workers, a),
-%% true = weir_gproc_pool:connect_worker(workers, a),           % in the process that is to be the worker
+%% true = weir_gproc_pool:connect_worker(workers, a),           % in the worker process
 %% {true, Reply} = weir_gproc_pool:claim(workers, fun(_Name, Pid) -> gen_server:call(Pid, Request) end).
 %% '''
 %%
-%% How it is done. A pool is a pool of `weir_pool' with the name `{gproc_pool, Pool}', without workers of its own and
-%% with the strategy of the pool's type (`direct' for `claim'), under a supervisor of weir_compat's. Processes connect
-%% to, are picked and claimed from that pool. What it does not know, the slots' names and the counters of {@link log/1},
-%% is in the table `weir_gproc_pool', which callers read. One process makes all changes but connecting and counting, one
-%% at a time.
+%% A pool is a pool of `weir_pool' with the name `{gproc_pool, Pool}'. The pool starts no workers: processes connect to
+%% it, and are picked and claimed from it. The strategy is the pool's type, or `direct' for the type `claim'. The pool
+%% holds the names and their slots. The table `weir_gproc_pool' has a copy for callers that pick, and the counters of
+%% {@link log/1}. One process makes all changes except connecting and counting, one at a time.
 %%
-%% The application weir_compat must have been started. Where it is not, {@link new/1}, {@link new/3}, {@link delete/1},
-%% {@link force_delete/1}, {@link add_worker/2}, {@link add_worker/3} and {@link remove_worker/2} exit with
-%% `{noproc, _}', all others say that there is no such pool. When it stops all pools are gone.
+%% The application weir_compat must have been started. If it has not been, {@link new/1}, {@link new/3}, {@link
+%% delete/1}, {@link force_delete/1}, {@link add_worker/2}, {@link add_worker/3} and {@link remove_worker/2} exit with
+%% `{noproc, _}'. All other functions find no pool. When weir_compat stops, all pools end.
 %%
-%% All functions are `badarg' for a pool that does not exist, if nothing else is said, and `function_clause' or `badarg'
-%% for arguments that are wrong.
+%% If a pool does not exist, its functions raise `badarg', unless their documentation says otherwise. Wrong arguments
+%% raise `function_clause' or `badarg'.
 %%
-%% What differs from gproc_pool:
+%% Differences from gproc_pool:
 %% <ul>
-%% <li>Names `{n, l, [gproc_pool, Pool, Slot, Name]}' are not registered in gproc: {@link whereis_worker/2} knows their
-%%   pids, `gproc:where/1', `gproc:send/2', `gproc:await/1' and monitors of gproc's do not. Connecting needs no
+%% <li>Names `{n, l, [gproc_pool, Pool, Slot, Name]}' are not registered in gproc. `gproc:where/1', `gproc:send/2',
+%%   `gproc:await/1' and the monitors of gproc do not find them, but {@link whereis_worker/2} does. Connecting needs no
 %%   gproc.</li>
-%% <li>Round robin goes by scheduler: live workers get equally many of many picks, to within the number of schedulers,
-%%   but the order that one process sees is not that of the slots. A vacant slot does not double its neighbour's
-%%   share.</li>
-%% <li>`random': each live worker is as likely as any other. gproc_pool took the next one after an empty slot.</li>
-%% <li>`hash' is consistent: one key of `Size' moves when the pool grows by a slot, and those of a vacant slot are
-%%   spread over all others. Keys go to other slots than in gproc_pool.</li>
-%% <li>`claim' takes any free worker, not the first; `{busy_wait, Ms}' waits in a queue, in order of arrival, instead of
-%%   trying again and again, and also in a pool of size 0. `false' comes at once when 10,000 wait already.</li>
-%% <li>A worker whose claimer is killed is free again within a second, and at once if somebody waits. In gproc_pool a
-%%   process that watched the claimer did that, one for each claim.</li>
-%% <li>{@link connect_worker/2} under a name that a process has left while it was claimed waits for the end of that
-%%   claim. gproc_pool connected at once.</li>
-%% <li>A worker's name gets the slot in the middle of the longest row of vacant ones also where that row goes over the
-%%   end of a `hash' or `random' pool; gproc_pool was one off there or failed.</li>
-%% <li>{@link add_worker/3} of a name that the pool has is `exists'. In gproc_pool it was `badarg' and left the name in
-%%   two places.</li>
+%% <li>Each scheduler has its own round-robin cursor. Live workers get equal shares of many picks, to within the number
+%%   of schedulers. One process does not see the order of the slots. A vacant slot does not double the share of its
+%%   neighbor.</li>
+%% <li>`random' picks each live worker with equal chance. gproc_pool picked the next worker after a vacant slot.</li>
+%% <li>`hash' is consistent: when the pool grows by a slot, one key of `Size' moves. The keys of a vacant slot spread
+%%   over all others. Keys have other slots than in gproc_pool.</li>
+%% <li>`claim' takes any free worker, not the first. `{busy_wait, Ms}' waits in a queue, in order of arrival, even in a
+%%   pool of size 0. If 10,000 callers wait already, `claim' returns `false' at once.</li>
+%% <li>If a claimer is killed, the worker is free again within a second, or at once if another caller waits. gproc_pool
+%%   spawned a process for each claim to monitor the claimer.</li>
+%% <li>If a process disconnected from a name while it was claimed, {@link connect_worker/2} under that name waits until
+%%   the claim ends. gproc_pool connected at once.</li>
+%% <li>In `hash' and `random' pools the last and the first slots are neighbors when {@link add_worker/2} looks for the
+%%   longest row of vacant slots. gproc_pool was wrong by one slot there, or failed.</li>
+%% <li>{@link add_worker/3} raises `exists' if the pool has the name. gproc_pool raised `badarg' and left the name in
+%%   two slots.</li>
 %% <li>{@link randomize/1} moves the cursor of one scheduler.</li>
-%% <li>What a pool's type does not allow is `badarg' also while the pool is empty; gproc_pool then gave `false'.</li>
-%% <li>Options that do not exist, and values that are wrong, are `badarg', and no pool is made.</li>
+%% <li>A pick or claim that the pool's type does not allow raises `badarg' even while the pool is empty. gproc_pool then
+%%   returned `false'.</li>
+%% <li>Unknown options and wrong values raise `badarg' before a pool is started.</li>
 %% </ul>
-%% Left out: the test functions that gproc_pool exports, and its undocumented option `fill_strategy'.
+%% The test functions of gproc_pool and its undocumented option `fill_strategy' are left out.
 -module(weir_gproc_pool).
 
 -export([new/1, new/3, delete/1, force_delete/1]).
@@ -65,19 +65,21 @@
 -type pool() :: term().
 
 -type type() :: round_robin | random | hash | direct | claim.
+%% How a pool selects a worker:
 %% <ul>
-%% <li>`round_robin': one after the other.</li>
-%% <li>`random': any.</li>
-%% <li>`hash': by the hash of a term.</li>
-%% <li>`direct': by a positive integer: the slot of that number, modulo the size, or the next one with a process.</li>
-%% <li>`claim': one that nobody else has claimed.</li>
+%% <li>`round_robin': each worker in turn.</li>
+%% <li>`random': any worker, with equal chance.</li>
+%% <li>`hash': the worker for the hash of a term.</li>
+%% <li>`direct': the worker in the slot with the number of a positive integer, modulo the size. If the slot is vacant,
+%%   the next worker.</li>
+%% <li>`claim': a worker that no other caller has claimed.</li>
 %% </ul>
 
 -type option() :: {size, non_neg_integer()} | {auto_size, boolean()}.
 %% <ul>
 %% <li>`size': number of slots. Default 0.</li>
-%% <li>`auto_size': whether the pool grows for workers that are added to it when it is full, and shrinks when the name
-%%   of its last slot is removed. Default: `true' if no size is given, else `false'.</li>
+%% <li>`auto_size': whether a full pool grows when a name is added, and shrinks when the name of its last slot is
+%%   removed. Default: `true' if no size is given, else `false'.</li>
 %% </ul>
 
 -type name() :: term().
@@ -91,15 +93,17 @@
 
 -define(ID(Pool, Slot, Name), {n, l, [gproc_pool, Pool, Slot, Name]}).
 
-%% How often a pick or a claim is made that finds a slot whose name has just been removed. Once more is as good as
-%% always enough; the bound is for processes that connected past this module, which never have a name.
+%% Attempts of a pick or claim that finds workers without a name. The second attempt nearly always succeeds, because
+%% only a name that was removed just now is missing. The bound is for processes that connected by weir_pool:connect/2.
 -define(ATTEMPTS, 10).
 
-%% @doc Like `new(Pool, round_robin, [])'.
+%% @doc Does the same as `new(Pool, round_robin, [])'.
 -spec new(pool()) -> ok.
 new(Pool) -> new(Pool, round_robin, []).
 
-%% @doc Makes a pool. Raises `exists' if there is one of this name. Cost: that of {@link weir_pool:start/2}.
+%% @doc Starts a pool. Raises `exists' if the name is taken, and `system_limit' if the node has no free process.
+%%
+%% Cost: that of {@link weir_pool:start/2}.
 -spec new(pool(), type(), [option()]) -> ok.
 new(Pool, Type, Opts) when
     Type =:= round_robin; Type =:= random; Type =:= hash; Type =:= direct; Type =:= claim
@@ -107,55 +111,56 @@ new(Pool, Type, Opts) when
     {Size, AutoSize} = options(Opts),
     change({new, Pool, Type, Size, AutoSize}).
 
-%% @doc Removes a pool whose workers have all been removed by {@link remove_worker/2}; raises `not_empty' if it has
+%% @doc Stops a pool whose names have all been removed by {@link remove_worker/2}. Raises `not_empty' if the pool has
 %% names. Cost: that of {@link weir_pool:stop/1}.
 -spec delete(pool()) -> ok.
 delete(Pool) -> change({delete, Pool}).
 
-%% @doc Removes a pool with all its names, and kills the processes that are connected, but not the caller. It is no
-%% error if there is no such pool. One that connects meanwhile may not be killed. Cost: that of
-%% {@link weir_pool:stop/1}.
+%% @doc Stops a pool with all its names, and kills the connected processes except the caller. Returns `true' even if the
+%% pool does not exist. A process that connects at the same time may survive.
+%%
+%% Cost: that of {@link weir_pool:stop/1}.
 -spec force_delete(pool()) -> true.
 force_delete(Pool) -> change({force_delete, Pool}).
 
-%% @doc Gives a name a slot, which is returned. In pools of type `round_robin', `direct' and `claim' it is the first
-%% vacant one; in those of type `hash' and `random' the middle of the longest row of vacant ones, of which the last
-%% slots and the first ones are one.
+%% @doc Gives a name a slot, and returns the slot. Pools of type `round_robin', `direct' and `claim' choose the first
+%% vacant slot. Pools of type `hash' and `random' choose the middle of the longest row of vacant slots. The first slot
+%% follows the last slot there.
 %%
 %% Raises `pool_full', and `exists' if the name has a slot. Cost: a message to a process that serves all pools, and time
-%% that is proportional to the number of names; growing costs as {@link weir_pool:resize/2}.
+%% in proportion to the number of names. If the pool grows, also the cost of {@link weir_pool:resize/2}.
 -spec add_worker(pool(), name()) -> slot().
 add_worker(Pool, Name) -> change({add_worker, Pool, Name}).
 
-%% @doc Gives a name this slot, which is returned. A pool that has `auto_size' grows as far as needed.
+%% @doc Gives a name the slot `Slot', and returns the slot. A pool with `auto_size' grows to that slot.
 %%
 %% Raises `out_of_range', and `exists' if the slot or the name is taken. Cost: that of {@link add_worker/2}.
 -spec add_worker(pool(), name(), slot()) -> slot().
 add_worker(Pool, Name, Slot) when is_integer(Slot), Slot > 0 -> change({add_worker, Pool, Name, Slot}).
 
-%% @doc Takes the slot from a name. A pool that has `auto_size' shrinks by one slot if it was the last.
+%% @doc Removes a name from its slot. A pool with `auto_size' shrinks by one slot if that was the last slot.
 %%
-%% Raises `badarg' if the pool has no such name, and `{worker_connected, Pid}' if a process is connected under it. Cost:
-%% that of {@link add_worker/2}.
+%% Raises `badarg' if the pool has no such name, and `{worker_connected, Pid}' if a process is connected under the name.
+%% Cost: that of {@link add_worker/2}. If the pool shrinks, also the cost of {@link weir_pool:resize/2}.
 -spec remove_worker(pool(), name()) -> true.
 remove_worker(Pool, Name) -> change({remove_worker, Pool, Name}).
 
 %% @doc Connects the calling process under a name, until it disconnects or ends. A process may connect under several
 %% names.
 %%
-%% Raises `badarg' if the pool has no such name, or somebody is connected under it. If a process has disconnected from
-%% that name while it was claimed, the end of that claim is waited for. Cost: a message to a process of the pool.
+%% Raises `badarg' if the pool has no such name, or if a process is connected under the name. If a process disconnected
+%% from the name while it was claimed, waits until that claim ends. Cost: a message to a process of the pool.
 -spec connect_worker(pool(), name()) -> true.
 connect_worker(Pool, Name) ->
-    %% A name that is being added may be in the pool before it is in the table. Whoever were picked under it then would
-    %% have no name.
+    %% While a name is added, the pool has the name before the table does. A process that connected then could be picked
+    %% without a name.
     _ = slot_of(Pool, Name),
     case weir_pool:connect(?WEIR_POOL(Pool), Name) of
         {ok, _Slot} -> true;
         {error, _} -> error(badarg, [Pool, Name])
     end.
 
-%% @doc Disconnects the calling process from a name. Whoever has claimed it keeps it.
+%% @doc Disconnects the calling process from a name. A caller that has claimed the process keeps the claim.
 %%
 %% Raises `badarg' if the calling process is not connected under that name. Cost: a message to a process of the pool.
 -spec disconnect_worker(pool(), name()) -> true.
@@ -165,8 +170,8 @@ disconnect_worker(Pool, Name) ->
         {error, _} -> error(badarg, [Pool, Name])
     end.
 
-%% @doc The name of the next worker in a pool of type `round_robin' or `random', others are `badarg'; `false' if no
-%% process is connected.
+%% @doc Returns the name of the next worker in a pool of type `round_robin' or `random', or `false' if no process is
+%% connected. Pools of other types raise `badarg'.
 %%
 %% Cost: that of {@link weir_pool:pick_slot/1}, and a read of the table.
 -spec pick(pool()) -> worker_id() | false.
@@ -186,8 +191,8 @@ next(Pool, Attempts) ->
             nobody(Pool, [round_robin, random])
     end.
 
-%% @doc The name of the worker for a term in a pool of type `hash', or for a positive integer in one of type `direct',
-%% others are `badarg'; `false' if no process is connected.
+%% @doc Returns the name of the worker for a term in a pool of type `hash', or for a positive integer in a pool of type
+%% `direct'. Returns `false' if no process is connected. Pools of other types raise `badarg'.
 %%
 %% Cost: that of {@link weir_pool:pick_slot/2}, and a read of the table.
 -spec pick(pool(), term()) -> worker_id() | false.
@@ -197,7 +202,7 @@ pick(Pool, Value) ->
         false -> false
     end.
 
-%% @doc Like {@link pick/1}, but the worker's pid. Cost: that of {@link weir_pool:pick/1}.
+%% @doc Does the same as {@link pick/1}, but returns the worker's pid. Cost: that of {@link weir_pool:pick/1}.
 -spec pick_worker(pool()) -> pid() | false.
 pick_worker(Pool) ->
     case weir_pool:pick(?WEIR_POOL(Pool)) of
@@ -205,7 +210,7 @@ pick_worker(Pool) ->
         {error, _} -> nobody(Pool, [round_robin, random])
     end.
 
-%% @doc Like {@link pick/2}, but the worker's pid. Cost: the same.
+%% @doc Does the same as {@link pick/2} at the same cost, but returns the worker's pid.
 -spec pick_worker(pool(), term()) -> pid() | false.
 pick_worker(Pool, Value) ->
     case keyed(Pool, Value, ?ATTEMPTS) of
@@ -220,7 +225,7 @@ keyed(Pool, Value, Attempts) ->
         {ok, Slot, Pid} ->
             case slot(Pool, Slot) of
                 {Id, Type} when Type =:= hash; Type =:= direct -> {Id, Pid};
-                %% weir_pool picks by key also where it needs none.
+                %% weir_pool picks by key from pools of all types.
                 {_Id, _Type} -> error(badarg, [Pool, Value]);
                 nobody -> keyed(Pool, Value, Attempts - 1)
             end;
@@ -228,22 +233,24 @@ keyed(Pool, Value, Attempts) ->
             nobody(Pool, [hash, direct])
     end.
 
-%% Nobody was picked: `badarg' if there is no such pool, or it is of another type. A pool whose processes are just
-%% being restarted is known to the table.
+%% Returns `false' for a pick that found no worker. Raises `badarg' if the pool does not exist or is not of these types.
 nobody(Pool, Types) ->
     lists:member(type(Pool), Types) orelse error(badarg, [Pool]),
     false.
 
-%% @doc Like `claim(Pool, Fun, nowait)'.
+%% @doc Does the same as `claim(Pool, Fun, nowait)'.
 -spec claim(pool(), fun((worker_id(), pid()) -> Result)) -> {true, Result} | false.
 claim(Pool, Fun) when is_function(Fun, 2) -> claim(Pool, Fun, nowait).
 
-%% @doc Calls a function with the name and the pid of a worker that nobody else has claimed, and that nobody else can
-%% claim until it returns. `false' if all are claimed, or no process is connected, with `{busy_wait, Ms}' for so many
-%% milliseconds. Pools of another type than `claim' are `badarg'.
+%% @doc Claims a worker, and calls a function with the worker's name and pid. Until the function returns, no other
+%% caller can claim the worker.
 %%
-%% What the function raises passes through, after the release. A worker whose claimer is killed is free again within a
-%% second, and at once if somebody waits. Cost: that of {@link weir_pool:checkout/2}, and two reads of the table.
+%% If all workers are claimed or none is connected, returns `false', with `{busy_wait, Ms}' only after `Ms'
+%% milliseconds. Pools of other types than `claim' raise `badarg'.
+%%
+%% An exception of the function passes through after the release. If the claimer is killed, the worker is free again
+%% within a second, or at once if another caller waits. Cost: that of {@link weir_pool:checkout/2}, and two reads of the
+%% table.
 -spec claim(pool(), fun((worker_id(), pid()) -> Result), wait()) -> {true, Result} | false.
 claim(Pool, Fun, Wait) when is_function(Fun, 2) ->
     type(Pool) =:= claim orelse error(badarg, [Pool, Fun, Wait]),
@@ -259,7 +266,7 @@ claim(Pool, Fun, Deadline, Attempts) ->
                     {Id, _Type} -> {true, Fun(Id, Pid)};
                     nobody -> nobody
                 after
-                    %% Not held any more if the worker has died, or the pool is gone.
+                    %% Returns an error if the worker has died or the pool has ended.
                     _ = weir_pool:checkin(?WEIR_POOL(Pool), Ticket)
                 end,
             case Outcome of
@@ -277,16 +284,16 @@ deadline(_) -> error(badarg).
 left(none) -> 0;
 left(Deadline) -> max(0, Deadline - erlang:monotonic_time(millisecond)).
 
-%% @doc Moves the cursor of a pool of type `round_robin' on by a random number of workers, on the scheduler on which the
-%% caller runs: only there do picks begin elsewhere. On each scheduler they begin at another worker anyway. Returns a
-%% random slot, or 0 if the pool has none.
+%% @doc Returns a random slot, or 0 if the pool has no slots. In a pool of type `round_robin', also moves the cursor of
+%% the caller's scheduler by that number of workers. The cursors of other schedulers stay, but begin at different
+%% workers.
 %%
-%% Cost: up to as many picks as there are slots.
+%% Cost: that of {@link weir_pool:info/1}, and at most one pick for each slot.
 -spec randomize(pool()) -> 0 | slot().
 randomize(Pool) ->
     case pool_size(Pool) of
-        Size when Size < 2 ->
-            Size;
+        0 ->
+            0;
         Size ->
             Slot = rand:uniform(Size),
             _ = type(Pool) =:= round_robin andalso advance(Pool, Slot),
@@ -299,18 +306,19 @@ advance(Pool, Picks) ->
     _ = weir_pool:pick(?WEIR_POOL(Pool)),
     advance(Pool, Picks - 1).
 
-%% @doc Adds 1 to the counter of a worker's name, and returns the sum. The counter stays when the process goes, until
-%% the name is removed. `badarg' if the pool has no such name. Cost: an update of the table's, in the caller.
+%% @doc Adds 1 to the counter of a worker's name, and returns the sum. The counter outlives the process, and ends when
+%% the name is removed. Raises `badarg' if the pool has no such name. Cost: one update of the table, in the caller.
 -spec log(worker_id()) -> pos_integer().
 log(?ID(Pool, _Slot, Name)) ->
     ets:update_counter(?TABLE, ?NAME_KEY(Pool, Name), {#name.count, 1}).
 
-%% @doc The full name of a worker, connected or not. `badarg' if the pool has no such name. Cost: a read of the table.
+%% @doc Returns the full name of a worker, connected or not. Raises `badarg' if the pool has no such name. Cost: a read
+%% of the table.
 -spec worker_id(pool(), name()) -> worker_id().
 worker_id(Pool, Name) -> ?ID(Pool, slot_of(Pool, Name), Name).
 
-%% @doc The process that is connected under a name. `badarg' if the pool has no such name. Cost: reads every slot of the
-%% pool.
+%% @doc Returns the process that is connected under a name, or `undefined'. Raises `badarg' if the pool has no such
+%% name. Cost: reads every slot of the pool.
 -spec whereis_worker(pool(), name()) -> pid() | undefined.
 whereis_worker(Pool, Name) ->
     case lists:keyfind(slot_of(Pool, Name), 1, workers(Pool)) of
@@ -318,36 +326,34 @@ whereis_worker(Pool, Name) ->
         false -> undefined
     end.
 
-%% @doc The names under which processes are connected, and these, in the order of the slots; none if there is no such
-%% pool. Cost: reads every slot of the pool, and a read of the table for each process.
+%% @doc Returns the names under which processes are connected, with the processes, in the order of the slots. Returns
+%% `[]' if the pool does not exist. Cost: reads every slot of the pool, and the table once for each process.
 -spec active_workers(pool()) -> [{name(), pid()}].
 active_workers(Pool) ->
     [{Name, Pid} || {Slot, Pid} <- workers(Pool), #slot{name = Name} <- ets:lookup(?TABLE, ?SLOT_KEY(Pool, Slot))].
 
-%% @doc The names that have a slot, whether a process is connected or not, in the order of the slots, with the counters
-%% of {@link log/1}. Cost: two reads of the table for each.
+%% @doc Returns the names that have a slot, connected or not, with the counters of {@link log/1}, in the order of the
+%% slots. Cost: a message to a process of the pool, and a read of the table for each name.
 -spec defined_workers(pool()) -> [{name(), slot(), Count :: non_neg_integer()}].
 defined_workers(Pool) ->
     [
         {Name, Slot, Count}
-     || {Name, Slot} <- ets:lookup_element(?TABLE, ?POOL_KEY(Pool), #pool.names),
-        #name{count = Count} <- ets:lookup(?TABLE, ?NAME_KEY(Pool, Name))
+     || {Name, Slot} <- names(Pool), #name{count = Count} <- ets:lookup(?TABLE, ?NAME_KEY(Pool, Name))
     ].
 
-%% @doc All slots: those that have a name with it, the others as numbers. Cost: a read of the table, and time that is
-%% proportional to the size.
+%% @doc Returns all slots in their order: a vacant slot as its number, any other slot with its name.
+%%
+%% Cost: that of {@link weir_pool:info/1}, and a message to a process of the pool.
 -spec worker_pool(pool()) -> [slot() | {name(), slot()}].
 worker_pool(Pool) ->
-    case ets:lookup(?TABLE, ?POOL_KEY(Pool)) of
-        [#pool{size = Size, names = Names}] -> with_vacant(1, Size, Names);
-        [] -> error(badarg, [Pool])
-    end.
+    Names = names(Pool),
+    Vacant = lists:seq(1, pool_size(Pool)) -- [Slot || {_Name, Slot} <- Names],
+    lists:sort(fun(A, B) -> number(A) =< number(B) end, Names ++ Vacant).
 
-with_vacant(Slot, Size, [{_Name, Slot} = Named | Names]) -> [Named | with_vacant(Slot + 1, Size, Names)];
-with_vacant(Slot, Size, Names) when Slot =< Size -> [Slot | with_vacant(Slot + 1, Size, Names)];
-with_vacant(_Slot, _Size, []) -> [].
+number({_Name, Slot}) -> Slot;
+number(Slot) -> Slot.
 
-%% Changes, made by the registry
+%% ---------------------------------------------------------------- changes, which the registry makes
 
 change(Request) ->
     case weir_gproc_pool_registry:call(Request) of
@@ -364,17 +370,27 @@ is_option({size, Size}) -> is_integer(Size) andalso Size >= 0;
 is_option({auto_size, AutoSize}) -> is_boolean(AutoSize);
 is_option(_) -> false.
 
-%% Reading. Each of these is `badarg' where there is no such row.
+%% ---------------------------------------------------------------- reading: `badarg' without such a pool or name
 
 type(Pool) -> ets:lookup_element(?TABLE, ?POOL_KEY(Pool), #pool.type).
 
-pool_size(Pool) -> ets:lookup_element(?TABLE, ?POOL_KEY(Pool), #pool.size).
+pool_size(Pool) ->
+    case weir_pool:info(?WEIR_POOL(Pool)) of
+        {ok, #{size := Size}} -> Size;
+        {error, no_pool} -> error(badarg, [Pool])
+    end.
+
+names(Pool) ->
+    case weir_pool:added_workers(?WEIR_POOL(Pool)) of
+        {ok, Names} -> Names;
+        {error, _} -> error(badarg, [Pool])
+    end.
 
 slot_of(Pool, Name) -> ets:lookup_element(?TABLE, ?NAME_KEY(Pool, Name), #name.slot).
 
-%% Who has a slot from which somebody was picked or claimed. `nobody': the process has disconnected since, and its name
-%% been removed. The slot may even have been given to another name; whoever picks knows that what was picked may be
-%% gone.
+%% Returns the full name and the pool's type for the slot of a picked or claimed worker. Returns `nobody' if the worker
+%% has disconnected since, and its name has been removed. Returns a wrong name if the slot has another name already.
+%% Callers accept that, because a picked worker may have ended anyway.
 slot(Pool, Slot) ->
     case ets:lookup(?TABLE, ?SLOT_KEY(Pool, Slot)) of
         [#slot{name = Name, type = Type}] -> {?ID(Pool, Slot, Name), Type};

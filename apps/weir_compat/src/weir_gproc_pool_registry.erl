@@ -1,15 +1,16 @@
-%% @doc The names and slots of weir_gproc_pool: who has them, and what is cleaned up when a pool is gone.
+%% @doc Changes the pools of weir_gproc_pool, and keeps the table that maps slots to names.
 %%
-%% Protocol. Making and removing pools, adding and removing names are calls to this process, and so happen one at a
-%% time; it is the only writer of the table's rows, but for the counters, which callers of {@link weir_gproc_pool:log/1}
-%% count up themselves. A name is added to the pool first, and then to the table in one step; it is removed in the same
-%% order. A process connects only under a name that it finds in the table, so one that is picked has a name there,
-%% unless that is just being removed.
+%% Protocol. weir_pool decides which slot a name gets, and holds all names. The registry asks weir_pool for a change,
+%% and copies the answer to the table, where callers of weir_gproc_pool read it. The registry makes one change at a
+%% time, and no other process inserts or deletes rows. A process connects only under a name that is in the table. A
+%% picked worker therefore has a name in the table, unless the name has just been removed.
 %%
-%% Crashes. The table belongs to weir_compat_sup, and outlives this process. The next one asks every pool for its names
-%% and brings the table into line, so a change that was under way is done, or has not happened; who asked for it gets an
-%% exit. Counters stay. A pool that was made and not yet entered is stopped. When a pool dies its rows are removed: this
-%% process monitors its root. Picks, claims, connecting and counting need none of this, and go on without.
+%% Crashes. The table belongs to weir_compat_sup and outlives the registry. The next registry asks every pool for its
+%% names and corrects the table. A change that was under way has then either happened or not happened, and its caller
+%% gets an exit. Counters stay. A pool that was started and is not in the table is stopped. The registry monitors the
+%% root process of each pool, and deletes the rows of a pool that ends.
+%%
+%% Picks, claims, connecting and counting do not use the registry.
 %% @private
 -module(weir_gproc_pool_registry).
 -behaviour(gen_server).
@@ -21,9 +22,6 @@
 
 -define(SUP, weir_gproc_pool_sup).
 -define(CHILD(Pool), {weir_pool, ?WEIR_POOL(Pool)}).
-
-%% The highest slot of weir_pool:slot(): as many as a node can have processes.
--define(MAX_SLOT, 134217727).
 
 -type request() ::
     {new, weir_gproc_pool:pool(), weir_gproc_pool:type(), Size :: non_neg_integer(), AutoSize :: boolean()}
@@ -38,46 +36,51 @@
 -spec start_link() -> {ok, pid()} | {error, term()}.
 start_link() -> gen_server:start_link({local, ?MODULE}, ?MODULE, [], []).
 
-%% @doc Makes the table; it belongs to the caller.
-%% One that has it already keeps it: an upgrade runs the init/1 of a supervisor again.
+%% @doc Creates the table, which belongs to the calling process. Does nothing if the calling process already has the
+%% table: during an upgrade a supervisor runs its init/1 again.
 -spec new_table() -> ok.
 new_table() ->
     Options = [named_table, public, set, {keypos, 2}, {read_concurrency, true}, {write_concurrency, true}],
     _ = ets:info(?TABLE, owner) =:= self() orelse ets:new(?TABLE, Options),
     ok.
 
-%% @doc Has a change made. An error is what {@link weir_gproc_pool} raises.
+%% @doc Asks the registry for a change. weir_gproc_pool raises the reason of an error.
 -spec call(request()) -> {ok, term()} | {error, term()}.
 call(Request) -> gen_server:call(?MODULE, Request, infinity).
 
 %% @private
 -spec init([]) -> {ok, []}.
 init([]) ->
-    Rows = ets:match_object(?TABLE, erlang:make_tuple(record_info(size, pool), '_', [{1, pool}])),
-    lists:foreach(fun adopt/1, Rows),
-    Known = [Sup || #pool{sup = Sup} <- Rows],
+    Rows = ets:tab2list(?TABLE),
+    Pools = [Row || #pool{} = Row <- Rows],
+    lists:foreach(fun watch/1, Pools),
+    Roots = [Root || #pool{root = Root} <- Pools],
     _ = [
         supervisor:terminate_child(?SUP, Id)
-     || {Id, Sup, _Type, _Modules} <- supervisor:which_children(?SUP), not lists:member(Sup, Known)
+     || {Id, Root, _Type, _Modules} <- supervisor:which_children(?SUP), not lists:member(Root, Roots)
     ],
+    Named = [Row || Pool <- Pools, Row <- rows(Pool)],
+    Kept = maps:from_keys([key(Row) || Row <- Pools ++ Named], true),
+    lists:foreach(fun(Row) -> is_map_key(key(Row), Kept) orelse ets:delete(?TABLE, key(Row)) end, Rows),
+    %% A row that is in the table stays, with its count.
+    lists:foreach(fun(Row) -> ets:insert_new(?TABLE, Row) end, Named),
     {ok, []}.
 
-adopt(Row) ->
-    watch(Row),
-    sync(Row).
+key(Row) -> element(2, Row).
 
-%% Brings the table into line with the names that the pool has. Of a pool that is dead the monitor tells.
-sync(#pool{key = ?POOL_KEY(Pool), names = Old, size = Size} = Row) ->
+%% Returns the rows of all names that a pool has. If the pool has died, returns none: the message of its monitor is
+%% under way.
+rows(#pool{key = ?POOL_KEY(Pool)} = Row) ->
     case weir_pool:added_workers(?WEIR_POOL(Pool)) of
-        {ok, Names} ->
-            lists:foreach(fun(Named) -> delete_name(Row, Named) end, Old -- Names),
-            Last = lists:max([0 | [Slot || {_Name, Slot} <- Names]]),
-            NewRow = Row#pool{names = Names, size = max(Last, Size)},
-            true = ets:insert(?TABLE, [NewRow | lists:append([name_rows(Row, Named) || Named <- Names -- Old])]),
-            ok;
-        {error, _} ->
-            ok
+        {ok, Names} -> lists:append([rows(Row, Name, Slot) || {Name, Slot} <- Names]);
+        {error, _} -> []
     end.
+
+rows(#pool{key = ?POOL_KEY(Pool), type = Type}, Name, Slot) ->
+    [
+        #slot{key = ?SLOT_KEY(Pool, Slot), name = Name, type = Type},
+        #name{key = ?NAME_KEY(Pool, Name), slot = Slot}
+    ].
 
 %% @private
 -spec handle_call(request(), gen_server:from(), []) -> {reply, reply(), []}.
@@ -92,7 +95,7 @@ handle_call({force_delete, Pool}, {Caller, _Tag}, State) ->
     stop(Pool),
     lists:foreach(fun(Pid) -> exit(Pid, kill) end, lists:usort(Workers) -- [Caller]),
     {reply, {ok, true}, State};
-handle_call(Request, _From, State) when is_tuple(Request), tuple_size(Request) > 1 ->
+handle_call(Request, _From, State) when tuple_size(Request) > 1 ->
     case ets:lookup(?TABLE, ?POOL_KEY(element(2, Request))) of
         [Row] -> {reply, change(Request, Row), State};
         [] -> {reply, {error, badarg}, State}
@@ -106,185 +109,132 @@ handle_cast(_Stray, State) -> {noreply, State}.
 
 %% @private
 -spec handle_info(term(), []) -> {noreply, []}.
-handle_info({{down, Pool}, _Monitor, process, Sup, _Reason}, State) ->
+handle_info({{down, Pool}, _Monitor, process, Root, _Reason}, State) ->
     case ets:lookup(?TABLE, ?POOL_KEY(Pool)) of
-        [#pool{sup = Sup}] -> delete_rows(Pool);
-        %% Stopped by `delete', or followed by a namesake.
+        [#pool{root = Root}] -> ok = forget(Pool);
+        %% The pool was deleted, or another pool has its name now.
         _ -> ok
     end,
     {noreply, State};
 handle_info(_Stray, State) ->
     {noreply, State}.
 
-%% Pools
+%% ---------------------------------------------------------------- pools
 
 new(Pool, Type, Size, AutoSize) when Size =< ?MAX_SLOT ->
     Strategy =
         case Type of
-            %% One that cannot be picked from without a key.
+            %% weir_pool refuses to pick from a `direct' pool without a key.
             claim -> direct;
             _ -> Type
         end,
     Opts = #{worker => none, size => Size, auto_size => AutoSize, strategy => Strategy, abandoned => free},
-    case weir_compat_pools_sup:start_pool(?SUP, ?WEIR_POOL(Pool), Opts, temporary) of
-        {ok, Sup} ->
-            %% Those of a namesake that has died and whose monitor has not told yet.
-            delete_rows(Pool),
-            Row = #pool{
-                key = ?POOL_KEY(Pool), type = Type, auto_size = AutoSize, size = Size, names = [], sup = Sup
-            },
+    Spec = (weir_pool:child_spec(?WEIR_POOL(Pool), Opts))#{id => ?CHILD(Pool), restart => temporary},
+    case weir_compat_pools_sup:start_child(?SUP, Spec) of
+        {ok, Root} ->
+            %% Rows can remain of an earlier pool of this name that died just now.
+            forget(Pool),
+            Row = #pool{key = ?POOL_KEY(Pool), type = Type, auto_size = AutoSize, root = Root},
             watch(Row),
             true = ets:insert(?TABLE, Row),
             {ok, ok};
-        {error, {already_started, Sup}} ->
-            %% This waits for the end of one that is dying, as the supervisor does that is asked next; a pool's own
-            %% process holds nothing for which that would take long.
-            case is_pid(Sup) andalso is_process_alive(Sup) of
+        {error, {already_started, Root}} ->
+            %% Waits for the end of a root that is dying, as the supervisor does next. A root without workers ends
+            %% within microseconds.
+            case is_pid(Root) andalso is_process_alive(Root) of
                 true ->
                     {error, exists};
                 false ->
-                    %% Its end is told to the supervisor by a signal of its own.
+                    %% The supervisor may still have the signal of the root's death before it.
                     _ = supervisor:terminate_child(?SUP, ?CHILD(Pool)),
                     new(Pool, Type, Size, AutoSize)
             end;
-        {error, already_started} ->
-            {error, exists};
         {error, Reason} ->
-            {error, Reason}
+            {error, raised(Reason)}
     end;
 new(_Pool, _Type, _Size, _AutoSize) ->
     {error, badarg}.
 
-watch(#pool{key = ?POOL_KEY(Pool), sup = Sup}) ->
-    _ = erlang:monitor(process, Sup, [{tag, {down, Pool}}]),
+watch(#pool{key = ?POOL_KEY(Pool), root = Root}) ->
+    _ = erlang:monitor(process, Root, [{tag, {down, Pool}}]),
     ok.
 
 stop(Pool) ->
-    %% An error if it has died before.
+    Names = weir_pool:added_workers(?WEIR_POOL(Pool)),
+    %% Returns an error if the pool has died.
     _ = supervisor:terminate_child(?SUP, ?CHILD(Pool)),
-    delete_rows(Pool).
-
-%% The pool's row is what tells of the others, so it goes last.
-delete_rows(Pool) ->
-    case ets:lookup(?TABLE, ?POOL_KEY(Pool)) of
-        [#pool{names = Names} = Row] ->
-            lists:foreach(fun(Named) -> delete_name(Row, Named) end, Names),
+    case Names of
+        {ok, All} ->
+            lists:foreach(fun({Name, Slot}) -> forget(Pool, Name, Slot) end, All),
             true = ets:delete(?TABLE, ?POOL_KEY(Pool)),
             ok;
-        [] ->
-            ok
+        {error, _} ->
+            forget(Pool)
     end.
 
-%% Names
+%% Deletes the rows of a pool that died with its names. Scans the table, and so does nothing for an unknown pool.
+forget(Pool) ->
+    OfPool = {'=:=', {element, 2, {element, 2, '$_'}}, {const, Pool}},
+    _ = ets:member(?TABLE, ?POOL_KEY(Pool)) andalso ets:select_delete(?TABLE, [{'_', [OfPool], [true]}]),
+    ok.
 
-change({delete, Pool}, #pool{names = []}) ->
-    stop(Pool),
-    {ok, ok};
-change({delete, _Pool}, #pool{}) ->
-    {error, not_empty};
-change({add_worker, Pool, Name}, Row) ->
-    case ets:member(?TABLE, ?NAME_KEY(Pool, Name)) of
-        true -> {error, exists};
-        false -> add(Row, Name, place(Row))
-    end;
-change({add_worker, Pool, Name, Slot}, #pool{size = Size, auto_size = AutoSize} = Row) ->
-    case ets:member(?TABLE, ?NAME_KEY(Pool, Name)) orelse ets:member(?TABLE, ?SLOT_KEY(Pool, Slot)) of
-        true -> {error, exists};
-        false when Slot > Size, not AutoSize -> {error, out_of_range};
-        false when Slot > ?MAX_SLOT -> {error, out_of_range};
-        false -> add(Row, Name, Slot)
-    end;
-change({remove_worker, Pool, Name}, Row) ->
-    case weir_pool:remove_worker(?WEIR_POOL(Pool), Name) of
-        ok -> {ok, remove(Row, Name)};
-        {error, {connected, Pid}} -> {error, {worker_connected, Pid}};
-        {error, unknown_worker} -> {error, badarg};
-        {error, Reason} -> failed(Row, Reason)
-    end;
-change(_Stray, _Row) ->
-    {error, badarg}.
-
-add(_Row, _Name, none) ->
-    {error, pool_full};
-add(#pool{key = ?POOL_KEY(Pool), names = Names, size = Size} = Row, Name, Slot) ->
-    case weir_pool:add_worker(?WEIR_POOL(Pool), Name, Slot) of
-        {ok, Slot} ->
-            Named = {Name, Slot},
-            NewRow = Row#pool{names = lists:keymerge(2, Names, [Named]), size = max(Size, Slot)},
-            true = ets:insert(?TABLE, [NewRow | name_rows(Row, Named)]),
-            {ok, Slot};
-        {error, Reason} ->
-            failed(Row, Reason)
-    end.
-
-%% The pool is gone, or was killed while it made the change, or somebody else has made changes.
-failed(_Row, no_pool) ->
-    {error, badarg};
-failed(Row, Reason) ->
-    sync(Row),
-    case Reason of
-        already_added -> {error, exists};
-        slot_taken -> {error, exists};
-        _ -> {error, Reason}
-    end.
-
-name_rows(#pool{key = ?POOL_KEY(Pool), type = Type}, {Name, Slot}) ->
-    [
-        #slot{key = ?SLOT_KEY(Pool, Slot), name = Name, type = Type},
-        #name{key = ?NAME_KEY(Pool, Name), slot = Slot}
-    ].
-
-remove(#pool{key = ?POOL_KEY(Pool), names = Names} = Row, Name) ->
-    Slot = ets:lookup_element(?TABLE, ?NAME_KEY(Pool, Name), #name.slot),
-    Size = shrink(Row, Slot),
-    true = ets:insert(?TABLE, Row#pool{names = lists:keydelete(Slot, 2, Names), size = Size}),
-    delete_name(Row, {Name, Slot}),
-    true.
-
-%% By one slot, whatever the slots before it are, as gproc_pool did. If the pool cannot shrink just now, because
-%% somebody else resizes it, it is larger than the table says until its size changes again, by a slot that is vacant.
-shrink(#pool{key = ?POOL_KEY(Pool), size = Slot, auto_size = true}, Slot) ->
-    _ = weir_pool:resize(?WEIR_POOL(Pool), Slot - 1),
-    Slot - 1;
-shrink(#pool{size = Size}, _Slot) ->
-    Size.
-
-delete_name(#pool{key = ?POOL_KEY(Pool)}, {Name, Slot}) ->
+forget(Pool, Name, Slot) ->
     true = ets:delete(?TABLE, ?SLOT_KEY(Pool, Slot)),
     true = ets:delete(?TABLE, ?NAME_KEY(Pool, Name)),
     ok.
 
-%% Placement
+%% ---------------------------------------------------------------- names
 
-place(#pool{size = Size, names = Names, auto_size = AutoSize}) when length(Names) =:= Size ->
-    case AutoSize andalso Size < ?MAX_SLOT of
-        true -> Size + 1;
-        false -> none
+change({delete, Pool}, _Row) ->
+    case weir_pool:added_workers(?WEIR_POOL(Pool)) of
+        {ok, []} ->
+            stop(Pool),
+            {ok, ok};
+        {ok, _Names} ->
+            {error, not_empty};
+        {error, Reason} ->
+            {error, raised(Reason)}
     end;
-place(#pool{names = []}) ->
-    1;
-place(#pool{type = Type, size = Size, names = Names}) ->
-    Slots = [Slot || {_Name, Slot} <- Names],
-    case Type =:= hash orelse Type =:= random of
-        true -> sparse(Slots, Size);
-        false -> packed(Slots, 1)
+change({add_worker, Pool, Name}, Row) ->
+    added(weir_pool:add_worker(?WEIR_POOL(Pool), Name), Name, Row);
+change({add_worker, Pool, Name, Slot}, Row) when Slot =< ?MAX_SLOT ->
+    added(weir_pool:add_worker(?WEIR_POOL(Pool), Name, Slot), Name, Row);
+change({add_worker, _Pool, _Name, _Slot}, _Row) ->
+    {error, out_of_range};
+change({remove_worker, Pool, Name}, Row) ->
+    case weir_pool:remove_worker(?WEIR_POOL(Pool), Name) of
+        ok ->
+            %% The table has no name that was added by weir_pool:add_worker/2.
+            lists:foreach(fun(Named) -> removed(Named, Row) end, ets:lookup(?TABLE, ?NAME_KEY(Pool, Name))),
+            {ok, true};
+        {error, Reason} ->
+            {error, raised(Reason)}
+    end;
+change(_Stray, _Row) ->
+    {error, badarg}.
+
+added({ok, Slot}, Name, Row) ->
+    true = ets:insert(?TABLE, rows(Row, Name, Slot)),
+    {ok, Slot};
+added({error, Reason}, _Name, _Row) ->
+    {error, raised(Reason)}.
+
+%% Deletes the rows of a removed name. If the name had the last slot, shrinks the pool by that slot only, as gproc_pool
+%% did, even if the slots before are vacant. If weir_pool refuses, because a resize of the pool is under way, the last
+%% slot stays vacant.
+removed(#name{key = ?NAME_KEY(Pool, Name), slot = Slot}, #pool{auto_size = AutoSize}) ->
+    forget(Pool, Name, Slot),
+    case weir_pool:info(?WEIR_POOL(Pool)) of
+        {ok, #{size := Slot}} when AutoSize -> weir_pool:resize(?WEIR_POOL(Pool), Slot - 1);
+        _ -> ok
     end.
 
-packed([Slot | Slots], Slot) -> packed(Slots, Slot + 1);
-packed(_Slots, Vacant) -> Vacant.
-
-%% The row of vacant slots over the pool's end wins over others of the same length, and the first of those.
-sparse([First | _] = Slots, Size) ->
-    Last = lists:last(Slots),
-    Wrapping = {Size - Last + First - 1, Last},
-    {Gap, Before} = lists:foldl(
-        fun({Length, _} = Row, {Longest, _} = Max) ->
-            case Length > Longest of
-                true -> Row;
-                false -> Max
-            end
-        end,
-        Wrapping,
-        [{Next - Slot - 1, Slot} || {Slot, Next} <- lists:zip(lists:droplast(Slots), tl(Slots))]
-    ),
-    (Before + Gap div 2) rem Size + 1.
+%% Returns the reason that gproc_pool raises for an error of weir_pool.
+raised(already_started) -> exists;
+raised(already_added) -> exists;
+raised(slot_taken) -> exists;
+raised({connected, Pid}) -> {worker_connected, Pid};
+raised(unknown_worker) -> badarg;
+raised(no_pool) -> badarg;
+raised({pool_down, system_limit}) -> system_limit;
+raised(Reason) -> Reason.

@@ -1,33 +1,33 @@
 %% @doc The interface of merle, the Erlang memcached client of 2009, on {@link weir_memcached}.
 %%
-%% As merle was when it was registered under its own name, so that no function takes a process: function for
-%% function, argument for argument, result for result. Replacing `merle:' by `weir_merle:' is all that a
-%% caller needs; docs/migrating/merle.md goes through it. There is one client on a node, named `weir_merle', with
-%% one connection, as merle had one; `weir_memcached' takes more. What merle stored reads back.
+%% Functions, arguments and results are those of merle when it was registered under its own name, so no function takes
+%% a process. A caller replaces `merle:' by `weir_merle:', and needs no other change. docs/migrating/merle.md describes
+%% the move. A node has one client, named `weir_merle', with one connection, as merle had. `weir_memcached' offers more.
+%% Values that merle stored can be read.
 %%
-%% What is done in another way than merle did it:
+%% Differences from merle:
 %% <ul>
-%% <li>Requests of many processes are under way together; merle sent one after the other.</li>
-%% <li>A request that cannot be carried out makes its caller exit with `{Reason, {weir_merle, Function, Args}}',
-%%     `Reason' being `timeout' (after 5 seconds), `disconnected', `busy' or, for a get, `{undecodable, Bytes}' or what
-%%     the server said. merle had no result for these either: the caller crashed with a `case_clause' or the call's
-%%     time-out. An error as a value could not be told from a value that was stored.</li>
-%% <li>The late reply to a request that timed out is thrown away; merle gave it to the next caller.</li>
-%% <li>A lost connection is made again; merle went on with the closed socket.</li>
-%% <li>A failed {@link connect/2} returns `{error, Reason}' and leaves the caller alone; merle's killed the
-%%     caller as well, if that did not trap exits.</li>
-%% <li>The client ends with the process that called connect also when that ends with reason `normal'.</li>
-%% <li>A key that memcached cannot take is an error `badarg'; merle sent it, and with it whatever command
-%%     stood behind a line end in it.</li>
-%% <li>Values are read with `binary_to_term''s option `safe': what others stored creates no atoms.</li>
-%% <li>Without flags given, flags are 0; merle took a random number.</li>
-%% <li>{@link getskey/1} of a key that is not there is `undefined', like {@link getkey/1}; merle's was `["END"]'.</li>
-%% <li>{@link stats/1} takes one word; the lines of both are ordered by name.</li>
+%% <li>Requests of many processes are under way together. merle sent one after the other.</li>
+%% <li>A request that cannot be carried out makes its caller exit with `{Reason, {weir_merle, Function, Args}}'.
+%%     `Reason' is `timeout' (after 5 seconds), `disconnected' or `busy'. For a get, `Reason' may also be `{undecodable,
+%%     Bytes}' or the server's error. In merle the caller crashed with a `case_clause' or the call's time-out. An error
+%%     that is returned could not be distinguished from a stored value.</li>
+%% <li>The late reply to a request that timed out is dropped. merle gave the reply to the next caller.</li>
+%% <li>A lost connection is made again. merle continued with the closed socket.</li>
+%% <li>A failed {@link connect/2} returns `{error, Reason}'. merle also killed a caller that did not trap exits.</li>
+%% <li>The client ends with the process that called {@link connect/2}, even if that process ends with reason
+%%     `normal'.</li>
+%% <li>A key that memcached cannot take raises `badarg'. merle sent the key, and with it any command after a line end in
+%%     the key.</li>
+%% <li>Values are decoded by `binary_to_term' with the option `safe', so values of other programs create no atoms.</li>
+%% <li>The default of flags is 0. merle took a random number.</li>
+%% <li>{@link getskey/1} returns `undefined' for a missing key, like {@link getkey/1}. merle returned `["END"]'.</li>
+%% <li>{@link stats/1} takes one word. The lines of {@link stats/0} and {@link stats/1} are ordered by name.</li>
 %% </ul>
-%% Left out: the forms of merle's functions with a process for a first argument, and `getkeys', which only
-%% some of its descendants have: use {@link weir_memcached:get_many/2}.
+%% Left out are the forms of merle's functions with a process as first argument, and `getkeys', which some versions of
+%% merle have. {@link weir_memcached:get_many/2} reads several keys.
 %%
-%% Cost of each function: that of {@link weir_memcached}'s.
+%% Each function costs as much as the function of {@link weir_memcached} that it calls.
 -module(weir_merle).
 
 -export([connect/0, connect/2, disconnect/0]).
@@ -39,14 +39,14 @@
 
 -type key() :: atom() | string() | binary().
 -type number_or_string() :: integer() | string().
-%% An integer, or the same as decimal digits.
+%% An integer, or a string of decimal digits.
 -type stored() :: ok | not_stored | string().
-%% A string is what the server said instead, such as `"SERVER_ERROR out of memory storing object"'.
+%% A string is the server's error, such as `"SERVER_ERROR out of memory storing object"'.
 
 -define(CLIENT, ?MODULE).
-%% Milliseconds, for a connection and for a request, as merle's.
+%% Milliseconds for a connection and for a request, as in merle.
 -define(TIMEOUT, 5000).
-%% Milliseconds between looks at a connection that is being made.
+%% Milliseconds between two reads of a connection's state.
 -define(POLL, 2).
 
 %% @doc Connects to localhost, port 11211.
@@ -54,9 +54,11 @@
 connect() ->
     connect("localhost", 11211).
 
-%% @doc Connects, and returns when that is done or has failed, with the reason as of `gen_tcp:connect/4':
-%% `{error, econnrefused}'. The process returned is linked to the caller. `{error, {already_started, Pid}}' when
-%% there is a connection already. The application weir_compat must have been started. Takes 5 seconds at most.
+%% @doc Connects to a server, and returns a process that is linked to the caller. The application weir_compat must have
+%% been started. Takes 5 seconds at most.
+%%
+%% If the connection fails, returns the reason of `gen_tcp:connect/4', for instance `{error, econnrefused}'. If there is
+%% a connection, returns `{error, {already_started, Pid}}'.
 -spec connect(weir_memcached:host(), inet:port_number()) -> {ok, pid()} | {error, Reason :: term()}.
 connect(Host, Port) ->
     Options = #{
@@ -65,7 +67,7 @@ connect(Host, Port) ->
         connections => 1,
         connect_timeout => ?TIMEOUT,
         request_timeout => ?TIMEOUT,
-        %% merle asked its server nothing of its own.
+        %% The text protocol, as in merle: the client sends no requests of its own.
         protocol => text,
         codec => term
     },
@@ -74,7 +76,7 @@ connect(Host, Port) ->
         {error, _} = Error -> Error
     end.
 
-%% Ends: the first attempt does, with success or with a reason.
+%% Waits until the first attempt has succeeded or failed. The client bounds the time of an attempt.
 connected(Pid) ->
     case weir_memcached:info(?CLIENT) of
         {ok, #{connections := [#{phase := up}]}} ->
@@ -88,58 +90,60 @@ connected(Pid) ->
             connected(Pid)
     end.
 
-%% @doc Closes the connection; requests under way exit with `disconnected'. Exits with `noproc' if there is none.
+%% @doc Closes the connection. Requests under way exit with `disconnected'. If there is no connection, exits with
+%% `noproc'.
 -spec disconnect() -> ok.
 disconnect() ->
     weir_memcached:stop(?CLIENT).
 
-%% @doc Stores a value, for ever and with flags 0.
+%% @doc Stores a value without expiry and with flags 0.
 -spec set(key(), term()) -> stored().
 set(Key, Value) ->
     set(Key, 0, 0, Value).
 
-%% @doc Stores a value, whatever was there. Flags are 32 bits; expiry is seconds, or a Unix time, or 0.
+%% @doc Stores a value, and replaces any earlier value. Flags are 32 bits. The expiry is a number of seconds or a Unix
+%% time, or 0 for none.
 -spec set(key(), Flags :: number_or_string(), Expiry :: number_or_string(), term()) -> stored().
 set(Key, Flags, Expiry, Value) ->
     Reply = weir_memcached:set(?CLIENT, name(Key), Value, options(Flags, Expiry)),
     said(Reply, set, [Key, Flags, Expiry, Value]).
 
-%% @doc As {@link add/4}, for ever and with flags 0.
+%% @doc Does the same as {@link add/4} without expiry and with flags 0.
 -spec add(key(), term()) -> stored().
 add(Key, Value) ->
     add(Key, 0, 0, Value).
 
-%% @doc Stores a value if there is none; else `not_stored'.
+%% @doc Stores a value if the key has none. Otherwise returns `not_stored'.
 -spec add(key(), Flags :: number_or_string(), Expiry :: number_or_string(), term()) -> stored().
 add(Key, Flags, Expiry, Value) ->
     Reply = weir_memcached:add(?CLIENT, name(Key), Value, options(Flags, Expiry)),
     said(Reply, add, [Key, Flags, Expiry, Value]).
 
-%% @doc As {@link replace/4}, for ever and with flags 0.
+%% @doc Does the same as {@link replace/4} without expiry and with flags 0.
 -spec replace(key(), term()) -> stored().
 replace(Key, Value) ->
     replace(Key, 0, 0, Value).
 
-%% @doc Stores a value if there is one; else `not_stored'.
+%% @doc Stores a value if the key has one. Otherwise returns `not_stored'.
 -spec replace(key(), Flags :: number_or_string(), Expiry :: number_or_string(), term()) -> stored().
 replace(Key, Flags, Expiry, Value) ->
     Reply = weir_memcached:replace(?CLIENT, name(Key), Value, options(Flags, Expiry)),
     said(Reply, replace, [Key, Flags, Expiry, Value]).
 
-%% @doc As {@link cas/5}, for ever and with flags 0.
+%% @doc Does the same as {@link cas/5} without expiry and with flags 0.
 -spec cas(key(), CasUniq :: number_or_string(), term()) -> stored().
 cas(Key, CasUniq, Value) ->
     cas(Key, 0, 0, CasUniq, Value).
 
-%% @doc Stores a value if the item is still the version that {@link getskey/1} gave, else `"EXISTS"', or
-%% `"NOT_FOUND"' if it is gone.
+%% @doc Stores a value if the item still has the version that {@link getskey/1} returned. Otherwise returns `"EXISTS"',
+%% or `"NOT_FOUND"' if the item is gone.
 -spec cas(key(), Flags :: number_or_string(), Expiry :: number_or_string(), CasUniq :: number_or_string(), term()) ->
     stored().
 cas(Key, Flags, Expiry, CasUniq, Value) ->
     Reply = weir_memcached:cas(?CLIENT, name(Key), Value, number(CasUniq), options(Flags, Expiry)),
     said(Reply, cas, [Key, Flags, Expiry, CasUniq, Value]).
 
-%% @doc The value of a key, or `undefined'.
+%% @doc Returns the value of a key, or `undefined'.
 -spec getkey(key()) -> Value :: term() | undefined.
 getkey(Key) ->
     case weir_memcached:get(?CLIENT, name(Key)) of
@@ -147,7 +151,7 @@ getkey(Key) ->
         {error, Reason} -> no_value(Reason, getkey, [Key])
     end.
 
-%% @doc The value of a key, after the number of its version for {@link cas/3}; or `undefined'.
+%% @doc Returns `[CasUniq, Value]', with the number of the item's version for {@link cas/3}, or `undefined'.
 -spec getskey(key()) -> [CasUniq :: non_neg_integer() | (Value :: term())] | undefined.
 getskey(Key) ->
     case weir_memcached:gets(?CLIENT, name(Key)) of
@@ -160,8 +164,9 @@ getskey(Key) ->
 delete(Key) ->
     delete(Key, 0).
 
-%% @doc Removes an item. The time was meant to keep the key from being added again for so long, which memcached has
-%% not done since 1.4; another time than 0 gives the string with which it refuses one, up to version 1.6.38.
+%% @doc Removes an item. The time must be 0: memcached 1.4 and later do not support another time.
+%%
+%% For any other time, returns the error of memcached up to version 1.6.38 without a request.
 -spec delete(key(), Time :: number_or_string()) -> ok | not_found | string().
 delete(Key, Time) ->
     case number(Time) of
@@ -174,12 +179,12 @@ delete(Key, Time) ->
             "CLIENT_ERROR bad command line format.  Usage: delete <key> [noreply]"
     end.
 
-%% @doc The server's statistics: lines `"STAT name value"', and `"END"'.
+%% @doc Returns the server's statistics as lines `"STAT name value"', and `"END"'.
 -spec stats() -> [string()].
 stats() ->
     stat_lines(weir_memcached:stats(?CLIENT), stats, []).
 
-%% @doc A section of the statistics, one word such as `items' or `"slabs"'; `reset' gives `["RESET"]'.
+%% @doc Returns a section of the statistics, such as `items' or `"slabs"'. The section `reset' returns `["RESET"]'.
 -spec stats(atom() | string()) -> [string()].
 stats(Section) ->
     case stat_lines(weir_memcached:stats(?CLIENT, name(Section)), stats, [Section]) of
@@ -193,7 +198,7 @@ stat_lines({ok, Stats}, _, _) ->
 stat_lines(Error, Function, Args) ->
     [said(Error, Function, Args)].
 
-%% @doc The server's version: `["VERSION 1.6.18"]'.
+%% @doc Returns the server's version, for instance `["VERSION 1.6.18"]'.
 -spec version() -> [string()].
 version() ->
     case weir_memcached:version(?CLIENT) of
@@ -206,17 +211,17 @@ version() ->
 flushall() ->
     said(weir_memcached:flush_all(?CLIENT), flushall, []).
 
-%% @doc Makes all items expire after so many seconds.
+%% @doc Makes all items expire after `Delay' seconds.
 -spec flushall(Delay :: number_or_string()) -> ok | string().
 flushall(Delay) ->
     said(weir_memcached:flush_all(?CLIENT, #{delay => number(Delay)}), flushall, [Delay]).
 
-%% @doc How much the server writes to its log: 0, 1 or 2.
+%% @doc Sets the level of the server's log: 0, 1 or 2.
 -spec verbosity(Level :: number_or_string()) -> ok | string().
 verbosity(Level) ->
     said(weir_memcached:verbosity(?CLIENT, number(Level)), verbosity, [Level]).
 
-%% Arguments as merle took them
+%% ---------------------------------------------------------------- arguments in the form of merle
 
 name(Key) when is_atom(Key) -> atom_to_list(Key);
 name(Key) -> Key.
@@ -227,7 +232,7 @@ number(Digits) -> list_to_integer(Digits).
 options(Flags, Expiry) ->
     #{flags => number(Flags), ttl => number(Expiry)}.
 
-%% Results as merle gave them: `ok', `not_stored', or the server's own words
+%% ---------------------------------------------------------------- results in the form of merle
 
 said(ok, _, _) -> ok;
 said({error, not_stored}, _, _) -> not_stored;

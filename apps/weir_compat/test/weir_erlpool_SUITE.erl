@@ -312,7 +312,10 @@ processes(_) ->
     Children = fun(Sup) -> [{Id, Pid, Type} || {Id, Pid, Type, _} <- supervisor:which_children(Sup)] end,
     Pools = whereis(weir_erlpool_sup),
     ?assertMatch({_, Pools, supervisor}, lists:keyfind(Pools, 2, Children(weir_compat_sup))),
-    [{{weir_pool, mypool}, Manager, supervisor}] = Children(Pools),
+    [{{weir_pool, mypool}, Keeper, worker}] = Children(Pools),
+    ?assertEqual({weir_erlpool_keeper, init, 1}, proc_lib:translate_initial_call(Keeper)),
+    {links, Links} = process_info(Keeper, links),
+    [Manager] = Links -- [Pools],
     ?assertEqual({weir_pool_manager, init, 1}, proc_lib:translate_initial_call(Manager)),
     Below = Children(Manager),
     Sups = [Sup || {_Id, Sup, supervisor} <- Below],
@@ -442,18 +445,34 @@ gives_up(_) ->
     ?assertEqual([Other], pids(q)),
     ?assertEqual(ok, weir_erlpool:stop_pool(p)).
 
-%% The root process of a pool is killed: the pool is started again, with new workers.
+%% A pool that weir_pool:stop/1 has stopped is like a pool that has given up.
+stopped_by_weir_pool(_) ->
+    ok = weir_erlpool:start_pool(p, [{size, 1}, ?WORKER]),
+    ?assertEqual(ok, weir_pool:stop(p)),
+    weir_kit:until(fun() -> weir_erlpool:start_pool(p, [{size, 1}, ?WORKER]) =:= {error, already_present} end),
+    ?assertEqual(true, weir_erlpool:restart_pool(p)),
+    ?assert(is_pid(weir_erlpool:pid(p))).
+
+%% If a pool's root process is killed, or the keeper above, the pool is started again with new workers.
 killed_pool(_) ->
-    ok = weir_erlpool:start_pool(p, [{size, 2}, ?WORKER]),
-    Old = pids(p),
-    {error, {already_started, Root}} = weir_erlpool:start_pool(p, [{size, 2}, ?WORKER]),
-    weir_kit:kill(Root),
-    weir_kit:until(fun() ->
-        Pids = pids(p),
-        is_list(Pids) andalso length(Pids -- Old) =:= 2
-    end),
-    %% The new ones do not wait for these.
-    weir_kit:until(fun() -> not lists:any(fun is_process_alive/1, Old) end),
+    Args = [{size, 2}, ?WORKER],
+    ok = weir_erlpool:start_pool(p, Args),
+    {error, {already_started, Keeper}} = weir_erlpool:start_pool(p, Args),
+    {links, Links} = process_info(Keeper, links),
+    [Root] = Links -- [whereis(weir_erlpool_sup)],
+    lists:foreach(
+        fun(Killed) ->
+            Old = pids(p),
+            weir_kit:kill(Killed),
+            weir_kit:until(fun() ->
+                Pids = pids(p),
+                is_list(Pids) andalso length(Pids -- Old) =:= 2
+            end),
+            %% The new workers do not wait for the old ones.
+            weir_kit:until(fun() -> not lists:any(fun is_process_alive/1, Old) end)
+        end,
+        [Root, Keeper]
+    ),
     ?assertEqual(ok, weir_erlpool:stop_pool(p)).
 
 restart_types(_) ->

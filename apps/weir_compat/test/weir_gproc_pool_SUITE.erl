@@ -1,4 +1,4 @@
-%% gproc_pool's interface, as its users know it.
+%% The interface of gproc_pool.
 -module(weir_gproc_pool_SUITE).
 
 -include_lib("stdlib/include/assert.hrl").
@@ -25,7 +25,7 @@ end_per_testcase(_, _) ->
     _ = application:stop(weir_compat),
     no_pools().
 
-%% weir_pool forgets pools that a supervisor has stopped in its own time.
+%% Waits until weir_pool has forgotten the pools: the end of a pool reaches its registry later than its supervisor.
 no_pools() ->
     weir_kit:until(fun() -> weir_pool:pools() =:= [] end).
 
@@ -33,7 +33,7 @@ raised(Fun) -> weir_compat_test:raised(Fun).
 
 -define(assertRaised(Reason, Expr), ?assertEqual({error, Reason}, raised(fun() -> Expr end))).
 
-%% A pool with names, and a process connected under each.
+%% Starts a pool with names, connects a process under each name, and returns the processes.
 pool(Pool, Type, Opts, Names) ->
     ok = weir_gproc_pool:new(Pool, Type, Opts),
     [
@@ -49,7 +49,7 @@ connect(Pool, Name) ->
     true = weir_compat_test:run(Pid, fun() -> weir_gproc_pool:connect_worker(Pool, Name) end),
     Pid.
 
-%% The pool has heard of a death.
+%% Waits until the pool has noticed a death.
 gone(Pool, Name) ->
     weir_kit:until(fun() -> weir_gproc_pool:whereis_worker(Pool, Name) =:= undefined end).
 
@@ -60,7 +60,7 @@ assert_even(Shares) ->
     Counts = maps:values(Shares),
     ?assert(lists:max(Counts) - lists:min(Counts) =< erlang:system_info(schedulers), Shares).
 
-%% Every function of gproc_pool's but its server's and its tests'.
+%% The module exports every function of gproc_pool except the callbacks of its server and the test functions.
 interface(_) ->
     Exports = lists:sort(weir_gproc_pool:module_info(exports) -- [{module_info, 0}, {module_info, 1}]),
     ?assertEqual(
@@ -72,57 +72,6 @@ interface(_) ->
         ]),
         Exports
     ).
-
-%% A pool from its beginning to its end, with this process as its worker.
-typical_use(_) ->
-    ?assertEqual(ok, weir_gproc_pool:new(p)),
-    ?assertEqual([], weir_gproc_pool:worker_pool(p)),
-    ?assertEqual(1, weir_gproc_pool:add_worker(p, a)),
-    ?assertEqual([{a, 1}], weir_gproc_pool:worker_pool(p)),
-    ?assertEqual([{a, 1, 0}], weir_gproc_pool:defined_workers(p)),
-    ?assertEqual([], weir_gproc_pool:active_workers(p)),
-    ?assertEqual(false, weir_gproc_pool:pick(p)),
-    ?assertEqual(false, weir_gproc_pool:pick_worker(p)),
-    ?assertEqual(true, weir_gproc_pool:connect_worker(p, a)),
-    ?assertEqual([{a, self()}], weir_gproc_pool:active_workers(p)),
-    ?assertEqual(?ID(p, 1, a), weir_gproc_pool:pick(p)),
-    ?assertEqual(self(), weir_gproc_pool:pick_worker(p)),
-    ?assertEqual(1, weir_gproc_pool:log(weir_gproc_pool:pick(p))),
-    ?assertEqual(2, weir_gproc_pool:log(weir_gproc_pool:pick(p))),
-    ?assertEqual([{a, 1, 2}], weir_gproc_pool:defined_workers(p)),
-    ?assertRaised(not_empty, weir_gproc_pool:delete(p)),
-    ?assertRaised({worker_connected, self()}, weir_gproc_pool:remove_worker(p, a)),
-    ?assertEqual(true, weir_gproc_pool:disconnect_worker(p, a)),
-    ?assertEqual([], weir_gproc_pool:active_workers(p)),
-    ?assertEqual(false, weir_gproc_pool:pick(p)),
-    ?assertRaised(not_empty, weir_gproc_pool:delete(p)),
-    ?assertEqual(true, weir_gproc_pool:remove_worker(p, a)),
-    ?assertEqual([], weir_gproc_pool:defined_workers(p)),
-    ?assertEqual([], weir_gproc_pool:worker_pool(p)),
-    ?assertEqual(ok, weir_gproc_pool:delete(p)),
-    ?assertRaised(badarg, weir_gproc_pool:pick(p)).
-
-%% Limiting how many do something at once, by processes that connect as they start.
-typical_claims(_) ->
-    ok = weir_gproc_pool:new(jobs, claim, [{size, 3}]),
-    Names = [{job, N} || N <- [1, 2, 3]],
-    ?assertEqual([1, 2, 3], [weir_gproc_pool:add_worker(jobs, Name) || Name <- Names]),
-    Pids = [connect(jobs, Name) || Name <- Names],
-    Job = fun(?ID(jobs, Slot, {job, Slot}) = Id, Pid) ->
-        ?assertEqual(Pid, lists:nth(Slot, Pids)),
-        weir_gproc_pool:log(Id),
-        weir_compat_test:run(Pid, fun() -> {done, self()} end)
-    end,
-    Results = weir_kit:in_parallel([
-        fun() -> weir_gproc_pool:claim(jobs, Job, {busy_wait, weir_kit:wait_ms()}) end
-     || _ <- lists:seq(1, 60)
-    ]),
-    ?assertEqual([], [Result || Result <- Results, not is_done(Result, Pids)]),
-    ?assertEqual(60, lists:sum([Count || {_, _, Count} <- weir_gproc_pool:defined_workers(jobs)])),
-    ?assertEqual(true, weir_gproc_pool:force_delete(jobs)).
-
-is_done({true, {done, Pid}}, Pids) -> lists:member(Pid, Pids);
-is_done(_, _) -> false.
 
 unknown_pool(_) ->
     [?assertEqual({error, badarg}, raised(Fun), Fun) || Fun <- functions_of_a_pool()],
@@ -138,7 +87,7 @@ unknown_pool(_) ->
     ?assertEqual([], weir_gproc_pool:active_workers(p)),
     ?assertEqual(true, weir_gproc_pool:force_delete(p)).
 
-%% These functions need no process of the pool.
+%% Calls of functions that raise `badarg' without such a pool, even if the application is not running.
 functions_of_a_pool() ->
     [
         fun() -> weir_gproc_pool:pick(p) end,
@@ -184,6 +133,10 @@ new(_) ->
      || Type <- ?TYPES
     ],
     ?assertRaised(exists, weir_gproc_pool:new(direct)),
+    %% The name can also be taken in weir_pool.
+    ok = weir_pool:start({gproc_pool, theirs}, #{worker => none}),
+    ?assertRaised(exists, weir_gproc_pool:new(theirs)),
+    ok = weir_pool:stop({gproc_pool, theirs}),
     ok = weir_gproc_pool:new(sized, random, [{size, 3}, {auto_size, true}]),
     ?assertEqual([1, 2, 3], weir_gproc_pool:worker_pool(sized)),
     ?assertRaised(function_clause, weir_gproc_pool:new(p, best, [])),
@@ -194,7 +147,7 @@ new(_) ->
     ?assertRaised(badarg, weir_gproc_pool:pick(p)),
     ?assertEqual(ok, weir_gproc_pool:new(p)).
 
-%% Each type has its own way to be picked from.
+%% Each type allows its own kind of pick or claim, and raises `badarg' for the others.
 wrong_types(_) ->
     [
         begin
@@ -233,7 +186,8 @@ any_names(_) ->
      || Pool <- Terms
     ].
 
-%% Where names go that are added one after the other: in a row, or as far from each other as can be.
+%% Names that are added one after the other fill the slots in order. In `hash' and `random' pools each name takes the
+%% middle of the longest row of vacant slots.
 placement(_) ->
     Sparse = #{
         0 => [], 1 => [1], 2 => [1, 2], 3 => [1, 3, 2], 4 => [1, 3, 4, 2], 5 => [1, 4, 3, 5, 2],
@@ -261,7 +215,7 @@ placement(_) ->
      || Type <- ?TYPES, {Size, Slots} <- maps:to_list(Sparse), AutoSize <- [true, false]
     ].
 
-%% The last slots and the first ones are one row.
+%% In `hash' and `random' pools a row of vacant slots continues from the last slot to the first.
 placement_over_the_end(_) ->
     [
         begin
@@ -281,7 +235,7 @@ add_worker(_) ->
     ?assertEqual([1, 2, 3], [weir_gproc_pool:add_worker(p, Name) || Name <- [a, b, c]]),
     ?assertRaised(exists, weir_gproc_pool:add_worker(p, b)),
     ?assertRaised(pool_full, weir_gproc_pool:add_worker(p, d)),
-    %% a slot that has become vacant is the next one to be given
+    %% The next name gets the slot that has become vacant.
     true = weir_gproc_pool:remove_worker(p, b),
     ?assertEqual([{a, 1}, 2, {c, 3}], weir_gproc_pool:worker_pool(p)),
     ?assertEqual(2, weir_gproc_pool:add_worker(p, d)),
@@ -303,7 +257,7 @@ add_worker_to_slot(_) ->
     ?assertRaised(out_of_range, weir_gproc_pool:add_worker(q, b, 1 bsl 40)),
     ?assertEqual([1, 2, 3, 5], [weir_gproc_pool:add_worker(q, Name) || Name <- [b, c, d, e]]).
 
-%% A pool that grows shrinks by one slot when the name of its last is removed.
+%% A pool with `auto_size' grows when full, and shrinks by one slot when the name of its last slot is removed.
 auto_size(_) ->
     ok = weir_gproc_pool:new(p),
     [weir_gproc_pool:add_worker(p, Name) || Name <- [a, b, c, d]],
@@ -328,7 +282,7 @@ auto_size(_) ->
     ?assertEqual([1], weir_gproc_pool:worker_pool(fixed)),
     ?assertEqual(1, weir_gproc_pool:add_worker(fixed, b)).
 
-%% A direct pool that has shrunk counts by its new size.
+%% A removed name is unknown, and picks from a `direct' pool that has shrunk use the new size.
 remove_worker(_) ->
     ok = weir_gproc_pool:new(p, direct, []),
     [weir_gproc_pool:add_worker(p, Name) || Name <- [a, b, c]],
@@ -359,12 +313,12 @@ connect_and_disconnect(_) ->
     ?assertEqual(true, weir_gproc_pool:connect_worker(p, a)),
     ?assertEqual(true, weir_gproc_pool:disconnect_worker(p, a)),
     ?assertRaised(badarg, weir_gproc_pool:disconnect_worker(p, a)),
-    %% a process that ends is disconnected
+    %% A process that ends is disconnected.
     weir_kit:kill(connect(p, a)),
     gone(p, a),
     ?assertEqual(true, weir_gproc_pool:connect_worker(p, a)).
 
-%% As a test of one process does: it has all names of the pool, and of another.
+%% One process may connect under all names of several pools, and claim all its names at the same time.
 one_process_many_names(_) ->
     Names = [a, b, c, d, e, f],
     [
@@ -406,7 +360,7 @@ one_process_many_names(_) ->
      || Type <- ?TYPES
     ].
 
-%% Pools do not disturb each other, and a death is heard of in all of them.
+%% A process may connect to many pools. After its death, none of them picks it.
 many_pools(_) ->
     Pools = [{pool, N} || N <- lists:seq(1, 20)],
     [ok = weir_gproc_pool:new(Pool) || Pool <- Pools],
@@ -446,7 +400,7 @@ delete(_) ->
     ?assertEqual(ok, weir_gproc_pool:delete(p)),
     ?assertEqual([], ets:tab2list(weir_gproc_pool)).
 
-%% All who are connected are killed, but the caller and who has disconnected.
+%% All connected processes are killed, except the caller. Processes that have disconnected live on.
 force_delete(_) ->
     ok = weir_gproc_pool:new(p),
     [weir_gproc_pool:add_worker(p, Name) || Name <- [a, b, c, d, mine]],
@@ -470,7 +424,7 @@ force_delete(_) ->
     ?assertEqual(true, weir_gproc_pool:force_delete(p)),
     ?assertEqual(ok, weir_gproc_pool:new(p)).
 
-%% Each connected worker gets its share of many picks, by name as by pid. The share of a vacant slot goes to all.
+%% Connected workers get equal shares of many picks, by name and by pid. The share of a vacant slot goes to all others.
 round_robin(_) ->
     Names = [a, b, c, d, e],
     Pids = [A, _, C, _, E] = pool(p, round_robin, [], Names),
@@ -506,7 +460,7 @@ random(_) ->
     ?assertEqual(lists:sort(Rest), lists:sort(maps:keys(Shares))),
     ?assert(lists:all(fun(N) -> abs(N - 1000) < 250 end, maps:values(Shares)), Shares).
 
-%% Equal terms, equal workers; by name as by pid; and every worker has some.
+%% Equal keys have equal workers, by name and by pid, and every worker has keys.
 hash(_) ->
     Pids = pool(p, hash, [{size, 5}], [a, b, c, d, e]),
     Keys = lists:seq(1, 300) ++ [0, -1, 1.5, atom, "string", <<"binary">>, {tuple}, #{}],
@@ -516,7 +470,7 @@ hash(_) ->
     ?assertEqual(lists:sort(Pids), lists:usort(Workers)),
     ?assertEqual(Workers, [weir_gproc_pool:whereis_worker(p, Name) || ?ID(p, _, Name) <- Ids]).
 
-%% Only the keys of a vacant slot go elsewhere, to several others, and they come back.
+%% Only the keys of a vacant slot move, to several other slots, and return when the slot is filled.
 hash_of_vacant_slots(_) ->
     [_, B | _] = pool(p, hash, [{size, 5}], [a, b, c, d, e]),
     Keys = lists:seq(1, 300),
@@ -532,7 +486,7 @@ hash_of_vacant_slots(_) ->
     _ = connect(p, b),
     ?assertEqual(Before, [weir_gproc_pool:pick(p, Key) || Key <- Keys]).
 
-%% The slot of the number, modulo the size, or the next one with a process.
+%% A number picks the slot with that number, modulo the size, or the next slot with a process.
 direct(_) ->
     ok = weir_gproc_pool:new(p, direct, [{size, 4}]),
     [weir_gproc_pool:add_worker(p, Name) || Name <- [a, b, c, d]],
@@ -552,7 +506,7 @@ direct(_) ->
     [gone(p, Name) || Name <- [d, a]],
     ?assertEqual([3, 3, 3, 3, 3, 3, 3, 3, 3], Slots()).
 
-%% A pool without size, names or connected workers gives `false'.
+%% A pick or claim returns `false' while no process is connected, whatever the size and the names.
 nobody_connected(_) ->
     [
         begin
@@ -581,7 +535,7 @@ nobody_connected(_) ->
      || Type <- ?TYPES, Opts <- [[], [{size, 3}], [{size, 0}, {auto_size, true}]]
     ].
 
-%% A slot's number, or 0; picks stay even.
+%% Returns the number of a slot, or 0. In a `round_robin' pool it makes that number of picks, and shares stay even.
 randomize(_) ->
     ok = weir_gproc_pool:new(p),
     ?assertEqual(0, weir_gproc_pool:randomize(p)),
@@ -589,13 +543,20 @@ randomize(_) ->
     ?assertEqual(1, weir_gproc_pool:randomize(p)),
     [_, _, _] = [weir_gproc_pool:add_worker(p, Name) || Name <- [b, c, d]],
     _ = [connect(p, Name) || Name <- [a, b, c, d]],
-    ?assertEqual([1, 2, 3, 4], lists:usort([weir_gproc_pool:randomize(p) || _ <- lists:seq(1, 400)])),
+    Before = picks(p),
+    Slots = [weir_gproc_pool:randomize(p) || _ <- lists:seq(1, 400)],
+    ?assertEqual([1, 2, 3, 4], lists:usort(Slots)),
+    ?assertEqual(lists:sum(Slots), picks(p) - Before),
     assert_even(shares([weir_gproc_pool:pick(p) || _ <- lists:seq(1, 400)])),
-    ok = weir_gproc_pool:new(h, hash, [{size, 5}]),
-    Result = weir_gproc_pool:randomize(h),
-    ?assert(lists:member(Result, [1, 2, 3, 4, 5])).
+    _ = pool(r, random, [{size, 2}], [a, b]),
+    ?assertEqual([1, 2], lists:usort([weir_gproc_pool:randomize(r) || _ <- lists:seq(1, 100)])),
+    ?assertEqual(0, picks(r)).
 
-%% A name's counter is not its process's.
+picks(Pool) ->
+    {ok, #{picks := Picks}} = weir_pool:info({gproc_pool, Pool}),
+    Picks.
+
+%% A counter belongs to the name: it outlives the process, and ends with the name.
 log(_) ->
     [A, _] = pool(p, round_robin, [], [a, b]),
     Id = weir_gproc_pool:worker_id(p, a),
@@ -611,7 +572,7 @@ log(_) ->
     ?assertEqual([{a, 1, 0}, {b, 2, 0}], weir_gproc_pool:defined_workers(p)),
     ?assertRaised(function_clause, weir_gproc_pool:log(false)).
 
-%% Counts at the same time lose none.
+%% Concurrent calls of log/1 lose no count.
 log_at_once(_) ->
     _ = pool(p, round_robin, [], [a, b, c]),
     Results = weir_kit:in_parallel([
@@ -622,7 +583,7 @@ log_at_once(_) ->
     assert_even(maps:from_list([{Name, Count} || {Name, _, Count} <- weir_gproc_pool:defined_workers(p)])),
     weir_kit:same(lost_counts, 3000, lists:sum([Count || {_, _, Count} <- weir_gproc_pool:defined_workers(p)])).
 
-%% Claims
+%% ---------------------------------------------------------------- claims
 
 claim(_) ->
     [Pid] = pool(p, claim, [{size, 1}], [a]),
@@ -633,23 +594,6 @@ claim(_) ->
     ?assertEqual({true, {?ID(p, 1, a), Pid, true}}, weir_gproc_pool:claim(p, Fun, {busy_wait, 1000})),
     ?assertEqual({true, {?ID(p, 1, a), Pid, true}}, weir_gproc_pool:claim(p, Fun, {busy_wait, -1})),
     ?assertEqual({true, false}, weir_gproc_pool:claim(p, fun(_, _) -> false end)).
-
-%% No worker has two claimers at once.
-claim_is_exclusive(_) ->
-    Pids = pool(p, claim, [], [a, b, c]),
-    Table = ets:new(claimed, [public]),
-    Use = fun(?ID(p, Slot, _), Pid) ->
-        ?assertEqual(Pid, lists:nth(Slot, Pids)),
-        ets:insert_new(Table, {Slot}) orelse weir_kit:fault({claimed_twice, Slot}),
-        erlang:yield(),
-        true = ets:delete(Table, Slot)
-    end,
-    Results = weir_kit:in_parallel([
-        fun() -> [weir_gproc_pool:claim(p, Use, {busy_wait, weir_kit:wait_ms()}) || _ <- lists:seq(1, 100)] end
-     || _ <- lists:seq(1, 12)
-    ]),
-    ?assertEqual([{true, true}], lists:usort(lists:append(Results))),
-    true = ets:delete(Table).
 
 %% Starts a process that claims a worker. held/1 waits for the claim, and release/1 gives the worker back.
 hold(Pool) ->
@@ -687,7 +631,8 @@ waiting(Pool, N) ->
         Waiting =:= N
     end).
 
-%% false at once, or after the time; a worker that is released or connects ends the waiting.
+%% If all workers are claimed, a claim returns `false', at once or after its time. A worker that is released or connects
+%% goes to a waiting claim.
 claim_waits(_) ->
     [Pid] = pool(p, claim, [], [a]),
     First = hold(p),
@@ -732,7 +677,7 @@ claim_in_order(_) ->
     ),
     release(lists:last(Waiting)).
 
-%% An exception of the function passes through, and the worker is free.
+%% An exception of the function passes through, and the worker is free afterwards.
 claim_raises(_) ->
     [_] = pool(p, claim, [], [a]),
     ?assertError(oops, weir_gproc_pool:claim(p, fun(_, _) -> error(oops) end)),
@@ -741,18 +686,7 @@ claim_raises(_) ->
     ?assertExit({timeout, _}, weir_gproc_pool:claim(p, fun(_, _) -> exit({timeout, {gen_server, call, []}}) end)),
     ?assertEqual({true, ok}, weir_gproc_pool:claim(p, fun(_, _) -> ok end)).
 
-nested_claims(_) ->
-    [_, _] = pool(p, claim, [], [a, b]),
-    Inner = fun(_, First) ->
-        weir_gproc_pool:claim(p, fun(_, Second) ->
-            ?assertNotEqual(First, Second),
-            weir_gproc_pool:claim(p, fun(_, _) -> third end)
-        end)
-    end,
-    ?assertEqual({true, {true, false}}, weir_gproc_pool:claim(p, Inner)),
-    ?assertEqual({true, {true, false}}, weir_gproc_pool:claim(p, Inner)).
-
-%% The worker is free again, whether a claim waits or not, and is the same process.
+%% If a claimer is killed, the same worker can be claimed again, also by a claim that waits.
 killed_claimer(_) ->
     [Pid] = pool(p, claim, [], [a]),
     {Holder, _} = First = hold(p),
@@ -768,7 +702,7 @@ killed_claimer(_) ->
     release(Third),
     ?assert(is_process_alive(Pid)).
 
-%% The claim holds nothing any more; who waits gets the next process that connects.
+%% A claim whose worker dies holds nothing. A waiting claim gets the next process that connects.
 killed_worker(_) ->
     [Pid] = pool(p, claim, [], [a]),
     First = hold(p),
@@ -785,8 +719,8 @@ killed_worker(_) ->
     release(Second),
     ?assertEqual({true, New}, weir_gproc_pool:claim(p, fun(_, Worker) -> Worker end)).
 
-%% The claimer keeps a worker that disconnects, and no other claimer gets it. Another process may use the name: it waits
-%% for the end of the claim. No third process connects under the name meanwhile.
+%% A claimed worker that disconnects stays with its claimer, and no other claim gets the worker. The next process under
+%% the name connects when the claim ends, and a third process is refused meanwhile.
 disconnected_while_claimed(_) ->
     [Pid] = pool(p, claim, [], [a]),
     First = hold(p),
@@ -815,18 +749,18 @@ wrong_claims(_) ->
     ?assertRaised(function_clause, weir_gproc_pool:claim(p, fun() -> ok end)),
     ?assertEqual({true, ok}, weir_gproc_pool:claim(p, fun(_, _) -> ok end)).
 
-%% Crashes
+%% ---------------------------------------------------------------- crashes
 
-%% Names, connections, claims and counters stay, and changes can be made.
+%% Names, connections, claims and counters survive the registry, and the next registry makes changes.
 killed_registry(_) ->
     [Pid, _] = pool(p, claim, [], [a, b]),
     [Other] = pool(q, round_robin, [], [x]),
     1 = weir_gproc_pool:log(weir_gproc_pool:worker_id(p, a)),
     First = hold(p),
     _ = held(First),
-    Before = lists:sort(ets:tab2list(weir_gproc_pool)),
+    Before = facts(),
     kill_registry(),
-    ?assertEqual(Before, lists:sort(ets:tab2list(weir_gproc_pool))),
+    ?assertEqual(Before, facts()),
     release(First),
     ?assertEqual(Other, weir_gproc_pool:pick_worker(q)),
     ?assertEqual(2, weir_gproc_pool:log(weir_gproc_pool:worker_id(p, a))),
@@ -838,25 +772,19 @@ killed_registry(_) ->
     ?assertEqual(true, weir_gproc_pool:force_delete(p)),
     ?assertEqual(false, is_process_alive(Pid)).
 
+facts() -> [{weir_gproc_pool:defined_workers(Pool), weir_gproc_pool:active_workers(Pool)} || Pool <- [p, q]].
+
 kill_registry() ->
     Old = whereis(weir_gproc_pool_registry),
     weir_kit:kill(Old),
     weir_kit:until(fun() -> whereis(weir_gproc_pool_registry) =/= undefined end),
-    %% A process that answers has read all earlier messages.
+    %% The registry answers after all earlier messages.
     true = weir_gproc_pool:force_delete({kill_registry, none}),
     ok.
 
-%% Killed at any moment of a change, the registry leaves a table that says what the pool says. As often as the
-%% application's supervisor puts up with, and then again.
+%% If the registry is killed at any moment of a change, the next registry makes the table equal to the pool.
 killed_registry_meanwhile(_) ->
-    [
-        begin
-            lists:foreach(fun kill_registry_meanwhile/1, lists:seq(1, 8)),
-            ok = application:stop(weir_compat),
-            ok = application:start(weir_compat)
-        end
-     || _ <- [1, 2, 3]
-    ].
+    lists:foreach(fun kill_registry_meanwhile/1, lists:seq(1, 24)).
 
 kill_registry_meanwhile(Round) ->
     ok = weir_gproc_pool:new(p),
@@ -871,7 +799,7 @@ kill_registry_meanwhile(Round) ->
     kill_registry(),
     unlink(Pid),
     weir_kit:kill(Pid),
-    %% The requests of the process are done.
+    %% The registry answers after the requests of the killed process.
     true = weir_gproc_pool:force_delete({no, such_pool}),
     {ok, Names} = weir_pool:added_workers({gproc_pool, p}),
     ?assertEqual(Names, [{Name, Slot} || {Name, Slot, _} <- weir_gproc_pool:defined_workers(p)]),
@@ -882,33 +810,51 @@ kill_registry_meanwhile(Round) ->
     ?assertEqual([], ets:tab2list(weir_gproc_pool)),
     no_pools().
 
-%% The pool is gone, with its names, and can be made again.
+%% A killed pool is gone with its names, other pools work on, and the name is free at once.
 killed_pool(_) ->
     [Pid] = pool(p, round_robin, [], [a]),
     [Other] = pool(q, round_robin, [], [a]),
-    [{_, Sup, _, _}] = [
-        Child
-     || {{weir_pool, {gproc_pool, p}}, _, _, _} = Child <- supervisor:which_children(weir_gproc_pool_sup)
-    ],
-    weir_kit:kill(Sup),
+    weir_kit:kill(root(p)),
     weir_kit:until(fun() -> raised(fun() -> weir_gproc_pool:pick(p) end) =:= {error, badarg} end),
     ?assertRaised(badarg, weir_gproc_pool:worker_id(p, a)),
     ?assert(is_process_alive(Pid)),
     ?assertEqual(Other, weir_gproc_pool:pick_worker(q)),
     ?assertEqual(ok, weir_gproc_pool:new(p, hash, [{size, 2}])),
     ?assertEqual([1, 2], weir_gproc_pool:worker_pool(p)),
-    %% Also if the supervisor hears of the end last of all: here it does not, as it is not linked any more.
-    [Again] = [
-        Root
-     || {{weir_pool, {gproc_pool, p}}, Root, _, _} <- supervisor:which_children(weir_gproc_pool_sup)
-    ],
-    _ = sys:replace_state(weir_gproc_pool_sup, fun(State) -> unlink(Again), State end),
-    weir_kit:kill(Again),
-    weir_kit:until(fun() -> raised(fun() -> weir_gproc_pool:worker_pool(p) end) =:= {error, badarg} end),
-    ?assertEqual(ok, weir_gproc_pool:new(p)),
+    lists:foreach(
+        fun(_) ->
+            weir_kit:kill(root(p)),
+            ?assertEqual(ok, weir_gproc_pool:new(p))
+        end,
+        lists:seq(1, 20)
+    ),
     ?assertEqual([], weir_gproc_pool:worker_pool(p)).
 
-%% All pools are gone, and processes that were connected go on.
+root(Pool) ->
+    {_, Root, _, _} = lists:keyfind({weir_pool, {gproc_pool, Pool}}, 1, supervisor:which_children(weir_gproc_pool_sup)),
+    Root.
+
+%% The registry survives unknown messages and names, and reports of the death of pools that were deleted or have a
+%% successor.
+strays(_) ->
+    Registry = whereis(weir_gproc_pool_registry),
+    ?assertEqual({error, badarg}, gen_server:call(Registry, stray)),
+    ok = weir_gproc_pool:new(p),
+    ?assertEqual({error, badarg}, gen_server:call(Registry, {stray, p})),
+    ok = gen_server:cast(Registry, stray),
+    Registry ! stray,
+    ok = weir_gproc_pool:delete(p),
+    ok = weir_gproc_pool:new(p),
+    weir_kit:kill(root(p)),
+    ok = weir_gproc_pool:new(p),
+    1 = weir_gproc_pool:add_worker(p, a),
+    {ok, 2} = weir_pool:add_worker({gproc_pool, p}, unknown),
+    %% The registry answers after all earlier messages.
+    ?assertEqual(true, weir_gproc_pool:remove_worker(p, unknown)),
+    ?assertEqual([{a, 1, 0}], weir_gproc_pool:defined_workers(p)),
+    ?assertEqual(Registry, whereis(weir_gproc_pool_registry)).
+
+%% When the application stops, all pools end, and the processes that were connected live on.
 stopped_application(_) ->
     Pids = pool(p, round_robin, [], [a, b]),
     ok = application:stop(weir_compat),
@@ -919,8 +865,9 @@ stopped_application(_) ->
     ?assertEqual(ok, weir_gproc_pool:new(p)),
     ?assertEqual([], weir_gproc_pool:worker_pool(p)).
 
-%% Many pick, while processes connect, disconnect and die and names come and go; then all is as it should be. Fewer
-%% times where the pool grows and shrinks: for each the runtime scans every process.
+%% While many processes pick, others connect, disconnect and die, and names are added and removed. Afterwards the names,
+%% the workers and their shares are right. A pool that grows and shrinks has fewer rounds, because the runtime scans
+%% every process for each change of the size.
 clients_and_changes(_) ->
     clients_and_changes([{size, 7}], weir_kit:long(15, 30)),
     true = weir_gproc_pool:force_delete(p),
@@ -929,14 +876,14 @@ clients_and_changes(_) ->
 clients_and_changes(Opts, Rounds) ->
     Fixed = [f1, f2, f3],
     Steady = pool(p, round_robin, Opts, Fixed),
-    %% whether to stop, and how many clients have begun
+    %% The first number is 1 when the clients are to stop. The second is the number of clients that have begun.
     Stop = atomics:new(2, []),
     Client = fun Pick() ->
         Id = weir_gproc_pool:pick(p),
         ?assertMatch(?ID(p, _, _), Id),
         ?assert(is_pid(weir_gproc_pool:pick_worker(p))),
         _ = raised(fun() -> weir_gproc_pool:log(Id) end),
-        %% A change takes many messages of other processes.
+        %% A change needs many messages between other processes.
         erlang:yield(),
         case atomics:get(Stop, 1) of
             0 -> Pick();
@@ -979,7 +926,7 @@ clients_and_changes(Opts, Rounds) ->
     ?assertEqual(lists:sort(Steady), lists:sort(maps:keys(Shares))),
     assert_even(Shares).
 
-%% Claimers and workers die all the time. No worker is lost, or given to two claimers.
+%% While claimers and workers are killed, no worker has two claimers, and afterwards none is lost.
 claims_and_deaths(_) ->
     Names = [a, b, c, d],
     ok = weir_gproc_pool:new(p, claim, []),

@@ -79,7 +79,9 @@
     signals :: atomics:atomics_ref(),
     manager :: pid(),
     queue :: pid(),
-    max_queue :: non_neg_integer()
+    max_queue :: non_neg_integer(),
+    %% The calls table (weir_pool_calls), if calls are counted.
+    calls = none :: ets:table() | none
 }).
 
 %% Checked options of a pool. The type weir_pool:opts() describes each option.

@@ -11,7 +11,7 @@
 -module(weir_pool_boot).
 
 -export([start/2, start_link/2, stop/1, drain/2]).
--export([open/3, drain_and_stop/3]).
+-export([open/3, drain_and_stop/3, run/2]).
 
 -include("weir_pool.hrl").
 
@@ -40,15 +40,28 @@ start_link(Name, Opts) ->
         {error, _} = Error -> Error
     end.
 
+%% The monitor is made in this function and is in every clause of the receive, so the receive does not search the
+%% messages that came before. Therefore the task begins when it is monitored.
 in_task(Function, Arguments) ->
-    case weir_pool_task:start('DOWN', {?MODULE, Function, Arguments}) of
-        {ok, _Task, Monitor} ->
+    try spawn(?MODULE, run, [self(), {?MODULE, Function, Arguments}]) of
+        Task ->
+            Monitor = monitor(process, Task),
+            Task ! run,
             receive
                 {'DOWN', Monitor, process, _, {done, Result}} -> Result;
                 {'DOWN', Monitor, process, _, Reason} -> exit(Reason)
-            end;
-        {error, system_limit} = Error ->
-            Error
+            end
+    catch
+        error:system_limit -> {error, system_limit}
+    end.
+
+%% @private
+-spec run(Starter :: pid(), {module(), atom(), [term()]}) -> no_return().
+run(Starter, MFA) ->
+    Monitor = monitor(process, Starter),
+    receive
+        run -> weir_pool_task:run(MFA);
+        {'DOWN', Monitor, process, Starter, Reason} -> exit(Reason)
     end.
 
 %% @private
@@ -114,19 +127,20 @@ not_open(Manager, Error) ->
 -spec stop(weir_pool:name()) -> ok | {error, no_pool}.
 stop(Name) ->
     case weir_pool_registry:lookup(Name) of
-        {ok, {_, Manager, _, Parent, _}} ->
-            case stop(parent(Parent), Parent, Manager) of
-                stopped ->
-                    await_sups(Name);
-                not_found ->
-                    %% The manager was killed. Its supervisor may have restarted it.
-                    case weir_pool_registry:lookup(Name) of
-                        {ok, {_, Successor, _, _, _}} when Successor =/= Manager -> stop(Name);
-                        _ -> {error, no_pool}
-                    end
-            end;
-        {error, no_pool} ->
-            {error, no_pool}
+        {ok, Row} -> stop_row(Row);
+        {error, no_pool} = Error -> Error
+    end.
+
+stop_row({Name, Manager, _Base, Parent, _StartError}) ->
+    case stop(parent(Parent), Parent, Manager) of
+        stopped ->
+            await_sups(Name);
+        not_found ->
+            %% The manager was killed. Its supervisor may have restarted it.
+            case weir_pool_registry:lookup(Name) of
+                {ok, {_, Successor, _, _, _} = Row} when Successor =/= Manager -> stop_row(Row);
+                _ -> {error, no_pool}
+            end
     end.
 
 parent(Parent) ->
@@ -197,11 +211,12 @@ drain(Name, Timeout) ->
 -spec drain_and_stop(weir_pool:name(), timeout(), Caller :: pid()) ->
     ok | {error, weir_pool:change_error() | held_by_caller | {timeout, pos_integer()}}.
 drain_and_stop(Name, Timeout, Caller) ->
+    Found = weir_pool_registry:lookup(Name),
     case weir_pool_request:call(Name, {drain, Timeout, Caller}) of
         {error, Refused} = Error when Refused =:= no_pool; Refused =:= held_by_caller ->
             Error;
-        %% After `pool_down' the pool may have a new manager by now, which is stopped as well.
+        %% After `pool_down' the supervisor of the manager restarts it; the row still names that supervisor.
         Drained ->
-            _ = stop(Name),
+            _ = [stop_row(Row) || {ok, Row} <- [Found]],
             Drained
     end.

@@ -35,14 +35,14 @@ new() -> #callers{}.
 %% calls are under way, or in doubt.
 %%
 %% Cost: none if calls are not counted. Otherwise reads a word of each slot; if any is not 0, or callers are monitored,
-%% also goes over the calls table.
+%% also copies the calls table of the pool.
 -spec poll(#pool{}, callers()) -> {non_neg_integer(), callers()}.
-poll(#pool{base = Base, limit = Limit} = Pool, #callers{monitors = Monitors} = Callers) ->
+poll(#pool{limit = Limit} = Pool, #callers{monitors = Monitors} = Callers) ->
     Words = [{Slot, Word} || weir_pool_calls:is_counted(Pool), Slot <- lists:seq(1, Limit),
         Word <- [weir_pool_calls:calls(Pool, Slot)], Word =/= 0],
     case Words =:= [] andalso map_size(Monitors) =:= 0 of
         true -> {0, Callers#callers{doubtful = #{}}};
-        false -> poll(maps:from_list(weir_pool_calls:rows(Base)), Words, Pool, Callers)
+        false -> poll(maps:from_list(weir_pool_calls:rows(Pool)), Words, Pool, Callers)
     end.
 
 poll(Rows, Words, Pool, #callers{monitors = Monitors, doubtful = Before}) ->
@@ -63,15 +63,9 @@ monitored(Caller, Monitors) ->
         #{} -> erlang:monitor(process, Caller, [{tag, caller_down}])
     end.
 
-%% @doc Deletes the row of a dead caller and subtracts its call. The caller may have begun another call, also of another
-%% pool, before it was killed.
+%% @doc Deletes the row of a dead caller and subtracts its call. The caller may have begun another call of the pool
+%% before it was killed.
 -spec caller_down(Caller :: pid(), #pool{}, callers()) -> callers().
-caller_down(Caller, #pool{base = Base} = Pool, #callers{monitors = Monitors} = Callers) ->
-    _ =
-        case weir_pool_calls:take(Caller) of
-            {ok, {Caller, Base, Slot}} -> weir_pool_calls:add(Pool, Slot, -1);
-            %% The manager of that pool monitors the caller, too.
-            {ok, OfAnotherPool} -> weir_pool_calls:put_back(OfAnotherPool);
-            none -> ok
-        end,
+caller_down(Caller, Pool, #callers{monitors = Monitors} = Callers) ->
+    _ = [weir_pool_calls:add(Pool, Slot, -1) || {ok, Slot} <- [weir_pool_calls:take(Caller, Pool)]],
     Callers#callers{monitors = maps:remove(Caller, Monitors)}.

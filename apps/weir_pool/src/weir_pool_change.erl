@@ -33,7 +33,7 @@
     vacant = [] :: [weir_pool:slot()]
 }).
 
--opaque resize() :: none | #resize{}.
+-type resize() :: none | #resize{}.
 %% The resize that is under way.
 
 timer(infinity, _What) -> none;

@@ -99,9 +99,9 @@ init({Name, Conf, Parent, Opener}) ->
     case weir_pool_registry:register(Name, Parent) of
         {ok, Base} ->
             _ = erlang:monitor(process, weir_pool_sup, [{tag, application_down}]),
-            try weir_pool_queue:start_link(Name, Base, Conf) of
-                {ok, Queue} ->
-                    Pool = weir_pool_terms:new(Name, Base, Conf, Queue),
+            try {weir_pool_calls:new_table(Conf#conf.strategy), weir_pool_queue:start_link(Name, Base, Conf)} of
+                {Table, {ok, Queue}} ->
+                    Pool = (weir_pool_terms:new(Name, Base, Conf, Queue))#pool{calls = Table},
                     State = #state{conf = Conf, pool = Pool, opener = Opener, phase = {inheriting, #{}}},
                     {ok, State, {continue, start}}
             catch

@@ -4,8 +4,8 @@
 %% manager alone writes the pool's main term and the row of the name. Any process may read the tables.
 %%
 %% The registry monitors the managers. If a manager ends without unregistering, the registry removes its main term and
-%% its row. A process of low priority, the *eraser*, erases the slot terms and the rows of killed callers in the
-%% background, because erasing a term copies the node's table of persistent terms. There is one eraser at a time. It
+%% its row. A process of low priority, the *eraser*, erases the slot terms in the background, because erasing a term
+%% copies the node's table of persistent terms. There is one eraser at a time. It
 %% finds the slot terms of a pool by their keys, among all terms. If it cannot be spawned, the registry tries again
 %% after 100 milliseconds.
 %%
@@ -278,7 +278,7 @@ erase(Bases) ->
     try eraser(Bases) of
         _Monitor -> ok
     catch
-        error:system_limit -> erase_all(Bases)
+        error:system_limit -> weir_pool_terms:erase_slots(Bases)
     end.
 
 %% The eraser goes on when the application is stopped. A process with the application's group leader would be killed
@@ -286,12 +286,8 @@ erase(Bases) ->
 eraser(Bases) ->
     Own = group_leader(),
     true = group_leader(whereis(init), self()),
-    try spawn_opt(fun() -> erase_all(Bases) end, [{priority, low}, {monitor, [{tag, erased}]}]) of
+    try spawn_opt(fun() -> weir_pool_terms:erase_slots(Bases) end, [{priority, low}, {monitor, [{tag, erased}]}]) of
         {_, Monitor} -> Monitor
     after
         true = group_leader(Own, self())
     end.
-
-erase_all(Bases) ->
-    lists:foreach(fun weir_pool_calls:forget/1, Bases),
-    weir_pool_terms:erase_slots(Bases).

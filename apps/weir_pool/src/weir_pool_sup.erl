@@ -1,4 +1,4 @@
-%% @doc Supervisor of the application: owns the tables of names, of supervisors and of calls, and supervises the
+%% @doc Supervisor of the application: owns the tables of names and of supervisors, and supervises the
 %% registry and the supervisor of the pools of {@link weir_pool:start/2}.
 %%
 %% The registry runs no code of the user's, so the intensity is for a bug that would restart it without end. A restart
@@ -22,7 +22,6 @@ start_patiently(Module) -> weir_pool_limit:patiently(fun Module:start_link/0).
 -spec init([]) -> {ok, {supervisor:sup_flags(), [supervisor:child_spec()]}}.
 init([]) ->
     ok = weir_pool_registry:new_tables(),
-    ok = weir_pool_calls:new_table(),
     {ok,
         {#{strategy => one_for_one, intensity => 10, period => 10}, [
             child(weir_pool_registry, worker), child(weir_pool_pools_sup, supervisor)

@@ -10,8 +10,8 @@
 -import(weir_kit, [until/1, await_down/1, kill/1, result/1]).
 -import(weir_pool_test_lib, [kill_manager/1, manager/1, slots/1, workers/1, settled/2]).
 -import(weir_pool_life_lib, [
-    pool/1, pool/2, script/2, slot_sups/1, settle/2, claimer/1, release/1, kill_claimer/1, worker_of/1, slot_of/1,
-    busy/1, idle/1, word/2, workers_alive/0
+    pool/1, pool/2, script/2, settle/2, claimer/1, release/1, kill_claimer/1, worker_of/1, slot_of/1, busy/1, idle/1,
+    word/2
 ]).
 
 all() -> weir_kit:cases(?MODULE).
@@ -28,9 +28,6 @@ end_per_testcase(_Case, Config) -> weir_pool_test_lib:teardown(Config).
 
 %% Claims a worker, and returns its pid.
 claim() -> weir_pool:claim(p, fun(Pid) -> Pid end, #{timeout => weir_kit:wait_ms()}).
-
-%% Presses the manager, as a queue does whose waiter has waited for long.
-press() -> weir_pool_signals:notify(weir_pool_terms:pool(p), pressed).
 
 %% Has the manager look for dead claimers at once, and waits until it has ended N claims.
 abandoned(N) ->
@@ -51,7 +48,7 @@ info(Key) ->
 
 %% The pool does not give the busy worker to another claimer (poolboy's issue 56, pgapp's 20), and does not lose its
 %% slot (gproc's 109).
-killed_claimer_replace(_Config) ->
+the_worker_of_a_killed_claimer_is_replaced(_Config) ->
     [
         begin
             ok = weir_pool:start(p, pool(2, Opts)),
@@ -69,10 +66,10 @@ killed_claimer_replace(_Config) ->
             ?assertMatch({ok, #{restarts := 1}}, weir_pool:info(p)),
             ok = weir_pool:stop(p)
         end
-     || Opts <- [#{}, ?ASYNC, #{overflow => #{max => 1, linger => 0}}]
+     || Opts <- [#{}, ?ASYNC]
     ].
 
-killed_claimer_wait(_Config) ->
+the_worker_of_a_killed_claimer_is_given_out_when_it_is_idle(_Config) ->
     ok = weir_pool:start(p, pool(1, #{abandoned => {wait, 4294967295}})),
     [Worker] = slots(p),
     %% While the worker is busy, no claimer gets it.
@@ -100,7 +97,7 @@ killed_claimer_wait(_Config) ->
     ?assertMatch({ok, #{restarts := 0}}, weir_pool:info(p)),
     ok = weir_pool:stop(p).
 
-killed_claimer_wait_in_vain(_Config) ->
+the_worker_of_a_killed_claimer_is_replaced_if_it_stays_busy(_Config) ->
     [
         begin
             Worker = {weir_pool_life_worker, Start, []},
@@ -117,7 +114,7 @@ killed_claimer_wait_in_vain(_Config) ->
      || {Start, Ms} <- [{start_link, 0}, {start_link, 20}, {start_plain, 0}, {start_plain, 20}]
     ].
 
-killed_claimer_free(_Config) ->
+the_worker_of_a_killed_claimer_is_free_at_once(_Config) ->
     ok = weir_pool:start(p, pool(1, #{abandoned => free})),
     Claimer = claimer(p),
     busy(worker_of(Claimer)),
@@ -158,12 +155,12 @@ disconnected(Member) ->
     ok = weir_pool:stop(p),
     kill(Member).
 
-connected_replace(_Config) ->
+a_connected_process_is_disconnected_when_its_claimer_dies(_Config) ->
     Member = connected(replace, otp),
     kill_claimer(claimer(p)),
     disconnected(Member).
 
-connected_wait(_Config) ->
+a_connected_process_is_given_out_when_it_is_idle(_Config) ->
     Member = connected({wait, 4294967295}, otp),
     Claimer = claimer(p),
     busy(Member),
@@ -185,26 +182,37 @@ connected_wait(_Config) ->
      || Start <- [otp, plain]
     ].
 
-connected_free(_Config) ->
+a_connected_process_is_free_at_once(_Config) ->
     Member = connected(free, plain),
     kill_claimer(claimer(p)),
     ?assertEqual({ok, Member}, claim()),
     ok = weir_pool:stop(p),
     kill(Member).
 
-%% Without giving back what it had.
-a_claimer_that_ends(_Config) ->
+%% Waiters press the manager again and again. Afterwards the manager of a pool with one claim has a message each second,
+%% its own tick, and one monitor of the claimer.
+a_pool_in_use_has_one_tick_a_second(_Config) ->
     ok = weir_pool:start(p, pool(1)),
-    {ok, Worker, _Ticket} = result(weir_kit:start(fun() -> weir_pool:checkout(p, #{}) end)),
-    {ok, New} = claim(),
-    ?assertNotEqual(Worker, New),
-    abandoned(1),
+    Claimer = claimer(p),
+    [?assertEqual({error, timeout}, weir_pool:claim(p, fun(_) -> ok end, 30)) || _ <- lists:seq(1, 10)],
+    until(fun() -> info(waiting) =:= 0 end),
+    Manager = manager(p),
+    1 = erlang:trace(Manager, true, ['receive']),
+    receive after 2500 -> ok end,
+    1 = erlang:trace(Manager, false, ['receive']),
+    Delivered = erlang:trace_delivered(Manager),
+    receive {trace_delivered, Manager, Delivered} -> ok end,
+    Messages = [Message || {trace, _, 'receive', Message} <- weir_kit:take_messages()],
+    weir_kit:none(too_many_messages, lists:nthtail(min(4, length(Messages)), Messages)),
+    {monitors, Monitors} = process_info(Manager, monitors),
+    ?assertEqual(1, length([Pid || {process, Pid} <- Monitors, Pid =:= element(1, Claimer)])),
+    ok = release(Claimer),
     ok = weir_pool:stop(p).
 
 %% ---------------------------------------------------------------- live claimers
 
 %% The exit passes through, and the pool revokes the claim of the worker that is left busy.
-a_call_that_times_out(_Config) ->
+a_claim_whose_call_times_out_is_abandoned(_Config) ->
     [
         begin
             ok = weir_pool:start(p, pool(1, #{abandoned => Abandoned})),
@@ -242,18 +250,18 @@ a_call_that_times_out(_Config) ->
         ]
     ].
 
-other_failures_release(_Config) ->
+other_failures_release_the_worker(_Config) ->
     ok = weir_pool:start(p, pool(1)),
     [Worker] = slots(p),
     [
         begin
             Result =
                 try
-                    weir_pool:claim(p, fun(_) -> erlang:raise(Class, Reason, []) end)
+                    weir_pool:claim(p, fun(_) -> ?MODULE:raise(Class, Reason) end)
                 catch
-                    C:R -> {C, R}
+                    C:R:Stack -> {C, R, element(2, hd(Stack))}
                 end,
-            ?assertEqual({Class, Reason}, Result),
+            ?assertEqual({Class, Reason, raise}, Result),
             ?assertEqual({ok, Worker}, weir_pool:claim(p, fun(Pid) -> Pid end))
         end
      || {Class, Reason} <- [
@@ -272,7 +280,7 @@ other_failures_release(_Config) ->
             {exit, {timeout, {gen_server, call, [{kernel_sup, 'elsewhere@nowhere'}, request, 1]}}},
             {exit, {timeout, {gen_server, call, [{global, nobody}, request, 1]}}},
             {exit, {timeout, {gen_server, call, [{via, global, nobody}, request, 1]}}},
-            %% The same reasons in another class than exit.
+            %% Exceptions of another class than exit, with these reasons.
             {throw, {timeout, {gen_server, call, [Worker, request, 1]}}},
             {error, {timeout, {gen_server, call, [Worker, request, 1]}}}
         ]
@@ -280,8 +288,10 @@ other_failures_release(_Config) ->
     ?assertEqual(0, info(abandoned)),
     ok = weir_pool:stop(p).
 
+raise(Class, Reason) -> erlang:raise(Class, Reason, [{?MODULE, raise, 2, []}]).
+
 %% The option `restart' is about workers that die, not about workers that the pool replaces.
-temporary_workers_are_replaced_too(_Config) ->
+a_temporary_worker_is_replaced_too(_Config) ->
     ok = weir_pool:start(p, pool(2, #{restart => temporary})),
     Claimer = claimer(p),
     Worker = worker_of(Claimer),
@@ -294,7 +304,7 @@ temporary_workers_are_replaced_too(_Config) ->
     ok = weir_pool:stop(p).
 
 %% A replacement does not wait for a claim that was revoked.
-abandoned_while_a_replacement_waits(_Config) ->
+a_replacement_does_not_wait_for_an_abandoned_claim(_Config) ->
     [
         begin
             ok = weir_pool:start(p, pool(1, #{abandoned => Abandoned, shutdown => brutal_kill})),
@@ -309,9 +319,7 @@ abandoned_while_a_replacement_waits(_Config) ->
             %% A call that times out with the slot marked.
             [Worker] = slots(p),
             {Starter, _} = Second = weir_kit:start(fun() ->
-                receive
-                    go -> weir_pool:replace(p, 1)
-                end
+                receive go -> weir_pool:replace(p, 1) end
             end),
             Timeout = fun(Pid) ->
                 busy(Pid),
@@ -328,8 +336,8 @@ abandoned_while_a_replacement_waits(_Config) ->
      || Abandoned <- [replace, {wait, 1000}, free]
     ].
 
-%% The pool stops the worker like one that was released: after `shutdown' milliseconds, unless it is idle earlier.
-abandoned_in_a_slot_that_is_given_up(_Config) ->
+%% The pool stops the worker like a released worker: after `shutdown' milliseconds, unless it is idle earlier.
+the_worker_of_an_abandoned_claim_in_a_slot_given_up_stops(_Config) ->
     [
         begin
             ok = weir_pool:start(p, pool(2, #{abandoned => Abandoned, shutdown => 50})),
@@ -357,7 +365,7 @@ abandoned_in_a_slot_that_is_given_up(_Config) ->
      || Abandoned <- [replace, free, {wait, 4294967295}], First <- [given_up, abandoned]
     ].
 
-many_abandoned_claims(_Config) ->
+abandoned_claims_are_no_restarts(_Config) ->
     ok = weir_pool:start(p, pool(3, #{intensity => 0})),
     Manager = manager(p),
     [kill_claimer(claimer(p)) || _ <- lists:seq(1, 40)],
@@ -367,7 +375,7 @@ many_abandoned_claims(_Config) ->
     ok = weir_pool:stop(p).
 
 %% Starts that fail count, if the pool has an intensity.
-replacements_that_cannot_start(_Config) ->
+failed_starts_of_replacements_count_as_restarts(_Config) ->
     Good = atomics:new(1, []),
     Script = fun() ->
         case atomics:get(Good, 1) of
@@ -380,6 +388,7 @@ replacements_that_cannot_start(_Config) ->
     Claimer = claimer(p),
     atomics:put(Good, 1, 1),
     kill_claimer(Claimer),
+    Manager ! tick,
     await_down(Manager),
     atomics:put(Good, 1, 0),
     until(fun() -> weir_pool:start(p, maps:merge(script(1, Script), ?ASYNC)) =:= ok end),
@@ -387,58 +396,15 @@ replacements_that_cannot_start(_Config) ->
     Again = claimer(p),
     atomics:put(Good, 1, 1),
     kill_claimer(Again),
+    manager(p) ! tick,
     until(fun() -> info(start_failures) > 5 end),
     atomics:put(Good, 1, 0),
     settle(p, 1),
     ok = weir_pool:stop(p).
 
-the_worker_dies_while_it_is_waited_for(_Config) ->
-    [
-        begin
-            ok = weir_pool:start(p, pool(1, Opts#{abandoned => {wait, 4294967295}})),
-            settle(p, 1),
-            Claimer = claimer(p),
-            busy(worker_of(Claimer)),
-            kill_claimer(Claimer),
-            abandoned(1),
-            kill(worker_of(Claimer)),
-            {ok, New} = claim(),
-            ?assertNotEqual(worker_of(Claimer), New),
-            settle(p, 1),
-            ok = weir_pool:stop(p)
-        end
-     || Opts <- [#{}, ?ASYNC]
-    ].
-
-%% Claims of the old pool are over, and nothing is left of the work on dead claimers.
-manager_killed_and_claimers_too(_Config) ->
-    [
-        begin
-            ok = weir_pool:start(p, pool(4, #{abandoned => Abandoned})),
-            Claimers = [WaitedFor | More] = [claimer(p) || _ <- [1, 2, 3, 4]],
-            busy(worker_of(WaitedFor)),
-            kill_claimer(WaitedFor),
-            abandoned(1),
-            Waiter = weir_kit:start(fun() -> weir_pool:claim(p, fun(_) -> done end, #{timeout => infinity}) end),
-            {Killed, Left} = lists:split(1, More),
-            Old = manager(p),
-            true = erlang:suspend_process(Old),
-            [kill_claimer(Claimer) || Claimer <- Killed],
-            kill(Old),
-            until(fun() -> settled(p, 4) end),
-            [await_down(worker_of(Claimer)) || Claimer <- Claimers],
-            [?assertEqual({error, not_held}, release(Claimer)) || Claimer <- Left],
-            ?assert(lists:member(result(Waiter), [{ok, done}, {error, no_pool}])),
-            settle(p, 4),
-            ?assertMatch({ok, #{abandoned := 0, waiting := 0, restarts := 0}}, weir_pool:info(p)),
-            ok = weir_pool:stop(p)
-        end
-     || Abandoned <- [replace, {wait, 4294967295}, free]
-    ].
-
 %% Reports have what the option `abandoned' promises: pool, slot, worker, claimer and reason. With `covers => work'
 %% another process does the work, but the caller is the claimer.
-reports_say_who_and_why(_Config) ->
+reports_name_the_claimer_and_the_reason(_Config) ->
     reporting(fun() ->
         ok = weir_pool:start(p, pool(1)),
         [
@@ -454,7 +420,7 @@ reports_say_who_and_why(_Config) ->
                 {timeout, "timed out", fun() -> a_call_in_a_claim(#{}) end},
                 {timeout, "timed out", fun() -> a_call_in_a_claim(#{covers => work, timeout => infinity}) end},
                 {overdue, "did not end in time", fun work_that_is_overdue/0},
-                {killed, "its claimer was killed", fun work_that_is_killed/0},
+                {killed, "ran the claimer's fun was killed", fun work_that_is_killed/0},
                 {failed, "gave it back as failed", fun() -> a_failed_one(fun(Fun) -> Fun() end) end},
                 {failed, "gave it back as failed", fun() -> a_failed_one(fun elsewhere/1) end}
             ]
@@ -531,9 +497,7 @@ working(Do) ->
             #{covers => work, timeout => infinity}
         )
     end),
-    receive
-        {working, Child} -> {Caller, Child}
-    end.
+    receive {working, Child} -> {Caller, Child} end.
 
 wait_for_ever() -> receive never -> ok end.
 
@@ -616,7 +580,7 @@ a_callee_that_cannot_be_looked_up_does_not_keep_the_worker(_Config) ->
 
 overflow(Max, Linger) -> #{overflow => #{max => Max, linger => Linger}}.
 
-overflow_starts_under_pressure(_Config) ->
+claims_that_wait_start_workers_for_overflow(_Config) ->
     ok = weir_pool:start(p, pool(2, overflow(3, 3600000))),
     ?assertMatch({ok, #{size := 2, limit := 5, live := 2, vacant := 0}}, weir_pool:info(p)),
     Claimers = [claimer(p) || _ <- lists:seq(1, 5)],
@@ -631,7 +595,7 @@ overflow_starts_under_pressure(_Config) ->
     ok = weir_pool:stop(p).
 
 %% The pool refuses the claims, and starts workers for the next ones (pooler's issue 54).
-overflow_for_claims_that_do_not_wait(_Config) ->
+claims_that_do_not_wait_start_workers_for_the_next_claims(_Config) ->
     ok = weir_pool:start(p, pool(1, overflow(2, 3600000))),
     First = claimer(p),
     Claim = fun() -> weir_pool:checkout(p, #{}) end,
@@ -650,17 +614,18 @@ overflow_for_claims_that_do_not_wait(_Config) ->
     ok = weir_pool:stop(p).
 
 %% The claimer had set the flag, and was killed when it was about to tell the manager.
-overflow_starts_though_a_claimer_was_killed(_Config) ->
+workers_for_overflow_start_though_a_claimer_was_killed(_Config) ->
     ok = weir_pool:start(p, pool(1, overflow(1, 3600000))),
     Claimer = claimer(p),
     ok = atomics:put((weir_pool_terms:pool(p))#pool.signals, ?SIGNAL_GROW, 1),
     ?assertEqual({error, busy}, weir_pool:claim(p, fun(Pid) -> Pid end)),
+    manager(p) ! tick,
     until(fun() -> info(live) =:= 2 end),
     ok = release(Claimer),
     ok = weir_pool:stop(p).
 
 %% Workers do not go while they are claimed (poolboy's issues 29 to 89), and not below the size.
-overflow_goes(_Config) ->
+workers_for_overflow_stop_when_they_are_released(_Config) ->
     ok = weir_pool:start(p, pool(1, overflow(2, 0))),
     Claimers = [claimer(p) || _ <- [1, 2, 3]],
     [begin manager(p) ! tick, _ = sys:get_state(manager(p)) end || _ <- [1, 2, 3]],
@@ -677,7 +642,7 @@ overflow_goes(_Config) ->
     settle(p, 1),
     ok = weir_pool:stop(p).
 
-overflow_is_not_picked(_Config) ->
+workers_for_overflow_are_not_picked(_Config) ->
     ok = weir_pool:start(p, pool(1, overflow(2, 3600000))),
     Claimers = [claimer(p) || _ <- [1, 2, 3]],
     [Regular] = slots(p),
@@ -690,7 +655,7 @@ overflow_is_not_picked(_Config) ->
     ok = weir_pool:stop(p).
 
 %% A start that fails does not end the pool, and is not repeated without a pause.
-overflow_that_cannot_start(_Config) ->
+a_failed_start_for_overflow_ends_no_pool_and_pauses(_Config) ->
     Starts = counters:new(1, []),
     Script = fun() ->
         counters:add(Starts, 1, 1),
@@ -704,7 +669,13 @@ overflow_that_cannot_start(_Config) ->
     Claimer = claimer(p),
     ?assertEqual({error, timeout}, weir_pool:claim(p, fun(Pid) -> Pid end, #{timeout => 30})),
     until(fun() -> info(start_failures) >= 1 end),
-    [begin press(), _ = sys:get_state(manager(p)) end || _ <- lists:seq(1, 100)],
+    [
+        begin
+            ?assertEqual({error, busy}, weir_pool:checkout(p, 0)),
+            _ = sys:get_state(Manager)
+        end
+     || _ <- lists:seq(1, 100)
+    ],
     %% The first wait is 50 ms or more, the second twice as long, and so on.
     ?assert(counters:get(Starts, 1) < 20),
     ?assertEqual(Manager, manager(p)),
@@ -712,74 +683,50 @@ overflow_that_cannot_start(_Config) ->
     settle(p, 1),
     ok = weir_pool:stop(p).
 
-overflow_workers_die(_Config) ->
-    [
+%% The pool puts the workers back, as their claimers do not release them. The pools wait side by side.
+workers_for_overflow_stop_after_abandoned_claims(_Config) ->
+    Pools = [
         begin
-            ok = weir_pool:start(p, pool(1, maps:merge(Opts, overflow(2, 3600000)))),
-            Claimers = [claimer(p) || _ <- [1, 2, 3]],
-            [kill(worker_of(Claimer)) || Claimer <- Claimers],
-            until(fun() -> info(claimed) =:= 0 end),
-            [?assertEqual({error, not_held}, release(Claimer)) || Claimer <- Claimers],
-            More = [claimer(p) || _ <- [1, 2, 3]],
-            [kill(Sup) || Sup <- slot_sups(p)],
-            until(fun() -> info(claimed) =:= 0 end),
-            [?assertEqual({error, not_held}, release(Claimer)) || Claimer <- More],
-            Last = [claimer(p) || _ <- [1, 2, 3]],
-            [?assertEqual(ok, release(Claimer)) || Claimer <- Last],
-            ?assertEqual(3, length(workers_alive())),
-            ok = weir_pool:stop(p)
-        end
-     || Opts <- [#{}, ?ASYNC]
-    ].
-
-overflow_is_abandoned(_Config) ->
-    [
-        begin
-            ok = weir_pool:start(p, pool(1, (overflow(2, 0))#{abandoned => Abandoned})),
-            Claimers = [claimer(p) || _ <- [1, 2, 3]],
-            [kill_claimer(Claimer) || Claimer <- Claimers],
-            abandoned(3),
-            settle(p, 1),
-            ok = weir_pool:stop(p)
-        end
-     || Abandoned <- [replace, {wait, 1000}, free]
-    ].
-
-%% The pool puts the worker back then, as its claimer does not release it.
-overflow_goes_after_a_long_claim_was_abandoned(_Config) ->
-    [
-        begin
-            ok = weir_pool:start(p, pool(1, (overflow(2, 0))#{abandoned => Abandoned})),
-            Claimers = [claimer(p) || _ <- [1, 2, 3]],
-            claimed_for_long(),
-            [kill_claimer(Claimer) || Claimer <- Claimers],
-            manager(p) ! tick,
-            abandoned(3),
-            settle(p, 1),
-            ok = weir_pool:stop(p)
+            ok = weir_pool:start(Abandoned, pool(1, (overflow(2, 0))#{abandoned => Abandoned})),
+            {Abandoned, [claimer(Abandoned) || _ <- [1, 2, 3]]}
         end
      || Abandoned <- [{wait, 1000}, free, replace]
-    ].
+    ],
+    [claimed_for_long(Name) || {Name, _} <- Pools],
+    [kill_claimer(Claimer) || {_, Claimers} <- Pools, Claimer <- Claimers],
+    [
+        until(fun() ->
+            manager(Name) ! tick,
+            {ok, Info} = weir_pool:info(Name),
+            case Info of
+                #{abandoned := 3, live := 1, claimed := 0, reserved := 0} -> true;
+                _ -> Info
+            end
+        end)
+     || {Name, _} <- Pools
+    ],
+    [ok = weir_pool:stop(Name) || {Name, _} <- Pools].
 
 %% Waits for longer than the pool keeps three workers in any case. The manager adds up the times of claims at its ticks.
-claimed_for_long() ->
+claimed_for_long(Name) ->
     until(fun() ->
-        manager(p) ! tick,
-        info(claimed_ms) > 3 * 1100
+        manager(Name) ! tick,
+        {ok, #{claimed_ms := Ms}} = weir_pool:info(Name),
+        Ms > 3 * 1100
     end).
 
 %% The releaser had set the flag, and was killed when it was about to tell the manager.
-overflow_goes_though_a_releaser_was_killed(_Config) ->
+workers_for_overflow_stop_though_a_releaser_was_killed(_Config) ->
     ok = weir_pool:start(p, pool(1, overflow(2, 0))),
     Claimers = [claimer(p) || _ <- [1, 2, 3]],
-    claimed_for_long(),
+    claimed_for_long(p),
     ok = atomics:put((weir_pool_terms:pool(p))#pool.signals, ?SIGNAL_IDLE, 1),
     [?assertEqual(ok, release(Claimer)) || Claimer <- Claimers],
     settle(p, 1),
     ok = weir_pool:stop(p).
 
-%% Being checked is not being claimed.
-overflow_goes_though_it_is_checked(_Config) ->
+%% A worker that is checked is not used.
+workers_for_overflow_stop_though_they_are_checked(_Config) ->
     ok = weir_pool:start(p, pool(1, (overflow(2, 400))#{check => {fun(_) -> ok end, 50}})),
     Claimers = [claimer(p) || _ <- [1, 2, 3]],
     [?assertEqual(ok, release(Claimer)) || Claimer <- Claimers],
@@ -787,7 +734,7 @@ overflow_goes_though_it_is_checked(_Config) ->
     ok = weir_pool:stop(p).
 
 %% A pool of size 0 starts without workers.
-overflow_may_be_all_there_is(_Config) ->
+a_pool_of_size_0_starts_workers_on_demand(_Config) ->
     [
         begin
             ok = weir_pool:start(p, pool(0, maps:merge(Opts, overflow(2, 0)))),
@@ -818,17 +765,13 @@ asking() ->
     Test = self(),
     fun(Worker) ->
         Test ! {checking, self(), Worker},
-        receive
-            {answer, Answer} -> Answer()
-        end
+        receive {answer, Answer} -> Answer() end
     end.
 
 check_round() -> manager(p) ! check_round.
 
 next_check() ->
-    receive
-        {checking, Checker, Worker} -> {Checker, Worker}
-    end.
+    receive {checking, Checker, Worker} -> {Checker, Worker} end.
 
 %% Returns the first check of the next round. Begins the round again if the manager did not know yet that the last round
 %% was over.
@@ -847,7 +790,7 @@ answer({Checker, Worker}, Answer) ->
 %% The next check, and its answer.
 check_round(Answer) -> answer(first_check(), Answer).
 
-checks_replace(_Config) ->
+a_failed_check_replaces_the_worker(_Config) ->
     [
         begin
             ok = weir_pool:start(p, pool(1, Opts#{check => {asking(), ?HOUR}})),
@@ -864,7 +807,7 @@ checks_replace(_Config) ->
      || Opts <- [#{intensity => 0}, ?ASYNC]
     ].
 
-checks_that_fail_otherwise(_Config) ->
+each_result_but_ok_and_true_fails_a_check(_Config) ->
     ok = weir_pool:start(p, pool(1, #{check => {asking(), ?HOUR}, intensity => 0})),
     [
         begin
@@ -887,7 +830,7 @@ checks_that_fail_otherwise(_Config) ->
     ok = weir_pool:stop(p).
 
 %% Checks come by themselves. A check that hangs has as much time as is between two rounds.
-a_check_that_hangs(_Config) ->
+a_check_that_hangs_is_killed_and_fails(_Config) ->
     ok = weir_pool:start(p, pool(1, #{check => {asking(), 20}, intensity => 0})),
     [
         begin
@@ -926,7 +869,7 @@ checked_workers_are_not_claimed(_Config) ->
     ?assertEqual({ok, Worker}, result(Waiter)),
     ok = weir_pool:stop(p).
 
-a_worker_dies_under_check(_Config) ->
+the_check_of_a_dead_worker_has_no_effect(_Config) ->
     [
         begin
             ok = weir_pool:start(p, pool(2, Opts#{check => {asking(), ?HOUR}})),
@@ -945,9 +888,9 @@ a_worker_dies_under_check(_Config) ->
      || Opts <- [#{}, ?ASYNC]
     ].
 
-%% The manager checks all workers one after the other, those for overflow too. It does not begin a round that is under
-%% way again.
-checks_of_all_workers(_Config) ->
+%% The manager checks all workers one after the other, those for overflow too. The manager begins no other round while
+%% one is under way.
+all_workers_are_checked_one_after_the_other(_Config) ->
     ok = weir_pool:start(p, pool(3, (overflow(1, ?HOUR))#{check => {asking(), ?HOUR}})),
     Claimers = [claimer(p) || _ <- [1, 2, 3, 4]],
     {ok, Workers} = weir_pool:workers(p),
@@ -967,7 +910,7 @@ checks_of_all_workers(_Config) ->
     ok = weir_pool:stop(p).
 
 %% The next pool has its own checks, and ignores a check of the old pool.
-checks_and_the_manager(_Config) ->
+a_check_of_an_old_pool_has_no_effect(_Config) ->
     ok = weir_pool:start(p, pool(1, #{check => {asking(), ?HOUR}})),
     Check = {_, Worker} = first_check(),
     kill_manager(p),
@@ -979,82 +922,10 @@ checks_and_the_manager(_Config) ->
     ?assertEqual(0, info(check_failures)),
     ok = weir_pool:stop(p).
 
-%% Messages that are late, or from nowhere.
-strays(_Config) ->
-    ok = weir_pool:start(p, pool(2)),
-    {Before, Manager} = {slots(p), manager(p)},
-    Pool = weir_pool_terms:pool(p),
-    [Sup, _] = slot_sups(p),
-    Ref = make_ref(),
-    Stranger = spawn(fun() -> ok end),
-    [
-        Manager ! Stray
-     || Stray <- [
-            stray,
-            tick,
-            clear_stale,
-            check_round,
-            {checked, Ref, process, self(), {done, ok}},
-            {check_overdue, self()},
-            {{probed, 1, #{why => dead}}, Ref, process, self(), {done, false}},
-            {{probed, 9, #{why => dead}}, Ref, process, self(), {done, true}},
-            {{drained, 1}, Ref, process, self(), {done, true}},
-            {timeout, Ref, {change, resize}},
-            {timeout, Ref, {change, {replace, 1}}},
-            {timeout, Ref, {change, drain}},
-            {timeout, Ref, {linger, 1, weir_pool_word:read(Pool, 1)}},
-            {settled, 1, Stranger},
-            {{down, 1}, Ref, process, self(), killed},
-            {{down, 9}, Ref, process, self(), killed},
-            {{holder_down, 1, 1}, Ref, process, self(), killed},
-            {{caller_down, 1}, Ref, process, self(), killed},
-            {'EXIT', Stranger, killed}
-        ]
-    ],
-    [
-        gen_server:cast(Manager, Stray)
-     || Stray <- [
-            stray,
-            idle,
-            grow,
-            {started, 1, Stranger, Stranger, true},
-            {started, 9, Stranger, Stranger, false},
-            {start_failed, 1, Stranger, no},
-            {start_failed, 9, Stranger, no}
-        ]
-    ],
-    ok = weir_pool_signals:notify(Pool, {released, 1}),
-    ok = weir_pool_signals:notify(Pool, {released, 9}),
-    Why = #{why => timeout, claimer => self()},
-    ok = weir_pool_signals:notify(Pool, {abandon, 1, weir_pool_word:claim_of(weir_pool_word:read(Pool, 1)), Why}),
-    ok = weir_pool_signals:notify(Pool, pressed),
-    ok = weir_pool_signals:notify(Pool, watch),
-    ?assertEqual({error, {bad_call, stray}}, gen_server:call(Manager, stray)),
-    %% Strays to the supervisor of a worker, about a worker that it does not have.
-    ok = weir_pool_slot_sup:renew(Sup, Stranger, #{}),
-    Sup ! start,
-    Sup ! stray,
-    gen_server:cast(Sup, stray),
-    ?assertEqual({error, {bad_call, stray}}, gen_server:call(Sup, stray)),
-    _ = sys:get_state(Manager),
-    ?assertEqual({Before, Manager}, {slots(p), manager(p)}),
-    settle(p, 2),
-    %% Messages of an old pool with the same name.
-    ok = weir_pool:stop(p),
-    ok = weir_pool:start(p, pool(1)),
-    Claimer = claimer(p),
-    ok = weir_pool_signals:notify(Pool, {released, 1}),
-    Claim = weir_pool_word:claim_of(weir_pool_word:read(weir_pool_terms:pool(p), 1)),
-    ok = weir_pool_signals:notify(Pool, {abandon, 1, Claim, Why}),
-    _ = sys:get_state(manager(p)),
-    ?assertEqual(taken, word(p, 1)),
-    ok = release(Claimer),
-    ok = weir_pool:stop(p).
-
 %% ---------------------------------------------------------------- all of it
 
 %% No worker has two holders that are alive, and in the end all workers are back.
-claims_and_kills_at_once(_Config) ->
+no_worker_has_two_holders_under_kills_changes_and_checks(_Config) ->
     [
         begin
             Held = ets:new(held, [public]),

@@ -3,7 +3,6 @@
 
 -include_lib("stdlib/include/assert.hrl").
 -include_lib("proper/include/proper.hrl").
--include("../src/weir_pool.hrl").
 
 -compile([export_all, nowarn_export_all]).
 
@@ -13,10 +12,6 @@
     pool/2, script/2, slot_script/2, gated/1, await_blocked/1, go/2, slot_sup/2, slot_sups/1, settle/2, pickers/2,
     stop_pickers/1
 ]).
-
-%% Where the state of a slot's supervisor has its worker, and the starts that did not last.
--define(SUP_WORKER, 7).
--define(SUP_ATTEMPTS, 10).
 
 all() -> weir_kit:cases(?MODULE).
 
@@ -46,7 +41,7 @@ backend() ->
     {Up, Tries, Script}.
 
 %% Starts that have to wait for each other would never all be blocked (pooler's issue 104).
-starts_all_at_once(_Config) ->
+all_workers_start_at_once(_Config) ->
     ok = weir_pool:start(p, gated_pool(20)),
     ?assertEqual({error, no_worker}, weir_pool:pick(p)),
     ?assertEqual({error, no_worker}, weir_pool:pick(p, key)),
@@ -60,7 +55,7 @@ starts_all_at_once(_Config) ->
     ?assertMatch({ok, #{restarts := 0, start_failures := 0}}, weir_pool:info(p)),
     ok = weir_pool:stop(p).
 
-a_start_that_hangs_holds_up_nobody(_Config) ->
+a_start_that_hangs_delays_no_other_start(_Config) ->
     ok = weir_pool:start(p, gated_pool(3)),
     [First | Others] = lists:keysort(2, await_blocked(3)),
     go(Others, start),
@@ -96,7 +91,7 @@ a_start_that_hangs_is_replaced(_Config) ->
     ok = weir_pool:stop(p).
 
 %% A failed start ends nothing (poolboy's issues 72, 122 to 124; worker_pool's 158).
-backend_down(_Config) ->
+a_pool_stays_up_while_its_backend_is_down(_Config) ->
     {Up, Tries, Script} = backend(),
     ok = weir_pool:start(p, async(script(3, Script))),
     until(fun() -> {ok, #{start_failures := Failures}} = weir_pool:info(p), Failures >= 30 end),
@@ -126,37 +121,46 @@ backend_down(_Config) ->
 a_failed_start_waits(_Config) ->
     {Up, Tries, Script} = backend(),
     ok = weir_pool:start(p, (async(script(4, Script)))#{backoff => {3600000, 3600000}}),
-    until(fun() -> lists:usort(attempts(p, [1, 2, 3, 4])) =:= [{undefined, 2}] end),
+    all_pause([1, 2, 3, 4], 4),
     ?assertEqual(4, counters:get(Tries, 1)),
-    %% Somebody asks for a worker now, and again.
+    %% A replacement tries at once, and again.
     ?assertEqual({error, {start_failed, 2, down}}, weir_pool:replace(p, 2)),
     ?assertEqual(5, counters:get(Tries, 1)),
     ?assertMatch({ok, #{live := 0, vacant := 4, start_failures := 5}}, weir_pool:info(p)),
+    %% The new slots of a resize have one attempt each, too.
+    ?assertEqual(ok, weir_pool:resize(p, 6)),
+    all_pause([5, 6], 7),
+    ?assertEqual(7, counters:get(Tries, 1)),
+    ?assertEqual(ok, weir_pool:resize(p, 4)),
     atomics:put(Up, 1, 1),
     ?assertEqual(ok, weir_pool:replace(p, 2)),
     ?assertMatch([undefined, Pid, undefined, undefined] when is_pid(Pid), slots(p)),
-    ?assertEqual(6, counters:get(Tries, 1)),
+    ?assertEqual(8, counters:get(Tries, 1)),
     %% A worker that dies for the first time is started again at once; the next time it waits.
     [First] = workers(p),
     kill(First),
     until(fun() -> [Pid || Pid <- workers(p), Pid =/= First] =/= [] end),
-    ?assertEqual(7, counters:get(Tries, 1)),
+    ?assertEqual(9, counters:get(Tries, 1)),
     kill(hd(workers(p))),
-    until(fun() -> [{Worker, _}] = attempts(p, [2]), Worker =:= undefined end),
+    all_pause([2], 7),
     until(fun() -> slots(p) =:= [undefined, undefined, undefined, undefined] end),
-    ?assertEqual(7, counters:get(Tries, 1)),
+    ?assertEqual(9, counters:get(Tries, 1)),
     %% A manager that comes after this one tries again, and remembers nothing.
     kill_manager(p),
     settle(p, 4),
-    ?assertEqual(11, counters:get(Tries, 1)),
+    ?assertEqual(13, counters:get(Tries, 1)),
     ok = weir_pool:stop(p).
 
-%% Returns the workers of the slots' supervisors, and the number of starts that did not last, the next one included.
-attempts(Name, Slots) ->
-    [
-        {element(?SUP_WORKER, State), element(?SUP_ATTEMPTS, State)}
-     || Slot <- Slots, State <- [sys:get_state(slot_sup(Name, Slot))]
-    ].
+%% Waits until that many starts have failed, and the supervisors of these slots pause before the next start.
+all_pause(Slots, Failures) ->
+    until(fun() ->
+        {ok, #{start_failures := Failed}} = weir_pool:info(p),
+        Failed >= Failures andalso
+            [restarting] =:= lists:usort([
+                Worker
+             || Slot <- Slots, {_, Worker, worker, _} <- supervisor:which_children(slot_sup(p, Slot))
+            ])
+    end).
 
 %% The first, the second, the fourth and so on of those in a row, which ends when a start succeeds.
 starts_that_fail_are_reported_less_and_less_often(Config) ->
@@ -191,9 +195,7 @@ report_starts_that_fail() ->
         {report, #{weir_pool := worker_down} = Down} -> ?assertMatch(#{pool := p, slot := 1, worker := Worker}, Down)
     end,
     [
-        receive
-            {report, #{in_a_row := N} = Failed} -> ?assert(is_failed_start(Failed))
-        end
+        receive {report, #{in_a_row := N} = Failed} -> ?assert(is_failed_start(Failed)) end
      || N <- [1, 2, 4]
     ],
     ok = weir_pool:stop(p).
@@ -238,7 +240,7 @@ levels_and_texts() ->
     {ok, Worker, Ticket} = weir_pool:checkout(p, 0),
     ok = weir_pool:checkin(p, Ticket, fail),
     Replaced = io_lib:format(
-        "Pool p: the worker ~p in slot 1 was given up: its claimer gave it back as failed, claimed by ~p",
+        "Pool p: the worker ~p in slot 1 was replaced: its claimer gave it back as failed, claimed by ~p",
         [Worker, self()]
     ),
     ok = told(warning, lists:flatten(Replaced)),
@@ -251,7 +253,7 @@ told(Level, Text) ->
     after weir_kit:wait_ms() -> error({not_told, Text, weir_kit:messages()})
     end.
 
-delays(_Config) ->
+pauses_double_from_the_least_to_the_most(_Config) ->
     Property = ?FORALL(
         {Attempts, Min, More},
         {range(0, 80), pos_integer(), non_neg_integer()},
@@ -272,11 +274,7 @@ full(0, _Min, _Max) -> 0;
 full(1, Min, _Max) -> Min;
 full(Attempts, Min, Max) -> min(Max, 2 * full(Attempts - 1, Min, Max)).
 
-delays_are_spread(_Config) ->
-    Delays = [weir_pool_slot_sup:delay(3, {250, 1000}) || _ <- lists:seq(1, 10000)],
-    ?assertEqual(lists:seq(500, 1000), lists:usort(Delays)).
-
-workers_that_die_again_and_again(_Config) ->
+workers_that_die_again_and_again_end_no_pool(_Config) ->
     Good = atomics:new(1, []),
     Starts = counters:new(1, []),
     Script = fun() ->
@@ -295,7 +293,7 @@ workers_that_die_again_and_again(_Config) ->
 
 %% No process waits for the old worker to stop, neither in a replacement nor in a pool that shrinks (pooler's issue
 %% 104).
-a_worker_that_is_slow_to_stop_holds_up_nobody(_Config) ->
+a_worker_that_is_slow_to_stop_delays_no_change(_Config) ->
     Slow = #{worker => {weir_pool_life_worker, start_slow_to_stop, [self()]}, shutdown => infinity},
     [
         begin
@@ -322,7 +320,7 @@ a_worker_that_is_slow_to_stop_holds_up_nobody(_Config) ->
      || Start <- [#{start => sync}, #{start => async, backoff => {1, 4}}]
     ].
 
-ignored_and_temporary_workers(_Config) ->
+ignored_and_temporary_workers_leave_their_slots_vacant(_Config) ->
     Script = fun
         (1) -> ignore;
         (_) -> start
@@ -339,7 +337,7 @@ ignored_and_temporary_workers(_Config) ->
     ?assertMatch([undefined, New, Third] when is_pid(New), slots(p)),
     ok = weir_pool:stop(p).
 
-stop_while_starting(_Config) ->
+a_pool_can_be_stopped_while_workers_start(_Config) ->
     ok = weir_pool:start(p, gated_pool(3)),
     Blocked = await_blocked(3),
     Stopper = weir_kit:start(fun() -> weir_pool:stop(p) end),
@@ -350,7 +348,7 @@ stop_while_starting(_Config) ->
     ?assertEqual([], weir_pool_life_lib:workers_alive()).
 
 %% A worker that was starting for the old manager is stopped as soon as it is there. The new manager starts others.
-manager_killed_while_starting(_Config) ->
+workers_that_start_for_a_killed_manager_are_stopped(_Config) ->
     ok = weir_pool:start(p, gated_pool(5)),
     Blocked = await_blocked(5),
     kill_manager(p),
@@ -362,7 +360,7 @@ manager_killed_while_starting(_Config) ->
     settle(p, 5),
     ok = weir_pool:stop(p).
 
-slot_supervisors_killed_while_starting(_Config) ->
+slots_whose_supervisors_are_killed_start_again(_Config) ->
     ok = weir_pool:start(p, gated_pool(5)),
     Blocked = await_blocked(5),
     [kill(Sup) || {Sup, _} <- Blocked],
@@ -370,44 +368,8 @@ slot_supervisors_killed_while_starting(_Config) ->
     settle(p, 5),
     ok = weir_pool:stop(p).
 
-slot_supervisor_killed(_Config) ->
-    [
-        begin
-            ok = weir_pool:start(p, pool(3, Start)),
-            settle(p, 3),
-            Before = slots(p),
-            [kill(Sup) || Sup <- slot_sups(p)],
-            [await_down(Worker) || Worker <- Before],
-            settle(p, 3),
-            ?assertEqual(Before, Before -- slots(p)),
-            ?assertMatch({ok, #{restarts := 3, start_failures := 0}}, weir_pool:info(p)),
-            ok = weir_pool:stop(p)
-        end
-     || Start <- [#{start => sync}, #{start => async, backoff => {1, 4}}]
-    ].
-
-%% The worker is killed.
-a_worker_that_outlives_its_supervisor_is_followed_by_another(_Config) ->
-    Test = self(),
-    Stubborn = fun() ->
-        {ok, proc_lib:spawn_link(fun() ->
-            process_flag(trap_exit, true),
-            Test ! {stubborn, self()},
-            receive die -> ok end
-        end)}
-    end,
-    ok = weir_pool:start(p, (async(script(1, Stubborn)))#{shutdown => 1}),
-    Worker = receive {stubborn, First} -> First end,
-    until(fun() -> slots(p) =:= [Worker] end),
-    [Sup] = slot_sups(p),
-    kill(Sup),
-    await_down(Worker),
-    Next = receive {stubborn, Second} -> Second end,
-    until(fun() -> slots(p) =:= [Next] end),
-    ok = weir_pool:stop(p).
-
 %% Starts that are under way for slots that the pool has no more, or has again.
-size_changed_while_starting(_Config) ->
+the_size_can_change_while_workers_start(_Config) ->
     ok = weir_pool:start(p, gated_pool(6)),
     Blocked = lists:keysort(2, await_blocked(6)),
     ?assertEqual(ok, weir_pool:resize(p, 2)),
@@ -431,7 +393,7 @@ intensity_is_refused(_Config) ->
 
 %% Pickers get a worker, or an error that there is none, or no pool. In the end each slot has a worker, and there are no
 %% others.
-everything_is_killed(_Config) ->
+picks_get_workers_or_errors_while_everything_is_killed(_Config) ->
     {Up, _Tries, Script} = backend(),
     atomics:put(Up, 1, 1),
     ok = weir_pool:start(p, async(script(6, Script))),

@@ -3,15 +3,11 @@
 -module(weir_pool_call_SUITE).
 
 -include_lib("stdlib/include/assert.hrl").
--include("../src/weir_pool.hrl").
 
 -compile([export_all, nowarn_export_all]).
 
 -import(weir_kit, [until/1, await_down/1, kill/1, result/1]).
--import(weir_pool_test_lib, [kill_manager/1, workers/1, start_with_holes/3]).
--import(weir_pool_test_fixture, [put_load/3, loads/1]).
-
--define(TABLE, weir_pool_calls).
+-import(weir_pool_test_lib, [manager/1, workers/1, start_with_holes/3]).
 
 -define(STRATEGIES, [round_robin, random, hash, direct, least_loaded, weir_pool_test_strategy]).
 -define(WITHOUT_KEY, [round_robin, random, least_loaded, weir_pool_test_strategy]).
@@ -195,7 +191,7 @@ the_application_stops_under_a_call(Config) ->
     ?assertEqual({error, no_pool}, weir_pool:call(p, ping)),
     weir_pool_test_lib:nothing_left_soon().
 
-no_pool_and_no_worker(_Config) ->
+calls_without_a_pool_or_a_worker_are_errors(_Config) ->
     Fun = fun(_) -> error(called) end,
     All = fun() ->
         [weir_pool:call(p, r), weir_pool:call(p, r, 1), weir_pool:call_key(p, k, r), weir_pool:call_key(p, k, r, 1),
@@ -208,7 +204,7 @@ no_pool_and_no_worker(_Config) ->
     ?assertEqual({ok, []}, weir_pool:map(p, Fun)),
     ok = weir_pool:stop(p).
 
-broadcast_reaches_all(_Config) ->
+a_broadcast_reaches_all_workers(_Config) ->
     start(5, []),
     ?assertEqual({ok, 5}, weir_pool:broadcast(p, {tell, self(), hello})),
     Told = [receive {told, Worker, hello} -> Worker end || _ <- lists:seq(1, 5)],
@@ -222,7 +218,7 @@ broadcast_and_map_skip_vacant_slots(_Config) ->
     ?assertEqual({ok, [pong, pong, pong]}, weir_pool:map(p, fun(Pid) -> gen_server:call(Pid, ping) end)),
     ok = weir_pool:stop(p).
 
-map_is_in_order(_Config) ->
+a_map_goes_over_the_slots_in_order(_Config) ->
     start(7, []),
     Test = self(),
     ?assertEqual(
@@ -235,31 +231,13 @@ map_is_in_order(_Config) ->
     ?assertEqual(workers(p), [receive {visited, Pid} -> Pid end || _ <- lists:seq(1, 7)]),
     ok = weir_pool:stop(p).
 
-map_raises_what_the_fun_raises(_Config) ->
+exceptions_of_the_fun_pass_through_a_map(_Config) ->
     start(3, []),
     ?assertError(mine, weir_pool:map(p, fun(_) -> error(mine) end)),
     ?assertThrow(mine, weir_pool:map(p, fun(_) -> throw(mine) end)),
     ?assertExit(mine, weir_pool:map(p, fun(_) -> exit(mine) end)),
     Third = lists:nth(3, workers(p)),
     ?assertError({case_clause, Third}, weir_pool:map(p, fun(Pid) -> case Pid of _ when Pid =/= Third -> ok end end)),
-    ok = weir_pool:stop(p).
-
-%% While three of six workers are blocked, and then five, all calls go to the others, and no call waits. When all six
-%% are blocked, they share the calls.
-no_call_waits_beside_an_idle_worker(_Config) ->
-    start(6, [{strategy, least_loaded}]),
-    First = [blocked() || _ <- lists:seq(1, 3)],
-    ?assertEqual(3, length(lists:usort([Worker || {_, Worker} <- First]))),
-    ?assertEqual(workers(p) -- [Worker || {_, Worker} <- First], answering(600)),
-    More = [blocked() || _ <- lists:seq(1, 2)],
-    Busy = [Worker || {_, Worker} <- First ++ More],
-    ?assertEqual(5, length(lists:usort(Busy))),
-    ?assertEqual(workers(p) -- Busy, answering(600)),
-    Last = [blocked() || _ <- lists:seq(1, 13)],
-    ?assertEqual([3, 3, 3, 3, 3, 3], [gen_server:call(Worker, count_waiting) || Worker <- workers(p)]),
-    {ok, 6} = weir_pool:broadcast(p, answer),
-    [?assertEqual({ok, answered}, result(Caller)) || {Caller, _} <- First ++ More ++ Last],
-    ?assertEqual(workers(p), answering(600)),
     ok = weir_pool:stop(p).
 
 %% call_within/4 bounds the calls of each worker.
@@ -295,6 +273,7 @@ calls_only_while_there_is_room(_Config) ->
     %% Workers whose calls are not counted have room for any number.
     start(1, [{strategy, round_robin}]),
     {Caller, _} = blocked(),
+    ?assertMatch({ok, #{calls := 0}}, weir_pool:info(p)),
     ?assertMatch({ok, {_, 1}}, Within(1)),
     {ok, 1} = weir_pool:broadcast(p, answer),
     ?assertEqual({ok, answered}, result(Caller)),
@@ -320,13 +299,6 @@ blocked() ->
         {'DOWN', Monitor, process, _, Reason} -> error({not_called, Reason})
     end.
 
-%% Makes N calls. Returns the workers that answered, in the order of the slots.
-answering(N) ->
-    Answers = [weir_pool:call(p, {echo, I}, weir_kit:wait_ms()) || I <- lists:seq(1, N)],
-    ?assertEqual(lists:seq(1, N), [I || {ok, {_, I}} <- Answers]),
-    Answering = [Worker || {ok, {Worker, _}} <- Answers],
-    [Worker || Worker <- workers(p), lists:member(Worker, Answering)].
-
 %% Where not all workers are compared for each call. Random alone would leave some with none, and others with more than
 %% twenty.
 calls_of_large_pools_are_spread(_Config) ->
@@ -345,360 +317,95 @@ calls_of_large_pools_are_spread(_Config) ->
      || Size <- [32, 33, 100]
     ].
 
-%% ---------------------------------------------------------------- the count of calls, seen by a manager
-%%
-%% Pools have no processes here: the test looks at the calls as a manager does.
+%% ---------------------------------------------------------------- the count of calls
 
-%% Answers, timeouts, dead workers, exits, and calls of the worker by itself: without any look.
-every_end_of_a_call_counts_it_off(_Config) ->
-    with_pool(least_loaded, 4, fun(Pool, [First | _]) ->
-        [{ok, {_, N}} = weir_pool:call(f, {echo, N}) || N <- lists:seq(1, 1000)],
-        [?assertExit({timeout, _}, weir_pool:call(f, {wait, self()}, 0)) || _ <- lists:seq(1, 100)],
-        [raised = outcome(fun() -> weir_pool:call(f, {echo, 1}, not_a_timeout) end) || _ <- lists:seq(1, 10)],
-        ok = weir_pool_terms:fill(Pool, 4, self()),
-        Calls = [outcome(fun() -> weir_pool:call(f, {echo, N}) end) || N <- lists:seq(1, 200)],
-        ?assert(lists:member(calling_self, Calls)),
-        kill(First),
-        Dead = [outcome(fun() -> weir_pool:call(f, {echo, N}) end) || N <- lists:seq(1, 200)],
-        ?assert(lists:member(noproc, Dead)),
-        ?assertEqual([0, 0, 0, 0], loads(Pool)),
-        ?assertEqual([], ets:tab2list(?TABLE))
-    end).
-
-outcome(Call) ->
-    try Call() of
-        {ok, _} -> ok
-    catch
-        exit:{Reason, {gen_server, call, _}} when is_atom(Reason) -> Reason;
-        _:_ -> raised
-    end.
-
-%% Callers call as fast as they can, and are killed while they do, by the thousand.
-callers_killed_at_random_moments(_Config) ->
-    Test = self(),
-    with_pool(least_loaded, 3, fun(Pool, _Workers) ->
-        {Left, Callers} = lists:mapfoldl(
-            fun(_, Known) ->
-                Victims = [spawn(fun() -> Test ! {begun, self()}, call_for_ever() end) || _ <- lists:seq(1, 50)],
-                [receive {begun, Victim} -> ok end || Victim <- Victims],
-                [
-                    begin
-                        [erlang:yield() || _ <- lists:seq(1, rand:uniform(8))],
-                        exit(Victim, kill)
-                    end
-                 || Victim <- Victims
-                ],
-                [await_down(Victim) || Victim <- Victims],
-                Rows = ets:info(?TABLE, size),
-                Counted = lists:sum(loads(Pool)),
-                Looked = look(Pool, Known),
-                {{Rows, Counted, loads(Pool)}, Looked}
-            end,
-            weir_pool_callers:new(),
-            lists:seq(1, 100)
-        ),
-        {Rows, Counted, Looked} = lists:unzip3(Left),
-        ct:pal("rows and counts left by 5000 kills: ~p, ~p; words after each look: ~p", [
-            lists:sum(Rows), lists:sum(Counted), lists:usort(Looked)
-        ]),
-        ?assert(lists:sum(Rows) > 100, lists:sum(Rows)),
-        ?assertEqual([], ets:tab2list(?TABLE)),
-        Healed = looks(2, Pool, Callers),
-        weir_kit:same(wrong_counts, [0, 0, 0], loads(Pool)),
-        %% A count that is right is not corrected.
-        ?assertMatch({0, _}, weir_pool_callers:poll(Pool, looks(10, Pool, Healed))),
-        weir_kit:same(wrong_counts, [0, 0, 0], loads(Pool))
-    end).
-
-call_for_ever() ->
-    _ = outcome(fun() -> weir_pool:call(f, {echo, 1}) end),
-    call_for_ever().
-
-a_look_leaves_the_living_alone(_Config) ->
-    with_pool(least_loaded, 2, fun(Pool, Workers) ->
-        Callers = [spawn_waiting() || _ <- lists:seq(1, 10)],
-        Before = loads(Pool),
-        ?assertEqual(10, lists:sum(Before)),
-        Known = looks(10, Pool, weir_pool_callers:new()),
-        ?assertMatch({10, _}, weir_pool_callers:poll(Pool, Known)),
-        ?assertEqual(Before, loads(Pool)),
-        [gen_server:cast(Worker, answer) || Worker <- Workers],
-        [?assertEqual({ok, answered}, result(Caller)) || Caller <- Callers],
-        ?assertEqual([0, 0], loads(Pool)),
-        ?assertMatch({0, _}, weir_pool_callers:poll(Pool, Known)),
-        %% The callers are not monitored any more.
-        ?assertEqual({monitors, []}, process_info(self(), monitors))
-    end).
-
-%% A poll monitors the callers that it finds.
-the_dead_are_heard_of_between_looks(_Config) ->
-    with_pool(least_loaded, 2, fun(Pool, Workers) ->
-        Callers = [spawn_waiting() || _ <- lists:seq(1, 10)],
-        Known = look(Pool, weir_pool_callers:new()),
-        [kill(Caller) || Caller <- lists:sublist(Callers, 5)],
-        ?assertEqual(10, lists:sum(loads(Pool))),
-        Heard = hear(5, Pool, Known),
-        ?assertEqual(5, lists:sum(loads(Pool))),
-        ?assertEqual(5, ets:info(?TABLE, size)),
-        [gen_server:cast(Worker, answer) || Worker <- Workers],
-        [?assertEqual({ok, answered}, result(Caller)) || Caller <- lists:nthtail(5, Callers)],
-        ?assertEqual([0, 0], loads(Pool)),
-        ?assertMatch({0, _}, weir_pool_callers:poll(Pool, Heard))
-    end).
-
-%% A kill between the row and the count leaves a row without a count: the poll subtracts a call that was never added.
-%% The count is right after two polls without a row.
-a_kill_before_the_count_heals(_Config) ->
-    with_pool(least_loaded, 2, fun(#pool{base = Base} = Pool, _Workers) ->
-        enter_row_of_dead(Base, 2),
-        One = look(Pool, weir_pool_callers:new()),
-        ?assertEqual([0, -1], loads(Pool)),
-        ?assertMatch({ok, #{calls := 0}}, weir_pool:info(f)),
-        Two = look(Pool, One),
-        ?assertEqual([0, -1], loads(Pool)),
-        Three = look(Pool, Two),
-        ?assertEqual([0, 0], loads(Pool)),
-        ?assertMatch({0, _}, weir_pool_callers:poll(Pool, Three))
-    end).
-
-%% The word is too low for as long as there are calls in the slot.
-kills_beside_calls_that_go_on_heal_after_them(_Config) ->
-    with_pool(least_loaded, 1, fun(#pool{base = Base} = Pool, [Worker]) ->
-        Callers = [spawn_waiting() || _ <- lists:seq(1, 3)],
-        enter_row_of_dead(Base, 1),
-        enter_row_of_dead(Base, 1),
-        Known = looks(5, Pool, weir_pool_callers:new()),
-        ?assertEqual([1], loads(Pool)),
-        gen_server:cast(Worker, answer),
-        [?assertEqual({ok, answered}, result(Caller)) || Caller <- Callers],
-        ?assertEqual([-2], loads(Pool)),
-        _ = looks(2, Pool, Known),
-        ?assertEqual([0], loads(Pool))
-    end).
-
-words_without_calls_heal(_Config) ->
-    with_pool(least_loaded, 3, fun(Pool, _Workers) ->
-        put_load(Pool, 2, 7),
-        {1, Known} = weir_pool_callers:poll(Pool, weir_pool_callers:new()),
-        ?assertEqual([0, 7, 0], loads(Pool)),
-        _ = look(Pool, Known),
-        ?assertEqual([0, 0, 0], loads(Pool))
-    end).
-
-%% A busy slot is read while calls come and go, so its counts vary. A slot that had a row between two polls is not
-%% corrected either.
-what_moves_is_not_corrected(_Config) ->
-    with_pool(least_loaded, 1, fun(#pool{base = Base} = Pool, _Workers) ->
-        Round = [1, 2, 1, 3, 0, -1, 1, -2, -1, 2, 0],
-        Known = lists:foldl(
-            fun(Load, Callers) ->
-                put_load(Pool, 1, Load),
-                Looked = look(Pool, Callers),
-                ?assertEqual([Load], loads(Pool)),
-                Looked
-            end,
-            weir_pool_callers:new(),
-            lists:append(lists:duplicate(20, Round))
-        ),
-        put_load(Pool, 1, 5),
-        One = look(Pool, Known),
-        true = ets:insert(?TABLE, {self(), Base, 1}),
-        Two = look(Pool, One),
-        true = ets:delete(?TABLE, self()),
-        Three = look(Pool, Two),
-        ?assertEqual([5], loads(Pool)),
-        _ = look(Pool, Three),
-        ?assertEqual([0], loads(Pool))
-    end).
-
-%% Slots of another segment, which exist since the pool grew, heal too.
-all_slots_heal(_Config) ->
-    with_pool(least_loaded, 3, fun(Pool, _Workers) ->
-        #pool{segments = [{First, _, _}, _]} = Grown = weir_pool_terms:reshape(Pool, 100, 120),
-        ok = weir_pool_terms:open(Grown),
-        Wrong = [{1, 5}, {3, -2}, {First - 1, 3}, {First, 4}, {120, -9}],
-        [put_calls(Grown, Slot, Calls) || {Slot, Calls} <- Wrong],
-        ?assertMatch({ok, #{calls := 12}}, weir_pool:info(f)),
-        _ = looks(2, Grown, weir_pool_callers:new()),
-        ?assertEqual([0, 0, 0, 0, 0], [weir_pool_calls:calls(Grown, Slot) || {Slot, _} <- Wrong])
-    end).
-
-put_calls(Pool, Slot, Calls) ->
-    {First, Words, _} = weir_pool_terms:segment(Pool, Slot),
-    atomics:put(Words, ?CALLS_WORD(First, Slot), Calls).
-
-%% Callers that do not stop, kills, and polls, all at once. Then all callers stop, and the polls go on.
-corrections_lose_no_calls(_Config) ->
-    with_pool(least_loaded, 4, fun(#pool{base = Base} = Pool, _Workers) ->
-        Stop = atomics:new(1, []),
-        Callers = [weir_kit:start(fun() -> call_until(Stop) end) || _ <- lists:seq(1, 20)],
-        Known = lists:foldl(
-            fun(N, K) ->
-                Victim = spawn(fun call_for_ever/0),
-                N rem 7 =:= 0 andalso enter_row_of_dead(Base, N rem 4 + 1),
-                Looked = look(Pool, K),
-                kill(Victim),
-                Looked
-            end,
-            weir_pool_callers:new(),
-            lists:seq(1, 1000)
-        ),
-        atomics:put(Stop, 1, 1),
-        [?assertEqual(ok, result(Caller)) || Caller <- Callers],
-        Quiet = look(Pool, Known),
-        ct:pal("left after 1000 kills and 142 of the rare kind: ~p", [loads(Pool)]),
-        weir_kit:none(leaked, ets:tab2list(?TABLE)),
-        _ = looks(2, Pool, Quiet),
-        weir_kit:same(wrong_counts, [0, 0, 0, 0], loads(Pool))
-    end).
-
-call_until(Stop) ->
-    case atomics:get(Stop, 1) of
-        0 ->
-            {ok, _} = weir_pool:call(f, {echo, 1}),
-            call_until(Stop);
-        1 ->
-            ok
-    end.
-
-pools_are_looked_at_apart(_Config) ->
-    with_pool(least_loaded, 2, fun(#pool{base = Base} = Pool, _Workers) ->
-        Other = weir_pool_test_fixture:open(other, #{strategy => weir_pool_test_strategy}, [self(), self()]),
-        enter_row_of_dead(Base, 1),
-        enter_row_of_dead(Other#pool.base, 1),
-        put_load(Pool, 1, 1),
-        put_load(Other, 1, 1),
-        _ = look(Other, weir_pool_callers:new()),
-        ?assertEqual({[1, 0], [0, 0]}, {loads(Pool), loads(Other)}),
-        ?assertEqual(1, ets:info(?TABLE, size)),
-        _ = look(Pool, weir_pool_callers:new()),
-        ?assertEqual({[0, 0], [0, 0]}, {loads(Pool), loads(Other)}),
-        ?assertEqual([], ets:tab2list(?TABLE)),
-        weir_pool_test_fixture:close(Other)
-    end).
-
-%% Both managers hear of the caller's death, and only the right one may count its call off, in either order.
-a_caller_is_in_another_pool_by_now(_Config) ->
-    [
-        with_pool(least_loaded, 2, fun(Pool, _Workers) ->
-            Other = weir_pool_test_fixture:open(other, #{strategy => least_loaded}, [self(), self()]),
-            {Pid, _} = Caller = spawn_waiting(),
-            Known = look(Pool, weir_pool_callers:new()),
-            %% The caller was in the other pool before.
-            Before = weir_pool_callers:new(),
-            kill(Caller),
-            Tell = fun
-                (here) -> weir_pool_callers:caller_down(Pid, Pool, Known);
-                (there) -> weir_pool_callers:caller_down(Pid, Other, Before)
-            end,
-            _ = Tell(First),
-            ?assertEqual(case First of here -> 0; there -> 1 end, lists:sum(loads(Pool))),
-            _ = Tell(Second),
-            ?assertEqual({[0, 0], [0, 0]}, {loads(Pool), loads(Other)}),
-            ?assertEqual([], ets:tab2list(?TABLE)),
-            weir_pool_test_fixture:close(Other)
-        end)
-     || {First, Second} <- [{here, there}, {there, here}]
-    ].
-
-strategies_that_do_not_count(_Config) ->
-    [
-        with_pool(Strategy, 2, fun(Pool, _Workers) ->
-            ?assertNot(weir_pool_calls:is_counted(Pool)),
-            Caller = spawn_waiting(),
-            ?assertEqual([0, 0], loads(Pool)),
-            ?assertEqual([], ets:tab2list(?TABLE)),
-            put_load(Pool, 1, 3),
-            Known = looks(3, Pool, weir_pool_callers:new()),
-            ?assertEqual({0, Known}, weir_pool_callers:poll(Pool, Known)),
-            ?assertEqual([3, 0], loads(Pool)),
-            ?assertMatch({ok, #{calls := 0}}, weir_pool:info(f)),
-            kill(Caller)
-        end)
-     || Strategy <- [round_robin, random, hash, direct]
-    ].
-
-%% The application is stopped. Calls of a pool that a caller still knows are made all the same.
-without_a_table(_Config) ->
-    with_pool(least_loaded, 2, fun(Pool, Workers) ->
-        Caller = spawn_waiting(),
-        ok = application:stop(weir_pool),
-        ?assertMatch({ok, {_, 1}}, weir_pool:call(f, {echo, 1})),
-        _ = look(Pool, weir_pool_callers:new()),
-        _ = weir_pool_callers:caller_down(self(), Pool, weir_pool_callers:new()),
-        ok = weir_pool_calls:forget(Pool#pool.base),
-        [gen_server:cast(Worker, answer) || Worker <- Workers],
-        ?assertEqual({ok, answered}, result(Caller)),
-        ?assertEqual([0, 0], loads(Pool))
-    end).
-
-a_pool_that_is_gone_leaves_no_rows(_Config) ->
-    with_pool(least_loaded, 2, fun(#pool{base = Base}, _Workers) ->
-        enter_row_of_dead(Base, 1),
-        enter_row_of_dead(Base, 2),
-        enter_row_of_dead(Base + 1 bsl 27, 1),
-        [Other] = [Row || {_, B, _} = Row <- ets:tab2list(?TABLE), B =/= Base],
-        ok = weir_pool_calls:forget(Base),
-        ?assertEqual([Other], ets:tab2list(?TABLE))
-    end).
-
-%% The manager cannot poll any more, and the pool of the next manager has another base.
-a_pool_that_was_killed_leaves_no_rows(_Config) ->
-    start(2, [{strategy, least_loaded}]),
-    #pool{base = Base} = weir_pool_terms:pool(p),
-    enter_row_of_dead(Base, 1),
-    kill_manager(p),
-    until(fun() -> ets:tab2list(?TABLE) =:= [] end),
-    ?assertMatch({ok, {_, 1}}, weir_pool:call(p, {echo, 1})),
+%% Calls of a dead worker that the manager has not heard of, and of a worker by itself.
+calls_that_fail_at_once_are_counted_off(_Config) ->
+    start(1, [{strategy, least_loaded}]),
+    [Worker] = workers(p),
+    ok = sys:suspend(manager(p)),
+    kill(Worker),
+    [?assertExit({noproc, _}, weir_pool:call(p, {echo, N})) || N <- lists:seq(1, 100)],
+    ?assertMatch({ok, #{calls := 0}}, weir_pool:info(p)),
+    ok = sys:resume(manager(p)),
+    ok = weir_pool:stop(p),
+    Life = weir_pool_life_lib:pool(1, #{strategy => least_loaded}),
+    ok = weir_pool:start(p, Life),
+    Self = fun() -> exception(fun() -> weir_pool:call(p, ping) end) end,
+    ?assertMatch({ok, {exit, {calling_self, _}}}, weir_pool:call(p, {run, Self})),
+    ?assertMatch({ok, #{calls := 0}}, weir_pool:info(p)),
     ok = weir_pool:stop(p).
 
-%% ---------------------------------------------------------------- helpers
-
-with_pool(Strategy, Size, Fun) ->
-    Workers = [start_worker() || _ <- lists:seq(1, Size)],
-    Pool = weir_pool_test_fixture:open(f, #{strategy => Strategy}, Workers),
-    try
-        Fun(Pool, Workers)
-    after
-        weir_pool_test_fixture:close(Pool),
-        [kill(Worker) || Worker <- Workers]
-    end.
-
-start_worker() ->
-    {ok, Worker} = weir_pool_call_worker:start_link(),
-    unlink(Worker),
-    Worker.
-
-%% Polls the calls of a pool as its manager does, and handles the messages of callers that were dead already.
-look(#pool{base = Base} = Pool, Callers) ->
-    Rows = case ets:whereis(?TABLE) of undefined -> []; Table -> ets:tab2list(Table) end,
-    Dead = [Caller || {Caller, B, _} <- Rows, B =:= Base, not is_process_alive(Caller)],
-    {_UnderWay, Looked} = weir_pool_callers:poll(Pool, Callers),
-    hear(length(Dead), Pool, Looked).
-
-%% Handles the messages of N dead callers at least.
-hear(N, Pool, Callers) ->
-    receive
-        {caller_down, _, process, Caller, _} -> hear(N - 1, Pool, weir_pool_callers:caller_down(Caller, Pool, Callers))
-    after if N > 0 -> weir_kit:wait_ms(); true -> 0 end -> Callers
-    end.
-
-looks(0, _Pool, Callers) -> Callers;
-looks(N, Pool, Callers) -> looks(N - 1, Pool, look(Pool, Callers)).
-
-%% Starts a caller whose call is not answered.
-spawn_waiting() ->
+%% Callers call as fast as they can, and are killed while they do, by the thousand. Then the counts are right, and
+%% nothing is left in a table. The counts of another pool, whose callers live, are right all the time.
+callers_killed_at_random_moments_are_counted_off(_Config) ->
+    Tables = tables(),
     Test = self(),
-    Caller = weir_kit:start(fun() -> weir_pool:call_key(f, 1, {wait, Test}, infinity) end),
-    receive
-        {waiting, _} -> Caller
-    end.
+    start(3, [{strategy, least_loaded}]),
+    Pool = weir_pool_life_lib:pool(1, #{strategy => least_loaded}),
+    ok = weir_pool:start(q, Pool),
+    Waits = {run, fun() -> receive idle -> ok end end},
+    Living = [weir_kit:start(fun() -> weir_pool:call(q, Waits, infinity) end) || _ <- [1, 2, 3]],
+    until(fun() -> calls(q) =:= 3 end),
+    [
+        begin
+            Victims = [spawn(fun() -> Test ! {begun, self()}, call_for_ever() end) || _ <- lists:seq(1, 50)],
+            [receive {begun, Victim} -> ok end || Victim <- Victims],
+            [
+                begin
+                    [erlang:yield() || _ <- lists:seq(1, rand:uniform(8))],
+                    exit(Victim, kill)
+                end
+             || Victim <- Victims
+            ],
+            [await_down(Victim) || Victim <- Victims]
+        end
+     || _ <- lists:seq(1, weir_kit:long(40, 100))
+    ],
+    is_counted_right(),
+    ?assertEqual(3, calls(q)),
+    [Worker] = workers(q),
+    [begin Worker ! idle, ?assertEqual({ok, ok}, result(Caller)) end || Caller <- Living],
+    %% The callers of a pool that was killed leave nothing either.
+    Last = [spawn(fun() -> Test ! {begun, self()}, call_for_ever() end) || _ <- lists:seq(1, 50)],
+    [receive {begun, Victim} -> ok end || Victim <- Last],
+    kill(manager(p)),
+    [kill(Victim) || Victim <- Last],
+    until(fun() -> weir_pool_test_lib:settled(p, 3) end),
+    is_counted_right(),
+    ok = weir_pool:stop(q),
+    ok = weir_pool:stop(p),
+    until(fun() -> tables() =:= Tables orelse tables() end).
 
-%% Enters the row of a caller that was killed between its row and its count.
-enter_row_of_dead(Base, Slot) ->
-    Dead = spawn(fun() -> ok end),
-    await_down(Dead),
-    true = ets:insert_new(?TABLE, {Dead, Base, Slot}).
+%% Waits until no call is counted, and checks that each new call is.
+is_counted_right() ->
+    until(fun() ->
+        manager(p) ! tick,
+        calls(p) =:= 0
+    end),
+    Blocked = [blocked() || _ <- [1, 2, 3]],
+    ?assertEqual(lists:sort(workers(p)), lists:sort([Worker || {_, Worker} <- Blocked])),
+    ?assertEqual(3, calls(p)),
+    %% The manager corrects no count that is right.
+    [begin manager(p) ! tick, _ = sys:get_state(manager(p)) end || _ <- lists:seq(1, 5)],
+    ?assertEqual(3, calls(p)),
+    {ok, 3} = weir_pool:broadcast(p, answer),
+    [?assertEqual({ok, answered}, result(Caller)) || {Caller, _} <- Blocked].
+
+call_for_ever() ->
+    _ = exception(fun() -> weir_pool:call(p, {echo, 1}) end),
+    call_for_ever().
+
+calls(Name) ->
+    {ok, #{calls := Calls}} = weir_pool:info(Name),
+    Calls.
+
+%% The shared tables without the rows of names.
+tables() ->
+    Tables = [Table || Table <- ets:all(), ets:info(Table, owner) =:= whereis(weir_pool_sup)],
+    [{Table, ets:info(Table, size)} || Table <- Tables].
+
+%% ---------------------------------------------------------------- helpers
 
 start(Size, Config) ->
     ok = weir_pool:start(p, #{

@@ -1,5 +1,5 @@
-%% Functions that the suites of claims share. They start a pool, named after this module, and claimers: tasks that hold
-%% its workers or wait for them.
+%% Functions that the suites of claims share. The functions start a pool, named after this module, and
+%% claimers: tasks that hold its workers or wait for them.
 -module(weir_pool_claim_lib).
 
 -export([set_up/1, tear_down/1]).

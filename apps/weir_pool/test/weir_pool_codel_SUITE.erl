@@ -72,7 +72,7 @@ deque(Now, [P | Rest], Dropped, Codel) ->
         {drop, More} -> deque(Now, Rest, [P | Dropped], More)
     end.
 
-%% Arrivals and dequeues, each so long after the one before. Time begins at 1: the RFC uses 0 for `never'.
+%% Arrivals and dequeues, each with the time since the step before. Time begins at 1: the RFC uses 0 for `never'.
 run_both(Steps) ->
     run_both(Steps, 1, #rfc{}, [], weir_pool_codel:new(?TARGET, ?INTERVAL, none), 0).
 
@@ -121,7 +121,7 @@ agrees_where_it_drops(_Config) ->
     ),
     ?assert(counters:get(Dropped, 1) > 1000).
 
-%% So many dequeues, Gap apart, with Tenths arrivals for ten of them.
+%% N dequeues, Gap apart, with Tenths arrivals for ten of them.
 phase({N, Tenths, Gap}) ->
     lists:append([
         [{in, 0} || _ <- lists:seq(1, (I * Tenths) div 10 - ((I - 1) * Tenths) div 10)] ++ [{out, Gap}]
@@ -134,14 +134,14 @@ new() -> weir_pool_codel:new(?TARGET, ?INTERVAL, none).
 
 offer(Waited, Now, Codel) -> weir_pool_codel:offer(Waited, 10, Now, Codel).
 
-%% The same wait at all these times.
+%% Offers the same wait at all these times.
 offers(Waited, Times, Codel) ->
     lists:mapfoldl(fun(Now, C) -> offer(Waited, Now, C) end, Codel, Times).
 
 lets_bursts_pass(_Config) ->
     {Verdicts, Codel} = offers(50 * ?TARGET, lists:seq(0, ?INTERVAL - 1, 100), new()),
     ?assertEqual([serve], lists:usort(Verdicts)),
-    %% One who has not waited, and the interval begins anew.
+    %% After a waiter that has not waited for long, the interval begins anew.
     {serve, Below} = offer(?TARGET - 1, ?INTERVAL - 1, Codel),
     {Again, _} = offers(50 * ?TARGET, lists:seq(?INTERVAL, 2 * ?INTERVAL - 1, 100), Below),
     ?assertEqual([serve], lists:usort(Again)).
@@ -149,7 +149,7 @@ lets_bursts_pass(_Config) ->
 drops_when_the_shortest_wait_is_too_long(_Config) ->
     {serve, Above} = offer(?TARGET, 0, new()),
     {drop, Began} = offer(?TARGET, ?INTERVAL, Above),
-    %% One at a time.
+    %% CoDel drops one waiter at a time.
     {serve, Dropping} = offer(?TARGET, ?INTERVAL, Began),
     {serve, Still} = offer(?TARGET, 2 * ?INTERVAL - 1, Dropping),
     {drop, _} = offer(?TARGET, 2 * ?INTERVAL, Still).
@@ -212,8 +212,8 @@ never_drops_the_last(_Config) ->
 
 %% ---------------------------------------------------------------- whole queues
 
-%% Microseconds. So many served a second, one after the other, and Load times as many coming, for five seconds: waits of
-%% those who were served in the last four, and how many were dropped.
+%% Serves PerSecond waiters a second for five seconds, one after the other, while Load times as many come. Returns the
+%% microseconds that the waiters served in the last four seconds have waited, and the number of dropped waiters.
 simulate(PerSecond, Load, Codel) ->
     Service = 1000000 div PerSecond,
     simulate(0, Service, Service / Load, 0.0, queue:new(), Codel, [], 0).
@@ -262,7 +262,7 @@ limit_spares_who_is_early(_Config) ->
     Codel = weir_pool_codel:new(?TARGET, ?INTERVAL, 2 * ?TARGET),
     {Verdicts, Above} = offers(50 * ?TARGET, lists:seq(0, ?INTERVAL - 1, 100), Codel),
     ?assertEqual([serve], lists:usort(Verdicts)),
-    %% Now it is: all who have waited longer go at once, the next one who has not is served.
+    %% CoDel drops at once all waiters that have waited longer, and serves the next other waiter.
     {Dropped, Dropping} = offers(2 * ?TARGET + 1, lists:duplicate(50, ?INTERVAL), Above),
     ?assertEqual([drop], lists:usort(Dropped)),
     {serve, _} = offer(2 * ?TARGET, ?INTERVAL, Dropping).

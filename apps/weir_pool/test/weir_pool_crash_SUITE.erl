@@ -9,16 +9,9 @@
 -import(weir_kit, [until/1, await_down/1, kill/1, result/1]).
 -import(weir_pool_test_lib, [
     kill_manager/1, manager/1, queue/1, slots/1, workers/1, settled/2, start_parent/1, opts/1, script/2,
-    blocked_after/1, await_blocked/0, stop_parent/1, leftovers/0, nothing_left_soon/0, messages_of_pools/0
+    blocked_after/1, await_blocked/0, stop_parent/1, leftovers/0, nothing_left_soon/0
 ]).
 -import(weir_pool_life_lib, [pool/1, slot_sup/2, slot_sups/1, settle/2, claimer/1, release/1]).
-
-%% Where the manager's state has its slots, and the names of processes; where the slots have their map, and a slot its
-%% monitor.
--define(MANAGER_SLOTS, 4).
--define(MANAGER_NAMES, 10).
--define(SLOTS_MAP, 5).
--define(SLOT_MONITOR, 4).
 
 all() -> weir_kit:cases(?MODULE).
 
@@ -32,32 +25,7 @@ end_per_testcase(_Case, Config) -> weir_pool_test_lib:teardown(Config).
 
 %% ---------------------------------------------------------------- workers
 
-worker_killed(_Config) ->
-    ok = weir_pool:start(p, opts(3)),
-    [A, B, C] = slots(p),
-    kill(B),
-    until(fun() -> settled(p, 3) end),
-    ?assertMatch([A, New, C] when New =/= B, slots(p)),
-    ?assertMatch({ok, #{restarts := 1, live := 3}}, weir_pool:info(p)),
-    ok = weir_pool:stop(p).
-
-%% All may die at once, and twice, without the pool giving up: the default intensity.
-many_workers_killed_at_once(_Config) ->
-    ok = weir_pool:start(p, opts(100)),
-    Manager = manager(p),
-    [
-        begin
-            Pids = workers(p),
-            [exit(Pid, kill) || Pid <- Pids],
-            until(fun() -> settled(p, 100) andalso workers(p) -- Pids =:= workers(p) end)
-        end
-     || _ <- [1, 2]
-    ],
-    until(fun() -> {ok, #{restarts := R}} = weir_pool:info(p), R =:= 200 end),
-    ?assertEqual(Manager, manager(p)),
-    ok = weir_pool:stop(p).
-
-vacant_at_once_while_the_next_is_starting(_Config) ->
+the_slot_of_a_dead_worker_is_vacant_at_once(_Config) ->
     ok = weir_pool:start(p, script(3, blocked_after(3))),
     [A, B, C] = slots(p),
     %% Neither start waits for the other.
@@ -75,21 +43,14 @@ vacant_at_once_while_the_next_is_starting(_Config) ->
     ok = weir_pool:stop(p).
 
 %% The manager hears of a death after it has heard of the successor.
-late_news(_Config) ->
+late_messages_about_dead_workers_have_no_effect(_Config) ->
     ok = weir_pool:start(p, opts(2)),
     [A, B] = slots(p),
     {Manager, Sup} = {manager(p), slot_sup(p, 1)},
-    #{1 := Entry} = element(?SLOTS_MAP, element(?MANAGER_SLOTS, sys:get_state(Manager))),
-    Monitor = element(?SLOT_MONITOR, Entry),
-    ?assert(is_reference(Monitor)),
     kill(A),
     until(fun() -> settled(p, 2) end),
     [New, B] = slots(p),
-    Manager ! {{down, 1}, Monitor, process, A, killed},
-    Manager ! {{down, 1}, make_ref(), process, New, killed},
-    _ = sys:get_state(Manager),
-    ?assertEqual([New, B], slots(p)),
-    %% For real: both pieces of news wait until the manager goes on.
+    %% Both pieces of news wait until the manager goes on.
     ok = sys:suspend(Manager),
     kill(New),
     until(fun() -> not lists:member(supervised(Sup), [New, restarting]) end),
@@ -106,54 +67,7 @@ supervised(Sup) ->
     [{_Slot, Worker, worker, _}] = supervisor:which_children(Sup),
     Worker.
 
-%% The manager ignores news of processes that do not supervise its workers, or no longer do. The registry ignores
-%% requests in the name of an older pool of this name.
-news_of_strangers(_Config) ->
-    ok = weir_pool:start(p, opts(1)),
-    {Manager, Replaced} = {manager(p), slot_sup(p, 1)},
-    ok = weir_pool:replace(p, 1),
-    await_down(Replaced),
-    {Before, Sup} = {slots(p), slot_sup(p, 1)},
-    Other = spawn(fun() -> receive stop -> ok end end),
-    [
-        begin
-            gen_server:cast(Manager, {started, 1, Stranger, Other, false}),
-            gen_server:cast(Manager, {started, 1, Stranger, Other, true}),
-            Manager ! {'EXIT', Stranger, killed}
-        end
-     || Stranger <- [self(), Replaced]
-    ],
-    _ = sys:get_state(Manager),
-    ?assertEqual({Before, Sup}, {slots(p), slot_sup(p, 1)}),
-    ?assertMatch({ok, #{live := 1, restarts := 1}}, weir_pool:info(p)),
-    {ok, {p, Manager, Base, _, _}} = weir_pool_registry:lookup(p),
-    ?assertEqual(ok, weir_pool_registry:unregister(p, Base + 1)),
-    weir_pool_registry ! {{down, p, Base + 1}, make_ref(), process, Manager, killed},
-    _ = sys:get_state(weir_pool_registry),
-    ?assertEqual({Manager, Before}, {manager(p), slots(p)}),
-    ok = weir_pool:stop(p).
-
 %% ---------------------------------------------------------------- supervisors of workers
-
-%% The worker dies with it, and both are started again.
-slot_supervisor_killed(_Config) ->
-    ok = weir_pool:start(p, opts(3)),
-    [A, B, C] = slots(p),
-    {Manager, Sup} = {manager(p), slot_sup(p, 2)},
-    kill(Sup),
-    await_down(B),
-    until(fun() -> settled(p, 3) end),
-    ?assertMatch([A, New, C] when New =/= B, slots(p)),
-    ?assertNotEqual(Sup, slot_sup(p, 2)),
-    ?assertMatch({ok, #{restarts := 1}}, weir_pool:info(p)),
-    {Before, Sups} = {slots(p), slot_sups(p)},
-    [kill(Each) || Each <- Sups],
-    [await_down(Pid) || Pid <- Before],
-    until(fun() -> settled(p, 3) end),
-    ?assertEqual(Sups, Sups -- slot_sups(p)),
-    ?assertMatch({ok, #{restarts := 4}}, weir_pool:info(p)),
-    ?assertEqual(Manager, manager(p)),
-    ok = weir_pool:stop(p).
 
 %% Workers that heed neither their link nor their supervisor, and announce themselves.
 stubborn(Size, Shutdown) ->
@@ -170,7 +84,7 @@ no_stubborn() ->
     weir_kit:none(leaked, [Worker || {stubborn, Worker} <- weir_kit:take_messages(), is_process_alive(Worker)]).
 
 %% The manager kills it and starts another, whether it has time for that or the pool stops.
-a_worker_that_outlives_its_slot_supervisor(_Config) ->
+a_worker_that_outlives_its_supervisor_is_killed(_Config) ->
     ok = weir_pool:start(p, stubborn(2, 1)),
     [A, B] = slots(p),
     kill(slot_sup(p, 1)),
@@ -190,7 +104,7 @@ a_worker_that_outlives_its_slot_supervisor(_Config) ->
      || _ <- lists:seq(1, 50)
     ].
 
-a_worker_that_outlives_its_slot_supervisor_in_a_pool_that_stops(_Config) ->
+a_pool_that_stops_kills_a_worker_that_outlives_its_supervisor(_Config) ->
     ok = weir_pool:start(p, stubborn(1, 20000)),
     Sup = slot_sup(p, 1),
     Stopper = weir_kit:start(fun() -> weir_pool:stop(p) end),
@@ -199,7 +113,7 @@ a_worker_that_outlives_its_slot_supervisor_in_a_pool_that_stops(_Config) ->
     ?assertEqual(ok, result(Stopper)),
     no_stubborn().
 
-a_worker_that_outlives_its_slot_supervisor_unnoticed(_Config) ->
+a_pool_that_stops_kills_a_worker_whose_supervisor_has_just_died(_Config) ->
     ok = weir_pool:start(p, stubborn(1, 1)),
     Sup = slot_sup(p, 1),
     ok = sys:suspend(manager(p)),
@@ -209,102 +123,51 @@ a_worker_that_outlives_its_slot_supervisor_unnoticed(_Config) ->
 
 %% ---------------------------------------------------------------- managers and queues
 
-%% The pool comes back whole, with new workers. No caller hangs, and nothing of the old pool is left.
-manager_killed(_Config) ->
-    ok = weir_pool:start(p, pool(2)),
-    ok = weir_pool:start(q, opts(1)),
-    Q = {manager(q), slots(q)},
-    comes_back(p, fun() -> kill(manager(p)) end),
-    ?assertEqual({error, already_started}, weir_pool:start(p, pool(2))),
-    ok = weir_pool:stop(p),
-    ?assertEqual({error, no_pool}, weir_pool:pick(p)),
-    ?assertEqual(Q, {manager(q), slots(q)}),
-    ok = weir_pool:stop(q).
-
-%% Kills a pool of two workers while both are claimed and two claims wait, and waits until it has come back.
-comes_back(Name, Kill) ->
-    {Manager, Queue, Before, Sups} = {manager(Name), queue(Name), slots(Name), slot_sups(Name)},
-    {ok, _, Ticket} = weir_pool:checkout(Name, 0),
-    Claimer = claimer(Name),
-    Times = [weir_kit:wait_ms(), infinity],
-    Waiters = [weir_kit:start(fun() -> weir_pool:claim(Name, fun(Pid) -> Pid end, Ms) end) || Ms <- Times],
-    until(fun() -> {ok, #{waiting := N}} = weir_pool:info(Name), N =:= 2 end),
-    Kill(),
-    [await_down(Pid) || Pid <- [Manager, Queue | Before ++ Sups]],
-    until(fun() -> settled(Name, 2) end),
-    After = workers(Name),
-    weir_kit:none(workers_of_the_old_pool, [Worker || Worker <- Before, lists:member(Worker, After)]),
-    Right = [{error, no_pool} | [{ok, Worker} || Worker <- After]],
-    Results = [result(Waiter) || Waiter <- Waiters],
-    weir_kit:none(wrong_results, [Result || Result <- Results, not lists:member(Result, Right)]),
-    %% Tickets of the old pool release nothing of the new one.
-    {ok, _, New} = weir_pool:checkout(Name, weir_kit:wait_ms()),
-    ?assertEqual({error, not_held}, weir_pool:checkin(Name, Ticket)),
-    ?assertEqual({error, not_held}, weir_pool:checkin(Name, Ticket, fail)),
-    ?assertEqual({error, not_held}, release(Claimer)),
-    ?assertEqual(ok, weir_pool:checkin(Name, New)),
-    settle(Name, 2),
-    ?assertEqual(After, workers(Name)),
-    ?assertMatch({ok, #{restarts := 0, abandoned := 0, waiting := 0}}, weir_pool:info(Name)),
-    ?assertNotEqual(Manager, manager(Name)),
-    weir_kit:none(messages, messages_of_pools()).
-
-%% The next pool does not wait for the old workers, which are shut down in order.
-manager_killed_with_workers_that_are_slow_to_stop(_Config) ->
+%% The old workers may have registered names, which the new workers need.
+a_killed_manager_is_followed_by_another_when_the_old_workers_have_stopped(_Config) ->
     Slow = {weir_pool_life_worker, start_slow_to_stop, [self()]},
     ok = weir_pool:start(p, #{size => 2, worker => Slow, shutdown => infinity}),
-    Before = workers(p),
-    kill_manager(p),
+    [First, Second] = Before = workers(p),
+    kill(manager(p)),
     [receive {stopping, Pid} -> ok end || Pid <- Before],
-    ?assert(settled(p, 2)),
-    ?assertEqual(Before, Before -- workers(p)),
-    [Pid ! go || Pid <- Before],
-    [await_down(Pid) || Pid <- Before],
+    First ! go,
+    await_down(First),
+    until(fun() -> weir_pool:pools() =:= [p] end),
+    ?assertEqual({error, no_pool}, weir_pool:pick(p)),
+    Second ! go,
+    await_down(Second),
+    until(fun() -> settled(p, 2) end),
     Now = workers(p),
+    ?assertEqual(Before, Before -- Now),
     Stopper = weir_kit:start(fun() -> weir_pool:stop(p) end),
     [receive {stopping, Pid} -> Pid ! go end || Pid <- Now],
     ?assertEqual(ok, result(Stopper)).
 
-%% The callers of the changes get an error. Workers that were starting stop as soon as they have started.
-manager_killed_during_changes(_Config) ->
-    ok = weir_pool:start(p, script(2, blocked_after(2))),
-    Changes = [fun() -> weir_pool:replace(p, 1) end, fun() -> weir_pool:resize(p, 3) end],
-    Changers = [weir_kit:start(Change) || Change <- Changes],
-    Blocked = [await_blocked() || _ <- Changers],
-    kill(manager(p)),
-    [?assertEqual({error, {pool_down, killed}}, result(Changer)) || Changer <- Changers],
-    %% The next pool starts its workers one after the other.
-    First = await_blocked(),
-    [Sup ! go || Sup <- [First | Blocked]],
-    [await_down(Sup) || Sup <- Blocked],
-    await_blocked() ! go,
-    until(fun() -> settled(p, 2) end),
-    ?assertMatch({ok, #{size := 2, restarts := 0}}, weir_pool:info(p)),
-    ok = weir_pool:stop(p).
-
-%% A crash in a callback is no worse than a kill.
-manager_crashed(_Config) ->
-    ok = weir_pool:start(p, pool(2)),
-    comes_back(p, fun() ->
-        _ = sys:replace_state(manager(p), fun(State) -> setelement(?MANAGER_NAMES, State, no_map) end),
-        ?assertMatch({error, {pool_down, {_Crash, _Stack}}}, weir_pool:resize(p, 3))
+%% The manager has lost its queue, and waits for its worker to stop, when another process stops the pool.
+a_pool_that_is_stopped_while_it_crashes_does_not_come_back(_Config) ->
+    Test = self(),
+    %% The test decides when the first worker stops. Later workers, if any, stop at once.
+    Stopping = spawn_link(fun() ->
+        receive {stopping, _} = First -> Test ! First end,
+        let_go()
     end),
-    ok = weir_pool:stop(p).
+    Slow = {weir_pool_life_worker, start_slow_to_stop, [Stopping]},
+    ok = weir_pool:start(p, #{size => 1, worker => Slow, shutdown => 60000}),
+    exit(queue(p), kill),
+    Worker = receive {stopping, First} -> First end,
+    Stopper = weir_kit:start(fun() -> weir_pool:stop(p) end),
+    weir_kit:until_waiting(Stopper),
+    Worker ! go,
+    ?assertEqual(ok, result(Stopper)),
+    nothing_left_soon(),
+    ?assertEqual([], weir_pool:pools()).
 
-queue_killed(_Config) ->
-    ok = weir_pool:start(p, pool(2)),
-    comes_back(p, fun() -> kill(queue(p)) end),
-    ok = weir_pool:stop(p).
+let_go() ->
+    receive {stopping, Worker} -> Worker ! go end,
+    let_go().
 
-manager_killed_under_a_supervisor(_Config) ->
-    Parent = start_parent({#{}, [weir_pool:child_spec(p, pool(2))]}),
-    comes_back(p, fun() -> kill(manager(p)) end),
-    ?assertMatch([{{weir_pool, p}, _, supervisor, _}], supervisor:which_children(Parent)),
-    ?assertEqual([manager(p)], [Pid || {_, Pid, _, _} <- supervisor:which_children(Parent)]),
-    stop_parent(Parent).
-
-%% Each manager takes the name over from one that has just been killed. The remains of that disturb no process.
-manager_killed_again_and_again_under_a_supervisor(_Config) ->
+%% Each manager takes the name over from a manager that has just been killed. The remains of that disturb no process.
+each_killed_manager_under_a_supervisor_is_followed_by_another(_Config) ->
     Parent = start_parent({#{intensity => 1000}, [weir_pool:child_spec(p, pool(3))]}),
     [
         begin
@@ -317,7 +180,7 @@ manager_killed_again_and_again_under_a_supervisor(_Config) ->
     stop_parent(Parent),
     nothing_left_soon().
 
-too_many_crashes_under_a_supervisor(_Config) ->
+a_pool_that_crashes_too_often_ends_its_supervisor(_Config) ->
     Parent = start_parent({#{intensity => 1, period => 3600}, [weir_pool:child_spec(p, opts(2))]}),
     kill_manager(p),
     ?assert(settled(p, 2)),
@@ -328,34 +191,11 @@ too_many_crashes_under_a_supervisor(_Config) ->
 
 %% ---------------------------------------------------------------- the registry
 
-kill_registry() ->
-    Old = whereis(weir_pool_registry),
-    kill(Old),
-    until(fun() -> not lists:member(whereis(weir_pool_registry), [undefined, Old]) end).
-
-registry_killed(_Config) ->
-    ok = weir_pool:start(p, opts(2)),
-    {Manager, Before} = {manager(p), slots(p)},
-    kill_registry(),
-    ?assertEqual(Before, slots(p)),
-    ?assertEqual({error, already_started}, weir_pool:start(p, opts(1))),
-    kill(hd(Before)),
-    until(fun() -> settled(p, 2) end),
-    ?assertEqual(Manager, manager(p)),
-    ok = weir_pool:start(q, opts(1)),
-    kill_manager(q),
-    ?assert(settled(q, 1)),
-    kill_manager(p),
-    ?assert(settled(p, 2)),
-    [ok = weir_pool:stop(Name) || Name <- [p, q]].
-
 %% A pool that dies while there is no registry, and is not started again, is cleaned up by the next one.
-registry_killed_and_a_pool_too(_Config) ->
+the_next_registry_cleans_up_after_a_pool_that_died_without_one(_Config) ->
     Owner = spawn(fun() ->
         {ok, _} = weir_pool:start_link(p, opts(2)),
-        receive
-            never -> ok
-        end
+        receive never -> ok end
     end),
     until(fun() -> settled(p, 2) end),
     ok = sys:suspend(weir_pool_sup),
@@ -396,18 +236,8 @@ is_another_settled({Name, Before}) ->
         _ -> false
     end.
 
-requests_may_be_made_twice(_Config) ->
-    {ok, Base} = weir_pool_registry:register(p, self()),
-    ?assertEqual({ok, Base}, weir_pool_registry:register(p, self())),
-    Test = self(),
-    ?assertMatch({ok, {p, Test, Base, Test, none}}, weir_pool_registry:lookup(p)),
-    Other = weir_kit:start(fun() -> weir_pool_registry:register(p, self()) end),
-    ?assertEqual({error, already_started}, result(Other)),
-    [?assertEqual(ok, weir_pool_registry:unregister(p, Base)) || _ <- [1, 2]],
-    ?assertEqual({error, no_pool}, weir_pool_registry:lookup(p)).
-
-%% The eraser cannot erase the first pool. So the second pool waits, and both wait for the next registry.
-registry_killed_with_terms_to_erase(_Config) ->
+%% The eraser cannot erase the first pool. Therefore the second pool waits, and both wait for the next registry.
+the_next_registry_erases_the_terms_of_ended_pools(_Config) ->
     ok = stopped_and_not_erased([p, q]),
     kill(whereis(weir_pool_registry)),
     nothing_left_soon(),
@@ -430,29 +260,9 @@ stopped_and_not_erased(Names) ->
 
 not_erased() -> maps:from_list([{Base, true} || {{weir_pool_registry, Base}} <- ets:tab2list(weir_pool_names)]).
 
-%% As when a supervisor starts its dead pool again before the registry has been told of the death.
-a_dead_holder_that_nobody_has_heard_of(_Config) ->
-    Dead = spawn(fun() -> ok end),
-    await_down(Dead),
-    {ok, Conf} = weir_pool_opts:check(opts(3)),
-    Base = erlang:unique_integer([positive, monotonic]) * (?MAX_SIZE + 1),
-    Pool = weir_pool_terms:new(p, Base, Conf, self()),
-    true = ets:insert(weir_pool_names, {p, Dead, Base, self(), none}),
-    %% The monitor that it will hear nothing of.
-    _ = sys:replace_state(weir_pool_registry, fun(State) ->
-        setelement(2, State, (element(2, State))#{p => {Base, make_ref()}})
-    end),
-    ok = weir_pool_terms:open(Pool),
-    ok = weir_pool_terms:fill(Pool, 3, self()),
-    ?assertEqual({ok, self()}, weir_pool:pick(p)),
-    ok = weir_pool:start(p, opts(2)),
-    ?assert(settled(p, 2)),
-    ok = weir_pool:stop(p),
-    nothing_left_soon().
-
 %% ---------------------------------------------------------------- the application
 
-pools_supervisor_killed(_Config) ->
+pools_can_start_after_the_kill_of_their_supervisor(_Config) ->
     ok = weir_pool:start(p, opts(2)),
     Parent = start_parent({#{}, [weir_pool:child_spec(q, opts(1))]}),
     Old = whereis(weir_pool_pools_sup),
@@ -466,7 +276,7 @@ pools_supervisor_killed(_Config) ->
     stop_parent(Parent),
     nothing_left_soon().
 
-application_stopped(_Config) ->
+the_stopped_application_leaves_nothing(_Config) ->
     [ok = weir_pool:start(Name, opts(50)) || Name <- [p, q, r]],
     ok = application:stop(weir_pool),
     weir_kit:none(leaked, [Left || Left <- leftovers(), not is_integer(Left)]),
@@ -476,7 +286,7 @@ application_stopped(_Config) ->
     ok = weir_pool:stop(p).
 
 %% The eraser is not scheduled before the application has been stopped.
-application_stopped_on_a_busy_node(_Config) ->
+the_stopped_application_leaves_nothing_on_a_busy_node(_Config) ->
     Spinners = [spawn(fun Spin() -> Spin() end) || _ <- lists:seq(1, 10 * erlang:system_info(schedulers))],
     try
         lists:foreach(
@@ -492,7 +302,7 @@ application_stopped_on_a_busy_node(_Config) ->
     end,
     nothing_left_soon().
 
-application_stopped_under_a_supervised_pool(_Config) ->
+a_supervised_pool_ends_with_the_application(_Config) ->
     Parent = start_parent({#{intensity => 0}, [weir_pool:child_spec(p, opts(2))]}),
     ok = application:stop(weir_pool),
     await_down(Parent),
@@ -502,7 +312,7 @@ application_stopped_under_a_supervised_pool(_Config) ->
 %% ---------------------------------------------------------------- others
 
 %% A process that is scanned for a global collection does some work, which shows in its reductions.
-restarts_scan_nobody(_Config) ->
+restarts_scan_no_process(_Config) ->
     %% In a node of its own: what pools of other cases have left is collected in the background, for a minute and more
     %% on a busy machine.
     {ok, Peer, _} = peer:start_link(#{
@@ -548,12 +358,10 @@ rests(_Work, 0) ->
     true;
 rests(Work, Times) ->
     First = Work(),
-    receive
-    after 10 -> Work() - First =< 50 andalso rests(Work, Times - 1)
-    end.
+    receive after 10 -> Work() - First =< 50 andalso rests(Work, Times - 1) end.
 
 %% As a release handler does it, one module after the other and all at the same time, while the pool is in use.
-code_changes_under_a_pool_that_works(_Config) ->
+a_pool_works_after_a_change_of_code(_Config) ->
     ok = weir_pool:start(p, (pool(2))#{abandoned => free}),
     All = [
         {manager(p), weir_pool_manager},
@@ -593,7 +401,7 @@ works_after_a_change_of_code(Changed) ->
     ?assertEqual({error, already_started}, weir_pool:start(q, opts(1))),
     ok = weir_pool:stop(q).
 
-strays(_Config) ->
+unexpected_messages_have_no_effect(_Config) ->
     ok = weir_pool:start(p, opts(1)),
     Processes = fun() -> [manager(p), queue(p), slot_sup(p, 1), whereis(weir_pool_registry)] end,
     {Before, Slots} = {Processes(), slots(p)},

@@ -9,7 +9,7 @@
 all() -> weir_kit:cases(?MODULE).
 
 %% The definition that the paper starts from: at every size, the key's own generator decides whether it jumps to the
-%% newest slot. It takes a draw for each jump, and compares fractions instead of dividing.
+%% newest slot. The reference takes a draw for each jump, and compares fractions instead of dividing.
 agrees_with_a_reference(_Config) ->
     quickcheck(
         ?FORALL(
@@ -59,7 +59,7 @@ growth_moves_keys_to_the_new_slot_alone(_Config) ->
         2000
     ).
 
-%% Of M keys, M / (N + 1) move; the bound is five standard deviations.
+%% From N to N + 1 slots, M / (N + 1) of M keys move. The bound is five standard deviations.
 growth_moves_the_right_share(_Config) ->
     M = 100000,
     [
@@ -101,8 +101,8 @@ even(Slot, Size, What) ->
     [counters:add(Counts, Slot(I), 1) || I <- lists:seq(1, M)],
     chi_square(Counts, Size, M, What).
 
-%% The statistic has mean Size - 1 and variance 2 (Size - 1); an even spread exceeds six deviations less than once in
-%% ten thousand, and keys are the same in every run.
+%% The statistic has mean Size - 1 and variance 2 (Size - 1). An even spread exceeds six deviations less than once in
+%% ten thousand runs, and the keys are the same in every run.
 chi_square(Counts, Size, M, What) ->
     Expected = M / Size,
     Statistic = lists:sum([square(counters:get(Counts, I) - Expected) / Expected || I <- lists:seq(1, Size)]),

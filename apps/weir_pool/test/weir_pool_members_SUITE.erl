@@ -2,7 +2,6 @@
 -module(weir_pool_members_SUITE).
 
 -include_lib("stdlib/include/assert.hrl").
--include_lib("proper/include/proper.hrl").
 -include("../src/weir_pool.hrl").
 
 -compile([export_all, nowarn_export_all]).
@@ -37,9 +36,7 @@ member_loop() ->
 
 in(Member, Fun) ->
     Member ! {run, self(), Fun},
-    receive
-        {ran, Member, Result} -> Result
-    end.
+    receive {ran, Member, Result} -> Result end.
 
 connect(Member, Pool, Name) -> in(Member, fun() -> weir_pool:connect(Pool, Name) end).
 
@@ -62,7 +59,7 @@ connected(Names) ->
      || Name <- Names
     ].
 
-names_get_slots(_Config) ->
+each_name_gets_the_first_free_slot(_Config) ->
     ok = weir_pool:start(p, #{worker => none, size => 3}),
     ?assertEqual({ok, []}, weir_pool:added_workers(p)),
     ?assertEqual({ok, 1}, weir_pool:add_worker(p, c)),
@@ -93,7 +90,7 @@ names_are_any_term(_Config) ->
     [?assertEqual(ok, weir_pool:remove_worker(p, Name)) || Name <- Names],
     ok = weir_pool:stop(p).
 
-names_get_the_slot_they_want(_Config) ->
+a_name_gets_the_slot_that_it_asks_for(_Config) ->
     ok = weir_pool:start(p, #{worker => none, size => 3}),
     ?assertEqual({ok, 3}, weir_pool:add_worker(p, a, 3)),
     ?assertEqual({error, slot_taken}, weir_pool:add_worker(p, b, 3)),
@@ -103,7 +100,7 @@ names_get_the_slot_they_want(_Config) ->
     ?assertEqual({ok, 1}, weir_pool:add_worker(p, b)),
     ok = weir_pool:stop(p).
 
-a_pool_grows(_Config) ->
+a_pool_without_a_size_grows_with_its_names(_Config) ->
     ok = weir_pool:start(p, #{worker => none}),
     ?assertMatch({ok, #{size := 0, limit := 0}}, weir_pool:info(p)),
     ?assertEqual({ok, 1}, weir_pool:add_worker(p, a)),
@@ -126,7 +123,7 @@ a_pool_grows(_Config) ->
     ok = weir_pool:stop(p),
     nothing_left_soon().
 
-sparse_placement(_Config) ->
+names_spread_over_the_slots_of_random_and_hash(_Config) ->
     [
         begin
             ok = weir_pool:start(p, #{worker => none, size => 8, strategy => Strategy}),
@@ -140,50 +137,19 @@ sparse_placement(_Config) ->
             {direct, lists:seq(1, 8)},
             {least_loaded, lists:seq(1, 8)}
         ]
+    ],
+    %% If gaps are equally long, the name gets the gap behind the last slot that is taken. A gap may go over the end.
+    [
+        begin
+            ok = weir_pool:start(p, #{worker => none, size => 8, strategy => hash}),
+            [{ok, Taken} = weir_pool:add_worker(p, {taken, Taken}, Taken) || Taken <- All],
+            ?assertEqual({All, {ok, Slot}}, {All, weir_pool:add_worker(p, name)}),
+            ok = weir_pool:stop(p)
+        end
+     || {All, Slot} <- [{[1, 2, 6], 4}, {[3, 4], 8}, {[2, 6], 8}, {[1, 3, 5, 7], 8}, {lists:seq(1, 7), 8}]
     ].
 
-%% The oracle looks at a ring of slots, each vacant or not.
-placement(_Config) ->
-    Property = ?FORALL(
-        {Size, Choice, Strategy},
-        {range(1, 40), list(boolean()), elements([round_robin, random, hash, direct, least_loaded, ?MODULE])},
-        begin
-            Taken = [Slot || {Slot, true} <- lists:zip(lists:seq(1, Size), padded(Size, Choice))],
-            Shuffled = [Slot || {_, Slot} <- lists:sort([{erlang:phash2(Slot), Slot} || Slot <- Taken])],
-            weir_pool_members:place(Strategy, Shuffled, Size) =:= expected(Strategy, Taken, Size)
-        end
-    ),
-    weir_kit_property:holds(Property, [{numtests, 3000}, quiet]),
-    ?assertEqual(full, weir_pool_members:place(random, [], 0)).
-
-padded(Size, Choice) -> lists:sublist(Choice ++ lists:duplicate(Size, false), Size).
-
-expected(Strategy, Taken, Size) ->
-    case lists:seq(1, Size) -- Taken of
-        [] -> full;
-        [First | _] when Taken =:= [] -> {ok, First};
-        [First | _] when Strategy =/= random, Strategy =/= hash -> {ok, First};
-        Vacant -> {ok, middle(longest([row(Start rem Size + 1, Vacant, Size) || Start <- Taken]))}
-    end.
-
-%% The vacant slots from this one on, over the end if need be.
-row(Slot, Vacant, Size) ->
-    case lists:member(Slot, Vacant) of
-        true -> [Slot | row(Slot rem Size + 1, Vacant, Size)];
-        false -> []
-    end.
-
-%% Of the longest gaps, the slot is in the one behind the last taken slot, or else in the first.
-longest(Rows) ->
-    Length = lists:max([length(Row) || Row <- Rows]),
-    case lists:last(Rows) of
-        Last when length(Last) =:= Length -> Last;
-        _ -> hd([Row || Row <- Rows, length(Row) =:= Length])
-    end.
-
-middle(Row) -> lists:nth(length(Row) div 2 + 1, Row).
-
-connecting(_Config) ->
+one_process_is_connected_under_a_name(_Config) ->
     ok = weir_pool:start(p, #{worker => none, size => 2}),
     ?assertEqual({error, unknown_worker}, weir_pool:connect(p, a)),
     ?assertEqual({error, unknown_worker}, weir_pool:disconnect(p, a)),
@@ -219,7 +185,7 @@ a_worker_that_dies_is_disconnected(_Config) ->
     ?assertEqual({ok, 1}, weir_pool:connect(p, a)),
     ok = weir_pool:stop(p).
 
-a_death_that_the_manager_has_not_heard_of(_Config) ->
+a_dead_process_is_in_the_way_of_no_successor(_Config) ->
     [A, B] = connected([a, b]),
     ok = sys:suspend(manager(p)),
     kill(A),
@@ -237,7 +203,7 @@ a_death_that_the_manager_has_not_heard_of(_Config) ->
     ok = weir_pool:stop(p),
     stop(C).
 
-several_names(_Config) ->
+a_process_may_connect_under_several_names(_Config) ->
     ok = weir_pool:start(p, #{worker => none}),
     ok = weir_pool:start(q, #{worker => none}),
     [{ok, _} = weir_pool:add_worker(Pool, Name) || Pool <- [p, q], Name <- [a, b, c]],
@@ -254,7 +220,7 @@ several_names(_Config) ->
     until(fun() -> slots(p) ++ slots(q) =:= lists:duplicate(6, undefined) end),
     [ok = weir_pool:stop(Pool) || Pool <- [p, q]].
 
-removing(_Config) ->
+a_name_is_removed_when_no_process_is_connected(_Config) ->
     [A] = connected([a]),
     ?assertEqual({error, {connected, A}}, weir_pool:remove_worker(p, a)),
     ?assertEqual({error, unknown_worker}, weir_pool:remove_worker(p, b)),
@@ -266,7 +232,7 @@ removing(_Config) ->
     stop(A).
 
 %% A claimer keeps a process that disconnects, and no other claimer gets it.
-claims_of_connected_processes(_Config) ->
+a_claimer_keeps_a_process_that_disconnects(_Config) ->
     [A] = connected([a]),
     Claimer = claimer(p),
     ?assertEqual({error, busy}, weir_pool:claim(p, fun(Pid) -> Pid end)),
@@ -307,7 +273,7 @@ is_waiting_for_manager(Member) ->
         is_list(weir_pool:pools()) andalso element(1, weir_pool:added_workers(p)) =:= ok.
 
 %% No other claimer gets the process before that claim has ended: it would have two claimers.
-connecting_again_while_claimed(_Config) ->
+a_claimed_process_that_connects_again_waits_for_the_end_of_the_claim(_Config) ->
     {A, B, Claimer} = left_while_claimed(),
     Again = connecting(A, a),
     ?assertEqual([undefined, B], slots(p)),
@@ -330,7 +296,7 @@ connecting_again_while_claimed(_Config) ->
     [stop(Member) || Member <- [A, B]].
 
 %% A process that waits for the end of that claim gets an error.
-draining_waits_for_the_claim_of_one_who_has_left(_Config) ->
+a_drain_waits_for_the_claim_of_a_disconnected_process(_Config) ->
     {A, B, Claimer} = left_while_claimed(),
     ok = disconnect(B, p, b),
     Again = connecting(A, a),
@@ -344,7 +310,7 @@ draining_waits_for_the_claim_of_one_who_has_left(_Config) ->
     [stop(Member) || Member <- [A, B]].
 
 %% The value of `abandoned' does not matter, as the process has left the slot.
-connecting_again_while_claimed_by_one_who_dies(_Config) ->
+a_process_connects_again_when_its_claimer_dies(_Config) ->
     [
         begin
             ok = weir_pool:start(p, #{worker => none, size => 1, abandoned => Abandoned}),
@@ -356,6 +322,7 @@ connecting_again_while_claimed_by_one_who_dies(_Config) ->
             Again = connecting(A, a),
             ?assertMatch({error, _}, weir_pool:claim(p, fun(Pid) -> Pid end)),
             kill_claimer(Claimer),
+            manager(p) ! tick,
             ?assertEqual({ok, 1}, result(Again)),
             ?assertEqual({ok, A}, weir_pool:claim(p, fun(Pid) -> Pid end)),
             ?assertMatch({ok, #{abandoned := 1, claimed := 0, reserved := 0}}, weir_pool:info(p)),
@@ -366,9 +333,9 @@ connecting_again_while_claimed_by_one_who_dies(_Config) ->
      || Abandoned <- [replace, {wait, 1000}, free]
     ].
 
-%% Another process waits until the claim has ended. Only one process is connected. The others get an error with its pid,
-%% also the process that was connected before.
-others_connect_while_claimed(_Config) ->
+%% A process that connects under the name of a claimed process waits until the claim has ended. Only one process is
+%% connected. The others get an error with its pid, also the process that was connected before.
+one_process_waits_to_connect_under_a_claimed_name(_Config) ->
     {A, B, Claimer} = left_while_claimed(),
     C = member(),
     Next = connecting(C, a),
@@ -379,7 +346,7 @@ others_connect_while_claimed(_Config) ->
     Waiter = weir_kit:start(fun() -> weir_pool:claim(p, fun(Pid) -> Pid end, #{timeout => infinity}) end),
     until(fun() -> {ok, #{waiting := N}} = weir_pool:info(p), N =:= 1 end),
     manager(p) ! tick,
-    %% Another name can be used meanwhile.
+    %% Other names can be used meanwhile.
     D = member(),
     ?assertEqual(ok, disconnect(B, p, b)),
     ?assertEqual(ok, release(Second)),
@@ -395,7 +362,7 @@ others_connect_while_claimed(_Config) ->
     [stop(Member) || Member <- [A, B, C, D]].
 
 %% A dead process that waited is in no other's way.
-one_who_waits_to_connect_dies(_Config) ->
+a_dead_process_that_waited_to_connect_is_in_no_others_way(_Config) ->
     {A, B, Claimer} = left_while_claimed(),
     Dead = [connecting_dies(a) || _ <- [1, 2]],
     C = member(),
@@ -403,7 +370,7 @@ one_who_waits_to_connect_dies(_Config) ->
     ?assertEqual(ok, release(Claimer)),
     ?assertEqual({ok, 1}, result(Next)),
     ?assertEqual([C, B], slots(p)),
-    %% The same for a process that comes back.
+    %% Dead waiters are not in the way of a process that comes back either.
     {[Second], [Other]} = lists:partition(fun(Of) -> slot_of(Of) =:= 1 end, [claimer(p), claimer(p)]),
     ok = disconnect(C, p, a),
     AlsoDead = connecting_dies(a),
@@ -432,6 +399,20 @@ connecting_dies(Name) ->
     kill(Member),
     Connecting.
 
+%% The process waits for the end of its own claim, whose claimer gives the worker back when it is dead.
+a_process_that_dies_while_it_waits_to_connect_again_is_not_connected(_Config) ->
+    [A] = connected([a]),
+    Claimer = claimer(p),
+    ok = disconnect(A, p, a),
+    Again = connecting(A, a),
+    kill(A),
+    ?assertEqual(ok, release(Claimer)),
+    {ok, [{a, 1}]} = weir_pool:added_workers(p),
+    %% The dead process was not connected for a moment either.
+    ?assertMatch({ok, #{live := 0, restarts := 0}}, weir_pool:info(p)),
+    kill(Again),
+    ok = weir_pool:stop(p).
+
 %% Otherwise the process would be connected in a slot without a name, or with another name.
 a_name_with_a_process_that_waits_is_not_removed(_Config) ->
     {A, B, Claimer} = left_while_claimed(),
@@ -445,8 +426,8 @@ a_name_with_a_process_that_waits_is_not_removed(_Config) ->
     ok = weir_pool:stop(p),
     [stop(Member) || Member <- [A, B, C]].
 
-%% Another name may have the slot at once, but its process is connected when the claim has ended.
-a_name_that_was_removed_while_claimed(_Config) ->
+%% A second name may have the slot at once, but its process is connected when the claim has ended.
+a_name_can_be_removed_while_its_slot_is_claimed(_Config) ->
     {A, B, Claimer} = left_while_claimed(),
     ?assertEqual(ok, weir_pool:remove_worker(p, a)),
     ?assertEqual({error, unknown_worker}, connect(A, p, a)),
@@ -460,35 +441,8 @@ a_name_that_was_removed_while_claimed(_Config) ->
     ok = weir_pool:stop(p),
     [stop(Member) || Member <- [A, B, C]].
 
-%% A successor that hears of the death before the pool does is connected, and gets no error that the dead process is.
-the_successor_of_a_dead_process_connects_at_once(_Config) ->
-    ok = weir_pool:start(p, #{worker => none, size => 1}),
-    {ok, 1} = weir_pool:add_worker(p, a),
-    First = member(),
-    {ok, 1} = connect(First, p, a),
-    _ = lists:foldl(
-        fun(_, Before) ->
-            Next = member(),
-            Linked = in(Next, fun() -> process_flag(trap_exit, true), link(Before) end),
-            ?assert(Linked),
-            ?assertEqual({ok, 1}, in(Next, fun() -> connect_after(Before) end)),
-            Next
-        end,
-        First,
-        lists:seq(1, 200)
-    ),
-    [Last] = slots(p),
-    ok = weir_pool:stop(p),
-    kill(Last).
-
-connect_after(Before) ->
-    exit(Before, kill),
-    receive
-        {'EXIT', Before, killed} -> weir_pool:connect(p, a)
-    end.
-
 %% The new pool has its slots, but no names and no members. The old members go on.
-manager_killed(_Config) ->
+members_outlive_a_killed_manager(_Config) ->
     [A, B] = Members = connected([a, b]),
     Claimer = claimer(p),
     ok = disconnect(worker_of(Claimer), p, lists:nth(slot_of(Claimer), [a, b])),
@@ -512,7 +466,7 @@ manager_killed(_Config) ->
     [?assert(is_process_alive(Member)) || Member <- [C | Members]],
     [stop(Member) || Member <- [C | Members]].
 
-resizing(_Config) ->
+a_resize_keeps_the_slots_of_names(_Config) ->
     ok = weir_pool:start(p, #{worker => none, size => 5}),
     {ok, 3} = weir_pool:add_worker(p, a, 3),
     {ok, 1} = weir_pool:add_worker(p, b, 1),
@@ -537,30 +491,12 @@ resizing(_Config) ->
     ok = weir_pool:stop(p),
     stop(A).
 
-empty_pools(_Config) ->
-    [
-        begin
-            ok = weir_pool:start(p, #{worker => none, strategy => Strategy}),
-            ?assertEqual({error, no_worker}, weir_pool:pick(p, 1)),
-            Strategy =:= hash orelse Strategy =:= direct orelse ?assertEqual({error, no_worker}, weir_pool:pick(p)),
-            ?assertEqual({error, no_worker}, weir_pool:claim(p, fun(Pid) -> Pid end)),
-            ?assertEqual({error, no_worker}, weir_pool:call_key(p, 1, ping)),
-            ?assertEqual({ok, 0}, weir_pool:broadcast(p, hello)),
-            ?assertEqual({ok, []}, weir_pool:workers(p)),
-            {ok, 1} = weir_pool:add_worker(p, a),
-            {ok, 1} = weir_pool:connect(p, a),
-            ?assertEqual({ok, self()}, weir_pool:pick(p, 1)),
-            ok = weir_pool:stop(p)
-        end
-     || Strategy <- [round_robin, random, hash, direct, least_loaded]
-    ].
-
-not_with_workers(_Config) ->
+a_pool_with_workers_of_its_own_refuses_names(_Config) ->
     ok = weir_pool:start(p, weir_pool_life_lib:pool(1)),
     [?assertEqual({error, has_workers}, Fun()) || Fun <- functions_of_members()],
     ok = weir_pool:stop(p).
 
-no_pool(_Config) ->
+a_pool_that_does_not_exist_refuses_names(_Config) ->
     [?assertEqual({error, no_pool}, Fun()) || Fun <- functions_of_members()].
 
 functions_of_members() ->
@@ -572,60 +508,3 @@ functions_of_members() ->
         fun() -> weir_pool:connect(p, a) end,
         fun() -> weir_pool:disconnect(p, a) end
     ].
-
-%% Many members come and go at the same time, and are claimed. In the end the pool has those that stay.
-everybody_at_once(_Config) ->
-    ok = weir_pool:start(p, #{worker => none, strategy => random}),
-    claimed_members = ets:new(claimed_members, [named_table, public]),
-    Coming = [
-        begin
-            {ok, _} = weir_pool:add_worker(p, N),
-            spawn(fun() -> come_and_go(N, 60) end)
-        end
-     || N <- lists:seq(1, 30)
-    ],
-    Claimers = [weir_kit:start(fun() -> claim_until_told(0) end) || _ <- [1, 2, 3]],
-    Stay = [
-        begin
-            Pid ! {stay, self()},
-            receive {stays, Pid, Slot} -> {Slot, Pid} end
-        end
-     || Pid <- Coming
-    ],
-    weir_kit:same(members, {ok, lists:sort(Stay)}, weir_pool:workers(p)),
-    ?assertEqual(lists:seq(1, 30), lists:sort([Slot || {Slot, _} <- Stay])),
-    [Pid ! stop || {Pid, _} <- Claimers],
-    [?assert(result(Claimer) > 0) || Claimer <- Claimers],
-    ?assertMatch({ok, #{live := 30, claimed := 0, reserved := 0}}, weir_pool:info(p)),
-    [kill(Pid) || {_, Pid} <- Stay],
-    until(fun() -> weir_pool:workers(p) =:= {ok, []} end),
-    ok = weir_pool:stop(p).
-
-come_and_go(Name, 0) ->
-    {ok, Slot} = weir_pool:connect(p, Name),
-    receive
-        {stay, To} ->
-            To ! {stays, self(), Slot},
-            receive stop -> ok end
-    end;
-come_and_go(Name, Times) ->
-    {ok, _} = weir_pool:connect(p, Name),
-    ok = weir_pool:disconnect(p, Name),
-    come_and_go(Name, Times - 1).
-
-%% Claims until it is stopped, and once at least. Each member has one claimer at a time, also one that has come and gone
-%% meanwhile.
-claim_until_told(Claimed) ->
-    receive
-        stop when Claimed > 0 -> Claimed
-    after 0 ->
-        case weir_pool:claim(p, fun claim_alone/1, #{timeout => 1}) of
-            {ok, true} -> claim_until_told(Claimed + 1);
-            {error, timeout} -> claim_until_told(Claimed)
-        end
-    end.
-
-claim_alone(Pid) ->
-    ets:insert_new(claimed_members, {Pid}) orelse weir_kit:fault({claimed_twice, Pid}),
-    erlang:yield(),
-    ets:delete(claimed_members, Pid).

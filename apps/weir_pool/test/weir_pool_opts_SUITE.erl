@@ -1,12 +1,11 @@
-%% The options of a pool, one by one, and the restarts that they allow.
+%% The options of a pool: their defaults, limits and contradictions. The effect of an option is tested with the part of
+%% the pool that has it.
 -module(weir_pool_opts_SUITE).
 
 -include_lib("stdlib/include/assert.hrl").
 -include("../src/weir_pool.hrl").
 
 -compile([export_all, nowarn_export_all]).
-
-%% What makes this module a strategy.
 
 -define(WORKER, {weir_pool_life_worker, start_link, []}).
 
@@ -20,68 +19,20 @@ with(More) -> maps:merge(#{size => 3, worker => ?WORKER}, More).
 
 check(More) -> weir_pool_opts:check(with(More)).
 
-conf(More) ->
-    {ok, Conf} = check(More),
-    Conf.
-
-defaults(_Config) ->
-    Expected = #conf{
-        size = 3,
-        worker = ?WORKER,
-        pass_slot = false,
-        restart = permanent,
-        shutdown = 5000,
-        intensity = default,
-        period = 5,
-        strategy = round_robin,
-        start = sync,
-        backoff = {100, 30000},
-        auto_size = false,
-        queue = fifo,
-        max_queue = 10000,
-        codel = off,
-        overflow = {0, 0},
-        check = none,
-        abandoned = replace
-    },
-    ?assertEqual(Expected, conf(#{})),
-    None = #{worker => none},
-    ?assertEqual({ok, Expected#conf{size = 0, worker = none, auto_size = true}}, weir_pool_opts:check(None)),
-    ?assertEqual({ok, Expected#conf{worker = none}}, weir_pool_opts:check(None#{size => 3})).
-
-every_option(_Config) ->
-    Check = fun(_) -> ok end,
-    Cases = [
-        {#{pass_slot => true}, #conf.pass_slot, true},
-        {#{restart => transient}, #conf.restart, transient},
-        {#{restart => temporary}, #conf.restart, temporary},
-        {#{shutdown => brutal_kill}, #conf.shutdown, brutal_kill},
-        {#{shutdown => infinity}, #conf.shutdown, infinity},
-        {#{shutdown => 1}, #conf.shutdown, 1},
-        {#{intensity => 7}, #conf.intensity, 7},
-        {#{period => 9}, #conf.period, 9},
-        {#{start => sync}, #conf.start, sync},
-        {#{start => async}, #conf.start, async},
-        {#{start => async, backoff => {3, 4}}, #conf.backoff, {3, 4}},
-        {#{overflow => #{max => 1, linger => 0}, backoff => {3, 4}}, #conf.backoff, {3, 4}},
-        {#{check => {Check, 5}}, #conf.check, {Check, 5}},
-        {#{auto_size => false}, #conf.auto_size, false},
-        {#{queue => lifo}, #conf.queue, lifo},
-        {#{max_queue => 0}, #conf.max_queue, 0},
-        {#{codel => off, queue => lifo}, #conf.codel, off},
-        {#{codel => #{target => 5, interval => 100}}, #conf.codel, {5, 100}},
-        {#{overflow => #{max => 2, linger => 3}}, #conf.overflow, {2, 3}},
-        {#{abandoned => free}, #conf.abandoned, free},
-        {#{abandoned => {wait, 0}}, #conf.abandoned, {wait, 0}}
-    ] ++ [{#{strategy => Strategy}, #conf.strategy, Strategy} || Strategy <- strategies()],
-    [?assertEqual(Value, element(Field, conf(Opts))) || {Opts, Field, Value} <- Cases].
-
-strategies() -> [round_robin, random, hash, direct, least_loaded, ?MODULE].
-
-slot(_View, _Key) -> 1.
+%% The first two elements of a row of the table are the key and the default.
+options_have_the_documented_defaults(_Config) ->
+    ?assertEqual(
+        #{
+            worker => mandatory, size => 0, pass_slot => false, restart => permanent, shutdown => 5000,
+            intensity => default, period => 5, start => sync, backoff => {100, 30000}, check => none,
+            auto_size => false, strategy => round_robin, queue => fifo, max_queue => 10000, codel => off,
+            overflow => #{max => 0, linger => 0}, abandoned => replace
+        },
+        maps:from_list([{element(1, Row), element(2, Row)} || Row <- weir_pool_opts:options()])
+    ).
 
 %% N and N + 1.
-limits(_Config) ->
+options_are_accepted_up_to_their_limits(_Config) ->
     Check = fun(_) -> ok end,
     Max = ?MAX_SIZE,
     Ms = ?MAX_MS,
@@ -95,7 +46,7 @@ limits(_Config) ->
     [?assertMatch({{ok, _}, _}, {check(Opts), Opts}) || Opts <- Ok],
     ?assertMatch({ok, _}, weir_pool_opts:check(#{worker => none, size => 0})).
 
-wrong_options(_Config) ->
+a_wrong_option_is_refused(_Config) ->
     Check = fun(_) -> ok end,
     Wrong = [
         {size, [-1, 1.0, many, ?MAX_SIZE + 1]},
@@ -135,7 +86,7 @@ wrong_options(_Config) ->
      || Opts <- [1, undefined, [size], [{size, 1, 2}], [{"size", 1}], [{size, 1} | more], <<"size">>, {size, 1}]
     ].
 
-contradictions(_Config) ->
+contradicting_options_are_refused(_Config) ->
     Codel = #{target => 5, interval => 100},
     Overflow = #{max => 2, linger => 0},
     Contradicting = fun(Option, Other) -> {error, {contradicting_options, Option, Other}} end,
@@ -145,6 +96,9 @@ contradictions(_Config) ->
         Contradicting({size, Max - 1}, {overflow, Overflow}), check(#{size => Max - 1, overflow => Overflow})
     ),
     ?assertMatch({ok, _}, check(#{size => Max - 2, overflow => Overflow})),
+    NoOverflow = #{size => 0, overflow => #{max => 0, linger => 0}},
+    ?assertEqual(Contradicting({size, 0}, {worker, ?WORKER}), check(NoOverflow)),
+    ?assertMatch({ok, _}, check(#{size => 0, overflow => [{max, Max}, {linger, 0}]})),
     ?assertEqual(Contradicting({auto_size, true}, {worker, ?WORKER}), check(#{auto_size => true})),
     ?assertEqual(Contradicting({codel, Codel}, {queue, lifo}), check(#{codel => Codel, queue => lifo})),
     ?assertEqual(Contradicting({intensity, 1}, {start, async}), check(#{intensity => 1, start => async})),
@@ -161,29 +115,22 @@ contradictions(_Config) ->
             {start, sync}, {start, async}, {overflow, Overflow}, {check, {fun is_pid/1, 1}}
         ]
     ],
-    %% What is for picks and claims goes with both kinds.
+    %% Options of picks and claims go with both kinds.
     [
         ?assertMatch({ok, _}, weir_pool_opts:check(#{worker => none, Key => Value}))
      || {Key, Value} <- [{strategy, hash}, {queue, lifo}, {max_queue, 1}, {codel, Codel}, {abandoned, free}]
     ].
 
-%% One that is wrong in itself before one that contradicts another, and the first in the order of terms.
-which_mistake_is_reported(_Config) ->
+%% The first wrong option in the order of terms, and a wrong option before a contradiction.
+the_first_mistake_is_reported(_Config) ->
     ?assertEqual({error, {bad_option, period, 0}}, check(#{period => 0, size => -1})),
     ?assertEqual({error, {bad_option, size, -1}}, check(#{backoff => {1, 2}, size => -1})),
     ?assertEqual({error, {bad_option, 1, 1}}, check(#{1 => 1, a => 1})),
     ?assertMatch({error, {contradicting_options, {backoff, _}, _}}, check(#{backoff => {1, 2}, size => 0})),
     ?assertEqual({error, {bad_option, period, 0}}, weir_pool_opts:check(#{worker => ?WORKER, period => 0})).
 
-default_intensity(_Config) ->
-    ?assertEqual(16, weir_pool_opts:intensity(conf(#{}), 3)),
-    ?assertEqual(20, weir_pool_opts:intensity(conf(#{overflow => #{max => 2, linger => 0}}), 3)),
-    %% As many as there are, not as there were to be.
-    ?assertEqual(110, weir_pool_opts:intensity(conf(#{}), 50)),
-    ?assertEqual(0, weir_pool_opts:intensity(conf(#{intensity => 0}), 50)).
-
 %% The slot comes first, also after a restart, a replacement, and a resize.
-pass_slot(_Config) ->
+the_start_function_gets_the_slot(_Config) ->
     ok = weir_pool_test_lib:setup(),
     Knows = fun() ->
         {ok, Workers} = weir_pool:workers(p),
@@ -212,21 +159,21 @@ pass_slot(_Config) ->
     ok = weir_pool_test_lib:teardown([]).
 
 %% Lists say the same as maps, also within options. The first of a key counts.
-keyword_lists(_Config) ->
+options_may_be_keyword_lists(_Config) ->
     Check = fun(_) -> ok end,
     Opts = #{
         size => 2, worker => ?WORKER, strategy => random, max_queue => 3, codel => #{target => 5, interval => 100},
         overflow => #{max => 2, linger => 3}, check => {Check, 5}, abandoned => {wait, 1}
     },
     Expected = weir_pool_opts:check(Opts),
-    ?assertMatch({ok, #conf{size = 2, codel = {5, 100}, overflow = {2, 3}}}, Expected),
+    ?assertMatch({ok, _}, Expected),
     ?assertEqual(Expected, weir_pool_opts:check(maps:to_list(Opts))),
     Nested = Opts#{codel := [{interval, 100}, {target, 5}], overflow := [{linger, 3}, {max, 2}]},
     ?assertEqual(Expected, weir_pool_opts:check(Nested)),
     ?assertEqual(Expected, weir_pool_opts:check(maps:to_list(Nested))),
     ?assertEqual(Expected, weir_pool_opts:check(maps:to_list(Nested) ++ [{size, 7}, {size, wrong}, {codel, off}])),
     ?assertEqual(weir_pool_opts:check(#{worker => none}), weir_pool_opts:check([{worker, none}])),
-    %% What is wrong is told as it was given; what is wrong inside, as a map if it can be one.
+    %% The error has the value as it was given, but lists within an option as maps.
     ?assertEqual({error, {bad_option, codel, #{target => 5}}}, check(#{codel => [{target, 5}]})),
     ?assertEqual({error, {bad_option, codel, [target]}}, check(#{codel => [target]})),
     ?assertEqual({error, {bad_option, size, -1}}, weir_pool_opts:check([{worker, none}, {size, -1}])),
@@ -254,10 +201,10 @@ keyword_lists(_Config) ->
     ok = weir_pool:stop(p),
     ok = weir_pool_test_lib:teardown([]).
 
-%% Whether workers are to be started is for the user to say; then also how many. Said after what is wrong in itself.
+%% The user says whether the pool starts workers, and then how many. Said after what is wrong in itself.
 the_worker_is_mandatory(_Config) ->
     [
-        ?assertEqual({Error, Opts}, {weir_pool:start(q, Opts), Opts})
+        ?assertEqual({Error, Error, Opts}, {weir_pool:start(q, Opts), weir_pool:start_link(q, Opts), Opts})
      || {Error, AllOpts} <- [
             {{error, {missing_option, worker}}, [#{}, [], #{size => 3}, #{strategy => random}, #{start => async}]},
             {{error, {missing_option, size}}, [#{worker => ?WORKER}, [{worker, ?WORKER}, {max_queue, 1}]]},
@@ -266,76 +213,3 @@ the_worker_is_mandatory(_Config) ->
         ],
         Opts <- AllOpts
     ].
-
-%% Size 0, and room for overflow: the first claim has one started. Nobody is picked.
-workers_on_demand_alone(_Config) ->
-    Contradicting = {error, {contradicting_options, {size, 0}, {worker, ?WORKER}}},
-    ?assertMatch({ok, #conf{size = 0}}, check(#{size => 0, overflow => #{max => 1, linger => 0}})),
-    ?assertMatch({ok, #conf{size = 0}}, check(#{size => 0, overflow => [{max, 1}, {linger, 0}]})),
-    ?assertEqual(Contradicting, check(#{size => 0, overflow => #{max => 0, linger => 0}})),
-    ?assertMatch({ok, _}, check(#{size => 0, overflow => #{max => ?MAX_SIZE, linger => 0}})),
-    ok = weir_pool_test_lib:setup(),
-    ok = weir_pool:start(p, with(#{size => 0, overflow => #{max => 2, linger => 0}, pass_slot => true})),
-    ?assertMatch({ok, #{size := 0, limit := 2, live := 0, vacant := 0}}, weir_pool:info(p)),
-    ?assertEqual([{error, no_worker}], lists:usort([weir_pool:pick(p), weir_pool:pick(p, key), weir_pool:cast(p, m)])),
-    ?assertEqual({ok, []}, weir_pool:map(p, fun(Pid) -> Pid end)),
-    {ok, First, One} = weir_pool:checkout(p, weir_kit:wait_ms()),
-    {ok, Second, Two} = weir_pool:checkout(p, weir_kit:wait_ms()),
-    ?assertEqual([1, 2], lists:sort([gen_server:call(Pid, what) || Pid <- [First, Second]])),
-    ?assertEqual({error, busy}, weir_pool:checkout(p, 0)),
-    ?assertEqual({error, no_worker}, weir_pool:pick(p)),
-    ok = weir_pool:checkin(p, One),
-    ok = weir_pool:checkin(p, Two),
-    weir_kit:until(fun() -> weir_pool:workers(p) =:= {ok, []} end),
-    [weir_kit:await_down(Pid) || Pid <- [First, Second]],
-    ok = weir_pool:stop(p),
-    ok = weir_pool_test_lib:teardown([]).
-
-claim_options(_Config) ->
-    [
-        ?assertEqual({Opts, Expected}, {Opts, weir_pool_opts:claim(Opts)})
-     || {Opts, Expected} <- [
-            {0, {wait, 0}}, {5, {wait, 5}}, {?MAX_MS, {wait, ?MAX_MS}}, {infinity, {wait, infinity}},
-            {#{}, {wait, 0}}, {[], {wait, 0}},
-            {#{timeout => 5}, {wait, 5}}, {[{timeout, 5}], {wait, 5}}, {[{timeout, 5}, {timeout, x}], {wait, 5}},
-            {#{covers => wait}, {wait, 0}}, {[{covers, wait}, {timeout, 5}], {wait, 5}},
-            {#{covers => work, timeout => 0}, {work, 0}}, {[{covers, work}, {timeout, infinity}], {work, infinity}}
-        ]
-    ],
-    [
-        ?assertMatch({Opts, {error, [_ | _]}}, {Opts, weir_pool_opts:claim(Opts)})
-     || Opts <- [
-            -1, 1.0, ?MAX_MS + 1, soon, {timeout, 5}, [timeout], [{timeout, 5} | more], [{"timeout", 5}],
-            #{timeout => -1}, #{timeout => ?MAX_MS + 1}, #{timeout => soon}, #{timeouts => 5}, [{timeouts, 5}],
-            #{covers => work}, [{covers, work}], #{covers => all, timeout => 5},
-            #{covers => work, timeout => 5, a => 1}, #{1 => 2}, #{covers => wait, timeout => 1.5}, <<"5">>
-        ]
-    ].
-
-%% The intensity is that of all slots together. Restarts that fail count too.
-more_restarts_than_intensity_end_the_pool(_Config) ->
-    ok = weir_pool_test_lib:setup(),
-    ok = weir_pool:start(p, with(#{intensity => 4, period => 1000})),
-    Kill = fun(Slot) ->
-        weir_kit:kill(lists:nth(Slot, weir_pool_test_lib:workers(p))),
-        weir_kit:until(fun() -> weir_pool:pools() =:= [] orelse weir_pool_test_lib:settled(p, 3) end)
-    end,
-    [Kill(Slot) || Slot <- [1, 2, 3, 1]],
-    ?assertMatch({ok, #{restarts := 4, live := 3}}, weir_pool:info(p)),
-    Kill(2),
-    weir_kit:until(fun() -> weir_pool:pools() =:= [] end),
-    ?assertEqual({error, no_pool}, weir_pool:info(p)),
-    Starts = counters:new(1, []),
-    Script = fun() ->
-        counters:add(Starts, 1, 1),
-        case counters:get(Starts, 1) of
-            1 -> start;
-            _ -> {error, no}
-        end
-    end,
-    ok = weir_pool:start(p, (weir_pool_life_lib:script(1, Script))#{intensity => 4, period => 1000}),
-    weir_kit:kill(hd(weir_pool_test_lib:workers(p))),
-    weir_kit:until(fun() -> weir_pool:pools() =:= [] end),
-    %% The slot's supervisor tries again after a millisecond, and more often if the manager is not scheduled to end it.
-    ?assert(counters:get(Starts, 1) >= 1 + 5),
-    ok = weir_pool_test_lib:teardown([]).

@@ -2,22 +2,17 @@
 -module(weir_pool_test_lib).
 
 -export([kill_manager/1, manager/1, queue/1, slots/1, workers/1, settled/2, is_free/1, is_nobody_waiting/1]).
--export([report_to/1, has_late_change/1]).
+-export([report_to/1]).
 -export([leftovers/0, start_parent/1]).
 -export([setup/0, setup/1, teardown/1, opts/1, script/2, blocked_after/1, await_blocked/0, start_blocked/2,
     start_with_holes/3, stop_parent/1]).
--export([nothing_left_soon/0, messages_of_pools/0, on_one_scheduler/1, picks/2]).
+-export([nothing_left_soon/0, messages_of_pools/0, on_one_scheduler/1, on_scheduler/2, picks/2]).
 -export([init/1]).
 
 -include("../src/weir_pool.hrl").
 -include("weir_pool_test_signals.hrl").
 
 -define(WORKER, {weir_pool_test_worker, start_link, []}).
-
-%% Whether the time of a change is over of which a suspended manager has not heard.
-has_late_change(Manager) ->
-    {messages, Messages} = process_info(Manager, messages),
-    [late || {timeout, _, {change, _}} <- Messages] =:= [late].
 
 %% Kills the manager of a pool. Returns when the pool is open again.
 kill_manager(Name) ->
@@ -185,9 +180,11 @@ nothing_left_soon() ->
 
 stop_parent(Parent) -> ok = proc_lib:stop(Parent).
 
-%% N picks by one process that stays on one scheduler, so that the outcome is exact.
-on_one_scheduler(Fun) ->
-    {Pid, Monitor} = spawn_opt(fun() -> exit({result, Fun()}) end, [monitor, {scheduler, 1}]),
+%% Calls a function in a process that stays on one scheduler, so that the outcome of round robin is exact.
+on_one_scheduler(Fun) -> on_scheduler(1, Fun).
+
+on_scheduler(Scheduler, Fun) ->
+    {Pid, Monitor} = spawn_opt(fun() -> exit({result, Fun()}) end, [monitor, {scheduler, Scheduler}]),
     receive
         {'DOWN', Monitor, process, Pid, {result, Result}} -> Result
     end.

@@ -20,7 +20,8 @@ start_with(Script) ->
         Other -> Other
     end.
 
-%% Starts a worker that enters itself in a table, as {Tag, Pid}. So a test knows which workers live without the pool.
+%% Starts a worker that enters itself in a table, as {Tag, Pid}. From the table a test knows which workers live without
+%% the pool.
 start_logged(Table, Tag) -> gen_server:start_link(?MODULE, {logged, Table, Tag}, []).
 
 %% Does not stop when it is asked to.

@@ -10,7 +10,7 @@
 
 -import(weir_kit, [until/1, result/1]).
 -import(weir_pool_claim_lib, [
-    start/1, start/2, pool/0, states/0, signals/1, counter/1, queue/0, manager/0, workers/0, waiting/0, await_waiting/1,
+    start/1, start/2, pool/0, states/0, signals/1, counter/1, queue/0, workers/0, waiting/0, await_waiting/1,
     at_rest/0, no_messages/0, claimer/1, waiter/0, claimed/1, has_not_claimed/1, let_go/1, kill/1, hold_all/0,
     wait_in_order/1
 ]).
@@ -29,11 +29,11 @@ end_per_testcase(_Case, Config) -> weir_pool_claim_lib:tear_down(Config).
 
 %% ---------------------------------------------------------------- waiting
 
-first_in_first_out(_Config) -> ten_are_served(#{}, fun(Waiters) -> Waiters end).
+waiters_are_served_first_in_first_out(_Config) -> ten_are_served(#{}, fun(Waiters) -> Waiters end).
 
-last_in_first_out(_Config) -> ten_are_served(#{queue => lifo}, fun lists:reverse/1).
+waiters_are_served_last_in_first_out(_Config) -> ten_are_served(#{queue => lifo}, fun lists:reverse/1).
 
-%% Again, if the machine did not let all of them run in time.
+%% Repeats the trial if the machine did not let all waiters run in time.
 ten_are_served(Opts, InOrder) ->
     start(1, Opts),
     [Holder] = hold_all(),
@@ -72,7 +72,7 @@ served(Waiters) ->
             error({not_claimed, Reason})
     end.
 
-max_queue(_Config) ->
+a_full_queue_refuses_waiters(_Config) ->
     start(1, #{max_queue => 3}),
     [Holder] = hold_all(),
     Two = wait_in_order(2),
@@ -97,20 +97,33 @@ max_queue(_Config) ->
 
 now_ms() -> erlang:monotonic_time(millisecond).
 
-%% Claimers who have read the word at the same time are counted by the queue.
-max_queue_in_the_queue(_Config) ->
+%% Ten claimers ask before the queue has counted the first. Three of them wait.
+max_queue_holds_if_many_ask_at_once(_Config) ->
     start(1, #{max_queue => 3}),
     [Holder] = hold_all(),
-    Three = wait_in_order(3),
-    #pool{signals = Signals} = pool(),
-    ok = atomics:put(Signals, ?SIGNAL_WAITING, 0),
-    {error, {overload, #{pool := ?POOL, reason := queue_full, waiting := 3}}} =
-        weir_pool:checkout(?POOL, #{timeout => infinity}),
-    ok = atomics:put(Signals, ?SIGNAL_WAITING, 3),
-    _ = served_in_order([Holder | Three]),
-    no_messages().
+    Test = self(),
+    with_suspended_queue(fun(_Signals) ->
+        Claimers = [waiter() || _ <- lists:seq(1, 10)],
+        until(fun() -> weir_kit:queue_len(queue()) >= 10 end),
+        Test ! {claimers, Claimers}
+    end),
+    Claimers = receive {claimers, All} -> All end,
+    Refused = [refused() || _ <- lists:seq(1, 7)],
+    [?assertMatch({error, {overload, #{pool := ?POOL, reason := queue_full, waiting := 3}}}, R) || {_, R} <- Refused],
+    ?assertEqual(3, waiting()),
+    Waiting = [Claimer || {Pid, _} = Claimer <- Claimers, not lists:keymember(Pid, 1, Refused)],
+    let_go(Holder),
+    [begin Pid = next_claimer(), let_go(lists:keyfind(Pid, 1, Waiting)) end || _ <- Waiting],
+    ?assertEqual(7, counter(overloads)),
+    at_rest().
 
-nobody_may_wait(_Config) ->
+refused() ->
+    receive {'DOWN', _, process, Pid, {returned, Result}} -> {Pid, Result} end.
+
+next_claimer() ->
+    receive {claimed, Pid, _} -> Pid end.
+
+a_queue_of_length_0_refuses_all_waiters(_Config) ->
     start(1, #{max_queue => 0}),
     {ok, done} = weir_pool:claim(?POOL, fun(_) -> done end, #{timeout => infinity}),
     [Holder] = hold_all(),
@@ -118,7 +131,7 @@ nobody_may_wait(_Config) ->
     let_go(Holder).
 
 %% The queue is suspended, so that it is seen what newcomers may do.
-newcomers_pass_for_a_while(_Config) ->
+newcomers_may_pass_a_waiter_for_a_while(_Config) ->
     start(1),
     [Holder] = hold_all(),
     [Waiter] = wait_in_order(1),
@@ -132,7 +145,7 @@ newcomers_pass_for_a_while(_Config) ->
     let_go(Waiter),
     at_rest().
 
-newcomers_wait_behind_the_starving(_Config) ->
+newcomers_wait_behind_a_starving_waiter(_Config) ->
     start(1),
     [Holder] = hold_all(),
     Began = now_ms(),
@@ -152,9 +165,7 @@ newcomers_wait_behind_the_starving(_Config) ->
     end),
     _ = claimed(Waiter),
     Late =
-        receive
-            {newcomer, Newcomer} -> Newcomer
-        end,
+        receive {newcomer, Newcomer} -> Newcomer end,
     ?assert(has_not_claimed(Late)),
     let_go(Waiter),
     _ = claimed(Late),
@@ -168,7 +179,7 @@ with_suspended_queue(Fun) ->
     _ = Fun(Signals),
     ok = sys:resume(Queue).
 
-deadline_passes(_Config) ->
+a_waiter_whose_deadline_passes_gets_timeout(_Config) ->
     start(1),
     [Holder] = hold_all(),
     [{error, timeout} = weir_pool:claim(?POOL, fun(W) -> W end, #{timeout => T}) || T <- [1, 2, 20]],
@@ -230,7 +241,7 @@ a_grant_that_is_not_taken_over_is_not_forgotten(_Config) ->
 
 %% All waiters wait for longer than the interval, so the queue drops some while others are served. As all have waited
 %% for longer than the limit, only the last one is served after the first drop.
-codel_drops(_Config) ->
+codel_drops_waiters(_Config) ->
     start(1, #{codel => #{target => 1, interval => 20}}),
     [Holder] = hold_all(),
     Waiters = wait_in_order(40),
@@ -250,9 +261,7 @@ serve_slowly(Holder, [], Dropped) ->
     let_go(Holder),
     Dropped;
 serve_slowly(Holder, Waiters, Dropped) ->
-    receive
-    after 3 -> ok
-    end,
+    receive after 3 -> ok end,
     let_go(Holder),
     next_served(Waiters, Dropped).
 
@@ -268,7 +277,7 @@ next_served([{Pid, Monitor} = Next | More], Dropped) ->
 
 %% Otherwise the interval would go on as long as one waiter has waited for too long, and the next such waiter would be
 %% refused at once.
-codel_hears_that_nobody_waits_any_more(_Config) ->
+codel_forgets_waiters_that_have_left(_Config) ->
     [
         codel_hears(Timeout, End)
      || {Timeout, End} <- [
@@ -321,75 +330,7 @@ await_oldest(Ms) ->
         Oldest >= Ms
     end).
 
-overflow_workers_come(_Config) ->
-    start(1, #{overflow => #{max => 2, linger => 0}}),
-    [Holder] = hold_all(),
-    Waiters = [waiter(), waiter()],
-    Workers = [claimed(Waiter) || Waiter <- Waiters],
-    ?assertEqual(2, length(lists:usort(Workers))),
-    {error, timeout} = weir_pool:claim(?POOL, fun(W) -> W end, #{timeout => 20}),
-    [let_go(Claimer) || Claimer <- [Holder | Waiters]],
-    await_workers(1),
-    ok = weir_pool:stop(?POOL),
-    %% A claim that does not wait makes the pool start a worker for the next one.
-    start(1, #{overflow => #{max => 2, linger => 60000}}),
-    [Again] = hold_all(),
-    {error, busy} = weir_pool:claim(?POOL, fun(W) -> W end),
-    await_workers(2),
-    let_go(Again).
-
-await_workers(N) ->
-    until(fun() ->
-        case workers() of
-            Workers when length(Workers) =:= N -> true;
-            Workers -> {workers, Workers}
-        end
-    end).
-
-await_no_tick() ->
-    until(fun() -> signals(?SIGNAL_MODE) =:= ?UNWATCHED end),
-    Unwatched = now_ms(),
-    until(fun() -> now_ms() > Unwatched + 1500 end).
-
-%% A check is no use, however often one is made. Rounds are an hour apart, which is also what a check may take, but for
-%% those that this process begins: a busy machine makes no check fail.
-overflow_workers_go_though_they_are_checked(_Config) ->
-    start(1, #{overflow => #{max => 2, linger => 100}, check => {fun(_) -> true end, 3600000}}),
-    Holders = hold_all(),
-    Waiters = [waiter(), waiter()],
-    _ = [claimed(Waiter) || Waiter <- Waiters],
-    [let_go(Claimer) || Claimer <- Holders ++ Waiters],
-    until(fun() ->
-        manager() ! check_round,
-        length(workers()) =:= 1
-    end),
-    ?assertEqual(0, counter(check_failures)).
-
-%% Workers for overflow go also if their claimers die and the pool finds them idle.
-overflow_workers_go_whatever_becomes_of_claimers(_Config) ->
-    [
-        begin
-            start(1, #{overflow => #{max => 2, linger => Linger}, abandoned => Abandoned}),
-            Holders = hold_all(),
-            Waiters = [waiter(), waiter()],
-            Workers = [claimed(Waiter) || Waiter <- Waiters],
-            %% The pool has looked for the last time before the workers are found idle.
-            Busy = Abandoned =/= free,
-            _ = [true = erlang:suspend_process(Worker) || Worker <- Workers, Busy],
-            [let_go(Holder) || Holder <- Holders],
-            [ok = kill(Waiter) || Waiter <- Waiters],
-            %% Does not wait for the manager's own tick, this time.
-            manager() ! tick,
-            until(fun() -> counter(abandoned) =:= 2 end),
-            _ = Busy andalso await_no_tick(),
-            _ = [true = erlang:resume_process(Worker) || Worker <- Workers, Busy],
-            await_workers(1),
-            ok = weir_pool:stop(?POOL)
-        end
-     || Abandoned <- [free, {wait, 60000}], Linger <- [0, 50]
-    ].
-
-waits_for_the_first_worker(_Config) ->
+a_waiter_gets_the_first_worker_of_a_pool(_Config) ->
     ok = weir_pool:start(?POOL, #{worker => none}),
     {ok, 1} = weir_pool:add_worker(?POOL, one),
     Waiter = waiter(),
@@ -401,126 +342,14 @@ waits_for_the_first_worker(_Config) ->
 
 %% ---------------------------------------------------------------- races
 
-%% A process that gets a worker enters itself in a table. It must not find an entry of a live process with a live
-%% claimer.
-%%
-%% A child that runs the fun of a killed claimer is killed a moment later, and with `free' another process may have the
-%% worker by then. The process that finds an entry may itself be such a child, or one whose time is over, which dies
-%% when it yields.
--define(HELD, weir_pool_claim_held).
-
-enter(Worker) ->
-    Entry = {Worker, self(), weir_pool_claim:caller()},
-    case ets:insert_new(?HELD, Entry) of
-        true ->
-            ok;
-        false ->
-            case ets:lookup(?HELD, Worker) of
-                [{_, Other, Claimer}] ->
-                    IsHeld = is_process_alive(Claimer) andalso is_process_alive(Other),
-                    erlang:yield(),
-                    IsHeld andalso is_process_alive(weir_pool_claim:caller()) andalso
-                        ets:insert(?HELD, {violation, {Worker, self(), Other}}),
-                    true = ets:insert(?HELD, Entry);
-                [] ->
-                    enter(Worker)
-            end
-    end.
-
-leave(Worker) -> true = ets:delete_object(?HELD, {Worker, self(), weir_pool_claim:caller()}).
-
-with_table(Fun) ->
-    ?HELD = ets:new(?HELD, [named_table, public, {write_concurrency, true}]),
-    _ = Fun(),
-    weir_kit:none(claimed_twice, ets:lookup(?HELD, violation)),
-    true = ets:delete(?HELD).
-
-%% Many claimers of all kinds are killed, and followed by others.
-one_holder_at_a_time(_Config) ->
-    start(3, #{queue => fifo}),
-    with_table(fun() -> storm(60, 20000, true) end),
-    at_rest(),
-    ?assertEqual(3, length(lists:usort(workers()))).
-
-storm(Claimers, Claims, Kill) ->
-    Done = counters:new(1, []),
-    Storm = [spawn_monitor(fun() -> claim_for_ever(Done) end) || _ <- lists:seq(1, Claimers)],
-    rage(Storm, Done, Claims, Kill).
-
-rage(Storm, Done, Claims, Kill) ->
-    case counters:get(Done, 1) > Claims of
-        true ->
-            _ = [exit(Pid, kill) || {Pid, _} <- Storm],
-            _ = [receive {'DOWN', Monitor, _, _, Reason} -> ?assertEqual(killed, Reason) end || {_, Monitor} <- Storm],
-            ok;
-        false ->
-            {Pid, Monitor} = Victim = lists:nth(rand:uniform(length(Storm)), Storm),
-            receive
-                {'DOWN', _, process, _, Reason} -> error({claimer_failed, Reason})
-            after 1 -> ok
-            end,
-            case Kill of
-                true ->
-                    exit(Pid, kill),
-                    receive
-                        {'DOWN', Monitor, process, Pid, Why} -> ?assertEqual(killed, Why)
-                    end,
-                    Next = spawn_monitor(fun() -> claim_for_ever(Done) end),
-                    rage([Next | lists:delete(Victim, Storm)], Done, Claims, Kill);
-                false ->
-                    rage(Storm, Done, Claims, Kill)
-            end
-    end.
-
-claim_for_ever(Done) ->
-    Timeout = lists:nth(rand:uniform(5), [0, 1, 2, 20, infinity]),
-    case rand:uniform(3) of
-        1 ->
-            case weir_pool:checkout(?POOL, #{timeout => Timeout}) of
-                {ok, Worker, Ticket} ->
-                    busy_with(Worker),
-                    %% The checkin is `not_held' if the worker was replaced, because an earlier holder was killed.
-                    true = lists:member(weir_pool:checkin(?POOL, Ticket), [ok, {error, not_held}]);
-                {error, Reason} ->
-                    expected(Reason)
-            end;
-        2 ->
-            expected(weir_pool:claim(?POOL, fun busy_with/1, #{timeout => Timeout}));
-        3 ->
-            expected(weir_pool:claim(?POOL, fun busy_with/1, #{timeout => Timeout, covers => work}))
-    end,
-    no_messages(),
-    counters:add(Done, 1, 1),
-    claim_for_ever(Done).
-
-busy_with(Worker) ->
-    enter(Worker),
-    case rand:uniform(20) of
-        1 ->
-            receive
-            after 1 -> ok
-            end;
-        N when N < 10 -> erlang:yield();
-        _ -> ok
-    end,
-    leave(Worker).
-
-expected({ok, true}) -> ok;
-expected({error, Reason}) -> expected(Reason);
-expected(busy) -> ok;
-expected(no_worker) -> ok;
-expected(timeout) -> ok.
-
 %% poolboy 64 and 70, worker_pool 37 and 42, poolex 210: a time-out that crosses the grant loses the worker. Times are
 %% such that about every second one crosses.
-timeouts_race_with_grants(_Config) ->
+no_worker_is_lost_where_time_outs_cross_grants(_Config) ->
     start(2),
     Claim = fun Claim(0, Counts) -> Counts;
         Claim(N, {Got, Late}) ->
             Hold = fun(_) ->
-                receive
-                after 1 -> ok
-                end
+                receive after 1 -> ok end
             end,
             case weir_pool:claim(?POOL, Hold, #{timeout => 1 + N rem 3}) of
                 {ok, ok} -> Claim(N - 1, {Got + 1, Late});
@@ -543,43 +372,3 @@ timeouts_race_with_grants(_Config) ->
     at_rest(),
     ?assertEqual(Late, counter(timeouts)),
     ?assertEqual(0, counter(abandoned)).
-
-%% Releases at the very time at which the others give up, again and again.
-deadlines_at_the_release(_Config) ->
-    start(1),
-    lists:foreach(
-        fun(N) ->
-            {ok, _, Ticket} = weir_pool:checkout(?POOL, #{timeout => infinity}),
-            Waiters = [
-                weir_kit:start(fun() ->
-                    case weir_pool:claim(?POOL, fun(_) -> done end, #{timeout => 2}) of
-                        {ok, done} -> ok;
-                        {error, timeout} -> ok
-                    end,
-                    no_messages()
-                end)
-             || _ <- lists:seq(1, 3)
-            ],
-            %% The release comes a little before, at, or after the time-out of the waiters.
-            receive
-            after 1 + N rem 3 -> ok
-            end,
-            ok = weir_pool:checkin(?POOL, Ticket),
-            [result(Waiter) || Waiter <- Waiters]
-        end,
-        lists:seq(1, 300)
-    ),
-    at_rest(),
-    ?assertEqual(0, counter(abandoned)).
-
-nothing_lost_when_all_are_killed(_Config) ->
-    start(4, #{abandoned => free}),
-    with_table(fun() ->
-        [
-            begin
-                storm(50, 500, false),
-                at_rest()
-            end
-         || _ <- lists:seq(1, 10)
-        ]
-    end).
