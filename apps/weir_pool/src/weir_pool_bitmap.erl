@@ -1,16 +1,17 @@
 %% @doc The free-slot bitmap of a pool: a bit for each slot, which says whether searches read the slot's word.
 %%
-%% The state word of each slot (weir_pool_word) has a cache line of its own. Without the bitmap, a search for the only
-%% free slot among 1,000 reads 1,000 cache lines and takes 28 us. With the bitmap the search takes 2 us: one word of
-%% the bitmap has the bits of 56 slots, and a search skips the slots whose bits are clear.
+%% The state word of each slot (weir_pool_word) has a cache line of its own. Without the bitmap, a claimer that searches
+%% for the only free slot among 1,000 reads 1,000 cache lines in 28 us. With the bitmap, its claim takes 2 us. One word
+%% of the bitmap has the bits of 56 slots, and a search skips the slots whose bits are clear.
 %%
-%% A clear bit means that the slot is not free. A set bit means that the slot may be free. All bits are set at first.
+%% A set bit means that the slot may be free. A clear bit means that the slot is not free, unless a process is between
+%% two of the steps below. All bits are set at first.
 %%
 %% == Clearing a bit ==
 %%
-%% A search clears the bits of slots that it finds taken. The end of each such claim must set the bit again. Most
-%% claims end without a search in between, and for them this must cost nothing. Therefore the search leaves a note in
-%% the slot's word:
+%% A search clears the bits of slots that are not free. If such a slot is taken, the end of its claim must set the bit
+%% again. Most claims end without a search in between, and for them this must cost nothing. Therefore the search leaves
+%% a note in the slot's word:
 %%
 %% <ol>
 %% <li>The search clears the bit.</li>
