@@ -34,7 +34,7 @@
     {waits, ?WAITS, counter, "claims that had to wait and got a worker"},
     {abandoned, ?ABANDONED, counter, "claims that ended with their claimer, or left their worker busy or broken"},
     {check_failures, ?CHECK_FAILURES, counter, "idle workers that failed their health check"},
-    {claims, ?CLAIMS, counter, "claims that got a worker, but for the last few of each slot (weir_pool_word)"},
+    {claims, ?CLAIMS, counter, "claims that got a worker, without the last 0 to 63 that each state word counts"},
     {claimed_ms, ?CLAIMED_MS, counter, "milliseconds that workers were claimed, all slots together, sampled"}
 ]).
 
