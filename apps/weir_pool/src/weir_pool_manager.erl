@@ -165,7 +165,7 @@ handle_call(which_children, _From, #state{pool = #pool{queue = Queue}, sups = Su
 handle_call(_Request, _From, #state{phase = Phase} = State) when Phase =/= open ->
     {reply, {error, no_pool}, State};
 handle_call({resize, Size, Timeout}, From, State) ->
-    {noreply, shrink(weir_pool_change:resize(Size, Timeout, From, State))};
+    {noreply, settle(weir_pool_change:resize(Size, Timeout, From, State))};
 handle_call({replace, Slot, Timeout, Caller}, From, State) ->
     {noreply, weir_pool_change:replace(Slot, Timeout, Caller, From, State)};
 handle_call({drain, Timeout, Caller}, From, State) ->
@@ -177,7 +177,7 @@ handle_call({drain, Timeout, Caller}, From, State) ->
             {reply, Error, State}
     end;
 handle_call({member, Request}, From, State) ->
-    {noreply, shrink(weir_pool_members:handle(Request, From, State))};
+    {noreply, settle(weir_pool_members:handle(Request, From, State))};
 handle_call(Request, _From, State) ->
     {reply, {error, {bad_call, Request}}, State}.
 
@@ -196,9 +196,13 @@ drained(Result, #state{phase = {draining, From}} = State) ->
     gen_server:reply(From, Result),
     State#state{phase = {draining, none}}.
 
-%% Shrinks the overflow if the message that was handled may have left an overflow slot idle.
-shrink(#state{may_shrink = true} = State) -> weir_pool_overflow:shrink(State);
-shrink(State) -> State.
+%% Does what follows from the message that was handled: answers the caller of a drain, and shrinks the overflow if a
+%% slot of it may have become idle.
+settle(State) ->
+    case drained(State) of
+        #state{may_shrink = true} = Drained -> weir_pool_overflow:shrink(Drained);
+        Drained -> Drained
+    end.
 
 %% ---------------------------------------------------------------- casts
 
@@ -216,15 +220,15 @@ handle_cast(pressed, #state{last_poll = Last, pool = #pool{limit = Limit}, phase
             true -> poll(State);
             false -> State
         end,
-    {noreply, weir_pool_overflow:grow(tick_later(shrink(Polled)))};
+    {noreply, weir_pool_overflow:grow(tick_later(settle(Polled)))};
 handle_cast(grow, State) ->
     {noreply, weir_pool_overflow:grow(State)};
 handle_cast(idle, State) ->
     {noreply, weir_pool_overflow:shrink(State)};
 handle_cast({released, Slot}, State) ->
-    {noreply, shrink(weir_pool_slots:released(Slot, State))};
+    {noreply, settle(weir_pool_slots:released(Slot, State))};
 handle_cast({abandon, Slot, Claim, Why}, State) ->
-    {noreply, shrink(weir_pool_abandon:abandon(Slot, Claim, Why, State))};
+    {noreply, settle(weir_pool_abandon:abandon(Slot, Claim, Why, State))};
 handle_cast(_Stray, State) ->
     {noreply, State}.
 
@@ -233,7 +237,7 @@ handle_cast(_Stray, State) ->
 %% @private
 -spec handle_info(term(), #state{}) -> {noreply, #state{}} | {stop, term(), #state{}}.
 handle_info({{down, Slot}, Monitor, process, _Pid, _Reason}, State) ->
-    {noreply, weir_pool_slots:worker_down(Slot, Monitor, State)};
+    {noreply, settle(weir_pool_slots:worker_down(Slot, Monitor, State))};
 handle_info(clear_stale, State) ->
     {noreply, weir_pool_slots:clear_stale(State)};
 handle_info({'EXIT', Queue, Reason}, #state{pool = #pool{queue = Queue}} = State) ->
@@ -251,27 +255,27 @@ handle_info({not_spawned, Role}, State) ->
 handle_info({start_again, Slot}, State) ->
     {noreply, start_again(Slot, State)};
 handle_info({{holder_down, Slot, Claim}, _Monitor, process, Holder, _Reason}, State) ->
-    {noreply, shrink(weir_pool_abandon:holder_down(Slot, Claim, Holder, State))};
+    {noreply, settle(weir_pool_abandon:holder_down(Slot, Claim, Holder, State))};
 handle_info({caller_down, _Monitor, process, Caller, _Reason}, #state{callers = Callers, pool = Pool} = State) ->
     {noreply, State#state{callers = weir_pool_callers:caller_down(Caller, Pool, Callers)}};
 handle_info({{idle, {slot, Slot}, Question}, _Answer}, State) ->
-    {noreply, shrink(weir_pool_slots:answered(Slot, Question, State))};
+    {noreply, settle(weir_pool_slots:answered(Slot, Question, State))};
 handle_info({timeout, Timer, {probe, Slot}}, State) ->
-    {noreply, weir_pool_slots:probe_timeout(Slot, Timer, State)};
+    {noreply, settle(weir_pool_slots:probe_timeout(Slot, Timer, State))};
 handle_info({{idle, {member, Monitor}, _Question}, _Answer}, State) ->
-    {noreply, drained(weir_pool_slots:member_stopped(Monitor, State))};
+    {noreply, settle(weir_pool_slots:member_stopped(Monitor, State))};
 handle_info({member_down, Monitor, process, _Pid, _Reason}, State) ->
-    {noreply, drained(weir_pool_slots:member_stopped(Monitor, State))};
+    {noreply, settle(weir_pool_slots:member_stopped(Monitor, State))};
 handle_info({timeout, _Timer, {change, drain}}, State) ->
     {noreply, drained({error, {timeout, weir_pool_slots:leaving(State)}}, State)};
 handle_info({timeout, Timer, {change, Change}}, State) ->
-    {noreply, shrink(weir_pool_change:timeout(Change, Timer, State))};
+    {noreply, settle(weir_pool_change:timeout(Change, Timer, State))};
 handle_info({timeout, Timer, {linger, Slot}}, State) ->
     {noreply, weir_pool_overflow:lingered(Slot, Timer, State)};
 handle_info(check_round, #state{phase = open} = State) ->
-    {noreply, shrink(weir_pool_check:round(State))};
+    {noreply, settle(weir_pool_check:round(State))};
 handle_info({checked, Monitor, process, _Pid, Exit}, State) ->
-    {noreply, shrink(weir_pool_check:checked(Monitor, Exit, State))};
+    {noreply, settle(weir_pool_check:checked(Monitor, Exit, State))};
 handle_info({timeout, Timer, check}, State) ->
     ok = weir_pool_check:overdue(Timer, State),
     {noreply, State};
@@ -279,7 +283,7 @@ handle_info({report_later, Level, Report}, State) ->
     ok = weir_pool_report:later(Level, Report),
     {noreply, State};
 handle_info(tick, State) ->
-    {noreply, tick(weir_pool_overflow:grow(weir_pool_overflow:shrink(poll(State#state{is_ticking = false}))))};
+    {noreply, tick(weir_pool_overflow:grow(weir_pool_overflow:shrink(drained(poll(State#state{is_ticking = false})))))};
 handle_info({application_down, _Monitor, process, _Sup, _Reason}, State) ->
     {stop, {shutdown, application_down}, State};
 handle_info(_Stray, State) ->
@@ -305,7 +309,7 @@ shown(_, Value) ->
 
 started(Slot, Slot, Worker, IsRestart, State) ->
     Filled = weir_pool_slots:fill(Slot, Worker, State#state{failed_in_a_row = 0}),
-    case shrink(weir_pool_change:started(Slot, Worker, Filled)) of
+    case settle(weir_pool_change:started(Slot, Worker, Filled)) of
         #state{phase = {opening, [Slot | More]}, conf = #conf{start = sync}} = Started when not IsRestart ->
             {noreply, start_next(Started#state{phase = {opening, More}})};
         #state{pool = #pool{size = Size}} = Started when Slot > Size ->
@@ -316,7 +320,7 @@ started(Slot, Slot, Worker, IsRestart, State) ->
             {noreply, Started}
     end;
 started({spare, _} = Role, _Slot, Worker, _IsRestart, State) ->
-    {noreply, shrink(weir_pool_change:started(Role, Worker, State))};
+    {noreply, settle(weir_pool_change:started(Role, Worker, State))};
 started(Ended, _Slot, Worker, _IsRestart, State) when Ended =:= killed; Ended =:= none ->
     %% The supervisor was killed (weir_pool_slots:stop_start/2), and the worker may have no link to it.
     true = exit(Worker, kill),
@@ -336,7 +340,7 @@ start_failed(Role, Slot, Reason, #state{pool = Pool, phase = Phase, opener = Ope
             give_up({start_failed, Slot, Reason}, Failed);
         _ ->
             ok = report_rarely(Slot, Reason, IsLimit, Failed),
-            case shrink(weir_pool_change:failed(Role, Reason, Failed)) of
+            case settle(weir_pool_change:failed(Role, Reason, Failed)) of
                 Changed when Role =/= Slot; IsLimit, Slot =< Size -> {noreply, Changed};
                 Changed when Slot =< Size -> spend(Changed);
                 Changed -> {noreply, weir_pool_overflow:failed(Changed)}
@@ -382,7 +386,7 @@ start_again(Slot, #state{phase = Phase, pool = #pool{size = Size}} = State) ->
 %% of an overflow worker, or of a change, may end when its slot has just become an ordinary one.
 sup_ended(Sup, Reason, State) ->
     {Role, Ended} = weir_pool_slots:ended(Sup, State),
-    Changed = shrink(drained(weir_pool_change:ended(Role, Reason, Ended))),
+    Changed = settle(weir_pool_change:ended(Role, Reason, Ended)),
     case Changed of
         #state{phase = {opening, [Role | More]}} when Reason =:= normal ->
             %% The start function returned `ignore'.

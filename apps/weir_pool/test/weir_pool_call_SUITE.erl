@@ -369,7 +369,7 @@ callers_killed_at_random_moments_are_counted_off(_Config) ->
     %% The callers of a pool that was killed leave nothing either.
     Last = [spawn(fun() -> Test ! {begun, self()}, call_for_ever() end) || _ <- lists:seq(1, 50)],
     [receive {begun, Victim} -> ok end || Victim <- Last],
-    kill(manager(p)),
+    weir_pool_test_lib:kill_manager(p),
     [kill(Victim) || Victim <- Last],
     until(fun() -> weir_pool_test_lib:settled(p, 3) end),
     is_counted_right(),
