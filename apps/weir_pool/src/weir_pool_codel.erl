@@ -2,7 +2,7 @@
 %%
 %% A queue that absorbs a burst is useful. A queue that stays long only delays every waiter. The shortest wait within an
 %% interval distinguishes the two. If the shortest wait is above the target, CoDel drops a waiter. The drop after the
-%% N-th follows in `interval / sqrt(N)', until a waiter is below the target. If waits rise above the target again within
+%% N-th follows in `interval / sqrt(N)', until a wait is below the target. If waits rise above the target again within
 %% 16 intervals, dropping resumes at the rate that it had.
 %%
 %% This module has no process and no clock. Times are arguments in any unit. The owner of the queue calls the module
