@@ -11,8 +11,8 @@
 %% <ol>
 %% <li>The owner takes the first waiter and calls {@link offer/4}.</li>
 %% <li>If the result is `drop', the owner refuses the waiter and offers the next.</li>
-%% <li>If the result is `serve', the owner serves the waiter. If no waiter remains, the owner calls {@link
-%%   empty/2}.</li>
+%% <li>If the result is `serve', the owner serves the waiter.</li>
+%% <li>If the queue has no waiter to offer, the owner calls {@link empty/2}.</li>
 %% </ol>
 %%
 %% The functions of section 5 of the RFC loop over the queue. Here the owner loops, and the field `step' of the state
